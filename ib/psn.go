@@ -1,0 +1,49 @@
+package ib
+
+// PSN is a packet sequence number: 24 bits, counting modulo 2^24 (IBTA 9.7.2).
+// MSNs (message sequence numbers) share the type and the arithmetic.
+type PSN uint32
+
+// PSNMask selects the bits of a PSN.
+const PSNMask PSN = 1<<24 - 1
+
+// Add returns the PSN n packets later; n may be negative.
+func (p PSN) Add(n int) PSN { return (p + PSN(uint32(n))) & PSNMask }
+
+// Sub returns how many packets p lies after q: negative if before. The result
+// is in [-2^23, 2^23), the half-space rule of IBTA 9.7.2.
+func (p PSN) Sub(q PSN) int { return int(int32((p-q)<<8) >> 8) }
+
+// Before reports whether p precedes q in the circular order.
+func (p PSN) Before(q PSN) bool { return p.Sub(q) < 0 }
+
+// After reports whether p follows q in the circular order.
+func (p PSN) After(q PSN) bool { return p.Sub(q) > 0 }
+
+// QPN is a queue pair number: 24 bits. 0 and 1 are the special QPs (SMI and
+// GSI); 0xFFFFFF addresses a multicast group.
+type QPN uint32
+
+// Well-known queue pair numbers (IBTA 3.9.3, 10.5).
+const (
+	QPNSMI       QPN = 0
+	QPNGSI       QPN = 1
+	QPNMulticast QPN = 1<<24 - 1
+	QPNMask      QPN = 1<<24 - 1
+)
+
+// Key is an L_Key or an R_Key: the name of registered memory. The upper 24 bits
+// index the device's key table, the low 8 are a variant that changes each time
+// an index is used again, so that a stale key does not open new memory.
+type Key uint32
+
+// DefaultPKey is the only partition key that RoCEv2 devices need: the default
+// partition, full membership.
+const DefaultPKey uint16 = 0xFFFF
+
+// Instant is a point in time: nanoseconds since an origin that the owner of the
+// clock chose. The protocol core never reads a clock; it is handed Instants.
+type Instant int64
+
+// Never is later than every other Instant: a deadline that is not set.
+const Never Instant = 1<<63 - 1

@@ -1,0 +1,169 @@
+package ib
+
+import "math/bits"
+
+// QPType is a transport service. Values are those of ibv_qp_type, where it has them.
+type QPType uint8
+
+// Transport services.
+const (
+	GSI    QPType = 1
+	RC     QPType = 2
+	UC     QPType = 3
+	UD     QPType = 4
+	XRCINI QPType = 9
+	XRCTGT QPType = 10
+)
+
+// String returns the name that `rdma res show qp` prints.
+func (t QPType) String() string { return name(qpTypeText[:], int(t), "QPType") }
+
+var qpTypeText = [...]string{GSI: "GSI", RC: "RC", UC: "UC", UD: "UD", XRCINI: "XRC_INI", XRCTGT: "XRC_TGT"}
+
+// QPState is a state of the QP state machine (IBTA 10.3.1). Values are those of
+// ibv_qp_state.
+type QPState uint8
+
+// QP states.
+const (
+	Reset QPState = iota
+	Init
+	RTR // ready to receive
+	RTS // ready to send
+	SQD // send queue drained, or draining
+	SQE // send queue error: UC and UD only
+	Err
+	NumQPStates = iota
+)
+
+// String returns the state's name.
+func (s QPState) String() string { return name(qpStateText[:], int(s), "QPState") }
+
+var qpStateText = [NumQPStates]string{"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"}
+
+// Access is a set of access rights, of a region, a window or a QP. Values are
+// those of ibv_access_flags. Local read is always granted.
+type Access uint32
+
+// Access rights.
+const (
+	LocalWrite   Access = 1 << 0
+	RemoteWrite  Access = 1 << 1
+	RemoteRead   Access = 1 << 2
+	RemoteAtomic Access = 1 << 3
+	MWBind       Access = 1 << 4
+	ZeroBased    Access = 1 << 5
+
+	// RemoteInvalidate lets a peer's SEND with invalidate revoke the region's
+	// key. The C verbs have it for windows and the kernel's fast-registered
+	// regions only, without a flag.
+	RemoteInvalidate Access = 1 << 28
+
+	// QPAccessMask holds the rights that QPAttr.Access may grant.
+	QPAccessMask = RemoteWrite | RemoteRead | RemoteAtomic
+)
+
+// AHAttr is an address vector: where packets go and how (IBTA 11.2.2.1).
+type AHAttr struct {
+	DGID         GID
+	SGIDIndex    int // row of the local GID table to send from
+	Port         int // always 1
+	TrafficClass uint8
+	HopLimit     uint8 // 0 is taken as 64, the default of Linux routes
+	FlowLabel    uint32
+}
+
+// QPCap is a QP's capacity. Zero fields are legal: that queue takes no work.
+type QPCap struct {
+	MaxSendWR  int // send queue entries
+	MaxRecvWR  int // receive queue entries
+	MaxSendSGE int
+	MaxRecvSGE int
+	MaxInline  int // bytes
+}
+
+// QPInit says what QP to create.
+type QPInit struct {
+	Type   QPType
+	SendCQ CQ
+	RecvCQ CQ
+	Cap    QPCap
+	SigAll bool // every send request makes a completion
+}
+
+// QPAttr holds the attributes of Modify and Query. Modify looks only at the
+// fields that its mask names.
+type QPAttr struct {
+	State    QPState
+	CurState QPState // what the caller believes the state to be
+
+	Port      int    // always 1
+	PKeyIndex int    // always 0
+	Access    Access // what the peer may do
+	QKey      uint32 // UD
+
+	AH      AHAttr
+	PathMTU MTU
+	DestQPN QPN
+	RQPSN   PSN // first PSN to expect
+	SQPSN   PSN // first PSN to send
+
+	MaxRdAtomic     int   // READs and atomics that we keep in flight (initiator depth)
+	MaxDestRdAtomic int   // READs and atomics that the peer may (responder resources)
+	MinRNRTimer     uint8 // 5-bit code of the delay that our RNR NAKs ask for
+	Timeout         uint8 // 5-bit code t of the local ACK timeout, 4.096 us * 2^t; 0 is none
+	RetryCnt        uint8 // 0..7; 7 means seven (rdma_rxe takes it as for ever)
+	RNRRetry        uint8 // 0..7; 7 means for ever
+
+	RateLimit uint32 // most that requests send, in kilobits per second; 0 is no limit
+
+	SQDNotify bool // raise EventSQDrained when SQD is reached
+	Draining  bool // query only: in SQD, requests are still in flight
+	Cap       QPCap
+}
+
+// QPAttrMask says which fields of a QPAttr are set. Values are those of
+// ibv_qp_attr_mask.
+type QPAttrMask uint32
+
+// Attribute bits.
+const (
+	AttrState           QPAttrMask = 1 << 0
+	AttrCurState        QPAttrMask = 1 << 1
+	AttrSQDNotify       QPAttrMask = 1 << 2
+	AttrAccess          QPAttrMask = 1 << 3
+	AttrPKeyIndex       QPAttrMask = 1 << 4
+	AttrPort            QPAttrMask = 1 << 5
+	AttrQKey            QPAttrMask = 1 << 6
+	AttrAV              QPAttrMask = 1 << 7
+	AttrPathMTU         QPAttrMask = 1 << 8
+	AttrTimeout         QPAttrMask = 1 << 9
+	AttrRetryCnt        QPAttrMask = 1 << 10
+	AttrRNRRetry        QPAttrMask = 1 << 11
+	AttrRQPSN           QPAttrMask = 1 << 12
+	AttrMaxRdAtomic     QPAttrMask = 1 << 13
+	AttrAltPath         QPAttrMask = 1 << 14
+	AttrMinRNRTimer     QPAttrMask = 1 << 15
+	AttrSQPSN           QPAttrMask = 1 << 16
+	AttrMaxDestRdAtomic QPAttrMask = 1 << 17
+	AttrPathMigState    QPAttrMask = 1 << 18
+	AttrCap             QPAttrMask = 1 << 19
+	AttrDestQPN         QPAttrMask = 1 << 20
+	AttrRateLimit       QPAttrMask = 1 << 25
+)
+
+var attrText = [...]string{"State", "CurState", "SQDNotify", "Access", "PKeyIndex", "Port", "QKey", "AH", "PathMTU",
+	"Timeout", "RetryCnt", "RNRRetry", "RQPSN", "MaxRdAtomic", "AltPath", "MinRNRTimer", "SQPSN", "MaxDestRdAtomic",
+	"PathMigState", "Cap", "DestQPN", 25: "RateLimit"}
+
+// String lists the attributes by the names of their QPAttr fields.
+func (m QPAttrMask) String() string {
+	s := ""
+	for ; m != 0; m &= m - 1 {
+		if s != "" {
+			s += "|"
+		}
+		s += name(attrText[:], bits.TrailingZeros32(uint32(m)), "attr")
+	}
+	return s
+}

@@ -1,0 +1,147 @@
+package ib
+
+// WROpcode says what a send work request does. Values are those of ibv_wr_opcode.
+type WROpcode uint8
+
+// Work request opcodes (IBTA 10.8.2, libibverbs).
+const (
+	WRWrite       WROpcode = 0
+	WRWriteImm    WROpcode = 1
+	WRSend        WROpcode = 2
+	WRSendImm     WROpcode = 3
+	WRRead        WROpcode = 4
+	WRCompareSwap WROpcode = 5
+	WRFetchAdd    WROpcode = 6
+	WRLocalInv    WROpcode = 7
+	WRBindMW      WROpcode = 8
+	WRSendInv     WROpcode = 9
+	WRFlush       WROpcode = 14
+	WRAtomicWrite WROpcode = 15
+)
+
+// SendFlags modify one send work request. Values are those of ibv_send_flags.
+type SendFlags uint8
+
+// Send flags.
+const (
+	SendFence     SendFlags = 1 << 0 // wait until earlier READs and atomics are complete
+	SendSignaled  SendFlags = 1 << 1 // make a completion even if QPInit.SigAll is off
+	SendSolicited SendFlags = 1 << 2 // ask for an event at the receiver
+	SendInline    SendFlags = 1 << 3 // take the payload from Inline now, not from SGL later
+)
+
+// SGE names a piece of registered local memory: Length bytes at address Addr of
+// the region that LKey names.
+type SGE struct {
+	Addr   uint64
+	Length uint32
+	LKey   Key
+}
+
+// SendWR is a send work request. Posting copies it: the caller may reuse the
+// struct and its slices at once, but not the memory that SGL names, which
+// belongs to the device until the request completes.
+type SendWR struct {
+	ID     uint64
+	Opcode WROpcode
+	Flags  SendFlags
+	SGL    []SGE
+	Inline []byte // payload, with SendInline; at most QPCap.MaxInline bytes
+
+	// Imm is the immediate of SEND and WRITE with immediate, as a number: the
+	// receiver reads the same number whatever the byte order of the hosts.
+	Imm uint32
+	// InvalidateKey is the peer's R_Key that SEND with invalidate revokes, or
+	// the local key that a local invalidate does.
+	InvalidateKey Key
+
+	// RemoteAddr and RKey name the peer's memory: WRITE, READ and atomics.
+	// Atomics need RemoteAddr to be a multiple of 8.
+	RemoteAddr uint64
+	RKey       Key
+
+	// Compare is the value that CompareSwap compares with; Swap the value that
+	// it stores, or that FetchAdd adds. Both are numbers in host byte order.
+	Compare uint64
+	Swap    uint64
+}
+
+// RecvWR is a receive work request. The same ownership rule as for SendWR holds.
+type RecvWR struct {
+	ID  uint64
+	SGL []SGE
+}
+
+// WCStatus says how a work request ended. Values are those of ibv_wc_status.
+type WCStatus uint8
+
+// Completion statuses (IBTA 11.6.2).
+const (
+	WCSuccess        WCStatus = 0
+	WCLocLenErr      WCStatus = 1
+	WCLocQPOpErr     WCStatus = 2
+	WCLocEECOpErr    WCStatus = 3
+	WCLocProtErr     WCStatus = 4
+	WCWRFlushErr     WCStatus = 5
+	WCMWBindErr      WCStatus = 6
+	WCBadRespErr     WCStatus = 7
+	WCLocAccessErr   WCStatus = 8
+	WCRemInvReqErr   WCStatus = 9
+	WCRemAccessErr   WCStatus = 10
+	WCRemOpErr       WCStatus = 11
+	WCRetryExcErr    WCStatus = 12
+	WCRNRRetryExcErr WCStatus = 13
+	WCLocRDDViolErr  WCStatus = 14
+	WCRemInvRDReqErr WCStatus = 15
+	WCRemAbortErr    WCStatus = 16
+	WCInvEECNErr     WCStatus = 17
+	WCInvEECStateErr WCStatus = 18
+	WCFatalErr       WCStatus = 19
+	WCRespTimeoutErr WCStatus = 20
+	WCGeneralErr     WCStatus = 21
+	numWCStatus               = 22
+)
+
+// WCOpcode says what kind of work completed. Values are those of ibv_wc_opcode.
+type WCOpcode uint8
+
+// Completion opcodes.
+const (
+	WCSend        WCOpcode = 0
+	WCWrite       WCOpcode = 1
+	WCRead        WCOpcode = 2
+	WCCompareSwap WCOpcode = 3
+	WCFetchAdd    WCOpcode = 4
+	WCBindMW      WCOpcode = 5
+	WCLocalInv    WCOpcode = 6
+	WCFlush       WCOpcode = 8
+	WCAtomicWrite WCOpcode = 9
+	WCRecv        WCOpcode = 128
+	WCRecvImm     WCOpcode = 129 // receive consumed by a WRITE with immediate
+)
+
+// WCFlags say which fields of a WC are valid. Values are those of ibv_wc_flags.
+type WCFlags uint8
+
+// Completion flags.
+const (
+	WCGRH     WCFlags = 1 << 0 // the first 40 bytes of a UD receive hold the GRH
+	WCWithImm WCFlags = 1 << 1
+	WCWithInv WCFlags = 1 << 3
+)
+
+// WC is a work completion. If Status is not WCSuccess only ID, Status, QPN and
+// VendorErr are valid.
+type WC struct {
+	ID             uint64
+	Status         WCStatus
+	Opcode         WCOpcode
+	Flags          WCFlags
+	VendorErr      uint32
+	ByteLen        uint32 // receives, READs and atomics: bytes placed
+	Imm            uint32 // with WCWithImm
+	InvalidatedKey Key    // with WCWithInv
+	QPN            QPN    // the local QP
+	SrcQP          QPN    // UD: the sender
+	Timestamp      Instant
+}
