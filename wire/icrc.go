@@ -1,0 +1,122 @@
+package wire
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"math/bits"
+)
+
+// The invariant CRC (IBTA 7.8.1, A17.3.3) is the Ethernet CRC-32 over the packet
+// from the IP header to the last byte of pad, with ones in place of the fields
+// that routers change, and of the link header that InfiniBand has there and
+// Ethernet has not: eight bytes of ones come first.
+//
+//	IPv4   type of service, time to live, header checksum
+//	IPv6   traffic class, flow label, hop limit
+//	UDP    checksum
+//	BTH    byte 4: FECN, BECN and six reserved bits
+//
+// It goes at the end of the packet, least significant byte first.
+
+// ICRCLen is the length of the ICRC in bytes.
+const ICRCLen = 4
+
+// ICRC returns the invariant CRC of a packet with these outer headers. transport
+// runs from the BTH to the last byte of pad, at least BTHLen bytes.
+func (o *Outer) ICRC(transport []byte) uint32 {
+	crc := o.crcHeaders(uint32(len(transport) + ICRCLen))
+	crc = crc8(crc, binary.BigEndian.Uint64(transport)|bthMask)
+	crc = crc4(crc, binary.BigEndian.Uint32(transport[8:]))
+	b := transport[BTHLen:]
+	if len(b) >= crcLong {
+		return crc32.Update(^crc, crc32.IEEETable, b)
+	}
+	for ; len(b) >= 8; b = b[8:] {
+		crc = crc8(crc, binary.BigEndian.Uint64(b))
+	}
+	for _, c := range b {
+		crc = crcTable[0][byte(crc)^c] ^ crc>>8
+	}
+	return ^crc
+}
+
+// Seal fills in the last four bytes of a frame, which runs from BTH to ICRC.
+func (o *Outer) Seal(frame []byte) {
+	n := len(frame) - ICRCLen
+	binary.LittleEndian.PutUint32(frame[n:], o.ICRC(frame[:n]))
+}
+
+// Check reports whether a frame, from BTH to ICRC, has the right ICRC.
+func (o *Outer) Check(frame []byte) bool {
+	return len(frame) >= BTHLen+ICRCLen && o.diff(frame) == 0
+}
+
+// diff returns the ICRC that the frame has, XOR the one that it should have.
+func (o *Outer) diff(frame []byte) uint32 {
+	n := len(frame) - ICRCLen
+	return binary.LittleEndian.Uint32(frame[n:]) ^ o.ICRC(frame[:n])
+}
+
+const (
+	// icrcSeed is the CRC register after the eight bytes of ones.
+	icrcSeed = 0xDEBB20E3
+
+	// bthMask covers byte 4 of the BTH.
+	bthMask = 0xFF << 24
+
+	// crcLong is the length from which crc32.Update is faster than crc8: where it
+	// begins to use carry-less multiplication on amd64.
+	crcLong = 64
+)
+
+// crcHeaders returns the CRC register after the outer headers, masked, of a
+// transport packet of n bytes, BTH to ICRC. It takes them eight bytes at a time
+// from the fields, never writing them anywhere: bytes on the stack would escape
+// to the heap through crc32.Update, which calls a function variable.
+func (o *Outer) crcHeaders(n uint32) uint32 {
+	crc := uint32(icrcSeed)
+	udpLen := UDPLen + n
+	ports := uint32(o.SrcPort)<<16 | uint32(o.DstPort)
+	if o.Src.Is4() {
+		frag := uint64(flagDF)
+		if o.NoDF {
+			frag = 0
+		}
+		crc = crc8(crc, 0x45FF<<48|uint64(IPv4Len+udpLen)&0xFFFF<<32|uint64(o.ID)<<16|frag)
+		crc = crc8(crc, 0xFF<<56|protoUDP<<48|0xFFFF<<32|uint64(binary.BigEndian.Uint32(o.Src[12:])))
+		crc = crc8(crc, uint64(binary.BigEndian.Uint32(o.Dst[12:]))<<32|uint64(ports))
+		return crc4(crc, udpLen<<16|0xFFFF)
+	}
+	crc = crc8(crc, 0x6FFFFFFF<<32|uint64(udpLen&0xFFFF)<<16|protoUDP<<8|0xFF)
+	crc = crc8(crc, binary.BigEndian.Uint64(o.Src[:]))
+	crc = crc8(crc, binary.BigEndian.Uint64(o.Src[8:]))
+	crc = crc8(crc, binary.BigEndian.Uint64(o.Dst[:]))
+	crc = crc8(crc, binary.BigEndian.Uint64(o.Dst[8:]))
+	return crc8(crc, uint64(ports)<<32|uint64(udpLen&0xFFFF)<<16|0xFFFF)
+}
+
+// crc8 advances the CRC register by eight bytes, given as a big endian number.
+func crc8(crc uint32, v uint64) uint32 {
+	v = bits.ReverseBytes64(v) ^ uint64(crc)
+	return crcTable[7][v&0xFF] ^ crcTable[6][v>>8&0xFF] ^ crcTable[5][v>>16&0xFF] ^ crcTable[4][v>>24&0xFF] ^
+		crcTable[3][v>>32&0xFF] ^ crcTable[2][v>>40&0xFF] ^ crcTable[1][v>>48&0xFF] ^ crcTable[0][v>>56]
+}
+
+// crc4 advances the CRC register by four bytes, given as a big endian number.
+func crc4(crc, v uint32) uint32 {
+	v = bits.ReverseBytes32(v) ^ crc
+	return crcTable[3][v&0xFF] ^ crcTable[2][v>>8&0xFF] ^ crcTable[1][v>>16&0xFF] ^ crcTable[0][v>>24]
+}
+
+// crcTable[k][c] is the CRC register, from 0, after byte c and k zero bytes.
+var crcTable = makeCRCTable()
+
+func makeCRCTable() (t [8][256]uint32) {
+	t[0] = *crc32.IEEETable
+	for k := 1; k < len(t); k++ {
+		for c, v := range t[k-1] {
+			t[k][c] = t[0][byte(v)] ^ v>>8
+		}
+	}
+	return t
+}
