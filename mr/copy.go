@@ -1,0 +1,66 @@
+package mr
+
+import (
+	"encoding/binary"
+	"sync/atomic"
+	"unsafe"
+)
+
+// copyLast copies src into registered memory so that its end appears last:
+// programs learn that a WRITE has arrived by polling the last byte of their
+// buffer (ib_write_lat does), and trust that the rest is there.
+//
+// The last naturally aligned 8 bytes are one atomic store, ordered after the rest;
+// where the end is not aligned to 8, the last 4, 2 or 1 bytes that are aligned
+// take their place, so that a number at the end of a message is never seen torn.
+// len(dst) is len(src). No byte outside dst is touched.
+func copyLast(dst, src []byte) {
+	n := len(src)
+	if n == 0 {
+		return
+	}
+	end := uintptr(unsafe.Pointer(&dst[n-1])) + 1
+	switch {
+	case end%8 == 0 && n >= 8:
+		n -= 8
+		copyBytes(dst[:n], src[:n])
+		store64((*uint64)(unsafe.Pointer(&dst[n])), binary.NativeEndian.Uint64(src[n:]))
+	case end%4 == 0 && n >= 4:
+		n -= 4
+		copyBytes(dst[:n], src[:n])
+		store32((*uint32)(unsafe.Pointer(&dst[n])), binary.NativeEndian.Uint32(src[n:]))
+	case end%2 == 0 && n >= 2:
+		n -= 2
+		copyBytes(dst[:n], src[:n])
+		fence()
+		store16((*uint16)(unsafe.Pointer(&dst[n])), binary.NativeEndian.Uint16(src[n:]))
+	default:
+		n--
+		copyBytes(dst[:n], src[:n])
+		fence()
+		store8(&dst[n], src[n])
+	}
+}
+
+// fence orders all stores before it ahead of all stores after it, for sizes that
+// sync/atomic has no store for. A sequentially consistent store followed by a
+// sequentially consistent load is a full fence: XCHG on amd64, STLR then LDAR on
+// arm64.
+func fence() {
+	var word uint32
+	atomic.StoreUint32(&word, 1)
+	atomic.LoadUint32(&word)
+}
+
+// compareSwap stores swap if the word holds compare, and returns what it held.
+func compareSwap(p *uint64, compare, swap uint64) uint64 {
+	for {
+		old := atomic.LoadUint64(p)
+		if old != compare || atomic.CompareAndSwapUint64(p, compare, swap) {
+			return old
+		}
+	}
+}
+
+// fetchAdd adds to the word and returns what it held.
+func fetchAdd(p *uint64, add uint64) uint64 { return atomic.AddUint64(p, add) - add }

@@ -1,0 +1,232 @@
+package hostmem
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// MaxSize is the largest buffer, in bytes.
+const MaxSize = 1 << 46
+
+// Options say how memory is to be had.
+type Options struct {
+	// Private memory has no file: it cannot be shared. Alloc only.
+	Private bool
+	// Populate gets all pages now, so that lack of memory is an error here and
+	// not a fault, or a slow first access, later.
+	Populate bool
+	// Lock keeps all pages in RAM (mlock). It populates too, and counts against
+	// RLIMIT_MEMLOCK.
+	Lock bool
+}
+
+// Buffer is mapped memory. Bytes and FD are not for use after Close; the methods
+// may be called from several goroutines at once.
+type Buffer struct {
+	mu sync.Mutex
+	b  []byte
+	fd int // -1 if private, or mapped from a descriptor of somebody else's
+}
+
+// Alloc returns size zero bytes, page aligned: a new memfd sealed with
+// F_SEAL_SHRINK, or private memory.
+func Alloc(size int, o Options) (*Buffer, error) {
+	if err := checkSize("allocate memory", size); err != nil {
+		return nil, err
+	}
+	if o.Private {
+		return mapBuffer(-1, size, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, o)
+	}
+	fd, err := unix.MemfdCreate("goroce", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, fmt.Errorf("allocate memory: memfd_create: %w", err)
+	}
+	buf, err := mapNew(fd, size, o)
+	if err != nil {
+		return nil, errors.Join(err, unix.Close(fd))
+	}
+	buf.fd = fd
+	return buf, nil
+}
+
+// mapNew gives a new memfd its size and its seal, and maps it.
+func mapNew(fd, size int, o Options) (*Buffer, error) {
+	if err := unix.Ftruncate(fd, int64(size)); err != nil {
+		return nil, fmt.Errorf("allocate memory: %d bytes: ftruncate: %w", size, err)
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK); err != nil {
+		return nil, fmt.Errorf("allocate memory: seal with F_SEAL_SHRINK: %w", err)
+	}
+	return mapBuffer(fd, size, unix.MAP_SHARED, o)
+}
+
+// Map maps the first size bytes of a memfd that another process made. It takes
+// only what that process cannot pull away again: an *ib.AttrError says which seal
+// or size is wrong. fd stays the caller's and may be closed once Map returns.
+func Map(fd, size int, o Options) (*Buffer, error) {
+	if err := checkSize("map memory", size); err != nil {
+		return nil, err
+	}
+	if o.Private {
+		return nil, refuse("map memory", "Private", true, "false: a memfd is shared")
+	}
+	if err := checkFile(fd, size); err != nil {
+		return nil, err
+	}
+	return mapBuffer(fd, size, unix.MAP_SHARED, o)
+}
+
+// checkFile refuses descriptors whose mapping could fault or cannot be had. The
+// seal is checked before the size: from then on the file only grows.
+func checkFile(fd, size int) error {
+	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	if err != nil {
+		return refuse("map memory", "fd", fmt.Sprintf("%d (F_GET_SEALS: %v)", fd, err), "memfds made with MFD_ALLOW_SEALING")
+	}
+	if seals&(unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_WRITE) != 0 {
+		return refuse("map memory", "seals", fmt.Sprintf("%#x", seals),
+			"neither F_SEAL_FUTURE_WRITE nor F_SEAL_WRITE: with them the kernel refuses every new mapping that can write, and the device has to")
+	}
+	if seals&unix.F_SEAL_SHRINK == 0 {
+		return refuse("map memory", "seals", fmt.Sprintf("%#x", seals),
+			"F_SEAL_SHRINK set: without it the file could be truncated under the mapping, and the next access would be a SIGBUS")
+	}
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(fd, &fs); err != nil {
+		return fmt.Errorf("map memory: fstatfs: %w", err)
+	}
+	if uint32(fs.Type) == unix.HUGETLBFS_MAGIC {
+		return refuse("map memory", "fd", "a memfd of huge pages",
+			"memfds of ordinary pages: huge pages that are sealed but not reserved are a SIGBUS when the pool runs dry")
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fmt.Errorf("map memory: fstat: %w", err)
+	}
+	if st.Size < int64(size) {
+		return refuse("map memory", "size", size, fmt.Sprintf("at most the %d bytes that the file has", st.Size))
+	}
+	return nil
+}
+
+// mapBuffer maps, and populates and locks as o says.
+func mapBuffer(fd, size, flags int, o Options) (*Buffer, error) {
+	b, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, flags)
+	if err != nil {
+		return nil, fmt.Errorf("map memory: %d bytes: mmap: %w", size, err)
+	}
+	if o.Populate {
+		err = populate(b)
+	}
+	if err == nil && o.Lock {
+		err = lock(b)
+	}
+	if err != nil {
+		return nil, errors.Join(err, unix.Munmap(b))
+	}
+	return &Buffer{b: b, fd: -1}, nil
+}
+
+// populate gets all pages, writable.
+func populate(b []byte) error {
+	err := unix.Madvise(b, unix.MADV_POPULATE_WRITE)
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("map memory: populate %d bytes: %w", len(b), err)
+	}
+	touch(b) // kernels before 5.14 do not know MADV_POPULATE_WRITE
+	return nil
+}
+
+// touch writes to every page without changing a byte: adding nothing, atomically,
+// is safe whatever other users of the memory do meanwhile.
+func touch(b []byte) {
+	for i := 0; i < len(b); i += os.Getpagesize() {
+		atomic.AddUint32((*uint32)(unsafe.Pointer(&b[i])), 0)
+	}
+}
+
+// LockError reports that memory could not be locked into RAM. It matches
+// ib.ErrLimit when the limit is the reason.
+type LockError struct {
+	Size  int    // bytes that were to be locked
+	Limit uint64 // RLIMIT_MEMLOCK in bytes: what the process may lock in all
+	Err   error  // what the kernel said
+}
+
+func (e *LockError) Error() string {
+	return fmt.Sprintf("lock %d bytes into RAM: %v; RLIMIT_MEMLOCK is %d bytes: raise it (ulimit -l, LimitMEMLOCK=), or do without Lock", e.Size, e.Err, e.Limit)
+}
+
+// Unwrap returns the kernel's error.
+func (e *LockError) Unwrap() error { return e.Err }
+
+// Is makes a lock that the limit forbids match ib.ErrLimit.
+func (e *LockError) Is(target error) bool {
+	return target == ib.ErrLimit && (e.Err == unix.ENOMEM || e.Err == unix.EPERM || e.Err == unix.EAGAIN)
+}
+
+func lock(b []byte) error {
+	err := unix.Mlock(b)
+	if err == nil {
+		return nil
+	}
+	var limit unix.Rlimit
+	if e := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); e != nil {
+		return errors.Join(err, e)
+	}
+	return &LockError{Size: len(b), Limit: limit.Cur, Err: err}
+}
+
+// Bytes returns the memory, nil after Close.
+func (b *Buffer) Bytes() []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b
+}
+
+// FD returns the memfd, to be passed to another process. It stays the Buffer's;
+// private and mapped memory, and a closed Buffer, have none: -1.
+func (b *Buffer) FD() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.fd
+}
+
+// Close unmaps the memory: an access afterwards is a SIGSEGV, so the regions and
+// rings in it are closed first. Close is idempotent.
+func (b *Buffer) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.b == nil {
+		return nil
+	}
+	err := unix.Munmap(b.b)
+	b.b = nil
+	if b.fd >= 0 {
+		err = errors.Join(err, unix.Close(b.fd))
+		b.fd = -1
+	}
+	return err
+}
+
+func checkSize(op string, size int) error {
+	if size < 1 || size > MaxSize {
+		return refuse(op, "size", size, fmt.Sprintf("1 to %d bytes", MaxSize))
+	}
+	return nil
+}
+
+func refuse(op, attr string, value any, allowed string) error {
+	return &ib.AttrError{Op: op, Attr: attr, Value: value, Allowed: allowed, Err: ib.ErrInvalid}
+}

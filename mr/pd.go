@@ -1,0 +1,102 @@
+package mr
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// PD is a protection domain of a Table: regions are reached only by users of the
+// same one.
+type PD struct {
+	table *Table
+	num   uint32        // for messages
+	users [numUsers]int // under table.mu
+	freed bool          // under table.mu
+}
+
+// User is a kind of object that keeps a PD from being freed.
+type User uint8
+
+// Kinds of users. The Table counts regions itself; the others are counted by
+// whoever makes them.
+const (
+	UserRegion User = iota
+	UserWindow
+	UserQP
+	UserSRQ
+	UserAH
+	numUsers
+)
+
+var userText = [numUsers]string{"memory regions", "memory windows", "QPs", "SRQs", "address handles"}
+
+// NewPD returns a new protection domain, or an error that wraps ib.ErrLimit when
+// the table has MaxPDs.
+func (t *Table) NewPD() (*PD, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.pds == MaxPDs {
+		return nil, fmt.Errorf("allocate protection domain: %d exist, the most that a device has: %w", t.pds, ib.ErrLimit)
+	}
+	t.pds++
+	t.lastPD++
+	return &PD{table: t, num: t.lastPD}, nil
+}
+
+// FreePD ends a protection domain. While objects use it, it returns an error that
+// wraps ib.ErrBusy and counts them; the second time, ib.ErrClosed.
+func (t *Table) FreePD(pd *PD) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.holds(pd); err != nil {
+		return err
+	}
+	var busy []string
+	for kind, n := range pd.users {
+		if n > 0 {
+			busy = append(busy, fmt.Sprintf("%d %s", n, userText[kind]))
+		}
+	}
+	if len(busy) > 0 {
+		return fmt.Errorf("free protection domain %d: %w by %s; close them first", pd.num, ib.ErrBusy, strings.Join(busy, ", "))
+	}
+	pd.freed = true
+	t.pds--
+	return nil
+}
+
+// Acquire counts a new user of pd. It returns ib.ErrClosed once pd is freed.
+func (pd *PD) Acquire(kind User) error {
+	pd.table.mu.Lock()
+	defer pd.table.mu.Unlock()
+	if err := pd.table.holds(pd); err != nil {
+		return err
+	}
+	pd.users[kind]++
+	return nil
+}
+
+// Release takes one Acquire back.
+func (pd *PD) Release(kind User) {
+	pd.table.mu.Lock()
+	defer pd.table.mu.Unlock()
+	if pd.users[kind] == 0 {
+		panic("mr: PD released more often than acquired")
+	}
+	pd.users[kind]--
+}
+
+// holds returns an error unless pd is a living domain of t. The caller holds mu.
+func (t *Table) holds(pd *PD) error {
+	switch {
+	case pd == nil:
+		return &ib.AttrError{Op: "use protection domain", Attr: "PD", Value: nil, Allowed: "one from NewPD", Err: ib.ErrInvalid}
+	case pd.table != t:
+		return fmt.Errorf("protection domain %d: %w", pd.num, ib.ErrForeign)
+	case pd.freed:
+		return fmt.Errorf("protection domain %d: %w", pd.num, ib.ErrClosed)
+	}
+	return nil
+}

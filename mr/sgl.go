@@ -1,0 +1,97 @@
+package mr
+
+// SGL is a scatter/gather list of checked pieces: the bytes of a message, in order.
+type SGL []Span
+
+// Len returns the bytes of all pieces.
+func (l SGL) Len() uint64 {
+	n := uint64(0)
+	for i := range l {
+		n += uint64(l[i].Len)
+	}
+	return n
+}
+
+// Gather fills dst with the bytes of the message in sgl, from byte off on. Each
+// byte of memory is read once. It returns FaultKey if a region that it needs is
+// registered no more, FaultBounds if the message ends before dst is full, or the
+// error of a Memory; dst then holds garbage.
+func Gather(dst []byte, sgl SGL, off uint64) error {
+	for i := 0; i < len(sgl) && len(dst) > 0; i++ {
+		s := sgl[i].part(&off, len(dst))
+		if s.Len == 0 {
+			continue
+		}
+		if err := s.Read(dst[:s.Len]); err != nil {
+			return err
+		}
+		dst = dst[s.Len:]
+	}
+	if len(dst) > 0 {
+		return FaultBounds
+	}
+	return nil
+}
+
+// Scatter puts p, one packet's payload, into the message in sgl from byte off on.
+// Direct memory is written at once, the end of the payload last (programs poll
+// it). For other memory it appends a PlaceWrite to late, whose Data aliases p and
+// whose ID is 0 for the caller to set; late never grows beyond its capacity.
+//
+// Either all of p is dealt with or nothing is written: ErrNoRoom says that late
+// was too full, FaultKey that a region is registered no more, FaultBounds that
+// the message ends before p does.
+func Scatter(sgl SGL, off uint64, p []byte, late []Placement) ([]Placement, error) {
+	if err := scatterable(sgl, off, len(p), cap(late)-len(late)); err != nil {
+		return late, err
+	}
+	for i := 0; i < len(sgl) && len(p) > 0; i++ {
+		s := sgl[i].part(&off, len(p))
+		if s.Len == 0 {
+			continue
+		}
+		data := p[:s.Len:s.Len]
+		p = p[s.Len:]
+		if s.R.direct == nil {
+			late = append(late, Placement{Kind: PlaceWrite, R: s.R, Off: s.Off, Data: data})
+			continue
+		}
+		if err := s.Write(data); err != nil {
+			return late, err // the region was deregistered this moment
+		}
+	}
+	return late, nil
+}
+
+// scatterable returns the error that writing n bytes would meet.
+func scatterable(sgl SGL, off uint64, n, room int) error {
+	for i := 0; i < len(sgl) && n > 0; i++ {
+		s := sgl[i].part(&off, n)
+		if s.Len == 0 {
+			continue
+		}
+		n -= int(s.Len)
+		if !s.R.Valid() {
+			return FaultKey
+		}
+		if s.R.direct == nil {
+			room--
+		}
+	}
+	switch {
+	case n > 0:
+		return FaultBounds
+	case room < 0:
+		return ErrNoRoom
+	}
+	return nil
+}
+
+// part returns the piece of s that holds the message from byte *off on, at most n
+// bytes, and counts *off down to the start of the next Span. Len is 0 if the
+// message goes on behind s.
+func (s *Span) part(off *uint64, n int) Span {
+	skip := min(*off, uint64(s.Len))
+	*off -= skip
+	return Span{R: s.R, Off: s.Off + skip, Len: uint32(min(uint64(s.Len)-skip, uint64(n)))}
+}

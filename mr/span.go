@@ -1,0 +1,86 @@
+package mr
+
+import "encoding/binary"
+
+// Span is a checked piece of a region: Len bytes from offset Off on.
+//
+// Its methods return FaultKey when the region is registered no more and
+// FaultBounds when the operation does not fit the piece. All but Read return
+// ErrNotDirect when the memory is for a Placement.
+type Span struct {
+	R   *Region
+	Off uint64
+	Len uint32
+}
+
+// Read fills p with the first bytes of s. A Memory that is not direct may add its
+// own errors.
+func (s Span) Read(p []byte) error {
+	switch {
+	case !s.R.Valid():
+		return FaultKey
+	case uint64(len(p)) > uint64(s.Len):
+		return FaultBounds
+	case s.R.direct == nil:
+		return s.R.mem.ReadAt(p, s.Off)
+	}
+	return s.R.direct.ReadAt(p, s.Off)
+}
+
+// Write stores p in the first bytes of s, its end last.
+func (s Span) Write(p []byte) error {
+	switch {
+	case !s.R.Valid():
+		return FaultKey
+	case uint64(len(p)) > uint64(s.Len):
+		return FaultBounds
+	case s.R.direct == nil:
+		return ErrNotDirect
+	}
+	return s.R.direct.WriteAt(p, s.Off)
+}
+
+// CompareSwap stores swap in the 8 bytes of s if they hold compare, and returns
+// what they held: one atomic operation, in host byte order (as rdma_rxe does it).
+// Len must be 8; ErrMisaligned if the memory is not at a multiple of 8.
+func (s Span) CompareSwap(compare, swap uint64) (old uint64, err error) {
+	p, err := s.word()
+	if err != nil {
+		return 0, err
+	}
+	return compareSwap(p, compare, swap), nil
+}
+
+// FetchAdd adds to the 8 bytes of s, under the rules of CompareSwap.
+func (s Span) FetchAdd(add uint64) (old uint64, err error) {
+	p, err := s.word()
+	if err != nil {
+		return 0, err
+	}
+	return fetchAdd(p, add), nil
+}
+
+// AtomicWrite stores data in the 8 bytes of s at once and as they are, under the
+// rules of CompareSwap (the ATOMIC WRITE of the IBTA's memory placement
+// extensions).
+func (s Span) AtomicWrite(data [8]byte) error {
+	p, err := s.word()
+	if err != nil {
+		return err
+	}
+	store64(p, binary.NativeEndian.Uint64(data[:]))
+	return nil
+}
+
+// word returns the 8 bytes of s.
+func (s Span) word() (*uint64, error) {
+	switch {
+	case !s.R.Valid():
+		return nil, FaultKey
+	case s.Len != 8:
+		return nil, FaultBounds
+	case s.R.direct == nil:
+		return nil, ErrNotDirect
+	}
+	return s.R.direct.word(s.Off)
+}

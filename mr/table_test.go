@@ -1,0 +1,385 @@
+package mr
+
+import (
+	"errors"
+	"math"
+	"math/big"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/goroce/goroce/ib"
+)
+
+func TestCheck(t *testing.T) {
+	table, pd := newTable(t, 4)
+	other, _ := table.NewPD()
+	const iova = 0x10000
+	r := register(t, table, pd, sized(100), iova, ib.RemoteRead)
+	end := register(t, table, pd, sized(16), math.MaxUint64-15, 0) // ends at 2^64
+	big := register(t, table, pd, sized(MaxLen), 0, 0)
+	key := r.Key()
+	for _, c := range []struct {
+		name   string
+		pd     *PD
+		key    ib.Key
+		va     uint64
+		length uint64
+		need   ib.Access
+		want   Fault
+		off    uint64
+	}{
+		{"all", pd, key, iova, 100, ib.RemoteRead, FaultNone, 0},
+		{"last byte", pd, key, iova + 99, 1, 0, FaultNone, 99},
+		{"nothing, at the start", pd, key, iova, 0, 0, FaultNone, 0},
+		{"nothing, at the end", pd, key, iova + 100, 0, 0, FaultNone, 100},
+		{"nothing, behind the end", pd, key, iova + 101, 0, 0, FaultBounds, 0},
+		{"a byte too many", pd, key, iova, 101, 0, FaultBounds, 0},
+		{"a byte early", pd, key, iova - 1, 1, 0, FaultBounds, 0},
+		{"a byte late", pd, key, iova + 100, 1, 0, FaultBounds, 0},
+		{"address near 2^64", pd, key, math.MaxUint64, 1, 0, FaultBounds, 0},
+		{"end wraps to the start", pd, key, math.MaxUint64 - 99, iova + 150, 0, FaultBounds, 0},
+		{"length 2^64-1", pd, key, iova, math.MaxUint64, 0, FaultBounds, 0},
+		{"address and length both huge", pd, key, math.MaxUint64, math.MaxUint64, 0, FaultBounds, 0},
+		{"region that ends at 2^64", pd, end.Key(), math.MaxUint64, 1, 0, FaultNone, 15},
+		{"beyond 2^64", pd, end.Key(), math.MaxUint64, 2, 0, FaultBounds, 0},
+		{"address 0 is not the end of that region", pd, end.Key(), 0, 0, 0, FaultBounds, 0},
+		{"piece of 4 GiB - 1", pd, big.Key(), 1, math.MaxUint32, 0, FaultNone, 1},
+		{"piece of 4 GiB", pd, big.Key(), 1, math.MaxUint32 + 1, 0, FaultBounds, 0},
+		{"other domain", other, key, iova, 1, 0, FaultPD, 0},
+		{"no domain", nil, key, iova, 1, 0, FaultPD, 0},
+		{"right missing", pd, key, iova, 1, ib.RemoteWrite, FaultAccess, 0},
+		{"wrong variant", pd, key ^ 1, iova, 1, 0, FaultKey, 0},
+		{"key 0", pd, 0, iova, 1, 0, FaultKey, 0},
+		{"free index", pd, 4 << 8, iova, 1, 0, FaultKey, 0},
+		{"index beyond the table", pd, math.MaxUint32, iova, 1, 0, FaultKey, 0},
+		{"key before domain before right before bounds", other, key, 0, 1, ib.RemoteWrite, FaultPD, 0},
+		{"right before bounds", pd, key, 0, 1, ib.RemoteWrite, FaultAccess, 0},
+	} {
+		s, fault := table.Check(c.pd, c.key, c.va, c.length, c.need)
+		if fault != c.want {
+			t.Errorf("%s: %v, want %v", c.name, fault, c.want)
+		}
+		if fault != FaultNone && s != (Span{}) {
+			t.Errorf("%s: a Span %+v with a fault", c.name, s)
+		}
+		if fault == FaultNone && (s.R.Key() != c.key || s.Off != c.off || uint64(s.Len) != c.length) {
+			t.Errorf("%s: span %+v", c.name, s)
+		}
+	}
+}
+
+// Every set of rights against every need.
+func TestAccessTable(t *testing.T) {
+	table, pd := newTable(t, 16)
+	for access := range allRights + 1 {
+		r, err := table.Register(pd, sized(8), 0, access)
+		if legal := access&(ib.RemoteWrite|ib.RemoteAtomic) == 0 || access&ib.LocalWrite != 0; legal != (err == nil) {
+			t.Errorf("register with access %#x: %v", access, err)
+		}
+		if err != nil {
+			continue
+		}
+		for need := range allRights + 1 {
+			want := FaultNone
+			if need&access != need {
+				want = FaultAccess
+			}
+			if _, fault := table.Check(pd, r.Key(), 0, 8, need); fault != want {
+				t.Errorf("access %#x, need %#x: %v, want %v", access, need, fault, want)
+			}
+		}
+		if err := table.Deregister(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestRegisterRefuses(t *testing.T) {
+	table, pd := newTable(t, 8)
+	stranger, _ := NewTable(1, counter()).NewPD()
+	freed, _ := table.NewPD()
+	if err := table.FreePD(freed); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name   string
+		pd     *PD
+		m      Memory
+		iova   uint64
+		access ib.Access
+		err    error
+	}{
+		{"remote write only", pd, sized(1), 0, ib.RemoteWrite, ib.ErrInvalid},
+		{"remote atomic only", pd, sized(8), 0, ib.RemoteAtomic, ib.ErrInvalid},
+		{"unknown right", pd, sized(1), 0, 1 << 20, ib.ErrInvalid},
+		{"addresses wrap", pd, sized(2), math.MaxUint64, 0, ib.ErrInvalid},
+		{"up to 2^64", pd, sized(1), math.MaxUint64, 0, nil},
+		{"too long", pd, sized(MaxLen + 1), 0, 0, ib.ErrInvalid},
+		{"zero based, but not", pd, sized(1), 4096, ib.ZeroBased, ib.ErrInvalid},
+		{"zero based", pd, sized(1), 0, ib.ZeroBased, nil},
+		{"empty", pd, Bytes(nil), math.MaxUint64, 0, nil},
+		{"atomic, address out of step with memory", pd, Bytes(aligned(16, 4)), 8, ib.LocalWrite | ib.RemoteAtomic, ib.ErrInvalid},
+		{"atomic, in step", pd, Bytes(aligned(16, 4)), 12, ib.LocalWrite | ib.RemoteAtomic, nil},
+		{"no atomics, out of step", pd, Bytes(aligned(16, 4)), 8, ib.LocalWrite | ib.RemoteWrite, nil},
+		{"another table's domain", stranger, sized(1), 0, 0, ib.ErrForeign},
+		{"freed domain", freed, sized(1), 0, 0, ib.ErrClosed},
+		{"no domain", nil, sized(1), 0, 0, ib.ErrInvalid},
+	} {
+		_, err := table.Register(c.pd, c.m, c.iova, c.access)
+		if !errors.Is(err, c.err) {
+			t.Errorf("%s: %v, want %v", c.name, err, c.err)
+		}
+	}
+}
+
+func TestTableFull(t *testing.T) {
+	table, pd := newTable(t, 2)
+	a := register(t, table, pd, sized(1), 0, 0)
+	register(t, table, pd, sized(1), 0, 0)
+	if _, err := table.Register(pd, sized(1), 0, 0); !errors.Is(err, ib.ErrLimit) {
+		t.Fatalf("third region of two: %v", err)
+	}
+	if err := table.Deregister(a); err != nil {
+		t.Fatal(err)
+	}
+	register(t, table, pd, sized(1), 0, 0)
+}
+
+// An index that is used again has another variant, whatever the source of
+// variants says, so that the old key opens nothing.
+func TestKeysChangeOnReuse(t *testing.T) {
+	table := NewTable(1, func() uint8 { return 0xFF })
+	pd, _ := table.NewPD()
+	var old *Region
+	for range 300 {
+		r := register(t, table, pd, sized(1), 0, 0)
+		if r.Key()>>8 != 1 {
+			t.Fatalf("key %#x: the only index is 1", uint32(r.Key()))
+		}
+		if old != nil {
+			if old.Key() == r.Key() {
+				t.Fatalf("key %#x again", uint32(r.Key()))
+			}
+			if _, fault := table.Check(pd, old.Key(), 0, 1, 0); fault != FaultKey {
+				t.Fatalf("stale key: %v", fault)
+			}
+			if old.Valid() || !r.Valid() {
+				t.Fatal("Valid is wrong")
+			}
+		}
+		if err := table.Deregister(r); err != nil {
+			t.Fatal(err)
+		}
+		if err := table.Deregister(r); !errors.Is(err, ib.ErrClosed) {
+			t.Fatalf("second Deregister: %v", err)
+		}
+		old = r
+	}
+	if err := NewTable(1, counter()).Deregister(old); !errors.Is(err, ib.ErrForeign) {
+		t.Errorf("another table's region: %v", err)
+	}
+}
+
+// The index that was free for longest is used first.
+func TestIndexReuseOrder(t *testing.T) {
+	table, pd := newTable(t, 3)
+	var regions []*Region
+	for range 3 {
+		regions = append(regions, register(t, table, pd, sized(1), 0, 0))
+	}
+	for _, i := range []int{1, 0, 2} {
+		if err := table.Deregister(regions[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []ib.Key{2, 1, 3} {
+		if r := register(t, table, pd, sized(1), 0, 0); r.Key()>>8 != want {
+			t.Errorf("index %d, want %d", r.Key()>>8, want)
+		}
+	}
+}
+
+func TestPDLifetime(t *testing.T) {
+	table, pd := newTable(t, 4)
+	r := register(t, table, pd, sized(1), 0, 0)
+	register(t, table, pd, sized(1), 0, 0)
+	if err := pd.Acquire(UserQP); err != nil {
+		t.Fatal(err)
+	}
+	err := table.FreePD(pd)
+	if !errors.Is(err, ib.ErrBusy) || !strings.Contains(err.Error(), "2 memory regions, 1 QPs") {
+		t.Errorf("free in use: %v", err)
+	}
+	pd.Release(UserQP)
+	table.Deregister(r)
+	if err := table.FreePD(pd); !errors.Is(err, ib.ErrBusy) || !strings.Contains(err.Error(), "1 memory regions;") {
+		t.Errorf("free with a region left: %v", err)
+	}
+	pd, _ = table.NewPD()
+	if err := table.FreePD(pd); err != nil {
+		t.Errorf("free of an idle domain: %v", err)
+	}
+	if err := table.FreePD(pd); !errors.Is(err, ib.ErrClosed) {
+		t.Errorf("second free: %v", err)
+	}
+	if err := pd.Acquire(UserQP); !errors.Is(err, ib.ErrClosed) {
+		t.Errorf("use of a freed domain: %v", err)
+	}
+	if err := NewTable(1, counter()).FreePD(pd); !errors.Is(err, ib.ErrForeign) {
+		t.Errorf("free in another table: %v", err)
+	}
+}
+
+func TestPDLimit(t *testing.T) {
+	table := NewTable(1, counter())
+	var last *PD
+	for range MaxPDs {
+		pd, err := table.NewPD()
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = pd
+	}
+	if _, err := table.NewPD(); !errors.Is(err, ib.ErrLimit) {
+		t.Fatalf("domain %d: %v", MaxPDs+1, err)
+	}
+	table.FreePD(last)
+	if _, err := table.NewPD(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A peer revokes only what was registered for that, with its own domain's key;
+// from then on the region is as good as gone, until it is deregistered.
+func TestInvalidate(t *testing.T) {
+	table, pd := newTable(t, 2)
+	other, _ := table.NewPD()
+	r := register(t, table, pd, Bytes(make([]byte, 8)), 0, ib.RemoteInvalidate)
+	keep := register(t, table, pd, Bytes(make([]byte, 8)), 0, 0)
+	for _, c := range []struct {
+		name string
+		pd   *PD
+		key  ib.Key
+		want Fault
+	}{
+		{"unknown key", pd, 0xBAD, FaultKey},
+		{"other domain", other, r.Key(), FaultPD},
+		{"not registered for it", pd, keep.Key(), FaultAccess},
+		{"good", pd, r.Key(), FaultNone},
+		{"twice", pd, r.Key(), FaultKey},
+	} {
+		if fault := table.Invalidate(c.pd, c.key); fault != c.want {
+			t.Errorf("%s: %v, want %v", c.name, fault, c.want)
+		}
+	}
+	if err := Gather(make([]byte, 8), SGL{{r, 0, 8}}, 0); r.Valid() || !errors.Is(err, FaultKey) {
+		t.Errorf("read of an invalidated region: %v", err)
+	}
+	if !keep.Valid() {
+		t.Error("another region went too")
+	}
+	if err := table.Deregister(r); err != nil {
+		t.Errorf("deregister after invalidate: %v", err)
+	}
+}
+
+func TestResolve(t *testing.T) {
+	table, pd := newTable(t, 4)
+	a := register(t, table, pd, sized(100), 1000, 0)
+	b := register(t, table, pd, sized(50), 0, ib.LocalWrite)
+	good := []ib.SGE{{Addr: 1010, Length: 5, LKey: a.Key()}, {Length: 0, LKey: 0xBAD}, {Addr: 0, Length: 50, LKey: b.Key()}}
+	sgl, fault := table.Resolve(pd, good, 0, nil)
+	if fault != FaultNone || len(sgl) != 2 || sgl[0] != (Span{a, 10, 5}) || sgl[1] != (Span{b, 0, 50}) || sgl.Len() != 55 {
+		t.Errorf("resolved to %+v, %v", sgl, fault)
+	}
+	if got, fault := table.Resolve(pd, good, ib.LocalWrite, sgl); fault != FaultAccess || len(got) != 2 {
+		t.Errorf("for writing: %d spans, %v", len(got), fault)
+	}
+	if got, fault := table.Resolve(pd, []ib.SGE{good[0], {Addr: 1099, Length: 2, LKey: a.Key()}}, 0, sgl[:0]); fault != FaultBounds || len(got) != 0 {
+		t.Errorf("beyond the end: %d spans, %v", len(got), fault)
+	}
+}
+
+// FuzzCheck compares the arithmetic of Register and Check with that of integers
+// without bounds.
+func FuzzCheck(f *testing.F) {
+	f.Add(uint64(0), uint64(0), uint64(0), uint64(0))
+	f.Add(uint64(math.MaxUint64), uint64(1), uint64(0), uint64(0))
+	f.Add(uint64(1<<63), uint64(4096), uint64(1<<63+4095), uint64(1))
+	f.Add(uint64(4096), uint64(100), uint64(math.MaxUint64-10), uint64(5000))
+	f.Fuzz(func(t *testing.T, iova, size, va, length uint64) {
+		num := func(n uint64) *big.Int { return new(big.Int).SetUint64(n) }
+		sum := func(a, b uint64) *big.Int { return new(big.Int).Add(num(a), num(b)) }
+		space := new(big.Int).Lsh(big.NewInt(1), 64)
+
+		table, pd := newTable(t, 1)
+		r, err := table.Register(pd, sized(size), iova, 0)
+		if want := size <= MaxLen && (size == 0 || sum(iova, size).Cmp(space) <= 0); want != (err == nil) {
+			t.Fatalf("register %d bytes at %#x: %v", size, iova, err)
+		}
+		if err != nil {
+			return
+		}
+		inside := va >= iova && sum(va, length).Cmp(sum(iova, size)) <= 0
+		_, fault := table.Check(pd, r.Key(), va, length, 0)
+		if want := inside && length <= math.MaxUint32; want != (fault == FaultNone) {
+			t.Fatalf("%d bytes at %#x of %d at %#x: %v", length, va, size, iova, fault)
+		}
+	})
+}
+
+// Lookups take no lock: while others register and deregister, a key opens its
+// region as long as it is registered, and never another.
+func TestConcurrentChecks(t *testing.T) {
+	table, pd := newTable(t, 8)
+	stay := register(t, table, pd, sized(64), 0, 0)
+	var churn, check sync.WaitGroup
+	done := make(chan struct{})
+	keys := make(chan ib.Key, 16)
+	for g := range uint64(3) {
+		churn.Go(func() {
+			for i := range uint64(2000) {
+				iova := (g+1)<<40 | i<<8
+				r, err := table.Register(pd, sized(64), iova, 0)
+				if err != nil {
+					t.Errorf("register: %v", err)
+					return
+				}
+				if _, fault := table.Check(pd, r.Key(), iova, 64, 0); fault != FaultNone {
+					t.Errorf("own region: %v", fault)
+				}
+				select {
+				case keys <- r.Key():
+				default:
+				}
+				if err := table.Deregister(r); err != nil {
+					t.Errorf("deregister: %v", err)
+				}
+				if s, fault := table.Check(pd, r.Key(), iova, 64, 0); fault == FaultNone && s.R == r {
+					t.Error("a deregistered region opens")
+				}
+			}
+		})
+	}
+	check.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			case key := <-keys:
+				if s, fault := table.Check(pd, key, 0, 0, 0); fault == FaultNone {
+					t.Errorf("key %#x opens address 0 of %#x", uint32(key), s.R.Addr())
+				}
+			default:
+				if _, fault := table.Check(pd, stay.Key(), 0, 64, 0); fault != FaultNone {
+					t.Errorf("region that stays: %v", fault)
+					return
+				}
+			}
+		}
+	})
+	churn.Wait()
+	close(done)
+	check.Wait()
+}

@@ -1,0 +1,106 @@
+package ring
+
+import (
+	"fmt"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// rule says what a send opcode takes.
+type rule struct {
+	known   bool
+	inline  bool   // the payload may be inline
+	minLen  uint64 // bytes of the SGL or inline payload
+	maxLen  uint64
+	aligned bool // RemoteAddr is a multiple of 8 (IBTA 9.4.5)
+}
+
+var rules = [...]rule{
+	ib.WRWrite:    {known: true, inline: true, maxLen: MaxMessage},
+	ib.WRWriteImm: {known: true, inline: true, maxLen: MaxMessage},
+	ib.WRSend:     {known: true, inline: true, maxLen: MaxMessage},
+	ib.WRSendImm:  {known: true, inline: true, maxLen: MaxMessage},
+	ib.WRSendInv:  {known: true, inline: true, maxLen: MaxMessage},
+	ib.WRRead:     {known: true, maxLen: MaxMessage},
+	// rdma_rxe takes a longer result buffer for atomics too, and fills 8 bytes.
+	ib.WRCompareSwap: {known: true, minLen: 8, maxLen: MaxMessage, aligned: true},
+	ib.WRFetchAdd:    {known: true, minLen: 8, maxLen: MaxMessage, aligned: true},
+	ib.WRAtomicWrite: {known: true, inline: true, minLen: 8, maxLen: 8, aligned: true},
+	ib.WRLocalInv:    {known: true, maxLen: MaxMessage},
+	ib.WRBindMW:      {known: true, maxLen: MaxMessage},
+	ib.WRFlush:       {known: true, maxLen: MaxMessage},
+}
+
+const sendFlags = ib.SendFence | ib.SendSignaled | ib.SendSolicited | ib.SendInline
+
+// check refuses what is wrong with wr whatever the state of the QP. Push runs it
+// on the caller's request, Pop on the copy of what may be a hostile client's.
+func (q *Send) check(wr *ib.SendWR) error {
+	if int(wr.Opcode) >= len(rules) || !rules[wr.Opcode].known {
+		return refuse("post send", "Opcode", wr.Opcode, "the WR constants of package ib")
+	}
+	r := &rules[wr.Opcode]
+	if wr.Flags&^sendFlags != 0 {
+		return refuse("post send", "Flags", wr.Flags, "the Send flags of package ib")
+	}
+	length := uint64(len(wr.Inline))
+	if wr.Flags&ib.SendInline != 0 {
+		if err := q.checkInline(wr, r); err != nil {
+			return err
+		}
+	} else {
+		if length != 0 {
+			return refuse("post send", "Inline", fmt.Sprintf("%d bytes", length), "none unless Flags has SendInline")
+		}
+		if len(wr.SGL) > q.maxSGE {
+			return refuse("post send", "SGL", fmt.Sprintf("%d entries", len(wr.SGL)), fmt.Sprintf("at most %d (QPCap.MaxSendSGE)", q.maxSGE))
+		}
+		length = total(wr.SGL)
+	}
+	if length < r.minLen || length > r.maxLen {
+		return refuse("post send", "length", length, fmt.Sprintf("%d to %d bytes for %v", r.minLen, r.maxLen, wr.Opcode))
+	}
+	if r.aligned && wr.RemoteAddr%8 != 0 {
+		return refuse("post send", "RemoteAddr", fmt.Sprintf("%#x", wr.RemoteAddr), "multiples of 8 for atomic operations")
+	}
+	return nil
+}
+
+// checkInline refuses a request with the inline flag that cannot be inline.
+func (q *Send) checkInline(wr *ib.SendWR, r *rule) error {
+	if !r.inline {
+		return refuse("post send", "Flags", "SendInline", fmt.Sprintf("no inline payload for %v", wr.Opcode))
+	}
+	if len(wr.SGL) != 0 {
+		return refuse("post send", "SGL", fmt.Sprintf("%d entries", len(wr.SGL)), "none with SendInline: the payload is in Inline")
+	}
+	if len(wr.Inline) > q.maxInline {
+		return refuse("post send", "Inline", fmt.Sprintf("%d bytes", len(wr.Inline)), fmt.Sprintf("at most %d (QPCap.MaxInline)", q.maxInline))
+	}
+	return nil
+}
+
+// check refuses what is wrong with wr whatever the state of the QP.
+func (q *Recv) check(wr *ib.RecvWR) error {
+	if len(wr.SGL) > q.maxSGE {
+		return refuse("post receive", "SGL", fmt.Sprintf("%d entries", len(wr.SGL)), fmt.Sprintf("at most %d (QPCap.MaxRecvSGE)", q.maxSGE))
+	}
+	if n := total(wr.SGL); n > MaxMessage {
+		return refuse("post receive", "length", n, fmt.Sprintf("at most %d bytes", MaxMessage))
+	}
+	return nil
+}
+
+// total returns the bytes that sgl names. At most MaxSGE entries of less than
+// 2^32 bytes cannot overflow it.
+func total(sgl []ib.SGE) uint64 {
+	n := uint64(0)
+	for i := range sgl {
+		n += uint64(sgl[i].Length)
+	}
+	return n
+}
+
+func refuse(op, attr string, value any, allowed string) error {
+	return &ib.AttrError{Op: op, Attr: attr, Value: value, Allowed: allowed, Err: ib.ErrInvalid}
+}

@@ -1,0 +1,118 @@
+package ring
+
+import (
+	"sync/atomic"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// CQ is a completion queue: the device produces, the application consumes.
+type CQ struct{ ring }
+
+// cqSlot is a completion slot.
+type cqSlot struct {
+	id             uint64
+	status         uint8
+	opcode         uint8
+	flags          uint8
+	_              uint8
+	vendorErr      uint32
+	byteLen        uint32
+	imm            uint32
+	invalidatedKey uint32
+	qpn            uint32
+	srcQP          uint32
+	_              uint32
+	timestamp      int64
+	_              [2]uint64
+}
+
+// Values of the wake word of a completion ring.
+const (
+	armNone      = 0
+	armSolicited = 1
+	armAny       = 2
+)
+
+// NewCQ formats b as an empty completion ring: the device's side. b must start on
+// a 64-byte boundary and hold CQSize bytes; it belongs to the ring from then on.
+func NewCQ(b []byte, entries int) (*CQ, error) {
+	r, err := geometry{kindCQ, entries, 0, 0}.create(b)
+	if err != nil {
+		return nil, err
+	}
+	return &CQ{r}, nil
+}
+
+// OpenCQ attaches to a completion ring: the application's side.
+func OpenCQ(b []byte) (*CQ, error) {
+	r, _, err := open(b, kindCQ)
+	if err != nil {
+		return nil, err
+	}
+	return &CQ{r}, nil
+}
+
+// Push writes a completion and makes it visible. It returns false, and writes
+// nothing, when no slot is free: the CQ has overrun. (Device)
+func (q *CQ) Push(wc *ib.WC) bool {
+	if !q.room() {
+		return false
+	}
+	*(*cqSlot)(q.slot(q.next)) = cqSlot{
+		id: wc.ID, status: uint8(wc.Status), opcode: uint8(wc.Opcode), flags: uint8(wc.Flags),
+		vendorErr: wc.VendorErr, byteLen: wc.ByteLen, imm: wc.Imm, invalidatedKey: uint32(wc.InvalidatedKey),
+		qpn: uint32(wc.QPN), srcQP: uint32(wc.SrcQP), timestamp: int64(wc.Timestamp),
+	}
+	q.next++
+	q.publish()
+	return true
+}
+
+// TakeArm reports, after a Push, whether that completion raises an event: the
+// application armed the CQ and has not had its event yet. solicited is set for
+// solicited and for failed completions. It disarms. (Device)
+func (q *CQ) TakeArm(solicited bool) bool {
+	arm := atomic.LoadUint32(q.wake)
+	if arm == armNone || arm == armSolicited && !solicited {
+		return false
+	}
+	return atomic.SwapUint32(q.wake, armNone) != armNone
+}
+
+// Poll moves up to len(wcs) completions out of the ring and returns how many.
+// (Application)
+func (q *CQ) Poll(wcs []ib.WC) int {
+	n := 0
+	for ; n < len(wcs); n++ {
+		if ok, _ := q.ready(); !ok {
+			break
+		}
+		s := (*cqSlot)(q.slot(q.popped))
+		wcs[n] = ib.WC{
+			ID: s.id, Status: ib.WCStatus(s.status), Opcode: ib.WCOpcode(s.opcode), Flags: ib.WCFlags(s.flags),
+			VendorErr: s.vendorErr, ByteLen: s.byteLen, Imm: s.imm, InvalidatedKey: ib.Key(s.invalidatedKey),
+			QPN: ib.QPN(s.qpn), SrcQP: ib.QPN(s.srcQP), Timestamp: ib.Instant(s.timestamp),
+		}
+		q.popped++
+	}
+	if n > 0 {
+		q.release(n)
+	}
+	return n
+}
+
+// Arm asks for an event at the next completion, or with solicitedOnly at the next
+// solicited or failed one. Completions that are in the ring already raise none:
+// poll once more after arming. A wish for any completion outlasts a later one for
+// solicited completions only (IBTA 11.4.2.2). (Application)
+func (q *CQ) Arm(solicitedOnly bool) {
+	if solicitedOnly {
+		atomic.CompareAndSwapUint32(q.wake, armNone, armSolicited)
+		return
+	}
+	atomic.StoreUint32(q.wake, armAny)
+}
+
+// Len returns how many completions wait to be polled. (Application)
+func (q *CQ) Len() int { return q.count() }

@@ -1,0 +1,217 @@
+package ring
+
+import (
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// The tests in this file play an application that writes whatever it likes into
+// the buffer of a ring, under a device that was there first.
+
+const (
+	hostileEntries = 8
+	hostileSGE     = 3
+	hostileInline  = 100
+)
+
+// drainSend pops what there is and fails the test for what a device must never
+// see. It returns the error that stopped it, if any.
+func drainSend(t *testing.T, q *Send, wr *ib.SendWR) error {
+	t.Helper()
+	if n := q.Len(); n < 0 || n > hostileEntries {
+		t.Fatalf("Len %d of %d entries", n, hostileEntries)
+	}
+	for range hostileEntries {
+		ok, err := q.Pop(wr)
+		if err != nil {
+			if !errors.Is(err, ErrCorrupt) {
+				t.Fatalf("error %v is not ErrCorrupt", err)
+			}
+			return err
+		}
+		if !ok {
+			return nil
+		}
+		q.Release(1)
+		if len(wr.SGL) > hostileSGE || len(wr.Inline) > hostileInline || total(wr.SGL) > MaxMessage ||
+			int(wr.Opcode) >= len(rules) || !rules[wr.Opcode].known {
+			t.Fatalf("popped %+v", wr)
+		}
+	}
+	return nil
+}
+
+func drainRecv(t *testing.T, q *Recv, wr *ib.RecvWR) {
+	t.Helper()
+	if n := q.Available(); n < 0 || n > hostileEntries {
+		t.Fatalf("Available %d of %d entries", n, hostileEntries)
+	}
+	for range hostileEntries {
+		ok, err := q.Pop(wr)
+		if err != nil && !errors.Is(err, ErrCorrupt) {
+			t.Fatalf("error %v is not ErrCorrupt", err)
+		}
+		if !ok {
+			return
+		}
+		q.Release(1)
+		if len(wr.SGL) > hostileSGE || total(wr.SGL) > MaxMessage {
+			t.Fatalf("popped %+v", wr)
+		}
+	}
+}
+
+// scribble overwrites a few places of b: indices, the starts of slots, anything.
+func scribble(rng *rand.Rand, b []byte, slotSize int) {
+	slot := func() int { return slotsOffset + rng.IntN((len(b)-slotsOffset)/slotSize)*slotSize }
+	for range 1 + rng.IntN(8) {
+		switch rng.IntN(5) {
+		case 0:
+			binary.NativeEndian.PutUint32(b[[]int{prodOffset, consOffset, wakeOffset}[rng.IntN(3)]:], rng.Uint32())
+		case 1:
+			binary.NativeEndian.PutUint32(b[prodOffset:], uint32(rng.IntN(2*hostileEntries)))
+		case 2:
+			b[slot()+8+rng.IntN(8)] = byte(rng.IntN(20)) // opcode, flags, counts
+		case 3:
+			b[rng.IntN(len(b))] = byte(rng.Uint32())
+		case 4:
+			for i, s := 0, slot(); i < slotSize; i++ {
+				b[s+i] = byte(rng.Uint32())
+			}
+		}
+	}
+}
+
+func TestHostileProducer(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	var swr ib.SendWR
+	var rwr ib.RecvWR
+	corrupt := 0
+	for range 5000 {
+		sb, s := newSend(t, hostileEntries, hostileSGE, hostileInline)
+		rb, r := newRecv(t, hostileEntries, hostileSGE)
+		s.Prepare(&swr)
+		r.Prepare(&rwr)
+		for range 4 {
+			scribble(rng, sb, int(s.slotSize))
+			scribble(rng, rb, int(r.slotSize))
+			if drainSend(t, s, &swr) != nil {
+				corrupt++
+			}
+			drainRecv(t, r, &rwr)
+		}
+	}
+	if corrupt == 0 || corrupt == 20000 {
+		t.Errorf("%d of 20000 rounds were corrupt: the test tries nothing", corrupt)
+	}
+}
+
+// The producer index may be anywhere from popped to popped plus the free slots.
+func TestProducerIndexBounds(t *testing.T) {
+	for _, c := range []struct {
+		popped, released int
+		prod             uint32
+		want             int // entries to pop; -1 for corrupt
+	}{
+		{0, 0, 0, 0}, {0, 0, 8, 8}, {0, 0, 9, -1}, {0, 0, 0xFFFFFFFF, -1}, {0, 0, 1 << 31, -1},
+		{5, 0, 8, 3}, {5, 0, 9, -1}, {5, 0, 4, -1}, {5, 2, 10, 5}, {5, 2, 11, -1}, {5, 5, 13, 8}, {5, 5, 14, -1},
+	} {
+		b, q := newSend(t, hostileEntries, hostileSGE, hostileInline)
+		var wr ib.SendWR
+		q.Prepare(&wr)
+		for range c.popped {
+			push(t, q, &ib.SendWR{Opcode: ib.WRSend})
+		}
+		q.Publish()
+		for range c.popped {
+			pop(t, q, &wr)
+		}
+		q.Release(c.released)
+		for i := range hostileEntries { // every slot a good request
+			b[slotsOffset+i*int(q.slotSize)+8] = byte(ib.WRSend)
+		}
+		binary.NativeEndian.PutUint32(b[prodOffset:], c.prod)
+		got := 0
+		for got <= 2*hostileEntries {
+			ok, err := q.Pop(&wr)
+			if err != nil {
+				got = -1
+			}
+			if !ok {
+				break
+			}
+			got++
+		}
+		if got != c.want {
+			t.Errorf("%d popped, %d released, producer index %#x: popped %d more, want %d", c.popped, c.released, c.prod, got, c.want)
+		}
+	}
+}
+
+// An application that moves the consumer index to nonsense gets an overrun; the
+// device writes into no slot that it has not been given.
+func TestHostileConsumer(t *testing.T) {
+	for _, c := range []struct {
+		cons uint32
+		want int // completions that still fit
+	}{
+		{0, 0}, {1, 1}, {4, 4}, {5, 0}, {0xFFFFFFFF, 0}, {1 << 31, 0},
+	} {
+		b, q := newCQ(t, 4)
+		for range 4 {
+			q.Push(&ib.WC{})
+		}
+		binary.NativeEndian.PutUint32(b[consOffset:], c.cons)
+		got := 0
+		for got < 10 && q.Push(&ib.WC{}) {
+			got++
+		}
+		if got != c.want {
+			t.Errorf("consumer index %#x with producer index 4: %d completions fit, want %d", c.cons, got, c.want)
+		}
+		binary.NativeEndian.PutUint32(b[wakeOffset:], 0xDEAD)
+		if !q.TakeArm(false) || q.TakeArm(false) {
+			t.Error("a nonsense wake word is one event, not more")
+		}
+	}
+}
+
+// The header is the device's word to the application, never the other way round.
+func TestHeaderIsNotReadBack(t *testing.T) {
+	b, q := newSend(t, hostileEntries, hostileSGE, hostileInline)
+	clear(b[:prodOffset])
+	push(t, q, &ib.SendWR{ID: 7, Opcode: ib.WRSend})
+	q.Publish()
+	var wr ib.SendWR
+	if pop(t, q, &wr); wr.ID != 7 {
+		t.Errorf("popped request %d", wr.ID)
+	}
+}
+
+func FuzzHostileProducer(f *testing.F) {
+	b := Alloc(SendSize(hostileEntries, hostileSGE, hostileInline))
+	q, err := NewSend(b, hostileEntries, hostileSGE, hostileInline)
+	if err != nil {
+		f.Fatal(err)
+	}
+	push(f, q, &ib.SendWR{Opcode: ib.WRSend, SGL: make([]ib.SGE, 3)})
+	push(f, q, &ib.SendWR{Opcode: ib.WRSend, Flags: ib.SendInline, Inline: make([]byte, 9)})
+	q.Publish()
+	f.Add(b)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		b, q := newSend(t, hostileEntries, hostileSGE, hostileInline)
+		copy(b, data)
+		var wr ib.SendWR
+		q.Prepare(&wr)
+		drainSend(t, q, &wr)
+		if dev, err := OpenSend(b); err == nil && dev.entries > MaxEntries {
+			t.Fatalf("opened a ring of %d entries", dev.entries)
+		}
+	})
+}

@@ -1,0 +1,108 @@
+package ring
+
+import (
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// Recv is a receive queue, of one QP or shared (SRQ): the application produces,
+// the device consumes.
+type Recv struct {
+	ring
+	maxSGE int
+}
+
+// recvSlot is the fixed part of a receive slot; the SGEs follow it.
+type recvSlot struct {
+	id     uint64
+	numSGE uint16
+	_      [6]uint8
+}
+
+const recvPayload = int(unsafe.Sizeof(recvSlot{}))
+
+// NewRecv formats b as an empty receive ring: the device's side. b must start on
+// a 64-byte boundary and hold RecvSize bytes; it belongs to the ring from then on.
+func NewRecv(b []byte, entries, maxSGE int) (*Recv, error) {
+	r, err := geometry{kindRecv, entries, maxSGE, 0}.create(b)
+	if err != nil {
+		return nil, err
+	}
+	return &Recv{r, maxSGE}, nil
+}
+
+// OpenRecv attaches to a receive ring: the application's side.
+func OpenRecv(b []byte) (*Recv, error) {
+	r, h, err := open(b, kindRecv)
+	if err != nil {
+		return nil, err
+	}
+	return &Recv{r, int(h.maxSGE)}, nil
+}
+
+// MaxSGE returns how many SGEs a request may have.
+func (q *Recv) MaxSGE() int { return q.maxSGE }
+
+// Push copies wr into the next slot; the device does not see it before Publish.
+// Errors are those of Send.Push. (Application)
+func (q *Recv) Push(wr *ib.RecvWR) error {
+	if err := q.check(wr); err != nil {
+		return err
+	}
+	if !q.room() {
+		return ib.ErrQueueFull
+	}
+	slot := q.slot(q.next)
+	*(*recvSlot)(slot) = recvSlot{id: wr.ID, numSGE: uint16(len(wr.SGL))}
+	copy(unsafe.Slice((*ib.SGE)(unsafe.Add(slot, recvPayload)), len(wr.SGL)), wr.SGL)
+	q.next++
+	return nil
+}
+
+// Publish makes the pushed requests visible to the device and reports whether it
+// must be woken. (Application)
+func (q *Recv) Publish() (doorbell bool) { return q.publishWork() }
+
+// Prepare gives dst the backing that Pop fills without allocating. (Device)
+func (q *Recv) Prepare(dst *ib.RecvWR) { dst.SGL = make([]ib.SGE, 0, q.maxSGE) }
+
+// Pop copies the next published request into dst, as Send.Pop does. The slot
+// stays taken until Release; a device that needs no more than the copy, as one
+// with an SRQ, calls Release(1) at once. (Device)
+func (q *Recv) Pop(dst *ib.RecvWR) (bool, error) {
+	if ok, err := q.ready(); !ok {
+		return false, err
+	}
+	slot := q.slot(q.popped)
+	s := *(*recvSlot)(slot) // the only look at these bytes: the application can change them at any time
+	if int(s.numSGE) > q.maxSGE {
+		return false, fmt.Errorf("%w: receive entry %d has %d SGEs; allowed: %d", ErrCorrupt, q.popped, s.numSGE, q.maxSGE)
+	}
+	dst.ID = s.id
+	dst.SGL = append(dst.SGL[:0], unsafe.Slice((*ib.SGE)(unsafe.Add(slot, recvPayload)), int(s.numSGE))...)
+	if err := q.check(dst); err != nil {
+		return false, fmt.Errorf("%w: receive entry %d: %w", ErrCorrupt, q.popped, err)
+	}
+	q.popped++
+	return true, nil
+}
+
+// Release gives the n oldest popped slots back to the application. It panics if
+// fewer are popped: a fault of the device, which no application can bring about.
+// (Device)
+func (q *Recv) Release(n int) { q.release(n) }
+
+// Available returns how many published requests wait to be popped: what the
+// credit count of an AETH tells the peer (IBTA 9.7.7.2). (Device)
+func (q *Recv) Available() int { return q.count() }
+
+// Sleep announces that the device waits for a doorbell before it looks at the
+// ring: one that ran out of receives and wants to know of the next. Look at
+// Available once more, as Send.Sleep says. (Device)
+func (q *Recv) Sleep() { atomic.StoreUint32(q.wake, 1) }
+
+// Awake takes Sleep back. (Device)
+func (q *Recv) Awake() { atomic.StoreUint32(q.wake, 0) }

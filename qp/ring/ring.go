@@ -1,0 +1,118 @@
+package ring
+
+import (
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+)
+
+// ring is one side's view of a buffer: what the three kinds have in common.
+//
+// sync/atomic operations are sequentially consistent, so a Store followed by a
+// Load is the store, full fence, load of the handshakes in doc.go.
+type ring struct {
+	entries, slotSize uint32
+	slots             []byte
+	prod, cons, wake  *uint32 // in the buffer
+
+	// The producer's own state. What it wrote to the buffer is never read back.
+	_         [64]byte // so that two goroutines on one handle share no cache line
+	next      uint32   // index of the next slot to write
+	published uint32   // what prod was last set to
+	consSeen  uint32   // what cons was when last looked at
+
+	// The consumer's.
+	_        [64]byte
+	popped   uint32 // index of the next slot to read
+	released uint32 // what cons was last set to
+	prodSeen uint32 // what prod was when last looked at
+	_        [64]byte
+}
+
+// newRing returns a view that goes on from the indices in b.
+func newRing(b []byte, h *header) ring {
+	word := func(offset int) *uint32 { return (*uint32)(unsafe.Pointer(&b[offset])) }
+	r := ring{
+		entries: h.entries, slotSize: h.slotSize, slots: b[slotsOffset:h.size():h.size()],
+		prod: word(prodOffset), cons: word(consOffset), wake: word(wakeOffset),
+	}
+	prod, cons := atomic.LoadUint32(r.prod), atomic.LoadUint32(r.cons)
+	r.next, r.published, r.prodSeen = prod, prod, cons
+	r.popped, r.released, r.consSeen = cons, cons, cons
+	return r
+}
+
+// Entries returns the capacity: what was asked for, rounded up to a power of two.
+func (r *ring) Entries() int { return int(r.entries) }
+
+// slot returns the memory of entry i.
+func (r *ring) slot(i uint32) unsafe.Pointer {
+	return unsafe.Pointer(&r.slots[(i&(r.entries-1))*r.slotSize])
+}
+
+// room reports whether slot next is free. A consumer index that cannot be right
+// makes the number of full slots exceed entries, which counts as full.
+func (r *ring) room() bool {
+	if r.next-r.consSeen < r.entries {
+		return true
+	}
+	r.consSeen = atomic.LoadUint32(r.cons)
+	return r.next-r.consSeen < r.entries
+}
+
+// publish shows the consumer all slots before next.
+func (r *ring) publish() {
+	r.published = r.next
+	atomic.StoreUint32(r.prod, r.next)
+}
+
+// publishWork is the application's side of the doorbell handshake.
+func (r *ring) publishWork() (doorbell bool) {
+	if r.published == r.next {
+		return false
+	}
+	r.publish()
+	return atomic.LoadUint32(r.wake) != 0 && atomic.SwapUint32(r.wake, 0) != 0
+}
+
+// pending looks at the producer index and returns how many entries wait. It is
+// an error if they cannot all have been free slots.
+func (r *ring) pending() (uint32, error) {
+	prod := atomic.LoadUint32(r.prod)
+	n := prod - r.popped
+	if free := r.entries - (r.popped - r.released); n > free {
+		return 0, fmt.Errorf("%w: producer index %d is %d entries after %d, where %d slots are free",
+			ErrCorrupt, prod, n, r.popped, free)
+	}
+	r.prodSeen = prod
+	return n, nil
+}
+
+// ready reports whether slot popped is full. It looks at the producer index only
+// when all that it saw there before has been popped.
+func (r *ring) ready() (bool, error) {
+	if r.popped != r.prodSeen {
+		return true, nil
+	}
+	n, err := r.pending()
+	return n > 0, err
+}
+
+// count is pending without the error: nonsense counts as a full ring, so that
+// whoever looks for work comes and finds the error.
+func (r *ring) count() int {
+	n, err := r.pending()
+	if err != nil {
+		return int(r.entries)
+	}
+	return int(n)
+}
+
+// release gives the n oldest popped slots back.
+func (r *ring) release(n int) {
+	if n < 0 || uint32(n) > r.popped-r.released {
+		panic(fmt.Sprintf("ring: release of %d slots, but %d are popped", n, r.popped-r.released))
+	}
+	r.released += uint32(n)
+	atomic.StoreUint32(r.cons, r.released)
+}

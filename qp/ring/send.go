@@ -1,0 +1,143 @@
+package ring
+
+import (
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// Send is a send queue: the application produces, the device consumes.
+type Send struct {
+	ring
+	maxSGE, maxInline int
+}
+
+// sendSlot is the fixed part of a send slot; the payload follows it.
+type sendSlot struct {
+	id            uint64
+	opcode        uint8
+	flags         uint8
+	numSGE        uint16
+	inlineLen     uint32
+	imm           uint32
+	invalidateKey uint32
+	remoteAddr    uint64
+	rkey          uint32
+	_             uint32
+	compare       uint64
+	swap          uint64
+	_             uint64
+}
+
+const (
+	sendPayload = int(unsafe.Sizeof(sendSlot{}))
+	sgeSize     = int(unsafe.Sizeof(ib.SGE{}))
+)
+
+// NewSend formats b as an empty send ring: the device's side. b must start on a
+// 64-byte boundary and hold SendSize bytes; it belongs to the ring from then on.
+func NewSend(b []byte, entries, maxSGE, maxInline int) (*Send, error) {
+	r, err := geometry{kindSend, entries, maxSGE, maxInline}.create(b)
+	if err != nil {
+		return nil, err
+	}
+	*r.wake = 1
+	return &Send{r, maxSGE, maxInline}, nil
+}
+
+// OpenSend attaches to a send ring: the application's side.
+func OpenSend(b []byte) (*Send, error) {
+	r, h, err := open(b, kindSend)
+	if err != nil {
+		return nil, err
+	}
+	return &Send{r, int(h.maxSGE), int(h.maxInline)}, nil
+}
+
+// MaxSGE returns how many SGEs a request may have.
+func (q *Send) MaxSGE() int { return q.maxSGE }
+
+// MaxInline returns how many bytes of inline payload a request may have.
+func (q *Send) MaxInline() int { return q.maxInline }
+
+// Push copies wr into the next slot; the device does not see it before Publish.
+// It returns ib.ErrQueueFull when no slot is free, and an *ib.AttrError for a
+// request that no send queue of this geometry can take. Either leaves the ring
+// as it was. (Application)
+func (q *Send) Push(wr *ib.SendWR) error {
+	if err := q.check(wr); err != nil {
+		return err
+	}
+	if !q.room() {
+		return ib.ErrQueueFull
+	}
+	slot := q.slot(q.next)
+	*(*sendSlot)(slot) = sendSlot{
+		id: wr.ID, opcode: uint8(wr.Opcode), flags: uint8(wr.Flags),
+		numSGE: uint16(len(wr.SGL)), inlineLen: uint32(len(wr.Inline)),
+		imm: wr.Imm, invalidateKey: uint32(wr.InvalidateKey),
+		remoteAddr: wr.RemoteAddr, rkey: uint32(wr.RKey), compare: wr.Compare, swap: wr.Swap,
+	}
+	payload := unsafe.Add(slot, sendPayload)
+	copy(unsafe.Slice((*ib.SGE)(payload), len(wr.SGL)), wr.SGL)
+	copy(unsafe.Slice((*byte)(payload), len(wr.Inline)), wr.Inline)
+	q.next++
+	return nil
+}
+
+// Publish makes the pushed requests visible to the device and reports whether it
+// must be woken: the caller then rings the doorbell. (Application)
+func (q *Send) Publish() (doorbell bool) { return q.publishWork() }
+
+// Prepare gives dst the backing that Pop fills without allocating. (Device)
+func (q *Send) Prepare(dst *ib.SendWR) {
+	dst.SGL = make([]ib.SGE, 0, q.maxSGE)
+	dst.Inline = make([]byte, 0, q.maxInline)
+}
+
+// Pop copies the next published request into dst, reusing the capacity of its
+// slices, and reports whether there was one. The request then passes all the
+// checks that Push makes, whoever wrote it; one that does not is ErrCorrupt and
+// stays in the ring. The slot stays taken until Release. (Device)
+func (q *Send) Pop(dst *ib.SendWR) (bool, error) {
+	if ok, err := q.ready(); !ok {
+		return false, err
+	}
+	slot := q.slot(q.popped)
+	s := *(*sendSlot)(slot) // the only look at these bytes: the application can change them at any time
+	if int(s.numSGE) > q.maxSGE || int64(s.inlineLen) > int64(q.maxInline) {
+		return false, fmt.Errorf("%w: send entry %d has %d SGEs and %d inline bytes; allowed: %d and %d",
+			ErrCorrupt, q.popped, s.numSGE, s.inlineLen, q.maxSGE, q.maxInline)
+	}
+	payload := unsafe.Add(slot, sendPayload)
+	*dst = ib.SendWR{
+		ID: s.id, Opcode: ib.WROpcode(s.opcode), Flags: ib.SendFlags(s.flags),
+		SGL:    append(dst.SGL[:0], unsafe.Slice((*ib.SGE)(payload), int(s.numSGE))...),
+		Inline: append(dst.Inline[:0], unsafe.Slice((*byte)(payload), int(s.inlineLen))...),
+		Imm:    s.imm, InvalidateKey: ib.Key(s.invalidateKey),
+		RemoteAddr: s.remoteAddr, RKey: ib.Key(s.rkey), Compare: s.compare, Swap: s.swap,
+	}
+	if err := q.check(dst); err != nil {
+		return false, fmt.Errorf("%w: send entry %d: %w", ErrCorrupt, q.popped, err)
+	}
+	q.popped++
+	return true, nil
+}
+
+// Release gives the n oldest popped slots back to the application. It panics if
+// fewer are popped: a fault of the device, which no application can bring about.
+// (Device)
+func (q *Send) Release(n int) { q.release(n) }
+
+// Len returns how many published requests wait to be popped. (Device)
+func (q *Send) Len() int { return q.count() }
+
+// Sleep announces that the device will look at the ring only after a doorbell.
+// What was published before may not have rung: look at Len once more, and if it
+// is not 0 call Awake and go on. (Device)
+func (q *Send) Sleep() { atomic.StoreUint32(q.wake, 1) }
+
+// Awake announces that the device looks at the ring by itself. (Device)
+func (q *Send) Awake() { atomic.StoreUint32(q.wake, 0) }
