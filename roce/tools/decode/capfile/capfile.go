@@ -1,0 +1,157 @@
+// Package capfile reads capture files: pcap with microseconds or nanoseconds,
+// and pcapng, in either byte order.
+//
+// Files come from anywhere, so the reader trusts nothing: whatever the bytes, it
+// returns packets or an Error that names the file and the packet, and never
+// holds more than MaxCapture bytes of a file. The readers of gopacket/pcapgo do
+// not fit here: they allocate what a length field says, divide by a time
+// resolution of the file's choice, and keep link types in 8 bits, which do not
+// hold LINUX_SLL2 (276), the one of "tcpdump -i any".
+package capfile
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// MaxCapture is the most bytes of one packet that a file may hold; tcpdump and
+// wireshark have the same limit.
+const MaxCapture = 256 << 10
+
+// Sentinels for errors.Is.
+var (
+	ErrFormat    = errors.New("not a capture file")
+	ErrTruncated = errors.New("file ends too early")
+	ErrCorrupt   = errors.New("damaged file")
+)
+
+// Error says where and why reading a capture file ended.
+type Error struct {
+	File   string
+	Packet int    // the packet that could not be read, from 1; 0 for the file header
+	Detail string // what was found, what is allowed
+	Err    error  // one of the sentinels, or what the reader underneath returned
+}
+
+func (e *Error) Error() string {
+	where := "file header"
+	if e.Packet > 0 {
+		where = fmt.Sprintf("packet %d", e.Packet)
+	}
+	return fmt.Sprintf("%s: %s: %v: %s", e.File, where, e.Err, e.Detail)
+}
+
+// Unwrap returns the sentinel.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Packet is a captured packet.
+type Packet struct {
+	Num     int        // from 1
+	At      ib.Instant // nanoseconds since 1970; 0 where the file has no time
+	Link    LinkType
+	Data    []byte // what was captured; valid until the next call of Next
+	WireLen int    // length of the packet when it was captured, at least len(Data)
+}
+
+// Reader reads the packets of one file.
+type Reader struct {
+	name  string
+	r     *bufio.Reader
+	num   int // packets begun
+	buf   []byte
+	order binary.ByteOrder
+	next  func(*Packet) error
+
+	// pcap
+	link   LinkType
+	tickNS int64
+
+	// pcapng
+	ifaces []iface
+}
+
+// The first four bytes of a file, read in little endian.
+const (
+	magicMicro    = 0xA1B2C3D4
+	magicMicroBig = 0xD4C3B2A1
+	magicNano     = 0xA1B23C4D
+	magicNanoBig  = 0x4D3CB2A1
+	magicNG       = 0x0A0D0D0A // the same in both orders
+	magicGzip     = 0x8B1F     // two bytes
+)
+
+// NewReader reads the header of a file. name appears in errors.
+func NewReader(name string, r io.Reader) (*Reader, error) {
+	c := &Reader{name: name, r: bufio.NewReaderSize(r, 64<<10), order: binary.LittleEndian}
+	head, err := c.r.Peek(4)
+	if err != nil {
+		return nil, c.ended(err, "shorter than any file header")
+	}
+	magic := binary.LittleEndian.Uint32(head)
+	switch magic {
+	case magicMicroBig, magicNanoBig:
+		c.order = binary.BigEndian
+	}
+	switch magic {
+	case magicMicro, magicMicroBig:
+		c.next, c.tickNS = c.nextPcap, 1000
+		return c, c.pcapHeader()
+	case magicNano, magicNanoBig:
+		c.next, c.tickNS = c.nextPcap, 1
+		return c, c.pcapHeader()
+	case magicNG:
+		c.next = c.nextNG
+		return c, nil
+	}
+	if magic&0xFFFF == magicGzip {
+		return nil, c.fail(ErrFormat, "it is compressed; unpack it with gunzip first")
+	}
+	return nil, c.fail(ErrFormat, "begins with %#08x; want pcap or pcapng, as tcpdump -w and wireshark write", magic)
+}
+
+// Next reads a packet into p. It returns io.EOF after the last one, and an *Error
+// when the file cannot be read on.
+func (c *Reader) Next(p *Packet) error { return c.next(p) }
+
+// read fills the buffer with the next n bytes, at most MaxCapture + headers.
+func (c *Reader) read(n int, what string) ([]byte, error) {
+	if cap(c.buf) < n {
+		c.buf = make([]byte, n, max(n, 2048))
+	}
+	b := c.buf[:n]
+	if _, err := io.ReadFull(c.r, b); err != nil {
+		return nil, c.ended(err, "within "+what)
+	}
+	return b, nil
+}
+
+// skip passes over n bytes.
+func (c *Reader) skip(n int64, what string) error {
+	if _, err := io.CopyN(io.Discard, c.r, n); err != nil {
+		return c.ended(err, "within "+what)
+	}
+	return nil
+}
+
+// atEnd reports whether the file ends here, between packets.
+func (c *Reader) atEnd() bool {
+	_, err := c.r.Peek(1)
+	return err == io.EOF
+}
+
+// ended turns the error of a read into an *Error.
+func (c *Reader) ended(err error, detail string) error {
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		err = ErrTruncated
+	}
+	return c.fail(err, "%s", detail)
+}
+
+func (c *Reader) fail(err error, format string, args ...any) error {
+	return &Error{File: c.name, Packet: c.num, Detail: fmt.Sprintf(format, args...), Err: err}
+}

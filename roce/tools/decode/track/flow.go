@@ -1,0 +1,84 @@
+package track
+
+import (
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/wire"
+)
+
+// Endpoint is a queue pair at an address.
+type Endpoint struct {
+	Addr ib.GID
+	QPN  ib.QPN
+}
+
+// Flow is all packets from one address to one queue pair. Of a connection there
+// are two, each other's Peer.
+type Flow struct {
+	Src     ib.GID
+	Dst     Endpoint
+	Service wire.Service
+	Peer    *Flow // nil while it is not known
+	Conn    *Conn
+	Stats   Stats
+
+	srcPort uint16 // of the first packet
+	tries   int    // to find the peer
+	mtu     int    // path MTU; 0 while it is not known
+	req     requests
+}
+
+// Source returns the sending queue pair. It is ok if the peer is known: its
+// packets go there.
+func (f *Flow) Source() (Endpoint, bool) {
+	if f.Peer == nil {
+		return Endpoint{Addr: f.Src}, false
+	}
+	return f.Peer.Dst, true
+}
+
+// Outstanding returns how many requests were seen that nothing answers, among
+// those that the tracker remembers.
+func (f *Flow) Outstanding() int {
+	if f.Service != wire.RC && f.Service != wire.XRC {
+		return 0
+	}
+	n := 0
+	for i := range f.req.sent.entries {
+		s := &f.req.sent.entries[i]
+		answered := s.psn.Before(f.req.unacked)
+		if s.msg.Verb.answered() {
+			answered = s.msg.done
+		}
+		if !answered {
+			n++
+		}
+	}
+	return n
+}
+
+// Conn is a connection: one flow, or a pair. Flows[0] is the one that was seen
+// first.
+type Conn struct {
+	Flows   []*Flow
+	Service wire.Service
+}
+
+// Has reports whether the connection has a queue pair of this number.
+func (c *Conn) Has(qpn ib.QPN) bool {
+	for _, f := range c.Flows {
+		if f.Dst.QPN == qpn {
+			return true
+		}
+	}
+	return false
+}
+
+// MTU returns the path MTU in bytes, 0 if no packet shows it.
+func (c *Conn) MTU() int {
+	for _, f := range c.Flows {
+		if f.mtu > 0 {
+			return f.mtu
+		}
+	}
+	return 0
+}

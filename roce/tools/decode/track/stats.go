@@ -1,0 +1,74 @@
+package track
+
+import (
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/wire"
+)
+
+// Stats counts what happened to the requests of a flow. What is said of
+// responses concerns those to these requests; the packets themselves are in the
+// opposite flow.
+type Stats struct {
+	Packets   int           `json:"packets"` // of the flow itself, requests and responses
+	Bytes     int64         `json:"bytes"`   // payload of those
+	First     ib.Instant    `json:"first_ns"`
+	Last      ib.Instant    `json:"last_ns"`
+	Requests  int           `json:"requests"`  // not counting repeated ones
+	Messages  [NumVerbs]int `json:"-"`         // whose last packet was seen
+	Completed int           `json:"completed"` // messages that a response completed
+	// Payload counts the bytes that requests carried and that READs fetched, each
+	// once.
+	Payload int64 `json:"payload"`
+
+	Gaps               int          `json:"gaps"`    // places where requests are missing in the capture
+	Missing            int          `json:"missing"` // requests missing there
+	Late               int          `json:"late"`
+	Again              [NumWhys]int `json:"-"` // retransmitted requests
+	ResponseGaps       int          `json:"response_gaps"`
+	MissingResponses   int          `json:"missing_responses"`
+	DuplicateResponses int          `json:"duplicate_responses"`
+	DuplicateAcks      int          `json:"duplicate_acks"`
+	SequenceNAKs       int          `json:"sequence_naks"`
+	RNRs               int          `json:"rnr_naks"`
+	FatalNAKs          int          `json:"fatal_naks"`
+	Lost               int          `json:"lost"`       // captured, but seem not to have arrived
+	Congestion         int          `json:"congestion"` // CNPs for the flow's queue pair
+}
+
+// Retransmissions returns how many requests were sent again.
+func (s *Stats) Retransmissions() int {
+	n := 0
+	for _, c := range s.Again {
+		n += c
+	}
+	return n
+}
+
+// packet counts any packet of the flow.
+func (s *Stats) packet(at ib.Instant, p *wire.Packet) {
+	if s.Packets == 0 {
+		s.First = at
+	}
+	s.Packets++
+	s.Bytes += int64(len(p.Payload))
+	s.Last = max(s.Last, at)
+}
+
+// fresh counts a request that was not seen before.
+func (s *Stats) fresh(p *wire.Packet, last bool, m *Message) {
+	s.Requests++
+	s.Payload += int64(len(p.Payload))
+	if last {
+		s.Messages[m.Verb]++
+	}
+}
+
+// answered counts a response that was not seen before.
+func (s *Stats) answered(p *wire.Packet) { s.Payload += int64(len(p.Payload)) }
+
+// datagram counts a message of its own.
+func (s *Stats) datagram(p *wire.Packet) {
+	s.Requests++
+	s.Messages[Send]++
+	s.Payload += int64(len(p.Payload))
+}

@@ -1,0 +1,183 @@
+package track
+
+import (
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/wire"
+)
+
+// Limits of what a capture can make the tracker remember.
+const (
+	maxFlows = 1 << 14
+	maxTries = 256 // responses that look for the flow they answer
+)
+
+// Tracker follows all connections of a capture. The zero value is ready.
+type Tracker struct {
+	flows map[flowKey]*Flow
+	// pairs lists the flows between two addresses: candidates for pairing.
+	pairs map[pairKey][]*Flow
+	conns []*Conn
+	cm    cm
+
+	// Untracked counts packets of flows beyond the first 16,384.
+	Untracked int
+}
+
+type flowKey struct {
+	src     ib.GID
+	dst     Endpoint
+	service wire.Service
+	srcQP   ib.QPN // UD only: datagrams name it
+}
+
+type pairKey struct{ src, dst ib.GID }
+
+// Add takes the next packet of the capture: its number, when it was captured, its
+// outer headers, and what they carry.
+func (t *Tracker) Add(num int, at ib.Instant, o *wire.Outer, p *wire.Packet) Effect {
+	f := t.flow(o, p)
+	if f == nil {
+		t.Untracked++
+		return Effect{Kind: Ignored}
+	}
+	f.Stats.packet(at, p)
+	f.learnMTU(p)
+	e := Effect{Flow: f}
+	switch {
+	case p.Opcode == wire.CNP:
+		e.Kind = Congestion
+		f.Stats.Congestion++
+	case f.Service == wire.UD:
+		e.Kind = Datagram
+		f.Stats.datagram(p)
+		t.cm.datagram(o, p)
+	case p.Opcode.IsRequest():
+		e = f.request(num, at, p)
+	default:
+		e = t.response(f, num, at, p)
+	}
+	e.Flow = f
+	return e
+}
+
+// Conns returns the connections in the order of their first packets.
+func (t *Tracker) Conns() []*Conn {
+	var out []*Conn
+	for _, c := range t.conns {
+		if len(c.Flows) > 0 {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// flow returns the flow that a packet belongs to, nil when there are too many.
+func (t *Tracker) flow(o *wire.Outer, p *wire.Packet) *Flow {
+	k := flowKey{src: o.Src, dst: Endpoint{o.Dst, p.DestQP}, service: p.Opcode.Service()}
+	switch k.service {
+	case wire.UD:
+		k.srcQP = p.DETH.SrcQP
+	case wire.CNPService:
+		k.service = wire.RC // congestion notifications go to connections
+	}
+	if f := t.flows[k]; f != nil {
+		return f
+	}
+	if len(t.flows) >= maxFlows {
+		return nil
+	}
+	if t.flows == nil {
+		t.flows, t.pairs = map[flowKey]*Flow{}, map[pairKey][]*Flow{}
+	}
+	f := &Flow{Src: o.Src, Dst: k.dst, Service: k.service, srcPort: o.SrcPort}
+	f.Conn = &Conn{Flows: []*Flow{f}, Service: f.Service}
+	t.flows[k] = f
+	t.conns = append(t.conns, f.Conn)
+	pair := pairKey{o.Src, o.Dst}
+	t.pairs[pair] = append(t.pairs[pair], f)
+	t.pairNew(f, k)
+	return f
+}
+
+// pairNew pairs a new flow if its packet says enough, or the connection manager
+// said it: everything but a first RC packet without CM.
+func (t *Tracker) pairNew(f *Flow, k flowKey) {
+	switch f.Service {
+	case wire.UD:
+		back := flowKey{src: k.dst.Addr, dst: Endpoint{k.src, k.srcQP}, service: wire.UD, srcQP: k.dst.QPN}
+		t.pair(f, t.flows[back])
+	case wire.UC:
+		// Nothing ever answers. rdma_rxe and NICs make one source port of both
+		// queue pair numbers, so that it is the same in both directions.
+		var only *Flow
+		for _, g := range t.pairs[pairKey{f.Dst.Addr, f.Src}] {
+			if g.Service == wire.UC && g.Peer == nil && g.srcPort == f.srcPort {
+				if only != nil {
+					return
+				}
+				only = g
+			}
+		}
+		t.pair(f, only)
+	default:
+		if qpn, ok := t.cm.peerOf(f.Src, f.Dst); ok {
+			t.pair(f, t.flows[flowKey{src: f.Dst.Addr, dst: Endpoint{f.Src, qpn}, service: f.Service}])
+		}
+	}
+}
+
+// pair makes f and g each other's peers. g may be nil: then nothing happens.
+func (t *Tracker) pair(f, g *Flow) {
+	if g == nil || g == f || f.Peer != nil || g.Peer != nil {
+		return
+	}
+	f.Peer, g.Peer = g, f
+	mtu := max(f.mtu, g.mtu)
+	if mtu > 0 {
+		f.setMTU(mtu)
+		g.setMTU(mtu)
+	}
+	if g.Stats.Packets > 0 && (f.Stats.Packets == 0 || g.Stats.First < f.Stats.First) {
+		f, g = g, f
+	}
+	g.Conn.Flows = nil
+	g.Conn = f.Conn
+	f.Conn.Flows = []*Flow{f, g}
+}
+
+// response handles a packet of flow f that answers requests of the opposite flow.
+func (t *Tracker) response(f *Flow, num int, at ib.Instant, p *wire.Packet) Effect {
+	if f.Peer == nil && f.tries < maxTries {
+		f.tries++
+		t.pair(f, t.asker(f, p.PSN))
+	}
+	if f.Peer == nil {
+		return Effect{Kind: Orphan}
+	}
+	return f.Peer.response(num, at, p)
+}
+
+// asker returns the flow that awaits a response with this PSN, nil if there is
+// none. PSNs start at random, so that it is seldom more than one; then the source
+// port decides, which senders often make of both queue pair numbers, and then
+// what was requested last.
+func (t *Tracker) asker(f *Flow, psn ib.PSN) *Flow {
+	var best *Flow
+	for _, g := range t.pairs[pairKey{f.Dst.Addr, f.Src}] {
+		if g.Service != f.Service || g.Peer != nil || g == f || !g.req.awaits(psn) {
+			continue
+		}
+		if best == nil || better(g, best, f.srcPort) {
+			best = g
+		}
+	}
+	return best
+}
+
+// better reports whether a is likelier than b to be asked by what came from port.
+func better(a, b *Flow, port uint16) bool {
+	if (a.srcPort == port) != (b.srcPort == port) {
+		return a.srcPort == port
+	}
+	return a.req.lastAt > b.req.lastAt
+}

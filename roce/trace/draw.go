@@ -1,0 +1,189 @@
+package trace
+
+import (
+	"strings"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// glyphs are what ladders are drawn with, one cell each.
+type glyphs struct {
+	life, tailLeft, tailRight, dash, headRight, headLeft, dot, remark string
+}
+
+// The characters of WGL4, which every terminal font has; the arrow heads that
+// also exist as emoji are avoided.
+var unicodeGlyphs = glyphs{"│", "├", "┤", "─", "►", "◄", "●", "┄"}
+
+var asciiGlyphs = glyphs{"|", "|", "|", "-", ">", "<", "*", "."}
+
+// lostMark ends the arrow of a lost packet.
+const lostMark = "X"
+
+// drawing is a ladder on its way to text.
+type drawing struct {
+	ladder *Ladder
+	events []event
+	layout
+	glyphs
+	out strings.Builder
+}
+
+func newDrawing(l *Ladder, events []event) *drawing {
+	d := &drawing{ladder: l, events: events, layout: measure(events, l.opts.Width), glyphs: unicodeGlyphs}
+	if l.opts.ASCII {
+		d.glyphs = asciiGlyphs
+	}
+	return d
+}
+
+// draw returns the text of the ladder.
+func (d *drawing) draw() string {
+	d.header()
+	clock := clock{}
+	for i := range d.events {
+		e := &d.events[i]
+		when := ""
+		if e.kind != noteEvent {
+			when = clock.text(e.at)
+		}
+		d.event(e, when)
+	}
+	return d.out.String()
+}
+
+// clock writes the time column.
+type clock struct {
+	started      bool
+	origin, last ib.Instant
+	shown        string
+}
+
+// text returns the time of a row: nothing if it is that of the row before, and
+// "+" with the difference if three digits do not tell the two apart.
+func (c *clock) text(at ib.Instant) string {
+	if !c.started {
+		c.started, c.origin, c.last = true, at, at
+		return Elapsed(0)
+	}
+	since := at - c.last
+	c.last = at
+	text := Elapsed(int64(at - c.origin))
+	switch {
+	case since == 0:
+		return ""
+	case text == c.shown && since > 0:
+		return "+" + Elapsed(int64(since))
+	}
+	c.shown = text
+	return text
+}
+
+// header names the columns: each side's name stands at its lifeline.
+func (d *drawing) header() {
+	half := (d.inner + 1) / 2
+	left := padRight(d.ladder.left, half)
+	right := padLeft(d.ladder.right, d.inner+2-half-1)
+	d.line(padLeft("time", timeCells) + strings.Repeat(" ", gapCells) + left + " " + right)
+}
+
+// event draws one event, which may take several rows.
+func (d *drawing) event(e *event, when string) {
+	switch {
+	case e.kind == noteEvent:
+		for _, text := range wrap(e.text, d.inner-arrowCells) {
+			d.row("", d.life, center(" "+text+" ", d.inner, d.remark), d.life, "")
+		}
+	case e.kind == localEvent:
+		d.local(e, when)
+	default:
+		d.packet(e, when)
+	}
+}
+
+// local draws text at one lifeline, with a dot on it.
+func (d *drawing) local(e *event, when string) {
+	start, end := d.dot, d.life
+	if !e.left {
+		start, end = d.life, d.dot
+	}
+	for _, text := range wrap(e.text, d.inner-4) {
+		d.row(when, start, d.aside(text, e.left), end, "")
+		when, start, end = "", d.life, d.life
+	}
+}
+
+// packet draws an arrow with its label. Words of the label that do not fit follow
+// below, and so does the note if it has no column of its own.
+func (d *drawing) packet(e *event, when string) {
+	label := wrap(e.text, d.inner-arrowCells)
+	notes := []string(nil)
+	if e.note != "" && d.notes > 0 {
+		notes = wrap(e.note, d.notes)
+	}
+	start, end := d.tailLeft, d.life
+	if !e.left {
+		start, end = d.life, d.tailRight
+	}
+	body := d.arrow(label[0], e.left, e.lost)
+	for label = label[1:]; ; label = label[1:] {
+		note := ""
+		if len(notes) > 0 {
+			note, notes = notes[0], notes[1:]
+		}
+		d.row(when, start, body, end, note)
+		when, start, end, body = "", d.life, d.life, strings.Repeat(" ", d.inner)
+		if len(label) == 0 {
+			break
+		}
+		body = center(label[0], d.inner, " ")
+	}
+	for _, note := range notes {
+		d.row("", d.life, body, d.life, note)
+	}
+	if e.note != "" && d.notes == 0 {
+		for _, text := range wrap(e.note, d.inner-arrowCells) {
+			d.row("", d.life, d.aside("   "+text+"   ", e.left), d.life, "")
+		}
+	}
+}
+
+// arrow returns the cells between the lifelines for a packet.
+func (d *drawing) arrow(label string, fromLeft, lost bool) string {
+	length, head := d.inner-1, d.headRight
+	if !fromLeft {
+		head = d.headLeft
+	}
+	if lost {
+		length, head = min(max(d.inner*2/3, cells(label)+arrowCells-3), d.inner-2), lostMark
+	}
+	shaft := center(" "+label+" ", length, d.dash)
+	gap := strings.Repeat(" ", d.inner-length-1)
+	if fromLeft {
+		return shaft + head + gap
+	}
+	return gap + head + shaft
+}
+
+// aside returns the cells between the lifelines for text at one of them.
+func (d *drawing) aside(text string, left bool) string {
+	if left {
+		return padRight("  "+text, d.inner)
+	}
+	return padLeft(text+"  ", d.inner)
+}
+
+// row writes one row: body fills the cells between the lifelines.
+func (d *drawing) row(when, start, body, end, note string) {
+	s := padLeft(when, timeCells) + strings.Repeat(" ", gapCells) + start + body + end
+	if note != "" {
+		s += strings.Repeat(" ", gapCells) + note
+	}
+	d.line(s)
+}
+
+// line writes s without trailing blanks.
+func (d *drawing) line(s string) {
+	d.out.WriteString(strings.TrimRight(s, " "))
+	d.out.WriteByte('\n')
+}
