@@ -1,0 +1,153 @@
+// Package layering tests the shape of the source: which package may import which,
+// and how long files and functions get.
+package layering
+
+import (
+	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"io/fs"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/goroce/goroce/"
+
+// mayImport lists what the packages of the protocol core may import of this
+// module. What is not listed here sits above and is free.
+var mayImport = map[string][]string{
+	"ib":          {},
+	"wire":        {"ib"},
+	"mr":          {"ib"},
+	"qp/ring":     {"ib"},
+	"qp":          {"ib", "wire", "mr", "qp/ring"},
+	"qp/script":   {"ib", "wire", "mr", "mr/mrtest", "qp", "qp/ring"},
+	"roce/link":   {"ib"},
+	"roce":        {"ib", "wire", "mr", "qp", "qp/ring", "roce/link"},
+	"wire/layers": {"ib", "wire"},
+}
+
+// pure packages reach neither the operating system's network nor packet
+// libraries, not even through others.
+var pure = []string{"ib", "wire", "mr", "qp", "qp/ring", "qp/script", "roce", "roce/link"}
+
+var impure = []string{"net", "golang.org/x/sys", "github.com/vishvananda", "github.com/google/gopacket", "github.com/cilium"}
+
+// clockless packages are handed the time.
+var clockless = []string{"ib", "wire", "mr", "qp", "qp/ring", "qp/script"}
+
+type goPackage struct {
+	ImportPath, Dir string
+	GoFiles         []string
+	Imports, Deps   []string
+}
+
+func list(t *testing.T) map[string]goPackage {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Dir,GoFiles,Imports,Deps", module+"...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	pkgs := map[string]goPackage{}
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p goPackage
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return pkgs
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		pkgs[strings.TrimPrefix(p.ImportPath, module)] = p
+	}
+}
+
+func TestImports(t *testing.T) {
+	pkgs := list(t)
+	for name, allowed := range mayImport {
+		p, ok := pkgs[name]
+		if !ok {
+			t.Errorf("package %s does not exist", name)
+		}
+		for _, imp := range p.Imports {
+			if rel, ours := strings.CutPrefix(imp, module); ours && !slices.Contains(allowed, rel) {
+				t.Errorf("package %s imports %s; it may import %v", name, rel, allowed)
+			}
+		}
+	}
+	for _, name := range pure {
+		for _, dep := range pkgs[name].Deps {
+			for _, bad := range impure {
+				if dep == bad || bad != "net" && strings.HasPrefix(dep, bad+"/") {
+					t.Errorf("package %s reaches %s", name, dep)
+				}
+			}
+		}
+	}
+}
+
+// TestNoClock looks for calls that read a clock or wait for one; durations are
+// only numbers.
+func TestNoClock(t *testing.T) {
+	clock := []string{"Now", "Sleep", "Since", "Until", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"}
+	pkgs := list(t)
+	for _, name := range clockless {
+		for _, file := range pkgs[name].GoFiles {
+			path := filepath.Join(pkgs[name].Dir, file)
+			parsed, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(parsed, func(n ast.Node) bool {
+				sel, ok := n.(*ast.SelectorExpr)
+				if !ok {
+					return true
+				}
+				if x, ok := sel.X.(*ast.Ident); ok && x.Name == "time" && slices.Contains(clock, sel.Sel.Name) {
+					t.Errorf("%s calls time.%s; the package is handed ib.Instants", path, sel.Sel.Name)
+				}
+				return true
+			})
+		}
+	}
+}
+
+// Limits that keep a file one concept and a function readable.
+const (
+	maxFileLines = 600
+	maxFuncLines = 70
+)
+
+func TestSizes(t *testing.T) {
+	root := "../.."
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") {
+			return err
+		}
+		set := token.NewFileSet()
+		file, err := parser.ParseFile(set, path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		if n := set.File(file.Pos()).LineCount(); n > maxFileLines {
+			t.Errorf("%s has %d lines, more than %d: split it by concept", path, n, maxFileLines)
+		}
+		for _, decl := range file.Decls {
+			f, ok := decl.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			if n := set.Position(f.End()).Line - set.Position(f.Pos()).Line + 1; n > maxFuncLines {
+				t.Errorf("%s: %s has %d lines, more than %d", path, f.Name.Name, n, maxFuncLines)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
