@@ -1,0 +1,180 @@
+package qp
+
+import (
+	"fmt"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// Limits are the device's bounds on QP attributes. The owner changes them when
+// the port changes, between calls to the QPs.
+type Limits struct {
+	GIDs        int    // rows of the GID table
+	MTU         ib.MTU // the port's active MTU
+	MaxRdAtomic int    // both ways
+}
+
+// transition lists the attributes that a change of state must and may carry
+// (IBTA 11.2.5.2 table 91, as libibverbs and Linux's qp_state_table have it).
+type transition struct {
+	legal    bool
+	required ib.QPAttrMask
+	optional ib.QPAttrMask
+}
+
+const (
+	attrPath  = ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer
+	attrRetry = ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry | ib.AttrMaxRdAtomic
+	attrLive  = ib.AttrCurState | ib.AttrAccess | ib.AttrMinRNRTimer | ib.AttrRateLimit
+)
+
+// transitionsRC is the table of the RC service. Changes to RESET and to ERR are
+// legal from everywhere and carry nothing; RC has no SQE.
+var transitionsRC = [ib.NumQPStates][ib.NumQPStates]transition{
+	ib.Reset: {
+		ib.Init: {true, ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess, 0},
+	},
+	ib.Init: {
+		ib.Init: {true, 0, ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess},
+		ib.RTR:  {true, attrPath, ib.AttrPKeyIndex | ib.AttrAccess},
+	},
+	ib.RTR: {
+		ib.RTS: {true, attrRetry | ib.AttrSQPSN, attrLive},
+	},
+	ib.RTS: {
+		ib.RTS: {true, 0, attrLive},
+		ib.SQD: {true, 0, ib.AttrSQDNotify},
+	},
+	ib.SQD: {
+		ib.RTS: {true, 0, attrLive},
+		ib.SQD: {true, 0, ib.AttrAV | ib.AttrPKeyIndex | ib.AttrPort | ib.AttrMaxDestRdAtomic | attrRetry | attrLive&^ib.AttrCurState},
+	},
+}
+
+// lookup returns the row for a change of state.
+func lookup(from, to ib.QPState) transition {
+	if to == ib.Reset || to == ib.Err {
+		return transition{legal: true, optional: ib.AttrCurState}
+	}
+	return transitionsRC[from][to]
+}
+
+// attrCheck is one attribute's rule: what it may be, and the test of it.
+type attrCheck struct {
+	bit     ib.QPAttrMask
+	value   func(a *ib.QPAttr) any
+	ok      func(a *ib.QPAttr, l *Limits) bool
+	allowed func(l *Limits) string
+}
+
+func fixed(s string) func(*Limits) string { return func(*Limits) string { return s } }
+
+// attrChecks holds the attributes that can have a wrong value, in the order in
+// which they are reported.
+var attrChecks = []attrCheck{
+	{ib.AttrPort, func(a *ib.QPAttr) any { return a.Port },
+		func(a *ib.QPAttr, _ *Limits) bool { return a.Port == 1 }, fixed("1, the only port")},
+	{ib.AttrPKeyIndex, func(a *ib.QPAttr) any { return a.PKeyIndex },
+		func(a *ib.QPAttr, _ *Limits) bool { return a.PKeyIndex == 0 }, fixed("0, the default partition")},
+	{ib.AttrAccess, func(a *ib.QPAttr) any { return fmt.Sprintf("%#x", uint32(a.Access)) },
+		func(a *ib.QPAttr, _ *Limits) bool { return a.Access&^(ib.QPAccessMask|ib.LocalWrite) == 0 },
+		fixed("any of RemoteWrite, RemoteRead, RemoteAtomic")},
+	{ib.AttrAV, func(a *ib.QPAttr) any { return fmt.Sprintf("SGID index %d", a.AH.SGIDIndex) },
+		func(a *ib.QPAttr, l *Limits) bool { return a.AH.SGIDIndex >= 0 && a.AH.SGIDIndex < l.GIDs },
+		func(l *Limits) string {
+			return fmt.Sprintf("0 to %d, a row of the GID table (goroced devinfo -v lists it)", l.GIDs-1)
+		}},
+	{ib.AttrAV, func(a *ib.QPAttr) any { return fmt.Sprintf("DGID %v", a.AH.DGID) },
+		func(a *ib.QPAttr, _ *Limits) bool { return validUnicast(a.AH.DGID) },
+		fixed("a unicast IP address in GID form, IPv4 as ::ffff:a.b.c.d; set it to the peer's GID")},
+	{ib.AttrAV, func(a *ib.QPAttr) any { return fmt.Sprintf("AH port %d", a.AH.Port) },
+		func(a *ib.QPAttr, _ *Limits) bool { return a.AH.Port == 0 || a.AH.Port == 1 }, fixed("1, the only port")},
+	{ib.AttrAV, func(a *ib.QPAttr) any { return fmt.Sprintf("flow label %#x", a.AH.FlowLabel) },
+		func(a *ib.QPAttr, _ *Limits) bool { return a.AH.FlowLabel < 1<<20 }, fixed("20 bits")},
+	{ib.AttrPathMTU, func(a *ib.QPAttr) any { return int(a.PathMTU) },
+		func(a *ib.QPAttr, l *Limits) bool { return a.PathMTU.Valid() && a.PathMTU <= l.MTU },
+		func(l *Limits) string {
+			return fmt.Sprintf("256, 512, 1024, 2048 or 4096, at most the port's active MTU of %d; both ends need the same", l.MTU)
+		}},
+	{ib.AttrDestQPN, func(a *ib.QPAttr) any { return fmt.Sprintf("%#x", uint32(a.DestQPN)) },
+		func(a *ib.QPAttr, _ *Limits) bool { return a.DestQPN > ib.QPNGSI && a.DestQPN < ib.QPNMulticast },
+		fixed("2 to 0xfffffe, the peer's QP number")},
+	{ib.AttrRQPSN, func(a *ib.QPAttr) any { return fmt.Sprintf("%#x", uint32(a.RQPSN)) },
+		func(a *ib.QPAttr, _ *Limits) bool { return a.RQPSN <= ib.PSNMask }, fixed("24 bits")},
+	{ib.AttrSQPSN, func(a *ib.QPAttr) any { return fmt.Sprintf("%#x", uint32(a.SQPSN)) },
+		func(a *ib.QPAttr, _ *Limits) bool { return a.SQPSN <= ib.PSNMask }, fixed("24 bits")},
+	{ib.AttrMaxDestRdAtomic, func(a *ib.QPAttr) any { return a.MaxDestRdAtomic },
+		func(a *ib.QPAttr, l *Limits) bool {
+			return a.MaxDestRdAtomic >= 0 && a.MaxDestRdAtomic <= l.MaxRdAtomic
+		},
+		func(l *Limits) string { return fmt.Sprintf("0 to %d", l.MaxRdAtomic) }},
+	{ib.AttrMaxRdAtomic, func(a *ib.QPAttr) any { return a.MaxRdAtomic },
+		func(a *ib.QPAttr, l *Limits) bool { return a.MaxRdAtomic >= 0 && a.MaxRdAtomic <= l.MaxRdAtomic },
+		func(l *Limits) string {
+			return fmt.Sprintf("0 to %d, at most the peer's MaxDestRdAtomic", l.MaxRdAtomic)
+		}},
+	{ib.AttrMinRNRTimer, func(a *ib.QPAttr) any { return a.MinRNRTimer },
+		func(a *ib.QPAttr, _ *Limits) bool { return a.MinRNRTimer < 32 }, fixed("0 to 31")},
+	{ib.AttrTimeout, func(a *ib.QPAttr) any { return a.Timeout },
+		func(a *ib.QPAttr, _ *Limits) bool { return a.Timeout < 32 }, fixed("0 to 31; 14 is 67 ms, 0 waits for ever")},
+	{ib.AttrRetryCnt, func(a *ib.QPAttr) any { return a.RetryCnt },
+		func(a *ib.QPAttr, _ *Limits) bool { return a.RetryCnt < 8 }, fixed("0 to 7")},
+	{ib.AttrRNRRetry, func(a *ib.QPAttr) any { return a.RNRRetry },
+		func(a *ib.QPAttr, _ *Limits) bool { return a.RNRRetry < 8 }, fixed("0 to 7; 7 retries for ever")},
+}
+
+// validUnicast refuses the unspecified address and multicast groups.
+func validUnicast(g ib.GID) bool {
+	a := g.Addr()
+	return !a.IsUnspecified() && !a.IsMulticast()
+}
+
+// checkModify decides whether a Modify is legal. The error names the attribute,
+// its value and what is allowed.
+func (q *QP) checkModify(a *ib.QPAttr, mask ib.QPAttrMask) (to ib.QPState, err error) {
+	from := q.state
+	to = from
+	if mask&ib.AttrState != 0 {
+		to = a.State
+	}
+	op := fmt.Sprintf("modify QP %#x %v to %v", uint32(q.cfg.Num), from, to)
+	refuse := func(attr string, value any, allowed string, why error) (ib.QPState, error) {
+		return from, &ib.AttrError{Op: op, Attr: attr, Value: value, Allowed: allowed, Err: why}
+	}
+
+	if to >= ib.NumQPStates {
+		return refuse("State", uint8(to), "RESET, INIT, RTR, RTS, SQD or ERR", ib.ErrInvalid)
+	}
+	if mask&ib.AttrCurState != 0 && a.CurState != from {
+		return refuse("CurState", a.CurState, fmt.Sprintf("%v, the state that the QP is in", from), ib.ErrState)
+	}
+	row := lookup(from, to)
+	if !row.legal {
+		return refuse("State", to, nextStates(from), ib.ErrState)
+	}
+	given := mask &^ ib.AttrState
+	if missing := row.required &^ given; missing != 0 {
+		return refuse("attribute mask", given, fmt.Sprintf("must also have %v", missing), ib.ErrInvalid)
+	}
+	if extra := given &^ (row.required | row.optional); extra != 0 {
+		return refuse("attribute mask", given, fmt.Sprintf("must not have %v in this transition", extra), ib.ErrInvalid)
+	}
+	for i := range attrChecks {
+		c := &attrChecks[i]
+		if given&c.bit != 0 && !c.ok(a, q.cfg.Limits) {
+			return refuse(c.bit.String(), c.value(a), c.allowed(q.cfg.Limits), ib.ErrInvalid)
+		}
+	}
+	return to, nil
+}
+
+// nextStates lists the states that may follow from.
+func nextStates(from ib.QPState) string {
+	s := fmt.Sprintf("from %v: RESET, ERR", from)
+	for to := range ib.NumQPStates {
+		if transitionsRC[from][to].legal {
+			s += fmt.Sprintf(", %v", ib.QPState(to))
+		}
+	}
+	return s
+}

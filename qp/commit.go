@@ -1,0 +1,211 @@
+package qp
+
+import (
+	"errors"
+	"math/bits"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/mr"
+	"github.com/goroce/goroce/wire"
+)
+
+// commit is what becomes of a request once its data is in memory: the PSN may be
+// acknowledged, a message counts, a receive completes, a READ or atomic may run.
+// With direct memory that is at once; otherwise commits wait for their
+// placements, in order.
+type commit struct {
+	kind      commitKind
+	late      int    // placements under way
+	failed    bool   // one of them failed
+	psn       ib.PSN // acknowledged by this commit
+	ackReq    bool
+	ends      bool // a message ends: MSN counts it
+	isSend    bool // the data goes to a receive
+	hasWC     bool
+	solicited bool
+	res       *resource // READ, atomic
+	wc        ib.WC
+}
+
+type commitKind uint8
+
+const (
+	commitData   commitKind = iota // SEND or WRITE packet
+	commitRead                     // READ request: responses may be read from memory
+	commitAtomic                   // CAS or FAA: not executed yet
+)
+
+// commitQueue holds commits that wait, oldest first. It has room only on devices
+// with memory that is not direct.
+type commitQueue struct {
+	ring       []commit
+	head, tail uint32
+}
+
+// init makes room for n placements, and as many commits: at a power of two the
+// counters may wrap.
+func (c *commitQueue) init(n int) {
+	if n > 0 {
+		c.ring = make([]commit, 1<<bits.Len(uint(n-1)))
+	}
+}
+
+func (c *commitQueue) reset()       { c.head = c.tail }
+func (c *commitQueue) empty() bool  { return c.head == c.tail }
+func (c *commitQueue) next() uint32 { return c.tail }
+
+func (c *commitQueue) at(i uint32) *commit { return &c.ring[int(i)&(len(c.ring)-1)] }
+
+// room reports whether another commit could wait, or need not.
+func (c *commitQueue) room() bool {
+	return c.empty() || int(c.tail-c.head) < len(c.ring)
+}
+
+func (c *commitQueue) push(e commit) *commit {
+	at := c.at(c.tail)
+	*at = e
+	c.tail++
+	return at
+}
+
+// newCommit describes what a SEND or WRITE packet does when it is in memory.
+func (r *responder) newCommit(p *wire.Packet) commit {
+	return commit{psn: p.PSN, ackReq: p.AckReq, ends: p.Opcode.Ends(), isSend: p.Opcode.IsSend()}
+}
+
+// accept moves on past a SEND or WRITE packet.
+func (r *responder) accept(now ib.Instant, p *wire.Packet, c commit, late int) {
+	r.epsn = p.PSN.Add(1)
+	if p.Opcode.Ends() {
+		r.inside = noMessage
+	}
+	r.commit(now, c, late)
+}
+
+// commit carries c out now if nothing holds it up, or queues it.
+func (r *responder) commit(now ib.Instant, c commit, late int) {
+	if late == 0 && r.commits.empty() && !(c.kind == commitAtomic && !c.res.span[0].R.Direct()) {
+		r.carryOut(now, &c)
+		return
+	}
+	c.late = late
+	queued := r.commits.push(c)
+	if queued.late == 0 && r.commits.at(r.commits.head) == queued {
+		r.carryOut(now, queued) // an atomic that starts its placement
+	}
+}
+
+// carryOut does what c says. It returns false if c, an atomic on memory that is
+// not direct, must wait for a placement of its own.
+func (r *responder) carryOut(now ib.Instant, c *commit) bool {
+	switch c.kind {
+	case commitRead:
+		c.res.start()
+	case commitAtomic:
+		switch err := r.execute(c); {
+		case err == errLater:
+			return false
+		case err != nil:
+			r.fatal(now, c.psn, wire.NAKRemoteAccess, ib.EventQPAccessErr)
+			return true
+		}
+	}
+	r.acked = c.psn
+	if c.ends {
+		r.msn = r.msn.Add(1)
+	}
+	if c.hasWC {
+		r.q.complete(r.q.cfg.RecvCQ, &c.wc, c.solicited)
+	}
+	if c.ackReq {
+		r.oweACK(now)
+	}
+	return true
+}
+
+// errLater says that an operation waits for a placement.
+var errLater = errors.New("waits for a placement")
+
+// execute runs an atomic, on direct memory at once.
+func (r *responder) execute(c *commit) error {
+	res := c.res
+	isCAS := res.opcode == wire.RCCompareSwap
+	if !res.span[0].R.Direct() {
+		p := mr.Placement{Kind: mr.PlaceFetchAdd, R: res.span[0].R, Off: res.span[0].Off, A: res.swap}
+		if isCAS {
+			p.Kind, p.A, p.B = mr.PlaceCompareSwap, res.compare, res.swap
+		}
+		if r.q.late.add(p, lateOwner{slot: r.commits.head}) != nil {
+			return errLater // drain tries again
+		}
+		c.late, c.kind = 1, commitData
+		return errLater
+	}
+	var old uint64
+	var err error
+	if isCAS {
+		old, err = res.span[0].CompareSwap(res.compare, res.swap)
+	} else {
+		old, err = res.span[0].FetchAdd(res.swap)
+	}
+	if err == nil {
+		res.answer(old)
+	}
+	return err
+}
+
+// placed answers a placement of the commit in slot i.
+func (r *responder) placed(now ib.Instant, i uint32, result uint64, err error) {
+	if r.q.state == ib.Err || i-r.commits.head >= r.commits.tail-r.commits.head {
+		return
+	}
+	c := r.commits.at(i)
+	c.late--
+	switch {
+	case err != nil:
+		c.failed = true
+	case c.res != nil:
+		c.res.answer(result)
+	}
+}
+
+// notPlaced ends the connection for memory that cannot be written: the peer gets a
+// remote access error for its own address, an operational one for our receive.
+func (r *responder) notPlaced(now ib.Instant, c *commit) {
+	if !c.isSend {
+		r.fatal(now, c.psn, wire.NAKRemoteAccess, ib.EventQPAccessErr)
+		return
+	}
+	r.spoilReceive()
+	r.fatal(now, c.psn, wire.NAKRemoteOp, ib.EventQPReqErr)
+}
+
+// spoilReceive notes that the receive of the oldest commit's message ends with an
+// error of its own: one that waits for its turn, or the one in use.
+func (r *responder) spoilReceive() {
+	for i := r.commits.head; i != r.commits.tail; i++ {
+		if c := r.commits.at(i); c.hasWC {
+			c.wc.Status = ib.WCLocProtErr
+			return
+		}
+	}
+	r.recv.spoilt = true
+}
+
+// drain carries out commits whose turn has come.
+func (r *responder) drain(now ib.Instant) {
+	for !r.commits.empty() && r.q.state != ib.Err {
+		c := r.commits.at(r.commits.head)
+		if c.late > 0 {
+			return
+		}
+		if c.failed {
+			r.notPlaced(now, c)
+			return
+		}
+		if !r.carryOut(now, c) {
+			return
+		}
+		r.commits.head++
+	}
+}

@@ -1,0 +1,285 @@
+package qp
+
+import (
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/mr"
+	"github.com/goroce/goroce/wire"
+)
+
+// The completer is the requester's ear: it takes responses, moves the window and
+// completes requests in order.
+
+// handleResponse takes a response packet (IBTA 9.7.5.2, table 42).
+func (r *requester) handleResponse(now ib.Instant, p *wire.Packet) {
+	st := r.q.cfg.Stats
+	if !r.win.holds(p.PSN) {
+		if p.PSN.Before(r.win.una) {
+			st.DuplicateResponse++
+			r.credit(p)
+		} else {
+			st.GhostResponse++
+		}
+		return
+	}
+	r.credit(p)
+	switch {
+	case p.Opcode.IsReadResp():
+		r.readResponse(now, p)
+	case p.Opcode == wire.RCAtomicAck:
+		r.atomicACK(now, p)
+	case p.AETH.Syndrome.IsAck():
+		r.acknowledge(now, p.PSN.Add(1))
+	case p.AETH.Syndrome.IsRNR():
+		r.rnrNAK(now, p)
+	default:
+		r.nak(now, p)
+	}
+	r.complete()
+	r.checkDrained()
+}
+
+// acknowledge moves una to psn: everything before is acknowledged. It stops at a
+// READ or atomic whose response has not come: the response was lost, which the
+// acknowledgement of something later implies (IBTA 9.7.5.1.4, implied NAK). It
+// reports whether it got to psn.
+func (r *requester) acknowledge(now ib.Instant, psn ib.PSN) bool {
+	if rd := r.reads.oldest(); rd != nil && rd.next.Before(psn) {
+		r.moveTo(now, rd.next)
+		r.impliedNAK(now)
+		return false
+	}
+	r.moveTo(now, psn)
+	return true
+}
+
+// impliedNAK asks again for what is missing at una; once for a gap, since more
+// packets of the same flight follow.
+func (r *requester) impliedNAK(now ib.Instant) {
+	if r.gap {
+		return
+	}
+	r.q.cfg.Stats.ImpliedNAK++
+	r.recover(now, r.win.una)
+}
+
+// moveTo advances una. Forward progress refills the retry budgets and restarts
+// the ACK timer (IBTA 9.9.2.4.1).
+func (r *requester) moveTo(now ib.Instant, psn ib.PSN) {
+	n := psn.Sub(r.win.una)
+	if n <= 0 {
+		return
+	}
+	r.releaseRange(r.win.una, psn)
+	r.win.una = psn
+	r.gap = false
+	r.refill()
+	r.q.flow.onACK(n)
+	r.q.timers.clear(timerRNR)
+	r.armAck(now)
+}
+
+// releaseRange takes the PSNs from..to off the Flow's account, apart from those
+// that wait to be sent again and left it before.
+func (r *requester) releaseRange(from, to ib.PSN) {
+	for from.Before(to) {
+		s := r.slot(r.find(from))
+		n := min(s.last().Add(1).Sub(from), to.Sub(from))
+		again := r.win.unmark(from, n)
+		r.q.flow.release(n-again, s.cost)
+		from = from.Add(n)
+	}
+}
+
+// complete finishes the oldest requests as far as they are done.
+func (r *requester) complete() {
+	for r.oldest != r.cur {
+		s := r.slot(r.oldest)
+		if s.late > 0 || !s.last().Before(r.win.una) || r.q.state == ib.Err || r.failed && r.oldest == r.failSlot {
+			return
+		}
+		if op := &sendOps[s.wr.Opcode]; op.wc == ib.WCSend {
+			r.q.cfg.Stats.RDMASends++
+		}
+		r.oldest++
+		r.finish(s, ib.WCSuccess)
+	}
+}
+
+// checkDrained reports, once, that SQD has nothing in flight (IBTA 10.3.1.7).
+func (r *requester) checkDrained() {
+	if r.q.state != ib.SQD || r.drained || r.busy() {
+		return
+	}
+	r.drained = true
+	if r.q.attr.SQDNotify {
+		r.q.raise(ib.EventSQDrained)
+	}
+}
+
+// busy reports whether a message is under way: in flight, half sent, or its data
+// not in place.
+func (r *requester) busy() bool {
+	return r.oldest != r.cur || r.cur != r.tail && r.slot(r.cur).begun
+}
+
+// credit takes the credit count that every AETH carries: the responder has
+// receives for the messages up to MSN + credits (IBTA 9.7.7.2.2). rdma_rxe always
+// sends the code that means it does not count.
+func (r *requester) credit(p *wire.Packet) {
+	if p.Opcode == wire.RCReadRespMiddle || !p.AETH.Syndrome.IsAck() {
+		return
+	}
+	n, counted := p.AETH.Syndrome.Credits()
+	if !counted {
+		r.credited = false
+		return
+	}
+	lsn := p.AETH.MSN.Add(n)
+	if !r.credited || lsn.After(r.lsn) {
+		r.credited, r.lsn = true, lsn
+	}
+}
+
+// readResponse takes one packet of the data of a READ.
+func (r *requester) readResponse(now ib.Instant, p *wire.Packet) {
+	rd := r.reads.oldest()
+	if rd == nil || p.PSN.Before(rd.first) {
+		r.q.cfg.Stats.GhostResponse++
+		return
+	}
+	// Whatever was sent before is acknowledged, a lost response too.
+	if !r.acknowledge(now, p.PSN) {
+		return
+	}
+	i := r.find(p.PSN)
+	s := r.slot(i)
+	if sendOps[s.wr.Opcode].kind != kindRead || !r.rightLength(rd, s, p) {
+		r.fail(i, ib.WCBadRespErr)
+		return
+	}
+	off := uint64(p.PSN.Sub(s.first)) * uint64(r.q.attr.PathMTU)
+	if !r.place(i, off, p.Payload) {
+		return
+	}
+	rd.next = p.PSN.Add(1)
+	if rd.next == rd.end() {
+		r.reads.pop()
+	}
+	r.moveTo(now, p.PSN.Add(1))
+}
+
+// rightLength checks a READ response against the place it has in the message:
+// full packets, and an end just where the request ends. FIRST and MIDDLE are not
+// told apart, since a repeated request makes any packet the first.
+func (r *requester) rightLength(rd *readReq, s *sendWQE, p *wire.Packet) bool {
+	mtu := int(r.q.attr.PathMTU)
+	isLast := p.PSN.Add(1) == rd.end()
+	want := min(mtu, int(s.length)-p.PSN.Sub(s.first)*mtu)
+	return p.Opcode.Ends() == isLast && len(p.Payload) == want
+}
+
+// atomicACK takes the result of a CAS or FAA: the value that memory held before.
+func (r *requester) atomicACK(now ib.Instant, p *wire.Packet) {
+	rd := r.reads.oldest()
+	if rd == nil || p.PSN.Before(rd.first) {
+		r.q.cfg.Stats.GhostResponse++
+		return
+	}
+	if !r.acknowledge(now, p.PSN) {
+		return
+	}
+	i := r.find(p.PSN)
+	s := r.slot(i)
+	if sendOps[s.wr.Opcode].kind != kindAtomic {
+		r.fail(i, ib.WCBadRespErr)
+		return
+	}
+	putNative(s.result[:], p.AtomicAck)
+	if !r.place(i, 0, s.result[:]) {
+		return
+	}
+	r.reads.pop()
+	r.moveTo(now, p.PSN.Add(1))
+}
+
+// place scatters response data into the request's memory. It returns false if
+// the packet cannot be taken now, or ever.
+func (r *requester) place(i uint32, off uint64, data []byte) bool {
+	s := r.slot(i)
+	late, err := r.q.late.scatter(s.sgl, off, data, lateOwner{requester: true, slot: i})
+	switch {
+	case err == mr.ErrNoRoom:
+		r.q.cfg.Stats.DropNoResource++
+		return false
+	case err != nil:
+		r.fail(i, ib.WCLocProtErr)
+		return false
+	}
+	s.late += late
+	r.placing += late
+	return true
+}
+
+// rnrNAK waits as long as the responder asks, then goes on from the packet that
+// found no receive (IBTA 9.7.5.2.8). A retry count of 7 never runs out.
+func (r *requester) rnrNAK(now ib.Instant, p *wire.Packet) {
+	st := r.q.cfg.Stats
+	st.RcvdRNRErr++
+	if !r.acknowledge(now, p.PSN) {
+		return
+	}
+	if r.q.timers.isSet(timerRNR) {
+		return
+	}
+	if r.rnrRetry == 0 {
+		st.RNRRetryExceeded++
+		r.fail(r.find(p.PSN), ib.WCRNRRetryExcErr)
+		return
+	}
+	if r.rnrRetry != rnrForEver {
+		r.rnrRetry--
+	}
+	r.goBack(p.PSN)
+	r.q.timers.clear(timerAck)
+	r.q.timers.set(timerRNR, now+ib.Instant(wire.RNRDelay(uint8(p.AETH.Syndrome)&0x1F)))
+}
+
+// rnrForEver is the RNRRetry that never runs out.
+const rnrForEver = 7
+
+// nakStatus maps NAK codes to completion statuses (IBTA 9.7.5.2.9 on); unknown
+// codes count as operational errors, as with rdma_rxe.
+func nakStatus(s wire.Syndrome) ib.WCStatus {
+	switch s {
+	case wire.NAKInvalidRequest:
+		return ib.WCRemInvReqErr
+	case wire.NAKRemoteAccess:
+		return ib.WCRemAccessErr
+	}
+	return ib.WCRemOpErr
+}
+
+// nak takes a NAK. A sequence NAK acknowledges all before its PSN and asks for
+// all from there on; the others end the QP.
+func (r *requester) nak(now ib.Instant, p *wire.Packet) {
+	if p.AETH.Syndrome != wire.NAKSequence {
+		r.moveToFailed(now, p.PSN)
+		r.fail(r.find(p.PSN), nakStatus(p.AETH.Syndrome))
+		return
+	}
+	r.q.cfg.Stats.RcvdSeqErr++
+	if !r.acknowledge(now, p.PSN) || r.gap {
+		return
+	}
+	r.recover(now, p.PSN)
+}
+
+// moveToFailed completes what a fatal NAK acknowledges: all before it, up to a
+// READ or atomic whose response never came.
+func (r *requester) moveToFailed(now ib.Instant, psn ib.PSN) {
+	if rd := r.reads.oldest(); rd != nil && rd.next.Before(psn) {
+		psn = rd.next
+	}
+	r.moveTo(now, psn)
+	r.complete()
+}

@@ -1,0 +1,58 @@
+// Package qp is the InfiniBand transport: queue pairs as pure state machines.
+//
+// A [QP] has no goroutine, lock, clock or random number of its own. Its owner
+// (package roce's shard, a test, a script) hands it inputs and the time, and
+// takes what it has to say:
+//
+//	input                        what the owner does next
+//	Modify, SetFlow              calls NextPackets
+//	Doorbell                     calls NextPackets
+//	HandlePackets                carries out TakePlacements, calls NextPackets
+//	HandleTimeout, at Deadline   calls NextPackets
+//	Placed, for each placement   calls NextPackets
+//
+// Inputs only change state. NextPackets alone builds packets, and gives up when
+// there is nothing to say. Completions go to the [CQ]s at once; TakeEvent has the
+// asynchronous events. The same inputs at the same times give the same packets.
+//
+// # The way of a request
+//
+// The application pushes a request into the send ring (package ring). Doorbell
+// copies it out, once, into a slot of the requester (requester.go, sendwqe.go).
+// NextPackets begins the message when its turn comes: local memory is resolved,
+// PSNs are assigned, packets are built one by one. The window (window.go) holds
+// the PSNs in flight. The [Flow] (flow.go) caps what is in flight to one
+// destination, all QPs together; the pacer (pacer.go) spaces one QP's packets.
+//
+// At the peer the responder (responder.go) takes packets in PSN order, places
+// data at once into direct memory, and owes an answer: an ACK, a NAK, or the
+// responses of a READ or atomic, kept as resources (resources.go) so that they
+// can be repeated. respond.go turns what is owed into packets. Memory that only
+// somebody else can write makes placements (late.go); what depends on them waits
+// as a commit (commit.go).
+//
+// Back home the completer (completer.go) moves the window, refills the retry
+// budgets and completes requests in order. Losses show as a NAK, as a response
+// beyond a missing one, or as the end of the ACK timeout; gobackn.go decides what
+// is sent again, marks it in the window, and NextPackets sends it.
+//
+// # Where to find a rule
+//
+//	states, and what each takes          rules.go
+//	attributes of each transition        attr.go, modify.go
+//	segmentation, opcodes                sendwqe.go
+//	PSNs in flight                       window.go
+//	retransmission policy                gobackn.go
+//	ACK, NAK, RNR NAK, implied NAK       completer.go
+//	requests, access rights, duplicates  responder.go
+//	READ and atomic repetition           resources.go
+//	ACK coalescing, credits              respond.go
+//	timers                               timers.go
+//	flush                                modify.go
+//
+// testdata holds a script for each rule of the protocol, which is a test and a
+// lesson at once: see package script, and "goroced explain".
+//
+// Clauses are those of the InfiniBand Architecture Specification, volume 1
+// (IBTA). Where Linux's rdma_rxe differs, the code says so.
+package qp

@@ -1,0 +1,120 @@
+package qp
+
+import "github.com/goroce/goroce/ib"
+
+// Limits of a Flow, in packets. A byte limit of flowBytesPerPacket times as much
+// holds beside it, so that many small packets and few large ones are both bounded.
+const (
+	flowStart          = 128
+	flowMin            = 4
+	flowMax            = 1024
+	flowBytesPerPacket = 1024
+)
+
+// Flow is the in-flight account of one destination, all QPs together. RDMA WRITE
+// has no flow control of its own, and a READ asks for a burst: without a common
+// cap many QPs would overrun any socket buffer. The cap grows by one packet for
+// each window that is acknowledged and halves on a loss (AIMD). A QP that found
+// it full waits in a queue and gets its turn as ACKs come in.
+type Flow struct {
+	cap        int // packets
+	acked      int // packets acknowledged since cap last grew
+	packets    int // in flight
+	bytes      int
+	lossEndsAt ib.Instant // losses before this belong to the halving that was made
+
+	first, last *QP // waiting, in order
+}
+
+// NewFlow returns the account of a destination that nothing was sent to yet.
+func NewFlow() *Flow { return &Flow{cap: flowStart} }
+
+// Window returns the present cap, in packets.
+func (f *Flow) Window() int { return f.cap }
+
+// InFlight returns the packets and bytes that are in flight.
+func (f *Flow) InFlight() (packets, bytes int) { return f.packets, f.bytes }
+
+func (f *Flow) full() bool {
+	return f.packets >= f.cap || f.bytes >= f.cap*flowBytesPerPacket
+}
+
+// room returns how many packets of the given cost may leave now.
+func (f *Flow) room(cost int) int {
+	return min(f.cap-f.packets, (f.cap*flowBytesPerPacket-f.bytes+cost-1)/cost)
+}
+
+func (f *Flow) charge(packets, cost int) {
+	f.packets += packets
+	f.bytes += packets * cost
+}
+
+func (f *Flow) release(packets, cost int) {
+	f.packets -= packets
+	f.bytes -= packets * cost
+}
+
+// onACK is additive increase.
+func (f *Flow) onACK(packets int) {
+	f.acked += packets
+	if f.acked >= f.cap && f.cap < flowMax {
+		f.acked = 0
+		f.cap++
+	}
+}
+
+// onLoss is multiplicative decrease, once for all losses of one flight: the ACK
+// timeout says how long a flight may last.
+func (f *Flow) onLoss(now ib.Instant, flight int64) {
+	if now < f.lossEndsAt {
+		return
+	}
+	f.lossEndsAt = now + ib.Instant(flight)
+	f.cap = max(f.cap/2, flowMin)
+	f.acked = 0
+}
+
+// wait queues q until there is room.
+func (f *Flow) wait(q *QP) {
+	if q.waiting {
+		return
+	}
+	q.waiting = true
+	if f.last == nil {
+		f.first = q
+	} else {
+		f.last.nextWaiting = q
+	}
+	f.last = q
+}
+
+// Next returns a QP that waits for room, if there is room; it is out of the
+// queue then and must be given to NextPackets. It returns nil otherwise.
+func (f *Flow) Next() *QP {
+	if f.first == nil || f.full() {
+		return nil
+	}
+	q := f.first
+	f.remove(q)
+	return q
+}
+
+// remove takes q out of the queue, wherever it stands.
+func (f *Flow) remove(q *QP) {
+	if !q.waiting {
+		return
+	}
+	var prev *QP
+	for p := f.first; p != q; p = p.nextWaiting {
+		prev = p
+	}
+	if prev == nil {
+		f.first = q.nextWaiting
+	} else {
+		prev.nextWaiting = q.nextWaiting
+	}
+	if f.last == q {
+		f.last = prev
+	}
+	q.nextWaiting, q.waiting = nil, false
+}

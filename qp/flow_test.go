@@ -1,0 +1,231 @@
+package qp
+
+import (
+	"testing"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// TestFlowAIMD: a packet more for each window that is acknowledged, half of it for
+// each flight with a loss, within bounds.
+func TestFlowAIMD(t *testing.T) {
+	f := NewFlow()
+	for round := range 10 {
+		if f.Window() != flowStart+round {
+			t.Fatalf("round %d: %d packets", round, f.Window())
+		}
+		for range f.Window() {
+			f.onACK(1)
+		}
+	}
+	const flight = 1000
+	f.onLoss(5000, flight)
+	if f.Window() != (flowStart+10)/2 {
+		t.Errorf("%d packets after a loss", f.Window())
+	}
+	half := f.Window()
+	f.onLoss(5000+flight-1, flight)
+	if f.Window() != half {
+		t.Errorf("a second loss of the same flight counts: %d packets", f.Window())
+	}
+	f.onLoss(5000+flight, flight)
+	if f.Window() != half/2 {
+		t.Errorf("a loss of the next flight does not count: %d packets", f.Window())
+	}
+	for i := range 100 {
+		f.onLoss(ib.Instant(10000+i*flight), flight)
+	}
+	if f.Window() != flowMin {
+		t.Errorf("%d packets at least, want %d", f.Window(), flowMin)
+	}
+	for range flowMax * flowMax {
+		f.onACK(2)
+	}
+	if f.Window() != flowMax {
+		t.Errorf("%d packets at most, want %d", f.Window(), flowMax)
+	}
+}
+
+// TestFlowBounds: packets and bytes are bounded, whichever is reached first.
+func TestFlowBounds(t *testing.T) {
+	for _, c := range []struct{ cost, most int }{
+		{packetOverhead, 128},        // small packets: their number
+		{1024 + packetOverhead, 121}, // 128 KiB of them; the last one may go over
+		{4096 + packetOverhead, 32},
+		{128 * 1024, 1},   // exactly full
+		{128*1024 - 1, 2}, // a byte is left
+		{1024, 128},       // both at once
+	} {
+		f := NewFlow()
+		n := 0
+		for !f.full() {
+			if f.room(c.cost) < 1 {
+				t.Errorf("cost %d: no room for packet %d, but not full", c.cost, n)
+				break
+			}
+			f.charge(1, c.cost)
+			n++
+		}
+		if n != c.most || f.room(c.cost) > 0 {
+			t.Errorf("cost %d: %d packets, want %d; room for %d more", c.cost, n, c.most, f.room(c.cost))
+		}
+		f.release(n, c.cost)
+		if packets, bytes := f.InFlight(); packets != 0 || bytes != 0 {
+			t.Errorf("cost %d: %d packets, %d bytes in flight at the end", c.cost, packets, bytes)
+		}
+	}
+}
+
+// TestFlowQueue: QPs get their turn in the order in which they came, and one that
+// leaves takes nobody with it.
+func TestFlowQueue(t *testing.T) {
+	f := NewFlow()
+	f.charge(flowStart, 1)
+	qps := []*QP{{}, {}, {}, {}}
+	for _, q := range qps {
+		f.wait(q)
+		f.wait(q) // once is enough
+	}
+	if f.Next() != nil {
+		t.Fatal("a full account hands out a turn")
+	}
+	f.release(1, 1)
+	f.remove(qps[2]) // in the middle
+	f.remove(qps[2])
+	for _, want := range []*QP{qps[0], qps[1], qps[3], nil} {
+		if got := f.Next(); got != want {
+			t.Fatalf("next is %p, want %p", got, want)
+		}
+	}
+	f.wait(qps[0])
+	f.wait(qps[1])
+	f.remove(qps[1]) // the last
+	f.wait(qps[2])
+	if f.Next() != qps[0] || f.Next() != qps[2] || f.Next() != nil {
+		t.Fatal("the queue is broken after its last one left")
+	}
+}
+
+// TestFlowShared: two QPs to one destination share its account, and neither
+// starves.
+func TestFlowShared(t *testing.T) {
+	a, b := newHost(t, ourNum), newHost(t, ourNum)
+	b.flow = a.flow
+	for _, h := range []*host{a, b} {
+		h.up(ib.RTS, goodAttr(peerNum, ourPSN, peerPSN))
+		h.post(&ib.SendWR{ID: 1, Opcode: ib.WRSend, SGL: []ib.SGE{h.sge(0, 200*1024)}})
+	}
+	sent := map[*host]int{a: len(a.emit(0, 8)), b: len(b.emit(0, 8))}
+	if sent[a] != 121 || sent[b] != 0 {
+		t.Fatalf("%d and %d packets, want all that fits, and none", sent[a], sent[b])
+	}
+	acked := map[*host]int{}
+	for range 1000 {
+		for _, h := range []*host{a, b} { // the peer acknowledges everything at once
+			if acked[h] < sent[h] {
+				acked[h] = sent[h]
+				h.handle(0, ack(ourPSN.Add(sent[h]-1), 0))
+			}
+		}
+		q := a.flow.Next()
+		if q == nil {
+			break
+		}
+		h := a
+		if q == b.q {
+			h = b
+		}
+		sent[h] += len(h.emit(0, 8))
+	}
+	if sent[a] != 200 || sent[b] != 200 {
+		t.Errorf("%d and %d packets, want 200 each", sent[a], sent[b])
+	}
+	if packets, bytes := a.flow.InFlight(); packets != 0 || bytes != 0 {
+		t.Errorf("%d packets, %d bytes in flight at the end", packets, bytes)
+	}
+}
+
+// TestTimeoutWhileHeld: a timeout while the account holds back all that was lost
+// is no failed attempt.
+func TestTimeoutWhileHeld(t *testing.T) {
+	h := newHost(t, ourNum)
+	attr := goodAttr(peerNum, ourPSN, peerPSN)
+	attr.RetryCnt = 1
+	h.up(ib.RTS, attr)
+	h.post(&ib.SendWR{ID: 1, Opcode: ib.WRSend, Flags: ib.SendSignaled, SGL: []ib.SGE{h.sge(0, 8)}})
+	h.emit(0, 8)
+	h.q.HandleTimeout(h.q.Deadline())
+	h.flow.charge(flowStart, 1) // other QPs take all
+	for range 10 {
+		h.q.HandleTimeout(h.q.Deadline())
+		if n := len(h.emit(0, 8)); n != 0 || h.q.State() != ib.RTS {
+			t.Fatalf("%d packets in %v", n, h.q.State())
+		}
+	}
+	h.flow.release(flowStart, 1)
+	if h.flow.Next() != h.q || len(h.emit(0, 8)) != 1 {
+		t.Error("the QP did not get its turn")
+	}
+	if h.stats.LocalAckTimeout != 1 {
+		t.Errorf("%d timeouts counted, want the first", h.stats.LocalAckTimeout)
+	}
+}
+
+// TestFlowChange: an SQD-to-SQD change of path moves what is in flight from one
+// account to the other.
+func TestFlowChange(t *testing.T) {
+	h := newHost(t, ourNum)
+	h.up(ib.RTS, goodAttr(peerNum, ourPSN, peerPSN))
+	h.post(&ib.SendWR{ID: 1, Opcode: ib.WRSend, SGL: []ib.SGE{h.sge(0, 4096)}})
+	h.emit(0, 8)
+	other := NewFlow()
+	h.q.SetFlow(other)
+	if packets, bytes := h.flow.InFlight(); packets != 0 || bytes != 0 {
+		t.Errorf("the old account keeps %d packets, %d bytes", packets, bytes)
+	}
+	if n := len(h.emit(0, 8)); n != 4 {
+		t.Errorf("%d packets sent on the new path, want all 4 again", n)
+	}
+	if packets, _ := other.InFlight(); packets != 4 {
+		t.Errorf("the new account has %d packets", packets)
+	}
+	h.handle(0, ack(ourPSN.Add(3), 1))
+	if packets, bytes := other.InFlight(); packets != 0 || bytes != 0 {
+		t.Errorf("the new account keeps %d packets, %d bytes", packets, bytes)
+	}
+}
+
+// TestPacer spaces packets to the rate, without saving up idle time.
+func TestPacer(t *testing.T) {
+	var p pacer
+	p.sent(0, 1<<20)
+	if p.ready() != 0 {
+		t.Error("the zero pacer paces")
+	}
+	for _, c := range []struct {
+		kbps uint32
+		ns   ib.Instant // that 1,024 bytes take
+	}{
+		{8, 1_024_000_000}, {8_000, 1_024_000}, {1_000_000, 8192}, {100_000_000, 81},
+	} {
+		p = pacer{}
+		p.setRate(c.kbps)
+		p.sent(1000, 1024)
+		if got := p.ready() - 1000; got != c.ns {
+			t.Errorf("%d kb/s: 1,024 bytes take %d ns, want %d", c.kbps, got, c.ns)
+		}
+		p.sent(1000, 512)
+		if got := p.ready() - 1000; got != c.ns+c.ns/2 {
+			t.Errorf("%d kb/s: 1,536 bytes take %d ns", c.kbps, got)
+		}
+		late := p.ready() + 1_000_000
+		p.sent(late, 1024)
+		if got := p.ready() - late; got != c.ns {
+			t.Errorf("%d kb/s: after idle time 1,024 bytes take %d ns, want %d", c.kbps, got, c.ns)
+		}
+	}
+	p.setRate(0)
+	if p.ready() != 0 {
+		t.Error("no limit, but it paces")
+	}
+}

@@ -1,0 +1,59 @@
+package qp
+
+import (
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/wire"
+)
+
+// This file is the retransmission policy: go-back-N, which is all that a
+// responder of the architecture supports, since it keeps nothing beyond a gap.
+// The rest of the requester only asks for recovery and sends what is marked.
+
+// goBack marks every PSN from psn on to be sent again.
+func (r *requester) goBack(psn ib.PSN) {
+	if psn.Before(r.win.una) {
+		psn = r.win.una
+	}
+	// What is marked counts as lost: it leaves the destination's account.
+	for psn.Before(r.win.nxt) {
+		s := r.slot(r.find(psn))
+		n := min(s.last().Add(1).Sub(psn), r.win.nxt.Sub(psn))
+		r.q.flow.release(r.win.mark(psn, n), s.cost)
+		psn = psn.Add(n)
+	}
+	r.unasked = 0
+}
+
+// recover spends a retry on sending again from psn on. With no retry left the
+// oldest request in flight fails (IBTA 9.9.2.4.1: one counter for timeouts, sequence NAKs
+// and implied NAKs). rdma_rxe takes a count of 7 as for ever; here it is seven.
+func (r *requester) recover(now ib.Instant, psn ib.PSN) {
+	st := r.q.cfg.Stats
+	if r.retry == 0 {
+		st.RetryExceeded++
+		r.fail(r.find(r.win.una), ib.WCRetryExcErr)
+		return
+	}
+	r.retry--
+	r.gap = true
+	st.CompleterRetry++
+	r.goBack(psn)
+	r.q.flow.onLoss(now, max(wire.AckTimeout(r.q.attr.Timeout)/16, 1))
+	r.armAck(now)
+}
+
+// ackTimeout handles the end of the local ACK timeout (IBTA 9.7.6.1.3).
+func (r *requester) ackTimeout(now ib.Instant) {
+	if r.win.inFlight() == 0 || r.q.timers.isSet(timerRNR) {
+		return
+	}
+	if !r.silenceMeansLoss() {
+		r.armAck(now)
+		return
+	}
+	r.q.cfg.Stats.LocalAckTimeout++
+	r.recover(now, r.win.una)
+}
+
+// rnrOver ends the wait after an RNR NAK; NextPackets goes on.
+func (r *requester) rnrOver(now ib.Instant) { r.armAck(now) }

@@ -1,0 +1,190 @@
+package qp
+
+import (
+	"testing"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/mr"
+	"github.com/goroce/goroce/mr/mrtest"
+	"github.com/goroce/goroce/qp/ring"
+	"github.com/goroce/goroce/wire"
+)
+
+// host is a QP with its rings and memory, for tests of this package. What reads
+// like the protocol is in testdata instead.
+type host struct {
+	t       testing.TB
+	q       *QP
+	sq      *ring.Send
+	rq      *ring.Recv
+	sendCQ  *ring.CQ
+	recvCQ  *ring.CQ
+	table   *mr.Table
+	pd      *mr.PD
+	mem     []byte
+	region  *mr.Region // over mem
+	slow    *mrtest.Memory
+	slowReg *mr.Region // over slow
+	stats   Stats
+	flow    *Flow
+
+	sqBytes, rqBytes []byte // of the rings, for those who tamper with them
+}
+
+const (
+	memSize  = 1 << 20
+	memAddr  = 0x10000000
+	slowAddr = 0x20000000
+)
+
+const allAccess = ib.LocalWrite | ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtomic
+
+// newHost makes a QP in RESET.
+func newHost(t testing.TB, num ib.QPN) *host {
+	t.Helper()
+	h := &host{t: t, mem: ring.Alloc(memSize), slow: mrtest.New(4096), flow: NewFlow()}
+	variant := uint8(num)
+	h.table = mr.NewTable(8, func() uint8 { variant++; return variant })
+	var err error
+	h.pd, err = h.table.NewPD()
+	h.must(err)
+	h.region, err = h.table.Register(h.pd, mr.Bytes(h.mem), memAddr, allAccess)
+	h.must(err)
+	h.slowReg, err = h.table.Register(h.pd, h.slow, slowAddr, allAccess)
+	h.must(err)
+
+	const entries = 64
+	h.sqBytes, h.rqBytes = ring.Alloc(ring.SendSize(entries, 4, 64)), ring.Alloc(ring.RecvSize(entries, 4))
+	sq, err := ring.NewSend(h.sqBytes, entries, 4, 64)
+	h.must(err)
+	rq, err := ring.NewRecv(h.rqBytes, entries, 4)
+	h.must(err)
+	h.sq, err = ring.OpenSend(h.sqBytes)
+	h.must(err)
+	h.rq, err = ring.OpenRecv(h.rqBytes)
+	h.must(err)
+	cq := func() (device, app *ring.CQ) {
+		b := ring.Alloc(ring.CQSize(2 * entries))
+		device, err := ring.NewCQ(b, 2*entries)
+		h.must(err)
+		app, err = ring.OpenCQ(b)
+		h.must(err)
+		return device, app
+	}
+	send, sendApp := cq()
+	recv, recvApp := cq()
+	h.sendCQ, h.recvCQ = sendApp, recvApp
+	h.q = New(Config{
+		Num: num, Type: ib.RC, Table: h.table, PD: h.pd, SQ: sq, RQ: rq, SendCQ: NewCQ(send), RecvCQ: NewCQ(recv),
+		Cap:    ib.QPCap{MaxSendWR: entries, MaxRecvWR: entries, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 64},
+		Limits: &Limits{GIDs: 1, MTU: ib.MTU4096, MaxRdAtomic: 16}, Stats: &h.stats, MaxLate: 4,
+	})
+	return h
+}
+
+func (h *host) must(err error) {
+	h.t.Helper()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// PSNs and QP numbers of two hosts that talk to each other.
+const (
+	ourNum, peerNum ib.QPN = 0x11, 0x22
+	ourPSN, peerPSN ib.PSN = 100, 500
+)
+
+// goodAttr has a good value for every attribute of a QP whose peer is peer.
+func goodAttr(peer ib.QPN, sq, rq ib.PSN) ib.QPAttr {
+	return ib.QPAttr{
+		Port: 1, Access: ib.QPAccessMask, PathMTU: ib.MTU1024, DestQPN: peer, RQPSN: rq, SQPSN: sq,
+		AH:          ib.AHAttr{DGID: ib.GID{10: 0xFF, 11: 0xFF, 12: 10, 15: byte(peer)}, Port: 1},
+		MaxRdAtomic: 4, MaxDestRdAtomic: 4, MinRNRTimer: 12, Timeout: 14, RetryCnt: 7, RNRRetry: 7,
+	}
+}
+
+// modify changes state with a as the attributes.
+func (h *host) modify(to ib.QPState, a ib.QPAttr, mask ib.QPAttrMask) error {
+	a.State = to
+	from := h.q.State()
+	err := h.q.Modify(0, &a, mask|ib.AttrState)
+	if err == nil && from != to && to == ib.RTR {
+		h.q.SetFlow(h.flow)
+	}
+	return err
+}
+
+// required lists what each transition upwards must carry.
+var required = map[ib.QPState]ib.QPAttrMask{
+	ib.Init: ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess,
+	ib.RTR:  ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer,
+	ib.RTS:  ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry | ib.AttrMaxRdAtomic | ib.AttrSQPSN,
+}
+
+// up takes the QP from RESET to RTS, or less far.
+func (h *host) up(to ib.QPState, a ib.QPAttr) {
+	h.t.Helper()
+	for s := ib.Init; s <= to; s++ {
+		h.must(h.modify(s, a, required[s]))
+	}
+}
+
+// connected returns two hosts in RTS.
+func connected(t testing.TB) (a, b *host) {
+	a, b = newHost(t, ourNum), newHost(t, peerNum)
+	a.up(ib.RTS, goodAttr(peerNum, ourPSN, peerPSN))
+	b.up(ib.RTS, goodAttr(ourNum, peerPSN, ourPSN))
+	return a, b
+}
+
+// sge names n bytes of the host's memory.
+func (h *host) sge(off, n int) ib.SGE {
+	return ib.SGE{Addr: memAddr + uint64(off), Length: uint32(n), LKey: h.region.Key()}
+}
+
+// post posts a send request and rings the doorbell.
+func (h *host) post(wr *ib.SendWR) {
+	h.t.Helper()
+	h.must(h.sq.Push(wr))
+	h.sq.Publish()
+	h.q.Doorbell(0)
+}
+
+// postRecv posts a receive and rings the doorbell.
+func (h *host) postRecv(wr *ib.RecvWR) {
+	h.t.Helper()
+	h.must(h.rq.Push(wr))
+	h.rq.Publish()
+	h.q.Doorbell(0)
+}
+
+// request returns a packet of the peer.
+func request(op wire.Opcode, psn ib.PSN, payload []byte) wire.Packet {
+	return wire.Packet{
+		BTH: wire.BTH{Opcode: op, PKey: ib.DefaultPKey, DestQP: ourNum, PSN: psn, AckReq: true}, Payload: payload,
+	}
+}
+
+// ack returns the peer's ACK.
+func ack(psn, msn ib.PSN) wire.Packet {
+	p := request(wire.RCAck, psn, nil)
+	p.AckReq = false
+	p.AETH = wire.AETH{Syndrome: wire.AckNoCredits, MSN: msn}
+	return p
+}
+
+// handle gives the QP one packet.
+func (h *host) handle(now ib.Instant, p wire.Packet) { h.q.HandlePackets(now, []wire.Packet{p}) }
+
+// emit returns the packets that leave now, at most batch at a time.
+func (h *host) emit(now ib.Instant, batch int) (out []TxPacket) {
+	buf := make([]TxPacket, batch)
+	for {
+		n := h.q.NextPackets(now, buf)
+		out = append(out, buf[:n]...)
+		if n < batch {
+			return out
+		}
+	}
+}

@@ -1,0 +1,146 @@
+package qp
+
+import (
+	"encoding/binary"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/mr"
+)
+
+// lateOwner says who waits for a placement: a send request, or an entry of the
+// responder's commit queue.
+type lateOwner struct {
+	requester bool
+	slot      uint32
+	used      bool
+}
+
+// lateTable holds the placements that somebody else carries out: writes to
+// memory that needs a system call. ACK, NAK and completion wait for Placed.
+type lateTable struct {
+	list   []mr.Placement // made, not yet taken by TakePlacements
+	owners []lateOwner    // by placement ID
+	n      int            // in use
+	epoch  uint64         // upper half of IDs: answers from before a reset fit nobody
+	taken  bool           // list was handed out; start afresh
+}
+
+func (t *lateTable) init(limit int) {
+	t.list = make([]mr.Placement, 0, limit)
+	t.owners = make([]lateOwner, limit)
+}
+
+// reset forgets who waits. Placements that are under way answer to nobody.
+func (t *lateTable) reset() {
+	clear(t.owners)
+	t.list, t.n = t.list[:0], 0
+	t.epoch += 1 << 32
+}
+
+func (t *lateTable) pending() int { return t.n }
+
+// scatter writes data to an SGL, from off on: direct memory at once, the rest by
+// placements, whose number it returns.
+func (t *lateTable) scatter(sgl mr.SGL, off uint64, data []byte, who lateOwner) (int, error) {
+	t.fresh()
+	before := len(t.list)
+	room := min(cap(t.list), before+len(t.owners)-t.n)
+	list, err := mr.Scatter(sgl, off, data, t.list[:before:room])
+	if err != nil {
+		return 0, err
+	}
+	t.adopt(len(list), who)
+	return len(list) - before, nil
+}
+
+// add makes a single placement, such as an atomic operation.
+func (t *lateTable) add(p mr.Placement, who lateOwner) error {
+	t.fresh()
+	if t.n == len(t.owners) || len(t.list) == cap(t.list) {
+		return mr.ErrNoRoom
+	}
+	t.adopt(len(append(t.list, p)), who)
+	return nil
+}
+
+// fresh drops a list that was taken.
+func (t *lateTable) fresh() {
+	if t.taken {
+		t.list, t.taken = t.list[:0], false
+	}
+}
+
+// adopt takes over placements that were appended to list, up to length n, and
+// gives them IDs.
+func (t *lateTable) adopt(n int, who lateOwner) {
+	who.used = true
+	slot := 0
+	for i := len(t.list); i < n; i++ {
+		for t.owners[slot].used {
+			slot++
+		}
+		t.owners[slot] = who
+		t.list[:n][i].ID = t.epoch | uint64(slot)
+		t.n++
+	}
+	t.list = t.list[:n]
+}
+
+// done ends placement id and returns its owner.
+func (t *lateTable) done(id uint64) (who lateOwner, ok bool) {
+	slot := id - t.epoch
+	if slot >= uint64(len(t.owners)) || !t.owners[slot].used {
+		return who, false
+	}
+	who = t.owners[slot]
+	t.owners[slot] = lateOwner{}
+	t.n--
+	return who, true
+}
+
+// TakePlacements returns what must be written by somebody else, in order, each
+// to be answered with Placed. The list is valid until the next input; the bytes
+// that a placement names must stay unchanged until its answer.
+func (q *QP) TakePlacements() []mr.Placement {
+	if q.late.taken {
+		return nil
+	}
+	q.late.taken = true
+	return q.late.list
+}
+
+// Placed answers a placement: done, or failed with err. For an atomic, result is
+// the value that memory held before.
+func (q *QP) Placed(now ib.Instant, id uint64, result uint64, err error) {
+	who, ok := q.late.done(id)
+	switch {
+	case !ok:
+		return
+	case who.requester:
+		q.req.placed(who.slot, err)
+	default:
+		q.resp.placed(now, who.slot, result, err)
+	}
+	q.resp.drain(now)
+	if q.state == ib.Err {
+		q.flush()
+	}
+	q.settle()
+}
+
+// placed books a write into the memory of the request in slot i.
+func (r *requester) placed(i uint32, err error) {
+	s := r.slot(i)
+	s.late--
+	r.placing--
+	if err != nil && r.q.state != ib.Err {
+		r.fail(i, ib.WCLocProtErr)
+		return
+	}
+	r.complete()
+	r.checkDrained()
+}
+
+// putNative stores an atomic's 64-bit value as the hosts of a RoCE wire see it:
+// a number in host byte order.
+func putNative(b []byte, v uint64) { binary.NativeEndian.PutUint64(b, v) }

@@ -1,0 +1,151 @@
+package qp
+
+import "github.com/goroce/goroce/ib"
+
+// Modify changes state and attributes (IBTA 11.2.5.2). A refused call returns an
+// *ib.AttrError and changes nothing.
+func (q *QP) Modify(now ib.Instant, a *ib.QPAttr, mask ib.QPAttrMask) error {
+	to, err := q.checkModify(a, mask)
+	if err != nil {
+		return err
+	}
+	from := q.state
+	q.copyAttrs(a, mask)
+	switch {
+	case to == ib.Reset:
+		q.becomeReset()
+	case to == ib.Err:
+		q.becomeErr()
+	case from == ib.Init && to == ib.RTR:
+		q.becomeRTR()
+	case from == ib.RTR && to == ib.RTS:
+		q.becomeRTS()
+	case from == ib.RTS && to == ib.SQD:
+		q.becomeSQD()
+	default:
+		q.state = to
+		q.req.applyAttrs()
+		q.resp.applyAttrs()
+	}
+	q.pace.setRate(q.attr.RateLimit)
+	return nil
+}
+
+// Query returns the attributes as they stand.
+func (q *QP) Query() ib.QPAttr {
+	a := q.attr
+	a.State, a.CurState, a.Cap = q.state, q.state, q.cfg.Cap
+	a.Draining = q.state == ib.SQD && q.req.busy()
+	return a
+}
+
+// copyAttrs takes over the attributes that mask names.
+func (q *QP) copyAttrs(a *ib.QPAttr, mask ib.QPAttrMask) {
+	t := &q.attr
+	for _, c := range []struct {
+		bit  ib.QPAttrMask
+		copy func()
+	}{
+		{ib.AttrPort, func() { t.Port = a.Port }},
+		{ib.AttrPKeyIndex, func() { t.PKeyIndex = a.PKeyIndex }},
+		{ib.AttrAccess, func() { t.Access = a.Access }},
+		{ib.AttrAV, func() { t.AH = a.AH }},
+		{ib.AttrPathMTU, func() { t.PathMTU = a.PathMTU }},
+		{ib.AttrDestQPN, func() { t.DestQPN = a.DestQPN }},
+		{ib.AttrRQPSN, func() { t.RQPSN = a.RQPSN }},
+		{ib.AttrSQPSN, func() { t.SQPSN = a.SQPSN }},
+		{ib.AttrMaxRdAtomic, func() { t.MaxRdAtomic = a.MaxRdAtomic }},
+		{ib.AttrMaxDestRdAtomic, func() { t.MaxDestRdAtomic = a.MaxDestRdAtomic }},
+		{ib.AttrMinRNRTimer, func() { t.MinRNRTimer = a.MinRNRTimer }},
+		{ib.AttrTimeout, func() { t.Timeout = a.Timeout }},
+		{ib.AttrRetryCnt, func() { t.RetryCnt = a.RetryCnt }},
+		{ib.AttrRNRRetry, func() { t.RNRRetry = a.RNRRetry }},
+		{ib.AttrRateLimit, func() { t.RateLimit = a.RateLimit }},
+		{ib.AttrSQDNotify, func() { t.SQDNotify = a.SQDNotify }},
+	} {
+		if mask&c.bit != 0 {
+			c.copy()
+		}
+	}
+}
+
+// becomeReset forgets everything, without completions (IBTA 10.3.1.1).
+func (q *QP) becomeReset() {
+	q.req.reset()
+	q.resp.reset()
+	q.late.reset()
+	q.timers.clearAll()
+	q.events = 0
+	q.attr = ib.QPAttr{}
+	q.state = ib.Reset
+}
+
+func (q *QP) becomeRTR() {
+	q.resp.start()
+	q.state = ib.RTR
+}
+
+func (q *QP) becomeRTS() {
+	q.req.start()
+	q.state = ib.RTS
+	// Nothing could be posted before RTS, so there is nothing to fetch.
+}
+
+func (q *QP) becomeSQD() {
+	q.state = ib.SQD
+	q.req.checkDrained()
+}
+
+// becomeErr ends all work. Requests in flight are given up, everything queued
+// completes with WCWRFlushErr, oldest first (IBTA 10.3.1.5).
+func (q *QP) becomeErr() {
+	if q.state == ib.Reset {
+		q.state = ib.Err
+		return
+	}
+	q.state = ib.Err
+	q.req.stop()
+	q.timers.clearAll()
+	if !q.resp.dying {
+		q.resp.silence()
+	}
+	q.flush()
+}
+
+// flush completes what is queued on both queues with WCWRFlushErr. Memory that a
+// late placement still writes to belongs to the device: the flush waits for it.
+func (q *QP) flush() {
+	if q.late.pending() > 0 {
+		return
+	}
+	if err := q.req.fetch(); err != nil {
+		q.raise(ib.EventQPFatal)
+	}
+	q.req.flush()
+	q.resp.flush()
+}
+
+// fatal handles an error that no completion can report: rings that make no
+// sense, or a dead CQ.
+func (q *QP) fatal() {
+	q.raise(ib.EventQPFatal)
+	if q.state != ib.Err {
+		q.becomeErr()
+	}
+}
+
+// complete pushes a completion. Losing one to an overrun is fatal to the QP; the
+// input that did it ends with settle.
+func (q *QP) complete(cq *CQ, wc *ib.WC, solicited bool) {
+	wc.QPN = q.cfg.Num
+	if !cq.push(wc, solicited) {
+		q.lostCompletion = true
+	}
+}
+
+// settle ends every input: a QP that lost a completion goes to ERR.
+func (q *QP) settle() {
+	if q.lostCompletion && q.state != ib.Err {
+		q.fatal()
+	}
+}

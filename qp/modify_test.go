@@ -1,0 +1,212 @@
+package qp
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// attrRow is a row of the table of IBTA 11.2.5, as Linux has it for RC: what a
+// transition must carry, and what it may.
+type attrRow struct {
+	from, to ib.QPState
+	must     string
+	may      string
+}
+
+var attrRows = []attrRow{
+	{ib.Reset, ib.Init, "PKeyIndex Port Access", ""},
+	{ib.Init, ib.Init, "", "PKeyIndex Port Access"},
+	{ib.Init, ib.RTR, "AH PathMTU DestQPN RQPSN MaxDestRdAtomic MinRNRTimer", "PKeyIndex Access"},
+	{ib.RTR, ib.RTS, "Timeout RetryCnt RNRRetry MaxRdAtomic SQPSN", "CurState Access MinRNRTimer RateLimit"},
+	{ib.RTS, ib.RTS, "", "CurState Access MinRNRTimer RateLimit"},
+	{ib.RTS, ib.SQD, "", "SQDNotify"},
+	{ib.SQD, ib.RTS, "", "CurState Access MinRNRTimer RateLimit"},
+	{ib.SQD, ib.SQD, "", "AH PKeyIndex Port MaxDestRdAtomic Timeout RetryCnt RNRRetry MaxRdAtomic Access MinRNRTimer RateLimit"},
+	{ib.RTS, ib.Reset, "", "CurState"},
+	{ib.RTS, ib.Err, "", "CurState"},
+}
+
+// attrBits returns the mask of attributes by their names.
+func attrBits(names string) (mask ib.QPAttrMask) {
+	for name := range strings.FieldsSeq(names) {
+		bit := ib.QPAttrMask(1)
+		for bit.String() != name {
+			if bit <<= 1; bit == 0 {
+				panic("no attribute " + name)
+			}
+		}
+		mask |= bit
+	}
+	return mask
+}
+
+// everyBit lists the attributes one by one.
+func everyBit() (list []ib.QPAttrMask) {
+	for bit := ib.QPAttrMask(1); bit <= ib.AttrRateLimit; bit <<= 1 {
+		if bit != ib.AttrState && !strings.HasPrefix(bit.String(), "attr(") {
+			list = append(list, bit)
+		}
+	}
+	return list
+}
+
+// TestModifyMask: a required attribute that is missing and one that does not
+// belong are named, and nothing changes.
+func TestModifyMask(t *testing.T) {
+	for _, row := range attrRows {
+		must, may := attrBits(row.must), attrBits(row.may)
+		for _, bit := range everyBit() {
+			h := hostIn(t, row.from)
+			mask := must ^ bit // without a required one, or with another
+			want := ""
+			switch {
+			case bit&must != 0:
+				want = "must also have " + bit.String()
+			case bit&may == 0:
+				want = "must not have " + bit.String()
+			}
+			checkModify(t, h, row, goodAttr(peerNum, ourPSN, peerPSN), mask, "attribute mask", want)
+		}
+		h := hostIn(t, row.from)
+		checkModify(t, h, row, goodAttr(peerNum, ourPSN, peerPSN), must|may, "", "")
+	}
+}
+
+// hostIn returns a QP in a state, without work.
+func hostIn(t *testing.T, state ib.QPState) *host {
+	h := newHost(t, ourNum)
+	attr := goodAttr(peerNum, ourPSN, peerPSN)
+	h.up(min(state, ib.RTS), attr)
+	if state == ib.SQD {
+		h.must(h.modify(ib.SQD, attr, 0))
+	}
+	return h
+}
+
+// checkModify modifies and expects an *ib.AttrError for attr that says text, or
+// success if text is empty.
+func checkModify(t *testing.T, h *host, row attrRow, a ib.QPAttr, mask ib.QPAttrMask, attr, text string) {
+	t.Helper()
+	before := h.q.Query()
+	a.CurState = row.from
+	err := h.modify(row.to, a, mask)
+	name := fmt.Sprintf("%v to %v with %v", row.from, row.to, mask)
+	if text == "" {
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		return
+	}
+	var ae *ib.AttrError
+	if !errors.As(err, &ae) || !errors.Is(err, ib.ErrInvalid) {
+		t.Errorf("%s: %v; want an *ib.AttrError that wraps ib.ErrInvalid", name, err)
+		return
+	}
+	if ae.Attr != attr || !strings.Contains(err.Error(), text) {
+		t.Errorf("%s: %v; want %s: %s", name, err, attr, text)
+	}
+	if !strings.Contains(ae.Op, fmt.Sprintf("QP 0x11 %v to %v", row.from, row.to)) {
+		t.Errorf("%s: the error names the change as %q", name, ae.Op)
+	}
+	if after := h.q.Query(); after != before {
+		t.Errorf("%s: refused, but changed %+v to %+v", name, before, after)
+	}
+}
+
+// TestModifyValues gives each attribute values at and beyond its limits. The
+// device has 1 GID, an MTU of 4096 and 16 for MaxRdAtomic both ways.
+func TestModifyValues(t *testing.T) {
+	ok := ""
+	up := map[string]attrRow{"INIT": attrRows[0], "RTR": attrRows[2], "RTS": attrRows[3]}
+	for _, c := range []struct {
+		to   string
+		attr string
+		set  func(a *ib.QPAttr)
+		want string // value and what is allowed; empty if it is good
+	}{
+		{"INIT", "Port", func(a *ib.QPAttr) { a.Port = 0 }, "is 0: invalid argument; allowed: 1"},
+		{"INIT", "Port", func(a *ib.QPAttr) { a.Port = 2 }, "is 2: invalid argument; allowed: 1"},
+		{"INIT", "PKeyIndex", func(a *ib.QPAttr) { a.PKeyIndex = 1 }, "is 1: invalid argument; allowed: 0"},
+		{"INIT", "Access", func(a *ib.QPAttr) { a.Access = 0 }, ok},
+		{"INIT", "Access", func(a *ib.QPAttr) { a.Access = ib.MWBind }, "is 0x10: invalid argument; allowed: any of RemoteWrite"},
+		{"RTR", "PathMTU", func(a *ib.QPAttr) { a.PathMTU = 4096 }, ok},
+		{"RTR", "PathMTU", func(a *ib.QPAttr) { a.PathMTU = 0 }, "is 0: invalid argument; allowed: 256, 512, 1024, 2048 or 4096"},
+		{"RTR", "PathMTU", func(a *ib.QPAttr) { a.PathMTU = 1500 }, "is 1500: invalid argument; allowed: 256"},
+		{"RTR", "PathMTU", func(a *ib.QPAttr) { a.PathMTU = 8192 }, "at most the port's active MTU of 4096"},
+		{"RTR", "DestQPN", func(a *ib.QPAttr) { a.DestQPN = 2 }, ok},
+		{"RTR", "DestQPN", func(a *ib.QPAttr) { a.DestQPN = 0xFFFFFE }, ok},
+		{"RTR", "DestQPN", func(a *ib.QPAttr) { a.DestQPN = 1 }, "is 0x1: invalid argument; allowed: 2 to 0xfffffe"},
+		{"RTR", "DestQPN", func(a *ib.QPAttr) { a.DestQPN = 0xFFFFFF }, "is 0xffffff: invalid argument"},
+		{"RTR", "RQPSN", func(a *ib.QPAttr) { a.RQPSN = 0xFFFFFF }, ok},
+		{"RTR", "RQPSN", func(a *ib.QPAttr) { a.RQPSN = 0x1000000 }, "is 0x1000000: invalid argument; allowed: 24 bits"},
+		{"RTR", "MaxDestRdAtomic", func(a *ib.QPAttr) { a.MaxDestRdAtomic = 0 }, ok},
+		{"RTR", "MaxDestRdAtomic", func(a *ib.QPAttr) { a.MaxDestRdAtomic = 16 }, ok},
+		{"RTR", "MaxDestRdAtomic", func(a *ib.QPAttr) { a.MaxDestRdAtomic = 17 }, "is 17: invalid argument; allowed: 0 to 16"},
+		{"RTR", "MaxDestRdAtomic", func(a *ib.QPAttr) { a.MaxDestRdAtomic = -1 }, "is -1: invalid argument; allowed: 0 to 16"},
+		{"RTR", "MinRNRTimer", func(a *ib.QPAttr) { a.MinRNRTimer = 31 }, ok},
+		{"RTR", "MinRNRTimer", func(a *ib.QPAttr) { a.MinRNRTimer = 32 }, "is 32: invalid argument; allowed: 0 to 31"},
+		{"RTR", "AH", func(a *ib.QPAttr) { a.AH.SGIDIndex = 1 }, "is SGID index 1: invalid argument; allowed: 0 to 0"},
+		{"RTR", "AH", func(a *ib.QPAttr) { a.AH.SGIDIndex = -1 }, "is SGID index -1: invalid argument"},
+		{"RTR", "AH", func(a *ib.QPAttr) { a.AH.DGID = ib.GID{} }, "is DGID 0000:0000:0000:0000:0000:0000:0000:0000: invalid argument; allowed: a unicast"},
+		{"RTR", "AH", func(a *ib.QPAttr) { a.AH.DGID = ib.GID{0: 0xFF, 1: 0x0E, 15: 1} }, "is DGID ff0e:"},
+		{"RTR", "AH", func(a *ib.QPAttr) { a.AH.DGID = ib.GID{10: 0xFF, 11: 0xFF, 12: 224, 15: 1} }, "is DGID 0000:"},
+		{"RTR", "AH", func(a *ib.QPAttr) { a.AH.Port = 0 }, ok},
+		{"RTR", "AH", func(a *ib.QPAttr) { a.AH.Port = 2 }, "is AH port 2: invalid argument; allowed: 1"},
+		{"RTR", "AH", func(a *ib.QPAttr) { a.AH.FlowLabel = 1 << 20 }, "is flow label 0x100000: invalid argument; allowed: 20 bits"},
+		{"RTS", "SQPSN", func(a *ib.QPAttr) { a.SQPSN = 1 << 24 }, "is 0x1000000: invalid argument; allowed: 24 bits"},
+		{"RTS", "MaxRdAtomic", func(a *ib.QPAttr) { a.MaxRdAtomic = 17 }, "is 17: invalid argument; allowed: 0 to 16"},
+		{"RTS", "MaxRdAtomic", func(a *ib.QPAttr) { a.MaxRdAtomic = -1 }, "is -1: invalid argument; allowed: 0 to 16"},
+		{"RTS", "Timeout", func(a *ib.QPAttr) { a.Timeout = 31 }, ok},
+		{"RTS", "Timeout", func(a *ib.QPAttr) { a.Timeout = 32 }, "is 32: invalid argument; allowed: 0 to 31"},
+		{"RTS", "RetryCnt", func(a *ib.QPAttr) { a.RetryCnt = 8 }, "is 8: invalid argument; allowed: 0 to 7"},
+		{"RTS", "RNRRetry", func(a *ib.QPAttr) { a.RNRRetry = 8 }, "is 8: invalid argument; allowed: 0 to 7"},
+	} {
+		row := up[c.to]
+		h := hostIn(t, row.from)
+		a := goodAttr(peerNum, ourPSN, peerPSN)
+		c.set(&a)
+		checkModify(t, h, row, a, attrBits(row.must), c.attr, c.want)
+	}
+}
+
+// TestModifyState: errors about the state itself.
+func TestModifyState(t *testing.T) {
+	for _, c := range []struct {
+		from, to, cur ib.QPState
+		err           error
+		want          string
+	}{
+		{ib.RTS, ib.RTR, ib.RTS, ib.ErrState, "State is RTR: wrong state; allowed: from RTS: RESET, ERR, RTS, SQD"},
+		{ib.Reset, ib.RTS, ib.Reset, ib.ErrState, "State is RTS: wrong state; allowed: from RESET: RESET, ERR, INIT"},
+		{ib.RTS, ib.NumQPStates, ib.RTS, ib.ErrInvalid, "State is 7: invalid argument; allowed: RESET, INIT, RTR, RTS, SQD or ERR"},
+		{ib.RTS, 255, ib.RTS, ib.ErrInvalid, "State is 255"},
+		{ib.RTS, ib.RTS, ib.RTR, ib.ErrState, "CurState is RTR: wrong state; allowed: RTS, the state that the QP is in"},
+	} {
+		h := hostIn(t, c.from)
+		a := goodAttr(peerNum, ourPSN, peerPSN)
+		a.CurState = c.cur
+		err := h.modify(c.to, a, ib.AttrCurState)
+		if !errors.Is(err, c.err) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v to %v: %v; want %s", c.from, c.to, err, c.want)
+		}
+		if h.q.State() != c.from {
+			t.Errorf("%v to %v: refused, but the QP is in %v", c.from, c.to, h.q.State())
+		}
+	}
+}
+
+// TestModifyKeepsState: without AttrState the state stays, and the attributes of
+// that transition are taken.
+func TestModifyKeepsState(t *testing.T) {
+	h := hostIn(t, ib.RTS)
+	a := ib.QPAttr{State: ib.Err, MinRNRTimer: 3, RateLimit: 1000}
+	h.must(h.q.Modify(0, &a, ib.AttrMinRNRTimer|ib.AttrRateLimit))
+	got := h.q.Query()
+	if got.State != ib.RTS || got.CurState != ib.RTS || got.MinRNRTimer != 3 || got.RateLimit != 1000 || got.Timeout != 14 {
+		t.Errorf("%+v", got)
+	}
+}

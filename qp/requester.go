@@ -1,0 +1,399 @@
+package qp
+
+import (
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/mr"
+	"github.com/goroce/goroce/wire"
+)
+
+// requester turns send requests into request packets. Its slots hold the
+// requests that were fetched and have not completed: [oldest, tail), of which
+// [oldest, cur) are sent and cur is in the middle of being sent or not begun.
+// Counters run on and are masked on use.
+type requester struct {
+	q     *QP
+	slots []sendWQE
+	mask  uint32
+
+	oldest, cur, tail uint32
+
+	win   window
+	reads readTable
+	// placing counts the placements under way of READ data and atomic results.
+	placing int
+	ssn     ib.PSN // of the latest message begun
+	lsn     ib.PSN // credit limit
+	// credited says that the responder keeps count: lsn is in force.
+	credited bool
+
+	retry    uint8 // retries left of RetryCnt
+	rnrRetry uint8 // RNR retries left
+	// gap says that a loss was seen and acted upon; further packets of the same
+	// flight tell nothing new, until something is acknowledged.
+	gap     bool
+	unasked int    // packets since the last AckReq
+	asked   ib.PSN // highest PSN that an answer was asked for
+	drained bool   // SQD was reached and reported
+
+	// The request that took the QP to ERR, until it is flushed.
+	failed     bool
+	failSlot   uint32
+	failStatus ib.WCStatus
+}
+
+// ackEvery is how many request packets may pass without asking for an ACK.
+const ackEvery = 32
+
+func (r *requester) init(q *QP) {
+	r.q = q
+	n := q.cfg.SQ.Entries()
+	r.slots = make([]sendWQE, n)
+	r.mask = uint32(n - 1)
+	for i := range r.slots {
+		s := &r.slots[i]
+		q.cfg.SQ.Prepare(&s.wr)
+		s.sgl = make(mr.SGL, 0, cap(s.wr.SGL))
+	}
+}
+
+func (r *requester) slot(i uint32) *sendWQE { return &r.slots[i&r.mask] }
+
+// start enters RTS.
+func (r *requester) start() {
+	a := &r.q.attr
+	r.win.start(a.SQPSN)
+	r.reads.size(a.MaxRdAtomic)
+	r.ssn, r.lsn, r.credited = 0, 0, false
+	r.refill()
+	r.gap, r.unasked, r.drained = false, 0, false
+	r.asked = a.SQPSN.Add(-1)
+}
+
+// applyAttrs takes over attributes that Modify may change in RTS and SQD.
+func (r *requester) applyAttrs() {
+	if r.q.state == ib.SQD && r.reads.empty() {
+		r.reads.size(r.q.attr.MaxRdAtomic)
+	}
+	r.refill()
+	r.drained = false
+}
+
+// refill restores the retry budgets, as every forward progress does.
+func (r *requester) refill() {
+	r.retry, r.rnrRetry = r.q.attr.RetryCnt, r.q.attr.RNRRetry
+}
+
+// fetch copies new requests out of the ring.
+func (r *requester) fetch() error {
+	for r.tail-r.oldest < uint32(len(r.slots)) {
+		s := r.slot(r.tail)
+		ok, err := r.q.cfg.SQ.Pop(&s.wr)
+		if !ok || err != nil {
+			return err
+		}
+		s.begun, s.sent, s.late = false, false, 0
+		r.tail++
+	}
+	return nil
+}
+
+// emit fills out with request packets: first what must be sent again, then what
+// is new.
+func (r *requester) emit(now ib.Instant, out []TxPacket) int {
+	if r.q.timers.isSet(timerRNR) {
+		return 0
+	}
+	n := 0
+	for n < len(out) {
+		if at := r.q.pace.ready(); at > now {
+			r.q.timers.set(timerPace, at)
+			break
+		}
+		if r.q.flow.full() && r.hasWork() {
+			r.q.flow.wait(r.q)
+			break
+		}
+		tx := &out[n]
+		if !r.resend(tx) && !r.next(tx) {
+			break
+		}
+		r.q.pace.sent(now, tx.Len+packetOverhead)
+		n++
+	}
+	if n > 0 && !r.q.timers.isSet(timerAck) {
+		r.armAck(now)
+	}
+	return n
+}
+
+// hasWork reports whether a packet would leave if the Flow had room.
+func (r *requester) hasWork() bool {
+	return r.win.needed > 0 || r.cur != r.tail
+}
+
+// resend builds the oldest packet that must be sent again.
+func (r *requester) resend(tx *TxPacket) bool {
+	psn, ok := r.win.firstNeeded()
+	if !ok {
+		return false
+	}
+	s := r.slot(r.find(psn))
+	if sendOps[s.wr.Opcode].kind == kindPush {
+		s.packet(r.q, psn, tx)
+		r.win.unmark(psn, 1)
+		r.q.flow.charge(1, s.cost)
+		end := psn.Add(1)
+		r.askForACK(tx, end == r.win.nxt || psn == s.last() || r.q.flow.full())
+		return true
+	}
+	// A READ is asked for again from the first missing response on (IBTA
+	// 9.7.5.1.4); an atomic is repeated whole, and the responder knows it.
+	rd := r.reads.find(psn)
+	n := rd.end().Sub(psn)
+	r.buildRead(rd, psn, tx)
+	r.q.flow.charge(r.win.unmark(psn, n), s.cost)
+	return true
+}
+
+// next builds the next new packet, if the window, the responder and the order of
+// messages allow one.
+func (r *requester) next(tx *TxPacket) bool {
+	if r.cur == r.tail || r.win.room() == 0 {
+		return false
+	}
+	s := r.slot(r.cur)
+	if !s.begun && !r.beginNext(s) {
+		return false
+	}
+	op := &sendOps[s.wr.Opcode]
+	if op.kind != kindPush {
+		return r.nextRead(s, tx)
+	}
+	if op.recv && r.outOfCredit(s) {
+		return false
+	}
+	psn := r.win.nxt
+	s.packet(r.q, psn, tx)
+	r.gaveOut(s, 1)
+	limited := op.recv && r.credited && s.ssn.After(r.lsn)
+	r.askForACK(tx, s.sent || limited || r.win.room() == 0 || r.q.flow.full())
+	return true
+}
+
+// beginNext starts the message at cur. A message that cannot start waits until
+// all before it are complete and fails then, so completions stay in order.
+func (r *requester) beginNext(s *sendWQE) bool {
+	if !rules[r.q.state].begin {
+		return false
+	}
+	if s.wr.Flags&ib.SendFence != 0 && (!r.reads.empty() || r.placing > 0) {
+		return false
+	}
+	status := ib.WCLocQPOpErr
+	if sendOps[s.wr.Opcode].kind != kindNone {
+		status = s.begin(r.q, r.win.nxt, r.ssn.Add(1))
+	}
+	if status == ib.WCSuccess {
+		r.ssn = r.ssn.Add(1)
+		return true
+	}
+	if r.oldest == r.cur {
+		r.fail(r.cur, status)
+	}
+	return false
+}
+
+// gaveOut books n PSNs of the message at cur as sent.
+func (r *requester) gaveOut(s *sendWQE, n int) {
+	r.win.nxt = r.win.nxt.Add(n)
+	r.q.flow.charge(n, s.cost)
+	if r.win.nxt == s.last().Add(1) {
+		s.sent = true
+		r.cur++
+	}
+}
+
+// nextRead builds the request of an atomic, or of the next piece of a READ. A
+// READ that is longer than what may be in flight is asked for in pieces, each a
+// request of its own: responses have no other flow control.
+func (r *requester) nextRead(s *sendWQE, tx *TxPacket) bool {
+	if r.reads.full() {
+		return false
+	}
+	psn := r.win.nxt
+	left := s.last().Sub(psn) + 1
+	n := min(left, r.win.room(), r.q.flow.room(s.cost))
+	if n < left && n < min(windowSize, r.q.flow.cap)/4 && r.win.inFlight() > 0 {
+		return false // rather one large piece a little later
+	}
+	n = max(n, 1)
+	if psn != s.first {
+		r.ssn = r.ssn.Add(1)
+	}
+	rd := r.reads.push(r.cur, psn, n)
+	r.buildRead(rd, psn, tx)
+	r.gaveOut(s, n)
+	return true
+}
+
+// buildRead builds the request for the responses from psn to the end of rd.
+func (r *requester) buildRead(rd *readReq, psn ib.PSN, tx *TxPacket) {
+	s := r.slot(rd.slot)
+	if sendOps[s.wr.Opcode].kind == kindAtomic {
+		s.atomic(r.q, tx)
+	} else {
+		mtu := uint32(r.q.attr.PathMTU)
+		off := uint32(psn.Sub(s.first)) * mtu
+		n := min(s.length-off, uint32(rd.end().Sub(psn))*mtu)
+		r.q.header(tx, wire.RCReadRequest, psn)
+		tx.RETH = wire.RETH{VA: s.wr.RemoteAddr + uint64(off), RKey: s.wr.RKey, Len: n}
+	}
+	r.askForACK(tx, true)
+	r.asked = laterPSN(r.asked, rd.end().Add(-1))
+}
+
+// askForACK sets AckReq where the packet is one that matters (the last of a
+// message, or the last that may leave for now) and often enough in between: a
+// responder answers to nothing else.
+func (r *requester) askForACK(tx *TxPacket, must bool) {
+	r.unasked++
+	if must || r.unasked >= ackEvery {
+		tx.AckReq = true
+		r.unasked = 0
+		r.asked = laterPSN(r.asked, tx.PSN)
+	}
+}
+
+func laterPSN(a, b ib.PSN) ib.PSN {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// silenceMeansLoss reports whether an answer should have come. It need not while
+// the Flow or the pacer holds back all that is to be sent again, or the packet
+// that will ask for an ACK.
+func (r *requester) silenceMeansLoss() bool {
+	if r.win.needed == r.win.inFlight() {
+		return false
+	}
+	heldBack := r.q.waiting || r.q.timers.isSet(timerPace)
+	return !heldBack || r.win.holds(r.asked)
+}
+
+// outOfCredit applies end-to-end flow control (IBTA 9.7.7.2): beyond the credit
+// limit one packet may go, to find out, when nothing else is in flight; a
+// message whose first packet was acknowledged has its receive and may go on.
+func (r *requester) outOfCredit(s *sendWQE) bool {
+	if !r.credited || !s.ssn.After(r.lsn) {
+		return false
+	}
+	if r.win.una.After(s.first) {
+		return false
+	}
+	return r.win.inFlight() > 0
+}
+
+// find returns the slot whose message holds a PSN in flight: a binary search,
+// since PSNs rise with the slots.
+func (r *requester) find(psn ib.PSN) uint32 {
+	lo, n := r.oldest, r.cur-r.oldest
+	if r.cur != r.tail && r.slot(r.cur).begun {
+		n++
+	}
+	for n > 1 {
+		half := n / 2
+		if psn.Before(r.slot(lo + half).first) {
+			n = half
+		} else {
+			lo, n = lo+half, n-half
+		}
+	}
+	return lo
+}
+
+// armAck starts the local ACK timer, if there is one and something is in flight.
+func (r *requester) armAck(now ib.Instant) {
+	timeout := wire.AckTimeout(r.q.attr.Timeout)
+	if timeout == 0 || r.win.inFlight() == 0 {
+		r.q.timers.clear(timerAck)
+		return
+	}
+	r.q.timers.set(timerAck, now+ib.Instant(timeout))
+}
+
+// uncharge takes what is in flight off the Flow's account.
+func (r *requester) uncharge() {
+	r.releaseRange(r.win.una, r.win.nxt)
+	r.win.mark(r.win.una, r.win.inFlight())
+}
+
+// stop gives up all that is in flight; the slots stay for flush.
+func (r *requester) stop() {
+	if f := r.q.flow; f != nil {
+		r.releaseRange(r.win.una, r.win.nxt)
+		f.remove(r.q)
+	}
+	r.win.start(r.win.nxt)
+	r.reads.reset()
+}
+
+// reset forgets everything.
+func (r *requester) reset() {
+	r.stop()
+	for r.fetch(); r.oldest != r.tail; r.fetch() {
+		r.q.cfg.SQ.Release(int(r.tail - r.oldest))
+		r.oldest = r.tail
+	}
+	r.cur = r.tail
+	r.win.start(0)
+	r.failed, r.placing = false, 0
+}
+
+// fail takes the QP to ERR (IBTA 10.8.5); slot i completes with status, all
+// others as flushed.
+func (r *requester) fail(i uint32, status ib.WCStatus) {
+	r.failed, r.failSlot, r.failStatus = true, i, status
+	r.complete() // what was acknowledged before
+	r.q.becomeErr()
+}
+
+// flush completes every request, oldest first: the one that failed with its
+// status, the rest with WCWRFlushErr.
+func (r *requester) flush() {
+	for {
+		for ; r.oldest != r.tail; r.oldest++ {
+			status := ib.WCWRFlushErr
+			if r.failed && r.oldest == r.failSlot {
+				status, r.failed = r.failStatus, false
+			}
+			r.finish(r.slot(r.oldest), status)
+		}
+		r.cur = r.oldest
+		if err := r.fetch(); err != nil || r.oldest == r.tail {
+			return
+		}
+	}
+}
+
+// failPSN fails the request that holds a PSN in flight.
+func (r *requester) failPSN(psn ib.PSN, status ib.WCStatus) {
+	if r.win.holds(psn) {
+		r.fail(r.find(psn), status)
+	}
+}
+
+// finish gives a slot's ring entry back and makes its completion.
+func (r *requester) finish(s *sendWQE, status ib.WCStatus) {
+	r.q.cfg.SQ.Release(1)
+	op := &sendOps[s.wr.Opcode]
+	if status == ib.WCSuccess && !r.q.cfg.SigAll && s.wr.Flags&ib.SendSignaled == 0 {
+		return
+	}
+	wc := ib.WC{ID: s.wr.ID, Status: status, Opcode: op.wc}
+	if op.kind == kindRead || op.kind == kindAtomic {
+		wc.ByteLen = s.length
+	}
+	r.q.complete(r.q.cfg.SendCQ, &wc, false)
+}

@@ -1,0 +1,119 @@
+package qp
+
+import (
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/wire"
+)
+
+// ackMost is how many requests that asked for an ACK may share one that waits.
+const ackMost = 16
+
+// emit fills out with what may not wait: responses of READs and atomics in PSN
+// order, then a NAK.
+func (r *responder) emit(now ib.Instant, out []TxPacket) int {
+	n := 0
+	for n < len(out) {
+		s := r.res.next()
+		if s == nil {
+			break
+		}
+		if s.kind == resRead {
+			if s.length > 0 && !s.span[0].R.Valid() {
+				r.revoked(now, s)
+				break
+			}
+			r.readResponse(s, &out[n])
+		} else {
+			r.atomicACK(s, &out[n])
+		}
+		n++
+	}
+	if n < len(out) && r.nak && r.res.next() == nil {
+		r.q.header(&out[n], wire.RCAck, r.nakPSN)
+		out[n].AETH = wire.AETH{Syndrome: r.nakCode, MSN: r.msn}
+		n++
+		r.nak = false
+		r.acksSent()
+		r.dying = false
+	}
+	return n
+}
+
+// readResponse builds the next packet of a READ's response. MIDDLE packets have
+// no AETH; all carry the MSN with the READ counted (IBTA 9.7.5.1.7).
+func (r *responder) readResponse(s *resource, tx *TxPacket) {
+	isFirst, isLast := s.cursor == s.from, s.cursor.Add(1) == s.end
+	opcode := wire.RCReadRespMiddle
+	switch {
+	case isFirst && isLast:
+		opcode = wire.RCReadRespOnly
+	case isFirst:
+		opcode = wire.RCReadRespFirst
+	case isLast:
+		opcode = wire.RCReadRespLast
+	}
+	mtu := int(r.q.attr.PathMTU)
+	off := s.cursor.Sub(s.first) * mtu
+	r.q.header(tx, opcode, s.cursor)
+	tx.AETH = r.aeth()
+	tx.Len = min(mtu, int(s.length)-off)
+	tx.PadCnt = uint8(-tx.Len & 3)
+	tx.SGL, tx.Off = s.span[:], uint64(off)
+	s.cursor = s.cursor.Add(1)
+	if isLast {
+		s.pending, s.answered = false, true
+		r.implied(s.end.Add(-1))
+	}
+}
+
+func (r *responder) atomicACK(s *resource, tx *TxPacket) {
+	r.q.header(tx, wire.RCAtomicAck, s.first)
+	tx.AETH, tx.AtomicAck = r.aeth(), s.old
+	s.pending, s.answered = false, true
+	r.implied(s.first)
+}
+
+// implied drops an ACK that a response with PSN psn makes needless.
+func (r *responder) implied(psn ib.PSN) {
+	if r.ack && !r.acked.After(psn) {
+		r.acksSent()
+	}
+}
+
+func (r *responder) acksSent() {
+	r.ack, r.ackCount = false, 0
+	r.q.timers.clear(timerDelayedACK)
+}
+
+// emitACK builds the plain ACK that is owed: behind data, or when it has waited
+// long enough. A lone ACK before data would cost a ping-pong a send of its own.
+func (r *responder) emitACK(now ib.Instant, tx *TxPacket, behindData bool) int {
+	if !r.ack || r.res.next() != nil {
+		return 0
+	}
+	if !behindData && r.ackCount < ackMost && r.q.timers.isSet(timerDelayedACK) && now < r.q.timers[timerDelayedACK] {
+		return 0
+	}
+	r.q.header(tx, wire.RCAck, r.acked)
+	tx.AETH = r.aeth()
+	r.acksSent()
+	return 1
+}
+
+// aeth acknowledges and tells the credits: the receives that are posted and not
+// in use (IBTA 9.7.7.2.1).
+func (r *responder) aeth() wire.AETH {
+	return wire.AETH{Syndrome: wire.AckCredits(r.q.cfg.RQ.Available()), MSN: r.msn}
+}
+
+// revoked ends a READ whose memory cannot be read any more. What stands behind it
+// is not answered, since that would acknowledge it; an error that was found there
+// does not count any more.
+func (r *responder) revoked(now ib.Instant, s *resource) {
+	// The requester takes a NAK only for what it still waits for. rdma_rxe names the
+	// first PSN of the request, which a requester that has some responses ignores.
+	psn := s.cursor
+	r.res.cancel()
+	r.fatal(now, psn, wire.NAKRemoteAccess, ib.EventQPAccessErr)
+	r.owe(psn, wire.NAKRemoteAccess)
+}

@@ -1,0 +1,468 @@
+package qp
+
+import (
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/mr"
+	"github.com/goroce/goroce/wire"
+)
+
+// responder executes the peer's requests in PSN order and answers them. What it
+// owes the peer is kept as state (one ACK, one NAK, the resources that have
+// responses to send), never as packets; respond.go turns it into packets.
+type responder struct {
+	q    *QP
+	epsn ib.PSN // expected PSN
+	msn  ib.PSN // messages completed
+
+	// The message whose middle we are in.
+	inside message
+	recv   recvWQE
+	write  [1]mr.Span // WRITE: the checked target
+	done   uint64     // bytes of the message that have arrived
+
+	res     resourceTable
+	commits commitQueue
+
+	quiet       bool   // a gap or RNR NAK was sent; later PSNs are dropped silently
+	acked       ib.PSN // latest PSN that may be acknowledged
+	ack         bool   // an ACK of acked is owed
+	ackCount    int    // requests that asked since the last ACK
+	nak         bool   // a NAK is owed
+	nakPSN      ib.PSN
+	nakCode     wire.Syndrome
+	established bool // EventCommEst was raised
+	dying       bool // the NAK is fatal: ERR follows it
+}
+
+// message says which kind of message a MIDDLE or LAST packet may continue.
+type message uint8
+
+const (
+	noMessage message = iota
+	inSend
+	inWrite
+)
+
+// recvWQE is the receive that the current message uses.
+type recvWQE struct {
+	wr    ib.RecvWR
+	sgl   mr.SGL
+	total uint64
+	held  bool // taken from the queue, not completed
+	// spoilt says that its memory could not be written.
+	spoilt bool
+}
+
+func (r *responder) init(q *QP) {
+	r.q = q
+	q.cfg.RQ.Prepare(&r.recv.wr)
+	r.recv.sgl = make(mr.SGL, 0, cap(r.recv.wr.SGL))
+	r.commits.init(q.cfg.MaxLate)
+}
+
+// start enters RTR.
+func (r *responder) start() {
+	a := &r.q.attr
+	r.epsn, r.acked, r.msn = a.RQPSN, a.RQPSN.Add(-1), 0
+	r.res.size(a.MaxDestRdAtomic)
+	r.inside = noMessage
+	r.silence()
+	r.commits.reset()
+	r.quiet, r.dying, r.established = false, false, false
+}
+
+func (r *responder) applyAttrs() {
+	if r.res.granted != r.q.attr.MaxDestRdAtomic {
+		r.res.size(r.q.attr.MaxDestRdAtomic)
+	}
+}
+
+// silence drops all that is owed to the peer.
+func (r *responder) silence() {
+	r.ack, r.nak, r.ackCount = false, false, 0
+	r.res.cancel()
+}
+
+// reset forgets everything, receives included.
+func (r *responder) reset() {
+	r.silence()
+	r.commits.reset()
+	r.dying, r.inside = false, noMessage
+	for ok := true; ok; ok, _ = r.popReceive() {
+	}
+	r.recv.held = false
+}
+
+// popReceive copies the next receive out of the ring, if one is posted.
+func (r *responder) popReceive() (bool, error) {
+	ok, err := r.q.cfg.RQ.Pop(&r.recv.wr)
+	if ok {
+		r.q.cfg.RQ.Release(1)
+		r.recv.held, r.recv.spoilt = true, false
+	}
+	return ok, err
+}
+
+// flush completes receives that wait for placements, the one in use and all
+// posted ones, in that order.
+func (r *responder) flush() {
+	for ; !r.commits.empty(); r.commits.head++ {
+		c := r.commits.at(r.commits.head)
+		if !c.hasWC {
+			continue
+		}
+		if c.wc.Status == ib.WCSuccess {
+			c.wc.Status = ib.WCWRFlushErr
+		}
+		r.q.complete(r.q.cfg.RecvCQ, &c.wc, false)
+	}
+	for {
+		if !r.recv.held {
+			ok, err := r.popReceive()
+			if err != nil {
+				r.q.raise(ib.EventQPFatal)
+			}
+			if !ok || err != nil {
+				return
+			}
+		}
+		status := ib.WCWRFlushErr
+		if r.recv.spoilt {
+			status = ib.WCLocProtErr
+		}
+		r.endReceive(status)
+	}
+}
+
+// endReceive completes the receive in use with an error.
+func (r *responder) endReceive(status ib.WCStatus) {
+	wc := ib.WC{ID: r.recv.wr.ID, Status: status, Opcode: ib.WCRecv}
+	r.recv.held = false
+	r.q.complete(r.q.cfg.RecvCQ, &wc, false)
+}
+
+// handle takes a request packet (IBTA 9.7.4.1, figure 89): first the PSN, then
+// the opcode's order, then the operation.
+func (r *responder) handle(now ib.Instant, p *wire.Packet) {
+	if r.dying {
+		return
+	}
+	switch d := p.PSN.Sub(r.epsn); {
+	case d > 0:
+		r.outOfSequence()
+		return
+	case d < 0:
+		r.duplicate(now, p)
+		return
+	}
+	r.quiet = false
+	if r.q.state == ib.RTR && !r.established {
+		r.established = true
+		r.q.raise(ib.EventCommEst)
+	}
+	switch {
+	case !r.commits.room():
+		r.noRoom()
+	case !r.inOrder(p):
+		r.fatal(now, p.PSN, wire.NAKInvalidRequest, ib.EventQPReqErr)
+	case p.Opcode.IsSend():
+		r.send(now, p)
+	case p.Opcode.IsWrite():
+		r.writeRequest(now, p)
+	case p.Opcode == wire.RCReadRequest:
+		r.readRequest(now, p)
+	case p.Opcode.IsAtomic():
+		r.atomicRequest(now, p)
+	default: // FLUSH and ATOMIC WRITE, which this QP was not told to take
+		r.fatal(now, p.PSN, wire.NAKInvalidRequest, ib.EventQPReqErr)
+	}
+}
+
+// noRoom drops a packet for want of room for placements. It comes again when the
+// requester's timer is over: a sequence NAK would bring it at once, and use up the
+// retries long before slow memory is ready.
+func (r *responder) noRoom() {
+	r.q.cfg.Stats.DropNoResource++
+	r.quiet = true
+}
+
+// outOfSequence answers a gap with one sequence NAK of the expected PSN; more
+// packets behind the same gap are dropped silently (IBTA 9.7.5.1.2).
+func (r *responder) outOfSequence() {
+	if r.quiet {
+		return
+	}
+	r.q.cfg.Stats.OutOfSeqRequest++
+	r.quiet = true
+	r.owe(r.epsn, wire.NAKSequence)
+}
+
+// inOrder checks the opcode against the message that is under way, and the
+// payload against the path MTU (IBTA 9.7.4.1.4, 9.7.4.1.6): FIRST and MIDDLE are
+// full, LAST is not empty.
+func (r *responder) inOrder(p *wire.Packet) bool {
+	want := noMessage
+	if !p.Opcode.Starts() && (p.Opcode.IsSend() || p.Opcode.IsWrite()) {
+		want = inSend
+		if p.Opcode.IsWrite() {
+			want = inWrite
+		}
+	}
+	if r.inside != want {
+		return false
+	}
+	mtu, n := int(r.q.attr.PathMTU), len(p.Payload)
+	switch {
+	case !p.Opcode.Ends():
+		return n == mtu
+	case !p.Opcode.Starts():
+		return n > 0 && n <= mtu
+	}
+	return n <= mtu
+}
+
+// send takes a packet of a SEND.
+func (r *responder) send(now ib.Instant, p *wire.Packet) {
+	if p.Opcode.Starts() && !r.openSend(now, p) {
+		return
+	}
+	if r.done+uint64(len(p.Payload)) > r.recv.total {
+		// The requester learns of an invalid request; the receive that was too
+		// small has a length error (IBTA 9.7.4.1.6; rdma_rxe reports it as a
+		// remote one).
+		r.failReceive(now, p, ib.WCLocLenErr, wire.NAKInvalidRequest)
+		return
+	}
+	c := r.newCommit(p)
+	late, err := r.q.late.scatter(r.recv.sgl, r.done, p.Payload, lateOwner{slot: r.commits.next()})
+	if err == mr.ErrNoRoom {
+		r.noRoom() // the receive stays in use
+		return
+	}
+	if err != nil {
+		r.failReceive(now, p, ib.WCLocProtErr, wire.NAKRemoteOp)
+		return
+	}
+	r.done += uint64(len(p.Payload))
+	r.inside = inSend
+	if p.Opcode.Ends() {
+		if p.Opcode.Headers()&wire.HasIETH != 0 && !r.invalidate(now, p) {
+			return
+		}
+		r.q.cfg.Stats.RDMARecvs++
+		r.receiveDone(&c, p, ib.WCRecv, uint32(r.done))
+	}
+	r.accept(now, p, c, late)
+}
+
+// openSend finds a receive for a SEND and resolves its memory.
+func (r *responder) openSend(now ib.Instant, p *wire.Packet) bool {
+	if !r.takeReceive(now, p) {
+		return false
+	}
+	var fault mr.Fault
+	r.recv.sgl, fault = r.q.cfg.Table.Resolve(r.q.cfg.PD, r.recv.wr.SGL, ib.LocalWrite, r.recv.sgl[:0])
+	if fault != mr.FaultNone {
+		r.failReceive(now, p, ib.WCLocProtErr, wire.NAKRemoteOp)
+		return false
+	}
+	r.recv.total, r.done = r.recv.sgl.Len(), 0
+	return true
+}
+
+// takeReceive takes the next receive, unless a packet that was dropped later has
+// left one in use. With none posted the requester is asked to wait (IBTA
+// 9.7.5.2.8): nothing of p takes effect.
+func (r *responder) takeReceive(now ib.Instant, p *wire.Packet) bool {
+	if r.recv.held {
+		return true
+	}
+	ok, err := r.popReceive()
+	switch {
+	case err != nil:
+		r.fatal(now, p.PSN, wire.NAKRemoteOp, ib.EventQPFatal)
+	case !ok:
+		r.q.cfg.Stats.SendRNRErr++
+		r.quiet = true
+		r.owe(p.PSN, wire.RNRNak(r.q.attr.MinRNRTimer))
+	}
+	return ok && err == nil
+}
+
+// failReceive ends the receive in use with an error of its own, and the QP.
+func (r *responder) failReceive(now ib.Instant, p *wire.Packet, status ib.WCStatus, code wire.Syndrome) {
+	r.endReceive(status)
+	event := ib.EventQPReqErr
+	if code == wire.NAKRemoteAccess {
+		event = ib.EventQPAccessErr
+	}
+	r.fatal(now, p.PSN, code, event)
+}
+
+// receiveDone notes in c the completion of the receive in use.
+func (r *responder) receiveDone(c *commit, p *wire.Packet, op ib.WCOpcode, n uint32) {
+	c.hasWC, c.solicited = true, p.SE
+	c.wc = ib.WC{ID: r.recv.wr.ID, Opcode: op, ByteLen: n}
+	h := p.Opcode.Headers()
+	if h&wire.HasImm != 0 {
+		c.wc.Flags, c.wc.Imm = ib.WCWithImm, p.Imm
+	}
+	if h&wire.HasIETH != 0 {
+		c.wc.Flags, c.wc.InvalidatedKey = ib.WCWithInv, p.InvKey
+	}
+	r.recv.held = false
+}
+
+// invalidate revokes the R_Key that a SEND with invalidate names.
+func (r *responder) invalidate(now ib.Instant, p *wire.Packet) bool {
+	if r.q.cfg.Table.Invalidate(r.q.cfg.PD, p.InvKey) == mr.FaultNone {
+		return true
+	}
+	r.failReceive(now, p, ib.WCLocProtErr, wire.NAKRemoteAccess)
+	return false
+}
+
+// writeRequest takes a packet of an RDMA WRITE.
+func (r *responder) writeRequest(now ib.Instant, p *wire.Packet) {
+	if p.Opcode.Starts() {
+		if !r.openWrite(now, p) {
+			return
+		}
+		r.done = 0
+	}
+	left := uint64(r.write[0].Len) - r.done
+	n := uint64(len(p.Payload))
+	if n > left || p.Opcode.Ends() && n != left {
+		r.fatal(now, p.PSN, wire.NAKInvalidRequest, ib.EventQPReqErr)
+		return
+	}
+	withImm := p.Opcode.Headers()&wire.HasImm != 0
+	if withImm && !r.takeReceive(now, p) {
+		return
+	}
+	c := r.newCommit(p)
+	late, err := r.q.late.scatter(r.write[:], r.done, p.Payload, lateOwner{slot: r.commits.next()})
+	if err == mr.ErrNoRoom {
+		r.noRoom()
+		return
+	}
+	if err != nil {
+		r.fatal(now, p.PSN, wire.NAKRemoteAccess, ib.EventQPAccessErr)
+		return
+	}
+	r.done += n
+	r.inside = inWrite
+	if withImm {
+		r.receiveDone(&c, p, ib.WCRecvImm, uint32(r.done))
+	}
+	r.accept(now, p, c, late)
+}
+
+// openWrite checks the RETH of a WRITE. With length 0 neither address nor key
+// matter (IBTA 9.7.4.1.5).
+func (r *responder) openWrite(now ib.Instant, p *wire.Packet) bool {
+	if r.q.attr.Access&ib.RemoteWrite == 0 || p.RETH.Len > maxMessage {
+		r.fatal(now, p.PSN, wire.NAKInvalidRequest, ib.EventQPReqErr)
+		return false
+	}
+	return r.checkRETH(now, p, ib.RemoteWrite, &r.write[0])
+}
+
+// checkRETH checks address, key and length against the QP's protection domain.
+func (r *responder) checkRETH(now ib.Instant, p *wire.Packet, need ib.Access, span *mr.Span) bool {
+	*span = mr.Span{}
+	if p.RETH.Len == 0 {
+		return true
+	}
+	s, fault := r.q.cfg.Table.Check(r.q.cfg.PD, p.RETH.RKey, p.RETH.VA, uint64(p.RETH.Len), need)
+	if fault != mr.FaultNone {
+		r.fatal(now, p.PSN, wire.NAKRemoteAccess, ib.EventQPAccessErr)
+		return false
+	}
+	*span = s
+	return true
+}
+
+// readRequest takes an RDMA READ. It occupies the PSNs of its responses.
+func (r *responder) readRequest(now ib.Instant, p *wire.Packet) {
+	if r.q.attr.Access&ib.RemoteRead == 0 || p.RETH.Len > maxMessage || !r.res.free() {
+		r.fatal(now, p.PSN, wire.NAKInvalidRequest, ib.EventQPReqErr)
+		return
+	}
+	var span [1]mr.Span
+	if !r.checkRETH(now, p, ib.RemoteRead, &span[0]) {
+		return
+	}
+	mtu := int(r.q.attr.PathMTU)
+	n := max(1, (int(p.RETH.Len)+mtu-1)/mtu)
+	res := r.res.push(resource{kind: resRead, first: p.PSN, npsn: n, va: p.RETH.VA, rkey: p.RETH.RKey,
+		length: p.RETH.Len, span: span})
+	r.epsn = p.PSN.Add(n)
+	r.commit(now, commit{kind: commitRead, res: res, psn: r.epsn.Add(-1), ends: true}, 0)
+}
+
+// atomicRequest takes a CAS or FAA. It executes once; a repetition is answered
+// from the resource.
+func (r *responder) atomicRequest(now ib.Instant, p *wire.Packet) {
+	if r.q.attr.Access&ib.RemoteAtomic == 0 || p.Atomic.VA%8 != 0 || !r.res.free() {
+		r.fatal(now, p.PSN, wire.NAKInvalidRequest, ib.EventQPReqErr)
+		return
+	}
+	span, fault := r.q.cfg.Table.Check(r.q.cfg.PD, p.Atomic.RKey, p.Atomic.VA, 8, ib.RemoteAtomic)
+	if fault != mr.FaultNone {
+		r.fatal(now, p.PSN, wire.NAKRemoteAccess, ib.EventQPAccessErr)
+		return
+	}
+	if !span.R.Direct() && len(r.commits.ring) == 0 {
+		r.noRoom() // there never is: Config.MaxLate is 0
+		return
+	}
+	res := r.res.push(resource{kind: resAtomic, first: p.PSN, npsn: 1, span: [1]mr.Span{span},
+		opcode: p.Opcode, swap: p.Atomic.Swap, compare: p.Atomic.Compare})
+	r.epsn = p.PSN.Add(1)
+	r.commit(now, commit{kind: commitAtomic, res: res, psn: p.PSN, ends: true}, 0)
+}
+
+// duplicate takes a request that was executed before (IBTA 9.7.5.1.3): SENDs and
+// WRITEs are acknowledged again, READs read again, atomics answered from memory
+// of the first time.
+func (r *responder) duplicate(now ib.Instant, p *wire.Packet) {
+	r.q.cfg.Stats.DuplicateRequest++
+	switch {
+	case p.Opcode.IsSend() || p.Opcode.IsWrite():
+		r.oweACK(now)
+	case p.Opcode == wire.RCReadRequest:
+		r.res.readAgain(p, int(r.q.attr.PathMTU))
+	case p.Opcode.IsAtomic():
+		r.res.answerAgain(p.PSN)
+	}
+}
+
+// fatal owes the NAK that ends the connection. The QP is in ERR at once; the NAK
+// still goes out (IBTA 9.9.3).
+func (r *responder) fatal(now ib.Instant, psn ib.PSN, code wire.Syndrome, event ib.EventType) {
+	if r.dying || r.q.state == ib.Err {
+		return
+	}
+	r.owe(psn, code)
+	r.dying = true
+	r.inside = noMessage
+	r.q.raise(event)
+	r.q.becomeErr()
+}
+
+// owe notes a NAK to send; it takes the place of an ACK, since it implies one.
+func (r *responder) owe(psn ib.PSN, code wire.Syndrome) {
+	r.nak, r.nakPSN, r.nakCode = true, psn, code
+}
+
+// oweACK notes an ACK to send. One that waits already now stands for more.
+func (r *responder) oweACK(now ib.Instant) {
+	r.ackCount++
+	if r.ack {
+		r.q.cfg.Stats.AckDeferred++
+		return
+	}
+	r.ack = true
+	r.q.timers.set(timerDelayedACK, now+ib.Instant(r.q.cfg.AckDelay))
+}

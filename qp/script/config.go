@@ -1,0 +1,166 @@
+package script
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// config is what setup and connect may choose of a QP, and modify may change.
+type config struct {
+	attr    ib.QPAttr
+	cap     ib.QPCap
+	cq      int
+	sigAll  bool
+	late    int
+	ackNS   int64
+	started ib.QPState // state that the scene starts in
+}
+
+// defaults returns the QP of most scripts.
+func defaults(psn, peerPSN ib.PSN) config {
+	return config{
+		attr: ib.QPAttr{
+			Port: 1, Access: ib.QPAccessMask, PathMTU: ib.MTU1024, SQPSN: psn, RQPSN: peerPSN,
+			MaxRdAtomic: 4, MaxDestRdAtomic: 4, MinRNRTimer: 12, Timeout: 14, RetryCnt: 7, RNRRetry: 7,
+		},
+		cap:     ib.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 64},
+		cq:      64,
+		started: ib.RTS,
+	}
+}
+
+// option is a key of setup, connect and modify.
+type option struct {
+	key string
+	bit ib.QPAttrMask // the attribute that it sets, if it is one
+	set func(c *config, v string) error
+}
+
+var options = []option{
+	{"mtu", ib.AttrPathMTU, integer(func(c *config, n int) { c.attr.PathMTU = ib.MTU(n) })},
+	{"psn", ib.AttrSQPSN, integer(func(c *config, n int) { c.attr.SQPSN = ib.PSN(n) })},
+	{"peer-psn", ib.AttrRQPSN, integer(func(c *config, n int) { c.attr.RQPSN = ib.PSN(n) })},
+	{"timeout", ib.AttrTimeout, integer(func(c *config, n int) { c.attr.Timeout = uint8(n) })},
+	{"retry", ib.AttrRetryCnt, integer(func(c *config, n int) { c.attr.RetryCnt = uint8(n) })},
+	{"rnr-retry", ib.AttrRNRRetry, integer(func(c *config, n int) { c.attr.RNRRetry = uint8(n) })},
+	{"min-rnr", ib.AttrMinRNRTimer, integer(func(c *config, n int) { c.attr.MinRNRTimer = uint8(n) })},
+	{"rd-atomic", ib.AttrMaxRdAtomic, integer(func(c *config, n int) { c.attr.MaxRdAtomic = n })},
+	{"dest-rd-atomic", ib.AttrMaxDestRdAtomic, integer(func(c *config, n int) { c.attr.MaxDestRdAtomic = n })},
+	{"rate", ib.AttrRateLimit, integer(func(c *config, n int) { c.attr.RateLimit = uint32(n) })},
+	{"port", ib.AttrPort, integer(func(c *config, n int) { c.attr.Port = n })},
+	{"pkey", ib.AttrPKeyIndex, integer(func(c *config, n int) { c.attr.PKeyIndex = n })},
+	{"sgid", ib.AttrAV, integer(func(c *config, n int) { c.attr.AH.SGIDIndex = n })},
+	{"dest-qp", ib.AttrDestQPN, integer(func(c *config, n int) { c.attr.DestQPN = ib.QPN(n) })},
+	{"access", ib.AttrAccess, func(c *config, v string) (err error) {
+		c.attr.Access, err = parseAccess(v)
+		return err
+	}},
+	{"cur", ib.AttrCurState, func(c *config, v string) (err error) {
+		c.attr.CurState, err = parseState(v)
+		return err
+	}},
+	{"state", 0, func(c *config, v string) (err error) {
+		c.started, err = parseState(v)
+		return err
+	}},
+	{"ack-delay", 0, func(c *config, v string) error {
+		d, err := time.ParseDuration(v)
+		c.ackNS = d.Nanoseconds()
+		return err
+	}},
+	{"sq", 0, integer(func(c *config, n int) { c.cap.MaxSendWR = n })},
+	{"rq", 0, integer(func(c *config, n int) { c.cap.MaxRecvWR = n })},
+	{"cq", 0, integer(func(c *config, n int) { c.cq = n })},
+	{"late", 0, integer(func(c *config, n int) { c.late = n })},
+	{"sigall", 0, integer(func(c *config, n int) { c.sigAll = n != 0 })},
+}
+
+// integer makes the set function of an option that is a number.
+func integer(set func(c *config, n int)) func(*config, string) error {
+	return func(c *config, v string) error {
+		n, err := strconv.ParseInt(v, 0, 64)
+		set(c, int(n))
+		return err
+	}
+}
+
+// take sets the options in a whose key follows prefix, and returns the
+// attributes among them.
+func (c *config) take(a *args, prefix string) (mask ib.QPAttrMask) {
+	for i := range options {
+		o := &options[i]
+		if v, ok := a.value(prefix + o.key); ok {
+			if err := o.set(c, v); err != nil {
+				a.wrong("%s%s: %w", prefix, o.key, err)
+			}
+			mask |= o.bit
+		}
+	}
+	return mask
+}
+
+// The attributes that the way from RESET to RTS needs (IBTA 11.2.5.2).
+const (
+	initMask = ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess
+	rtrMask  = ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer
+	rtsMask  = ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry | ib.AttrMaxRdAtomic | ib.AttrSQPSN
+)
+
+// wayUp lists the states from RESET up and the attributes that each needs.
+var wayUp = []struct {
+	to   ib.QPState
+	mask ib.QPAttrMask
+}{{ib.Init, initMask}, {ib.RTR, rtrMask}, {ib.RTS, rtsMask}}
+
+// defaultMask returns the attributes that the transition to a state needs.
+func defaultMask(to ib.QPState) ib.QPAttrMask {
+	for _, w := range wayUp {
+		if w.to == to {
+			return w.mask
+		}
+	}
+	return 0
+}
+
+func parseState(v string) (ib.QPState, error) {
+	for s := range ib.QPState(ib.NumQPStates) {
+		if s.String() == v {
+			return s, nil
+		}
+	}
+	return 0, fmt.Errorf("%q is no state", v)
+}
+
+// parseAttrs reads names of attributes, as ib.QPAttrMask writes them.
+func parseAttrs(v string) (mask ib.QPAttrMask, err error) {
+	for name := range strings.SplitSeq(v, ",") {
+		bit := ib.QPAttrMask(1)
+		for ; bit != 0 && bit.String() != name; bit <<= 1 {
+		}
+		if bit == 0 {
+			return 0, fmt.Errorf("%q is no attribute", name)
+		}
+		mask |= bit
+	}
+	return mask, nil
+}
+
+var accessNames = map[string]ib.Access{
+	"write": ib.RemoteWrite | ib.LocalWrite, "read": ib.RemoteRead, "atomic": ib.RemoteAtomic | ib.LocalWrite,
+	"invalidate": ib.RemoteInvalidate, "local": ib.LocalWrite, "none": 0,
+}
+
+func parseAccess(v string) (access ib.Access, err error) {
+	for name := range strings.SplitSeq(v, ",") {
+		bits, ok := accessNames[name]
+		if !ok {
+			return 0, fmt.Errorf("%q is no access right: write, read, atomic, invalidate, local or none", name)
+		}
+		access |= bits
+	}
+	return access, nil
+}

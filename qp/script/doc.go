@@ -1,0 +1,84 @@
+// Package script runs the protocol scripts in qp/testdata against real QPs, in
+// virtual time. A script is a test and a lesson at once: it tells one rule of the
+// protocol, and fails if package qp does anything that it does not tell.
+//
+// [Load] parses a script, [Script.Run] runs it and shows each step to an
+// observer, who may draw it. Files: parse.go reads, run.go steps through,
+// endpoint.go holds a QP with its rings and memory, packet.go knows packets as
+// text, data.go the bytes that they carry; steps.go, claims.go and crossing.go
+// carry out the steps.
+//
+// # Text
+//
+// The first line is the title, behind "# "; the second "group: " and the group.
+// Lines that start with a blank are steps, one each; a reason may follow behind
+// " -- " and go on in lines that begin with "--". All else is prose, in paragraphs.
+//
+// # Scenes and sides
+//
+//	setup [key=value ...]      a QP, "us", whose peer is played by the script
+//	connect [key=value ...]    two QPs, "left" and "right", and a wire
+//
+// Each starts a new scene, at time 0. The keys are those of config.go; with
+// connect, left.key and right.key set one side's only. We are left; our first PSN
+// is 100, that of the peer 500, unless psn and peer-psn say otherwise. In scenes
+// with two sides, steps about one of them begin with its name.
+//
+// Steps are inputs, or claims about what came of them. Inputs that follow each
+// other happen within one turn of the engine. Before the next input behind a
+// claim, and at the end, everything must have been claimed: every packet, every
+// completion, every event, every byte of memory that changed.
+//
+// # Data
+//
+// A message's bytes follow from its number (the ID of its work request), those of
+// a region from its name. 1[0:1024] are the first 1024 bytes of message 1. An
+// address is a region's name and an offset: R+1024.
+//
+// # Packets
+//
+//	> SEND First psn=100 1[0:1024]      from left to right
+//	< ACK psn=100 msn=1                 from right to left
+//
+// With one QP, ">" claims what it sends and "<" is an input. With two, both claim
+// and then deliver, unless the arrow says otherwise:
+//
+//	>x <x    lost            >> <<    delivered twice
+//	>~ <~    delayed ...     ~> ~<    ... and arriving now
+//
+// Names are those of package wire, shortened as in listings. Fields: psn (first
+// and last, as in psn=101..130, for a run of full packets), AckReq, SE, msn,
+// credits, imm, inv (a region), to (an address: VA and R_Key), rkey (in place of
+// the region's), len (of the RETH), compare, swap, add, was, delay (of an RNR
+// NAK), pad, data. What a claim leaves out must be absent or zero; credits and pad
+// need not be told.
+//
+// # Inputs
+//
+//	region R len=N [access=write,read,atomic,invalidate] [late] [pd=other]
+//	region peer P len=N                 memory of the scripted peer: an address, no bytes
+//	deregister R                        also the buffer of a request: send1, recv1 ...
+//	fault R                             late memory: every access fails from now on
+//	set R+0 = 41                        a 64-bit number
+//	post send|write|read|cas|faa|recv ID [len=N] [to=R+0] [imm=N] [inv=R] [sges=N]
+//	     [compare=N] [swap=N] [add=N] [rkey=N] [lkey=bad] [inline] [late] [fence]
+//	     [solicited] [unsignaled] [refused]
+//	arm send|recv [solicited]           ask for an event of a completion queue
+//	advance DURATION                    deadlines on the way must have no effect
+//	modify STATE [defaults] [key=value ...] [notify] [without=ATTR,..] [with=ATTR,..]
+//	     [refused TEXT]                 TEXT stands in the error
+//	placed [nth=N] [fails]              a write to late memory is done
+//
+// # Claims
+//
+//	wc send|write|read|cas|faa|recv|recv-imm ID STATUS [len=N] [imm=N] [inv=R] [data=M] [was=N]
+//	event NAME                          as in ibv_event_type
+//	notify send|recv                    the event of an armed completion queue
+//	mem R+0 = 9[0:1024]                 these bytes have arrived; or a 64-bit number
+//	state NAME
+//	nothing                             nothing leaves, completes or happens
+//	timer DURATION|none                 until the QP's deadline
+//	placing N                           writes to late memory under way
+//	count NAME N                        a counter of qp.Stats
+//	window N                            the cap of the destination's account, in packets
+package script

@@ -1,0 +1,255 @@
+package script
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/mr"
+	"github.com/goroce/goroce/mr/mrtest"
+	"github.com/goroce/goroce/qp"
+	"github.com/goroce/goroce/qp/ring"
+	"github.com/goroce/goroce/wire"
+)
+
+// endpoint is a QP with all that it needs: what the engine does for it, and the
+// application's ends of its rings.
+type endpoint struct {
+	name  string
+	num   ib.QPN
+	peer  ib.QPN
+	cfg   config
+	qp    *qp.QP
+	stats qp.Stats
+	flow  *qp.Flow
+
+	table     *mr.Table
+	pd, other *mr.PD
+	sq        *ring.Send
+	rq        *ring.Recv
+	sendCQ    completions
+	recvCQ    completions
+	late      []mr.Placement // under way, oldest first
+
+	// Outputs that no step has claimed.
+	packets []packet
+	wcs     []wc
+	events  []string
+	dirty   bool // an input came since NextPackets was last asked
+}
+
+// completions is a completion queue, seen from both ends.
+type completions struct {
+	name   string // "send" or "recv"
+	device *qp.CQ
+	app    *ring.CQ
+}
+
+// newEndpoint makes a QP in RESET.
+func newEndpoint(name string, num, peer ib.QPN, cfg config) (*endpoint, error) {
+	e := &endpoint{name: name, num: num, peer: peer, cfg: cfg, flow: qp.NewFlow()}
+	e.cfg.attr.DestQPN = peer
+	e.cfg.attr.AH = ib.AHAttr{DGID: ib.GID{10: 0xFF, 11: 0xFF, 12: 10, 15: byte(peer)}, Port: 1}
+	variant := uint8(num) // so that the two sides never have the same key
+	e.table = mr.NewTable(256, func() uint8 { variant++; return variant })
+	var err error
+	if e.pd, err = e.table.NewPD(); err != nil {
+		return nil, err
+	}
+	if e.other, err = e.table.NewPD(); err != nil {
+		return nil, err
+	}
+	return e, e.makeQP()
+}
+
+// makeQP makes the rings and the QP that uses them.
+func (e *endpoint) makeQP() error {
+	c := &e.cfg.cap
+	sqBytes := ring.Alloc(ring.SendSize(c.MaxSendWR, c.MaxSendSGE, c.MaxInline))
+	sq, err := ring.NewSend(sqBytes, c.MaxSendWR, c.MaxSendSGE, c.MaxInline)
+	if err != nil {
+		return err
+	}
+	rqBytes := ring.Alloc(ring.RecvSize(c.MaxRecvWR, c.MaxRecvSGE))
+	rq, err := ring.NewRecv(rqBytes, c.MaxRecvWR, c.MaxRecvSGE)
+	if err != nil {
+		return err
+	}
+	if e.sq, err = ring.OpenSend(sqBytes); err != nil {
+		return err
+	}
+	if e.rq, err = ring.OpenRecv(rqBytes); err != nil {
+		return err
+	}
+	for _, q := range []*completions{&e.sendCQ, &e.recvCQ} {
+		if err := q.make(e.cfg.cq); err != nil {
+			return err
+		}
+	}
+	e.sendCQ.name, e.recvCQ.name = "send", "recv"
+	e.qp = qp.New(qp.Config{
+		Num: e.num, Type: ib.RC, Table: e.table, PD: e.pd, SQ: sq, RQ: rq,
+		SendCQ: e.sendCQ.device, RecvCQ: e.recvCQ.device, Cap: *c, SigAll: e.cfg.sigAll,
+		Limits: &qp.Limits{GIDs: 1, MTU: ib.MTU4096, MaxRdAtomic: 16}, Stats: &e.stats,
+		AckDelay: e.cfg.ackNS, MaxLate: e.cfg.late,
+	})
+	return nil
+}
+
+func (q *completions) make(entries int) error {
+	b := ring.Alloc(ring.CQSize(entries))
+	device, err := ring.NewCQ(b, entries)
+	if err != nil {
+		return err
+	}
+	q.device = qp.NewCQ(device)
+	q.app, err = ring.OpenCQ(b)
+	return err
+}
+
+// start takes the QP from RESET to the state that the scene starts in.
+func (e *endpoint) start(now ib.Instant) error {
+	for _, w := range wayUp {
+		if e.qp.State() == e.cfg.started {
+			break
+		}
+		mask := w.mask
+		if w.to == ib.RTS && e.cfg.attr.RateLimit != 0 {
+			mask |= ib.AttrRateLimit
+		}
+		if err := e.modify(now, w.to, &e.cfg.attr, mask|ib.AttrState); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// modify changes the QP, and names its account when it learns of its destination.
+func (e *endpoint) modify(now ib.Instant, to ib.QPState, attr *ib.QPAttr, mask ib.QPAttrMask) error {
+	a := *attr
+	a.State = to
+	from := e.qp.State()
+	if err := e.qp.Modify(now, &a, mask); err != nil {
+		return err
+	}
+	if from != to && to == ib.RTR {
+		e.qp.SetFlow(e.flow)
+	}
+	e.input()
+	return nil
+}
+
+// input ends every input: it takes what is only valid until the next one.
+func (e *endpoint) input() {
+	e.dirty = true
+	e.late = append(e.late, e.qp.TakePlacements()...)
+}
+
+// pump asks for packets as the engine does, batch at a time, and collects the
+// other outputs.
+func (e *endpoint) pump(now ib.Instant, batch int) error {
+	if e.dirty {
+		e.dirty = false
+		if e.qp.Deadline() <= now {
+			e.qp.HandleTimeout(now)
+		}
+		for {
+			out := make([]qp.TxPacket, batch)
+			n := e.qp.NextPackets(now, out)
+			e.encode(now, out[:n])
+			if n < batch {
+				break
+			}
+		}
+		if at := e.qp.Deadline(); at <= now {
+			return fmt.Errorf("%s: the deadline is %v, now is %v: the engine would spin", e.name, at, now)
+		}
+	}
+	e.collect()
+	return nil
+}
+
+// encode makes packets of what the QP wants to send: the payload is read here,
+// once.
+func (e *endpoint) encode(now ib.Instant, txs []qp.TxPacket) {
+	for i := range txs {
+		tx := &txs[i]
+		b := tx.AppendHeaders(nil)
+		payload := make([]byte, tx.Len+tx.Pad())
+		if tx.Inline != nil {
+			copy(payload, tx.Inline)
+		} else if err := mr.Gather(payload[:tx.Len], tx.SGL, tx.Off); err != nil {
+			e.qp.SendFailed(now, tx)
+			e.input()
+			return
+		}
+		var p packet
+		if err := p.Decode(append(b, payload...)); err != nil {
+			p.err = err
+		}
+		e.packets = append(e.packets, p)
+	}
+}
+
+// collect takes completions and events.
+func (e *endpoint) collect() {
+	for _, q := range []*completions{&e.sendCQ, &e.recvCQ} {
+		var buf [4]ib.WC
+		for {
+			n := q.app.Poll(buf[:])
+			if n == 0 {
+				break
+			}
+			for _, c := range buf[:n] {
+				e.wcs = append(e.wcs, wc{WC: c, queue: q.name})
+			}
+		}
+		if q.device.TakeNotify() {
+			e.events = append(e.events, "notify "+q.name)
+		}
+		if q.device.TakeError() {
+			e.events = append(e.events, "event "+eventNames[ib.EventCQErr])
+		}
+	}
+	for t, ok := e.qp.TakeEvent(); ok; t, ok = e.qp.TakeEvent() {
+		e.events = append(e.events, "event "+eventNames[t])
+	}
+}
+
+// receive hands a packet to the QP, as it comes from the wire.
+func (e *endpoint) receive(now ib.Instant, p packet) {
+	run := []wire.Packet{p.Packet}
+	e.qp.HandlePackets(now, run)
+	e.input()
+}
+
+// unclaimed describes outputs that no step has claimed; empty if there are none.
+func (e *endpoint) unclaimed(r *runner) string {
+	var list []string
+	for i := range e.packets {
+		list = append(list, r.arrow(e)+" "+r.describe(&e.packets[i]))
+	}
+	for i := range e.wcs {
+		list = append(list, e.wcs[i].String())
+	}
+	list = append(list, e.events...)
+	return strings.Join(list, "; ")
+}
+
+// register makes memory of an area, and of the area a region.
+func (e *endpoint) register(a *area, access ib.Access, late bool, pd *mr.PD) error {
+	var m mr.Memory
+	if late {
+		a.slow = mrtest.New(a.size)
+		m, a.mem = a.slow, a.slow.B
+	} else {
+		a.mem = ring.Alloc(a.size) // aligned, for atomics
+		m = mr.Bytes(a.mem)
+	}
+	var err error
+	if a.region, err = e.table.Register(pd, m, a.addr, access); err != nil {
+		return err
+	}
+	a.key = a.region.Key()
+	return nil
+}

@@ -1,0 +1,267 @@
+package script
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/wire"
+)
+
+// packet is a packet on the wire. err says why it does not decode.
+type packet struct {
+	wire.Packet
+	err error
+}
+
+// shortNames maps what scripts call a packet to opcode and syndrome.
+var shortNames = makeShortNames()
+
+type packetName struct {
+	op       wire.Opcode
+	syndrome wire.Syndrome
+}
+
+var abbreviate = strings.NewReplacer("RC ", "", "RDMA ", "", "Acknowledge", "ACK", "with Immediate", "imm", "with Invalidate", "inv")
+
+func makeShortNames() map[string]packetName {
+	names := map[string]packetName{}
+	for op := range wire.Opcode(32) {
+		if op.Valid() {
+			names[abbreviate.Replace(op.String())] = packetName{op, wire.AckNoCredits}
+		}
+	}
+	names["RNR NAK"] = packetName{wire.RCAck, wire.RNRNak(0)}
+	for s := wire.NAKSequence; s <= wire.NAKRemoteOp; s++ {
+		names[strings.ReplaceAll(s.String(), ",", "")] = packetName{wire.RCAck, s}
+	}
+	return names
+}
+
+// shortName returns what scripts call p.
+func shortName(p *wire.Packet) string {
+	s := p.AETH.Syndrome
+	if p.Opcode == wire.RCAck && s.IsRNR() {
+		return "RNR NAK"
+	}
+	if p.Opcode == wire.RCAck && !s.IsAck() {
+		return strings.ReplaceAll(s.String(), ",", "")
+	}
+	return abbreviate.Replace(p.Opcode.String())
+}
+
+// spec is a packet as a step describes it, or a run of them.
+type spec struct {
+	label   string
+	p       wire.Packet
+	data    slice
+	count   int  // packets: their PSNs and data follow each other
+	credits bool // the step tells the credits
+	pad     bool // the step tells the pad
+}
+
+// parseSpec reads the description of a packet.
+func (r *runner) parseSpec(text string) (*spec, error) {
+	a := newArgs(text)
+	s := &spec{label: text}
+	if err := s.name(a); err != nil {
+		return nil, err
+	}
+	p := &s.p
+	s.psns(a)
+	p.AckReq, p.SE = a.flag("AckReq"), a.flag("SE")
+	p.AETH.MSN = ib.PSN(a.num("msn", 0, 24))
+	p.Imm = uint32(a.num("imm", 0, 32))
+	p.AtomicAck = a.num("was", 0, 64)
+	p.RETH.Len = uint32(a.num("len", 0, 32))
+	p.Atomic.Compare = a.num("compare", 0, 64)
+	p.Atomic.Swap = a.num("swap", a.num("add", 0, 64), 64)
+	s.address(r, a)
+	s.acknowledge(a)
+	for i, w := range a.words {
+		if strings.Contains(w, "[") {
+			var err error
+			if s.data, err = parseSlice(w); err != nil {
+				return nil, err
+			}
+			a.words = slices.Delete(a.words, i, i+1)
+			break
+		}
+	}
+	p.PadCnt = wire.PadFor(s.data.len())
+	if pad := a.num("pad", 99, 8); pad != 99 {
+		p.PadCnt, s.pad = uint8(pad), true
+	}
+	return s, a.done()
+}
+
+// name takes the longest name of a packet that the words begin with.
+func (s *spec) name(a *args) error {
+	for n := min(len(a.words), 5); n > 0; n-- {
+		if name, ok := shortNames[strings.Join(a.words[:n], " ")]; ok {
+			s.p.Opcode, s.p.AETH.Syndrome = name.op, name.syndrome
+			a.words = a.words[n:]
+			return nil
+		}
+	}
+	return fmt.Errorf("%q begins with no name of a packet, such as SEND First", strings.Join(a.words, " "))
+}
+
+// psns takes "psn=100" or "psn=101..130".
+func (s *spec) psns(a *args) {
+	v, _ := a.value("psn")
+	from, to, isRun := strings.Cut(v, "..")
+	if !isRun {
+		to = from
+	}
+	first, err := strconv.ParseUint(from, 0, 24)
+	last, err2 := strconv.ParseUint(to, 0, 24)
+	if err != nil || err2 != nil {
+		a.wrong("psn=%q is no PSN, nor a run of them such as 101..130", v)
+	}
+	s.p.PSN, s.count = ib.PSN(first), ib.PSN(last).Sub(ib.PSN(first))+1
+	if s.count < 1 {
+		a.wrong("psn=%q ends before it begins", v)
+	}
+}
+
+// address takes "to=R+0", "rkey=" and "inv=".
+func (s *spec) address(r *runner, a *args) {
+	if v, ok := a.value("to"); ok {
+		mem, off, err := r.address(v)
+		if err != nil {
+			a.wrong("to: %w", err)
+			return
+		}
+		va := mem.addr + uint64(off)
+		s.p.RETH.VA, s.p.RETH.RKey = va, mem.key
+		s.p.Atomic.VA, s.p.Atomic.RKey = va, mem.key
+	}
+	key := ib.Key(a.num("rkey", uint64(s.p.RETH.RKey), 32))
+	s.p.RETH.RKey, s.p.Atomic.RKey = key, key
+	if v, ok := a.value("inv"); ok {
+		mem := r.areas[v]
+		if mem == nil {
+			a.wrong("inv: there is no region %s", v)
+			return
+		}
+		s.p.InvKey = mem.key
+	}
+}
+
+// noCredits is no number of credits.
+const noCredits = 1<<32 - 1
+
+// acknowledge takes "credits=" and "delay=".
+func (s *spec) acknowledge(a *args) {
+	if n := a.num("credits", noCredits, 32); n != noCredits {
+		s.p.AETH.Syndrome, s.credits = wire.AckCredits(int(n)), true
+	}
+	if v, ok := a.value("delay"); ok {
+		d, err := time.ParseDuration(v)
+		if err != nil {
+			a.wrong("delay: %w", err)
+			return
+		}
+		for code := range uint8(32) {
+			if wire.RNRDelay(code) == d.Nanoseconds() {
+				s.p.AETH.Syndrome = wire.RNRNak(code)
+				return
+			}
+		}
+		a.wrong("delay=%s is none of the 32 that have a code", v)
+	}
+}
+
+// at returns packet i of the run, and its data.
+func (s *spec) at(i, mtu int) (wire.Packet, slice) {
+	p, d := s.p, s.data
+	p.PSN = p.PSN.Add(i)
+	if s.count > 1 {
+		d.from += i * mtu
+		d.to = min(d.from+mtu, s.data.to)
+		p.PadCnt = wire.PadFor(d.len())
+	}
+	return p, d
+}
+
+// differs returns how a packet that came differs from the one that a step tells;
+// nil if it does not.
+func (s *spec) differs(want wire.Packet, data slice, to ib.QPN, got *packet) error {
+	if got.err != nil {
+		return got.err
+	}
+	if want.Opcode != got.Opcode {
+		return fmt.Errorf("the opcode differs")
+	}
+	h := want.Opcode.Headers()
+	type check struct {
+		name      string
+		want, got any
+		applies   bool
+	}
+	for _, c := range []check{
+		{"PSN", want.PSN, got.PSN, true},
+		{"AckReq", want.AckReq, got.AckReq, true},
+		{"SE", want.SE, got.SE, true},
+		{"destination QP", to, got.DestQP, true},
+		{"P_Key", ib.DefaultPKey, got.PKey, true},
+		{"pad count", want.PadCnt, got.PadCnt, true},
+		{"RETH", want.RETH, got.RETH, h&wire.HasRETH != 0},
+		{"AtomicETH", want.Atomic, got.Atomic, h&wire.HasAtomicETH != 0},
+		{"MSN", want.AETH.MSN, got.AETH.MSN, h&wire.HasAETH != 0},
+		{"syndrome", want.AETH.Syndrome, got.AETH.Syndrome, h&wire.HasAETH != 0 && s.tellsSyndrome(got)},
+		{"value", want.AtomicAck, got.AtomicAck, h&wire.HasAtomicAckETH != 0},
+		{"immediate", want.Imm, got.Imm, h&wire.HasImm != 0},
+		{"key to invalidate", want.InvKey, got.InvKey, h&wire.HasIETH != 0},
+	} {
+		if c.applies && c.want != c.got {
+			return fmt.Errorf("the %s is not %v but %v", c.name, c.want, c.got)
+		}
+	}
+	if !bytes.Equal(data.bytes(), got.Payload) {
+		return fmt.Errorf("the payload differs")
+	}
+	return nil
+}
+
+// tellsSyndrome reports whether the syndromes have to agree: the credits of an
+// ACK need not be told.
+func (s *spec) tellsSyndrome(got *packet) bool {
+	return s.credits || !s.p.AETH.Syndrome.IsAck() || !got.AETH.Syndrome.IsAck()
+}
+
+// describe writes a packet as a step would.
+func (r *runner) describe(p *packet) string {
+	if p.err != nil {
+		return "a packet that does not decode: " + p.err.Error()
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s psn=%d", shortName(&p.Packet), p.PSN)
+	h := p.Opcode.Headers()
+	add := func(applies bool, format string, args ...any) {
+		if applies {
+			fmt.Fprintf(&b, " "+format, args...)
+		}
+	}
+	add(p.AckReq, "AckReq")
+	add(p.SE, "SE")
+	add(h&wire.HasRETH != 0, "to=%s len=%d", r.addressText(p.RETH.VA, p.RETH.RKey), p.RETH.Len)
+	add(h&wire.HasAtomicETH != 0, "to=%s", r.addressText(p.Atomic.VA, p.Atomic.RKey))
+	add(p.Opcode == wire.RCFetchAdd, "add=%d", p.Atomic.Swap)
+	add(p.Opcode == wire.RCCompareSwap, "compare=%d swap=%d", p.Atomic.Compare, p.Atomic.Swap)
+	add(h&wire.HasAETH != 0, "msn=%d", p.AETH.MSN)
+	if n, ok := p.AETH.Syndrome.Credits(); ok && h&wire.HasAETH != 0 {
+		add(true, "credits=%d", n)
+	}
+	add(h&wire.HasAETH != 0 && p.AETH.Syndrome.IsRNR(), "delay=%v", time.Duration(wire.RNRDelay(p.AETH.Syndrome.Code())))
+	add(h&wire.HasAtomicAckETH != 0, "was=%d", p.AtomicAck)
+	add(h&wire.HasImm != 0, "imm=%#x", p.Imm)
+	add(h&wire.HasIETH != 0, "inv=%#x", uint32(p.InvKey))
+	add(len(p.Payload) > 0, "%s", identify(p.Payload, r.areas, r.messages))
+	return b.String()
+}

@@ -1,0 +1,224 @@
+package script
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// Kind says what a Step is.
+type Kind uint8
+
+// Kinds of steps.
+const (
+	Scene  Kind = iota // a new beginning: Text says with what QPs
+	Packet             // a packet crosses, or is lost
+	Local              // something at one side alone
+	Quiet              // nothing happens, and the script says so
+	Prose              // a paragraph about what follows
+)
+
+// Step is what an observer sees of a script that runs.
+type Step struct {
+	Kind   Kind
+	At     ib.Instant
+	Line   int
+	Left   bool     // Packet: sent by the left side. Local: at the left side
+	Lost   bool     // Packet
+	Text   string   // the step in the words of the script, without the side
+	Reason string   // what the script says about it; often empty
+	Sides  []string // Scene: names of the left and of the right side
+}
+
+// Run runs the script and shows each step to observe, which may be nil, once it
+// has been carried out. The error is a *Failure.
+func (s *Script) Run(observe func(Step)) error { return s.run(observe, 64) }
+
+// run runs the script with an engine that takes batch packets at a time.
+func (s *Script) run(observe func(Step), batch int) error {
+	if observe == nil {
+		observe = func(Step) {}
+	}
+	r := &runner{s: s, observe: observe, batch: batch}
+	for i := range s.lines {
+		l := &s.lines[i]
+		r.line = l
+		if l.prose {
+			observe(Step{Kind: Prose, At: r.now, Line: l.num, Text: l.text})
+			continue
+		}
+		if err := r.step(l.text); err != nil {
+			return s.fail(l.num, l.text, "%w", err)
+		}
+	}
+	if err := r.endScene(); err != nil {
+		return s.fail(r.line.num, r.line.text, "at the end: %w", err)
+	}
+	return nil
+}
+
+// runner is a script under way.
+type runner struct {
+	s       *Script
+	observe func(Step)
+	batch   int
+
+	line     *line
+	now      ib.Instant
+	ends     []*endpoint // "us", or "left" and "right"
+	areas    map[string]*area
+	messages map[string]int // names of messages and their sizes
+	wire     []delayed
+	claiming bool // the step before was a claim
+}
+
+// verb carries out a kind of step.
+type verb struct {
+	claim bool // it claims an output; the others are inputs
+	sided bool // it is about one side
+	do    func(r *runner, e *endpoint, a *args) error
+}
+
+var verbs map[string]verb
+
+func init() {
+	verbs = map[string]verb{
+		"setup":      {do: (*runner).setup},
+		"connect":    {do: (*runner).connect},
+		"region":     {sided: true, do: (*runner).addRegion},
+		"deregister": {sided: true, do: (*runner).deregister},
+		"fault":      {sided: true, do: (*runner).fault},
+		"set":        {sided: true, do: (*runner).set},
+		"post":       {sided: true, do: (*runner).post},
+		"arm":        {sided: true, do: (*runner).arm},
+		"modify":     {sided: true, do: (*runner).modify},
+		"placed":     {sided: true, do: (*runner).placed},
+		"advance":    {do: (*runner).advance},
+
+		"wc":      {claim: true, sided: true, do: (*runner).claimWC},
+		"event":   {claim: true, sided: true, do: (*runner).claimEvent},
+		"notify":  {claim: true, sided: true, do: (*runner).claimNotify},
+		"mem":     {claim: true, sided: true, do: (*runner).claimMem},
+		"state":   {claim: true, sided: true, do: (*runner).claimState},
+		"nothing": {claim: true, do: (*runner).claimNothing},
+		"timer":   {claim: true, sided: true, do: (*runner).claimTimer},
+		"placing": {claim: true, sided: true, do: (*runner).claimPlacing},
+		"count":   {claim: true, sided: true, do: (*runner).claimCount},
+		"window":  {claim: true, sided: true, do: (*runner).claimWindow},
+	}
+}
+
+// step carries out one line.
+func (r *runner) step(text string) error {
+	word, rest, _ := strings.Cut(text, " ")
+	if arrow, ok := arrows[word]; ok {
+		if len(r.ends) == 0 {
+			return errNoScene
+		}
+		return r.cross(arrow, rest)
+	}
+	e, word, rest, err := r.side(word, rest)
+	if err != nil {
+		return err
+	}
+	v, ok := verbs[word]
+	switch {
+	case !ok:
+		return fmt.Errorf("%q is no step; doc.go lists them", word)
+	case len(r.ends) == 0 && word != "setup" && word != "connect":
+		return errNoScene
+	case v.sided && e == nil:
+		return fmt.Errorf("which side? left or right")
+	case !v.claim:
+		if err := r.beforeInput(); err != nil {
+			return err
+		}
+	}
+	r.claiming = v.claim
+	a := newArgs(rest)
+	if err := v.do(r, e, a); err != nil {
+		return err
+	}
+	if err := a.done(); err != nil {
+		return err
+	}
+	if v.sided {
+		r.show(Step{Kind: Local, Left: e == r.ends[0], Text: strings.TrimSpace(word + " " + rest)})
+	}
+	return nil
+}
+
+var errNoScene = errors.New("a script begins with setup or connect")
+
+// side takes the name of a side, if there is one.
+func (r *runner) side(word, rest string) (*endpoint, string, string, error) {
+	if len(r.ends) == 1 {
+		return r.ends[0], word, rest, nil
+	}
+	for _, e := range r.ends {
+		if e.name == word {
+			word, rest, _ = strings.Cut(rest, " ")
+			return e, word, rest, nil
+		}
+	}
+	return nil, word, rest, nil
+}
+
+// show tells the observer of the line under way.
+func (r *runner) show(s Step) {
+	s.At, s.Line = r.now, r.line.num
+	if s.Reason == "" {
+		s.Reason = r.line.reason
+	}
+	r.observe(s)
+}
+
+// beforeInput separates turns of the engine: behind a claim everything must have
+// been claimed.
+func (r *runner) beforeInput() error {
+	if !r.claiming {
+		return nil
+	}
+	return r.settle()
+}
+
+// settle collects all outputs and returns an error if any has not been claimed.
+func (r *runner) settle() error {
+	for _, e := range r.ends {
+		if err := e.pump(r.now, r.batch); err != nil {
+			return err
+		}
+	}
+	for _, e := range r.ends {
+		if left := e.unclaimed(r); left != "" {
+			return fmt.Errorf("unclaimed before this step, %s: %s", e.name, left)
+		}
+	}
+	return nil
+}
+
+// endScene checks what a scene leaves behind.
+func (r *runner) endScene() error {
+	if err := r.settle(); err != nil {
+		return err
+	}
+	for _, d := range r.wire {
+		return fmt.Errorf("a delayed packet never arrived: %s", r.describe(&d.p))
+	}
+	for _, a := range r.areas {
+		if a.mem == nil || a.unsure {
+			continue
+		}
+		if err := a.differs(0, a.size); err != nil {
+			return fmt.Errorf("memory changed that no step claims: %w", err)
+		}
+	}
+	for _, e := range r.ends {
+		if packets, bytes := e.flow.InFlight(); e.qp.State() == ib.Err && (packets != 0 || bytes != 0) {
+			return fmt.Errorf("%s is in ERR and has %d packets, %d bytes in flight", e.name, packets, bytes)
+		}
+	}
+	return nil
+}

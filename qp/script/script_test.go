@@ -1,0 +1,201 @@
+package script
+
+import (
+	"errors"
+	"io/fs"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// TestLessons runs every script, with an engine that takes many packets at a time
+// and with one that takes one.
+func TestLessons(t *testing.T) {
+	if len(Names()) == 0 {
+		t.Fatal("there are no scripts")
+	}
+	for _, name := range Names() {
+		t.Run(name, func(t *testing.T) {
+			s, err := Load(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Run(nil); err != nil {
+				t.Error(err)
+			}
+			if s.delaysACKs() {
+				return // whether an ACK finds data to ride behind depends on the batch
+			}
+			if err := s.run(nil, 1); err != nil {
+				t.Errorf("one packet at a time: %v", err)
+			}
+		})
+	}
+}
+
+func (s *Script) delaysACKs() bool {
+	for _, l := range s.lines {
+		if strings.Contains(l.text, "ack-delay=") {
+			return true
+		}
+	}
+	return false
+}
+
+// TestRunRepeats checks that the same inputs give the same outputs.
+func TestRunRepeats(t *testing.T) {
+	for _, name := range Names() {
+		var runs [2][]Step
+		for i := range runs {
+			s, err := Load(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Run(func(step Step) { runs[i] = append(runs[i], step) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(runs[0]) == 0 || !reflect.DeepEqual(runs[0], runs[1]) {
+			t.Errorf("%s: %d steps, then %d other ones", name, len(runs[0]), len(runs[1]))
+		}
+	}
+}
+
+// wrongScripts are wrong in one place each, and what the failure says.
+var wrongScripts = []struct{ name, steps, want string }{
+	{"unclaimed packet", `
+ setup
+ post send 1 len=10
+ nothing`, "unclaimed before this step, us: > SEND Only psn=100 AckReq 1[0:10]"},
+	{"unclaimed completion", `
+ setup
+ post send 1 len=10
+ > SEND Only psn=100 AckReq 1[0:10]
+ < ACK psn=100 msn=1`, "at the end: unclaimed before this step, us: wc send 1 SUCCESS"},
+	{"unclaimed event", `
+ setup
+ modify SQD notify
+ modify RTS`, "event SQ_DRAINED"},
+	{"memory that changed", `
+ setup
+ region R len=64
+ < WRITE Only psn=500 AckReq to=R+8 len=4 9[0:4]
+ > ACK psn=500 msn=1`, "memory changed that no step claims: memory at R+8"},
+	{"memory that did not", `
+ setup
+ region R len=64
+ mem R+8 = 9[0:4]`, "memory at R+8 is"},
+	{"bytes of the wrong place", `
+ setup
+ post send 1 len=1024 sges=2
+ > SEND Only psn=100 AckReq 1[8:1032]`, "the payload differs; what came: > SEND Only psn=100 AckReq 1[0:1024]"},
+	{"opcode", `
+ setup
+ post send 1 len=10
+ > WRITE Only psn=100 AckReq 1[0:10]`, "the opcode differs"},
+	{"PSN", `
+ setup
+ post send 1 len=10
+ > SEND Only psn=101 AckReq 1[0:10]`, "the PSN is not 101 but 100"},
+	{"AckReq", `
+ setup
+ post send 1 len=10
+ > SEND Only psn=100 1[0:10]`, "the AckReq is not false but true"},
+	{"RETH", `
+ setup
+ region peer P len=10
+ post write 1 len=10 to=P+0
+ > WRITE Only psn=100 AckReq to=P+1 len=10 1[0:10]`, "the RETH is not"},
+	{"MSN", `
+ setup
+ < WRITE Only psn=500 AckReq len=0
+ > ACK psn=500 msn=0`, "the MSN is not 0 but 1"},
+	{"credits", `
+ setup
+ < WRITE Only psn=500 AckReq len=0
+ > ACK psn=500 msn=1 credits=1`, "the syndrome is not ACK, 1 credits but ACK, 0 credits"},
+	{"no packet", `
+ setup
+ > SEND Only psn=100 AckReq`, "no packet came"},
+	{"status", `
+ setup
+ post send 1 len=10
+ modify ERR
+ wc send 1 SUCCESS`, "what came: wc send 1 WR_FLUSH_ERR"},
+	{"length of a completion", `
+ setup
+ post recv 1 len=10
+ < SEND Only psn=500 9[0:10]
+ wc recv 1 SUCCESS len=9 data=9[0:10]`, "what came: wc recv 1 SUCCESS len=10"},
+	{"data of a completion", `
+ setup
+ post recv 1 len=10
+ < SEND Only psn=500 9[0:10]
+ wc recv 1 SUCCESS len=10 data=9[0:9]`, "memory at recv1+9"},
+	{"state", `
+ setup
+ state ERR`, "the state is RTS"},
+	{"timer", `
+ setup
+ timer 5us`, "the deadline is in none"},
+	{"deadline on the way", `
+ setup
+ post send 1 len=10
+ > SEND Only psn=100 AckReq 1[0:10]
+ advance 70ms`, "a deadline lies on the way, after 67.108864ms"},
+	{"refusal that does not come", `
+ setup
+ modify SQD refused State`, `the error should say "State", but it is: <nil>`},
+	{"word that means nothing", `
+ setup
+ post send 1 len=10 urgent`, `"urgent" means nothing here`},
+	{"step that is none", `
+ setup
+ sleep 10ms`, `"sleep" is no step`},
+	{"no side", `
+ connect
+ post send 1 len=10`, "which side?"},
+	{"no scene", `
+ post send 1 len=10`, "a script begins with setup or connect"},
+	{"packet that stays on the wire", `
+ connect
+ left post send 1 len=10
+ >~ SEND Only psn=100 AckReq 1[0:10]`, "a delayed packet never arrived"},
+	{"counter", `
+ setup
+ count GhostResponse 1`, "it is 0"},
+}
+
+// TestScriptsCanFail checks that a wrong script fails, and says where it is wrong.
+func TestScriptsCanFail(t *testing.T) {
+	const head = "# T\ngroup: g\n\nWhy.\n\n"
+	for _, c := range wrongScripts {
+		s, err := parse("t", head+c.steps)
+		if err == nil {
+			err = s.Run(nil)
+		}
+		var f *Failure
+		if !errors.As(err, &f) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v; want: %s", c.name, err, c.want)
+		}
+	}
+}
+
+// TestParseRefuses gives texts that are no scripts.
+func TestParseRefuses(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"", "the first line"},
+		{"T\n", "the first line"},
+		{"# T\n\nWhy.\n", "the second line"},
+		{"# T\ngroup: g\n\n setup\n", "a script has a paragraph"},
+		{"# T\ngroup: g\n\nWhy.\n", "a script has a paragraph"},
+		{"# T\ngroup: g\n\nWhy.\n\n setup\n -- more\n", "a reason goes on here"},
+	} {
+		if _, err := parse("t", c.text); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: %v; want: %s", c.text, err, c.want)
+		}
+	}
+	if _, err := Load("no-such-rule"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Load of a script that does not exist: %v", err)
+	}
+}

@@ -1,0 +1,238 @@
+package qp
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/mr"
+	"github.com/goroce/goroce/wire"
+)
+
+// inputs are all that can happen to a QP, but for Modify. Each is tried on a QP
+// that has, as far as its state allows, SEND 1 in flight as PSN 100, receive 2
+// posted, and a WRITE of the peer, PSN 500, on its way into slow memory.
+var inputs = []struct {
+	name string
+	do   func(h *host, late []mr.Placement) (taken bool)
+}{
+	{"PostSend", func(h *host, _ []mr.Placement) bool {
+		if !CanPostSend(h.q.State()) {
+			return false
+		}
+		h.post(&ib.SendWR{ID: 3, Opcode: ib.WRSend, Flags: ib.SendSignaled, SGL: []ib.SGE{h.sge(0, 8)}})
+		return true
+	}},
+	{"PostRecv", func(h *host, _ []mr.Placement) bool {
+		if !CanPostRecv(h.q.State()) {
+			return false
+		}
+		h.postRecv(&ib.RecvWR{ID: 4, SGL: []ib.SGE{h.sge(0, 8)}})
+		return true
+	}},
+	{"request", func(h *host, _ []mr.Placement) bool {
+		h.handle(0, request(wire.RCSendOnly, peerPSN+1, make([]byte, 8))) // behind the WRITE
+		return true
+	}},
+	{"response", func(h *host, _ []mr.Placement) bool {
+		h.handle(0, ack(ourPSN, 1))
+		return true
+	}},
+	{"timeout", func(h *host, _ []mr.Placement) bool {
+		h.q.HandleTimeout(h.q.Deadline())
+		return true
+	}},
+	{"early timeout", func(h *host, _ []mr.Placement) bool {
+		h.q.HandleTimeout(1)
+		return true
+	}},
+	{"Placed", func(h *host, late []mr.Placement) bool {
+		for _, p := range late {
+			old, err := p.Do()
+			h.q.Placed(0, p.ID, old, err)
+		}
+		return true
+	}},
+	{"request, Placed", func(h *host, late []mr.Placement) bool {
+		h.handle(0, request(wire.RCSendOnly, peerPSN+1, make([]byte, 8)))
+		for _, p := range late {
+			h.q.Placed(0, p.ID, 0, nil)
+		}
+		return true
+	}},
+	{"NextPackets", func(*host, []mr.Placement) bool { return true }},
+}
+
+// outcomes says what comes of each input in each state: packets, completions,
+// events and changes of state. "-" is nothing; "refused" that the verb is an
+// immediate error.
+var outcomes = map[ib.QPState]map[string]string{
+	ib.Reset: {
+		"PostSend": "refused", "PostRecv": "refused", "request": "-", "response": "-",
+		"timeout": "-", "early timeout": "-", "Placed": "-", "request, Placed": "-", "NextPackets": "-",
+	},
+	ib.Init: {
+		"PostSend": "refused", "PostRecv": "-", "request": "-", "response": "-",
+		"timeout": "-", "early timeout": "-", "Placed": "-", "request, Placed": "-", "NextPackets": "-",
+	},
+	ib.RTR: {
+		"PostSend": "refused", "PostRecv": "-", "request": "-", "response": "-",
+		"timeout": "-", "early timeout": "-", "Placed": "ACK 500",
+		"request, Placed": "ACK 501, recv 2 success", "NextPackets": "-",
+	},
+	ib.RTS: {
+		"PostSend": "SEND Only 101", "PostRecv": "-", "request": "-", "response": "send 1 success",
+		"timeout": "SEND Only 100", "early timeout": "-", "Placed": "ACK 500",
+		"request, Placed": "ACK 501, recv 2 success", "NextPackets": "-",
+	},
+	ib.SQD: {
+		"PostSend": "-", "PostRecv": "-", "request": "-", "response": "send 1 success, send queue drained",
+		"timeout": "SEND Only 100", "early timeout": "-", "Placed": "ACK 500",
+		"request, Placed": "ACK 501, recv 2 success", "NextPackets": "-",
+	},
+	ib.SQE: {
+		"PostSend": "-", "PostRecv": "-", "request": "-", "response": "-",
+		"timeout": "-", "early timeout": "-", "Placed": "ACK 500",
+		"request, Placed": "ACK 501, recv 2 success", "NextPackets": "-",
+	},
+	// ERR waits with the flush for the memory that is being written, and flushes
+	// what was posted since together with the rest.
+	ib.Err: {
+		"PostSend": "-", "PostRecv": "-", "request": "-", "response": "-",
+		"timeout": "-", "early timeout": "-", "NextPackets": "-",
+		"Placed":          "send 1 Work Request Flushed Error, recv 2 Work Request Flushed Error",
+		"request, Placed": "send 1 Work Request Flushed Error, recv 2 Work Request Flushed Error",
+	},
+}
+
+// TestStatesAndInputs tries every input in every state.
+func TestStatesAndInputs(t *testing.T) {
+	for state := range ib.QPState(ib.NumQPStates) {
+		for _, in := range inputs {
+			t.Run(fmt.Sprintf("%v/%s", state, in.name), func(t *testing.T) {
+				h, late := inState(t, state)
+				got := h.outcome(func() bool { return in.do(h, late) })
+				if want := outcomes[state][in.name]; got != want {
+					t.Errorf("%q, want %q", got, want)
+				}
+			})
+		}
+	}
+}
+
+// TestErrFlushesAtOnce: with no memory being written, what is posted in ERR
+// completes at once.
+func TestErrFlushesAtOnce(t *testing.T) {
+	h, late := inState(t, ib.Err)
+	for _, p := range late {
+		h.q.Placed(0, p.ID, 0, nil)
+	}
+	h.outcome(nil)
+	got := h.outcome(func() bool { return inputs[0].do(h, nil) && inputs[1].do(h, nil) })
+	if want := "send 3 Work Request Flushed Error, recv 4 Work Request Flushed Error"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// inState returns a QP in the given state, with work under way, and the writes
+// that it waits for.
+func inState(t *testing.T, state ib.QPState) (*host, []mr.Placement) {
+	h := newHost(t, ourNum)
+	attr := goodAttr(peerNum, ourPSN, peerPSN)
+	h.up(min(state, ib.RTS), attr)
+	if state == ib.Reset {
+		h.up(ib.RTS, attr) // RESET as it is after use
+	}
+	if state != ib.Init {
+		p := request(wire.RCWriteOnly, peerPSN, make([]byte, 8))
+		p.RETH = wire.RETH{VA: slowAddr, RKey: h.slowReg.Key(), Len: 8}
+		h.handle(0, p)
+	}
+	h.postRecv(&ib.RecvWR{ID: 2, SGL: []ib.SGE{h.sge(64, 8)}})
+	late := slices.Clone(h.q.TakePlacements())
+	if CanPostSend(h.q.State()) {
+		h.post(&ib.SendWR{ID: 1, Opcode: ib.WRSend, Flags: ib.SendSignaled, SGL: []ib.SGE{h.sge(0, 8)}})
+	}
+	h.outcome(nil) // SEND 1 leaves
+	switch state {
+	case ib.Reset, ib.Err:
+		h.must(h.modify(state, attr, 0))
+	case ib.SQD:
+		attr.SQDNotify = true
+		h.must(h.modify(state, attr, ib.AttrSQDNotify))
+	case ib.SQE:
+		h.q.state = ib.SQE // RC never gets there by itself
+	}
+	if h.q.State() != state {
+		t.Fatalf("the QP is in %v", h.q.State())
+	}
+	return h, late
+}
+
+// outcome runs an input and lists all that comes of it.
+func (h *host) outcome(input func() (taken bool)) (list string) {
+	before := h.q.State()
+	if input != nil && !input() {
+		return "refused"
+	}
+	var out []string
+	for _, p := range h.emit(1, 4) {
+		name := strings.NewReplacer("RC ", "", "Acknowledge", "ACK").Replace(p.Opcode.String())
+		out = append(out, fmt.Sprintf("%s %d", name, p.PSN))
+	}
+	var wcs [16]ib.WC
+	for _, wc := range wcs[:h.sendCQ.Poll(wcs[:])] {
+		out = append(out, fmt.Sprintf("send %d %v", wc.ID, wc.Status))
+	}
+	for _, wc := range wcs[:h.recvCQ.Poll(wcs[:])] {
+		out = append(out, fmt.Sprintf("recv %d %v", wc.ID, wc.Status))
+	}
+	for e, ok := h.q.TakeEvent(); ok; e, ok = h.q.TakeEvent() {
+		if e != ib.EventCommEst {
+			out = append(out, e.String())
+		}
+	}
+	if after := h.q.State(); after != before {
+		out = append(out, after.String())
+	}
+	if len(out) == 0 {
+		return "-"
+	}
+	return strings.Join(out, ", ")
+}
+
+// TestTransitions tries every change of state, with the attributes that it needs.
+func TestTransitions(t *testing.T) {
+	legal := map[ib.QPState][]ib.QPState{
+		ib.Reset: {ib.Reset, ib.Init, ib.Err},
+		ib.Init:  {ib.Reset, ib.Init, ib.RTR, ib.Err},
+		ib.RTR:   {ib.Reset, ib.RTS, ib.Err},
+		ib.RTS:   {ib.Reset, ib.RTS, ib.SQD, ib.Err},
+		ib.SQD:   {ib.Reset, ib.RTS, ib.SQD, ib.Err},
+		ib.SQE:   {ib.Reset, ib.Err},
+		ib.Err:   {ib.Reset, ib.Err},
+	}
+	for from := range ib.QPState(ib.NumQPStates) {
+		for to := range ib.QPState(ib.NumQPStates + 1) {
+			h, _ := inState(t, from)
+			mask := required[to]
+			if from == to || from == ib.SQD {
+				mask = 0
+			}
+			err := h.modify(to, goodAttr(peerNum, ourPSN, peerPSN), mask)
+			want := slices.Contains(legal[from], to)
+			if (err == nil) != want {
+				t.Errorf("%v to %v: %v; legal: %v", from, to, err, want)
+			}
+			after := from
+			if want {
+				after = to
+			}
+			if h.q.State() != after {
+				t.Errorf("%v to %v: the QP is in %v", from, to, h.q.State())
+			}
+		}
+	}
+}

@@ -1,0 +1,191 @@
+package qp
+
+import (
+	"testing"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/wire"
+)
+
+// TestReadTable fills, empties and wraps the table of outstanding READs.
+func TestReadTable(t *testing.T) {
+	var rt readTable
+	rt.size(3)
+	if !rt.empty() || rt.full() || rt.oldest() != nil || rt.find(100) != nil {
+		t.Fatal("a new table is not empty")
+	}
+	psn := ib.PSN(ib.PSNMask - 1) // so that one request lies across the wrap
+	for i := range 3 {
+		rt.push(uint32(i), psn, 2+i)
+		psn = psn.Add(2 + i)
+	}
+	if !rt.full() || rt.empty() {
+		t.Fatal("three requests do not fill a table of three")
+	}
+	for _, c := range []struct {
+		psn  ib.PSN
+		slot int // -1: none
+	}{
+		{ib.PSNMask - 2, -1}, {ib.PSNMask - 1, 0}, {ib.PSNMask, 0}, {0, 1}, {2, 1}, {3, 2}, {6, 2}, {7, -1}, {1 << 23, -1},
+	} {
+		rd := rt.find(c.psn)
+		if (rd == nil) != (c.slot < 0) || rd != nil && rd.slot != uint32(c.slot) {
+			t.Errorf("find(%d) = %+v, want slot %d", c.psn, rd, c.slot)
+		}
+	}
+	for i := range 10 { // round and round
+		if got := rt.oldest().slot; got != uint32(i) {
+			t.Fatalf("oldest is %d, want %d", got, i)
+		}
+		rt.pop()
+		rt.push(uint32(i+3), psn, 1)
+		psn = psn.Add(1)
+	}
+	rt.reset()
+	if !rt.empty() {
+		t.Fatal("not empty after reset")
+	}
+	rt.size(0)
+	if !rt.full() || !rt.empty() {
+		t.Fatal("a table of none is not full and empty at once")
+	}
+}
+
+// read returns a resource of a READ of n packets.
+func read(psn ib.PSN, n int) resource {
+	return resource{kind: resRead, first: psn, npsn: n, length: uint32(n) * 1024, va: 0x1000, rkey: 7}
+}
+
+// TestResourcesInOrder: responses are due in PSN order, and what is not ready
+// holds back what stands behind it.
+func TestResourcesInOrder(t *testing.T) {
+	var rt resourceTable
+	rt.size(2)
+	if rt.next() != nil || !rt.free() {
+		t.Fatal("a new table is not empty")
+	}
+	for round := range 5 {
+		psn := ib.PSN(round * 10)
+		a := rt.push(read(psn, 4))
+		b := rt.push(resource{kind: resAtomic, first: psn.Add(4), npsn: 1})
+		if rt.next() != nil || rt.free() {
+			t.Fatal("requests that were not executed have responses, or may be forgotten")
+		}
+		b.answer(7)
+		if rt.next() != nil {
+			t.Fatal("an atomic overtakes a READ")
+		}
+		a.start()
+		if rt.next() != a || rt.free() {
+			t.Fatal("the READ is not next")
+		}
+		a.pending, a.answered = false, true
+		if rt.next() != b || !rt.free() {
+			t.Fatal("the atomic is not next, or the READ may not be forgotten")
+		}
+		b.pending, b.answered = false, true
+		if rt.next() != nil {
+			t.Fatal("something is left")
+		}
+		for _, p := range []ib.PSN{psn, psn.Add(3)} {
+			if rt.find(p) != a {
+				t.Fatalf("PSN %d is not found", p)
+			}
+		}
+		if rt.find(psn.Add(5)) != nil || rt.find(psn.Add(-1)) != nil {
+			t.Fatal("a PSN is found that was never there")
+		}
+	}
+	rt.size(0)
+	if rt.free() || rt.next() != nil || rt.find(0) != nil {
+		t.Fatal("a table of none takes requests")
+	}
+}
+
+// TestReadAgain checks which repetitions of a READ are answered, and from where.
+func TestReadAgain(t *testing.T) {
+	const mtu = 1024
+	for _, c := range []struct {
+		name      string
+		psn       ib.PSN
+		va        uint64
+		key       ib.Key
+		n         uint32
+		from, end ib.PSN // 0: no answer
+	}{
+		{"whole", 100, 0x1000, 7, 4096, 100, 104},
+		{"from the middle", 102, 0x1800, 7, 2048, 102, 104},
+		{"a part", 101, 0x1400, 7, 1000, 101, 102},
+		{"nothing of it", 101, 0x1400, 7, 0, 101, 102},
+		{"beyond the end", 102, 0x1800, 7, 2049, 0, 0},
+		{"another address", 102, 0x1801, 7, 1024, 0, 0},
+		{"another key", 102, 0x1800, 8, 1024, 0, 0},
+		{"behind it", 104, 0x2000, 7, 1, 0, 0},
+		{"length that wraps", 101, 0x1400, 7, 1<<32 - 1, 0, 0},
+	} {
+		var rt resourceTable
+		rt.size(1)
+		s := rt.push(read(100, 4))
+		s.start()
+		s.pending, s.answered = false, true
+		p := request(wire.RCReadRequest, c.psn, nil)
+		p.RETH = wire.RETH{VA: c.va, RKey: c.key, Len: c.n}
+		rt.readAgain(&p, mtu)
+		switch {
+		case s.pending != (c.end != 0):
+			t.Errorf("%s: answered %v", c.name, s.pending)
+		case s.pending && (s.from != c.from || s.cursor != c.from || s.end != c.end):
+			t.Errorf("%s: answers %d to %d, want %d to %d", c.name, s.from, s.end, c.from, c.end)
+		}
+	}
+}
+
+// TestReadAgainWhileAnswering: a repetition of what is still to come changes
+// nothing, one of what has gone starts again there.
+func TestReadAgainWhileAnswering(t *testing.T) {
+	var rt resourceTable
+	rt.size(1)
+	s := rt.push(read(100, 4))
+	s.start()
+	s.cursor = 102
+	p := request(wire.RCReadRequest, 103, nil)
+	p.RETH = wire.RETH{VA: 0x1000 + 3*1024, RKey: 7, Len: 1024}
+	rt.readAgain(&p, 1024)
+	if s.from != 100 || s.cursor != 102 || s.end != 104 {
+		t.Errorf("answers %d, now at %d, to %d", s.from, s.cursor, s.end)
+	}
+	p.PSN, p.RETH.VA, p.RETH.Len = 101, 0x1000+1024, 3*1024
+	rt.readAgain(&p, 1024)
+	if s.from != 101 || s.cursor != 101 || s.end != 104 {
+		t.Errorf("answers %d, now at %d, to %d", s.from, s.cursor, s.end)
+	}
+}
+
+// TestTimerTable checks the deadlines one by one and together.
+func TestTimerTable(t *testing.T) {
+	var tt timerTable
+	tt.clearAll()
+	if tt.earliest() != ib.Never {
+		t.Fatal("a clear table has a deadline")
+	}
+	for k := range numTimers {
+		at := ib.Instant(100 - int(k)*10)
+		tt.set(k, at)
+		if !tt.isSet(k) || tt.earliest() != at {
+			t.Errorf("timer %d: set %v, earliest %d, want %d", k, tt.isSet(k), tt.earliest(), at)
+		}
+		if tt.expired(k, at-1) || !tt.isSet(k) {
+			t.Errorf("timer %d fires too early", k)
+		}
+	}
+	for k := range numTimers {
+		if !tt.expired(k, 1000) || tt.expired(k, 1000) || tt.isSet(k) {
+			t.Errorf("timer %d does not fire late, once", k)
+		}
+	}
+	tt.set(timerAck, 5)
+	tt.clear(timerAck)
+	if tt.expired(timerAck, 1000) {
+		t.Error("a cleared timer fires")
+	}
+}

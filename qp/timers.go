@@ -1,0 +1,44 @@
+package qp
+
+import "github.com/goroce/goroce/ib"
+
+// timer names one of a QP's deadlines.
+type timer int
+
+const (
+	timerAck        timer = iota // local ACK timeout of the oldest packet in flight
+	timerRNR                     // end of the delay that an RNR NAK asked for
+	timerDelayedACK              // our ACK may wait no longer
+	timerPace                    // the pacer lets the next packet go
+	numTimers
+)
+
+// timerTable is a table of deadlines; unset ones are ib.Never.
+type timerTable [numTimers]ib.Instant
+
+func (t *timerTable) set(k timer, at ib.Instant) { t[k] = at }
+func (t *timerTable) clear(k timer)              { t[k] = ib.Never }
+func (t *timerTable) isSet(k timer) bool         { return t[k] != ib.Never }
+
+func (t *timerTable) clearAll() {
+	for k := range t {
+		t[k] = ib.Never
+	}
+}
+
+// expired reports whether k is due, and clears it then.
+func (t *timerTable) expired(k timer, now ib.Instant) bool {
+	if now < t[k] {
+		return false
+	}
+	t[k] = ib.Never
+	return true
+}
+
+func (t *timerTable) earliest() ib.Instant {
+	e := t[0]
+	for _, at := range t[1:] {
+		e = min(e, at)
+	}
+	return e
+}
