@@ -1,0 +1,108 @@
+package runs
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/link"
+)
+
+// The queue against a plain slice of slices: whatever the sizes, what comes out
+// is what went in, and lent bytes do not change while they are lent.
+func TestQueueModel(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	q := NewQueue(8, 1000)
+	var model, lent [][]byte
+	var lentRuns []link.Run
+	next := byte(0)
+	for range 20000 {
+		for i, r := range lentRuns {
+			if !bytes.Equal(r.Buf, lent[i]) {
+				t.Fatalf("lent run %d changed", i)
+			}
+		}
+		if rng.IntN(2) == 0 {
+			next++
+			b := bytes.Repeat([]byte{next}, 1+rng.IntN(400))
+			if q.Push(&link.Run{Size: len(b), Buf: b}) {
+				model = append(model, b)
+			} else if len(model)+len(lent) == 0 {
+				t.Fatalf("an empty queue refuses %d bytes", len(b))
+			}
+		} else {
+			out := make([]link.Run, 1+rng.IntN(4))
+			n := q.Pop(out)
+			if n != min(len(out), len(model)) {
+				t.Fatalf("Pop(%d) = %d with %d queued", len(out), n, len(model))
+			}
+			lent, lentRuns, model = model[:n], out[:n], model[n:]
+		}
+		if q.Len() != len(model) {
+			t.Fatalf("Len %d, want %d", q.Len(), len(model))
+		}
+	}
+}
+
+func TestTrim(t *testing.T) {
+	tests := []struct {
+		name             string
+		size, len        int
+		dropped, wantLen int
+	}{
+		{"one frame", 64, 64, 0, 64},
+		{"one frame, shorter than Size says", 64, 32, 0, 32},
+		{"run with a tail", 64, 160, 0, 160},
+		{"tail not a multiple of 4", 64, 131, 1, 128},
+		{"tail too short to be a frame", 64, 140, 1, 128},
+		{"size not a multiple of 4", 63, 126, 2, 0},
+		{"size too short", 12, 36, 3, 0},
+		{"empty datagram", 0, 0, 1, 0},
+		{"size zero with bytes", 0, 64, 1, 0},
+		{"nothing", 64, 0, 1, 0},
+	}
+	for _, tt := range tests {
+		r := link.Run{Size: tt.size, Buf: make([]byte, tt.len)}
+		if d := Trim(&r); d != tt.dropped || len(r.Buf) != tt.wantLen {
+			t.Errorf("%s: dropped %d, %d bytes left; want %d, %d", tt.name, d, len(r.Buf), tt.dropped, tt.wantLen)
+		}
+	}
+}
+
+func TestRefuse(t *testing.T) {
+	v4 := ib.GID{10: 0xFF, 11: 0xFF, 12: 10}
+	v6 := ib.GID{0: 0xFD, 15: 1}
+	c := link.Caps{MTU: 1500, RunFrames: 4, RunBytes: 4000}
+	tests := []struct {
+		name     string
+		src, dst ib.GID
+		size     int
+		len      int
+		refused  bool
+	}{
+		{"fits IPv4 exactly", v4, v4, 1472, 2944, false},
+		{"one over, IPv4", v4, v4, 1476, 1476, true},
+		{"fits IPv6 exactly", v6, v6, 1452, 2904, false},
+		{"one over, IPv6", v6, v6, 1456, 1456, true},
+		{"mixed versions", v6, v4, 100, 100, true},
+		{"with a tail", v4, v4, 100, 348, false},
+		{"most frames", v4, v4, 100, 400, false},
+		{"too many frames", v4, v4, 100, 416, true},
+		{"too many bytes", v4, v4, 1400, 4200, true},
+		{"no size", v4, v4, 0, 100, true},
+		{"negative size", v4, v4, -4, 100, true},
+		{"empty", v4, v4, 100, 0, true},
+		{"size not a multiple of 4", v4, v4, 102, 204, true},
+		{"tail not a multiple of 4", v4, v4, 100, 150, true},
+		{"too short for a frame", v4, v4, 12, 24, true},
+	}
+	for _, tt := range tests {
+		r := link.Run{Src: tt.src, Dst: tt.dst, Size: tt.size, Buf: make([]byte, tt.len)}
+		if why := Refuse(&c, &r); (why != "") != tt.refused {
+			t.Errorf("%s: refused with %q, want refused %v", tt.name, why, tt.refused)
+		}
+	}
+}

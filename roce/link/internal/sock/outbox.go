@@ -1,0 +1,86 @@
+package sock
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/roce/link"
+)
+
+// finishWait bounds the wait for room in the socket when a run that goes frame by
+// frame has begun and must be finished.
+const finishWait = 10 * time.Millisecond
+
+// Outbox is a Batch of messages made of runs: one message for a whole run, or one
+// for each of its frames.
+type Outbox struct {
+	*Batch
+	content []content
+	n       int
+}
+
+// content is what a message holds.
+type content struct{ run, frames, bytes int }
+
+// NewOutbox returns an Outbox for n messages; see NewBatch.
+func NewOutbox(n, iovs, controlLen int) *Outbox {
+	return &Outbox{Batch: NewBatch(n, iovs, controlLen), content: make([]content, n)}
+}
+
+// Reset empties o.
+func (o *Outbox) Reset() { o.n = 0 }
+
+// Room returns how many messages can be added.
+func (o *Outbox) Room() int { return len(o.content) - o.n }
+
+// Add adds a message, which the caller then fills, with frames of the run with
+// that index. Messages of a run follow one another.
+func (o *Outbox) Add(run, frames, bytes int) (message int) {
+	o.content[o.n] = content{run, frames, bytes}
+	o.n++
+	return o.n - 1
+}
+
+// Flush sends all messages by fd and counts them in s. It returns how many runs
+// were taken: total, or fewer when the socket would block. A run of which a part
+// has left is taken: Flush waits for room, or gives up the rest.
+func (o *Outbox) Flush(fd, total int, s *link.Stats) (taken int) {
+	for at := 0; at < o.n; {
+		n, errno := o.Send(fd, at, o.n)
+		for ; n > 0; n-- {
+			o.count(at, s)
+			at++
+		}
+		switch {
+		case errno == 0:
+		case errno != unix.EAGAIN:
+			Lose(s, o.content[at].frames, errno.Error())
+			at++
+		case !o.begun(at):
+			return o.content[at].run
+		case !Writable(fd, finishWait):
+			for run := o.content[at].run; at < o.n && o.content[at].run == run; at++ {
+				Lose(s, o.content[at].frames, errno.Error())
+			}
+		}
+	}
+	return total
+}
+
+// begun reports whether message i is not the first of its run.
+func (o *Outbox) begun(i int) bool { return i > 0 && o.content[i].run == o.content[i-1].run }
+
+func (o *Outbox) count(i int, s *link.Stats) {
+	if !o.begun(i) {
+		s.TxRuns++
+	}
+	s.TxFrames += uint64(o.content[i].frames)
+	s.TxBytes += uint64(o.content[i].bytes)
+}
+
+// Lose counts frames that the kernel did not take, or was not given.
+func Lose(s *link.Stats, frames int, why string) {
+	s.TxErrors += uint64(frames)
+	s.LastError = why
+}

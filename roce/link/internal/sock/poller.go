@@ -1,0 +1,127 @@
+package sock
+
+import (
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/goroce/goroce/roce/link"
+	"golang.org/x/sys/unix"
+)
+
+// Poller waits for sockets to become ready, or to be woken. One goroutine calls
+// Wait; any may call Wake and Close.
+type Poller struct {
+	fds    []unix.PollFd // the eventfd first
+	awake  atomic.Bool   // the eventfd is, or is about to be, readable
+	closed atomic.Bool
+	mu     sync.Mutex // guards event against Wake after Close
+	event  int
+}
+
+// NewPoller returns a Poller over the sockets, which stay the caller's.
+func NewPoller(socks []int) (*Poller, error) {
+	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return nil, os.NewSyscallError("eventfd", err)
+	}
+	p := &Poller{event: event, fds: []unix.PollFd{{Fd: int32(event), Events: unix.POLLIN}}}
+	for _, fd := range socks {
+		p.fds = append(p.fds, unix.PollFd{Fd: int32(fd)})
+	}
+	return p, nil
+}
+
+// Wait waits until a socket is readable, or writable if that is asked for, until
+// Wake, or for at most d; a negative d is no limit.
+func (p *Poller) Wait(d time.Duration, writable bool) error {
+	if p.closed.Load() {
+		return link.ErrClosed
+	}
+	events := int16(unix.POLLIN)
+	if writable {
+		events |= unix.POLLOUT
+	}
+	for i := range p.fds[1:] {
+		p.fds[1+i].Events = events
+	}
+	n, err := poll(p.fds, d)
+	if err != nil {
+		return err
+	}
+	if n > 0 && p.fds[0].Revents != 0 {
+		p.drain()
+	}
+	if p.closed.Load() {
+		return link.ErrClosed
+	}
+	return nil
+}
+
+// drain takes the wake-up back. A Wake between the read and the Swap writes
+// nothing; it counts as this one, whose Wait is about to return.
+func (p *Poller) drain() {
+	var count [8]byte
+	_, _ = unix.Read(p.event, count[:])
+	p.awake.Swap(false)
+}
+
+// Wake ends a Wait that is under way, or the next one.
+func (p *Poller) Wake() {
+	if p.awake.Swap(true) {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.event >= 0 {
+		one := [8]byte{1}
+		_, _ = unix.Write(p.event, one[:])
+	}
+}
+
+// Shut makes this and every later Wait return link.ErrClosed.
+func (p *Poller) Shut() {
+	p.closed.Store(true)
+	p.Wake()
+}
+
+// Close frees the Poller. No Wait may be under way: Shut ends it.
+func (p *Poller) Close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.event >= 0 {
+		_ = unix.Close(p.event)
+		p.event = -1
+	}
+}
+
+// Writable waits until fd takes data, for at most d.
+func Writable(fd int, d time.Duration) bool {
+	fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+	n, err := poll(fds[:], d)
+	return err == nil && n > 0
+}
+
+// poll is ppoll, which knows nanoseconds, carried on after signals: the Go
+// runtime sends them to threads that it wants to preempt.
+func poll(fds []unix.PollFd, d time.Duration) (int, error) {
+	var end time.Time
+	if d > 0 {
+		end = time.Now().Add(d)
+	}
+	for {
+		var timeout *unix.Timespec
+		if d >= 0 {
+			ts := unix.NsecToTimespec(int64(d))
+			timeout = &ts
+		}
+		n, err := unix.Ppoll(fds, timeout, nil)
+		if err != unix.EINTR {
+			return n, os.NewSyscallError("ppoll", err)
+		}
+		if d > 0 {
+			d = max(time.Until(end), 0)
+		}
+	}
+}

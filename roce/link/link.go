@@ -1,0 +1,143 @@
+// Package link is the seam between the software device and whatever carries its
+// frames.
+//
+// A frame here is the UDP payload of a RoCEv2 packet: BTH to ICRC. Frames travel
+// in runs: consecutive frames of equal size, plus at most one shorter tail, from
+// one address and source port to one address. A run is what segmentation offload
+// can send as one call, and what receive offload delivers as one.
+//
+// Drivers implement [Link]: mem (in one process, virtual time), udp (plain
+// sockets), rawsock (AF_PACKET). Package wrap holds Links around Links: faults,
+// pcapng, trace, sealing, and the turn that brings frames to one's own address
+// back without a wire. From the engine down, a device's stack is
+//
+//	engine -> faults -> seal -> corruption -> pcapng, trace -> turn -> driver
+//
+// The engine writes frames with four bytes left for the ICRC. Seal fills these
+// in, below the last wrapper that may split or reorder runs and above the one
+// that corrupts bytes on purpose, because the ICRC covers the IPv4
+// identification and that depends on a frame's place in its run.
+//
+// A Link has one owner at a time: apart from Wake, which any goroutine may call,
+// and Close, its methods are never called concurrently.
+package link
+
+import (
+	"errors"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// Port is the UDP destination port of RoCEv2.
+const Port = 4791
+
+// ErrClosed is returned by Send, Recv and Wait after Close. It is the only error
+// that a device treats as the end of the link.
+var ErrClosed = errors.New("link closed")
+
+// IDRule says what IPv4 identification the frames that a link sends will carry.
+type IDRule uint8
+
+// Identification rules.
+const (
+	// IDZero: every packet carries 0.
+	IDZero IDRule = iota
+	// IDIndex: the n-th frame of a run carries n, as Linux's software
+	// segmentation numbers a run that starts at 0.
+	IDIndex
+	// IDFree: the driver builds the IP header and sends Run.ID plus the index.
+	IDFree
+)
+
+// Caps says what a link can do. It does not change while the link is open.
+type Caps struct {
+	Name      string   // "udp", "rawsock", "mem"
+	NetIf     string   // network interface, empty if there is none
+	MTU       int      // IP MTU of the interface, in bytes
+	Local     []ib.GID // own addresses: the port's GID table, in order
+	RunFrames int      // most frames in a run that Send takes; 1 without offload
+	RunBytes  int      // most bytes in a run that Send takes
+	ID        IDRule
+	// FixedSrcPort is the UDP source port of all that leaves; 0 if Run.SrcPort
+	// is obeyed.
+	FixedSrcPort uint16
+	// Note says in a few words how the link was chosen and what it lacks, for
+	// people: "no CAP_NET_RAW, so udp".
+	Note string
+}
+
+// Run is one or more frames that travel together.
+type Run struct {
+	Src, Dst     ib.GID // both IPv4-mapped or both IPv6
+	SrcPort      uint16
+	TrafficClass uint8
+	HopLimit     uint8
+	FlowLabel    uint32
+
+	// ID is the IPv4 identification of the first frame. KnownID says that Recv
+	// saw it in the IP header; a plain UDP socket does not show it.
+	ID      uint16
+	KnownID bool
+
+	// Size is the length of every frame in Buf but the last, which may be
+	// shorter. Frames are a multiple of 4 bytes long.
+	Size int
+	Buf  []byte
+}
+
+// Frames returns how many frames r holds.
+func (r *Run) Frames() int {
+	if r.Size <= 0 {
+		return 0
+	}
+	return (len(r.Buf) + r.Size - 1) / r.Size
+}
+
+// Frame returns the i-th frame.
+func (r *Run) Frame(i int) []byte {
+	start := i * r.Size
+	return r.Buf[start:min(start+r.Size, len(r.Buf))]
+}
+
+// Stats counts what passed a link since it was opened.
+type Stats struct {
+	TxRuns, TxFrames, TxBytes uint64
+	RxRuns, RxFrames, RxBytes uint64
+	TxErrors                  uint64 // frames lost because the kernel refused them (EPERM, ENOBUFS, EMSGSIZE ...)
+	RxDropped                 uint64 // frames dropped before Recv returned them: malformed outer headers, not ours
+	RxOverflow                uint64 // frames that the kernel dropped for want of buffer, where it tells
+	LastError                 string // the latest TxErrors cause, for people
+}
+
+// Link carries runs of frames. now is the engine's clock; only wrappers that
+// delay frames look at it.
+type Link interface {
+	Caps() Caps
+
+	// Send sends the runs in order and returns how many it took. It takes fewer
+	// only if the link would block: the caller keeps the rest and calls Wait
+	// with writable set. Frames that the kernel refuses count as taken and lost
+	// (Stats.TxErrors). Buf stays the caller's: it is not kept after Send
+	// returns, but a wrapper may write to it.
+	Send(now ib.Instant, runs []Run) (int, error)
+
+	// Recv fills up to len(runs) received runs without blocking and returns how
+	// many. Their Buf is the link's and stays valid until the next Recv.
+	Recv(now ib.Instant, runs []Run) (int, error)
+
+	// Deadline is the next Instant at which Recv or Send has something to do
+	// without outside help, such as a delayed frame; ib.Never for drivers.
+	Deadline() ib.Instant
+
+	// Wait blocks until a frame may be received, until Send may proceed if
+	// writable is set, until Wake, or for at most d (negative: no limit).
+	Wait(d time.Duration, writable bool) error
+
+	// Wake ends a Wait that is under way, or the next one. Any goroutine may
+	// call it; many calls may count as one.
+	Wake()
+
+	Stats() Stats
+	Close() error
+}

@@ -1,0 +1,237 @@
+// Package mem is a network in memory: links that hand runs to one another inside
+// one process, without sockets, privileges or a clock.
+//
+//	network := mem.NewNetwork()
+//	a := network.Open([]ib.GID{gidA}, mem.Options{})
+//	b := network.Open([]ib.GID{gidB}, mem.Options{})
+//
+// What Send was given, the owner of the destination GID can Recv at once: under
+// virtual time one goroutine steps all devices in turn. Real goroutines may own
+// the links as well; Wait then sleeps until a run arrives.
+//
+// Like a switch the network has bounded memory: a run for a link whose queue is
+// full is dropped and counted there (Stats.RxOverflow). Runs to nobody are
+// counted at the sender (Stats.TxErrors). Faults, delay and captures come from
+// package wrap.
+package mem
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/internal/runs"
+)
+
+// Defaults of Options.
+const (
+	DefaultMTU        = 4200 // room for path MTU 4096 in rdma_rxe's reckoning
+	DefaultRunFrames  = 64
+	DefaultQueueRuns  = 1024
+	DefaultQueueBytes = 1 << 20
+	maxRunBytes       = 65000
+)
+
+// Options says what a link can do. Zero fields take the defaults above.
+type Options struct {
+	MTU        int // bytes of IP packet that fit
+	RunFrames  int // most frames in a run; 1 plays a link without offload
+	QueueRuns  int // runs that wait for Recv, at most
+	QueueBytes int // bytes of frames that wait for Recv, at most
+}
+
+// Network connects the links that were opened on it.
+type Network struct {
+	mu    sync.RWMutex
+	owner map[ib.GID]*memLink
+}
+
+// NewNetwork returns a network without links.
+func NewNetwork() *Network { return &Network{owner: make(map[ib.GID]*memLink)} }
+
+// Open returns a new link that owns the GIDs. A GID that another link owned
+// moves to the new one.
+func (n *Network) Open(gids []ib.GID, o Options) link.Link {
+	o.MTU = or(o.MTU, DefaultMTU)
+	o.RunFrames = or(o.RunFrames, DefaultRunFrames)
+	o.QueueRuns = or(o.QueueRuns, DefaultQueueRuns)
+	o.QueueBytes = or(o.QueueBytes, DefaultQueueBytes)
+	l := &memLink{
+		net: n,
+		caps: link.Caps{
+			Name:      "mem",
+			MTU:       o.MTU,
+			Local:     append([]ib.GID(nil), gids...),
+			RunFrames: o.RunFrames,
+			RunBytes:  maxRunBytes,
+			ID:        link.IDFree,
+			Note:      "memory of this process",
+		},
+		queue:   runs.NewQueue(o.QueueRuns, o.QueueBytes),
+		arrived: make(chan struct{}, 1),
+		timer:   time.NewTimer(0),
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, g := range gids {
+		n.owner[g] = l
+	}
+	return l
+}
+
+func or(v, def int) int {
+	if v == 0 {
+		return def
+	}
+	return v
+}
+
+func (n *Network) lookup(g ib.GID) *memLink {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	return n.owner[g]
+}
+
+type memLink struct {
+	net    *Network
+	caps   link.Caps
+	stats  link.Stats // the owner's; RxOverflow is kept in overflow
+	closed atomic.Bool
+	woken  atomic.Bool
+	timer  *time.Timer
+
+	// arrived holds a token when Wait has something to look at.
+	arrived chan struct{}
+
+	mu       sync.Mutex // guards what senders touch
+	queue    *runs.Queue
+	overflow uint64
+}
+
+func (l *memLink) Caps() link.Caps { return l.caps }
+
+func (l *memLink) Send(_ ib.Instant, out []link.Run) (int, error) {
+	if l.closed.Load() {
+		return 0, link.ErrClosed
+	}
+	for i := range out {
+		l.sendRun(&out[i])
+	}
+	return len(out), nil
+}
+
+func (l *memLink) sendRun(r *link.Run) {
+	why := runs.Refuse(&l.caps, r)
+	var peer *memLink
+	if why == "" {
+		if peer = l.net.lookup(r.Dst); peer == nil {
+			why = "no link owns the destination GID"
+		}
+	}
+	if why != "" {
+		l.stats.TxErrors += runs.Count(r)
+		l.stats.LastError = why
+		return
+	}
+	l.stats.TxRuns++
+	l.stats.TxFrames += uint64(r.Frames())
+	l.stats.TxBytes += uint64(len(r.Buf))
+	peer.deliver(r)
+}
+
+// deliver is called by the sender.
+func (l *memLink) deliver(r *link.Run) {
+	l.mu.Lock()
+	ok := l.queue.Push(r)
+	if !ok {
+		l.overflow += uint64(r.Frames())
+	}
+	l.mu.Unlock()
+	if ok {
+		l.ring()
+	}
+}
+
+// ring makes Wait look.
+func (l *memLink) ring() {
+	select {
+	case l.arrived <- struct{}{}:
+	default:
+	}
+}
+
+func (l *memLink) Recv(_ ib.Instant, in []link.Run) (int, error) {
+	if l.closed.Load() {
+		return 0, link.ErrClosed
+	}
+	l.mu.Lock()
+	n := l.queue.Pop(in)
+	l.mu.Unlock()
+	for i := range in[:n] {
+		in[i].KnownID = true
+		l.stats.RxRuns++
+		l.stats.RxFrames += uint64(in[i].Frames())
+		l.stats.RxBytes += uint64(len(in[i].Buf))
+	}
+	return n, nil
+}
+
+func (l *memLink) Deadline() ib.Instant { return ib.Never }
+
+// Wait returns at once if writable is set: Send never blocks.
+func (l *memLink) Wait(d time.Duration, writable bool) error {
+	var timeout <-chan time.Time
+	if d > 0 {
+		l.timer.Reset(d)
+		timeout = l.timer.C
+	}
+	for {
+		switch {
+		case l.closed.Load():
+			return link.ErrClosed
+		case l.woken.Swap(false) || writable || d == 0 || l.pending():
+			return nil
+		}
+		select {
+		case <-l.arrived:
+		case <-timeout:
+			return nil
+		}
+	}
+}
+
+func (l *memLink) pending() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.queue.Len() > 0
+}
+
+func (l *memLink) Wake() {
+	l.woken.Store(true)
+	l.ring()
+}
+
+func (l *memLink) Stats() link.Stats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.stats
+	s.RxOverflow = l.overflow
+	return s
+}
+
+func (l *memLink) Close() error {
+	if l.closed.Swap(true) {
+		return nil
+	}
+	l.net.mu.Lock()
+	for _, g := range l.caps.Local {
+		if l.net.owner[g] == l {
+			delete(l.net.owner, g)
+		}
+	}
+	l.net.mu.Unlock()
+	l.ring()
+	return nil
+}

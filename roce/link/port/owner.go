@@ -1,0 +1,120 @@
+package port
+
+import (
+	"bufio"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/goroce/goroce/roce/link"
+)
+
+// Owner is what could be found out about who has a port.
+type Owner struct {
+	PID    int    // 0 if no process was found
+	Name   string // the process's command name
+	UID    int    // of the socket; -1 if no socket was found
+	Kernel bool   // no process holds the socket, and rdma_rxe is loaded
+}
+
+func (o Owner) String() string {
+	switch {
+	case o.PID != 0:
+		return fmt.Sprintf("process %d (%s)", o.PID, o.Name)
+	case o.Kernel:
+		return "the kernel, most likely rdma_rxe (`rdma link` lists its devices)"
+	case o.UID >= 0:
+		return fmt.Sprintf("a process of user %d that cannot be seen from here", o.UID)
+	}
+	return "a process that cannot be seen from here"
+}
+
+// FindOwner looks for the socket that has UDP port 4791 at addr, or at all
+// addresses, and for the process that holds it. It needs no privilege, but
+// without any it sees only the caller's own processes.
+func FindOwner(addr netip.Addr) Owner {
+	owner := Owner{UID: -1}
+	for _, table := range []string{"udp", "udp6"} {
+		// thread-self: a thread may be in another network namespace than its process.
+		f, err := os.Open("/proc/thread-self/net/" + table)
+		if err != nil {
+			continue
+		}
+		lines := bufio.NewScanner(f)
+		for lines.Scan() {
+			s, ok := parseSocket(lines.Text())
+			if !ok || !s.covers(addr) {
+				continue
+			}
+			owner.UID = s.uid
+			owner.PID, owner.Name = holder(s.inode)
+		}
+		_ = f.Close()
+	}
+	if owner.PID == 0 && owner.UID == 0 {
+		_, err := os.Stat("/sys/module/rdma_rxe")
+		owner.Kernel = err == nil
+	}
+	return owner
+}
+
+// socket is a line of /proc/net/udp or udp6.
+type socket struct {
+	local netip.AddrPort
+	uid   int
+	inode string
+}
+
+// covers reports whether s stands in the way of port 4791 at addr.
+func (s socket) covers(addr netip.Addr) bool {
+	a := s.local.Addr()
+	return s.local.Port() == link.Port && (a == addr.WithZone("") || a.IsUnspecified() && (a.Is6() || addr.Is4()))
+}
+
+// parseSocket reads a line such as
+//
+//	12: 0100007F:12B7 00000000:0000 07 00000000:00000000 00:00000000 00000000  1000  0 31337 2 ...
+//
+// where an address is printed as 32-bit words in host byte order, which is
+// little endian on the machines that we run on.
+func parseSocket(line string) (socket, bool) {
+	f := strings.Fields(line)
+	if len(f) < 10 {
+		return socket{}, false
+	}
+	host, port, _ := strings.Cut(f[1], ":")
+	words, err := hex.DecodeString(host)
+	if err != nil || len(words)%4 != 0 {
+		return socket{}, false
+	}
+	for i := 0; i < len(words); i += 4 {
+		words[i], words[i+1], words[i+2], words[i+3] = words[i+3], words[i+2], words[i+1], words[i]
+	}
+	addr, ok := netip.AddrFromSlice(words)
+	portNum, err1 := strconv.ParseUint(port, 16, 16)
+	uid, err2 := strconv.Atoi(f[7])
+	if !ok || err1 != nil || err2 != nil {
+		return socket{}, false
+	}
+	return socket{netip.AddrPortFrom(addr.Unmap(), uint16(portNum)), uid, f[9]}, true
+}
+
+// holder returns the process that has the socket with this inode open.
+func holder(inode string) (pid int, name string) {
+	want := "socket:[" + inode + "]"
+	fds, _ := filepath.Glob("/proc/[0-9]*/fd/*")
+	for _, fd := range fds {
+		if target, err := os.Readlink(fd); err != nil || target != want {
+			continue
+		}
+		dir := filepath.Dir(filepath.Dir(fd))
+		comm, _ := os.ReadFile(dir + "/comm")
+		pid, _ = strconv.Atoi(filepath.Base(dir))
+		return pid, strings.TrimSpace(string(comm))
+	}
+	return 0, ""
+}

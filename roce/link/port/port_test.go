@@ -1,0 +1,94 @@
+package port
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+)
+
+func TestParseSocket(t *testing.T) {
+	tests := []struct {
+		line  string
+		local string
+		uid   int
+		inode string
+	}{
+		{"  12: 0100007F:12B7 00000000:0000 07 00000000:00000000 00:00000000 00000000  1000        0 31337 2 0000000000000000 0",
+			"127.0.0.1:4791", 1000, "31337"},
+		{" 7: 00000000000000000000000001000000:12B7 00000000000000000000000000000000:0000 07 00000000:00000000 00:00000000 00000000 0 0 99 2 0 0",
+			"[::1]:4791", 0, "99"},
+		{" 7: 0000000000000000FFFF0000630A0A0A:0035 00000000000000000000000000000000:0000 07 0:0 00:0 0 5 0 98 2 0 0",
+			"10.10.10.99:53", 5, "98"},
+	}
+	for _, tt := range tests {
+		s, ok := parseSocket(tt.line)
+		if !ok || s.local.String() != tt.local || s.uid != tt.uid || s.inode != tt.inode {
+			t.Errorf("%q: %+v, %v; want %+v", tt.line, s, ok, tt)
+		}
+	}
+	for _, line := range []string{
+		"", "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops",
+		"1: 010:12B7 x x x x x 0 0 99 2", "1: 0100007F12B7 x x x x x 0 0 99 2", "1: 0100007F:12B7 x x x x x root 0 99 2", "1: 0100007F00:12B7 x x x x x 0 0 99 2",
+	} {
+		if s, ok := parseSocket(line); ok {
+			t.Errorf("%q is taken for a socket: %+v", line, s)
+		}
+	}
+}
+
+func TestCovers(t *testing.T) {
+	tests := []struct {
+		local, addr string
+		want        bool
+	}{
+		{"10.0.0.1:4791", "10.0.0.1", true},
+		{"10.0.0.1:4791", "10.0.0.2", false},
+		{"10.0.0.1:4792", "10.0.0.1", false},
+		{"0.0.0.0:4791", "10.0.0.1", true},
+		{"0.0.0.0:4791", "fd00::1", false},
+		{"[::]:4791", "10.0.0.1", true}, // unless IPV6_V6ONLY, which the table does not show
+		{"[::]:4791", "fd00::1", true},
+		{"[fe80::1]:4791", "fe80::1%eth0", true},
+	}
+	for _, tt := range tests {
+		s := socket{local: netip.MustParseAddrPort(tt.local)}
+		if got := s.covers(netip.MustParseAddr(tt.addr)); got != tt.want {
+			t.Errorf("%s covers %s: %v, want %v", tt.local, tt.addr, got, tt.want)
+		}
+	}
+}
+
+func TestClaim(t *testing.T) {
+	addr := netip.MustParseAddr("192.0.2.201") // a lock needs no interface
+	first, err := Claim(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Claim(addr); !errors.Is(err, ErrTaken) {
+		t.Errorf("second claim: %v, want ErrTaken", err)
+	}
+	first.Release()
+	second, err := Claim(addr)
+	if err != nil {
+		t.Fatalf("after release: %v", err)
+	}
+	second.Release()
+}
+
+func TestOwnerText(t *testing.T) {
+	for _, tt := range []struct {
+		o    Owner
+		want string
+	}{
+		{Owner{PID: os.Getpid(), Name: "x"}, "process"},
+		{Owner{UID: 0, Kernel: true}, "rdma_rxe"},
+		{Owner{UID: 1001}, "user 1001"},
+		{Owner{UID: -1}, "cannot be seen"},
+	} {
+		if got := (&Error{Addr: netip.MustParseAddr("::1"), Owner: tt.o}).Error(); !strings.Contains(got, tt.want) || !strings.Contains(got, "[::1]:4791") {
+			t.Errorf("%+v: %q does not say %q and where", tt.o, got, tt.want)
+		}
+	}
+}

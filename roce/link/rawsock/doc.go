@@ -1,0 +1,26 @@
+// Package rawsock is the link over a packet socket (AF_PACKET). It builds and
+// reads Ethernet, IP and UDP headers itself, and so does what plain UDP sockets
+// cannot: choose the source port of each run, which spreads load over the paths of
+// a network, choose IPv4 identifications, and see those of what it receives. It
+// needs CAP_NET_RAW, and an Ethernet interface that holds all its addresses.
+//
+//	l, err := rawsock.Open([]netip.Addr{addr}, rawsock.Options{})
+//
+// A packet socket sees copies of packets; the originals go on to the kernel's UDP,
+// which would answer "port unreachable". Guard sockets therefore hold port 4791
+// and drop everything. They also keep other programs off the port, as the sockets
+// of package udp do.
+//
+// The kernel does routing and neighbour discovery (package neigh). A frame to a
+// host whose MAC address is not known yet is lost, and counted.
+//
+// Frames come out one by one whatever the kernel makes of them. Between network
+// namespaces of one machine a run that a UDP socket sent with UDP_SEGMENT passes
+// in one piece; PACKET_VNET_HDR tells its frame size, and it becomes one run. The
+// UDP checksums of packets that have not left the machine are unfinished and not
+// looked at. VLANs: the interface gives and takes tags; frames of other VLANs on
+// the same wire are not for its addresses and filtered out.
+//
+// Files: open.go makes the sockets, guard.go those that keep the kernel quiet,
+// filter.go says which frames are ours, send.go and recv.go move runs.
+package rawsock

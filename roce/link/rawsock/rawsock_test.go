@@ -1,0 +1,366 @@
+package rawsock_test
+
+import (
+	"errors"
+	"io/fs"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/linktest"
+	"github.com/goroce/goroce/roce/link/port"
+	"github.com/goroce/goroce/roce/link/rawsock"
+	"github.com/goroce/goroce/roce/link/udp"
+	"github.com/goroce/goroce/roce/link/wrap"
+	"github.com/goroce/goroce/wire"
+)
+
+type opener func([]netip.Addr) (link.Link, error)
+
+func raw(a []netip.Addr) (link.Link, error) { return rawsock.Open(a, rawsock.Options{}) }
+
+func plain(a []netip.Addr) (link.Link, error) { return udp.Open(a, udp.Options{}) }
+
+func frameByFrame(a []netip.Addr) (link.Link, error) {
+	return udp.Open(a, udp.Options{Offload: udp.OffloadOff})
+}
+
+func openIn(t testing.TB, ns *linktest.Namespace, open opener, addrs ...netip.Addr) (l link.Link) {
+	t.Helper()
+	err := ns.Do(func() (err error) {
+		l, err = open(addrs)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// meet opens the links and lets them learn one another's MAC addresses: frames
+// sent before that are lost.
+func meet(t testing.TB, a, b link.Link) {
+	t.Helper()
+	in := make([]link.Run, 1)
+	for _, dir := range [][2]link.Link{{a, b}, {b, a}} {
+		var psn uint32
+		ping := []link.Run{linktest.NewRun(dir[0], dir[1], &psn, 1, 64, 0)}
+		for end := time.Now().Add(10 * time.Second); ; {
+			if _, err := dir[0].Send(0, ping); err != nil {
+				t.Fatal(err)
+			}
+			_ = dir[1].Wait(10*time.Millisecond, false)
+			if n, _ := dir[1].Recv(0, in); n > 0 {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("the links do not meet: sender %+v, receiver %+v", dir[0].Stats(), dir[1].Stats())
+			}
+		}
+		// More than one may have arrived.
+		for n := 1; n > 0; n, _ = dir[1].Recv(0, in) {
+		}
+	}
+}
+
+// fresh is a link whose statistics begin after the links met.
+type fresh struct {
+	link.Link
+	before link.Stats
+}
+
+func (f *fresh) Stats() link.Stats {
+	s := f.Link.Stats()
+	s.TxRuns -= f.before.TxRuns
+	s.TxFrames -= f.before.TxFrames
+	s.TxBytes -= f.before.TxBytes
+	s.TxErrors -= f.before.TxErrors
+	s.RxRuns -= f.before.RxRuns
+	s.RxFrames -= f.before.RxFrames
+	s.RxBytes -= f.before.RxBytes
+	return s
+}
+
+// The contract, with a packet socket on either side and with a plain UDP socket on
+// the other, whose runs pass veth in one piece.
+func TestContract(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		a, b opener
+		mtu  int
+		v6   bool
+	}{
+		{"RawToRaw", raw, raw, 1500, false},
+		{"RawToRawIPv6", raw, raw, 1500, true},
+		{"RawToRawJumbo", raw, raw, 9000, false},
+		{"UDPToRaw", plain, raw, 1500, false},
+		{"UDPToRawIPv6", plain, raw, 1500, true},
+		{"UDPSinglyToRaw", frameByFrame, raw, 1500, false},
+		{"RawToUDP", raw, plain, 1500, false},
+		{"RawToUDPIPv6", raw, plain, 1500, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			na, nb := linktest.NewVeth(t, tt.mtu)
+			linktest.Run(t, func(t testing.TB) (link.Link, link.Link) {
+				aAddr, bAddr := na.Addr4, nb.Addr4
+				if tt.v6 {
+					aAddr, bAddr = na.Addr6, nb.Addr6
+				}
+				a, b := openIn(t, na, tt.a, aAddr), openIn(t, nb, tt.b, bAddr)
+				meet(t, a, b)
+				return &fresh{a, a.Stats()}, &fresh{b, b.Stats()}
+			})
+		})
+	}
+}
+
+// A receiver sees identifications and sizes of runs of every kind, so that every
+// ICRC can be checked exactly.
+func TestIdentification(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		open opener
+	}{{"raw", raw}, {"udp", plain}, {"udp frame by frame", frameByFrame}} {
+		na, nb := linktest.NewVeth(t, 1500)
+		a, b := openIn(t, na, tt.open, na.Addr4), openIn(t, nb, raw, nb.Addr4)
+		meet(t, a, b)
+		sealed := wrap.Seal(a)
+		var psn uint32
+		out := []link.Run{linktest.NewRun(a, b, &psn, 30, 1040, 68), linktest.NewRun(a, b, &psn, 1, 40, 0)}
+		linktest.SendAll(t, sealed, out)
+		for _, r := range linktest.Collect(t, b, 32) {
+			o := wire.Outer{Src: r.Src, Dst: r.Dst, SrcPort: r.SrcPort, DstPort: link.Port}
+			for i := range r.Frames() {
+				if o.ID = r.ID + uint16(i); !r.KnownID || !o.Check(r.Frame(i)) {
+					t.Errorf("%s: frame %d of %d: wrong ICRC, or the ID %d is not it", tt.name, i, r.Frames(), o.ID)
+				}
+			}
+		}
+	}
+}
+
+// What is on the wire decodes, has the identification that was sealed, and the
+// source port that was asked for.
+func TestOnTheWire(t *testing.T) {
+	na, nb := linktest.NewVeth(t, 1500)
+	a, b := openIn(t, na, raw, na.Addr4, na.Addr6), openIn(t, nb, raw, nb.Addr4, nb.Addr6)
+	meet(t, a, b)
+	l := wrap.Seal(a)
+	var psn uint32
+	v4, v6 := linktest.NewRun(a, b, &psn, 3, 1040, 68), linktest.NewRun(a, b, &psn, 3, 1040, 68)
+	v6.Src, v6.Dst, v6.FlowLabel = a.Caps().Local[1], b.Caps().Local[1], 0x12345
+	linktest.SendAll(t, l, []link.Run{v6}) // the first is lost: the MAC address is not known
+	in := make([]link.Run, 8)
+	for n := 0; n == 0; n, _ = b.Recv(0, in) {
+		linktest.SendAll(t, l, []link.Run{v6})
+		_ = b.Wait(10*time.Millisecond, false)
+	}
+	capture := nb.Capture(t, 8)
+	linktest.SendAll(t, l, []link.Run{v4, v6})
+	for i, p := range capture.Packets(t) {
+		var f wire.Frame
+		if err := f.Decode(p); err != nil {
+			t.Fatalf("packet %d: %v", i, err)
+		}
+		r := &v4
+		if i >= 4 {
+			r = &v6
+		}
+		want := wire.Outer{Src: r.Src, Dst: r.Dst, SrcPort: r.SrcPort, DstPort: link.Port,
+			TrafficClass: r.TrafficClass, HopLimit: r.HopLimit, FlowLabel: r.FlowLabel, ID: f.Outer.ID}
+		if f.Outer != want || f.EtherSrc != na.MAC || f.EtherDst != nb.MAC {
+			t.Errorf("packet %d from %x to %x: %+v, want from %x to %x: %+v", i, f.EtherSrc, f.EtherDst, f.Outer, na.MAC, nb.MAC, want)
+		}
+		if !f.Outer.Check(f.Transport) {
+			t.Errorf("packet %d has a wrong ICRC", i)
+		}
+	}
+	linktest.Tshark(t, capture.File, 8)
+}
+
+// Through a router the frame goes to the router's MAC address.
+func TestGateway(t *testing.T) {
+	na, nb := linktest.NewVeth(t, 1500)
+	far := netip.MustParseAddr("10.77.0.1")
+	nb.Command(t, "ip", "addr", "add", far.String()+"/32", "dev", nb.IfName)
+	na.Command(t, "ip", "route", "add", "10.77.0.0/16", "via", nb.Addr4.String())
+	a, b := openIn(t, na, raw, na.Addr4), openIn(t, nb, raw, far)
+	meet(t, a, b)
+}
+
+// The kernel answers RoCEv2 packets with nothing.
+func TestGuard(t *testing.T) {
+	na, nb := linktest.NewVeth(t, 1500)
+	a, b := openIn(t, na, raw, na.Addr4), openIn(t, nb, raw, nb.Addr4)
+	meet(t, a, b)
+	if icmp := na.Command(t, "cat", "/proc/thread-self/net/snmp"); strings.Contains(icmpLine(icmp), "DestUnreachs") {
+		t.Error("test does not read the counters")
+	} else if n := strings.Fields(icmpLine(icmp))[3]; n != "0" {
+		t.Errorf("%s ICMP unreachable messages came back, want none", n)
+	}
+}
+
+// icmpLine returns the counters "Icmp: InMsgs InErrors InCsumErrors InDestUnreachs ..."
+// of /proc/net/snmp.
+func icmpLine(snmp string) string {
+	var last string
+	for line := range strings.Lines(snmp) {
+		if strings.HasPrefix(line, "Icmp: ") {
+			last = line
+		}
+	}
+	return strings.TrimPrefix(last, "Icmp: ")
+}
+
+// Frames for somebody else on the same wire, or in a VLAN, are not received.
+func TestOverheard(t *testing.T) {
+	na, nb := linktest.NewVeth(t, 1500)
+	nb.Command(t, "ip", "link", "set", nb.IfName, "promisc", "on")
+	b := openIn(t, nb, raw, nb.Addr4)
+	local := b.Caps().Local[0]
+	elsewhere := local
+	elsewhere[15] = 99
+	tooLong := rawFrame(nb.MAC, local, nil)
+	tooLong[14+2] = 0xFF // IPv4 length beyond the frame: passes the filter
+	vlan := func(tag uint16) *uint16 { return &tag }
+	for _, frame := range [][]byte{
+		rawFrame([6]byte{2, 9, 9, 9, 9, 9}, local, nil),
+		rawFrame(nb.MAC, elsewhere, nil),
+		rawFrame(nb.MAC, local, vlan(7)),
+		tooLong,
+		rawFrame(nb.MAC, local, vlan(3<<13)), // priority 3, no VLAN: ours
+		rawFrame(nb.MAC, local, nil),
+	} {
+		inject(t, na, frame)
+	}
+	for _, r := range linktest.Collect(t, b, 2) {
+		if len(r.Buf) != 64 || r.Dst != local {
+			t.Errorf("received %+v", r)
+		}
+	}
+	if s := b.Stats(); s.RxFrames != 2 || s.RxDropped != 1 {
+		t.Errorf("stats %+v, want 2 frames received and 1 dropped", s)
+	}
+}
+
+func rawFrame(mac [6]byte, dst ib.GID, vlan *uint16) []byte {
+	f := wire.Frame{EtherDst: mac, EtherSrc: [6]byte{2}, Outer: wire.Outer{Src: dst, Dst: dst, SrcPort: 1, DstPort: link.Port, HopLimit: 1}}
+	f.Outer.Src[15] = 77
+	if vlan != nil {
+		f.HasVLAN, f.VLAN = true, *vlan
+	}
+	return append(f.AppendHeaders(nil, 64), make([]byte, 64)...)
+}
+
+// inject sends a frame by the namespace's interface.
+func inject(t *testing.T, ns *linktest.Namespace, frame []byte) {
+	t.Helper()
+	err := ns.Do(func() error {
+		itf, err := net.InterfaceByName(ns.IfName)
+		if err != nil {
+			return err
+		}
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		return unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: itf.Index})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A host that does not answer is a counted loss.
+func TestNobodyThere(t *testing.T) {
+	na, _ := linktest.NewVeth(t, 1500)
+	a := openIn(t, na, raw, na.Addr4)
+	var psn uint32
+	r := linktest.NewRun(a, a, &psn, 3, 64, 0)
+	r.Dst[15] = 77
+	linktest.SendAll(t, a, []link.Run{r})
+	if s := a.Stats(); s.TxErrors != 3 || !strings.Contains(s.LastError, "MAC address") {
+		t.Errorf("stats %+v, want 3 frames lost for want of a MAC address", s)
+	}
+}
+
+func TestOverflow(t *testing.T) {
+	na, nb := linktest.NewVeth(t, 1500)
+	small := func(a []netip.Addr) (link.Link, error) { return rawsock.Open(a, rawsock.Options{RecvBuffer: 8 << 10}) }
+	a, b := openIn(t, na, raw, na.Addr4), openIn(t, nb, small, nb.Addr4)
+	meet(t, a, b)
+	before := b.Stats()
+	var psn uint32
+	for range 10 {
+		linktest.SendAll(t, a, []link.Run{linktest.NewRun(a, b, &psn, 40, 1040, 0)})
+	}
+	in := make([]link.Run, 32)
+	for n := 1; n > 0; n, _ = b.Recv(0, in) {
+	}
+	if s := b.Stats(); s.RxOverflow == 0 || s.RxFrames-before.RxFrames+s.RxOverflow != 400 {
+		t.Errorf("received %d, lost %d, want 400 together", s.RxFrames-before.RxFrames, s.RxOverflow)
+	}
+}
+
+func TestOpenErrors(t *testing.T) {
+	na, _ := linktest.NewVeth(t, 1500)
+	na.Command(t, "ip", "link", "add", "other", "type", "veth", "peer", "name", "other2")
+	na.Command(t, "ip", "addr", "add", "10.98.0.1/24", "dev", "other")
+	na.Command(t, "ip", "tuntap", "add", "tun7", "mode", "tun")
+	na.Command(t, "ip", "addr", "add", "10.97.0.1/24", "dev", "tun7")
+	openIn(t, na, plain, na.Addr6)
+	tests := []struct {
+		name  string
+		addrs []netip.Addr
+		want  string
+		is    error
+	}{
+		{"none", nil, "no address given", nil},
+		{"foreign", []netip.Addr{netip.MustParseAddr("203.0.113.9")}, "no network interface holds", nil},
+		{"two interfaces", []netip.Addr{na.Addr4, netip.MustParseAddr("10.98.0.1")}, "must be on one interface", nil},
+		{"no Ethernet", []netip.Addr{netip.MustParseAddr("10.97.0.1")}, "no Ethernet interface", nil},
+		{"port taken", []netip.Addr{na.Addr4, na.Addr6}, "taken", port.ErrTaken},
+	}
+	for _, tt := range tests {
+		err := na.Do(func() error {
+			l, err := raw(tt.addrs)
+			if err == nil {
+				_ = l.Close()
+			}
+			return err
+		})
+		if err == nil || !strings.Contains(err.Error(), tt.want) || tt.is != nil && !errors.Is(err, tt.is) {
+			t.Errorf("%s: %v, want %q", tt.name, err, tt.want)
+		}
+	}
+	// A failed Open leaves nothing behind.
+	openIn(t, na, raw, na.Addr4)
+}
+
+func TestPermission(t *testing.T) {
+	na, _ := linktest.NewVeth(t, 1500)
+	err := na.Do(func() error {
+		hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var data [2]unix.CapUserData
+		if err := unix.Capget(&hdr, &data[0]); err != nil {
+			return err
+		}
+		data[0].Effective &^= 1 << unix.CAP_NET_RAW
+		if err := unix.Capset(&hdr, &data[0]); err != nil {
+			return err
+		}
+		_, err := raw([]netip.Addr{na.Addr4})
+		return err
+	})
+	if !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("without CAP_NET_RAW: %v, want ErrPermission", err)
+	}
+}

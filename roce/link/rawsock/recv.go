@@ -1,0 +1,128 @@
+package rawsock
+
+import (
+	"encoding/binary"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/internal/runs"
+	"github.com/goroce/goroce/roce/link/internal/sock"
+	"github.com/goroce/goroce/wire"
+)
+
+const (
+	rxBatch  = 32
+	rxBuffer = 1<<16 + 64 // the longest IP packet, and an Ethernet header
+
+	// rxErrors bounds how many error reports of the socket one Recv skips.
+	rxErrors = 8
+)
+
+// Fields of struct virtio_net_hdr (linux/virtio_net.h), in host byte order.
+const (
+	vnetFlags   = 0
+	vnetGSOType = 1
+	vnetGSOSize = 4
+
+	flagNeedsCsum = 1 // the UDP checksum is not finished
+	flagDataValid = 2 // the kernel or the NIC has verified it
+	gsoNone       = 0
+	gsoUDPL4      = 5
+	gsoECN        = 0x80 // a flag beside the type
+)
+
+type rxState struct {
+	batch *sock.Batch
+	vnet  [rxBatch][vnetLen]byte
+	bufs  []byte
+	frame wire.Frame
+}
+
+func (r *rxState) init() {
+	r.batch = sock.NewBatch(rxBatch, 2, 0)
+	r.bufs = make([]byte, rxBatch*rxBuffer)
+	for i := range rxBatch {
+		r.batch.SetBuf(i, 0, r.vnet[i][:])
+		r.batch.SetBuf(i, 1, r.buf(i))
+	}
+}
+
+func (r *rxState) buf(i int) []byte { return r.bufs[i*rxBuffer : (i+1)*rxBuffer] }
+
+func (c *conn) Recv(_ ib.Instant, in []link.Run) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed.Load() {
+		return 0, link.ErrClosed
+	}
+	room := min(len(in), rxBatch)
+	if room == 0 {
+		return 0, nil
+	}
+	n, errno := c.rx.batch.Recv(c.fd, 0, room)
+	for skip := 0; errno != 0 && errno != unix.EAGAIN && skip < rxErrors; skip++ {
+		// EINVAL is a run in one piece on kernels before 6.2, whose vnet header
+		// has no word for it. ENETDOWN says that the interface went down.
+		if errno == unix.EINVAL {
+			c.stats.RxDropped++
+		}
+		n, errno = c.rx.batch.Recv(c.fd, 0, room)
+	}
+	got := 0
+	for i := range n {
+		if c.receive(i, &in[got]) {
+			got++
+		}
+	}
+	return got, nil
+}
+
+// receive turns message i into a run. It reports whether there is anything in it.
+func (c *conn) receive(i int, r *link.Run) bool {
+	*r = link.Run{}
+	if c.decode(i, r) {
+		c.stats.RxDropped += uint64(runs.Trim(r))
+	} else {
+		c.stats.RxDropped++
+	}
+	if len(r.Buf) == 0 {
+		return false
+	}
+	c.stats.RxRuns++
+	c.stats.RxFrames += uint64(r.Frames())
+	c.stats.RxBytes += uint64(len(r.Buf))
+	return true
+}
+
+// decode reads the headers of message i. It fails if they are not those of a
+// RoCEv2 packet.
+func (c *conn) decode(i int, r *link.Run) bool {
+	b := c.rx.batch
+	if b.N(i) < vnetLen || b.Flags(i)&unix.MSG_TRUNC != 0 {
+		return false
+	}
+	vnet := &c.rx.vnet[i]
+	gso := vnet[vnetGSOType] &^ gsoECN
+	f := &c.rx.frame
+	f.PartialUDPSum = vnet[vnetFlags]&(flagNeedsCsum|flagDataValid) != 0 || gso != gsoNone
+	if f.Decode(c.rx.buf(i)[:b.N(i)-vnetLen]) != nil {
+		return false
+	}
+	o := &f.Outer
+	*r = link.Run{
+		Src: o.Src, Dst: o.Dst,
+		SrcPort: o.SrcPort, TrafficClass: o.TrafficClass, HopLimit: o.HopLimit, FlowLabel: o.FlowLabel,
+		ID: o.ID, KnownID: true,
+		Size: len(f.Transport), Buf: f.Transport,
+	}
+	switch gso {
+	case gsoNone:
+	case gsoUDPL4:
+		r.Size = int(binary.NativeEndian.Uint16(vnet[vnetGSOSize:]))
+	default:
+		return false
+	}
+	return true
+}

@@ -1,0 +1,103 @@
+package rawsock
+
+import (
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/internal/runs"
+	"github.com/goroce/goroce/roce/link/internal/sock"
+	"github.com/goroce/goroce/wire"
+)
+
+const (
+	txBatch = 128 // messages that one sendmmsg takes; at least runFrames
+
+	// A message is a struct virtio_net_hdr, all zeros (no offload is asked for),
+	// the frame's headers, and the frame.
+	vnetLen   = 10
+	headerLen = vnetLen + wire.EtherLen + wire.VLANLen + wire.IPv6Len + wire.UDPLen
+
+	defaultHops = 64 // stands for a hop limit of 0, which no packet can leave with
+)
+
+type txState struct {
+	*sock.Outbox
+	frame   wire.Frame
+	headers [txBatch][headerLen]byte
+}
+
+func (t *txState) init() { t.Outbox = sock.NewOutbox(txBatch, 2, 0) }
+
+// Send sends as many runs as make txBatch frames with one system call.
+func (c *conn) Send(_ ib.Instant, out []link.Run) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed.Load() {
+		return 0, link.ErrClosed
+	}
+	for taken := 0; taken < len(out); {
+		stretch := c.fill(out[taken:])
+		n := c.tx.Flush(c.fd, stretch, &c.stats)
+		taken += n
+		if n < stretch {
+			return taken, nil
+		}
+	}
+	return len(out), nil
+}
+
+// fill makes messages of as many runs as fit and returns how many these are. A run
+// that cannot be sent is counted, and stands alone: if Flush gave back the runs
+// before it, it would be counted again.
+func (c *conn) fill(out []link.Run) (stretch int) {
+	c.tx.Reset()
+	for ; stretch < len(out); stretch++ {
+		r := &out[stretch]
+		mac, why := c.destination(r)
+		if why != "" {
+			if stretch > 0 {
+				return stretch
+			}
+			sock.Lose(&c.stats, int(runs.Count(r)), why)
+			return 1
+		}
+		if c.tx.Room() < r.Frames() {
+			return stretch
+		}
+		c.add(stretch, r, mac)
+	}
+	return stretch
+}
+
+// destination returns the MAC address that r goes to, or why it cannot go.
+func (c *conn) destination(r *link.Run) (mac [6]byte, why string) {
+	if why := runs.Refuse(&c.caps, r); why != "" {
+		return mac, why
+	}
+	mac, ok := c.peers.Lookup(&r.Dst)
+	if !ok {
+		return mac, "the MAC address of the destination, or of the gateway to it, is not known yet"
+	}
+	return mac, ""
+}
+
+// add makes messages of the frames of r, which is run number n of the stretch.
+func (c *conn) add(n int, r *link.Run, mac [6]byte) {
+	f := &c.tx.frame
+	f.EtherDst, f.EtherSrc = mac, c.netif.MAC
+	f.Outer = wire.Outer{
+		Src: r.Src, Dst: r.Dst,
+		SrcPort: r.SrcPort, DstPort: link.Port,
+		TrafficClass: r.TrafficClass, HopLimit: r.HopLimit, FlowLabel: r.FlowLabel,
+		ID: r.ID,
+	}
+	if f.Outer.HopLimit == 0 {
+		f.Outer.HopLimit = defaultHops
+	}
+	for i := range r.Frames() {
+		frame := r.Frame(i)
+		m := c.tx.Add(n, 1, len(frame))
+		c.tx.SetBuf(m, 0, f.AppendHeaders(c.tx.headers[m][:vnetLen], len(frame)))
+		c.tx.SetBuf(m, 1, frame)
+		f.Outer.ID++
+	}
+}

@@ -1,0 +1,261 @@
+package udp
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/internal/sock"
+	"github.com/goroce/goroce/roce/link/port"
+)
+
+// Offload says whether runs are given to the kernel whole.
+type Offload uint8
+
+// Offload settings.
+const (
+	OffloadAuto Offload = iota // if kernel and interface can
+	OffloadOn                  // fail to open if they cannot
+	OffloadOff                 // send frame by frame
+)
+
+// DefaultRecvBuffer is Options.RecvBuffer if that is 0.
+const DefaultRecvBuffer = 4 << 20
+
+// Options for Open. The zero value is fine.
+type Options struct {
+	Offload Offload
+	// RecvBuffer is the receive buffer to ask for per socket, in bytes. An
+	// ordinary user gets at most net.core.rmem_max; Caps.Note says how much it is.
+	RecvBuffer int
+}
+
+// Limits of a run. Older kernels take 64 segments. 65,000 bytes leave room for
+// the headers in the 64 KiB that a segmenting device takes at once.
+const (
+	runFrames = 64
+	runBytes  = 65000
+)
+
+// conn is the link.
+type conn struct {
+	caps    link.Caps
+	offload bool
+	socks   []socket
+	locks   []*port.Lock
+	poller  *sock.Poller
+	closed  atomic.Bool
+
+	// mu is held by the owner's calls; Close takes it once they are told to end.
+	mu    sync.Mutex
+	tx    *sock.Outbox
+	rx    rxState
+	stats link.Stats
+}
+
+// socket is bound to port 4791 of one address.
+type socket struct {
+	fd    int
+	local ib.GID
+	is4   bool
+	drops uint32 // SO_RXQ_OVFL as last seen
+}
+
+// Open opens a link on the addresses, which must be this host's; an IPv6
+// link-local address carries its zone unless only one interface has it. If
+// another program has the port, the error is a *port.Error.
+func Open(addrs []netip.Addr, o Options) (link.Link, error) {
+	if len(addrs) == 0 {
+		return nil, errors.New("udp link: no address given")
+	}
+	if o.RecvBuffer == 0 {
+		o.RecvBuffer = DefaultRecvBuffer
+	}
+	c := &conn{}
+	if err := c.open(addrs, o); err != nil {
+		c.free()
+		return nil, fmt.Errorf("udp link: %w", err)
+	}
+	return c, nil
+}
+
+func (c *conn) open(addrs []netip.Addr, o Options) error {
+	var fds []int
+	var dev device
+	granted := 0
+	for i, a := range addrs {
+		d, err := findDevice(a)
+		if err != nil {
+			return err
+		}
+		if i == 0 {
+			dev = d
+		}
+		dev.MTU = min(dev.MTU, d.MTU)
+		dev.checksums = dev.checksums && d.checksums
+		if err := c.addSocket(a, d); err != nil {
+			return err
+		}
+		s := &c.socks[i]
+		fds = append(fds, s.fd)
+		granted = sock.SetRecvBuffer(s.fd, o.RecvBuffer)
+	}
+	why := ""
+	if c.offload, why = c.decideOffload(o.Offload, dev, addrs[0]); !c.offload && o.Offload == OffloadOn {
+		return fmt.Errorf("%v: segmentation offload is not possible: %s; use OffloadAuto", addrs[0], why)
+	}
+	c.caps = link.Caps{
+		Name:         "udp",
+		NetIf:        dev.Name,
+		MTU:          dev.MTU,
+		RunFrames:    runFrames,
+		RunBytes:     runBytes,
+		ID:           link.IDIndex,
+		FixedSrcPort: link.Port,
+		Note:         fmt.Sprintf("plain UDP sockets, receive buffer %d KiB", granted>>10),
+	}
+	if !c.offload {
+		c.caps.ID = link.IDZero
+		c.caps.Note += ", frame by frame: " + why
+	}
+	for i := range c.socks {
+		c.caps.Local = append(c.caps.Local, c.socks[i].local)
+	}
+	c.tx = sock.NewOutbox(txBatch, 1, int(unsafe.Sizeof(txControl{})))
+	c.rx.init()
+	var err error
+	c.poller, err = sock.NewPoller(fds)
+	return err
+}
+
+// addSocket locks the port at a and binds a socket there.
+func (c *conn) addSocket(a netip.Addr, d device) error {
+	lock, err := port.Claim(a.WithZone(""))
+	if err != nil {
+		return err
+	}
+	c.locks = append(c.locks, lock)
+	domain := unix.AF_INET6
+	if a.Is4() {
+		domain = unix.AF_INET
+	}
+	fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	c.socks = append(c.socks, socket{fd: fd, local: ib.GIDFromAddr(a), is4: a.Is4()})
+	if err := setOptions(fd, a.Is4()); err != nil {
+		return fmt.Errorf("%v: %w", a, err)
+	}
+	err = unix.Bind(fd, sockaddr(a, link.Port, d.Index))
+	if errors.Is(err, unix.EADDRINUSE) {
+		return port.Taken(a)
+	}
+	if err != nil {
+		return fmt.Errorf("bind %v: %w (is it an address of this host?)", netip.AddrPortFrom(a, link.Port), err)
+	}
+	return nil
+}
+
+func sockaddr(a netip.Addr, port, index int) unix.Sockaddr {
+	if a.Is4() {
+		return &unix.SockaddrInet4{Port: port, Addr: a.As4()}
+	}
+	sa := &unix.SockaddrInet6{Port: port, Addr: a.As16()}
+	if a.IsLinkLocalUnicast() {
+		sa.ZoneId = uint32(index)
+	}
+	return sa
+}
+
+// ipv6FlowInfo is IPV6_FLOWINFO of linux/in6.h, which package unix lacks.
+const ipv6FlowInfo = 11
+
+// option is a socket option that Open sets to value.
+type option struct {
+	name           string
+	level, opt, on int
+	optional       bool // older kernels lack it and we can do without
+}
+
+var options4 = []option{
+	{"IP_MTU_DISCOVER", unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE, false},
+	{"IP_RECVTTL", unix.IPPROTO_IP, unix.IP_RECVTTL, 1, false},
+	{"IP_RECVTOS", unix.IPPROTO_IP, unix.IP_RECVTOS, 1, false},
+	{"UDP_GRO", unix.IPPROTO_UDP, unix.UDP_GRO, 1, true},
+	{"SO_RXQ_OVFL", unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1, true},
+}
+
+var options6 = []option{
+	{"IPV6_V6ONLY", unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1, false},
+	{"IPV6_MTU_DISCOVER", unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE, false},
+	{"IPV6_DONTFRAG", unix.IPPROTO_IPV6, unix.IPV6_DONTFRAG, 1, false},
+	{"IPV6_RECVHOPLIMIT", unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT, 1, false},
+	{"IPV6_RECVTCLASS", unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS, 1, false},
+	{"IPV6_FLOWINFO", unix.IPPROTO_IPV6, ipv6FlowInfo, 1, true},
+	// rdma_rxe and NICs send UDP checksum 0, which IPv6 sockets drop otherwise.
+	{"UDP_NO_CHECK6_RX", unix.IPPROTO_UDP, unix.UDP_NO_CHECK6_RX, 1, false},
+	{"UDP_GRO", unix.IPPROTO_UDP, unix.UDP_GRO, 1, true},
+	{"SO_RXQ_OVFL", unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1, true},
+}
+
+func setOptions(fd int, is4 bool) error {
+	options := options6
+	if is4 {
+		options = options4
+	}
+	for _, o := range options {
+		if err := unix.SetsockoptInt(fd, o.level, o.opt, o.on); err != nil && !o.optional {
+			return fmt.Errorf("set %s to %d: %w", o.name, o.on, err)
+		}
+	}
+	return nil
+}
+
+func (c *conn) Caps() link.Caps { return c.caps }
+
+func (c *conn) Deadline() ib.Instant { return ib.Never }
+
+func (c *conn) Stats() link.Stats { return c.stats }
+
+func (c *conn) Wait(d time.Duration, writable bool) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed.Load() {
+		return link.ErrClosed
+	}
+	return c.poller.Wait(d, writable)
+}
+
+func (c *conn) Wake() { c.poller.Wake() }
+
+// Close ends a Wait that is under way, and waits for it.
+func (c *conn) Close() error {
+	if c.closed.Swap(true) {
+		return nil
+	}
+	c.poller.Shut()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.poller.Close()
+	c.free()
+	return nil
+}
+
+func (c *conn) free() {
+	for i := range c.socks {
+		_ = unix.Close(c.socks[i].fd)
+	}
+	for _, l := range c.locks {
+		l.Release()
+	}
+}

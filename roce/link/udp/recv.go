@@ -1,0 +1,132 @@
+package udp
+
+import (
+	"encoding/binary"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/internal/runs"
+	"github.com/goroce/goroce/roce/link/internal/sock"
+)
+
+const (
+	rxBatch  = 32      // messages that one recvmmsg takes
+	rxBuffer = 1 << 16 // no datagram, and nothing that UDP_GRO merges, is longer
+
+	// rxControl is room for seven control messages of up to 8 bytes; there are at
+	// most five.
+	rxControl = 7 * (unix.SizeofCmsghdr + 8)
+)
+
+type rxState struct {
+	batch *sock.Batch
+	bufs  []byte
+	next  int // socket to look at first
+}
+
+func (r *rxState) init() {
+	r.batch = sock.NewBatch(rxBatch, 1, rxControl)
+	r.bufs = make([]byte, rxBatch*rxBuffer)
+	for i := range rxBatch {
+		r.batch.SetBuf(i, 0, r.buf(i))
+	}
+}
+
+func (r *rxState) buf(i int) []byte { return r.bufs[i*rxBuffer : (i+1)*rxBuffer] }
+
+// Recv looks at each socket once, beginning with another one each time.
+func (c *conn) Recv(_ ib.Instant, in []link.Run) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed.Load() {
+		return 0, link.ErrClosed
+	}
+	room := min(len(in), rxBatch)
+	used, got := 0, 0 // messages, and runs made of them
+	for range c.socks {
+		s := &c.socks[c.rx.next]
+		if c.rx.next++; c.rx.next == len(c.socks) {
+			c.rx.next = 0
+		}
+		if used == room {
+			break
+		}
+		n, _ := c.rx.batch.Recv(s.fd, used, room)
+		for i := used; i < used+n; i++ {
+			if c.receive(s, i, &in[got]) {
+				got++
+			}
+		}
+		used += n
+	}
+	return got, nil
+}
+
+// receive turns message i into a run. It reports whether there is anything in it.
+func (c *conn) receive(s *socket, i int, r *link.Run) bool {
+	b := c.rx.batch
+	*r = link.Run{Dst: s.local, Size: b.N(i), Buf: c.rx.buf(i)[:b.N(i)]}
+	if s.is4 {
+		name := b.Addr4(i)
+		r.SrcPort = swap(name.Port)
+		r.Src = mapped(name.Addr)
+	} else {
+		name := b.Addr6(i)
+		r.SrcPort = swap(name.Port)
+		r.Src = name.Addr
+	}
+	c.readControl(s, i, r)
+	if b.Flags(i)&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
+		r.Buf = nil
+	}
+	c.stats.RxDropped += uint64(runs.Trim(r))
+	if len(r.Buf) == 0 {
+		return false
+	}
+	c.stats.RxRuns++
+	c.stats.RxFrames += uint64(r.Frames())
+	c.stats.RxBytes += uint64(len(r.Buf))
+	return true
+}
+
+// readControl takes from the control messages of message i what they say about r.
+func (c *conn) readControl(s *socket, i int, r *link.Run) {
+	for kind, data := range c.rx.batch.Controls(i) {
+		value := *(*uint32)(data)
+		switch kind {
+		case kindGRO:
+			r.Size = int(int32(value))
+		case kindTTL, kindHopLimit:
+			r.HopLimit = uint8(value)
+		case kindTOS:
+			r.TrafficClass = *(*uint8)(data) // one byte, unlike the others
+		case kindTClass:
+			r.TrafficClass = uint8(value)
+		case kindFlowInfo:
+			r.FlowLabel = binary.BigEndian.Uint32((*[4]byte)(data)[:]) & 0xFFFFF
+		case kindDrops:
+			c.stats.RxOverflow += uint64(value - s.drops)
+			s.drops = value
+		}
+	}
+}
+
+// Control messages that a socket was asked for.
+var (
+	kindGRO      = sock.Kind{Level: unix.IPPROTO_UDP, Type: unix.UDP_GRO}
+	kindTTL      = sock.Kind{Level: unix.IPPROTO_IP, Type: unix.IP_TTL}
+	kindTOS      = sock.Kind{Level: unix.IPPROTO_IP, Type: unix.IP_TOS}
+	kindHopLimit = sock.Kind{Level: unix.IPPROTO_IPV6, Type: unix.IPV6_HOPLIMIT}
+	kindTClass   = sock.Kind{Level: unix.IPPROTO_IPV6, Type: unix.IPV6_TCLASS}
+	kindFlowInfo = sock.Kind{Level: unix.IPPROTO_IPV6, Type: ipv6FlowInfo}
+	kindDrops    = sock.Kind{Level: unix.SOL_SOCKET, Type: unix.SO_RXQ_OVFL}
+)
+
+// swap turns a port as a socket address holds it into a number.
+func swap(p uint16) uint16 { return p>>8 | p<<8 }
+
+func mapped(a [4]byte) ib.GID {
+	return ib.GID{10: 0xFF, 11: 0xFF, 12: a[0], 13: a[1], 14: a[2], 15: a[3]}
+}

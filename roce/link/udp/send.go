@@ -1,0 +1,149 @@
+package udp
+
+import (
+	"encoding/binary"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/internal/runs"
+	"github.com/goroce/goroce/roce/link/internal/sock"
+)
+
+// txBatch is how many messages one sendmmsg takes: at least runFrames, so that a
+// run fits when it goes frame by frame.
+const txBatch = 64
+
+// defaultHops stands for a hop limit of 0, which no packet can leave with.
+const defaultHops = 64
+
+// cmsg is a control message with 4 bytes of data.
+type cmsg struct {
+	unix.Cmsghdr
+	value int32
+	_     int32
+}
+
+// cmsg16 is a control message with 2 bytes of data.
+type cmsg16 struct {
+	unix.Cmsghdr
+	value uint16
+	_     [6]byte
+}
+
+// txControl is what goes with a message. The last part is left off messages of
+// one frame.
+type txControl struct {
+	hops    cmsg
+	tos     cmsg
+	segment cmsg16
+}
+
+func intCmsg(level, typ int32, v int) cmsg {
+	return cmsg{Cmsghdr: unix.Cmsghdr{Len: unix.SizeofCmsghdr + 4, Level: level, Type: typ}, value: int32(v)}
+}
+
+// segmentCmsg cuts a message into packets of size bytes.
+func segmentCmsg(size int) cmsg16 {
+	return cmsg16{Cmsghdr: unix.Cmsghdr{Len: unix.SizeofCmsghdr + 2, Level: unix.IPPROTO_UDP, Type: unix.UDP_SEGMENT}, value: uint16(size)}
+}
+
+// Send sends each stretch of runs that leave by the same socket with one system
+// call.
+func (c *conn) Send(_ ib.Instant, out []link.Run) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed.Load() {
+		return 0, link.ErrClosed
+	}
+	for taken := 0; taken < len(out); {
+		s, why := c.socketFor(&out[taken])
+		if s == nil {
+			sock.Lose(&c.stats, int(runs.Count(&out[taken])), why)
+			taken++
+			continue
+		}
+		stretch := c.fill(s, out[taken:])
+		n := c.tx.Flush(s.fd, stretch, &c.stats)
+		taken += n
+		if n < stretch {
+			return taken, nil
+		}
+	}
+	return len(out), nil
+}
+
+// socketFor returns the socket that r leaves by, or why it cannot.
+func (c *conn) socketFor(r *link.Run) (*socket, string) {
+	if why := runs.Refuse(&c.caps, r); why != "" {
+		return nil, why
+	}
+	for i := range c.socks {
+		if c.socks[i].local == r.Src {
+			return &c.socks[i], ""
+		}
+	}
+	return nil, "source GID is not one of this link"
+}
+
+// fill makes messages of as many runs as leave by s and fit, and returns how many
+// these are.
+func (c *conn) fill(s *socket, out []link.Run) (stretch int) {
+	c.tx.Reset()
+	for ; stretch < len(out); stretch++ {
+		r := &out[stretch]
+		if stretch > 0 {
+			if next, _ := c.socketFor(r); next != s {
+				break
+			}
+		}
+		frames := r.Frames()
+		switch {
+		case c.offload && c.tx.Room() > 0:
+			c.message(c.tx.Add(stretch, frames, len(r.Buf)), s, r, r.Buf, frames)
+		case !c.offload && c.tx.Room() >= frames:
+			for i := range frames {
+				f := r.Frame(i)
+				c.message(c.tx.Add(stretch, 1, len(f)), s, r, f, 1)
+			}
+		default:
+			return stretch
+		}
+	}
+	return stretch
+}
+
+// message fills message i with p, which holds that many frames of r.
+func (c *conn) message(i int, s *socket, r *link.Run, p []byte, frames int) {
+	b := c.tx.Batch
+	b.SetBuf(i, 0, p)
+	hops := int(r.HopLimit)
+	if hops == 0 {
+		hops = defaultHops
+	}
+	ctl := (*txControl)(b.Control(i))
+	if s.is4 {
+		name := b.Name4(i)
+		name.Port = portBE
+		name.Addr = [4]byte(r.Dst[12:])
+		ctl.hops = intCmsg(unix.IPPROTO_IP, unix.IP_TTL, hops)
+		ctl.tos = intCmsg(unix.IPPROTO_IP, unix.IP_TOS, int(r.TrafficClass))
+	} else {
+		name := b.Name6(i)
+		name.Port = portBE
+		name.Addr = r.Dst
+		ctl.hops = intCmsg(unix.IPPROTO_IPV6, unix.IPV6_HOPLIMIT, hops)
+		ctl.tos = intCmsg(unix.IPPROTO_IPV6, unix.IPV6_TCLASS, int(r.TrafficClass))
+	}
+	if frames == 1 {
+		b.SetControlLen(i, int(unsafe.Offsetof(ctl.segment)))
+		return
+	}
+	ctl.segment = segmentCmsg(r.Size)
+	b.SetControlLen(i, int(unsafe.Sizeof(*ctl)))
+}
+
+// portBE is the destination port as a socket address holds it.
+var portBE = binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, link.Port))

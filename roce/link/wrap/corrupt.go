@@ -1,0 +1,81 @@
+package wrap
+
+import (
+	"math/rand/v2"
+	"sync/atomic"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/link"
+)
+
+// bthMasked is the byte of a frame that no checksum covers: FECN, BECN and
+// reserved bits of the BTH. A flip there is no corruption that anybody could see.
+const bthMasked = 4
+
+// Corrupter is a Link that damages frames; see [Corrupt].
+type Corrupter struct {
+	link.Link
+	rng         *rand.Rand
+	probability float64
+	flipped     atomic.Uint64
+
+	out     []link.Run
+	flips   []int    // for each of out, how many frames were damaged
+	scratch [][]byte // copies of damaged runs
+}
+
+// Corrupt returns a Link that flips one bit in each frame sent with the given
+// probability, determined by seed. It belongs below Seal: a receiver must notice
+// and drop every damaged frame.
+func Corrupt(l link.Link, seed uint64, probability float64) *Corrupter {
+	return &Corrupter{Link: l, rng: rand.New(rand.NewPCG(seed, 2)), probability: probability}
+}
+
+// Flipped returns how many frames were damaged. Any goroutine may call it.
+func (c *Corrupter) Flipped() uint64 { return c.flipped.Load() }
+
+// Send damages copies. The caller's frames stay good: it sends them again if they
+// are not taken, and Seal would then bless the damage.
+func (c *Corrupter) Send(now ib.Instant, out []link.Run) (int, error) {
+	c.out, c.flips = c.out[:0], c.flips[:0]
+	copies := 0
+	for i := range out {
+		r, flips := out[i], 0
+		for f := range r.Frames() {
+			if len(r.Frame(f)) <= bthMasked || c.rng.Float64() >= c.probability {
+				continue
+			}
+			if flips == 0 {
+				r.Buf = c.copy(copies, r.Buf)
+				copies++
+			}
+			c.flip(r.Frame(f))
+			flips++
+		}
+		c.out = append(c.out, r)
+		c.flips = append(c.flips, flips)
+	}
+	n, err := c.Link.Send(now, c.out)
+	for _, flips := range c.flips[:n] {
+		c.flipped.Add(uint64(flips))
+	}
+	return n, err
+}
+
+// copy returns a copy of b in scratch buffer i.
+func (c *Corrupter) copy(i int, b []byte) []byte {
+	if i == len(c.scratch) {
+		c.scratch = append(c.scratch, nil)
+	}
+	c.scratch[i] = append(c.scratch[i][:0], b...)
+	return c.scratch[i]
+}
+
+// flip flips one bit of a frame that a checksum covers.
+func (c *Corrupter) flip(frame []byte) {
+	bit := c.rng.IntN((len(frame) - 1) * 8)
+	if bit >= bthMasked*8 {
+		bit += 8
+	}
+	frame[bit/8] ^= 1 << (bit % 8)
+}

@@ -1,0 +1,17 @@
+// Package wrap holds Links around Links. They work on every driver. From the
+// engine down they stack as
+//
+//	Fault    drops, duplicates, reorders and delays frames, from a seed
+//	Seal     fills in the ICRCs
+//	Corrupt  flips bits in sealed frames
+//	Pcap     writes frames to a capture file
+//	Trace    calls back for each frame
+//	Turn     brings runs to one's own address back without a wire
+//
+// Any of them may be left out, except that something must Seal. The order
+// matters: Fault may split runs, which changes the identifications that the
+// ICRCs cover; a capture shows what was really sent; and packets to oneself are
+// captured like all others.
+//
+// A wrapper closes the Link under it.
+package wrap

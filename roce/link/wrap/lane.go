@@ -1,0 +1,201 @@
+package wrap
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/link"
+)
+
+// maxHeld bounds the frames that wait in one lane. While so many wait, none is
+// delayed or reordered.
+const maxHeld = 4096
+
+// fate is what happens to a frame.
+type fate uint8
+
+const (
+	intact fate = iota
+	drop
+	duplicate
+	reorder
+	delay
+)
+
+// lane applies faults to the frames of one direction.
+type lane struct {
+	cfg FaultConfig
+	rng *rand.Rand
+	tally
+
+	out  []link.Run // what is to be passed on next, in order
+	lent [][]byte   // own buffers that out refers to
+	free [][]byte   // own buffers that nothing refers to
+
+	held   []heldFrame // by due time, then by arrival
+	behind int         // how many of held wait for another frame
+}
+
+// heldFrame is a frame that waits.
+type heldFrame struct {
+	run    link.Run // with a buffer of the lane's own
+	due    ib.Instant
+	behind bool // goes after the next frame between the same hosts, if that comes first
+}
+
+func (l *lane) init(c FaultConfig, stream uint64) {
+	l.cfg = c
+	l.rng = rand.New(rand.NewPCG(c.Seed, stream))
+}
+
+// roll decides over one frame. It takes one random number whatever comes out.
+func (l *lane) roll() fate {
+	u := l.rng.Float64()
+	for _, c := range [...]struct {
+		p float64
+		fate
+	}{{l.cfg.Drop, drop}, {l.cfg.Duplicate, duplicate}, {l.cfg.Reorder, reorder}, {l.cfg.Delay, delay}} {
+		if u < c.p {
+			return c.fate
+		}
+		u -= c.p
+	}
+	return intact
+}
+
+// pass decides over each frame of r and appends to out what goes on now.
+func (l *lane) pass(now ib.Instant, r *link.Run) {
+	first := 0 // of the frames that stay together
+	n := r.Frames()
+	for i := range n {
+		f := l.roll()
+		if f >= reorder && len(l.held) >= maxHeld {
+			f = intact
+		}
+		overtakes := l.behind > 0 && (f == intact || f == duplicate)
+		if f == intact && !overtakes {
+			continue
+		}
+		if f == intact || f == duplicate {
+			l.stretch(r, first, i+1)
+		} else {
+			l.stretch(r, first, i)
+		}
+		first = i + 1
+		l.suffer(now, f, r, i)
+		if overtakes {
+			l.releaseBehind(r)
+		}
+	}
+	l.stretch(r, first, n)
+}
+
+// suffer does to frame i of r what is left to do once the frames before it, and
+// itself if it goes on, are in out.
+func (l *lane) suffer(now ib.Instant, f fate, r *link.Run, i int) {
+	switch f {
+	case drop:
+		l.dropped.Add(1)
+		if l.cfg.OnDrop != nil {
+			l.cfg.OnDrop(now, r, r.Frame(i))
+		}
+	case duplicate:
+		l.duplicated.Add(1)
+		l.out = append(l.out, part(r, i, i+1))
+	case reorder:
+		l.reordered.Add(1)
+		l.behind++
+		l.hold(part(r, i, i+1), now+ib.Instant(l.cfg.MaxDelay), true)
+	case delay:
+		l.delayed.Add(1)
+		l.hold(part(r, i, i+1), now+1+ib.Instant(l.rng.Int64N(int64(l.cfg.MaxDelay))), false)
+	}
+}
+
+// part returns frames [from, to) of r as a run.
+func part(r *link.Run, from, to int) link.Run {
+	p := *r
+	p.Buf = r.Buf[from*r.Size : min(to*r.Size, len(r.Buf))]
+	if from > 0 {
+		// Whether the identification of later frames counts on from the first is
+		// for the receiver to find out (a merged run may have it or not).
+		p.ID, p.KnownID = 0, false
+	}
+	return p
+}
+
+func (l *lane) stretch(r *link.Run, from, to int) {
+	if from < to {
+		l.passed.Add(uint64(to - from))
+		l.out = append(l.out, part(r, from, to))
+	}
+}
+
+// hold keeps a copy of a frame until it is due.
+func (l *lane) hold(r link.Run, due ib.Instant, behind bool) {
+	r.Buf = append(l.buffer(), r.Buf...)
+	at, _ := slices.BinarySearchFunc(l.held, due+1, func(h heldFrame, t ib.Instant) int { return cmp.Compare(h.due, t) })
+	l.held = slices.Insert(l.held, at, heldFrame{r, due, behind})
+}
+
+// releaseBehind lets frames go that wait for one between the hosts of r.
+func (l *lane) releaseBehind(r *link.Run) {
+	l.held = slices.DeleteFunc(l.held, func(h heldFrame) bool {
+		if !h.behind || h.run.Src != r.Src || h.run.Dst != r.Dst {
+			return false
+		}
+		l.emit(&h)
+		return true
+	})
+}
+
+// release lets frames go that are due.
+func (l *lane) release(now ib.Instant) {
+	n := 0
+	for ; n < len(l.held) && l.held[n].due <= now; n++ {
+		l.emit(&l.held[n])
+	}
+	l.held = slices.Delete(l.held, 0, n)
+}
+
+func (l *lane) emit(h *heldFrame) {
+	if h.behind {
+		l.behind--
+	}
+	l.out = append(l.out, h.run)
+	l.lent = append(l.lent, h.run.Buf)
+}
+
+// due is when the oldest frame that waits is to go.
+func (l *lane) due() ib.Instant {
+	if len(l.held) == 0 {
+		return ib.Never
+	}
+	return l.held[0].due
+}
+
+// buffer returns an empty buffer of the lane's own.
+func (l *lane) buffer() []byte {
+	if n := len(l.free); n > 0 {
+		b := l.free[n-1]
+		l.free = l.free[:n-1]
+		return b[:0]
+	}
+	return nil
+}
+
+// keep removes the first n runs of out, which have been passed on. It moves the
+// rest into own buffers: theirs belong to somebody else after this call.
+func (l *lane) keep(n int) {
+	old := len(l.lent)
+	for i := range l.out[n:] {
+		r := &l.out[n+i]
+		r.Buf = append(l.buffer(), r.Buf...)
+		l.lent = append(l.lent, r.Buf)
+	}
+	l.free = append(l.free, l.lent[:old]...)
+	l.lent = slices.Delete(l.lent, 0, old)
+	l.out = slices.Delete(l.out, 0, n)
+}

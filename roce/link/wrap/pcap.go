@@ -1,0 +1,150 @@
+package wrap
+
+import (
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/google/gopacket"
+	"github.com/google/gopacket/layers"
+	"github.com/google/gopacket/pcapgo"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/wire"
+)
+
+// The two interfaces of a capture file tell directions apart.
+const (
+	pcapSent     = 0
+	pcapReceived = 1
+)
+
+// Capturer is a Link that writes what passes to a capture file; see [Pcap].
+type Capturer struct {
+	link.Link
+	caps  link.Caps
+	epoch time.Time
+	frame wire.Frame
+	buf   []byte
+
+	mu  sync.Mutex // Close may come at any time
+	w   *pcapgo.NgWriter
+	err error
+}
+
+// Pcap returns a Link that writes each frame, sent or received, to w in pcapng
+// form, as the Ethernet packet that a tap on the wire would show. Frames sent
+// stand on the interface "NAME sent", the others on "NAME received". MAC
+// addresses are made up from the GIDs. Identifications are those sent; where the
+// Link below does not see those received they are solved from the ICRC, so that a
+// dissector finds the ICRCs right.
+//
+// epoch is the wall clock time of Instant 0; if it is zero the first frame is
+// taken to pass at the current time. The file is complete after Close, and up to
+// date whenever Wait is called. w stays the caller's. If writing fails the
+// capture ends and the Link goes on: see Err.
+func Pcap(l link.Link, w io.Writer, epoch time.Time) (*Capturer, error) {
+	c := &Capturer{Link: l, caps: l.Caps(), epoch: epoch}
+	name := c.caps.NetIf
+	if name == "" {
+		name = c.caps.Name
+	}
+	itf := pcapgo.NgInterface{Name: name + " sent", LinkType: layers.LinkTypeEthernet, TimestampResolution: 9}
+	section := pcapgo.NgSectionInfo{Application: "goroce", Comment: c.caps.Note}
+	var err error
+	if c.w, err = pcapgo.NewNgWriterInterface(w, itf, pcapgo.NgWriterOptions{SectionInfo: section}); err != nil {
+		return nil, fmt.Errorf("start capture: %w", err)
+	}
+	itf.Name = name + " received"
+	if _, err = c.w.AddInterface(itf); err == nil {
+		err = c.w.Flush()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("start capture: %w", err)
+	}
+	return c, nil
+}
+
+// Err returns why the capture ended early, or nil. Any goroutine may call it.
+func (c *Capturer) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// Send writes what the Link below took.
+func (c *Capturer) Send(now ib.Instant, out []link.Run) (int, error) {
+	n, err := c.Link.Send(now, out)
+	for i := range out[:n] {
+		r := &out[i]
+		c.frame.Outer = outerSent(r, &c.caps)
+		for f := range r.Frames() {
+			c.frame.Outer.ID = sentID(r, c.caps.ID, f)
+			c.write(now, pcapSent, r.Frame(f))
+		}
+	}
+	return n, err
+}
+
+// Recv writes what the Link below received.
+func (c *Capturer) Recv(now ib.Instant, in []link.Run) (int, error) {
+	n, err := c.Link.Recv(now, in)
+	for i := range in[:n] {
+		r := &in[i]
+		c.frame.Outer = outerOf(r)
+		for f := range r.Frames() {
+			c.frame.Outer.ID = receivedID(r, f)
+			c.write(now, pcapReceived, r.Frame(f))
+		}
+	}
+	return n, err
+}
+
+func (c *Capturer) write(now ib.Instant, itf int, frame []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return
+	}
+	if c.epoch.IsZero() {
+		c.epoch = time.Now().Add(-time.Duration(now))
+	}
+	c.frame.EtherSrc, c.frame.EtherDst = madeUpMAC(&c.frame.Outer.Src), madeUpMAC(&c.frame.Outer.Dst)
+	c.buf = append(c.frame.AppendHeaders(c.buf[:0], len(frame)), frame...)
+	c.err = c.w.WritePacket(gopacket.CaptureInfo{
+		Timestamp:      c.epoch.Add(time.Duration(now)),
+		CaptureLength:  len(c.buf),
+		Length:         len(c.buf),
+		InterfaceIndex: itf,
+	}, c.buf)
+}
+
+// madeUpMAC returns a locally administered address with the last bytes of a GID.
+func madeUpMAC(g *ib.GID) [6]byte { return [6]byte{0x02, 0, g[12], g[13], g[14], g[15]} }
+
+// Wait brings the file up to date first.
+func (c *Capturer) Wait(d time.Duration, writable bool) error {
+	_ = c.flush()
+	return c.Link.Wait(d, writable)
+}
+
+func (c *Capturer) flush() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == nil {
+		c.err = c.w.Flush()
+	}
+	return c.err
+}
+
+// Close closes the Link below and completes the file. An error of either is
+// returned, the capture's first.
+func (c *Capturer) Close() error {
+	err := c.Link.Close()
+	if werr := c.flush(); werr != nil {
+		return fmt.Errorf("capture: %w", werr)
+	}
+	return err
+}

@@ -1,0 +1,42 @@
+package wrap
+
+import (
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/internal/runs"
+)
+
+// Seal returns a Link that fills in the ICRC, the last four bytes, of every frame
+// sent through it. It knows from l.Caps what source port and identifications the
+// frames will carry; where these are free it numbers all frames consecutively, as
+// a host with one counter does. What is received passes untouched.
+func Seal(l link.Link) link.Link { return &sealer{Link: l, caps: l.Caps()} }
+
+type sealer struct {
+	link.Link
+	caps   link.Caps
+	nextID uint16
+}
+
+func (s *sealer) Send(now ib.Instant, out []link.Run) (int, error) {
+	for i := range out {
+		s.seal(&out[i])
+	}
+	return s.Link.Send(now, out)
+}
+
+func (s *sealer) seal(r *link.Run) {
+	if s.caps.ID == link.IDFree {
+		r.ID = s.nextID
+		s.nextID += uint16(r.Frames())
+	}
+	o := outerSent(r, &s.caps)
+	for i := range r.Frames() {
+		frame := r.Frame(i)
+		if len(frame) < runs.MinFrame {
+			return // the driver refuses it
+		}
+		o.ID = sentID(r, s.caps.ID, i)
+		o.Seal(frame)
+	}
+}

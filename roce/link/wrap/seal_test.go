@@ -1,0 +1,194 @@
+package wrap_test
+
+import (
+	"testing"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/wrap"
+	"github.com/goroce/goroce/wire"
+)
+
+// outer returns the headers of a run's first frame, as a receiver knows them.
+func outer(r *link.Run) wire.Outer {
+	return wire.Outer{Src: r.Src, Dst: r.Dst, SrcPort: r.SrcPort, DstPort: link.Port, ID: r.ID}
+}
+
+func TestSeal(t *testing.T) {
+	tests := []struct {
+		name    string
+		rule    link.IDRule
+		srcPort uint16   // fixed
+		ids     []uint16 // of two runs of two frames
+	}{
+		{"zero", link.IDZero, link.Port, []uint16{0, 0, 0, 0}},
+		{"index", link.IDIndex, link.Port, []uint16{0, 1, 0, 1}},
+		{"free, free source port", link.IDFree, 0, []uint16{0, 1, 2, 3}},
+	}
+	for _, tt := range tests {
+		rec := newRecorder()
+		rec.caps.ID, rec.caps.FixedSrcPort = tt.rule, tt.srcPort
+		l := wrap.Seal(rec)
+		send(t, l, 0, newRun(0, 2, 64, 0), newRun(2, 1, 1040, 16))
+		n := 0
+		for i := range rec.sent {
+			r := &rec.sent[i]
+			o := outer(r)
+			if tt.srcPort != 0 {
+				o.SrcPort = tt.srcPort
+			}
+			if tt.rule == link.IDFree && r.ID != tt.ids[n] {
+				t.Errorf("%s: run %d has ID %d, want %d", tt.name, i, r.ID, tt.ids[n])
+			}
+			for j := range r.Frames() {
+				o.ID = tt.ids[n]
+				if !o.Check(r.Frame(j)) {
+					t.Errorf("%s: run %d frame %d: ICRC is not right for ID %d", tt.name, i, j, o.ID)
+				}
+				n++
+			}
+		}
+	}
+}
+
+// Identifications wrap around; frames too short to be sealed do no harm.
+func TestSealLimits(t *testing.T) {
+	rec := newRecorder()
+	l := wrap.Seal(rec)
+	for range 1025 {
+		send(t, l, 0, newRun(0, 64, 16, 0))
+	}
+	last := &rec.sent[1024]
+	o := outer(last)
+	if last.ID != 0 || !o.Check(last.Frame(0)) {
+		t.Errorf("after 65536 frames the ID is %d, want 0", last.ID)
+	}
+	send(t, l, 0, link.Run{}, link.Run{Size: 4, Buf: make([]byte, 15)}, link.Run{Size: -1, Buf: make([]byte, 15)})
+}
+
+func TestTurn(t *testing.T) {
+	rec := newRecorder()
+	rec.caps.ID, rec.caps.FixedSrcPort = link.IDIndex, link.Port
+	second := ib.GID{0: 0xFD, 15: 7}
+	rec.caps.Local = append(rec.caps.Local, second)
+	l := wrap.Seal(wrap.Turn(rec))
+
+	away, own, own6 := newRun(0, 2, 64, 0), newRun(2, 2, 64, 32), newRun(5, 1, 64, 0)
+	own.Dst = local
+	own6.Src, own6.Dst = second, second
+	send(t, l, 0, away, own, own6, away)
+	if got := psns(rec.sent); len(got) != 4 || got[0] != 0 {
+		t.Errorf("PSNs %v went down, want those of two runs to others", got)
+	}
+	rec.rx = []link.Run{newRun(9, 1, 64, 0)}
+	in := make([]link.Run, 8)
+	n, err := l.Recv(0, in)
+	if n != 3 || err != nil {
+		t.Fatalf("Recv = %d, %v; want 3 runs", n, err)
+	}
+	if got := psns(in[:n]); len(got) != 5 || got[0] != 2 || got[4] != 9 {
+		t.Errorf("PSNs %v came back, want 2 3 4 5 9", got)
+	}
+	for i := range in[:2] {
+		o := outer(&in[i])
+		if !in[i].KnownID || o.SrcPort != link.Port {
+			t.Errorf("turned run %+v, want its ID known and the port that the link uses", in[i])
+		}
+		for j := range in[i].Frames() {
+			if o.ID = uint16(j); !o.Check(in[i].Frame(j)) {
+				t.Errorf("turned run %d frame %d has a wrong ICRC", i, j)
+			}
+		}
+	}
+	if s := l.Stats(); s.TxFrames != 4 || s.RxFrames != 4 {
+		t.Errorf("stats %+v, want 4 frames turned", s)
+	}
+}
+
+// A driver that blocks keeps the order: nothing behind the run that it does not
+// take is turned.
+func TestTurnBlocked(t *testing.T) {
+	rec := newRecorder()
+	rec.take = 1
+	l := wrap.Turn(rec)
+	away, own := newRun(0, 1, 64, 0), newRun(1, 1, 64, 0)
+	own.Dst = local
+	in := make([]link.Run, 8)
+	if n, err := l.Send(0, []link.Run{own, away, own, away, own}); n != 3 || err != nil {
+		t.Errorf("Send = %d, %v; want 3", n, err)
+	}
+	if n, _ := l.Recv(0, in); n != 2 {
+		t.Errorf("%d runs came back, want 2", n)
+	}
+}
+
+func TestTurnOverflow(t *testing.T) {
+	l := wrap.Turn(newRecorder())
+	own := newRun(0, 62, 1040, 0)
+	own.Dst = local
+	for range 100 {
+		send(t, l, 0, own)
+	}
+	bad := own
+	bad.Size = 0
+	send(t, l, 0, bad)
+	s := l.Stats()
+	if s.RxOverflow == 0 || s.TxErrors != 1 {
+		t.Errorf("stats %+v, want frames dropped and one refused", s)
+	}
+	in, got := make([]link.Run, 8), uint64(0)
+	for n := -1; n != 0; got += uint64(max(n, 0)) * 62 {
+		n, _ = l.Recv(0, in)
+	}
+	if got+s.RxOverflow != 6200 {
+		t.Errorf("%d frames came back, %d were dropped; want 6200 together", got, s.RxOverflow)
+	}
+}
+
+func TestCorrupt(t *testing.T) {
+	rec := newRecorder()
+	c := wrap.Corrupt(rec, 1, 1)
+	l := wrap.Seal(c)
+	out := newRun(0, 8, 64, 16)
+	for range 200 {
+		send(t, l, 0, out)
+	}
+	if c.Flipped() != 1800 {
+		t.Errorf("%d frames flipped, want 1800", c.Flipped())
+	}
+	for i := range rec.sent {
+		r := &rec.sent[i]
+		o := outer(r)
+		for j := range r.Frames() {
+			if o.ID = r.ID + uint16(j); o.Check(r.Frame(j)) {
+				t.Fatalf("run %d frame %d has a right ICRC", i, j)
+			}
+		}
+	}
+	o := outer(&out)
+	o.ID = rec.sent[199].ID
+	if !o.Check(out.Frame(0)) {
+		t.Error("the caller's frame was damaged")
+	}
+}
+
+func TestCorruptSometimes(t *testing.T) {
+	rec := newRecorder()
+	c := wrap.Corrupt(rec, 1, 0.1)
+	l := wrap.Seal(c)
+	for range 100 {
+		send(t, l, 0, newRun(0, 50, 64, 0))
+	}
+	bad := uint64(0)
+	for i := range rec.sent {
+		o := outer(&rec.sent[i])
+		for j := range rec.sent[i].Frames() {
+			if o.ID = rec.sent[i].ID + uint16(j); !o.Check(rec.sent[i].Frame(j)) {
+				bad++
+			}
+		}
+	}
+	if bad != c.Flipped() || bad < 400 || bad > 600 {
+		t.Errorf("%d of 5000 frames are damaged, %d counted; want about 500", bad, c.Flipped())
+	}
+}

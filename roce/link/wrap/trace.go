@@ -1,0 +1,65 @@
+package wrap
+
+import (
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/wire"
+)
+
+// Event is a frame that passed a Trace.
+type Event struct {
+	Now    ib.Instant
+	Sent   bool // else received
+	Outer  wire.Outer
+	Frame  []byte      // BTH to ICRC; valid during the call only
+	Packet wire.Packet // what Frame says; Payload lies in Frame
+	Err    error       // why Frame could not be decoded; Packet is then unspecified
+}
+
+// Trace returns a Link that calls f for each frame, in order, when it was sent or
+// received. The Event is reused: f keeps nothing of it. Where the Link below does
+// not see the identification of a received frame it is solved from the ICRC.
+func Trace(l link.Link, f func(*Event)) link.Link {
+	return &tracer{Link: l, caps: l.Caps(), f: f}
+}
+
+type tracer struct {
+	link.Link
+	caps link.Caps
+	f    func(*Event)
+	ev   Event
+}
+
+func (t *tracer) Send(now ib.Instant, out []link.Run) (int, error) {
+	n, err := t.Link.Send(now, out)
+	t.ev.Now, t.ev.Sent = now, true
+	for i := range out[:n] {
+		r := &out[i]
+		t.ev.Outer = outerSent(r, &t.caps)
+		for f := range r.Frames() {
+			t.ev.Outer.ID = sentID(r, t.caps.ID, f)
+			t.call(r.Frame(f))
+		}
+	}
+	return n, err
+}
+
+func (t *tracer) Recv(now ib.Instant, in []link.Run) (int, error) {
+	n, err := t.Link.Recv(now, in)
+	t.ev.Now, t.ev.Sent = now, false
+	for i := range in[:n] {
+		r := &in[i]
+		t.ev.Outer = outerOf(r)
+		for f := range r.Frames() {
+			t.ev.Outer.ID = receivedID(r, f)
+			t.call(r.Frame(f))
+		}
+	}
+	return n, err
+}
+
+func (t *tracer) call(frame []byte) {
+	t.ev.Frame = frame
+	t.ev.Err = t.ev.Packet.Decode(frame[:max(len(frame)-wire.ICRCLen, 0)])
+	t.f(&t.ev)
+}

@@ -1,0 +1,119 @@
+package wrap
+
+import (
+	"time"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/internal/runs"
+)
+
+// Bounds of Turn's queue.
+const (
+	turnRuns  = 1024
+	turnBytes = 4 << 20
+)
+
+// Turn returns a Link on which runs to l's own addresses come back from Recv
+// instead of going down. Two QPs of one device need that: frames to oneself that
+// leave through a packet socket or XDP never come back, and through a UDP socket
+// they take a detour.
+//
+// Turned runs look as they were sealed: with the source port that l would use, and
+// with ID the identification of the first frame; the later ones follow l.Caps().ID.
+// When the queue is full they are dropped and counted (Stats.RxOverflow).
+func Turn(l link.Link) link.Link {
+	return &turner{Link: l, caps: l.Caps(), queue: runs.NewQueue(turnRuns, turnBytes)}
+}
+
+type turner struct {
+	link.Link
+	caps  link.Caps
+	queue *runs.Queue
+	stats link.Stats
+}
+
+func (t *turner) Send(now ib.Instant, out []link.Run) (int, error) {
+	for taken := 0; taken < len(out); {
+		if t.own(&out[taken].Dst) {
+			t.turn(&out[taken])
+			taken++
+			continue
+		}
+		end := taken + 1
+		for end < len(out) && !t.own(&out[end].Dst) {
+			end++
+		}
+		n, err := t.Link.Send(now, out[taken:end])
+		taken += n
+		if err != nil || taken < end {
+			return taken, err
+		}
+	}
+	return len(out), nil
+}
+
+func (t *turner) own(dst *ib.GID) bool {
+	for i := range t.caps.Local {
+		if t.caps.Local[i] == *dst {
+			return true
+		}
+	}
+	return false
+}
+
+func (t *turner) turn(r *link.Run) {
+	if why := runs.Refuse(&t.caps, r); why != "" {
+		t.stats.TxErrors += runs.Count(r)
+		t.stats.LastError = why
+		return
+	}
+	frames := uint64(r.Frames())
+	t.stats.TxRuns++
+	t.stats.TxFrames += frames
+	t.stats.TxBytes += uint64(len(r.Buf))
+	turned := *r
+	turned.SrcPort = outerSent(r, &t.caps).SrcPort
+	turned.ID, turned.KnownID = sentID(r, t.caps.ID, 0), true
+	if !t.queue.Push(&turned) {
+		t.stats.RxOverflow += frames
+	}
+}
+
+func (t *turner) Recv(now ib.Instant, in []link.Run) (int, error) {
+	n := t.queue.Pop(in)
+	for i := range in[:n] {
+		t.stats.RxRuns++
+		t.stats.RxFrames += uint64(in[i].Frames())
+		t.stats.RxBytes += uint64(len(in[i].Buf))
+	}
+	if n == len(in) {
+		return n, nil
+	}
+	below, err := t.Link.Recv(now, in[n:])
+	return n + below, err
+}
+
+// Wait returns at once if turned runs are waiting.
+func (t *turner) Wait(d time.Duration, writable bool) error {
+	if t.queue.Len() > 0 {
+		d = 0
+	}
+	return t.Link.Wait(d, writable)
+}
+
+func (t *turner) Stats() link.Stats {
+	s := t.Link.Stats()
+	s.TxRuns += t.stats.TxRuns
+	s.TxFrames += t.stats.TxFrames
+	s.TxBytes += t.stats.TxBytes
+	s.TxErrors += t.stats.TxErrors
+	s.RxRuns += t.stats.RxRuns
+	s.RxFrames += t.stats.RxFrames
+	s.RxBytes += t.stats.RxBytes
+	s.RxOverflow += t.stats.RxOverflow
+	if s.LastError == "" {
+		s.LastError = t.stats.LastError
+	}
+	return s
+}

@@ -1,0 +1,57 @@
+package neigh
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+)
+
+// Route is the way that packets to an address take.
+type Route struct {
+	Src     netip.Addr // the address that they are sent from
+	NetIf   string     // the interface that they leave by
+	Index   int        // its index
+	Gateway netip.Addr // the router that they go to; invalid if the destination is on the link
+	MTU     int        // the route's if it has one, or else the interface's
+}
+
+// RouteTo asks for the route to dst.
+func RouteTo(dst netip.Addr) (Route, error) {
+	found, err := netlink.RouteGetWithOptions(dst.AsSlice(), nil)
+	if err != nil {
+		return Route{}, fmt.Errorf("route to %v: %w", dst, err)
+	}
+	if len(found) == 0 {
+		return Route{}, fmt.Errorf("route to %v: there is none", dst)
+	}
+	l, err := netlink.LinkByIndex(found[0].LinkIndex)
+	if err != nil {
+		return Route{}, fmt.Errorf("route to %v: interface %d: %w", dst, found[0].LinkIndex, err)
+	}
+	r := Route{NetIf: l.Attrs().Name, Index: found[0].LinkIndex, MTU: l.Attrs().MTU, Gateway: gateway(&found[0])}
+	if found[0].MTU != 0 {
+		r.MTU = found[0].MTU
+	}
+	r.Src, _ = addrOf(found[0].Src)
+	return r, nil
+}
+
+// gateway returns the router of a route, which may be of the other IP version
+// (RFC 5549).
+func gateway(r *netlink.Route) netip.Addr {
+	if a, ok := addrOf(r.Gw); ok {
+		return a
+	}
+	if via, ok := r.Via.(*netlink.Via); ok {
+		a, _ := addrOf(via.Addr)
+		return a
+	}
+	return netip.Addr{}
+}
+
+func addrOf(ip net.IP) (netip.Addr, bool) {
+	a, ok := netip.AddrFromSlice(ip)
+	return a.Unmap(), ok
+}

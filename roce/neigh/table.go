@@ -1,0 +1,231 @@
+package neigh
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+)
+
+const (
+	// refreshEvery is how often routes and neighbours of destinations in use are
+	// looked at again: a change may have gone unreported, and the kernel, which
+	// does not see our packets, would forget neighbours that it thinks unused.
+	// Destinations that were not used between two looks are forgotten.
+	refreshEvery = 15 * time.Second
+
+	// maxEntries bounds the table. To further destinations there is no MAC address
+	// until others are forgotten.
+	maxEntries = 1 << 16
+
+	maxAsked = 256 // destinations that wait to be asked for
+)
+
+// Table knows the MAC addresses that packets leaving one interface go to. It
+// learns them from the kernel on first use, and follows changes. Lookup is for one
+// goroutine after the other or several at once; it neither blocks nor allocates.
+type Table struct {
+	netif  NetIf
+	kernel *kernel
+	ask    chan ib.GID   // destinations to learn
+	done   chan struct{} // closed by Close
+	ended  chan struct{} // closed when the worker has ended
+	once   sync.Once
+
+	mu      sync.RWMutex
+	entries map[ib.GID]*entry
+	changed chan struct{} // closed and replaced whenever an entry changes
+}
+
+// entry is a destination.
+type entry struct {
+	hop   netip.Addr // where packets go first: a gateway or the destination; set by the worker
+	mac   [6]byte
+	known bool        // mac is good
+	asked atomic.Bool // it is being learned
+	used  atomic.Bool // since the last refresh
+}
+
+// NewTable returns a table for an interface of this thread's network namespace.
+// Close ends the goroutines that follow changes.
+func NewTable(n NetIf) (*Table, error) {
+	k, err := newKernel(n.Index)
+	if err != nil {
+		return nil, fmt.Errorf("neighbours of %s: %w", n.Name, err)
+	}
+	t := &Table{
+		netif:   n,
+		kernel:  k,
+		ask:     make(chan ib.GID, maxAsked),
+		done:    make(chan struct{}),
+		ended:   make(chan struct{}),
+		entries: make(map[ib.GID]*entry),
+		changed: make(chan struct{}),
+	}
+	go t.work()
+	return t, nil
+}
+
+// Lookup returns the MAC address that a packet to dst is sent to. If it is not
+// known the kernel is asked to find out, and the packet must be dropped: whoever
+// sent it sends it again.
+func (t *Table) Lookup(dst *ib.GID) (mac [6]byte, ok bool) {
+	if t.netif.NoARP {
+		return mac, true
+	}
+	t.mu.RLock()
+	e := t.entries[*dst]
+	if e != nil {
+		mac, ok = e.mac, e.known
+	}
+	t.mu.RUnlock()
+	switch {
+	case e == nil:
+		t.add(*dst)
+	case !ok && !e.asked.Load():
+		t.request(*dst, e)
+	case !e.used.Load():
+		e.used.Store(true)
+	}
+	return mac, ok
+}
+
+// add makes an entry for dst and asks for it.
+func (t *Table) add(dst ib.GID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.entries) >= maxEntries || t.entries[dst] != nil {
+		return
+	}
+	e := &entry{}
+	t.entries[dst] = e
+	t.request(dst, e)
+}
+
+// request asks the worker to learn dst.
+func (t *Table) request(dst ib.GID, e *entry) {
+	e.used.Store(true)
+	e.asked.Store(true)
+	select {
+	case t.ask <- dst:
+	default:
+		e.asked.Store(false) // the next packet asks again
+	}
+}
+
+// Resolve waits until the MAC address that packets to dst are sent to is known.
+func (t *Table) Resolve(ctx context.Context, dst netip.Addr) error {
+	gid := ib.GIDFromAddr(dst)
+	for {
+		t.mu.RLock()
+		changed := t.changed
+		t.mu.RUnlock()
+		if _, ok := t.Lookup(&gid); ok {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-t.done:
+			return fmt.Errorf("resolve %v: %w", dst, ib.ErrClosed)
+		case <-ctx.Done():
+			return fmt.Errorf("resolve %v on %s: no answer; is the host up? %w", dst, t.netif.Name, ctx.Err())
+		}
+	}
+}
+
+// Close ends the table.
+func (t *Table) Close() {
+	t.once.Do(func() { close(t.done) })
+	<-t.ended
+}
+
+// work is the goroutine that talks to the kernel.
+func (t *Table) work() {
+	defer close(t.ended)
+	defer t.kernel.close()
+	tick := time.NewTicker(refreshEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case dst := <-t.ask:
+			t.learn(dst)
+		case u, ok := <-t.kernel.updates:
+			if ok {
+				t.update(u)
+			} else {
+				t.kernel.unsubscribe() // until the next refresh
+			}
+		case <-tick.C:
+			t.kernel.subscribe()
+			t.refresh()
+		case <-t.done:
+			return
+		}
+	}
+}
+
+// learn finds the next hop to dst and its MAC address, or has the kernel find it.
+func (t *Table) learn(dst ib.GID) {
+	hop, err := t.kernel.nextHop(dst.Addr())
+	if err != nil {
+		t.forget(dst) // no route now; perhaps when the next packet asks
+		return
+	}
+	t.mu.Lock()
+	if e := t.entries[dst]; e != nil {
+		e.hop = hop
+	}
+	t.mu.Unlock()
+	t.kernel.resolve(hop)
+	// If the kernel knew it there will be no update.
+	for _, u := range t.kernel.list(hop.Is4()) {
+		if u.addr == hop {
+			t.update(u)
+		}
+	}
+}
+
+// refresh looks at all destinations again.
+func (t *Table) refresh() {
+	t.mu.Lock()
+	var used []ib.GID
+	for dst, e := range t.entries {
+		if e.used.Swap(false) {
+			used = append(used, dst)
+		} else {
+			delete(t.entries, dst)
+		}
+	}
+	t.mu.Unlock()
+	for _, dst := range used {
+		t.learn(dst)
+	}
+}
+
+// update takes over what the kernel says about one neighbour.
+func (t *Table) update(u neighbour) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, e := range t.entries {
+		if e.hop != u.addr {
+			continue
+		}
+		e.mac, e.known = u.mac, u.usable
+		if u.usable || u.failed {
+			e.asked.Store(false)
+		}
+	}
+	close(t.changed)
+	t.changed = make(chan struct{})
+}
+
+// forget removes a destination.
+func (t *Table) forget(dst ib.GID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.entries, dst)
+}
