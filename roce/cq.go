@@ -1,0 +1,225 @@
+package roce
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/qp"
+	"github.com/goroce/goroce/qp/ring"
+)
+
+// CQ is a completion queue of the software device.
+type CQ struct {
+	dev     *Device
+	core    *qp.CQ // the device's end; guarded by shard.mu
+	channel *Channel
+
+	mu   sync.Mutex // the application's end
+	ring *ring.CQ
+
+	users   atomic.Int32 // QPs
+	dead    atomic.Bool
+	pending bool // queued on the channel; guarded by Channel.mu
+}
+
+// CreateCQ makes a completion queue.
+func (d *Device) CreateCQ(init ib.CQInit) (ib.CQ, error) {
+	if err := d.open("create CQ"); err != nil {
+		return nil, err
+	}
+	defer d.mu.Unlock()
+	if init.Entries < 1 || init.Entries > maxCQE {
+		return nil, &ib.AttrError{Op: "create CQ", Attr: "Entries", Value: init.Entries,
+			Allowed: fmt.Sprintf("1 to %d", maxCQE), Err: ib.ErrInvalid}
+	}
+	if d.cqs == maxCQs {
+		return nil, limitError("create CQ", "CQs", maxCQs)
+	}
+	c := &CQ{dev: d}
+	if init.Channel != nil {
+		ch, ok := init.Channel.(*Channel)
+		if !ok || ch.dev != d {
+			return nil, fmt.Errorf("create CQ: Channel %w", ib.ErrForeign)
+		}
+		c.channel = ch
+		ch.users.Add(1)
+	}
+	buf := ring.Alloc(ring.CQSize(init.Entries))
+	device, err := ring.NewCQ(buf, init.Entries)
+	if err != nil {
+		return nil, fmt.Errorf("create CQ: %w", err)
+	}
+	if c.ring, err = ring.OpenCQ(buf); err != nil {
+		return nil, fmt.Errorf("create CQ: %w", err)
+	}
+	c.core = qp.NewCQ(device)
+	c.core.Owner = c
+	d.cqs++
+	return c, nil
+}
+
+func limitError(op, what string, limit int) error {
+	return &ib.AttrError{Op: op, Attr: "number of " + what, Value: limit + 1,
+		Allowed: fmt.Sprintf("at most %d on this device", limit), Err: ib.ErrLimit}
+}
+
+// Poll takes completions out of the queue.
+func (c *CQ) Poll(wcs []ib.WC) (int, error) {
+	if c.dead.Load() || len(wcs) == 0 {
+		return 0, c.err("poll CQ")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ring.Poll(wcs), nil
+}
+
+// Arm asks for an event.
+func (c *CQ) Arm(solicitedOnly bool) error {
+	if err := c.err("arm CQ"); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ring.Arm(solicitedOnly)
+	return nil
+}
+
+func (c *CQ) err(op string) error {
+	if c.dead.Load() {
+		return fmt.Errorf("%s: %w", op, ib.ErrClosed)
+	}
+	return nil
+}
+
+// Entries returns the capacity.
+func (c *CQ) Entries() int { return c.ring.Entries() }
+
+// Close destroys the queue.
+func (c *CQ) Close() error {
+	c.dev.mu.Lock()
+	defer c.dev.mu.Unlock()
+	if n := c.users.Load(); n > 0 && !c.dev.closed {
+		return fmt.Errorf("close CQ: %d queue pairs complete to it: %w", n, ib.ErrBusy)
+	}
+	if c.dead.Swap(true) {
+		return nil
+	}
+	c.dev.cqs--
+	if c.channel != nil {
+		c.channel.forget(c)
+		c.channel.users.Add(-1)
+	}
+	return nil
+}
+
+// Channel is a completion channel of the software device.
+type Channel struct {
+	dev   *Device
+	users atomic.Int32 // CQs
+
+	mu     sync.Mutex
+	queue  []*CQ // with an event that was not taken; each once
+	signal chan struct{}
+	closed chan struct{}
+	isShut bool
+}
+
+// CreateChannel makes a completion channel.
+func (d *Device) CreateChannel() (ib.Channel, error) {
+	if err := d.open("create channel"); err != nil {
+		return nil, err
+	}
+	defer d.mu.Unlock()
+	ch := &Channel{dev: d, signal: make(chan struct{}, 1), closed: make(chan struct{})}
+	d.chans[ch] = struct{}{}
+	return ch, nil
+}
+
+// notify queues an event of c. An event that was not taken yet stands for more.
+func (ch *Channel) notify(c *CQ) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if c.pending {
+		return
+	}
+	c.pending = true
+	ch.queue = append(ch.queue, c)
+	ch.wake()
+}
+
+// wake lets one waiter go; the caller holds mu.
+func (ch *Channel) wake() {
+	select {
+	case ch.signal <- struct{}{}:
+	default:
+	}
+}
+
+// take returns the oldest event's CQ, nil if there is none.
+func (ch *Channel) take() *CQ {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if len(ch.queue) == 0 {
+		return nil
+	}
+	c := ch.queue[0]
+	ch.queue = append(ch.queue[:0], ch.queue[1:]...)
+	c.pending = false
+	if len(ch.queue) > 0 {
+		ch.wake()
+	}
+	return c
+}
+
+func (ch *Channel) forget(c *CQ) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	for i, e := range ch.queue {
+		if e == c {
+			ch.queue = append(ch.queue[:i], ch.queue[i+1:]...)
+			c.pending = false
+			return
+		}
+	}
+}
+
+// Wait returns a CQ with an event.
+func (ch *Channel) Wait(ctx context.Context) (ib.CQ, error) {
+	for {
+		if c := ch.take(); c != nil {
+			return c, nil
+		}
+		select {
+		case <-ch.signal:
+		case <-ch.closed:
+			return nil, fmt.Errorf("wait on channel: %w", ib.ErrClosed)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// shut ends all Waits.
+func (ch *Channel) shut() {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if !ch.isShut {
+		ch.isShut = true
+		close(ch.closed)
+	}
+}
+
+// Close destroys the channel.
+func (ch *Channel) Close() error {
+	ch.dev.mu.Lock()
+	defer ch.dev.mu.Unlock()
+	if n := ch.users.Load(); n > 0 && !ch.dev.closed {
+		return fmt.Errorf("close channel: %d completion queues report to it: %w", n, ib.ErrBusy)
+	}
+	delete(ch.dev.chans, ch)
+	ch.shut()
+	return nil
+}

@@ -1,0 +1,162 @@
+package roce
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/mr"
+	"github.com/goroce/goroce/qp"
+	"github.com/goroce/goroce/roce/link"
+)
+
+// Device is the software RDMA device on a link. It implements ib.Device.
+type Device struct {
+	opts   Options
+	caps   link.Caps
+	guid   uint64
+	limits qp.Limits
+	mem    *mr.Table
+	shard  *shard
+	events *eventQueue
+	done   sync.WaitGroup
+	origin time.Time
+
+	mu     sync.Mutex // guards what follows; taken before shard.mu
+	closed bool
+	pds    int
+	cqs    int
+	qps    map[*QP]struct{}
+	chans  map[*Channel]struct{}
+}
+
+var _ ib.Device = (*Device)(nil)
+
+// Open makes a device on l and owns l from then on. Unless Options.Manual is set
+// a goroutine drives it.
+func Open(l link.Link, opts Options) (*Device, error) {
+	opts = opts.withDefaults()
+	caps := l.Caps()
+	if len(caps.Local) == 0 {
+		return nil, fmt.Errorf("open device on link %s: no local address: %w", caps.Name, ib.ErrInvalid)
+	}
+	mtu := ib.MTUFor(caps.MTU)
+	if opts.ActiveMTU != 0 {
+		mtu = min(mtu, opts.ActiveMTU)
+	}
+	if !mtu.Valid() {
+		return nil, &ib.AttrError{Op: "open device on " + caps.NetIf, Attr: "MTU", Value: caps.MTU,
+			Allowed: "at least 336 bytes, for a path MTU of 256", Err: ib.ErrInvalid}
+	}
+	rng := rand.New(rand.NewPCG(opts.Seed, 0x90c3))
+	d := &Device{
+		opts: opts, caps: caps, guid: rng.Uint64()&^(1<<56) | 1<<57, // locally administered
+		limits: qp.Limits{GIDs: len(caps.Local), MTU: mtu, MaxRdAtomic: maxRdAtomic},
+		events: newEventQueue(),
+		origin: time.Now(),
+		qps:    map[*QP]struct{}{},
+		chans:  map[*Channel]struct{}{},
+	}
+	d.mem = mr.NewTable(maxMRs, func() uint8 { return uint8(rng.Uint32()) })
+	d.shard = newShard(d, l, uint8(rng.Uint32()))
+	if !opts.Manual {
+		d.done.Add(1)
+		go func() {
+			defer d.done.Done()
+			d.shard.run()
+		}()
+	}
+	return d, nil
+}
+
+// now is the device's clock, for devices that are not driven by Step.
+func (d *Device) now() ib.Instant { return ib.Instant(time.Since(d.origin)) }
+
+// Step drives a device that was opened with Options.Manual: it receives, runs
+// what is due at now, and sends. It reports whether there may be more to do at
+// once.
+func (d *Device) Step(now ib.Instant) (more bool) { return d.shard.step(now) }
+
+// Deadline is when Step wants to be called next, if nothing arrives before.
+func (d *Device) Deadline() ib.Instant { return d.shard.deadline() }
+
+// Attr describes the device.
+func (d *Device) Attr() ib.DeviceAttr {
+	return ib.DeviceAttr{
+		Name: d.opts.Name, FirmwareVersion: "goroce", NodeGUID: d.guid, SysImageGUID: d.guid, VendorID: 0xFFFFFF, Ports: 1,
+		MaxQP: maxQPs, MaxQPWR: maxQPWR, MaxSGE: maxSGE, MaxInline: maxInline, MaxCQ: maxCQs, MaxCQE: maxCQE,
+		MaxMR: maxMRs, MaxMRSize: mr.MaxLen, MaxPD: maxPDs, MaxQPRdAtomic: maxRdAtomic, MaxQPInitRdAtom: maxRdAtomic,
+		LocalCAAckDelay: 15,
+	}
+}
+
+// QueryPort describes the port.
+func (d *Device) QueryPort(port int) (ib.PortAttr, error) {
+	if err := checkPort("query port", port); err != nil {
+		return ib.PortAttr{}, err
+	}
+	return ib.PortAttr{State: ib.PortActive, MaxMTU: ib.MTU4096, ActiveMTU: d.limits.MTU, MaxMsgSize: maxMsgSize,
+		GIDTableLen: len(d.caps.Local), NetIf: d.caps.NetIf}, nil
+}
+
+// GIDs returns the GID table: the link's addresses.
+func (d *Device) GIDs(port int) ([]ib.GIDEntry, error) {
+	if err := checkPort("query GIDs", port); err != nil {
+		return nil, err
+	}
+	table := make([]ib.GIDEntry, len(d.caps.Local))
+	for i, gid := range d.caps.Local {
+		table[i] = ib.GIDEntry{GID: gid, Index: i, NetIf: d.caps.NetIf}
+	}
+	return table, nil
+}
+
+func checkPort(op string, port int) error {
+	if port == 1 {
+		return nil
+	}
+	return &ib.AttrError{Op: op, Attr: "port", Value: port, Allowed: "1, the only port", Err: ib.ErrInvalid}
+}
+
+// Link describes the link that the device runs on.
+func (d *Device) Link() link.Caps { return d.caps }
+
+// NextEvent waits for an asynchronous event.
+func (d *Device) NextEvent(ctx context.Context) (ib.Event, error) { return d.events.next(ctx) }
+
+// Close ends the device and all its objects. QPs are gone without completions;
+// whoever waits gets ib.ErrClosed.
+func (d *Device) Close() error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closed = true
+	for q := range d.qps {
+		d.shard.drop(q)
+		q.dead.Store(true)
+	}
+	clear(d.qps)
+	for c := range d.chans {
+		c.shut()
+	}
+	d.mu.Unlock()
+	err := d.shard.close()
+	d.done.Wait()
+	d.events.close()
+	return err
+}
+
+// open takes d.mu if the device is open; the caller unlocks it.
+func (d *Device) open(op string) error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return fmt.Errorf("%s on %s: %w", op, d.opts.Name, ib.ErrClosed)
+	}
+	return nil
+}

@@ -1,0 +1,25 @@
+// Package roce is the software RDMA device: it implements ib.Device on a link
+// that carries UDP payloads.
+//
+// A [Device] has one shard: a loop over one link that owns the QPs (package qp),
+// their timers and the destinations. One step of it is
+//
+//	receive.go    link.Recv -> ICRC -> decode -> QP -> HandlePackets
+//	shard.go      doorbells, deadlines
+//	transmit.go   ready QPs -> NextPackets -> headers, payload copied -> runs -> link.Send
+//
+// A packet takes this way in one direction and without allocation. The payload of
+// what is sent is copied from registered memory exactly once, into the run that
+// the link gets; what is received goes from the link's buffer to its place.
+//
+// Verbs run on the caller's goroutine. Posting writes a byte ring and rings the
+// shard's bell; polling reads one. Verbs that change a QP take the shard's lock
+// between steps.
+//
+// With Options.Manual nothing runs by itself: the owner calls Step with a time of
+// its own, so that whole networks run in virtual time, repeatably.
+//
+// identify.go has the check of ICRCs on sockets that hide the IPv4
+// identification. stats.go has the counters. Package host opens a device on a
+// machine's network; packages under link carry the frames.
+package roce

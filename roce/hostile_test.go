@@ -1,0 +1,213 @@
+package roce_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/mem"
+	"github.com/goroce/goroce/roce/link/wrap"
+	"github.com/goroce/goroce/wire"
+)
+
+// target is a device with a connected QP, whose peer is played by the test.
+type target struct {
+	*host
+	peer  link.Link
+	outer link.Run
+	now   ib.Instant
+	whole []byte // what lies around the registered memory, too
+}
+
+// Registered memory is the middle of a larger piece, so that a write outside it
+// shows.
+const (
+	guard      = 4096
+	registered = 8192
+)
+
+func newTarget(t testing.TB) *target {
+	t.Helper()
+	network := mem.NewNetwork()
+	dev, err := roce.Open(wrap.Seal(network.Open([]ib.GID{gidA}, mem.Options{})), roce.Options{Manual: true, Seed: 1, AckDelay: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dev.Close() })
+	h := newHost(t, dev, 0)
+	v := &target{host: h, peer: network.Open([]ib.GID{gidB}, mem.Options{})}
+	v.whole = make([]byte, guard+registered+guard)
+	v.buf = v.whole[guard : guard+registered]
+	h.mr, err = h.pd.RegMR(ib.MRInit{Buf: v.buf, Access: ib.LocalWrite | ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtomic})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t}
+	w.makeQP(h)
+	w.bringUp(h, gidB, 0x1234, ib.MTU256, nil)
+	v.outer = link.Run{Src: gidB, Dst: gidA, SrcPort: 0xC000, HopLimit: 64}
+	for range 8 {
+		w.recv(h, ib.RecvWR{SGL: h.sge(0, 1000)})
+	}
+	return v
+}
+
+// hit sends a frame with a right ICRC, and lets the device answer.
+func (v *target) hit(frame []byte) {
+	o := wire.Outer{Src: v.outer.Src, Dst: v.outer.Dst, SrcPort: v.outer.SrcPort, DstPort: link.Port}
+	o.Seal(frame)
+	v.raw(frame)
+}
+
+// raw sends a frame as it is, and lets the device answer.
+func (v *target) raw(frame []byte) {
+	run := v.outer
+	run.Buf, run.Size = frame, len(frame)
+	v.peer.Send(v.now, []link.Run{run})
+	v.step()
+}
+
+func (v *target) step() {
+	for range 1000 {
+		if !v.dev.Step(v.now) {
+			break
+		}
+	}
+	var in [64]link.Run
+	for {
+		if n, _ := v.peer.Recv(v.now, in[:]); n == 0 {
+			return
+		}
+	}
+}
+
+// frame is a packet for the target's QP, with room for the ICRC.
+func (v *target) frame(p *wire.Packet) []byte {
+	p.DestQP, p.PKey = v.qp.Num(), ib.DefaultPKey
+	p.PadCnt = uint8(-len(p.Payload) & 3)
+	b := append(p.AppendHeaders(nil), p.Payload...)
+	return append(b, make([]byte, int(p.PadCnt)+wire.ICRCLen)...)
+}
+
+// TestDropReasons sends one packet for each reason to drop it, and reads the
+// counter.
+func TestDropReasons(t *testing.T) {
+	stranger := ib.GIDFromAddr(netip.MustParseAddr("192.0.2.66"))
+	send := func() *wire.Packet {
+		return &wire.Packet{BTH: wire.BTH{Opcode: wire.RCSendOnly, PSN: 0xFFFFF0}, Payload: []byte("hello")}
+	}
+	for _, c := range []struct {
+		name   string
+		attack func(v *target)
+		count  func(s *roce.Stats) uint64
+	}{
+		{"ACK without AETH", func(v *target) {
+			v.hit([]byte{byte(wire.RCAck), 0, 0xFF, 0xFF, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
+		}, func(s *roce.Stats) uint64 { return s.DropMalformed }},
+		{"wrong ICRC", func(v *target) {
+			v.raw(v.frame(send()))
+		}, func(s *roce.Stats) uint64 { return s.RxICRCErrors }},
+		{"transport version 1", func(v *target) {
+			p := send()
+			p.TVer = 1
+			v.hit(v.frame(p))
+		}, func(s *roce.Stats) uint64 { return s.DropMalformed }},
+		{"unknown opcode", func(v *target) {
+			f := v.frame(send())
+			f[0] = 0x1F
+			v.hit(f)
+		}, func(s *roce.Stats) uint64 { return s.DropMalformed }},
+		{"unknown QP", func(v *target) {
+			f := v.frame(send())
+			f[5] ^= 0x55
+			v.hit(f)
+		}, func(s *roce.Stats) uint64 { return s.DropNoQP }},
+		{"service of another kind", func(v *target) {
+			p := send()
+			p.Opcode = wire.UCSendOnly
+			v.hit(v.frame(p))
+		}, func(s *roce.Stats) uint64 { return s.DropService }},
+		{"another partition", func(v *target) {
+			f := v.frame(send())
+			f[2], f[3] = 0x12, 0x34
+			v.hit(f)
+		}, func(s *roce.Stats) uint64 { return s.DropPKey }},
+		{"not the peer's address", func(v *target) {
+			v.outer.Src = stranger
+			v.hit(v.frame(send()))
+		}, func(s *roce.Stats) uint64 { return s.DropAddress }},
+		{"response to nothing", func(v *target) {
+			v.hit(v.frame(&wire.Packet{BTH: wire.BTH{Opcode: wire.RCAck, PSN: 5}}))
+		}, func(s *roce.Stats) uint64 { return s.GhostResponse }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			v := newTarget(t)
+			before := v.dev.Stats()
+			c.attack(v)
+			after := v.dev.Stats()
+			if c.count(&after) != c.count(&before)+1 {
+				t.Errorf("not counted: %+v", after)
+			}
+			if n, _ := v.cq.Poll(make([]ib.WC, 1)); n != 0 {
+				t.Error("a receive completed")
+			}
+		})
+	}
+}
+
+// FuzzDevice hits a connected QP with frames whose ICRC, QP and addresses are
+// right and the rest is anything: no panic, and no write outside the registered
+// memory. The input is a list of frames, each behind a byte with its length in
+// units of 4.
+func FuzzDevice(f *testing.F) {
+	v := newTarget(f)
+	list := func(packets ...*wire.Packet) (b []byte) {
+		for _, p := range packets {
+			frame := v.frame(p)
+			b = append(append(b, byte(len(frame)/4)), frame...)
+		}
+		return b
+	}
+	psn := ib.PSN(0xFFFFF0)
+	reth := wire.RETH{VA: v.mr.Addr(), RKey: v.mr.RKey(), Len: 512}
+	full := make([]byte, 256)
+	f.Add(list(&wire.Packet{BTH: wire.BTH{Opcode: wire.RCSendFirst, PSN: psn}, Payload: full},
+		&wire.Packet{BTH: wire.BTH{Opcode: wire.RCSendLast, PSN: psn + 1, AckReq: true}, Payload: full}))
+	f.Add(list(&wire.Packet{BTH: wire.BTH{Opcode: wire.RCWriteFirst, PSN: psn}, RETH: reth, Payload: full},
+		&wire.Packet{BTH: wire.BTH{Opcode: wire.RCWriteLast, PSN: psn + 1, AckReq: true}, Payload: full}))
+	f.Add(list(&wire.Packet{BTH: wire.BTH{Opcode: wire.RCReadRequest, PSN: psn}, RETH: reth},
+		&wire.Packet{BTH: wire.BTH{Opcode: wire.RCReadRequest, PSN: psn}, RETH: reth}))
+	f.Add(list(&wire.Packet{BTH: wire.BTH{Opcode: wire.RCFetchAdd, PSN: psn}, Atomic: wire.AtomicETH{VA: reth.VA, RKey: reth.RKey, Swap: 1}}))
+	f.Add(list(&wire.Packet{BTH: wire.BTH{Opcode: wire.RCAck, PSN: psn}, AETH: wire.AETH{Syndrome: wire.NAKSequence}}))
+	f.Fuzz(func(t *testing.T, input []byte) {
+		v := newTarget(t)
+		w := &world{t: t, a: v.host}
+		for _, op := range []ib.WROpcode{ib.WRSend, ib.WRRead, ib.WRFetchAdd, ib.WRWrite} {
+			w.send(v.host, ib.SendWR{Opcode: op, SGL: v.sge(4096, 8), RemoteAddr: 4096, RKey: 1})
+		}
+		v.step()
+		for len(input) > 0 {
+			n := min(max(int(input[0])*4, 16), len(input)-1)
+			frame := append([]byte(nil), input[1:1+n]...)
+			input = input[1+n:]
+			for len(frame) < 16 || len(frame)%4 != 0 {
+				frame = append(frame, 0)
+			}
+			num := v.qp.Num()
+			frame[2], frame[3] = 0xFF, 0xFF
+			frame[5], frame[6], frame[7] = byte(num>>16), byte(num>>8), byte(num)
+			v.hit(frame)
+			if at := v.dev.Deadline(); at != ib.Never && len(input)%3 == 0 {
+				v.now = max(v.now, at)
+				v.step()
+			}
+		}
+		for i, b := range v.whole {
+			if inside := i >= guard && i < guard+registered; !inside && b != 0 {
+				t.Fatalf("byte %d outside the region was written", i-guard)
+			}
+		}
+	})
+}

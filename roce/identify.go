@@ -1,0 +1,105 @@
+package roce
+
+import (
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/wire"
+)
+
+// identifier checks ICRCs where the IPv4 identification, which the ICRC covers,
+// is not known: a plain UDP socket does not show it.
+//
+// The CRC is linear, so the received ICRC can be solved for the identification:
+// a corrupt packet has a solution once in 65,536 times only. To win back most of
+// the other 16 bits the solution must be one that the source would use next.
+// Linux hosts use 0, or the place in a run that segmentation offload numbered, or
+// a counter per destination that steps by one packet and, when it was idle, by up
+// to as many as milliseconds have passed (ip_idents_reserve). What does not fit
+// is dropped and remembered; if the next packet goes on from there, the counter
+// did jump.
+type identifier struct {
+	sources [idSources]idSource
+}
+
+// idSource is what is known of one sender's identifications.
+type idSource struct {
+	src, dst ib.GID
+	counts   bool       // uses a counter: last is valid
+	last     uint16     // highest accepted
+	at       ib.Instant // when that was
+	jumped   bool       // the latest was refused, though the counter may have jumped
+	jump     uint16     // to here
+}
+
+const (
+	idSources   = 256
+	idRuns      = 128 // offload numbers a run 0 to 127 at most
+	idSlack     = 64  // packets that may be missing or out of order
+	nsPerMilli  = 1_000_000
+	fnvOffset   = 2166136261
+	fnvPrime    = 16777619
+	gidHashFrom = 8 // the lower half of a GID tells hosts apart
+)
+
+// source finds the entry for a run's sender, nil where the identification plays
+// no part. Senders that fall on the same entry take it from each other, which
+// only costs checking power.
+func (t *identifier) source(run *link.Run) *idSource {
+	if run.KnownID || !run.Src.Is4() {
+		return nil
+	}
+	h := uint32(fnvOffset)
+	for i := gidHashFrom; i < len(run.Src); i++ {
+		h = (h ^ uint32(run.Src[i])) * fnvPrime
+		h = (h ^ uint32(run.Dst[i])) * fnvPrime
+	}
+	e := &t.sources[h%idSources]
+	if e.src != run.Src || e.dst != run.Dst {
+		*e = idSource{src: run.Src, dst: run.Dst}
+	}
+	return e
+}
+
+// check decides on the i-th frame of a run, of which at least BTH and ICRC are
+// there.
+func (t *identifier) check(now ib.Instant, e *idSource, o *wire.Outer, run *link.Run, i int, frame []byte) bool {
+	o.ID = run.ID + uint16(i)
+	if e == nil {
+		if o.Check(frame) {
+			return true
+		}
+		o.ID = run.ID // of a merged run only the first is shown
+		return i > 0 && run.KnownID && o.Check(frame)
+	}
+	// The likely ones first: the check of a guess is cheaper than a solution.
+	o.ID = uint16(i)
+	if o.Check(frame) {
+		return true
+	}
+	id, ok := o.SolveID(frame)
+	return ok && e.plausible(now, id)
+}
+
+// plausible decides whether a source would use id now, and learns from it.
+func (e *idSource) plausible(now ib.Instant, id uint16) bool {
+	step := int(int16(id - e.last))
+	idle := int(min((now-e.at)/nsPerMilli, 1<<15))
+	switch {
+	case e.counts && step > 0 && step <= idSlack+idle, e.jumped && goesOn(id, e.jump):
+		e.counts, e.jumped, e.last, e.at = true, false, id, now
+		return true
+	case id < idRuns, e.counts && step <= 0 && step >= -idSlack: // out of order
+		return true
+	case !e.counts:
+		e.counts, e.last, e.at = true, id, now
+		return true
+	}
+	e.jump, e.jumped = id, true
+	return false
+}
+
+// goesOn reports whether id follows a refused one.
+func goesOn(id, jump uint16) bool {
+	step := int16(id - jump)
+	return step > 0 && step <= idSlack
+}

@@ -1,0 +1,64 @@
+package roce
+
+import (
+	"time"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// Options adjust a device. The zero value suits most.
+type Options struct {
+	// Name is the device's name, "goroce0" by default.
+	Name string
+	// Seed makes GUID, keys and QP numbers repeatable; 0 takes the clock's word.
+	Seed uint64
+	// AckDelay is how long a plain ACK may wait for data to ride behind.
+	// 0 takes 20 us; negative sends ACKs at once.
+	AckDelay time.Duration
+	// Spin is how long an idle shard keeps looking before it sleeps.
+	// 0 takes 20 us; negative never spins.
+	Spin time.Duration
+	// Manual leaves it to the caller to drive the device with Step: virtual
+	// time, tests, simulation. No goroutine is started.
+	Manual bool
+	// ActiveMTU caps the path MTU that the port offers; 0 takes what the link's
+	// interface allows.
+	ActiveMTU ib.MTU
+}
+
+// Limits of the software device.
+const (
+	maxQPs       = 1<<16 - 32
+	maxQPWR      = 1 << 15
+	maxSGE       = 32
+	maxInline    = 512
+	maxCQs       = 1 << 16
+	maxCQE       = 1 << 20
+	maxMRs       = 1 << 20
+	maxPDs       = 1 << 16
+	maxRdAtomic  = 128
+	maxMsgSize   = 1 << 31
+	ackDelayNS   = 20_000
+	spinNS       = 20_000
+	eventBacklog = 1024
+)
+
+func (o Options) withDefaults() Options {
+	if o.Name == "" {
+		o.Name = "goroce0"
+	}
+	if o.Seed == 0 {
+		o.Seed = uint64(time.Now().UnixNano())
+	}
+	o.AckDelay = orDefault(o.AckDelay, ackDelayNS)
+	o.Spin = orDefault(o.Spin, spinNS)
+	return o
+}
+
+// orDefault turns 0 into the default and negative into 0.
+func orDefault(d time.Duration, def time.Duration) time.Duration {
+	if d == 0 {
+		return def
+	}
+	return max(d, 0)
+}

@@ -1,0 +1,125 @@
+package roce
+
+import (
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/wire"
+)
+
+// Sizes of a receive batch: runs taken from the link in one call, and packets
+// handed to a QP in one.
+const (
+	rxRuns    = 32
+	rxPackets = 64
+)
+
+// receiver takes frames from the link, checks and decodes them, and hands them to
+// their QPs in runs.
+type receiver struct {
+	s    *shard
+	now  ib.Instant
+	runs []link.Run
+	ids  identifier
+
+	// Packets for one QP that were decoded and not handed over yet.
+	qp      *QP
+	packets []wire.Packet
+	n       int
+}
+
+func (r *receiver) init(s *shard) {
+	r.s = s
+	r.runs = make([]link.Run, rxRuns)
+	r.packets = make([]wire.Packet, rxPackets)
+}
+
+// receive takes one batch from the link and reports whether there was any.
+func (r *receiver) receive(now ib.Instant) bool {
+	r.now = now
+	n, err := r.s.link.Recv(now, r.runs)
+	if err != nil {
+		return false // Wait reports a closed link
+	}
+	for i := range r.runs[:n] {
+		r.run(&r.runs[i])
+	}
+	r.handOver()
+	return n > 0
+}
+
+// run takes the frames of one run. The ICRC comes first: until it is checked no
+// other field means anything.
+func (r *receiver) run(run *link.Run) {
+	outer := wire.Outer{Src: run.Src, Dst: run.Dst, SrcPort: run.SrcPort, DstPort: link.Port}
+	src := r.ids.source(run)
+	for i := range run.Frames() {
+		frame := run.Frame(i)
+		if len(frame) < wire.BTHLen+wire.ICRCLen {
+			r.s.stats.DropMalformed++
+			continue
+		}
+		if !r.ids.check(r.now, src, &outer, run, i, frame) {
+			r.s.stats.RxICRCErrors++
+			continue
+		}
+		p := &r.packets[r.n]
+		if err := p.Decode(frame[:len(frame)-wire.ICRCLen]); err != nil {
+			r.s.stats.DropMalformed++
+			continue
+		}
+		r.dispatch(run, p)
+	}
+}
+
+// dispatch finds the QP of a decoded packet, and collects packets of the same QP.
+func (r *receiver) dispatch(run *link.Run, p *wire.Packet) {
+	q := r.qp
+	if q == nil || q.num != p.DestQP {
+		if q = r.s.qpns.get(p.DestQP); q == nil {
+			r.s.stats.DropNoQP++
+			return
+		}
+		if r.n > 0 { // p lies behind packets of another QP: it moves to the front
+			kept := *p
+			r.handOver()
+			r.packets[0] = kept
+			p = &r.packets[0]
+		}
+	}
+	if !r.accept(q, run, p) {
+		return
+	}
+	r.s.stats.RcvdPkts++
+	r.qp = q
+	if r.n++; r.n == len(r.packets) {
+		r.handOver()
+	}
+}
+
+// accept checks what a packet must have before its QP sees it (IBTA 9.6.1):
+// service, partition and, for connected services, the peer's address and ours.
+func (r *receiver) accept(q *QP, run *link.Run, p *wire.Packet) bool {
+	st := &r.s.stats
+	switch {
+	case p.Opcode.Service() != wire.RC:
+		st.DropService++
+	case p.PKey&0x7FFF != ib.DefaultPKey&0x7FFF:
+		st.DropPKey++
+	case run.Src != q.path.Dst || run.Dst != q.path.Src:
+		st.DropAddress++
+	default:
+		return true
+	}
+	return false
+}
+
+// handOver gives the collected packets to their QP.
+func (r *receiver) handOver() {
+	if r.n == 0 {
+		return
+	}
+	q := r.qp
+	q.core.HandlePackets(r.now, r.packets[:r.n])
+	r.n, r.qp = 0, nil
+	r.s.after(q)
+}

@@ -1,0 +1,368 @@
+package roce
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/qp"
+	"github.com/goroce/goroce/roce/link"
+)
+
+// shard is one loop over one link: it owns the QPs, their timers and the
+// destinations. All of it is guarded by mu, which the loop holds for a step at a
+// time; verbs that change a QP take it in between.
+type shard struct {
+	dev  *Device
+	link link.Link
+
+	mu        sync.Mutex
+	qpns      *qpnTable
+	deadlines deadlines
+	ready     readyList // may have packets to send
+	flows     map[ib.GID]*flowEntry
+	rx        receiver
+	tx        transmitter
+	stats     Stats
+	closed    bool
+
+	bellMu   sync.Mutex
+	bells    []*QP // rung since the last step
+	spare    []*QP // the other buffer of bells
+	sleeping atomic.Bool
+}
+
+// flowEntry is a destination's account and the number of QPs that use it.
+type flowEntry struct {
+	flow *qp.Flow
+	dst  ib.GID
+	qps  int
+}
+
+func newShard(d *Device, l link.Link, gen uint8) *shard {
+	s := &shard{dev: d, link: l, qpns: newQPNTable(gen), flows: map[ib.GID]*flowEntry{}}
+	s.rx.init(s)
+	s.tx.init(s)
+	return s
+}
+
+// run drives the shard until the link is closed. When idle it spins a little,
+// for latency, then sleeps on the link.
+func (s *shard) run() {
+	idleSince := s.dev.now()
+	for {
+		now := s.dev.now()
+		if s.step(now) {
+			idleSince = now
+			continue
+		}
+		if now-idleSince < ib.Instant(s.dev.opts.Spin) {
+			runtime.Gosched()
+			continue
+		}
+		if err := s.sleep(now); err != nil {
+			s.linkDown(err)
+			return
+		}
+	}
+}
+
+// sleep waits for a frame, a doorbell or a deadline. The handshake is that of the
+// rings: announce the sleep, then look once more.
+func (s *shard) sleep(now ib.Instant) error {
+	s.sleeping.Store(true)
+	defer s.sleeping.Store(false)
+	wait, blocked := s.idle(now)
+	if wait == 0 {
+		return nil
+	}
+	return s.link.Wait(wait, blocked)
+}
+
+// idle returns how long there is nothing to do: 0 if there is something,
+// negative for no limit. blocked says that the link must become writable first.
+func (s *shard) idle(now ib.Instant) (wait time.Duration, blocked bool) {
+	s.bellMu.Lock()
+	rung := len(s.bells) > 0
+	s.bellMu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := min(s.deadlines.earliest(), s.link.Deadline())
+	switch {
+	case rung, at <= now, s.ready.first != nil && !s.tx.blocked:
+		return 0, false
+	case at == ib.Never:
+		return -1, s.tx.blocked
+	}
+	return time.Duration(at - now), s.tx.blocked
+}
+
+// linkDown tells the application that the device is of no more use, unless it
+// closed the device itself.
+func (s *shard) linkDown(err error) {
+	s.mu.Lock()
+	closed := s.closed
+	s.mu.Unlock()
+	if !closed && !errors.Is(err, link.ErrClosed) {
+		s.dev.events.put(ib.Event{Type: ib.EventDeviceFatal})
+	}
+}
+
+// deadline is when step has something to do without outside help.
+func (s *shard) deadline() ib.Instant {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return min(s.deadlines.earliest(), s.link.Deadline())
+}
+
+// step is one turn: receive a batch, take doorbells, run timers, send. It reports
+// whether anything happened.
+func (s *shard) step(now ib.Instant) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	busy := s.rx.receive(now)
+	busy = s.takeBells(now) || busy
+	busy = s.runTimers(now) || busy
+	return s.tx.drain(now) || busy
+}
+
+// ring tells the shard that q has new work. Any goroutine may call it.
+func (s *shard) ring(q *QP) {
+	if q.rung.Swap(true) {
+		return
+	}
+	s.bellMu.Lock()
+	s.bells = append(s.bells, q)
+	s.bellMu.Unlock()
+	if s.sleeping.Load() {
+		s.link.Wake()
+	}
+}
+
+func (s *shard) takeBells(now ib.Instant) bool {
+	s.bellMu.Lock()
+	bells := s.bells
+	s.bells, s.spare = s.spare[:0], bells
+	s.bellMu.Unlock()
+	for i, q := range bells {
+		bells[i] = nil
+		q.rung.Store(false)
+		if q.core != nil {
+			q.core.Doorbell(now)
+			s.after(q)
+		}
+	}
+	return len(bells) > 0
+}
+
+func (s *shard) runTimers(now ib.Instant) bool {
+	busy := false
+	for q := s.deadlines.pop(now); q != nil; q = s.deadlines.pop(now) {
+		if q.core.Deadline() <= now {
+			q.core.HandleTimeout(now)
+			busy = true
+		}
+		s.after(q)
+	}
+	return busy
+}
+
+// after carries on after any input to q: it may want to send, has a new deadline,
+// and may have made completions and events.
+func (s *shard) after(q *QP) {
+	s.ready.push(q)
+	s.deadlines.want(q, q.core.Deadline())
+	s.notify(q)
+	s.admit(q.flow)
+}
+
+// admit hands the turn to QPs that waited for room at a destination.
+func (s *shard) admit(f *flowEntry) {
+	if f == nil {
+		return
+	}
+	for core := f.flow.Next(); core != nil; core = f.flow.Next() {
+		s.ready.push(core.Owner.(*QP))
+	}
+}
+
+// notify passes on what q's CQs and q itself have to tell.
+func (s *shard) notify(q *QP) {
+	for _, c := range [...]*CQ{q.sendCQ, q.recvCQ} {
+		if c.core.TakeNotify() && c.channel != nil {
+			c.channel.notify(c)
+		}
+		if c.core.TakeError() {
+			s.event(ib.Event{Type: ib.EventCQErr, CQ: c})
+		}
+	}
+	for t, ok := q.core.TakeEvent(); ok; t, ok = q.core.TakeEvent() {
+		s.event(ib.Event{Type: t, QP: q})
+	}
+	s.mirror(q)
+}
+
+// mirror shows q's state to the posting side. A receive that was posted while the
+// state went to ERR may have missed the flush; ring the bell for it.
+func (s *shard) mirror(q *QP) {
+	state := uint32(q.core.State())
+	if q.state.Swap(state) != state && ib.QPState(state) == ib.Err {
+		s.ring(q)
+	}
+}
+
+func (s *shard) event(e ib.Event) {
+	if !s.dev.events.put(e) {
+		s.stats.EventsLost++
+	}
+}
+
+// add makes the core of a new QP.
+func (s *shard) add(q *QP, cfg qp.Config) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q.num = s.qpns.add(q)
+	cfg.Num, cfg.Stats = q.num, &s.stats.Stats
+	q.core = qp.New(cfg)
+	q.core.Owner = q
+}
+
+// drop forgets a QP.
+func (s *shard) drop(q *QP) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var toReset = ib.QPAttr{State: ib.Reset}
+	if err := q.core.Modify(0, &toReset, ib.AttrState); err != nil {
+		panic(fmt.Sprintf("roce: QP %#x cannot be reset: %v", uint32(q.num), err)) // RESET is legal from everywhere
+	}
+	s.setFlow(q, nil)
+	s.deadlines.remove(q)
+	s.ready.remove(q)
+	s.qpns.remove(q.num)
+	q.core = nil
+}
+
+// modify runs the Modify verb.
+func (s *shard) modify(q *QP, attr *ib.QPAttr, mask ib.QPAttrMask) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q.core == nil {
+		return q.err("modify QP")
+	}
+	if mask&ib.AttrAV != 0 {
+		if err := s.checkFamily(q, attr); err != nil {
+			return err
+		}
+	}
+	if err := q.core.Modify(s.clock(), attr, mask); err != nil {
+		return err
+	}
+	if mask&ib.AttrAV != 0 {
+		s.setPath(q)
+	}
+	if q.core.State() == ib.Reset {
+		s.setFlow(q, nil)
+	}
+	s.after(q)
+	s.kick()
+	return nil
+}
+
+// checkFamily refuses an address vector that mixes IPv4 and IPv6: no packet could
+// carry it.
+func (s *shard) checkFamily(q *QP, attr *ib.QPAttr) error {
+	i := attr.AH.SGIDIndex
+	if i < 0 || i >= len(s.dev.caps.Local) {
+		return nil // the core says what is wrong
+	}
+	local := s.dev.caps.Local[i]
+	if local.Is4() == attr.AH.DGID.Is4() {
+		return nil
+	}
+	return &ib.AttrError{Op: fmt.Sprintf("modify QP %#x", uint32(q.num)), Attr: "AH", Value: "DGID " + attr.AH.DGID.Addr().String(),
+		Allowed: fmt.Sprintf("an address of the family of local GID %d, %v; choose another SGIDIndex", i, local.Addr()), Err: ib.ErrInvalid}
+}
+
+// clock is the time that verbs see: in virtual time, that of the last step.
+func (s *shard) clock() ib.Instant {
+	if s.dev.opts.Manual {
+		return s.rx.now
+	}
+	return s.dev.now()
+}
+
+// kick ends the loop's sleep: there is something to send.
+func (s *shard) kick() {
+	if s.sleeping.Load() {
+		s.link.Wake()
+	}
+}
+
+// setPath works out the addressing of a QP, and finds its destination's account.
+func (s *shard) setPath(q *QP) {
+	ah := q.core.AH()
+	hops := ah.HopLimit
+	if hops == 0 {
+		hops = 64
+	}
+	q.path = link.Run{Src: s.dev.caps.Local[ah.SGIDIndex], Dst: ah.DGID, TrafficClass: ah.TrafficClass, HopLimit: hops,
+		FlowLabel: ah.FlowLabel, SrcPort: sourcePort(ah.FlowLabel, q.num, q.core.DestQPN())}
+	s.setFlow(q, &ah.DGID)
+}
+
+// sourcePort spreads connections over the paths of a network: a port from the
+// flow label, or from the pair of QP numbers, the same at both ends (Linux,
+// rdma_get_udp_sport).
+func sourcePort(flowLabel uint32, local, remote ib.QPN) uint16 {
+	if flowLabel == 0 {
+		v := uint64(local) * uint64(remote)
+		v ^= v >> 20
+		v ^= v >> 40
+		flowLabel = uint32(v) & 0xFFFFF
+	}
+	return uint16(0xC000 | flowLabel&0x3FFF ^ flowLabel&0xFC000>>14)
+}
+
+// setFlow moves q to the account of a destination, nil for none.
+func (s *shard) setFlow(q *QP, dst *ib.GID) {
+	if old := q.flow; old != nil {
+		q.core.SetFlow(nil)
+		q.flow = nil
+		if old.qps--; old.qps == 0 {
+			delete(s.flows, old.dst)
+		}
+	}
+	if dst == nil {
+		return
+	}
+	f := s.flows[*dst]
+	if f == nil {
+		f = &flowEntry{flow: qp.NewFlow(), dst: *dst}
+		s.flows[*dst] = f
+	}
+	f.qps++
+	q.flow = f
+	q.core.SetFlow(f.flow)
+}
+
+// quiesce returns when no step that began before is under way: nothing holds on
+// to memory that was deregistered.
+func (s *shard) quiesce() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+}
+
+// close ends the loop.
+func (s *shard) close() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	return s.link.Close()
+}

@@ -1,0 +1,55 @@
+package roce
+
+import (
+	"github.com/goroce/goroce/qp"
+	"github.com/goroce/goroce/roce/link"
+)
+
+// Stats counts what a device did since it was opened. qp.Stats has the names that
+// rdma_rxe also knows.
+type Stats struct {
+	qp.Stats
+	RxICRCErrors  uint64 // frames whose ICRC was wrong
+	DropMalformed uint64 // frames that do not decode
+	DropNoQP      uint64 // packets for a QP number that is not in use
+	DropService   uint64 // packets of another service than the QP's
+	DropPKey      uint64 // packets of another partition
+	DropAddress   uint64 // packets that are not from the QP's peer, or not to its address
+	EventsLost    uint64 // asynchronous events that nobody took in time
+	Link          link.Stats
+}
+
+// Stats returns the counters as they stand.
+func (d *Device) Stats() Stats {
+	d.shard.mu.Lock()
+	defer d.shard.mu.Unlock()
+	st := d.shard.stats
+	st.Link = d.shard.link.Stats()
+	return st
+}
+
+// Counter is a named figure.
+type Counter struct {
+	Name  string
+	Value uint64
+}
+
+// Counters lists the figures under the names of rdma_rxe's hw_counters, in its
+// order, then those that rdma_rxe lacks.
+func (s *Stats) Counters() []Counter {
+	return []Counter{
+		{"sent_pkts", s.SentPkts}, {"rcvd_pkts", s.RcvdPkts}, {"duplicate_request", s.DuplicateRequest},
+		{"out_of_seq_request", s.OutOfSeqRequest}, {"rcvd_rnr_err", s.RcvdRNRErr}, {"send_rnr_err", s.SendRNRErr},
+		{"rcvd_seq_err", s.RcvdSeqErr}, {"ack_deferred", s.AckDeferred}, {"retry_exceeded_err", s.RetryExceeded},
+		{"retry_rnr_exceeded_err", s.RNRRetryExceeded}, {"completer_retry_err", s.CompleterRetry},
+		{"send_err", s.SendErr + s.Link.TxErrors}, {"link_downed", s.LinkDowned}, {"rdma_sends", s.RDMASends},
+		{"rdma_recvs", s.RDMARecvs},
+
+		{"local_ack_timeout_err", s.LocalAckTimeout}, {"implied_nak_seq_err", s.ImpliedNAK},
+		{"duplicate_response", s.DuplicateResponse}, {"ghost_response", s.GhostResponse},
+		{"rx_icrc_errors", s.RxICRCErrors}, {"drop_malformed", s.DropMalformed}, {"drop_no_qp", s.DropNoQP},
+		{"drop_service", s.DropService}, {"drop_pkey", s.DropPKey}, {"drop_address", s.DropAddress},
+		{"drop_state", s.DropState}, {"drop_no_resource", s.DropNoResource}, {"drop_link", s.Link.RxDropped},
+		{"rx_overflow", s.Link.RxOverflow}, {"events_lost", s.EventsLost},
+	}
+}

@@ -1,0 +1,159 @@
+package roce
+
+import (
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/mr"
+	"github.com/goroce/goroce/qp"
+	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/wire"
+)
+
+// Sizes of a send batch: runs given to the link in one call, and packets that one
+// QP may send before it is another's turn.
+const (
+	txRuns    = 16
+	txPackets = 64
+)
+
+// transmitter asks ready QPs for packets and packs them into runs: frames of one
+// size to one destination behind each other, whatever their QPs, and a shorter
+// one at the end. That is what segmentation offload takes.
+type transmitter struct {
+	s       *shard
+	packets []qp.TxPacket
+	runs    []link.Run // filled, oldest first
+	buffers [][]byte   // buffers[i] holds runs[i]
+	n       int        // runs in use; the last one may still grow
+	open    bool       // the last run may still grow
+	blocked bool       // the link takes no more for now
+}
+
+func (t *transmitter) init(s *shard) {
+	t.s = s
+	t.packets = make([]qp.TxPacket, txPackets)
+	t.runs = make([]link.Run, txRuns)
+	t.buffers = make([][]byte, txRuns)
+	for i := range t.buffers {
+		t.buffers[i] = make([]byte, s.dev.caps.RunBytes)
+	}
+}
+
+// pullsPerStep bounds the turns of one step, so that received frames do not wait.
+const pullsPerStep = 64
+
+// drain gives ready QPs their turns and sends. It reports whether there was
+// anything.
+func (t *transmitter) drain(now ib.Instant) bool {
+	if t.blocked && !t.flush(now) {
+		return false
+	}
+	sent := false
+	for range pullsPerStep {
+		if t.blocked {
+			break
+		}
+		q := t.s.ready.pop()
+		if q == nil {
+			break
+		}
+		sent = t.pull(now, q) || sent
+	}
+	return t.flush(now) && sent
+}
+
+// pull packs the packets of one QP. Running out of work it leaves the ready list;
+// running out of its turn it goes to the end.
+func (t *transmitter) pull(now ib.Instant, q *QP) bool {
+	n := q.core.NextPackets(now, t.packets)
+	for i := range t.packets[:n] {
+		p := &t.packets[i]
+		if err := t.add(now, q, p); err != nil {
+			q.core.SendFailed(now, p)
+			break
+		}
+	}
+	if n == len(t.packets) {
+		t.s.ready.push(q)
+	}
+	t.s.deadlines.want(q, q.core.Deadline())
+	t.s.notify(q)
+	return n > 0
+}
+
+// add appends a packet to the last run, or begins a new one.
+func (t *transmitter) add(now ib.Instant, q *QP, p *qp.TxPacket) error {
+	size := p.Opcode.HeaderLen() + p.Len + p.Pad() + wire.ICRCLen
+	if !t.fits(q, size) {
+		if t.n == len(t.runs) && !t.flush(now) {
+			t.s.stats.SendErr++ // the link blocks: the packet is lost, and sent again in time
+			return nil
+		}
+		t.begin(q, size)
+	}
+	run := &t.runs[t.n-1]
+	at := len(run.Buf)
+	frame := run.Buf[at : at+size]
+	n := p.PutHeaders(frame)
+	if err := t.payload(frame[n:n+p.Len], p); err != nil {
+		if at == 0 {
+			t.n, t.open = t.n-1, false
+		}
+		return err
+	}
+	clear(frame[n+p.Len : size])
+	run.Buf = run.Buf[:at+size]
+	t.open = size == run.Size && run.Frames() < t.s.dev.caps.RunFrames
+	return nil
+}
+
+// payload copies the payload into the frame: the only time that it is read, so
+// the ICRC fits what leaves whatever the application does to its memory.
+func (t *transmitter) payload(dst []byte, p *qp.TxPacket) error {
+	if p.Inline != nil {
+		copy(dst, p.Inline)
+		return nil
+	}
+	return mr.Gather(dst, p.SGL, p.Off)
+}
+
+// fits reports whether a frame may follow in the last run.
+func (t *transmitter) fits(q *QP, size int) bool {
+	if !t.open {
+		return false
+	}
+	run, path := &t.runs[t.n-1], &q.path
+	return size <= run.Size && len(run.Buf)+size <= cap(run.Buf) &&
+		run.SrcPort == path.SrcPort && run.HopLimit == path.HopLimit && run.TrafficClass == path.TrafficClass &&
+		run.FlowLabel == path.FlowLabel && run.Dst == path.Dst && run.Src == path.Src
+}
+
+// begin starts a run of frames of the given size.
+func (t *transmitter) begin(q *QP, size int) {
+	run := &t.runs[t.n]
+	*run = q.path
+	run.Size = size
+	run.Buf = t.buffers[t.n][:0]
+	t.n++
+	t.open = true
+}
+
+// flush gives the runs to the link. It returns false if the link would block: the
+// runs that are left go first next time.
+func (t *transmitter) flush(now ib.Instant) bool {
+	t.open = false
+	if t.n == 0 {
+		t.blocked = false
+		return true
+	}
+	sent, err := t.s.link.Send(now, t.runs[:t.n])
+	if err != nil {
+		sent = t.n // the link is closed; Wait reports it
+	}
+	for i := range sent {
+		t.buffers[i], t.buffers[t.n-1-i] = t.buffers[t.n-1-i], t.buffers[i]
+	}
+	copy(t.runs, t.runs[sent:t.n])
+	t.n -= sent
+	t.blocked = t.n > 0
+	return !t.blocked
+}
