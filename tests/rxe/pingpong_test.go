@@ -1,0 +1,227 @@
+// Package rxe tests goroce against Linux's rdma_rxe, in guests of the lab.
+package rxe
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goroce/goroce/tests/rxe/lab"
+)
+
+func TestMain(m *testing.M) { lab.Main(m) }
+
+// rowTimeout bounds one row, both tools.
+const rowTimeout = 60 * time.Second
+
+// TestPingpong runs the table: goroced pingpong at one end, ibv_rc_pingpong with
+// its own check of the data at the other, over the link and the wire that the row
+// says. The udp link runs as a user without any capability.
+func TestPingpong(t *testing.T) {
+	goroced := build(t)
+	for _, kernel := range lab.Kernels() {
+		for _, r := range rows {
+			name := fmt.Sprintf("%s/%s-%s-%s-size%d-pmtu%d-mtu%d-loss%g-offload=%v", kernel, r.side, r.link, r.family, r.size,
+				r.pathMTU, r.mtu, r.loss, r.offload)
+			t.Run(name, func(t *testing.T) {
+				l := lab.Shared(t, kernel)
+				p := &pingpong{T: t, lab: l, vm: l.VMs[0], goroced: goroced, row: r}
+				p.run()
+			})
+		}
+	}
+}
+
+// build compiles goroced where any user can run it.
+func build(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "goroce-rxe-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "goroced")
+	cmd := exec.Command("go", "build", "-o", path, "../../cmd/goroced")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return path
+}
+
+type pingpong struct {
+	*testing.T
+	lab     *lab.Lab
+	vm      *lab.VM
+	goroced string
+	row
+}
+
+func (p *pingpong) run() {
+	p.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), rowTimeout)
+	defer cancel()
+	p.must(p.lab.SetMTU(p.mtu))
+	p.must(p.lab.SetOffload(p.offload))
+	p.must(p.lab.SetLoss(p.loss))
+	before, err := p.vm.Counters(ctx)
+	p.must(err)
+
+	if p.side == client {
+		p.asClient(ctx)
+	} else {
+		p.asServer(ctx)
+	}
+
+	after, err := p.vm.Counters(context.Background())
+	p.must(err)
+	p.explain(before, after)
+}
+
+func (p *pingpong) must(err error) {
+	p.Helper()
+	if err != nil {
+		p.Fatal(err)
+	}
+}
+
+// iterations keeps a row to seconds: the guest is emulated, and each loss that a
+// timeout mends costs 67 ms.
+func (p *pingpong) iterations() int {
+	switch {
+	case p.size == 1<<20 && p.loss > 0:
+		return 3
+	case p.size == 1<<20:
+		return 10
+	case p.loss > 0:
+		return 60
+	}
+	return 300
+}
+
+func (p *pingpong) asClient(ctx context.Context) {
+	tool := p.vmTool(ctx)
+	peer, err := p.vm.Start(ctx, tool[0], tool[1:]...)
+	p.must(err)
+	p.must(p.vm.WaitListen(ctx, listenPort))
+	out, err := p.ours(ctx, p.vm.IPv4.String()).CombinedOutput()
+	if err != nil {
+		p.Errorf("goroced pingpong: %v\n%s", err, out)
+	}
+	result, err := peer.Wait()
+	if err != nil || result.ExitCode != 0 {
+		p.Errorf("%v: %v, exit code %d\n%s%s", tool, err, result.ExitCode, result.Stdout, result.Stderr)
+	}
+}
+
+func (p *pingpong) asServer(ctx context.Context) {
+	var out bytes.Buffer
+	cmd := p.ours(ctx)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	p.must(cmd.Start())
+	p.waitListening(ctx)
+	tool := append(p.vmTool(ctx), p.lab.HostIPv4.String())
+	result, err := p.vm.Run(ctx, tool[0], tool[1:]...)
+	if err != nil || result.ExitCode != 0 {
+		p.Errorf("%v: %v, exit code %d\n%s%s", tool, err, result.ExitCode, result.Stdout, result.Stderr)
+		cmd.Process.Kill()
+	}
+	if err := cmd.Wait(); err != nil {
+		p.Errorf("goroced pingpong: %v\n%s", err, out.Bytes())
+	}
+}
+
+// ours is goroced pingpong in the host's namespace; over udp as nobody. The ends
+// always meet over IPv4, since ibv_rc_pingpong listens there only; the family of
+// the row is that of the GIDs.
+func (p *pingpong) ours(ctx context.Context, args ...string) *exec.Cmd {
+	args = append([]string{"pingpong", "-c", "--link", p.link, "-s", strconv.Itoa(p.size), "-m", strconv.Itoa(p.pathMTU),
+		"-n", strconv.Itoa(p.iterations()), "--addr", p.hostAddr().String(), "-g", "0", "--timeout", rowTimeout.String()}, args...)
+	if p.link == udp {
+		return p.lab.HostCommandAs(ctx, "nobody", p.goroced, args...)
+	}
+	return p.lab.HostCommand(ctx, p.goroced, args...)
+}
+
+func (p *pingpong) vmTool(ctx context.Context) []string {
+	index, err := p.vm.GIDIndex(ctx, p.vmAddr())
+	p.must(err)
+	return []string{"ibv_rc_pingpong", "-d", lab.RxeDev, "-g", strconv.Itoa(index), "-c", "-s", strconv.Itoa(p.size),
+		"-m", strconv.Itoa(p.pathMTU), "-n", strconv.Itoa(p.iterations())}
+}
+
+func (p *pingpong) vmAddr() netip.Addr {
+	if p.family == v4 {
+		return p.vm.IPv4
+	}
+	return p.vm.IPv6
+}
+
+func (p *pingpong) hostAddr() netip.Addr {
+	if p.family == v4 {
+		return p.lab.HostIPv4
+	}
+	return p.lab.HostIPv6
+}
+
+const listenPort = 18515
+
+// waitListening waits until goroced listens for the out-of-band exchange.
+func (p *pingpong) waitListening(ctx context.Context) {
+	p.Helper()
+	for ctx.Err() == nil {
+		out, err := p.lab.HostCommand(ctx, "ss", "-Hltn").Output()
+		p.must(err)
+		if strings.Contains(string(out), fmt.Sprintf(":%d ", listenPort)) {
+			return
+		}
+	}
+	p.Fatalf("goroced does not listen on port %d", listenPort)
+}
+
+// explain holds rxe's own error counters against what the row did: without loss
+// nothing may be out of order or repeated, and never may a retry budget run out.
+func (p *pingpong) explain(before, after map[string]uint64) {
+	const (
+		never = iota
+		whenLossy
+		always
+	)
+	for _, c := range []struct {
+		name string
+		may  int // count
+	}{
+		{"out_of_seq_request", whenLossy}, {"rcvd_seq_err", whenLossy}, {"duplicate_request", whenLossy},
+		// rxe's retransmit timer is armed loosely and fires now and then without
+		// need; the emulated guest is slow enough to show it.
+		{"completer_retry_err", always},
+		// A receiver that is slower than its peer.
+		{"send_rnr_err", always}, {"rcvd_rnr_err", always},
+		{"retry_exceeded_err", never}, {"retry_rnr_exceeded_err", never}, {"send_err", never},
+	} {
+		n := after[c.name] - before[c.name]
+		if n == 0 {
+			continue
+		}
+		p.Logf("rxe counted %s: %d", c.name, n)
+		if c.may == never || c.may == whenLossy && p.loss == 0 {
+			p.Errorf("rxe's %s went up by %d with %g %% loss", c.name, n, p.loss)
+		}
+	}
+	if p.loss > 0 {
+		dropped, err := p.lab.Dropped()
+		p.must(err)
+		p.Logf("the bridge dropped %d packets or runs", dropped)
+	}
+}
