@@ -1,0 +1,113 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"strings"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/rawsock"
+	"github.com/goroce/goroce/roce/link/udp"
+)
+
+// ErrCapability matches every [CapabilityError] with errors.Is.
+var ErrCapability = errors.New("missing capability")
+
+// CapabilityError says that a link needs a privilege which the process lacks.
+type CapabilityError struct {
+	Link       string // "rawsock"
+	Capability string // "CAP_NET_RAW"
+	Err        error  // what the kernel said
+}
+
+func (e *CapabilityError) Error() string {
+	return fmt.Sprintf("link %s needs %s: %v; run as root, or `setcap %s+ep` the program, or use link udp, which needs no privilege",
+		e.Link, e.Capability, e.Err, strings.ToLower(e.Capability))
+}
+
+// Unwrap returns what the kernel said.
+func (e *CapabilityError) Unwrap() error { return e.Err }
+
+// Is makes errors.Is(err, ErrCapability) true.
+func (e *CapabilityError) Is(target error) bool { return target == ErrCapability }
+
+// driver is a kind of link.
+type driver struct {
+	name       string
+	capability string // what it needs, "" if nothing
+	open       func([]netip.Addr) (link.Link, error)
+}
+
+// drivers stand in the order in which "auto" tries them. Plain sockets come
+// first: they need no privilege, any interface will do, and segmentation offload,
+// sending and receiving, makes them the faster of the two. Raw frames are for who
+// wants one source port per connection, so that networks spread load, or an exact
+// check of the ICRCs of IPv4 packets, whose identifications sockets do not see.
+var drivers = []driver{
+	{"udp", "", func(a []netip.Addr) (link.Link, error) { return udp.Open(a, udp.Options{}) }},
+	{"rawsock", "CAP_NET_RAW", func(a []netip.Addr) (link.Link, error) { return rawsock.Open(a, rawsock.Options{}) }},
+}
+
+// openLink opens the link of that name, or for "auto" the first that can be.
+func openLink(name string, addrs []netip.Addr) (link.Link, error) {
+	auto := name == "" || name == "auto"
+	var known []string
+	var failed []error
+	for _, d := range drivers {
+		known = append(known, d.name)
+		if !auto && d.name != name {
+			continue
+		}
+		l, err := d.open(addrs)
+		switch {
+		case err == nil && auto:
+			return &noted{l, autoNote(d.name, failed, l.Caps().Note)}, nil
+		case err == nil:
+			return l, nil
+		case d.capability != "" && errors.Is(err, fs.ErrPermission):
+			err = &CapabilityError{d.name, d.capability, err}
+		}
+		// Only a privilege that is missing is no reason to give up.
+		if !auto || !errors.Is(err, fs.ErrPermission) {
+			return nil, err
+		}
+		failed = append(failed, err)
+	}
+	if !auto {
+		return nil, &ib.AttrError{Op: "choose link", Attr: "Link", Value: name,
+			Allowed: "auto, " + strings.Join(known, ", "), Err: ib.ErrInvalid}
+	}
+	return nil, errors.Join(failed...)
+}
+
+// autoNote says how the link was chosen.
+func autoNote(name string, failed []error, note string) string {
+	var b strings.Builder
+	for _, err := range failed {
+		fmt.Fprintf(&b, "%v, so ", err)
+	}
+	b.WriteString(name)
+	if len(failed) == 0 {
+		b.WriteString(", the automatic choice")
+	}
+	if note != "" {
+		b.WriteString(": " + note)
+	}
+	return b.String()
+}
+
+// noted is a Link with another note.
+type noted struct {
+	link.Link
+	note string
+}
+
+// Caps says the same as the link, with the note.
+func (n *noted) Caps() link.Caps {
+	c := n.Link.Caps()
+	c.Note = n.note
+	return c
+}

@@ -1,0 +1,326 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/linktest"
+	"github.com/goroce/goroce/roce/link/port"
+	"github.com/goroce/goroce/roce/link/wrap"
+	"github.com/goroce/goroce/tests/require"
+)
+
+func addrs(list ...string) []netip.Addr {
+	var out []netip.Addr
+	for _, s := range list {
+		out = append(out, netip.MustParseAddr(s))
+	}
+	return out
+}
+
+func TestGIDOrder(t *testing.T) {
+	got := gidOrder(addrs("192.0.2.1", "2001:db8::1", "fe80::1", "192.0.2.2", "169.254.0.1"), "eth7")
+	want := addrs("fe80::1%eth7", "192.0.2.1", "2001:db8::1", "192.0.2.2", "169.254.0.1")
+	if !slices.Equal(got, want) {
+		t.Errorf("GIDs %v, want %v", got, want)
+	}
+}
+
+// TestPick: the interface of the default route, else the only one that is up.
+func TestPick(t *testing.T) {
+	lo := Interface{Name: "lo", Up: true, Loopback: true}
+	up := func(name string) Interface { return Interface{Name: name, Up: true} }
+	down := Interface{Name: "down"}
+	for _, c := range []struct {
+		name  string
+		list  []Interface
+		route string
+		want  int
+	}{
+		{"default route", []Interface{lo, up("a"), up("b"), up("c")}, "b", 2},
+		{"default route last", []Interface{up("a"), up("b"), up("c")}, "c", 2},
+		{"only one", []Interface{lo, down, up("a")}, "", 2},
+		{"only one, the route is down", []Interface{lo, down, up("a")}, "down", 2},
+		{"two", []Interface{lo, up("a"), up("b")}, "", -1},
+		{"three", []Interface{up("a"), up("b"), up("c")}, "", -1},
+		{"loopback only", []Interface{lo}, "", -1},
+		{"nothing", nil, "", -1},
+	} {
+		if got := pick(c.list, c.route); got != c.want {
+			t.Errorf("%s: picked %d, want %d", c.name, got, c.want)
+		}
+	}
+}
+
+// open opens a device for the test.
+func openDevice(t *testing.T, o Options) *roce.Device {
+	t.Helper()
+	dev, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dev.Close() })
+	return dev
+}
+
+func TestOpenLoopback(t *testing.T) {
+	a := linktest.Loopback()
+	dev := openDevice(t, Options{Addrs: []netip.Addr{a}})
+	caps := dev.Link()
+	if caps.Name != "udp" || !slices.Equal(caps.Local, []ib.GID{ib.GIDFromAddr(a)}) || dev.Attr().Name != "goroce_lo" {
+		t.Errorf("device %q on %+v", dev.Attr().Name, caps)
+	}
+	if !strings.Contains(caps.Note, "automatic choice") {
+		t.Errorf("the note %q does not say that the choice was automatic", caps.Note)
+	}
+	if _, err := Open(Options{Addrs: []netip.Addr{a}}); !errors.Is(err, port.ErrTaken) {
+		t.Errorf("opened again: error %v, want %v", err, port.ErrTaken)
+	}
+	named := openDevice(t, Options{Link: "udp", Addrs: []netip.Addr{linktest.Loopback()}, Device: roce.Options{Name: "mine"}})
+	if name := named.Attr().Name; name != "mine" || strings.Contains(named.Link().Note, "automatic") {
+		t.Errorf("device %q, note %q", name, named.Link().Note)
+	}
+}
+
+func TestOpenErrors(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		o    Options
+		is   error
+		want string
+	}{
+		{"link", Options{Link: "carrier pigeon", Addrs: addrs("127.0.0.1")}, ib.ErrInvalid, "auto, udp, rawsock"},
+		{"interface", Options{NetIf: "nosuch0"}, ErrNoInterface, "lo (127.0.0.1)"},
+		{"address", Options{Addrs: addrs("192.0.2.77")}, nil, "192.0.2.77"},
+		{"both", Options{NetIf: "lo", Addrs: addrs("127.0.0.1")}, nil, "one of them"},
+	} {
+		dev, err := Open(c.o)
+		if err == nil {
+			dev.Close()
+		}
+		if err == nil || c.is != nil && !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want %v that says %q", c.name, err, c.is, c.want)
+		}
+	}
+}
+
+func TestInterfaces(t *testing.T) {
+	list, err := Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(list, func(i Interface) bool { return i.Loopback })
+	if i < 0 || list[i].Device() != "goroce_lo" || !slices.Contains(list[i].Addrs, netip.MustParseAddr("127.0.0.1")) || list[i].MTU < 1500 {
+		t.Errorf("loopback is not there, or not itself: %+v", list)
+	}
+}
+
+// fake is a driver for the test of openLink.
+func fake(name, capability string, err error) driver {
+	return driver{name, capability, func([]netip.Addr) (link.Link, error) {
+		if err != nil {
+			return nil, err
+		}
+		return fakeLink{}, nil
+	}}
+}
+
+type fakeLink struct{ link.Link }
+
+func (fakeLink) Caps() link.Caps { return link.Caps{Note: "a fake"} }
+
+// TestChoice: without a privilege "auto" takes the next link and says so once; who
+// asks for a link by name is told what it needs.
+func TestChoice(t *testing.T) {
+	defer func(d []driver) { drivers = d }(drivers)
+	refused := fmt.Errorf("socket: %w", fs.ErrPermission)
+	drivers = []driver{fake("first", "CAP_FIRST", refused), fake("second", "", nil)}
+
+	l, err := openLink("auto", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if note := l.Caps().Note; strings.Count(note, "CAP_FIRST") != 1 || !strings.Contains(note, "second: a fake") {
+		t.Errorf("note %q, want the capability, once, and what was chosen", note)
+	}
+	var missing *CapabilityError
+	if _, err := openLink("first", nil); !errors.As(err, &missing) || missing.Capability != "CAP_FIRST" ||
+		!errors.Is(err, ErrCapability) || !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("asked for by name: error %v, want a *CapabilityError", err)
+	}
+
+	broken := errors.New("broken")
+	drivers[0] = fake("first", "", broken)
+	if _, err := openLink("", nil); !errors.Is(err, broken) {
+		t.Errorf("auto went on after %v: %v", broken, err)
+	}
+	drivers = []driver{fake("first", "CAP_FIRST", refused), fake("second", "CAP_SECOND", refused)}
+	if _, err := openLink("", nil); !errors.Is(err, ErrCapability) {
+		t.Errorf("no link at all: error %v, want %v", err, ErrCapability)
+	}
+}
+
+// side is one end of a connection.
+type side struct {
+	dev *roce.Device
+	cq  ib.CQ
+	mr  ib.MR
+	qp  ib.QP
+	buf []byte
+}
+
+func newSide(t *testing.T, dev *roce.Device) *side {
+	t.Helper()
+	s := &side{dev: dev, buf: make([]byte, 1<<16)}
+	pd, err := dev.AllocPD()
+	if err == nil {
+		s.cq, err = dev.CreateCQ(ib.CQInit{Entries: 16})
+	}
+	if err == nil {
+		s.mr, err = pd.RegMR(ib.MRInit{Buf: s.buf, Access: ib.LocalWrite | ib.RemoteWrite})
+	}
+	if err == nil {
+		s.qp, err = pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: s.cq, RecvCQ: s.cq, SigAll: true,
+			Cap: ib.QPCap{MaxSendWR: 4, MaxSendSGE: 1}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (s *side) connect(t *testing.T, peer *side, gid int) {
+	t.Helper()
+	attr := ib.QPAttr{State: ib.Init, Port: 1, Access: ib.RemoteWrite,
+		AH: ib.AHAttr{DGID: peer.dev.Link().Local[gid], SGIDIndex: gid}, PathMTU: ib.MTU1024, DestQPN: peer.qp.Num(), Timeout: 14, RetryCnt: 7}
+	for _, step := range []struct {
+		to   ib.QPState
+		mask ib.QPAttrMask
+	}{
+		{ib.Init, ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess},
+		{ib.RTR, ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer},
+		{ib.RTS, ib.AttrSQPSN | ib.AttrMaxRdAtomic | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry},
+	} {
+		attr.State = step.to
+		if err := s.qp.Modify(attr, ib.AttrState|step.mask); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// write moves data from one side to the other, in many packets.
+func write(t *testing.T, from, to *side) error {
+	t.Helper()
+	for i := range from.buf {
+		from.buf[i] = byte(i * 7)
+	}
+	wr := ib.SendWR{Opcode: ib.WRWrite, SGL: []ib.SGE{{Addr: from.mr.Addr(), Length: uint32(len(from.buf)), LKey: from.mr.LKey()}},
+		RemoteAddr: to.mr.Addr(), RKey: to.mr.RKey()}
+	if _, err := from.qp.PostSend([]ib.SendWR{wr}); err != nil {
+		return err
+	}
+	var wc [1]ib.WC
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Microsecond) {
+		n, err := from.cq.Poll(wc[:])
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			continue
+		}
+		if err := wc[0].Err(); err != nil {
+			return err
+		}
+		if !bytes.Equal(from.buf, to.buf) {
+			return errors.New("data differ")
+		}
+		return nil
+	}
+	return context.DeadlineExceeded
+}
+
+// TestStack: every wrapper is in its place. A corruption that a capture shows must
+// be refused by the receiver, and losses must be made good.
+func TestStack(t *testing.T) {
+	var capture bytes.Buffer
+	sent, bad := 0, 0
+	o := Options{Addrs: []netip.Addr{linktest.Loopback()}, Pcap: &capture, Corrupt: 0.1,
+		Fault: wrap.FaultConfig{Drop: 0.1, Seed: 1},
+		Trace: func(ev *wrap.Event) {
+			if ev.Sent {
+				sent++
+				if !ev.Outer.Check(ev.Frame) {
+					bad++
+				}
+			}
+		}}
+	t.Logf("seed %d", o.Fault.Seed)
+	a := newSide(t, openDevice(t, o))
+	b := newSide(t, openDevice(t, Options{Addrs: []netip.Addr{linktest.Loopback()}}))
+	a.connect(t, b, 0)
+	b.connect(t, a, 0)
+	if err := write(t, a, b); err != nil {
+		t.Error(err)
+	}
+	st := b.dev.Stats()
+	if err := a.dev.Close(); err != nil {
+		t.Error(err)
+	}
+	if sent < 64 || bad == 0 || capture.Len() < 64*1024 {
+		t.Errorf("%d frames sent, %d of them corrupted, %d bytes captured", sent, bad, capture.Len())
+	}
+	if st.RxICRCErrors == 0 || st.OutOfSeqRequest == 0 {
+		t.Errorf("the receiver saw %d wrong ICRCs and %d gaps", st.RxICRCErrors, st.OutOfSeqRequest)
+	}
+}
+
+// TestNamespaces: on a real interface, link-local first, over either link and
+// every address; without a default route the only interface is taken.
+func TestNamespaces(t *testing.T) {
+	require.Root(t)
+	for _, name := range []string{"udp", "rawsock"} {
+		t.Run(name, func(t *testing.T) {
+			nsA, nsB := linktest.NewVeth(t, 1500)
+			a, b := openIn(t, nsA, name), openIn(t, nsB, name)
+			table, err := a.GIDs(1)
+			if err != nil || len(table) < 2 {
+				t.Fatalf("GIDs %v, %v", table, err)
+			}
+			if first := table[0].GID.Addr(); !first.IsLinkLocalUnicast() || !first.Is6() {
+				t.Errorf("GID 0 is %v, want an IPv6 link-local address", first)
+			}
+			for _, gid := range table {
+				x, y := newSide(t, a), newSide(t, b)
+				x.connect(t, y, gid.Index)
+				y.connect(t, x, gid.Index)
+				if err := write(t, x, y); err != nil {
+					t.Errorf("from %v: %v", gid.GID.Addr(), err)
+				}
+			}
+		})
+	}
+}
+
+func openIn(t *testing.T, ns *linktest.Namespace, name string) (dev *roce.Device) {
+	t.Helper()
+	err := ns.Do(func() (err error) {
+		dev, err = Open(Options{Link: name})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dev.Close() })
+	return dev
+}
