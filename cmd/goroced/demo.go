@@ -1,0 +1,54 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/tools/demo"
+)
+
+// demoCmd is `goroced demo`.
+type demoCmd struct {
+	MTU    int        `default:"1024" help:"Path MTU: 256, 512, 1024, 2048 or 4096 bytes."`
+	Pcap   string     `placeholder:"FILE" type:"path" help:"Capture the packets of the tour to a pcapng file."`
+	Client netip.Addr `default:"127.0.0.1" help:"The client's address."`
+	Server netip.Addr `default:"127.0.0.2" help:"The server's address."`
+	JSON   bool       `help:"Print JSON."`
+	faultFlags
+	ladderFlags
+}
+
+// Help is printed under the flags.
+func (*demoCmd) Help() string {
+	return "Needs no RDMA hardware and no privilege. Try it again with --drop 0.05: lost packets are shown, " +
+		"and how the protocol makes them good. --pcap writes a file for Wireshark or `goroced decode`."
+}
+
+// Run runs the subcommand.
+func (c *demoCmd) Run(a *app) (err error) {
+	o := demo.Options{Client: c.Client, Server: c.Server, MTU: ib.MTU(c.MTU), Drop: c.Drop, Seed: c.Seed}
+	capture, err := createCapture(c.Pcap)
+	if err != nil {
+		return err
+	}
+	if capture != nil {
+		o.Pcap = capture
+		defer func() { err = errors.Join(err, capture.Close()) }()
+	}
+	rep, err := demo.Run(a.ctx, o)
+	switch {
+	case err != nil:
+		return fmt.Errorf("demo: %w", err)
+	case c.JSON:
+		return rep.WriteJSON(a.out)
+	}
+	if err := rep.WriteText(a.out, c.ladderFlags.options()); err != nil {
+		return err
+	}
+	if capture != nil {
+		fmt.Fprintf(a.out, "\nThe tour's packets, as the client saw them, are in %s.\n", c.Pcap)
+	}
+	return nil
+}

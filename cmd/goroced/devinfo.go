@@ -1,0 +1,30 @@
+package main
+
+import (
+	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/host"
+	"github.com/goroce/goroce/roce/tools/devinfo"
+)
+
+// devinfoCmd is `goroced devinfo`.
+type devinfoCmd struct {
+	Verbose bool `short:"v" help:"Add limits, addresses (GIDs), and what the link is like."`
+	List    bool `short:"l" help:"Only list the devices that could be opened."`
+	deviceFlags
+}
+
+// Run runs the subcommand.
+func (c *devinfoCmd) Run(a *app) error {
+	if c.List {
+		list, err := host.Interfaces()
+		if err != nil {
+			return err
+		}
+		return devinfo.List(a.out, list)
+	}
+	o, err := c.deviceFlags.options()
+	if err != nil {
+		return err
+	}
+	return withDevice(o, "", func(d *roce.Device) error { return devinfo.Write(a.out, d, c.Verbose) })
+}

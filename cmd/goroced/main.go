@@ -1,0 +1,78 @@
+// Goroced is RDMA over Converged Ethernet in user space: it shows what RoCEv2
+// does, talks it to other machines, and takes captures of it apart. `goroced --help`
+// lists the subcommands.
+//
+// Exit codes: 0 is success, 1 failure, 2 a command line that is not understood.
+// Errors are one line on standard error.
+//
+// This package holds flags and wiring only; what the subcommands do is in the
+// packages under roce/tools.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// Exit codes.
+const (
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+// commandLine is what kong parses: one field a subcommand.
+type commandLine struct {
+	Demo     demoCmd     `cmd:"" help:"Show RoCEv2 at work between two hosts in this process."`
+	Pingpong pingpongCmd `cmd:"" help:"SEND messages to and fro, with another goroced or with ibv_rc_pingpong."`
+	Devinfo  devinfoCmd  `cmd:"" help:"Describe the RDMA device that this machine gets, like ibv_devinfo."`
+	Decode   decodeCmd   `cmd:"" help:"Explain the RoCEv2 packets of a capture file."`
+	Explain  explainCmd  `cmd:"" help:"Explain a rule of the protocol by running it."`
+	Version  versionCmd  `cmd:"" help:"Print the version."`
+}
+
+// app is what every subcommand gets.
+type app struct {
+	ctx context.Context // ends with SIGINT and SIGTERM
+	out io.Writer
+	err io.Writer
+}
+
+func main() { os.Exit(run(os.Args[1:])) }
+
+func run(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var cl commandLine
+	parser := kong.Must(&cl, kong.Name("goroced"),
+		kong.Description("RDMA over Converged Ethernet (RoCEv2) in user space. Start with `goroced demo`."),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	parsed, err := parser.Parse(args)
+	if err != nil {
+		return report(fmt.Errorf("%w; `goroced --help` tells more", err), exitUsage)
+	}
+	err = parsed.Run(&app{ctx, os.Stdout, os.Stderr})
+	switch {
+	case err == nil:
+		return 0
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		return report(errors.New("interrupted"), exitFailure)
+	}
+	return report(err, exitFailure)
+}
+
+// report writes an error as one line.
+func report(err error, code int) int {
+	fmt.Fprintf(os.Stderr, "goroced: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
+	return code
+}

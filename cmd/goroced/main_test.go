@@ -1,0 +1,285 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/goroce/goroce/roce/link/linktest"
+)
+
+// program is the built goroced.
+var program string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "goroced")
+	if err == nil {
+		program = filepath.Join(dir, "goroced")
+		var out []byte
+		if out, err = exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+			err = fmt.Errorf("go build: %w\n%s", err, out)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// process is a child that runs or ran.
+type process struct {
+	cmd      *exec.Cmd
+	out, err bytes.Buffer // to be read after wait
+}
+
+// start runs goroced with a time limit.
+func start(t *testing.T, args ...string) *process {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	p := &process{cmd: exec.CommandContext(ctx, program, args...)}
+	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.err
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// wait returns the exit code.
+func (p *process) wait(t *testing.T) int {
+	t.Helper()
+	err := p.cmd.Wait()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// run runs goroced to its end.
+func goroced(t *testing.T, args ...string) (p *process, code int) {
+	t.Helper()
+	p = start(t, args...)
+	return p, p.wait(t)
+}
+
+// success runs goroced, which must succeed, and returns what it printed.
+func success(t *testing.T, args ...string) string {
+	t.Helper()
+	p, code := goroced(t, args...)
+	if code != 0 {
+		t.Fatalf("goroced %v: exit code %d: %s", args, code, p.err.String())
+	}
+	return p.out.String()
+}
+
+func TestVersion(t *testing.T) {
+	if out := success(t, "version"); !strings.HasPrefix(out, "goroced ") || strings.Count(out, "\n") != 1 {
+		t.Errorf("version: %q", out)
+	}
+	var v version
+	if err := json.Unmarshal([]byte(success(t, "version", "--json")), &v); err != nil || v.Version == "" || v.Go == "" {
+		t.Errorf("version --json: %+v, %v", v, err)
+	}
+}
+
+// TestErrors: one line on standard error, the right exit code, and in the line
+// what was wrong and what to do.
+func TestErrors(t *testing.T) {
+	taken := linktest.Loopback()
+	hold, err := net.ListenPacket("udp", net.JoinHostPort(taken.String(), "4791"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hold.Close()
+	own := linktest.Loopback().String()
+	junk := filepath.Join(t.TempDir(), "junk")
+	if err := os.WriteFile(junk, []byte("this is no capture file"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"nosuch", exitUsage, "--help"},
+		{"demo --nosuch", exitUsage, "--nosuch"},
+		{"pingpong -s many", exitUsage, "many"},
+		{"pingpong a b", exitUsage, "b"},
+		{"pingpong --link carrier-pigeon", exitUsage, "rawsock"},
+		{"pingpong -o", exitUsage, "not supported"}, {"pingpong -O", exitUsage, "not supported"}, {"pingpong -P", exitUsage, "not supported"},
+		{"pingpong -t", exitUsage, "not supported"}, {"pingpong -j", exitUsage, "not supported"}, {"pingpong -N", exitUsage, "not supported"},
+		{"pingpong -U", exitUsage, "not supported"},
+		{"pingpong --drop 1 --addr " + own, exitFailure, "--drop is 1"},
+		{"pingpong --addr " + own + " no-such-host.invalid", exitFailure, "no-such-host.invalid"},
+		{"pingpong --addr " + own + " -p 1 127.0.0.1", exitFailure, "start it there first"},
+		{"pingpong --addr " + own + " -m 1500", exitFailure, "256, 512, 1024, 2048, 4096"},
+		{"pingpong --addr " + taken.String(), exitFailure, fmt.Sprintf("process %d", os.Getpid())},
+		{"pingpong --addr " + own + " --netif lo", exitFailure, "one of them"},
+		{"pingpong --addr " + own + " -d goroce_lo", exitFailure, "exclude"},
+		{"devinfo -d nosuch0", exitFailure, "nosuch0"},
+		{"devinfo --addr 192.0.2.77", exitFailure, "192.0.2.77"},
+		{"demo --mtu 1000 --client " + own, exitFailure, "PathMTU is 1000"},
+		{"demo --drop 0.9", exitFailure, "0 to 0.25"},
+		{"demo --client " + own + " --server " + own, exitFailure, "4791"},
+		{"demo --pcap /nosuch/file", exitFailure, "/nosuch/file"},
+		{"decode /nosuch/file", exitFailure, "/nosuch/file"},
+		{"decode " + junk, exitFailure, "junk"},
+		{"explain nosuch", exitFailure, "nosuch"},
+	} {
+		p, code := goroced(t, strings.Fields(c.args)...)
+		said := p.err.String()
+		if code != c.code || !strings.HasPrefix(said, "goroced: ") || strings.Count(said, "\n") != 1 || !strings.Contains(said, c.want) {
+			t.Errorf("goroced %s: exit code %d, want %d, and one line that says %q:\n%s", c.args, code, c.code, c.want, said)
+		}
+	}
+}
+
+// TestHelp: nothing to do is no error.
+func TestHelp(t *testing.T) {
+	for _, args := range [][]string{{}, {"--help"}, {"demo", "--help"}, {"pingpong", "-h"}} {
+		if out := success(t, args...); !strings.Contains(out, "Usage: goroced") {
+			t.Errorf("goroced %v printed %q", args, out)
+		}
+	}
+}
+
+func TestDemo(t *testing.T) {
+	where := []string{"demo", "--client", linktest.Loopback().String(), "--server", linktest.Loopback().String()}
+	out := success(t, where...)
+	for _, want := range []string{"SEND First psn=100", "READ Response Last", "FetchAdd", "every one right", "there and back", "rdma_sends"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("demo does not say %q:\n%s", want, out)
+		}
+	}
+	capture := filepath.Join(t.TempDir(), "demo.pcapng")
+	out = success(t, append(where, "--drop", "0.05", "--seed", "7", "--ascii", "--pcap", capture)...)
+	for _, want := range []string{"X", "lost on purpose", "sent again", "completer_retry_err", capture} {
+		if !strings.Contains(out, want) {
+			t.Errorf("demo --drop does not say %q:\n%s", want, out)
+		}
+	}
+	if out := success(t, "decode", capture); !strings.Contains(out, " 0 wrong") {
+		t.Errorf("goroced decode on the capture:\n%s", out)
+	}
+	var rep map[string]any
+	if err := json.Unmarshal([]byte(success(t, append(where, "--json")...)), &rep); err != nil || rep["tour"] == nil {
+		t.Errorf("demo --json: %v, %v", rep, err)
+	}
+}
+
+func TestDevinfo(t *testing.T) {
+	addr := linktest.Loopback().String()
+	out := success(t, "devinfo", "-v", "--addr", addr)
+	for _, want := range []string{"hca_id:\tgoroce_lo\n", "PORT_ACTIVE (4)", "::ffff:" + addr + ", RoCE v2", "receive buffer"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("devinfo -v does not say %q:\n%s", want, out)
+		}
+	}
+	if out := success(t, "devinfo", "-l"); !strings.Contains(out, "\tgoroce_lo\t[127.0.0.1") {
+		t.Errorf("devinfo -l:\n%s", out)
+	}
+}
+
+func TestExplain(t *testing.T) {
+	list := success(t, "explain")
+	if !strings.Contains(list, "send-segments") {
+		t.Fatalf("explain lists:\n%s", list)
+	}
+	if out := success(t, "explain", "send-segments"); !strings.Contains(out, "SEND Middle") {
+		t.Errorf("explain send-segments:\n%s", out)
+	}
+}
+
+// freePort returns a TCP port that nobody listens on.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	return port
+}
+
+// waitListening returns when a TCP server listens on the port: its socket shows in
+// /proc, so that it need not be spoken to.
+func waitListening(t *testing.T, port string) {
+	t.Helper()
+	var number int
+	fmt.Sscan(port, &number)
+	want := fmt.Sprintf(":%04X 0", number)
+	for range 2000 {
+		for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+			text, _ := os.ReadFile(table)
+			for line := range strings.Lines(string(text)) {
+				if f := strings.Fields(line); len(f) > 3 && strings.Contains(f[1]+" "+f[2], want) && f[3] == "0A" {
+					return
+				}
+			}
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	t.Fatal("the server does not listen")
+}
+
+func TestPingpong(t *testing.T) {
+	for _, flags := range []string{
+		"", "-s 1", "-s 5001 -m 2048", "-s 1048576 -n 5 --ack-timeout 17", "-e", "-m 256 -r 2 -n 100", "-g 0 -l 3",
+		"-c -s 20000", "-c -e --drop 0.05 --seed 7 --ack-timeout 13 -n 100",
+	} {
+		t.Run(flags, func(t *testing.T) {
+			args := append(strings.Fields("pingpong -n 200 -p "+freePort(t)), strings.Fields(flags)...)
+			addr := linktest.Loopback().String()
+			server := start(t, append(args, "--addr", addr)...)
+			waitListening(t, args[4])
+			client := start(t, append(args, "--addr", linktest.Loopback().String(), addr)...)
+			for name, p := range map[string]*process{"server": server, "client": client} {
+				code := p.wait(t)
+				if code != 0 || !strings.Contains(p.out.String(), " usec/iter\n") || strings.Count(p.out.String(), "\n") != 4 {
+					t.Errorf("%s: exit code %d:\n%s%s", name, code, p.out.String(), p.err.String())
+				}
+			}
+		})
+	}
+}
+
+// TestPingpongInterrupted: a server that waits ends at once, and says why.
+func TestPingpongInterrupted(t *testing.T) {
+	port := freePort(t)
+	server := start(t, "pingpong", "--addr", linktest.Loopback().String(), "-p", port)
+	waitListening(t, port)
+	if err := server.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if code := server.wait(t); code != exitFailure || !strings.Contains(server.err.String(), "goroced: interrupted\n") {
+		t.Errorf("exit code %d: %s", code, server.err.String())
+	}
+}
+
+// TestPingpongPeerDies: the other end says so, in time.
+func TestPingpongPeerDies(t *testing.T) {
+	port, addr := freePort(t), linktest.Loopback().String()
+	server := start(t, "pingpong", "--addr", addr, "-p", port, "-n", "100000000")
+	waitListening(t, port)
+	client := start(t, "pingpong", "--addr", linktest.Loopback().String(), "-p", port, "-n", "100000000", "--timeout", "1s", addr)
+	time.AfterFunc(300*time.Millisecond, func() { _ = server.cmd.Process.Kill() })
+	server.wait(t)
+	if code := client.wait(t); code != exitFailure || strings.Count(client.err.String(), "\n") != 1 {
+		t.Errorf("exit code %d: %s", code, client.err.String())
+	}
+}

@@ -1,0 +1,88 @@
+package devinfo_test
+
+import (
+	"net/netip"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/host"
+	"github.com/goroce/goroce/roce/link/linktest"
+	"github.com/goroce/goroce/roce/tools/devinfo"
+)
+
+const brief = `hca_id:	goroce_lo
+	transport:			InfiniBand (0)
+	fw_ver:				goroce
+	node_guid:			GUID
+	sys_image_guid:			GUID
+	vendor_id:			0xffffff
+	vendor_part_id:			0
+	hw_ver:				0x0
+	phys_port_cnt:			1
+		port:	1
+			state:			PORT_ACTIVE (4)
+			max_mtu:		4096 (5)
+			active_mtu:		1024 (3)
+			sm_lid:			0
+			port_lid:		0
+			port_lmc:		0x00
+			link_layer:		Ethernet
+
+`
+
+// TestLayout: scripts that read ibv_devinfo read this.
+func TestLayout(t *testing.T) {
+	addr := linktest.Loopback()
+	dev, err := host.Open(host.Options{Addrs: []netip.Addr{addr}, Device: roce.Options{ActiveMTU: ib.MTU1024}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	var b strings.Builder
+	if err := devinfo.Write(&b, dev, false); err != nil {
+		t.Fatal(err)
+	}
+	got := regexp.MustCompile(`[0-9a-f]{4}(:[0-9a-f]{4}){3}`).ReplaceAllString(b.String(), "GUID")
+	if diff := cmp.Diff(brief, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+
+	b.Reset()
+	if err := devinfo.Write(&b, dev, true); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"\n\tmax_mr_size:\t\t\t0x", "\n\tmax_qp:\t\t\t\t65504\n", "\n\tmax_qp_init_rd_atom:\t\t128\n",
+		"\n\t\t\tmax_msg_sz:\t\t0x80000000\n", "\n\t\t\tGID[  0]:\t\t::ffff:" + addr.String() + ", RoCE v2\n",
+		"\n\t\t\tlink:\t\t\tudp\n", "\n\t\t\tnetdev:\t\t\tlo\n", "receive buffer",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+}
+
+func TestList(t *testing.T) {
+	list := []host.Interface{
+		{Name: "lo", Up: true, Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}},
+		{Name: "eth0", Up: true, Default: true, Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}},
+		{Name: "eth1", Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.2")}},
+	}
+	for n, want := range map[int]string{
+		1: "1 HCA found:\n\tgoroce_lo\t[127.0.0.1]\n\n",
+		3: "2 HCAs found:\n\tgoroce_lo\t[127.0.0.1]\n\tgoroce_eth0\t[192.0.2.1] default\n\n",
+	} {
+		var b strings.Builder
+		if err := devinfo.List(&b, list[:n]); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, b.String()); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+	}
+}

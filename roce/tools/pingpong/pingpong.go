@@ -1,0 +1,106 @@
+package pingpong
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// Result is what a run achieved.
+type Result struct {
+	Bytes   int64 // in both directions
+	Iters   int
+	Elapsed time.Duration
+}
+
+// Run plays one end on dev and prints what the C tool prints.
+func Run(ctx context.Context, dev ib.Device, o Options) (res Result, err error) {
+	if o.Log == nil {
+		o.Log = io.Discard
+	}
+	if err := o.check(dev); err != nil {
+		return res, err
+	}
+	table, err := dev.GIDs(o.IBPort)
+	if err != nil {
+		return res, err
+	}
+	e, err := newEndpoint(dev, &o)
+	if err != nil {
+		return res, err
+	}
+	defer func() { err = errors.Join(err, e.close()) }()
+	return e.run(ctx, table)
+}
+
+// run meets the peer, plays and reports.
+func (e *endpoint) run(ctx context.Context, table []ib.GIDEntry) (res Result, err error) {
+	o := e.o
+	gid, err := indexedGID(table, o.GIDIndex)
+	if err != nil {
+		return res, err
+	}
+	local := e.address()
+	if gid != nil {
+		local.say(o.Out, gid)
+	}
+	conn, err := meet(ctx, o)
+	if err != nil {
+		return res, err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	if gid == nil {
+		gid = connectionGID(table, tcpAddr(conn.LocalAddr()))
+		local.say(o.Out, gid)
+	}
+	ready := func(remote *address) error { return e.connect(&local, remote, gid.Index) }
+	remote, err := exchange(conn, o, &local, ready)
+	if ctx.Err() != nil {
+		return res, ctx.Err()
+	}
+	if err != nil {
+		return res, err
+	}
+	fmt.Fprintf(o.Out, "  remote address: %v\n", &remote)
+	if o.Host != "" {
+		if err := ready(&remote); err != nil {
+			return res, err
+		}
+	}
+	start := time.Now()
+	if err := e.play(ctx, &remote); err != nil {
+		return res, err
+	}
+	res = Result{Bytes: 2 * int64(o.Size) * int64(o.Iters), Iters: o.Iters, Elapsed: time.Since(start)}
+	res.print(o.Out)
+	farewell(conn, o)
+	return res, nil
+}
+
+// say fills in the GID and prints the address.
+func (a *address) say(w io.Writer, gid *ib.GIDEntry) {
+	a.gid = gid.GID
+	fmt.Fprintf(w, "  local address:  %v\n", a)
+}
+
+// meet returns a TCP connection to the peer.
+func meet(ctx context.Context, o *Options) (net.Conn, error) {
+	if o.Host != "" {
+		return dial(ctx, o)
+	}
+	fmt.Fprintf(o.Log, "waiting for a client on TCP port %d: `goroced pingpong HOST`, or `ibv_rc_pingpong -g INDEX HOST`\n", o.Port)
+	return accept(ctx, o)
+}
+
+// print writes the figures as the C tool does.
+func (r *Result) print(w io.Writer) {
+	us := float64(r.Elapsed.Nanoseconds()) / 1e3
+	fmt.Fprintf(w, "%d bytes in %.2f seconds = %.2f Mbit/sec\n", r.Bytes, us/1e6, float64(r.Bytes)*8/us)
+	fmt.Fprintf(w, "%d iters in %.2f seconds = %.2f usec/iter\n", r.Iters, us/1e6, us/float64(r.Iters))
+}
