@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -52,8 +53,9 @@ func NewVeth(t testing.TB, mtu int) (a, b *Namespace) {
 	return a, b
 }
 
-// waitUp waits until the interface is operational: the kernel notices some time
-// after both ends were brought up, and drops packets until then.
+// waitUp waits until the interface is operational, and its IPv6 link-local
+// address usable: the kernel notices some time after both ends were brought up,
+// and drops packets until then.
 func (n *Namespace) waitUp(t testing.TB) {
 	t.Helper()
 	err := n.Do(func() error {
@@ -63,17 +65,29 @@ func (n *Namespace) waitUp(t testing.TB) {
 				return err
 			}
 			state := itf.Attrs().OperState
-			if state == netlink.OperUp {
+			if state == netlink.OperUp && hasLinkLocal(itf) {
 				return nil
 			}
 			if time.Now().After(end) {
-				return fmt.Errorf("interface is still %v", state)
+				return fmt.Errorf("interface is still %v, link-local address usable: %v", state, hasLinkLocal(itf))
 			}
 		}
 	})
 	if err != nil {
 		t.Fatalf("%s: %v", n.IfName, err)
 	}
+}
+
+// hasLinkLocal reports whether the interface has an IPv6 link-local address that
+// passed duplicate address detection.
+func hasLinkLocal(itf netlink.Link) bool {
+	addrs, err := netlink.AddrList(itf, netlink.FAMILY_V6)
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(addrs, func(a netlink.Addr) bool {
+		return a.IP.IsLinkLocalUnicast() && a.Flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED) == 0
+	})
 }
 
 func newNamespace(t testing.TB) *Namespace {
@@ -105,6 +119,9 @@ func (n *Namespace) configure(t testing.TB, mtu int, addrs ...string) {
 		if err != nil {
 			return err
 		}
+		// Spares each test the second that duplicate address detection takes; where
+		// /proc is read-only, waitUp waits for it.
+		_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+n.IfName+"/accept_dad", []byte("0"), 0)
 		n.MAC = [6]byte(veth.Attrs().HardwareAddr)
 		if err := netlink.LinkSetMTU(veth, mtu); err != nil {
 			return err
