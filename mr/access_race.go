@@ -11,7 +11,11 @@ import "unsafe"
 // no sync/atomic, which report their accesses even from there. Plain stores keep
 // their order on amd64; on arm64 a -race build does not promise copyLast's.
 
+// The pointers stay inside dst and src; checkptr, which -race brings with it, would
+// look at each step and make the copy ten times slower.
+//
 //go:norace
+//go:nocheckptr
 func copyBytes(dst, src []byte) {
 	n := len(src)
 	if n == 0 {

@@ -3,6 +3,7 @@ package roce
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -53,7 +54,7 @@ func Open(l link.Link, opts Options) (*Device, error) {
 	}
 	rng := rand.New(rand.NewPCG(opts.Seed, 0x90c3))
 	d := &Device{
-		opts: opts, caps: caps, guid: rng.Uint64()&^(1<<56) | 1<<57, // locally administered
+		opts: opts, caps: caps, guid: guidOf(caps.Local),
 		limits: qp.Limits{GIDs: len(caps.Local), MTU: mtu, MaxRdAtomic: maxRdAtomic},
 		events: newEventQueue(),
 		origin: time.Now(),
@@ -70,6 +71,16 @@ func Open(l link.Link, opts Options) (*Device, error) {
 		}()
 	}
 	return d, nil
+}
+
+// guidOf makes a GUID of the port's addresses, the same each time: the 64-bit
+// FNV-1a hash, marked as locally administered.
+func guidOf(gids []ib.GID) uint64 {
+	h := fnv.New64a()
+	for _, g := range gids {
+		h.Write(g[:])
+	}
+	return h.Sum64()&^(1<<56) | 1<<57
 }
 
 // now is the device's clock, for devices that are not driven by Step.

@@ -10,7 +10,7 @@ import (
 type Options struct {
 	// Name is the device's name, "goroce0" by default.
 	Name string
-	// Seed makes GUID, keys and QP numbers repeatable; 0 takes the clock's word.
+	// Seed makes keys and QP numbers repeatable; 0 takes the clock's word.
 	Seed uint64
 	// AckDelay is how long a plain ACK may wait for data to ride behind.
 	// 0 takes 20 us; negative sends ACKs at once.

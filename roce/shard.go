@@ -93,6 +93,8 @@ func (s *shard) idle(now ib.Instant) (wait time.Duration, blocked bool) {
 	defer s.mu.Unlock()
 	at := min(s.deadlines.earliest(), s.link.Deadline())
 	switch {
+	case s.closed: // doorbells stay unanswered; the link ends the loop
+		return -1, false
 	case rung, at <= now, s.ready.first != nil && !s.tx.blocked:
 		return 0, false
 	case at == ib.Never:

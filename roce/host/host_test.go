@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -63,7 +64,7 @@ func TestPick(t *testing.T) {
 	}
 }
 
-// open opens a device for the test.
+// openDevice opens a device for the time of the test.
 func openDevice(t *testing.T, o Options) *roce.Device {
 	t.Helper()
 	dev, err := Open(o)
@@ -168,6 +169,21 @@ func TestChoice(t *testing.T) {
 	drivers = []driver{fake("first", "CAP_FIRST", refused), fake("second", "CAP_SECOND", refused)}
 	if _, err := openLink("", nil); !errors.Is(err, ErrCapability) {
 		t.Errorf("no link at all: error %v, want %v", err, ErrCapability)
+	}
+}
+
+// TestRawsockNeedsCapability: an ordinary user who asks for it is told what for.
+func TestRawsockNeedsCapability(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("skipped: root lacks no capability; run the test as an ordinary user")
+	}
+	dev, err := Open(Options{Link: "rawsock", Addrs: []netip.Addr{linktest.Loopback()}})
+	if err == nil {
+		dev.Close()
+	}
+	var missing *CapabilityError
+	if !errors.As(err, &missing) || missing.Capability != "CAP_NET_RAW" {
+		t.Errorf("error %v, want a *CapabilityError", err)
 	}
 }
 
