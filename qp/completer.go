@@ -140,15 +140,25 @@ func (r *requester) credit(p *wire.Packet) {
 	}
 }
 
-// readResponse takes one packet of the data of a READ.
-func (r *requester) readResponse(now ib.Instant, p *wire.Packet) {
+// answered returns the READ or atomic that p answers: the oldest, whose response
+// is due. Whatever was sent before is acknowledged; a gap before p is a lost
+// response. It returns nil if p is of no use.
+func (r *requester) answered(now ib.Instant, p *wire.Packet) *readReq {
 	rd := r.reads.oldest()
 	if rd == nil || p.PSN.Before(rd.first) {
 		r.q.cfg.Stats.GhostResponse++
-		return
+		return nil
 	}
-	// Whatever was sent before is acknowledged, a lost response too.
 	if !r.acknowledge(now, p.PSN) {
+		return nil
+	}
+	return rd
+}
+
+// readResponse takes one packet of the data of a READ.
+func (r *requester) readResponse(now ib.Instant, p *wire.Packet) {
+	rd := r.answered(now, p)
+	if rd == nil {
 		return
 	}
 	i := r.find(p.PSN)
@@ -180,12 +190,7 @@ func (r *requester) rightLength(rd *readReq, s *sendWQE, p *wire.Packet) bool {
 
 // atomicACK takes the result of a CAS or FAA: the value that memory held before.
 func (r *requester) atomicACK(now ib.Instant, p *wire.Packet) {
-	rd := r.reads.oldest()
-	if rd == nil || p.PSN.Before(rd.first) {
-		r.q.cfg.Stats.GhostResponse++
-		return
-	}
-	if !r.acknowledge(now, p.PSN) {
+	if r.answered(now, p) == nil {
 		return
 	}
 	i := r.find(p.PSN)
