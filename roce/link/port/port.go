@@ -29,8 +29,7 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	return fmt.Sprintf("%v: %v by %v; use another address, or another network namespace, or stop it, "+
-		"or go through the daemon goroced, which shares one address among programs", netip.AddrPortFrom(e.Addr, link.Port), ErrTaken, e.Owner)
+	return fmt.Sprintf("%v: %v by %v; use another address, or another network namespace, or stop it", netip.AddrPortFrom(e.Addr, link.Port), ErrTaken, e.Owner)
 }
 
 // Is makes errors.Is(err, ErrTaken) true.

@@ -246,7 +246,7 @@ func checkTaken(t *testing.T, err error, addr netip.Addr) {
 	if taken.Addr != addr || taken.Owner.PID != os.Getpid() || taken.Owner.Name == "" {
 		t.Errorf("%+v, want address %v and process %d", taken, addr, os.Getpid())
 	}
-	if !strings.Contains(err.Error(), "daemon") {
+	if !strings.Contains(err.Error(), "another address") {
 		t.Errorf("%q does not say what to do", err)
 	}
 }
