@@ -1,0 +1,35 @@
+package rxe
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/goroce/goroce/tests/rxe/lab"
+)
+
+// TestPortTaken starts goroced where the kernel's rdma_rxe owns UDP port 4791: the
+// error says so, and what to do.
+func TestPortTaken(t *testing.T) {
+	goroced := build(t)
+	for _, kernel := range lab.Kernels() {
+		vm := lab.Shared(t, kernel).VMs[0]
+		ctx, cancel := context.WithTimeout(t.Context(), rowTimeout)
+		defer cancel()
+		if err := vm.CopyIn(ctx, goroced, "/bin/goroced"); err != nil {
+			t.Fatal(err)
+		}
+		result, err := vm.Run(ctx, "goroced", "pingpong", "--addr", vm.IPv4.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if result.ExitCode == 0 {
+			t.Errorf("%s: goroced shared the port with rdma_rxe", kernel)
+		}
+		for _, word := range []string{"4791", "rdma_rxe", "namespace"} {
+			if !strings.Contains(result.Stderr, word) {
+				t.Errorf("%s: the error does not name %q: %s", kernel, word, result.Stderr)
+			}
+		}
+	}
+}
