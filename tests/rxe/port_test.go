@@ -19,7 +19,7 @@ func TestPortTaken(t *testing.T) {
 		if err := vm.CopyIn(ctx, goroced, "/bin/goroced"); err != nil {
 			t.Fatal(err)
 		}
-		result, err := vm.Run(ctx, "goroced", "pingpong", "--addr", vm.IPv4.String())
+		result, err := vm.Run(ctx, "/bin/goroced", "pingpong", "--addr", vm.IPv4.String())
 		if err != nil {
 			t.Fatal(err)
 		}

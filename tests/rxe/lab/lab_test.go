@@ -121,7 +121,7 @@ func TestSetMTU(t *testing.T) {
 func TestSetLoss(t *testing.T) {
 	l := Shared(t, Linux61)
 	const sent = 400
-	send := func(address netip.Addr, port int) {
+	send := func(t *testing.T, address netip.Addr, port int) {
 		t.Helper()
 		err := inside(l.HostNS, func() error { return sendDatagrams(netip.AddrPortFrom(address, uint16(port)), sent) })
 		if err != nil {
@@ -144,8 +144,8 @@ func TestSetLoss(t *testing.T) {
 			if err := l.SetLoss(test.percent); err != nil {
 				t.Fatal(err)
 			}
-			send(l.VMs[0].IPv4, test.port)
-			send(l.VMs[0].IPv6, test.port)
+			send(t, l.VMs[0].IPv4, test.port)
+			send(t, l.VMs[0].IPv6, test.port)
 			if dropped, err := l.Dropped(); err != nil || dropped < test.min || dropped > test.max {
 				t.Errorf("dropped %d, %v; want %d to %d", dropped, err, test.min, test.max)
 			}
