@@ -111,7 +111,7 @@ func (q *CQ) Arm(solicitedOnly bool) {
 		atomic.CompareAndSwapUint32(q.wake, armNone, armSolicited)
 		return
 	}
-	atomic.StoreUint32(q.wake, armAny)
+	storeFence(q.wake, armAny)
 }
 
 // Len returns how many completions wait to be polled. (Application)

@@ -2,7 +2,6 @@ package ring
 
 import (
 	"fmt"
-	"sync/atomic"
 	"unsafe"
 
 	"github.com/goroce/goroce/ib"
@@ -102,7 +101,7 @@ func (q *Recv) Available() int { return q.count() }
 // Sleep announces that the device waits for a doorbell before it looks at the
 // ring: one that ran out of receives and wants to know of the next. Look at
 // Available once more, as Send.Sleep says. (Device)
-func (q *Recv) Sleep() { atomic.StoreUint32(q.wake, 1) }
+func (q *Recv) Sleep() { storeFence(q.wake, 1) }
 
 // Awake takes Sleep back. (Device)
-func (q *Recv) Awake() { atomic.StoreUint32(q.wake, 0) }
+func (q *Recv) Awake() { storeFence(q.wake, 0) }

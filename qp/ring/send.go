@@ -2,7 +2,6 @@ package ring
 
 import (
 	"fmt"
-	"sync/atomic"
 	"unsafe"
 
 	"github.com/goroce/goroce/ib"
@@ -137,7 +136,7 @@ func (q *Send) Len() int { return q.count() }
 // Sleep announces that the device will look at the ring only after a doorbell.
 // What was published before may not have rung: look at Len once more, and if it
 // is not 0 call Awake and go on. (Device)
-func (q *Send) Sleep() { atomic.StoreUint32(q.wake, 1) }
+func (q *Send) Sleep() { storeFence(q.wake, 1) }
 
 // Awake announces that the device looks at the ring by itself. (Device)
-func (q *Send) Awake() { atomic.StoreUint32(q.wake, 0) }
+func (q *Send) Awake() { storeFence(q.wake, 0) }
