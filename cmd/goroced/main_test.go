@@ -124,7 +124,7 @@ func TestErrors(t *testing.T) {
 		{"pingpong -t", exitUsage, "not supported"}, {"pingpong -j", exitUsage, "not supported"}, {"pingpong -N", exitUsage, "not supported"},
 		{"pingpong -U", exitUsage, "not supported"},
 		{"pingpong --drop 1 --addr " + own, exitFailure, "--drop is 1"},
-		{"pingpong --addr " + own + " no-such-host.invalid", exitFailure, "no-such-host.invalid"},
+		{"pingpong --addr " + own + " no-such-host..invalid", exitFailure, "no-such-host..invalid"},
 		{"pingpong --addr " + own + " -p 1 127.0.0.1", exitFailure, "start it there first"},
 		{"pingpong --addr " + own + " -m 1500", exitFailure, "256, 512, 1024, 2048, 4096"},
 		{"pingpong --addr " + taken.String(), exitFailure, fmt.Sprintf("process %d", os.Getpid())},
