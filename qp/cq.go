@@ -21,7 +21,7 @@ type CQ struct {
 func NewCQ(r *ring.CQ) *CQ { return &CQ{ring: r} }
 
 // push adds a completion. When the queue is full the completion is lost, the CQ
-// is dead and stays so (IBTA 10.2.3.2, C10-... CQ overrun): an application that
+// is dead and stays so (IBTA 10.2.3, CQ overrun): an application that
 // lost one completion cannot trust its bookkeeping any more. It returns false
 // then.
 func (c *CQ) push(wc *ib.WC, solicited bool) bool {

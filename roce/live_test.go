@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,25 +20,14 @@ import (
 // newLive is newWorld over UDP sockets on loopback, in real time.
 func newLive(t testing.TB, bufSize int) *world {
 	t.Helper()
-	w := &world{t: t}
-	for i := range 2 {
+	open := func() *host {
 		l, err := udp.Open([]netip.Addr{linktest.Loopback()}, udp.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		dev, err := roce.Open(wrap.Seal(wrap.Turn(l)), roce.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { dev.Close() })
-		h := newHost(t, dev, bufSize)
-		if i == 0 {
-			w.a = h
-		} else {
-			w.b = h
-		}
+		return openHost(t, wrap.Seal(wrap.Turn(l)), roce.Options{}, bufSize)
 	}
-	return w
+	return &world{t: t, a: open(), b: open()}
 }
 
 // wait returns h's next completion, in real time.
@@ -50,7 +40,7 @@ func (w *world) wait(h *host) ib.WC {
 		} else if n == 1 {
 			return wc[0]
 		}
-		time.Sleep(10 * time.Microsecond)
+		runtime.Gosched()
 	}
 	w.t.Fatal("no completion within 20 s")
 	return ib.WC{}

@@ -36,25 +36,26 @@ type world struct {
 // stack builds a host's link: what stands above the seal, and below it.
 type stack struct{ above, below func(link.Link) link.Link }
 
+// newWorld makes two hosts on a network in memory, in virtual time.
 func newWorld(t testing.TB, seed uint64, bufSize int, s stack) *world {
 	t.Helper()
 	network := mem.NewNetwork()
-	w := &world{t: t}
-	for i, gid := range []ib.GID{gidA, gidB} {
+	open := func(gid ib.GID, seed uint64) *host {
 		l := s.above(wrap.Seal(s.below(network.Open([]ib.GID{gid}, mem.Options{}))))
-		dev, err := roce.Open(l, roce.Options{Manual: true, Seed: seed + uint64(i) + 1, AckDelay: -1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { dev.Close() })
-		h := newHost(t, dev, bufSize)
-		if i == 0 {
-			w.a = h
-		} else {
-			w.b = h
-		}
+		return openHost(t, l, roce.Options{Manual: true, Seed: seed, AckDelay: -1}, bufSize)
 	}
-	return w
+	return &world{t: t, a: open(gidA, seed+1), b: open(gidB, seed+2)}
+}
+
+// openHost makes a host on a link, for as long as the test runs.
+func openHost(t testing.TB, l link.Link, o roce.Options, bufSize int) *host {
+	t.Helper()
+	dev, err := roce.Open(l, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dev.Close() })
+	return newHost(t, dev, bufSize)
 }
 
 // newHost gives a device a PD, a CQ and memory.

@@ -26,6 +26,7 @@ const rowTimeout = 60 * time.Second
 // its own check of the data at the other, over the link and the wire that the row
 // says. The udp link runs as a user without any capability.
 func TestPingpong(t *testing.T) {
+	lab.Require(t, lab.Kernels()...)
 	goroced := build(t)
 	for _, kernel := range lab.Kernels() {
 		for _, r := range rows {

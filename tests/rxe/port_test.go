@@ -11,6 +11,7 @@ import (
 // TestPortTaken starts goroced where the kernel's rdma_rxe owns UDP port 4791: the
 // error says so, and what to do.
 func TestPortTaken(t *testing.T) {
+	lab.Require(t, lab.Kernels()...)
 	goroced := build(t)
 	for _, kernel := range lab.Kernels() {
 		vm := lab.Shared(t, kernel).VMs[0]
