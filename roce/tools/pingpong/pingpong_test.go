@@ -231,3 +231,25 @@ func TestServerIsCancelled(t *testing.T) {
 		t.Errorf("error %v, want %v", err, context.DeadlineExceeded)
 	}
 }
+
+// TestPeerHasLeft: a C tool may end before the ACK of our very last SEND is
+// repeated, at either end, and only of that one.
+func TestPeerHasLeft(t *testing.T) {
+	for _, c := range []struct {
+		host           string
+		sent, received int
+		status         ib.WCStatus
+		want           bool
+	}{
+		{"", 9, 10, ib.WCRetryExcErr, true},
+		{"server", 9, 10, ib.WCRetryExcErr, true},
+		{"server", 9, 9, ib.WCRetryExcErr, false},
+		{"server", 8, 10, ib.WCRetryExcErr, false},
+		{"", 9, 10, ib.WCRemOpErr, false},
+	} {
+		g := &game{endpoint: &endpoint{o: &Options{Iters: 10, Host: c.host}}, sent: c.sent, received: c.received}
+		if got := g.peerHasLeft(&ib.WC{Status: c.status}); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
