@@ -6,13 +6,21 @@ import "context"
 // real NIC. All methods of all objects may be called from several goroutines at
 // once. Close of every object is idempotent; it fails with ErrBusy while other
 // objects use it, except that closing the Device closes all that it holds.
+// A method that a device lacks fails with ErrNotSupported; Attr().Caps says so
+// beforehand.
 type Device interface {
 	Attr() DeviceAttr
 	QueryPort(port int) (PortAttr, error)
 	// GIDs returns the port's GID table.
 	GIDs(port int) ([]GIDEntry, error)
+	// PKey returns a row of the port's partition table.
+	PKey(port, index int) (uint16, error)
+	// Clock returns the time on the clock that stamps completions
+	// (WC.Timestamp).
+	Clock() (Instant, error)
 
 	AllocPD() (PD, error)
+	AllocXRCD() (XRCD, error)
 	CreateChannel() (Channel, error)
 	CreateCQ(CQInit) (CQ, error)
 
@@ -25,28 +33,10 @@ type Device interface {
 type PD interface {
 	// RegMR registers memory. Registering the same bytes twice is legal.
 	RegMR(MRInit) (MR, error)
+	AllocMW(MWType) (MW, error)
+	CreateAH(AHAttr) (AH, error)
+	CreateSRQ(SRQInit) (SRQ, error)
 	CreateQP(QPInit) (QP, error)
-	Close() error
-}
-
-// MRInit says what memory to register.
-type MRInit struct {
-	// Buf is the memory. The caller keeps it alive and unmoved until Close.
-	Buf []byte
-	// IOVA is the address by which SGEs and peers name Buf[0]; 0 takes the
-	// address of Buf[0] in this process.
-	IOVA uint64
-	// Access holds the rights; RemoteWrite and RemoteAtomic need LocalWrite too.
-	Access Access
-}
-
-// MR is a registered memory region.
-type MR interface {
-	Addr() uint64 // address of the first byte, for SGE.Addr and SendWR.RemoteAddr
-	Len() int
-	LKey() Key
-	RKey() Key
-	// Close revokes the keys. When it returns the device touches the memory no more.
 	Close() error
 }
 
@@ -67,6 +57,9 @@ type CQ interface {
 	// were in the queue before do not count: poll once more after arming.
 	Arm(solicitedOnly bool) error
 	Entries() int
+	// Resize changes the capacity to at least entries, rounded up to a power of
+	// two. What is in the queue stays; less room than that is ErrInvalid.
+	Resize(entries int) error
 	Close() error
 }
 
@@ -75,6 +68,17 @@ type Channel interface {
 	// Wait returns a CQ that was armed and has got a completion since.
 	Wait(ctx context.Context) (CQ, error)
 	Close() error
+}
+
+// QPInit says what QP to create.
+type QPInit struct {
+	Type   QPType
+	SendCQ CQ
+	RecvCQ CQ
+	SRQ    SRQ  // receives come from here, if not nil: RC, UC and UD
+	XRCD   XRCD // XRCTGT: the domain whose SRQs requests may name
+	Cap    QPCap
+	SigAll bool // every send request makes a completion
 }
 
 // QP is a queue pair.
@@ -90,6 +94,10 @@ type QP interface {
 	PostSend(wrs []SendWR) (int, error)
 	// PostRecv does the same for receive requests.
 	PostRecv(wrs []RecvWR) (int, error)
+	// AttachMulticast adds a UD QP to a multicast group: a GID that is a
+	// multicast IP address. Attaching twice is the same as once.
+	AttachMulticast(group GID) error
+	DetachMulticast(group GID) error
 	Close() error
 }
 
@@ -104,6 +112,8 @@ type DeviceAttr struct {
 	HWVersion       uint32
 	Ports           int
 
+	Caps DeviceCaps
+
 	MaxQP           int
 	MaxQPWR         int
 	MaxSGE          int
@@ -112,11 +122,37 @@ type DeviceAttr struct {
 	MaxCQE          int
 	MaxMR           int
 	MaxMRSize       uint64
+	MaxMW           int
 	MaxPD           int
+	MaxAH           int
+	MaxSRQ          int
+	MaxSRQWR        int
+	MaxSRQSGE       int
+	MaxXRCD         int
+	MaxMcastGroup   int // multicast groups of the device
+	MaxMcastQP      int // QPs in one group
 	MaxQPRdAtomic   int // responder resources of one QP
 	MaxQPInitRdAtom int // initiator depth of one QP
-	LocalCAAckDelay int
+	LocalCAAckDelay int // 4.096 us * 2^n may pass until an answer leaves
 }
+
+// DeviceCaps says what a device can do beyond the basic verbs. Values are those
+// of ib_device_cap_flags, where it has them.
+type DeviceCaps uint64
+
+// Device capabilities.
+const (
+	CapMemWindow       DeviceCaps = 1 << 17 // windows of type 1
+	CapXRC             DeviceCaps = 1 << 20
+	CapLocalInv        DeviceCaps = 1 << 21 // LOCAL INVALIDATE and SEND with invalidate
+	CapMemWindow2B     DeviceCaps = 1 << 24 // windows of type 2, bound to a QP
+	CapFlushGlobal     DeviceCaps = 1 << 38
+	CapFlushPersistent DeviceCaps = 1 << 39
+	CapAtomicWrite     DeviceCaps = 1 << 40
+	CapMulticast       DeviceCaps = 1 << 60
+	CapRereg           DeviceCaps = 1 << 61 // Rereg of address and length; rights and PD always may change
+	CapTimestamp       DeviceCaps = 1 << 62 // WC.Timestamp and Clock
+)
 
 // PortState is the state of a port. Values are those of ibv_port_state.
 type PortState uint8

@@ -15,6 +15,8 @@ const (
 	EventDeviceFatal EventType = 8  // the link is gone
 	EventPortActive  EventType = 9  // the network interface came up
 	EventPortErr     EventType = 10 // the network interface went down
+	EventSRQErr      EventType = 14 // the SRQ's ring makes no sense
+	EventSRQLimit    EventType = 15 // fewer receives than the armed limit are left
 	EventLastWQE     EventType = 16 // a QP on an SRQ will take no more receives
 	EventGIDChange   EventType = 18
 	numEventTypes              = 19
@@ -27,13 +29,14 @@ var eventText = [numEventTypes]string{
 	EventCQErr: "CQ error", EventQPFatal: "local work queue catastrophic error", EventQPReqErr: "invalid request local work queue error",
 	EventQPAccessErr: "local access violation work queue error", EventCommEst: "communication established",
 	EventSQDrained: "send queue drained", EventDeviceFatal: "local catastrophic error", EventPortActive: "port active",
-	EventPortErr: "port error", EventLastWQE: "last WQE reached", EventGIDChange: "GID table change",
+	EventPortErr: "port error", EventSRQErr: "SRQ catastrophic error", EventSRQLimit: "SRQ limit reached", EventLastWQE: "last WQE reached", EventGIDChange: "GID table change",
 }
 
-// Event is an asynchronous event. QP or CQ names the object that it concerns;
-// both are nil for events of the device.
+// Event is an asynchronous event. QP, CQ or SRQ names the object that it
+// concerns; all are nil for events of the device.
 type Event struct {
 	Type EventType
 	QP   QP
 	CQ   CQ
+	SRQ  SRQ
 }

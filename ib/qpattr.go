@@ -51,8 +51,12 @@ const (
 	RemoteWrite  Access = 1 << 1
 	RemoteRead   Access = 1 << 2
 	RemoteAtomic Access = 1 << 3
-	MWBind       Access = 1 << 4
+	BindWindows  Access = 1 << 4
 	ZeroBased    Access = 1 << 5
+	// FlushGlobal and FlushPersistent let peers FLUSH: until the data is seen by
+	// all, and until it survives a loss of power.
+	FlushGlobal     Access = 1 << 8
+	FlushPersistent Access = 1 << 9
 
 	// RemoteInvalidate lets a peer's SEND with invalidate revoke the region's
 	// key. The C verbs have it for windows and the kernel's fast-registered
@@ -60,18 +64,8 @@ const (
 	RemoteInvalidate Access = 1 << 28
 
 	// QPAccessMask holds the rights that QPAttr.Access may grant.
-	QPAccessMask = RemoteWrite | RemoteRead | RemoteAtomic
+	QPAccessMask = RemoteWrite | RemoteRead | RemoteAtomic | FlushGlobal | FlushPersistent
 )
-
-// AHAttr is an address vector: where packets go and how (IBTA 11.2.2.1).
-type AHAttr struct {
-	DGID         GID
-	SGIDIndex    int // row of the local GID table to send from
-	Port         int // always 1
-	TrafficClass uint8
-	HopLimit     uint8 // 0 is taken as 64, the default of Linux routes
-	FlowLabel    uint32
-}
 
 // QPCap is a QP's capacity. Zero fields are legal: that queue takes no work.
 type QPCap struct {
@@ -80,15 +74,6 @@ type QPCap struct {
 	MaxSendSGE int
 	MaxRecvSGE int
 	MaxInline  int // bytes
-}
-
-// QPInit says what QP to create.
-type QPInit struct {
-	Type   QPType
-	SendCQ CQ
-	RecvCQ CQ
-	Cap    QPCap
-	SigAll bool // every send request makes a completion
 }
 
 // QPAttr holds the attributes of Modify and Query. Modify looks only at the
@@ -100,7 +85,7 @@ type QPAttr struct {
 	Port      int    // always 1
 	PKeyIndex int    // always 0
 	Access    Access // what the peer may do
-	QKey      uint32 // UD
+	QKey      uint32 // UD: what datagrams to us must carry
 
 	AH      AHAttr
 	PathMTU MTU

@@ -55,8 +55,9 @@ type SendWR struct {
 	// the local key that a local invalidate does.
 	InvalidateKey Key
 
-	// RemoteAddr and RKey name the peer's memory: WRITE, READ and atomics.
-	// Atomics need RemoteAddr to be a multiple of 8.
+	// RemoteAddr and RKey name the peer's memory: WRITE, READ, atomics, FLUSH.
+	// Atomics need RemoteAddr to be a multiple of 8. With BindMW, RKey is the
+	// window's new key.
 	RemoteAddr uint64
 	RKey       Key
 
@@ -64,7 +65,46 @@ type SendWR struct {
 	// it stores, or that FetchAdd adds. Both are numbers in host byte order.
 	Compare uint64
 	Swap    uint64
+
+	// AH, RemoteQPN and RemoteQKey say where a UD request goes. A RemoteQKey
+	// with its highest bit set stands for the QP's own Q_Key (IBTA 10.2.5).
+	AH         AHNum
+	RemoteQPN  QPN
+	RemoteQKey uint32
+
+	// RemoteSRQ is the number of the XRC SRQ that a request of an XRC QP is for.
+	RemoteSRQ uint32
+
+	Bind  MWBind // with BindMW, for windows of type 2
+	Flush Flush  // with FLUSH
 }
+
+// Flush says what a FLUSH waits for (IBTA A19.4.2).
+type Flush struct {
+	Length uint32 // bytes from RemoteAddr on; with FlushRegion it plays no part
+	Extent FlushExtent
+	Level  FlushLevel
+}
+
+// FlushExtent is the selectivity level of a FLUSH. Values are those of
+// ib_selectivity_level.
+type FlushExtent uint8
+
+// Selectivity levels.
+const (
+	FlushRange  FlushExtent = 0 // the bytes that the request names
+	FlushRegion FlushExtent = 1 // all of the region
+)
+
+// FlushLevel is the placement type of a FLUSH. Values are those of
+// ib_placement_type.
+type FlushLevel uint8
+
+// Placement types. They may be combined.
+const (
+	FlushGlobally     FlushLevel = 1 << 0 // all observers see the data
+	FlushPersistently FlushLevel = 1 << 1 // the data survives a loss of power
+)
 
 // RecvWR is a receive work request. The same ownership rule as for SendWR holds.
 type RecvWR struct {

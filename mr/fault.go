@@ -5,22 +5,27 @@ import (
 	"fmt"
 )
 
-// Fault says why an access to memory was refused. FaultNone is the zero value; a
-// Fault other than it is an error.
+// Fault says why an access to memory, a bind or an invalidation was refused.
+// FaultNone is the zero value; a Fault other than it is an error.
 type Fault uint8
 
-// Faults, in the order in which they are looked for. A peer is told of all of
-// them alike, by NAK 0x62, remote access error (IBTA 9.7.5.2.4).
+// Faults. An access looks for those up to FaultBounds, in this order; FaultBind
+// and FaultState are of Bind and InvalidateKey alone. Nobody is told which it was:
+// a peer gets NAK 0x62, remote access error, for all of them (IBTA 9.7.5.2.4), and
+// a request of one's own completes with a status that is the same for all.
 const (
 	FaultNone   Fault = iota
-	FaultKey          // the key names no region
-	FaultPD           // the region is of another protection domain
-	FaultAccess       // the region lacks an access right
-	FaultBounds       // the bytes are not all in the region
+	FaultKey          // the key names no region or window that is valid
+	FaultPD           // the region or window is of another protection domain
+	FaultQP           // the window is bound to another QP
+	FaultAccess       // the region or window lacks a right, or is of a kind that lacks it
+	FaultBounds       // the bytes are not all in the region or window
+	FaultBind         // no region and window can be bound in this way
+	FaultState        // the window is bound, or the region has windows bound to it
 )
 
-var faultText = [...]string{"no fault", "no region has this key", "region of another protection domain",
-	"region lacks the access right", "out of the region's bounds"}
+var faultText = [...]string{"no fault", "key of no valid region or window", "region or window of another protection domain",
+	"window bound to another QP", "access right missing", "out of bounds", "no such binding", "bound already"}
 
 // String says what was wrong.
 func (f Fault) String() string {

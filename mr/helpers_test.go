@@ -24,6 +24,18 @@ type late struct{ Memory }
 
 func (late) Direct() []byte { return nil }
 
+// durable is memory that notes what it was asked to make persistent.
+type durable struct {
+	Memory
+	asked [][2]uint64 // offsets and lengths
+	fail  error
+}
+
+func (d *durable) Persist(off, n uint64) error {
+	d.asked = append(d.asked, [2]uint64{off, n})
+	return d.fail
+}
+
 // counter returns a source of variants 0, 1, 2 ...
 func counter() func() uint8 {
 	n := uint8(0)
@@ -47,6 +59,30 @@ func register(t testing.TB, table *Table, pd *PD, m Memory, iova uint64, access 
 		t.Fatal(err)
 	}
 	return r
+}
+
+func newWindow(t testing.TB, table *Table, pd *PD, typ ib.MWType) *Window {
+	t.Helper()
+	w, err := table.AllocWindow(pd, typ)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// bind binds w for a QP and returns the new key.
+func bind(t testing.TB, table *Table, w *Window, qpn ib.QPN, b ib.MWBind) ib.Key {
+	t.Helper()
+	key := ib.NextKey(w.Key())
+	if fault := table.Bind(w.PD(), qpn, key, b); fault != FaultNone {
+		t.Fatalf("bind: %v", fault)
+	}
+	return key
+}
+
+// all names all of r, and the rights of a window on it.
+func all(r *Region, access ib.Access) ib.MWBind {
+	return ib.MWBind{LKey: r.Key(), Addr: r.Addr(), Length: r.Len(), Access: access}
 }
 
 // aligned returns n bytes whose first lies shift bytes after a multiple of 8.

@@ -11,6 +11,8 @@ import "unsafe"
 // remote access error). CompareSwap and FetchAdd act on 8 bytes in host byte
 // order, at a multiple of 8 in the region's address space, and return what was
 // there before. Methods may be called from several goroutines at once.
+//
+// Memory that can survive a loss of power is a Persister too.
 type Memory interface {
 	Len() uint64
 	Direct() []byte

@@ -7,8 +7,8 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// PD is a protection domain of a Table: regions are reached only by users of the
-// same one.
+// PD is a protection domain of a Table: regions and windows are reached only by
+// users of the same one.
 type PD struct {
 	table *Table
 	num   uint32        // for messages
@@ -19,8 +19,8 @@ type PD struct {
 // User is a kind of object that keeps a PD from being freed.
 type User uint8
 
-// Kinds of users. The Table counts regions itself; the others are counted by
-// whoever makes them.
+// Kinds of users. The Table counts regions and windows itself; the others are
+// counted by whoever makes them.
 const (
 	UserRegion User = iota
 	UserWindow

@@ -40,12 +40,13 @@ func (p *Placement) Do() (old uint64, err error) {
 	if !p.R.Valid() {
 		return 0, FaultKey
 	}
+	off := p.R.base + p.Off
 	switch p.Kind {
 	case PlaceCompareSwap:
-		return p.R.mem.CompareSwap(p.Off, p.A, p.B)
+		return p.R.mem.CompareSwap(off, p.A, p.B)
 	case PlaceFetchAdd:
-		return p.R.mem.FetchAdd(p.Off, p.A)
+		return p.R.mem.FetchAdd(off, p.A)
 	default:
-		return 0, p.R.mem.WriteAt(p.Data, p.Off)
+		return 0, p.R.mem.WriteAt(p.Data, off)
 	}
 }

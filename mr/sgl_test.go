@@ -178,15 +178,32 @@ func TestScatterAllOrNothing(t *testing.T) {
 
 func TestZeroAllocations(t *testing.T) {
 	table, pd := newTable(t, 4)
-	a := register(t, table, pd, Bytes(aligned(4096, 0)), 0, allRights)
+	a := register(t, table, pd, Bytes(aligned(4096, 0)), 0, allRights|ib.BindWindows|ib.FlushGlobal)
 	b := register(t, table, pd, late{Bytes(make([]byte, 64))}, 0, allRights)
+	window := bind(t, table, newWindow(t, table, pd, ib.MWType2), 17, all(a, ib.RemoteWrite|ib.FlushGlobal))
 	sges := []ib.SGE{{Addr: 8, Length: 1000, LKey: a.Key()}, {Addr: 0, Length: 64, LKey: b.Key()}, {Addr: 2000, Length: 7, LKey: a.Key()}}
-	sgl := make(SGL, 0, 32)
+	sgl, one := make(SGL, 0, 32), make(SGL, 1)
 	p := make([]byte, 900)
 	list := make([]Placement, 0, 8)
 	if n := testing.AllocsPerRun(100, func() {
 		if _, err := table.Check(pd, a.Key(), 0, 4096, ib.RemoteRead); err != FaultNone {
 			t.Fatal(err)
+		}
+		for _, key := range []ib.Key{a.Key(), window} {
+			s, fault := table.CheckRemote(pd, 17, key, 8, 900, ib.RemoteWrite|ib.FlushGlobal)
+			if fault != FaultNone {
+				t.Fatal(fault)
+			}
+			if err := s.Flush(ib.FlushGlobally); err != nil {
+				t.Fatal(err)
+			}
+			one[0] = s
+			if _, err := Scatter(one, 0, p, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if fault := table.Invalidate(pd, 17, a.Key()); fault != FaultAccess {
+			t.Fatal(fault)
 		}
 		sgl, _ = table.Resolve(pd, sges, ib.LocalWrite, sgl[:0])
 		if err := Gather(p, sgl, 150); err != nil {

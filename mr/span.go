@@ -22,7 +22,7 @@ func (s Span) Read(p []byte) error {
 	case uint64(len(p)) > uint64(s.Len):
 		return FaultBounds
 	case s.R.direct == nil:
-		return s.R.mem.ReadAt(p, s.Off)
+		return s.R.mem.ReadAt(p, s.R.base+s.Off)
 	}
 	return s.R.direct.ReadAt(p, s.Off)
 }

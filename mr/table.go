@@ -5,32 +5,32 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
-	"unsafe"
 
 	"github.com/goroce/goroce/ib"
 )
 
 // Limits of a table and its regions.
 const (
-	MaxRegions = 1<<24 - 1 // a key has 24 bits of index; 0 is never one
+	MaxRegions = 1<<24 - 1 // and windows: a key has 24 bits of index; 0 is never one
 	MaxLen     = 1 << 48   // bytes in a region
 	MaxPDs     = 1 << 16
 )
 
-// pageSize is how many regions a page of the table has room for.
+// pageSize is how many keys a page of the table has room for.
 const pageSize = 1024
 
 type page [pageSize]slot
 
 // slot is the place of a key index.
 type slot struct {
-	region  atomic.Pointer[Region] // nil while free
+	region  atomic.Pointer[Region] // what the key opens; nil while free, and for an unbound window
+	window  *Window                // whose key it is, nil if a region's; guarded by Table.mu
 	variant uint8                  // of the latest key; guarded by Table.mu
 }
 
-// Table holds the protection domains and regions of a device.
+// Table holds the protection domains, regions and windows of a device.
 type Table struct {
-	max   uint32                 // most regions; the indices are 1 to max, so that no key is small
+	max   uint32                 // most keys; the indices are 1 to max, so that no key is small
 	pages []atomic.Pointer[page] // by the upper bits of an index; made on first use
 
 	mu      sync.Mutex
@@ -41,8 +41,8 @@ type Table struct {
 	lastPD  uint32   // number of the newest one
 }
 
-// NewTable returns an empty table for up to maxRegions regions (at most
-// MaxRegions). The variant bytes of keys come from outside, for whoever wants
+// NewTable returns an empty table for up to maxRegions regions and windows (at
+// most MaxRegions). The variant bytes of keys come from outside, for whoever wants
 // runs to repeat; they should be hard to guess otherwise.
 func NewTable(maxRegions int, variant func() uint8) *Table {
 	maxRegions = min(max(maxRegions, 0), MaxRegions)
@@ -52,14 +52,17 @@ func NewTable(maxRegions int, variant func() uint8) *Table {
 	}
 }
 
-const knownAccess = ib.LocalWrite | ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtomic | ib.MWBind | ib.ZeroBased | ib.RemoteInvalidate
+const knownAccess = ib.LocalWrite | ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtomic | ib.BindWindows | ib.ZeroBased |
+	ib.FlushGlobal | ib.FlushPersistent | ib.RemoteInvalidate
 
 // Register makes m accessible with the given rights to the users of pd, under the
 // addresses from iova on. Errors are an *ib.AttrError for what is not allowed,
+// which wraps ib.ErrNotSupported for FlushPersistent without a Persister,
 // ib.ErrLimit when the table is full, ib.ErrForeign and ib.ErrClosed for pd.
 func (t *Table) Register(pd *PD, m Memory, iova uint64, access ib.Access) (*Region, error) {
-	r := &Region{pd: pd, mem: m, direct: m.Direct(), iova: iova, length: m.Len(), access: access}
-	if err := r.check(); err != nil {
+	const op = "register memory"
+	r, err := newRegion(op, pd, m, iova, access)
+	if err != nil {
 		return nil, err
 	}
 	t.mu.Lock()
@@ -67,43 +70,52 @@ func (t *Table) Register(pd *PD, m Memory, iova uint64, access ib.Access) (*Regi
 	if err := t.holds(pd); err != nil {
 		return nil, err
 	}
-	index, err := t.takeIndex()
-	if err != nil {
+	if err := t.add(op, r); err != nil {
 		return nil, err
 	}
-	slot := t.slot(index)
-	r.key = ib.Key(index<<8) | ib.Key(slot.variant)
-	pd.users[UserRegion]++
-	slot.region.Store(r)
 	return r, nil
 }
 
-// check refuses a region that could not work.
-func (r *Region) check() error {
-	bad := func(attr string, value any, allowed string) error {
-		return &ib.AttrError{Op: "register memory", Attr: attr, Value: value, Allowed: allowed, Err: ib.ErrInvalid}
+// newRegion returns a region that has no key yet, and refuses one that could not
+// work.
+func newRegion(op string, pd *PD, m Memory, iova uint64, access ib.Access) (*Region, error) {
+	r := &Region{pd: pd, mem: m, direct: m.Direct(), iova: iova, length: m.Len(), access: access}
+	bad := func(attr string, value any, allowed string) (*Region, error) {
+		return nil, &ib.AttrError{Op: op, Attr: attr, Value: value, Allowed: allowed, Err: ib.ErrInvalid}
 	}
-	a := r.access
+	rights, addr := fmt.Sprintf("%#x", uint32(access)), fmt.Sprintf("%#x", iova)
+	_, persists := m.(Persister)
 	switch {
-	case a&^knownAccess != 0:
-		return bad("Access", fmt.Sprintf("%#x", uint32(a)), fmt.Sprintf("bits of %#x", uint32(knownAccess)))
-	case a&(ib.RemoteWrite|ib.RemoteAtomic) != 0 && a&ib.LocalWrite == 0: // IBTA 11.2.8.2
-		return bad("Access", fmt.Sprintf("%#x", uint32(a)), "RemoteWrite and RemoteAtomic only together with LocalWrite")
+	case access&^knownAccess != 0:
+		return bad("Access", rights, fmt.Sprintf("bits of %#x", uint32(knownAccess)))
+	case access&(ib.RemoteWrite|ib.RemoteAtomic) != 0 && access&ib.LocalWrite == 0: // IBTA 11.2.8.2
+		return bad("Access", rights, "RemoteWrite and RemoteAtomic only together with LocalWrite")
+	case access&ib.FlushPersistent != 0 && !persists:
+		return nil, &ib.AttrError{Op: op, Attr: "Access", Value: rights, Err: ib.ErrNotSupported,
+			Allowed: "FlushPersistent only for memory that can survive a loss of power (Persister); others have FlushGlobal"}
 	case r.length > MaxLen:
 		return bad("length", r.length, fmt.Sprintf("at most %d", uint64(MaxLen)))
 	case r.direct != nil && uint64(len(r.direct)) != r.length:
 		return bad("length", r.length, fmt.Sprintf("the %d bytes of its Direct memory", len(r.direct)))
-	case a&ib.ZeroBased != 0 && r.iova != 0:
-		return bad("IOVA", fmt.Sprintf("%#x", r.iova), "0 with ZeroBased")
-	case r.length > 0 && r.iova > math.MaxUint64-(r.length-1):
-		return bad("IOVA", fmt.Sprintf("%#x", r.iova), fmt.Sprintf("addresses whose last byte, %d further on, is still below 2^64", r.length-1))
+	case access&ib.ZeroBased != 0 && iova != 0:
+		return bad("IOVA", addr, "0 with ZeroBased")
+	case r.length > 0 && iova > math.MaxUint64-(r.length-1):
+		return bad("IOVA", addr, fmt.Sprintf("addresses whose last byte, %d further on, is still below 2^64", r.length-1))
+	case access&ib.RemoteAtomic != 0 && iova%8 != r.wordPhase():
+		return bad("IOVA", addr, fmt.Sprintf("with RemoteAtomic: addresses that leave %d when divided by 8, as that of the memory does", r.wordPhase()))
 	}
-	// Peers align atomics by the address that they know. The processor aligns by
-	// its own, so the two must agree modulo 8.
-	actual := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(r.direct))))
-	if a&ib.RemoteAtomic != 0 && len(r.direct) > 0 && (r.iova^actual)%8 != 0 {
-		return bad("IOVA", fmt.Sprintf("%#x", r.iova), fmt.Sprintf("with RemoteAtomic: addresses that leave %d when divided by 8, as that of the memory does", actual%8))
+	return r, nil
+}
+
+// add gives r a key. The caller holds mu.
+func (t *Table) add(op string, r *Region) error {
+	key, err := t.takeKey(op)
+	if err != nil {
+		return err
 	}
+	r.key = key
+	r.pd.users[UserRegion]++
+	t.slot(uint32(key >> 8)).region.Store(r)
 	return nil
 }
 
@@ -116,49 +128,69 @@ func (t *Table) slot(index uint32) *slot {
 	return &at.Load()[index%pageSize]
 }
 
-// takeIndex returns a free index and gives it a new variant.
-func (t *Table) takeIndex() (uint32, error) {
+// takeKey returns a key of a free index, with a new variant. The caller holds mu.
+func (t *Table) takeKey(op string) (ib.Key, error) {
 	v := t.variant()
-	if t.fresh <= t.max {
-		i := t.fresh
+	var index uint32
+	switch {
+	case t.fresh <= t.max:
+		index = t.fresh
 		t.fresh++
-		t.slot(i).variant = v
-		return i, nil
+	case len(t.free) > 0:
+		index = t.free[0]
+		t.free = t.free[1:]
+		if v == t.slot(index).variant {
+			v++
+		}
+	default:
+		return 0, fmt.Errorf("%s: %d regions and windows exist, the most that this device has: %w", op, t.max, ib.ErrLimit)
 	}
-	if len(t.free) == 0 {
-		return 0, fmt.Errorf("register memory: %d regions are registered, the most that this device has: %w", t.max, ib.ErrLimit)
-	}
-	i := t.free[0]
-	t.free = t.free[1:]
-	slot := t.slot(i)
-	if v == slot.variant {
-		v++
-	}
-	slot.variant = v
-	return i, nil
+	t.slot(index).variant = v
+	return ib.Key(index)<<8 | ib.Key(v), nil
 }
 
 // Deregister revokes r's key: later lookups fail, and so does all work on Spans
 // that were checked before. It does not wait for work that has already looked:
-// the caller makes sure that none is under way before the memory goes. It
-// returns ib.ErrClosed the second time, ib.ErrForeign for another table's region.
+// the caller makes sure that none is under way before the memory goes. It returns
+// an error that wraps ib.ErrBusy while windows are bound to r, and counts them
+// (IBTA 10.6.7.2.6 leaves that to the device); ib.ErrClosed the second time;
+// ib.ErrForeign for another table's region; an *ib.AttrError for a window's piece.
 func (t *Table) Deregister(r *Region) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if r.pd.table != t {
-		return fmt.Errorf("deregister memory: key %#x: %w", uint32(r.key), ib.ErrForeign)
+	if err := t.removable("deregister memory", r); err != nil {
+		return err
 	}
-	if r.dead.Swap(true) {
-		return fmt.Errorf("deregister memory: key %#x: %w", uint32(r.key), ib.ErrClosed)
-	}
-	index := uint32(r.key >> 8)
-	t.slot(index).region.Store(nil)
-	t.free = append(t.free, index)
-	r.pd.users[UserRegion]--
+	t.remove(r)
 	return nil
 }
 
-// lookup returns the region that key names, nil if none.
+// removable returns the error that removing r meets. The caller holds mu.
+func (t *Table) removable(op string, r *Region) error {
+	switch {
+	case r.pd.table != t:
+		return fmt.Errorf("%s: key %#x: %w", op, uint32(r.key), ib.ErrForeign)
+	case r.window != nil:
+		return &ib.AttrError{Op: op, Attr: "region", Value: fmt.Sprintf("%#x, a memory window's", uint32(r.key)),
+			Allowed: "what Register returned; FreeWindow ends a window", Err: ib.ErrInvalid}
+	case r.dead.Load():
+		return fmt.Errorf("%s: key %#x: %w", op, uint32(r.key), ib.ErrClosed)
+	case r.windows > 0:
+		return fmt.Errorf("%s: key %#x: %w by %d bound memory windows; unbind or free them first", op, uint32(r.key), ib.ErrBusy, r.windows)
+	}
+	return nil
+}
+
+// remove takes r's key back. The caller holds mu.
+func (t *Table) remove(r *Region) {
+	index := uint32(r.key >> 8)
+	r.dead.Store(true)
+	t.slot(index).region.Store(nil)
+	t.free = append(t.free, index)
+	r.pd.users[UserRegion]--
+}
+
+// lookup returns what key opens, a region or a window's piece, nil if nothing.
 func (t *Table) lookup(key ib.Key) *Region {
 	index := uint32(key >> 8)
 	if index > t.max {
@@ -175,23 +207,47 @@ func (t *Table) lookup(key ib.Key) *Region {
 	return r
 }
 
-// Check decides on an access to length bytes at address va of the region that key
-// names, by a user of pd who needs the rights in need (0 for local reads).
+// Check decides on an access of a user of pd itself to length bytes at address va
+// of the region that key, an L_Key, names, with the rights in need (0 for reads).
+// A window's key is none.
 func (t *Table) Check(pd *PD, key ib.Key, va, length uint64, need ib.Access) (Span, Fault) {
 	r := t.lookup(key)
 	switch {
-	case r == nil:
+	case r == nil || r.window != nil:
 		return Span{}, FaultKey
 	case r.pd != pd:
 		return Span{}, FaultPD
 	case need&^r.access != 0:
 		return Span{}, FaultAccess
 	}
-	off := va - r.iova
-	if va < r.iova || off > r.length || length > r.length-off || length > math.MaxUint32 {
-		return Span{}, FaultBounds
+	return r.span(va, length)
+}
+
+// CheckRemote decides on an access of a peer, by way of QP qpn of pd, to length
+// bytes at address va of the region or window that key, an R_Key, names.
+func (t *Table) CheckRemote(pd *PD, qpn ib.QPN, key ib.Key, va, length uint64, need ib.Access) (Span, Fault) {
+	r, fault := t.RemoteRegion(pd, qpn, key, need)
+	if fault != FaultNone {
+		return Span{}, fault
 	}
-	return Span{R: r, Off: off, Len: uint32(length)}, FaultNone
+	return r.span(va, length)
+}
+
+// RemoteRegion returns the region or window's piece that CheckRemote would look
+// for the bytes in: what a FLUSH of all of it is about.
+func (t *Table) RemoteRegion(pd *PD, qpn ib.QPN, key ib.Key, need ib.Access) (*Region, Fault) {
+	r := t.lookup(key)
+	switch {
+	case r == nil:
+		return nil, FaultKey
+	case r.pd != pd:
+		return nil, FaultPD
+	case r.window != nil && r.window.typ == ib.MWType2 && r.qpn != qpn:
+		return nil, FaultQP
+	case need&^r.access != 0:
+		return nil, FaultAccess
+	}
+	return r, FaultNone
 }
 
 // Resolve checks the SGEs of a work request and appends a Span for each to dst.

@@ -96,7 +96,7 @@ func TestAccessTable(t *testing.T) {
 }
 
 func TestRegisterRefuses(t *testing.T) {
-	table, pd := newTable(t, 8)
+	table, pd := newTable(t, 16)
 	stranger, _ := NewTable(1, counter()).NewPD()
 	freed, _ := table.NewPD()
 	if err := table.FreePD(freed); err != nil {
@@ -118,6 +118,9 @@ func TestRegisterRefuses(t *testing.T) {
 		{"too long", pd, sized(MaxLen + 1), 0, 0, ib.ErrInvalid},
 		{"zero based, but not", pd, sized(1), 4096, ib.ZeroBased, ib.ErrInvalid},
 		{"zero based", pd, sized(1), 0, ib.ZeroBased, nil},
+		{"visible to all", pd, sized(1), 0, ib.FlushGlobal, nil},
+		{"persistent, in memory that is not", pd, sized(1), 0, ib.FlushPersistent, ib.ErrNotSupported},
+		{"persistent", pd, &durable{Memory: sized(1)}, 0, ib.FlushPersistent, nil},
 		{"empty", pd, Bytes(nil), math.MaxUint64, 0, nil},
 		{"atomic, address out of step with memory", pd, Bytes(aligned(16, 4)), 8, ib.LocalWrite | ib.RemoteAtomic, ib.ErrInvalid},
 		{"atomic, in step", pd, Bytes(aligned(16, 4)), 12, ib.LocalWrite | ib.RemoteAtomic, nil},
@@ -247,40 +250,6 @@ func TestPDLimit(t *testing.T) {
 	table.FreePD(last)
 	if _, err := table.NewPD(); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// A peer revokes only what was registered for that, with its own domain's key;
-// from then on the region is as good as gone, until it is deregistered.
-func TestInvalidate(t *testing.T) {
-	table, pd := newTable(t, 2)
-	other, _ := table.NewPD()
-	r := register(t, table, pd, Bytes(make([]byte, 8)), 0, ib.RemoteInvalidate)
-	keep := register(t, table, pd, Bytes(make([]byte, 8)), 0, 0)
-	for _, c := range []struct {
-		name string
-		pd   *PD
-		key  ib.Key
-		want Fault
-	}{
-		{"unknown key", pd, 0xBAD, FaultKey},
-		{"other domain", other, r.Key(), FaultPD},
-		{"not registered for it", pd, keep.Key(), FaultAccess},
-		{"good", pd, r.Key(), FaultNone},
-		{"twice", pd, r.Key(), FaultKey},
-	} {
-		if fault := table.Invalidate(c.pd, c.key); fault != c.want {
-			t.Errorf("%s: %v, want %v", c.name, fault, c.want)
-		}
-	}
-	if err := Gather(make([]byte, 8), SGL{{r, 0, 8}}, 0); r.Valid() || !errors.Is(err, FaultKey) {
-		t.Errorf("read of an invalidated region: %v", err)
-	}
-	if !keep.Valid() {
-		t.Error("another region went too")
-	}
-	if err := table.Deregister(r); err != nil {
-		t.Errorf("deregister after invalidate: %v", err)
 	}
 }
 

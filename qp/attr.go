@@ -22,41 +22,123 @@ type transition struct {
 	optional ib.QPAttrMask
 }
 
+// transitionTable is indexed by the states before and after.
+type transitionTable [ib.NumQPStates][ib.NumQPStates]transition
+
 const (
-	attrPath  = ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer
+	attrInit  = ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess
+	attrPeer  = ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN
+	attrReply = ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer
 	attrRetry = ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry | ib.AttrMaxRdAtomic
-	attrLive  = ib.AttrCurState | ib.AttrAccess | ib.AttrMinRNRTimer | ib.AttrRateLimit
+	attrLive  = ib.AttrCurState | ib.AttrAccess | ib.AttrRateLimit
 )
 
-// transitionsRC is the table of the RC service. Changes to RESET and to ERR are
-// legal from everywhere and carry nothing; RC has no SQE.
-var transitionsRC = [ib.NumQPStates][ib.NumQPStates]transition{
-	ib.Reset: {
-		ib.Init: {true, ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess, 0},
-	},
+// Changes to RESET and to ERR are legal from everywhere and carry nothing. Only
+// UC and UD have SQE.
+
+// transitionsRC is the table of the RC service.
+var transitionsRC = transitionTable{
+	ib.Reset: {ib.Init: {true, attrInit, 0}},
 	ib.Init: {
-		ib.Init: {true, 0, ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess},
-		ib.RTR:  {true, attrPath, ib.AttrPKeyIndex | ib.AttrAccess},
+		ib.Init: {true, 0, attrInit},
+		ib.RTR:  {true, attrPeer | attrReply, ib.AttrPKeyIndex | ib.AttrAccess},
 	},
-	ib.RTR: {
-		ib.RTS: {true, attrRetry | ib.AttrSQPSN, attrLive},
+	ib.RTR: {ib.RTS: {true, attrRetry | ib.AttrSQPSN, attrLive | ib.AttrMinRNRTimer}},
+	ib.RTS: {
+		ib.RTS: {true, 0, attrLive | ib.AttrMinRNRTimer},
+		ib.SQD: {true, 0, ib.AttrSQDNotify},
 	},
+	ib.SQD: {
+		ib.RTS: {true, 0, attrLive | ib.AttrMinRNRTimer},
+		ib.SQD: {true, 0, attrInit | ib.AttrAV | attrReply | attrRetry | ib.AttrRateLimit},
+	},
+}
+
+// transitionsUC is the table of the UC service: no retries, no responses.
+var transitionsUC = transitionTable{
+	ib.Reset: {ib.Init: {true, attrInit, 0}},
+	ib.Init: {
+		ib.Init: {true, 0, attrInit},
+		ib.RTR:  {true, attrPeer, ib.AttrPKeyIndex | ib.AttrAccess},
+	},
+	ib.RTR: {ib.RTS: {true, ib.AttrSQPSN, attrLive}},
 	ib.RTS: {
 		ib.RTS: {true, 0, attrLive},
 		ib.SQD: {true, 0, ib.AttrSQDNotify},
 	},
 	ib.SQD: {
 		ib.RTS: {true, 0, attrLive},
-		ib.SQD: {true, 0, ib.AttrAV | ib.AttrPKeyIndex | ib.AttrPort | ib.AttrMaxDestRdAtomic | attrRetry | attrLive&^ib.AttrCurState},
+		ib.SQD: {true, 0, ib.AttrAV | ib.AttrPKeyIndex | ib.AttrAccess | ib.AttrRateLimit},
+	},
+	ib.SQE: {ib.RTS: {true, 0, attrLive}},
+}
+
+// transitionsUD is the table of the UD service: no peer, a Q_Key.
+var transitionsUD = transitionTable{
+	ib.Reset: {ib.Init: {true, ib.AttrPKeyIndex | ib.AttrPort | ib.AttrQKey, 0}},
+	ib.Init: {
+		ib.Init: {true, 0, ib.AttrPKeyIndex | ib.AttrPort | ib.AttrQKey},
+		ib.RTR:  {true, 0, ib.AttrPKeyIndex | ib.AttrQKey},
+	},
+	ib.RTR: {ib.RTS: {true, ib.AttrSQPSN, ib.AttrCurState | ib.AttrQKey}},
+	ib.RTS: {
+		ib.RTS: {true, 0, ib.AttrCurState | ib.AttrQKey | ib.AttrRateLimit},
+		ib.SQD: {true, 0, ib.AttrSQDNotify},
+	},
+	ib.SQD: {
+		ib.RTS: {true, 0, ib.AttrCurState | ib.AttrQKey},
+		ib.SQD: {true, 0, ib.AttrPKeyIndex | ib.AttrQKey},
+	},
+	ib.SQE: {ib.RTS: {true, 0, ib.AttrCurState | ib.AttrQKey}},
+}
+
+// transitionsGSI is the table of the general services QP, QP 1: UD on the port
+// that it was made for.
+var transitionsGSI = func() transitionTable {
+	t := transitionsUD
+	t[ib.Reset][ib.Init] = transition{true, ib.AttrPKeyIndex | ib.AttrQKey, ib.AttrPort}
+	return t
+}()
+
+// transitionsXRCINI is the table of XRC initiators, which only send.
+var transitionsXRCINI = transitionTable{
+	ib.Reset: transitionsRC[ib.Reset],
+	ib.Init: {
+		ib.Init: {true, 0, attrInit},
+		ib.RTR:  {true, attrPeer, ib.AttrPKeyIndex | ib.AttrAccess},
+	},
+	ib.RTR: {ib.RTS: {true, attrRetry | ib.AttrSQPSN, attrLive}},
+	ib.RTS: {
+		ib.RTS: {true, 0, attrLive},
+		ib.SQD: {true, 0, ib.AttrSQDNotify},
+	},
+	ib.SQD: {
+		ib.RTS: {true, 0, attrLive},
+		ib.SQD: {true, 0, attrInit | ib.AttrAV | attrRetry | ib.AttrRateLimit},
+	},
+}
+
+// transitionsXRCTGT is the table of XRC targets, which only receive.
+var transitionsXRCTGT = transitionTable{
+	ib.Reset: transitionsRC[ib.Reset],
+	ib.Init:  transitionsRC[ib.Init],
+	ib.RTR:   {ib.RTS: {true, ib.AttrTimeout | ib.AttrSQPSN, attrLive | ib.AttrMinRNRTimer}},
+	ib.RTS: {
+		ib.RTS: {true, 0, attrLive | ib.AttrMinRNRTimer},
+		ib.SQD: {true, 0, ib.AttrSQDNotify},
+	},
+	ib.SQD: {
+		ib.RTS: {true, 0, attrLive | ib.AttrMinRNRTimer},
+		ib.SQD: {true, 0, attrInit | ib.AttrAV | attrReply | ib.AttrTimeout | ib.AttrRateLimit},
 	},
 }
 
 // lookup returns the row for a change of state.
-func lookup(from, to ib.QPState) transition {
+func (t *transitionTable) lookup(from, to ib.QPState) transition {
 	if to == ib.Reset || to == ib.Err {
 		return transition{legal: true, optional: ib.AttrCurState}
 	}
-	return transitionsRC[from][to]
+	return t[from][to]
 }
 
 // attrCheck is one attribute's rule: what it may be, and the test of it.
@@ -78,19 +160,7 @@ var attrChecks = []attrCheck{
 		func(a *ib.QPAttr, _ *Limits) bool { return a.PKeyIndex == 0 }, fixed("0, the default partition")},
 	{ib.AttrAccess, func(a *ib.QPAttr) any { return fmt.Sprintf("%#x", uint32(a.Access)) },
 		func(a *ib.QPAttr, _ *Limits) bool { return a.Access&^(ib.QPAccessMask|ib.LocalWrite) == 0 },
-		fixed("any of RemoteWrite, RemoteRead, RemoteAtomic")},
-	{ib.AttrAV, func(a *ib.QPAttr) any { return fmt.Sprintf("SGID index %d", a.AH.SGIDIndex) },
-		func(a *ib.QPAttr, l *Limits) bool { return a.AH.SGIDIndex >= 0 && a.AH.SGIDIndex < l.GIDs },
-		func(l *Limits) string {
-			return fmt.Sprintf("0 to %d, a row of the GID table (goroced devinfo -v lists it)", l.GIDs-1)
-		}},
-	{ib.AttrAV, func(a *ib.QPAttr) any { return fmt.Sprintf("DGID %v", a.AH.DGID) },
-		func(a *ib.QPAttr, _ *Limits) bool { return validUnicast(a.AH.DGID) },
-		fixed("a unicast IP address in GID form, IPv4 as ::ffff:a.b.c.d; set it to the peer's GID")},
-	{ib.AttrAV, func(a *ib.QPAttr) any { return fmt.Sprintf("AH port %d", a.AH.Port) },
-		func(a *ib.QPAttr, _ *Limits) bool { return a.AH.Port == 0 || a.AH.Port == 1 }, fixed("1, the only port")},
-	{ib.AttrAV, func(a *ib.QPAttr) any { return fmt.Sprintf("flow label %#x", a.AH.FlowLabel) },
-		func(a *ib.QPAttr, _ *Limits) bool { return a.AH.FlowLabel < 1<<20 }, fixed("20 bits")},
+		fixed("any of RemoteWrite, RemoteRead, RemoteAtomic, FlushGlobal, FlushPersistent")},
 	{ib.AttrPathMTU, func(a *ib.QPAttr) any { return int(a.PathMTU) },
 		func(a *ib.QPAttr, l *Limits) bool { return a.PathMTU.Valid() && a.PathMTU <= l.MTU },
 		func(l *Limits) string {
@@ -123,12 +193,6 @@ var attrChecks = []attrCheck{
 		func(a *ib.QPAttr, _ *Limits) bool { return a.RNRRetry < 8 }, fixed("0 to 7; 7 retries for ever")},
 }
 
-// validUnicast refuses the unspecified address and multicast groups.
-func validUnicast(g ib.GID) bool {
-	a := g.Addr()
-	return !a.IsUnspecified() && !a.IsMulticast()
-}
-
 // checkModify decides whether a Modify is legal. The error names the attribute,
 // its value and what is allowed.
 func (q *QP) checkModify(a *ib.QPAttr, mask ib.QPAttrMask) (to ib.QPState, err error) {
@@ -148,9 +212,9 @@ func (q *QP) checkModify(a *ib.QPAttr, mask ib.QPAttrMask) (to ib.QPState, err e
 	if mask&ib.AttrCurState != 0 && a.CurState != from {
 		return refuse("CurState", a.CurState, fmt.Sprintf("%v, the state that the QP is in", from), ib.ErrState)
 	}
-	row := lookup(from, to)
+	row := q.svc.transitions.lookup(from, to)
 	if !row.legal {
-		return refuse("State", to, nextStates(from), ib.ErrState)
+		return refuse("State", to, q.svc.transitions.nextStates(from), ib.ErrState)
 	}
 	given := mask &^ ib.AttrState
 	if missing := row.required &^ given; missing != 0 {
@@ -158,6 +222,14 @@ func (q *QP) checkModify(a *ib.QPAttr, mask ib.QPAttrMask) (to ib.QPState, err e
 	}
 	if extra := given &^ (row.required | row.optional); extra != 0 {
 		return refuse("attribute mask", given, fmt.Sprintf("must not have %v in this transition", extra), ib.ErrInvalid)
+	}
+	if given&ib.AttrAV != 0 {
+		if err := CheckAH(op, &a.AH, q.cfg.Limits); err != nil {
+			return from, err
+		}
+		if !validUnicast(a.AH.DGID) {
+			return refuse("AH", fmt.Sprintf("DGID %v", a.AH.DGID), "the peer's address, not a multicast group", ib.ErrInvalid)
+		}
 	}
 	for i := range attrChecks {
 		c := &attrChecks[i]
@@ -169,10 +241,10 @@ func (q *QP) checkModify(a *ib.QPAttr, mask ib.QPAttrMask) (to ib.QPState, err e
 }
 
 // nextStates lists the states that may follow from.
-func nextStates(from ib.QPState) string {
+func (t *transitionTable) nextStates(from ib.QPState) string {
 	s := fmt.Sprintf("from %v: RESET, ERR", from)
 	for to := range ib.NumQPStates {
-		if transitionsRC[from][to].legal {
+		if t[from][to].legal {
 			s += fmt.Sprintf(", %v", ib.QPState(to))
 		}
 	}

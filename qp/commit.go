@@ -5,7 +5,6 @@ import (
 	"math/bits"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -23,8 +22,9 @@ type commit struct {
 	isSend    bool // the data goes to a receive
 	hasWC     bool
 	solicited bool
-	res       *resource // READ, atomic
+	res       *resource // READ, single
 	wc        ib.WC
+	cq        *CQ // for wc
 }
 
 type commitKind uint8
@@ -32,7 +32,7 @@ type commitKind uint8
 const (
 	commitData   commitKind = iota // SEND or WRITE packet
 	commitRead                     // READ request: responses may be read from memory
-	commitAtomic                   // CAS or FAA: not executed yet
+	commitSingle                   // CAS, FAA, ATOMIC WRITE, FLUSH: not executed yet
 )
 
 // commitQueue holds commits that wait, oldest first. It has room only on devices
@@ -70,7 +70,7 @@ func (c *commitQueue) push(e commit) *commit {
 
 // newCommit describes what a SEND or WRITE packet does when it is in memory.
 func (r *responder) newCommit(p *wire.Packet) commit {
-	return commit{psn: p.PSN, ackReq: p.AckReq, ends: p.Opcode.Ends(), isSend: p.Opcode.IsSend()}
+	return commit{psn: p.PSN, ackReq: p.AckReq && r.q.svc.reliable, ends: p.Opcode.Ends(), isSend: p.Opcode.IsSend()}
 }
 
 // accept moves on past a SEND or WRITE packet.
@@ -84,24 +84,24 @@ func (r *responder) accept(now ib.Instant, p *wire.Packet, c commit, late int) {
 
 // commit carries c out now if nothing holds it up, or queues it.
 func (r *responder) commit(now ib.Instant, c commit, late int) {
-	if late == 0 && r.commits.empty() && !(c.kind == commitAtomic && !c.res.span[0].R.Direct()) {
+	if late == 0 && r.commits.empty() && !(c.kind == commitSingle && c.res.late()) {
 		r.carryOut(now, &c)
 		return
 	}
 	c.late = late
 	queued := r.commits.push(c)
 	if queued.late == 0 && r.commits.at(r.commits.head) == queued {
-		r.carryOut(now, queued) // an atomic that starts its placement
+		r.carryOut(now, queued) // one that starts its placement
 	}
 }
 
-// carryOut does what c says. It returns false if c, an atomic on memory that is
-// not direct, must wait for a placement of its own.
+// carryOut does what c says. It returns false if c, on memory that is not direct,
+// must wait for a placement of its own.
 func (r *responder) carryOut(now ib.Instant, c *commit) bool {
 	switch c.kind {
 	case commitRead:
 		c.res.start()
-	case commitAtomic:
+	case commitSingle:
 		switch err := r.execute(c); {
 		case err == errLater:
 			return false
@@ -115,7 +115,7 @@ func (r *responder) carryOut(now ib.Instant, c *commit) bool {
 		r.msn = r.msn.Add(1)
 	}
 	if c.hasWC {
-		r.q.complete(r.q.cfg.RecvCQ, &c.wc, c.solicited)
+		r.q.complete(c.cq, &c.wc, c.solicited)
 	}
 	if c.ackReq {
 		r.oweACK(now)
@@ -126,32 +126,16 @@ func (r *responder) carryOut(now ib.Instant, c *commit) bool {
 // errLater says that an operation waits for a placement.
 var errLater = errors.New("waits for a placement")
 
-// execute runs an atomic, on direct memory at once.
+// execute runs a request of one packet, on direct memory at once.
 func (r *responder) execute(c *commit) error {
-	res := c.res
-	isCAS := res.opcode == wire.RCCompareSwap
-	if !res.span[0].R.Direct() {
-		p := mr.Placement{Kind: mr.PlaceFetchAdd, R: res.span[0].R, Off: res.span[0].Off, A: res.swap}
-		if isCAS {
-			p.Kind, p.A, p.B = mr.PlaceCompareSwap, res.compare, res.swap
-		}
-		if r.q.late.add(p, lateOwner{slot: r.commits.head}) != nil {
-			return errLater // drain tries again
-		}
-		c.late, c.kind = 1, commitData
-		return errLater
+	if !c.res.late() {
+		return c.res.execute()
 	}
-	var old uint64
-	var err error
-	if isCAS {
-		old, err = res.span[0].CompareSwap(res.compare, res.swap)
-	} else {
-		old, err = res.span[0].FetchAdd(res.swap)
+	if r.q.late.add(c.res.placement(), lateOwner{slot: r.commits.head}) != nil {
+		return errLater // drain tries again
 	}
-	if err == nil {
-		res.answer(old)
-	}
-	return err
+	c.late, c.kind = 1, commitData
+	return errLater
 }
 
 // placed answers a placement of the commit in slot i.
@@ -172,7 +156,12 @@ func (r *responder) placed(now ib.Instant, i uint32, result uint64, err error) {
 // notPlaced ends the connection for memory that cannot be written: the peer gets a
 // remote access error for its own address, an operational one for our receive.
 func (r *responder) notPlaced(now ib.Instant, c *commit) {
-	if !c.isSend {
+	switch {
+	case !r.q.svc.reliable: // nobody to tell
+		r.spoilReceive()
+		r.q.becomeErr()
+		return
+	case !c.isSend:
 		r.fatal(now, c.psn, wire.NAKRemoteAccess, ib.EventQPAccessErr)
 		return
 	}
@@ -199,7 +188,12 @@ func (r *responder) drain(now ib.Instant) {
 		if c.late > 0 {
 			return
 		}
-		if c.failed {
+		switch {
+		case c.failed && !r.q.svc.reliable && !c.isSend && !c.hasWC:
+			r.drop()
+			r.commits.head++
+			continue
+		case c.failed:
 			r.notPlaced(now, c)
 			return
 		}

@@ -25,7 +25,7 @@ func (r *requester) handleResponse(now ib.Instant, p *wire.Packet) {
 	switch {
 	case p.Opcode.IsReadResp():
 		r.readResponse(now, p)
-	case p.Opcode == wire.RCAtomicAck:
+	case p.Opcode.Op() == wire.OpAtomicAck:
 		r.atomicACK(now, p)
 	case p.AETH.Syndrome.IsAck():
 		r.acknowledge(now, p.PSN.Add(1))
@@ -126,7 +126,7 @@ func (r *requester) busy() bool {
 // receives for the messages up to MSN + credits (IBTA 9.7.7.2.2). rdma_rxe always
 // sends the code that means it does not count.
 func (r *requester) credit(p *wire.Packet) {
-	if p.Opcode == wire.RCReadRespMiddle || !p.AETH.Syndrome.IsAck() {
+	if p.Opcode.Op() == wire.OpReadRespMiddle || !p.AETH.Syndrome.IsAck() {
 		return
 	}
 	n, counted := p.AETH.Syndrome.Credits()
@@ -155,7 +155,8 @@ func (r *requester) answered(now ib.Instant, p *wire.Packet) *readReq {
 	return rd
 }
 
-// readResponse takes one packet of the data of a READ.
+// readResponse takes one packet of the data of a READ, or the empty response of a
+// FLUSH or ATOMIC WRITE.
 func (r *requester) readResponse(now ib.Instant, p *wire.Packet) {
 	rd := r.answered(now, p)
 	if rd == nil {
@@ -163,8 +164,13 @@ func (r *requester) readResponse(now ib.Instant, p *wire.Packet) {
 	}
 	i := r.find(p.PSN)
 	s := r.slot(i)
-	if sendOps[s.wr.Opcode].kind != kindRead || !r.rightLength(rd, s, p) {
+	switch kind := sendOps[s.wr.Opcode].kind; {
+	case kind == kindAtomic || !r.rightLength(rd, s, p):
 		r.fail(i, ib.WCBadRespErr)
+		return
+	case kind != kindRead:
+		r.reads.pop()
+		r.moveTo(now, p.PSN.Add(1))
 		return
 	}
 	off := uint64(p.PSN.Sub(s.first)) * uint64(r.q.attr.PathMTU)
@@ -185,6 +191,9 @@ func (r *requester) rightLength(rd *readReq, s *sendWQE, p *wire.Packet) bool {
 	mtu := int(r.q.attr.PathMTU)
 	isLast := p.PSN.Add(1) == rd.end()
 	want := min(mtu, int(s.length)-p.PSN.Sub(s.first)*mtu)
+	if sendOps[s.wr.Opcode].kind != kindRead {
+		want = 0
+	}
 	return p.Opcode.Ends() == isLast && len(p.Payload) == want
 }
 

@@ -75,7 +75,7 @@ func newHost(t testing.TB, num ib.QPN) *host {
 	recv, recvApp := cq()
 	h.sendCQ, h.recvCQ = sendApp, recvApp
 	h.q = New(Config{
-		Num: num, Type: ib.RC, Table: h.table, PD: h.pd, SQ: sq, RQ: rq, SendCQ: NewCQ(send), RecvCQ: NewCQ(recv),
+		Num: num, Type: ib.RC, Table: h.table, PD: h.pd, SQ: sq, RQ: rq, SendCQ: NewCQ(send, nil), RecvCQ: NewCQ(recv, nil),
 		Cap:    ib.QPCap{MaxSendWR: entries, MaxRecvWR: entries, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 64},
 		Limits: &Limits{GIDs: 1, MTU: ib.MTU4096, MaxRdAtomic: 16}, Stats: &h.stats, MaxLate: 4,
 	})

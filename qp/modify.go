@@ -5,6 +5,7 @@ import "github.com/goroce/goroce/ib"
 // Modify changes state and attributes (IBTA 11.2.5.2). A refused call returns an
 // *ib.AttrError and changes nothing.
 func (q *QP) Modify(now ib.Instant, a *ib.QPAttr, mask ib.QPAttrMask) error {
+	q.now = now
 	to, err := q.checkModify(a, mask)
 	if err != nil {
 		return err
@@ -22,7 +23,7 @@ func (q *QP) Modify(now ib.Instant, a *ib.QPAttr, mask ib.QPAttrMask) error {
 		q.becomeRTS()
 	case from == ib.RTS && to == ib.SQD:
 		q.becomeSQD()
-	default:
+	default: // nothing but attributes, or back to RTS
 		q.state = to
 		q.req.applyAttrs()
 		q.resp.applyAttrs()
@@ -49,6 +50,7 @@ func (q *QP) copyAttrs(a *ib.QPAttr, mask ib.QPAttrMask) {
 		{ib.AttrPort, func() { t.Port = a.Port }},
 		{ib.AttrPKeyIndex, func() { t.PKeyIndex = a.PKeyIndex }},
 		{ib.AttrAccess, func() { t.Access = a.Access }},
+		{ib.AttrQKey, func() { t.QKey = a.QKey }},
 		{ib.AttrAV, func() { t.AH = a.AH }},
 		{ib.AttrPathMTU, func() { t.PathMTU = a.PathMTU }},
 		{ib.AttrDestQPN, func() { t.DestQPN = a.DestQPN }},
@@ -75,7 +77,7 @@ func (q *QP) becomeReset() {
 	q.resp.reset()
 	q.late.reset()
 	q.timers.clearAll()
-	q.events = 0
+	q.events, q.lastWQE = 0, false
 	q.attr = ib.QPAttr{}
 	q.state = ib.Reset
 }
@@ -112,6 +114,15 @@ func (q *QP) becomeErr() {
 	q.flush()
 }
 
+// becomeSQE stops the send queue of an unreliable service: what failed completes
+// with its status, what stands behind it as flushed (IBTA 10.3.1.6). Receives go
+// on; RTS takes it from here again.
+func (q *QP) becomeSQE() {
+	q.state = ib.SQE
+	q.timers.clear(timerPace)
+	q.req.flush()
+}
+
 // flush completes what is queued on both queues with WCWRFlushErr. Memory that a
 // late placement still writes to belongs to the device: the flush waits for it.
 func (q *QP) flush() {
@@ -123,7 +134,15 @@ func (q *QP) flush() {
 	}
 	q.req.flush()
 	q.resp.flush()
+	if q.usesSRQ() && !q.lastWQE {
+		q.lastWQE = true
+		q.raise(ib.EventLastWQE)
+	}
 }
+
+// usesSRQ reports whether receives come from a shared queue: in ERR the QP takes
+// no more of them, and says so when the last is complete (IBTA 10.2.9.4).
+func (q *QP) usesSRQ() bool { return q.cfg.SRQ != nil || q.svc.xrc && q.svc.receives }
 
 // fatal handles an error that no completion can report: rings that make no
 // sense, or a dead CQ.
@@ -137,7 +156,7 @@ func (q *QP) fatal() {
 // complete pushes a completion. Losing one to an overrun is fatal to the QP; the
 // input that did it ends with settle.
 func (q *QP) complete(cq *CQ, wc *ib.WC, solicited bool) {
-	wc.QPN = q.cfg.Num
+	wc.QPN, wc.Timestamp = q.cfg.Num, q.now
 	if !cq.push(wc, solicited) {
 		q.lostCompletion = true
 	}

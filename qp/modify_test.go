@@ -132,7 +132,7 @@ func TestModifyValues(t *testing.T) {
 		{"INIT", "Port", func(a *ib.QPAttr) { a.Port = 2 }, "is 2: invalid argument; allowed: 1"},
 		{"INIT", "PKeyIndex", func(a *ib.QPAttr) { a.PKeyIndex = 1 }, "is 1: invalid argument; allowed: 0"},
 		{"INIT", "Access", func(a *ib.QPAttr) { a.Access = 0 }, ok},
-		{"INIT", "Access", func(a *ib.QPAttr) { a.Access = ib.MWBind }, "is 0x10: invalid argument; allowed: any of RemoteWrite"},
+		{"INIT", "Access", func(a *ib.QPAttr) { a.Access = ib.BindWindows }, "is 0x10: invalid argument; allowed: any of RemoteWrite"},
 		{"RTR", "PathMTU", func(a *ib.QPAttr) { a.PathMTU = 4096 }, ok},
 		{"RTR", "PathMTU", func(a *ib.QPAttr) { a.PathMTU = 0 }, "is 0: invalid argument; allowed: 256, 512, 1024, 2048 or 4096"},
 		{"RTR", "PathMTU", func(a *ib.QPAttr) { a.PathMTU = 1500 }, "is 1500: invalid argument; allowed: 256"},

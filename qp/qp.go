@@ -8,7 +8,7 @@ import (
 )
 
 // Config says what QP to make. The rings and CQs are the caller's; the QP is
-// the only consumer of SQ and RQ.
+// the only consumer of SQ and RQ. With an SRQ, and for XRC, RQ takes no work.
 type Config struct {
 	Num    ib.QPN
 	Type   ib.QPType
@@ -18,6 +18,10 @@ type Config struct {
 	RQ     *ring.Recv
 	SendCQ *CQ
 	RecvCQ *CQ
+	SRQ    *SRQ  // where receives come from instead of RQ
+	XRCD   *XRCD // XRCTGT: the domain of the SRQs that requests may name
+	SRQs   SRQs  // XRCTGT
+	AHs    AHs   // UD
 	Cap    ib.QPCap
 	SigAll bool
 	Limits *Limits // the device's; shared by its QPs
@@ -39,6 +43,7 @@ type TxPacket struct {
 	Off         uint64 // where in SGL the payload starts
 	Inline      []byte // the payload, if SGL is nil
 	Len         int    // payload bytes, without pad
+	AH          *AH    // where a datagram goes; nil for the QP's peer
 }
 
 // Pad returns the number of zero bytes that follow the payload (IBTA 9.2.3).
@@ -48,6 +53,8 @@ func (p *TxPacket) Pad() int { return -p.Len & 3 }
 // state. It is a pure state machine with one owner at a time.
 type QP struct {
 	cfg    Config
+	svc    *service
+	now    ib.Instant // of the latest input: what completions are stamped with
 	state  ib.QPState
 	attr   ib.QPAttr
 	events eventSet
@@ -63,6 +70,7 @@ type QP struct {
 	Owner any
 
 	lostCompletion bool // a CQ overran
+	lastWQE        bool // EventLastWQE was raised
 
 	nextWaiting *QP // in Flow's list
 	waiting     bool
@@ -71,7 +79,7 @@ type QP struct {
 // New makes a QP in RESET. Apart from the responder resources and the table of
 // outstanding READs, which Modify sizes, nothing is allocated later.
 func New(cfg Config) *QP {
-	q := &QP{cfg: cfg}
+	q := &QP{cfg: cfg, svc: &services[cfg.Type]}
 	q.req.init(q)
 	q.resp.init(q)
 	q.late.init(cfg.MaxLate)
@@ -103,8 +111,8 @@ func (q *QP) AH() *ib.AHAttr { return &q.attr.AH }
 // DestQPN returns the peer's QP number; it is meaningful from RTR on.
 func (q *QP) DestQPN() ib.QPN { return q.attr.DestQPN }
 
-// SetFlow names the in-flight account of the destination. The engine calls it
-// after the transition to RTR, and when an SQD-to-SQD modify moves the QP.
+// SetFlow names the in-flight account of the destination, which reliable
+// services need and others have no use for. The engine calls it after the transition to RTR, and when an SQD-to-SQD modify moves the QP.
 func (q *QP) SetFlow(f *Flow) {
 	if q.flow != nil {
 		q.req.uncharge()
@@ -117,16 +125,20 @@ func (q *QP) SetFlow(f *Flow) {
 // out of the ring, once, and checked; receives stay there until a message needs
 // one.
 func (q *QP) Doorbell(now ib.Instant) {
+	q.now = now
 	r := &rules[q.state]
-	if !r.fetch && !r.flush {
+	if !r.fetch {
 		return
 	}
 	if err := q.req.fetch(); err != nil {
 		q.fatal()
 		return
 	}
-	if r.flush {
+	switch {
+	case r.flush:
 		q.flush()
+	case r.flushSend:
+		q.req.flush()
 	}
 	q.settle()
 }
@@ -135,23 +147,39 @@ func (q *QP) Doorbell(now ib.Instant) {
 // The owner has checked the ICRC, the P_Key and the peer's address. Payloads may
 // be reused when it returns, except those that TakePlacements names.
 func (q *QP) HandlePackets(now ib.Instant, run []wire.Packet) {
+	q.now = now
 	for i := range run {
 		q.handlePacket(now, &run[i])
 	}
 	q.settle()
 }
 
+// HandleDatagram takes one packet that was addressed to a UD QP. grh is what its
+// receive gets before the payload. The owner has checked ICRC and P_Key.
+func (q *QP) HandleDatagram(now ib.Instant, p *wire.Packet, grh *[ib.GRHLen]byte) {
+	q.now = now
+	if !rules[q.state].request {
+		q.cfg.Stats.DropState++
+		return
+	}
+	q.resp.datagram(now, p, grh)
+	q.settle()
+}
+
 func (q *QP) handlePacket(now ib.Instant, p *wire.Packet) {
 	r := &rules[q.state]
 	if p.Opcode.IsRequest() {
-		if !r.request {
+		switch {
+		case !r.request || !q.svc.receives:
 			q.cfg.Stats.DropState++
-			return
+		case q.svc.reliable:
+			q.resp.handle(now, p)
+		default:
+			q.resp.handleUnreliable(now, p)
 		}
-		q.resp.handle(now, p)
 		return
 	}
-	if !r.response {
+	if !r.response || !q.svc.sends {
 		q.cfg.Stats.DropState++
 		return
 	}
@@ -161,6 +189,7 @@ func (q *QP) handlePacket(now ib.Instant, p *wire.Packet) {
 // HandleTimeout runs whatever is due at now. A call too early does nothing, a
 // late one does it late.
 func (q *QP) HandleTimeout(now ib.Instant) {
+	q.now = now
 	if q.timers.expired(timerRNR, now) {
 		q.req.rnrOver(now)
 	}
@@ -182,14 +211,18 @@ func (q *QP) Deadline() ib.Instant { return q.timers.earliest() }
 // deadline, or room in the Flow (Flow.Next hands the QP back then). Responses go
 // first, requests next; a plain ACK rides behind.
 func (q *QP) NextPackets(now ib.Instant, out []TxPacket) int {
+	q.now = now
 	r := &rules[q.state]
 	n := 0
 	if r.respond || q.resp.dying {
 		n = q.resp.emit(now, out)
 	}
 	r = &rules[q.state] // a READ whose memory is gone has led to ERR
-	if r.resend {
+	switch {
+	case r.resend && q.svc.reliable:
 		n += q.req.emit(now, out[n:])
+	case r.resend:
+		n += q.req.emitUnreliable(now, out[n:])
 	}
 	if r.respond && n < len(out) {
 		n += q.resp.emitACK(now, &out[n], n > 0)
@@ -199,10 +232,31 @@ func (q *QP) NextPackets(now ib.Instant, out []TxPacket) int {
 	return n
 }
 
+// Sent reports that the payloads of the packets from NextPackets have been read:
+// requests of an unreliable service are complete now. It returns true if that
+// lets more packets leave: NextPackets wants to be called again. Reliable services
+// wait for the peer instead.
+func (q *QP) Sent(now ib.Instant) (more bool) {
+	if q.svc.reliable {
+		return false
+	}
+	q.now = now
+	before := q.req.oldest
+	q.req.complete()
+	q.req.checkDrained()
+	q.settle()
+	return q.req.oldest != before && q.req.cur != q.req.tail
+}
+
 // SendFailed reports that the payload of a packet from NextPackets could not be
 // read. The packet, and those after it in the same batch, must not be sent.
 func (q *QP) SendFailed(now ib.Instant, p *TxPacket) {
-	if p.Opcode.IsRequest() {
+	q.now = now
+	switch {
+	case !q.svc.reliable:
+		q.req.failUnreliable(p.PSN)
+		return
+	case p.Opcode.IsRequest():
 		q.req.failPSN(p.PSN, ib.WCLocProtErr)
 		return
 	}

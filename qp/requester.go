@@ -138,7 +138,7 @@ func (r *requester) resend(tx *TxPacket) bool {
 		return false
 	}
 	s := r.slot(r.find(psn))
-	if sendOps[s.wr.Opcode].kind == kindPush {
+	if !sendOps[s.wr.Opcode].answered {
 		s.packet(r.q, psn, tx)
 		r.win.unmark(psn, 1)
 		r.q.flow.charge(1, s.cost)
@@ -158,15 +158,12 @@ func (r *requester) resend(tx *TxPacket) bool {
 // next builds the next new packet, if the window, the responder and the order of
 // messages allow one.
 func (r *requester) next(tx *TxPacket) bool {
-	if r.cur == r.tail || r.win.room() == 0 {
+	if r.win.room() == 0 || !r.begin() {
 		return false
 	}
 	s := r.slot(r.cur)
-	if !s.begun && !r.beginNext(s) {
-		return false
-	}
 	op := &sendOps[s.wr.Opcode]
-	if op.kind != kindPush {
+	if op.answered {
 		return r.nextRead(s, tx)
 	}
 	if op.recv && r.outOfCredit(s) {
@@ -180,6 +177,26 @@ func (r *requester) next(tx *TxPacket) bool {
 	return true
 }
 
+// begin makes cur a message that has packets to send, and reports whether there
+// is one. Requests that need no packet are done on the way.
+func (r *requester) begin() bool {
+	for r.cur != r.tail {
+		s := r.slot(r.cur)
+		if !s.begun && !r.beginNext(s) {
+			return false
+		}
+		if sendOps[s.wr.Opcode].kind != kindLocal {
+			return true
+		}
+		s.sent = true
+		r.cur++
+		if r.q.svc.reliable { // others: see QP.Sent
+			r.complete()
+		}
+	}
+	return false
+}
+
 // beginNext starts the message at cur. A message that cannot start waits until
 // all before it are complete and fails then, so completions stay in order.
 func (r *requester) beginNext(s *sendWQE) bool {
@@ -189,12 +206,17 @@ func (r *requester) beginNext(s *sendWQE) bool {
 	if s.wr.Flags&ib.SendFence != 0 && (!r.reads.empty() || r.placing > 0) {
 		return false
 	}
+	if s.wr.Opcode == ib.WRLocalInv && r.oldest != r.cur {
+		return false // requests before it may use the key
+	}
 	status := ib.WCLocQPOpErr
-	if sendOps[s.wr.Opcode].kind != kindNone {
+	if SupportsSend(r.q.cfg.Type, s.wr.Opcode) {
 		status = s.begin(r.q, r.win.nxt, r.ssn.Add(1))
 	}
 	if status == ib.WCSuccess {
-		r.ssn = r.ssn.Add(1)
+		if s.npsn > 0 {
+			r.ssn = r.ssn.Add(1)
+		}
 		return true
 	}
 	if r.oldest == r.cur {
@@ -213,7 +235,7 @@ func (r *requester) gaveOut(s *sendWQE, n int) {
 	}
 }
 
-// nextRead builds the request of an atomic, or of the next piece of a READ. A
+// nextRead builds a request that is answered, or that of the next piece of a READ. A
 // READ that is longer than what may be in flight is asked for in pieces, each a
 // request of its own: responses have no other flow control.
 func (r *requester) nextRead(s *sendWQE, tx *TxPacket) bool {
@@ -239,13 +261,13 @@ func (r *requester) nextRead(s *sendWQE, tx *TxPacket) bool {
 // buildRead builds the request for the responses from psn to the end of rd.
 func (r *requester) buildRead(rd *readReq, psn ib.PSN, tx *TxPacket) {
 	s := r.slot(rd.slot)
-	if sendOps[s.wr.Opcode].kind == kindAtomic {
-		s.atomic(r.q, tx)
+	if sendOps[s.wr.Opcode].kind != kindRead {
+		s.single(r.q, tx)
 	} else {
 		mtu := uint32(r.q.attr.PathMTU)
 		off := uint32(psn.Sub(s.first)) * mtu
 		n := min(s.length-off, uint32(rd.end().Sub(psn))*mtu)
-		r.q.header(tx, wire.RCReadRequest, psn)
+		s.header(r.q, tx, wire.OpReadRequest, psn)
 		tx.RETH = wire.RETH{VA: s.wr.RemoteAddr + uint64(off), RKey: s.wr.RKey, Len: n}
 	}
 	r.askForACK(tx, true)
@@ -351,12 +373,16 @@ func (r *requester) reset() {
 	r.failed, r.placing = false, 0
 }
 
-// fail takes the QP to ERR (IBTA 10.8.5); slot i completes with status, all
-// others as flushed.
+// fail takes the QP to ERR, or to SQE if its service is unreliable (IBTA 10.8.5);
+// slot i completes with status, all others as flushed.
 func (r *requester) fail(i uint32, status ib.WCStatus) {
 	r.failed, r.failSlot, r.failStatus = true, i, status
 	r.complete() // what was acknowledged before
-	r.q.becomeErr()
+	if r.q.svc.reliable {
+		r.q.becomeErr()
+	} else {
+		r.q.becomeSQE()
+	}
 }
 
 // flush completes every request, oldest first: the one that failed with its

@@ -24,10 +24,12 @@ type resource struct {
 	cursor ib.PSN // next response
 	end    ib.PSN // behind the last one
 
-	// Atomic: the request and, once executed, the answer.
-	opcode        wire.Opcode
-	swap, compare uint64
-	old           uint64
+	// Others: the request and, once executed, the answer.
+	op   wire.Op
+	a, b uint64    // CAS: swap, compare; FAA: add
+	data [8]byte   // ATOMIC WRITE
+	feth wire.FETH // FLUSH
+	old  uint64
 
 	ready    bool // responses can be made
 	pending  bool // responses are to be sent
@@ -39,7 +41,8 @@ type resourceKind uint8
 const (
 	resNone resourceKind = iota
 	resRead
-	resAtomic
+	resAtomic // CAS and FAA: answered by an ATOMIC ACK
+	resEmpty  // FLUSH and ATOMIC WRITE: answered by an empty READ response
 )
 
 // start lets the whole READ response go out.
@@ -48,7 +51,7 @@ func (s *resource) start() {
 	s.ready, s.pending = true, true
 }
 
-// answer notes the result of an atomic.
+// answer notes that the request was executed, and the result of an atomic.
 func (s *resource) answer(old uint64) {
 	s.old = old
 	s.ready, s.pending = true, true
@@ -152,9 +155,9 @@ func (t *resourceTable) readAgain(p *wire.Packet, mtu int) {
 	s.pending = true
 }
 
-// answerAgain handles the repetition of an atomic.
+// answerAgain handles the repetition of a request of one packet.
 func (t *resourceTable) answerAgain(psn ib.PSN) {
-	if s := t.find(psn); s != nil && s.kind == resAtomic && s.ready {
+	if s := t.find(psn); s != nil && s.kind != resRead && s.ready {
 		s.pending = true
 	}
 }

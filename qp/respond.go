@@ -17,19 +17,15 @@ func (r *responder) emit(now ib.Instant, out []TxPacket) int {
 		if s == nil {
 			break
 		}
-		if s.kind == resRead {
-			if s.length > 0 && !s.span[0].R.Valid() {
-				r.revoked(now, s)
-				break
-			}
-			r.readResponse(s, &out[n])
-		} else {
-			r.atomicACK(s, &out[n])
+		if s.kind == resRead && s.length > 0 && !s.span[0].R.Valid() {
+			r.revoked(now, s)
+			break
 		}
+		r.response(s, &out[n])
 		n++
 	}
 	if n < len(out) && r.nak && r.res.next() == nil {
-		r.q.header(&out[n], wire.RCAck, r.nakPSN)
+		r.q.header(&out[n], wire.OpAck, r.nakPSN)
 		out[n].AETH = wire.AETH{Syndrome: r.nakCode, MSN: r.msn}
 		n++
 		r.nak = false
@@ -39,22 +35,39 @@ func (r *responder) emit(now ib.Instant, out []TxPacket) int {
 	return n
 }
 
+// response builds the next packet that answers s.
+func (r *responder) response(s *resource, tx *TxPacket) {
+	switch s.kind {
+	case resRead:
+		r.readResponse(s, tx)
+		return
+	case resAtomic:
+		r.q.header(tx, wire.OpAtomicAck, s.first)
+	case resEmpty:
+		r.q.header(tx, wire.OpReadRespOnly, s.first)
+		tx.PadCnt = 0
+	}
+	tx.AETH, tx.AtomicAck = r.aeth(), s.old
+	s.pending, s.answered = false, true
+	r.implied(s.first)
+}
+
 // readResponse builds the next packet of a READ's response. MIDDLE packets have
 // no AETH; all carry the MSN with the READ counted (IBTA 9.7.5.1.7).
 func (r *responder) readResponse(s *resource, tx *TxPacket) {
 	isFirst, isLast := s.cursor == s.from, s.cursor.Add(1) == s.end
-	opcode := wire.RCReadRespMiddle
+	op := wire.OpReadRespMiddle
 	switch {
 	case isFirst && isLast:
-		opcode = wire.RCReadRespOnly
+		op = wire.OpReadRespOnly
 	case isFirst:
-		opcode = wire.RCReadRespFirst
+		op = wire.OpReadRespFirst
 	case isLast:
-		opcode = wire.RCReadRespLast
+		op = wire.OpReadRespLast
 	}
 	mtu := int(r.q.attr.PathMTU)
 	off := s.cursor.Sub(s.first) * mtu
-	r.q.header(tx, opcode, s.cursor)
+	r.q.header(tx, op, s.cursor)
 	tx.AETH = r.aeth()
 	tx.Len = min(mtu, int(s.length)-off)
 	tx.PadCnt = uint8(-tx.Len & 3)
@@ -64,13 +77,6 @@ func (r *responder) readResponse(s *resource, tx *TxPacket) {
 		s.pending, s.answered = false, true
 		r.implied(s.end.Add(-1))
 	}
-}
-
-func (r *responder) atomicACK(s *resource, tx *TxPacket) {
-	r.q.header(tx, wire.RCAtomicAck, s.first)
-	tx.AETH, tx.AtomicAck = r.aeth(), s.old
-	s.pending, s.answered = false, true
-	r.implied(s.first)
 }
 
 // implied drops an ACK that a response with PSN psn makes needless.
@@ -94,15 +100,18 @@ func (r *responder) emitACK(now ib.Instant, tx *TxPacket, behindData bool) int {
 	if !behindData && r.ackCount < ackMost && r.q.timers.isSet(timerDelayedACK) && now < r.q.timers[timerDelayedACK] {
 		return 0
 	}
-	r.q.header(tx, wire.RCAck, r.acked)
+	r.q.header(tx, wire.OpAck, r.acked)
 	tx.AETH = r.aeth()
 	r.acksSent()
 	return 1
 }
 
 // aeth acknowledges and tells the credits: the receives that are posted and not
-// in use (IBTA 9.7.7.2.1).
+// in use (IBTA 9.7.7.2.1). Those of a shared queue cannot be promised to one peer.
 func (r *responder) aeth() wire.AETH {
+	if r.q.usesSRQ() {
+		return wire.AETH{Syndrome: wire.AckNoCredits, MSN: r.msn}
+	}
 	return wire.AETH{Syndrome: wire.AckCredits(r.q.cfg.RQ.Available()), MSN: r.msn}
 }
 

@@ -3,6 +3,7 @@ package qp
 import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/mr"
+	"github.com/goroce/goroce/qp/ring"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -13,6 +14,8 @@ type responder struct {
 	q    *QP
 	epsn ib.PSN // expected PSN
 	msn  ib.PSN // messages completed
+
+	srq *SRQ // where receives come from, if not from RQ; XRC: what the latest request named
 
 	// The message whose middle we are in.
 	inside message
@@ -49,13 +52,21 @@ type recvWQE struct {
 	sgl   mr.SGL
 	total uint64
 	held  bool // taken from the queue, not completed
+	cq    *CQ  // where it completes
 	// spoilt says that its memory could not be written.
 	spoilt bool
 }
 
 func (r *responder) init(q *QP) {
 	r.q = q
-	q.cfg.RQ.Prepare(&r.recv.wr)
+	r.srq = q.cfg.SRQ
+	if q.svc.xrc {
+		r.recv.wr.SGL = make([]ib.SGE, 0, ring.MaxSGE)
+	} else if r.srq != nil {
+		r.srq.ring.Prepare(&r.recv.wr)
+	} else {
+		q.cfg.RQ.Prepare(&r.recv.wr)
+	}
 	r.recv.sgl = make(mr.SGL, 0, cap(r.recv.wr.SGL))
 	r.commits.init(q.cfg.MaxLate)
 }
@@ -88,19 +99,54 @@ func (r *responder) reset() {
 	r.silence()
 	r.commits.reset()
 	r.dying, r.inside = false, noMessage
-	for ok := true; ok; ok, _ = r.popReceive() {
+	for ok := true; ok && !r.q.usesSRQ(); ok, _ = r.popReceive() {
 	}
 	r.recv.held = false
 }
 
-// popReceive copies the next receive out of the ring, if one is posted.
-func (r *responder) popReceive() (bool, error) {
-	ok, err := r.q.cfg.RQ.Pop(&r.recv.wr)
-	if ok {
+// popReceive copies the next receive out of its ring, if one is posted.
+func (r *responder) popReceive() (ok bool, err error) {
+	r.recv.cq = r.q.cfg.RecvCQ
+	if r.srq != nil {
+		ok, err = r.srq.pop(&r.recv.wr)
+		if r.srq.cq != nil {
+			r.recv.cq = r.srq.cq
+		}
+	} else if ok, err = r.q.cfg.RQ.Pop(&r.recv.wr); ok {
 		r.q.cfg.RQ.Release(1)
+	}
+	if ok {
 		r.recv.held, r.recv.spoilt = true, false
 	}
 	return ok, err
+}
+
+// pd is the protection domain of a request: for XRC that of the SRQ which it
+// names (IBTA A14.2.4).
+func (r *responder) pd() *mr.PD {
+	if r.q.svc.xrc {
+		return r.srq.pd
+	}
+	return r.q.cfg.PD
+}
+
+// recvPD is the protection domain of a receive's memory: an SRQ has its own.
+func (r *responder) recvPD() *mr.PD {
+	if r.srq != nil {
+		return r.srq.pd
+	}
+	return r.q.cfg.PD
+}
+
+// chooseSRQ finds the SRQ that an XRC request names. All packets of a message
+// name the same one.
+func (r *responder) chooseSRQ(p *wire.Packet) bool {
+	s := r.q.cfg.SRQs.SRQ(p.XRCSRQ)
+	if s == nil || s.xrcd != r.q.cfg.XRCD || r.inside != noMessage && s != r.srq {
+		return false
+	}
+	r.srq = s
+	return true
 }
 
 // flush completes receives that wait for placements, the one in use and all
@@ -114,9 +160,12 @@ func (r *responder) flush() {
 		if c.wc.Status == ib.WCSuccess {
 			c.wc.Status = ib.WCWRFlushErr
 		}
-		r.q.complete(r.q.cfg.RecvCQ, &c.wc, false)
+		r.q.complete(c.cq, &c.wc, false)
 	}
 	for {
+		if !r.recv.held && r.q.usesSRQ() {
+			return // what is in the queue belongs to others
+		}
 		if !r.recv.held {
 			ok, err := r.popReceive()
 			if err != nil {
@@ -138,7 +187,7 @@ func (r *responder) flush() {
 func (r *responder) endReceive(status ib.WCStatus) {
 	wc := ib.WC{ID: r.recv.wr.ID, Status: status, Opcode: ib.WCRecv}
 	r.recv.held = false
-	r.q.complete(r.q.cfg.RecvCQ, &wc, false)
+	r.q.complete(r.recv.cq, &wc, false)
 }
 
 // handle takes a request packet (IBTA 9.7.4.1, figure 89): first the PSN, then
@@ -156,25 +205,40 @@ func (r *responder) handle(now ib.Instant, p *wire.Packet) {
 		return
 	}
 	r.quiet = false
-	if r.q.state == ib.RTR && !r.established {
-		r.established = true
-		r.q.raise(ib.EventCommEst)
-	}
+	r.communicate()
 	switch {
 	case !r.commits.room():
 		r.noRoom()
-	case !r.inOrder(p):
+	case !r.inOrder(p), r.q.svc.xrc && !r.chooseSRQ(p):
 		r.fatal(now, p.PSN, wire.NAKInvalidRequest, ib.EventQPReqErr)
 	case p.Opcode.IsSend():
 		r.send(now, p)
 	case p.Opcode.IsWrite():
 		r.writeRequest(now, p)
-	case p.Opcode == wire.RCReadRequest:
+	case p.Opcode.IsRead():
 		r.readRequest(now, p)
-	case p.Opcode.IsAtomic():
-		r.atomicRequest(now, p)
-	default: // FLUSH and ATOMIC WRITE, which this QP was not told to take
-		r.fatal(now, p.PSN, wire.NAKInvalidRequest, ib.EventQPReqErr)
+	default:
+		r.singleRequest(now, p)
+	}
+}
+
+// communicate tells the application of the first packet that arrives in RTR: the
+// peer is ready, before the connection manager's last message said so (IBTA
+// 11.6.3.2).
+func (r *responder) communicate() {
+	if r.q.state == ib.RTR && !r.established {
+		r.established = true
+		r.q.raise(ib.EventCommEst)
+	}
+}
+
+// refuse answers a request that cannot be executed: a NAK ends a reliable
+// connection, an unreliable one drops the message.
+func (r *responder) refuse(now ib.Instant, psn ib.PSN, code wire.Syndrome, event ib.EventType) {
+	if r.q.svc.reliable {
+		r.fatal(now, psn, code, event)
+	} else {
+		r.drop()
 	}
 }
 
@@ -227,10 +291,7 @@ func (r *responder) send(now ib.Instant, p *wire.Packet) {
 		return
 	}
 	if r.done+uint64(len(p.Payload)) > r.recv.total {
-		// The requester learns of an invalid request; the receive that was too
-		// small has a length error (IBTA 9.7.4.1.6; rdma_rxe reports it as a
-		// remote one).
-		r.failReceive(now, p, ib.WCLocLenErr, wire.NAKInvalidRequest)
+		r.tooLong(now, p)
 		return
 	}
 	c := r.newCommit(p)
@@ -255,13 +316,26 @@ func (r *responder) send(now ib.Instant, p *wire.Packet) {
 	r.accept(now, p, c, late)
 }
 
+// tooLong ends a message that the receive has no room for. The requester of a
+// reliable connection learns of an invalid request; the receive has a length
+// error (IBTA 9.7.4.1.6; rdma_rxe reports it as a remote one). For others the
+// message is dropped and the receive stays, unless it came from an SRQ (IBTA
+// table 63: classes D and E).
+func (r *responder) tooLong(now ib.Instant, p *wire.Packet) {
+	if !r.q.svc.reliable && r.srq == nil {
+		r.drop()
+		return
+	}
+	r.failReceive(now, p, ib.WCLocLenErr, wire.NAKInvalidRequest)
+}
+
 // openSend finds a receive for a SEND and resolves its memory.
 func (r *responder) openSend(now ib.Instant, p *wire.Packet) bool {
 	if !r.takeReceive(now, p) {
 		return false
 	}
 	var fault mr.Fault
-	r.recv.sgl, fault = r.q.cfg.Table.Resolve(r.q.cfg.PD, r.recv.wr.SGL, ib.LocalWrite, r.recv.sgl[:0])
+	r.recv.sgl, fault = r.q.cfg.Table.Resolve(r.recvPD(), r.recv.wr.SGL, ib.LocalWrite, r.recv.sgl[:0])
 	if fault != mr.FaultNone {
 		r.failReceive(now, p, ib.WCLocProtErr, wire.NAKRemoteOp)
 		return false
@@ -272,15 +346,19 @@ func (r *responder) openSend(now ib.Instant, p *wire.Packet) bool {
 
 // takeReceive takes the next receive, unless a packet that was dropped later has
 // left one in use. With none posted the requester is asked to wait (IBTA
-// 9.7.5.2.8): nothing of p takes effect.
+// 9.7.5.2.8), or an unreliable message is lost: nothing of p takes effect.
 func (r *responder) takeReceive(now ib.Instant, p *wire.Packet) bool {
 	if r.recv.held {
 		return true
 	}
 	ok, err := r.popReceive()
 	switch {
+	case err != nil && !r.q.svc.reliable:
+		r.q.fatal()
 	case err != nil:
 		r.fatal(now, p.PSN, wire.NAKRemoteOp, ib.EventQPFatal)
+	case !ok && !r.q.svc.reliable:
+		r.drop()
 	case !ok:
 		r.q.cfg.Stats.SendRNRErr++
 		r.quiet = true
@@ -292,6 +370,10 @@ func (r *responder) takeReceive(now ib.Instant, p *wire.Packet) bool {
 // failReceive ends the receive in use with an error of its own, and the QP.
 func (r *responder) failReceive(now ib.Instant, p *wire.Packet, status ib.WCStatus, code wire.Syndrome) {
 	r.endReceive(status)
+	if !r.q.svc.reliable { // nobody to tell
+		r.q.becomeErr()
+		return
+	}
 	event := ib.EventQPReqErr
 	if code == wire.NAKRemoteAccess {
 		event = ib.EventQPAccessErr
@@ -301,7 +383,7 @@ func (r *responder) failReceive(now ib.Instant, p *wire.Packet, status ib.WCStat
 
 // receiveDone notes in c the completion of the receive in use.
 func (r *responder) receiveDone(c *commit, p *wire.Packet, op ib.WCOpcode, n uint32) {
-	c.hasWC, c.solicited = true, p.SE
+	c.hasWC, c.solicited, c.cq = true, p.SE, r.recv.cq
 	c.wc = ib.WC{ID: r.recv.wr.ID, Opcode: op, ByteLen: n}
 	h := p.Opcode.Headers()
 	if h&wire.HasImm != 0 {
@@ -315,7 +397,7 @@ func (r *responder) receiveDone(c *commit, p *wire.Packet, op ib.WCOpcode, n uin
 
 // invalidate revokes the R_Key that a SEND with invalidate names.
 func (r *responder) invalidate(now ib.Instant, p *wire.Packet) bool {
-	if r.q.cfg.Table.Invalidate(r.q.cfg.PD, p.InvKey) == mr.FaultNone {
+	if r.q.cfg.Table.Invalidate(r.pd(), r.q.cfg.Num, p.InvKey) == mr.FaultNone {
 		return true
 	}
 	r.failReceive(now, p, ib.WCLocProtErr, wire.NAKRemoteAccess)
@@ -333,7 +415,7 @@ func (r *responder) writeRequest(now ib.Instant, p *wire.Packet) {
 	left := uint64(r.write[0].Len) - r.done
 	n := uint64(len(p.Payload))
 	if n > left || p.Opcode.Ends() && n != left {
-		r.fatal(now, p.PSN, wire.NAKInvalidRequest, ib.EventQPReqErr)
+		r.refuse(now, p.PSN, wire.NAKInvalidRequest, ib.EventQPReqErr)
 		return
 	}
 	withImm := p.Opcode.Headers()&wire.HasImm != 0
@@ -347,7 +429,7 @@ func (r *responder) writeRequest(now ib.Instant, p *wire.Packet) {
 		return
 	}
 	if err != nil {
-		r.fatal(now, p.PSN, wire.NAKRemoteAccess, ib.EventQPAccessErr)
+		r.refuse(now, p.PSN, wire.NAKRemoteAccess, ib.EventQPAccessErr)
 		return
 	}
 	r.done += n
@@ -362,7 +444,7 @@ func (r *responder) writeRequest(now ib.Instant, p *wire.Packet) {
 // matter (IBTA 9.7.4.1.5).
 func (r *responder) openWrite(now ib.Instant, p *wire.Packet) bool {
 	if r.q.attr.Access&ib.RemoteWrite == 0 || p.RETH.Len > maxMessage {
-		r.fatal(now, p.PSN, wire.NAKInvalidRequest, ib.EventQPReqErr)
+		r.refuse(now, p.PSN, wire.NAKInvalidRequest, ib.EventQPReqErr)
 		return false
 	}
 	return r.checkRETH(now, p, ib.RemoteWrite, &r.write[0])
@@ -374,9 +456,9 @@ func (r *responder) checkRETH(now ib.Instant, p *wire.Packet, need ib.Access, sp
 	if p.RETH.Len == 0 {
 		return true
 	}
-	s, fault := r.q.cfg.Table.Check(r.q.cfg.PD, p.RETH.RKey, p.RETH.VA, uint64(p.RETH.Len), need)
+	s, fault := r.q.cfg.Table.CheckRemote(r.pd(), r.q.cfg.Num, p.RETH.RKey, p.RETH.VA, uint64(p.RETH.Len), need)
 	if fault != mr.FaultNone {
-		r.fatal(now, p.PSN, wire.NAKRemoteAccess, ib.EventQPAccessErr)
+		r.refuse(now, p.PSN, wire.NAKRemoteAccess, ib.EventQPAccessErr)
 		return false
 	}
 	*span = s
@@ -401,28 +483,6 @@ func (r *responder) readRequest(now ib.Instant, p *wire.Packet) {
 	r.commit(now, commit{kind: commitRead, res: res, psn: r.epsn.Add(-1), ends: true}, 0)
 }
 
-// atomicRequest takes a CAS or FAA. It executes once; a repetition is answered
-// from the resource.
-func (r *responder) atomicRequest(now ib.Instant, p *wire.Packet) {
-	if r.q.attr.Access&ib.RemoteAtomic == 0 || p.Atomic.VA%8 != 0 || !r.res.free() {
-		r.fatal(now, p.PSN, wire.NAKInvalidRequest, ib.EventQPReqErr)
-		return
-	}
-	span, fault := r.q.cfg.Table.Check(r.q.cfg.PD, p.Atomic.RKey, p.Atomic.VA, 8, ib.RemoteAtomic)
-	if fault != mr.FaultNone {
-		r.fatal(now, p.PSN, wire.NAKRemoteAccess, ib.EventQPAccessErr)
-		return
-	}
-	if !span.R.Direct() && len(r.commits.ring) == 0 {
-		r.noRoom() // there never is: Config.MaxLate is 0
-		return
-	}
-	res := r.res.push(resource{kind: resAtomic, first: p.PSN, npsn: 1, span: [1]mr.Span{span},
-		opcode: p.Opcode, swap: p.Atomic.Swap, compare: p.Atomic.Compare})
-	r.epsn = p.PSN.Add(1)
-	r.commit(now, commit{kind: commitAtomic, res: res, psn: p.PSN, ends: true}, 0)
-}
-
 // duplicate takes a request that was executed before (IBTA 9.7.5.1.3): SENDs and
 // WRITEs are acknowledged again, READs read again, atomics answered from memory
 // of the first time.
@@ -431,9 +491,9 @@ func (r *responder) duplicate(now ib.Instant, p *wire.Packet) {
 	switch {
 	case p.Opcode.IsSend() || p.Opcode.IsWrite():
 		r.oweACK(now)
-	case p.Opcode == wire.RCReadRequest:
+	case p.Opcode.IsRead():
 		r.res.readAgain(p, int(r.q.attr.PathMTU))
-	case p.Opcode.IsAtomic():
+	default:
 		r.res.answerAgain(p.PSN)
 	}
 }

@@ -5,20 +5,21 @@ import "github.com/goroce/goroce/ib"
 // rule says what a state does with each kind of input, and which packets it lets
 // out. Inputs that are not accepted have no effect; refused packets are counted.
 type rule struct {
-	postSend bool // PostSend is accepted
-	postRecv bool // PostRecv is accepted
-	fetch    bool // Doorbell copies send requests out of the ring
-	flush    bool // work completes with WCWRFlushErr at once
-	request  bool // request packets go to the responder
-	response bool // response packets go to the completer
-	respond  bool // the responder sends
-	resend   bool // the requester sends what it has begun
-	begin    bool // the requester begins new messages
+	postSend  bool // PostSend is accepted
+	postRecv  bool // PostRecv is accepted
+	fetch     bool // Doorbell copies send requests out of the ring
+	flush     bool // work completes with WCWRFlushErr at once
+	flushSend bool // send requests do
+	request   bool // request packets go to the responder
+	response  bool // response packets go to the completer
+	respond   bool // the responder sends
+	resend    bool // the requester sends what it has begun
+	begin     bool // the requester begins new messages
 }
 
 // rules is the state machine of IBTA 10.3.1, seen from the inputs. RESET and
 // INIT know no peer. RTR receives only. SQD finishes what it has begun. SQE
-// stops sending, for the services that have it. ERR only flushes.
+// stops sending, for UC and UD, and flushes what is there to send. ERR only flushes.
 var rules = [ib.NumQPStates]rule{
 	ib.Reset: {},
 	ib.Init:  {postRecv: true},
@@ -27,7 +28,7 @@ var rules = [ib.NumQPStates]rule{
 		respond: true, resend: true, begin: true},
 	ib.SQD: {postSend: true, postRecv: true, fetch: true, request: true, response: true,
 		respond: true, resend: true},
-	ib.SQE: {postSend: true, postRecv: true, fetch: true, request: true, respond: true},
+	ib.SQE: {postSend: true, postRecv: true, fetch: true, flushSend: true, request: true, respond: true},
 	ib.Err: {postSend: true, postRecv: true, fetch: true, flush: true},
 }
 

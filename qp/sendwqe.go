@@ -16,6 +16,7 @@ type sendWQE struct {
 	npsn   int    // PSNs that the message takes
 	cost   int    // what the Flow charges for each
 	ssn    ib.PSN // send sequence number, for credits (IBTA 9.7.7.2.5)
+	ah     *AH    // UD
 	begun  bool
 	sent   bool    // every PSN has been given out
 	late   int     // placements under way into sgl
@@ -32,8 +33,35 @@ const packetOverhead = 64
 // It returns the status to fail with, or WCSuccess.
 func (s *sendWQE) begin(q *QP, psn, ssn ib.PSN) ib.WCStatus {
 	op := &sendOps[s.wr.Opcode]
+	s.first, s.ssn, s.npsn = psn, ssn, 0
+	if op.kind == kindLocal {
+		return s.carryOut(q)
+	}
+	if status := s.resolve(q, op); status != ib.WCSuccess {
+		return status
+	}
+	if op.answered && q.attr.MaxRdAtomic == 0 {
+		return ib.WCLocQPOpErr // it could never be sent
+	}
+	mtu := q.mtu()
+	s.npsn = 1
+	if op.kind == kindPush || op.kind == kindRead {
+		s.npsn = max(1, (int(s.length)+mtu-1)/mtu)
+	}
+	if q.svc.datagram {
+		if status := s.address(q); status != ib.WCSuccess {
+			return status
+		}
+	}
+	s.cost = min(int(s.length), mtu) + packetOverhead
+	s.begun = true
+	return ib.WCSuccess
+}
+
+// resolve checks the local memory of a request.
+func (s *sendWQE) resolve(q *QP, op *sendOp) ib.WCStatus {
 	need := ib.Access(0)
-	if op.kind != kindPush {
+	if op.kind == kindRead || op.kind == kindAtomic {
 		need = ib.LocalWrite
 	}
 	s.sgl = s.sgl[:0]
@@ -49,21 +77,46 @@ func (s *sendWQE) begin(q *QP, psn, ssn ib.PSN) ib.WCStatus {
 		}
 		s.length = uint32(total)
 	}
-	if op.kind == kindAtomic && s.length != 8 {
+	if (op.kind == kindAtomic || op.kind == kindAtomicWrite) && s.length != 8 {
 		return ib.WCLocLenErr
 	}
-	if op.kind != kindPush && q.attr.MaxRdAtomic == 0 {
-		return ib.WCLocQPOpErr // it could never be sent
-	}
-	mtu := int(q.attr.PathMTU)
-	s.npsn = 1
-	if op.kind != kindAtomic {
-		s.npsn = max(1, (int(s.length)+mtu-1)/mtu)
-	}
-	s.cost = min(int(s.length), mtu) + packetOverhead
-	s.first, s.ssn = psn, ssn
-	s.begun = true
 	return ib.WCSuccess
+}
+
+// address looks up where a datagram goes, and refuses one that is longer than a
+// packet (IBTA 9.8.3).
+func (s *sendWQE) address(q *QP) ib.WCStatus {
+	if s.npsn > 1 {
+		return ib.WCLocLenErr
+	}
+	s.ah = q.cfg.AHs.AH(s.wr.AH)
+	if s.ah == nil || s.ah.PD != q.cfg.PD {
+		return ib.WCLocQPOpErr
+	}
+	return ib.WCSuccess
+}
+
+// carryOut does a request that leaves no packet.
+func (s *sendWQE) carryOut(q *QP) ib.WCStatus {
+	fault := mr.FaultNone
+	if s.wr.Opcode == ib.WRBindMW {
+		fault = q.cfg.Table.Bind(q.cfg.PD, q.cfg.Num, s.wr.RKey, s.wr.Bind)
+	} else {
+		fault = q.cfg.Table.Invalidate(q.cfg.PD, q.cfg.Num, s.wr.InvalidateKey)
+	}
+	if fault != mr.FaultNone {
+		return ib.WCMWBindErr
+	}
+	s.length, s.begun = 0, true
+	return ib.WCSuccess
+}
+
+// mtu is the most payload that a packet of the QP carries.
+func (q *QP) mtu() int {
+	if q.svc.datagram {
+		return int(q.cfg.Limits.MTU)
+	}
+	return int(q.attr.PathMTU)
 }
 
 // maxMessage is the longest message: 2^31 bytes (IBTA C9-4).
@@ -73,10 +126,13 @@ const maxMessage = 1 << 31
 type sendKind uint8
 
 const (
-	kindNone   sendKind = iota // not an opcode of this service
-	kindPush                   // SEND and WRITE: data out, answered by an ACK
-	kindRead                   // READ: data in
-	kindAtomic                 // CAS and FAA: 8 bytes in
+	kindNone        sendKind = iota
+	kindPush                 // SEND and WRITE: data out, answered by an ACK
+	kindRead                 // READ: data in
+	kindAtomic               // CAS and FAA: 8 bytes in
+	kindAtomicWrite          // ATOMIC WRITE: 8 bytes out, answered by an empty READ response
+	kindFlush                // FLUSH: answered by an empty READ response
+	kindLocal                // no packet at all
 )
 
 // sendOp is what a work request opcode means on the wire: the opcodes of its
@@ -84,27 +140,29 @@ const (
 type sendOp struct {
 	kind                      sendKind
 	recv                      bool // consumes a receive at the peer
-	first, middle, last, only wire.Opcode
+	answered                  bool // takes one of the peer's responder resources
+	first, middle, last, only wire.Op
 	wc                        ib.WCOpcode
 }
 
+// sendOps is the same for all services; services says which of them each has.
 var sendOps = [256]sendOp{
-	ib.WRSend: {kindPush, true, wire.RCSendFirst, wire.RCSendMiddle, wire.RCSendLast, wire.RCSendOnly, ib.WCSend},
-	ib.WRSendImm: {kindPush, true, wire.RCSendFirst, wire.RCSendMiddle, wire.RCSendLastImm, wire.RCSendOnlyImm,
-		ib.WCSend},
-	ib.WRSendInv: {kindPush, true, wire.RCSendFirst, wire.RCSendMiddle, wire.RCSendLastInv, wire.RCSendOnlyInv,
-		ib.WCSend},
-	ib.WRWrite: {kindPush, false, wire.RCWriteFirst, wire.RCWriteMiddle, wire.RCWriteLast, wire.RCWriteOnly, ib.WCWrite},
-	ib.WRWriteImm: {kindPush, true, wire.RCWriteFirst, wire.RCWriteMiddle, wire.RCWriteLastImm, wire.RCWriteOnlyImm,
-		ib.WCWrite},
-	ib.WRRead:        {kind: kindRead, only: wire.RCReadRequest, wc: ib.WCRead},
-	ib.WRCompareSwap: {kind: kindAtomic, only: wire.RCCompareSwap, wc: ib.WCCompareSwap},
-	ib.WRFetchAdd:    {kind: kindAtomic, only: wire.RCFetchAdd, wc: ib.WCFetchAdd},
+	ib.WRSend:        push(ib.WCSend, true, wire.OpSendFirst, wire.OpSendMiddle, wire.OpSendLast, wire.OpSendOnly),
+	ib.WRSendImm:     push(ib.WCSend, true, wire.OpSendFirst, wire.OpSendMiddle, wire.OpSendLastImm, wire.OpSendOnlyImm),
+	ib.WRSendInv:     push(ib.WCSend, true, wire.OpSendFirst, wire.OpSendMiddle, wire.OpSendLastInv, wire.OpSendOnlyInv),
+	ib.WRWrite:       push(ib.WCWrite, false, wire.OpWriteFirst, wire.OpWriteMiddle, wire.OpWriteLast, wire.OpWriteOnly),
+	ib.WRWriteImm:    push(ib.WCWrite, true, wire.OpWriteFirst, wire.OpWriteMiddle, wire.OpWriteLastImm, wire.OpWriteOnlyImm),
+	ib.WRRead:        {kind: kindRead, answered: true, only: wire.OpReadRequest, wc: ib.WCRead},
+	ib.WRCompareSwap: {kind: kindAtomic, answered: true, only: wire.OpCompareSwap, wc: ib.WCCompareSwap},
+	ib.WRFetchAdd:    {kind: kindAtomic, answered: true, only: wire.OpFetchAdd, wc: ib.WCFetchAdd},
+	ib.WRAtomicWrite: {kind: kindAtomicWrite, answered: true, only: wire.OpAtomicWrite, wc: ib.WCAtomicWrite},
+	ib.WRFlush:       {kind: kindFlush, answered: true, only: wire.OpFlush, wc: ib.WCFlush},
+	ib.WRLocalInv:    {kind: kindLocal, wc: ib.WCLocalInv},
+	ib.WRBindMW:      {kind: kindLocal, wc: ib.WCBindMW},
 }
 
-// SupportsSend reports whether a service takes a work request opcode.
-func SupportsSend(t ib.QPType, op ib.WROpcode) bool {
-	return t == ib.RC && sendOps[op].kind != kindNone
+func push(wc ib.WCOpcode, recv bool, first, middle, last, only wire.Op) sendOp {
+	return sendOp{kind: kindPush, recv: recv, first: first, middle: middle, last: last, only: only, wc: wc}
 }
 
 // packet builds the packet that carries the message's PSN psn. A retransmission
@@ -113,20 +171,20 @@ func SupportsSend(t ib.QPType, op ib.WROpcode) bool {
 func (s *sendWQE) packet(q *QP, psn ib.PSN, tx *TxPacket) {
 	op := &sendOps[s.wr.Opcode]
 	i := psn.Sub(s.first)
-	mtu := int(q.attr.PathMTU)
+	mtu := q.mtu()
 	off := i * mtu
 	isFirst, isLast := i == 0, i == s.npsn-1
 
-	opcode := op.middle
+	o := op.middle
 	switch {
 	case isFirst && isLast:
-		opcode = op.only
+		o = op.only
 	case isFirst:
-		opcode = op.first
+		o = op.first
 	case isLast:
-		opcode = op.last
+		o = op.last
 	}
-	q.header(tx, opcode, psn)
+	s.header(q, tx, o, psn)
 	tx.SE = isLast && op.recv && s.wr.Flags&ib.SendSolicited != 0
 	tx.RETH = wire.RETH{VA: s.wr.RemoteAddr, RKey: s.wr.RKey, Len: s.length}
 	tx.Imm = s.wr.Imm
@@ -144,14 +202,43 @@ func (s *sendWQE) payload(tx *TxPacket, off, n int) {
 	tx.SGL, tx.Off = s.sgl, uint64(off)
 }
 
-// atomic builds the request packet of a CAS or FAA.
-func (s *sendWQE) atomic(q *QP, tx *TxPacket) {
-	q.header(tx, sendOps[s.wr.Opcode].only, s.first)
-	tx.Atomic = wire.AtomicETH{VA: s.wr.RemoteAddr, RKey: s.wr.RKey, Swap: s.wr.Swap, Compare: s.wr.Compare}
+// single builds the packet of a request that has one and is answered by a
+// response of its own: CAS, FAA, ATOMIC WRITE, FLUSH.
+func (s *sendWQE) single(q *QP, tx *TxPacket) {
+	op := &sendOps[s.wr.Opcode]
+	s.header(q, tx, op.only, s.first)
+	switch op.kind {
+	case kindAtomic:
+		tx.Atomic = wire.AtomicETH{VA: s.wr.RemoteAddr, RKey: s.wr.RKey, Swap: s.wr.Swap, Compare: s.wr.Compare}
+	case kindAtomicWrite:
+		tx.RETH = wire.RETH{VA: s.wr.RemoteAddr, RKey: s.wr.RKey, Len: s.length}
+		s.payload(tx, 0, int(s.length))
+	case kindFlush:
+		tx.RETH = wire.RETH{VA: s.wr.RemoteAddr, RKey: s.wr.RKey, Len: s.wr.Flush.Length}
+		tx.FETH = wire.FETH{Placement: uint8(s.wr.Flush.Level), Selectivity: uint8(s.wr.Flush.Extent)}
+	}
 }
 
-// header starts a packet without payload.
-func (q *QP) header(tx *TxPacket, opcode wire.Opcode, psn ib.PSN) {
-	tx.BTH = wire.BTH{Opcode: opcode, PKey: ib.DefaultPKey, DestQP: q.attr.DestQPN, PSN: psn}
-	tx.SGL, tx.Inline, tx.Off, tx.Len = nil, nil, 0, 0
+// header starts a request packet: where it goes, and no payload.
+func (s *sendWQE) header(q *QP, tx *TxPacket, op wire.Op, psn ib.PSN) {
+	q.header(tx, op, psn)
+	tx.XRCSRQ = s.wr.RemoteSRQ
+	if !q.svc.datagram {
+		return
+	}
+	tx.AH, tx.DestQP = s.ah, s.wr.RemoteQPN
+	tx.DETH = wire.DETH{QKey: s.wr.RemoteQKey, SrcQP: q.cfg.Num}
+	if s.wr.RemoteQKey&privilegedQKey != 0 {
+		tx.DETH.QKey = q.attr.QKey
+	}
+}
+
+// privilegedQKey marks Q_Keys that only the QP's own attribute may supply (IBTA
+// 10.2.5).
+const privilegedQKey = 1 << 31
+
+// header starts a packet to the QP's peer, without payload.
+func (q *QP) header(tx *TxPacket, op wire.Op, psn ib.PSN) {
+	tx.BTH = wire.BTH{Opcode: q.svc.wire.Opcode(op), PKey: ib.DefaultPKey, DestQP: q.attr.DestQPN, PSN: psn}
+	tx.SGL, tx.Inline, tx.AH, tx.Off, tx.Len = nil, nil, nil, 0, 0
 }

@@ -92,8 +92,10 @@ var outcomes = map[ib.QPState]map[string]string{
 		"timeout": "SEND Only 100", "early timeout": "-", "Placed": "ACK 500",
 		"request, Placed": "ACK 501, recv 2 success", "NextPackets": "-",
 	},
+	// SQE flushes what there is to send; receiving goes on.
 	ib.SQE: {
-		"PostSend": "-", "PostRecv": "-", "request": "-", "response": "-",
+		"PostSend": "send 1 Work Request Flushed Error, send 3 Work Request Flushed Error",
+		"PostRecv": "send 1 Work Request Flushed Error", "request": "-", "response": "-",
 		"timeout": "-", "early timeout": "-", "Placed": "ACK 500",
 		"request, Placed": "ACK 501, recv 2 success", "NextPackets": "-",
 	},

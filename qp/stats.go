@@ -15,7 +15,6 @@ type Stats struct {
 	RetryExceeded     uint64 // retry_exceeded_err
 	RNRRetryExceeded  uint64 // retry_rnr_exceeded_err
 	CompleterRetry    uint64 // completer_retry_err: recoveries begun, of any cause
-	SendErr           uint64 // send_err: packets that could not leave
 	LinkDowned        uint64 // link_downed
 	RDMASends         uint64 // rdma_sends: SEND messages completed by the requester
 	RDMARecvs         uint64 // rdma_recvs: SEND messages received whole
@@ -24,5 +23,7 @@ type Stats struct {
 	DuplicateResponse uint64 // responses to what was acknowledged before
 	GhostResponse     uint64 // responses to what was never asked
 	DropState         uint64 // packets that the QP's state does not take
+	DropQKey          uint64 // datagrams with another Q_Key
+	DropMessage       uint64 // UC and UD messages that were not wanted: no receive, no room, no right
 	DropNoResource    uint64 // requests dropped for want of room for placements
 }

@@ -47,6 +47,18 @@ func (o *Outer) Len() int {
 	return IPv6Len + UDPLen
 }
 
+// PutGRH writes what a UD receive holds before the payload: the IP header of a
+// packet with transportLen bytes from BTH to ICRC. An IPv4 header stands in the
+// last 20 bytes, behind zeros (A17.4.5.1).
+func (o *Outer) PutGRH(grh *[ib.GRHLen]byte, transportLen int) {
+	if o.Src.Is4() {
+		clear(grh[:IPv6Len-IPv4Len])
+		o.putIPv4(grh[IPv6Len-IPv4Len:], IPv4Len+UDPLen+transportLen)
+		return
+	}
+	o.putIPv6(grh[:], UDPLen+transportLen)
+}
+
 // AppendHeaders appends IP and UDP headers for a transport packet of transportLen
 // bytes (BTH to ICRC) to b. The UDP checksum is 0, as rdma_rxe and NICs send it:
 // the ICRC covers more.

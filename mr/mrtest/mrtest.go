@@ -18,7 +18,7 @@ type Memory struct {
 	B    []byte // the contents
 	Fail error  // while not nil, what every access returns
 
-	Reads, Writes, Atomics int // accesses tried
+	Reads, Writes, Atomics, Persists int // accesses tried
 }
 
 // New returns size zero bytes.
@@ -33,7 +33,7 @@ func (m *Memory) Direct() []byte { return nil }
 // ReadAt fills p from offset off.
 func (m *Memory) ReadAt(p []byte, off uint64) error {
 	m.Reads++
-	b, err := m.slice(off, len(p))
+	b, err := m.slice(off, uint64(len(p)))
 	copy(p, b)
 	return err
 }
@@ -41,7 +41,7 @@ func (m *Memory) ReadAt(p []byte, off uint64) error {
 // WriteAt stores p at offset off.
 func (m *Memory) WriteAt(p []byte, off uint64) error {
 	m.Writes++
-	b, err := m.slice(off, len(p))
+	b, err := m.slice(off, uint64(len(p)))
 	copy(b, p)
 	return err
 }
@@ -61,6 +61,13 @@ func (m *Memory) FetchAdd(off, add uint64) (uint64, error) {
 	return m.update(off, func(old uint64) uint64 { return old + add })
 }
 
+// Persist pretends to make n bytes from offset off on persistent (mr.Persister).
+func (m *Memory) Persist(off, n uint64) error {
+	m.Persists++
+	_, err := m.slice(off, n)
+	return err
+}
+
 func (m *Memory) update(off uint64, f func(uint64) uint64) (uint64, error) {
 	m.Atomics++
 	b, err := m.slice(off, 8)
@@ -73,14 +80,14 @@ func (m *Memory) update(off uint64, f func(uint64) uint64) (uint64, error) {
 }
 
 // slice returns n bytes at off, or the error that the access meets.
-func (m *Memory) slice(off uint64, n int) ([]byte, error) {
+func (m *Memory) slice(off, n uint64) ([]byte, error) {
 	if m.Fail != nil {
 		return nil, m.Fail
 	}
-	if size := uint64(len(m.B)); off > size || uint64(n) > size-off {
+	if size := uint64(len(m.B)); off > size || n > size-off {
 		return nil, mr.FaultBounds
 	}
-	return m.B[off : off+uint64(n)], nil
+	return m.B[off : off+n], nil
 }
 
 // Queue holds placements that are under way, oldest first.

@@ -79,10 +79,27 @@ func TestBounds(t *testing.T) {
 	for _, off := range []uint64{9, 16, 17, 1<<64 - 1} {
 		_, e1 := m.FetchAdd(off, 1)
 		_, e2 := m.CompareSwap(off, 1, 2)
-		for _, err := range []error{m.ReadAt(make([]byte, 8), off), m.WriteAt(make([]byte, 8), off), e1, e2} {
+		for _, err := range []error{m.ReadAt(make([]byte, 8), off), m.WriteAt(make([]byte, 8), off), m.Persist(off, 8), e1, e2} {
 			if err != mr.FaultBounds {
 				t.Errorf("offset %#x: %v", off, err)
 			}
 		}
+	}
+}
+
+func TestPersist(t *testing.T) {
+	table := mr.NewTable(1, func() uint8 { return 0 })
+	pd, _ := table.NewPD()
+	m := mrtest.New(16)
+	r, err := table.Register(pd, m, 0, ib.FlushPersistent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Flush(ib.FlushPersistently, 0, 16); err != nil || m.Persists != 1 {
+		t.Errorf("%v, %d times", err, m.Persists)
+	}
+	m.Fail = errors.New("medium is gone")
+	if err := r.Flush(ib.FlushPersistently, 0, 16); err != m.Fail {
+		t.Errorf("flush to a broken medium: %v", err)
 	}
 }

@@ -13,6 +13,7 @@ type rule struct {
 	minLen  uint64 // bytes of the SGL or inline payload
 	maxLen  uint64
 	aligned bool // RemoteAddr is a multiple of 8 (IBTA 9.4.5)
+	noSGL   bool // moves no data of its own
 }
 
 var rules = [...]rule{
@@ -26,9 +27,9 @@ var rules = [...]rule{
 	ib.WRCompareSwap: {known: true, minLen: 8, maxLen: MaxMessage, aligned: true},
 	ib.WRFetchAdd:    {known: true, minLen: 8, maxLen: MaxMessage, aligned: true},
 	ib.WRAtomicWrite: {known: true, inline: true, minLen: 8, maxLen: 8, aligned: true},
-	ib.WRLocalInv:    {known: true, maxLen: MaxMessage},
-	ib.WRBindMW:      {known: true, maxLen: MaxMessage},
-	ib.WRFlush:       {known: true, maxLen: MaxMessage},
+	ib.WRLocalInv:    {known: true, noSGL: true},
+	ib.WRBindMW:      {known: true, noSGL: true},
+	ib.WRFlush:       {known: true, noSGL: true},
 }
 
 const sendFlags = ib.SendFence | ib.SendSignaled | ib.SendSolicited | ib.SendInline
@@ -57,14 +58,38 @@ func (q *Send) check(wr *ib.SendWR) error {
 		}
 		length = total(wr.SGL)
 	}
+	if r.noSGL && len(wr.SGL) > 0 {
+		return refuse("post send", "SGL", fmt.Sprintf("%d entries", len(wr.SGL)), fmt.Sprintf("none for %v", wr.Opcode))
+	}
 	if length < r.minLen || length > r.maxLen {
 		return refuse("post send", "length", length, fmt.Sprintf("%d to %d bytes for %v", r.minLen, r.maxLen, wr.Opcode))
 	}
 	if r.aligned && wr.RemoteAddr%8 != 0 {
 		return refuse("post send", "RemoteAddr", fmt.Sprintf("%#x", wr.RemoteAddr), "multiples of 8 for atomic operations")
 	}
+	return q.checkNames(wr)
+}
+
+// checkNames refuses numbers that no packet could carry.
+func (q *Send) checkNames(wr *ib.SendWR) error {
+	const flushLevels = ib.FlushGlobally | ib.FlushPersistently
+	switch {
+	case wr.RemoteQPN > ib.QPNMask:
+		return refuse("post send", "RemoteQPN", fmt.Sprintf("%#x", uint32(wr.RemoteQPN)), "24 bits")
+	case wr.RemoteSRQ > maxSRQNum:
+		return refuse("post send", "RemoteSRQ", fmt.Sprintf("%#x", wr.RemoteSRQ), "24 bits")
+	case wr.Opcode != ib.WRFlush:
+		return nil
+	case wr.Flush.Level&^flushLevels != 0 || wr.Flush.Level == 0:
+		return refuse("post send", "Flush.Level", uint8(wr.Flush.Level), "FlushGlobally, FlushPersistently or both")
+	case wr.Flush.Extent > ib.FlushRegion:
+		return refuse("post send", "Flush.Extent", uint8(wr.Flush.Extent), "FlushRange or FlushRegion")
+	}
 	return nil
 }
+
+// maxSRQNum is the highest number that an XRCETH can carry.
+const maxSRQNum = 1<<24 - 1
 
 // checkInline refuses a request with the inline flag that cannot be inline.
 func (q *Send) checkInline(wr *ib.SendWR, r *rule) error {

@@ -116,3 +116,8 @@ func (q *CQ) Arm(solicitedOnly bool) {
 
 // Len returns how many completions wait to be polled. (Application)
 func (q *CQ) Len() int { return q.count() }
+
+// MoveTo copies the completions in q to the new ring n, and reports whether there was
+// room. Neither side may touch either ring meanwhile; the application attaches to
+// n afterwards. (Device)
+func (q *CQ) MoveTo(n *CQ) bool { return q.moveTo(&n.ring) }

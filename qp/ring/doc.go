@@ -106,13 +106,19 @@
 //	10      u16   num_sge         0 with the inline flag
 //	12      u32   inline_len      0 without the inline flag
 //	16      u32   imm             a number, not network byte order
-//	20      u32   invalidate_key
-//	24      u64   remote_addr
-//	32      u32   rkey
-//	36      u32   reserved
+//	        u32   key             SEND with invalidate, LOCAL INVALIDATE: the key to
+//	                              revoke; BIND MW: the L_Key of the region
+//	20      u32   remote_srq      XRC
+//	24      u64   remote_addr     BIND MW: where in the region the window begins
+//	32      u32   rkey            BIND MW: the new R_Key of the window
+//	36      u32   remote_qpn      UD
 //	40      u64   compare
+//	        u64   length          BIND MW, FLUSH
 //	48      u64   swap            also what FETCH & ADD adds
-//	56      8 bytes               reserved
+//	        u64   access          BIND MW: as ibv_access_flags
+//	        u64   flush           FLUSH: level + 2^32 * extent
+//	56      u32   ah              UD: number of an address handle
+//	60      u32   remote_qkey     UD
 //	64            num_sge SGEs, or inline_len bytes of payload
 //
 // # Receive slot

@@ -82,16 +82,17 @@ func TestSendLayout(t *testing.T) {
 	b, q := newSend(t, 2, 2, 16)
 	push(t, q, &ib.SendWR{ID: 0x0102030405060708, Opcode: ib.WRSendImm, Flags: ib.SendFence | ib.SendSolicited,
 		SGL: []ib.SGE{{Addr: 0x1111111111111111, Length: 0x222222, LKey: 0x33333333}, {Addr: 4, Length: 5, LKey: 6}},
-		Imm: 0x44444444, InvalidateKey: 0x55555555, RemoteAddr: 0x6666666666666666, RKey: 0x77777777,
-		Compare: 0x8888888888888888, Swap: 0x9999999999999999})
+		Imm: 0x44444444, RemoteSRQ: 0x555555, RemoteAddr: 0x6666666666666666, RKey: 0x77777777,
+		Compare: 0x8888888888888888, Swap: 0x9999999999999999, RemoteQPN: 0xAAAAAA, AH: 0xBBBBBBBB, RemoteQKey: 0xCCCCCCCC})
 	push(t, q, &ib.SendWR{ID: 1, Opcode: ib.WRSend, Flags: ib.SendInline, Inline: []byte{0xA1, 0xA2, 0xA3}})
 	q.Publish()
 
 	slots := b[256:]
 	checkFields(t, slots[:128], []field{
 		{"id", 0, 8, 0x0102030405060708}, {"opcode", 8, 1, 3}, {"flags", 9, 1, 5}, {"num_sge", 10, 2, 2},
-		{"imm", 16, 4, 0x44444444}, {"invalidate_key", 20, 4, 0x55555555}, {"remote_addr", 24, 8, 0x6666666666666666},
-		{"rkey", 32, 4, 0x77777777}, {"compare", 40, 8, 0x8888888888888888}, {"swap", 48, 8, 0x9999999999999999},
+		{"imm", 16, 4, 0x44444444}, {"remote_srq", 20, 4, 0x555555}, {"remote_addr", 24, 8, 0x6666666666666666},
+		{"rkey", 32, 4, 0x77777777}, {"remote_qpn", 36, 4, 0xAAAAAA}, {"compare", 40, 8, 0x8888888888888888},
+		{"swap", 48, 8, 0x9999999999999999}, {"ah", 56, 4, 0xBBBBBBBB}, {"remote_qkey", 60, 4, 0xCCCCCCCC},
 		{"sge[0].addr", 64, 8, 0x1111111111111111}, {"sge[0].length", 72, 4, 0x222222}, {"sge[0].lkey", 76, 4, 0x33333333},
 		{"sge[1].addr", 80, 8, 4}, {"sge[1].length", 88, 4, 5}, {"sge[1].lkey", 92, 4, 6},
 	})
@@ -102,6 +103,24 @@ func TestSendLayout(t *testing.T) {
 	if got := binary.NativeEndian.Uint32(b[64:]); got != 2 {
 		t.Errorf("producer index %d, want 2", got)
 	}
+}
+
+// TestSharedBytes: what some opcodes say in the place of others' fields.
+func TestSharedBytes(t *testing.T) {
+	b, q := newSend(t, 4, 0, 0)
+	push(t, q, &ib.SendWR{Opcode: ib.WRSendInv, InvalidateKey: 0x11111111})
+	push(t, q, &ib.SendWR{Opcode: ib.WRLocalInv, InvalidateKey: 0x22222222})
+	push(t, q, &ib.SendWR{Opcode: ib.WRBindMW, RKey: 0x33333333, Bind: ib.MWBind{LKey: 0x44444444, Addr: 0x5555555555555555,
+		Length: 0x6666666666666666, Access: 0x77777777}})
+	push(t, q, &ib.SendWR{Opcode: ib.WRFlush, RKey: 0x33333333, RemoteAddr: 8,
+		Flush: ib.Flush{Length: 0x88888888, Level: ib.FlushGlobally | ib.FlushPersistently, Extent: ib.FlushRegion}})
+	slots := b[256:]
+	checkFields(t, slots[0:64], []field{{"opcode", 8, 1, 9}, {"key", 16, 4, 0x11111111}})
+	checkFields(t, slots[64:128], []field{{"opcode", 8, 1, 7}, {"key", 16, 4, 0x22222222}})
+	checkFields(t, slots[128:192], []field{{"opcode", 8, 1, 8}, {"key", 16, 4, 0x44444444}, {"remote_addr", 24, 8, 0x5555555555555555},
+		{"rkey", 32, 4, 0x33333333}, {"length", 40, 8, 0x6666666666666666}, {"access", 48, 8, 0x77777777}})
+	checkFields(t, slots[192:256], []field{{"opcode", 8, 1, 14}, {"remote_addr", 24, 8, 8}, {"rkey", 32, 4, 0x33333333},
+		{"length", 40, 8, 0x88888888}, {"flush", 48, 8, 3 | 1<<32}})
 }
 
 func TestRecvLayout(t *testing.T) {

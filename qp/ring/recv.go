@@ -105,3 +105,8 @@ func (q *Recv) Sleep() { storeFence(q.wake, 1) }
 
 // Awake takes Sleep back. (Device)
 func (q *Recv) Awake() { storeFence(q.wake, 0) }
+
+// MoveTo copies the receives in q to the new ring n, and reports whether there was
+// room. Neither side may touch either ring meanwhile; the application attaches to
+// n afterwards. (Device)
+func (q *Recv) MoveTo(n *Recv) bool { return q.moveTo(&n.ring) }

@@ -122,3 +122,26 @@ func (r *ring) release(n int) {
 	r.released += uint32(n)
 	atomic.StoreUint32(r.cons, r.released)
 }
+
+// moveTo copies what is in r, published and not consumed, to the empty ring n of
+// the same slot size, and reports whether there was room. Both sides of both
+// rings stand still meanwhile.
+func (r *ring) moveTo(n *ring) bool {
+	cons := atomic.LoadUint32(r.cons)
+	count := atomic.LoadUint32(r.prod) - cons
+	if count > r.entries || count > n.entries || r.slotSize != n.slotSize {
+		return false
+	}
+	for i := range count {
+		copy(n.slotBytes(i), r.slotBytes(cons+i))
+	}
+	n.next = count
+	n.publish()
+	atomic.StoreUint32(n.wake, atomic.LoadUint32(r.wake))
+	return true
+}
+
+func (r *ring) slotBytes(i uint32) []byte {
+	at := (i & (r.entries - 1)) * r.slotSize
+	return r.slots[at : at+r.slotSize]
+}

@@ -85,9 +85,12 @@ func drawSend(t *rapid.T, maxSGE, maxInline int) ib.SendWR {
 	wr := ib.SendWR{
 		ID: rapid.Uint64().Draw(t, "id"), Opcode: rapid.SampledFrom(opcodes).Draw(t, "opcode"),
 		Flags: ib.SendFlags(rapid.Uint8Range(0, 7).Draw(t, "flags")), Imm: rapid.Uint32().Draw(t, "imm"),
-		InvalidateKey: ib.Key(rapid.Uint32().Draw(t, "inv")), RemoteAddr: rapid.Uint64().Draw(t, "addr"),
-		RKey: ib.Key(rapid.Uint32().Draw(t, "rkey")), Compare: rapid.Uint64().Draw(t, "compare"), Swap: rapid.Uint64().Draw(t, "swap"),
+		RemoteAddr: rapid.Uint64().Draw(t, "addr"),
+		RKey:       ib.Key(rapid.Uint32().Draw(t, "rkey")), Compare: rapid.Uint64().Draw(t, "compare"), Swap: rapid.Uint64().Draw(t, "swap"),
+		AH: ib.AHNum(rapid.Uint32().Draw(t, "ah")), RemoteQPN: ib.QPN(rapid.Uint32Range(0, 1<<24-1).Draw(t, "qpn")),
+		RemoteQKey: rapid.Uint32().Draw(t, "qkey"), RemoteSRQ: rapid.Uint32Range(0, 1<<24-1).Draw(t, "srq"),
 	}
+	drawArguments(t, &wr)
 	sge := func(length uint32) ib.SGE {
 		return ib.SGE{Addr: rapid.Uint64().Draw(t, "sge"), Length: length, LKey: ib.Key(rapid.Uint32().Draw(t, "lkey"))}
 	}
@@ -96,6 +99,7 @@ func drawSend(t *rapid.T, maxSGE, maxInline int) ib.SendWR {
 		wr.RemoteAddr &^= 7
 	}
 	switch {
+	case r.noSGL:
 	case r.minLen > 0:
 		wr.SGL = []ib.SGE{sge(uint32(r.minLen))}
 	case r.inline && rapid.Bool().Draw(t, "inline"):
@@ -107,6 +111,23 @@ func drawSend(t *rapid.T, maxSGE, maxInline int) ib.SendWR {
 		}
 	}
 	return wr
+}
+
+// drawArguments draws what only some opcodes have, and takes away what shares its
+// bytes in the slot.
+func drawArguments(t *rapid.T, wr *ib.SendWR) {
+	switch wr.Opcode {
+	case ib.WRSendInv, ib.WRLocalInv:
+		wr.Imm, wr.InvalidateKey = 0, ib.Key(rapid.Uint32().Draw(t, "inv"))
+	case ib.WRBindMW:
+		wr.Imm, wr.RemoteAddr, wr.Compare, wr.Swap = 0, 0, 0, 0
+		wr.Bind = ib.MWBind{LKey: ib.Key(rapid.Uint32().Draw(t, "bind key")), Addr: rapid.Uint64().Draw(t, "bind addr"),
+			Length: rapid.Uint64().Draw(t, "bind len"), Access: ib.Access(rapid.Uint32().Draw(t, "bind access"))}
+	case ib.WRFlush:
+		wr.Compare, wr.Swap = 0, 0
+		wr.Flush = ib.Flush{Length: rapid.Uint32().Draw(t, "flush len"), Level: ib.FlushLevel(rapid.Uint8Range(1, 3).Draw(t, "level")),
+			Extent: ib.FlushExtent(rapid.Uint8Range(0, 1).Draw(t, "extent"))}
+	}
 }
 
 // TestSendModel runs both sides of a send ring, attached separately and with

@@ -15,19 +15,61 @@ type Send struct {
 
 // sendSlot is the fixed part of a send slot; the payload follows it.
 type sendSlot struct {
-	id            uint64
-	opcode        uint8
-	flags         uint8
-	numSGE        uint16
-	inlineLen     uint32
-	imm           uint32
-	invalidateKey uint32
-	remoteAddr    uint64
-	rkey          uint32
-	_             uint32
-	compare       uint64
-	swap          uint64
-	_             uint64
+	id         uint64
+	opcode     uint8
+	flags      uint8
+	numSGE     uint16
+	inlineLen  uint32
+	imm        uint32 // or key
+	remoteSRQ  uint32
+	remoteAddr uint64
+	rkey       uint32
+	remoteQPN  uint32
+	compare    uint64 // or length
+	swap       uint64 // or access, flush
+	ah         uint32
+	remoteQKey uint32
+}
+
+// put writes what a request says. Fields that no opcode needs together share
+// their bytes.
+func (s *sendSlot) put(wr *ib.SendWR) {
+	*s = sendSlot{
+		id: wr.ID, opcode: uint8(wr.Opcode), flags: uint8(wr.Flags),
+		numSGE: uint16(len(wr.SGL)), inlineLen: uint32(len(wr.Inline)),
+		imm: wr.Imm, remoteSRQ: wr.RemoteSRQ, remoteAddr: wr.RemoteAddr, rkey: uint32(wr.RKey),
+		remoteQPN: uint32(wr.RemoteQPN), compare: wr.Compare, swap: wr.Swap,
+		ah: uint32(wr.AH), remoteQKey: wr.RemoteQKey,
+	}
+	switch wr.Opcode {
+	case ib.WRSendInv, ib.WRLocalInv:
+		s.imm = uint32(wr.InvalidateKey)
+	case ib.WRBindMW:
+		s.imm, s.remoteAddr = uint32(wr.Bind.LKey), wr.Bind.Addr
+		s.compare, s.swap = wr.Bind.Length, uint64(wr.Bind.Access)
+	case ib.WRFlush:
+		s.compare, s.swap = uint64(wr.Flush.Length), uint64(wr.Flush.Level)|uint64(wr.Flush.Extent)<<32
+	}
+}
+
+// get is the inverse of put. SGL and Inline are the caller's affair.
+func (s *sendSlot) get(wr *ib.SendWR) {
+	*wr = ib.SendWR{
+		ID: s.id, Opcode: ib.WROpcode(s.opcode), Flags: ib.SendFlags(s.flags), SGL: wr.SGL, Inline: wr.Inline,
+		Imm: s.imm, RemoteSRQ: s.remoteSRQ, RemoteAddr: s.remoteAddr, RKey: ib.Key(s.rkey),
+		RemoteQPN: ib.QPN(s.remoteQPN), Compare: s.compare, Swap: s.swap,
+		AH: ib.AHNum(s.ah), RemoteQKey: s.remoteQKey,
+	}
+	switch wr.Opcode {
+	case ib.WRSendInv, ib.WRLocalInv:
+		wr.Imm, wr.InvalidateKey = 0, ib.Key(s.imm)
+	case ib.WRBindMW:
+		wr.Imm, wr.RemoteAddr, wr.Compare, wr.Swap = 0, 0, 0, 0
+		wr.Bind = ib.MWBind{LKey: ib.Key(s.imm), Addr: s.remoteAddr, Length: s.compare, Access: ib.Access(s.swap)}
+	case ib.WRFlush:
+		wr.Compare, wr.Swap = 0, 0
+		wr.Flush = ib.Flush{Length: uint32(s.compare), Level: ib.FlushLevel(s.swap), Extent: ib.FlushExtent(s.swap >> 32)}
+	}
 }
 
 const (
@@ -73,12 +115,7 @@ func (q *Send) Push(wr *ib.SendWR) error {
 		return ib.ErrQueueFull
 	}
 	slot := q.slot(q.next)
-	*(*sendSlot)(slot) = sendSlot{
-		id: wr.ID, opcode: uint8(wr.Opcode), flags: uint8(wr.Flags),
-		numSGE: uint16(len(wr.SGL)), inlineLen: uint32(len(wr.Inline)),
-		imm: wr.Imm, invalidateKey: uint32(wr.InvalidateKey),
-		remoteAddr: wr.RemoteAddr, rkey: uint32(wr.RKey), compare: wr.Compare, swap: wr.Swap,
-	}
+	(*sendSlot)(slot).put(wr)
 	payload := unsafe.Add(slot, sendPayload)
 	copy(unsafe.Slice((*ib.SGE)(payload), len(wr.SGL)), wr.SGL)
 	copy(unsafe.Slice((*byte)(payload), len(wr.Inline)), wr.Inline)
@@ -111,13 +148,9 @@ func (q *Send) Pop(dst *ib.SendWR) (bool, error) {
 			ErrCorrupt, q.popped, s.numSGE, s.inlineLen, q.maxSGE, q.maxInline)
 	}
 	payload := unsafe.Add(slot, sendPayload)
-	*dst = ib.SendWR{
-		ID: s.id, Opcode: ib.WROpcode(s.opcode), Flags: ib.SendFlags(s.flags),
-		SGL:    append(dst.SGL[:0], unsafe.Slice((*ib.SGE)(payload), int(s.numSGE))...),
-		Inline: append(dst.Inline[:0], unsafe.Slice((*byte)(payload), int(s.inlineLen))...),
-		Imm:    s.imm, InvalidateKey: ib.Key(s.invalidateKey),
-		RemoteAddr: s.remoteAddr, RKey: ib.Key(s.rkey), Compare: s.compare, Swap: s.swap,
-	}
+	dst.SGL = append(dst.SGL[:0], unsafe.Slice((*ib.SGE)(payload), int(s.numSGE))...)
+	dst.Inline = append(dst.Inline[:0], unsafe.Slice((*byte)(payload), int(s.inlineLen))...)
+	s.get(dst)
 	if err := q.check(dst); err != nil {
 		return false, fmt.Errorf("%w: send entry %d: %w", ErrCorrupt, q.popped, err)
 	}

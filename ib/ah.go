@@ -1,0 +1,70 @@
+package ib
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+)
+
+// AHAttr is an address vector: where packets go and how (IBTA 11.2.2.1).
+type AHAttr struct {
+	DGID         GID
+	SGIDIndex    int // row of the local GID table to send from
+	Port         int // always 1
+	TrafficClass uint8
+	HopLimit     uint8 // 0 is taken as 64, the default of Linux routes
+	FlowLabel    uint32
+}
+
+// AHNum names an address handle of a device in work requests. It is never 0.
+type AHNum uint32
+
+// AH is an address handle: a destination of datagrams.
+type AH interface {
+	Num() AHNum // for SendWR.AH
+	Query() (AHAttr, error)
+	// Modify changes where later requests go; those under way go either way.
+	Modify(AHAttr) error
+	// Close ends the handle. Requests that name it and have not been sent fail.
+	Close() error
+}
+
+// GRHLen is what a UD receive holds before the payload: the global route header
+// of the datagram. Over IPv4 it is 20 bytes that mean nothing and the IP header.
+const GRHLen = 40
+
+// AHFromWC returns the address vector that answers a datagram: wc completed its
+// receive, grh is the first GRHLen bytes that it placed, gids is the port's
+// table (ibv_init_ah_from_wc). The answer goes to QP wc.SrcQP, with the default
+// hop limit: what is left of the datagram's own may not reach back.
+func AHFromWC(gids []GIDEntry, wc *WC, grh []byte) (AHAttr, error) {
+	if wc.Flags&WCGRH == 0 || len(grh) < GRHLen {
+		return AHAttr{}, &AttrError{Op: "address a reply", Attr: "GRH", Value: fmt.Sprintf("%d bytes, flags %#x", len(grh), wc.Flags),
+			Allowed: "the completion of a UD receive and the 40 bytes at the start of its memory", Err: ErrInvalid}
+	}
+	a := AHAttr{Port: 1}
+	var local GID
+	switch v4 := grh[20:]; {
+	case v4[0] == 0x45:
+		a.TrafficClass = v4[1]
+		a.DGID = GIDFromAddr(netip.AddrFrom4([4]byte(v4[12:16])))
+		local = GIDFromAddr(netip.AddrFrom4([4]byte(v4[16:20])))
+	case grh[0]>>4 == 6:
+		word := binary.BigEndian.Uint32(grh)
+		a.TrafficClass, a.FlowLabel = uint8(word>>20), word&0xFFFFF
+		a.DGID, local = GID(grh[8:24]), GID(grh[24:40])
+	default:
+		return AHAttr{}, &AttrError{Op: "address a reply", Attr: "GRH", Value: fmt.Sprintf("%x", grh[:GRHLen]),
+			Allowed: "an IPv6 header, or an IPv4 header in the last 20 bytes", Err: ErrInvalid}
+	}
+	// A reply comes from the address that was asked; one asked by multicast
+	// answers from the first address of the family.
+	for i := range gids {
+		if gids[i].GID == local || local.Addr().IsMulticast() && gids[i].GID.Is4() == local.Is4() {
+			a.SGIDIndex = gids[i].Index
+			return a, nil
+		}
+	}
+	return AHAttr{}, &AttrError{Op: "address a reply", Attr: "destination GID", Value: local.Addr(),
+		Allowed: "an address of the local GID table", Err: ErrInvalid}
+}

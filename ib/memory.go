@@ -1,0 +1,81 @@
+package ib
+
+// MRInit says what memory to register.
+type MRInit struct {
+	// Buf is the memory. The caller keeps it alive and unmoved until Close.
+	Buf []byte
+	// IOVA is the address by which SGEs and peers name Buf[0]; 0 takes the
+	// address of Buf[0] in this process.
+	IOVA uint64
+	// Access holds the rights; RemoteWrite and RemoteAtomic need LocalWrite too.
+	Access Access
+}
+
+// MR is a registered memory region.
+type MR interface {
+	Addr() uint64 // address of the first byte, for SGE.Addr and SendWR.RemoteAddr
+	Len() int
+	LKey() Key
+	RKey() Key
+	// Rereg changes what the mask names: the memory (init.Buf and init.IOVA),
+	// the protection domain, the rights (init.Access). No work that uses the
+	// region may be under way. The keys are others afterwards. A refused change
+	// leaves the region as it was; ErrBusy if windows are bound to it.
+	Rereg(mask ReregMask, pd PD, init MRInit) error
+	// Close revokes the keys. When it returns the device touches the memory no
+	// more. ErrBusy while windows are bound to the region.
+	Close() error
+}
+
+// ReregMask says what Rereg changes. Values are those of ibv_rereg_mr_flags.
+type ReregMask uint8
+
+// What Rereg may change.
+const (
+	ReregTranslation ReregMask = 1 << 0
+	ReregPD          ReregMask = 1 << 1
+	ReregAccess      ReregMask = 1 << 2
+)
+
+// MWType is a kind of memory window. Values are those of ibv_mw_type.
+type MWType uint8
+
+// Kinds of windows (IBTA 10.6.7).
+const (
+	// MWType1 windows are bound by a verb, MW.Bind, and belong to a PD.
+	MWType1 MWType = 1
+	// MWType2 windows are bound by a work request, BindMW, to one QP ("2B").
+	MWType2 MWType = 2
+)
+
+// String returns "type 1" or "type 2".
+func (t MWType) String() string { return name(mwTypeText[:], int(t), "MWType") }
+
+var mwTypeText = [...]string{MWType1: "type 1", MWType2: "type 2"}
+
+// MWBind is a piece of a region, and the rights that a window opens on it. The
+// region needs the right BindWindows, and LocalWrite if the window lets peers write.
+type MWBind struct {
+	LKey   Key    // of the region
+	Addr   uint64 // as the region names its bytes
+	Length uint64 // 0 closes a window of type 1
+	Access Access // remote rights, and ZeroBased
+}
+
+// MW is a memory window: rights on a piece of a region, for peers, that come and
+// go quicker than a registration.
+type MW interface {
+	Type() MWType
+	// RKey returns the present R_Key. For type 2 its upper 24 bits name the
+	// window, and a bind chooses the lower 8: see NextKey.
+	RKey() Key
+	// Bind posts the binding of a window of type 1 on qp's send queue, as a
+	// request with this ID and these flags. RKey returns the new key at once; it
+	// opens the memory when the request completes.
+	Bind(qp QP, id uint64, flags SendFlags, b MWBind) error
+	Close() error
+}
+
+// NextKey returns the key that follows k for the same index: what the next bind
+// of a window of type 2 takes (ibv_inc_rkey).
+func NextKey(k Key) Key { return k&^0xFF | (k+1)&0xFF }

@@ -1,0 +1,122 @@
+package mr
+
+import "github.com/goroce/goroce/ib"
+
+// windowAccess holds the rights that a bind may ask for.
+const windowAccess = ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtomic | ib.FlushGlobal | ib.FlushPersistent | ib.ZeroBased
+
+// Bind binds a window to a piece of a region, for a QP of pd whose request to do
+// so has its turn (IBTA 10.6.7.2, 11.2.10.11). The upper bits of key name the
+// window, the lower 8 are its new variant, which must differ from the present one
+// so that the old key opens nothing. From then on peers reach the piece by key:
+// at the addresses of the region, or with ZeroBased from 0 on.
+//
+// A window of type 1 may be bound while it is bound, which ends what was before;
+// with Length 0 it only ends it, and the rest of b plays no part. A window of type
+// 2 must be free, and belongs to QP qpn from then on. A fault changes nothing.
+// Faults, in this order:
+//   - FaultKey: key names no window; FaultPD: one of another protection domain
+//   - FaultState: the window is of type 2 and bound
+//   - FaultBind: the variant is the present one; Length is 0 with type 2
+//   - FaultKey: LKey names no region; FaultPD: one of another protection domain
+//   - FaultBind: Access has more than remote rights and ZeroBased; the region is
+//     zero based; a window of type 1 would be (the last two as rdma_rxe and mlx5)
+//   - FaultAccess: the region lacks BindWindows; LocalWrite for a window with
+//     RemoteWrite or RemoteAtomic; FlushGlobal or FlushPersistent for one with it
+//   - FaultBounds: the piece is not all in the region
+//   - FaultBind: with RemoteAtomic, the window's addresses and those of the memory
+//     differ modulo 8
+//
+// rdma_rxe takes the present variant too, of a zero-based window it checks only the
+// length, and it bounds accesses through a window by the region.
+func (t *Table) Bind(pd *PD, qpn ib.QPN, key ib.Key, b ib.MWBind) Fault {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	w := t.windowAt(key)
+	switch {
+	case w == nil:
+		return FaultKey
+	case w.pd != pd:
+		return FaultPD
+	case w.typ == ib.MWType2 && w.bound != nil:
+		return FaultState
+	case w.Key() == key, w.typ == ib.MWType2 && b.Length == 0:
+		return FaultBind
+	}
+	var piece *Region
+	if b.Length > 0 {
+		r := t.lookup(b.LKey)
+		off, fault := w.bindable(r, b)
+		if fault != FaultNone {
+			return fault
+		}
+		piece = r.piece(w, key, qpn, off, b)
+	}
+	t.unbind(w)
+	w.key.Store(uint32(key))
+	slot := t.slot(w.index())
+	slot.variant = uint8(key)
+	if piece != nil {
+		w.bound = piece
+		piece.parent.windows++
+		slot.region.Store(piece)
+	}
+	return FaultNone
+}
+
+// bindable checks whether w may be bound to what b names of r, which may be nil,
+// and returns where in r that begins.
+func (w *Window) bindable(r *Region, b ib.MWBind) (uint64, Fault) {
+	switch {
+	case r == nil || r.window != nil:
+		return 0, FaultKey
+	case r.pd != w.pd:
+		return 0, FaultPD
+	case b.Access&^windowAccess != 0,
+		r.access&ib.ZeroBased != 0,
+		w.typ == ib.MWType1 && b.Access&ib.ZeroBased != 0:
+		return 0, FaultBind
+	case r.access&ib.BindWindows == 0,
+		b.Access&(ib.RemoteWrite|ib.RemoteAtomic) != 0 && r.access&ib.LocalWrite == 0,
+		b.Access&(ib.FlushGlobal|ib.FlushPersistent)&^r.access != 0:
+		return 0, FaultAccess
+	}
+	off, ok := r.offset(b.Addr, b.Length)
+	if !ok {
+		return 0, FaultBounds
+	}
+	if b.Access&ib.RemoteAtomic != 0 && (windowAddr(b)^(r.wordPhase()+off))%8 != 0 {
+		return 0, FaultBind
+	}
+	return off, FaultNone
+}
+
+// windowAddr returns the address by which peers name the first byte.
+func windowAddr(b ib.MWBind) uint64 {
+	if b.Access&ib.ZeroBased != 0 {
+		return 0
+	}
+	return b.Addr
+}
+
+// piece returns what w opens of r, from off on.
+func (r *Region) piece(w *Window, key ib.Key, qpn ib.QPN, off uint64, b ib.MWBind) *Region {
+	p := &Region{
+		key: key, pd: w.pd, mem: r.mem, iova: windowAddr(b), length: b.Length, access: b.Access,
+		window: w, parent: r, base: off, qpn: qpn,
+	}
+	if r.direct != nil {
+		p.direct = r.direct[off : off+b.Length : off+b.Length]
+	}
+	return p
+}
+
+// windowAt returns the window that the upper bits of key name, nil if none. The
+// caller holds mu.
+func (t *Table) windowAt(key ib.Key) *Window {
+	index := uint32(key >> 8)
+	if index >= t.fresh {
+		return nil
+	}
+	return t.slot(index).window
+}

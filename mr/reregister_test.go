@@ -1,0 +1,146 @@
+package mr
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// What the mask names changes, and nothing else.
+func TestReregister(t *testing.T) {
+	const tr, dom, acc = ib.ReregTranslation, ib.ReregPD, ib.ReregAccess
+	for mask := tr; mask <= tr|dom|acc; mask++ {
+		table, pd := newTable(t, 4)
+		newPD, _ := table.NewPD()
+		oldMem, newMem := Bytes(aligned(16, 0)), Bytes(aligned(32, 0))
+		r := register(t, table, pd, oldMem, 0x100, ib.RemoteRead)
+		stale, _ := table.Check(pd, r.Key(), 0x100, 8, 0)
+
+		next, err := table.Reregister(r, mask, newPD, newMem, 0x200, allRights)
+		if err != nil {
+			t.Fatalf("mask %d: %v", mask, err)
+		}
+		wantPD, wantMem, wantIOVA, wantAccess := pd, oldMem, uint64(0x100), ib.RemoteRead
+		if mask&tr != 0 {
+			wantMem, wantIOVA = newMem, 0x200
+		}
+		if mask&dom != 0 {
+			wantPD = newPD
+		}
+		if mask&acc != 0 {
+			wantAccess = allRights
+		}
+		if next.PD() != wantPD || next.Addr() != wantIOVA || next.Len() != wantMem.Len() || next.Access() != wantAccess {
+			t.Errorf("mask %d: region %+v", mask, next)
+		}
+		if pd.users[UserRegion]+newPD.users[UserRegion] != 1 || wantPD.users[UserRegion] != 1 {
+			t.Errorf("mask %d: the domains count %d and %d regions", mask, pd.users[UserRegion], newPD.users[UserRegion])
+		}
+		if next.Key()>>8 == r.Key()>>8 {
+			t.Errorf("mask %d: same index, key %#x after %#x", mask, uint32(next.Key()), uint32(r.Key()))
+		}
+		if _, fault := table.Check(pd, r.Key(), 0x100, 8, 0); fault != FaultKey || r.Valid() {
+			t.Errorf("mask %d: the old key opens: %v", mask, fault)
+		}
+		if err := stale.Read(make([]byte, 8)); err != FaultKey {
+			t.Errorf("mask %d: old span: %v", mask, err)
+		}
+		s, fault := table.Check(wantPD, next.Key(), wantIOVA, wantMem.Len(), wantAccess)
+		if fault != FaultNone || s.Write([]byte{42}) != nil || wantMem.Direct()[0] != 42 {
+			t.Errorf("mask %d: new key: %v", mask, fault)
+		}
+		if err := table.Deregister(next); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A refused change leaves the region as it was.
+func TestReregisterRefuses(t *testing.T) {
+	table, pd := newTable(t, 8)
+	strangers := NewTable(8, counter())
+	strangePD, _ := strangers.NewPD()
+	strange := register(t, strangers, strangePD, sized(8), 0, 0)
+	freedPD, _ := table.NewPD()
+	if err := table.FreePD(freedPD); err != nil {
+		t.Fatal(err)
+	}
+	r := register(t, table, pd, sized(8), 4, 0)
+	busy := register(t, table, pd, sized(8), 0, ib.BindWindows)
+	w := newWindow(t, table, pd, ib.MWType1)
+	bind(t, table, w, 17, all(busy, 0))
+	closed := register(t, table, pd, sized(8), 0, 0)
+	if err := table.Deregister(closed); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name   string
+		r      *Region
+		mask   ib.ReregMask
+		pd     *PD
+		m      Memory
+		iova   uint64
+		access ib.Access
+		want   error
+		text   string
+	}{
+		{"empty mask", r, 0, pd, sized(8), 0, 0, ib.ErrInvalid, "mask is 0x0"},
+		{"unknown bit", r, 9, pd, sized(8), 0, 0, ib.ErrInvalid, "mask is 0x9"},
+		{"write without local write", r, ib.ReregAccess, pd, nil, 0, ib.RemoteWrite, ib.ErrInvalid, "re-register memory: Access is 0x2"},
+		{"zero based, with the old address", r, ib.ReregAccess, pd, nil, 0, ib.ZeroBased, ib.ErrInvalid, "IOVA is 0x4"},
+		{"persistent, in memory that is not", r, ib.ReregAccess, pd, nil, 0, ib.FlushPersistent, ib.ErrNotSupported, "Access"},
+		{"addresses wrap", r, ib.ReregTranslation, pd, sized(8), 1<<64 - 7, 0, ib.ErrInvalid, "IOVA"},
+		{"too long", r, ib.ReregTranslation, pd, sized(MaxLen + 1), 0, 0, ib.ErrInvalid, "length"},
+		{"freed domain", r, ib.ReregPD, freedPD, nil, 0, 0, ib.ErrClosed, "protection domain"},
+		{"another table's domain", r, ib.ReregPD, strangePD, nil, 0, 0, ib.ErrForeign, "protection domain"},
+		{"no domain", r, ib.ReregPD, nil, nil, 0, 0, ib.ErrInvalid, "PD"},
+		{"another table's region", strange, ib.ReregAccess, nil, nil, 0, 0, ib.ErrForeign, "re-register"},
+		{"closed", closed, ib.ReregAccess, nil, nil, 0, 0, ib.ErrClosed, "re-register"},
+		{"window bound", busy, ib.ReregAccess, nil, nil, 0, 0, ib.ErrBusy, "1 bound memory windows"},
+		{"a window's piece", w.bound, ib.ReregAccess, nil, nil, 0, 0, ib.ErrInvalid, "a memory window's"},
+	} {
+		next, err := table.Reregister(c.r, c.mask, c.pd, c.m, c.iova, c.access)
+		if !errors.Is(err, c.want) || next != nil || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%s: %v, want %v that says %q", c.name, err, c.want, c.text)
+		}
+	}
+	for _, r := range []*Region{r, busy, w.bound} {
+		if _, fault := table.CheckRemote(pd, 17, r.Key(), r.Addr(), 8, 0); fault != FaultNone {
+			t.Errorf("key %#x afterwards: %v", uint32(r.Key()), fault)
+		}
+	}
+	if pd.users[UserRegion] != 2 {
+		t.Errorf("the domain counts %d regions", pd.users[UserRegion])
+	}
+}
+
+// A full table can still re-register, many times over, and never repeats a key
+// at once.
+func TestReregisterInFullTable(t *testing.T) {
+	table := NewTable(2, func() uint8 { return 7 })
+	pd, _ := table.NewPD()
+	register(t, table, pd, sized(8), 0, 0)
+	r := register(t, table, pd, sized(8), 0, ib.RemoteInvalidate)
+	for range 300 {
+		next, err := table.Reregister(r, ib.ReregAccess, nil, nil, 0, ib.RemoteInvalidate)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if next.Key() == r.Key() {
+			t.Fatalf("key %#x again", uint32(r.Key()))
+		}
+		r = next
+	}
+	if _, err := table.Register(pd, sized(8), 0, 0); !errors.Is(err, ib.ErrLimit) {
+		t.Errorf("third region of two: %v", err)
+	}
+	if fault := table.Invalidate(pd, 0, r.Key()); fault != FaultNone {
+		t.Fatal(fault)
+	}
+	r, err := table.Reregister(r, ib.ReregAccess, nil, nil, 0, 0)
+	if err != nil || !r.Valid() {
+		t.Errorf("an invalidated region: %v", err)
+	}
+}

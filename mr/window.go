@@ -1,0 +1,94 @@
+package mr
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// Window is a memory window: a key that is bound to a piece of a region, with
+// rights of its own for peers, and unbound, without a registration (IBTA 10.6.7).
+// Its methods may be called by several goroutines, also after FreeWindow.
+//
+// The upper 24 bits of its key never change. A bind chooses the lower 8, the
+// variant. A window of type 2 is free, until it is bound to a QP; from there only
+// an invalidation makes it free again. It may outlive that QP, and is then good
+// for FreeWindow alone.
+type Window struct {
+	pd    *PD
+	typ   ib.MWType
+	key   atomic.Uint32
+	bound *Region // what it opens, nil while unbound; under Table.mu
+	freed bool    // under Table.mu
+}
+
+// Key returns the present R_Key: of the latest bind, even where an invalidation
+// has ended that since.
+func (w *Window) Key() ib.Key { return ib.Key(w.key.Load()) }
+
+// Type returns the window's type.
+func (w *Window) Type() ib.MWType { return w.typ }
+
+// PD returns the protection domain.
+func (w *Window) PD() *PD { return w.pd }
+
+// index returns what the upper bits of the key say.
+func (w *Window) index() uint32 { return uint32(w.Key() >> 8) }
+
+// AllocWindow makes a window for the users of pd; its key opens nothing yet.
+// Errors are an *ib.AttrError for an unknown type, ib.ErrLimit when the table is
+// full, ib.ErrForeign and ib.ErrClosed for pd.
+func (t *Table) AllocWindow(pd *PD, typ ib.MWType) (*Window, error) {
+	const op = "allocate memory window"
+	if typ != ib.MWType1 && typ != ib.MWType2 {
+		return nil, &ib.AttrError{Op: op, Attr: "Type", Value: uint8(typ), Allowed: "MWType1 (1) or MWType2 (2)", Err: ib.ErrInvalid}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.holds(pd); err != nil {
+		return nil, err
+	}
+	key, err := t.takeKey(op)
+	if err != nil {
+		return nil, err
+	}
+	w := &Window{pd: pd, typ: typ}
+	w.key.Store(uint32(key))
+	t.slot(w.index()).window = w
+	pd.users[UserWindow]++
+	return w, nil
+}
+
+// FreeWindow ends a window. If it is bound it is unbound first, as by
+// InvalidateKey. It returns ib.ErrClosed the second time, ib.ErrForeign for
+// another table's window.
+func (t *Table) FreeWindow(w *Window) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case w.pd.table != t:
+		return fmt.Errorf("free memory window: key %#x: %w", uint32(w.Key()), ib.ErrForeign)
+	case w.freed:
+		return fmt.Errorf("free memory window: key %#x: %w", uint32(w.Key()), ib.ErrClosed)
+	}
+	t.unbind(w)
+	w.freed = true
+	t.slot(w.index()).window = nil
+	t.free = append(t.free, w.index())
+	w.pd.users[UserWindow]--
+	return nil
+}
+
+// unbind ends what a window is bound to, if anything: its key opens nothing more,
+// and work on the Spans that were checked through it fails. The caller holds mu.
+func (t *Table) unbind(w *Window) {
+	r := w.bound
+	if r == nil {
+		return
+	}
+	w.bound = nil
+	r.revoked.Store(true)
+	r.parent.windows--
+	t.slot(w.index()).region.Store(nil)
+}

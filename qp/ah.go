@@ -1,0 +1,59 @@
+package qp
+
+import (
+	"fmt"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/mr"
+)
+
+// AH is an address handle: the destination of datagrams. Its owner replaces it
+// by another one to modify it, and may give it whatever sending takes.
+type AH struct {
+	PD    *mr.PD
+	Attr  ib.AHAttr
+	Owner any
+}
+
+// AHs finds the address handle that a request names; nil if there is none.
+type AHs interface{ AH(ib.AHNum) *AH }
+
+// ahCheck is one rule of address vectors.
+type ahCheck struct {
+	value   func(a *ib.AHAttr) any
+	ok      func(a *ib.AHAttr, l *Limits) bool
+	allowed func(l *Limits) string
+}
+
+var ahChecks = []ahCheck{
+	{func(a *ib.AHAttr) any { return fmt.Sprintf("SGID index %d", a.SGIDIndex) },
+		func(a *ib.AHAttr, l *Limits) bool { return a.SGIDIndex >= 0 && a.SGIDIndex < l.GIDs },
+		func(l *Limits) string {
+			return fmt.Sprintf("0 to %d, a row of the GID table (goroced devinfo -v lists it)", l.GIDs-1)
+		}},
+	{func(a *ib.AHAttr) any { return fmt.Sprintf("DGID %v", a.DGID) },
+		func(a *ib.AHAttr, _ *Limits) bool { return !a.DGID.Addr().IsUnspecified() },
+		fixed("a unicast IP address in GID form, IPv4 as ::ffff:a.b.c.d; set it to the peer's GID")},
+	{func(a *ib.AHAttr) any { return fmt.Sprintf("AH port %d", a.Port) },
+		func(a *ib.AHAttr, _ *Limits) bool { return a.Port == 0 || a.Port == 1 }, fixed("1, the only port")},
+	{func(a *ib.AHAttr) any { return fmt.Sprintf("flow label %#x", a.FlowLabel) },
+		func(a *ib.AHAttr, _ *Limits) bool { return a.FlowLabel < 1<<20 }, fixed("20 bits")},
+}
+
+// CheckAH refuses an address vector that a device with these limits cannot send
+// to, with an *ib.AttrError. Multicast groups pass.
+func CheckAH(op string, a *ib.AHAttr, l *Limits) error {
+	for i := range ahChecks {
+		c := &ahChecks[i]
+		if !c.ok(a, l) {
+			return &ib.AttrError{Op: op, Attr: "AH", Value: c.value(a), Allowed: c.allowed(l), Err: ib.ErrInvalid}
+		}
+	}
+	return nil
+}
+
+// validUnicast refuses the unspecified address and multicast groups.
+func validUnicast(g ib.GID) bool {
+	a := g.Addr()
+	return !a.IsUnspecified() && !a.IsMulticast()
+}

@@ -1,0 +1,156 @@
+package qp
+
+import (
+	"encoding/binary"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/mr"
+	"github.com/goroce/goroce/wire"
+)
+
+// This file is the responder's side of requests of one packet that are answered
+// by a response of their own: CAS, FAA, ATOMIC WRITE and FLUSH. They execute
+// once; a repetition is answered from the resource.
+
+// singleRequest takes one.
+func (r *responder) singleRequest(now ib.Instant, p *wire.Packet) {
+	res := resource{first: p.PSN, npsn: 1, op: p.Opcode.Op()}
+	code := wire.NAKInvalidRequest
+	switch res.op {
+	case wire.OpFlush:
+		code = r.openFlush(p, &res)
+	case wire.OpAtomicWrite:
+		code = r.openAtomicWrite(p, &res)
+	default:
+		code = r.openAtomic(p, &res)
+	}
+	if code != 0 {
+		event := ib.EventQPReqErr
+		if code == wire.NAKRemoteAccess {
+			event = ib.EventQPAccessErr
+		}
+		r.fatal(now, p.PSN, code, event)
+		return
+	}
+	if res.late() && len(r.commits.ring) == 0 {
+		r.noRoom() // there never is: Config.MaxLate is 0
+		return
+	}
+	kept := r.res.push(res)
+	r.epsn = p.PSN.Add(1)
+	r.commit(now, commit{kind: commitSingle, res: kept, psn: p.PSN, ends: true}, 0)
+}
+
+// openAtomic checks a CAS or FAA. It returns the NAK to send, 0 for none.
+func (r *responder) openAtomic(p *wire.Packet, res *resource) wire.Syndrome {
+	if r.q.attr.Access&ib.RemoteAtomic == 0 || p.Atomic.VA%8 != 0 || !r.res.free() {
+		return wire.NAKInvalidRequest
+	}
+	res.kind, res.a, res.b = resAtomic, p.Atomic.Swap, p.Atomic.Compare
+	return r.open(res, p.Atomic.RKey, p.Atomic.VA, 8, ib.RemoteAtomic)
+}
+
+// openAtomicWrite checks an ATOMIC WRITE (IBTA A19.4.3): 8 bytes at a multiple
+// of 8. The right is that to write.
+func (r *responder) openAtomicWrite(p *wire.Packet, res *resource) wire.Syndrome {
+	if r.q.attr.Access&ib.RemoteWrite == 0 || p.RETH.VA%8 != 0 || p.RETH.Len != 8 || !r.res.free() {
+		return wire.NAKInvalidRequest
+	}
+	res.kind = resEmpty
+	res.data = [8]byte(p.Payload)
+	return r.open(res, p.RETH.RKey, p.RETH.VA, 8, ib.RemoteWrite)
+}
+
+// openFlush checks a FLUSH (IBTA A19.4.2). QP and memory must both grant the
+// placement that is asked for.
+func (r *responder) openFlush(p *wire.Packet, res *resource) wire.Syndrome {
+	need := flushRights(ib.FlushLevel(p.FETH.Placement))
+	if need == 0 || need&^r.q.attr.Access != 0 || p.FETH.Selectivity > uint8(ib.FlushRegion) || !r.res.free() {
+		return wire.NAKInvalidRequest
+	}
+	res.kind, res.feth = resEmpty, p.FETH
+	if p.FETH.Selectivity == uint8(ib.FlushRegion) { // neither address nor length matter
+		region, fault := r.q.cfg.Table.RemoteRegion(r.pd(), r.q.cfg.Num, p.RETH.RKey, need)
+		if fault != mr.FaultNone {
+			return wire.NAKRemoteAccess
+		}
+		res.span[0] = mr.Span{R: region}
+		return 0
+	}
+	return r.open(res, p.RETH.RKey, p.RETH.VA, uint64(p.RETH.Len), need)
+}
+
+// flushRights returns the rights that a FLUSH needs, 0 for a level that does not
+// exist.
+func flushRights(level ib.FlushLevel) ib.Access {
+	need := ib.Access(0)
+	if level&ib.FlushGlobally != 0 {
+		need |= ib.FlushGlobal
+	}
+	if level&ib.FlushPersistently != 0 {
+		need |= ib.FlushPersistent
+	}
+	return need
+}
+
+// open checks the memory of a request.
+func (r *responder) open(res *resource, key ib.Key, va, n uint64, need ib.Access) wire.Syndrome {
+	span, fault := r.q.cfg.Table.CheckRemote(r.pd(), r.q.cfg.Num, key, va, n, need)
+	if fault != mr.FaultNone {
+		return wire.NAKRemoteAccess
+	}
+	res.span[0] = span
+	return 0
+}
+
+// late reports whether executing the resource takes a placement: memory that is
+// not direct. A FLUSH never does; it follows the placements before it.
+func (s *resource) late() bool {
+	return (s.kind == resAtomic || s.kind == resEmpty && s.op == wire.OpAtomicWrite) && !s.span[0].R.Direct()
+}
+
+// execute carries a request out on direct memory and notes the answer.
+func (s *resource) execute() error {
+	var old uint64
+	var err error
+	span := s.span[0]
+	switch s.op {
+	case wire.OpCompareSwap:
+		old, err = span.CompareSwap(s.b, s.a)
+	case wire.OpFetchAdd:
+		old, err = span.FetchAdd(s.a)
+	case wire.OpAtomicWrite:
+		err = span.AtomicWrite(s.data)
+	case wire.OpFlush:
+		err = s.flush()
+	}
+	if err == nil {
+		s.answer(old)
+	}
+	return err
+}
+
+// flush makes what was written before visible, or lasting. Everything before it
+// in PSN order has been placed by now.
+func (s *resource) flush() error {
+	span, level := s.span[0], ib.FlushLevel(s.feth.Placement)
+	if s.feth.Selectivity == uint8(ib.FlushRegion) {
+		return span.R.Flush(level, 0, span.R.Len())
+	}
+	return span.R.Flush(level, span.Off, uint64(span.Len))
+}
+
+// placement is execute for memory that is not direct.
+func (s *resource) placement() mr.Placement {
+	p := mr.Placement{R: s.span[0].R, Off: s.span[0].Off}
+	switch s.op {
+	case wire.OpCompareSwap:
+		p.Kind, p.A, p.B = mr.PlaceCompareSwap, s.b, s.a
+	case wire.OpFetchAdd:
+		p.Kind, p.A = mr.PlaceFetchAdd, s.a
+	case wire.OpAtomicWrite:
+		p.Kind, p.Data = mr.PlaceAtomicWrite, s.data[:]
+		p.A = binary.NativeEndian.Uint64(s.data[:])
+	}
+	return p
+}
