@@ -20,7 +20,9 @@ type CQ struct {
 	mu   sync.Mutex // the application's end
 	ring *ring.CQ
 
-	users   atomic.Int32 // QPs
+	device  *ring.CQ // guarded by shard.mu
+	qps     int      // as srqs, guarded by Device.mu
+	srqs    int
 	dead    atomic.Bool
 	pending bool // queued on the channel; guarded by Channel.mu
 }
@@ -31,34 +33,51 @@ func (d *Device) CreateCQ(init ib.CQInit) (ib.CQ, error) {
 		return nil, err
 	}
 	defer d.mu.Unlock()
-	if init.Entries < 1 || init.Entries > maxCQE {
-		return nil, &ib.AttrError{Op: "create CQ", Attr: "Entries", Value: init.Entries,
-			Allowed: fmt.Sprintf("1 to %d", maxCQE), Err: ib.ErrInvalid}
+	if err := checkCQE("create CQ", init.Entries); err != nil {
+		return nil, err
 	}
 	if d.cqs == maxCQs {
 		return nil, limitError("create CQ", "CQs", maxCQs)
 	}
 	c := &CQ{dev: d}
 	if init.Channel != nil {
-		ch, ok := init.Channel.(*Channel)
-		if !ok || ch.dev != d {
-			return nil, fmt.Errorf("create CQ: Channel %w", ib.ErrForeign)
+		ch, err := owned[*Channel](d, "create CQ", "Channel", init.Channel)
+		if err != nil {
+			return nil, err
 		}
 		c.channel = ch
 		ch.users.Add(1)
 	}
-	buf := ring.Alloc(ring.CQSize(init.Entries))
-	device, err := ring.NewCQ(buf, init.Entries)
-	if err != nil {
+	var err error
+	if c.device, c.ring, err = newCQRing(init.Entries, nil); err != nil {
 		return nil, fmt.Errorf("create CQ: %w", err)
 	}
-	if c.ring, err = ring.OpenCQ(buf); err != nil {
-		return nil, fmt.Errorf("create CQ: %w", err)
-	}
-	c.core = qp.NewCQ(device)
+	c.core = qp.NewCQ(c.device, &d.shard.due)
 	c.core.Owner = c
 	d.cqs++
 	return c, nil
+}
+
+func checkCQE(op string, n int) error {
+	if n >= 1 && n <= maxCQE {
+		return nil
+	}
+	return &ib.AttrError{Op: op, Attr: "Entries", Value: n, Allowed: fmt.Sprintf("1 to %d", maxCQE), Err: ib.ErrInvalid}
+}
+
+// newCQRing makes a completion ring, with what is in the old one if there is any,
+// and attaches to the application's end.
+func newCQRing(entries int, old *ring.CQ) (device, app *ring.CQ, err error) {
+	buf := ring.Alloc(ring.CQSize(entries))
+	if device, err = ring.NewCQ(buf, entries); err != nil {
+		return nil, nil, err
+	}
+	if old != nil && !old.MoveTo(device) {
+		return nil, nil, &ib.AttrError{Op: "resize CQ", Attr: "Entries", Value: entries,
+			Allowed: "at least the completions that are in the queue; poll them first", Err: ib.ErrInvalid}
+	}
+	app, err = ring.OpenCQ(buf)
+	return device, app, err
 }
 
 func limitError(op, what string, limit int) error {
@@ -68,8 +87,8 @@ func limitError(op, what string, limit int) error {
 
 // Poll takes completions out of the queue.
 func (c *CQ) Poll(wcs []ib.WC) (int, error) {
-	if c.dead.Load() || len(wcs) == 0 {
-		return 0, c.err("poll CQ")
+	if err := c.err("poll CQ"); err != nil {
+		return 0, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -88,25 +107,52 @@ func (c *CQ) Arm(solicitedOnly bool) error {
 }
 
 func (c *CQ) err(op string) error {
-	if c.dead.Load() {
+	if c.dead.Load() || c.dev.closed.Load() {
 		return fmt.Errorf("%s: %w", op, ib.ErrClosed)
 	}
 	return nil
 }
 
 // Entries returns the capacity.
-func (c *CQ) Entries() int { return c.ring.Entries() }
+func (c *CQ) Entries() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ring.Entries()
+}
+
+// Resize moves the completions to a ring of another size.
+func (c *CQ) Resize(entries int) error {
+	if err := checkCQE("resize CQ", entries); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.dev.shard
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := c.err("resize CQ"); err != nil {
+		return err
+	}
+	device, app, err := newCQRing(entries, c.device)
+	if err != nil {
+		return err
+	}
+	c.device, c.ring = device, app
+	c.core.SetRing(device)
+	return nil
+}
 
 // Close destroys the queue.
 func (c *CQ) Close() error {
 	c.dev.mu.Lock()
 	defer c.dev.mu.Unlock()
-	if n := c.users.Load(); n > 0 && !c.dev.closed {
-		return fmt.Errorf("close CQ: %d queue pairs complete to it: %w", n, ib.ErrBusy)
-	}
-	if c.dead.Swap(true) {
+	if c.dead.Load() || c.dev.closed.Load() {
 		return nil
 	}
+	if err := busy("close CQ", users{{c.qps, "QPs"}, {c.srqs, "SRQs"}}); err != nil {
+		return err
+	}
+	c.dead.Store(true)
 	c.dev.cqs--
 	if c.channel != nil {
 		c.channel.forget(c)
@@ -124,7 +170,7 @@ type Channel struct {
 	queue  []*CQ // with an event that was not taken; each once
 	signal chan struct{}
 	closed chan struct{}
-	isShut bool
+	isShut atomic.Bool
 }
 
 // CreateChannel makes a completion channel.
@@ -206,8 +252,7 @@ func (ch *Channel) Wait(ctx context.Context) (ib.CQ, error) {
 func (ch *Channel) shut() {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	if !ch.isShut {
-		ch.isShut = true
+	if !ch.isShut.Swap(true) {
 		close(ch.closed)
 	}
 }
@@ -216,8 +261,8 @@ func (ch *Channel) shut() {
 func (ch *Channel) Close() error {
 	ch.dev.mu.Lock()
 	defer ch.dev.mu.Unlock()
-	if n := ch.users.Load(); n > 0 && !ch.dev.closed {
-		return fmt.Errorf("close channel: %d completion queues report to it: %w", n, ib.ErrBusy)
+	if err := busy("close channel", users{{int(ch.users.Load()), "CQs"}}); err != nil && !ch.dev.closed.Load() {
+		return err
 	}
 	delete(ch.dev.chans, ch)
 	ch.shut()

@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/goroce/goroce/ib"
@@ -25,13 +26,17 @@ type Device struct {
 	events *eventQueue
 	done   sync.WaitGroup
 	origin time.Time
+	port   atomic.Uint32 // ib.PortState
+	closed atomic.Bool   // set under mu
 
-	mu     sync.Mutex // guards what follows; taken before shard.mu
-	closed bool
-	pds    int
-	cqs    int
-	qps    map[*QP]struct{}
-	chans  map[*Channel]struct{}
+	mu    sync.Mutex // guards what follows; taken before shard.mu
+	pds   int
+	cqs   int
+	srqs  int
+	ahs   int
+	xrcds int
+	qps   map[*QP]struct{}
+	chans map[*Channel]struct{}
 }
 
 var _ ib.Device = (*Device)(nil)
@@ -61,7 +66,8 @@ func Open(l link.Link, opts Options) (*Device, error) {
 		qps:    map[*QP]struct{}{},
 		chans:  map[*Channel]struct{}{},
 	}
-	d.mem = mr.NewTable(maxMRs, func() uint8 { return uint8(rng.Uint32()) })
+	d.port.Store(uint32(ib.PortActive))
+	d.mem = mr.NewTable(maxMRs+maxMWs, func() uint8 { return uint8(rng.Uint32()) })
 	d.shard = newShard(d, l, uint8(rng.Uint32()))
 	if !opts.Manual {
 		d.done.Add(1)
@@ -98,8 +104,12 @@ func (d *Device) Deadline() ib.Instant { return d.shard.deadline() }
 func (d *Device) Attr() ib.DeviceAttr {
 	return ib.DeviceAttr{
 		Name: d.opts.Name, FirmwareVersion: "goroce", NodeGUID: d.guid, SysImageGUID: d.guid, VendorID: 0xFFFFFF, Ports: 1,
+		Caps: ib.CapMemWindow | ib.CapMemWindow2B | ib.CapXRC | ib.CapLocalInv | ib.CapAtomicWrite | ib.CapFlushGlobal |
+			ib.CapMulticast | ib.CapRereg | ib.CapTimestamp,
 		MaxQP: maxQPs, MaxQPWR: maxQPWR, MaxSGE: maxSGE, MaxInline: maxInline, MaxCQ: maxCQs, MaxCQE: maxCQE,
-		MaxMR: maxMRs, MaxMRSize: mr.MaxLen, MaxPD: maxPDs, MaxQPRdAtomic: maxRdAtomic, MaxQPInitRdAtom: maxRdAtomic,
+		MaxMR: maxMRs, MaxMRSize: mr.MaxLen, MaxMW: maxMWs, MaxPD: maxPDs, MaxAH: maxAHs,
+		MaxSRQ: maxSRQs, MaxSRQWR: maxQPWR, MaxSRQSGE: maxSGE, MaxXRCD: maxXRCDs,
+		MaxMcastGroup: maxMcastGroups, MaxMcastQP: maxMcastQPs, MaxQPRdAtomic: maxRdAtomic, MaxQPInitRdAtom: maxRdAtomic,
 		LocalCAAckDelay: 15,
 	}
 }
@@ -109,7 +119,7 @@ func (d *Device) QueryPort(port int) (ib.PortAttr, error) {
 	if err := checkPort("query port", port); err != nil {
 		return ib.PortAttr{}, err
 	}
-	return ib.PortAttr{State: ib.PortActive, MaxMTU: ib.MTU4096, ActiveMTU: d.limits.MTU, MaxMsgSize: maxMsgSize,
+	return ib.PortAttr{State: ib.PortState(d.port.Load()), MaxMTU: ib.MTU4096, ActiveMTU: d.limits.MTU, MaxMsgSize: maxMsgSize,
 		GIDTableLen: len(d.caps.Local), NetIf: d.caps.NetIf}, nil
 }
 
@@ -123,6 +133,44 @@ func (d *Device) GIDs(port int) ([]ib.GIDEntry, error) {
 		table[i] = ib.GIDEntry{GID: gid, Index: i, NetIf: d.caps.NetIf}
 	}
 	return table, nil
+}
+
+// PKey returns a row of the partition table, which has one.
+func (d *Device) PKey(port, index int) (uint16, error) {
+	if err := checkPort("query P_Key", port); err != nil {
+		return 0, err
+	}
+	if index != 0 {
+		return 0, &ib.AttrError{Op: "query P_Key", Attr: "index", Value: index, Allowed: "0, the default partition", Err: ib.ErrInvalid}
+	}
+	return ib.DefaultPKey, nil
+}
+
+// Clock returns the time that completions are stamped with.
+func (d *Device) Clock() (ib.Instant, error) {
+	d.shard.mu.Lock()
+	defer d.shard.mu.Unlock()
+	if d.closed.Load() {
+		return 0, fmt.Errorf("read the clock of %s: %w", d.opts.Name, ib.ErrClosed)
+	}
+	return d.shard.clock(), nil
+}
+
+// SetPortState tells the device that its network interface came up or went down.
+// It raises EventPortActive or EventPortErr where that is news.
+func (d *Device) SetPortState(state ib.PortState) {
+	if d.port.Swap(uint32(state)) == uint32(state) {
+		return
+	}
+	s := d.shard
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if state == ib.PortActive {
+		s.event(ib.Event{Type: ib.EventPortActive})
+		return
+	}
+	s.stats.LinkDowned++
+	s.event(ib.Event{Type: ib.EventPortErr})
 }
 
 func checkPort(op string, port int) error {
@@ -142,11 +190,10 @@ func (d *Device) NextEvent(ctx context.Context) (ib.Event, error) { return d.eve
 // whoever waits gets ib.ErrClosed.
 func (d *Device) Close() error {
 	d.mu.Lock()
-	if d.closed {
+	if d.closed.Swap(true) {
 		d.mu.Unlock()
 		return nil
 	}
-	d.closed = true
 	for q := range d.qps {
 		d.shard.drop(q)
 		q.dead.Store(true)
@@ -165,7 +212,7 @@ func (d *Device) Close() error {
 // open takes d.mu if the device is open; the caller unlocks it.
 func (d *Device) open(op string) error {
 	d.mu.Lock()
-	if d.closed {
+	if d.closed.Load() {
 		d.mu.Unlock()
 		return fmt.Errorf("%s on %s: %w", op, d.opts.Name, ib.ErrClosed)
 	}

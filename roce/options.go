@@ -28,15 +28,23 @@ type Options struct {
 
 // Limits of the software device.
 const (
-	maxQPs       = 1<<16 - 32
-	maxQPWR      = 1 << 15
-	maxSGE       = 32
-	maxInline    = 512
-	maxCQs       = 1 << 16
-	maxCQE       = 1 << 20
-	maxMRs       = 1 << 20
-	maxPDs       = 1 << 16
-	maxRdAtomic  = 128
+	maxQPs      = 1<<16 - 32
+	maxQPWR     = 1 << 15
+	maxSGE      = 32
+	maxInline   = 512
+	maxCQs      = 1 << 16
+	maxCQE      = 1 << 20
+	maxMRs      = 1 << 20
+	maxMWs      = 1 << 20
+	maxPDs      = 1 << 16
+	maxAHs      = 1 << 20
+	maxSRQs     = 1 << 16
+	maxXRCDs    = 1 << 16
+	maxRdAtomic = 128
+
+	maxMcastGroups = 256
+	maxMcastQPs    = 256 // in one group
+
 	maxMsgSize   = 1 << 31
 	ackDelayNS   = 20_000
 	spinNS       = 20_000

@@ -2,7 +2,7 @@ package roce
 
 import (
 	"errors"
-	"fmt"
+	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -38,7 +38,7 @@ func (d *Device) AllocPD() (ib.PD, error) {
 func (p *PD) Close() error {
 	p.dev.mu.Lock()
 	defer p.dev.mu.Unlock()
-	if p.dead.Load() || p.dev.closed {
+	if p.dead.Load() || p.dev.closed.Load() {
 		return nil
 	}
 	if err := p.dev.mem.FreePD(p.core); err != nil {
@@ -51,6 +51,9 @@ func (p *PD) Close() error {
 
 // MR is a memory region of the software device.
 type MR struct {
+	dev *Device
+
+	mu   sync.Mutex
 	pd   *PD
 	core *mr.Region
 	buf  []byte // keeps the memory alive
@@ -62,38 +65,83 @@ func (p *PD) RegMR(init ib.MRInit) (ib.MR, error) {
 		return nil, err
 	}
 	defer p.dev.mu.Unlock()
-	iova := init.IOVA
-	if iova == 0 && init.Access&ib.ZeroBased == 0 {
-		iova = uint64(uintptr(unsafe.Pointer(unsafe.SliceData(init.Buf))))
-	}
-	core, err := p.dev.mem.Register(p.core, mr.Bytes(init.Buf), iova, init.Access)
+	core, err := p.dev.mem.Register(p.core, mr.Bytes(init.Buf), iova(&init, init.Access), init.Access)
 	if err != nil {
 		return nil, err
 	}
-	return &MR{pd: p, core: core, buf: init.Buf}, nil
+	return &MR{dev: p.dev, pd: p, core: core, buf: init.Buf}, nil
+}
+
+// iova is the address that memory with these rights is registered under.
+func iova(init *ib.MRInit, access ib.Access) uint64 {
+	if init.IOVA == 0 && access&ib.ZeroBased == 0 {
+		return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(init.Buf))))
+	}
+	return init.IOVA
+}
+
+// region returns the registration as it stands.
+func (m *MR) region() *mr.Region {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.core
 }
 
 // Addr returns the address of the first byte.
-func (m *MR) Addr() uint64 { return m.core.Addr() }
+func (m *MR) Addr() uint64 { return m.region().Addr() }
 
 // Len returns the length in bytes.
-func (m *MR) Len() int { return int(m.core.Len()) }
+func (m *MR) Len() int { return int(m.region().Len()) }
 
 // LKey returns the local key.
-func (m *MR) LKey() ib.Key { return m.core.Key() }
+func (m *MR) LKey() ib.Key { return m.region().Key() }
 
 // RKey returns the remote key, the same number.
-func (m *MR) RKey() ib.Key { return m.core.Key() }
+func (m *MR) RKey() ib.Key { return m.region().Key() }
+
+// Rereg registers anew in the place of what is registered.
+func (m *MR) Rereg(mask ib.ReregMask, pd ib.PD, init ib.MRInit) error {
+	const op = "re-register memory"
+	if err := m.dev.open(op); err != nil {
+		return err
+	}
+	defer m.dev.mu.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	next := m.pd
+	if mask&ib.ReregPD != 0 {
+		var err error
+		if next, err = owned[*PD](m.dev, op, "PD", pd); err != nil {
+			return err
+		}
+	}
+	access := m.core.Access()
+	if mask&ib.ReregAccess != 0 {
+		access = init.Access
+	}
+	core, err := m.dev.mem.Reregister(m.core, mask, next.core, mr.Bytes(init.Buf), iova(&init, access), init.Access)
+	if err != nil {
+		return err
+	}
+	m.dev.shard.quiesce()
+	m.core, m.pd = core, next
+	if mask&ib.ReregTranslation != 0 {
+		m.buf = init.Buf
+	}
+	return nil
+}
 
 // Close revokes the key and waits for the shard to let go of the memory.
 func (m *MR) Close() error {
-	err := m.pd.dev.mem.Deregister(m.core)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	err := m.dev.mem.Deregister(m.core)
 	if errors.Is(err, ib.ErrClosed) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("close MR: %w", err)
+		return err
 	}
-	m.pd.dev.shard.quiesce()
+	m.dev.shard.quiesce()
 	return nil
 }

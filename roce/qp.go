@@ -19,7 +19,9 @@ type QP struct {
 	num            ib.QPN
 	typ            ib.QPType
 	cap            ib.QPCap
-	sendCQ, recvCQ *CQ
+	sendCQ, recvCQ *CQ // nil where the type has none
+	srq            *SRQ
+	xrcd           *XRCD
 
 	sendMu sync.Mutex
 	sq     *ring.Send
@@ -53,21 +55,18 @@ func (p *PD) CreateQP(init ib.QPInit) (ib.QP, error) {
 	if len(d.qps) >= maxQPs {
 		return nil, limitError("create QP", "QPs", maxQPs)
 	}
+	cfg, err := q.makeRings()
+	if err != nil {
+		return nil, fmt.Errorf("create QP: %w", err)
+	}
 	if err := p.core.Acquire(mr.UserQP); err != nil {
 		return nil, fmt.Errorf("create QP: PD: %w", err)
 	}
-	cfg, err := q.makeRings()
-	if err != nil {
-		p.core.Release(mr.UserQP)
-		return nil, fmt.Errorf("create QP: %w", err)
-	}
 	cfg.Type, cfg.Table, cfg.PD = init.Type, d.mem, p.core
-	cfg.SendCQ, cfg.RecvCQ = q.sendCQ.core, q.recvCQ.core
 	cfg.Cap, cfg.SigAll = q.cap, init.SigAll
 	cfg.Limits, cfg.AckDelay = &d.limits, int64(d.opts.AckDelay)
+	q.count(1)
 	d.shard.add(q, cfg)
-	q.sendCQ.users.Add(1)
-	q.recvCQ.users.Add(1)
 	d.qps[q] = struct{}{}
 	return q, nil
 }
@@ -77,16 +76,8 @@ func (p *PD) checkQP(init *ib.QPInit) (*QP, error) {
 	bad := func(attr string, value any, allowed string, err error) (*QP, error) {
 		return nil, &ib.AttrError{Op: "create QP", Attr: attr, Value: value, Allowed: allowed, Err: err}
 	}
-	if init.Type != ib.RC {
-		return bad("Type", init.Type, "RC", ib.ErrNotSupported)
-	}
-	sendCQ, ok := init.SendCQ.(*CQ)
-	if !ok || sendCQ.dev != p.dev || sendCQ.dead.Load() {
-		return bad("SendCQ", fmt.Sprintf("%T", init.SendCQ), "an open CQ of this device", ib.ErrInvalid)
-	}
-	recvCQ, ok := init.RecvCQ.(*CQ)
-	if !ok || recvCQ.dev != p.dev || recvCQ.dead.Load() {
-		return bad("RecvCQ", fmt.Sprintf("%T", init.RecvCQ), "an open CQ of this device", ib.ErrInvalid)
+	if !qp.Known(init.Type) {
+		return bad("Type", init.Type, "RC, UC, UD, XRCINI, XRCTGT, GSI", ib.ErrNotSupported)
 	}
 	for _, c := range []struct {
 		attr       string
@@ -102,12 +93,83 @@ func (p *PD) checkQP(init *ib.QPInit) (*QP, error) {
 			return bad(c.attr, c.value, fmt.Sprintf("0 to %d", c.max), ib.ErrInvalid)
 		}
 	}
-	return &QP{pd: p, typ: init.Type, cap: init.Cap, sendCQ: sendCQ, recvCQ: recvCQ}, nil
+	q := &QP{pd: p, typ: init.Type, cap: init.Cap}
+	if init.Type == ib.GSI && p.dev.shard.hasGSI() {
+		return bad("Type", init.Type, "one general services QP on a port; it exists", ib.ErrBusy)
+	}
+	return q, q.attach(init)
+}
+
+// attach looks up the objects that a QP of its type works with. XRC initiators
+// receive nothing, XRC targets have neither queue: receives come from the SRQs of
+// their domain.
+func (q *QP) attach(init *ib.QPInit) (err error) {
+	const op = "create QP"
+	d := q.pd.dev
+	if qp.Sends(q.typ) {
+		if q.sendCQ, err = owned[*CQ](d, op, "SendCQ", init.SendCQ); err != nil {
+			return err
+		}
+	}
+	switch q.typ {
+	case ib.XRCINI:
+		q.cap.MaxRecvWR = 0
+		return nil
+	case ib.XRCTGT:
+		q.cap = ib.QPCap{}
+		q.xrcd, err = owned[*XRCD](d, op, "XRCD", init.XRCD)
+		return err
+	}
+	if q.recvCQ, err = owned[*CQ](d, op, "RecvCQ", init.RecvCQ); err != nil || init.SRQ == nil {
+		return err
+	}
+	if q.srq, err = owned[*SRQ](d, op, "SRQ", init.SRQ); err != nil {
+		return err
+	}
+	if q.srq.typ != ib.SRQBasic {
+		return &ib.AttrError{Op: op, Attr: "SRQ", Value: q.srq.typ, Allowed: "a basic SRQ; XRC requests name theirs by number", Err: ib.ErrInvalid}
+	}
+	q.cap.MaxRecvWR, q.cap.MaxRecvSGE = 0, 0
+	return nil
+}
+
+// count adds n to the users of all that the QP works with. The caller holds
+// Device.mu.
+func (q *QP) count(n int) {
+	if q.sendCQ != nil {
+		q.sendCQ.qps += n
+	}
+	if q.recvCQ != nil && q.recvCQ != q.sendCQ {
+		q.recvCQ.qps += n
+	}
+	if q.srq != nil {
+		q.srq.qps += n
+	}
+	if q.xrcd != nil {
+		q.xrcd.qps += n
+	}
+}
+
+// config names the objects for the core.
+func (q *QP) config(cfg *qp.Config) {
+	if q.sendCQ != nil {
+		cfg.SendCQ = q.sendCQ.core
+	}
+	if q.recvCQ != nil {
+		cfg.RecvCQ = q.recvCQ.core
+	}
+	if q.srq != nil {
+		cfg.SRQ = q.srq.core
+	}
+	if q.xrcd != nil {
+		cfg.XRCD = q.xrcd.core
+	}
 }
 
 // makeRings makes the queues and attaches to the application's end. Queues of no
 // entries have one that is never used.
 func (q *QP) makeRings() (cfg qp.Config, err error) {
+	q.config(&cfg)
 	c := &q.cap
 	send, recv := max(c.MaxSendWR, 1), max(c.MaxRecvWR, 1)
 	sendSGE, recvSGE := max(c.MaxSendSGE, 1), max(c.MaxRecvSGE, 1)
@@ -118,11 +180,7 @@ func (q *QP) makeRings() (cfg qp.Config, err error) {
 	if q.sq, err = ring.OpenSend(buf); err != nil {
 		return cfg, err
 	}
-	buf = ring.Alloc(ring.RecvSize(recv, recvSGE))
-	if cfg.RQ, err = ring.NewRecv(buf, recv, recvSGE); err != nil {
-		return cfg, err
-	}
-	q.rq, err = ring.OpenRecv(buf)
+	cfg.RQ, q.rq, err = newRecvRing(recv, recvSGE, nil)
 	return cfg, err
 }
 
@@ -148,6 +206,9 @@ func (q *QP) Query() (ib.QPAttr, error) {
 	s := q.pd.dev.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if q.core == nil { // closed this moment
+		return ib.QPAttr{}, q.err("query QP")
+	}
 	return q.core.Query(), nil
 }
 
@@ -184,7 +245,7 @@ func (q *QP) PostSend(wrs []ib.SendWR) (n int, err error) {
 func (q *QP) pushSend(wr *ib.SendWR) error {
 	if !qp.SupportsSend(q.typ, wr.Opcode) {
 		return &ib.AttrError{Op: fmt.Sprintf("post send on QP %#x", uint32(q.num)), Attr: "Opcode", Value: wr.Opcode,
-			Allowed: "SEND, RDMA WRITE, RDMA READ and atomics on an RC QP", Err: ib.ErrNotSupported}
+			Allowed: fmt.Sprintf("%s on a QP of type %v", qp.SendOps(q.typ), q.typ), Err: ib.ErrNotSupported}
 	}
 	if q.cap.MaxSendWR == 0 {
 		return fmt.Errorf("post send on QP %#x: created with MaxSendWR 0: %w", uint32(q.num), ib.ErrQueueFull)
@@ -200,12 +261,11 @@ func (q *QP) PostRecv(wrs []ib.RecvWR) (n int, err error) {
 	if state := ib.QPState(q.state.Load()); !qp.CanPostRecv(state) {
 		return 0, q.postError("post receive", state, "INIT and later")
 	}
+	if q.cap.MaxRecvWR == 0 && len(wrs) > 0 {
+		return 0, q.noReceiveQueue()
+	}
 	q.recvMu.Lock()
 	for n < len(wrs) {
-		if q.cap.MaxRecvWR == 0 {
-			err = fmt.Errorf("post receive on QP %#x: created with MaxRecvWR 0: %w", uint32(q.num), ib.ErrQueueFull)
-			break
-		}
 		if err = q.rq.Push(&wrs[n]); err != nil {
 			break
 		}
@@ -219,6 +279,18 @@ func (q *QP) PostRecv(wrs []ib.RecvWR) (n int, err error) {
 		q.pd.dev.shard.ring(q)
 	}
 	return n, err
+}
+
+// noReceiveQueue says why the QP takes no receives.
+func (q *QP) noReceiveQueue() error {
+	op := fmt.Sprintf("post receive on QP %#x", uint32(q.num))
+	switch {
+	case q.srq != nil:
+		return &ib.AttrError{Op: op, Attr: "SRQ", Value: "in use", Allowed: "posting to the SRQ that the QP was created with", Err: ib.ErrInvalid}
+	case q.typ == ib.XRCINI || q.typ == ib.XRCTGT:
+		return &ib.AttrError{Op: op, Attr: "Type", Value: q.typ, Allowed: "posting to an XRC SRQ of the target's domain", Err: ib.ErrInvalid}
+	}
+	return fmt.Errorf("%s: created with MaxRecvWR 0: %w", op, ib.ErrQueueFull)
 }
 
 func (q *QP) postError(op string, state ib.QPState, allowed string) error {
@@ -236,8 +308,7 @@ func (q *QP) Close() error {
 	}
 	d.shard.drop(q)
 	delete(d.qps, q)
-	q.sendCQ.users.Add(-1)
-	q.recvCQ.users.Add(-1)
+	q.count(-1)
 	q.pd.core.Release(mr.UserQP)
 	return nil
 }

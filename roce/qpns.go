@@ -47,9 +47,26 @@ func (t *qpnTable) add(q *QP) ib.QPN {
 	return ib.QPN(t.gens[i])<<qpnGenBit | ib.QPN(i)
 }
 
+// addGSI gives q the number of the general services QP. The caller makes sure
+// that there is no other.
+func (t *qpnTable) addGSI(q *QP) ib.QPN {
+	t.slots[ib.QPNGSI] = q
+	return ib.QPNGSI
+}
+
+// hasGSI reports whether the port has its general services QP.
+func (s *shard) hasGSI() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.qpns.get(ib.QPNGSI) != nil
+}
+
 func (t *qpnTable) remove(n ib.QPN) {
 	i := uint16(n & qpnIndex)
 	t.slots[i] = nil
+	if n == ib.QPNGSI {
+		return
+	}
 	t.gens[i]++
 	t.free = append(t.free, i)
 }

@@ -2,6 +2,7 @@ package roce
 
 import (
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/qp"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/wire"
 )
@@ -67,7 +68,11 @@ func (r *receiver) run(run *link.Run) {
 			r.s.stats.DropMalformed++
 			continue
 		}
-		r.dispatch(run, p)
+		if p.Opcode.Service() == wire.UD {
+			r.datagram(run, i, p)
+		} else {
+			r.dispatch(run, p)
+		}
 	}
 }
 
@@ -101,7 +106,7 @@ func (r *receiver) dispatch(run *link.Run, p *wire.Packet) {
 func (r *receiver) accept(q *QP, run *link.Run, p *wire.Packet) bool {
 	st := &r.s.stats
 	switch {
-	case p.Opcode.Service() != wire.RC:
+	case p.Opcode.Service() != qp.WireService(q.typ):
 		st.DropService++
 	case p.PKey&0x7FFF != ib.DefaultPKey&0x7FFF:
 		st.DropPKey++
@@ -122,4 +127,53 @@ func (r *receiver) handOver() {
 	q.core.HandlePackets(r.now, r.packets[:r.n])
 	r.n, r.qp = 0, nil
 	r.s.after(q)
+}
+
+// datagram hands a UD packet, frame i of run, to its QP or to all QPs of its
+// multicast group.
+func (r *receiver) datagram(run *link.Run, i int, p *wire.Packet) {
+	st := &r.s.stats
+	if p.PKey&0x7FFF != ib.DefaultPKey&0x7FFF {
+		st.DropPKey++
+		return
+	}
+	if r.n > 0 { // in the order of arrival; p lies behind the packets that go now
+		kept := *p
+		r.handOver()
+		r.packets[0] = kept
+		p = &r.packets[0]
+	}
+	outer := wire.Outer{Src: run.Src, Dst: run.Dst, TrafficClass: run.TrafficClass, HopLimit: run.HopLimit, FlowLabel: run.FlowLabel}
+	if run.KnownID {
+		outer.ID = run.ID + uint16(i)
+	}
+	var grh [ib.GRHLen]byte
+	outer.PutGRH(&grh, len(run.Frame(i)))
+	if !run.Dst.Addr().IsMulticast() {
+		r.deliver(r.s.qpns.get(p.DestQP), p, &grh)
+		return
+	}
+	members := r.s.groups[run.Dst]
+	if p.DestQP != ib.QPNMulticast || len(members) == 0 { // IBTA 9.6.1.5.1
+		st.DropAddress++
+		return
+	}
+	for _, q := range members {
+		r.deliver(q, p, &grh)
+	}
+}
+
+// deliver hands a datagram to one QP.
+func (r *receiver) deliver(q *QP, p *wire.Packet, grh *[ib.GRHLen]byte) {
+	st := &r.s.stats
+	switch {
+	case q == nil:
+		st.DropNoQP++
+	case !qp.Datagram(q.typ):
+		st.DropService++
+	default:
+		st.RcvdPkts++
+		q.core.HandleDatagram(r.now, p, grh)
+		r.s.after(q)
+	}
 }

@@ -25,6 +25,10 @@ type shard struct {
 	deadlines deadlines
 	ready     readyList // may have packets to send
 	flows     map[ib.GID]*flowEntry
+	ahs       ahTable
+	srqs      srqTable
+	groups    groups
+	due       qp.Due // CQs and SRQs with something to tell
 	rx        receiver
 	tx        transmitter
 	stats     Stats
@@ -44,7 +48,7 @@ type flowEntry struct {
 }
 
 func newShard(d *Device, l link.Link, gen uint8) *shard {
-	s := &shard{dev: d, link: l, qpns: newQPNTable(gen), flows: map[ib.GID]*flowEntry{}}
+	s := &shard{dev: d, link: l, qpns: newQPNTable(gen), flows: map[ib.GID]*flowEntry{}, groups: groups{}}
 	s.rx.init(s)
 	s.tx.init(s)
 	return s
@@ -195,20 +199,31 @@ func (s *shard) admit(f *flowEntry) {
 	}
 }
 
-// notify passes on what q's CQs and q itself have to tell.
+// notify passes on what q and the queues that it uses have to tell.
 func (s *shard) notify(q *QP) {
-	for _, c := range [...]*CQ{q.sendCQ, q.recvCQ} {
-		if c.core.TakeNotify() && c.channel != nil {
-			c.channel.notify(c)
-		}
-		if c.core.TakeError() {
-			s.event(ib.Event{Type: ib.EventCQErr, CQ: c})
-		}
-	}
+	s.tell()
 	for t, ok := q.core.TakeEvent(); ok; t, ok = q.core.TakeEvent() {
 		s.event(ib.Event{Type: t, QP: q})
 	}
 	s.mirror(q)
+}
+
+// tell passes on what CQs and SRQs have to tell.
+func (s *shard) tell() {
+	for core := s.due.CQ(); core != nil; core = s.due.CQ() {
+		c := core.Owner.(*CQ)
+		if core.TakeNotify() && c.channel != nil {
+			c.channel.notify(c)
+		}
+		if core.TakeError() {
+			s.event(ib.Event{Type: ib.EventCQErr, CQ: c})
+		}
+	}
+	for core := s.due.SRQ(); core != nil; core = s.due.SRQ() {
+		for t, ok := core.TakeEvent(); ok; t, ok = core.TakeEvent() {
+			s.event(ib.Event{Type: t, SRQ: core.Owner.(*SRQ)})
+		}
+	}
 }
 
 // mirror shows q's state to the posting side. A receive that was posted while the
@@ -230,8 +245,13 @@ func (s *shard) event(e ib.Event) {
 func (s *shard) add(q *QP, cfg qp.Config) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	q.num = s.qpns.add(q)
+	if q.typ == ib.GSI {
+		q.num = s.qpns.addGSI(q)
+	} else {
+		q.num = s.qpns.add(q)
+	}
 	cfg.Num, cfg.Stats = q.num, &s.stats.Stats
+	cfg.AHs, cfg.SRQs = &s.ahs, &s.srqs
 	q.core = qp.New(cfg)
 	q.core.Owner = q
 }
@@ -245,6 +265,7 @@ func (s *shard) drop(q *QP) {
 		panic(fmt.Sprintf("roce: QP %#x cannot be reset: %v", uint32(q.num), err)) // RESET is legal from everywhere
 	}
 	s.setFlow(q, nil)
+	s.detachAll(q)
 	s.deadlines.remove(q)
 	s.ready.remove(q)
 	s.qpns.remove(q.num)
@@ -259,7 +280,7 @@ func (s *shard) modify(q *QP, attr *ib.QPAttr, mask ib.QPAttrMask) error {
 		return q.err("modify QP")
 	}
 	if mask&ib.AttrAV != 0 {
-		if err := s.checkFamily(q, attr); err != nil {
+		if err := s.checkFamily(fmt.Sprintf("modify QP %#x", uint32(q.num)), &attr.AH); err != nil {
 			return err
 		}
 	}
@@ -279,16 +300,16 @@ func (s *shard) modify(q *QP, attr *ib.QPAttr, mask ib.QPAttrMask) error {
 
 // checkFamily refuses an address vector that mixes IPv4 and IPv6: no packet could
 // carry it.
-func (s *shard) checkFamily(q *QP, attr *ib.QPAttr) error {
-	i := attr.AH.SGIDIndex
+func (s *shard) checkFamily(op string, ah *ib.AHAttr) error {
+	i := ah.SGIDIndex
 	if i < 0 || i >= len(s.dev.caps.Local) {
 		return nil // the core says what is wrong
 	}
 	local := s.dev.caps.Local[i]
-	if local.Is4() == attr.AH.DGID.Is4() {
+	if local.Is4() == ah.DGID.Is4() {
 		return nil
 	}
-	return &ib.AttrError{Op: fmt.Sprintf("modify QP %#x", uint32(q.num)), Attr: "AH", Value: "DGID " + attr.AH.DGID.Addr().String(),
+	return &ib.AttrError{Op: op, Attr: "AH", Value: "DGID " + ah.DGID.Addr().String(),
 		Allowed: fmt.Sprintf("an address of the family of local GID %d, %v; choose another SGIDIndex", i, local.Addr()), Err: ib.ErrInvalid}
 }
 
@@ -310,14 +331,15 @@ func (s *shard) kick() {
 // setPath works out the addressing of a QP, and finds its destination's account.
 func (s *shard) setPath(q *QP) {
 	ah := q.core.AH()
-	hops := ah.HopLimit
-	if hops == 0 {
-		hops = 64
+	q.path = s.path(ah)
+	q.path.SrcPort = sourcePort(ah.FlowLabel, q.num, q.core.DestQPN())
+	if qp.Reliable(q.typ) {
+		s.setFlow(q, &ah.DGID)
 	}
-	q.path = link.Run{Src: s.dev.caps.Local[ah.SGIDIndex], Dst: ah.DGID, TrafficClass: ah.TrafficClass, HopLimit: hops,
-		FlowLabel: ah.FlowLabel, SrcPort: sourcePort(ah.FlowLabel, q.num, q.core.DestQPN())}
-	s.setFlow(q, &ah.DGID)
 }
+
+// defaultHops is the hop limit of Linux routes.
+const defaultHops = 64
 
 // sourcePort spreads connections over the paths of a network: a port from the
 // flow label, or from the pair of QP numbers, the same at both ends (Linux,

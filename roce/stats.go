@@ -42,14 +42,15 @@ func (s *Stats) Counters() []Counter {
 		{"out_of_seq_request", s.OutOfSeqRequest}, {"rcvd_rnr_err", s.RcvdRNRErr}, {"send_rnr_err", s.SendRNRErr},
 		{"rcvd_seq_err", s.RcvdSeqErr}, {"ack_deferred", s.AckDeferred}, {"retry_exceeded_err", s.RetryExceeded},
 		{"retry_rnr_exceeded_err", s.RNRRetryExceeded}, {"completer_retry_err", s.CompleterRetry},
-		{"send_err", s.SendErr + s.Link.TxErrors}, {"link_downed", s.LinkDowned}, {"rdma_sends", s.RDMASends},
+		{"send_err", s.Link.TxErrors}, {"link_downed", s.LinkDowned}, {"rdma_sends", s.RDMASends},
 		{"rdma_recvs", s.RDMARecvs},
 
 		{"local_ack_timeout_err", s.LocalAckTimeout}, {"implied_nak_seq_err", s.ImpliedNAK},
 		{"duplicate_response", s.DuplicateResponse}, {"ghost_response", s.GhostResponse},
 		{"rx_icrc_errors", s.RxICRCErrors}, {"drop_malformed", s.DropMalformed}, {"drop_no_qp", s.DropNoQP},
 		{"drop_service", s.DropService}, {"drop_pkey", s.DropPKey}, {"drop_address", s.DropAddress},
-		{"drop_state", s.DropState}, {"drop_no_resource", s.DropNoResource}, {"drop_link", s.Link.RxDropped},
+		{"drop_state", s.DropState}, {"drop_qkey", s.DropQKey}, {"drop_message", s.DropMessage},
+		{"drop_no_resource", s.DropNoResource}, {"drop_link", s.Link.RxDropped},
 		{"rx_overflow", s.Link.RxOverflow}, {"events_lost", s.EventsLost},
 	}
 }

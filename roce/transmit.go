@@ -8,10 +8,11 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// Sizes of a send batch: runs given to the link in one call, and packets that one
-// QP may send before it is another's turn.
+// Sizes of a send batch: runs that wait for the link, and packets that one QP may
+// send before it is another's turn. At the worst each packet makes a run of its
+// own; a turn begins only when there is room for that.
 const (
-	txRuns    = 16
+	txRuns    = 2 * txPackets
 	txPackets = 64
 )
 
@@ -22,10 +23,11 @@ type transmitter struct {
 	s       *shard
 	packets []qp.TxPacket
 	runs    []link.Run // filled, oldest first
-	buffers [][]byte   // buffers[i] holds runs[i]
+	buffers [][]byte   // buffers[i] holds runs[i]; made when first needed
 	n       int        // runs in use; the last one may still grow
 	open    bool       // the last run may still grow
 	blocked bool       // the link takes no more for now
+	path    link.Run   // of the datagram at hand
 }
 
 func (t *transmitter) init(s *shard) {
@@ -33,9 +35,6 @@ func (t *transmitter) init(s *shard) {
 	t.packets = make([]qp.TxPacket, txPackets)
 	t.runs = make([]link.Run, txRuns)
 	t.buffers = make([][]byte, txRuns)
-	for i := range t.buffers {
-		t.buffers[i] = make([]byte, s.dev.caps.RunBytes)
-	}
 }
 
 // pullsPerStep bounds the turns of one step, so that received frames do not wait.
@@ -49,7 +48,7 @@ func (t *transmitter) drain(now ib.Instant) bool {
 	}
 	sent := false
 	for range pullsPerStep {
-		if t.blocked {
+		if t.n > txRuns-txPackets && !t.flush(now) || t.blocked {
 			break
 		}
 		q := t.s.ready.pop()
@@ -67,12 +66,12 @@ func (t *transmitter) pull(now ib.Instant, q *QP) bool {
 	n := q.core.NextPackets(now, t.packets)
 	for i := range t.packets[:n] {
 		p := &t.packets[i]
-		if err := t.add(now, q, p); err != nil {
+		if err := t.add(q, p); err != nil {
 			q.core.SendFailed(now, p)
 			break
 		}
 	}
-	if n == len(t.packets) {
+	if more := q.core.Sent(now); more || n == len(t.packets) {
 		t.s.ready.push(q)
 	}
 	t.s.deadlines.want(q, q.core.Deadline())
@@ -81,14 +80,16 @@ func (t *transmitter) pull(now ib.Instant, q *QP) bool {
 }
 
 // add appends a packet to the last run, or begins a new one.
-func (t *transmitter) add(now ib.Instant, q *QP, p *qp.TxPacket) error {
+func (t *transmitter) add(q *QP, p *qp.TxPacket) error {
 	size := p.Opcode.HeaderLen() + p.Len + p.Pad() + wire.ICRCLen
-	if !t.fits(q, size) {
-		if t.n == len(t.runs) && !t.flush(now) {
-			t.s.stats.SendErr++ // the link blocks: the packet is lost, and sent again in time
-			return nil
-		}
-		t.begin(q, size)
+	path := &q.path
+	if p.AH != nil {
+		path = &t.path
+		*path = *p.AH.Owner.(*link.Run)
+		path.SrcPort = sourcePort(path.FlowLabel, q.num, p.DestQP)
+	}
+	if !t.fits(path, size) {
+		t.begin(path, size)
 	}
 	run := &t.runs[t.n-1]
 	at := len(run.Buf)
@@ -117,21 +118,24 @@ func (t *transmitter) payload(dst []byte, p *qp.TxPacket) error {
 }
 
 // fits reports whether a frame may follow in the last run.
-func (t *transmitter) fits(q *QP, size int) bool {
+func (t *transmitter) fits(path *link.Run, size int) bool {
 	if !t.open {
 		return false
 	}
-	run, path := &t.runs[t.n-1], &q.path
+	run := &t.runs[t.n-1]
 	return size <= run.Size && len(run.Buf)+size <= cap(run.Buf) &&
 		run.SrcPort == path.SrcPort && run.HopLimit == path.HopLimit && run.TrafficClass == path.TrafficClass &&
 		run.FlowLabel == path.FlowLabel && run.Dst == path.Dst && run.Src == path.Src
 }
 
 // begin starts a run of frames of the given size.
-func (t *transmitter) begin(q *QP, size int) {
+func (t *transmitter) begin(path *link.Run, size int) {
 	run := &t.runs[t.n]
-	*run = q.path
+	*run = *path
 	run.Size = size
+	if t.buffers[t.n] == nil {
+		t.buffers[t.n] = make([]byte, t.s.dev.caps.RunBytes)
+	}
 	run.Buf = t.buffers[t.n][:0]
 	t.n++
 	t.open = true

@@ -1,0 +1,74 @@
+package roce
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/mr"
+)
+
+// MW is a memory window of the software device.
+type MW struct {
+	pd   *PD
+	core *mr.Window
+
+	mu  sync.Mutex
+	key ib.Key // type 1: of the latest Bind, which may not have been carried out yet
+}
+
+// AllocMW makes a memory window.
+func (p *PD) AllocMW(t ib.MWType) (ib.MW, error) {
+	if err := p.dev.open("allocate MW"); err != nil {
+		return nil, err
+	}
+	defer p.dev.mu.Unlock()
+	core, err := p.dev.mem.AllocWindow(p.core, t)
+	if err != nil {
+		return nil, err
+	}
+	return &MW{pd: p, core: core, key: core.Key()}, nil
+}
+
+// Type returns the kind of window.
+func (w *MW) Type() ib.MWType { return w.core.Type() }
+
+// RKey returns the present key.
+func (w *MW) RKey() ib.Key {
+	if w.core.Type() == ib.MWType2 {
+		return w.core.Key()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.key
+}
+
+// Bind posts the binding of a window of type 1.
+func (w *MW) Bind(qp ib.QP, id uint64, flags ib.SendFlags, b ib.MWBind) error {
+	const op = "bind MW"
+	q, err := owned[*QP](w.pd.dev, op, "QP", qp)
+	if err != nil {
+		return err
+	}
+	if w.core.Type() != ib.MWType1 {
+		return &ib.AttrError{Op: op, Attr: "window", Value: w.core.Type(), Allowed: "type 1; post a BindMW request for windows of type 2", Err: ib.ErrInvalid}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	key := ib.NextKey(w.key)
+	if _, err := q.PostSend([]ib.SendWR{{ID: id, Opcode: ib.WRBindMW, Flags: flags, RKey: key, Bind: b}}); err != nil {
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	w.key = key
+	return nil
+}
+
+// Close frees the window. Peers lose the access that it gave.
+func (w *MW) Close() error {
+	err := w.pd.dev.mem.FreeWindow(w.core)
+	if errors.Is(err, ib.ErrClosed) {
+		return nil
+	}
+	return err
+}
