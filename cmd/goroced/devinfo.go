@@ -1,8 +1,10 @@
 package main
 
 import (
-	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/host"
+	"github.com/goroce/goroce/roce/link/wrap"
+	"github.com/goroce/goroce/roce/tools/device"
 	"github.com/goroce/goroce/roce/tools/devinfo"
 )
 
@@ -20,11 +22,11 @@ func (c *devinfoCmd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
-		return devinfo.List(a.out, list)
+		rnics, err := device.RNICs()
+		if err != nil {
+			return err
+		}
+		return devinfo.List(a.out, list, rnics)
 	}
-	o, err := c.deviceFlags.options()
-	if err != nil {
-		return err
-	}
-	return withDevice(o, "", func(d *roce.Device) error { return devinfo.Write(a.out, d, c.Verbose) })
+	return c.with(wrap.FaultConfig{}, "", func(d ib.Device) error { return devinfo.Write(a.out, d, c.Verbose) })
 }

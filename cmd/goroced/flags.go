@@ -5,36 +5,42 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/host"
 	"github.com/goroce/goroce/roce/link/wrap"
+	"github.com/goroce/goroce/roce/tools/device"
 	"github.com/goroce/goroce/roce/trace"
 )
 
 // deviceFlags choose a device.
 type deviceFlags struct {
-	Link  string       `default:"auto" enum:"auto,udp,rawsock" help:"What carries the packets: ${enum}." group:"Device"`
-	NetIf string       `name:"netif" placeholder:"IF" help:"Network interface whose addresses to use (default: that of the default route)." group:"Device"`
-	Addr  []netip.Addr `placeholder:"IP" help:"Own addresses to use, instead of --netif." group:"Device"`
-	Dev   string       `name:"ib-dev" short:"d" placeholder:"DEV" help:"Device to use, as devinfo -l names it." group:"Device"`
+	Device string       `short:"d" aliases:"ib-dev" default:"soft" placeholder:"DEV" help:"soft, a name that devinfo -l lists, or rnic:NAME for an RNIC (default ${default})." group:"Device"`
+	Link   string       `default:"auto" enum:"auto,udp,rawsock" help:"What carries the packets of a software device: ${enum}." group:"Device"`
+	NetIf  string       `name:"netif" placeholder:"IF" help:"Network interface whose addresses to use (default: that of the default route)." group:"Device"`
+	Addr   []netip.Addr `placeholder:"IP" help:"Own addresses to use, instead of --netif." group:"Device"`
 }
 
-// options returns what host.Open is to open.
-func (f *deviceFlags) options() (host.Options, error) {
-	o := host.Options{Link: f.Link, NetIf: f.NetIf, Addrs: f.Addr}
-	if f.Dev == "" {
-		return o, nil
+// with opens the device for the time of f, with the network bad as faults say. The
+// capture file, if there is one, is complete afterwards.
+func (f *deviceFlags) with(faults wrap.FaultConfig, pcap string, use func(ib.Device) error) (err error) {
+	o := host.Options{Link: f.Link, NetIf: f.NetIf, Addrs: f.Addr, Fault: faults}
+	capture, err := createCapture(pcap)
+	if err != nil {
+		return err
 	}
-	if o.NetIf != "" || len(o.Addrs) > 0 {
-		return o, errors.New("-d, --netif and --addr exclude one another")
+	if capture != nil {
+		o.Pcap = capture
+		defer func() { err = errors.Join(err, capture.Close()) }()
 	}
-	o.NetIf = strings.TrimPrefix(f.Dev, host.DevicePrefix)
-	return o, nil
+	dev, err := device.Open(f.Device, o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dev.Close()) }()
+	return use(dev)
 }
 
 // faultFlags make the network bad.
@@ -48,25 +54,6 @@ func (f *faultFlags) config() (wrap.FaultConfig, error) {
 		return wrap.FaultConfig{}, &ib.AttrError{Op: "faults", Attr: "--drop", Value: f.Drop, Allowed: "0 to less than 1", Err: ib.ErrInvalid}
 	}
 	return wrap.FaultConfig{Drop: f.Drop, Seed: f.Seed}, nil
-}
-
-// withDevice opens a device for the time of f. The capture file, if there is one,
-// is complete afterwards.
-func withDevice(o host.Options, pcap string, f func(*roce.Device) error) (err error) {
-	capture, err := createCapture(pcap)
-	if err != nil {
-		return err
-	}
-	if capture != nil {
-		o.Pcap = capture
-		defer func() { err = errors.Join(err, capture.Close()) }()
-	}
-	dev, err := host.Open(o)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, dev.Close()) }()
-	return f(dev)
 }
 
 // createCapture creates a capture file; nil for no name.

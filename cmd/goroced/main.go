@@ -31,7 +31,7 @@ const (
 // commandLine is what kong parses: one field a subcommand.
 type commandLine struct {
 	Demo     demoCmd     `cmd:"" help:"Show RoCEv2 at work between two hosts in this process."`
-	Pingpong pingpongCmd `cmd:"" help:"SEND messages to and fro, with another goroced or with ibv_rc_pingpong."`
+	Pingpong pingpongCmd `cmd:"" help:"SEND messages to and fro, with another goroced or with rdma-core's ibv_*_pingpong."`
 	Devinfo  devinfoCmd  `cmd:"" help:"Describe the RDMA device that this machine gets, like ibv_devinfo."`
 	Decode   decodeCmd   `cmd:"" help:"Explain the RoCEv2 packets of a capture file."`
 	Explain  explainCmd  `cmd:"" help:"Explain a rule of the protocol by running it."`

@@ -130,7 +130,15 @@ func TestErrors(t *testing.T) {
 		{"pingpong --addr " + taken.String(), exitFailure, fmt.Sprintf("process %d", os.Getpid())},
 		{"pingpong --addr " + own + " --netif lo", exitFailure, "one of them"},
 		{"pingpong --addr " + own + " -d goroce_lo", exitFailure, "exclude"},
+		{"pingpong --addr " + own + " -m 1024 --service ud", exitFailure, "none with service ud"},
+		{"pingpong --addr " + own + " -q 2", exitFailure, "except with service srq"},
+		{"pingpong --addr " + own + " --service rd", exitUsage, "rc, uc, ud, srq"},
 		{"devinfo -d nosuch0", exitFailure, "nosuch0"},
+		{"devinfo --device nosuch0", exitFailure, "soft, goroce_IF"},
+		{"devinfo --ib-dev goroce_nosuch0", exitFailure, "nosuch0 has no address"},
+		{"devinfo --device rnic:nosuch0", exitFailure, "nosuch0"},
+		{"pingpong --device rnic:nosuch0 --link udp", exitFailure, "--link is for the software device"},
+		{"pingpong --device rnic:nosuch0 --drop 0.1", exitFailure, "--drop is for the software device"},
 		{"devinfo --addr 192.0.2.77", exitFailure, "192.0.2.77"},
 		{"demo --mtu 1000 --client " + own, exitFailure, "PathMTU is 1000"},
 		{"demo --drop 0.9", exitFailure, "0 to 0.25"},
@@ -240,9 +248,17 @@ func waitListening(t *testing.T, port string) {
 func TestPingpong(t *testing.T) {
 	for _, flags := range []string{
 		"", "-s 1", "-s 5001 -m 2048", "-s 1048576 -n 5 --ack-timeout 17", "-e", "-m 256 -r 2 -n 100", "-g 0 -l 3",
-		"-c -s 20000", "-c -e --drop 0.05 --seed 7 --ack-timeout 13 -n 100",
+		"-c -s 20000", "-c -e --drop 0.05 --seed 7 --ack-timeout 13 -n 100", "-d soft",
+		"--service uc -c", "--service uc -s 9000 -m 512", "--service ud -c -s 1000", "--service ud -e", "--service srq -c -e", "--service srq -q 3",
 	} {
 		t.Run(flags, func(t *testing.T) {
+			addresses := 2 // one of each end, but for srq
+			switch {
+			case strings.Contains(flags, "-q 3"):
+				addresses *= 3
+			case strings.Contains(flags, "srq"):
+				addresses *= 16
+			}
 			args := append(strings.Fields("pingpong -n 200 -p "+freePort(t)), strings.Fields(flags)...)
 			addr := linktest.Loopback().String()
 			server := start(t, append(args, "--addr", addr)...)
@@ -250,7 +266,7 @@ func TestPingpong(t *testing.T) {
 			client := start(t, append(args, "--addr", linktest.Loopback().String(), addr)...)
 			for name, p := range map[string]*process{"server": server, "client": client} {
 				code := p.wait(t)
-				if code != 0 || !strings.Contains(p.out.String(), " usec/iter\n") || strings.Count(p.out.String(), "\n") != 4 {
+				if code != 0 || !strings.Contains(p.out.String(), " usec/iter\n") || strings.Count(p.out.String(), "\n") != addresses+2 {
 					t.Errorf("%s: exit code %d:\n%s%s", name, code, p.out.String(), p.err.String())
 				}
 			}

@@ -5,28 +5,31 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/tools/pingpong"
 )
 
-// pingpongCmd is `goroced pingpong`. Short flags are those of ibv_rc_pingpong.
+// pingpongCmd is `goroced pingpong`. Short flags are those of ibv_rc_pingpong and
+// its sisters.
 type pingpongCmd struct {
 	Host string `arg:"" optional:"" help:"Where the server is. Without it this end is the server."`
 
+	Service pingpong.Service `default:"rc" placeholder:"S" help:"Transport service: rc, uc, ud, or srq, which is RC on a shared receive queue (default ${default}); the same at both ends."`
+
 	Port    int  `short:"p" default:"18515" help:"TCP port of the server."`
 	IBPort  int  `name:"ib-port" short:"i" default:"1" help:"Port of the device: 1."`
-	Size    int  `short:"s" default:"4096" help:"Bytes of a message."`
-	MTU     int  `short:"m" default:"1024" help:"Path MTU; the same at both ends."`
+	Size    *int `short:"s" placeholder:"4096" help:"Bytes of a message; the same at both ends (ud: default 1024, and at most what a packet carries)."`
+	MTU     *int `short:"m" placeholder:"1024" help:"Path MTU; the same at both ends (not ud)."`
+	NumQP   *int `name:"num-qp" short:"q" placeholder:"16" help:"Queue pairs; the same at both ends (srq only)."`
 	RxDepth int  `name:"rx-depth" short:"r" default:"500" help:"Receives to keep posted."`
-	Iters   int  `short:"n" default:"1000" help:"Messages each way."`
+	Iters   int  `short:"n" default:"1000" help:"Messages each way, all queue pairs together."`
 	SL      int  `short:"l" help:"Service level; for compatibility, RoCEv2 has no place for it."`
 	Events  bool `short:"e" help:"Sleep until completions arrive."`
 	GIDIdx  int  `name:"gid-idx" short:"g" default:"-1" placeholder:"N" help:"Local address by its index, see devinfo -v (default: the one that the TCP connection uses)."`
 	Check   bool `name:"chk" short:"c" help:"Check the data; give it at both ends."`
 
 	Timeout    time.Duration `default:"10s" help:"Longest wait for the peer."`
-	AckTimeout int           `name:"ack-timeout" default:"14" placeholder:"T" help:"Local ACK timeout, 4.096 us * 2^T (default ${default}). With --drop, 10 to 12 is quicker."`
-	Retry      int           `default:"7" help:"How often a packet is sent again before the peer counts as gone."`
+	AckTimeout int           `name:"ack-timeout" default:"14" placeholder:"T" help:"Local ACK timeout, 4.096 us * 2^T (default ${default}; rc and srq). With --drop, 10 to 12 is quicker."`
+	Retry      int           `default:"7" help:"How often a packet is sent again before the peer counts as gone (rc and srq)."`
 	Pcap       string        `placeholder:"FILE" type:"path" help:"Capture all packets to a pcapng file."`
 
 	deviceFlags
@@ -50,16 +53,16 @@ func (f *refusedFlags) check() error {
 		given     bool
 		flag, why string
 	}{
-		{f.ODP, "-o", "all memory is paged on demand by the kernel anyway"},
-		{f.ImplicitODP, "-O", "all memory is paged on demand by the kernel anyway"},
-		{f.Prefetch, "-P", "all memory is paged on demand by the kernel anyway"},
+		{f.ODP, "-o", "a software device pages all memory on demand"},
+		{f.ImplicitODP, "-O", "a software device pages all memory on demand"},
+		{f.Prefetch, "-P", "a software device pages all memory on demand"},
 		{f.Timestamps, "-t", "there are no hardware timestamps"},
-		{f.DeviceMemory, "-j", "there is no memory on a device"},
+		{f.DeviceMemory, "-j", "messages lie in this program's memory"},
 		{f.NewSend, "-N", "there is one way to post"},
 		{f.ParentDomain, "-U", "there are no parent domains"},
 	} {
 		if r.given {
-			return fmt.Errorf("%s is %w by a software device: %s; leave it out, the peer may use it", r.flag, ib.ErrNotSupported, r.why)
+			return fmt.Errorf("%s is %w by goroced: %s; leave it out, the peer may use it", r.flag, ib.ErrNotSupported, r.why)
 		}
 	}
 	return nil
@@ -67,8 +70,8 @@ func (f *refusedFlags) check() error {
 
 // Help is printed under the flags.
 func (*pingpongCmd) Help() string {
-	return "The peer may be rdma-core's ibv_rc_pingpong on a real device or on rdma_rxe; it needs -g INDEX (ibv_devinfo -v lists " +
-		"its addresses; take a RoCE v2 one that is IPv4 if ours is). On one machine give each end an address of its own: " +
+	return "The peer may be rdma-core's ibv_rc_pingpong, or ibv_uc_, ibv_ud_ or ibv_srq_pingpong with that --service, on a real " +
+		"device or on rdma_rxe; it needs -g INDEX (ibv_devinfo -v lists its addresses; take a RoCE v2 one that is IPv4 if ours is). On one machine give each end an address of its own: " +
 		"`goroced pingpong --addr 127.0.0.1` and `goroced pingpong --addr 127.0.0.2 127.0.0.1`."
 }
 
@@ -77,20 +80,31 @@ func (c *pingpongCmd) Validate() error { return c.refusedFlags.check() }
 
 // Run runs the subcommand.
 func (c *pingpongCmd) Run(a *app) error {
-	dev, err := c.deviceFlags.options()
+	faults, err := c.faultFlags.config()
 	if err != nil {
 		return err
 	}
-	if dev.Fault, err = c.faultFlags.config(); err != nil {
-		return err
-	}
-	o := pingpong.Options{
-		Host: c.Host, Port: c.Port, IBPort: c.IBPort, GIDIndex: c.GIDIdx, Size: c.Size, MTU: ib.MTU(c.MTU), RxDepth: c.RxDepth,
-		Iters: c.Iters, SL: c.SL, Events: c.Events, Check: c.Check, AckTimeout: c.AckTimeout, RetryCount: c.Retry, Timeout: c.Timeout,
-		Out: a.out, Log: a.err,
-	}
-	return withDevice(dev, c.Pcap, func(d *roce.Device) error {
-		_, err := pingpong.Run(a.ctx, d, o)
+	return c.with(faults, c.Pcap, func(d ib.Device) error {
+		_, err := pingpong.Run(a.ctx, d, c.options(a))
 		return err
 	})
+}
+
+// options are the service's defaults and what the command line says.
+func (c *pingpongCmd) options(a *app) pingpong.Options {
+	o := pingpong.Defaults(c.Service)
+	o.Host, o.Port, o.IBPort, o.GIDIndex = c.Host, c.Port, c.IBPort, c.GIDIdx
+	o.RxDepth, o.Iters, o.SL, o.Events, o.Check = c.RxDepth, c.Iters, c.SL, c.Events, c.Check
+	o.AckTimeout, o.RetryCount, o.Timeout = c.AckTimeout, c.Retry, c.Timeout
+	o.Out, o.Log = a.out, a.err
+	if c.Size != nil {
+		o.Size = *c.Size
+	}
+	if c.MTU != nil {
+		o.MTU = ib.MTU(*c.MTU)
+	}
+	if c.NumQP != nil {
+		o.NumQP = *c.NumQP
+	}
+	return o
 }

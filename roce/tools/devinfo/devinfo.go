@@ -14,15 +14,14 @@ import (
 	"github.com/goroce/goroce/roce/link"
 )
 
-// Device is what Write describes: a device that knows its link.
-type Device interface {
-	ib.Device
+// linked is a device that knows its link: a software device.
+type linked interface {
 	Link() link.Caps
 }
 
-// Write describes dev. Verbosely it adds the limits, the GID table, and a block
-// about the link, which ibv_devinfo does not have.
-func Write(w io.Writer, dev Device, verbose bool) error {
+// Write describes dev. Verbosely it adds the limits, the GID table and, of a
+// software device, a block about the link, which ibv_devinfo does not have.
+func Write(w io.Writer, dev ib.Device, verbose bool) error {
 	port, err := dev.QueryPort(1)
 	if err != nil {
 		return err
@@ -41,7 +40,9 @@ func Write(w io.Writer, dev Device, verbose bool) error {
 	if verbose {
 		p.portLimits(&port)
 		p.gids(gids)
-		p.link(dev.Link())
+		if d, ok := dev.(linked); ok {
+			p.link(d.Link())
+		}
 	}
 	p.WriteString("\n")
 	_, err = io.WriteString(w, p.String())
@@ -76,23 +77,46 @@ func (p *printer) device(a *ib.DeviceAttr) {
 	p.line(1, "phys_port_cnt", "%d", a.Ports)
 }
 
+// number is a line with a number.
+type number struct {
+	name  string
+	value int
+}
+
 // limits writes those of ibv_devinfo's lines that we have a figure for, in its
 // order, and max_inline_data, which it lacks.
 func (p *printer) limits(a *ib.DeviceAttr) {
 	p.line(1, "max_mr_size", "0x%x", a.MaxMRSize)
-	for _, l := range []struct {
-		name  string
-		value int
-	}{
-		{"max_qp", a.MaxQP}, {"max_qp_wr", a.MaxQPWR}, {"max_sge", a.MaxSGE}, {"max_cq", a.MaxCQ}, {"max_cqe", a.MaxCQE},
-		{"max_mr", a.MaxMR}, {"max_pd", a.MaxPD}, {"max_qp_rd_atom", a.MaxQPRdAtomic}, {"max_qp_init_rd_atom", a.MaxQPInitRdAtom},
-	} {
-		p.line(1, l.name, "%d", l.value)
-	}
+	p.numbers(number{"max_qp", a.MaxQP}, number{"max_qp_wr", a.MaxQPWR})
+	p.caps(a.Caps)
+	p.numbers(number{"max_sge", a.MaxSGE}, number{"max_cq", a.MaxCQ}, number{"max_cqe", a.MaxCQE}, number{"max_mr", a.MaxMR},
+		number{"max_pd", a.MaxPD}, number{"max_qp_rd_atom", a.MaxQPRdAtomic}, number{"max_qp_init_rd_atom", a.MaxQPInitRdAtom})
 	p.line(1, "atomic_cap", "ATOMIC_HCA (1)")
-	p.line(1, "max_inline_data", "%d", a.MaxInline)
-	p.line(1, "max_pkeys", "1")
-	p.line(1, "local_ca_ack_delay", "%d", a.LocalCAAckDelay)
+	p.numbers(number{"max_mw", a.MaxMW}, number{"max_inline_data", a.MaxInline},
+		number{"max_mcast_grp", a.MaxMcastGroup}, number{"max_mcast_qp_attach", a.MaxMcastQP}, number{"max_ah", a.MaxAH},
+		number{"max_srq", a.MaxSRQ}, number{"max_srq_wr", a.MaxSRQWR}, number{"max_srq_sge", a.MaxSRQSGE},
+		number{"max_pkeys", 1}, number{"local_ca_ack_delay", a.LocalCAAckDelay})
+}
+
+func (p *printer) numbers(list ...number) {
+	for _, n := range list {
+		p.line(1, n.name, "%d", n.value)
+	}
+}
+
+// caps writes the capabilities, and the names of those that ibv_devinfo knows.
+func (p *printer) caps(have ib.DeviceCaps) {
+	p.line(1, "device_cap_flags", "0x%08x", uint32(have))
+	for _, c := range []struct {
+		bit  ib.DeviceCaps
+		name string
+	}{
+		{ib.CapMemWindow, "MEM_WINDOW"}, {ib.CapXRC, "XRC"}, {ib.CapLocalInv, "MEM_MGT_EXTENSIONS"}, {ib.CapMemWindow2B, "MEM_WINDOW_TYPE_2B"},
+	} {
+		if have&c.bit != 0 {
+			p.WriteString("\t\t\t\t\t" + c.name + "\n")
+		}
+	}
 }
 
 func (p *printer) port(a *ib.PortAttr) {
@@ -139,27 +163,32 @@ func guid(g uint64) string {
 	return fmt.Sprintf("%04x:%04x:%04x:%04x", g>>48, g>>32&0xFFFF, g>>16&0xFFFF, g&0xFFFF)
 }
 
-// List names the devices that could be opened: one per network interface that is
-// up. Behind each name stand its addresses, and whether it is the one that is
-// opened if none is named.
-func List(w io.Writer, list []host.Interface) error {
-	var b strings.Builder
-	n := 0
+// List names the devices that could be opened: a software device per network
+// interface that is up, with its addresses and whether it is the one that is opened
+// if none is named, and the RNICs.
+func List(w io.Writer, list []host.Interface, rnics []string) error {
+	var lines []string
 	for i := range list {
 		if !list[i].Up {
 			continue
 		}
-		n++
-		fmt.Fprintf(&b, "\t%s\t%v", list[i].Device(), list[i].Addrs)
+		line := fmt.Sprintf("%s\t%v", list[i].Device(), list[i].Addrs)
 		if list[i].Default {
-			b.WriteString(" default")
+			line += " default"
 		}
-		b.WriteString("\n")
+		lines = append(lines, line)
 	}
+	lines = append(lines, rnics...)
 	plural := "s"
-	if n == 1 {
+	if len(lines) == 1 {
 		plural = ""
 	}
-	_, err := fmt.Fprintf(w, "%d HCA%s found:\n%s\n", n, plural, b.String())
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d HCA%s found:\n", len(lines), plural)
+	for _, line := range lines {
+		b.WriteString("\t" + line + "\n")
+	}
+	b.WriteString("\n")
+	_, err := io.WriteString(w, b.String())
 	return err
 }

@@ -67,21 +67,56 @@ func TestLayout(t *testing.T) {
 	}
 }
 
+// rnic is a device that knows nothing of a link.
+type rnic struct{ ib.Device }
+
+func (rnic) Attr() ib.DeviceAttr {
+	return ib.DeviceAttr{Name: "rxe0", MaxSRQ: 1024, MaxSRQWR: 512, MaxAH: 100, Caps: ib.CapXRC | ib.CapMemWindow2B}
+}
+
+func (rnic) QueryPort(int) (ib.PortAttr, error) { return ib.PortAttr{State: ib.PortActive}, nil }
+func (rnic) GIDs(int) ([]ib.GIDEntry, error)    { return []ib.GIDEntry{{Index: 5}}, nil }
+
+// TestAnyDevice: a device that is not ours is described as far as ib.Device knows it.
+func TestAnyDevice(t *testing.T) {
+	var b strings.Builder
+	if err := devinfo.Write(&b, rnic{}, true); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"hca_id:\trxe0\n", "\n\tmax_srq:\t\t\t1024\n\tmax_srq_wr:\t\t\t512\n", "\n\tmax_ah:\t\t\t\t100\n", "\n\t\t\tGID[  5]:\t\t::, RoCE v2\n",
+		"\n\tdevice_cap_flags:\t\t0x01100000\n\t\t\t\t\tXRC\n\t\t\t\t\tMEM_WINDOW_TYPE_2B\n\tmax_sge:",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+	if strings.Contains(b.String(), "\tlink:") {
+		t.Errorf("a link that nobody knows:\n%s", b.String())
+	}
+}
+
 func TestList(t *testing.T) {
 	list := []host.Interface{
 		{Name: "lo", Up: true, Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}},
 		{Name: "eth0", Up: true, Default: true, Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}},
 		{Name: "eth1", Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.2")}},
 	}
-	for n, want := range map[int]string{
-		1: "1 HCA found:\n\tgoroce_lo\t[127.0.0.1]\n\n",
-		3: "2 HCAs found:\n\tgoroce_lo\t[127.0.0.1]\n\tgoroce_eth0\t[192.0.2.1] default\n\n",
+	for _, c := range []struct {
+		list  []host.Interface
+		rnics []string
+		want  string
+	}{
+		{list[:1], nil, "1 HCA found:\n\tgoroce_lo\t[127.0.0.1]\n\n"},
+		{list, nil, "2 HCAs found:\n\tgoroce_lo\t[127.0.0.1]\n\tgoroce_eth0\t[192.0.2.1] default\n\n"},
+		{list[:1], []string{"rnic:rxe0"}, "2 HCAs found:\n\tgoroce_lo\t[127.0.0.1]\n\trnic:rxe0\n\n"},
+		{nil, nil, "0 HCAs found:\n\n"},
 	} {
 		var b strings.Builder
-		if err := devinfo.List(&b, list[:n]); err != nil {
+		if err := devinfo.List(&b, c.list, c.rnics); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, b.String()); diff != "" {
+		if diff := cmp.Diff(c.want, b.String()); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}
 	}

@@ -26,14 +26,15 @@ type address struct {
 	gid ib.GID // zero if the C tool was started without -g
 }
 
-// The meeting over TCP is the C tool's. The client sends its address, the server
-// makes its queue pair ready and sends its own, the client answers that it is
+// The meeting over TCP is the C tools'. The client sends its addresses, the server
+// makes its queue pairs ready and sends its own, the client answers that it is
 // done. An address is the text
 //
 //	LID:QPN:PSN:GID
 //
-// of 4, 6, 6 and 32 hexadecimal digits, the GID in network order. All three
-// messages have a NUL at the end, which is sent.
+// of 4, 6, 6 and 32 hexadecimal digits, the GID in network order, and a NUL, which
+// is sent too; so is that of the answer. With SRQ there are always srqLines
+// addresses: those beyond the queue pairs are all zeros.
 const (
 	addressLen = len("0000:000000:000000:00000000000000000000000000000000") + 1
 	doneText   = "done\x00"
@@ -43,11 +44,39 @@ func (a *address) encode() []byte {
 	return fmt.Appendf(nil, "%04x:%06x:%06x:%s\x00", a.lid, uint32(a.qpn), uint32(a.psn), hex.EncodeToString(a.gid[:]))
 }
 
-// decodeAddress reads an address, checking every field.
+// encodeAddresses returns the message of this many lines.
+func encodeAddresses(addrs []address, lines int) []byte {
+	var msg []byte
+	for i := range lines {
+		var a address
+		if i < len(addrs) {
+			a = addrs[i]
+		}
+		msg = append(msg, a.encode()...)
+	}
+	return msg
+}
+
+// decodeAddresses reads a message, checking every field, and leaves out lines of
+// zeros.
+func decodeAddresses(msg []byte) (addrs []address, err error) {
+	for ; len(msg) >= addressLen; msg = msg[addressLen:] {
+		a, err := decodeAddress(msg[:addressLen])
+		if err != nil {
+			return nil, err
+		}
+		if a.qpn != 0 {
+			addrs = append(addrs, a)
+		}
+	}
+	return addrs, nil
+}
+
+// decodeAddress reads one address.
 func decodeAddress(msg []byte) (a address, err error) {
 	text := strings.TrimRight(string(msg), "\x00")
 	bad := func(why string) (address, error) {
-		return address{}, fmt.Errorf("%w: the peer sent %q: %s; is it an RC ping-pong?", ErrExchange, text, why)
+		return address{}, fmt.Errorf("%w: the peer sent %q: %s", ErrExchange, text, why)
 	}
 	fields := strings.Split(text, ":")
 	if len(fields) != 4 {
@@ -78,7 +107,7 @@ func dial(ctx context.Context, o *Options) (net.Conn, error) {
 	conn, err := d.DialContext(ctx, "tcp", server)
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return nil, fmt.Errorf("connect to the server: %w; start it there first: `goroced pingpong`, or `ibv_rc_pingpong -g INDEX`", err)
+		return nil, fmt.Errorf("connect to the server: %w; start it there first: %s", err, o.Service.traits().command(""))
 	case err != nil:
 		return nil, fmt.Errorf("connect to the server: %w", err)
 	}
@@ -106,37 +135,54 @@ func accept(ctx context.Context, o *Options) (net.Conn, error) {
 	return conn, nil
 }
 
+// command is how the other end is started, with goroced or the C tool.
+func (t *traits) command(args string) string {
+	return fmt.Sprintf("`goroced pingpong --service %s%s`, or `%s -g INDEX%s`", t.name, args, t.tool, args)
+}
+
 // exchange tells the peer where we are and learns where it is. Between the two,
-// the server makes its queue pair ready.
-func exchange(conn net.Conn, o *Options, local *address, ready func(*address) error) (remote address, err error) {
+// the server makes its queue pairs ready.
+func exchange(conn net.Conn, o *Options, local []address, ready func([]address) error) (remote []address, err error) {
 	_ = conn.SetDeadline(time.Now().Add(o.Timeout))
+	t := o.Service.traits()
 	server := o.Host == ""
 	if !server {
-		if err := send(conn, local.encode()); err != nil {
-			return remote, err
+		if err := send(conn, encodeAddresses(local, t.lines)); err != nil {
+			return nil, err
 		}
 	}
-	msg, err := receive(conn, addressLen)
+	msg, err := receive(conn, t.lines*addressLen)
 	if err != nil {
-		return remote, err
+		return nil, t.suspect(err)
 	}
-	if remote, err = decodeAddress(msg); err != nil {
-		return remote, err
+	if remote, err = decodeAddresses(msg); err != nil {
+		return nil, t.suspect(err)
+	}
+	if len(remote) != len(local) {
+		return nil, fmt.Errorf("%w: the peer has %d queue pairs and this end %d; both need the same number (-q)", ErrExchange, len(remote), len(local))
 	}
 	if !server {
 		return remote, send(conn, []byte(doneText))
 	}
-	if err := ready(&remote); err != nil {
-		return remote, err
+	if err := ready(remote); err != nil {
+		return nil, err
 	}
-	if err := send(conn, local.encode()); err != nil {
-		return remote, err
+	if err := send(conn, encodeAddresses(local, t.lines)); err != nil {
+		return nil, err
 	}
 	msg, err = receive(conn, len(doneText))
 	if err == nil && string(msg) != doneText {
 		err = fmt.Errorf("%w: the client sent %q, not %q", ErrExchange, msg, doneText)
 	}
-	return remote, err
+	if err != nil {
+		return nil, t.suspect(err)
+	}
+	return remote, nil
+}
+
+// suspect adds to an error of the exchange what it most likely means.
+func (t *traits) suspect(err error) error {
+	return fmt.Errorf("%w; is the peer %s, or goroced with --service %s?", err, t.tool, t.name)
 }
 
 func send(conn net.Conn, msg []byte) error {
@@ -150,7 +196,7 @@ func receive(conn net.Conn, n int) ([]byte, error) {
 	msg := make([]byte, n)
 	got, err := io.ReadFull(conn, msg)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %d of %d bytes came from %v: %w; is it an RC ping-pong?", ErrExchange, got, n, conn.RemoteAddr(), err)
+		return nil, fmt.Errorf("%w: %d of %d bytes came from %v: %w", ErrExchange, got, n, conn.RemoteAddr(), err)
 	}
 	return msg, nil
 }

@@ -76,7 +76,7 @@ func FuzzMessage(f *testing.F) {
 // address and reads ours in one read of the full size, then says done and closes.
 func TestServerMeetsTheCTool(t *testing.T) {
 	dev, addr := device(t, wrap.FaultConfig{})
-	o := Defaults()
+	o := Defaults(RC)
 	o.Port, o.Timeout = freePort(t), 300*time.Millisecond
 	server := start(t, dev, o)
 	conn := connect(t, o.Port)
@@ -147,7 +147,7 @@ func TestClientMeetsTheCTool(t *testing.T) {
 	nobody := address{qpn: 0x11, psn: 1, gid: ib.GIDFromAddr(linktest.Loopback())}
 	done := make(chan []byte, 1)
 	dev, _ := device(t, wrap.FaultConfig{})
-	o := Defaults()
+	o := Defaults(RC)
 	o.Host, o.AckTimeout, o.RetryCount = "127.0.0.1", 8, 2
 	o.Port = script(t, string(nobody.encode()), func(conn net.Conn) {
 		msg := make([]byte, 1024)
@@ -177,7 +177,7 @@ func TestClientErrors(t *testing.T) {
 		{"nobody listens", func(o *Options) { o.Port = freePort(t) }, nil, "start it there first"},
 		{"server never answers", func(o *Options) { o.Port = script(t, "", hang) }, ErrExchange, "0 of 52 bytes"},
 		{"server leaves", func(o *Options) { o.Port = script(t, message[:20], leave) }, ErrExchange, "20 of 52 bytes"},
-		{"server is no ping-pong", func(o *Options) { o.Port = script(t, strings.Repeat("HTTP/1.1 400 Bad Request\r\n", 3), hang) }, ErrExchange, "is it an RC ping-pong?"},
+		{"server is no ping-pong", func(o *Options) { o.Port = script(t, strings.Repeat("HTTP/1.1 400 Bad Request\r\n", 3), hang) }, ErrExchange, "is the peer ibv_rc_pingpong, or goroced with --service rc?"},
 		{"server has no GID", func(o *Options) {
 			o.Port = script(t, strings.Replace(message, "ffff0a000001", "000000000000", 1), hang)
 		}, ErrExchange, "-g INDEX"},
@@ -188,7 +188,7 @@ func TestClientErrors(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dev, _ := device(t, wrap.FaultConfig{})
-			o := Defaults()
+			o := Defaults(RC)
 			o.Host, o.Timeout = "127.0.0.1", 200*time.Millisecond
 			c.change(&o)
 			_, err := Run(t.Context(), dev, o)
@@ -207,6 +207,13 @@ func TestRefusedOptions(t *testing.T) {
 	}{
 		{"MTU", func(o *Options) { o.MTU = 1500 }},
 		{"MTU", func(o *Options) { o.MTU = 8192 }},
+		{"MTU", func(o *Options) { o.Service, o.Size = UD, 1 }},
+		{"Service", func(o *Options) { o.Service = Service(len(services)) }},
+		{"Service", func(o *Options) { o.Service = -1 }},
+		{"NumQP", func(o *Options) { o.NumQP = 0 }},
+		{"NumQP", func(o *Options) { o.NumQP = 2 }},
+		{"NumQP", func(o *Options) { *o = Defaults(SRQ); o.NumQP = 256 }},
+		{"Size", func(o *Options) { *o = Defaults(UD); o.Size = 4097 }},
 		{"Size", func(o *Options) { o.Size = 0 }},
 		{"Size", func(o *Options) { o.Size = MaxSize + 1 }},
 		{"RxDepth", func(o *Options) { o.RxDepth = 0 }},
@@ -220,7 +227,7 @@ func TestRefusedOptions(t *testing.T) {
 		{"GIDIndex", func(o *Options) { o.GIDIndex = 1 }},
 		{"Timeout", func(o *Options) { o.Timeout = 0 }},
 	} {
-		o := Defaults()
+		o := Defaults(RC)
 		c.change(&o)
 		var attr *ib.AttrError
 		if _, err := Run(t.Context(), dev, o); !errors.As(err, &attr) || attr.Attr != c.attr || attr.Allowed == "" {

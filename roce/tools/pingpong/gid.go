@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/goroce/goroce/ib"
 )
@@ -14,11 +15,12 @@ func gidText(g ib.GID) string { return netip.AddrFrom16(g).String() }
 // indexedGID returns a row of the table, nil if none is asked for and there is
 // more than one.
 func indexedGID(table []ib.GIDEntry, index int) (*ib.GIDEntry, error) {
+	i := slices.IndexFunc(table, func(e ib.GIDEntry) bool { return e.Index == index })
 	switch {
-	case index >= len(table) || len(table) == 0:
-		return nil, refuse("GIDIndex", index, fmt.Sprintf("0 to %d; `goroced devinfo -v` lists them", len(table)-1))
-	case index >= 0:
-		return &table[index], nil
+	case i >= 0:
+		return &table[i], nil
+	case index >= 0 || len(table) == 0:
+		return nil, refuse("GIDIndex", index, fmt.Sprintf("one of the %d that `goroced devinfo -v` lists", len(table)))
 	case len(table) == 1:
 		return &table[0], nil
 	}

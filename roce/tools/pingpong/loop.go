@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/goroce/goroce/ib"
@@ -14,24 +15,29 @@ import (
 // ErrSilent: the peer sent nothing for as long as Options.Timeout.
 var ErrSilent = errors.New("the peer fell silent")
 
-// game is the state of the play.
+// game is the state of the play. Each queue pair plays for itself; they stop when
+// all of them together have sent and received enough.
 type game struct {
 	*endpoint
-	remote         *address
+	remote         []address
 	sent, received int
-	pending        uint64 // IDs of what has to complete before the next SEND
+	pending        []uint64 // IDs of what has to complete before a queue pair's next SEND
 	page           int
 }
 
 // play sends and receives Options.Iters messages. The client begins.
-func (e *endpoint) play(ctx context.Context, remote *address) error {
-	g := &game{endpoint: e, remote: remote, pending: recvID, page: os.Getpagesize()}
-	if e.o.Host != "" {
-		if err := g.serve(); err != nil {
+func (e *endpoint) play(ctx context.Context, remote []address) error {
+	g := &game{endpoint: e, remote: remote, pending: make([]uint64, len(e.qps)), page: os.Getpagesize()}
+	for i := range g.qps {
+		g.pending[i] = recvID
+		if e.o.Host == "" {
+			continue
+		}
+		if err := g.serve(i); err != nil {
 			return err
 		}
 	}
-	var wcs [2]ib.WC
+	var wcs [16]ib.WC
 	for !g.over() {
 		n, err := g.wait(ctx, wcs[:])
 		if err != nil {
@@ -48,17 +54,17 @@ func (e *endpoint) play(ctx context.Context, remote *address) error {
 
 func (g *game) over() bool { return g.sent >= g.o.Iters && g.received >= g.o.Iters }
 
-// serve sends the message.
-func (g *game) serve() error {
-	g.pending = recvID | sendID
-	return g.post()
+// serve sends a queue pair's message.
+func (g *game) serve(i int) error {
+	g.pending[i] = recvID | sendID
+	return g.post(i)
 }
 
-// take deals with one completion. When the last SEND is acknowledged and the
-// peer's message is there it is our turn again.
+// take deals with one completion. When a queue pair's last SEND is complete and
+// the peer's message is there it is its turn again.
 func (g *game) take(wc *ib.WC) error {
 	if g.over() {
-		return nil // receives that a failed last SEND has flushed
+		return nil // receives that a failed last SEND has flushed, and what is beyond Options.Iters
 	}
 	if err := wc.Err(); err != nil {
 		if g.peerHasLeft(wc) {
@@ -68,45 +74,72 @@ func (g *game) take(wc *ib.WC) error {
 		}
 		return g.explain(err)
 	}
-	switch wc.ID {
+	i := slices.IndexFunc(g.qps, func(qp ib.QP) bool { return qp.Num() == wc.QPN })
+	if i < 0 {
+		return fmt.Errorf("a completion is of QP %#x, which is none of ours", uint32(wc.QPN))
+	}
+	kind := wc.ID & kindIDs
+	switch kind {
 	case sendID:
 		g.sent++
 	case recvID:
 		g.received++
-		if err := g.look(wc); err != nil {
+		if err := g.look(i, wc); err != nil {
 			return err
 		}
 	}
-	g.pending &^= wc.ID
-	if g.sent < g.o.Iters && g.pending == 0 {
-		return g.serve()
+	g.pending[i] &^= kind
+	if g.sent < g.o.Iters && g.pending[i] == 0 {
+		return g.serve(i)
 	}
 	return nil
 }
 
-// peerHasLeft reports whether a failed completion is that of our very last SEND,
-// after the peer's last message. The C tool ends as soon as it has that SEND and
-// the ACK of its own, so when its ACK is lost there is nobody to repeat it. For
-// the client the peer's last message even proves that the SEND arrived: it is the
-// answer. (Two goroce ends wait for one another.)
+// peerHasLeft reports whether a failed completion is that of a queue pair's very
+// last SEND, after the peer's last message. The C tool ends as soon as it has that
+// SEND and the ACK of its own, so when its ACK is lost there is nobody to repeat
+// it. For the client the peer's last message even proves that the SEND arrived: it
+// is the answer. (Two goroce ends wait for one another.)
 func (g *game) peerHasLeft(wc *ib.WC) bool {
-	return wc.Status == ib.WCRetryExcErr && g.received == g.o.Iters && g.sent == g.o.Iters-1
+	return wc.Status == ib.WCRetryExcErr && g.received >= g.o.Iters && g.sent >= g.o.Iters-g.o.NumQP
 }
 
 // look checks a message and makes room for the next.
-func (g *game) look(wc *ib.WC) error {
-	if int(wc.ByteLen) != g.o.Size {
-		return fmt.Errorf("message %d: %w: %d bytes arrived, should be %d; both ends need the same -s", g.received, ErrData, wc.ByteLen, g.o.Size)
+func (g *game) look(i int, wc *ib.WC) error {
+	if got := int(wc.ByteLen) - g.headroom; got != g.o.Size {
+		return fmt.Errorf("message %d: %w: %d bytes arrived, should be %d; both ends need the same -s", g.received, ErrData, got, g.o.Size)
 	}
+	slot := int(wc.ID >> slotBit)
 	if g.o.Check {
-		if err := checkPattern(g.recvBuf, g.page); err != nil {
+		if err := g.check(slot, &g.remote[i], wc); err != nil {
 			return fmt.Errorf("message %d: %w", g.received, err)
 		}
-		wipe(g.recvBuf)
 	}
-	if g.posted--; g.posted <= 1 {
+	g.free = append(g.free, slot)
+	if g.o.RxDepth-len(g.free) <= g.o.NumQP {
 		return g.refill()
 	}
+	return nil
+}
+
+// check looks at all that a receive has filled.
+func (g *game) check(slot int, remote *address, wc *ib.WC) error {
+	grh, message := g.mem.area(slot)
+	if g.datagrams {
+		from, err := ib.AHFromWC(g.gids, wc, grh)
+		if err != nil {
+			return err
+		}
+		if from.DGID != remote.gid || wc.SrcQP != remote.qpn {
+			return fmt.Errorf("%w: the datagram is of QP %#x at %v, not of the peer's QP %#x at %v; has another program been sending here?",
+				ErrData, uint32(wc.SrcQP), from.DGID.Addr(), uint32(remote.qpn), remote.gid.Addr())
+		}
+	}
+	if err := checkPattern(message, g.fill, g.page); err != nil {
+		return err
+	}
+	wipe(grh)
+	wipe(message)
 	return nil
 }
 
@@ -150,12 +183,17 @@ func (g *game) sleep(ctx context.Context) error {
 }
 
 func (g *game) silent() error {
-	return fmt.Errorf("%w: nothing from %s for %v", ErrSilent, g.remote.gid.Addr(), g.o.Timeout)
+	err := fmt.Errorf("%w: nothing from %s for %v", ErrSilent, g.remote[0].gid.Addr(), g.o.Timeout)
+	if g.silence == "" {
+		return err
+	}
+	return fmt.Errorf("%w (%s; if nothing ever arrives look for a firewall on UDP port 4791, and both ends need the same service, %s)",
+		err, g.silence, g.agree)
 }
 
 // explain adds to a failed completion what it most likely means.
 func (g *game) explain(err error) error {
-	peer := g.remote.gid.Addr()
+	peer := g.remote[0].gid.Addr()
 	var wc *ib.WCError
 	if !errors.As(err, &wc) {
 		return err
@@ -163,9 +201,9 @@ func (g *game) explain(err error) error {
 	switch wc.Status {
 	case ib.WCRetryExcErr:
 		return fmt.Errorf("%s does not answer on UDP port 4791: %w; look for a firewall, a router on the way "+
-			"(packets have hop limit 1, like the C tool's) or a wrong GID (-g)", peer, err)
+			"(packets have hop limit 1, like the C tool's), a wrong GID (-g) or another service there (--service)", peer, err)
 	case ib.WCLocLenErr, ib.WCRemInvReqErr:
-		return fmt.Errorf("%s: %w; both ends need the same size (-s) and path MTU (-m)", peer, err)
+		return fmt.Errorf("%s: %w; both ends need the same %s", peer, err, g.agree)
 	}
 	return fmt.Errorf("%s: %w", peer, err)
 }

@@ -10,19 +10,23 @@ import (
 
 // Options of Run. Start from Defaults.
 type Options struct {
+	Service Service // the peer's must be the same
+
 	Host string // where the server is; "" makes this end the server
 	Port int    // TCP port of the server
 
 	IBPort   int    // always 1
 	GIDIndex int    // local address; -1 takes the one that the TCP connection uses
 	Size     int    // bytes of a message
-	MTU      ib.MTU // path MTU
+	MTU      ib.MTU // path MTU; 0 with UD, where a message is one packet
+	NumQP    int    // queue pairs; 1, except with SRQ
 	RxDepth  int    // receives to keep posted
-	Iters    int    // messages that each end sends
+	Iters    int    // messages that each end sends, all queue pairs together
 	SL       int    // service level; RoCEv2 packets have no place for it
 	Events   bool   // sleep until completions arrive, rather than poll first
 	Check    bool   // check the data
 
+	// With RC and SRQ.
 	AckTimeout int // code t of the local ACK timeout, 4.096 us * 2^t
 	RetryCount int // how often a packet is sent again before the peer counts as gone
 
@@ -34,21 +38,29 @@ type Options struct {
 	Log io.Writer // advice for people; may be nil
 }
 
-// Defaults returns the C tool's defaults.
-func Defaults() Options {
-	return Options{Port: 18515, IBPort: 1, GIDIndex: -1, Size: 4096, MTU: ib.MTU1024, RxDepth: 500, Iters: 1000,
+// Defaults returns the defaults of the service's C tool.
+func Defaults(s Service) Options {
+	t := s.traits()
+	return Options{Service: s, Port: 18515, IBPort: 1, GIDIndex: -1, Size: t.size, MTU: t.mtu, NumQP: t.numQP, RxDepth: 500, Iters: 1000,
 		AckTimeout: 14, RetryCount: 7, Timeout: 10 * time.Second, Out: io.Discard}
 }
 
-// MaxSize bounds a message: what it takes in memory is twice as much.
+// MaxSize bounds a message, and the memory in which messages arrive.
 const MaxSize = 1 << 30
 
 // check refuses what cannot work, before anybody is bothered.
 func (o *Options) check(dev ib.Device) error {
+	if o.Service < 0 || int(o.Service) >= len(services) {
+		return refuse("Service", o.Service, ServiceNames())
+	}
 	attr := dev.Attr()
 	port, err := dev.QueryPort(o.IBPort)
 	if err != nil {
 		return err
+	}
+	receives := attr.MaxQPWR
+	if o.Service.traits().shared {
+		receives = attr.MaxSRQWR
 	}
 	for _, c := range []struct {
 		attr            string
@@ -56,7 +68,8 @@ func (o *Options) check(dev ib.Device) error {
 	}{
 		{"Port", o.Port, 0, 65535},
 		{"Size", o.Size, 1, min(MaxSize, int(port.MaxMsgSize))},
-		{"RxDepth", o.RxDepth, 1, min(attr.MaxQPWR, attr.MaxCQE-1)},
+		{"NumQP", o.NumQP, 1, maxQP},
+		{"RxDepth", o.RxDepth, o.NumQP, min(receives, attr.MaxCQE-o.NumQP)},
 		{"Iters", o.Iters, 1, 1<<31 - 1},
 		{"SL", o.SL, 0, 15},
 		{"AckTimeout", o.AckTimeout, 1, 31},
@@ -66,12 +79,28 @@ func (o *Options) check(dev ib.Device) error {
 			return refuse(c.attr, c.value, fmt.Sprintf("%d to %d", c.min, c.max))
 		}
 	}
+	return o.checkService(&port)
+}
+
+// checkService refuses what the service, or the path MTU, does not allow.
+func (o *Options) checkService(port *ib.PortAttr) error {
+	t := o.Service.traits()
 	switch {
-	case !o.MTU.Valid():
+	case t.datagrams && o.MTU != 0:
+		return refuse("MTU", o.MTU, "none with service ud, where a message is one packet")
+	case t.datagrams && o.Size > int(port.ActiveMTU):
+		return refuse("Size", o.Size, fmt.Sprintf("1 to %d, which is what a packet of %s carries; the peer must use the same",
+			port.ActiveMTU, port.NetIf))
+	case !t.datagrams && !o.MTU.Valid():
 		return refuse("MTU", o.MTU, "256, 512, 1024, 2048, 4096")
 	case o.MTU > port.ActiveMTU:
 		return refuse("MTU", o.MTU, fmt.Sprintf("at most %d, which is what the packets of %s carry; the peer must use the same",
 			port.ActiveMTU, port.NetIf))
+	case o.NumQP > 1 && !t.shared:
+		return refuse("NumQP", o.NumQP, "1, except with service srq")
+	case o.areas() > MaxSize/o.Size:
+		return refuse("RxDepth", o.RxDepth, fmt.Sprintf("at most %d to check messages of %d bytes, as each receive then has memory of its own",
+			MaxSize/o.Size, o.Size))
 	case o.Timeout <= 0:
 		return refuse("Timeout", o.Timeout, "more than 0")
 	}

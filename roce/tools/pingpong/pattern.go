@@ -9,11 +9,10 @@ import (
 // ErrData: bytes arrived that are not those that were sent.
 var ErrData = errors.New("data differ")
 
-// The C tool fills its buffer with one byte and, checking data, writes the number
-// of each page modulo sizeof(char), which is 0, to the page's first byte. Its
-// server looks at these bytes once, at the end.
+// The C tools fill their buffer with one byte and, checking data, write the number
+// of each page modulo sizeof(char), which is 0, to the page's first byte. Their
+// servers look at these bytes once, at the end.
 const (
-	fillByte  = 0x7B
 	pageByte  = 0x00
 	wipedByte = 0xE5 // stands where nothing has arrived
 
@@ -23,9 +22,9 @@ const (
 )
 
 // fillPattern writes what the client sends.
-func fillPattern(b []byte, check bool) {
+func fillPattern(b []byte, fill byte, check bool) {
 	for i := range b {
-		b[i] = fillByte
+		b[i] = fill
 	}
 	for i := 0; check && i < len(b); i += os.Getpagesize() {
 		b[i] = pageByte
@@ -33,30 +32,23 @@ func fillPattern(b []byte, check bool) {
 }
 
 // checkPattern looks at every byte of a message.
-func checkPattern(b []byte, pageSize int) error {
+func checkPattern(b []byte, fill byte, pageSize int) error {
 	for i, got := range b {
-		if got == fillByte && i%pageSize != 0 {
+		if got == fill && i%pageSize != 0 {
 			continue
 		}
 		if got == pageByte && i%smallestPage == 0 {
 			continue
 		}
-		want := fillByte
+		want := fill
 		if i%pageSize == 0 {
 			want = pageByte
 		}
 		hint := ""
-		if got == fillByte {
+		if got == fill {
 			hint = "; the client must run with -c too"
 		}
 		return fmt.Errorf("%w: invalid data in page %d: byte %d is %#02x, should be %#02x%s", ErrData, i/pageSize, i, got, want, hint)
 	}
 	return nil
-}
-
-// wipe makes sure that the next message has to arrive to be right.
-func wipe(b []byte) {
-	for i := range b {
-		b[i] = wipedByte
-	}
 }

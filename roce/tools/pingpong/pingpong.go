@@ -35,19 +35,20 @@ func Run(ctx context.Context, dev ib.Device, o Options) (res Result, err error) 
 		return res, err
 	}
 	defer func() { err = errors.Join(err, e.close()) }()
-	return e.run(ctx, table)
+	e.gids = table
+	return e.run(ctx)
 }
 
 // run meets the peer, plays and reports.
-func (e *endpoint) run(ctx context.Context, table []ib.GIDEntry) (res Result, err error) {
+func (e *endpoint) run(ctx context.Context) (res Result, err error) {
 	o := e.o
-	gid, err := indexedGID(table, o.GIDIndex)
+	gid, err := indexedGID(e.gids, o.GIDIndex)
 	if err != nil {
 		return res, err
 	}
-	local := e.address()
+	local := e.addresses()
 	if gid != nil {
-		local.say(o.Out, gid)
+		say(o.Out, local, gid)
 	}
 	conn, err := meet(ctx, o)
 	if err != nil {
@@ -56,25 +57,27 @@ func (e *endpoint) run(ctx context.Context, table []ib.GIDEntry) (res Result, er
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	if gid == nil {
-		gid = connectionGID(table, tcpAddr(conn.LocalAddr()))
-		local.say(o.Out, gid)
+		gid = connectionGID(e.gids, tcpAddr(conn.LocalAddr()))
+		say(o.Out, local, gid)
 	}
-	ready := func(remote *address) error { return e.connect(&local, remote, gid.Index) }
-	remote, err := exchange(conn, o, &local, ready)
+	ready := func(remote []address) error { return e.connect(local, remote, gid.Index) }
+	remote, err := exchange(conn, o, local, ready)
 	if ctx.Err() != nil {
 		return res, ctx.Err()
 	}
 	if err != nil {
 		return res, err
 	}
-	fmt.Fprintf(o.Out, "  remote address: %v\n", &remote)
+	for i := range remote {
+		fmt.Fprintf(o.Out, "  remote address: %v\n", &remote[i])
+	}
 	if o.Host != "" {
-		if err := ready(&remote); err != nil {
+		if err := ready(remote); err != nil {
 			return res, err
 		}
 	}
 	start := time.Now()
-	if err := e.play(ctx, &remote); err != nil {
+	if err := e.play(ctx, remote); err != nil {
 		return res, err
 	}
 	res = Result{Bytes: 2 * int64(o.Size) * int64(o.Iters), Iters: o.Iters, Elapsed: time.Since(start)}
@@ -83,10 +86,12 @@ func (e *endpoint) run(ctx context.Context, table []ib.GIDEntry) (res Result, er
 	return res, nil
 }
 
-// say fills in the GID and prints the address.
-func (a *address) say(w io.Writer, gid *ib.GIDEntry) {
-	a.gid = gid.GID
-	fmt.Fprintf(w, "  local address:  %v\n", a)
+// say fills in the GID and prints the addresses.
+func say(w io.Writer, local []address, gid *ib.GIDEntry) {
+	for i := range local {
+		local[i].gid = gid.GID
+		fmt.Fprintf(w, "  local address:  %v\n", &local[i])
+	}
 }
 
 // meet returns a TCP connection to the peer.
@@ -94,7 +99,7 @@ func meet(ctx context.Context, o *Options) (net.Conn, error) {
 	if o.Host != "" {
 		return dial(ctx, o)
 	}
-	fmt.Fprintf(o.Log, "waiting for a client on TCP port %d: `goroced pingpong HOST`, or `ibv_rc_pingpong -g INDEX HOST`\n", o.Port)
+	fmt.Fprintf(o.Log, "waiting for a client on TCP port %d: %s\n", o.Port, o.Service.traits().command(" HOST"))
 	return accept(ctx, o)
 }
 

@@ -131,7 +131,7 @@ func TestMatch(t *testing.T) {
 	} {
 		for _, check := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, check %v", c.name, check), func(t *testing.T) {
-				o := Defaults()
+				o := Defaults(RC)
 				o.Iters, o.Check = 100, check
 				c.change(&o)
 				server, client := match(t, o, c.fault)
@@ -163,7 +163,7 @@ func TestMismatch(t *testing.T) {
 		{"only the server checks", func(o *Options) { o.Check = true }, func(*Options) {}, "the client must run with -c too"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			o := Defaults()
+			o := Defaults(RC)
 			o.Port, o.Timeout = freePort(t), 500*time.Millisecond
 			co := o
 			c.server(&o)
@@ -190,7 +190,7 @@ func TestMismatch(t *testing.T) {
 
 // TestOnlyTheClientChecks: the server returns what it got, as the C tool's does.
 func TestOnlyTheClientChecks(t *testing.T) {
-	o := Defaults()
+	o := Defaults(RC)
 	o.Port, o.Size, o.Iters = freePort(t), 9000, 50
 	serverDev, addr := device(t, wrap.FaultConfig{})
 	clientDev, _ := device(t, wrap.FaultConfig{})
@@ -207,7 +207,7 @@ func TestDeviceIsLeftClean(t *testing.T) {
 	dev, addr := device(t, wrap.FaultConfig{})
 	other, _ := device(t, wrap.FaultConfig{})
 	for range 3 {
-		o := Defaults()
+		o := Defaults(RC)
 		o.Port, o.Iters = freePort(t), 10
 		server := start(t, dev, o)
 		o.Host = addr.String()
@@ -225,29 +225,31 @@ func TestServerIsCancelled(t *testing.T) {
 	dev, _ := device(t, wrap.FaultConfig{})
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	o := Defaults()
+	o := Defaults(RC)
 	o.Port = 0
 	if _, err := Run(ctx, dev, o); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error %v, want %v", err, context.DeadlineExceeded)
 	}
 }
 
-// TestPeerHasLeft: a C tool may end before the ACK of our very last SEND is
-// repeated, at either end, and only of that one.
+// TestPeerHasLeft: a C tool may end before the ACK of a queue pair's very last SEND
+// is repeated, at either end, and only of that one.
 func TestPeerHasLeft(t *testing.T) {
 	for _, c := range []struct {
-		host           string
-		sent, received int
-		status         ib.WCStatus
-		want           bool
+		host                  string
+		numQP, sent, received int
+		status                ib.WCStatus
+		want                  bool
 	}{
-		{"", 9, 10, ib.WCRetryExcErr, true},
-		{"server", 9, 10, ib.WCRetryExcErr, true},
-		{"server", 9, 9, ib.WCRetryExcErr, false},
-		{"server", 8, 10, ib.WCRetryExcErr, false},
-		{"", 9, 10, ib.WCRemOpErr, false},
+		{"", 1, 9, 10, ib.WCRetryExcErr, true},
+		{"server", 1, 9, 10, ib.WCRetryExcErr, true},
+		{"server", 1, 9, 9, ib.WCRetryExcErr, false},
+		{"server", 1, 8, 10, ib.WCRetryExcErr, false},
+		{"", 1, 9, 10, ib.WCRemOpErr, false},
+		{"", 4, 6, 12, ib.WCRetryExcErr, true},
+		{"", 4, 5, 12, ib.WCRetryExcErr, false},
 	} {
-		g := &game{endpoint: &endpoint{o: &Options{Iters: 10, Host: c.host}}, sent: c.sent, received: c.received}
+		g := &game{endpoint: &endpoint{o: &Options{Iters: 10, Host: c.host, NumQP: c.numQP}}, sent: c.sent, received: c.received}
 		if got := g.peerHasLeft(&ib.WC{Status: c.status}); got != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}
