@@ -45,9 +45,12 @@ type Options struct {
 	Device roce.Options
 }
 
-// Open opens a device. An address that another program speaks RoCEv2 on is a
-// *port.Error; a link that needs a privilege which the process lacks, and which
-// was asked for by name, is a *CapabilityError.
+// Open opens a device. Its port is active while the network interface is up, has
+// a carrier, and holds any of the addresses.
+//
+// An address that another program speaks RoCEv2 on is a *port.Error; a link that
+// needs a privilege which the process lacks, and which was asked for by name, is a
+// *CapabilityError.
 func Open(o Options) (*roce.Device, error) {
 	dev, err := open(o)
 	if err != nil {
@@ -71,9 +74,14 @@ func open(o Options) (*roce.Device, error) {
 	if l, err = stack(l, &o); err != nil {
 		return nil, err
 	}
-	dev, err := roce.Open(l, o.Device)
+	w := &watched{Link: l}
+	dev, err := roce.Open(w, o.Device)
 	if err != nil {
-		_ = l.Close()
+		_ = w.Close()
+		return nil, err
+	}
+	if err := w.watch(dev); err != nil {
+		_ = dev.Close()
 		return nil, err
 	}
 	return dev, nil

@@ -308,7 +308,7 @@ func TestNamespaces(t *testing.T) {
 	for _, name := range []string{"udp", "rawsock"} {
 		t.Run(name, func(t *testing.T) {
 			nsA, nsB := linktest.NewVeth(t, 1500)
-			a, b := openIn(t, nsA, name), openIn(t, nsB, name)
+			a, b := openIn(t, nsA, Options{Link: name}), openIn(t, nsB, Options{Link: name})
 			table, err := a.GIDs(1)
 			if err != nil || len(table) < 2 {
 				t.Fatalf("GIDs %v, %v", table, err)
@@ -328,10 +328,10 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
-func openIn(t *testing.T, ns *linktest.Namespace, name string) (dev *roce.Device) {
+func openIn(t *testing.T, ns *linktest.Namespace, o Options) (dev *roce.Device) {
 	t.Helper()
 	err := ns.Do(func() (err error) {
-		dev, err = Open(Options{Link: name})
+		dev, err = Open(o)
 		return err
 	})
 	if err != nil {

@@ -18,8 +18,12 @@
 // that corrupts bytes on purpose, because the ICRC covers the IPv4
 // identification and that depends on a frame's place in its run.
 //
-// A Link has one owner at a time: apart from Wake, which any goroutine may call,
-// and Close, its methods are never called concurrently.
+// Multicast: frames to a group, a GID that is a multicast IP address, are sent as
+// any others and received by every link that joined the group ([Link].Join), the
+// sender's included.
+//
+// A Link has one owner at a time: apart from Wake, Join and Leave, which any
+// goroutine may call, and Close, its methods are never called concurrently.
 package link
 
 import (
@@ -32,8 +36,8 @@ import (
 // Port is the UDP destination port of RoCEv2.
 const Port = 4791
 
-// ErrClosed is returned by Send, Recv and Wait after Close. It is the only error
-// that a device treats as the end of the link.
+// ErrClosed is returned by Send, Recv, Wait, Join and Leave after Close. It is the
+// only error that a device treats as the end of the link.
 var ErrClosed = errors.New("link closed")
 
 // IDRule says what IPv4 identification the frames that a link sends will carry.
@@ -69,7 +73,7 @@ type Caps struct {
 
 // Run is one or more frames that travel together.
 type Run struct {
-	Src, Dst     ib.GID // both IPv4-mapped or both IPv6
+	Src, Dst     ib.GID // both IPv4-mapped or both IPv6; Dst may be a multicast group
 	SrcPort      uint16
 	TrafficClass uint8
 	HopLimit     uint8
@@ -137,6 +141,23 @@ type Link interface {
 	// Wake ends a Wait that is under way, or the next one. Any goroutine may
 	// call it; many calls may count as one.
 	Wake()
+
+	// Join makes the link a member of a multicast group: each frame to the group
+	// that passes its network is received once, with the group as Run.Dst, and
+	// so is each that the link itself sends there. Frames to different groups,
+	// or to the link's own address, may overtake one another. To send to a group
+	// takes no membership. Any goroutine may call Join and Leave.
+	//
+	// An *ib.AttrError that wraps ib.ErrInvalid refuses a GID that is no
+	// multicast address, one of an IP version that the link has no address of,
+	// and a group that is joined already: who has several users of a group
+	// counts them.
+	Join(group ib.GID) error
+
+	// Leave ends the membership. Frames that arrived before it may still be
+	// received. A group that is not joined is refused as by Join. Close leaves
+	// all groups.
+	Leave(group ib.GID) error
 
 	Stats() Stats
 	Close() error

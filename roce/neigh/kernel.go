@@ -5,7 +5,6 @@ import (
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
@@ -25,7 +24,7 @@ const usableStates = netlink.NUD_REACHABLE | netlink.NUD_STALE | netlink.NUD_DEL
 // kernel is the netlink side of a table: sockets in its network namespace.
 type kernel struct {
 	index   int
-	ns      netns.NsHandle
+	ns      Namespace
 	netlink *netlink.Handle
 	prod4   int // UDP sockets, for those who may not use NTF_USE; -1 if none
 	prod6   int
@@ -35,11 +34,7 @@ type kernel struct {
 }
 
 func newKernel(index int) (k *kernel, err error) {
-	k = &kernel{index: index, ns: netns.None(), prod4: prodSocket(unix.AF_INET, index), prod6: prodSocket(unix.AF_INET6, index)}
-	if k.ns, err = netns.Get(); err != nil {
-		k.close()
-		return nil, fmt.Errorf("network namespace: %w", err)
-	}
+	k = &kernel{index: index, ns: CurrentNamespace(), prod4: prodSocket(unix.AF_INET, index), prod6: prodSocket(unix.AF_INET6, index)}
 	if k.netlink, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		k.close()
 		return nil, fmt.Errorf("netlink socket: %w", err)
@@ -54,9 +49,7 @@ func (k *kernel) close() {
 	if k.netlink != nil {
 		k.netlink.Close()
 	}
-	if k.ns.IsOpen() {
-		_ = k.ns.Close()
-	}
+	k.ns.Close()
 }
 
 // unsubscribe ends the subscription, if there is one.
@@ -74,7 +67,7 @@ func (k *kernel) subscribe() {
 		return
 	}
 	raw, stop, out := make(chan netlink.NeighUpdate), make(chan struct{}), make(chan neighbour)
-	err := netlink.NeighSubscribeWithOptions(raw, stop, netlink.NeighSubscribeOptions{Namespace: &k.ns})
+	err := k.ns.Do(func() error { return netlink.NeighSubscribe(raw, stop) })
 	if err != nil {
 		return // the table is refreshed anyway
 	}

@@ -165,8 +165,10 @@ func wait(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// Without CAP_NET_ADMIN the kernel is made to resolve by a packet. Capabilities
-// belong to threads, and the table has goroutines, so the test is a process.
+// Without CAP_NET_ADMIN the kernel is made to resolve by a packet; without
+// CAP_SYS_ADMIN no thread may move to another namespace, not even to its own.
+// Capabilities belong to threads, and the table has goroutines, so the test is a
+// process.
 func TestTableUnprivileged(t *testing.T) {
 	if os.Getenv("GOROCE_TEST_RESOLVE") != "" {
 		resolveUnprivileged(t)
@@ -178,8 +180,10 @@ func TestTableUnprivileged(t *testing.T) {
 	var out []byte
 	err := a.Do(func() (err error) {
 		// Root gets at exec what is in the bounding set.
-		if err := unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_NET_ADMIN, 0, 0, 0); err != nil {
-			return err
+		for _, c := range []uintptr{unix.CAP_NET_ADMIN, unix.CAP_SYS_ADMIN} {
+			if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil {
+				return err
+			}
 		}
 		out, err = cmd.CombinedOutput()
 		return err
@@ -204,6 +208,11 @@ func resolveUnprivileged(t *testing.T) {
 	use := netlink.Neigh{LinkIndex: n.Index, IP: addr4.AsSlice(), Flags: netlink.NTF_USE}
 	if err := netlink.NeighSet(&use); !errors.Is(err, unix.EPERM) {
 		t.Fatalf("NTF_USE: %v, want EPERM: the process has CAP_NET_ADMIN", err)
+	}
+	here := neigh.CurrentNamespace()
+	defer here.Close()
+	if err := here.Do(func() error { return nil }); err != nil {
+		t.Errorf("in one's own namespace: %v", err)
 	}
 	table, err := neigh.NewTable(n)
 	if err != nil {

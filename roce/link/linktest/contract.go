@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -17,23 +18,28 @@ import (
 // are closed when the test ends.
 type Open func(t testing.TB) (a, b link.Link)
 
+// contractTest is a part of the contract.
+type contractTest struct {
+	name string
+	test func(t *testing.T, a, b link.Link)
+}
+
+var unicast = []contractTest{
+	{"Caps", testCaps},
+	{"Header", testHeader},
+	{"Order", testOrder},
+	{"LargestRun", testLargestRun},
+	{"ShortRecv", testShortRecv},
+	{"BadRuns", testBadRuns},
+	{"Wait", testWait},
+	{"Wake", testWake},
+	{"Close", testClose},
+	{"NoAllocation", testNoAllocation},
+}
+
 // Run tests the contract of link.Link on pairs that open makes.
 func Run(t *testing.T, open Open) {
-	for _, tt := range []struct {
-		name string
-		test func(*testing.T, link.Link, link.Link)
-	}{
-		{"Caps", testCaps},
-		{"Header", testHeader},
-		{"Order", testOrder},
-		{"LargestRun", testLargestRun},
-		{"ShortRecv", testShortRecv},
-		{"BadRuns", testBadRuns},
-		{"Wait", testWait},
-		{"Wake", testWake},
-		{"Close", testClose},
-		{"NoAllocation", testNoAllocation},
-	} {
+	for _, tt := range slices.Concat(unicast, multicast) {
 		t.Run(tt.name, func(t *testing.T) {
 			a, b := open(t)
 			t.Cleanup(func() { _, _ = a.Close(), b.Close() })
@@ -115,6 +121,27 @@ func Collect(t testing.TB, l link.Link, n int) []link.Run {
 		}
 	}
 	return got
+}
+
+// receive is Collect for who looks at nothing, and allocates nothing.
+func receive(t testing.TB, l link.Link, want int, in []link.Run) {
+	for got, end := 0, time.Now().Add(patience); got < want; {
+		if time.Now().After(end) {
+			t.Fatalf("%d frames arrived, want %d", got, want)
+		}
+		n, err := l.Recv(0, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range in[:n] {
+			got += in[i].Frames()
+		}
+		if got < want {
+			if err := l.Wait(patience, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 }
 
 // Frames returns the frames of runs, in order.
@@ -412,23 +439,7 @@ func testNoAllocation(t *testing.T, a, b link.Link) {
 		if n, err := a.Send(0, out); n != len(out) || err != nil {
 			t.Fatalf("Send: %d, %v", n, err)
 		}
-		for got, end := 0, time.Now().Add(patience); got < want; {
-			if time.Now().After(end) {
-				t.Fatalf("%d frames arrived, want %d", got, want)
-			}
-			n, err := b.Recv(0, in)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for i := range in[:n] {
-				got += in[i].Frames()
-			}
-			if got < want {
-				if err := b.Wait(patience, false); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
+		receive(t, b, want, in)
 	}
 	for range 100 {
 		step()

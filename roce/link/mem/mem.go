@@ -11,17 +11,20 @@
 //
 // Like a switch the network has bounded memory: a run for a link whose queue is
 // full is dropped and counted there (Stats.RxOverflow). Runs to nobody are
-// counted at the sender (Stats.TxErrors). Faults, delay and captures come from
-// package wrap.
+// counted at the sender (Stats.TxErrors); those to a multicast group go to all its
+// members, in the order in which they joined, be there any or not. Faults, delay
+// and captures come from package wrap.
 package mem
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/internal/group"
 	"github.com/goroce/goroce/roce/link/internal/runs"
 )
 
@@ -44,12 +47,15 @@ type Options struct {
 
 // Network connects the links that were opened on it.
 type Network struct {
-	mu    sync.RWMutex
-	owner map[ib.GID]*memLink
+	mu      sync.RWMutex // taken before that of a link
+	owner   map[ib.GID]*memLink
+	members map[ib.GID][]*memLink // of multicast groups
 }
 
 // NewNetwork returns a network without links.
-func NewNetwork() *Network { return &Network{owner: make(map[ib.GID]*memLink)} }
+func NewNetwork() *Network {
+	return &Network{owner: make(map[ib.GID]*memLink), members: make(map[ib.GID][]*memLink)}
+}
 
 // Open returns a new link that owns the GIDs. A GID that another link owned
 // moves to the new one.
@@ -88,10 +94,22 @@ func or(v, def int) int {
 	return v
 }
 
-func (n *Network) lookup(g ib.GID) *memLink {
+// deliver gives r to those whom it is for. It reports false if that is nobody.
+func (n *Network) deliver(r *link.Run) bool {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
-	return n.owner[g]
+	if group.Is(&r.Dst) {
+		for _, l := range n.members[r.Dst] {
+			l.deliver(r)
+		}
+		return true
+	}
+	l := n.owner[r.Dst]
+	if l == nil {
+		return false
+	}
+	l.deliver(r)
+	return true
 }
 
 type memLink struct {
@@ -124,11 +142,8 @@ func (l *memLink) Send(_ ib.Instant, out []link.Run) (int, error) {
 
 func (l *memLink) sendRun(r *link.Run) {
 	why := runs.Refuse(&l.caps, r)
-	var peer *memLink
-	if why == "" {
-		if peer = l.net.lookup(r.Dst); peer == nil {
-			why = "no link owns the destination GID"
-		}
+	if why == "" && !l.net.deliver(r) {
+		why = "no link owns the destination GID"
 	}
 	if why != "" {
 		l.stats.TxErrors += runs.Count(r)
@@ -138,7 +153,6 @@ func (l *memLink) sendRun(r *link.Run) {
 	l.stats.TxRuns++
 	l.stats.TxFrames += uint64(r.Frames())
 	l.stats.TxBytes += uint64(len(r.Buf))
-	peer.deliver(r)
 }
 
 // deliver is called by the sender.
@@ -213,6 +227,43 @@ func (l *memLink) Wake() {
 	l.ring()
 }
 
+func (l *memLink) Join(g ib.GID) error {
+	l.net.mu.Lock()
+	defer l.net.mu.Unlock()
+	if l.closed.Load() {
+		return link.ErrClosed
+	}
+	members := l.net.members[g]
+	if err := group.CheckJoin(&l.caps, g, slices.Contains(members, l)); err != nil {
+		return err
+	}
+	l.net.members[g] = append(members, l)
+	return nil
+}
+
+func (l *memLink) Leave(g ib.GID) error {
+	l.net.mu.Lock()
+	defer l.net.mu.Unlock()
+	if l.closed.Load() {
+		return link.ErrClosed
+	}
+	if err := group.CheckLeave(&l.caps, g, slices.Contains(l.net.members[g], l)); err != nil {
+		return err
+	}
+	l.net.leave(g, l)
+	return nil
+}
+
+// leave takes l out of a group. The caller holds n.mu.
+func (n *Network) leave(g ib.GID, l *memLink) {
+	left := slices.DeleteFunc(n.members[g], func(m *memLink) bool { return m == l })
+	if len(left) > 0 {
+		n.members[g] = left
+	} else {
+		delete(n.members, g)
+	}
+}
+
 func (l *memLink) Stats() link.Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -230,6 +281,9 @@ func (l *memLink) Close() error {
 		if l.net.owner[g] == l {
 			delete(l.net.owner, g)
 		}
+	}
+	for g := range l.net.members {
+		l.net.leave(g, l)
 	}
 	l.net.mu.Unlock()
 	l.ring()

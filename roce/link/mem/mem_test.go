@@ -55,6 +55,25 @@ func TestOverflow(t *testing.T) {
 	}
 }
 
+// A link that is closed is no member any more: nothing piles up there.
+func TestClosedMember(t *testing.T) {
+	n := mem.NewNetwork()
+	a, b := n.Open([]ib.GID{gidA}, mem.Options{}), n.Open([]ib.GID{gidB}, mem.Options{QueueRuns: 1})
+	group := linktest.NewGroup(a)
+	if err := b.Join(group); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		linktest.SendAll(t, a, []link.Run{linktest.NewDatagram(a, group, 64)})
+	}
+	if s := b.Stats(); s.RxOverflow != 0 {
+		t.Errorf("%d frames had no room in a closed link", s.RxOverflow)
+	}
+}
+
 func TestNobodyThere(t *testing.T) {
 	n := mem.NewNetwork()
 	a, b := n.Open([]ib.GID{gidA}, mem.Options{}), n.Open([]ib.GID{gidB}, mem.Options{})

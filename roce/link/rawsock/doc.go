@@ -14,6 +14,13 @@
 // The kernel does routing and neighbour discovery (package neigh). A frame to a
 // host whose MAC address is not known yet is lost, and counted.
 //
+// What is sent to multicast groups comes by a second packet socket, which is there
+// while any group is joined and shows what leaves the host, too: so a member
+// receives its own frames, and those of other programs. The other way round, UDP
+// sockets of this host do not hear what a packet socket sends. A plain socket makes
+// the host a member, so that switches and the NIC let the frames through; the
+// kernel answers none of them.
+//
 // Frames come out one by one whatever the kernel makes of them. Between network
 // namespaces of one machine a run that a UDP socket sent with UDP_SEGMENT passes
 // in one piece; PACKET_VNET_HDR tells its frame size, and it becomes one run. The
@@ -22,5 +29,6 @@
 // the same wire are not for its addresses and filtered out.
 //
 // Files: open.go makes the sockets, guard.go those that keep the kernel quiet,
-// filter.go says which frames are ours, send.go and recv.go move runs.
+// filter.go says which frames are ours, send.go and recv.go move runs, group.go
+// joins groups.
 package rawsock

@@ -3,6 +3,7 @@ package rawsock
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
@@ -32,22 +33,58 @@ const (
 
 const acceptAll = 1 << 18 // bytes of a frame that pass: more than it has
 
-// ours accepts RoCEv2 packets to the given addresses: a classic BPF program over
-// a frame from its Ethernet header on. An IPv4 packet with options or in fragments
-// is none.
-func ours(local []ib.GID) []bpf.Instruction {
-	v4, v6 := ours4(local), ours6(local)
-	p := []bpf.Instruction{
-		bpf.LoadAbsolute{Off: offEtherType, Size: 2},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.ETH_P_IP, SkipTrue: 1},
-		bpf.Jump{Skip: uint32(len(v4))},
-	}
-	p = append(p, v4...)
-	p = append(p, // the accumulator still holds the EtherType
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.ETH_P_IPV6, SkipTrue: 1},
-		bpf.RetConstant{Val: 0})
-	return append(p, v6...)
+// ours accepts RoCEv2 packets to the given addresses.
+func ours(local []ib.GID) []bpf.Instruction { return roce(to4(local), to6(local)) }
+
+// toGroups accepts RoCEv2 packets to any multicast group: which ones are joined is
+// looked up later, for a socket has room for little more than a hundred.
+func toGroups() []bpf.Instruction {
+	return roce(
+		[]bpf.Instruction{
+			bpf.LoadAbsolute{Off: offDst4, Size: 1},
+			bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: 0xF0},
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0xE0, SkipFalse: 1}, // 224.0.0.0/4
+			bpf.RetConstant{Val: acceptAll},
+		},
+		[]bpf.Instruction{
+			bpf.LoadAbsolute{Off: offDst6, Size: 1},
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0xFF, SkipFalse: 1}, // ff00::/8
+			bpf.RetConstant{Val: acceptAll},
+		})
 }
+
+// roce lets the given instructions decide over IPv4 and IPv6 packets of RoCEv2,
+// which come from a classic BPF program over a frame from its Ethernet header on.
+// What they do not accept is rejected, as is all else. An IPv4 packet with options
+// or in fragments is none of RoCEv2.
+func roce(v4, v6 []bpf.Instruction) []bpf.Instruction {
+	v4 = slices.Concat(
+		require(offVersion4, 1, plainIPv4),
+		require(offProto4, 1, unix.IPPROTO_UDP),
+		require(offPort4, 2, link.Port),
+		[]bpf.Instruction{
+			bpf.LoadAbsolute{Off: offFrag4, Size: 2},
+			bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: fragment, SkipFalse: 1},
+			bpf.RetConstant{Val: 0},
+		},
+		v4, reject)
+	return slices.Concat(
+		[]bpf.Instruction{
+			bpf.LoadAbsolute{Off: offEtherType, Size: 2},
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.ETH_P_IP, SkipTrue: 1},
+			bpf.Jump{Skip: uint32(len(v4))},
+		},
+		v4,
+		[]bpf.Instruction{ // the accumulator still holds the EtherType
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.ETH_P_IPV6, SkipTrue: 1},
+			bpf.RetConstant{Val: 0},
+		},
+		require(offProto6, 1, unix.IPPROTO_UDP),
+		require(offPort6, 2, link.Port),
+		v6, reject)
+}
+
+var reject = []bpf.Instruction{bpf.RetConstant{Val: 0}}
 
 // require goes on if what stands at off is val, and rejects the frame otherwise.
 func require(off uint32, size int, val uint32) []bpf.Instruction {
@@ -58,15 +95,9 @@ func require(off uint32, size int, val uint32) []bpf.Instruction {
 	}
 }
 
-func ours4(local []ib.GID) []bpf.Instruction {
-	p := require(offVersion4, 1, plainIPv4)
-	p = append(p, require(offProto4, 1, unix.IPPROTO_UDP)...)
-	p = append(p, require(offPort4, 2, link.Port)...)
-	p = append(p,
-		bpf.LoadAbsolute{Off: offFrag4, Size: 2},
-		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: fragment, SkipFalse: 1},
-		bpf.RetConstant{Val: 0},
-		bpf.LoadAbsolute{Off: offDst4, Size: 4})
+// to4 accepts IPv4 packets to the given addresses.
+func to4(local []ib.GID) []bpf.Instruction {
+	p := []bpf.Instruction{bpf.LoadAbsolute{Off: offDst4, Size: 4}}
 	for i := range local {
 		if local[i].Is4() {
 			p = append(p,
@@ -74,12 +105,11 @@ func ours4(local []ib.GID) []bpf.Instruction {
 				bpf.RetConstant{Val: acceptAll})
 		}
 	}
-	return append(p, bpf.RetConstant{Val: 0})
+	return p
 }
 
-func ours6(local []ib.GID) []bpf.Instruction {
-	p := require(offProto6, 1, unix.IPPROTO_UDP)
-	p = append(p, require(offPort6, 2, link.Port)...)
+// to6 accepts IPv6 packets to the given addresses.
+func to6(local []ib.GID) (p []bpf.Instruction) {
 	for i := range local {
 		if local[i].Is4() {
 			continue
@@ -91,23 +121,24 @@ func ours6(local []ib.GID) []bpf.Instruction {
 		}
 		p = append(p, bpf.RetConstant{Val: acceptAll})
 	}
-	return append(p, bpf.RetConstant{Val: 0})
+	return p
 }
 
-// forThisHost rejects frames that the interface only overheard, and those of a
-// VLAN, whose tag the kernel has moved from the frame to its metadata. VLAN 0 is
-// no VLAN but a priority.
-func forThisHost() []bpf.Instruction {
-	return []bpf.Instruction{
-		bpf.LoadExtension{Num: bpf.ExtType},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.PACKET_HOST, SkipTrue: 1},
+// passing rejects frames that pass the interface other than in the given ways,
+// PACKET_HOST and the like, and those of a VLAN, whose tag the kernel has moved
+// from the frame to its metadata. VLAN 0 is no VLAN but a priority.
+func passing(ways ...uint32) []bpf.Instruction {
+	p := []bpf.Instruction{bpf.LoadExtension{Num: bpf.ExtType}}
+	for i, way := range ways {
+		p = append(p, bpf.JumpIf{Cond: bpf.JumpEqual, Val: way, SkipTrue: uint8(len(ways) - i)})
+	}
+	return append(p,
 		bpf.RetConstant{Val: 0},
 		bpf.LoadExtension{Num: bpf.ExtVLANTagPresent},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: 3},
 		bpf.LoadExtension{Num: bpf.ExtVLANTag},
 		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: 0xFFF, SkipFalse: 1},
-		bpf.RetConstant{Val: 0},
-	}
+		bpf.RetConstant{Val: 0})
 }
 
 // attach makes a socket drop what the program rejects.

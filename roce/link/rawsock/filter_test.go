@@ -14,6 +14,33 @@ func v4(last byte) ib.GID { return ib.GID{10: 0xFF, 11: 0xFF, 12: 10, 15: last} 
 
 func v6(last byte) ib.GID { return ib.GID{0: 0xFD, 7: last, 15: last} }
 
+// Any group is let through, and nothing else.
+func TestGroupFilter(t *testing.T) {
+	vm, err := bpf.NewVM(toGroups())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dst, accept := range map[ib.GID]bool{
+		{10: 0xFF, 11: 0xFF, 12: 224, 15: 1}:                     true,
+		{10: 0xFF, 11: 0xFF, 12: 239, 13: 255, 14: 255, 15: 255}: true,
+		{10: 0xFF, 11: 0xFF, 12: 223, 13: 255, 14: 255, 15: 255}: false,
+		{10: 0xFF, 11: 0xFF, 12: 240}:                            false,
+		{0: 0xFF, 1: 0x02, 15: 1}:                                true,
+		{0: 0xFE, 1: 0x80, 15: 1}:                                false,
+		{0: 0x20, 1: 0x01, 12: 224, 15: 1}:                       false,
+	} {
+		f := wire.Frame{Outer: wire.Outer{Src: dst, Dst: dst, DstPort: link.Port}}
+		b := append(f.AppendHeaders(nil, 64), make([]byte, 64)...)
+		if n, err := vm.Run(b); err != nil || (n > 0) != accept {
+			t.Errorf("%v: %d bytes accepted, %v; want accepted %v", dst.Addr(), n, err, accept)
+		}
+		b[12+2+9], b[12+2+6] = 6, 6 // TCP of either version
+		if n, _ := vm.Run(b); n > 0 {
+			t.Errorf("%v: TCP is accepted", dst.Addr())
+		}
+	}
+}
+
 func TestFilter(t *testing.T) {
 	vm, err := bpf.NewVM(ours([]ib.GID{v4(1), v6(1), v4(2), v6(2)}))
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
@@ -35,13 +36,16 @@ const (
 
 // conn is the link.
 type conn struct {
-	caps   link.Caps
-	netif  neigh.NetIf
-	fd     int // the packet socket
-	guards []guard
-	peers  *neigh.Table
-	poller *sock.Poller
-	closed atomic.Bool
+	caps       link.Caps
+	netif      neigh.NetIf
+	recvBuffer int
+	ns         neigh.Namespace // where the sockets are
+	fd         int             // the packet socket that sends, and receives what is for the addresses
+	members    members
+	guards     []guard
+	peers      *neigh.Table
+	poller     *sock.Poller
+	closed     atomic.Bool
 
 	// mu is held by the owner's calls; Close takes it once they are told to end.
 	mu    sync.Mutex
@@ -61,7 +65,7 @@ func Open(addrs []netip.Addr, o Options) (link.Link, error) {
 	if o.RecvBuffer == 0 {
 		o.RecvBuffer = DefaultRecvBuffer
 	}
-	c := &conn{fd: -1}
+	c := &conn{recvBuffer: o.RecvBuffer, ns: neigh.CurrentNamespace(), fd: -1, members: members{fd: -1, joined: make(map[ib.GID]int)}}
 	if err := c.open(addrs, o); err != nil {
 		c.free()
 		return nil, fmt.Errorf("rawsock link: %w", err)
@@ -78,7 +82,7 @@ func (c *conn) open(addrs []netip.Addr, o Options) (err error) {
 		local = append(local, ib.GIDFromAddr(a))
 	}
 	// The packet socket comes first: if we may not have one, nothing else matters.
-	if c.fd, err = packetSocket(local); err != nil {
+	if c.fd, err = packetSocket(append(passing(unix.PACKET_HOST), ours(local)...), true); err != nil {
 		return err
 	}
 	for _, a := range addrs {
@@ -107,10 +111,13 @@ func (c *conn) open(addrs []netip.Addr, o Options) (err error) {
 	if c.poller, err = sock.NewPoller([]int{c.fd}); err != nil {
 		return err
 	}
-	// From here on frames arrive.
-	err = unix.Bind(c.fd, &unix.SockaddrLinklayer{Protocol: bigEndian16(unix.ETH_P_ALL), Ifindex: c.netif.Index})
-	if err != nil {
-		return fmt.Errorf("bind packet socket to %s: %w", c.netif.Name, err)
+	return bind(c.fd, &c.netif)
+}
+
+// bind ties a packet socket to an interface. From here on frames arrive.
+func bind(fd int, n *neigh.NetIf) error {
+	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: bigEndian16(unix.ETH_P_ALL), Ifindex: n.Index}); err != nil {
+		return fmt.Errorf("bind packet socket to %s: %w", n.Name, err)
 	}
 	return nil
 }
@@ -137,14 +144,19 @@ func commonNetIf(addrs []netip.Addr) (neigh.NetIf, error) {
 	return n, nil
 }
 
-// packetSocket returns a socket that is not bound yet.
-func packetSocket(local []ib.GID) (int, error) {
+// packetSocket returns a socket that is not bound yet. It shows what the filter
+// accepts of what passes the interface, or of what arrives by it only.
+func packetSocket(filter []bpf.Instruction, arrivingOnly bool) (int, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return -1, fmt.Errorf("packet socket: %w", os.NewSyscallError("socket", err))
 	}
-	if err = attach(fd, append(forThisHost(), ours(local)...)); err == nil {
-		err = setOptions(fd)
+	err = attach(fd, filter)
+	if err == nil && arrivingOnly {
+		err = setOption(fd, "PACKET_IGNORE_OUTGOING", unix.PACKET_IGNORE_OUTGOING)
+	}
+	if err == nil {
+		err = setOption(fd, "PACKET_VNET_HDR", unix.PACKET_VNET_HDR)
 	}
 	if err != nil {
 		_ = unix.Close(fd)
@@ -153,17 +165,9 @@ func packetSocket(local []ib.GID) (int, error) {
 	return fd, nil
 }
 
-func setOptions(fd int) error {
-	for _, o := range []struct {
-		name string
-		opt  int
-	}{
-		{"PACKET_IGNORE_OUTGOING", unix.PACKET_IGNORE_OUTGOING}, // our own frames, which ETH_P_ALL shows too
-		{"PACKET_VNET_HDR", unix.PACKET_VNET_HDR},
-	} {
-		if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, o.opt, 1); err != nil {
-			return fmt.Errorf("set %s: %w", o.name, err)
-		}
+func setOption(fd int, name string, opt int) error {
+	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, opt, 1); err != nil {
+		return fmt.Errorf("set %s: %w", name, err)
 	}
 	return nil
 }
@@ -176,9 +180,13 @@ func (c *conn) Deadline() ib.Instant { return ib.Never }
 func (c *conn) Stats() link.Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.members.mu.Lock()
+	defer c.members.mu.Unlock()
 	if !c.closed.Load() {
-		if s, err := unix.GetsockoptTpacketStats(c.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
-			c.stats.RxOverflow += uint64(s.Drops)
+		for _, fd := range c.receivers() {
+			if s, err := unix.GetsockoptTpacketStats(fd, unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
+				c.stats.RxOverflow += uint64(s.Drops)
+			}
 		}
 	}
 	return c.stats
@@ -217,7 +225,9 @@ func (c *conn) free() {
 	for _, g := range c.guards {
 		g.close()
 	}
+	c.members.close()
 	if c.fd >= 0 {
 		_ = unix.Close(c.fd)
 	}
+	c.ns.Close()
 }

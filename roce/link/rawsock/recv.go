@@ -7,6 +7,7 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/internal/group"
 	"github.com/goroce/goroce/roce/link/internal/runs"
 	"github.com/goroce/goroce/roce/link/internal/sock"
 	"github.com/goroce/goroce/wire"
@@ -38,6 +39,7 @@ type rxState struct {
 	vnet  [rxBatch][vnetLen]byte
 	bufs  []byte
 	frame wire.Frame
+	turn  int // socket to look at first
 }
 
 func (r *rxState) init() {
@@ -51,41 +53,62 @@ func (r *rxState) init() {
 
 func (r *rxState) buf(i int) []byte { return r.bufs[i*rxBuffer : (i+1)*rxBuffer] }
 
+// Recv looks at each socket once, beginning with another one each time.
 func (c *conn) Recv(_ ib.Instant, in []link.Run) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed.Load() {
 		return 0, link.ErrClosed
 	}
+	c.members.mu.Lock()
+	defer c.members.mu.Unlock()
 	room := min(len(in), rxBatch)
-	if room == 0 {
-		return 0, nil
+	used, got := 0, 0 // messages, and runs made of them
+	c.rx.turn ^= 1
+	fds := c.receivers()
+	for i := range fds {
+		n := c.fetch(fds[i^c.rx.turn], used, room)
+		for i := used; i < used+n; i++ {
+			if c.receive(i, &in[got]) {
+				got++
+			}
+		}
+		used += n
 	}
-	n, errno := c.rx.batch.Recv(c.fd, 0, room)
+	return got, nil
+}
+
+// receivers returns the packet sockets, -1 for one that is not there. The caller
+// holds c.members.mu.
+func (c *conn) receivers() [2]int { return [2]int{c.fd, c.members.fd} }
+
+// fetch receives messages [from, to) and returns how many came.
+func (c *conn) fetch(fd, from, to int) int {
+	if fd < 0 || from == to {
+		return 0
+	}
+	n, errno := c.rx.batch.Recv(fd, from, to)
 	for skip := 0; errno != 0 && errno != unix.EAGAIN && skip < rxErrors; skip++ {
 		// EINVAL is a run in one piece on kernels before 6.2, whose vnet header
 		// has no word for it. ENETDOWN says that the interface went down.
 		if errno == unix.EINVAL {
 			c.stats.RxDropped++
 		}
-		n, errno = c.rx.batch.Recv(c.fd, 0, room)
+		n, errno = c.rx.batch.Recv(fd, from, to)
 	}
-	got := 0
-	for i := range n {
-		if c.receive(i, &in[got]) {
-			got++
-		}
-	}
-	return got, nil
+	return n
 }
 
 // receive turns message i into a run. It reports whether there is anything in it.
 func (c *conn) receive(i int, r *link.Run) bool {
 	*r = link.Run{}
-	if c.decode(i, r) {
-		c.stats.RxDropped += uint64(runs.Trim(r))
-	} else {
+	switch ok := c.decode(i, r); {
+	case !ok:
 		c.stats.RxDropped++
+	case group.Is(&r.Dst) && !c.members.has(&r.Dst):
+		return false // for others of this host
+	default:
+		c.stats.RxDropped += uint64(runs.Trim(r))
 	}
 	if len(r.Buf) == 0 {
 		return false

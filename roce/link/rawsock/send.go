@@ -3,6 +3,7 @@ package rawsock
 import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/internal/group"
 	"github.com/goroce/goroce/roce/link/internal/runs"
 	"github.com/goroce/goroce/roce/link/internal/sock"
 	"github.com/goroce/goroce/wire"
@@ -72,6 +73,9 @@ func (c *conn) fill(out []link.Run) (stretch int) {
 func (c *conn) destination(r *link.Run) (mac [6]byte, why string) {
 	if why := runs.Refuse(&c.caps, r); why != "" {
 		return mac, why
+	}
+	if group.Is(&r.Dst) {
+		return group.MAC(&r.Dst), ""
 	}
 	mac, ok := c.peers.Lookup(&r.Dst)
 	if !ok {

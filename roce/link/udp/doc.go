@@ -15,10 +15,16 @@
 // recvmmsg). Traffic of rdma_rxe and NICs is never merged, since its UDP checksum
 // is 0, and arrives a frame at a time.
 //
+// Each multicast group that is joined has a socket of its own, bound to the group,
+// on each interface of the link. On a host with several members every one receives
+// a frame, whichever program sends it. Groups of IPv6 need a route, which Linux
+// makes for every interface but loopback.
+//
 // What a socket cannot do: choose the source port, choose an IPv6 flow label (the
 // kernel makes one up, and the ICRC does not cover it), or see the identification
 // of what it receives.
 //
 // Files: open.go makes the sockets, offload.go finds out about segmentation,
-// send.go and recv.go move runs, device.go knows the interface.
+// send.go and recv.go move runs, group.go joins groups, device.go knows the
+// interface.
 package udp

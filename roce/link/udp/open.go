@@ -16,6 +16,7 @@ import (
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/internal/sock"
 	"github.com/goroce/goroce/roce/link/port"
+	"github.com/goroce/goroce/roce/neigh"
 )
 
 // Offload says whether runs are given to the kernel whole.
@@ -48,12 +49,14 @@ const (
 
 // conn is the link.
 type conn struct {
-	caps    link.Caps
-	offload bool
-	socks   []socket
-	locks   []*port.Lock
-	poller  *sock.Poller
-	closed  atomic.Bool
+	caps       link.Caps
+	offload    bool
+	recvBuffer int
+	ns         neigh.Namespace // where the sockets are
+	socks      []*socket       // one per local address
+	locks      []*port.Lock
+	poller     *sock.Poller
+	closed     atomic.Bool
 
 	// mu is held by the owner's calls; Close takes it once they are told to end.
 	mu    sync.Mutex
@@ -62,11 +65,12 @@ type conn struct {
 	stats link.Stats
 }
 
-// socket is bound to port 4791 of one address.
+// socket is bound to port 4791 of one address, or of a multicast group.
 type socket struct {
 	fd    int
 	local ib.GID
 	is4   bool
+	index int    // of the interface
 	drops uint32 // SO_RXQ_OVFL as last seen
 }
 
@@ -80,7 +84,7 @@ func Open(addrs []netip.Addr, o Options) (link.Link, error) {
 	if o.RecvBuffer == 0 {
 		o.RecvBuffer = DefaultRecvBuffer
 	}
-	c := &conn{}
+	c := &conn{recvBuffer: o.RecvBuffer, ns: neigh.CurrentNamespace()}
 	if err := c.open(addrs, o); err != nil {
 		c.free()
 		return nil, fmt.Errorf("udp link: %w", err)
@@ -105,9 +109,8 @@ func (c *conn) open(addrs []netip.Addr, o Options) error {
 		if err := c.addSocket(a, d); err != nil {
 			return err
 		}
-		s := &c.socks[i]
-		fds = append(fds, s.fd)
-		granted = sock.SetRecvBuffer(s.fd, o.RecvBuffer)
+		fds = append(fds, c.socks[i].fd)
+		granted = sock.SetRecvBuffer(c.socks[i].fd, o.RecvBuffer)
 	}
 	why := ""
 	if c.offload, why = c.decideOffload(o.Offload, dev, addrs[0]); !c.offload && o.Offload == OffloadOn {
@@ -144,19 +147,16 @@ func (c *conn) addSocket(a netip.Addr, d device) error {
 		return err
 	}
 	c.locks = append(c.locks, lock)
-	domain := unix.AF_INET6
-	if a.Is4() {
-		domain = unix.AF_INET
-	}
-	fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	s, err := newSocket(a, d.Index)
 	if err != nil {
-		return os.NewSyscallError("socket", err)
+		return err
 	}
-	c.socks = append(c.socks, socket{fd: fd, local: ib.GIDFromAddr(a), is4: a.Is4()})
-	if err := setOptions(fd, a.Is4()); err != nil {
+	c.socks = append(c.socks, s)
+	c.rx.socks = append(c.rx.socks, s)
+	if err := s.sendGroupsBy(d.Index); err != nil {
 		return fmt.Errorf("%v: %w", a, err)
 	}
-	err = unix.Bind(fd, sockaddr(a, link.Port, d.Index))
+	err = unix.Bind(s.fd, sockaddr(a, link.Port, d.Index))
 	if errors.Is(err, unix.EADDRINUSE) {
 		return port.Taken(a)
 	}
@@ -166,12 +166,30 @@ func (c *conn) addSocket(a netip.Addr, d device) error {
 	return nil
 }
 
+// newSocket returns a socket for a, on the interface with that index, with its
+// options set. It is not bound yet.
+func newSocket(a netip.Addr, index int) (*socket, error) {
+	domain, options := unix.AF_INET6, options6
+	if a.Is4() {
+		domain, options = unix.AF_INET, options4
+	}
+	fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	if err := setOptions(fd, options); err != nil {
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("%v: %w", a, err)
+	}
+	return &socket{fd: fd, local: ib.GIDFromAddr(a), is4: a.Is4(), index: index}, nil
+}
+
 func sockaddr(a netip.Addr, port, index int) unix.Sockaddr {
 	if a.Is4() {
 		return &unix.SockaddrInet4{Port: port, Addr: a.As4()}
 	}
 	sa := &unix.SockaddrInet6{Port: port, Addr: a.As16()}
-	if a.IsLinkLocalUnicast() {
+	if a.IsLinkLocalUnicast() || a.IsMulticast() {
 		sa.ZoneId = uint32(index)
 	}
 	return sa
@@ -208,11 +226,7 @@ var options6 = []option{
 	{"SO_RXQ_OVFL", unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1, true},
 }
 
-func setOptions(fd int, is4 bool) error {
-	options := options6
-	if is4 {
-		options = options4
-	}
+func setOptions(fd int, options []option) error {
 	for _, o := range options {
 		if err := unix.SetsockoptInt(fd, o.level, o.opt, o.on); err != nil && !o.optional {
 			return fmt.Errorf("set %s to %d: %w", o.name, o.on, err)
@@ -252,9 +266,12 @@ func (c *conn) Close() error {
 }
 
 func (c *conn) free() {
-	for i := range c.socks {
-		_ = unix.Close(c.socks[i].fd)
+	c.rx.mu.Lock() // a Join may be under way
+	defer c.rx.mu.Unlock()
+	for _, s := range c.rx.socks {
+		_ = unix.Close(s.fd)
 	}
+	c.ns.Close()
 	for _, l := range c.locks {
 		l.Release()
 	}

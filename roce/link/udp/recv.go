@@ -2,6 +2,7 @@ package udp
 
 import (
 	"encoding/binary"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -23,7 +24,10 @@ const (
 type rxState struct {
 	batch *sock.Batch
 	bufs  []byte
-	next  int // socket to look at first
+
+	mu    sync.Mutex // guards what follows against Join and Leave
+	socks []*socket  // those of the addresses, then those of joined groups
+	next  int        // socket to look at first
 }
 
 func (r *rxState) init() {
@@ -43,13 +47,12 @@ func (c *conn) Recv(_ ib.Instant, in []link.Run) (int, error) {
 	if c.closed.Load() {
 		return 0, link.ErrClosed
 	}
+	c.rx.mu.Lock()
+	defer c.rx.mu.Unlock()
 	room := min(len(in), rxBatch)
 	used, got := 0, 0 // messages, and runs made of them
-	for range c.socks {
-		s := &c.socks[c.rx.next]
-		if c.rx.next++; c.rx.next == len(c.socks) {
-			c.rx.next = 0
-		}
+	for range c.rx.socks {
+		s := c.rx.turn()
 		if used == room {
 			break
 		}
@@ -62,6 +65,15 @@ func (c *conn) Recv(_ ib.Instant, in []link.Run) (int, error) {
 		used += n
 	}
 	return got, nil
+}
+
+// turn returns the socket whose turn it is.
+func (r *rxState) turn() *socket {
+	if r.next >= len(r.socks) {
+		r.next = 0
+	}
+	r.next++
+	return r.socks[r.next-1]
 }
 
 // receive turns message i into a run. It reports whether there is anything in it.

@@ -82,7 +82,7 @@ func (c *conn) socketFor(r *link.Run) (*socket, string) {
 	}
 	for i := range c.socks {
 		if c.socks[i].local == r.Src {
-			return &c.socks[i], ""
+			return c.socks[i], ""
 		}
 	}
 	return nil, "source GID is not one of this link"

@@ -67,6 +67,46 @@ func TestOnTheWire(t *testing.T) {
 	}
 }
 
+// Datagrams to a group go to its MAC address, and have the identifications that
+// were sealed, like all others.
+func TestGroupOnTheWire(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		v6   bool
+		rule link.IDRule
+		o    udp.Options
+	}{
+		{"IPv4", false, link.IDIndex, udp.Options{}},
+		{"IPv4FrameByFrame", false, link.IDZero, udp.Options{Offload: udp.OffloadOff}},
+		{"IPv6", true, link.IDIndex, udp.Options{}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			na, nb := linktest.NewVeth(t, 1500)
+			na.Command(t, "ethtool", "-K", na.IfName, "tx-udp-segmentation", "off")
+			addr := na.Addr4
+			if tt.v6 {
+				addr = na.Addr6
+			}
+			a := wrap.Seal(openIn(t, na, tt.o, addr))
+			group := linktest.NewGroup(a)
+			var next uint32
+			run := linktest.NewRun(a, a, &next, 30, 1040, 68)
+			run.Dst = group
+			out := []link.Run{linktest.NewDatagram(a, group, 64), run, linktest.NewDatagram(a, group, 1040), linktest.NewDatagram(a, group, 64)}
+			capture := nb.Capture(t, 34)
+			linktest.SendAll(t, a, out)
+			packets := capture.Packets(t)
+			checkWire(t, packets, out, tt.rule, false)
+			for i, p := range packets {
+				if mac := linktest.GroupMAC(group); [6]byte(p) != mac {
+					t.Errorf("packet %d goes to %x, want %x", i, p[:6], mac)
+				}
+			}
+			linktest.Tshark(t, capture.File, 34)
+		})
+	}
+}
+
 // checkWire compares captured packets with the runs that were sent.
 func checkWire(t *testing.T, packets [][]byte, out []link.Run, rule link.IDRule, whole bool) {
 	t.Helper()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/internal/group"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -37,7 +38,7 @@ type Capturer struct {
 // Pcap returns a Link that writes each frame, sent or received, to w in pcapng
 // form, as the Ethernet packet that a tap on the wire would show. Frames sent
 // stand on the interface "NAME sent", the others on "NAME received". MAC
-// addresses are made up from the GIDs. Identifications are those sent; where the
+// addresses of hosts are made up from the GIDs. Identifications are those sent; where the
 // Link below does not see those received they are solved from the ICRC, so that a
 // dissector finds the ICRCs right.
 //
@@ -111,7 +112,7 @@ func (c *Capturer) write(now ib.Instant, itf int, frame []byte) {
 	if c.epoch.IsZero() {
 		c.epoch = time.Now().Add(-time.Duration(now))
 	}
-	c.frame.EtherSrc, c.frame.EtherDst = madeUpMAC(&c.frame.Outer.Src), madeUpMAC(&c.frame.Outer.Dst)
+	c.frame.EtherSrc, c.frame.EtherDst = macOf(&c.frame.Outer.Src), macOf(&c.frame.Outer.Dst)
 	c.buf = append(c.frame.AppendHeaders(c.buf[:0], len(frame)), frame...)
 	c.err = c.w.WritePacket(gopacket.CaptureInfo{
 		Timestamp:      c.epoch.Add(time.Duration(now)),
@@ -121,8 +122,14 @@ func (c *Capturer) write(now ib.Instant, itf int, frame []byte) {
 	}, c.buf)
 }
 
-// madeUpMAC returns a locally administered address with the last bytes of a GID.
-func madeUpMAC(g *ib.GID) [6]byte { return [6]byte{0x02, 0, g[12], g[13], g[14], g[15]} }
+// macOf returns a group's MAC address, and for a host a locally administered one
+// with the last bytes of its GID.
+func macOf(g *ib.GID) [6]byte {
+	if group.Is(g) {
+		return group.MAC(g)
+	}
+	return [6]byte{0x02, 0, g[12], g[13], g[14], g[15]}
+}
 
 // Wait brings the file up to date first.
 func (c *Capturer) Wait(d time.Duration, writable bool) error {

@@ -91,6 +91,40 @@ func TestPcap(t *testing.T) {
 	linktest.Tshark(t, path, len(wantIDs))
 }
 
+// A datagram to a group stands in the capture as it stands on the wire.
+func TestPcapGroup(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.pcapng")
+	file, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	n := mem.NewNetwork()
+	c, err := wrap.Pcap(n.Open([]ib.GID{local}, mem.Options{}), file, time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := wrap.Seal(c)
+	group := linktest.NewGroup(l)
+	if err := l.Join(group); err != nil {
+		t.Fatal(err)
+	}
+	send(t, l, 0, linktest.NewDatagram(l, group, 64))
+	linktest.Collect(t, l, 1)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	linktest.Tshark(t, path, 2) // sent and received
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mac, host := linktest.GroupMAC(group), []byte{2, 0, 10, 0, 0, 1}
+	if n := bytes.Count(b, append(mac[:], host...)); n != 2 {
+		t.Errorf("%d frames from %x to %x, want 2", n, host, mac)
+	}
+}
+
 // A full disk ends the capture, not the link.
 func TestPcapWriteError(t *testing.T) {
 	rec := newRecorder()

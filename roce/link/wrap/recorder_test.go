@@ -51,6 +51,8 @@ func (r *recorder) Recv(_ ib.Instant, in []link.Run) (int, error) {
 func (r *recorder) Deadline() ib.Instant           { return ib.Never }
 func (r *recorder) Wait(time.Duration, bool) error { return nil }
 func (r *recorder) Wake()                          {}
+func (r *recorder) Join(ib.GID) error              { return nil }
+func (r *recorder) Leave(ib.GID) error             { return nil }
 func (r *recorder) Stats() link.Stats              { return link.Stats{} }
 func (r *recorder) Close() error                   { return nil }
 

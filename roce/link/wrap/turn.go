@@ -17,7 +17,8 @@ const (
 // Turn returns a Link on which runs to l's own addresses come back from Recv
 // instead of going down. Two QPs of one device need that: frames to oneself that
 // leave through a packet socket or XDP never come back, and through a UDP socket
-// they take a detour.
+// they take a detour. Runs to multicast groups go down: the drivers themselves
+// bring members what they send.
 //
 // Turned runs look as they were sealed: with the source port that l would use, and
 // with ID the identification of the first frame; the later ones follow l.Caps().ID.

@@ -2,6 +2,7 @@ package sock
 
 import (
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,13 +12,17 @@ import (
 )
 
 // Poller waits for sockets to become ready, or to be woken. One goroutine calls
-// Wait; any may call Wake and Close.
+// Wait; any may call the other methods.
 type Poller struct {
-	fds    []unix.PollFd // the eventfd first
+	fds    []unix.PollFd // the eventfd, the sockets, the receivers; Wait's
+	socks  int           // how many of fds are sockets
 	awake  atomic.Bool   // the eventfd is, or is about to be, readable
 	closed atomic.Bool
-	mu     sync.Mutex // guards event against Wake after Close
-	event  int
+	stale  atomic.Bool // receivers has changed
+
+	mu        sync.Mutex // guards what follows
+	event     int        // -1 after Close
+	receivers []int
 }
 
 // NewPoller returns a Poller over the sockets, which stay the caller's.
@@ -26,11 +31,41 @@ func NewPoller(socks []int) (*Poller, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("eventfd", err)
 	}
-	p := &Poller{event: event, fds: []unix.PollFd{{Fd: int32(event), Events: unix.POLLIN}}}
+	p := &Poller{event: event, socks: len(socks), fds: []unix.PollFd{{Fd: int32(event), Events: unix.POLLIN}}}
 	for _, fd := range socks {
 		p.fds = append(p.fds, unix.PollFd{Fd: int32(fd)})
 	}
 	return p, nil
+}
+
+// Add adds a socket that is received from but not sent by. It counts as a Wake.
+func (p *Poller) Add(receiver int) {
+	p.mu.Lock()
+	p.receivers = append(p.receivers, receiver)
+	p.mu.Unlock()
+	p.stale.Store(true)
+	p.Wake()
+}
+
+// Remove takes a socket out that Add added; the caller may then close it. It
+// counts as a Wake, for a Wait that has begun still looks at the socket, or at
+// whatever has its number next.
+func (p *Poller) Remove(receiver int) {
+	p.mu.Lock()
+	p.receivers = slices.DeleteFunc(p.receivers, func(fd int) bool { return fd == receiver })
+	p.mu.Unlock()
+	p.stale.Store(true)
+	p.Wake()
+}
+
+// reload brings fds up to date.
+func (p *Poller) reload() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fds = p.fds[:1+p.socks]
+	for _, fd := range p.receivers {
+		p.fds = append(p.fds, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+	}
 }
 
 // Wait waits until a socket is readable, or writable if that is asked for, until
@@ -39,11 +74,14 @@ func (p *Poller) Wait(d time.Duration, writable bool) error {
 	if p.closed.Load() {
 		return link.ErrClosed
 	}
+	if p.stale.Swap(false) {
+		p.reload()
+	}
 	events := int16(unix.POLLIN)
 	if writable {
 		events |= unix.POLLOUT
 	}
-	for i := range p.fds[1:] {
+	for i := range p.socks {
 		p.fds[1+i].Events = events
 	}
 	n, err := poll(p.fds, d)

@@ -1,0 +1,63 @@
+package sock
+
+import (
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/roce/link"
+)
+
+// waits reports whether Wait, given 20 ms, takes them.
+func waits(t *testing.T, p *Poller, writable bool) bool {
+	t.Helper()
+	start := time.Now()
+	if err := p.Wait(20*time.Millisecond, writable); err != nil {
+		t.Fatal(err)
+	}
+	return time.Since(start) > 15*time.Millisecond
+}
+
+// What is added later ends Wait when it can be read, never because it could be
+// written to; what was removed does not any more.
+func TestReceivers(t *testing.T) {
+	tx, _ := pair(t)
+	var s link.Stats
+	o := NewOutbox(200, 1, 0)
+	fill(o, 200, 1)
+	if o.Flush(tx, 200, &s) == 200 {
+		t.Fatal("the test wants a socket that blocks")
+	}
+	p, err := NewPoller([]int{tx})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	peer, receiver := pair(t)
+	other, kept := pair(t)
+	for _, fd := range []int{receiver, kept} {
+		p.Add(fd)
+		if waits(t, p, false) {
+			t.Error("Add is no Wake")
+		}
+	}
+	if !waits(t, p, true) {
+		t.Error("a receiver that can be written to ends Wait")
+	}
+	_, _ = unix.Write(peer, make([]byte, 16))
+	if waits(t, p, false) {
+		t.Error("a receiver that can be read does not end Wait")
+	}
+	p.Remove(receiver)
+	if waits(t, p, false) {
+		t.Error("Remove is no Wake")
+	}
+	if !waits(t, p, false) {
+		t.Error("a socket that was removed ends Wait")
+	}
+	_, _ = unix.Write(other, make([]byte, 16))
+	if waits(t, p, false) {
+		t.Error("the receiver that is left does not end Wait")
+	}
+}

@@ -1,0 +1,131 @@
+package rawsock
+
+import (
+	"fmt"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/internal/group"
+	"github.com/goroce/goroce/roce/link/internal/sock"
+)
+
+// members receives what is sent to the joined groups: by a packet socket of its
+// own, which shows what this host sends, too. The other one does not, so that
+// unicast traffic does not pay for it.
+type members struct {
+	mu     sync.Mutex     // Join and Leave come from any goroutine
+	fd     int            // the packet socket, -1 while no group is joined
+	joined map[ib.GID]int // groups, and the sockets that make the host a member
+}
+
+// Join makes the host a member of the group, and looks out for its frames.
+func (c *conn) Join(g ib.GID) error {
+	m := &c.members
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c.closed.Load() {
+		return link.ErrClosed
+	}
+	if err := group.CheckJoin(&c.caps, g, m.has(&g)); err != nil {
+		return err
+	}
+	if err := c.ns.Do(func() error { return c.join(g) }); err != nil {
+		return fmt.Errorf("rawsock link: join %v: %w", g.Addr(), err)
+	}
+	return nil
+}
+
+func (c *conn) join(g ib.GID) error {
+	fd, err := membership(&g, c.netif.Index)
+	if err != nil {
+		return err
+	}
+	if c.members.fd < 0 {
+		if err := c.listen(); err != nil {
+			_ = unix.Close(fd)
+			return err
+		}
+	}
+	c.members.joined[g] = fd
+	return nil
+}
+
+// membership returns a socket that is a member of the group. Nothing arrives there:
+// it is bound to no port.
+func membership(g *ib.GID, index int) (int, error) {
+	family := unix.AF_INET6
+	if g.Is4() {
+		family = unix.AF_INET
+	}
+	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, os.NewSyscallError("socket", err)
+	}
+	if err := sock.Join(fd, index, g); err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// listen opens the packet socket. A switch or an access point may have turned a
+// multicast frame into a unicast one.
+func (c *conn) listen() error {
+	filter := append(passing(unix.PACKET_MULTICAST, unix.PACKET_HOST, unix.PACKET_OUTGOING), toGroups()...)
+	fd, err := packetSocket(filter, c.netif.Loopback) // what is sent by loopback arrives there anyway
+	if err != nil {
+		return err
+	}
+	sock.SetRecvBuffer(fd, c.recvBuffer)
+	if err := bind(fd, &c.netif); err != nil {
+		_ = unix.Close(fd)
+		return err
+	}
+	c.members.fd = fd
+	c.poller.Add(fd)
+	return nil
+}
+
+// Leave ends the host's membership; other programs may have their own. Recv does
+// not use the packet socket meanwhile, and what Wait sees of it ends with Remove.
+func (c *conn) Leave(g ib.GID) error {
+	m := &c.members
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c.closed.Load() {
+		return link.ErrClosed
+	}
+	fd, joined := m.joined[g]
+	if err := group.CheckLeave(&c.caps, g, joined); err != nil {
+		return err
+	}
+	_ = unix.Close(fd)
+	delete(m.joined, g)
+	if len(m.joined) == 0 {
+		c.poller.Remove(m.fd)
+		_ = unix.Close(m.fd)
+		m.fd = -1
+	}
+	return nil
+}
+
+// has reports whether the group is joined. The caller holds m.mu.
+func (m *members) has(g *ib.GID) bool {
+	_, joined := m.joined[*g]
+	return joined
+}
+
+func (m *members) close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, fd := range m.joined {
+		_ = unix.Close(fd)
+	}
+	if m.fd >= 0 {
+		_ = unix.Close(m.fd)
+	}
+}

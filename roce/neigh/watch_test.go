@@ -1,0 +1,152 @@
+package neigh_test
+
+import (
+	"net/netip"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/goroce/goroce/roce/link/linktest"
+	"github.com/goroce/goroce/roce/neigh"
+)
+
+// watch watches for the time of the test.
+func watch(t *testing.T, name string, addrs ...netip.Addr) <-chan neigh.LinkState {
+	t.Helper()
+	states := make(chan neigh.LinkState, 100)
+	stop, err := neigh.WatchLink(name, addrs, func(s neigh.LinkState) { states <- s })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	return states
+}
+
+// await returns when a state comes; those before it may be on the way to it.
+func await(t *testing.T, what string, states <-chan neigh.LinkState, want neigh.LinkState) {
+	t.Helper()
+	var got neigh.LinkState
+	for end := time.After(patience); ; {
+		select {
+		case got = <-states:
+			if got == want {
+				return
+			}
+		case <-end:
+			t.Fatalf("%s: the last state is %+v, want %+v", what, got, want)
+		}
+	}
+}
+
+func TestWatchLink(t *testing.T) {
+	a, b := linktest.NewVeth(t, 1500)
+	var states <-chan neigh.LinkState
+	_ = a.Do(func() error {
+		states = watch(t, a.IfName, a.Addr4, a.Addr6.WithZone(a.IfName), netip.MustParseAddr("10.99.0.77"))
+		return nil
+	})
+	if len(states) != 1 {
+		t.Fatalf("%d states are told at first, want 1", len(states))
+	}
+	up := neigh.LinkState{Up: true, MTU: 1500, Held: 2}
+	await(t, "at first", states, up)
+	// The kernel takes the IPv6 addresses of an interface that goes down.
+	down := neigh.LinkState{MTU: 1500, Held: 1}
+	a.Command(t, "ip", "link", "set", a.IfName, "down")
+	await(t, "down", states, down)
+	a.Command(t, "ip", "link", "set", a.IfName, "up")
+	up.Held = 1
+	await(t, "up", states, up)
+	b.Command(t, "ip", "link", "set", b.IfName, "down")
+	await(t, "no carrier", states, down)
+	b.Command(t, "ip", "link", "set", b.IfName, "up")
+	await(t, "carrier", states, up)
+	a.Command(t, "ip", "link", "set", a.IfName, "mtu", "1400")
+	up.MTU = 1400
+	await(t, "MTU", states, up)
+	a.Command(t, "ip", "addr", "del", a.Addr4.String()+"/24", "dev", a.IfName)
+	up.Held = 0
+	await(t, "address removed", states, up)
+	a.Command(t, "ip", "addr", "add", "10.99.0.77/24", "dev", a.IfName)
+	up.Held = 1
+	await(t, "address added", states, up)
+	a.Command(t, "ip", "link", "del", a.IfName)
+	await(t, "gone", states, neigh.LinkState{})
+	if len(states) > 0 {
+		t.Errorf("after the end: %+v", <-states)
+	}
+}
+
+// Who watches needs no privilege, and nothing stays behind.
+func TestWatchLinkStop(t *testing.T) {
+	before := runtime.NumGoroutine()
+	for range 10 {
+		calls := 0
+		stop, err := neigh.WatchLink("lo", []netip.Addr{netip.MustParseAddr("127.9.9.9")}, func(s neigh.LinkState) {
+			if calls++; !s.Up || s.MTU < 1500 || s.Held != 1 {
+				t.Errorf("loopback is %+v", s)
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop()
+		stop()
+		if calls != 1 {
+			t.Errorf("%d states told, want 1", calls)
+		}
+	}
+	wait(t, "the end of all goroutines", func() bool { return runtime.NumGoroutine() <= before })
+	if _, err := neigh.WatchLink("nosuch0", nil, func(neigh.LinkState) {}); err == nil {
+		t.Error("an interface that is not there can be watched")
+	}
+}
+
+// Once stop has returned no call is under way.
+func TestWatchLinkStopWaits(t *testing.T) {
+	a, _ := linktest.NewVeth(t, 1500)
+	called, goOn := make(chan struct{}), make(chan struct{})
+	var over atomic.Bool
+	var stop func()
+	err := a.Do(func() (err error) {
+		stop, err = neigh.WatchLink(a.IfName, nil, func(s neigh.LinkState) {
+			if s.MTU == 1400 {
+				close(called)
+				<-goOn
+				over.Store(true)
+			}
+		})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Command(t, "ip", "link", "set", a.IfName, "mtu", "1400")
+	<-called
+	time.AfterFunc(10*time.Millisecond, func() { close(goOn) })
+	if stop(); !over.Load() {
+		t.Error("stop does not wait for the call")
+	}
+}
+
+// A namespace is found again from a thread of another.
+func TestNamespace(t *testing.T) {
+	a, _ := linktest.NewVeth(t, 1500)
+	var ns neigh.Namespace
+	_ = a.Do(func() error { ns = neigh.CurrentNamespace(); return nil })
+	defer ns.Close()
+	holding := func() error { _, err := neigh.Holding(a.Addr6); return err }
+	if err := holding(); err == nil {
+		t.Fatalf("%v is held outside of the namespace; the test wants one that is not", a.Addr6)
+	}
+	if err := ns.Do(holding); err != nil {
+		t.Errorf("back in the namespace: %v", err)
+	}
+	if err := a.Do(func() error { return ns.Do(holding) }); err != nil {
+		t.Errorf("from the namespace itself: %v", err)
+	}
+	if err := holding(); err == nil {
+		t.Error("the calling thread has moved")
+	}
+}
