@@ -16,6 +16,10 @@
 // shard's bell; polling reads one. Verbs that change a QP take the shard's lock
 // between steps.
 //
+// The objects of the API are one to a file: qp.go, cq.go (with channels), pd.go
+// (with regions), srq.go (with XRC domains), mw.go, ah.go, mcast.go. owned.go has the check that all
+// verbs make of their arguments.
+//
 // With Options.Manual nothing runs by itself: the owner calls Step with a time of
 // its own, so that whole networks run in virtual time, repeatably.
 //

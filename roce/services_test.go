@@ -209,3 +209,26 @@ func TestOneGSI(t *testing.T) {
 	must(t, q.Close())
 	w.newQP(w.a, ib.QPInit{Type: ib.GSI})
 }
+
+// TestSharedMemory: the same bytes registered twice, with rights of their own.
+func TestSharedMemory(t *testing.T) {
+	w := newWorld(t, 1, 64, plain)
+	w.connect(ib.MTU1024, nil)
+	readOnly, err := w.b.pd.RegMR(ib.MRInit{Buf: w.b.buf, Access: ib.RemoteRead})
+	must(t, err)
+	fill(w.a.buf, 1)
+	write := ib.SendWR{Opcode: ib.WRWrite, SGL: w.a.sge(0, 64), RemoteAddr: w.b.mr.Addr(), RKey: w.b.mr.RKey()}
+	w.send(w.a, write)
+	if wc := w.poll(w.a); wc.Status != ib.WCSuccess || !bytes.Equal(w.a.buf, w.b.buf) {
+		t.Errorf("write by the key that may: %v", wc.Status)
+	}
+	w.send(w.a, ib.SendWR{Opcode: ib.WRRead, SGL: w.a.sge(0, 64), RemoteAddr: readOnly.Addr(), RKey: readOnly.RKey()})
+	if wc := w.poll(w.a); wc.Status != ib.WCSuccess {
+		t.Errorf("read by the other key: %v", wc.Status)
+	}
+	write.RKey = readOnly.RKey()
+	w.send(w.a, write)
+	if wc := w.poll(w.a); wc.Status != ib.WCRemAccessErr {
+		t.Errorf("write by the key that may only read: %v", wc.Status)
+	}
+}

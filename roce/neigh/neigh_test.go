@@ -96,7 +96,7 @@ func newTable(t *testing.T, a *linktest.Namespace) *neigh.Table {
 		if err != nil {
 			return err
 		}
-		table, err = neigh.NewTable(n)
+		table, err = neigh.NewTable(n, nil)
 		return err
 	})
 	if err != nil {
@@ -214,7 +214,7 @@ func resolveUnprivileged(t *testing.T) {
 	if err := here.Do(func() error { return nil }); err != nil {
 		t.Errorf("in one's own namespace: %v", err)
 	}
-	table, err := neigh.NewTable(n)
+	table, err := neigh.NewTable(n, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,6 +34,7 @@ type Table struct {
 	ask    chan ib.GID   // destinations to learn
 	done   chan struct{} // closed by Close
 	ended  chan struct{} // closed when the worker has ended
+	tell   func()
 	once   sync.Once
 
 	mu      sync.RWMutex
@@ -51,8 +52,12 @@ type entry struct {
 }
 
 // NewTable returns a table for an interface of this thread's network namespace.
-// Close ends the goroutines that follow changes.
-func NewTable(n NetIf) (*Table, error) {
+// Close ends the goroutines that follow changes. changed, if not nil, is called on
+// one of them when Lookup may have another answer than before.
+func NewTable(n NetIf, changed func()) (*Table, error) {
+	if changed == nil {
+		changed = func() {}
+	}
 	k, err := newKernel(n.Index)
 	if err != nil {
 		return nil, fmt.Errorf("neighbours of %s: %w", n.Name, err)
@@ -60,6 +65,7 @@ func NewTable(n NetIf) (*Table, error) {
 	t := &Table{
 		netif:   n,
 		kernel:  k,
+		tell:    changed,
 		ask:     make(chan ib.GID, maxAsked),
 		done:    make(chan struct{}),
 		ended:   make(chan struct{}),
@@ -71,8 +77,7 @@ func NewTable(n NetIf) (*Table, error) {
 }
 
 // Lookup returns the MAC address that a packet to dst is sent to. If it is not
-// known the kernel is asked to find out, and the packet must be dropped: whoever
-// sent it sends it again.
+// known the kernel is asked to find out, and the packet must wait or be dropped.
 func (t *Table) Lookup(dst *ib.GID) (mac [6]byte, ok bool) {
 	if t.netif.NoARP {
 		return mac, true
@@ -208,6 +213,7 @@ func (t *Table) refresh() {
 
 // update takes over what the kernel says about one neighbour.
 func (t *Table) update(u neighbour) {
+	defer t.tell()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, e := range t.entries {

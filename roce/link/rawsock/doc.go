@@ -11,8 +11,8 @@
 // and drop everything. They also keep other programs off the port, as the sockets
 // of package udp do.
 //
-// The kernel does routing and neighbour discovery (package neigh). A frame to a
-// host whose MAC address is not known yet is lost, and counted.
+// The kernel does routing and neighbour discovery (package neigh). Frames to
+// a host whose MAC address is not known yet wait for it, three seconds at most.
 //
 // What is sent to multicast groups comes by a second packet socket, which is there
 // while any group is joined and shows what leaves the host, too: so a member

@@ -50,6 +50,7 @@ type conn struct {
 	// mu is held by the owner's calls; Close takes it once they are told to end.
 	mu    sync.Mutex
 	tx    txState
+	held  holding
 	rx    rxState
 	stats link.Stats
 }
@@ -92,7 +93,10 @@ func (c *conn) open(addrs []netip.Addr, o Options) (err error) {
 		}
 		c.guards = append(c.guards, g)
 	}
-	if c.peers, err = neigh.NewTable(c.netif); err != nil {
+	if c.poller, err = sock.NewPoller([]int{c.fd}); err != nil {
+		return err
+	}
+	if c.peers, err = neigh.NewTable(c.netif, c.learned); err != nil {
 		return err
 	}
 	granted := sock.SetRecvBuffer(c.fd, o.RecvBuffer)
@@ -108,9 +112,6 @@ func (c *conn) open(addrs []netip.Addr, o Options) (err error) {
 	}
 	c.tx.init()
 	c.rx.init()
-	if c.poller, err = sock.NewPoller([]int{c.fd}); err != nil {
-		return err
-	}
 	return bind(c.fd, &c.netif)
 }
 
@@ -216,11 +217,11 @@ func (c *conn) Close() error {
 }
 
 func (c *conn) free() {
-	if c.poller != nil {
-		c.poller.Close()
-	}
 	if c.peers != nil {
 		c.peers.Close()
+	}
+	if c.poller != nil {
+		c.poller.Close()
 	}
 	for _, g := range c.guards {
 		g.close()

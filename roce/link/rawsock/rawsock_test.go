@@ -1,6 +1,7 @@
 package rawsock_test
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
 	"net"
@@ -64,9 +65,11 @@ func meet(t testing.TB, a, b link.Link) {
 				t.Fatalf("the links do not meet: sender %+v, receiver %+v", dir[0].Stats(), dir[1].Stats())
 			}
 		}
-		// More than one may have arrived.
+		// More than one may have arrived, and the table of neighbours has woken the
+		// sender.
 		for n := 1; n > 0; n, _ = dir[1].Recv(0, in) {
 		}
+		_ = dir[0].Wait(0, false)
 	}
 }
 
@@ -287,8 +290,47 @@ func TestNobodyThere(t *testing.T) {
 	r := linktest.NewRun(a, a, &psn, 3, 64, 0)
 	r.Dst[15] = 77
 	linktest.SendAll(t, a, []link.Run{r})
+	if s := a.Stats(); s.TxErrors != 0 {
+		t.Errorf("stats %+v: the frames did not wait", s)
+	}
+	if _, err := a.Recv(3_000_000_000, make([]link.Run, 1)); err != nil { // three seconds later
+		t.Fatal(err)
+	}
 	if s := a.Stats(); s.TxErrors != 3 || !strings.Contains(s.LastError, "MAC address") {
 		t.Errorf("stats %+v, want 3 frames lost for want of a MAC address", s)
+	}
+}
+
+// TestFirstFrames: what is sent before the neighbour is known arrives when it is,
+// in order, and what does not fit is counted.
+func TestFirstFrames(t *testing.T) {
+	na, nb := linktest.NewVeth(t, 1500)
+	a, b := openIn(t, na, raw, na.Addr4), openIn(t, nb, raw, nb.Addr4)
+	var psn uint32
+	var out []link.Run
+	for range 300 {
+		out = append(out, linktest.NewRun(a, b, &psn, 1, 1024, 0))
+	}
+	linktest.SendAll(t, a, out)
+	in := make([]link.Run, 32)
+	got := 0
+	for end := time.Now().Add(10 * time.Second); got < 200 && time.Now().Before(end); {
+		_ = a.Wait(10*time.Millisecond, false) // woken by the neighbour table
+		if _, err := a.Recv(0, in); err != nil {
+			t.Fatal(err)
+		}
+		for n := 1; n > 0; {
+			n, _ = b.Recv(0, in)
+			for i := range in[:n] {
+				if want := out[got].Buf[8:12]; !bytes.Equal(in[i].Buf[8:12], want) {
+					t.Fatalf("frame %d has PSN %x, want %x", got, in[i].Buf[8:12], want)
+				}
+				got++
+			}
+		}
+	}
+	if s := a.Stats(); got != 208 || s.TxErrors != 300-208 { // 208 KiB wait
+		t.Errorf("%d frames arrived, %d were lost: %s", got, s.TxErrors, s.LastError)
 	}
 }
 

@@ -54,12 +54,13 @@ func (r *rxState) init() {
 func (r *rxState) buf(i int) []byte { return r.bufs[i*rxBuffer : (i+1)*rxBuffer] }
 
 // Recv looks at each socket once, beginning with another one each time.
-func (c *conn) Recv(_ ib.Instant, in []link.Run) (int, error) {
+func (c *conn) Recv(now ib.Instant, in []link.Run) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed.Load() {
 		return 0, link.ErrClosed
 	}
+	c.release(now)
 	c.members.mu.Lock()
 	defer c.members.mu.Unlock()
 	room := min(len(in), rxBatch)

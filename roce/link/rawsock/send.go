@@ -1,6 +1,8 @@
 package rawsock
 
 import (
+	"cmp"
+
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/internal/group"
@@ -29,14 +31,15 @@ type txState struct {
 func (t *txState) init() { t.Outbox = sock.NewOutbox(txBatch, 2, 0) }
 
 // Send sends as many runs as make txBatch frames with one system call.
-func (c *conn) Send(_ ib.Instant, out []link.Run) (int, error) {
+func (c *conn) Send(now ib.Instant, out []link.Run) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed.Load() {
 		return 0, link.ErrClosed
 	}
+	c.release(now)
 	for taken := 0; taken < len(out); {
-		stretch := c.fill(out[taken:])
+		stretch := c.fill(now, out[taken:])
 		n := c.tx.Flush(c.fd, stretch, &c.stats)
 		taken += n
 		if n < stretch {
@@ -47,18 +50,20 @@ func (c *conn) Send(_ ib.Instant, out []link.Run) (int, error) {
 }
 
 // fill makes messages of as many runs as fit and returns how many these are. A run
-// that cannot be sent is counted, and stands alone: if Flush gave back the runs
-// before it, it would be counted again.
-func (c *conn) fill(out []link.Run) (stretch int) {
+// that cannot be sent is held or counted, and stands alone: if Flush gave back the
+// runs before it, that would be done again.
+func (c *conn) fill(now ib.Instant, out []link.Run) (stretch int) {
 	c.tx.Reset()
 	for ; stretch < len(out); stretch++ {
 		r := &out[stretch]
-		mac, why := c.destination(r)
-		if why != "" {
+		mac, known, why := c.destination(r)
+		if !known {
 			if stretch > 0 {
 				return stretch
 			}
-			sock.Lose(&c.stats, int(runs.Count(r)), why)
+			if why != "" || !c.held.hold(now, r) {
+				sock.Lose(&c.stats, int(runs.Count(r)), cmp.Or(why, "too much waits for the MAC addresses of destinations"))
+			}
 			return 1
 		}
 		if c.tx.Room() < r.Frames() {
@@ -69,19 +74,17 @@ func (c *conn) fill(out []link.Run) (stretch int) {
 	return stretch
 }
 
-// destination returns the MAC address that r goes to, or why it cannot go.
-func (c *conn) destination(r *link.Run) (mac [6]byte, why string) {
+// destination returns the MAC address that r goes to, if it is known and r may go
+// at once; or why r can never go.
+func (c *conn) destination(r *link.Run) (mac [6]byte, known bool, why string) {
 	if why := runs.Refuse(&c.caps, r); why != "" {
-		return mac, why
+		return mac, false, why
 	}
 	if group.Is(&r.Dst) {
-		return group.MAC(&r.Dst), ""
+		return group.MAC(&r.Dst), true, ""
 	}
-	mac, ok := c.peers.Lookup(&r.Dst)
-	if !ok {
-		return mac, "the MAC address of the destination, or of the gateway to it, is not known yet"
-	}
-	return mac, ""
+	mac, known = c.peers.Lookup(&r.Dst)
+	return mac, known && !c.held.to(&r.Dst), ""
 }
 
 // add makes messages of the frames of r, which is run number n of the stretch.

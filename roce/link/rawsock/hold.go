@@ -1,0 +1,94 @@
+package rawsock
+
+import (
+	"bytes"
+	"slices"
+	"sync/atomic"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/internal/runs"
+	"github.com/goroce/goroce/roce/link/internal/sock"
+)
+
+// Runs to a destination whose MAC address is being learned are held for as long,
+// and up to as many bytes, as the kernel would hold packets of its own: three
+// probes a second apart (mcast_solicit, retrans_time_ms), unres_qlen_bytes. UC and
+// UD have nobody to send a lost one again.
+const (
+	holdBytes = 212_992
+	holdTime  = 3_000_000_000 // nanoseconds
+)
+
+// holding has the held runs, oldest first.
+type holding struct {
+	runs  []link.Run // whose Buf are copies
+	since []ib.Instant
+	bytes int
+
+	any  atomic.Bool // there are some
+	news atomic.Bool // an address was learned since the last look
+}
+
+// hold keeps a copy of r. It returns false if there is no room.
+func (h *holding) hold(now ib.Instant, r *link.Run) bool {
+	if h.bytes+len(r.Buf) > holdBytes {
+		return false
+	}
+	kept := *r
+	kept.Buf = bytes.Clone(r.Buf)
+	h.runs, h.since = append(h.runs, kept), append(h.since, now)
+	h.bytes += len(kept.Buf)
+	h.any.Store(true)
+	return true
+}
+
+// to reports whether a run to dst is held: later ones line up behind it.
+func (h *holding) to(dst *ib.GID) bool {
+	return slices.ContainsFunc(h.runs, func(r link.Run) bool { return r.Dst == *dst })
+}
+
+// learned is called from the table of neighbours, on its own goroutine.
+func (c *conn) learned() {
+	if c.held.any.Load() {
+		c.held.news.Store(true)
+		c.poller.Wake()
+	}
+}
+
+// release sends held runs whose destination is known now, and gives up those that
+// have waited too long.
+func (c *conn) release(now ib.Instant) {
+	h := &c.held
+	if len(h.runs) == 0 || !h.news.Swap(false) && now-h.since[0] < holdTime {
+		return
+	}
+	kept := 0
+	for i := range h.runs {
+		r := &h.runs[i]
+		mac, known := c.peers.Lookup(&r.Dst)
+		switch {
+		case known && c.sendHeld(r, mac):
+			h.bytes -= len(r.Buf)
+			continue
+		case known: // the socket is full
+			h.news.Store(true)
+		case now-h.since[i] >= holdTime:
+			sock.Lose(&c.stats, int(runs.Count(r)), "nobody tells the MAC address of the destination, or of the gateway to it")
+			h.bytes -= len(r.Buf)
+			continue
+		}
+		h.runs[kept], h.since[kept] = *r, h.since[i]
+		kept++
+	}
+	clear(h.runs[kept:])
+	h.runs, h.since = h.runs[:kept], h.since[:kept]
+	h.any.Store(kept > 0)
+}
+
+// sendHeld sends one held run. It returns false if the socket would block.
+func (c *conn) sendHeld(r *link.Run, mac [6]byte) bool {
+	c.tx.Reset()
+	c.add(0, r, mac)
+	return c.tx.Flush(c.fd, 1, &c.stats) == 1
+}

@@ -1,0 +1,179 @@
+//go:build rnic && cgo
+
+package rnic
+
+// #include "shim.h"
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// ah is an address handle. Its C form and attr are guarded by refs.
+type ah struct {
+	object
+	pd   *pd
+	num  ib.AHNum
+	c    *C.struct_ibv_ah
+	attr ib.AHAttr
+	old  []*C.struct_ibv_ah // before Modify: requests under way name them
+}
+
+// maxOldAHs bounds what Modify leaves behind. Requests that name an older one
+// have been sent long ago.
+const maxOldAHs = 64
+
+// CreateAH makes an address handle.
+func (p *pd) CreateAH(attr ib.AHAttr) (ib.AH, error) {
+	const op = "create address handle"
+	if err := p.lock(op); err != nil {
+		return nil, err
+	}
+	defer p.dev.mu.Unlock()
+	a := &ah{pd: p, attr: attr}
+	var err error
+	if a.c, err = p.createAH(op, &attr); err != nil {
+		return nil, err
+	}
+	p.dev.adopt(&a.object, kindAH, a.free, &p.object)
+	a.num = p.dev.refs.addAH(a)
+	return a, nil
+}
+
+// createAH makes the C form. The caller holds the device's mutex.
+func (p *pd) createAH(op string, attr *ib.AHAttr) (*C.struct_ibv_ah, error) {
+	if err := p.dev.checkAH(op, attr); err != nil {
+		return nil, err
+	}
+	vector := cAH(attr)
+	c, err := C.ibv_create_ah(p.c, &vector)
+	if c != nil {
+		return c, nil
+	}
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		if err := p.dev.explainAH(op, attr, errno); err != nil {
+			return nil, err
+		}
+	}
+	return nil, verbError(op, err)
+}
+
+// checkAH refuses an address vector that its C form would cut short.
+func (d *device) checkAH(op string, a *ib.AHAttr) error {
+	switch {
+	case a.SGIDIndex < 0 || a.SGIDIndex > 255: // 8 bits in ibv_global_route
+		return refuse(op, "AH", fmt.Sprintf("SGID index %d", a.SGIDIndex), "0 to 255, a row of the GID table", ib.ErrInvalid)
+	case a.Port < 0 || a.Port > d.attr.Ports:
+		return refuse(op, "AH", fmt.Sprintf("port %d", a.Port), fmt.Sprintf("1 to %d", d.attr.Ports), ib.ErrInvalid)
+	case a.FlowLabel >= 1<<20:
+		return refuse(op, "AH", fmt.Sprintf("flow label %#x", a.FlowLabel), "20 bits", ib.ErrInvalid)
+	case a.DGID.Addr().IsUnspecified():
+		return refuse(op, "AH", fmt.Sprintf("DGID %v", a.DGID), "the peer's address in GID form, IPv4 as ::ffff:a.b.c.d", ib.ErrInvalid)
+	}
+	return nil
+}
+
+// explainAH names what the kernel minded about an address vector, if it did.
+func (d *device) explainAH(op string, a *ib.AHAttr, errno syscall.Errno) error {
+	reason := why(errno, ib.ErrLimit)
+	switch errno {
+	case syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.ETIMEDOUT:
+		return refuse(op, "AH", fmt.Sprintf("DGID %v", a.DGID), "the address of a host that there is a route to, and that answers", reason)
+	}
+	rows, err := d.gids(op, max(a.Port, 1))
+	if err != nil {
+		return nil
+	}
+	for i := range rows {
+		if rows[i].Index == a.SGIDIndex && rows[i].GID.Is4() == a.DGID.Is4() {
+			return nil
+		}
+	}
+	return refuse(op, "AH", fmt.Sprintf("SGID index %d", a.SGIDIndex), "a row of the GID table, of the same IP version as the DGID", reason)
+}
+
+// defaultHopLimit is that of Linux routes.
+const defaultHopLimit = 64
+
+// cAH returns the C form of an address vector.
+func cAH(a *ib.AHAttr) C.struct_ibv_ah_attr {
+	c := C.struct_ibv_ah_attr{is_global: 1, port_num: C.uint8_t(max(a.Port, 1))} // RoCE has no addresses but GIDs
+	c.grh.dgid = cGID(a.DGID)
+	c.grh.sgid_index = C.uint8_t(a.SGIDIndex)
+	c.grh.flow_label = C.uint32_t(a.FlowLabel)
+	c.grh.traffic_class = C.uint8_t(a.TrafficClass)
+	c.grh.hop_limit = C.uint8_t(a.HopLimit)
+	if a.HopLimit == 0 {
+		c.grh.hop_limit = defaultHopLimit
+	}
+	return c
+}
+
+// goAH is the inverse of cAH.
+func goAH(c *C.struct_ibv_ah_attr) ib.AHAttr {
+	if c.is_global == 0 {
+		return ib.AHAttr{} // none was set yet
+	}
+	return ib.AHAttr{
+		DGID:         goGID(&c.grh.dgid),
+		SGIDIndex:    int(c.grh.sgid_index),
+		Port:         int(c.port_num),
+		TrafficClass: uint8(c.grh.traffic_class),
+		HopLimit:     uint8(c.grh.hop_limit),
+		FlowLabel:    uint32(c.grh.flow_label),
+	}
+}
+
+// Num returns the handle's number.
+func (a *ah) Num() ib.AHNum { return a.num }
+
+// Query returns the address vector as it was set.
+func (a *ah) Query() (ib.AHAttr, error) {
+	if err := a.lock("query address handle"); err != nil {
+		return ib.AHAttr{}, err
+	}
+	defer a.dev.mu.Unlock()
+	return a.attr, nil
+}
+
+// Modify puts another address under the same number. libibverbs has no verb for
+// it, so the C form is another one.
+func (a *ah) Modify(attr ib.AHAttr) error {
+	const op = "modify address handle"
+	if err := a.lock(op); err != nil {
+		return err
+	}
+	defer a.dev.mu.Unlock()
+	c, err := a.pd.createAH(op, &attr)
+	if err != nil {
+		return err
+	}
+	r := &a.dev.refs
+	r.Lock()
+	a.old = append(a.old, a.c)
+	a.c, a.attr = c, attr
+	r.Unlock()
+	if len(a.old) > maxOldAHs {
+		err = check(op, C.ibv_destroy_ah(a.old[0]))
+		a.old = append(a.old[:0], a.old[1:]...)
+	}
+	return err
+}
+
+func (a *ah) free() error {
+	const op = "close address handle"
+	a.dev.refs.removeAH(a)
+	for len(a.old) > 0 {
+		last := len(a.old) - 1
+		if err := check(op, C.ibv_destroy_ah(a.old[last])); err != nil {
+			return err
+		}
+		a.old = a.old[:last]
+	}
+	return check(op, C.ibv_destroy_ah(a.c))
+}

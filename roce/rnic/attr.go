@@ -1,0 +1,216 @@
+//go:build rnic && cgo
+
+package rnic
+
+// #include <net/if.h>
+// #include "shim.h"
+import "C"
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+	"unsafe"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// deviceCaps are the capabilities that have the kernel's bit.
+const deviceCaps = ib.CapMemWindow | ib.CapXRC | ib.CapLocalInv | ib.CapMemWindow2B |
+	ib.CapFlushGlobal | ib.CapFlushPersistent | ib.CapAtomicWrite
+
+// describe fills in what the device says of itself.
+func (d *device) describe() error {
+	var ex C.struct_ibv_device_attr_ex
+	if err := check("query device "+d.name, C.ibv_query_device_ex(d.ctx, nil, &ex)); err != nil {
+		return err
+	}
+	a := &ex.orig_attr
+	// The second has the bits above 31, in kernels that have them.
+	caps := (ib.DeviceCaps(a.device_cap_flags) | ib.DeviceCaps(ex.device_cap_flags_ex)) & deviceCaps
+	if a.max_mcast_grp > 0 && a.max_mcast_qp_attach > 0 {
+		caps |= ib.CapMulticast
+	}
+	if ex.completion_timestamp_mask != 0 && ex.hca_core_clock != 0 {
+		caps |= ib.CapTimestamp
+		d.clock = clock{kHz: uint64(ex.hca_core_clock)}
+	}
+	d.attr = ib.DeviceAttr{
+		Name:            d.name,
+		FirmwareVersion: C.GoString(&a.fw_ver[0]),
+		NodeGUID:        bigEndian(a.node_guid),
+		SysImageGUID:    bigEndian(a.sys_image_guid),
+		VendorID:        uint32(a.vendor_id),
+		VendorPartID:    uint32(a.vendor_part_id),
+		HWVersion:       uint32(a.hw_ver),
+		Ports:           int(a.phys_port_cnt),
+		Caps:            caps,
+		MaxQP:           int(a.max_qp),
+		MaxQPWR:         int(a.max_qp_wr),
+		MaxSGE:          int(a.max_sge),
+		MaxCQ:           int(a.max_cq),
+		MaxCQE:          int(a.max_cqe),
+		MaxMR:           int(a.max_mr),
+		MaxMRSize:       uint64(a.max_mr_size),
+		MaxMW:           int(a.max_mw),
+		MaxPD:           int(a.max_pd),
+		MaxAH:           int(a.max_ah),
+		MaxSRQ:          int(a.max_srq),
+		MaxSRQWR:        int(a.max_srq_wr),
+		MaxSRQSGE:       int(a.max_srq_sge),
+		MaxMcastGroup:   int(a.max_mcast_grp),
+		MaxMcastQP:      int(a.max_mcast_qp_attach),
+		MaxQPRdAtomic:   int(a.max_qp_rd_atom),
+		MaxQPInitRdAtom: int(a.max_qp_init_rd_atom),
+		LocalCAAckDelay: int(a.local_ca_ack_delay),
+	}
+	if caps&ib.CapXRC != 0 {
+		d.attr.MaxXRCD = d.attr.MaxPD // verbs know no other limit
+	}
+	return nil
+}
+
+// bigEndian returns the number that a field in network byte order holds.
+func bigEndian(field C.__be64) uint64 {
+	return binary.BigEndian.Uint64((*[8]byte)(unsafe.Pointer(&field))[:])
+}
+
+// Attr describes the device.
+func (d *device) Attr() ib.DeviceAttr { return d.attr }
+
+// lockPort begins a verb on a port.
+func (d *device) lockPort(op string, port int) error {
+	if port < 1 || port > d.attr.Ports {
+		return refuse(op, "port", port, fmt.Sprintf("1 to %d, the ports of %s", d.attr.Ports, d.name), ib.ErrInvalid)
+	}
+	return d.lock(op)
+}
+
+// QueryPort describes a port.
+func (d *device) QueryPort(port int) (ib.PortAttr, error) {
+	const op = "query port"
+	if err := d.lockPort(op, port); err != nil {
+		return ib.PortAttr{}, err
+	}
+	defer d.mu.Unlock()
+	var a C.struct_ibv_port_attr
+	if err := check(op, C.rnic_query_port(d.ctx, C.int(port), &a)); err != nil {
+		return ib.PortAttr{}, err
+	}
+	rows, err := d.gids(op, port)
+	if err != nil {
+		return ib.PortAttr{}, err
+	}
+	attr := ib.PortAttr{
+		State:       ib.PortState(a.state),
+		MaxMTU:      ib.MTUFromCode(int(a.max_mtu)),
+		ActiveMTU:   ib.MTUFromCode(int(a.active_mtu)),
+		MaxMsgSize:  uint32(a.max_msg_sz),
+		GIDTableLen: int(a.gid_tbl_len),
+	}
+	if len(rows) > 0 {
+		attr.NetIf = rows[0].NetIf
+	}
+	return attr, nil
+}
+
+// GIDs returns the rows of a port's GID table that are of RoCE v2, in the order
+// of their indices.
+func (d *device) GIDs(port int) ([]ib.GIDEntry, error) {
+	const op = "query GIDs"
+	if err := d.lockPort(op, port); err != nil {
+		return nil, err
+	}
+	defer d.mu.Unlock()
+	return d.gids(op, port)
+}
+
+// gids reads the GID table. The caller holds d.mu.
+func (d *device) gids(op string, port int) ([]ib.GIDEntry, error) {
+	table := make([]C.struct_ibv_gid_entry, 256)
+	for {
+		n, err := C.rnic_query_gids(d.ctx, &table[0], C.size_t(len(table)))
+		if n < 0 && len(table) < 1<<16 {
+			table = make([]C.struct_ibv_gid_entry, 4*len(table)) // it takes all rows, or none
+			continue
+		}
+		if n < 0 {
+			return nil, verbError(op, err)
+		}
+		table = table[:n]
+		break
+	}
+	var rows []ib.GIDEntry
+	for i := range table {
+		row := &table[i]
+		if row.gid_type == C.IBV_GID_TYPE_ROCE_V2 && int(row.port_num) == port {
+			rows = append(rows, ib.GIDEntry{GID: goGID(&row.gid), Index: int(row.gid_index), NetIf: interfaceName(row.ndev_ifindex)})
+		}
+	}
+	return rows, nil
+}
+
+// interfaceName returns the name of a network interface, "" for none that is seen
+// from here.
+func interfaceName(index C.uint32_t) string {
+	var name [C.IF_NAMESIZE]C.char
+	if index == 0 || C.if_indextoname(C.uint(index), &name[0]) == nil {
+		return ""
+	}
+	return C.GoString(&name[0])
+}
+
+// goGID and cGID convert between the two forms of 16 bytes.
+func goGID(g *C.union_ibv_gid) ib.GID { return *(*ib.GID)(unsafe.Pointer(g)) }
+
+func cGID(g ib.GID) (c C.union_ibv_gid) {
+	*(*ib.GID)(unsafe.Pointer(&c)) = g
+	return c
+}
+
+// PKey returns a row of a port's partition table.
+func (d *device) PKey(port, index int) (uint16, error) {
+	const op = "query P_Key"
+	if err := d.lockPort(op, port); err != nil {
+		return 0, err
+	}
+	defer d.mu.Unlock()
+	var a C.struct_ibv_port_attr
+	if err := check(op, C.rnic_query_port(d.ctx, C.int(port), &a)); err != nil {
+		return 0, err
+	}
+	if index < 0 || index >= int(a.pkey_tbl_len) {
+		return 0, refuse(op, "index", index, fmt.Sprintf("0 to %d", int(a.pkey_tbl_len)-1), ib.ErrInvalid)
+	}
+	var key C.__be16
+	if ret, err := C.ibv_query_pkey(d.ctx, C.uint8_t(port), C.int(index), &key); ret != 0 {
+		return 0, verbError(op, err)
+	}
+	return binary.BigEndian.Uint16((*[2]byte)(unsafe.Pointer(&key))[:]), nil
+}
+
+// clock converts the ticks of the device's clock.
+type clock struct{ kHz uint64 }
+
+func (c clock) instant(ticks uint64) ib.Instant {
+	hi, lo := bits.Mul64(ticks, 1e6)
+	ns, _ := bits.Div64(hi%c.kHz, lo, c.kHz)
+	return ib.Instant(ns)
+}
+
+// Clock returns the time on the clock that stamps completions.
+func (d *device) Clock() (ib.Instant, error) {
+	const op = "query clock"
+	if d.attr.Caps&ib.CapTimestamp == 0 {
+		return 0, fmt.Errorf("%s: device %s does not stamp completions: %w", op, d.name, ib.ErrNotSupported)
+	}
+	if err := d.lock(op); err != nil {
+		return 0, err
+	}
+	defer d.mu.Unlock()
+	var ticks C.uint64_t
+	if err := check(op, C.rnic_clock(d.ctx, &ticks)); err != nil {
+		return 0, err
+	}
+	return d.clock.instant(uint64(ticks)), nil
+}

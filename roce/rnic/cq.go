@@ -1,0 +1,191 @@
+//go:build rnic && cgo
+
+package rnic
+
+// #include "shim.h"
+import "C"
+
+import (
+	"fmt"
+	"math/bits"
+	"sync"
+	"syscall"
+	"unsafe"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// cq is a completion queue.
+type cq struct {
+	object
+	mu sync.Mutex
+	c  *C.struct_rnic_cq // nil when it is closed; guarded by mu
+}
+
+// CreateCQ makes a completion queue.
+func (d *device) CreateCQ(init ib.CQInit) (ib.CQ, error) {
+	return d.createCQ(init, d.attr.Caps&ib.CapTimestamp != 0)
+}
+
+// createCQ makes a CQ of the extended kind if asked to, with timestamps if the
+// device has them.
+func (d *device) createCQ(init ib.CQInit, extended bool) (ib.CQ, error) {
+	const op = "create CQ"
+	if err := d.checkEntries(op, init.Entries); err != nil {
+		return nil, err
+	}
+	if err := d.lock(op); err != nil {
+		return nil, err
+	}
+	defer d.mu.Unlock()
+	var uses []*object
+	var reports *C.struct_ibv_comp_channel
+	if init.Channel != nil {
+		ch, err := find[*channel](d, op, "Channel", init.Channel)
+		if err != nil {
+			return nil, err
+		}
+		uses, reports = append(uses, &ch.object), ch.c
+	}
+	stamps := d.attr.Caps&ib.CapTimestamp != 0
+	c, err := C.rnic_create_cq(d.ctx, C.int(roundUp(init.Entries, d.attr.MaxCQE)), reports, cInt(extended), cInt(stamps))
+	if c == nil {
+		return nil, verbError(op, err)
+	}
+	q := &cq{c: c}
+	d.adopt(&q.object, kindCQ, q.free, uses...)
+	d.names.add(q.address(), q)
+	return q, nil
+}
+
+func (d *device) checkEntries(op string, n int) error {
+	if n < 1 || n > d.attr.MaxCQE {
+		return refuse(op, "Entries", n, fmt.Sprintf("1 to %d", d.attr.MaxCQE), ib.ErrInvalid)
+	}
+	return nil
+}
+
+// roundUp returns the power of two that holds n, or the device's limit.
+func roundUp(n, limit int) int { return min(1<<bits.Len(uint(n-1)), limit) }
+
+func cInt(b bool) C.int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// address is what events name the CQ by.
+func (c *cq) address() uintptr { return uintptr(unsafe.Pointer(c.c.cq)) }
+
+// lockQueue takes the CQ's mutex; the caller unlocks it, unless there is an error.
+func (c *cq) lockQueue(op string) error {
+	c.mu.Lock()
+	if c.c == nil {
+		c.mu.Unlock()
+		return fmt.Errorf("%s: the CQ is %w", op, ib.ErrClosed)
+	}
+	return nil
+}
+
+// Poll takes completions out of the queue.
+func (c *cq) Poll(wcs []ib.WC) (n int, err error) {
+	const op = "poll CQ"
+	if err := c.lockQueue(op); err != nil {
+		return 0, err
+	}
+	defer c.mu.Unlock()
+	for n < len(wcs) {
+		want := min(len(wcs)-n, C.RNIC_BATCH)
+		got := int(C.rnic_poll(c.c, C.int(want)))
+		if got < 0 {
+			return n, verbError(op, syscall.Errno(-got))
+		}
+		for i := range c.c.wc[:got] {
+			c.translate(&wcs[n+i], &c.c.wc[i])
+		}
+		n += got
+		if got < want {
+			break
+		}
+	}
+	return n, nil
+}
+
+// rxeVendor is the vendor of rdma_rxe. It marks an invalidated key with the
+// kernel's bit, IB_WC_WITH_INVALIDATE, which in verbs.h is that of a checksum.
+const rxeVendor = 0xFFFFFF
+
+// translate fills in a completion. Of one that failed most fields have no meaning.
+func (c *cq) translate(to *ib.WC, from *C.struct_rnic_wc) {
+	*to = ib.WC{ID: uint64(from.id), Status: ib.WCStatus(from.status), VendorErr: uint32(from.vendor_err), QPN: ib.QPN(from.qp_num)}
+	if to.Status != ib.WCSuccess {
+		return
+	}
+	to.Opcode = ib.WCOpcode(from.opcode)
+	flags := from.flags
+	if flags&C.IBV_WC_IP_CSUM_OK != 0 && c.dev.attr.VendorID == rxeVendor {
+		flags |= C.IBV_WC_WITH_INV
+	}
+	to.Flags = ib.WCFlags(flags) & (ib.WCGRH | ib.WCWithImm | ib.WCWithInv)
+	to.ByteLen = uint32(from.byte_len)
+	to.SrcQP = ib.QPN(from.src_qp)
+	switch {
+	case to.Flags&ib.WCWithImm != 0:
+		to.Imm = uint32(from.imm)
+	case to.Flags&ib.WCWithInv != 0:
+		to.InvalidatedKey = ib.Key(from.imm)
+	}
+	if c.c.stamps != 0 {
+		to.Timestamp = c.dev.clock.instant(uint64(from.ticks))
+	}
+}
+
+// Arm asks for an event.
+func (c *cq) Arm(solicitedOnly bool) error {
+	const op = "arm CQ"
+	if err := c.lockQueue(op); err != nil {
+		return err
+	}
+	defer c.mu.Unlock()
+	return check(op, C.ibv_req_notify_cq(c.c.cq, cInt(solicitedOnly)))
+}
+
+// Entries returns the capacity, 0 once the CQ is closed.
+func (c *cq) Entries() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.c == nil {
+		return 0
+	}
+	return int(c.c.cq.cqe)
+}
+
+// Resize changes the capacity.
+func (c *cq) Resize(entries int) error {
+	const op = "resize CQ"
+	if err := c.dev.checkEntries(op, entries); err != nil {
+		return err
+	}
+	if err := c.lockQueue(op); err != nil {
+		return err
+	}
+	defer c.mu.Unlock()
+	ret := C.ibv_resize_cq(c.c.cq, C.int(roundUp(entries, c.dev.attr.MaxCQE)))
+	if errno := syscall.Errno(max(ret, -ret)); errno == syscall.EINVAL {
+		return refuse(op, "Entries", entries, "no fewer than the queue holds", why(errno, ib.ErrLimit))
+	}
+	return check(op, ret)
+}
+
+func (c *cq) free() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	address := c.address()
+	if err := check("close CQ", C.rnic_destroy_cq(c.c)); err != nil {
+		return err
+	}
+	c.dev.names.remove(address)
+	c.c = nil
+	return nil
+}

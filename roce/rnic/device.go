@@ -1,0 +1,110 @@
+//go:build rnic && cgo
+
+package rnic
+
+// #include "shim.h"
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// device is an open RDMA device.
+type device struct {
+	name    string
+	attr    ib.DeviceAttr
+	sendOps C.uint64_t // IBV_QP_EX_WITH flags that RC QPs are made with
+	clock   clock
+	events  *waiter
+	refs    refs  // what requests name by number
+	names   names // what events name by address
+
+	mu      sync.Mutex // verbs that make, change and end objects take turns
+	ctx     *C.struct_ibv_context
+	closed  bool
+	objects [numKinds]map[*object]struct{}
+}
+
+var _ ib.Device = (*device)(nil)
+
+// newDevice takes over ctx.
+func newDevice(name string, ctx *C.struct_ibv_context) (_ *device, err error) {
+	d := &device{name: name, ctx: ctx}
+	for k := range d.objects {
+		d.objects[k] = map[*object]struct{}{}
+	}
+	if err = d.describe(); err == nil {
+		d.probe()
+		d.events, err = newWaiter(int(ctx.async_fd), "asynchronous events of "+name)
+	}
+	if err != nil {
+		C.ibv_close_device(ctx)
+		return nil, err
+	}
+	return d, nil
+}
+
+// lock begins a verb on the device, which takes its mutex. The caller unlocks it,
+// unless there is an error.
+func (d *device) lock(op string) error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return fmt.Errorf("%s: device %s is %w", op, d.name, ib.ErrClosed)
+	}
+	return nil
+}
+
+// Close ends the device and all its objects.
+func (d *device) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil
+	}
+	d.closed = true
+	d.events.close()
+	var errs []error
+	for kind := range d.objects {
+		for o := range d.objects[kind] {
+			errs = append(errs, o.destroy())
+			o.end()
+		}
+	}
+	errs = append(errs, check("close device "+d.name, C.ibv_close_device(d.ctx)))
+	d.ctx = nil
+	// The kernel has ended even what the library could not.
+	d.refs.unpinAll()
+	return errors.Join(errs...)
+}
+
+// names finds the objects that the library names by their addresses in events.
+type names struct {
+	mu sync.RWMutex
+	of map[uintptr]any
+}
+
+func (n *names) add(address uintptr, o any) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.of == nil {
+		n.of = map[uintptr]any{}
+	}
+	n.of[address] = o
+}
+
+func (n *names) remove(address uintptr) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.of, address)
+}
+
+func (n *names) find(address uintptr) any {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	return n.of[address]
+}

@@ -1,0 +1,65 @@
+//go:build rnic && cgo
+
+package rnic
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// sentinels says what an errno of a verb means. ENOMEM is not in it: a full queue
+// where requests are posted, a limit where objects are made.
+var sentinels = map[syscall.Errno]error{
+	syscall.EINVAL:          ib.ErrInvalid,
+	syscall.EFAULT:          ib.ErrInvalid, // memory that is not there, or may not be written
+	syscall.EPERM:           ib.ErrInvalid,
+	syscall.ENODATA:         ib.ErrInvalid, // a row of the GID table that is empty
+	syscall.ENETUNREACH:     ib.ErrInvalid, // an address that there is no way to
+	syscall.EHOSTUNREACH:    ib.ErrInvalid,
+	syscall.ETIMEDOUT:       ib.ErrInvalid,
+	syscall.EBUSY:           ib.ErrBusy,
+	syscall.EOPNOTSUPP:      ib.ErrNotSupported,
+	syscall.ENOSYS:          ib.ErrNotSupported,
+	syscall.EPROTONOSUPPORT: ib.ErrNotSupported,
+	syscall.EIO:             ib.ErrClosed, // the device was removed
+	syscall.ENODEV:          ib.ErrClosed,
+	syscall.ENOSPC:          ib.ErrLimit,
+	syscall.EMFILE:          ib.ErrLimit,
+	syscall.EAGAIN:          ib.ErrLimit, // locked memory, processes
+}
+
+// why joins an errno to the sentinel that it stands for.
+func why(err error, nomem error) error {
+	var errno syscall.Errno
+	if !errors.As(err, &errno) || errno == 0 {
+		return fmt.Errorf("refused without a reason: %w", ib.ErrInvalid)
+	}
+	if errno == syscall.ENOMEM {
+		return fmt.Errorf("%w (errno %d, %w)", nomem, int(errno), errno)
+	}
+	if s := sentinels[errno]; s != nil {
+		return fmt.Errorf("%w (errno %d, %w)", s, int(errno), errno)
+	}
+	return fmt.Errorf("errno %d, %w", int(errno), errno)
+}
+
+// verbError is a verb that the library, the driver or the device refused.
+func verbError(op string, err error) error {
+	return fmt.Errorf("%s: %w", op, why(err, ib.ErrLimit))
+}
+
+// check turns the return value of a verb, 0 or an errno, into an error.
+func check[T ~int32 | ~int](op string, ret T) error {
+	if ret == 0 {
+		return nil
+	}
+	return verbError(op, syscall.Errno(max(ret, -ret))) // some providers return -errno
+}
+
+// refuse is an argument that no verb needs to see.
+func refuse(op, attr string, value any, allowed string, err error) error {
+	return &ib.AttrError{Op: op, Attr: attr, Value: value, Allowed: allowed, Err: err}
+}

@@ -1,0 +1,45 @@
+//go:build rnic && cgo
+
+package rnic
+
+// #include "shim.h"
+import "C"
+
+import (
+	"context"
+	"syscall"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// NextEvent waits for an asynchronous event. Events that package ib does not know
+// come with the number that libibverbs gives them.
+func (d *device) NextEvent(ctx context.Context) (ib.Event, error) {
+	var event ib.Event
+	err := d.events.wait(ctx, func() (bool, error) {
+		var c C.struct_ibv_async_event
+		var typ C.int
+		var element C.uintptr_t
+		switch errno := syscall.Errno(C.rnic_get_async_event(d.ctx, &c, &typ, &element)); errno {
+		case 0:
+		case syscall.EAGAIN, syscall.EINTR:
+			return false, nil
+		default:
+			return false, verbError("wait for event", errno)
+		}
+		event = ib.Event{Type: ib.EventType(typ)}
+		// Events of the device have a port here, which is no address.
+		switch o := d.names.find(uintptr(element)).(type) {
+		case *queuePair:
+			event.QP = o
+		case *cq:
+			event.CQ = o
+		case *srq:
+			event.SRQ = o
+		}
+		// Destroying the object waits for this. Until then its address names it.
+		C.ibv_ack_async_event(&c)
+		return true, nil
+	})
+	return event, err
+}

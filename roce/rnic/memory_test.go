@@ -1,0 +1,243 @@
+//go:build rnic && cgo
+
+package rnic
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// TestRegions: a region has the address that it was given, or its memory's own,
+// and the rights that the device has.
+func TestRegions(t *testing.T) {
+	r := openRig(t)
+	buf := pages(2)[:5000]
+	first := try(r.pd.RegMR(ib.MRInit{Buf: buf, Access: ib.LocalWrite}))(r)
+	twice := try(r.pd.RegMR(ib.MRInit{Buf: buf, IOVA: 0x10000, Access: allRights}))(r)
+	zero := try(r.pd.RegMR(ib.MRInit{Buf: buf, Access: allRights | ib.ZeroBased}))(r)
+	if first.Len() != 5000 || twice.Addr() != 0x10000 || zero.Addr() != 0 || first.LKey() == twice.LKey() {
+		t.Errorf("length %d, addresses %#x and %#x, keys %#x and %#x", first.Len(), twice.Addr(), zero.Addr(), first.LKey(), twice.LKey())
+	}
+	a, _ := r.newPair(ib.RC)
+	src, from := r.register(64)
+	copy(from, "to an address of its own")
+	for _, m := range []ib.MR{twice, zero} {
+		clear(buf)
+		r.send(a, ib.SendWR{ID: 1, Opcode: ib.WRWrite, Flags: ib.SendSignaled, SGL: []ib.SGE{sge(src, 0, 24)}, RemoteAddr: m.Addr() + 100, RKey: m.RKey()})
+		if r.want(1, ib.WCWrite); !bytes.Equal(buf[100:124], from[:24]) {
+			t.Errorf("written to %#x: %q", m.Addr(), buf[100:124])
+		}
+	}
+	for _, c := range []struct {
+		init ib.MRInit
+		want error
+	}{
+		{ib.MRInit{Buf: buf, Access: ib.RemoteWrite}, ib.ErrInvalid},
+		{ib.MRInit{Buf: buf, Access: 1 << 27}, ib.ErrInvalid},
+		{ib.MRInit{Buf: buf, IOVA: 8, Access: ib.ZeroBased}, ib.ErrInvalid},
+		{ib.MRInit{Buf: buf[8:], Access: ib.ZeroBased}, ib.ErrInvalid},
+		{ib.MRInit{Buf: buf, IOVA: 8, Access: ib.LocalWrite}, ib.ErrInvalid},
+		{ib.MRInit{Buf: buf, Access: ib.RemoteInvalidate}, ib.ErrNotSupported},
+	} {
+		if _, err := r.pd.RegMR(c.init); !errors.Is(err, c.want) {
+			t.Errorf("rights %#x at %#x: %v, want %v", c.init.Access, c.init.IOVA, err, c.want)
+		}
+	}
+	if _, err := r.pd.RegMR(ib.MRInit{Access: ib.LocalWrite}); err != nil {
+		t.Logf("a region of no bytes: %v", err)
+	}
+	_, err := r.pd.RegMR(ib.MRInit{Buf: buf, Access: ib.LocalWrite | ib.FlushGlobal})
+	if has := r.Attr().Caps&ib.CapFlushGlobal != 0; has != (err == nil) {
+		t.Errorf("the right to FLUSH, capability %v: %v", has, err)
+	}
+}
+
+// pages returns n pages of memory that start on one.
+func pages(n int) []byte {
+	size := os.Getpagesize()
+	buf := make([]byte, (n+1)*size)
+	skip := -int(uintptr(unsafe.Pointer(&buf[0]))) & (size - 1)
+	return buf[skip:][:n*size]
+}
+
+// TestRereg: a region changes, where the provider can, and says so where not.
+func TestRereg(t *testing.T) {
+	r := openRig(t)
+	m, _ := r.register(4096)
+	other := try(r.AllocPD())(r)
+	key := m.LKey()
+	for _, mask := range []ib.ReregMask{ib.ReregTranslation, ib.ReregPD, ib.ReregAccess} {
+		err := m.Rereg(mask, other, ib.MRInit{Buf: make([]byte, 8192), Access: ib.LocalWrite})
+		if err != nil && !errors.Is(err, ib.ErrNotSupported) {
+			t.Errorf("mask %d: %v", mask, err)
+		}
+		t.Logf("mask %d: %v", mask, err)
+		if mask == ib.ReregTranslation && (err == nil) != (r.Attr().Caps&ib.CapRereg != 0) {
+			t.Errorf("capability %#x, but %v", r.Attr().Caps, err)
+		}
+		if err != nil && (m.LKey() != key || m.Len() != 4096) {
+			t.Errorf("a refused change left key %#x, length %d", m.LKey(), m.Len())
+		}
+	}
+	if err := m.Rereg(0, nil, ib.MRInit{}); !errors.Is(err, ib.ErrInvalid) {
+		t.Errorf("nothing to change: %v", err)
+	}
+	if err := m.Rereg(ib.ReregPD, nil, ib.MRInit{}); !errors.Is(err, ib.ErrInvalid) {
+		t.Errorf("to no protection domain: %v", err)
+	}
+	r.must(m.Close())
+	r.must(other.Close())
+}
+
+// window is a scene with a window on the middle of a region.
+type window struct {
+	*rig
+	a, b     ib.QP // b binds
+	src, dst ib.MR
+	from, to []byte
+}
+
+func newWindow(t *testing.T) *window {
+	r := openRig(t)
+	w := &window{rig: r}
+	w.a, w.b = r.newPair(ib.RC)
+	w.src, w.from = r.register(64)
+	w.dst, w.to = r.register(4096)
+	copy(w.from, "through the window")
+	return w
+}
+
+// write writes through the window's key and returns the status.
+func (w *window) write(addr uint64, key ib.Key) ib.WCStatus {
+	w.Helper()
+	w.send(w.a, ib.SendWR{ID: 5, Opcode: ib.WRWrite, Flags: ib.SendSignaled, SGL: []ib.SGE{sge(w.src, 0, 18)}, RemoteAddr: addr, RKey: key})
+	wc := w.next(w.cq)
+	if wc.ID != 5 {
+		w.Fatalf("completion %+v, want that of the WRITE", wc)
+	}
+	if wc.Status != ib.WCSuccess { // both ends failed: others take their place
+		w.a, w.b = w.newPair(ib.RC)
+	}
+	return wc.Status
+}
+
+// middle binds a window to the bytes from 1000 to 2000.
+func (w *window) middle(access ib.Access) ib.MWBind {
+	return ib.MWBind{LKey: w.dst.LKey(), Addr: w.dst.Addr() + 1000, Length: 1000, Access: access}
+}
+
+func TestWindowType1(t *testing.T) {
+	w := newWindow(t)
+	win := try(w.pd.AllocMW(ib.MWType1))(w.rig)
+	if err := win.Bind(w.b, 1, 0, ib.MWBind{}); !errors.Is(err, ib.ErrInvalid) {
+		t.Errorf("closed a window that was never bound: %v", err)
+	}
+	first := win.RKey()
+	w.must(win.Bind(w.b, 1, ib.SendSignaled, w.middle(ib.RemoteWrite)))
+	if win.RKey() == first {
+		t.Error("the key is the same after a bind")
+	}
+	w.want(1, ib.WCBindMW)
+	if s := w.write(w.dst.Addr()+1500, win.RKey()); s != ib.WCSuccess || !bytes.Equal(w.to[1500:1518], w.from[:18]) {
+		t.Errorf("a WRITE through the window: %v", s)
+	}
+	if err := w.dst.Close(); !errors.Is(err, ib.ErrBusy) || !strings.Contains(err.Error(), "window") {
+		t.Errorf("closed a region with a window: %v", err)
+	}
+	// rdma_rxe holds a window to its region's bounds, not its own.
+	if s := w.write(w.dst.Addr()+4090, win.RKey()); s != ib.WCRemAccessErr {
+		t.Errorf("a WRITE beside the window: %v", s)
+	}
+	w.must(win.Bind(w.b, 1, ib.SendSignaled, ib.MWBind{}))
+	w.want(1, ib.WCBindMW)
+	if s := w.write(w.dst.Addr()+1500, win.RKey()); s != ib.WCRemAccessErr {
+		t.Errorf("a WRITE through a closed window: %v", s)
+	}
+	w.must(w.dst.Close())
+	for _, err := range []error{
+		win.Bind(w.b, 1, 0, ib.MWBind{LKey: 0xBAD, Length: 1}),
+		win.Bind(nil, 1, 0, w.middle(0)),
+		win.Bind(w.b, 1, 0, ib.MWBind{LKey: w.src.LKey(), Addr: w.src.Addr(), Length: 8, Access: ib.ZeroBased}),
+		try(w.pd.AllocMW(ib.MWType2))(w.rig).Bind(w.b, 1, 0, w.middle(0)),
+	} {
+		if !errors.Is(err, ib.ErrInvalid) {
+			t.Errorf("a bad bind: %v", err)
+		}
+	}
+}
+
+func TestWindowType2(t *testing.T) {
+	w := newWindow(t)
+	win := try(w.pd.AllocMW(ib.MWType2))(w.rig)
+	bind := func(b ib.MWBind) {
+		t.Helper()
+		w.send(w.b, ib.SendWR{ID: 1, Opcode: ib.WRBindMW, Flags: ib.SendSignaled, RKey: ib.NextKey(win.RKey()), Bind: b})
+		w.want(1, ib.WCBindMW)
+	}
+	bind(w.middle(ib.RemoteWrite | ib.ZeroBased))
+	if s := w.write(500, win.RKey()); s != ib.WCSuccess || !bytes.Equal(w.to[1500:1518], w.from[:18]) {
+		t.Errorf("a WRITE through the window: %v", s)
+	}
+	stale := win.RKey()
+	w.send(w.b, ib.SendWR{ID: 2, Opcode: ib.WRLocalInv, Flags: ib.SendSignaled, InvalidateKey: win.RKey()})
+	w.want(2, ib.WCLocalInv)
+	bind(w.middle(ib.RemoteWrite))
+	// The peer sends the key back.
+	w.recv(w.b, ib.RecvWR{ID: 3, SGL: []ib.SGE{sge(w.dst, 0, 8)}})
+	w.send(w.a, ib.SendWR{ID: 4, Opcode: ib.WRSendInv, Flags: ib.SendSignaled, SGL: []ib.SGE{sge(w.src, 0, 8)}, InvalidateKey: win.RKey()})
+	if wc := w.wantBoth(4, 3); wc.Flags&ib.WCWithInv == 0 || wc.InvalidatedKey != win.RKey() {
+		t.Errorf("completion %+v, want key %#x invalidated", wc, win.RKey())
+	}
+	// Two binds in one post, the second with a key that follows the first's.
+	key := ib.NextKey(win.RKey())
+	w.send(w.b, ib.SendWR{ID: 1, Opcode: ib.WRBindMW, Flags: ib.SendSignaled, RKey: key, Bind: w.middle(ib.RemoteWrite)},
+		ib.SendWR{ID: 2, Opcode: ib.WRLocalInv, Flags: ib.SendSignaled, InvalidateKey: key},
+		ib.SendWR{ID: 3, Opcode: ib.WRBindMW, Flags: ib.SendSignaled, RKey: ib.NextKey(key), Bind: w.middle(ib.RemoteWrite)})
+	w.want(1, ib.WCBindMW)
+	w.want(2, ib.WCLocalInv)
+	w.want(3, ib.WCBindMW)
+	if s := w.write(w.dst.Addr()+1000, win.RKey()); s != ib.WCSuccess {
+		t.Errorf("a WRITE through the window bound last: %v", s)
+	}
+	if s := w.write(w.dst.Addr()+1000, stale); s != ib.WCRemAccessErr {
+		t.Errorf("a WRITE with a stale key: %v", s)
+	}
+	for _, wr := range []ib.SendWR{
+		{Opcode: ib.WRBindMW, RKey: 0xBAD00, Bind: w.middle(0)},
+		{Opcode: ib.WRBindMW, RKey: ib.NextKey(win.RKey()), Bind: ib.MWBind{LKey: 0xBAD, Length: 1}},
+		{Opcode: ib.WRBindMW, RKey: ib.NextKey(win.RKey()), SGL: []ib.SGE{{}}},
+	} {
+		if _, err := w.b.PostSend([]ib.SendWR{wr}); !errors.Is(err, ib.ErrInvalid) {
+			t.Errorf("a bad bind: %v", err)
+		}
+	}
+}
+
+// TestWindowOutlivesQP: a QP can be closed while a window is bound to it, at once;
+// the window can be bound again by another.
+func TestWindowOutlivesQP(t *testing.T) {
+	w := newWindow(t)
+	win := try(w.pd.AllocMW(ib.MWType2))(w.rig)
+	for range 2 {
+		w.send(w.b, ib.SendWR{ID: 1, Opcode: ib.WRBindMW, Flags: ib.SendSignaled, RKey: ib.NextKey(win.RKey()), Bind: w.middle(ib.RemoteWrite)})
+		w.want(1, ib.WCBindMW)
+		if s := w.write(w.dst.Addr()+1000, win.RKey()); s != ib.WCSuccess {
+			t.Errorf("a WRITE through the window: %v", s)
+		}
+		before := time.Now()
+		w.must(w.b.Close())
+		if took := time.Since(before); took > 20*time.Second {
+			t.Errorf("closing the QP took %v", took)
+		}
+		w.a, w.b = w.newPair(ib.RC)
+	}
+	w.must(win.Close())
+	w.must(w.dst.Close())
+}

@@ -1,0 +1,226 @@
+//go:build rnic && cgo
+
+package rnic
+
+// #include "shim.h"
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"syscall"
+	"unsafe"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// mr is a memory region.
+type mr struct {
+	object
+	c   *C.struct_ibv_mr
+	key ib.Key // in refs, which guards it; 0 while requests cannot name the region
+
+	mu     sync.RWMutex // guards what follows and the keys in c
+	pd     *pd
+	pin    *runtime.Pinner // holds the memory
+	buf    []byte
+	addr   uint64
+	access ib.Access
+}
+
+// memoryRights are the rights that libibverbs knows of. ZeroBased is not among
+// them: the address 0 says it.
+const memoryRights = ib.LocalWrite | ib.QPAccessMask | ib.BindWindows
+
+// layout returns what names the memory of init in a verb.
+func layout(init *ib.MRInit) (base uintptr, iova uint64) {
+	base = uintptr(unsafe.Pointer(unsafe.SliceData(init.Buf)))
+	iova = init.IOVA
+	if iova == 0 && init.Access&ib.ZeroBased == 0 {
+		iova = uint64(base)
+	}
+	return base, iova
+}
+
+// pinned pins a buffer.
+func pinned(buf []byte) *runtime.Pinner {
+	pin := new(runtime.Pinner)
+	if len(buf) > 0 {
+		pin.Pin(unsafe.SliceData(buf))
+	}
+	return pin
+}
+
+func checkRights(op string, access ib.Access) error {
+	value := fmt.Sprintf("%#x", uint32(access))
+	switch {
+	case access&ib.RemoteInvalidate != 0:
+		return refuse(op, "Access", value, "no RemoteInvalidate: through libibverbs peers invalidate windows of type 2 only", ib.ErrNotSupported)
+	case access&^(memoryRights|ib.ZeroBased) != 0:
+		return refuse(op, "Access", value, fmt.Sprintf("bits of %#x", uint32(memoryRights|ib.ZeroBased)), ib.ErrInvalid)
+	case access&(ib.RemoteWrite|ib.RemoteAtomic) != 0 && access&ib.LocalWrite == 0: // IBTA 11.2.8.2
+		return refuse(op, "Access", value, "RemoteWrite and RemoteAtomic only together with LocalWrite", ib.ErrInvalid)
+	}
+	return nil
+}
+
+// RegMR registers memory, and pins it.
+func (p *pd) RegMR(init ib.MRInit) (ib.MR, error) {
+	const op = "register memory"
+	if err := checkRights(op, init.Access); err != nil {
+		return nil, err
+	}
+	if init.Access&ib.ZeroBased != 0 && init.IOVA != 0 {
+		return nil, refuse(op, "IOVA", fmt.Sprintf("%#x", init.IOVA), "0 with ZeroBased", ib.ErrInvalid)
+	}
+	base, iova := layout(&init)
+	if pages := uint64(os.Getpagesize()); (iova^uint64(base))%pages != 0 { // ib_uverbs_reg_mr
+		return nil, refuse(op, "IOVA", fmt.Sprintf("%#x", iova),
+			fmt.Sprintf("addresses that leave %#x when divided by the page size, as that of the memory does", uint64(base)%pages), ib.ErrInvalid)
+	}
+	if err := p.lock(op); err != nil {
+		return nil, err
+	}
+	defer p.dev.mu.Unlock()
+	m := &mr{pd: p, pin: pinned(init.Buf), buf: init.Buf, access: init.Access}
+	c, err := C.rnic_reg_mr(p.c, C.uintptr_t(base), C.size_t(len(init.Buf)), C.uint64_t(iova), C.int(init.Access&memoryRights))
+	if c == nil {
+		m.pin.Unpin()
+		return nil, m.explain(op, err)
+	}
+	m.c, m.addr = c, iova
+	p.dev.adopt(&m.object, kindMR, m.free, &p.object)
+	p.dev.refs.addMR(m)
+	return m, nil
+}
+
+// explain names what the device may have minded about a region.
+func (m *mr) explain(op string, err error) error {
+	if errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.EINVAL) {
+		return refuse(op, "Access", fmt.Sprintf("%#x, %d bytes", uint32(m.access), len(m.buf)),
+			"rights that the device has (Attr().Caps), on at least 1 byte", why(err, ib.ErrLimit))
+	}
+	return verbError(op, err)
+}
+
+// Addr returns the address of the first byte.
+func (m *mr) Addr() uint64 {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.addr
+}
+
+// Len returns the length in bytes.
+func (m *mr) Len() int {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return len(m.buf)
+}
+
+// LKey returns the local key.
+func (m *mr) LKey() ib.Key {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return ib.Key(m.c.lkey)
+}
+
+// RKey returns the remote key.
+func (m *mr) RKey() ib.Key {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return ib.Key(m.c.rkey)
+}
+
+// Rereg changes memory, domain or rights.
+func (m *mr) Rereg(mask ib.ReregMask, to ib.PD, init ib.MRInit) error {
+	const op = "re-register memory"
+	if mask == 0 || mask&^(ib.ReregTranslation|ib.ReregPD|ib.ReregAccess) != 0 {
+		return refuse(op, "mask", fmt.Sprintf("%#x", uint8(mask)), "one or more of the Rereg constants of package ib", ib.ErrInvalid)
+	}
+	if err := m.lock(op); err != nil {
+		return err
+	}
+	defer m.dev.mu.Unlock()
+	next := &mr{pd: m.pd, pin: m.pin, buf: m.buf, addr: m.addr, access: m.access}
+	var err error
+	if mask&ib.ReregPD != 0 {
+		if next.pd, err = find[*pd](m.dev, op, "PD", to); err != nil {
+			return err
+		}
+	}
+	if mask&ib.ReregAccess != 0 {
+		if err := checkRights(op, init.Access); err != nil {
+			return err
+		}
+		next.access = init.Access
+	}
+	if mask&ib.ReregTranslation != 0 {
+		base, _ := layout(&ib.MRInit{Buf: init.Buf})
+		if init.IOVA != 0 && init.IOVA != uint64(base) {
+			return refuse(op, "IOVA", fmt.Sprintf("%#x", init.IOVA), "0: ibv_rereg_mr names memory by its own address only", ib.ErrNotSupported)
+		}
+		next.buf, next.addr, next.pin = init.Buf, uint64(base), pinned(init.Buf)
+	}
+	return m.become(op, mask, next)
+}
+
+// become registers anew what next says. The caller holds the device's mutex.
+func (m *mr) become(op string, mask ib.ReregMask, next *mr) error {
+	d := m.dev
+	d.refs.removeMR(m) // no request finds it by its old key
+	m.mu.Lock()
+	// The library refuses what the mask does not name.
+	var base uintptr
+	var length int
+	var domain *C.struct_ibv_pd
+	var access ib.Access
+	if mask&ib.ReregTranslation != 0 {
+		base, length = uintptr(unsafe.Pointer(unsafe.SliceData(next.buf))), len(next.buf)
+	}
+	if mask&ib.ReregPD != 0 {
+		domain = next.pd.c
+	}
+	if mask&ib.ReregAccess != 0 {
+		access = next.access & memoryRights
+	}
+	ret, err := C.rnic_rereg_mr(m.c, C.int(mask), domain, C.uintptr_t(base), C.size_t(length), C.int(access))
+	if ret == 0 {
+		err = nil
+		if next.pin != m.pin {
+			m.pin.Unpin()
+		}
+		m.pd.users[kindMR]--
+		next.pd.users[kindMR]++
+		m.uses[0] = &next.pd.object
+		m.pd, m.pin, m.buf, m.addr, m.access = next.pd, next.pin, next.buf, next.addr, next.access
+	} else if next.pin != m.pin {
+		next.pin.Unpin()
+	}
+	m.mu.Unlock()
+	d.refs.addMR(m)
+	if ret == 0 {
+		return nil
+	}
+	if err == nil {
+		err = syscall.Errno(ret)
+	}
+	return verbError(op, err)
+}
+
+// free ends the region. rdma_rxe says EINVAL while windows are bound to it.
+func (m *mr) free() error {
+	const op = "close memory region"
+	m.dev.refs.removeMR(m)
+	if ret := C.ibv_dereg_mr(m.c); ret != 0 {
+		m.dev.refs.addMR(m)
+		if err := syscall.Errno(max(ret, -ret)); err == syscall.EINVAL || err == syscall.EBUSY {
+			return fmt.Errorf("%s: %w by memory windows that are bound to it (errno %d); close or unbind them first", op, ib.ErrBusy, int(err))
+		}
+		return check(op, ret)
+	}
+	m.pin.Unpin()
+	return nil
+}

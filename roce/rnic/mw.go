@@ -1,0 +1,158 @@
+//go:build rnic && cgo
+
+package rnic
+
+// #include "shim.h"
+import "C"
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// mw is a memory window.
+type mw struct {
+	object
+	c    *C.struct_ibv_mw
+	pd   *pd
+	typ  ib.MWType
+	rkey atomic.Uint32
+
+	// What it was bound to last, which refs guards.
+	region *mr        // type 1
+	qp     *queuePair // type 2
+}
+
+// AllocMW makes a memory window that is bound to nothing.
+func (p *pd) AllocMW(typ ib.MWType) (ib.MW, error) {
+	const op = "allocate memory window"
+	if typ != ib.MWType1 && typ != ib.MWType2 {
+		return nil, refuse(op, "type", typ, "MWType1 or MWType2", ib.ErrInvalid)
+	}
+	if err := p.lock(op); err != nil {
+		return nil, err
+	}
+	defer p.dev.mu.Unlock()
+	c, err := C.ibv_alloc_mw(p.c, uint32(typ))
+	if c == nil {
+		return nil, verbError(op, err)
+	}
+	w := &mw{c: c, pd: p, typ: typ}
+	w.rkey.Store(uint32(c.rkey))
+	p.dev.adopt(&w.object, kindMW, w.free, &p.object)
+	p.dev.refs.addMW(w)
+	return w, nil
+}
+
+// Type returns the kind of window.
+func (w *mw) Type() ib.MWType { return w.typ }
+
+// RKey returns the R_Key that the last bind gave it.
+func (w *mw) RKey() ib.Key { return ib.Key(w.rkey.Load()) }
+
+// Bind posts the binding of a window of type 1.
+func (w *mw) Bind(on ib.QP, id uint64, flags ib.SendFlags, b ib.MWBind) error {
+	const op = "bind memory window"
+	if w.typ != ib.MWType1 {
+		return refuse(op, "window", w.typ, "type 1; PostSend with BindMW binds type 2", ib.ErrInvalid)
+	}
+	if b.Access&ib.ZeroBased != 0 { // IBTA o10-36.2.2
+		return refuse(op, "Access", fmt.Sprintf("%#x", uint32(b.Access)), "no ZeroBased for windows of type 1", ib.ErrInvalid)
+	}
+	if err := w.lock(op); err != nil {
+		return err
+	}
+	q, err := find[*queuePair](w.dev, op, "QP", on)
+	w.dev.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	s := &q.send
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := q.canSend(op + " on"); err != nil {
+		return err
+	}
+	r := &w.dev.refs
+	r.Lock()
+	defer r.Unlock()
+	if r.mws[w.RKey()&^0xFF] != w {
+		return fmt.Errorf("%s: the window is %w", op, ib.ErrClosed)
+	}
+	m, err := w.regionOf(&b)
+	if err != nil {
+		return err
+	}
+	if err := postError(C.rnic_bind_mw(s.c.qp, w.c, C.uint64_t(id), C.uint32_t(flags), m.c,
+		C.uint64_t(b.Addr), C.uint64_t(b.Length), C.uint32_t(b.Access))); err != nil {
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	w.region = m
+	w.rkey.Store(uint32(w.c.rkey))
+	return nil
+}
+
+// regionOf returns the region that a bind of w names. What closes the window need
+// not name one, but the library does. The caller holds refs.
+func (w *mw) regionOf(b *ib.MWBind) (*mr, error) {
+	const op = "bind memory window"
+	m := w.dev.refs.mrs[b.LKey]
+	if b.LKey == 0 && b.Length == 0 && w.region != nil && w.region.key != 0 {
+		m = w.region
+	}
+	if m == nil {
+		return nil, refuse(op, "LKey", fmt.Sprintf("%#x", uint32(b.LKey)), "that of an open region of this device", ib.ErrInvalid)
+	}
+	if m.pd != w.pd {
+		return nil, refuse(op, "LKey", fmt.Sprintf("%#x", uint32(b.LKey)), "that of a region in the window's protection domain", ib.ErrForeign)
+	}
+	return m, nil
+}
+
+// bound notes that a bind of a window of type 2 was posted. The caller holds refs
+// for writing.
+func (w *mw) bound(on *queuePair, key ib.Key) {
+	w.rkey.Store(uint32(key))
+	w.forgetQP()
+	w.qp = on
+	on.windows[w] = struct{}{}
+}
+
+func (w *mw) forgetQP() {
+	if w.qp != nil {
+		delete(w.qp.windows, w)
+		w.qp = nil
+	}
+}
+
+// renew puts another C window in the place of one whose QP is about to end. Ending
+// a QP that windows are bound to takes rdma_rxe 50 seconds and a warning in the
+// kernel's log. The caller holds refs for writing and the device's mutex.
+func (w *mw) renew(op string) error {
+	c, err := C.ibv_alloc_mw(w.pd.c, uint32(w.typ))
+	if c == nil {
+		return verbError(op, err)
+	}
+	if err := check(op, C.ibv_dealloc_mw(w.c)); err != nil {
+		C.ibv_dealloc_mw(c)
+		return err
+	}
+	r := &w.dev.refs
+	delete(r.mws, w.RKey()&^0xFF)
+	w.forgetQP()
+	w.c = c
+	w.rkey.Store(uint32(c.rkey))
+	r.mws[w.RKey()&^0xFF] = w
+	return nil
+}
+
+func (w *mw) free() error {
+	w.dev.refs.removeMW(w)
+	if err := check("close memory window", C.ibv_dealloc_mw(w.c)); err != nil {
+		w.dev.refs.addMW(w)
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,120 @@
+//go:build rnic && cgo
+
+package rnic
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// kind is a kind of verbs object. The order is that in which closing the device
+// ends them: users before what they use. Windows go before QPs, since rdma_rxe
+// keeps a QP that windows of type 2 are bound to.
+type kind int
+
+const (
+	kindMW kind = iota
+	kindQP
+	kindAH
+	kindSRQ
+	kindMR
+	kindCQ
+	kindChannel
+	kindXRCD
+	kindPD
+	numKinds
+)
+
+var kindText = [numKinds]string{"memory window", "QP", "address handle", "SRQ", "memory region", "CQ", "channel", "XRC domain", "protection domain"}
+
+// object is the life of a verbs object. Its fields are guarded by the device's
+// mutex.
+type object struct {
+	dev     *device
+	kind    kind
+	uses    []*object     // what it cannot live without
+	users   [numKinds]int // who cannot live without it
+	destroy func() error  // ends it in the library
+	closed  bool
+}
+
+func (o *object) base() *object { return o }
+
+// lock begins a verb on o, which takes the device's mutex. The caller unlocks it,
+// unless there is an error: o is closed.
+func (o *object) lock(op string) error {
+	o.dev.mu.Lock()
+	if o.closed {
+		o.dev.mu.Unlock()
+		return fmt.Errorf("%s: the %s is %w", op, kindText[o.kind], ib.ErrClosed)
+	}
+	return nil
+}
+
+// adopt begins the life of a new object. The caller holds the device's mutex.
+func (d *device) adopt(o *object, kind kind, destroy func() error, uses ...*object) {
+	*o = object{dev: d, kind: kind, uses: uses, destroy: destroy}
+	for _, u := range uses {
+		u.users[kind]++
+	}
+	d.objects[kind][o] = struct{}{}
+}
+
+// Close ends the object, unless others use it.
+func (o *object) Close() error {
+	o.dev.mu.Lock()
+	defer o.dev.mu.Unlock()
+	if o.closed {
+		return nil
+	}
+	if who := o.usedBy(); who != "" {
+		return fmt.Errorf("close %s: %w by %s; close them first", kindText[o.kind], ib.ErrBusy, who)
+	}
+	if err := o.destroy(); err != nil {
+		return err
+	}
+	o.end()
+	return nil
+}
+
+// end forgets an object that the library has ended.
+func (o *object) end() {
+	o.closed = true
+	for _, u := range o.uses {
+		u.users[o.kind]--
+	}
+	delete(o.dev.objects[o.kind], o)
+}
+
+// usedBy counts the users for people: "2 QPs, 1 SRQ".
+func (o *object) usedBy() string {
+	var list []string
+	for kind, n := range o.users {
+		if n == 1 {
+			list = append(list, "1 "+kindText[kind])
+		} else if n > 1 {
+			list = append(list, fmt.Sprintf("%d %ss", n, kindText[kind]))
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
+// find returns an argument of a verb as what it must be: an open object of this
+// device. The caller holds the device's mutex.
+func find[T interface{ base() *object }](d *device, op, attr string, arg any) (T, error) {
+	t, ok := arg.(T)
+	var err error
+	switch {
+	case arg == nil:
+		err = ib.ErrInvalid
+	case !ok || t.base().dev != d:
+		err = ib.ErrForeign
+	case t.base().closed:
+		err = ib.ErrClosed
+	default:
+		return t, nil
+	}
+	return t, refuse(op, attr, fmt.Sprintf("%T", arg), "an open one of this device", err)
+}

@@ -1,0 +1,75 @@
+//go:build rnic && cgo
+
+package rnic
+
+// #include "shim.h"
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"unsafe"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// Devices returns the names of the machine's RDMA devices.
+func Devices() ([]string, error) {
+	list, free, err := deviceList()
+	if err != nil {
+		return nil, err
+	}
+	defer free()
+	names := make([]string, len(list))
+	for i, dev := range list {
+		names[i] = C.GoString(C.ibv_get_device_name(dev))
+	}
+	return names, nil
+}
+
+// deviceList returns what libibverbs found. The devices are good until free,
+// those that are opened longer.
+func deviceList() (list []*C.struct_ibv_device, free func(), err error) {
+	var n C.int
+	array, err := C.ibv_get_device_list(&n)
+	switch {
+	case array != nil:
+		return unsafe.Slice(array, int(n)), func() { C.ibv_free_device_list(array) }, nil
+	case errors.Is(err, syscall.ENOSYS): // the kernel has no RDMA at all
+		return nil, func() {}, nil
+	}
+	return nil, nil, verbError("list RDMA devices", err)
+}
+
+// Open opens an RDMA device by its name, as Devices lists it; "" takes the first.
+// The device belongs to the caller, who closes it.
+func Open(name string) (ib.Device, error) {
+	const op = "open RDMA device"
+	list, free, err := deviceList()
+	if err != nil {
+		return nil, err
+	}
+	defer free()
+	names := make([]string, len(list))
+	for i, dev := range list {
+		names[i] = C.GoString(C.ibv_get_device_name(dev))
+	}
+	at := slices.Index(names, name)
+	switch {
+	case len(names) == 0:
+		return nil, refuse(op, "name", fmt.Sprintf("%q", name),
+			"none: this machine has no RDMA device (rdma link add rxe0 type rxe netdev eth0 makes a software one)", ib.ErrInvalid)
+	case name == "":
+		at = 0
+	case at < 0:
+		return nil, refuse(op, "name", fmt.Sprintf("%q", name), strings.Join(names, ", "), ib.ErrInvalid)
+	}
+	ctx, err := C.ibv_open_device(list[at])
+	if ctx == nil {
+		return nil, verbError(op+" "+names[at], err)
+	}
+	return newDevice(names[at], ctx)
+}

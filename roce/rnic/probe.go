@@ -1,0 +1,83 @@
+//go:build rnic && cgo
+
+package rnic
+
+// #include <stdlib.h>
+// #include "shim.h"
+import "C"
+
+import (
+	"unsafe"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// probe finds out by trial what no verb tells: how much payload may be inline,
+// which of the younger operations the provider can post, and whether a region can
+// be registered anew on other memory.
+func (d *device) probe() {
+	pd := C.ibv_alloc_pd(d.ctx)
+	if pd == nil {
+		return
+	}
+	defer C.ibv_dealloc_pd(pd)
+	cq := C.ibv_create_cq(d.ctx, 1, nil, nil, 0)
+	if cq == nil {
+		return
+	}
+	defer C.ibv_destroy_cq(cq)
+
+	// From what rdma_rxe has down: a refusal leaves a line in the kernel's log.
+	for inline := C.uint32_t(512); inline >= 32; inline /= 2 {
+		if got, ok := d.tryQP(pd, cq, inline, 0); ok {
+			d.attr.MaxInline = got
+			break
+		}
+	}
+	for _, op := range []struct {
+		caps ib.DeviceCaps
+		flag C.uint64_t
+	}{
+		{ib.CapAtomicWrite, C.IBV_QP_EX_WITH_ATOMIC_WRITE},
+		{ib.CapFlushGlobal | ib.CapFlushPersistent, C.RNIC_QP_EX_WITH_FLUSH},
+	} {
+		if d.attr.Caps&op.caps == 0 {
+			continue
+		}
+		if _, ok := d.tryQP(pd, cq, 0, d.sendOps|op.flag); ok {
+			d.sendOps |= op.flag
+		}
+	}
+	if canRereg(pd) {
+		d.attr.Caps |= ib.CapRereg
+	}
+}
+
+// tryQP reports whether there can be an RC QP with that much inline payload and
+// those IBV_QP_EX_WITH operations, and how much it got.
+func (d *device) tryQP(pd *C.struct_ibv_pd, cq *C.struct_ibv_cq, inline C.uint32_t, ops C.uint64_t) (got int, ok bool) {
+	init := C.struct_ibv_qp_init_attr{send_cq: cq, recv_cq: cq, qp_type: C.IBV_QPT_RC}
+	init.cap = C.struct_ibv_qp_cap{max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: inline}
+	var ex *C.struct_ibv_qp_ex
+	qp := C.rnic_create_qp(d.ctx, pd, nil, &init, ops, &ex)
+	if qp == nil {
+		return 0, false
+	}
+	C.ibv_destroy_qp(qp)
+	// A library and a provider that are not of one version do not find ex.
+	return int(init.cap.max_inline_data), ops == 0 || ex != nil
+}
+
+// canRereg moves a region to other memory.
+func canRereg(pd *C.struct_ibv_pd) bool {
+	const page = 4096
+	memory := C.calloc(2, page)
+	defer C.free(memory)
+	mr := C.rnic_reg_mr(pd, C.uintptr_t(uintptr(memory)), page, C.uint64_t(uintptr(memory)), C.IBV_ACCESS_LOCAL_WRITE)
+	if mr == nil {
+		return false
+	}
+	defer C.ibv_dereg_mr(mr)
+	next := uintptr(unsafe.Add(memory, page))
+	return C.rnic_rereg_mr(mr, C.IBV_REREG_MR_CHANGE_TRANSLATION, nil, C.uintptr_t(next), page, 0) == 0
+}

@@ -1,0 +1,74 @@
+//go:build rnic && cgo
+
+package rnic
+
+// #include "shim.h"
+import "C"
+
+import (
+	"fmt"
+	"sync"
+	"syscall"
+	"unsafe"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// recvQueue is the receiving end of a QP, or an SRQ.
+type recvQueue struct {
+	mu     sync.Mutex
+	c      *C.struct_rnic_recv // nil when it is closed; guarded by mu
+	maxSGE int
+}
+
+// post posts receive requests, in batches. The caller holds mu, and says in the
+// error whose queue it is.
+func (q *recvQueue) post(wrs []ib.RecvWR) (n int, err error) {
+	for n < len(wrs) && err == nil {
+		batch := wrs[n:min(n+C.RNIC_BATCH, len(wrs))]
+		built := 0
+		for built < len(batch) && err == nil {
+			if err = q.put(&q.c.wr[built], &batch[built]); err == nil {
+				built++
+			}
+		}
+		if built > 0 {
+			if postErr := postError(C.rnic_post_recv(q.c, C.int(built))); postErr != nil {
+				err = postErr
+			}
+			n += int(q.c.posted)
+		}
+	}
+	return n, err
+}
+
+// put fills in a request.
+func (q *recvQueue) put(to *C.struct_ibv_recv_wr, wr *ib.RecvWR) error {
+	if len(wr.SGL) > q.maxSGE {
+		return refuse("receive request", "SGL", fmt.Sprintf("%d entries", len(wr.SGL)), fmt.Sprintf("at most %d (MaxRecvSGE or MaxSGE)", q.maxSGE), ib.ErrInvalid)
+	}
+	to.wr_id = C.uint64_t(wr.ID)
+	to.num_sge = C.int(len(wr.SGL))
+	putSGL(to.sg_list, wr.SGL)
+	return nil
+}
+
+// putSGL fills in a scatter-gather list, which has room.
+func putSGL(to *C.struct_ibv_sge, sgl []ib.SGE) {
+	list := unsafe.Slice(to, len(sgl))
+	for i := range sgl {
+		list[i] = C.struct_ibv_sge{addr: C.uint64_t(sgl[i].Addr), length: C.uint32_t(sgl[i].Length), lkey: C.uint32_t(sgl[i].LKey)}
+	}
+}
+
+// postError says what a post returned: 0 or an errno.
+func postError[T ~int32](ret T) error {
+	switch errno := syscall.Errno(ret); errno {
+	case 0:
+		return nil
+	case syscall.ENOSPC: // from ibv_wr_complete
+		return why(syscall.ENOMEM, ib.ErrQueueFull)
+	default:
+		return why(errno, ib.ErrQueueFull)
+	}
+}

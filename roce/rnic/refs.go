@@ -1,0 +1,100 @@
+//go:build rnic && cgo
+
+package rnic
+
+import (
+	"sync"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// refs finds what requests name by number: address handles, regions and windows.
+// Posting holds the lock for reading, so that nothing it names ends under it;
+// posts that bind hold it for writing, since they change a window's key.
+type refs struct {
+	sync.RWMutex
+	ahs     []*ah // by the low 24 bits of their numbers, less one
+	freeAHs []int // indices of ahs that are nil
+	ahCount uint32
+	mrs     map[ib.Key]*mr
+	mws     map[ib.Key]*mw // by key without its low 8 bits
+}
+
+// addAH gives an address handle its number. The high 8 bits change, so that the
+// number of a closed handle does not at once name another one.
+func (r *refs) addAH(a *ah) ib.AHNum {
+	r.Lock()
+	defer r.Unlock()
+	if len(r.freeAHs) == 0 {
+		r.freeAHs = append(r.freeAHs, len(r.ahs))
+		r.ahs = append(r.ahs, nil)
+	}
+	last := len(r.freeAHs) - 1
+	i := r.freeAHs[last]
+	r.freeAHs = r.freeAHs[:last]
+	r.ahs[i] = a
+	r.ahCount++
+	return ib.AHNum(r.ahCount<<24 | uint32(i+1))
+}
+
+func (r *refs) removeAH(a *ah) {
+	r.Lock()
+	defer r.Unlock()
+	if r.ah(a.num) == a {
+		i := int(a.num&0xFFFFFF) - 1
+		r.ahs[i] = nil
+		r.freeAHs = append(r.freeAHs, i)
+	}
+}
+
+// ah returns the handle of that number, nil if there is none. The caller holds
+// the lock.
+func (r *refs) ah(num ib.AHNum) *ah {
+	i := int(num&0xFFFFFF) - 1
+	if i < 0 || i >= len(r.ahs) || r.ahs[i] == nil || r.ahs[i].num != num {
+		return nil
+	}
+	return r.ahs[i]
+}
+
+func (r *refs) addMR(m *mr) {
+	r.Lock()
+	defer r.Unlock()
+	if r.mrs == nil {
+		r.mrs = map[ib.Key]*mr{}
+	}
+	m.key = ib.Key(m.c.lkey)
+	r.mrs[m.key] = m
+}
+
+func (r *refs) removeMR(m *mr) {
+	r.Lock()
+	defer r.Unlock()
+	delete(r.mrs, m.key)
+	m.key = 0
+}
+
+// unpinAll lets go of all registered memory.
+func (r *refs) unpinAll() {
+	r.Lock()
+	defer r.Unlock()
+	for _, m := range r.mrs {
+		m.pin.Unpin()
+	}
+}
+
+func (r *refs) addMW(w *mw) {
+	r.Lock()
+	defer r.Unlock()
+	if r.mws == nil {
+		r.mws = map[ib.Key]*mw{}
+	}
+	r.mws[w.RKey()&^0xFF] = w
+}
+
+func (r *refs) removeMW(w *mw) {
+	r.Lock()
+	defer r.Unlock()
+	delete(r.mws, w.RKey()&^0xFF)
+	w.forgetQP()
+}

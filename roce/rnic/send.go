@@ -1,0 +1,281 @@
+//go:build rnic && cgo
+
+package rnic
+
+// #include "shim.h"
+import "C"
+
+import (
+	"fmt"
+	"sync"
+	"unsafe"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// sendQueue is the sending end of a QP.
+type sendQueue struct {
+	mu sync.Mutex
+	c  *C.struct_rnic_send // nil when it is closed; guarded by mu
+}
+
+// payload says what a request carries.
+type payload uint8
+
+const (
+	anyLength  payload = iota
+	eightBytes         // at most: atomics' result, or what ATOMIC WRITE writes
+	none
+)
+
+// opRule says what a send opcode takes.
+type opRule struct {
+	services uint16 // bits of ib.QPType
+	payload  payload
+	inline   bool
+	aligned  bool // RemoteAddr is a multiple of 8
+}
+
+const (
+	reliable  = 1<<ib.RC | 1<<ib.XRCINI
+	connected = reliable | 1<<ib.UC
+	all       = connected | 1<<ib.UD
+)
+
+// opRules is indexed by ib.WROpcode (IBTA 10.8.3 table 95; ibv_wr_post(3)).
+var opRules = [...]opRule{
+	ib.WRWrite:       {services: connected, inline: true},
+	ib.WRWriteImm:    {services: connected, inline: true},
+	ib.WRSend:        {services: all, inline: true},
+	ib.WRSendImm:     {services: all, inline: true},
+	ib.WRSendInv:     {services: reliable, inline: true},
+	ib.WRRead:        {services: reliable},
+	ib.WRCompareSwap: {services: reliable, aligned: true},
+	ib.WRFetchAdd:    {services: reliable, aligned: true},
+	ib.WRLocalInv:    {services: connected, payload: none},
+	ib.WRBindMW:      {services: connected, payload: none},
+	ib.WRFlush:       {services: reliable, payload: none},
+	ib.WRAtomicWrite: {services: reliable, payload: eightBytes, inline: true, aligned: true},
+}
+
+const sendFlags = ib.SendFence | ib.SendSignaled | ib.SendSolicited | ib.SendInline
+
+// PostSend posts send requests.
+func (q *queuePair) PostSend(wrs []ib.SendWR) (n int, err error) {
+	q.send.mu.Lock()
+	defer q.send.mu.Unlock()
+	if err := q.canSend("post send on"); err != nil {
+		return 0, err
+	}
+	binds := false
+	for i := range wrs {
+		binds = binds || wrs[i].Opcode == ib.WRBindMW
+	}
+	if r := &q.dev.refs; binds {
+		r.Lock()
+		defer r.Unlock()
+	} else {
+		r.RLock()
+		defer r.RUnlock()
+	}
+	for n < len(wrs) && err == nil {
+		var posted int
+		posted, err = q.postBatch(wrs[n:min(n+C.RNIC_BATCH, len(wrs))])
+		n += posted
+	}
+	return n, err
+}
+
+// canSend reports whether the QP takes send requests. The caller holds send.mu.
+func (q *queuePair) canSend(verb string) error {
+	if q.send.c == nil {
+		return fmt.Errorf("%s: it is %w", q.op(verb), ib.ErrClosed)
+	}
+	if s := q.lastState(); s == ib.Reset || s == ib.Init || s == ib.RTR { // IBTA 10.8.3.2
+		return refuse(q.op(verb), "QP state", s, "RTS (also SQD, SQE and ERR)", ib.ErrState)
+	}
+	if q.cap.MaxSendWR == 0 {
+		return fmt.Errorf("%s: created with MaxSendWR 0: %w", q.op(verb), ib.ErrQueueFull)
+	}
+	return nil
+}
+
+// postBatch posts requests up to the first that is refused, here or by the
+// library. The caller holds send.mu and refs.
+func (q *queuePair) postBatch(wrs []ib.SendWR) (int, error) {
+	var err error
+	built := 0
+	for built < len(wrs) && err == nil {
+		if err = q.put(&q.send.c.wr[built], &wrs[built]); err == nil {
+			built++
+		}
+	}
+	if built == 0 {
+		return 0, err
+	}
+	if postErr := postError(C.rnic_post_send(q.send.c, C.int(built))); postErr != nil {
+		err = fmt.Errorf("%s: %w", q.op("post send on"), postErr)
+	}
+	posted := int(q.send.c.posted)
+	for i := range wrs[:posted] {
+		if wr := &wrs[i]; wr.Opcode == ib.WRBindMW {
+			q.dev.refs.mws[wr.RKey&^0xFF].bound(q, wr.RKey)
+		}
+	}
+	return posted, err
+}
+
+// bad is a request that the library does not get to see.
+func (q *queuePair) bad(attr string, value any, allowed string, err error) error {
+	return refuse(q.op("post send on"), attr, value, allowed, err)
+}
+
+// put fills in a request.
+func (q *queuePair) put(to *C.struct_rnic_wr, wr *ib.SendWR) error {
+	rule, err := q.rule(wr)
+	if err != nil {
+		return err
+	}
+	sge, bytes := to.sge, to.payload
+	*to = C.struct_rnic_wr{
+		sge: sge, payload: bytes,
+		id: C.uint64_t(wr.ID), opcode: C.uint32_t(wr.Opcode), flags: C.uint32_t(wr.Flags),
+		remote_addr: C.uint64_t(wr.RemoteAddr), rkey: C.uint32_t(wr.RKey),
+		remote_srqn: C.uint32_t(wr.RemoteSRQ),
+	}
+	switch wr.Opcode {
+	case ib.WRSendImm, ib.WRWriteImm:
+		to.imm = C.uint32_t(wr.Imm)
+	case ib.WRSendInv, ib.WRLocalInv:
+		to.imm = C.uint32_t(wr.InvalidateKey)
+	case ib.WRCompareSwap:
+		to.compare_add, to.swap = C.uint64_t(wr.Compare), C.uint64_t(wr.Swap)
+	case ib.WRFetchAdd:
+		to.compare_add = C.uint64_t(wr.Swap)
+	case ib.WRBindMW:
+		err = q.putBind(to, wr)
+	case ib.WRFlush:
+		to.flush_length = C.uint32_t(wr.Flush.Length)
+		to.flush_extent, to.flush_level = C.uint8_t(wr.Flush.Extent), C.uint8_t(wr.Flush.Level)
+		return nil
+	}
+	if q.typ == ib.UD && err == nil {
+		err = q.putAddress(to, wr)
+	}
+	if err != nil {
+		return err
+	}
+	if rule.payload == eightBytes {
+		return q.putEight(to, wr)
+	}
+	return q.putPayload(to, wr)
+}
+
+// rule returns the rule of the request's opcode, and refuses what goes against it.
+func (q *queuePair) rule(wr *ib.SendWR) (*opRule, error) {
+	if int(wr.Opcode) >= len(opRules) || opRules[wr.Opcode].services == 0 {
+		return nil, q.bad("Opcode", wr.Opcode, "the WR constants of package ib", ib.ErrInvalid)
+	}
+	r := &opRules[wr.Opcode]
+	switch {
+	case r.services&(1<<q.typ) == 0:
+		return nil, q.bad("Opcode", wr.Opcode, fmt.Sprintf("what a QP of type %v sends", q.typ), ib.ErrNotSupported)
+	case wr.Opcode == ib.WRAtomicWrite && !q.has(C.IBV_QP_EX_WITH_ATOMIC_WRITE), wr.Opcode == ib.WRFlush && !q.has(C.RNIC_QP_EX_WITH_FLUSH):
+		return nil, q.bad("Opcode", wr.Opcode, "what device and provider can do on an RC QP: ATOMIC WRITE from rdma-core 44 on, FLUSH later (56 has it)", ib.ErrNotSupported)
+	case wr.Flags&^sendFlags != 0:
+		return nil, q.bad("Flags", fmt.Sprintf("%#x", uint8(wr.Flags)), "the Send flags of package ib", ib.ErrInvalid)
+	case wr.Flags&ib.SendInline != 0 && !r.inline:
+		return nil, q.bad("Flags", "SendInline", fmt.Sprintf("no inline payload for %v", wr.Opcode), ib.ErrInvalid)
+	case r.payload == none && len(wr.SGL) > 0:
+		return nil, q.bad("SGL", fmt.Sprintf("%d entries", len(wr.SGL)), fmt.Sprintf("none for %v", wr.Opcode), ib.ErrInvalid)
+	case r.aligned && wr.RemoteAddr%8 != 0: // IBTA 9.4.5
+		return nil, q.bad("RemoteAddr", fmt.Sprintf("%#x", wr.RemoteAddr), "multiples of 8 for atomic operations", ib.ErrInvalid)
+	case wr.RemoteQPN > ib.QPNMask:
+		return nil, q.bad("RemoteQPN", fmt.Sprintf("%#x", uint32(wr.RemoteQPN)), "24 bits", ib.ErrInvalid)
+	case wr.RemoteSRQ >= 1<<24:
+		return nil, q.bad("RemoteSRQ", fmt.Sprintf("%#x", wr.RemoteSRQ), "24 bits", ib.ErrInvalid)
+	}
+	return r, nil
+}
+
+// has reports whether the QP was made with an IBV_QP_EX_WITH flag.
+func (q *queuePair) has(flag C.uint64_t) bool {
+	return q.send.c.ex != nil && q.dev.sendOps&flag != 0
+}
+
+// putPayload fills in the memory that a request names, or copies its payload.
+func (q *queuePair) putPayload(to *C.struct_rnic_wr, wr *ib.SendWR) error {
+	if wr.Flags&ib.SendInline == 0 {
+		if len(wr.SGL) > q.cap.MaxSendSGE {
+			return q.bad("SGL", fmt.Sprintf("%d entries", len(wr.SGL)), fmt.Sprintf("at most %d (QPCap.MaxSendSGE)", q.cap.MaxSendSGE), ib.ErrInvalid)
+		}
+		to.num_sge = C.uint32_t(len(wr.SGL))
+		putSGL(to.sge, wr.SGL)
+		return nil
+	}
+	if len(wr.SGL) > 0 {
+		return q.bad("SGL", fmt.Sprintf("%d entries", len(wr.SGL)), "none with SendInline: the payload is in Inline", ib.ErrInvalid)
+	}
+	if len(wr.Inline) > q.cap.MaxInline {
+		return q.bad("Inline", fmt.Sprintf("%d bytes", len(wr.Inline)), fmt.Sprintf("at most %d (QPCap.MaxInline)", q.cap.MaxInline), ib.ErrInvalid)
+	}
+	copy(unsafe.Slice((*byte)(to.payload), len(wr.Inline)), wr.Inline)
+	to.num_sge = 1
+	*to.sge = C.struct_ibv_sge{addr: C.uint64_t(uintptr(unsafe.Pointer(to.payload))), length: C.uint32_t(len(wr.Inline))}
+	return nil
+}
+
+// putEight copies the 8 bytes of an ATOMIC WRITE, which ibv_wr_atomic_write takes
+// at once: out of Inline, or out of the regions that SGL names.
+func (q *queuePair) putEight(to *C.struct_rnic_wr, wr *ib.SendWR) error {
+	value := make([]byte, 0, 8)
+	if wr.Flags&ib.SendInline != 0 {
+		value = append(value, wr.Inline...)
+	}
+	for _, sge := range wr.SGL {
+		m := q.dev.refs.mrs[sge.LKey]
+		if m == nil || m.pd != q.pd || sge.Addr < m.addr || sge.Addr-m.addr > uint64(len(m.buf)) || uint64(sge.Length) > uint64(len(m.buf))-(sge.Addr-m.addr) {
+			return q.bad("SGL", fmt.Sprintf("%#x, %d bytes, key %#x", sge.Addr, sge.Length, uint32(sge.LKey)), "memory of an open region in the QP's protection domain", ib.ErrInvalid)
+		}
+		value = append(value, m.buf[sge.Addr-m.addr:][:min(sge.Length, 9)]...)
+	}
+	if len(value) != 8 {
+		return q.bad("length", len(value), "8 bytes for ATOMIC WRITE", ib.ErrInvalid)
+	}
+	copy(unsafe.Slice((*byte)(to.payload), 8), value)
+	return nil
+}
+
+// putAddress fills in where a datagram goes.
+func (q *queuePair) putAddress(to *C.struct_rnic_wr, wr *ib.SendWR) error {
+	a := q.dev.refs.ah(wr.AH)
+	if a == nil {
+		return q.bad("AH", fmt.Sprintf("%#x", uint32(wr.AH)), "the Num of an open address handle of this device", ib.ErrInvalid)
+	}
+	if a.pd != q.pd {
+		return q.bad("AH", fmt.Sprintf("%#x", uint32(wr.AH)), "an address handle of the QP's protection domain", ib.ErrForeign)
+	}
+	to.ah, to.remote_qpn, to.remote_qkey = a.c, C.uint32_t(wr.RemoteQPN), C.uint32_t(wr.RemoteQKey)
+	if wr.RemoteQKey>>31 != 0 { // IBTA 10.2.5; rdma_rxe would send it
+		to.remote_qkey = C.uint32_t(q.qkey.Load())
+	}
+	return nil
+}
+
+// putBind fills in the window and the region of a bind.
+func (q *queuePair) putBind(to *C.struct_rnic_wr, wr *ib.SendWR) error {
+	w := q.dev.refs.mws[wr.RKey&^0xFF]
+	if w == nil || w.typ != ib.MWType2 {
+		return q.bad("RKey", fmt.Sprintf("%#x", uint32(wr.RKey)), "a key of an open window of type 2 (NextKey of its RKey)", ib.ErrInvalid)
+	}
+	if w.pd != q.pd {
+		return q.bad("RKey", fmt.Sprintf("%#x", uint32(wr.RKey)), "that of a window in the QP's protection domain", ib.ErrForeign)
+	}
+	m, err := w.regionOf(&wr.Bind)
+	if err != nil {
+		return err
+	}
+	to.mw, to.mr = w.c, m.c
+	to.bind_addr, to.bind_length, to.bind_access = C.uint64_t(wr.Bind.Addr), C.uint64_t(wr.Bind.Length), C.uint32_t(wr.Bind.Access)
+	return nil
+}

@@ -1,0 +1,444 @@
+//go:build rnic && cgo
+
+package rnic
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"testing"
+
+	"github.com/goroce/goroce/ib"
+)
+
+func TestDescribe(t *testing.T) {
+	r := openRig(t)
+	attr := r.Attr()
+	t.Logf("%+v", attr)
+	names := try(Devices())(r)
+	if len(names) == 0 || attr.Name == "" || attr.NodeGUID == 0 || attr.Ports < 1 || attr.MaxQP < 2 || attr.MaxInline < 32 {
+		t.Errorf("devices %v; attributes %+v", names, attr)
+	}
+	port := try(r.QueryPort(1))(r)
+	if port.State != ib.PortActive || !port.ActiveMTU.Valid() || port.ActiveMTU > port.MaxMTU || port.GIDTableLen < 1 || port.NetIf == "" {
+		t.Errorf("port %+v", port)
+	}
+	if key := try(r.PKey(1, 0))(r); key != ib.DefaultPKey {
+		t.Errorf("P_Key %#x, want the default partition", key)
+	}
+	rows := try(r.GIDs(1))(r)
+	for _, row := range rows {
+		if row.NetIf != port.NetIf || row.GID.Addr().IsUnspecified() || row.Index >= port.GIDTableLen {
+			t.Errorf("GID row %+v on port %+v", row, port)
+		}
+	}
+	if len(rows) < 2 {
+		t.Errorf("GID table %v, want a link-local address and others", rows)
+	}
+	if attr.Caps&ib.CapTimestamp == 0 {
+		if _, err := r.Clock(); !errors.Is(err, ib.ErrNotSupported) {
+			t.Errorf("clock of a device without timestamps: %v", err)
+		}
+	}
+	for _, err := range []error{second(r.QueryPort(0)), second(r.GIDs(attr.Ports + 1)), second(r.PKey(1, 1<<16)), second(Open("no-such"))} {
+		if e := new(ib.AttrError); !errors.As(err, &e) || !errors.Is(err, ib.ErrInvalid) {
+			t.Errorf("%v: want an AttrError, invalid", err)
+		}
+	}
+	if name := try(Open(""))(r); name.Attr().Name != names[0] {
+		t.Errorf("no name opens %s, not the first of %v", name.Attr().Name, names)
+	} else {
+		r.must(name.Close())
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// TestReliable does every operation that an RC QP has from the beginning.
+func TestReliable(t *testing.T) {
+	r := openRig(t)
+	a, b := r.newPair(ib.RC)
+	src, from := r.register(8192)
+	dst, to := r.register(8192)
+	for i := range from {
+		from[i] = byte(i * 7)
+	}
+	remote := func(op ib.WROpcode, wr ib.SendWR) ib.SendWR {
+		wr.ID, wr.Opcode, wr.Flags = 1, op, wr.Flags|ib.SendSignaled
+		wr.RemoteAddr, wr.RKey = dst.Addr(), dst.RKey()
+		return wr
+	}
+	three := []ib.SGE{sge(src, 0, 1000), sge(src, 1000, 1), sge(src, 1001, 2000)}
+
+	t.Run("SEND", func(t *testing.T) {
+		r := r.in(t)
+		clear(to)
+		r.recv(b, ib.RecvWR{ID: 2, SGL: []ib.SGE{sge(dst, 0, 1500), sge(dst, 1500, 1501)}})
+		r.send(a, ib.SendWR{ID: 1, Opcode: ib.WRSend, Flags: ib.SendSignaled, SGL: three})
+		wc := r.wantBoth(1, 2)
+		if wc.Opcode != ib.WCRecv || wc.ByteLen != 3001 || wc.QPN != b.Num() || wc.Flags&ib.WCWithImm != 0 || !bytes.Equal(from[:3001], to[:3001]) {
+			t.Errorf("completion %+v, data equal %v", wc, bytes.Equal(from[:3001], to[:3001]))
+		}
+	})
+	t.Run("SEND with immediate", func(t *testing.T) {
+		r := r.in(t)
+		clear(to)
+		r.recv(b, ib.RecvWR{ID: 2, SGL: []ib.SGE{sge(dst, 0, 64)}})
+		r.send(a, ib.SendWR{ID: 1, Opcode: ib.WRSendImm, Flags: ib.SendSignaled | ib.SendInline, Inline: from[:9], Imm: 0x01020304})
+		wc := r.wantBoth(1, 2)
+		if wc.Imm != 0x01020304 || wc.Flags&ib.WCWithImm == 0 || wc.ByteLen != 9 || !bytes.Equal(from[:9], to[:9]) {
+			t.Errorf("completion %+v, data % x", wc, to[:9])
+		}
+	})
+	t.Run("WRITE", func(t *testing.T) {
+		r := r.in(t)
+		clear(to)
+		r.send(a, remote(ib.WRWrite, ib.SendWR{SGL: three}))
+		if r.want(1, ib.WCWrite); !bytes.Equal(from[:3001], to[:3001]) {
+			t.Error("data differs")
+		}
+	})
+	t.Run("WRITE with immediate", func(t *testing.T) {
+		r := r.in(t)
+		clear(to)
+		r.recv(b, ib.RecvWR{ID: 2})
+		r.send(a, remote(ib.WRWriteImm, ib.SendWR{SGL: three[:1], Imm: 0xFFEEDDCC}))
+		wc := r.wantBoth(1, 2)
+		if wc.Opcode != ib.WCRecvImm || wc.Imm != 0xFFEEDDCC || wc.ByteLen != 1000 || !bytes.Equal(from[:1000], to[:1000]) {
+			t.Errorf("completion %+v", wc)
+		}
+	})
+	t.Run("READ", func(t *testing.T) {
+		r := r.in(t)
+		for i := range to {
+			to[i] = byte(i * 3)
+		}
+		r.send(a, remote(ib.WRRead, ib.SendWR{SGL: []ib.SGE{sge(src, 4096, 2000), sge(src, 6096, 1000)}}))
+		if wc := r.want(1, ib.WCRead); !bytes.Equal(from[4096:7096], to[:3000]) {
+			t.Errorf("data differs; completion %+v", wc)
+		}
+	})
+	t.Run("atomics", func(t *testing.T) {
+		r := r.in(t)
+		binary.NativeEndian.PutUint64(to, 100)
+		result := []ib.SGE{sge(src, 0, 8)}
+		for _, c := range []struct {
+			op            ib.WROpcode
+			compare, swap uint64
+			wcOp          ib.WCOpcode
+			before, after uint64
+		}{
+			{ib.WRFetchAdd, 0, 5, ib.WCFetchAdd, 100, 105},
+			{ib.WRCompareSwap, 105, 1 << 63, ib.WCCompareSwap, 105, 1 << 63},
+			{ib.WRCompareSwap, 7, 9, ib.WCCompareSwap, 1 << 63, 1 << 63},
+		} {
+			r.send(a, remote(c.op, ib.SendWR{SGL: result, Compare: c.compare, Swap: c.swap}))
+			r.want(1, c.wcOp)
+			before, after := binary.NativeEndian.Uint64(from), binary.NativeEndian.Uint64(to)
+			if before != c.before || after != c.after {
+				t.Errorf("%v(%d, %d): %d became %d; want %d and %d", c.op, c.compare, c.swap, before, after, c.before, c.after)
+			}
+		}
+	})
+	t.Run("solicited, unsignaled, fenced", func(t *testing.T) {
+		r := r.in(t)
+		r.recv(b, ib.RecvWR{ID: 2, SGL: []ib.SGE{sge(dst, 0, 64)}})
+		r.send(a, ib.SendWR{ID: 7, Opcode: ib.WRSend, Flags: ib.SendSolicited | ib.SendFence, SGL: three[1:2]})
+		r.want(2, ib.WCRecv)
+		if n := try(r.cq.Poll(make([]ib.WC, 4)))(r); n != 0 {
+			t.Errorf("%d completions of an unsignaled request", n)
+		}
+	})
+}
+
+// TestRemoteErrors: what the peer refuses ends in a status, and the QP in ERR.
+func TestRemoteErrors(t *testing.T) {
+	r := openRig(t)
+	mr, _ := r.register(64)
+	for _, c := range []struct {
+		name string
+		wr   ib.SendWR
+		want ib.WCStatus
+	}{
+		{"bad key", ib.SendWR{Opcode: ib.WRWrite, RemoteAddr: mr.Addr(), RKey: mr.RKey() ^ 1}, ib.WCRemAccessErr},
+		{"out of bounds", ib.SendWR{Opcode: ib.WRRead, RemoteAddr: mr.Addr() + 60, RKey: mr.RKey()}, ib.WCRemAccessErr},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := r.in(t)
+			a, _ := r.newPair(ib.RC)
+			c.wr.ID, c.wr.SGL = 9, []ib.SGE{sge(mr, 0, 8)}
+			r.send(a, c.wr) // failures complete without being signaled
+			if wc := r.next(r.cq); wc.ID != 9 || wc.Status != c.want || wc.QPN != a.Num() {
+				t.Errorf("completion %+v, want status %v", wc, c.want)
+			}
+			r.send(a, c.wr)
+			if wc := r.next(r.cq); wc.Status != ib.WCWRFlushErr {
+				t.Errorf("a request after the failure ended with %v", wc.Status)
+			}
+			if attr := try(a.Query())(r); attr.State != ib.Err {
+				t.Errorf("the QP is in %v", attr.State)
+			}
+		})
+	}
+}
+
+// TestAtomicWriteAndFlush: the operations of the architecture's annex A19, where
+// kernel, library and provider have them.
+func TestAtomicWriteAndFlush(t *testing.T) {
+	r := openRig(t)
+	src, from := r.register(64)
+	caps := r.Attr().Caps
+	buf := make([]byte, 4096)
+	access := ib.LocalWrite | ib.RemoteWrite
+	if caps&ib.CapFlushGlobal != 0 {
+		access |= ib.FlushGlobal
+	}
+	dst := try(r.pd.RegMR(ib.MRInit{Buf: buf, Access: access}))(r)
+	a, b := r.newPair(ib.RC)
+	if caps&ib.CapFlushGlobal != 0 {
+		r.must(b.Modify(ib.QPAttr{Access: ib.RemoteWrite | ib.FlushGlobal}, ib.AttrAccess))
+		if got := try(b.Query())(r).Access; got != ib.RemoteWrite|ib.FlushGlobal {
+			t.Errorf("the QP's rights are %#x", got)
+		}
+	}
+	copy(from, "01234567abcdefgh")
+
+	t.Run("ATOMIC WRITE", func(t *testing.T) {
+		r := r.in(t)
+		wr := ib.SendWR{ID: 1, Opcode: ib.WRAtomicWrite, Flags: ib.SendSignaled, RemoteAddr: dst.Addr() + 8, RKey: dst.RKey()}
+		if caps&ib.CapAtomicWrite == 0 {
+			if _, err := a.PostSend([]ib.SendWR{wr}); !errors.Is(err, ib.ErrNotSupported) {
+				t.Errorf("without the capability: %v", err)
+			}
+			return
+		}
+		inline, gathered := wr, wr
+		inline.Flags |= ib.SendInline
+		inline.Inline = from[:8]
+		gathered.SGL = []ib.SGE{sge(src, 8, 3), sge(src, 11, 5)}
+		for _, wr := range []ib.SendWR{inline, gathered} {
+			clear(buf)
+			r.send(a, wr)
+			r.want(1, ib.WCAtomicWrite)
+			want := from[:8]
+			if wr.SGL != nil {
+				want = from[8:16]
+			}
+			if !bytes.Equal(buf[8:16], want) || buf[7] != 0 || buf[16] != 0 {
+				t.Errorf("% x was written, want % x in its middle", buf[:24], want)
+			}
+		}
+		for _, length := range []int{0, 7, 9} {
+			wr := wr
+			wr.SGL = []ib.SGE{sge(src, 0, length)}
+			if _, err := a.PostSend([]ib.SendWR{wr}); !errors.Is(err, ib.ErrInvalid) {
+				t.Errorf("%d bytes: %v", length, err)
+			}
+		}
+	})
+	t.Run("FLUSH", func(t *testing.T) {
+		r := r.in(t)
+		wr := ib.SendWR{ID: 1, Opcode: ib.WRFlush, Flags: ib.SendSignaled, RemoteAddr: dst.Addr(), RKey: dst.RKey(),
+			Flush: ib.Flush{Length: 4096, Level: ib.FlushGlobally}}
+		n, err := a.PostSend([]ib.SendWR{wr})
+		if errors.Is(err, ib.ErrNotSupported) {
+			t.Skip("skipped: " + err.Error())
+		}
+		if r.must(err); n != 1 {
+			t.Fatal("not posted")
+		}
+		r.want(1, ib.WCFlush)
+		// In one batch with others, in order.
+		write := ib.SendWR{ID: 2, Opcode: ib.WRWrite, SGL: []ib.SGE{sge(src, 0, 8)}, RemoteAddr: dst.Addr(), RKey: dst.RKey()}
+		wr.Flush.Extent = ib.FlushRegion
+		r.send(a, write, wr, write, wr)
+		r.want(1, ib.WCFlush)
+		r.want(1, ib.WCFlush)
+		wr.Flush.Level = ib.FlushPersistently // the region does not grant it
+		r.send(a, wr)
+		if wc := r.next(r.cq); wc.Err() == nil {
+			t.Errorf("a FLUSH without the right completed: %+v", wc)
+		}
+	})
+}
+
+// TestUnreliable: UC does SEND and WRITE, and nothing that needs an answer.
+func TestUnreliable(t *testing.T) {
+	r := openRig(t)
+	a, b := r.newPair(ib.UC)
+	mr, buf := r.register(4096)
+	copy(buf, "datagrams of a connection")
+	r.recv(b, ib.RecvWR{ID: 2, SGL: []ib.SGE{sge(mr, 1000, 100)}})
+	r.send(a, ib.SendWR{ID: 1, Opcode: ib.WRSend, Flags: ib.SendSignaled, SGL: []ib.SGE{sge(mr, 0, 25)}})
+	if wc := r.wantBoth(1, 2); wc.ByteLen != 25 || !bytes.Equal(buf[1000:1025], buf[:25]) {
+		t.Errorf("completion %+v, data %q", wc, buf[1000:1025])
+	}
+	r.recv(b, ib.RecvWR{ID: 2})
+	r.send(a, ib.SendWR{ID: 1, Opcode: ib.WRWriteImm, Flags: ib.SendSignaled, SGL: []ib.SGE{sge(mr, 0, 25)}, RemoteAddr: mr.Addr() + 2000, RKey: mr.RKey(), Imm: 3})
+	if wc := r.wantBoth(1, 2); wc.Imm != 3 || !bytes.Equal(buf[2000:2025], buf[:25]) {
+		t.Errorf("completion %+v, data %q", wc, buf[2000:2025])
+	}
+	for _, op := range []ib.WROpcode{ib.WRRead, ib.WRFetchAdd, ib.WRSendInv, ib.WRFlush, ib.WRAtomicWrite} {
+		if _, err := a.PostSend([]ib.SendWR{{Opcode: op}}); !errors.Is(err, ib.ErrNotSupported) {
+			t.Errorf("%v on UC: %v", op, err)
+		}
+	}
+}
+
+// TestDatagram: a UD QP sends to an address handle, and answers what came.
+func TestDatagram(t *testing.T) {
+	r := openRig(t)
+	a, b := r.newPair(ib.UD)
+	mr, buf := r.register(4096)
+	copy(buf, "a datagram")
+	to := try(r.pd.CreateAH(r.here()))(r)
+	if got := try(to.Query())(r); got != r.here() {
+		t.Errorf("the handle says %+v", got)
+	}
+	wr := ib.SendWR{ID: 1, Opcode: ib.WRSendImm, Flags: ib.SendSignaled, SGL: []ib.SGE{sge(mr, 0, 10)}, Imm: 77,
+		AH: to.Num(), RemoteQPN: b.Num(), RemoteQKey: testQKey}
+	receive := func(q ib.QP) ib.WC {
+		t.Helper()
+		clear(buf[1000:2000])
+		r.recv(q, ib.RecvWR{ID: 2, SGL: []ib.SGE{sge(mr, 1000, 1000)}})
+		sender := a
+		if q == a {
+			sender = b
+		}
+		r.send(sender, wr)
+		wc := r.wantBoth(1, 2)
+		if wc.ByteLen != ib.GRHLen+10 || wc.SrcQP != sender.Num() || wc.Flags&ib.WCGRH == 0 || !bytes.Equal(buf[1000+ib.GRHLen:][:10], buf[:10]) {
+			t.Errorf("completion %+v, data %q", wc, buf[1000+ib.GRHLen:][:10])
+		}
+		return wc
+	}
+	wc := receive(b)
+	if wc.Imm != 77 {
+		t.Errorf("immediate %d", wc.Imm)
+	}
+	wr.RemoteQKey = 1 << 31 // the QP's own
+	receive(b)
+
+	answer := try(ib.AHFromWC(try(r.GIDs(1))(r), &wc, buf[1000:][:ib.GRHLen]))(r)
+	if answer.DGID != r.gid.GID || answer.SGIDIndex != r.gid.Index || answer.TrafficClass != 32 {
+		t.Errorf("the address that answers is %+v", answer)
+	}
+	for range maxOldAHs + 10 {
+		r.must(to.Modify(answer))
+	}
+	if got := try(to.Query())(r); got != answer {
+		t.Errorf("the modified handle says %+v", got)
+	}
+	wr.RemoteQPN = wc.SrcQP
+	receive(a)
+
+	r.must(to.Close())
+	if n, err := a.PostSend([]ib.SendWR{wr}); n != 0 || !errors.Is(err, ib.ErrInvalid) {
+		t.Errorf("a closed handle: %d accepted, %v", n, err)
+	}
+	other := try(r.AllocPD())(r)
+	foreign := try(other.CreateAH(r.here()))(r)
+	wr.AH = foreign.Num()
+	if _, err := a.PostSend([]ib.SendWR{wr}); !errors.Is(err, ib.ErrForeign) {
+		t.Errorf("a handle of another PD: %v", err)
+	}
+}
+
+// TestMulticast: both kinds of groups can be joined and left; joining twice is the
+// same as once; a QP in a group can be closed.
+func TestMulticast(t *testing.T) {
+	r := openRig(t)
+	if r.Attr().Caps&ib.CapMulticast == 0 {
+		t.Skip("skipped: the device has no multicast")
+	}
+	q := r.newQP(ib.UD)
+	r.ready(q, 0)
+	v6 := ib.GID{0: 0xFF, 1: 0x0E, 15: 0x77}
+	v4 := ib.GID{10: 0xFF, 11: 0xFF, 12: 239, 13: 1, 14: 2, 15: 3}
+	for _, group := range []ib.GID{v6, v4} {
+		r.must(q.AttachMulticast(group))
+		r.must(q.AttachMulticast(group))
+		r.must(q.DetachMulticast(group))
+		if err := q.DetachMulticast(group); !errors.Is(err, ib.ErrInvalid) {
+			t.Errorf("left %v twice: %v", group.Addr(), err)
+		}
+		r.must(q.AttachMulticast(group))
+	}
+	if err := q.AttachMulticast(r.gid.GID); !errors.Is(err, ib.ErrInvalid) {
+		t.Errorf("a group that is none: %v", err)
+	}
+	if err := r.newQP(ib.RC).AttachMulticast(v6); !errors.Is(err, ib.ErrInvalid) {
+		t.Errorf("an RC QP: %v", err)
+	}
+	r.must(q.Close())
+}
+
+// TestBatches posts more than one call of the shim carries, until the queues are
+// full: what was accepted completes, in order.
+func TestBatches(t *testing.T) {
+	r := openRig(t)
+	const depth = 100
+	r.cq = r.newCQ(4 * depth)
+	a, b := r.newPair(ib.RC, func(init *ib.QPInit) { init.Cap.MaxSendWR, init.Cap.MaxRecvWR = depth, depth })
+	mr, _ := r.register(64)
+	recvs := make([]ib.RecvWR, 1000)
+	sends := make([]ib.SendWR, 1000)
+	for i := range sends {
+		recvs[i] = ib.RecvWR{ID: uint64(1000 + i), SGL: []ib.SGE{sge(mr, 0, 8)}}
+		sends[i] = ib.SendWR{ID: uint64(i), Opcode: ib.WRSend, Flags: ib.SendSignaled | ib.SendInline, Inline: []byte("12345678")}
+	}
+	posted, err := b.PostRecv(recvs)
+	if posted < depth || posted == len(recvs) || !errors.Is(err, ib.ErrQueueFull) {
+		t.Fatalf("%d receives accepted: %v", posted, err)
+	}
+	r.send(a, sends[:depth]...)
+	var sent, received uint64
+	for range 2 * depth {
+		wc := r.next(r.cq)
+		want := &sent
+		if wc.Opcode == ib.WCRecv {
+			want = &received
+			wc.ID -= 1000
+		}
+		if wc.Err() != nil || wc.ID != *want {
+			t.Fatalf("completion %+v, %v; want the %d-th", wc, wc.Err(), *want)
+		}
+		*want++
+	}
+
+	// A bad one in the middle: those before it are posted.
+	sends[40].SGL = make([]ib.SGE, 1)
+	if n, err := a.PostSend(sends[:60]); n != 40 || !errors.Is(err, ib.ErrInvalid) {
+		t.Errorf("%d accepted before a bad one: %v", n, err)
+	}
+	if _, err := a.PostRecv(make([]ib.RecvWR, 0)); err != nil {
+		t.Errorf("nothing to post: %v", err)
+	}
+}
+
+// TestExtendedPolling reads completions the way that timestamps need. Devices
+// without them have the rest of it.
+func TestExtendedPolling(t *testing.T) {
+	r := openRig(t)
+	cq := try(r.Device.(*device).createCQ(ib.CQInit{Entries: 16, Channel: r.ch}, true))(r)
+	r.cq = cq
+	a, b := r.newPair(ib.RC)
+	mr, buf := r.register(64)
+	for i := range uint32(3) {
+		r.recv(b, ib.RecvWR{ID: 2, SGL: []ib.SGE{sge(mr, 0, 64)}})
+		r.send(a, ib.SendWR{ID: 1, Opcode: ib.WRSendImm, Flags: ib.SendSignaled | ib.SendInline, Inline: []byte("abc"), Imm: i})
+		if wc := r.wantBoth(1, 2); wc.Imm != i || wc.ByteLen != 3 || wc.QPN != b.Num() || wc.Opcode != ib.WCRecv || string(buf[:3]) != "abc" {
+			t.Errorf("completion %+v", wc)
+		}
+	}
+	r.must(a.Modify(ib.QPAttr{State: ib.Err}, ib.AttrState))
+	r.send(a, ib.SendWR{ID: 3, Opcode: ib.WRSend}, ib.SendWR{ID: 4, Opcode: ib.WRSend})
+	for id := uint64(3); id <= 4; id++ {
+		if wc := r.next(cq); wc.ID != id || wc.Status != ib.WCWRFlushErr {
+			t.Errorf("completion %+v, want request %d flushed", wc, id)
+		}
+	}
+	if n := try(cq.Poll(make([]ib.WC, 4)))(r); n != 0 {
+		t.Errorf("%d completions more", n)
+	}
+}

@@ -1,0 +1,106 @@
+//go:build rnic && cgo
+
+package rnic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// waiter waits until a file descriptor of libibverbs has something, without
+// holding a thread: Go's poller watches a duplicate of it.
+type waiter struct {
+	file *os.File
+	conn syscall.RawConn
+	turn chan struct{} // full while somebody waits: deadlines are per file
+	gone chan struct{} // closed when the waiter is
+	once sync.Once
+}
+
+func newWaiter(fd int, name string) (*waiter, error) {
+	if err := unix.SetNonblock(fd, true); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	w := &waiter{file: os.NewFile(uintptr(dup), name), turn: make(chan struct{}, 1), gone: make(chan struct{})}
+	if w.conn, err = w.file.SyscallConn(); err == nil {
+		err = w.file.SetReadDeadline(time.Time{}) // fails on files that cannot be waited for
+	}
+	if err != nil {
+		w.file.Close()
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return w, nil
+}
+
+// wait calls take until it has got something or failed, ctx ends, or the waiter
+// is closed. Between calls it waits until the descriptor is readable. Calls of
+// take are never concurrent, and none follows close.
+func (w *waiter) wait(ctx context.Context, take func() (bool, error)) error {
+	select {
+	case <-w.gone:
+		return ib.ErrClosed
+	case w.turn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-w.turn }()
+	if ok, err := take(); ok || err != nil {
+		return err
+	}
+
+	fired := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		_ = w.file.SetReadDeadline(time.Unix(1, 0))
+		close(fired)
+	})
+	var ok bool
+	var err error
+	waitErr := w.conn.Read(func(uintptr) bool {
+		ok, err = take()
+		return ok || err != nil
+	})
+	if !stop() {
+		<-fired
+		_ = w.file.SetReadDeadline(time.Time{})
+	}
+	switch {
+	case ok || err != nil:
+		return err
+	case w.isClosed():
+		return ib.ErrClosed
+	case errors.Is(waitErr, os.ErrDeadlineExceeded):
+		return ctx.Err()
+	}
+	return waitErr
+}
+
+func (w *waiter) isClosed() bool {
+	select {
+	case <-w.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// close ends all waits, and returns when take will not be called again.
+func (w *waiter) close() {
+	w.once.Do(func() {
+		close(w.gone)
+		w.file.Close()
+		w.turn <- struct{}{}
+	})
+}
