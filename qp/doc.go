@@ -8,11 +8,12 @@
 //	Modify, SetFlow              calls NextPackets
 //	Doorbell                     calls NextPackets
 //	HandlePackets                carries out TakePlacements, calls NextPackets
+//	HandleDatagram               the same
 //	HandleTimeout, at Deadline   calls NextPackets
 //	Placed, for each placement   calls NextPackets
 //
 // Inputs only change state. NextPackets alone builds packets, and gives up when
-// there is nothing to say. Completions go to the [CQ]s at once; TakeEvent has the
+// there is nothing to say; Sent tells the QP that they were copied. Completions go to the [CQ]s at once; TakeEvent has the
 // asynchronous events. The same inputs at the same times give the same packets.
 //
 // # The way of a request
@@ -36,8 +37,18 @@
 // beyond a missing one, or as the end of the ACK timeout; gobackn.go decides what
 // is sent again, marks it in the window, and NextPackets sends it.
 //
+// # Services
+//
+// What has been said is the way of a reliable connection (RC). The others are
+// parts of it: services (service.go) is the table of what each QP type takes. XRC
+// divides the QP into an initiator, which only sends, and a target, which only
+// answers and takes receives from the SRQ that a request names. UC and UD have no
+// way back: a request is complete when Sent says that it has left, and what
+// arrives unwanted is dropped (unreliable.go).
+//
 // # Where to find a rule
 //
+//	what each service takes              service.go
 //	states, and what each takes          rules.go
 //	attributes of each transition        attr.go, modify.go
 //	segmentation, opcodes                sendwqe.go
@@ -45,7 +56,11 @@
 //	retransmission policy                gobackn.go
 //	ACK, NAK, RNR NAK, implied NAK       completer.go
 //	requests, access rights, duplicates  responder.go
+//	atomics, ATOMIC WRITE, FLUSH         single.go
 //	READ and atomic repetition           resources.go
+//	UC and UD                            unreliable.go
+//	shared receive queues, XRC           srq.go
+//	address handles                      ah.go
 //	ACK coalescing, credits              respond.go
 //	timers                               timers.go
 //	flush                                modify.go

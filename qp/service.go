@@ -14,10 +14,10 @@ type service struct {
 	// reliable services count PSNs in flight, acknowledge and send again. The
 	// others know of a request no more than that it left.
 	reliable bool
-	datagram bool // each request names its destination and is one packet
-	xrc      bool // requests name their SRQ
-	name     string
-	ops      opSet // work requests
+	datagram bool   // each request names its destination and is one packet
+	xrc      bool   // requests name their SRQ
+	ops      opSet  // work requests
+	takes    string // the same, for people
 }
 
 // opSet is a set of work request opcodes.
@@ -40,15 +40,15 @@ var (
 
 // services is indexed by ib.QPType.
 var services = [...]service{
-	ib.RC: {name: "SEND, RDMA WRITE, RDMA READ, atomics, FLUSH, LOCAL INVALIDATE and BIND MW",
+	ib.RC: {takes: "SEND, RDMA WRITE, RDMA READ, atomics, FLUSH, LOCAL INVALIDATE and BIND MW",
 		wire: wire.RC, transitions: &transitionsRC, sends: true, receives: true, reliable: true, ops: reliableOps},
-	ib.UC: {name: "SEND, RDMA WRITE, LOCAL INVALIDATE and BIND MW",
+	ib.UC: {takes: "SEND, RDMA WRITE, LOCAL INVALIDATE and BIND MW",
 		wire: wire.UC, transitions: &transitionsUC, sends: true, receives: true, ops: connectedOps},
-	ib.UD:  {name: "SEND", wire: wire.UD, transitions: &transitionsUD, sends: true, receives: true, datagram: true, ops: datagramOps},
-	ib.GSI: {name: "SEND", wire: wire.UD, transitions: &transitionsGSI, sends: true, receives: true, datagram: true, ops: datagramOps},
-	ib.XRCINI: {name: "SEND, RDMA WRITE, RDMA READ, atomics, FLUSH, LOCAL INVALIDATE and BIND MW",
+	ib.UD:  {takes: "SEND", wire: wire.UD, transitions: &transitionsUD, sends: true, receives: true, datagram: true, ops: datagramOps},
+	ib.GSI: {takes: "SEND", wire: wire.UD, transitions: &transitionsGSI, sends: true, receives: true, datagram: true, ops: datagramOps},
+	ib.XRCINI: {takes: "SEND, RDMA WRITE, RDMA READ, atomics, FLUSH, LOCAL INVALIDATE and BIND MW",
 		wire: wire.XRC, transitions: &transitionsXRCINI, sends: true, reliable: true, xrc: true, ops: reliableOps},
-	ib.XRCTGT: {name: "nothing: targets only answer",
+	ib.XRCTGT: {takes: "nothing: targets only answer",
 		wire: wire.XRC, transitions: &transitionsXRCTGT, receives: true, reliable: true, xrc: true},
 }
 
@@ -59,16 +59,13 @@ func Known(t ib.QPType) bool { return int(t) < len(services) && services[t].tran
 func SupportsSend(t ib.QPType, op ib.WROpcode) bool { return op < 32 && services[t].ops&(1<<op) != 0 }
 
 // SendOps lists, for people, what a service takes.
-func SendOps(t ib.QPType) string { return services[t].name }
+func SendOps(t ib.QPType) string { return services[t].takes }
 
 // Reliable reports whether a service acknowledges and sends again.
 func Reliable(t ib.QPType) bool { return services[t].reliable }
 
 // Datagram reports whether each request of a service names its destination.
 func Datagram(t ib.QPType) bool { return services[t].datagram }
-
-// Receives reports whether a service takes requests of a peer.
-func Receives(t ib.QPType) bool { return services[t].receives }
 
 // Sends reports whether a service makes requests.
 func Sends(t ib.QPType) bool { return services[t].sends }

@@ -75,11 +75,10 @@ func (d *device) Close() error {
 			o.end()
 		}
 	}
-	errs = append(errs, check("close device "+d.name, C.ibv_close_device(d.ctx)))
-	d.ctx = nil
-	// The kernel has ended even what the library could not.
-	d.refs.unpinAll()
-	return errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return err // what could not end still needs the context
+	}
+	return check("close device "+d.name, C.ibv_close_device(d.ctx))
 }
 
 // names finds the objects that the library names by their addresses in events.

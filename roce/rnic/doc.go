@@ -36,6 +36,8 @@
 //     what a trial at Open found. It names no IOVA of its own.
 //   - MW.RKey follows what was posted. When a bind fails later, by its completion,
 //     the window still has its former key.
+//   - Closing a QP takes the windows of type 2 away that it has bound: they are
+//     bound to nothing then, under another key.
 //   - ATOMIC WRITE and FLUSH are not in ibv_post_send. RC QPs have them where the
 //     device and its provider do, by ibv_wr_atomic_write and ibv_wr_flush: the
 //     first from rdma-core 44 on; for FLUSH rdma-core 44 is too old, that of

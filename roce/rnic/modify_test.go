@@ -110,7 +110,8 @@ func TestRefusedPosts(t *testing.T) {
 		{"Flags", ib.SendWR{Opcode: ib.WRRead, Flags: ib.SendInline}, ib.ErrInvalid},
 		{"SGL", ib.SendWR{Opcode: ib.WRSend, SGL: make([]ib.SGE, 99)}, ib.ErrInvalid},
 		{"SGL", ib.SendWR{Opcode: ib.WRSend, Flags: ib.SendInline, SGL: make([]ib.SGE, 1)}, ib.ErrInvalid},
-		{"RemoteAddr", ib.SendWR{Opcode: ib.WRFetchAdd, RemoteAddr: 4}, ib.ErrInvalid},
+		{"length", ib.SendWR{Opcode: ib.WRFetchAdd, SGL: []ib.SGE{{Length: 7}}}, ib.ErrInvalid},
+		{"RemoteAddr", ib.SendWR{Opcode: ib.WRFetchAdd, RemoteAddr: 4, SGL: []ib.SGE{{Length: 8}}}, ib.ErrInvalid},
 		{"RemoteQPN", ib.SendWR{Opcode: ib.WRSend, RemoteQPN: 1 << 24}, ib.ErrInvalid},
 	} {
 		n, err := q.PostSend([]ib.SendWR{c.wr})

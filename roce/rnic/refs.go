@@ -74,15 +74,6 @@ func (r *refs) removeMR(m *mr) {
 	m.key = 0
 }
 
-// unpinAll lets go of all registered memory.
-func (r *refs) unpinAll() {
-	r.Lock()
-	defer r.Unlock()
-	for _, m := range r.mrs {
-		m.pin.Unpin()
-	}
-}
-
 func (r *refs) addMW(w *mw) {
 	r.Lock()
 	defer r.Unlock()

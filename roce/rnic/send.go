@@ -19,43 +19,37 @@ type sendQueue struct {
 	c  *C.struct_rnic_send // nil when it is closed; guarded by mu
 }
 
-// payload says what a request carries.
-type payload uint8
-
-const (
-	anyLength  payload = iota
-	eightBytes         // at most: atomics' result, or what ATOMIC WRITE writes
-	none
-)
-
 // opRule says what a send opcode takes.
 type opRule struct {
 	services uint16 // bits of ib.QPType
-	payload  payload
-	inline   bool
-	aligned  bool // RemoteAddr is a multiple of 8
+	inline   bool   // the payload may be inline
+	minLen   uint64 // bytes that SGL must name
+	noSGL    bool   // moves no data of its own
+	aligned  bool   // RemoteAddr is a multiple of 8 (IBTA 9.4.5)
+	ops      C.uint64_t
 }
 
 const (
-	reliable  = 1<<ib.RC | 1<<ib.XRCINI
-	connected = reliable | 1<<ib.UC
-	all       = connected | 1<<ib.UD
+	onReliable  = 1<<ib.RC | 1<<ib.XRCINI
+	onConnected = onReliable | 1<<ib.UC
+	onAll       = onConnected | 1<<ib.UD
 )
 
-// opRules is indexed by ib.WROpcode (IBTA 10.8.3 table 95; ibv_wr_post(3)).
+// opRules is indexed by ib.WROpcode (IBTA 10.8.3 table 95; ibv_wr_post(3)). Those
+// with ops are not in ibv_post_send.
 var opRules = [...]opRule{
-	ib.WRWrite:       {services: connected, inline: true},
-	ib.WRWriteImm:    {services: connected, inline: true},
-	ib.WRSend:        {services: all, inline: true},
-	ib.WRSendImm:     {services: all, inline: true},
-	ib.WRSendInv:     {services: reliable, inline: true},
-	ib.WRRead:        {services: reliable},
-	ib.WRCompareSwap: {services: reliable, aligned: true},
-	ib.WRFetchAdd:    {services: reliable, aligned: true},
-	ib.WRLocalInv:    {services: connected, payload: none},
-	ib.WRBindMW:      {services: connected, payload: none},
-	ib.WRFlush:       {services: reliable, payload: none},
-	ib.WRAtomicWrite: {services: reliable, payload: eightBytes, inline: true, aligned: true},
+	ib.WRWrite:       {services: onConnected, inline: true},
+	ib.WRWriteImm:    {services: onConnected, inline: true},
+	ib.WRSend:        {services: onAll, inline: true},
+	ib.WRSendImm:     {services: onAll, inline: true},
+	ib.WRSendInv:     {services: onReliable, inline: true},
+	ib.WRRead:        {services: onReliable},
+	ib.WRCompareSwap: {services: onReliable, minLen: 8, aligned: true},
+	ib.WRFetchAdd:    {services: onReliable, minLen: 8, aligned: true},
+	ib.WRLocalInv:    {services: onConnected, noSGL: true},
+	ib.WRBindMW:      {services: onConnected, noSGL: true},
+	ib.WRFlush:       {services: onReliable, noSGL: true, ops: C.RNIC_QP_EX_WITH_FLUSH},
+	ib.WRAtomicWrite: {services: onReliable, inline: true, aligned: true, ops: C.IBV_QP_EX_WITH_ATOMIC_WRITE},
 }
 
 const sendFlags = ib.SendFence | ib.SendSignaled | ib.SendSolicited | ib.SendInline
@@ -132,7 +126,7 @@ func (q *queuePair) bad(attr string, value any, allowed string, err error) error
 
 // put fills in a request.
 func (q *queuePair) put(to *C.struct_rnic_wr, wr *ib.SendWR) error {
-	rule, err := q.rule(wr)
+	err := q.checkRule(wr)
 	if err != nil {
 		return err
 	}
@@ -165,42 +159,54 @@ func (q *queuePair) put(to *C.struct_rnic_wr, wr *ib.SendWR) error {
 	if err != nil {
 		return err
 	}
-	if rule.payload == eightBytes {
+	if wr.Opcode == ib.WRAtomicWrite {
 		return q.putEight(to, wr)
 	}
 	return q.putPayload(to, wr)
 }
 
-// rule returns the rule of the request's opcode, and refuses what goes against it.
-func (q *queuePair) rule(wr *ib.SendWR) (*opRule, error) {
+// checkRule refuses a request that goes against its opcode's rule, or has numbers
+// that no packet could carry.
+func (q *queuePair) checkRule(wr *ib.SendWR) error {
 	if int(wr.Opcode) >= len(opRules) || opRules[wr.Opcode].services == 0 {
-		return nil, q.bad("Opcode", wr.Opcode, "the WR constants of package ib", ib.ErrInvalid)
+		return q.bad("Opcode", wr.Opcode, "the WR constants of package ib", ib.ErrInvalid)
 	}
 	r := &opRules[wr.Opcode]
 	switch {
 	case r.services&(1<<q.typ) == 0:
-		return nil, q.bad("Opcode", wr.Opcode, fmt.Sprintf("what a QP of type %v sends", q.typ), ib.ErrNotSupported)
-	case wr.Opcode == ib.WRAtomicWrite && !q.has(C.IBV_QP_EX_WITH_ATOMIC_WRITE), wr.Opcode == ib.WRFlush && !q.has(C.RNIC_QP_EX_WITH_FLUSH):
-		return nil, q.bad("Opcode", wr.Opcode, "what device and provider can do on an RC QP: ATOMIC WRITE from rdma-core 44 on, FLUSH later (56 has it)", ib.ErrNotSupported)
+		return q.bad("Opcode", wr.Opcode, fmt.Sprintf("what a QP of type %v sends", q.typ), ib.ErrNotSupported)
+	case r.ops != 0 && (q.send.c.ex == nil || q.dev.sendOps&r.ops == 0):
+		return q.bad("Opcode", wr.Opcode, "what device and provider can do on an RC QP: ATOMIC WRITE from rdma-core 44 on, FLUSH later (56 has it)", ib.ErrNotSupported)
 	case wr.Flags&^sendFlags != 0:
-		return nil, q.bad("Flags", fmt.Sprintf("%#x", uint8(wr.Flags)), "the Send flags of package ib", ib.ErrInvalid)
+		return q.bad("Flags", fmt.Sprintf("%#x", uint8(wr.Flags)), "the Send flags of package ib", ib.ErrInvalid)
 	case wr.Flags&ib.SendInline != 0 && !r.inline:
-		return nil, q.bad("Flags", "SendInline", fmt.Sprintf("no inline payload for %v", wr.Opcode), ib.ErrInvalid)
-	case r.payload == none && len(wr.SGL) > 0:
-		return nil, q.bad("SGL", fmt.Sprintf("%d entries", len(wr.SGL)), fmt.Sprintf("none for %v", wr.Opcode), ib.ErrInvalid)
-	case r.aligned && wr.RemoteAddr%8 != 0: // IBTA 9.4.5
-		return nil, q.bad("RemoteAddr", fmt.Sprintf("%#x", wr.RemoteAddr), "multiples of 8 for atomic operations", ib.ErrInvalid)
+		return q.bad("Flags", "SendInline", fmt.Sprintf("no inline payload for %v", wr.Opcode), ib.ErrInvalid)
+	case r.noSGL && len(wr.SGL) > 0:
+		return q.bad("SGL", fmt.Sprintf("%d entries", len(wr.SGL)), fmt.Sprintf("none for %v", wr.Opcode), ib.ErrInvalid)
+	case r.minLen > 0 && total(wr.SGL) < r.minLen:
+		return q.bad("length", total(wr.SGL), fmt.Sprintf("at least %d bytes for %v", r.minLen, wr.Opcode), ib.ErrInvalid)
+	case r.aligned && wr.RemoteAddr%8 != 0:
+		return q.bad("RemoteAddr", fmt.Sprintf("%#x", wr.RemoteAddr), "multiples of 8 for atomic operations", ib.ErrInvalid)
 	case wr.RemoteQPN > ib.QPNMask:
-		return nil, q.bad("RemoteQPN", fmt.Sprintf("%#x", uint32(wr.RemoteQPN)), "24 bits", ib.ErrInvalid)
+		return q.bad("RemoteQPN", fmt.Sprintf("%#x", uint32(wr.RemoteQPN)), "24 bits", ib.ErrInvalid)
 	case wr.RemoteSRQ >= 1<<24:
-		return nil, q.bad("RemoteSRQ", fmt.Sprintf("%#x", wr.RemoteSRQ), "24 bits", ib.ErrInvalid)
+		return q.bad("RemoteSRQ", fmt.Sprintf("%#x", wr.RemoteSRQ), "24 bits", ib.ErrInvalid)
+	case wr.Opcode != ib.WRFlush:
+		return nil
+	case wr.Flush.Level == 0 || wr.Flush.Level&^(ib.FlushGlobally|ib.FlushPersistently) != 0:
+		return q.bad("Flush.Level", uint8(wr.Flush.Level), "FlushGlobally, FlushPersistently or both", ib.ErrInvalid)
+	case wr.Flush.Extent > ib.FlushRegion:
+		return q.bad("Flush.Extent", uint8(wr.Flush.Extent), "FlushRange or FlushRegion", ib.ErrInvalid)
 	}
-	return r, nil
+	return nil
 }
 
-// has reports whether the QP was made with an IBV_QP_EX_WITH flag.
-func (q *queuePair) has(flag C.uint64_t) bool {
-	return q.send.c.ex != nil && q.dev.sendOps&flag != 0
+// total returns the bytes that a list names.
+func total(sgl []ib.SGE) (n uint64) {
+	for i := range sgl {
+		n += uint64(sgl[i].Length)
+	}
+	return n
 }
 
 // putPayload fills in the memory that a request names, or copies its payload.

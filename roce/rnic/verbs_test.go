@@ -54,101 +54,113 @@ func TestDescribe(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestReliable does every operation that an RC QP has from the beginning.
-func TestReliable(t *testing.T) {
-	r := openRig(t)
-	a, b := r.newPair(ib.RC)
-	src, from := r.register(8192)
-	dst, to := r.register(8192)
-	for i := range from {
-		from[i] = byte(i * 7)
-	}
-	remote := func(op ib.WROpcode, wr ib.SendWR) ib.SendWR {
-		wr.ID, wr.Opcode, wr.Flags = 1, op, wr.Flags|ib.SendSignaled
-		wr.RemoteAddr, wr.RKey = dst.Addr(), dst.RKey()
-		return wr
-	}
-	three := []ib.SGE{sge(src, 0, 1000), sge(src, 1000, 1), sge(src, 1001, 2000)}
+// reliable is a pair of RC QPs with memory at both ends.
+type reliable struct {
+	*rig
+	a, b     ib.QP
+	src, dst ib.MR
+	from, to []byte
+}
 
-	t.Run("SEND", func(t *testing.T) {
-		r := r.in(t)
-		clear(to)
-		r.recv(b, ib.RecvWR{ID: 2, SGL: []ib.SGE{sge(dst, 0, 1500), sge(dst, 1500, 1501)}})
-		r.send(a, ib.SendWR{ID: 1, Opcode: ib.WRSend, Flags: ib.SendSignaled, SGL: three})
-		wc := r.wantBoth(1, 2)
-		if wc.Opcode != ib.WCRecv || wc.ByteLen != 3001 || wc.QPN != b.Num() || wc.Flags&ib.WCWithImm != 0 || !bytes.Equal(from[:3001], to[:3001]) {
-			t.Errorf("completion %+v, data equal %v", wc, bytes.Equal(from[:3001], to[:3001]))
+func newReliable(t *testing.T) *reliable {
+	r := &reliable{rig: openRig(t)}
+	r.a, r.b = r.newPair(ib.RC)
+	r.src, r.from = r.register(8192)
+	r.dst, r.to = r.register(8192)
+	for i := range r.from {
+		r.from[i] = byte(i * 7)
+	}
+	return r
+}
+
+// pieces names the first 3,001 bytes in three pieces.
+func (r *reliable) pieces() []ib.SGE {
+	return []ib.SGE{sge(r.src, 0, 1000), sge(r.src, 1000, 1), sge(r.src, 1001, 2000)}
+}
+
+// remote completes a request, number 1, on the peer's memory.
+func (r *reliable) remote(op ib.WROpcode, wr ib.SendWR) ib.SendWR {
+	wr.ID, wr.Opcode, wr.Flags = 1, op, wr.Flags|ib.SendSignaled
+	wr.RemoteAddr, wr.RKey = r.dst.Addr(), r.dst.RKey()
+	return wr
+}
+
+// arrived fails the test unless the first n bytes are the same at both ends.
+func (r *reliable) arrived(n int) {
+	r.Helper()
+	if !bytes.Equal(r.from[:n], r.to[:n]) {
+		r.Errorf("the first %d bytes differ", n)
+	}
+	clear(r.to)
+}
+
+func TestReliableSend(t *testing.T) {
+	r := newReliable(t)
+	r.recv(r.b, ib.RecvWR{ID: 2, SGL: []ib.SGE{sge(r.dst, 0, 1500), sge(r.dst, 1500, 1501)}})
+	r.send(r.a, ib.SendWR{ID: 1, Opcode: ib.WRSend, Flags: ib.SendSignaled, SGL: r.pieces()})
+	wc := r.wantBoth(1, 2)
+	if wc.Opcode != ib.WCRecv || wc.ByteLen != 3001 || wc.QPN != r.b.Num() || wc.Flags&ib.WCWithImm != 0 {
+		t.Errorf("SEND: completion %+v", wc)
+	}
+	r.arrived(3001)
+
+	r.recv(r.b, ib.RecvWR{ID: 2, SGL: []ib.SGE{sge(r.dst, 0, 64)}})
+	r.send(r.a, ib.SendWR{ID: 1, Opcode: ib.WRSendImm, Flags: ib.SendSignaled | ib.SendInline, Inline: r.from[:9], Imm: 0x01020304})
+	wc = r.wantBoth(1, 2)
+	if wc.Imm != 0x01020304 || wc.Flags&ib.WCWithImm == 0 || wc.ByteLen != 9 {
+		t.Errorf("SEND with immediate: completion %+v", wc)
+	}
+	r.arrived(9)
+
+	r.recv(r.b, ib.RecvWR{ID: 2, SGL: []ib.SGE{sge(r.dst, 0, 64)}})
+	r.send(r.a, ib.SendWR{ID: 7, Opcode: ib.WRSend, Flags: ib.SendSolicited | ib.SendFence, SGL: r.pieces()[1:2]})
+	r.want(2, ib.WCRecv)
+	if n := try(r.cq.Poll(make([]ib.WC, 4)))(r.rig); n != 0 {
+		t.Errorf("%d completions of an unsignaled request", n)
+	}
+}
+
+func TestReliableWriteAndRead(t *testing.T) {
+	r := newReliable(t)
+	r.send(r.a, r.remote(ib.WRWrite, ib.SendWR{SGL: r.pieces()}))
+	r.want(1, ib.WCWrite)
+	r.arrived(3001)
+
+	r.recv(r.b, ib.RecvWR{ID: 2})
+	r.send(r.a, r.remote(ib.WRWriteImm, ib.SendWR{SGL: r.pieces()[:1], Imm: 0xFFEEDDCC}))
+	if wc := r.wantBoth(1, 2); wc.Opcode != ib.WCRecvImm || wc.Imm != 0xFFEEDDCC || wc.ByteLen != 1000 {
+		t.Errorf("WRITE with immediate: completion %+v", wc)
+	}
+	r.arrived(1000)
+
+	for i := range r.to {
+		r.to[i] = byte(i * 3)
+	}
+	r.send(r.a, r.remote(ib.WRRead, ib.SendWR{SGL: []ib.SGE{sge(r.src, 0, 2000), sge(r.src, 2000, 1000)}}))
+	r.want(1, ib.WCRead)
+	r.arrived(3000)
+}
+
+func TestReliableAtomics(t *testing.T) {
+	r := newReliable(t)
+	binary.NativeEndian.PutUint64(r.to, 100)
+	for _, c := range []struct {
+		op            ib.WROpcode
+		compare, swap uint64
+		wcOp          ib.WCOpcode
+		before, after uint64
+	}{
+		{ib.WRFetchAdd, 0, 5, ib.WCFetchAdd, 100, 105},
+		{ib.WRCompareSwap, 105, 1 << 63, ib.WCCompareSwap, 105, 1 << 63},
+		{ib.WRCompareSwap, 7, 9, ib.WCCompareSwap, 1 << 63, 1 << 63},
+	} {
+		r.send(r.a, r.remote(c.op, ib.SendWR{SGL: []ib.SGE{sge(r.src, 0, 8)}, Compare: c.compare, Swap: c.swap}))
+		r.want(1, c.wcOp)
+		before, after := binary.NativeEndian.Uint64(r.from), binary.NativeEndian.Uint64(r.to)
+		if before != c.before || after != c.after {
+			t.Errorf("%v(%d, %d): %d became %d; want %d and %d", c.op, c.compare, c.swap, before, after, c.before, c.after)
 		}
-	})
-	t.Run("SEND with immediate", func(t *testing.T) {
-		r := r.in(t)
-		clear(to)
-		r.recv(b, ib.RecvWR{ID: 2, SGL: []ib.SGE{sge(dst, 0, 64)}})
-		r.send(a, ib.SendWR{ID: 1, Opcode: ib.WRSendImm, Flags: ib.SendSignaled | ib.SendInline, Inline: from[:9], Imm: 0x01020304})
-		wc := r.wantBoth(1, 2)
-		if wc.Imm != 0x01020304 || wc.Flags&ib.WCWithImm == 0 || wc.ByteLen != 9 || !bytes.Equal(from[:9], to[:9]) {
-			t.Errorf("completion %+v, data % x", wc, to[:9])
-		}
-	})
-	t.Run("WRITE", func(t *testing.T) {
-		r := r.in(t)
-		clear(to)
-		r.send(a, remote(ib.WRWrite, ib.SendWR{SGL: three}))
-		if r.want(1, ib.WCWrite); !bytes.Equal(from[:3001], to[:3001]) {
-			t.Error("data differs")
-		}
-	})
-	t.Run("WRITE with immediate", func(t *testing.T) {
-		r := r.in(t)
-		clear(to)
-		r.recv(b, ib.RecvWR{ID: 2})
-		r.send(a, remote(ib.WRWriteImm, ib.SendWR{SGL: three[:1], Imm: 0xFFEEDDCC}))
-		wc := r.wantBoth(1, 2)
-		if wc.Opcode != ib.WCRecvImm || wc.Imm != 0xFFEEDDCC || wc.ByteLen != 1000 || !bytes.Equal(from[:1000], to[:1000]) {
-			t.Errorf("completion %+v", wc)
-		}
-	})
-	t.Run("READ", func(t *testing.T) {
-		r := r.in(t)
-		for i := range to {
-			to[i] = byte(i * 3)
-		}
-		r.send(a, remote(ib.WRRead, ib.SendWR{SGL: []ib.SGE{sge(src, 4096, 2000), sge(src, 6096, 1000)}}))
-		if wc := r.want(1, ib.WCRead); !bytes.Equal(from[4096:7096], to[:3000]) {
-			t.Errorf("data differs; completion %+v", wc)
-		}
-	})
-	t.Run("atomics", func(t *testing.T) {
-		r := r.in(t)
-		binary.NativeEndian.PutUint64(to, 100)
-		result := []ib.SGE{sge(src, 0, 8)}
-		for _, c := range []struct {
-			op            ib.WROpcode
-			compare, swap uint64
-			wcOp          ib.WCOpcode
-			before, after uint64
-		}{
-			{ib.WRFetchAdd, 0, 5, ib.WCFetchAdd, 100, 105},
-			{ib.WRCompareSwap, 105, 1 << 63, ib.WCCompareSwap, 105, 1 << 63},
-			{ib.WRCompareSwap, 7, 9, ib.WCCompareSwap, 1 << 63, 1 << 63},
-		} {
-			r.send(a, remote(c.op, ib.SendWR{SGL: result, Compare: c.compare, Swap: c.swap}))
-			r.want(1, c.wcOp)
-			before, after := binary.NativeEndian.Uint64(from), binary.NativeEndian.Uint64(to)
-			if before != c.before || after != c.after {
-				t.Errorf("%v(%d, %d): %d became %d; want %d and %d", c.op, c.compare, c.swap, before, after, c.before, c.after)
-			}
-		}
-	})
-	t.Run("solicited, unsignaled, fenced", func(t *testing.T) {
-		r := r.in(t)
-		r.recv(b, ib.RecvWR{ID: 2, SGL: []ib.SGE{sge(dst, 0, 64)}})
-		r.send(a, ib.SendWR{ID: 7, Opcode: ib.WRSend, Flags: ib.SendSolicited | ib.SendFence, SGL: three[1:2]})
-		r.want(2, ib.WCRecv)
-		if n := try(r.cq.Poll(make([]ib.WC, 4)))(r); n != 0 {
-			t.Errorf("%d completions of an unsignaled request", n)
-		}
-	})
+	}
 }
 
 // TestRemoteErrors: what the peer refuses ends in a status, and the QP in ERR.
@@ -182,84 +194,84 @@ func TestRemoteErrors(t *testing.T) {
 	}
 }
 
-// TestAtomicWriteAndFlush: the operations of the architecture's annex A19, where
-// kernel, library and provider have them.
-func TestAtomicWriteAndFlush(t *testing.T) {
-	r := openRig(t)
-	src, from := r.register(64)
-	caps := r.Attr().Caps
-	buf := make([]byte, 4096)
+// newFlushable makes a pair whose second QP lets peers FLUSH, where the device can,
+// and a region at that end.
+func newFlushable(t *testing.T) *reliable {
+	r := newReliable(t)
 	access := ib.LocalWrite | ib.RemoteWrite
-	if caps&ib.CapFlushGlobal != 0 {
+	if r.Attr().Caps&ib.CapFlushGlobal != 0 {
 		access |= ib.FlushGlobal
-	}
-	dst := try(r.pd.RegMR(ib.MRInit{Buf: buf, Access: access}))(r)
-	a, b := r.newPair(ib.RC)
-	if caps&ib.CapFlushGlobal != 0 {
-		r.must(b.Modify(ib.QPAttr{Access: ib.RemoteWrite | ib.FlushGlobal}, ib.AttrAccess))
-		if got := try(b.Query())(r).Access; got != ib.RemoteWrite|ib.FlushGlobal {
+		r.must(r.b.Modify(ib.QPAttr{Access: ib.RemoteWrite | ib.FlushGlobal}, ib.AttrAccess))
+		if got := try(r.b.Query())(r.rig).Access; got != ib.RemoteWrite|ib.FlushGlobal {
 			t.Errorf("the QP's rights are %#x", got)
 		}
 	}
-	copy(from, "01234567abcdefgh")
+	r.to = make([]byte, 4096)
+	r.dst = try(r.pd.RegMR(ib.MRInit{Buf: r.to, Access: access}))(r.rig)
+	return r
+}
 
-	t.Run("ATOMIC WRITE", func(t *testing.T) {
-		r := r.in(t)
-		wr := ib.SendWR{ID: 1, Opcode: ib.WRAtomicWrite, Flags: ib.SendSignaled, RemoteAddr: dst.Addr() + 8, RKey: dst.RKey()}
-		if caps&ib.CapAtomicWrite == 0 {
-			if _, err := a.PostSend([]ib.SendWR{wr}); !errors.Is(err, ib.ErrNotSupported) {
-				t.Errorf("without the capability: %v", err)
-			}
-			return
+// TestAtomicWrite: 8 bytes, inline or out of memory, where kernel and provider
+// have it (IBTA A19).
+func TestAtomicWrite(t *testing.T) {
+	r := newFlushable(t)
+	wr := r.remote(ib.WRAtomicWrite, ib.SendWR{})
+	wr.RemoteAddr += 8
+	if r.Attr().Caps&ib.CapAtomicWrite == 0 {
+		if _, err := r.a.PostSend([]ib.SendWR{wr}); !errors.Is(err, ib.ErrNotSupported) {
+			t.Errorf("without the capability: %v", err)
 		}
-		inline, gathered := wr, wr
-		inline.Flags |= ib.SendInline
-		inline.Inline = from[:8]
-		gathered.SGL = []ib.SGE{sge(src, 8, 3), sge(src, 11, 5)}
-		for _, wr := range []ib.SendWR{inline, gathered} {
-			clear(buf)
-			r.send(a, wr)
-			r.want(1, ib.WCAtomicWrite)
-			want := from[:8]
-			if wr.SGL != nil {
-				want = from[8:16]
-			}
-			if !bytes.Equal(buf[8:16], want) || buf[7] != 0 || buf[16] != 0 {
-				t.Errorf("% x was written, want % x in its middle", buf[:24], want)
-			}
+		return
+	}
+	inline, gathered := wr, wr
+	inline.Flags |= ib.SendInline
+	inline.Inline = r.from[8:16]
+	gathered.SGL = []ib.SGE{sge(r.src, 8, 3), sge(r.src, 11, 5)}
+	for _, wr := range []ib.SendWR{inline, gathered} {
+		clear(r.to)
+		r.send(r.a, wr)
+		r.want(1, ib.WCAtomicWrite)
+		if !bytes.Equal(r.to[8:16], r.from[8:16]) || r.to[7] != 0 || r.to[16] != 0 {
+			t.Errorf("% x was written, want % x in its middle", r.to[:24], r.from[8:16])
 		}
-		for _, length := range []int{0, 7, 9} {
-			wr := wr
-			wr.SGL = []ib.SGE{sge(src, 0, length)}
-			if _, err := a.PostSend([]ib.SendWR{wr}); !errors.Is(err, ib.ErrInvalid) {
-				t.Errorf("%d bytes: %v", length, err)
-			}
+	}
+	for _, length := range []int{0, 7, 9} {
+		wr.SGL = []ib.SGE{sge(r.src, 0, length)}
+		if _, err := r.a.PostSend([]ib.SendWR{wr}); !errors.Is(err, ib.ErrInvalid) {
+			t.Errorf("%d bytes: %v", length, err)
 		}
-	})
-	t.Run("FLUSH", func(t *testing.T) {
-		r := r.in(t)
-		wr := ib.SendWR{ID: 1, Opcode: ib.WRFlush, Flags: ib.SendSignaled, RemoteAddr: dst.Addr(), RKey: dst.RKey(),
-			Flush: ib.Flush{Length: 4096, Level: ib.FlushGlobally}}
-		n, err := a.PostSend([]ib.SendWR{wr})
-		if errors.Is(err, ib.ErrNotSupported) {
-			t.Skip("skipped: " + err.Error())
-		}
-		if r.must(err); n != 1 {
-			t.Fatal("not posted")
-		}
-		r.want(1, ib.WCFlush)
-		// In one batch with others, in order.
-		write := ib.SendWR{ID: 2, Opcode: ib.WRWrite, SGL: []ib.SGE{sge(src, 0, 8)}, RemoteAddr: dst.Addr(), RKey: dst.RKey()}
-		wr.Flush.Extent = ib.FlushRegion
-		r.send(a, write, wr, write, wr)
-		r.want(1, ib.WCFlush)
-		r.want(1, ib.WCFlush)
-		wr.Flush.Level = ib.FlushPersistently // the region does not grant it
-		r.send(a, wr)
-		if wc := r.next(r.cq); wc.Err() == nil {
-			t.Errorf("a FLUSH without the right completed: %+v", wc)
-		}
-	})
+	}
+	wr.SGL = []ib.SGE{sge(r.src, 8190, 8)}
+	if _, err := r.a.PostSend([]ib.SendWR{wr}); !errors.Is(err, ib.ErrInvalid) {
+		t.Errorf("bytes beyond the region: %v", err)
+	}
+}
+
+// TestFlush: FLUSH alone and between others, where kernel and provider have it
+// (IBTA A19).
+func TestFlush(t *testing.T) {
+	r := newFlushable(t)
+	wr := r.remote(ib.WRFlush, ib.SendWR{Flush: ib.Flush{Length: 4096, Level: ib.FlushGlobally}})
+	n, err := r.a.PostSend([]ib.SendWR{wr})
+	if errors.Is(err, ib.ErrNotSupported) {
+		t.Skip("skipped: " + err.Error())
+	}
+	if r.must(err); n != 1 {
+		t.Fatal("not posted")
+	}
+	r.want(1, ib.WCFlush)
+
+	write := r.remote(ib.WRWrite, ib.SendWR{SGL: []ib.SGE{sge(r.src, 0, 8)}})
+	wr.Flush.Extent = ib.FlushRegion
+	r.send(r.a, write, wr, write, wr)
+	for _, op := range []ib.WCOpcode{ib.WCWrite, ib.WCFlush, ib.WCWrite, ib.WCFlush} {
+		r.want(1, op)
+	}
+	wr.Flush.Level = ib.FlushPersistently // the region does not grant it
+	r.send(r.a, wr)
+	if wc := r.next(r.cq); wc.Err() == nil {
+		t.Errorf("a FLUSH without the right completed: %+v", wc)
+	}
 }
 
 // TestUnreliable: UC does SEND and WRITE, and nothing that needs an answer.

@@ -121,9 +121,18 @@ func (p *pingpong) asClient(ctx context.Context) {
 		p.Errorf("goroced pingpong: %v\n%s", err, out)
 	}
 	result, err := peer.Wait()
-	if err != nil || result.ExitCode != 0 {
-		p.Errorf("%v: %v, exit code %d\n%s%s", tool, err, result.ExitCode, result.Stdout, result.Stderr)
+	p.judge(tool, result, err)
+}
+
+// judge looks at how the C tool ended and reports whether it was well. As a server
+// it prints what it has against the data and exits with code 0 all the same.
+func (p *pingpong) judge(tool []string, result lab.Result, err error) bool {
+	p.Helper()
+	if err == nil && result.ExitCode == 0 && !strings.Contains(result.Stdout, "invalid data") {
+		return true
 	}
+	p.Errorf("%v: %v, exit code %d\n%s%s", tool, err, result.ExitCode, result.Stdout, result.Stderr)
+	return false
 }
 
 func (p *pingpong) asServer(ctx context.Context) {
@@ -134,8 +143,7 @@ func (p *pingpong) asServer(ctx context.Context) {
 	p.waitListening(ctx)
 	tool := append(p.vmTool(ctx), p.lab.HostIPv4.String())
 	result, err := p.vm.Run(ctx, tool[0], tool[1:]...)
-	if err != nil || result.ExitCode != 0 {
-		p.Errorf("%v: %v, exit code %d\n%s%s", tool, err, result.ExitCode, result.Stdout, result.Stderr)
+	if !p.judge(tool, result, err) {
 		cmd.Process.Kill()
 	}
 	if err := cmd.Wait(); err != nil {
@@ -143,12 +151,19 @@ func (p *pingpong) asServer(ctx context.Context) {
 	}
 }
 
+// patience is our ACK timeout where nothing gets lost, a second: a guest that has
+// to wait for the processor answers late, and a repetition would count against us.
+const patience = "18"
+
 // ours is goroced pingpong in the host's namespace; over udp as nobody. The ends
 // always meet over IPv4, since ibv_rc_pingpong listens there only; the family of
 // the row is that of the GIDs.
 func (p *pingpong) ours(ctx context.Context, args ...string) *exec.Cmd {
 	args = append([]string{"pingpong", "-c", "--link", p.link, "-s", strconv.Itoa(p.size), "-m", strconv.Itoa(p.pathMTU),
 		"-n", strconv.Itoa(p.iterations()), "--addr", p.hostAddr().String(), "-g", "0", "--timeout", rowTimeout.String()}, args...)
+	if p.loss == 0 {
+		args = append(args, "--ack-timeout", patience)
+	}
 	if p.link == udp {
 		return p.lab.HostCommandAs(ctx, "nobody", p.goroced, args...)
 	}

@@ -1,0 +1,148 @@
+package rxe
+
+import (
+	"context"
+	_ "embed"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goroce/goroce/tests/require"
+	"github.com/goroce/goroce/tests/rxe/lab"
+)
+
+// rnicTimeout bounds the tests of package rnic in a guest, which take seconds.
+const rnicTimeout = 3 * time.Minute
+
+// TestRnic runs the tests of package rnic, which drives the kernel's rdma_rxe, in
+// guests: on the guest's own rdma-core and, where the kernel has FLUSH, on that of
+// Debian 13, which has it too.
+func TestRnic(t *testing.T) {
+	lab.Require(t, lab.Kernels()...)
+	binary := buildRnicTest(t)
+	for _, kernel := range lab.Kernels() {
+		t.Run(string(kernel), func(t *testing.T) {
+			runRnic(t, kernel, binary, userland{})
+		})
+	}
+	if len(lab.Kernels()) > 1 {
+		t.Run("6.12 with the rdma-core of Debian 13", func(t *testing.T) {
+			report := runRnic(t, lab.Linux612, binary, debian13(t))
+			if !strings.Contains(report, "--- PASS: TestFlush ") {
+				t.Error("FLUSH was not tested")
+			}
+		})
+	}
+}
+
+// buildRnicTest compiles the tests of package rnic.
+func buildRnicTest(t *testing.T) string {
+	t.Helper()
+	require.Command(t, "gcc")
+	if _, err := os.Stat("/usr/include/infiniband/verbs.h"); err != nil {
+		require.Missing(t, "package rnic needs libibverbs-dev (.ci/packages installs it): %v", err)
+	}
+	path := filepath.Join(t.TempDir(), "rnic.test")
+	cmd := exec.Command("go", "test", "-c", "-tags", "rnic", "-o", path, "../../roce/rnic")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go test -c -tags rnic: %v\n%s", err, out)
+	}
+	return path
+}
+
+// skips finds what the guest's tests left out, and why.
+var skips = regexp.MustCompile(`.*skipped: .*`)
+
+// runRnic runs the tests in a guest and returns their report.
+func runRnic(t *testing.T, kernel lab.Kernel, binary string, user userland) string {
+	vm := lab.Shared(t, kernel).VMs[0]
+	ctx, cancel := context.WithTimeout(t.Context(), rnicTimeout)
+	defer cancel()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(vm.CopyIn(ctx, binary, "/bin/rnic.test"))
+	must(user.copyIn(ctx, vm))
+	_, err := vm.Output(ctx, "dmesg", "-c")
+	must(err)
+	command := user.command("GOROCE_RNIC="+lab.RxeDev, "/bin/rnic.test", "-test.v")
+	result, err := vm.Run(ctx, command[0], command[1:]...)
+	must(err)
+	report := result.Stdout + result.Stderr
+	if result.ExitCode != 0 || !strings.Contains(report, "--- PASS: TestReliableSend ") {
+		t.Errorf("exit code %d\n%s", result.ExitCode, report)
+	}
+	for _, skip := range skips.FindAllString(report, -1) {
+		t.Log(strings.TrimSpace(skip))
+	}
+	log, err := vm.Output(ctx, "dmesg")
+	must(err)
+	if strings.Contains(log, "WARNING: ") || strings.Contains(log, "BUG: ") {
+		t.Errorf("the kernel complains:\n%s", log)
+	}
+	return report
+}
+
+// userland is a set of shared libraries for programs in a guest; the zero value
+// is the guest's own.
+type userland struct{ dir string }
+
+// guestDir is where a userland stands in a guest.
+const guestDir = "/debian13"
+
+//go:embed rnic_debian13.sh
+var debian13Script string
+
+// debian13 returns the libraries that a program needs for the rdma-core of
+// Debian 13.
+func debian13(t *testing.T) userland {
+	t.Helper()
+	cache := os.Getenv("GOROCE_LAB_CACHE")
+	if cache == "" {
+		cache = "/var/cache/goroce-lab"
+	}
+	cmd := exec.Command("bash", "-s", "--", cache)
+	cmd.Stdin = strings.NewReader(debian13Script)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		require.Missing(t, "the rdma-core of Debian 13 is not in %s and cannot be fetched: %v\n%s", cache, err, out)
+	}
+	return userland{filepath.Join(cache, "debian13")}
+}
+
+func (u userland) copyIn(ctx context.Context, vm *lab.VM) error {
+	if u.dir == "" {
+		return nil
+	}
+	if _, err := vm.Output(ctx, "mkdir", "-p", guestDir); err != nil {
+		return err
+	}
+	files, err := filepath.Glob(filepath.Join(u.dir, "*.so*"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		if err := vm.CopyIn(ctx, file, guestDir+"/"+filepath.Base(file)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// command returns the command that runs a program on the libraries. The first
+// provider that libibverbs loads is the one that it takes.
+func (u userland) command(env, program string, args ...string) []string {
+	command := []string{"env", env}
+	if u.dir != "" {
+		command = append(command, "IBV_DRIVERS="+guestDir+"/librxe",
+			guestDir+"/ld-linux-x86-64.so.2", "--library-path", guestDir+":/lib/x86_64-linux-gnu")
+	}
+	return append(append(command, program), args...)
+}
