@@ -2,6 +2,7 @@ package qp
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
 
 	"github.com/goroce/goroce/ib"
@@ -17,6 +18,7 @@ type exchange struct {
 	tx   [32]TxPacket
 	rx   [32]wire.Packet
 	bufs [32][4096]byte
+	grh  [ib.GRHLen]byte
 	wcs  [32]ib.WC
 }
 
@@ -24,11 +26,9 @@ type exchange struct {
 // many packets there were.
 func (x *exchange) run(now ib.Instant) (packets int) {
 	for {
-		n := x.move(now, x.a, x.b) + x.move(now, x.b, x.a)
-		packets += n
-		if n == 0 {
-			return packets
-		}
+		n, more := x.move(now, x.a, x.b)
+		m, again := x.move(now, x.b, x.a)
+		packets += n + m
 		for _, h := range []*host{x.a, x.b} {
 			for _, cq := range []interface{ Poll([]ib.WC) int }{h.sendCQ, h.recvCQ} {
 				for i := range x.wcs[:cq.Poll(x.wcs[:])] {
@@ -38,12 +38,15 @@ func (x *exchange) run(now ib.Instant) (packets int) {
 				}
 			}
 		}
+		if n+m == 0 && !more && !again {
+			return packets
+		}
 	}
 }
 
 // move takes packets from one host to the other.
-func (x *exchange) move(now ib.Instant, from, to *host) int {
-	n := from.q.NextPackets(now, x.tx[:])
+func (x *exchange) move(now ib.Instant, from, to *host) (n int, more bool) {
+	n = from.q.NextPackets(now, x.tx[:])
 	for i := range x.tx[:n] {
 		tx := &x.tx[i]
 		x.rx[i] = tx.Packet
@@ -54,44 +57,82 @@ func (x *exchange) move(now ib.Instant, from, to *host) int {
 			x.t.Fatal(err)
 		}
 	}
-	to.q.HandlePackets(now, x.rx[:n])
-	return n
+	more = from.q.Sent(now)
+	if !Datagram(to.q.Type()) {
+		to.q.HandlePackets(now, x.rx[:n])
+		return n, more
+	}
+	for i := range x.rx[:n] {
+		to.q.HandleDatagram(now, &x.rx[i], &x.grh)
+	}
+	return n, more
 }
 
-// TestNoAllocation: a steady stream allocates nothing, whatever the operation and
-// the size.
+// streams are the messages that TestNoAllocation repeats.
+var streams = []struct {
+	typ     ib.QPType
+	name    string
+	op      ib.WROpcode
+	size    int
+	packets int // of a message, with its responses, at least
+	recv    bool
+	shared  bool
+}{
+	{ib.RC, "SEND 8", ib.WRSend, 8, 2, true, false},
+	{ib.RC, "SEND 64 KiB", ib.WRSend, 65536, 66, true, false},
+	{ib.RC, "SEND with immediate", ib.WRSendImm, 2048, 3, true, false},
+	{ib.RC, "SEND 64 KiB into an SRQ", ib.WRSend, 65536, 66, true, true},
+	{ib.RC, "WRITE 8", ib.WRWrite, 8, 2, false, false},
+	{ib.RC, "WRITE 64 KiB", ib.WRWrite, 65536, 66, false, false},
+	{ib.RC, "WRITE 300 KiB, more than may be in flight", ib.WRWrite, 300 * 1024, 310, false, false},
+	{ib.RC, "WRITE with immediate", ib.WRWriteImm, 2048, 3, true, false},
+	{ib.RC, "READ 8", ib.WRRead, 8, 2, false, false},
+	{ib.RC, "READ 64 KiB", ib.WRRead, 65536, 65, false, false},
+	{ib.RC, "READ 300 KiB, in pieces", ib.WRRead, 300 * 1024, 303, false, false},
+	{ib.RC, "COMPARE & SWAP", ib.WRCompareSwap, 8, 2, false, false},
+	{ib.RC, "FETCH & ADD", ib.WRFetchAdd, 8, 2, false, false},
+	{ib.RC, "ATOMIC WRITE", ib.WRAtomicWrite, 8, 2, false, false},
+	{ib.RC, "FLUSH", ib.WRFlush, 0, 2, false, false},
+
+	{ib.UC, "SEND 8", ib.WRSend, 8, 1, true, false},
+	{ib.UC, "SEND 64 KiB", ib.WRSend, 65536, 64, true, false},
+	{ib.UC, "SEND 64 KiB into an SRQ", ib.WRSend, 65536, 64, true, true},
+	{ib.UC, "WRITE 300 KiB", ib.WRWrite, 300 * 1024, 300, false, false},
+	{ib.UC, "WRITE with immediate", ib.WRWriteImm, 2048, 2, true, false},
+
+	{ib.UD, "SEND 8", ib.WRSend, 8, 1, true, false},
+	{ib.UD, "SEND 4 KiB with immediate", ib.WRSendImm, 4096, 1, true, false},
+	{ib.UD, "SEND 4 KiB into an SRQ", ib.WRSend, 4096, 1, true, true},
+
+	{ib.XRCINI, "SEND 64 KiB", ib.WRSend, 65536, 66, true, false},
+	{ib.XRCINI, "WRITE 64 KiB", ib.WRWrite, 65536, 66, false, false},
+	{ib.XRCINI, "READ 64 KiB", ib.WRRead, 65536, 65, false, false},
+	{ib.XRCINI, "FETCH & ADD", ib.WRFetchAdd, 8, 2, false, false},
+}
+
+// TestNoAllocation: a steady stream allocates nothing, whatever the service, the
+// operation and the size.
 func TestNoAllocation(t *testing.T) {
-	for _, c := range []struct {
-		name    string
-		op      ib.WROpcode
-		size    int
-		packets int // of a message, with its responses, at least
-		recv    bool
-	}{
-		{"SEND 8", ib.WRSend, 8, 2, true},
-		{"SEND 64 KiB", ib.WRSend, 65536, 66, true},
-		{"SEND with immediate", ib.WRSendImm, 2048, 3, true},
-		{"WRITE 8", ib.WRWrite, 8, 2, false},
-		{"WRITE 64 KiB", ib.WRWrite, 65536, 66, false},
-		{"WRITE 300 KiB, more than may be in flight", ib.WRWrite, 300 * 1024, 310, false},
-		{"WRITE with immediate", ib.WRWriteImm, 2048, 3, true},
-		{"READ 8", ib.WRRead, 8, 2, false},
-		{"READ 64 KiB", ib.WRRead, 65536, 65, false},
-		{"READ 300 KiB, in pieces", ib.WRRead, 300 * 1024, 303, false},
-		{"COMPARE & SWAP", ib.WRCompareSwap, 8, 2, false},
-		{"FETCH & ADD", ib.WRFetchAdd, 8, 2, false},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			a, b := connected(t)
+	for _, c := range streams {
+		t.Run(fmt.Sprintf("%v/%s", c.typ, c.name), func(t *testing.T) {
+			a, b := connectedBy(t, c.typ, c.shared)
 			x := &exchange{t: t, a: a, b: b}
 			for i := range a.mem {
 				a.mem[i] = byte(i * 7)
 			}
+			const at = memSize / 2 // where it arrives; before is room for a GRH
 			wr := &ib.SendWR{
 				ID: 1, Opcode: c.op, Flags: ib.SendSignaled, SGL: []ib.SGE{a.sge(0, c.size)},
-				RemoteAddr: memAddr + memSize/2, RKey: b.region.Key(),
+				RemoteAddr: memAddr + at, RKey: b.region.Key(), RemoteSRQ: srqNum,
+				AH: ahNum, RemoteQPN: peerNum, RemoteQKey: ourQKey,
 			}
-			recv := &ib.RecvWR{ID: 2, SGL: []ib.SGE{b.sge(memSize/2, c.size)}}
+			if c.op == ib.WRFlush {
+				wr.SGL, wr.Flush = nil, ib.Flush{Length: 4096, Level: ib.FlushGlobally}
+			}
+			recv := &ib.RecvWR{ID: 2, SGL: []ib.SGE{b.sge(at, c.size)}}
+			if Datagram(c.typ) {
+				recv.SGL = []ib.SGE{b.sge(at-ib.GRHLen, ib.GRHLen+c.size)}
+			}
 			now := ib.Instant(0)
 			packets := 0
 			once := func() {
@@ -104,7 +145,7 @@ func TestNoAllocation(t *testing.T) {
 			}
 			once()
 			if c.op != ib.WRRead && c.op != ib.WRCompareSwap && c.op != ib.WRFetchAdd &&
-				!bytes.Equal(a.mem[:c.size], b.mem[memSize/2:][:c.size]) {
+				!bytes.Equal(a.mem[:c.size], b.mem[at:][:c.size]) {
 				t.Error("the data did not arrive")
 			}
 			if n := testing.AllocsPerRun(50, once); n != 0 {

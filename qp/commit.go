@@ -107,7 +107,7 @@ func (r *responder) carryOut(now ib.Instant, c *commit) bool {
 			return false
 		case err != nil:
 			r.fatal(now, c.psn, wire.NAKRemoteAccess, ib.EventQPAccessErr)
-			return true
+			return false // ERR has emptied the queue
 		}
 	}
 	r.acked = c.psn

@@ -16,9 +16,13 @@ type host struct {
 	t       testing.TB
 	q       *QP
 	sq      *ring.Send
-	rq      *ring.Recv
+	rq      *ring.Recv // of the QP, or of its SRQ
 	sendCQ  *ring.CQ
-	recvCQ  *ring.CQ
+	recvCQ  *ring.CQ // of the QP, or of its XRC SRQ
+	srq     *SRQ
+	xrcd    XRCD
+	ah      *AH
+	due     Due
 	table   *mr.Table
 	pd      *mr.PD
 	mem     []byte
@@ -37,10 +41,38 @@ const (
 	slowAddr = 0x20000000
 )
 
-const allAccess = ib.LocalWrite | ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtomic
+const allAccess = ib.LocalWrite | ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtomic | ib.FlushGlobal
 
-// newHost makes a QP in RESET.
-func newHost(t testing.TB, num ib.QPN) *host {
+// Numbers of the only SRQ and the only address handle of a host.
+const (
+	srqNum uint32   = 7
+	ahNum  ib.AHNum = 1
+)
+
+// SRQ and AH make a host the QP's SRQs and AHs.
+func (h *host) SRQ(num uint32) *SRQ {
+	if num == srqNum {
+		return h.srq
+	}
+	return nil
+}
+
+func (h *host) AH(num ib.AHNum) *AH {
+	if num == ahNum {
+		return h.ah
+	}
+	return nil
+}
+
+// newHost makes an RC QP in RESET.
+func newHost(t testing.TB, num ib.QPN) *host { return newServiceHost(t, ib.RC, num, false) }
+
+// hostEntries is how much work the queues of a host hold.
+const hostEntries = 64
+
+// newServiceHost makes a QP of any service in RESET, whose receives come from an
+// SRQ if shared. Those of XRC targets always do.
+func newServiceHost(t testing.TB, typ ib.QPType, num ib.QPN, shared bool) *host {
 	t.Helper()
 	h := &host{t: t, mem: ring.Alloc(memSize), slow: mrtest.New(4096), flow: NewFlow()}
 	variant := uint8(num)
@@ -52,34 +84,52 @@ func newHost(t testing.TB, num ib.QPN) *host {
 	h.must(err)
 	h.slowReg, err = h.table.Register(h.pd, h.slow, slowAddr, allAccess)
 	h.must(err)
+	h.ah = &AH{PD: h.pd}
 
-	const entries = 64
-	h.sqBytes, h.rqBytes = ring.Alloc(ring.SendSize(entries, 4, 64)), ring.Alloc(ring.RecvSize(entries, 4))
-	sq, err := ring.NewSend(h.sqBytes, entries, 4, 64)
-	h.must(err)
-	rq, err := ring.NewRecv(h.rqBytes, entries, 4)
+	cfg := Config{
+		Num: num, Type: typ, Table: h.table, PD: h.pd, XRCD: &h.xrcd, SRQs: h, AHs: h,
+		Cap:    ib.QPCap{MaxSendWR: hostEntries, MaxRecvWR: hostEntries, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 64},
+		Limits: &Limits{GIDs: 1, MTU: ib.MTU4096, MaxRdAtomic: 16}, Stats: &h.stats, MaxLate: 4,
+	}
+	h.sqBytes = ring.Alloc(ring.SendSize(hostEntries, 4, 64))
+	cfg.SQ, err = ring.NewSend(h.sqBytes, hostEntries, 4, 64)
 	h.must(err)
 	h.sq, err = ring.OpenSend(h.sqBytes)
 	h.must(err)
+	cfg.SendCQ, h.sendCQ = h.newCQ()
+	cfg.RecvCQ, h.recvCQ = h.newCQ()
+	cfg.RQ = h.newRecv()
+	switch {
+	case typ == ib.XRCTGT:
+		cq, app := h.newCQ()
+		h.srq, h.recvCQ = NewSRQ(h.newRecv(), h.pd, cq, &h.xrcd, &h.due), app
+	case shared:
+		h.srq = NewSRQ(h.newRecv(), h.pd, nil, nil, &h.due)
+		cfg.SRQ = h.srq
+	}
+	h.q = New(cfg)
+	return h
+}
+
+// newCQ makes a completion queue and returns both ends.
+func (h *host) newCQ() (*CQ, *ring.CQ) {
+	b := ring.Alloc(ring.CQSize(2 * hostEntries))
+	device, err := ring.NewCQ(b, 2*hostEntries)
+	h.must(err)
+	app, err := ring.OpenCQ(b)
+	h.must(err)
+	return NewCQ(device, &h.due), app
+}
+
+// newRecv makes a receive ring, which postRecv uses from here on, and returns the
+// device's end.
+func (h *host) newRecv() *ring.Recv {
+	h.rqBytes = ring.Alloc(ring.RecvSize(hostEntries, 4))
+	device, err := ring.NewRecv(h.rqBytes, hostEntries, 4)
+	h.must(err)
 	h.rq, err = ring.OpenRecv(h.rqBytes)
 	h.must(err)
-	cq := func() (device, app *ring.CQ) {
-		b := ring.Alloc(ring.CQSize(2 * entries))
-		device, err := ring.NewCQ(b, 2*entries)
-		h.must(err)
-		app, err = ring.OpenCQ(b)
-		h.must(err)
-		return device, app
-	}
-	send, sendApp := cq()
-	recv, recvApp := cq()
-	h.sendCQ, h.recvCQ = sendApp, recvApp
-	h.q = New(Config{
-		Num: num, Type: ib.RC, Table: h.table, PD: h.pd, SQ: sq, RQ: rq, SendCQ: NewCQ(send, nil), RecvCQ: NewCQ(recv, nil),
-		Cap:    ib.QPCap{MaxSendWR: entries, MaxRecvWR: entries, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 64},
-		Limits: &Limits{GIDs: 1, MTU: ib.MTU4096, MaxRdAtomic: 16}, Stats: &h.stats, MaxLate: 4,
-	})
-	return h
+	return device
 }
 
 func (h *host) must(err error) {
@@ -93,12 +143,14 @@ func (h *host) must(err error) {
 const (
 	ourNum, peerNum ib.QPN = 0x11, 0x22
 	ourPSN, peerPSN ib.PSN = 100, 500
+
+	ourQKey uint32 = 9
 )
 
 // goodAttr has a good value for every attribute of a QP whose peer is peer.
 func goodAttr(peer ib.QPN, sq, rq ib.PSN) ib.QPAttr {
 	return ib.QPAttr{
-		Port: 1, Access: ib.QPAccessMask, PathMTU: ib.MTU1024, DestQPN: peer, RQPSN: rq, SQPSN: sq,
+		Port: 1, QKey: ourQKey, Access: ib.QPAccessMask, PathMTU: ib.MTU1024, DestQPN: peer, RQPSN: rq, SQPSN: sq,
 		AH:          ib.AHAttr{DGID: ib.GID{10: 0xFF, 11: 0xFF, 12: 10, 15: byte(peer)}, Port: 1},
 		MaxRdAtomic: 4, MaxDestRdAtomic: 4, MinRNRTimer: 12, Timeout: 14, RetryCnt: 7, RNRRetry: 7,
 	}
@@ -115,24 +167,25 @@ func (h *host) modify(to ib.QPState, a ib.QPAttr, mask ib.QPAttrMask) error {
 	return err
 }
 
-// required lists what each transition upwards must carry.
-var required = map[ib.QPState]ib.QPAttrMask{
-	ib.Init: ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess,
-	ib.RTR:  ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer,
-	ib.RTS:  ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry | ib.AttrMaxRdAtomic | ib.AttrSQPSN,
-}
-
 // up takes the QP from RESET to RTS, or less far.
 func (h *host) up(to ib.QPState, a ib.QPAttr) {
 	h.t.Helper()
 	for s := ib.Init; s <= to; s++ {
-		h.must(h.modify(s, a, required[s]))
+		h.must(h.modify(s, a, rowOf(h.q.Type(), s-1, s).mask()))
 	}
 }
 
-// connected returns two hosts in RTS.
-func connected(t testing.TB) (a, b *host) {
-	a, b = newHost(t, ourNum), newHost(t, peerNum)
+// connected returns two RC hosts in RTS.
+func connected(t testing.TB) (a, b *host) { return connectedBy(t, ib.RC, false) }
+
+// connectedBy returns two hosts of a service in RTS. The responder's receives may
+// come from an SRQ.
+func connectedBy(t testing.TB, typ ib.QPType, shared bool) (a, b *host) {
+	peer := typ
+	if typ == ib.XRCINI {
+		peer = ib.XRCTGT
+	}
+	a, b = newServiceHost(t, typ, ourNum, false), newServiceHost(t, peer, peerNum, shared)
 	a.up(ib.RTS, goodAttr(peerNum, ourPSN, peerPSN))
 	b.up(ib.RTS, goodAttr(ourNum, peerPSN, ourPSN))
 	return a, b
@@ -175,7 +228,13 @@ func ack(psn, msn ib.PSN) wire.Packet {
 }
 
 // handle gives the QP one packet.
-func (h *host) handle(now ib.Instant, p wire.Packet) { h.q.HandlePackets(now, []wire.Packet{p}) }
+func (h *host) handle(now ib.Instant, p wire.Packet) {
+	if Datagram(h.q.Type()) {
+		h.q.HandleDatagram(now, &p, new([ib.GRHLen]byte))
+		return
+	}
+	h.q.HandlePackets(now, []wire.Packet{p})
+}
 
 // emit returns the packets that leave now, at most batch at a time.
 func (h *host) emit(now ib.Instant, batch int) (out []TxPacket) {
@@ -183,7 +242,7 @@ func (h *host) emit(now ib.Instant, batch int) (out []TxPacket) {
 	for {
 		n := h.q.NextPackets(now, buf)
 		out = append(out, buf[:n]...)
-		if n < batch {
+		if more := h.q.Sent(now); n < batch && !more {
 			return out
 		}
 	}

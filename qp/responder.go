@@ -248,6 +248,9 @@ func (r *responder) refuse(now ib.Instant, psn ib.PSN, code wire.Syndrome, event
 func (r *responder) noRoom() {
 	r.q.cfg.Stats.DropNoResource++
 	r.quiet = true
+	if !r.q.svc.reliable {
+		r.inside = noMessage
+	}
 }
 
 // outOfSequence answers a gap with one sequence NAK of the expected PSN; more
@@ -322,7 +325,12 @@ func (r *responder) send(now ib.Instant, p *wire.Packet) {
 // message is dropped and the receive stays, unless it came from an SRQ (IBTA
 // table 63: classes D and E).
 func (r *responder) tooLong(now ib.Instant, p *wire.Packet) {
-	if !r.q.svc.reliable && r.srq == nil {
+	if !r.q.svc.reliable {
+		if r.srq != nil {
+			r.recv.held = false
+			wc := ib.WC{ID: r.recv.wr.ID, Status: ib.WCLocLenErr, Opcode: ib.WCRecv}
+			r.commit(now, commit{hasWC: true, cq: r.recv.cq, wc: wc}, 0)
+		}
 		r.drop()
 		return
 	}

@@ -62,9 +62,10 @@ func (r *responder) handleUnreliable(now ib.Instant, p *wire.Packet) {
 	switch {
 	case !r.commits.room():
 		r.noRoom()
-		r.inside = noMessage
 	case !r.inOrder(p):
-		r.drop()
+		if p.Opcode.Starts() || r.inside != noMessage { // not the rest of one that was dropped
+			r.drop()
+		}
 	case p.Opcode.IsSend():
 		r.send(now, p)
 	default:
@@ -86,6 +87,10 @@ func (r *responder) datagram(now ib.Instant, p *wire.Packet, grh *[ib.GRHLen]byt
 		r.q.cfg.Stats.DropQKey++
 		return
 	}
+	if !r.commits.room() {
+		r.noRoom()
+		return
+	}
 	if !r.openSend(now, p) {
 		return
 	}
@@ -102,8 +107,11 @@ func (r *responder) datagram(now ib.Instant, p *wire.Packet, grh *[ib.GRHLen]byt
 		late += more
 	}
 	switch {
-	case err == mr.ErrNoRoom && late == 0:
-		r.noRoom()
+	case err == mr.ErrNoRoom:
+		r.noRoom() // the receive stays in use
+		if late > 0 {
+			r.commit(now, c, late) // for the GRH, which is on its way
+		}
 		return
 	case err != nil:
 		r.failReceive(now, p, ib.WCLocProtErr, wire.NAKRemoteOp)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/qp"
 )
 
 // claimWC takes the oldest completion of a queue and checks it, and the buffer.
@@ -21,8 +22,15 @@ func (r *runner) claimWC(e *endpoint, a *args) error {
 		return fmt.Errorf("a completion has the number of its request")
 	}
 	status := a.next()
+	queue := "send"
+	if k.recv {
+		queue = "recv"
+	}
+	if v, ok := a.value("srq"); ok {
+		queue = "srq=" + v
+	}
 	var got *wc
-	if err := r.await(e, func() error { got, err = e.takeWC(k.recv); return err }); err != nil {
+	if err := r.await(e, func() error { got, err = e.takeWC(queue); return err }); err != nil {
 		return err
 	}
 	if statusNames[got.Status] != status || got.ID != id || got.QPN != e.num {
@@ -40,7 +48,7 @@ func (r *runner) claimWC(e *endpoint, a *args) error {
 		mem.unsure = true
 		return nil
 	}
-	if err := r.checkWC(a, k, got); err != nil {
+	if err := r.checkWC(e, a, k, got); err != nil {
 		return err
 	}
 	return r.checkBuffer(a, mem)
@@ -60,10 +68,10 @@ func (r *runner) await(e *endpoint, look func() error) error {
 	return look()
 }
 
-// takeWC takes the oldest completion of the send or the receive queue.
-func (e *endpoint) takeWC(recv bool) (*wc, error) {
+// takeWC takes the oldest completion of a queue.
+func (e *endpoint) takeWC(queue string) (*wc, error) {
 	for i := range e.wcs {
-		if (e.wcs[i].queue == "recv") == recv {
+		if e.wcs[i].queue == queue {
 			c := e.wcs[i]
 			e.wcs = append(e.wcs[:i:i], e.wcs[i+1:]...)
 			return &c, nil
@@ -73,7 +81,7 @@ func (e *endpoint) takeWC(recv bool) (*wc, error) {
 }
 
 // checkWC compares what a successful completion tells.
-func (r *runner) checkWC(a *args, k kind, got *wc) error {
+func (r *runner) checkWC(e *endpoint, a *args, k kind, got *wc) error {
 	want := wc{queue: got.queue, WC: ib.WC{ID: got.ID, Opcode: k.wc, QPN: got.QPN}}
 	if k.post == ib.WRCompareSwap || k.post == ib.WRFetchAdd {
 		want.ByteLen = 8
@@ -85,6 +93,10 @@ func (r *runner) checkWC(a *args, k kind, got *wc) error {
 		}
 	}
 	want.Imm = uint32(a.num("imm", 0, 32))
+	if qp.Datagram(e.cfg.typ) && k.recv {
+		want.Flags |= ib.WCGRH
+		want.SrcQP = ib.QPN(a.num("from", uint64(e.peer), 24))
+	}
 	if v, ok := a.value("inv"); ok {
 		mem := r.areas[v]
 		if mem == nil {
@@ -104,11 +116,10 @@ func (r *runner) checkWC(a *args, k kind, got *wc) error {
 func (r *runner) checkBuffer(a *args, mem *area) error {
 	var data []byte
 	if v, ok := a.value("data"); ok {
-		s, err := parseSlice(v)
-		if err != nil {
+		var err error
+		if data, err = parseSlices(v); err != nil {
 			return err
 		}
-		data = s.bytes()
 	}
 	if v, ok := a.value("was"); ok {
 		n, err := strconv.ParseUint(v, 0, 64)
@@ -209,6 +220,18 @@ func (r *runner) claimTimer(e *endpoint, a *args) error {
 func (r *runner) claimPlacing(e *endpoint, a *args) error {
 	if got := strconv.Itoa(len(e.late)); got != a.next() {
 		return fmt.Errorf("there are %s", got)
+	}
+	return nil
+}
+
+// claimPersisted checks how often a FLUSH made late memory persistent.
+func (r *runner) claimPersisted(_ *endpoint, a *args) error {
+	mem := r.areas[a.next()]
+	if mem == nil || mem.slow == nil {
+		return fmt.Errorf("there is no such region with late")
+	}
+	if got := strconv.Itoa(mem.slow.Persists); got != a.next() {
+		return fmt.Errorf("it was %s times", got)
 	}
 	return nil
 }

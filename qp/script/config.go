@@ -11,11 +11,14 @@ import (
 
 // config is what setup and connect may choose of a QP, and modify may change.
 type config struct {
+	typ     ib.QPType
 	attr    ib.QPAttr
 	cap     ib.QPCap
 	cq      int
 	sigAll  bool
 	late    int
+	shared  int // entries of the SRQ that receives come from; 0: there is none
+	qps     int // QPs of the host
 	ackNS   int64
 	started ib.QPState // state that the scene starts in
 }
@@ -23,12 +26,14 @@ type config struct {
 // defaults returns the QP of most scripts.
 func defaults(psn, peerPSN ib.PSN) config {
 	return config{
+		typ: ib.RC,
 		attr: ib.QPAttr{
-			Port: 1, Access: ib.QPAccessMask, PathMTU: ib.MTU1024, SQPSN: psn, RQPSN: peerPSN,
+			Port: 1, QKey: 7, Access: ib.QPAccessMask, PathMTU: ib.MTU1024, SQPSN: psn, RQPSN: peerPSN,
 			MaxRdAtomic: 4, MaxDestRdAtomic: 4, MinRNRTimer: 12, Timeout: 14, RetryCnt: 7, RNRRetry: 7,
 		},
 		cap:     ib.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 64},
 		cq:      64,
+		qps:     1,
 		started: ib.RTS,
 	}
 }
@@ -54,6 +59,7 @@ var options = []option{
 	{"port", ib.AttrPort, integer(func(c *config, n int) { c.attr.Port = n })},
 	{"pkey", ib.AttrPKeyIndex, integer(func(c *config, n int) { c.attr.PKeyIndex = n })},
 	{"sgid", ib.AttrAV, integer(func(c *config, n int) { c.attr.AH.SGIDIndex = n })},
+	{"qkey", ib.AttrQKey, integer(func(c *config, n int) { c.attr.QKey = uint32(n) })},
 	{"dest-qp", ib.AttrDestQPN, integer(func(c *config, n int) { c.attr.DestQPN = ib.QPN(n) })},
 	{"access", ib.AttrAccess, func(c *config, v string) (err error) {
 		c.attr.Access, err = parseAccess(v)
@@ -62,6 +68,14 @@ var options = []option{
 	{"cur", ib.AttrCurState, func(c *config, v string) (err error) {
 		c.attr.CurState, err = parseState(v)
 		return err
+	}},
+	{"service", 0, func(c *config, v string) error {
+		typ, ok := serviceNames[v]
+		if !ok {
+			return fmt.Errorf("%q is no service: rc, uc, ud, gsi, xrc or xrc-tgt", v)
+		}
+		c.typ = typ
+		return nil
 	}},
 	{"state", 0, func(c *config, v string) (err error) {
 		c.started, err = parseState(v)
@@ -76,6 +90,8 @@ var options = []option{
 	{"rq", 0, integer(func(c *config, n int) { c.cap.MaxRecvWR = n })},
 	{"cq", 0, integer(func(c *config, n int) { c.cq = n })},
 	{"late", 0, integer(func(c *config, n int) { c.late = n })},
+	{"shared", 0, integer(func(c *config, n int) { c.shared = n })},
+	{"qps", 0, integer(func(c *config, n int) { c.qps = n })},
 	{"sigall", 0, integer(func(c *config, n int) { c.sigAll = n != 0 })},
 }
 
@@ -103,28 +119,32 @@ func (c *config) take(a *args, prefix string) (mask ib.QPAttrMask) {
 	return mask
 }
 
-// The attributes that the way from RESET to RTS needs (IBTA 11.2.5.2).
+// serviceNames maps what scripts call the services. With connect, xrc is an
+// initiator on the left and a target on the right.
+var serviceNames = map[string]ib.QPType{
+	"rc": ib.RC, "uc": ib.UC, "ud": ib.UD, "gsi": ib.GSI, "xrc": ib.XRCINI, "xrc-tgt": ib.XRCTGT,
+}
+
 const (
 	initMask = ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess
-	rtrMask  = ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer
+	peerMask = ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN
+	rtrMask  = peerMask | ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer
 	rtsMask  = ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry | ib.AttrMaxRdAtomic | ib.AttrSQPSN
 )
 
-// wayUp lists the states from RESET up and the attributes that each needs.
-var wayUp = []struct {
-	to   ib.QPState
-	mask ib.QPAttrMask
-}{{ib.Init, initMask}, {ib.RTR, rtrMask}, {ib.RTS, rtsMask}}
+// wayUp lists the attributes that the way from RESET over INIT and RTR to RTS
+// needs (IBTA 11.2.5.2), step by step.
+var wayUp = map[ib.QPType]map[ib.QPState]ib.QPAttrMask{
+	ib.RC:     {ib.Init: initMask, ib.RTR: rtrMask, ib.RTS: rtsMask},
+	ib.UC:     {ib.Init: initMask, ib.RTR: peerMask, ib.RTS: ib.AttrSQPSN},
+	ib.UD:     {ib.Init: ib.AttrPKeyIndex | ib.AttrPort | ib.AttrQKey, ib.RTS: ib.AttrSQPSN},
+	ib.GSI:    {ib.Init: ib.AttrPKeyIndex | ib.AttrQKey, ib.RTS: ib.AttrSQPSN},
+	ib.XRCINI: {ib.Init: initMask, ib.RTR: peerMask, ib.RTS: rtsMask},
+	ib.XRCTGT: {ib.Init: initMask, ib.RTR: rtrMask, ib.RTS: ib.AttrTimeout | ib.AttrSQPSN},
+}
 
 // defaultMask returns the attributes that the transition to a state needs.
-func defaultMask(to ib.QPState) ib.QPAttrMask {
-	for _, w := range wayUp {
-		if w.to == to {
-			return w.mask
-		}
-	}
-	return 0
-}
+func defaultMask(t ib.QPType, to ib.QPState) ib.QPAttrMask { return wayUp[t][to] }
 
 func parseState(v string) (ib.QPState, error) {
 	for s := range ib.QPState(ib.NumQPStates) {
@@ -151,14 +171,15 @@ func parseAttrs(v string) (mask ib.QPAttrMask, err error) {
 
 var accessNames = map[string]ib.Access{
 	"write": ib.RemoteWrite | ib.LocalWrite, "read": ib.RemoteRead, "atomic": ib.RemoteAtomic | ib.LocalWrite,
-	"invalidate": ib.RemoteInvalidate, "local": ib.LocalWrite, "none": 0,
+	"invalidate": ib.RemoteInvalidate, "local": ib.LocalWrite, "none": 0, "bind": ib.BindWindows | ib.LocalWrite,
+	"zero-based": ib.ZeroBased, "flush-global": ib.FlushGlobal, "flush-persistent": ib.FlushPersistent,
 }
 
 func parseAccess(v string) (access ib.Access, err error) {
 	for name := range strings.SplitSeq(v, ",") {
 		bits, ok := accessNames[name]
 		if !ok {
-			return 0, fmt.Errorf("%q is no access right: write, read, atomic, invalidate, local or none", name)
+			return 0, fmt.Errorf("%q is no access right; doc.go lists them", name)
 		}
 		access |= bits
 	}

@@ -3,6 +3,7 @@ package script
 import (
 	"fmt"
 
+	"github.com/goroce/goroce/qp"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -36,19 +37,26 @@ type delayed struct {
 
 // arrow returns the arrow of what e sends.
 func (r *runner) arrow(e *endpoint) string {
-	if e == r.ends[0] {
+	if r.scripted || e == r.ends[0] {
 		return ">"
 	}
 	return "<"
 }
 
-// cross carries out a step about a packet.
-func (r *runner) cross(a arrow, text string) error {
+// cross carries out a step about a packet. e is the QP that talks to the scripted
+// peer; nil with connect.
+func (r *runner) cross(e *endpoint, a arrow, text string) error {
+	switch {
+	case r.scripted && e == nil:
+		return errWhichSide(r)
+	case !r.scripted && e != nil:
+		return fmt.Errorf("the arrow says from where to where")
+	}
 	s, err := r.parseSpec(text)
 	if err != nil {
 		return err
 	}
-	byScript := len(r.ends) == 1 && !a.fromLeft
+	byScript := r.scripted && !a.fromLeft
 	if byScript {
 		if err := r.beforeInput(); err != nil {
 			return err
@@ -59,11 +67,14 @@ func (r *runner) cross(a arrow, text string) error {
 	}
 	for i := range s.count {
 		want, data := s.at(i, int(r.ends[0].cfg.attr.PathMTU))
-		p, err := r.packet(a, s, want, data, byScript)
+		p, err := r.packet(e, a, s, want, data)
 		if err != nil {
 			return err
 		}
-		r.fly(a, p)
+		r.fly(e, a, p)
+	}
+	if len(r.ends) > 1 && r.scripted {
+		text += " (" + e.name + ")"
 	}
 	r.showCrossing(a, text)
 	return nil
@@ -71,20 +82,28 @@ func (r *runner) cross(a arrow, text string) error {
 
 // packet returns the packet that a step is about: one that the script makes, one
 // that was delayed, or one that a side sends and that must be as told.
-func (r *runner) packet(a arrow, s *spec, want wire.Packet, data slice, byScript bool) (packet, error) {
+func (r *runner) packet(e *endpoint, a arrow, s *spec, want wire.Packet, data slice) (packet, error) {
 	from, to := r.ends[0], r.ends[len(r.ends)-1]
-	if !a.fromLeft {
+	switch {
+	case e != nil:
+		from, to = e, e
+	case !a.fromLeft:
 		from, to = to, from
 	}
-	if byScript {
-		want.PKey, want.DestQP = 0xFFFF, to.num
+	want.Opcode = qp.WireService(from.cfg.typ).Opcode(want.Opcode.Op())
+	if !want.Opcode.Valid() {
+		return packet{}, fmt.Errorf("%v has no such packet", from.cfg.typ)
+	}
+	if r.scripted && !a.fromLeft {
+		s.between(&want, to.peer, to.num)
 		want.Payload = data.bytes()
 		r.messages[data.name] = max(r.messages[data.name], data.to)
 		return roundTrip(want), nil
 	}
+	s.between(&want, from.num, from.peer)
 	if a.fate == arriving {
 		for i, d := range r.wire {
-			if d.fromLeft == a.fromLeft && s.differs(want, data, from.peer, &d.p) == nil {
+			if d.fromLeft == a.fromLeft && s.differs(want, data, &d.p) == nil {
 				r.wire = append(r.wire[:i:i], r.wire[i+1:]...)
 				return d.p, nil
 			}
@@ -101,7 +120,7 @@ func (r *runner) packet(a arrow, s *spec, want wire.Packet, data slice, byScript
 	}
 	got := from.packets[0]
 	from.packets = from.packets[1:]
-	if err := s.differs(want, data, from.peer, &got); err != nil {
+	if err := s.differs(want, data, &got); err != nil {
 		return packet{}, fmt.Errorf("%w; what came: %s %s", err, r.arrow(from), r.describe(&got))
 	}
 	return got, nil
@@ -117,12 +136,15 @@ func roundTrip(p wire.Packet) packet {
 }
 
 // fly lets a packet meet its fate.
-func (r *runner) fly(a arrow, p packet) {
+func (r *runner) fly(e *endpoint, a arrow, p packet) {
 	to := r.ends[len(r.ends)-1]
-	if !a.fromLeft {
-		to = r.ends[0]
-	} else if len(r.ends) == 1 {
+	switch {
+	case r.scripted && a.fromLeft:
 		return // the scripted peer's
+	case r.scripted:
+		to = e
+	case !a.fromLeft:
+		to = r.ends[0]
 	}
 	switch a.fate {
 	case lost:

@@ -60,6 +60,18 @@ func parseSlice(text string) (slice, error) {
 	return slice{name, a, b}, nil
 }
 
+// parseSlices reads "GRH[0:40],9[0:10]" and returns the bytes.
+func parseSlices(text string) (b []byte, err error) {
+	for part := range strings.SplitSeq(text, ",") {
+		s, err := parseSlice(part)
+		if err != nil {
+			return nil, err
+		}
+		b = append(b, s.bytes()...)
+	}
+	return b, nil
+}
+
 // identify says which bytes of which source b holds, for messages.
 func identify(b []byte, areas map[string]*area, messages map[string]int) string {
 	if len(b) == 0 {
@@ -92,7 +104,8 @@ type area struct {
 	addr   uint64
 	key    ib.Key
 	size   int
-	region *mr.Region     // nil: the scripted peer's
+	region *mr.Region     // nil: the scripted peer's, or a window's
+	window *mr.Window     // nil: no window
 	slow   *mrtest.Memory // nil: direct
 	mem    []byte         // the bytes
 	want   []byte         // what the script has claimed so far

@@ -3,10 +3,10 @@
 // protocol, and fails if package qp does anything that it does not tell.
 //
 // [Load] parses a script, [Script.Run] runs it and shows each step to an
-// observer, who may draw it. Files: parse.go reads, run.go steps through,
-// endpoint.go holds a QP with its rings and memory, packet.go knows packets as
-// text, data.go the bytes that they carry; steps.go, claims.go and crossing.go
-// carry out the steps.
+// observer, who may draw it. Files: parse.go reads, run.go steps through, host.go
+// holds memory and whatever else QPs share, endpoint.go a QP with its rings,
+// packet.go knows packets as text, data.go the bytes that they carry; steps.go,
+// post.go, window.go, claims.go and crossing.go carry out the steps.
 //
 // # Text
 //
@@ -20,9 +20,16 @@
 //	connect [key=value ...]    two QPs, "left" and "right", and a wire
 //
 // Each starts a new scene, at time 0. The keys are those of config.go; with
-// connect, left.key and right.key set one side's only. We are left; our first PSN
-// is 100, that of the peer 500, unless psn and peer-psn say otherwise. In scenes
-// with two sides, steps about one of them begin with its name.
+// connect, left.key and right.key set one side's only. We are left, QP 0x11; our
+// first PSN is 100, that of the peer, QP 0x22, is 500, unless psn and peer-psn say
+// otherwise. In scenes with two sides, steps about one of them begin with its name.
+//
+//	service=rc|uc|ud|gsi|xrc|xrc-tgt    xrc is an initiator; with connect the
+//	                                    right side is its target
+//	shared=N                            receives come from an SRQ with room for N
+//	qps=2                               setup makes two QPs of one protection domain
+//	                                    and SRQ, "first" and "second" (QP 0x12, its
+//	                                    peer 0x23); all steps begin with their names
 //
 // Steps are inputs, or claims about what came of them. Inputs that follow each
 // other happen within one turn of the engine. Before the next input behind a
@@ -33,7 +40,8 @@
 //
 // A message's bytes follow from its number (the ID of its work request), those of
 // a region from its name. 1[0:1024] are the first 1024 bytes of message 1. An
-// address is a region's name and an offset: R+1024.
+// address is a region's name and an offset: R+1024; or a bound window's, with the
+// window's key. The GRH that comes with a datagram is GRH[0:40].
 //
 // # Packets
 //
@@ -50,19 +58,33 @@
 // and last, as in psn=101..130, for a run of full packets), AckReq, SE, msn,
 // credits, imm, inv (a region), to (an address: VA and R_Key), rkey (in place of
 // the region's), len (of the RETH), compare, swap, add, was, delay (of an RNR
-// NAK), pad, data. What a claim leaves out must be absent or zero; credits and pad
-// need not be told.
+// NAK), pad, data; srq (number in the XRCETH), level and extent (of a FLUSH), and
+// for datagrams qkey, ah (where it goes), from and dest (QP numbers). What a claim
+// leaves out must be absent or zero; credits and pad need not be told, nor from and
+// dest where they are the two that talk. credits=none is "not counted".
 //
 // # Inputs
 //
-//	region R len=N [access=write,read,atomic,invalidate] [late] [pd=other]
+//	region R len=N [access=RIGHT,..] [late] [pd=other]
+//	     RIGHT: write, read, atomic, local, invalidate, bind, flush-global,
+//	     flush-persistent, zero-based, none
 //	region peer P len=N                 memory of the scripted peer: an address, no bytes
 //	deregister R                        also the buffer of a request: send1, recv1 ...
 //	fault R                             late memory: every access fails from now on
 //	set R+0 = 41                        a 64-bit number
-//	post send|write|read|cas|faa|recv ID [len=N] [to=R+0] [imm=N] [inv=R] [sges=N]
-//	     [compare=N] [swap=N] [add=N] [rkey=N] [lkey=bad] [inline] [late] [fence]
-//	     [solicited] [unsignaled] [refused]
+//	mw W [type=1|2] [pd=other]          a memory window; type 2 if not told
+//	srq NUM [pd=other] [xrcd=other]     an XRC SRQ, with a completion queue of its own
+//	limit N [srq=NUM]                   arms the limit event of an SRQ
+//	ah NUM [pd=other]                   an address handle
+//	post send|write|read|cas|faa|atomic-write|recv ID [len=N] [to=R+0] [imm=N] [inv=R]
+//	     [sges=N] [compare=N] [swap=N] [add=N] [rkey=N] [lkey=bad] [inline] [late]
+//	     [fence] [solicited] [unsignaled] [refused] [srq=NUM]
+//	     [ah=NUM] [qkey=N] [dest=QPN]
+//	post flush ID to=R+0 [len=N] level=global|persistent|global,persistent
+//	     [extent=range|region]
+//	post bind ID mw=W to=R+0 len=N [access=RIGHT,..]
+//	                                    W stands for this piece from here on
+//	post local-inv ID inv=R             or a window
 //	arm send|recv [solicited]           ask for an event of a completion queue
 //	advance DURATION                    deadlines on the way must have no effect
 //	modify STATE [defaults] [key=value ...] [notify] [without=ATTR,..] [with=ATTR,..]
@@ -71,10 +93,13 @@
 //
 // # Claims
 //
-//	wc send|write|read|cas|faa|recv|recv-imm ID STATUS [len=N] [imm=N] [inv=R] [data=M] [was=N]
-//	event NAME                          as in ibv_event_type
+//	wc OPERATION ID STATUS [len=N] [imm=N] [inv=R] [data=M,..] [was=N] [from=QPN] [srq=NUM]
+//	     OPERATION: as in post, or recv-imm; srq: in the completion queue of that SRQ
+//	event NAME                          as in ibv_event_type; those of SRQs are the
+//	                                    first QP's
 //	notify send|recv                    the event of an armed completion queue
 //	mem R+0 = 9[0:1024]                 these bytes have arrived; or a 64-bit number
+//	persisted R N                       FLUSH has made late memory persistent N times
 //	state NAME
 //	nothing                             nothing leaves, completes or happens
 //	timer DURATION|none                 until the QP's deadline

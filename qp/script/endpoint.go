@@ -6,7 +6,6 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/mr"
-	"github.com/goroce/goroce/mr/mrtest"
 	"github.com/goroce/goroce/qp"
 	"github.com/goroce/goroce/qp/ring"
 	"github.com/goroce/goroce/wire"
@@ -15,6 +14,7 @@ import (
 // endpoint is a QP with all that it needs: what the engine does for it, and the
 // application's ends of its rings.
 type endpoint struct {
+	*host
 	name  string
 	num   ib.QPN
 	peer  ib.QPN
@@ -23,13 +23,11 @@ type endpoint struct {
 	stats qp.Stats
 	flow  *qp.Flow
 
-	table     *mr.Table
-	pd, other *mr.PD
-	sq        *ring.Send
-	rq        *ring.Recv
-	sendCQ    completions
-	recvCQ    completions
-	late      []mr.Placement // under way, oldest first
+	sq     *ring.Send
+	rq     *ring.Recv
+	sendCQ completions
+	recvCQ completions
+	late   []mr.Placement // under way, oldest first
 
 	// Outputs that no step has claimed.
 	packets []packet
@@ -40,26 +38,37 @@ type endpoint struct {
 
 // completions is a completion queue, seen from both ends.
 type completions struct {
-	name   string // "send" or "recv"
+	name   string // "send", "recv", or for an XRC SRQ "srq=7"
 	device *qp.CQ
 	app    *ring.CQ
 }
 
-// newEndpoint makes a QP in RESET.
-func newEndpoint(name string, num, peer ib.QPN, cfg config) (*endpoint, error) {
-	e := &endpoint{name: name, num: num, peer: peer, cfg: cfg, flow: qp.NewFlow()}
+// newEndpoint makes a QP of a host, in RESET.
+func newEndpoint(h *host, name string, num, peer ib.QPN, cfg config) (*endpoint, error) {
+	e := &endpoint{host: h, name: name, num: num, peer: peer, cfg: cfg, flow: qp.NewFlow()}
 	e.cfg.attr.DestQPN = peer
 	e.cfg.attr.AH = ib.AHAttr{DGID: ib.GID{10: 0xFF, 11: 0xFF, 12: 10, 15: byte(peer)}, Port: 1}
-	variant := uint8(num) // so that the two sides never have the same key
-	e.table = mr.NewTable(256, func() uint8 { variant++; return variant })
-	var err error
-	if e.pd, err = e.table.NewPD(); err != nil {
-		return nil, err
+	if h.teller == nil {
+		h.teller = e
 	}
-	if e.other, err = e.table.NewPD(); err != nil {
-		return nil, err
+	if cfg.shared > 0 {
+		if err := e.share(); err != nil {
+			return nil, err
+		}
+	}
+	if !qp.Sends(cfg.typ) {
+		e.cfg.cap.MaxSendWR = 0
 	}
 	return e, e.makeQP()
+}
+
+// share takes the receives of the QP from the SRQ of the host.
+func (e *endpoint) share() error {
+	e.cfg.cap.MaxRecvWR = 0
+	if e.srq(0) != nil {
+		return nil
+	}
+	return e.newSRQ(0, e.cfg.shared, e.pd, completions{}, nil)
 }
 
 // makeQP makes the rings and the QP that uses them.
@@ -87,12 +96,21 @@ func (e *endpoint) makeQP() error {
 		}
 	}
 	e.sendCQ.name, e.recvCQ.name = "send", "recv"
-	e.qp = qp.New(qp.Config{
-		Num: e.num, Type: ib.RC, Table: e.table, PD: e.pd, SQ: sq, RQ: rq,
+	mtu := ib.MTU4096
+	if qp.Datagram(e.cfg.typ) {
+		mtu = e.cfg.attr.PathMTU // there is no path to have one of its own
+	}
+	cfg := qp.Config{
+		Num: e.num, Type: e.cfg.typ, Table: e.table, PD: e.pd, SQ: sq, RQ: rq,
 		SendCQ: e.sendCQ.device, RecvCQ: e.recvCQ.device, Cap: *c, SigAll: e.cfg.sigAll,
-		Limits: &qp.Limits{GIDs: 1, MTU: ib.MTU4096, MaxRdAtomic: 16}, Stats: &e.stats,
+		XRCD: &e.xrcd, SRQs: e.host, AHs: e.host,
+		Limits: &qp.Limits{GIDs: 1, MTU: mtu, MaxRdAtomic: 16}, Stats: &e.stats,
 		AckDelay: e.cfg.ackNS, MaxLate: e.cfg.late,
-	})
+	}
+	if e.cfg.shared > 0 {
+		cfg.SRQ = e.srq(0).device
+	}
+	e.qp = qp.New(cfg)
 	return nil
 }
 
@@ -109,15 +127,12 @@ func (q *completions) make(entries int) error {
 
 // start takes the QP from RESET to the state that the scene starts in.
 func (e *endpoint) start(now ib.Instant) error {
-	for _, w := range wayUp {
-		if e.qp.State() == e.cfg.started {
-			break
-		}
-		mask := w.mask
-		if w.to == ib.RTS && e.cfg.attr.RateLimit != 0 {
+	for to := ib.Init; e.qp.State() != e.cfg.started && to <= ib.RTS; to++ {
+		mask := defaultMask(e.cfg.typ, to)
+		if to == ib.RTS && e.cfg.attr.RateLimit != 0 {
 			mask |= ib.AttrRateLimit
 		}
-		if err := e.modify(now, w.to, &e.cfg.attr, mask|ib.AttrState); err != nil {
+		if err := e.modify(now, to, &e.cfg.attr, mask|ib.AttrState); err != nil {
 			return err
 		}
 	}
@@ -157,7 +172,7 @@ func (e *endpoint) pump(now ib.Instant, batch int) error {
 			out := make([]qp.TxPacket, batch)
 			n := e.qp.NextPackets(now, out)
 			e.encode(now, out[:n])
-			if n < batch {
+			if more := e.qp.Sent(now); n < batch && !more {
 				break
 			}
 		}
@@ -184,6 +199,9 @@ func (e *endpoint) encode(now ib.Instant, txs []qp.TxPacket) {
 			return
 		}
 		var p packet
+		if tx.AH != nil {
+			p.ah = tx.AH.Owner.(ib.AHNum)
+		}
 		if err := p.Decode(append(b, payload...)); err != nil {
 			p.err = err
 		}
@@ -193,23 +211,17 @@ func (e *endpoint) encode(now ib.Instant, txs []qp.TxPacket) {
 
 // collect takes completions and events.
 func (e *endpoint) collect() {
-	for _, q := range []*completions{&e.sendCQ, &e.recvCQ} {
-		var buf [4]ib.WC
-		for {
-			n := q.app.Poll(buf[:])
-			if n == 0 {
-				break
-			}
-			for _, c := range buf[:n] {
-				c.Timestamp = 0 // a script says when by its place in the order
-				e.wcs = append(e.wcs, wc{WC: c, queue: q.name})
-			}
+	e.poll(&e.sendCQ)
+	e.poll(&e.recvCQ)
+	for _, s := range e.srqs {
+		if e.host.teller != e {
+			break
 		}
-		if q.device.TakeNotify() {
-			e.events = append(e.events, "notify "+q.name)
+		if s.num != 0 {
+			e.poll(&s.cq)
 		}
-		if q.device.TakeError() {
-			e.events = append(e.events, "event "+eventNames[ib.EventCQErr])
+		for t, ok := s.device.TakeEvent(); ok; t, ok = s.device.TakeEvent() {
+			e.events = append(e.events, "event "+eventNames[t])
 		}
 	}
 	for t, ok := e.qp.TakeEvent(); ok; t, ok = e.qp.TakeEvent() {
@@ -217,12 +229,37 @@ func (e *endpoint) collect() {
 	}
 }
 
+// poll takes what a completion queue has.
+func (e *endpoint) poll(q *completions) {
+	var buf [4]ib.WC
+	for n := q.app.Poll(buf[:]); n > 0; n = q.app.Poll(buf[:]) {
+		for _, c := range buf[:n] {
+			c.Timestamp = 0 // a script says when by its place in the order
+			e.wcs = append(e.wcs, wc{WC: c, queue: q.name})
+		}
+	}
+	if q.device.TakeNotify() {
+		e.events = append(e.events, "notify "+q.name)
+	}
+	if q.device.TakeError() {
+		e.events = append(e.events, "event "+eventNames[ib.EventCQErr])
+	}
+}
+
 // receive hands a packet to the QP, as it comes from the wire.
 func (e *endpoint) receive(now ib.Instant, p packet) {
-	run := []wire.Packet{p.Packet}
-	e.qp.HandlePackets(now, run)
+	if qp.Datagram(e.cfg.typ) {
+		var grh [ib.GRHLen]byte
+		fill(grh[:], grhName, 0)
+		e.qp.HandleDatagram(now, &p.Packet, &grh)
+	} else {
+		e.qp.HandlePackets(now, []wire.Packet{p.Packet})
+	}
 	e.input()
 }
+
+// grhName is what scripts call the global route header of a datagram.
+const grhName = "GRH"
 
 // unclaimed describes outputs that no step has claimed; empty if there are none.
 func (e *endpoint) unclaimed(r *runner) string {
@@ -235,22 +272,4 @@ func (e *endpoint) unclaimed(r *runner) string {
 	}
 	list = append(list, e.events...)
 	return strings.Join(list, "; ")
-}
-
-// register makes memory of an area, and of the area a region.
-func (e *endpoint) register(a *area, access ib.Access, late bool, pd *mr.PD) error {
-	var m mr.Memory
-	if late {
-		a.slow = mrtest.New(a.size)
-		m, a.mem = a.slow, a.slow.B
-	} else {
-		a.mem = ring.Alloc(a.size) // aligned, for atomics
-		m = mr.Bytes(a.mem)
-	}
-	var err error
-	if a.region, err = e.table.Register(pd, m, a.addr, access); err != nil {
-		return err
-	}
-	a.key = a.region.Key()
-	return nil
 }

@@ -15,10 +15,11 @@ import (
 // packet is a packet on the wire. err says why it does not decode.
 type packet struct {
 	wire.Packet
+	ah  ib.AHNum // where a datagram goes
 	err error
 }
 
-// shortNames maps what scripts call a packet to opcode and syndrome.
+// shortNames maps what scripts call a packet to opcode, that of RC, and syndrome.
 var shortNames = makeShortNames()
 
 type packetName struct {
@@ -45,13 +46,13 @@ func makeShortNames() map[string]packetName {
 // shortName returns what scripts call p.
 func shortName(p *wire.Packet) string {
 	s := p.AETH.Syndrome
-	if p.Opcode == wire.RCAck && s.IsRNR() {
+	switch isACK := p.Opcode.Op() == wire.OpAck; {
+	case isACK && s.IsRNR():
 		return "RNR NAK"
-	}
-	if p.Opcode == wire.RCAck && !s.IsAck() {
+	case isACK && !s.IsAck():
 		return strings.ReplaceAll(s.String(), ",", "")
 	}
-	return abbreviate.Replace(p.Opcode.String())
+	return abbreviate.Replace(wire.RC.Opcode(p.Opcode.Op()).String())
 }
 
 // spec is a packet as a step describes it, or a run of them.
@@ -62,6 +63,10 @@ type spec struct {
 	count   int  // packets: their PSNs and data follow each other
 	credits bool // the step tells the credits
 	pad     bool // the step tells the pad
+
+	// Datagrams.
+	dest, from ib.QPN // 0: the two that talk to each other
+	ah         ib.AHNum
 }
 
 // parseSpec reads the description of a packet.
@@ -82,6 +87,13 @@ func (r *runner) parseSpec(text string) (*spec, error) {
 	p.Atomic.Swap = a.num("swap", a.num("add", 0, 64), 64)
 	s.address(r, a)
 	s.acknowledge(a)
+	s.datagram(a)
+	p.XRCSRQ = uint32(a.num("srq", 0, 24))
+	level, extent, err := takeFlush(a)
+	if err != nil {
+		return nil, err
+	}
+	p.FETH = wire.FETH{Placement: uint8(level), Selectivity: uint8(extent)}
 	for i, w := range a.words {
 		if strings.Contains(w, "[") {
 			var err error
@@ -158,7 +170,9 @@ const noCredits = 1<<32 - 1
 
 // acknowledge takes "credits=" and "delay=".
 func (s *spec) acknowledge(a *args) {
-	if n := a.num("credits", noCredits, 32); n != noCredits {
+	if a.flag("credits=none") {
+		s.credits = true // what the name stands for
+	} else if n := a.num("credits", noCredits, 32); n != noCredits {
 		s.p.AETH.Syndrome, s.credits = wire.AckCredits(int(n)), true
 	}
 	if v, ok := a.value("delay"); ok {
@@ -177,6 +191,24 @@ func (s *spec) acknowledge(a *args) {
 	}
 }
 
+// datagram takes "qkey=", "from=", "dest=" and "ah=".
+func (s *spec) datagram(a *args) {
+	s.p.DETH.QKey = uint32(a.num("qkey", 0, 32))
+	s.from, s.dest = ib.QPN(a.num("from", 0, 24)), ib.QPN(a.num("dest", 0, 24))
+	s.ah = ib.AHNum(a.num("ah", 0, 32))
+}
+
+// between fills in who sends, and to whom, where the step does not tell.
+func (s *spec) between(p *wire.Packet, from, to ib.QPN) {
+	p.PKey, p.DestQP, p.DETH.SrcQP = ib.DefaultPKey, to, from
+	if s.dest != 0 {
+		p.DestQP = s.dest
+	}
+	if s.from != 0 {
+		p.DETH.SrcQP = s.from
+	}
+}
+
 // at returns packet i of the run, and its data.
 func (s *spec) at(i, mtu int) (wire.Packet, slice) {
 	p, d := s.p, s.data
@@ -191,7 +223,7 @@ func (s *spec) at(i, mtu int) (wire.Packet, slice) {
 
 // differs returns how a packet that came differs from the one that a step tells;
 // nil if it does not.
-func (s *spec) differs(want wire.Packet, data slice, to ib.QPN, got *packet) error {
+func (s *spec) differs(want wire.Packet, data slice, got *packet) error {
 	if got.err != nil {
 		return got.err
 	}
@@ -208,9 +240,13 @@ func (s *spec) differs(want wire.Packet, data slice, to ib.QPN, got *packet) err
 		{"PSN", want.PSN, got.PSN, true},
 		{"AckReq", want.AckReq, got.AckReq, true},
 		{"SE", want.SE, got.SE, true},
-		{"destination QP", to, got.DestQP, true},
-		{"P_Key", ib.DefaultPKey, got.PKey, true},
+		{"destination QP", want.DestQP, got.DestQP, true},
+		{"P_Key", want.PKey, got.PKey, true},
 		{"pad count", want.PadCnt, got.PadCnt, true},
+		{"address handle", s.ah, got.ah, true},
+		{"SRQ", want.XRCSRQ, got.XRCSRQ, h&wire.HasXRCETH != 0},
+		{"DETH", want.DETH, got.DETH, h&wire.HasDETH != 0},
+		{"FETH", want.FETH, got.FETH, h&wire.HasFETH != 0},
 		{"RETH", want.RETH, got.RETH, h&wire.HasRETH != 0},
 		{"AtomicETH", want.Atomic, got.Atomic, h&wire.HasAtomicETH != 0},
 		{"MSN", want.AETH.MSN, got.AETH.MSN, h&wire.HasAETH != 0},
@@ -250,10 +286,19 @@ func (r *runner) describe(p *packet) string {
 	}
 	add(p.AckReq, "AckReq")
 	add(p.SE, "SE")
+	add(p.ah != 0, "ah=%d", p.ah)
+	add(h&wire.HasDETH != 0, "from=%#x dest=%#x qkey=%#x", uint32(p.DETH.SrcQP), uint32(p.DestQP), p.DETH.QKey)
+	add(h&wire.HasXRCETH != 0, "srq=%d", p.XRCSRQ)
 	add(h&wire.HasRETH != 0, "to=%s len=%d", r.addressText(p.RETH.VA, p.RETH.RKey), p.RETH.Len)
 	add(h&wire.HasAtomicETH != 0, "to=%s", r.addressText(p.Atomic.VA, p.Atomic.RKey))
-	add(p.Opcode == wire.RCFetchAdd, "add=%d", p.Atomic.Swap)
-	add(p.Opcode == wire.RCCompareSwap, "compare=%d swap=%d", p.Atomic.Compare, p.Atomic.Swap)
+	if h&wire.HasFETH != 0 {
+		for name, bit := range flushLevels {
+			add(ib.FlushLevel(p.FETH.Placement)&bit != 0, "level=%s", name)
+		}
+		add(p.FETH.Selectivity == wire.FlushRegion, "extent=region")
+	}
+	add(p.Opcode.Op() == wire.OpFetchAdd, "add=%d", p.Atomic.Swap)
+	add(p.Opcode.Op() == wire.OpCompareSwap, "compare=%d swap=%d", p.Atomic.Compare, p.Atomic.Swap)
 	add(h&wire.HasAETH != 0, "msn=%d", p.AETH.MSN)
 	if n, ok := p.AETH.Syndrome.Credits(); ok && h&wire.HasAETH != 0 {
 		add(true, "credits=%d", n)

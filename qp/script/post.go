@@ -3,8 +3,10 @@ package script
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/mr"
 )
 
 // badKey is a key that names nothing.
@@ -21,23 +23,23 @@ func (r *runner) post(e *endpoint, a *args) error {
 	if err != nil {
 		return fmt.Errorf("a request needs a number")
 	}
-	if a.flag("refused") {
-		a.num("len", 0, 32)
-		if canPost(e.qp.State(), k.recv) {
-			return fmt.Errorf("state %v takes it", e.qp.State())
+	if k.recv {
+		if q := e.sharedQueue(a); q != nil {
+			return r.postShared(e, a, k, id, q)
 		}
-		return nil
 	}
-	if !canPost(e.qp.State(), k.recv) {
+	takes := canPost(e.qp.State(), k.recv)
+	switch refused := a.flag("refused"); {
+	case refused && takes:
+		return fmt.Errorf("state %v takes it", e.qp.State())
+	case refused:
+		a.num("len", 0, 32)
+		return nil
+	case !takes:
 		return fmt.Errorf("state %v refuses it", e.qp.State())
 	}
-	size := uint64(0)
-	if k.post == ib.WRCompareSwap || k.post == ib.WRFetchAdd {
-		size = 8
-	}
-	size = a.num("len", size, 32)
 	inline := a.flag("inline")
-	sgl, err := r.buffer(e, a, k, id, int(size))
+	sgl, err := r.buffer(e, a, k, id, e.pd)
 	if err != nil {
 		return err
 	}
@@ -56,29 +58,52 @@ func (r *runner) post(e *endpoint, a *args) error {
 	return nil
 }
 
-// buffer makes the buffer of a request.
-func (r *runner) buffer(e *endpoint, a *args, k kind, id uint64, size int) ([]ib.SGE, error) {
-	mem, err := r.newArea(bufferName(r, e, k.word, id), size)
+// sharedQueue returns the SRQ that a receive is for; nil if it is for the QP's
+// own queue.
+func (e *endpoint) sharedQueue(a *args) *srq {
+	q := e.srq(uint32(a.num("srq", 0, 24)))
+	if q != nil && q.num == 0 && e.cfg.shared == 0 {
+		return nil
+	}
+	return q
+}
+
+// postShared posts a receive to an SRQ: no QP hears of it before a message comes.
+func (r *runner) postShared(e *endpoint, a *args, k kind, id uint64, q *srq) error {
+	sgl, err := r.buffer(e, a, k, id, q.pd)
 	if err != nil {
+		return err
+	}
+	err = q.app.Push(&ib.RecvWR{ID: id, SGL: sgl})
+	q.app.Publish()
+	return err
+}
+
+// buffer makes the buffer of a request.
+func (r *runner) buffer(e *endpoint, a *args, k kind, id uint64, pd *mr.PD) ([]ib.SGE, error) {
+	size := uint64(0)
+	if !k.bare {
+		size = a.num("len", k.size, 32)
+	}
+	mem, err := r.newArea(bufferName(r, e, k.word, id), int(size))
+	if err != nil || k.bare {
 		return nil, err
 	}
-	if err := e.register(mem, ib.LocalWrite, a.flag("late"), e.pd); err != nil {
+	if err := e.register(mem, ib.LocalWrite, a.flag("late"), pd); err != nil {
 		return nil, err
 	}
 	n := int(a.num("sges", 1, 8))
-	if n < 1 || n > size && size > 0 {
+	if n < 1 || n > mem.size && size > 0 {
 		return nil, fmt.Errorf("%d SGEs for %d bytes", n, size)
 	}
 	mem.cut(n)
 	for i := range mem.mem {
 		mem.mem[i] = untouched
 	}
-	if k.post == ib.WRSend || k.post == ib.WRWrite {
-		if !k.recv {
-			name := strconv.FormatUint(id, 10)
-			r.messages[name] = size
-			mem.message(mem.mem, slice{name, 0, size}.bytes())
-		}
+	if k.outgoing() {
+		name := strconv.FormatUint(id, 10)
+		r.messages[name] = mem.size
+		mem.message(mem.mem, slice{name, 0, mem.size}.bytes())
 	}
 	mem.want = append([]byte(nil), mem.mem...)
 	sgl := mem.sgl()
@@ -91,39 +116,37 @@ func (r *runner) buffer(e *endpoint, a *args, k kind, id uint64, size int) ([]ib
 	return sgl, nil
 }
 
-// bufferName names the buffer of a request. With two sides their names precede.
+// bufferName names the buffer of a request. With two QPs their names precede, or
+// where they share receives that of their host.
 func bufferName(r *runner, e *endpoint, word string, id uint64) string {
-	if len(r.ends) == 1 {
-		return fmt.Sprintf("%s%d", word, id)
+	name := fmt.Sprintf("%s%d", word, id)
+	switch {
+	case len(r.ends) == 1:
+		return name
+	case word == "recv":
+		return e.host.name + "-" + name
 	}
-	return fmt.Sprintf("%s-%s%d", e.name, word, id)
+	return e.name + "-" + name
 }
 
 // pushSend completes a send request and puts it into the ring.
 func (r *runner) pushSend(e *endpoint, a *args, k kind, wr ib.SendWR, inline bool) error {
-	if v, ok := a.value("imm"); ok {
-		n, err := strconv.ParseUint(v, 0, 32)
-		if err != nil {
-			return err
-		}
-		wr.Imm = uint32(n)
-		wr.Opcode = map[ib.WROpcode]ib.WROpcode{ib.WRSend: ib.WRSendImm, ib.WRWrite: ib.WRWriteImm}[k.post]
+	var err error
+	switch k.post {
+	case ib.WRBindMW:
+		err = r.bind(a, &wr)
+	case ib.WRFlush:
+		err = r.flush(a, &wr)
 	}
-	if v, ok := a.value("inv"); ok {
-		mem := r.areas[v]
-		if mem == nil {
-			return fmt.Errorf("there is no region %s", v)
-		}
-		wr.Opcode, wr.InvalidateKey = ib.WRSendInv, mem.key
+	if err == nil {
+		err = r.variant(a, k, &wr)
 	}
-	if v, ok := a.value("to"); ok {
-		mem, off, err := r.address(v)
-		if err != nil {
-			return err
-		}
-		wr.RemoteAddr, wr.RKey = mem.addr+uint64(off), mem.key
+	if err == nil {
+		err = r.destination(e, a, &wr)
 	}
-	wr.RKey = ib.Key(a.num("rkey", uint64(wr.RKey), 32))
+	if err != nil {
+		return err
+	}
 	wr.Compare = a.num("compare", 0, 64)
 	wr.Swap = a.num("swap", a.num("add", 0, 64), 64)
 	if !a.flag("unsignaled") {
@@ -144,4 +167,76 @@ func (r *runner) pushSend(e *endpoint, a *args, k kind, wr ib.SendWR, inline boo
 		return a.err
 	}
 	return e.sq.Push(&wr)
+}
+
+// variant takes the immediate or the key to invalidate, which make other requests
+// of SEND and WRITE.
+func (r *runner) variant(a *args, k kind, wr *ib.SendWR) error {
+	if v, ok := a.value("imm"); ok {
+		n, err := strconv.ParseUint(v, 0, 32)
+		if err != nil {
+			return err
+		}
+		wr.Imm = uint32(n)
+		wr.Opcode = map[ib.WROpcode]ib.WROpcode{ib.WRSend: ib.WRSendImm, ib.WRWrite: ib.WRWriteImm}[k.post]
+	}
+	if v, ok := a.value("inv"); ok {
+		mem := r.areas[v]
+		if mem == nil {
+			return fmt.Errorf("there is no region %s", v)
+		}
+		wr.InvalidateKey = mem.key
+		if k.post == ib.WRSend {
+			wr.Opcode = ib.WRSendInv
+		}
+	}
+	return nil
+}
+
+// destination takes what a request names at the peer: memory, an SRQ, or all of
+// it for a datagram.
+func (r *runner) destination(e *endpoint, a *args, wr *ib.SendWR) error {
+	if v, ok := a.value("to"); ok {
+		mem, off, err := r.address(v)
+		if err != nil {
+			return err
+		}
+		wr.RemoteAddr, wr.RKey = mem.addr+uint64(off), mem.key
+	}
+	wr.RKey = ib.Key(a.num("rkey", uint64(wr.RKey), 32))
+	wr.RemoteSRQ = uint32(a.num("srq", 0, 24))
+	wr.AH = ib.AHNum(a.num("ah", 0, 32))
+	wr.RemoteQPN = ib.QPN(a.num("dest", uint64(e.peer), 24))
+	wr.RemoteQKey = uint32(a.num("qkey", 0, 32))
+	return nil
+}
+
+// flush completes a FLUSH request.
+func (r *runner) flush(a *args, wr *ib.SendWR) error {
+	level, extent, err := takeFlush(a)
+	wr.Flush = ib.Flush{Length: uint32(a.num("len", 0, 32)), Level: level, Extent: extent}
+	return err
+}
+
+var flushLevels = map[string]ib.FlushLevel{"global": ib.FlushGlobally, "persistent": ib.FlushPersistently}
+
+// takeFlush takes what a FLUSH promises and how much it covers.
+func takeFlush(a *args) (level ib.FlushLevel, extent ib.FlushExtent, err error) {
+	if v, ok := a.value("level"); ok {
+		for name := range strings.SplitSeq(v, ",") {
+			bit, ok := flushLevels[name]
+			if !ok {
+				return 0, 0, fmt.Errorf("%q is no level: global, persistent or both", name)
+			}
+			level |= bit
+		}
+	}
+	switch v, _ := a.value("extent"); v {
+	case "", "range":
+	case "region":
+		extent = ib.FlushRegion
+	default:
+		return 0, 0, fmt.Errorf("%q is no extent: range or region", v)
+	}
+	return level, extent, nil
 }

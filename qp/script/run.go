@@ -67,7 +67,8 @@ type runner struct {
 
 	line     *line
 	now      ib.Instant
-	ends     []*endpoint // "us", or "left" and "right"
+	ends     []*endpoint // "us", or "first" and "second", or "left" and "right"
+	scripted bool        // the script plays their peers
 	areas    map[string]*area
 	messages map[string]int // names of messages and their sizes
 	wire     []delayed
@@ -92,36 +93,38 @@ func init() {
 		"fault":      {sided: true, do: (*runner).fault},
 		"set":        {sided: true, do: (*runner).set},
 		"post":       {sided: true, do: (*runner).post},
+		"srq":        {sided: true, do: (*runner).addSRQ},
+		"limit":      {sided: true, do: (*runner).limit},
+		"ah":         {sided: true, do: (*runner).addAH},
+		"mw":         {sided: true, do: (*runner).addMW},
 		"arm":        {sided: true, do: (*runner).arm},
 		"modify":     {sided: true, do: (*runner).modify},
 		"placed":     {sided: true, do: (*runner).placed},
 		"advance":    {do: (*runner).advance},
 
-		"wc":      {claim: true, sided: true, do: (*runner).claimWC},
-		"event":   {claim: true, sided: true, do: (*runner).claimEvent},
-		"notify":  {claim: true, sided: true, do: (*runner).claimNotify},
-		"mem":     {claim: true, sided: true, do: (*runner).claimMem},
-		"state":   {claim: true, sided: true, do: (*runner).claimState},
-		"nothing": {claim: true, do: (*runner).claimNothing},
-		"timer":   {claim: true, sided: true, do: (*runner).claimTimer},
-		"placing": {claim: true, sided: true, do: (*runner).claimPlacing},
-		"count":   {claim: true, sided: true, do: (*runner).claimCount},
-		"window":  {claim: true, sided: true, do: (*runner).claimWindow},
+		"wc":        {claim: true, sided: true, do: (*runner).claimWC},
+		"event":     {claim: true, sided: true, do: (*runner).claimEvent},
+		"notify":    {claim: true, sided: true, do: (*runner).claimNotify},
+		"mem":       {claim: true, sided: true, do: (*runner).claimMem},
+		"state":     {claim: true, sided: true, do: (*runner).claimState},
+		"nothing":   {claim: true, do: (*runner).claimNothing},
+		"timer":     {claim: true, sided: true, do: (*runner).claimTimer},
+		"placing":   {claim: true, sided: true, do: (*runner).claimPlacing},
+		"persisted": {claim: true, sided: true, do: (*runner).claimPersisted},
+		"count":     {claim: true, sided: true, do: (*runner).claimCount},
+		"window":    {claim: true, sided: true, do: (*runner).claimWindow},
 	}
 }
 
 // step carries out one line.
 func (r *runner) step(text string) error {
 	word, rest, _ := strings.Cut(text, " ")
+	e, word, rest := r.side(word, rest)
 	if arrow, ok := arrows[word]; ok {
 		if len(r.ends) == 0 {
 			return errNoScene
 		}
-		return r.cross(arrow, rest)
-	}
-	e, word, rest, err := r.side(word, rest)
-	if err != nil {
-		return err
+		return r.cross(e, arrow, rest)
 	}
 	v, ok := verbs[word]
 	switch {
@@ -130,7 +133,7 @@ func (r *runner) step(text string) error {
 	case len(r.ends) == 0 && word != "setup" && word != "connect":
 		return errNoScene
 	case v.sided && e == nil:
-		return fmt.Errorf("which side? left or right")
+		return errWhichSide(r)
 	case !v.claim:
 		if err := r.beforeInput(); err != nil {
 			return err
@@ -145,25 +148,33 @@ func (r *runner) step(text string) error {
 		return err
 	}
 	if v.sided {
-		r.show(Step{Kind: Local, Left: e == r.ends[0], Text: strings.TrimSpace(word + " " + rest)})
+		text := strings.TrimSpace(word + " " + rest)
+		if len(r.ends) > 1 && r.scripted {
+			text += " (" + e.name + ")"
+		}
+		r.show(Step{Kind: Local, Left: r.scripted || e == r.ends[0], Text: text})
 	}
 	return nil
 }
 
 var errNoScene = errors.New("a script begins with setup or connect")
 
-// side takes the name of a side, if there is one.
-func (r *runner) side(word, rest string) (*endpoint, string, string, error) {
+func errWhichSide(r *runner) error {
+	return fmt.Errorf("which side? %s or %s", r.ends[0].name, r.ends[1].name)
+}
+
+// side takes the name of a side, or of one of two QPs, if there is one.
+func (r *runner) side(word, rest string) (*endpoint, string, string) {
 	if len(r.ends) == 1 {
-		return r.ends[0], word, rest, nil
+		return r.ends[0], word, rest
 	}
 	for _, e := range r.ends {
 		if e.name == word {
 			word, rest, _ = strings.Cut(rest, " ")
-			return e, word, rest, nil
+			return e, word, rest
 		}
 	}
-	return nil, word, rest, nil
+	return nil, word, rest
 }
 
 // show tells the observer of the line under way.

@@ -164,6 +164,91 @@ var wrongScripts = []struct{ name, steps, want string }{
 	{"counter", `
  setup
  count GhostResponse 1`, "it is 0"},
+	{"service", `
+ setup service=rd`, `"rd" is no service`},
+	{"packet of another service", `
+ setup service=uc
+ > READ Request psn=100`, "UC has no such packet"},
+	{"AckReq of an unreliable connection", `
+ setup service=uc
+ post send 1 len=10
+ > SEND Only psn=100 AckReq 1[0:10]`, "the AckReq is not true but false"},
+	{"Q_Key", `
+ setup service=ud
+ ah 1
+ post send 1 len=10 ah=1 qkey=7
+ > SEND Only psn=100 ah=1 qkey=8 1[0:10]`, "the DETH is not"},
+	{"address handle", `
+ setup service=ud
+ ah 1
+ ah 2
+ post send 1 len=10 ah=1 qkey=7
+ > SEND Only psn=100 ah=2 qkey=7 1[0:10]`, "the address handle is not 2 but 1; what came: > SEND Only psn=100 ah=1 from=0x11 dest=0x22 qkey=0x7"},
+	{"destination", `
+ setup service=ud
+ ah 1
+ post send 1 len=10 ah=1 qkey=7 dest=0x33
+ > SEND Only psn=100 ah=1 qkey=7 1[0:10]`, "the destination QP is not 34 but 51"},
+	{"sender of a datagram", `
+ setup service=ud qkey=7
+ post recv 1 len=50
+ < SEND Only psn=0 from=0x33 qkey=7 9[0:10]
+ wc recv 1 SUCCESS len=50 data=GRH[0:40],9[0:10]`, "what came: wc recv 1 SUCCESS from=0x33 len=50"},
+	{"GRH of a datagram", `
+ setup service=ud qkey=7
+ post recv 1 len=50
+ < SEND Only psn=0 qkey=7 9[0:10]
+ wc recv 1 SUCCESS len=50 data=GRH[0:8],9[0:10]`, "memory at recv1+8"},
+	{"SRQ of a packet", `
+ setup service=xrc
+ post send 1 len=10 srq=7
+ > SEND Only psn=100 AckReq srq=8 1[0:10]`, "the SRQ is not 8 but 7; what came: > SEND Only psn=100 AckReq srq=7"},
+	{"SRQ of a completion", `
+ setup service=xrc-tgt
+ srq 7
+ srq 8
+ post recv 1 len=10 srq=7
+ < SEND Only psn=500 srq=7 9[0:10]
+ wc recv 1 SUCCESS srq=8 len=10 data=9[0:10]`, "no completion came"},
+	{"unclaimed completion of an SRQ", `
+ setup service=xrc-tgt
+ srq 7
+ post recv 1 len=10 srq=7
+ < SEND Only psn=500 srq=7 9[0:10]`, "us: wc recv 1 SUCCESS srq=7 len=10"},
+	{"unclaimed event of an SRQ", `
+ setup shared=4
+ limit 1`, "us: event SRQ_LIMIT_REACHED"},
+	{"credits where there are none", `
+ setup
+ < WRITE Only psn=500 AckReq len=0
+ > ACK psn=500 msn=1 credits=none`, "the syndrome is not ACK but ACK, 0 credits"},
+	{"level of a FLUSH", `
+ setup
+ region peer P len=8
+ post flush 1 to=P+0 len=8 level=global
+ > FLUSH psn=100 AckReq to=P+0 len=8 level=persistent`, "the FETH is not"},
+	{"extent of a FLUSH", `
+ setup
+ region peer P len=8
+ post flush 1 to=P+0 level=global extent=region
+ > FLUSH psn=100 AckReq to=P+0 level=global`, "level=global extent=region"},
+	{"persistence", `
+ setup
+ region R len=8 late
+ persisted R 1`, "it was 0 times"},
+	{"no QP of two", `
+ setup qps=2
+ < SEND Only psn=500 9[0:10]`, "which side? first or second"},
+	{"completion of the other QP", `
+ setup qps=2 shared=4
+ first post recv 1 len=10
+ second < SEND Only psn=500 9[0:10]
+ first wc recv 1 SUCCESS len=10 data=9[0:10]`, "no completion came"},
+	{"window that was not bound", `
+ setup
+ region R len=64 access=bind
+ mw W
+ post bind 1 mw=W to=R+0 len=64 access=write`, "us: wc bind 1 SUCCESS"},
 }
 
 // TestScriptsCanFail checks that a wrong script fails, and says where it is wrong.

@@ -11,24 +11,42 @@ import (
 	"github.com/goroce/goroce/qp"
 )
 
-// PSNs and QP numbers of the two sides.
+// PSNs and QP numbers of the two sides. A second QP has the numbers behind.
 const (
 	leftPSN, rightPSN = 100, 500
 	leftQPN, rightQPN = 0x11, 0x22
 )
 
-// setup begins a scene with one QP.
+// setup begins a scene with one QP, or with two of one host.
 func (r *runner) setup(_ *endpoint, a *args) error {
 	cfg := defaults(leftPSN, rightPSN)
 	text := strings.Join(a.words, " ")
 	cfg.take(a, "")
-	return r.newScene(text, []string{"us", "peer"}, cfg)
+	if err := r.newScene(true); err != nil {
+		return err
+	}
+	names := []string{"us"}
+	if cfg.qps == 2 {
+		names = []string{"first", "second"}
+	}
+	h, err := newHost("us", leftQPN)
+	if err != nil {
+		return err
+	}
+	for i, name := range names {
+		if err := r.addEnd(h, name, leftQPN+ib.QPN(i), rightQPN+ib.QPN(i), cfg); err != nil {
+			return err
+		}
+	}
+	r.show(Step{Kind: Scene, Text: text, Sides: []string{"us", "peer"}})
+	return nil
 }
 
-// connect begins a scene with two QPs.
+// connect begins a scene with two QPs that talk to each other.
 func (r *runner) connect(_ *endpoint, a *args) error {
 	cfgs := []config{defaults(leftPSN, rightPSN), defaults(rightPSN, leftPSN)}
 	names := []string{"left", "right"}
+	nums := []ib.QPN{leftQPN, rightQPN}
 	text := strings.Join(a.words, " ")
 	for i, name := range names {
 		cfgs[i].take(a, name+".")
@@ -37,29 +55,43 @@ func (r *runner) connect(_ *endpoint, a *args) error {
 	cfgs[0].take(&both, "")
 	cfgs[1].take(a, "")
 	cfgs[0].attr.RQPSN, cfgs[1].attr.RQPSN = cfgs[1].attr.SQPSN, cfgs[0].attr.SQPSN
-	return r.newScene(text, names, cfgs...)
-}
-
-// newScene makes the QPs.
-func (r *runner) newScene(text string, names []string, cfgs ...config) error {
-	if err := r.endScene(); err != nil {
+	if cfgs[1].typ == ib.XRCINI {
+		cfgs[1].typ = ib.XRCTGT
+	}
+	if err := r.newScene(false); err != nil {
 		return err
 	}
-	r.now, r.ends, r.wire = 0, nil, nil
-	r.areas, r.messages = map[string]*area{}, map[string]int{}
-	nums := []ib.QPN{leftQPN, rightQPN}
-	for i, cfg := range cfgs {
-		e, err := newEndpoint(names[i], nums[i], nums[1-i], cfg)
+	for i, name := range names {
+		h, err := newHost(name, uint8(nums[i]))
 		if err != nil {
 			return err
 		}
-		if err := e.start(r.now); err != nil {
+		if err := r.addEnd(h, name, nums[i], nums[1-i], cfgs[i]); err != nil {
 			return err
 		}
-		r.ends = append(r.ends, e)
 	}
 	r.show(Step{Kind: Scene, Text: text, Sides: names})
 	return nil
+}
+
+// newScene ends the scene before and begins one without QPs.
+func (r *runner) newScene(scripted bool) error {
+	if err := r.endScene(); err != nil {
+		return err
+	}
+	r.now, r.ends, r.wire, r.scripted = 0, nil, nil, scripted
+	r.areas, r.messages = map[string]*area{}, map[string]int{}
+	return nil
+}
+
+// addEnd makes a QP of the scene.
+func (r *runner) addEnd(h *host, name string, num, peer ib.QPN, cfg config) error {
+	e, err := newEndpoint(h, name, num, peer, cfg)
+	if err != nil {
+		return err
+	}
+	r.ends = append(r.ends, e)
+	return e.start(r.now)
 }
 
 // newArea gives a name to memory. Addresses leave room between areas, so that
@@ -94,11 +126,7 @@ func (r *runner) addRegion(e *endpoint, a *args) error {
 			return err
 		}
 	}
-	pd := e.pd
-	if v, ok := a.value("pd"); ok && v == "other" {
-		pd = e.other
-	}
-	if err := e.register(mem, access, a.flag("late"), pd); err != nil {
+	if err := e.register(mem, access, a.flag("late"), e.domain(a)); err != nil {
 		return err
 	}
 	fill(mem.mem, name, 0)
@@ -227,7 +255,7 @@ func (r *runner) modify(e *endpoint, a *args) error {
 	cfg := e.cfg
 	mask := ib.AttrState
 	if a.flag("defaults") {
-		mask |= defaultMask(to)
+		mask |= defaultMask(e.cfg.typ, to)
 	}
 	mask |= cfg.take(a, "")
 	if a.flag("notify") {

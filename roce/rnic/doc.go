@@ -1,5 +1,5 @@
-// Package rnic is the device of package ib on real RDMA hardware, or on the
-// kernel's own software devices rdma_rxe and siw: ib.Device over libibverbs.
+// Package rnic is the device of package ib on a real RoCE NIC, or on the kernel's
+// rdma_rxe: ib.Device over libibverbs.
 //
 // It takes cgo and libibverbs (libibverbs-dev 44 or newer, Debian 12), so it is
 // behind a build tag:
@@ -7,7 +7,8 @@
 //	go build -tags rnic ./...
 //
 // Without the tag the package is a stub, whose Open fails with
-// ib.ErrNotSupported.
+// ib.ErrNotSupported. Its tests need a device, which the environment names
+// (GOROCE_RNIC); go test ./tests/rxe runs them in guests, on rdma_rxe.
 //
 // # Reading it
 //
@@ -33,7 +34,7 @@
 //   - Peers cannot invalidate a region: ib.RemoteInvalidate is refused, and
 //     CapLocalInv means windows of type 2.
 //   - Rereg is refused by providers that lack it, librxe among them; CapRereg is
-//     what a trial at Open found. It names no IOVA of its own.
+//     what a trial at Open found. It cannot choose an IOVA.
 //   - MW.RKey follows what was posted. When a bind fails later, by its completion,
 //     the window still has its former key.
 //   - Closing a QP takes the windows of type 2 away that it has bound: they are

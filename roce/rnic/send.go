@@ -243,7 +243,7 @@ func (q *queuePair) putEight(to *C.struct_rnic_wr, wr *ib.SendWR) error {
 		if m == nil || m.pd != q.pd || sge.Addr < m.addr || sge.Addr-m.addr > uint64(len(m.buf)) || uint64(sge.Length) > uint64(len(m.buf))-(sge.Addr-m.addr) {
 			return q.bad("SGL", fmt.Sprintf("%#x, %d bytes, key %#x", sge.Addr, sge.Length, uint32(sge.LKey)), "memory of an open region in the QP's protection domain", ib.ErrInvalid)
 		}
-		value = append(value, m.buf[sge.Addr-m.addr:][:min(sge.Length, 9)]...)
+		value = append(value, m.buf[sge.Addr-m.addr:][:min(sge.Length, 9)]...) // 9 are too many already
 	}
 	if len(value) != 8 {
 		return q.bad("length", len(value), "8 bytes for ATOMIC WRITE", ib.ErrInvalid)

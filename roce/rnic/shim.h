@@ -111,14 +111,15 @@ struct ibv_mr *rnic_reg_mr(struct ibv_pd *pd, uintptr_t addr, size_t length, uin
 int rnic_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, uintptr_t addr, size_t length, int access);
 
 // rnic_get_cq_event and rnic_get_async_event take an event without waiting. They
-// return 0 or an errno: EAGAIN if there is none.
+// return 0 or an errno: EAGAIN if there is none. element is the address of the
+// object that an asynchronous event is about, or the number of a port.
 int rnic_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq);
 int rnic_get_async_event(struct ibv_context *ctx, struct ibv_async_event *event, int *type, uintptr_t *element);
 
 // rnic_clock reads the clock of completion timestamps. It returns 0 or an errno.
 int rnic_clock(struct ibv_context *ctx, uint64_t *ticks);
 
-// Reads of struct members that Go cannot name.
+// Macros and inline functions of verbs.h.
 int rnic_query_port(struct ibv_context *ctx, int port, struct ibv_port_attr *attr);
 ssize_t rnic_query_gids(struct ibv_context *ctx, struct ibv_gid_entry *rows, size_t n);
 

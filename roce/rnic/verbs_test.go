@@ -385,19 +385,20 @@ func TestMulticast(t *testing.T) {
 	r.must(q.Close())
 }
 
-// TestBatches posts more than one call of the shim carries, until the queues are
-// full: what was accepted completes, in order.
+// TestBatches posts more than one call of the shim carries, until the queue is
+// full: what was accepted completes, in order, each with its own memory.
 func TestBatches(t *testing.T) {
 	r := openRig(t)
 	const depth = 100
 	r.cq = r.newCQ(4 * depth)
 	a, b := r.newPair(ib.RC, func(init *ib.QPInit) { init.Cap.MaxSendWR, init.Cap.MaxRecvWR = depth, depth })
-	mr, _ := r.register(64)
+	mr, buf := r.register(8 * 1000)
 	recvs := make([]ib.RecvWR, 1000)
 	sends := make([]ib.SendWR, 1000)
 	for i := range sends {
-		recvs[i] = ib.RecvWR{ID: uint64(1000 + i), SGL: []ib.SGE{sge(mr, 0, 8)}}
-		sends[i] = ib.SendWR{ID: uint64(i), Opcode: ib.WRSend, Flags: ib.SendSignaled | ib.SendInline, Inline: []byte("12345678")}
+		recvs[i] = ib.RecvWR{ID: uint64(1000 + i), SGL: []ib.SGE{sge(mr, 8*i, 8)}}
+		sends[i] = ib.SendWR{ID: uint64(i), Opcode: ib.WRSend, Flags: ib.SendSignaled | ib.SendInline,
+			Inline: binary.BigEndian.AppendUint64(nil, uint64(i))}
 	}
 	posted, err := b.PostRecv(recvs)
 	if posted < depth || posted == len(recvs) || !errors.Is(err, ib.ErrQueueFull) {
@@ -411,6 +412,9 @@ func TestBatches(t *testing.T) {
 		if wc.Opcode == ib.WCRecv {
 			want = &received
 			wc.ID -= 1000
+			if got := binary.BigEndian.Uint64(buf[8*wc.ID:]); got != wc.ID {
+				t.Errorf("message %d carried %d", wc.ID, got)
+			}
 		}
 		if wc.Err() != nil || wc.ID != *want {
 			t.Fatalf("completion %+v, %v; want the %d-th", wc, wc.Err(), *want)

@@ -1,0 +1,249 @@
+package qp
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// attrRow is a row of the table of IBTA 11.2.5: what a change of state must carry
+// and what it may, as Linux has it (ib_core, qp_state_table), and what it may
+// beyond that.
+type attrRow struct {
+	from, to ib.QPState
+	must     string
+	may      string
+	ours     string
+}
+
+// mask is what the change must carry.
+func (r attrRow) mask() ib.QPAttrMask { return attrBits(r.must) }
+
+// attrRows has the changes of each service, but for those to RESET and ERR. It
+// differs from Linux on purpose:
+//   - RoCE has no alternate path: AltPath and PathMigState are never taken.
+//   - Linux limits the rate of raw packet QPs alone.
+//   - Linux's table lets every service leave SQE for RTS; only UC and UD get there.
+//   - In Linux a GSI QP is made for its port, and takes none later.
+var attrRows = map[ib.QPType][]attrRow{
+	ib.RC: {
+		{ib.Reset, ib.Init, "PKeyIndex Port Access", "", ""},
+		{ib.Init, ib.Init, "", "PKeyIndex Port Access", ""},
+		{ib.Init, ib.RTR, "AH PathMTU DestQPN RQPSN MaxDestRdAtomic MinRNRTimer", "PKeyIndex Access", ""},
+		{ib.RTR, ib.RTS, "Timeout RetryCnt RNRRetry MaxRdAtomic SQPSN", "CurState Access MinRNRTimer", "RateLimit"},
+		{ib.RTS, ib.RTS, "", "CurState Access MinRNRTimer", "RateLimit"},
+		{ib.RTS, ib.SQD, "", "SQDNotify", ""},
+		{ib.SQD, ib.RTS, "", "CurState Access MinRNRTimer", "RateLimit"},
+		{ib.SQD, ib.SQD, "", "AH PKeyIndex Port MaxDestRdAtomic Timeout RetryCnt RNRRetry MaxRdAtomic Access MinRNRTimer", "RateLimit"},
+	},
+	ib.UC: {
+		{ib.Reset, ib.Init, "PKeyIndex Port Access", "", ""},
+		{ib.Init, ib.Init, "", "PKeyIndex Port Access", ""},
+		{ib.Init, ib.RTR, "AH PathMTU DestQPN RQPSN", "PKeyIndex Access", ""},
+		{ib.RTR, ib.RTS, "SQPSN", "CurState Access", "RateLimit"},
+		{ib.RTS, ib.RTS, "", "CurState Access", "RateLimit"},
+		{ib.RTS, ib.SQD, "", "SQDNotify", ""},
+		{ib.SQD, ib.RTS, "", "CurState Access", "RateLimit"},
+		{ib.SQD, ib.SQD, "", "AH PKeyIndex Access", "RateLimit"},
+		{ib.SQE, ib.RTS, "", "CurState Access", "RateLimit"},
+	},
+	ib.UD: {
+		{ib.Reset, ib.Init, "PKeyIndex Port QKey", "", ""},
+		{ib.Init, ib.Init, "", "PKeyIndex Port QKey", ""},
+		{ib.Init, ib.RTR, "", "PKeyIndex QKey", ""},
+		{ib.RTR, ib.RTS, "SQPSN", "CurState QKey", ""},
+		{ib.RTS, ib.RTS, "", "CurState QKey", "RateLimit"},
+		{ib.RTS, ib.SQD, "", "SQDNotify", ""},
+		{ib.SQD, ib.RTS, "", "CurState QKey", ""},
+		{ib.SQD, ib.SQD, "", "PKeyIndex QKey", ""},
+		{ib.SQE, ib.RTS, "", "CurState QKey", ""},
+	},
+	ib.GSI: {
+		{ib.Reset, ib.Init, "PKeyIndex QKey", "", "Port"},
+		{ib.Init, ib.Init, "", "PKeyIndex QKey", "Port"},
+		{ib.Init, ib.RTR, "", "PKeyIndex QKey", ""},
+		{ib.RTR, ib.RTS, "SQPSN", "CurState QKey", ""},
+		{ib.RTS, ib.RTS, "", "CurState QKey", "RateLimit"},
+		{ib.RTS, ib.SQD, "", "SQDNotify", ""},
+		{ib.SQD, ib.RTS, "", "CurState QKey", ""},
+		{ib.SQD, ib.SQD, "", "PKeyIndex QKey", ""},
+		{ib.SQE, ib.RTS, "", "CurState QKey", ""},
+	},
+	ib.XRCINI: {
+		{ib.Reset, ib.Init, "PKeyIndex Port Access", "", ""},
+		{ib.Init, ib.Init, "", "PKeyIndex Port Access", ""},
+		{ib.Init, ib.RTR, "AH PathMTU DestQPN RQPSN", "PKeyIndex Access", ""},
+		{ib.RTR, ib.RTS, "Timeout RetryCnt RNRRetry MaxRdAtomic SQPSN", "CurState Access", "RateLimit"},
+		{ib.RTS, ib.RTS, "", "CurState Access", "RateLimit"},
+		{ib.RTS, ib.SQD, "", "SQDNotify", ""},
+		{ib.SQD, ib.RTS, "", "CurState Access", "RateLimit"},
+		{ib.SQD, ib.SQD, "", "AH PKeyIndex Port Timeout RetryCnt RNRRetry MaxRdAtomic Access", "RateLimit"},
+	},
+	ib.XRCTGT: {
+		{ib.Reset, ib.Init, "PKeyIndex Port Access", "", ""},
+		{ib.Init, ib.Init, "", "PKeyIndex Port Access", ""},
+		{ib.Init, ib.RTR, "AH PathMTU DestQPN RQPSN MaxDestRdAtomic MinRNRTimer", "PKeyIndex Access", ""},
+		{ib.RTR, ib.RTS, "Timeout SQPSN", "CurState Access MinRNRTimer", "RateLimit"},
+		{ib.RTS, ib.RTS, "", "CurState Access MinRNRTimer", "RateLimit"},
+		{ib.RTS, ib.SQD, "", "SQDNotify", ""},
+		{ib.SQD, ib.RTS, "", "CurState Access MinRNRTimer", "RateLimit"},
+		{ib.SQD, ib.SQD, "", "AH PKeyIndex Port MaxDestRdAtomic Timeout Access MinRNRTimer", "RateLimit"},
+	},
+}
+
+// rowOf returns the row of a change of state, and one without a name if there is
+// none. RESET and ERR can be had from everywhere; Linux has no way from RESET to
+// ERR, and takes no CurState with either.
+func rowOf(t ib.QPType, from, to ib.QPState) attrRow {
+	if to == ib.Reset || to == ib.Err {
+		return attrRow{from, to, "", "", "CurState"}
+	}
+	for _, r := range attrRows[t] {
+		if r.from == from && r.to == to {
+			return r
+		}
+	}
+	return attrRow{}
+}
+
+// attrBits returns the mask of attributes by their names.
+func attrBits(names string) (mask ib.QPAttrMask) {
+	for name := range strings.FieldsSeq(names) {
+		bit := ib.QPAttrMask(1)
+		for bit.String() != name {
+			if bit <<= 1; bit == 0 {
+				panic("no attribute " + name)
+			}
+		}
+		mask |= bit
+	}
+	return mask
+}
+
+// everyBit lists the attributes one by one.
+func everyBit() (list []ib.QPAttrMask) {
+	for bit := ib.QPAttrMask(1); bit <= ib.AttrRateLimit; bit <<= 1 {
+		if bit != ib.AttrState && !strings.HasPrefix(bit.String(), "attr(") {
+			list = append(list, bit)
+		}
+	}
+	return list
+}
+
+// statesOf lists the states that QPs of a service can be in.
+func statesOf(t ib.QPType) []ib.QPState {
+	list := []ib.QPState{ib.Reset, ib.Init, ib.RTR, ib.RTS, ib.SQD, ib.Err}
+	if !Reliable(t) {
+		list = append(list, ib.SQE)
+	}
+	return list
+}
+
+// forEachService runs a test for all of them.
+func forEachService(t *testing.T, test func(t *testing.T, typ ib.QPType)) {
+	for typ := range ib.QPType(len(services)) {
+		if Known(typ) {
+			t.Run(typ.String(), func(t *testing.T) { test(t, typ) })
+		}
+	}
+}
+
+// TestModifyMask: a required attribute that is missing and one that does not
+// belong are named, and nothing changes.
+func TestModifyMask(t *testing.T) {
+	forEachService(t, func(t *testing.T, typ ib.QPType) {
+		for _, from := range statesOf(typ) {
+			for to := range ib.QPState(ib.NumQPStates) {
+				if row := rowOf(typ, from, to); row != (attrRow{}) {
+					checkMasks(t, typ, row)
+				}
+			}
+		}
+	})
+}
+
+// checkMasks tries a change of state with each attribute too few or too many, and
+// with all that it may carry.
+func checkMasks(t *testing.T, typ ib.QPType, row attrRow) {
+	must, may := row.mask(), attrBits(row.may+" "+row.ours)
+	h := serviceIn(t, typ, row.from)
+	for _, bit := range everyBit() {
+		want := ""
+		switch {
+		case bit&must != 0:
+			want = "must also have " + bit.String()
+		case bit&may == 0:
+			want = "must not have " + bit.String()
+		}
+		checkModify(t, h, row, goodAttr(peerNum, ourPSN, peerPSN), must^bit, "attribute mask", want)
+		if want == "" {
+			h = serviceIn(t, typ, row.from)
+		}
+	}
+	checkModify(t, h, row, goodAttr(peerNum, ourPSN, peerPSN), must|may, "", "")
+}
+
+// TestTransitions tries every change of state, with the attributes that it needs.
+func TestTransitions(t *testing.T) {
+	forEachService(t, func(t *testing.T, typ ib.QPType) {
+		for _, from := range statesOf(typ) {
+			for to := range ib.QPState(ib.NumQPStates + 1) {
+				h := serviceIn(t, typ, from)
+				row := rowOf(typ, from, to)
+				err := h.modify(to, goodAttr(peerNum, ourPSN, peerPSN), row.mask())
+				legal := row != (attrRow{})
+				if (err == nil) != legal {
+					t.Errorf("%v to %v: %v; legal: %v", from, to, err, legal)
+				}
+				after := from
+				if legal {
+					after = to
+				}
+				if h.q.State() != after {
+					t.Errorf("%v to %v: the QP is in %v", from, to, h.q.State())
+				}
+			}
+		}
+	})
+}
+
+// hostIn returns an RC QP in a state, without work.
+func hostIn(t *testing.T, state ib.QPState) *host { return serviceIn(t, ib.RC, state) }
+
+// serviceIn returns a QP of any service in a state, without work.
+func serviceIn(t *testing.T, typ ib.QPType, state ib.QPState) *host {
+	t.Helper()
+	h := newServiceHost(t, typ, ourNum, false)
+	h.into(state)
+	return h
+}
+
+// into takes the QP from RESET to a state: to SQE by a request that fails.
+func (h *host) into(state ib.QPState) {
+	h.t.Helper()
+	attr := goodAttr(peerNum, ourPSN, peerPSN)
+	switch state {
+	case ib.SQD, ib.Err:
+		h.up(ib.RTS, attr)
+		h.must(h.modify(state, attr, 0))
+	case ib.SQE:
+		h.up(ib.RTS, attr)
+		h.failSend()
+	default:
+		h.up(state, attr)
+	}
+	if h.q.State() != state {
+		h.t.Fatalf("the QP is in %v, not in %v", h.q.State(), state)
+	}
+}
+
+// failSend posts a request whose L_Key is no good, and takes its completion.
+func (h *host) failSend() {
+	h.t.Helper()
+	h.post(&ib.SendWR{ID: 99, Opcode: ib.WRSend, SGL: []ib.SGE{{Addr: memAddr, Length: 8, LKey: 0xBAD}}, AH: ahNum})
+	if got, want := h.outcome(nil), fmt.Sprintf("send 99 %v", ib.WCLocProtErr); !strings.HasPrefix(got, want) {
+		h.t.Fatalf("%q, want %q", got, want)
+	}
+}

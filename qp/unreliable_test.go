@@ -1,0 +1,300 @@
+package qp
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/mr"
+	"github.com/goroce/goroce/wire"
+)
+
+// unreliableInputs are all that can happen to a UC or UD QP, but for Modify. Each
+// is tried on a QP that has, as far as its state allows, sent SEND 1 as PSN 100,
+// the receives 2 (slow memory) and 3 posted, and a message of the peer, PSN 500,
+// on its way into slow memory: a WRITE for UC, a SEND into receive 2 for UD.
+var unreliableInputs = []struct {
+	name string
+	do   func(h *host, late []mr.Placement) (taken bool)
+}{
+	{"PostSend", func(h *host, _ []mr.Placement) bool {
+		return CanPostSend(h.q.State()) && h.postSend(4, h.region.Key())
+	}},
+	{"PostSend, bad key", func(h *host, _ []mr.Placement) bool {
+		return CanPostSend(h.q.State()) && h.postSend(4, 0xBAD) && h.postSend(5, h.region.Key())
+	}},
+	{"PostSend, SendFailed", func(h *host, _ []mr.Placement) bool {
+		if !CanPostSend(h.q.State()) {
+			return false
+		}
+		h.postSend(4, h.region.Key())
+		h.postSend(5, h.region.Key())
+		var out [4]TxPacket
+		if h.q.NextPackets(1, out[:]) > 0 {
+			h.q.SendFailed(1, &out[0])
+		}
+		return true
+	}},
+	{"PostRecv", func(h *host, _ []mr.Placement) bool {
+		if !CanPostRecv(h.q.State()) {
+			return false
+		}
+		h.postRecv(&ib.RecvWR{ID: 6, SGL: []ib.SGE{h.sge(0, 64)}})
+		return true
+	}},
+	{"request", func(h *host, _ []mr.Placement) bool {
+		h.handle(0, h.sendOnly(peerPSN+1))
+		return true
+	}},
+	{"timeout", func(h *host, _ []mr.Placement) bool {
+		h.q.HandleTimeout(h.q.Deadline())
+		return true
+	}},
+	{"early timeout", func(h *host, _ []mr.Placement) bool {
+		h.q.HandleTimeout(1)
+		return true
+	}},
+	{"Placed", func(h *host, late []mr.Placement) bool {
+		h.place(late)
+		return true
+	}},
+	{"request, Placed", func(h *host, late []mr.Placement) bool {
+		h.handle(0, h.sendOnly(peerPSN+1))
+		late = append(late, h.q.TakePlacements()...)
+		h.place(late)
+		return true
+	}},
+	{"Sent", func(h *host, _ []mr.Placement) bool {
+		h.q.Sent(1)
+		return true
+	}},
+	{"NextPackets", func(*host, []mr.Placement) bool { return true }},
+}
+
+// unreliableOutcomes says what comes of each input: what is not told is "-", and
+// in RESET nothing ever happens. RTR receives like RTS, INIT not at all.
+var unreliableOutcomes = map[ib.QPType]map[ib.QPState]map[string]string{
+	ib.UC: {
+		ib.Reset: refusedToPost("PostRecv"),
+		ib.Init:  refusedToPost(),
+		ib.RTR: with(refusedToPost(), map[string]string{
+			"request, Placed": "recv 2 success",
+		}),
+		ib.RTS: {
+			"PostSend":             "SEND Only 101, send 4 success",
+			"PostSend, bad key":    "send 4 local protection error, send 5 Work Request Flushed Error, SQE",
+			"PostSend, SendFailed": "send 4 local protection error, send 5 Work Request Flushed Error, SQE",
+			"request, Placed":      "recv 2 success",
+		},
+		ib.SQD: {
+			"request, Placed": "recv 2 success",
+		},
+		ib.SQE: {
+			"PostSend":             "send 4 Work Request Flushed Error",
+			"PostSend, bad key":    "send 4 Work Request Flushed Error, send 5 Work Request Flushed Error",
+			"PostSend, SendFailed": "send 4 Work Request Flushed Error, send 5 Work Request Flushed Error",
+			"request, Placed":      "recv 2 success",
+		},
+		ib.Err: {
+			"Placed":          "recv 2 Work Request Flushed Error, recv 3 Work Request Flushed Error",
+			"request, Placed": "recv 2 Work Request Flushed Error, recv 3 Work Request Flushed Error",
+		},
+	},
+	ib.UD: {
+		ib.Reset: refusedToPost("PostRecv"),
+		ib.Init:  refusedToPost(),
+		ib.RTR: with(refusedToPost(), map[string]string{
+			"Placed": "recv 2 success", "request, Placed": "recv 2 success, recv 3 success",
+		}),
+		ib.RTS: {
+			"PostSend":             "SEND Only 101, send 4 success",
+			"PostSend, bad key":    "send 4 local protection error, send 5 Work Request Flushed Error, SQE",
+			"PostSend, SendFailed": "send 4 local protection error, send 5 Work Request Flushed Error, SQE",
+			"Placed":               "recv 2 success",
+			"request, Placed":      "recv 2 success, recv 3 success",
+		},
+		ib.SQD: {
+			"Placed": "recv 2 success", "request, Placed": "recv 2 success, recv 3 success",
+		},
+		ib.SQE: {
+			"PostSend":             "send 4 Work Request Flushed Error",
+			"PostSend, bad key":    "send 4 Work Request Flushed Error, send 5 Work Request Flushed Error",
+			"PostSend, SendFailed": "send 4 Work Request Flushed Error, send 5 Work Request Flushed Error",
+			"Placed":               "recv 2 success",
+			"request, Placed":      "recv 2 success, recv 3 success",
+		},
+		// ERR waits with the flush for the memory that is being written.
+		ib.Err: {
+			"Placed":          "recv 2 Work Request Flushed Error, recv 3 Work Request Flushed Error",
+			"request, Placed": "recv 2 Work Request Flushed Error, recv 3 Work Request Flushed Error",
+		},
+	},
+}
+
+// refusedToPost is what states without a send queue say, and without a receive
+// queue if more is named.
+func refusedToPost(more ...string) map[string]string {
+	m := map[string]string{}
+	for _, name := range append(more, "PostSend", "PostSend, bad key", "PostSend, SendFailed") {
+		m[name] = "refused"
+	}
+	return m
+}
+
+func with(m, more map[string]string) map[string]string {
+	for name, outcome := range more {
+		m[name] = outcome
+	}
+	return m
+}
+
+// TestUnreliableStatesAndInputs tries every input in every state of UC and UD.
+func TestUnreliableStatesAndInputs(t *testing.T) {
+	for _, typ := range []ib.QPType{ib.UC, ib.UD} {
+		for _, state := range statesOf(typ) {
+			for _, in := range unreliableInputs {
+				t.Run(fmt.Sprintf("%v/%v/%s", typ, state, in.name), func(t *testing.T) {
+					h, late := unreliableIn(t, typ, state)
+					got := h.outcome(func() bool { return in.do(h, late) })
+					want := unreliableOutcomes[typ][state][in.name]
+					if want == "" {
+						want = "-"
+					}
+					if got != want {
+						t.Errorf("%q, want %q", got, want)
+					}
+				})
+			}
+		}
+	}
+}
+
+// unreliableIn returns a QP in the given state, with work under way, and the
+// writes that it waits for.
+func unreliableIn(t *testing.T, typ ib.QPType, state ib.QPState) (*host, []mr.Placement) {
+	h := newServiceHost(t, typ, ourNum, false)
+	attr := goodAttr(peerNum, ourPSN, peerPSN)
+	if state == ib.Init || state == ib.RTR {
+		h.up(state, attr)
+	} else {
+		h.up(ib.RTS, attr)
+	}
+	h.postRecv(&ib.RecvWR{ID: 2, SGL: []ib.SGE{{Addr: slowAddr + 64, Length: 64, LKey: h.slowReg.Key()}}})
+	h.postRecv(&ib.RecvWR{ID: 3, SGL: []ib.SGE{h.sge(64, 64)}})
+	if state != ib.Init {
+		h.handle(0, h.slowMessage())
+	}
+	late := slices.Clone(h.q.TakePlacements())
+	if CanPostSend(h.q.State()) {
+		h.postSend(1, h.region.Key())
+	}
+	h.outcome(nil) // SEND 1 leaves
+	switch state {
+	case ib.Reset, ib.SQD, ib.Err:
+		h.must(h.modify(state, attr, 0))
+	case ib.SQE:
+		h.failSend()
+	}
+	if h.q.State() != state {
+		t.Fatalf("the QP is in %v", h.q.State())
+	}
+	return h, late
+}
+
+// slowMessage is a message of the peer that is for slow memory.
+func (h *host) slowMessage() wire.Packet {
+	if h.q.Type() == ib.UD {
+		return h.sendOnly(peerPSN)
+	}
+	p := request(wire.UCWriteOnly, peerPSN, make([]byte, 8))
+	p.RETH = wire.RETH{VA: slowAddr, RKey: h.slowReg.Key(), Len: 8}
+	return p
+}
+
+// sendOnly is a SEND of the peer, of 8 bytes.
+func (h *host) sendOnly(psn ib.PSN) wire.Packet {
+	p := request(WireService(h.q.Type()).Opcode(wire.OpSendOnly), psn, make([]byte, 8))
+	p.DETH = wire.DETH{QKey: ourQKey, SrcQP: peerNum}
+	return p
+}
+
+// postSend posts a SEND of 8 bytes.
+func (h *host) postSend(id uint64, key ib.Key) bool {
+	h.post(&ib.SendWR{
+		ID: id, Opcode: ib.WRSend, Flags: ib.SendSignaled, SGL: []ib.SGE{{Addr: memAddr, Length: 8, LKey: key}},
+		AH: ahNum, RemoteQPN: peerNum, RemoteQKey: ourQKey,
+	})
+	return true
+}
+
+// place carries placements out.
+func (h *host) place(late []mr.Placement) {
+	for _, p := range late {
+		old, err := p.Do()
+		h.q.Placed(0, p.ID, old, err)
+	}
+}
+
+// TestSentSaysMore: Sent tells the owner to call NextPackets again when what
+// waited for completions may go on, and only then.
+func TestSentSaysMore(t *testing.T) {
+	h := serviceIn(t, ib.UC, ib.RTS)
+	region, err := h.table.Register(h.pd, mr.Bytes(make([]byte, 8)), 0x1000, ib.RemoteInvalidate)
+	h.must(err)
+	var out [4]TxPacket
+	step := func(packets int, more bool) {
+		t.Helper()
+		if n := h.q.NextPackets(0, out[:]); n != packets {
+			t.Fatalf("%d packets, want %d", n, packets)
+		}
+		if got := h.q.Sent(0); got != more {
+			t.Fatalf("more to come: %v, want %v", got, more)
+		}
+	}
+	step(0, false)
+	h.postSend(1, h.region.Key())
+	step(1, false)
+	h.postSend(2, h.region.Key())
+	h.post(&ib.SendWR{ID: 3, Opcode: ib.WRLocalInv, Flags: ib.SendSignaled, InvalidateKey: region.Key()})
+	h.postSend(4, h.region.Key())
+	step(1, true) // the invalidation waited for SEND 2
+	step(1, false)
+	if got, want := h.outcome(nil), "send 1 success, send 2 success, send 3 success, send 4 success"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestNothingCompletesBeforeSent: the payload of a packet that NextPackets has
+// built is still to be read, whatever stands behind it in the queue.
+func TestNothingCompletesBeforeSent(t *testing.T) {
+	h := serviceIn(t, ib.UC, ib.RTS)
+	w, err := h.table.AllocWindow(h.pd, ib.MWType1)
+	h.must(err)
+	h.postSend(1, h.region.Key())
+	h.post(&ib.SendWR{ID: 2, Opcode: ib.WRBindMW, Flags: ib.SendSignaled, RKey: ib.NextKey(w.Key())})
+	var out [4]TxPacket
+	var wcs [4]ib.WC
+	if n := h.q.NextPackets(0, out[:]); n != 1 || h.sendCQ.Poll(wcs[:]) != 0 {
+		t.Fatalf("%d packets, and perhaps completions", n)
+	}
+	h.q.Sent(0)
+	if n := h.sendCQ.Poll(wcs[:]); n != 2 || wcs[0].ID != 1 || wcs[1].ID != 2 {
+		t.Errorf("%d completions: %+v", n, wcs[:n])
+	}
+}
+
+// TestSentIsForUnreliable: RC completes by the peer's word.
+func TestSentIsForUnreliable(t *testing.T) {
+	h := hostIn(t, ib.RTS)
+	h.postSend(1, h.region.Key())
+	if n := len(h.emit(0, 4)); n != 1 {
+		t.Fatalf("%d packets", n)
+	}
+	if h.q.Sent(0) {
+		t.Error("Sent says that there is more")
+	}
+	if got := h.outcome(nil); got != "-" {
+		t.Errorf("%q before the ACK", got)
+	}
+}
