@@ -19,7 +19,7 @@ type MR interface {
 	RKey() Key
 	// Rereg changes what the mask names: the memory (init.Buf and init.IOVA),
 	// the protection domain, the rights (init.Access). No work that uses the
-	// region may be under way. The keys are others afterwards. A refused change
+	// region may be under way. The keys may be others afterwards. A refused change
 	// leaves the region as it was; ErrBusy if windows are bound to it.
 	Rereg(mask ReregMask, pd PD, init MRInit) error
 	// Close revokes the keys. When it returns the device touches the memory no

@@ -19,7 +19,8 @@ type Options struct {
 
 // groups are the groups of rules, in the order in which they are best read.
 var groups = []string{
-	"sending", "acknowledging", "loss", "READ and atomics", "flow control", "errors", "states", "memory",
+	"sending", "acknowledging", "loss", "READ, atomics, FLUSH", "flow control", "errors", "states", "memory",
+	"windows", "shared receives", "other services",
 }
 
 // List writes the names of all rules with a line about each, by group.
@@ -159,7 +160,7 @@ func plain(text string) string {
 var longVerbs = map[string]string{
 	"wc": "completion:", "mem": "memory:", "event": "event:", "notify": "completion queue event:", "count": "counter:",
 	"timer": "timer runs out in", "placed": "slow memory is written", "placing": "writes to slow memory:",
-	"window": "packets that may be in flight:",
+	"window": "packets that may be in flight:", "persisted": "made persistent:",
 }
 
 // withReason appends what the script says about a step.
