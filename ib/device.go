@@ -112,7 +112,8 @@ type DeviceAttr struct {
 	HWVersion       uint32
 	Ports           int
 
-	Caps DeviceCaps
+	Caps   DeviceCaps
+	Atomic AtomicCap
 
 	MaxQP           int
 	MaxQPWR         int
@@ -153,6 +154,22 @@ const (
 	CapRereg           DeviceCaps = 1 << 61 // Rereg of address and length; rights and PD always may change
 	CapTimestamp       DeviceCaps = 1 << 62 // WC.Timestamp and Clock
 )
+
+// AtomicCap says whom the device's atomics are atomic with. Values are those of
+// ibv_atomic_cap.
+type AtomicCap uint8
+
+// Atomicity of CAS and FAA.
+const (
+	AtomicNone   AtomicCap = 0 // no atomics
+	AtomicHCA    AtomicCap = 1 // other atomics of the same device
+	AtomicGlobal AtomicCap = 2 // also processors and other devices
+)
+
+// String returns the name that ibv_devinfo prints.
+func (c AtomicCap) String() string { return name(atomicCapText[:], int(c), "AtomicCap") }
+
+var atomicCapText = [...]string{"ATOMIC_NONE", "ATOMIC_HCA", "ATOMIC_GLOB"}
 
 // PortState is the state of a port. Values are those of ibv_port_state.
 type PortState uint8

@@ -106,7 +106,8 @@ func (d *Device) Attr() ib.DeviceAttr {
 		Name: d.opts.Name, FirmwareVersion: "goroce", NodeGUID: d.guid, SysImageGUID: d.guid, VendorID: 0xFFFFFF, Ports: 1,
 		Caps: ib.CapMemWindow | ib.CapMemWindow2B | ib.CapXRC | ib.CapLocalInv | ib.CapAtomicWrite | ib.CapFlushGlobal |
 			ib.CapMulticast | ib.CapRereg | ib.CapTimestamp,
-		MaxQP: maxQPs, MaxQPWR: maxQPWR, MaxSGE: maxSGE, MaxInline: maxInline, MaxCQ: maxCQs, MaxCQE: maxCQE,
+		Atomic: ib.AtomicHCA,
+		MaxQP:  maxQPs, MaxQPWR: maxQPWR, MaxSGE: maxSGE, MaxInline: maxInline, MaxCQ: maxCQs, MaxCQE: maxCQE,
 		MaxMR: maxMRs, MaxMRSize: mr.MaxLen, MaxMW: maxMWs, MaxPD: maxPDs, MaxAH: maxAHs,
 		MaxSRQ: maxSRQs, MaxSRQWR: maxQPWR, MaxSRQSGE: maxSGE, MaxXRCD: maxXRCDs,
 		MaxMcastGroup: maxMcastGroups, MaxMcastQP: maxMcastQPs, MaxQPRdAtomic: maxRdAtomic, MaxQPInitRdAtom: maxRdAtomic,

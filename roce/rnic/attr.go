@@ -45,6 +45,7 @@ func (d *device) describe() error {
 		HWVersion:       uint32(a.hw_ver),
 		Ports:           int(a.phys_port_cnt),
 		Caps:            caps,
+		Atomic:          ib.AtomicCap(a.atomic_cap),
 		MaxQP:           int(a.max_qp),
 		MaxQPWR:         int(a.max_qp_wr),
 		MaxSGE:          int(a.max_sge),

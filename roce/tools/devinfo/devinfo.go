@@ -91,7 +91,7 @@ func (p *printer) limits(a *ib.DeviceAttr) {
 	p.caps(a.Caps)
 	p.numbers(number{"max_sge", a.MaxSGE}, number{"max_cq", a.MaxCQ}, number{"max_cqe", a.MaxCQE}, number{"max_mr", a.MaxMR},
 		number{"max_pd", a.MaxPD}, number{"max_qp_rd_atom", a.MaxQPRdAtomic}, number{"max_qp_init_rd_atom", a.MaxQPInitRdAtom})
-	p.line(1, "atomic_cap", "ATOMIC_HCA (1)")
+	p.line(1, "atomic_cap", "%v (%d)", a.Atomic, uint8(a.Atomic))
 	p.numbers(number{"max_mw", a.MaxMW}, number{"max_inline_data", a.MaxInline},
 		number{"max_mcast_grp", a.MaxMcastGroup}, number{"max_mcast_qp_attach", a.MaxMcastQP}, number{"max_ah", a.MaxAH},
 		number{"max_srq", a.MaxSRQ}, number{"max_srq_wr", a.MaxSRQWR}, number{"max_srq_sge", a.MaxSRQSGE},
