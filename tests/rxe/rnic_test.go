@@ -2,7 +2,6 @@ package rxe
 
 import (
 	"context"
-	_ "embed"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,12 +25,12 @@ func TestRnic(t *testing.T) {
 	binary := buildRnicTest(t)
 	for _, kernel := range lab.Kernels() {
 		t.Run(string(kernel), func(t *testing.T) {
-			runRnic(t, kernel, binary, userland{})
+			runRnic(t, kernel, binary, lab.Userland{})
 		})
 	}
 	if len(lab.Kernels()) > 1 {
 		t.Run("6.12 with the rdma-core of Debian 13", func(t *testing.T) {
-			report := runRnic(t, lab.Linux612, binary, debian13(t))
+			report := runRnic(t, lab.Linux612, binary, lab.Debian13(t))
 			if !strings.Contains(report, "--- PASS: TestFlush ") {
 				t.Error("FLUSH was not tested")
 			}
@@ -59,7 +58,7 @@ func buildRnicTest(t *testing.T) string {
 var skips = regexp.MustCompile(`.*skipped: .*`)
 
 // runRnic runs the tests in a guest and returns their report.
-func runRnic(t *testing.T, kernel lab.Kernel, binary string, user userland) string {
+func runRnic(t *testing.T, kernel lab.Kernel, binary string, user lab.Userland) string {
 	vm := lab.Shared(t, kernel).VMs[0]
 	ctx, cancel := context.WithTimeout(t.Context(), rnicTimeout)
 	defer cancel()
@@ -70,10 +69,10 @@ func runRnic(t *testing.T, kernel lab.Kernel, binary string, user userland) stri
 		}
 	}
 	must(vm.CopyIn(ctx, binary, "/bin/rnic.test"))
-	must(user.copyIn(ctx, vm))
+	must(user.CopyIn(ctx, vm))
 	_, err := vm.Output(ctx, "dmesg", "-c")
 	must(err)
-	command := user.command("GOROCE_RNIC="+lab.RxeDev, "/bin/rnic.test", "-test.v")
+	command := user.Command([]string{"GOROCE_RNIC=" + lab.RxeDev}, "/bin/rnic.test", "-test.v")
 	result, err := vm.Run(ctx, command[0], command[1:]...)
 	must(err)
 	report := result.Stdout + result.Stderr
@@ -89,60 +88,4 @@ func runRnic(t *testing.T, kernel lab.Kernel, binary string, user userland) stri
 		t.Errorf("the kernel complains:\n%s", log)
 	}
 	return report
-}
-
-// userland is a set of shared libraries for programs in a guest; the zero value
-// is the guest's own.
-type userland struct{ dir string }
-
-// guestDir is where a userland stands in a guest.
-const guestDir = "/debian13"
-
-//go:embed rnic_debian13.sh
-var debian13Script string
-
-// debian13 returns the libraries that a program needs for the rdma-core of
-// Debian 13.
-func debian13(t *testing.T) userland {
-	t.Helper()
-	cache := os.Getenv("GOROCE_LAB_CACHE")
-	if cache == "" {
-		cache = "/var/cache/goroce-lab"
-	}
-	cmd := exec.Command("bash", "-s", "--", cache)
-	cmd.Stdin = strings.NewReader(debian13Script)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		require.Missing(t, "the rdma-core of Debian 13 is not in %s and cannot be fetched: %v\n%s", cache, err, out)
-	}
-	return userland{filepath.Join(cache, "debian13")}
-}
-
-func (u userland) copyIn(ctx context.Context, vm *lab.VM) error {
-	if u.dir == "" {
-		return nil
-	}
-	if _, err := vm.Output(ctx, "mkdir", "-p", guestDir); err != nil {
-		return err
-	}
-	files, err := filepath.Glob(filepath.Join(u.dir, "*.so*"))
-	if err != nil {
-		return err
-	}
-	for _, file := range files {
-		if err := vm.CopyIn(ctx, file, guestDir+"/"+filepath.Base(file)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// command returns the command that runs a program on the libraries. The first
-// provider that libibverbs loads is the one that it takes.
-func (u userland) command(env, program string, args ...string) []string {
-	command := []string{"env", env}
-	if u.dir != "" {
-		command = append(command, "IBV_DRIVERS="+guestDir+"/librxe",
-			guestDir+"/ld-linux-x86-64.so.2", "--library-path", guestDir+":/lib/x86_64-linux-gnu")
-	}
-	return append(append(command, program), args...)
 }

@@ -1,5 +1,5 @@
 #!/bin/bash
-# rnic_debian13.sh CACHE
+# debian13.sh CACHE
 #
 # Keeps in CACHE/debian13 what a program of Debian 12 needs to run on the rdma-core
 # of Debian 13, which has FLUSH: libibverbs, its provider for rdma_rxe, and the C
@@ -7,7 +7,7 @@
 # from the mirror that this machine uses, and unpacked, never installed. What is
 # there already is kept; remove CACHE/debian13 to get newer ones.
 set -Eeuo pipefail
-trap 'echo "rnic_debian13.sh: line $LINENO: failed" >&2' ERR
+trap 'echo "debian13.sh: line $LINENO: failed" >&2' ERR
 
 cache=$(realpath -m "$1")
 mkdir -p "$cache"
@@ -22,7 +22,7 @@ mkdir -p lists/partial archives root files
 
 mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Codename: bookworm' 'Created-By: Packages' | head -n 1)
 if [ -z "$mirror" ]; then
-	echo "rnic_debian13.sh: apt knows no mirror: is this Debian 12, after apt-get update?" >&2
+	echo "debian13.sh: apt knows no mirror: is this Debian 12, after apt-get update?" >&2
 	exit 1
 fi
 echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror trixie main" >sources
