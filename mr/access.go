@@ -12,3 +12,16 @@ func store8(p *uint8, v uint8)    { *p = v }
 func store16(p *uint16, v uint16) { *p = v }
 func store32(p *uint32, v uint32) { atomic.StoreUint32(p, v) }
 func store64(p *uint64, v uint64) { atomic.StoreUint64(p, v) }
+
+// compareSwap stores swap if the word holds compare, and returns what it held.
+func compareSwap(p *uint64, compare, swap uint64) uint64 {
+	for {
+		old := atomic.LoadUint64(p)
+		if old != compare || atomic.CompareAndSwapUint64(p, compare, swap) {
+			return old
+		}
+	}
+}
+
+// fetchAdd adds to the word and returns what it held.
+func fetchAdd(p *uint64, add uint64) uint64 { return atomic.AddUint64(p, add) - add }

@@ -2,14 +2,18 @@
 
 package mr
 
-import "unsafe"
+import (
+	"sync"
+	"unsafe"
+)
 
 // An application may change memory that the device reads, and read memory that
 // the device writes: that is what RDMA is for, and the race detector would report
 // each as the bug that it is not. So under -race, registered memory is touched
 // only by functions that the compiler leaves uninstrumented. They use no copy and
 // no sync/atomic, which report their accesses even from there. Plain stores keep
-// their order on amd64; on arm64 a -race build does not promise copyLast's.
+// their order on amd64; on arm64 a -race build does not promise copyLast's. Its
+// atomics are atomic among themselves only.
 
 // The pointers stay inside dst and src; checkptr, which -race brings with it, would
 // look at each step and make the copy ten times slower.
@@ -44,3 +48,28 @@ func store32(p *uint32, v uint32) { *p = v }
 
 //go:norace
 func store64(p *uint64, v uint64) { *p = v }
+
+// atomics makes CAS and FAA of this process take turns.
+var atomics sync.Mutex
+
+func compareSwap(p *uint64, compare, swap uint64) uint64 {
+	return exchange(p, func(old uint64) uint64 {
+		if old == compare {
+			return swap
+		}
+		return old
+	})
+}
+
+func fetchAdd(p *uint64, add uint64) uint64 {
+	return exchange(p, func(old uint64) uint64 { return old + add })
+}
+
+//go:norace
+func exchange(p *uint64, next func(old uint64) uint64) (old uint64) {
+	atomics.Lock()
+	defer atomics.Unlock()
+	old = *p
+	*p = next(old)
+	return old
+}

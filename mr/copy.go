@@ -51,16 +51,3 @@ func fence() {
 	atomic.StoreUint32(&word, 1)
 	atomic.LoadUint32(&word)
 }
-
-// compareSwap stores swap if the word holds compare, and returns what it held.
-func compareSwap(p *uint64, compare, swap uint64) uint64 {
-	for {
-		old := atomic.LoadUint64(p)
-		if old != compare || atomic.CompareAndSwapUint64(p, compare, swap) {
-			return old
-		}
-	}
-}
-
-// fetchAdd adds to the word and returns what it held.
-func fetchAdd(p *uint64, add uint64) uint64 { return atomic.AddUint64(p, add) - add }
