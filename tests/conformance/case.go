@@ -1,0 +1,113 @@
+package conformance
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// Case is one rule of the verbs, as two halves or as one.
+type Case struct {
+	// Name reads like the rule, topic first: "keys/remote/write/stale".
+	Name string
+	// Needs says what the devices must be able to do.
+	Needs Needs
+	// Active and Passive are the halves of a pair.
+	Active, Passive func(*End)
+	// Alone is the whole case, where no partner is needed; the others are nil.
+	Alone func(*End)
+}
+
+// Needs lists capabilities. A device that lacks one skips the case.
+type Needs struct {
+	Active, Passive ib.DeviceCaps // of the device in that role; for Alone it is Active
+}
+
+// both is what both devices need, or the only one.
+func both(c ib.DeviceCaps) Needs { return Needs{c, c} }
+
+// half returns the function of a role.
+func (c *Case) half(r Role) func(*End) {
+	switch r {
+	case Active:
+		return c.Active
+	case Passive:
+		return c.Passive
+	}
+	return c.Alone
+}
+
+// need returns what the device in a role must be able to do.
+func (c *Case) need(r Role) ib.DeviceCaps {
+	if r == Passive {
+		return c.Needs.Passive
+	}
+	return c.Needs.Active
+}
+
+// find returns the case of that name.
+func find(name string) (*Case, error) {
+	if i := slices.IndexFunc(cases, func(c Case) bool { return c.Name == name }); i >= 0 {
+		return &cases[i], nil
+	}
+	return nil, fmt.Errorf("no case %q: %w", name, ib.ErrInvalid)
+}
+
+// digest identifies the suite, so that both sides are of one build.
+func digest() string {
+	h := sha256.New()
+	for i := range cases {
+		fmt.Fprintf(h, "%s %#x\n", cases[i].Name, cases[i].Needs)
+	}
+	return fmt.Sprintf("%x", h.Sum(nil)[:8])
+}
+
+// List writes the names of all cases with what they need.
+func List(w io.Writer) error {
+	for i := range cases {
+		c := &cases[i]
+		kind := "pair"
+		if c.Alone != nil {
+			kind = "alone"
+		}
+		if _, err := fmt.Fprintf(w, "%-5s %s%s\n", kind, c.Name, needText(c.Needs.Active|c.Needs.Passive)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// capNames lists the capabilities that cases may need.
+var capNames = []struct {
+	bit  ib.DeviceCaps
+	name string
+}{
+	{ib.CapMemWindow, "MemWindow"}, {ib.CapXRC, "XRC"}, {ib.CapLocalInv, "LocalInv"}, {ib.CapMemWindow2B, "MemWindow2B"},
+	{ib.CapFlushGlobal, "FlushGlobal"}, {ib.CapFlushPersistent, "FlushPersistent"}, {ib.CapAtomicWrite, "AtomicWrite"},
+	{ib.CapMulticast, "Multicast"}, {ib.CapRereg, "Rereg"}, {ib.CapTimestamp, "Timestamp"},
+}
+
+func capText(c ib.DeviceCaps) string {
+	var names []string
+	for _, n := range capNames {
+		if c&n.bit != 0 {
+			names = append(names, n.name)
+			c &^= n.bit
+		}
+	}
+	if c != 0 {
+		names = append(names, fmt.Sprintf("%#x", uint64(c)))
+	}
+	return strings.Join(names, ", ")
+}
+
+func needText(c ib.DeviceCaps) string {
+	if c == 0 {
+		return ""
+	}
+	return " (needs " + capText(c) + ")"
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/host"
+	"github.com/goroce/goroce/roce/rnic"
+	"github.com/goroce/goroce/tests/conformance"
+)
+
+// deviceFlags choose a device and its address.
+type deviceFlags struct {
+	device, gid, kind string
+}
+
+func (d *deviceFlags) register(flags *flag.FlagSet) {
+	flags.StringVar(&d.device, "device", "", "rnic:NAME, udp:ADDR[,ADDR...] or rawsock:IFACE")
+	flags.StringVar(&d.gid, "gid", "", "the GID to speak from: its index, or its IP address (default the first that is not link-local)")
+	flags.StringVar(&d.kind, "kind", "", "the kind that deviations go by (default goroce, or that of the RNIC: rdma_rxe/6.1)")
+}
+
+// open opens the device.
+func (d *deviceFlags) open() (p conformance.Party, err error) {
+	scheme, name, _ := strings.Cut(d.device, ":")
+	p.Kind = "goroce"
+	switch scheme {
+	case "rnic":
+		p.Kind = rnicKind(name)
+		p.Device, err = rnic.Open(name)
+	case "udp":
+		p.Device, err = openSoft(host.Options{Link: "udp"}, name)
+	case "rawsock":
+		p.Device, err = openSoft(host.Options{Link: "rawsock", NetIf: name}, "")
+	default:
+		err = fmt.Errorf("device %q: rnic:NAME, udp:ADDR[,ADDR...] or rawsock:IFACE: %w", d.device, ib.ErrInvalid)
+	}
+	if err != nil {
+		return p, err
+	}
+	if d.kind != "" {
+		p.Kind = d.kind
+	}
+	if p.GIDIndex, err = d.row(p.Device); err != nil {
+		p.Device.Close()
+	}
+	return p, err
+}
+
+// openSoft does not turn a nil *roce.Device into an interface that is not nil.
+func openSoft(o host.Options, addrs string) (ib.Device, error) {
+	for _, s := range strings.Split(addrs, ",") {
+		if s == "" {
+			continue
+		}
+		addr, err := netip.ParseAddr(s)
+		if err != nil {
+			return nil, err
+		}
+		o.Addrs = append(o.Addrs, addr)
+	}
+	dev, err := host.Open(o)
+	if err != nil {
+		return nil, err
+	}
+	return dev, nil
+}
+
+// rnicKind is what deviations call an RNIC: rdma_rxe's change with the kernel.
+func rnicKind(name string) string {
+	if !strings.HasPrefix(name, "rxe") {
+		return "rnic"
+	}
+	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return "rdma_rxe"
+	}
+	version := strings.SplitN(string(bytes.TrimSpace(release)), ".", 3)
+	return "rdma_rxe/" + strings.Join(version[:min(2, len(version))], ".")
+}
+
+// row finds the row of the GID table that the flag names.
+func (d *deviceFlags) row(dev ib.Device) (int, error) {
+	if n, err := strconv.Atoi(d.gid); err == nil {
+		return n, nil
+	}
+	gids, err := dev.GIDs(1)
+	if err != nil {
+		return 0, err
+	}
+	for _, g := range gids {
+		addr := g.GID.Addr()
+		if d.gid == addr.String() || d.gid == "" && !addr.IsLinkLocalUnicast() {
+			return g.Index, nil
+		}
+	}
+	return 0, fmt.Errorf("GID %q is not in the table of %s, which has %v: %w", d.gid, dev.Attr().Name, gids, ib.ErrInvalid)
+}

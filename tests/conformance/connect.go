@@ -1,0 +1,236 @@
+package conformance
+
+import (
+	"time"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// setup says how a connected queue pair is made. The zero value of a field is what
+// newSetup makes of it.
+type setup struct {
+	init ib.QPInit
+	pd   ib.PD
+	srq  *sharedQueue // to take receives from
+
+	access   ib.Access
+	mtu      ib.MTU
+	psn      ib.PSN // of the first packet that we send
+	rdAtomic int    // initiator depth and responder resources
+	minRNR   uint8
+	timeout  uint8
+	retry    uint8
+	rnrRetry uint8
+}
+
+// Timeout codes: what a case waits that needs the peer's silence, and what the
+// others do, which a slow guest must not reach.
+const (
+	shortTimeout = 12 // 17 ms
+	longTimeout  = 18 // 1.1 s
+)
+
+// depth is how many requests a queue takes where a case does not say.
+const depth = 16
+
+// newSetup returns what most cases want: RC, both queues on CQs of their own, each
+// request completes.
+func (e *End) newSetup() *setup {
+	return &setup{
+		init: ib.QPInit{Type: ib.RC, SigAll: true, Cap: ib.QPCap{MaxSendWR: depth, MaxRecvWR: depth, MaxSendSGE: 4, MaxRecvSGE: 4,
+			MaxInline: min(64, e.attr.MaxInline)}},
+		pd: e.pd(), access: ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtomic, mtu: e.mtu(), psn: 0x123456,
+		rdAtomic: min(4, e.attr.MaxQPRdAtomic, e.attr.MaxQPInitRdAtom), minRNR: 1, timeout: longTimeout, retry: 7, rnrRetry: 7,
+	}
+}
+
+// conn is a queue pair that is, or will be, connected to one of the other half.
+type conn struct {
+	e      *End
+	s      *setup
+	qp     ib.QP
+	sq, rq *queue       // completions of the two work queues
+	srq    *sharedQueue // where receives come from, if not from the queue pair
+	peer   station
+	ah     ib.AHAttr // where the peer is
+}
+
+// station is what an end of a connection tells the other.
+type station struct {
+	QPN ib.QPN
+	PSN ib.PSN
+	SRQ uint32 // XRC: where requests go
+}
+
+// connect makes a queue pair and connects it to the one that the other half makes
+// by the same call. Both are ready when it returns.
+func (e *End) connect(change ...func(*setup)) *conn {
+	c := e.newConn(change...)
+	c.meet()
+	c.rtr()
+	c.rts()
+	e.sync("connected")
+	return c
+}
+
+// newConn makes a queue pair and takes it to INIT.
+func (e *End) newConn(change ...func(*setup)) *conn {
+	s := e.newSetup()
+	for _, f := range change {
+		f(s)
+	}
+	c := &conn{e: e, s: s, srq: s.srq, ah: e.toPeer()}
+	if s.init.SendCQ == nil && s.init.Type != ib.XRCTGT {
+		c.sq = e.newQueue(max(s.init.Cap.MaxSendWR, depth) + 1)
+		s.init.SendCQ = c.sq.cq
+	}
+	if s.init.RecvCQ == nil && s.init.Type != ib.XRCINI && s.init.Type != ib.XRCTGT {
+		c.rq = e.newQueue(max(s.init.Cap.MaxRecvWR, depth) + 1)
+		s.init.RecvCQ = c.rq.cq
+	}
+	c.qp = e.newQP(s.pd, s.init)
+	c.toInit()
+	return c
+}
+
+// on puts both work queues on these CQs.
+func on(sq, rq *queue) func(*setup) {
+	return func(s *setup) { s.init.SendCQ, s.init.RecvCQ = sq.cq, rq.cq }
+}
+
+// selective lets only requests with SendSignaled complete.
+func selective(s *setup) { s.init.SigAll = false }
+
+// impatient gives up soon on a peer that does not answer, or has no receive.
+func impatient(s *setup) { s.timeout, s.retry, s.rnrRetry = shortTimeout, 1, 0 }
+
+// meet exchanges with the other half what both need to know.
+func (c *conn) meet() {
+	mine := station{QPN: c.qp.Num(), PSN: c.s.psn}
+	if c.srq != nil {
+		mine.SRQ = c.srq.srq.Num()
+	}
+	c.e.tell("station", mine)
+	c.peer = hear[station](c.e, "station")
+}
+
+// modify changes state and attributes.
+func (c *conn) modify(a ib.QPAttr, mask ib.QPAttrMask) {
+	c.e.must(c.qp.Modify(a, mask), "modify QP to %v with %v", a.State, mask)
+}
+
+// Attributes that the transitions of RC carry.
+const (
+	maskInit = ib.AttrState | ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess
+	maskPeer = ib.AttrState | ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN
+	maskRTR  = maskPeer | ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer
+	maskRTS  = ib.AttrState | ib.AttrSQPSN | ib.AttrMaxRdAtomic | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry
+)
+
+// masks of the transitions of each service.
+var (
+	initMask = map[ib.QPType]ib.QPAttrMask{ib.RC: maskInit, ib.UC: maskInit, ib.XRCINI: maskInit, ib.XRCTGT: maskInit,
+		ib.UD: ib.AttrState | ib.AttrPKeyIndex | ib.AttrPort | ib.AttrQKey}
+	rtrMask = map[ib.QPType]ib.QPAttrMask{ib.RC: maskRTR, ib.UC: maskPeer, ib.XRCINI: maskPeer, ib.XRCTGT: maskRTR, ib.UD: ib.AttrState}
+	rtsMask = map[ib.QPType]ib.QPAttrMask{ib.RC: maskRTS, ib.UC: ib.AttrState | ib.AttrSQPSN, ib.XRCINI: maskRTS,
+		ib.XRCTGT: ib.AttrState | ib.AttrSQPSN | ib.AttrTimeout, ib.UD: ib.AttrState | ib.AttrSQPSN}
+)
+
+// attrs returns the attributes that the setup and the peer make, for any state.
+func (c *conn) attrs() ib.QPAttr {
+	s := c.s
+	return ib.QPAttr{Port: 1, Access: s.access, QKey: defaultQKey,
+		AH: c.ah, PathMTU: s.mtu, DestQPN: c.peer.QPN, RQPSN: c.peer.PSN, MaxDestRdAtomic: s.rdAtomic, MinRNRTimer: s.minRNR,
+		SQPSN: s.psn, MaxRdAtomic: s.rdAtomic, Timeout: s.timeout, RetryCnt: s.retry, RNRRetry: s.rnrRetry}
+}
+
+func (c *conn) to(state ib.QPState, mask ib.QPAttrMask) {
+	a := c.attrs()
+	a.State = state
+	c.modify(a, mask)
+}
+
+func (c *conn) toInit() { c.to(ib.Init, initMask[c.s.init.Type]) }
+func (c *conn) rtr()    { c.to(ib.RTR, rtrMask[c.s.init.Type]) }
+func (c *conn) rts()    { c.to(ib.RTS, rtsMask[c.s.init.Type]) }
+func (c *conn) reset()  { c.to(ib.Reset, ib.AttrState) }
+func (c *conn) err()    { c.to(ib.Err, ib.AttrState) }
+
+// state asks the device for the QP's state.
+func (c *conn) state() ib.QPState { return c.query().State }
+
+func (c *conn) query() ib.QPAttr {
+	a, err := c.qp.Query()
+	c.e.must(err, "query QP")
+	return a
+}
+
+// wantState ends the half unless the QP is in that state, or soon is: a device may
+// report an error before it has drawn all consequences.
+func (c *conn) wantState(want ib.QPState) {
+	got := c.state()
+	for range 500 {
+		if got == want {
+			return
+		}
+		c.e.linger(time.Millisecond)
+		got = c.state()
+	}
+	c.e.fatalf("the QP is in %v, want %v", got, want)
+}
+
+// post posts send requests, which the device must take. Those of an XRC initiator
+// go to the SRQ that the other half told of, unless they say otherwise.
+func (c *conn) post(wrs ...ib.SendWR) {
+	for i := range wrs {
+		if wrs[i].RemoteSRQ == 0 {
+			wrs[i].RemoteSRQ = c.peer.SRQ
+		}
+	}
+	n, err := c.qp.PostSend(wrs)
+	if err != nil || n != len(wrs) {
+		c.e.fatalf("post %d send requests (the first is %v): %d accepted: %w", len(wrs), wrs[0].Opcode, n, err)
+	}
+}
+
+// recv posts a receive, which the device must take.
+func (c *conn) recv(id uint64, sgl []ib.SGE) {
+	if c.srq != nil {
+		c.srq.recv(id, sgl)
+		return
+	}
+	if _, err := c.qp.PostRecv([]ib.RecvWR{{ID: id, SGL: sgl}}); err != nil {
+		c.e.fatalf("post receive %d: %w", id, err)
+	}
+}
+
+// do posts a request and waits for its success.
+func (c *conn) do(wr ib.SendWR) ib.WC {
+	c.post(wr)
+	return c.sq.done(wr.ID, wcOpcodes[wr.Opcode])
+}
+
+// broken ends the half unless the request, the latest posted, ends with status
+// and takes the QP to ERR.
+func (c *conn) broken(wr ib.SendWR, status ib.WCStatus) {
+	c.post(wr)
+	c.sq.fails(wr.ID, status)
+	c.wantState(ib.Err)
+}
+
+// wcOpcodes says how completions of successful requests are labelled.
+var wcOpcodes = map[ib.WROpcode]ib.WCOpcode{
+	ib.WRSend: ib.WCSend, ib.WRSendImm: ib.WCSend, ib.WRSendInv: ib.WCSend, ib.WRWrite: ib.WCWrite, ib.WRWriteImm: ib.WCWrite,
+	ib.WRRead: ib.WCRead, ib.WRCompareSwap: ib.WCCompareSwap, ib.WRFetchAdd: ib.WCFetchAdd, ib.WRLocalInv: ib.WCLocalInv,
+	ib.WRBindMW: ib.WCBindMW, ib.WRFlush: ib.WCFlush, ib.WRAtomicWrite: ib.WCAtomicWrite,
+}
+
+// lonely makes a queue pair in RTS that is connected to itself: for what needs no
+// peer.
+func (e *End) lonely(change ...func(*setup)) *conn {
+	c := e.newConn(change...)
+	c.peer, c.ah = station{QPN: c.qp.Num(), PSN: c.s.psn}, e.toSelf()
+	c.rtr()
+	c.rts()
+	return c
+}

@@ -1,0 +1,122 @@
+package conformance
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// Role says which half a device plays.
+type Role string
+
+// Roles.
+const (
+	Active  Role = "active"  // the requester, the client
+	Passive Role = "passive" // the responder, the server
+	Alone   Role = "alone"   // no partner
+)
+
+// Deviation is a difference of a kind of device: a row of a table.
+type Deviation struct {
+	// Kind is of the device: a pattern, as path.Match has it, for Party.Kind and the
+	// family of its address, "rdma_rxe/6.1/IPv4"; a trailing /** takes in all below.
+	Kind   string
+	Role   Role   // what the device plays; "" for any
+	Cases  string // a pattern for names; a trailing /** takes in all below
+	Effect Effect
+	Reason string // why, and where that can be read
+}
+
+// Effect is what a deviation does to a case. The functions below make them.
+type Effect struct {
+	Kind  effectKind
+	Want  ib.WCStatus
+	Got   ib.WCStatus
+	Event ib.EventType
+	Text  string
+}
+
+type effectKind string
+
+const (
+	effectSkip   effectKind = "skip"
+	effectStatus effectKind = "status"
+	effectEvent  effectKind = "event"
+	effectFails  effectKind = "fails"
+)
+
+// Skip leaves the case out: it would hang, or take a device down.
+func Skip() Effect { return Effect{Kind: effectSkip} }
+
+// Status lets a work request end with got where the case wants another status, in
+// either half. The rest of the case holds.
+func Status(want, got ib.WCStatus) Effect {
+	return Effect{Kind: effectStatus, Want: want, Got: got}
+}
+
+// NoEvent says that the device never raises an event; waiting for it is over at
+// once.
+func NoEvent(t ib.EventType) Effect { return Effect{Kind: effectEvent, Event: t} }
+
+// Fails says that the case fails, with an error of either half that contains text.
+func Fails(text string) Effect { return Effect{Kind: effectFails, Text: text} }
+
+func (e Effect) String() string {
+	switch e.Kind {
+	case effectStatus:
+		return fmt.Sprintf("%v instead of %v", e.Got, e.Want)
+	case effectEvent:
+		return fmt.Sprintf("no event %v", e.Event)
+	case effectFails:
+		return fmt.Sprintf("fails with %q", e.Text)
+	}
+	return string(e.Kind)
+}
+
+// applies reports whether the row is for this device in this case.
+func (d *Deviation) applies(kind string, role Role, name string) bool {
+	if d.Role != "" && d.Role != role {
+		return false
+	}
+	return matchPath(d.Kind, kind) && matchPath(d.Cases, name)
+}
+
+// matchPath is path.Match, with a trailing /** for all below.
+func matchPath(pattern, name string) bool {
+	if prefix, ok := strings.CutSuffix(pattern, "/**"); ok {
+		parts := strings.Count(prefix, "/") + 1
+		elems := strings.Split(name, "/")
+		if len(elems) <= parts {
+			return false
+		}
+		pattern, name = prefix, strings.Join(elems[:parts], "/")
+	}
+	ok, err := path.Match(pattern, name)
+	return err == nil && ok
+}
+
+// rule is a deviation on its way to a half, which does not know the table.
+type rule struct {
+	Row    int  // in the leader's table
+	Remote bool // it is the other half's device that deviates
+	Effect Effect
+}
+
+// rulesFor returns what the table says of a case, for the halves here and there.
+func rulesFor(table []Deviation, name string, here, there *hello, role Role) (local, remote []rule) {
+	other := map[Role]Role{Active: Passive, Passive: Active}[role]
+	for i := range table {
+		d := &table[i]
+		if d.applies(here.kind(), role, name) {
+			local = append(local, rule{Row: i, Effect: d.Effect})
+			remote = append(remote, rule{Row: i, Remote: true, Effect: d.Effect})
+		}
+		if other != "" && d.applies(there.kind(), other, name) {
+			local = append(local, rule{Row: i, Remote: true, Effect: d.Effect})
+			remote = append(remote, rule{Row: i, Effect: d.Effect})
+		}
+	}
+	return local, remote
+}

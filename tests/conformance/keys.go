@@ -1,0 +1,337 @@
+package conformance
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// badKey returns a key that names nothing: no device has so many regions.
+func badKey(k ib.Key) ib.Key { return k ^ 0xF5_00_00_00 }
+
+// otherVariant returns a key of the same index whose last byte is another.
+func otherVariant(k ib.Key) ib.Key { return k ^ 0x55 }
+
+// target is memory that a request names, and how it names it: a mistake, mostly.
+type target struct {
+	m    *region
+	addr uint64
+	n    int
+	lkey ib.Key
+	rkey ib.Key
+}
+
+func (t *target) sgl() []ib.SGE {
+	return []ib.SGE{{Addr: t.addr, Length: uint32(t.n), LKey: t.lkey}}
+}
+
+func (t *target) remote() remote { return remote{t.addr, t.rkey, t.n} }
+
+// good names n bytes in the middle of a region.
+func (e *End) good(n int, access ib.Access) *target {
+	m := e.mem(n+2*margin, access)
+	return &target{m, m.addr(margin), n, m.mr.LKey(), m.mr.RKey()}
+}
+
+// edge names a region's last, or only, n bytes.
+func (e *End) edge(n int, access ib.Access) *target {
+	m := e.mem(n, access)
+	return &target{m, m.addr(0), n, m.mr.LKey(), m.mr.RKey()}
+}
+
+// mistake makes a target that may not be used.
+type mistake struct {
+	name string
+	// whole leaves it out for operations of 8 bytes at a multiple of 8.
+	bytes bool
+	make  func(e *End, n int, access ib.Access) *target
+}
+
+// Mistakes in naming memory: "keys" those of the key, "bounds" those of the address.
+var (
+	keyMistakes = []mistake{
+		{"unknown", false, func(e *End, n int, access ib.Access) *target {
+			t := e.good(n, access)
+			t.lkey, t.rkey = badKey(t.lkey), badKey(t.rkey)
+			return t
+		}},
+		{"another-variant", false, func(e *End, n int, access ib.Access) *target {
+			t := e.good(n, access)
+			t.lkey, t.rkey = otherVariant(t.lkey), otherVariant(t.rkey)
+			return t
+		}},
+		{"stale", false, func(e *End, n int, access ib.Access) *target {
+			t := e.good(n, access)
+			e.must(t.m.mr.Close(), "close MR")
+			return t
+		}},
+		{"of-another-pd", false, func(e *End, n int, access ib.Access) *target {
+			m := e.memIn(e.newPD(), n+2*margin, access)
+			return &target{m, m.addr(margin), n, m.mr.LKey(), m.mr.RKey()}
+		}},
+	}
+	boundsMistakes = []mistake{
+		{"one-byte-over", true, func(e *End, n int, access ib.Access) *target {
+			t := e.edge(n-1, access)
+			t.n = n
+			return t
+		}},
+		{"one-byte-before", true, func(e *End, n int, access ib.Access) *target {
+			t := e.edge(n, access)
+			t.addr--
+			return t
+		}},
+		{"8-bytes-over", false, func(e *End, n int, access ib.Access) *target {
+			t := e.edge(n, access)
+			t.addr += 8
+			return t
+		}},
+		{"far-away", false, func(e *End, n int, access ib.Access) *target {
+			t := e.edge(n, access)
+			t.addr += 1 << 40
+			return t
+		}},
+		{"address-wraps", true, func(e *End, n int, access ib.Access) *target {
+			t := e.edge(n, access)
+			t.addr = math.MaxUint64 - uint64(n/2)
+			return t
+		}},
+		{"last-8-bytes-of-all", false, func(e *End, n int, access ib.Access) *target {
+			t := e.edge(n, access)
+			t.addr = math.MaxUint64 - 7
+			return t
+		}},
+	}
+)
+
+func keyCases() []Case {
+	var list []Case
+	for _, topic := range []struct {
+		name     string
+		mistakes []mistake
+	}{{"keys", keyMistakes}, {"bounds", boundsMistakes}} {
+		for _, m := range topic.mistakes {
+			for _, o := range []op{opSend, opWrite, opRead, opFAA} {
+				if o.atomic && m.bytes {
+					continue
+				}
+				list = append(list, localCase(topic.name, o, m))
+			}
+			list = append(list, receiveCase(topic.name, m))
+			for _, o := range remoteOps {
+				if o.atomic && m.bytes {
+					continue
+				}
+				list = append(list, remoteCase(topic.name, o, m))
+			}
+		}
+	}
+	for _, o := range []op{opWrite, opRead} {
+		list = append(list, Case{
+			Name:    "zero-bytes/remote-key-does-not-matter/" + o.name,
+			Active:  func(e *End) { zeroLength(e, o) },
+			Passive: untouchedPassive,
+		})
+	}
+	return append(list,
+		Case{Name: "zero-bytes/local-key-does-not-matter", Active: zeroLengthLocal, Passive: func(e *End) {
+			c := e.connect()
+			opSend.take(c, 8)
+		}},
+		Case{Name: "bounds/long-write-is-checked-whole", Active: longOver, Passive: longOverPassive},
+		Case{Name: "keys/in-turn", Active: keysInTurn, Passive: keysInTurnPassive},
+	)
+}
+
+// localAccess is what our own memory must grant: to take data in, LocalWrite.
+func (o *op) localAccess() ib.Access {
+	if o.pulls {
+		return ib.LocalWrite
+	}
+	return 0
+}
+
+// localCase names the requester's own memory wrongly: the request fails there and
+// the peer sees nothing of it.
+func localCase(topic string, o op, m mistake) Case {
+	return Case{
+		Name: fmt.Sprintf("%s/local/%s/%s", topic, o.name, m.name),
+		Active: func(e *End) {
+			c := e.connect()
+			t := m.make(e, o.length(), o.localAccess())
+			wr := o.request(1, t.sgl(), e.peerMem())
+			// Where a result goes may be looked at when it comes: an atomic may have been
+			// executed by then, so it is one that changes nothing.
+			wr.Swap = 0
+			c.broken(wr, ib.WCLocProtErr)
+			e.sync("failed")
+			t.m.check()
+		},
+		Passive: func(e *End) {
+			c := e.connect()
+			mem := e.mem(o.length(), allAccess)
+			if o.recv {
+				c.recv(1, mem.all())
+			}
+			mem.expose()
+			e.sync("failed")
+			c.rq.empty()
+			c.wantState(ib.RTS)
+			mem.check()
+		},
+	}
+}
+
+// receiveCase names memory wrongly in a receive: it fails when a message comes,
+// and the sender learns of an operational error (IBTA 9.9.3, table 57).
+func receiveCase(topic string, m mistake) Case {
+	return Case{
+		Name: fmt.Sprintf("%s/local/receive/%s", topic, m.name),
+		Active: func(e *End) {
+			c := e.connect()
+			mem := e.mem(64, 0)
+			hear[bool](e, "posted")
+			c.broken(ib.SendWR{ID: 1, Opcode: ib.WRSend, SGL: mem.all()}, ib.WCRemOpErr)
+			e.sync("failed")
+		},
+		Passive: func(e *End) {
+			c := e.connect()
+			t := m.make(e, 64, ib.LocalWrite)
+			c.recv(1, t.sgl())
+			e.tell("posted", true)
+			c.rq.fails(1, ib.WCLocProtErr)
+			e.sync("failed")
+			c.wantState(ib.Err)
+			t.m.check()
+		},
+	}
+}
+
+// remoteCase names the peer's memory wrongly: the peer answers with a remote
+// access error, both queue pairs end, nothing is touched.
+func remoteCase(topic string, o op, m mistake) Case {
+	return Case{
+		Name:  fmt.Sprintf("%s/remote/%s/%s", topic, o.name, m.name),
+		Needs: o.needs(),
+		Active: func(e *End) {
+			refusedRequest(e, o, ib.WCRemAccessErr)
+		},
+		Passive: func(e *End) {
+			refusingPassive(e, o, qpAccess, func() *target { return m.make(e, o.length(), ib.LocalWrite|o.access) })
+		},
+	}
+}
+
+// qpAccess is what queue pairs grant where all is granted.
+const qpAccess = ib.QPAccessMask &^ ib.FlushPersistent
+
+// grants sets the queue pair's access.
+func grants(a ib.Access) func(*setup) { return func(s *setup) { s.access = a } }
+
+// fullAccess is qpAccess, as far as the device knows these rights.
+func (e *End) fullAccess() ib.Access {
+	a := ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtomic
+	if e.attr.Caps&ib.CapFlushGlobal != 0 {
+		a |= ib.FlushGlobal
+	}
+	return a
+}
+
+// refusedRequest posts a request that the peer refuses.
+func refusedRequest(e *End, o op, status ib.WCStatus) {
+	c := e.connect()
+	t := e.good(o.length(), ib.LocalWrite)
+	r := e.peerMem()
+	c.broken(o.request(1, t.sgl(), r), status)
+	t.m.check()
+	e.sync("failed")
+}
+
+// refusingPassive exposes a target that may not be used in this way. A receive,
+// where the operation takes one, is flushed.
+func refusingPassive(e *End, o op, access ib.Access, make func() *target) {
+	c := e.connect(grants(access & e.fullAccess()))
+	t := make()
+	spare := e.mem(64, ib.LocalWrite)
+	if o.recv {
+		c.recv(1, spare.all())
+	}
+	e.tell("memory", t.remote())
+	e.sync("failed")
+	if o.recv {
+		c.rq.fails(1, ib.WCWRFlushErr)
+	}
+	c.wantState(ib.Err)
+	t.m.check()
+	spare.check()
+}
+
+// zeroLength: a request of no bytes touches no memory, so its key does not matter
+// (IBTA 9.7.4.1.5).
+func zeroLength(e *End, o op) {
+	c := e.connect()
+	r := e.peerMem()
+	r.RKey, r.Addr = badKey(r.RKey), 12345
+	c.do(o.request(1, nil, r))
+	c.wantState(ib.RTS)
+	e.sync("done")
+}
+
+func zeroLengthLocal(e *End) {
+	c := e.connect()
+	m := e.mem(8+2*margin, 0)
+	m.put(margin, pattern(1, 8))
+	_ = e.peerMem()
+	c.do(ib.SendWR{ID: 1, Opcode: ib.WRSend, SGL: []ib.SGE{{Addr: 1, Length: 0, LKey: badKey(m.mr.LKey())}, m.sge(margin, 8)}})
+	e.sync("moved")
+	c.sq.empty()
+}
+
+// longOver: the whole message is checked before its first byte is written.
+func longOver(e *End) {
+	c := e.connect()
+	n := 3*int(e.mtu()) + 1
+	m := e.mem(n, 0)
+	c.broken(opWrite.request(1, m.all(), e.peerMem()), ib.WCRemAccessErr)
+	e.sync("failed")
+}
+
+func longOverPassive(e *End) {
+	c := e.connect()
+	m := e.mem(3*int(e.mtu()), allAccess)
+	m.expose()
+	e.sync("failed")
+	c.wantState(ib.Err)
+	m.check()
+}
+
+// keysInTurn uses regions that come and go: each key opens its own memory, for as
+// long as it lives.
+func keysInTurn(e *End) {
+	c := e.connect()
+	m := e.mem(64, ib.LocalWrite)
+	m.put(0, pattern(3, 64))
+	for i := range 8 {
+		r := e.peerMem()
+		c.do(opWrite.request(uint64(i), m.all(), r))
+		e.sync("written")
+	}
+}
+
+func keysInTurnPassive(e *End) {
+	e.connect()
+	seen := map[ib.Key]bool{}
+	for range 8 {
+		m := e.mem(64, allAccess)
+		if seen[m.mr.RKey()] {
+			e.fatalf("key %#x is used again for other memory", uint32(m.mr.RKey()))
+		}
+		seen[m.mr.RKey()] = true
+		m.expose()
+		e.sync("written")
+		m.want(0, pattern(3, 64))
+		m.check()
+		e.must(m.mr.Close(), "close MR")
+	}
+}

@@ -1,0 +1,209 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+)
+
+// DefaultLimit is what a half of a case may take.
+const DefaultLimit = 10 * time.Second
+
+// Options adjust a run.
+type Options struct {
+	Deviations []Deviation
+	Cases      string        // a pattern for names, as Deviation.Cases; "" for all
+	Limit      time.Duration // of each half of a case; 0 is DefaultLimit
+}
+
+// Leader leads a run: it knows the table and says what is played.
+type Leader struct {
+	s    *session
+	opts Options
+}
+
+// Lead meets the server on conn and takes conn over. The caller must Close the
+// Leader; the devices stay open.
+func Lead(conn net.Conn, p Party, o Options) (*Leader, error) {
+	s, err := newSession(conn, p)
+	if err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("meet the other side: %w", err)
+	}
+	if o.Limit == 0 {
+		o.Limit = DefaultLimit
+	}
+	return &Leader{s, o}, nil
+}
+
+// Close hangs up, which ends the server.
+func (l *Leader) Close() { l.s.close() }
+
+// Peer returns the kind and name of the other side's device.
+func (l *Leader) Peer() (kind, device string) { return l.s.peer.Kind, l.s.peer.Attr.Name }
+
+// Item is a case with the part that each side plays in it.
+type Item struct {
+	c *Case
+	// role is what the leader's device plays; "" if it is the server's that is alone.
+	role Role
+}
+
+// Name is the case's name and what the leader's device does: "active", "passive",
+// or, of cases without a partner, "here" or "there".
+func (i Item) Name() string {
+	switch i.role {
+	case Alone:
+		return i.c.Name + "/here"
+	case "":
+		return i.c.Name + "/there"
+	}
+	return i.c.Name + "/" + string(i.role)
+}
+
+// Plan lists what is to be done: each pair of halves in both directions, each
+// lone case on both devices.
+func (l *Leader) Plan() []Item {
+	var items []Item
+	for i := range cases {
+		c := &cases[i]
+		if l.opts.Cases != "" && !matchPath(l.opts.Cases, c.Name) {
+			continue
+		}
+		if c.Alone != nil {
+			items = append(items, Item{c, Alone}, Item{c, ""})
+		} else {
+			items = append(items, Item{c, Active}, Item{c, Passive})
+		}
+	}
+	return items
+}
+
+// roles returns what the two devices play; "" for one that does nothing.
+func (i Item) roles() (here, there Role) {
+	switch i.role {
+	case Active:
+		return Active, Passive
+	case Passive:
+		return Passive, Active
+	case Alone:
+		return Alone, ""
+	}
+	return "", Alone
+}
+
+// Result is how an Item went. With neither Skip nor Err it passed.
+type Result struct {
+	Skip string // why it was not played
+	Err  error
+	Note string // deviations that applied
+	// Broken says that the run cannot go on.
+	Broken bool
+}
+
+// Outcome is how an Item went, as the command prints it with -json.
+type Outcome struct {
+	Name   string
+	Err    string `json:",omitempty"`
+	Skip   string `json:",omitempty"`
+	Note   string `json:",omitempty"`
+	Millis int64
+}
+
+// Do plays an item. The caller asks for one at a time.
+func (l *Leader) Do(ctx context.Context, it Item) Result {
+	local, remote := l.rules(it)
+	if why := l.leftOut(it, local, remote); why != "" {
+		return Result{Skip: why}
+	}
+	s, limit := l.s, l.opts.Limit
+	here, there := it.roles()
+	s.newCase()
+	ours, theirs := side{name: "here"}, side{name: "there"}
+	if there != "" {
+		o := order{Case: it.c.Name, Role: there, TimeoutMS: int(limit / time.Millisecond), Rules: remote}
+		if err := s.wire.send(message{Run: &o}); err != nil {
+			return Result{Err: err, Broken: true}
+		}
+	}
+	if here != "" {
+		ours.body, ours.closing = s.play(it.c, here, limit, local)
+	}
+	if there != "" && !ours.body.Broken {
+		theirs.body, theirs.closing = s.reported(ctx, limit)
+	}
+	return l.judge(append(local, remote...), []side{ours, theirs})
+}
+
+// leftOut says why an item is not to be played; "" if it is.
+func (l *Leader) leftOut(it Item, local, remote []rule) string {
+	here, there := it.roles()
+	for _, d := range []struct {
+		role  Role
+		at    string
+		hello *hello
+	}{{here, "here", &l.s.me}, {there, "there", &l.s.peer}} {
+		if lack := it.c.need(d.role) &^ d.hello.Attr.Caps; d.role != "" && lack != 0 {
+			return fmt.Sprintf("%s (%s) lacks %s", d.hello.Attr.Name, d.at, capText(lack))
+		}
+	}
+	for _, r := range append(local, remote...) {
+		if r.Effect.Kind == effectSkip {
+			return "deviation: " + l.opts.Deviations[r.Row].Reason
+		}
+	}
+	return ""
+}
+
+// reported waits for the server's verdicts.
+func (s *session) reported(ctx context.Context, limit time.Duration) (body, closing verdict) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit+4*grace, errDeadline)
+	defer cancel()
+	err := s.await(ctx, func(b *mailbox) bool {
+		if b.finished != nil {
+			body = *b.finished
+		}
+		if b.closed != nil {
+			closing = *b.closed
+		}
+		return b.closed != nil || body.Broken
+	})
+	if err != nil {
+		closing = verdict{Error: err.Error(), Broken: true}
+	}
+	return body, closing
+}
+
+// rules returns the deviations that matter to an item, for each side.
+func (l *Leader) rules(it Item) (local, remote []rule) {
+	s := l.s
+	if it.role == "" {
+		remote, _ = rulesFor(l.opts.Deviations, it.c.Name, &s.peer, &s.me, Alone)
+		return nil, remote
+	}
+	return rulesFor(l.opts.Deviations, it.c.Name, &s.me, &s.peer, it.role)
+}
+
+// Serve plays what the leader at the other end of conn asks for, until it hangs
+// up. It takes conn over; the device stays open.
+func Serve(conn net.Conn, p Party) error {
+	s, err := newSession(conn, p)
+	if err != nil {
+		conn.Close()
+		return fmt.Errorf("meet the leader: %w", err)
+	}
+	defer s.close()
+	for o := range s.orders {
+		c, err := find(o.Case)
+		if err != nil {
+			return err
+		}
+		body, _ := s.play(c, o.Role, time.Duration(o.TimeoutMS)*time.Millisecond, o.Rules)
+		if body.Broken {
+			return errors.New(body.Error)
+		}
+	}
+	return nil
+}
