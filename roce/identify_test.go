@@ -165,3 +165,29 @@ func TestDeadlines(t *testing.T) {
 		}
 	}
 }
+
+// TestFlushOfRxe: a FLUSH is taken with either ICRC, other packets with the
+// specification's alone.
+func TestFlushOfRxe(t *testing.T) {
+	for _, addr := range []string{"192.0.2.1", "2001:db8::1"} {
+		for _, c := range []struct {
+			opcode wire.Opcode
+			twice  bool
+			want   bool
+		}{{wire.RCFlush, false, true}, {wire.RCFlush, true, true}, {wire.RCReadRequest, false, true}, {wire.RCReadRequest, true, false}} {
+			s := newSender(addr)
+			if !s.outer.Src.Is4() {
+				s.outer.Dst = ib.GIDFromAddr(netip.MustParseAddr("2001:db8::9"))
+			}
+			p := wire.Packet{BTH: wire.BTH{Opcode: c.opcode, PKey: ib.DefaultPKey, DestQP: 17}}
+			b := append(p.AppendHeaders(nil), make([]byte, wire.ICRCLen)...)
+			s.outer.Twice, s.outer.ID = c.twice, 40000
+			s.outer.Seal(b)
+			r := link.Run{Src: s.outer.Src, Dst: s.outer.Dst, SrcPort: s.outer.SrcPort, Size: len(b), Buf: b}
+			var id identifier
+			if got := accepts(&id, 0, r); got != c.want {
+				t.Errorf("%s, %v, headers counted twice %v: accepted %v", addr, c.opcode, c.twice, got)
+			}
+		}
+	}
+}

@@ -24,6 +24,13 @@ const ICRCLen = 4
 // ICRC returns the invariant CRC of a packet with these outer headers. transport
 // runs from the BTH to the last byte of pad, at least BTHLen bytes.
 func (o *Outer) ICRC(transport []byte) uint32 {
+	if o.Twice {
+		return crc32.Update(o.icrc(transport), crc32.IEEETable, transport)
+	}
+	return o.icrc(transport)
+}
+
+func (o *Outer) icrc(transport []byte) uint32 {
 	crc := o.crcHeaders(uint32(len(transport) + ICRCLen))
 	crc = crc8(crc, binary.BigEndian.Uint64(transport)|bthMask)
 	crc = crc4(crc, binary.BigEndian.Uint32(transport[8:]))

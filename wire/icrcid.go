@@ -20,14 +20,18 @@ import "encoding/binary"
 // that of Check: set it to the best guess. Not ok for IPv6, which has no such
 // field, even if the ICRC is right.
 func (o *Outer) SolveID(frame []byte) (id uint16, ok bool) {
-	if len(frame) < BTHLen+ICRCLen || len(frame) > maxUDPPayload || !o.Src.Is4() {
+	if len(frame) < BTHLen+ICRCLen || len(frame) > maxUDPPayload || !o.Src.Is4() || o.Twice && 2*len(frame) > maxUDPPayload {
 		return 0, false
 	}
 	diff := o.diff(frame)
 	if diff == 0 {
 		return o.ID, true
 	}
-	d := multiply(diff, shiftBack.at(len(frame)+idDistance))
+	behind := len(frame) + idDistance
+	if o.Twice {
+		behind += len(frame) - ICRCLen
+	}
+	d := multiply(diff, shiftBack.at(behind))
 	return o.ID ^ polyID(d), d&0xFFFF == 0
 }
 

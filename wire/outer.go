@@ -37,6 +37,11 @@ type Outer struct {
 	FlowLabel        uint32 // IPv6 only, 20 bits
 	ID               uint16 // IPv4 only: identification
 	NoDF             bool   // IPv4 only: "don't fragment" is off, against CA17-7; receivers let it pass
+
+	// Twice makes the ICRC functions count BTH and extension headers once more, as
+	// they are, behind the packet. rdma_rxe does so with FLUSH, where its table of
+	// opcodes (rxe_opcode.c) does not say where the payload begins.
+	Twice bool
 }
 
 // Len returns the length of the IP and UDP headers: 28 or 48 bytes.

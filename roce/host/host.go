@@ -34,6 +34,11 @@ type Options struct {
 	Fault   wrap.FaultConfig
 	Corrupt float64
 
+	// FlushRxe sends FLUSH with the ICRC that rdma_rxe computes for it, which
+	// counts the headers twice. Other peers drop it; what arrives is taken either
+	// way.
+	FlushRxe bool
+
 	// Pcap takes a pcapng capture of all frames. It is complete when the device
 	// is closed, which also reports the first error in writing it.
 	Pcap io.Writer
@@ -105,7 +110,11 @@ func stack(l link.Link, o *Options) (link.Link, error) {
 	if o.Corrupt > 0 {
 		l = wrap.Corrupt(l, o.Fault.Seed, o.Corrupt)
 	}
-	l = wrap.Seal(l)
+	if o.FlushRxe {
+		l = wrap.SealForRxe(l)
+	} else {
+		l = wrap.Seal(l)
+	}
 	if f := &o.Fault; f.Drop > 0 || f.Duplicate > 0 || f.Reorder > 0 || f.Delay > 0 {
 		l = wrap.Fault(l, *f)
 	}

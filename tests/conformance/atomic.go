@@ -44,6 +44,13 @@ func atomicCases() []Case {
 		{Name: "atomic-write/8-bytes", Needs: both(ib.CapAtomicWrite), Active: atomicWrite, Passive: atomicWritePassive},
 		{Name: "atomic-write/inline", Needs: both(ib.CapAtomicWrite), Active: atomicWriteInline, Passive: atomicWritePassive},
 		{Name: "flush/range-after-write", Needs: both(ib.CapFlushGlobal), Active: flushAfterWrite(ib.FlushRange), Passive: flushPassive},
+		{Name: "flush/persistent-needs-the-right", Needs: both(ib.CapFlushGlobal), Active: flushPersistent, Passive: func(e *End) {
+			c := e.connect(flushable)
+			m := e.mem(64, ib.LocalWrite|ib.RemoteWrite|ib.FlushGlobal)
+			m.expose()
+			e.sync("failed")
+			c.wantState(ib.Err)
+		}},
 		{Name: "flush/region-after-write", Needs: both(ib.CapFlushGlobal), Active: flushAfterWrite(ib.FlushRegion), Passive: flushPassive},
 	}
 }
@@ -192,6 +199,16 @@ func flushAfterWrite(extent ib.FlushExtent) func(*End) {
 		m.check()
 		e.sync("done")
 	}
+}
+
+// flushPersistent asks for more than the region and the queue pair of the peer
+// grant.
+func flushPersistent(e *End) {
+	c := e.connect()
+	r := e.peerMem()
+	c.post(ib.SendWR{ID: 1, Opcode: ib.WRFlush, RemoteAddr: r.Addr, RKey: r.RKey, Flush: ib.Flush{Length: 8, Level: ib.FlushPersistently}})
+	c.sq.failsAny(1, ib.WCRemAccessErr, ib.WCRemInvReqErr)
+	e.sync("failed")
 }
 
 func flushPassive(e *End) {

@@ -24,6 +24,7 @@ func cqCases() []Case {
 		{Name: "cq/one-for-both-queues", Active: oneCQ, Passive: oneCQ},
 		{Name: "cq/shared-by-queue-pairs", Active: func(e *End) { manyOnOne(e, true) }, Passive: func(e *End) { manyOnOne(e, false) }},
 		{Name: "cq/overrun-is-an-event", Alone: overrun},
+		{Name: "cq/overrun-ends-the-queue-pair", Alone: overrunQP},
 		{Name: "cq/timestamps-rise", Needs: both(ib.CapTimestamp), Active: timestamps, Passive: timestampsPassive},
 	}
 }
@@ -186,10 +187,10 @@ func manyOnOne(e *End, sends bool) {
 	e.sync("done")
 }
 
-// overrun makes more completions than the CQ holds (IBTA 10.2.3, 11.6.3).
-func overrun(e *End) {
+// overflow makes more completions than a CQ holds (IBTA 10.2.3, 11.6.3).
+func (e *End) overflow() (*conn, *queue) {
 	q := e.newQueue(4)
-	_, write := e.self(on(q, e.newQueue(1)), func(s *setup) { s.init.Cap.MaxSendWR = 4 * depth })
+	c, write := e.self(on(q, e.newQueue(1)), func(s *setup) { s.init.Cap.MaxSendWR = 4 * depth })
 	room := q.cq.Entries()
 	if room >= 4*depth {
 		e.skipf("a CQ of 4 entries has %d", room)
@@ -197,7 +198,19 @@ func overrun(e *End) {
 	for i := range room + 1 {
 		write(uint64(i))
 	}
+	return c, q
+}
+
+func overrun(e *End) {
+	_, q := e.overflow()
 	e.event(ib.EventCQErr, q.cq)
+}
+
+// overrunQP: a queue pair whose completion is lost cannot go on.
+func overrunQP(e *End) {
+	c, _ := e.overflow()
+	e.event(ib.EventQPFatal, c.qp)
+	c.wantState(ib.Err)
 }
 
 // timestamps hold completions between two readings of the clock, in order.

@@ -74,12 +74,6 @@ var RxeDeviations = []Deviation{
 	{rxe, Alone, "invalidate/local/window-of-another-queue-pair", Fails("success"), "the queue pair is not compared (rxe_mw.c rxe_check_invalidate_mw)"},
 	{rxe, Alone, "invalidate/local/window-that-is-free", Skip(), "the kernel crashes: rxe_do_invalidate_mw (rxe_mw.c) drops what a free window does not have"},
 
-	// FLUSH.
-	{rxe612, "", "flush/*", Skip(), flushICRC},
-	{rxe612, "", "keys/remote/flush/*", Skip(), flushICRC},
-	{rxe612, "", "bounds/remote/flush/*", Skip(), flushICRC},
-	{rxe612, "", "access/*/flush", Skip(), flushICRC},
-
 	// Reregistration.
 	{rxe, Passive, "rereg/rights/*", Fails("not supported"), noRereg},
 	{rxe, Passive, "rereg/old-key-dies", Fails("not supported"), noRereg},
@@ -96,9 +90,7 @@ var RxeDeviations = []Deviation{
 
 // Reasons that several rows share.
 const (
-	allFlushed = "a local failure moves the queue pair to ERR before it is reported, and is flushed like all others (rxe_req.c)"
-	// The provider of rdma-core 44 cannot post it either.
-	flushICRC    = "the ICRC of a FLUSH counts its headers twice (rxe_opcode.c has no offset of the payload for RC_FLUSH): rxe drops those of others"
+	allFlushed   = "a local failure moves the queue pair to ERR before it is reported, and is flushed like all others (rxe_req.c)"
 	localKey     = "a bad L_Key of a request fails in the requester's own way (rxe_req.c)"
 	receiveKey   = "a bad L_Key of a receive is a malformed WQE (rxe_resp.c RESPST_ERR_MALFORMED_WQE)"
 	immReceive   = "the receive of a WRITE with immediate is taken before the key is looked at, and fails with it (rxe_resp.c check_resource)"

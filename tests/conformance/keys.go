@@ -140,6 +140,14 @@ func keyCases() []Case {
 			opSend.take(c, 8)
 		}},
 		Case{Name: "bounds/long-write-is-checked-whole", Active: longOver, Passive: longOverPassive},
+		Case{Name: "keys/second-piece", Active: secondPiece, Passive: func(e *End) {
+			c := e.connect()
+			m := e.mem(64, allAccess)
+			m.expose()
+			e.sync("failed")
+			c.wantState(ib.RTS)
+			m.check()
+		}},
 		Case{Name: "keys/in-turn", Active: keysInTurn, Passive: keysInTurnPassive},
 	)
 }
@@ -286,6 +294,16 @@ func zeroLengthLocal(e *End) {
 	c.do(ib.SendWR{ID: 1, Opcode: ib.WRSend, SGL: []ib.SGE{{Addr: 1, Length: 0, LKey: badKey(m.mr.LKey())}, m.sge(margin, 8)}})
 	e.sync("moved")
 	c.sq.empty()
+}
+
+// secondPiece: a message goes whole or not at all.
+func secondPiece(e *End) {
+	c := e.connect()
+	m := e.mem(64, 0)
+	bad := m.sge(32, 32)
+	bad.LKey = badKey(bad.LKey)
+	c.broken(opWrite.request(1, []ib.SGE{m.sge(0, 32), bad}, e.peerMem()), ib.WCLocProtErr)
+	e.sync("failed")
 }
 
 // longOver: the whole message is checked before its first byte is written.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 )
 
@@ -134,7 +135,7 @@ func (l *Leader) Do(ctx context.Context, it Item) Result {
 	if there != "" && !ours.body.Broken {
 		theirs.body, theirs.closing = s.reported(ctx, limit)
 	}
-	return l.judge(append(local, remote...), []side{ours, theirs})
+	return l.judge(slices.Concat(local, remote), []side{ours, theirs})
 }
 
 // leftOut says why an item is not to be played; "" if it is.
@@ -149,7 +150,7 @@ func (l *Leader) leftOut(it Item, local, remote []rule) string {
 			return fmt.Sprintf("%s (%s) lacks %s", d.hello.Attr.Name, d.at, capText(lack))
 		}
 	}
-	for _, r := range append(local, remote...) {
+	for _, r := range slices.Concat(local, remote) {
 		if r.Effect.Kind == effectSkip {
 			return "deviation: " + l.opts.Deviations[r.Row].Reason
 		}

@@ -126,7 +126,7 @@ func (r *rxeRun) host(t *testing.T, link, family string) {
 	if link == "rawsock" {
 		device = "rawsock:" + l.HostDev
 	}
-	args := append(leadArgs(fmt.Sprintf("%v:%d", vm.IPv4, rxePort)), "-device", device, "-gid", addr.String())
+	args := append(leadArgs(fmt.Sprintf("%v:%d", vm.IPv4, rxePort)), "-device", device, "-gid", addr.String(), "-flush-rxe")
 	cmd := l.HostCommand(ctx, r.software, args...)
 	if link == "udp" {
 		cmd = l.HostCommandAs(ctx, "nobody", r.software, args...)

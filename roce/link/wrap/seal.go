@@ -4,6 +4,7 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/internal/runs"
+	"github.com/goroce/goroce/wire"
 )
 
 // Seal returns a Link that fills in the ICRC, the last four bytes, of every frame
@@ -12,9 +13,14 @@ import (
 // a host with one counter does. What is received passes untouched.
 func Seal(l link.Link) link.Link { return &sealer{Link: l, caps: l.Caps()} }
 
+// SealForRxe is Seal for peers that are rdma_rxe: FLUSH gets the ICRC that it
+// computes (wire.Outer.Twice), which others drop.
+func SealForRxe(l link.Link) link.Link { return &sealer{Link: l, caps: l.Caps(), forRxe: true} }
+
 type sealer struct {
 	link.Link
 	caps   link.Caps
+	forRxe bool
 	nextID uint16
 }
 
@@ -37,6 +43,7 @@ func (s *sealer) seal(r *link.Run) {
 			return // the driver refuses it
 		}
 		o.ID = sentID(r, s.caps.ID, i)
+		o.Twice = s.forRxe && wire.Opcode(frame[0]) == wire.RCFlush
 		o.Seal(frame)
 	}
 }

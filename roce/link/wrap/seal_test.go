@@ -192,3 +192,18 @@ func TestCorruptSometimes(t *testing.T) {
 		t.Errorf("%d of 5000 frames are damaged, %d counted; want about 500", bad, c.Flipped())
 	}
 }
+
+// TestSealForRxe: FLUSH alone has another ICRC.
+func TestSealForRxe(t *testing.T) {
+	for _, opcode := range []wire.Opcode{wire.RCFlush, wire.RCReadRequest} {
+		rec := newRecorder()
+		run := newRun(0, 1, 64, 0)
+		run.Buf[0] = byte(opcode)
+		send(t, wrap.SealForRxe(rec), 0, run)
+		o := outer(&rec.sent[0])
+		o.Twice = opcode == wire.RCFlush
+		if !o.Check(rec.sent[0].Frame(0)) {
+			t.Errorf("%v: the ICRC is not right", opcode)
+		}
+	}
+}

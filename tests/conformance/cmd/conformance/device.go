@@ -18,11 +18,13 @@ import (
 // deviceFlags choose a device and its address.
 type deviceFlags struct {
 	device, gid, kind string
+	flushRxe          bool
 }
 
 func (d *deviceFlags) register(flags *flag.FlagSet) {
 	flags.StringVar(&d.device, "device", "", "rnic:NAME, udp:ADDR[,ADDR...] or rawsock:IFACE")
 	flags.StringVar(&d.gid, "gid", "", "the GID to speak from: its index, or its IP address (default the first that is not link-local)")
+	flags.BoolVar(&d.flushRxe, "flush-rxe", false, "udp and rawsock: the peer is rdma_rxe, which has an ICRC of its own for FLUSH")
 	flags.StringVar(&d.kind, "kind", "", "the kind that deviations go by (default goroce, or that of the RNIC: rdma_rxe/6.1)")
 }
 
@@ -35,9 +37,9 @@ func (d *deviceFlags) open() (p conformance.Party, err error) {
 		p.Kind = rnicKind(name)
 		p.Device, err = rnic.Open(name)
 	case "udp":
-		p.Device, err = openSoft(host.Options{Link: "udp"}, name)
+		p.Device, err = openSoft(host.Options{Link: "udp", FlushRxe: d.flushRxe}, name)
 	case "rawsock":
-		p.Device, err = openSoft(host.Options{Link: "rawsock", NetIf: name}, "")
+		p.Device, err = openSoft(host.Options{Link: "rawsock", NetIf: name, FlushRxe: d.flushRxe}, "")
 	default:
 		err = fmt.Errorf("device %q: rnic:NAME, udp:ADDR[,ADDR...] or rawsock:IFACE: %w", d.device, ib.ErrInvalid)
 	}
