@@ -15,6 +15,8 @@ var RxeDeviations = []Deviation{
 	// Local keys.
 	{rxe61, Active, "keys/local/send/*", Status(ib.WCLocProtErr, ib.WCLocQPOpErr), localKey},
 	{rxe61, Active, "keys/local/write/*", Status(ib.WCLocProtErr, ib.WCLocQPOpErr), localKey},
+	{rxe61, Active, "keys/second-piece", Status(ib.WCLocProtErr, ib.WCLocQPOpErr), localKey},
+	{rxe612, Active, "keys/second-piece", Status(ib.WCLocProtErr, ib.WCWRFlushErr), allFlushed},
 	{rxe612, Active, "keys/local/send/*", Status(ib.WCLocProtErr, ib.WCWRFlushErr), allFlushed},
 	{rxe612, Active, "keys/local/write/*", Status(ib.WCLocProtErr, ib.WCWRFlushErr), allFlushed},
 	{rxe612, Active, "bounds/local/send/*", Status(ib.WCLocProtErr, ib.WCWRFlushErr), allFlushed},
@@ -82,6 +84,8 @@ var RxeDeviations = []Deviation{
 	{rxe, Alone, "rereg/bound-to-windows", Fails("not supported"), noRereg},
 
 	// Events.
+	{rxe, Alone, "cq/overrun-ends-the-queue-pair", NoEvent(ib.EventQPFatal), noEvents},
+	{rxe, Alone, "cq/overrun-ends-the-queue-pair", Fails("the QP is in RTS"), "completions that find the CQ full are lost, and the queue pair goes on (rxe_cq.c rxe_cq_post)"},
 	{rxe, Alone, "solicited/failure-counts", Skip(), "only the peer's bit counts (rxe_cq.c rxe_cq_post): the event never comes"},
 	{rxe, Passive, "events/access-error/*", NoEvent(ib.EventQPAccessErr), noEvents},
 	{rxe, Passive, "events/request-error/*", NoEvent(ib.EventQPReqErr), noEvents},
