@@ -31,7 +31,18 @@ type holding struct {
 }
 
 // hold keeps a copy of r. It returns false if there is no room.
-func (h *holding) hold(now ib.Instant, r *link.Run) bool {
+func (c *conn) hold(now ib.Instant, r *link.Run) bool {
+	if !c.held.add(now, r) {
+		return false
+	}
+	// What was learned before learned could see that something waits is news, too.
+	if _, known := c.peers.Lookup(&r.Dst); known {
+		c.learned()
+	}
+	return true
+}
+
+func (h *holding) add(now ib.Instant, r *link.Run) bool {
 	if h.bytes+len(r.Buf) > holdBytes {
 		return false
 	}

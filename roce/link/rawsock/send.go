@@ -61,7 +61,7 @@ func (c *conn) fill(now ib.Instant, out []link.Run) (stretch int) {
 			if stretch > 0 {
 				return stretch
 			}
-			if why != "" || !c.held.hold(now, r) {
+			if why != "" || !c.hold(now, r) {
 				sock.Lose(&c.stats, int(runs.Count(r)), cmp.Or(why, "too much waits for the MAC addresses of destinations"))
 			}
 			return 1
