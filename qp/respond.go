@@ -52,22 +52,15 @@ func (r *responder) response(s *resource, tx *TxPacket) {
 	r.implied(s.first)
 }
 
+var readResponses = segments{wire.OpReadRespFirst, wire.OpReadRespMiddle, wire.OpReadRespLast, wire.OpReadRespOnly}
+
 // readResponse builds the next packet of a READ's response. MIDDLE packets have
 // no AETH; all carry the MSN with the READ counted (IBTA 9.7.5.1.7).
 func (r *responder) readResponse(s *resource, tx *TxPacket) {
 	isFirst, isLast := s.cursor == s.from, s.cursor.Add(1) == s.end
-	op := wire.OpReadRespMiddle
-	switch {
-	case isFirst && isLast:
-		op = wire.OpReadRespOnly
-	case isFirst:
-		op = wire.OpReadRespFirst
-	case isLast:
-		op = wire.OpReadRespLast
-	}
 	mtu := int(r.q.attr.PathMTU)
 	off := s.cursor.Sub(s.first) * mtu
-	r.q.header(tx, op, s.cursor)
+	r.q.header(tx, readResponses.at(isFirst, isLast), s.cursor)
 	tx.AETH = r.aeth()
 	tx.Len = min(mtu, int(s.length)-off)
 	tx.PadCnt = uint8(-tx.Len & 3)

@@ -138,11 +138,27 @@ const (
 // sendOp is what a work request opcode means on the wire: the opcodes of its
 // packets by position, and the completion that it makes.
 type sendOp struct {
-	kind                      sendKind
-	recv                      bool // consumes a receive at the peer
-	answered                  bool // takes one of the peer's responder resources
-	first, middle, last, only wire.Op
-	wc                        ib.WCOpcode
+	kind     sendKind
+	recv     bool // consumes a receive at the peer
+	answered bool // takes one of the peer's responder resources
+	segments      // of one packet: only
+	wc       ib.WCOpcode
+}
+
+// segments holds the operation of a message's packets by position (IBTA 9.3.3).
+type segments struct{ first, middle, last, only wire.Op }
+
+// at returns the operation of a packet.
+func (s *segments) at(isFirst, isLast bool) wire.Op {
+	switch {
+	case isFirst && isLast:
+		return s.only
+	case isFirst:
+		return s.first
+	case isLast:
+		return s.last
+	}
+	return s.middle
 }
 
 // sendOps is the same for all services; services says which of them each has.
@@ -152,17 +168,17 @@ var sendOps = [256]sendOp{
 	ib.WRSendInv:     push(ib.WCSend, true, wire.OpSendFirst, wire.OpSendMiddle, wire.OpSendLastInv, wire.OpSendOnlyInv),
 	ib.WRWrite:       push(ib.WCWrite, false, wire.OpWriteFirst, wire.OpWriteMiddle, wire.OpWriteLast, wire.OpWriteOnly),
 	ib.WRWriteImm:    push(ib.WCWrite, true, wire.OpWriteFirst, wire.OpWriteMiddle, wire.OpWriteLastImm, wire.OpWriteOnlyImm),
-	ib.WRRead:        {kind: kindRead, answered: true, only: wire.OpReadRequest, wc: ib.WCRead},
-	ib.WRCompareSwap: {kind: kindAtomic, answered: true, only: wire.OpCompareSwap, wc: ib.WCCompareSwap},
-	ib.WRFetchAdd:    {kind: kindAtomic, answered: true, only: wire.OpFetchAdd, wc: ib.WCFetchAdd},
-	ib.WRAtomicWrite: {kind: kindAtomicWrite, answered: true, only: wire.OpAtomicWrite, wc: ib.WCAtomicWrite},
-	ib.WRFlush:       {kind: kindFlush, answered: true, only: wire.OpFlush, wc: ib.WCFlush},
+	ib.WRRead:        {kind: kindRead, answered: true, segments: segments{only: wire.OpReadRequest}, wc: ib.WCRead},
+	ib.WRCompareSwap: {kind: kindAtomic, answered: true, segments: segments{only: wire.OpCompareSwap}, wc: ib.WCCompareSwap},
+	ib.WRFetchAdd:    {kind: kindAtomic, answered: true, segments: segments{only: wire.OpFetchAdd}, wc: ib.WCFetchAdd},
+	ib.WRAtomicWrite: {kind: kindAtomicWrite, answered: true, segments: segments{only: wire.OpAtomicWrite}, wc: ib.WCAtomicWrite},
+	ib.WRFlush:       {kind: kindFlush, answered: true, segments: segments{only: wire.OpFlush}, wc: ib.WCFlush},
 	ib.WRLocalInv:    {kind: kindLocal, wc: ib.WCLocalInv},
 	ib.WRBindMW:      {kind: kindLocal, wc: ib.WCBindMW},
 }
 
 func push(wc ib.WCOpcode, recv bool, first, middle, last, only wire.Op) sendOp {
-	return sendOp{kind: kindPush, recv: recv, first: first, middle: middle, last: last, only: only, wc: wc}
+	return sendOp{kind: kindPush, recv: recv, segments: segments{first, middle, last, only}, wc: wc}
 }
 
 // packet builds the packet that carries the message's PSN psn. A retransmission
@@ -175,16 +191,7 @@ func (s *sendWQE) packet(q *QP, psn ib.PSN, tx *TxPacket) {
 	off := i * mtu
 	isFirst, isLast := i == 0, i == s.npsn-1
 
-	o := op.middle
-	switch {
-	case isFirst && isLast:
-		o = op.only
-	case isFirst:
-		o = op.first
-	case isLast:
-		o = op.last
-	}
-	s.header(q, tx, o, psn)
+	s.header(q, tx, op.at(isFirst, isLast), psn)
 	tx.SE = isLast && op.recv && s.wr.Flags&ib.SendSolicited != 0
 	tx.RETH = wire.RETH{VA: s.wr.RemoteAddr, RKey: s.wr.RKey, Len: s.length}
 	tx.Imm = s.wr.Imm

@@ -334,33 +334,6 @@ func TestFirstFrames(t *testing.T) {
 	}
 }
 
-// TestKnownNeighbour: the kernel knows the neighbour and the link does not yet. It
-// may learn of it in the very moment at which the first frame begins to wait.
-func TestKnownNeighbour(t *testing.T) {
-	na, nb := linktest.NewVeth(t, 1500)
-	b := openIn(t, nb, raw, nb.Addr4)
-	in := make([]link.Run, 8)
-	for range 40 {
-		a := openIn(t, na, raw, na.Addr4)
-		var psn uint32
-		linktest.SendAll(t, a, []link.Run{linktest.NewRun(a, b, &psn, 1, 64, 0)})
-		got := 0
-		for end := time.Now().Add(10 * time.Second); got == 0 && time.Now().Before(end); {
-			_ = a.Wait(10*time.Millisecond, false)
-			if _, err := a.Recv(0, in); err != nil {
-				t.Fatal(err)
-			}
-			got, _ = b.Recv(0, in)
-		}
-		if got != 1 {
-			t.Fatalf("the first frame still waits: %+v", a.Stats())
-		}
-		if err := a.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 func TestOverflow(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 1500)
 	small := func(a []netip.Addr) (link.Link, error) { return rawsock.Open(a, rawsock.Options{RecvBuffer: 8 << 10}) }
