@@ -43,3 +43,26 @@ func TestNoAllocations(t *testing.T) {
 		check(tc.name, func() { _ = f.Decode(tc.b) })
 	}
 }
+
+// Neither does the connection manager's part, whatever the bytes.
+func TestNoAllocationsCM(t *testing.T) {
+	var h MADHeader
+	var c CMHeader
+	check := func(name string, fn func()) {
+		t.Helper()
+		if n := testing.AllocsPerRun(100, fn); n != 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+	for _, mad := range madsOf(t, rpingPath) {
+		check("MADHeader", func() { h.Decode(mad); h.Put(mad) })
+		for a, m := range cmMessages() {
+			check(a.String(), func() { m.Decode(mad); m.Put(mad) })
+		}
+		for _, private := range [][]byte{mad[MADHeaderLen+reqPrivate:], mad[:CMHeaderLen], mad[:1]} {
+			check("CMHeader.Decode", func() { _ = c.Decode(private) })
+		}
+		check("CMHeader.Put", func() { c.Put(mad[:]) })
+	}
+	check("SplitServiceID", func() { SplitServiceID(uint64(PortSpaceTCP) << 16); SplitServiceID(7) })
+}

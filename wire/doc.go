@@ -21,6 +21,15 @@
 // IPv4 identification, which the ICRC covers though a UDP socket can neither
 // choose nor see it.
 //
+// A datagram to QP 1 carries a MAD, a management datagram: [MADHeader], and for the
+// connection manager one of its messages, [REQ] to [SIDRREP]. All their fields have
+// fixed places, so Decode takes any MAD; PrivateData and Info are parts of it. Put
+// writes all that follows the MAD header, reserved bits as zero. Numbers keep the
+// low bits that their field has, and data longer than the field are cut: check the
+// length of what applications give. They must not overlap the MAD, except where
+// Decode of the same message found them. [CMHeader] is what rdma_cm puts before the
+// private data of applications, [PortSpace] its part of a service ID.
+//
 // [Frame] is for whoever holds whole frames: packet sockets, XDP, captures.
 //
 // Decoders accept any bytes. What they refuse they report as one of the

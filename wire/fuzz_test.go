@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"encoding/binary"
+	"reflect"
 	"testing"
 )
 
@@ -56,6 +57,52 @@ func FuzzFrameDecode(f *testing.F) {
 		o := frame.Outer
 		if id, ok := o.SolveID(frame.Transport); o.Src.Is4() && o.Check(frame.Transport) && (!ok || id != o.ID) {
 			t.Errorf("ICRC is right, but SolveID says %d, %v", id, ok)
+		}
+	})
+}
+
+// Whatever message a MAD is taken for, what decodes from it is put such that the
+// same decodes again.
+func FuzzCM(f *testing.F) {
+	for _, mad := range madsOf(f, rpingPath) {
+		f.Add(mad[:])
+	}
+	f.Add(bytes.Repeat([]byte{0xFF}, MADLen))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		var mad [MADLen]byte
+		copy(mad[:], in)
+		var h, again MADHeader
+		h.Decode(&mad)
+		for a, m := range cmMessages() {
+			m.Decode(&mad)
+			out := put(&h, m)
+			if again.Decode(&out); again != h {
+				t.Errorf("header %+v, put and decoded: %+v", h, again)
+			}
+			m2 := cmMessages()[a]
+			m2.Decode(&out)
+			if !reflect.DeepEqual(m, m2) {
+				t.Errorf("%v %+v, put and decoded: %+v", a, m, m2)
+			}
+		}
+	})
+}
+
+// What decodes as header of rdma_cm is put such that the same decodes again.
+func FuzzCMHeader(f *testing.F) {
+	for _, mad := range madsOf(f, rpingPath) {
+		f.Add(mad[MADHeaderLen+reqPrivate:])
+	}
+	f.Add(append([]byte{0, 0x60}, make([]byte, CMHeaderLen)...))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		var h, again CMHeader
+		if h.Decode(in) != nil {
+			return
+		}
+		var out [CMHeaderLen]byte
+		h.Put(out[:])
+		if err := again.Decode(out[:]); err != nil || again != h {
+			t.Errorf("%+v, put and decoded: %+v, %v", h, again, err)
 		}
 	})
 }

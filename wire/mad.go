@@ -1,5 +1,12 @@
 package wire
 
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/goroce/goroce/ib"
+)
+
 // Lengths of management datagrams in bytes (IBTA 13.4.3).
 const (
 	MADLen       = 256 // the whole of one: always this long
@@ -43,3 +50,55 @@ const (
 	AttrLAP     CMAttr = 0x19 // LoadAlternatePath
 	AttrAPR     CMAttr = 0x1A // AlternatePathResponse
 )
+
+// MAD returns the management datagram that a packet carries to QP 1; it is the
+// packet's payload. It is nil if there is none.
+func (p *Packet) MAD() *[MADLen]byte {
+	if p.DestQP != ib.QPNGSI || p.Opcode.Service() != UD || len(p.Payload) != MADLen {
+		return nil
+	}
+	return (*[MADLen]byte)(p.Payload)
+}
+
+// Decode reads the first 24 bytes of a MAD. It accepts any values.
+func (h *MADHeader) Decode(mad *[MADLen]byte) {
+	h.BaseVersion, h.Class, h.ClassVersion, h.Method = mad[0], mad[1], mad[2], mad[3]
+	h.Status = binary.BigEndian.Uint16(mad[4:])
+	h.TID = binary.BigEndian.Uint64(mad[8:])
+	h.Attr = CMAttr(binary.BigEndian.Uint16(mad[16:]))
+	h.Modifier = binary.BigEndian.Uint32(mad[20:])
+}
+
+// Put writes the first 24 bytes of a MAD.
+func (h *MADHeader) Put(mad *[MADLen]byte) {
+	mad[0], mad[1], mad[2], mad[3] = h.BaseVersion, h.Class, h.ClassVersion, h.Method
+	binary.BigEndian.PutUint32(mad[4:], uint32(h.Status)<<16)
+	binary.BigEndian.PutUint64(mad[8:], h.TID)
+	binary.BigEndian.PutUint32(mad[16:], uint32(h.Attr)<<16)
+	binary.BigEndian.PutUint32(mad[20:], h.Modifier)
+}
+
+// Name names the message, as in "CM REQ". It is "MAD" if the message is none of the
+// connection manager's.
+func (h *MADHeader) Name() string {
+	if h.Class != MADClassCM || h.Attr < AttrREQ || h.Attr > AttrAPR {
+		return "MAD"
+	}
+	return "CM " + h.Attr.String()
+}
+
+// String returns the short name of the message: "REQ", "SIDR_REP".
+func (a CMAttr) String() string { return nameOf(attrText[:], int(a), "CMAttr") }
+
+var attrText = [...]string{
+	AttrREQ: "REQ", AttrMRA: "MRA", AttrREJ: "REJ", AttrREP: "REP", AttrRTU: "RTU", AttrDREQ: "DREQ", AttrDREP: "DREP",
+	AttrSIDRREQ: "SIDR_REQ", AttrSIDRREP: "SIDR_REP", AttrLAP: "LAP", AttrAPR: "APR",
+}
+
+// nameOf returns table[i], or the kind and the number where the table has no name.
+func nameOf(table []string, i int, kind string) string {
+	if i < len(table) && table[i] != "" {
+		return table[i]
+	}
+	return fmt.Sprintf("%s(%d)", kind, i)
+}

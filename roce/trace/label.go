@@ -13,8 +13,15 @@ import (
 func Label(p *wire.Packet) string { return label(p, true) }
 
 // ShortLabel is Label without addresses, keys and operands: it fits the arrows of
-// a Ladder.
-func ShortLabel(p *wire.Packet) string { return label(p, false) }
+// a Ladder. Of a management datagram it is only the message's name.
+func ShortLabel(p *wire.Packet) string {
+	if mad := p.MAD(); mad != nil {
+		var h wire.MADHeader
+		h.Decode(mad)
+		return h.Name()
+	}
+	return label(p, false)
+}
 
 func label(p *wire.Packet, full bool) string {
 	var b strings.Builder

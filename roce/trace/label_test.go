@@ -42,6 +42,13 @@ func TestLabel(t *testing.T) {
 	}
 }
 
+// mad returns a management datagram.
+func mad(class uint8, attr wire.CMAttr) []byte {
+	var b [wire.MADLen]byte
+	(&wire.MADHeader{Class: class, Attr: attr}).Put(&b)
+	return b[:]
+}
+
 func TestShortLabel(t *testing.T) {
 	for _, c := range []struct {
 		want string
@@ -49,6 +56,9 @@ func TestShortLabel(t *testing.T) {
 	}{
 		{"WRITE Only imm psn=1 AckReq len=5 (5 B)", wire.Packet{BTH: wire.BTH{Opcode: wire.RCWriteOnlyImm, PSN: 1, AckReq: true}, RETH: wire.RETH{VA: 1, RKey: 2, Len: 5}, Imm: 3, Payload: make([]byte, 5)}},
 		{"ATOMIC ACK psn=4 msn=9", wire.Packet{BTH: wire.BTH{Opcode: wire.RCAtomicAck, PSN: 4}, AETH: wire.AETH{Syndrome: wire.AckNoCredits, MSN: 9}, AtomicAck: 42}},
+		{"CM DREQ", wire.Packet{BTH: wire.BTH{Opcode: wire.UDSendOnly, DestQP: ib.QPNGSI, AckReq: true}, Payload: mad(wire.MADClassCM, wire.AttrDREQ)}},
+		{"MAD", wire.Packet{BTH: wire.BTH{Opcode: wire.UDSendOnly, DestQP: ib.QPNGSI}, Payload: mad(3, wire.AttrDREQ)}},
+		{"UD SEND Only psn=5 (256 B)", wire.Packet{BTH: wire.BTH{Opcode: wire.UDSendOnly, DestQP: 2, PSN: 5}, Payload: mad(wire.MADClassCM, wire.AttrDREQ)}},
 		{"UD SEND Only psn=5 (0 B)", wire.Packet{BTH: wire.BTH{Opcode: wire.UDSendOnly, PSN: 5}, DETH: wire.DETH{SrcQP: 0x11, QKey: 0x11111111}}},
 	} {
 		if got := ShortLabel(&c.p); got != c.want {

@@ -101,6 +101,10 @@ func payloadFields(line fieldLine, p *packet) {
 		line("payload", "%d bytes, not captured whole", len(data))
 		return
 	}
+	if mad := p.pkt.MAD(); mad != nil {
+		madFields(line, mad)
+		return
+	}
 	if len(data) > shownPayload {
 		data, more = data[:shownPayload], " ..."
 	}

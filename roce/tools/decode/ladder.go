@@ -77,6 +77,12 @@ func ladderNote(p *packet) string {
 		return "again"
 	case track.Ack:
 		return e.DoneText()
+	case track.Datagram:
+		if p.cut {
+			return ""
+		}
+		_, says := madText(&p.pkt) // the arrow has its name
+		return says
 	case track.New, track.Response, track.SequenceNAK:
 		return ""
 	}

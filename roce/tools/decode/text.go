@@ -82,7 +82,10 @@ func meaning(p *packet) string {
 	}
 	s := p.effect.String()
 	if p.effect.Kind == track.Datagram && !p.cut {
-		s = madText(&p.pkt)
+		name, says := madText(&p.pkt)
+		if s = name; says != "" {
+			s += ": " + says
+		}
 	}
 	switch p.icrc {
 	case icrcWrong:

@@ -1,8 +1,6 @@
 package track
 
 import (
-	"encoding/binary"
-
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/wire"
 )
@@ -27,44 +25,45 @@ type cmPeer struct {
 	dst Endpoint
 }
 
-// MADs of the connection manager: offsets of the whole MAD.
-const (
-	madLen       = 256
-	madClassCM   = 7
-	attrREQ      = 0x10
-	attrREP      = 0x13
-	offLocalID   = 24
-	offRemoteID  = 28
-	offREQLocal  = 24 + 32 // three bytes of queue pair number
-	offREPLocal  = 24 + 12
-	offAttribute = 16
-)
-
 // datagram looks at a datagram for the connection manager.
 func (c *cm) datagram(o *wire.Outer, p *wire.Packet) {
-	b := p.Payload
-	if p.DestQP != ib.QPNGSI || len(b) < madLen || b[1] != madClassCM {
+	mad := p.MAD()
+	if mad == nil {
 		return
 	}
-	switch binary.BigEndian.Uint16(b[offAttribute:]) {
-	case attrREQ:
-		if c.asked == nil {
-			c.asked, c.peers = map[cmID]ib.QPN{}, map[cmPeer]Endpoint{}
-		}
-		if len(c.asked) < maxCM {
-			c.asked[cmID{o.Src, binary.BigEndian.Uint32(b[offLocalID:])}] = qpnAt(b[offREQLocal:])
-		}
-	case attrREP:
-		active, ok := c.asked[cmID{o.Dst, binary.BigEndian.Uint32(b[offRemoteID:])}]
-		if !ok || len(c.peers) >= maxCM {
-			return
-		}
-		a, b := Endpoint{o.Dst, active}, Endpoint{o.Src, qpnAt(b[offREPLocal:])}
-		c.peers[cmPeer{a.Addr, b}], c.peers[cmPeer{b.Addr, a}] = a, b
+	var h wire.MADHeader
+	if h.Decode(mad); h.Class != wire.MADClassCM {
+		return
+	}
+	switch h.Attr {
+	case wire.AttrREQ:
+		var req wire.REQ
+		req.Decode(mad)
+		c.request(o, &req)
+	case wire.AttrREP:
+		var rep wire.REP
+		rep.Decode(mad)
+		c.reply(o, &rep)
 	}
 }
 
-func qpnAt(b []byte) ib.QPN { return ib.QPN(b[0])<<16 | ib.QPN(b[1])<<8 | ib.QPN(b[2]) }
+func (c *cm) request(o *wire.Outer, req *wire.REQ) {
+	if c.asked == nil {
+		c.asked, c.peers = map[cmID]ib.QPN{}, map[cmPeer]Endpoint{}
+	}
+	if len(c.asked) < maxCM {
+		c.asked[cmID{o.Src, req.LocalID}] = req.QPN
+	}
+}
+
+func (c *cm) reply(o *wire.Outer, rep *wire.REP) {
+	active, ok := c.asked[cmID{o.Dst, rep.RemoteID}]
+	if !ok || len(c.peers) >= maxCM {
+		return
+	}
+	a, b := Endpoint{o.Dst, active}, Endpoint{o.Src, rep.QPN}
+	c.peers[cmPeer{a.Addr, b}], c.peers[cmPeer{b.Addr, a}] = a, b
+}
 
 // peerOf returns the queue pair at src that is connected to dst.
 func (c *cm) peerOf(src ib.GID, dst Endpoint) (ib.QPN, bool) {

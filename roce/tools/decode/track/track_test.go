@@ -257,19 +257,20 @@ func TestPairing(t *testing.T) {
 
 // TestPairingByCM: REQ and REP name the queue pairs before any data flows.
 func TestPairingByCM(t *testing.T) {
-	mad := func(attr byte, local, remote uint32, at int, qp ib.QPN) wire.Packet {
-		p := req(wire.UDSendOnly, 0, madLen)
-		p.DETH.SrcQP = 1
-		b := p.Payload
-		b[1], b[17] = madClassCM, attr
-		b[27], b[31] = byte(local), byte(remote)
-		b[at+2] = byte(qp)
+	mad := func(class uint8, attr wire.CMAttr, m interface{ Put(*[wire.MADLen]byte) }) wire.Packet {
+		p := req(wire.UDSendOnly, 0, wire.MADLen)
+		p.DETH.SrcQP = ib.QPNGSI
+		b := (*[wire.MADLen]byte)(p.Payload)
+		(&wire.MADHeader{Class: class, Attr: attr}).Put(b)
+		m.Put(b)
 		return p
 	}
 	for _, first := range []byte{'A', 'B'} {
 		var tr Tracker
-		send(&tr, 1, hostA, hostB, 1, 55410, mad(attrREQ, 7, 0, offREQLocal, qpA))
-		send(&tr, 2, hostB, hostA, 1, 55410, mad(attrREP, 8, 7, offREPLocal, qpB))
+		send(&tr, 1, hostA, hostB, 1, 55410, mad(wire.MADClassCM, wire.AttrREQ, &wire.REQ{LocalID: 7, QPN: qpA}))
+		send(&tr, 2, hostB, hostA, 1, 55410, mad(wire.MADClassCM, wire.AttrREP, &wire.REP{LocalID: 8, RemoteID: 7, QPN: qpB}))
+		// No reply: another management class.
+		send(&tr, 2, hostB, hostA, 1, 55410, mad(wire.MADClassCM+1, wire.AttrREP, &wire.REP{LocalID: 9, RemoteID: 7, QPN: qpB + 1}))
 		for i, from := range []byte{first, 'A' + 'B' - first} {
 			if from == 'A' {
 				send(&tr, 3+i, hostA, hostB, qpB, 1, req(wire.RCSendOnly, 100, 1))
