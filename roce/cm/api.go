@@ -2,6 +2,7 @@ package cm
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/wire"
@@ -82,8 +83,8 @@ const (
 	Replied
 	// Established: the peer is ready (its RTU came).
 	Established
-	// Rejected: a REJ came, or a SIDR_REP with a status other than valid. The ID
-	// is gone.
+	// Rejected: a REJ came, or a SIDR_REP with a status other than valid; or, with
+	// reason stale, the peer began anew before the handshake was over. The ID is gone.
 	Rejected
 	// Unreachable: nobody answered. The ID is gone.
 	Unreachable
@@ -100,6 +101,18 @@ const (
 	Dropped
 )
 
+// String returns the name.
+func (k EventKind) String() string {
+	if int(k) < len(eventText) {
+		return eventText[k]
+	}
+	return fmt.Sprintf("EventKind(%d)", uint8(k))
+}
+
+var eventText = [...]string{
+	"Request", "Replied", "Established", "Rejected", "Unreachable", "Disconnected", "TimewaitExit", "Resolved", "Dropped",
+}
+
 // Event is something that happened to a connection.
 type Event struct {
 	Kind      EventKind
@@ -114,7 +127,7 @@ type Event struct {
 	QKey   uint32            // Resolved, with Conn.RemoteQPN
 	Reason wire.RejectReason // Rejected
 	Status wire.SIDRStatus   // Rejected, with Datagram
-	Waited string            // Unreachable: the message that got no answer: "REQ", "SIDR_REQ"
+	Waited string            // Unreachable: the message that got no answer: "REQ", "REP", "SIDR_REQ"
 	Sent   int               // Unreachable: how often it was sent
 
 	Info        []byte // Rejected: additional information

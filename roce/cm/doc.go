@@ -22,6 +22,9 @@
 // Timeout wants to be called: messages that want an answer are sent again, sooner
 // than Linux does it, and with growing intervals.
 //
+// What is done in each state is in one table, in table.go; testdata/table.txt says
+// what comes of it.
+//
 // The UD twin is SIDR: Resolve sends SIDR_REQ, the other side gets an event
 // Request with Datagram set, and Answer replies with a QP number and Q_Key.
 //

@@ -1,85 +1,167 @@
 package cm
 
 import (
+	"container/list"
+	"fmt"
+	"math/rand/v2"
+
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/wire"
 )
 
 // Manager is the communication manager of a port. It is not safe for concurrent
 // use.
-type Manager struct{}
+type Manager struct {
+	opts      Options
+	rng       *rand.Rand
+	nextID    uint32
+	nextList  ListenID
+	listeners map[listenKey]ListenID
 
-// New returns a manager without connections.
-func New(o Options) *Manager { panic("todo") }
+	conns    map[ID]*conn
+	byRemote map[remoteKey]*conn
+	byQP     map[qpKey]*conn // without those in timewait
+	timers   timers
+	half     halfOpenList
+	waiting  *list.List // in timewait, the oldest first
 
-// Listen takes requests for a service ID, sent to one local GID, or to any if
-// local is zero. A listener for one GID goes before one for all.
-func (m *Manager) Listen(service uint64, local ib.GID, datagram bool) (ListenID, error) {
-	panic("todo")
+	in       input // what is being handled
+	messages queue[Message]
+	events   queue[Event]
+	stats    Stats
 }
 
-// Unlisten ends a listener and rejects what is waiting for an answer.
-func (m *Manager) Unlisten(now ib.Instant, l ListenID) { panic("todo") }
+// listenKey is what a listener takes: local is zero for all GIDs.
+type listenKey struct {
+	service  uint64
+	local    ib.GID
+	datagram bool
+}
 
-// Connect sends a REQ.
-func (m *Manager) Connect(now ib.Instant, c Connect) (ID, error) { panic("todo") }
+// New returns a manager without connections.
+func New(o Options) *Manager {
+	m := &Manager{
+		opts: o.withDefaults(), rng: rand.New(rand.NewPCG(o.Seed, 0xC3)), listeners: map[listenKey]ListenID{},
+		conns: map[ID]*conn{}, byRemote: map[remoteKey]*conn{}, byQP: map[qpKey]*conn{},
+		half: newHalfOpenList(), waiting: list.New(),
+	}
+	m.nextID = m.rng.Uint32()
+	return m
+}
 
-// Resolve sends a SIDR_REQ.
-func (m *Manager) Resolve(now ib.Instant, r Resolve) (ID, error) { panic("todo") }
+// Listen takes requests for a service ID, sent to one local GID, or to any if
+// local is zero. A listener for one GID goes before one for all. Requests for
+// connections and for datagram services are apart: one service ID may have
+// listeners of both kinds.
+func (m *Manager) Listen(service uint64, local ib.GID, datagram bool) (ListenID, error) {
+	key := listenKey{service, local, datagram}
+	if l, ok := m.listeners[key]; ok {
+		return 0, &ib.AttrError{Op: "listen", Attr: "service ID", Value: fmt.Sprintf("%#x of listener %d", service, l),
+			Allowed: "one listener for a service ID and GID; Unlisten the other", Err: ErrInUse}
+	}
+	m.nextList++
+	m.listeners[key] = m.nextList
+	return m.nextList, nil
+}
 
-// Accept answers a Request with a REP. It returns what to set the QP to, before
-// the peer can know: take the messages out only afterwards.
-func (m *Manager) Accept(now ib.Instant, id ID, p Params) (ConnParams, error) { panic("todo") }
+// listener finds who takes a request.
+func (m *Manager) listener(service uint64, local ib.GID, datagram bool) (ListenID, bool) {
+	l, ok := m.listeners[listenKey{service, local, datagram}]
+	if !ok {
+		l, ok = m.listeners[listenKey{service: service, datagram: datagram}]
+	}
+	return l, ok
+}
 
-// Answer answers a Request of a datagram service with a SIDR_REP.
-func (m *Manager) Answer(now ib.Instant, id ID, a Answer) error { panic("todo") }
+// Unlisten ends a listener and rejects what is waiting for an answer, each with
+// an event Dropped.
+func (m *Manager) Unlisten(now ib.Instant, l ListenID) {
+	for key, id := range m.listeners {
+		if id == l {
+			delete(m.listeners, key)
+		}
+	}
+	for e := m.half.all.Front(); e != nil; {
+		c := e.Value.(*conn)
+		e = e.Next()
+		if c.listener == l && (mayAccept | mayAnswer).has(c.state) {
+			m.refuse(c, wire.RejectInvalidServiceID, nil, nil)
+			m.fail(c, Event{Kind: Dropped})
+		}
+	}
+}
 
-// Reject answers a Request, or Replied, with a REJ.
+// Reject answers a Request, or Replied, with a REJ; a Request of a datagram
+// service with a SIDR_REP of status SIDRReject, which has no room for the reason.
+// info may have 72 bytes, private 148 (SIDR: 136).
 func (m *Manager) Reject(now ib.Instant, id ID, reason wire.RejectReason, info, private []byte) error {
-	panic("todo")
+	c, err := m.get("reject", id, mayReject)
+	if err != nil {
+		return err
+	}
+	most := wire.REJPrivateLen
+	if c.state == sidrReqRcvd {
+		most = wire.SIDRREPPrivateLen
+	}
+	if err := checkLen("reject", "info", info, wire.REJInfoLen); err != nil {
+		return err
+	}
+	if err := checkLen("reject", "private data", private, most); err != nil {
+		return err
+	}
+	m.refuse(c, reason, info, private)
+	m.forget(c)
+	return nil
 }
 
 // Delay answers a Request, or Replied, with a MRA: the real answer will come
-// within d.
-func (m *Manager) Delay(now ib.Instant, id ID, d ib.Instant) error { panic("todo") }
+// within d. It may be called again. The code for the time goes up to 2.4 hours;
+// Linux takes what it stands for, a Manager 60 s at most.
+func (m *Manager) Delay(now ib.Instant, id ID, d ib.Instant) error {
+	c, err := m.get("delay", id, mayDelay)
+	if err != nil {
+		return err
+	}
+	mra := wire.MRA{LocalID: uint32(c.id), RemoteID: c.remote.id, ServiceTimeout: timeoutCode(d)}
+	s, at := mraReqSent, now+timeoutOf(mra.ServiceTimeout)+m.opts.RequestLife
+	if mayConfirm.has(c.state) {
+		mra.Message, s, at = wire.MessageREP, mraRepSent, ib.Never
+	}
+	c.compose(wire.AttrMRA, c.tid, &mra)
+	m.transmit(c)
+	m.enter(c, s, at)
+	return nil
+}
 
-// Confirm sends the RTU after Replied.
-func (m *Manager) Confirm(now ib.Instant, id ID, private []byte) error { panic("todo") }
-
-// DataArrived says that the first packet came over the accepted connection: the
-// RTU must have been lost (IBTA 12.9.6). It raises Established.
-func (m *Manager) DataArrived(now ib.Instant, id ID) { panic("todo") }
-
-// Disconnect sends a DREQ.
-func (m *Manager) Disconnect(now ib.Instant, id ID, private []byte) error { panic("todo") }
+// Disconnect sends a DREQ. private may have 220 bytes. If one is under way already,
+// for the peer turned out to have forgotten the connection, nothing more is done.
+func (m *Manager) Disconnect(now ib.Instant, id ID, private []byte) error {
+	c, err := m.get("disconnect", id, mayDisconnect)
+	if err != nil {
+		return err
+	}
+	if err := checkLen("disconnect", "private data", private, wire.DREQPrivateLen); err != nil {
+		return err
+	}
+	if c.state == established {
+		m.hangUp(c, now, private)
+	}
+	return nil
+}
 
 // Release ends whatever is under way with this ID, with the message that tells
 // the peer. No event will come of it any more.
-func (m *Manager) Release(now ib.Instant, id ID) { panic("todo") }
-
-// Handle takes a datagram that arrived over path (Local is our GID).
-func (m *Manager) Handle(now ib.Instant, path Path, mad []byte) { panic("todo") }
-
-// Timeout does what is due.
-func (m *Manager) Timeout(now ib.Instant) { panic("todo") }
-
-// Deadline is when Timeout wants to be called.
-func (m *Manager) Deadline() ib.Instant { panic("todo") }
-
-// NextMessage takes out the oldest message to send; false if there is none.
-func (m *Manager) NextMessage(out *Message) bool { panic("todo") }
-
-// NextEvent takes out the oldest event; false if there is none.
-func (m *Manager) NextEvent(out *Event) bool { panic("todo") }
-
-// Stats returns the counters.
-func (m *Manager) Stats() Stats { panic("todo") }
-
-// Options adjust a Manager. Zero fields take the defaults.
-type Options struct {
-	GUID uint64 // of the device: peers take GUID and QP number for a connection
-	Seed uint64 // of communication IDs, transaction IDs and starting PSNs
+func (m *Manager) Release(now ib.Instant, id ID) {
+	if c := m.conns[id]; c != nil {
+		m.in = input{now: now}
+		m.do(c, onRelease, &m.in)
+	}
 }
 
-// Stats counts.
-type Stats struct{}
+// checkLen checks data that go into a field of a message.
+func checkLen(op, what string, data []byte, most int) error {
+	if len(data) <= most {
+		return nil
+	}
+	return &ib.AttrError{Op: op, Attr: what, Value: fmt.Sprintf("%d bytes", len(data)), Allowed: fmt.Sprintf("at most %d", most), Err: ErrPrivate}
+}

@@ -1,0 +1,92 @@
+package cm
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/wire"
+)
+
+// FuzzHandle hands arbitrary datagrams, and messages of a peer with bytes of the
+// input in them, to connections in all states. Nothing panics, and what is held
+// stays within bounds.
+func FuzzHandle(f *testing.F) {
+	f.Add(uint64(1), []byte{0, 0, 0})
+	f.Add(uint64(2), slices.Repeat([]byte{1, 200, 7, 3, 17, 0x15}, 20))
+	f.Fuzz(func(t *testing.T, seed uint64, script []byte) {
+		rng := rand.New(rand.NewPCG(seed, 5))
+		for _, st := range labs {
+			l := newLab(t, st.reach)
+			l.m.opts.MaxHalfOpen, l.m.opts.MaxHalfOpenSource, l.m.opts.MaxTimewait = 8, 4, 4
+			if rng.IntN(2) == 0 {
+				l.listen(false)
+			}
+			l.abuse(rng, script)
+		}
+	})
+}
+
+// abuse plays a script against a manager: three bytes say what comes next.
+func (l *lab) abuse(rng *rand.Rand, script []byte) {
+	for len(script) >= 3 {
+		op, at, value := script[0], script[1], script[2]
+		script = script[3:]
+		switch {
+		case op < 180:
+			l.message(messages[int(op)%len(messages)], func(mad []byte) []byte {
+				mad[at] ^= value
+				mad[rng.IntN(len(mad))] ^= uint8(rng.Uint32()) & -(value & 1)
+				return mad
+			})
+		case op < 200: // not even that
+			mad := slices.Repeat(script[:min(len(script), 40)], 7)
+			l.m.Handle(l.now, labPath, mad[:min(len(mad), int(at)+1)])
+		case op < 230:
+			_ = l.input(inputs[int(op)%len(inputs)])
+		default:
+			l.now += ib.Instant(value) * 100 * millisecond
+			l.m.Timeout(l.now)
+		}
+		l.takeOut()
+	}
+	l.now = l.now + 600*second
+	for range 1000 {
+		l.m.Timeout(l.now)
+		l.takeOut()
+	}
+	for id := range l.m.conns {
+		l.m.Release(l.now, id)
+	}
+	for range 100 {
+		l.now += 10 * second
+		l.m.Timeout(l.now)
+		l.takeOut()
+	}
+	if s := l.m.leftover(); s != "" {
+		l.t.Fatalf("it still holds %s", s)
+	}
+}
+
+// takeOut checks bounds.
+func (l *lab) takeOut() {
+	if n := l.m.messages.len(); n > 8 {
+		l.t.Fatalf("%d messages after one input", n)
+	}
+	if n := len(l.m.conns); n > 1+8+4 || l.m.half.all.Len() > 8 || l.m.waiting.Len() > 4 || len(l.m.byRemote) > n || len(l.m.byQP) > n || len(l.m.timers) > n {
+		l.t.Fatalf("it holds too much: %s", l.m.leftover())
+	}
+	var m Message
+	for l.m.NextMessage(&m) {
+		if m.Path.Remote == (ib.GID{}) || len(m.MAD) != wire.MADLen {
+			l.t.Fatalf("message to nobody: %+v", m.Path)
+		}
+	}
+	var e Event
+	for l.m.NextEvent(&e) {
+		if e.Kind == Request {
+			l.id = e.ID
+		}
+	}
+}

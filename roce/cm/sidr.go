@@ -1,0 +1,114 @@
+package cm
+
+import (
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/wire"
+)
+
+// Resolve sends a SIDR_REQ. Private data may have 180 bytes with the rdma_cm header
+// (see Connect), 216 without. GiveUp 0 stands for ib.Never.
+func (m *Manager) Resolve(now ib.Instant, r Resolve) (ID, error) {
+	private, err := privateData("resolve", r.ServiceID, r.Path, r.SrcPort, r.PrivateData, wire.SIDRREQPrivateLen)
+	if err != nil {
+		return 0, err
+	}
+	if !m.roomForID() {
+		return 0, m.errLimit("resolve")
+	}
+	c := m.add(r.Path)
+	c.tid = m.rng.Uint64()
+	c.path.HopLimit = hopLimit(r.Path)
+	if r.GiveUp > 0 {
+		c.giveUp = r.GiveUp
+	}
+	c.compose(wire.AttrSIDRREQ, c.tid, &wire.SIDRREQ{RequestID: uint32(c.id), PKey: ib.DefaultPKey, ServiceID: r.ServiceID, PrivateData: private})
+	m.await(c, sidrReqSent, now)
+	return c.id, nil
+}
+
+// resolve takes a SIDR_REQ that is new.
+func resolve(m *Manager, _ *conn, in *input) {
+	req := &in.sidrReq
+	listener, ok := m.listener(req.ServiceID, in.path.Local, true)
+	if !ok {
+		m.stats.NoListener++
+		m.rejectSIDR(in, wire.SIDRUnsupported)
+		return
+	}
+	e := Event{Kind: Request, Datagram: true, Listener: listener, PrivateData: req.PrivateData}
+	if err := e.takeHeader(req.ServiceID); err != nil || e.HasHeader && e.Header.Dst != in.path.Local {
+		m.stats.Refused++
+		m.rejectSIDR(in, wire.SIDRReject)
+		return
+	}
+	if !m.makeRoom(in.path.Remote) {
+		m.stats.NoResources++
+		m.rejectSIDR(in, wire.SIDRNoQP)
+		return
+	}
+	c := m.add(in.path)
+	c.path.HopLimit = 0 // as in reply
+	c.listener, c.tid, c.service = listener, in.hdr.TID, req.ServiceID
+	c.remote = remoteKey{id: req.RequestID, gid: in.path.Remote, datagram: true}
+	m.byRemote[c.remote] = c
+	m.enter(c, sidrReqRcvd, in.now+m.opts.RequestLife)
+	e.Path, e.PrivateData = c.path, clone(e.PrivateData)
+	m.raise(c, e)
+}
+
+func (m *Manager) rejectSIDR(in *input, status wire.SIDRStatus) {
+	m.reply(in, wire.AttrSIDRREP, &wire.SIDRREP{RequestID: in.sidrReq.RequestID, Status: status, ServiceID: in.sidrReq.ServiceID})
+}
+
+// Answer answers a Request of a datagram service with a SIDR_REP. The ID is gone;
+// if the SIDR_REP is lost, the request comes again. Info may have 72 bytes,
+// PrivateData 136.
+func (m *Manager) Answer(now ib.Instant, id ID, a Answer) error {
+	c, err := m.get("answer", id, mayAnswer)
+	if err != nil {
+		return err
+	}
+	if err := checkLen("answer", "info", a.Info, wire.SIDRREPInfoLen); err != nil {
+		return err
+	}
+	if err := checkLen("answer", "private data", a.PrivateData, wire.SIDRREPPrivateLen); err != nil {
+		return err
+	}
+	m.answerSIDR(c, a)
+	m.forget(c)
+	return nil
+}
+
+func (m *Manager) answerSIDR(c *conn, a Answer) {
+	m.send(c, wire.AttrSIDRREP, c.tid, &wire.SIDRREP{RequestID: c.remote.id, Status: a.Status, QPN: a.QPN, ServiceID: c.service,
+		QKey: a.QKey, Info: a.Info, PrivateData: a.PrivateData})
+}
+
+// sidrStatusOf says with a SIDR_REP what a REJ says with a reason.
+func sidrStatusOf(r wire.RejectReason) wire.SIDRStatus {
+	switch r {
+	case wire.RejectInvalidServiceID:
+		return wire.SIDRUnsupported
+	case wire.RejectNoResources:
+		return wire.SIDRNoQP
+	default:
+		return wire.SIDRReject
+	}
+}
+
+// resolved takes the SIDR_REP.
+func resolved(m *Manager, c *conn, in *input) {
+	rep := &in.sidrRep
+	e := Event{Kind: Resolved, Datagram: true, Info: clone(rep.Info), PrivateData: clone(rep.PrivateData)}
+	if rep.Status == wire.SIDRValid {
+		e.QKey, e.Conn.RemoteQPN = rep.QKey, rep.QPN
+	} else {
+		e.Kind, e.Status = Rejected, rep.Status
+	}
+	m.fail(c, e)
+}
+
+// noSIDRREP gives up.
+func noSIDRREP(m *Manager, c *conn, _ *input) {
+	m.fail(c, Event{Kind: Unreachable, Datagram: true, Waited: "SIDR_REQ", Sent: c.sent})
+}

@@ -1,0 +1,237 @@
+package cm
+
+import (
+	"testing"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/wire"
+)
+
+// restart makes h forget everything, as a host does that starts anew.
+func (h *host) restart(seed uint64) {
+	o := h.opts
+	o.Seed = seed
+	h.Manager = New(o)
+}
+
+// A host starts anew and connects with a QP number that it used before. The other
+// end finds out, ends the old connection, and the next try succeeds.
+func TestStaleREQ(t *testing.T) {
+	w := newWorld(t, 2, Options{})
+	_, b := w.connect()
+	A, B := w.hosts[0], w.hosts[1]
+	A.restart(99)
+	_, err := A.Connect(w.now, A.wish(B))
+	w.check(err)
+	if e := A.event(Rejected); e.Reason != wire.RejectStale {
+		t.Fatalf("%+v", e)
+	}
+	if e := B.event(Disconnected); e.ID != b {
+		t.Fatalf("%+v", e)
+	}
+	w.want("A REQ", "B REJ", "B DREQ", "A DREP")
+
+	// B is in timewait, but the number is free again.
+	_, err = A.Connect(w.now, A.wish(B))
+	w.check(err)
+	B.event(Request)
+	w.want("A REQ")
+	// When B leaves timewait, the number belongs to the new one all the same.
+	w.pass(second)
+	B.event(TimewaitExit)
+	w.log = nil
+	A.restart(100)
+	_, err = A.Connect(w.now, A.wish(B))
+	w.check(err)
+	B.event(Dropped)
+	A.event(Rejected)
+	w.want("A REQ", "B REJ")
+	if B.stats.Stale != 2 {
+		t.Fatalf("%+v", B.stats)
+	}
+}
+
+// The restarted host accepts with a QP number that the connector knows as part of
+// an old connection.
+func TestStaleREP(t *testing.T) {
+	w := newWorld(t, 2, Options{})
+	old, _ := w.connect()
+	A, B := w.hosts[0], w.hosts[1]
+	B.restart(99)
+	B.listen(testService, false)
+	c := A.wish(B)
+	c.QPN++
+	a, err := A.Connect(w.now, c)
+	w.check(err)
+	_, err = B.Accept(w.now, B.event(Request).ID, consent())
+	w.check(err)
+	if e := A.event(Disconnected); e.ID != old {
+		t.Fatalf("%+v", e)
+	}
+	if e := B.event(Rejected); e.Reason != wire.RejectStale {
+		t.Fatalf("%+v", e)
+	}
+	w.want("A REQ", "B REP", "A REJ", "A DREQ", "B DREP")
+
+	// A goes on asking, and B may try again.
+	b := B.wait(Request).ID
+	A.event(TimewaitExit)
+	_, err = B.Accept(w.now, b, consent())
+	w.check(err)
+	if e := A.event(Replied); e.ID != a {
+		t.Fatalf("%+v", e)
+	}
+}
+
+// A connector changes its mind and connects anew with the same QP, while the old
+// request still waits: the old one goes.
+func TestStaleRequest(t *testing.T) {
+	w := newWorld(t, 2, Options{})
+	A, B := w.hosts[0], w.hosts[1]
+	B.listen(testService, false)
+	a, err := A.Connect(w.now, A.wish(B))
+	w.check(err)
+	old := B.event(Request).ID
+	w.loseFirst(A, wire.AttrREJ, 1)
+	A.Release(w.now, a)
+	_, err = A.Connect(w.now, A.wish(B))
+	w.check(err)
+	if e := B.event(Dropped); e.ID != old {
+		t.Fatalf("%+v", e)
+	}
+	A.event(Rejected)
+	_, err = A.Connect(w.now, A.wish(B))
+	w.check(err)
+	B.event(Request)
+	w.want("A REQ", "A REJ lost", "A REQ", "B REJ", "A REQ")
+}
+
+// A copy of a REQ that comes when its connection is over does not make another.
+func TestLateREQ(t *testing.T) {
+	w := newWorld(t, 2, Options{})
+	a, _ := w.connect()
+	A, B := w.hosts[0], w.hosts[1]
+	req := w.sent[0]
+	w.check(A.Disconnect(w.now, a, nil))
+	A.event(Disconnected)
+	B.event(Disconnected)
+	w.log = nil
+	w.carry(req.from, req.Message)
+	w.want("A REQ", "B REJ")
+	w.quiet()
+}
+
+// The peer's first data come before the RTU, or instead of it.
+func TestDataArrived(t *testing.T) {
+	w := newWorld(t, 2, Options{})
+	A, B := w.hosts[0], w.hosts[1]
+	w.loseFirst(A, wire.AttrRTU, 100)
+	B.listen(testService, false)
+	a, err := A.Connect(w.now, A.wish(B))
+	w.check(err)
+	b := B.event(Request).ID
+	B.DataArrived(w.now, b) // too early to mean anything
+	w.quiet()
+	conn, err := B.Accept(w.now, b, consent())
+	w.check(err)
+	A.event(Replied)
+	w.check(A.Confirm(w.now, a, nil))
+	w.settle()
+	B.DataArrived(w.now, b)
+	B.DataArrived(w.now, b)
+	if e := B.event(Established); e.Conn != conn || e.PrivateData != nil {
+		t.Fatalf("%+v", e)
+	}
+	w.pass(10 * second)
+	w.want("A REQ", "B REP", "A RTU lost") // the REP is not sent again
+	w.quiet()
+}
+
+// A manager connects to itself: both ends in one.
+func TestSelf(t *testing.T) {
+	w := newWorld(t, 1, Options{})
+	A := w.hosts[0]
+	A.listen(testService, false)
+	a, err := A.Connect(w.now, A.wish(A))
+	w.check(err)
+	b := A.event(Request).ID
+	_, err = A.Accept(w.now, b, consent())
+	w.check(err)
+	A.event(Replied)
+	w.check(A.Confirm(w.now, a, nil))
+	if e := A.event(Established); e.ID != b {
+		t.Fatalf("%+v", e)
+	}
+	w.check(A.Disconnect(w.now, b, nil))
+	A.event(Disconnected)
+	A.event(Disconnected)
+	w.pass(4 * second)
+	A.event(TimewaitExit)
+	A.event(TimewaitExit)
+	w.empty()
+}
+
+// Both ends disconnect at once: the DREQs cross.
+func TestBothDisconnect(t *testing.T) {
+	w := newWorld(t, 2, Options{})
+	a, b := w.connect()
+	A, B := w.hosts[0], w.hosts[1]
+	w.check(A.Disconnect(w.now, a, nil))
+	w.check(B.Disconnect(w.now, b, nil))
+	A.event(Disconnected)
+	B.event(Disconnected)
+	w.pass(4 * second)
+	A.event(TimewaitExit)
+	B.event(TimewaitExit)
+	w.empty()
+}
+
+// Timewait is twice the local ACK timeout, within 1 ms and 4 s.
+func TestTimewait(t *testing.T) {
+	for code, want := range map[uint8]ib.Instant{0: millisecond, 10: 2 * 4096 << 10, 16: 2 * 4096 << 16, 19: 4 * second, 31: 4 * second} {
+		w := newWorld(t, 2, Options{})
+		A, B := w.hosts[0], w.hosts[1]
+		B.listen(testService, false)
+		c := A.wish(B)
+		c.AckTimeout = code
+		a, err := A.Connect(w.now, c)
+		w.check(err)
+		_, err = B.Accept(w.now, B.event(Request).ID, consent())
+		w.check(err)
+		A.event(Replied)
+		w.check(A.Confirm(w.now, a, nil))
+		w.check(A.Disconnect(w.now, a, nil))
+		A.event(Disconnected)
+		if got := A.Deadline() - w.now; got != want {
+			t.Errorf("ACK timeout code %d: timewait is %d ns, want %d", code, got, want)
+		}
+	}
+}
+
+// IDs differ from one another and from those of a manager with another seed, and
+// are not in order.
+func TestIDs(t *testing.T) {
+	seen := map[ID]bool{0: true}
+	ordered := 0
+	for seed := range uint64(2) {
+		m := New(Options{Seed: seed})
+		last := ID(0)
+		for range 50_000 {
+			id := m.newID()
+			if seen[id] {
+				t.Fatalf("seed %d: ID %#x again", seed, uint32(id))
+			}
+			seen[id] = true
+			if id == last+1 {
+				ordered++
+			}
+			last = id
+		}
+	}
+	if ordered > 2 {
+		t.Errorf("%d IDs follow their predecessors", ordered)
+	}
+	if a, b := New(Options{Seed: 5}).newID(), New(Options{Seed: 5}).newID(); a != b {
+		t.Error("one seed gives two sequences")
+	}
+}
