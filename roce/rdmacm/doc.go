@@ -2,9 +2,12 @@
 // Listen and Dial on a device, with Linux's rdma_cm, librdmacm programs or
 // another goroce at the other end.
 //
-//	cm, err := rdmacm.Open(dev)
-//	l, err := cm.Listen(ctx, "192.0.2.1:7471", rdmacm.Config{})     c, err := cm.Dial(ctx, "192.0.2.1:7471", rdmacm.Config{})
+//	cm, err := rdmacm.Open(dev, rdmacm.Options{})
+//	l, err := cm.Listen(ctx, "192.0.2.1:7471", rdmacm.ListenConfig{})
 //	c, err := l.Accept(ctx)
+//
+//	cm, err := rdmacm.Open(dev, rdmacm.Options{})
+//	c, err := cm.Dial(ctx, "192.0.2.1:7471", rdmacm.Config{})
 //
 // A [CM] owns the port's general services QP, a goroutine that receives on it, and
 // the state machine of package cm. A [Conn] is a connected QP; what is sent over it
@@ -14,4 +17,15 @@
 //
 // Peers may send as soon as the handshake is over. Config.Prepare is the place to
 // post the first receives: the QP is in INIT then, and the peer does not know of it.
+//
+// One mutex, CM.mu, guards the state machine and all that hangs on it. An input
+// (a datagram, a call, the timer) takes it, and before it lets go events have
+// reached their connections and messages are posted: cm.go. Device verbs are called
+// under it, and wait for nobody.
+//
+//	gsi.go                   the general services QP: datagrams in, messages out
+//	route.go, ports.go       addresses: names, local GIDs, ports
+//	config.go, endpoint.go   what a connection is made of
+//	dial.go, listen.go, request.go, conn.go   connections
+//	datagram.go, join.go     datagram services, multicast
 package rdmacm

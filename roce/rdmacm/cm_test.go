@@ -1,0 +1,211 @@
+package rdmacm_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/cm"
+	"github.com/goroce/goroce/roce/link/mem"
+	"github.com/goroce/goroce/roce/link/wrap"
+	"github.com/goroce/goroce/roce/rdmacm"
+	"github.com/goroce/goroce/wire"
+)
+
+// TestOneCM: a device has one; the error of the second says so, and the first one's
+// Close makes room.
+func TestOneCM(t *testing.T) {
+	a, _ := pair(t)
+	if _, err := rdmacm.Open(a.dev, rdmacm.Options{}); !errors.Is(err, ib.ErrBusy) || !strings.Contains(err.Error(), "one connection manager") {
+		t.Errorf("a second one: %v", err)
+	}
+	must(t, a.cm.Close())
+	again, err := rdmacm.Open(a.dev, rdmacm.Options{})
+	must(t, err)
+	must(t, again.Close())
+}
+
+// noGSI is a device whose QP 1 is somebody else's, as a real NIC's.
+type noGSI struct{ ib.Device }
+
+func (d noGSI) AllocPD() (ib.PD, error) {
+	pd, err := d.Device.AllocPD()
+	return noGSIPD{pd}, err
+}
+
+type noGSIPD struct{ ib.PD }
+
+func (noGSIPD) CreateQP(ib.QPInit) (ib.QP, error) { return nil, ib.ErrNotSupported }
+
+// TestNoGSI: the error says whose QP 1 is, and nothing is left on the device.
+func TestNoGSI(t *testing.T) {
+	a, _ := pair(t)
+	must(t, a.cm.Close())
+	d := newCounter(a.dev)
+	if _, err := rdmacm.Open(noGSI{d}, rdmacm.Options{}); !errors.Is(err, ib.ErrNotSupported) || !strings.Contains(err.Error(), "kernel") {
+		t.Errorf("Open returned %v", err)
+	}
+	if diff := cmp.Diff(map[string]int{}, d.left()); diff != "" {
+		t.Error("left on the device:", diff)
+	}
+}
+
+// TestCloseCM: all that waits returns, peers learn of it, and device and process
+// are as they were.
+func TestCloseCM(t *testing.T) {
+	before := runtime.NumGoroutine()
+	n := mem.NewNetwork()
+	open := func(addr string) (*counter, *rdmacm.CM) {
+		dev, err := roce.Open(wrap.Seal(wrap.Turn(n.Open([]ib.GID{ib.GIDFromAddr(netip.MustParseAddr(addr))}, mem.Options{}))), roce.Options{})
+		must(t, err)
+		d := newCounter(dev)
+		c, err := rdmacm.Open(d, rdmacm.Options{})
+		must(t, err)
+		return d, c
+	}
+	devA, a := open("192.0.2.1")
+	devB, b := open("192.0.2.2")
+	ctx := patience(t)
+	l, err := b.Listen(ctx, ":7471", rdmacm.ListenConfig{})
+	must(t, err)
+	conns := connections(t, a, l, 3)
+	idle, err := b.Listen(ctx, ":7472", rdmacm.ListenConfig{})
+	must(t, err)
+	var waiting sync.WaitGroup
+	wait := func(name string, f func() error) {
+		waiting.Go(func() {
+			if err := f(); !errors.Is(err, ib.ErrClosed) {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+	wait("Accept", func() error { _, err := l.Accept(ctx); return err })
+	wait("Request", func() error { _, err := idle.Request(ctx); return err })
+	wait("Dial", func() error { _, err := b.Dial(ctx, "192.0.2.9:1", rdmacm.Config{}); return err })
+	wait("Resolve", func() error { _, err := b.Resolve(ctx, "192.0.2.9:1", rdmacm.Config{}); return err })
+	until(t, "both have asked", func() bool {
+		s := b.Stats()
+		return s.Sent.Of(wire.AttrREQ) > 0 && s.Sent.Of(wire.AttrSIDRREQ) > 0
+	})
+
+	must(t, b.Close())
+	waiting.Wait()
+	for _, c := range conns {
+		<-c.Done()
+		if err := c.Err(); !errors.Is(err, rdmacm.ErrDisconnected) {
+			t.Errorf("a peer's connection: %v", err)
+		}
+		must(t, c.Disconnect(ctx))
+	}
+	for name, f := range map[string]func() error{
+		"Dial":    func() error { _, err := b.Dial(ctx, "192.0.2.1:1", rdmacm.Config{}); return err },
+		"Resolve": func() error { _, err := b.Resolve(ctx, "192.0.2.1:1", rdmacm.Config{}); return err },
+		"Listen":  func() error { _, err := b.Listen(ctx, ":1", rdmacm.ListenConfig{}); return err },
+	} {
+		if err := f(); !errors.Is(err, ib.ErrClosed) {
+			t.Errorf("%s on a closed CM: %v", name, err)
+		}
+	}
+	must(t, b.Close())
+	must(t, l.Close())
+	must(t, a.Close())
+	for _, d := range []*counter{devA, devB} {
+		if diff := cmp.Diff(map[string]int{}, d.left()); diff != "" {
+			t.Error("left on the device:", diff)
+		}
+		must(t, d.Close())
+	}
+	until(t, "the goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
+}
+
+// connections dials n times to a listener for all addresses of 192.0.2.2.
+func connections(t *testing.T, from *rdmacm.CM, l *rdmacm.Listener, n int) (conns []*rdmacm.Conn) {
+	t.Helper()
+	for range n {
+		accepted := make(chan error, 1)
+		go func() { _, err := l.Accept(patience(t)); accepted <- err }()
+		c, err := from.Dial(patience(t), fmt.Sprintf("192.0.2.2:%d", l.Addr().Port()), rdmacm.Config{})
+		must(t, err)
+		must(t, <-accepted)
+		conns = append(conns, c)
+	}
+	return conns
+}
+
+// TestDeviceCloses: the CM ends with its device.
+func TestDeviceCloses(t *testing.T) {
+	a, b := pair(t)
+	c, s := connect(t, a, b, rdmacm.Config{}, rdmacm.Config{})
+	l := listen(t, a, ":0", rdmacm.ListenConfig{})
+	accepted := make(chan error, 1)
+	go func() { _, err := l.Accept(patience(t)); accepted <- err }()
+	must(t, a.dev.Close())
+	<-c.Done()
+	for _, err := range []error{c.Err(), <-accepted} {
+		if !errors.Is(err, ib.ErrClosed) {
+			t.Errorf("ended with %v", err)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := s.Disconnect(ctx); err == nil {
+		t.Error("a device that is closed answered")
+	}
+}
+
+// TestOnEvent: events come in the order of the connection's life.
+func TestOnEvent(t *testing.T) {
+	n := network{mem.NewNetwork()}
+	a, b := n.open(t, "1", same), n.open(t, "2", same)
+	must(t, b.cm.Close())
+	var kinds []cm.EventKind
+	watched, err := rdmacm.Open(b.dev, rdmacm.Options{OnEvent: func(ev cm.Event) { kinds = append(kinds, ev.Kind) }})
+	must(t, err)
+	b.cm = watched
+	if b.cm.Device() != b.dev {
+		t.Error("another device")
+	}
+	c, s := connect(t, a, b, rdmacm.Config{}, rdmacm.Config{})
+	must(t, c.Disconnect(patience(t)))
+	<-s.Done()
+	must(t, watched.Close())
+	want := []cm.EventKind{cm.Request, cm.Established, cm.Disconnected}
+	if diff := cmp.Diff(want, kinds); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestGarbage: what is sent to QP 1 and is no message is dropped and counted; the CM
+// goes on.
+func TestGarbage(t *testing.T) {
+	a, b := pair(t)
+	d := newUD(t, a)
+	must(t, d.qp.Modify(ib.QPAttr{QKey: 0x80010000}, ib.AttrQKey)) // the Q_Key that requests for QP 1 carry
+	gids, err := a.dev.GIDs(1)
+	must(t, err)
+	rng := rand.New(rand.NewPCG(1, 1))
+	for round := range uint64(20) {
+		for _, n := range []int{0, 4, 255, 256, 257, 512} {
+			junk := make([]byte, n)
+			for i := range junk {
+				junk[i] = byte(rng.Uint32())
+			}
+			d.send(t, ib.AHAttr{DGID: ib.GIDFromAddr(b.addr), SGIDIndex: gids[0].Index}, ib.QPNGSI, 0x80010000, string(junk))
+		}
+		until(t, "all is counted; what is longer than a message never arrives", func() bool {
+			s := b.cm.Stats()
+			return s.BadLength == 3*(round+1) && s.BadHeader == round+1
+		})
+	}
+	connect(t, a, b, rdmacm.Config{}, rdmacm.Config{})
+}

@@ -1,0 +1,127 @@
+package rdmacm
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/cm"
+	"github.com/goroce/goroce/wire"
+)
+
+// Config says what an end of a connection is like. The zero value is good for
+// trying things: a QP with small queues and a CQ for each.
+type Config struct {
+	Service   ib.QPType      // RC, which 0 stands for, UC; UD for Listen and Resolve
+	Space     wire.PortSpace // 0 stands for PortSpaceTCP, with UD for PortSpaceUDP
+	ServiceID uint64         // if not 0, the service ID itself, whatever the port
+	Local     netip.AddrPort // Dial, Resolve: source address and port; zero fields are chosen
+
+	// QP is one of the caller's own, in RESET; it stays the caller's. Otherwise
+	// one is made, and closed with the Conn, out of what follows.
+	QP     ib.QP
+	PD     ib.PD // nil makes one
+	SendCQ ib.CQ // nil makes one, without a channel
+	RecvCQ ib.CQ // nil takes SendCQ
+	SRQ    ib.SRQ
+	Cap    ib.QPCap // zero takes 16 work requests of 1 SGE each way
+	SigAll bool
+	Access ib.Access // what the peer may do; LocalWrite makes no difference
+
+	// Prepare is called when the QP is in INIT, before the peer can send. If the
+	// connection does not come about afterwards, its Done is closed.
+	Prepare func(*Conn) error
+
+	PrivateData []byte // at most 56 bytes in Dial, 180 in Resolve, 196 in Accept, 136 in AcceptDatagram
+
+	// For counts, 0 takes the default and a negative number stands for none.
+	ResponderResources int    // READs and atomics that the peer may have under way (default 16)
+	InitiatorDepth     int    // that we may (default 16); the peer may grant fewer
+	RetryCount         int    // 1 to 7 (default 7)
+	RNRRetry           int    // 1 to 7 (default 7: for ever)
+	AckTimeout         int    // 5-bit code: local ACK timeout of both ends (default 16: 268 ms)
+	MinRNRTimer        int    // 5-bit code (default 12: 640 us)
+	PathMTU            ib.MTU // Dial: what to use, Accept: the most to take; 0 is the port's
+}
+
+// Defaults of Config.
+const (
+	defaultRdAtomic    = 16
+	defaultRetry       = 7
+	defaultAckTimeout  = 16
+	defaultMinRNRTimer = 12
+	defaultWR          = 16
+)
+
+// complete returns o with its defaults, or says what is wrong with it. The first of
+// the services that op has is the default.
+func (o Config) complete(dev ib.Device, op string, services ...ib.QPType) (Config, error) {
+	if o.Service == 0 {
+		o.Service = services[0]
+	}
+	if !slices.Contains(services, o.Service) {
+		return o, refuse(op, "Service", o.Service, fmt.Sprintf("one of %v; Resolve asks for datagram services", services))
+	}
+	if o.Space == 0 && o.Service == ib.UD {
+		o.Space = wire.PortSpaceUDP
+	} else if o.Space == 0 {
+		o.Space = wire.PortSpaceTCP
+	}
+	if o.QP != nil && o.QP.Type() != o.Service {
+		return o, refuse(op, "QP", o.QP.Type(), fmt.Sprintf("a QP of type %v, as Service says", o.Service))
+	}
+	attr := dev.Attr()
+	for _, c := range []struct {
+		attr     string
+		v        *int
+		def, max int
+	}{
+		{"ResponderResources", &o.ResponderResources, defaultRdAtomic, min(attr.MaxQPRdAtomic, 255)},
+		{"InitiatorDepth", &o.InitiatorDepth, defaultRdAtomic, min(attr.MaxQPInitRdAtom, 255)},
+		{"RetryCount", &o.RetryCount, defaultRetry, 7},
+		{"RNRRetry", &o.RNRRetry, defaultRetry, 7},
+		{"AckTimeout", &o.AckTimeout, defaultAckTimeout, 31},
+		{"MinRNRTimer", &o.MinRNRTimer, defaultMinRNRTimer, 31},
+	} {
+		switch {
+		case *c.v < 0:
+			*c.v = 0
+		case *c.v == 0:
+			*c.v = min(c.def, c.max)
+		case *c.v > c.max:
+			return o, refuse(op, c.attr, *c.v, fmt.Sprintf("1 to %d; 0 for the default, negative for none", c.max))
+		}
+	}
+	if o.Service == ib.UC { // without READs and atomics
+		o.ResponderResources, o.InitiatorDepth = 0, 0
+	}
+	return o, o.completeQP(dev, op)
+}
+
+// completeQP does it for what the QP is made of.
+func (o *Config) completeQP(dev ib.Device, op string) error {
+	if o.Cap == (ib.QPCap{}) {
+		o.Cap = ib.QPCap{MaxSendWR: defaultWR, MaxRecvWR: defaultWR, MaxSendSGE: 1, MaxRecvSGE: 1}
+	}
+	port, err := dev.QueryPort(1)
+	if err != nil {
+		return err
+	}
+	if o.PathMTU == 0 {
+		o.PathMTU = port.ActiveMTU
+	}
+	if !o.PathMTU.Valid() || o.PathMTU > port.ActiveMTU {
+		return refuse(op, "PathMTU", int(o.PathMTU), fmt.Sprintf("256, 512, 1024, 2048 or 4096, at most the port's %d; 0 for that", port.ActiveMTU))
+	}
+	return nil
+}
+
+// params is what this end brings to a connection.
+func (o *Config) params(qp ib.QPN) cm.Params {
+	return cm.Params{
+		QPN: qp, Service: o.Service, SRQ: o.SRQ != nil,
+		ResponderResources: uint8(o.ResponderResources), InitiatorDepth: uint8(o.InitiatorDepth),
+		RetryCount: uint8(o.RetryCount), RNRRetry: uint8(o.RNRRetry), PrivateData: o.PrivateData,
+	}
+}

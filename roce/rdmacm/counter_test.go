@@ -1,0 +1,138 @@
+package rdmacm_test
+
+import (
+	"maps"
+	"sync"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// counter is a device that counts what was made on it and not closed.
+type counter struct {
+	ib.Device
+	mu   sync.Mutex
+	live map[string]int
+}
+
+func newCounter(d ib.Device) *counter { return &counter{Device: d, live: map[string]int{}} }
+
+// left returns the numbers of what is not closed.
+func (c *counter) left() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.live)
+}
+
+// object counts one thing.
+type object struct {
+	c      *counter
+	kind   string
+	closed bool
+}
+
+func (c *counter) made(kind string) *object {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.live[kind]++
+	return &object{c: c, kind: kind}
+}
+
+func (o *object) close(f func() error) error {
+	err := f()
+	o.c.mu.Lock()
+	defer o.c.mu.Unlock()
+	if err == nil && !o.closed {
+		o.closed = true
+		if o.c.live[o.kind]--; o.c.live[o.kind] == 0 {
+			delete(o.c.live, o.kind)
+		}
+	}
+	return err
+}
+
+// The objects that a CM makes. Each knows the device's own, which its verbs want.
+type (
+	countedPD struct {
+		ib.PD
+		*object
+	}
+	countedCQ struct {
+		ib.CQ
+		*object
+	}
+	countedChannel struct {
+		ib.Channel
+		*object
+	}
+	countedMR struct {
+		ib.MR
+		*object
+	}
+	countedAH struct {
+		ib.AH
+		*object
+	}
+	countedQP struct {
+		ib.QP
+		*object
+	}
+)
+
+func (p countedPD) Close() error      { return p.close(p.PD.Close) }
+func (q countedCQ) Close() error      { return q.close(q.CQ.Close) }
+func (h countedChannel) Close() error { return h.close(h.Channel.Close) }
+func (m countedMR) Close() error      { return m.close(m.MR.Close) }
+func (a countedAH) Close() error      { return a.close(a.AH.Close) }
+func (q countedQP) Close() error      { return q.close(q.QP.Close) }
+
+func (c *counter) AllocPD() (ib.PD, error) {
+	pd, err := c.Device.AllocPD()
+	if err != nil {
+		return nil, err
+	}
+	return countedPD{pd, c.made("PD")}, nil
+}
+
+func (c *counter) CreateChannel() (ib.Channel, error) {
+	ch, err := c.Device.CreateChannel()
+	if err != nil {
+		return nil, err
+	}
+	return countedChannel{ch, c.made("channel")}, nil
+}
+
+func (c *counter) CreateCQ(init ib.CQInit) (ib.CQ, error) {
+	if ch, ok := init.Channel.(countedChannel); ok {
+		init.Channel = ch.Channel
+	}
+	cq, err := c.Device.CreateCQ(init)
+	if err != nil {
+		return nil, err
+	}
+	return countedCQ{cq, c.made("CQ")}, nil
+}
+
+func (p countedPD) RegMR(init ib.MRInit) (ib.MR, error) {
+	mr, err := p.PD.RegMR(init)
+	if err != nil {
+		return nil, err
+	}
+	return countedMR{mr, p.c.made("MR")}, nil
+}
+
+func (p countedPD) CreateAH(attr ib.AHAttr) (ib.AH, error) {
+	ah, err := p.PD.CreateAH(attr)
+	if err != nil {
+		return nil, err
+	}
+	return countedAH{ah, p.c.made("AH")}, nil
+}
+
+func (p countedPD) CreateQP(init ib.QPInit) (ib.QP, error) {
+	init.SendCQ, init.RecvCQ = init.SendCQ.(countedCQ).CQ, init.RecvCQ.(countedCQ).CQ
+	qp, err := p.PD.CreateQP(init)
+	if err != nil {
+		return nil, err
+	}
+	return countedQP{qp, p.c.made("QP")}, nil
+}

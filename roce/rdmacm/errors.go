@@ -1,0 +1,108 @@
+package rdmacm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/wire"
+)
+
+// ErrDisconnected is Conn.Err of a connection that the peer has ended.
+var ErrDisconnected = errors.New("disconnected by the peer")
+
+// RejectError says that the peer refused. errors.Is matches it with a
+// &RejectError{Reason: r}, or one with a Status, whatever the other fields are.
+type RejectError struct {
+	Op     string // "dial", "resolve", "accept"
+	Addr   string
+	Reason wire.RejectReason // of connections
+	Status wire.SIDRStatus   // of datagram services, which have no Reason
+	Info   []byte            // additional reject information
+	// PrivateData is the peer's: all bytes of the field, as Linux gives them.
+	PrivateData []byte
+}
+
+func (e *RejectError) Error() string {
+	if e.Reason == 0 {
+		return fmt.Sprintf("%s %s: rejected with status %d, %v%s", e.Op, e.Addr, uint8(e.Status), e.Status, statusAdvice[e.Status])
+	}
+	return fmt.Sprintf("%s %s: rejected for reason %d, %v%s", e.Op, e.Addr, uint16(e.Reason), e.Reason, rejectAdvice[e.Reason])
+}
+
+// Is compares reason and status.
+func (e *RejectError) Is(target error) bool {
+	t, ok := target.(*RejectError)
+	return ok && t.Reason == e.Reason && t.Status == e.Status
+}
+
+// rejectAdvice says what a reason means here, and what to do.
+var rejectAdvice = map[wire.RejectReason]string{
+	wire.RejectNoResources:        ": the peer's backlog is full, or it has no more QPs; try again later",
+	wire.RejectTimeout:            ": the peer waited in vain for our answer; its messages reach us, ours get lost",
+	wire.RejectInvalidServiceID:   ": nobody listens there; check the port, and that the listener has this address and service",
+	wire.RejectInvalidTransport:   ": the listener wants another service; choose Config.Service as there",
+	wire.RejectStale:              ": the peer takes us for an older connection; try again",
+	wire.RejectInvalidGID:         ": the peer has not the address that it was asked by; is there a NAT on the way?",
+	wire.RejectInvalidMTU:         ": the peer's port takes only smaller packets; set Config.PathMTU",
+	wire.RejectConsumer:           ": the application there refused; its private data may say why",
+	wire.RejectInvalidCommID:      ": the peer knows nothing of this connection any more",
+	wire.RejectResponderResources: ": set Config.ResponderResources higher",
+}
+
+var statusAdvice = map[wire.SIDRStatus]string{
+	wire.SIDRUnsupported: ": no datagram service listens there; check the port",
+	wire.SIDRReject:      ": the application there refused; its private data may say why",
+	wire.SIDRNoQP:        ": the peer's backlog is full, or it has no QP; try again later",
+}
+
+// TimeoutError says that the peer did not answer.
+type TimeoutError struct {
+	Op   string // "dial", "resolve", "accept", "disconnect"
+	Addr string
+	Step string // the message without an answer: "REQ", "REP", "SIDR_REQ", "DREQ"
+	Sent int    // how often it was sent, if known
+	Err  error  // the context's error, if that ended the wait
+}
+
+func (e *TimeoutError) Error() string {
+	s := fmt.Sprintf("%s %s: no answer to %s", e.Op, e.Addr, e.Step)
+	if e.Sent > 0 {
+		s += fmt.Sprintf(", sent %d times", e.Sent)
+	}
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s + stepAdvice[e.Step]
+}
+
+// Unwrap returns the context's error.
+func (e *TimeoutError) Unwrap() error { return e.Err }
+
+// Timeout reports that time ran out, as net.Error has it; false if the context was
+// cancelled.
+func (e *TimeoutError) Timeout() bool { return !errors.Is(e.Err, context.Canceled) }
+
+// stepAdvice says what to look at.
+var stepAdvice = map[string]string{
+	"REQ":      unreachableAdvice,
+	"SIDR_REQ": unreachableAdvice,
+	"REP":      "; the peer asked and then fell silent: it gave up, or our messages do not reach it",
+}
+
+const unreachableAdvice = "; is the host up, does every firewall pass UDP port 4791 both ways, does anybody there speak RoCEv2 (goroce, rdma_rxe, a RoCE NIC)?"
+
+// opError says what was tried, unless err does so itself.
+func opError(op, addr string, err error) error {
+	switch err.(type) {
+	case *RejectError, *TimeoutError:
+		return err
+	}
+	return fmt.Errorf("%s %s: %w", op, addr, err)
+}
+
+// refuse returns an error about an argument.
+func refuse(op, attr string, value any, allowed string) error {
+	return &ib.AttrError{Op: op, Attr: attr, Value: value, Allowed: allowed, Err: ib.ErrInvalid}
+}

@@ -1,0 +1,130 @@
+package rdmacm_test
+
+import (
+	"errors"
+	"flag"
+	"sync"
+	"testing"
+
+	"github.com/goroce/goroce/roce/rdmacm"
+)
+
+var seed = flag.Uint64("rdmacm.seed", 1, "seed of the losses in TestLoss")
+
+// serve accepts until the listener closes. A connection is closed when the peer has
+// ended it. The function that it returns waits for all of them.
+func serve(t testing.TB, l *rdmacm.Listener) (wait func()) {
+	t.Helper()
+	var conns sync.WaitGroup
+	conns.Go(func() {
+		for {
+			s, err := l.Accept(t.Context())
+			if err != nil {
+				return
+			}
+			conns.Go(func() {
+				<-s.Done()
+				if err := s.Err(); !errors.Is(err, rdmacm.ErrDisconnected) {
+					t.Errorf("accepted connection ended with %v", err)
+				}
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	})
+	return func() {
+		_ = l.Close()
+		conns.Wait()
+	}
+}
+
+// visit dials, disconnects and closes.
+func visit(t testing.TB, h *node, addr string, o rdmacm.Config) {
+	ctx := patience(t)
+	c, err := h.cm.Dial(ctx, addr, o)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	if err := c.Disconnect(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// short is a connection that leaves timewait soon.
+var short = rdmacm.Config{AckTimeout: 1}
+
+// TestInARow opens and closes a thousand connections.
+func TestInARow(t *testing.T) {
+	a, b := udpPair(t, 0, 0)
+	l := listen(t, b, b.at("0"), rdmacm.ListenConfig{})
+	wait := serve(t, l)
+	for range 1000 {
+		visit(t, a, l.Addr().String(), short)
+	}
+	wait()
+	until(t, "nothing is left", func() bool { return a.cm.Idle() && b.cm.Idle() })
+	if s := b.cm.Stats(); s.Stale != 0 {
+		t.Errorf("%d requests came from the QP of an older connection", s.Stale)
+	}
+}
+
+// together opens n connections at once, and closes them when all are there.
+func together(t *testing.T, a, b *node, n int) {
+	l := listen(t, b, b.at("0"), rdmacm.ListenConfig{Backlog: n})
+	wait := serve(t, l)
+	ctx := patience(t)
+	conns := make([]*rdmacm.Conn, n)
+	var dials sync.WaitGroup
+	for i := range conns {
+		dials.Go(func() {
+			var err error
+			if conns[i], err = a.cm.Dial(ctx, l.Addr().String(), short); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	dials.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	qpns := map[any]bool{}
+	for _, c := range conns {
+		qpns[c.Params().RemoteQPN] = true
+		dials.Go(func() {
+			if err := c.Disconnect(ctx); err != nil {
+				t.Error(err)
+			}
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	dials.Wait()
+	wait()
+	if len(qpns) != n {
+		t.Errorf("%d connections have %d QPs at the other end", n, len(qpns))
+	}
+	until(t, "nothing is left", func() bool { return a.cm.Idle() && b.cm.Idle() })
+}
+
+// TestAtOnce opens two hundred connections at once.
+func TestAtOnce(t *testing.T) {
+	a, b := udpPair(t, 0, 0)
+	together(t, a, b, 200)
+}
+
+// TestLoss: with one frame of twenty lost in each direction all of two hundred
+// connections come up and go, and none leaks.
+func TestLoss(t *testing.T) {
+	t.Logf("-rdmacm.seed=%d", *seed)
+	a, b := udpPair(t, 0.05, *seed)
+	together(t, a, b, 200)
+	if s := a.cm.Stats(); s.Resent == 0 {
+		t.Error("nothing was lost")
+	}
+}
