@@ -44,6 +44,8 @@ var measures = []measure{
 	{"TCP, one stream, bbr (iperf3)", "Gb/s", func(b *testing.B, w *wire) float64 { return w.tcp(b, "bbr") }},
 	{"RC WRITE 64 KiB", "Gb/s", func(b *testing.B, w *wire) float64 { return w.write(b, 1<<16) * 8 * (1 << 16) / 1e9 }},
 	{"RC WRITE 8 B", "M msg/s", func(b *testing.B, w *wire) float64 { return w.write(b, 8) / 1e6 }},
+	{"rdma_cm connections, in a row", "1/s", func(b *testing.B, w *wire) float64 { return w.connect(b, 1) }},
+	{"rdma_cm connections, 16 at once", "1/s", func(b *testing.B, w *wire) float64 { return w.connect(b, 16) }},
 }
 
 func BenchmarkWire(b *testing.B) {
