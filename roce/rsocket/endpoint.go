@@ -1,0 +1,127 @@
+package rsocket
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"unsafe"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// hostBigEndian says how this host reads its target SGL.
+var hostBigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
+
+// endpoint is what a connection needs before there is one: memory that the record
+// tells the peer of, and the CQ. Its domain is its own, so that a peer reaches
+// nothing of another connection.
+type endpoint struct {
+	o    Options
+	pd   ib.PD
+	ch   ib.Channel
+	cq   ib.CQ
+	recv []ib.RecvWR // as many as the receive queue takes; they have no memory
+
+	send    []byte
+	sendMR  ib.MR
+	data    []byte // the receive buffer
+	dataMR  ib.MR
+	table   []uint64 // the target SGL and, behind it, the iomap: the peer writes them
+	tableMR ib.MR
+}
+
+// newEndpoint makes an endpoint.
+func newEndpoint(dev ib.Device, o Options) (*endpoint, error) {
+	attr := dev.Attr()
+	o, err := o.resolve(&attr)
+	if err != nil {
+		return nil, err
+	}
+	ep := &endpoint{o: o, recv: make([]ib.RecvWR, o.ReceiveQueue)}
+	for i := range ep.recv {
+		ep.recv[i].ID = workID(received, 0)
+	}
+	if err := ep.open(dev); err != nil {
+		ep.close()
+		return nil, fmt.Errorf("rsocket: %w", err)
+	}
+	return ep, nil
+}
+
+// open makes the objects. The CQ is armed, for those who wait for the first message.
+func (ep *endpoint) open(dev ib.Device) (err error) {
+	if ep.pd, err = dev.AllocPD(); err != nil {
+		return err
+	}
+	if ep.ch, err = dev.CreateChannel(); err != nil {
+		return err
+	}
+	if ep.cq, err = dev.CreateCQ(ib.CQInit{Entries: ep.o.SendQueue + ep.o.ReceiveQueue, Channel: ep.ch}); err != nil {
+		return err
+	}
+	if err = ep.cq.Arm(false); err != nil {
+		return err
+	}
+	return ep.register()
+}
+
+// register makes the memory.
+func (ep *endpoint) register() (err error) {
+	ep.send = make([]byte, ep.o.SendBuffer)
+	ep.data = make([]byte, ep.o.ReceiveBuffer)
+	ep.table = make([]uint64, (sglEntries*sgeLen+ep.o.MapSlots*mapEntryLen)/8)
+	table := unsafe.Slice((*byte)(unsafe.Pointer(&ep.table[0])), len(ep.table)*8)
+	if ep.sendMR, err = ep.pd.RegMR(ib.MRInit{Buf: ep.send}); err != nil {
+		return err
+	}
+	if ep.dataMR, err = ep.pd.RegMR(ib.MRInit{Buf: ep.data, Access: ib.LocalWrite | ib.RemoteWrite}); err != nil {
+		return err
+	}
+	ep.tableMR, err = ep.pd.RegMR(ib.MRInit{Buf: table, Access: ib.LocalWrite | ib.RemoteWrite})
+	return err
+}
+
+// record describes the endpoint to the peer, with the first half of the receive
+// buffer.
+func (ep *endpoint) record() record {
+	return record{
+		bigEndian: hostBigEndian, ioMap: true, credits: uint16(ep.o.ReceiveQueue), mapSlots: ep.o.MapSlots,
+		sgl:  sge{addr: ep.tableMR.Addr(), key: ep.tableMR.RKey(), length: sglEntries},
+		data: sge{addr: ep.dataMR.Addr(), key: ep.dataMR.RKey(), length: uint32(len(ep.data) / 2)},
+	}
+}
+
+// cap is the capacity of the QP.
+func (ep *endpoint) cap() ib.QPCap {
+	return ib.QPCap{MaxSendWR: ep.o.SendQueue, MaxRecvWR: ep.o.ReceiveQueue, MaxSendSGE: 2, MaxRecvSGE: 1, MaxInline: ep.o.Inline}
+}
+
+// postReceives fills the receive queue of a QP in INIT.
+func (ep *endpoint) postReceives(qp ib.QP) error {
+	_, err := qp.PostRecv(ep.recv)
+	return err
+}
+
+// firstEvent waits until something has arrived, or ctx ends.
+func (ep *endpoint) firstEvent(ctx context.Context) bool {
+	_, err := ep.ch.Wait(ctx)
+	return err == nil
+}
+
+// close gives everything back. The QP is closed, or was never made.
+func (ep *endpoint) close() {
+	for _, mr := range []ib.MR{ep.sendMR, ep.dataMR, ep.tableMR} {
+		if mr != nil {
+			_ = mr.Close()
+		}
+	}
+	if ep.cq != nil {
+		_ = ep.cq.Close()
+	}
+	if ep.ch != nil {
+		_ = ep.ch.Close()
+	}
+	if ep.pd != nil {
+		_ = ep.pd.Close()
+	}
+}

@@ -1,0 +1,199 @@
+package rsocket
+
+import (
+	"net/netip"
+	"sync/atomic"
+	"testing"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/linktest"
+	"github.com/goroce/goroce/roce/link/mem"
+	"github.com/goroce/goroce/roce/link/udp"
+	"github.com/goroce/goroce/roce/link/wrap"
+)
+
+// medium opens the links of two hosts.
+type medium func(t testing.TB) (a, b link.Link)
+
+// media are what the contract is tested over.
+var media = []struct {
+	name string
+	open medium
+}{
+	{"mem", overMem},
+	{"udp", overUDP},
+	{"lossy mem", lossy(overMem, 0.01)},
+	{"lossy udp", lossy(overUDP, 0.02)},
+}
+
+func overMem(t testing.TB) (a, b link.Link) {
+	network := mem.NewNetwork()
+	open := func(addr string) link.Link {
+		return network.Open([]ib.GID{ib.GIDFromAddr(netip.MustParseAddr(addr))}, mem.Options{})
+	}
+	return open("192.0.2.1"), open("192.0.2.2")
+}
+
+func overUDP(t testing.TB) (a, b link.Link) {
+	open := func() link.Link {
+		l, err := udp.Open([]netip.Addr{linktest.Loopback()}, udp.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	return open(), open()
+}
+
+// lossSeed is the seed of the next lossy pair.
+var lossSeed uint64 = 1
+
+// lossy drops frames of both hosts.
+func lossy(open medium, p float64) medium {
+	return func(t testing.TB) (a, b link.Link) {
+		a, b = open(t)
+		t.Logf("fault seed %d", lossSeed)
+		fault := func(l link.Link) link.Link {
+			lossSeed++
+			return wrap.Fault(wrap.Seal(l), wrap.FaultConfig{Seed: lossSeed - 1, Drop: p})
+		}
+		return fault(a), fault(b)
+	}
+}
+
+// openDevices makes two devices for as long as the test runs.
+func openDevices(t testing.TB, open medium) (a, b *roce.Device) {
+	t.Helper()
+	la, lb := open(t)
+	device := func(l link.Link) *roce.Device {
+		if _, faulty := l.(*wrap.Faulter); !faulty {
+			l = wrap.Seal(l)
+		}
+		dev, err := roce.Open(l, roce.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { dev.Close() })
+		return dev
+	}
+	return device(la), device(lb)
+}
+
+// hand is a transport that was connected by hand: nobody tells the peer of its end.
+type hand struct {
+	qp     ib.QP
+	done   chan struct{}
+	reason atomic.Pointer[error]
+}
+
+func (h *hand) Done() <-chan struct{} { return h.done }
+func (h *hand) Close() error          { return h.qp.Close() }
+
+func (h *hand) Err() error {
+	if reason := h.reason.Load(); reason != nil {
+		return *reason
+	}
+	return nil
+}
+
+// end ends the connection, once.
+func (h *hand) end(reason error) {
+	h.reason.Store(&reason)
+	_ = h.qp.Modify(ib.QPAttr{State: ib.Err}, ib.AttrState)
+	close(h.done)
+}
+
+// half is one end of a connection, before it is one.
+type half struct {
+	dev *roce.Device
+	ep  *endpoint
+	qp  ib.QP
+}
+
+func newHalf(t testing.TB, dev *roce.Device, o Options) *half {
+	t.Helper()
+	ep, err := newEndpoint(dev, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	qp, err := ep.pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: ep.cq, RecvCQ: ep.cq, Cap: ep.cap(), SigAll: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &half{dev, ep, qp}
+}
+
+// bringUp takes the QP to RTS.
+func (h *half) bringUp(t testing.TB, peer *half) {
+	t.Helper()
+	modify := func(a ib.QPAttr, mask ib.QPAttrMask) {
+		t.Helper()
+		if err := h.qp.Modify(a, mask); err != nil {
+			t.Fatal(err)
+		}
+	}
+	modify(ib.QPAttr{State: ib.Init, Port: 1, Access: ib.RemoteWrite}, ib.AttrState|ib.AttrPKeyIndex|ib.AttrPort|ib.AttrAccess)
+	if err := h.ep.postReceives(h.qp); err != nil {
+		t.Fatal(err)
+	}
+	port, err := h.dev.QueryPort(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := ib.QPAttr{State: ib.RTR, AH: ib.AHAttr{DGID: peer.dev.Link().Local[0]}, PathMTU: port.ActiveMTU, DestQPN: peer.qp.Num(),
+		MinRNRTimer: 12, Timeout: 13, RetryCnt: 7, RNRRetry: 7}
+	modify(a, ib.AttrState|ib.AttrAV|ib.AttrPathMTU|ib.AttrDestQPN|ib.AttrRQPSN|ib.AttrMaxDestRdAtomic|ib.AttrMinRNRTimer)
+	a.State = ib.RTS
+	modify(a, ib.AttrState|ib.AttrSQPSN|ib.AttrMaxRdAtomic|ib.AttrTimeout|ib.AttrRetryCnt|ib.AttrRNRRetry)
+}
+
+// start makes the connection. The peer's record goes through its encoding.
+func (h *half) start(t testing.TB, peer *half) (*Conn, *hand) {
+	t.Helper()
+	r := peer.ep.record()
+	r, err := parseRecord(r.append(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr := &hand{qp: h.qp, done: make(chan struct{})}
+	return newConn(h.ep, h.qp, tr, r, addrOf(h.dev), addrOf(peer.dev)), tr
+}
+
+func addrOf(d *roce.Device) netip.AddrPort {
+	return netip.AddrPortFrom(d.Link().Local[0].Addr(), 7471)
+}
+
+// pair is a connection and its devices.
+type pair struct {
+	a, b       *Conn
+	trA, trB   *hand
+	devA, devB *roce.Device
+}
+
+// newPair connects two devices by hand. The connections are closed with the test.
+func newPair(t testing.TB, open medium, o Options) *pair {
+	t.Helper()
+	p := &pair{}
+	p.devA, p.devB = openDevices(t, open)
+	p.connect(t, o)
+	return p
+}
+
+// connect makes a connection between the devices.
+func (p *pair) connect(t testing.TB, o Options) {
+	t.Helper()
+	a, b := newHalf(t, p.devA, o), newHalf(t, p.devB, o)
+	a.bringUp(t, b)
+	b.bringUp(t, a)
+	p.a, p.trA = a.start(t, b)
+	p.b, p.trB = b.start(t, a)
+	ca, cb := p.a, p.b
+	t.Cleanup(func() {
+		ca.Close()
+		cb.Close()
+		<-ca.Done()
+		<-cb.Done()
+	})
+}
