@@ -32,6 +32,8 @@ const (
 type commandLine struct {
 	Demo     demoCmd     `cmd:"" help:"Show RoCEv2 at work between two hosts in this process."`
 	Pingpong pingpongCmd `cmd:"" help:"SEND messages to and fro, with another goroced or with rdma-core's ibv_*_pingpong."`
+	Rping    rpingCmd    `cmd:"" help:"Ping by RDMA READ and WRITE over rdma_cm, with another goroced or with librdmacm's rping."`
+	Rstream  rstreamCmd  `cmd:"" help:"Stream over rsockets and measure, with another goroced or with librdmacm's rstream and riostream."`
 	Devinfo  devinfoCmd  `cmd:"" help:"Describe the RDMA device that this machine gets, like ibv_devinfo."`
 	Decode   decodeCmd   `cmd:"" help:"Explain the RoCEv2 packets of a capture file."`
 	Explain  explainCmd  `cmd:"" help:"Explain a rule of the protocol by running it."`

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"net"
+	"net/netip"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/link/wrap"
+	"github.com/goroce/goroce/roce/tools/device"
+)
+
+// cmDeviceFlags are deviceFlags for subcommands that connect by address: without
+// -d, which is another option of librdmacm's tools, and with a device that is found
+// by address, as theirs are.
+type cmDeviceFlags struct {
+	Device string       `aliases:"ib-dev" default:"soft" placeholder:"DEV" help:"soft, or a name that devinfo -l lists (default ${default}); the connections of an RNIC belong to the kernel." group:"Device"`
+	Link   string       `default:"auto" enum:"auto,udp,rawsock" help:"What carries the packets of a software device: ${enum}." group:"Device"`
+	NetIf  string       `name:"netif" placeholder:"IF" help:"Network interface whose addresses to use (default: the address that the other options name or, at a client, that the way to the server begins with; failing that, the interface of the default route)." group:"Device"`
+	Addr   []netip.Addr `placeholder:"IP" help:"Own addresses to use, instead of --netif." group:"Device"`
+}
+
+// with opens the device for the time of use. local is the own address that the
+// options name, remote the host to reach; either may be "".
+func (f *cmDeviceFlags) with(local, remote string, faults wrap.FaultConfig, pcap string, use func(ib.Device) error) error {
+	d := deviceFlags(*f)
+	if d.Device == device.Soft && d.NetIf == "" && len(d.Addr) == 0 {
+		d.Addr = findAddr(local, remote)
+	}
+	return d.with(faults, pcap, use)
+}
+
+// findAddr returns the own address to use, none if nothing is known. The kernel
+// chooses a socket's address by the route, without sending anything.
+func findAddr(local, remote string) []netip.Addr {
+	if a, err := netip.ParseAddr(local); err == nil && !a.IsUnspecified() {
+		return []netip.Addr{a}
+	}
+	if remote == "" {
+		return nil
+	}
+	conn, err := net.Dial("udp", net.JoinHostPort(remote, "4791"))
+	if err != nil {
+		return nil
+	}
+	defer conn.Close()
+	return []netip.Addr{conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()}
+}

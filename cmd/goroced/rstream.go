@@ -1,0 +1,97 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/tools/rstream"
+)
+
+// rstreamCmd is `goroced rstream`. Short flags are those of librdmacm's rstream and
+// riostream.
+type rstreamCmd struct {
+	Server string `short:"s" placeholder:"HOST" help:"Where the server is. Without it this end is the server."`
+	Bind   string `short:"b" placeholder:"ADDR" help:"Own address: to listen on (default: all of the device), or to connect from."`
+	Format string `short:"f" default:"name" placeholder:"F" help:"What -s and -b are: name (default), ip or ipv6."`
+	Port   int    `short:"p" default:"7471" help:"rdma_cm port of the server; 0 at the server takes one that is free."`
+	IOMap  bool   `name:"iomap" help:"Play riostream: write straight into memory that the peer has mapped."`
+
+	Iterations *int     `short:"I" placeholder:"1" help:"One test of so many turns of transfers to and fro, instead of the series."`
+	Transfers  *int     `short:"C" placeholder:"1000" help:"One test of so many transfers in a turn, instead of the series."`
+	Size       string   `short:"S" placeholder:"1000" help:"One test of transfers of so many bytes, instead of the series; or \"all\": the series with 33 sizes, 64 bytes to 6 MiB."`
+	Test       []string `short:"T" sep:"none" placeholder:"OPT" help:"v or verify checks the data. a or async, b or blocking, n or nonblocking and r or resolve make no difference here. May be repeated."`
+
+	Buffer    int `short:"B" default:"524288" help:"Bytes of the send buffer and of the receive buffer."`
+	Inline    int `short:"i" placeholder:"64" help:"Bytes up to which data are posted inline."`
+	KeepAlive int `short:"k" placeholder:"15" help:"Seconds without traffic after which to find out whether the peer is there."`
+
+	Timeout    time.Duration `default:"10s" help:"Longest wait for the peer. A server waits for its client without limit."`
+	AckTimeout int           `name:"ack-timeout" placeholder:"T" help:"Local ACK timeout of both ends, 4.096 us * 2^T (client; default 16). With --drop, 10 to 12 is quicker."`
+	Pcap       string        `placeholder:"FILE" type:"path" help:"Capture all packets to a pcapng file."`
+
+	cmDeviceFlags
+	faultFlags
+
+	options rstream.Options
+}
+
+// Help is printed under the flags.
+func (*rstreamCmd) Help() string {
+	return "Streams data to and fro over rsockets and reports latency and bandwidth. The peer may be librdmacm's rstream, or riostream with " +
+		"--iomap, on a real device or on rdma_rxe. -I, -C, -S and -T v have to be the same at both ends, which do not tell one another. " +
+		"The series are latency tests and bandwidth tests of 64 bytes, 4 KiB, 64 KiB and 1 MiB. On one machine give each end an address of its own: " +
+		"`goroced rstream -b 127.0.0.1 -S all` and `goroced rstream -s 127.0.0.1 -b 127.0.0.2 -S all`."
+}
+
+// Validate is called when the command line was parsed.
+func (c *rstreamCmd) Validate() error {
+	o := rstream.Defaults()
+	o.Server, o.Bind, o.Port, o.IOMap = c.Server, c.Bind, c.Port, c.IOMap
+	o.Buffer, o.Inline, o.KeepAlive = c.Buffer, c.Inline, time.Duration(c.KeepAlive)*time.Second
+	o.AckTimeout, o.Timeout = c.AckTimeout, c.Timeout
+	switch format := strings.ToLower(c.Format); {
+	case strings.HasPrefix(format, "ip"):
+		o.Numeric = true
+	case format == "gid":
+		return fmt.Errorf("-f gid is %w by goroced: it names IB addresses; RoCE has IP addresses", ib.ErrNotSupported)
+	case format != "name":
+		return &ib.AttrError{Op: "rstream", Attr: "-f", Value: c.Format, Allowed: "name, ip, ipv6", Err: ib.ErrInvalid}
+	}
+	if c.Iterations != nil {
+		o.Custom, o.Iterations = true, *c.Iterations
+	}
+	if c.Transfers != nil {
+		o.Custom, o.Transfers = true, *c.Transfers
+	}
+	if strings.HasPrefix(strings.ToLower(c.Size), "all") {
+		o.AllSizes = true
+	} else if c.Size != "" {
+		size, err := strconv.Atoi(c.Size)
+		if err != nil {
+			return &ib.AttrError{Op: "rstream", Attr: "-S", Value: c.Size, Allowed: fmt.Sprintf("1 to %d, or all", rstream.MaxSize), Err: ib.ErrInvalid}
+		}
+		o.Custom, o.Size = true, size
+	}
+	for _, test := range c.Test {
+		if err := o.SetTest(test); err != nil {
+			return err
+		}
+	}
+	c.options = o
+	return nil
+}
+
+// Run runs the subcommand.
+func (c *rstreamCmd) Run(a *app) error {
+	faults, err := c.faultFlags.config()
+	if err != nil {
+		return err
+	}
+	c.options.Out, c.options.Log = a.out, a.err
+	return c.with(c.Bind, c.Server, faults, c.Pcap, func(d ib.Device) error {
+		return rstream.Run(a.ctx, d, c.options)
+	})
+}

@@ -1,0 +1,85 @@
+package rstream
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/goroce/goroce/roce/rsocket"
+)
+
+// ErrSilent: the peer sent or took nothing for as long as Options.Timeout.
+var ErrSilent = errors.New("the peer fell silent")
+
+// syncLen is the length of the messages that begin a test.
+const syncLen = 16
+
+// mover moves the transfers of a connection.
+type mover interface {
+	begin(t *test) error // before the test's first message
+	sync(send bool) error
+	send(t *test) error // the transfers of one iteration, one way
+	receive(t *test) error
+	end(t *test) error
+	finish() error // when all tests are done: waits until the peer knows it too
+}
+
+// play plays the tests of a connection.
+func (p *player) play(conn *rsocket.Conn, tests []test) error {
+	var m mover
+	s := &stream{player: p, conn: conn, setDeadline: conn.SetDeadline}
+	if m = s; p.o.IOMap {
+		m = newIOMap(s)
+	}
+	for i := range tests {
+		if err := p.test(m, &tests[i]); err != nil {
+			return fmt.Errorf("test %s: %w", tests[i].name, p.explain(err))
+		}
+	}
+	if err := m.finish(); err != nil {
+		return p.explain(err)
+	}
+	err := conn.Close()
+	<-conn.Done()
+	return err
+}
+
+// test plays one test. The client's turn comes first.
+func (p *player) test(m mover, t *test) error {
+	client := p.l == nil
+	turns := []func(*test) error{m.receive, m.send}
+	if client {
+		turns = []func(*test) error{m.send, m.receive}
+	}
+	if err := m.begin(t); err != nil {
+		return err
+	}
+	for _, send := range []bool{client, !client} {
+		if err := m.sync(send); err != nil {
+			return err
+		}
+	}
+	start := time.Now()
+	for range t.iterations {
+		for _, turn := range turns {
+			if err := turn(t); err != nil {
+				return err
+			}
+		}
+	}
+	printRow(p.o.Out, t, time.Since(start))
+	return m.end(t)
+}
+
+// explain says what an error of the connection most likely means.
+func (p *player) explain(err error) error {
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("%w for %v: %w; both ends need the same tests", ErrSilent, p.o.Timeout, err)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("the peer has ended: %w; both ends need the same tests", err)
+	}
+	return err
+}

@@ -1,0 +1,64 @@
+package rstream
+
+import "fmt"
+
+// test is what a row of the table reports.
+type test struct {
+	name       string
+	size       int // bytes of a transfer
+	transfers  int // each way in an iteration
+	iterations int
+}
+
+// connections returns the tests of each connection.
+func (o *Options) connections() [][]test {
+	if o.Custom {
+		return [][]test{{{"custom", o.Size, o.Transfers, o.Iterations}}}
+	}
+	var latency, bandwidth []test
+	for _, size := range o.sizes() {
+		n := count(size)
+		if o.limit > 0 {
+			n = min(n, o.limit)
+		}
+		latency = append(latency, test{fmt.Sprintf("%.4s_lat", sizeText(int64(size))), size, 1, n})
+		bandwidth = append(bandwidth, test{fmt.Sprintf("%.4s_bw", sizeText(int64(size))), size, n, 1})
+	}
+	return [][]test{latency, bandwidth}
+}
+
+// sizes are those of the series: from 64 bytes on the powers of two, and what is
+// half way between them from 128 bytes on.
+func (o *Options) sizes() []int {
+	if !o.AllSizes {
+		return []int{1 << 6, 1 << 12, 1 << 16, 1 << 20}
+	}
+	sizes := []int{1 << 6}
+	for power := 1 << 7; power <= 1<<22; power *= 2 {
+		sizes = append(sizes, power, power+power/2)
+	}
+	return sizes
+}
+
+// count is how often the series transfer a size.
+func count(size int) int {
+	switch {
+	case size >= 1<<20:
+		return 100
+	case size >= 1<<16:
+		return 1000
+	case size >= 1<<10:
+		return 10_000
+	}
+	return 100_000
+}
+
+// largest is the bytes of the largest transfer.
+func largest(connections [][]test) (size int) {
+	for _, tests := range connections {
+		for _, t := range tests {
+			size = max(size, t.size)
+		}
+	}
+	return size
+}
