@@ -232,6 +232,18 @@ func (q *QP) NextPackets(now ib.Instant, out []TxPacket) int {
 	return n
 }
 
+// LastACK builds the plain ACK that is owed, and reports whether there is one. It
+// is for an owner that is about to end the QP: what has completed here must not be
+// repeated by the peer until its retries are over.
+func (q *QP) LastACK(now ib.Instant, tx *TxPacket) bool {
+	q.now = now
+	if !rules[q.state].respond || q.resp.emitACK(now, tx, true) == 0 {
+		return false
+	}
+	q.cfg.Stats.SentPkts++
+	return true
+}
+
 // Sent reports that the payloads of the packets from NextPackets have been read:
 // requests of an unreliable service are complete now. It returns true if that
 // lets more packets leave: NextPackets wants to be called again. Reliable services

@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/link/mem"
+	"github.com/goroce/goroce/roce/link/wrap"
 )
 
 // TestCloseWithWorkPosted closes devices at the moment at which work is posted: a
@@ -28,5 +31,43 @@ func TestCloseWithWorkPosted(t *testing.T) {
 			t.Fatal("Close did not return within 20 s")
 		}
 		w.b.dev.Close()
+	}
+}
+
+// TestLastACK ends a QP right after it has completed a receive, while the ACK still
+// waits for data to ride behind. The peer gets it all the same.
+func TestLastACK(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		end  func(w *world) error
+	}{
+		{"to ERR", func(w *world) error { return w.b.qp.Modify(ib.QPAttr{State: ib.Err}, ib.AttrState) }},
+		{"to RESET", func(w *world) error { return w.b.qp.Modify(ib.QPAttr{State: ib.Reset}, ib.AttrState) }},
+		{"close the QP", func(w *world) error { return w.b.qp.Close() }},
+		{"close the device", func(w *world) error { return w.b.dev.Close() }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			network := mem.NewNetwork()
+			open := func(gid ib.GID) *host {
+				return openHost(t, wrap.Seal(network.Open([]ib.GID{gid}, mem.Options{})), roce.Options{Manual: true, Seed: 1, AckDelay: time.Hour}, 4096)
+			}
+			w := &world{t: t, a: open(gidA), b: open(gidB)}
+			w.connect(ib.MTU1024, nil)
+			w.recv(w.b, ib.RecvWR{ID: 7, SGL: w.b.sge(0, 8)})
+			w.send(w.a, ib.SendWR{ID: 1, Opcode: ib.WRSend, SGL: w.a.sge(0, 8)})
+			w.settle()
+			var wcs [1]ib.WC
+			if n, _ := w.b.cq.Poll(wcs[:]); n != 1 || wcs[0].ID != 7 {
+				t.Fatalf("%d receives completed", n)
+			}
+			if n, _ := w.a.cq.Poll(wcs[:]); n != 0 {
+				t.Fatal("the ACK did not wait")
+			}
+			if err := c.end(w); err != nil {
+				t.Fatal(err)
+			}
+			w.a.dev.Step(w.now)
+			w.wantDone(w.a, 1)
+		})
 	}
 }

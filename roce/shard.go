@@ -260,6 +260,7 @@ func (s *shard) add(q *QP, cfg qp.Config) {
 func (s *shard) drop(q *QP) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.tx.lastACK(s.clock(), q)
 	var toReset = ib.QPAttr{State: ib.Reset}
 	if err := q.core.Modify(0, &toReset, ib.AttrState); err != nil {
 		panic(fmt.Sprintf("roce: QP %#x cannot be reset: %v", uint32(q.num), err)) // RESET is legal from everywhere
@@ -283,6 +284,9 @@ func (s *shard) modify(q *QP, attr *ib.QPAttr, mask ib.QPAttrMask) error {
 		if err := s.checkFamily(fmt.Sprintf("modify QP %#x", uint32(q.num)), &attr.AH); err != nil {
 			return err
 		}
+	}
+	if mask&ib.AttrState != 0 && (attr.State == ib.Err || attr.State == ib.Reset) {
+		s.tx.lastACK(s.clock(), q)
 	}
 	if err := q.core.Modify(s.clock(), attr, mask); err != nil {
 		return err

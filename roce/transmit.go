@@ -79,6 +79,16 @@ func (t *transmitter) pull(now ib.Instant, q *QP) bool {
 	return n > 0
 }
 
+// lastACK sends the ACK that a QP owes, and that waits for data to ride behind,
+// before the QP ends.
+func (t *transmitter) lastACK(now ib.Instant, q *QP) {
+	if t.n == txRuns || !q.core.LastACK(now, &t.packets[0]) {
+		return
+	}
+	_ = t.add(q, &t.packets[0]) // it has no payload to fail with
+	t.flush(now)
+}
+
 // add appends a packet to the last run, or begins a new one.
 func (t *transmitter) add(q *QP, p *qp.TxPacket) error {
 	size := p.Opcode.HeaderLen() + p.Len + p.Pad() + wire.ICRCLen

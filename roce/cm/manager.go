@@ -116,7 +116,8 @@ func (m *Manager) Reject(now ib.Instant, id ID, reason wire.RejectReason, info, 
 
 // Delay answers a Request, or Replied, with a MRA: the real answer will come
 // within d. It may be called again. The code for the time goes up to 2.4 hours;
-// Linux takes what it stands for, a Manager 60 s at most.
+// Linux waits as long as it stands for, a Manager asks again after 5 s at most and
+// gets the MRA again.
 func (m *Manager) Delay(now ib.Instant, id ID, d ib.Instant) error {
 	c, err := m.get("delay", id, mayDelay)
 	if err != nil {

@@ -26,7 +26,10 @@ const (
 
 // Bounds that are not options.
 const (
-	maxDelay    = 60 * second // that a peer's MRA makes us wait
+	// maxDelay is how long a peer's MRA keeps us from asking again. Linux says 68 s
+	// there as a matter of course, and answers a copy with another MRA or, if its
+	// answer got lost, with that.
+	maxDelay    = 5 * second
 	minTimewait = millisecond
 	maxTimewait = 4 * second
 	queueRoom   = 1024 // messages or events that wait to be taken out
