@@ -51,9 +51,9 @@
 // # Ends
 //
 // CloseWrite sends a shutdown message, Close a disconnect message and, once all is
-// acknowledged, the connection manager's DREQ. A connection that ends without either
-// message was broken, and Read says so: it does not take the end of a process, or of
-// a network, for the end of the stream.
+// acknowledged, the connection manager's DREQ, which is an end of the stream, too, if
+// it comes alone: a program that is killed leaves one behind. Without a DREQ the
+// connection was broken, and Read says so.
 //
 // # Mapped buffers
 //

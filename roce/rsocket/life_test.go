@@ -321,9 +321,9 @@ func TestDeviceClosed(t *testing.T) {
 	}
 }
 
-// TestDisconnected ends the connection below without a word in the stream: what
-// has arrived can be read, but that is no end of file.
-func TestDisconnected(t *testing.T) {
+// TestBroken ends the connection below, though no end wanted it: what has arrived
+// can be read, but that is no end of file.
+func TestBroken(t *testing.T) {
 	p := newPair(t, overMem, Options{})
 	reason := errors.New("reason")
 	if _, err := p.a.Write([]byte("last words")); err != nil {

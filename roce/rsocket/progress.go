@@ -1,9 +1,11 @@
 package rsocket
 
 import (
+	"errors"
 	"time"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/rdmacm"
 )
 
 // run takes completions until the connection is over, then gives all back. Read
@@ -200,8 +202,13 @@ func (c *Conn) sendPending() {
 	}
 }
 
-// fail breaks the connection, unless it is over already.
+// fail breaks the connection, unless it is over already. To a peer that
+// disconnects it is the same with a message in the stream and without: what has
+// arrived stays readable, then comes the end (rsocket.c).
 func (c *Conn) fail(err error) {
+	if errors.Is(err, rdmacm.ErrDisconnected) {
+		c.eof, c.peerClosed = true, true
+	}
 	if c.err == nil {
 		c.err = err
 	}

@@ -7,11 +7,12 @@ import (
 	"strings"
 )
 
-// The firewalls of the bridge, one a family, and the sysctls that make frames
-// pass them.
-var firewalls = map[string]string{
-	"iptables":  "net/bridge/bridge-nf-call-iptables",
-	"ip6tables": "net/bridge/bridge-nf-call-ip6tables",
+// The firewalls of the bridge, one a family: the sysctl that makes frames pass it,
+// and the test of a RoCEv2 packet's destination QP for 1. That stands in the word
+// 12 bytes into the UDP datagram.
+var firewalls = map[string]struct{ sysctl, toQP1 string }{
+	"iptables":  {"net/bridge/bridge-nf-call-iptables", "0 >> 22 & 0x3C @ 12 & 0xFFFFFF = 1"},
+	"ip6tables": {"net/bridge/bridge-nf-call-ip6tables", "52 & 0xFFFFFF = 1"},
 }
 
 // SetLoss makes the bridge drop a share of all RoCEv2 packets (UDP port 4791),
@@ -19,7 +20,13 @@ var firewalls = map[string]string{
 // by itself at random. 0 ends the loss. Call SetOffload(false) too where runs
 // of packets must not be dropped as one. The kernel's random numbers have no
 // seed: which packets are lost cannot be repeated.
-func (l *Lab) SetLoss(percent float64) error {
+func (l *Lab) SetLoss(percent float64) error { return l.setLoss(percent, false) }
+
+// SetCMLoss is SetLoss for packets to QP 1 alone: the messages of connection
+// managers. It takes the place of SetLoss.
+func (l *Lab) SetCMLoss(percent float64) error { return l.setLoss(percent, true) }
+
+func (l *Lab) setLoss(percent float64, toQP1 bool) error {
 	if !(percent >= 0 && percent <= 100) {
 		return fmt.Errorf("lab: loss of %v percent: from 0 to 100 is possible", percent)
 	}
@@ -30,18 +37,22 @@ func (l *Lab) SetLoss(percent float64) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), toolTimeout)
 	defer cancel()
-	for program, sysctl := range firewalls {
+	for program, firewall := range firewalls {
 		if err := runTool(l.WireCommand(ctx, program, "-w", "-F", "FORWARD")); err != nil {
 			return err
 		}
 		if l.lossy {
-			probability := strconv.FormatFloat(percent/100, 'f', 9, 64)
-			if err := runTool(l.WireCommand(ctx, program, "-w", "-A", "FORWARD", "-p", "udp", "--dport", "4791",
-				"-m", "statistic", "--mode", "random", "--probability", probability, "-j", "DROP")); err != nil {
+			rule := []string{"-w", "-A", "FORWARD", "-p", "udp", "--dport", "4791"}
+			if toQP1 {
+				rule = append(rule, "-m", "u32", "--u32", firewall.toQP1)
+			}
+			rule = append(rule, "-m", "statistic", "--mode", "random",
+				"--probability", strconv.FormatFloat(percent/100, 'f', 9, 64), "-j", "DROP")
+			if err := runTool(l.WireCommand(ctx, program, rule...)); err != nil {
 				return err
 			}
 		}
-		if err := inside(l.WireNS, func() error { return writeSysctls(enabled, sysctl) }); err != nil {
+		if err := inside(l.WireNS, func() error { return writeSysctls(enabled, firewall.sysctl) }); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,104 @@
+package rxe
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/goroce/goroce/tests/rxe/lab"
+)
+
+// refusal is a request that is refused.
+type refusal struct {
+	name, family string
+	listener     string // the command of one end; "" where nobody listens
+	asker        string // the command of the other
+	listenerSays string
+	askerSays    string
+}
+
+// Linux maps every SIDR status but success to RDMA_CM_EVENT_UNREACHABLE, with the
+// status (cma_sidr_rep_handler).
+var refusals = []refusal{
+	{"nobody", v4, "", "cmpeer dial $VM", "", "rejected: reason 8 status 0"},
+	{"nobody", v6, "", "cmpeer dial $VM", "", "rejected: reason 8 status 0"},
+	{"nobody-datagrams", v4, "", "cmpeer dial -u $VM", "", "rejected: reason 0 status 1"},
+	{"they", v4, "cmtool tcp reject 7471 no", "cmpeer dial --data please $VM",
+		`private data "please"`, `rejected: reason 28 status 0 private data "no"`},
+	{"they-datagrams", v4, "cmtool udp reject 7471 no", "cmpeer dial -u --data please $VM",
+		`private data "please"`, `rejected: reason 0 status 2 private data "no"`},
+
+	{"nobody", v4, "", "cmtool tcp dial $HOST 7471 please", "", "RDMA_CM_EVENT_REJECTED status 8 "},
+	{"nobody", v6, "", "cmtool tcp dial $HOST 7471 please", "", "RDMA_CM_EVENT_REJECTED status 8 "},
+	{"nobody-datagrams", v4, "", "cmtool udp dial $HOST 7471 please", "", "RDMA_CM_EVENT_UNREACHABLE status 1 "},
+	{"we", v4, "cmpeer reject --data no", "cmtool tcp dial $HOST 7471 please",
+		`request: private data "please"`, `RDMA_CM_EVENT_REJECTED status 28 private data "no"`},
+	{"we", v6, "cmpeer reject --data no", "cmtool tcp dial $HOST 7471 please",
+		`request: private data "please"`, `RDMA_CM_EVENT_REJECTED status 28 private data "no"`},
+	{"we-datagrams", v4, "cmpeer reject -u --data no", "cmtool udp dial $HOST 7471 please",
+		`request: private data "please"`, "RDMA_CM_EVENT_UNREACHABLE status 2 "},
+}
+
+// TestCMRefusals has each end refuse the other: nobody listens (reason 8), and the
+// application does not want (28), with private data both ways.
+func TestCMRefusals(t *testing.T) {
+	programs := buildCM(t)
+	for _, kernel := range lab.Kernels() {
+		for _, r := range refusals {
+			weAsk := strings.HasPrefix(r.asker, "cmpeer")
+			t.Run(fmt.Sprintf("%s/%s-%s-we-ask=%v", kernel, r.name, r.family, weAsk), func(t *testing.T) {
+				p := newCMPlay(t, programs, kernel, udp, r.family)
+				ctx, cancel := context.WithTimeout(t.Context(), cmTimeout)
+				defer cancel()
+				var listener, asker string
+				if weAsk {
+					listener, asker = p.weAsk(ctx, &r)
+				} else {
+					listener, asker = p.theyAsk(ctx, &r)
+				}
+				if !strings.Contains(listener, r.listenerSays) || !strings.Contains(asker, r.askerSays) {
+					t.Errorf("%s\nsays:\n%s\nwant %q\n\n%s\nsays:\n%s\nwant %q", r.listener, listener, r.listenerSays, r.asker, asker, r.askerSays)
+				}
+			})
+		}
+	}
+}
+
+// weAsk returns what the two ends said.
+func (p *cmPlay) weAsk(ctx context.Context, r *refusal) (listener, asker string) {
+	if r.listener == "" {
+		us := p.start(ctx, r.asker)
+		_ = us.Wait() // what it says tells
+		return "", us.output()
+	}
+	words := p.words(r.listener)
+	peer, err := p.vm.Start(ctx, words[0], words[1:]...)
+	p.must(err)
+	p.must(p.vm.WaitListenCM(ctx, 7471))
+	us := p.start(ctx, r.asker)
+	if us.Wait() != nil {
+		peer.Kill()
+	}
+	result, err := peer.Wait()
+	p.must(err)
+	return result.Stdout + result.Stderr, us.output()
+}
+
+// theyAsk does the same. Where nobody listens, our end is there, but at another port.
+func (p *cmPlay) theyAsk(ctx context.Context, r *refusal) (listener, asker string) {
+	command := r.listener
+	if command == "" {
+		command = "cmpeer reject -p 7472"
+	}
+	us := p.start(ctx, command)
+	us.waitReady(ctx)
+	words := p.words(r.asker)
+	result, err := p.vm.Run(ctx, words[0], words[1:]...)
+	if r.listener == "" || err != nil {
+		us.Process.Kill()
+	}
+	_ = us.Wait() // what it says tells
+	p.must(err)
+	return us.output(), result.Stdout + result.Stderr
+}

@@ -1,0 +1,91 @@
+package rxe
+
+// cmTool is a program for connections by address, and what plays its part at our
+// end. In its command lines $HOST is our address, $VM the guest's; ours get --link
+// and --addr besides.
+type cmTool struct {
+	name           string
+	server, client string // the tool, in the guest
+	ourServer      string
+	ourClient      string
+	port           int    // that the tool's server listens on
+	ready          string // says in the guest that the server is there, if it listens on no port
+	only4          bool   // the tool's server speaks IPv4 only
+	said, weSay    string // what is printed when all was well; said only by clients
+}
+
+// cmTools are librdmacm's. rping counts the bytes of its last ping wrong and takes
+// 65535 at most.
+var cmTools = []cmTool{
+	{name: "rping", port: 7174,
+		server: "rping -s -a $VM -C 100 -S 65535 -V", client: "rping -c -a $HOST -C 100 -S 65535 -V",
+		ourServer: "goroced rping -s -a $HOST -S 65535", ourClient: "goroced rping -c -a $VM -C 100 -S 65535 -V",
+		said: "client DISCONNECT EVENT", weSay: "DISCONNECT EVENT"},
+	{name: "ucmatose", port: 7471,
+		server: "ucmatose -b $VM -c 5", client: "ucmatose -s $HOST -c 5",
+		ourServer: "cmpeer ucmatose -c 5", ourClient: "cmpeer ucmatose -c 5 $VM",
+		said: "return status 0", weSay: "5 connections"},
+	{name: "udaddy", port: 7174,
+		server: "udaddy -b $VM -c 3", client: "udaddy -s $HOST -c 3",
+		ourServer: "cmpeer udaddy -c 3", ourClient: "cmpeer udaddy -c 3 $VM",
+		said: "return status 0", weSay: "ok"},
+	{name: "rdma_client", port: 7471, only4: true,
+		server: "rdma_server", client: "rdma_client -s $HOST",
+		ourServer: "cmpeer message", ourClient: "cmpeer message $VM",
+		said: "end 0", weSay: "1 connections"},
+	{name: "rstream", port: 7471,
+		server: "rstream -b $VM -S 65536 -I 2 -C 5 -T v", client: "rstream -s $HOST -S 65536 -I 2 -C 5 -T v",
+		ourServer: "goroced rstream -b $HOST -S 65536 -I 2 -C 5 -T v", ourClient: "goroced rstream -s $VM -S 65536 -I 2 -C 5 -T v",
+		said: "custom", weSay: "custom"},
+	{name: "riostream", port: 7471,
+		server: "riostream -b $VM -S 65536 -I 2 -C 5 -T v", client: "riostream -s $HOST -S 65536 -I 2 -C 5 -T v",
+		ourServer: "goroced rstream --iomap -b $HOST -S 65536 -I 2 -C 5 -T v", ourClient: "goroced rstream --iomap -s $VM -S 65536 -I 2 -C 5 -T v",
+		said: "custom", weSay: "custom"},
+}
+
+// mckeyTool joins a group at both ends; the client sends. Linux joins IPv4 groups
+// only over RoCEv2 (cma_iboe_join_multicast). The tool sends one datagram: it ends
+// at once, and on 6.12 rdma_rxe drops with the QP what its work queue has not sent.
+var mckeyTool = cmTool{name: "mckey",
+	server: "mckey -m 224.10.10.10 -b $VM", client: "mckey -s -C 1 -m 224.10.10.10 -b $VM",
+	ourServer: "cmpeer mckey -C 1 224.10.10.10", ourClient: "cmpeer mckey -s 224.10.10.10",
+	ready: "ip maddr show dev eth0 | grep -q 01:00:5e:0a:0a:0a",
+	said:  "return status 0", weSay: "ok"}
+
+// Many connections, with nothing sent. At once the server ends them, when all are
+// up; in a row the client does.
+var (
+	manyAtOnce = cmTool{name: "at-once", port: 7471,
+		server: "ucmatose -b $VM -c 200 -C 0", client: "ucmatose -s $HOST -c 200 -C 0",
+		ourServer: "cmpeer churn --timeout 80s -n 200 --hold", ourClient: "cmpeer churn --timeout 80s -n 200 --hold --at-once $VM",
+		said: "return status 0", weSay: "200 connections"}
+	manyInARow = cmTool{name: "in-a-row", port: 7174,
+		server: "cmtool tcp serve 7174 1000", client: "cmtool tcp churn $HOST 7471 1000",
+		ourServer: "cmpeer churn --timeout 80s -n 1000", ourClient: "cmpeer churn --timeout 80s -p 7174 -n 1000 $VM",
+		said: "1000 connections", weSay: "1000 connections"}
+)
+
+// cmRow is one run of a tool against our end.
+type cmRow struct {
+	*cmTool
+	side, link, family string
+	loss               float64 // percent of the connection managers' packets
+}
+
+func cmRows() []cmRow {
+	var rows []cmRow
+	for i := range cmTools {
+		tool := &cmTools[i]
+		rows = append(rows, cmRow{tool, client, udp, v4, 0}, cmRow{tool, server, udp, v4, 0},
+			cmRow{tool, server, udp, v6, 0}, cmRow{tool, client, rawsock, v4, 0})
+		if !tool.only4 {
+			rows = append(rows, cmRow{tool, client, udp, v6, 0})
+		}
+	}
+	return append(rows,
+		cmRow{&mckeyTool, client, udp, v4, 0}, cmRow{&mckeyTool, server, udp, v4, 0}, cmRow{&mckeyTool, client, rawsock, v4, 0},
+		cmRow{&manyInARow, client, udp, v4, 0}, cmRow{&manyInARow, server, udp, v4, 0},
+		cmRow{&manyAtOnce, client, udp, v4, 0}, cmRow{&manyAtOnce, server, udp, v4, 0},
+		cmRow{&manyAtOnce, client, udp, v4, 5}, cmRow{&manyAtOnce, server, udp, v4, 5},
+		cmRow{&manyAtOnce, client, udp, v6, 5}, cmRow{&manyAtOnce, server, udp, v6, 5})
+}

@@ -1,0 +1,253 @@
+package rxe
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/goroce/goroce/tests/require"
+	"github.com/goroce/goroce/tests/rxe/lab"
+)
+
+// cmTimeout bounds one row. Linux sends a lost REQ again after 4.6 s only.
+const cmTimeout = 90 * time.Second
+
+// TestCM connects by address, from and to librdmacm's tools. None may leave
+// anything in the guest, nor, which cmpeer sees to, at our end.
+func TestCM(t *testing.T) {
+	programs := buildCM(t)
+	for _, kernel := range lab.Kernels() {
+		for _, r := range cmRows() {
+			t.Run(fmt.Sprintf("%s/%s-%s-%s-%s-loss%g", kernel, r.name, r.side, r.link, r.family, r.loss), func(t *testing.T) {
+				p := newCMPlay(t, programs, kernel, r.link, r.family)
+				p.run(&r)
+			})
+		}
+	}
+}
+
+// TestRstreamSizes moves data of each size of rstream's series, checked at both ends.
+// The series itself takes an emulated guest minutes.
+func TestRstreamSizes(t *testing.T) {
+	programs := buildCM(t)
+	tool := cmTools[slices.IndexFunc(cmTools, func(c cmTool) bool { return c.name == "rstream" })]
+	for _, kernel := range lab.Kernels() {
+		t.Run(string(kernel), func(t *testing.T) {
+			p := newCMPlay(t, programs, kernel, udp, v4)
+			for i, size := range rstreamSizes() {
+				r := tool
+				for _, command := range []*string{&r.server, &r.client, &r.ourServer, &r.ourClient} {
+					*command = strings.Replace(*command, "-S 65536 -I 2 -C 5", fmt.Sprintf("-S %d -I 1 -C 1", size), 1)
+				}
+				p.run(&cmRow{&r, []string{client, server}[i%2], udp, v4, 0})
+				if t.Failed() {
+					t.Fatalf("with transfers of %d bytes", size)
+				}
+			}
+		})
+	}
+}
+
+// rstreamSizes are 64 bytes to 6 MiB: powers of two, and what lies halfway between
+// them from 128 on.
+func rstreamSizes() []int {
+	sizes := []int{64}
+	for n := 128; n <= 4<<20; n *= 2 {
+		sizes = append(sizes, n, n+n/2)
+	}
+	return sizes
+}
+
+// cmPrograms are the paths of programs by their names.
+type cmPrograms map[string]string
+
+// guestTool is where the guest has cmtool.
+const guestTool = "/usr/bin/cmtool"
+
+// buildCM compiles our programs, and cmtool for the guest.
+func buildCM(t *testing.T) cmPrograms {
+	t.Helper()
+	lab.Require(t, lab.Kernels()...)
+	require.Command(t, "gcc")
+	if _, err := os.Stat("/usr/include/rdma/rdma_cma.h"); err != nil {
+		require.Missing(t, "librdmacm-dev: %v", err)
+	}
+	goroced := build(t)
+	dir := filepath.Dir(goroced)
+	programs := cmPrograms{"goroced": goroced, "cmpeer": filepath.Join(dir, "cmpeer"), "cmtool": filepath.Join(dir, "cmtool")}
+	for _, cmd := range []*exec.Cmd{
+		exec.Command("go", "build", "-o", programs["cmpeer"], "./cmd/cmpeer"),
+		exec.Command("gcc", "-Wall", "-Wextra", "-Werror", "-o", programs["cmtool"], "testdata/cmtool.c", "-lrdmacm", "-libverbs"),
+	} {
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
+		}
+	}
+	return programs
+}
+
+// cmPlay is a guest and how to talk to it.
+type cmPlay struct {
+	pingpong
+	programs cmPrograms
+}
+
+func newCMPlay(t *testing.T, programs cmPrograms, kernel lab.Kernel, link, family string) *cmPlay {
+	t.Helper()
+	l := lab.Shared(t, kernel)
+	quiet(t, l)
+	p := &cmPlay{pingpong{T: t, lab: l, vm: l.VMs[0], row: row{link: link, family: family}}, programs}
+	p.must(p.vm.CopyIn(t.Context(), programs["cmtool"], guestTool))
+	return p
+}
+
+func (p *cmPlay) run(r *cmRow) {
+	p.Helper()
+	ctx, cancel := context.WithTimeout(p.Context(), cmTimeout)
+	defer cancel()
+	p.loss = r.loss
+	before, err := p.vm.Counters(ctx)
+	p.must(err)
+	resources, err := p.vm.Output(ctx, "rdma", "resource", "show")
+	p.must(err)
+	p.must(p.lab.SetCMLoss(r.loss))
+
+	if r.side == client {
+		p.toTool(ctx, r.cmTool)
+	} else {
+		p.fromTool(ctx, r.cmTool)
+	}
+
+	after, err := p.vm.Counters(p.Context())
+	p.must(err)
+	p.explain(before, after)
+	if dropped, err := p.lab.Dropped(); err != nil || r.loss > 0 && dropped == 0 {
+		p.Errorf("dropped %d packets, %v", dropped, err)
+	}
+	ctx, cancel = context.WithTimeout(p.Context(), cmTimeout)
+	defer cancel()
+	if err := p.vm.Until(ctx, fmt.Sprintf("[ \"$(rdma resource show)\" = '%s' ]", strings.TrimRight(resources, "\n"))); err != nil {
+		left, _ := p.vm.Output(p.Context(), "sh", "-c", "rdma resource show; rdma resource show cm_id; rdma resource show qp")
+		p.Errorf("left over in the guest, which had %s: %v\n%s", resources, err, left)
+	}
+}
+
+// toTool connects our end to the tool.
+func (p *cmPlay) toTool(ctx context.Context, tool *cmTool) {
+	p.Helper()
+	server := p.words(tool.server)
+	peer, err := p.vm.Start(ctx, server[0], server[1:]...)
+	p.must(err)
+	if tool.ready != "" {
+		err = p.vm.Until(ctx, tool.ready)
+	} else {
+		err = p.vm.WaitListenCM(ctx, tool.port)
+	}
+	p.must(err)
+	us := p.start(ctx, tool.ourClient)
+	ourErr := us.Wait()
+	if ourErr != nil {
+		peer.Kill()
+	}
+	result, err := peer.Wait()
+	p.judgeBoth(us, ourErr, tool.weSay, server, result, err, "")
+}
+
+// fromTool connects the tool to our end.
+func (p *cmPlay) fromTool(ctx context.Context, tool *cmTool) {
+	p.Helper()
+	us := p.start(ctx, tool.ourServer)
+	us.waitReady(ctx)
+	client := p.words(tool.client)
+	result, err := p.vm.Run(ctx, client[0], client[1:]...)
+	if err != nil || result.ExitCode != 0 {
+		us.Process.Kill()
+	}
+	p.judgeBoth(us, us.Wait(), tool.weSay, client, result, err, tool.said)
+}
+
+// judgeBoth looks at how the two ended, and shows what both said unless all was well.
+func (p *cmPlay) judgeBoth(us *ourProcess, ourErr error, weSay string, tool []string, result lab.Result, err error, said string) {
+	p.Helper()
+	theirs := result.Stdout + result.Stderr
+	switch {
+	case ourErr != nil || err != nil || result.ExitCode != 0:
+	case !strings.Contains(us.output(), weSay) || !strings.Contains(theirs, said):
+		ourErr = fmt.Errorf("want %q here and %q there", weSay, said)
+	default:
+		return
+	}
+	p.Errorf("%v: %v\n%s\n%v: %v, exit code %d\n%s", us.Args, ourErr, us.output(), tool, err, result.ExitCode, theirs)
+}
+
+// words splits a command line and puts in addresses.
+func (p *cmPlay) words(command string) []string {
+	return strings.Fields(strings.NewReplacer("$HOST", p.hostAddr().String(), "$VM", p.vmAddr().String()).Replace(command))
+}
+
+// ourProcess is a program at our end.
+type ourProcess struct {
+	*exec.Cmd
+	t     testing.TB
+	ready chan struct{} // closed once it says that it listens
+
+	mu   sync.Mutex
+	said bytes.Buffer
+}
+
+// start starts one of our programs: over udp as nobody, without any capability.
+func (p *cmPlay) start(ctx context.Context, command string) *ourProcess {
+	p.Helper()
+	words := p.words(command)
+	args := append(words[1:], "--link", p.link, "--addr", p.hostAddr().String())
+	us := &ourProcess{t: p.T, ready: make(chan struct{})}
+	if p.link == udp {
+		us.Cmd = p.lab.HostCommandAs(ctx, "nobody", p.programs[words[0]], args...)
+	} else {
+		us.Cmd = p.lab.HostCommand(ctx, p.programs[words[0]], args...)
+	}
+	us.Stdout, us.Stderr = us, us
+	p.must(us.Start())
+	return us
+}
+
+// Write takes what the program says.
+func (p *ourProcess) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before := p.listens()
+	p.said.Write(b)
+	if !before && p.listens() {
+		close(p.ready)
+	}
+	return len(b), nil
+}
+
+// listens reports whether the program has said so: cmpeer "listening", goroced
+// "waiting for a client".
+func (p *ourProcess) listens() bool {
+	return bytes.Contains(p.said.Bytes(), []byte("listening\n")) || bytes.Contains(p.said.Bytes(), []byte("waiting for "))
+}
+
+func (p *ourProcess) output() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.said.String()
+}
+
+func (p *ourProcess) waitReady(ctx context.Context) {
+	p.t.Helper()
+	select {
+	case <-p.ready:
+	case <-ctx.Done():
+		p.t.Fatalf("%v does not listen: %v\n%s", p.Args, ctx.Err(), p.output())
+	}
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/rdmacm"
+)
+
+// grhLen is what stands before a datagram in memory.
+const grhLen = 40
+
+// size of the messages of a lane.
+type size struct {
+	Count int `short:"C" default:"10" help:"Messages."`
+	Size  int `short:"S" default:"100" help:"Bytes of a message."`
+}
+
+// lane is the messages of one QP: all of a count, all of one size, all received at
+// one place and sent from another, as the C programs do it.
+type lane struct {
+	*station
+	size
+	headroom int // before a received message
+	mr       ib.MR
+	channel  ib.Channel
+	cq       ib.CQ
+	qp       ib.QP
+	to       ib.SendWR // of datagrams: where to
+	owned    []io.Closer
+
+	sent, received int
+	last           ib.WC // of what was received
+}
+
+// newLane makes the memory and the CQ of a lane.
+func (s *station) newLane(m size, headroom int) (l *lane, err error) {
+	l = &lane{station: s, size: m, headroom: headroom, to: ib.SendWR{Opcode: ib.WRSend}}
+	buf := make([]byte, headroom+2*m.Size)
+	for i := range m.Size {
+		buf[headroom+m.Size+i] = byte(i)
+	}
+	if l.mr, err = s.pd.RegMR(ib.MRInit{Buf: buf, Access: ib.LocalWrite}); err != nil {
+		return nil, err
+	}
+	l.own(l.mr)
+	if l.channel, err = s.dev.CreateChannel(); err != nil {
+		return nil, errors.Join(err, l.close())
+	}
+	l.own(l.channel)
+	if l.cq, err = s.dev.CreateCQ(ib.CQInit{Entries: 2*m.Count + 1, Channel: l.channel}); err != nil {
+		return nil, errors.Join(err, l.close())
+	}
+	l.own(l.cq)
+	return l, nil
+}
+
+func (l *lane) own(c io.Closer) { l.owned = append(l.owned, c) }
+
+func (l *lane) close() error {
+	var errs []error
+	for _, c := range slices.Backward(l.owned) {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (l *lane) capacity() ib.QPCap {
+	n := max(l.Count, 1)
+	return ib.QPCap{MaxSendWR: n, MaxRecvWR: n, MaxSendSGE: 1, MaxRecvSGE: 1}
+}
+
+// config is that of a connection whose messages are the lane's. READs, atomics and
+// retries are those of ucmatose.
+func (l *lane) config() rdmacm.Config {
+	return rdmacm.Config{
+		PD: l.pd, SendCQ: l.cq, Cap: l.capacity(), SigAll: true, ResponderResources: 1, InitiatorDepth: 1, RetryCount: 5,
+		Prepare: func(c *rdmacm.Conn) error {
+			l.qp = c.QP()
+			return l.postRecvs()
+		},
+	}
+}
+
+func (l *lane) postRecvs() error {
+	wr := ib.RecvWR{SGL: l.sgl(0, l.headroom+l.Size)}
+	for range l.Count {
+		if _, err := l.qp.PostRecv([]ib.RecvWR{wr}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// send sends all messages and waits until they are complete.
+func (l *lane) send() error {
+	wr := l.to
+	wr.SGL = l.sgl(l.headroom+l.Size, l.Size)
+	for range l.Count {
+		if _, err := l.qp.PostSend([]ib.SendWR{wr}); err != nil {
+			return err
+		}
+	}
+	return l.await("sends", &l.sent)
+}
+
+// receive waits for all messages.
+func (l *lane) receive() error { return l.await("receives", &l.received) }
+
+// await waits until all of a kind are complete.
+func (l *lane) await(what string, n *int) error {
+	for armed := false; *n < l.Count; {
+		var wcs [16]ib.WC
+		got, err := l.cq.Poll(wcs[:])
+		if err != nil {
+			return err
+		}
+		for i := range wcs[:got] {
+			if err := l.complete(&wcs[i]); err != nil {
+				return fmt.Errorf("%d sent and %d received of %d: %w", l.sent, l.received, l.Count, err)
+			}
+		}
+		switch {
+		case got > 0:
+		case !armed:
+			if err := l.cq.Arm(false); err != nil {
+				return err
+			}
+			armed = true
+		default:
+			if _, err := l.channel.Wait(l); err != nil {
+				return fmt.Errorf("%d of %d %s are complete: %w", *n, l.Count, what, err)
+			}
+			armed = false
+		}
+	}
+	return nil
+}
+
+func (l *lane) complete(wc *ib.WC) error {
+	if err := wc.Err(); err != nil {
+		return err
+	}
+	if wc.Opcode != ib.WCRecv {
+		l.sent++
+		return nil
+	}
+	l.received++
+	l.last = *wc
+	if int(wc.ByteLen) != l.headroom+l.Size {
+		return fmt.Errorf("a message of %d bytes, want %d", wc.ByteLen, l.headroom+l.Size)
+	}
+	return nil
+}
+
+func (l *lane) sgl(offset, length int) []ib.SGE {
+	return []ib.SGE{{Addr: l.mr.Addr() + uint64(offset), Length: uint32(length), LKey: l.mr.LKey()}}
+}
