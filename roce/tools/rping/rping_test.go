@@ -16,6 +16,7 @@ import (
 	"github.com/goroce/goroce/roce/link/mem"
 	"github.com/goroce/goroce/roce/link/wrap"
 	"github.com/goroce/goroce/roce/rdmacm"
+	"github.com/goroce/goroce/roce/tools/toolstest"
 )
 
 // printed is what an end prints with -v.
@@ -30,20 +31,20 @@ func printed(prefix string, count, size int) string {
 }
 
 // finish waits for both ends of count pings and looks at what they wrote.
-func finish(t *testing.T, server, client *end, count, size int) {
+func finish(t *testing.T, server, client *toolstest.End, count, size int) {
 	t.Helper()
 	for _, c := range []struct {
 		name, prefix string
-		end          *end
+		end          *toolstest.End
 	}{{"client", "ping data", client}, {"server", "server ping data", server}} {
-		if err := c.end.wait(t); err != nil {
+		if err := c.end.Wait(t); err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		}
-		if diff := cmp.Diff(printed(c.prefix, count, size), c.end.out.String()); diff != "" {
+		if diff := cmp.Diff(printed(c.prefix, count, size), c.end.Out.String()); diff != "" {
 			t.Errorf("%s printed (-want +got):\n%s", c.name, diff)
 		}
-		if want := c.name + " DISCONNECT EVENT...\n"; !strings.HasSuffix(c.end.log.String(), want) {
-			t.Errorf("the log of the %s does not end with %q:\n%s", c.name, want, c.end.log)
+		if want := c.name + " DISCONNECT EVENT...\n"; !strings.HasSuffix(c.end.Log.String(), want) {
+			t.Errorf("the log of the %s does not end with %q:\n%s", c.name, want, c.end.Log)
 		}
 	}
 }
@@ -53,9 +54,9 @@ func TestPings(t *testing.T) {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			o := Defaults()
 			o.Verbose, o.Validate = true, true
-			server, co := startServer(t, udpDevice(t, wrap.FaultConfig{}), o)
+			server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), o)
 			co.Count, co.Size = 20, size
-			client := start(t, udpDevice(t, wrap.FaultConfig{}), co)
+			client := start(t, toolstest.Device(t, wrap.FaultConfig{}), co)
 			finish(t, server, client, co.Count, size)
 		})
 	}
@@ -71,8 +72,8 @@ func TestInMemory(t *testing.T) {
 	client := start(t, memDevice(t, network, "2001:db8::2"), co)
 	finish(t, server, client, 5, 64)
 	for _, want := range []string{"connected: [2001:db8::2]:", "received go-ahead"} {
-		if !strings.Contains(client.log.String(), want) {
-			t.Errorf("the client's log lacks %q:\n%s", want, client.log)
+		if !strings.Contains(client.Log.String(), want) {
+			t.Errorf("the client's log lacks %q:\n%s", want, client.Log)
 		}
 	}
 }
@@ -82,10 +83,10 @@ func TestLoss(t *testing.T) {
 	o.Verbose, o.Validate, o.AckTimeout = true, true, 12
 	fault := wrap.FaultConfig{Drop: 0.05, Seed: 3}
 	t.Logf("seeds %d, %d", fault.Seed, fault.Seed+1)
-	server, co := startServer(t, udpDevice(t, fault), o)
+	server, co := startServer(t, toolstest.Device(t, fault), o)
 	co.Count, co.Size = 50, 3000
 	fault.Seed++
-	client := start(t, udpDevice(t, fault), co)
+	client := start(t, toolstest.Device(t, fault), co)
 	finish(t, server, client, co.Count, co.Size)
 }
 
@@ -94,39 +95,39 @@ func TestLoss(t *testing.T) {
 func TestPersistent(t *testing.T) {
 	o := Defaults()
 	o.Persistent, o.Verbose, o.Validate = true, true, true
-	server, co := startServer(t, udpDevice(t, wrap.FaultConfig{}), o)
+	server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), o)
 
-	bad := connect(t, udpDevice(t, wrap.FaultConfig{}), co)
+	bad := connect(t, toolstest.Device(t, wrap.FaultConfig{}), co)
 	if err := bad.send(place{length: MaxSize + 1}); err != nil {
 		t.Fatal(err)
 	}
-	server.await(t, server.log, `client \S+: ping 0: .*has 65537 bytes, more than 65536`)
-	if err := connect(t, udpDevice(t, wrap.FaultConfig{}), co).conn.Disconnect(t.Context()); err != nil {
+	server.Await(t, server.Log, `client \S+: ping 0: .*has 65537 bytes, more than 65536`)
+	if err := connect(t, toolstest.Device(t, wrap.FaultConfig{}), co).conn.Disconnect(t.Context()); err != nil {
 		t.Error(err)
 	}
-	server.await(t, server.log, `server DISCONNECT EVENT`)
+	server.Await(t, server.Log, `server DISCONNECT EVENT`)
 
 	const count = 30
 	for round := range 2 {
-		var clients []*end
+		var clients []*toolstest.End
 		for i := range 4 {
 			co.Count, co.Size = count, 100*(i+1)
-			clients = append(clients, start(t, udpDevice(t, wrap.FaultConfig{}), co))
+			clients = append(clients, start(t, toolstest.Device(t, wrap.FaultConfig{}), co))
 		}
 		for i, c := range clients {
-			if err := c.wait(t); err != nil {
+			if err := c.Wait(t); err != nil {
 				t.Errorf("round %d, client %d: %v", round, i, err)
 			}
-			if diff := cmp.Diff(printed("ping data", count, 100*(i+1)), c.out.String()); diff != "" {
+			if diff := cmp.Diff(printed("ping data", count, 100*(i+1)), c.Out.String()); diff != "" {
 				t.Errorf("round %d, client %d printed (-want +got):\n%s", round, i, diff)
 			}
 		}
 	}
-	server.stop()
-	if err := server.wait(t); !errors.Is(err, context.Canceled) {
+	server.Stop()
+	if err := server.Wait(t); !errors.Is(err, context.Canceled) {
 		t.Errorf("the server ended with %v", err)
 	}
-	if got := strings.Count(server.out.String(), "server ping data: rdma-ping-"); got != 8*count {
+	if got := strings.Count(server.Out.String(), "server ping data: rdma-ping-"); got != 8*count {
 		t.Errorf("the server printed %d pings, want %d", got, 8*count)
 	}
 }
@@ -144,7 +145,7 @@ func TestValidate(t *testing.T) {
 		{func([]byte) int { return 63 }, "byte 63 is 0xe5 (nothing was written there), should be 0x00"},
 		{func([]byte) int { return 0 }, "byte 0 is 0xe5 (nothing was written there), should be 0x72"},
 	} {
-		dev := udpDevice(t, wrap.FaultConfig{})
+		dev := toolstest.Device(t, wrap.FaultConfig{})
 		cm, err := rdmacm.Open(dev, rdmacm.Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -155,10 +156,10 @@ func TestValidate(t *testing.T) {
 			t.Fatal(err)
 		}
 		co := Defaults()
-		co.Addr, co.Port, co.Count, co.Validate = addrOf(t, dev), int(l.Addr().Port()), 2, true
-		client := start(t, udpDevice(t, wrap.FaultConfig{}), co)
+		co.Addr, co.Port, co.Count, co.Validate = toolstest.Addr(t, dev).String(), int(l.Addr().Port()), 2, true
+		client := start(t, toolstest.Device(t, wrap.FaultConfig{}), co)
 		serveCorrupt(t, cm, l, c.corrupt)
-		if err := client.wait(t); !errors.Is(err, ErrData) || !strings.Contains(err.Error(), "ping 0: data mismatch: "+c.want) {
+		if err := client.Wait(t); !errors.Is(err, ErrData) || !strings.Contains(err.Error(), "ping 0: data mismatch: "+c.want) {
 			t.Errorf("the client ended with %v, want: %s", err, c.want)
 		}
 	}
@@ -246,12 +247,12 @@ func TestHostileClient(t *testing.T) {
 		}, rdmacm.ErrDisconnected, "ping 0: the connection to"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			server, co := startServer(t, udpDevice(t, wrap.FaultConfig{}), Defaults())
-			client := connect(t, udpDevice(t, wrap.FaultConfig{}), co)
+			server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), Defaults())
+			client := connect(t, toolstest.Device(t, wrap.FaultConfig{}), co)
 			if err := c.play(t.Context(), client); err != nil {
 				t.Fatal(err)
 			}
-			if err := server.wait(t); !errors.Is(err, c.match) || !strings.Contains(err.Error(), c.text) {
+			if err := server.Wait(t); !errors.Is(err, c.match) || !strings.Contains(err.Error(), c.text) {
 				t.Errorf("the server ended with: %v", err)
 			}
 		})
@@ -261,9 +262,9 @@ func TestHostileClient(t *testing.T) {
 // TestWritesText: the server writes a text with its NUL and no more of what it has
 // READ; all of it if there is no NUL.
 func TestWritesText(t *testing.T) {
-	server, co := startServer(t, udpDevice(t, wrap.FaultConfig{}), Defaults())
+	server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), Defaults())
 	co.Size = 5
-	c := connect(t, udpDevice(t, wrap.FaultConfig{}), co)
+	c := connect(t, toolstest.Device(t, wrap.FaultConfig{}), co)
 	for _, pair := range [][2]string{{"ab\x00cd", "ab\x00\xe5\xe5"}, {"abcde", "abcde"}, {"\x00bcde", "\x00\xe5\xe5\xe5\xe5"}} {
 		copy(c.start, pair[0])
 		wipe(c.sink)
@@ -282,15 +283,15 @@ func TestWritesText(t *testing.T) {
 	if err := c.conn.Disconnect(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if err := server.wait(t); err != nil {
+	if err := server.Wait(t); err != nil {
 		t.Errorf("the server ended with: %v", err)
 	}
 }
 
 // TestOutOfTurn: a message that nobody waits for is none of rping.
 func TestOutOfTurn(t *testing.T) {
-	_, co := startServer(t, udpDevice(t, wrap.FaultConfig{}), Defaults())
-	c := connect(t, udpDevice(t, wrap.FaultConfig{}), co)
+	_, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), Defaults())
+	c := connect(t, toolstest.Device(t, wrap.FaultConfig{}), co)
 	if err := c.send(place{c.startMR.Addr(), c.startMR.RKey(), 64}); err != nil {
 		t.Fatal(err)
 	}
@@ -303,10 +304,10 @@ func TestOutOfTurn(t *testing.T) {
 func TestSilence(t *testing.T) {
 	o := Defaults()
 	o.Timeout = time.Second
-	server, co := startServer(t, udpDevice(t, wrap.FaultConfig{}), o)
-	co.Timeout = patience
-	connect(t, udpDevice(t, wrap.FaultConfig{}), co)
-	if err := server.wait(t); !errors.Is(err, ErrSilent) {
+	server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), o)
+	co.Timeout = toolstest.Patience
+	connect(t, toolstest.Device(t, wrap.FaultConfig{}), co)
+	if err := server.Wait(t); !errors.Is(err, ErrSilent) {
 		t.Errorf("the server ended with: %v", err)
 	}
 }
@@ -314,15 +315,15 @@ func TestSilence(t *testing.T) {
 // TestServerEnds: a client whose server is stopped has failed, and says how far it
 // got.
 func TestServerEnds(t *testing.T) {
-	server, co := startServer(t, udpDevice(t, wrap.FaultConfig{}), Defaults())
+	server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), Defaults())
 	co.Verbose = true
-	client := start(t, udpDevice(t, wrap.FaultConfig{}), co)
-	client.await(t, client.out, `rdma-ping-9: `)
-	server.stop()
-	if err := server.wait(t); !errors.Is(err, context.Canceled) {
+	client := start(t, toolstest.Device(t, wrap.FaultConfig{}), co)
+	client.Await(t, client.Out, `rdma-ping-9: `)
+	server.Stop()
+	if err := server.Wait(t); !errors.Is(err, context.Canceled) {
 		t.Errorf("the server ended with %v", err)
 	}
-	if err := client.wait(t); !errors.Is(err, rdmacm.ErrDisconnected) || !strings.HasPrefix(err.Error(), "ping ") {
+	if err := client.Wait(t); !errors.Is(err, rdmacm.ErrDisconnected) || !strings.HasPrefix(err.Error(), "ping ") {
 		t.Errorf("the client ended with %v", err)
 	}
 }
@@ -330,50 +331,50 @@ func TestServerEnds(t *testing.T) {
 // TestClientStopped: without a count the client goes on until it is stopped; the
 // server sees that as any other end, between two pings or in the middle of one.
 func TestClientStopped(t *testing.T) {
-	server, co := startServer(t, udpDevice(t, wrap.FaultConfig{}), Defaults())
+	server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), Defaults())
 	co.Verbose = true
-	client := start(t, udpDevice(t, wrap.FaultConfig{}), co)
-	client.await(t, client.out, `rdma-ping-9: `)
-	client.stop()
-	if err := client.wait(t); !errors.Is(err, context.Canceled) {
+	client := start(t, toolstest.Device(t, wrap.FaultConfig{}), co)
+	client.Await(t, client.Out, `rdma-ping-9: `)
+	client.Stop()
+	if err := client.Wait(t); !errors.Is(err, context.Canceled) {
 		t.Errorf("the client ended with %v", err)
 	}
-	if err := server.wait(t); err != nil && !errors.Is(err, rdmacm.ErrDisconnected) {
+	if err := server.Wait(t); err != nil && !errors.Is(err, rdmacm.ErrDisconnected) {
 		t.Errorf("the server ended with %v", err)
 	}
 }
 
 func TestNobodyListens(t *testing.T) {
 	o := Defaults()
-	o.Addr, o.Timeout = addrOf(t, udpDevice(t, wrap.FaultConfig{})), 300*time.Millisecond
-	client := start(t, udpDevice(t, wrap.FaultConfig{}), o)
+	o.Addr, o.Timeout = toolstest.Addr(t, toolstest.Device(t, wrap.FaultConfig{})).String(), 300*time.Millisecond
+	client := start(t, toolstest.Device(t, wrap.FaultConfig{}), o)
 	var silence *rdmacm.TimeoutError
-	if err := client.wait(t); !errors.As(err, &silence) {
+	if err := client.Wait(t); !errors.As(err, &silence) {
 		t.Errorf("a host without connection manager: %v", err)
 	}
 
-	server, co := startServer(t, udpDevice(t, wrap.FaultConfig{}), Defaults())
+	server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), Defaults())
 	co.Port++
-	client = start(t, udpDevice(t, wrap.FaultConfig{}), co)
+	client = start(t, toolstest.Device(t, wrap.FaultConfig{}), co)
 	var reject *rdmacm.RejectError
-	if err := client.wait(t); !errors.As(err, &reject) || !strings.Contains(err.Error(), "start it there first: `goroced rping -s -p ") {
+	if err := client.Wait(t); !errors.As(err, &reject) || !strings.Contains(err.Error(), "start it there first: `goroced rping -s -p ") {
 		t.Errorf("a port where nobody listens: %v", err)
 	}
-	server.stop()
+	server.Stop()
 }
 
 // TestForeignSource: the address to connect from is one of the device.
 func TestForeignSource(t *testing.T) {
-	server, co := startServer(t, udpDevice(t, wrap.FaultConfig{}), Defaults())
+	server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), Defaults())
 	co.Source = netip.MustParseAddr(co.Addr)
-	if err := start(t, udpDevice(t, wrap.FaultConfig{}), co).wait(t); !errors.Is(err, ib.ErrInvalid) || !strings.Contains(err.Error(), co.Addr) {
+	if err := start(t, toolstest.Device(t, wrap.FaultConfig{}), co).Wait(t); !errors.Is(err, ib.ErrInvalid) || !strings.Contains(err.Error(), co.Addr) {
 		t.Errorf("a client with the server's address: %v", err)
 	}
-	server.stop()
+	server.Stop()
 }
 
 func TestOptions(t *testing.T) {
-	dev := udpDevice(t, wrap.FaultConfig{})
+	dev := toolstest.Device(t, wrap.FaultConfig{})
 	for _, c := range []struct {
 		attr   string
 		change func(*Options)

@@ -11,10 +11,11 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link/wrap"
+	"github.com/goroce/goroce/roce/tools/toolstest"
 )
 
 func TestOptions(t *testing.T) {
-	dev := device(t, wrap.FaultConfig{})
+	dev := toolstest.Device(t, wrap.FaultConfig{})
 	for _, c := range []struct {
 		attr   string
 		change func(*Options)

@@ -16,6 +16,7 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link/wrap"
 	"github.com/goroce/goroce/roce/rdmacm"
+	"github.com/goroce/goroce/roce/tools/toolstest"
 )
 
 // rows returns the table's columns that are not measured.
@@ -39,14 +40,14 @@ func rows(t *testing.T, out string) (rows []string) {
 // play runs both ends with the same options and looks at what they print.
 func play(t *testing.T, o Options, fault wrap.FaultConfig, want []string) {
 	t.Helper()
-	server, co := startServer(t, device(t, fault), o)
+	server, co := startServer(t, toolstest.Device(t, fault), o)
 	fault.Seed++
-	client := start(t, device(t, fault), co)
-	for name, e := range map[string]*end{"server": server, "client": client} {
-		if err := e.wait(t); err != nil {
+	client := start(t, toolstest.Device(t, fault), co)
+	for name, e := range map[string]*toolstest.End{"server": server, "client": client} {
+		if err := e.Wait(t); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if diff := cmp.Diff(want, rows(t, e.out.String())); diff != "" {
+		if diff := cmp.Diff(want, rows(t, e.Out.String())); diff != "" {
 			t.Errorf("rows of the %s (-want +got):\n%s", name, diff)
 		}
 	}
@@ -114,21 +115,21 @@ func TestLoss(t *testing.T) {
 func TestBindAndKeepAlive(t *testing.T) {
 	o := Defaults()
 	o.Custom, o.Numeric, o.KeepAlive = true, true, 2*time.Second
-	serverDev, clientDev := device(t, wrap.FaultConfig{}), device(t, wrap.FaultConfig{})
-	o.Bind = addrOf(t, serverDev).String()
+	serverDev, clientDev := toolstest.Device(t, wrap.FaultConfig{}), toolstest.Device(t, wrap.FaultConfig{})
+	o.Bind = toolstest.Addr(t, serverDev).String()
 	server, co := startServer(t, serverDev, o)
-	co.Bind = addrOf(t, clientDev).String()
+	co.Bind = toolstest.Addr(t, clientDev).String()
 	client := start(t, clientDev, co)
-	for name, e := range map[string]*end{"server": server, "client": client} {
-		if err := e.wait(t); err != nil {
+	for name, e := range map[string]*toolstest.End{"server": server, "client": client} {
+		if err := e.Wait(t); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if !strings.Contains(e.out.String(), "usec/xfer\nKeepalive: ON\n  time: 2\ncustom ") {
-			t.Errorf("%s printed\n%s", name, e.out)
+		if !strings.Contains(e.Out.String(), "usec/xfer\nKeepalive: ON\n  time: 2\ncustom ") {
+			t.Errorf("%s printed\n%s", name, e.Out)
 		}
 	}
 	foreign := Defaults()
-	foreign.Server, foreign.Bind, foreign.Port = co.Server, addrOf(t, serverDev).String(), co.Port
+	foreign.Server, foreign.Bind, foreign.Port = co.Server, toolstest.Addr(t, serverDev).String(), co.Port
 	if err := Run(t.Context(), clientDev, foreign); !errors.Is(err, ib.ErrInvalid) || !strings.Contains(err.Error(), foreign.Bind) {
 		t.Errorf("a client with the server's address: %v", err)
 	}
@@ -151,7 +152,7 @@ func TestStreamOnTheWire(t *testing.T) {
 	o.Custom, o.Verify, o.Iterations, o.Transfers, o.Size = true, true, 2, 3, 100
 	const turn = 3 * 100
 	for _, wrong := range []int{-1, 0, 15, 16, 115, 116, 315} {
-		server, co := startServer(t, device(t, wrap.FaultConfig{}), o)
+		server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), o)
 		conn := dial(t, co)
 		exchange := func(first, n int) {
 			t.Helper()
@@ -177,7 +178,7 @@ func TestStreamOnTheWire(t *testing.T) {
 			exchange(16, turn)
 		}
 		if wrong >= 0 {
-			if err := server.wait(t); !errors.Is(err, ErrData) || !strings.Contains(err.Error(), fmt.Sprintf("byte %d is ", wrong)) {
+			if err := server.Wait(t); !errors.Is(err, ErrData) || !strings.Contains(err.Error(), fmt.Sprintf("byte %d is ", wrong)) {
 				t.Errorf("byte %d is wrong: %v", wrong, err)
 			}
 			continue
@@ -189,7 +190,7 @@ func TestStreamOnTheWire(t *testing.T) {
 		if err := conn.Close(); err != nil {
 			t.Error(err)
 		}
-		if err := server.wait(t); err != nil {
+		if err := server.Wait(t); err != nil {
 			t.Errorf("the server ended with: %v", err)
 		}
 	}
@@ -201,7 +202,7 @@ func TestMappedOnTheWire(t *testing.T) {
 	o := Defaults()
 	o.Custom, o.Verify, o.IOMap, o.Iterations, o.Transfers, o.Size = true, true, true, 2, 1, 100
 	for _, wrong := range []int{-1, 0, 98} {
-		server, co := startServer(t, device(t, wrap.FaultConfig{}), o)
+		server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), o)
 		conn := dial(t, co)
 		mine := newMemory(100)
 		mine.bytes[99] = 0xFF
@@ -232,7 +233,7 @@ func TestMappedOnTheWire(t *testing.T) {
 			}
 		}
 		if wrong >= 0 {
-			if err := server.wait(t); !errors.Is(err, ErrData) || !strings.Contains(err.Error(), fmt.Sprintf("byte %d is ", wrong)) {
+			if err := server.Wait(t); !errors.Is(err, ErrData) || !strings.Contains(err.Error(), fmt.Sprintf("byte %d is ", wrong)) {
 				t.Errorf("byte %d is wrong: %v", wrong, err)
 			}
 			continue
@@ -240,7 +241,7 @@ func TestMappedOnTheWire(t *testing.T) {
 		if err := conn.Close(); err != nil {
 			t.Error(err)
 		}
-		if err := server.wait(t); err != nil {
+		if err := server.Wait(t); err != nil {
 			t.Errorf("the server ended with: %v", err)
 		}
 	}
@@ -251,7 +252,7 @@ func TestMappedOnTheWire(t *testing.T) {
 func TestMarkers(t *testing.T) {
 	o := Defaults()
 	o.IOMap, o.limit = true, 2
-	server, co := startServer(t, device(t, wrap.FaultConfig{}), o)
+	server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), o)
 	conn := dial(t, co)
 	mine := newMemory(4096)
 	message := make([]byte, 16)
@@ -279,10 +280,10 @@ func TestMarkers(t *testing.T) {
 	if err := conn.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := server.wait(t); err == nil || !strings.Contains(err.Error(), "test 64k_lat: the peer has ended") {
+	if err := server.Wait(t); err == nil || !strings.Contains(err.Error(), "test 64k_lat: the peer has ended") {
 		t.Errorf("the server ended with: %v", err)
 	}
-	if diff := cmp.Diff([]string{"64_lat 64 1 2 256", "4k_lat 4k 1 2 16k"}, rows(t, server.out.String())); diff != "" {
+	if diff := cmp.Diff([]string{"64_lat 64 1 2 256", "4k_lat 4k 1 2 16k"}, rows(t, server.Out.String())); diff != "" {
 		t.Errorf("rows (-want +got):\n%s", diff)
 	}
 }
@@ -290,9 +291,9 @@ func TestMarkers(t *testing.T) {
 // awaitMarker polls a byte.
 func awaitMarker(t *testing.T, m *memory, i int, marker byte) {
 	t.Helper()
-	for limit := time.Now().Add(patience); m.load(i) != marker; runtime.Gosched() {
+	for limit := time.Now().Add(toolstest.Patience); m.load(i) != marker; runtime.Gosched() {
 		if time.Now().After(limit) {
-			t.Fatalf("byte %d is %d after %v, want marker %d", i, m.load(i), patience, marker)
+			t.Fatalf("byte %d is %d after %v, want marker %d", i, m.load(i), toolstest.Patience, marker)
 		}
 	}
 }
@@ -303,7 +304,7 @@ func TestPeerEnds(t *testing.T) {
 	o.Custom = true
 	both(t, o, func(t *testing.T, o Options) {
 		for _, messages := range []int{0, 1} {
-			server, co := startServer(t, device(t, wrap.FaultConfig{}), o)
+			server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), o)
 			conn := dial(t, co)
 			if _, err := conn.Write(make([]byte, messages*syncLen)); err != nil {
 				t.Fatal(err)
@@ -311,7 +312,7 @@ func TestPeerEnds(t *testing.T) {
 			if err := conn.Close(); err != nil {
 				t.Fatal(err)
 			}
-			if err := server.wait(t); err == nil || errors.Is(err, ErrSilent) || !strings.Contains(err.Error(), "test custom: ") {
+			if err := server.Wait(t); err == nil || errors.Is(err, ErrSilent) || !strings.Contains(err.Error(), "test custom: ") {
 				t.Errorf("after %d messages: %v", messages, err)
 			}
 		}
@@ -322,11 +323,11 @@ func TestPeerEnds(t *testing.T) {
 func TestOutOfTurn(t *testing.T) {
 	o := Defaults()
 	o.Custom, o.IOMap = true, true
-	server, co := startServer(t, device(t, wrap.FaultConfig{}), o)
+	server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), o)
 	if _, err := dial(t, co).Write(make([]byte, 3*syncLen)); err != nil {
 		t.Fatal(err)
 	}
-	if err := server.wait(t); !errors.Is(err, errTurn) {
+	if err := server.Wait(t); !errors.Is(err, errTurn) {
 		t.Errorf("the server ended with: %v", err)
 	}
 }
@@ -336,9 +337,9 @@ func TestSilence(t *testing.T) {
 	o := Defaults()
 	o.Custom, o.Timeout = true, time.Second
 	both(t, o, func(t *testing.T, o Options) {
-		server, co := startServer(t, device(t, wrap.FaultConfig{}), o)
+		server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), o)
 		dial(t, co)
-		if err := server.wait(t); !errors.Is(err, ErrSilent) || !strings.Contains(err.Error(), "both ends need the same tests") {
+		if err := server.Wait(t); !errors.Is(err, ErrSilent) || !strings.Contains(err.Error(), "both ends need the same tests") {
 			t.Errorf("the server ended with: %v", err)
 		}
 	})
@@ -349,15 +350,15 @@ func TestSilence(t *testing.T) {
 func TestPatience(t *testing.T) {
 	o := Defaults()
 	o.Custom, o.Timeout = true, time.Nanosecond
-	server, co := startServer(t, device(t, wrap.FaultConfig{}), o)
+	server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), o)
 	dial(t, co)
-	if err := server.wait(t); !errors.Is(err, ErrSilent) {
+	if err := server.Wait(t); !errors.Is(err, ErrSilent) {
 		t.Errorf("the server of a silent client ended with: %v", err)
 	}
 
 	o = Defaults()
 	o.limit, o.Timeout = 1, time.Second
-	server, co = startServer(t, device(t, wrap.FaultConfig{}), o)
+	server, co = startServer(t, toolstest.Device(t, wrap.FaultConfig{}), o)
 	conn := dial(t, co)
 	for _, size := range o.sizes() {
 		for _, n := range []int{16, size} {
@@ -373,7 +374,7 @@ func TestPatience(t *testing.T) {
 	if err := conn.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := server.wait(t); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "connection 2 of the client") {
+	if err := server.Wait(t); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "connection 2 of the client") {
 		t.Errorf("the server of a client without bandwidth tests ended with: %v", err)
 	}
 }
@@ -383,32 +384,32 @@ func TestStopped(t *testing.T) {
 	o := Defaults()
 	o.Custom, o.Iterations = true, 1<<31-1
 	both(t, o, func(t *testing.T, o Options) {
-		server, co := startServer(t, device(t, wrap.FaultConfig{}), o)
-		client := start(t, device(t, wrap.FaultConfig{}), co)
-		client.await(t, client.out, "usec/xfer")
-		client.stop()
-		if err := client.wait(t); !errors.Is(err, context.Canceled) {
+		server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), o)
+		client := start(t, toolstest.Device(t, wrap.FaultConfig{}), co)
+		client.Await(t, client.Out, "usec/xfer")
+		client.Stop()
+		if err := client.Wait(t); !errors.Is(err, context.Canceled) {
 			t.Errorf("the client ended with: %v", err)
 		}
-		server.stop()
-		if err := server.wait(t); err == nil {
+		server.Stop()
+		if err := server.Wait(t); err == nil {
 			t.Error("the server ended without an error")
 		}
 	})
 }
 
 func TestNobodyListens(t *testing.T) {
-	server, co := startServer(t, device(t, wrap.FaultConfig{}), Defaults())
+	server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), Defaults())
 	co.Port++
 	var reject *rdmacm.RejectError
-	if err := start(t, device(t, wrap.FaultConfig{}), co).wait(t); !errors.As(err, &reject) || !strings.Contains(err.Error(), "start it there first: `goroced rstream -p ") {
+	if err := start(t, toolstest.Device(t, wrap.FaultConfig{}), co).Wait(t); !errors.As(err, &reject) || !strings.Contains(err.Error(), "start it there first: `goroced rstream -p ") {
 		t.Errorf("a port where nobody listens: %v", err)
 	}
-	server.stop()
+	server.Stop()
 
-	co.Server, co.Timeout = addrOf(t, device(t, wrap.FaultConfig{})).String(), 300*time.Millisecond
+	co.Server, co.Timeout = toolstest.Addr(t, toolstest.Device(t, wrap.FaultConfig{})).String(), 300*time.Millisecond
 	var silence *rdmacm.TimeoutError
-	if err := start(t, device(t, wrap.FaultConfig{}), co).wait(t); !errors.As(err, &silence) {
+	if err := start(t, toolstest.Device(t, wrap.FaultConfig{}), co).Wait(t); !errors.As(err, &silence) {
 		t.Errorf("a host without connection manager: %v", err)
 	}
 }
