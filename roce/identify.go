@@ -61,7 +61,8 @@ func (t *identifier) source(run *link.Run) *idSource {
 }
 
 // check decides on the i-th frame of a run, of which at least BTH and ICRC are
-// there. A FLUSH may have the ICRC that rdma_rxe computes.
+// there, and whose ICRC does not fit the likely identification: run.ID + i, where
+// run.ID is 0 if it is not known. A FLUSH may have the ICRC that rdma_rxe computes.
 func (t *identifier) check(now ib.Instant, e *idSource, o *wire.Outer, run *link.Run, i int, frame []byte) bool {
 	ok := t.checkOne(now, e, o, run, i, frame)
 	if !ok && wire.Opcode(frame[0]) == wire.RCFlush {
@@ -74,17 +75,12 @@ func (t *identifier) check(now ib.Instant, e *idSource, o *wire.Outer, run *link
 
 func (t *identifier) checkOne(now ib.Instant, e *idSource, o *wire.Outer, run *link.Run, i int, frame []byte) bool {
 	o.ID = run.ID + uint16(i)
-	if e == nil {
-		if o.Check(frame) {
-			return true
-		}
-		o.ID = run.ID // of a merged run only the first is shown
-		return i > 0 && run.KnownID && o.Check(frame)
-	}
-	// The likely ones first: the check of a guess is cheaper than a solution.
-	o.ID = uint16(i)
 	if o.Check(frame) {
 		return true
+	}
+	if e == nil {
+		o.ID = run.ID // of a merged run only the first is shown
+		return i > 0 && run.KnownID && o.Check(frame)
 	}
 	id, ok := o.SolveID(frame)
 	return ok && e.plausible(now, id)

@@ -53,13 +53,17 @@ func (r *receiver) receive(now ib.Instant) bool {
 func (r *receiver) run(run *link.Run) {
 	outer := wire.Outer{Src: run.Src, Dst: run.Dst, SrcPort: run.SrcPort, DstPort: link.Port}
 	src := r.ids.source(run)
+	prefix := outer.Prefix(run.Size)
 	for i := range run.Frames() {
 		frame := run.Frame(i)
 		if len(frame) < wire.BTHLen+wire.ICRCLen {
 			r.s.stats.DropMalformed++
 			continue
 		}
-		if !r.ids.check(r.now, src, &outer, run, i, frame) {
+		if len(frame) != run.Size {
+			prefix = outer.Prefix(len(frame))
+		}
+		if !prefix.Check(run.ID+uint16(i), frame) && !r.ids.check(r.now, src, &outer, run, i, frame) {
 			r.s.stats.RxICRCErrors++
 			continue
 		}

@@ -24,14 +24,31 @@ const ICRCLen = 4
 // ICRC returns the invariant CRC of a packet with these outer headers. transport
 // runs from the BTH to the last byte of pad, at least BTHLen bytes.
 func (o *Outer) ICRC(transport []byte) uint32 {
+	crc := o.Prefix(len(transport)+ICRCLen).ICRC(o.ID, transport)
 	if o.Twice {
-		return crc32.Update(o.icrc(transport), crc32.IEEETable, transport)
+		return crc32.Update(crc, crc32.IEEETable, transport)
 	}
-	return o.icrc(transport)
+	return crc
 }
 
-func (o *Outer) icrc(transport []byte) uint32 {
-	crc := o.crcHeaders(uint32(len(transport) + ICRCLen))
+// Prefix is what the outer headers of frames of one length contribute to their
+// ICRCs: computed once for a run of frames, in which only the IPv4 identification
+// differs.
+type Prefix struct {
+	crc uint32 // register after the headers, with identification 0
+	v4  bool
+}
+
+// Prefix returns the prefix of frames of n bytes, BTH to ICRC. ID and Twice play
+// no part.
+func (o *Outer) Prefix(n int) Prefix { return Prefix{o.crcHeaders(uint32(n)), o.Src.Is4()} }
+
+// ICRC is that of Outer, for a packet with an identification.
+func (p Prefix) ICRC(id uint16, transport []byte) uint32 {
+	crc := p.crc
+	if p.v4 {
+		crc ^= idTable[0][id>>8] ^ idTable[1][id&0xFF]
+	}
 	crc = crc8(crc, binary.BigEndian.Uint64(transport)|bthMask)
 	crc = crc4(crc, binary.BigEndian.Uint32(transport[8:]))
 	b := transport[BTHLen:]
@@ -45,6 +62,19 @@ func (o *Outer) icrc(transport []byte) uint32 {
 		crc = crcTable[0][byte(crc)^c] ^ crc>>8
 	}
 	return ^crc
+}
+
+// Seal fills in the last four bytes of a frame of the prefix's length.
+func (p Prefix) Seal(id uint16, frame []byte) {
+	n := len(frame) - ICRCLen
+	binary.LittleEndian.PutUint32(frame[n:], p.ICRC(id, frame[:n]))
+}
+
+// Check reports whether a frame of the prefix's length, at least BTHLen+ICRCLen,
+// has the right ICRC.
+func (p Prefix) Check(id uint16, frame []byte) bool {
+	n := len(frame) - ICRCLen
+	return binary.LittleEndian.Uint32(frame[n:]) == p.ICRC(id, frame[:n])
 }
 
 // Seal fills in the last four bytes of a frame, which runs from BTH to ICRC.
@@ -76,8 +106,8 @@ const (
 	crcLong = 64
 )
 
-// crcHeaders returns the CRC register after the outer headers, masked, of a
-// transport packet of n bytes, BTH to ICRC. It takes them eight bytes at a time
+// crcHeaders returns the CRC register after the outer headers, masked and with
+// identification 0, of a transport packet of n bytes, BTH to ICRC. It takes them eight bytes at a time
 // from the fields, never writing them anywhere: bytes on the stack would escape
 // to the heap through crc32.Update, which calls a function variable.
 func (o *Outer) crcHeaders(n uint32) uint32 {
@@ -89,7 +119,7 @@ func (o *Outer) crcHeaders(n uint32) uint32 {
 		if o.NoDF {
 			frag = 0
 		}
-		crc = crc8(crc, 0x45FF<<48|uint64(IPv4Len+udpLen)&0xFFFF<<32|uint64(o.ID)<<16|frag)
+		crc = crc8(crc, 0x45FF<<48|uint64(IPv4Len+udpLen)&0xFFFF<<32|frag)
 		crc = crc8(crc, 0xFF<<56|protoUDP<<48|0xFFFF<<32|uint64(binary.BigEndian.Uint32(o.Src[12:])))
 		crc = crc8(crc, uint64(binary.BigEndian.Uint32(o.Dst[12:]))<<32|uint64(ports))
 		return crc4(crc, udpLen<<16|0xFFFF)
@@ -117,6 +147,26 @@ func crc4(crc, v uint32) uint32 {
 
 // crcTable[k][c] is the CRC register, from 0, after byte c and k zero bytes.
 var crcTable = makeCRCTable()
+
+// idTable[i][c] is what byte c of an identification, the i-th, adds to the CRC
+// register behind the outer headers: the CRC is linear.
+var idTable = makeIDTable()
+
+// idToBTH is how many bytes of outer headers follow the identification.
+const idToBTH = IPv4Len + UDPLen - 6
+
+func makeIDTable() (t [2][256]uint32) {
+	for i := range t {
+		for c := range t[i] {
+			crc := crcTable[0][c]
+			for range idToBTH + 1 - i {
+				crc = crcTable[0][byte(crc)] ^ crc>>8
+			}
+			t[i][c] = crc
+		}
+	}
+	return t
+}
 
 func makeCRCTable() (t [8][256]uint32) {
 	t[0] = *crc32.IEEETable

@@ -37,13 +37,21 @@ func (s *sealer) seal(r *link.Run) {
 		s.nextID += uint16(r.Frames())
 	}
 	o := outerSent(r, &s.caps)
+	prefix := o.Prefix(r.Size)
 	for i := range r.Frames() {
 		frame := r.Frame(i)
 		if len(frame) < runs.MinFrame {
 			return // the driver refuses it
 		}
-		o.ID = sentID(r, s.caps.ID, i)
-		o.Twice = s.forRxe && wire.Opcode(frame[0]) == wire.RCFlush
-		o.Seal(frame)
+		if len(frame) != r.Size {
+			prefix = o.Prefix(len(frame))
+		}
+		id := sentID(r, s.caps.ID, i)
+		if s.forRxe && wire.Opcode(frame[0]) == wire.RCFlush {
+			o.ID, o.Twice = id, true
+			o.Seal(frame)
+			continue
+		}
+		prefix.Seal(id, frame)
 	}
 }
