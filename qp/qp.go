@@ -30,6 +30,10 @@ type Config struct {
 	// AckDelay is how long a plain ACK may wait for data to ride behind, in
 	// nanoseconds. 0 sends it with the next NextPackets.
 	AckDelay int64
+	// Trains sends WRITEs without immediate as trains of WRITE ONLYs, for links
+	// that take runs of equal packets. Their responder cannot tell: each packet
+	// places itself, and no receive is used.
+	Trains bool
 	// MaxLate bounds the placements that wait for Placed. 0 suits devices
 	// whose memory is all direct.
 	MaxLate int

@@ -214,9 +214,7 @@ func (r *requester) beginNext(s *sendWQE) bool {
 		status = s.begin(r.q, r.win.nxt, r.ssn.Add(1))
 	}
 	if status == ib.WCSuccess {
-		if s.npsn > 0 {
-			r.ssn = r.ssn.Add(1)
-		}
+		r.ssn = r.ssn.Add(s.messages())
 		return true
 	}
 	if r.oldest == r.cur {

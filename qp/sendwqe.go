@@ -18,6 +18,7 @@ type sendWQE struct {
 	ssn    ib.PSN // send sequence number, for credits (IBTA 9.7.7.2.5)
 	ah     *AH    // UD
 	begun  bool
+	train  bool    // a WRITE that leaves as WRITE ONLYs, each a message to the peer
 	sent   bool    // every PSN has been given out
 	late   int     // placements under way into sgl
 	result [8]byte // atomics: the value that memory held before
@@ -53,9 +54,18 @@ func (s *sendWQE) begin(q *QP, psn, ssn ib.PSN) ib.WCStatus {
 			return status
 		}
 	}
+	s.train = q.cfg.Trains && s.wr.Opcode == ib.WRWrite && q.svc.reliable
 	s.cost = min(int(s.length), mtu) + packetOverhead
 	s.begun = true
 	return ib.WCSuccess
+}
+
+// messages is how many messages the peer sees: its MSN counts them.
+func (s *sendWQE) messages() int {
+	if s.train {
+		return s.npsn
+	}
+	return min(s.npsn, 1)
 }
 
 // resolve checks the local memory of a request.
@@ -184,19 +194,27 @@ func push(wc ib.WCOpcode, recv bool, first, middle, last, only wire.Op) sendOp {
 // packet builds the packet that carries the message's PSN psn. A retransmission
 // in the middle of a WRITE goes on with MIDDLE and LAST: the responder still
 // holds the RETH (IBTA 9.7.5.1.3).
+//
+// In a train each packet has a RETH of its own. All are of one size then, and so
+// are those of the next WRITE: they go on in the same run, where a FIRST, which
+// alone has a RETH, ends it.
 func (s *sendWQE) packet(q *QP, psn ib.PSN, tx *TxPacket) {
 	op := &sendOps[s.wr.Opcode]
 	i := psn.Sub(s.first)
 	mtu := q.mtu()
 	off := i * mtu
+	n := min(int(s.length)-off, mtu)
 	isFirst, isLast := i == 0, i == s.npsn-1
 
-	s.header(q, tx, op.at(isFirst, isLast), psn)
+	s.header(q, tx, op.at(isFirst || s.train, isLast || s.train), psn)
 	tx.SE = isLast && op.recv && s.wr.Flags&ib.SendSolicited != 0
 	tx.RETH = wire.RETH{VA: s.wr.RemoteAddr, RKey: s.wr.RKey, Len: s.length}
+	if s.train {
+		tx.RETH.VA, tx.RETH.Len = s.wr.RemoteAddr+uint64(off), uint32(n)
+	}
 	tx.Imm = s.wr.Imm
 	tx.InvKey = s.wr.InvalidateKey
-	s.payload(tx, off, min(int(s.length)-off, mtu))
+	s.payload(tx, off, n)
 }
 
 // payload names n bytes of the message, from off on.

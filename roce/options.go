@@ -21,6 +21,9 @@ type Options struct {
 	// Manual leaves it to the caller to drive the device with Step: virtual
 	// time, tests, simulation. No goroutine is started.
 	Manual bool
+	// NoTrains sends WRITEs as FIRST, MIDDLE and LAST even where trains of WRITE
+	// ONLYs would suit the link's segmentation offload better.
+	NoTrains bool
 	// ActiveMTU caps the path MTU that the port offers; 0 takes what the link's
 	// interface allows.
 	ActiveMTU ib.MTU

@@ -16,6 +16,7 @@ type config struct {
 	cap     ib.QPCap
 	cq      int
 	sigAll  bool
+	trains  bool
 	late    int
 	shared  int // entries of the SRQ that receives come from; 0: there is none
 	qps     int // QPs of the host
@@ -92,6 +93,7 @@ var options = []option{
 	{"late", 0, integer(func(c *config, n int) { c.late = n })},
 	{"shared", 0, integer(func(c *config, n int) { c.shared = n })},
 	{"qps", 0, integer(func(c *config, n int) { c.qps = n })},
+	{"trains", 0, integer(func(c *config, n int) { c.trains = n != 0 })},
 	{"sigall", 0, integer(func(c *config, n int) { c.sigAll = n != 0 })},
 }
 
