@@ -17,8 +17,9 @@ type CQ struct {
 	core    *qp.CQ // the device's end; guarded by shard.mu
 	channel *Channel
 
-	mu   sync.Mutex // the application's end
-	ring *ring.CQ
+	mu    sync.Mutex // the application's end
+	ring  *ring.CQ
+	empty int // polls in a row that found nothing
 
 	device  *ring.CQ // guarded by shard.mu
 	qps     int      // as srqs, guarded by Device.mu
@@ -92,6 +93,13 @@ func (c *CQ) Poll(wcs []ib.WC) (int, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if n := c.ring.Poll(wcs); n > 0 || len(wcs) == 0 {
+		c.empty = 0
+		return n, nil
+	}
+	if c.empty++; c.empty < emptyPolls || !c.dev.shard.help() {
+		return 0, nil
+	}
 	return c.ring.Poll(wcs), nil
 }
 
@@ -103,6 +111,8 @@ func (c *CQ) Arm(solicitedOnly bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ring.Arm(solicitedOnly)
+	c.empty = 0
+	c.dev.shard.poller.leave() // it is going to sleep
 	return nil
 }
 

@@ -34,6 +34,8 @@ type shard struct {
 	stats     Stats
 	closed    bool
 
+	poller poller
+
 	bellMu   sync.Mutex
 	bells    []*QP // rung since the last step
 	spare    []*QP // the other buffer of bells
@@ -49,17 +51,24 @@ type flowEntry struct {
 
 func newShard(d *Device, l link.Link, gen uint8) *shard {
 	s := &shard{dev: d, link: l, qpns: newQPNTable(gen), flows: map[ib.GID]*flowEntry{}, groups: groups{}}
+	s.poller.init()
 	s.rx.init(s)
 	s.tx.init(s)
 	return s
 }
 
 // run drives the shard until the link is closed. When idle it spins a little,
-// for latency, then sleeps on the link.
+// for latency, then sleeps on the link. While an application polls it stands
+// aside.
 func (s *shard) run() {
 	idleSince := s.dev.now()
 	for {
 		now := s.dev.now()
+		if s.poller.active(now) {
+			s.poller.standAside()
+			idleSince = s.dev.now()
+			continue
+		}
 		if s.step(now) {
 			idleSince = now
 			continue
@@ -130,6 +139,11 @@ func (s *shard) deadline() ib.Instant {
 func (s *shard) step(now ib.Instant) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.turn(now)
+}
+
+// turn is step for who holds mu.
+func (s *shard) turn(now ib.Instant) bool {
 	if s.closed {
 		return false
 	}
@@ -392,5 +406,6 @@ func (s *shard) close() error {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
+	s.poller.leave()
 	return s.link.Close()
 }

@@ -1,0 +1,63 @@
+package roce_test
+
+import (
+	"testing"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// BenchmarkEngine runs both ends and the memory between them on one goroutine, in
+// virtual time: what messages cost without a kernel.
+func BenchmarkEngine(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		op   ib.WROpcode
+		size int
+	}{
+		{"WRITE/64KiB", ib.WRWrite, 1 << 16},
+		{"WRITE/4KiB", ib.WRWrite, 1 << 12},
+		{"WRITE/8B", ib.WRWrite, 8},
+		{"SEND/64KiB", ib.WRSend, 1 << 16},
+		{"SEND/8B", ib.WRSend, 8},
+		{"READ/64KiB", ib.WRRead, 1 << 16},
+	} {
+		b.Run(c.name, func(b *testing.B) { benchmarkEngine(b, c.op, c.size) })
+	}
+}
+
+func benchmarkEngine(b *testing.B, op ib.WROpcode, size int) {
+	const window = 32
+	w := newWorld(b, 1, 1<<16, plain)
+	w.connect(ib.MTU1024, nil)
+	wrs := make([]ib.SendWR, window)
+	recvs := make([]ib.RecvWR, window)
+	for i := range wrs {
+		wrs[i] = ib.SendWR{Opcode: op, SGL: w.a.sge(0, size), RemoteAddr: w.b.mr.Addr(), RKey: w.b.mr.RKey()}
+		recvs[i] = ib.RecvWR{SGL: w.b.sge(0, size)}
+	}
+	wrs[window-1].Flags = ib.SendSignaled
+	var wcs [window]ib.WC
+	b.SetBytes(int64(size))
+	for n := 0; n < b.N; n += window {
+		if op == ib.WRSend {
+			if _, err := w.b.qp.PostRecv(recvs); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if _, err := w.a.qp.PostSend(wrs); err != nil {
+			b.Fatal(err)
+		}
+		for {
+			w.settle()
+			w.now += 1000
+			done, err := w.a.cq.Poll(wcs[:])
+			if err != nil || done > 0 && wcs[0].Err() != nil {
+				b.Fatal(err, wcs[0].Err())
+			}
+			if done > 0 {
+				break
+			}
+		}
+		w.b.cq.Poll(wcs[:])
+	}
+}
