@@ -18,7 +18,7 @@ import (
 // deviceFlags choose a device.
 type deviceFlags struct {
 	Device string       `short:"d" aliases:"ib-dev" default:"soft" placeholder:"DEV" help:"soft, a name that devinfo -l lists, or rnic:NAME for an RNIC (default ${default})." group:"Device"`
-	Link   string       `default:"auto" enum:"auto,udp,rawsock" help:"What carries the packets of a software device: ${enum}." group:"Device"`
+	Link   string       `default:"auto" enum:"auto,udp,rawsock,afxdp" help:"What carries the packets of a software device: ${enum}." group:"Device"`
 	NetIf  string       `name:"netif" placeholder:"IF" help:"Network interface whose addresses to use (default: that of the default route)." group:"Device"`
 	Addr   []netip.Addr `placeholder:"IP" help:"Own addresses to use, instead of --netif." group:"Device"`
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/afxdp"
 	"github.com/goroce/goroce/roce/link/rawsock"
 	"github.com/goroce/goroce/roce/link/udp"
 )
@@ -46,9 +47,13 @@ type driver struct {
 // sending and receiving, makes them the faster of the two. Raw frames are for who
 // wants one source port per connection, so that networks spread load, or an exact
 // check of the ICRCs of IPv4 packets, whose identifications sockets do not see.
+// AF_XDP stands last: it takes the interface's one place for an XDP program, some
+// NICs lose their carrier for a moment when that is attached, and only where the
+// driver has zero copy can it be the fastest.
 var drivers = []driver{
 	{"udp", "", func(a []netip.Addr) (link.Link, error) { return udp.Open(a, udp.Options{}) }},
 	{"rawsock", "CAP_NET_RAW", func(a []netip.Addr) (link.Link, error) { return rawsock.Open(a, rawsock.Options{}) }},
+	{"afxdp", "CAP_NET_RAW,CAP_NET_ADMIN,CAP_BPF", func(a []netip.Addr) (link.Link, error) { return afxdp.Open(a, afxdp.Options{}) }},
 }
 
 // openLink opens the link of that name, or for "auto" the first that can be.
@@ -70,8 +75,9 @@ func openLink(name string, addrs []netip.Addr) (link.Link, error) {
 		case d.capability != "" && errors.Is(err, fs.ErrPermission):
 			err = &CapabilityError{d.name, d.capability, err}
 		}
-		// Only a privilege that is missing is no reason to give up.
-		if !auto || !errors.Is(err, fs.ErrPermission) {
+		// Only a privilege that is missing, or something that the interface or the
+		// kernel cannot do at all, is no reason to give up.
+		if !auto || !errors.Is(err, fs.ErrPermission) && !errors.Is(err, errors.ErrUnsupported) {
 			return nil, err
 		}
 		failed = append(failed, err)

@@ -18,7 +18,7 @@ const DevicePrefix = "goroce_"
 // Options say what device to open. The zero value opens the interface of the
 // default route.
 type Options struct {
-	// Link is "udp", "rawsock" or "auto", which "" stands for.
+	// Link is "udp", "rawsock", "afxdp" or "auto", which "" stands for.
 	Link string
 
 	// NetIf names the network interface whose addresses the device has. Addrs

@@ -7,7 +7,7 @@
 // can send as one call, and what receive offload delivers as one.
 //
 // Drivers implement [Link]: mem (in one process, virtual time), udp (plain
-// sockets), rawsock (AF_PACKET). Package wrap holds Links around Links: faults,
+// sockets), rawsock (AF_PACKET), afxdp (AF_XDP). Package wrap holds Links around Links: faults,
 // pcapng, trace, sealing, and the turn that brings frames to one's own address
 // back without a wire. From the engine down, a device's stack is
 //
@@ -23,7 +23,8 @@
 // sender's included.
 //
 // A Link has one owner at a time: apart from Wake, Join and Leave, which any
-// goroutine may call, and Close, its methods are never called concurrently.
+// goroutine may call, Stats, which may be called during Wait, and Close, its
+// methods are never called concurrently.
 package link
 
 import (

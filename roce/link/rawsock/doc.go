@@ -27,8 +27,4 @@
 // UDP checksums of packets that have not left the machine are unfinished and not
 // looked at. VLANs: the interface gives and takes tags; frames of other VLANs on
 // the same wire are not for its addresses and filtered out.
-//
-// Files: open.go makes the sockets, guard.go those that keep the kernel quiet,
-// filter.go says which frames are ours, send.go and recv.go move runs, group.go
-// joins groups.
 package rawsock

@@ -62,14 +62,14 @@ func TestGroupFrames(t *testing.T) {
 	sameMAC[12]--
 	vlan := uint16(7)
 	for _, frame := range [][]byte{
-		rawFrame(mac, sameMAC, nil),
-		rawFrame(mac, group, &vlan),
-		rawFrame([6]byte{2, 9, 9, 9, 9, 9}, group, nil), // for another host
-		rawFrame(mac, b.Caps().Local[0], nil),
-		rawFrame(nb.MAC, group, nil), // ours: a switch made it unicast
-		rawFrame(mac, group, nil),    // ours
+		linktest.NewFrame(mac, sameMAC, nil),
+		linktest.NewFrame(mac, group, &vlan),
+		linktest.NewFrame([6]byte{2, 9, 9, 9, 9, 9}, group, nil), // for another host
+		linktest.NewFrame(mac, b.Caps().Local[0], nil),
+		linktest.NewFrame(nb.MAC, group, nil), // ours: a switch made it unicast
+		linktest.NewFrame(mac, group, nil),    // ours
 	} {
-		inject(t, na, frame)
+		na.Inject(t, frame)
 	}
 	for _, r := range linktest.Collect(t, b, 2) {
 		if r.Dst != group {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"io/fs"
-	"net"
 	"net/netip"
 	"strings"
 	"testing"
@@ -12,7 +11,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/linktest"
 	"github.com/goroce/goroce/roce/link/port"
@@ -45,52 +43,6 @@ func openIn(t testing.TB, ns *linktest.Namespace, open opener, addrs ...netip.Ad
 	return l
 }
 
-// meet opens the links and lets them learn one another's MAC addresses: frames
-// sent before that are lost.
-func meet(t testing.TB, a, b link.Link) {
-	t.Helper()
-	in := make([]link.Run, 1)
-	for _, dir := range [][2]link.Link{{a, b}, {b, a}} {
-		var psn uint32
-		ping := []link.Run{linktest.NewRun(dir[0], dir[1], &psn, 1, 64, 0)}
-		for end := time.Now().Add(10 * time.Second); ; {
-			if _, err := dir[0].Send(0, ping); err != nil {
-				t.Fatal(err)
-			}
-			_ = dir[1].Wait(10*time.Millisecond, false)
-			if n, _ := dir[1].Recv(0, in); n > 0 {
-				break
-			}
-			if time.Now().After(end) {
-				t.Fatalf("the links do not meet: sender %+v, receiver %+v", dir[0].Stats(), dir[1].Stats())
-			}
-		}
-		// More than one may have arrived, and the table of neighbours has woken the
-		// sender.
-		for n := 1; n > 0; n, _ = dir[1].Recv(0, in) {
-		}
-		_ = dir[0].Wait(0, false)
-	}
-}
-
-// fresh is a link whose statistics begin after the links met.
-type fresh struct {
-	link.Link
-	before link.Stats
-}
-
-func (f *fresh) Stats() link.Stats {
-	s := f.Link.Stats()
-	s.TxRuns -= f.before.TxRuns
-	s.TxFrames -= f.before.TxFrames
-	s.TxBytes -= f.before.TxBytes
-	s.TxErrors -= f.before.TxErrors
-	s.RxRuns -= f.before.RxRuns
-	s.RxFrames -= f.before.RxFrames
-	s.RxBytes -= f.before.RxBytes
-	return s
-}
-
 // The contract, with a packet socket on either side and with a plain UDP socket on
 // the other, whose runs pass veth in one piece.
 func TestContract(t *testing.T) {
@@ -117,8 +69,8 @@ func TestContract(t *testing.T) {
 					aAddr, bAddr = na.Addr6, nb.Addr6
 				}
 				a, b := openIn(t, na, tt.a, aAddr), openIn(t, nb, tt.b, bAddr)
-				meet(t, a, b)
-				return &fresh{a, a.Stats()}, &fresh{b, b.Stats()}
+				linktest.Meet(t, a, b)
+				return linktest.Fresh(a), linktest.Fresh(b)
 			})
 		})
 	}
@@ -133,7 +85,7 @@ func TestIdentification(t *testing.T) {
 	}{{"raw", raw}, {"udp", plain}, {"udp frame by frame", frameByFrame}} {
 		na, nb := linktest.NewVeth(t, 1500)
 		a, b := openIn(t, na, tt.open, na.Addr4), openIn(t, nb, raw, nb.Addr4)
-		meet(t, a, b)
+		linktest.Meet(t, a, b)
 		sealed := wrap.Seal(a)
 		var psn uint32
 		out := []link.Run{linktest.NewRun(a, b, &psn, 30, 1040, 68), linktest.NewRun(a, b, &psn, 1, 40, 0)}
@@ -154,7 +106,7 @@ func TestIdentification(t *testing.T) {
 func TestOnTheWire(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 1500)
 	a, b := openIn(t, na, raw, na.Addr4, na.Addr6), openIn(t, nb, raw, nb.Addr4, nb.Addr6)
-	meet(t, a, b)
+	linktest.Meet(t, a, b)
 	l := wrap.Seal(a)
 	var psn uint32
 	v4, v6 := linktest.NewRun(a, b, &psn, 3, 1040, 68), linktest.NewRun(a, b, &psn, 3, 1040, 68)
@@ -195,14 +147,14 @@ func TestGateway(t *testing.T) {
 	nb.Command(t, "ip", "addr", "add", far.String()+"/32", "dev", nb.IfName)
 	na.Command(t, "ip", "route", "add", "10.77.0.0/16", "via", nb.Addr4.String())
 	a, b := openIn(t, na, raw, na.Addr4), openIn(t, nb, raw, far)
-	meet(t, a, b)
+	linktest.Meet(t, a, b)
 }
 
 // The kernel answers RoCEv2 packets with nothing.
 func TestGuard(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 1500)
 	a, b := openIn(t, na, raw, na.Addr4), openIn(t, nb, raw, nb.Addr4)
-	meet(t, a, b)
+	linktest.Meet(t, a, b)
 	if icmp := na.Command(t, "cat", "/proc/thread-self/net/snmp"); strings.Contains(icmpLine(icmp), "DestUnreachs") {
 		t.Error("test does not read the counters")
 	} else if n := strings.Fields(icmpLine(icmp))[3]; n != "0" {
@@ -230,18 +182,18 @@ func TestOverheard(t *testing.T) {
 	local := b.Caps().Local[0]
 	elsewhere := local
 	elsewhere[15] = 99
-	tooLong := rawFrame(nb.MAC, local, nil)
+	tooLong := linktest.NewFrame(nb.MAC, local, nil)
 	tooLong[14+2] = 0xFF // IPv4 length beyond the frame: passes the filter
 	vlan := func(tag uint16) *uint16 { return &tag }
 	for _, frame := range [][]byte{
-		rawFrame([6]byte{2, 9, 9, 9, 9, 9}, local, nil),
-		rawFrame(nb.MAC, elsewhere, nil),
-		rawFrame(nb.MAC, local, vlan(7)),
+		linktest.NewFrame([6]byte{2, 9, 9, 9, 9, 9}, local, nil),
+		linktest.NewFrame(nb.MAC, elsewhere, nil),
+		linktest.NewFrame(nb.MAC, local, vlan(7)),
 		tooLong,
-		rawFrame(nb.MAC, local, vlan(3<<13)), // priority 3, no VLAN: ours
-		rawFrame(nb.MAC, local, nil),
+		linktest.NewFrame(nb.MAC, local, vlan(3<<13)), // priority 3, no VLAN: ours
+		linktest.NewFrame(nb.MAC, local, nil),
 	} {
-		inject(t, na, frame)
+		na.Inject(t, frame)
 	}
 	for _, r := range linktest.Collect(t, b, 2) {
 		if len(r.Buf) != 64 || r.Dst != local {
@@ -250,35 +202,6 @@ func TestOverheard(t *testing.T) {
 	}
 	if s := b.Stats(); s.RxFrames != 2 || s.RxDropped != 1 {
 		t.Errorf("stats %+v, want 2 frames received and 1 dropped", s)
-	}
-}
-
-func rawFrame(mac [6]byte, dst ib.GID, vlan *uint16) []byte {
-	f := wire.Frame{EtherDst: mac, EtherSrc: [6]byte{2}, Outer: wire.Outer{Src: dst, Dst: dst, SrcPort: 1, DstPort: link.Port, HopLimit: 1}}
-	f.Outer.Src[15] = 77
-	if vlan != nil {
-		f.HasVLAN, f.VLAN = true, *vlan
-	}
-	return append(f.AppendHeaders(nil, 64), make([]byte, 64)...)
-}
-
-// inject sends a frame by the namespace's interface.
-func inject(t *testing.T, ns *linktest.Namespace, frame []byte) {
-	t.Helper()
-	err := ns.Do(func() error {
-		itf, err := net.InterfaceByName(ns.IfName)
-		if err != nil {
-			return err
-		}
-		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(fd)
-		return unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: itf.Index})
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -334,11 +257,17 @@ func TestFirstFrames(t *testing.T) {
 	}
 }
 
+// A device is asked for its statistics while its loop waits.
+func TestStatsWhileWaiting(t *testing.T) {
+	na, _ := linktest.NewVeth(t, 1500)
+	linktest.StatsWhileWaiting(t, openIn(t, na, raw, na.Addr4))
+}
+
 func TestOverflow(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 1500)
 	small := func(a []netip.Addr) (link.Link, error) { return rawsock.Open(a, rawsock.Options{RecvBuffer: 8 << 10}) }
 	a, b := openIn(t, na, raw, na.Addr4), openIn(t, nb, small, nb.Addr4)
-	meet(t, a, b)
+	linktest.Meet(t, a, b)
 	before := b.Stats()
 	var psn uint32
 	for range 10 {

@@ -1,4 +1,4 @@
-package rawsock
+package packet
 
 import (
 	"fmt"
@@ -23,7 +23,7 @@ type members struct {
 }
 
 // Join makes the host a member of the group, and looks out for its frames.
-func (c *conn) Join(g ib.GID) error {
+func (c *Conn) Join(g ib.GID) error {
 	m := &c.members
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -34,12 +34,12 @@ func (c *conn) Join(g ib.GID) error {
 		return err
 	}
 	if err := c.ns.Do(func() error { return c.join(g) }); err != nil {
-		return fmt.Errorf("rawsock link: join %v: %w", g.Addr(), err)
+		return fmt.Errorf("%s link: join %v: %w", c.caps.Name, g.Addr(), err)
 	}
 	return nil
 }
 
-func (c *conn) join(g ib.GID) error {
+func (c *Conn) join(g ib.GID) error {
 	fd, err := membership(&g, c.netif.Index)
 	if err != nil {
 		return err
@@ -74,7 +74,7 @@ func membership(g *ib.GID, index int) (int, error) {
 
 // listen opens the packet socket. A switch or an access point may have turned a
 // multicast frame into a unicast one.
-func (c *conn) listen() error {
+func (c *Conn) listen() error {
 	filter := append(passing(unix.PACKET_MULTICAST, unix.PACKET_HOST, unix.PACKET_OUTGOING), toGroups()...)
 	fd, err := packetSocket(filter, c.netif.Loopback) // what is sent by loopback arrives there anyway
 	if err != nil {
@@ -92,7 +92,7 @@ func (c *conn) listen() error {
 
 // Leave ends the host's membership; other programs may have their own. Recv does
 // not use the packet socket meanwhile, and what Wait sees of it ends with Remove.
-func (c *conn) Leave(g ib.GID) error {
+func (c *Conn) Leave(g ib.GID) error {
 	m := &c.members
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,4 +1,4 @@
-package rawsock
+package packet
 
 import (
 	"encoding/binary"
@@ -54,7 +54,7 @@ func (r *rxState) init() {
 func (r *rxState) buf(i int) []byte { return r.bufs[i*rxBuffer : (i+1)*rxBuffer] }
 
 // Recv looks at each socket once, beginning with another one each time.
-func (c *conn) Recv(now ib.Instant, in []link.Run) (int, error) {
+func (c *Conn) Recv(now ib.Instant, in []link.Run) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed.Load() {
@@ -81,10 +81,10 @@ func (c *conn) Recv(now ib.Instant, in []link.Run) (int, error) {
 
 // receivers returns the packet sockets, -1 for one that is not there. The caller
 // holds c.members.mu.
-func (c *conn) receivers() [2]int { return [2]int{c.fd, c.members.fd} }
+func (c *Conn) receivers() [2]int { return [2]int{c.fd, c.members.fd} }
 
 // fetch receives messages [from, to) and returns how many came.
-func (c *conn) fetch(fd, from, to int) int {
+func (c *Conn) fetch(fd, from, to int) int {
 	if fd < 0 || from == to {
 		return 0
 	}
@@ -101,7 +101,7 @@ func (c *conn) fetch(fd, from, to int) int {
 }
 
 // receive turns message i into a run. It reports whether there is anything in it.
-func (c *conn) receive(i int, r *link.Run) bool {
+func (c *Conn) receive(i int, r *link.Run) bool {
 	*r = link.Run{}
 	switch ok := c.decode(i, r); {
 	case !ok:
@@ -122,7 +122,7 @@ func (c *conn) receive(i int, r *link.Run) bool {
 
 // decode reads the headers of message i. It fails if they are not those of a
 // RoCEv2 packet.
-func (c *conn) decode(i int, r *link.Run) bool {
+func (c *Conn) decode(i int, r *link.Run) bool {
 	b := c.rx.batch
 	if b.N(i) < vnetLen || b.Flags(i)&unix.MSG_TRUNC != 0 {
 		return false
@@ -134,13 +134,7 @@ func (c *conn) decode(i int, r *link.Run) bool {
 	if f.Decode(c.rx.buf(i)[:b.N(i)-vnetLen]) != nil {
 		return false
 	}
-	o := &f.Outer
-	*r = link.Run{
-		Src: o.Src, Dst: o.Dst,
-		SrcPort: o.SrcPort, TrafficClass: o.TrafficClass, HopLimit: o.HopLimit, FlowLabel: o.FlowLabel,
-		ID: o.ID, KnownID: true,
-		Size: len(f.Transport), Buf: f.Transport,
-	}
+	*r = Received(f)
 	switch gso {
 	case gsoNone:
 	case gsoUDPL4:
@@ -149,4 +143,15 @@ func (c *conn) decode(i int, r *link.Run) bool {
 		return false
 	}
 	return true
+}
+
+// Received returns the run that is the frame f and no more.
+func Received(f *wire.Frame) link.Run {
+	o := &f.Outer
+	return link.Run{
+		Src: o.Src, Dst: o.Dst,
+		SrcPort: o.SrcPort, TrafficClass: o.TrafficClass, HopLimit: o.HopLimit, FlowLabel: o.FlowLabel,
+		ID: o.ID, KnownID: true,
+		Size: len(f.Transport), Buf: f.Transport,
+	}
 }

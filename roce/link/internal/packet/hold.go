@@ -1,4 +1,4 @@
-package rawsock
+package packet
 
 import (
 	"bytes"
@@ -31,7 +31,7 @@ type holding struct {
 }
 
 // hold keeps a copy of r. It returns false if there is no room.
-func (c *conn) hold(now ib.Instant, r *link.Run) bool {
+func (c *Conn) hold(now ib.Instant, r *link.Run) bool {
 	if !c.held.add(now, r) {
 		return false
 	}
@@ -60,7 +60,7 @@ func (h *holding) to(dst *ib.GID) bool {
 }
 
 // learned is called from the table of neighbours, on its own goroutine.
-func (c *conn) learned() {
+func (c *Conn) learned() {
 	if c.held.any.Load() {
 		c.held.news.Store(true)
 		c.poller.Wake()
@@ -69,7 +69,7 @@ func (c *conn) learned() {
 
 // release sends held runs whose destination is known now, and gives up those that
 // have waited too long.
-func (c *conn) release(now ib.Instant) {
+func (c *Conn) release(now ib.Instant) {
 	h := &c.held
 	if len(h.runs) == 0 || !h.news.Swap(false) && now-h.since[0] < holdTime {
 		return
@@ -98,7 +98,7 @@ func (c *conn) release(now ib.Instant) {
 }
 
 // sendHeld sends one held run. It returns false if the socket would block.
-func (c *conn) sendHeld(r *link.Run, mac [6]byte) bool {
+func (c *Conn) sendHeld(r *link.Run, mac [6]byte) bool {
 	c.tx.Reset()
 	c.add(0, r, mac)
 	return c.tx.Flush(c.fd, 1, &c.stats) == 1

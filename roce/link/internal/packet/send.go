@@ -1,4 +1,4 @@
-package rawsock
+package packet
 
 import (
 	"cmp"
@@ -31,7 +31,7 @@ type txState struct {
 func (t *txState) init() { t.Outbox = sock.NewOutbox(txBatch, 2, 0) }
 
 // Send sends as many runs as make txBatch frames with one system call.
-func (c *conn) Send(now ib.Instant, out []link.Run) (int, error) {
+func (c *Conn) Send(now ib.Instant, out []link.Run) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed.Load() {
@@ -52,7 +52,7 @@ func (c *conn) Send(now ib.Instant, out []link.Run) (int, error) {
 // fill makes messages of as many runs as fit and returns how many these are. A run
 // that cannot be sent is held or counted, and stands alone: if Flush gave back the
 // runs before it, that would be done again.
-func (c *conn) fill(now ib.Instant, out []link.Run) (stretch int) {
+func (c *Conn) fill(now ib.Instant, out []link.Run) (stretch int) {
 	c.tx.Reset()
 	for ; stretch < len(out); stretch++ {
 		r := &out[stretch]
@@ -76,20 +76,28 @@ func (c *conn) fill(now ib.Instant, out []link.Run) (stretch int) {
 
 // destination returns the MAC address that r goes to, if it is known and r may go
 // at once; or why r can never go.
-func (c *conn) destination(r *link.Run) (mac [6]byte, known bool, why string) {
+func (c *Conn) destination(r *link.Run) (mac [6]byte, known bool, why string) {
 	if why := runs.Refuse(&c.caps, r); why != "" {
 		return mac, false, why
 	}
 	if group.Is(&r.Dst) {
 		return group.MAC(&r.Dst), true, ""
 	}
-	mac, known = c.peers.Lookup(&r.Dst)
-	return mac, known && !c.held.to(&r.Dst), ""
+	mac, known = c.Neighbour(r)
+	return mac, known, ""
 }
 
-// add makes messages of the frames of r, which is run number n of the stretch.
-func (c *conn) add(n int, r *link.Run, mac [6]byte) {
-	f := &c.tx.frame
+// Neighbour returns the MAC address that r, which is for a host, goes to, if it is
+// known and no earlier run to the host is held. Any way that r goes then will do;
+// otherwise it has to be sent by c.
+func (c *Conn) Neighbour(r *link.Run) (mac [6]byte, known bool) {
+	mac, known = c.peers.Lookup(&r.Dst)
+	return mac, known && !c.held.to(&r.Dst)
+}
+
+// Address gives f the headers of r's first frame, which goes to that MAC address.
+// The identification of each further frame is one more.
+func (c *Conn) Address(f *wire.Frame, r *link.Run, mac [6]byte) {
 	f.EtherDst, f.EtherSrc = mac, c.netif.MAC
 	f.Outer = wire.Outer{
 		Src: r.Src, Dst: r.Dst,
@@ -100,6 +108,12 @@ func (c *conn) add(n int, r *link.Run, mac [6]byte) {
 	if f.Outer.HopLimit == 0 {
 		f.Outer.HopLimit = defaultHops
 	}
+}
+
+// add makes messages of the frames of r, which is run number n of the stretch.
+func (c *Conn) add(n int, r *link.Run, mac [6]byte) {
+	f := &c.tx.frame
+	c.Address(f, r, mac)
 	for i := range r.Frames() {
 		frame := r.Frame(i)
 		m := c.tx.Add(n, 1, len(frame))

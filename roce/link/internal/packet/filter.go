@@ -1,4 +1,4 @@
-package rawsock
+package packet
 
 import (
 	"encoding/binary"

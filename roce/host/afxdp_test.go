@@ -1,0 +1,85 @@
+package host
+
+import (
+	"errors"
+	"io/fs"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/link/afxdp"
+	"github.com/goroce/goroce/roce/link/linktest"
+	"github.com/goroce/goroce/tests/require"
+)
+
+// TestAFXDP: over every address, also after the interface was down; the note says
+// how the frames pass.
+func TestAFXDP(t *testing.T) {
+	require.Root(t)
+	nsA, nsB := linktest.NewVeth(t, 1500)
+	a, b := openIn(t, nsA, Options{Link: "afxdp"}), openIn(t, nsB, Options{Link: "afxdp"})
+	if caps := a.Link(); caps.Name != "afxdp" || caps.Note != "native XDP, copy mode, 1 queue" {
+		t.Errorf("link %+v", caps)
+	}
+	for _, gid := range a.Link().Local {
+		i := slices.Index(a.Link().Local, gid)
+		x, y := newSide(t, a), newSide(t, b)
+		x.connect(t, y, i)
+		y.connect(t, x, i)
+		if err := write(t, x, y); err != nil {
+			t.Errorf("from %v: %v", gid.Addr(), err)
+		}
+	}
+	nsA.Command(t, "ip", "link", "set", nsA.IfName, "down")
+	wantPort(t, a, ib.EventPortErr, ib.PortDown)
+	wantPort(t, b, ib.EventPortErr, ib.PortDown)
+	nsA.Command(t, "ip", "link", "set", nsA.IfName, "up")
+	wantPort(t, a, ib.EventPortActive, ib.PortActive)
+	wantPort(t, b, ib.EventPortActive, ib.PortActive)
+	i := slices.Index(a.Link().Local, ib.GIDFromAddr(nsA.Addr4))
+	x, y := newSide(t, a), newSide(t, b)
+	x.connect(t, y, i)
+	y.connect(t, x, i)
+	if err := write(t, x, y); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAFXDPRefused: who asks for it by name is told what is missing.
+func TestAFXDPRefused(t *testing.T) {
+	addr := linktest.Loopback()
+	_, err := Open(Options{Link: "afxdp", Addrs: []netip.Addr{addr}})
+	if os.Geteuid() != 0 {
+		var missing *CapabilityError
+		if !errors.As(err, &missing) || !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "CAP_BPF") {
+			t.Errorf("as an ordinary user: error %v, want a *CapabilityError that names CAP_BPF", err)
+		}
+		return
+	}
+	var refused *afxdp.Error
+	if !errors.As(err, &refused) || !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "use link udp") {
+		t.Errorf("on loopback: error %v, want an *afxdp.Error that says what to use", err)
+	}
+}
+
+// TestChoiceOnDevice: "auto" goes on where the interface cannot, and says why.
+func TestChoiceOnDevice(t *testing.T) {
+	defer func(d []driver) { drivers = d }(drivers)
+	cannot := &afxdp.Error{NetIf: "eth7", Op: "attach the XDP program", Err: unix.EOPNOTSUPP}
+	drivers = []driver{fake("first", "CAP_FIRST", cannot), fake("second", "", nil)}
+	l, err := openLink("auto", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if note := l.Caps().Note; note != "eth7: attach the XDP program: operation not supported, so second: a fake" {
+		t.Errorf("note %q", note)
+	}
+	if _, err := openLink("first", nil); !errors.Is(err, errors.ErrUnsupported) || errors.Is(err, ErrCapability) {
+		t.Errorf("asked for by name: error %v", err)
+	}
+}

@@ -1,0 +1,72 @@
+package afxdp
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/linktest"
+	"github.com/goroce/goroce/roce/link/rawsock"
+	"github.com/goroce/goroce/roce/link/udp"
+)
+
+// opener opens a link of some kind.
+type opener func([]netip.Addr) (link.Link, error)
+
+func with(o Options) opener {
+	return func(a []netip.Addr) (link.Link, error) { return Open(a, o) }
+}
+
+var (
+	native  = with(Options{})
+	generic = with(Options{Generic: true})
+)
+
+func plain(a []netip.Addr) (link.Link, error) { return udp.Open(a, udp.Options{}) }
+
+func raw(a []netip.Addr) (link.Link, error) { return rawsock.Open(a, rawsock.Options{}) }
+
+// openIn opens a link in a namespace, for as long as the test runs.
+func openIn(t testing.TB, ns *linktest.Namespace, open opener, addrs ...netip.Addr) (l link.Link) {
+	t.Helper()
+	err := ns.Do(func() (err error) {
+		l, err = open(addrs)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// open is openIn for a link of this package.
+func open(t testing.TB, ns *linktest.Namespace, o Options, addrs ...netip.Addr) *conn {
+	t.Helper()
+	return openIn(t, ns, with(o), addrs...).(*conn)
+}
+
+// byRings returns how many of the frames that c received came by its rings, and how
+// many through the kernel.
+func (c *conn) byRings() (rings, kernel int) {
+	return int(c.stats.RxFrames), int(c.kernel.Stats().RxFrames)
+}
+
+// hooked returns the number of the XDP program on a namespace's interface, 0 if there
+// is none.
+func hooked(t testing.TB, ns *linktest.Namespace) (program uint32) {
+	t.Helper()
+	err := ns.Do(func() error {
+		l, err := netlink.LinkByName(ns.IfName)
+		if err == nil && l.Attrs().Xdp != nil && l.Attrs().Xdp.Attached {
+			program = l.Attrs().Xdp.ProgId
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return program
+}

@@ -1,0 +1,267 @@
+// Package packet is the link over a packet socket. Package rawsock is that and no
+// more; package afxdp has it beside its rings, for what these leave to the kernel.
+//
+// Files: packet.go makes the sockets, guard.go those that keep the kernel quiet,
+// filter.go says which frames are ours, send.go and recv.go move runs, hold.go
+// keeps those whose MAC address is being learned, group.go joins groups.
+package packet
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/internal/sock"
+	"github.com/goroce/goroce/roce/neigh"
+)
+
+// DefaultRecvBuffer is Options.RecvBuffer if that is 0.
+const DefaultRecvBuffer = 4 << 20
+
+// Options for Open.
+type Options struct {
+	Name       string // of the driver: Caps.Name, and before errors
+	RecvBuffer int    // see rawsock.Options
+}
+
+// Limits of a run, which leaves frame by frame but in few system calls.
+const (
+	runFrames = 64
+	runBytes  = 65000
+)
+
+// Conn is the link.
+type Conn struct {
+	caps       link.Caps
+	netif      neigh.NetIf
+	recvBuffer int
+	ns         neigh.Namespace // where the sockets are
+	fd         int             // the packet socket that sends, and receives what is for the addresses
+	members    members
+	guards     []guard
+	peers      *neigh.Table
+	poller     *sock.Poller
+	closed     atomic.Bool
+	freed      sync.Once
+
+	// waits is held by Wait, mu by the owner's other calls: Stats does not have to
+	// wait until Wait ends. Close takes both once they are told to end.
+	waits sync.Mutex
+	mu    sync.Mutex
+	tx    txState
+	held  holding
+	rx    rxState
+	stats link.Stats
+}
+
+// Open opens a link on the addresses; see rawsock.Open.
+func Open(addrs []netip.Addr, o Options) (*Conn, error) {
+	if o.RecvBuffer == 0 {
+		o.RecvBuffer = DefaultRecvBuffer
+	}
+	c := &Conn{recvBuffer: o.RecvBuffer, ns: neigh.CurrentNamespace(), fd: -1, members: members{fd: -1, joined: make(map[ib.GID]int)}}
+	c.caps.Name = o.Name
+	if err := c.open(addrs); err != nil {
+		c.free()
+		return nil, fmt.Errorf("%s link: %w", o.Name, err)
+	}
+	return c, nil
+}
+
+func (c *Conn) open(addrs []netip.Addr) (err error) {
+	if len(addrs) == 0 {
+		return errors.New("no address given")
+	}
+	if c.netif, err = commonNetIf(addrs); err != nil {
+		return err
+	}
+	var local []ib.GID
+	for _, a := range addrs {
+		local = append(local, ib.GIDFromAddr(a))
+	}
+	// The packet socket comes first: if we may not have one, nothing else matters.
+	if c.fd, err = packetSocket(append(passing(unix.PACKET_HOST), ours(local)...), true); err != nil {
+		return err
+	}
+	for _, a := range addrs {
+		g, err := newGuard(a, c.netif.Index)
+		if err != nil {
+			return err
+		}
+		c.guards = append(c.guards, g)
+	}
+	if c.poller, err = sock.NewPoller([]int{c.fd}); err != nil {
+		return err
+	}
+	if c.peers, err = neigh.NewTable(c.netif, c.learned); err != nil {
+		return err
+	}
+	granted := sock.SetRecvBuffer(c.fd, c.recvBuffer)
+	c.caps = link.Caps{
+		Name:      c.caps.Name,
+		NetIf:     c.netif.Name,
+		MTU:       c.netif.MTU,
+		Local:     local,
+		RunFrames: runFrames,
+		RunBytes:  runBytes,
+		ID:        link.IDFree,
+		Note:      fmt.Sprintf("packet socket, receive buffer %d KiB", granted>>10),
+	}
+	c.tx.init()
+	c.rx.init()
+	return bind(c.fd, &c.netif)
+}
+
+// bind ties a packet socket to an interface. From here on frames arrive.
+func bind(fd int, n *neigh.NetIf) error {
+	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: bigEndian16(unix.ETH_P_ALL), Ifindex: n.Index}); err != nil {
+		return fmt.Errorf("bind packet socket to %s: %w", n.Name, err)
+	}
+	return nil
+}
+
+func bigEndian16(v uint16) uint16 { return v<<8 | v>>8 }
+
+// commonNetIf returns the interface that holds all addresses.
+func commonNetIf(addrs []netip.Addr) (neigh.NetIf, error) {
+	var n neigh.NetIf
+	for i, a := range addrs {
+		have, err := neigh.Holding(a)
+		if err != nil {
+			return n, err
+		}
+		if i > 0 && have.Index != n.Index {
+			return n, fmt.Errorf("%v is on %s and %v on %s; the addresses of one link must be on one interface (link udp has no such limit)",
+				addrs[0], n.Name, a, have.Name)
+		}
+		n = have
+	}
+	if !n.Ethernet {
+		return n, fmt.Errorf("%s is no Ethernet interface; use link udp there", n.Name)
+	}
+	return n, nil
+}
+
+// packetSocket returns a socket that is not bound yet. It shows what the filter
+// accepts of what passes the interface, or of what arrives by it only.
+func packetSocket(filter []bpf.Instruction, arrivingOnly bool) (int, error) {
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return -1, fmt.Errorf("packet socket: %w", os.NewSyscallError("socket", err))
+	}
+	err = attach(fd, filter)
+	if err == nil && arrivingOnly {
+		err = setOption(fd, "PACKET_IGNORE_OUTGOING", unix.PACKET_IGNORE_OUTGOING)
+	}
+	if err == nil {
+		err = setOption(fd, "PACKET_VNET_HDR", unix.PACKET_VNET_HDR)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, fmt.Errorf("packet socket: %w", err)
+	}
+	return fd, nil
+}
+
+func setOption(fd int, name string, opt int) error {
+	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, opt, 1); err != nil {
+		return fmt.Errorf("set %s: %w", name, err)
+	}
+	return nil
+}
+
+// Caps says what the link can do.
+func (c *Conn) Caps() link.Caps { return c.caps }
+
+// NetIf returns the interface that holds the addresses, as it was at Open.
+func (c *Conn) NetIf() neigh.NetIf { return c.netif }
+
+// Beside adds sockets that send most of what leaves: Wait looks at them, too, and
+// whether they take more rather than whether the packet socket does. It is for who
+// has just opened c.
+func (c *Conn) Beside(socks []int) error {
+	p, err := sock.NewPoller(socks)
+	if err != nil {
+		return err
+	}
+	c.poller.Close()
+	c.poller = p
+	p.Add(c.fd)
+	return p.Wait(0, false) // takes the Wake that Add counts as
+}
+
+// Deadline is never: what is held waits for news, or for the next call.
+func (c *Conn) Deadline() ib.Instant { return ib.Never }
+
+// Stats asks the kernel what it dropped since last asked.
+func (c *Conn) Stats() link.Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.members.mu.Lock()
+	defer c.members.mu.Unlock()
+	if !c.closed.Load() {
+		for _, fd := range c.receivers() {
+			if s, err := unix.GetsockoptTpacketStats(fd, unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
+				c.stats.RxOverflow += uint64(s.Drops)
+			}
+		}
+	}
+	return c.stats
+}
+
+// Wait waits for frames, for room, for Wake.
+func (c *Conn) Wait(d time.Duration, writable bool) error {
+	c.waits.Lock()
+	defer c.waits.Unlock()
+	if c.closed.Load() {
+		return link.ErrClosed
+	}
+	return c.poller.Wait(d, writable)
+}
+
+// Wake ends a Wait.
+func (c *Conn) Wake() { c.poller.Wake() }
+
+// Shut makes all calls but Close return link.ErrClosed, and returns when no Wait is
+// under way any more.
+func (c *Conn) Shut() {
+	c.closed.Store(true)
+	c.poller.Shut()
+	c.waits.Lock()
+	defer c.waits.Unlock()
+}
+
+// Close is Shut, and frees what there is when no call is under way any more.
+func (c *Conn) Close() error {
+	c.Shut()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.freed.Do(c.free)
+	return nil
+}
+
+func (c *Conn) free() {
+	if c.peers != nil {
+		c.peers.Close()
+	}
+	if c.poller != nil {
+		c.poller.Close()
+	}
+	for _, g := range c.guards {
+		g.close()
+	}
+	c.members.close()
+	if c.fd >= 0 {
+		_ = unix.Close(c.fd)
+	}
+	c.ns.Close()
+}
