@@ -34,6 +34,7 @@ type commandLine struct {
 	Pingpong pingpongCmd `cmd:"" help:"SEND messages to and fro, with another goroced or with rdma-core's ibv_*_pingpong."`
 	Rping    rpingCmd    `cmd:"" help:"Ping by RDMA READ and WRITE over rdma_cm, with another goroced or with librdmacm's rping."`
 	Rstream  rstreamCmd  `cmd:"" help:"Stream over rsockets and measure, with another goroced or with librdmacm's rstream and riostream."`
+	Perf     perfCmd     `cmd:"" help:"Measure bandwidth or latency, with another goroced or with perftest's ib_*_bw and ib_*_lat."`
 	Devinfo  devinfoCmd  `cmd:"" help:"Describe the RDMA device that this machine gets, like ibv_devinfo."`
 	Decode   decodeCmd   `cmd:"" help:"Explain the RoCEv2 packets of a capture file."`
 	Explain  explainCmd  `cmd:"" help:"Explain a rule of the protocol by running it."`

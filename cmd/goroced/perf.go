@@ -1,0 +1,161 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/pprof"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/tools/perf"
+)
+
+// perfCmd is `goroced perf`. Short flags are those of ib_write_bw and its sisters.
+type perfCmd struct {
+	Op   perf.Op   `arg:"" help:"send, write, read or atomic."`
+	Test perf.Test `arg:"" help:"bw for bandwidth, lat for latency."`
+	Host string    `arg:"" optional:"" help:"Where the server is. Without it this end is the server."`
+
+	Connection perf.Service `short:"c" default:"RC" placeholder:"C" help:"Transport service: RC, UC (send, write) or UD (send); the same at both ends (default ${default})."`
+
+	Port   int      `short:"p" default:"18515" help:"TCP port of the server."`
+	GIDIdx int      `name:"gid-index" short:"x" default:"-1" placeholder:"N" help:"Local address by its index, see devinfo -v (default: the one that the TCP connection uses)."`
+	MTU    int      `short:"m" placeholder:"1024" help:"Path MTU (default: the port's); the smaller of both ends' is used."`
+	CM     bool     `name:"rdma_cm" short:"R" help:"Connect by rdma_cm. Not supported yet."`
+	Size   *int     `short:"s" placeholder:"65536" help:"Bytes of a message (default 65536 for bw, 2 for lat); the same at both ends."`
+	All    bool     `short:"a" help:"All sizes from 2 to 8 MiB, or to -s, or to a packet with UD; the same at both ends."`
+	Iters  *int     `short:"n" placeholder:"1000" help:"Messages of each queue pair and size (default 5000 for write bw, else 1000); the same at both ends."`
+	Secs   int      `name:"duration" short:"D" placeholder:"SECONDS" help:"Run for so long instead, and measure the middle half of it; the same at both ends. Above 5 s the progress is shown."`
+	NumQP  int      `name:"qp" short:"q" default:"1" help:"Queue pairs, bw only; the same at both ends (default ${default})."`
+	Bidir  bool     `name:"bidirectional" short:"b" help:"Both ends send, bw only; the same at both ends."`
+	Tx     *int     `name:"tx-depth" short:"t" placeholder:"128" help:"Requests in flight of a queue pair (default 128 for bw, 1 for lat)."`
+	Rx     *int     `name:"rx-depth" short:"r" placeholder:"512" help:"Receives to keep posted on a queue pair, send only."`
+	CQMod  int      `name:"cq-mod" short:"Q" placeholder:"N" help:"Requests for each completion (default: a quarter of -t, at most 100; 1 above 8 KiB)."`
+	List   int      `name:"post_list" short:"l" placeholder:"N" help:"Requests to post at a time (default: as many as there is room for)."`
+	Inline int      `name:"inline_size" short:"I" placeholder:"BYTES" help:"Messages up to this size are copied into the request."`
+	Outs   int      `short:"o" placeholder:"N" help:"READs and atomics in flight of a queue pair (default: as many as the device can)."`
+	Events bool     `short:"e" help:"Sleep until completions arrive (not write lat)."`
+	Force  bool     `name:"CPU-freq" short:"F" help:"For compatibility: there is no warning to leave out."`
+	Gbits  bool     `name:"report_gbits" help:"Bandwidth in Gb/s instead of MiB/s."`
+	JSON   jsonFile `name:"out_json" help:"Write the report as JSON too, to perftest_out.json, or with --out_json=FILE to FILE; - is standard output, which then has nothing else."`
+
+	Atomic perf.AtomicOp `name:"atomic_type" short:"A" default:"FETCH_AND_ADD" placeholder:"OP" help:"CMP_AND_SWAP or FETCH_AND_ADD (default ${default})."`
+
+	AckTimeout int           `name:"qp-timeout" short:"u" default:"14" placeholder:"T" help:"Local ACK timeout, 4.096 us * 2^T (default ${default}; RC)."`
+	Retry      int           `name:"retry_count" default:"7" help:"How often a packet is sent again before the peer counts as gone (RC)."`
+	Timeout    time.Duration `default:"10s" help:"Longest wait for the peer."`
+	Pcap       string        `placeholder:"FILE" type:"path" help:"Capture all packets to a pcapng file."`
+	CPUProfile string        `name:"cpuprofile" placeholder:"FILE" type:"path" help:"Write a CPU profile for go tool pprof."`
+
+	deviceFlags
+	faultFlags
+}
+
+// Help is printed under the flags.
+func (*perfCmd) Help() string {
+	return "The peer may be perftest's ib_send_bw, ib_write_bw, ib_read_bw, ib_atomic_bw or the ib_*_lat of the same operation, on a real " +
+		"device or on rdma_rxe. It needs -x INDEX (ibv_devinfo -v lists its addresses; take a RoCE v2 one that is IPv4 if ours is). Made for perftest 6.06, " +
+		"which is perftest 4.5+0.17 in Debian 12. Give the options that are the same at both ends to both. On one machine give each end an address of its own: " +
+		"`goroced perf write bw --addr 127.0.0.1` and `goroced perf write bw --addr 127.0.0.2 127.0.0.1`."
+}
+
+// Run runs the subcommand.
+func (c *perfCmd) Run(a *app) error {
+	faults, err := c.faultFlags.config()
+	if err != nil {
+		return err
+	}
+	stop, err := profileCPU(c.CPUProfile)
+	if err != nil {
+		return err
+	}
+	o := c.options(a)
+	err = c.with(faults, c.Pcap, func(d ib.Device) error {
+		rep, err := perf.Run(a.ctx, d, o)
+		if err != nil {
+			return err
+		}
+		return c.JSON.write(a.out, rep)
+	})
+	return errors.Join(err, stop())
+}
+
+// options are the test's defaults and what the command line says.
+func (c *perfCmd) options(a *app) perf.Options {
+	o := perf.Defaults(c.Op, c.Test)
+	o.Service, o.Host, o.Port, o.CM = c.Connection, c.Host, c.Port, c.CM
+	o.GIDIndex, o.MTU = c.GIDIdx, ib.MTU(c.MTU)
+	o.All, o.Duration, o.NumQP, o.Bidirectional = c.All, time.Duration(c.Secs)*time.Second, c.NumQP, c.Bidir
+	o.CQMod, o.PostList, o.Inline, o.Outstanding, o.AtomicOp, o.Events = c.CQMod, c.List, c.Inline, c.Outs, c.Atomic, c.Events
+	o.AckTimeout, o.RetryCount, o.Timeout, o.Gbits = c.AckTimeout, c.Retry, c.Timeout, c.Gbits
+	o.Out, o.Log = a.out, a.err
+	if c.JSON == stdout {
+		o.Out = io.Discard
+	}
+	if c.All {
+		o.Size = 0
+	}
+	for _, f := range []struct{ flag, option *int }{{c.Size, &o.Size}, {c.Iters, &o.Iters}, {c.Tx, &o.TxDepth}, {c.Rx, &o.RxDepth}} {
+		if f.flag != nil {
+			*f.option = *f.flag
+		}
+	}
+	return o
+}
+
+// jsonFile is the name of a file for JSON, with a default for a flag without a
+// value.
+type jsonFile string
+
+const (
+	stdout      jsonFile = "-"
+	defaultJSON jsonFile = "perftest_out.json"
+)
+
+// IsBool says that the flag needs no value.
+func (*jsonFile) IsBool() bool { return true }
+
+// Decode takes the value of --out_json=FILE, which kong has put first.
+func (f *jsonFile) Decode(ctx *kong.DecodeContext) error {
+	*f = defaultJSON
+	if ctx.Scan.Peek().Type == kong.FlagValueToken {
+		*f = jsonFile(fmt.Sprint(ctx.Scan.Pop().Value))
+	}
+	return nil
+}
+
+func (f jsonFile) write(out io.Writer, rep *perf.Report) error {
+	switch f {
+	case "":
+		return nil
+	case stdout:
+		return rep.WriteJSON(out)
+	}
+	file, err := os.Create(string(f))
+	if err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	return errors.Join(rep.WriteJSON(file), file.Close())
+}
+
+// profileCPU begins a CPU profile, if a file is named, until stop is called.
+func profileCPU(name string) (stop func() error, err error) {
+	if name == "" {
+		return func() error { return nil }, nil
+	}
+	f, err := os.Create(name)
+	if err != nil {
+		return nil, fmt.Errorf("CPU profile: %w", err)
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, errors.Join(fmt.Errorf("CPU profile: %w", err), f.Close())
+	}
+	return func() error {
+		pprof.StopCPUProfile()
+		return f.Close()
+	}, nil
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/goroce/goroce/roce/link/linktest"
+	"github.com/goroce/goroce/roce/tools/perf"
+)
+
+// TestPerf runs both ends, with the options of both as the help has them.
+func TestPerf(t *testing.T) {
+	for _, c := range []struct{ both, client string }{
+		{"write bw -n 200 -l 2", "-t 16 -Q 4"},
+		{"write bw -n 200 -c UC -s 100 -q 2 -F", "-I 100 --report_gbits"},
+		{"write bw -D 1 -m 1024", "-u 16 --retry_count 3"},
+		{"write lat -n 200", ""},
+		{"send bw -n 20 -a -s 4096 -b -e", "-r 64"},
+		{"send bw -n 200 --connection=ud -s 512", "-x 0"},
+		{"send lat -n 200 -c UC -e", ""},
+		{"read bw -n 200 -s 4096", "-o 4"},
+		{"read lat -n 200 --drop 0.01 --seed 3 -u 11", ""},
+		{"atomic bw -n 200 -A CMP_AND_SWAP", "--link udp -d soft"},
+		{"atomic lat -n 200", "--timeout 20s"},
+	} {
+		t.Run(c.both, func(t *testing.T) {
+			port, addr := freePort(t), linktest.Loopback().String()
+			args := append([]string{"perf", "-p", port}, strings.Fields(c.both)...)
+			server := start(t, append(args, "--addr", addr)...)
+			waitListening(t, port)
+			args = append(args, strings.Fields(c.client)...)
+			client := start(t, append(args, "--out_json=-", "--addr", linktest.Loopback().String(), addr)...)
+			for name, p := range map[string]*process{"server": server, "client": client} {
+				if code := p.wait(t); code != 0 {
+					t.Fatalf("%s: exit code %d:\n%s%s", name, code, p.out.String(), p.err.String())
+				}
+			}
+			var rep perf.Report
+			if err := json.Unmarshal(client.out.Bytes(), &rep); err != nil || len(rep.Results) == 0 || rep.Results[0].Iterations == 0 {
+				t.Errorf("the client's report: %v\n%s", err, client.out.String())
+			}
+			if !strings.Contains(server.out.String(), rep.Info.Test) {
+				t.Errorf("the server ran no %s:\n%s", rep.Info.Test, server.out.String())
+			}
+		})
+	}
+}
+
+// TestPerfFiles: a report, a CPU profile and a capture where they were asked for.
+func TestPerfFiles(t *testing.T) {
+	port, addr := freePort(t), linktest.Loopback().String()
+	server := start(t, "perf", "write", "bw", "-p", port, "--addr", addr, "-n", "50")
+	waitListening(t, port)
+	dir := t.TempDir()
+	report, profile, capture := filepath.Join(dir, "r.json"), filepath.Join(dir, "cpu.out"), filepath.Join(dir, "p.pcapng")
+	out := success(t, "perf", "write", "bw", "-p", port, "--addr", linktest.Loopback().String(), "-n", "50",
+		"--out_json="+report, "--cpuprofile", profile, "--pcap", capture, addr)
+	if code := server.wait(t); code != 0 || !strings.Contains(out, " #bytes     #iterations ") {
+		t.Errorf("exit code %d: %s\n%s", code, server.err.String(), out)
+	}
+	for _, name := range []string{report, profile, capture} {
+		if info, err := os.Stat(name); err != nil || info.Size() == 0 {
+			t.Errorf("%s: %v, %v", name, info, err)
+		}
+	}
+}
+
+// TestPerfErrors: one line on standard error, the right exit code, and what to do.
+func TestPerfErrors(t *testing.T) {
+	own := " --addr " + linktest.Loopback().String()
+	for _, c := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"perf", exitUsage, "<op>"},
+		{"perf flush bw", exitUsage, "send, write, read, atomic"},
+		{"perf write rate", exitUsage, "bw, lat"},
+		{"perf write bw -c DC", exitUsage, "RC, UC, UD"},
+		{"perf atomic bw -A NAND", exitUsage, "FETCH_AND_ADD, CMP_AND_SWAP"},
+		{"perf write bw -R" + own, exitFailure, "leave -R out at both ends"},
+		{"perf read bw -c UC" + own, exitFailure, "[RC] for read bw"},
+		{"perf write bw -m 1500" + own, exitFailure, "256, 512, 1024, 2048, 4096"},
+		{"perf write bw --drop 1" + own, exitFailure, "--drop is 1"},
+		{"perf write bw -p 1 127.0.0.1" + own, exitFailure, "start it there first: `goroced perf write bw`, or `ib_write_bw -x INDEX`"},
+		{"perf write bw --cpuprofile /nosuch/file" + own, exitFailure, "/nosuch/file"},
+	} {
+		p, code := goroced(t, strings.Fields(c.args)...)
+		if code != c.code || !strings.Contains(p.err.String(), c.want) || strings.Count(p.err.String(), "\n") != 1 {
+			t.Errorf("goroced %s: exit code %d, want %d: %q, want %q in one line", c.args, code, c.code, p.err.String(), c.want)
+		}
+	}
+}

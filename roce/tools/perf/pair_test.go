@@ -1,0 +1,422 @@
+package perf
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/host"
+	"github.com/goroce/goroce/roce/link/linktest"
+	"github.com/goroce/goroce/roce/link/wrap"
+)
+
+// device opens a device on a loopback address of its own.
+func device(t *testing.T, fault wrap.FaultConfig) (*roce.Device, netip.Addr) {
+	t.Helper()
+	addr := linktest.Loopback()
+	dev, err := host.Open(host.Options{Link: "udp", Addrs: []netip.Addr{addr}, Fault: fault})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dev.Close() })
+	return dev, addr
+}
+
+// freePort returns a TCP port that nobody listens on.
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// output is what an end printed; the test reads while the end writes.
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}
+
+// end is an end under way, and what became of it.
+type end struct {
+	out, log output
+	rep      *Report
+	err      error
+	mem      *memory // after a run that went well
+	done     chan struct{}
+}
+
+// start begins an end.
+func start(ctx context.Context, dev ib.Device, o Options) *end {
+	e := &end{done: make(chan struct{})}
+	o.Out, o.Log = &e.out, &e.log
+	o.inspect = func(p *endpoint) { e.mem = p.mem }
+	go func() {
+		defer close(e.done)
+		e.rep, e.err = Run(ctx, dev, o)
+	}()
+	return e
+}
+
+func (e *end) wait(t *testing.T) error {
+	t.Helper()
+	select {
+	case <-e.done:
+	case <-time.After(time.Minute):
+		t.Fatalf("no end after a minute; it printed:\n%s%s", e.out.String(), e.log.String())
+	}
+	return e.err
+}
+
+// startClient starts a client as soon as the server listens.
+func startClient(ctx context.Context, t *testing.T, dev ib.Device, o Options) *end {
+	t.Helper()
+	for range 1000 {
+		c := start(ctx, dev, o)
+		select {
+		case <-c.done:
+			if c.err == nil || !strings.Contains(c.err.Error(), "refused") {
+				return c
+			}
+			time.Sleep(5 * time.Millisecond)
+		case <-time.After(100 * time.Millisecond):
+			return c
+		}
+	}
+	t.Fatal("the server does not listen")
+	return nil
+}
+
+// match runs a server and a client with the same options and returns both.
+func match(t *testing.T, o Options, fault wrap.FaultConfig) (server, client *end) {
+	t.Helper()
+	serverDev, addr := device(t, fault)
+	fault.Seed++
+	clientDev, _ := device(t, fault)
+	o.Port = freePort(t)
+	server = start(t.Context(), serverDev, o)
+	o.Host = addr.String()
+	client = startClient(t.Context(), t, clientDev, o)
+	_, _ = server.wait(t), client.wait(t)
+	return server, client
+}
+
+// pairs are what can be tested.
+func pairs() (list []Options) {
+	for op := range Op(numOps) {
+		for test := range numTests {
+			for _, service := range tests[op][test].services {
+				o := Defaults(op, test)
+				o.Service, o.Iters, o.AckTimeout = service, 200, 16
+				o.Size = min(o.Size, 4096)
+				list = append(list, o)
+			}
+		}
+	}
+	return list
+}
+
+func (o *Options) label() string { return fmt.Sprintf("%v %v %v", o.Op, o.Test, o.Service) }
+
+// TestPairs runs every test with goroce at both ends.
+func TestPairs(t *testing.T) {
+	always := func(*Options) bool { return true }
+	bw := func(o *Options) bool { return o.Test == BW }
+	rc := func(o *Options) bool { return o.Service == RC }
+	for _, c := range []struct {
+		name   string
+		where  func(*Options) bool
+		change func(*Options)
+		fault  wrap.FaultConfig
+	}{
+		{"plain", always, func(*Options) {}, wrap.FaultConfig{}},
+		{"four queue pairs", bw, func(o *Options) { o.NumQP = 4 }, wrap.FaultConfig{}},
+		{"events", func(o *Options) bool { return !o.traits().memory }, func(o *Options) { o.Events = true }, wrap.FaultConfig{}},
+		{"duration", always, func(o *Options) { o.Duration = 300 * time.Millisecond }, wrap.FaultConfig{}},
+		{"all sizes", func(o *Options) bool { return o.Op != Atomic }, func(o *Options) { o.All, o.Size, o.Iters = true, 1024, 30 }, wrap.FaultConfig{}},
+		{"both directions", bw, func(o *Options) { o.Bidirectional = true }, wrap.FaultConfig{}},
+		{"both directions for a while", bw, func(o *Options) { o.Bidirectional, o.Duration = true, 300*time.Millisecond }, wrap.FaultConfig{}},
+		{"both directions, all sizes", func(o *Options) bool { return o.Test == BW && o.Op != Atomic },
+			func(o *Options) { o.Bidirectional, o.All, o.Size, o.Iters = true, true, 256, 30 }, wrap.FaultConfig{}},
+		{"inline", func(o *Options) bool { return !o.fetches() }, func(o *Options) { o.Size, o.Inline = 64, 64 }, wrap.FaultConfig{}},
+		{"lists of 8", bw, func(o *Options) { o.PostList, o.CQMod = 8, 100 }, wrap.FaultConfig{}},
+		{"one at a time", func(o *Options) bool { return bw(o) && rc(o) }, func(o *Options) { o.TxDepth, o.RxDepth = 1, 1 }, wrap.FaultConfig{}},
+		{"long messages", func(o *Options) bool { return rc(o) && o.Op != Atomic }, func(o *Options) { o.Size, o.MTU, o.Iters = 100_000, ib.MTU1024, 20 }, wrap.FaultConfig{}},
+		{"losses", rc, func(o *Options) { o.Size, o.Iters, o.AckTimeout = min(o.Size, 1024), 100, 11 }, wrap.FaultConfig{Drop: 0.02, Seed: 7}},
+	} {
+		for _, o := range pairs() {
+			if !c.where(&o) {
+				continue
+			}
+			t.Run(o.label()+", "+c.name, func(t *testing.T) {
+				c.change(&o)
+				server, client := match(t, o, c.fault)
+				if server.err != nil || client.err != nil {
+					t.Fatalf("server: %v; client: %v", server.err, client.err)
+				}
+				checkEnd(t, "server", o, server)
+				o.Host = "server"
+				checkEnd(t, "client", o, client)
+				if o.Service == RC && o.Test == BW && o.Duration == 0 && !o.All && !o.Bidirectional {
+					checkData(t, &o, server.mem, client.mem)
+				}
+			})
+		}
+	}
+}
+
+// TestDuration: a run of a duration measures about half of it. One that is too short
+// for a machine at work is tried again, longer.
+func TestDuration(t *testing.T) {
+	for _, o := range pairs() {
+		if o.Service != RC {
+			continue
+		}
+		t.Run(o.label(), func(t *testing.T) {
+			for d := 200 * time.Millisecond; d < 10*time.Second; d *= 3 {
+				o := o
+				o.Duration = d
+				server, client := match(t, o, wrap.FaultConfig{})
+				if server.err != nil || client.err != nil {
+					t.Fatalf("server: %v; client: %v", server.err, client.err)
+				}
+				r := client.rep.Results[0]
+				if r.Iterations > 0 && r.Seconds > 0 && r.Seconds < 0.6*d.Seconds() && strings.Contains(client.out.String(), fmt.Sprint(" ", r.Iterations, " ")) {
+					return
+				}
+				t.Logf("%v: %d messages in %.3f s", d, r.Iterations, r.Seconds)
+			}
+			t.Error("nothing was measured")
+		})
+	}
+}
+
+// checkEnd looks at what an end has reported and printed.
+func checkEnd(t *testing.T, name string, o Options, e *end) {
+	t.Helper()
+	want := len(o.sizes())
+	switch {
+	case o.passive() && o.Test == Lat:
+		want = 0
+	case o.passive():
+		want = 1
+	}
+	if len(e.rep.Results) != want {
+		t.Fatalf("%s: %d results, want %d", name, len(e.rep.Results), want)
+	}
+	total := int64(o.Iters * o.NumQP)
+	if o.Test == Lat {
+		total-- // times between messages
+	}
+	for _, r := range e.rep.Results {
+		if row := fmt.Sprintf("\n %-7d ", r.Size); !strings.Contains(e.out.String(), row) {
+			t.Errorf("%s printed no row for %d bytes:\n%s", name, r.Size, e.out.String())
+		}
+		if o.Duration == 0 && r.Iterations+r.Lost != total {
+			t.Errorf("%s: %d messages of %d bytes, %d lost; want %d", name, r.Iterations, r.Size, r.Lost, total)
+		}
+		if r.Lost > 0 && (o.Service == RC || !o.receives()) {
+			t.Errorf("%s: %d messages were lost with %v", name, r.Lost, o.Service)
+		}
+		if o.Duration > 0 {
+			continue // what there is to measure is up to the machine; see TestDuration
+		}
+		if o.Test == BW && !(r.Bandwidth.Average > 0 && r.MsgRate > 0 && r.Peak >= r.Bandwidth.Average*0.99) {
+			t.Errorf("%s: %+v", name, *r.Bandwidth)
+		}
+		if l := r.Latency; l != nil && !(0 < l.Min && l.Min <= l.Typical && l.Typical <= l.P99 && l.P99 <= l.P999 && l.P999 <= l.Max*1.001) {
+			t.Errorf("%s: %+v", name, *l)
+		}
+	}
+	out := e.out.String()
+	for _, text := range []string{o.title(), " local address: LID 0000 QPN 0x", " remote address: LID 0000 QPN 0x"} {
+		if !strings.Contains(out, text) {
+			t.Errorf("%s printed no %q:\n%s", name, text, out)
+		}
+	}
+}
+
+// checkData compares what lies at both ends with what the messages should have done.
+func checkData(t *testing.T, o *Options, server, client *memory) {
+	t.Helper()
+	n, step := places(o.Size, minCycle)
+	for qp := range o.NumQP {
+		out, in := client.buf[client.out(qp):][:client.area], server.buf[server.in(qp):][:server.area]
+		switch o.Op {
+		case Send: // all receives share a place: the last message is there
+			last := (o.Iters - 1) % n * step
+			if !bytes.Equal(out[last:last+o.Size], in[:o.Size]) {
+				t.Errorf("queue pair %d: the last message differs", qp)
+			}
+		case Atomic:
+			checkSum(t, o, server, qp)
+		default:
+			for i := range n {
+				if at := i * step; !bytes.Equal(out[at:at+o.Size], in[at:at+o.Size]) {
+					t.Errorf("queue pair %d: place %d differs", qp, i)
+				}
+			}
+		}
+	}
+}
+
+// checkSum adds up what atomics have changed: FETCH ADD adds 1 each time.
+func checkSum(t *testing.T, o *Options, server *memory, qp int) {
+	t.Helper()
+	before := newMemory(o, minCycle)
+	n, step := places(o.Size, minCycle)
+	var sum uint64
+	for i := range n {
+		at := server.in(qp) + i*step
+		sum += binary.NativeEndian.Uint64(server.buf[at:]) - binary.NativeEndian.Uint64(before.buf[at:])
+	}
+	if sum != uint64(o.Iters) {
+		t.Errorf("queue pair %d: the words have grown by %d, want %d", qp, sum, o.Iters)
+	}
+}
+
+// TestNoise: what is sent is not there already, else TestPairs' look at the data
+// would be none.
+func TestNoise(t *testing.T) {
+	o := Defaults(Write, BW)
+	m := newMemory(&o, minCycle)
+	if bytes.Equal(m.buf[m.out(0):][:64], m.buf[m.in(0):][:64]) {
+		t.Error("what is sent is there already")
+	}
+}
+
+// TestPeerStops: an end whose peer is stopped says so, in every role.
+func TestPeerStops(t *testing.T) {
+	for _, o := range pairs() {
+		if o.Service != RC {
+			continue
+		}
+		for _, stopServer := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, server stops %v", o.label(), stopServer), func(t *testing.T) {
+				o := o
+				o.Duration, o.AckTimeout = time.Minute, 22 // 17 s
+				serverDev, addr := device(t, wrap.FaultConfig{})
+				clientDev, _ := device(t, wrap.FaultConfig{})
+				o.Port = freePort(t)
+				serverCtx, stop := context.WithCancel(t.Context())
+				defer stop()
+				server := start(serverCtx, serverDev, o)
+				o.Host = addr.String()
+				clientCtx, stopClient := context.WithCancel(t.Context())
+				defer stopClient()
+				client := startClient(clientCtx, t, clientDev, o)
+				waitPrinted(t, client, " remote address:")
+				stopped, left := client, server
+				if stopServer {
+					stop()
+					serverDev.Close()
+					stopped, left = server, client
+				} else {
+					stopClient()
+					clientDev.Close()
+				}
+				if err := stopped.wait(t); err == nil {
+					t.Error("the end that was stopped reports nothing")
+				}
+				err := left.wait(t)
+				if !errors.Is(err, ErrPeerLeft) && !errors.Is(err, ErrExchange) {
+					t.Errorf("the other end: %v", err)
+				}
+			})
+		}
+	}
+}
+
+func waitPrinted(t *testing.T, e *end, text string) {
+	t.Helper()
+	for !strings.Contains(e.out.String(), text) {
+		select {
+		case <-e.done:
+			t.Fatalf("it ended: %v", e.err)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// TestServerIsCancelled: a server that waits for a client ends with its context.
+func TestServerIsCancelled(t *testing.T) {
+	dev, _ := device(t, wrap.FaultConfig{})
+	ctx, cancel := context.WithCancel(t.Context())
+	o := Defaults(Write, BW)
+	o.Port = 0
+	server := start(ctx, dev, o)
+	waitPrinted(t, server, "Waiting for client")
+	cancel()
+	if err := server.wait(t); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, want %v", err, context.Canceled)
+	}
+}
+
+// TestSilence: without retransmission a network that loses everything is silence.
+func TestSilence(t *testing.T) {
+	o := Defaults(Send, Lat)
+	o.Service, o.Timeout, o.Iters = UD, 300*time.Millisecond, 10_000
+	server, client := match(t, o, wrap.FaultConfig{Drop: 0.5, Seed: 3})
+	if !errors.Is(server.err, ErrSilent) && !errors.Is(client.err, ErrSilent) {
+		t.Errorf("server: %v; client: %v; one should say %q", server.err, client.err, ErrSilent)
+	}
+}
+
+// TestLost: the receiver of an unreliable service counts what was lost.
+func TestLost(t *testing.T) {
+	for _, service := range []Service{UC, UD} {
+		for _, both := range []bool{false, true} {
+			o := Defaults(Send, BW)
+			o.Service, o.Size, o.Bidirectional = service, 512, both
+			server, client := match(t, o, wrap.FaultConfig{Drop: 0.1, Seed: 5})
+			if server.err != nil || client.err != nil {
+				t.Fatalf("%v: server: %v; client: %v", service, server.err, client.err)
+			}
+			if r := server.rep.Results[0]; r.Lost == 0 || r.Lost > int64(o.Iters)/2 {
+				t.Errorf("%v: %d of %d messages were lost, with one of ten", service, r.Lost, o.Iters)
+			}
+			if both != (client.rep.Results[0].Lost > 0) {
+				t.Errorf("%v: the client lost %d", service, client.rep.Results[0].Lost)
+			}
+		}
+	}
+}
+
+// TestOtherNumber: ends that do not send and expect the same number say so.
+func TestOtherNumber(t *testing.T) {
+	serverDev, addr := device(t, wrap.FaultConfig{})
+	clientDev, _ := device(t, wrap.FaultConfig{})
+	o := Defaults(Send, BW)
+	o.Port, o.Size = freePort(t), 64
+	server := start(t.Context(), serverDev, o)
+	o.Host, o.Iters = addr.String(), o.Iters/2
+	client := startClient(t.Context(), t, clientDev, o)
+	if err := server.wait(t); !errors.Is(err, ErrPeerLeft) || !strings.Contains(err.Error(), "-n") {
+		t.Errorf("server: error %v, want %v that names -n", err, ErrPeerLeft)
+	}
+	_ = client.wait(t)
+}

@@ -1,0 +1,200 @@
+package rxe
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/goroce/goroce/tests/rxe/lab"
+)
+
+// perfRow is one run of goroced perf against the C tool of the same operation and
+// test, OP_TEST, with the same options.
+type perfRow struct {
+	tool, side, link, family string
+	options                  string // of both ends
+	own                      string // of goroced alone
+}
+
+// perfRows are every tool in both roles, and in either what changes the words of
+// the meeting or the way of the messages. The C tools have no -e: ib_send_lat -e
+// hangs on 6.12, with rdma_rxe at both ends too.
+func perfRows() []perfRow {
+	sides := []string{client, server}
+	var rows []perfRow
+	for _, side := range sides {
+		for _, tool := range []string{"send_bw", "write_bw", "read_bw", "atomic_bw", "send_lat", "write_lat", "read_lat", "atomic_lat"} {
+			rows = append(rows, perfRow{tool, side, udp, v4, "-n 100", ""})
+		}
+	}
+	for i, r := range []perfRow{
+		{"send_bw", "", udp, v4, "-n 50 -b -q 3", ""},
+		{"write_bw", "", udp, v4, "-n 50 -b -q 3", ""},
+		{"read_bw", "", udp, v6, "-n 50 -q 2 -s 10000 -b", ""},
+		{"write_bw", "", rawsock, v6, "-n 50 -c UC", ""},
+		{"send_bw", "", udp, v4, "-n 5 -a -c UD", ""},
+		{"send_bw", "", udp, v4, "-n 5 -a -b -c UD", ""},
+		{"send_lat", "", udp, v4, "-n 100 -c UD", ""},
+		{"send_lat", "", udp, v4, "-n 5 -a -c UD", ""},
+		{"write_lat", "", udp, v4, "-n 300 -c UC -s 3000", ""},
+		{"send_lat", "", udp, v4, "-n 100", "-e"},
+		{"send_bw", "", udp, v4, "-n 50 -m 512 -s 4000", "-e"},
+		{"atomic_bw", "", udp, v4, "-n 50 -A CMP_AND_SWAP -o 4", ""},
+		{"send_bw", "", udp, v4, "-D 2", ""},
+		{"write_bw", "", udp, v4, "-D 2 --report_gbits", ""},
+		{"send_lat", "", udp, v4, "-D 2", ""},
+	} {
+		r.side = sides[i%2]
+		rows = append(rows, r)
+	}
+	// Up to 8 MiB, which takes its time.
+	return append(rows, perfRow{"write_bw", client, udp, v4, "-n 5 -a", ""}, perfRow{"write_bw", server, udp, v4, "-n 5 -a -b", ""})
+}
+
+// TestPerftest runs the real perftest at the other end.
+func TestPerftest(t *testing.T) {
+	lab.Require(t, lab.Kernels()...)
+	goroced := build(t)
+	for _, kernel := range lab.Kernels() {
+		for _, r := range perfRows() {
+			name := fmt.Sprintf("%s/%s-%s-%s-%s-%s", kernel, r.tool, r.side, r.link, r.family, strings.ReplaceAll(r.options+r.own, " ", ""))
+			t.Run(name, func(t *testing.T) {
+				l := lab.Shared(t, kernel)
+				p := &perfPlay{perfRow: r}
+				p.pingpong = pingpong{T: t, lab: l, vm: l.VMs[0], goroced: goroced, row: row{side: r.side, link: r.link, family: r.family}}
+				p.run()
+			})
+		}
+	}
+}
+
+type perfPlay struct {
+	perfRow
+	pingpong
+}
+
+func (p *perfPlay) run() {
+	ctx, cancel := context.WithTimeout(context.Background(), rowTimeout)
+	defer cancel()
+	quiet(p.T, p.lab)
+	before, err := p.vm.Counters(ctx)
+	p.must(err)
+	if p.side == client {
+		p.toTool(ctx)
+	} else {
+		p.fromTool(ctx)
+	}
+	after, err := p.vm.Counters(context.Background())
+	p.must(err)
+	p.explain(before, after)
+}
+
+// toTool connects goroced to the C tool.
+func (p *perfPlay) toTool(ctx context.Context) {
+	tool := p.theirs(ctx)
+	peer, err := p.vm.Start(ctx, tool[0], tool[1:]...)
+	p.must(err)
+	p.must(p.vm.WaitListen(ctx, listenPort))
+	out, err := p.ours(ctx, p.vm.IPv4.String()).CombinedOutput()
+	if err != nil {
+		p.Errorf("goroced perf: %v\n%s", err, out)
+		peer.Kill() // it waits for ever
+	}
+	result, err := peer.Wait()
+	p.judge(tool, result, err)
+	p.sameRows(string(out), result.Stdout)
+}
+
+// fromTool connects the C tool to goroced.
+func (p *perfPlay) fromTool(ctx context.Context) {
+	var out bytes.Buffer
+	cmd := p.ours(ctx)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	p.must(cmd.Start())
+	p.waitListening(ctx)
+	tool := append(p.theirs(ctx), p.lab.HostIPv4.String())
+	result, err := p.vm.Run(ctx, tool[0], tool[1:]...)
+	if !p.judge(tool, result, err) {
+		cmd.Process.Kill()
+	}
+	if err := cmd.Wait(); err != nil {
+		p.Errorf("goroced perf: %v\n%s", err, out.Bytes())
+	}
+	p.sameRows(out.String(), result.Stdout)
+}
+
+// sameRows holds the tables of both ends side by side: the same sizes, unless the
+// server of a one-sided test has none of its own.
+func (p *perfPlay) sameRows(ours, theirs string) {
+	our, their := sizes(ours), sizes(theirs)
+	fromServer, fromClient := their, our
+	if p.side == server {
+		fromServer, fromClient = our, their
+	}
+	alone := !strings.Contains(p.options, "-b") && !strings.HasPrefix(p.perfRow.tool, "send") && p.perfRow.tool != "write_lat"
+	switch {
+	case len(fromClient) == 0:
+		p.Error("no results")
+	case alone && strings.HasSuffix(p.perfRow.tool, "lat"):
+		fromServer = fromClient
+	case alone: // the last row, as the client reports it
+		fromClient = fromClient[len(fromClient)-1:]
+	}
+	if fmt.Sprint(fromServer) != fmt.Sprint(fromClient) {
+		p.Errorf("the server has rows of %v, the client of %v\ngoroced perf:\n%s\nC tool:\n%s", fromServer, fromClient, ours, theirs)
+	}
+	if p.Failed() {
+		return
+	}
+	p.Logf("%s", lastRow(ours))
+	p.Logf("%s", lastRow(theirs))
+}
+
+// sizes are the first column of the table of results.
+func sizes(out string) (list []int) {
+	for _, line := range table(out) {
+		if f := strings.Fields(line); len(f) >= 4 {
+			if n, err := strconv.Atoi(f[0]); err == nil {
+				list = append(list, n)
+			}
+		}
+	}
+	return list
+}
+
+// table is what stands below the last heading.
+func table(out string) []string {
+	_, rows, _ := strings.Cut(out, " #bytes")
+	return strings.Split(rows, "\n")
+}
+
+func lastRow(out string) string {
+	last := ""
+	for _, line := range table(out) {
+		if f := strings.Fields(line); len(f) >= 4 {
+			last = line
+		}
+	}
+	return last
+}
+
+func (p *perfPlay) ours(ctx context.Context, args ...string) *exec.Cmd {
+	op, test, _ := strings.Cut(p.perfRow.tool, "_")
+	list := append([]string{"perf", op, test, "--link", p.perfRow.link, "--addr", p.hostAddr().String(), "-x", "0", "-u", patience,
+		"--timeout", (rowTimeout / 2).String()}, strings.Fields(p.options)...)
+	list = append(append(list, strings.Fields(p.own)...), args...)
+	if p.perfRow.link == udp {
+		return p.lab.HostCommandAs(ctx, "nobody", p.goroced, list...)
+	}
+	return p.lab.HostCommand(ctx, p.goroced, list...)
+}
+
+func (p *perfPlay) theirs(ctx context.Context) []string {
+	index, err := p.vm.GIDIndex(ctx, p.vmAddr())
+	p.must(err)
+	return append([]string{"ib_" + p.perfRow.tool, "-d", lab.RxeDev, "-x", strconv.Itoa(index), "-F", "-u", patience}, strings.Fields(p.options)...)
+}
