@@ -1,0 +1,191 @@
+package perf
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"runtime/pprof"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// Job says what an end does. It travels to the process that does it, as JSON.
+type Job struct {
+	Kind     string
+	Far      bool
+	Self     netip.Addr
+	Peer     netip.Addr
+	NetIf    string        // of Self
+	MTU      int           // IP MTU of the wire
+	Duration time.Duration // of the measurement, without the warm-up
+
+	// What the kind needs of the following.
+	Op         ib.WROpcode
+	Size       int    // bytes of a message, or of a segment
+	Depth      int    // requests in flight of each QP
+	QPs        int    // 0 is one
+	Link       string // of package host; "" is "udp"
+	RecvBuffer int    // bytes of the udp link's socket buffer, 0 for its default
+
+	User    bool // run it as an ordinary user
+	Profile bool // write a CPU profile to descriptor 3
+	Leash   bool // end when standard input does
+}
+
+// text is j for the environment of a child.
+func (j *Job) text() string {
+	text, err := json.Marshal(j)
+	if err != nil {
+		panic(err) // a Job has nothing that cannot be JSON
+	}
+	return string(text)
+}
+
+// half is what an end does in its process.
+type half func(j *Job, p *peer) (Result, error)
+
+// kinds are what a Job can name: the near end's half and the far one's.
+var kinds = map[string]struct{ near, far half }{
+	"bare":     {bareSend, bareReceive},
+	"shaped":   {shapedSend, shapedReceive},
+	"bareping": {barePing, barePong},
+	"ring":     {ringSend, ringReceive},
+	"stream":   {streamNear, streamFar},
+	"pingpong": {pingNear, pingFar},
+	"idle":     {idle, idle},
+	"connect":  {dialNear, acceptFar},
+}
+
+// jobEnv holds a child's Job.
+const jobEnv = "GOROCE_PERF_JOB"
+
+// Child plays an end, and does not return, if this process was started as one.
+// Programs that call Run call it first.
+func Child() {
+	text, ok := os.LookupEnv(jobEnv)
+	if !ok {
+		return
+	}
+	if err := child([]byte(text), os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func child(text []byte, out io.Writer) error {
+	var j Job
+	if err := json.Unmarshal(text, &j); err != nil {
+		return fmt.Errorf("%s: %w", jobEnv, err)
+	}
+	if j.Leash {
+		go func() {
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			os.Exit(1)
+		}()
+	}
+	if j.Profile {
+		if err := pprof.StartCPUProfile(os.NewFile(3, "profile")); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
+	r, err := j.do()
+	var skip *SkipError
+	if errors.As(err, &skip) {
+		r, err = Result{Skip: skip.Reason}, nil
+	}
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(out).Encode(r)
+}
+
+func (j *Job) do() (Result, error) {
+	kind, ok := kinds[j.Kind]
+	if !ok {
+		return Result{}, fmt.Errorf("no kind of job is called %q", j.Kind)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), j.timeout())
+	defer cancel()
+	p, err := meet(ctx, j)
+	if err != nil {
+		return Result{}, err
+	}
+	defer p.conn.Close()
+	if j.Far {
+		return kind.far(j, p)
+	}
+	return kind.near(j, p)
+}
+
+// timeout bounds a job, whatever happens.
+func (j *Job) timeout() time.Duration { return 30*time.Second + 3*j.Duration }
+
+// grace is what one end is given to end by itself when the other has failed.
+const grace = 2 * time.Second
+
+// SkipError says why a row cannot be measured here, which is no failure.
+type SkipError struct{ Reason string }
+
+func (e *SkipError) Error() string { return "skipped: " + e.Reason }
+
+// pair measures by running both halves of a kind.
+func pair(j Job) measure {
+	return func(ctx context.Context, w *wire, o *Options) (Result, error) {
+		j.MTU, j.Duration, j.Profile = w.MTU, o.Duration, o.profile != nil
+		near, far := j, j
+		far.Far = true
+		ctx, cancel := context.WithTimeout(ctx, j.timeout())
+		defer cancel()
+		type outcome struct {
+			Result
+			err error
+		}
+		theirs := make(chan outcome)
+		go func() {
+			r, err := runHalf(ctx, w.far, w.near, far, o)
+			if err != nil {
+				time.AfterFunc(grace, cancel)
+			}
+			theirs <- outcome{r, err}
+		}()
+		a, err := runHalf(ctx, w.near, w.far, near, o)
+		if err != nil {
+			time.AfterFunc(grace, cancel)
+		}
+		b := <-theirs
+		switch {
+		case a.Skip != "" || b.Skip != "":
+			return Result{}, &SkipError{cmp.Or(a.Skip, b.Skip)}
+		case err != nil || b.err != nil:
+			return Result{}, errors.Join(err, b.err)
+		}
+		return merge(a, b.Result), nil
+	}
+}
+
+// runHalf runs j at one end.
+func runHalf(ctx context.Context, self, peer site, j Job, o *Options) (Result, error) {
+	name := "near end"
+	if j.Far {
+		name = "far end"
+	}
+	j.Self, j.Peer = self.addr(), peer.addr()
+	out, err := self.half(ctx, j, o)
+	var r Result
+	if err == nil {
+		err = json.NewDecoder(bytes.NewReader(out)).Decode(&r)
+	}
+	if err != nil {
+		return r, fmt.Errorf("%s: %w", name, err)
+	}
+	return r, nil
+}

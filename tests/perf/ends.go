@@ -1,0 +1,174 @@
+package perf
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/host"
+	"github.com/goroce/goroce/roce/link/udp"
+	"github.com/goroce/goroce/roce/link/wrap"
+)
+
+// end is a device with RC QPs that are connected to those of the other end.
+type end struct {
+	dev *roce.Device
+	pd  ib.PD
+	cq  ib.CQ // of all QPs, for both directions
+	mem []byte
+	mr  ib.MR
+	qps []ib.QP
+
+	remote place
+}
+
+// place is what an end tells the other.
+type place struct {
+	GID  ib.GID
+	QPNs []ib.QPN
+	Addr uint64
+	RKey ib.Key
+}
+
+// maxReads is how many READs a QP keeps in flight.
+const maxReads = 16
+
+// openDevice opens the device that j asks for. That a link other than udp cannot
+// be had is no failure.
+func openDevice(j *Job) (*roce.Device, error) {
+	addrs := []netip.Addr{j.Self}
+	if j.RecvBuffer > 0 {
+		l, err := udp.Open(addrs, udp.Options{RecvBuffer: j.RecvBuffer})
+		if err != nil {
+			return nil, err
+		}
+		return roce.Open(wrap.Seal(wrap.Turn(l)), roce.Options{})
+	}
+	if j.Link == "" || j.Link == "udp" {
+		return host.Open(host.Options{Link: "udp", Addrs: addrs})
+	}
+	dev, err := host.Open(host.Options{Link: j.Link, Addrs: addrs})
+	if err != nil {
+		return nil, &SkipError{err.Error()}
+	}
+	return dev, nil
+}
+
+// connected opens an end whose QPs are connected. The caller closes the device.
+func connected(j *Job, p *peer) (*end, error) {
+	e, err := openEnd(j)
+	if err != nil {
+		return nil, err
+	}
+	if err = e.addQPs(j); err == nil {
+		err = e.connect(p)
+	}
+	if err != nil {
+		_ = e.dev.Close()
+		return nil, err
+	}
+	return e, nil
+}
+
+// openEnd opens a device and the queues and memory for j. The caller closes the
+// device.
+func openEnd(j *Job) (*end, error) {
+	dev, err := openDevice(j)
+	if err != nil {
+		return nil, err
+	}
+	e := &end{dev: dev, mem: make([]byte, max(j.Size, 64))}
+	if err := e.open(j); err != nil {
+		_ = dev.Close()
+		return nil, err
+	}
+	return e, nil
+}
+
+func (e *end) open(j *Job) (err error) {
+	if e.pd, err = e.dev.AllocPD(); err != nil {
+		return err
+	}
+	if e.cq, err = e.dev.CreateCQ(ib.CQInit{Entries: 2 * max(j.QPs, 1) * j.Depth}); err != nil {
+		return err
+	}
+	e.mr, err = e.pd.RegMR(ib.MRInit{Buf: e.mem, Access: ib.LocalWrite | ib.RemoteWrite | ib.RemoteRead})
+	return err
+}
+
+// addQPs makes the QPs.
+func (e *end) addQPs(j *Job) error {
+	for range max(j.QPs, 1) {
+		qp, err := e.pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: e.cq, RecvCQ: e.cq, Cap: j.qpCap()})
+		if err != nil {
+			return err
+		}
+		e.qps = append(e.qps, qp)
+	}
+	return nil
+}
+
+// qpCap is the capacity of the job's QPs.
+func (j *Job) qpCap() ib.QPCap {
+	return ib.QPCap{MaxSendWR: j.Depth, MaxRecvWR: j.Depth, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: pingSize}
+}
+
+// connect swaps places with the other end and takes all QPs to RTS.
+func (e *end) connect(p *peer) error {
+	mine := place{Addr: e.mr.Addr(), RKey: e.mr.RKey()}
+	gids, err := e.dev.GIDs(1)
+	if err != nil {
+		return err
+	}
+	mine.GID = gids[0].GID
+	for _, qp := range e.qps {
+		mine.QPNs = append(mine.QPNs, qp.Num())
+	}
+	if e.remote, err = swap(p, mine); err != nil {
+		return err
+	}
+	if len(e.remote.QPNs) != len(e.qps) {
+		return fmt.Errorf("connect: the other end has %d QPs, this one %d", len(e.remote.QPNs), len(e.qps))
+	}
+	port, err := e.dev.QueryPort(1)
+	if err != nil {
+		return err
+	}
+	for i, qp := range e.qps {
+		if err := connectQP(qp, e.remote.GID, e.remote.QPNs[i], port.ActiveMTU); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func connectQP(qp ib.QP, gid ib.GID, peer ib.QPN, mtu ib.MTU) error {
+	attr := ib.QPAttr{State: ib.Init, Port: 1, Access: ib.QPAccessMask}
+	if err := qp.Modify(attr, ib.AttrState|ib.AttrPKeyIndex|ib.AttrPort|ib.AttrAccess); err != nil {
+		return err
+	}
+	attr = ib.QPAttr{State: ib.RTR, AH: ib.AHAttr{DGID: gid}, PathMTU: mtu, DestQPN: peer,
+		MaxDestRdAtomic: maxReads, MinRNRTimer: 12, MaxRdAtomic: maxReads, Timeout: 14, RetryCnt: 7, RNRRetry: 7}
+	if err := qp.Modify(attr, ib.AttrState|ib.AttrAV|ib.AttrPathMTU|ib.AttrDestQPN|ib.AttrRQPSN|ib.AttrMaxDestRdAtomic|ib.AttrMinRNRTimer); err != nil {
+		return err
+	}
+	attr.State = ib.RTS
+	return qp.Modify(attr, ib.AttrState|ib.AttrSQPSN|ib.AttrMaxRdAtomic|ib.AttrTimeout|ib.AttrRetryCnt|ib.AttrRNRRetry)
+}
+
+// sge names the first n bytes of the end's memory.
+func (e *end) sge(n int) []ib.SGE {
+	return []ib.SGE{{Addr: e.mr.Addr(), Length: uint32(n), LKey: e.mr.LKey()}}
+}
+
+// poll takes completions out of the CQ. A failed one is an error.
+func (e *end) poll(wcs []ib.WC) (int, error) {
+	n, err := e.cq.Poll(wcs)
+	for i := range wcs[:n] {
+		if err == nil {
+			err = wcs[i].Err()
+		}
+	}
+	return n, err
+}

@@ -1,0 +1,51 @@
+package perf
+
+import (
+	"fmt"
+	"runtime"
+
+	"github.com/goroce/goroce/qp/ring"
+)
+
+// idle connects many QPs and leaves them alone. It reports the memory that each
+// takes besides its rings, and the processor time of doing nothing.
+func idle(j *Job, p *peer) (Result, error) {
+	e, err := openEnd(j)
+	if err != nil {
+		return Result{}, err
+	}
+	defer e.dev.Close()
+	before := heap()
+	if err := e.addQPs(j); err != nil {
+		return Result{}, err
+	}
+	if err := e.connect(p); err != nil {
+		return Result{}, err
+	}
+	e.remote.QPNs = nil
+	after := heap()
+	c := j.qpCap()
+	rings := ring.SendSize(c.MaxSendWR, c.MaxSendSGE, c.MaxInline) + ring.RecvSize(c.MaxRecvWR, c.MaxRecvSGE)
+	m, err := p.start(j)
+	if err != nil {
+		return Result{}, err
+	}
+	m.sleep()
+	runtime.KeepAlive(e)
+	p.finish()
+	r, err := m.result()
+	r.PerQP = float64(after-before)/float64(j.QPs) - float64(rings)
+	if err == nil && after < before {
+		err = fmt.Errorf("%d QPs took less than no memory: %d bytes of heap before, %d after", j.QPs, before, after)
+	}
+	return r, err
+}
+
+// heap returns the bytes in use of the Go heap and of stacks.
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC() // what had a finalizer
+	var s runtime.MemStats
+	runtime.ReadMemStats(&s)
+	return s.HeapAlloc + s.StackInuse
+}

@@ -1,0 +1,135 @@
+package perf
+
+import (
+	"errors"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"golang.org/x/sys/unix"
+)
+
+// meter counts what passes within a window of time, which opens when the wire has
+// warmed up.
+type meter struct {
+	opens, closes time.Time
+	open, done    bool // inside the window; past it
+	total         uint64
+	latency       *hdrhistogram.Histogram // in ns
+
+	start, end mark
+}
+
+// mark is a reading at an edge of the window.
+type mark struct {
+	at    time.Time
+	total uint64
+	cpu   time.Duration
+}
+
+// Latencies beyond maxLatency count as maxLatency.
+const maxLatency = 10 * time.Second
+
+// newMeter returns a meter whose warm-up begins now.
+func newMeter(j *Job) *meter {
+	opens := time.Now().Add(warmup(j.Duration))
+	return &meter{opens: opens, closes: opens.Add(j.Duration), latency: hdrhistogram.New(1, int64(maxLatency), 3)}
+}
+
+// warmup is how long a row runs before it counts: neighbours are resolved, windows
+// have grown.
+func warmup(d time.Duration) time.Duration { return min(d/4, 250*time.Millisecond) }
+
+// add counts n more, and looks at the clock.
+func (m *meter) add(n int) {
+	m.total += uint64(n)
+	m.look(time.Now())
+}
+
+// record counts one round trip that ended now.
+func (m *meter) record(began, now time.Time) {
+	m.total++
+	if m.open {
+		_ = m.latency.RecordValue(min(int64(now.Sub(began)/2), int64(maxLatency)))
+	}
+	m.look(now)
+}
+
+func (m *meter) look(now time.Time) {
+	switch {
+	case m.done:
+	case !m.open && !now.Before(m.opens):
+		m.open, m.start = true, m.mark(now)
+	case m.open && !now.Before(m.closes):
+		m.open, m.done, m.end = false, true, m.mark(now)
+	}
+}
+
+func (m *meter) mark(now time.Time) mark {
+	var u unix.Rusage
+	_ = unix.Getrusage(unix.RUSAGE_SELF, &u) // it has no way to fail
+	return mark{at: now, total: m.total, cpu: time.Duration(u.Utime.Nano() + u.Stime.Nano())}
+}
+
+// sleep passes the window by, for an end that has nothing to do.
+func (m *meter) sleep() {
+	time.Sleep(time.Until(m.opens))
+	m.add(0)
+	time.Sleep(time.Until(m.closes))
+	m.add(0)
+}
+
+// result returns what was counted within the window, or until now if it is still
+// open: the end that counts may be done a moment earlier.
+func (m *meter) result() (Result, error) {
+	switch {
+	case m.open:
+		m.end = m.mark(time.Now())
+	case !m.done:
+		return Result{}, errors.New("the other end was gone before the measurement began")
+	}
+	r := Result{
+		Seconds:  m.end.at.Sub(m.start.at).Seconds(),
+		CPU:      (m.end.cpu - m.start.cpu).Seconds(),
+		Messages: float64(m.end.total - m.start.total),
+	}
+	if m.latency.TotalCount() > 0 {
+		for _, q := range quantiles {
+			r.Latency = append(r.Latency, float64(m.latency.ValueAtQuantile(q))/1e3)
+		}
+	}
+	return r, nil
+}
+
+// quantiles are the percentiles that a latency row keeps; the median comes first.
+var quantiles = []float64{50, 90, 99, 99.9, 99.99}
+
+// Result is what one end measured, or both together.
+type Result struct {
+	Seconds  float64   `json:"seconds"`  // of the window
+	CPU      float64   `json:"cpu"`      // processor time within it, in seconds
+	Messages float64   `json:"messages"` // that were counted within it
+	Bytes    float64   `json:"bytes"`    // payload
+	Packets  float64   `json:"packets"`  // that carried it
+	Latency  []float64 `json:"latency_us,omitempty"`
+	PerQP    float64   `json:"bytes_per_qp,omitempty"`
+
+	Skip string `json:"skip,omitempty"` // why nothing was measured
+}
+
+// of returns r with messages of size bytes in that many packets each.
+func (r Result) of(size, packets int) Result {
+	r.Bytes, r.Packets = r.Messages*float64(size), r.Messages*float64(packets)
+	return r
+}
+
+// merge joins the two ends. One of them counted; the processor time of the other
+// is scaled to the same window.
+func merge(a, b Result) Result {
+	if b.Messages > a.Messages || b.PerQP > a.PerQP {
+		a, b = b, a
+	}
+	if b.Seconds > 0 {
+		a.CPU += b.CPU * a.Seconds / b.Seconds
+	}
+	return a
+}

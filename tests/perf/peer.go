@@ -1,0 +1,97 @@
+package perf
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// controlPort is the TCP port at which the far end waits for the near one.
+const controlPort = 18600
+
+// peer is the other end. While a row is measured the connection is quiet.
+type peer struct {
+	conn  net.Conn
+	enc   *json.Encoder
+	dec   *json.Decoder
+	ended atomic.Bool // the other end is done
+	done  chan struct{}
+}
+
+// meet connects the two ends.
+func meet(ctx context.Context, j *Job) (*peer, error) {
+	connect := dial
+	if j.Far {
+		connect = accept
+	}
+	conn, err := connect(ctx, j)
+	if err != nil {
+		return nil, fmt.Errorf("meet the other end: %w", err)
+	}
+	context.AfterFunc(ctx, func() { _ = conn.Close() })
+	return &peer{conn: conn, enc: json.NewEncoder(conn), dec: json.NewDecoder(conn), done: make(chan struct{})}, nil
+}
+
+func accept(ctx context.Context, j *Job) (net.Conn, error) {
+	l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(j.Self, controlPort)))
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
+	return l.Accept()
+}
+
+// dial tries until the other end listens.
+func dial(ctx context.Context, j *Job) (net.Conn, error) {
+	var d net.Dialer
+	for {
+		conn, err := d.DialContext(ctx, "tcp", netip.AddrPortFrom(j.Peer, controlPort).String())
+		if !errors.Is(err, syscall.ECONNREFUSED) {
+			return conn, err
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// swap sends mine to the other end and returns what it sent.
+func swap[T any](p *peer, mine T) (theirs T, err error) {
+	if err = p.enc.Encode(mine); err == nil {
+		err = p.dec.Decode(&theirs)
+	}
+	if err != nil {
+		err = fmt.Errorf("talk to the other end: %w", err)
+	}
+	return theirs, err
+}
+
+// start returns when both ends have called it, and a meter whose window is the
+// same at both. From then on p.ended tells when the other end is done.
+func (p *peer) start(j *Job) (*meter, error) {
+	if _, err := swap(p, struct{}{}); err != nil {
+		return nil, err
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, io.MultiReader(p.dec.Buffered(), p.conn))
+		p.ended.Store(true)
+		close(p.done)
+	}()
+	return newMeter(j), nil
+}
+
+// finish tells the other end that this one is done, and waits until both are: what
+// an end holds must last as long as the other uses it.
+func (p *peer) finish() {
+	if half, ok := p.conn.(*net.TCPConn); ok {
+		_ = half.CloseWrite()
+	}
+	<-p.done
+	_ = p.conn.Close()
+}

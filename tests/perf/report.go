@@ -1,0 +1,167 @@
+package perf
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// Report is what a Run found.
+type Report struct {
+	Machine  Machine       `json:"machine"`
+	Time     time.Time     `json:"time"`
+	Rounds   int           `json:"rounds"`
+	Duration time.Duration `json:"duration_ns"`
+	Wires    []*WireReport `json:"wires"`
+}
+
+// WireReport holds the rows of a wire.
+type WireReport struct {
+	WireID
+	Rows []*RowReport `json:"rows"`
+}
+
+// RowReport is what became of a row.
+type RowReport struct {
+	Name     string    `json:"name"`
+	Unit     string    `json:"unit"`
+	Samples  []*Sample `json:"samples"` // by round; nil where the row could not be measured
+	Verdicts []Verdict `json:"verdicts,omitempty"`
+	Skipped  string    `json:"skipped,omitempty"` // why
+	Errors   []string  `json:"errors,omitempty"`
+
+	row Row
+}
+
+// Sample is one measurement of a row.
+type Sample struct {
+	Value          float64 `json:"value"`             // in the row's unit
+	CPUPerPacketNS float64 `json:"cpu_per_packet_ns"` // of both ends together; 0 if no packets were counted
+	Result
+}
+
+func newReport(o *Options, plans []plan) *Report {
+	rep := &Report{Machine: thisMachine(), Time: time.Now(), Rounds: o.Rounds, Duration: o.Duration}
+	for _, p := range plans {
+		w := &WireReport{WireID: p.id}
+		for _, r := range p.rows {
+			w.Rows = append(w.Rows, &RowReport{Name: r.Name, Unit: r.Unit.Name, Samples: make([]*Sample, o.Rounds), row: r})
+		}
+		rep.Wires = append(rep.Wires, w)
+	}
+	return rep
+}
+
+// judge fills in the verdicts.
+func (rep *Report) judge() {
+	for _, w := range rep.Wires {
+		for _, r := range w.Rows {
+			for _, bar := range r.row.Bars {
+				var of []*Sample
+				if other := w.row(bar.Of); other != nil {
+					of = other.Samples
+				}
+				if v, ok := judge(bar, r.Samples, of); ok {
+					r.Verdicts = append(r.Verdicts, v)
+				}
+			}
+		}
+	}
+}
+
+// row returns the row of that name, nil if it was not measured here.
+func (w *WireReport) row(name string) *RowReport {
+	for _, r := range w.Rows {
+		if r.Name == name {
+			return r
+		}
+	}
+	return nil
+}
+
+// WriteJSON writes everything, with all samples.
+func (rep *Report) WriteJSON(out io.Writer) error {
+	enc := json.NewEncoder(out)
+	enc.SetIndent("", "\t")
+	return enc.Encode(rep)
+}
+
+// WriteTable writes a table for people.
+func (rep *Report) WriteTable(out io.Writer) error {
+	fmt.Fprintf(out, "%v\nmedian of %d rounds of %v (least to most)\n", rep.Machine, rep.Rounds, rep.Duration)
+	for _, w := range rep.Wires {
+		fmt.Fprintf(out, "\n%v\n", w.WireID)
+		var lines strings.Builder
+		t := tabwriter.NewWriter(&lines, 0, 0, 2, ' ', 0)
+		for _, r := range w.Rows {
+			r.write(t)
+		}
+		_ = t.Flush() // a Builder takes all
+		for line := range strings.Lines(lines.String()) {
+			if _, err := fmt.Fprintln(out, strings.TrimRight(line, " \n")); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// write writes a line for the row, and one more for each bar but the first.
+func (r *RowReport) write(out io.Writer) {
+	value, ok := summary(r.Samples, func(s *Sample) float64 { return s.Value })
+	switch {
+	case r.Skipped != "":
+		fmt.Fprintf(out, "  %s\t\t\t\tskipped: %s\n", r.Name, r.Skipped)
+		return
+	case !ok:
+		fmt.Fprintf(out, "  %s\t\t\t\tnot measured\n", r.Name)
+		return
+	}
+	cpu, _ := summary(r.Samples, func(s *Sample) float64 { return s.CPUPerPacketNS })
+	fmt.Fprintf(out, "  %s\t%s %s\t(%s to %s)\t%s\t", r.Name, figure(value.Median), r.Unit, figure(value.Min), figure(value.Max), perPacket(cpu.Median))
+	for i, v := range r.Verdicts {
+		if i > 0 {
+			fmt.Fprint(out, "\n\t\t\t\t")
+		}
+		fmt.Fprint(out, v)
+	}
+	fmt.Fprintln(out)
+}
+
+// figure writes a figure with three digits or so.
+func figure(x float64) string {
+	switch {
+	case x >= 100:
+		return fmt.Sprintf("%.0f", x)
+	case x >= 0.1:
+		return fmt.Sprintf("%.2f", x)
+	}
+	return fmt.Sprintf("%.4f", x)
+}
+
+// perPacket writes processor time, if there is any.
+func perPacket(ns float64) string {
+	if ns == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.0f ns/packet", ns)
+}
+
+// String is "0.92 of 0.85 x TCP cubic: ok (0.90 to 0.95)".
+func (v Verdict) String() string {
+	word := "short"
+	if v.OK {
+		word = "ok"
+	}
+	of, most := "", ""
+	if v.Of != "" {
+		of = " x " + v.Of
+	}
+	if v.Most {
+		most = "at most "
+	}
+	return fmt.Sprintf("%s of %s%g%s: %s (%s to %s)", figure(v.Median), most, v.Bound, of, word, figure(v.Min), figure(v.Max))
+}

@@ -1,0 +1,270 @@
+package perf
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+func samples(values ...float64) []*Sample {
+	var list []*Sample
+	for _, v := range values {
+		if v == 0 {
+			list = append(list, nil)
+			continue
+		}
+		list = append(list, &Sample{Value: v})
+	}
+	return list
+}
+
+func TestJudge(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		bar     Bar
+		row, of []*Sample // 0 was not measured
+		want    Verdict
+		none    bool
+	}{
+		{"pairs, not medians", least(1, "of"), samples(10, 20, 30), samples(20, 20, 20),
+			Verdict{Spread: Spread{1, 0.5, 1.5}, OK: true}, false},
+		{"short", least(1.1, "of"), samples(10, 20, 30), samples(20, 20, 20), Verdict{Spread: Spread{1, 0.5, 1.5}}, false},
+		{"even number", least(1, "of"), samples(10, 30), samples(10, 10), Verdict{Spread: Spread{2, 1, 3}, OK: true}, false},
+		{"gaps", least(1, "of"), samples(0, 20, 30), samples(10, 0, 15), Verdict{Spread: Spread{2, 2, 2}, OK: true}, false},
+		{"ceiling", most(1.3, "of"), samples(12), samples(10), Verdict{Spread: Spread{1.2, 1.2, 1.2}, OK: true}, false},
+		{"beyond the ceiling", most(1.3, "of"), samples(15), samples(10), Verdict{Spread: Spread{1.5, 1.5, 1.5}}, false},
+		{"alone", least(2, ""), samples(1, 3, 5), nil, Verdict{Spread: Spread{3, 1, 5}, OK: true}, false},
+		{"no yardstick", least(2, "of"), samples(1), nil, Verdict{}, true},
+		{"not measured", least(2, "of"), samples(0), samples(1), Verdict{}, true},
+	} {
+		got, ok := judge(c.bar, c.row, c.of)
+		if c.want.Bar = c.bar; c.none {
+			c.want = Verdict{}
+		}
+		if ok == c.none || got != c.want {
+			t.Errorf("%s: %+v (%v), want %+v", c.name, got, ok, c.want)
+		}
+	}
+}
+
+func TestMeter(t *testing.T) {
+	m := newMeter(&Job{Duration: 100 * time.Millisecond})
+	at := func(ms int) time.Time { return m.opens.Add(time.Duration(ms) * time.Millisecond) }
+	step := func(ms int) {
+		m.record(at(ms-2), at(ms))
+	}
+	step(-20) // warms up
+	step(0)   // opens the window
+	for ms := 10; ms <= 100; ms += 10 {
+		step(ms)
+	}
+	step(110) // too late
+	r, err := m.result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Messages != 10 || math.Abs(r.Seconds-0.1) > 1e-9 || math.Abs(r.Latency[0]-1000) > 10 {
+		t.Errorf("counted %+v, want 10 in 0.1 s, with half round trips of 1 ms", r)
+	}
+	if _, err := newMeter(&Job{Duration: time.Hour}).result(); err == nil {
+		t.Error("a window that never opened has a result")
+	}
+}
+
+func TestMerge(t *testing.T) {
+	counts, helps := Result{Seconds: 2, CPU: 1, Messages: 10}, Result{Seconds: 1, CPU: 1}
+	want := Result{Seconds: 2, CPU: 3, Messages: 10}
+	for _, got := range []Result{merge(counts, helps), merge(helps, counts)} {
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
+// testReport has a row of every fate.
+func testReport() *Report {
+	measured := func(values ...float64) []*Sample {
+		list := samples(values...)
+		for _, s := range list {
+			if s != nil {
+				s.CPUPerPacketNS = 250
+				s.Result = Result{Seconds: 1, Bytes: s.Value * 1e9 / 8, Messages: 1, Latency: []float64{s.Value, 10, 20, 30, 40}}
+			}
+		}
+		return list
+	}
+	row := func(name string, s []*Sample, bars ...Bar) *RowReport {
+		return &RowReport{Name: name, Unit: "Gb/s", Samples: s, row: Row{Bars: bars}}
+	}
+	skipped := row("RC WRITE 64 KiB, afxdp", samples(0, 0, 0))
+	skipped.Skipped = "no rights"
+	rep := &Report{
+		Machine: Machine{CPU: "Test <CPU> & Co", CPUs: 2, Kernel: "6.1", Go: "go1", Load: "0.10"}, Rounds: 3, Duration: time.Second,
+		Wires: []*WireReport{
+			{WireID{Kind: veth, MTU: 1500}, []*RowReport{
+				row(cubic, measured(50, 40, 60)),
+				row(write64K, measured(30, 40, 0), least(0.6, cubic), least(1.3, bbr), least(50, "")),
+				row(writePing, measured(5, 6, 7)), skipped, row("broken", samples(0, 0, 0)),
+			}},
+			{WireID{Kind: bridge, MTU: 1500, Loss: 1}, []*RowReport{row(write64K, measured(0.02, 0.03, 0.04))}},
+		}}
+	rep.judge()
+	return rep
+}
+
+const wantTable = `2 x Test <CPU> & Co, Linux 6.1, go1, load 0.10 at the start
+median of 3 rounds of 1s (least to most)
+
+two namespaces, veth, MTU 1500
+  TCP cubic, one stream    50.00 Gb/s  (40.00 to 60.00)  250 ns/packet
+  RC WRITE 64 KiB          35.00 Gb/s  (30.00 to 40.00)  250 ns/packet  0.80 of 0.6 x TCP cubic, one stream: ok (0.60 to 1.00)
+                                                                        35.00 of 50: short (30.00 to 40.00)
+  RC WRITE 8 B, ping-pong  6.00 Gb/s   (5.00 to 7.00)    250 ns/packet
+  RC WRITE 64 KiB, afxdp                                                skipped: no rights
+  broken                                                                not measured
+
+two namespaces, bridge, MTU 1500, 1 % of single packets lost
+  RC WRITE 64 KiB  0.0300 Gb/s  (0.0200 to 0.0400)  250 ns/packet
+`
+
+func TestWriteTable(t *testing.T) {
+	var out strings.Builder
+	if err := testReport().WriteTable(&out); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(wantTable, out.String()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestWriteJSON(t *testing.T) {
+	var out bytes.Buffer
+	rep := testReport()
+	if err := rep.WriteJSON(&out); err != nil {
+		t.Fatal(err)
+	}
+	var got Report
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(rep.Wires[0].Rows[1].Samples, got.Wires[0].Rows[1].Samples); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestWritePlots(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "plots")
+	if err := testReport().WritePlots(dir); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"throughput.svg": "Test &lt;CPU&gt; &amp; Co", "latency.svg": "99.99", "loss.svg": "WRITE 64 KiB",
+	} {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		wellFormed(t, string(text))
+		if !strings.Contains(string(text), want) {
+			t.Errorf("%s lacks %q", name, want)
+		}
+	}
+}
+
+// TestEmptyPlots: what was not measured makes no plot.
+func TestEmptyPlots(t *testing.T) {
+	dir := t.TempDir()
+	if err := (&Report{}).WritePlots(dir); err != nil {
+		t.Fatal(err)
+	}
+	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
+		t.Errorf("files %v (%v), want none", files, err)
+	}
+}
+
+func wellFormed(t interface{ Fatalf(string, ...any) }, text string) {
+	for d := xml.NewDecoder(strings.NewReader(text)); ; {
+		if _, err := d.Token(); errors.Is(err, io.EOF) {
+			return
+		} else if err != nil {
+			t.Fatalf("%v in:\n%s", err, text)
+		}
+	}
+}
+
+// TestChart draws charts of any figures: they are well-formed, and every point is
+// within the plot.
+func TestChart(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		figure := rapid.OneOf(rapid.Just(0.0), rapid.Float64Range(1e-6, 1e9))
+		point := rapid.Custom(func(t *rapid.T) *Spread {
+			if rapid.Bool().Draw(t, "gap") {
+				return nil
+			}
+			s := spread(rapid.SliceOfN(figure, 1, 3).Draw(t, "figures"))
+			return &s
+		})
+		c := &chart{title: rapid.String().Draw(t, "title"), ticks: []string{"a", "b", "<c>"}, log: rapid.Bool().Draw(t, "log")}
+		for range rapid.IntRange(0, 8).Draw(t, "lines") {
+			c.lines = append(c.lines, line{name: c.title, points: rapid.SliceOfN(point, 3, 3).Draw(t, "points"), level: point.Draw(t, "level")})
+		}
+		var out strings.Builder
+		if err := c.write(&out); err != nil {
+			t.Fatal(err)
+		}
+		wellFormed(t, out.String())
+		y := c.scale()
+		for _, l := range c.lines {
+			for _, p := range l.all() {
+				if c.log && p.Min <= 0 {
+					continue
+				}
+				for _, v := range []float64{p.Min, p.Median, p.Max} {
+					if at := y.at(v); !(at >= top && at <= bottom) {
+						t.Fatalf("%v stands at %v, the axis goes from %v to %v", v, at, y.min, y.max)
+					}
+				}
+			}
+		}
+		if len(y.ticks) < 2 || len(y.ticks) > 30 {
+			t.Fatalf("%d ticks", len(y.ticks))
+		}
+	})
+}
+
+func TestParseRxe(t *testing.T) {
+	const printed = `
+---------------------------------------------------------------------------------------
+                    RDMA_Write BW Test
+ Dual-port       : OFF		Device         : rxe0
+---------------------------------------------------------------------------------------
+ #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]
+ 65536      1200             0.00               0.52  		   0.001000
+---------------------------------------------------------------------------------------
+`
+	r, err := parseRxe(printed, 1024, 2)
+	if err != nil || math.Abs(r.Gbps()-0.52) > 1e-9 || r.Packets != 64*r.Messages {
+		t.Errorf("parsed %+v, %v Gb/s (%v), want 0.52", r, r.Gbps(), err)
+	}
+	if _, err := parseRxe("Couldn't connect", 1024, 2); err == nil {
+		t.Error("parsed what is not there")
+	}
+}
+
+func TestProfileName(t *testing.T) {
+	got := profileName("dir/cpu.out", WireID{Kind: veth, MTU: 1500}, bareRing, true)
+	if want := "dir/cpu.veth-1500.bare-ring-loop-AF_XDP-1-100-bytes.far.out"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}

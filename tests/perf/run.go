@@ -1,0 +1,214 @@
+package perf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Options say what to measure.
+type Options struct {
+	Rounds   int           // at least 1
+	Duration time.Duration // of a row in a round; iperf3 takes whole seconds
+	// Rows selects rows by name; nil takes all. Those that a selected one is held
+	// against come along.
+	Rows *regexp.Regexp
+	MTUs []int // IP MTUs of the wires; rows that need one wire only take the first
+	VM   bool  // measure in the rxe lab's guests too
+	// CPUProfile is "" or the pattern of file names: cpu.out makes
+	// cpu.veth-1500.RC-WRITE-64-KiB.near.out, and so on, of the last round.
+	CPUProfile string
+	Progress   io.Writer // a line for each measurement
+
+	profile func(far bool) (*os.File, error) // of the measurement at hand
+}
+
+// plan is a wire and the rows to be measured on it.
+type plan struct {
+	id    WireID
+	rows  []Row
+	build func(context.Context) (*wire, error)
+}
+
+// plans lists the wires that any selected row needs.
+func (o *Options) plans() []plan {
+	var list []plan
+	add := func(id WireID, rows []Row, build func(context.Context) (*wire, error)) {
+		if rows = o.choose(rows); len(rows) > 0 {
+			list = append(list, plan{id, rows, build})
+		}
+	}
+	for i, mtu := range o.MTUs {
+		on := rows(everyMTU)
+		if i == 0 {
+			on = append(on, rows(firstMTU)...)
+		}
+		id := WireID{Kind: veth, MTU: mtu}
+		add(id, on, func(context.Context) (*wire, error) { return newVeth(id) })
+	}
+	id := WireID{Kind: xdp, MTU: 1500} // native XDP on veth takes no packets beyond a page
+	add(id, rows(xdpRows), func(context.Context) (*wire, error) { return newVeth(id) })
+	for _, loss := range losses {
+		id := WireID{Kind: bridge, MTU: o.MTUs[0], Loss: loss}
+		add(id, rows(lossy), func(ctx context.Context) (*wire, error) { return newBridge(ctx, id) })
+	}
+	if o.VM {
+		g := &guestPair{mtu: o.MTUs[0]}
+		for _, loss := range losses {
+			id, on := WireID{Kind: vm, MTU: g.mtu, Loss: loss}, guests
+			if loss > 0 {
+				on = lossyGuests
+			}
+			add(id, rows(on), func(ctx context.Context) (*wire, error) { return g.wire(ctx, id) })
+		}
+	}
+	return list
+}
+
+// choose returns the rows that are selected, and those that their bars name.
+func (o *Options) choose(rows []Row) []Row {
+	if o.Rows == nil {
+		return rows
+	}
+	wanted := map[string]bool{}
+	for _, r := range rows {
+		if !o.Rows.MatchString(r.Name) {
+			continue
+		}
+		wanted[r.Name] = true
+		for _, b := range r.Bars {
+			wanted[b.Of] = true
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(rows), func(r Row) bool { return !wanted[r.Name] })
+}
+
+// Run measures. An error of one row does not end the others; what was measured
+// is returned along with the errors.
+func Run(ctx context.Context, o Options) (*Report, error) {
+	plans := o.plans()
+	wires := make([]*wire, len(plans)) // nil where one cannot be had
+	defer func() {
+		for _, w := range wires {
+			if w != nil {
+				w.close()
+			}
+		}
+	}()
+	rep := newReport(&o, plans)
+	for i, p := range plans {
+		var err error
+		var skip *SkipError
+		if wires[i], err = p.build(ctx); errors.As(err, &skip) {
+			for _, r := range rep.Wires[i].Rows {
+				r.Skipped = skip.Reason
+			}
+		} else if err != nil {
+			return nil, fmt.Errorf("%v: %w", p.id, err)
+		}
+	}
+	var failed []error
+	for round := range o.Rounds {
+		for i, w := range wires {
+			for _, row := range rep.Wires[i].Rows {
+				if ctx.Err() != nil || row.Skipped != "" {
+					continue
+				}
+				if err := o.take(ctx, w, row, round); err != nil && ctx.Err() == nil {
+					failed = append(failed, err)
+				}
+			}
+		}
+	}
+	rep.judge()
+	if len(failed) > 0 {
+		return rep, fmt.Errorf("failed measurements: %d, the first of them: %w", len(failed), failed[0])
+	}
+	return rep, ctx.Err()
+}
+
+// take measures a row once.
+func (o *Options) take(ctx context.Context, w *wire, row *RowReport, round int) error {
+	what := fmt.Sprintf("%v: %s", w.WireID, row.Name)
+	if o.CPUProfile != "" {
+		o.profile = func(far bool) (*os.File, error) { return os.Create(profileName(o.CPUProfile, w.WireID, row.Name, far)) }
+	}
+	var r Result
+	var err error
+	if w.enter != nil {
+		err = w.enter(ctx)
+	}
+	if err == nil {
+		r, err = row.row.Measure(ctx, w, o)
+	}
+	value := row.row.Unit.of(&r)
+	if err == nil && (math.IsNaN(value) || math.IsInf(value, 0)) {
+		err = errors.New("nothing came back while it was measured")
+	}
+	var skip *SkipError
+	switch {
+	case errors.As(err, &skip):
+		row.Skipped = skip.Reason
+		fmt.Fprintf(o.Progress, "%s: %v\n", what, skip)
+		return nil
+	case err != nil && ctx.Err() != nil: // interrupted
+		return err
+	case err != nil:
+		err = fmt.Errorf("%s: %w", what, err)
+		row.Errors = append(row.Errors, err.Error())
+		fmt.Fprintln(o.Progress, err)
+		return err
+	}
+	s := &Sample{Value: value, Result: r}
+	if r.Packets > 0 {
+		s.CPUPerPacketNS = r.CPU * 1e9 / r.Packets
+	}
+	row.Samples[round] = s
+	fmt.Fprintf(o.Progress, "round %d of %d, %s: %.2f %s\n", round+1, o.Rounds, what, s.Value, row.Unit)
+	return nil
+}
+
+// profileName makes the name of one profile from the pattern.
+func profileName(pattern string, id WireID, row string, far bool) string {
+	ext := filepath.Ext(pattern)
+	end := "near"
+	if far {
+		end = "far"
+	}
+	slug := strings.Join(strings.FieldsFunc(row, func(r rune) bool { return strings.ContainsRune(" ,()/", r) }), "-")
+	return fmt.Sprintf("%s.%s-%d.%s.%s%s", strings.TrimSuffix(pattern, ext), id.Kind, id.MTU, slug, end, ext)
+}
+
+// WriteList lists what the options select, with the bars.
+func (o *Options) WriteList(out io.Writer) {
+	for _, p := range o.plans() {
+		fmt.Fprintf(out, "%v\n", p.id)
+		for _, r := range p.rows {
+			fmt.Fprintf(out, "  %s [%s]\n", r.Name, r.Unit.Name)
+			for _, b := range r.Bars {
+				fmt.Fprintf(out, "      %s\n", b)
+			}
+		}
+	}
+}
+
+// String is "at least 0.85 x TCP cubic".
+func (b Bar) String() string {
+	s := "at least"
+	if b.Most {
+		s = "at most"
+	}
+	s = fmt.Sprintf("%s %g", s, b.Bound)
+	if b.Of != "" {
+		s += " x " + b.Of
+	}
+	return s
+}

@@ -1,0 +1,62 @@
+package perf
+
+import "slices"
+
+// Spread is the middle and the range of some figures.
+type Spread struct {
+	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+}
+
+// spread sums figures up. There must be one.
+func spread(figures []float64) Spread {
+	s := slices.Sorted(slices.Values(figures))
+	n := len(s)
+	return Spread{Median: (s[(n-1)/2] + s[n/2]) / 2, Min: s[0], Max: s[n-1]}
+}
+
+// Verdict is how a row stands to a bar.
+type Verdict struct {
+	Bar
+	Spread      // of the ratios within the rounds, or of the figures themselves
+	OK     bool `json:"ok"` // the median reaches the bar
+}
+
+// judge holds the samples of a row against those of the row that the bar names.
+// Only rounds in which both were measured count; without one there is no verdict.
+func judge(bar Bar, row, of []*Sample) (Verdict, bool) {
+	var figures []float64
+	for i, s := range row {
+		switch {
+		case s == nil:
+		case bar.Of == "":
+			figures = append(figures, s.Value)
+		case i < len(of) && of[i] != nil && of[i].Value > 0:
+			figures = append(figures, s.Value/of[i].Value)
+		}
+	}
+	if len(figures) == 0 {
+		return Verdict{}, false
+	}
+	v := Verdict{Bar: bar, Spread: spread(figures)}
+	if v.OK = v.Median >= bar.Bound; bar.Most {
+		v.OK = v.Median <= bar.Bound
+	}
+	return v, true
+}
+
+// summary is the spread of what a function takes from the samples that there are;
+// false if there are none.
+func summary(samples []*Sample, of func(*Sample) float64) (Spread, bool) {
+	var figures []float64
+	for _, s := range samples {
+		if s != nil {
+			figures = append(figures, of(s))
+		}
+	}
+	if len(figures) == 0 {
+		return Spread{}, false
+	}
+	return spread(figures), true
+}

@@ -1,0 +1,211 @@
+package perf
+
+import (
+	"encoding/xml"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+)
+
+// chart is lines over named places on the x axis.
+type chart struct {
+	title, subtitle string
+	xLabel, yLabel  string
+	ticks           []string // of the x axis, evenly spaced
+	log             bool     // the y axis is logarithmic
+	lines           []line
+}
+
+// line has a point for each tick, nil where there is none, or one level for all.
+// Points show their range.
+type line struct {
+	name   string
+	points []*Spread
+	level  *Spread
+	dashed bool
+}
+
+// all returns what there is of the line.
+func (l *line) all() []*Spread {
+	return slices.DeleteFunc(append(slices.Clone(l.points), l.level), func(p *Spread) bool { return p == nil })
+}
+
+// The page, and the plot within it, in pixels.
+const (
+	pageWidth, pageHeight       = 800, 420
+	left, right, top, bottom    = 64, 590, 64, 360
+	legendX, legendY, legendGap = right + 24, top + 10, 22
+)
+
+// style has colours that can be told apart, also by the colour-blind, on light and
+// on dark pages.
+const style = `
+text { font: 12px sans-serif; fill: #333 }
+.title { font-size: 15px; font-weight: bold }
+.faint { fill: #666 }
+.grid { stroke: #ddd } .axis { stroke: #888 }
+.line { stroke-width: 2 } .dashed { stroke-dasharray: 6 4 }
+.c0 { stroke: #0b62a4; fill: #0b62a4 } .c1 { stroke: #c05000; fill: #c05000 } .c2 { stroke: #00805a; fill: #00805a }
+.c3 { stroke: #a0408a; fill: #a0408a } .c4 { stroke: #777; fill: #777 } .c5 { stroke: #8a6d00; fill: #8a6d00 }
+@media (prefers-color-scheme: dark) {
+text { fill: #ddd } .faint { fill: #aaa }
+.grid { stroke: #444 } .axis { stroke: #888 }
+.c0 { stroke: #5fb0f0; fill: #5fb0f0 } .c1 { stroke: #ff9a4d; fill: #ff9a4d } .c2 { stroke: #3fcf9f; fill: #3fcf9f }
+.c3 { stroke: #e38fd0; fill: #e38fd0 } .c4 { stroke: #aaa; fill: #aaa } .c5 { stroke: #dcc04a; fill: #dcc04a }
+}
+.line { fill: none }
+`
+
+const colours = 6
+
+// write draws the chart.
+func (c *chart) write(out io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img">`+"\n", pageWidth, pageHeight)
+	fmt.Fprintf(&b, "<title>%s</title>\n<style>%s</style>\n", escape(c.title), style)
+	text(&b, left, 24, "title", "start", c.title)
+	text(&b, left, 44, "faint", "start", c.subtitle)
+	y := c.scale()
+	for _, tick := range y.ticks {
+		at := y.at(tick)
+		fmt.Fprintf(&b, `<line class="grid" x1="%d" x2="%d" y1="%.1f" y2="%.1f"/>`+"\n", left, right, at, at)
+		text(&b, left-8, at+4, "", "end", fmt.Sprintf("%.6g", tick))
+	}
+	for i, tick := range c.ticks {
+		text(&b, c.x(i), bottom+20, "", "middle", tick)
+	}
+	fmt.Fprintf(&b, `<path class="axis line" d="M%d %dV%dH%d"/>`+"\n", left, top, bottom, right)
+	text(&b, (left+right)/2, bottom+44, "faint", "middle", c.xLabel)
+	fmt.Fprintf(&b, `<text class="faint" text-anchor="middle" transform="translate(18 %d) rotate(-90)">%s</text>`+"\n",
+		(top+bottom)/2, escape(c.yLabel))
+	for i, l := range c.lines {
+		c.draw(&b, y, l, i)
+	}
+	b.WriteString("</svg>\n")
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+func text(b *strings.Builder, x, y float64, class, anchor, s string) {
+	fmt.Fprintf(b, `<text class="%s" x="%.1f" y="%.1f" text-anchor="%s">%s</text>`+"\n", class, x, y, anchor, escape(s))
+}
+
+func escape(s string) string {
+	var b strings.Builder
+	_ = xml.EscapeText(&b, []byte(s)) // a Builder takes all
+	return b.String()
+}
+
+// x is where a tick of the x axis stands.
+func (c *chart) x(i int) float64 {
+	return left + (float64(i)+0.5)*(right-left)/float64(len(c.ticks))
+}
+
+// draw draws line number i and its entry in the legend.
+func (c *chart) draw(b *strings.Builder, y scale, l line, i int) {
+	class := fmt.Sprintf("c%d", i%colours)
+	lineClass := class + " line"
+	if l.dashed {
+		lineClass += " dashed"
+	}
+	aside := (float64(i) - float64(len(c.lines)-1)/2) * 4 // so that ranges do not hide each other
+	path, op := "", "M"
+	for tick, p := range l.points {
+		if p == nil || c.log && p.Min <= 0 {
+			op = "M" // a gap
+			continue
+		}
+		x := c.x(tick) + aside
+		path += fmt.Sprintf("%s%.1f %.1f", op, x, y.at(p.Median))
+		op = "L"
+		fmt.Fprintf(b, `<line class="%s" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, class, x, x, y.at(p.Min), y.at(p.Max))
+		fmt.Fprintf(b, `<circle class="%s" cx="%.1f" cy="%.1f" r="3"/>`+"\n", class, x, y.at(p.Median))
+	}
+	if l.level != nil {
+		path = fmt.Sprintf("M%d %.1fH%d", left, y.at(l.level.Median), right)
+	}
+	if path != "" {
+		fmt.Fprintf(b, `<path class="%s" d="%s"/>`+"\n", lineClass, path)
+	}
+	at := legendY + i*legendGap
+	fmt.Fprintf(b, `<path class="%s" d="M%d %dh24"/>`+"\n", lineClass, legendX, at)
+	text(b, legendX+32, float64(at+4), "", "start", l.name)
+}
+
+// scale is a y axis.
+type scale struct {
+	log      bool
+	min, max float64
+	ticks    []float64
+}
+
+// at is where a value stands: at the bottom if it is too small for the axis.
+func (s scale) at(v float64) float64 {
+	share := (v - s.min) / (s.max - s.min)
+	if s.log {
+		share = math.Log(max(v, s.min)/s.min) / math.Log(s.max/s.min)
+	}
+	return bottom - share*(bottom-top)
+}
+
+// scale finds round ticks around all points.
+func (c *chart) scale() scale {
+	least, most := math.Inf(1), 0.0
+	for _, l := range c.lines {
+		for _, p := range l.all() {
+			if p.Min > 0 || !c.log {
+				least, most = min(least, p.Min), max(most, p.Max)
+			}
+		}
+	}
+	if most == 0 { // nothing to show
+		least, most = 1, 1
+	}
+	if c.log {
+		return logScale(max(least, most/maxDecades), most)
+	}
+	return linearScale(most)
+}
+
+// maxDecades bounds what a logarithmic axis spans.
+const maxDecades = 1e6
+
+// steps are the round numbers within a decade.
+var steps = []float64{1, 2, 5}
+
+// linearScale begins at 0 and has about five ticks.
+func linearScale(most float64) scale {
+	decade := math.Pow(10, math.Floor(math.Log10(most/5)))
+	step := 10 * decade
+	for i := len(steps) - 1; i >= 0; i-- {
+		if steps[i]*decade*5 >= most {
+			step = steps[i] * decade
+		}
+	}
+	s := scale{}
+	for i := 0; s.max < most; i++ {
+		s.max = float64(i) * step
+		s.ticks = append(s.ticks, s.max)
+	}
+	return s
+}
+
+// logScale goes from a round number to another.
+func logScale(least, most float64) scale {
+	s := scale{log: true}
+	for exponent := int(math.Floor(math.Log10(least))) - 1; ; exponent++ {
+		for _, step := range steps {
+			v := step * math.Pow10(exponent)
+			if v <= least {
+				s.ticks = s.ticks[:0]
+			}
+			s.ticks = append(s.ticks, v)
+			if v > most {
+				s.min, s.max = s.ticks[0], v
+				return s
+			}
+		}
+	}
+}

@@ -1,0 +1,179 @@
+package perf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/goroce/goroce/tests/rxe/lab"
+)
+
+// guestPair are two guests of the rxe lab. Several wires share them: they differ
+// in what the bridge loses.
+type guestPair struct {
+	mtu int
+	lab *lab.Lab // nil until the first wire
+}
+
+// guestProgram is where this program stands in a guest.
+const guestProgram = "/perf"
+
+// wire makes a wire of the guests.
+func (g *guestPair) wire(ctx context.Context, id WireID) (*wire, error) {
+	if g.lab == nil {
+		if err := g.start(ctx); err != nil {
+			return nil, err
+		}
+	}
+	near, far := &guest{g.lab.VMs[0]}, &guest{g.lab.VMs[1]}
+	return &wire{WireID: id, near: near, far: far,
+		enter: func(context.Context) error { return g.lab.SetLoss(id.Loss) },
+		close: func() { _ = g.lab.Close() },
+	}, nil
+}
+
+// start boots the guests, and brings this program in.
+func (g *guestPair) start(ctx context.Context) (err error) {
+	if g.lab, err = lab.Start(ctx, lab.Config{Kernels: []lab.Kernel{lab.Linux61, lab.Linux61}}); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, g.lab.Close())
+		}
+	}()
+	if err := g.lab.SetMTU(g.mtu); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "goroce-perf-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	program := filepath.Join(dir, "perf")
+	build := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", program, "github.com/goroce/goroce/tests/perf/cmd/perf")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the program for the guests (run this within the module): %w: %s", err, out)
+	}
+	for _, vm := range g.lab.VMs {
+		if err := vm.CopyIn(ctx, program, guestProgram); err != nil {
+			return err
+		}
+		if err := stopRxe(ctx, vm); err != nil {
+			return err
+		}
+		// The bridge is to drop single packets. Where the kernel cannot segment for
+		// the device, there is nothing to switch off.
+		if _, err := vm.Run(ctx, "ethtool", "-K", ethDev, "tx-udp-segmentation", "off"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stopRxe takes rdma_rxe out of the guest: as long as the module is there it holds
+// the port of RoCEv2.
+func stopRxe(ctx context.Context, vm *lab.VM) error {
+	if _, err := vm.Output(ctx, "rdma", "link", "delete", lab.RxeDev); err != nil {
+		return err
+	}
+	return vm.Until(ctx, "rmmod rdma_rxe") // its last users go a moment later
+}
+
+func startRxe(ctx context.Context, vm *lab.VM) error {
+	_, err := vm.Output(ctx, "sh", "-c", "insmod /modules/rdma_rxe.ko && rdma link add "+lab.RxeDev+" type rxe netdev "+ethDev)
+	return err
+}
+
+// guest is a site that is a VM.
+type guest struct{ *lab.VM }
+
+func (g *guest) addr() netip.Addr { return g.IPv4 }
+
+func (g *guest) command(ctx context.Context, name string, args ...string) ([]byte, error) {
+	out, err := g.Output(ctx, name, args...)
+	return []byte(out), err
+}
+
+func (g *guest) half(ctx context.Context, j Job, _ *Options) ([]byte, error) {
+	j.NetIf, j.Profile = ethDev, false
+	result, err := g.Run(ctx, "env", jobEnv+"="+j.text(), guestProgram)
+	if err == nil && result.ExitCode != 0 {
+		err = fmt.Errorf("%s: exit code %d: %s", g.Name, result.ExitCode, strings.TrimSpace(result.Stderr))
+	}
+	return []byte(result.Stdout), err
+}
+
+// rxeRate finds the average in what ib_write_bw --report_gbits prints: size,
+// iterations, peak, average, messages.
+var rxeRate = regexp.MustCompile(`(?m)^\s*\d+\s+(\d+)\s+[\d.]+\s+([\d.]+)\s+[\d.]+\s*$`)
+
+// rxeStream measures rdma_rxe with perftest, which takes whole seconds.
+func rxeStream(ctx context.Context, w *wire, o *Options) (_ Result, err error) {
+	near, far := w.near.(*guest), w.far.(*guest)
+	seconds := max(int(o.Duration.Seconds()), 2)
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(3*seconds+60)*time.Second)
+	defer cancel()
+	for _, g := range []*guest{near, far} {
+		if err := startRxe(ctx, g.VM); err != nil {
+			return Result{}, err
+		}
+		defer func() { err = errors.Join(err, stopRxe(context.WithoutCancel(ctx), g.VM)) }()
+	}
+	tool := func(g *guest) ([]string, error) {
+		gid, err := g.GIDIndex(ctx, g.IPv4)
+		return []string{"-d", lab.RxeDev, "-x", strconv.Itoa(gid), "-s", strconv.Itoa(64 << 10), "-t", strconv.Itoa(depth),
+			"-m", strconv.Itoa(pathMTU(w.MTU)), "-D", strconv.Itoa(seconds), "-F", "--report_gbits"}, err
+	}
+	serverArgs, err := tool(far)
+	if err != nil {
+		return Result{}, err
+	}
+	clientArgs, err := tool(near)
+	if err != nil {
+		return Result{}, err
+	}
+	server, err := far.Start(ctx, "ib_write_bw", serverArgs...)
+	if err != nil {
+		return Result{}, err
+	}
+	if err := far.WaitListen(ctx, perftestPort); err != nil {
+		return Result{}, err
+	}
+	out, err := near.Output(ctx, "ib_write_bw", append(clientArgs, far.IPv4.String())...)
+	if err != nil {
+		cancel()
+	}
+	if _, serverErr := server.Wait(); err == nil {
+		err = serverErr
+	}
+	if err != nil {
+		return Result{}, err
+	}
+	return parseRxe(out, pathMTU(w.MTU), seconds)
+}
+
+const perftestPort = 18515
+
+func parseRxe(out string, mtu, seconds int) (Result, error) {
+	match := rxeRate.FindStringSubmatch(out)
+	if match == nil {
+		return Result{}, fmt.Errorf("ib_write_bw printed no rate:\n%s", strings.TrimSpace(out))
+	}
+	gbps, err := strconv.ParseFloat(match[2], 64)
+	if err != nil {
+		return Result{}, fmt.Errorf("ib_write_bw printed %q: %w", match[2], err)
+	}
+	const size = 64 << 10
+	r := Result{Seconds: float64(seconds), Messages: gbps * 1e9 / 8 / size * float64(seconds)}
+	return r.of(size, packets(size, mtu)), nil
+}
