@@ -10,6 +10,7 @@ import (
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/linktest"
 	"github.com/goroce/goroce/roce/link/wrap"
+	"github.com/goroce/goroce/tests/require"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -39,7 +40,7 @@ func TestContract(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if !tt.all && !knowsSeveral() {
-				t.Skip("skipped: needs frames of several chunks (Linux 6.6), or several frames in one piece (6.2)")
+				require.Missing(t, "frames of several chunks need Linux 6.6, several frames in one piece 6.2")
 			}
 			na, nb := linktest.NewVeth(t, tt.mtu)
 			linktest.Run(t, func(t testing.TB) (link.Link, link.Link) {

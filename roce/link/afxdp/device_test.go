@@ -13,6 +13,7 @@ import (
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/linktest"
 	"github.com/goroce/goroce/roce/link/wrap"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // window is how many requests an end can have in flight.
@@ -128,7 +129,7 @@ func TestPingPong(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if strings.Contains(tt.name, "UDP") && tt.name != "native with UDP" && !knowsSeveral() {
-				t.Skip("skipped: several frames in one piece need Linux 6.2")
+				require.Missing(t, "several frames in one piece need Linux 6.2")
 			}
 			na, nb := linktest.NewVeth(t, tt.mtu)
 			a := newEnd(t, openIn(t, na, tt.a, na.Addr4, na.Addr6), 1<<17)
