@@ -5,13 +5,12 @@ package mr
 import "sync/atomic"
 
 // Every plain access to registered memory goes through these functions, because
-// access_race.go has others for the race detector.
+// access_race.go has others for the race detector. Those whose order counts differ
+// between processors: store_amd64.go, store_other.go.
 
 func copyBytes(dst, src []byte)   { copy(dst, src) }
 func store8(p *uint8, v uint8)    { *p = v }
 func store16(p *uint16, v uint16) { *p = v }
-func store32(p *uint32, v uint32) { atomic.StoreUint32(p, v) }
-func store64(p *uint64, v uint64) { atomic.StoreUint64(p, v) }
 
 // compareSwap stores swap if the word holds compare, and returns what it held.
 func compareSwap(p *uint64, compare, swap uint64) uint64 {

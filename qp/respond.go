@@ -5,8 +5,13 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// ackMost is how many requests that asked for an ACK may share one that waits.
-const ackMost = 16
+// Bounds of what an ACK that waits may stand for: requests that asked for one, and
+// packets. Long messages ask rarely, and their sender may have no more than a
+// window of packets in flight.
+const (
+	ackMost    = 16
+	ackPackets = 128
+)
 
 // emit fills out with what may not wait: responses of READs and atomics in PSN
 // order, then a NAK.
@@ -80,7 +85,7 @@ func (r *responder) implied(psn ib.PSN) {
 }
 
 func (r *responder) acksSent() {
-	r.ack, r.ackCount = false, 0
+	r.ack, r.ackCount, r.told = false, 0, r.acked
 	r.q.timers.clear(timerDelayedACK)
 }
 
@@ -90,7 +95,8 @@ func (r *responder) emitACK(now ib.Instant, tx *TxPacket, behindData bool) int {
 	if !r.ack || r.res.next() != nil {
 		return 0
 	}
-	if !behindData && r.ackCount < ackMost && r.q.timers.isSet(timerDelayedACK) && now < r.q.timers[timerDelayedACK] {
+	few := r.ackCount < ackMost && r.acked.Sub(r.told) < ackPackets
+	if !behindData && few && r.q.timers.isSet(timerDelayedACK) && now < r.q.timers[timerDelayedACK] {
 		return 0
 	}
 	r.q.header(tx, wire.OpAck, r.acked)

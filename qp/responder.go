@@ -30,6 +30,7 @@ type responder struct {
 	acked       ib.PSN // latest PSN that may be acknowledged
 	ack         bool   // an ACK of acked is owed
 	ackCount    int    // requests that asked since the last ACK
+	told        ib.PSN // what the last answer acknowledged
 	nak         bool   // a NAK is owed
 	nakPSN      ib.PSN
 	nakCode     wire.Syndrome
@@ -75,6 +76,7 @@ func (r *responder) init(q *QP) {
 func (r *responder) start() {
 	a := &r.q.attr
 	r.epsn, r.acked, r.msn = a.RQPSN, a.RQPSN.Add(-1), 0
+	r.told = r.acked
 	r.res.size(a.MaxDestRdAtomic)
 	r.inside = noMessage
 	r.silence()

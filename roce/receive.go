@@ -12,6 +12,10 @@ import (
 const (
 	rxRuns    = 32
 	rxPackets = 64
+
+	// rxAnswer is after how many frames of a batch answers leave: a sender whose
+	// window is in the batch must not wait for its end.
+	rxAnswer = 128
 )
 
 // receiver takes frames from the link, checks and decodes them, and hands them to
@@ -41,8 +45,14 @@ func (r *receiver) receive(now ib.Instant) bool {
 	if err != nil {
 		return false // Wait reports a closed link
 	}
+	frames := 0
 	for i := range r.runs[:n] {
 		r.run(&r.runs[i])
+		if frames += r.runs[i].Frames(); frames >= rxAnswer {
+			r.handOver()
+			r.s.tx.drain(now)
+			frames = 0
+		}
 	}
 	r.handOver()
 	return n > 0
