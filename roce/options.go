@@ -15,8 +15,9 @@ type Options struct {
 	// AckDelay is how long a plain ACK may wait for data to ride behind.
 	// 0 takes 20 us; negative sends ACKs at once.
 	AckDelay time.Duration
-	// Spin is how long an idle shard keeps looking before it sleeps.
-	// 0 takes 20 us; negative never spins.
+	// Spin is how long an idle shard keeps looking for work at most before it
+	// sleeps; while gaps in its work are longer, it gives up sooner.
+	// 0 takes 200 us; negative never spins.
 	Spin time.Duration
 	// Manual leaves it to the caller to drive the device with Step: virtual
 	// time, tests, simulation. No goroutine is started.
@@ -24,6 +25,10 @@ type Options struct {
 	// NoTrains sends WRITEs as FIRST, MIDDLE and LAST even where trains of WRITE
 	// ONLYs would suit the link's segmentation offload better.
 	NoTrains bool
+	// NoProbes leaves it to the ACK timeout to find the loss of the last packets
+	// of a flight, as RNICs and rdma_rxe do, instead of asking for an answer that is a
+	// few round trips late.
+	NoProbes bool
 	// ActiveMTU caps the path MTU that the port offers; 0 takes what the link's
 	// interface allows.
 	ActiveMTU ib.MTU
@@ -50,7 +55,7 @@ const (
 
 	maxMsgSize   = 1 << 31
 	ackDelayNS   = 20_000
-	spinNS       = 20_000
+	spinNS       = 200_000
 	eventBacklog = 1024
 )
 

@@ -1,6 +1,7 @@
 package roce
 
 import (
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -15,8 +16,11 @@ const (
 	// emptyPolls is how many polls in a row find nothing before one drives the
 	// shard: who polls now and then is not worth making room for.
 	emptyPolls = 4
-	// pollerGone is how long after the last poll the goroutine takes over.
-	pollerGone = 50 * time.Microsecond
+	// pollerGone is how long after the last poll the goroutine takes over, at the
+	// least. It looks less often at one that polls for long, up to pollerStays: each
+	// look wakes a thread, which is in the poller's way.
+	pollerGone  = 50 * time.Microsecond
+	pollerStays = 16 * pollerGone
 )
 
 // poller is the agreement between the shard's goroutine and who polls.
@@ -39,15 +43,18 @@ func (p *poller) active(now ib.Instant) bool {
 	return last != 0 && now-ib.Instant(last) < ib.Instant(pollerGone)
 }
 
-// standAside waits until the poller may be gone.
-func (p *poller) standAside() {
+// standAside waits until the poller is gone.
+func (p *poller) standAside(now func() ib.Instant) {
 	p.aside.Store(true)
 	defer p.aside.Store(false)
-	p.timer.Reset(pollerGone)
-	select {
-	case <-p.back:
-		p.timer.Stop()
-	case <-p.timer.C:
+	for look := pollerGone; p.active(now()); look = min(2*look, pollerStays) {
+		p.timer.Reset(look)
+		select {
+		case <-p.back:
+			p.timer.Stop()
+			return
+		case <-p.timer.C:
+		}
 	}
 }
 
@@ -74,6 +81,7 @@ func (s *shard) help() bool {
 		if s.sleeping.Load() {
 			s.link.Wake()
 		}
+		runtime.Gosched() // the goroutine may need this thread to stand aside
 		return false
 	}
 	if !s.mu.TryLock() {

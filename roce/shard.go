@@ -3,7 +3,6 @@ package roce
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -61,20 +60,20 @@ func newShard(d *Device, l link.Link, gen uint8) *shard {
 // for latency, then sleeps on the link. While an application polls it stands
 // aside.
 func (s *shard) run() {
-	idleSince := s.dev.now()
+	var spin spinner
+	spin.init(s.dev.opts.Spin)
 	for {
 		now := s.dev.now()
 		if s.poller.active(now) {
-			s.poller.standAside()
-			idleSince = s.dev.now()
+			s.poller.standAside(s.dev.now)
+			spin.begin(s.dev.now())
 			continue
 		}
 		if s.step(now) {
-			idleSince = now
+			spin.end(now)
 			continue
 		}
-		if now-idleSince < ib.Instant(s.dev.opts.Spin) {
-			runtime.Gosched()
+		if spin.look(now) {
 			continue
 		}
 		if err := s.sleep(now); err != nil {

@@ -37,7 +37,7 @@ type socket struct {
 }
 
 // loopSpin is the spin of the loops, that of the engine.
-const loopSpin = 20 * time.Microsecond
+const loopSpin = 200 * time.Microsecond
 
 // message is what sendmsg and recvmsg take: one buffer, an IPv4 address, one
 // control message.

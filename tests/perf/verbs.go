@@ -1,10 +1,6 @@
 package perf
 
-import (
-	"runtime"
-
-	"github.com/goroce/goroce/ib"
-)
+import "github.com/goroce/goroce/ib"
 
 // pollBatch is how many completions a poll takes.
 const pollBatch = 64
@@ -42,9 +38,6 @@ func (s *streamer) fill(qp uint64) error {
 // turn replaces the requests that have completed, and returns how many had.
 func (s *streamer) turn() (int, error) {
 	n, err := s.poll(s.wcs)
-	if n == 0 {
-		runtime.Gosched() // the device needs a processor too, and there may be just one
-	}
 	for i := range s.wcs[:n] {
 		s.free[s.wcs[i].ID]++
 	}
@@ -120,10 +113,7 @@ func (e *end) receive(j *Job, p *peer) (Result, error) {
 	}
 	for !p.ended.Load() {
 		n, err := e.poll(wcs)
-		switch {
-		case n == 0:
-			runtime.Gosched()
-		case err == nil:
+		if err == nil && n > 0 {
 			_, err = e.qps[0].PostRecv(recvs[:n])
 		}
 		if err != nil {

@@ -1,0 +1,55 @@
+package roce
+
+import (
+	"runtime"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// spinner decides how long an idle shard looks for work before it sleeps. To be
+// woken costs more than most gaps in a stream last, so it looks for as long as
+// gaps last at present; where they are long anyway, it hardly looks.
+type spinner struct {
+	least, most ib.Instant
+	budget      ib.Instant // of this idle time
+	since       ib.Instant // when it began
+	alone       bool       // no other goroutine can run unless this one yields
+}
+
+// leastSpin is how long a shard looks however long gaps were. In each gap that is
+// longer, this much is wasted.
+const leastSpin = 20 * time.Microsecond
+
+func (s *spinner) init(most time.Duration) {
+	s.most = ib.Instant(most)
+	s.least = min(ib.Instant(leastSpin), s.most)
+	s.budget = s.least
+	s.alone = runtime.GOMAXPROCS(0) == 1
+}
+
+// begin starts an idle time.
+func (s *spinner) begin(now ib.Instant) { s.since = now }
+
+// end learns from an idle time that is over.
+func (s *spinner) end(now ib.Instant) {
+	switch gap := now - s.since; {
+	case gap > s.most: // sleep was right
+		s.budget = max(s.budget/2, s.least)
+	case gap > s.budget/2:
+		s.budget = min(2*gap, s.most)
+	}
+	s.since = now
+}
+
+// look reports whether to look once more. It yields only where it must:
+// runtime.Gosched wakes another thread to see whether there is something to run.
+func (s *spinner) look(now ib.Instant) bool {
+	if now-s.since >= s.budget {
+		return false
+	}
+	if s.alone {
+		runtime.Gosched()
+	}
+	return true
+}
