@@ -66,14 +66,14 @@ func (s *shard) run() {
 		now := s.dev.now()
 		if s.poller.active(now) {
 			s.poller.standAside(s.dev.now)
-			spin.begin(s.dev.now())
+			spin.reset()
 			continue
 		}
 		if s.step(now) {
-			spin.end(now)
+			spin.busy(now)
 			continue
 		}
-		if spin.look(now) {
+		if spin.idle(now) {
 			continue
 		}
 		if err := s.sleep(now); err != nil {

@@ -12,8 +12,8 @@ import (
 // gaps last at present; where they are long anyway, it hardly looks.
 type spinner struct {
 	least, most ib.Instant
-	budget      ib.Instant // of this idle time
-	since       ib.Instant // when it began
+	budget      ib.Instant // of an idle time
+	since       ib.Instant // when this one began; ib.Never while there is work
 	alone       bool       // no other goroutine can run unless this one yields
 }
 
@@ -25,26 +25,35 @@ func (s *spinner) init(most time.Duration) {
 	s.most = ib.Instant(most)
 	s.least = min(ib.Instant(leastSpin), s.most)
 	s.budget = s.least
+	s.reset()
 	s.alone = runtime.GOMAXPROCS(0) == 1
 }
 
-// begin starts an idle time.
-func (s *spinner) begin(now ib.Instant) { s.since = now }
+// reset forgets an idle time that ended otherwise.
+func (s *spinner) reset() { s.since = ib.Never }
 
-// end learns from an idle time that is over.
-func (s *spinner) end(now ib.Instant) {
+// busy learns from the idle time that ends with work found at now, if there was
+// any.
+func (s *spinner) busy(now ib.Instant) {
+	if s.since == ib.Never {
+		return
+	}
 	switch gap := now - s.since; {
 	case gap > s.most: // sleep was right
 		s.budget = max(s.budget/2, s.least)
 	case gap > s.budget/2:
 		s.budget = min(2*gap, s.most)
 	}
-	s.since = now
+	s.reset()
 }
 
-// look reports whether to look once more. It yields only where it must:
-// runtime.Gosched wakes another thread to see whether there is something to run.
-func (s *spinner) look(now ib.Instant) bool {
+// idle reports, when nothing was found at now, whether to look once more. It
+// yields only where it must: runtime.Gosched wakes another thread to see whether
+// there is something to run.
+func (s *spinner) idle(now ib.Instant) bool {
+	if s.since == ib.Never {
+		s.since = now
+	}
 	if now-s.since >= s.budget {
 		return false
 	}
