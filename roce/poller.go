@@ -20,7 +20,7 @@ const (
 	// least. It looks less often at one that polls for long, up to pollerStays: each
 	// look wakes a thread, which is in the poller's way.
 	pollerGone  = 50 * time.Microsecond
-	pollerStays = 16 * pollerGone
+	pollerStays = 8 * pollerGone
 )
 
 // poller is the agreement between the shard's goroutine and who polls.
