@@ -24,6 +24,7 @@ type Batch struct {
 	control []uint64                // words, so that control messages are aligned
 	perIov  int
 	perCtl  int // words of control a message
+	stale   int // the kernel has overwritten the headers below this one
 }
 
 // NewBatch returns a batch of n messages with iovs buffers and controlLen bytes
@@ -37,6 +38,7 @@ func NewBatch(n, iovs, controlLen int) *Batch {
 		control: make([]uint64, n*words),
 		perIov:  iovs,
 		perCtl:  words,
+		stale:   n,
 	}
 	for i := range b.hdrs {
 		h := &b.hdrs[i].hdr
@@ -110,13 +112,20 @@ func (b *Batch) Send(fd, from, to int) (int, unix.Errno) {
 // Recv receives into messages [from, to) with recvmmsg and returns how many
 // came. It does not block.
 func (b *Batch) Recv(fd, from, to int) (int, unix.Errno) {
-	for i := from; i < to; i++ { // the kernel overwrote these
-		h := &b.hdrs[i].hdr
-		h.Name = (*byte)(unsafe.Pointer(&b.names[i]))
-		h.Namelen = unix.SizeofSockaddrInet6
-		h.SetControllen(b.perCtl * 8)
+	for i := from; i < b.stale; i++ {
+		b.restore(i)
 	}
-	return b.call(unix.SYS_RECVMMSG, fd, from, to, unix.MSG_DONTWAIT)
+	n, errno := b.call(unix.SYS_RECVMMSG, fd, from, to, unix.MSG_DONTWAIT)
+	b.stale = from + n
+	return n, errno
+}
+
+// restore makes message i ready to receive.
+func (b *Batch) restore(i int) {
+	h := &b.hdrs[i].hdr
+	h.Name = (*byte)(unsafe.Pointer(&b.names[i]))
+	h.Namelen = unix.SizeofSockaddrInet6
+	h.SetControllen(b.perCtl * 8)
 }
 
 func (b *Batch) call(trap uintptr, fd, from, to, flags int) (int, unix.Errno) {
