@@ -21,10 +21,25 @@
 // the host a member, so that switches and the NIC let the frames through; the
 // kernel answers none of them.
 //
-// Frames come out one by one whatever the kernel makes of them. Between network
-// namespaces of one machine a run that a UDP socket sent with UDP_SEGMENT passes
-// in one piece; PACKET_VNET_HDR tells its frame size, and it becomes one run. The
-// UDP checksums of packets that have not left the machine are unfinished and not
-// looked at. VLANs: the interface gives and takes tags; frames of other VLANs on
-// the same wire are not for its addresses and filtered out.
+// Speed comes from segmentation, as in package udp: a run leaves as one packet that
+// the kernel or the NIC takes apart (PACKET_VNET_HDR with UDP segmentation, Linux
+// 6.2), and several share a system call. Linux's own segmentation numbers the
+// identifications from the packet's upward, as Run.ID has it. Single frames leave
+// without a UDP checksum, segments with one.
+//
+// A run that never left the machine, between network namespaces say, arrives in one
+// piece, and so does what the kernel has merged (GRO): from Linux 6.10 on the guard
+// sockets ask for that. PACKET_VNET_HDR tells the frame size, and it becomes one run.
+// Traffic of rdma_rxe and NICs is never merged, since its UDP checksum is 0. The
+// checksums of packets that have not left the machine are unfinished and not looked
+// at. The kernel tells how many packets it dropped for want of buffer, not how many
+// frames: in Stats.RxOverflow a run in one piece counts as one.
+//
+// Several packets share a system call that copies them; there is no ring in shared
+// memory (PACKET_RX_RING). A slot of one has to hold the longest run, so that the ring
+// outgrows the caches and a run costs half as much again, and a single frame the same;
+// TPACKET_V3, which packs frames, shows the last of them a clock tick late.
+//
+// VLANs: the interface gives and takes tags; frames of other VLANs on the same wire
+// are not for its addresses and filtered out.
 package rawsock

@@ -19,9 +19,13 @@ func TestMembership(t *testing.T) {
 // Loopback receives what it sends; a member there must not see it twice.
 func TestContractLoopback(t *testing.T) {
 	ns, _ := linktest.NewVeth(t, 1500)
-	linktest.Run(t, func(t testing.TB) (a, b link.Link) {
-		return openIn(t, ns, raw, linktest.Loopback()), openIn(t, ns, raw, linktest.Loopback())
-	})
+	for name, open := range map[string]opener{"Offload": raw, "FrameByFrame": rawSingly} {
+		t.Run(name, func(t *testing.T) {
+			linktest.Run(t, func(t testing.TB) (a, b link.Link) {
+				return openIn(t, ns, open, linktest.Loopback()), openIn(t, ns, open, linktest.Loopback())
+			})
+		})
+	}
 }
 
 // Datagrams to a group go to its MAC address without asking for it, with the

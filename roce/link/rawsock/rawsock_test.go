@@ -24,6 +24,10 @@ type opener func([]netip.Addr) (link.Link, error)
 
 func raw(a []netip.Addr) (link.Link, error) { return rawsock.Open(a, rawsock.Options{}) }
 
+func rawSingly(a []netip.Addr) (link.Link, error) {
+	return rawsock.Open(a, rawsock.Options{Offload: rawsock.OffloadOff})
+}
+
 func plain(a []netip.Addr) (link.Link, error) { return udp.Open(a, udp.Options{}) }
 
 func frameByFrame(a []netip.Addr) (link.Link, error) {
@@ -44,7 +48,7 @@ func openIn(t testing.TB, ns *linktest.Namespace, open opener, addrs ...netip.Ad
 }
 
 // The contract, with a packet socket on either side and with a plain UDP socket on
-// the other, whose runs pass veth in one piece.
+// the other. Runs pass veth in one piece where they are not sent frame by frame.
 func TestContract(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -55,6 +59,9 @@ func TestContract(t *testing.T) {
 		{"RawToRaw", raw, raw, 1500, false},
 		{"RawToRawIPv6", raw, raw, 1500, true},
 		{"RawToRawJumbo", raw, raw, 9000, false},
+		{"RawSinglyToRaw", rawSingly, raw, 1500, false},
+		{"RawSinglyToRawIPv6", rawSingly, raw, 1500, true},
+		{"RawSinglyToUDP", rawSingly, plain, 1500, false},
 		{"UDPToRaw", plain, raw, 1500, false},
 		{"UDPToRawIPv6", plain, raw, 1500, true},
 		{"UDPSinglyToRaw", frameByFrame, raw, 1500, false},
@@ -82,7 +89,7 @@ func TestIdentification(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		open opener
-	}{{"raw", raw}, {"udp", plain}, {"udp frame by frame", frameByFrame}} {
+	}{{"raw", raw}, {"raw frame by frame", rawSingly}, {"udp", plain}, {"udp frame by frame", frameByFrame}} {
 		na, nb := linktest.NewVeth(t, 1500)
 		a, b := openIn(t, na, tt.open, na.Addr4), openIn(t, nb, raw, nb.Addr4)
 		linktest.Meet(t, a, b)
@@ -99,45 +106,6 @@ func TestIdentification(t *testing.T) {
 			}
 		}
 	}
-}
-
-// What is on the wire decodes, has the identification that was sealed, and the
-// source port that was asked for.
-func TestOnTheWire(t *testing.T) {
-	na, nb := linktest.NewVeth(t, 1500)
-	a, b := openIn(t, na, raw, na.Addr4, na.Addr6), openIn(t, nb, raw, nb.Addr4, nb.Addr6)
-	linktest.Meet(t, a, b)
-	l := wrap.Seal(a)
-	var psn uint32
-	v4, v6 := linktest.NewRun(a, b, &psn, 3, 1040, 68), linktest.NewRun(a, b, &psn, 3, 1040, 68)
-	v6.Src, v6.Dst, v6.FlowLabel = a.Caps().Local[1], b.Caps().Local[1], 0x12345
-	linktest.SendAll(t, l, []link.Run{v6}) // the first is lost: the MAC address is not known
-	in := make([]link.Run, 8)
-	for n := 0; n == 0; n, _ = b.Recv(0, in) {
-		linktest.SendAll(t, l, []link.Run{v6})
-		_ = b.Wait(10*time.Millisecond, false)
-	}
-	capture := nb.Capture(t, 8)
-	linktest.SendAll(t, l, []link.Run{v4, v6})
-	for i, p := range capture.Packets(t) {
-		var f wire.Frame
-		if err := f.Decode(p); err != nil {
-			t.Fatalf("packet %d: %v", i, err)
-		}
-		r := &v4
-		if i >= 4 {
-			r = &v6
-		}
-		want := wire.Outer{Src: r.Src, Dst: r.Dst, SrcPort: r.SrcPort, DstPort: link.Port,
-			TrafficClass: r.TrafficClass, HopLimit: r.HopLimit, FlowLabel: r.FlowLabel, ID: f.Outer.ID}
-		if f.Outer != want || f.EtherSrc != na.MAC || f.EtherDst != nb.MAC {
-			t.Errorf("packet %d from %x to %x: %+v, want from %x to %x: %+v", i, f.EtherSrc, f.EtherDst, f.Outer, na.MAC, nb.MAC, want)
-		}
-		if !f.Outer.Check(f.Transport) {
-			t.Errorf("packet %d has a wrong ICRC", i)
-		}
-	}
-	linktest.Tshark(t, capture.File, 8)
 }
 
 // Through a router the frame goes to the router's MAC address.
@@ -263,10 +231,11 @@ func TestStatsWhileWaiting(t *testing.T) {
 	linktest.StatsWhileWaiting(t, openIn(t, na, raw, na.Addr4))
 }
 
+// The kernel counts messages; here each is a frame.
 func TestOverflow(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 1500)
 	small := func(a []netip.Addr) (link.Link, error) { return rawsock.Open(a, rawsock.Options{RecvBuffer: 8 << 10}) }
-	a, b := openIn(t, na, raw, na.Addr4), openIn(t, nb, small, nb.Addr4)
+	a, b := openIn(t, na, rawSingly, na.Addr4), openIn(t, nb, small, nb.Addr4)
 	linktest.Meet(t, a, b)
 	before := b.Stats()
 	var psn uint32

@@ -45,7 +45,13 @@ func guardSocket(a netip.Addr, index int) (int, error) {
 		return -1, os.NewSyscallError("socket", err)
 	}
 	// A datagram that a filter drops is not answered with ICMP.
-	if err = attach(fd, []bpf.Instruction{bpf.RetConstant{Val: 0}}); err == nil {
+	err = attach(fd, []bpf.Instruction{bpf.RetConstant{Val: 0}})
+	if err == nil && mergesByID() {
+		// Without it the kernel takes a run in one piece apart, to drop it frame by
+		// frame: two thirds of what the run costs from one namespace to another.
+		err = unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1)
+	}
+	if err == nil {
 		err = unix.Bind(fd, sa)
 	}
 	if err == nil {

@@ -2,8 +2,9 @@
 // more; package afxdp has it beside its rings, for what these leave to the kernel.
 //
 // Files: packet.go makes the sockets, guard.go those that keep the kernel quiet,
-// filter.go says which frames are ours, send.go and recv.go move runs, hold.go
-// keeps those whose MAC address is being learned, group.go joins groups.
+// filter.go says which frames are ours, offload.go finds out about segmentation,
+// vnet.go asks for it, send.go and recv.go move runs, hold.go keeps those whose MAC
+// address is being learned, group.go joins groups.
 package packet
 
 import (
@@ -30,10 +31,12 @@ const DefaultRecvBuffer = 4 << 20
 // Options for Open.
 type Options struct {
 	Name       string // of the driver: Caps.Name, and before errors
-	RecvBuffer int    // see rawsock.Options
+	Offload    Offload
+	RecvBuffer int // see rawsock.Options
 }
 
-// Limits of a run, which leaves frame by frame but in few system calls.
+// Limits of a run. 65,000 bytes leave room for the headers in the 64 KiB that an IP
+// packet may have, and so a run that is one.
 const (
 	runFrames = 64
 	runBytes  = 65000
@@ -42,6 +45,7 @@ const (
 // Conn is the link.
 type Conn struct {
 	caps       link.Caps
+	offload    bool
 	netif      neigh.NetIf
 	recvBuffer int
 	ns         neigh.Namespace // where the sockets are
@@ -70,14 +74,14 @@ func Open(addrs []netip.Addr, o Options) (*Conn, error) {
 	}
 	c := &Conn{recvBuffer: o.RecvBuffer, ns: neigh.CurrentNamespace(), fd: -1, members: members{fd: -1, joined: make(map[ib.GID]int)}}
 	c.caps.Name = o.Name
-	if err := c.open(addrs); err != nil {
+	if err := c.open(addrs, o.Offload); err != nil {
 		c.free()
 		return nil, fmt.Errorf("%s link: %w", o.Name, err)
 	}
 	return c, nil
 }
 
-func (c *Conn) open(addrs []netip.Addr) (err error) {
+func (c *Conn) open(addrs []netip.Addr, want Offload) (err error) {
 	if len(addrs) == 0 {
 		return errors.New("no address given")
 	}
@@ -105,6 +109,11 @@ func (c *Conn) open(addrs []netip.Addr) (err error) {
 	if c.peers, err = neigh.NewTable(c.netif, c.learned); err != nil {
 		return err
 	}
+	why := noOffload(want)
+	if why != nil && want == OffloadOn {
+		return fmt.Errorf("segmentation offload is not possible: %w; use OffloadAuto", why)
+	}
+	c.offload = why == nil
 	granted := sock.SetRecvBuffer(c.fd, c.recvBuffer)
 	c.caps = link.Caps{
 		Name:      c.caps.Name,
@@ -115,6 +124,11 @@ func (c *Conn) open(addrs []netip.Addr) (err error) {
 		RunBytes:  runBytes,
 		ID:        link.IDFree,
 		Note:      fmt.Sprintf("packet socket, receive buffer %d KiB", granted>>10),
+	}
+	if c.offload {
+		c.caps.Note += ", segmentation offload"
+	} else {
+		c.caps.Note += fmt.Sprintf(", frame by frame: %v", why)
 	}
 	c.tx.init()
 	c.rx.init()

@@ -21,19 +21,6 @@ const (
 	rxErrors = 8
 )
 
-// Fields of struct virtio_net_hdr (linux/virtio_net.h), in host byte order.
-const (
-	vnetFlags   = 0
-	vnetGSOType = 1
-	vnetGSOSize = 4
-
-	flagNeedsCsum = 1 // the UDP checksum is not finished
-	flagDataValid = 2 // the kernel or the NIC has verified it
-	gsoNone       = 0
-	gsoUDPL4      = 5
-	gsoECN        = 0x80 // a flag beside the type
-)
-
 type rxState struct {
 	batch *sock.Batch
 	vnet  [rxBatch][vnetLen]byte
@@ -128,16 +115,18 @@ func (c *Conn) decode(i int, r *link.Run) bool {
 		return false
 	}
 	vnet := &c.rx.vnet[i]
-	gso := vnet[vnetGSOType] &^ gsoECN
+	gso := vnet[vnetGSOType] &^ unix.VIRTIO_NET_HDR_GSO_ECN
 	f := &c.rx.frame
-	f.PartialUDPSum = vnet[vnetFlags]&(flagNeedsCsum|flagDataValid) != 0 || gso != gsoNone
+	// The sum is not finished, or verified already.
+	const trusted = unix.VIRTIO_NET_HDR_F_NEEDS_CSUM | unix.VIRTIO_NET_HDR_F_DATA_VALID
+	f.PartialUDPSum = vnet[vnetFlags]&trusted != 0 || gso != unix.VIRTIO_NET_HDR_GSO_NONE
 	if f.Decode(c.rx.buf(i)[:b.N(i)-vnetLen]) != nil {
 		return false
 	}
 	*r = Received(f)
 	switch gso {
-	case gsoNone:
-	case gsoUDPL4:
+	case unix.VIRTIO_NET_HDR_GSO_NONE:
+	case unix.VIRTIO_NET_HDR_GSO_UDP_L4:
 		r.Size = int(binary.NativeEndian.Uint16(vnet[vnetGSOSize:]))
 	default:
 		return false

@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	txBatch = 128 // messages that one sendmmsg takes; at least runFrames
+	// txBatch is how many messages one sendmmsg takes: at least runFrames, so that a
+	// run fits when it goes frame by frame.
+	txBatch = 128
 
-	// A message is a struct virtio_net_hdr, all zeros (no offload is asked for),
-	// the frame's headers, and the frame.
-	vnetLen   = 10
+	// A message is a struct virtio_net_hdr, headers, and a frame or a whole run.
 	headerLen = vnetLen + wire.EtherLen + wire.VLANLen + wire.IPv6Len + wire.UDPLen
 
 	defaultHops = 64 // stands for a hop limit of 0, which no packet can leave with
@@ -30,7 +30,7 @@ type txState struct {
 
 func (t *txState) init() { t.Outbox = sock.NewOutbox(txBatch, 2, 0) }
 
-// Send sends as many runs as make txBatch frames with one system call.
+// Send sends as many runs as make txBatch messages with one system call.
 func (c *Conn) Send(now ib.Instant, out []link.Run) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,7 +66,7 @@ func (c *Conn) fill(now ib.Instant, out []link.Run) (stretch int) {
 			}
 			return 1
 		}
-		if c.tx.Room() < r.Frames() {
+		if c.tx.Room() < c.messages(r) {
 			return stretch
 		}
 		c.add(stretch, r, mac)
@@ -110,15 +110,38 @@ func (c *Conn) Address(f *wire.Frame, r *link.Run, mac [6]byte) {
 	}
 }
 
-// add makes messages of the frames of r, which is run number n of the stretch.
+// messages returns how many messages r makes.
+func (c *Conn) messages(r *link.Run) int {
+	if c.offload {
+		return 1
+	}
+	return r.Frames()
+}
+
+// add makes messages of r, which is run number n of the stretch. A frame that goes by
+// itself has no UDP checksum, like those of rdma_rxe and NICs.
 func (c *Conn) add(n int, r *link.Run, mac [6]byte) {
 	f := &c.tx.frame
 	c.Address(f, r, mac)
+	if frames := r.Frames(); frames > 1 && c.offload {
+		headers := c.message(n, frames, r.Buf)
+		segment(headers, &f.Outer, r.Size, len(r.Buf))
+		return
+	}
 	for i := range r.Frames() {
-		frame := r.Frame(i)
-		m := c.tx.Add(n, 1, len(frame))
-		c.tx.SetBuf(m, 0, f.AppendHeaders(c.tx.headers[m][:vnetLen], len(frame)))
-		c.tx.SetBuf(m, 1, frame)
+		c.message(n, 1, r.Frame(i))
 		f.Outer.ID++
 	}
+}
+
+// message adds a message with p, which holds that many frames of run n, behind the
+// headers of c.tx.frame. It returns all headers: nothing is asked of the kernel yet.
+func (c *Conn) message(n, frames int, p []byte) (headers []byte) {
+	m := c.tx.Add(n, frames, len(p))
+	vnet := c.tx.headers[m][:vnetLen]
+	clear(vnet)
+	headers = c.tx.frame.AppendHeaders(vnet, len(p))
+	c.tx.SetBuf(m, 0, headers)
+	c.tx.SetBuf(m, 1, p)
+	return headers
 }
