@@ -50,7 +50,9 @@ func (r *receiver) receive(now ib.Instant) bool {
 		r.run(&r.runs[i])
 		if frames += r.runs[i].Frames(); frames >= rxAnswer {
 			r.handOver()
-			r.s.tx.drain(now)
+			r.now = r.s.clock() // ACKs may have waited long enough
+			r.s.runTimers(r.now)
+			r.s.tx.drain(r.now)
 			frames = 0
 		}
 	}

@@ -349,7 +349,7 @@ func (s *shard) kick() {
 func (s *shard) setPath(q *QP) {
 	ah := q.core.AH()
 	q.path = s.path(ah)
-	q.path.SrcPort = sourcePort(ah.FlowLabel, q.num, q.core.DestQPN())
+	q.path.SrcPort = s.sourcePort(ah.FlowLabel, q.num, q.core.DestQPN())
 	if qp.Reliable(q.typ) {
 		s.setFlow(q, &ah.DGID)
 	}
@@ -357,6 +357,15 @@ func (s *shard) setPath(q *QP) {
 
 // defaultHops is the hop limit of Linux routes.
 const defaultHops = 64
+
+// sourcePort is where packets between two QPs leave from. On a link that has one
+// port for all, those of different QPs are of one path, and share runs.
+func (s *shard) sourcePort(flowLabel uint32, local, remote ib.QPN) uint16 {
+	if p := s.dev.caps.FixedSrcPort; p != 0 {
+		return p
+	}
+	return sourcePort(flowLabel, local, remote)
+}
 
 // sourcePort spreads connections over the paths of a network: a port from the
 // flow label, or from the pair of QP numbers, the same at both ends (Linux,

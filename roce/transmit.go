@@ -96,7 +96,7 @@ func (t *transmitter) add(q *QP, p *qp.TxPacket) error {
 	if p.AH != nil {
 		path = &t.path
 		*path = *p.AH.Owner.(*link.Run)
-		path.SrcPort = sourcePort(path.FlowLabel, q.num, p.DestQP)
+		path.SrcPort = t.s.sourcePort(path.FlowLabel, q.num, p.DestQP)
 	}
 	if !t.fits(path, size) {
 		t.begin(path, size)

@@ -1,0 +1,66 @@
+package roce_test
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/link"
+)
+
+// portal is a link with one source port, as the udp link is, and short runs. It
+// takes at most take of them at a time, and none now and then.
+type portal struct {
+	link.Link
+	take, turn int
+}
+
+func (p *portal) Caps() link.Caps {
+	c := p.Link.Caps()
+	c.FixedSrcPort, c.RunFrames = link.Port, 8
+	return c
+}
+
+func (p *portal) Send(now ib.Instant, runs []link.Run) (int, error) {
+	p.turn++
+	return p.Link.Send(now, runs[:min(len(runs), p.turn%(p.take+1))])
+}
+
+// TestRunsAcrossQPs: where all packets leave from one port, those of many QPs to
+// one destination travel in the same runs, and none is lost on a link that takes
+// a few runs at a time or none at all.
+func TestRunsAcrossQPs(t *testing.T) {
+	const qps, size = 64, 4 << 10
+	for _, take := range []int{1, 2, 64} {
+		var ends []*portal
+		w := newWorld(t, 1, qps*size, stack{same, func(l link.Link) link.Link {
+			ends = append(ends, &portal{Link: l, take: take, turn: take - 1})
+			return ends[len(ends)-1]
+		}})
+		fill(w.a.buf, 7)
+		var posting []ib.QP
+		for range qps {
+			w.connect(ib.MTU1024, nil)
+			posting = append(posting, w.a.qp)
+		}
+		for i, q := range posting {
+			wr := ib.SendWR{Opcode: ib.WRWrite, Flags: ib.SendSignaled, SGL: w.a.sge(i*size, size),
+				RemoteAddr: w.b.mr.Addr() + uint64(i*size), RKey: w.b.mr.RKey()}
+			if _, err := q.PostSend([]ib.SendWR{wr}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range qps {
+			if wc := w.poll(w.a); wc.Status != ib.WCSuccess {
+				t.Fatal(wc.Err())
+			}
+		}
+		if !bytes.Equal(w.a.buf, w.b.buf) {
+			t.Errorf("%d runs at a time: other data arrived", take)
+		}
+		sent := ends[0].Stats()
+		if sent.TxFrames != qps*size/1024 || 6*sent.TxRuns > sent.TxFrames {
+			t.Errorf("%d runs at a time: %d frames in %d runs, want %d in about an eighth", take, sent.TxFrames, sent.TxRuns, qps*size/1024)
+		}
+	}
+}
