@@ -79,20 +79,7 @@ func runModel(t *testing.T, seed uint64) {
 		a.RQPSN = 0xFFFF00 + ib.PSN(seed%512)&0xFF
 		a.SQPSN = a.RQPSN
 	})
-	a := &modelSide{host: w.a, name: "A"}
-	b := &modelSide{host: w.b, name: "B", peer: a}
-	a.peer = b
-	for i, s := range []*modelSide{a, b} {
-		s.t, s.ok, s.land = t, true, modelLand
-		s.rng = rand.New(rand.NewPCG(seed, uint64(i)+1))
-		for j := range s.buf[:modelTarget] {
-			s.buf[j] = byte(s.rng.Uint32())
-		}
-		s.want = bytes.Clone(s.buf)
-	}
-	for _, s := range []*modelSide{a, b} {
-		s.plan(int(mtu))
-	}
+	a, b := newModel(t, w, seed, mtu)
 	w.play(a, b)
 }
 
@@ -131,6 +118,25 @@ func tracer(name string) func(*wrap.Event) {
 				p.AETH.Syndrome, p.AETH.MSN, p.RETH.Len, len(p.Payload))
 		}
 	}
+}
+
+// newModel gives the hosts, which are connected, their memory and work.
+func newModel(t *testing.T, w *world, seed uint64, mtu ib.MTU) (a, b *modelSide) {
+	a = &modelSide{host: w.a, name: "A"}
+	b = &modelSide{host: w.b, name: "B", peer: a}
+	a.peer = b
+	for i, s := range []*modelSide{a, b} {
+		s.t, s.ok, s.land = t, true, modelLand
+		s.rng = rand.New(rand.NewPCG(seed, uint64(i)+1))
+		for j := range s.buf[:modelTarget] {
+			s.buf[j] = byte(s.rng.Uint32())
+		}
+		s.want = bytes.Clone(s.buf)
+	}
+	for _, s := range []*modelSide{a, b} {
+		s.plan(int(mtu))
+	}
+	return a, b
 }
 
 // plan makes up the work of s, and works out in the model what it does.

@@ -140,6 +140,7 @@ func TestErrors(t *testing.T) {
 		{"pingpong --device rnic:nosuch0 --link udp", exitFailure, "--link is for the software device"},
 		{"pingpong --device rnic:nosuch0 --drop 0.1", exitFailure, "--drop is for the software device"},
 		{"devinfo --addr 192.0.2.77", exitFailure, "192.0.2.77"},
+		{"devinfo --link afxdp --addr " + own, exitFailure, "use link udp"},
 		{"demo --mtu 1000 --client " + own, exitFailure, "PathMTU is 1000"},
 		{"demo --drop 0.9", exitFailure, "0 to 0.25"},
 		{"demo --client " + own + " --server " + own, exitFailure, "4791"},
@@ -192,7 +193,8 @@ func TestDemo(t *testing.T) {
 func TestDevinfo(t *testing.T) {
 	addr := linktest.Loopback().String()
 	out := success(t, "devinfo", "-v", "--addr", addr)
-	for _, want := range []string{"hca_id:\tgoroce_lo\n", "PORT_ACTIVE (4)", "::ffff:" + addr + ", RoCE v2", "receive buffer"} {
+	for _, want := range []string{"hca_id:\tgoroce_lo\n", "PORT_ACTIVE (4)", "::ffff:" + addr + ", RoCE v2",
+		"link_note:\t\tudp, the automatic choice: plain UDP sockets, receive buffer"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("devinfo -v does not say %q:\n%s", want, out)
 		}

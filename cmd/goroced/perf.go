@@ -22,14 +22,14 @@ type perfCmd struct {
 
 	Connection perf.Service `short:"c" default:"RC" placeholder:"C" help:"Transport service: RC, UC (send, write) or UD (send); the same at both ends (default ${default})."`
 
-	Port   int      `short:"p" default:"18515" help:"TCP port of the server."`
-	GIDIdx int      `name:"gid-index" short:"x" default:"-1" placeholder:"N" help:"Local address by its index, see devinfo -v (default: the one that the TCP connection uses)."`
+	Port   int      `short:"p" default:"18515" help:"TCP port of the server; with -R rdma_cm's."`
+	GIDIdx int      `name:"gid-index" short:"x" default:"-1" placeholder:"N" help:"Local address by its index, see devinfo -v (default: the one that the way to the peer begins with)."`
 	MTU    int      `short:"m" placeholder:"1024" help:"Path MTU (default: the port's); the smaller of both ends' is used."`
-	CM     bool     `name:"rdma_cm" short:"R" help:"Connect by rdma_cm. Not supported yet."`
+	CM     bool     `name:"rdma_cm" short:"R" help:"Meet and connect by rdma_cm, not over TCP; the same at both ends (perftest: not with UC)."`
 	Size   *int     `short:"s" placeholder:"65536" help:"Bytes of a message (default 65536 for bw, 2 for lat); the same at both ends."`
 	All    bool     `short:"a" help:"All sizes from 2 to 8 MiB, or to -s, or to a packet with UD; the same at both ends."`
 	Iters  *int     `short:"n" placeholder:"1000" help:"Messages of each queue pair and size (default 5000 for write bw, else 1000); the same at both ends."`
-	Secs   int      `name:"duration" short:"D" placeholder:"SECONDS" help:"Run for so long instead, and measure the middle half of it; the same at both ends. Above 5 s the progress is shown."`
+	Secs   int      `name:"duration" short:"D" placeholder:"SECONDS" help:"Run for so long instead, and measure the middle half of it; the same at both ends. Of more than 5 s the progress is shown."`
 	NumQP  int      `name:"qp" short:"q" default:"1" help:"Queue pairs, bw only; the same at both ends (default ${default})."`
 	Bidir  bool     `name:"bidirectional" short:"b" help:"Both ends send, bw only; the same at both ends."`
 	Tx     *int     `name:"tx-depth" short:"t" placeholder:"128" help:"Requests in flight of a queue pair (default 128 for bw, 1 for lat)."`
@@ -41,7 +41,7 @@ type perfCmd struct {
 	Events bool     `short:"e" help:"Sleep until completions arrive (not write lat)."`
 	Force  bool     `name:"CPU-freq" short:"F" help:"For compatibility: there is no warning to leave out."`
 	Gbits  bool     `name:"report_gbits" help:"Bandwidth in Gb/s instead of MiB/s."`
-	JSON   jsonFile `name:"out_json" help:"Write the report as JSON too, to perftest_out.json, or with --out_json=FILE to FILE; - is standard output, which then has nothing else."`
+	JSON   jsonFile `name:"out_json" aliases:"out_json_file" help:"Write the report as JSON too, to perftest_out.json, or with --out_json=FILE to FILE; - is standard output, which then has nothing else."`
 
 	Atomic perf.AtomicOp `name:"atomic_type" short:"A" default:"FETCH_AND_ADD" placeholder:"OP" help:"CMP_AND_SWAP or FETCH_AND_ADD (default ${default})."`
 
@@ -58,7 +58,7 @@ type perfCmd struct {
 // Help is printed under the flags.
 func (*perfCmd) Help() string {
 	return "The peer may be perftest's ib_send_bw, ib_write_bw, ib_read_bw, ib_atomic_bw or the ib_*_lat of the same operation, on a real " +
-		"device or on rdma_rxe. It needs -x INDEX (ibv_devinfo -v lists its addresses; take a RoCE v2 one that is IPv4 if ours is). Made for perftest 6.06, " +
+		"device or on rdma_rxe. Without -R it needs -x INDEX (ibv_devinfo -v lists its addresses; take a RoCE v2 one that is IPv4 if ours is). Made for perftest 6.06, " +
 		"which is perftest 4.5+0.17 in Debian 12. Give the options that are the same at both ends to both. On one machine give each end an address of its own: " +
 		"`goroced perf write bw --addr 127.0.0.1` and `goroced perf write bw --addr 127.0.0.2 127.0.0.1`."
 }

@@ -25,12 +25,13 @@ func TestPerf(t *testing.T) {
 		{"read lat -n 200 --drop 0.01 --seed 3 -u 11", ""},
 		{"atomic bw -n 200 -A CMP_AND_SWAP", "--link udp -d soft"},
 		{"atomic lat -n 200", "--timeout 20s"},
+		{"write bw -R -n 200 -q 2", "-x 0"},
+		{"send lat -R -n 200 -c UD", "--report_gbits"},
 	} {
 		t.Run(c.both, func(t *testing.T) {
 			port, addr := freePort(t), linktest.Loopback().String()
 			args := append([]string{"perf", "-p", port}, strings.Fields(c.both)...)
-			server := start(t, append(args, "--addr", addr)...)
-			waitListening(t, port)
+			server, _ := startUntil(t, "waiting for a client", append(args, "--addr", addr)...)
 			args = append(args, strings.Fields(c.client)...)
 			client := start(t, append(args, "--out_json=-", "--addr", linktest.Loopback().String(), addr)...)
 			for name, p := range map[string]*process{"server": server, "client": client} {
@@ -52,8 +53,7 @@ func TestPerf(t *testing.T) {
 // TestPerfFiles: a report, a CPU profile and a capture where they were asked for.
 func TestPerfFiles(t *testing.T) {
 	port, addr := freePort(t), linktest.Loopback().String()
-	server := start(t, "perf", "write", "bw", "-p", port, "--addr", addr, "-n", "50")
-	waitListening(t, port)
+	server, _ := startUntil(t, "waiting for a client", "perf", "write", "bw", "-p", port, "--addr", addr, "-n", "50")
 	dir := t.TempDir()
 	report, profile, capture := filepath.Join(dir, "r.json"), filepath.Join(dir, "cpu.out"), filepath.Join(dir, "p.pcapng")
 	out := success(t, "perf", "write", "bw", "-p", port, "--addr", linktest.Loopback().String(), "-n", "50",
@@ -81,7 +81,7 @@ func TestPerfErrors(t *testing.T) {
 		{"perf write rate", exitUsage, "bw, lat"},
 		{"perf write bw -c DC", exitUsage, "RC, UC, UD"},
 		{"perf atomic bw -A NAND", exitUsage, "FETCH_AND_ADD, CMP_AND_SWAP"},
-		{"perf write bw -R" + own, exitFailure, "leave -R out at both ends"},
+		{"perf write bw -R -p 1 192.0.2.1 --timeout 200ms" + own, exitFailure, "no answer to REQ"},
 		{"perf read bw -c UC" + own, exitFailure, "[RC] for read bw"},
 		{"perf write bw -m 1500" + own, exitFailure, "256, 512, 1024, 2048, 4096"},
 		{"perf write bw --drop 1" + own, exitFailure, "--drop is 1"},

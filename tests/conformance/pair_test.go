@@ -7,6 +7,7 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/afxdp"
 	"github.com/goroce/goroce/roce/link/linktest"
 	"github.com/goroce/goroce/roce/link/mem"
 	"github.com/goroce/goroce/roce/link/rawsock"
@@ -65,12 +66,21 @@ func TestMem(t *testing.T) {
 
 func loopback(t *testing.T) Party {
 	t.Helper()
-	l, err := udp.Open([]netip.Addr{linktest.Loopback()}, udp.Options{})
+	return loopbackWith(t, udp.OffloadAuto)
+}
+
+func loopbackWith(t *testing.T, o udp.Offload) Party {
+	t.Helper()
+	l, err := udp.Open([]netip.Addr{linktest.Loopback()}, udp.Options{Offload: o})
 	return open(t, l, err)
 }
 
 // TestUDP pairs devices on the loopback interface, without privileges.
-func TestUDP(t *testing.T) { runPair(t, loopback(t), loopback(t)) }
+func TestUDP(t *testing.T) {
+	for name, o := range map[string]udp.Offload{"offload": udp.OffloadAuto, "frame by frame": udp.OffloadOff} {
+		t.Run(name, func(t *testing.T) { runPair(t, loopbackWith(t, o), loopbackWith(t, o)) })
+	}
+}
 
 // TestSelf plays both halves on one device: its queue pairs talk to each other
 // through the device's own address.
@@ -79,26 +89,47 @@ func TestSelf(t *testing.T) {
 	runPair(t, p, p)
 }
 
+// driver opens a link of some kind.
+type driver struct {
+	name string
+	open func([]netip.Addr) (link.Link, error)
+}
+
+func rawsockWith(o rawsock.Offload) func([]netip.Addr) (link.Link, error) {
+	return func(a []netip.Addr) (link.Link, error) { return rawsock.Open(a, rawsock.Options{Offload: o}) }
+}
+
+func afxdpWith(o afxdp.Options) func([]netip.Addr) (link.Link, error) {
+	return func(a []netip.Addr) (link.Link, error) { return afxdp.Open(a, o) }
+}
+
+// onVeth opens a device at each end of a pair of interfaces, in two network
+// namespaces.
+func onVeth(t *testing.T, d driver) (here, there Party) {
+	t.Helper()
+	a, b := linktest.NewVeth(t, 1500)
+	at := func(n *linktest.Namespace) (p Party) {
+		var l link.Link
+		err := n.Do(func() (err error) {
+			l, err = d.open([]netip.Addr{n.Addr4, n.Addr6})
+			return err
+		})
+		return open(t, l, err)
+	}
+	return at(a), at(b)
+}
+
 // TestVeth pairs devices in two network namespaces.
 func TestVeth(t *testing.T) {
-	for _, d := range []struct {
-		name string
-		open func([]netip.Addr) (link.Link, error)
-	}{
+	for _, d := range []driver{
 		{"udp", func(a []netip.Addr) (link.Link, error) { return udp.Open(a, udp.Options{}) }},
-		{"rawsock", func(a []netip.Addr) (link.Link, error) { return rawsock.Open(a, rawsock.Options{}) }},
+		{"rawsock", rawsockWith(rawsock.OffloadAuto)},
+		{"rawsock, frame by frame", rawsockWith(rawsock.OffloadOff)},
+		{"afxdp, native", afxdpWith(afxdp.Options{})},
+		{"afxdp, generic", afxdpWith(afxdp.Options{Generic: true})},
 	} {
 		t.Run(d.name, func(t *testing.T) {
-			a, b := linktest.NewVeth(t, 1500)
-			at := func(n *linktest.Namespace) (p Party) {
-				var l link.Link
-				err := n.Do(func() (err error) {
-					l, err = d.open([]netip.Addr{n.Addr4, n.Addr6})
-					return err
-				})
-				return open(t, l, err)
-			}
-			here, there := at(a), at(b)
+			here, there := onVeth(t, d)
 			for row, family := range []string{"IPv4", "IPv6"} {
 				here.GIDIndex, there.GIDIndex = row, row
 				t.Run(family, func(t *testing.T) { runPair(t, here, there) })

@@ -1,7 +1,6 @@
 package rxe
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os/exec"
@@ -30,6 +29,10 @@ func perfRows() []perfRow {
 		for _, tool := range []string{"send_bw", "write_bw", "read_bw", "atomic_bw", "send_lat", "write_lat", "read_lat", "atomic_lat"} {
 			rows = append(rows, perfRow{tool, side, udp, v4, "-n 100", ""})
 		}
+		for _, tool := range []string{"send_bw", "write_bw", "read_bw", "send_lat", "write_lat", "read_lat"} {
+			rows = append(rows, perfRow{tool, side, udp, v4, "-R -n 100", ""})
+		}
+		rows = append(rows, perfRow{"send_lat", side, udp, v4, "-R -n 50 -c UD", ""})
 	}
 	for i, r := range []perfRow{
 		{"send_bw", "", udp, v4, "-n 50 -b -q 3", ""},
@@ -47,6 +50,9 @@ func perfRows() []perfRow {
 		{"send_bw", "", udp, v4, "-D 2", ""},
 		{"write_bw", "", udp, v4, "-D 2 --report_gbits", ""},
 		{"send_lat", "", udp, v4, "-D 2", ""},
+		{"write_bw", "", rawsock, v4, "-R -n 50 -b -q 3", ""},
+		{"send_bw", "", udp, v4, "-R -n 5 -a -b -c UD", ""},
+		{"read_bw", "", udp, v4, "-R -D 2 -o 4", ""},
 	} {
 		r.side = sides[i%2]
 		rows = append(rows, r)
@@ -98,7 +104,12 @@ func (p *perfPlay) toTool(ctx context.Context) {
 	tool := p.theirs(ctx)
 	peer, err := p.vm.Start(ctx, tool[0], tool[1:]...)
 	p.must(err)
-	p.must(p.vm.WaitListen(ctx, listenPort))
+	if p.byCM() {
+		err = p.vm.WaitListenCM(ctx, listenPort)
+	} else {
+		err = p.vm.WaitListen(ctx, listenPort)
+	}
+	p.must(err)
 	out, err := p.ours(ctx, p.vm.IPv4.String()).CombinedOutput()
 	if err != nil {
 		p.Errorf("goroced perf: %v\n%s", err, out)
@@ -111,21 +122,23 @@ func (p *perfPlay) toTool(ctx context.Context) {
 
 // fromTool connects the C tool to goroced.
 func (p *perfPlay) fromTool(ctx context.Context) {
-	var out bytes.Buffer
-	cmd := p.ours(ctx)
-	cmd.Stdout, cmd.Stderr = &out, &out
-	p.must(cmd.Start())
-	p.waitListening(ctx)
+	us := &ourProcess{Cmd: p.ours(ctx), t: p.T, ready: make(chan struct{})}
+	us.Stdout, us.Stderr = us, us
+	p.must(us.Start())
+	us.waitReady(ctx)
 	tool := append(p.theirs(ctx), p.lab.HostIPv4.String())
 	result, err := p.vm.Run(ctx, tool[0], tool[1:]...)
 	if !p.judge(tool, result, err) {
-		cmd.Process.Kill()
+		us.Process.Kill()
 	}
-	if err := cmd.Wait(); err != nil {
-		p.Errorf("goroced perf: %v\n%s", err, out.Bytes())
+	if err := us.Wait(); err != nil {
+		p.Errorf("goroced perf: %v\n%s", err, us.output())
 	}
-	p.sameRows(out.String(), result.Stdout)
+	p.sameRows(us.output(), result.Stdout)
 }
+
+// byCM reports whether the ends meet by rdma_cm.
+func (p *perfPlay) byCM() bool { return strings.Contains(p.options, "-R") }
 
 // sameRows holds the tables of both ends side by side: the same sizes, unless the
 // server of a one-sided test has none of its own.

@@ -142,9 +142,13 @@ func (p *printer) gids(table []ib.GIDEntry) {
 	}
 }
 
-// link writes what is particular to a software device: what carries its packets.
+// link writes what is particular to a software device: what carries its packets, and
+// why.
 func (p *printer) link(c link.Caps) {
 	p.line(3, "link", "%s", c.Name)
+	if c.Note != "" {
+		p.line(3, "link_note", "%s", c.Note)
+	}
 	p.line(3, "netdev", "%s", c.NetIf)
 	p.line(3, "netdev_mtu", "%d", c.MTU)
 	p.line(3, "run", "%d packets, %d bytes", c.RunFrames, c.RunBytes)
@@ -153,9 +157,6 @@ func (p *printer) link(c link.Caps) {
 		src = fmt.Sprint(c.FixedSrcPort)
 	}
 	p.line(3, "udp_src_port", "%s", src)
-	if c.Note != "" {
-		p.line(3, "link_note", "%s", c.Note)
-	}
 }
 
 // guid is a GUID in the C tool's four groups.

@@ -9,9 +9,10 @@ import (
 	"sync/atomic"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/rdmacm"
 )
 
-// qkey is the C tool's.
+// qkey is the C tool's; queue pairs that rdma_cm connects have its own.
 const qkey = 0x11111111
 
 // Work request IDs say what completed: a receive or a send, of which queue pair,
@@ -46,6 +47,8 @@ type endpoint struct {
 	cq      ib.CQ
 	qps     []ib.QP
 	ahs     []ib.AH // UD: the peer of each queue pair
+	qkey    uint32  // UD: of all queue pairs
+	conns   []*rdmacm.Conn
 	owned   []io.Closer
 
 	mem           *memory
@@ -61,9 +64,12 @@ type endpoint struct {
 	wcs      [64]ib.WC
 }
 
-// newEndpoint makes the queue pairs and takes them to INIT.
+// newEndpoint makes the queue pairs, and takes those to INIT that rdma_cm will not.
 func newEndpoint(dev ib.Device, s *session) (e *endpoint, err error) {
-	e = &endpoint{o: s.o, t: s.t, meeting: s.meeting, cycle: s.cycle, mem: newMemory(s.o, s.cycle)}
+	e = &endpoint{o: s.o, t: s.t, meeting: s.meeting, cycle: s.cycle, qkey: qkey, mem: newMemory(s.o, s.cycle)}
+	if s.o.CM {
+		e.qkey = rdmacm.DefaultQKey
+	}
 	for _, step := range []func() error{
 		func() error { return e.open(dev) },
 		e.openQPs,
@@ -111,7 +117,10 @@ func (e *endpoint) openQPs() error {
 		}
 		e.own(qp)
 		e.qps = append(e.qps, qp)
-		attr := ib.QPAttr{State: ib.Init, Port: 1, QKey: qkey, Access: e.t.access & ib.QPAccessMask}
+		if e.o.CM && !e.o.datagrams() {
+			continue
+		}
+		attr := ib.QPAttr{State: ib.Init, Port: 1, QKey: e.qkey, Access: e.t.access & ib.QPAccessMask}
 		if err := qp.Modify(attr, tr.init); err != nil {
 			return err
 		}
@@ -171,13 +180,21 @@ func (e *endpoint) connect(sgid int) error {
 		if !e.o.datagrams() {
 			continue
 		}
-		ah, err := e.pd.CreateAH(attr.AH)
-		if err != nil {
+		if err := e.addAH(attr.AH); err != nil {
 			return err
 		}
-		e.own(ah)
-		e.ahs = append(e.ahs, ah)
 	}
+	return nil
+}
+
+// addAH says where the datagrams of the next queue pair go.
+func (e *endpoint) addAH(attr ib.AHAttr) error {
+	ah, err := e.pd.CreateAH(attr)
+	if err != nil {
+		return err
+	}
+	e.own(ah)
+	e.ahs = append(e.ahs, ah)
 	return nil
 }
 

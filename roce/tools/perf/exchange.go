@@ -13,7 +13,7 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// The messages of the meeting are perftest's, in this order.
+// The messages of a meeting are perftest's, in this order.
 //
 //	version   16 bytes of text, NUL padded
 //	cycle     the length of the piece that small messages go round, 4 bytes
@@ -77,12 +77,12 @@ func decodeMTU(msg []byte) (ib.MTU, error) {
 	return m, nil
 }
 
-// address is what an end tells of a queue pair. It goes over the wire as the text
+// address is what an end tells of a queue pair. Over TCP it goes as the text
 //
 //	LID:OUT:QPN:PSN:RKEY:VADDR:GID:SRQN:
 //
 // of 4, 4, 6, 6, 8, 16, 16 x 2 and 8 hexadecimal digits, the bytes of the GID with
-// colons between them, and a NUL.
+// colons between them, and a NUL; over rdma_cm as a C structure, see binary.go.
 type address struct {
 	lid         uint16 // 0 on Ethernet
 	outstanding int    // READs and atomics in flight that it takes
@@ -99,7 +99,10 @@ const (
 	addressFields = 6 + len(ib.GID{}) + 1
 )
 
-func (a *address) encode() []byte {
+// textAddresses are addresses as they go over TCP.
+type textAddresses struct{}
+
+func (textAddresses) encode(a *address) []byte {
 	msg := fmt.Appendf(nil, "%04x:%04x:%06x:%06x:%08x:%016x:", a.lid, a.outstanding, uint32(a.qpn), uint32(a.psn), uint32(a.rkey), a.vaddr)
 	for _, b := range a.gid {
 		msg = fmt.Appendf(msg, "%02x:", b)
@@ -107,8 +110,8 @@ func (a *address) encode() []byte {
 	return fmt.Appendf(msg, "%08x:\x00", a.srqn)
 }
 
-// decodeAddress reads an address, checking every field.
-func decodeAddress(msg []byte) (a address, err error) {
+// decode reads an address, checking every field.
+func (textAddresses) decode(msg []byte) (a address, err error) {
 	text := strings.TrimRight(string(msg), "\x00")
 	bad := func(why string) (address, error) {
 		return address{}, fmt.Errorf("%w: the peer sent %q as its address: %s", ErrExchange, text, why)

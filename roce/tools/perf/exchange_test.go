@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,10 +26,10 @@ func TestAddress(t *testing.T) {
 	if len(message) != addressLen {
 		t.Fatalf("the message has %d bytes, not %d", len(message), addressLen)
 	}
-	if got := string(messageAddress.encode()); got != message {
+	if got := string(textAddresses{}.encode(&messageAddress)); got != message {
 		t.Errorf("encoded as %q, want %q", got, message)
 	}
-	got, err := decodeAddress([]byte(message))
+	got, err := textAddresses{}.decode([]byte(message))
 	if err != nil || got != messageAddress {
 		t.Errorf("decoded as %+v, %v, want %+v", got, err, messageAddress)
 	}
@@ -42,6 +43,27 @@ func TestAddress(t *testing.T) {
 	}
 }
 
+// TestBinaryAddress is the same address as the C tools send it over rdma_cm.
+func TestBinaryAddress(t *testing.T) {
+	const want = "\x00\x00\x00\x00" + "\x00\x00\x00\x10" + "\x00\x00\x00\x12" + "\x00\x12\x34\x56" + "\x1a\x2b\x3c\x4d" + "\x00\x00\x00\x00" +
+		"\x00\x00\x7f\x00\x12\x34\x50\x00" + "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\xff\xff\x0a\x00\x00\x01" + "\x00\x00\x00\x00\x00\x00\x00\x00"
+	var codec binaryAddresses
+	msg := codec.encode(&messageAddress)
+	if diff := cmp.Diff([]byte(want), msg); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if got, err := codec.decode(msg); err != nil || got != messageAddress {
+		t.Errorf("decoded as %+v, %v, want %+v", got, err, messageAddress)
+	}
+	for _, at := range []int{0, 4, 8, 12} { // the first byte of a LID, OUT, QPN and PSN
+		bad := slices.Clone(msg)
+		bad[at] = 1
+		if a, err := codec.decode(bad); !errors.Is(err, ErrExchange) {
+			t.Errorf("with byte %d set: %+v, error %v", at, a, err)
+		}
+	}
+}
+
 func TestBadAddresses(t *testing.T) {
 	for _, msg := range []string{
 		"", "\x00", strings.Repeat("x", addressLen), strings.Repeat(":", addressLen), "GET / HTTP/1.1\r\n",
@@ -50,7 +72,7 @@ func TestBadAddresses(t *testing.T) {
 		strings.Replace(message, ":ff:ff:0a:00:00:01:", ":00:00:00:00:00:00:", 1), // no GID
 		message[:addressLen-10],
 	} {
-		if a, err := decodeAddress([]byte(msg)); !errors.Is(err, ErrExchange) {
+		if a, err := (textAddresses{}).decode([]byte(msg)); !errors.Is(err, ErrExchange) {
 			t.Errorf("%q was taken as %+v, error %v", msg, a, err)
 		}
 	}
@@ -60,14 +82,15 @@ func FuzzAddress(f *testing.F) {
 	f.Add([]byte(message))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, msg []byte) {
-		a, err := decodeAddress(msg)
+		var text textAddresses
+		a, err := text.decode(msg)
 		if err != nil {
 			if !errors.Is(err, ErrExchange) {
 				t.Errorf("error %v", err)
 			}
 			return
 		}
-		again, err := decodeAddress(a.encode())
+		again, err := text.decode(text.encode(&a))
 		if err != nil || again != a {
 			t.Errorf("%q is %+v, and then %+v, %v", msg, a, again, err)
 		}
@@ -151,41 +174,46 @@ func (h *heard) swap(mine, theirs []byte, _ time.Duration) error {
 
 // TestWords is the meeting as perftest 6.06 holds it, from a trace of its calls: the
 // greeting; the addresses of all queue pairs twice, with one of the first in other
-// places for each tool.
+// places for each tool. Over rdma_cm two empty ones precede them, around the
+// connections.
 func TestWords(t *testing.T) {
 	greeting := []string{string(encodeVersion()), "\x00\x00\x10\x00", "\x00\x00\x00\x40", "3\x00"}
 	a, b := messageAddress, messageAddress
 	b.qpn++
-	all := []string{string(a.encode()), string(b.encode())}
-	one := all[:1]
-	join := func(parts ...[]string) (list []string) {
-		for _, p := range parts {
-			list = append(list, p...)
-		}
-		return list
-	}
+	one, all := []address{a}, []address{a, b}
+	join := slices.Concat[[]address]
 	for _, c := range []struct {
 		op   Op
 		test Test
-		want []string
+		want []address
 	}{
 		{Send, BW, join(all, one, all)}, {Send, Lat, join(all, one, all)},
 		{Write, BW, join(all, all, one)}, {Read, BW, join(all, all, one)}, {Atomic, BW, join(all, all, one)},
 		{Write, Lat, join(one, all, all, one)}, {Read, Lat, join(one, all, all, one)}, {Atomic, Lat, join(one, all, all, one)},
 	} {
-		o := Defaults(c.op, c.test)
-		o.MTU, o.Host = ib.MTU1024, "server"
-		h := &heard{}
-		s := &session{o: &o, t: o.traits(), meeting: h, gid: &ib.GIDEntry{},
-			e: &endpoint{o: &o, local: []address{a, b}, remote: make([]address, 2)}}
-		if err := s.greet(); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.connect(); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(join(greeting, c.want), h.said); diff != "" {
-			t.Errorf("%v %v: %s", c.op, c.test, diff)
+		for _, cm := range []*cmMeeting{nil, {}} {
+			o := Defaults(c.op, c.test)
+			o.MTU, o.Host, o.CM = ib.MTU1024, "server", cm != nil
+			h, want := &heard{meeting: &tcpMeeting{}}, greeting
+			if cm != nil {
+				cm.o, h.meeting = &o, cm
+				nothing := string(make([]byte, binaryLen))
+				want = append(slices.Clip(want), nothing, nothing)
+			}
+			for _, a := range c.want {
+				want = append(slices.Clip(want), string(h.encode(&a)))
+			}
+			s := &session{o: &o, t: o.traits(), meeting: h, cm: cm, gid: &ib.GIDEntry{},
+				e: &endpoint{o: &o, local: []address{a, b}, remote: make([]address, 2)}}
+			if err := s.greet(); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.connect(); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, h.said); diff != "" {
+				t.Errorf("%v %v: %s", c.op, c.test, diff)
+			}
 		}
 	}
 }

@@ -17,8 +17,8 @@ type Options struct {
 	Service Service // (both)
 
 	Host string // where the server is; "" makes this end the server
-	Port int    // TCP port of the server
-	CM   bool   // connect by rdma_cm; not supported
+	Port int    // TCP port of the server, or with CM rdma_cm's
+	CM   bool   // meet and connect by rdma_cm, not over TCP (both); the C tools do not with UC
 
 	GIDIndex int    // local address; -1 takes the one that the TCP connection uses
 	MTU      ib.MTU // path MTU, 0 for the port's; the smaller of both ends' is used
@@ -154,8 +154,6 @@ func (o *Options) checkTest() error {
 	switch {
 	case !slices.Contains(t.services, o.Service):
 		return refuse("Service", o.Service, fmt.Sprintf("%v for %s %s", t.services, o.Op, o.Test))
-	case o.CM:
-		return &ib.AttrError{Op: "perf", Attr: "CM", Value: true, Allowed: "the meeting over TCP; leave -R out at both ends", Err: ib.ErrNotSupported}
 	case o.Op == Atomic && o.Size != 8:
 		return refuse("Size", o.Size, "8, which is what atomics work on")
 	case o.Op == Atomic && o.All:

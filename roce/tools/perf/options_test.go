@@ -23,7 +23,6 @@ func TestRefused(t *testing.T) {
 	}{
 		{Write, BW, func(o *Options) { o.Service = UD }, "Service", "[RC UC]"},
 		{Read, Lat, func(o *Options) { o.Service = UC }, "Service", "[RC]"},
-		{Send, BW, func(o *Options) { o.CM = true }, "CM", "leave -R out"},
 		{Atomic, BW, func(o *Options) { o.Size = 4 }, "Size", "8"},
 		{Atomic, BW, func(o *Options) { o.Size = 16 }, "Size", "1 to 8"},
 		{Atomic, BW, func(o *Options) { o.All = true }, "All", "one size"},

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"github.com/goroce/goroce/roce/host"
 	"github.com/goroce/goroce/roce/link/linktest"
 	"github.com/goroce/goroce/roce/link/wrap"
+	"github.com/goroce/goroce/roce/rdmacm"
 )
 
 // device opens a device on a loopback address of its own.
@@ -99,7 +101,7 @@ func startClient(ctx context.Context, t *testing.T, dev ib.Device, o Options) *e
 		c := start(ctx, dev, o)
 		select {
 		case <-c.done:
-			if c.err == nil || !strings.Contains(c.err.Error(), "refused") {
+			if c.err == nil || !strings.Contains(c.err.Error(), "start it there first") {
 				return c
 			}
 			time.Sleep(5 * time.Millisecond)
@@ -140,7 +142,13 @@ func pairs() (list []Options) {
 	return list
 }
 
-func (o *Options) label() string { return fmt.Sprintf("%v %v %v", o.Op, o.Test, o.Service) }
+func (o *Options) label() string {
+	label := fmt.Sprintf("%v %v %v", o.Op, o.Test, o.Service)
+	if o.CM {
+		label += " rdma_cm"
+	}
+	return label
+}
 
 // TestPairs runs every test with goroce at both ends.
 func TestPairs(t *testing.T) {
@@ -166,6 +174,10 @@ func TestPairs(t *testing.T) {
 		{"lists of 8", bw, func(o *Options) { o.PostList, o.CQMod = 8, 100 }, wrap.FaultConfig{}},
 		{"one at a time", func(o *Options) bool { return bw(o) && rc(o) }, func(o *Options) { o.TxDepth, o.RxDepth = 1, 1 }, wrap.FaultConfig{}},
 		{"long messages", func(o *Options) bool { return rc(o) && o.Op != Atomic }, func(o *Options) { o.Size, o.MTU, o.Iters = 100_000, ib.MTU1024, 20 }, wrap.FaultConfig{}},
+		{"rdma_cm", always, func(o *Options) { o.CM = true }, wrap.FaultConfig{}},
+		{"rdma_cm, four queue pairs", bw, func(o *Options) { o.CM, o.NumQP, o.Bidirectional = true, 4, true }, wrap.FaultConfig{}},
+		{"rdma_cm, losses", func(o *Options) bool { return rc(o) && o.Op == Write },
+			func(o *Options) { o.CM, o.Size, o.Iters, o.AckTimeout = true, min(o.Size, 1024), 50, 14 }, wrap.FaultConfig{Drop: 0.02, Seed: 9}},
 		{"losses", rc, func(o *Options) { o.Size, o.Iters, o.AckTimeout = min(o.Size, 1024), 100, 11 }, wrap.FaultConfig{Drop: 0.02, Seed: 7}},
 	} {
 		for _, o := range pairs() {
@@ -311,10 +323,14 @@ func TestNoise(t *testing.T) {
 
 // TestPeerStops: an end whose peer is stopped says so, in every role.
 func TestPeerStops(t *testing.T) {
-	for _, o := range pairs() {
-		if o.Service != RC {
-			continue
+	list := slices.DeleteFunc(pairs(), func(o Options) bool { return o.Service != RC })
+	for _, o := range list {
+		if o.Op == Send || o.Op == Read {
+			o.CM = true
+			list = append(list, o)
 		}
+	}
+	for _, o := range list {
 		for _, stopServer := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, server stops %v", o.label(), stopServer), func(t *testing.T) {
 				o := o
@@ -322,23 +338,23 @@ func TestPeerStops(t *testing.T) {
 				serverDev, addr := device(t, wrap.FaultConfig{})
 				clientDev, _ := device(t, wrap.FaultConfig{})
 				o.Port = freePort(t)
-				serverCtx, stop := context.WithCancel(t.Context())
-				defer stop()
+				serverCtx, stopServerEnd := context.WithCancel(t.Context())
+				defer stopServerEnd()
 				server := start(serverCtx, serverDev, o)
 				o.Host = addr.String()
 				clientCtx, stopClient := context.WithCancel(t.Context())
 				defer stopClient()
 				client := startClient(clientCtx, t, clientDev, o)
 				waitPrinted(t, client, " remote address:")
-				stopped, left := client, server
+				stopped, left, stop, dev := client, server, stopClient, clientDev
 				if stopServer {
-					stop()
-					serverDev.Close()
-					stopped, left = server, client
-				} else {
-					stopClient()
-					clientDev.Close()
+					stopped, left, stop, dev = server, client, stopServerEnd, serverDev
 				}
+				stop()
+				if o.CM { // which needs the device to say so, as TCP does not
+					_ = stopped.wait(t)
+				}
+				dev.Close()
 				if err := stopped.wait(t); err == nil {
 					t.Error("the end that was stopped reports nothing")
 				}
@@ -364,15 +380,79 @@ func waitPrinted(t *testing.T, e *end, text string) {
 
 // TestServerIsCancelled: a server that waits for a client ends with its context.
 func TestServerIsCancelled(t *testing.T) {
+	for _, cm := range []bool{false, true} {
+		dev, _ := device(t, wrap.FaultConfig{})
+		ctx, cancel := context.WithCancel(t.Context())
+		o := Defaults(Write, BW)
+		o.Port, o.CM = 0, cm
+		server := start(ctx, dev, o)
+		waitPrinted(t, server, "Waiting for client")
+		cancel()
+		if err := server.wait(t); !errors.Is(err, context.Canceled) {
+			t.Errorf("rdma_cm %v: error %v, want %v", cm, err, context.Canceled)
+		}
+	}
+}
+
+// TestOtherMessages: a peer on rdma_cm that is no perftest is refused, whatever the
+// length of what it sends, and one that hangs up is not waited for.
+func TestOtherMessages(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		say   string // hang up for ""
+		error string
+	}{
+		{"a short message", "hello", "a message of 5 bytes came"},
+		{"a long one", strings.Repeat("x", cmSlotLen+1), "ended"},
+		{"noise", strings.Repeat("x", versionLen), "no version of perftest"},
+		{"nothing", "", "ended"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			serverDev, addr := device(t, wrap.FaultConfig{})
+			peerDev, _ := device(t, wrap.FaultConfig{})
+			o := Defaults(Send, BW)
+			o.CM, o.Port = true, 18515
+			server := start(t.Context(), serverDev, o)
+			waitPrinted(t, server, "Waiting for client")
+			peer, err := rdmacm.Open(peerDev, rdmacm.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer peer.Close()
+			conn, err := peer.Dial(t.Context(), net.JoinHostPort(addr.String(), "18515"), rdmacm.Config{
+				Cap: ib.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: 128}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.say == "" {
+				err = conn.Disconnect(t.Context())
+			} else {
+				_, err = conn.QP().PostSend([]ib.SendWR{{Opcode: ib.WRSend, Flags: ib.SendInline, Inline: []byte(c.say)}})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := server.wait(t); !errors.Is(err, ErrExchange) || !strings.Contains(err.Error(), c.error) || !strings.Contains(err.Error(), "ib_send_bw -R") {
+				t.Errorf("error %v, want %v that says %q", err, ErrExchange, c.error)
+			}
+		})
+	}
+}
+
+// TestNoServer: a client whom nobody waits for says what to do.
+func TestNoServer(t *testing.T) {
+	serverDev, addr := device(t, wrap.FaultConfig{})
+	cm, err := rdmacm.Open(serverDev, rdmacm.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cm.Close()
 	dev, _ := device(t, wrap.FaultConfig{})
-	ctx, cancel := context.WithCancel(t.Context())
 	o := Defaults(Write, BW)
-	o.Port = 0
-	server := start(ctx, dev, o)
-	waitPrinted(t, server, "Waiting for client")
-	cancel()
-	if err := server.wait(t); !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v, want %v", err, context.Canceled)
+	o.CM, o.Host = true, addr.String()
+	client := start(t.Context(), dev, o)
+	if err := client.wait(t); err == nil || !strings.Contains(err.Error(), "start it there first: `goroced perf write bw -R`") {
+		t.Errorf("error %v", err)
 	}
 }
 

@@ -131,6 +131,8 @@ func (e *endpoint) explain(err error) error {
 		return err
 	}
 	switch wc.Status {
+	case ib.WCWRFlushErr:
+		return fmt.Errorf("%w: the connection to %s ended: %w; what does it say there?", ErrPeerLeft, peer, err)
 	case ib.WCRetryExcErr:
 		return fmt.Errorf("%s does not answer on UDP port 4791: %w; look for a firewall, a wrong GID (-x) or an end that has failed there", peer, err)
 	case ib.WCRNRRetryExcErr:

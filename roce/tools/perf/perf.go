@@ -30,17 +30,15 @@ func Run(ctx context.Context, dev ib.Device, o Options) (rep *Report, err error)
 	if err != nil {
 		return nil, err
 	}
-	if o.server() {
-		fmt.Fprint(o.Out, waiting)
-		fmt.Fprintf(o.Log, "waiting on TCP port %d for %s\n", o.Port, o.command(" HOST"))
+	m, cm, err := meet(ctx, dev, &o)
+	if err != nil && ctx.Err() != nil {
+		return nil, ctx.Err()
 	}
-	m, err := meetTCP(ctx, &o)
 	if err != nil {
 		return nil, err
 	}
 	defer m.Close()
-	defer context.AfterFunc(ctx, func() { m.Close() })()
-	s := &session{o: &o, t: o.traits(), meeting: m, table: table}
+	s := &session{o: &o, t: o.traits(), meeting: m, cm: cm, table: table}
 	err = s.run(ctx, dev, attr.Name)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -65,12 +63,16 @@ func (s *session) run(ctx context.Context, dev ib.Device, device string) (err er
 	defer func() { err = errors.Join(err, s.e.close()) }()
 	s.report.Info = s.o.info(device, s.gid.Index)
 	s.report.Info.print(s.o.Out)
+	if s.o.CM && s.o.server() {
+		fmt.Fprint(s.o.Out, waitingCM)
+	}
 	if err := s.connect(); err != nil {
 		return s.suspect(err)
 	}
 	if err := s.play(ctx); err != nil {
 		return s.suspect(err)
 	}
+	s.e.part(ctx)
 	if s.o.inspect != nil {
 		s.o.inspect(s.e)
 	}

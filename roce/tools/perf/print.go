@@ -13,6 +13,10 @@ const resultLine = "------------------------------------------------------------
 
 const waiting = "\n************************************\n* Waiting for client to connect... *\n************************************\n"
 
+// waitingCM is what a server says behind the description of a test by rdma_cm, though
+// the client has connected by then.
+const waitingCM = " Waiting for client rdma_cm QP to connect\n Please run the same command with the IB/RoCE interface IP\n" + resultLine
+
 // title is the test's name: "RDMA_Write Bidirectional BW Test".
 func (o *Options) title() string {
 	t := o.traits()
@@ -38,6 +42,9 @@ func (o *Options) title() string {
 func (o *Options) info(device string, gidIndex int) Info {
 	i := Info{Test: o.title(), DualPort: "OFF", Device: device, NumQP: o.NumQP, Transport: "IB", Connection: o.Service.String(), SRQ: "OFF",
 		MTU: int(o.MTU), LinkType: "Ethernet", GIDIndex: gidIndex, Inline: o.Inline, CM: "OFF", Exchange: "Ethernet"}
+	if o.CM {
+		i.CM, i.Exchange = "ON", "rdma_cm"
+	}
 	if o.sends() {
 		i.TxDepth = o.TxDepth
 	}
@@ -86,17 +93,18 @@ func (i *Info) print(w io.Writer) {
 	fmt.Fprintf(w, " Data ex. method : %s\n%s", i.Exchange, resultLine)
 }
 
-// print writes an address as perftest does, which prints a LID of 0 without 0x.
+// print writes an address as perftest does, which prints a LID of 0 without 0x, and
+// with rdma_cm nothing of the memory.
 func (a *address) print(w io.Writer, side string, o *Options) {
 	lid := "0000"
 	if a.lid != 0 {
 		lid = hexText(uint64(a.lid), 4)
 	}
 	fmt.Fprintf(w, " %s address: LID %s QPN %s PSN %s", side, lid, hexText(uint64(a.qpn), 6), hexText(uint64(a.psn), 6))
-	if o.Op == Read {
+	if o.Op == Read && !o.CM {
 		fmt.Fprintf(w, " OUT %s", hexText(uint64(a.outstanding), 4))
 	}
-	if o.Op == Read || o.Op == Write {
+	if (o.Op == Read || o.Op == Write) && !o.CM {
 		fmt.Fprintf(w, " RKey %s VAddr %s", hexText(uint64(a.rkey), 8), hexText(a.vaddr, 16))
 	}
 	fmt.Fprintf(w, "\n GID: %s\n", gidText(a.gid))

@@ -166,20 +166,34 @@ func TestText(t *testing.T) {
 	}
 }
 
-// TestProgress: a long run says how it goes.
+// TestProgress: a long run says how it goes; one of a number of messages, of which
+// nobody knows how long it takes, after a while.
 func TestProgress(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var out output
-		o := Defaults(Write, BW)
-		o.Duration, o.Log = 10*time.Second, &out
-		s := &session{o: &o, e: &endpoint{}}
-		stop := s.showProgress()
-		s.e.done.Store(1600)
-		time.Sleep(1500 * time.Millisecond)
-		stop()
-		synctest.Wait()
-		if want := "  1 of 10 s: 1600 messages/s, 100.00 MB/sec\n"; out.String() != want {
-			t.Errorf("%q, want %q", out.String(), want)
-		}
-	})
+	for _, c := range []struct {
+		change func(*Options)
+		run    time.Duration
+		want   string
+	}{
+		{func(o *Options) { o.Duration = 10 * time.Second }, 1500 * time.Millisecond, "after 1 of 10 s: 1600 messages/s, 100.00 MB/sec\n"},
+		{func(o *Options) { o.Duration = 5 * time.Second }, 4500 * time.Millisecond, ""},
+		{func(*Options) {}, 4500 * time.Millisecond, ""},
+		{func(*Options) {}, 5500 * time.Millisecond, "after 5 s: 0 messages/s, 0.00 MB/sec\n"},
+		{func(o *Options) { o.All = true }, 5500 * time.Millisecond, "after 5 s: 0 messages/s\n"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var out output
+			o := Defaults(Write, BW)
+			o.Log = &out
+			c.change(&o)
+			s := &session{o: &o, e: &endpoint{}}
+			stop := s.showProgress()
+			s.e.done.Store(1600)
+			time.Sleep(c.run)
+			stop()
+			synctest.Wait()
+			if out.String() != c.want {
+				t.Errorf("after %v of %v: %q, want %q", c.run, o.Duration, out.String(), c.want)
+			}
+		})
+	}
 }

@@ -14,6 +14,7 @@ type session struct {
 	o       *Options
 	t       *traits
 	meeting meeting
+	cm      *cmMeeting // the same, if it connects the queue pairs
 	table   []ib.GIDEntry
 	gid     *ib.GIDEntry
 	goroce  bool // the peer is a goroce end
@@ -71,6 +72,11 @@ func (s *session) agree(mine int, what string, lo, hi int) (int, error) {
 
 // connect tells the peer where the queue pairs are, and connects them to its.
 func (s *session) connect() error {
+	if s.cm != nil {
+		if err := s.connectCM(); err != nil {
+			return err
+		}
+	}
 	if s.t.before {
 		if err := s.swapAddress(0, s.o.Timeout); err != nil {
 			return err
@@ -79,8 +85,10 @@ func (s *session) connect() error {
 	if err := s.swapAddresses(); err != nil {
 		return err
 	}
-	if err := s.e.connect(s.gid.Index); err != nil {
-		return err
+	if s.cm == nil {
+		if err := s.e.connect(s.gid.Index); err != nil {
+			return err
+		}
 	}
 	if s.t.between {
 		if err := s.swapAddress(0, s.o.Timeout); err != nil {
@@ -112,11 +120,12 @@ func (s *session) swapAddresses() error {
 }
 
 func (s *session) swapAddress(i int, limit time.Duration) (err error) {
-	msg := make([]byte, addressLen)
-	if err := s.meeting.swap(s.e.local[i].encode(), msg, limit); err != nil {
+	mine := s.meeting.encode(&s.e.local[i])
+	theirs := make([]byte, len(mine))
+	if err := s.meeting.swap(mine, theirs, limit); err != nil {
 		return err
 	}
-	s.e.remote[i], err = decodeAddress(msg)
+	s.e.remote[i], err = s.meeting.decode(theirs)
 	return err
 }
 
@@ -257,7 +266,8 @@ func (s *session) swapFigures(mine *Row) (Row, error) {
 	return theirs.row()
 }
 
-// Progress is shown of runs that are longer than this, so often.
+// Progress is shown so often: of a longer run of a duration from its begin, of one of a
+// number of messages after that time.
 const (
 	progressFrom = 5 * time.Second
 	progressEach = time.Second
@@ -265,7 +275,7 @@ const (
 
 // showProgress says how a long run goes, until the returned function is called.
 func (s *session) showProgress() (stop func()) {
-	if s.o.Duration <= progressFrom {
+	if d := s.o.Duration; d > 0 && d <= progressFrom {
 		return func() {}
 	}
 	done := make(chan struct{})
@@ -279,13 +289,26 @@ func (s *session) showProgress() (stop func()) {
 				return
 			case now := <-tick.C:
 				n := s.e.done.Load()
-				unit, bytes := s.o.unit()
-				rate := float64(n-before) / progressEach.Seconds()
-				fmt.Fprintf(s.o.Log, "%3.0f of %.0f s: %.0f messages/s, %.2f %s\n", now.Sub(start).Seconds(), s.o.Duration.Seconds(),
-					rate, rate*float64(s.o.Size)/bytes, unit)
+				if elapsed := now.Sub(start); s.o.Duration > 0 || elapsed >= progressFrom {
+					fmt.Fprintln(s.o.Log, s.o.progress(elapsed, float64(n-before)/progressEach.Seconds()))
+				}
 				before = n
 			}
 		}
 	}()
 	return func() { close(done) }
+}
+
+// progress tells of a run that goes on for so long, at a rate of messages a second.
+func (o *Options) progress(elapsed time.Duration, rate float64) string {
+	of := ""
+	if o.Duration > 0 {
+		of = fmt.Sprintf(" of %.0f", o.Duration.Seconds())
+	}
+	line := fmt.Sprintf("after %.0f%s s: %.0f messages/s", elapsed.Seconds(), of, rate)
+	if o.All { // of some size
+		return line
+	}
+	unit, bytes := o.unit()
+	return fmt.Sprintf("%s, %.2f %s", line, rate*float64(o.Size)/bytes, unit)
 }

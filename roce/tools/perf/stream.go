@@ -41,7 +41,7 @@ func newStream(e *endpoint, i, size, mod int, limit int64) *stream {
 	case o.Op == Atomic && o.AtomicOp == FetchAndAdd:
 		s.proto.Swap = 1
 	case o.datagrams():
-		s.proto.AH, s.proto.RemoteQPN, s.proto.RemoteQKey = e.ahs[i].Num(), e.remote[i].qpn, qkey
+		s.proto.AH, s.proto.RemoteQPN, s.proto.RemoteQKey = e.ahs[i].Num(), e.remote[i].qpn, e.qkey
 	case o.Op == Send:
 		s.proto.RKey = 0
 	}

@@ -14,43 +14,20 @@ import (
 	"time"
 )
 
-// ErrExchange: the ends could not tell one another over TCP what they have to.
-var ErrExchange = errors.New("exchange with the peer failed")
-
-// meeting is how two ends find one another and keep in step.
-type meeting interface {
-	// swap sends a message and receives one of the same length. The client's goes
-	// first: the server's swap returns when the client has come to its own. limit
-	// bounds it, 0 does not.
-	swap(mine, theirs []byte, limit time.Duration) error
-	// peer says where the peer is, as far as can be told while no swap is under way.
-	peer() presence
-	// leave waits until the peer has left, for the limit at most.
-	leave(limit time.Duration)
-	localAddr() netip.Addr
-	Close() error
-}
-
-// presence is where the peer is.
-type presence int32
-
-const (
-	here  presence = iota
-	ahead          // it has said the next thing: in this end's view its run is over
-	gone           // it has closed the connection
-)
-
 // tcpMeeting is a TCP connection. A goroutine waits for the next byte while
 // messages go over RoCE.
 type tcpMeeting struct {
 	net.Conn
+	textAddresses
 	r      *bufio.Reader
 	client bool
 	seen   atomic.Int32 // presence
 	idle   chan struct{}
+	unhook func() bool // from the context's end
 }
 
-// meetTCP connects to the server, or waits for the client.
+// meetTCP connects to the server, or waits for the client. The connection ends with
+// ctx.
 func meetTCP(ctx context.Context, o *Options) (*tcpMeeting, error) {
 	conn, err := connectTCP(ctx, o)
 	if err != nil {
@@ -58,7 +35,13 @@ func meetTCP(ctx context.Context, o *Options) (*tcpMeeting, error) {
 	}
 	m := &tcpMeeting{Conn: conn, r: bufio.NewReader(conn), client: !o.server()}
 	m.watch()
+	m.unhook = context.AfterFunc(ctx, func() { conn.Close() })
 	return m, nil
+}
+
+func (m *tcpMeeting) Close() error {
+	m.unhook()
+	return m.Conn.Close()
 }
 
 func connectTCP(ctx context.Context, o *Options) (net.Conn, error) {
@@ -88,6 +71,7 @@ func accept(ctx context.Context, o *Options) (net.Conn, error) {
 	}
 	defer l.Close()
 	defer context.AfterFunc(ctx, func() { l.Close() })()
+	o.announce("TCP")
 	conn, err := l.Accept()
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -96,11 +80,6 @@ func accept(ctx context.Context, o *Options) (net.Conn, error) {
 		return nil, fmt.Errorf("wait for a client: %w", err)
 	}
 	return conn, nil
-}
-
-// command is how the other end is started, with goroced or the C tool.
-func (o *Options) command(args string) string {
-	return fmt.Sprintf("`goroced perf %v %v%s`, or `%s -x INDEX%s`", o.Op, o.Test, args, o.traits().tool, args)
 }
 
 // watch waits for the next byte in the background.

@@ -203,10 +203,11 @@ const (
 	rtsAny        = ib.AttrState | ib.AttrSQPSN
 )
 
+// bothSend reports whether both ends post requests.
+func (o *Options) bothSend() bool { return o.Bidirectional || o.Test == Lat && o.traits().twoSided }
+
 // sends reports whether this end posts requests.
-func (o *Options) sends() bool {
-	return !o.server() || o.Bidirectional || o.Test == Lat && o.traits().twoSided
-}
+func (o *Options) sends() bool { return !o.server() || o.bothSend() }
 
 // receives reports whether this end posts receives.
 func (o *Options) receives() bool {
