@@ -116,6 +116,7 @@ func TestNoAllocation(t *testing.T) {
 	for _, c := range streams {
 		t.Run(fmt.Sprintf("%v/%s", c.typ, c.name), func(t *testing.T) {
 			a, b := connectedBy(t, c.typ, c.shared)
+			a.q.cfg.Probe = true
 			x := &exchange{t: t, a: a, b: b}
 			for i := range a.mem {
 				a.mem[i] = byte(i * 7)
@@ -155,6 +156,32 @@ func TestNoAllocation(t *testing.T) {
 				t.Errorf("%d packets for a message, expected %d", packets, c.packets)
 			}
 		})
+	}
+}
+
+// TestNoAllocationInProbe: nor does what a probe takes.
+func TestNoAllocationInProbe(t *testing.T) {
+	a, b := connected(t)
+	a.q.cfg.Probe = true
+	x := &exchange{t: t, a: a, b: b}
+	wr := &ib.SendWR{
+		ID: 1, Opcode: ib.WRWrite, Flags: ib.SendSignaled, SGL: []ib.SGE{a.sge(0, 8192)},
+		RemoteAddr: memAddr, RKey: b.region.Key(),
+	}
+	now := ib.Instant(0)
+	if n := testing.AllocsPerRun(50, func() {
+		a.post(wr)
+		a.q.NextPackets(now, x.tx[:])
+		now = a.q.Deadline()
+		a.q.HandleTimeout(now)
+		if packets := x.run(now); packets < 2+1+7+1 {
+			t.Fatalf("%d packets, expected the probe, a NAK, the rest and an ACK", packets)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	if a.stats.LocalAckTimeout != 0 {
+		t.Error("the ACK timeout was first")
 	}
 }
 

@@ -76,6 +76,7 @@ func (r *requester) moveTo(now ib.Instant, psn ib.PSN) {
 	r.q.flow.onACK(n)
 	r.q.timers.clear(timerRNR)
 	r.armAck(now)
+	r.heard(now)
 }
 
 // releaseRange takes the PSNs from..to off the Flow's account, apart from those
@@ -255,6 +256,7 @@ func (r *requester) rnrNAK(now ib.Instant, p *wire.Packet) {
 	}
 	r.goBack(p.PSN)
 	r.q.timers.clear(timerAck)
+	r.q.timers.clear(timerProbe)
 	r.q.timers.set(timerRNR, now+ib.Instant(wire.RNRDelay(uint8(p.AETH.Syndrome)&0x1F)))
 }
 

@@ -35,7 +35,8 @@
 // Back home the completer (completer.go) moves the window, refills the retry
 // budgets and completes requests in order. Losses show as a NAK, as a response
 // beyond a missing one, or as the end of the ACK timeout; gobackn.go decides what
-// is sent again, marks it in the window, and NextPackets sends it.
+// is sent again, marks it in the window, and NextPackets sends it. After a silence
+// of a few round trips a probe (probe.go) asks for the answer that is missing.
 //
 // # Services
 //
@@ -54,6 +55,7 @@
 //	segmentation, opcodes                sendwqe.go
 //	PSNs in flight                       window.go
 //	retransmission policy                gobackn.go
+//	tail probe, round trips              probe.go
 //	ACK, NAK, RNR NAK, implied NAK       completer.go
 //	requests, access rights, duplicates  responder.go
 //	atomics, ATOMIC WRITE, FLUSH         single.go

@@ -22,6 +22,7 @@ type Flow struct {
 	packets    int // in flight
 	bytes      int
 	lossEndsAt ib.Instant // losses before this belong to the halving that was made
+	rtt        rttEstimate
 
 	first, last *QP // waiting, in order
 }
@@ -63,13 +64,13 @@ func (f *Flow) onACK(packets int) {
 	}
 }
 
-// onLoss is multiplicative decrease, once for all losses of one flight: the ACK
-// timeout says how long a flight may last.
-func (f *Flow) onLoss(now ib.Instant, flight int64) {
+// onLoss is multiplicative decrease, once for all losses of one flight, which
+// lasts a round trip.
+func (f *Flow) onLoss(now ib.Instant) {
 	if now < f.lossEndsAt {
 		return
 	}
-	f.lossEndsAt = now + ib.Instant(flight)
+	f.lossEndsAt = now + ib.Instant(f.rtt.flight())
 	f.cap = max(f.cap/2, flowMin)
 	f.acked = 0
 }

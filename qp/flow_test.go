@@ -19,21 +19,22 @@ func TestFlowAIMD(t *testing.T) {
 		}
 	}
 	const flight = 1000
-	f.onLoss(5000, flight)
+	f.rtt.add(flight)
+	f.onLoss(5000)
 	if f.Window() != (flowStart+10)/2 {
 		t.Errorf("%d packets after a loss", f.Window())
 	}
 	half := f.Window()
-	f.onLoss(5000+flight-1, flight)
+	f.onLoss(5000 + flight - 1)
 	if f.Window() != half {
 		t.Errorf("a second loss of the same flight counts: %d packets", f.Window())
 	}
-	f.onLoss(5000+flight, flight)
+	f.onLoss(5000 + flight)
 	if f.Window() != half/2 {
 		t.Errorf("a loss of the next flight does not count: %d packets", f.Window())
 	}
 	for i := range 100 {
-		f.onLoss(ib.Instant(10000+i*flight), flight)
+		f.onLoss(ib.Instant(10000 + i*flight))
 	}
 	if f.Window() != flowMin {
 		t.Errorf("%d packets at least, want %d", f.Window(), flowMin)

@@ -1,9 +1,6 @@
 package qp
 
-import (
-	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/wire"
-)
+import "github.com/goroce/goroce/ib"
 
 // This file is the retransmission policy: go-back-N, which is all that a
 // responder of the architecture supports, since it keeps nothing beyond a gap.
@@ -22,6 +19,7 @@ func (r *requester) goBack(psn ib.PSN) {
 		psn = psn.Add(n)
 	}
 	r.unasked = 0
+	r.probe.restart()
 }
 
 // recover spends a retry on sending again from psn on. With no retry left the
@@ -38,8 +36,9 @@ func (r *requester) recover(now ib.Instant, psn ib.PSN) {
 	r.gap = true
 	st.CompleterRetry++
 	r.goBack(psn)
-	r.q.flow.onLoss(now, max(wire.AckTimeout(r.q.attr.Timeout)/16, 1))
+	r.q.flow.onLoss(now)
 	r.armAck(now)
+	r.armProbe(now)
 }
 
 // ackTimeout handles the end of the local ACK timeout (IBTA 9.7.6.1.3).

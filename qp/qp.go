@@ -34,6 +34,9 @@ type Config struct {
 	// that take runs of equal packets. Their responder cannot tell: each packet
 	// places itself, and no receive is used.
 	Trains bool
+	// Probe asks what has become of the last packets of a flight after a silence of
+	// a few round trips, instead of the ACK timeout.
+	Probe bool
 	// MaxLate bounds the placements that wait for Placed. 0 suits devices
 	// whose memory is all direct.
 	MaxLate int
@@ -199,6 +202,9 @@ func (q *QP) HandleTimeout(now ib.Instant) {
 	}
 	if q.timers.expired(timerAck, now) {
 		q.req.ackTimeout(now)
+	}
+	if q.timers.expired(timerProbe, now) {
+		q.req.probeTimeout(now)
 	}
 	// timerDelayedACK and timerPace only bring NextPackets back.
 	q.timers.expired(timerDelayedACK, now)

@@ -6,11 +6,11 @@ import "github.com/goroce/goroce/ib"
 type readReq struct {
 	slot  uint32
 	first ib.PSN
-	npsn  int
+	npsn  int32
 	next  ib.PSN // the response that is due
 }
 
-func (r *readReq) end() ib.PSN { return r.first.Add(r.npsn) }
+func (r *readReq) end() ib.PSN { return r.first.Add(int(r.npsn)) }
 
 // readTable holds the READs and atomics in flight, oldest first. Its size is the
 // initiator depth, MaxRdAtomic: the responder keeps resources for no more.
@@ -44,7 +44,7 @@ func (t *readTable) oldest() *readReq {
 func (t *readTable) push(slot uint32, first ib.PSN, npsn int) *readReq {
 	r := t.at(t.n)
 	t.n++
-	*r = readReq{slot: slot, first: first, npsn: npsn, next: first}
+	*r = readReq{slot: slot, first: first, npsn: int32(npsn), next: first}
 	return r
 }
 
@@ -57,7 +57,7 @@ func (t *readTable) pop() {
 func (t *readTable) find(psn ib.PSN) *readReq {
 	for i := range t.n {
 		r := t.at(i)
-		if d := psn.Sub(r.first); d >= 0 && d < r.npsn {
+		if d := psn.Sub(r.first); d >= 0 && d < int(r.npsn) {
 			return r
 		}
 	}

@@ -19,6 +19,7 @@ type requester struct {
 
 	win   window
 	reads readTable
+	probe prober
 	// placing counts the placements under way of READ data and atomic results.
 	placing int
 	ssn     ib.PSN // of the latest message begun
@@ -41,18 +42,23 @@ type requester struct {
 	failStatus ib.WCStatus
 }
 
-// ackEvery is how many request packets may pass without asking for an ACK.
-const ackEvery = 32
+// askMost is how many request packets may pass without asking for an ACK.
+const askMost = 32
 
 func (r *requester) init(q *QP) {
 	r.q = q
-	n := q.cfg.SQ.Entries()
+	n, maxSGE, maxInline := q.cfg.SQ.Entries(), q.cfg.SQ.MaxSGE(), q.cfg.SQ.MaxInline()
 	r.slots = make([]sendWQE, n)
 	r.mask = uint32(n - 1)
+	// Each slot has its share of three arrays, and stays within it.
+	sges := make([]ib.SGE, n*maxSGE)
+	inline := make([]byte, n*maxInline)
+	spans := make(mr.SGL, n*maxSGE)
 	for i := range r.slots {
 		s := &r.slots[i]
-		q.cfg.SQ.Prepare(&s.wr)
-		s.sgl = make(mr.SGL, 0, cap(s.wr.SGL))
+		s.wr.SGL, sges = sges[:0:maxSGE], sges[maxSGE:]
+		s.wr.Inline, inline = inline[:0:maxInline], inline[maxInline:]
+		s.sgl, spans = spans[:0:maxSGE], spans[maxSGE:]
 	}
 }
 
@@ -67,6 +73,7 @@ func (r *requester) start() {
 	r.refill()
 	r.gap, r.unasked, r.drained = false, 0, false
 	r.asked = a.SQPSN.Add(-1)
+	r.probe = prober{}
 }
 
 // applyAttrs takes over attributes that Modify may change in RTS and SQD.
@@ -97,8 +104,8 @@ func (r *requester) fetch() error {
 	return nil
 }
 
-// emit fills out with request packets: first what must be sent again, then what
-// is new.
+// emit fills out with request packets: first a probe, then what must be sent
+// again, then what is new.
 func (r *requester) emit(now ib.Instant, out []TxPacket) int {
 	if r.q.timers.isSet(timerRNR) {
 		return 0
@@ -109,19 +116,25 @@ func (r *requester) emit(now ib.Instant, out []TxPacket) int {
 			r.q.timers.set(timerPace, at)
 			break
 		}
-		if r.q.flow.full() && r.hasWork() {
+		if r.probe.due == 0 && r.q.flow.full() && r.hasWork() {
 			r.q.flow.wait(r.q)
 			break
 		}
 		tx := &out[n]
-		if !r.resend(tx) && !r.next(tx) {
-			break
+		if !r.probePacket(tx) {
+			if !r.resend(tx) && !r.next(tx) {
+				break
+			}
+			r.timeRTT(now, tx)
 		}
 		r.q.pace.sent(now, tx.Len+packetOverhead)
 		n++
 	}
 	if n > 0 && !r.q.timers.isSet(timerAck) {
 		r.armAck(now)
+	}
+	if n > 0 && !r.q.timers.isSet(timerProbe) {
+		r.armProbe(now)
 	}
 	return n
 }
@@ -137,22 +150,27 @@ func (r *requester) resend(tx *TxPacket) bool {
 	if !ok {
 		return false
 	}
-	s := r.slot(r.find(psn))
+	s, n := r.repeat(psn, tx)
+	r.q.flow.charge(r.win.unmark(psn, n), s.cost)
+	if !tx.AckReq {
+		r.askForACK(tx, psn.Add(1) == r.win.nxt || psn == s.last() || r.q.flow.full())
+	}
+	return true
+}
+
+// repeat builds the packet of a PSN in flight again. It returns how many PSNs the
+// packet stands for, and the request that they belong to. A READ is asked for
+// again from the first missing response on (IBTA 9.7.5.1.4); an atomic is repeated
+// whole, and the responder knows it.
+func (r *requester) repeat(psn ib.PSN, tx *TxPacket) (s *sendWQE, n int) {
+	s = r.slot(r.find(psn))
 	if !sendOps[s.wr.Opcode].answered {
 		s.packet(r.q, psn, tx)
-		r.win.unmark(psn, 1)
-		r.q.flow.charge(1, s.cost)
-		end := psn.Add(1)
-		r.askForACK(tx, end == r.win.nxt || psn == s.last() || r.q.flow.full())
-		return true
+		return s, 1
 	}
-	// A READ is asked for again from the first missing response on (IBTA
-	// 9.7.5.1.4); an atomic is repeated whole, and the responder knows it.
 	rd := r.reads.find(psn)
-	n := rd.end().Sub(psn)
 	r.buildRead(rd, psn, tx)
-	r.q.flow.charge(r.win.unmark(psn, n), s.cost)
-	return true
+	return s, rd.end().Sub(psn)
 }
 
 // next builds the next new packet, if the window, the responder and the order of
@@ -277,11 +295,17 @@ func (r *requester) buildRead(rd *readReq, psn ib.PSN, tx *TxPacket) {
 // responder answers to nothing else.
 func (r *requester) askForACK(tx *TxPacket, must bool) {
 	r.unasked++
-	if must || r.unasked >= ackEvery {
+	if must || r.unasked >= r.askEvery() {
 		tx.AckReq = true
 		r.unasked = 0
 		r.asked = laterPSN(r.asked, tx.PSN)
 	}
+}
+
+// askEvery is how many packets may pass without asking. An ACK for each quarter of
+// what may be in flight keeps packets moving while it is under way.
+func (r *requester) askEvery() int {
+	return min(askMost, max(r.q.flow.cap/4, 1))
 }
 
 func laterPSN(a, b ib.PSN) ib.PSN {
@@ -347,6 +371,7 @@ func (r *requester) armAck(now ib.Instant) {
 func (r *requester) uncharge() {
 	r.releaseRange(r.win.una, r.win.nxt)
 	r.win.mark(r.win.una, r.win.inFlight())
+	r.probe.restart()
 }
 
 // stop gives up all that is in flight; the slots stay for flush.
@@ -357,6 +382,7 @@ func (r *requester) stop() {
 	}
 	r.win.start(r.win.nxt)
 	r.reads.reset()
+	r.probe.restart()
 }
 
 // reset forgets everything.

@@ -1,6 +1,7 @@
 package qp
 
 import (
+	"encoding/binary"
 	"math/bits"
 
 	"github.com/goroce/goroce/ib"
@@ -9,32 +10,36 @@ import (
 )
 
 // resource is what the responder remembers of a READ or atomic, to answer it and
-// to answer it again if the response is lost (IBTA 9.7.5.1.3).
+// to answer it again if the response is lost (IBTA 9.7.5.1.3). A QP has as many as
+// MaxDestRdAtomic says, used or not: a and b mean different things by kind.
 type resource struct {
-	kind  resourceKind
-	first ib.PSN
-	npsn  int
-	span  [1]mr.Span
-
-	// READ: the request, and the responses still to send.
-	va     uint64
-	rkey   ib.Key
-	length uint32
-	from   ib.PSN // first response of this round: it is a FIRST or ONLY
-	cursor ib.PSN // next response
-	end    ib.PSN // behind the last one
-
-	// Others: the request and, once executed, the answer.
-	op   wire.Op
-	a, b uint64    // CAS: swap, compare; FAA: add
-	data [8]byte   // ATOMIC WRITE
-	feth wire.FETH // FLUSH
-	old  uint64
-
+	kind     resourceKind
+	op       wire.Op
 	ready    bool // responses can be made
 	pending  bool // responses are to be sent
 	answered bool // all responses were sent once
+	begins   bool // READ: the next response is the first of a round: FIRST or ONLY
+
+	first  ib.PSN
+	npsn   int32
+	cursor ib.PSN // READ: next response
+	end    ib.PSN // READ: behind the last one
+
+	span [1]mr.Span // READ: of the length asked for
+
+	a uint64 // READ: VA; CAS: swap; FAA: add; both, once executed: the value before
+	b word   // READ: R_Key; CAS: compare; ATOMIC WRITE: what to write; FLUSH: level, extent
 }
+
+// word is a number in host byte order, or 8 bytes as they are.
+type word [8]byte
+
+func number(v uint64) (w word) {
+	putNative(w[:], v)
+	return w
+}
+
+func (w *word) number() uint64 { return binary.NativeEndian.Uint64(w[:]) }
 
 type resourceKind uint8
 
@@ -47,13 +52,13 @@ const (
 
 // start lets the whole READ response go out.
 func (s *resource) start() {
-	s.from, s.cursor, s.end = s.first, s.first, s.first.Add(s.npsn)
-	s.ready, s.pending = true, true
+	s.cursor, s.end = s.first, s.first.Add(int(s.npsn))
+	s.ready, s.pending, s.begins = true, true, true
 }
 
 // answer notes that the request was executed, and the result of an atomic.
 func (s *resource) answer(old uint64) {
-	s.old = old
+	s.a = old
 	s.ready, s.pending = true, true
 }
 
@@ -61,13 +66,14 @@ func (s *resource) answer(old uint64) {
 // outstanding (MaxDestRdAtomic): a repetition can be of no older one.
 type resourceTable struct {
 	ring    []resource
-	tail    int // next to overwrite, the oldest
-	granted int // what the ring was sized for
+	tail    int  // next to overwrite, the oldest
+	granted int  // what the ring was sized for
+	idle    bool // next has found nothing, and nothing has come since
 }
 
 // size makes room for n, rounded up to a power of two: rdma_rxe rounds what it
 // keeps in flight up in the same way (rxe_qp.c), so it may send more than it was
-// granted.
+// granted. Only Modify may call it: it allocates.
 func (t *resourceTable) size(n int) {
 	t.granted = n
 	if n > 0 {
@@ -104,12 +110,18 @@ func (t *resourceTable) push(s resource) *resource {
 	at := &t.ring[t.tail]
 	*at = s
 	t.tail = (t.tail + 1) % len(t.ring)
+	t.idle = false
 	return at
 }
 
 // next returns the resource whose responses are due: the oldest pending one. A
-// resource that is not ready holds back those after it.
+// resource that is not ready holds back those after it. Every packet asks, and
+// most QPs have nothing to answer for long: looking at all of the ring for that
+// would cost more than building the packet.
 func (t *resourceTable) next() *resource {
+	if t.idle {
+		return nil
+	}
 	for i := range t.ring {
 		s := &t.ring[(t.tail+i)%len(t.ring)]
 		if s.kind == resNone {
@@ -122,6 +134,7 @@ func (t *resourceTable) next() *resource {
 			return s
 		}
 	}
+	t.idle = true
 	return nil
 }
 
@@ -129,7 +142,7 @@ func (t *resourceTable) next() *resource {
 func (t *resourceTable) find(psn ib.PSN) *resource {
 	for i := range t.ring {
 		s := &t.ring[i]
-		if d := psn.Sub(s.first); s.kind != resNone && d >= 0 && d < s.npsn {
+		if d := psn.Sub(s.first); s.kind != resNone && d >= 0 && d < int(s.npsn) {
 			return s
 		}
 	}
@@ -144,20 +157,21 @@ func (t *resourceTable) readAgain(p *wire.Packet, mtu int) {
 		return
 	}
 	off := uint64(p.PSN.Sub(s.first)) * uint64(mtu)
-	if p.RETH.RKey != s.rkey || p.RETH.VA != s.va+off || off+uint64(p.RETH.Len) > uint64(s.length) {
+	if uint64(p.RETH.RKey) != s.b.number() || p.RETH.VA != s.a+off || off+uint64(p.RETH.Len) > uint64(s.span[0].Len) {
 		return
 	}
 	n := max(1, (int(p.RETH.Len)+mtu-1)/mtu)
 	if s.pending && !p.PSN.Before(s.cursor) {
 		return // on its way anyway
 	}
-	s.from, s.cursor, s.end = p.PSN, p.PSN, p.PSN.Add(n)
-	s.pending = true
+	s.cursor, s.end = p.PSN, p.PSN.Add(n)
+	s.pending, s.begins = true, true
+	t.idle = false
 }
 
 // answerAgain handles the repetition of a request of one packet.
 func (t *resourceTable) answerAgain(psn ib.PSN) {
 	if s := t.find(psn); s != nil && s.kind != resRead && s.ready {
-		s.pending = true
+		s.pending, t.idle = true, false
 	}
 }

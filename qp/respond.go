@@ -22,7 +22,7 @@ func (r *responder) emit(now ib.Instant, out []TxPacket) int {
 		if s == nil {
 			break
 		}
-		if s.kind == resRead && s.length > 0 && !s.span[0].R.Valid() {
+		if s.kind == resRead && s.span[0].Len > 0 && !s.span[0].R.Valid() {
 			r.revoked(now, s)
 			break
 		}
@@ -52,7 +52,7 @@ func (r *responder) response(s *resource, tx *TxPacket) {
 		r.q.header(tx, wire.OpReadRespOnly, s.first)
 		tx.PadCnt = 0
 	}
-	tx.AETH, tx.AtomicAck = r.aeth(), s.old
+	tx.AETH, tx.AtomicAck = r.aeth(), s.a
 	s.pending, s.answered = false, true
 	r.implied(s.first)
 }
@@ -62,15 +62,15 @@ var readResponses = segments{wire.OpReadRespFirst, wire.OpReadRespMiddle, wire.O
 // readResponse builds the next packet of a READ's response. MIDDLE packets have
 // no AETH; all carry the MSN with the READ counted (IBTA 9.7.5.1.7).
 func (r *responder) readResponse(s *resource, tx *TxPacket) {
-	isFirst, isLast := s.cursor == s.from, s.cursor.Add(1) == s.end
+	isFirst, isLast := s.begins, s.cursor.Add(1) == s.end
 	mtu := int(r.q.attr.PathMTU)
 	off := s.cursor.Sub(s.first) * mtu
 	r.q.header(tx, readResponses.at(isFirst, isLast), s.cursor)
 	tx.AETH = r.aeth()
-	tx.Len = min(mtu, int(s.length)-off)
+	tx.Len = min(mtu, int(s.span[0].Len)-off)
 	tx.PadCnt = uint8(-tx.Len & 3)
 	tx.SGL, tx.Off = s.span[:], uint64(off)
-	s.cursor = s.cursor.Add(1)
+	s.cursor, s.begins = s.cursor.Add(1), false
 	if isLast {
 		s.pending, s.answered = false, true
 		r.implied(s.end.Add(-1))

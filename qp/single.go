@@ -1,8 +1,6 @@
 package qp
 
 import (
-	"encoding/binary"
-
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/wire"
@@ -46,7 +44,7 @@ func (r *responder) openAtomic(p *wire.Packet, res *resource) wire.Syndrome {
 	if r.q.attr.Access&ib.RemoteAtomic == 0 || p.Atomic.VA%8 != 0 || !r.res.free() {
 		return wire.NAKInvalidRequest
 	}
-	res.kind, res.a, res.b = resAtomic, p.Atomic.Swap, p.Atomic.Compare
+	res.kind, res.a, res.b = resAtomic, p.Atomic.Swap, number(p.Atomic.Compare)
 	return r.open(res, p.Atomic.RKey, p.Atomic.VA, 8, ib.RemoteAtomic)
 }
 
@@ -57,7 +55,7 @@ func (r *responder) openAtomicWrite(p *wire.Packet, res *resource) wire.Syndrome
 		return wire.NAKInvalidRequest
 	}
 	res.kind = resEmpty
-	res.data = [8]byte(p.Payload)
+	res.b = word(p.Payload)
 	return r.open(res, p.RETH.RKey, p.RETH.VA, 8, ib.RemoteWrite)
 }
 
@@ -68,7 +66,7 @@ func (r *responder) openFlush(p *wire.Packet, res *resource) wire.Syndrome {
 	if need == 0 || need&^r.q.attr.Access != 0 || p.FETH.Selectivity > uint8(ib.FlushRegion) || !r.res.free() {
 		return wire.NAKInvalidRequest
 	}
-	res.kind, res.feth = resEmpty, p.FETH
+	res.kind, res.b = resEmpty, word{p.FETH.Placement, p.FETH.Selectivity}
 	if p.FETH.Selectivity == uint8(ib.FlushRegion) { // neither address nor length matter
 		region, fault := r.q.cfg.Table.RemoteRegion(r.pd(), r.q.cfg.Num, p.RETH.RKey, need)
 		if fault != mr.FaultNone {
@@ -116,11 +114,11 @@ func (s *resource) execute() error {
 	span := s.span[0]
 	switch s.op {
 	case wire.OpCompareSwap:
-		old, err = span.CompareSwap(s.b, s.a)
+		old, err = span.CompareSwap(s.b.number(), s.a)
 	case wire.OpFetchAdd:
 		old, err = span.FetchAdd(s.a)
 	case wire.OpAtomicWrite:
-		err = span.AtomicWrite(s.data)
+		err = span.AtomicWrite(s.b)
 	case wire.OpFlush:
 		err = s.flush()
 	}
@@ -133,8 +131,8 @@ func (s *resource) execute() error {
 // flush makes what was written before visible, or lasting. Everything before it
 // in PSN order has been placed by now.
 func (s *resource) flush() error {
-	span, level := s.span[0], ib.FlushLevel(s.feth.Placement)
-	if s.feth.Selectivity == uint8(ib.FlushRegion) {
+	span, level, extent := s.span[0], ib.FlushLevel(s.b[0]), ib.FlushExtent(s.b[1])
+	if extent == ib.FlushRegion {
 		return span.R.Flush(level, 0, span.R.Len())
 	}
 	return span.R.Flush(level, span.Off, uint64(span.Len))
@@ -145,12 +143,11 @@ func (s *resource) placement() mr.Placement {
 	p := mr.Placement{R: s.span[0].R, Off: s.span[0].Off}
 	switch s.op {
 	case wire.OpCompareSwap:
-		p.Kind, p.A, p.B = mr.PlaceCompareSwap, s.b, s.a
+		p.Kind, p.A, p.B = mr.PlaceCompareSwap, s.b.number(), s.a
 	case wire.OpFetchAdd:
 		p.Kind, p.A = mr.PlaceFetchAdd, s.a
 	case wire.OpAtomicWrite:
-		p.Kind, p.Data = mr.PlaceAtomicWrite, s.data[:]
-		p.A = binary.NativeEndian.Uint64(s.data[:])
+		p.Kind, p.Data, p.A = mr.PlaceAtomicWrite, s.b[:], s.b.number()
 	}
 	return p
 }

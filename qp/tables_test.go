@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -53,7 +54,7 @@ func TestReadTable(t *testing.T) {
 
 // read returns a resource of a READ of n packets.
 func read(psn ib.PSN, n int) resource {
-	return resource{kind: resRead, first: psn, npsn: n, length: uint32(n) * 1024, va: 0x1000, rkey: 7}
+	return resource{kind: resRead, first: psn, npsn: int32(n), span: [1]mr.Span{{Len: uint32(n) * 1024}}, a: 0x1000, b: number(7)}
 }
 
 // TestResourcesInOrder: responses are due in PSN order, and what is not ready
@@ -102,6 +103,36 @@ func TestResourcesInOrder(t *testing.T) {
 	}
 }
 
+// TestResourcesIdle: a table that had nothing to say says what comes later, be it
+// new or asked for again.
+func TestResourcesIdle(t *testing.T) {
+	var rt resourceTable
+	rt.size(2)
+	silent := func(when string) {
+		if rt.next() != nil || !rt.idle {
+			t.Fatalf("%s: something is due", when)
+		}
+	}
+	silent("empty")
+	a := rt.push(resource{kind: resAtomic, first: 10, npsn: 1})
+	if rt.next() != nil || rt.idle {
+		t.Fatal("idle with a request that is under way")
+	}
+	a.answer(7)
+	for _, again := range []bool{false, true} {
+		if again {
+			rt.answerAgain(10)
+		}
+		if rt.next() != a {
+			t.Fatalf("again %v: the atomic is not due", again)
+		}
+		a.pending, a.answered = false, true
+		silent("answered")
+	}
+	rt.size(2)
+	silent("forgotten")
+}
+
 // TestReadAgain checks which repetitions of a READ are answered, and from where.
 func TestReadAgain(t *testing.T) {
 	const mtu = 1024
@@ -127,15 +158,18 @@ func TestReadAgain(t *testing.T) {
 		rt.size(1)
 		s := rt.push(read(100, 4))
 		s.start()
-		s.pending, s.answered = false, true
+		s.pending, s.answered, s.begins = false, true, false
+		if rt.next() != nil {
+			t.Fatal("the READ is not answered")
+		}
 		p := request(wire.RCReadRequest, c.psn, nil)
 		p.RETH = wire.RETH{VA: c.va, RKey: c.key, Len: c.n}
 		rt.readAgain(&p, mtu)
 		switch {
-		case s.pending != (c.end != 0):
+		case s.pending != (c.end != 0) || s.pending != (rt.next() == s):
 			t.Errorf("%s: answered %v", c.name, s.pending)
-		case s.pending && (s.from != c.from || s.cursor != c.from || s.end != c.end):
-			t.Errorf("%s: answers %d to %d, want %d to %d", c.name, s.from, s.end, c.from, c.end)
+		case s.pending && (!s.begins || s.cursor != c.from || s.end != c.end):
+			t.Errorf("%s: answers %d to %d, want %d to %d", c.name, s.cursor, s.end, c.from, c.end)
 		}
 	}
 }
@@ -147,17 +181,17 @@ func TestReadAgainWhileAnswering(t *testing.T) {
 	rt.size(1)
 	s := rt.push(read(100, 4))
 	s.start()
-	s.cursor = 102
+	s.cursor, s.begins = 102, false
 	p := request(wire.RCReadRequest, 103, nil)
 	p.RETH = wire.RETH{VA: 0x1000 + 3*1024, RKey: 7, Len: 1024}
 	rt.readAgain(&p, 1024)
-	if s.from != 100 || s.cursor != 102 || s.end != 104 {
-		t.Errorf("answers %d, now at %d, to %d", s.from, s.cursor, s.end)
+	if s.begins || s.cursor != 102 || s.end != 104 {
+		t.Errorf("answers from %d to %d, begins %v", s.cursor, s.end, s.begins)
 	}
 	p.PSN, p.RETH.VA, p.RETH.Len = 101, 0x1000+1024, 3*1024
 	rt.readAgain(&p, 1024)
-	if s.from != 101 || s.cursor != 101 || s.end != 104 {
-		t.Errorf("answers %d, now at %d, to %d", s.from, s.cursor, s.end)
+	if !s.begins || s.cursor != 101 || s.end != 104 {
+		t.Errorf("answers from %d to %d, begins %v", s.cursor, s.end, s.begins)
 	}
 }
 

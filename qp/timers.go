@@ -7,6 +7,7 @@ type timer int
 
 const (
 	timerAck        timer = iota // local ACK timeout of the oldest packet in flight
+	timerProbe                   // an answer is overdue: ask for it
 	timerRNR                     // end of the delay that an RNR NAK asked for
 	timerDelayedACK              // our ACK may wait no longer
 	timerPace                    // the pacer lets the next packet go

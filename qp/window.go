@@ -7,9 +7,9 @@ import (
 )
 
 // windowSize bounds the PSNs that one QP has in flight. It divides 2^24, so a
-// PSN's place in the bitmap survives the wrap. rdma_rxe stops at 128; the
-// responder needs no state for more, and the Flow is the real limit.
-const windowSize = 2048
+// PSN's place in the bitmap survives the wrap. More than the Flow allows would
+// never be used. rdma_rxe stops at 128; the responder needs no state for more.
+const windowSize = flowMax
 
 // window is the set of PSNs in flight: from una, the oldest unacknowledged, up
 // to but not including nxt, the next new one. need marks those that must be sent

@@ -33,12 +33,12 @@ type QP struct {
 	dead  atomic.Bool
 
 	// Guarded by shard.mu.
-	core      *qp.QP
-	path      link.Run // the addressing of what it sends
-	flow      *flowEntry
-	timer     timerEntry
 	inReady   bool
+	core      *qp.QP
 	nextReady *QP
+	timer     timerEntry
+	flow      *flowEntry
+	path      link.Run // the addressing of what it sends
 }
 
 // CreateQP makes a queue pair in RESET.
@@ -66,6 +66,7 @@ func (p *PD) CreateQP(init ib.QPInit) (ib.QP, error) {
 	cfg.Cap, cfg.SigAll = q.cap, init.SigAll
 	cfg.Limits, cfg.AckDelay = &d.limits, int64(d.opts.AckDelay)
 	cfg.Trains = d.caps.RunFrames > 1 && !d.opts.NoTrains
+	cfg.Probe = !d.opts.NoProbes
 	q.count(1)
 	d.shard.add(q, cfg)
 	d.qps[q] = struct{}{}
@@ -168,20 +169,25 @@ func (q *QP) config(cfg *qp.Config) {
 }
 
 // makeRings makes the queues and attaches to the application's end. Queues of no
-// entries have one that is never used.
+// entries share rings that are never used.
 func (q *QP) makeRings() (cfg qp.Config, err error) {
 	q.config(&cfg)
 	c := &q.cap
-	send, recv := max(c.MaxSendWR, 1), max(c.MaxRecvWR, 1)
-	sendSGE, recvSGE := max(c.MaxSendSGE, 1), max(c.MaxRecvSGE, 1)
-	buf := ring.Alloc(ring.SendSize(send, sendSGE, c.MaxInline))
-	if cfg.SQ, err = ring.NewSend(buf, send, sendSGE, c.MaxInline); err != nil {
-		return cfg, err
+	cfg.SQ, q.sq = ring.NoSend(), ring.NoSend()
+	if c.MaxSendWR > 0 {
+		sge := max(c.MaxSendSGE, 1)
+		buf := ring.Alloc(ring.SendSize(c.MaxSendWR, sge, c.MaxInline))
+		if cfg.SQ, err = ring.NewSend(buf, c.MaxSendWR, sge, c.MaxInline); err != nil {
+			return cfg, err
+		}
+		if q.sq, err = ring.OpenSend(buf); err != nil {
+			return cfg, err
+		}
 	}
-	if q.sq, err = ring.OpenSend(buf); err != nil {
-		return cfg, err
+	cfg.RQ, q.rq = ring.NoRecv(), ring.NoRecv()
+	if c.MaxRecvWR > 0 {
+		cfg.RQ, q.rq, err = newRecvRing(c.MaxRecvWR, max(c.MaxRecvSGE, 1), nil)
 	}
-	cfg.RQ, q.rq, err = newRecvRing(recv, recvSGE, nil)
 	return cfg, err
 }
 

@@ -53,7 +53,7 @@ func (q *Send) check(wr *ib.SendWR) error {
 		if length != 0 {
 			return refuse("post send", "Inline", fmt.Sprintf("%d bytes", length), "none unless Flags has SendInline")
 		}
-		if len(wr.SGL) > q.maxSGE {
+		if len(wr.SGL) > int(q.maxSGE) {
 			return refuse("post send", "SGL", fmt.Sprintf("%d entries", len(wr.SGL)), fmt.Sprintf("at most %d (QPCap.MaxSendSGE)", q.maxSGE))
 		}
 		length = total(wr.SGL)
@@ -99,7 +99,7 @@ func (q *Send) checkInline(wr *ib.SendWR, r *rule) error {
 	if len(wr.SGL) != 0 {
 		return refuse("post send", "SGL", fmt.Sprintf("%d entries", len(wr.SGL)), "none with SendInline: the payload is in Inline")
 	}
-	if len(wr.Inline) > q.maxInline {
+	if len(wr.Inline) > int(q.maxInline) {
 		return refuse("post send", "Inline", fmt.Sprintf("%d bytes", len(wr.Inline)), fmt.Sprintf("at most %d (QPCap.MaxInline)", q.maxInline))
 	}
 	return nil
@@ -107,7 +107,7 @@ func (q *Send) checkInline(wr *ib.SendWR, r *rule) error {
 
 // check refuses what is wrong with wr whatever the state of the QP.
 func (q *Recv) check(wr *ib.RecvWR) error {
-	if len(wr.SGL) > q.maxSGE {
+	if len(wr.SGL) > int(q.maxSGE) {
 		return refuse("post receive", "SGL", fmt.Sprintf("%d entries", len(wr.SGL)), fmt.Sprintf("at most %d (QPCap.MaxRecvSGE)", q.maxSGE))
 	}
 	if n := total(wr.SGL); n > MaxMessage {

@@ -46,7 +46,7 @@ func NewCQ(b []byte, entries int) (*CQ, error) {
 
 // OpenCQ attaches to a completion ring: the application's side.
 func OpenCQ(b []byte) (*CQ, error) {
-	r, _, err := open(b, kindCQ)
+	r, err := open(b, kindCQ)
 	if err != nil {
 		return nil, err
 	}
@@ -73,11 +73,11 @@ func (q *CQ) Push(wc *ib.WC) bool {
 // application armed the CQ and has not had its event yet. solicited is set for
 // solicited and for failed completions. It disarms. (Device)
 func (q *CQ) TakeArm(solicited bool) bool {
-	arm := atomic.LoadUint32(q.wake)
+	arm := atomic.LoadUint32(q.wake())
 	if arm == armNone || arm == armSolicited && !solicited {
 		return false
 	}
-	return atomic.SwapUint32(q.wake, armNone) != armNone
+	return atomic.SwapUint32(q.wake(), armNone) != armNone
 }
 
 // Poll moves up to len(wcs) completions out of the ring and returns how many.
@@ -108,10 +108,10 @@ func (q *CQ) Poll(wcs []ib.WC) int {
 // solicited completions only (IBTA 11.4.2.2). (Application)
 func (q *CQ) Arm(solicitedOnly bool) {
 	if solicitedOnly {
-		atomic.CompareAndSwapUint32(q.wake, armNone, armSolicited)
+		atomic.CompareAndSwapUint32(q.wake(), armNone, armSolicited)
 		return
 	}
-	storeFence(q.wake, armAny)
+	storeFence(q.wake(), armAny)
 }
 
 // Len returns how many completions wait to be polled. (Application)

@@ -158,9 +158,19 @@ func CQSize(entries int) int { return geometry{kindCQ, entries, 0, 0}.size() }
 // Alloc returns size zero bytes that start on a 64-byte boundary, for rings
 // within one process.
 func Alloc(size int) []byte {
-	b := make([]byte, size+Align-1)
-	skip := -int(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) & (Align - 1)
-	return b[skip : skip+size : skip+size]
+	// The allocator puts what is a multiple of 64 bytes long on such a boundary by
+	// itself, though it does not promise to.
+	b := make([]byte, (size+Align-1)&^(Align-1))
+	if misaligned(b) != 0 {
+		b = make([]byte, size+Align)
+		b = b[Align-misaligned(b):]
+	}
+	return b[:size:size]
+}
+
+// misaligned returns how far behind a boundary b starts.
+func misaligned(b []byte) uintptr {
+	return uintptr(unsafe.Pointer(unsafe.SliceData(b))) % Align
 }
 
 // checkBuffer refuses a buffer that cannot hold a ring of size bytes.
@@ -168,8 +178,8 @@ func checkBuffer(op string, b []byte, size int) error {
 	if len(b) < size {
 		return &ib.AttrError{Op: op, Attr: "buffer length", Value: len(b), Allowed: fmt.Sprintf("at least %d bytes", size), Err: ib.ErrInvalid}
 	}
-	if addr := uintptr(unsafe.Pointer(unsafe.SliceData(b))); addr%Align != 0 {
-		return &ib.AttrError{Op: op, Attr: "buffer address", Value: fmt.Sprintf("%#x", addr),
+	if misaligned(b) != 0 {
+		return &ib.AttrError{Op: op, Attr: "buffer address", Value: fmt.Sprintf("%p", b),
 			Allowed: "multiples of 64; ring.Alloc and mapped pages are", Err: ib.ErrInvalid}
 	}
 	return nil
@@ -190,26 +200,26 @@ func (g geometry) create(b []byte) (ring, error) {
 }
 
 // open attaches to the ring that b holds. The header is copied out once.
-func open(b []byte, want kind) (ring, header, error) {
+func open(b []byte, want kind) (ring, error) {
 	op := "attach to " + want.String()
 	if err := checkBuffer(op, b, slotsOffset); err != nil {
-		return ring{}, header{}, err
+		return ring{}, err
 	}
 	h := *(*header)(unsafe.Pointer(&b[0]))
 	if h.magic != magic || h.version != version || h.kind != want {
-		return ring{}, header{}, fmt.Errorf("%s: magic %#x, version %d, kind %d, but this program knows %#x, %d, %d: %w",
+		return ring{}, fmt.Errorf("%s: magic %#x, version %d, kind %d, but this program knows %#x, %d, %d: %w",
 			op, h.magic, h.version, h.kind, magic, version, want, ErrCorrupt)
 	}
 	g := geometry{h.kind, int(h.entries), int(h.maxSGE), int(h.maxInline)}
 	if err := g.check(); err != nil {
-		return ring{}, header{}, fmt.Errorf("%s: %w: %w", op, ErrCorrupt, err)
+		return ring{}, fmt.Errorf("%s: %w: %w", op, ErrCorrupt, err)
 	}
 	if w := g.header(); h.entries != w.entries || h.slotSize != w.slotSize {
-		return ring{}, header{}, fmt.Errorf("%s: %d entries of %d bytes, but its limits make %d of %d: %w",
+		return ring{}, fmt.Errorf("%s: %d entries of %d bytes, but its limits make %d of %d: %w",
 			op, h.entries, h.slotSize, w.entries, w.slotSize, ErrCorrupt)
 	}
 	if err := checkBuffer(op, b, h.size()); err != nil {
-		return ring{}, header{}, err
+		return ring{}, err
 	}
-	return newRing(b, &h), h, nil
+	return newRing(b, &h), nil
 }

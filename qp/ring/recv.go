@@ -9,10 +9,7 @@ import (
 
 // Recv is a receive queue, of one QP or shared (SRQ): the application produces,
 // the device consumes.
-type Recv struct {
-	ring
-	maxSGE int
-}
+type Recv struct{ ring }
 
 // recvSlot is the fixed part of a receive slot; the SGEs follow it.
 type recvSlot struct {
@@ -30,20 +27,20 @@ func NewRecv(b []byte, entries, maxSGE int) (*Recv, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Recv{r, maxSGE}, nil
+	return &Recv{r}, nil
 }
 
 // OpenRecv attaches to a receive ring: the application's side.
 func OpenRecv(b []byte) (*Recv, error) {
-	r, h, err := open(b, kindRecv)
+	r, err := open(b, kindRecv)
 	if err != nil {
 		return nil, err
 	}
-	return &Recv{r, int(h.maxSGE)}, nil
+	return &Recv{r}, nil
 }
 
 // MaxSGE returns how many SGEs a request may have.
-func (q *Recv) MaxSGE() int { return q.maxSGE }
+func (q *Recv) MaxSGE() int { return int(q.maxSGE) }
 
 // Push copies wr into the next slot; the device does not see it before Publish.
 // Errors are those of Send.Push. (Application)
@@ -56,7 +53,7 @@ func (q *Recv) Push(wr *ib.RecvWR) error {
 	}
 	slot := q.slot(q.next)
 	*(*recvSlot)(slot) = recvSlot{id: wr.ID, numSGE: uint16(len(wr.SGL))}
-	copy(unsafe.Slice((*ib.SGE)(unsafe.Add(slot, recvPayload)), len(wr.SGL)), wr.SGL)
+	copy(payload[ib.SGE](slot, recvPayload, len(wr.SGL)), wr.SGL)
 	q.next++
 	return nil
 }
@@ -77,11 +74,11 @@ func (q *Recv) Pop(dst *ib.RecvWR) (bool, error) {
 	}
 	slot := q.slot(q.popped)
 	s := *(*recvSlot)(slot) // the only look at these bytes: the application can change them at any time
-	if int(s.numSGE) > q.maxSGE {
+	if s.numSGE > q.maxSGE {
 		return false, fmt.Errorf("%w: receive entry %d has %d SGEs; allowed: %d", ErrCorrupt, q.popped, s.numSGE, q.maxSGE)
 	}
 	dst.ID = s.id
-	dst.SGL = append(dst.SGL[:0], unsafe.Slice((*ib.SGE)(unsafe.Add(slot, recvPayload)), int(s.numSGE))...)
+	dst.SGL = append(dst.SGL[:0], payload[ib.SGE](slot, recvPayload, int(s.numSGE))...)
 	if err := q.check(dst); err != nil {
 		return false, fmt.Errorf("%w: receive entry %d: %w", ErrCorrupt, q.popped, err)
 	}
@@ -101,10 +98,10 @@ func (q *Recv) Available() int { return q.count() }
 // Sleep announces that the device waits for a doorbell before it looks at the
 // ring: one that ran out of receives and wants to know of the next. Look at
 // Available once more, as Send.Sleep says. (Device)
-func (q *Recv) Sleep() { storeFence(q.wake, 1) }
+func (q *Recv) Sleep() { storeFence(q.wake(), 1) }
 
 // Awake takes Sleep back. (Device)
-func (q *Recv) Awake() { storeFence(q.wake, 0) }
+func (q *Recv) Awake() { storeFence(q.wake(), 0) }
 
 // MoveTo copies the receives in q to the new ring n, and reports whether there was
 // room. Neither side may touch either ring meanwhile; the application attaches to

@@ -8,10 +8,7 @@ import (
 )
 
 // Send is a send queue: the application produces, the device consumes.
-type Send struct {
-	ring
-	maxSGE, maxInline int
-}
+type Send struct{ ring }
 
 // sendSlot is the fixed part of a send slot; the payload follows it.
 type sendSlot struct {
@@ -84,24 +81,24 @@ func NewSend(b []byte, entries, maxSGE, maxInline int) (*Send, error) {
 	if err != nil {
 		return nil, err
 	}
-	*r.wake = 1
-	return &Send{r, maxSGE, maxInline}, nil
+	*r.wake() = 1
+	return &Send{r}, nil
 }
 
 // OpenSend attaches to a send ring: the application's side.
 func OpenSend(b []byte) (*Send, error) {
-	r, h, err := open(b, kindSend)
+	r, err := open(b, kindSend)
 	if err != nil {
 		return nil, err
 	}
-	return &Send{r, int(h.maxSGE), int(h.maxInline)}, nil
+	return &Send{r}, nil
 }
 
 // MaxSGE returns how many SGEs a request may have.
-func (q *Send) MaxSGE() int { return q.maxSGE }
+func (q *Send) MaxSGE() int { return int(q.maxSGE) }
 
 // MaxInline returns how many bytes of inline payload a request may have.
-func (q *Send) MaxInline() int { return q.maxInline }
+func (q *Send) MaxInline() int { return int(q.maxInline) }
 
 // Push copies wr into the next slot; the device does not see it before Publish.
 // It returns ib.ErrQueueFull when no slot is free, and an *ib.AttrError for a
@@ -116,9 +113,8 @@ func (q *Send) Push(wr *ib.SendWR) error {
 	}
 	slot := q.slot(q.next)
 	(*sendSlot)(slot).put(wr)
-	payload := unsafe.Add(slot, sendPayload)
-	copy(unsafe.Slice((*ib.SGE)(payload), len(wr.SGL)), wr.SGL)
-	copy(unsafe.Slice((*byte)(payload), len(wr.Inline)), wr.Inline)
+	copy(payload[ib.SGE](slot, sendPayload, len(wr.SGL)), wr.SGL)
+	copy(payload[byte](slot, sendPayload, len(wr.Inline)), wr.Inline)
 	q.next++
 	return nil
 }
@@ -143,13 +139,12 @@ func (q *Send) Pop(dst *ib.SendWR) (bool, error) {
 	}
 	slot := q.slot(q.popped)
 	s := *(*sendSlot)(slot) // the only look at these bytes: the application can change them at any time
-	if int(s.numSGE) > q.maxSGE || int64(s.inlineLen) > int64(q.maxInline) {
+	if s.numSGE > q.maxSGE || s.inlineLen > uint32(q.maxInline) {
 		return false, fmt.Errorf("%w: send entry %d has %d SGEs and %d inline bytes; allowed: %d and %d",
 			ErrCorrupt, q.popped, s.numSGE, s.inlineLen, q.maxSGE, q.maxInline)
 	}
-	payload := unsafe.Add(slot, sendPayload)
-	dst.SGL = append(dst.SGL[:0], unsafe.Slice((*ib.SGE)(payload), int(s.numSGE))...)
-	dst.Inline = append(dst.Inline[:0], unsafe.Slice((*byte)(payload), int(s.inlineLen))...)
+	dst.SGL = append(dst.SGL[:0], payload[ib.SGE](slot, sendPayload, int(s.numSGE))...)
+	dst.Inline = append(dst.Inline[:0], payload[byte](slot, sendPayload, int(s.inlineLen))...)
 	s.get(dst)
 	if err := q.check(dst); err != nil {
 		return false, fmt.Errorf("%w: send entry %d: %w", ErrCorrupt, q.popped, err)
@@ -169,7 +164,7 @@ func (q *Send) Len() int { return q.count() }
 // Sleep announces that the device will look at the ring only after a doorbell.
 // What was published before may not have rung: look at Len once more, and if it
 // is not 0 call Awake and go on. (Device)
-func (q *Send) Sleep() { storeFence(q.wake, 1) }
+func (q *Send) Sleep() { storeFence(q.wake(), 1) }
 
 // Awake announces that the device looks at the ring by itself. (Device)
-func (q *Send) Awake() { storeFence(q.wake, 0) }
+func (q *Send) Awake() { storeFence(q.wake(), 0) }

@@ -17,6 +17,7 @@ type config struct {
 	cq      int
 	sigAll  bool
 	trains  bool
+	probe   bool
 	late    int
 	shared  int // entries of the SRQ that receives come from; 0: there is none
 	qps     int // QPs of the host
@@ -94,6 +95,7 @@ var options = []option{
 	{"shared", 0, integer(func(c *config, n int) { c.shared = n })},
 	{"qps", 0, integer(func(c *config, n int) { c.qps = n })},
 	{"trains", 0, integer(func(c *config, n int) { c.trains = n != 0 })},
+	{"probe", 0, integer(func(c *config, n int) { c.probe = n != 0 })},
 	{"sigall", 0, integer(func(c *config, n int) { c.sigAll = n != 0 })},
 }
 

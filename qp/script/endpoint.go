@@ -105,7 +105,7 @@ func (e *endpoint) makeQP() error {
 		SendCQ: e.sendCQ.device, RecvCQ: e.recvCQ.device, Cap: *c, SigAll: e.cfg.sigAll,
 		XRCD: &e.xrcd, SRQs: e.host, AHs: e.host,
 		Limits: &qp.Limits{GIDs: 1, MTU: mtu, MaxRdAtomic: 16}, Stats: &e.stats,
-		AckDelay: e.cfg.ackNS, MaxLate: e.cfg.late, Trains: e.cfg.trains,
+		AckDelay: e.cfg.ackNS, MaxLate: e.cfg.late, Trains: e.cfg.trains, Probe: e.cfg.probe,
 	}
 	if e.cfg.shared > 0 {
 		cfg.SRQ = e.srq(0).device

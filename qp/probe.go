@@ -1,0 +1,151 @@
+package qp
+
+import "github.com/goroce/goroce/ib"
+
+// This file is the tail probe. A responder speaks up about a gap only when a later
+// packet arrives, and only once: if the last packet of a flight is lost, or the
+// NAK, or what is sent again, both sides are silent until the ACK timeout, which
+// is a thousand round trips on a short path. A requester may send again at any
+// time, and what the responder has seen is acknowledged anew (IBTA 9.7.5.1.3). So
+// after a silence of a few round trips it asks what has become of its packets, in
+// the manner of TCP's tail loss probe (RFC 8985, 7):
+//
+//   - with the oldest packet in flight, which is what a responder waits for that
+//     has sent its NAK;
+//   - with the latest one behind it, which shows a responder that has seen no gap
+//     yet that there is one.
+//
+// The answer is an ACK or a sequence NAK, and the completer goes on from there. A
+// probe is outside of all accounts: it takes no retry, leaves the ACK timer and
+// the Flow alone, and is no sign of a loss by itself, for the answer may just be
+// late. rdma_rxe has none.
+
+const (
+	// rttUnknown stands for what follows from the round trip until one has been
+	// measured, in nanoseconds.
+	rttUnknown = 4_000_000
+	// probeLeast leaves a peer the time to be scheduled, in nanoseconds.
+	probeLeast = 300_000
+	// probesMost bounds the probes without a measured round trip. Each waits twice
+	// as long as the one before, and a peer that is gone is not asked for ever.
+	probesMost = 10
+)
+
+// rttEstimate is the round trip to a destination, the delay of the peer's ACKs
+// included, smoothed (RFC 6298, 2).
+type rttEstimate struct {
+	mean int64 // nanoseconds; 0 before the first sample
+}
+
+func (e *rttEstimate) add(sample int64) {
+	if e.mean == 0 {
+		e.mean = sample
+	}
+	e.mean = max(e.mean+(sample-e.mean)/8, 1)
+}
+
+// flight is how long what was sent at one time may be answered.
+func (e *rttEstimate) flight() int64 {
+	if e.mean == 0 {
+		return rttUnknown
+	}
+	return e.mean
+}
+
+// overdue is how long to wait for an answer before it is asked for (RFC 8985, 7.2).
+// Deviations do not count: a probe too many costs little.
+func (e *rttEstimate) overdue() int64 {
+	if e.mean == 0 {
+		return rttUnknown
+	}
+	return max(2*e.mean, probeLeast)
+}
+
+// prober measures round trips, and knows what is left of a probe.
+type prober struct {
+	timedAt ib.Instant // when the packet that is timed left
+	timed   ib.PSN
+	timing  bool
+	doubt   bool  // a probe left since: whatever comes may be its answer
+	sent    uint8 // probes since a round trip was measured
+	due     uint8 // packets of a probe that are to leave
+}
+
+// restart forgets the packet that is timed, since it is sent again.
+func (p *prober) restart() { p.timing, p.due = false, 0 }
+
+// timeRTT times packets that ask for an ACK, one at a time. Those that are sent
+// again will do: a responder that sent a NAK has discarded the ones before.
+func (r *requester) timeRTT(now ib.Instant, tx *TxPacket) {
+	p := &r.probe
+	if tx.AckReq && !p.timing {
+		p.timing, p.doubt, p.timed, p.timedAt = true, false, tx.PSN, now
+	}
+}
+
+// heard notes that una has moved. While each answer takes a probe no round trip can
+// be told, and the time between probes stays as long as it has become (Karn's
+// rule, RFC 6298, 5). Only the first estimate takes a sample in doubt: it is too
+// long at worst.
+func (r *requester) heard(now ib.Instant) {
+	p := &r.probe
+	p.due = 0
+	if p.timing && p.timed.Before(r.win.una) {
+		p.timing = false
+		if rtt := &r.q.flow.rtt; !p.doubt || rtt.mean == 0 {
+			rtt.add(int64(now - p.timedAt))
+			p.sent = 0
+		}
+	}
+	r.armProbe(now)
+}
+
+// armProbe starts the wait for an answer, if one was asked for.
+func (r *requester) armProbe(now ib.Instant) {
+	p := &r.probe
+	if !r.q.cfg.Probe || p.sent == probesMost || !r.win.holds(r.asked) {
+		r.q.timers.clear(timerProbe)
+		return
+	}
+	r.q.timers.set(timerProbe, now+ib.Instant(r.q.flow.rtt.overdue()<<p.sent))
+}
+
+// probeTimeout makes a probe due, if anything is in flight that does not wait to be
+// sent again.
+func (r *requester) probeTimeout(now ib.Instant) {
+	if r.sentEnd() == r.win.una {
+		return
+	}
+	p := &r.probe
+	p.due, p.doubt = 2, true
+	p.sent++
+	r.armProbe(now)
+}
+
+// probePacket builds the next packet of a probe: the oldest in flight, then the
+// latest, unless that was all. Of a READ at the end the last response will do.
+func (r *requester) probePacket(tx *TxPacket) bool {
+	p := &r.probe
+	if p.due == 0 {
+		return false
+	}
+	psn, end := r.win.una, r.sentEnd()
+	if p.due == 1 {
+		psn = end.Add(-1)
+	}
+	p.due--
+	if _, n := r.repeat(psn, tx); psn.Add(n) == end {
+		p.due = 0
+	}
+	r.askForACK(tx, true)
+	return true
+}
+
+// sentEnd returns the PSN behind the last one in flight that does not wait to be
+// sent again.
+func (r *requester) sentEnd() ib.PSN {
+	if psn, ok := r.win.firstNeeded(); ok {
+		return psn
+	}
+	return r.win.nxt
+}
