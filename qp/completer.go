@@ -71,6 +71,7 @@ func (r *requester) moveTo(now ib.Instant, psn ib.PSN) {
 	}
 	r.releaseRange(r.win.una, psn)
 	r.win.una = psn
+	r.progress.confirm(psn, n)
 	r.gap = false
 	r.refill()
 	r.q.flow.onACK(n)
@@ -254,7 +255,7 @@ func (r *requester) rnrNAK(now ib.Instant, p *wire.Packet) {
 	if r.rnrRetry != rnrForEver {
 		r.rnrRetry--
 	}
-	r.goBack(p.PSN)
+	r.goBack(p.PSN, false)
 	r.q.timers.clear(timerAck)
 	r.q.timers.clear(timerProbe)
 	r.q.timers.set(timerRNR, now+ib.Instant(wire.RNRDelay(uint8(p.AETH.Syndrome)&0x1F)))

@@ -64,6 +64,7 @@
 //	shared receive queues, XRC           srq.go
 //	address handles                      ah.go
 //	ACK coalescing, credits              respond.go
+//	what arrived, what was repeated      progress.go
 //	timers                               timers.go
 //	flush                                modify.go
 //

@@ -23,6 +23,7 @@ type Flow struct {
 	bytes      int
 	lossEndsAt ib.Instant // losses before this belong to the halving that was made
 	rtt        rttEstimate
+	noProbes   bool
 
 	first, last *QP // waiting, in order
 }
@@ -35,6 +36,11 @@ func (f *Flow) Window() int { return f.cap }
 
 // InFlight returns the packets and bytes that are in flight.
 func (f *Flow) InFlight() (packets, bytes int) { return f.packets, f.bytes }
+
+// SetProbes says whether QPs may probe for the tail of a flight, which they may from
+// the start if their Config allows it: who judges from losses what becomes of
+// packets wants none sent again before they are missed.
+func (f *Flow) SetProbes(on bool) { f.noProbes = !on }
 
 func (f *Flow) full() bool {
 	return f.packets >= f.cap || f.bytes >= f.cap*flowBytesPerPacket

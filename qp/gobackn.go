@@ -6,11 +6,13 @@ import "github.com/goroce/goroce/ib"
 // responder of the architecture supports, since it keeps nothing beyond a gap.
 // The rest of the requester only asks for recovery and sends what is marked.
 
-// goBack marks every PSN from psn on to be sent again.
-func (r *requester) goBack(psn ib.PSN) {
+// goBack marks every PSN from psn on to be sent again, since packets were lost or
+// for want of a receive.
+func (r *requester) goBack(psn ib.PSN, lost bool) {
 	if psn.Before(r.win.una) {
 		psn = r.win.una
 	}
+	r.progress.repeat(psn, lost)
 	// What is marked counts as lost: it leaves the destination's account.
 	for psn.Before(r.win.nxt) {
 		s := r.slot(r.find(psn))
@@ -35,7 +37,7 @@ func (r *requester) recover(now ib.Instant, psn ib.PSN) {
 	r.retry--
 	r.gap = true
 	st.CompleterRetry++
-	r.goBack(psn)
+	r.goBack(psn, true)
 	r.q.flow.onLoss(now)
 	r.armAck(now)
 	r.armProbe(now)

@@ -103,7 +103,7 @@ func (r *requester) heard(now ib.Instant) {
 // armProbe starts the wait for an answer, if one was asked for.
 func (r *requester) armProbe(now ib.Instant) {
 	p := &r.probe
-	if !r.q.cfg.Probe || p.sent == probesMost || !r.win.holds(r.asked) {
+	if !r.q.cfg.Probe || r.q.flow.noProbes || p.sent == probesMost || !r.win.holds(r.asked) {
 		r.q.timers.clear(timerProbe)
 		return
 	}
@@ -113,7 +113,7 @@ func (r *requester) armProbe(now ib.Instant) {
 // probeTimeout makes a probe due, if anything is in flight that does not wait to be
 // sent again.
 func (r *requester) probeTimeout(now ib.Instant) {
-	if r.sentEnd() == r.win.una {
+	if r.sentEnd() == r.win.una || r.q.flow.noProbes {
 		return
 	}
 	p := &r.probe

@@ -51,6 +51,7 @@ type TxPacket struct {
 	Inline      []byte // the payload, if SGL is nil
 	Len         int    // payload bytes, without pad
 	AH          *AH    // where a datagram goes; nil for the QP's peer
+	Again       bool   // it was sent before, or answers a request that came again
 }
 
 // Pad returns the number of zero bytes that follow the payload (IBTA 9.2.3).
@@ -155,6 +156,7 @@ func (q *QP) Doorbell(now ib.Instant) {
 // be reused when it returns, except those that TakePlacements names.
 func (q *QP) HandlePackets(now ib.Instant, run []wire.Packet) {
 	q.now = now
+	q.resp.res.asked = false
 	for i := range run {
 		q.handlePacket(now, &run[i])
 	}

@@ -36,6 +36,8 @@ type requester struct {
 	asked   ib.PSN // highest PSN that an answer was asked for
 	drained bool   // SQD was reached and reported
 
+	progress Progress
+
 	// The request that took the QP to ERR, until it is flushed.
 	failed     bool
 	failSlot   uint32
@@ -69,6 +71,7 @@ func (r *requester) start() {
 	a := &r.q.attr
 	r.win.start(a.SQPSN)
 	r.reads.size(a.MaxRdAtomic)
+	r.progress.Until = a.SQPSN
 	r.ssn, r.lsn, r.credited = 0, 0, false
 	r.refill()
 	r.gap, r.unasked, r.drained = false, 0, false
@@ -166,10 +169,12 @@ func (r *requester) repeat(psn ib.PSN, tx *TxPacket) (s *sendWQE, n int) {
 	s = r.slot(r.find(psn))
 	if !sendOps[s.wr.Opcode].answered {
 		s.packet(r.q, psn, tx)
+		tx.Again = true
 		return s, 1
 	}
 	rd := r.reads.find(psn)
 	r.buildRead(rd, psn, tx)
+	tx.Again = true
 	return s, rd.end().Sub(psn)
 }
 

@@ -19,6 +19,7 @@ type resource struct {
 	pending  bool // responses are to be sent
 	answered bool // all responses were sent once
 	begins   bool // READ: the next response is the first of a round: FIRST or ONLY
+	again    bool // the request came again
 
 	first  ib.PSN
 	npsn   int32
@@ -69,6 +70,9 @@ type resourceTable struct {
 	tail    int  // next to overwrite, the oldest
 	granted int  // what the ring was sized for
 	idle    bool // next has found nothing, and nothing has come since
+	asked   bool // in the input at hand some request has come again
+
+	progress Progress
 }
 
 // size makes room for n, rounded up to a power of two: rdma_rxe rounds what it
@@ -108,6 +112,9 @@ func (t *resourceTable) free() bool {
 
 func (t *resourceTable) push(s resource) *resource {
 	at := &t.ring[t.tail]
+	if at.kind != resNone { // the peer has its answer, or would have no more outstanding
+		t.progress.confirm(at.first.Add(int(at.npsn)), int(at.npsn))
+	}
 	*at = s
 	t.tail = (t.tail + 1) % len(t.ring)
 	t.idle = false
@@ -165,13 +172,25 @@ func (t *resourceTable) readAgain(p *wire.Packet, mtu int) {
 		return // on its way anyway
 	}
 	s.cursor, s.end = p.PSN, p.PSN.Add(n)
-	s.pending, s.begins = true, true
+	s.pending, s.begins, s.again = true, true, true
 	t.idle = false
+	t.repeat(p.PSN)
 }
 
 // answerAgain handles the repetition of a request of one packet.
 func (t *resourceTable) answerAgain(psn ib.PSN) {
 	if s := t.find(psn); s != nil && s.kind != resRead && s.ready {
-		s.pending, t.idle = true, false
+		s.pending, s.again, t.idle = true, true, false
+		t.repeat(psn)
 	}
+}
+
+// repeat notes that a request came again. A requester that goes back repeats
+// everything from there on: the first packet says what was missing.
+func (t *resourceTable) repeat(psn ib.PSN) {
+	if t.asked && psn.After(t.progress.From) {
+		return
+	}
+	t.asked = true
+	t.progress.repeat(psn, true)
 }

@@ -52,7 +52,7 @@ func (r *responder) response(s *resource, tx *TxPacket) {
 		r.q.header(tx, wire.OpReadRespOnly, s.first)
 		tx.PadCnt = 0
 	}
-	tx.AETH, tx.AtomicAck = r.aeth(), s.a
+	tx.AETH, tx.AtomicAck, tx.Again = r.aeth(), s.a, s.again
 	s.pending, s.answered = false, true
 	r.implied(s.first)
 }
@@ -66,7 +66,7 @@ func (r *responder) readResponse(s *resource, tx *TxPacket) {
 	mtu := int(r.q.attr.PathMTU)
 	off := s.cursor.Sub(s.first) * mtu
 	r.q.header(tx, readResponses.at(isFirst, isLast), s.cursor)
-	tx.AETH = r.aeth()
+	tx.AETH, tx.Again = r.aeth(), s.again
 	tx.Len = min(mtu, int(s.span[0].Len)-off)
 	tx.PadCnt = uint8(-tx.Len & 3)
 	tx.SGL, tx.Off = s.span[:], uint64(off)
@@ -85,7 +85,7 @@ func (r *responder) implied(psn ib.PSN) {
 }
 
 func (r *responder) acksSent() {
-	r.ack, r.ackCount, r.told = false, 0, r.acked
+	r.ack, r.ackAgain, r.ackCount, r.told = false, false, 0, r.acked
 	r.q.timers.clear(timerDelayedACK)
 }
 
@@ -100,7 +100,7 @@ func (r *responder) emitACK(now ib.Instant, tx *TxPacket, behindData bool) int {
 		return 0
 	}
 	r.q.header(tx, wire.OpAck, r.acked)
-	tx.AETH = r.aeth()
+	tx.AETH, tx.Again = r.aeth(), r.ackAgain
 	r.acksSent()
 	return 1
 }

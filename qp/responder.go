@@ -31,6 +31,7 @@ type responder struct {
 	ack         bool   // an ACK of acked is owed
 	ackCount    int    // requests that asked since the last ACK
 	told        ib.PSN // what the last answer acknowledged
+	ackAgain    bool   // the ACK that is owed answers a request that came again
 	nak         bool   // a NAK is owed
 	nakPSN      ib.PSN
 	nakCode     wire.Syndrome
@@ -76,7 +77,7 @@ func (r *responder) init(q *QP) {
 func (r *responder) start() {
 	a := &r.q.attr
 	r.epsn, r.acked, r.msn = a.RQPSN, a.RQPSN.Add(-1), 0
-	r.told = r.acked
+	r.told, r.res.progress.Until = r.acked, r.epsn
 	r.res.size(a.MaxDestRdAtomic)
 	r.inside = noMessage
 	r.silence()
@@ -92,7 +93,7 @@ func (r *responder) applyAttrs() {
 
 // silence drops all that is owed to the peer.
 func (r *responder) silence() {
-	r.ack, r.nak, r.ackCount = false, false, 0
+	r.ack, r.ackAgain, r.nak, r.ackCount = false, false, false, 0
 	r.res.cancel()
 }
 
@@ -499,6 +500,7 @@ func (r *responder) duplicate(now ib.Instant, p *wire.Packet) {
 	r.q.cfg.Stats.DuplicateRequest++
 	switch {
 	case p.Opcode.IsSend() || p.Opcode.IsWrite():
+		r.ackAgain = true
 		r.oweACK(now)
 	case p.Opcode.IsRead():
 		r.res.readAgain(p, int(r.q.attr.PathMTU))

@@ -29,6 +29,8 @@ type Device struct {
 	port   atomic.Uint32 // ib.PortState
 	closed atomic.Bool   // set under mu
 
+	offloadOff atomic.Bool
+
 	mu    sync.Mutex // guards what follows; taken before shard.mu
 	pds   int
 	cqs   int

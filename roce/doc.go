@@ -24,6 +24,7 @@
 // its own, so that whole networks run in virtual time, repeatably.
 //
 // identify.go has the check of ICRCs on sockets that hide the IPv4
-// identification. stats.go has the counters. Package host opens a device on a
-// machine's network; packages under link carry the frames.
+// identification, offload.go what notices that the frames of runs do not arrive.
+// stats.go has the counters. Package host opens a device on a machine's network;
+// packages under link carry the frames.
 package roce

@@ -29,6 +29,10 @@ type Options struct {
 	// of a flight, as RNICs and rdma_rxe do, instead of asking for an answer that is a
 	// few round trips late.
 	NoProbes bool
+	// OnOffloadOff, if set, is called once when segmentation offload is given up
+	// (see Device.Offload), with the peer that did not get what was sent so. It
+	// must not block and not call the device.
+	OnOffloadOff func(peer ib.GID)
 	// ActiveMTU caps the path MTU that the port offers; 0 takes what the link's
 	// interface allows.
 	ActiveMTU ib.MTU

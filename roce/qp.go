@@ -39,6 +39,7 @@ type QP struct {
 	timer     timerEntry
 	flow      *flowEntry
 	path      link.Run // the addressing of what it sends
+	offload   offloadQP
 }
 
 // CreateQP makes a queue pair in RESET.

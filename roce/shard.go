@@ -30,6 +30,7 @@ type shard struct {
 	due       qp.Due // CQs and SRQs with something to tell
 	rx        receiver
 	tx        transmitter
+	offload   offload
 	stats     Stats
 	closed    bool
 
@@ -43,9 +44,10 @@ type shard struct {
 
 // flowEntry is a destination's account and the number of QPs that use it.
 type flowEntry struct {
-	flow *qp.Flow
-	dst  ib.GID
-	qps  int
+	flow  *qp.Flow
+	dst   ib.GID
+	qps   int
+	trial trial
 }
 
 func newShard(d *Device, l link.Link, gen uint8) *shard {
@@ -53,6 +55,7 @@ func newShard(d *Device, l link.Link, gen uint8) *shard {
 	s.poller.init()
 	s.rx.init(s)
 	s.tx.init(s)
+	s.offload.init(d)
 	return s
 }
 
@@ -199,6 +202,7 @@ func (s *shard) after(q *QP) {
 	s.ready.push(q)
 	s.deadlines.want(q, q.core.Deadline())
 	s.notify(q)
+	s.judge(q)
 	s.admit(q.flow)
 }
 
@@ -383,6 +387,7 @@ func sourcePort(flowLabel uint32, local, remote ib.QPN) uint16 {
 // setFlow moves q to the account of a destination, nil for none.
 func (s *shard) setFlow(q *QP, dst *ib.GID) {
 	if old := q.flow; old != nil {
+		q.offload.forget(&old.trial)
 		q.core.SetFlow(nil)
 		q.flow = nil
 		if old.qps--; old.qps == 0 {

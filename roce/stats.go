@@ -16,6 +16,8 @@ type Stats struct {
 	DropPKey      uint64 // packets of another partition
 	DropAddress   uint64 // packets that are not from the QP's peer, or not to its address
 	EventsLost    uint64 // asynchronous events that nobody took in time
+	OffloadTrials uint64 // times that runs to a destination came under suspicion; see Offload
+	OffloadOff    uint64 // 1 once runs are given up
 	Link          link.Stats
 }
 
@@ -52,5 +54,6 @@ func (s *Stats) Counters() []Counter {
 		{"drop_state", s.DropState}, {"drop_qkey", s.DropQKey}, {"drop_message", s.DropMessage},
 		{"drop_no_resource", s.DropNoResource}, {"drop_link", s.Link.RxDropped},
 		{"rx_overflow", s.Link.RxOverflow}, {"events_lost", s.EventsLost},
+		{"offload_trials", s.OffloadTrials}, {"offload_off", s.OffloadOff},
 	}
 }

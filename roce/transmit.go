@@ -26,6 +26,7 @@ type transmitter struct {
 	buffers [][]byte   // buffers[i] holds runs[i]; made when first needed
 	n       int        // runs in use; the last one may still grow
 	open    bool       // the last run may still grow
+	last    framed     // the last frame in it
 	blocked bool       // the link takes no more for now
 	path    link.Run   // of the datagram at hand
 }
@@ -85,6 +86,7 @@ func (t *transmitter) lastACK(now ib.Instant, q *QP) {
 	if t.n == txRuns || !q.core.LastACK(now, &t.packets[0]) {
 		return
 	}
+	t.open = false              // it goes alone (offload.go): nothing would repeat it
 	_ = t.add(q, &t.packets[0]) // it has no payload to fail with
 	t.flush(now)
 }
@@ -98,7 +100,8 @@ func (t *transmitter) add(q *QP, p *qp.TxPacket) error {
 		*path = *p.AH.Owner.(*link.Run)
 		path.SrcPort = t.s.sourcePort(path.FlowLabel, q.num, p.DestQP)
 	}
-	if !t.fits(path, size) {
+	most := t.s.company(q, p, path)
+	if most == 1 || !t.fits(path, size) {
 		t.begin(path, size)
 	}
 	run := &t.runs[t.n-1]
@@ -113,8 +116,19 @@ func (t *transmitter) add(q *QP, p *qp.TxPacket) error {
 	}
 	clear(frame[n+p.Len : size])
 	run.Buf = run.Buf[:at+size]
-	t.open = size == run.Size && run.Frames() < t.s.dev.caps.RunFrames
+	t.open = size == run.Size && run.Frames() < min(most, t.s.dev.caps.RunFrames)
+	if t.s.offload.watched {
+		t.follow(q, p, at > 0)
+	}
 	return nil
+}
+
+// follow tells offload.go of a packet that went into a run behind another.
+func (t *transmitter) follow(q *QP, p *qp.TxPacket, behind bool) {
+	if behind {
+		t.s.offload.ride(q, p, t.last)
+	}
+	t.last = framed{q, p.Opcode.IsRequest(), p.PSN}
 }
 
 // payload copies the payload into the frame: the only time that it is read, so
