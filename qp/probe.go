@@ -44,7 +44,7 @@ func (e *rttEstimate) add(sample int64) {
 	e.mean = max(e.mean+(sample-e.mean)/8, 1)
 }
 
-// flight is how long what was sent at one time may be answered.
+// flight is how long the answers to what was sent at one time take.
 func (e *rttEstimate) flight() int64 {
 	if e.mean == 0 {
 		return rttUnknown
