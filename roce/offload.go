@@ -10,9 +10,9 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// This file notices a NIC that numbers segments in its own way. A link whose rule
-// is IDIndex promises that the frames of a run leave with the IPv4 identifications
-// 0, 1, 2 .., and their ICRCs are computed so. Linux's software segmentation keeps
+// This file notices a NIC that numbers segments in its own way. A link that leaves
+// segmentation to others promises that the frames of a run have IPv4 identifications
+// that count up, and their ICRCs are computed so. Linux's software segmentation keeps
 // the promise, and so do many NICs; if one does not, strict peers drop all frames
 // of a run but the first, or all, and nothing on this host shows it. What peers
 // acknowledge does.
@@ -60,7 +60,7 @@ type Offload uint8
 
 // States of Device.Offload.
 const (
-	OffloadNone Offload = iota // the link does not depend on it
+	OffloadNone Offload = iota // packets leave as the link makes them
 	OffloadOn
 	OffloadOff // given up: the NIC numbers segments in a way that peers refuse
 )
@@ -79,7 +79,7 @@ func (o Offload) String() string {
 // off at most once.
 func (d *Device) Offload() Offload {
 	switch {
-	case !numbered(&d.caps):
+	case !d.caps.Segments:
 		return OffloadNone
 	case d.offloadOff.Load():
 		return OffloadOff
@@ -87,16 +87,13 @@ func (d *Device) Offload() Offload {
 	return OffloadOn
 }
 
-// numbered reports whether somebody else numbers the frames of runs.
-func numbered(c *link.Caps) bool { return c.ID == link.IDIndex && c.RunFrames > 1 }
-
 // offload is what a shard knows of its link.
 type offload struct {
 	watched bool
 	off     *atomic.Bool // the device's
 }
 
-func (o *offload) init(d *Device) { o.watched, o.off = numbered(&d.caps), &d.offloadOff }
+func (o *offload) init(d *Device) { o.watched, o.off = d.caps.Segments, &d.offloadOff }
 
 // trial is what is known of runs to one destination. The zero value trusts them.
 type trial struct {

@@ -64,6 +64,9 @@ type Caps struct {
 	RunFrames int      // most frames in a run that Send takes; 1 without offload
 	RunBytes  int      // most bytes in a run that Send takes
 	ID        IDRule
+	// Segments says that runs leave in one piece: the kernel or the NIC makes
+	// packets of it, and numbers their IPv4 identifications from the first on.
+	Segments bool
 	// FixedSrcPort is the UDP source port of all that leaves; 0 if Run.SrcPort
 	// is obeyed.
 	FixedSrcPort uint16

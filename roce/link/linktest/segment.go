@@ -11,7 +11,7 @@ import (
 // break the promise; nil keeps it.
 func Segment(l link.Link, number func(ids []uint16)) link.Link {
 	s := &segmenter{Link: l, caps: l.Caps(), number: number}
-	s.caps.Name, s.caps.ID = "segment", link.IDIndex
+	s.caps.Name, s.caps.ID, s.caps.Segments = "segment", link.IDIndex, true
 	return s
 }
 

@@ -123,6 +123,7 @@ func (c *conn) open(addrs []netip.Addr, o Options) error {
 		RunFrames:    runFrames,
 		RunBytes:     runBytes,
 		ID:           link.IDIndex,
+		Segments:     c.offload,
 		FixedSrcPort: link.Port,
 		Note:         fmt.Sprintf("plain UDP sockets, receive buffer %d KiB", granted>>10),
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/host"
 	"github.com/goroce/goroce/roce/link"
 )
@@ -17,6 +18,7 @@ import (
 // linked is a device that knows its link: a software device.
 type linked interface {
 	Link() link.Caps
+	Offload() roce.Offload
 }
 
 // Write describes dev. Verbosely it adds the limits, the GID table and, of a
@@ -41,7 +43,7 @@ func Write(w io.Writer, dev ib.Device, verbose bool) error {
 		p.portLimits(&port)
 		p.gids(gids)
 		if d, ok := dev.(linked); ok {
-			p.link(d.Link())
+			p.link(d.Link(), d.Offload())
 		}
 	}
 	p.WriteString("\n")
@@ -144,7 +146,7 @@ func (p *printer) gids(table []ib.GIDEntry) {
 
 // link writes what is particular to a software device: what carries its packets, and
 // why.
-func (p *printer) link(c link.Caps) {
+func (p *printer) link(c link.Caps, offload roce.Offload) {
 	p.line(3, "link", "%s", c.Name)
 	if c.Note != "" {
 		p.line(3, "link_note", "%s", c.Note)
@@ -152,6 +154,7 @@ func (p *printer) link(c link.Caps) {
 	p.line(3, "netdev", "%s", c.NetIf)
 	p.line(3, "netdev_mtu", "%d", c.MTU)
 	p.line(3, "run", "%d packets, %d bytes", c.RunFrames, c.RunBytes)
+	p.line(3, "segmentation", "%v", offload)
 	src := "one per connection"
 	if c.FixedSrcPort != 0 {
 		src = fmt.Sprint(c.FixedSrcPort)

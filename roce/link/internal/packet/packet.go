@@ -121,6 +121,7 @@ func (c *Conn) open(addrs []netip.Addr, want Offload) (err error) {
 		MTU:       c.netif.MTU,
 		Local:     local,
 		RunFrames: runFrames,
+		Segments:  c.offload,
 		RunBytes:  runBytes,
 		ID:        link.IDFree,
 		Note:      fmt.Sprintf("packet socket, receive buffer %d KiB", granted>>10),
