@@ -51,6 +51,7 @@ func (t *Table) Bind(pd *PD, qpn ib.QPN, key ib.Key, b ib.MWBind) Fault {
 			return fault
 		}
 		piece = r.piece(w, key, qpn, off, b)
+		t.guard(piece)
 	}
 	t.unbind(w)
 	w.key.Store(uint32(key))

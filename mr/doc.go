@@ -8,7 +8,7 @@
 //	Table.Register, Reregister, Deregister   a Memory <-> a Region
 //	Table.AllocWindow, FreeWindow            a Window, whose key opens nothing yet
 //	Table.Bind                               opens a piece of a Region by the Window's key
-//	Table.InvalidateKey                      revokes the key of a Region or Window
+//	Table.Invalidate                         revokes the key of a Region or Window
 //
 // The data path then goes
 //
@@ -31,7 +31,8 @@
 // call of Gather.
 //
 // Tables may be used by several goroutines at once: lookups take no lock, all that
-// changes the table takes one. Nothing on the data path allocates. Package hostmem
+// changes the table takes one. A table of several shards ([NewSharedTable]) also
+// makes revoking by request wait for what other shards are doing (guard.go). Nothing on the data path allocates. Package hostmem
 // makes memory that processes share; package mrtest has memory for tests that
 // completes late and fails at will.
 package mr

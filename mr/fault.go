@@ -10,7 +10,7 @@ import (
 type Fault uint8
 
 // Faults. An access looks for those up to FaultBounds, in this order; FaultBind
-// and FaultState are of Bind and InvalidateKey alone. Nobody is told which it was:
+// and FaultState are of Bind and Invalidate alone. Nobody is told which it was:
 // a peer gets NAK 0x62, remote access error, for all of them (IBTA 9.7.5.2.4), and
 // a request of one's own completes with a status that is the same for all.
 const (

@@ -12,8 +12,9 @@ import "github.com/goroce/goroce/ib"
 //     Deregister or Reregister. (The C verbs know this only for the kernel's
 //     fast-registered regions; rdma_rxe refuses all others.)
 //
-// FaultKey and FaultPD are as in Check. It does not wait for work that has already
-// looked at the key.
+// FaultKey and FaultPD are as in Check. What has looked at the key already fails
+// when it comes to the memory; in a shared table, an access that is in the middle
+// of it is waited for.
 func (t *Table) Invalidate(pd *PD, qpn ib.QPN, key ib.Key) Fault {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -30,7 +31,7 @@ func (t *Table) Invalidate(pd *PD, qpn ib.QPN, key ib.Key) Fault {
 	case r.windows > 0:
 		return FaultState
 	}
-	r.revoked.Store(true)
+	r.revoke()
 	return FaultNone
 }
 

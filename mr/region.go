@@ -18,10 +18,10 @@ type Region struct {
 	iova   uint64
 	length uint64
 	access ib.Access
-	dead   atomic.Bool // by Deregister
+	state  atomic.Uint32 // regionDead and the like; 0 is the common case
 
-	revoked atomic.Bool // by InvalidateKey, or the end of a binding
-	windows int         // how many are bound to it; under Table.mu
+	windows int          // how many are bound to it; under Table.mu
+	users   atomic.Int32 // accesses under way, if they are counted
 
 	// Of a window's piece only.
 	window *Window
@@ -29,6 +29,13 @@ type Region struct {
 	base   uint64 // offset in mem of the first byte
 	qpn    ib.QPN // type 2: whose peer may use it
 }
+
+// Bits of a region's state.
+const (
+	regionDead    = 1 << iota // by Deregister
+	regionRevoked             // by Invalidate, or the end of a binding
+	regionCounts              // accesses are counted: see guard.go
+)
 
 // Key returns the region's L_Key, which is its R_Key too; of a window's piece, the
 // R_Key of the binding.
@@ -52,7 +59,7 @@ func (r *Region) Direct() bool { return r.direct != nil }
 
 // Valid reports whether the region is still registered and not invalidated, or the
 // window still bound to this piece.
-func (r *Region) Valid() bool { return !r.dead.Load() && !r.revoked.Load() }
+func (r *Region) Valid() bool { return r.state.Load()&(regionDead|regionRevoked) == 0 }
 
 // offset returns where length bytes at address va begin in the region, if all of
 // them are in it. No sum can wrap around.

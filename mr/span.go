@@ -15,29 +15,37 @@ type Span struct {
 
 // Read fills p with the first bytes of s. A Memory that is not direct may add its
 // own errors.
-func (s Span) Read(p []byte) error {
-	switch {
-	case !s.R.Valid():
+func (s Span) Read(p []byte) (err error) {
+	if !s.R.begin() {
 		return FaultKey
-	case uint64(len(p)) > uint64(s.Len):
-		return FaultBounds
-	case s.R.direct == nil:
-		return s.R.mem.ReadAt(p, s.R.base+s.Off)
 	}
-	return s.R.direct.ReadAt(p, s.Off)
+	switch {
+	case uint64(len(p)) > uint64(s.Len):
+		err = FaultBounds
+	case s.R.direct == nil:
+		err = s.R.mem.ReadAt(p, s.R.base+s.Off)
+	default:
+		err = s.R.direct.ReadAt(p, s.Off)
+	}
+	s.R.end()
+	return err
 }
 
 // Write stores p in the first bytes of s, its end last.
-func (s Span) Write(p []byte) error {
-	switch {
-	case !s.R.Valid():
+func (s Span) Write(p []byte) (err error) {
+	if !s.R.begin() {
 		return FaultKey
-	case uint64(len(p)) > uint64(s.Len):
-		return FaultBounds
-	case s.R.direct == nil:
-		return ErrNotDirect
 	}
-	return s.R.direct.WriteAt(p, s.Off)
+	switch {
+	case uint64(len(p)) > uint64(s.Len):
+		err = FaultBounds
+	case s.R.direct == nil:
+		err = ErrNotDirect
+	default:
+		err = s.R.direct.WriteAt(p, s.Off)
+	}
+	s.R.end()
+	return err
 }
 
 // CompareSwap stores swap in the 8 bytes of s if they hold compare, and returns
@@ -48,7 +56,9 @@ func (s Span) CompareSwap(compare, swap uint64) (old uint64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	return compareSwap(p, compare, swap), nil
+	old = compareSwap(p, compare, swap)
+	s.R.end()
+	return old, nil
 }
 
 // FetchAdd adds to the 8 bytes of s, under the rules of CompareSwap.
@@ -57,7 +67,9 @@ func (s Span) FetchAdd(add uint64) (old uint64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	return fetchAdd(p, add), nil
+	old = fetchAdd(p, add)
+	s.R.end()
+	return old, nil
 }
 
 // AtomicWrite stores data in the 8 bytes of s at once and as they are, under the
@@ -69,18 +81,25 @@ func (s Span) AtomicWrite(data [8]byte) error {
 		return err
 	}
 	store64(p, binary.NativeEndian.Uint64(data[:]))
+	s.R.end()
 	return nil
 }
 
-// word returns the 8 bytes of s.
-func (s Span) word() (*uint64, error) {
-	switch {
-	case !s.R.Valid():
+// word returns the 8 bytes of s. If there is no error the caller ends the access.
+func (s Span) word() (p *uint64, err error) {
+	if !s.R.begin() {
 		return nil, FaultKey
-	case s.Len != 8:
-		return nil, FaultBounds
-	case s.R.direct == nil:
-		return nil, ErrNotDirect
 	}
-	return s.R.direct.word(s.Off)
+	switch {
+	case s.Len != 8:
+		err = FaultBounds
+	case s.R.direct == nil:
+		err = ErrNotDirect
+	default:
+		p, err = s.R.direct.word(s.Off)
+	}
+	if err != nil {
+		s.R.end()
+	}
+	return p, err
 }

@@ -30,8 +30,9 @@ type slot struct {
 
 // Table holds the protection domains, regions and windows of a device.
 type Table struct {
-	max   uint32                 // most keys; the indices are 1 to max, so that no key is small
-	pages []atomic.Pointer[page] // by the upper bits of an index; made on first use
+	shared bool                   // QPs of several shards use it
+	max    uint32                 // most keys; the indices are 1 to max, so that no key is small
+	pages  []atomic.Pointer[page] // by the upper bits of an index; made on first use
 
 	mu      sync.Mutex
 	variant func() uint8
@@ -50,6 +51,15 @@ func NewTable(maxRegions int, variant func() uint8) *Table {
 		max: uint32(maxRegions), pages: make([]atomic.Pointer[page], maxRegions/pageSize+1),
 		variant: variant, fresh: 1,
 	}
+}
+
+// NewSharedTable is NewTable for QPs of several shards, which are at work at the
+// same time. What a request revokes then is not touched any more when Bind or
+// Invalidate returns, if it is direct memory.
+func NewSharedTable(maxRegions int, variant func() uint8) *Table {
+	t := NewTable(maxRegions, variant)
+	t.shared = true
+	return t
 }
 
 const knownAccess = ib.LocalWrite | ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtomic | ib.BindWindows | ib.ZeroBased |
@@ -114,6 +124,7 @@ func (t *Table) add(op string, r *Region) error {
 		return err
 	}
 	r.key = key
+	t.guard(r)
 	r.pd.users[UserRegion]++
 	t.slot(uint32(key >> 8)).region.Store(r)
 	return nil
@@ -173,7 +184,7 @@ func (t *Table) removable(op string, r *Region) error {
 	case r.window != nil:
 		return &ib.AttrError{Op: op, Attr: "region", Value: fmt.Sprintf("%#x, a memory window's", uint32(r.key)),
 			Allowed: "what Register returned; FreeWindow ends a window", Err: ib.ErrInvalid}
-	case r.dead.Load():
+	case r.state.Load()&regionDead != 0:
 		return fmt.Errorf("%s: key %#x: %w", op, uint32(r.key), ib.ErrClosed)
 	case r.windows > 0:
 		return fmt.Errorf("%s: key %#x: %w by %d bound memory windows; unbind or free them first", op, uint32(r.key), ib.ErrBusy, r.windows)
@@ -184,7 +195,7 @@ func (t *Table) removable(op string, r *Region) error {
 // remove takes r's key back. The caller holds mu.
 func (t *Table) remove(r *Region) {
 	index := uint32(r.key >> 8)
-	r.dead.Store(true)
+	r.state.Or(regionDead)
 	t.slot(index).region.Store(nil)
 	t.free = append(t.free, index)
 	r.pd.users[UserRegion]--
@@ -201,7 +212,7 @@ func (t *Table) lookup(key ib.Key) *Region {
 		return nil
 	}
 	r := p[index%pageSize].region.Load()
-	if r == nil || r.key != key || r.revoked.Load() {
+	if r == nil || r.key != key || !r.Valid() {
 		return nil
 	}
 	return r

@@ -61,7 +61,7 @@ func (t *Table) AllocWindow(pd *PD, typ ib.MWType) (*Window, error) {
 }
 
 // FreeWindow ends a window. If it is bound it is unbound first, as by
-// InvalidateKey. It returns ib.ErrClosed the second time, ib.ErrForeign for
+// Invalidate. It returns ib.ErrClosed the second time, ib.ErrForeign for
 // another table's window.
 func (t *Table) FreeWindow(w *Window) error {
 	t.mu.Lock()
@@ -88,7 +88,7 @@ func (t *Table) unbind(w *Window) {
 		return
 	}
 	w.bound = nil
-	r.revoked.Store(true)
+	r.revoke()
 	r.parent.windows--
 	t.slot(w.index()).region.Store(nil)
 }

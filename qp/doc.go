@@ -16,6 +16,11 @@
 // there is nothing to say; Sent tells the QP that they were copied. Completions go to the [CQ]s at once; TakeEvent has the
 // asynchronous events. The same inputs at the same times give the same packets.
 //
+// What QPs of several owners write to, a [CQ] or an [SRQ], takes a lock of the
+// owners' around each access if it was given one. That is the only one in this
+// package, nothing waits while it is held, and with one owner there is none. [Due]
+// tells each owner what its inputs have caused.
+//
 // # The way of a request
 //
 // The application pushes a request into the send ring (package ring). Doorbell
@@ -61,6 +66,7 @@
 //	atomics, ATOMIC WRITE, FLUSH         single.go
 //	READ and atomic repetition           resources.go
 //	UC and UD                            unreliable.go
+//	completion queues                    cq.go
 //	shared receive queues, XRC           srq.go
 //	address handles                      ah.go
 //	ACK coalescing, credits              respond.go

@@ -89,7 +89,7 @@ func newServiceHost(t testing.TB, typ ib.QPType, num ib.QPN, shared bool) *host 
 	cfg := Config{
 		Num: num, Type: typ, Table: h.table, PD: h.pd, XRCD: &h.xrcd, SRQs: h, AHs: h,
 		Cap:    ib.QPCap{MaxSendWR: hostEntries, MaxRecvWR: hostEntries, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 64},
-		Limits: &Limits{GIDs: 1, MTU: ib.MTU4096, MaxRdAtomic: 16}, Stats: &h.stats, MaxLate: 4,
+		Limits: &Limits{GIDs: 1, MTU: ib.MTU4096, MaxRdAtomic: 16}, Stats: &h.stats, Due: &h.due, MaxLate: 4,
 	}
 	h.sqBytes = ring.Alloc(ring.SendSize(hostEntries, 4, 64))
 	cfg.SQ, err = ring.NewSend(h.sqBytes, hostEntries, 4, 64)
@@ -102,9 +102,9 @@ func newServiceHost(t testing.TB, typ ib.QPType, num ib.QPN, shared bool) *host 
 	switch {
 	case typ == ib.XRCTGT:
 		cq, app := h.newCQ()
-		h.srq, h.recvCQ = NewSRQ(h.newRecv(), h.pd, cq, &h.xrcd, &h.due), app
+		h.srq, h.recvCQ = NewSRQ(h.newRecv(), h.pd, cq, &h.xrcd, nil), app
 	case shared:
-		h.srq = NewSRQ(h.newRecv(), h.pd, nil, nil, &h.due)
+		h.srq = NewSRQ(h.newRecv(), h.pd, nil, nil, nil)
 		cfg.SRQ = h.srq
 	}
 	h.q = New(cfg)
@@ -118,7 +118,7 @@ func (h *host) newCQ() (*CQ, *ring.CQ) {
 	h.must(err)
 	app, err := ring.OpenCQ(b)
 	h.must(err)
-	return NewCQ(device, &h.due), app
+	return NewCQ(device, nil), app
 }
 
 // newRecv makes a receive ring, which postRecv uses from here on, and returns the

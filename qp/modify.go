@@ -157,7 +157,7 @@ func (q *QP) fatal() {
 // input that did it ends with settle.
 func (q *QP) complete(cq *CQ, wc *ib.WC, solicited bool) {
 	wc.QPN, wc.Timestamp = q.cfg.Num, q.now
-	if !cq.push(wc, solicited) {
+	if !cq.push(wc, solicited, q.cfg.Due) {
 		q.lostCompletion = true
 	}
 }

@@ -26,6 +26,7 @@ type Config struct {
 	SigAll bool
 	Limits *Limits // the device's; shared by its QPs
 	Stats  *Stats  // the shard's; shared by its QPs
+	Due    *Due    // the shard's; nil if nobody asks what CQs and SRQs have to tell
 
 	// AckDelay is how long a plain ACK may wait for data to ride behind, in
 	// nanoseconds. 0 sends it with the next NextPackets.

@@ -111,7 +111,7 @@ func (r *responder) reset() {
 func (r *responder) popReceive() (ok bool, err error) {
 	r.recv.cq = r.q.cfg.RecvCQ
 	if r.srq != nil {
-		ok, err = r.srq.pop(&r.recv.wr)
+		ok, err = r.srq.pop(&r.recv.wr, r.q.cfg.Due)
 		if r.srq.cq != nil {
 			r.recv.cq = r.srq.cq
 		}

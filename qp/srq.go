@@ -1,14 +1,17 @@
 package qp
 
 import (
+	"sync"
+
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/qp/ring"
 )
 
 // SRQ is the device's end of a shared receive queue. It belongs to the shard
-// whose QPs take receives from it.
+// whose QPs take receives from it; the QPs of several shards may if it has a lock.
 type SRQ struct {
+	lock sync.Locker // nil with one shard
 	ring *ring.Recv
 	pd   *mr.PD
 	// XRC: where receives complete, and the domain that targets must be of.
@@ -23,8 +26,7 @@ type SRQ struct {
 	// Owner is for the engine that holds the SRQ.
 	Owner any
 
-	due     *Due
-	listed  bool
+	listed  bool // in the Due of some shard
 	nextDue *SRQ
 }
 
@@ -35,50 +37,66 @@ type XRCD struct{ _ byte }
 type SRQs interface{ SRQ(num uint32) *SRQ }
 
 // NewSRQ returns an SRQ that takes receives from a ring. cq and xrcd are nil but
-// for XRC; due is as with NewCQ.
-func NewSRQ(r *ring.Recv, pd *mr.PD, cq *CQ, xrcd *XRCD, due *Due) *SRQ {
-	return &SRQ{ring: r, pd: pd, cq: cq, xrcd: xrcd, due: due}
+// for XRC; lock is as with NewCQ.
+func NewSRQ(r *ring.Recv, pd *mr.PD, cq *CQ, xrcd *XRCD, lock sync.Locker) *SRQ {
+	return &SRQ{lock: lock, ring: r, pd: pd, cq: cq, xrcd: xrcd}
 }
 
-func (s *SRQ) tell() {
-	if s.due == nil || s.listed {
-		return
+// Resize moves the receives to another ring, as CQ.Resize does with completions.
+func (s *SRQ) Resize(r *ring.Recv) bool {
+	acquire(s.lock)
+	defer release(s.lock)
+	if !s.ring.MoveTo(r) {
+		return false
 	}
-	s.listed, s.nextDue = true, s.due.srqs
-	s.due.srqs = s
+	s.ring = r
+	return true
 }
-
-// SetRing exchanges the ring, to which the receives have been moved.
-func (s *SRQ) SetRing(r *ring.Recv) { s.ring = r }
 
 // SetLimit arms the limit event: it is due when fewer than n receives are left,
-// which may be at once. 0 disarms.
-func (s *SRQ) SetLimit(n int) {
+// which may be at once, and is listed in due then. 0 disarms.
+func (s *SRQ) SetLimit(n int, due *Due) {
+	acquire(s.lock)
+	defer release(s.lock)
 	s.limit = n
-	s.checkLimit()
+	s.checkLimit(due)
 }
 
 // Limit returns the armed limit; 0 if there is none, or it was reached.
-func (s *SRQ) Limit() int { return s.limit }
+func (s *SRQ) Limit() int {
+	acquire(s.lock)
+	defer release(s.lock)
+	return s.limit
+}
 
 // checkLimit raises the limit event, once for each arming (IBTA 10.2.9.3).
-func (s *SRQ) checkLimit() {
+func (s *SRQ) checkLimit(due *Due) {
 	if s.limit > 0 && s.ring.Available() < s.limit {
 		s.limit, s.reached = 0, true
-		s.tell()
+		due.addSRQ(s)
 	}
 }
 
-// pop copies the next receive out, if one is posted.
-func (s *SRQ) pop(wr *ib.RecvWR) (bool, error) {
+// pop copies the next receive out, if one is posted. What there is to tell then is
+// listed in due.
+func (s *SRQ) pop(wr *ib.RecvWR, due *Due) (bool, error) {
+	if s.lock == nil {
+		return s.take(wr, due)
+	}
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	return s.take(wr, due)
+}
+
+func (s *SRQ) take(wr *ib.RecvWR, due *Due) (bool, error) {
 	ok, err := s.ring.Pop(wr)
 	if err != nil && !s.broken {
 		s.broken, s.errored = true, true
-		s.tell()
+		due.addSRQ(s)
 	}
 	if ok {
 		s.ring.Release(1)
-		s.checkLimit()
+		s.checkLimit(due)
 	}
 	return ok, err
 }
@@ -88,6 +106,8 @@ func (s *SRQ) CQ() *CQ { return s.cq }
 
 // TakeEvent returns an event that is due, as QP.TakeEvent does.
 func (s *SRQ) TakeEvent() (t ib.EventType, ok bool) {
+	acquire(s.lock)
+	defer release(s.lock)
 	switch {
 	case s.reached:
 		s.reached = false

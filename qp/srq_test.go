@@ -32,8 +32,8 @@ func TestDue(t *testing.T) {
 	if h.due.SRQ() != nil || h.due.CQ() != nil {
 		t.Fatal("something is due before anything has happened")
 	}
-	h.srq.SetLimit(3)
-	h.srq.SetLimit(2)
+	h.srq.SetLimit(3, &h.due)
+	h.srq.SetLimit(2, &h.due)
 	if s := h.due.SRQ(); s != h.srq || h.due.SRQ() != nil {
 		t.Error("the SRQ is not listed just once")
 	}
@@ -43,7 +43,7 @@ func TestDue(t *testing.T) {
 	if e, ok := h.srq.TakeEvent(); ok {
 		t.Errorf("and %v", e)
 	}
-	h.srq.SetLimit(1)
+	h.srq.SetLimit(1, &h.due)
 	if got := h.srqEvents(); len(got) != 1 {
 		t.Errorf("events after arming it again: %v", got)
 	}
@@ -68,7 +68,7 @@ func TestSRQLimit(t *testing.T) {
 		{arm: 1, limit: 0, events: 1}, // none is left
 	} {
 		if c.arm >= 0 {
-			h.srq.SetLimit(c.arm)
+			h.srq.SetLimit(c.arm, &h.due)
 		}
 		h.handle(0, h.sendOnly(peerPSN.Add(psn)))
 		if got := h.srqEvents(); h.srq.Limit() != c.limit || len(got) != c.events {
@@ -77,17 +77,16 @@ func TestSRQLimit(t *testing.T) {
 	}
 }
 
-// TestSRQSetRing: receives that were moved to a larger ring are found there.
-func TestSRQSetRing(t *testing.T) {
+// TestSRQResize: receives that have moved to a larger ring are found there.
+func TestSRQResize(t *testing.T) {
 	h := sharedHost(t, ib.RC)
 	h.postRecv(&ib.RecvWR{ID: 1, SGL: []ib.SGE{h.sge(0, 8)}})
 	b := ring.Alloc(ring.RecvSize(2*hostEntries, 4))
 	larger, err := ring.NewRecv(b, 2*hostEntries, 4)
 	h.must(err)
-	if !h.srq.ring.MoveTo(larger) {
+	if !h.srq.Resize(larger) {
 		t.Fatal("there is no room")
 	}
-	h.srq.SetRing(larger)
 	h.rq, err = ring.OpenRecv(b)
 	h.must(err)
 	h.postRecv(&ib.RecvWR{ID: 2, SGL: []ib.SGE{h.sge(0, 8)}})

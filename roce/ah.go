@@ -2,7 +2,6 @@ package roce
 
 import (
 	"fmt"
-	"sync/atomic"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/mr"
@@ -14,11 +13,12 @@ import (
 type AH struct {
 	pd   *PD
 	num  ib.AHNum
-	dead atomic.Bool
+	attr ib.AHAttr // as the rest, guarded by Device.mu
+	dead bool
 }
 
 // ahTable holds the address handles by number; it is guarded by shard.mu.
-type ahTable struct{ numbers[qp.AH] }
+type ahTable struct{ table[qp.AH] }
 
 // AH finds the handle that a request names.
 func (t *ahTable) AH(n ib.AHNum) *qp.AH { return t.get(uint32(n)) }
@@ -42,31 +42,35 @@ func (p *PD) CreateAH(attr ib.AHAttr) (ib.AH, error) {
 		return nil, fmt.Errorf("%s: PD: %w", op, err)
 	}
 	d.ahs++
-	d.shard.mu.Lock()
-	defer d.shard.mu.Unlock()
-	return &AH{pd: p, num: ib.AHNum(d.shard.ahs.add(core))}, nil
+	a := &AH{pd: p, num: ib.AHNum(d.ahNums.take()), attr: attr}
+	a.set(core)
+	return a, nil
+}
+
+// set makes core what requests find under the handle's number.
+func (a *AH) set(core *qp.AH) {
+	a.pd.dev.each(func(s *shard) { s.ahs.set(uint32(a.num), core) })
 }
 
 // newAH checks an address vector and works out what sending to it takes.
 func (p *PD) newAH(op string, attr *ib.AHAttr) (*qp.AH, error) {
-	s := p.dev.shard
 	if err := qp.CheckAH(op, attr, &p.dev.limits); err != nil {
 		return nil, err
 	}
-	if err := s.checkFamily(op, attr); err != nil {
+	if err := p.dev.checkFamily(op, attr); err != nil {
 		return nil, err
 	}
-	path := s.path(attr)
+	path := p.dev.path(attr)
 	return &qp.AH{PD: p.core, Attr: *attr, Owner: &path}, nil
 }
 
 // path is the addressing of what goes to a: all but the source port.
-func (s *shard) path(a *ib.AHAttr) link.Run {
+func (d *Device) path(a *ib.AHAttr) link.Run {
 	hops := a.HopLimit
 	if hops == 0 {
 		hops = defaultHops
 	}
-	return link.Run{Src: s.dev.caps.Local[a.SGIDIndex], Dst: a.DGID, TrafficClass: a.TrafficClass, HopLimit: hops, FlowLabel: a.FlowLabel}
+	return link.Run{Src: d.caps.Local[a.SGIDIndex], Dst: a.DGID, TrafficClass: a.TrafficClass, HopLimit: hops, FlowLabel: a.FlowLabel}
 }
 
 // Num returns the number by which requests name the handle.
@@ -74,13 +78,11 @@ func (a *AH) Num() ib.AHNum { return a.num }
 
 // Query returns the address vector.
 func (a *AH) Query() (ib.AHAttr, error) {
-	s := a.pd.dev.shard
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := a.err("query"); err != nil {
+	if err := a.open("query"); err != nil {
 		return ib.AHAttr{}, err
 	}
-	return s.ahs.AH(a.num).Attr, nil
+	defer a.pd.dev.mu.Unlock()
+	return a.attr, nil
 }
 
 // Modify changes where later requests go.
@@ -89,18 +91,21 @@ func (a *AH) Modify(attr ib.AHAttr) error {
 	if err != nil {
 		return err
 	}
-	s := a.pd.dev.shard
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := a.err("modify"); err != nil {
+	if err := a.open("modify"); err != nil {
 		return err
 	}
-	s.ahs.items[a.num-1] = core
+	defer a.pd.dev.mu.Unlock()
+	a.attr = attr
+	a.set(core)
 	return nil
 }
 
-func (a *AH) err(op string) error {
-	if a.dead.Load() || a.pd.dev.closed.Load() {
+// open takes Device.mu if the handle is open; the caller unlocks it.
+func (a *AH) open(op string) error {
+	d := a.pd.dev
+	d.mu.Lock()
+	if a.dead || d.closed.Load() {
+		d.mu.Unlock()
 		return fmt.Errorf("%s AH %d: %w", op, a.num, ib.ErrClosed)
 	}
 	return nil
@@ -111,12 +116,12 @@ func (a *AH) Close() error {
 	d := a.pd.dev
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if a.dead.Swap(true) || d.closed.Load() {
+	if a.dead || d.closed.Load() {
 		return nil
 	}
-	d.shard.mu.Lock()
-	d.shard.ahs.remove(uint32(a.num))
-	d.shard.mu.Unlock()
+	a.dead = true
+	a.set(nil)
+	d.ahNums.put(uint32(a.num))
 	d.ahs--
 	a.pd.core.Release(mr.UserAH)
 	return nil

@@ -14,15 +14,15 @@ import (
 // CQ is a completion queue of the software device.
 type CQ struct {
 	dev     *Device
-	core    *qp.CQ // the device's end; guarded by shard.mu
+	home    *shard // whose QPs write to it, most likely
+	core    *qp.CQ // the device's end
 	channel *Channel
 
 	mu    sync.Mutex // the application's end
 	ring  *ring.CQ
 	empty int // polls in a row that found nothing
 
-	device  *ring.CQ // guarded by shard.mu
-	qps     int      // as srqs, guarded by Device.mu
+	qps     int // as srqs, guarded by Device.mu
 	srqs    int
 	dead    atomic.Bool
 	pending bool // queued on the channel; guarded by Channel.mu
@@ -49,11 +49,15 @@ func (d *Device) CreateCQ(init ib.CQInit) (ib.CQ, error) {
 		c.channel = ch
 		ch.users.Add(1)
 	}
-	var err error
-	if c.device, c.ring, err = newCQRing(init.Entries, nil); err != nil {
+	device, buf, err := newCQRing(init.Entries)
+	if err == nil {
+		c.ring, err = ring.OpenCQ(buf)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("create CQ: %w", err)
 	}
-	c.core = qp.NewCQ(c.device, &d.shard.due)
+	c.home = d.next()
+	c.core = qp.NewCQ(device, d.newLock())
 	c.core.Owner = c
 	d.cqs++
 	return c, nil
@@ -66,19 +70,12 @@ func checkCQE(op string, n int) error {
 	return &ib.AttrError{Op: op, Attr: "Entries", Value: n, Allowed: fmt.Sprintf("1 to %d", maxCQE), Err: ib.ErrInvalid}
 }
 
-// newCQRing makes a completion ring, with what is in the old one if there is any,
-// and attaches to the application's end.
-func newCQRing(entries int, old *ring.CQ) (device, app *ring.CQ, err error) {
-	buf := ring.Alloc(ring.CQSize(entries))
-	if device, err = ring.NewCQ(buf, entries); err != nil {
-		return nil, nil, err
-	}
-	if old != nil && !old.MoveTo(device) {
-		return nil, nil, &ib.AttrError{Op: "resize CQ", Attr: "Entries", Value: entries,
-			Allowed: "at least the completions that are in the queue; poll them first", Err: ib.ErrInvalid}
-	}
-	app, err = ring.OpenCQ(buf)
-	return device, app, err
+// newCQRing makes a completion ring. It returns the device's end, and the memory
+// that the application's end is opened on.
+func newCQRing(entries int) (device *ring.CQ, buf []byte, err error) {
+	buf = ring.Alloc(ring.CQSize(entries))
+	device, err = ring.NewCQ(buf, entries)
+	return device, buf, err
 }
 
 func limitError(op, what string, limit int) error {
@@ -97,7 +94,7 @@ func (c *CQ) Poll(wcs []ib.WC) (int, error) {
 		c.empty = 0
 		return n, nil
 	}
-	if c.empty++; c.empty < emptyPolls || !c.dev.shard.help() {
+	if c.empty++; c.empty < emptyPolls || !c.home.help() {
 		return 0, nil
 	}
 	return c.ring.Poll(wcs), nil
@@ -112,7 +109,7 @@ func (c *CQ) Arm(solicitedOnly bool) error {
 	defer c.mu.Unlock()
 	c.ring.Arm(solicitedOnly)
 	c.empty = 0
-	c.dev.shard.poller.leave() // it is going to sleep
+	c.home.poller.leave() // it is going to sleep
 	return nil
 }
 
@@ -137,19 +134,21 @@ func (c *CQ) Resize(entries int) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := c.dev.shard
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	c.home.mu.Lock()
+	defer c.home.mu.Unlock()
 	if err := c.err("resize CQ"); err != nil {
 		return err
 	}
-	device, app, err := newCQRing(entries, c.device)
+	device, buf, err := newCQRing(entries)
 	if err != nil {
 		return err
 	}
-	c.device, c.ring = device, app
-	c.core.SetRing(device)
-	return nil
+	if !c.core.Resize(device) {
+		return &ib.AttrError{Op: "resize CQ", Attr: "Entries", Value: entries,
+			Allowed: "at least the completions that are in the queue; poll them first", Err: ib.ErrInvalid}
+	}
+	c.ring, err = ring.OpenCQ(buf)
+	return err
 }
 
 // Close destroys the queue.

@@ -2,6 +2,7 @@ package roce
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
@@ -15,15 +16,17 @@ import (
 	"github.com/goroce/goroce/roce/link"
 )
 
-// Device is the software RDMA device on a link. It implements ib.Device.
+// Device is the software RDMA device, on one link or several. It implements
+// ib.Device.
 type Device struct {
 	opts   Options
 	caps   link.Caps
 	guid   uint64
 	limits qp.Limits
 	mem    *mr.Table
-	shard  *shard
+	shards []*shard
 	events *eventQueue
+	fatal  atomic.Bool // EventDeviceFatal was raised
 	done   sync.WaitGroup
 	origin time.Time
 	port   atomic.Uint32 // ib.PortState
@@ -31,23 +34,41 @@ type Device struct {
 
 	offloadOff atomic.Bool
 
-	mu    sync.Mutex // guards what follows; taken before shard.mu
-	pds   int
-	cqs   int
-	srqs  int
-	ahs   int
-	xrcds int
-	qps   map[*QP]struct{}
-	chans map[*Channel]struct{}
+	mu      sync.Mutex // guards what follows; taken before shard.mu
+	turn    int        // of next
+	pds     int
+	cqs     int
+	srqs    int
+	ahs     int
+	xrcds   int
+	ahNums  numbers
+	srqNums numbers
+	qps     map[*QP]struct{}
+	chans   map[*Channel]struct{}
+	groups  map[ib.GID][]*QP
 }
 
 var _ ib.Device = (*Device)(nil)
 
 // Open makes a device on l and owns l from then on. Unless Options.Manual is set
 // a goroutine drives it.
-func Open(l link.Link, opts Options) (*Device, error) {
+func Open(l link.Link, opts Options) (*Device, error) { return OpenShards([]link.Link{l}, opts) }
+
+// OpenShards makes a device of several shards, each of which runs on a link of its
+// own, on a goroutine of its own. The number of links is a power of two, up to
+// link.MaxShards; all have the same addresses and limits, and between them they
+// receive each packet once, if they can by the link that link.ShardOf names. The
+// device joins multicast groups on the first link only.
+//
+// A CQ has a home shard, which is given in turn when it is created, and a QP is on
+// the shard of its send CQ. Who wants QPs to be served in parallel gives them
+// different CQs. On one shard there can be (65,536 - 32) / len(links) QPs.
+func OpenShards(links []link.Link, opts Options) (*Device, error) {
 	opts = opts.withDefaults()
-	caps := l.Caps()
+	if err := checkLinks(links); err != nil {
+		return nil, err
+	}
+	caps := links[0].Caps()
 	if len(caps.Local) == 0 {
 		return nil, fmt.Errorf("open device on link %s: no local address: %w", caps.Name, ib.ErrInvalid)
 	}
@@ -67,16 +88,23 @@ func Open(l link.Link, opts Options) (*Device, error) {
 		origin: time.Now(),
 		qps:    map[*QP]struct{}{},
 		chans:  map[*Channel]struct{}{},
+		groups: map[ib.GID][]*QP{},
 	}
 	d.port.Store(uint32(ib.PortActive))
-	d.mem = mr.NewTable(maxMRs+maxMWs, func() uint8 { return uint8(rng.Uint32()) })
-	d.shard = newShard(d, l, uint8(rng.Uint32()))
+	newTable := mr.NewTable
+	if len(links) > 1 {
+		newTable = mr.NewSharedTable
+	}
+	d.mem = newTable(maxMRs+maxMWs, func() uint8 { return uint8(rng.Uint32()) })
+	d.shards = make([]*shard, len(links))
+	for i, l := range links {
+		d.shards[i] = newShard(d, i, l, uint8(rng.Uint32()))
+	}
+	d.shareSources()
 	if !opts.Manual {
-		d.done.Add(1)
-		go func() {
-			defer d.done.Done()
-			d.shard.run()
-		}()
+		for _, s := range d.shards {
+			d.done.Go(s.run)
+		}
 	}
 	return d, nil
 }
@@ -97,10 +125,21 @@ func (d *Device) now() ib.Instant { return ib.Instant(time.Since(d.origin)) }
 // Step drives a device that was opened with Options.Manual: it receives, runs
 // what is due at now, and sends. It reports whether there may be more to do at
 // once.
-func (d *Device) Step(now ib.Instant) (more bool) { return d.shard.step(now) }
+func (d *Device) Step(now ib.Instant) (more bool) {
+	for _, s := range d.shards {
+		more = s.step(now) || more
+	}
+	return more
+}
 
 // Deadline is when Step wants to be called next, if nothing arrives before.
-func (d *Device) Deadline() ib.Instant { return d.shard.deadline() }
+func (d *Device) Deadline() ib.Instant {
+	at := ib.Never
+	for _, s := range d.shards {
+		at = min(at, s.deadline())
+	}
+	return at
+}
 
 // Attr describes the device.
 func (d *Device) Attr() ib.DeviceAttr {
@@ -151,12 +190,13 @@ func (d *Device) PKey(port, index int) (uint16, error) {
 
 // Clock returns the time that completions are stamped with.
 func (d *Device) Clock() (ib.Instant, error) {
-	d.shard.mu.Lock()
-	defer d.shard.mu.Unlock()
+	s := d.shards[0]
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if d.closed.Load() {
 		return 0, fmt.Errorf("read the clock of %s: %w", d.opts.Name, ib.ErrClosed)
 	}
-	return d.shard.clock(), nil
+	return s.clock(), nil
 }
 
 // SetPortState tells the device that its network interface came up or went down.
@@ -165,7 +205,7 @@ func (d *Device) SetPortState(state ib.PortState) {
 	if d.port.Swap(uint32(state)) == uint32(state) {
 		return
 	}
-	s := d.shard
+	s := d.shards[0]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if state == ib.PortActive {
@@ -183,8 +223,11 @@ func checkPort(op string, port int) error {
 	return &ib.AttrError{Op: op, Attr: "port", Value: port, Allowed: "1, the only port", Err: ib.ErrInvalid}
 }
 
-// Link describes the link that the device runs on.
+// Link describes the link that the device runs on, the first if there are several.
 func (d *Device) Link() link.Caps { return d.caps }
+
+// Shards returns how many shards the device has.
+func (d *Device) Shards() int { return len(d.shards) }
 
 // NextEvent waits for an asynchronous event.
 func (d *Device) NextEvent(ctx context.Context) (ib.Event, error) { return d.events.next(ctx) }
@@ -198,7 +241,7 @@ func (d *Device) Close() error {
 		return nil
 	}
 	for q := range d.qps {
-		d.shard.drop(q)
+		q.drop()
 		q.dead.Store(true)
 	}
 	clear(d.qps)
@@ -206,10 +249,15 @@ func (d *Device) Close() error {
 		c.shut()
 	}
 	d.mu.Unlock()
-	err := d.shard.close()
+	d.each(func(s *shard) { s.closed = true })
+	var errs []error
+	for _, s := range d.shards {
+		s.poller.leave()
+		errs = append(errs, s.link.Close())
+	}
 	d.done.Wait()
 	d.events.close()
-	return err
+	return errors.Join(errs...)
 }
 
 // open takes d.mu if the device is open; the caller unlocks it.

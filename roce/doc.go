@@ -1,16 +1,19 @@
 // Package roce is the software RDMA device: it implements ib.Device on a link
 // that carries UDP payloads.
 //
-// A [Device] has one shard: a loop over one link that owns the QPs (package qp),
-// their timers and the destinations. One step of it is
+// A [Device] has one shard or several: loops over one link each, which own the QPs
+// (package qp), their timers and the destinations. One step of a loop is
 //
-//	receive.go    link.Recv -> ICRC -> decode -> QP -> HandlePackets
+//	receive.go    mailbox, link.Recv -> ICRC -> decode -> QP -> HandlePackets
 //	shard.go      doorbells, deadlines
 //	transmit.go   ready QPs -> NextPackets -> headers, payload copied -> runs -> link.Send
 //
 // A packet takes this way in one direction and without allocation. The payload of
 // what is sent is copied from registered memory exactly once, into the run that
 // the link gets; what is received goes from the link's buffer to its place.
+//
+// Several shards work side by side (shards.go): the low bits of a QP number name the
+// shard, and a packet that came by the link of another one crosses to it by a mailbox.
 //
 // Verbs run on the caller's goroutine. Posting writes a byte ring and rings the
 // shard's bell; polling reads one. Verbs that change a QP take the shard's lock

@@ -1,4 +1,7 @@
 package roce
 
-// StandsAside reports whether the device's goroutine leaves the work to who polls.
-func (d *Device) StandsAside() bool { return d.shard.poller.aside.Load() }
+// StandsAside reports whether the first shard's goroutine leaves the work to who polls.
+func (d *Device) StandsAside() bool { return d.ShardStandsAside(0) }
+
+// ShardStandsAside is StandsAside for any shard.
+func (d *Device) ShardStandsAside(i int) bool { return d.shards[i].poller.aside.Load() }

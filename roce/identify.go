@@ -1,6 +1,8 @@
 package roce
 
 import (
+	"sync/atomic"
+
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/wire"
@@ -17,12 +19,19 @@ import (
 // to as many as milliseconds have passed (ip_idents_reserve). What does not fit
 // is dropped and remembered; if the next packet goes on from there, the counter
 // did jump.
+//
+// With several shards each sees some of a counter's values, so it allows for those
+// that the others have seen.
 type identifier struct {
 	sources [idSources]idSource
 }
 
 // idSource is what is known of one sender's identifications.
 type idSource struct {
+	all       *atomic.Uint32 // what all shards have accepted by counter; nil with one shard
+	own       uint32         // this one's share
+	elsewhere uint32         // the others' when last was accepted
+
 	src, dst ib.GID
 	counts   bool       // uses a counter: last is valid
 	last     uint16     // highest accepted
@@ -55,7 +64,7 @@ func (t *identifier) source(run *link.Run) *idSource {
 	}
 	e := &t.sources[h%idSources]
 	if e.src != run.Src || e.dst != run.Dst {
-		*e = idSource{src: run.Src, dst: run.Dst}
+		*e = idSource{all: e.all, own: e.own, elsewhere: e.others(), src: run.Src, dst: run.Dst}
 	}
 	return e
 }
@@ -91,17 +100,47 @@ func (e *idSource) plausible(now ib.Instant, id uint16) bool {
 	step := int(int16(id - e.last))
 	idle := int(min((now-e.at)/nsPerMilli, 1<<15))
 	switch {
-	case e.counts && step > 0 && step <= idSlack+idle, e.jumped && goesOn(id, e.jump):
+	case e.counts && step > 0 && step <= idSlack+idle+int(e.others()-e.elsewhere),
+		e.jumped && goesOn(id, e.jump),
+		!e.counts && id >= idRuns:
 		e.counts, e.jumped, e.last, e.at = true, false, id, now
+		e.count()
 		return true
 	case id < idRuns, e.counts && step <= 0 && step >= -idSlack: // out of order
-		return true
-	case !e.counts:
-		e.counts, e.last, e.at = true, id, now
 		return true
 	}
 	e.jump, e.jumped = id, true
 	return false
+}
+
+// count notes that an identification was accepted.
+func (e *idSource) count() {
+	if e.all == nil {
+		return
+	}
+	e.own++
+	e.elsewhere = e.all.Add(1) - e.own
+}
+
+// others returns what other shards have accepted.
+func (e *idSource) others() uint32 {
+	if e.all == nil {
+		return 0
+	}
+	return e.all.Load() - e.own
+}
+
+// shareSources makes the shards know of each other's packets by source.
+func (d *Device) shareSources() {
+	if !d.several() {
+		return
+	}
+	all := new([idSources]atomic.Uint32)
+	for _, s := range d.shards {
+		for i := range s.rx.ids.sources {
+			s.rx.ids.sources[i].all = &all[i]
+		}
+	}
 }
 
 // goesOn reports whether id follows a refused one.

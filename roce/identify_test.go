@@ -102,16 +102,28 @@ func TestIdentificationCorruption(t *testing.T) {
 	}
 }
 
+// TestQPNumbers: a number is not used again for long, leads to its QP, and names its
+// shard.
 func TestQPNumbers(t *testing.T) {
-	table := newQPNTable(250)
+	for _, shards := range []int{1, 2, 4, link.MaxShards} {
+		for shard := range shards {
+			testQPNumbers(t, newQPNTable(250, shard, shards), shard, shards)
+		}
+	}
+}
+
+func testQPNumbers(t *testing.T, table *qpnTable, shard, shards int) {
 	seen := map[ib.QPN]bool{}
 	var live []*QP
 	for range 3 {
 		for range 1000 {
+			if !table.room() {
+				t.Fatal("no number is left")
+			}
 			q := &QP{}
 			q.num = table.add(q)
-			if seen[q.num] || q.num < firstQPN || q.num >= ib.QPNMulticast {
-				t.Fatalf("number %#x is used again or not allowed", uint32(q.num))
+			if seen[q.num] || q.num < firstQPN || q.num >= ib.QPNMulticast || link.ShardOf(q.num, shards) != shard {
+				t.Fatalf("shard %d of %d: number %#x is used again or not allowed", shard, shards, uint32(q.num))
 			}
 			seen[q.num] = true
 			if table.get(q.num) != q {
@@ -127,67 +139,11 @@ func TestQPNumbers(t *testing.T) {
 		}
 		live = live[:0]
 	}
-}
-
-// TestDeadlines holds the heap against a plain scan.
-func TestDeadlines(t *testing.T) {
-	const seed = 5
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
-	var h deadlines
-	want := map[*QP]ib.Instant{}
-	qps := make([]*QP, 50)
-	for i := range qps {
-		qps[i] = &QP{}
+	n := 0
+	for ; table.room(); n++ {
+		table.add(&QP{})
 	}
-	for now := ib.Instant(0); now < 20_000; now++ {
-		q := qps[rng.IntN(len(qps))]
-		switch at := now + ib.Instant(rng.IntN(500)); rng.IntN(4) {
-		case 0:
-			h.remove(q)
-			delete(want, q)
-		default:
-			h.want(q, at)
-			if old, ok := want[q]; !ok || at < old {
-				want[q] = at
-			}
-		}
-		for q := h.pop(now); q != nil; q = h.pop(now) {
-			if want[q] > now {
-				t.Fatalf("at %d a QP came up whose deadline is %d", now, want[q])
-			}
-			delete(want, q)
-		}
-		for _, at := range want {
-			if at <= now {
-				t.Fatalf("at %d a deadline of %d was missed", now, at)
-			}
-		}
-	}
-}
-
-// TestFlushOfRxe: a FLUSH is taken with either ICRC, other packets with the
-// specification's alone.
-func TestFlushOfRxe(t *testing.T) {
-	for _, addr := range []string{"192.0.2.1", "2001:db8::1"} {
-		for _, c := range []struct {
-			opcode wire.Opcode
-			twice  bool
-			want   bool
-		}{{wire.RCFlush, false, true}, {wire.RCFlush, true, true}, {wire.RCReadRequest, false, true}, {wire.RCReadRequest, true, false}} {
-			s := newSender(addr)
-			if !s.outer.Src.Is4() {
-				s.outer.Dst = ib.GIDFromAddr(netip.MustParseAddr("2001:db8::9"))
-			}
-			p := wire.Packet{BTH: wire.BTH{Opcode: c.opcode, PKey: ib.DefaultPKey, DestQP: 17}}
-			b := append(p.AppendHeaders(nil), make([]byte, wire.ICRCLen)...)
-			s.outer.Twice, s.outer.ID = c.twice, 40000
-			s.outer.Seal(b)
-			r := link.Run{Src: s.outer.Src, Dst: s.outer.Dst, SrcPort: s.outer.SrcPort, Size: len(b), Buf: b}
-			var id identifier
-			if got := accepts(&id, 0, r); got != c.want {
-				t.Errorf("%s, %v, headers counted twice %v: accepted %v", addr, c.opcode, c.twice, got)
-			}
-		}
+	if n != maxQPs/shards {
+		t.Errorf("shard %d of %d has %d numbers, want %d", shard, shards, n, maxQPs/shards)
 	}
 }

@@ -8,9 +8,11 @@ import (
 	"github.com/goroce/goroce/qp"
 )
 
-// groups holds the multicast groups that QPs are attached to; it is guarded by
-// shard.mu.
-type groups map[ib.GID][]*QP
+// group is what a shard knows of a multicast group; it is guarded by shard.mu.
+type group struct {
+	members []*QP  // the QPs of this shard that are attached
+	shards  uint32 // a bit for each shard that has any
+}
 
 // AttachMulticast adds the QP to a group.
 func (q *QP) AttachMulticast(group ib.GID) error {
@@ -18,26 +20,26 @@ func (q *QP) AttachMulticast(group ib.GID) error {
 	if err := q.checkGroup(op, group); err != nil {
 		return err
 	}
-	s := q.pd.dev.shard
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	members := s.groups[group]
+	d := q.pd.dev
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	members := d.groups[group]
 	switch {
-	case q.core == nil:
+	case q.dead.Load():
 		return q.err(op)
 	case slices.Contains(members, q):
 		return nil
 	case len(members) == maxMcastQPs:
 		return limitError(op, "QPs in the group", maxMcastQPs)
-	case members == nil && len(s.groups) == maxMcastGroups:
+	case members == nil && len(d.groups) == maxMcastGroups:
 		return limitError(op, "groups", maxMcastGroups)
 	}
 	if members == nil {
-		if err := s.link.Join(group); err != nil {
+		if err := d.shards[0].link.Join(group); err != nil {
 			return fmt.Errorf("%s %v: %w", op, group.Addr(), err)
 		}
 	}
-	s.groups[group] = append(members, q)
+	d.setGroup(group, append(members, q))
 	return nil
 }
 
@@ -47,13 +49,13 @@ func (q *QP) DetachMulticast(group ib.GID) error {
 	if err := q.checkGroup(op, group); err != nil {
 		return err
 	}
-	s := q.pd.dev.shard
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !slices.Contains(s.groups[group], q) {
+	d := q.pd.dev
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !slices.Contains(d.groups[group], q) {
 		return &ib.AttrError{Op: op, Attr: "group", Value: group.Addr(), Allowed: "a group that the QP is attached to", Err: ib.ErrInvalid}
 	}
-	return s.detach(q, group)
+	return d.detach(q, group)
 }
 
 func (q *QP) checkGroup(op string, group ib.GID) error {
@@ -69,23 +71,30 @@ func (q *QP) checkGroup(op string, group ib.GID) error {
 	return nil
 }
 
-// detach takes q out of a group, and the link with the last member.
-func (s *shard) detach(q *QP, group ib.GID) error {
-	// A copy: dispatch may be walking the old list.
-	members := slices.DeleteFunc(slices.Clone(s.groups[group]), func(m *QP) bool { return m == q })
+// detach takes q out of a group, and the first link with the last member. The caller
+// holds mu.
+func (d *Device) detach(q *QP, group ib.GID) error {
+	members := slices.DeleteFunc(d.groups[group], func(m *QP) bool { return m == q })
+	d.setGroup(group, members)
 	if len(members) > 0 {
-		s.groups[group] = members
 		return nil
 	}
-	delete(s.groups, group)
-	return s.link.Leave(group)
+	return d.shards[0].link.Leave(group)
 }
 
-// detachAll takes q out of all groups.
-func (s *shard) detachAll(q *QP) {
-	for group, members := range s.groups {
-		if slices.Contains(members, q) {
-			_ = s.detach(q, group) // the link keeps a group that it cannot leave
-		}
+// setGroup makes the members of a group known to the shards. The caller holds mu.
+func (d *Device) setGroup(gid ib.GID, members []*QP) {
+	lists := make([][]*QP, len(d.shards))
+	shards := uint32(0)
+	for _, q := range members {
+		lists[q.shard.id] = append(lists[q.shard.id], q)
+		shards |= 1 << q.shard.id
 	}
+	if len(members) == 0 {
+		delete(d.groups, gid)
+		d.each(func(s *shard) { delete(s.groups, gid) })
+		return
+	}
+	d.groups[gid] = members
+	d.each(func(s *shard) { s.groups[gid] = group{lists[s.id], shards} })
 }

@@ -19,6 +19,7 @@ var (
 	modelSeeds = flag.Int("model.seeds", 500, "seeds that TestModel runs")
 	modelTrace = flag.Bool("model.trace", false, "print every frame")
 	modelSeed  = flag.Uint64("model.seed", 0, "the one seed that TestModel runs, to replay a failure")
+	modelShard = flag.Int("model.shards", 1, "with how many shards a side")
 )
 
 // TestModel lets two QPs work for each other over a network that drops,
@@ -27,14 +28,16 @@ var (
 // effect at the other in the order in which they were posted, once.
 func TestModel(t *testing.T) {
 	if *modelSeed != 0 {
-		runModel(t, *modelSeed)
+		runModel(t, *modelSeed, *modelShard)
 		return
 	}
-	for seed := uint64(1); seed <= uint64(*modelSeeds); seed++ {
-		// A test of its own, so that its worlds are gone before the next begins.
-		ok := t.Run(fmt.Sprint(seed), func(t *testing.T) { runModel(t, seed) })
-		if !ok {
-			t.Fatalf("seed %d failed; replay it with: go test ./roce -run TestModel -model.seed=%d", seed, seed)
+	for _, c := range []struct{ shards, seeds int }{{1, *modelSeeds}, {2, *modelSeeds / 4}, {4, *modelSeeds / 4}} {
+		for seed := uint64(1); seed <= uint64(c.seeds); seed++ {
+			// A test of its own, so that its worlds are gone before the next begins.
+			ok := t.Run(fmt.Sprintf("%d shards/%d", c.shards, seed), func(t *testing.T) { runModel(t, seed, c.shards) })
+			if !ok {
+				t.Fatalf("replay it with: go test ./roce -run TestModel -model.seed=%d -model.shards=%d", seed, c.shards)
+			}
 		}
 	}
 }
@@ -68,10 +71,20 @@ type modelSide struct {
 	ok                 bool
 }
 
-func runModel(t *testing.T, seed uint64) {
+func runModel(t *testing.T, seed uint64, shards int) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	mtu := []ib.MTU{256, 512, 1024, 2048, 4096}[rng.IntN(5)]
-	w := newWorld(t, seed, modelMem, faultyStack(seed, rng))
+	s := faultyStack(seed, rng)
+	s.shards = shards
+	if shards > 1 {
+		s.home = rng.IntN(shards)
+		s.steer = []func(*link.Run, int) int{
+			nil, // as it should be
+			func(*link.Run, int) int { return 0 },
+			func(_ *link.Run, n int) int { return rng.IntN(n) }, // out of order, too
+		}[rng.IntN(3)]
+	}
+	w := newWorld(t, seed, modelMem, s)
 	w.connect(mtu, func(a *ib.QPAttr) {
 		a.MaxRdAtomic = 1 + rng.IntN(4)
 		a.MaxDestRdAtomic = 4
@@ -94,11 +107,9 @@ func faultyStack(seed uint64, rng *rand.Rand) stack {
 		bad.Reorder, bad.Delay = rng.Float64()*0.05, rng.Float64()*0.1
 	}
 	flips := rng.Float64() * 0.01
-	name := "A"
 	above := func(l link.Link) link.Link {
 		if *modelTrace {
-			l = wrap.Trace(l, tracer(name))
-			name = "B"
+			l = wrap.Trace(l, tracer(l.Caps().Local[0].String()))
 		}
 		seed++
 		bad.Seed = seed
@@ -119,7 +130,7 @@ func faultyStack(seed uint64, rng *rand.Rand) stack {
 		}
 		return wrap.Corrupt(l, seed, flips)
 	}
-	return stack{above, below}
+	return stack{above: above, below: below}
 }
 
 // tracer prints the frames that a host sends, to study a failing seed.

@@ -64,11 +64,15 @@ func (w *MW) Bind(qp ib.QP, id uint64, flags ib.SendFlags, b ib.MWBind) error {
 	return nil
 }
 
-// Close frees the window. Peers lose the access that it gave.
+// Close frees the window. Peers lose the access that it gave before it returns.
 func (w *MW) Close() error {
 	err := w.pd.dev.mem.FreeWindow(w.core)
 	if errors.Is(err, ib.ErrClosed) {
 		return nil
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	w.pd.dev.quiesce()
+	return nil
 }

@@ -33,16 +33,25 @@ type world struct {
 	a, b *host
 }
 
-// stack builds a host's link: what stands above the seal, and below it.
-type stack struct{ above, below func(link.Link) link.Link }
+// stack builds a host's links: what stands above the seal, and below it.
+type stack struct {
+	above, below func(link.Link) link.Link
+
+	shards int                      // 1 if 0
+	steer  func(*link.Run, int) int // by which link a run arrives; nil: by that of its shard
+	home   int                      // shard of the hosts' CQs, and so of their QPs
+}
 
 // newWorld makes two hosts on a network in memory, in virtual time.
 func newWorld(t testing.TB, seed uint64, bufSize int, s stack) *world {
 	t.Helper()
 	network := mem.NewNetwork()
 	open := func(gid ib.GID, seed uint64) *host {
-		l := s.above(wrap.Seal(s.below(network.Open([]ib.GID{gid}, mem.Options{}))))
-		return openHost(t, l, roce.Options{Manual: true, Seed: seed, AckDelay: -1}, bufSize)
+		links := network.OpenShards([]ib.GID{gid}, mem.Options{Steer: s.steer}, max(s.shards, 1))
+		for i := range links {
+			links[i] = s.above(wrap.Seal(s.below(links[i])))
+		}
+		return openHostShards(t, links, s.home, roce.Options{Manual: true, Seed: seed, AckDelay: -1}, bufSize)
 	}
 	return &world{t: t, a: open(gidA, seed+1), b: open(gidB, seed+2)}
 }
@@ -50,11 +59,22 @@ func newWorld(t testing.TB, seed uint64, bufSize int, s stack) *world {
 // openHost makes a host on a link, for as long as the test runs.
 func openHost(t testing.TB, l link.Link, o roce.Options, bufSize int) *host {
 	t.Helper()
-	dev, err := roce.Open(l, o)
+	return openHostShards(t, []link.Link{l}, 0, o, bufSize)
+}
+
+// openHostShards makes a host of several shards, with its CQ on one of them.
+func openHostShards(t testing.TB, links []link.Link, home int, o roce.Options, bufSize int) *host {
+	t.Helper()
+	dev, err := roce.OpenShards(links, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dev.Close() })
+	for range home { // CQs go to the shards in turn
+		if _, err := dev.CreateCQ(ib.CQInit{Entries: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	return newHost(t, dev, bufSize)
 }
 
@@ -81,7 +101,7 @@ func (h *host) gid() ib.GID { return h.dev.Link().Local[0] }
 
 func same(l link.Link) link.Link { return l }
 
-var plain = stack{same, same}
+var plain = stack{above: same, below: same}
 
 // connect makes an RC QP on each host and takes them to RTS.
 func (w *world) connect(mtu ib.MTU, change func(*ib.QPAttr)) {

@@ -123,7 +123,7 @@ func (m *MR) Rereg(mask ib.ReregMask, pd ib.PD, init ib.MRInit) error {
 	if err != nil {
 		return err
 	}
-	m.dev.shard.quiesce()
+	m.dev.quiesce()
 	m.core, m.pd = core, next
 	if mask&ib.ReregTranslation != 0 {
 		m.buf = init.Buf
@@ -131,7 +131,7 @@ func (m *MR) Rereg(mask ib.ReregMask, pd ib.PD, init ib.MRInit) error {
 	return nil
 }
 
-// Close revokes the key and waits for the shard to let go of the memory.
+// Close revokes the key and waits for the shards to let go of the memory.
 func (m *MR) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -142,6 +142,6 @@ func (m *MR) Close() error {
 	if err != nil {
 		return err
 	}
-	m.dev.shard.quiesce()
+	m.dev.quiesce()
 	return nil
 }

@@ -2,6 +2,7 @@ package roce
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -16,6 +17,7 @@ import (
 // and what the shard keeps about the core.
 type QP struct {
 	pd             *PD
+	shard          *shard
 	num            ib.QPN
 	typ            ib.QPType
 	cap            ib.QPCap
@@ -69,7 +71,7 @@ func (p *PD) CreateQP(init ib.QPInit) (ib.QP, error) {
 	cfg.Trains = d.caps.RunFrames > 1 && !d.opts.NoTrains
 	cfg.Probe = !d.opts.NoProbes
 	q.count(1)
-	d.shard.add(q, cfg)
+	q.shard.add(q, cfg)
 	d.qps[q] = struct{}{}
 	return q, nil
 }
@@ -97,10 +99,29 @@ func (p *PD) checkQP(init *ib.QPInit) (*QP, error) {
 		}
 	}
 	q := &QP{pd: p, typ: init.Type, cap: init.Cap}
-	if init.Type == ib.GSI && p.dev.shard.hasGSI() {
+	if init.Type == ib.GSI && p.dev.shards[0].hasGSI() {
 		return bad("Type", init.Type, "one general services QP on a port; it exists", ib.ErrBusy)
 	}
-	return q, q.attach(init)
+	if err := q.attach(init); err != nil {
+		return nil, err
+	}
+	q.shard = q.chooseShard()
+	if !q.shard.room() {
+		return nil, limitError("create QP", "QPs on the shard of this send CQ", maxQPs/len(p.dev.shards))
+	}
+	return q, nil
+}
+
+// chooseShard returns the shard of a new QP: that of its send CQ.
+func (q *QP) chooseShard() *shard {
+	d := q.pd.dev
+	switch {
+	case q.typ == ib.GSI:
+		return d.shards[link.ShardOf(ib.QPNGSI, len(d.shards))]
+	case q.sendCQ == nil:
+		return d.next()
+	}
+	return q.sendCQ.home
 }
 
 // attach looks up the objects that a QP of its type works with. XRC initiators
@@ -187,7 +208,11 @@ func (q *QP) makeRings() (cfg qp.Config, err error) {
 	}
 	cfg.RQ, q.rq = ring.NoRecv(), ring.NoRecv()
 	if c.MaxRecvWR > 0 {
-		cfg.RQ, q.rq, err = newRecvRing(c.MaxRecvWR, max(c.MaxRecvSGE, 1), nil)
+		var buf []byte
+		if cfg.RQ, buf, err = newRecvRing(c.MaxRecvWR, max(c.MaxRecvSGE, 1)); err != nil {
+			return cfg, err
+		}
+		q.rq, err = ring.OpenRecv(buf)
 	}
 	return cfg, err
 }
@@ -203,7 +228,7 @@ func (q *QP) Modify(attr ib.QPAttr, mask ib.QPAttrMask) error {
 	if err := q.err("modify QP"); err != nil {
 		return err
 	}
-	return q.pd.dev.shard.modify(q, &attr, mask)
+	return q.shard.modify(q, &attr, mask)
 }
 
 // Query returns the attributes.
@@ -211,7 +236,7 @@ func (q *QP) Query() (ib.QPAttr, error) {
 	if err := q.err("query QP"); err != nil {
 		return ib.QPAttr{}, err
 	}
-	s := q.pd.dev.shard
+	s := q.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if q.core == nil { // closed this moment
@@ -245,7 +270,7 @@ func (q *QP) PostSend(wrs []ib.SendWR) (n int, err error) {
 	q.sq.Publish()
 	q.sendMu.Unlock()
 	if n > 0 {
-		q.pd.dev.shard.ring(q)
+		q.shard.ring(q)
 	}
 	return n, err
 }
@@ -284,7 +309,7 @@ func (q *QP) PostRecv(wrs []ib.RecvWR) (n int, err error) {
 	// Receives are looked for when a message needs one; only ERR wants to know,
 	// to flush them.
 	if n > 0 && ib.QPState(q.state.Load()) == ib.Err {
-		q.pd.dev.shard.ring(q)
+		q.shard.ring(q)
 	}
 	return n, err
 }
@@ -314,9 +339,19 @@ func (q *QP) Close() error {
 	if q.dead.Swap(true) {
 		return nil
 	}
-	d.shard.drop(q)
+	q.drop()
 	delete(d.qps, q)
 	q.count(-1)
 	q.pd.core.Release(mr.UserQP)
 	return nil
+}
+
+// drop takes the QP out of its shard. The caller holds Device.mu.
+func (q *QP) drop() {
+	for group, members := range q.pd.dev.groups {
+		if slices.Contains(members, q) {
+			_ = q.pd.dev.detach(q, group) // the link keeps a group that it cannot leave
+		}
+	}
+	q.shard.drop(q)
 }

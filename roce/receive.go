@@ -1,6 +1,8 @@
 package roce
 
 import (
+	"slices"
+
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/qp"
 	"github.com/goroce/goroce/roce/link"
@@ -38,17 +40,29 @@ func (r *receiver) init(s *shard) {
 	r.packets = make([]wire.Packet, rxPackets)
 }
 
-// receive takes one batch from the link and reports whether there was any.
+// receive takes what other shards have passed on, and one batch from the link. It
+// reports whether there was any.
 func (r *receiver) receive(now ib.Instant) bool {
 	r.now = now
+	mail := r.s.dev.several() && r.batch(r.s.mail.take())
 	n, err := r.s.link.Recv(now, r.runs)
 	if err != nil {
-		return false // Wait reports a closed link
+		return mail // Wait reports a closed link
 	}
+	in := r.runs[:n]
+	if r.s.dev.several() {
+		in = slices.DeleteFunc(in, func(run link.Run) bool { return !r.s.spread(&run) })
+	}
+	r.batch(in)
+	return n > 0 || mail
+}
+
+// batch takes runs, and answers in between. It reports whether there were any.
+func (r *receiver) batch(runs []link.Run) bool {
 	frames := 0
-	for i := range r.runs[:n] {
-		r.run(&r.runs[i])
-		if frames += r.runs[i].Frames(); frames >= rxAnswer {
+	for i := range runs {
+		r.run(&runs[i])
+		if frames += runs[i].Frames(); frames >= rxAnswer {
 			r.handOver()
 			r.now = r.s.clock() // ACKs may have waited long enough
 			r.s.runTimers(r.now)
@@ -57,17 +71,22 @@ func (r *receiver) receive(now ib.Instant) bool {
 		}
 	}
 	r.handOver()
-	return n > 0
+	return len(runs) > 0
 }
 
-// run takes the frames of one run. The ICRC comes first: until it is checked no
-// other field means anything.
+// run takes the frames of one run that are this shard's. The ICRC comes first:
+// until it is checked no other field means anything.
 func (r *receiver) run(run *link.Run) {
+	shards := len(r.s.dev.shards)
+	mixed := shards > 1 && !isMulticast(&run.Dst)
 	outer := wire.Outer{Src: run.Src, Dst: run.Dst, SrcPort: run.SrcPort, DstPort: link.Port}
 	src := r.ids.source(run)
 	prefix := outer.Prefix(run.Size)
 	for i := range run.Frames() {
 		frame := run.Frame(i)
+		if mixed && link.FrameShard(frame, shards) != r.s.id {
+			continue
+		}
 		if len(frame) < wire.BTHLen+wire.ICRCLen {
 			r.s.stats.DropMalformed++
 			continue
@@ -165,11 +184,11 @@ func (r *receiver) datagram(run *link.Run, i int, p *wire.Packet) {
 	}
 	var grh [ib.GRHLen]byte
 	outer.PutGRH(&grh, len(run.Frame(i)))
-	if !run.Dst.Addr().IsMulticast() {
+	if !isMulticast(&run.Dst) {
 		r.deliver(r.s.qpns.get(p.DestQP), p, &grh)
 		return
 	}
-	members := r.s.groups[run.Dst]
+	members := r.s.groups[run.Dst].members
 	if p.DestQP != ib.QPNMulticast || len(members) == 0 { // IBTA 9.6.1.5.1
 		st.DropAddress++
 		return

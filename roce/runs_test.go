@@ -33,7 +33,7 @@ func TestRunsAcrossQPs(t *testing.T) {
 	const qps, size = 64, 4 << 10
 	for _, take := range []int{1, 2, 64} {
 		var ends []*portal
-		w := newWorld(t, 1, qps*size, stack{same, func(l link.Link) link.Link {
+		w := newWorld(t, 1, qps*size, stack{above: same, below: func(l link.Link) link.Link {
 			ends = append(ends, &portal{Link: l, take: take, turn: take - 1})
 			return ends[len(ends)-1]
 		}})

@@ -12,12 +12,14 @@ import (
 	"github.com/goroce/goroce/roce/link"
 )
 
-// shard is one loop over one link: it owns the QPs, their timers and the
-// destinations. All of it is guarded by mu, which the loop holds for a step at a
-// time; verbs that change a QP take it in between.
+// shard is one loop over one link: it owns QPs, their timers and the destinations.
+// All of it is guarded by mu, which the loop holds for a step at a time; verbs that
+// change a QP take it in between. Nobody holds the mu of two shards.
 type shard struct {
 	dev  *Device
+	id   int
 	link link.Link
+	mail mailbox // what came by other shards' links
 
 	mu        sync.Mutex
 	qpns      *qpnTable
@@ -26,7 +28,7 @@ type shard struct {
 	flows     map[ib.GID]*flowEntry
 	ahs       ahTable
 	srqs      srqTable
-	groups    groups
+	groups    map[ib.GID]group
 	due       qp.Due // CQs and SRQs with something to tell
 	rx        receiver
 	tx        transmitter
@@ -50,8 +52,9 @@ type flowEntry struct {
 	trial trial
 }
 
-func newShard(d *Device, l link.Link, gen uint8) *shard {
-	s := &shard{dev: d, link: l, qpns: newQPNTable(gen), flows: map[ib.GID]*flowEntry{}, groups: groups{}}
+func newShard(d *Device, id int, l link.Link, gen uint8) *shard {
+	s := &shard{dev: d, id: id, link: l, qpns: newQPNTable(gen, id, len(d.shards)),
+		flows: map[ib.GID]*flowEntry{}, groups: map[ib.GID]group{}}
 	s.poller.init()
 	s.rx.init(s)
 	s.tx.init(s)
@@ -86,7 +89,7 @@ func (s *shard) run() {
 	}
 }
 
-// sleep waits for a frame, a doorbell or a deadline. The handshake is that of the
+// sleep waits for a frame, a doorbell, mail or a deadline. The handshake is that of the
 // rings: announce the sleep, then look once more.
 func (s *shard) sleep(now ib.Instant) error {
 	s.sleeping.Store(true)
@@ -102,7 +105,7 @@ func (s *shard) sleep(now ib.Instant) error {
 // negative for no limit. blocked says that the link must become writable first.
 func (s *shard) idle(now ib.Instant) (wait time.Duration, blocked bool) {
 	s.bellMu.Lock()
-	rung := len(s.bells) > 0
+	rung := len(s.bells) > 0 || s.mail.some.Load()
 	s.bellMu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,7 +127,7 @@ func (s *shard) linkDown(err error) {
 	s.mu.Lock()
 	closed := s.closed
 	s.mu.Unlock()
-	if !closed && !errors.Is(err, link.ErrClosed) {
+	if !closed && !errors.Is(err, link.ErrClosed) && !s.dev.fatal.Swap(true) {
 		s.dev.events.put(ib.Event{Type: ib.EventDeviceFatal})
 	}
 }
@@ -268,7 +271,7 @@ func (s *shard) add(q *QP, cfg qp.Config) {
 		q.num = s.qpns.add(q)
 	}
 	cfg.Num, cfg.Stats = q.num, &s.stats.Stats
-	cfg.AHs, cfg.SRQs = &s.ahs, &s.srqs
+	cfg.Due, cfg.AHs, cfg.SRQs = &s.due, &s.ahs, &s.srqs
 	q.core = qp.New(cfg)
 	q.core.Owner = q
 }
@@ -283,7 +286,6 @@ func (s *shard) drop(q *QP) {
 		panic(fmt.Sprintf("roce: QP %#x cannot be reset: %v", uint32(q.num), err)) // RESET is legal from everywhere
 	}
 	s.setFlow(q, nil)
-	s.detachAll(q)
 	s.deadlines.remove(q)
 	s.ready.remove(q)
 	s.qpns.remove(q.num)
@@ -298,7 +300,7 @@ func (s *shard) modify(q *QP, attr *ib.QPAttr, mask ib.QPAttrMask) error {
 		return q.err("modify QP")
 	}
 	if mask&ib.AttrAV != 0 {
-		if err := s.checkFamily(fmt.Sprintf("modify QP %#x", uint32(q.num)), &attr.AH); err != nil {
+		if err := s.dev.checkFamily(fmt.Sprintf("modify QP %#x", uint32(q.num)), &attr.AH); err != nil {
 			return err
 		}
 	}
@@ -321,12 +323,12 @@ func (s *shard) modify(q *QP, attr *ib.QPAttr, mask ib.QPAttrMask) error {
 
 // checkFamily refuses an address vector that mixes IPv4 and IPv6: no packet could
 // carry it.
-func (s *shard) checkFamily(op string, ah *ib.AHAttr) error {
+func (d *Device) checkFamily(op string, ah *ib.AHAttr) error {
 	i := ah.SGIDIndex
-	if i < 0 || i >= len(s.dev.caps.Local) {
+	if i < 0 || i >= len(d.caps.Local) {
 		return nil // the core says what is wrong
 	}
-	local := s.dev.caps.Local[i]
+	local := d.caps.Local[i]
 	if local.Is4() == ah.DGID.Is4() {
 		return nil
 	}
@@ -352,7 +354,7 @@ func (s *shard) kick() {
 // setPath works out the addressing of a QP, and finds its destination's account.
 func (s *shard) setPath(q *QP) {
 	ah := q.core.AH()
-	q.path = s.path(ah)
+	q.path = s.dev.path(ah)
 	q.path.SrcPort = s.sourcePort(ah.FlowLabel, q.num, q.core.DestQPN())
 	if qp.Reliable(q.typ) {
 		s.setFlow(q, &ah.DGID)
@@ -405,20 +407,4 @@ func (s *shard) setFlow(q *QP, dst *ib.GID) {
 	f.qps++
 	q.flow = f
 	q.core.SetFlow(f.flow)
-}
-
-// quiesce returns when no step that began before is under way: nothing holds on
-// to memory that was deregistered.
-func (s *shard) quiesce() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-}
-
-// close ends the loop.
-func (s *shard) close() error {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
-	s.poller.leave()
-	return s.link.Close()
 }

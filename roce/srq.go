@@ -22,8 +22,8 @@ type SRQ struct {
 	dead atomic.Bool
 	qps  int // guarded by Device.mu
 
-	core *qp.SRQ // the device's end; guarded by shard.mu
-	dev  *ring.Recv
+	home *shard  // whose lock verbs take
+	core *qp.SRQ // the device's end
 
 	mu   sync.Mutex // the application's end
 	ring *ring.Recv
@@ -44,30 +44,27 @@ func (p *PD) CreateSRQ(init ib.SRQInit) (ib.SRQ, error) {
 	if d.srqs == maxSRQs {
 		return nil, limitError(op, "SRQs", maxSRQs)
 	}
-	if q.dev, q.ring, err = newRecvRing(init.MaxWR, init.MaxSGE, nil); err != nil {
+	device, buf, err := newRecvRing(init.MaxWR, init.MaxSGE)
+	if err == nil {
+		q.ring, err = ring.OpenRecv(buf)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", op, err)
 	}
 	if err := p.core.Acquire(mr.UserSRQ); err != nil {
 		return nil, fmt.Errorf("%s: PD: %w", op, err)
 	}
 	d.srqs++
-	d.shard.addSRQ(q, init.Limit)
+	q.makeCore(device, init.Limit)
 	return q, nil
 }
 
-// newRecvRing makes a receive ring, with what is in the old one if there is any,
-// and attaches to the application's end.
-func newRecvRing(entries, maxSGE int, old *ring.Recv) (device, app *ring.Recv, err error) {
-	buf := ring.Alloc(ring.RecvSize(entries, maxSGE))
-	if device, err = ring.NewRecv(buf, entries, maxSGE); err != nil {
-		return nil, nil, err
-	}
-	if old != nil && !old.MoveTo(device) {
-		return nil, nil, &ib.AttrError{Op: "resize SRQ", Attr: "MaxWR", Value: entries,
-			Allowed: fmt.Sprintf("at least the %d receives that are posted", old.Available()), Err: ib.ErrInvalid}
-	}
-	app, err = ring.OpenRecv(buf)
-	return device, app, err
+// newRecvRing makes a receive ring. It returns the device's end, and the memory that
+// the application's end is opened on.
+func newRecvRing(entries, maxSGE int) (device *ring.Recv, buf []byte, err error) {
+	buf = ring.Alloc(ring.RecvSize(entries, maxSGE))
+	device, err = ring.NewRecv(buf, entries, maxSGE)
+	return device, buf, err
 }
 
 // checkSRQ checks the arguments of CreateSRQ.
@@ -96,25 +93,36 @@ func (p *PD) checkSRQ(op string, init *ib.SRQInit) (*SRQ, error) {
 	return q, err
 }
 
-// addSRQ makes the core of a new SRQ and, for XRC, its number.
-func (s *shard) addSRQ(q *SRQ, limit int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// makeCore makes the device's end of a new SRQ and, for XRC, its number. The caller
+// holds Device.mu.
+func (q *SRQ) makeCore(device *ring.Recv, limit int) {
+	d := q.pd.dev
+	q.home = d.shards[0]
 	if q.typ == ib.SRQXRC {
-		q.core = qp.NewSRQ(q.dev, q.pd.core, q.cq.core, q.xrcd.core, &s.due)
-		q.num = s.srqs.add(q.core)
+		q.core = qp.NewSRQ(device, q.pd.core, q.cq.core, q.xrcd.core, d.newLock())
+		q.num = d.srqNums.take()
 		q.cq.srqs++
 		q.xrcd.srqs++
 	} else {
-		q.core = qp.NewSRQ(q.dev, q.pd.core, nil, nil, &s.due)
+		q.core = qp.NewSRQ(device, q.pd.core, nil, nil, d.newLock())
 	}
 	q.core.Owner = q
-	q.core.SetLimit(limit)
-	s.tell()
+	q.setLimit(limit)
+	if q.typ == ib.SRQXRC {
+		d.each(func(s *shard) { s.srqs.set(q.num, q.core) })
+	}
+}
+
+// setLimit arms the limit, which may be reached already.
+func (q *SRQ) setLimit(limit int) {
+	q.home.mu.Lock()
+	defer q.home.mu.Unlock()
+	q.core.SetLimit(limit, &q.home.due)
+	q.home.tell()
 }
 
 // srqTable holds the XRC SRQs by number; it is guarded by shard.mu.
-type srqTable struct{ numbers[qp.SRQ] }
+type srqTable struct{ table[qp.SRQ] }
 
 // SRQ finds the SRQ that a request names.
 func (t *srqTable) SRQ(n uint32) *qp.SRQ { return t.get(n) }
@@ -124,13 +132,14 @@ func (q *SRQ) Num() uint32 { return q.num }
 
 // Query returns the attributes.
 func (q *SRQ) Query() (ib.SRQAttr, error) {
-	s := q.pd.dev.shard
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if err := q.err("query SRQ"); err != nil {
 		return ib.SRQAttr{}, err
 	}
-	return ib.SRQAttr{MaxWR: q.dev.Entries(), MaxSGE: q.dev.MaxSGE(), Limit: q.core.Limit()}, nil
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.home.mu.Lock()
+	defer q.home.mu.Unlock()
+	return ib.SRQAttr{MaxWR: q.ring.Entries(), MaxSGE: q.ring.MaxSGE(), Limit: q.core.Limit()}, nil
 }
 
 // Modify arms the limit, or changes the size.
@@ -144,13 +153,10 @@ func (q *SRQ) Modify(attr ib.SRQAttr, mask ib.SRQAttrMask) error {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	s := q.pd.dev.shard
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if err := q.err(op); err != nil {
 		return err
 	}
-	size := q.dev.Entries()
+	size := q.ring.Entries()
 	if mask&ib.SRQMaxWR != 0 {
 		if attr.MaxWR < 1 || attr.MaxWR > maxQPWR {
 			return bad("MaxWR", attr.MaxWR, fmt.Sprintf("1 to %d", maxQPWR))
@@ -166,22 +172,25 @@ func (q *SRQ) Modify(attr ib.SRQAttr, mask ib.SRQAttrMask) error {
 		}
 	}
 	if mask&ib.SRQLimit != 0 {
-		q.core.SetLimit(attr.Limit)
-		s.tell()
+		q.setLimit(attr.Limit)
 	}
 	return nil
 }
 
-// resize moves the receives to a ring of another size. The caller holds both
-// ends.
+// resize moves the receives to a ring of another size. The caller holds the
+// application's end.
 func (q *SRQ) resize(size int) error {
-	device, app, err := newRecvRing(size, q.dev.MaxSGE(), q.dev)
+	device, buf, err := newRecvRing(size, q.ring.MaxSGE())
 	if err != nil {
 		return err
 	}
-	q.dev, q.ring = device, app
-	q.core.SetRing(device)
-	return nil
+	q.home.mu.Lock()
+	defer q.home.mu.Unlock()
+	if !q.core.Resize(device) {
+		return &ib.AttrError{Op: "resize SRQ", Attr: "MaxWR", Value: size, Allowed: "at least the receives that are posted", Err: ib.ErrInvalid}
+	}
+	q.ring, err = ring.OpenRecv(buf)
+	return err
 }
 
 func (q *SRQ) err(op string) error {
@@ -222,9 +231,8 @@ func (q *SRQ) Close() error {
 	q.dead.Store(true)
 	d.srqs--
 	if q.typ == ib.SRQXRC {
-		d.shard.mu.Lock()
-		d.shard.srqs.remove(q.num)
-		d.shard.mu.Unlock()
+		d.each(func(s *shard) { s.srqs.set(q.num, nil) })
+		d.srqNums.put(q.num)
 		q.cq.srqs--
 		q.xrcd.srqs--
 	}

@@ -1,6 +1,8 @@
 package roce
 
 import (
+	"reflect"
+
 	"github.com/goroce/goroce/qp"
 	"github.com/goroce/goroce/roce/link"
 )
@@ -15,19 +17,40 @@ type Stats struct {
 	DropService   uint64 // packets of another service than the QP's
 	DropPKey      uint64 // packets of another partition
 	DropAddress   uint64 // packets that are not from the QP's peer, or not to its address
+	CrossedShards uint64 // frames that arrived by the link of another shard than their QP's
+	DropMailbox   uint64 // those of them that found the other shard's mailbox full
 	EventsLost    uint64 // asynchronous events that nobody took in time
 	OffloadTrials uint64 // times that runs to a destination came under suspicion; see Offload
 	OffloadOff    uint64 // 1 once runs are given up
 	Link          link.Stats
 }
 
-// Stats returns the counters as they stand.
+// Stats returns the counters as they stand, of all shards together.
 func (d *Device) Stats() Stats {
-	d.shard.mu.Lock()
-	defer d.shard.mu.Unlock()
-	st := d.shard.stats
-	st.Link = d.shard.link.Stats()
-	return st
+	var sum Stats
+	d.each(func(s *shard) {
+		st := s.stats
+		st.Link = s.link.Stats()
+		add(reflect.ValueOf(&sum).Elem(), reflect.ValueOf(&st).Elem())
+		s.mail.count(&sum)
+	})
+	return sum
+}
+
+// add adds up the counters of two structures; of texts it keeps the first.
+func add(sum, v reflect.Value) {
+	for i := range v.NumField() {
+		switch to, from := sum.Field(i), v.Field(i); from.Kind() {
+		case reflect.Struct:
+			add(to, from)
+		case reflect.Uint64:
+			to.SetUint(to.Uint() + from.Uint())
+		case reflect.String:
+			if to.Len() == 0 {
+				to.SetString(from.String())
+			}
+		}
+	}
 }
 
 // Counter is a named figure.
@@ -53,7 +76,7 @@ func (s *Stats) Counters() []Counter {
 		{"drop_service", s.DropService}, {"drop_pkey", s.DropPKey}, {"drop_address", s.DropAddress},
 		{"drop_state", s.DropState}, {"drop_qkey", s.DropQKey}, {"drop_message", s.DropMessage},
 		{"drop_no_resource", s.DropNoResource}, {"drop_link", s.Link.RxDropped},
-		{"rx_overflow", s.Link.RxOverflow}, {"events_lost", s.EventsLost},
-		{"offload_trials", s.OffloadTrials}, {"offload_off", s.OffloadOff},
+		{"rx_overflow", s.Link.RxOverflow}, {"crossed_shards", s.CrossedShards}, {"drop_mailbox", s.DropMailbox},
+		{"events_lost", s.EventsLost}, {"offload_trials", s.OffloadTrials}, {"offload_off", s.OffloadOff},
 	}
 }

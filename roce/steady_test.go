@@ -4,12 +4,21 @@ import (
 	"testing"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/link"
 )
 
 // TestNoAllocation runs each operation in steady state: from posting to polling,
-// both hosts and the link between them, nothing is allocated.
+// both hosts and the link between them, nothing is allocated; nor where each packet
+// crosses from one shard to another.
 func TestNoAllocation(t *testing.T) {
-	w := newWorld(t, 1, 1<<17, plain)
+	t.Run("one shard", func(t *testing.T) { testNoAllocation(t, plain) })
+	t.Run("crossing shards", func(t *testing.T) {
+		testNoAllocation(t, stack{above: same, below: same, shards: 2, home: 1, steer: func(*link.Run, int) int { return 0 }})
+	})
+}
+
+func testNoAllocation(t *testing.T, s stack) {
+	w := newWorld(t, 1, 1<<17, s)
 	w.connect(ib.MTU1024, nil)
 	remote := func(op ib.WROpcode, n int) []ib.SendWR {
 		return []ib.SendWR{{Opcode: op, Flags: ib.SendSignaled, SGL: w.a.sge(0, n), RemoteAddr: w.b.mr.Addr(), RKey: w.b.mr.RKey()}}

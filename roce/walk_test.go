@@ -35,26 +35,31 @@ func TestRandomWalk(t *testing.T) {
 	if *walkSeed != 0 {
 		first, n = *walkSeed, 1
 	}
-	for i := range n {
-		seed := first + uint64(i)
-		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) { walk(t, seed, 4, 3000) })
+	for _, shards := range []int{1, 2, 4} {
+		for i := range n {
+			seed := first + uint64(i)
+			t.Run(fmt.Sprintf("%d shards, seed %d", shards, seed), func(t *testing.T) { walk(t, seed, shards, 4, 3000) })
+		}
 	}
 }
 
 func FuzzRandomWalk(f *testing.F) {
 	f.Add(uint64(1), uint16(500))
-	f.Fuzz(func(t *testing.T, seed uint64, steps uint16) { walk(t, seed, 2, int(steps)%1000) })
+	f.Fuzz(func(t *testing.T, seed uint64, steps uint16) { walk(t, seed, 1<<(seed%3), 2, int(steps)%1000) })
 }
 
 // walk takes one random walk and looks for what it leaves behind.
-func walk(t *testing.T, seed uint64, goroutines, steps int) {
+func walk(t *testing.T, seed uint64, shards, goroutines, steps int) {
 	before := remains()
 	w := &walker{t: t, pools: map[string][]any{}}
 	for i := range w.devs {
 		addr := linktest.Loopback()
-		l, err := udp.Open([]netip.Addr{addr}, udp.Options{})
+		links, err := udp.OpenShards([]netip.Addr{addr}, udp.Options{}, shards)
 		must(t, err)
-		dev, err := roce.Open(wrap.Seal(wrap.Turn(l)), roce.Options{Seed: seed + uint64(i)})
+		for i, l := range links {
+			links[i] = wrap.Seal(wrap.Turn(l))
+		}
+		dev, err := roce.OpenShards(links, roce.Options{Seed: seed + uint64(i)})
 		must(t, err)
 		w.devs[i], w.gids[i] = dev, ib.GIDFromAddr(addr)
 	}

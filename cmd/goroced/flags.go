@@ -21,12 +21,13 @@ type deviceFlags struct {
 	Link   string       `default:"auto" enum:"auto,udp,rawsock,afxdp" help:"What carries the packets of a software device: ${enum}." group:"Device"`
 	NetIf  string       `name:"netif" placeholder:"IF" help:"Network interface whose addresses to use (default: that of the default route)." group:"Device"`
 	Addr   []netip.Addr `placeholder:"IP" help:"Own addresses to use, instead of --netif." group:"Device"`
+	Shards int          `placeholder:"N" help:"Threads that a software device spreads its queue pairs over, a power of two (default: one for each four processors, 4 at most)." group:"Device"`
 }
 
 // with opens the device for the time of f, with the network bad as faults say. The
 // capture file, if there is one, is complete afterwards.
 func (f *deviceFlags) with(faults wrap.FaultConfig, pcap string, use func(ib.Device) error) (err error) {
-	o := host.Options{Link: f.Link, NetIf: f.NetIf, Addrs: f.Addr, Fault: faults}
+	o := host.Options{Link: f.Link, NetIf: f.NetIf, Addrs: f.Addr, Shards: f.Shards, Fault: faults}
 	capture, err := createCapture(pcap)
 	if err != nil {
 		return err

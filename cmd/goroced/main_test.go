@@ -139,6 +139,8 @@ func TestErrors(t *testing.T) {
 		{"devinfo --device rnic:nosuch0", exitFailure, "nosuch0"},
 		{"pingpong --device rnic:nosuch0 --link udp", exitFailure, "--link is for the software device"},
 		{"pingpong --device rnic:nosuch0 --drop 0.1", exitFailure, "--drop is for the software device"},
+		{"pingpong --device rnic:nosuch0 --shards 2", exitFailure, "--shards is for the software device"},
+		{"devinfo --addr " + own + " --shards 3", exitFailure, "power of two"},
 		{"devinfo --addr 192.0.2.77", exitFailure, "192.0.2.77"},
 		{"devinfo --link afxdp --addr " + own, exitFailure, "use link udp"},
 		{"demo --mtu 1000 --client " + own, exitFailure, "PathMTU is 1000"},
@@ -198,6 +200,9 @@ func TestDevinfo(t *testing.T) {
 		if !strings.Contains(out, want) {
 			t.Errorf("devinfo -v does not say %q:\n%s", want, out)
 		}
+	}
+	if out := success(t, "devinfo", "-v", "--addr", addr, "--shards", "2"); !strings.Contains(out, ", 2 shards\n") {
+		t.Errorf("devinfo -v --shards 2 does not say how many there are:\n%s", out)
 	}
 	if out := success(t, "devinfo", "-l"); !strings.Contains(out, "\tgoroce_lo\t[127.0.0.1") {
 		t.Errorf("devinfo -l:\n%s", out)

@@ -143,7 +143,7 @@ func (r *runner) limit(e *endpoint, a *args) error {
 	if s == nil {
 		return fmt.Errorf("there is no such shared receive queue")
 	}
-	s.device.SetLimit(n)
+	s.device.SetLimit(n, nil)
 	e.dirty = true
 	return nil
 }

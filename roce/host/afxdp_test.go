@@ -72,14 +72,14 @@ func TestChoiceOnDevice(t *testing.T) {
 	defer func(d []driver) { drivers = d }(drivers)
 	cannot := &afxdp.Error{NetIf: "eth7", Op: "attach the XDP program", Err: unix.EOPNOTSUPP}
 	drivers = []driver{fake("first", "CAP_FIRST", cannot), fake("second", "", nil)}
-	l, err := openLink("auto", nil)
+	l, err := openOne("auto", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if note := l.Caps().Note; note != "eth7: attach the XDP program: operation not supported, so second: a fake" {
 		t.Errorf("note %q", note)
 	}
-	if _, err := openLink("first", nil); !errors.Is(err, errors.ErrUnsupported) || errors.Is(err, ErrCapability) {
+	if _, err := openOne("first", nil); !errors.Is(err, errors.ErrUnsupported) || errors.Is(err, ErrCapability) {
 		t.Errorf("asked for by name: error %v", err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/netip"
+	"runtime"
 	"strings"
 
 	"github.com/goroce/goroce/ib"
@@ -39,7 +40,7 @@ func (e *CapabilityError) Is(target error) bool { return target == ErrCapability
 type driver struct {
 	name       string
 	capability string // what it needs, "" if nothing
-	open       func([]netip.Addr) (link.Link, error)
+	open       func(addrs []netip.Addr, shards int) ([]link.Link, error)
 }
 
 // drivers stand in the order in which "auto" tries them. Plain sockets come
@@ -51,13 +52,25 @@ type driver struct {
 // NICs lose their carrier for a moment when that is attached, and only where the
 // driver has zero copy can it be the fastest.
 var drivers = []driver{
-	{"udp", "", func(a []netip.Addr) (link.Link, error) { return udp.Open(a, udp.Options{}) }},
-	{"rawsock", "CAP_NET_RAW", func(a []netip.Addr) (link.Link, error) { return rawsock.Open(a, rawsock.Options{}) }},
-	{"afxdp", "CAP_NET_RAW,CAP_NET_ADMIN,CAP_BPF", func(a []netip.Addr) (link.Link, error) { return afxdp.Open(a, afxdp.Options{}) }},
+	{"udp", "", func(a []netip.Addr, n int) ([]link.Link, error) { return udp.OpenShards(a, udp.Options{}, n) }},
+	{"rawsock", "CAP_NET_RAW", openRawsock},
+	{"afxdp", "CAP_NET_RAW,CAP_NET_ADMIN,CAP_BPF", func(a []netip.Addr, n int) ([]link.Link, error) { return afxdp.OpenShards(a, afxdp.Options{}, n) }},
 }
 
-// openLink opens the link of that name, or for "auto" the first that can be.
-func openLink(name string, addrs []netip.Addr) (link.Link, error) {
+func openRawsock(addrs []netip.Addr, shards int) ([]link.Link, error) {
+	if shards > 1 {
+		return nil, fmt.Errorf("link rawsock has one shard, not %d: %w; use link udp", shards, errors.ErrUnsupported)
+	}
+	l, err := rawsock.Open(addrs, rawsock.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return []link.Link{l}, nil
+}
+
+// openLinks opens the links of a device with so many shards, 0 for as many as suit,
+// of the kind with that name, or for "auto" of the first kind that can be.
+func openLinks(name string, addrs []netip.Addr, shards int) ([]link.Link, error) {
 	auto := name == "" || name == "auto"
 	var known []string
 	var failed []error
@@ -66,12 +79,18 @@ func openLink(name string, addrs []netip.Addr) (link.Link, error) {
 		if !auto && d.name != name {
 			continue
 		}
-		l, err := d.open(addrs)
+		links, err := d.openShards(addrs, shards)
 		switch {
-		case err == nil && auto:
-			return &noted{l, autoNote(d.name, failed, l.Caps().Note)}, nil
 		case err == nil:
-			return l, nil
+			note := links[0].Caps().Note
+			if auto {
+				note = autoNote(d.name, failed, note)
+			}
+			if n := len(links); n > 1 {
+				note += fmt.Sprintf(", %d shards", n)
+			}
+			links[0] = &noted{links[0], note}
+			return links, nil
 		case d.capability != "" && errors.Is(err, fs.ErrPermission):
 			err = &CapabilityError{d.name, d.capability, err}
 		}
@@ -87,6 +106,30 @@ func openLink(name string, addrs []netip.Addr) (link.Link, error) {
 			Allowed: "auto, " + strings.Join(known, ", "), Err: ib.ErrInvalid}
 	}
 	return nil, errors.Join(failed...)
+}
+
+// openShards opens so many links. Where the number is not given, one will do if the
+// link cannot have more.
+func (d *driver) openShards(addrs []netip.Addr, shards int) ([]link.Link, error) {
+	if shards > 0 {
+		return d.open(addrs, shards)
+	}
+	n := shardsFor(runtime.GOMAXPROCS(0))
+	links, err := d.open(addrs, n)
+	if n > 1 && errors.Is(err, errors.ErrUnsupported) {
+		return d.open(addrs, 1)
+	}
+	return links, err
+}
+
+// shardsFor returns how many shards suit a machine: one for each four processors, as
+// applications need some too, 4 at most.
+func shardsFor(processors int) int {
+	n := 1
+	for n < 4 && 8*n <= processors {
+		n *= 2
+	}
+	return n
 }
 
 // autoNote says how the link was chosen.

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"sync"
 	"time"
 
+	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/wrap"
@@ -29,8 +31,18 @@ type Options struct {
 	NetIf string
 	Addrs []netip.Addr
 
+	// Shards is how many loops the device has, each on a goroutine and a link of its
+	// own: a power of two up to link.MaxShards. 0 takes one for each four processors
+	// (GOMAXPROCS), 4 at most, and 1 where the link cannot have more: rawsock never
+	// can, afxdp has one for each queue of the interface at most. The link's note says
+	// how many there are, if it is not one. See roce.OpenShards for what belongs to
+	// which.
+	Shards int
+
 	// Fault and Corrupt make the network bad on purpose: see wrap.Fault, and
-	// wrap.Corrupt, whose seed is Fault.Seed and whose probability is Corrupt.
+	// wrap.Corrupt, whose seed is Fault.Seed and whose probability is Corrupt. The
+	// seed is the first shard's; those of the others follow from it. OnDrop is never
+	// called twice at a time.
 	Fault   wrap.FaultConfig
 	Corrupt float64
 
@@ -42,7 +54,8 @@ type Options struct {
 	// Pcap takes a pcapng capture of all frames. It is complete when the device
 	// is closed, which also reports the first error in writing it.
 	Pcap io.Writer
-	// Trace is called for each frame. It runs on the device's own goroutine.
+	// Trace is called for each frame, on the device's own goroutines, never twice at
+	// a time.
 	Trace func(*wrap.Event)
 
 	// Device adjusts the device. Its name is that of the interface behind
@@ -69,20 +82,26 @@ func open(o Options) (*roce.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := openLink(o.Link, addrs)
+	if n := o.Shards; n < 0 || n > link.MaxShards || n&(n-1) != 0 {
+		return nil, &ib.AttrError{Op: "choose link", Attr: "Shards", Value: n,
+			Allowed: fmt.Sprintf("0, or a power of two up to %d", link.MaxShards), Err: ib.ErrInvalid}
+	}
+	links, err := openLinks(o.Link, addrs, o.Shards)
 	if err != nil {
 		return nil, err
 	}
 	if o.Device.Name == "" {
-		o.Device.Name = DevicePrefix + l.Caps().NetIf
+		o.Device.Name = DevicePrefix + links[0].Caps().NetIf
 	}
-	if l, err = stack(l, &o); err != nil {
+	if err := stackAll(links, o); err != nil {
+		closeAll(links)
 		return nil, err
 	}
-	w := &watched{Link: l}
-	dev, err := roce.Open(w, o.Device)
+	w := &watched{Link: links[0]}
+	links[0] = w
+	dev, err := roce.OpenShards(links, o.Device)
 	if err != nil {
-		_ = w.Close()
+		closeAll(links)
 		return nil, err
 	}
 	if err := w.watch(dev); err != nil {
@@ -92,21 +111,64 @@ func open(o Options) (*roce.Device, error) {
 	return dev, nil
 }
 
-// stack puts the wrappers around l, in the order that package link prescribes.
-// On an error it closes l.
-func stack(l link.Link, o *Options) (link.Link, error) {
-	l = wrap.Turn(l)
-	if o.Trace != nil {
-		l = wrap.Trace(l, o.Trace)
+func closeAll(links []link.Link) {
+	for _, l := range links {
+		_ = l.Close()
 	}
-	if o.Pcap != nil {
-		capture, err := wrap.Pcap(l, o.Pcap, time.Time{})
-		if err != nil {
-			_ = l.Close()
-			return nil, err
+}
+
+// seedStep is what lies between the seeds of two shards: an odd number whose bits look
+// random (2^64 over the golden ratio).
+const seedStep = 0x9E3779B97F4A7C15
+
+// stackAll puts the wrappers around each link. What they share takes turns.
+func stackAll(links []link.Link, o Options) error {
+	var mu sync.Mutex
+	if trace := o.Trace; trace != nil && len(links) > 1 {
+		o.Trace = func(e *wrap.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			trace(e)
 		}
-		l = capture
 	}
+	if onDrop := o.Fault.OnDrop; onDrop != nil && len(links) > 1 {
+		o.Fault.OnDrop = func(now ib.Instant, r *link.Run, frame []byte) {
+			mu.Lock()
+			defer mu.Unlock()
+			onDrop(now, r, frame)
+		}
+	}
+	var capture *wrap.Capturer
+	for i := range links {
+		l := wrap.Turn(links[i])
+		if o.Trace != nil {
+			l = wrap.Trace(l, o.Trace)
+		}
+		if o.Pcap != nil {
+			if err := record(&capture, l, o.Pcap); err != nil {
+				return err
+			}
+			l = capture
+		}
+		links[i] = disturb(l, &o)
+		o.Fault.Seed += seedStep
+	}
+	return nil
+}
+
+// record puts a capture around l, the first one or one beside another.
+func record(capture **wrap.Capturer, l link.Link, w io.Writer) (err error) {
+	if *capture != nil {
+		*capture = (*capture).Beside(l)
+		return nil
+	}
+	*capture, err = wrap.Pcap(l, w, time.Time{})
+	return err
+}
+
+// disturb puts the seal around l, and the faults that were asked for above and below
+// it, in the order that package link prescribes.
+func disturb(l link.Link, o *Options) link.Link {
 	if o.Corrupt > 0 {
 		l = wrap.Corrupt(l, o.Fault.Seed, o.Corrupt)
 	}
@@ -118,5 +180,5 @@ func stack(l link.Link, o *Options) (link.Link, error) {
 	if f := &o.Fault; f.Drop > 0 || f.Duplicate > 0 || f.Reorder > 0 || f.Delay > 0 {
 		l = wrap.Fault(l, *f)
 	}
-	return l, nil
+	return l
 }

@@ -8,8 +8,10 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -127,14 +129,23 @@ func TestInterfaces(t *testing.T) {
 	}
 }
 
-// fake is a driver for the test of openLink.
+// fake is a driver for the test of openLinks.
 func fake(name, capability string, err error) driver {
-	return driver{name, capability, func([]netip.Addr) (link.Link, error) {
+	return driver{name, capability, func([]netip.Addr, int) ([]link.Link, error) {
 		if err != nil {
 			return nil, err
 		}
-		return fakeLink{}, nil
+		return []link.Link{fakeLink{}}, nil
 	}}
+}
+
+// openOne opens the link of a device with one shard.
+func openOne(name string, addrs []netip.Addr) (link.Link, error) {
+	links, err := openLinks(name, addrs, 1)
+	if err != nil {
+		return nil, err
+	}
+	return links[0], nil
 }
 
 type fakeLink struct{ link.Link }
@@ -148,7 +159,7 @@ func TestChoice(t *testing.T) {
 	refused := fmt.Errorf("socket: %w", fs.ErrPermission)
 	drivers = []driver{fake("first", "CAP_FIRST", refused), fake("second", "", nil)}
 
-	l, err := openLink("auto", nil)
+	l, err := openOne("auto", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,18 +167,18 @@ func TestChoice(t *testing.T) {
 		t.Errorf("note %q, want the capability, once, and what was chosen", note)
 	}
 	var missing *CapabilityError
-	if _, err := openLink("first", nil); !errors.As(err, &missing) || missing.Capability != "CAP_FIRST" ||
+	if _, err := openOne("first", nil); !errors.As(err, &missing) || missing.Capability != "CAP_FIRST" ||
 		!errors.Is(err, ErrCapability) || !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("asked for by name: error %v, want a *CapabilityError", err)
 	}
 
 	broken := errors.New("broken")
 	drivers[0] = fake("first", "", broken)
-	if _, err := openLink("", nil); !errors.Is(err, broken) {
+	if _, err := openOne("", nil); !errors.Is(err, broken) {
 		t.Errorf("auto went on after %v: %v", broken, err)
 	}
 	drivers = []driver{fake("first", "CAP_FIRST", refused), fake("second", "CAP_SECOND", refused)}
-	if _, err := openLink("", nil); !errors.Is(err, ErrCapability) {
+	if _, err := openOne("", nil); !errors.Is(err, ErrCapability) {
 		t.Errorf("no link at all: error %v, want %v", err, ErrCapability)
 	}
 }
@@ -298,6 +309,101 @@ func TestStack(t *testing.T) {
 	}
 	if st.RxICRCErrors == 0 || st.OutOfSeqRequest == 0 {
 		t.Errorf("the receiver saw %d wrong ICRCs and %d gaps", st.RxICRCErrors, st.OutOfSeqRequest)
+	}
+}
+
+// TestShards: as many as were asked for, and the note says how many.
+func TestShards(t *testing.T) {
+	for _, n := range []int{1, 2, 4} {
+		dev := openDevice(t, Options{Addrs: []netip.Addr{linktest.Loopback()}, Shards: n})
+		said := strings.Contains(dev.Link().Note, fmt.Sprintf("%d shards", n))
+		if dev.Shards() != n || said != (n > 1) {
+			t.Errorf("asked for %d: %d shards, note %q", n, dev.Shards(), dev.Link().Note)
+		}
+	}
+	for _, n := range []int{-2, 3, 32} {
+		var attr *ib.AttrError
+		if _, err := Open(Options{Addrs: []netip.Addr{linktest.Loopback()}, Shards: n}); !errors.As(err, &attr) || attr.Attr != "Shards" {
+			t.Errorf("asked for %d: error %v, want an *ib.AttrError", n, err)
+		}
+	}
+	if _, err := Open(Options{Link: "rawsock", Addrs: []netip.Addr{linktest.Loopback()}, Shards: 2}); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "one shard") {
+		t.Errorf("rawsock: error %v, want one that says that it has one shard", err)
+	}
+}
+
+// TestShardsFor: one for each four processors, 4 at most.
+func TestShardsFor(t *testing.T) {
+	for processors, want := range map[int]int{1: 1, 2: 1, 4: 1, 7: 1, 8: 2, 12: 2, 15: 2, 16: 4, 64: 4} {
+		if got := shardsFor(processors); got != want {
+			t.Errorf("%d processors: %d shards, want %d", processors, got, want)
+		}
+	}
+}
+
+// TestShardsChosen: where nobody asks for a number, one shard will do.
+func TestShardsChosen(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(8))
+	var asked []int
+	d := driver{open: func(_ []netip.Addr, n int) ([]link.Link, error) {
+		asked = append(asked, n)
+		if n > 1 {
+			return nil, fmt.Errorf("%d queues: %w", n, errors.ErrUnsupported)
+		}
+		return []link.Link{fakeLink{}}, nil
+	}}
+	if links, err := d.openShards(nil, 0); len(links) != 1 || err != nil || !slices.Equal(asked, []int{2, 1}) {
+		t.Errorf("asked for %v: %d links, %v", asked, len(links), err)
+	}
+	if _, err := d.openShards(nil, 2); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("a number that was asked for: error %v", err)
+	}
+}
+
+// TestStackOfShards: each shard has wrappers of its own, with faults of its own; the
+// trace and the capture have the frames of all.
+func TestStackOfShards(t *testing.T) {
+	var capture bytes.Buffer
+	sent, drops := map[ib.QPN]int{}, map[ib.QPN][]int{}
+	o := Options{Addrs: []netip.Addr{linktest.Loopback()}, Shards: 2, Pcap: &capture,
+		Trace: func(ev *wrap.Event) {
+			if ev.Sent {
+				sent[ev.Packet.DestQP]++
+			}
+		}}
+	o.Fault = wrap.FaultConfig{Drop: 0.1, Seed: 1, OnDrop: func(_ ib.Instant, _ *link.Run, frame []byte) {
+		qpn := ib.QPN(frame[5])<<16 | ib.QPN(frame[6])<<8 | ib.QPN(frame[7])
+		drops[qpn] = append(drops[qpn], sent[qpn]+len(drops[qpn]))
+	}}
+	t.Logf("seed %d", o.Fault.Seed)
+	devA, devB := openDevice(t, o), openDevice(t, Options{Addrs: []netip.Addr{linktest.Loopback()}, Shards: 2})
+	var peers []ib.QPN
+	var both sync.WaitGroup
+	for range 2 {
+		a, b := newSide(t, devA), newSide(t, devB)
+		a.connect(t, b, 0)
+		b.connect(t, a, 0)
+		peers = append(peers, b.qp.Num())
+		both.Go(func() {
+			if err := write(t, a, b); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	both.Wait()
+	if err := devA.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, qpn := range peers {
+		if sent[qpn] < 64 || len(drops[qpn]) == 0 {
+			t.Errorf("to QP %#x: %d frames sent, %d dropped", uint32(qpn), sent[qpn], len(drops[qpn]))
+		}
+	}
+	if slices.Equal(drops[peers[0]], drops[peers[1]]) {
+		t.Errorf("both shards drop the same frames: %v", drops[peers[0]])
+	}
+	if capture.Len() < 128*1024 {
+		t.Errorf("%d bytes captured", capture.Len())
 	}
 }
 

@@ -22,6 +22,10 @@
 // any others and received by every link that joined the group ([Link].Join), the
 // sender's included.
 //
+// A device of several shards has a link for each, on the same addresses. Between them
+// these receive each frame once: where it can be, by the link of the QP's shard
+// ([ShardOf]). Only the first one joins groups.
+//
 // A Link has one owner at a time: apart from Wake, Join and Leave, which any
 // goroutine may call, Stats, which may be called during Wait, and Close, its
 // methods are never called concurrently.

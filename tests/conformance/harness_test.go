@@ -21,9 +21,9 @@ func play(t *testing.T, c Case, o Options) Result {
 	}
 	leader, server := net.Pipe()
 	served := make(chan error, 1)
-	peer := loopback(t)
+	peer := loopback(t, 1)
 	go func() { served <- Serve(server, peer) }()
-	l, err := Lead(leader, loopback(t), o)
+	l, err := Lead(leader, loopback(t, 1), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func TestIntroduction(t *testing.T) {
 		_, err := Lead(ours, p, Options{})
 		return err
 	}
-	p := loopback(t)
+	p := loopback(t, 1)
 	for _, c := range []struct {
 		said, want string
 	}{

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 
@@ -21,10 +22,19 @@ func TestMain(m *testing.M) { lab.Main(m) }
 // open makes a software device on a link, for as long as the test runs.
 func open(t *testing.T, l link.Link, err error) Party {
 	t.Helper()
+	return openShards(t, []link.Link{l}, err)
+}
+
+// openShards is open for a device of as many shards as there are links.
+func openShards(t *testing.T, links []link.Link, err error) Party {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	dev, err := roce.Open(wrap.Seal(wrap.Turn(l)), roce.Options{})
+	for i, l := range links {
+		links[i] = wrap.Seal(wrap.Turn(l))
+	}
+	dev, err := roce.OpenShards(links, roce.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,45 +58,67 @@ func runPair(t *testing.T, here, there Party) {
 }
 
 // TestMem pairs devices in memory: of IPv4 with the MTU of Ethernet, of IPv6 with
-// that of path MTU 4096.
+// that of path MTU 4096; with shards, whose packets arrive where they should, or all by
+// the link of one.
 func TestMem(t *testing.T) {
+	const a4, b4 = "192.0.2.1", "192.0.2.2"
 	for _, f := range []struct {
 		name, a, b string
-		mtu        int
-	}{{"IPv4", "192.0.2.1", "192.0.2.2", 1500}, {"IPv6", "2001:db8::1", "2001:db8::2", mem.DefaultMTU}} {
+		shards     int
+		o          mem.Options
+	}{
+		{"IPv4", a4, b4, 1, mem.Options{MTU: 1500}},
+		{"IPv6", "2001:db8::1", "2001:db8::2", 1, mem.Options{}},
+		{"2 shards", a4, b4, 2, mem.Options{}},
+		{"4 shards, one that receives", a4, b4, 4, mem.Options{Steer: func(*link.Run, int) int { return 1 }}},
+	} {
 		t.Run(f.name, func(t *testing.T) {
 			network := mem.NewNetwork()
 			at := func(s string) Party {
-				return open(t, network.Open([]ib.GID{ib.GIDFromAddr(netip.MustParseAddr(s))}, mem.Options{MTU: f.mtu}), nil)
+				return openShards(t, network.OpenShards([]ib.GID{ib.GIDFromAddr(netip.MustParseAddr(s))}, f.o, f.shards), nil)
 			}
 			runPair(t, at(f.a), at(f.b))
 		})
 	}
 }
 
-func loopback(t *testing.T) Party {
+func loopback(t *testing.T, shards int) Party {
 	t.Helper()
-	return loopbackWith(t, udp.OffloadAuto)
+	return loopbackWith(t, udp.OffloadAuto, shards)
 }
 
-func loopbackWith(t *testing.T, o udp.Offload) Party {
+func loopbackWith(t *testing.T, o udp.Offload, shards int) Party {
 	t.Helper()
-	l, err := udp.Open([]netip.Addr{linktest.Loopback()}, udp.Options{Offload: o})
-	return open(t, l, err)
+	links, err := udp.OpenShards([]netip.Addr{linktest.Loopback()}, udp.Options{Offload: o}, shards)
+	return openShards(t, links, err)
 }
 
 // TestUDP pairs devices on the loopback interface, without privileges.
 func TestUDP(t *testing.T) {
-	for name, o := range map[string]udp.Offload{"offload": udp.OffloadAuto, "frame by frame": udp.OffloadOff} {
-		t.Run(name, func(t *testing.T) { runPair(t, loopbackWith(t, o), loopbackWith(t, o)) })
+	for _, c := range []struct {
+		name    string
+		offload udp.Offload
+		shards  int
+	}{
+		{"offload", udp.OffloadAuto, 1},
+		{"frame by frame", udp.OffloadOff, 1},
+		{"two shards", udp.OffloadAuto, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			runPair(t, loopbackWith(t, c.offload, c.shards), loopbackWith(t, c.offload, c.shards))
+		})
 	}
 }
 
 // TestSelf plays both halves on one device: its queue pairs talk to each other
-// through the device's own address.
+// through the device's own address, of one shard or of two.
 func TestSelf(t *testing.T) {
-	p := loopback(t)
-	runPair(t, p, p)
+	for _, shards := range []int{1, 2} {
+		t.Run(fmt.Sprint(shards), func(t *testing.T) {
+			p := loopback(t, shards)
+			runPair(t, p, p)
+		})
+	}
 }
 
 // driver opens a link of some kind.

@@ -38,6 +38,12 @@ func newEndWith(t testing.TB, l link.Link, size int, o roce.Options) *end {
 	dev, err := roce.Open(wrap.Seal(wrap.Turn(l)), o)
 	must(t, err)
 	t.Cleanup(func() { _ = dev.Close() })
+	return newEndOn(t, dev, size)
+}
+
+// newEndOn makes an end of a device.
+func newEndOn(t testing.TB, dev *roce.Device, size int) *end {
+	t.Helper()
 	pd, err := dev.AllocPD()
 	must(t, err)
 	e := &end{dev: dev, buf: make([]byte, size)}

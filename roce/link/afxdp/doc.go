@@ -39,8 +39,8 @@
 // is put together with one more copy; Linux before 6.6 has no such frames, and Caps.MTU
 // is less than the interface's then: 3826, so that the path MTU is 2048.
 //
-// One link serves all queues of the interface; a flow, which is what has one source
-// port, stays with one of them. The program ends with the link, and with the process
+// One link serves all queues of the interface, or several divide them up
+// ([OpenShards]); a flow, which is what has one source port, stays with one of them. The program ends with the link, and with the process
 // whichever way that ends: nothing is pinned.
 //
 // # veth
@@ -56,5 +56,6 @@
 //
 // Files: ring.go and umem.go are the shared memory, sockopt.go what package unix lacks,
 // queue.go an AF_XDP socket, program.go the XDP program, open.go puts them together,
+// shards.go makes several links of it,
 // send.go, headers.go and recv.go move frames, errors.go says what is missing.
 package afxdp

@@ -37,16 +37,18 @@ type Options struct {
 	oneChunk bool // as if the kernel had no frames of several chunks
 }
 
-// conn is the link.
+// conn is the link, or one of several on an interface.
 type conn struct {
-	caps    link.Caps
-	kernel  *packet.Conn // the way through the kernel
-	program *program
-	mem     *umem
+	*base
+	caps   link.Caps
+	wait   waiter
+	closed atomic.Bool
+	freed  sync.Once
+
+	// main says that what comes through the kernel arrives by this link.
+	main    bool
 	queues  []*queue
 	senders int // the first ones, which the interface also has to send
-	closed  atomic.Bool
-	freed   sync.Once
 
 	// mu is held by the owner's calls, but not while Wait waits; Close takes it once
 	// they are told to end.
@@ -56,64 +58,69 @@ type conn struct {
 	stats   link.Stats
 }
 
+// base is what the links on an interface share.
+type base struct {
+	kernel  *packet.Conn // the way through the kernel
+	program *program
+	mem     *umem
+	users   atomic.Int32 // links
+	lent    atomic.Bool  // a link was closed while what it had received could be looked at
+}
+
 // Open opens a link on the addresses, which one Ethernet interface must hold; an
 // IPv6 link-local address carries its zone unless only one interface has it. If
 // another program has the port, the error is a *port.Error; what the interface or the
 // kernel refuses is an *Error.
 func Open(addrs []netip.Addr, o Options) (link.Link, error) {
-	kernel, err := packet.Open(addrs, packet.Options{Name: "afxdp"})
+	links, err := OpenShards(addrs, o, 1)
 	if err != nil {
-		if errors.Is(err, fs.ErrPermission) {
-			err = fmt.Errorf("%w; %s", err, lacking())
-		}
 		return nil, err
 	}
-	c := &conn{kernel: kernel}
-	if err := c.open(&o); err != nil {
-		c.free()
-		return nil, fmt.Errorf("afxdp link: %w", err)
-	}
-	return c, nil
+	return links[0], nil
 }
 
-func (c *conn) open(o *Options) error {
-	netif := c.kernel.NetIf()
+func (b *base) open(o *Options, shards int) (conns []*conn, err error) {
+	netif := b.kernel.NetIf()
 	if netif.Loopback {
-		return &Error{NetIf: netif.Name, Op: "look for XDP", Err: errors.ErrUnsupported, Advice: "use link udp on loopback"}
+		return nil, &Error{NetIf: netif.Name, Op: "look for XDP", Err: errors.ErrUnsupported, Advice: "use link udp on loopback"}
 	}
 	rx, tx := channels(netif.Name)
 	if o.Queues > 0 {
 		rx = min(rx, o.Queues)
 	}
-	c.senders = min(rx, tx)
-	f := filter{netif: netif, local: c.kernel.Caps().Local, queues: rx, several: !o.oneChunk && knowsSeveral()}
-	mode, err := c.attach(o, &f)
+	if n := min(rx, tx); n < shards {
+		return nil, &Error{NetIf: netif.Name, Op: fmt.Sprintf("open %d shards", shards), Err: errors.ErrUnsupported,
+			Advice: fmt.Sprintf("each needs a queue to receive and one to send, and there are %d; `ethtool -L` may make more", n)}
+	}
+	f := filter{netif: netif, local: b.kernel.Caps().Local, queues: rx, several: !o.oneChunk && knowsSeveral()}
+	mode, err := b.attach(o, &f)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := c.openQueues(o, &f); err != nil {
-		return refused(netif.Name, "open the sockets", err)
+	queues, err := b.openQueues(o, &f)
+	if err == nil {
+		conns, err = b.share(queues, min(rx, tx), shards)
 	}
-	c.caps = c.kernel.Caps()
-	c.caps.MTU = c.program.layout.mtu
-	c.caps.Note = c.describe(o, mode)
-	c.rx.init(&c.program.layout)
-	var fds []int
-	for _, q := range c.queues {
-		if err := c.program.serve(q.id, q.fd); err != nil {
-			return refused(netif.Name, "open the sockets", err)
-		}
-		fds = append(fds, q.fd)
+	if err != nil {
+		closeAll(queues)
+		return nil, refused(netif.Name, "open the sockets", err)
 	}
-	return c.kernel.Beside(fds)
+	caps := b.kernel.Caps()
+	caps.MTU = b.program.layout.mtu
+	caps.Note = b.describe(o, mode, queues)
+	for _, c := range conns {
+		c.caps = caps
+		c.rx.init(&b.program.layout)
+	}
+	return conns, nil
 }
 
 // attach puts the program on the interface: in the driver or, if that cannot, where
 // the stack begins. It returns which of the two, and why.
-func (c *conn) attach(o *Options, f *filter) (mode string, err error) {
+func (b *base) attach(o *Options, f *filter) (mode string, err error) {
 	mode = "generic XDP"
 	if !o.Generic {
-		c.program, err = newProgram(f)
+		b.program, err = newProgram(f)
 		if err == nil {
 			return "native XDP", nil
 		}
@@ -123,64 +130,66 @@ func (c *conn) attach(o *Options, f *filter) (mode string, err error) {
 		mode = fmt.Sprintf("generic XDP as the driver refuses (%v)", err.(*Error).Err)
 	}
 	f.generic = true
-	c.program, err = newProgram(f)
+	b.program, err = newProgram(f)
 	return mode, err
 }
 
 // openQueues opens the sockets, in the fastest way that all queues know.
-func (c *conn) openQueues(o *Options, f *filter) error {
-	b := binding{netif: f.netif.Index, ways: []uint16{unix.XDP_ZEROCOPY, unix.XDP_COPY}, busyPoll: o.BusyPoll}
-	if c.program.layout.several {
-		b.ways = []uint16{unix.XDP_ZEROCOPY | unix.XDP_USE_SG, unix.XDP_COPY | unix.XDP_USE_SG}
+func (b *base) openQueues(o *Options, f *filter) ([]*queue, error) {
+	how := binding{netif: f.netif.Index, ways: []uint16{unix.XDP_ZEROCOPY, unix.XDP_COPY}, busyPoll: o.BusyPoll}
+	if b.program.layout.several {
+		how.ways = []uint16{unix.XDP_ZEROCOPY | unix.XDP_USE_SG, unix.XDP_COPY | unix.XDP_USE_SG}
 	}
 	if o.Copy || f.generic {
-		b.ways = b.ways[1:]
+		how.ways = how.ways[1:]
 	}
-	err := c.openQueuesBy(&b, f.queues)
-	if err != nil && len(c.queues) > 0 && c.queues[0].zeroCopy {
-		c.closeQueues()
-		b.ways = b.ways[1:]
-		err = c.openQueuesBy(&b, f.queues)
+	queues, err := b.openQueuesBy(&how, f.queues)
+	if err != nil && len(queues) > 0 && queues[0].zeroCopy {
+		closeAll(queues)
+		b.mem.free()
+		how.ways = how.ways[1:]
+		queues, err = b.openQueuesBy(&how, f.queues)
 	}
-	return err
+	return queues, err
 }
 
-func (c *conn) openQueuesBy(b *binding, n int) (err error) {
-	if c.mem, err = newUMEM(n, c.program.layout.chunk); err != nil {
-		return err
+// openQueuesBy returns, with an error, those that it has opened.
+func (b *base) openQueuesBy(how *binding, n int) (queues []*queue, err error) {
+	if b.mem, err = newUMEM(n, b.program.layout.chunk); err != nil {
+		return nil, err
 	}
 	for id := range n {
 		var first *queue
 		if id > 0 {
-			first = c.queues[0]
+			first = queues[0]
 		}
-		q, err := openQueue(id, c.mem, first, b)
+		q, err := openQueue(id, b.mem, first, how)
 		if err != nil {
-			return err
+			return queues, err
 		}
-		c.queues = append(c.queues, q)
+		queues = append(queues, q)
 	}
-	return nil
+	return queues, nil
 }
 
 // describe says in a few words what came of it all.
-func (c *conn) describe(o *Options, mode string) string {
+func (b *base) describe(o *Options, mode string, queues []*queue) string {
 	note := mode + ", copy mode"
-	if c.queues[0].zeroCopy {
+	if queues[0].zeroCopy {
 		note = mode + ", zero copy"
 	}
-	note += fmt.Sprintf(", %d queue", len(c.queues))
-	if len(c.queues) > 1 {
+	note += fmt.Sprintf(", %d queue", len(queues))
+	if len(queues) > 1 {
 		note += "s"
 	}
-	if c.program.layout.several {
+	if b.program.layout.several {
 		note += ", multi-buffer"
 	}
 	if o.BusyPoll > 0 {
 		note += ", busy polling"
 	}
-	if mtu := c.kernel.Caps().MTU; c.caps.MTU < mtu {
-		note += fmt.Sprintf(", MTU %d of %d because a frame has to fit the chunks", c.caps.MTU, mtu)
+	if mtu := b.kernel.Caps().MTU; b.program.layout.mtu < mtu {
+		note += fmt.Sprintf(", MTU %d of %d because a frame has to fit the chunks", b.program.layout.mtu, mtu)
 	}
 	return note
 }
@@ -191,7 +200,8 @@ func (c *conn) Caps() link.Caps { return c.caps }
 // Deadline is never.
 func (c *conn) Deadline() ib.Instant { return ib.Never }
 
-// Stats adds what went through the kernel.
+// Stats adds what went through the kernel, for all links on the interface together, to
+// those of the main one.
 func (c *conn) Stats() link.Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -201,7 +211,11 @@ func (c *conn) Stats() link.Stats {
 			c.stats.RxOverflow += q.overflow()
 		}
 	}
-	s, k := c.stats, c.kernel.Stats()
+	s := c.stats
+	if !c.main {
+		return s
+	}
+	k := c.kernel.Stats()
 	s.TxRuns += k.TxRuns
 	s.TxFrames += k.TxFrames
 	s.TxBytes += k.TxBytes
@@ -225,11 +239,11 @@ func (c *conn) Wait(d time.Duration, writable bool) error {
 		d = retryTime
 	}
 	c.mu.Unlock()
-	return c.kernel.Wait(d, writable)
+	return c.wait.Wait(d, writable)
 }
 
 // Wake ends a Wait.
-func (c *conn) Wake() { c.kernel.Wake() }
+func (c *conn) Wake() { c.wait.Wake() }
 
 // Join makes the host a member of the group; its frames come through the kernel.
 func (c *conn) Join(g ib.GID) error { return c.kernel.Join(g) }
@@ -240,37 +254,50 @@ func (c *conn) Leave(g ib.GID) error { return c.kernel.Leave(g) }
 // Close ends a Wait that is under way, and waits for it.
 func (c *conn) Close() error {
 	c.closed.Store(true)
-	c.kernel.Shut()
+	c.wait.Shut()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.freed.Do(c.free)
 	return nil
 }
 
-// free takes the program off the interface first, and gives the port back last.
+// free closes the link's sockets and, of the last link, the rest.
 func (c *conn) free() {
-	if c.program != nil {
-		c.program.close()
-	}
-	c.closeQueues()
-	_ = c.kernel.Close()
-}
-
-// closeQueues closes the sockets and frees UMEM. Frames there that Recv has returned
-// may still be looked at: then it stays as long as the link can be reached.
-func (c *conn) closeQueues() {
-	lent := false
 	for _, q := range c.queues {
-		lent = lent || len(q.lent) > 0
-		q.close()
+		if len(q.lent) > 0 {
+			c.lent.Store(true)
+		}
+	}
+	if c.users.Add(-1) == 0 {
+		c.base.free(c.queues)
+	} else {
+		closeAll(c.queues)
 	}
 	c.queues = nil
-	switch mem := c.mem; {
+	c.closeSolo()
+}
+
+// free takes the program off the interface first, and gives the port back last, with
+// the last sockets closed in between. Frames in UMEM that Recv has returned may still
+// be looked at: then it stays as long as any of the links can be reached.
+func (b *base) free(last []*queue) {
+	if b.program != nil {
+		b.program.close()
+	}
+	closeAll(last)
+	switch mem := b.mem; {
 	case mem == nil:
-	case lent:
-		runtime.AddCleanup(c, (*umem).free, mem)
+	case b.lent.Load():
+		runtime.AddCleanup(b, (*umem).free, mem)
 	default:
 		mem.free()
 	}
-	c.mem = nil
+	b.mem = nil
+	_ = b.kernel.Close()
+}
+
+func closeAll(queues []*queue) {
+	for _, q := range queues {
+		q.close()
+	}
 }

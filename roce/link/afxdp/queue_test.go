@@ -67,7 +67,7 @@ func TestKick(t *testing.T) {
 func TestChunksOfAFrame(t *testing.T) {
 	kernel, rx := newTestRing[unix.XDPDesc](16, 0)
 	fill, taken := newTestRing[uint64](16, 0)
-	c := &conn{mem: &umem{mem: make([]byte, 16*largeChunk), chunk: largeChunk}}
+	c := &conn{base: &base{mem: &umem{mem: make([]byte, 16*largeChunk), chunk: largeChunk}}}
 	c.rx.init(&layout{chunk: largeChunk, mtu: 9000, several: true})
 	q := &queue{mem: c.mem, rx: *rx, fill: *fill, zeroCopy: true}
 	in := make([]link.Run, 4)

@@ -30,8 +30,8 @@ func (r *rxState) init(l *layout) {
 	}
 }
 
-// Recv looks at each queue once, and at what came through the kernel, beginning with
-// another one each time.
+// Recv looks at each queue once, and the main link at what came through the kernel,
+// beginning with another one each time.
 func (c *conn) Recv(now ib.Instant, in []link.Run) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -39,7 +39,10 @@ func (c *conn) Recv(now ib.Instant, in []link.Run) (int, error) {
 		return 0, link.ErrClosed
 	}
 	in = in[:min(len(in), rxBatch)]
-	got, sources := 0, len(c.queues)+1
+	got, sources := 0, len(c.queues)
+	if c.main {
+		sources++
+	}
 	c.rx.turn = (c.rx.turn + 1) % sources
 	for i := range sources {
 		source := (c.rx.turn + i) % sources

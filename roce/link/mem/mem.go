@@ -43,29 +43,56 @@ type Options struct {
 	RunFrames  int // most frames in a run; 1 plays a link without offload
 	QueueRuns  int // runs that wait for Recv, at most
 	QueueBytes int // bytes of frames that wait for Recv, at most
+
+	// Steer chooses among several links with the same GIDs, 0 to n-1; nil takes
+	// link.FrameShard of the first frame. It is called by senders.
+	Steer func(r *link.Run, n int) int
 }
 
 // Network connects the links that were opened on it.
 type Network struct {
-	mu      sync.RWMutex // taken before that of a link
-	owner   map[ib.GID]*memLink
+	mu      sync.RWMutex          // taken before that of a link
+	owner   map[ib.GID][]*memLink // several: a device with as many shards
 	members map[ib.GID][]*memLink // of multicast groups
 }
 
 // NewNetwork returns a network without links.
 func NewNetwork() *Network {
-	return &Network{owner: make(map[ib.GID]*memLink), members: make(map[ib.GID][]*memLink)}
+	return &Network{owner: make(map[ib.GID][]*memLink), members: make(map[ib.GID][]*memLink)}
 }
 
 // Open returns a new link that owns the GIDs. A GID that another link owned
 // moves to the new one.
-func (n *Network) Open(gids []ib.GID, o Options) link.Link {
+func (n *Network) Open(gids []ib.GID, o Options) link.Link { return n.OpenShards(gids, o, 1)[0] }
+
+// OpenShards returns links that own the GIDs together: a run for one of them goes to
+// one of the links (Options.Steer).
+func (n *Network) OpenShards(gids []ib.GID, o Options, shards int) []link.Link {
+	links := make([]link.Link, shards)
+	owners := make([]*memLink, shards)
+	for i := range links {
+		owners[i] = n.newLink(gids, o)
+		links[i] = owners[i]
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, g := range gids {
+		n.owner[g] = owners
+	}
+	return links
+}
+
+func (n *Network) newLink(gids []ib.GID, o Options) *memLink {
 	o.MTU = or(o.MTU, DefaultMTU)
 	o.RunFrames = or(o.RunFrames, DefaultRunFrames)
 	o.QueueRuns = or(o.QueueRuns, DefaultQueueRuns)
 	o.QueueBytes = or(o.QueueBytes, DefaultQueueBytes)
-	l := &memLink{
-		net: n,
+	if o.Steer == nil {
+		o.Steer = func(r *link.Run, n int) int { return link.FrameShard(r.Frame(0), n) }
+	}
+	return &memLink{
+		net:   n,
+		steer: o.Steer,
 		caps: link.Caps{
 			Name:      "mem",
 			MTU:       o.MTU,
@@ -79,12 +106,6 @@ func (n *Network) Open(gids []ib.GID, o Options) link.Link {
 		arrived: make(chan struct{}, 1),
 		timer:   time.NewTimer(0),
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, g := range gids {
-		n.owner[g] = l
-	}
-	return l
 }
 
 func or(v, def int) int {
@@ -104,16 +125,17 @@ func (n *Network) deliver(r *link.Run) bool {
 		}
 		return true
 	}
-	l := n.owner[r.Dst]
-	if l == nil {
+	owners := n.owner[r.Dst]
+	if len(owners) == 0 {
 		return false
 	}
-	l.deliver(r)
+	owners[owners[0].steer(r, len(owners))].deliver(r)
 	return true
 }
 
 type memLink struct {
 	net    *Network
+	steer  func(*link.Run, int) int
 	caps   link.Caps
 	stats  link.Stats // the owner's; RxOverflow is kept in overflow
 	closed atomic.Bool
@@ -278,7 +300,7 @@ func (l *memLink) Close() error {
 	}
 	l.net.mu.Lock()
 	for _, g := range l.caps.Local {
-		if l.net.owner[g] == l {
+		if slices.Contains(l.net.owner[g], l) {
 			delete(l.net.owner, g)
 		}
 	}

@@ -6,6 +6,10 @@
 //
 //	l, err := rawsock.Open([]netip.Addr{addr}, rawsock.Options{})
 //
+// There is one link, and so one shard, to a device. A fanout group of packet sockets
+// would spread the work, but what limits this link is the kernel's part of it: see
+// package afxdp, or udp, for more.
+//
 // A packet socket sees copies of packets; the originals go on to the kernel's UDP,
 // which would answer "port unreachable". Guard sockets therefore hold port 4791
 // and drop everything. They also keep other programs off the port, as the sockets

@@ -20,11 +20,15 @@
 // a frame, whichever program sends it. Groups of IPv6 need a route, which Linux
 // makes for every interface but loopback.
 //
+// A device with several shards has several links ([OpenShards]), whose sockets share
+// the port (SO_REUSEPORT). A classic BPF program, which anybody may attach, has the
+// kernel choose the socket by the destination QP.
+//
 // What a socket cannot do: choose the source port, choose an IPv6 flow label (the
 // kernel makes one up, and the ICRC does not cover it), or see the identification
 // of what it receives.
 //
 // Files: open.go makes the sockets, offload.go finds out about segmentation,
-// send.go and recv.go move runs, group.go joins groups, device.go knows the
+// send.go and recv.go move runs, shards.go shares the port, group.go joins groups, device.go knows the
 // interface.
 package udp

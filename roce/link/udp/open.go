@@ -54,7 +54,7 @@ type conn struct {
 	recvBuffer int
 	ns         neigh.Namespace // where the sockets are
 	socks      []*socket       // one per local address
-	locks      []*port.Lock
+	claim      *claim
 	poller     *sock.Poller
 	closed     atomic.Bool
 
@@ -78,18 +78,11 @@ type socket struct {
 // link-local address carries its zone unless only one interface has it. If
 // another program has the port, the error is a *port.Error.
 func Open(addrs []netip.Addr, o Options) (link.Link, error) {
-	if len(addrs) == 0 {
-		return nil, errors.New("udp link: no address given")
+	links, err := OpenShards(addrs, o, 1)
+	if err != nil {
+		return nil, err
 	}
-	if o.RecvBuffer == 0 {
-		o.RecvBuffer = DefaultRecvBuffer
-	}
-	c := &conn{recvBuffer: o.RecvBuffer, ns: neigh.CurrentNamespace()}
-	if err := c.open(addrs, o); err != nil {
-		c.free()
-		return nil, fmt.Errorf("udp link: %w", err)
-	}
-	return c, nil
+	return links[0], nil
 }
 
 func (c *conn) open(addrs []netip.Addr, o Options) error {
@@ -141,13 +134,8 @@ func (c *conn) open(addrs []netip.Addr, o Options) error {
 	return err
 }
 
-// addSocket locks the port at a and binds a socket there.
+// addSocket binds a socket to the port at a.
 func (c *conn) addSocket(a netip.Addr, d device) error {
-	lock, err := port.Claim(a.WithZone(""))
-	if err != nil {
-		return err
-	}
-	c.locks = append(c.locks, lock)
 	s, err := newSocket(a, d.Index)
 	if err != nil {
 		return err
@@ -156,6 +144,11 @@ func (c *conn) addSocket(a netip.Addr, d device) error {
 	c.rx.socks = append(c.rx.socks, s)
 	if err := s.sendGroupsBy(d.Index); err != nil {
 		return fmt.Errorf("%v: %w", a, err)
+	}
+	if c.claim.shards > 1 {
+		if err := setOptions(s.fd, []option{{"SO_REUSEPORT", unix.SOL_SOCKET, unix.SO_REUSEPORT, 1, false}}); err != nil {
+			return fmt.Errorf("%v: %w", a, err)
+		}
 	}
 	err = unix.Bind(s.fd, sockaddr(a, link.Port, d.Index))
 	if errors.Is(err, unix.EADDRINUSE) {
@@ -261,7 +254,6 @@ func (c *conn) Close() error {
 	c.poller.Shut()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.poller.Close()
 	c.free()
 	return nil
 }
@@ -269,11 +261,12 @@ func (c *conn) Close() error {
 func (c *conn) free() {
 	c.rx.mu.Lock() // a Join may be under way
 	defer c.rx.mu.Unlock()
+	if c.poller != nil {
+		c.poller.Close()
+	}
 	for _, s := range c.rx.socks {
 		_ = unix.Close(s.fd)
 	}
 	c.ns.Close()
-	for _, l := range c.locks {
-		l.Release()
-	}
+	c.claim.release()
 }

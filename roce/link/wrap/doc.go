@@ -13,5 +13,9 @@
 // ICRCs cover; a capture shows what was really sent; and packets to oneself are
 // captured like all others.
 //
+// A device of several shards has a stack for each of its links. They share nothing
+// but the capture file (Capturer.Beside); callbacks that they share must be safe to
+// call from several goroutines.
+//
 // A wrapper closes the Link under it.
 package wrap

@@ -26,13 +26,17 @@ const (
 type Capturer struct {
 	link.Link
 	caps  link.Caps
-	epoch time.Time
 	frame wire.Frame
 	buf   []byte
+	file  *captureFile
+}
 
-	mu  sync.Mutex // Close may come at any time
-	w   *pcapgo.NgWriter
-	err error
+// captureFile is what the Capturers of a device's links share.
+type captureFile struct {
+	mu    sync.Mutex
+	w     *pcapgo.NgWriter
+	epoch time.Time
+	err   error
 }
 
 // Pcap returns a Link that writes each frame, sent or received, to w in pcapng
@@ -47,7 +51,8 @@ type Capturer struct {
 // date whenever Wait is called. w stays the caller's. If writing fails the
 // capture ends and the Link goes on: see Err.
 func Pcap(l link.Link, w io.Writer, epoch time.Time) (*Capturer, error) {
-	c := &Capturer{Link: l, caps: l.Caps(), epoch: epoch}
+	file := &captureFile{epoch: epoch}
+	c := &Capturer{Link: l, caps: l.Caps(), file: file}
 	name := c.caps.NetIf
 	if name == "" {
 		name = c.caps.Name
@@ -55,12 +60,12 @@ func Pcap(l link.Link, w io.Writer, epoch time.Time) (*Capturer, error) {
 	itf := pcapgo.NgInterface{Name: name + " sent", LinkType: layers.LinkTypeEthernet, TimestampResolution: 9}
 	section := pcapgo.NgSectionInfo{Application: "goroce", Comment: c.caps.Note}
 	var err error
-	if c.w, err = pcapgo.NewNgWriterInterface(w, itf, pcapgo.NgWriterOptions{SectionInfo: section}); err != nil {
+	if file.w, err = pcapgo.NewNgWriterInterface(w, itf, pcapgo.NgWriterOptions{SectionInfo: section}); err != nil {
 		return nil, fmt.Errorf("start capture: %w", err)
 	}
 	itf.Name = name + " received"
-	if _, err = c.w.AddInterface(itf); err == nil {
-		err = c.w.Flush()
+	if _, err = file.w.AddInterface(itf); err == nil {
+		err = file.w.Flush()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("start capture: %w", err)
@@ -68,11 +73,17 @@ func Pcap(l link.Link, w io.Writer, epoch time.Time) (*Capturer, error) {
 	return c, nil
 }
 
+// Beside returns a Link around another link of the same device, whose frames go to
+// the same file. The file is complete when all of them are closed.
+func (c *Capturer) Beside(l link.Link) *Capturer {
+	return &Capturer{Link: l, caps: l.Caps(), file: c.file}
+}
+
 // Err returns why the capture ended early, or nil. Any goroutine may call it.
 func (c *Capturer) Err() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.err
+	c.file.mu.Lock()
+	defer c.file.mu.Unlock()
+	return c.file.err
 }
 
 // Send writes what the Link below took.
@@ -104,18 +115,19 @@ func (c *Capturer) Recv(now ib.Instant, in []link.Run) (int, error) {
 }
 
 func (c *Capturer) write(now ib.Instant, itf int, frame []byte) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.err != nil {
+	file := c.file
+	file.mu.Lock()
+	defer file.mu.Unlock()
+	if file.err != nil {
 		return
 	}
-	if c.epoch.IsZero() {
-		c.epoch = time.Now().Add(-time.Duration(now))
+	if file.epoch.IsZero() {
+		file.epoch = time.Now().Add(-time.Duration(now))
 	}
 	c.frame.EtherSrc, c.frame.EtherDst = macOf(&c.frame.Outer.Src), macOf(&c.frame.Outer.Dst)
 	c.buf = append(c.frame.AppendHeaders(c.buf[:0], len(frame)), frame...)
-	c.err = c.w.WritePacket(gopacket.CaptureInfo{
-		Timestamp:      c.epoch.Add(time.Duration(now)),
+	file.err = file.w.WritePacket(gopacket.CaptureInfo{
+		Timestamp:      file.epoch.Add(time.Duration(now)),
 		CaptureLength:  len(c.buf),
 		Length:         len(c.buf),
 		InterfaceIndex: itf,
@@ -133,24 +145,24 @@ func macOf(g *ib.GID) [6]byte {
 
 // Wait brings the file up to date first.
 func (c *Capturer) Wait(d time.Duration, writable bool) error {
-	_ = c.flush()
+	_ = c.file.flush()
 	return c.Link.Wait(d, writable)
 }
 
-func (c *Capturer) flush() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.err == nil {
-		c.err = c.w.Flush()
+func (f *captureFile) flush() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err == nil {
+		f.err = f.w.Flush()
 	}
-	return c.err
+	return f.err
 }
 
 // Close closes the Link below and completes the file. An error of either is
 // returned, the capture's first.
 func (c *Capturer) Close() error {
 	err := c.Link.Close()
-	if werr := c.flush(); werr != nil {
+	if werr := c.file.flush(); werr != nil {
 		return fmt.Errorf("capture: %w", werr)
 	}
 	return err

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -122,6 +123,56 @@ func TestPcapGroup(t *testing.T) {
 	mac, host := linktest.GroupMAC(group), []byte{2, 0, 10, 0, 0, 1}
 	if n := bytes.Count(b, append(mac[:], host...)); n != 2 {
 		t.Errorf("%d frames from %x to %x, want 2", n, host, mac)
+	}
+}
+
+// The links of a device with several shards write to one file at the same time.
+func TestPcapBeside(t *testing.T) {
+	const links, each = 4, 200
+	var file bytes.Buffer
+	var captures []*wrap.Capturer
+	for i := range links {
+		if i == 0 {
+			c, err := wrap.Pcap(newRecorder(), &file, time.Time{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			captures = append(captures, c)
+			continue
+		}
+		captures = append(captures, captures[0].Beside(newRecorder()))
+	}
+	var all sync.WaitGroup
+	for _, c := range captures {
+		all.Go(func() {
+			l := wrap.Seal(c)
+			for range each {
+				send(t, l, 0, newRun(0, 1, 64, 0))
+			}
+		})
+	}
+	all.Wait()
+	for _, c := range captures {
+		if err := errors.Join(c.Close(), c.Err()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := pcapgo.NewNgReader(&file, pcapgo.NgReaderOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range links * each {
+		data, _, err := r.ReadPacketData()
+		if err != nil {
+			t.Fatalf("packet %d: %v", i, err)
+		}
+		var f wire.Frame
+		if err := f.Decode(data); err != nil || !f.Outer.Check(f.Transport) {
+			t.Fatalf("packet %d: %v, or its ICRC is wrong", i, err)
+		}
+	}
+	if _, _, err := r.ReadPacketData(); err != io.EOF {
+		t.Errorf("more packets than were sent: %v", err)
 	}
 }
 

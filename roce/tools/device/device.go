@@ -77,6 +77,7 @@ func softOption(o *host.Options) string {
 		{o.Link != "" && o.Link != "auto", "--link"},
 		{o.NetIf != "", "--netif"},
 		{len(o.Addrs) > 0, "--addr"},
+		{o.Shards != 0, "--shards"},
 		{o.Fault.Drop > 0 || o.Fault.Duplicate > 0 || o.Fault.Reorder > 0 || o.Fault.Delay > 0 || o.Corrupt > 0, "--drop"},
 		{o.Pcap != nil || o.Trace != nil, "--pcap"},
 	} {

@@ -63,6 +63,7 @@ func TestRefused(t *testing.T) {
 		{"rnic:rxe0", host.Options{Link: "udp"}, "--link"},
 		{"rnic:rxe0", host.Options{Addrs: addrs}, "--addr"},
 		{"rnic:rxe0", host.Options{NetIf: "lo"}, "--netif"},
+		{"rnic:rxe0", host.Options{Shards: 2}, "--shards"},
 		{"rnic:rxe0", host.Options{Fault: wrap.FaultConfig{Drop: 0.1}}, "--drop"},
 		{"rnic:rxe0", host.Options{Pcap: io.Discard}, "--pcap"},
 	} {

@@ -83,15 +83,20 @@ func (c *Conn) destination(r *link.Run) (mac [6]byte, known bool, why string) {
 	if group.Is(&r.Dst) {
 		return group.MAC(&r.Dst), true, ""
 	}
-	mac, known = c.Neighbour(r)
-	return mac, known, ""
+	mac, known = c.peers.Lookup(&r.Dst)
+	return mac, known && !c.held.to(&r.Dst), ""
 }
 
 // Neighbour returns the MAC address that r, which is for a host, goes to, if it is
 // known and no earlier run to the host is held. Any way that r goes then will do;
-// otherwise it has to be sent by c.
+// otherwise it has to be sent by c. Any goroutine may call it.
 func (c *Conn) Neighbour(r *link.Run) (mac [6]byte, known bool) {
 	mac, known = c.peers.Lookup(&r.Dst)
+	if !c.held.any.Load() {
+		return mac, known
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	return mac, known && !c.held.to(&r.Dst)
 }
 

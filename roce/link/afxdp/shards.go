@@ -1,0 +1,121 @@
+package afxdp
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/internal/packet"
+	"github.com/goroce/goroce/roce/link/internal/sock"
+)
+
+// OpenShards opens as many links on the same addresses as a device has shards, a
+// power of two, and not more than the interface has queues: each link serves some of
+// these, and has the memory in common with the others. The NIC spreads packets over
+// its queues as it sees fit, so a link gets those of other shards, too. What comes
+// through the kernel comes by the first link.
+func OpenShards(addrs []netip.Addr, o Options, shards int) ([]link.Link, error) {
+	if shards < 1 || shards > link.MaxShards || shards&(shards-1) != 0 {
+		return nil, &ib.AttrError{Op: "open afxdp link", Attr: "shards", Value: shards,
+			Allowed: fmt.Sprintf("1 to %d, a power of two", link.MaxShards), Err: ib.ErrInvalid}
+	}
+	kernel, err := packet.Open(addrs, packet.Options{Name: "afxdp"})
+	if err != nil {
+		if errors.Is(err, fs.ErrPermission) {
+			err = fmt.Errorf("%w; %s", err, lacking())
+		}
+		return nil, err
+	}
+	b := &base{kernel: kernel}
+	conns, err := b.open(&o, shards)
+	if err != nil {
+		b.free(nil)
+		return nil, fmt.Errorf("afxdp link: %w", err)
+	}
+	links := make([]link.Link, len(conns))
+	for i, c := range conns {
+		links[i] = c
+	}
+	return links, nil
+}
+
+// share gives the queues to so many links in turn, and their frames to them. The
+// first senders of the queues can send, too.
+func (b *base) share(queues []*queue, senders, shards int) (conns []*conn, err error) {
+	defer func() {
+		if err != nil {
+			for _, c := range conns {
+				c.closeSolo()
+			}
+		}
+	}()
+	for i := range shards {
+		c := &conn{base: b, main: i == 0}
+		var fds []int
+		for id := i; id < len(queues); id += shards {
+			c.queues = append(c.queues, queues[id])
+			fds = append(fds, queues[id].fd)
+			if id < senders {
+				c.senders++
+			}
+		}
+		if c.main {
+			c.wait, err = b.kernel, b.kernel.Beside(fds)
+		} else {
+			c.wait, err = newSolo(fds)
+		}
+		if err != nil {
+			return conns, err
+		}
+		conns = append(conns, c)
+	}
+	for _, q := range queues {
+		if err := b.program.serve(q.id, q.fd); err != nil {
+			return conns, err
+		}
+	}
+	b.users.Store(int32(shards))
+	return conns, nil
+}
+
+// waiter waits for the sockets of a link.
+type waiter interface {
+	Wait(d time.Duration, writable bool) error
+	Wake()
+	Shut() // ends all Waits, and returns when none is under way any more
+}
+
+// solo is the waiter of a link that has nothing to do with what comes through the
+// kernel.
+type solo struct {
+	mu sync.Mutex // held by Wait
+	*sock.Poller
+}
+
+func newSolo(fds []int) (*solo, error) {
+	p, err := sock.NewPoller(fds)
+	return &solo{Poller: p}, err
+}
+
+func (s *solo) Wait(d time.Duration, writable bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.Poller.Wait(d, writable)
+}
+
+func (s *solo) Shut() {
+	s.Poller.Shut()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+}
+
+func (c *conn) closeSolo() {
+	if s, ok := c.wait.(*solo); ok {
+		s.Close()
+	}
+}
