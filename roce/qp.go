@@ -36,6 +36,7 @@ type QP struct {
 
 	// Guarded by shard.mu.
 	inReady   bool
+	lane      int // of readyList: the shard of the peer
 	core      *qp.QP
 	nextReady *QP
 	timer     timerEntry

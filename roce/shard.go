@@ -113,7 +113,7 @@ func (s *shard) idle(now ib.Instant) (wait time.Duration, blocked bool) {
 	switch {
 	case s.closed: // doorbells stay unanswered; the link ends the loop
 		return -1, false
-	case rung, at <= now, s.ready.first != nil && !s.tx.blocked:
+	case rung, at <= now, !s.ready.empty() && !s.tx.blocked:
 		return 0, false
 	case at == ib.Never:
 		return -1, s.tx.blocked
@@ -353,6 +353,8 @@ func (s *shard) kick() {
 
 // setPath works out the addressing of a QP, and finds its destination's account.
 func (s *shard) setPath(q *QP) {
+	s.ready.remove(q) // after puts it in its lane
+	q.lane = link.ShardOf(q.core.DestQPN(), readyLanes)
 	ah := q.core.AH()
 	q.path = s.dev.path(ah)
 	q.path.SrcPort = s.sourcePort(ah.FlowLabel, q.num, q.core.DestQPN())

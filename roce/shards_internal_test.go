@@ -2,6 +2,7 @@ package roce
 
 import (
 	"bytes"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -74,5 +75,41 @@ func TestCounterOverShards(t *testing.T) {
 	}
 	if accepts(&shards[0], 0, s.frame(counter+5000, 8)) {
 		t.Error("any identification is good")
+	}
+}
+
+// TestReadyLanes: QPs of a lane have their turns one after the other, in order, but a
+// lane that is never empty does not keep others waiting.
+func TestReadyLanes(t *testing.T) {
+	var l readyList
+	var qs [12]QP
+	for i := range qs {
+		qs[i].lane = i % 3
+		l.push(&qs[i])
+		l.push(&qs[i]) // once is enough
+	}
+	l.remove(&qs[4])
+	l.remove(&qs[4])
+	var got []int
+	for q := l.pop(); q != nil; q = l.pop() {
+		for i := range qs {
+			if q == &qs[i] {
+				got = append(got, i)
+			}
+		}
+	}
+	if want := []int{0, 3, 6, 9, 1, 7, 10, 2, 5, 8, 11}; !slices.Equal(got, want) || !l.empty() {
+		t.Errorf("turns of %v, want %v", got, want)
+	}
+
+	l.push(&qs[0])
+	l.push(&qs[1])
+	turns := 1
+	for q := l.pop(); q != &qs[1]; q = l.pop() {
+		l.push(q)
+		turns++
+	}
+	if turns > 2*readyTurns {
+		t.Errorf("the second lane has its turn after %d", turns)
 	}
 }

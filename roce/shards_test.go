@@ -159,8 +159,9 @@ func TestCrossing(t *testing.T) {
 }
 
 // TestMixedRun: frames of one run for QPs of several shards each reach theirs, once.
+// Senders do not think of more than four.
 func TestMixedRun(t *testing.T) {
-	const shards, each = 4, 20
+	const shards, each = 8, 20
 	w := newWorld(t, 1, 8192, stack{above: same, below: same, shards: shards})
 	ah, err := w.a.pd.CreateAH(ib.AHAttr{DGID: gidB, FlowLabel: 7}) // one label, one source port: they share runs
 	must(t, err)
@@ -178,7 +179,8 @@ func TestMixedRun(t *testing.T) {
 		members[i] = q
 	}
 	for range each {
-		for _, q := range members {
+		for i := range members {
+			q := members[i/2+i%2*shards/2] // such that look alike follow each other
 			_, err := sender.PostSend([]ib.SendWR{{Opcode: ib.WRSend, SGL: w.a.sge(0, 8), AH: ah.Num(), RemoteQPN: q.Num(), RemoteQKey: qkey}})
 			must(t, err)
 		}
@@ -192,8 +194,39 @@ func TestMixedRun(t *testing.T) {
 		}
 		next[wc.QPN]++
 	}
-	if st := w.b.dev.Stats(); len(next) != shards || st.DropNoQP != 0 || st.RcvdPkts != shards*each {
+	if st := w.b.dev.Stats(); len(next) != shards || st.DropNoQP != 0 || st.RcvdPkts != shards*each || st.CrossedShards == 0 {
 		t.Errorf("%d QPs got datagrams; %+v", len(next), st)
+	}
+}
+
+// TestRunsOfOneShard: QPs that share a path share runs with those only whose peers are
+// on the same shard, so that nothing has to cross.
+func TestRunsOfOneShard(t *testing.T) {
+	const shards, qps, size = 4, 32, 4096
+	w := newWorld(t, 1, qps*size, stack{above: same, below: same, shards: shards})
+	cqs := w.b.sendCQs(t)
+	var posting []ib.QP
+	for i := range qps {
+		w.b.cq = cqs[i%shards]
+		w.connect(ib.MTU1024, func(a *ib.QPAttr) { a.AH.FlowLabel = 7 }) // one source port
+		posting = append(posting, w.a.qp)
+	}
+	fill(w.a.buf, 3)
+	for i, q := range posting {
+		_, err := q.PostSend([]ib.SendWR{{Opcode: ib.WRWrite, Flags: ib.SendSignaled, SGL: w.a.sge(i*size, size),
+			RemoteAddr: w.b.mr.Addr() + uint64(i*size), RKey: w.b.mr.RKey()}})
+		must(t, err)
+	}
+	for range qps {
+		if wc := w.poll(w.a); wc.Err() != nil {
+			t.Fatal(wc.Err())
+		}
+	}
+	if st := w.b.dev.Stats(); st.CrossedShards != 0 || !bytes.Equal(w.a.buf, w.b.buf) {
+		t.Errorf("%d frames crossed shards, or data differ", st.CrossedShards)
+	}
+	if st := w.a.dev.Stats().Link; st.TxFrames < 4*st.TxRuns {
+		t.Errorf("%d frames in %d runs", st.TxFrames, st.TxRuns)
 	}
 }
 

@@ -17,8 +17,8 @@ const (
 )
 
 // transmitter asks ready QPs for packets and packs them into runs: frames of one
-// size to one destination behind each other, whatever their QPs, and a shorter
-// one at the end. That is what segmentation offload takes.
+// size to one shard of a destination behind each other, whatever their QPs, and a
+// shorter one at the end. That is what segmentation offload takes.
 type transmitter struct {
 	s       *shard
 	packets []qp.TxPacket
@@ -29,6 +29,7 @@ type transmitter struct {
 	last    framed     // the last frame in it
 	blocked bool       // the link takes no more for now
 	path    link.Run   // of the datagram at hand
+	lane    int        // of the last run: the shard of the peer that it goes to
 }
 
 func (t *transmitter) init(s *shard) {
@@ -101,8 +102,9 @@ func (t *transmitter) add(q *QP, p *qp.TxPacket) error {
 		path.SrcPort = t.s.sourcePort(path.FlowLabel, q.num, p.DestQP)
 	}
 	most := t.s.company(q, p, path)
-	if most == 1 || !t.fits(path, size) {
+	if lane := link.ShardOf(p.DestQP, readyLanes); most == 1 || lane != t.lane || !t.fits(path, size) {
 		t.begin(path, size)
+		t.lane = lane
 	}
 	run := &t.runs[t.n-1]
 	at := len(run.Buf)

@@ -28,6 +28,7 @@ type deviceFlags struct {
 // capture file, if there is one, is complete afterwards.
 func (f *deviceFlags) with(faults wrap.FaultConfig, pcap string, use func(ib.Device) error) (err error) {
 	o := host.Options{Link: f.Link, NetIf: f.NetIf, Addrs: f.Addr, Shards: f.Shards, Fault: faults}
+	o.Device.OnOffloadOff = offloadOff
 	capture, err := createCapture(pcap)
 	if err != nil {
 		return err
@@ -42,6 +43,12 @@ func (f *deviceFlags) with(faults wrap.FaultConfig, pcap string, use func(ib.Dev
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
 	return use(dev)
+}
+
+// offloadOff says why it gets slower.
+func offloadOff(peer ib.GID) {
+	fmt.Fprintf(os.Stderr, "goroced: segmentation offload goes off: %v gets the packets that leave alone, "+
+		"but not those that the NIC cuts from longer ones\n", peer.Addr())
 }
 
 // faultFlags make the network bad.

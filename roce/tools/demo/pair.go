@@ -84,7 +84,7 @@ func openPair(o Options, rec *recorder, capture io.Writer) (*pair, error) {
 
 // open makes a device and everything on it but the connection.
 func (s *side) open(o Options, rec *recorder, iova uint64, capture io.Writer) (err error) {
-	opts := host.Options{Link: "udp", Addrs: []netip.Addr{s.addr}, Pcap: capture, Device: roce.Options{Name: "goroce_" + s.name, NoTrains: true}} // the tour shows segmentation
+	opts := host.Options{Link: "udp", Addrs: []netip.Addr{s.addr}, Pcap: capture, Shards: 1, Device: roce.Options{Name: "goroce_" + s.name, NoTrains: true}} // the tour shows segmentation
 	opts.Fault = wrap.FaultConfig{Seed: o.Seed + iova, Drop: o.Drop, OnDrop: func(now ib.Instant, _ *link.Run, frame []byte) {
 		s.dropped.Add(1)
 		rec.lost(s.name, now, frame)

@@ -178,7 +178,7 @@ func TestPairs(t *testing.T) {
 		{"rdma_cm, four queue pairs", bw, func(o *Options) { o.CM, o.NumQP, o.Bidirectional = true, 4, true }, wrap.FaultConfig{}},
 		{"rdma_cm, losses", func(o *Options) bool { return rc(o) && o.Op == Write },
 			func(o *Options) { o.CM, o.Size, o.Iters, o.AckTimeout = true, min(o.Size, 1024), 50, 14 }, wrap.FaultConfig{Drop: 0.02, Seed: 9}},
-		{"losses", rc, func(o *Options) { o.Size, o.Iters, o.AckTimeout = min(o.Size, 1024), 100, 11 }, wrap.FaultConfig{Drop: 0.02, Seed: 7}},
+		{"losses", rc, func(o *Options) { o.Size, o.Iters, o.AckTimeout = min(o.Size, 1024), 100, 14 }, wrap.FaultConfig{Drop: 0.02, Seed: 7}},
 	} {
 		for _, o := range pairs() {
 			if !c.where(&o) {
