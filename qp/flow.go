@@ -42,6 +42,9 @@ func (f *Flow) InFlight() (packets, bytes int) { return f.packets, f.bytes }
 // packets wants none sent again before they are missed.
 func (f *Flow) SetProbes(on bool) { f.noProbes = !on }
 
+// Idle reports whether nothing is in flight.
+func (f *Flow) Idle() bool { return f.packets == 0 }
+
 func (f *Flow) full() bool {
 	return f.packets >= f.cap || f.bytes >= f.cap*flowBytesPerPacket
 }

@@ -92,6 +92,7 @@ func (c *CQ) Poll(wcs []ib.WC) (int, error) {
 	defer c.mu.Unlock()
 	if n := c.ring.Poll(wcs); n > 0 || len(wcs) == 0 {
 		c.empty = 0
+		c.home.poller.polled()
 		return n, nil
 	}
 	if c.empty++; c.empty < emptyPolls || !c.home.help() {

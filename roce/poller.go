@@ -4,8 +4,6 @@ import (
 	"runtime"
 	"sync/atomic"
 	"time"
-
-	"github.com/goroce/goroce/ib"
 )
 
 // An application that polls an empty CQ drives the shard itself, on its own
@@ -16,8 +14,8 @@ const (
 	// emptyPolls is how many polls in a row find nothing before one drives the
 	// shard: who polls now and then is not worth making room for.
 	emptyPolls = 4
-	// pollerGone is how long after the last poll the goroutine takes over, at the
-	// least. It looks less often at one that polls for long, up to pollerStays: each
+	// pollerGone is how long nobody polls before the goroutine takes over, at the
+	// least. It looks less often after one that polls for long, up to pollerStays: each
 	// look wakes a thread, which is in the poller's way.
 	pollerGone  = 50 * time.Microsecond
 	pollerStays = 8 * pollerGone
@@ -25,10 +23,11 @@ const (
 
 // poller is the agreement between the shard's goroutine and who polls.
 type poller struct {
-	last  atomic.Int64  // ib.Instant of the latest poll that drove the shard, or wanted to; 0 if none
-	aside atomic.Bool   // the goroutine stands aside
-	back  chan struct{} // ends that early
-	timer *time.Timer   // the goroutine's
+	wanted atomic.Bool   // somebody polls and would drive
+	aside  atomic.Bool   // the goroutine stands aside
+	polls  atomic.Uint32 // goes on while somebody polls
+	back   chan struct{} // ends standing aside early
+	timer  *time.Timer   // the goroutine's
 }
 
 func (p *poller) init() {
@@ -37,17 +36,31 @@ func (p *poller) init() {
 	<-p.timer.C
 }
 
-// active reports whether somebody polls.
-func (p *poller) active(now ib.Instant) bool {
-	last := p.last.Load()
-	return last != 0 && now-ib.Instant(last) < ib.Instant(pollerGone)
+// polled notes a poll that found something: who does so is still there.
+func (p *poller) polled() {
+	if p.aside.Load() {
+		p.polls.Add(1)
+	}
 }
 
-// standAside waits until the poller is gone.
-func (p *poller) standAside(now func() ib.Instant) {
+// leave says that nobody polls any more.
+func (p *poller) leave() {
+	p.wanted.Store(false)
+	if p.aside.Load() {
+		select {
+		case p.back <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// standAside waits until nobody polls any more.
+func (s *shard) standAside() {
+	p := &s.poller
 	p.aside.Store(true)
 	defer p.aside.Store(false)
-	for look := pollerGone; p.active(now()); look = min(2*look, pollerStays) {
+	seen := p.polls.Load()
+	for look := pollerGone; ; look = min(2*look, pollerStays) {
 		p.timer.Reset(look)
 		select {
 		case <-p.back:
@@ -55,17 +68,13 @@ func (p *poller) standAside(now func() ib.Instant) {
 			return
 		case <-p.timer.C:
 		}
-	}
-}
-
-// leave says that nobody polls any more.
-func (p *poller) leave() {
-	p.last.Store(0)
-	if p.aside.Load() {
-		select {
-		case p.back <- struct{}{}:
-		default:
+		polls := p.polls.Load()
+		if polls == seen && s.mu.TryLock() { // else it is in the middle of a turn
+			s.mu.Unlock()
+			p.wanted.Store(false)
+			return
 		}
+		seen = polls
 	}
 }
 
@@ -75,9 +84,10 @@ func (s *shard) help() bool {
 	if s.dev.opts.Manual {
 		return false
 	}
-	now := s.dev.now()
-	s.poller.last.Store(int64(now))
-	if !s.poller.aside.Load() {
+	p := &s.poller
+	p.polls.Add(1)
+	if !p.aside.Load() {
+		p.wanted.Store(true)
 		if s.sleeping.Load() {
 			s.link.Wake()
 		}
@@ -88,5 +98,21 @@ func (s *shard) help() bool {
 		return false
 	}
 	defer s.mu.Unlock()
-	return s.poller.aside.Load() && s.turn(now)
+	return p.aside.Load() && s.turn(s.dev.now())
+}
+
+// posted rings q's bell. Who polls, and posts where nothing is in flight, waits for
+// an answer: it sends on its own thread, at once. Otherwise requests gather until
+// the next turn, and leave in longer runs.
+func (s *shard) posted(q *QP) {
+	s.ring(q)
+	if !s.poller.aside.Load() || !s.mu.TryLock() {
+		return
+	}
+	defer s.mu.Unlock()
+	if s.poller.aside.Load() && !s.closed && q.flow != nil && q.flow.flow.Idle() {
+		now := s.dev.now()
+		s.takeBells(now)
+		s.tx.drain(now)
+	}
 }

@@ -271,7 +271,7 @@ func (q *QP) PostSend(wrs []ib.SendWR) (n int, err error) {
 	q.sq.Publish()
 	q.sendMu.Unlock()
 	if n > 0 {
-		q.shard.ring(q)
+		q.shard.posted(q)
 	}
 	return n, err
 }

@@ -69,12 +69,12 @@ func (s *shard) run() {
 	var spin spinner
 	spin.init(s.dev.opts.Spin)
 	for {
-		now := s.dev.now()
-		if s.poller.active(now) {
-			s.poller.standAside(s.dev.now)
+		if s.poller.wanted.Load() {
+			s.standAside()
 			spin.reset()
 			continue
 		}
+		now := s.dev.now()
 		if s.step(now) {
 			spin.busy(now)
 			continue
