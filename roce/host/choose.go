@@ -44,9 +44,8 @@ type driver struct {
 }
 
 // drivers stand in the order in which "auto" tries them. Plain sockets come
-// first: they need no privilege, any interface will do, and segmentation offload,
-// sending and receiving, makes them the faster of the two. Raw frames are for who
-// wants one source port per connection, so that networks spread load, or an exact
+// first: they need no privilege, any interface will do, and with segmentation
+// offload, sending and receiving, nothing is faster. Raw frames are for who wants one source port per connection, so that networks spread load, or an exact
 // check of the ICRCs of IPv4 packets, whose identifications sockets do not see.
 // AF_XDP stands last: it takes the interface's one place for an XDP program, some
 // NICs lose their carrier for a moment when that is attached, and only where the
