@@ -65,7 +65,7 @@ func (r *responder) init(q *QP) {
 	if q.svc.xrc {
 		r.recv.wr.SGL = make([]ib.SGE, 0, ring.MaxSGE)
 	} else if r.srq != nil {
-		r.srq.ring.Prepare(&r.recv.wr)
+		r.srq.prepare(&r.recv.wr)
 	} else {
 		q.cfg.RQ.Prepare(&r.recv.wr)
 	}

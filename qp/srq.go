@@ -53,6 +53,13 @@ func (s *SRQ) Resize(r *ring.Recv) bool {
 	return true
 }
 
+// prepare gives wr room for any receive of the queue.
+func (s *SRQ) prepare(wr *ib.RecvWR) {
+	acquire(s.lock)
+	defer release(s.lock)
+	s.ring.Prepare(wr)
+}
+
 // SetLimit arms the limit event: it is due when fewer than n receives are left,
 // which may be at once, and is listed in due then. 0 disarms.
 func (s *SRQ) SetLimit(n int, due *Due) {
