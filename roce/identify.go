@@ -16,9 +16,10 @@ import (
 // the other 16 bits the solution must be one that the source would use next.
 // Linux hosts use 0, or the place in a run that segmentation offload numbered, or
 // a counter per destination that steps by one packet and, when it was idle, by up
-// to as many as milliseconds have passed (ip_idents_reserve). What does not fit
-// is dropped and remembered; if the next packet goes on from there, the counter
-// did jump.
+// to as many as milliseconds have passed (ip_idents_reserve). A packet may come much
+// too late: a processor of the host can pause between numbering it and sending it,
+// while the others go on. What does not fit is dropped and remembered; if the next
+// packet goes on from there, the counter did jump.
 //
 // With several shards each sees some of a counter's values, so it allows for those
 // that the others have seen.
@@ -43,7 +44,8 @@ type idSource struct {
 const (
 	idSources   = 256
 	idRuns      = 128 // offload numbers a run 0 to 127 at most
-	idSlack     = 64  // packets that may be missing or out of order
+	idSlack     = 64  // packets that may be missing
+	idLate      = 512 // packets that may have overtaken one
 	nsPerMilli  = 1_000_000
 	fnvOffset   = 2166136261
 	fnvPrime    = 16777619
@@ -106,7 +108,7 @@ func (e *idSource) plausible(now ib.Instant, id uint16) bool {
 		e.counts, e.jumped, e.last, e.at = true, false, id, now
 		e.count()
 		return true
-	case id < idRuns, e.counts && step <= 0 && step >= -idSlack: // out of order
+	case id < idRuns, e.counts && step <= 0 && step >= -idLate:
 		return true
 	}
 	e.jump, e.jumped = id, true

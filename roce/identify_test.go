@@ -52,6 +52,7 @@ func TestIdentificationRules(t *testing.T) {
 		{"counter that wraps", []uint16{65534, 65535, 0, 1}, 0, []bool{true, true, true, true}},
 		{"counter, frames lost", []uint16{40000, 40030, 40031}, 0, []bool{true, true, true}},
 		{"counter, frames out of order", []uint16{40000, 40002, 40001, 40003}, 0, []bool{true, true, true, true}},
+		{"counter, overtaken by the frames of another processor", []uint16{40000, 40064, 40128, 40001, 40129}, 0, []bool{true, true, true, true, true}},
 		{"counter after idle milliseconds", []uint16{40000, 40500, 40501}, 600 * ms, []bool{true, true, true}},
 		{"counter that jumps", []uint16{40000, 50000, 50001, 50002}, 0, []bool{true, false, true, true}},
 		{"one stray value", []uint16{40000, 50000, 40001, 40002}, 0, []bool{true, false, true, true}},
