@@ -32,16 +32,21 @@ const (
 )
 
 // rttEstimate is the round trip to a destination, the delay of the peer's ACKs
-// included, smoothed (RFC 6298, 2).
+// included, and how far samples are from it, both smoothed (RFC 6298, 2), in
+// nanoseconds.
 type rttEstimate struct {
-	mean int64 // nanoseconds; 0 before the first sample
+	mean      int64 // 0 before the first sample
+	deviation int64
 }
 
 func (e *rttEstimate) add(sample int64) {
 	if e.mean == 0 {
-		e.mean = sample
+		e.mean, e.deviation = max(sample, 1), sample/2
+		return
 	}
-	e.mean = max(e.mean+(sample-e.mean)/8, 1)
+	off := sample - e.mean
+	e.deviation += (max(off, -off) - e.deviation) / 4
+	e.mean = max(e.mean+off/8, 1)
 }
 
 // flight is how long the answers to what was sent at one time take.
@@ -52,13 +57,14 @@ func (e *rttEstimate) flight() int64 {
 	return e.mean
 }
 
-// overdue is how long to wait for an answer before it is asked for (RFC 8985, 7.2).
-// Deviations do not count: a probe too many costs little.
+// overdue is how long to wait for an answer before it is asked for: two round trips
+// (RFC 8985, 7.2), or more to a peer whose answers take now this long and now that
+// (RFC 6298, 2.3), which would be probed for nothing.
 func (e *rttEstimate) overdue() int64 {
 	if e.mean == 0 {
 		return rttUnknown
 	}
-	return max(2*e.mean, probeLeast)
+	return max(2*e.mean, e.mean+4*e.deviation, probeLeast)
 }
 
 // prober measures round trips, and knows what is left of a probe.
@@ -119,6 +125,7 @@ func (r *requester) probeTimeout(now ib.Instant) {
 	p := &r.probe
 	p.due, p.doubt = 2, true
 	p.sent++
+	r.q.cfg.Stats.TailProbes++
 	r.armProbe(now)
 }
 

@@ -497,3 +497,23 @@ func TestRTTEstimate(t *testing.T) {
 		}
 	}
 }
+
+// TestRTTDeviation: a peer that answers now quickly and now slowly is given the time
+// that it takes when it is slow; one that has become steady is probed soon again.
+func TestRTTDeviation(t *testing.T) {
+	const quick, slow = 100_000, 3_000_000
+	var e rttEstimate
+	for i := range 400 {
+		if sample := []int64{quick, quick, quick, slow}[i%4]; i < 40 || sample < e.overdue() {
+			e.add(sample)
+			continue
+		}
+		t.Fatalf("sample %d: after %d ns a probe, and the answer takes %d", i, e.overdue(), slow)
+	}
+	for range 100 {
+		e.add(quick)
+	}
+	if got := e.overdue(); got != probeLeast {
+		t.Errorf("%d ns to a probe of a steady peer, want %d", got, probeLeast)
+	}
+}

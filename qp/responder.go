@@ -245,9 +245,9 @@ func (r *responder) refuse(now ib.Instant, psn ib.PSN, code wire.Syndrome, event
 	}
 }
 
-// noRoom drops a packet for want of room for placements. It comes again when the
-// requester's timer is over: a sequence NAK would bring it at once, and use up the
-// retries long before slow memory is ready.
+// noRoom drops a packet for want of room for placements. It comes again with a probe
+// or when the requester's timer is over: a sequence NAK would bring it at once, and
+// use up the retries long before slow memory is ready.
 func (r *responder) noRoom() {
 	r.q.cfg.Stats.DropNoResource++
 	r.quiet = true

@@ -19,6 +19,7 @@ type Stats struct {
 	RDMASends         uint64 // rdma_sends: SEND messages completed by the requester
 	RDMARecvs         uint64 // rdma_recvs: SEND messages received whole
 	LocalAckTimeout   uint64 // local_ack_timeout_err (mlx5)
+	TailProbes        uint64 // answers that were asked for; see probe.go
 	ImpliedNAK        uint64 // implied_nak_seq_err (mlx5)
 	DuplicateResponse uint64 // responses to what was acknowledged before
 	GhostResponse     uint64 // responses to what was never asked

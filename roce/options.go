@@ -25,11 +25,11 @@ type Options struct {
 	// NoTrains sends WRITEs as FIRST, MIDDLE and LAST even where trains of WRITE
 	// ONLYs would suit the link's segmentation offload better.
 	NoTrains bool
-	// Probes asks what has become of the last packets of a flight when an answer is a
-	// few round trips late, instead of leaving it to the ACK timeout, as RNICs and
-	// rdma_rxe do. That is for networks that lose packets: a peer that is just slow
-	// sees duplicate requests.
-	Probes bool
+	// NoProbes leaves the last packets of a flight to the ACK timeout, as RNICs and
+	// rdma_rxe do. Otherwise their requester asks what has become of them when an
+	// answer is a few round trips late; a peer that is just slow sees a duplicate
+	// request now and then.
+	NoProbes bool
 	// OnOffloadOff, if set, is called once when segmentation offload is given up
 	// (see Device.Offload), with the peer that did not get what was sent so. It
 	// must not block and not call the device.

@@ -70,7 +70,7 @@ func (p *PD) CreateQP(init ib.QPInit) (ib.QP, error) {
 	cfg.Cap, cfg.SigAll = q.cap, init.SigAll
 	cfg.Limits, cfg.AckDelay = &d.limits, int64(d.opts.AckDelay)
 	cfg.Trains = d.caps.RunFrames > 1 && !d.opts.NoTrains
-	cfg.Probe = d.opts.Probes
+	cfg.Probe = !d.opts.NoProbes
 	q.count(1)
 	q.shard.add(q, cfg)
 	d.qps[q] = struct{}{}
