@@ -14,7 +14,6 @@ type spinner struct {
 	least, most ib.Instant
 	budget      ib.Instant // of an idle time
 	since       ib.Instant // when this one began; ib.Never while there is work
-	alone       bool       // no other goroutine can run unless this one yields
 }
 
 // leastSpin is how long a shard looks however long gaps were. In each gap that is
@@ -26,7 +25,6 @@ func (s *spinner) init(most time.Duration) {
 	s.least = min(ib.Instant(leastSpin), s.most)
 	s.budget = s.least
 	s.reset()
-	s.alone = runtime.GOMAXPROCS(0) == 1
 }
 
 // reset forgets an idle time that ended otherwise.
@@ -47,9 +45,9 @@ func (s *spinner) busy(now ib.Instant) {
 	s.reset()
 }
 
-// idle reports, when nothing was found at now, whether to look once more. It
-// yields only where it must: runtime.Gosched wakes another thread to see whether
-// there is something to run.
+// idle reports, when nothing was found at now, whether to look once more. It yields
+// each time: goroutines that the shard has woken, or that wait for its mutex, are
+// queued behind this one, and other threads take long to fetch them.
 func (s *spinner) idle(now ib.Instant) bool {
 	if s.since == ib.Never {
 		s.since = now
@@ -57,8 +55,6 @@ func (s *spinner) idle(now ib.Instant) bool {
 	if now-s.since >= s.budget {
 		return false
 	}
-	if s.alone {
-		runtime.Gosched()
-	}
+	runtime.Gosched()
 	return true
 }
