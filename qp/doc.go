@@ -61,6 +61,7 @@
 //	PSNs in flight                       window.go
 //	retransmission policy                gobackn.go
 //	tail probe, round trips              probe.go
+//	header prediction                    predict.go
 //	ACK, NAK, RNR NAK, implied NAK       completer.go
 //	requests, access rights, duplicates  responder.go
 //	atomics, ATOMIC WRITE, FLUSH         single.go

@@ -29,6 +29,7 @@ func (q *QP) Modify(now ib.Instant, a *ib.QPAttr, mask ib.QPAttrMask) error {
 		q.resp.applyAttrs()
 	}
 	q.pace.setRate(q.attr.RateLimit)
+	q.resp.again = nil // the right to write may be gone
 	return nil
 }
 

@@ -52,6 +52,7 @@ type TxPacket struct {
 	Inline      []byte // the payload, if SGL is nil
 	Len         int    // payload bytes, without pad
 	AH          *AH    // where a datagram goes; nil for the QP's peer
+	Alike       bool   // to the one before, but for PSN and VA
 	Again       bool   // it was sent before, or answers a request that came again
 }
 

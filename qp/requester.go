@@ -132,6 +132,7 @@ func (r *requester) emit(now ib.Instant, out []TxPacket) int {
 		}
 		r.q.pace.sent(now, tx.Len+packetOverhead)
 		n++
+		n += r.foreseen(tx, out[n:])
 	}
 	if n > 0 && !r.q.timers.isSet(timerAck) {
 		r.armAck(now)

@@ -22,6 +22,7 @@ type responder struct {
 	recv   recvWQE
 	write  [1]mr.Span // WRITE: the checked target
 	done   uint64     // bytes of the message that have arrived
+	again  *mr.Region // what the latest WRITE went to, and may the next one; nil if that must be checked
 
 	res     resourceTable
 	commits commitQueue
@@ -196,7 +197,7 @@ func (r *responder) endReceive(status ib.WCStatus) {
 // handle takes a request packet (IBTA 9.7.4.1, figure 89): first the PSN, then
 // the opcode's order, then the operation.
 func (r *responder) handle(now ib.Instant, p *wire.Packet) {
-	if r.dying {
+	if r.dying || r.foreseen(now, p) {
 		return
 	}
 	switch d := p.PSN.Sub(r.epsn); {
@@ -458,7 +459,11 @@ func (r *responder) openWrite(now ib.Instant, p *wire.Packet) bool {
 		r.refuse(now, p.PSN, wire.NAKInvalidRequest, ib.EventQPReqErr)
 		return false
 	}
-	return r.checkRETH(now, p, ib.RemoteWrite, &r.write[0])
+	if !r.checkRETH(now, p, ib.RemoteWrite, &r.write[0]) {
+		return false
+	}
+	r.again = r.write[0].R
+	return true
 }
 
 // checkRETH checks address, key and length against the QP's protection domain.

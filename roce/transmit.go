@@ -29,6 +29,7 @@ type transmitter struct {
 	last    framed     // the last frame in it
 	blocked bool       // the link takes no more for now
 	path    link.Run   // of the datagram at hand
+	frames  int        // in the last run
 	lane    int        // of the last run: the shard of the peer that it goes to
 }
 
@@ -68,6 +69,9 @@ func (t *transmitter) pull(now ib.Instant, q *QP) bool {
 	n := q.core.NextPackets(now, t.packets)
 	for i := range t.packets[:n] {
 		p := &t.packets[i]
+		if p.Alike && t.another(q, p) {
+			continue
+		}
 		if err := t.add(q, p); err != nil {
 			q.core.SendFailed(now, p)
 			break
@@ -118,11 +122,36 @@ func (t *transmitter) add(q *QP, p *qp.TxPacket) error {
 	}
 	clear(frame[n+p.Len : size])
 	run.Buf = run.Buf[:at+size]
-	t.open = size == run.Size && run.Frames() < min(most, t.s.dev.caps.RunFrames)
+	t.frames++
+	t.open = size == run.Size && t.frames < min(most, t.s.dev.caps.RunFrames)
 	if t.s.offload.watched {
 		t.follow(q, p, at > 0)
 	}
 	return nil
+}
+
+// another appends a packet that is like the last one, as add would. It returns false
+// where it cannot.
+func (t *transmitter) another(q *QP, p *qp.TxPacket) bool {
+	if !t.open || !t.s.offload.settled(q) {
+		return false
+	}
+	run := &t.runs[t.n-1]
+	at := len(run.Buf)
+	if at+run.Size > cap(run.Buf) {
+		return false
+	}
+	before, frame := run.Buf[at-run.Size:at], run.Buf[at:at+run.Size]
+	n := wire.PutAlike(frame, before, p.PSN, p.RETH.VA)
+	if mr.Gather(frame[n:n+p.Len], p.SGL, p.Off) != nil {
+		return false
+	}
+	clear(frame[n+p.Len:])
+	run.Buf = run.Buf[:at+run.Size]
+	t.frames++
+	t.open = t.frames < t.s.dev.caps.RunFrames
+	t.last.psn = p.PSN
+	return true
 }
 
 // follow tells offload.go of a packet that went into a run behind another.
@@ -163,6 +192,7 @@ func (t *transmitter) begin(path *link.Run, size int) {
 		t.buffers[t.n] = make([]byte, t.s.dev.caps.RunBytes)
 	}
 	run.Buf = t.buffers[t.n][:0]
+	t.frames = 0
 	t.n++
 	t.open = true
 }

@@ -1,0 +1,61 @@
+package qp
+
+import (
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/mr"
+	"github.com/goroce/goroce/wire"
+)
+
+// This file is header prediction: in a fast stream most packets are like the one
+// before, and take little of what the others do (V. Jacobson, 4BSD header
+// prediction, 1990). What is not as foreseen takes the long way, which does all that
+// is done here, and more.
+
+// foreseen takes a WRITE ONLY that is next in line and goes where the latest WRITE
+// went, as those of a train do. It reports whether p was one.
+func (r *responder) foreseen(now ib.Instant, p *wire.Packet) bool {
+	if p.Opcode != wire.RCWriteOnly || p.PSN != r.epsn || r.again == nil || r.inside != noMessage ||
+		r.q.state != ib.RTS || !r.commits.empty() {
+		return false
+	}
+	n := len(p.Payload)
+	if n == 0 || n > int(r.q.attr.PathMTU) || int(p.RETH.Len) != n || !mr.WriteAgain(r.again, p.RETH.RKey, p.RETH.VA, p.Payload) {
+		return false
+	}
+	r.quiet = false
+	r.epsn, r.acked, r.msn = p.PSN.Add(1), p.PSN, r.msn.Add(1)
+	if p.AckReq {
+		r.oweACK(now)
+	}
+	return true
+}
+
+// foreseen builds the packets of a train that follow tx and are like it: all that
+// need no answer and are not the last. It returns how many.
+func (r *requester) foreseen(tx *TxPacket, out []TxPacket) int {
+	psn := r.win.nxt
+	if tx.Opcode != wire.RCWriteOnly || tx.SGL == nil || tx.PSN.Add(1) != psn || r.cur == r.tail || r.q.pace.nsPerKB != 0 {
+		return 0
+	}
+	s := r.slot(r.cur)
+	if !s.begun || !s.train || s.first == psn {
+		return 0
+	}
+	n := min(len(out), s.last().Sub(psn), r.win.room()-1, r.q.flow.room(s.cost)-1, r.askEvery()-1-r.unasked)
+	if n <= 0 {
+		return 0
+	}
+	bth, va, off, mtu := tx.BTH, tx.RETH.VA, tx.Off, uint64(r.q.mtu())
+	bth.AckReq = false
+	for i := range out[:n] {
+		va, off = va+mtu, off+mtu
+		t := &out[i]
+		t.BTH, t.PSN = bth, psn.Add(i)
+		t.RETH = wire.RETH{VA: va, RKey: tx.RETH.RKey, Len: tx.RETH.Len}
+		t.SGL, t.Off, t.Len = tx.SGL, off, tx.Len
+		t.Inline, t.AH, t.Again, t.Alike = nil, nil, false, true
+	}
+	r.gaveOut(s, n)
+	r.unasked += n
+	return n
+}

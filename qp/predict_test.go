@@ -1,0 +1,160 @@
+package qp
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/mr"
+	"github.com/goroce/goroce/wire"
+)
+
+// answers describes the packets that a responder sends.
+func (h *host) answers(now ib.Instant) (list string) {
+	for _, p := range h.emit(now, 8) {
+		list += fmt.Sprintf("%v %v %+v; ", p.Opcode, p.PSN, p.AETH)
+	}
+	return list
+}
+
+// TestForeseenRequests: a responder that foresees does just what one does that looks
+// at each packet anew, whatever comes between the WRITEs.
+func TestForeseenRequests(t *testing.T) {
+	const seeds, packets = 300, 200
+	t.Logf("seeds 0 to %d", seeds-1)
+	taken := 0
+	for seed := range uint64(seeds) {
+		short, long := newHost(t, ourNum), newHost(t, ourNum)
+		hosts := []*host{short, long}
+		for _, h := range hosts {
+			h.up(ib.RTS, goodAttr(peerNum, ourPSN, peerPSN))
+		}
+		rng := rand.New(rand.NewPCG(seed, 1))
+		now := ib.Instant(0)
+		for i := range packets {
+			p := anyWrite(rng, short)
+			access := rng.IntN(100)
+			now += ib.Instant(rng.IntN(10_000))
+			var got [2]string
+			for k, h := range hosts {
+				if h == long {
+					h.q.resp.again = nil
+				}
+				if access == 0 && h.q.State() == ib.RTS {
+					h.must(h.modify(ib.RTS, ib.QPAttr{Access: ib.RemoteRead}, ib.AttrAccess))
+				}
+				if access == 1 && h.region.Valid() {
+					h.must(h.table.Deregister(h.region))
+				}
+				h.handle(now, p)
+				if h == short && h.q.resp.again != nil && p.Opcode == wire.RCWriteOnly {
+					taken++
+				}
+				r := &h.q.resp
+				got[k] = fmt.Sprintf("%s epsn %v msn %v acked %v quiet %v, %v", h.answers(now), r.epsn, r.msn, r.acked, r.quiet, h.q.State())
+			}
+			if got[0] != got[1] || !bytes.Equal(short.mem[:1<<17], long.mem[:1<<17]) {
+				t.Fatalf("seed %d, packet %d, %v PSN %v: %s\nlooked at anew: %s", seed, i, p.Opcode, p.PSN, got[0], got[1])
+			}
+		}
+	}
+	if taken < seeds {
+		t.Errorf("%d WRITEs could be foreseen; the test wants more", taken)
+	}
+}
+
+// anyWrite returns a WRITE ONLY that is mostly, but not always, what a responder
+// expects next.
+func anyWrite(rng *rand.Rand, h *host) wire.Packet {
+	n := 4 * rng.IntN(257)
+	payload := make([]byte, n)
+	for i := range payload {
+		payload[i] = byte(rng.Uint32())
+	}
+	p := request(wire.RCWriteOnly, h.q.resp.epsn, payload)
+	p.AckReq = rng.IntN(4) == 0
+	p.RETH = wire.RETH{VA: memAddr + rng.Uint64N(1<<16), RKey: h.region.Key(), Len: uint32(n)}
+	switch rng.IntN(60) {
+	case 0:
+		p.PSN = p.PSN.Add(rng.IntN(5) - 2)
+	case 1:
+		p.RETH.Len++
+	case 2:
+		p.RETH.VA = memAddr + memSize - 512
+	case 3:
+		p.RETH.RKey++
+	case 4:
+		p.RETH.RKey, p.RETH.VA = h.slowReg.Key(), slowAddr
+	case 5:
+		p.Opcode = wire.RCWriteMiddle
+	case 6:
+		p = request(wire.RCWriteFirst, p.PSN, make([]byte, 1024))
+		p.RETH = wire.RETH{VA: memAddr, RKey: h.region.Key(), Len: 2000}
+	case 7:
+		p = request(wire.RCSendOnly, p.PSN, payload)
+	}
+	return p
+}
+
+// TestForeseenTrain: the packets of a train are those that are built one by one,
+// however many may leave at a time.
+func TestForeseenTrain(t *testing.T) {
+	for _, batch := range []int{1, 2, 3, 8, 64} {
+		var got [][]TxPacket
+		for _, size := range []int{batch, 1} {
+			a, b := connected(t)
+			a.q.cfg.Trains = true
+			var all []TxPacket
+			for _, n := range []int{100, 5 * 1024, 1024, 70*1024 + 3, 8, 20_000} {
+				a.post(&ib.SendWR{Opcode: ib.WRWrite, SGL: []ib.SGE{a.sge(n, n)}, RemoteAddr: memAddr, RKey: b.region.Key()})
+			}
+			for now := ib.Instant(0); len(all) < 114 && now < 1000; now++ {
+				out := a.emit(now, size)
+				all = append(all, out...)
+				if len(out) > 0 {
+					a.handle(now, ack(out[len(out)-1].PSN, ib.PSN(len(all))))
+				}
+			}
+			got = append(got, all)
+		}
+		if len(got[0]) != len(got[1]) {
+			t.Fatalf("batches of %d: %d packets, one by one %d", batch, len(got[0]), len(got[1]))
+		}
+		alike, unasked := 0, 0
+		for i := range got[0] {
+			p, want := &got[0][i], &got[1][i]
+			if p.Alike {
+				alike++
+			}
+			if unasked++; p.AckReq {
+				unasked = 0
+			}
+			if unasked >= askMost {
+				t.Fatalf("batches of %d: packet %d, and none has asked for an ACK since %d", batch, i, unasked)
+			}
+			if p.Alike && (p.AckReq || i == 0 || p.PSN != got[0][i-1].PSN.Add(1) || p.Len != got[0][i-1].Len) {
+				t.Errorf("packet %d is not like the one before: %+v", i, p.BTH)
+			}
+			if p.PSN != want.PSN || p.Opcode != want.Opcode || p.RETH != want.RETH || !bytes.Equal(data(t, p), data(t, want)) {
+				t.Errorf("batches of %d, packet %d: %+v %+v, one by one %+v %+v", batch, i, p.BTH, p.RETH, want.BTH, want.RETH)
+			}
+		}
+		if most := len(got[0]) * (batch - 1) / batch; alike < most/2 {
+			t.Errorf("batches of %d: %d of %d packets were foreseen", batch, alike, len(got[0]))
+		}
+	}
+}
+
+// data reads the payload of a packet.
+func data(t *testing.T, p *TxPacket) []byte {
+	t.Helper()
+	b := make([]byte, p.Len)
+	if p.Inline != nil {
+		copy(b, p.Inline)
+	} else if err := mr.Gather(b, p.SGL, p.Off); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
