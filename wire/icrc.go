@@ -53,7 +53,7 @@ func (p Prefix) ICRC(id uint16, transport []byte) uint32 {
 	crc = crc4(crc, binary.BigEndian.Uint32(transport[8:]))
 	b := transport[BTHLen:]
 	if len(b) >= crcLong {
-		return crc32.Update(^crc, crc32.IEEETable, b)
+		return ^update(crc, b)
 	}
 	for ; len(b) >= 8; b = b[8:] {
 		crc = crc8(crc, binary.BigEndian.Uint64(b))
@@ -101,8 +101,7 @@ const (
 	// bthMask covers byte 4 of the BTH.
 	bthMask = 0xFF << 24
 
-	// crcLong is the length from which crc32.Update is faster than crc8: where it
-	// begins to use carry-less multiplication on amd64.
+	// crcLong is the length from which carry-less multiplication is faster than crc8.
 	crcLong = 64
 )
 
@@ -133,8 +132,11 @@ func (o *Outer) crcHeaders(n uint32) uint32 {
 }
 
 // crc8 advances the CRC register by eight bytes, given as a big endian number.
-func crc8(crc uint32, v uint64) uint32 {
-	v = bits.ReverseBytes64(v) ^ uint64(crc)
+func crc8(crc uint32, v uint64) uint32 { return crcLE(crc, bits.ReverseBytes64(v)) }
+
+// crcLE is crc8 with a little endian number.
+func crcLE(crc uint32, v uint64) uint32 {
+	v ^= uint64(crc)
 	return crcTable[7][v&0xFF] ^ crcTable[6][v>>8&0xFF] ^ crcTable[5][v>>16&0xFF] ^ crcTable[4][v>>24&0xFF] ^
 		crcTable[3][v>>32&0xFF] ^ crcTable[2][v>>40&0xFF] ^ crcTable[1][v>>48&0xFF] ^ crcTable[0][v>>56]
 }

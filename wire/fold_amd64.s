@@ -1,0 +1,106 @@
+#include "textflag.h"
+
+// acc is taken forward by the distance of keys, and block added. Takes t.
+#define FOLD(keys, block, acc, t) \
+	VPCLMULQDQ $0x00, keys, acc, t \
+	VPCLMULQDQ $0x11, keys, acc, acc \
+	VPTERNLOGD $0x96, block, t, acc
+
+// func fold(crc uint32, b []byte) (lo, hi uint64)
+TEXT ·fold(SB), NOSPLIT, $0-48
+	MOVL crc+0(FP), AX
+	MOVQ b_base+8(FP), SI
+	MOVQ b_len+16(FP), BX
+
+	// Z4, the first block: CX bytes, 4 to 64, behind DX zeros. Bytes that are masked off
+	// are not read. The register is added to the first four.
+	LEAQ           -1(BX), CX
+	ANDL           $63, CX
+	INCL           CX
+	MOVL           $64, DX
+	SUBL           CX, DX
+	MOVQ           $-1, R8
+	SHLXQ          DX, R8, R8
+	KMOVQ          R8, K1
+	SHRL           $2, DX
+	MOVL           $1, R8
+	SHLXQ          DX, R8, R8
+	KMOVW          R8, K2
+	VMOVDQU8.Z     -64(SI)(CX*1), K1, Z4
+	VPBROADCASTD.Z AX, K2, Z5
+	VPXORQ         Z5, Z4, Z4
+	ADDQ           CX, SI
+	SUBQ           CX, BX
+
+	// Z0 to Z3, the accumulators: so many of the last ones begin with a block that
+	// groups of four are left.
+	VPXORQ    Z0, Z0, Z0
+	VPXORQ    Z1, Z1, Z1
+	VPXORQ    Z2, Z2, Z2
+	MOVL      BX, R8
+	SHRL      $6, R8
+	ANDL      $3, R8
+	JZ        one
+	CMPL      R8, $2
+	JB        two
+	JE        three
+	VMOVDQA64 Z4, Z0
+	VMOVDQU64 (SI), Z1
+	VMOVDQU64 64(SI), Z2
+	VMOVDQU64 128(SI), Z3
+	ADDQ      $192, SI
+	JMP       groups
+
+three:
+	VMOVDQA64 Z4, Z1
+	VMOVDQU64 (SI), Z2
+	VMOVDQU64 64(SI), Z3
+	ADDQ      $128, SI
+	JMP       groups
+
+two:
+	VMOVDQA64 Z4, Z2
+	VMOVDQU64 (SI), Z3
+	ADDQ      $64, SI
+	JMP       groups
+
+one:
+	VMOVDQA64 Z4, Z3
+
+groups:
+	SHRQ            $8, BX
+	JZ              end
+	VBROADCASTI32X4 ·foldKeys+0(SB), Z8
+
+group:
+	FOLD(Z8, (SI), Z0, Z4)
+	FOLD(Z8, 64(SI), Z1, Z5)
+	FOLD(Z8, 128(SI), Z2, Z6)
+	FOLD(Z8, 192(SI), Z3, Z7)
+	ADDQ $256, SI
+	DECQ BX
+	JNZ  group
+
+end:
+	// One block out of four, and one lane out of its four.
+	VBROADCASTI32X4 ·foldKeys+16(SB), Z8
+	VBROADCASTI32X4 ·foldKeys+32(SB), Z9
+	VBROADCASTI32X4 ·foldKeys+48(SB), Z10
+	VMOVDQU64       ·foldKeys+64(SB), Z11
+	FOLD(Z8, Z3, Z0, Z4)
+	FOLD(Z9, Z0, Z1, Z5)
+	FOLD(Z10, Z1, Z2, Z6)
+	VEXTRACTI32X4   $3, Z2, X3
+	VPCLMULQDQ      $0x00, Z11, Z2, Z4
+	VPCLMULQDQ      $0x11, Z11, Z2, Z2
+	VPXORQ          Z4, Z2, Z2
+	VEXTRACTI64X4   $1, Z2, Y4
+	VPXORQ          Y4, Y2, Y2
+	VEXTRACTI32X4   $1, Y2, X4
+	VPTERNLOGD      $0x96, X4, X3, X2
+	VMOVQ           X2, AX
+	VPEXTRQ         $1, X2, DX
+	VZEROUPPER
+	MOVQ            AX, lo+32(FP)
+	MOVQ            DX, hi+40(FP)
+	RET
