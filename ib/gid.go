@@ -1,6 +1,9 @@
 package ib
 
-import "net/netip"
+import (
+	"encoding/binary"
+	"net/netip"
+)
 
 // GID is a 128-bit port address. Over RoCEv2 it is an IPv6 address, or an IPv4
 // address in its mapped form ::ffff:a.b.c.d (IBTA annex A17.4.1.1).
@@ -14,12 +17,7 @@ func (g GID) Addr() netip.Addr { return netip.AddrFrom16(g).Unmap() }
 
 // Is4 reports whether g is a mapped IPv4 address.
 func (g *GID) Is4() bool {
-	for _, b := range g[:10] {
-		if b != 0 {
-			return false
-		}
-	}
-	return g[10] == 0xFF && g[11] == 0xFF
+	return binary.BigEndian.Uint64(g[:]) == 0 && binary.BigEndian.Uint32(g[8:]) == 0xFFFF
 }
 
 // String returns the eight groups of hexadecimal digits that ibv_devinfo prints.

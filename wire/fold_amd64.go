@@ -2,6 +2,7 @@ package wire
 
 import (
 	"hash/crc32"
+	"math/bits"
 
 	"golang.org/x/sys/cpu"
 )
@@ -9,29 +10,17 @@ import (
 // This file and fold_amd64.s compute CRCs of packets on processors with AVX-512,
 // 256 bytes at a time (V. Gopal and others, "Fast CRC Computation for Generic
 // Polynomials Using PCLMULQDQ", Intel, 2009). crc32.Update takes 64 at a time, and
-// the ICRC is a fifth of what a packet costs.
+// the ICRC was a fifth of what a packet costs.
 
 // canFold is whether the processor has what fold takes.
 var canFold = cpu.X86.HasAVX512F && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VL && cpu.X86.HasAVX512VPCLMULQDQ && cpu.X86.HasBMI2
 
-// update advances the CRC register over b, some 64 bytes at least.
-func update(crc uint32, b []byte) uint32 {
-	if !canFold {
-		return ^crc32.Update(^crc, crc32.IEEETable, b)
-	}
-	for len(b)%4 != 0 {
-		crc = crcTable[0][byte(crc)^b[0]] ^ crc>>8
-		b = b[1:]
-	}
-	lo, hi := fold(crc, b)
-	return crcLE(crcLE(0, lo), hi)
-}
-
-// fold returns 16 bytes, as two little endian numbers, with the CRC from register 0
-// that b has from crc. The length of b is a multiple of 4, and not 0.
+// fold returns the CRC register, from 0, after b with first, little endian, added to its
+// first eight bytes. A register to begin with is added to the first four. The length of
+// b is such that foldable says so.
 //
 //go:noescape
-func fold(crc uint32, b []byte) (lo, hi uint64)
+func fold(first uint64, b []byte) uint32
 
 // foldKeys are what the first and the second eight bytes of a lane of 16 are multiplied
 // with to take it forward by so many bytes.
@@ -42,6 +31,9 @@ var foldKeys = [8][2]uint64{
 
 func foldKey(bytes int) [2]uint64 { return [2]uint64{power(8*bytes + 32), power(8*bytes - 32)} }
 
+// foldEnd is what reduces 16 bytes to a register.
+var foldEnd = [4]uint64{power(96), power(64), quotient(), crc32.IEEE<<1 | 1}
+
 // power returns x to the n modulo the polynomial, bits reversed as they are in the
 // register, and shifted by the one that a product of reversed numbers is short.
 func power(n int) uint64 {
@@ -50,4 +42,16 @@ func power(n int) uint64 {
 		r = r>>1 ^ r&1*crc32.IEEE
 	}
 	return uint64(r) << 1
+}
+
+// quotient returns x to the 64 divided by the polynomial, bits reversed.
+func quotient() uint64 {
+	polynomial := uint64(bits.Reverse32(crc32.IEEE))
+	r, q := uint64(1<<32), uint64(0) // what is left of the highest terms; 33 steps
+	for range 33 {
+		top := r >> 32
+		q = q<<1 | top
+		r = (r ^ top*(1<<32|polynomial)) << 1
+	}
+	return bits.Reverse64(q) >> 31
 }

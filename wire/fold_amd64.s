@@ -6,14 +6,14 @@
 	VPCLMULQDQ $0x11, keys, acc, acc \
 	VPTERNLOGD $0x96, block, t, acc
 
-// func fold(crc uint32, b []byte) (lo, hi uint64)
-TEXT ·fold(SB), NOSPLIT, $0-48
-	MOVL crc+0(FP), AX
+// func fold(first uint64, b []byte) uint32
+TEXT ·fold(SB), NOSPLIT, $0-36
+	MOVQ first+0(FP), AX
 	MOVQ b_base+8(FP), SI
 	MOVQ b_len+16(FP), BX
 
-	// Z4, the first block: CX bytes, 4 to 64, behind DX zeros. Bytes that are masked off
-	// are not read. The register is added to the first four.
+	// Z4, the first block: CX bytes, 8 to 64, behind DX zeros. Bytes that are masked off
+	// are not read. AX is added to the first eight.
 	LEAQ           -1(BX), CX
 	ANDL           $63, CX
 	INCL           CX
@@ -26,8 +26,12 @@ TEXT ·fold(SB), NOSPLIT, $0-48
 	MOVL           $1, R8
 	SHLXQ          DX, R8, R8
 	KMOVW          R8, K2
+	ADDL           R8, R8
+	KMOVW          R8, K3
 	VMOVDQU8.Z     -64(SI)(CX*1), K1, Z4
 	VPBROADCASTD.Z AX, K2, Z5
+	SHRQ           $32, AX
+	VPBROADCASTD   AX, K3, Z5
 	VPXORQ         Z5, Z4, Z4
 	ADDQ           CX, SI
 	SUBQ           CX, BX
@@ -98,9 +102,25 @@ end:
 	VPXORQ          Y4, Y2, Y2
 	VEXTRACTI32X4   $1, Y2, X4
 	VPTERNLOGD      $0x96, X4, X3, X2
-	VMOVQ           X2, AX
-	VPEXTRQ         $1, X2, DX
+
+	// 16 bytes to 8, and four of zeros behind them taken in; 8 to 4; and what is left of
+	// them modulo the polynomial (Barrett).
+	VMOVDQU         ·foldEnd+0(SB), X5
+	VMOVQ           ·foldEnd+16(SB), X6
+	VPCLMULQDQ      $0x00, X5, X2, X4
+	VPSRLDQ         $8, X2, X2
+	VPXOR           X4, X2, X2
+	VPMOVZXDQ       X2, X3
+	VPSRLDQ         $4, X2, X2
+	VPCLMULQDQ      $0x10, X5, X3, X4
+	VPXOR           X4, X2, X2
+	VPMOVZXDQ       X2, X3
+	VPCLMULQDQ      $0x00, X6, X3, X4
+	VPMOVZXDQ       X4, X4
+	VMOVQ           ·foldEnd+24(SB), X6
+	VPCLMULQDQ      $0x00, X6, X4, X4
+	VPXOR           X4, X2, X2
+	VPEXTRD         $1, X2, AX
 	VZEROUPPER
-	MOVQ            AX, lo+32(FP)
-	MOVQ            DX, hi+40(FP)
+	MOVL            AX, ret+32(FP)
 	RET

@@ -49,11 +49,14 @@ func (p Prefix) ICRC(id uint16, transport []byte) uint32 {
 	if p.v4 {
 		crc ^= idTable[0][id>>8] ^ idTable[1][id&0xFF]
 	}
+	if canFold && foldable(len(transport)) {
+		return ^fold(uint64(^transport[4])<<32|uint64(crc), transport) // ones in place of byte 4
+	}
 	crc = crc8(crc, binary.BigEndian.Uint64(transport)|bthMask)
 	crc = crc4(crc, binary.BigEndian.Uint32(transport[8:]))
 	b := transport[BTHLen:]
 	if len(b) >= crcLong {
-		return ^update(crc, b)
+		return crc32.Update(^crc, crc32.IEEETable, b)
 	}
 	for ; len(b) >= 8; b = b[8:] {
 		crc = crc8(crc, binary.BigEndian.Uint64(b))
@@ -105,6 +108,10 @@ const (
 	crcLong = 64
 )
 
+// foldable is for lengths that fold takes: whole words, eight bytes or more of them in
+// front of full blocks.
+func foldable(n int) bool { return n >= crcLong && n%4 == 0 && n%64 != 4 }
+
 // crcHeaders returns the CRC register after the outer headers, masked and with
 // identification 0, of a transport packet of n bytes, BTH to ICRC. It takes them eight bytes at a time
 // from the fields, never writing them anywhere: bytes on the stack would escape
@@ -132,11 +139,8 @@ func (o *Outer) crcHeaders(n uint32) uint32 {
 }
 
 // crc8 advances the CRC register by eight bytes, given as a big endian number.
-func crc8(crc uint32, v uint64) uint32 { return crcLE(crc, bits.ReverseBytes64(v)) }
-
-// crcLE is crc8 with a little endian number.
-func crcLE(crc uint32, v uint64) uint32 {
-	v ^= uint64(crc)
+func crc8(crc uint32, v uint64) uint32 {
+	v = bits.ReverseBytes64(v) ^ uint64(crc)
 	return crcTable[7][v&0xFF] ^ crcTable[6][v>>8&0xFF] ^ crcTable[5][v>>16&0xFF] ^ crcTable[4][v>>24&0xFF] ^
 		crcTable[3][v>>32&0xFF] ^ crcTable[2][v>>40&0xFF] ^ crcTable[1][v>>48&0xFF] ^ crcTable[0][v>>56]
 }
