@@ -6,8 +6,17 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// TestWriteAgain: it writes just where CheckRemote, asked again, would let it.
-func TestWriteAgain(t *testing.T) {
+// again writes to a region that was checked before.
+func again(r *Region, key ib.Key, va uint64, p []byte) bool {
+	if !Hold(r, key) {
+		return false
+	}
+	defer Release(r)
+	return WriteHeld(r, va, p)
+}
+
+// TestHold: what is held is written just where CheckRemote, asked again, would let it.
+func TestHold(t *testing.T) {
 	table := NewTable(8, counter())
 	pd, err := table.NewPD()
 	if err != nil {
@@ -40,7 +49,7 @@ func TestWriteAgain(t *testing.T) {
 		{"memory that is not direct", slow, uint32(slow.Key()), base, false},
 	} {
 		clear(mem)
-		if got := WriteAgain(c.r, ib.Key(c.key), c.va, p); got != c.want {
+		if got := again(c.r, ib.Key(c.key), c.va, p); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 		if written := mem[0] == 1 || mem[size-8] == 1; written != c.want {
@@ -51,7 +60,7 @@ func TestWriteAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	clear(mem)
-	if WriteAgain(r, r.Key(), base, p) || mem[0] != 0 {
+	if again(r, r.Key(), base, p) || mem[0] != 0 {
 		t.Error("a region that is registered no more was written")
 	}
 }

@@ -14,20 +14,57 @@ import (
 // foreseen takes a WRITE ONLY that is next in line and goes where the latest WRITE
 // went, as those of a train do. It reports whether p was one.
 func (r *responder) foreseen(now ib.Instant, p *wire.Packet) bool {
-	if p.Opcode != wire.RCWriteOnly || p.PSN != r.epsn || r.again == nil || r.inside != noMessage ||
-		r.q.state != ib.RTS || !r.commits.empty() {
+	if !r.holds(p) {
 		return false
 	}
-	n := len(p.Payload)
-	if n == 0 || n > int(r.q.attr.PathMTU) || int(p.RETH.Len) != n || !mr.WriteAgain(r.again, p.RETH.RKey, p.RETH.VA, p.Payload) {
+	ok := mr.WriteHeld(r.again, p.RETH.VA, p.Payload)
+	mr.Release(r.again)
+	if !ok {
 		return false
 	}
-	r.quiet = false
-	r.epsn, r.acked, r.msn = p.PSN.Add(1), p.PSN, r.msn.Add(1)
+	r.wrote(1)
 	if p.AckReq {
 		r.oweACK(now)
 	}
 	return true
+}
+
+// train takes frames of size bytes, each like the one before (wire.Alike), as long as
+// they are foreseen. It returns how many.
+func (r *responder) train(frames []byte, size int) int {
+	var p wire.Packet
+	if p.Decode(frames[:size-wire.ICRCLen]) != nil || !r.holds(&p) {
+		return 0
+	}
+	n := 0
+	for frame := frames; len(frame) >= size; frame = frame[size:] {
+		va, payload := wire.AlikeWrite(frame, len(p.Payload))
+		if !mr.WriteHeld(r.again, va, payload) {
+			break
+		}
+		n++
+	}
+	mr.Release(r.again)
+	if n > 0 {
+		r.wrote(n)
+	}
+	return n
+}
+
+// holds reports whether p is a WRITE ONLY that is next in line, with a key that opens
+// what the latest WRITE went to, which is held then.
+func (r *responder) holds(p *wire.Packet) bool {
+	n := len(p.Payload)
+	return p.Opcode == wire.RCWriteOnly && p.PSN == r.epsn && r.again != nil && r.inside == noMessage &&
+		r.q.state == ib.RTS && r.commits.empty() &&
+		n > 0 && n <= int(r.q.attr.PathMTU) && int(p.RETH.Len) == n && mr.Hold(r.again, p.RETH.RKey)
+}
+
+// wrote moves on behind n WRITE ONLYs.
+func (r *responder) wrote(n int) {
+	r.quiet = false
+	r.epsn, r.msn = r.epsn.Add(n), r.msn.Add(n)
+	r.acked = r.epsn.Add(-1)
 }
 
 // foreseen builds the packets of a train that follow tx and are like it: all that

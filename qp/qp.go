@@ -165,6 +165,20 @@ func (q *QP) HandlePackets(now ib.Instant, run []wire.Packet) {
 	q.settle()
 }
 
+// HandleAlike takes packets that follow one which HandlePackets was given last, frames
+// of size bytes, BTH to ICRC, each like the one before (wire.Alike), and returns how
+// many it took: HandlePackets must look at the others. What it wants of the owner is
+// the same.
+func (q *QP) HandleAlike(now ib.Instant, frames []byte, size int) int {
+	if !q.svc.reliable || !q.svc.receives {
+		return 0
+	}
+	q.now = now
+	n := q.resp.train(frames, size)
+	q.settle()
+	return n
+}
+
 // HandleDatagram takes one packet that was addressed to a UD QP. grh is what its
 // receive gets before the payload. The owner has checked ICRC and P_Key.
 func (q *QP) HandleDatagram(now ib.Instant, p *wire.Packet, grh *[ib.GRHLen]byte) {

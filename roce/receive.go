@@ -82,7 +82,8 @@ func (r *receiver) run(run *link.Run) {
 	outer := wire.Outer{Src: run.Src, Dst: run.Dst, SrcPort: run.SrcPort, DstPort: link.Port}
 	src := r.ids.source(run)
 	prefix := outer.Prefix(run.Size)
-	for i := range run.Frames() {
+	trains := true
+	for i, n := 0, run.Frames(); i < n; i++ {
 		frame := run.Frame(i)
 		if mixed && link.FrameShard(frame, shards) != r.s.id {
 			continue
@@ -105,19 +106,53 @@ func (r *receiver) run(run *link.Run) {
 		}
 		if p.Opcode.Service() == wire.UD {
 			r.datagram(run, i, p)
-		} else {
-			r.dispatch(run, p)
+		} else if q := r.dispatch(run, p); q != nil && trains && p.Opcode == wire.RCWriteOnly {
+			var taken int
+			taken, trains = r.train(q, run, i, prefix)
+			i += taken
 		}
 	}
 }
 
-// dispatch finds the QP of a decoded packet, and collects packets of the same QP.
-func (r *receiver) dispatch(run *link.Run, p *wire.Packet) {
+// trainChunk is how many frames of a train are checked before they are copied, while
+// they are in the processor's first cache.
+const trainChunk = 16
+
+// train hands over frames that follow frame i of a run, which was dispatched to q, and
+// are like it. It returns how many q took, and whether another train may be tried.
+func (r *receiver) train(q *QP, run *link.Run, i int, prefix wire.Prefix) (taken int, more bool) {
+	frames := run.Frames()
+	for {
+		first := i + 1 + taken
+		n := 0
+		for n < trainChunk && first+n < frames {
+			frame := run.Frame(first + n)
+			if !wire.Alike(frame, run.Frame(first+n-1)) || !prefix.Check(run.ID+uint16(first+n), frame) {
+				break
+			}
+			n++
+		}
+		if n == 0 {
+			return taken, true
+		}
+		r.handOver()
+		took := q.core.HandleAlike(r.now, run.Buf[first*run.Size:(first+n)*run.Size], run.Size)
+		r.s.stats.RcvdPkts += uint64(took)
+		r.s.after(q)
+		if taken += took; took < n {
+			return taken, false
+		}
+	}
+}
+
+// dispatch finds the QP of a decoded packet, and collects packets of the same QP. It
+// returns the QP if the packet is for it.
+func (r *receiver) dispatch(run *link.Run, p *wire.Packet) *QP {
 	q := r.qp
 	if q == nil || q.num != p.DestQP {
 		if q = r.s.qpns.get(p.DestQP); q == nil {
 			r.s.stats.DropNoQP++
-			return
+			return nil
 		}
 		if r.n > 0 { // p lies behind packets of another QP: it moves to the front
 			kept := *p
@@ -127,13 +162,14 @@ func (r *receiver) dispatch(run *link.Run, p *wire.Packet) {
 		}
 	}
 	if !r.accept(q, run, p) {
-		return
+		return nil
 	}
 	r.s.stats.RcvdPkts++
 	r.qp = q
 	if r.n++; r.n == len(r.packets) {
 		r.handOver()
 	}
+	return q
 }
 
 // accept checks what a packet must have before its QP sees it (IBTA 9.6.1):
