@@ -33,6 +33,46 @@ func Gather(dst []byte, sgl SGL, off uint64) error {
 	return nil
 }
 
+// GatherEach is Gather for packets that follow one another: for frames of size bytes,
+// each with n bytes of the message behind a header. It reads a region once for all of
+// them where they are in one and its memory is direct.
+func GatherEach(frames []byte, size, header, n int, sgl SGL, off uint64) error {
+	count := len(frames) / size
+	if src, r := hold(sgl, off, count*n); r != nil {
+		for i := range count {
+			copyBytes(frames[i*size+header:][:n], src[i*n:][:n])
+		}
+		r.end()
+		return nil
+	}
+	for i := range count {
+		if err := Gather(frames[i*size+header:][:n], sgl, off+uint64(i*n)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hold finds n bytes from byte off on, and holds their region until its end. It
+// returns nil if they are not all in one region of direct memory.
+func hold(sgl SGL, off uint64, n int) ([]byte, *Region) {
+	for i := range sgl {
+		s := sgl[i].part(&off, n)
+		if s.Len == 0 {
+			continue
+		}
+		if int(s.Len) < n || s.R.direct == nil || !s.R.begin() {
+			return nil, nil
+		}
+		if src, ok := s.R.direct.slice(s.Off, uint64(n)); ok {
+			return src, s.R
+		}
+		s.R.end()
+		return nil, nil
+	}
+	return nil, nil
+}
+
 // Scatter puts p, one packet's payload, into the message in sgl from byte off on.
 // Direct memory is written at once, the end of the payload last (programs poll
 // it). For other memory it appends a PlaceWrite to late, whose Data aliases p and

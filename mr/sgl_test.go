@@ -244,3 +244,59 @@ func benchmark(b *testing.B, f func(SGL, []byte)) {
 		f(sgl, p)
 	}
 }
+
+// TestGatherEach: the payloads are those that Gather finds, wherever they lie, and
+// headers stay as they are.
+func TestGatherEach(t *testing.T) {
+	table := NewTable(8, counter())
+	pd, err := table.NewPD()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mem := make([]byte, 4096)
+	for i := range mem {
+		mem[i] = byte(i ^ i>>8)
+	}
+	r, err := table.Register(pd, Bytes(mem), 0, allRights)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slow, err := table.Register(pd, late{Bytes(mem)}, 0, allRights)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const size, header, n = 40, 4, 32
+	for _, c := range []struct {
+		name string
+		sgl  SGL
+		off  uint64
+	}{
+		{"one region", SGL{{R: r, Off: 100, Len: 1000}}, 10},
+		{"the second piece", SGL{{R: r, Off: 0, Len: 50}, {R: r, Off: 2000, Len: 1000}}, 60},
+		{"two pieces", SGL{{R: r, Off: 0, Len: 50}, {R: r, Off: 2000, Len: 1000}}, 10},
+		{"memory that is not direct", SGL{{R: slow, Off: 0, Len: 1000}}, 10},
+	} {
+		frames := make([]byte, 5*size)
+		if err := GatherEach(frames, size, header, n, c.sgl, c.off); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		want := make([]byte, 5*size)
+		for i := range 5 {
+			if err := Gather(want[i*size+header:][:n], c.sgl, c.off+uint64(i*n)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !bytes.Equal(frames, want) {
+			t.Errorf("%s:\n% x, want\n% x", c.name, frames, want)
+		}
+	}
+	if err := GatherEach(make([]byte, 5*size), size, header, n, SGL{{R: r, Len: 5*n - 1}}, 0); err == nil {
+		t.Error("a message that ends too early was no error")
+	}
+	if err := table.Deregister(r); err != nil {
+		t.Fatal(err)
+	}
+	if err := GatherEach(make([]byte, 5*size), size, header, n, SGL{{R: r, Len: 1000}}, 0); err == nil {
+		t.Error("a region that is registered no more was read")
+	}
+}

@@ -240,8 +240,16 @@ func (h *host) handle(now ib.Instant, p wire.Packet) {
 func (h *host) emit(now ib.Instant, batch int) (out []TxPacket) {
 	buf := make([]TxPacket, batch)
 	for {
-		n := h.q.NextPackets(now, buf)
-		out = append(out, buf[:n]...)
+		n := 0
+		for _, tx := range buf[:h.q.NextPackets(now, buf)] {
+			n += 1 + tx.Train
+			for out = append(out, tx); tx.Train > 0; out = append(out, tx) {
+				tx.Advance(1)
+			}
+		}
+		if n > batch {
+			h.t.Fatalf("%d packets, asked for %d", n, batch)
+		}
 		if more := h.q.Sent(now); n < batch && !more {
 			return out
 		}

@@ -67,9 +67,9 @@ func (r *responder) wrote(n int) {
 	r.acked = r.epsn.Add(-1)
 }
 
-// foreseen builds the packets of a train that follow tx and are like it: all that
-// need no answer and are not the last. It returns how many.
-func (r *requester) foreseen(tx *TxPacket, out []TxPacket) int {
+// train lets the packets of a train that are behind tx and like it follow at once: all
+// that need no answer and are not the last, most at most. It returns how many.
+func (r *requester) train(tx *TxPacket, most int) int {
 	psn := r.win.nxt
 	if tx.Opcode != wire.RCWriteOnly || tx.SGL == nil || tx.PSN.Add(1) != psn || r.cur == r.tail || r.q.pace.nsPerKB != 0 {
 		return 0
@@ -78,20 +78,11 @@ func (r *requester) foreseen(tx *TxPacket, out []TxPacket) int {
 	if !s.begun || !s.train || s.first == psn {
 		return 0
 	}
-	n := min(len(out), s.last().Sub(psn), r.win.room()-1, r.q.flow.room(s.cost)-1, r.askEvery()-1-r.unasked)
+	n := min(most, s.last().Sub(psn), r.win.room()-1, r.q.flow.room(s.cost)-1, r.askEvery()-1-r.unasked)
 	if n <= 0 {
 		return 0
 	}
-	bth, va, off, mtu := tx.BTH, tx.RETH.VA, tx.Off, uint64(r.q.mtu())
-	bth.AckReq = false
-	for i := range out[:n] {
-		va, off = va+mtu, off+mtu
-		t := &out[i]
-		t.BTH, t.PSN = bth, psn.Add(i)
-		t.RETH = wire.RETH{VA: va, RKey: tx.RETH.RKey, Len: tx.RETH.Len}
-		t.SGL, t.Off, t.Len = tx.SGL, off, tx.Len
-		t.Inline, t.AH, t.Again, t.Alike = nil, nil, false, true
-	}
+	tx.Train = n
 	r.gaveOut(s, n)
 	r.unasked += n
 	return n

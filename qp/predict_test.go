@@ -76,7 +76,7 @@ func anyWrite(rng *rand.Rand, h *host) wire.Packet {
 	p := request(wire.RCWriteOnly, h.q.resp.epsn, payload)
 	p.AckReq = rng.IntN(4) == 0
 	p.RETH = wire.RETH{VA: memAddr + rng.Uint64N(1<<16), RKey: h.region.Key(), Len: uint32(n)}
-	switch rng.IntN(60) {
+	switch rng.IntN(70) {
 	case 0:
 		p.PSN = p.PSN.Add(rng.IntN(5) - 2)
 	case 1:
@@ -94,6 +94,8 @@ func anyWrite(rng *rand.Rand, h *host) wire.Packet {
 		p.RETH = wire.RETH{VA: memAddr, RKey: h.region.Key(), Len: 2000}
 	case 7:
 		p = request(wire.RCSendOnly, p.PSN, payload)
+	case 8:
+		p.Payload, p.RETH.Len = make([]byte, 1028), 1028 // more than the path MTU
 	}
 	return p
 }
@@ -125,7 +127,8 @@ func TestForeseenTrain(t *testing.T) {
 		alike, unasked := 0, 0
 		for i := range got[0] {
 			p, want := &got[0][i], &got[1][i]
-			if p.Alike {
+			inTrain := i > 0 && got[0][i-1].Train > 0
+			if inTrain {
 				alike++
 			}
 			if unasked++; p.AckReq {
@@ -134,7 +137,7 @@ func TestForeseenTrain(t *testing.T) {
 			if unasked >= askMost {
 				t.Fatalf("batches of %d: packet %d, and none has asked for an ACK since %d", batch, i, unasked)
 			}
-			if p.Alike && (p.AckReq || i == 0 || p.PSN != got[0][i-1].PSN.Add(1) || p.Len != got[0][i-1].Len) {
+			if inTrain && (p.AckReq || p.Train != got[0][i-1].Train-1 || p.PSN != got[0][i-1].PSN.Add(1) || p.Len != got[0][i-1].Len) {
 				t.Errorf("packet %d is not like the one before: %+v", i, p.BTH)
 			}
 			if p.PSN != want.PSN || p.Opcode != want.Opcode || p.RETH != want.RETH || !bytes.Equal(data(t, p), data(t, want)) {
@@ -157,4 +160,78 @@ func data(t *testing.T, p *TxPacket) []byte {
 		t.Fatal(err)
 	}
 	return b
+}
+
+// TestForeseenFrames: frames that are like one another and are handed over together do
+// just what they do one by one, and those that are not taken are left alone.
+func TestForeseenFrames(t *testing.T) {
+	const seeds, runs = 200, 30
+	t.Logf("seeds 0 to %d", seeds-1)
+	taken := 0
+	for seed := range uint64(seeds) {
+		whole, single := newHost(t, ourNum), newHost(t, ourNum)
+		hosts := []*host{whole, single}
+		for _, h := range hosts {
+			h.up(ib.RTS, goodAttr(peerNum, ourPSN, peerPSN))
+		}
+		rng := rand.New(rand.NewPCG(seed, 2))
+		for i := range runs {
+			p := anyWrite(rng, whole)
+			p.PadCnt, p.AckReq = wire.PadFor(len(p.Payload)), rng.IntN(2) == 0
+			if rng.IntN(200) == 0 && whole.region.Valid() {
+				for _, h := range hosts {
+					h.must(h.table.Deregister(h.region))
+				}
+			}
+			frames, size := train(rng, p, 1+rng.IntN(20))
+			now := ib.Instant(i * 1000)
+			n := 0
+			for k := 0; k < len(frames); k += size {
+				if k == size { // behind one that was looked at
+					n = whole.q.HandleAlike(now, frames[size:], size)
+					taken += n
+				}
+				decoded := decode(t, frames[k:k+size])
+				if k == 0 || k > n*size {
+					whole.handle(now, decoded)
+				}
+				single.q.resp.again = nil
+				single.handle(now, decoded)
+			}
+			var got [2]string
+			for k, h := range hosts {
+				r := &h.q.resp
+				got[k] = fmt.Sprintf("%s epsn %v msn %v acked %v quiet %v, %v", h.answers(now), r.epsn, r.msn, r.acked, r.quiet, h.q.State())
+			}
+			if got[0] != got[1] || !bytes.Equal(whole.mem[:1<<17], single.mem[:1<<17]) {
+				t.Fatalf("seed %d, run %d of %d %v, %d taken: %s\none by one: %s", seed, i, len(frames)/size, p.Opcode, n, got[0], got[1])
+			}
+		}
+	}
+	if taken < 10*seeds {
+		t.Errorf("%d frames were taken; the test wants more", taken)
+	}
+}
+
+// train returns n frames without ICRC, each like the one before, of which the first is p.
+func train(rng *rand.Rand, p wire.Packet, n int) (frames []byte, size int) {
+	pad := make([]byte, int(p.PadCnt)+wire.ICRCLen)
+	for range n {
+		frames = p.AppendHeaders(frames)
+		frames = append(append(frames, p.Payload...), pad...)
+		p.AckReq, p.PSN = false, p.PSN.Add(1)
+		p.RETH.VA += uint64(len(p.Payload))
+		if rng.IntN(8) == 0 { // another message
+			p.RETH.VA = memAddr + rng.Uint64N(memSize)
+		}
+	}
+	return frames, len(frames) / n
+}
+
+func decode(t *testing.T, frame []byte) (p wire.Packet) {
+	t.Helper()
+	if err := p.Decode(frame[:len(frame)-wire.ICRCLen]); err != nil {
+		t.Fatal(err)
+	}
+	return p
 }

@@ -52,8 +52,18 @@ type TxPacket struct {
 	Inline      []byte // the payload, if SGL is nil
 	Len         int    // payload bytes, without pad
 	AH          *AH    // where a datagram goes; nil for the QP's peer
-	Alike       bool   // to the one before, but for PSN and VA
+	Train       int    // packets like this one that are to follow it: see Advance
 	Again       bool   // it was sent before, or answers a request that came again
+}
+
+// Advance makes p the packet of its train that is n behind it: the PSNs, addresses and
+// payloads of a train follow one another, and only the first may ask for an ACK.
+func (p *TxPacket) Advance(n int) {
+	p.AckReq = false
+	p.PSN = p.PSN.Add(n)
+	p.RETH.VA += uint64(n * p.Len)
+	p.Off += uint64(n * p.Len)
+	p.Train -= n
 }
 
 // Pad returns the number of zero bytes that follow the payload (IBTA 9.2.3).
@@ -234,28 +244,30 @@ func (q *QP) HandleTimeout(now ib.Instant) {
 // called; ib.Never if only an input can change anything.
 func (q *QP) Deadline() ib.Instant { return q.timers.earliest() }
 
-// NextPackets fills out with packets to send now and returns how many. Less
-// than len(out) means that nothing more can leave until the next input, the next
-// deadline, or room in the Flow (Flow.Next hands the QP back then). Responses go
-// first, requests next; a plain ACK rides behind.
+// NextPackets fills out with packets to send now and returns how many elements it
+// has used. With their trains these are len(out) packets at most; less means that
+// nothing more can leave until the next input, the next deadline, or room in the Flow
+// (Flow.Next hands the QP back then). Responses go first, requests next; a plain ACK
+// rides behind.
 func (q *QP) NextPackets(now ib.Instant, out []TxPacket) int {
 	q.now = now
 	r := &rules[q.state]
-	n := 0
+	n, trains := 0, 0
 	if r.respond || q.resp.dying {
 		n = q.resp.emit(now, out)
 	}
 	r = &rules[q.state] // a READ whose memory is gone has led to ERR
 	switch {
 	case r.resend && q.svc.reliable:
-		n += q.req.emit(now, out[n:])
+		used, more := q.req.emit(now, out[n:])
+		n, trains = n+used, more
 	case r.resend:
 		n += q.req.emitUnreliable(now, out[n:])
 	}
-	if r.respond && n < len(out) {
+	if r.respond && n+trains < len(out) {
 		n += q.resp.emitACK(now, &out[n], n > 0)
 	}
-	q.cfg.Stats.SentPkts += uint64(n)
+	q.cfg.Stats.SentPkts += uint64(n + trains)
 	q.settle()
 	return n
 }

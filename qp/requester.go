@@ -108,13 +108,13 @@ func (r *requester) fetch() error {
 }
 
 // emit fills out with request packets: first a probe, then what must be sent
-// again, then what is new.
-func (r *requester) emit(now ib.Instant, out []TxPacket) int {
+// again, then what is new. It returns how many elements it has used, and how many
+// packets follow them in trains.
+func (r *requester) emit(now ib.Instant, out []TxPacket) (n, trains int) {
 	if r.q.timers.isSet(timerRNR) {
-		return 0
+		return 0, 0
 	}
-	n := 0
-	for n < len(out) {
+	for n+trains < len(out) {
 		if at := r.q.pace.ready(); at > now {
 			r.q.timers.set(timerPace, at)
 			break
@@ -132,7 +132,7 @@ func (r *requester) emit(now ib.Instant, out []TxPacket) int {
 		}
 		r.q.pace.sent(now, tx.Len+packetOverhead)
 		n++
-		n += r.foreseen(tx, out[n:])
+		trains += r.train(tx, len(out)-n-trains)
 	}
 	if n > 0 && !r.q.timers.isSet(timerAck) {
 		r.armAck(now)
@@ -140,7 +140,7 @@ func (r *requester) emit(now ib.Instant, out []TxPacket) int {
 	if n > 0 && !r.q.timers.isSet(timerProbe) {
 		r.armProbe(now)
 	}
-	return n
+	return n, trains
 }
 
 // hasWork reports whether a packet would leave if the Flow had room.

@@ -265,5 +265,5 @@ const privilegedQKey = 1 << 31
 // header starts a packet to the QP's peer, without payload.
 func (q *QP) header(tx *TxPacket, op wire.Op, psn ib.PSN) {
 	tx.BTH = wire.BTH{Opcode: q.svc.wire.Opcode(op), PKey: ib.DefaultPKey, DestQP: q.attr.DestQPN, PSN: psn}
-	tx.SGL, tx.Inline, tx.AH, tx.Off, tx.Len, tx.Again, tx.Alike = nil, nil, nil, 0, 0, false, false
+	tx.SGL, tx.Inline, tx.AH, tx.Off, tx.Len, tx.Again, tx.Train = nil, nil, nil, 0, 0, false, 0
 }

@@ -1,6 +1,9 @@
 package roce_test
 
 import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
 	"net/netip"
 	"testing"
 
@@ -210,4 +213,64 @@ func FuzzDevice(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestTrainsAreChecked: the frames of one run do just what they do one by one, though
+// most of a train are not decoded, and whatever is wrong with one of them.
+func TestTrainsAreChecked(t *testing.T) {
+	const size, count, bad = 64, 40, 23
+	for _, c := range []struct {
+		name  string
+		spoil func(v *target, p *wire.Packet)
+		seal  uint32 // added to the ICRC
+	}{
+		{"nothing", func(*target, *wire.Packet) {}, 0},
+		{"ICRC", func(*target, *wire.Packet) {}, 1},
+		{"address", func(v *target, p *wire.Packet) { p.RETH.VA = v.mr.Addr() + registered - size + 1 }, 0},
+		{"key", func(_ *target, p *wire.Packet) { p.RETH.RKey++ }, 0},
+		{"PSN", func(_ *target, p *wire.Packet) { p.PSN = p.PSN.Add(1) }, 0},
+		{"an old PSN", func(_ *target, p *wire.Packet) { p.PSN = p.PSN.Add(-1) }, 0},
+		{"QP", func(_ *target, p *wire.Packet) { p.DestQP++ }, 0},
+		{"P_Key", func(_ *target, p *wire.Packet) { p.PKey = 0x1234 }, 0},
+		{"opcode", func(_ *target, p *wire.Packet) { p.Opcode = wire.RCWriteFirst }, 0},
+		{"it asks for an ACK", func(_ *target, p *wire.Packet) { p.AckReq = true }, 0},
+	} {
+		var got [2]string
+		for way, together := range []bool{true, false} {
+			v := newTarget(t)
+			run := v.outer
+			for i := range count {
+				p := &wire.Packet{BTH: wire.BTH{Opcode: wire.RCWriteOnly, PSN: ib.PSN(0xFFFFF0).Add(i), AckReq: i == count-1},
+					RETH: wire.RETH{VA: v.mr.Addr() + uint64(i*size), RKey: v.mr.RKey(), Len: size}, Payload: bytes.Repeat([]byte{byte(i + 1)}, size)}
+				p.DestQP, p.PKey = v.qp.Num(), ib.DefaultPKey
+				if i == bad {
+					c.spoil(v, p)
+				}
+				frame := append(append(p.AppendHeaders(nil), p.Payload...), make([]byte, wire.ICRCLen)...)
+				o := wire.Outer{Src: run.Src, Dst: run.Dst, SrcPort: run.SrcPort, DstPort: link.Port}
+				if together {
+					o.ID = uint16(len(run.Buf) / max(run.Size, 1))
+				}
+				o.Seal(frame)
+				if i == bad {
+					frame[len(frame)-1] ^= byte(c.seal)
+				}
+				if !together {
+					v.raw(frame)
+					continue
+				}
+				run.Buf, run.Size = append(run.Buf, frame...), max(run.Size, len(frame))
+			}
+			if together {
+				v.peer.Send(v.now, []link.Run{run})
+				v.step()
+			}
+			st := v.dev.Stats()
+			got[way] = fmt.Sprintf("%x %d packets, %d bad ICRC, %d no QP, %d P_Key, %d gaps, %d again, %d in no state for it", sha256.Sum256(v.whole),
+				st.RcvdPkts, st.RxICRCErrors, st.DropNoQP, st.DropPKey, st.OutOfSeqRequest, st.DuplicateRequest, st.DropState)
+		}
+		if got[0] != got[1] {
+			t.Errorf("%s: %s, one by one %s", c.name, got[0], got[1])
+		}
+	}
 }

@@ -12,6 +12,7 @@ import (
 // takes at most take of them at a time, and none now and then.
 type portal struct {
 	link.Link
+	t          *testing.T
 	take, turn int
 }
 
@@ -23,6 +24,11 @@ func (p *portal) Caps() link.Caps {
 
 func (p *portal) Send(now ib.Instant, runs []link.Run) (int, error) {
 	p.turn++
+	for i := range runs {
+		if n := runs[i].Frames(); n > 8 {
+			p.t.Errorf("a run of %d frames, and the link takes 8", n)
+		}
+	}
 	return p.Link.Send(now, runs[:min(len(runs), p.turn%(p.take+1))])
 }
 
@@ -34,7 +40,7 @@ func TestRunsAcrossQPs(t *testing.T) {
 	for _, take := range []int{1, 2, 64} {
 		var ends []*portal
 		w := newWorld(t, 1, qps*size, stack{above: same, below: func(l link.Link) link.Link {
-			ends = append(ends, &portal{Link: l, take: take, turn: take - 1})
+			ends = append(ends, &portal{Link: l, t: t, take: take, turn: take - 1})
 			return ends[len(ends)-1]
 		}})
 		fill(w.a.buf, 7)

@@ -67,17 +67,16 @@ func (t *transmitter) drain(now ib.Instant) bool {
 // running out of its turn it goes to the end.
 func (t *transmitter) pull(now ib.Instant, q *QP) bool {
 	n := q.core.NextPackets(now, t.packets)
+	packets := n
 	for i := range t.packets[:n] {
 		p := &t.packets[i]
-		if p.Alike && t.another(q, p) {
-			continue
-		}
-		if err := t.add(q, p); err != nil {
+		packets += p.Train
+		if err := t.addTrain(q, p); err != nil {
 			q.core.SendFailed(now, p)
 			break
 		}
 	}
-	if more := q.core.Sent(now); more || n == len(t.packets) {
+	if more := q.core.Sent(now); more || packets == len(t.packets) {
 		t.s.ready.push(q)
 	}
 	t.s.deadlines.want(q, q.core.Deadline())
@@ -130,28 +129,47 @@ func (t *transmitter) add(q *QP, p *qp.TxPacket) error {
 	return nil
 }
 
-// another appends a packet that is like the last one, as add would. It returns false
-// where it cannot.
-func (t *transmitter) another(q *QP, p *qp.TxPacket) bool {
+// addTrain appends a packet and its train. If the payload of one cannot be read, p is
+// that one.
+func (t *transmitter) addTrain(q *QP, p *qp.TxPacket) error {
+	err := t.add(q, p)
+	for err == nil && p.Train > 0 {
+		if n := t.more(q, p); n > 0 {
+			p.Advance(n)
+			continue
+		}
+		p.Advance(1)
+		err = t.add(q, p)
+	}
+	return err
+}
+
+// more appends packets of a train behind p, which is the last in a run, as add would,
+// and returns how many: 0 where that must be looked at one by one.
+func (t *transmitter) more(q *QP, p *qp.TxPacket) int {
 	if !t.open || !t.s.offload.settled(q) {
-		return false
+		return 0
 	}
 	run := &t.runs[t.n-1]
-	at := len(run.Buf)
-	if at+run.Size > cap(run.Buf) {
-		return false
+	at, size := len(run.Buf), run.Size
+	n := min(p.Train, t.s.dev.caps.RunFrames-t.frames, (cap(run.Buf)-at)/size)
+	if n == 0 {
+		return 0
 	}
-	before, frame := run.Buf[at-run.Size:at], run.Buf[at:at+run.Size]
-	n := wire.PutAlike(frame, before, p.PSN, p.RETH.VA)
-	if mr.Gather(frame[n:n+p.Len], p.SGL, p.Off) != nil {
-		return false
+	buf := run.Buf[:at+n*size]
+	if mr.GatherEach(buf[at:], size, wire.AlikeLen, p.Len, p.SGL, p.Off+uint64(p.Len)) != nil {
+		return 0
 	}
-	clear(frame[n+p.Len:])
-	run.Buf = run.Buf[:at+run.Size]
-	t.frames++
+	for i := range n {
+		frame := buf[at+i*size:][:size]
+		wire.PutAlike(frame, buf[at+(i-1)*size:], p.PSN.Add(i+1), p.RETH.VA+uint64((i+1)*p.Len))
+		clear(frame[wire.AlikeLen+p.Len:])
+	}
+	run.Buf = buf
+	t.frames += n
 	t.open = t.frames < t.s.dev.caps.RunFrames
-	t.last.psn = p.PSN
-	return true
+	t.last.psn = p.PSN.Add(n)
+	return n
 }
 
 // follow tells offload.go of a packet that went into a run behind another.

@@ -170,8 +170,9 @@ func (e *endpoint) pump(now ib.Instant, batch int) error {
 		}
 		for {
 			out := make([]qp.TxPacket, batch)
-			n := e.qp.NextPackets(now, out)
-			e.encode(now, out[:n])
+			txs := expand(out[:e.qp.NextPackets(now, out)])
+			n := len(txs)
+			e.encode(now, txs)
 			if more := e.qp.Sent(now); n < batch && !more {
 				break
 			}
@@ -182,6 +183,16 @@ func (e *endpoint) pump(now ib.Instant, batch int) error {
 	}
 	e.collect()
 	return nil
+}
+
+// expand returns each packet of trains by itself.
+func expand(txs []qp.TxPacket) (all []qp.TxPacket) {
+	for _, tx := range txs {
+		for all = append(all, tx); tx.Train > 0; all = append(all, tx) {
+			tx.Advance(1)
+		}
+	}
+	return all
 }
 
 // encode makes packets of what the QP wants to send: the payload is read here,
