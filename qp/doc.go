@@ -8,13 +8,14 @@
 //	Modify, SetFlow              calls NextPackets
 //	Doorbell                     calls NextPackets
 //	HandlePackets                carries out TakePlacements, calls NextPackets
-//	HandleDatagram               the same
+//	HandleAlike, HandleDatagram  the same
 //	HandleTimeout, at Deadline   calls NextPackets
 //	Placed, for each placement   calls NextPackets
 //
 // Inputs only change state. NextPackets alone builds packets, and gives up when
-// there is nothing to say; Sent tells the QP that they were copied. Completions go to the [CQ]s at once; TakeEvent has the
-// asynchronous events. The same inputs at the same times give the same packets.
+// there is nothing to say; Sent tells the QP that they were copied. Completions go to
+// the [CQ]s at once; TakeEvent has the asynchronous events. The same inputs at the same
+// times give the same packets.
 //
 // What QPs of several owners write to, a [CQ] or an [SRQ], takes a lock of the
 // owners' around each access if it was given one. That is the only one in this
@@ -61,7 +62,7 @@
 //	PSNs in flight                       window.go
 //	retransmission policy                gobackn.go
 //	tail probe, round trips              probe.go
-//	header prediction                    predict.go
+//	header prediction, trains            predict.go
 //	ACK, NAK, RNR NAK, implied NAK       completer.go
 //	requests, access rights, duplicates  responder.go
 //	atomics, ATOMIC WRITE, FLUSH         single.go

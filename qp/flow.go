@@ -67,9 +67,8 @@ func (f *Flow) release(packets, cost int) {
 // onACK is additive increase.
 func (f *Flow) onACK(packets int) {
 	f.acked += packets
-	if f.acked >= f.cap && f.cap < flowMax {
-		f.acked = 0
-		f.cap++
+	for ; f.acked >= f.cap && f.cap < flowMax; f.cap++ {
+		f.acked -= f.cap
 	}
 }
 

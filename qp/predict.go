@@ -9,7 +9,8 @@ import (
 // This file is header prediction: in a fast stream most packets are like the one
 // before, and take little of what the others do (V. Jacobson, 4BSD header
 // prediction, 1990). What is not as foreseen takes the long way, which does all that
-// is done here, and more.
+// is done here, and more. A requester lets what is alike leave as one element, a train,
+// and a responder or a completer that is given frames takes as many as are foreseen.
 
 // foreseen takes a WRITE ONLY that is next in line and goes where the latest WRITE
 // went, as those of a train do. It reports whether p was one.
@@ -29,17 +30,26 @@ func (r *responder) foreseen(now ib.Instant, p *wire.Packet) bool {
 	return true
 }
 
-// train takes frames of size bytes, each like the one before (wire.Alike), as long as
-// they are foreseen. It returns how many.
-func (r *responder) train(frames []byte, size int) int {
-	var p wire.Packet
-	if p.Decode(frames[:size-wire.ICRCLen]) != nil || !r.holds(&p) {
+// train takes frames of size bytes, each like the one before (wire.Alike), of which p
+// is the first, as long as they are foreseen. It returns how many.
+func (r *responder) train(p *wire.Packet, frames []byte, size int) int {
+	switch p.Opcode {
+	case wire.RCWriteOnly:
+		return r.writeTrain(p, frames, size)
+	case wire.RCSendMiddle:
+		return r.sendTrain(p, frames, size)
+	}
+	return 0
+}
+
+// writeTrain takes WRITE ONLYs.
+func (r *responder) writeTrain(p *wire.Packet, frames []byte, size int) (n int) {
+	if !r.holds(p) {
 		return 0
 	}
-	n := 0
-	for frame := frames; len(frame) >= size; frame = frame[size:] {
-		va, payload := wire.AlikeWrite(frame, len(p.Payload))
-		if !mr.WriteHeld(r.again, va, payload) {
+	for at := 0; at < len(frames); at += size {
+		frame := frames[at:]
+		if !mr.WriteHeld(r.again, wire.AlikeVA(frame), payloadLike(p, frame)) {
 			break
 		}
 		n++
@@ -51,12 +61,67 @@ func (r *responder) train(frames []byte, size int) int {
 	return n
 }
 
+// sendTrain takes MIDDLEs of the SEND that is under way, while there is direct memory
+// for them.
+func (r *responder) sendTrain(p *wire.Packet, frames []byte, size int) (n int) {
+	bytes := uint64(len(p.Payload))
+	if p.PSN != r.epsn || r.inside != inSend || r.q.state != ib.RTS || r.dying || !r.commits.empty() ||
+		bytes != uint64(r.q.attr.PathMTU) {
+		return 0
+	}
+	for at := 0; at < len(frames) && r.done+bytes <= r.recv.total; at += size {
+		if _, err := mr.Scatter(r.recv.sgl, r.done, payloadLike(p, frames[at:]), nil); err != nil {
+			break
+		}
+		r.done += bytes
+		n++
+	}
+	if n > 0 {
+		r.quiet = false
+		r.epsn = r.epsn.Add(n)
+		r.acked = r.epsn.Add(-1)
+	}
+	return n
+}
+
+// takeTrain takes MIDDLEs of the response to the oldest READ, likewise.
+func (r *requester) takeTrain(now ib.Instant, p *wire.Packet, frames []byte, size int) (n int) {
+	rd := r.reads.oldest()
+	if p.Opcode != wire.RCReadRespMiddle || rd == nil || rd.next != p.PSN || len(p.Payload) != int(r.q.attr.PathMTU) {
+		return 0
+	}
+	s := r.slot(r.find(p.PSN))
+	if sendOps[s.wr.Opcode].kind != kindRead {
+		return 0
+	}
+	off, most := uint64(p.PSN.Sub(s.first)*len(p.Payload)), rd.end().Sub(p.PSN)-1
+	for at := 0; at < len(frames) && n < most; at += size {
+		if _, err := mr.Scatter(s.sgl, off, payloadLike(p, frames[at:]), nil); err != nil {
+			break
+		}
+		off += uint64(len(p.Payload))
+		n++
+	}
+	if n > 0 {
+		rd.next = p.PSN.Add(n)
+		r.moveTo(now, rd.next)
+		r.complete()
+		r.checkDrained()
+	}
+	return n
+}
+
+// payloadLike returns the payload of a frame like p.
+func payloadLike(p *wire.Packet, frame []byte) []byte {
+	return frame[wire.AlikeLen(p.Opcode):][:len(p.Payload):len(p.Payload)]
+}
+
 // holds reports whether p is a WRITE ONLY that is next in line, with a key that opens
 // what the latest WRITE went to, which is held then.
 func (r *responder) holds(p *wire.Packet) bool {
 	n := len(p.Payload)
 	return p.Opcode == wire.RCWriteOnly && p.PSN == r.epsn && r.again != nil && r.inside == noMessage &&
-		r.q.state == ib.RTS && r.commits.empty() &&
+		r.q.state == ib.RTS && !r.dying && r.commits.empty() &&
 		n > 0 && n <= int(r.q.attr.PathMTU) && int(p.RETH.Len) == n && mr.Hold(r.again, p.RETH.RKey)
 }
 
@@ -67,15 +132,16 @@ func (r *responder) wrote(n int) {
 	r.acked = r.epsn.Add(-1)
 }
 
-// train lets the packets of a train that are behind tx and like it follow at once: all
-// that need no answer and are not the last, most at most. It returns how many.
+// train lets the packets of a message that are behind tx and like it follow at once:
+// all that need no answer and are not the last, most at most. It returns how many.
 func (r *requester) train(tx *TxPacket, most int) int {
 	psn := r.win.nxt
-	if tx.Opcode != wire.RCWriteOnly || tx.SGL == nil || tx.PSN.Add(1) != psn || r.cur == r.tail || r.q.pace.nsPerKB != 0 {
+	if !r.q.cfg.Trains || wire.AlikeLen(tx.Opcode) == 0 || tx.Again || tx.SGL == nil ||
+		tx.PSN.Add(1) != psn || r.cur == r.tail || r.q.pace.nsPerKB != 0 {
 		return 0
 	}
 	s := r.slot(r.cur)
-	if !s.begun || !s.train || s.first == psn {
+	if !s.begun || s.first == psn {
 		return 0
 	}
 	n := min(most, s.last().Sub(psn), r.win.room()-1, r.q.flow.room(s.cost)-1, r.askEvery()-1-r.unasked)
@@ -85,5 +151,16 @@ func (r *requester) train(tx *TxPacket, most int) int {
 	tx.Train = n
 	r.gaveOut(s, n)
 	r.unasked += n
+	return n
+}
+
+// readTrain lets MIDDLEs of a READ's response follow tx, likewise.
+func (r *responder) readTrain(s *resource, tx *TxPacket, most int) int {
+	if !r.q.cfg.Trains || tx.Opcode != wire.RCReadRespMiddle || tx.Again {
+		return 0
+	}
+	n := max(min(most, s.end.Sub(s.cursor)-1), 0)
+	tx.Train = n
+	s.cursor = s.cursor.Add(n)
 	return n
 }

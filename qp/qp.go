@@ -33,7 +33,7 @@ type Config struct {
 	AckDelay int64
 	// Trains sends WRITEs without immediate as trains of WRITE ONLYs, for links
 	// that take runs of equal packets. Their responder cannot tell: each packet
-	// places itself, and no receive is used.
+	// places itself, and no receive is used. It also lets TxPackets have trains.
 	Trains bool
 	// Probe asks what has become of the last packets of a flight after a silence of
 	// a few round trips, instead of the ACK timeout.
@@ -43,8 +43,8 @@ type Config struct {
 	MaxLate int
 }
 
-// TxPacket is one packet to send: headers, and a payload that is named, not
-// copied. It is valid until the next input to the QP.
+// TxPacket is one packet to send, or the first of a train: headers, and a payload that
+// is named, not copied. It is valid until the next input to the QP.
 type TxPacket struct {
 	wire.Packet // Payload is unused
 	SGL         mr.SGL
@@ -179,12 +179,19 @@ func (q *QP) HandlePackets(now ib.Instant, run []wire.Packet) {
 // of size bytes, BTH to ICRC, each like the one before (wire.Alike), and returns how
 // many it took: HandlePackets must look at the others. What it wants of the owner is
 // the same.
-func (q *QP) HandleAlike(now ib.Instant, frames []byte, size int) int {
-	if !q.svc.reliable || !q.svc.receives {
+func (q *QP) HandleAlike(now ib.Instant, frames []byte, size int) (n int) {
+	var p wire.Packet
+	r := &rules[q.state]
+	if !q.svc.reliable || p.Decode(frames[:size-wire.ICRCLen]) != nil {
 		return 0
 	}
 	q.now = now
-	n := q.resp.train(frames, size)
+	switch {
+	case !p.Opcode.IsRequest() && r.response && q.svc.sends:
+		n = q.req.takeTrain(now, &p, frames, size)
+	case p.Opcode.IsRequest() && r.request && q.svc.receives:
+		n = q.resp.train(&p, frames, size)
+	}
 	q.settle()
 	return n
 }
@@ -254,13 +261,13 @@ func (q *QP) NextPackets(now ib.Instant, out []TxPacket) int {
 	r := &rules[q.state]
 	n, trains := 0, 0
 	if r.respond || q.resp.dying {
-		n = q.resp.emit(now, out)
+		n, trains = q.resp.emit(now, out)
 	}
 	r = &rules[q.state] // a READ whose memory is gone has led to ERR
 	switch {
 	case r.resend && q.svc.reliable:
-		used, more := q.req.emit(now, out[n:])
-		n, trains = n+used, more
+		used, more := q.req.emit(now, out[n:len(out)-trains])
+		n, trains = n+used, trains+more
 	case r.resend:
 		n += q.req.emitUnreliable(now, out[n:])
 	}

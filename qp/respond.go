@@ -14,10 +14,10 @@ const (
 )
 
 // emit fills out with what may not wait: responses of READs and atomics in PSN
-// order, then a NAK.
-func (r *responder) emit(now ib.Instant, out []TxPacket) int {
-	n := 0
-	for n < len(out) {
+// order, then a NAK. It returns how many elements it has used, and how many packets
+// follow them in trains.
+func (r *responder) emit(now ib.Instant, out []TxPacket) (n, trains int) {
+	for n+trains < len(out) {
 		s := r.res.next()
 		if s == nil {
 			break
@@ -28,8 +28,9 @@ func (r *responder) emit(now ib.Instant, out []TxPacket) int {
 		}
 		r.response(s, &out[n])
 		n++
+		trains += r.readTrain(s, &out[n-1], len(out)-n-trains)
 	}
-	if n < len(out) && r.nak && r.res.next() == nil {
+	if n+trains < len(out) && r.nak && r.res.next() == nil {
 		r.q.header(&out[n], wire.OpAck, r.nakPSN)
 		out[n].AETH = wire.AETH{Syndrome: r.nakCode, MSN: r.msn}
 		n++
@@ -37,7 +38,7 @@ func (r *responder) emit(now ib.Instant, out []TxPacket) int {
 		r.acksSent()
 		r.dying = false
 	}
-	return n
+	return n, trains
 }
 
 // response builds the next packet that answers s.

@@ -4,7 +4,8 @@
 // A [Device] has one shard or several: loops over one link each, which own the QPs
 // (package qp), their timers and the destinations. One step of a loop is
 //
-//	receive.go    mailbox, link.Recv -> ICRC -> decode -> QP -> HandlePackets
+//	receive.go    mailbox, link.Recv -> ICRC -> decode -> QP -> HandlePackets;
+//	              what is like the packet before: ICRC -> HandleAlike
 //	shard.go      doorbells, deadlines
 //	transmit.go   ready QPs -> NextPackets -> headers, payload copied -> runs -> link.Send
 //

@@ -315,10 +315,10 @@ func (s *shard) company(q *QP, p *qp.TxPacket, path *link.Run) int {
 	return 1
 }
 
-// settled reports whether company and ride have nothing to decide about a request of
-// q that was not sent before.
-func (o *offload) settled(q *QP) bool {
-	return !o.watched || !q.path.Src.Is4() || q.offload.requests.witness.set && !q.flow.trial.on && !o.off.Load()
+// settled reports whether company and ride have nothing to decide about what follows p
+// in its train.
+func (o *offload) settled(q *QP, p *qp.TxPacket) bool {
+	return !o.watched || !q.path.Src.Is4() || q.offload.direction(p).witness.set && !q.flow.trial.on && !o.off.Load()
 }
 
 // probed gives up a witness that is sent again before it was missed: whether it had

@@ -106,7 +106,7 @@ func (r *receiver) run(run *link.Run) {
 		}
 		if p.Opcode.Service() == wire.UD {
 			r.datagram(run, i, p)
-		} else if q := r.dispatch(run, p); q != nil && trains && p.Opcode == wire.RCWriteOnly {
+		} else if q := r.dispatch(run, p); q != nil && trains && wire.AlikeLen(p.Opcode) > 0 {
 			var taken int
 			taken, trains = r.train(q, run, i, prefix)
 			i += taken

@@ -147,7 +147,7 @@ func (t *transmitter) addTrain(q *QP, p *qp.TxPacket) error {
 // more appends packets of a train behind p, which is the last in a run, as add would,
 // and returns how many: 0 where that must be looked at one by one.
 func (t *transmitter) more(q *QP, p *qp.TxPacket) int {
-	if !t.open || !t.s.offload.settled(q) {
+	if !t.open || !t.s.offload.settled(q, p) {
 		return 0
 	}
 	run := &t.runs[t.n-1]
@@ -156,14 +156,14 @@ func (t *transmitter) more(q *QP, p *qp.TxPacket) int {
 	if n == 0 {
 		return 0
 	}
-	buf := run.Buf[:at+n*size]
-	if mr.GatherEach(buf[at:], size, wire.AlikeLen, p.Len, p.SGL, p.Off+uint64(p.Len)) != nil {
+	buf, header := run.Buf[:at+n*size], wire.AlikeLen(p.Opcode)
+	if mr.GatherEach(buf[at:], size, header, p.Len, p.SGL, p.Off+uint64(p.Len)) != nil {
 		return 0
 	}
 	for i := range n {
 		frame := buf[at+i*size:][:size]
 		wire.PutAlike(frame, buf[at+(i-1)*size:], p.PSN.Add(i+1), p.RETH.VA+uint64((i+1)*p.Len))
-		clear(frame[wire.AlikeLen+p.Len:])
+		clear(frame[header+p.Len:])
 	}
 	run.Buf = buf
 	t.frames += n
