@@ -19,6 +19,21 @@ func (h *host) answers(now ib.Instant) (list string) {
 	return list
 }
 
+// twins returns two responders that are alike.
+func twins(t *testing.T) [2]*host {
+	both := [2]*host{newHost(t, ourNum), newHost(t, ourNum)}
+	for _, h := range both {
+		h.up(ib.RTS, goodAttr(peerNum, ourPSN, peerPSN))
+	}
+	return both
+}
+
+// told is what a responder answers, and what it has come to.
+func (h *host) told(now ib.Instant) string {
+	r := &h.q.resp
+	return fmt.Sprintf("%s epsn %v msn %v acked %v quiet %v, %v", h.answers(now), r.epsn, r.msn, r.acked, r.quiet, h.q.State())
+}
+
 // TestForeseenRequests: a responder that foresees does just what one does that looks
 // at each packet anew, whatever comes between the WRITEs.
 func TestForeseenRequests(t *testing.T) {
@@ -26,11 +41,8 @@ func TestForeseenRequests(t *testing.T) {
 	t.Logf("seeds 0 to %d", seeds-1)
 	taken := 0
 	for seed := range uint64(seeds) {
-		short, long := newHost(t, ourNum), newHost(t, ourNum)
-		hosts := []*host{short, long}
-		for _, h := range hosts {
-			h.up(ib.RTS, goodAttr(peerNum, ourPSN, peerPSN))
-		}
+		hosts := twins(t)
+		short, long := hosts[0], hosts[1]
 		rng := rand.New(rand.NewPCG(seed, 1))
 		now := ib.Instant(0)
 		for i := range packets {
@@ -52,8 +64,7 @@ func TestForeseenRequests(t *testing.T) {
 				if h == short && h.q.resp.again != nil && p.Opcode == wire.RCWriteOnly {
 					taken++
 				}
-				r := &h.q.resp
-				got[k] = fmt.Sprintf("%s epsn %v msn %v acked %v quiet %v, %v", h.answers(now), r.epsn, r.msn, r.acked, r.quiet, h.q.State())
+				got[k] = h.told(now)
 			}
 			if got[0] != got[1] || !bytes.Equal(short.mem[:1<<17], long.mem[:1<<17]) {
 				t.Fatalf("seed %d, packet %d, %v PSN %v: %s\nlooked at anew: %s", seed, i, p.Opcode, p.PSN, got[0], got[1])
@@ -169,11 +180,8 @@ func TestForeseenFrames(t *testing.T) {
 	t.Logf("seeds 0 to %d", seeds-1)
 	taken := 0
 	for seed := range uint64(seeds) {
-		whole, single := newHost(t, ourNum), newHost(t, ourNum)
-		hosts := []*host{whole, single}
-		for _, h := range hosts {
-			h.up(ib.RTS, goodAttr(peerNum, ourPSN, peerPSN))
-		}
+		hosts := twins(t)
+		whole, single := hosts[0], hosts[1]
 		rng := rand.New(rand.NewPCG(seed, 2))
 		for i := range runs {
 			p := anyWrite(rng, whole)
@@ -200,8 +208,7 @@ func TestForeseenFrames(t *testing.T) {
 			}
 			var got [2]string
 			for k, h := range hosts {
-				r := &h.q.resp
-				got[k] = fmt.Sprintf("%s epsn %v msn %v acked %v quiet %v, %v", h.answers(now), r.epsn, r.msn, r.acked, r.quiet, h.q.State())
+				got[k] = h.told(now)
 			}
 			if got[0] != got[1] || !bytes.Equal(whole.mem[:1<<17], single.mem[:1<<17]) {
 				t.Fatalf("seed %d, run %d of %d %v, %d taken: %s\none by one: %s", seed, i, len(frames)/size, p.Opcode, n, got[0], got[1])

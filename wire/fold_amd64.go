@@ -15,24 +15,30 @@ import (
 // canFold is whether the processor has what fold takes.
 var canFold = cpu.X86.HasAVX512F && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VL && cpu.X86.HasAVX512VPCLMULQDQ && cpu.X86.HasBMI2
 
-// fold returns the CRC register, from 0, after b with first, little endian, added to its
-// first eight bytes. A register to begin with is added to the first four. The length of
-// b is such that foldable says so.
-//
-//go:noescape
-func fold(first uint64, b []byte) uint32
+// foldCRC returns the CRC register, from 0, after b with first, little endian, added to
+// its first eight bytes. A register to begin with is added to the first four. The length
+// of b is such that foldable says so.
+func foldCRC(first uint64, b []byte) uint32 { return fold(&keys, first, b) }
 
-// foldKeys are what the first and the second eight bytes of a lane of 16 are multiplied
-// with to take it forward by so many bytes.
-var foldKeys = [8][2]uint64{
-	foldKey(256), foldKey(192), foldKey(128), foldKey(64),
-	foldKey(48), foldKey(32), foldKey(16), {}, // the lanes of a block, to the last
+//go:noescape
+func fold(k *foldKeys, first uint64, b []byte) uint32
+
+// foldKeys is what fold multiplies with.
+type foldKeys struct {
+	// blocks and lanes are for the first and the second eight bytes of 16, to take them
+	// forward: by 256 bytes, 192, 128 and 64, and from the lanes of a block to the last.
+	blocks, lanes [4][2]uint64
+	// end reduces 16 bytes to a register: to 8, to 4, and modulo the polynomial.
+	end [4]uint64
 }
 
-func foldKey(bytes int) [2]uint64 { return [2]uint64{power(8*bytes + 32), power(8*bytes - 32)} }
+var keys = foldKeys{
+	blocks: [4][2]uint64{forward(256), forward(192), forward(128), forward(64)},
+	lanes:  [4][2]uint64{forward(48), forward(32), forward(16)},
+	end:    [4]uint64{power(96), power(64), quotient(), crc32.IEEE<<1 | 1},
+}
 
-// foldEnd is what reduces 16 bytes to a register.
-var foldEnd = [4]uint64{power(96), power(64), quotient(), crc32.IEEE<<1 | 1}
+func forward(bytes int) [2]uint64 { return [2]uint64{power(8*bytes + 32), power(8*bytes - 32)} }
 
 // power returns x to the n modulo the polynomial, bits reversed as they are in the
 // register, and shifted by the one that a product of reversed numbers is short.

@@ -6,11 +6,12 @@
 	VPCLMULQDQ $0x11, keys, acc, acc \
 	VPTERNLOGD $0x96, block, t, acc
 
-// func fold(first uint64, b []byte) uint32
-TEXT ·fold(SB), NOSPLIT, $0-36
-	MOVQ first+0(FP), AX
-	MOVQ b_base+8(FP), SI
-	MOVQ b_len+16(FP), BX
+// func fold(k *foldKeys, first uint64, b []byte) uint32
+TEXT ·fold(SB), NOSPLIT, $0-44
+	MOVQ k+0(FP), DI
+	MOVQ first+8(FP), AX
+	MOVQ b_base+16(FP), SI
+	MOVQ b_len+24(FP), BX
 
 	// Z4, the first block: CX bytes, 8 to 64, behind DX zeros. Bytes that are masked off
 	// are not read. AX is added to the first eight.
@@ -74,7 +75,7 @@ one:
 groups:
 	SHRQ            $8, BX
 	JZ              end
-	VBROADCASTI32X4 ·foldKeys+0(SB), Z8
+	VBROADCASTI32X4 0(DI), Z8
 
 group:
 	FOLD(Z8, (SI), Z0, Z4)
@@ -87,10 +88,10 @@ group:
 
 end:
 	// One block out of four, and one lane out of its four.
-	VBROADCASTI32X4 ·foldKeys+16(SB), Z8
-	VBROADCASTI32X4 ·foldKeys+32(SB), Z9
-	VBROADCASTI32X4 ·foldKeys+48(SB), Z10
-	VMOVDQU64       ·foldKeys+64(SB), Z11
+	VBROADCASTI32X4 16(DI), Z8
+	VBROADCASTI32X4 32(DI), Z9
+	VBROADCASTI32X4 48(DI), Z10
+	VMOVDQU64       64(DI), Z11
 	FOLD(Z8, Z3, Z0, Z4)
 	FOLD(Z9, Z0, Z1, Z5)
 	FOLD(Z10, Z1, Z2, Z6)
@@ -105,8 +106,8 @@ end:
 
 	// 16 bytes to 8, and four of zeros behind them taken in; 8 to 4; and what is left of
 	// them modulo the polynomial (Barrett).
-	VMOVDQU         ·foldEnd+0(SB), X5
-	VMOVQ           ·foldEnd+16(SB), X6
+	VMOVDQU         128(DI), X5
+	VMOVQ           144(DI), X6
 	VPCLMULQDQ      $0x00, X5, X2, X4
 	VPSRLDQ         $8, X2, X2
 	VPXOR           X4, X2, X2
@@ -117,10 +118,10 @@ end:
 	VPMOVZXDQ       X2, X3
 	VPCLMULQDQ      $0x00, X6, X3, X4
 	VPMOVZXDQ       X4, X4
-	VMOVQ           ·foldEnd+24(SB), X6
+	VMOVQ           152(DI), X6
 	VPCLMULQDQ      $0x00, X6, X4, X4
 	VPXOR           X4, X2, X2
 	VPEXTRD         $1, X2, AX
 	VZEROUPPER
-	MOVL            AX, ret+32(FP)
+	MOVL            AX, ret+40(FP)
 	RET

@@ -50,7 +50,7 @@ func (p Prefix) ICRC(id uint16, transport []byte) uint32 {
 		crc ^= idTable[0][id>>8] ^ idTable[1][id&0xFF]
 	}
 	if canFold && foldable(len(transport)) {
-		return ^fold(uint64(^transport[4])<<32|uint64(crc), transport) // ones in place of byte 4
+		return ^foldCRC(uint64(^transport[4])<<32|uint64(crc), transport) // ones in place of byte 4
 	}
 	crc = crc8(crc, binary.BigEndian.Uint64(transport)|bthMask)
 	crc = crc4(crc, binary.BigEndian.Uint32(transport[8:]))
