@@ -44,10 +44,10 @@ var refusals = []refusal{
 // application does not want (28), with private data both ways.
 func TestCMRefusals(t *testing.T) {
 	programs := buildCM(t)
-	for _, kernel := range lab.Kernels() {
+	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
 		for _, r := range refusals {
 			weAsk := strings.HasPrefix(r.asker, "cmpeer")
-			t.Run(fmt.Sprintf("%s/%s-%s-we-ask=%v", kernel, r.name, r.family, weAsk), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s-%s-we-ask=%v", r.name, r.family, weAsk), func(t *testing.T) {
 				p := newCMPlay(t, programs, kernel, udp, r.family)
 				ctx, cancel := context.WithTimeout(t.Context(), cmTimeout)
 				defer cancel()
@@ -62,7 +62,7 @@ func TestCMRefusals(t *testing.T) {
 				}
 			})
 		}
-	}
+	})
 }
 
 // weAsk returns what the two ends said.

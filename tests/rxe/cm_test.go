@@ -24,14 +24,14 @@ const cmTimeout = 90 * time.Second
 // anything in the guest, nor, which cmpeer sees to, at our end.
 func TestCM(t *testing.T) {
 	programs := buildCM(t)
-	for _, kernel := range lab.Kernels() {
+	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
 		for _, r := range cmRows() {
-			t.Run(fmt.Sprintf("%s/%s-%s-%s-%s-loss%g", kernel, r.name, r.side, r.link, r.family, r.loss), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s-%s-%s-%s-loss%g", r.name, r.side, r.link, r.family, r.loss), func(t *testing.T) {
 				p := newCMPlay(t, programs, kernel, r.link, r.family)
 				p.run(&r)
 			})
 		}
-	}
+	})
 }
 
 // TestRstreamSizes moves data of each size of rstream's series, checked at both ends.
@@ -39,7 +39,7 @@ func TestCM(t *testing.T) {
 func TestRstreamSizes(t *testing.T) {
 	programs := buildCM(t)
 	tool := cmTools[slices.IndexFunc(cmTools, func(c cmTool) bool { return c.name == "rstream" })]
-	for _, kernel := range lab.Kernels() {
+	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
 		t.Run(string(kernel), func(t *testing.T) {
 			p := newCMPlay(t, programs, kernel, udp, v4)
 			for i, size := range rstreamSizes() {
@@ -53,7 +53,7 @@ func TestRstreamSizes(t *testing.T) {
 				}
 			}
 		})
-	}
+	})
 }
 
 // rstreamSizes are 64 bytes to 6 MiB: powers of two, and what lies halfway between

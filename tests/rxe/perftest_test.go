@@ -65,9 +65,9 @@ func perfRows() []perfRow {
 func TestPerftest(t *testing.T) {
 	lab.Require(t, lab.Kernels()...)
 	goroced := build(t)
-	for _, kernel := range lab.Kernels() {
+	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
 		for _, r := range perfRows() {
-			name := fmt.Sprintf("%s/%s-%s-%s-%s-%s", kernel, r.tool, r.side, r.link, r.family, strings.ReplaceAll(r.options+r.own, " ", ""))
+			name := fmt.Sprintf("%s-%s-%s-%s-%s", r.tool, r.side, r.link, r.family, strings.ReplaceAll(r.options+r.own, " ", ""))
 			t.Run(name, func(t *testing.T) {
 				l := lab.Shared(t, kernel)
 				p := &perfPlay{perfRow: r}
@@ -75,7 +75,7 @@ func TestPerftest(t *testing.T) {
 				p.run()
 			})
 		}
-	}
+	})
 }
 
 type perfPlay struct {

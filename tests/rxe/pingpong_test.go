@@ -28,9 +28,9 @@ const rowTimeout = 60 * time.Second
 func TestPingpong(t *testing.T) {
 	lab.Require(t, lab.Kernels()...)
 	goroced := build(t)
-	for _, kernel := range lab.Kernels() {
+	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
 		for _, r := range rows {
-			name := fmt.Sprintf("%s/%s-%s-%s-size%d-pmtu%d-mtu%d-loss%g-offload=%v", kernel, r.side, r.link, r.family, r.size,
+			name := fmt.Sprintf("%s-%s-%s-size%d-pmtu%d-mtu%d-loss%g-offload=%v", r.side, r.link, r.family, r.size,
 				r.pathMTU, r.mtu, r.loss, r.offload)
 			t.Run(name, func(t *testing.T) {
 				l := lab.Shared(t, kernel)
@@ -38,7 +38,7 @@ func TestPingpong(t *testing.T) {
 				p.run()
 			})
 		}
-	}
+	})
 }
 
 // build compiles goroced where any user can run it.

@@ -13,7 +13,7 @@ import (
 func TestPortTaken(t *testing.T) {
 	lab.Require(t, lab.Kernels()...)
 	goroced := build(t)
-	for _, kernel := range lab.Kernels() {
+	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
 		vm := lab.Shared(t, kernel).VMs[0]
 		ctx, cancel := context.WithTimeout(t.Context(), rowTimeout)
 		defer cancel()
@@ -25,12 +25,12 @@ func TestPortTaken(t *testing.T) {
 			t.Fatal(err)
 		}
 		if result.ExitCode == 0 {
-			t.Errorf("%s: goroced shared the port with rdma_rxe", kernel)
+			t.Error("goroced shared the port with rdma_rxe")
 		}
 		for _, word := range []string{"4791", "rdma_rxe", "namespace"} {
 			if !strings.Contains(result.Stderr, word) {
-				t.Errorf("%s: the error does not name %q: %s", kernel, word, result.Stderr)
+				t.Errorf("the error does not name %q: %s", word, result.Stderr)
 			}
 		}
-	}
+	})
 }

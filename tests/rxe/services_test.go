@@ -43,16 +43,16 @@ func serviceRows() []serviceRow {
 func TestServices(t *testing.T) {
 	lab.Require(t, lab.Kernels()...)
 	goroced := build(t)
-	for _, kernel := range lab.Kernels() {
+	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
 		for _, r := range serviceRows() {
-			t.Run(fmt.Sprintf("%s/%s-%s-%s-%s-events=%v", kernel, r.service, r.side, r.link, r.family, r.events), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s-%s-%s-%s-events=%v", r.service, r.side, r.link, r.family, r.events), func(t *testing.T) {
 				l := lab.Shared(t, kernel)
 				s := &servicePlay{serviceRow: r}
 				s.pingpong = pingpong{T: t, lab: l, vm: l.VMs[0], goroced: goroced, row: row{side: r.side, link: r.link, family: r.family}}
 				s.run()
 			})
 		}
-	}
+	})
 }
 
 type servicePlay struct {
@@ -143,7 +143,7 @@ func (s *servicePlay) tool(ctx context.Context) []string {
 func TestServicesOnRNIC(t *testing.T) {
 	lab.Require(t, lab.Kernels()...)
 	soft, rnic := build(t), buildRNIC(t)
-	for _, kernel := range lab.Kernels() {
+	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
 		l := lab.Shared(t, kernel)
 		quiet(t, l)
 		vm := l.VMs[0]
@@ -151,7 +151,7 @@ func TestServicesOnRNIC(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, service := range []string{"rc", "uc", "ud", "srq"} {
-			t.Run(fmt.Sprintf("%s/%s", kernel, service), func(t *testing.T) {
+			t.Run(service, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), rowTimeout)
 				defer cancel()
 				args := []string{"pingpong", "--service", service, "-c", "-n", "300"}
@@ -171,7 +171,7 @@ func TestServicesOnRNIC(t *testing.T) {
 				}
 			})
 		}
-	}
+	})
 }
 
 // buildRNIC compiles goroced with libibverbs, for the guest, which has the library.

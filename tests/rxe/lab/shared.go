@@ -88,6 +88,19 @@ func closeShared() error {
 	return errors.Join(errs...)
 }
 
+// ForEachKernel runs a test against every peer of [Kernels], as subtests side by side:
+// a guest takes one processor. Those begin when the test that calls has returned.
+func ForEachKernel(t *testing.T, test func(*testing.T, Kernel)) {
+	t.Helper()
+	Require(t, Kernels()...)
+	for _, kernel := range Kernels() {
+		t.Run(string(kernel), func(t *testing.T) {
+			t.Parallel()
+			test(t, kernel)
+		})
+	}
+}
+
 // Require ends the test with the reason where a lab with these kernels cannot
 // be had: it needs root, an amd64 machine, the programs that .ci/packages
 // installs, and the kernels, cached or in reach.
