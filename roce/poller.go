@@ -18,7 +18,7 @@ const (
 	// least. It looks less often after one that polls for long, up to pollerStays: each
 	// look wakes a thread, which is in the poller's way.
 	pollerGone  = 50 * time.Microsecond
-	pollerStays = 8 * pollerGone
+	pollerStays = 32 * pollerGone
 )
 
 // poller is the agreement between the shard's goroutine and who polls.
@@ -97,8 +97,16 @@ func (s *shard) help() bool {
 	if !s.mu.TryLock() {
 		return false
 	}
-	defer s.mu.Unlock()
-	return p.aside.Load() && s.turn(s.dev.now())
+	busy, due := false, false
+	if p.aside.Load() {
+		now := s.dev.now()
+		busy, due = s.turn(now), s.breath.due(now)
+	}
+	s.mu.Unlock()
+	if due {
+		runtime.Gosched()
+	}
+	return busy
 }
 
 // posted rings q's bell. Who polls, and posts where nothing is in flight, waits for

@@ -3,6 +3,7 @@ package roce
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,6 +38,7 @@ type shard struct {
 	closed    bool
 
 	poller poller
+	breath breath // of whoever drives
 
 	bellMu   sync.Mutex
 	bells    []*QP // rung since the last step
@@ -77,6 +79,9 @@ func (s *shard) run() {
 		now := s.dev.now()
 		if s.step(now) {
 			spin.busy(now)
+			if s.breath.due(now) {
+				runtime.Gosched()
+			}
 			continue
 		}
 		if spin.idle(now) {

@@ -201,6 +201,8 @@ type option struct {
 
 var options4 = []option{
 	{"IP_MTU_DISCOVER", unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE, false},
+	{"IP_TTL", unix.IPPROTO_IP, unix.IP_TTL, defaultHops, false},
+	{"IP_MULTICAST_TTL", unix.IPPROTO_IP, unix.IP_MULTICAST_TTL, defaultHops, false},
 	{"IP_RECVTTL", unix.IPPROTO_IP, unix.IP_RECVTTL, 1, false},
 	{"IP_RECVTOS", unix.IPPROTO_IP, unix.IP_RECVTOS, 1, false},
 	{"UDP_GRO", unix.IPPROTO_UDP, unix.UDP_GRO, 1, true},
@@ -211,6 +213,8 @@ var options6 = []option{
 	{"IPV6_V6ONLY", unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1, false},
 	{"IPV6_MTU_DISCOVER", unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE, false},
 	{"IPV6_DONTFRAG", unix.IPPROTO_IPV6, unix.IPV6_DONTFRAG, 1, false},
+	{"IPV6_UNICAST_HOPS", unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, defaultHops, false},
+	{"IPV6_MULTICAST_HOPS", unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_HOPS, defaultHops, false},
 	{"IPV6_RECVHOPLIMIT", unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT, 1, false},
 	{"IPV6_RECVTCLASS", unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS, 1, false},
 	{"IPV6_FLOWINFO", unix.IPPROTO_IPV6, ipv6FlowInfo, 1, true},
