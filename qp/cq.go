@@ -27,6 +27,13 @@ type CQ struct {
 // so that QPs of several shards may write to it.
 func NewCQ(r *ring.CQ, lock sync.Locker) *CQ { return &CQ{lock: lock, ring: r} }
 
+// Entries returns the capacity.
+func (c *CQ) Entries() int {
+	acquire(c.lock)
+	defer release(c.lock)
+	return c.ring.Entries()
+}
+
 // Resize moves the completions to another ring and uses that from now on. It
 // reports false, and does nothing, if they do not fit. The application does not
 // touch the queue meanwhile.

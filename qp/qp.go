@@ -91,6 +91,7 @@ type QP struct {
 
 	lostCompletion bool // a CQ overran
 	lastWQE        bool // EventLastWQE was raised
+	recvRings      bool // whoever posts receives rings the doorbell
 
 	nextWaiting *QP // in Flow's list
 	waiting     bool
@@ -161,6 +162,23 @@ func (q *QP) Doorbell(now ib.Instant) {
 		q.req.flush()
 	}
 	q.settle()
+}
+
+// Rearm asks whoever posts to ring the doorbell for what is posted from now on: for
+// requests and, in ERR, for receives, which are flushed. It is for owners whose
+// application shares nothing but the rings, and comes before Doorbell.
+func (q *QP) Rearm() {
+	if q.cfg.SQ.Entries() > 0 {
+		q.cfg.SQ.Sleep()
+	}
+	if ring := q.state == ib.Err; ring != q.recvRings && q.cfg.RQ.Entries() > 0 {
+		q.recvRings = ring
+		if ring {
+			q.cfg.RQ.Sleep()
+		} else {
+			q.cfg.RQ.Awake()
+		}
+	}
 }
 
 // HandlePackets takes a run of decoded packets that were addressed to this QP.

@@ -42,6 +42,13 @@ func NewSRQ(r *ring.Recv, pd *mr.PD, cq *CQ, xrcd *XRCD, lock sync.Locker) *SRQ 
 	return &SRQ{lock: lock, ring: r, pd: pd, cq: cq, xrcd: xrcd}
 }
 
+// Capacity returns how many receives the queue holds, and how many pieces one may have.
+func (s *SRQ) Capacity() (entries, maxSGE int) {
+	acquire(s.lock)
+	defer release(s.lock)
+	return s.ring.Entries(), s.ring.MaxSGE()
+}
+
 // Resize moves the receives to another ring, as CQ.Resize does with completions.
 func (s *SRQ) Resize(r *ring.Recv) bool {
 	acquire(s.lock)

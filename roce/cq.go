@@ -17,10 +17,11 @@ type CQ struct {
 	home    *shard // whose QPs write to it, most likely
 	core    *qp.CQ // the device's end
 	channel *Channel
+	tenant  Tenant // nil for this process
 
 	mu    sync.Mutex // the application's end
-	ring  *ring.CQ
-	empty int // polls in a row that found nothing
+	ring  *ring.CQ   // nil for a tenant
+	empty int        // polls in a row that found nothing
 
 	qps     int // as srqs, guarded by Device.mu
 	srqs    int
@@ -30,6 +31,14 @@ type CQ struct {
 
 // CreateCQ makes a completion queue.
 func (d *Device) CreateCQ(init ib.CQInit) (ib.CQ, error) {
+	c, err := d.createCQ(init, nil)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (d *Device) createCQ(init ib.CQInit, t Tenant) (*CQ, error) {
 	if err := d.open("create CQ"); err != nil {
 		return nil, err
 	}
@@ -40,7 +49,7 @@ func (d *Device) CreateCQ(init ib.CQInit) (ib.CQ, error) {
 	if d.cqs == maxCQs {
 		return nil, limitError("create CQ", "CQs", maxCQs)
 	}
-	c := &CQ{dev: d}
+	c := &CQ{dev: d, tenant: t}
 	if init.Channel != nil {
 		ch, err := owned[*Channel](d, "create CQ", "Channel", init.Channel)
 		if err != nil {
@@ -49,8 +58,8 @@ func (d *Device) CreateCQ(init ib.CQInit) (ib.CQ, error) {
 		c.channel = ch
 		ch.users.Add(1)
 	}
-	device, buf, err := newCQRing(init.Entries)
-	if err == nil {
+	device, buf, err := newCQRing(t, init.Entries)
+	if err == nil && t == nil {
 		c.ring, err = ring.OpenCQ(buf)
 	}
 	if err != nil {
@@ -72,8 +81,10 @@ func checkCQE(op string, n int) error {
 
 // newCQRing makes a completion ring. It returns the device's end, and the memory
 // that the application's end is opened on.
-func newCQRing(entries int) (device *ring.CQ, buf []byte, err error) {
-	buf = ring.Alloc(ring.CQSize(entries))
+func newCQRing(t Tenant, entries int) (device *ring.CQ, buf []byte, err error) {
+	if buf, err = allocFor(t, ring.CQSize(entries)); err != nil {
+		return nil, nil, err
+	}
 	device, err = ring.NewCQ(buf, entries)
 	return device, buf, err
 }
@@ -85,7 +96,7 @@ func limitError(op, what string, limit int) error {
 
 // Poll takes completions out of the queue.
 func (c *CQ) Poll(wcs []ib.WC) (int, error) {
-	if err := c.err("poll CQ"); err != nil {
+	if err := c.own("poll CQ"); err != nil {
 		return 0, err
 	}
 	c.mu.Lock()
@@ -101,9 +112,19 @@ func (c *CQ) Poll(wcs []ib.WC) (int, error) {
 	return c.ring.Poll(wcs), nil
 }
 
+// raise says that the event has come which the CQ was armed for.
+func (c *CQ) raise() {
+	switch {
+	case c.tenant != nil:
+		c.tenant.Notify(c)
+	case c.channel != nil:
+		c.channel.notify(c)
+	}
+}
+
 // Arm asks for an event.
 func (c *CQ) Arm(solicitedOnly bool) error {
-	if err := c.err("arm CQ"); err != nil {
+	if err := c.own("arm CQ"); err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -121,11 +142,19 @@ func (c *CQ) err(op string) error {
 	return nil
 }
 
+// own is err for what only the application's end of the ring can do.
+func (c *CQ) own(op string) error {
+	if c.tenant != nil {
+		return notHere(op)
+	}
+	return c.err(op)
+}
+
 // Entries returns the capacity.
 func (c *CQ) Entries() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.ring.Entries()
+	c.home.mu.Lock()
+	defer c.home.mu.Unlock()
+	return c.core.Entries()
 }
 
 // Resize moves the completions to a ring of another size.
@@ -140,7 +169,7 @@ func (c *CQ) Resize(entries int) error {
 	if err := c.err("resize CQ"); err != nil {
 		return err
 	}
-	device, buf, err := newCQRing(entries)
+	device, buf, err := newCQRing(c.tenant, entries)
 	if err != nil {
 		return err
 	}
@@ -148,7 +177,9 @@ func (c *CQ) Resize(entries int) error {
 		return &ib.AttrError{Op: "resize CQ", Attr: "Entries", Value: entries,
 			Allowed: "at least the completions that are in the queue; poll them first", Err: ib.ErrInvalid}
 	}
-	c.ring, err = ring.OpenCQ(buf)
+	if c.tenant == nil {
+		c.ring, err = ring.OpenCQ(buf)
+	}
 	return err
 }
 

@@ -209,11 +209,11 @@ func (d *Device) SetPortState(state ib.PortState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if state == ib.PortActive {
-		s.event(ib.Event{Type: ib.EventPortActive})
+		s.event(nil, ib.Event{Type: ib.EventPortActive})
 		return
 	}
 	s.stats.LinkDowned++
-	s.event(ib.Event{Type: ib.EventPortErr})
+	s.event(nil, ib.Event{Type: ib.EventPortErr})
 }
 
 func checkPort(op string, port int) error {

@@ -12,13 +12,22 @@ import (
 
 // PD is a protection domain of the software device.
 type PD struct {
-	dev  *Device
-	core *mr.PD
-	dead atomic.Bool
+	dev    *Device
+	core   *mr.PD
+	tenant Tenant // nil for this process
+	dead   atomic.Bool
 }
 
 // AllocPD makes a protection domain.
 func (d *Device) AllocPD() (ib.PD, error) {
+	p, err := d.allocPD(nil)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func (d *Device) allocPD(t Tenant) (*PD, error) {
 	if err := d.open("allocate PD"); err != nil {
 		return nil, err
 	}
@@ -31,7 +40,7 @@ func (d *Device) AllocPD() (ib.PD, error) {
 		return nil, err
 	}
 	d.pds++
-	return &PD{dev: d, core: core}, nil
+	return &PD{dev: d, core: core, tenant: t}, nil
 }
 
 // Close frees the domain.

@@ -191,29 +191,43 @@ func (q *QP) config(cfg *qp.Config) {
 	}
 }
 
-// makeRings makes the queues and attaches to the application's end. Queues of no
-// entries share rings that are never used.
+// makeRings makes the queues, the send ring before the receive ring in one piece of
+// memory, and attaches to the application's end if that is here. Queues of no entries
+// share rings that are never used.
 func (q *QP) makeRings() (cfg qp.Config, err error) {
 	q.config(&cfg)
-	c := &q.cap
 	cfg.SQ, q.sq = ring.NoSend(), ring.NoSend()
-	if c.MaxSendWR > 0 {
-		sge := max(c.MaxSendSGE, 1)
-		buf := ring.Alloc(ring.SendSize(c.MaxSendWR, sge, c.MaxInline))
-		if cfg.SQ, err = ring.NewSend(buf, c.MaxSendWR, sge, c.MaxInline); err != nil {
-			return cfg, err
-		}
-		if q.sq, err = ring.OpenSend(buf); err != nil {
-			return cfg, err
-		}
-	}
 	cfg.RQ, q.rq = ring.NoRecv(), ring.NoRecv()
+	c := &q.cap
+	sendSGE, recvSGE := max(c.MaxSendSGE, 1), max(c.MaxRecvSGE, 1)
+	send, recv := 0, 0
+	if c.MaxSendWR > 0 {
+		send = ring.SendSize(c.MaxSendWR, sendSGE, c.MaxInline)
+	}
 	if c.MaxRecvWR > 0 {
-		var buf []byte
-		if cfg.RQ, buf, err = newRecvRing(c.MaxRecvWR, max(c.MaxRecvSGE, 1)); err != nil {
-			return cfg, err
-		}
-		q.rq, err = ring.OpenRecv(buf)
+		recv = ring.RecvSize(c.MaxRecvWR, recvSGE)
+	}
+	if send+recv == 0 {
+		return cfg, nil
+	}
+	buf, err := allocFor(q.pd.tenant, send+recv)
+	if err != nil {
+		return cfg, err
+	}
+	if send > 0 {
+		cfg.SQ, err = ring.NewSend(buf[:send:send], c.MaxSendWR, sendSGE, c.MaxInline)
+	}
+	if recv > 0 && err == nil {
+		cfg.RQ, err = ring.NewRecv(buf[send:], c.MaxRecvWR, recvSGE)
+	}
+	if err != nil || q.pd.tenant != nil {
+		return cfg, err
+	}
+	if send > 0 {
+		q.sq, err = ring.OpenSend(buf[:send])
+	}
+	if recv > 0 && err == nil {
+		q.rq, err = ring.OpenRecv(buf[send:])
 	}
 	return cfg, err
 }
@@ -246,6 +260,14 @@ func (q *QP) Query() (ib.QPAttr, error) {
 	return q.core.Query(), nil
 }
 
+// own is err for what only the application's end of the rings can do.
+func (q *QP) own(op string) error {
+	if q.pd.tenant != nil {
+		return notHere(op)
+	}
+	return q.err(op)
+}
+
 func (q *QP) err(op string) error {
 	if q.dead.Load() {
 		return fmt.Errorf("%s %#x: %w", op, uint32(q.num), ib.ErrClosed)
@@ -255,7 +277,7 @@ func (q *QP) err(op string) error {
 
 // PostSend posts send requests.
 func (q *QP) PostSend(wrs []ib.SendWR) (n int, err error) {
-	if err := q.err("post send on QP"); err != nil {
+	if err := q.own("post send on QP"); err != nil {
 		return 0, err
 	}
 	if state := ib.QPState(q.state.Load()); !qp.CanPostSend(state) {
@@ -289,7 +311,7 @@ func (q *QP) pushSend(wr *ib.SendWR) error {
 
 // PostRecv posts receive requests.
 func (q *QP) PostRecv(wrs []ib.RecvWR) (n int, err error) {
-	if err := q.err("post receive on QP"); err != nil {
+	if err := q.own("post receive on QP"); err != nil {
 		return 0, err
 	}
 	if state := ib.QPState(q.state.Load()); !qp.CanPostRecv(state) {

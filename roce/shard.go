@@ -40,9 +40,12 @@ type shard struct {
 	poller poller
 	breath breath // of whoever drives
 
+	tenants Bells // of QPs whose application is in another process; nil for none
+
 	bellMu   sync.Mutex
 	bells    []*QP // rung since the last step
 	spare    []*QP // the other buffer of bells
+	ringing  func(*QP)
 	sleeping atomic.Bool
 }
 
@@ -57,6 +60,7 @@ type flowEntry struct {
 func newShard(d *Device, id int, l link.Link, gen uint8) *shard {
 	s := &shard{dev: d, id: id, link: l, qpns: newQPNTable(gen, id, len(d.shards)),
 		flows: map[ib.GID]*flowEntry{}, groups: map[ib.GID]group{}}
+	s.ringing = s.ring
 	s.poller.init()
 	s.rx.init(s)
 	s.tx.init(s)
@@ -99,11 +103,23 @@ func (s *shard) run() {
 func (s *shard) sleep(now ib.Instant) error {
 	s.sleeping.Store(true)
 	defer s.sleeping.Store(false)
+	if t := s.tenantBells(); t != nil {
+		defer t.Awake()
+		if t.Sleep() {
+			return nil
+		}
+	}
 	wait, blocked := s.idle(now)
 	if wait == 0 {
 		return nil
 	}
 	return s.link.Wait(wait, blocked)
+}
+
+func (s *shard) tenantBells() Bells {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tenants
 }
 
 // idle returns how long there is nothing to do: 0 if there is something,
@@ -177,6 +193,9 @@ func (s *shard) ring(q *QP) {
 }
 
 func (s *shard) takeBells(now ib.Instant) bool {
+	if s.tenants != nil {
+		s.tenants.Take(s.ringing)
+	}
 	s.bellMu.Lock()
 	bells := s.bells
 	s.bells, s.spare = s.spare[:0], bells
@@ -185,6 +204,7 @@ func (s *shard) takeBells(now ib.Instant) bool {
 		bells[i] = nil
 		q.rung.Store(false)
 		if q.core != nil {
+			q.rearm()
 			q.core.Doorbell(now)
 			s.after(q)
 		}
@@ -228,7 +248,7 @@ func (s *shard) admit(f *flowEntry) {
 func (s *shard) notify(q *QP) {
 	s.tell()
 	for t, ok := q.core.TakeEvent(); ok; t, ok = q.core.TakeEvent() {
-		s.event(ib.Event{Type: t, QP: q})
+		s.event(q.pd.tenant, ib.Event{Type: t, QP: q})
 	}
 	s.mirror(q)
 }
@@ -237,16 +257,17 @@ func (s *shard) notify(q *QP) {
 func (s *shard) tell() {
 	for core := s.due.CQ(); core != nil; core = s.due.CQ() {
 		c := core.Owner.(*CQ)
-		if core.TakeNotify() && c.channel != nil {
-			c.channel.notify(c)
+		if core.TakeNotify() {
+			c.raise()
 		}
 		if core.TakeError() {
-			s.event(ib.Event{Type: ib.EventCQErr, CQ: c})
+			s.event(c.tenant, ib.Event{Type: ib.EventCQErr, CQ: c})
 		}
 	}
 	for core := s.due.SRQ(); core != nil; core = s.due.SRQ() {
+		q := core.Owner.(*SRQ)
 		for t, ok := core.TakeEvent(); ok; t, ok = core.TakeEvent() {
-			s.event(ib.Event{Type: t, SRQ: core.Owner.(*SRQ)})
+			s.event(q.pd.tenant, ib.Event{Type: t, SRQ: q})
 		}
 	}
 }
@@ -260,8 +281,12 @@ func (s *shard) mirror(q *QP) {
 	}
 }
 
-func (s *shard) event(e ib.Event) {
-	if !s.dev.events.put(e) {
+// event passes an event on: to the tenant that it is for, or to who has opened the
+// device.
+func (s *shard) event(t Tenant, e ib.Event) {
+	if t != nil {
+		t.Event(e)
+	} else if !s.dev.events.put(e) {
 		s.stats.EventsLost++
 	}
 }

@@ -26,7 +26,7 @@ type SRQ struct {
 	core *qp.SRQ // the device's end
 
 	mu   sync.Mutex // the application's end
-	ring *ring.Recv
+	ring *ring.Recv // nil for a tenant
 }
 
 // CreateSRQ makes a shared receive queue.
@@ -44,8 +44,8 @@ func (p *PD) CreateSRQ(init ib.SRQInit) (ib.SRQ, error) {
 	if d.srqs == maxSRQs {
 		return nil, limitError(op, "SRQs", maxSRQs)
 	}
-	device, buf, err := newRecvRing(init.MaxWR, init.MaxSGE)
-	if err == nil {
+	device, buf, err := newRecvRing(p.tenant, init.MaxWR, init.MaxSGE)
+	if err == nil && p.tenant == nil {
 		q.ring, err = ring.OpenRecv(buf)
 	}
 	if err != nil {
@@ -61,8 +61,10 @@ func (p *PD) CreateSRQ(init ib.SRQInit) (ib.SRQ, error) {
 
 // newRecvRing makes a receive ring. It returns the device's end, and the memory that
 // the application's end is opened on.
-func newRecvRing(entries, maxSGE int) (device *ring.Recv, buf []byte, err error) {
-	buf = ring.Alloc(ring.RecvSize(entries, maxSGE))
+func newRecvRing(t Tenant, entries, maxSGE int) (device *ring.Recv, buf []byte, err error) {
+	if buf, err = allocFor(t, ring.RecvSize(entries, maxSGE)); err != nil {
+		return nil, nil, err
+	}
 	device, err = ring.NewRecv(buf, entries, maxSGE)
 	return device, buf, err
 }
@@ -135,11 +137,10 @@ func (q *SRQ) Query() (ib.SRQAttr, error) {
 	if err := q.err("query SRQ"); err != nil {
 		return ib.SRQAttr{}, err
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
 	q.home.mu.Lock()
 	defer q.home.mu.Unlock()
-	return ib.SRQAttr{MaxWR: q.ring.Entries(), MaxSGE: q.ring.MaxSGE(), Limit: q.core.Limit()}, nil
+	entries, maxSGE := q.core.Capacity()
+	return ib.SRQAttr{MaxWR: entries, MaxSGE: maxSGE, Limit: q.core.Limit()}, nil
 }
 
 // Modify arms the limit, or changes the size.
@@ -156,7 +157,7 @@ func (q *SRQ) Modify(attr ib.SRQAttr, mask ib.SRQAttrMask) error {
 	if err := q.err(op); err != nil {
 		return err
 	}
-	size := q.ring.Entries()
+	size, _ := q.core.Capacity()
 	if mask&ib.SRQMaxWR != 0 {
 		if attr.MaxWR < 1 || attr.MaxWR > maxQPWR {
 			return bad("MaxWR", attr.MaxWR, fmt.Sprintf("1 to %d", maxQPWR))
@@ -180,7 +181,8 @@ func (q *SRQ) Modify(attr ib.SRQAttr, mask ib.SRQAttrMask) error {
 // resize moves the receives to a ring of another size. The caller holds the
 // application's end.
 func (q *SRQ) resize(size int) error {
-	device, buf, err := newRecvRing(size, q.ring.MaxSGE())
+	_, maxSGE := q.core.Capacity()
+	device, buf, err := newRecvRing(q.pd.tenant, size, maxSGE)
 	if err != nil {
 		return err
 	}
@@ -189,7 +191,9 @@ func (q *SRQ) resize(size int) error {
 	if !q.core.Resize(device) {
 		return &ib.AttrError{Op: "resize SRQ", Attr: "MaxWR", Value: size, Allowed: "at least the receives that are posted", Err: ib.ErrInvalid}
 	}
-	q.ring, err = ring.OpenRecv(buf)
+	if q.pd.tenant == nil {
+		q.ring, err = ring.OpenRecv(buf)
+	}
 	return err
 }
 
@@ -202,6 +206,9 @@ func (q *SRQ) err(op string) error {
 
 // PostRecv posts receive requests.
 func (q *SRQ) PostRecv(wrs []ib.RecvWR) (n int, err error) {
+	if q.pd.tenant != nil {
+		return 0, notHere("post receive on SRQ")
+	}
 	if err := q.err("post receive on SRQ"); err != nil {
 		return 0, err
 	}

@@ -150,6 +150,12 @@ type Link interface {
 	// call it; many calls may count as one.
 	Wake()
 
+	// Watch makes fd, a file descriptor, end Wait whenever it can be read, as long as
+	// the link is open. fd stays the caller's, who closes it after the link. A link
+	// that waits for no descriptors returns an error that matches
+	// errors.ErrUnsupported.
+	Watch(fd int) error
+
 	// Join makes the link a member of a multicast group: each frame to the group
 	// that passes its network is received once, with the group as Run.Dst, and
 	// so is each that the link itself sends there. Frames to different groups,

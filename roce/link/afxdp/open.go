@@ -245,6 +245,9 @@ func (c *conn) Wait(d time.Duration, writable bool) error {
 // Wake ends a Wait.
 func (c *conn) Wake() { c.wait.Wake() }
 
+// Watch makes fd end Wait too.
+func (c *conn) Watch(fd int) error { return c.wait.Watch(fd) }
+
 // Join makes the host a member of the group; its frames come through the kernel.
 func (c *conn) Join(g ib.GID) error { return c.kernel.Join(g) }
 

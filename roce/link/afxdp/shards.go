@@ -87,6 +87,7 @@ func (b *base) share(queues []*queue, senders, shards int) (conns []*conn, err e
 type waiter interface {
 	Wait(d time.Duration, writable bool) error
 	Wake()
+	Watch(fd int) error
 	Shut() // ends all Waits, and returns when none is under way any more
 }
 
@@ -106,6 +107,11 @@ func (s *solo) Wait(d time.Duration, writable bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.Poller.Wait(d, writable)
+}
+
+func (s *solo) Watch(fd int) error {
+	s.Poller.Add(fd)
+	return nil
 }
 
 func (s *solo) Shut() {

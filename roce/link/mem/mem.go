@@ -17,6 +17,8 @@
 package mem
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -247,6 +249,10 @@ func (l *memLink) pending() bool {
 func (l *memLink) Wake() {
 	l.woken.Store(true)
 	l.ring()
+}
+
+func (l *memLink) Watch(int) error {
+	return fmt.Errorf("link mem waits for no file descriptor: %w", errors.ErrUnsupported)
 }
 
 func (l *memLink) Join(g ib.GID) error {

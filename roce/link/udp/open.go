@@ -250,6 +250,11 @@ func (c *conn) Wait(d time.Duration, writable bool) error {
 
 func (c *conn) Wake() { c.poller.Wake() }
 
+func (c *conn) Watch(fd int) error {
+	c.poller.Add(fd)
+	return nil
+}
+
 // Close ends a Wait that is under way, and waits for it.
 func (c *conn) Close() error {
 	if c.closed.Swap(true) {

@@ -50,6 +50,7 @@ func (r *recorder) Recv(_ ib.Instant, in []link.Run) (int, error) {
 
 func (r *recorder) Deadline() ib.Instant           { return ib.Never }
 func (r *recorder) Wait(time.Duration, bool) error { return nil }
+func (r *recorder) Watch(int) error                { return nil }
 func (r *recorder) Wake()                          {}
 func (r *recorder) Join(ib.GID) error              { return nil }
 func (r *recorder) Leave(ib.GID) error             { return nil }

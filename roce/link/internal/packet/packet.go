@@ -246,6 +246,12 @@ func (c *Conn) Wait(d time.Duration, writable bool) error {
 // Wake ends a Wait.
 func (c *Conn) Wake() { c.poller.Wake() }
 
+// Watch makes fd end Wait too.
+func (c *Conn) Watch(fd int) error {
+	c.poller.Add(fd)
+	return nil
+}
+
 // Shut makes all calls but Close return link.ErrClosed, and returns when no Wait is
 // under way any more.
 func (c *Conn) Shut() {

@@ -38,7 +38,8 @@ func NewPoller(socks []int) (*Poller, error) {
 	return p, nil
 }
 
-// Add adds a socket that is received from but not sent by. It counts as a Wake.
+// Add adds a descriptor that is waited for until it can be read: a socket that is
+// received from but not sent by, or any other. It counts as a Wake.
 func (p *Poller) Add(receiver int) {
 	p.mu.Lock()
 	p.receivers = append(p.receivers, receiver)

@@ -1,0 +1,104 @@
+package roce
+
+import (
+	"fmt"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/mr"
+	"github.com/goroce/goroce/qp/ring"
+)
+
+// Tenant is an application in another process: what makes the rings of its objects be
+// memory that it shares, and takes what its objects have to tell. Package server is
+// the one that has tenants.
+//
+// Objects of a tenant's PDs and CQs are created, changed and closed here like others.
+// Posting, polling and arming is done in the rings, by the tenant: those methods fail
+// with ib.ErrNotSupported.
+type Tenant interface {
+	// Alloc returns size zero bytes that start on a 64-byte boundary, for the rings of
+	// the object that is being created or resized. They must be there until that is
+	// closed, or resized again.
+	Alloc(size int) ([]byte, error)
+
+	// Notify says that a completion raises the event that c was armed for. It is
+	// called on the device's own goroutines, must not block and not call the device.
+	Notify(c *CQ)
+
+	// Event takes an asynchronous event of one of the tenant's objects, as Notify.
+	Event(e ib.Event)
+}
+
+// Bells are the doorbells of all tenants' QPs on one shard. The shard calls them on its
+// own goroutine.
+type Bells interface {
+	// Take calls ring for each QP that has work since the last time.
+	Take(ring func(*QP))
+	// Sleep announces that the shard sleeps until its link is woken, and reports
+	// whether bells have rung that nobody would wake it for.
+	Sleep() (rung bool)
+	// Awake announces that the shard looks by itself.
+	Awake()
+}
+
+// SetBells makes the shard with that number look at b, from its next turn on. What
+// ends the shard's sleep when a bell rings is fd, which becomes readable then; it
+// stays the caller's, who closes it after the device. An error that matches
+// errors.ErrUnsupported says that the device's link cannot look at it.
+func (d *Device) SetBells(shard int, b Bells, fd int) error {
+	s := d.shards[shard]
+	if err := s.link.Watch(fd); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tenants = b
+	return nil
+}
+
+// AllocPDFor makes a protection domain of a tenant: what is made of it is the
+// tenant's.
+func (d *Device) AllocPDFor(t Tenant) (*PD, error) { return d.allocPD(t) }
+
+// CreateCQFor makes a completion queue of a tenant. The tenant is notified if it was
+// armed, in place of a channel.
+func (d *Device) CreateCQFor(t Tenant, entries int) (*CQ, error) {
+	return d.createCQ(ib.CQInit{Entries: entries}, t)
+}
+
+// RegMemory registers memory that need not be of this process. iova is the address by
+// which SGEs and peers name its first byte.
+func (p *PD) RegMemory(mem mr.Memory, iova uint64, access ib.Access) (*MR, error) {
+	if err := p.dev.open("register memory"); err != nil {
+		return nil, err
+	}
+	defer p.dev.mu.Unlock()
+	core, err := p.dev.mem.Register(p.core, mem, iova, access)
+	if err != nil {
+		return nil, err
+	}
+	return &MR{dev: p.dev, pd: p, core: core}, nil
+}
+
+// Shard returns the number of the shard that q is on.
+func (q *QP) Shard() int { return q.shard.id }
+
+// rearm makes the tenant ring for what it posts from now on.
+func (q *QP) rearm() {
+	if q.pd.tenant != nil {
+		q.core.Rearm()
+	}
+}
+
+// allocFor returns memory for rings: a tenant's, or this process's own for nil.
+func allocFor(t Tenant, size int) ([]byte, error) {
+	if t == nil {
+		return ring.Alloc(size), nil
+	}
+	return t.Alloc(size)
+}
+
+// notHere refuses what only the application's end of a ring can do.
+func notHere(op string) error {
+	return fmt.Errorf("%s: the application's end of the ring is in another process: %w", op, ib.ErrNotSupported)
+}
