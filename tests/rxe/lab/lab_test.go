@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -438,6 +439,22 @@ func TestNothingStays(t *testing.T) {
 				t.Fatalf("%s is still there", trace)
 			}
 			time.Sleep(10 * time.Millisecond)
+		}
+	}
+}
+
+// Only a double fault is the emulator's: what else ends a guest may be our packets'
+// doing.
+func TestEmulatorFault(t *testing.T) {
+	down := func(console string) error {
+		return errors.Join(errors.New("the case ran out of time"), &DownError{VM: "vm 1", Err: io.EOF, Console: console})
+	}
+	if !EmulatorFault(down("[ 72.9] traps: PANIC: double fault, error_code: 0x0")) {
+		t.Error("a double fault is not seen")
+	}
+	for _, err := range []error{nil, io.EOF, down("BUG: kernel NULL pointer dereference, address: 0000000000000008")} {
+		if EmulatorFault(err) {
+			t.Errorf("%v counts as the emulator's fault", err)
 		}
 	}
 }
