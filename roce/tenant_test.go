@@ -1,0 +1,251 @@
+package roce_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/mr"
+	"github.com/goroce/goroce/qp/ring"
+	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/mem"
+	"github.com/goroce/goroce/roce/link/wrap"
+)
+
+// watching is a link that could be woken by any descriptor.
+type watching struct{ link.Link }
+
+func (watching) Watch(int) error { return nil }
+
+// tenant plays the other process: it has the memory of its rings, and doorbells.
+type tenant struct {
+	t      *testing.T
+	last   []byte // what was allocated latest
+	told   []*roce.CQ
+	events []ib.EventType
+
+	device, bells *ring.Bells
+	qps           []*roce.QP // by bell
+}
+
+func (n *tenant) Alloc(size int) ([]byte, error) {
+	n.last = ring.Alloc(size)
+	return n.last, nil
+}
+
+func (n *tenant) Notify(c *roce.CQ) { n.told = append(n.told, c) }
+func (n *tenant) Event(e ib.Event)  { n.events = append(n.events, e.Type) }
+
+func (n *tenant) Take(rung func(*roce.QP)) { n.device.Take(func(i uint32) { rung(n.qps[i]) }) }
+func (n *tenant) Sleep() bool              { return n.device.Sleep() }
+func (n *tenant) Awake()                   { n.device.Awake() }
+
+// apartment is a tenant's QP, its rings, and what else it takes.
+type apartment struct {
+	*tenant
+	dev    *roce.Device
+	pd     *roce.PD
+	cq     *roce.CQ
+	cqRing *ring.CQ
+	qp     *roce.QP
+	sq     *ring.Send
+	rq     *ring.Recv
+	buf    []byte
+	mr     *roce.MR
+}
+
+func newApartment(t *testing.T, network *mem.Network, gid ib.GID) *apartment {
+	t.Helper()
+	a := &apartment{tenant: &tenant{t: t}, buf: make([]byte, 4096)}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var err error
+	a.dev, err = roce.Open(wrap.Seal(watching{network.Open([]ib.GID{gid}, mem.Options{})}), roce.Options{Manual: true, Seed: 1, AckDelay: -1})
+	must(err)
+	t.Cleanup(func() { a.dev.Close() })
+	buf := ring.Alloc(ring.BellsSize(1))
+	a.device, err = ring.NewBells(buf, 1)
+	must(err)
+	a.bells, err = ring.OpenBells(buf)
+	must(err)
+	must(a.dev.SetBells(0, a, -1))
+	a.pd, err = a.dev.AllocPDFor(a)
+	must(err)
+	a.cq, err = a.dev.CreateCQFor(a, 16)
+	must(err)
+	a.cqRing, err = ring.OpenCQ(a.last)
+	must(err)
+	limits := ib.QPCap{MaxSendWR: 4, MaxSendSGE: 1, MaxRecvWR: 4, MaxRecvSGE: 1}
+	made, err := a.pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: a.cq, RecvCQ: a.cq, Cap: limits})
+	must(err)
+	a.qp = made.(*roce.QP)
+	a.qps = []*roce.QP{a.qp}
+	send := ring.SendSize(limits.MaxSendWR, limits.MaxSendSGE, limits.MaxInline)
+	a.sq, err = ring.OpenSend(a.last[:send])
+	must(err)
+	a.rq, err = ring.OpenRecv(a.last[send:])
+	must(err)
+	a.mr, err = a.pd.RegMemory(mr.Bytes(a.buf), 0x1000, ib.LocalWrite)
+	must(err)
+	return a
+}
+
+// send posts a request, and rings if the device wants that.
+func (a *apartment) send(wr ib.SendWR) {
+	a.t.Helper()
+	if err := a.sq.Push(&wr); err != nil {
+		a.t.Fatal(err)
+	}
+	if a.sq.Publish() {
+		a.bells.Ring(0)
+	}
+}
+
+func (a *apartment) recv(wr ib.RecvWR) {
+	a.t.Helper()
+	if err := a.rq.Push(&wr); err != nil {
+		a.t.Fatal(err)
+	}
+	if a.rq.Publish() {
+		a.bells.Ring(0)
+	}
+}
+
+// statuses takes the completions.
+func (a *apartment) statuses() (got []ib.WCStatus) {
+	var wcs [16]ib.WC
+	for _, wc := range wcs[:a.cqRing.Poll(wcs[:])] {
+		got = append(got, wc.Status)
+	}
+	return got
+}
+
+func connectApartments(t *testing.T, a, b *apartment) {
+	t.Helper()
+	for _, p := range [][2]*apartment{{a, b}, {b, a}} {
+		own, peer := p[0], p[1]
+		attr := ib.QPAttr{PathMTU: ib.MTU1024, DestQPN: peer.qp.Num(), MaxRdAtomic: 1, MaxDestRdAtomic: 1, Timeout: 14, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 12,
+			AH: ib.AHAttr{DGID: peer.dev.Link().Local[0], Port: 1}, Port: 1, Access: ib.RemoteWrite}
+		for _, step := range []struct {
+			state ib.QPState
+			mask  ib.QPAttrMask
+		}{
+			{ib.Init, ib.AttrState | ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess},
+			{ib.RTR, ib.AttrState | ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer},
+			{ib.RTS, ib.AttrState | ib.AttrSQPSN | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry | ib.AttrMaxRdAtomic},
+		} {
+			attr.State = step.state
+			if err := own.qp.Modify(attr, step.mask); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// TestTenants has two tenants SEND from ring to ring: the device takes what was posted
+// when the bell rings, and tells who has armed.
+func TestTenants(t *testing.T) {
+	network := mem.NewNetwork()
+	a, b := newApartment(t, network, gidA), newApartment(t, network, gidB)
+	connectApartments(t, a, b)
+	now := ib.Instant(0)
+	run := func() {
+		for range 20 {
+			now += 1000
+			a.dev.Step(now)
+			b.dev.Step(now)
+		}
+	}
+	b.recv(ib.RecvWR{SGL: []ib.SGE{{Addr: 0x1000, Length: 100, LKey: b.mr.LKey()}}})
+	b.cqRing.Arm(false)
+	copy(a.buf, "from ring to ring")
+	for range 2 { // the second one rings again
+		a.send(ib.SendWR{Opcode: ib.WRSend, Flags: ib.SendSignaled, SGL: []ib.SGE{{Addr: 0x1000, Length: 17, LKey: a.mr.LKey()}}})
+		run()
+		if got := a.statuses(); !slices.Equal(got, []ib.WCStatus{ib.WCSuccess}) {
+			t.Fatalf("the sender's completions: %v", got)
+		}
+		if got := b.statuses(); !slices.Equal(got, []ib.WCStatus{ib.WCSuccess}) {
+			t.Fatalf("the receiver's completions: %v", got)
+		}
+		b.recv(ib.RecvWR{SGL: []ib.SGE{{Addr: 0x1000, Length: 100, LKey: b.mr.LKey()}}})
+	}
+	if string(b.buf[:17]) != "from ring to ring" {
+		t.Errorf("received %q", b.buf[:17])
+	}
+	if len(b.told) != 1 || b.told[0] != b.cq || len(a.told) != 0 {
+		t.Errorf("%d and %d notifications, want one, of who has armed once", len(a.told), len(b.told))
+	}
+
+	// In ERR receives are flushed, those posted later too: they ring.
+	if err := b.qp.Modify(ib.QPAttr{State: ib.Err}, ib.AttrState); err != nil {
+		t.Fatal(err)
+	}
+	run()
+	b.recv(ib.RecvWR{})
+	run()
+	if got := b.statuses(); !slices.Equal(got, []ib.WCStatus{ib.WCWRFlushErr, ib.WCWRFlushErr}) {
+		t.Errorf("in ERR: %v", got)
+	}
+}
+
+// TestTenantLies: nonsense in a ring costs its tenant the QP, and nobody else.
+func TestTenantLies(t *testing.T) {
+	network := mem.NewNetwork()
+	a, b := newApartment(t, network, gidA), newApartment(t, network, gidB)
+	connectApartments(t, a, b)
+	a.send(ib.SendWR{Opcode: ib.WRSend})
+	for i := 256; i < len(a.last); i++ { // all slots
+		a.last[i] = 0xFF
+	}
+	a.dev.Step(1000)
+	if got, err := a.qp.Query(); err != nil || got.State != ib.Err {
+		t.Errorf("the QP is in %v: %v", got.State, err)
+	}
+	if !slices.Contains(a.events, ib.EventQPFatal) || len(b.events) != 0 {
+		t.Errorf("events %v and %v", a.events, b.events)
+	}
+}
+
+// TestTenantsOwnEnd: the verbs that go by the ring are not to be had on this side.
+func TestTenantsOwnEnd(t *testing.T) {
+	a := newApartment(t, mem.NewNetwork(), gidA)
+	srq, err := a.pd.CreateSRQ(ib.SRQInit{SRQAttr: ib.SRQAttr{MaxWR: 3, MaxSGE: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := srq.Query(); err != nil || got.MaxWR != 4 || got.MaxSGE != 1 {
+		t.Errorf("the SRQ is %+v: %v", got, err)
+	}
+	_, send := a.qp.PostSend(nil)
+	_, recv := a.qp.PostRecv(nil)
+	_, shared := srq.PostRecv(nil)
+	_, poll := a.cq.Poll(nil)
+	for i, err := range []error{send, recv, shared, poll, a.cq.Arm(false)} {
+		if !errors.Is(err, ib.ErrNotSupported) {
+			t.Errorf("verb %d: %v", i, err)
+		}
+	}
+	before := a.cq.Entries()
+	if err := a.cq.Resize(100); err != nil || a.cq.Entries() != 128 || before != 16 {
+		t.Errorf("from %d to %d entries: %v", before, a.cq.Entries(), err)
+	}
+	if _, err := ring.OpenCQ(a.last); err != nil {
+		t.Errorf("the new ring: %v", err)
+	}
+	// A link that waits for no descriptors cannot have tenants.
+	dev, err := roce.Open(mem.NewNetwork().Open([]ib.GID{gidB}, mem.Options{}), roce.Options{Manual: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	if err := dev.SetBells(0, a, -1); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("SetBells on a link in memory: %v", err)
+	}
+}
