@@ -171,13 +171,14 @@ func (q *QP) Rearm() {
 	if q.cfg.SQ.Entries() > 0 {
 		q.cfg.SQ.Sleep()
 	}
-	if ring := q.state == ib.Err; ring != q.recvRings && q.cfg.RQ.Entries() > 0 {
-		q.recvRings = ring
-		if ring {
-			q.cfg.RQ.Sleep()
-		} else {
-			q.cfg.RQ.Awake()
-		}
+	switch {
+	case q.cfg.RQ.Entries() == 0:
+	case q.state == ib.Err:
+		q.recvRings = true
+		q.cfg.RQ.Sleep()
+	case q.recvRings:
+		q.recvRings = false
+		q.cfg.RQ.Awake()
 	}
 }
 

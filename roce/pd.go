@@ -128,15 +128,24 @@ func (m *MR) Rereg(mask ib.ReregMask, pd ib.PD, init ib.MRInit) error {
 	if mask&ib.ReregAccess != 0 {
 		access = init.Access
 	}
-	core, err := m.dev.mem.Reregister(m.core, mask, next.core, mr.Bytes(init.Buf), iova(&init, access), init.Access)
+	if err := m.rereg(mask, next, mr.Bytes(init.Buf), iova(&init, access), init.Access); err != nil {
+		return err
+	}
+	if mask&ib.ReregTranslation != 0 {
+		m.buf = init.Buf
+	}
+	return nil
+}
+
+// rereg registers anew; the caller holds Device.mu and m.mu. Nothing looks at the old
+// memory any more when it returns.
+func (m *MR) rereg(mask ib.ReregMask, pd *PD, mem mr.Memory, iova uint64, access ib.Access) error {
+	core, err := m.dev.mem.Reregister(m.core, mask, pd.core, mem, iova, access)
 	if err != nil {
 		return err
 	}
 	m.dev.quiesce()
-	m.core, m.pd = core, next
-	if mask&ib.ReregTranslation != 0 {
-		m.buf = init.Buf
-	}
+	m.core, m.pd = core, pd
 	return nil
 }
 

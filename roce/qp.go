@@ -199,14 +199,7 @@ func (q *QP) makeRings() (cfg qp.Config, err error) {
 	cfg.SQ, q.sq = ring.NoSend(), ring.NoSend()
 	cfg.RQ, q.rq = ring.NoRecv(), ring.NoRecv()
 	c := &q.cap
-	sendSGE, recvSGE := max(c.MaxSendSGE, 1), max(c.MaxRecvSGE, 1)
-	send, recv := 0, 0
-	if c.MaxSendWR > 0 {
-		send = ring.SendSize(c.MaxSendWR, sendSGE, c.MaxInline)
-	}
-	if c.MaxRecvWR > 0 {
-		recv = ring.RecvSize(c.MaxRecvWR, recvSGE)
-	}
+	send, recv := q.Rings()
 	if send+recv == 0 {
 		return cfg, nil
 	}
@@ -215,10 +208,10 @@ func (q *QP) makeRings() (cfg qp.Config, err error) {
 		return cfg, err
 	}
 	if send > 0 {
-		cfg.SQ, err = ring.NewSend(buf[:send:send], c.MaxSendWR, sendSGE, c.MaxInline)
+		cfg.SQ, err = ring.NewSend(buf[:send:send], c.MaxSendWR, max(c.MaxSendSGE, 1), c.MaxInline)
 	}
 	if recv > 0 && err == nil {
-		cfg.RQ, err = ring.NewRecv(buf[send:], c.MaxRecvWR, recvSGE)
+		cfg.RQ, err = ring.NewRecv(buf[send:], c.MaxRecvWR, max(c.MaxRecvSGE, 1))
 	}
 	if err != nil || q.pd.tenant != nil {
 		return cfg, err

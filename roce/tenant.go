@@ -80,8 +80,40 @@ func (p *PD) RegMemory(mem mr.Memory, iova uint64, access ib.Access) (*MR, error
 	return &MR{dev: p.dev, pd: p, core: core}, nil
 }
 
+// ReregMemory is Rereg with memory as RegMemory takes it. pd is looked at if mask says
+// so.
+func (m *MR) ReregMemory(mask ib.ReregMask, pd *PD, mem mr.Memory, iova uint64, access ib.Access) error {
+	const op = "re-register memory"
+	if err := m.dev.open(op); err != nil {
+		return err
+	}
+	defer m.dev.mu.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	next := m.pd
+	if mask&ib.ReregPD != 0 {
+		var err error
+		if next, err = owned[*PD](m.dev, op, "PD", pd); err != nil {
+			return err
+		}
+	}
+	return m.rereg(mask, next, mem, iova, access)
+}
+
 // Shard returns the number of the shard that q is on.
 func (q *QP) Shard() int { return q.shard.id }
+
+// Rings returns the bytes of the send ring, which is the first in the memory of the QP,
+// and of the receive ring behind it; 0 for one that takes no work.
+func (q *QP) Rings() (send, recv int) {
+	if c := &q.cap; c.MaxSendWR > 0 {
+		send = ring.SendSize(c.MaxSendWR, max(c.MaxSendSGE, 1), c.MaxInline)
+	}
+	if c := &q.cap; c.MaxRecvWR > 0 {
+		recv = ring.RecvSize(c.MaxRecvWR, max(c.MaxRecvSGE, 1))
+	}
+	return send, recv
+}
 
 // rearm makes the tenant ring for what it posts from now on.
 func (q *QP) rearm() {

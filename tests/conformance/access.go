@@ -115,7 +115,7 @@ func readIntoConst(e *End) {
 // 11.2.8.2).
 func badRights(a ib.Access) func(*End) {
 	return func(e *End) {
-		mr, err := e.pd().RegMR(ib.MRInit{Buf: make([]byte, 64), Access: a})
+		mr, err := e.pd().RegMR(ib.MRInit{Buf: e.bytes(64), Access: a})
 		if err == nil {
 			mr.Close()
 		}

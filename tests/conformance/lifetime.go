@@ -149,7 +149,7 @@ var closedObjects = []closedCase{
 		pd := e.newPD()
 		cq := e.newQueue(1).cq
 		return pd.Close, map[string]func() error{
-			"RegMR":     func() error { return second(pd.RegMR(ib.MRInit{Buf: make([]byte, 8)})) },
+			"RegMR":     func() error { return second(pd.RegMR(ib.MRInit{Buf: e.bytes(8)})) },
 			"CreateAH":  func() error { return second(pd.CreateAH(e.toPeer())) },
 			"CreateSRQ": func() error { return second(pd.CreateSRQ(ib.SRQInit{SRQAttr: ib.SRQAttr{MaxWR: 1, MaxSGE: 1}})) },
 			"CreateQP":  func() error { return second(pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: cq, RecvCQ: cq})) },

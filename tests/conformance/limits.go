@@ -73,7 +73,7 @@ func creationCases() []Case {
 			e.names(cq.Resize(e.attr.MaxCQE+1), "resizing a CQ beyond the device's limit", "Entries", ib.ErrInvalid, ib.ErrLimit)
 		}},
 		{Name: "limits/access-of-a-region", Alone: func(e *End) {
-			mr, err := e.pd().RegMR(ib.MRInit{Buf: make([]byte, 64), Access: 1 << 19})
+			mr, err := e.pd().RegMR(ib.MRInit{Buf: e.bytes(64), Access: 1 << 19})
 			if err == nil {
 				mr.Close()
 			}
@@ -261,7 +261,7 @@ func ownAddressPassive(e *End) {
 // manyRegions: keys of regions that live at the same time all differ.
 func manyRegions(e *End) {
 	keys := map[ib.Key]bool{}
-	buf := make([]byte, 64)
+	buf := e.bytes(64)
 	for range 200 {
 		mr, err := e.pd().RegMR(ib.MRInit{Buf: buf})
 		e.must(err, "register MR %d", len(keys))

@@ -44,13 +44,16 @@ func (e *End) memIn(pd ib.PD, n int, access ib.Access) *region {
 
 // rawMem returns memory that is not registered.
 func (e *End) rawMem(n int) *region {
-	whole := aligned(n + 2*guard)
+	whole := e.bytes(n + 2*guard)
 	copy(whole, pattern(uint64(n)+uint64(len(e.role)), len(whole)))
 	return &region{e: e, whole: whole, expect: bytes.Clone(whole), buf: whole[guard : guard+n : guard+n]}
 }
 
-// aligned returns n bytes that start on a cache line.
-func aligned(n int) []byte {
+// bytes returns n bytes that start on a cache line, to register.
+func (e *End) bytes(n int) []byte {
+	if alloc := e.s.party.Alloc; alloc != nil {
+		return alloc(n)
+	}
 	b := make([]byte, n+64)
 	off := int(-uintptr(unsafe.Pointer(&b[0])) & 63)
 	return b[off : off+n : off+n]

@@ -205,7 +205,7 @@ func churn(e *End) {
 // round makes one object of most kinds and closes it.
 func (e *End) round(what string) {
 	pd := e.newPD()
-	buf := make([]byte, 64)
+	buf := e.bytes(64)
 	mr, err := pd.RegMR(ib.MRInit{Buf: buf, Access: allAccess})
 	e.must(err, "register MR %s", what)
 	ch := e.newChannel()

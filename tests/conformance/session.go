@@ -19,6 +19,8 @@ type Party struct {
 	// GIDIndex is the row of the GID table that it speaks from. Both parties'
 	// addresses are of one family.
 	GIDIndex int
+	// Alloc returns n bytes of memory to register; nil takes Go's own.
+	Alloc func(n int) []byte
 }
 
 var (

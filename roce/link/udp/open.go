@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -127,7 +126,7 @@ func (c *conn) open(addrs []netip.Addr, o Options) error {
 	for i := range c.socks {
 		c.caps.Local = append(c.caps.Local, c.socks[i].local)
 	}
-	c.tx = sock.NewOutbox(txBatch, 1, int(unsafe.Sizeof(txControl{})))
+	c.tx = sock.NewOutbox(txBatch, 1, txControl)
 	c.rx.init()
 	var err error
 	c.poller, err = sock.NewPoller(fds)

@@ -1,0 +1,374 @@
+package client
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/qp"
+	"github.com/goroce/goroce/qp/ring"
+	"github.com/goroce/goroce/roce/abi"
+)
+
+// PD is a protection domain.
+type PD struct{ object }
+
+// AllocPD makes a protection domain.
+func (d *Device) AllocPD() (ib.PD, error) {
+	h, err := made(d, abi.OpAllocPD, struct{}{})
+	if err != nil {
+		return nil, err
+	}
+	return &PD{object{dev: d, handle: h}}, nil
+}
+
+// QP is a queue pair of the daemon's, posted to here.
+type QP struct {
+	object
+	num         ib.QPN
+	typ         ib.QPType
+	cap         ib.QPCap
+	srq         bool
+	shard, bell uint32
+	pages       *mapped
+
+	sendMu sync.Mutex
+	sq     *ring.Send
+	recvMu sync.Mutex
+	rq     *ring.Recv
+
+	// state is what Modify has made of it. That the device has gone to ERR or SQE since
+	// makes no difference to what may be posted.
+	state atomic.Uint32
+}
+
+// CreateQP makes a queue pair in RESET.
+func (p *PD) CreateQP(init ib.QPInit) (ib.QP, error) {
+	const op = "create QP"
+	if err := p.err(op); err != nil {
+		return nil, err
+	}
+	c := &init.Cap
+	r := abi.CreateQP{PD: p.handle, Type: uint32(init.Type), MaxSendWR: clamp(c.MaxSendWR), MaxRecvWR: clamp(c.MaxRecvWR),
+		MaxSendSGE: clamp(c.MaxSendSGE), MaxRecvSGE: clamp(c.MaxRecvSGE), MaxInline: clamp(c.MaxInline)}
+	if init.SigAll {
+		r.SigAll = 1
+	}
+	if err := p.dev.name(op, &init, &r); err != nil {
+		return nil, err
+	}
+	answer, fds, err := askRings(p.dev, r)
+	if err != nil {
+		return nil, err
+	}
+	q := &QP{object: object{dev: p.dev, handle: answer.Handle}, num: ib.QPN(answer.Num), typ: init.Type, cap: init.Cap, srq: init.SRQ != nil,
+		shard: answer.Shard, bell: answer.Bell, sq: ring.NoSend(), rq: ring.NoRecv()}
+	if err := q.attach(&answer, fds); err != nil {
+		return nil, err
+	}
+	p.dev.keep(q.handle, q)
+	return q, nil
+}
+
+// name fills in the handles of what a QP works with.
+func (d *Device) name(op string, init *ib.QPInit, r *abi.CreateQP) error {
+	for _, a := range []struct {
+		attr string
+		cq   ib.CQ
+		to   *abi.Handle
+	}{{"SendCQ", init.SendCQ, &r.SendCQ}, {"RecvCQ", init.RecvCQ, &r.RecvCQ}} {
+		if a.cq == nil {
+			continue // the daemon says whether that is right
+		}
+		c, err := owned[*CQ](d, op, a.attr, a.cq)
+		if err != nil {
+			return err
+		}
+		*a.to = c.handle
+	}
+	if init.SRQ != nil {
+		s, err := owned[*SRQ](d, op, "SRQ", init.SRQ)
+		if err != nil {
+			return err
+		}
+		r.SRQ = s.handle
+	}
+	if init.XRCD != nil {
+		x, err := owned[*XRCD](d, op, "XRCD", init.XRCD)
+		if err != nil {
+			return err
+		}
+		r.XRCD = x.handle
+	}
+	return nil
+}
+
+// askRings asks for a QP: with it comes the memfd of its rings, if it has any.
+func askRings(d *Device, r abi.CreateQP) (abi.Ring, []int, error) {
+	body, fds, err := d.link.do(abi.OpCreateQP, abi.Put(nil, &r))
+	if err != nil {
+		return abi.Ring{}, nil, err
+	}
+	answer, err := abi.Get[abi.Ring](body)
+	want := 1
+	if answer.Size == 0 {
+		want = 0
+	}
+	if err == nil && len(fds) != want {
+		err = fmt.Errorf("create QP: %d descriptors came, not %d", len(fds), want)
+	}
+	if err != nil {
+		abi.CloseAll(fds)
+	}
+	return answer, fds, err
+}
+
+// attach opens the application's end of the rings.
+func (q *QP) attach(r *abi.Ring, fds []int) (err error) {
+	if len(fds) == 0 {
+		return nil
+	}
+	if q.pages, err = mapFD(fds[0], int(r.Size)); err != nil {
+		return err
+	}
+	buf := q.pages.buf
+	if r.Send > uint64(len(buf)) || r.Recv > uint64(len(buf))-r.Send {
+		return fmt.Errorf("create QP: rings of %d and %d bytes do not fit %d bytes", r.Send, r.Recv, len(buf))
+	}
+	if r.Send > 0 {
+		q.sq, err = ring.OpenSend(buf[:r.Send])
+	}
+	if r.Recv > 0 && err == nil {
+		q.rq, err = ring.OpenRecv(buf[r.Send : r.Send+r.Recv])
+	}
+	return err
+}
+
+// Num returns the QP number.
+func (q *QP) Num() ib.QPN { return q.num }
+
+// Type returns the transport service.
+func (q *QP) Type() ib.QPType { return q.typ }
+
+// err names the QP.
+func (q *QP) err(op string) error {
+	if err := q.object.err(op); err != nil {
+		return fmt.Errorf("QP %#x: %w", uint32(q.num), err)
+	}
+	return nil
+}
+
+// Modify changes state and attributes.
+func (q *QP) Modify(attr ib.QPAttr, mask ib.QPAttrMask) error {
+	if err := q.err("modify QP"); err != nil {
+		return err
+	}
+	if err := tell(q.dev.link, abi.OpModifyQP, abi.QPAttrOf(q.handle, &attr, mask)); err != nil {
+		return err
+	}
+	if mask&ib.AttrState != 0 {
+		q.state.Store(uint32(attr.State))
+	}
+	return nil
+}
+
+// Query returns the attributes.
+func (q *QP) Query() (ib.QPAttr, error) {
+	if err := q.err("query QP"); err != nil {
+		return ib.QPAttr{}, err
+	}
+	r, _, err := ask[abi.QPAttr](q.dev.link, abi.OpQueryQP, abi.Object{Handle: q.handle}, 0)
+	if err != nil {
+		return ib.QPAttr{}, err
+	}
+	return r.Attr(), nil
+}
+
+// PostSend posts send requests.
+func (q *QP) PostSend(wrs []ib.SendWR) (n int, err error) {
+	if err := q.err("post send"); err != nil {
+		return 0, err
+	}
+	if state := ib.QPState(q.state.Load()); !qp.CanPostSend(state) {
+		return 0, q.stateError("post send", state, "RTS (also SQD and ERR)")
+	}
+	q.sendMu.Lock()
+	for n < len(wrs) {
+		if err = q.pushSend(&wrs[n]); err != nil {
+			break
+		}
+		n++
+	}
+	doorbell := q.sq.Publish()
+	q.sendMu.Unlock()
+	if doorbell {
+		q.dev.ring(q.shard, q.bell)
+	}
+	return n, err
+}
+
+func (q *QP) pushSend(wr *ib.SendWR) error {
+	if !qp.SupportsSend(q.typ, wr.Opcode) {
+		return &ib.AttrError{Op: fmt.Sprintf("post send on QP %#x", uint32(q.num)), Attr: "Opcode", Value: wr.Opcode,
+			Allowed: fmt.Sprintf("%s on a QP of type %v", qp.SendOps(q.typ), q.typ), Err: ib.ErrNotSupported}
+	}
+	return q.sq.Push(wr)
+}
+
+// PostRecv posts receive requests.
+func (q *QP) PostRecv(wrs []ib.RecvWR) (n int, err error) {
+	if err := q.err("post receive"); err != nil {
+		return 0, err
+	}
+	if state := ib.QPState(q.state.Load()); !qp.CanPostRecv(state) {
+		return 0, q.stateError("post receive", state, "INIT and later")
+	}
+	if q.rq.Entries() == 0 && len(wrs) > 0 {
+		return 0, q.noReceiveQueue()
+	}
+	q.recvMu.Lock()
+	for n < len(wrs) {
+		if err = q.rq.Push(&wrs[n]); err != nil {
+			break
+		}
+		n++
+	}
+	doorbell := q.rq.Publish()
+	q.recvMu.Unlock()
+	if doorbell {
+		q.dev.ring(q.shard, q.bell)
+	}
+	return n, err
+}
+
+// noReceiveQueue says why the QP takes no receives.
+func (q *QP) noReceiveQueue() error {
+	op := fmt.Sprintf("post receive on QP %#x", uint32(q.num))
+	switch {
+	case q.srq:
+		return &ib.AttrError{Op: op, Attr: "SRQ", Value: "in use", Allowed: "posting to the SRQ that the QP was created with", Err: ib.ErrInvalid}
+	case q.typ == ib.XRCINI || q.typ == ib.XRCTGT:
+		return &ib.AttrError{Op: op, Attr: "Type", Value: q.typ, Allowed: "posting to an XRC SRQ of the target's domain", Err: ib.ErrInvalid}
+	}
+	return fmt.Errorf("%s: created with MaxRecvWR 0: %w", op, ib.ErrQueueFull)
+}
+
+func (q *QP) stateError(op string, state ib.QPState, allowed string) error {
+	return &ib.AttrError{Op: fmt.Sprintf("%s on QP %#x", op, uint32(q.num)), Attr: "State", Value: state, Allowed: allowed, Err: ib.ErrState}
+}
+
+// AttachMulticast adds a UD QP to a multicast group.
+func (q *QP) AttachMulticast(group ib.GID) error {
+	if err := q.err("attach to multicast group"); err != nil {
+		return err
+	}
+	return tell(q.dev.link, abi.OpAttach, abi.Group{QP: q.handle, GID: group})
+}
+
+// DetachMulticast takes it out again.
+func (q *QP) DetachMulticast(group ib.GID) error {
+	if err := q.err("detach from multicast group"); err != nil {
+		return err
+	}
+	return tell(q.dev.link, abi.OpDetach, abi.Group{QP: q.handle, GID: group})
+}
+
+// SRQ is a shared receive queue of the daemon's, posted to here.
+type SRQ struct {
+	object
+	num uint32
+
+	mu    sync.Mutex
+	ring  *ring.Recv
+	pages *mapped
+}
+
+// CreateSRQ makes a shared receive queue.
+func (p *PD) CreateSRQ(init ib.SRQInit) (ib.SRQ, error) {
+	const op = "create SRQ"
+	if err := p.err(op); err != nil {
+		return nil, err
+	}
+	r := abi.CreateSRQ{PD: p.handle, Type: uint32(init.Type), MaxWR: clamp(init.MaxWR), MaxSGE: clamp(init.MaxSGE), Limit: clamp(init.Limit)}
+	if init.Type == ib.SRQXRC {
+		x, err := owned[*XRCD](p.dev, op, "XRCD", init.XRCD)
+		if err != nil {
+			return nil, err
+		}
+		c, err := owned[*CQ](p.dev, op, "CQ", init.CQ)
+		if err != nil {
+			return nil, err
+		}
+		r.XRCD, r.CQ = x.handle, c.handle
+	}
+	answer, fds, err := ask[abi.Ring](p.dev.link, abi.OpCreateSRQ, r, 1)
+	if err != nil {
+		return nil, err
+	}
+	s := &SRQ{object: object{dev: p.dev, handle: answer.Handle}, num: answer.Num}
+	if err := s.attach(&answer, fds[0]); err != nil {
+		return nil, err
+	}
+	p.dev.keep(s.handle, s)
+	return s, nil
+}
+
+func (s *SRQ) attach(r *abi.Ring, fd int) error {
+	pages, err := mapFD(fd, int(r.Size))
+	if err != nil {
+		return err
+	}
+	opened, err := ring.OpenRecv(pages.buf)
+	if err == nil {
+		s.ring, s.pages = opened, pages
+	}
+	return err
+}
+
+// Num returns the number of an XRC SRQ; 0 for a basic one.
+func (s *SRQ) Num() uint32 { return s.num }
+
+// Modify arms the limit, or changes the size.
+func (s *SRQ) Modify(attr ib.SRQAttr, mask ib.SRQAttrMask) error {
+	if err := s.err("modify SRQ"); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := abi.SRQAttr{SRQ: s.handle, Mask: uint32(mask), MaxWR: clamp(attr.MaxWR), Limit: clamp(attr.Limit)}
+	if mask&ib.SRQMaxWR == 0 {
+		return tell(s.dev.link, abi.OpModifySRQ, r)
+	}
+	answer, fds, err := ask[abi.Ring](s.dev.link, abi.OpModifySRQ, r, 1)
+	if err != nil {
+		return err
+	}
+	return s.attach(&answer, fds[0])
+}
+
+// Query returns the attributes.
+func (s *SRQ) Query() (ib.SRQAttr, error) {
+	if err := s.err("query SRQ"); err != nil {
+		return ib.SRQAttr{}, err
+	}
+	r, _, err := ask[abi.SRQAttr](s.dev.link, abi.OpQuerySRQ, abi.SRQAttr{SRQ: s.handle}, 0)
+	return ib.SRQAttr{MaxWR: int(r.MaxWR), MaxSGE: int(r.MaxSGE), Limit: int(r.Limit)}, err
+}
+
+// PostRecv posts receive requests.
+func (s *SRQ) PostRecv(wrs []ib.RecvWR) (n int, err error) {
+	if err := s.err("post receive on SRQ"); err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for n < len(wrs) {
+		if err = s.ring.Push(&wrs[n]); err != nil {
+			break
+		}
+		n++
+	}
+	s.ring.Publish()
+	return n, err
+}

@@ -1,0 +1,104 @@
+package conformance
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/client"
+	"github.com/goroce/goroce/roce/server"
+)
+
+// serve gives out a device to other processes until the test ends, and returns the path
+// of the socket.
+func serve(t *testing.T, p Party) string {
+	t.Helper()
+	s, err := server.New([]*roce.Device{p.Device.(*roce.Device)}, server.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "socket")
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Net: "unixpacket", Name: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx, l) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return path
+}
+
+// arena hands out memory that a daemon maps. It begins again at its start when it has
+// been through: what was there is not registered any more.
+type arena struct {
+	mu  sync.Mutex
+	buf []byte
+	at  int
+}
+
+const arenaSize = 256 << 20
+
+func newArena(t *testing.T) *arena {
+	t.Helper()
+	buf, err := client.Alloc(arenaSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Free(buf) })
+	return &arena{buf: buf}
+}
+
+func (a *arena) alloc(n int) []byte {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	size := (n + 63) &^ 63
+	if a.at+size > len(a.buf) {
+		a.at = 0
+	}
+	b := a.buf[a.at : a.at+n : a.at+n]
+	a.at += size
+	clear(b)
+	return b
+}
+
+// tenant is a client of the daemon at a socket.
+func tenant(t *testing.T, socket string) Party {
+	t.Helper()
+	dev, err := client.Dial(t.Context(), client.Options{Socket: socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := dev.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return Party{Device: dev, Kind: "goroce", Alloc: newArena(t).alloc}
+}
+
+// TestDaemon pairs clients of daemons: of one each, and of the same one.
+func TestDaemon(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		daemons int
+		shards  int
+	}{{"two daemons", 2, 1}, {"one daemon", 1, 1}, {"one daemon of two shards", 1, 2}} {
+		t.Run(c.name, func(t *testing.T) {
+			a := serve(t, loopback(t, c.shards))
+			b := a
+			if c.daemons > 1 {
+				b = serve(t, loopback(t, c.shards))
+			}
+			runPair(t, tenant(t, a), tenant(t, b))
+		})
+	}
+}
