@@ -38,6 +38,7 @@ type commandLine struct {
 	Devinfo  devinfoCmd  `cmd:"" help:"Describe the RDMA device that this machine gets, like ibv_devinfo."`
 	Decode   decodeCmd   `cmd:"" help:"Explain the RoCEv2 packets of a capture file."`
 	Explain  explainCmd  `cmd:"" help:"Explain a rule of the protocol by running it."`
+	Doctor   doctorCmd   `cmd:"" help:"Find what keeps RDMA from working on this machine, and say what helps."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 }
 
