@@ -33,6 +33,7 @@ type env struct {
 }
 
 func newEnv(o Options) (*env, error) {
+	o.Peer = o.Peer.Unmap()
 	s, err := findSubject(&o)
 	if err != nil {
 		return nil, err
@@ -62,11 +63,15 @@ func (e *env) read(name string) string {
 }
 
 // has reports whether the process has a capability now.
-func (e *env) has(capability int) bool {
+func (e *env) has(c capability) bool {
+	// The first user namespace maps all 2^32 - 1 users to themselves.
+	if m := strings.Fields(e.read("/proc/thread-self/uid_map")); c.host && len(m) == 3 && m[2] != "4294967295" {
+		return false
+	}
 	for line := range strings.Lines(e.read("/proc/thread-self/status")) {
 		if set, ok := strings.CutPrefix(line, "CapEff:"); ok {
 			bits, _ := strconv.ParseUint(strings.TrimSpace(set), 16, 64)
-			return bits>>capability&1 != 0
+			return bits>>c.bit&1 != 0
 		}
 	}
 	return false

@@ -92,7 +92,12 @@ func TestFiles(t *testing.T) {
 		{name: "links, raw", caps: []capability{netRaw}, check: "links", words: "rawsock has"},
 		{name: "links, all", caps: []capability{netRaw, netAdmin, bpf}, check: "links", words: "afxdp has"},
 
-		{name: "firewall, nobody", check: "firewall", status: Warn, words: "without CAP_NET_ADMIN", command: "sudo /bin/goroced doctor"},
+		{name: "links, user namespace", files: map[string]string{"/proc/thread-self/uid_map": "         0       1000          1\n"}, caps: []capability{netRaw, netAdmin, bpf},
+			check: "links", status: Warn, words: "afxdp lacks CAP_BPF", command: "setcap cap_net_raw,cap_net_admin,cap_bpf+ep /bin/goroced"},
+		{name: "links, first namespace", files: map[string]string{"/proc/thread-self/uid_map": "         0          0 4294967295\n"}, caps: []capability{netRaw, netAdmin, bpf},
+			check: "links", words: "afxdp has"},
+
+		{name: "firewall, nobody", check: "firewall", status: Warn, words: "without CAP_NET_ADMIN", command: "sudo /bin/goroced doctor --netif eth0"},
 		{name: "firewall, no program", caps: []capability{netAdmin}, check: "firewall", status: Warn, words: "neither nft nor iptables-save"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -196,9 +196,9 @@ func checkFirewall(e *env) []Finding {
 	if e.netif == nil || len(e.usable) == 0 {
 		return nil
 	}
-	if !e.has(netAdmin.bit) {
+	if !e.has(netAdmin) {
 		return []Finding{{Status: Warn, Text: "the firewall's rules cannot be looked at without CAP_NET_ADMIN",
-			Remedy: "UDP port 4791 must be open both ways; to look:", Command: "sudo " + e.program + " doctor"}}
+			Remedy: "UDP port 4791 must be open both ways; to look:", Command: fmt.Sprintf("sudo %s doctor --netif %s", e.program, e.netif.name)}}
 	}
 	sets, sources := e.rulesets()
 	if len(sources) == 0 {

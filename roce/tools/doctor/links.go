@@ -22,14 +22,17 @@ var privileges = []struct {
 type capability struct {
 	name string
 	bit  int
+	// host: it does not count in a user namespace, such as that of a container
+	// without root. The network's do, for the network of that namespace.
+	host bool
 }
 
 var (
-	netRaw    = capability{"cap_net_raw", unix.CAP_NET_RAW}
-	netAdmin  = capability{"cap_net_admin", unix.CAP_NET_ADMIN}
-	bpf       = capability{"cap_bpf", unix.CAP_BPF}
-	ipcLock   = capability{"cap_ipc_lock", unix.CAP_IPC_LOCK}
-	sysPtrace = capability{"cap_sys_ptrace", unix.CAP_SYS_PTRACE}
+	netRaw    = capability{"cap_net_raw", unix.CAP_NET_RAW, false}
+	netAdmin  = capability{"cap_net_admin", unix.CAP_NET_ADMIN, false}
+	bpf       = capability{"cap_bpf", unix.CAP_BPF, true}
+	ipcLock   = capability{"cap_ipc_lock", unix.CAP_IPC_LOCK, true}
+	sysPtrace = capability{"cap_sys_ptrace", unix.CAP_SYS_PTRACE, false}
 )
 
 // setcap returns the command that gives this program capabilities.
@@ -46,7 +49,7 @@ func checkLinks(e *env) []Finding {
 	for _, l := range privileges {
 		var lacks []string
 		for _, c := range l.caps {
-			if !e.has(c.bit) {
+			if !e.has(c) {
 				lacks = append(lacks, strings.ToUpper(c.name))
 			}
 		}
@@ -99,10 +102,10 @@ func (e *env) ethtool() ([]Finding, error) {
 		feature[name] = value
 	}
 	if v := feature["tx-checksumming"]; strings.HasPrefix(v, "off") {
-		f := Finding{Status: Warn, Text: e.netif.name + " does not complete checksums: Linux before 6.11 refuses to segment for it",
+		f := Finding{Status: Warn, Text: e.netif.name + " does not complete checksums, so link udp sends packets one by one",
 			Remedy: "turn it on:", Command: "ethtool -K " + e.netif.name + " tx on"}
 		if strings.Contains(v, "fixed") {
-			f.Remedy, f.Command = "it cannot; use Linux 6.11 or later, or --link rawsock", ""
+			f.Remedy, f.Command = "it cannot; use --link rawsock", ""
 		}
 		return []Finding{f}, nil
 	}
@@ -140,7 +143,7 @@ func checkMemlock(e *env) []Finding {
 		return []Finding{{Status: Warn, Text: err.Error(), Remedy: "allow this program getrlimit(2)"}}
 	}
 	switch {
-	case e.has(ipcLock.bit):
+	case e.has(ipcLock):
 		return ok("any memory may be locked (CAP_IPC_LOCK)")
 	case limit == unix.RLIM_INFINITY:
 		return ok("any memory may be locked")

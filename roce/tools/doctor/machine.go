@@ -17,7 +17,7 @@ func checkPtrace(e *env) []Finding {
 	case scope == "3":
 		return []Finding{{Status: Warn, Text: "kernel.yama.ptrace_scope is 3: no process reaches another's memory, so a daemon has none but memfds",
 			Remedy: "boot with another value; this one cannot be changed (/etc/sysctl.d/*ptrace*)"}}
-	case e.has(sysPtrace.bit):
+	case e.has(sysPtrace):
 		return ok("a daemon reaches the memory of clients of all users (CAP_SYS_PTRACE)")
 	case scope == "2":
 		return []Finding{{Status: Warn, Text: "kernel.yama.ptrace_scope is 2: a daemon needs CAP_SYS_PTRACE to reach any memory of its clients" + memfd,
