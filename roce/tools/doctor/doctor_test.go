@@ -99,6 +99,9 @@ func TestLoopback(t *testing.T) {
 	if f := pick(found, "device", OK, "link udp, the automatic choice"); f == nil {
 		t.Errorf("the link is not named:\n%s", text(found))
 	}
+	if f := pick(examine(t, here, Options{Peer: addr}), "interface", OK, "lo is up"); f == nil {
+		t.Error("the interface is not the one that leads to the peer")
+	}
 	for _, c := range checks { // every check says something, but for these
 		if c.name != "rp_filter" && c.name != "route" && !slices.ContainsFunc(found, func(f Finding) bool { return f.Check == c.name }) {
 			t.Errorf("check %s found nothing", c.name)

@@ -137,14 +137,14 @@ func TestLimits(t *testing.T) {
 	e.setCaps(t, ipcLock)
 	wantOK(t, e.examine(), "memlock")
 
-	limit := 212992 // what an ordinary user gets
+	limit := 3 << 20
 	e.sockopt = func(_, option, value int) (int, error) {
 		if option == unix.SO_RCVBUFFORCE {
 			return 0, unix.EPERM
 		}
 		return 2 * min(value, limit), nil
 	}
-	f := wantFound(t, e.examine(), "buffers", Warn, "208 KiB, not 4096 KiB")
+	f := wantFound(t, e.examine(), "buffers", Warn, "3072 KiB, not 4096 KiB")
 	if _, err := fmt.Sscanf(f.Command, "sysctl -w net.core.rmem_max=%d", &limit); err != nil {
 		t.Fatalf("command %q: %v", f.Command, err)
 	}

@@ -130,15 +130,15 @@ type walk struct {
 // maxSteps bounds a walk.
 const maxSteps = 100_000
 
-// through returns what c does for sure, and the rule that does it. If reached is
-// maybe, the packet may not have come to c at all.
-func (w *walk) through(c *chain, reached tri) (verdict, string) {
+// through returns what c does for sure with a packet that comes to it, and the rule
+// that does it.
+func (w *walk) through(c *chain) (verdict, string) {
 	for i := range c.rules {
 		r := &c.rules[i]
 		if w.steps++; w.steps > maxSteps {
 			return accept, ""
 		}
-		m := min(r.match(w.packet), reached)
+		m := r.match(w.packet)
 		if m == no {
 			continue
 		}
@@ -148,7 +148,7 @@ func (w *walk) through(c *chain, reached tri) (verdict, string) {
 			if sub == nil {
 				continue
 			}
-			v, by = w.through(sub, m)
+			v, by = w.through(sub)
 			if v == goOn && r.verdict == branch && m == yes {
 				return goOn, ""
 			}
@@ -170,7 +170,7 @@ func (w *walk) through(c *chain, reached tri) (verdict, string) {
 // judge says whether a base chain drops the packet, and by what rule.
 func (r ruleset) judge(c *chain, p *packet) (drops tri, by string) {
 	w := walk{rules: r, packet: p}
-	v, by := w.through(c, yes)
+	v, by := w.through(c)
 	if v == goOn {
 		v, by = c.policy, "its policy"
 	}

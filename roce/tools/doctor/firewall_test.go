@@ -3,6 +3,7 @@ package doctor
 import (
 	"errors"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -56,6 +57,7 @@ func TestRules(t *testing.T) {
 		{"nft", nftRules(nftMatch(nftState, "in", `["established", "new"]`)), OK},
 		{"nft", nftRules(nftMatch(`"meta": {"key": "iifname"}`, "==", `"eth*"`)), OK},
 		{"nft", nftRules(nftMatch(`"meta": {"key": "iifname"}`, "==", `"lo"`)), Fail},
+		{"nft", nftRules(nftMatch(`"meta": {"key": "oifname"}`, "==", `"eth0"`)), Fail}, // it arrives
 		{"nft", nftRules(nftMatch(`"meta": {"key": "nfproto"}`, "==", `"ipv4"`)), OK},
 		{"nft", nftRules(nftMatch(`"meta": {"key": "skuid"}`, "==", "7")), Warn},
 		{"nft", nftRules(nftRule(`{"limit": {"rate": 1, "per": "second"}}, {"accept": null}`)), Warn},
@@ -72,7 +74,12 @@ func TestRules(t *testing.T) {
 		{"iptables-save", saveDrop + "-A INPUT -j RDMA\n-A RDMA -d 10.0.0.1/32 -j ACCEPT\n", OK},
 		{"iptables-save", saveDrop + "-A INPUT -j RDMA\n-A RDMA -j RETURN\n-A RDMA -j ACCEPT\n", Fail},
 		{"iptables-save", saveDrop + "-A INPUT -g RDMA\n-A INPUT -j ACCEPT\n-A RDMA -p tcp -j ACCEPT\n", Fail},
-		{"iptables-save", saveDrop + "-A INPUT -j LOG --log-prefix \"-j ACCEPT \"\n-A INPUT -i eth+ -j ACCEPT\n", OK},
+		{"iptables-save", saveDrop + "-A INPUT -s 10.0.0.0/8 -j RDMA\n-A RDMA -j ACCEPT\n", Warn},
+		{"iptables-save", "*filter\n:INPUT ACCEPT [0:0]\n:RDMA - [0:0]\n-A INPUT -s 10.0.0.0/8 -j RDMA\n-A RDMA -p udp -j RETURN\n-A RDMA -j DROP\n", OK},
+		{"iptables-save", "*filter\n:INPUT ACCEPT [0:0]\n:RDMA - [0:0]\n-A INPUT -s 10.0.0.0/8 -j RDMA\n-A RDMA -j DROP\n", Warn},
+		{"iptables-save", saveDrop + "-A INPUT -j LOG --log-prefix \"x -j ACCEPT -m y\"\n", Fail},
+		{"iptables-save", saveDrop + "-A INPUT -p udp -m comment --comment \"-s me\" -j ACCEPT\n", OK},
+		{"iptables-save", saveDrop + "-A INPUT -i eth+ -j ACCEPT\n", OK},
 		{"iptables-save", "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -m limit --limit 1/sec -j DROP\n", Warn},
 		{"ip6tables-save", saveDrop, OK}, // there is no IPv6 address
 	} {
@@ -89,6 +96,26 @@ func TestRules(t *testing.T) {
 			t.Errorf("%s: %s\nfound %+v, want %v", c.program, c.rules, found, c.want)
 		}
 	}
+}
+
+// TestRulesOfBoth: nft shows the tables of iptables, but not all of their conditions.
+func TestRulesOfBoth(t *testing.T) {
+	e := machine(t, nil)
+	e.setCaps(t, netAdmin)
+	nft := strings.ReplaceAll(nftRules(nftRule(`{"xt": null}, {"accept": null}`)), `"inet", "table": "t"`, `"ip", "table": "filter"`)
+	out := map[string]string{"nft": nft}
+	e.command = func(name string, _ ...string) (string, error) {
+		if text, ok := out[name]; ok {
+			return text, nil
+		}
+		return "", errors.New("not there")
+	}
+	wantFound(t, e.examine(), "firewall", Warn, "may drop")
+	out["iptables-save"] = saveDrop + "-A INPUT -p udp -m udp --dport 4791 -j ACCEPT\n"
+	wantOK(t, e.examine(), "firewall")
+	delete(out, "iptables-save")
+	out["nft"] = "not JSON"
+	wantFound(t, e.examine(), "firewall", Warn, "cannot be looked at")
 }
 
 // TestRulesPeer: with a peer, its address is known.

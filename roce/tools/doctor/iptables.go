@@ -46,19 +46,16 @@ func parseSave(text, family, program string) ruleset {
 	return set
 }
 
-// splitWords splits at spaces outside double quotes.
+// splitWords splits at spaces outside double quotes. Quotes stay, so that what is in
+// them looks like no option.
 func splitWords(line string) []string {
-	var words []string
 	quoted := false
-	for _, f := range strings.FieldsFunc(line, func(r rune) bool {
+	return strings.FieldsFunc(line, func(r rune) bool {
 		if r == '"' {
 			quoted = !quoted
 		}
 		return r == ' ' && !quoted
-	}) {
-		words = append(words, strings.ReplaceAll(f, `"`, ""))
-	}
-	return words
+	})
 }
 
 // parseSaveRule reads the options of a rule.
