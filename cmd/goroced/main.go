@@ -30,15 +30,18 @@ const (
 
 // commandLine is what kong parses: one field a subcommand.
 type commandLine struct {
-	Demo     demoCmd     `cmd:"" help:"Show RoCEv2 at work between two hosts in this process."`
-	Pingpong pingpongCmd `cmd:"" help:"SEND messages to and fro, with another goroced or with rdma-core's ibv_*_pingpong."`
-	Rping    rpingCmd    `cmd:"" help:"Ping by RDMA READ and WRITE over rdma_cm, with another goroced or with librdmacm's rping."`
-	Rstream  rstreamCmd  `cmd:"" help:"Stream over rsockets and measure, with another goroced or with librdmacm's rstream and riostream."`
-	Perf     perfCmd     `cmd:"" help:"Measure bandwidth or latency, with another goroced or with perftest's ib_*_bw and ib_*_lat."`
-	Devinfo  devinfoCmd  `cmd:"" help:"Describe the RDMA device that this machine gets, like ibv_devinfo."`
-	Decode   decodeCmd   `cmd:"" help:"Explain the RoCEv2 packets of a capture file."`
-	Explain  explainCmd  `cmd:"" help:"Explain a rule of the protocol by running it."`
-	Version  versionCmd  `cmd:"" help:"Print the version."`
+	Demo       demoCmd       `cmd:"" help:"Show RoCEv2 at work between two hosts in this process."`
+	Pingpong   pingpongCmd   `cmd:"" help:"SEND messages to and fro, with another goroced or with rdma-core's ibv_*_pingpong."`
+	Rping      rpingCmd      `cmd:"" help:"Ping by RDMA READ and WRITE over rdma_cm, with another goroced or with librdmacm's rping."`
+	Rstream    rstreamCmd    `cmd:"" help:"Stream over rsockets and measure, with another goroced or with librdmacm's rstream and riostream."`
+	Perf       perfCmd       `cmd:"" help:"Measure bandwidth or latency, with another goroced or with perftest's ib_*_bw and ib_*_lat."`
+	Devinfo    devinfoCmd    `cmd:"" help:"Describe the RDMA device that this machine gets, like ibv_devinfo."`
+	Decode     decodeCmd     `cmd:"" help:"Explain the RoCEv2 packets of a capture file."`
+	Explain    explainCmd    `cmd:"" help:"Explain a rule of the protocol by running it."`
+	Doctor     doctorCmd     `cmd:"" help:"Find what keeps RDMA from working on this machine, and say what helps."`
+	Completion completionCmd `cmd:"" help:"Print a script that lets the shell complete command lines."`
+	Complete   completeCmd   `cmd:"" hidden:"" help:"Answer the script of completion."`
+	Version    versionCmd    `cmd:"" help:"Print the version."`
 }
 
 // app is what every subcommand gets.

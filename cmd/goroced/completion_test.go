@@ -1,0 +1,123 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/goroce/goroce/tests/require"
+)
+
+// offers are what a shell offers at the end of a command line, without help.
+var offers = []struct {
+	line string
+	want string
+}{
+	{"goroced de", "demo devinfo decode"},
+	{"goroced compl", "completion"},
+	{"goroced completion ", "bash zsh fish"},
+	{"goroced doctor --js", "--json"},
+	{"goroced pingpong --link ra", "rawsock"},
+	{"goroced pingpong -c --link ", "auto udp rawsock afxdp"},
+	{"goroced devinfo --device nosuch --link u", "udp"},
+	{"goroced devinfo -d decode --li", "--link --list"},
+	{"goroced decode x --li", ""},
+	{"goroced decode --qp 5 --l", "--ladder"},
+	{"goroced perf -- --li", ""},
+	{"goroced nosuch --", "--help"},
+}
+
+// TestComplete: what the scripts ask, and other ways to divide words.
+func TestComplete(t *testing.T) {
+	list := append(offers[:len(offers):len(offers)],
+		struct{ line, want string }{"goroced pingpong --link=ra", "--link=rawsock"}, // zsh, fish
+		struct{ line, want string }{"goroced pingpong --link =", "auto udp rawsock afxdp"},
+		struct{ line, want string }{"goroced pingpong --link = ra", "rawsock"}) // bash
+	for _, o := range list {
+		words := strings.Split(o.line, " ")[1:]
+		var got []string
+		for line := range strings.Lines(success(t, append([]string{"complete", "--"}, words...)...)) {
+			word, help, _ := strings.Cut(strings.TrimSpace(line), "\t")
+			if help == "" {
+				t.Errorf("%q: %s has no help", o.line, word)
+			}
+			got = append(got, word)
+		}
+		// Flags of a group come in the order of their fields.
+		if diff := cmp.Diff(sortedFields(o.want), sortedFields(strings.Join(got, " "))); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", o.line, diff)
+		}
+	}
+	if out := success(t, "--help"); strings.Contains(out, "Answer the script") {
+		t.Error("the command for scripts shows in the help")
+	}
+	if p, code := goroced(t, "completion", "tcsh"); code != exitUsage || !strings.Contains(p.err.String(), "zsh") {
+		t.Errorf("exit code %d: %s", code, p.err.String())
+	}
+}
+
+// shellScripts ask a shell what it offers at the end of the line $2, with the program's
+// script in the file $1.
+var shellScripts = map[string]string{
+	"bash": `source "$1"
+COMP_LINE=$2 COMP_POINT=${#2}
+read -ra COMP_WORDS <<<"$2"
+[[ $2 != *" " ]] || COMP_WORDS+=("")
+COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+function_of=$(complete -p goroced | sed 's/.*-F \([^ ]*\) .*/\1/')
+"$function_of" goroced "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"
+printf '%s\n' "${COMPREPLY[@]}"`,
+	"fish": `source $argv[1]; complete -C $argv[2] | cut -f 1`,
+	// zsh offers only at a terminal. What it would show is caught.
+	"zsh": `compdef() { : }
+source "$1"
+_describe() { print -l -- "${found[@]%%:*}" }
+_files() { : }
+words=("${(@s: :)2}") CURRENT=${#words}
+_goroced`,
+}
+
+// TestShells: each shell takes its script without complaint, and offers the words.
+func TestShells(t *testing.T) {
+	for shell, script := range shellScripts {
+		t.Run(shell, func(t *testing.T) {
+			path := require.Command(t, shell)
+			file := filepath.Join(t.TempDir(), "script")
+			if err := os.WriteFile(file, []byte(success(t, "completion", shell)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if out, err := exec.Command(path, "-n", file).CombinedOutput(); err != nil || len(out) > 0 {
+				t.Fatalf("%s -n: %v\n%s", shell, err, out)
+			}
+			for _, o := range offers {
+				if o.want == "" {
+					continue // file names then
+				}
+				args := []string{"-c", script, shell, file, o.line}
+				if shell == "fish" {
+					args = []string{"-N", "-c", script, file, o.line}
+				}
+				cmd := exec.Command(path, args...)
+				cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(program)+":"+os.Getenv("PATH"))
+				out, err := cmd.CombinedOutput()
+				if err != nil {
+					t.Fatalf("%q: %v\n%s", o.line, err, out)
+				}
+				if diff := cmp.Diff(sortedFields(o.want), sortedFields(string(out))); diff != "" {
+					t.Errorf("%q (-want +got):\n%s", o.line, diff)
+				}
+			}
+		})
+	}
+}
+
+func sortedFields(s string) []string {
+	f := strings.Fields(s)
+	slices.Sort(f)
+	return f
+}

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/goroce/goroce/roce/tools/doctor"
+)
+
+// doctorCmd is `goroced doctor`.
+type doctorCmd struct {
+	Peer  netip.Addr   `arg:"" optional:"" help:"Address of a host to be spoken with: look at the way there, too."`
+	NetIf string       `name:"netif" placeholder:"IF" help:"Network interface to look at (default: the one that leads to the peer, or that of the default route)."`
+	Addr  []netip.Addr `placeholder:"IP" help:"Own addresses to look at, instead of --netif."`
+	JSON  bool         `help:"Print a JSON object."`
+}
+
+// Run runs the subcommand.
+func (c *doctorCmd) Run(a *app) error {
+	findings, err := doctor.Examine(doctor.Options{NetIf: c.NetIf, Addrs: c.Addr, Peer: c.Peer})
+	if err != nil {
+		return err
+	}
+	write := doctor.Write
+	if c.JSON {
+		write = doctor.WriteJSON
+	}
+	if err := write(a.out, findings); err != nil {
+		return err
+	}
+	if n := doctor.Count(findings, doctor.Fail); n > 0 {
+		return fmt.Errorf("doctor: %d of %d findings keep RDMA from working", n, len(findings))
+	}
+	return nil
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/goroce/goroce/roce/link/linktest"
+	"github.com/goroce/goroce/tests/require"
+)
+
+// TestDoctor: exit code 1 and one line on standard error if something fails.
+func TestDoctor(t *testing.T) {
+	addr := linktest.Loopback().String()
+	if out := success(t, "doctor", "--addr", addr, addr); !strings.Contains(out, "ok    port       UDP port 4791 is free\n") ||
+		!strings.Contains(out, "ok    route      "+addr+" by lo") || !strings.Contains(out, " 0 fail\n") {
+		t.Errorf("doctor:\n%s", out)
+	}
+	hold, err := net.ListenPacket("udp", net.JoinHostPort(addr, "4791"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hold.Close()
+	p, code := goroced(t, "doctor", "--addr", addr, "--json")
+	var report struct {
+		OK       bool
+		Findings []struct{ Check, Status, Text, Remedy, Command string }
+	}
+	if err := json.Unmarshal(p.out.Bytes(), &report); err != nil || report.OK || code != exitFailure {
+		t.Errorf("doctor --json: exit code %d, %v:\n%s", code, err, p.out.String())
+	}
+	failed := 0
+	for _, f := range report.Findings {
+		if f.Status == "fail" {
+			failed++
+			if f.Check != "port" || !strings.HasPrefix(f.Command, "kill ") {
+				t.Errorf("%+v", f)
+			}
+		}
+	}
+	if failed != 1 || strings.Count(p.err.String(), "\n") != 1 {
+		t.Errorf("%d failures; standard error:\n%s", failed, p.err.String())
+	}
+}
+
+// TestDoctorUnprivileged: an ordinary user lacks capabilities, and a small limit of
+// memory to lock; the remedies give both.
+func TestDoctorUnprivileged(t *testing.T) {
+	require.Root(t)
+	setpriv := require.Command(t, "setpriv")
+	require.Command(t, "setcap")
+	dir, err := os.MkdirTemp("", "goroced-doctor") // nobody may not enter that of the test
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	own := filepath.Join(dir, "goroced")
+	text, err := os.ReadFile(program)
+	if err == nil {
+		err = errors.Join(os.Chmod(dir, 0o755), os.WriteFile(own, text, 0o755))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := linktest.Loopback().String()
+	shell := func(line string) string {
+		out, err := exec.Command(setpriv, "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "sh", "-c", line).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", line, err, out)
+		}
+		return string(out)
+	}
+	doctor := own + " doctor --addr " + addr
+	out := shell("ulimit -l 64; " + doctor)
+	for _, want := range []string{"warn  links      rawsock lacks CAP_NET_RAW\n", "warn  links      afxdp lacks CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF\n",
+		"warn  memlock    64 KiB", "warn  firewall "} {
+		if !strings.Contains(out, want) {
+			t.Errorf("nothing says %q:\n%s", want, out)
+		}
+	}
+	remedy := regexp.MustCompile(`setcap .*cap_bpf\S* \S*`).FindString(out)
+	if out, err := exec.Command("sh", "-c", remedy).CombinedOutput(); err != nil {
+		t.Fatalf("%q: %v\n%s", remedy, err, out)
+	}
+	if out := shell(doctor); !strings.Contains(out, "ok    links      afxdp has") || !strings.Contains(out, "ok    links      rawsock has") {
+		t.Errorf("after %s:\n%s", remedy, out)
+	}
+}
