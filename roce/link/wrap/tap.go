@@ -60,38 +60,35 @@ func (t *Tap) Attach(w io.Writer, m Match) (*Capture, error) {
 	if err := m.check(op); err != nil {
 		return nil, err
 	}
-	t.mu.Lock()
-	caps, err := t.caps, t.full(op)
-	t.mu.Unlock()
+	c := newCapture(t, m)
+	caps, err := t.add(op, c)
 	if err != nil {
 		return nil, err
 	}
-	file, err := newPcapWriter(w, &caps)
-	if err != nil {
+	if c.file, err = newPcapWriter(w, &caps); err != nil {
+		t.detach(c)
 		return nil, err
 	}
-	c := newCapture(t, file, m)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if err := t.full(op); err != nil { // while the file was begun
-		return nil, err
-	}
-	list := append(slices.Clone(t.list()), c)
-	t.captures.Store(&list)
 	go c.run()
 	return c, nil
 }
 
-// full returns why there can be no more captures. The caller holds mu.
-func (t *Tap) full(op string) error {
+// add gives c its place, and frames from then on: whoever sees the beginning of the
+// file sees all that passes later.
+func (t *Tap) add(op string, c *Capture) (link.Caps, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if t.open == 0 {
-		return fmt.Errorf("%s: device %w", op, ib.ErrClosed)
+		return t.caps, fmt.Errorf("%s: device %w", op, ib.ErrClosed)
 	}
-	if n := len(t.list()); n >= MaxCaptures {
-		return &ib.AttrError{Op: op, Attr: "captures", Value: n,
+	list := t.list()
+	if n := len(list); n >= MaxCaptures {
+		return t.caps, &ib.AttrError{Op: op, Attr: "captures", Value: n,
 			Allowed: fmt.Sprintf("less than %d at a time; end one first", MaxCaptures), Err: ib.ErrLimit}
 	}
-	return nil
+	list = append(slices.Clone(list), c)
+	t.captures.Store(&list)
+	return t.caps, nil
 }
 
 // list returns the captures.

@@ -53,8 +53,8 @@ type queuedPacket struct {
 	end int // in buf
 }
 
-func newCapture(t *Tap, file *pcapgo.NgWriter, m Match) *Capture {
-	return &Capture{tap: t, match: m, file: file, wake: make(chan struct{}, 1), done: make(chan struct{})}
+func newCapture(t *Tap, m Match) *Capture {
+	return &Capture{tap: t, match: m, wake: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
 // Counts returns what was captured so far, sent and received. Any goroutine may call it.
