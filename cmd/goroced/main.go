@@ -36,6 +36,8 @@ type commandLine struct {
 	Rstream    rstreamCmd    `cmd:"" help:"Stream over rsockets and measure, with another goroced or with librdmacm's rstream and riostream."`
 	Perf       perfCmd       `cmd:"" help:"Measure bandwidth or latency, with another goroced or with perftest's ib_*_bw and ib_*_lat."`
 	Devinfo    devinfoCmd    `cmd:"" help:"Describe the RDMA device that this machine gets, like ibv_devinfo."`
+	Capture    captureCmd    `cmd:"" help:"Capture packets of a running daemon."`
+	Fault      faultCmd      `cmd:"" help:"Lose, delay, duplicate or corrupt packets of a running daemon, to test applications."`
 	Decode     decodeCmd     `cmd:"" help:"Explain the RoCEv2 packets of a capture file."`
 	Explain    explainCmd    `cmd:"" help:"Explain a rule of the protocol by running it."`
 	Doctor     doctorCmd     `cmd:"" help:"Find what keeps RDMA from working on this machine, and say what helps."`

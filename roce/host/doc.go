@@ -9,5 +9,5 @@
 // lists what there is to choose from.
 //
 // Files: host.go opens and stacks, choose.go picks the link, netif.go knows the
-// network interfaces, watch.go follows one.
+// network interfaces, watch.go follows one, live.go reaches devices that run.
 package host

@@ -58,6 +58,10 @@ type Options struct {
 	// a time.
 	Trace func(*wrap.Event)
 
+	// Live, if it is not nil, can capture and disturb the device's traffic from the time
+	// when Open has returned until the device is closed.
+	Live *Live
+
 	// Device adjusts the device. Its name is that of the interface behind
 	// DevicePrefix, unless it says otherwise.
 	Device roce.Options
@@ -93,7 +97,11 @@ func open(o Options) (*roce.Device, error) {
 	if o.Device.Name == "" {
 		o.Device.Name = DevicePrefix + links[0].Caps().NetIf
 	}
-	if err := stackAll(links, o); err != nil {
+	var live *liveDevice
+	if o.Live != nil {
+		live = &liveDevice{name: o.Device.Name}
+	}
+	if err := stackAll(links, o, live); err != nil {
 		closeAll(links)
 		return nil, err
 	}
@@ -108,6 +116,9 @@ func open(o Options) (*roce.Device, error) {
 		_ = dev.Close()
 		return nil, err
 	}
+	if live != nil {
+		o.Live.add(live)
+	}
 	return dev, nil
 }
 
@@ -121,8 +132,9 @@ func closeAll(links []link.Link) {
 // random (2^64 over the golden ratio).
 const seedStep = 0x9E3779B97F4A7C15
 
-// stackAll puts the wrappers around each link. What they share takes turns.
-func stackAll(links []link.Link, o Options) error {
+// stackAll puts the wrappers around each link, live among them unless it is nil. What
+// they share takes turns.
+func stackAll(links []link.Link, o Options, live *liveDevice) error {
 	var mu sync.Mutex
 	if trace := o.Trace; trace != nil && len(links) > 1 {
 		o.Trace = func(e *wrap.Event) {
@@ -150,7 +162,7 @@ func stackAll(links []link.Link, o Options) error {
 			}
 			l = capture
 		}
-		links[i] = disturb(l, &o)
+		links[i] = disturb(live.tapped(l), &o, live)
 		o.Fault.Seed += seedStep
 	}
 	return nil
@@ -166,17 +178,19 @@ func record(capture **wrap.Capturer, l link.Link, w io.Writer) (err error) {
 	return err
 }
 
-// disturb puts the seal around l, and the faults that were asked for above and below
-// it, in the order that package link prescribes.
-func disturb(l link.Link, o *Options) link.Link {
+// disturb puts the seal around l, and the faults that were or may be asked for above
+// and below it, in the order that package link prescribes.
+func disturb(l link.Link, o *Options, live *liveDevice) link.Link {
 	if o.Corrupt > 0 {
 		l = wrap.Corrupt(l, o.Fault.Seed, o.Corrupt)
 	}
+	l = live.corrupted(l)
 	if o.FlushRxe {
 		l = wrap.SealForRxe(l)
 	} else {
 		l = wrap.Seal(l)
 	}
+	l = live.ruled(l)
 	if f := &o.Fault; f.Drop > 0 || f.Duplicate > 0 || f.Reorder > 0 || f.Delay > 0 {
 		l = wrap.Fault(l, *f)
 	}

@@ -207,7 +207,7 @@ type side struct {
 	buf []byte
 }
 
-func newSide(t *testing.T, dev *roce.Device) *side {
+func newSide(t testing.TB, dev *roce.Device) *side {
 	t.Helper()
 	s := &side{dev: dev, buf: make([]byte, 1<<16)}
 	pd, err := dev.AllocPD()
@@ -227,7 +227,7 @@ func newSide(t *testing.T, dev *roce.Device) *side {
 	return s
 }
 
-func (s *side) connect(t *testing.T, peer *side, gid int) {
+func (s *side) connect(t testing.TB, peer *side, gid int) {
 	t.Helper()
 	attr := ib.QPAttr{State: ib.Init, Port: 1, Access: ib.RemoteWrite,
 		AH: ib.AHAttr{DGID: peer.dev.Link().Local[gid], SGIDIndex: gid}, PathMTU: ib.MTU1024, DestQPN: peer.qp.Num(), Timeout: 14, RetryCnt: 7}

@@ -2,9 +2,12 @@
 // engine down they stack as
 //
 //	Fault    drops, duplicates, reorders and delays frames, from a seed
+//	Rules    the same to frames that rules select (Rules.Above)
 //	Seal     fills in the ICRCs
+//	Rules    flips bits in sealed frames that rules select (Rules.Below)
 //	Corrupt  flips bits in sealed frames
 //	Pcap     writes frames to a capture file
+//	Tap      writes frames to captures that begin and end while it runs
 //	Trace    calls back for each frame
 //	Turn     brings runs to one's own address back without a wire
 //
@@ -14,7 +17,7 @@
 // captured like all others.
 //
 // A device of several shards has a stack for each of its links. They share nothing
-// but the capture file (Capturer.Beside); callbacks that they share must be safe to
+// but the capture file (Capturer.Beside), the Tap and the Rules; callbacks that they share must be safe to
 // call from several goroutines.
 //
 // A wrapper closes the Link under it.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link"
@@ -30,6 +31,9 @@ type lane struct {
 	rng *rand.Rand
 	tally
 
+	// judge decides over frame i of r; with delay, for how long.
+	judge func(r *link.Run, i int) (fate, time.Duration)
+
 	out  []link.Run // what is to be passed on next, in order
 	lent [][]byte   // own buffers that out refers to
 	free [][]byte   // own buffers that nothing refers to
@@ -48,21 +52,27 @@ type heldFrame struct {
 func (l *lane) init(c FaultConfig, stream uint64) {
 	l.cfg = c
 	l.rng = rand.New(rand.NewPCG(c.Seed, stream))
+	l.judge = l.roll
 }
 
-// roll decides over one frame. It takes one random number whatever comes out.
-func (l *lane) roll() fate {
+// roll decides over one frame by chance. It takes one random number, and another for
+// a delay.
+func (l *lane) roll(*link.Run, int) (fate, time.Duration) {
 	u := l.rng.Float64()
 	for _, c := range [...]struct {
 		p float64
 		fate
 	}{{l.cfg.Drop, drop}, {l.cfg.Duplicate, duplicate}, {l.cfg.Reorder, reorder}, {l.cfg.Delay, delay}} {
-		if u < c.p {
-			return c.fate
+		switch {
+		case u >= c.p:
+			u -= c.p
+		case c.fate == delay:
+			return delay, 1 + time.Duration(l.rng.Int64N(int64(l.cfg.MaxDelay)))
+		default:
+			return c.fate, 0
 		}
-		u -= c.p
 	}
-	return intact
+	return intact, 0
 }
 
 // pass decides over each frame of r and appends to out what goes on now.
@@ -70,7 +80,7 @@ func (l *lane) pass(now ib.Instant, r *link.Run) {
 	first := 0 // of the frames that stay together
 	n := r.Frames()
 	for i := range n {
-		f := l.roll()
+		f, wait := l.judge(r, i)
 		if f >= reorder && len(l.held) >= maxHeld {
 			f = intact
 		}
@@ -84,7 +94,7 @@ func (l *lane) pass(now ib.Instant, r *link.Run) {
 			l.stretch(r, first, i)
 		}
 		first = i + 1
-		l.suffer(now, f, r, i)
+		l.suffer(now, f, wait, r, i)
 		if overtakes {
 			l.releaseBehind(r)
 		}
@@ -94,7 +104,7 @@ func (l *lane) pass(now ib.Instant, r *link.Run) {
 
 // suffer does to frame i of r what is left to do once the frames before it, and
 // itself if it goes on, are in out.
-func (l *lane) suffer(now ib.Instant, f fate, r *link.Run, i int) {
+func (l *lane) suffer(now ib.Instant, f fate, wait time.Duration, r *link.Run, i int) {
 	switch f {
 	case drop:
 		l.dropped.Add(1)
@@ -103,14 +113,15 @@ func (l *lane) suffer(now ib.Instant, f fate, r *link.Run, i int) {
 		}
 	case duplicate:
 		l.duplicated.Add(1)
-		l.out = append(l.out, part(r, i, i+1))
+		// A buffer of its own: Seal writes another ICRC where the identification differs.
+		l.emit(&heldFrame{run: l.own(part(r, i, i+1))})
 	case reorder:
 		l.reordered.Add(1)
 		l.behind++
 		l.hold(part(r, i, i+1), now+ib.Instant(l.cfg.MaxDelay), true)
 	case delay:
 		l.delayed.Add(1)
-		l.hold(part(r, i, i+1), now+1+ib.Instant(l.rng.Int64N(int64(l.cfg.MaxDelay))), false)
+		l.hold(part(r, i, i+1), now+ib.Instant(wait), false)
 	}
 }
 
@@ -135,7 +146,7 @@ func (l *lane) stretch(r *link.Run, from, to int) {
 
 // hold keeps a copy of a frame until it is due.
 func (l *lane) hold(r link.Run, due ib.Instant, behind bool) {
-	r.Buf = append(l.buffer(), r.Buf...)
+	r = l.own(r)
 	at, _ := slices.BinarySearchFunc(l.held, due+1, func(h heldFrame, t ib.Instant) int { return cmp.Compare(h.due, t) })
 	l.held = slices.Insert(l.held, at, heldFrame{r, due, behind})
 }
@@ -174,6 +185,12 @@ func (l *lane) due() ib.Instant {
 		return ib.Never
 	}
 	return l.held[0].due
+}
+
+// own returns r with a copy of its frames in a buffer of the lane's own.
+func (l *lane) own(r link.Run) link.Run {
+	r.Buf = append(l.buffer(), r.Buf...)
+	return r
 }
 
 // buffer returns an empty buffer of the lane's own.

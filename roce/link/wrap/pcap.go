@@ -53,24 +53,33 @@ type captureFile struct {
 func Pcap(l link.Link, w io.Writer, epoch time.Time) (*Capturer, error) {
 	file := &captureFile{epoch: epoch}
 	c := &Capturer{Link: l, caps: l.Caps(), file: file}
-	name := c.caps.NetIf
+	var err error
+	if file.w, err = newPcapWriter(w, &c.caps); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// newPcapWriter begins a capture file of a device's links.
+func newPcapWriter(w io.Writer, caps *link.Caps) (*pcapgo.NgWriter, error) {
+	name := caps.NetIf
 	if name == "" {
-		name = c.caps.Name
+		name = caps.Name
 	}
 	itf := pcapgo.NgInterface{Name: name + " sent", LinkType: layers.LinkTypeEthernet, TimestampResolution: 9}
-	section := pcapgo.NgSectionInfo{Application: "goroce", Comment: c.caps.Note}
-	var err error
-	if file.w, err = pcapgo.NewNgWriterInterface(w, itf, pcapgo.NgWriterOptions{SectionInfo: section}); err != nil {
-		return nil, fmt.Errorf("start capture: %w", err)
+	section := pcapgo.NgSectionInfo{Application: "goroce", Comment: caps.Note}
+	ng, err := pcapgo.NewNgWriterInterface(w, itf, pcapgo.NgWriterOptions{SectionInfo: section})
+	if err == nil {
+		itf.Name = name + " received"
+		_, err = ng.AddInterface(itf)
 	}
-	itf.Name = name + " received"
-	if _, err = file.w.AddInterface(itf); err == nil {
-		err = file.w.Flush()
+	if err == nil {
+		err = ng.Flush()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("start capture: %w", err)
 	}
-	return c, nil
+	return ng, nil
 }
 
 // Beside returns a Link around another link of the same device, whose frames go to

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/roce/tools/admin"
+)
+
+// adminFlags say which daemon to ask.
+type adminFlags struct {
+	Socket string `required:"" placeholder:"PATH" type:"path" env:"GOROCED_ADMIN_SOCKET" help:"Admin socket of the daemon."`
+	Device string `name:"dev" short:"d" placeholder:"DEV" help:"Device of the daemon; needed where it has several."`
+}
+
+// captureCmd is `goroced capture`.
+type captureCmd struct {
+	Output string `short:"o" placeholder:"FILE" type:"path" help:"pcapng file to write (default: standard output)."`
+	QP     uint32 `name:"qp" placeholder:"N" help:"Only this queue pair, both ways if it is connected."`
+	PeerQP uint32 `name:"peer-qp" placeholder:"N" help:"Only this queue pair of a peer."`
+	Peer   string `placeholder:"IP" help:"Only this peer."`
+	Count  uint64 `short:"c" placeholder:"N" help:"End after so many packets (default: when interrupted)."`
+	adminFlags
+}
+
+// Help is printed under the flags.
+func (*captureCmd) Help() string {
+	return "Shows the packets of a running daemon as they are on the wire, also those between two programs on this machine. Faults that drop, delay " +
+		"or duplicate act before on what is sent and after on what is received. `goroced capture --socket PATH --qp 0x11 | goroced decode -` explains, " +
+		"`| wireshark -k -i -` shows them as they come."
+}
+
+// Run runs the subcommand.
+func (c *captureCmd) Run(a *app) error {
+	out := a.out
+	if c.Output != "" {
+		f, err := createCapture(c.Output)
+		if err != nil {
+			return err
+		}
+		defer f.Close() // Capture reports errors in writing
+		out = f
+	} else if isTerminal(out) {
+		return errors.New("a capture is not for terminals: give -o FILE, or pipe it into `goroced decode -` or `wireshark -k -i -`")
+	}
+	got, err := admin.NewClient(c.Socket).Capture(a.ctx, out, admin.CaptureOptions{
+		Device: c.Device, QP: c.QP, PeerQP: c.PeerQP, Peer: c.Peer, Packets: c.Count})
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(a.err, "%d packets captured, %d lost because they were not read fast enough\n", got.Packets, got.Lost)
+	return err
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/host"
+	"github.com/goroce/goroce/roce/link/linktest"
+	"github.com/goroce/goroce/roce/tools/admin"
+)
+
+// serveAdmin opens a live device "a" and returns its admin socket.
+func serveAdmin(t *testing.T) string {
+	t.Helper()
+	var live host.Live
+	dev, err := host.Open(host.Options{Addrs: []netip.Addr{linktest.Loopback()}, Live: &live, Device: roce.Options{Name: "a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dev.Close() })
+	socket := filepath.Join(t.TempDir(), "admin")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	admin.Register(mux, &live)
+	server := &http.Server{Handler: mux}
+	go server.Serve(l)
+	t.Cleanup(func() { server.Close() })
+	return socket
+}
+
+func TestFault(t *testing.T) {
+	socket := " --socket " + serveAdmin(t)
+	for _, c := range []struct{ args, want string }{
+		{"fault add drop --qp 0x11 --psn 5-9 -n 1 --seed 3 --ttl 1h", "a fault 1: drop qp 0x11 psn 5-9 count 1 seed 3 ttl 1h0m0s; matched 0, hit 0\n"},
+		{"fault add delay --delay 5ms --opcode ack --direction in -p 0.5 --seed 4 -d a", "a fault 2: delay by 5ms direction in opcode ack probability 0.5 seed 4; matched 0, hit 0\n"},
+		{"fault list --json", `"opcode": "ack"`},
+		{"fault clear 1", "1 removed\n"},
+		{"fault list", "a fault 2: delay"},
+		{"fault clear", "1 removed\n"},
+		{"fault list", ""},
+	} {
+		if out := success(t, strings.Fields(c.args+socket)...); !strings.HasPrefix(out, c.want) && !strings.Contains(c.args, "--json") || !strings.Contains(out, c.want) {
+			t.Errorf("goroced %s: %q, want %q", c.args, out, c.want)
+		}
+	}
+	for _, c := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"fault add explode" + socket, exitFailure, "drop, delay, duplicate, corrupt"},
+		{"fault add drop -d b" + socket, exitFailure, "allowed: a"},
+		{"fault clear 7" + socket, exitFailure, "list them"},
+		{"fault list --socket /nosuch/socket", exitFailure, "goroced serve"},
+		{"fault list", exitUsage, "--socket"},
+		{"capture --peer x" + socket, exitFailure, "an IP address"},
+	} {
+		p, code := goroced(t, strings.Fields(c.args)...)
+		if code != c.code || !strings.Contains(p.err.String(), c.want) || strings.Count(p.err.String(), "\n") != 1 {
+			t.Errorf("goroced %s: exit code %d, want %d: %q, want %q in one line", c.args, code, c.code, p.err.String(), c.want)
+		}
+	}
+}
+
+// An interrupted capture is a success and a whole file.
+func TestCaptureInterrupted(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "x.pcapng")
+	p := start(t, "capture", "-o", file, "--qp", "0x11", "--socket", serveAdmin(t))
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		if st, err := os.Stat(file); err == nil && st.Size() > 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the capture does not begin")
+		}
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if code := p.wait(t); code != 0 || !strings.Contains(p.err.String(), "0 packets captured, 0 lost") {
+		t.Errorf("exit code %d: %q", code, p.err.String())
+	}
+	linktest.Tshark(t, file, 0)
+}

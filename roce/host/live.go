@@ -1,0 +1,177 @@
+package host
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/wrap"
+)
+
+// Live captures and disturbs the traffic of devices while they run: those that Open
+// was given it for (Options.Live), until they are closed. Any goroutine may use it. The
+// zero value is ready.
+type Live struct {
+	// Connection returns the peer of an own QP and the peer's QP, if it is connected. It
+	// is asked when a capture or a rule names an own QP only: of connections, the frames
+	// sent do not name it. Nil knows none. Set it before the first use.
+	Connection func(device string, qpn ib.QPN) (peer ib.GID, peerQPN ib.QPN, ok bool)
+
+	mu      sync.Mutex
+	devices []*liveDevice
+}
+
+type liveDevice struct {
+	name  string
+	tap   wrap.Tap
+	rules wrap.Rules
+}
+
+// DeviceRule is a rule of one of the devices.
+type DeviceRule struct {
+	Device string
+	wrap.RuleStatus
+}
+
+// Devices returns the names of the devices, in the order in which they were opened.
+func (l *Live) Devices() []string {
+	var names []string
+	for _, d := range l.running() {
+		names = append(names, d.name)
+	}
+	return names
+}
+
+// Capture begins a capture on a device; "" is the only one there is. See wrap.Tap.
+func (l *Live) Capture(device string, w io.Writer, m wrap.Match) (*wrap.Capture, error) {
+	d, err := l.device("start capture", device)
+	if err != nil {
+		return nil, err
+	}
+	return d.tap.Attach(w, l.complete(d, m))
+}
+
+// AddRule adds a rule to a device; "" is the only one there is. See wrap.Rules.
+func (l *Live) AddRule(device string, r wrap.Rule) (DeviceRule, error) {
+	d, err := l.device("add fault rule", device)
+	if err != nil {
+		return DeviceRule{}, err
+	}
+	r.Match = l.complete(d, r.Match)
+	st, err := d.rules.Add(r)
+	return DeviceRule{d.name, st}, err
+}
+
+// Rules returns the rules of a device; "" is all devices.
+func (l *Live) Rules(device string) ([]DeviceRule, error) {
+	var rules []DeviceRule
+	err := l.each("list fault rules", device, func(d *liveDevice) {
+		for _, st := range d.rules.List() {
+			rules = append(rules, DeviceRule{d.name, st})
+		}
+	})
+	return rules, err
+}
+
+// RemoveRule removes one rule from a device; "" is the only one there is.
+func (l *Live) RemoveRule(device string, id uint64) error {
+	d, err := l.device("remove fault rule", device)
+	if err != nil {
+		return err
+	}
+	return d.rules.Remove(id)
+}
+
+// ClearRules removes all rules of a device, "" is all devices, and returns how many.
+func (l *Live) ClearRules(device string) (n int, err error) {
+	err = l.each("clear fault rules", device, func(d *liveDevice) { n += d.rules.Clear() })
+	return n, err
+}
+
+// complete adds the other way of a connection of which m names the own QP only.
+func (l *Live) complete(d *liveDevice, m wrap.Match) wrap.Match {
+	if l.Connection == nil || m.QPN == 0 || m.PeerQPN != 0 {
+		return m
+	}
+	peer, qpn, ok := l.Connection(d.name, m.QPN)
+	if !ok || m.Peer != (ib.GID{}) && m.Peer != peer {
+		return m
+	}
+	m.Peer, m.PeerQPN = peer, qpn
+	return m
+}
+
+// running returns the devices that are not closed, and forgets the others.
+func (l *Live) running() []*liveDevice {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.devices = slices.DeleteFunc(l.devices, func(d *liveDevice) bool { return d.tap.Closed() })
+	return slices.Clone(l.devices)
+}
+
+// device returns the device with that name, the only one for "".
+func (l *Live) device(op, name string) (*liveDevice, error) {
+	running := l.running()
+	var names []string
+	for _, d := range running {
+		if d.name == name || name == "" && len(running) == 1 {
+			return d, nil
+		}
+		names = append(names, d.name)
+	}
+	err := &ib.AttrError{Op: op, Attr: "device", Value: fmt.Sprintf("%q", name), Allowed: strings.Join(names, ", "), Err: ib.ErrInvalid}
+	if len(running) == 0 {
+		err.Allowed = "no device is open"
+	}
+	return nil, err
+}
+
+// each calls f for the device with that name, for all of them for "".
+func (l *Live) each(op, name string, f func(*liveDevice)) error {
+	if name != "" {
+		d, err := l.device(op, name)
+		if err != nil {
+			return err
+		}
+		f(d)
+		return nil
+	}
+	for _, d := range l.running() {
+		f(d)
+	}
+	return nil
+}
+
+// add takes in a device that was opened.
+func (l *Live) add(d *liveDevice) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.devices = append(l.devices, d)
+}
+
+// The wrappers are left out of the stack of a device that is not live.
+
+func (d *liveDevice) tapped(l link.Link) link.Link {
+	if d == nil {
+		return l
+	}
+	return d.tap.Around(l)
+}
+
+func (d *liveDevice) corrupted(l link.Link) link.Link {
+	if d == nil {
+		return l
+	}
+	return d.rules.Below(l)
+}
+
+func (d *liveDevice) ruled(l link.Link) link.Link {
+	if d == nil {
+		return l
+	}
+	return d.rules.Above(l)
+}

@@ -1,0 +1,351 @@
+package wrap
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/wire"
+)
+
+// Bounds of rules.
+const (
+	MaxRules     = 64 // of one table, spent ones included
+	MaxRuleDelay = 10 * time.Second
+)
+
+// Action is what a rule does to a frame.
+type Action string
+
+// Actions.
+const (
+	ActDrop      Action = "drop"      // it is lost
+	ActDelay     Action = "delay"     // it goes on Rule.Delay later
+	ActDuplicate Action = "duplicate" // it goes on twice
+	ActCorrupt   Action = "corrupt"   // one bit that the ICRC covers is flipped
+)
+
+// Direction is a way that frames go; "" is both.
+type Direction string
+
+// Directions.
+const (
+	DirIn  Direction = "in"  // received
+	DirOut Direction = "out" // sent
+)
+
+// Class is a kind of opcode; "" is all. See Classes.
+type Class string
+
+// classes says what opcodes belong to which.
+var classes = map[Class]func(wire.Opcode) bool{
+	"":              func(wire.Opcode) bool { return true },
+	"request":       wire.Opcode.IsRequest,
+	"response":      wire.Opcode.IsResponse,
+	"send":          wire.Opcode.IsSend,
+	"write":         wire.Opcode.IsWrite,
+	"read":          func(o wire.Opcode) bool { return o.IsRead() && o.IsRequest() },
+	"read-response": wire.Opcode.IsReadResp,
+	"atomic":        func(o wire.Opcode) bool { return o.IsAtomic() && o.IsRequest() },
+	"ack":           func(o wire.Opcode) bool { return o.IsResponse() && !o.IsReadResp() }, // NAKs and ATOMIC Acknowledges too
+	"cnp":           func(o wire.Opcode) bool { return o == wire.CNP },
+}
+
+// Classes lists the classes that there are.
+func Classes() []Class {
+	return slices.Sorted(maps.Keys(classes))[1:] // without ""
+}
+
+// PSNRange is the PSNs from First to Last, counted modulo 2^24. It holds at most half
+// of them.
+type PSNRange struct{ First, Last ib.PSN }
+
+func (p *PSNRange) has(psn ib.PSN) bool { return !psn.Before(p.First) && !psn.After(p.Last) }
+
+// Rule says what to do to which frames. All conditions that are set must hold.
+type Rule struct {
+	Match
+	Direction Direction
+	Class     Class
+	PSN       *PSNRange // nil for any
+
+	Action Action
+	Delay  time.Duration // of ActDelay, up to MaxRuleDelay
+
+	Count       uint64  // how many frames suffer at most; 0 for no limit
+	Probability float64 // of each frame that the conditions hold for; 0 stands for 1
+	// Seed determines by chance which frames suffer, and which bits are flipped. 0
+	// takes a random one.
+	Seed uint64
+
+	TTL time.Duration // after which the rule goes; 0 for never
+}
+
+// check refuses nonsense.
+func (r *Rule) check() error {
+	const op = "add fault rule"
+	if err := r.Match.check(op); err != nil {
+		return err
+	}
+	delayed := r.Action == ActDelay
+	for _, c := range []struct {
+		ok      bool
+		attr    string
+		value   any
+		allowed string
+	}{
+		{fates[r.Action] != intact, "Action", r.Action, "drop, delay, duplicate, corrupt"},
+		{r.Direction == "" || r.Direction == DirIn || r.Direction == DirOut, "Direction", r.Direction, "in, out, or empty for both"},
+		{classes[r.Class] != nil, "Class", r.Class, fmt.Sprintf("%s, or empty for all", strings.Join(classNames(), ", "))},
+		{r.PSN == nil || r.PSN.valid(), "PSN", r.PSN, "24 bits each, First not after Last, at most half of all"},
+		{!delayed || r.Delay > 0 && r.Delay <= MaxRuleDelay, "Delay", r.Delay, fmt.Sprintf("more than 0, up to %v", MaxRuleDelay)},
+		{delayed || r.Delay == 0, "Delay", r.Delay, "0, unless the action is delay"},
+		{r.Probability >= 0 && r.Probability <= 1, "Probability", r.Probability, "more than 0 up to 1; 0 stands for 1"},
+		{r.TTL >= 0, "TTL", r.TTL, "0 for no end, or more"},
+	} {
+		if !c.ok {
+			return &ib.AttrError{Op: op, Attr: c.attr, Value: c.value, Allowed: c.allowed, Err: ib.ErrInvalid}
+		}
+	}
+	return nil
+}
+
+func classNames() []string {
+	var names []string
+	for _, c := range Classes() {
+		names = append(names, string(c))
+	}
+	return names
+}
+
+func (p *PSNRange) valid() bool {
+	return p.First <= ib.PSNMask && p.Last <= ib.PSNMask && !p.Last.Before(p.First)
+}
+
+func (p *PSNRange) String() string { return fmt.Sprintf("%d-%d", p.First, p.Last) }
+
+// RuleStatus is a rule in a table.
+type RuleStatus struct {
+	ID uint64 // of the table, from 1 on
+	Rule
+	Matched uint64 // frames that the conditions held for, until the rule was spent
+	Hits    uint64 // frames that suffered
+}
+
+// Rules is a table of faults that can be changed while the links run. While it is
+// empty, or all rules are spent, it costs the links one atomic load a call. The zero value is ready;
+// all links of a device share one.
+//
+// Rules are looked at in the order in which they were added, and the first that applies
+// decides over a frame; those that corrupt are looked at after all others. A rule whose
+// Count is used up is spent: it does nothing more, but stays in the table to be seen.
+//
+// Any goroutine may call the methods at any time.
+type Rules struct {
+	above, below atomic.Pointer[[]*rule] // not spent, those that corrupt below; nil for none
+
+	mu   sync.Mutex // guards what follows, and changes of above and below
+	all  []*rule    // by ID
+	last uint64     // ID
+	open int        // wrappers that were not closed yet
+}
+
+// rule is a Rule and what became of it.
+type rule struct {
+	Rule
+	id            uint64
+	class         func(wire.Opcode) bool
+	matched, hits atomic.Uint64
+	timer         *time.Timer // nil without TTL
+}
+
+// Add adds a rule at the end. An *ib.AttrError says what is wrong with it, or, with
+// ib.ErrLimit, that MaxRules are there. The status returned tells its ID and seed.
+func (t *Rules) Add(r Rule) (RuleStatus, error) {
+	if err := r.check(); err != nil {
+		return RuleStatus{}, err
+	}
+	r.Probability = cmp.Or(r.Probability, 1)
+	for r.Seed == 0 {
+		r.Seed = rand.Uint64() >> 11 // fits the numbers of JSON
+	}
+	if r.PSN != nil {
+		psn := *r.PSN
+		r.PSN = &psn
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.all) >= MaxRules {
+		return RuleStatus{}, &ib.AttrError{Op: "add fault rule", Attr: "rules", Value: len(t.all),
+			Allowed: fmt.Sprintf("less than %d; remove one first, those that are spent count too", MaxRules), Err: ib.ErrLimit}
+	}
+	t.last++
+	added := &rule{Rule: r, id: t.last, class: classes[r.Class]}
+	if r.TTL > 0 {
+		added.timer = time.AfterFunc(r.TTL, func() { _ = t.Remove(added.id) })
+	}
+	t.all = append(t.all, added)
+	t.publish()
+	return added.status(), nil
+}
+
+// Remove removes the rule with that ID; an *ib.AttrError says that there is none.
+// Frames that it delayed still go on when they are due.
+func (t *Rules) Remove(id uint64) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i := slices.IndexFunc(t.all, func(r *rule) bool { return r.id == id })
+	if i < 0 {
+		return &ib.AttrError{Op: "remove fault rule", Attr: "ID", Value: id, Allowed: "the ID of a rule; list them", Err: ib.ErrInvalid}
+	}
+	t.all[i].stop()
+	t.all = slices.Delete(t.all, i, i+1)
+	t.publish()
+	return nil
+}
+
+// Clear removes all rules and returns how many there were.
+func (t *Rules) Clear() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := len(t.all)
+	for _, r := range t.all {
+		r.stop()
+	}
+	t.all = nil
+	t.publish()
+	return n
+}
+
+// List returns the rules, in the order in which they are looked at.
+func (t *Rules) List() []RuleStatus {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	list := make([]RuleStatus, len(t.all))
+	for i, r := range t.all {
+		list[i] = r.status()
+	}
+	return list
+}
+
+// publish shows the links the rules that are not spent. The caller holds mu.
+func (t *Rules) publish() {
+	var above, below []*rule
+	for _, r := range t.all {
+		switch {
+		case r.spent():
+		case r.Action == ActCorrupt:
+			below = append(below, r)
+		default:
+			above = append(above, r)
+		}
+	}
+	show(&t.above, above)
+	show(&t.below, below)
+}
+
+func show(p *atomic.Pointer[[]*rule], list []*rule) {
+	if len(list) == 0 {
+		p.Store(nil)
+		return
+	}
+	p.Store(&list)
+}
+
+// republish is publish for the links, when a rule was spent or is not any more.
+func (t *Rules) republish() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.publish()
+}
+
+// linkClosed ends the timers when it was the last link.
+func (t *Rules) linkClosed() {
+	t.mu.Lock()
+	t.open--
+	last := t.open == 0
+	t.mu.Unlock()
+	if last {
+		t.Clear()
+	}
+}
+
+func (r *rule) status() RuleStatus {
+	return RuleStatus{ID: r.id, Rule: r.Rule, Matched: r.matched.Load(), Hits: r.hits.Load()}
+}
+
+func (r *rule) stop() {
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+}
+
+func (r *rule) spent() bool { return r.Count > 0 && r.hits.Load() >= r.Count }
+
+// holds reports whether the conditions hold for a frame of run.
+func (r *rule) holds(sent bool, run *link.Run, frame []byte) bool {
+	if r.Direction == DirIn && sent || r.Direction == DirOut && !sent || len(frame) < wire.BTHLen {
+		return false
+	}
+	if r.PSN != nil {
+		psn := ib.PSN(frame[9])<<16 | ib.PSN(frame[10])<<8 | ib.PSN(frame[11]) // IBTA 9.2.1
+		if !r.PSN.has(psn) {
+			return false
+		}
+	}
+	return r.class(wire.Opcode(frame[0])) && r.Match.frame(sent, run, frame)
+}
+
+// strike decides by count and chance whether a frame that the conditions hold for
+// suffers. It returns a random number that the seed and the frame's turn determine.
+func (r *rule) strike() (random uint64, ok bool) {
+	random = mix(r.Seed + r.matched.Add(1)*goldenRatio)
+	if float64(random>>11)/(1<<53) >= r.Probability {
+		return random, false
+	}
+	for {
+		hits := r.hits.Load()
+		if r.Count > 0 && hits >= r.Count {
+			return random, false
+		}
+		if r.hits.CompareAndSwap(hits, hits+1) {
+			return random, true
+		}
+	}
+}
+
+// goldenRatio is 2^64 over the golden ratio, the step of SplitMix64.
+const goldenRatio = 0x9E3779B97F4A7C15
+
+// mix is the output function of SplitMix64 (Steele, Lea, Flood 2014).
+func mix(z uint64) uint64 {
+	z = (z ^ z>>30) * 0xBF58476D1CE4E5B9
+	z = (z ^ z>>27) * 0x94D049BB133111EB
+	return z ^ z>>31
+}
+
+// apply returns the first rule that a frame of run suffers, nil if it goes on.
+func (t *Rules) apply(list []*rule, sent bool, run *link.Run, frame []byte) (*rule, uint64) {
+	for _, r := range list {
+		if r.spent() || !r.holds(sent, run, frame) {
+			continue
+		}
+		random, ok := r.strike()
+		if !ok {
+			continue
+		}
+		if r.spent() {
+			t.republish()
+		}
+		return r, random
+	}
+	return nil, 0
+}

@@ -1,0 +1,342 @@
+package wrap_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/linktest"
+	"github.com/goroce/goroce/roce/link/mem"
+	"github.com/goroce/goroce/roce/link/wrap"
+	"github.com/goroce/goroce/wire"
+)
+
+// ruledStack puts Rules, with a Seal between, around a recorder.
+func ruledStack(rules *wrap.Rules) (link.Link, *recorder) {
+	rec := newRecorder()
+	return rules.Above(wrap.Seal(rules.Below(rec))), rec
+}
+
+func add(t *testing.T, rules *wrap.Rules, r wrap.Rule) wrap.RuleStatus {
+	t.Helper()
+	st, err := rules.Add(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+// only is the range of one PSN.
+func only(psn ib.PSN) *wrap.PSNRange { return &wrap.PSNRange{First: psn, Last: psn} }
+
+// badICRCs returns the PSNs of frames whose ICRC is wrong.
+func badICRCs(runs []link.Run) []int {
+	bad := []int{}
+	for _, r := range runs {
+		for i := range r.Frames() {
+			o := wire.Outer{Src: r.Src, Dst: r.Dst, SrcPort: r.SrcPort, DstPort: link.Port, TrafficClass: r.TrafficClass,
+				HopLimit: r.HopLimit, FlowLabel: r.FlowLabel, ID: r.ID + uint16(i)}
+			if !o.Check(r.Frame(i)) {
+				bad = append(bad, int(r.Frame(i)[11]))
+			}
+		}
+	}
+	return bad
+}
+
+// Each action does to exactly the frame with PSN 2 what it says.
+func TestRuleActions(t *testing.T) {
+	for _, c := range []struct {
+		rule  wrap.Rule
+		want  []int // PSNs at once
+		later []int // PSNs after 5 ms
+		bad   []int // PSNs with a wrong ICRC
+	}{
+		{wrap.Rule{Action: wrap.ActDrop}, []int{0, 1, 3, 4}, nil, nil},
+		{wrap.Rule{Action: wrap.ActDuplicate}, []int{0, 1, 2, 2, 3, 4}, nil, nil},
+		{wrap.Rule{Action: wrap.ActDelay, Delay: 5 * time.Millisecond}, []int{0, 1, 3, 4}, []int{2}, nil},
+		{wrap.Rule{Action: wrap.ActCorrupt}, []int{0, 1, 2, 3, 4}, nil, []int{2}},
+	} {
+		for _, sent := range []bool{true, false} {
+			c.rule.PSN, c.rule.Direction = only(2), wrap.DirIn
+			if sent {
+				c.rule.Direction = wrap.DirOut
+			}
+			var rules wrap.Rules
+			l, rec := ruledStack(&rules)
+			add(t, &rules, c.rule)
+			wrap.Seal(rec).Send(0, []link.Run{newRun(0, 4, 64, 32)}) // seals for both directions
+			sealed := rec.sent
+			pass := func(now ib.Instant) []link.Run {
+				if sent {
+					rec.sent = nil
+					if now == 0 {
+						send(t, l, now, newRun(0, 4, 64, 32))
+					} else if _, err := l.Recv(now, make([]link.Run, 1)); err != nil {
+						t.Fatal(err)
+					}
+					return rec.sent
+				}
+				if now == 0 {
+					rec.rx = sealed
+				}
+				in := make([]link.Run, 16)
+				n, err := l.Recv(now, in)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return in[:n]
+			}
+			got := pass(0)
+			if diff := cmp.Diff(c.want, psns(got)); diff != "" {
+				t.Errorf("%s %s: PSNs %s", c.rule.Action, c.rule.Direction, diff)
+			}
+			if c.rule.Action == wrap.ActCorrupt || sent {
+				if bad := badICRCs(got); !slices.Equal(bad, c.bad) {
+					t.Errorf("%s %s: ICRCs of %v are wrong, want %v", c.rule.Action, c.rule.Direction, bad, c.bad)
+				}
+			}
+			if len(c.later) > 0 {
+				if due := l.Deadline(); due != 5*ms {
+					t.Errorf("delayed frame is due at %d", due)
+				}
+				if diff := cmp.Diff(c.later, psns(pass(5*ms))); diff != "" {
+					t.Errorf("%s %s, later: PSNs %s", c.rule.Action, c.rule.Direction, diff)
+				}
+			}
+			if st := rules.List()[0]; st.Matched != 1 || st.Hits != 1 {
+				t.Errorf("%s %s: matched %d, hit %d, want 1", c.rule.Action, c.rule.Direction, st.Matched, st.Hits)
+			}
+		}
+	}
+}
+
+// ack returns a run of one ACK.
+func ack(psn ib.PSN, qpn ib.QPN) link.Run {
+	p := wire.Packet{BTH: wire.BTH{Opcode: wire.RCAck, DestQP: qpn, PSN: psn}}
+	b := append(p.AppendHeaders(nil), 0, 0, 0, 0)
+	return link.Run{Src: local, Dst: peer, Size: len(b), Buf: b}
+}
+
+// Conditions select by opcode class, PSN, QP and peer.
+func TestRuleConditions(t *testing.T) {
+	other := peer
+	other[15] = 77
+	own := ib.QPN(newRun(0, 1, 64, 0).Buf[7]) // to the peer's QP, as sent
+	for _, c := range []struct {
+		name string
+		rule wrap.Rule
+		hits uint64
+	}{
+		{"everything", wrap.Rule{}, 6},
+		{"sends", wrap.Rule{Class: "send"}, 5},
+		{"acks", wrap.Rule{Class: "ack"}, 1},
+		{"writes", wrap.Rule{Class: "write"}, 0},
+		{"PSNs", wrap.Rule{PSN: &wrap.PSNRange{First: ib.PSNMask, Last: 1}}, 3},
+		{"peer's QP", wrap.Rule{Match: wrap.Match{PeerQPN: 0x99}}, 1},
+		{"own QP, which frames sent do not name", wrap.Rule{Match: wrap.Match{QPN: own}}, 0},
+		{"peer", wrap.Rule{Match: wrap.Match{Peer: peer}}, 6},
+		{"other peer", wrap.Rule{Match: wrap.Match{Peer: other}}, 0},
+		{"received", wrap.Rule{Direction: wrap.DirIn}, 0},
+		{"first two", wrap.Rule{Count: 2}, 2},
+	} {
+		var rules wrap.Rules
+		l, _ := ruledStack(&rules)
+		c.rule.Action = wrap.ActDrop
+		add(t, &rules, c.rule)
+		send(t, l, 0, newRun(0, 4, 64, 32), ack(ib.PSNMask, 0x99))
+		if st := rules.List()[0]; st.Hits != c.hits {
+			t.Errorf("%s: %d hits, want %d", c.name, st.Hits, c.hits)
+		}
+	}
+}
+
+// A datagram names the QP that it comes from.
+func TestRuleDatagram(t *testing.T) {
+	var rules wrap.Rules
+	l, rec := ruledStack(&rules)
+	p := wire.Packet{BTH: wire.BTH{Opcode: wire.UDSendOnly, DestQP: 5}, DETH: wire.DETH{SrcQP: 0x1234}}
+	b := append(p.AppendHeaders(nil), make([]byte, 20)...)
+	add(t, &rules, wrap.Rule{Action: wrap.ActDrop, Match: wrap.Match{QPN: 0x1234}})
+	send(t, l, 0, link.Run{Src: local, Dst: peer, Size: len(b), Buf: b})
+	if len(rec.sent) != 0 {
+		t.Error("a datagram of the QP passed")
+	}
+}
+
+// The seed decides, and is told if it was not given.
+func TestRuleProbability(t *testing.T) {
+	lost := func(seed uint64) ([]int, wrap.RuleStatus) {
+		var rules wrap.Rules
+		l, rec := ruledStack(&rules)
+		add(t, &rules, wrap.Rule{Action: wrap.ActDrop, Probability: 0.3, Seed: seed})
+		send(t, l, 0, newRun(0, 60, 64, 0))
+		send(t, l, 0, newRun(60, 60, 64, 0))
+		return psns(rec.sent), rules.List()[0]
+	}
+	got, st := lost(0)
+	t.Logf("seed %d", st.Seed)
+	if st.Seed == 0 || st.Matched != 120 || int(st.Hits) != 120-len(got) || st.Hits < 12 || st.Hits > 70 {
+		t.Errorf("status %+v, %d passed", st, len(got))
+	}
+	if again, _ := lost(st.Seed); !slices.Equal(got, again) {
+		t.Errorf("the same seed lost others: %v, then %v", got, again)
+	}
+	if again, _ := lost(st.Seed + 1); slices.Equal(got, again) {
+		t.Error("another seed lost the same")
+	}
+}
+
+// What the link below does not take has not suffered: it does when it is sent again.
+func TestRuleNotTaken(t *testing.T) {
+	var rules wrap.Rules
+	rec := newRecorder()
+	rec.take = 0
+	l := wrap.Seal(rules.Below(rec))
+	add(t, &rules, wrap.Rule{Action: wrap.ActCorrupt, PSN: only(1), Count: 1})
+	out := []link.Run{newRun(0, 3, 64, 0)}
+	if n, err := l.Send(0, out); n != 0 || err != nil {
+		t.Fatal(n, err)
+	}
+	if st := rules.List()[0]; st.Hits != 0 {
+		t.Errorf("%d hits before anything was sent", st.Hits)
+	}
+	rec.take = -1
+	send(t, l, 0, out...)
+	send(t, l, 0, newRun(0, 3, 64, 0))
+	if bad := badICRCs(rec.sent); !slices.Equal(bad, []int{1}) {
+		t.Errorf("ICRCs of %v are wrong, want 1 only once", bad)
+	}
+}
+
+func TestRuleErrors(t *testing.T) {
+	drop := wrap.Rule{Action: wrap.ActDrop}
+	for _, c := range []struct {
+		attr, allowed string
+		change        func(*wrap.Rule)
+	}{
+		{"Action", "duplicate", func(r *wrap.Rule) { r.Action = "explode" }},
+		{"Direction", "in, out", func(r *wrap.Rule) { r.Direction = "up" }},
+		{"Class", "read-response", func(r *wrap.Rule) { r.Class = "poem" }},
+		{"PSN", "half", func(r *wrap.Rule) { r.PSN = &wrap.PSNRange{First: 9, Last: 8} }},
+		{"PSN", "24 bits", func(r *wrap.Rule) { r.PSN = only(1 << 24) }},
+		{"Delay", "10s", func(r *wrap.Rule) { r.Action = wrap.ActDelay }},
+		{"Delay", "10s", func(r *wrap.Rule) { r.Action, r.Delay = wrap.ActDelay, time.Hour }},
+		{"Delay", "unless", func(r *wrap.Rule) { r.Delay = 1 }},
+		{"Probability", "up to 1", func(r *wrap.Rule) { r.Probability = 1.5 }},
+		{"TTL", "0 for no end", func(r *wrap.Rule) { r.TTL = -1 }},
+		{"QPN", "24 bits", func(r *wrap.Rule) { r.QPN = 1 << 24 }},
+		{"PeerQPN", "24 bits", func(r *wrap.Rule) { r.PeerQPN = 1 << 24 }},
+	} {
+		var rules wrap.Rules
+		r := drop
+		c.change(&r)
+		_, err := rules.Add(r)
+		var attr *ib.AttrError
+		if !errors.As(err, &attr) || attr.Attr != c.attr || !errors.Is(err, ib.ErrInvalid) || !strings.Contains(attr.Allowed, c.allowed) {
+			t.Errorf("%s: error %v, want what is allowed: %q", c.attr, err, c.allowed)
+		}
+	}
+	var rules wrap.Rules
+	for range wrap.MaxRules {
+		add(t, &rules, drop)
+	}
+	if _, err := rules.Add(drop); !errors.Is(err, ib.ErrLimit) {
+		t.Errorf("rule %d: error %v, want %v", wrap.MaxRules+1, err, ib.ErrLimit)
+	}
+	if err := rules.Remove(3); err != nil {
+		t.Error(err)
+	}
+	if err := rules.Remove(3); !errors.Is(err, ib.ErrInvalid) {
+		t.Errorf("removed twice: error %v", err)
+	}
+	if n := rules.Clear(); n != wrap.MaxRules-1 || len(rules.List()) != 0 {
+		t.Errorf("cleared %d, %d are left", n, len(rules.List()))
+	}
+}
+
+func TestRuleTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var rules wrap.Rules
+		add(t, &rules, wrap.Rule{Action: wrap.ActDrop, TTL: time.Minute})
+		time.Sleep(time.Minute - 1)
+		synctest.Wait()
+		if len(rules.List()) != 1 {
+			t.Error("the rule went too early")
+		}
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		if len(rules.List()) != 0 {
+			t.Error("the rule is still there")
+		}
+	})
+}
+
+// Rules come and go while several links run. Count is kept over all of them.
+func TestRulesUnderTraffic(t *testing.T) {
+	const links, count = 3, 50
+	var rules wrap.Rules
+	st := add(t, &rules, wrap.Rule{Action: wrap.ActDrop, Count: count})
+	var traffic, change sync.WaitGroup
+	stop := make(chan struct{})
+	lost := make([]int, links)
+	for i := range links {
+		l, rec := ruledStack(&rules)
+		traffic.Go(func() {
+			for range 200 {
+				send(t, l, 0, newRun(0, 4, 64, 0))
+			}
+			lost[i] = 200*4 - len(psns(rec.sent))
+		})
+	}
+	change.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			id := add(t, &rules, wrap.Rule{Action: wrap.ActCorrupt, Probability: 0.5}).ID
+			rules.List()
+			if err := rules.Remove(id); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	traffic.Wait()
+	close(stop)
+	change.Wait()
+	if n := lost[0] + lost[1] + lost[2]; n != count {
+		t.Errorf("%d frames lost, want %d", n, count)
+	}
+	if got := rules.List(); len(got) != 1 || got[0].ID != st.ID || got[0].Hits != count {
+		t.Errorf("rules %+v, want one with %d hits", got, count)
+	}
+}
+
+// The wrappers keep the contract of a Link, also with rules that never apply.
+func TestRulesContract(t *testing.T) {
+	for _, busy := range []bool{false, true} {
+		linktest.Run(t, func(testing.TB) (a, b link.Link) {
+			n := mem.NewNetwork()
+			stack := func(gid ib.GID) link.Link {
+				rules, tap := new(wrap.Rules), new(wrap.Tap)
+				if busy {
+					for _, action := range []wrap.Action{wrap.ActDrop, wrap.ActCorrupt} {
+						add(t, rules, wrap.Rule{Action: action, Match: wrap.Match{QPN: 0xABCDEF}})
+					}
+				}
+				return rules.Above(wrap.Seal(rules.Below(tap.Around(n.Open([]ib.GID{gid}, mem.Options{})))))
+			}
+			return stack(local), stack(peer)
+		})
+	}
+}

@@ -1,0 +1,161 @@
+package wrap
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/link"
+)
+
+// MaxCaptures is how many captures one Tap feeds at a time.
+const MaxCaptures = 16
+
+// Tap is where captures of a running device are taken. While there is none it costs
+// the links one atomic load a call. The zero value is ready; all links of a device
+// share one.
+//
+// Any goroutine may attach captures and end them at any time.
+type Tap struct {
+	captures atomic.Pointer[[]*Capture] // nil while there are none
+
+	mu   sync.Mutex // guards what follows, and changes of captures
+	caps link.Caps  // of the first link
+	open int        // links that were not closed yet
+}
+
+// Around returns a Link that shows what passes to the captures, frames as Pcap would
+// write them. It belongs where Pcap does. When the last Link of a Tap is closed its
+// captures end.
+func (t *Tap) Around(l link.Link) link.Link {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	caps := l.Caps()
+	if t.open == 0 {
+		t.caps = caps
+	}
+	t.open++
+	return &tapped{Link: l, tap: t, caps: caps}
+}
+
+// Closed reports whether the Tap has no links that are open.
+func (t *Tap) Closed() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.open == 0
+}
+
+// Attach begins a capture of the frames that m selects, in pcapng form, to w. It
+// writes the beginning of the file before it returns; a goroutine of the capture's
+// own writes the rest until Close, the end of the links, or an error. w stays the
+// caller's.
+//
+// A Tap that feeds MaxCaptures already refuses with an *ib.AttrError that wraps
+// ib.ErrLimit; one without open links, with ib.ErrClosed.
+func (t *Tap) Attach(w io.Writer, m Match) (*Capture, error) {
+	const op = "start capture"
+	if err := m.check(op); err != nil {
+		return nil, err
+	}
+	c := newCapture(t, m)
+	caps, err := t.add(op, c)
+	if err != nil {
+		return nil, err
+	}
+	if c.file, err = newPcapWriter(w, &caps); err != nil {
+		t.detach(c)
+		return nil, err
+	}
+	go c.run()
+	return c, nil
+}
+
+// add gives c its place, and frames from then on: whoever sees the beginning of the
+// file sees all that passes later.
+func (t *Tap) add(op string, c *Capture) (link.Caps, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.open == 0 {
+		return t.caps, fmt.Errorf("%s: device %w", op, ib.ErrClosed)
+	}
+	list := t.list()
+	if n := len(list); n >= MaxCaptures {
+		return t.caps, &ib.AttrError{Op: op, Attr: "captures", Value: n,
+			Allowed: fmt.Sprintf("less than %d at a time; end one first", MaxCaptures), Err: ib.ErrLimit}
+	}
+	list = append(slices.Clone(list), c)
+	t.captures.Store(&list)
+	return t.caps, nil
+}
+
+// list returns the captures.
+func (t *Tap) list() []*Capture {
+	if p := t.captures.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// detach removes a capture, if it is there.
+func (t *Tap) detach(c *Capture) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	list := slices.DeleteFunc(slices.Clone(t.list()), func(x *Capture) bool { return x == c })
+	if len(list) == 0 {
+		t.captures.Store(nil)
+		return
+	}
+	t.captures.Store(&list)
+}
+
+// linkClosed ends all captures when it was the last link. It does not wait for their
+// writers.
+func (t *Tap) linkClosed() {
+	t.mu.Lock()
+	t.open--
+	var list []*Capture
+	if t.open == 0 {
+		list = t.list()
+		t.captures.Store(nil)
+	}
+	t.mu.Unlock()
+	for _, c := range list {
+		c.end(nil)
+	}
+}
+
+// tapped is a Link with a Tap.
+type tapped struct {
+	link.Link
+	tap    *Tap
+	caps   link.Caps
+	closed sync.Once
+}
+
+func (l *tapped) Send(now ib.Instant, out []link.Run) (int, error) {
+	n, err := l.Link.Send(now, out)
+	if list := l.tap.captures.Load(); list != nil {
+		for _, c := range *list {
+			c.take(now, pcapSent, &l.caps, out[:n])
+		}
+	}
+	return n, err
+}
+
+func (l *tapped) Recv(now ib.Instant, in []link.Run) (int, error) {
+	n, err := l.Link.Recv(now, in)
+	if list := l.tap.captures.Load(); list != nil {
+		for _, c := range *list {
+			c.take(now, pcapReceived, &l.caps, in[:n])
+		}
+	}
+	return n, err
+}
+
+func (l *tapped) Close() error {
+	l.closed.Do(l.tap.linkClosed)
+	return l.Link.Close()
+}

@@ -1,0 +1,209 @@
+package wrap
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/google/gopacket"
+	"github.com/google/gopacket/pcapgo"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/wire"
+)
+
+// captureBytes bounds the packets of a capture that wait for its writer.
+const captureBytes = 4 << 20
+
+// CaptureCounts counts the frames of a capture.
+type CaptureCounts struct {
+	Matched uint64 // that passed and were selected
+	Dropped uint64 // of these, lost because the writer was too slow
+}
+
+// Capture is a recording that a Tap feeds. Packets wait in a queue for the writer;
+// when that is full they are lost, and counted in the file's interface statistics. The
+// links never wait.
+type Capture struct {
+	tap   *Tap
+	match Match
+	file  *pcapgo.NgWriter // its goroutine's
+	wake  chan struct{}    // holds a token when there is something to write, or the end
+	done  chan struct{}    // closed when nothing more is written
+	err   error            // why it ended early; to be read after done
+
+	mu     sync.Mutex
+	frame  wire.Frame // scratch
+	epoch  time.Time  // the wall clock time of Instant 0
+	queue  packetQueue
+	counts [2]CaptureCounts // sent, received
+	ended  bool
+}
+
+// packetQueue is packets, each behind the one before it in buf.
+type packetQueue struct {
+	packets []queuedPacket
+	buf     []byte
+}
+
+type queuedPacket struct {
+	now ib.Instant
+	itf int // pcapSent or pcapReceived
+	end int // in buf
+}
+
+func newCapture(t *Tap, m Match) *Capture {
+	return &Capture{tap: t, match: m, wake: make(chan struct{}, 1), done: make(chan struct{})}
+}
+
+// Counts returns what was captured so far, sent and received. Any goroutine may call it.
+func (c *Capture) Counts() CaptureCounts {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return CaptureCounts{c.counts[0].Matched + c.counts[1].Matched, c.counts[0].Dropped + c.counts[1].Dropped}
+}
+
+// Done returns a channel that is closed when the capture has ended and nothing more is
+// written: after Close, after the device was closed, or after an error.
+func (c *Capture) Done() <-chan struct{} { return c.done }
+
+// Close ends the capture, waits until what was captured is written, and returns the
+// first error in writing. Any goroutine may call it, more than once.
+func (c *Capture) Close() error {
+	c.tap.detach(c)
+	c.end(nil)
+	<-c.done
+	return c.err
+}
+
+// end makes the goroutine write what is left, and nothing after an error.
+func (c *Capture) end(err error) {
+	c.mu.Lock()
+	c.ended = true
+	if err != nil {
+		c.err = fmt.Errorf("capture: %w", err)
+	}
+	c.mu.Unlock()
+	c.ring()
+}
+
+func (c *Capture) ring() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take queues the selected frames of runs that passed. The links' goroutines call it.
+func (c *Capture) take(now ib.Instant, itf int, caps *link.Caps, batch []link.Run) {
+	if len(batch) == 0 {
+		return
+	}
+	c.mu.Lock()
+	before := c.counts[itf].Matched
+	for i := range batch {
+		c.takeRun(now, itf, caps, &batch[i])
+	}
+	some := c.counts[itf].Matched != before
+	c.mu.Unlock()
+	if some {
+		c.ring()
+	}
+}
+
+func (c *Capture) takeRun(now ib.Instant, itf int, caps *link.Caps, r *link.Run) {
+	sent := itf == pcapSent
+	if c.frame.Outer = outerOf(r); sent {
+		c.frame.Outer = outerSent(r, caps)
+	}
+	for i := range r.Frames() {
+		frame := r.Frame(i)
+		if c.ended || !c.match.frame(sent, r, frame) {
+			continue
+		}
+		c.counts[itf].Matched++
+		if len(c.queue.buf)+wire.EtherLen+c.frame.Outer.Len()+len(frame) > captureBytes {
+			c.counts[itf].Dropped++
+			continue
+		}
+		if sent {
+			c.frame.Outer.ID = sentID(r, caps.ID, i)
+		} else {
+			c.frame.Outer.ID = receivedID(r, i)
+		}
+		c.push(now, itf, frame)
+	}
+}
+
+// push queues one packet, whose outer headers stand in c.frame.
+func (c *Capture) push(now ib.Instant, itf int, frame []byte) {
+	if c.epoch.IsZero() {
+		c.epoch = time.Now().Add(-time.Duration(now))
+	}
+	c.frame.EtherSrc, c.frame.EtherDst = macOf(&c.frame.Outer.Src), macOf(&c.frame.Outer.Dst)
+	q := &c.queue
+	q.buf = append(c.frame.AppendHeaders(q.buf, len(frame)), frame...)
+	q.packets = append(q.packets, queuedPacket{now, itf, len(q.buf)})
+}
+
+// run writes until the end. It takes the queue as a whole and leaves an empty one.
+func (c *Capture) run() {
+	defer close(c.done)
+	defer c.tap.detach(c)
+	var full packetQueue
+	var told uint64 // losses that stand in the file
+	for range c.wake {
+		c.mu.Lock()
+		full, c.queue = c.queue, packetQueue{full.packets[:0], full.buf[:0]}
+		counts, epoch, ended := c.counts, c.epoch, c.ended
+		c.mu.Unlock()
+
+		err := c.write(&full, epoch)
+		if lost := counts[0].Dropped + counts[1].Dropped; err == nil && (ended || lost != told) {
+			told = lost
+			err = c.writeStats(&counts)
+		}
+		if err == nil {
+			err = c.file.Flush()
+		}
+		if err != nil {
+			c.end(err)
+			return
+		}
+		if ended {
+			return
+		}
+	}
+}
+
+func (c *Capture) write(q *packetQueue, epoch time.Time) error {
+	start := 0
+	for _, p := range q.packets {
+		packet := q.buf[start:p.end]
+		start = p.end
+		if err := c.file.WritePacket(gopacket.CaptureInfo{
+			Timestamp:      epoch.Add(time.Duration(p.now)),
+			CaptureLength:  len(packet),
+			Length:         len(packet),
+			InterfaceIndex: p.itf,
+		}, packet); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeStats writes an interface statistics block for each direction. A capture that is
+// cut off has those that were written when frames were lost.
+func (c *Capture) writeStats(counts *[2]CaptureCounts) error {
+	for itf, n := range counts {
+		err := c.file.WriteInterfaceStats(itf, pcapgo.NgInterfaceStatistics{
+			LastUpdate: time.Now(), PacketsReceived: n.Matched, PacketsDropped: n.Dropped,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
