@@ -105,3 +105,57 @@ func TestIDTableIsFull(t *testing.T) {
 	}
 	ids.check(t)
 }
+
+// TestRequestsEnd: what becomes of the record of a request, and of the connection's.
+func TestRequestsEnd(t *testing.T) {
+	const service, other = 7, 8
+	q := &QP{pd: &PD{dev: &Device{}}, typ: ib.GSI}
+	asks := message{attr: wire.AttrREQ, local: 100, service: service}
+	accepts := message{attr: wire.AttrREP, local: 1, remote: 100, answers: true}
+	const none = numIDStages
+	for _, c := range []struct {
+		name         string
+		do           func(g *gsiTable)
+		theirs, ours idStage
+	}{
+		{"asked", func(*gsiTable) {}, idAsked, none},
+		{"asked for something else", func(g *gsiTable) {
+			g.request(0, ib.GID{}, &message{attr: wire.AttrREQ, local: 100, service: other})
+		}, idAsked, none},
+		{"rejected", func(g *gsiTable) {
+			g.speaks(0, q, ib.GID{}, &message{attr: wire.AttrREJ, remote: 100, answers: true})
+		}, idOver, none},
+		{"delayed", func(g *gsiTable) {
+			g.speaks(0, q, ib.GID{}, &message{attr: wire.AttrMRA, local: 1, remote: 100, answers: true})
+		}, idAsked, idOpen},
+		{"accepted", func(g *gsiTable) { g.speaks(0, q, ib.GID{}, &accepts) }, idAsked, idOpen},
+		{"established", func(g *gsiTable) {
+			g.speaks(0, q, ib.GID{}, &accepts)
+			g.ids.heard(0, g.ids.get(0, commID{id: 1}), &message{attr: wire.AttrRTU, local: 100, remote: 1})
+		}, idOver, idFirm},
+	} {
+		g := &gsiTable{shard: &shard{}, qps: []*QP{q}}
+		g.init(g.shard)
+		must(t, g.services.add(q, service, maskID))
+		must(t, g.services.add(q, other, maskID))
+		g.request(0, ib.GID{}, &asks)
+		c.do(g)
+		g.ids.check(t)
+		stage := func(id commID) idStage {
+			if r := g.ids.get(0, id); r != nil {
+				return r.stage
+			}
+			return none
+		}
+		if theirs, ours := stage(commID{id: 100, theirs: true}), stage(commID{id: 1}); theirs != c.theirs || ours != c.ours {
+			t.Errorf("%s: request in stage %d, connection in %d; want %d, %d", c.name, theirs, ours, c.theirs, c.ours)
+		}
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -318,10 +318,25 @@ func TestRouteAnswers(t *testing.T) {
 	}
 }
 
+// careful is a link that takes no runs without frames.
+type careful struct {
+	link.Link
+	t testing.TB
+}
+
+func (l careful) Send(now ib.Instant, runs []link.Run) (int, error) {
+	for _, r := range runs {
+		if len(r.Buf) == 0 {
+			l.t.Error("a run without frames")
+		}
+	}
+	return l.Link.Send(now, runs)
+}
+
 // TestSpoofedIDs: no QP speaks with what is another's. Nothing of it leaves, and the
 // other goes on.
 func TestSpoofedIDs(t *testing.T) {
-	w := newWorld(t, 1, 64, plain)
+	w := newWorld(t, 1, 64, stack{above: func(l link.Link) link.Link { return careful{l, t} }, below: same})
 	good, evil, b := w.newManager(w.a), w.newManager(w.a), w.newManager(w.b)
 	must(t, good.Serve(7, allBits))
 	good.say(gidB, wire.AttrREQ, &wire.REQ{LocalID: 10})

@@ -84,6 +84,31 @@ func TestSeveralCMs(t *testing.T) {
 	}
 }
 
+// TestChosenPort: port 0 passes over the ports of others.
+func TestChosenPort(t *testing.T) {
+	a, _ := pair(t)
+	pd, err := a.dev.AllocPD()
+	must(t, err)
+	cq, err := a.dev.CreateCQ(ib.CQInit{Entries: 1})
+	must(t, err)
+	q, err := pd.CreateQP(ib.QPInit{Type: ib.GSI, SendCQ: cq, RecvCQ: cq})
+	must(t, err)
+	const first, free = 49152, 54321
+	for p := first; p < 1<<16; p++ {
+		if p != free {
+			must(t, q.(ib.ServiceQP).Serve(wire.PortSpaceTCP.ServiceID(uint16(p)), ^uint64(0)))
+		}
+	}
+	if l := listen(t, a, ":0", rdmacm.ListenConfig{}); l.Addr().Port() != free {
+		t.Errorf("port %d, want %d", l.Addr().Port(), free)
+	}
+	if _, err := a.cm.Listen(patience(t), ":0", rdmacm.ListenConfig{}); !errors.Is(err, ib.ErrBusy) && !errors.Is(err, ib.ErrLimit) {
+		t.Errorf("without a free port: %v", err)
+	}
+	must(t, q.Close())
+	listen(t, a, ":0", rdmacm.ListenConfig{})
+}
+
 // TestSeveralDatagramServices: SIDR finds the services of each.
 func TestSeveralDatagramServices(t *testing.T) {
 	a, b1 := pair(t)
