@@ -205,39 +205,46 @@ func (n *gsiNetwork) checkFirst() {
 // heal does nothing: what is sent again gets through even so.
 func (n *gsiNetwork) heal() {}
 
+// openPair makes two devices without faults, the first with two QPs.
+func (n *gsiNetwork) openPair() {
+	net := mem.NewNetwork()
+	for i := range 2 {
+		dev, err := roce.Open(wrap.Seal(net.Open([]ib.GID{gidOf(i)}, mem.Options{})), roce.Options{Manual: true})
+		n.check(err)
+		n.t.Cleanup(func() { dev.Close() })
+		for range 2 - i {
+			n.hosts = append(n.hosts, n.open(dev))
+		}
+	}
+}
+
+// carry brings all messages of the hosts' managers to where they go.
+func (n *gsiNetwork) carry(now ib.Instant, managers ...*Manager) {
+	for again := true; again; {
+		again = false
+		for i, m := range managers {
+			var msg Message
+			for m.NextMessage(&msg) {
+				n.send(now, i, &msg)
+				again = true
+			}
+		}
+		n.arrive(now, func(to int, path Path, mad []byte) {
+			managers[to].Handle(now, path, mad)
+			again = true
+		})
+	}
+}
+
 // TestSameID: of two managers that take the same ID toward one peer at the same time
 // the first has it. What the other says with it does not leave, its REJ neither, and
 // its next connection has an ID of its own.
 func TestSameID(t *testing.T) {
 	n := &gsiNetwork{t: t}
-	net := mem.NewNetwork()
-	var devs []*roce.Device
-	for i := range 2 {
-		dev, err := roce.Open(wrap.Seal(net.Open([]ib.GID{gidOf(i)}, mem.Options{})), roce.Options{Manual: true})
-		n.check(err)
-		t.Cleanup(func() { dev.Close() })
-		devs = append(devs, dev)
-	}
-	n.hosts = []*gsiHost{n.open(devs[0]), n.open(devs[0]), n.open(devs[1])}
 	first, second, peer := New(Options{GUID: 1, Seed: 1}), New(Options{GUID: 1, Seed: 1}), New(Options{GUID: 2, Seed: 2})
-	managers := []*Manager{first, second, peer}
 	now := ib.Instant(0)
-	carry := func() {
-		for again := true; again; {
-			again = false
-			for i, m := range managers {
-				var msg Message
-				for m.NextMessage(&msg) {
-					n.send(now, i, &msg)
-					again = true
-				}
-			}
-			n.arrive(now, func(to int, path Path, mad []byte) {
-				managers[to].Handle(now, path, mad)
-				again = true
-			})
-		}
-	}
+	n.openPair()
+	carry := func() { n.carry(now, first, second, peer) }
 	events := func(m *Manager) (kinds []EventKind, id ID) {
 		var ev Event
 		for m.NextEvent(&ev) {
@@ -273,7 +280,7 @@ func TestSameID(t *testing.T) {
 	}
 	second.Release(now, id)
 	carry()
-	if st := devs[0].Stats(); st.DropSpoofedID != 2 {
+	if st := n.hosts[0].dev.Stats(); st.DropSpoofedID != 2 {
 		t.Errorf("%d messages dropped, want the REQ and the REJ", st.DropSpoofedID)
 	}
 	accept(first, id, request, 120)
