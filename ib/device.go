@@ -106,7 +106,9 @@ type QP interface {
 // for QP 1 is given to one of them. Answers come to the QP that has asked. Requests
 // for a connection or a datagram service come to the QP that serves their service ID;
 // requests that nobody serves, and what is no message of a connection manager, come to
-// the QP that was created first.
+// the oldest QP that is in RTR or beyond. A communication ID belongs to the QP that has
+// used it first toward a peer, until the connection is over: what another QP sends with
+// it is lost. Managers choose their IDs at random, and a new one when they try again.
 //
 // A connection manager that listens serves the ID first. On a device whose one GSI QP
 // gets everything (a second CreateQP fails with ErrBusy there) QPs lack these methods.

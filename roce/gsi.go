@@ -45,6 +45,8 @@ type gsiTable struct {
 	services serviceTable
 }
 
+var _ ib.ServiceQP = (*QP)(nil)
+
 func (g *gsiTable) init(s *shard) {
 	g.shard = s
 	g.ids.init(&s.stats.GSIForgotten)
