@@ -34,6 +34,8 @@ type Device struct {
 
 	offloadOff atomic.Bool
 
+	byNum sync.Map // ib.QPN to *QP, without general services QPs: for who has not the shard's lock
+
 	mu      sync.Mutex // guards what follows; taken before shard.mu
 	turn    int        // of next
 	pds     int

@@ -24,6 +24,9 @@
 // (with regions), srq.go (with XRC domains), mw.go, ah.go, mcast.go. owned.go has the check that all
 // verbs make of their arguments.
 //
+// Applications may have a connection manager each on the one port: gsi.go says which of
+// several general services QPs gets what arrives for QP 1.
+//
 // With Options.Manual nothing runs by itself: the owner calls Step with a time of
 // its own, so that whole networks run in virtual time, repeatably.
 //

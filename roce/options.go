@@ -42,6 +42,7 @@ type Options struct {
 // Limits of the software device.
 const (
 	maxQPs      = 1<<16 - 32
+	maxGSIs     = 1024
 	maxQPWR     = 1 << 15
 	maxSGE      = 32
 	maxInline   = 512

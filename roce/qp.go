@@ -100,13 +100,13 @@ func (p *PD) checkQP(init *ib.QPInit) (*QP, error) {
 		}
 	}
 	q := &QP{pd: p, typ: init.Type, cap: init.Cap}
-	if init.Type == ib.GSI && p.dev.shards[0].hasGSI() {
-		return bad("Type", init.Type, "one general services QP on a port; it exists", ib.ErrBusy)
-	}
 	if err := q.attach(init); err != nil {
 		return nil, err
 	}
 	q.shard = q.chooseShard()
+	if q.typ == ib.GSI && !q.shard.roomGSI() {
+		return nil, limitError("create QP", "general services QPs", maxGSIs)
+	}
 	if !q.shard.room() {
 		return nil, limitError("create QP", "QPs on the shard of this send CQ", maxQPs/len(p.dev.shards))
 	}

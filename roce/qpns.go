@@ -61,20 +61,6 @@ func (t *qpnTable) add(q *QP) ib.QPN {
 	return ib.QPN(t.gens[i])<<qpnGenBit | ib.QPN(i)<<t.shift | t.shard
 }
 
-// addGSI gives q the number of the general services QP. The caller makes sure
-// that there is no other.
-func (t *qpnTable) addGSI(q *QP) ib.QPN {
-	t.slots[t.place(ib.QPNGSI)] = q
-	return ib.QPNGSI
-}
-
-// hasGSI reports whether the port has its general services QP.
-func (s *shard) hasGSI() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.qpns.get(ib.QPNGSI) != nil
-}
-
 // room reports whether the shard has a number left for a QP.
 func (s *shard) room() bool {
 	s.mu.Lock()
@@ -87,9 +73,6 @@ func (t *qpnTable) place(n ib.QPN) int { return int(n&qpnIndex) >> t.shift }
 func (t *qpnTable) remove(n ib.QPN) {
 	i := t.place(n)
 	t.slots[i] = nil
-	if n == ib.QPNGSI {
-		return
-	}
 	t.gens[i]++
 	t.free = append(t.free, uint16(i))
 }

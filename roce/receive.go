@@ -221,7 +221,11 @@ func (r *receiver) datagram(run *link.Run, i int, p *wire.Packet) {
 	var grh [ib.GRHLen]byte
 	outer.PutGRH(&grh, len(run.Frame(i)))
 	if !isMulticast(&run.Dst) {
-		r.deliver(r.s.qpns.get(p.DestQP), p, &grh)
+		q := r.s.qpns.get(p.DestQP)
+		if p.DestQP == ib.QPNGSI {
+			q = r.s.gsi.route(r.now, run.Src, p.MAD())
+		}
+		r.deliver(q, p, &grh)
 		return
 	}
 	members := r.s.groups[run.Dst].members

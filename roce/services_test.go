@@ -196,20 +196,6 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// TestOneGSI: a port has one general services QP, number 1.
-func TestOneGSI(t *testing.T) {
-	w := newWorld(t, 1, 64, plain)
-	q := w.newQP(w.a, ib.QPInit{Type: ib.GSI})
-	if q.Num() != ib.QPNGSI {
-		t.Errorf("QP number %d", q.Num())
-	}
-	if _, err := w.a.pd.CreateQP(ib.QPInit{Type: ib.GSI, SendCQ: w.a.cq, RecvCQ: w.a.cq}); !errors.Is(err, ib.ErrBusy) {
-		t.Errorf("a second one: %v", err)
-	}
-	must(t, q.Close())
-	w.newQP(w.a, ib.QPInit{Type: ib.GSI})
-}
-
 // TestSharedMemory: the same bytes registered twice, with rights of their own.
 func TestSharedMemory(t *testing.T) {
 	w := newWorld(t, 1, 64, plain)

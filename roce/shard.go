@@ -30,6 +30,7 @@ type shard struct {
 	ahs       ahTable
 	srqs      srqTable
 	groups    map[ib.GID]group
+	gsi       gsiTable
 	due       qp.Due // CQs and SRQs with something to tell
 	rx        receiver
 	tx        transmitter
@@ -60,6 +61,7 @@ type flowEntry struct {
 func newShard(d *Device, id int, l link.Link, gen uint8) *shard {
 	s := &shard{dev: d, id: id, link: l, qpns: newQPNTable(gen, id, len(d.shards)),
 		flows: map[ib.GID]*flowEntry{}, groups: map[ib.GID]group{}}
+	s.gsi.init(s)
 	s.ringing = s.ring
 	s.poller.init()
 	s.rx.init(s)
@@ -296,9 +298,11 @@ func (s *shard) add(q *QP, cfg qp.Config) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if q.typ == ib.GSI {
-		q.num = s.qpns.addGSI(q)
+		q.num = ib.QPNGSI
+		s.gsi.add(q)
 	} else {
 		q.num = s.qpns.add(q)
+		s.dev.byNum.Store(q.num, q)
 	}
 	cfg.Num, cfg.Stats = q.num, &s.stats.Stats
 	cfg.Due, cfg.AHs, cfg.SRQs = &s.due, &s.ahs, &s.srqs
@@ -318,7 +322,12 @@ func (s *shard) drop(q *QP) {
 	s.setFlow(q, nil)
 	s.deadlines.remove(q)
 	s.ready.remove(q)
-	s.qpns.remove(q.num)
+	if q.typ == ib.GSI {
+		s.gsi.remove(q)
+	} else {
+		s.qpns.remove(q.num)
+		s.dev.byNum.Delete(q.num)
+	}
 	q.core = nil
 }
 

@@ -20,6 +20,9 @@ type Stats struct {
 	CrossedShards uint64 // frames that arrived by the link of another shard than their QP's
 	DropMailbox   uint64 // those of them that found the other shard's mailbox full
 	EventsLost    uint64 // asynchronous events that nobody took in time
+	DropSpoofedID uint64 // messages of ours to QP 1 with a communication ID of another QP (gsi.go), which stay here
+	GSIUnclaimed  uint64 // messages that arrived for QP 1 and that none of several QPs claims
+	GSIForgotten  uint64 // communication IDs that were forgotten while in use, for want of room
 	OffloadTrials uint64 // times that runs to a destination came under suspicion; see Offload
 	OffloadOff    uint64 // 1 once runs are given up
 	Link          link.Stats
@@ -77,6 +80,7 @@ func (s *Stats) Counters() []Counter {
 		{"drop_state", s.DropState}, {"drop_qkey", s.DropQKey}, {"drop_message", s.DropMessage},
 		{"drop_no_resource", s.DropNoResource}, {"drop_link", s.Link.RxDropped},
 		{"rx_overflow", s.Link.RxOverflow}, {"crossed_shards", s.CrossedShards}, {"drop_mailbox", s.DropMailbox},
-		{"events_lost", s.EventsLost}, {"offload_trials", s.OffloadTrials}, {"offload_off", s.OffloadOff},
+		{"events_lost", s.EventsLost}, {"drop_spoofed_id", s.DropSpoofedID}, {"gsi_unclaimed", s.GSIUnclaimed},
+		{"gsi_forgotten", s.GSIForgotten}, {"offload_trials", s.OffloadTrials}, {"offload_off", s.OffloadOff},
 	}
 }

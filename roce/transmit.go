@@ -113,11 +113,12 @@ func (t *transmitter) add(q *QP, p *qp.TxPacket) error {
 	at := len(run.Buf)
 	frame := run.Buf[at : at+size]
 	n := p.PutHeaders(frame)
-	if err := t.payload(frame[n:n+p.Len], p); err != nil {
+	err := t.payload(frame[n:n+p.Len], p)
+	if err != nil || p.DestQP == ib.QPNGSI && !t.s.gsi.permit(q, path.Dst, frame[n:n+p.Len]) {
 		if at == 0 {
 			t.n, t.open = t.n-1, false
 		}
-		return err
+		return err // none, if a datagram is lost here
 	}
 	clear(frame[n+p.Len : size])
 	run.Buf = run.Buf[:at+size]

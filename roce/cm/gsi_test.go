@@ -19,12 +19,14 @@ const (
 )
 
 // TestModelGSI is TestModel over the general services QPs of software devices, on
-// a bad network: messages are datagrams with all their headers.
+// a bad network: messages are datagrams with all their headers. The devices of every
+// other seed have a manager more, which was there first and gets what is for nobody.
 func TestModelGSI(t *testing.T) {
 	established := 0
 	runSeeds(t, min(*modelSeeds, 40), func(t *testing.T, seed uint64) {
 		w := newModel(t, seed, newGSINetwork(t, seed))
 		w.run()
+		w.net.(*gsiNetwork).checkFirst()
 		established += w.heard[Established]
 	})
 	t.Logf("%d connections", established)
@@ -37,7 +39,14 @@ func TestModelGSI(t *testing.T) {
 type gsiNetwork struct {
 	t     *testing.T
 	hosts []*gsiHost
+	first []*bystander
 	dirty bool // something was posted since the devices were stepped
+}
+
+// bystander is a manager that has no connections, behind a QP of its own.
+type bystander struct {
+	*gsiHost
+	*Manager
 }
 
 type gsiHost struct {
@@ -65,7 +74,12 @@ func newGSINetwork(t *testing.T, seed uint64) *gsiNetwork {
 		dev, err := roce.Open(l, roce.Options{Manual: true, Seed: seed})
 		n.check(err)
 		t.Cleanup(func() { dev.Close() })
-		n.hosts = append(n.hosts, n.open(dev))
+		if seed%2 == 0 {
+			n.first = append(n.first, &bystander{n.open(dev), New(Options{GUID: uint64(i) + 1, Seed: seed})})
+		}
+		h := n.open(dev)
+		n.check(h.qp.(ib.ServiceQP).Serve(testService, ^uint64(0)))
+		n.hosts = append(n.hosts, h)
 	}
 	return n
 }
@@ -107,7 +121,10 @@ func (n *gsiNetwork) receive(h *gsiHost, slot uint64) {
 }
 
 func (n *gsiNetwork) send(now ib.Instant, from int, m *Message) {
-	h := n.hosts[from]
+	n.sendFrom(n.hosts[from], m)
+}
+
+func (n *gsiNetwork) sendFrom(h *gsiHost, m *Message) {
 	ah := h.ahs[m.Path.Remote]
 	if ah == nil {
 		var err error
@@ -135,6 +152,9 @@ func (n *gsiNetwork) arrive(now ib.Instant, handle func(int, Path, []byte)) {
 	n.dirty = false
 	for again := true; again; {
 		again = false
+		for _, b := range n.first {
+			again = n.answer(now, b) || again
+		}
 		for i, h := range n.hosts {
 			for h.dev.Step(now) {
 				again = true
@@ -142,6 +162,16 @@ func (n *gsiNetwork) arrive(now ib.Instant, handle func(int, Path, []byte)) {
 			again = n.poll(i, h, handle) || again
 		}
 	}
+}
+
+// answer lets a bystander have what it received.
+func (n *gsiNetwork) answer(now ib.Instant, b *bystander) bool {
+	got := n.poll(0, b.gsiHost, func(_ int, path Path, mad []byte) { b.Handle(now, path, mad) })
+	var m Message
+	for b.NextMessage(&m) {
+		n.sendFrom(b.gsiHost, &m)
+	}
+	return got
 }
 
 // poll hands over what a host received.
@@ -163,5 +193,102 @@ func (n *gsiNetwork) poll(i int, h *gsiHost, handle func(int, Path, []byte)) boo
 	return got > 0
 }
 
+// checkFirst fails if messages were dropped for their IDs.
+func (n *gsiNetwork) checkFirst() {
+	for i, h := range n.hosts {
+		if st := h.dev.Stats(); st.DropSpoofedID != 0 || st.GSIForgotten != 0 {
+			n.t.Errorf("device %d: %d messages taken for spoofed, %d IDs forgotten", i, st.DropSpoofedID, st.GSIForgotten)
+		}
+	}
+}
+
 // heal does nothing: what is sent again gets through even so.
 func (n *gsiNetwork) heal() {}
+
+// openPair makes two devices without faults, the first with two QPs.
+func (n *gsiNetwork) openPair() {
+	net := mem.NewNetwork()
+	for i := range 2 {
+		dev, err := roce.Open(wrap.Seal(net.Open([]ib.GID{gidOf(i)}, mem.Options{})), roce.Options{Manual: true})
+		n.check(err)
+		n.t.Cleanup(func() { dev.Close() })
+		for range 2 - i {
+			n.hosts = append(n.hosts, n.open(dev))
+		}
+	}
+}
+
+// carry brings all messages of the hosts' managers to where they go.
+func (n *gsiNetwork) carry(now ib.Instant, managers ...*Manager) {
+	for again := true; again; {
+		again = false
+		for i, m := range managers {
+			var msg Message
+			for m.NextMessage(&msg) {
+				n.send(now, i, &msg)
+				again = true
+			}
+		}
+		n.arrive(now, func(to int, path Path, mad []byte) {
+			managers[to].Handle(now, path, mad)
+			again = true
+		})
+	}
+}
+
+// TestSameID: of two managers that take the same ID toward one peer at the same time
+// the first has it. What the other says with it does not leave, its REJ neither, and
+// its next connection has an ID of its own.
+func TestSameID(t *testing.T) {
+	n := &gsiNetwork{t: t}
+	first, second, peer := New(Options{GUID: 1, Seed: 1}), New(Options{GUID: 1, Seed: 1}), New(Options{GUID: 2, Seed: 2})
+	now := ib.Instant(0)
+	n.openPair()
+	carry := func() { n.carry(now, first, second, peer) }
+	events := func(m *Manager) (kinds []EventKind, id ID) {
+		var ev Event
+		for m.NextEvent(&ev) {
+			kinds, id = append(kinds, ev.Kind), ev.ID
+		}
+		return kinds, id
+	}
+	connect := func(m *Manager, qpn ib.QPN) ID {
+		id, err := m.Connect(now, Connect{Params: Params{QPN: qpn, Service: ib.RC}, Path: Path{Local: gidOf(0), Remote: gidOf(1)}, ServiceID: testService, PathMTU: 1024})
+		n.check(err)
+		carry()
+		return id
+	}
+	_, err := peer.Listen(testService, ib.GID{}, false)
+	n.check(err)
+	accept := func(from *Manager, id, request ID, qpn ib.QPN) {
+		t.Helper()
+		_, err := peer.Accept(now, request, Params{QPN: qpn, Service: ib.RC})
+		n.check(err)
+		carry()
+		if got, replied := events(from); len(got) != 1 || got[0] != Replied || replied != id {
+			t.Errorf("events %v of %#x, want %v of %#x", got, uint32(replied), Replied, uint32(id))
+		}
+	}
+
+	id := connect(first, 20)
+	if same := connect(second, 30); same != id {
+		t.Fatalf("the IDs are %#x and %#x", uint32(id), uint32(same))
+	}
+	got, request := events(peer)
+	if len(got) != 1 || got[0] != Request {
+		t.Fatalf("the peer has %v", got)
+	}
+	second.Release(now, id)
+	carry()
+	if st := n.hosts[0].dev.Stats(); st.DropSpoofedID != 2 {
+		t.Errorf("%d messages dropped, want the REQ and the REJ", st.DropSpoofedID)
+	}
+	accept(first, id, request, 120)
+
+	other := connect(second, 30)
+	got, request = events(peer)
+	if len(got) != 1 || got[0] != Request || other == id {
+		t.Fatalf("with ID %#x the peer has %v", uint32(other), got)
+	}
+	accept(second, other, request, 130)
+}

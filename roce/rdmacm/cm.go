@@ -14,7 +14,7 @@ import (
 	"github.com/goroce/goroce/roce/cm"
 )
 
-// CM is the connection manager of a device's port. It is safe for concurrent use.
+// CM is a connection manager of a device's port. It is safe for concurrent use.
 type CM struct {
 	dev     ib.Device
 	onEvent func(cm.Event)
@@ -49,9 +49,10 @@ type Options struct {
 	OnEvent func(cm.Event)
 }
 
-// Open takes the port's general services QP; a device has one. The error of a
-// device whose QP 1 is taken matches ib.ErrBusy, that of a device which has none
-// of its own ib.ErrNotSupported.
+// Open makes a general services QP. The software device may have several, and as many
+// CMs, each with its own ports: see ib.ServiceQP. The error of a device which has
+// one QP 1, and it is taken, matches ib.ErrBusy, that of a device which has none of
+// its own ib.ErrNotSupported.
 func Open(dev ib.Device, o Options) (*CM, error) {
 	g, err := openGSI(dev)
 	if err != nil {

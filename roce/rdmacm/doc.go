@@ -9,7 +9,7 @@
 //	cm, err := rdmacm.Open(dev, rdmacm.Options{})
 //	c, err := cm.Dial(ctx, "192.0.2.1:7471", rdmacm.Config{})
 //
-// A [CM] owns the port's general services QP, a goroutine that receives on it, and
+// A [CM] owns a general services QP of the port, a goroutine that receives on it, and
 // the state machine of package cm. A [Conn] is a connected QP; what is sent over it
 // is the application's business. For datagrams, [CM.Resolve] and a listener with
 // Config.Service ib.UD find the QP and Q_Key behind a port. [CM.Join] makes a UD QP

@@ -104,12 +104,35 @@ func (g *gsi) start() error {
 func explainGSI(err error) error {
 	switch {
 	case errors.Is(err, ib.ErrBusy):
-		return fmt.Errorf("%w: a device has one connection manager; use the one that is open, or close it", err)
+		return fmt.Errorf("%w: this device has one connection manager; use the one that is open, or close it", err)
 	case errors.Is(err, ib.ErrNotSupported):
 		return fmt.Errorf("%w: on an RNIC the kernel's rdma_cm owns QP 1; connect with librdmacm there, or use the software device", err)
 	}
 	return err
 }
+
+// serve has requests for a service ID come to this QP, where a device has several.
+func (g *gsi) serve(service uint64) error {
+	q, ok := g.qp.(ib.ServiceQP)
+	if !ok {
+		return nil
+	}
+	err := q.Serve(service, allBits)
+	if errors.Is(err, ib.ErrBusy) {
+		return fmt.Errorf("%w: %w", cm.ErrInUse, err)
+	}
+	return err
+}
+
+// unserve takes it back. It fails on a device that is closed, where nothing comes.
+func (g *gsi) unserve(service uint64) {
+	if q, ok := g.qp.(ib.ServiceQP); ok {
+		_ = q.Unserve(service, allBits)
+	}
+}
+
+// allBits is the mask of one service ID.
+const allBits = ^uint64(0)
 
 // close closes everything. A QP in use has requests under way, which end with it.
 func (g *gsi) close() error {

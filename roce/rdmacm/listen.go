@@ -27,6 +27,7 @@ type Listener struct {
 	id       cm.ListenID
 	addr     netip.AddrPort
 	held     portKey
+	service  uint64
 	o        ListenConfig
 	datagram bool
 	done     chan struct{} // closed with the listener
@@ -91,12 +92,36 @@ func (c *CM) newListener(ctx context.Context, addr string, o ListenConfig) (*Lis
 }
 
 // open takes the port and tells the state machine.
-func (l *Listener) open() (err error) {
+func (l *Listener) open() error {
 	c := l.cm
-	service := l.o.ServiceID
-	if service == 0 {
-		if l.addr.Port() != 0 {
-			l.held = portKey{l.o.Space, l.addr.Port()}
+	if err := l.claim(); err != nil {
+		return err
+	}
+	var local ib.GID
+	if !l.addr.Addr().IsUnspecified() {
+		local = ib.GIDFromAddr(l.addr.Addr())
+	}
+	id, err := c.m.Listen(l.service, local, l.datagram)
+	if err != nil {
+		l.disclaim()
+		return err
+	}
+	l.id = id
+	c.listeners[id] = l
+	return nil
+}
+
+// claim takes the port, or one that is free, and the service ID: of this CM, and of the
+// device, which other CMs may use too.
+func (l *Listener) claim() (err error) {
+	c := l.cm
+	if l.service = l.o.ServiceID; l.service != 0 {
+		return c.gsi.serve(l.service)
+	}
+	chosen := l.addr.Port() == 0
+	for range 1<<16 - firstDynamic {
+		l.held = portKey{l.o.Space, l.addr.Port()}
+		if !chosen {
 			err = c.ports.take(l.held, false)
 		} else if l.held, err = c.ports.pick(l.o.Space); err == nil {
 			l.addr = netip.AddrPortFrom(l.addr.Addr(), l.held.port)
@@ -104,18 +129,22 @@ func (l *Listener) open() (err error) {
 		if err != nil {
 			return err
 		}
-		service = l.o.Space.ServiceID(l.addr.Port())
-	}
-	var local ib.GID
-	if !l.addr.Addr().IsUnspecified() {
-		local = ib.GIDFromAddr(l.addr.Addr())
-	}
-	if l.id, err = c.m.Listen(service, local, l.datagram); err != nil {
+		l.service = l.o.Space.ServiceID(l.held.port)
+		if err = c.gsi.serve(l.service); err == nil {
+			return nil
+		}
 		c.ports.release(l.held)
-		return err
+		if !chosen || !errors.Is(err, ib.ErrBusy) {
+			break
+		}
 	}
-	c.listeners[l.id] = l
-	return nil
+	return err
+}
+
+// disclaim gives back what claim has taken.
+func (l *Listener) disclaim() {
+	l.cm.gsi.unserve(l.service)
+	l.cm.ports.release(l.held)
 }
 
 // Addr returns the address that is listened on, with the port that was chosen. An
@@ -142,7 +171,7 @@ func (l *Listener) shut(now ib.Instant) {
 	l.closed = true
 	close(l.done)
 	delete(c.listeners, l.id)
-	c.ports.release(l.held)
+	l.disclaim()
 	c.m.Unlisten(now, l.id)
 	unclaimed := slices.AppendSeq(l.ready, maps.Keys(l.shaking))
 	l.ready = nil

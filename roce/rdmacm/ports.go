@@ -2,6 +2,7 @@ package rdmacm
 
 import (
 	"fmt"
+	"math/rand/v2"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/cm"
@@ -25,7 +26,10 @@ type portTable struct {
 	next  uint16 // to try
 }
 
-func newPortTable() portTable { return portTable{users: map[portKey]int{}, next: firstDynamic} }
+// newPortTable begins anywhere: other CMs of the device choose, too.
+func newPortTable() portTable {
+	return portTable{users: map[portKey]int{}, next: firstDynamic + rand.N[uint16](1<<16-firstDynamic)}
+}
 
 // pick takes a port that nobody uses.
 func (t *portTable) pick(space wire.PortSpace) (portKey, error) {

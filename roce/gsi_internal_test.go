@@ -1,0 +1,161 @@
+package roce
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/wire"
+)
+
+// check fails unless the lists, the counts and the map of t agree and keep the bounds.
+func (t *idTable) check(tb testing.TB) {
+	tb.Helper()
+	listed := 0
+	for q, l := range t.byQP {
+		n := 0
+		for stage := range l.stages {
+			for e := l.stages[stage].Front(); e != nil; e = e.Next() {
+				r := e.Value.(*idRecord)
+				if r.qp != q || int(r.stage) != stage || t.records[r.id] != r {
+					tb.Fatalf("record %+v in list %d", r, stage)
+				}
+				n++
+			}
+		}
+		if n != l.n || l.stages[idAsked].Len() > maxAsked {
+			tb.Fatalf("%d records, counted as %d; %d of requests", n, l.n, l.stages[idAsked].Len())
+		}
+		listed += n
+	}
+	if listed != len(t.records) || listed > maxIDs {
+		tb.Fatalf("%d records in lists, %d in the map", listed, len(t.records))
+	}
+}
+
+// TestIDTable does whatever may be done, in any order.
+func TestIDTable(t *testing.T) {
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		var ids idTable
+		var forgotten uint64
+		ids.init(&forgotten)
+		qps := [4]*QP{{}, {}, {}, {}}
+		for now := ib.Instant(0); now < 2000; now++ {
+			at := now * (idRest / 100)
+			q := qps[rng.IntN(len(qps))]
+			m := message{attr: wire.AttrREQ + wire.CMAttr(rng.IntN(11)), local: 1 + rng.Uint32N(20), remote: rng.Uint32N(20)}
+			id := commID{id: m.local, theirs: rng.IntN(4) == 0}
+			r := ids.get(at, id)
+			switch {
+			case rng.IntN(200) == 0:
+				ids.drop(q)
+			case id.theirs && r == nil:
+				ids.add(at, id, q, idAsked)
+			case id.theirs:
+				ids.answered(at, r, &m)
+			case r != nil && rng.IntN(2) == 0:
+				ids.heard(at, r, &m)
+			case r == nil || r.qp == q:
+				ids.said(at, r, id, q, &m)
+			}
+			ids.check(t)
+		}
+		if forgotten != 0 {
+			t.Errorf("seed %d: %d forgotten, without need", seed, forgotten)
+		}
+	}
+}
+
+// TestIDTableIsFull: who has most gives up, first what matters least; requests do so
+// before their own bound is passed.
+func TestIDTableIsFull(t *testing.T) {
+	var ids idTable
+	var forgotten uint64
+	ids.init(&forgotten)
+	small, big := &QP{}, &QP{}
+	say := func(q *QP, id uint32, attr wire.CMAttr) {
+		key := commID{id: id}
+		ids.said(0, ids.get(0, key), key, q, &message{attr: attr, local: id})
+	}
+	has := func(id uint32) bool { return ids.get(0, commID{id: id}) != nil }
+	say(small, 1, wire.AttrREQ)
+	say(big, 2, wire.AttrRTU) // established
+	say(big, 3, wire.AttrREQ)
+	say(big, 4, wire.AttrREQ)
+	say(big, 4, wire.AttrDREP) // over
+	next := uint32(5)
+	for ; len(ids.records) < maxIDs; next++ {
+		say(big, next, wire.AttrREQ)
+	}
+	say(big, next, wire.AttrREQ)
+	if has(4) || !has(3) || forgotten != 0 {
+		t.Errorf("what is over was kept, %d others forgotten", forgotten)
+	}
+	say(small, next+1, wire.AttrREQ)
+	say(small, next+2, wire.AttrREQ)
+	if has(3) || has(5) || !has(1) || !has(2) || forgotten != 2 {
+		t.Errorf("%d forgotten; half open ones of the other QP: %v, %v; established: %v; own: %v", forgotten, has(3), has(5), has(2), has(1))
+	}
+	for id := range uint32(maxAsked + 1) {
+		ids.add(0, commID{id: id, theirs: true}, small, idAsked)
+	}
+	if ids.get(0, commID{id: 0, theirs: true}) != nil || ids.get(0, commID{id: 1, theirs: true}) == nil || !has(1) {
+		t.Error("a request more than the bound cost something else than the oldest request")
+	}
+	ids.check(t)
+}
+
+// TestRequestsEnd: what becomes of the record of a request, and of the connection's.
+func TestRequestsEnd(t *testing.T) {
+	const service, other = 7, 8
+	q := &QP{pd: &PD{dev: &Device{}}, typ: ib.GSI}
+	asks := message{attr: wire.AttrREQ, local: 100, service: service}
+	accepts := message{attr: wire.AttrREP, local: 1, remote: 100, answers: true}
+	const none = numIDStages
+	for _, c := range []struct {
+		name         string
+		do           func(g *gsiTable)
+		theirs, ours idStage
+	}{
+		{"asked", func(*gsiTable) {}, idAsked, none},
+		{"asked for something else", func(g *gsiTable) {
+			g.request(0, ib.GID{}, &message{attr: wire.AttrREQ, local: 100, service: other})
+		}, idAsked, none},
+		{"rejected", func(g *gsiTable) {
+			g.speaks(0, q, ib.GID{}, &message{attr: wire.AttrREJ, remote: 100, answers: true})
+		}, idOver, none},
+		{"delayed", func(g *gsiTable) {
+			g.speaks(0, q, ib.GID{}, &message{attr: wire.AttrMRA, local: 1, remote: 100, answers: true})
+		}, idAsked, idOpen},
+		{"accepted", func(g *gsiTable) { g.speaks(0, q, ib.GID{}, &accepts) }, idAsked, idOpen},
+		{"established", func(g *gsiTable) {
+			g.speaks(0, q, ib.GID{}, &accepts)
+			g.ids.heard(0, g.ids.get(0, commID{id: 1}), &message{attr: wire.AttrRTU, local: 100, remote: 1})
+		}, idOver, idFirm},
+	} {
+		g := &gsiTable{shard: &shard{}, qps: []*QP{q}}
+		g.init(g.shard)
+		must(t, g.services.add(q, service, maskID))
+		must(t, g.services.add(q, other, maskID))
+		g.request(0, ib.GID{}, &asks)
+		c.do(g)
+		g.ids.check(t)
+		stage := func(id commID) idStage {
+			if r := g.ids.get(0, id); r != nil {
+				return r.stage
+			}
+			return none
+		}
+		if theirs, ours := stage(commID{id: 100, theirs: true}), stage(commID{id: 1}); theirs != c.theirs || ours != c.ours {
+			t.Errorf("%s: request in stage %d, connection in %d; want %d, %d", c.name, theirs, ours, c.theirs, c.ours)
+		}
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
