@@ -8,9 +8,15 @@ require (
 	github.com/cilium/ebpf v0.22.0
 	github.com/google/go-cmp v0.7.0
 	github.com/google/gopacket v1.1.19
+	github.com/pelletier/go-toml/v2 v2.4.3
 	github.com/vishvananda/netlink v1.3.1
 	github.com/vishvananda/netns v0.0.5
 	golang.org/x/net v0.62.0
 	golang.org/x/sys v0.49.0
 	pgregory.net/rapid v1.3.0
+)
+
+require (
+	github.com/coreos/go-systemd/v22 v22.7.0 // indirect
+	github.com/prometheus/client_golang v1.25.0 // indirect
 )
