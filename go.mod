@@ -6,6 +6,7 @@ require (
 	github.com/HdrHistogram/hdrhistogram-go v1.4.0
 	github.com/alecthomas/kong v1.17.0
 	github.com/cilium/ebpf v0.22.0
+	github.com/coreos/go-systemd/v22 v22.7.0
 	github.com/google/go-cmp v0.7.0
 	github.com/google/gopacket v1.1.19
 	github.com/pelletier/go-toml/v2 v2.4.3
@@ -16,7 +17,4 @@ require (
 	pgregory.net/rapid v1.3.0
 )
 
-require (
-	github.com/coreos/go-systemd/v22 v22.7.0 // indirect
-	github.com/prometheus/client_golang v1.25.0 // indirect
-)
+require github.com/prometheus/client_golang v1.25.0 // indirect
