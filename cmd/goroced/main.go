@@ -38,6 +38,8 @@ type commandLine struct {
 	Devinfo  devinfoCmd  `cmd:"" help:"Describe the RDMA device that this machine gets, like ibv_devinfo."`
 	Decode   decodeCmd   `cmd:"" help:"Explain the RoCEv2 packets of a capture file."`
 	Explain  explainCmd  `cmd:"" help:"Explain a rule of the protocol by running it."`
+	Serve    serveCmd    `cmd:"" help:"Run the daemon: RDMA for every process on this machine."`
+	Config   configCmd   `cmd:"" help:"Check or show the daemon's configuration."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 }
 

@@ -24,7 +24,7 @@ import (
 type Daemon interface {
 	// Serve takes clients from l until ctx ends, then drops those it has, gives
 	// everything back and returns nil. It returns sooner only with an error. It closes l.
-	Serve(ctx context.Context, l net.Listener) error
+	Serve(ctx context.Context, l *net.UnixListener) error
 
 	// Reload takes those settings of a configuration that can change in a running
 	// daemon, all or none.
@@ -63,6 +63,9 @@ func Run(ctx context.Context, o Options) (err error) {
 	level := new(slog.LevelVar)
 	level.Set(o.Config.LogLevel)
 	log := logger(o.Log, o.Config.LogFormat, level)
+	if err := permitted(o.Config); err != nil {
+		return err
+	}
 	sockets, err := listen(o.Config, log)
 	if err != nil {
 		return err
@@ -140,6 +143,9 @@ func (r *runner) reload() {
 	notify(r.log, reloading())
 	defer notify(r.log, "READY=1")
 	c, err := r.Load()
+	if err == nil {
+		err = permitted(c)
+	}
 	if err == nil {
 		err = r.daemon.Reload(c)
 	}
