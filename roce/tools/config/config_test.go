@@ -136,8 +136,7 @@ func TestFile(t *testing.T) {
 	want.OwnProcesses, want.OtherProcesses = false, true
 	want.LogLevel, want.LogFormat = slog.LevelDebug, "json"
 	want.Metrics = netip.MustParseAddrPort("[::1]:9471")
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Config{}), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
-		cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Config{}), cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -292,6 +291,28 @@ func TestShow(t *testing.T) {
 		if diff := again.Restart(c); len(diff) != 0 {
 			t.Errorf("the same configuration needs a restart for %v", diff)
 		}
+	}
+}
+
+// TestDocument: the example of docs/daemon.md is a configuration.
+func TestDocument(t *testing.T) {
+	b, err := os.ReadFile("../../../docs/daemon.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, example, found := strings.Cut(string(b), "```toml\n")
+	example, _, ended := strings.Cut(example, "```")
+	if !found || !ended {
+		t.Fatal("there is no example")
+	}
+	c, err := Load(Sources{File: write(t, example)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := defaults(0, os.Getenv)
+	want.SocketGroup, want.Devices = "rdma", []Device{{Name: "blue", NetIf: "eth0", Link: "auto"}}
+	if diff := cmp.Diff(want, c, cmpopts.IgnoreUnexported(Config{}), cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})); diff != "" {
+		t.Errorf("it does not show the defaults: %s", diff)
 	}
 }
 
