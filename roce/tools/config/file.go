@@ -127,8 +127,6 @@ func lines(data []byte) map[string]int {
 				n := elements[key]
 				elements[key]++
 				key = fmt.Sprintf("%s[%d]", key, n)
-			} else if n, ok := elements[key]; ok {
-				key = fmt.Sprintf("%s[%d]", key, n-1)
 			}
 			l.at[key] = line
 			table = key + "."

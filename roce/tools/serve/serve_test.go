@@ -74,7 +74,11 @@ func (f *fake) Serve(ctx context.Context, l *net.UnixListener) error {
 			}
 			return err
 		}
-		go f.greet(conn)
+		drop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+		go func() {
+			defer drop()
+			f.greet(conn)
+		}()
 	}
 }
 
