@@ -38,6 +38,8 @@ type commandLine struct {
 	Devinfo    devinfoCmd    `cmd:"" help:"Describe the RDMA device that this machine gets, like ibv_devinfo."`
 	Capture    captureCmd    `cmd:"" help:"Capture packets of a running daemon."`
 	Fault      faultCmd      `cmd:"" help:"Lose, delay, duplicate or corrupt packets of a running daemon, to test applications."`
+	Serve      serveCmd      `cmd:"" help:"Run the daemon: RDMA for every process on this machine."`
+	Config     configCmd     `cmd:"" help:"Check or show the daemon's configuration."`
 	Decode     decodeCmd     `cmd:"" help:"Explain the RoCEv2 packets of a capture file."`
 	Explain    explainCmd    `cmd:"" help:"Explain a rule of the protocol by running it."`
 	Doctor     doctorCmd     `cmd:"" help:"Find what keeps RDMA from working on this machine, and say what helps."`

@@ -56,7 +56,7 @@ func hello(min, max uint16) []byte {
 // TestNonsense sends bodies at random to all requests. The daemon goes on, and so do
 // two clients that talk meanwhile.
 func TestNonsense(t *testing.T) {
-	d := newDaemon(t, server.Options{Limits: server.Limits{Objects: 500, Entries: 10000, Memory: 1 << 20}})
+	d := newDaemon(t, server.Options{User: server.Limits{QPs: 100, CQEntries: 10000, Pinned: 4 << 20}})
 	a, b := d.newTenant(t, 4096), d.newTenant(t, 4096)
 	connect(a, b)
 	seed := rand.Uint64()
@@ -132,7 +132,7 @@ func TestHello(t *testing.T) {
 
 // TestBadMemory: memory that could go away is not taken.
 func TestBadMemory(t *testing.T) {
-	d := newDaemon(t, server.Options{})
+	d := newDaemon(t, server.Options{Client: server.Limits{Pinned: 1 << 30}})
 	s := d.newStranger(t)
 	s.say(abi.OpHello, hello(1, 1))
 	s.say(abi.OpOpen, abi.Put(nil, &abi.Open{}))

@@ -69,11 +69,15 @@ func hello(c *session, h *abi.Hello) (reply, error) {
 		return done(fmt.Errorf("hello: the daemon speaks version %d, the client %d to %d: %w; install the same goroced for both",
 			abi.Version, h.MinVersion, h.MaxVersion, abi.ErrVersion))
 	}
+	if c.refused != nil {
+		return done(c.refused)
+	}
 	if allow := c.srv.opts.Allow; allow != nil {
 		if err := allow(c.who.Uid, c.who.Gid); err != nil {
 			return done(fmt.Errorf("hello: user %d: %w: %w", c.who.Uid, abi.ErrPermission, err))
 		}
 	}
+	c.greeted = true
 	r := abi.HelloReply{Version: abi.Version, Devices: uint32(len(c.srv.units))}
 	for i, u := range c.srv.units {
 		r.Names[i] = abi.NameOf(u.name)
@@ -176,7 +180,7 @@ func (c *session) holds(k kind, v any, closes func() error) (reply, error) {
 }
 
 func allocPD(c *session, _ []byte, _ []int) (reply, error) {
-	if err := c.room(abi.OpAllocPD); err != nil {
+	if err := c.take(abi.OpAllocPD, pds, 1); err != nil {
 		return done(err)
 	}
 	pd, err := c.unit.dev.AllocPDFor(c)
@@ -187,7 +191,7 @@ func allocPD(c *session, _ []byte, _ []int) (reply, error) {
 }
 
 func allocXRCD(c *session, _ []byte, _ []int) (reply, error) {
-	if err := c.room(abi.OpAllocXRCD); err != nil {
+	if err := c.take(abi.OpAllocXRCD, xrcds, 1); err != nil {
 		return done(err)
 	}
 	x, err := c.unit.dev.AllocXRCD()
@@ -212,7 +216,7 @@ func (h *channel) Close() error {
 }
 
 func createChannel(c *session, _ []byte, _ []int) (reply, error) {
-	if err := c.room(abi.OpCreateChannel); err != nil {
+	if err := c.take(abi.OpCreateChannel, channels, 1); err != nil {
 		return done(err)
 	}
 	box, theirs, err := newOutbox()
@@ -241,11 +245,8 @@ func (q *queue) Notify(*roce.CQ) {
 
 func createCQ(c *session, r *abi.CreateCQ) (reply, error) {
 	const op = abi.OpCreateCQ
-	if err := c.room(op); err != nil {
+	if err := c.take(op, cqEntries, int64(r.Entries)); err != nil {
 		return done(err)
-	}
-	if most := c.srv.opts.Limits.Entries; int(r.Entries) > most-c.entries {
-		return done(limited(op, "CQ entries of one client", most, "limits.entries"))
 	}
 	h, err := optional[*channel](c, op, "Channel", r.Channel)
 	if err != nil {
@@ -259,14 +260,11 @@ func createCQ(c *session, r *abi.CreateCQ) (reply, error) {
 	if h != nil {
 		h.cqs++
 	}
-	c.entries += cq.Entries()
 	o := &object{kind: kindCQ, value: cq, rings: c.made}
 	o.close = func() error {
-		entries := cq.Entries()
 		if err := cq.Close(); err != nil {
 			return err
 		}
-		c.entries -= entries
 		if h != nil {
 			h.cqs--
 		}
@@ -290,14 +288,12 @@ func resizeCQ(c *session, r *abi.ResizeCQ) (reply, error) {
 	if err != nil {
 		return done(err)
 	}
-	before := cq.Entries()
-	if most := c.srv.opts.Limits.Entries; int(r.Entries) > most-c.entries+before {
-		return done(limited(op, "CQ entries of one client", most, "limits.entries"))
+	if err := c.take(op, cqEntries, int64(r.Entries)); err != nil {
+		return done(err)
 	}
 	if err := cq.Resize(int(r.Entries)); err != nil {
 		return done(err)
 	}
-	c.entries += cq.Entries() - before
 	c.replace(r.CQ)
 	return c.ringed(r.CQ, 0)
 }
@@ -307,11 +303,12 @@ func (c *session) replace(h abi.Handle) {
 	o := c.objects[h]
 	o.rings.free()
 	o.rings = c.made
+	c.change(o)
 }
 
 func allocMW(c *session, r *abi.AllocMW) (reply, error) {
 	const op = abi.OpAllocMW
-	if err := c.room(op); err != nil {
+	if err := c.take(op, mws, 1); err != nil {
 		return done(err)
 	}
 	pd, err := lookup[*roce.PD](c, op, "PD", r.PD)
@@ -327,7 +324,7 @@ func allocMW(c *session, r *abi.AllocMW) (reply, error) {
 
 func createAH(c *session, r *abi.CreateAH) (reply, error) {
 	const op = abi.OpCreateAH
-	if err := c.room(op); err != nil {
+	if err := c.take(op, ahs, 1); err != nil {
 		return done(err)
 	}
 	pd, err := lookup[*roce.PD](c, op, "PD", r.PD)
@@ -351,7 +348,7 @@ func modifyAH(c *session, r *abi.CreateAH) (reply, error) {
 
 func createSRQ(c *session, r *abi.CreateSRQ) (reply, error) {
 	const op = abi.OpCreateSRQ
-	if err := c.room(op); err != nil {
+	if err := c.take(op, srqs, 1); err != nil {
 		return done(err)
 	}
 	pd, err := lookup[*roce.PD](c, op, "PD", r.PD)
@@ -409,6 +406,7 @@ func closeObject(c *session, r *abi.Object) (reply, error) {
 		return done(err)
 	}
 	o.rings.free()
+	c.give(o.holds)
 	delete(c.objects, r.Handle)
 	c.mu.Lock()
 	delete(c.handles, o.value)

@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"math"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -90,17 +91,14 @@ func (c *session) admit(op abi.Op, kind uint32, length uint64) error {
 	default:
 		return &ib.AttrError{Op: op.String(), Attr: "Kind", Value: kind, Allowed: "MemFD or MemProcess", Err: ib.ErrInvalid}
 	}
-	if most := c.srv.opts.Limits.Memory; length > uint64(most) || int64(length) > most-c.memory {
-		return limited(op, "bytes registered by one client", most, "limits.memory")
-	}
-	return nil
+	return c.take(op, pinned, int64(min(length, math.MaxInt64/2)))
 }
 
 func regMR(c *session, body []byte, fds []int) (reply, error) {
 	const op = abi.OpRegMR
 	r, err := abi.Get[abi.RegMR](body)
 	if err == nil {
-		err = c.room(op)
+		err = c.take(op, mrs, 1)
 	}
 	if err == nil {
 		err = c.admit(op, r.Kind, r.Length)
@@ -122,14 +120,11 @@ func regMR(c *session, body []byte, fds []int) (reply, error) {
 		return done(err)
 	}
 	reg := &region{core, m}
-	c.memory += int64(r.Length)
 	o := &object{kind: kindMR, value: reg}
 	o.close = func() error {
-		length := int64(reg.Len())
 		if err := reg.Close(); err != nil {
 			return err
 		}
-		c.memory -= length
 		reg.mapping.free()
 		return nil
 	}
@@ -159,7 +154,6 @@ func reregMR(c *session, body []byte, fds []int) (reply, error) {
 			return done(err)
 		}
 	}
-	before := int64(reg.Len())
 	if err := reg.ReregMemory(mask, pd, mr.Bytes(m.buf), r.IOVA, ib.Access(r.Access)); err != nil {
 		m.free()
 		return done(err)
@@ -167,7 +161,7 @@ func reregMR(c *session, body []byte, fds []int) (reply, error) {
 	if mask&ib.ReregTranslation != 0 {
 		reg.mapping.free()
 		reg.mapping = m
-		c.memory += int64(r.Length) - before
+		c.change(c.objects[r.MR])
 	}
 	return says(abi.RegReply{Handle: r.MR, Key: abi.Handle(reg.LKey())})
 }

@@ -11,7 +11,7 @@ import (
 
 func createQP(c *session, r *abi.CreateQP) (reply, error) {
 	const op = abi.OpCreateQP
-	if err := c.room(op); err != nil {
+	if err := c.take(op, qps, 1); err != nil {
 		return done(err)
 	}
 	pd, err := lookup[*roce.PD](c, op, "PD", r.PD)
@@ -29,7 +29,9 @@ func createQP(c *session, r *abi.CreateQP) (reply, error) {
 	q := made.(*roce.QP)
 	b := c.bells[q.Shard()]
 	if len(b.free) == 0 {
-		return done(errors.Join(q.Close(), limited(op, "QPs of one client on a shard", perShard, "no key; use several connections")))
+		full := &ib.AttrError{Op: op.String(), Attr: "QPs of one client on a shard", Value: perShard + 1,
+			Allowed: fmt.Sprintf("%d; another connection may have as many", perShard), Err: ib.ErrLimit}
+		return done(errors.Join(q.Close(), full))
 	}
 	bell := b.free[len(b.free)-1]
 	b.free = b.free[:len(b.free)-1]

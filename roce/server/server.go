@@ -13,29 +13,10 @@ import (
 	"github.com/goroce/goroce/roce/abi"
 )
 
-// Limits bound what one client may hold. A field of 0 takes the default.
-type Limits struct {
-	Objects int   // of all kinds together; 65,536
-	Entries int   // of completion queues, together; 4 Mi
-	Memory  int64 // bytes registered; 1 GiB
-}
-
-func (l Limits) withDefaults() Limits {
-	if l.Objects == 0 {
-		l.Objects = 1 << 16
-	}
-	if l.Entries == 0 {
-		l.Entries = 4 << 20
-	}
-	if l.Memory == 0 {
-		l.Memory = 1 << 30
-	}
-	return l
-}
-
 // Options adjust a server. The zero value suits most.
 type Options struct {
-	Limits Limits
+	Client Limits       // of each client
+	User   Limits       // of all clients of a user together
 	Log    *slog.Logger // nil for none
 	// Allow says whether a client's user may use the daemon; nil for all that can
 	// connect. Its error is what the client gets.
@@ -48,9 +29,13 @@ type Server struct {
 	log   *slog.Logger
 	units []*unit // in the order in which clients see them
 
+	accounts accounts
+
 	mu       sync.Mutex
 	sessions map[*session]struct{}
+	listener *net.UnixListener
 	closed   bool
+	empty    chan struct{} // closed when the last client leaves, if somebody waits
 	running  sync.WaitGroup
 }
 
@@ -70,11 +55,11 @@ func New(devices []*roce.Device, o Options) (*Server, error) {
 	if len(devices) < 1 || len(devices) > abi.MaxDevices {
 		return nil, &ib.AttrError{Op: "serve", Attr: "devices", Value: len(devices), Allowed: fmt.Sprintf("1 to %d", abi.MaxDevices), Err: ib.ErrInvalid}
 	}
-	o.Limits = o.Limits.withDefaults()
 	s := &Server{opts: o, log: o.Log, sessions: map[*session]struct{}{}}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
+	s.SetLimits(o.Client, o.User)
 	for _, dev := range devices {
 		u := &unit{name: dev.Attr().Name, dev: dev, sessions: map[*session]struct{}{}}
 		for i := range dev.Shards() {
@@ -92,25 +77,62 @@ func New(devices []*roce.Device, o Options) (*Server, error) {
 	return s, nil
 }
 
-// Serve answers the clients that connect to l, a Unix socket of packets, until ctx ends
-// or l is closed; it closes l. All clients' objects are gone when it returns.
+// SetLimits changes the limits. Who holds more already keeps it, and gets no more.
+func (s *Server) SetLimits(client, user Limits) { s.accounts.set(client, user) }
+
+// Drain takes no more clients and waits until all have left, or ctx ends.
+func (s *Server) Drain(ctx context.Context) error {
+	s.mu.Lock()
+	if s.listener != nil {
+		_ = s.listener.Close()
+	}
+	left := len(s.sessions)
+	if s.empty == nil {
+		s.empty = make(chan struct{})
+		if left == 0 {
+			close(s.empty)
+		}
+	}
+	empty := s.empty
+	s.mu.Unlock()
+	select {
+	case <-empty:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("clients have not left: %w", context.Cause(ctx))
+	}
+}
+
+// Clients returns how many clients there are.
+func (s *Server) Clients() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.sessions)
+}
+
+// Serve answers the clients that connect to l, a Unix socket of packets, until ctx ends;
+// it closes l. All clients' objects are gone when it returns. It is called once.
 func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for _, u := range s.units {
 		s.running.Go(func() { u.passEvents(ctx) })
 	}
+	s.mu.Lock()
+	s.listener = l
+	s.mu.Unlock()
 	defer s.running.Wait()
-	stop := context.AfterFunc(ctx, func() { s.shut(l) })
+	defer s.shut()
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
 	for {
 		conn, err := l.AcceptUnix()
+		if errors.Is(err, net.ErrClosed) {
+			<-ctx.Done() // Drain has closed it, and waits for those who are there
+			return nil
+		}
 		if err != nil {
 			cancel()
-			s.shut(l)
-			if errors.Is(err, net.ErrClosed) {
-				return nil
-			}
 			return err
 		}
 		s.running.Go(func() { s.attend(conn) })
@@ -118,8 +140,8 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 }
 
 // shut ends all sessions.
-func (s *Server) shut(l *net.UnixListener) {
-	_ = l.Close()
+func (s *Server) shut() {
+	_ = s.listener.Close()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
@@ -143,9 +165,7 @@ func (s *Server) attend(conn *net.UnixConn) {
 	s.log.Info("client connected", "pid", who.Pid, "uid", who.Uid)
 	err = c.serve()
 	c.end()
-	s.mu.Lock()
-	delete(s.sessions, c)
-	s.mu.Unlock()
+	s.exit(c)
 	s.log.Info("client gone", "pid", who.Pid, "uid", who.Uid, "err", err)
 }
 
@@ -156,6 +176,16 @@ func (s *Server) enter(c *session) bool {
 		s.sessions[c] = struct{}{}
 	}
 	return !s.closed
+}
+
+func (s *Server) exit(c *session) {
+	s.accounts.leave(c.who.Uid)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.sessions, c)
+	if len(s.sessions) == 0 && s.empty != nil {
+		close(s.empty)
+	}
 }
 
 // passEvents tells all clients of the device what concerns the whole of it.

@@ -23,16 +23,20 @@ type session struct {
 	conn *abi.Conn
 	who  *unix.Ucred
 
+	greeted bool
 	unit    *unit // once it has chosen
 	bells   []*bells
 	shared  *shared // of the doorbells
 	events  *outbox
 	objects map[abi.Handle]*object
 	last    abi.Handle // given out
-	entries int        // of CQs
-	memory  int64      // registered
+	refused error      // why it is one client too many
+	own     account
+	user    *account
 
-	made *shared // what Alloc made for the object at hand
+	op      abi.Op  // of the request at hand
+	made    *shared // what Alloc made for the object at hand
+	pending []held  // and what was taken for it
 
 	mu      sync.Mutex // guards what follows
 	handles map[any]abi.Handle
@@ -44,6 +48,7 @@ type object struct {
 	value any // one of package roce, or *channel
 	close func() error
 	rings *shared // nil for those without
+	holds []held
 }
 
 // kind orders objects: who uses others goes first when a session ends.
@@ -71,7 +76,8 @@ func peerOf(c *net.UnixConn) (who *unix.Ucred, err error) {
 }
 
 func newSession(s *Server, conn *net.UnixConn, who *unix.Ucred) *session {
-	return &session{srv: s, conn: abi.NewConn(conn), who: who, objects: map[abi.Handle]*object{}, handles: map[any]abi.Handle{}}
+	user, err := s.accounts.enter(who.Uid)
+	return &session{srv: s, conn: abi.NewConn(conn), who: who, user: user, refused: err, objects: map[abi.Handle]*object{}, handles: map[any]abi.Handle{}}
 }
 
 // serve answers requests until the connection ends.
@@ -109,19 +115,21 @@ type reply struct {
 func (c *session) answer(op abi.Op, body []byte, fds []int) (reply, error) {
 	none := reply{sent: func() {}}
 	var handle handler
+	c.op = op
 	if int(op) < len(handlers) {
 		handle = handlers[op]
 	}
 	switch {
 	case handle == nil:
 		return none, &ib.AttrError{Op: "request", Attr: "Op", Value: uint16(op), Allowed: fmt.Sprintf("1 to %d", len(handlers)-1), Err: ib.ErrNotSupported}
-	case c.unit == nil && op > abi.OpOpen:
-		return none, fmt.Errorf("%v: open a device first: %w", op, ib.ErrState)
+	case c.unit == nil && op > abi.OpOpen || op == abi.OpOpen && !c.greeted:
+		return none, fmt.Errorf("%v: say hello, and open a device, first: %w", op, ib.ErrState)
 	}
-	c.made = nil
+	c.made, c.pending = nil, nil
 	r, err := handle(c, body, fds)
 	if err != nil {
 		c.made.free()
+		c.give(c.pending)
 		return none, err
 	}
 	if r.sent == nil {
@@ -143,6 +151,7 @@ func (c *session) end() {
 			continue // its memory stays: the device may still look at it
 		}
 		o.rings.free()
+		c.give(o.holds)
 	}
 	c.objects = nil
 	if c.unit == nil {
@@ -167,6 +176,9 @@ func (c *session) closeBells() {
 
 // Alloc makes memory for rings (roce.Tenant).
 func (c *session) Alloc(size int) (_ []byte, err error) {
+	if err := c.take(c.op, pinned, int64(size)); err != nil {
+		return nil, err
+	}
 	if c.made, err = newShared("rings", size); err != nil {
 		return nil, err
 	}
@@ -205,22 +217,11 @@ func (c *session) add(o *object) abi.Handle {
 	for c.last++; c.last == 0 || c.objects[c.last] != nil; c.last++ {
 	}
 	c.objects[c.last] = o
+	c.change(o)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.handles[o.value] = c.last
 	return c.last
-}
-
-// room refuses more objects than a client may have.
-func (c *session) room(op abi.Op) error {
-	if most := c.srv.opts.Limits.Objects; len(c.objects) >= most {
-		return limited(op, "objects of one client", most, "limits.objects")
-	}
-	return nil
-}
-
-func limited(op abi.Op, what string, most any, key string) error {
-	return &ib.AttrError{Op: op.String(), Attr: what, Value: "one more", Allowed: fmt.Sprintf("%v; the daemon's configuration raises it: %s", most, key), Err: ib.ErrLimit}
 }
 
 // lookup returns the object behind a handle, which has to be of type T.

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/tools/config"
+)
+
+// configCmd is `goroced config`.
+type configCmd struct {
+	Check configCheckCmd `cmd:"" help:"Check a configuration file."`
+	Show  configShowCmd  `cmd:"" help:"Print the configuration that serve would run with, and where each value comes from."`
+}
+
+// configCheckCmd is `goroced config check`.
+type configCheckCmd struct {
+	File string `arg:"" optional:"" help:"Which file; without it the configuration that serve would run with, environment and all."`
+}
+
+// Run runs the subcommand. Everything that is wrong has a line on standard output.
+func (c *configCheckCmd) Run(a *app) error {
+	sources := config.Process("", nil)
+	what := "the configuration"
+	if c.File != "" { // as root's daemon would read it
+		sources, what = config.Sources{File: c.File}, c.File
+	}
+	_, err := config.Load(sources)
+	if err == nil {
+		_, err = fmt.Fprintf(a.out, "%s is good\n", what)
+		return err
+	}
+	var first *config.Error
+	joined, several := err.(interface{ Unwrap() []error })
+	if !several || !errors.As(err, &first) {
+		return err
+	}
+	for _, e := range joined.Unwrap() {
+		if _, err := fmt.Fprintln(a.out, strings.ReplaceAll(e.Error(), "\n", "; ")); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%s is not good: %w", what, ib.ErrInvalid)
+}
+
+// configShowCmd is `goroced config show`.
+type configShowCmd struct {
+	JSON bool `help:"Print a list of keys, values and origins as JSON."`
+	settingFlags
+}
+
+// Run runs the subcommand.
+func (c *configShowCmd) Run(a *app) error {
+	loaded, err := c.load()
+	if err != nil {
+		return err
+	}
+	if !c.JSON {
+		return loaded.Show(a.out)
+	}
+	enc := json.NewEncoder(a.out)
+	enc.SetIndent("", "  ")
+	return enc.Encode(loaded.Settings())
+}
+
+// settingFlags are settings of the daemon. They are stronger than the environment,
+// which is stronger than the file.
+type settingFlags struct {
+	Config    string   `placeholder:"FILE" type:"path" help:"Configuration file (default: $$GOROCED_CONFIG, then /etc/goroce/goroced.toml for root and ~/.config/goroce/goroced.toml for others, if it is there)." group:"Settings"`
+	Socket    string   `placeholder:"PATH" type:"path" help:"Socket for clients (default: /run/goroce/goroced.sock for root, $$XDG_RUNTIME_DIR/goroce/goroced.sock for others)." group:"Settings"`
+	Admin     string   `placeholder:"PATH" type:"path" help:"Socket for looking at the daemon (default: goroced-admin.sock in the same place)." group:"Settings"`
+	Link      string   `placeholder:"LINK" help:"What carries the packets of the device: auto, udp, rawsock, afxdp." group:"Settings"`
+	NetIf     string   `name:"netif" placeholder:"IF" help:"Network interface whose addresses the device has." group:"Settings"`
+	Addr      string   `placeholder:"IP,..." help:"Own addresses of the device, instead of --netif." group:"Settings"`
+	Shards    string   `placeholder:"N" help:"Threads that the device spreads its queue pairs over." group:"Settings"`
+	Drain     string   `placeholder:"TIME" help:"How long clients may take to leave when the daemon is told to end." group:"Settings"`
+	LogLevel  string   `placeholder:"LEVEL" help:"debug, info, warn, error." group:"Settings"`
+	LogFormat string   `placeholder:"FORMAT" help:"text, json." group:"Settings"`
+	Metrics   string   `placeholder:"ADDR:PORT" help:"Serve /metrics, /healthz and /debug/pprof on this loopback address." group:"Settings"`
+	Set       []string `placeholder:"KEY=VALUE" sep:"none" help:"Any setting: the keys are those of 'config show'." group:"Settings"`
+}
+
+// load puts the configuration together.
+func (f *settingFlags) load() (*config.Config, error) {
+	var flags []config.Flag
+	for _, s := range []config.Flag{
+		{Name: "--socket", Key: "socket", Value: f.Socket}, {Name: "--admin", Key: "admin", Value: f.Admin},
+		{Name: "--link", Key: "device.link", Value: f.Link}, {Name: "--netif", Key: "device.netif", Value: f.NetIf},
+		{Name: "--addr", Key: "device.addresses", Value: f.Addr}, {Name: "--shards", Key: "device.shards", Value: f.Shards},
+		{Name: "--drain", Key: "drain", Value: f.Drain}, {Name: "--log-level", Key: "log.level", Value: f.LogLevel},
+		{Name: "--log-format", Key: "log.format", Value: f.LogFormat}, {Name: "--metrics", Key: "metrics.listen", Value: f.Metrics},
+	} {
+		if s.Value != "" {
+			flags = append(flags, s)
+		}
+	}
+	for _, s := range f.Set {
+		key, value, ok := strings.Cut(s, "=")
+		if !ok {
+			return nil, &ib.AttrError{Op: "configuration", Attr: "--set", Value: s, Allowed: "KEY=VALUE", Err: ib.ErrInvalid}
+		}
+		flags = append(flags, config.Flag{Name: "--set", Key: key, Value: value})
+	}
+	return config.Load(config.Process(f.Config, flags))
+}

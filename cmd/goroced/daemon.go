@@ -1,0 +1,127 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/host"
+	"github.com/goroce/goroce/roce/server"
+	"github.com/goroce/goroce/roce/tools/admin"
+	"github.com/goroce/goroce/roce/tools/config"
+	runner "github.com/goroce/goroce/roce/tools/serve"
+)
+
+// daemon is what `goroced serve` runs: the devices of a configuration, and
+// what gives them to clients.
+type daemon struct {
+	*server.Server
+	started time.Time
+	devices []*roce.Device
+	live    host.Live // captures and faults
+}
+
+// openDaemon opens the devices, all or none.
+func openDaemon(c *config.Config, log *slog.Logger) (runner.Daemon, http.Handler, func() error, error) {
+	d := &daemon{started: time.Now()}
+	for i, device := range c.Devices {
+		o := host.Options{Live: &d.live, Link: device.Link, NetIf: device.NetIf, Addrs: device.Addresses, Shards: device.Shards}
+		o.Device.Name = device.Name
+		o.Device.OnOffloadOff = func(peer ib.GID) { log.Warn("segmentation offload goes off", "peer", peer.Addr()) }
+		dev, err := host.Open(o)
+		if err == nil && d.has(dev.Attr().Name) {
+			err = errors.Join(&config.Error{Key: fmt.Sprintf("device[%d].name", i), Value: dev.Attr().Name, Allowed: "a name that no other device has", Err: config.ErrConflict}, dev.Close())
+		}
+		if err != nil {
+			return nil, nil, nil, errors.Join(err, d.close())
+		}
+		d.devices = append(d.devices, dev)
+		log.Info("device", "name", dev.Attr().Name, "link", dev.Link().Name, "note", dev.Link().Note, "shards", dev.Shards())
+	}
+	var err error
+	if d.Server, err = server.New(d.devices, server.Options{Log: log}); err != nil {
+		return nil, nil, nil, errors.Join(err, d.close())
+	}
+	if err := d.Reload(c); err != nil {
+		return nil, nil, nil, errors.Join(err, d.close())
+	}
+	mux := http.NewServeMux()
+	admin.Register(mux, &d.live)
+	return d, mux, d.close, nil
+}
+
+// Reload takes the limits of a configuration.
+func (d *daemon) Reload(c *config.Config) error {
+	user := serverLimits(&c.User.Limits)
+	user.Connections = c.User.Connections
+	d.SetLimits(serverLimits(&c.Connection), user)
+	return nil
+}
+
+func serverLimits(l *config.Limits) server.Limits {
+	return server.Limits{QPs: l.QPs, MRs: l.MRs, MWs: l.MWs, CQEntries: l.CQEntries, PDs: l.PDs, SRQs: l.SRQs, AHs: l.AHs,
+		XRCDs: l.XRCDs, Channels: l.Channels, Pinned: l.Pinned}
+}
+
+func (d *daemon) has(name string) bool {
+	return slices.ContainsFunc(d.devices, func(dev *roce.Device) bool { return dev.Attr().Name == name })
+}
+
+func (d *daemon) close() (err error) {
+	for _, dev := range d.devices {
+		err = errors.Join(err, dev.Close())
+	}
+	return err
+}
+
+// Stats returns the figures of all devices.
+func (d *daemon) Stats() map[string]roce.Stats {
+	stats := map[string]roce.Stats{}
+	for _, dev := range d.devices {
+		stats[dev.Attr().Name] = dev.Stats()
+	}
+	return stats
+}
+
+// daemonStatus is what /v1/status shows.
+type daemonStatus struct {
+	Version version        `json:"version"`
+	PID     int            `json:"pid"`
+	Started time.Time      `json:"started"`
+	Clients int            `json:"clients"`
+	Devices []deviceStatus `json:"devices"`
+}
+
+type deviceStatus struct {
+	Name      string       `json:"name"`
+	State     string       `json:"state"` // of the port, as ibv_devinfo has it
+	Link      string       `json:"link"`
+	Note      string       `json:"note,omitempty"`
+	NetIf     string       `json:"netif,omitempty"`
+	Shards    int          `json:"shards"`
+	Addresses []netip.Addr `json:"addresses"` // in GID order
+}
+
+// Status describes the devices.
+func (d *daemon) Status() any {
+	s := daemonStatus{Version: readVersion(), PID: os.Getpid(), Started: d.started, Clients: d.Clients(), Devices: []deviceStatus{}}
+	for _, dev := range d.devices {
+		caps := dev.Link()
+		one := deviceStatus{Name: dev.Attr().Name, State: ib.PortDown.String(), Link: caps.Name, Note: caps.Note, NetIf: caps.NetIf, Shards: dev.Shards()}
+		if port, err := dev.QueryPort(1); err == nil {
+			one.State = port.State.String()
+		}
+		for _, gid := range caps.Local {
+			one.Addresses = append(one.Addresses, gid.Addr())
+		}
+		s.Devices = append(s.Devices, one)
+	}
+	return s
+}

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/goroce/goroce/tests/require"
+)
+
+// exposure is the most that `systemd-analyze security` may find, in tenths: network,
+// Unix and netlink sockets of the host cost so much, and the daemon lives by them.
+const exposure = "15"
+
+// TestUnits: systemd accepts the units as they are and with each drop-in, and finds
+// little that they leave open.
+func TestUnits(t *testing.T) {
+	analyze := require.Command(t, "systemd-analyze")
+	const source = "packaging/systemd"
+	dropIns, err := filepath.Glob(filepath.Join(source, "goroced.service.d", "*.example"))
+	if err != nil || len(dropIns) != 3 {
+		t.Fatalf("drop-ins %v, %v", dropIns, err)
+	}
+	for _, dropIn := range append([]string{""}, dropIns...) {
+		t.Run(filepath.Base(dropIn), func(t *testing.T) {
+			dir := t.TempDir()
+			copyFile(t, filepath.Join(source, "goroced.socket"), filepath.Join(dir, "goroced.socket"))
+			service := filepath.Join(dir, "goroced.service")
+			copyFile(t, filepath.Join(source, "goroced.service"), service)
+			if dropIn != "" {
+				copyFile(t, dropIn, service+".d/"+strings.TrimSuffix(filepath.Base(dropIn), ".example"))
+			}
+			runQuiet(t, analyze, "verify", "--recursive-errors=no", service, filepath.Join(dir, "goroced.socket"))
+			if dropIn == "" {
+				runQuiet(t, analyze, "security", "--offline=true", "--threshold="+exposure, service)
+			}
+		})
+	}
+}
+
+// copyFile copies a unit. What it starts becomes the program that is tested.
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	b, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(to, []byte(strings.ReplaceAll(string(b), "/usr/bin/goroced", program)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// runQuiet runs a program that must succeed without a word of complaint.
+func runQuiet(t *testing.T, program string, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	var complaints strings.Builder
+	cmd.Stderr = &complaints
+	if out, err := cmd.Output(); err != nil || complaints.Len() > 0 {
+		t.Errorf("%s: %v\n%s%s", strings.Join(cmd.Args, " "), err, out, complaints.String())
+	}
+}
