@@ -216,3 +216,68 @@ func TestClientsDie(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestLimits: who asks for more than its share hears of which limit, and gets as much
+// again when it gives back. Other users' clients do not count, its own do.
+func TestLimits(t *testing.T) {
+	d := newDaemon(t, server.Options{Client: server.Limits{PDs: 3, CQEntries: 100}, User: server.Limits{PDs: 4, Connections: 2}})
+	open := func() *Device {
+		dev, err := Dial(t.Context(), Options{Socket: d.socket})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { dev.Close() })
+		return dev
+	}
+	a, b := open(), open()
+	limit := func(err error, words ...string) {
+		t.Helper()
+		if !errors.Is(err, ib.ErrLimit) {
+			t.Fatalf("beyond a limit: %v", err)
+		}
+		for _, w := range words {
+			if !strings.Contains(err.Error(), w) {
+				t.Errorf("%v does not say %q", err, w)
+			}
+		}
+	}
+	_, err := Dial(t.Context(), Options{Socket: d.socket})
+	limit(err, "connections of one user", "limits.user.connections")
+	var pds []ib.PD
+	for range 3 {
+		pd, err := a.AllocPD()
+		if err != nil {
+			t.Fatal(err)
+		}
+		pds = append(pds, pd)
+	}
+	_, err = a.AllocPD()
+	limit(err, "PDs of one client", "3; limits.connection.pds")
+	if _, err = b.AllocPD(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.AllocPD()
+	limit(err, "PDs of one user", "4; limits.user.pds")
+	if err := pds[0].Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = b.AllocPD(); err != nil {
+		t.Errorf("after one was given back: %v", err)
+	}
+	cq, err := a.CreateCQ(ib.CQInit{Entries: 60})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = a.CreateCQ(ib.CQInit{Entries: 60})
+	limit(err, "CQ entries of one client")
+	if err := cq.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if cq, err = a.CreateCQ(ib.CQInit{Entries: 30}); err != nil {
+		t.Fatal(err)
+	}
+	if err := cq.Resize(40); err != nil {
+		t.Errorf("30 to 40 of 100 entries: %v", err)
+	}
+	limit(cq.Resize(101), "CQ entries of one client")
+}
