@@ -228,3 +228,52 @@ func TestFetchedUnknown(t *testing.T) {
 		}
 	}
 }
+
+// TestFetchOfFlushed: memory that a fetch is still being written to is in no other
+// fetch, though the request that it was for is over.
+func TestFetchOfFlushed(t *testing.T) {
+	a, _ := connectedBy(t, ib.UC, false)
+	post := func(ids ...uint64) (fetches []Fetch) {
+		for _, id := range ids {
+			a.post(&ib.SendWR{ID: id, Opcode: ib.WRSend, SGL: []ib.SGE{{Addr: slowAddr, Length: 100, LKey: a.slowReg.Key()}}})
+		}
+		a.q.NextPackets(0, make([]TxPacket, 8))
+		return append(fetches, a.q.TakeFetches()...)
+	}
+	before := post(1, 2, 3)
+	a.q.Fetched(0, before[0].ID, errors.New("gone"))
+	if a.q.State() != ib.SQE {
+		t.Fatal(a.q.State())
+	}
+	a.must(a.modify(ib.RTS, ib.QPAttr{}, 0))
+	for _, f := range post(4, 5, 6) {
+		if &f.Buf[0] == &before[1].Buf[0] || &f.Buf[0] == &before[2].Buf[0] {
+			t.Fatal("two fetches are of one buffer")
+		}
+	}
+}
+
+// TestFetchOfOldREAD: what was fetched for a READ is not taken for that of another,
+// when the PSNs come round.
+func TestFetchOfOldREAD(t *testing.T) {
+	h, _ := connected(t)
+	for round := range 2 {
+		for i := range ib.PSN(5) { // resources for four
+			p := request(wire.RCReadRequest, peerPSN+i, nil)
+			p.RETH = wire.RETH{VA: memAddr, RKey: h.region.Key(), Len: 8}
+			if i == 0 {
+				p.RETH = wire.RETH{VA: slowAddr, RKey: h.slowReg.Key(), Len: 8}
+			}
+			h.handle(0, p)
+			h.q.NextPackets(0, make([]TxPacket, 8))
+			for _, f := range h.q.TakeFetches() {
+				h.q.Fetched(0, f.ID, f.Do())
+			}
+			h.q.NextPackets(0, make([]TxPacket, 8))
+		}
+		if h.slow.Reads != round+1 {
+			t.Fatalf("%d reads of memory in %d rounds", h.slow.Reads, round+1)
+		}
+		h.q.resp.epsn = peerPSN
+	}
+}
