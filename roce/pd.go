@@ -14,20 +14,21 @@ import (
 type PD struct {
 	dev    *Device
 	core   *mr.PD
-	tenant Tenant // nil for this process
+	tenant Tenant  // nil for this process
+	own    *Worker // nil for the device's, and for tenants without
 	dead   atomic.Bool
 }
 
 // AllocPD makes a protection domain.
 func (d *Device) AllocPD() (ib.PD, error) {
-	p, err := d.allocPD(nil)
+	p, err := d.allocPD(nil, nil)
 	if err != nil {
 		return nil, err
 	}
 	return p, nil
 }
 
-func (d *Device) allocPD(t Tenant) (*PD, error) {
+func (d *Device) allocPD(t Tenant, w *Worker) (*PD, error) {
 	if err := d.open("allocate PD"); err != nil {
 		return nil, err
 	}
@@ -40,7 +41,7 @@ func (d *Device) allocPD(t Tenant) (*PD, error) {
 		return nil, err
 	}
 	d.pds++
-	return &PD{dev: d, core: core, tenant: t}, nil
+	return &PD{dev: d, core: core, tenant: t, own: w}, nil
 }
 
 // Close frees the domain.
@@ -110,13 +111,23 @@ func (m *MR) RKey() ib.Key { return m.region().Key() }
 
 // Rereg registers anew in the place of what is registered.
 func (m *MR) Rereg(mask ib.ReregMask, pd ib.PD, init ib.MRInit) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	before := m.pd
+	if err := m.rereg(mask, pd, init); err != nil {
+		return err
+	}
+	before.letGo()
+	return nil
+}
+
+// rereg is Rereg without the wait. The caller holds mu.
+func (m *MR) rereg(mask ib.ReregMask, pd ib.PD, init ib.MRInit) error {
 	const op = "re-register memory"
 	if err := m.dev.open(op); err != nil {
 		return err
 	}
 	defer m.dev.mu.Unlock()
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	next := m.pd
 	if mask&ib.ReregPD != 0 {
 		var err error
@@ -132,7 +143,6 @@ func (m *MR) Rereg(mask ib.ReregMask, pd ib.PD, init ib.MRInit) error {
 	if err != nil {
 		return err
 	}
-	m.dev.quiesce()
 	m.core, m.pd = core, next
 	if mask&ib.ReregTranslation != 0 {
 		m.buf = init.Buf
@@ -140,7 +150,8 @@ func (m *MR) Rereg(mask ib.ReregMask, pd ib.PD, init ib.MRInit) error {
 	return nil
 }
 
-// Close revokes the key and waits for the shards to let go of the memory.
+// Close revokes the key and waits for the shards, and the worker of the domain, to let
+// go of the memory.
 func (m *MR) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -151,6 +162,6 @@ func (m *MR) Close() error {
 	if err != nil {
 		return err
 	}
-	m.dev.quiesce()
+	m.pd.letGo()
 	return nil
 }
