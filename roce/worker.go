@@ -75,8 +75,9 @@ func (k *work) emptied() work {
 }
 
 // Bounds of a turn: so often QPs get answers, and who waits for memory to be let go.
+// Peers wait for ACKs: shorter turns keep them sending, longer ones save calls.
 const (
-	turnPlaces = 64
+	turnPlaces = 16
 	turnGets   = 4
 )
 
@@ -176,11 +177,20 @@ func (w *Worker) fetch(q *QP, list []qp.Fetch) {
 	w.ring()
 }
 
-// run is the goroutine.
+// run is the goroutine. As a shard does, it looks for more work for a while before it
+// sleeps: a stream would wake it for each batch.
 func (w *Worker) run() {
 	defer close(w.done)
+	var spin spinner
+	spin.init(w.dev.opts.Spin)
 	for range w.wake {
-		for w.turn() {
+		for {
+			now := w.dev.now()
+			if w.turn() {
+				spin.busy(now)
+			} else if !spin.idle(now) {
+				break
+			}
 		}
 		w.mu.Lock()
 		closed := w.closed
