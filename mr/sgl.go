@@ -12,6 +12,28 @@ func (l SGL) Len() uint64 {
 	return n
 }
 
+// Direct reports whether all of it is direct memory.
+func (l SGL) Direct() bool {
+	for i := range l {
+		if l[i].R.direct == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// AppendPart appends to dst the pieces that hold n bytes of the message in l, from
+// byte off on.
+func (l SGL) AppendPart(dst SGL, off uint64, n int) SGL {
+	for i := 0; i < len(l) && n > 0; i++ {
+		if s := l[i].part(&off, n); s.Len > 0 {
+			dst = append(dst, s)
+			n -= int(s.Len)
+		}
+	}
+	return dst
+}
+
 // Gather fills dst with the bytes of the message in sgl, from byte off on. Each
 // byte of memory is read once. It returns FaultKey if a region that it needs is
 // registered no more, FaultBounds if the message ends before dst is full, or the

@@ -39,15 +39,8 @@ const (
 // with memory that is not direct.
 type commitQueue struct {
 	ring       []commit
+	limit      int
 	head, tail uint32
-}
-
-// init makes room for n placements, and as many commits: at a power of two the
-// counters may wrap.
-func (c *commitQueue) init(n int) {
-	if n > 0 {
-		c.ring = make([]commit, 1<<bits.Len(uint(n-1)))
-	}
 }
 
 func (c *commitQueue) reset()       { c.head = c.tail }
@@ -61,7 +54,12 @@ func (c *commitQueue) room() bool {
 	return c.empty() || int(c.tail-c.head) < len(c.ring)
 }
 
+// push appends a commit. There is room for as many as there may be placements, made
+// for the first one: at a power of two the counters may wrap.
 func (c *commitQueue) push(e commit) *commit {
+	if c.ring == nil {
+		c.ring = make([]commit, 1<<bits.Len(uint(c.limit-1)))
+	}
 	at := c.at(c.tail)
 	*at = e
 	c.tail++

@@ -103,7 +103,7 @@ func (r *requester) complete() {
 			r.q.cfg.Stats.RDMASends++
 		}
 		r.oldest++
-		r.finish(s, ib.WCSuccess)
+		r.finish(r.oldest-1, ib.WCSuccess)
 	}
 }
 

@@ -11,9 +11,11 @@
 //	HandleAlike, HandleDatagram  the same
 //	HandleTimeout, at Deadline   calls NextPackets
 //	Placed, for each placement   calls NextPackets
+//	Fetched, for each fetch      calls NextPackets
 //
 // Inputs only change state. NextPackets alone builds packets, and gives up when
-// there is nothing to say; Sent tells the QP that they were copied. Completions go to
+// there is nothing to say; Sent tells the QP that they were copied. What must be read
+// before it can go on is in TakeFetches then. Completions go to
 // the [CQ]s at once; TakeEvent has the asynchronous events. The same inputs at the same
 // times give the same packets.
 //
@@ -44,6 +46,21 @@
 // is sent again, marks it in the window, and NextPackets sends it. After a silence
 // of a few round trips a probe (probe.go) asks for the answer that is missing.
 //
+// # Memory that is not direct
+//
+// What only somebody else can touch, since it may take for ever, is never waited for.
+// Arriving data makes placements: ACK, NAK and completion wait until Placed, as commits.
+// Data to be sent makes fetches (fetch.go): NextPackets stops in front of a packet
+// whose payload is not there, as it does for the pacer, and asks for the chunk of the
+// message that it lies in, and for those behind it, also of the next messages. The
+// owner reads them into staging memory of the QP, a fixed number of chunks for requests
+// and as many for READ responses, and says Fetched. Packets then name bytes of a chunk.
+// A chunk is overwritten when it was not asked for the longest: a packet that is sent
+// again after that is fetched again, which is the same to the peer, as the application
+// leaves the memory alone until the request is complete. Memory that cannot be read
+// fails the request with WCLocProtErr, or refuses the peer's READ with a NAK for remote
+// access.
+//
 // # Services
 //
 // What has been said is the way of a reliable connection (RC). The others are
@@ -68,6 +85,7 @@
 //	atomics, ATOMIC WRITE, FLUSH         single.go
 //	READ and atomic repetition           resources.go
 //	UC and UD                            unreliable.go
+//	memory that is not direct            late.go, commit.go, fetch.go
 //	completion queues                    cq.go
 //	shared receive queues, XRC           srq.go
 //	address handles                      ah.go

@@ -20,14 +20,22 @@ type lateOwner struct {
 type lateTable struct {
 	list   []mr.Placement // made, not yet taken by TakePlacements
 	owners []lateOwner    // by placement ID
+	limit  int            // of both
 	n      int            // in use
+	next   int            // where a free owner is likely
 	epoch  uint64         // upper half of IDs: answers from before a reset fit nobody
 	taken  bool           // list was handed out; start afresh
 }
 
-func (t *lateTable) init(limit int) {
-	t.list = make([]mr.Placement, 0, limit)
-	t.owners = make([]lateOwner, limit)
+// make makes the table if it may have any placement, and reports whether it has not
+// been there before.
+func (t *lateTable) make() bool {
+	if t.limit == len(t.owners) {
+		return false
+	}
+	t.list = make([]mr.Placement, 0, t.limit)
+	t.owners = make([]lateOwner, t.limit)
+	return true
 }
 
 // reset forgets who waits. Placements that are under way answer to nobody.
@@ -46,6 +54,9 @@ func (t *lateTable) scatter(sgl mr.SGL, off uint64, data []byte, who lateOwner) 
 	before := len(t.list)
 	room := min(cap(t.list), before+len(t.owners)-t.n)
 	list, err := mr.Scatter(sgl, off, data, t.list[:before:room])
+	if err == mr.ErrNoRoom && t.make() {
+		return t.scatter(sgl, off, data, who)
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -55,6 +66,7 @@ func (t *lateTable) scatter(sgl mr.SGL, off uint64, data []byte, who lateOwner) 
 
 // add makes a single placement, such as an atomic operation.
 func (t *lateTable) add(p mr.Placement, who lateOwner) error {
+	t.make()
 	t.fresh()
 	if t.n == len(t.owners) || len(t.list) == cap(t.list) {
 		return mr.ErrNoRoom
@@ -74,13 +86,12 @@ func (t *lateTable) fresh() {
 // gives them IDs.
 func (t *lateTable) adopt(n int, who lateOwner) {
 	who.used = true
-	slot := 0
 	for i := len(t.list); i < n; i++ {
-		for t.owners[slot].used {
-			slot++
+		for t.owners[t.next].used {
+			t.next = (t.next + 1) % t.limit
 		}
-		t.owners[slot] = who
-		t.list[:n][i].ID = t.epoch | uint64(slot)
+		t.owners[t.next] = who
+		t.list[:n][i].ID = t.epoch | uint64(t.next)
 		t.n++
 	}
 	t.list = t.list[:n]

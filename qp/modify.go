@@ -77,6 +77,7 @@ func (q *QP) becomeReset() {
 	q.req.reset()
 	q.resp.reset()
 	q.late.reset()
+	q.fetch.reset()
 	q.timers.clearAll()
 	q.events, q.lastWQE = 0, false
 	q.attr = ib.QPAttr{}

@@ -136,15 +136,15 @@ func (r *responder) wrote(n int) {
 // all that need no answer and are not the last, most at most. It returns how many.
 func (r *requester) train(tx *TxPacket, most int) int {
 	psn := r.win.nxt
-	if !r.q.cfg.Trains || wire.AlikeLen(tx.Opcode) == 0 || tx.Again || tx.SGL == nil ||
+	if !r.q.cfg.Trains || wire.AlikeLen(tx.Opcode) == 0 || tx.Again ||
 		tx.PSN.Add(1) != psn || r.cur == r.tail || r.q.pace.nsPerKB != 0 {
 		return 0
 	}
 	s := r.slot(r.cur)
-	if !s.begun || s.first == psn {
+	if !s.begun || s.first == psn || tx.SGL == nil && !s.slow {
 		return 0
 	}
-	n := min(most, s.last().Sub(psn), r.win.room()-1, r.q.flow.room(s.cost)-1, r.askEvery()-1-r.unasked)
+	n := min(most, tx.staysAlike(s.last().Sub(psn)), r.win.room()-1, r.q.flow.room(s.cost)-1, r.askEvery()-1-r.unasked)
 	if n <= 0 {
 		return 0
 	}
@@ -154,12 +154,21 @@ func (r *requester) train(tx *TxPacket, most int) int {
 	return n
 }
 
+// staysAlike caps n, how many packets of a message may follow tx, at those whose
+// payloads are at hand.
+func (tx *TxPacket) staysAlike(n int) int {
+	if tx.Inline == nil {
+		return n
+	}
+	return min(n, len(tx.Inline)/tx.Len-1)
+}
+
 // readTrain lets MIDDLEs of a READ's response follow tx, likewise.
 func (r *responder) readTrain(s *resource, tx *TxPacket, most int) int {
 	if !r.q.cfg.Trains || tx.Opcode != wire.RCReadRespMiddle || tx.Again {
 		return 0
 	}
-	n := max(min(most, s.end.Sub(s.cursor)-1), 0)
+	n := max(min(most, tx.staysAlike(s.end.Sub(s.cursor)-1)), 0)
 	tx.Train = n
 	s.cursor = s.cursor.Add(n)
 	return n

@@ -140,6 +140,9 @@ func (r *requester) probePacket(tx *TxPacket) bool {
 	if p.due == 1 {
 		psn = end.Add(-1)
 	}
+	if !r.ready(psn) {
+		return false
+	}
 	p.due--
 	if _, n := r.repeat(psn, tx); psn.Add(n) == end {
 		p.due = 0

@@ -38,8 +38,8 @@ type Config struct {
 	// Probe asks what has become of the last packets of a flight after a silence of
 	// a few round trips, instead of the ACK timeout.
 	Probe bool
-	// MaxLate bounds the placements that wait for Placed. 0 suits devices
-	// whose memory is all direct.
+	// MaxLate bounds the placements that wait for Placed. What it takes is made when
+	// the first is; 0 suits devices whose memory is all direct.
 	MaxLate int
 }
 
@@ -49,7 +49,7 @@ type TxPacket struct {
 	wire.Packet // Payload is unused
 	SGL         mr.SGL
 	Off         uint64 // where in SGL the payload starts
-	Inline      []byte // the payload, if SGL is nil
+	Inline      []byte // the payload, if SGL is nil, and behind it those of the train
 	Len         int    // payload bytes, without pad
 	AH          *AH    // where a datagram goes; nil for the QP's peer
 	Train       int    // packets like this one that are to follow it: see Advance
@@ -62,7 +62,11 @@ func (p *TxPacket) Advance(n int) {
 	p.AckReq = false
 	p.PSN = p.PSN.Add(n)
 	p.RETH.VA += uint64(n * p.Len)
-	p.Off += uint64(n * p.Len)
+	if p.Inline != nil {
+		p.Inline = p.Inline[n*p.Len:]
+	} else {
+		p.Off += uint64(n * p.Len)
+	}
 	p.Train -= n
 }
 
@@ -85,6 +89,8 @@ type QP struct {
 	req  requester
 	resp responder
 	late lateTable
+	// fetch is nil until memory that is not direct is sent from.
+	fetch *fetchTable
 
 	// Owner is for the engine that holds the QP; the QP does not look at it.
 	Owner any
@@ -98,12 +104,13 @@ type QP struct {
 }
 
 // New makes a QP in RESET. Apart from the responder resources and the table of
-// outstanding READs, which Modify sizes, nothing is allocated later.
+// outstanding READs, which Modify sizes, and what memory that is not direct takes when
+// it is first met, nothing is allocated later.
 func New(cfg Config) *QP {
 	q := &QP{cfg: cfg, svc: &services[cfg.Type]}
 	q.req.init(q)
 	q.resp.init(q)
-	q.late.init(cfg.MaxLate)
+	q.late.limit = cfg.MaxLate
 	q.timers.clearAll()
 	return q
 }
@@ -272,9 +279,9 @@ func (q *QP) Deadline() ib.Instant { return q.timers.earliest() }
 
 // NextPackets fills out with packets to send now and returns how many elements it
 // has used. With their trains these are len(out) packets at most; less means that
-// nothing more can leave until the next input, the next deadline, or room in the Flow
-// (Flow.Next hands the QP back then). Responses go first, requests next; a plain ACK
-// rides behind.
+// nothing more can leave until the next input (Fetched is one), the next deadline, or
+// room in the Flow (Flow.Next hands the QP back then). Responses go first, requests
+// next; a plain ACK rides behind.
 func (q *QP) NextPackets(now ib.Instant, out []TxPacket) int {
 	q.now = now
 	r := &rules[q.state]

@@ -32,6 +32,7 @@ type requester struct {
 	// gap says that a loss was seen and acted upon; further packets of the same
 	// flight tell nothing new, until something is acknowledged.
 	gap     bool
+	starved bool   // what goes next must be fetched first
 	unasked int    // packets since the last AckReq
 	asked   ib.PSN // highest PSN that an answer was asked for
 	drained bool   // SQD was reached and reported
@@ -101,7 +102,7 @@ func (r *requester) fetch() error {
 		if !ok || err != nil {
 			return err
 		}
-		s.begun, s.sent, s.late = false, false, 0
+		s.begun, s.sent, s.slow, s.late, s.index = false, false, false, 0, r.tail
 		r.tail++
 	}
 	return nil
@@ -124,11 +125,8 @@ func (r *requester) emit(now ib.Instant, out []TxPacket) (n, trains int) {
 			break
 		}
 		tx := &out[n]
-		if !r.probePacket(tx) {
-			if !r.resend(tx) && !r.next(tx) {
-				break
-			}
-			r.timeRTT(now, tx)
+		if !r.packet(now, tx) {
+			break
 		}
 		r.q.pace.sent(now, tx.Len+packetOverhead)
 		n++
@@ -143,6 +141,29 @@ func (r *requester) emit(now ib.Instant, out []TxPacket) (n, trains int) {
 	return n, trains
 }
 
+// packet builds what goes next: a probe, what must be sent again, what is new. One
+// whose payload must be fetched first holds back those behind it.
+func (r *requester) packet(now ib.Instant, tx *TxPacket) bool {
+	r.starved = false
+	switch {
+	case r.probePacket(tx):
+		return true
+	case r.starved:
+		return false
+	case r.resend(tx):
+	case r.starved || !r.next(tx):
+		return false
+	}
+	r.timeRTT(now, tx)
+	return true
+}
+
+// ready reports whether the packet of a PSN in flight can be built again.
+func (r *requester) ready(psn ib.PSN) bool {
+	r.starved = !r.slot(r.find(psn)).ready(r.q, psn)
+	return !r.starved
+}
+
 // hasWork reports whether a packet would leave if the Flow had room.
 func (r *requester) hasWork() bool {
 	return r.win.needed > 0 || r.cur != r.tail
@@ -151,7 +172,7 @@ func (r *requester) hasWork() bool {
 // resend builds the oldest packet that must be sent again.
 func (r *requester) resend(tx *TxPacket) bool {
 	psn, ok := r.win.firstNeeded()
-	if !ok {
+	if !ok || !r.ready(psn) {
 		return false
 	}
 	s, n := r.repeat(psn, tx)
@@ -194,7 +215,13 @@ func (r *requester) next(tx *TxPacket) bool {
 		return false
 	}
 	psn := r.win.nxt
-	s.packet(r.q, psn, tx)
+	if r.starved = !s.ready(r.q, psn); !r.starved {
+		s.packet(r.q, psn, tx)
+	}
+	r.lookAhead(psn)
+	if r.starved {
+		return false
+	}
 	r.gaveOut(s, 1)
 	limited := op.recv && r.credited && s.ssn.After(r.lsn)
 	r.askForACK(tx, s.sent || limited || r.win.room() == 0 || r.q.flow.full())
@@ -265,6 +292,9 @@ func (r *requester) nextRead(s *sendWQE, tx *TxPacket) bool {
 		return false
 	}
 	psn := r.win.nxt
+	if r.starved = !s.ready(r.q, psn); r.starved {
+		return false
+	}
 	left := s.last().Sub(psn) + 1
 	n := min(left, r.win.room(), r.q.flow.room(s.cost))
 	if n < left && n < min(windowSize, r.q.flow.cap)/4 && r.win.inFlight() > 0 {
@@ -322,13 +352,13 @@ func laterPSN(a, b ib.PSN) ib.PSN {
 }
 
 // silenceMeansLoss reports whether an answer should have come. It need not while
-// the Flow or the pacer holds back all that is to be sent again, or the packet
-// that will ask for an ACK.
+// the Flow, the pacer or slow memory holds back all that is to be sent again, or the
+// packet that will ask for an ACK.
 func (r *requester) silenceMeansLoss() bool {
 	if r.win.needed == r.win.inFlight() {
 		return false
 	}
-	heldBack := r.q.waiting || r.q.timers.isSet(timerPace)
+	heldBack := r.q.waiting || r.starved || r.q.timers.isSet(timerPace)
 	return !heldBack || r.win.holds(r.asked)
 }
 
@@ -424,7 +454,7 @@ func (r *requester) flush() {
 			if r.failed && r.oldest == r.failSlot {
 				status, r.failed = r.failStatus, false
 			}
-			r.finish(r.slot(r.oldest), status)
+			r.finish(r.oldest, status)
 		}
 		r.cur = r.oldest
 		if err := r.fetch(); err != nil || r.oldest == r.tail {
@@ -440,8 +470,12 @@ func (r *requester) failPSN(psn ib.PSN, status ib.WCStatus) {
 	}
 }
 
-// finish gives a slot's ring entry back and makes its completion.
-func (r *requester) finish(s *sendWQE, status ib.WCStatus) {
+// finish gives the ring entry of slot i back and makes its completion.
+func (r *requester) finish(i uint32, status ib.WCStatus) {
+	s := r.slot(i)
+	if s.slow {
+		r.q.fetch.forget(requests, i)
+	}
 	r.q.cfg.SQ.Release(1)
 	op := &sendOps[s.wr.Opcode]
 	if status == ib.WCSuccess && !r.q.cfg.SigAll && s.wr.Flags&ib.SendSignaled == 0 {

@@ -26,6 +26,9 @@ func (r *responder) emit(now ib.Instant, out []TxPacket) (n, trains int) {
 			r.revoked(now, s)
 			break
 		}
+		if !r.ready(s) {
+			break
+		}
 		r.response(s, &out[n])
 		n++
 		trains += r.readTrain(s, &out[n-1], len(out)-n-trains)
@@ -70,7 +73,11 @@ func (r *responder) readResponse(s *resource, tx *TxPacket) {
 	tx.AETH, tx.Again = r.aeth(), s.again
 	tx.Len = min(mtu, int(s.span[0].Len)-off)
 	tx.PadCnt = uint8(-tx.Len & 3)
-	tx.SGL, tx.Off = s.span[:], uint64(off)
+	if s.slow() {
+		tx.staged(r.q.fetch.bytes(responses, uint32(s.first), uint32(off)))
+	} else {
+		tx.SGL, tx.Off = s.span[:], uint64(off)
+	}
 	s.cursor, s.begins = s.cursor.Add(1), false
 	if isLast {
 		s.pending, s.answered = false, true

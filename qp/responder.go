@@ -71,7 +71,7 @@ func (r *responder) init(q *QP) {
 		q.cfg.RQ.Prepare(&r.recv.wr)
 	}
 	r.recv.sgl = make(mr.SGL, 0, cap(r.recv.wr.SGL))
-	r.commits.init(q.cfg.MaxLate)
+	r.commits.limit = q.cfg.MaxLate
 }
 
 // start enters RTR.
@@ -493,9 +493,17 @@ func (r *responder) readRequest(now ib.Instant, p *wire.Packet) {
 	}
 	mtu := int(r.q.attr.PathMTU)
 	n := max(1, (int(p.RETH.Len)+mtu-1)/mtu)
-	res := r.res.push(resource{kind: resRead, first: p.PSN, npsn: int32(n), a: p.RETH.VA, b: number(uint64(p.RETH.RKey)), span: span})
+	res := r.remember(resource{kind: resRead, first: p.PSN, npsn: int32(n), a: p.RETH.VA, b: number(uint64(p.RETH.RKey)), span: span})
 	r.epsn = p.PSN.Add(n)
 	r.commit(now, commit{kind: commitRead, res: res, psn: r.epsn.Add(-1), ends: true}, 0)
+}
+
+// remember keeps a new READ or atomic, in the place of the oldest.
+func (r *responder) remember(res resource) *resource {
+	if old := &r.res.ring[r.res.tail]; old.kind == resRead {
+		r.q.fetch.forget(responses, uint32(old.first))
+	}
+	return r.res.push(res)
 }
 
 // duplicate takes a request that was executed before (IBTA 9.7.5.1.3): SENDs and

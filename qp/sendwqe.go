@@ -17,7 +17,9 @@ type sendWQE struct {
 	cost   int    // what the Flow charges for each
 	ssn    ib.PSN // send sequence number, for credits (IBTA 9.7.7.2.5)
 	ah     *AH    // UD
+	index  uint32 // of the slot, running on
 	begun  bool
+	slow   bool    // what is sent is not all direct memory: it is fetched
 	train  bool    // a WRITE that leaves as WRITE ONLYs, each a message to the peer
 	sent   bool    // every PSN has been given out
 	late   int     // placements under way into sgl
@@ -74,7 +76,7 @@ func (s *sendWQE) resolve(q *QP, op *sendOp) ib.WCStatus {
 	if op.kind == kindRead || op.kind == kindAtomic {
 		need = ib.LocalWrite
 	}
-	s.sgl = s.sgl[:0]
+	s.sgl, s.slow = s.sgl[:0], false
 	s.length = uint32(len(s.wr.Inline))
 	if s.wr.Flags&ib.SendInline == 0 {
 		var fault mr.Fault
@@ -86,6 +88,7 @@ func (s *sendWQE) resolve(q *QP, op *sendOp) ib.WCStatus {
 			return ib.WCLocLenErr
 		}
 		s.length = uint32(total)
+		s.slow = need == 0 && !s.sgl.Direct()
 	}
 	if (op.kind == kindAtomic || op.kind == kindAtomicWrite) && s.length != 8 {
 		return ib.WCLocLenErr
@@ -214,14 +217,18 @@ func (s *sendWQE) packet(q *QP, psn ib.PSN, tx *TxPacket) {
 	}
 	tx.Imm = s.wr.Imm
 	tx.InvKey = s.wr.InvalidateKey
-	s.payload(tx, off, n)
+	s.payload(q, tx, off, n)
 }
 
 // payload names n bytes of the message, from off on.
-func (s *sendWQE) payload(tx *TxPacket, off, n int) {
+func (s *sendWQE) payload(q *QP, tx *TxPacket, off, n int) {
 	tx.Len, tx.PadCnt = n, uint8(-n&3)
 	if s.wr.Flags&ib.SendInline != 0 {
 		tx.Inline = s.wr.Inline[off : off+n]
+		return
+	}
+	if s.slow {
+		tx.staged(q.fetch.bytes(requests, s.index, uint32(off)))
 		return
 	}
 	tx.SGL, tx.Off = s.sgl, uint64(off)
@@ -237,7 +244,7 @@ func (s *sendWQE) single(q *QP, tx *TxPacket) {
 		tx.Atomic = wire.AtomicETH{VA: s.wr.RemoteAddr, RKey: s.wr.RKey, Swap: s.wr.Swap, Compare: s.wr.Compare}
 	case kindAtomicWrite:
 		tx.RETH = wire.RETH{VA: s.wr.RemoteAddr, RKey: s.wr.RKey, Len: s.length}
-		s.payload(tx, 0, int(s.length))
+		s.payload(q, tx, 0, int(s.length))
 	case kindFlush:
 		tx.RETH = wire.RETH{VA: s.wr.RemoteAddr, RKey: s.wr.RKey, Len: s.wr.Flush.Length}
 		tx.FETH = wire.FETH{Placement: uint8(s.wr.Flush.Level), Selectivity: uint8(s.wr.Flush.Extent)}

@@ -30,11 +30,11 @@ func (r *responder) singleRequest(now ib.Instant, p *wire.Packet) {
 		r.fatal(now, p.PSN, code, event)
 		return
 	}
-	if res.late() && len(r.commits.ring) == 0 {
+	if res.late() && r.q.cfg.MaxLate == 0 {
 		r.noRoom() // there never is: Config.MaxLate is 0
 		return
 	}
-	kept := r.res.push(res)
+	kept := r.remember(res)
 	r.epsn = p.PSN.Add(1)
 	r.commit(now, commit{kind: commitSingle, res: kept, psn: p.PSN, ends: true}, 0)
 }

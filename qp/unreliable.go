@@ -23,6 +23,11 @@ func (r *requester) emitUnreliable(now ib.Instant, out []TxPacket) int {
 			break
 		}
 		s, tx := r.slot(r.cur), &out[n]
+		ready := s.ready(r.q, r.win.nxt)
+		r.lookAhead(r.win.nxt)
+		if !ready {
+			break
+		}
 		s.packet(r.q, r.win.nxt, tx)
 		r.win.nxt = r.win.nxt.Add(1)
 		r.win.una = r.win.nxt

@@ -33,6 +33,7 @@ type Device struct {
 	closed atomic.Bool   // set under mu
 
 	offloadOff atomic.Bool
+	workers    workers
 
 	byNum sync.Map // ib.QPN to *QP, without general services QPs: for who has not the shard's lock
 
@@ -131,7 +132,7 @@ func (d *Device) Step(now ib.Instant) (more bool) {
 	for _, s := range d.shards {
 		more = s.step(now) || more
 	}
-	return more
+	return d.workers.step() || more
 }
 
 // Deadline is when Step wants to be called next, if nothing arrives before.
@@ -252,6 +253,7 @@ func (d *Device) Close() error {
 	}
 	d.mu.Unlock()
 	d.each(func(s *shard) { s.closed = true })
+	d.workers.close()
 	var errs []error
 	for _, s := range d.shards {
 		s.poller.leave()

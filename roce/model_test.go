@@ -25,7 +25,8 @@ var (
 // TestModel lets two QPs work for each other over a network that drops,
 // duplicates, reorders, delays and corrupts, in virtual time, and compares every
 // completion and every byte with a plain model: operations of one side take
-// effect at the other in the order in which they were posted, once.
+// effect at the other in the order in which they were posted, once. The memory of
+// some sides is not direct.
 func TestModel(t *testing.T) {
 	if *modelSeed != 0 {
 		runModel(t, *modelSeed, *modelShard)
@@ -85,6 +86,12 @@ func runModel(t *testing.T, seed uint64, shards int) {
 		}[rng.IntN(3)]
 	}
 	w := newWorld(t, seed, modelMem, s)
+	if seed%5 == 0 {
+		w.a.slow(t)
+	}
+	if seed%10 < 5 && seed%5 < 2 {
+		w.b.slow(t)
+	}
 	w.connect(mtu, func(a *ib.QPAttr) {
 		a.MaxRdAtomic = 1 + rng.IntN(4)
 		a.MaxDestRdAtomic = 4

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/mr/mrtest"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/mem"
@@ -94,6 +95,17 @@ func newHost(t testing.TB, dev *roce.Device, bufSize int) *host {
 		t.Fatal(err)
 	}
 	return h
+}
+
+// slow makes h's memory such that it is not direct.
+func (h *host) slow(t testing.TB) {
+	t.Helper()
+	const access = ib.LocalWrite | ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtomic
+	m, err := h.pd.(*roce.PD).RegMemory(&mrtest.Memory{B: h.buf}, 0x100000, access)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.mr = m
 }
 
 // gid is the host's first address.

@@ -14,20 +14,21 @@ import (
 type PD struct {
 	dev    *Device
 	core   *mr.PD
-	tenant Tenant // nil for this process
+	tenant Tenant  // nil for this process
+	own    *Worker // nil for the device's, and for tenants without
 	dead   atomic.Bool
 }
 
 // AllocPD makes a protection domain.
 func (d *Device) AllocPD() (ib.PD, error) {
-	p, err := d.allocPD(nil)
+	p, err := d.allocPD(nil, nil)
 	if err != nil {
 		return nil, err
 	}
 	return p, nil
 }
 
-func (d *Device) allocPD(t Tenant) (*PD, error) {
+func (d *Device) allocPD(t Tenant, w *Worker) (*PD, error) {
 	if err := d.open("allocate PD"); err != nil {
 		return nil, err
 	}
@@ -40,7 +41,7 @@ func (d *Device) allocPD(t Tenant) (*PD, error) {
 		return nil, err
 	}
 	d.pds++
-	return &PD{dev: d, core: core, tenant: t}, nil
+	return &PD{dev: d, core: core, tenant: t, own: w}, nil
 }
 
 // Close frees the domain.
@@ -110,25 +111,13 @@ func (m *MR) RKey() ib.Key { return m.region().Key() }
 
 // Rereg registers anew in the place of what is registered.
 func (m *MR) Rereg(mask ib.ReregMask, pd ib.PD, init ib.MRInit) error {
-	const op = "re-register memory"
-	if err := m.dev.open(op); err != nil {
-		return err
-	}
-	defer m.dev.mu.Unlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	next := m.pd
-	if mask&ib.ReregPD != 0 {
-		var err error
-		if next, err = owned[*PD](m.dev, op, "PD", pd); err != nil {
-			return err
-		}
-	}
 	access := m.core.Access()
 	if mask&ib.ReregAccess != 0 {
 		access = init.Access
 	}
-	if err := m.rereg(mask, next, mr.Bytes(init.Buf), iova(&init, access), init.Access); err != nil {
+	if err := m.replace(mask, pd, mr.Bytes(init.Buf), iova(&init, access), init.Access); err != nil {
 		return err
 	}
 	if mask&ib.ReregTranslation != 0 {
@@ -137,19 +126,40 @@ func (m *MR) Rereg(mask ib.ReregMask, pd ib.PD, init ib.MRInit) error {
 	return nil
 }
 
-// rereg registers anew; the caller holds Device.mu and m.mu. Nothing looks at the old
-// memory any more when it returns.
-func (m *MR) rereg(mask ib.ReregMask, pd *PD, mem mr.Memory, iova uint64, access ib.Access) error {
-	core, err := m.dev.mem.Reregister(m.core, mask, pd.core, mem, iova, access)
-	if err != nil {
+// replace registers anew, and waits until nothing looks at the old memory any more. The
+// caller holds mu.
+func (m *MR) replace(mask ib.ReregMask, pd ib.PD, mem mr.Memory, iova uint64, access ib.Access) error {
+	before := m.pd
+	if err := m.register(mask, pd, mem, iova, access); err != nil {
 		return err
 	}
-	m.dev.quiesce()
-	m.core, m.pd = core, pd
+	before.letGo()
 	return nil
 }
 
-// Close revokes the key and waits for the shards to let go of the memory.
+// register is replace without the wait.
+func (m *MR) register(mask ib.ReregMask, pd ib.PD, mem mr.Memory, iova uint64, access ib.Access) (err error) {
+	const op = "re-register memory"
+	if err := m.dev.open(op); err != nil {
+		return err
+	}
+	defer m.dev.mu.Unlock()
+	next := m.pd
+	if mask&ib.ReregPD != 0 {
+		if next, err = owned[*PD](m.dev, op, "PD", pd); err != nil {
+			return err
+		}
+	}
+	core, err := m.dev.mem.Reregister(m.core, mask, next.core, mem, iova, access)
+	if err != nil {
+		return err
+	}
+	m.core, m.pd = core, next
+	return nil
+}
+
+// Close revokes the key and waits for the shards, and the worker of the domain, to let
+// go of the memory.
 func (m *MR) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -160,6 +170,6 @@ func (m *MR) Close() error {
 	if err != nil {
 		return err
 	}
-	m.dev.quiesce()
+	m.pd.letGo()
 	return nil
 }

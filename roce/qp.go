@@ -71,6 +71,7 @@ func (p *PD) CreateQP(init ib.QPInit) (ib.QP, error) {
 	cfg.Limits, cfg.AckDelay = &d.limits, int64(d.opts.AckDelay)
 	cfg.Trains = d.caps.RunFrames > 1 && !d.opts.NoTrains
 	cfg.Probe = !d.opts.NoProbes
+	cfg.MaxLate = maxLate
 	q.count(1)
 	q.shard.add(q, cfg)
 	d.qps[q] = struct{}{}

@@ -65,6 +65,7 @@ func (r *receiver) batch(runs []link.Run) bool {
 		if frames += runs[i].Frames(); frames >= rxAnswer {
 			r.handOver()
 			r.now = r.s.clock() // ACKs may have waited long enough
+			r.s.takeAnswers(r.now)
 			r.s.runTimers(r.now)
 			r.s.tx.drain(r.now)
 			frames = 0

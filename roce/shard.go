@@ -43,6 +43,8 @@ type shard struct {
 
 	tenants Bells // of QPs whose application is in another process; nil for none
 
+	answers answers // of workers
+
 	bellMu   sync.Mutex
 	bells    []*QP // rung since the last step
 	spare    []*QP // the other buffer of bells
@@ -100,7 +102,7 @@ func (s *shard) run() {
 	}
 }
 
-// sleep waits for a frame, a doorbell, mail or a deadline. The handshake is that of the
+// sleep waits for a frame, a doorbell, mail, an answer or a deadline. The handshake is that of the
 // rings: announce the sleep, then look once more.
 func (s *shard) sleep(now ib.Instant) error {
 	s.sleeping.Store(true)
@@ -128,7 +130,7 @@ func (s *shard) tenantBells() Bells {
 // negative for no limit. blocked says that the link must become writable first.
 func (s *shard) idle(now ib.Instant) (wait time.Duration, blocked bool) {
 	s.bellMu.Lock()
-	rung := len(s.bells) > 0 || s.mail.some.Load()
+	rung := len(s.bells) > 0 || s.mail.some.Load() || s.answers.some.Load()
 	s.bellMu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,6 +179,7 @@ func (s *shard) turn(now ib.Instant) bool {
 	}
 	busy := s.rx.receive(now)
 	busy = s.takeBells(now) || busy
+	busy = s.takeAnswers(now) || busy
 	busy = s.runTimers(now) || busy
 	return s.tx.drain(now) || busy
 }
@@ -226,9 +229,10 @@ func (s *shard) runTimers(now ib.Instant) bool {
 	return busy
 }
 
-// after carries on after any input to q: it may want to send, has a new deadline,
-// and may have made completions and events.
+// after carries on after any input to q: it may have left something to its worker,
+// may want to send, has a new deadline, and may have made completions and events.
 func (s *shard) after(q *QP) {
+	s.handPlacements(q)
 	s.ready.push(q)
 	s.deadlines.want(q, q.core.Deadline())
 	s.notify(q)

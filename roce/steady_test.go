@@ -11,14 +11,19 @@ import (
 // both hosts and the link between them, nothing is allocated; nor where each packet
 // crosses from one shard to another.
 func TestNoAllocation(t *testing.T) {
-	t.Run("one shard", func(t *testing.T) { testNoAllocation(t, plain) })
+	t.Run("one shard", func(t *testing.T) { testNoAllocation(t, plain, false) })
+	t.Run("memory that is not direct", func(t *testing.T) { testNoAllocation(t, plain, true) })
 	t.Run("crossing shards", func(t *testing.T) {
-		testNoAllocation(t, stack{above: same, below: same, shards: 2, home: 1, steer: func(*link.Run, int) int { return 0 }})
+		testNoAllocation(t, stack{above: same, below: same, shards: 2, home: 1, steer: func(*link.Run, int) int { return 0 }}, false)
 	})
 }
 
-func testNoAllocation(t *testing.T, s stack) {
+func testNoAllocation(t *testing.T, s stack, slow bool) {
 	w := newWorld(t, 1, 1<<17, s)
+	if slow {
+		w.a.slow(t)
+		w.b.slow(t)
+	}
 	w.connect(ib.MTU1024, nil)
 	remote := func(op ib.WROpcode, n int) []ib.SendWR {
 		return []ib.SendWR{{Opcode: op, Flags: ib.SendSignaled, SGL: w.a.sge(0, n), RemoteAddr: w.b.mr.Addr(), RKey: w.b.mr.RKey()}}

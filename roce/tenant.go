@@ -57,8 +57,9 @@ func (d *Device) SetBells(shard int, b Bells, fd int) error {
 }
 
 // AllocPDFor makes a protection domain of a tenant: what is made of it is the
-// tenant's.
-func (d *Device) AllocPDFor(t Tenant) (*PD, error) { return d.allocPD(t) }
+// tenant's. Memory of it that is not direct is touched by w, which all domains of the
+// tenant share and no other; nil refuses such memory.
+func (d *Device) AllocPDFor(t Tenant, w *Worker) (*PD, error) { return d.allocPD(t, w) }
 
 // CreateCQFor makes a completion queue of a tenant. The tenant is notified if it was
 // armed, in place of a channel.
@@ -67,9 +68,16 @@ func (d *Device) CreateCQFor(t Tenant, entries int) (*CQ, error) {
 }
 
 // RegMemory registers memory that need not be of this process. iova is the address by
-// which SGEs and peers name its first byte.
+// which SGEs and peers name its first byte. Memory that is not direct is read and
+// written by the domain's worker, or the device's where that is of this process; a
+// tenant's domain without a worker refuses it with ib.ErrNotSupported.
 func (p *PD) RegMemory(mem mr.Memory, iova uint64, access ib.Access) (*MR, error) {
-	if err := p.dev.open("register memory"); err != nil {
+	const op = "register memory"
+	if p.tenant != nil && p.own == nil && mem.Direct() == nil {
+		return nil, &ib.AttrError{Op: op, Attr: "memory", Value: "not direct", Err: ib.ErrNotSupported,
+			Allowed: "direct memory, as the protection domain has no worker"}
+	}
+	if err := p.dev.open(op); err != nil {
 		return nil, err
 	}
 	defer p.dev.mu.Unlock()
@@ -83,21 +91,9 @@ func (p *PD) RegMemory(mem mr.Memory, iova uint64, access ib.Access) (*MR, error
 // ReregMemory is Rereg with memory as RegMemory takes it. pd is looked at if mask says
 // so.
 func (m *MR) ReregMemory(mask ib.ReregMask, pd *PD, mem mr.Memory, iova uint64, access ib.Access) error {
-	const op = "re-register memory"
-	if err := m.dev.open(op); err != nil {
-		return err
-	}
-	defer m.dev.mu.Unlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	next := m.pd
-	if mask&ib.ReregPD != 0 {
-		var err error
-		if next, err = owned[*PD](m.dev, op, "PD", pd); err != nil {
-			return err
-		}
-	}
-	return m.rereg(mask, next, mem, iova, access)
+	return m.replace(mask, pd, mem, iova, access)
 }
 
 // Shard returns the number of the shard that q is on.

@@ -75,7 +75,7 @@ func newApartment(t *testing.T, network *mem.Network, gid ib.GID) *apartment {
 	a.bells, err = ring.OpenBells(buf)
 	must(err)
 	must(a.dev.SetBells(0, a, -1))
-	a.pd, err = a.dev.AllocPDFor(a)
+	a.pd, err = a.dev.AllocPDFor(a, nil)
 	must(err)
 	a.cq, err = a.dev.CreateCQFor(a, 16)
 	must(err)

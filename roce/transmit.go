@@ -76,6 +76,7 @@ func (t *transmitter) pull(now ib.Instant, q *QP) bool {
 			break
 		}
 	}
+	t.s.handFetches(q)
 	if more := q.core.Sent(now); more || packets == len(t.packets) {
 		t.s.ready.push(q)
 	}
@@ -158,7 +159,11 @@ func (t *transmitter) more(q *QP, p *qp.TxPacket) int {
 		return 0
 	}
 	buf, header := run.Buf[:at+n*size], wire.AlikeLen(p.Opcode)
-	if mr.GatherEach(buf[at:], size, header, p.Len, p.SGL, p.Off+uint64(p.Len)) != nil {
+	if p.Inline != nil {
+		for i := range n {
+			copy(buf[at+i*size+header:][:p.Len], p.Inline[(i+1)*p.Len:])
+		}
+	} else if mr.GatherEach(buf[at:], size, header, p.Len, p.SGL, p.Off+uint64(p.Len)) != nil {
 		return 0
 	}
 	for i := range n {

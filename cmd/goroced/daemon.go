@@ -46,7 +46,7 @@ func openDaemon(c *config.Config, log *slog.Logger) (runner.Daemon, http.Handler
 		log.Info("device", "name", dev.Attr().Name, "link", dev.Link().Name, "note", dev.Link().Note, "shards", dev.Shards())
 	}
 	var err error
-	if d.Server, err = server.New(d.devices, server.Options{Log: log}); err != nil {
+	if d.Server, err = server.New(d.devices, server.Options{Log: log, OwnProcesses: c.OwnProcesses, OtherProcesses: c.OtherProcesses}); err != nil {
 		return nil, nil, nil, errors.Join(err, d.close())
 	}
 	if err := d.Reload(c); err != nil {

@@ -224,6 +224,17 @@ func (r *runner) claimPlacing(e *endpoint, a *args) error {
 	return nil
 }
 
+// claimFetching checks how many reads of late memory are under way.
+func (r *runner) claimFetching(e *endpoint, a *args) error {
+	if err := e.pump(r.now, r.batch); err != nil {
+		return err
+	}
+	if got := strconv.Itoa(len(e.reads)); got != a.next() {
+		return fmt.Errorf("there are %s", got)
+	}
+	return nil
+}
+
 // claimPersisted checks how often a FLUSH made late memory persistent.
 func (r *runner) claimPersisted(_ *endpoint, a *args) error {
 	mem := r.areas[a.next()]

@@ -90,6 +90,7 @@
 //	modify STATE [defaults] [key=value ...] [notify] [without=ATTR,..] [with=ATTR,..]
 //	     [refused TEXT]                 TEXT stands in the error
 //	placed [nth=N] [fails]              a write to late memory is done
+//	fetched [nth=N] [fails]             a read of late memory is done
 //
 // # Claims
 //
@@ -104,6 +105,7 @@
 //	nothing                             nothing leaves, completes or happens
 //	timer DURATION|none                 until the QP's deadline
 //	placing N                           writes to late memory under way
+//	fetching N                          reads of late memory under way
 //	count NAME N                        a counter of qp.Stats
 //	window N                            the cap of the destination's account, in packets
 package script

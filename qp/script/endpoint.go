@@ -28,6 +28,7 @@ type endpoint struct {
 	sendCQ completions
 	recvCQ completions
 	late   []mr.Placement // under way, oldest first
+	reads  []qp.Fetch     // likewise
 
 	// Outputs that no step has claimed.
 	packets []packet
@@ -173,6 +174,7 @@ func (e *endpoint) pump(now ib.Instant, batch int) error {
 			txs := expand(out[:e.qp.NextPackets(now, out)])
 			n := len(txs)
 			e.encode(now, txs)
+			e.reads = append(e.reads, e.qp.TakeFetches()...)
 			if more := e.qp.Sent(now); n < batch && !more {
 				break
 			}
@@ -203,7 +205,7 @@ func (e *endpoint) encode(now ib.Instant, txs []qp.TxPacket) {
 		b := tx.AppendHeaders(nil)
 		payload := make([]byte, tx.Len+tx.Pad())
 		if tx.Inline != nil {
-			copy(payload, tx.Inline)
+			copy(payload[:tx.Len], tx.Inline)
 		} else if err := mr.Gather(payload[:tx.Len], tx.SGL, tx.Off); err != nil {
 			e.qp.SendFailed(now, tx)
 			e.input()

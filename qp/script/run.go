@@ -100,6 +100,7 @@ func init() {
 		"arm":        {sided: true, do: (*runner).arm},
 		"modify":     {sided: true, do: (*runner).modify},
 		"placed":     {sided: true, do: (*runner).placed},
+		"fetched":    {sided: true, do: (*runner).fetched},
 		"advance":    {do: (*runner).advance},
 
 		"wc":        {claim: true, sided: true, do: (*runner).claimWC},
@@ -110,6 +111,7 @@ func init() {
 		"nothing":   {claim: true, do: (*runner).claimNothing},
 		"timer":     {claim: true, sided: true, do: (*runner).claimTimer},
 		"placing":   {claim: true, sided: true, do: (*runner).claimPlacing},
+		"fetching":  {claim: true, sided: true, do: (*runner).claimFetching},
 		"persisted": {claim: true, sided: true, do: (*runner).claimPersisted},
 		"count":     {claim: true, sided: true, do: (*runner).claimCount},
 		"window":    {claim: true, sided: true, do: (*runner).claimWindow},

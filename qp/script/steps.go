@@ -321,6 +321,23 @@ func (r *runner) placed(e *endpoint, a *args) error {
 	return nil
 }
 
+// fetched ends a read of late memory.
+func (r *runner) fetched(e *endpoint, a *args) error {
+	n := int(a.num("nth", 1, 16)) - 1
+	if n < 0 || n >= len(e.reads) {
+		return fmt.Errorf("%d reads are under way", len(e.reads))
+	}
+	f := e.reads[n]
+	e.reads = append(e.reads[:n:n], e.reads[n+1:]...)
+	err := error(mr.FaultBounds)
+	if !a.flag("fails") {
+		err = f.Do()
+	}
+	e.qp.Fetched(r.now, f.ID, err)
+	e.input()
+	return nil
+}
+
 // canPost reports whether the state takes a request.
 func canPost(s ib.QPState, recv bool) bool {
 	if recv {

@@ -98,9 +98,11 @@ func open(c *session, o *abi.Open) (r reply, err error) {
 		return done(err)
 	}
 	c.unit, c.events = u, events
+	c.worker = u.dev.NewWorker(roce.WorkerOptions{OnStuck: c.stuck})
 	if err := c.hang(); err != nil {
 		_ = unix.Close(theirs)
 		c.events.close()
+		c.worker.Close()
 		c.closeBells()
 		c.unit = nil
 		return done(err)
@@ -183,7 +185,7 @@ func allocPD(c *session, _ []byte, _ []int) (reply, error) {
 	if err := c.take(abi.OpAllocPD, pds, 1); err != nil {
 		return done(err)
 	}
-	pd, err := c.unit.dev.AllocPDFor(c)
+	pd, err := c.unit.dev.AllocPDFor(c, c.worker)
 	if err != nil {
 		return done(err)
 	}

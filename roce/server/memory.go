@@ -1,8 +1,10 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"net"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -11,12 +13,13 @@ import (
 	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/abi"
+	"github.com/goroce/goroce/roce/procmem"
 )
 
-// mapping is a piece of a client's memfd, mapped here.
+// mapping is memory of a client: a piece of its memfd, mapped here, or of its process.
 type mapping struct {
-	pages []byte // whole pages
-	buf   []byte // what is registered
+	mr.Memory
+	pages []byte // what is mapped: whole pages
 }
 
 func (m *mapping) free() {
@@ -60,7 +63,7 @@ func mapMemory(op abi.Op, fds []int, addr, length uint64) (*mapping, error) {
 		return bad("range", fmt.Sprintf("%d bytes from %d on", length, addr), fmt.Sprintf("within the %d bytes of the memfd", size))
 	}
 	if length == 0 {
-		return &mapping{}, nil
+		return &mapping{Memory: mr.Bytes(nil)}, nil
 	}
 	page := uint64(os.Getpagesize())
 	start := addr &^ (page - 1)
@@ -68,7 +71,7 @@ func mapMemory(op abi.Op, fds []int, addr, length uint64) (*mapping, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%v: map %d bytes: %w", op, length, err)
 	}
-	m := &mapping{pages, pages[addr-start:]}
+	m := &mapping{mr.Bytes(pages[addr-start:]), pages}
 	if err := unix.Madvise(pages, unix.MADV_POPULATE_WRITE); err != nil {
 		m.free()
 		return nil, fmt.Errorf("%v: there is no memory for %d bytes: %w: %w", op, length, err, ib.ErrLimit)
@@ -82,16 +85,59 @@ type region struct {
 	mapping *mapping
 }
 
-// admit checks that the client may register so many bytes more.
-func (c *session) admit(op abi.Op, kind uint32, length uint64) error {
-	switch kind {
+// memory returns the memory that a request names, if the client may register it.
+func (c *session) memory(op abi.Op, r *abi.RegMR, fds []int) (*mapping, error) {
+	switch r.Kind {
 	case abi.MemFD:
+		if err := c.take(op, pinned, int64(min(r.Length, math.MaxInt64/2))); err != nil {
+			return nil, err
+		}
+		return mapMemory(op, fds, r.Addr, r.Length)
 	case abi.MemProcess:
-		return fmt.Errorf("%v: memory that is no memfd: %w; allocate it with client.Alloc", op, ib.ErrNotSupported)
-	default:
-		return &ib.AttrError{Op: op.String(), Attr: "Kind", Value: kind, Allowed: "MemFD or MemProcess", Err: ib.ErrInvalid}
+		if err := c.openProcess(op); err != nil {
+			return nil, err
+		}
+		mem, err := c.process.Memory(r.Addr, r.Length)
+		return &mapping{Memory: mem}, err
 	}
-	return c.take(op, pinned, int64(min(length, math.MaxInt64/2)))
+	return nil, &ib.AttrError{Op: op.String(), Attr: "Kind", Value: r.Kind, Allowed: "MemFD or MemProcess", Err: ib.ErrInvalid}
+}
+
+// openProcess finds the client's process, by a descriptor that is no other's later.
+func (c *session) openProcess(op abi.Op) error {
+	if c.process != nil {
+		return nil
+	}
+	if p := &c.srv.opts; !p.OwnProcesses && int(c.who.Uid) == os.Getuid() || !p.OtherProcesses && int(c.who.Uid) != os.Getuid() {
+		return fmt.Errorf("%v: memory that is no memfd, of a process of user %d: %w; allocate it with client.Alloc, or see memory.own_processes and memory.other_processes in the daemon's configuration",
+			op, c.who.Uid, abi.ErrPermission)
+	}
+	fd, err := peerPidfd(c.conn.UnixConn, int(c.who.Pid))
+	if err != nil {
+		return fmt.Errorf("%v: find the client's process: %w", op, err)
+	}
+	c.pidfd, c.process = fd, procmem.NewProcess(int(c.who.Pid), fd)
+	return nil
+}
+
+// soPeerPidfd is SO_PEERPIDFD of asm-generic/socket.h (Linux 6.5).
+const soPeerPidfd = 77
+
+// peerPidfd returns a pidfd of the process that has connected. Before Linux 6.5 it is
+// opened by number, while the connection shows that the process is there.
+func peerPidfd(conn *net.UnixConn, pid int) (fd int, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	controlErr := raw.Control(func(s uintptr) { fd, err = unix.GetsockoptInt(int(s), unix.SOL_SOCKET, soPeerPidfd) })
+	if controlErr != nil {
+		return -1, controlErr
+	}
+	if errors.Is(err, unix.ENOPROTOOPT) {
+		fd, err = unix.PidfdOpen(pid, 0)
+	}
+	return fd, err
 }
 
 func regMR(c *session, body []byte, fds []int) (reply, error) {
@@ -100,9 +146,6 @@ func regMR(c *session, body []byte, fds []int) (reply, error) {
 	if err == nil {
 		err = c.take(op, mrs, 1)
 	}
-	if err == nil {
-		err = c.admit(op, r.Kind, r.Length)
-	}
 	if err != nil {
 		return done(err)
 	}
@@ -110,11 +153,11 @@ func regMR(c *session, body []byte, fds []int) (reply, error) {
 	if err != nil {
 		return done(err)
 	}
-	m, err := mapMemory(op, fds, r.Addr, r.Length)
+	m, err := c.memory(op, &r, fds)
 	if err != nil {
 		return done(err)
 	}
-	core, err := pd.RegMemory(mr.Bytes(m.buf), r.IOVA, ib.Access(r.Access))
+	core, err := pd.RegMemory(m.Memory, r.IOVA, ib.Access(r.Access))
 	if err != nil {
 		m.free()
 		return done(err)
@@ -145,16 +188,13 @@ func reregMR(c *session, body []byte, fds []int) (reply, error) {
 	if err != nil {
 		return done(err)
 	}
-	mask, m := ib.ReregMask(min(r.Mask, 0xFF)), &mapping{}
+	mask, m := ib.ReregMask(min(r.Mask, 0xFF)), &mapping{Memory: mr.Bytes(nil)}
 	if mask&ib.ReregTranslation != 0 {
-		if err := c.admit(op, r.Kind, r.Length); err != nil {
-			return done(err)
-		}
-		if m, err = mapMemory(op, fds, r.Addr, r.Length); err != nil {
+		if m, err = c.memory(op, &r.RegMR, fds); err != nil {
 			return done(err)
 		}
 	}
-	if err := reg.ReregMemory(mask, pd, mr.Bytes(m.buf), r.IOVA, ib.Access(r.Access)); err != nil {
+	if err := reg.ReregMemory(mask, pd, m.Memory, r.IOVA, ib.Access(r.Access)); err != nil {
 		m.free()
 		return done(err)
 	}

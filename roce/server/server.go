@@ -15,9 +15,12 @@ import (
 
 // Options adjust a server. The zero value suits most.
 type Options struct {
-	Client Limits       // of each client
-	User   Limits       // of all clients of a user together
-	Log    *slog.Logger // nil for none
+	Client Limits // of each client
+	User   Limits // of all clients of a user together
+	// OwnProcesses lets clients of the daemon's own user register any of their memory,
+	// OtherProcesses those of others, which takes CAP_SYS_PTRACE.
+	OwnProcesses, OtherProcesses bool
+	Log                          *slog.Logger // nil for none
 	// Allow says whether a client's user may use the daemon; nil for all that can
 	// connect. Its error is what the client gets.
 	Allow func(uid, gid uint32) error

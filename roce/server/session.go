@@ -14,6 +14,7 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/abi"
+	"github.com/goroce/goroce/roce/procmem"
 )
 
 // session is one client's connection, and all that it has made: a tenant of its device.
@@ -25,6 +26,9 @@ type session struct {
 
 	greeted bool
 	unit    *unit // once it has chosen
+	worker  *roce.Worker
+	process *procmem.Process // nil until memory of the client's process is registered
+	pidfd   int              // of that
 	bells   []*bells
 	shared  *shared // of the doorbells
 	events  *outbox
@@ -140,6 +144,9 @@ func (c *session) answer(op abi.Op, body []byte, fds []int) (reply, error) {
 
 // end closes all that the client has made.
 func (c *session) end() {
+	if c.worker != nil {
+		c.worker.Close() // first: nothing shall wait for memory that does not move
+	}
 	all := make([]*object, 0, len(c.objects))
 	for _, o := range c.objects {
 		all = append(all, o)
@@ -157,6 +164,12 @@ func (c *session) end() {
 	if c.unit == nil {
 		return
 	}
+	if c.process != nil {
+		go func() { // which may take as long as the client's memory wants
+			<-c.worker.Done()
+			_ = unix.Close(c.pidfd)
+		}()
+	}
 	c.unit.mu.Lock()
 	delete(c.unit.sessions, c)
 	c.unit.mu.Unlock()
@@ -172,6 +185,12 @@ func (c *session) closeBells() {
 	}
 	c.bells = nil
 	c.shared.free()
+}
+
+// stuck ends the connection of a client whose memory does not move.
+func (c *session) stuck() {
+	c.srv.log.Warn("memory of a client does not move; it is dropped", "pid", c.who.Pid, "uid", c.who.Uid)
+	_ = c.conn.Close()
 }
 
 // Alloc makes memory for rings (roce.Tenant).

@@ -1,0 +1,303 @@
+package qp
+
+import (
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/mr"
+)
+
+// Fetch is a read of memory that is not direct, for somebody who may block: Buf is to
+// be filled with the bytes of SGL. Both are the fetch's until its answer.
+type Fetch struct {
+	ID  uint64
+	SGL mr.SGL
+	Buf []byte
+}
+
+// Do carries the fetch out. Errors are those of mr.Gather.
+func (f *Fetch) Do() error { return mr.Gather(f.Buf, f.SGL, 0) }
+
+// Messages are fetched in chunks, of which some are on their way while one is being
+// sent. A chunk is a multiple of every path MTU, so no packet is in two of them.
+const (
+	chunkBytes = 32 << 10
+	numChunks  = 4 // of each direction
+)
+
+// chunk is a piece of a message: up to chunkBytes, from a multiple of that on.
+type chunk struct {
+	state  chunkState
+	owner  uint32 // the message
+	index  uint32 // in the message
+	used   uint32 // when it was last asked for
+	serial uint32 // of the latest fetch, part of its ID
+	sgl    mr.SGL // what it is fetched from
+	buf    []byte // of chunkBytes, made when first needed
+	n      int    // bytes in use
+}
+
+type chunkState uint8
+
+const (
+	chunkFree chunkState = iota
+	chunkFetching
+	chunkReady
+	chunkOrphan // being fetched, for a message that is over
+)
+
+// direction tells apart what is sent from memory: requests, whose messages are known
+// by their slots, and READ responses, known by the first PSN.
+type direction uint8
+
+const (
+	requests direction = iota
+	responses
+	numDirections
+)
+
+// fetchTable is the staging memory of a QP that has sent from memory which is not
+// direct. Others have none.
+type fetchTable struct {
+	chunks [numDirections][numChunks]chunk
+	clock  uint32
+	list   []Fetch // made, not yet taken by TakeFetches
+	taken  bool    // list was handed out; start afresh
+}
+
+// stage returns the fetchTable, which it makes if need be.
+func (q *QP) stage() *fetchTable {
+	if q.fetch == nil {
+		q.fetch = &fetchTable{list: make([]Fetch, 0, numDirections*numChunks)}
+	}
+	return q.fetch
+}
+
+// find returns the chunk that holds a piece of a message, or is to; nil if none.
+func (t *fetchTable) find(d direction, owner, index uint32) *chunk {
+	for i := range t.chunks[d] {
+		c := &t.chunks[d][i]
+		if c.owner == owner && c.index == index && (c.state == chunkReady || c.state == chunkFetching) {
+			return c
+		}
+	}
+	return nil
+}
+
+// bytes returns the message from byte off on, as far as a chunk has it; nil if that
+// must be fetched first.
+func (t *fetchTable) bytes(d direction, owner, off uint32) []byte {
+	if c := t.find(d, owner, off/chunkBytes); c != nil && c.state == chunkReady {
+		return c.buf[off%chunkBytes : c.n : c.n]
+	}
+	return nil
+}
+
+// ready reports whether the message in sgl, length bytes long, can be sent from byte
+// off on. It has that fetched if need be, and what follows in the message.
+func (t *fetchTable) ready(d direction, owner uint32, sgl mr.SGL, off, length uint32) bool {
+	t.clock++
+	t.ahead(d, owner, sgl, off, length, numChunks)
+	c := t.find(d, owner, off/chunkBytes)
+	return c != nil && c.state == chunkReady
+}
+
+// ahead has most chunks of a message fetched from byte off on, as far as there is room
+// beside what else was asked for at this time. It returns how many of them are left.
+func (t *fetchTable) ahead(d direction, owner uint32, sgl mr.SGL, off, length uint32, most int) int {
+	for index := off / chunkBytes; most > 0 && uint64(index)*chunkBytes < uint64(length); index++ {
+		c := t.find(d, owner, index)
+		if c == nil {
+			if c = t.victim(d); c == nil {
+				return 0
+			}
+			t.start(d, c, owner, index, sgl, min(length-index*chunkBytes, chunkBytes))
+		}
+		c.used = t.clock
+		most--
+	}
+	return most
+}
+
+// victim returns the chunk that was not asked for the longest; nil if all are being
+// fetched or were asked for just now.
+func (t *fetchTable) victim(d direction) (v *chunk) {
+	for i := range t.chunks[d] {
+		switch c := &t.chunks[d][i]; {
+		case c.state == chunkFree:
+			return c
+		case c.state != chunkReady || c.used == t.clock:
+		case v == nil || int32(c.used-v.used) < 0:
+			v = c
+		}
+	}
+	return v
+}
+
+// start has n bytes of a message fetched into c.
+func (t *fetchTable) start(d direction, c *chunk, owner, index uint32, sgl mr.SGL, n uint32) {
+	if c.buf == nil {
+		c.buf = make([]byte, chunkBytes)
+	}
+	c.state, c.owner, c.index, c.n = chunkFetching, owner, index, int(n)
+	c.serial++
+	c.sgl = sgl.AppendPart(c.sgl[:0], uint64(index)*chunkBytes, int(n))
+	if t.taken {
+		t.list, t.taken = t.list[:0], false
+	}
+	for i := range t.chunks[d] {
+		if c == &t.chunks[d][i] {
+			id := uint64(c.serial)<<8 | uint64(d)*numChunks | uint64(i)
+			t.list = append(t.list, Fetch{ID: id, SGL: c.sgl, Buf: c.buf[:n]})
+		}
+	}
+}
+
+// forget gives up what was fetched for a message that is over.
+func (t *fetchTable) forget(d direction, owner uint32) {
+	if t == nil {
+		return
+	}
+	for i := range t.chunks[d] {
+		switch c := &t.chunks[d][i]; {
+		case c.owner != owner:
+		case c.state == chunkReady:
+			c.state = chunkFree
+		case c.state == chunkFetching:
+			c.state = chunkOrphan
+		}
+	}
+}
+
+// reset gives the memory back. Fetches that are under way keep what is theirs, and
+// answer to nobody.
+func (t *fetchTable) reset() {
+	if t == nil {
+		return
+	}
+	for d := range t.chunks {
+		for i := range t.chunks[d] {
+			c := &t.chunks[d][i]
+			*c = chunk{serial: c.serial + 1}
+		}
+	}
+	clear(t.list)
+	t.list = t.list[:0]
+}
+
+// done ends fetch id and returns its chunk; nil if nobody waits for it.
+func (t *fetchTable) done(id uint64) (c *chunk, d direction) {
+	d = direction(id & 0xFF / numChunks)
+	if t == nil || d >= numDirections {
+		return nil, d
+	}
+	c = &t.chunks[d][id%numChunks]
+	switch {
+	case uint64(c.serial) != id>>8:
+		return nil, d
+	case c.state == chunkOrphan:
+		c.state = chunkFree
+		return nil, d
+	case c.state != chunkFetching:
+		return nil, d
+	}
+	return c, d
+}
+
+// TakeFetches returns what must be read by somebody else, each to be answered with
+// Fetched. The owner calls it when the packets of NextPackets were copied: their
+// payloads may be in the memory that is read into. The list is valid until the next
+// NextPackets; what a fetch names is its own until the answer.
+func (q *QP) TakeFetches() []Fetch {
+	if q.fetch == nil || q.fetch.taken {
+		return nil
+	}
+	q.fetch.taken = true
+	return q.fetch.list
+}
+
+// Fetched answers a fetch: done, or failed with err. A request whose memory cannot be
+// read fails; a peer's READ of such memory is refused.
+func (q *QP) Fetched(now ib.Instant, id uint64, err error) {
+	q.now = now
+	c, d := q.fetch.done(id)
+	switch {
+	case c == nil:
+		return
+	case err == nil:
+		c.state = chunkReady
+		return
+	}
+	c.state = chunkFree
+	if d == requests {
+		q.req.notFetched(c.owner)
+	} else {
+		q.resp.notFetched(now, c.owner)
+	}
+	q.settle()
+}
+
+// notFetched fails the request in slot i. One that has not begun tries again in its
+// turn.
+func (r *requester) notFetched(i uint32) {
+	if i-r.oldest < r.tail-r.oldest && r.slot(i).begun && r.q.state != ib.Err {
+		r.fail(i, ib.WCLocProtErr)
+	}
+}
+
+// notFetched refuses the READ that begins at psn, if its turn has come; otherwise it
+// is tried again then.
+func (r *responder) notFetched(now ib.Instant, psn uint32) {
+	if s := r.res.next(); s != nil && s.kind == resRead && uint32(s.first) == psn {
+		r.revoked(now, s)
+	}
+}
+
+// ready reports whether the packet with PSN psn of a message that has begun can be
+// built: its payload is direct memory, or was fetched.
+func (s *sendWQE) ready(q *QP, psn ib.PSN) bool {
+	if !s.slow {
+		return true
+	}
+	off := uint32(psn.Sub(s.first) * q.mtu())
+	return q.stage().ready(requests, s.index, s.sgl, off, s.length)
+}
+
+// lookAhead has messages fetched that come behind the one at cur, whose packet at psn
+// is next, as far as there is room. The application leaves their memory alone, but a
+// READ or an atomic may still write to it where there is a fence, and a key may be
+// invalidated.
+func (r *requester) lookAhead(psn ib.PSN) {
+	s := r.slot(r.cur)
+	off := psn.Sub(s.first) * r.q.mtu()
+	if !s.slow || off%chunkBytes != 0 {
+		return
+	}
+	t := r.q.stage()
+	room := numChunks - (int(s.length)-off+chunkBytes-1)/chunkBytes
+	for i := r.cur + 1; i != r.tail && room > 0; i++ {
+		s := r.slot(i)
+		op := &sendOps[s.wr.Opcode]
+		if s.wr.Flags&ib.SendFence != 0 || op.kind != kindPush || s.resolve(r.q, op) != ib.WCSuccess {
+			return
+		}
+		if s.slow {
+			room = t.ahead(requests, s.index, s.sgl, 0, s.length, room)
+		}
+	}
+}
+
+// ready is the same for the next packet of a READ's response.
+func (r *responder) ready(s *resource) bool {
+	if !s.slow() {
+		return true
+	}
+	off := uint32(s.cursor.Sub(s.first) * int(r.q.attr.PathMTU))
+	return r.q.stage().ready(responses, uint32(s.first), s.span[:], off, s.span[0].Len)
+}
+
+// slow reports whether the response is of memory that must be fetched.
+func (s *resource) slow() bool {
+	return s.kind == resRead && s.span[0].Len > 0 && !s.span[0].R.Direct()
+}
+
+// staged names a payload that was fetched; bytes goes on for as long as the chunk does.
+func (tx *TxPacket) staged(bytes []byte) { tx.SGL, tx.Inline = nil, bytes }

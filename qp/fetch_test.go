@@ -1,0 +1,279 @@
+package qp
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/mr"
+	"github.com/goroce/goroce/mr/mrtest"
+	"github.com/goroce/goroce/wire"
+)
+
+// slowPair is two connected QPs whose memory is slow on both sides, and the network
+// between them. Reads and writes of memory end in any order; packets get lost.
+type slowPair struct {
+	t     testing.TB
+	rng   *rand.Rand
+	now   ib.Instant
+	sides [2]*slowSide
+	loss  float64
+}
+
+type slowSide struct {
+	*host
+	mem     *mrtest.Memory
+	reg     *mr.Region
+	fetches []Fetch
+	late    mrtest.Queue
+	done    int // completions
+}
+
+const slowSize = 1 << 20
+
+func newSlowPair(t testing.TB, seed uint64, trains bool) *slowPair {
+	p := &slowPair{t: t, rng: rand.New(rand.NewPCG(seed, 0))}
+	a, b := connected(t)
+	for i, h := range []*host{a, b} {
+		s := &slowSide{host: h, mem: mrtest.New(slowSize)}
+		for j := range s.mem.B {
+			s.mem.B[j] = byte(p.rng.Uint32())
+		}
+		var err error
+		s.reg, err = h.table.Register(h.pd, s.mem, 0x40000000, allAccess)
+		h.must(err)
+		h.q.cfg.Trains, h.q.cfg.Probe = trains, true
+		h.q.late.limit, h.q.resp.commits.limit = 64, 64
+		p.sides[i] = s
+	}
+	return p
+}
+
+// sge names n bytes of slow memory.
+func (s *slowSide) sge(off, n int) ib.SGE {
+	return ib.SGE{Addr: s.reg.Addr() + uint64(off), Length: uint32(n), LKey: s.reg.Key()}
+}
+
+// step lets packets, answers of the workers and deadlines happen. It returns false if
+// nothing can.
+func (p *slowPair) step() bool {
+	busy := false
+	for i, s := range p.sides {
+		peer := p.sides[1-i]
+		for _, tx := range p.emit(s) {
+			busy = true
+			if p.rng.Float64() < p.loss {
+				continue
+			}
+			peer.handle(p.now, tx)
+			peer.late.Add(peer.q.TakePlacements()...)
+		}
+		busy = p.work(s) || busy
+	}
+	if !busy {
+		at := min(p.sides[0].q.Deadline(), p.sides[1].q.Deadline())
+		if at == ib.Never {
+			return false
+		}
+		p.now = max(p.now, at)
+		for _, s := range p.sides {
+			s.q.HandleTimeout(p.now)
+		}
+	}
+	return true
+}
+
+// emit copies the packets that leave now, and takes the fetches then.
+func (p *slowPair) emit(s *slowSide) (packets []wire.Packet) {
+	var buf [16]TxPacket
+	for _, tx := range buf[:s.q.NextPackets(p.now, buf[:])] {
+		for train := tx.Train; train >= 0; train-- {
+			packet := tx.Packet
+			packet.Payload = make([]byte, tx.Len)
+			if tx.SGL != nil {
+				p.t.Fatal("slow memory is named in a packet")
+			}
+			copy(packet.Payload, tx.Inline)
+			if tx.Len > len(tx.Inline) {
+				p.t.Fatalf("%d bytes of payload, %d at hand", tx.Len, len(tx.Inline))
+			}
+			packets = append(packets, packet)
+			if train > 0 {
+				tx.Advance(1)
+			}
+		}
+	}
+	s.fetches = append(s.fetches, s.q.TakeFetches()...)
+	if n := len(s.fetches); n > int(numDirections)*numChunks {
+		p.t.Fatalf("%d fetches under way", n)
+	}
+	return packets
+}
+
+// work ends some fetches, in any order, and some placements.
+func (p *slowPair) work(s *slowSide) (busy bool) {
+	busy = len(s.fetches)+s.late.Len() > 0
+	for len(s.fetches) > 0 && p.rng.IntN(3) > 0 {
+		i := p.rng.IntN(len(s.fetches))
+		f := s.fetches[i]
+		s.fetches = append(s.fetches[:i], s.fetches[i+1:]...)
+		s.q.Fetched(p.now, f.ID, f.Do())
+	}
+	for s.late.Len() > 0 && p.rng.IntN(3) > 0 {
+		id, old, _, err := s.late.Complete()
+		s.q.Placed(p.now, id, old, err)
+	}
+	var wcs [8]ib.WC
+	for _, wc := range wcs[:s.sendCQ.Poll(wcs[:])] {
+		if wc.Status != ib.WCSuccess {
+			p.t.Fatal(wc.Err())
+		}
+		s.done++
+	}
+	return busy
+}
+
+// TestSlowModel: WRITEs and READs between slow memories move the right bytes, with and
+// without trains, whatever the order in which memory answers and whatever is lost.
+func TestSlowModel(t *testing.T) {
+	for seed := range uint64(60) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			p := newSlowPair(t, seed, seed%2 == 0)
+			p.loss = []float64{0, 0.01, 0.05}[seed%3]
+			a, b := p.sides[0], p.sides[1]
+			want := [2][]byte{bytes.Clone(a.mem.B), bytes.Clone(b.mem.B)}
+			const ops, zone = 12, slowSize / 2 / 12
+			for i := range ops {
+				n := 1 + p.rng.IntN(zone)
+				if p.rng.IntN(2) == 0 {
+					n = 1 + p.rng.IntN(3000)
+				}
+				from, to := p.rng.IntN(slowSize/2-n), slowSize/2+i*zone
+				wr := ib.SendWR{ID: uint64(i), Flags: ib.SendSignaled, RKey: b.reg.Key()}
+				if p.rng.IntN(2) == 0 {
+					wr.Opcode, wr.RemoteAddr = ib.WRWrite, b.reg.Addr()+uint64(to)
+					wr.SGL = []ib.SGE{a.sge(from, n/2), a.sge(from+n/2, n-n/2)}
+					copy(want[1][to:], want[0][from:][:n])
+				} else {
+					wr.Opcode, wr.RemoteAddr = ib.WRRead, b.reg.Addr()+uint64(from)
+					wr.SGL = []ib.SGE{a.sge(to, n)}
+					copy(want[0][to:], want[1][from:][:n])
+				}
+				a.post(&wr)
+			}
+			for a.done < ops && p.step() {
+			}
+			if a.done != ops {
+				t.Fatalf("%d of %d requests complete", a.done, ops)
+			}
+			for i, s := range p.sides {
+				if !bytes.Equal(s.mem.B, want[i]) {
+					t.Errorf("memory of side %d differs", i)
+				}
+			}
+		})
+	}
+}
+
+// TestSlowGivesBack: staging memory exists from the first fetch to RESET, and a fetch
+// that ends after that changes nothing, though the QP has begun anew.
+func TestSlowGivesBack(t *testing.T) {
+	p := newSlowPair(t, 1, false)
+	a := p.sides[0]
+	a.post(&ib.SendWR{ID: 1, Opcode: ib.WRSend, SGL: []ib.SGE{a.host.sge(0, 8)}})
+	a.q.NextPackets(p.now, make([]TxPacket, 1))
+	if a.q.fetch != nil {
+		t.Fatal("direct memory was staged")
+	}
+	post := func() {
+		a.post(&ib.SendWR{ID: 2, Opcode: ib.WRSend, SGL: []ib.SGE{a.sge(0, 100)}})
+		p.emit(a)
+	}
+	post()
+	old := a.fetches[0]
+	a.must(a.modify(ib.Reset, ib.QPAttr{}, 0))
+	for _, c := range a.q.fetch.chunks[requests] {
+		if c.buf != nil {
+			t.Fatal("a QP in RESET keeps staging memory")
+		}
+	}
+	a.up(ib.RTS, goodAttr(peerNum, ourPSN, peerPSN))
+	a.fetches = nil
+	post()
+	if &a.fetches[0].Buf[0] == &old.Buf[0] {
+		t.Fatal("memory of a fetch under way is in use again")
+	}
+	for _, err := range []error{nil, errors.New("gone")} {
+		a.q.Fetched(p.now, old.ID, err)
+		if sent := p.emit(a); len(sent) > 0 || a.q.State() != ib.RTS {
+			t.Fatalf("an answer from before RESET led to %d packets and %v", len(sent), a.q.State())
+		}
+	}
+}
+
+// TestFetchedUnknown: answers that nobody waits for are ignored, whatever their ID.
+func TestFetchedUnknown(t *testing.T) {
+	p := newSlowPair(t, 1, false)
+	a := p.sides[0]
+	for range 2 {
+		for id := range uint64(1 << 10) {
+			a.q.Fetched(0, id|p.rng.Uint64()<<10, nil)
+		}
+		a.post(&ib.SendWR{ID: 1, Opcode: ib.WRSend, SGL: []ib.SGE{a.sge(0, 100)}})
+		if len(p.emit(a)) > 0 {
+			t.Fatal("sent before it was fetched")
+		}
+	}
+}
+
+// TestFetchOfFlushed: memory that a fetch is still being written to is in no other
+// fetch, though the request that it was for is over.
+func TestFetchOfFlushed(t *testing.T) {
+	a, _ := connectedBy(t, ib.UC, false)
+	post := func(ids ...uint64) (fetches []Fetch) {
+		for _, id := range ids {
+			a.post(&ib.SendWR{ID: id, Opcode: ib.WRSend, SGL: []ib.SGE{{Addr: slowAddr, Length: 100, LKey: a.slowReg.Key()}}})
+		}
+		a.q.NextPackets(0, make([]TxPacket, 8))
+		return append(fetches, a.q.TakeFetches()...)
+	}
+	before := post(1, 2, 3)
+	a.q.Fetched(0, before[0].ID, errors.New("gone"))
+	if a.q.State() != ib.SQE {
+		t.Fatal(a.q.State())
+	}
+	a.must(a.modify(ib.RTS, ib.QPAttr{}, 0))
+	for _, f := range post(4, 5, 6) {
+		if &f.Buf[0] == &before[1].Buf[0] || &f.Buf[0] == &before[2].Buf[0] {
+			t.Fatal("two fetches are of one buffer")
+		}
+	}
+}
+
+// TestFetchOfOldREAD: what was fetched for a READ is not taken for that of another,
+// when the PSNs come round.
+func TestFetchOfOldREAD(t *testing.T) {
+	h, _ := connected(t)
+	for round := range 2 {
+		for i := range ib.PSN(5) { // resources for four
+			p := request(wire.RCReadRequest, peerPSN+i, nil)
+			p.RETH = wire.RETH{VA: memAddr, RKey: h.region.Key(), Len: 8}
+			if i == 0 {
+				p.RETH = wire.RETH{VA: slowAddr, RKey: h.slowReg.Key(), Len: 8}
+			}
+			h.handle(0, p)
+			h.q.NextPackets(0, make([]TxPacket, 8))
+			for _, f := range h.q.TakeFetches() {
+				h.q.Fetched(0, f.ID, f.Do())
+			}
+			h.q.NextPackets(0, make([]TxPacket, 8))
+		}
+		if h.slow.Reads != round+1 {
+			t.Fatalf("%d reads of memory in %d rounds", h.slow.Reads, round+1)
+		}
+		h.q.resp.epsn = peerPSN
+	}
+}

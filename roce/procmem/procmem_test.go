@@ -1,0 +1,284 @@
+//go:build linux
+
+package procmem
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/mr"
+	"github.com/goroce/goroce/tests/require"
+)
+
+// The other process is this program again, which has memory and does what it is told.
+const childEnv = "PROCMEM_TEST_CHILD"
+
+const (
+	pageSize  = 4096
+	childSize = 1 << 20
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childEnv) != "" {
+		runChild()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// runChild maps memory between pages that are not there, tells where, and obeys.
+func runChild() {
+	all, err := unix.Mmap(-1, 0, childSize+2*pageSize, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err == nil {
+		err = unix.Mprotect(all[pageSize:pageSize+childSize], unix.PROT_READ|unix.PROT_WRITE)
+	}
+	if err != nil {
+		fmt.Println("cannot map:", err)
+		return
+	}
+	buf := all[pageSize : pageSize+childSize]
+	fmt.Println(uintptr(unsafe.Pointer(&buf[0])))
+	var uffd int
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		switch in.Text() {
+		case "crc":
+			fmt.Println(crc32.ChecksumIEEE(buf))
+		case "protect":
+			fmt.Println(unix.Mprotect(buf[:pageSize], unix.PROT_READ))
+		case "hang":
+			uffd, err = hang(buf[:pageSize])
+			fmt.Println(err)
+		case "fault": // wait for one
+			_, err := unix.Read(uffd, make([]byte, 32))
+			fmt.Println(err)
+		case "resolve":
+			fmt.Println(resolve(uffd, buf[:pageSize]))
+		}
+	}
+}
+
+// child is the other process, seen from here.
+type child struct {
+	t    testing.TB
+	cmd  *exec.Cmd
+	in   io.Writer
+	out  *bufio.Reader
+	p    *Process
+	addr uint64
+}
+
+func start(t testing.TB) *child {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &child{t: t, cmd: exec.Command(exe)}
+	c.cmd.Env = append(os.Environ(), childEnv+"=1")
+	c.cmd.Stderr = os.Stderr
+	in, err := c.cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.in, c.out = in, bufio.NewReader(out)
+	if err := c.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.cmd.Process.Kill(); c.cmd.Wait() })
+	pidfd, err := unix.PidfdOpen(c.cmd.Process.Pid, 0)
+	if err != nil {
+		require.Missing(t, "pidfd_open: %v", err)
+	}
+	t.Cleanup(func() { unix.Close(pidfd) })
+	c.p = NewProcess(c.cmd.Process.Pid, pidfd)
+	if _, err := fmt.Sscan(c.line(), &c.addr); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func (c *child) line() string {
+	c.t.Helper()
+	s, err := c.out.ReadString('\n')
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return strings.TrimSpace(s)
+}
+
+func (c *child) tell(command string) string {
+	c.t.Helper()
+	fmt.Fprintln(c.in, command)
+	return c.line()
+}
+
+func (c *child) memory(length uint64) *Memory {
+	c.t.Helper()
+	m, err := c.p.Memory(c.addr, length)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return m
+}
+
+func (c *child) must(err error) {
+	c.t.Helper()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// TestMemory: what is written is in the other process, and what is there is read.
+func TestMemory(t *testing.T) {
+	c := start(t)
+	m := c.memory(childSize)
+	want := make([]byte, childSize)
+	for i := range want {
+		want[i] = byte(i * 7)
+	}
+	c.must(m.WriteAt(want, 0))
+	var pieces []mr.Piece
+	for i := range 100 { // more than one call takes; some follow one another
+		at := 5000*i - i%3*(4900)
+		b := bytes.Repeat([]byte{byte(i)}, 100)
+		copy(want[at:], b)
+		pieces = append(pieces, mr.Piece{Off: uint64(at), B: b})
+	}
+	c.must(m.WriteVector(append(pieces, mr.Piece{Off: childSize})))
+	if got := c.tell("crc"); got != fmt.Sprint(crc32.ChecksumIEEE(want)) {
+		t.Error("the other process has other bytes")
+	}
+	got := make([]byte, childSize-1)
+	c.must(m.ReadAt(got, 1))
+	if !bytes.Equal(got, want[1:]) {
+		t.Error("other bytes were read")
+	}
+}
+
+// TestAtomics: those of several goroutines are atomic among each other.
+func TestAtomics(t *testing.T) {
+	c := start(t)
+	var all sync.WaitGroup
+	for range 4 {
+		m := c.memory(64) // regions of one process
+		all.Go(func() {
+			for range 500 {
+				if _, err := m.FetchAdd(8, 3); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	m := c.memory(64)
+	for _, step := range []struct{ compare, swap, old uint64 }{{1, 9, 6000}, {6000, 9, 6000}, {9, 9, 9}} {
+		if old, err := m.CompareSwap(8, step.compare, step.swap); err != nil || old != step.old {
+			t.Errorf("compare %d: %d, %v, want %d", step.compare, old, err, step.old)
+		}
+	}
+	word := make([]byte, 8)
+	c.must(m.ReadAt(word, 8))
+	if v := binary.NativeEndian.Uint64(word); v != 9 {
+		t.Errorf("%d in memory, want 9", v)
+	}
+}
+
+// TestErrors: each says what was wrong, and where.
+func TestErrors(t *testing.T) {
+	c := start(t)
+	over, err := c.p.Memory(c.addr, childSize+pageSize)
+	c.must(err)
+	b := make([]byte, pageSize)
+	var access *AccessError
+	err = over.WriteVector([]mr.Piece{{Off: 64, B: b}, {Off: childSize - 100, B: b}})
+	// The kernel tells how far it came by whole pieces, or by pages.
+	if !errors.Is(err, ErrUnmapped) || !errors.As(err, &access) || !access.Write ||
+		access.Addr != c.addr+childSize && access.Addr != c.addr+childSize-100 {
+		t.Errorf("a hole: %v", err)
+	}
+	if got := c.tell("protect"); got != "<nil>" {
+		t.Fatal(got)
+	}
+	m := c.memory(childSize)
+	if err := m.WriteAt(b, 0); !errors.Is(err, ErrUnmapped) {
+		t.Errorf("memory that is read-only: %v", err)
+	}
+	c.must(m.ReadAt(b, 0))
+	for _, p := range []struct{ off, n uint64 }{{childSize, 1}, {childSize + 1, 0}, {1 << 63, 8}, {^uint64(0), 8}} {
+		if err := m.ReadAt(b[:p.n], p.off); !errors.Is(err, mr.FaultBounds) {
+			t.Errorf("%d bytes at %d: %v", p.n, p.off, err)
+		}
+	}
+	for _, p := range []struct{ addr, n uint64 }{{^uint64(0), 1}, {8, ^uint64(0)}, {1 << 63, 1}} {
+		if _, err := c.p.Memory(p.addr, p.n); !errors.Is(err, ErrUnmapped) {
+			t.Errorf("%d bytes at %#x: %v", p.n, p.addr, err)
+		}
+	}
+	c.must(c.cmd.Process.Kill())
+	c.cmd.Wait()
+	for what, err := range map[string]error{"read": m.ReadAt(b, 0), "write": m.WriteAt(b, 0)} {
+		if !errors.Is(err, ErrGone) {
+			t.Errorf("%s when the process has ended: %v", what, err)
+		}
+	}
+}
+
+// TestAnotherProcess: a number that another process has by now is not used.
+func TestAnotherProcess(t *testing.T) {
+	old, now := start(t), start(t)
+	c := &Process{pid: now.p.pid, pidfd: old.p.pidfd}
+	old.must(old.cmd.Process.Kill())
+	old.cmd.Wait()
+	m, err := c.Memory(now.addr, 64)
+	now.must(err)
+	before := now.tell("crc")
+	if err := m.WriteAt([]byte("not for you"), 0); !errors.Is(err, ErrGone) {
+		t.Errorf("%v, want ErrGone", err)
+	}
+	if now.tell("crc") != before {
+		t.Error("it was written to")
+	}
+}
+
+// TestHang: a page that nobody resolves holds up the read until somebody does.
+func TestHang(t *testing.T) {
+	c := start(t)
+	if got := c.tell("hang"); got != "<nil>" {
+		require.Missing(t, "userfaultfd for faults of the kernel (root, or vm.unprivileged_userfaultfd=1): %s", got)
+	}
+	m := c.memory(childSize)
+	got := make([]byte, 8)
+	done := make(chan error, 1)
+	go func() { done <- m.ReadAt(got, 0) }()
+	if err := c.tell("fault"); err != "<nil>" {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-done:
+		t.Fatalf("it was read before it was there: %v", err)
+	default:
+	}
+	if err := c.tell("resolve"); err != "<nil>" {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil || string(got) != "resolved" {
+		t.Errorf("%q, %v", got, err)
+	}
+}

@@ -1,0 +1,292 @@
+package roce
+
+import (
+	"sync"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/mr"
+	"github.com/goroce/goroce/qp"
+)
+
+// Worker reads and writes memory that is not direct (mr.Memory), on a goroutine of its
+// own: what may take for ever must not take place on a shard, whose loop and lock
+// belong to all. QPs hand their placements and fetches over and go on with what does
+// not wait for them; the answers come back by way of the shard (worker_answers.go).
+//
+// A worker serves the QPs of some protection domains: those of one tenant, or all of
+// this process. Memory that never moves stops these and nobody else.
+type Worker struct {
+	dev  *Device
+	opts WorkerOptions
+
+	mu      sync.Mutex
+	queue   work
+	at      work          // what is being carried out; the goroutine's
+	free    [][]byte      // buffers of placements
+	wake    chan struct{} // there is work, or an end
+	turns   uint64        // of memory that is touched without a look at the lock
+	running bool          // such a turn is under way
+	ended   *sync.Cond    // of a turn
+	closed  bool
+	done    chan struct{}
+
+	// Guarded by mu, like the others: what tells whether memory moves.
+	watch   *time.Timer
+	watched bool
+	since   time.Time // of the turn under way
+	stuck   uint64    // the latest turn that was reported
+
+	batch   mr.Batch // the goroutine's, as what follows
+	out     []mr.Outcome
+	answers []answer
+}
+
+// WorkerOptions adjust a Worker.
+type WorkerOptions struct {
+	// OnStuck, if set, is called when memory has not moved for StuckAfter, once each
+	// time that it stops. It is called on a goroutine of its own. Nothing is given up:
+	// when the memory moves again, so does the worker.
+	OnStuck func()
+	// StuckAfter is a second if 0.
+	StuckAfter time.Duration
+}
+
+// work is what waits for a worker: placements and fetches, and whose they are.
+type work struct {
+	places  []mr.Placement
+	placeOf []*QP
+	gets    []qp.Fetch
+	getOf   []*QP
+
+	placed, got int // how many are done
+}
+
+// finished reports whether all is done.
+func (k *work) finished() bool { return k.placed == len(k.places) && k.got == len(k.gets) }
+
+// emptied returns k without what is in it.
+func (k *work) emptied() work {
+	clear(k.places)
+	clear(k.placeOf)
+	clear(k.gets)
+	clear(k.getOf)
+	return work{places: k.places[:0], placeOf: k.placeOf[:0], gets: k.gets[:0], getOf: k.getOf[:0]}
+}
+
+// Bounds of a turn: so often QPs get answers, and who waits for memory to be let go.
+// Peers wait for ACKs: shorter turns keep them sending, longer ones save calls.
+const (
+	turnPlaces = 16
+	turnGets   = 4
+)
+
+// maxLate bounds the placements of a QP that wait for their worker. It is as much as
+// the requester of a peer has in flight at most: more would be dropped.
+const maxLate = 1024
+
+// placeBuffer is the size of buffers for a placement's data: a packet's payload.
+const placeBuffer = int(ib.MTU4096)
+
+// NewWorker starts a worker, for AllocPDFor. Its owner closes it.
+func (d *Device) NewWorker(o WorkerOptions) *Worker {
+	w := d.newWorker(o)
+	d.workers.add(w)
+	return w
+}
+
+func (d *Device) newWorker(o WorkerOptions) *Worker {
+	if o.StuckAfter == 0 {
+		o.StuckAfter = time.Second
+	}
+	w := &Worker{dev: d, opts: o, wake: make(chan struct{}, 1), done: make(chan struct{}), out: make([]mr.Outcome, turnPlaces)}
+	w.ended = sync.NewCond(&w.mu)
+	w.watch = time.AfterFunc(time.Hour, w.look)
+	w.watch.Stop()
+	if d.opts.Manual {
+		close(w.done)
+	} else {
+		go w.run()
+	}
+	return w
+}
+
+// Close ends the worker. What it has not begun is not done, and never answered. Close
+// does not wait for memory that does not move: Done tells when it is touched no more.
+func (w *Worker) Close() {
+	w.dev.workers.remove(w)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+	w.queue = work{}
+	w.watch.Stop()
+	w.ended.Broadcast()
+	w.ring()
+}
+
+// Done is closed when a closed worker touches no memory any more.
+func (w *Worker) Done() <-chan struct{} { return w.done }
+
+// ring wakes the goroutine. The caller holds mu.
+func (w *Worker) ring() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// place takes placements of q over, with copies of their data.
+func (w *Worker) place(q *QP, list []mr.Placement) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return
+	}
+	for _, p := range list {
+		if len(p.Data) > 0 {
+			p.Data = append(w.buffer(), p.Data...)
+		}
+		w.queue.places = append(w.queue.places, p)
+		w.queue.placeOf = append(w.queue.placeOf, q)
+	}
+	w.ring()
+}
+
+// buffer returns an empty buffer for a payload. The caller holds mu.
+func (w *Worker) buffer() []byte {
+	n := len(w.free)
+	if n == 0 {
+		return make([]byte, 0, placeBuffer)
+	}
+	b := w.free[n-1]
+	w.free = w.free[:n-1]
+	return b
+}
+
+// fetch takes fetches of q over.
+func (w *Worker) fetch(q *QP, list []qp.Fetch) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return
+	}
+	for _, f := range list {
+		w.queue.gets = append(w.queue.gets, f)
+		w.queue.getOf = append(w.queue.getOf, q)
+	}
+	w.ring()
+}
+
+// run is the goroutine. As a shard does, it looks for more work for a while before it
+// sleeps: a stream would wake it for each batch.
+func (w *Worker) run() {
+	defer close(w.done)
+	var spin spinner
+	spin.init(w.dev.opts.Spin)
+	for range w.wake {
+		for {
+			now := w.dev.now()
+			if w.turn() {
+				spin.busy(now)
+			} else if !spin.idle(now) {
+				break
+			}
+		}
+		w.mu.Lock()
+		closed := w.closed
+		w.mu.Unlock()
+		if closed {
+			return
+		}
+	}
+}
+
+// turn carries out some of what waits. It returns false if there is nothing.
+func (w *Worker) turn() bool {
+	if !w.begin() {
+		return false
+	}
+	a := &w.at
+	places := a.places[a.placed:][:min(len(a.places)-a.placed, turnPlaces)]
+	out := w.out[:len(places)]
+	w.batch.Do(places, out)
+	for i, o := range out {
+		w.answers = append(w.answers, answer{q: a.placeOf[a.placed+i], id: places[i].ID, old: o.Old, err: o.Err})
+	}
+	gets := a.gets[a.got:][:min(len(a.gets)-a.got, turnGets)]
+	for i := range gets {
+		f := &gets[i]
+		w.answers = append(w.answers, answer{q: a.getOf[a.got+i], id: f.ID, err: f.Do(), fetch: true})
+	}
+	w.end(places, len(gets))
+	w.dev.answer(w.answers)
+	clear(w.answers)
+	w.answers = w.answers[:0]
+	return true
+}
+
+// begin takes what waits, if the last of it is done, and begins a turn.
+func (w *Worker) begin() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.at.finished() {
+		w.at, w.queue = w.queue, w.at.emptied()
+	}
+	if w.closed || w.at.finished() {
+		return false
+	}
+	w.running, w.since = true, time.Now()
+	if !w.watched && w.opts.OnStuck != nil {
+		w.watched = true
+		w.watch.Reset(w.opts.StuckAfter)
+	}
+	return true
+}
+
+// end ends a turn that has carried out placements, and so many fetches.
+func (w *Worker) end(places []mr.Placement, gets int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range places {
+		if b := places[i].Data; b != nil && len(w.free) < maxLate {
+			w.free = append(w.free, b[:0])
+		}
+	}
+	w.at.placed += len(places)
+	w.at.got += gets
+	w.running = false
+	w.turns++
+	w.ended.Broadcast()
+}
+
+// wait returns when no memory is touched that was deregistered before: the turn that
+// is under way ends, and a later one finds that the key is none. It returns early when
+// the worker is closed.
+func (w *Worker) wait() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for turn := w.turns; w.running && w.turns == turn && !w.closed; {
+		w.ended.Wait()
+	}
+}
+
+// look looks whether memory has moved for so long.
+func (w *Worker) look() {
+	w.mu.Lock()
+	left := w.opts.StuckAfter - time.Since(w.since)
+	switch {
+	case w.closed || !w.running:
+		w.watched = false
+	case left > 0:
+		w.watch.Reset(left)
+	default:
+		w.watch.Reset(w.opts.StuckAfter)
+		if turn := w.turns + 1; w.stuck != turn {
+			w.stuck = turn
+			w.mu.Unlock()
+			w.opts.OnStuck()
+			return
+		}
+	}
+	w.mu.Unlock()
+}

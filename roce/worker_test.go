@@ -1,0 +1,192 @@
+package roce_test
+
+import (
+	"bytes"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/mr"
+	"github.com/goroce/goroce/qp/ring"
+	"github.com/goroce/goroce/roce"
+)
+
+// gated is memory that does not move while its gate is shut.
+type gated struct {
+	mr.Memory
+	gate    chan struct{} // closed: open
+	entered chan struct{} // somebody stands before it
+	within  atomic.Int32  // who touches the memory, or waits for that
+}
+
+func newGated(size int) *gated {
+	return &gated{Memory: mr.Bytes(make([]byte, size)), gate: make(chan struct{}), entered: make(chan struct{}, 64)}
+}
+
+func (g *gated) pass() {
+	g.within.Add(1)
+	select {
+	case g.entered <- struct{}{}:
+	default:
+	}
+	<-g.gate
+}
+
+func (g *gated) Direct() []byte { return nil }
+
+func (g *gated) ReadAt(p []byte, off uint64) error {
+	g.pass()
+	defer g.within.Add(-1)
+	return g.Memory.ReadAt(p, off)
+}
+
+func (g *gated) WriteAt(p []byte, off uint64) error {
+	g.pass()
+	defer g.within.Add(-1)
+	return g.Memory.WriteAt(p, off)
+}
+
+// silent is a tenant that only answers.
+type silent struct{}
+
+func (silent) Alloc(size int) ([]byte, error) { return ring.Alloc(size), nil }
+func (silent) Notify(*roce.CQ)                {}
+func (silent) Event(ib.Event)                 {}
+
+const anyAccess = ib.LocalWrite | ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtomic
+
+// await fails the test if c does not tell within a time that no machine needs.
+func await[T any](t *testing.T, what string, c <-chan T) {
+	t.Helper()
+	select {
+	case <-c:
+	case <-time.After(20 * time.Second):
+		t.Fatalf("%s: not within 20 s", what)
+	}
+}
+
+// stuckWorld is two hosts, of which B has a second QP, of a tenant, whose memory does
+// not move; A has one that is connected to it.
+type stuckWorld struct {
+	*world
+	tenant world // the QPs
+	mem    *gated
+	worker *roce.Worker
+	stuck  chan struct{}
+}
+
+func newStuck(t *testing.T) *stuckWorld {
+	w := &stuckWorld{world: newLive(t, 1<<17), mem: newGated(1 << 16), stuck: make(chan struct{}, 8)}
+	w.connectTo(w.a.gid(), w.b.gid(), ib.MTU1024, nil)
+	w.worker = w.b.dev.NewWorker(roce.WorkerOptions{OnStuck: func() { w.stuck <- struct{}{} }, StuckAfter: 10 * time.Millisecond})
+	t.Cleanup(w.worker.Close)
+	a, b := *w.a, host{dev: w.b.dev}
+	pd, err := b.dev.AllocPDFor(silent{}, w.worker)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.cq, err = b.dev.CreateCQFor(silent{}, 16); err != nil {
+		t.Fatal(err)
+	}
+	if b.mr, err = pd.RegMemory(w.mem, 0, anyAccess); err != nil {
+		t.Fatal(err)
+	}
+	if a.cq, err = a.dev.CreateCQ(ib.CQInit{Entries: 16}); err != nil {
+		t.Fatal(err)
+	}
+	b.pd = pd
+	w.tenant = world{t: t, a: &a, b: &b}
+	w.tenant.connectTo(a.gid(), b.gid(), ib.MTU1024, func(a *ib.QPAttr) { a.Timeout = 20 }) // nobody gives up before the test does
+	return w
+}
+
+// TestStuckMemory: memory of one tenant that does not move holds up neither the shard
+// nor others, and is reported once; when it moves again all goes on.
+func TestStuckMemory(t *testing.T) {
+	for _, op := range []ib.WROpcode{ib.WRWrite, ib.WRRead} {
+		t.Run(op.String(), func(t *testing.T) {
+			w := newStuck(t)
+			a := w.tenant.a
+			fill(a.buf, 5)
+			w.tenant.send(a, ib.SendWR{ID: 1, Opcode: op, SGL: a.sge(0, 1<<16), RemoteAddr: 0, RKey: w.tenant.b.mr.RKey()})
+			await(t, "the worker is at the memory", w.mem.entered)
+			await(t, "OnStuck", w.stuck)
+			for i := range 20 {
+				w.send(w.a, ib.SendWR{ID: uint64(i), Opcode: ib.WRWrite, SGL: w.a.sge(0, 1<<15), RemoteAddr: w.b.mr.Addr() + 1<<16, RKey: w.b.mr.RKey()})
+				if wc := w.wait(w.a); wc.Err() != nil {
+					t.Fatal(wc.Err())
+				}
+			}
+			if len(w.stuck) != 0 {
+				t.Error("OnStuck came twice")
+			}
+			close(w.mem.gate)
+			if wc := w.tenant.wait(a); wc.Err() != nil {
+				t.Fatal(wc.Err())
+			}
+			got := make([]byte, 1<<16)
+			if err := w.mem.ReadAt(got, 0); err != nil || !bytes.Equal(got, a.buf[:1<<16]) {
+				t.Errorf("memory differs: %v", err)
+			}
+		})
+	}
+}
+
+// TestCloseStuckMemory: MR.Close returns when the worker touches the memory no more,
+// or when the worker was closed; closing the QP before is safe.
+func TestCloseStuckMemory(t *testing.T) {
+	for _, giveUp := range []bool{false, true} {
+		w := newStuck(t)
+		a, b := w.tenant.a, w.tenant.b
+		w.tenant.send(a, ib.SendWR{ID: 1, Opcode: ib.WRWrite, SGL: a.sge(0, 1<<16), RemoteAddr: 0, RKey: b.mr.RKey()})
+		await(t, "the worker is at the memory", w.mem.entered)
+		if err := b.qp.Close(); err != nil {
+			t.Fatal(err)
+		}
+		open := make(chan struct{})
+		go func() {
+			<-w.stuck
+			if giveUp {
+				w.worker.Close()
+				return
+			}
+			close(open)
+			close(w.mem.gate)
+		}()
+		if err := b.mr.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if giveUp {
+			close(w.mem.gate)
+		} else {
+			await(t, "Close before the memory moved", open)
+			if n := w.mem.within.Load(); n != 0 {
+				t.Errorf("%d accesses under way after MR.Close", n)
+			}
+			w.worker.Close()
+		}
+		await(t, "Done", w.worker.Done())
+	}
+}
+
+// TestNoWorker: a tenant's domain without a worker takes direct memory only.
+func TestNoWorker(t *testing.T) {
+	w := newLive(t, 4096)
+	pd, err := w.a.dev.AllocPDFor(silent{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var attr *ib.AttrError
+	if _, err := pd.RegMemory(newGated(64), 0, anyAccess); !errors.Is(err, ib.ErrNotSupported) || !errors.As(err, &attr) {
+		t.Errorf("%v, want an *ib.AttrError with ErrNotSupported", err)
+	}
+	m, err := pd.RegMemory(mr.Bytes(make([]byte, 64)), 0, ib.LocalWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
