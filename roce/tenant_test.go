@@ -19,8 +19,8 @@ type watching struct{ link.Link }
 
 func (watching) Watch(int) error { return nil }
 
-// tenant plays the other process: it has the memory of its rings, and doorbells.
-type tenant struct {
+// lodger plays the other process: it has the memory of its rings, and doorbells.
+type lodger struct {
 	t      *testing.T
 	last   []byte // what was allocated latest
 	told   []*roce.CQ
@@ -30,21 +30,21 @@ type tenant struct {
 	qps           []*roce.QP // by bell
 }
 
-func (n *tenant) Alloc(size int) ([]byte, error) {
+func (n *lodger) Alloc(size int) ([]byte, error) {
 	n.last = ring.Alloc(size)
 	return n.last, nil
 }
 
-func (n *tenant) Notify(c *roce.CQ) { n.told = append(n.told, c) }
-func (n *tenant) Event(e ib.Event)  { n.events = append(n.events, e.Type) }
+func (n *lodger) Notify(c *roce.CQ) { n.told = append(n.told, c) }
+func (n *lodger) Event(e ib.Event)  { n.events = append(n.events, e.Type) }
 
-func (n *tenant) Take(rung func(*roce.QP)) { n.device.Take(func(i uint32) { rung(n.qps[i]) }) }
-func (n *tenant) Sleep() bool              { return n.device.Sleep() }
-func (n *tenant) Awake()                   { n.device.Awake() }
+func (n *lodger) Take(rung func(*roce.QP)) { n.device.Take(func(i uint32) { rung(n.qps[i]) }) }
+func (n *lodger) Sleep() bool              { return n.device.Sleep() }
+func (n *lodger) Awake()                   { n.device.Awake() }
 
 // apartment is a tenant's QP, its rings, and what else it takes.
 type apartment struct {
-	*tenant
+	*lodger
 	dev    *roce.Device
 	pd     *roce.PD
 	cq     *roce.CQ
@@ -58,7 +58,7 @@ type apartment struct {
 
 func newApartment(t *testing.T, network *mem.Network, gid ib.GID) *apartment {
 	t.Helper()
-	a := &apartment{tenant: &tenant{t: t}, buf: make([]byte, 4096)}
+	a := &apartment{lodger: &lodger{t: t}, buf: make([]byte, 4096)}
 	must := func(err error) {
 		t.Helper()
 		if err != nil {

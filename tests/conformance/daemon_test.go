@@ -16,7 +16,7 @@ import (
 // of the socket.
 func serve(t *testing.T, p Party) string {
 	t.Helper()
-	s, err := server.New([]*roce.Device{p.Device.(*roce.Device)}, server.Options{})
+	s, err := server.New([]*roce.Device{p.Device.(*roce.Device)}, server.Options{OwnProcesses: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,8 +70,9 @@ func (a *arena) alloc(n int) []byte {
 	return b
 }
 
-// tenant is a client of the daemon at a socket.
-func tenant(t *testing.T, socket string) Party {
+// tenant is a client of the daemon at a socket, whose memory is memfds, or where Go's
+// allocator puts it.
+func tenant(t *testing.T, socket string, memfd bool) Party {
 	t.Helper()
 	dev, err := client.Dial(t.Context(), client.Options{Socket: socket})
 	if err != nil {
@@ -82,7 +83,11 @@ func tenant(t *testing.T, socket string) Party {
 			t.Error(err)
 		}
 	})
-	return Party{Device: dev, Kind: "goroce", Alloc: newArena(t).alloc}
+	p := Party{Device: dev, Kind: "goroce"}
+	if memfd {
+		p.Alloc = newArena(t).alloc
+	}
+	return p
 }
 
 // TestDaemon pairs clients of daemons: of one each, and of the same one.
@@ -91,14 +96,21 @@ func TestDaemon(t *testing.T) {
 		name    string
 		daemons int
 		shards  int
-	}{{"two daemons", 2, 1}, {"one daemon", 1, 1}, {"one daemon of two shards", 1, 2}} {
+		memfd   [2]bool
+	}{
+		{"two daemons", 2, 1, [2]bool{true, true}},
+		{"one daemon", 1, 1, [2]bool{true, true}},
+		{"one daemon of two shards", 1, 2, [2]bool{true, true}},
+		{"process memory", 2, 1, [2]bool{}},
+		{"process memory at one end", 1, 1, [2]bool{0: true}},
+	} {
 		t.Run(c.name, func(t *testing.T) {
 			a := serve(t, loopback(t, c.shards))
 			b := a
 			if c.daemons > 1 {
 				b = serve(t, loopback(t, c.shards))
 			}
-			runPair(t, tenant(t, a), tenant(t, b))
+			runPair(t, tenant(t, a, c.memfd[0]), tenant(t, b, c.memfd[1]))
 		})
 	}
 }
