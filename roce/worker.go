@@ -77,7 +77,7 @@ func (k *work) emptied() work {
 // Bounds of a turn: so often QPs get answers, and who waits for memory to be let go.
 // Peers wait for ACKs: shorter turns keep them sending, longer ones save calls.
 const (
-	turnPlaces = 16
+	turnPlaces = 64
 	turnGets   = 4
 )
 
