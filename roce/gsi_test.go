@@ -458,7 +458,7 @@ func TestTenantsToQP1(t *testing.T) {
 	victim := w.newQP(w.a, ib.QPInit{Type: ib.RC})
 	a := &tenant{}
 	must(t, w.a.dev.SetBells(0, a, 0))
-	pd, err := w.a.dev.AllocPDFor(a)
+	pd, err := w.a.dev.AllocPDFor(a, nil)
 	must(t, err)
 	cq, err := w.a.dev.CreateCQFor(a, 64)
 	must(t, err)
