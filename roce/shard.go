@@ -102,8 +102,8 @@ func (s *shard) run() {
 	}
 }
 
-// sleep waits for a frame, a doorbell, mail, an answer or a deadline. The handshake is that of the
-// rings: announce the sleep, then look once more.
+// sleep waits for a frame, a doorbell, mail, an answer or a deadline. The handshake is
+// that of the rings: announce the sleep, then look once more.
 func (s *shard) sleep(now ib.Instant) error {
 	s.sleeping.Store(true)
 	defer s.sleeping.Store(false)

@@ -18,8 +18,8 @@ type spinner struct {
 
 // breath says when a goroutine that always finds work gives way for a moment. One
 // that the scheduler has not seen for 10 ms loses its processor in the middle of a
-// system call, and the runtime's monitor, which does that, then looks every 20 us
-// whether there is more of the kind: a twentieth of the throughput.
+// system call, and the runtime's monitor, which does that, then wakes every 20 us to
+// look whether there is more of the kind (runtime, retake and sysmon).
 type breath struct{ next ib.Instant }
 
 // betweenBreaths is less than those 10 ms.

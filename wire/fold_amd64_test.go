@@ -12,7 +12,7 @@ import (
 // TestFold: all lengths and alignments that there may be.
 func TestFold(t *testing.T) {
 	if !canFold {
-		t.Skip("the processor has no AVX-512 with VPCLMULQDQ")
+		t.Skip("skipped: needs a processor with AVX-512 and VPCLMULQDQ; without them this code never runs")
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
 	data := make([]byte, 9000)
@@ -35,7 +35,7 @@ func TestFold(t *testing.T) {
 // TestFoldReadsNothingElse: neither before the bytes nor behind them.
 func TestFoldReadsNothingElse(t *testing.T) {
 	if !canFold {
-		t.Skip("the processor has no AVX-512 with VPCLMULQDQ")
+		t.Skip("skipped: needs a processor with AVX-512 and VPCLMULQDQ; without them this code never runs")
 	}
 	page := syscall.Getpagesize()
 	mem, err := syscall.Mmap(-1, 0, 3*page, syscall.PROT_NONE, syscall.MAP_ANON|syscall.MAP_PRIVATE)

@@ -1,5 +1,5 @@
 // Package abi is what programs and the daemon say to each other on one machine: the
-// bytes, for both ends. docs/abi.md says the same for other languages.
+// bytes, for both ends.
 //
 // A client connects to a Unix socket of packets (SOCK_SEQPACKET). Each packet is a
 // message: a [Header], and a body that is a struct of this package as it lies in memory,

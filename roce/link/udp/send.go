@@ -34,9 +34,9 @@ type cmsg16 struct {
 	_     [6]byte
 }
 
-// txControl is the most bytes that go with a message. What a message does not need costs
-// the kernel a tenth of a microsecond each, so it is left off: the segment size where
-// there is one frame, marks where they are those of the socket.
+// txControl is the most bytes that go with a message. The kernel takes its time over
+// each part, so what a message does not need is left off: the segment size where there
+// is one frame, marks where they are those of the socket.
 const txControl = int(unsafe.Sizeof(cmsg16{}) + unsafe.Sizeof(marks{}))
 
 // marks are what a message says of its IP header.

@@ -62,8 +62,8 @@ func (e *DownError) Error() string {
 
 func (e *DownError) Unwrap() error { return e.Err }
 
-// EmulatorFault reports whether err says that a guest has died of its emulator. Once in
-// some hours qemu 7.2 without KVM restores a guest's flags from a register that holds an
+// EmulatorFault reports whether err says that a guest has died of its emulator. Now and
+// then qemu 7.2 without KVM restores a guest's flags from a register that holds an
 // address; with the virtual-8086 flag among them the next exception is a double fault.
 // Nothing that a peer sends does that.
 func EmulatorFault(err error) bool {
