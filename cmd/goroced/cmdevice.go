@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"net"
 	"net/netip"
 
@@ -18,16 +19,18 @@ type cmDeviceFlags struct {
 	NetIf  string       `name:"netif" placeholder:"IF" help:"Network interface whose addresses to use (default: the address that the other options name or, at a client, that the way to the server begins with; failing that, the interface of the default route)." group:"Device"`
 	Addr   []netip.Addr `placeholder:"IP" help:"Own addresses to use, instead of --netif." group:"Device"`
 	Shards int          `placeholder:"N" help:"Threads that a software device spreads its queue pairs over, a power of two (default: one for each four processors, 4 at most)." group:"Device"`
+
+	daemonFlags
 }
 
 // with opens the device for the time of use. local is the own address that the
 // options name, remote the host to reach; either may be "".
-func (f *cmDeviceFlags) with(local, remote string, faults wrap.FaultConfig, pcap string, use func(ib.Device) error) error {
+func (f *cmDeviceFlags) with(ctx context.Context, local, remote string, faults wrap.FaultConfig, pcap string, use func(ib.Device) error) error {
 	d := deviceFlags(*f)
-	if d.Device == device.Soft && d.NetIf == "" && len(d.Addr) == 0 {
+	if !d.asked() && d.Device == device.Soft && d.NetIf == "" && len(d.Addr) == 0 {
 		d.Addr = findAddr(local, remote)
 	}
-	return d.with(faults, pcap, use)
+	return d.with(ctx, faults, pcap, use)
 }
 
 // findAddr returns the own address to use, none if nothing is known. The kernel

@@ -28,5 +28,5 @@ func (c *devinfoCmd) Run(a *app) error {
 		}
 		return devinfo.List(a.out, list, rnics)
 	}
-	return c.with(wrap.FaultConfig{}, "", func(d ib.Device) error { return devinfo.Write(a.out, d, c.Verbose) })
+	return c.with(a.ctx, wrap.FaultConfig{}, "", func(d ib.Device) error { return devinfo.Write(a.out, d, c.Verbose) })
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -22,11 +23,22 @@ type deviceFlags struct {
 	NetIf  string       `name:"netif" placeholder:"IF" help:"Network interface whose addresses to use (default: that of the default route)." group:"Device"`
 	Addr   []netip.Addr `placeholder:"IP" help:"Own addresses to use, instead of --netif." group:"Device"`
 	Shards int          `placeholder:"N" help:"Threads that a software device spreads its queue pairs over, a power of two (default: one for each four processors, 4 at most)." group:"Device"`
+
+	daemonFlags
 }
+
+// daemonFlags lead to the daemon.
+type daemonFlags struct {
+	Daemon bool   `help:"Through the daemon, whose device --device may name, instead of a device of this program's own." group:"Device"`
+	Socket string `placeholder:"PATH" help:"The daemon's socket, and --daemon (default: $$GOROCED_SOCKET, then where daemons are)." group:"Device"`
+}
+
+// asked reports whether the daemon is wanted.
+func (f *daemonFlags) asked() bool { return f.Daemon || f.Socket != "" }
 
 // with opens the device for the time of f, with the network bad as faults say. The
 // capture file, if there is one, is complete afterwards.
-func (f *deviceFlags) with(faults wrap.FaultConfig, pcap string, use func(ib.Device) error) (err error) {
+func (f *deviceFlags) with(ctx context.Context, faults wrap.FaultConfig, pcap string, use func(ib.Device) error) (err error) {
 	o := host.Options{Link: f.Link, NetIf: f.NetIf, Addrs: f.Addr, Shards: f.Shards, Fault: faults}
 	o.Device.OnOffloadOff = offloadOff
 	capture, err := createCapture(pcap)
@@ -37,7 +49,12 @@ func (f *deviceFlags) with(faults wrap.FaultConfig, pcap string, use func(ib.Dev
 		o.Pcap = capture
 		defer func() { err = errors.Join(err, capture.Close()) }()
 	}
-	dev, err := device.Open(f.Device, o)
+	var dev ib.Device
+	if f.asked() {
+		dev, err = device.OpenDaemon(ctx, f.Socket, f.Device, o)
+	} else {
+		dev, err = device.Open(f.Device, o)
+	}
 	if err != nil {
 		return err
 	}

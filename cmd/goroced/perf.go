@@ -74,7 +74,7 @@ func (c *perfCmd) Run(a *app) error {
 		return err
 	}
 	o := c.options(a)
-	err = c.with(faults, c.Pcap, func(d ib.Device) error {
+	err = c.with(a.ctx, faults, c.Pcap, func(d ib.Device) error {
 		rep, err := perf.Run(a.ctx, d, o)
 		if err != nil {
 			return err

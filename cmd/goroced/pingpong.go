@@ -84,7 +84,7 @@ func (c *pingpongCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	return c.with(faults, c.Pcap, func(d ib.Device) error {
+	return c.with(a.ctx, faults, c.Pcap, func(d ib.Device) error {
 		_, err := pingpong.Run(a.ctx, d, c.options(a))
 		return err
 	})

@@ -61,7 +61,7 @@ func (c *rpingCmd) Run(a *app) error {
 			local = c.Source.String()
 		}
 	}
-	return c.with(local, remote, faults, c.Pcap, func(d ib.Device) error {
+	return c.with(a.ctx, local, remote, faults, c.Pcap, func(d ib.Device) error {
 		return rping.Run(a.ctx, d, c.options(a))
 	})
 }

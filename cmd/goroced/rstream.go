@@ -91,7 +91,7 @@ func (c *rstreamCmd) Run(a *app) error {
 		return err
 	}
 	c.options.Out, c.options.Log = a.out, a.err
-	return c.with(c.Bind, c.Server, faults, c.Pcap, func(d ib.Device) error {
+	return c.with(a.ctx, c.Bind, c.Server, faults, c.Pcap, func(d ib.Device) error {
 		return rstream.Run(a.ctx, d, c.options)
 	})
 }

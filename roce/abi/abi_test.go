@@ -19,7 +19,7 @@ import (
 // bodies are all that crosses as it lies in memory.
 var bodies = []any{Header{}, Hello{}, HelloReply{}, Open{}, OpenReply{}, Event{}, Completion{}, Port{}, PortReply{}, GIDEntry{}, PKeyReply{},
 	ClockReply{}, Object{}, CreateCQ{}, ResizeCQ{}, Ring{}, RegMR{}, RegReply{}, ReregMR{}, AllocMW{}, AH{}, CreateAH{}, CreateSRQ{},
-	SRQAttr{}, CreateQP{}, QPAttr{}, Group{}}
+	SRQAttr{}, CreateQP{}, QPAttr{}, Group{}, Service{}}
 
 // bytesOf adds up the fields of a type; what is missing from its size is padding.
 func bytesOf(t *testing.T, typ reflect.Type) (n uintptr) {

@@ -228,6 +228,13 @@ type QPAttr struct {
 	MaxSendSGE, MaxRecvSGE, MaxInline        uint32
 }
 
+// Service is the body of OpServe and OpUnserve.
+type Service struct {
+	QP       Handle
+	_        uint32
+	ID, Mask uint64
+}
+
 // Group is the body of OpAttach and OpDetach.
 type Group struct {
 	QP  Handle

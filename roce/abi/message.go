@@ -60,6 +60,8 @@ const (
 	OpQueryQP
 	OpAttach
 	OpDetach
+	OpServe
+	OpUnserve
 	OpClose
 	numOps
 )
@@ -69,7 +71,8 @@ var opText = [...]string{OpHello: "hello", OpOpen: "open device", OpQueryPort: "
 	OpCreateCQ: "create CQ", OpResizeCQ: "resize CQ", OpRegMR: "register memory", OpReregMR: "re-register memory",
 	OpAllocMW: "allocate MW", OpCreateAH: "create AH", OpModifyAH: "modify AH", OpCreateSRQ: "create SRQ",
 	OpModifySRQ: "modify SRQ", OpQuerySRQ: "query SRQ", OpCreateQP: "create QP", OpModifyQP: "modify QP", OpQueryQP: "query QP",
-	OpAttach: "attach multicast", OpDetach: "detach multicast", OpClose: "close"}
+	OpAttach: "attach multicast", OpDetach: "detach multicast",
+	OpServe: "serve", OpUnserve: "unserve", OpClose: "close"}
 
 // String returns the request in words.
 func (o Op) String() string {

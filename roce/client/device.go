@@ -47,15 +47,24 @@ func Dial(ctx context.Context, o Options) (*Device, error) {
 	if err != nil {
 		return nil, explain(o.Socket, err)
 	}
-	d := &Device{link: newControl(c.(*net.UnixConn)), objects: map[abi.Handle]any{}, events: make(chan ib.Event, eventBacklog)}
+	return New(ctx, c.(*net.UnixConn), o.Device)
+}
+
+// New opens a device of the daemon behind a connection, which is the device's from then
+// on, also if that fails. A name of "" is the daemon's first.
+func New(ctx context.Context, c *net.UnixConn, name string) (*Device, error) {
+	d := &Device{link: newControl(c), objects: map[abi.Handle]any{}, events: make(chan ib.Event, eventBacklog)}
 	stop := context.AfterFunc(ctx, d.link.close)
 	defer stop()
-	if err := d.open(o.Device); err != nil {
+	if err := d.open(name); err != nil {
 		d.link.close()
-		return nil, fmt.Errorf("open a device of the daemon at %s: %w", o.Socket, err)
+		return nil, fmt.Errorf("open a device of the daemon at %v: %w", c.RemoteAddr(), err)
 	}
 	return d, nil
 }
+
+// Alloc is the package's Alloc: memory that this device reaches quickest.
+func (d *Device) Alloc(size int) ([]byte, error) { return Alloc(size) }
 
 // eventBacklog is how many asynchronous events wait for NextEvent.
 const eventBacklog = 1024

@@ -52,6 +52,8 @@ var handlers = [...]handler{
 	abi.OpQueryQP:       takes(queryQP),
 	abi.OpAttach:        takes(attach),
 	abi.OpDetach:        takes(detach),
+	abi.OpServe:         takes(serve),
+	abi.OpUnserve:       takes(unserve),
 	abi.OpClose:         takes(closeObject),
 }
 

@@ -120,6 +120,22 @@ func detach(c *session, r *abi.Group) (reply, error) {
 	return done(q.DetachMulticast(r.GID))
 }
 
+func serve(c *session, r *abi.Service) (reply, error) {
+	q, err := lookup[*roce.QP](c, abi.OpServe, "QP", r.QP)
+	if err != nil {
+		return done(err)
+	}
+	return done(q.Serve(r.ID, r.Mask))
+}
+
+func unserve(c *session, r *abi.Service) (reply, error) {
+	q, err := lookup[*roce.QP](c, abi.OpUnserve, "QP", r.QP)
+	if err != nil {
+		return done(err)
+	}
+	return done(q.Unserve(r.ID, r.Mask))
+}
+
 // String names the kind, for people.
 func (k kind) String() string {
 	names := [...]string{"QP", "SRQ", "MW", "MR", "AH", "CQ", "channel", "XRCD", "PD"}

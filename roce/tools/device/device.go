@@ -3,13 +3,18 @@
 package device
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
+	"unsafe"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/client"
 	"github.com/goroce/goroce/roce/host"
 	"github.com/goroce/goroce/roce/rnic"
+	"github.com/goroce/goroce/roce/tools/config/socket"
 )
 
 // Soft names the software device, which "" stands for too.
@@ -43,6 +48,40 @@ func Open(name string, o host.Options) (ib.Device, error) {
 		return rnic.Open(rnicName)
 	}
 	return nil, refuse(name, ib.ErrInvalid)
+}
+
+// OpenDaemon opens a device of the daemon, the first for "" and for Soft. socket is its
+// socket's path; "" is where daemons are.
+func OpenDaemon(ctx context.Context, socketPath, name string, o host.Options) (ib.Device, error) {
+	if given := softOption(&o); given != "" {
+		return nil, refuse(name, fmt.Errorf("%w: %s is for a device of this program's own; the daemon has its own settings", ib.ErrInvalid, given))
+	}
+	if name == Soft {
+		name = ""
+	}
+	conn, err := socket.Dial(socket.Client, socketPath)
+	if err != nil {
+		return nil, err
+	}
+	dev, err := client.New(ctx, conn, name)
+	if err != nil {
+		return nil, err
+	}
+	return dev, nil
+}
+
+// Memory returns n bytes to register with dev, on a page boundary: such as it reaches
+// quickest, if it has a wish.
+func Memory(dev ib.Device, n int) []byte {
+	if d, ok := dev.(interface{ Alloc(int) ([]byte, error) }); ok && n > 0 {
+		if buf, err := d.Alloc(n); err == nil {
+			return buf
+		}
+	}
+	page := os.Getpagesize()
+	buf := make([]byte, n+page)
+	skip := -int(uintptr(unsafe.Pointer(&buf[0]))) & (page - 1)
+	return buf[skip : skip+n : skip+n]
 }
 
 // RNICs lists the RNICs by the names that Open takes; none where a program cannot

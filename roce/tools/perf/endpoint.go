@@ -66,7 +66,7 @@ type endpoint struct {
 
 // newEndpoint makes the queue pairs, and takes those to INIT that rdma_cm will not.
 func newEndpoint(dev ib.Device, s *session) (e *endpoint, err error) {
-	e = &endpoint{o: s.o, t: s.t, meeting: s.meeting, cycle: s.cycle, qkey: qkey, mem: newMemory(s.o, s.cycle)}
+	e = &endpoint{o: s.o, t: s.t, meeting: s.meeting, cycle: s.cycle, qkey: qkey, mem: newMemory(dev, s.o, s.cycle)}
 	if s.o.CM {
 		e.qkey = rdmacm.DefaultQKey
 	}

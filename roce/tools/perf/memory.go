@@ -3,11 +3,11 @@ package perf
 import (
 	"encoding/binary"
 	"math/rand/v2"
-	"os"
 	"sync/atomic"
 	"unsafe"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/tools/device"
 )
 
 // Messages that are small go round a piece of memory, of a page at least, a cache
@@ -42,21 +42,14 @@ type memory struct {
 // newMemory allocates the areas and fills them with noise, the same at each end:
 // what is sent differs from what is there, so that data which did not arrive can be
 // told. A message of Write Lat is seen by its last byte, which begins as 0.
-func newMemory(o *Options, cycle int) *memory {
+func newMemory(dev ib.Device, o *Options, cycle int) *memory {
 	m := &memory{area: areaSize(o, cycle), qps: o.NumQP}
-	m.buf = pageAligned(2 * m.qps * m.area)
+	m.buf = device.Memory(dev, 2*m.qps*m.area)
 	if o.traits().memory {
 		return m
 	}
 	_, _ = rand.NewChaCha8([32]byte{}).Read(m.buf)
 	return m
-}
-
-func pageAligned(n int) []byte {
-	page := os.Getpagesize()
-	buf := make([]byte, n+page)
-	skip := -int(uintptr(unsafe.Pointer(&buf[0]))) & (page - 1)
-	return buf[skip : skip+n : skip+n]
 }
 
 // out and in are the offsets of a queue pair's areas.

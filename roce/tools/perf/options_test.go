@@ -13,7 +13,7 @@ import (
 // TestRefused: options that cannot work are refused before anybody is bothered, and
 // the error names the option and what it may be.
 func TestRefused(t *testing.T) {
-	dev, _ := device(t, wrap.FaultConfig{})
+	dev, _ := openDevice(t, wrap.FaultConfig{})
 	for _, c := range []struct {
 		op      Op
 		test    Test

@@ -22,8 +22,8 @@ import (
 	"github.com/goroce/goroce/roce/rdmacm"
 )
 
-// device opens a device on a loopback address of its own.
-func device(t *testing.T, fault wrap.FaultConfig) (*roce.Device, netip.Addr) {
+// openDevice opens a device on a loopback address of its own.
+func openDevice(t *testing.T, fault wrap.FaultConfig) (*roce.Device, netip.Addr) {
 	t.Helper()
 	addr := linktest.Loopback()
 	dev, err := host.Open(host.Options{Link: "udp", Addrs: []netip.Addr{addr}, Fault: fault})
@@ -116,9 +116,9 @@ func startClient(ctx context.Context, t *testing.T, dev ib.Device, o Options) *e
 // match runs a server and a client with the same options and returns both.
 func match(t *testing.T, o Options, fault wrap.FaultConfig) (server, client *end) {
 	t.Helper()
-	serverDev, addr := device(t, fault)
+	serverDev, addr := openDevice(t, fault)
 	fault.Seed++
-	clientDev, _ := device(t, fault)
+	clientDev, _ := openDevice(t, fault)
 	o.Port = freePort(t)
 	server = start(t.Context(), serverDev, o)
 	o.Host = addr.String()
@@ -299,7 +299,7 @@ func checkData(t *testing.T, o *Options, server, client *memory) {
 // checkSum adds up what atomics have changed: FETCH ADD adds 1 each time.
 func checkSum(t *testing.T, o *Options, server *memory, qp int) {
 	t.Helper()
-	before := newMemory(o, minCycle)
+	before := newMemory(nil, o, minCycle)
 	n, step := places(o.Size, minCycle)
 	var sum uint64
 	for i := range n {
@@ -315,7 +315,7 @@ func checkSum(t *testing.T, o *Options, server *memory, qp int) {
 // would be none.
 func TestNoise(t *testing.T) {
 	o := Defaults(Write, BW)
-	m := newMemory(&o, minCycle)
+	m := newMemory(nil, &o, minCycle)
 	if bytes.Equal(m.buf[m.out(0):][:64], m.buf[m.in(0):][:64]) {
 		t.Error("what is sent is there already")
 	}
@@ -335,8 +335,8 @@ func TestPeerStops(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, server stops %v", o.label(), stopServer), func(t *testing.T) {
 				o := o
 				o.Duration, o.AckTimeout = time.Minute, 22 // 17 s
-				serverDev, addr := device(t, wrap.FaultConfig{})
-				clientDev, _ := device(t, wrap.FaultConfig{})
+				serverDev, addr := openDevice(t, wrap.FaultConfig{})
+				clientDev, _ := openDevice(t, wrap.FaultConfig{})
 				o.Port = freePort(t)
 				serverCtx, stopServerEnd := context.WithCancel(t.Context())
 				defer stopServerEnd()
@@ -381,7 +381,7 @@ func waitPrinted(t *testing.T, e *end, text string) {
 // TestServerIsCancelled: a server that waits for a client ends with its context.
 func TestServerIsCancelled(t *testing.T) {
 	for _, cm := range []bool{false, true} {
-		dev, _ := device(t, wrap.FaultConfig{})
+		dev, _ := openDevice(t, wrap.FaultConfig{})
 		ctx, cancel := context.WithCancel(t.Context())
 		o := Defaults(Write, BW)
 		o.Port, o.CM = 0, cm
@@ -408,8 +408,8 @@ func TestOtherMessages(t *testing.T) {
 		{"nothing", "", "ended"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			serverDev, addr := device(t, wrap.FaultConfig{})
-			peerDev, _ := device(t, wrap.FaultConfig{})
+			serverDev, addr := openDevice(t, wrap.FaultConfig{})
+			peerDev, _ := openDevice(t, wrap.FaultConfig{})
 			o := Defaults(Send, BW)
 			o.CM, o.Port = true, 18515
 			server := start(t.Context(), serverDev, o)
@@ -441,13 +441,13 @@ func TestOtherMessages(t *testing.T) {
 
 // TestNoServer: a client whom nobody waits for says what to do.
 func TestNoServer(t *testing.T) {
-	serverDev, addr := device(t, wrap.FaultConfig{})
+	serverDev, addr := openDevice(t, wrap.FaultConfig{})
 	cm, err := rdmacm.Open(serverDev, rdmacm.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer cm.Close()
-	dev, _ := device(t, wrap.FaultConfig{})
+	dev, _ := openDevice(t, wrap.FaultConfig{})
 	o := Defaults(Write, BW)
 	o.CM, o.Host = true, addr.String()
 	client := start(t.Context(), dev, o)
@@ -488,8 +488,8 @@ func TestLost(t *testing.T) {
 
 // TestOtherNumber: ends that do not send and expect the same number say so.
 func TestOtherNumber(t *testing.T) {
-	serverDev, addr := device(t, wrap.FaultConfig{})
-	clientDev, _ := device(t, wrap.FaultConfig{})
+	serverDev, addr := openDevice(t, wrap.FaultConfig{})
+	clientDev, _ := openDevice(t, wrap.FaultConfig{})
 	o := Defaults(Send, BW)
 	o.Port, o.Size = freePort(t), 64
 	server := start(t.Context(), serverDev, o)

@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/tools/device"
 )
 
 // queue is a queue pair that takes everything, and keeps what tests look at.
@@ -41,7 +42,7 @@ func (region) LKey() ib.Key { return 1 }
 
 // bench is an endpoint with queue pairs of no device.
 func bench(o *Options) (*endpoint, []*queue) {
-	e := &endpoint{o: o, t: o.traits(), mr: region{}, cycle: minCycle, mem: newMemory(o, minCycle), stock: make([]int, o.NumQP),
+	e := &endpoint{o: o, t: o.traits(), mr: region{}, cycle: minCycle, mem: newMemory(nil, o, minCycle), stock: make([]int, o.NumQP),
 		local: make([]address, o.NumQP), remote: make([]address, o.NumQP)}
 	var queues []*queue
 	for range o.NumQP {
@@ -193,7 +194,7 @@ func TestPlaces(t *testing.T) {
 
 // TestPollByte sees the byte, and no other.
 func TestPollByte(t *testing.T) {
-	buf := pageAligned(16)
+	buf := device.Memory(nil, 16)
 	for i := range buf {
 		p := newPollByte(&buf[i])
 		for j := range buf {

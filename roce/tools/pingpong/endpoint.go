@@ -45,7 +45,7 @@ type receiver interface {
 
 // newEndpoint makes the queue pairs, takes them to INIT and posts receives.
 func newEndpoint(dev ib.Device, o *Options) (e *endpoint, err error) {
-	e = &endpoint{traits: o.Service.traits(), o: o, mem: newMemory(o)}
+	e = &endpoint{traits: o.Service.traits(), o: o, mem: newMemory(dev, o)}
 	for slot := range o.RxDepth {
 		e.free = append(e.free, slot)
 	}

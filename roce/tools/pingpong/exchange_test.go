@@ -75,7 +75,7 @@ func FuzzMessage(f *testing.F) {
 // TestServerMeetsTheCTool plays the C tool's client, byte by byte: it sends its
 // address and reads ours in one read of the full size, then says done and closes.
 func TestServerMeetsTheCTool(t *testing.T) {
-	dev, addr := device(t, wrap.FaultConfig{})
+	dev, addr := openDevice(t, wrap.FaultConfig{})
 	o := Defaults(RC)
 	o.Port, o.Timeout = freePort(t), 300*time.Millisecond
 	server := start(t, dev, o)
@@ -146,7 +146,7 @@ func script(t *testing.T, say string, after func(net.Conn)) (port int) {
 func TestClientMeetsTheCTool(t *testing.T) {
 	nobody := address{qpn: 0x11, psn: 1, gid: ib.GIDFromAddr(linktest.Loopback())}
 	done := make(chan []byte, 1)
-	dev, _ := device(t, wrap.FaultConfig{})
+	dev, _ := openDevice(t, wrap.FaultConfig{})
 	o := Defaults(RC)
 	o.Host, o.AckTimeout, o.RetryCount = "127.0.0.1", 8, 2
 	o.Port = script(t, string(nobody.encode()), func(conn net.Conn) {
@@ -187,7 +187,7 @@ func TestClientErrors(t *testing.T) {
 		}, ib.ErrInvalid, "SGIDIndex"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			dev, _ := device(t, wrap.FaultConfig{})
+			dev, _ := openDevice(t, wrap.FaultConfig{})
 			o := Defaults(RC)
 			o.Host, o.Timeout = "127.0.0.1", 200*time.Millisecond
 			c.change(&o)
@@ -200,7 +200,7 @@ func TestClientErrors(t *testing.T) {
 }
 
 func TestRefusedOptions(t *testing.T) {
-	dev, _ := device(t, wrap.FaultConfig{})
+	dev, _ := openDevice(t, wrap.FaultConfig{})
 	for _, c := range []struct {
 		attr   string
 		change func(*Options)

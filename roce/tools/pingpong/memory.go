@@ -1,5 +1,10 @@
 package pingpong
 
+import (
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/tools/device"
+)
+
 // memory is what is sent and where messages arrive. By default it is one piece, as
 // in the C tool, so that the server returns what it got. If data are checked, what
 // arrives must not already stand there: then the message that is sent lies behind
@@ -22,13 +27,13 @@ func (o *Options) areas() int {
 	return 1
 }
 
-func newMemory(o *Options) *memory {
+func newMemory(dev ib.Device, o *Options) *memory {
 	t := o.Service.traits()
 	m := &memory{send: t.headroom, headroom: t.headroom, stride: t.headroom + o.Size, areas: o.areas()}
 	if o.Check {
 		m.send = m.areas * m.stride
 	}
-	m.buf = make([]byte, m.send+o.Size)
+	m.buf = device.Memory(dev, m.send+o.Size)
 	wipe(m.buf)
 	fillPattern(m.buf[m.send:], t.fill, o.Check)
 	return m

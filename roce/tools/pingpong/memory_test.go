@@ -37,7 +37,7 @@ func newGame(t *testing.T, o *Options) (*game, *desk) {
 	t.Helper()
 	d := &desk{t: t, posted: map[uint64]ib.SGE{}}
 	gid := func(s string) ib.GID { return ib.GIDFromAddr(netip.MustParseAddr(s)) }
-	e := &endpoint{traits: o.Service.traits(), o: o, mem: newMemory(o), mr: region{}, recvs: d, gids: []ib.GIDEntry{{GID: gid("192.0.2.1")}}}
+	e := &endpoint{traits: o.Service.traits(), o: o, mem: newMemory(nil, o), mr: region{}, recvs: d, gids: []ib.GIDEntry{{GID: gid("192.0.2.1")}}}
 	for slot := range o.RxDepth {
 		e.free = append(e.free, slot)
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/goroce/goroce/roce/link/wrap"
 )
 
-// device opens a device on a loopback address of its own.
-func device(t *testing.T, fault wrap.FaultConfig) (*roce.Device, netip.Addr) {
+// openDevice opens a device on a loopback address of its own.
+func openDevice(t *testing.T, fault wrap.FaultConfig) (*roce.Device, netip.Addr) {
 	t.Helper()
 	addr := linktest.Loopback()
 	dev, err := host.Open(host.Options{Link: "udp", Addrs: []netip.Addr{addr}, Fault: fault})
@@ -82,9 +82,9 @@ func (e *end) wait(t *testing.T) error {
 // match runs a server and a client with the same options and returns both.
 func match(t *testing.T, o Options, fault wrap.FaultConfig) (server, client *end) {
 	t.Helper()
-	serverDev, addr := device(t, fault)
+	serverDev, addr := openDevice(t, fault)
 	fault.Seed++
-	clientDev, _ := device(t, fault)
+	clientDev, _ := openDevice(t, fault)
 	o.Port = freePort(t)
 	server = start(t, serverDev, o)
 	o.Host = addr.String()
@@ -168,8 +168,8 @@ func TestMismatch(t *testing.T) {
 			co := o
 			c.server(&o)
 			c.client(&co)
-			serverDev, addr := device(t, wrap.FaultConfig{})
-			clientDev, _ := device(t, wrap.FaultConfig{})
+			serverDev, addr := openDevice(t, wrap.FaultConfig{})
+			clientDev, _ := openDevice(t, wrap.FaultConfig{})
 			server := start(t, serverDev, o)
 			co.Host = addr.String()
 			client := startClient(t, clientDev, co)
@@ -192,8 +192,8 @@ func TestMismatch(t *testing.T) {
 func TestOnlyTheClientChecks(t *testing.T) {
 	o := Defaults(RC)
 	o.Port, o.Size, o.Iters = freePort(t), 9000, 50
-	serverDev, addr := device(t, wrap.FaultConfig{})
-	clientDev, _ := device(t, wrap.FaultConfig{})
+	serverDev, addr := openDevice(t, wrap.FaultConfig{})
+	clientDev, _ := openDevice(t, wrap.FaultConfig{})
 	server := start(t, serverDev, o)
 	o.Host, o.Check = addr.String(), true
 	client := startClient(t, clientDev, o)
@@ -204,8 +204,8 @@ func TestOnlyTheClientChecks(t *testing.T) {
 
 // TestDeviceIsLeftClean: a run frees all that it made, so that another may follow.
 func TestDeviceIsLeftClean(t *testing.T) {
-	dev, addr := device(t, wrap.FaultConfig{})
-	other, _ := device(t, wrap.FaultConfig{})
+	dev, addr := openDevice(t, wrap.FaultConfig{})
+	other, _ := openDevice(t, wrap.FaultConfig{})
 	for range 3 {
 		o := Defaults(RC)
 		o.Port, o.Iters = freePort(t), 10
@@ -222,7 +222,7 @@ func TestDeviceIsLeftClean(t *testing.T) {
 }
 
 func TestServerIsCancelled(t *testing.T) {
-	dev, _ := device(t, wrap.FaultConfig{})
+	dev, _ := openDevice(t, wrap.FaultConfig{})
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	o := Defaults(RC)

@@ -166,8 +166,8 @@ func TestOtherService(t *testing.T) {
 		o, co := Defaults(c[0]), Defaults(c[1])
 		o.Port, o.Timeout, o.AckTimeout, o.Size = freePort(t), 500*time.Millisecond, 8, 1024
 		co.Port, co.Timeout, co.AckTimeout, co.Size = o.Port, o.Timeout, o.AckTimeout, o.Size
-		serverDev, addr := device(t, wrap.FaultConfig{})
-		clientDev, _ := device(t, wrap.FaultConfig{})
+		serverDev, addr := openDevice(t, wrap.FaultConfig{})
+		clientDev, _ := openDevice(t, wrap.FaultConfig{})
 		server := start(t, serverDev, o)
 		co.Host = addr.String()
 		client := startClient(t, clientDev, co)
