@@ -1,0 +1,3 @@
+// Package abi tests docs/abi.md: its declarations against those of package roce/abi and
+// qp/ring, and a client in C that knows nothing but them.
+package abi

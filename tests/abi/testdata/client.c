@@ -1,0 +1,262 @@
+/* A client of goroced, written from docs/abi.md alone: two queue pairs of its own, of
+ * which one sends to the other and then writes to its memory. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "goroce.h"
+
+static int control;
+static uint32_t seq;
+
+static void die(const char *what)
+{
+	perror(what);
+	exit(1);
+}
+
+/* request sends a message and receives the reply, of which exactly size bytes are
+ * expected, and up to 16 descriptors. */
+static void request(uint16_t op, const void *body, size_t len, int fd, void *reply, size_t size, int *fds)
+{
+	static char out[16384], in[16384];
+	struct goroce_header head = {op, 0, ++seq};
+	union { char space[CMSG_SPACE(16 * sizeof(int))]; struct cmsghdr align; } rights;
+	struct iovec iov = {out, sizeof(head) + len};
+	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+
+	memcpy(out, &head, sizeof(head));
+	if (len)
+		memcpy(out + sizeof(head), body, len);
+	if (fd >= 0) {
+		memset(&rights, 0, sizeof(rights));
+		msg.msg_control = rights.space;
+		msg.msg_controllen = CMSG_SPACE(sizeof(int));
+		struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(c), &fd, sizeof(int));
+	}
+	if (sendmsg(control, &msg, 0) < 0)
+		die("send");
+
+	iov = (struct iovec){in, sizeof(in)};
+	msg = (struct msghdr){.msg_iov = &iov, .msg_iovlen = 1, .msg_control = rights.space, .msg_controllen = sizeof(rights)};
+	ssize_t n = recvmsg(control, &msg, 0);
+	if (n < (ssize_t)sizeof(head))
+		die("receive");
+	memcpy(&head, in, sizeof(head));
+	if (head.op != op || head.seq != seq) {
+		fprintf(stderr, "request %u was answered as %u\n", op, head.op);
+		exit(1);
+	}
+	if (head.status) {
+		char *text = in + sizeof(head);
+		for (int i = 0; i < 4; i++) {
+			uint16_t length;
+			memcpy(&length, text, sizeof(length));
+			fprintf(stderr, "%.*s; ", length, text + sizeof(length));
+			text += sizeof(length) + length;
+		}
+		fprintf(stderr, "status %u\n", head.status);
+		exit(1);
+	}
+	if ((size_t)n - sizeof(head) != size) {
+		fprintf(stderr, "the reply to request %u has %zd bytes, not %zu\n", op, n - (ssize_t)sizeof(head), size);
+		exit(1);
+	}
+	if (size)
+		memcpy(reply, in + sizeof(head), size);
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(&msg); c && fds; c = CMSG_NXTHDR(&msg, c))
+		memcpy(fds, CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0));
+}
+
+static void *map(int fd, size_t size)
+{
+	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (p == MAP_FAILED)
+		die("mmap");
+	close(fd);
+	return p;
+}
+
+/* The words of a ring that both sides look at. */
+static _Atomic uint32_t *word(char *ring, int offset) { return (_Atomic uint32_t *)(ring + offset); }
+enum { producer = 64, consumer = 128, wake = 192, slots = 256 };
+
+struct qp {
+	uint32_t handle, qpn, bell, shard;
+	char    *send, *recv;
+	uint32_t sent, posted; /* producer indices */
+};
+
+static char *bells;
+static size_t bells_size;
+static int eventfds[8];
+
+static void ring_bell(struct qp *q)
+{
+	char *b = bells + q->shard * bells_size;
+	struct goroce_bells_header *h = (void *)b;
+	uint32_t tops = h->bells / 4096;
+	_Atomic uint64_t *top = (void *)(b + 128), *bit = (void *)(b + 128 + (tops + 7) / 8 * 64);
+	atomic_fetch_or(&bit[q->bell / 64], 1ull << q->bell % 64);
+	atomic_fetch_or(&top[q->bell / 4096], 1ull << q->bell / 64 % 64);
+	atomic_thread_fence(memory_order_seq_cst);
+	if (atomic_load(word(b, 64)) && atomic_exchange(word(b, 64), 0)) {
+		uint64_t one = 1;
+		if (write(eventfds[q->shard], &one, sizeof(one)) < 0)
+			die("doorbell");
+	}
+}
+
+static void *slot(char *ring, uint32_t index)
+{
+	struct goroce_ring_header *h = (void *)ring;
+	return ring + slots + (size_t)(index & (h->entries - 1)) * h->slot_size;
+}
+
+static void publish(struct qp *q, char *ring, uint32_t index)
+{
+	atomic_store_explicit(word(ring, producer), index, memory_order_release);
+	atomic_thread_fence(memory_order_seq_cst);
+	if (atomic_load(word(ring, wake)) && atomic_exchange(word(ring, wake), 0))
+		ring_bell(q);
+}
+
+static struct qp create_qp(uint32_t pd, uint32_t cq)
+{
+	struct goroce_create_qp r = {.pd = pd, .send_cq = cq, .recv_cq = cq, .type = 2 /* IBV_QPT_RC */, .max_send_wr = 4, .max_recv_wr = 4,
+		.max_send_sge = 1, .max_recv_sge = 1};
+	struct goroce_ring made;
+	int fd;
+	request(20, &r, sizeof(r), -1, &made, sizeof(made), &fd);
+	char *rings = map(fd, made.size);
+	return (struct qp){.handle = made.handle, .qpn = made.num, .bell = made.bell, .shard = made.shard, .send = rings, .recv = rings + made.send};
+}
+
+static void connect_qp(struct qp *q, struct qp *peer, const uint8_t *gid)
+{
+	enum { STATE = 1, ACCESS = 8, PKEY = 16, PORT = 32, AV = 128, MTU = 256, TIMEOUT = 512, RETRY = 1024, RNR_RETRY = 2048, RQ_PSN = 4096,
+		RD_ATOMIC = 8192, RNR_TIMER = 1 << 15, SQ_PSN = 1 << 16, DEST_RD_ATOMIC = 1 << 17, DEST_QPN = 1 << 20 };
+	struct goroce_qp_attr a = {.qp = q->handle, .port = 1, .access = 1 << 1, .path_mtu = 1024, .dest_qpn = peer->qpn, .timeout = 14,
+		.retry_cnt = 7, .rnr_retry = 7, .min_rnr_timer = 12, .max_rd_atomic = 1, .max_dest_rd_atomic = 1, .ah = {.port = 1, .hop_limit = 64}};
+	memcpy(a.ah.dgid, gid, 16);
+	static const struct { uint32_t state, mask; } steps[] = {
+		{1, STATE | PKEY | PORT | ACCESS},
+		{2, STATE | AV | MTU | DEST_QPN | RQ_PSN | DEST_RD_ATOMIC | RNR_TIMER},
+		{3, STATE | SQ_PSN | TIMEOUT | RETRY | RNR_RETRY | RD_ATOMIC},
+	};
+	for (int i = 0; i < 3; i++) {
+		a.state = steps[i].state;
+		a.mask = steps[i].mask;
+		request(21, &a, sizeof(a), -1, NULL, 0, NULL);
+	}
+}
+
+/* wait_completion arms the ring, sleeps until the event, and takes what is there. */
+static struct goroce_cq_slot wait_completion(char *ring, int channel)
+{
+	static uint32_t taken;
+	for (;;) {
+		atomic_store(word(ring, wake), 2);
+		atomic_thread_fence(memory_order_seq_cst);
+		if (atomic_load_explicit(word(ring, producer), memory_order_acquire) != taken) {
+			struct goroce_cq_slot wc = *(struct goroce_cq_slot *)slot(ring, taken);
+			atomic_store_explicit(word(ring, consumer), ++taken, memory_order_release);
+			if (wc.status) {
+				fprintf(stderr, "completion %lu with status %u\n", (unsigned long)wc.id, wc.status);
+				exit(1);
+			}
+			return wc;
+		}
+		struct goroce_completion event;
+		if (read(channel, &event, sizeof(event)) < 0) {
+			fcntl(channel, F_SETFL, 0); /* it comes set not to block */
+			continue;
+		}
+	}
+}
+
+static void post_send(struct qp *q, uint8_t opcode, struct goroce_sge sge, uint64_t to, uint32_t rkey)
+{
+	struct goroce_send_slot *s = slot(q->send, q->sent);
+	*s = (struct goroce_send_slot){.id = 7, .opcode = opcode, .flags = 2 /* IBV_SEND_SIGNALED */, .num_sge = 1, .remote_addr = to, .rkey = rkey};
+	memcpy(s + 1, &sge, sizeof(sge));
+	publish(q, q->send, ++q->sent);
+}
+
+int main(int argc, char **argv)
+{
+	struct sockaddr_un at = {.sun_family = AF_UNIX};
+	if (argc != 2)
+		return 2;
+	strncpy(at.sun_path, argv[1], sizeof(at.sun_path) - 1);
+	control = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+	if (connect(control, (struct sockaddr *)&at, sizeof(at)) < 0)
+		die(argv[1]);
+
+	static struct goroce_hello_reply devices;
+	static struct goroce_open_reply device;
+	struct goroce_hello hello = {GOROCE_MAGIC, 1, 1};
+	request(1, &hello, sizeof(hello), -1, &devices, sizeof(devices), NULL);
+	struct goroce_open open_first = {{0}};
+	int fds[16];
+	request(2, &open_first, sizeof(open_first), -1, &device, sizeof(device), fds);
+	uint32_t tops = (device.bells + 4095) / 4096;
+	bells_size = 128 + (tops + 7) / 8 * 64 + tops * 512;
+	bells = map(fds[0], bells_size * device.shards);
+	memcpy(eventfds, fds + 2, device.shards * sizeof(int));
+	printf("device %s, of %u\n", device.name, devices.devices);
+
+	struct goroce_port port = {1, 0};
+	struct goroce_gid_entry gid;
+	request(4, &port, sizeof(port), -1, &gid, sizeof(gid), NULL);
+
+	struct goroce_object pd, channel;
+	int events, fd;
+	request(7, NULL, 0, -1, &pd, sizeof(pd), NULL);
+	request(9, NULL, 0, -1, &channel, sizeof(channel), &events);
+	struct goroce_create_cq create_cq = {16, channel.handle};
+	struct goroce_ring cq;
+	request(10, &create_cq, sizeof(create_cq), -1, &cq, sizeof(cq), &fd);
+	char *cq_ring = map(fd, cq.size);
+
+	int memory = memfd_create("client", MFD_ALLOW_SEALING);
+	if (memory < 0 || ftruncate(memory, 8192) < 0 || fcntl(memory, F_ADD_SEALS, F_SEAL_SHRINK) < 0)
+		die("memfd");
+	struct goroce_reg_mr reg = {.pd = pd.handle, .access = 1 | 1 << 1, .kind = GOROCE_MEMFD, .length = 8192, .iova = 0x10000};
+	struct goroce_reg_reply mr;
+	request(12, &reg, sizeof(reg), memory, &mr, sizeof(mr), NULL);
+	char *bytes = map(memory, 8192);
+
+	struct qp a = create_qp(pd.handle, cq.handle), b = create_qp(pd.handle, cq.handle);
+	connect_qp(&a, &b, gid.gid);
+	connect_qp(&b, &a, gid.gid);
+
+	struct goroce_recv_slot *r = slot(b.recv, b.posted);
+	struct goroce_sge to = {0x10000 + 4096, 100, mr.key}, from = {0x10000, 13, mr.key};
+	*r = (struct goroce_recv_slot){.id = 9, .num_sge = 1};
+	memcpy(r + 1, &to, sizeof(to));
+	publish(&b, b.recv, ++b.posted);
+	strcpy(bytes, "hello from C");
+	post_send(&a, 2 /* IBV_WR_SEND */, from, 0, 0);
+	for (int i = 0; i < 2; i++)
+		wait_completion(cq_ring, events);
+	printf("received: %s\n", bytes + 4096);
+	memset(bytes + 4096, 0, 4096);
+	post_send(&a, 0 /* IBV_WR_RDMA_WRITE */, from, 0x10000 + 5000, mr.key);
+	wait_completion(cq_ring, events);
+	printf("written: %s\n", bytes + 5000);
+	request(27, &(struct goroce_object){a.handle}, sizeof(struct goroce_object), -1, NULL, 0, NULL);
+	return 0;
+}
