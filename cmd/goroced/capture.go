@@ -13,7 +13,7 @@ import (
 
 // adminFlags say which daemon to ask.
 type adminFlags struct {
-	Socket string `required:"" placeholder:"PATH" type:"path" env:"GOROCED_ADMIN_SOCKET" help:"Admin socket of the daemon."`
+	Socket string `name:"admin" placeholder:"PATH" type:"path" help:"Admin socket of the daemon (default: $$GOROCED_ADMIN, then where daemons are)."`
 	Device string `name:"dev" short:"d" placeholder:"DEV" help:"Device of the daemon; needed where it has several."`
 }
 
@@ -30,7 +30,7 @@ type captureCmd struct {
 // Help is printed under the flags.
 func (*captureCmd) Help() string {
 	return "Shows the packets of a running daemon as they are on the wire, also those between two programs on this machine. Faults that drop, delay " +
-		"or duplicate act before on what is sent and after on what is received. `goroced capture --socket PATH --qp 0x11 | goroced decode -` explains, " +
+		"or duplicate act before on what is sent and after on what is received. `goroced capture --qp 0x11 | goroced decode -` explains, " +
 		"`| wireshark -k -i -` shows them as they come."
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"os"
 	"slices"
 	"time"
@@ -54,6 +53,8 @@ func openDaemon(c *config.Config, log *slog.Logger) (runner.Daemon, http.Handler
 	}
 	mux := http.NewServeMux()
 	admin.Register(mux, &d.live)
+	admin.RegisterView(mux, d)
+	d.live.Connection = d.connection
 	return d, mux, d.close, nil
 }
 
@@ -96,32 +97,48 @@ type daemonStatus struct {
 	PID     int            `json:"pid"`
 	Started time.Time      `json:"started"`
 	Clients int            `json:"clients"`
-	Devices []deviceStatus `json:"devices"`
-}
-
-type deviceStatus struct {
-	Name      string       `json:"name"`
-	State     string       `json:"state"` // of the port, as ibv_devinfo has it
-	Link      string       `json:"link"`
-	Note      string       `json:"note,omitempty"`
-	NetIf     string       `json:"netif,omitempty"`
-	Shards    int          `json:"shards"`
-	Addresses []netip.Addr `json:"addresses"` // in GID order
+	Devices []admin.Device `json:"devices"`
 }
 
 // Status describes the devices.
 func (d *daemon) Status() any {
-	s := daemonStatus{Version: readVersion(), PID: os.Getpid(), Started: d.started, Clients: d.Clients(), Devices: []deviceStatus{}}
+	return daemonStatus{Version: readVersion(), PID: os.Getpid(), Started: d.started, Clients: d.Clients(), Devices: d.Devices()}
+}
+
+// Devices describes the devices.
+func (d *daemon) Devices() []admin.Device {
+	list := []admin.Device{}
 	for _, dev := range d.devices {
-		caps := dev.Link()
-		one := deviceStatus{Name: dev.Attr().Name, State: ib.PortDown.String(), Link: caps.Name, Note: caps.Note, NetIf: caps.NetIf, Shards: dev.Shards()}
+		caps, attr := dev.Link(), dev.Attr()
+		one := admin.Device{Name: attr.Name, GUID: attr.NodeGUID, State: ib.PortDown.String(), Link: caps.Name, Note: caps.Note, NetIf: caps.NetIf, Shards: dev.Shards()}
 		if port, err := dev.QueryPort(1); err == nil {
-			one.State = port.State.String()
+			one.State, one.MTU = port.State.String(), int(port.ActiveMTU)
 		}
 		for _, gid := range caps.Local {
 			one.Addresses = append(one.Addresses, gid.Addr())
 		}
-		s.Devices = append(s.Devices, one)
+		list = append(list, one)
 	}
-	return s
+	return list
+}
+
+// Counters returns the figures of all devices.
+func (d *daemon) Counters() map[string][]admin.Counter {
+	all := map[string][]admin.Counter{}
+	for name, stats := range d.Stats() {
+		for _, c := range stats.Counters() {
+			all[name] = append(all[name], admin.Counter(c))
+		}
+	}
+	return all
+}
+
+// connection tells a capture or a fault whom a queue pair is connected to.
+func (d *daemon) connection(device string, qpn ib.QPN) (peer ib.GID, peerQPN ib.QPN, ok bool) {
+	for _, q := range d.QPs() {
+		if q.Device == device && q.QPN == uint32(qpn) && q.Peer.IsValid() {
+			return ib.GIDFromAddr(q.Peer), ib.QPN(q.PeerQPN), true
+		}
+	}
+	return peer, 0, false
 }

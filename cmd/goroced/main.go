@@ -36,6 +36,11 @@ type commandLine struct {
 	Rstream    rstreamCmd    `cmd:"" help:"Stream over rsockets and measure, with another goroced or with librdmacm's rstream and riostream."`
 	Perf       perfCmd       `cmd:"" help:"Measure bandwidth or latency, with another goroced or with perftest's ib_*_bw and ib_*_lat."`
 	Devinfo    devinfoCmd    `cmd:"" help:"Describe the RDMA device that this machine gets, like ibv_devinfo."`
+	Devices    devicesCmd    `cmd:"" help:"List the devices of a running daemon, like ibv_devices."`
+	Status     statusCmd     `cmd:"" help:"Show the ports of a running daemon, like rdma link."`
+	QP         qpCmd         `cmd:"" name:"qp" help:"Show the queue pairs of a running daemon's clients, like rdma resource show qp."`
+	MR         mrCmd         `cmd:"" name:"mr" help:"Show the memory regions of a running daemon's clients, like rdma resource show mr."`
+	Stat       statCmd       `cmd:"" help:"Show the counters of a running daemon, like rdma statistic."`
 	Capture    captureCmd    `cmd:"" help:"Capture packets of a running daemon."`
 	Fault      faultCmd      `cmd:"" help:"Lose, delay, duplicate or corrupt packets of a running daemon, to test applications."`
 	Serve      serveCmd      `cmd:"" help:"Run the daemon: RDMA for every process on this machine."`

@@ -83,6 +83,7 @@ func mapMemory(op abi.Op, fds []int, addr, length uint64) (*mapping, error) {
 type region struct {
 	*roce.MR
 	mapping *mapping
+	kind    string // "memfd", "process"
 }
 
 // memory returns the memory that a request names, if the client may register it.
@@ -140,6 +141,8 @@ func peerPidfd(conn *net.UnixConn, pid int) (fd int, err error) {
 	return fd, err
 }
 
+var kindText = map[uint32]string{abi.MemFD: "memfd", abi.MemProcess: "process"}
+
 func regMR(c *session, body []byte, fds []int) (reply, error) {
 	const op = abi.OpRegMR
 	r, err := abi.Get[abi.RegMR](body)
@@ -162,7 +165,7 @@ func regMR(c *session, body []byte, fds []int) (reply, error) {
 		m.free()
 		return done(err)
 	}
-	reg := &region{core, m}
+	reg := &region{core, m, kindText[r.Kind]}
 	o := &object{kind: kindMR, value: reg}
 	o.close = func() error {
 		if err := reg.Close(); err != nil {

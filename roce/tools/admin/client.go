@@ -7,14 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
 	"strconv"
-	"syscall"
 
 	"github.com/goroce/goroce/ib"
+	sockets "github.com/goroce/goroce/roce/tools/config/socket"
 )
 
 // Error is what the daemon answered instead of doing what it was asked.
@@ -44,15 +43,12 @@ type Client struct {
 	http   http.Client
 }
 
-// NewClient returns a client of the daemon whose admin socket has that path. It connects
-// when it is used.
+// NewClient returns a client of the daemon whose admin socket has that path; "" looks
+// where daemons have theirs. It connects when it is used.
 func NewClient(socket string) *Client {
 	return &Client{socket: socket, http: http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", socket)
-		},
+		DialContext:       func(context.Context, string, string) (net.Conn, error) { return sockets.Dial(sockets.Admin, socket) },
 	}}}
 }
 
@@ -140,11 +136,9 @@ func (c *Client) do(ctx context.Context, method, path string, body io.Reader) (i
 
 // unreachable says why there is no answer, and what to do.
 func (c *Client) unreachable(err error) error {
-	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("no daemon at %s: start `goroced serve`, or say with --socket where its admin socket is: %w", c.socket, err)
-	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("no right to use %s: the daemon runs, ask its administrator: %w", c.socket, err)
+	var failed *sockets.DialError
+	if errors.As(err, &failed) {
+		return failed
 	}
 	return err
 }

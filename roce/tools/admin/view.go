@@ -1,0 +1,91 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/netip"
+
+	srv "github.com/goroce/goroce/roce/server"
+)
+
+// Device describes a device of the daemon.
+type Device struct {
+	Name      string       `json:"name"`
+	GUID      uint64       `json:"node_guid"`
+	State     string       `json:"state"` // of the port, as ibv_devinfo has it
+	Link      string       `json:"link"`
+	Note      string       `json:"note,omitempty"`
+	NetIf     string       `json:"netif,omitempty"`
+	MTU       int          `json:"active_mtu"`
+	Shards    int          `json:"shards"`
+	Addresses []netip.Addr `json:"addresses"` // in GID order
+}
+
+// View is what a daemon shows of itself.
+type View interface {
+	Devices() []Device
+	QPs() []srv.QPInfo
+	MRs() []srv.MRInfo
+	// Counters returns the figures of all devices, in the order and by the names of
+	// rxe's hw_counters where it has them.
+	Counters() map[string][]Counter
+}
+
+// Counter is a named figure.
+type Counter struct {
+	Name  string `json:"name"`
+	Value uint64 `json:"value"`
+}
+
+// RegisterView adds the requests that show v: GET /v1/devices, /v1/qps, /v1/mrs and
+// /v1/stats.
+func RegisterView(mux *http.ServeMux, v View) {
+	shows(mux, "devices", func() any { return v.Devices() })
+	shows(mux, "qps", func() any { return v.QPs() })
+	shows(mux, "mrs", func() any { return v.MRs() })
+	shows(mux, "stats", func() any { return v.Counters() })
+}
+
+func shows(mux *http.ServeMux, path string, get func() any) {
+	mux.HandleFunc("GET /v1/"+path, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(get()) // an error means that the client is gone
+	})
+}
+
+// Devices returns the daemon's devices.
+func (c *Client) Devices(ctx context.Context) (list []Device, err error) {
+	err = c.call(ctx, http.MethodGet, "devices", nil, &list)
+	return list, err
+}
+
+// QPs returns the queue pairs of the daemon's clients.
+func (c *Client) QPs(ctx context.Context) (list []srv.QPInfo, err error) {
+	err = c.call(ctx, http.MethodGet, "qps", nil, &list)
+	return list, err
+}
+
+// MRs returns the memory regions of the daemon's clients.
+func (c *Client) MRs(ctx context.Context) (list []srv.MRInfo, err error) {
+	err = c.call(ctx, http.MethodGet, "mrs", nil, &list)
+	return list, err
+}
+
+// Counters returns the figures of the daemon's devices.
+func (c *Client) Counters(ctx context.Context) (all map[string][]Counter, err error) {
+	err = c.call(ctx, http.MethodGet, "stats", nil, &all)
+	return all, err
+}
+
+// Status returns what /v1/status says, as it is.
+func (c *Client) Status(ctx context.Context) (text json.RawMessage, err error) {
+	err = c.call(ctx, http.MethodGet, "status", nil, &text)
+	return text, err
+}
+
+// DeviceOfQP returns the name of the device that q is of.
+func DeviceOfQP(q *srv.QPInfo) string { return q.Device }
+
+// DeviceOfMR returns the name of the device that m is of.
+func DeviceOfMR(m *srv.MRInfo) string { return m.Device }
