@@ -1,0 +1,101 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/goroce/goroce/roce/link/linktest"
+	"github.com/goroce/goroce/roce/server"
+)
+
+// served is a daemon of this program, on loopback.
+type served struct {
+	*process
+	addr          string
+	client, admin []string // flags that lead to it
+}
+
+func newServed(t *testing.T) *served {
+	t.Helper()
+	dir, addr := t.TempDir(), linktest.Loopback().String()
+	socket, admin := filepath.Join(dir, "s"), filepath.Join(dir, "a")
+	p, _ := startUntil(t, "msg=ready", "serve", "--config", configFile(t, ""), "--socket", socket, "--admin", admin, "--addr", addr)
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Signal(syscall.SIGTERM)
+		if code := p.wait(t); code != 0 {
+			t.Errorf("the daemon ended with %d: %s", code, p.err.String())
+		}
+	})
+	return &served{p, addr, []string{"--socket", socket}, []string{"--admin", admin}}
+}
+
+func with(args string, flags []string) []string { return append(strings.Fields(args), flags...) }
+
+// TestThroughDaemon runs tools through two daemons.
+func TestThroughDaemon(t *testing.T) {
+	a, b := newServed(t), newServed(t)
+	if out := success(t, with("devinfo", a.client)...); !strings.Contains(out, "PORT_ACTIVE") {
+		t.Errorf("devinfo says %s", out)
+	}
+	server, port := serve(t, with("rping -s -C 3 -V -a "+a.addr, a.client)...)
+	success(t, with("rping -c -C 3 -V -a "+a.addr+" -p "+port, b.client)...)
+	server.done(t, "rping -s")
+	for _, tool := range []string{"pingpong -c -n 100", "pingpong --service ud -c -n 100", "perf write bw -n 200", "perf send lat -n 200", "perf read bw -n 100 -e"} {
+		p, m := startUntil(t, `waiting for a client on TCP port (\d+):`, with(tool+" -p 0", a.client)...)
+		success(t, with(tool+" -p "+m[1]+" 127.0.0.1", b.client)...)
+		p.done(t, tool)
+	}
+	for _, c := range []struct{ args, want string }{
+		{"devinfo --netif lo", "--netif is for a device of this program's own"},
+		{"devinfo --device mlx5_0", "goroce_lo"},
+	} {
+		p, code := goroced(t, with(c.args, a.client)...)
+		if code != exitFailure || !strings.Contains(p.err.String(), c.want) {
+			t.Errorf("%s: exit code %d, want %q in: %s", c.args, code, c.want, p.err.String())
+		}
+	}
+	p, code := goroced(t, "devinfo", "--socket", filepath.Join(t.TempDir(), "none"))
+	if code != exitFailure || !strings.Contains(p.err.String(), "goroced serve") {
+		t.Errorf("no daemon: exit code %d: %s", code, p.err.String())
+	}
+}
+
+// TestViews: what a daemon shows of a client that has come, in the layouts of the tools
+// that show the kernel's.
+func TestViews(t *testing.T) {
+	d := newServed(t)
+	client, _ := serve(t, with("rping -s -a "+d.addr, d.client)...)
+	defer func() {
+		_ = client.cmd.Process.Kill()
+		client.wait(t)
+	}()
+	pid := strconv.Itoa(client.cmd.Process.Pid)
+	for _, c := range []struct{ args, want string }{
+		{"devices", `(?m)^    device          	   node GUID\n    ------          	-{16}\n    goroce_lo       	[0-9a-f]{16}\n$`},
+		{"status", `^link goroce_lo/1 state ACTIVE physical_state LINK_UP netdev lo \n$`},
+		{"qp", `(?m)^link goroce_lo/1 lqpn 1 type GSI state RTS sq-psn 0 pid ` + pid + ` comm goroced`},
+		{"mr", `(?m)^dev goroce_lo mrn \d+ rkey 0x[0-9a-f]+ lkey 0x[0-9a-f]+ iova 0x[0-9a-f]+ mrlen \d+ pid ` + pid + ` comm goroced`},
+		{"stat", `^link goroce_lo/1 sent_pkts \d+ rcvd_pkts \d+ duplicate_request 0 `},
+	} {
+		if out := success(t, with(c.args, d.admin)...); !regexp.MustCompile(c.want).MatchString(out) {
+			t.Errorf("%s says\n%s\nwant %s", c.args, out, c.want)
+		}
+		var v any
+		if err := json.Unmarshal([]byte(success(t, with(c.args+" --json", d.admin)...)), &v); err != nil {
+			t.Errorf("%s --json: %v", c.args, err)
+		}
+	}
+	var qps []server.QPInfo
+	if err := json.Unmarshal([]byte(success(t, with("qp --json", d.admin)...)), &qps); err != nil || len(qps) != 1 || qps[0].UID != uint32(os.Getuid()) {
+		t.Errorf("qp --json: %+v, %v", qps, err)
+	}
+	if out := success(t, with("qp -d other", d.admin)...); out != "" {
+		t.Errorf("queue pairs of a device that is not there:\n%s", out)
+	}
+}
