@@ -40,7 +40,8 @@ func (w *watcher) Write(b []byte) (int, error) {
 // prints.
 func startUntil(t *testing.T, pattern string, args ...string) (*process, []string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	// Not t.Context(), which ends before the cleanups that stop daemons.
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	t.Cleanup(cancel)
 	w := &watcher{re: regexp.MustCompile(pattern), found: make(chan []string, 1)}
 	p := &process{cmd: exec.CommandContext(ctx, program, args...)}

@@ -47,8 +47,10 @@ func TestThroughDaemon(t *testing.T) {
 	success(t, with("rping -c -C 3 -V -a "+a.addr+" -p "+port, b.client)...)
 	server.done(t, "rping -s")
 	for _, tool := range []string{"pingpong -c -n 100", "pingpong --service ud -c -n 100", "perf write bw -n 200", "perf send lat -n 200", "perf read bw -n 100 -e"} {
-		p, m := startUntil(t, `waiting for a client on TCP port (\d+):`, with(tool+" -p 0", a.client)...)
-		success(t, with(tool+" -p "+m[1]+" 127.0.0.1", b.client)...)
+		port := freePort(t)
+		p := start(t, with(tool+" -p "+port, a.client)...)
+		waitListening(t, port)
+		success(t, with(tool+" -p "+port+" 127.0.0.1", b.client)...)
 		p.done(t, tool)
 	}
 	for _, c := range []struct{ args, want string }{

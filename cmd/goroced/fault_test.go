@@ -40,7 +40,7 @@ func serveAdmin(t *testing.T) string {
 }
 
 func TestFault(t *testing.T) {
-	socket := " --socket " + serveAdmin(t)
+	socket := " --admin " + serveAdmin(t)
 	for _, c := range []struct{ args, want string }{
 		{"fault add drop --qp 0x11 --psn 5-9 -n 1 --seed 3 --ttl 1h", "a fault 1: drop qp 0x11 psn 5-9 count 1 seed 3 ttl 1h0m0s; matched 0, hit 0\n"},
 		{"fault add delay --delay 5ms --opcode ack --direction in -p 0.5 --seed 4 -d a", "a fault 2: delay by 5ms direction in opcode ack probability 0.5 seed 4; matched 0, hit 0\n"},
@@ -62,8 +62,7 @@ func TestFault(t *testing.T) {
 		{"fault add explode" + socket, exitFailure, "drop, delay, duplicate, corrupt"},
 		{"fault add drop -d b" + socket, exitFailure, "allowed: a"},
 		{"fault clear 7" + socket, exitFailure, "list them"},
-		{"fault list --socket /nosuch/socket", exitFailure, "goroced serve"},
-		{"fault list", exitUsage, "--socket"},
+		{"fault list --admin /nosuch/socket", exitFailure, "goroced serve"},
 		{"capture --peer x" + socket, exitFailure, "an IP address"},
 	} {
 		p, code := goroced(t, strings.Fields(c.args)...)
@@ -76,7 +75,7 @@ func TestFault(t *testing.T) {
 // An interrupted capture is a success and a whole file.
 func TestCaptureInterrupted(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "x.pcapng")
-	p := start(t, "capture", "-o", file, "--qp", "0x11", "--socket", serveAdmin(t))
+	p := start(t, "capture", "-o", file, "--qp", "0x11", "--admin", serveAdmin(t))
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
 		if st, err := os.Stat(file); err == nil && st.Size() > 0 {
 			break

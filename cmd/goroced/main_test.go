@@ -48,7 +48,8 @@ type process struct {
 // start runs goroced with a time limit.
 func start(t *testing.T, args ...string) *process {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	// Not t.Context(), which ends before the cleanups that stop daemons.
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	t.Cleanup(cancel)
 	p := &process{cmd: exec.CommandContext(ctx, program, args...)}
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.err

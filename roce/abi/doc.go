@@ -24,5 +24,5 @@
 // that the daemon sleeps does it write to the shard's eventfd. Completions appear in
 // rings; the event of an armed CQ is a [Completion] on its channel's socket, an
 // asynchronous one an [Event] on another. When a connection ends, all that was made by
-// it ends.
+// it ends. docs/abi.md has all of it for clients in other languages.
 package abi
