@@ -5,3 +5,6 @@ func (d *Device) StandsAside() bool { return d.ShardStandsAside(0) }
 
 // ShardStandsAside is StandsAside for any shard.
 func (d *Device) ShardStandsAside(i int) bool { return d.shards[i].poller.aside.Load() }
+
+// ShareTurn is how many packets one application sends in its turn.
+const ShareTurn = shareTurn

@@ -35,6 +35,7 @@ type QP struct {
 	dead  atomic.Bool
 
 	// Guarded by shard.mu.
+	share     *share
 	inReady   bool
 	lane      int // of readyList: the shard of the peer
 	core      *qp.QP

@@ -25,8 +25,7 @@ type shard struct {
 	mu        sync.Mutex
 	qpns      *qpnTable
 	deadlines deadlines
-	ready     readyList // may have packets to send
-	flows     map[ib.GID]*flowEntry
+	ready     schedule // of QPs that may have packets to send
 	ahs       ahTable
 	srqs      srqTable
 	groups    map[ib.GID]group
@@ -52,7 +51,8 @@ type shard struct {
 	sleeping atomic.Bool
 }
 
-// flowEntry is a destination's account and the number of QPs that use it.
+// flowEntry is an application's account of a destination, and the number of QPs that use
+// it.
 type flowEntry struct {
 	flow  *qp.Flow
 	dst   ib.GID
@@ -62,7 +62,7 @@ type flowEntry struct {
 
 func newShard(d *Device, id int, l link.Link, gen uint8) *shard {
 	s := &shard{dev: d, id: id, link: l, qpns: newQPNTable(gen, id, len(d.shards)),
-		flows: map[ib.GID]*flowEntry{}, groups: map[ib.GID]group{}}
+		ready: schedule{shares: map[Tenant]*share{}}, groups: map[ib.GID]group{}}
 	s.gsi.init(s)
 	s.ringing = s.ring
 	s.poller.init()
@@ -308,6 +308,7 @@ func (s *shard) add(q *QP, cfg qp.Config) {
 		q.num = s.qpns.add(q)
 		s.dev.byNum.Store(q.num, q)
 	}
+	q.share = s.ready.enter(q.pd.tenant)
 	cfg.Num, cfg.Stats = q.num, &s.stats.Stats
 	cfg.Due, cfg.AHs, cfg.SRQs = &s.due, &s.ahs, &s.srqs
 	q.core = qp.New(cfg)
@@ -325,7 +326,8 @@ func (s *shard) drop(q *QP) {
 	}
 	s.setFlow(q, nil)
 	s.deadlines.remove(q)
-	s.ready.remove(q)
+	q.share.ready.remove(q)
+	s.ready.leave(q.share)
 	if q.typ == ib.GSI {
 		s.gsi.remove(q)
 	} else {
@@ -396,7 +398,7 @@ func (s *shard) kick() {
 
 // setPath works out the addressing of a QP, and finds its destination's account.
 func (s *shard) setPath(q *QP) {
-	s.ready.remove(q) // after puts it in its lane
+	q.share.ready.remove(q) // after puts it in its lane
 	q.lane = link.ShardOf(q.core.DestQPN(), readyLanes)
 	ah := q.core.AH()
 	q.path = s.dev.path(ah)
@@ -431,23 +433,23 @@ func sourcePort(flowLabel uint32, local, remote ib.QPN) uint16 {
 	return uint16(0xC000 | flowLabel&0x3FFF ^ flowLabel&0xFC000>>14)
 }
 
-// setFlow moves q to the account of a destination, nil for none.
+// setFlow moves q to its application's account of a destination, nil for none.
 func (s *shard) setFlow(q *QP, dst *ib.GID) {
 	if old := q.flow; old != nil {
 		q.offload.forget(&old.trial)
 		q.core.SetFlow(nil)
 		q.flow = nil
 		if old.qps--; old.qps == 0 {
-			delete(s.flows, old.dst)
+			delete(q.share.flows, old.dst)
 		}
 	}
 	if dst == nil {
 		return
 	}
-	f := s.flows[*dst]
+	f := q.share.flows[*dst]
 	if f == nil {
 		f = &flowEntry{flow: qp.NewFlow(), dst: *dst}
-		s.flows[*dst] = f
+		q.share.flows[*dst] = f
 	}
 	f.qps++
 	q.flow = f

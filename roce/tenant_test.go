@@ -15,9 +15,22 @@ import (
 )
 
 // watching is a link that could be woken by any descriptor.
-type watching struct{ link.Link }
+type watching struct {
+	link.Link
+	sent func(r *link.Run) // is shown what leaves; nil for nobody
+}
 
-func (watching) Watch(int) error { return nil }
+func (*watching) Watch(int) error { return nil }
+
+func (w *watching) Send(now ib.Instant, runs []link.Run) (int, error) {
+	n, err := w.Link.Send(now, runs)
+	for i := range runs[:n] {
+		if w.sent != nil {
+			w.sent(&runs[i])
+		}
+	}
+	return n, err
+}
 
 // lodger plays the other process: it has the memory of its rings, and doorbells.
 type lodger struct {
@@ -45,6 +58,7 @@ func (n *lodger) Awake()                   { n.device.Awake() }
 // apartment is a tenant's QP, its rings, and what else it takes.
 type apartment struct {
 	*lodger
+	link   *watching
 	dev    *roce.Device
 	pd     *roce.PD
 	cq     *roce.CQ
@@ -58,7 +72,7 @@ type apartment struct {
 
 func newApartment(t *testing.T, network *mem.Network, gid ib.GID) *apartment {
 	t.Helper()
-	a := &apartment{lodger: &lodger{t: t}, buf: make([]byte, 4096)}
+	a := &apartment{lodger: &lodger{t: t}, buf: make([]byte, 4096), link: &watching{Link: network.Open([]ib.GID{gid}, mem.Options{})}}
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -66,7 +80,7 @@ func newApartment(t *testing.T, network *mem.Network, gid ib.GID) *apartment {
 		}
 	}
 	var err error
-	a.dev, err = roce.Open(wrap.Seal(watching{network.Open([]ib.GID{gid}, mem.Options{})}), roce.Options{Manual: true, Seed: 1, AckDelay: -1})
+	a.dev, err = roce.Open(wrap.Seal(a.link), roce.Options{Manual: true, Seed: 1, AckDelay: -1})
 	must(err)
 	t.Cleanup(func() { a.dev.Close() })
 	buf := ring.Alloc(ring.BellsSize(1))

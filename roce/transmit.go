@@ -63,7 +63,7 @@ func (t *transmitter) drain(now ib.Instant) bool {
 	return t.flush(now) && sent
 }
 
-// pull packs the packets of one QP. Running out of work it leaves the ready list;
+// pull packs the packets of one QP. Running out of work it leaves its ready list;
 // running out of its turn it goes to the end.
 func (t *transmitter) pull(now ib.Instant, q *QP) bool {
 	n := q.core.NextPackets(now, t.packets)
@@ -77,6 +77,7 @@ func (t *transmitter) pull(now ib.Instant, q *QP) bool {
 		}
 	}
 	t.s.handFetches(q)
+	t.s.ready.charge(q, packets)
 	if more := q.core.Sent(now); more || packets == len(t.packets) {
 		t.s.ready.push(q)
 	}
