@@ -33,10 +33,14 @@ type Job struct {
 	QPs        int    // 0 is one
 	Link       string // of package host; "" is "udp"
 	RecvBuffer int    // bytes of the udp link's socket buffer, 0 for its default
+	Memory     string // of a client of a daemon; "" for no daemon, but a device of its own
+	Events     bool   // wait for events where there is nothing to poll
 
 	User    bool // run it as an ordinary user
 	Profile bool // write a CPU profile to descriptor 3
 	Leash   bool // end when standard input does
+
+	daemon *daemon // of this end, once it runs; nil for none
 }
 
 // text is j for the environment of a child.
@@ -61,6 +65,7 @@ var kinds = map[string]struct{ near, far half }{
 	"pingpong": {pingNear, pingFar},
 	"idle":     {idle, idle},
 	"connect":  {dialNear, acceptFar},
+	"loop":     {loopNear, loopFar},
 }
 
 // jobEnv holds a child's Job.
@@ -109,6 +114,9 @@ func child(text []byte, out io.Writer) error {
 }
 
 func (j *Job) do() (Result, error) {
+	if j.Kind == daemonKind {
+		return Result{}, serveDevice(j)
+	}
 	kind, ok := kinds[j.Kind]
 	if !ok {
 		return Result{}, fmt.Errorf("no kind of job is called %q", j.Kind)

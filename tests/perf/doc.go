@@ -36,10 +36,14 @@
 // arrived. Ping-pong rows are half round trips with both sides polling: for
 // WRITE they poll the memory that the peer writes, and their CQ.
 //
-// CPU is the processor time of both ends, user and system, for each packet that
-// carries data; kernel work of the wire counts where it happened to run, which
-// with veth is mostly the sender. Ends that spin use all the time there is, so a
-// CPU figure is an upper bound of the work.
+// Rows of daemons have one more process at each end, a daemon that owns the device.
+// Its client's memory is a memfd or any; in bandwidth rows the client waits for
+// events where there is nothing to poll, as it shares its processor.
+//
+// CPU is the processor time of both ends, daemons included, user and system, for
+// each packet that carries data; kernel work of the wire counts where it happened to
+// run, which with veth is mostly the sender. Ends that spin use all the time there is,
+// so a CPU figure is an upper bound of the work.
 //
 // # How to add a row
 //
@@ -50,7 +54,7 @@
 //
 // Files: rows.go is the table, run.go takes the rounds; wire.go, bridge.go and
 // vm.go make places to measure in; child.go and peer.go run the two ends, and
-// tcp.go, bare.go, shaped.go, ring.go with xsk.go, verbs.go, pingpong.go and
-// idle.go are what they do; ends.go opens goroce; stats.go judges, report.go and
-// machine.go print, plots.go and svg.go draw.
+// tcp.go, bare.go, shaped.go, ring.go with xsk.go, verbs.go, pingpong.go, loop.go
+// and idle.go are what they do; ends.go opens goroce, daemon.go starts daemons;
+// stats.go judges, report.go and machine.go print, plots.go and svg.go draw.
 package perf

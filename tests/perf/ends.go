@@ -1,11 +1,13 @@
 package perf
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/client"
 	"github.com/goroce/goroce/roce/host"
 	"github.com/goroce/goroce/roce/link/udp"
 	"github.com/goroce/goroce/roce/link/wrap"
@@ -13,12 +15,13 @@ import (
 
 // end is a device with RC QPs that are connected to those of the other end.
 type end struct {
-	dev *roce.Device
-	pd  ib.PD
-	cq  ib.CQ // of all QPs, for both directions
-	mem []byte
-	mr  ib.MR
-	qps []ib.QP
+	dev     ib.Device
+	pd      ib.PD
+	cq      ib.CQ      // of all QPs, for both directions
+	channel ib.Channel // of cq; nil if it is polled
+	mem     []byte
+	mr      ib.MR
+	qps     []ib.QP
 
 	remote place
 }
@@ -34,7 +37,15 @@ type place struct {
 // maxReads is how many READs a QP keeps in flight.
 const maxReads = 16
 
-// openDevice opens the device that j asks for. That a link other than udp cannot
+// openAny opens the device that j asks for, which may be a daemon's.
+func openAny(j *Job) (ib.Device, error) {
+	if j.Memory != "" {
+		return openServed(j)
+	}
+	return openDevice(j)
+}
+
+// openDevice opens the device of this process that j asks for. That a link other than udp cannot
 // be had is no failure.
 func openDevice(j *Job) (*roce.Device, error) {
 	addrs := []netip.Addr{j.Self}
@@ -74,12 +85,18 @@ func connected(j *Job, p *peer) (*end, error) {
 // openEnd opens a device and the queues and memory for j. The caller closes the
 // device.
 func openEnd(j *Job) (*end, error) {
-	dev, err := openDevice(j)
+	dev, err := openAny(j)
 	if err != nil {
 		return nil, err
 	}
 	e := &end{dev: dev, mem: make([]byte, max(j.Size, 64))}
-	if err := e.open(j); err != nil {
+	if j.Memory == memfd {
+		e.mem, err = client.Alloc(len(e.mem)) // goes with the process
+	}
+	if err == nil {
+		err = e.open(j)
+	}
+	if err != nil {
 		_ = dev.Close()
 		return nil, err
 	}
@@ -90,7 +107,14 @@ func (e *end) open(j *Job) (err error) {
 	if e.pd, err = e.dev.AllocPD(); err != nil {
 		return err
 	}
-	if e.cq, err = e.dev.CreateCQ(ib.CQInit{Entries: 2 * max(j.QPs, 1) * j.Depth}); err != nil {
+	init := ib.CQInit{Entries: 2 * max(j.QPs, 1) * j.Depth}
+	if j.Events {
+		if e.channel, err = e.dev.CreateChannel(); err != nil {
+			return err
+		}
+		init.Channel = e.channel
+	}
+	if e.cq, err = e.dev.CreateCQ(init); err != nil {
 		return err
 	}
 	e.mr, err = e.pd.RegMR(ib.MRInit{Buf: e.mem, Access: ib.LocalWrite | ib.RemoteWrite | ib.RemoteRead})
@@ -165,10 +189,29 @@ func (e *end) sge(n int) []ib.SGE {
 // poll takes completions out of the CQ. A failed one is an error.
 func (e *end) poll(wcs []ib.WC) (int, error) {
 	n, err := e.cq.Poll(wcs)
+	if n == 0 && err == nil && e.channel != nil {
+		n, err = e.await(wcs)
+	}
 	for i := range wcs[:n] {
 		if err == nil {
 			err = wcs[i].Err()
 		}
 	}
 	return n, err
+}
+
+// await is poll for a queue that was empty: it waits for the event, but not for long.
+func (e *end) await(wcs []ib.WC) (int, error) {
+	if err := e.cq.Arm(false); err != nil {
+		return 0, err
+	}
+	if n, err := e.cq.Poll(wcs); n > 0 || err != nil {
+		return n, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), pingPatience)
+	defer cancel()
+	if _, err := e.channel.Wait(ctx); err != nil && ctx.Err() == nil {
+		return 0, err
+	}
+	return e.cq.Poll(wcs)
 }

@@ -42,6 +42,12 @@ func TestHalves(t *testing.T) {
 		{"WRITE, 70 QPs", Job{Kind: "stream", Op: ib.WRWrite, Size: 64, Depth: 2, QPs: 70}, false},
 		{"WRITE, small buffers", Job{Kind: "stream", Op: ib.WRWrite, Size: 64, Depth: 2, RecvBuffer: userRecv}, false},
 		{"WRITE ping-pong", Job{Kind: "pingpong", Op: ib.WRWrite, Size: pingSize, Depth: 16}, true},
+		{"WRITE, events", Job{Kind: "stream", Op: ib.WRWrite, Size: 64, Depth: 16, Events: true}, false},
+		{"WRITE, daemons, memfd", Job{Kind: "stream", Op: ib.WRWrite, Size: 64, Depth: 16, Events: true, Memory: memfd}, false},
+		{"WRITE, daemons, process memory", Job{Kind: "stream", Op: ib.WRWrite, Size: 64, Depth: 16, Events: true, Memory: processMemory}, false},
+		{"WRITE ping-pong, daemons", Job{Kind: "pingpong", Op: ib.WRWrite, Size: pingSize, Depth: 16, Memory: memfd}, true},
+		{"looped", Job{Kind: "loop", QPs: 2, Depth: 16}, true},
+		{"looped, daemon", Job{Kind: "loop", QPs: 2, Depth: 16, Memory: memfd}, true},
 		{"SEND ping-pong", Job{Kind: "pingpong", Op: ib.WRSend, Size: pingSize, Depth: 16}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -63,6 +69,12 @@ func TestHalves(t *testing.T) {
 func TestIdle(t *testing.T) {
 	if r := measureHere(t, Job{Kind: "idle", QPs: 200, Depth: 1}); r.PerQP < 100 || r.PerQP > 1<<20 {
 		t.Errorf("an idle QP takes %v bytes, which cannot be", r.PerQP)
+	}
+}
+
+func TestIdleDaemon(t *testing.T) {
+	if r := measureHere(t, Job{Kind: "idle", QPs: 100, Depth: 1, Memory: memfd}); r.Daemon < 5 || r.Daemon > 1000 {
+		t.Errorf("a daemon takes %v MiB, which cannot be", r.Daemon)
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 // idle connects many QPs and leaves them alone. It reports the memory that each
-// takes besides its rings, and the processor time of doing nothing.
+// takes besides its rings, or that of the daemon, and the processor time of doing nothing.
 func idle(j *Job, p *peer) (Result, error) {
 	e, err := openEnd(j)
 	if err != nil {
@@ -34,6 +34,12 @@ func idle(j *Job, p *peer) (Result, error) {
 	runtime.KeepAlive(e)
 	p.finish()
 	r, err := m.result()
+	if j.daemon != nil {
+		if err == nil {
+			r.Daemon, err = j.daemon.resident()
+		}
+		return r, err
+	}
 	r.PerQP = float64(after-before)/float64(j.QPs) - float64(rings)
 	if err == nil && after < before {
 		err = fmt.Errorf("%d QPs took less than no memory: %d bytes of heap before, %d after", j.QPs, before, after)

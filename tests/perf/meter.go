@@ -17,6 +17,7 @@ type meter struct {
 	latency       *hdrhistogram.Histogram // in ns
 
 	start, end mark
+	daemon     *daemon // whose processor time counts, too
 }
 
 // mark is a reading at an edge of the window.
@@ -32,7 +33,7 @@ const maxLatency = 10 * time.Second
 // newMeter returns a meter whose warm-up begins now.
 func newMeter(j *Job) *meter {
 	opens := time.Now().Add(warmup(j.Duration))
-	return &meter{opens: opens, closes: opens.Add(j.Duration), latency: hdrhistogram.New(1, int64(maxLatency), 3)}
+	return &meter{opens: opens, closes: opens.Add(j.Duration), latency: hdrhistogram.New(1, int64(maxLatency), 3), daemon: j.daemon}
 }
 
 // warmup is how long a row runs before it counts: neighbours are resolved, windows
@@ -67,7 +68,7 @@ func (m *meter) look(now time.Time) {
 func (m *meter) mark(now time.Time) mark {
 	var u unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_SELF, &u) // it has no way to fail
-	return mark{at: now, total: m.total, cpu: time.Duration(u.Utime.Nano() + u.Stime.Nano())}
+	return mark{at: now, total: m.total, cpu: time.Duration(u.Utime.Nano()+u.Stime.Nano()) + m.daemon.cpu()}
 }
 
 // sleep passes the window by, for an end that has nothing to do.
@@ -112,6 +113,7 @@ type Result struct {
 	Packets  float64   `json:"packets"`  // that carried it
 	Latency  []float64 `json:"latency_us,omitempty"`
 	PerQP    float64   `json:"bytes_per_qp,omitempty"`
+	Daemon   float64   `json:"daemon_mib,omitempty"` // memory of a daemon
 
 	Skip string `json:"skip,omitempty"` // why nothing was measured
 }

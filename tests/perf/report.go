@@ -156,12 +156,9 @@ func (v Verdict) String() string {
 	if v.OK {
 		word = "ok"
 	}
-	of, most := "", ""
-	if v.Of != "" {
-		of = " x " + v.Of
-	}
+	most := ""
 	if v.Most {
 		most = "at most "
 	}
-	return fmt.Sprintf("%s of %s%g%s: %s (%s to %s)", figure(v.Median), most, v.Bound, of, word, figure(v.Min), figure(v.Max))
+	return fmt.Sprintf("%s of %s%g%s: %s (%s to %s)", figure(v.Median), most, v.Bound, v.against(), word, figure(v.Min), figure(v.Max))
 }

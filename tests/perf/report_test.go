@@ -44,6 +44,8 @@ func TestJudge(t *testing.T) {
 		{"gaps", least(1, "of"), samples(0, 20, 30), samples(10, 0, 15), Verdict{Spread: Spread{2, 2, 2}, OK: true}, false},
 		{"ceiling", most(1.3, "of"), samples(12), samples(10), Verdict{Spread: Spread{1.2, 1.2, 1.2}, OK: true}, false},
 		{"beyond the ceiling", most(1.3, "of"), samples(15), samples(10), Verdict{Spread: Spread{1.5, 1.5, 1.5}}, false},
+		{"as much more", over(2, "of"), samples(11, 13), samples(10, 10), Verdict{Spread: Spread{2, 1, 3}, OK: true}, false},
+		{"too much more", over(2, "of"), samples(13), samples(10), Verdict{Spread: Spread{3, 3, 3}}, false},
 		{"alone", least(2, ""), samples(1, 3, 5), nil, Verdict{Spread: Spread{3, 1, 5}, OK: true}, false},
 		{"no yardstick", least(2, "of"), samples(1), nil, Verdict{}, true},
 		{"not measured", least(2, "of"), samples(0), samples(1), Verdict{}, true},

@@ -47,6 +47,7 @@ var (
 	perSecond = Unit{"1/s", func(r *Result) float64 { return r.Messages / r.Seconds }}
 	us        = Unit{"us", func(r *Result) float64 { return r.quantile(0) }}
 	bytesEach = Unit{"B/QP", func(r *Result) float64 { return r.PerQP }}
+	mib       = Unit{"MiB", func(r *Result) float64 { return r.Daemon }}
 	cpuShare  = Unit{"% CPU", func(r *Result) float64 { return 100 * r.CPU / r.Seconds }}
 )
 
@@ -62,15 +63,29 @@ func (r *Result) quantile(i int) float64 {
 }
 
 // Bar is what a row must reach: Bound times the figure of another row on the same
-// wire, or Bound itself. It is a floor, or for Most a ceiling.
+// wire, or for Over that figure and Bound more, or Bound itself. It is a floor, or for
+// Most a ceiling.
 type Bar struct {
 	Bound float64 `json:"bound"`
 	Of    string  `json:"of,omitempty"` // "" compares with nothing
 	Most  bool    `json:"most,omitempty"`
+	Over  bool    `json:"over,omitempty"`
 }
 
 func least(bound float64, of string) Bar { return Bar{Bound: bound, Of: of} }
 func most(bound float64, of string) Bar  { return Bar{Bound: bound, Of: of, Most: true} }
+func over(bound float64, of string) Bar  { return Bar{Bound: bound, Of: of, Most: true, Over: true} }
+
+// against is what a bar's bound is held against: " x TCP cubic, one stream".
+func (b *Bar) against() string {
+	switch {
+	case b.Of == "":
+		return ""
+	case b.Over:
+		return " more than " + b.Of
+	}
+	return " x " + b.Of
+}
 
 // Names of rows that others are held against, or that plots show.
 const (
@@ -86,6 +101,7 @@ const (
 	write64K  = "RC WRITE 64 KiB"
 	writePing = "RC WRITE 8 B, ping-pong"
 	sendPing  = "RC SEND 8 B, ping-pong"
+	looped    = "RC WRITE 8 B, ping-pong within a device"
 	rxeWrite  = "rdma_rxe RC WRITE 64 KiB (ib_write_bw)"
 )
 
@@ -93,6 +109,7 @@ const (
 	depth    = 128 // requests in flight of one QP
 	manyQPs  = 1000
 	idleQPs  = 10000
+	daemonQP = 100
 	userRecv = 208 << 10 // net.core.rmem_max of most systems
 )
 
@@ -132,6 +149,21 @@ var table = []Row{
 		Measure: pair(Job{Kind: "pingpong", Op: ib.WRWrite, Size: pingSize, Depth: depth})},
 	{Name: sendPing, Unit: us, On: firstMTU, Bars: []Bar{most(1.3, barePings)},
 		Measure: pair(Job{Kind: "pingpong", Op: ib.WRSend, Size: pingSize, Depth: depth})},
+	{Name: "RC WRITE 64 KiB, events", Unit: gbps, Measure: pair(Job{Kind: "stream", Op: ib.WRWrite, Size: 64 << 10, Depth: depth, Events: true})},
+	{Name: "RC WRITE 64 KiB, daemons, memfd", Unit: gbps, Bars: []Bar{least(0.8, write64K)},
+		Measure: pair(Job{Kind: "stream", Op: ib.WRWrite, Size: 64 << 10, Depth: depth, Events: true, Memory: memfd})},
+	{Name: "RC WRITE 64 KiB, daemons, process memory", Unit: gbps, Bars: []Bar{least(0.5, write64K)},
+		Measure: pair(Job{Kind: "stream", Op: ib.WRWrite, Size: 64 << 10, Depth: depth, Events: true, Memory: processMemory})},
+	{Name: looped, Unit: us, On: firstMTU, Measure: pair(Job{Kind: "loop", QPs: 2, Depth: depth})},
+	{Name: looped + ", of a daemon", Unit: us, On: firstMTU, Bars: []Bar{over(2, looped)},
+		Measure: pair(Job{Kind: "loop", QPs: 2, Depth: depth, Memory: memfd})},
+	{Name: writePing + ", daemons", Unit: us, On: firstMTU, Bars: []Bar{over(8, writePing)},
+		Measure: pair(Job{Kind: "pingpong", Op: ib.WRWrite, Size: pingSize, Depth: depth, Memory: memfd})},
+	{Name: "100 idle QPs of a daemon, its memory", Unit: mib, On: firstMTU, Bars: []Bar{most(64, "")},
+		Measure: pair(Job{Kind: "idle", QPs: daemonQP, Depth: 1, Memory: memfd})},
+	{Name: "100 idle QPs of daemons, CPU of both ends", Unit: cpuShare, On: firstMTU, Bars: []Bar{most(1, "")},
+		Measure: pair(Job{Kind: "idle", QPs: daemonQP, Depth: 1, Memory: memfd})},
+
 	{Name: "10,000 idle QPs, memory", Unit: bytesEach, On: firstMTU, Bars: []Bar{most(4096, "")},
 		Measure: pair(Job{Kind: "idle", QPs: idleQPs, Depth: 1})},
 	{Name: "10,000 idle QPs, CPU of both ends", Unit: cpuShare, On: firstMTU, Bars: []Bar{most(0.1, "")},

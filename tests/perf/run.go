@@ -207,8 +207,5 @@ func (b Bar) String() string {
 		s = "at most"
 	}
 	s = fmt.Sprintf("%s %g", s, b.Bound)
-	if b.Of != "" {
-		s += " x " + b.Of
-	}
-	return s
+	return s + b.against()
 }

@@ -19,7 +19,7 @@ func spread(figures []float64) Spread {
 // Verdict is how a row stands to a bar.
 type Verdict struct {
 	Bar
-	Spread      // of the ratios within the rounds, or of the figures themselves
+	Spread      // of the ratios or differences within the rounds, or of the figures themselves
 	OK     bool `json:"ok"` // the median reaches the bar
 }
 
@@ -32,7 +32,10 @@ func judge(bar Bar, row, of []*Sample) (Verdict, bool) {
 		case s == nil:
 		case bar.Of == "":
 			figures = append(figures, s.Value)
-		case i < len(of) && of[i] != nil && of[i].Value > 0:
+		case i >= len(of) || of[i] == nil || of[i].Value <= 0:
+		case bar.Over:
+			figures = append(figures, s.Value-of[i].Value)
+		default:
 			figures = append(figures, s.Value/of[i].Value)
 		}
 	}
