@@ -4,7 +4,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/qp"
 )
@@ -23,7 +22,6 @@ type Worker struct {
 	mu      sync.Mutex
 	queue   work
 	at      work          // what is being carried out; the goroutine's
-	free    [][]byte      // buffers of placements
 	wake    chan struct{} // there is work, or an end
 	turns   uint64        // of memory that is touched without a look at the lock
 	running bool          // such a turn is under way
@@ -52,41 +50,16 @@ type WorkerOptions struct {
 	StuckAfter time.Duration
 }
 
-// work is what waits for a worker: placements and fetches, and whose they are.
-type work struct {
-	places  []mr.Placement
-	placeOf []*QP
-	gets    []qp.Fetch
-	getOf   []*QP
-
-	placed, got int // how many are done
-}
-
-// finished reports whether all is done.
-func (k *work) finished() bool { return k.placed == len(k.places) && k.got == len(k.gets) }
-
-// emptied returns k without what is in it.
-func (k *work) emptied() work {
-	clear(k.places)
-	clear(k.placeOf)
-	clear(k.gets)
-	clear(k.getOf)
-	return work{places: k.places[:0], placeOf: k.placeOf[:0], gets: k.gets[:0], getOf: k.getOf[:0]}
-}
-
 // Bounds of a turn: so often QPs get answers, and who waits for memory to be let go.
 // Peers wait for ACKs: shorter turns keep them sending, longer ones save calls.
 const (
-	turnPlaces = 64
+	turnPlaces = 64 // packets
 	turnGets   = 4
 )
 
 // maxLate bounds the placements of a QP that wait for their worker. It is as much as
 // the requester of a peer has in flight at most: more would be dropped.
 const maxLate = 1024
-
-// placeBuffer is the size of buffers for a placement's data: a packet's payload.
-const placeBuffer = int(ib.MTU4096)
 
 // NewWorker starts a worker, for AllocPDFor. Its owner closes it.
 func (d *Device) NewWorker(o WorkerOptions) *Worker {
@@ -142,25 +115,10 @@ func (w *Worker) place(q *QP, list []mr.Placement) {
 	if w.closed {
 		return
 	}
-	for _, p := range list {
-		if len(p.Data) > 0 {
-			p.Data = append(w.buffer(), p.Data...)
-		}
-		w.queue.places = append(w.queue.places, p)
-		w.queue.placeOf = append(w.queue.placeOf, q)
+	for i := range list {
+		w.queue.place(q, &list[i])
 	}
 	w.ring()
-}
-
-// buffer returns an empty buffer for a payload. The caller holds mu.
-func (w *Worker) buffer() []byte {
-	n := len(w.free)
-	if n == 0 {
-		return make([]byte, 0, placeBuffer)
-	}
-	b := w.free[n-1]
-	w.free = w.free[:n-1]
-	return b
 }
 
 // fetch takes fetches of q over.
@@ -177,20 +135,12 @@ func (w *Worker) fetch(q *QP, list []qp.Fetch) {
 	w.ring()
 }
 
-// run is the goroutine. As a shard does, it looks for more work for a while before it
-// sleeps: a stream would wake it for each batch.
+// run is the goroutine. It does not look for work as a shard does: that takes a processor,
+// and what waits is batches.
 func (w *Worker) run() {
 	defer close(w.done)
-	var spin spinner
-	spin.init(w.dev.opts.Spin)
 	for range w.wake {
-		for {
-			now := w.dev.now()
-			if w.turn() {
-				spin.busy(now)
-			} else if !spin.idle(now) {
-				break
-			}
+		for w.turn() {
 		}
 		w.mu.Lock()
 		closed := w.closed
@@ -207,11 +157,11 @@ func (w *Worker) turn() bool {
 		return false
 	}
 	a := &w.at
-	places := a.places[a.placed:][:min(len(a.places)-a.placed, turnPlaces)]
-	out := w.out[:len(places)]
-	w.batch.Do(places, out)
-	for i, o := range out {
-		w.answers = append(w.answers, answer{q: a.placeOf[a.placed+i], id: places[i].ID, old: o.Old, err: o.Err})
+	places := a.some(turnPlaces)
+	out := w.out[:places]
+	w.batch.Do(a.writes[a.placed:][:places], out)
+	for i := range out {
+		w.answers = a.answer(w.answers, a.placed+i, out[i])
 	}
 	gets := a.gets[a.got:][:min(len(a.gets)-a.got, turnGets)]
 	for i := range gets {
@@ -244,15 +194,10 @@ func (w *Worker) begin() bool {
 }
 
 // end ends a turn that has carried out placements, and so many fetches.
-func (w *Worker) end(places []mr.Placement, gets int) {
+func (w *Worker) end(places, gets int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for i := range places {
-		if b := places[i].Data; b != nil && len(w.free) < maxLate {
-			w.free = append(w.free, b[:0])
-		}
-	}
-	w.at.placed += len(places)
+	w.at.placed += places
 	w.at.got += gets
 	w.running = false
 	w.turns++

@@ -178,15 +178,22 @@ func (m *Memory) move(pieces []mr.Piece, write bool) error {
 	return m.p.alive()
 }
 
+// vectors are the arguments of a call.
+type vectors struct {
+	local  [callPieces]unix.Iovec
+	remote [callPieces]unix.RemoteIovec
+}
+
+var vectorPool = sync.Pool{New: func() any { return new(vectors) }}
+
 // call moves a few pieces with one system call. Pieces that follow one another there
 // are one for the kernel.
 func (m *Memory) call(pieces []mr.Piece, write bool) error {
-	var (
-		local  [callPieces]unix.Iovec
-		remote [callPieces]unix.RemoteIovec
-		nl, nr int
-		total  int
-	)
+	v := vectorPool.Get().(*vectors)
+	defer vectorPool.Put(v)
+	defer clear(v.local[:]) // it would keep buffers
+	local, remote := &v.local, &v.remote
+	nl, nr, total := 0, 0, 0
 	for i := range pieces {
 		p := &pieces[i]
 		n := len(p.B)

@@ -1,0 +1,116 @@
+package roce
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/mr"
+	"github.com/goroce/goroce/mr/mrtest"
+)
+
+// until is memory that ends before the region on it does.
+type until struct {
+	*mrtest.Memory
+	end uint64
+}
+
+func (u until) WriteAt(p []byte, off uint64) error {
+	if off+uint64(len(p)) > u.end {
+		return mr.FaultBounds
+	}
+	return u.Memory.WriteAt(p, off)
+}
+
+func lateRegion(t *testing.T, mem mr.Memory) *mr.Region {
+	t.Helper()
+	table := mr.NewTable(1, func() uint8 { return 1 })
+	pd, err := table.NewPD()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := table.Register(pd, mem, 0, ib.LocalWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestWorkJoins: packets that go on where the one before has ended are placed with it,
+// those of another QP, region, or place are not; each gets an answer of its own.
+func TestWorkJoins(t *testing.T) {
+	mem := mrtest.New(1000)
+	r := lateRegion(t, mem)
+	a, b := &QP{}, &QP{}
+	var k work
+	want := make([]byte, 1000)
+	for i, p := range []struct {
+		q      *QP
+		kind   mr.PlacementKind
+		off, n int
+	}{
+		{a, mr.PlaceWrite, 0, 100}, {a, mr.PlaceWrite, 100, 100}, {a, mr.PlaceWrite, 200, 8},
+		{a, mr.PlaceWrite, 300, 100}, // a gap
+		{b, mr.PlaceWrite, 400, 100}, // another QP
+		{b, mr.PlaceFetchAdd, 504, 0}, {b, mr.PlaceFetchAdd, 504, 0}, {b, mr.PlaceWrite, 512, 4}, {b, mr.PlaceWrite, 516, 4},
+	} {
+		data := bytes.Repeat([]byte{byte(i + 1)}, p.n)
+		copy(want[p.off:], data)
+		k.place(p.q, &mr.Placement{ID: uint64(i), Kind: p.kind, R: r, Off: uint64(p.off), Data: data, A: 1})
+		clear(data) // the link's again
+	}
+	want[504] = 2
+	if len(k.writes) != 6 {
+		t.Errorf("%d placements, want 6", len(k.writes))
+	}
+	var list []answer
+	for i := range k.writes {
+		old, err := k.writes[i].Do()
+		list = k.answer(list, i, mr.Outcome{Old: old, Err: err})
+	}
+	for i, x := range list {
+		if x.id != uint64(i) || x.err != nil || (x.q == a) != (i < 4) || x.old != 0 && i != 6 {
+			t.Errorf("answer %d: %+v", i, x)
+		}
+	}
+	if len(list) != 9 || !bytes.Equal(mem.B, want) {
+		t.Errorf("%d answers; the memory is right: %v", len(list), bytes.Equal(mem.B, want))
+	}
+}
+
+// TestWorkFails: of packets that were placed together those fail whose memory is missing.
+func TestWorkFails(t *testing.T) {
+	r := lateRegion(t, until{mrtest.New(1000), 250})
+	var k work
+	for i := range 4 {
+		k.place(&QP{}, &mr.Placement{}) // of the time before
+		k = k.emptied()
+		for j := range i + 1 {
+			k.place(nil, &mr.Placement{ID: uint64(j), R: r, Off: uint64(j * 100), Data: make([]byte, 100)})
+		}
+		_, err := k.writes[0].Do()
+		for j, x := range k.answer(nil, 0, mr.Outcome{Err: err}) {
+			if x.id != uint64(j) || (x.err != nil) != (j >= 2) {
+				t.Errorf("packet %d of %d: %v", j, i+1, x.err)
+			}
+		}
+	}
+}
+
+// TestWorkTurn: a turn has so many packets, but one placement at least.
+func TestWorkTurn(t *testing.T) {
+	r := lateRegion(t, mrtest.New(1<<20))
+	var k work
+	for i := range 3 * turnPlaces { // joined, up to the bound
+		k.place(nil, &mr.Placement{R: r, Off: uint64(i * 8), Data: make([]byte, 8)})
+	}
+	for range 3 {
+		if n := k.some(turnPlaces); n != 1 || k.whose[k.placed].last-k.whose[k.placed].first != turnPlaces {
+			t.Errorf("a turn of %d placements, of %+v", n, k.whose[k.placed])
+		}
+		k.placed++
+	}
+	if k.some(turnPlaces) != 0 || !k.finished() {
+		t.Error("there is more")
+	}
+}
