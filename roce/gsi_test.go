@@ -442,8 +442,9 @@ func (a *tenant) Take(ring func(*roce.QP)) {
 	}
 	a.sends = nil
 }
-func (*tenant) Sleep() bool { return false }
-func (*tenant) Awake()      {}
+func (*tenant) Sleep() bool   { return false }
+func (*tenant) Awake()        {}
+func (*tenant) GiveWay() bool { return false }
 
 // watcher is a link that would look at a file descriptor.
 type watcher struct{ link.Link }

@@ -92,7 +92,7 @@ func (s *shard) run() {
 			}
 			continue
 		}
-		if spin.idle(now) {
+		if spin.idle(now) && s.giveWay(&spin) {
 			continue
 		}
 		if err := s.sleep(now); err != nil {
@@ -100,6 +100,20 @@ func (s *shard) run() {
 			return
 		}
 	}
+}
+
+// giveWay lets others run between two looks for work, and reports whether to look once
+// more. For goroutines it does so each time: those that the shard has woken, or that wait
+// for its mutex, are queued behind this one, and other threads take long to fetch them.
+// With tenants it is mostly other processes that wait, for this processor even, and
+// Gosched would wake a thread.
+func (s *shard) giveWay(spin *spinner) bool {
+	t := s.tenantBells()
+	if spin.looks++; t == nil || spin.looks%16 == 0 {
+		runtime.Gosched()
+		return true
+	}
+	return t.GiveWay()
 }
 
 // sleep waits for a frame, a doorbell, mail, an answer or a deadline. The handshake is

@@ -1,7 +1,6 @@
 package roce
 
 import (
-	"runtime"
 	"time"
 
 	"github.com/goroce/goroce/ib"
@@ -14,6 +13,7 @@ type spinner struct {
 	least, most ib.Instant
 	budget      ib.Instant // of an idle time
 	since       ib.Instant // when this one began; ib.Never while there is work
+	looks       uint       // in vain
 }
 
 // breath says when a goroutine that always finds work gives way for a moment. One
@@ -62,9 +62,7 @@ func (s *spinner) busy(now ib.Instant) {
 	s.reset()
 }
 
-// idle reports, when nothing was found at now, whether to look once more. It yields
-// each time: goroutines that the shard has woken, or that wait for its mutex, are
-// queued behind this one, and other threads take long to fetch them.
+// idle reports, when nothing was found at now, whether to look once more.
 func (s *spinner) idle(now ib.Instant) bool {
 	if s.since == ib.Never {
 		s.since = now
@@ -72,6 +70,5 @@ func (s *spinner) idle(now ib.Instant) bool {
 	if now-s.since >= s.budget {
 		return false
 	}
-	runtime.Gosched()
 	return true
 }

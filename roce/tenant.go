@@ -39,6 +39,9 @@ type Bells interface {
 	Sleep() (rung bool)
 	// Awake announces that the shard looks by itself.
 	Awake()
+	// GiveWay lets the tenants' processes have this processor for a moment. It reports
+	// false if the shard had better sleep.
+	GiveWay() bool
 }
 
 // SetBells makes the shard with that number look at b, from its next turn on. What

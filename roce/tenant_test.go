@@ -53,6 +53,7 @@ func (n *lodger) Event(e ib.Event)  { n.events = append(n.events, e.Type) }
 
 func (n *lodger) Take(rung func(*roce.QP)) { n.device.Take(func(i uint32) { rung(n.qps[i]) }) }
 func (n *lodger) Sleep() bool              { return n.device.Sleep() }
+func (n *lodger) GiveWay() bool            { return false }
 func (n *lodger) Awake()                   { n.device.Awake() }
 
 // apartment is a tenant's QP, its rings, and what else it takes.

@@ -7,11 +7,10 @@ import (
 	"slices"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/qp/ring"
 	"github.com/goroce/goroce/roce/abi"
+	"github.com/goroce/goroce/roce/yield"
 )
 
 // CQ is a completion queue of the daemon's, polled here.
@@ -22,11 +21,12 @@ type CQ struct {
 	ring  *ring.CQ
 	pages *mapped
 	empty int // polls in a row that found nothing
+	yield yield.Yielder
 }
 
 // yieldAfter is how many polls in a row find nothing before each gives the processor
 // away for a moment: the daemon may be waiting for it.
-const yieldAfter = 100
+const yieldAfter = 10
 
 // CreateCQ makes a completion queue.
 func (d *Device) CreateCQ(init ib.CQInit) (ib.CQ, error) {
@@ -86,7 +86,7 @@ func (c *CQ) Poll(wcs []ib.WC) (int, error) {
 	if n > 0 {
 		c.empty = 0
 	} else if c.empty++; c.empty > yieldAfter {
-		_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+		c.yield.Yield()
 	}
 	return n, nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/goroce/goroce/qp/ring"
 	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/yield"
 )
 
 // bells are one client's doorbells on one shard.
@@ -42,7 +43,8 @@ func newBells(buf []byte) (*bells, error) {
 // tower is all clients' doorbells on one shard (roce.Bells). Its epoll instance is
 // readable when one of them wakes the shard.
 type tower struct {
-	epoll int
+	epoll   int
+	yielder yield.Yielder // the shard's
 
 	mu      sync.Mutex
 	clients []*bells
@@ -88,6 +90,9 @@ func (t *tower) Take(rung func(*roce.QP)) {
 		})
 	}
 }
+
+// GiveWay lets another process have the processor.
+func (t *tower) GiveWay() bool { return t.yielder.Yield() }
 
 // Sleep tells all clients that the shard must be woken.
 func (t *tower) Sleep() (rung bool) {
