@@ -79,6 +79,9 @@ func (d *daemon) close() (err error) {
 	for _, dev := range d.devices {
 		err = errors.Join(err, dev.Close())
 	}
+	if d.Server != nil {
+		err = errors.Join(err, d.Server.Close())
+	}
 	return err
 }
 

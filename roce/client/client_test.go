@@ -53,6 +53,9 @@ func newDaemon(t testing.TB, o server.Options) *daemon {
 			t.Error(err)
 		}
 		dev.Close()
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
 		d.stop = func() {}
 	}
 	t.Cleanup(func() { d.stop() })

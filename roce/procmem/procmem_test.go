@@ -58,6 +58,8 @@ func runChild() {
 			fmt.Println(crc32.ChecksumIEEE(buf))
 		case "protect":
 			fmt.Println(unix.Mprotect(buf[:pageSize], unix.PROT_READ))
+		case "hide":
+			fmt.Println(unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
 		case "hang":
 			uffd, err = hang(buf[:pageSize])
 			fmt.Println(err)
@@ -254,6 +256,23 @@ func TestAnotherProcess(t *testing.T) {
 	}
 	if now.tell("crc") != before {
 		t.Error("it was written to")
+	}
+}
+
+// TestProbe: who may not touch a process hears so, and what would allow it.
+func TestProbe(t *testing.T) {
+	c := start(t)
+	c.must(c.p.Probe())
+	if got := c.tell("hide"); got != "<nil>" {
+		t.Fatal(got)
+	}
+	if err := c.p.Probe(); os.Getuid() != 0 && (!errors.Is(err, ErrPermission) || !strings.Contains(err.Error(), "CAP_SYS_PTRACE")) {
+		t.Errorf("a process that hides: %v, want ErrPermission", err)
+	}
+	c.must(c.cmd.Process.Kill())
+	c.cmd.Wait()
+	if err := c.p.Probe(); !errors.Is(err, ErrGone) {
+		t.Errorf("a process that has ended: %v, want ErrGone", err)
 	}
 }
 

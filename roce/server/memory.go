@@ -98,6 +98,9 @@ func (c *session) memory(op abi.Op, r *abi.RegMR, fds []int) (*mapping, error) {
 		if err := c.openProcess(op); err != nil {
 			return nil, err
 		}
+		if err := c.process.Probe(); err != nil {
+			return nil, notTouched(op, err)
+		}
 		mem, err := c.process.Memory(r.Addr, r.Length)
 		return &mapping{Memory: mem}, err
 	}
@@ -119,6 +122,14 @@ func (c *session) openProcess(op abi.Op) error {
 	}
 	c.pidfd, c.process = fd, procmem.NewProcess(int(c.who.Pid), fd)
 	return nil
+}
+
+// notTouched explains why the client's process is not to be touched.
+func notTouched(op abi.Op, err error) error {
+	if errors.Is(err, procmem.ErrPermission) {
+		err = fmt.Errorf("%w: %w; memory of client.Alloc needs none", abi.ErrPermission, err)
+	}
+	return fmt.Errorf("%v: memory that is no memfd: %w", op, err)
 }
 
 // soPeerPidfd is SO_PEERPIDFD of asm-generic/socket.h (Linux 6.5).

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
@@ -31,6 +34,8 @@ type Server struct {
 	opts  Options
 	log   *slog.Logger
 	units []*unit // in the order in which clients see them
+
+	privileged func(uid uint32) bool // privileged, but in tests
 
 	accounts accounts
 
@@ -58,7 +63,7 @@ func New(devices []*roce.Device, o Options) (*Server, error) {
 	if len(devices) < 1 || len(devices) > abi.MaxDevices {
 		return nil, &ib.AttrError{Op: "serve", Attr: "devices", Value: len(devices), Allowed: fmt.Sprintf("1 to %d", abi.MaxDevices), Err: ib.ErrInvalid}
 	}
-	s := &Server{opts: o, log: o.Log, sessions: map[*session]struct{}{}}
+	s := &Server{opts: o, log: o.Log, privileged: privileged, sessions: map[*session]struct{}{}}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -78,6 +83,18 @@ func New(devices []*roce.Device, o Options) (*Server, error) {
 		s.units = append(s.units, u)
 	}
 	return s, nil
+}
+
+// Close gives back the descriptors that wake the devices. Serve has returned, if it was
+// called, and the devices are closed: until then they look at them.
+func (s *Server) Close() (err error) {
+	for _, u := range s.units {
+		for _, t := range u.towers {
+			err = errors.Join(err, os.NewSyscallError("close", unix.Close(t.epoll)))
+		}
+	}
+	s.units = nil
+	return err
 }
 
 // SetLimits changes the limits. Who holds more already keeps it, and gets no more.

@@ -1,0 +1,67 @@
+package server
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/client"
+	"github.com/goroce/goroce/roce/link/linktest"
+	"github.com/goroce/goroce/roce/link/udp"
+	"github.com/goroce/goroce/roce/link/wrap"
+)
+
+// serving runs a server for as long as the test does, and returns a client of it.
+func serving(t *testing.T, adjust func(*Server)) *client.Device {
+	t.Helper()
+	l, err := udp.Open([]netip.Addr{linktest.Loopback()}, udp.Options{})
+	must(t, err)
+	dev, err := roce.Open(wrap.Seal(wrap.Turn(l)), roce.Options{})
+	must(t, err)
+	s, err := New([]*roce.Device{dev}, Options{})
+	must(t, err)
+	t.Cleanup(func() {
+		must(t, dev.Close())
+		must(t, s.Close())
+	})
+	adjust(s)
+	path := filepath.Join(t.TempDir(), "socket")
+	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Net: "unixpacket", Name: path})
+	must(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx, listener) }()
+	t.Cleanup(func() {
+		cancel()
+		must(t, <-ended)
+	})
+	c, err := client.Dial(t.Context(), client.Options{Socket: path})
+	must(t, err)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestClose: a server that has ended has left no descriptor open.
+func TestClose(t *testing.T) {
+	round := func() (descriptors int) {
+		t.Run("round", func(t *testing.T) { newQP(t, serving(t, func(*Server) {}), ib.UD) })
+		list, err := os.ReadDir("/proc/self/fd")
+		must(t, err)
+		return len(list)
+	}
+	if before, after := round(), round(); after != before { // the first begins what the runtime keeps
+		t.Errorf("%d descriptors, %d before", after, before)
+	}
+}
