@@ -41,7 +41,7 @@ type users struct {
 // machine is a namespace with a daemon.
 type machine struct {
 	*linktest.Namespace
-	socket string
+	socket, admin string
 }
 
 // TestDaemonUsers: two machines with a daemon each, which runs as a user of its own.
@@ -63,11 +63,9 @@ func TestDaemonUsers(t *testing.T) {
 
 	here := u.machine(a, dir, "here", uidDaemon1, 0o755, []string{"--set", "memory.other_processes=true"}, unix.CAP_SYS_PTRACE)
 	there := u.machine(b, dir, "there", uidDaemon2, 0o750, nil)
-	t.Run("eve", func(t *testing.T) {
-		u := &users{t, u.goroced, u.conformance}
-		u.refused("may enter the directory, not use the socket", here, "mode 0660, ", "group "+strconv.Itoa(gidRDMA))
-		u.refused("may not enter the directory", there)
-	})
+	t.Run("refusals", func(t *testing.T) { u.with(t).refusals(here, there) })
+	t.Run("keys", func(t *testing.T) { u.with(t).keys(here) })
+	t.Run("process memory", func(t *testing.T) { u.with(t).processMemory(there) })
 	for _, p := range []struct {
 		name          string
 		leads, serves user
@@ -77,11 +75,14 @@ func TestDaemonUsers(t *testing.T) {
 	} {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
-			u := &users{t, u.goroced, u.conformance}
+			u := u.with(t)
 			u.leads(p.leads, u.serves(p.serves))
 		})
 	}
 }
+
+// with is u in a subtest.
+func (u *users) with(t *testing.T) *users { return &users{t, u.goroced, u.conformance} }
 
 // build compiles a program.
 func (u *users) build(path, pkg string) {
@@ -117,8 +118,8 @@ func (u *users) machine(n *linktest.Namespace, dir, name string, uid int, mode o
 	if err := os.Chown(dir, uid, gidRDMA); err != nil {
 		u.Fatal(err)
 	}
-	m := &machine{n, filepath.Join(dir, "s")}
-	args := append([]string{"serve", "--link", "udp", "--netif", n.IfName, "--socket", m.socket, "--admin", filepath.Join(dir, "a"),
+	m := &machine{n, filepath.Join(dir, "s"), filepath.Join(dir, "a")}
+	args := append([]string{"serve", "--link", "udp", "--netif", n.IfName, "--socket", m.socket, "--admin", m.admin,
 		"--set", "socket_mode=0660", "--set", "socket_group=" + strconv.Itoa(gidRDMA)}, flags...)
 	cmd := u.command(uid, u.goroced, args...)
 	cmd.SysProcAttr.AmbientCaps = caps
@@ -230,21 +231,88 @@ func (u *users) leads(c user, peer string) {
 	}
 }
 
-// refused checks that a tool tells Eve in one line that she may not, how one may, and
-// what else is given.
-func (u *users) refused(who string, m *machine, says ...string) {
+// run runs a program to its end.
+func (u *users) run(m *machine, uid int, program string, args ...string) (code int, stdout, stderr string) {
 	u.Helper()
-	cmd := u.command(uidEve, u.goroced, "devinfo", "--daemon", "--socket", m.socket)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err := m.Do(cmd.Run)
-	said := stderr.String()
-	if cmd.ProcessState.ExitCode() != 1 || stdout.Len() > 0 || strings.Count(said, "\n") != 1 {
-		u.Errorf("who %s: %v, want exit code 1 and one line:\n%s%s", who, err, &stdout, said)
+	cmd := u.command(uid, program, args...)
+	var out, err bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &err
+	failed := m.Do(cmd.Run)
+	if cmd.ProcessState == nil {
+		u.Fatal(failed)
 	}
-	for _, want := range append(says, m.socket, "may not connect", "membership in the socket's group") {
-		if !strings.Contains(said, want) {
-			u.Errorf("who %s is told %q, which does not say %q", who, said, want)
+	return cmd.ProcessState.ExitCode(), out.String(), err.String()
+}
+
+// refusals: who may not hears so in one line, which says who may. That is Eve, who may
+// enter one daemon's directory but not use its socket, and not even enter the other's;
+// and Alice, who has no right to the lower ports.
+func (u *users) refusals(here, there *machine) {
+	alice := "for user " + strconv.Itoa(uidAlice)
+	for _, c := range []struct {
+		uid   int
+		on    *machine
+		tool  string
+		wants []string
+	}{
+		{uidEve, here, "devinfo", []string{here.socket, "may not connect", "mode 0660", "group " + strconv.Itoa(gidRDMA), "membership in the socket's group"}},
+		{uidEve, there, "devinfo", []string{there.socket, "may not connect", "membership in the socket's group"}},
+		{uidAlice, here, "rping -s -p 80", []string{"80 of TCP", "1024 and above " + alice, "root and the daemon's own user"}},
+	} {
+		args := append(strings.Fields(c.tool), "--daemon", "--socket", c.on.socket)
+		code, stdout, stderr := u.run(c.on, c.uid, u.goroced, args...)
+		if code != 1 || stdout != "" || strings.Count(stderr, "\n") != 1 {
+			u.Errorf("%s of user %d: exit code %d, want 1 and one line:\n%s%s", c.tool, c.uid, code, stdout, stderr)
+		}
+		for _, want := range c.wants {
+			if !strings.Contains(stderr, want) {
+				u.Errorf("%s of user %d: %q does not say %q", c.tool, c.uid, stderr, want)
+			}
+		}
+	}
+}
+
+// keys: what Alice has registered Bob sees, but not the keys, which the daemon's own user
+// sees too.
+func (u *users) keys(m *machine) {
+	cmd := u.command(uidAlice, u.goroced, "rping", "-s", "-p", "0", "--socket", m.socket)
+	u.begin(m.Namespace, cmd, &cmd.Stderr, func(line string) bool { return strings.Contains(line, "waiting for a client") })
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	for uid, want := range map[int]bool{uidBob: false, uidDaemon1: true} {
+		code, stdout, stderr := u.run(m, uid, u.goroced, "mr", "--admin", m.admin)
+		if code != 0 || !strings.Contains(stdout, "pid "+strconv.Itoa(cmd.Process.Pid)) || strings.Contains(stdout, "rkey") != want {
+			u.Errorf("user %d, for whom keys are %v, sees with exit code %d\n%s%s", uid, want, code, stdout, stderr)
+		}
+	}
+}
+
+// processMemory: memory of a process that the daemon may not touch is refused when it is
+// registered, and what would help is said. That is Alice's, and of the daemon's own user
+// that of a program which may not be read, whose processes nobody looks into.
+func (u *users) processMemory(m *machine) {
+	program, err := os.ReadFile(u.conformance)
+	if err != nil {
+		u.Fatal(err)
+	}
+	hidden := u.conformance + "-hidden"
+	if err := os.WriteFile(hidden, program, 0o711); err != nil {
+		u.Fatal(err)
+	}
+	peer := u.serves(user{m, uidBob, m.Addr4, "memfd"})
+	for _, c := range []struct {
+		uid           int
+		program, says string
+	}{
+		{uidAlice, u.conformance, "see memory.own_processes and memory.other_processes"},
+		{uidDaemon2, hidden, "kernel.yama.ptrace_scope=0"},
+	} {
+		code, stdout, stderr := u.run(m, c.uid, c.program, "run", "-case", "send/size/1", "-peer", peer,
+			"-device", "daemon:"+m.socket, "-gid", m.Addr4.String(), "-memory", "process")
+		if code != 1 || !strings.Contains(stdout, "register memory: ") || !strings.Contains(stdout, "permission denied") || !strings.Contains(stdout, c.says) {
+			u.Errorf("user %d: exit code %d, want 1 and words that say %q:\n%s%s", c.uid, code, c.says, stdout, stderr)
 		}
 	}
 }
