@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/abi"
 	"github.com/goroce/goroce/roce/server"
 	"github.com/goroce/goroce/roce/tools/config"
 )
@@ -211,4 +212,21 @@ func TestLimits(t *testing.T) {
 		t.Errorf("30 to 40 of 100 entries: %v", err)
 	}
 	limit(cq.Resize(101), "CQ entries of one client")
+}
+
+// TestProcesses: memory that is no memfd is registered where the daemon lets its user do
+// that, which can change.
+func TestProcesses(t *testing.T) {
+	d := newDaemon(t, server.Options{OwnProcesses: true})
+	h := d.newHolder(t)
+	for i, may := range []bool{true, false, true} {
+		d.server.SetProcesses(may, !may)
+		_, err := h.pd.RegMR(ib.MRInit{Buf: make([]byte, 64)})
+		switch {
+		case may && err != nil:
+			t.Errorf("%d: %v", i, err)
+		case !may && (!errors.Is(err, abi.ErrPermission) || !strings.Contains(err.Error(), "memory.own_processes")):
+			t.Errorf("%d: %v, want ErrPermission", i, err)
+		}
+	}
 }

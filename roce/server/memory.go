@@ -109,12 +109,16 @@ func (c *session) memory(op abi.Op, r *abi.RegMR, fds []int) (*mapping, error) {
 
 // openProcess finds the client's process, by a descriptor that is no other's later.
 func (c *session) openProcess(op abi.Op) error {
-	if c.process != nil {
-		return nil
+	may := &c.srv.otherProcesses
+	if int(c.who.Uid) == os.Getuid() {
+		may = &c.srv.ownProcesses
 	}
-	if p := &c.srv.opts; !p.OwnProcesses && int(c.who.Uid) == os.Getuid() || !p.OtherProcesses && int(c.who.Uid) != os.Getuid() {
+	if !may.Load() {
 		return fmt.Errorf("%v: memory that is no memfd, of a process of user %d: %w; allocate it with client.Alloc, or see memory.own_processes and memory.other_processes in the daemon's configuration",
 			op, c.who.Uid, abi.ErrPermission)
+	}
+	if c.process != nil {
+		return nil
 	}
 	fd, err := peerPidfd(c.conn.UnixConn, int(c.who.Pid))
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -37,7 +38,8 @@ type Server struct {
 
 	privileged func(uid uint32) bool // privileged, but in tests
 
-	accounts accounts
+	accounts                     accounts
+	ownProcesses, otherProcesses atomic.Bool // Options
 
 	mu       sync.Mutex
 	sessions map[*session]struct{}
@@ -68,6 +70,7 @@ func New(devices []*roce.Device, o Options) (*Server, error) {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	s.SetLimits(o.Client, o.User)
+	s.SetProcesses(o.OwnProcesses, o.OtherProcesses)
 	for _, dev := range devices {
 		u := &unit{name: dev.Attr().Name, dev: dev, sessions: map[*session]struct{}{}}
 		for i := range dev.Shards() {
@@ -99,6 +102,13 @@ func (s *Server) Close() (err error) {
 
 // SetLimits changes the limits. Who holds more already keeps it, and gets no more.
 func (s *Server) SetLimits(client, user Limits) { s.accounts.set(client, user) }
+
+// SetProcesses changes what processes' memory may be registered (Options). What is
+// registered stays.
+func (s *Server) SetProcesses(own, other bool) {
+	s.ownProcesses.Store(own)
+	s.otherProcesses.Store(other)
+}
 
 // Drain takes no more clients and waits until all have left, or ctx ends.
 func (s *Server) Drain(ctx context.Context) error {
