@@ -18,4 +18,25 @@
 //   - It passes memory that shrinks: such is not taken (F_SEAL_SHRINK).
 //   - It asks for more than its share: Limits.
 //   - It dies: its connection ends, and what it has made is closed, QPs first.
+//
+// Who may do what, beside connecting, is decided by the user of the process that has
+// connected (SO_PEERCRED), where Linux asks for capabilities (privilege.go): privileged
+// Q_Keys and ports below 1024 are for root and the daemon's own user. A process that
+// changes its user later, or hands its connection on, stays who it was.
+//
+// Datagrams to QP 1 package roce looks at (roce/gsi.go). They leave from general services
+// QPs only, of which each client may have some, and from an address of the device: the
+// source GID is that of the table, never the client's word. What the messages of the
+// connection manager say is held to what the client has: communication IDs that it uses
+// first or has been asked with, QPs of its own, and acceptance of requests for services
+// that it serves. The addresses in the private data of a request (IBTA A11) are not
+// looked at; in Linux the kernel writes them. Other management classes pass.
+//
+// Memory of a client's process is touched by the daemon's right to do so, asked for at
+// registration and at each access. The process is the one that has connected, also if its
+// number is used again (SO_PEERPIDFD); a child of it is another, whose memory is not
+// meant. When the process begins another program (execve), and has kept the connection
+// open, that program's memory is meant. If it has more rights than its user, the kernel
+// refuses a daemon that lives of being the same user; one with CAP_SYS_PTRACE gets at it.
+// So Options.OtherProcesses is for users who may as well be root.
 package server

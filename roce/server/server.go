@@ -22,7 +22,8 @@ type Options struct {
 	Client Limits // of each client
 	User   Limits // of all clients of a user together
 	// OwnProcesses lets clients of the daemon's own user register any of their memory,
-	// OtherProcesses those of others, which takes CAP_SYS_PTRACE.
+	// OtherProcesses those of others, which takes CAP_SYS_PTRACE, and trust in them (see
+	// the package's text).
 	OwnProcesses, OtherProcesses bool
 	Log                          *slog.Logger // nil for none
 	// Allow says whether a client's user may use the daemon; nil for all that can
