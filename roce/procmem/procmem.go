@@ -7,7 +7,8 @@
 // A call takes a microsecond and copies at some GB/s. It may also take for ever, where
 // a page is under userfaultfd or of a file system that does not answer: it is for a
 // roce.Worker, never for a shard. The kernel asks for the right to ptrace the process,
-// at each call, of whatever program the process runs by then.
+// at each call, of whatever program the process runs by then. Bind is for those who are not
+// to rely on a right of their own, as that could be more than the process's user has.
 //
 // Data that arrives is copied in order of addresses, but not with the care that direct
 // memory gets: a program that polls the last bytes of a message for its arrival may see
@@ -22,6 +23,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -68,6 +70,7 @@ func (e *AccessError) Unwrap() error { return e.Err }
 type Process struct {
 	pid     int
 	pidfd   int
+	mem     *os.File // /proc/PID/mem, by which Bind has bound the memory; or nil
 	atomics sync.Mutex
 }
 
@@ -185,6 +188,9 @@ const callPieces = 64
 // was there all the time. (Between the two looks a number is given to another process
 // only if its parent has reaped the old one too.)
 func (m *Memory) move(pieces []mr.Piece, write bool) error {
+	if m.p.mem != nil {
+		return m.moveBound(pieces, write)
+	}
 	if err := m.p.alive(); err != nil {
 		return err
 	}
