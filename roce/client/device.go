@@ -267,7 +267,8 @@ func (d *Device) Close() error {
 			h.end()
 		}
 	}
-	for _, f := range append(d.wakes, d.ownMemory()) {
+	d.memory.Do(func() {}) // opened no more
+	for _, f := range append(d.wakes, d.memoryFile) {
 		_ = f.Close()
 	}
 	return nil

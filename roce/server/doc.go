@@ -32,11 +32,16 @@
 // that it serves. The addresses in the private data of a request (IBTA A11) are not
 // looked at; in Linux the kernel writes them. Other management classes pass.
 //
-// Memory of a client's process is touched by the daemon's right to do so, asked for at
-// registration and at each access. The process is the one that has connected, also if its
-// number is used again (SO_PEERPIDFD); a child of it is another, whose memory is not
-// meant. When the process begins another program (execve), and has kept the connection
-// open, that program's memory is meant. If it has more rights than its user, the kernel
-// refuses a daemon that lives of being the same user; one with CAP_SYS_PTRACE gets at it.
-// So Options.OtherProcesses is for users who may as well be root.
+// Memory of a client's process is looked for when it is registered, so that one which may
+// not be touched is refused then. The process is the one that has connected, also if its
+// number is used again (SO_PEERPIDFD); a child of it is another. What of it is touched
+// depends on whose it is:
+//
+//   - The daemon's own user's: by the right to ptrace, which the kernel asks for at each
+//     access. A process that begins another program (execve) with the connection kept open
+//     shows the memory of that; if the program has more rights than its user, the kernel
+//     refuses a daemon without CAP_SYS_PTRACE.
+//   - Another user's: by /proc/self/mem, which the client has opened and sends along. That
+//     is the memory of the program which has opened it and no other, whatever rights the
+//     daemon has.
 package server

@@ -22,8 +22,7 @@ type Options struct {
 	Client Limits // of each client
 	User   Limits // of all clients of a user together
 	// OwnProcesses lets clients of the daemon's own user register any of their memory,
-	// OtherProcesses those of others, which takes CAP_SYS_PTRACE, and trust in them (see
-	// the package's text).
+	// OtherProcesses those of others.
 	OwnProcesses, OtherProcesses bool
 	Log                          *slog.Logger // nil for none
 	// Allow says whether a client's user may use the daemon; nil for all that can

@@ -16,8 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/goroce/goroce/roce/link/linktest"
 )
 
@@ -48,7 +46,7 @@ type machine struct {
 // Alice and Bob are clients of both, and each one's clients meet the other's: all cases,
 // both pairs at a time, over IPv4 and IPv6, which keeps their multicast groups apart.
 // Bob's on the first machine registers the memory of his process, which that daemon may
-// touch; all others have memfds. Eve may not use the daemons.
+// reach; all others have memfds. Eve may not use the daemons.
 func TestDaemonUsers(t *testing.T) {
 	a, b := linktest.NewVeth(t, 1500)
 	dir := t.TempDir()
@@ -61,11 +59,11 @@ func TestDaemonUsers(t *testing.T) {
 	u.build(u.goroced, "../../cmd/goroced")
 	u.build(u.conformance, "./cmd/conformance")
 
-	here := u.machine(a, dir, "here", uidDaemon1, 0o755, []string{"--set", "memory.other_processes=true"}, unix.CAP_SYS_PTRACE)
-	there := u.machine(b, dir, "there", uidDaemon2, 0o750, nil)
+	here := u.machine(a, dir, "here", uidDaemon1, 0o755, "--set", "memory.other_processes=true")
+	there := u.machine(b, dir, "there", uidDaemon2, 0o750)
 	t.Run("refusals", func(t *testing.T) { u.with(t).refusals(here, there) })
 	t.Run("keys", func(t *testing.T) { u.with(t).keys(here) })
-	t.Run("process memory", func(t *testing.T) { u.with(t).processMemory(there) })
+	t.Run("process memory", func(t *testing.T) { u.with(t).processMemory(here, there) })
 	for _, p := range []struct {
 		name          string
 		leads, serves user
@@ -109,7 +107,7 @@ func (u *users) command(uid int, program string, args ...string) *exec.Cmd {
 }
 
 // machine starts a daemon and waits until it serves.
-func (u *users) machine(n *linktest.Namespace, dir, name string, uid int, mode os.FileMode, flags []string, caps ...uintptr) *machine {
+func (u *users) machine(n *linktest.Namespace, dir, name string, uid int, mode os.FileMode, flags ...string) *machine {
 	u.Helper()
 	dir = filepath.Join(dir, name)
 	if err := os.Mkdir(dir, mode); err != nil {
@@ -122,7 +120,6 @@ func (u *users) machine(n *linktest.Namespace, dir, name string, uid int, mode o
 	args := append([]string{"serve", "--link", "udp", "--netif", n.IfName, "--socket", m.socket, "--admin", m.admin,
 		"--set", "socket_mode=0660", "--set", "socket_group=" + strconv.Itoa(gidRDMA)}, flags...)
 	cmd := u.command(uid, u.goroced, args...)
-	cmd.SysProcAttr.AmbientCaps = caps
 	log := u.begin(n, cmd, &cmd.Stderr, func(line string) bool { return strings.Contains(line, "msg=ready") })
 	u.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
@@ -290,9 +287,10 @@ func (u *users) keys(m *machine) {
 }
 
 // processMemory: memory of a process that the daemon may not touch is refused when it is
-// registered, and what would help is said. That is Alice's, and of the daemon's own user
-// that of a program which may not be read, whose processes nobody looks into.
-func (u *users) processMemory(m *machine) {
+// registered, and what would help is said. Such is all of Alice's at one daemon, and at
+// both that of a program which may not be read: nobody looks into its processes, also not
+// into their own, or those of the daemon's own user.
+func (u *users) processMemory(here, there *machine) {
 	program, err := os.ReadFile(u.conformance)
 	if err != nil {
 		u.Fatal(err)
@@ -301,16 +299,18 @@ func (u *users) processMemory(m *machine) {
 	if err := os.WriteFile(hidden, program, 0o711); err != nil {
 		u.Fatal(err)
 	}
-	peer := u.serves(user{m, uidBob, m.Addr4, "memfd"})
+	peer := u.serves(user{there, uidBob, there.Addr4, "memfd"})
 	for _, c := range []struct {
+		on            *machine
 		uid           int
 		program, says string
 	}{
-		{uidAlice, u.conformance, "see memory.own_processes and memory.other_processes"},
-		{uidDaemon2, hidden, "kernel.yama.ptrace_scope=0"},
+		{there, uidAlice, u.conformance, "see memory.own_processes and memory.other_processes"},
+		{there, uidDaemon2, hidden, "kernel.yama.ptrace_scope=0"},
+		{here, uidAlice, hidden, "the client sends no descriptor of its /proc/self/mem"},
 	} {
-		code, stdout, stderr := u.run(m, c.uid, c.program, "run", "-case", "send/size/1", "-peer", peer,
-			"-device", "daemon:"+m.socket, "-gid", m.Addr4.String(), "-memory", "process")
+		code, stdout, stderr := u.run(c.on, c.uid, c.program, "run", "-case", "send/size/1", "-peer", peer,
+			"-device", "daemon:"+c.on.socket, "-gid", c.on.Addr4.String(), "-memory", "process")
 		if code != 1 || !strings.Contains(stdout, "register memory: ") || !strings.Contains(stdout, "permission denied") || !strings.Contains(stdout, c.says) {
 			u.Errorf("user %d: exit code %d, want 1 and words that say %q:\n%s%s", c.uid, code, c.says, stdout, stderr)
 		}
