@@ -34,7 +34,8 @@ import (
 // choose the same ID by chance are kept apart in this way, and one that lies cannot end
 // or take over another's connections. For the same reason no REQ or REP may name another
 // tenant's QP, whose connections a peer would take for stale (IBTA 12.9.8.3.1), and
-// tenants send to QP 1 from their general services QPs only.
+// tenants send to QP 1 from their general services QPs only. A tenant accepts requests for
+// services that it has announced: what nobody serves it may have got, and can only refuse.
 
 // gsiTable is the general services QPs of a port. It is on the first shard, and
 // guarded by its mu.
@@ -88,6 +89,7 @@ type message struct {
 	service       uint64 // REQ, SIDR_REQ
 	qpn           ib.QPN // REQ, REP: the sender's
 	answers       bool   // a REQ or SIDR_REQ, the ID of which is remote
+	accepts       bool   // that request
 }
 
 // asks reports whether the message is a request: its ID is new to the receiver.
@@ -118,11 +120,11 @@ func (m *message) read(payload []byte) bool {
 	case wire.AttrSIDRREP:
 		var rep wire.SIDRREP
 		rep.Decode(mad)
-		m.remote, m.answers = rep.RequestID, true
+		m.remote, m.answers, m.accepts = rep.RequestID, true, rep.Status == wire.SIDRValid
 	case wire.AttrREP:
 		var rep wire.REP
 		rep.Decode(mad)
-		m.local, m.remote, m.qpn, m.answers = rep.LocalID, rep.RemoteID, rep.QPN, true
+		m.local, m.remote, m.qpn, m.answers, m.accepts = rep.LocalID, rep.RemoteID, rep.QPN, true, true
 	case wire.AttrREJ:
 		var rej wire.REJ
 		rej.Decode(mad)
@@ -174,13 +176,15 @@ func (g *gsiTable) request(now ib.Instant, src ib.GID, m *message) *QP {
 		return r.qp
 	}
 	q := g.services.find(m.service)
-	if q == nil {
+	served := q != nil
+	if !served {
 		q = g.unclaimed()
 	}
 	if r != nil { // the ID is used again
 		g.ids.remove(r)
 	}
-	g.ids.add(now, id, q, idAsked).service = m.service
+	r = g.ids.add(now, id, q, idAsked)
+	r.service, r.served = m.service, served
 	return q
 }
 
@@ -217,7 +221,7 @@ func (g *gsiTable) speaks(now ib.Instant, q *QP, dst ib.GID, m *message) bool {
 	}
 	if m.answers {
 		theirs := g.ids.get(now, commID{peer: dst, id: m.remote, theirs: true})
-		if theirs != nil && theirs.qp != q {
+		if theirs != nil && theirs.qp != q || m.accepts && q.pd.tenant != nil && (theirs == nil || !theirs.served) {
 			return false
 		}
 		if theirs != nil {

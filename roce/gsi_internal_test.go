@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/qp"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -159,3 +160,45 @@ func must(t testing.TB, err error) {
 		t.Fatal(err)
 	}
 }
+
+// TestTenantsAcceptWhatTheyServe: a tenant that gets a request which nobody serves, as the
+// first QP does, can refuse it only; a service may end while a request for it is answered.
+func TestTenantsAcceptWhatTheyServe(t *testing.T) {
+	const service, other = 7, 8
+	type answer struct {
+		what string
+		m    message
+	}
+	rep := answer{"REP", message{attr: wire.AttrREP, local: 1, remote: 100, answers: true, accepts: true}}
+	sidr := answer{"SIDR_REP", message{attr: wire.AttrSIDRREP, remote: 100, answers: true, accepts: true}}
+	rej := answer{"REJ", message{attr: wire.AttrREJ, remote: 100, answers: true}}
+	for _, c := range []struct {
+		asked  uint64 // 0 for nothing
+		tenant bool
+		answer
+		want bool
+	}{
+		{service, true, rep, true}, {service, true, sidr, true}, {service, true, rej, true},
+		{other, true, rep, false}, {other, true, sidr, false}, {other, true, rej, true},
+		{0, true, rep, false}, {0, true, sidr, false},
+		{other, false, rep, true}, {other, false, sidr, true},
+	} {
+		q := &QP{pd: &PD{dev: &Device{}}, core: new(qp.QP), typ: ib.GSI}
+		if c.tenant {
+			q.pd.tenant = nobody{}
+		}
+		g := &gsiTable{shard: &shard{}, qps: []*QP{q}}
+		g.init(g.shard)
+		must(t, g.services.add(q, service, maskID))
+		if c.asked != 0 {
+			g.request(0, ib.GID{}, &message{attr: wire.AttrREQ, local: 100, service: c.asked})
+		}
+		g.services.take(q, service, maskID)
+		if got := g.speaks(0, q, ib.GID{}, &c.m); got != c.want {
+			t.Errorf("asked for %d, %s, tenant %v: %v, want %v", c.asked, c.what, c.tenant, got, c.want)
+		}
+	}
+}
+
+// nobody is a tenant.
+type nobody struct{ Tenant }

@@ -45,7 +45,7 @@ func openDaemon(c *config.Config, log *slog.Logger) (runner.Daemon, http.Handler
 		log.Info("device", "name", dev.Attr().Name, "link", dev.Link().Name, "note", dev.Link().Note, "shards", dev.Shards())
 	}
 	var err error
-	if d.Server, err = server.New(d.devices, server.Options{Log: log, OwnProcesses: c.OwnProcesses, OtherProcesses: c.OtherProcesses}); err != nil {
+	if d.Server, err = server.New(d.devices, server.Options{Log: log}); err != nil {
 		return nil, nil, nil, errors.Join(err, d.close())
 	}
 	if err := d.Reload(c); err != nil {
@@ -58,11 +58,12 @@ func openDaemon(c *config.Config, log *slog.Logger) (runner.Daemon, http.Handler
 	return d, mux, d.close, nil
 }
 
-// Reload takes the limits of a configuration.
+// Reload takes the limits of a configuration, and whose memory may be registered.
 func (d *daemon) Reload(c *config.Config) error {
 	user := serverLimits(&c.User.Limits)
 	user.Connections = c.User.Connections
 	d.SetLimits(serverLimits(&c.Connection), user)
+	d.SetProcesses(c.OwnProcesses, c.OtherProcesses)
 	return nil
 }
 
@@ -78,6 +79,9 @@ func (d *daemon) has(name string) bool {
 func (d *daemon) close() (err error) {
 	for _, dev := range d.devices {
 		err = errors.Join(err, dev.Close())
+	}
+	if d.Server != nil {
+		err = errors.Join(err, d.Server.Close())
 	}
 	return err
 }

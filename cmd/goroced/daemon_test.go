@@ -21,11 +21,12 @@ type served struct {
 	client, admin []string // flags that lead to it
 }
 
-func newServed(t *testing.T) *served {
+func newServed(t *testing.T, flags ...string) *served {
 	t.Helper()
 	dir, addr := t.TempDir(), linktest.Loopback().String()
 	socket, admin := filepath.Join(dir, "s"), filepath.Join(dir, "a")
-	p, _ := startUntil(t, "msg=ready", "serve", "--config", configFile(t, ""), "--socket", socket, "--admin", admin, "--addr", addr)
+	args := append([]string{"serve", "--config", configFile(t, ""), "--socket", socket, "--admin", admin, "--addr", addr}, flags...)
+	p, _ := startUntil(t, "msg=ready", args...)
 	t.Cleanup(func() {
 		_ = p.cmd.Process.Signal(syscall.SIGTERM)
 		if code := p.wait(t); code != 0 {

@@ -144,7 +144,9 @@ const (
 	// MemFD is memory of the memfd that comes with the request, sealed with
 	// F_SEAL_SHRINK, from Addr on.
 	MemFD = 1
-	// MemProcess is memory of the client's process at address Addr.
+	// MemProcess is memory of the client's process at address Addr. With the request
+	// comes a descriptor of /proc/self/mem, opened by the client for reading and
+	// writing, without which a daemon of another user does not take it.
 	MemProcess = 2
 )
 

@@ -22,6 +22,7 @@ import (
 type daemon struct {
 	socket string
 	dev    *roce.Device
+	server *server.Server
 	stop   func()
 }
 
@@ -39,7 +40,7 @@ func newDaemon(t testing.TB, o server.Options) *daemon {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &daemon{socket: filepath.Join(t.TempDir(), "socket"), dev: dev}
+	d := &daemon{socket: filepath.Join(t.TempDir(), "socket"), dev: dev, server: s}
 	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Net: "unixpacket", Name: d.socket})
 	if err != nil {
 		t.Fatal(err)
@@ -53,6 +54,9 @@ func newDaemon(t testing.TB, o server.Options) *daemon {
 			t.Error(err)
 		}
 		dev.Close()
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
 		d.stop = func() {}
 	}
 	t.Cleanup(func() { d.stop() })

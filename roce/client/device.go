@@ -33,6 +33,9 @@ type Device struct {
 	socket *os.File // of events
 	closed atomic.Bool
 
+	memory     sync.Once
+	memoryFile *os.File // ownMemory
+
 	mu      sync.Mutex // guards what follows
 	objects map[abi.Handle]any
 }
@@ -264,7 +267,8 @@ func (d *Device) Close() error {
 			h.end()
 		}
 	}
-	for _, f := range d.wakes {
+	d.memory.Do(func() {}) // opened no more
+	for _, f := range append(d.wakes, d.memoryFile) {
 		_ = f.Close()
 	}
 	return nil

@@ -127,6 +127,9 @@ func (p *PD) RegMR(init ib.MRInit) (ib.MR, error) {
 func register[Request any](d *Device, op abi.Op, r *abi.RegMR, buf []byte, request func() Request) (reply abi.RegReply, err error) {
 	file := source(buf, r)
 	if file == nil {
+		file = d.ownMemory()
+	}
+	if file == nil {
 		reply, _, err = ask[abi.RegReply](d.link, op, request(), 0)
 		return reply, err
 	}
@@ -140,6 +143,13 @@ func register[Request any](d *Device, op abi.Op, r *abi.RegMR, buf []byte, reque
 	}
 	runtime.KeepAlive(buf)
 	return reply, err
+}
+
+// ownMemory returns this process's memory as a file, by which a daemon of another user
+// reaches it; nil if the process may not open it (PR_SET_DUMPABLE).
+func (d *Device) ownMemory() *os.File {
+	d.memory.Do(func() { d.memoryFile, _ = os.OpenFile("/proc/self/mem", os.O_RDWR, 0) })
+	return d.memoryFile
 }
 
 // Addr returns the address of the first byte.

@@ -6,7 +6,9 @@
 //
 // A call takes a microsecond and copies at some GB/s. It may also take for ever, where
 // a page is under userfaultfd or of a file system that does not answer: it is for a
-// roce.Worker, never for a shard. The kernel asks for the right to ptrace the process.
+// roce.Worker, never for a shard. The kernel asks for the right to ptrace the process,
+// at each call, of whatever program the process runs by then. Bind is for those who are not
+// to rely on a right of their own, as that could be more than the process's user has.
 //
 // Data that arrives is copied in order of addresses, but not with the care that direct
 // memory gets: a program that polls the last bytes of a message for its arrival may see
@@ -21,6 +23,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -54,10 +57,12 @@ func (e *AccessError) Error() string {
 	}
 	text := fmt.Sprintf("%s %d bytes at %#x of process %d: %v", verb, e.Len, e.Addr, e.PID, e.Err)
 	if errors.Is(e.Err, ErrPermission) {
-		text += "; same user and kernel.yama.ptrace_scope=0 (or prctl PR_SET_PTRACER in that process), or CAP_SYS_PTRACE, allow it"
+		text += "; " + remedy
 	}
 	return text
 }
+
+const remedy = "same user and kernel.yama.ptrace_scope=0 (or prctl PR_SET_PTRACER in that process), or CAP_SYS_PTRACE, allow it"
 
 func (e *AccessError) Unwrap() error { return e.Err }
 
@@ -65,6 +70,7 @@ func (e *AccessError) Unwrap() error { return e.Err }
 type Process struct {
 	pid     int
 	pidfd   int
+	mem     *os.File // /proc/PID/mem, by which Bind has bound the memory; or nil
 	atomics sync.Mutex
 }
 
@@ -72,6 +78,23 @@ type Process struct {
 // by its parent) and tells that it has not ended, when its number may be another's. It
 // stays the caller's, who closes it when no Memory of the process is in use any more.
 func NewProcess(pid, pidfd int) *Process { return &Process{pid: pid, pidfd: pidfd} }
+
+// nowhere is an address that no process has memory at.
+const nowhere = 1 << 62
+
+// Probe reports whether the process's memory may be touched now: ErrPermission, ErrGone,
+// or nil. It asks for a byte that is not there, so it waits for no page.
+func (p *Process) Probe() error {
+	m := Memory{p: p, addr: nowhere, length: 1}
+	switch err := m.ReadAt(make([]byte, 1), 0); {
+	case errors.Is(err, ErrUnmapped):
+		return nil
+	case errors.Is(err, ErrPermission):
+		return fmt.Errorf("process %d: %w; %s", p.pid, ErrPermission, remedy)
+	default:
+		return err
+	}
+}
 
 // alive returns ErrGone if the process has ended: its pidfd is readable then.
 func (p *Process) alive() error {
@@ -165,6 +188,9 @@ const callPieces = 64
 // was there all the time. (Between the two looks a number is given to another process
 // only if its parent has reaped the old one too.)
 func (m *Memory) move(pieces []mr.Piece, write bool) error {
+	if m.p.mem != nil {
+		return m.moveBound(pieces, write)
+	}
 	if err := m.p.alive(); err != nil {
 		return err
 	}

@@ -58,6 +58,13 @@ func runChild() {
 			fmt.Println(crc32.ChecksumIEEE(buf))
 		case "protect":
 			fmt.Println(unix.Mprotect(buf[:pageSize], unix.PROT_READ))
+		case "unmap": // the last page
+			_, _, errno := unix.Syscall(unix.SYS_MUNMAP, uintptr(unsafe.Pointer(&buf[childSize-pageSize])), pageSize, 0)
+			fmt.Println(errno == 0)
+		case "exec":
+			fmt.Println(unix.Exec("/proc/self/exe", os.Args, os.Environ()))
+		case "hide":
+			fmt.Println(unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
 		case "hang":
 			uffd, err = hang(buf[:pageSize])
 			fmt.Println(err)
@@ -108,10 +115,16 @@ func start(t testing.TB) *child {
 	}
 	t.Cleanup(func() { unix.Close(pidfd) })
 	c.p = NewProcess(c.cmd.Process.Pid, pidfd)
-	if _, err := fmt.Sscan(c.line(), &c.addr); err != nil {
-		t.Fatal(err)
-	}
+	c.hear()
 	return c
+}
+
+// hear learns where the memory lies.
+func (c *child) hear() {
+	c.t.Helper()
+	if _, err := fmt.Sscan(c.line(), &c.addr); err != nil {
+		c.t.Fatal(err)
+	}
 }
 
 func (c *child) line() string {
@@ -147,7 +160,11 @@ func (c *child) must(err error) {
 
 // TestMemory: what is written is in the other process, and what is there is read.
 func TestMemory(t *testing.T) {
-	c := start(t)
+	t.Run("of whatever it runs", func(t *testing.T) { testMemory(t, start(t)) })
+	t.Run("bound", func(t *testing.T) { testMemory(t, start(t).bind()) })
+}
+
+func testMemory(t *testing.T, c *child) {
 	m := c.memory(childSize)
 	want := make([]byte, childSize)
 	for i := range want {
@@ -254,6 +271,23 @@ func TestAnotherProcess(t *testing.T) {
 	}
 	if now.tell("crc") != before {
 		t.Error("it was written to")
+	}
+}
+
+// TestProbe: who may not touch a process hears so, and what would allow it.
+func TestProbe(t *testing.T) {
+	c := start(t)
+	c.must(c.p.Probe())
+	if got := c.tell("hide"); got != "<nil>" {
+		t.Fatal(got)
+	}
+	if err := c.p.Probe(); os.Getuid() != 0 && (!errors.Is(err, ErrPermission) || !strings.Contains(err.Error(), "CAP_SYS_PTRACE")) {
+		t.Errorf("a process that hides: %v, want ErrPermission", err)
+	}
+	c.must(c.cmd.Process.Kill())
+	c.cmd.Wait()
+	if err := c.p.Probe(); !errors.Is(err, ErrGone) {
+		t.Errorf("a process that has ended: %v, want ErrGone", err)
 	}
 }
 

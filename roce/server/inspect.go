@@ -33,12 +33,13 @@ type QPInfo struct {
 	Owner
 }
 
-// MRInfo describes a client's memory region.
+// MRInfo describes a client's memory region. Key and IOVA let a peer reach the memory:
+// they are for privileged users.
 type MRInfo struct {
 	Device string `json:"device"`
 	Number uint32 `json:"mrn"`
-	Key    uint32 `json:"lkey"` // and rkey
-	IOVA   uint64 `json:"iova"`
+	Key    uint32 `json:"lkey,omitempty"` // and rkey; 0 is not shown
+	IOVA   uint64 `json:"iova,omitempty"`
 	Length int    `json:"mrlen"`
 	Kind   string `json:"kind"` // "memfd", "process"
 	Owner
@@ -92,7 +93,8 @@ func (s *Server) QPs() []QPInfo {
 	return list
 }
 
-// MRs describes the memory regions of all clients, by device and key.
+// MRs describes the memory regions of all clients, by device and key, which the caller
+// shows to whom it may (see MRInfo).
 func (s *Server) MRs() []MRInfo {
 	list := []MRInfo{}
 	objectsOf(s, func(device string, who Owner, r *region) {

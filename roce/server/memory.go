@@ -95,8 +95,11 @@ func (c *session) memory(op abi.Op, r *abi.RegMR, fds []int) (*mapping, error) {
 		}
 		return mapMemory(op, fds, r.Addr, r.Length)
 	case abi.MemProcess:
-		if err := c.openProcess(op); err != nil {
+		if err := c.openProcess(op, fds); err != nil {
 			return nil, err
+		}
+		if err := c.process.Probe(); err != nil {
+			return nil, notTouched(op, err)
 		}
 		mem, err := c.process.Memory(r.Addr, r.Length)
 		return &mapping{Memory: mem}, err
@@ -105,20 +108,57 @@ func (c *session) memory(op abi.Op, r *abi.RegMR, fds []int) (*mapping, error) {
 }
 
 // openProcess finds the client's process, by a descriptor that is no other's later.
-func (c *session) openProcess(op abi.Op) error {
-	if c.process != nil {
-		return nil
+func (c *session) openProcess(op abi.Op, fds []int) error {
+	own := int(c.who.Uid) == os.Getuid()
+	may := &c.srv.otherProcesses
+	if own {
+		may = &c.srv.ownProcesses
 	}
-	if p := &c.srv.opts; !p.OwnProcesses && int(c.who.Uid) == os.Getuid() || !p.OtherProcesses && int(c.who.Uid) != os.Getuid() {
+	if !may.Load() {
 		return fmt.Errorf("%v: memory that is no memfd, of a process of user %d: %w; allocate it with client.Alloc, or see memory.own_processes and memory.other_processes in the daemon's configuration",
 			op, c.who.Uid, abi.ErrPermission)
 	}
-	fd, err := peerPidfd(c.conn.UnixConn, int(c.who.Pid))
+	if c.process != nil {
+		return nil
+	}
+	pidfd, err := peerPidfd(c.conn.UnixConn, int(c.who.Pid))
 	if err != nil {
 		return fmt.Errorf("%v: find the client's process: %w", op, err)
 	}
-	c.pidfd, c.process = fd, procmem.NewProcess(int(c.who.Pid), fd)
+	p := procmem.NewProcess(int(c.who.Pid), pidfd)
+	if !own {
+		p, err = c.bindProcess(pidfd, fds)
+	}
+	if err != nil {
+		_ = unix.Close(pidfd)
+		return notTouched(op, err)
+	}
+	c.pidfd, c.process = pidfd, p
 	return nil
+}
+
+// bindProcess takes the memory of another user's process by what that has opened: a right
+// of our own would be one over every program that the process may begin.
+func (c *session) bindProcess(pidfd int, fds []int) (*procmem.Process, error) {
+	if len(fds) != 1 {
+		return nil, fmt.Errorf("%w: user %d has to open it: the client sends no descriptor of its /proc/self/mem", procmem.ErrPermission, c.who.Uid)
+	}
+	fd, err := unix.FcntlInt(uintptr(fds[0]), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	return procmem.Bind(int(c.who.Pid), pidfd, os.NewFile(uintptr(fd), "memory"))
+}
+
+// notTouched explains why the client's process is not to be touched.
+func notTouched(op abi.Op, err error) error {
+	switch {
+	case errors.Is(err, procmem.ErrPermission):
+		err = fmt.Errorf("%w: %w; memory of client.Alloc needs none", abi.ErrPermission, err)
+	case errors.Is(err, procmem.ErrNotMemory):
+		err = fmt.Errorf("%w: %w", ib.ErrInvalid, err)
+	}
+	return fmt.Errorf("%v: memory that is no memfd: %w", op, err)
 }
 
 // soPeerPidfd is SO_PEERPIDFD of asm-generic/socket.h (Linux 6.5).

@@ -89,7 +89,11 @@ func modifyQP(c *session, r *abi.QPAttr) (reply, error) {
 	if err != nil {
 		return done(err)
 	}
-	return done(q.Modify(r.Attr(), ib.QPAttrMask(r.Mask)))
+	a, mask := r.Attr(), ib.QPAttrMask(r.Mask)
+	if err := c.mayHave(q, &a, mask); err != nil {
+		return done(err)
+	}
+	return done(q.Modify(a, mask))
 }
 
 func queryQP(c *session, r *abi.Object) (reply, error) {
@@ -123,6 +127,9 @@ func detach(c *session, r *abi.Group) (reply, error) {
 func serve(c *session, r *abi.Service) (reply, error) {
 	q, err := lookup[*roce.QP](c, abi.OpServe, "QP", r.QP)
 	if err != nil {
+		return done(err)
+	}
+	if err := c.mayServe(r.ID, r.Mask); err != nil {
 		return done(err)
 	}
 	return done(q.Serve(r.ID, r.Mask))

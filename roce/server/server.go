@@ -6,7 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
@@ -18,7 +22,7 @@ type Options struct {
 	Client Limits // of each client
 	User   Limits // of all clients of a user together
 	// OwnProcesses lets clients of the daemon's own user register any of their memory,
-	// OtherProcesses those of others, which takes CAP_SYS_PTRACE.
+	// OtherProcesses those of others.
 	OwnProcesses, OtherProcesses bool
 	Log                          *slog.Logger // nil for none
 	// Allow says whether a client's user may use the daemon; nil for all that can
@@ -32,7 +36,10 @@ type Server struct {
 	log   *slog.Logger
 	units []*unit // in the order in which clients see them
 
-	accounts accounts
+	privileged func(uid uint32) bool // privileged, but in tests
+
+	accounts                     accounts
+	ownProcesses, otherProcesses atomic.Bool // Options
 
 	mu       sync.Mutex
 	sessions map[*session]struct{}
@@ -58,11 +65,12 @@ func New(devices []*roce.Device, o Options) (*Server, error) {
 	if len(devices) < 1 || len(devices) > abi.MaxDevices {
 		return nil, &ib.AttrError{Op: "serve", Attr: "devices", Value: len(devices), Allowed: fmt.Sprintf("1 to %d", abi.MaxDevices), Err: ib.ErrInvalid}
 	}
-	s := &Server{opts: o, log: o.Log, sessions: map[*session]struct{}{}}
+	s := &Server{opts: o, log: o.Log, privileged: privileged, sessions: map[*session]struct{}{}}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	s.SetLimits(o.Client, o.User)
+	s.SetProcesses(o.OwnProcesses, o.OtherProcesses)
 	for _, dev := range devices {
 		u := &unit{name: dev.Attr().Name, dev: dev, sessions: map[*session]struct{}{}}
 		for i := range dev.Shards() {
@@ -80,8 +88,27 @@ func New(devices []*roce.Device, o Options) (*Server, error) {
 	return s, nil
 }
 
+// Close gives back the descriptors that wake the devices. Serve has returned, if it was
+// called, and the devices are closed: until then they look at them.
+func (s *Server) Close() (err error) {
+	for _, u := range s.units {
+		for _, t := range u.towers {
+			err = errors.Join(err, os.NewSyscallError("close", unix.Close(t.epoll)))
+		}
+	}
+	s.units = nil
+	return err
+}
+
 // SetLimits changes the limits. Who holds more already keeps it, and gets no more.
 func (s *Server) SetLimits(client, user Limits) { s.accounts.set(client, user) }
+
+// SetProcesses changes what processes' memory may be registered (Options). What is
+// registered stays.
+func (s *Server) SetProcesses(own, other bool) {
+	s.ownProcesses.Store(own)
+	s.otherProcesses.Store(other)
+}
 
 // Drain takes no more clients and waits until all have left, or ctx ends.
 func (s *Server) Drain(ctx context.Context) error {

@@ -167,6 +167,7 @@ func (c *session) end() {
 	if c.process != nil {
 		go func() { // which may take as long as the client's memory wants
 			<-c.worker.Done()
+			c.process.Close()
 			_ = unix.Close(c.pidfd)
 		}()
 	}

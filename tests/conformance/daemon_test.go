@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"path/filepath"
-	"sync"
 	"testing"
 
 	"github.com/goroce/goroce/roce"
@@ -37,37 +36,16 @@ func serve(t *testing.T, p Party) string {
 	return path
 }
 
-// arena hands out memory that a daemon maps. It begins again at its start when it has
-// been through: what was there is not registered any more.
-type arena struct {
-	mu  sync.Mutex
-	buf []byte
-	at  int
-}
-
 const arenaSize = 256 << 20
 
-func newArena(t *testing.T) *arena {
+func newArena(t *testing.T) *Arena {
 	t.Helper()
 	buf, err := client.Alloc(arenaSize)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Free(buf) })
-	return &arena{buf: buf}
-}
-
-func (a *arena) alloc(n int) []byte {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	size := (n + 63) &^ 63
-	if a.at+size > len(a.buf) {
-		a.at = 0
-	}
-	b := a.buf[a.at : a.at+n : a.at+n]
-	a.at += size
-	clear(b)
-	return b
+	return NewArena(buf)
 }
 
 // tenant is a client of the daemon at a socket, whose memory is memfds, or where Go's
@@ -85,7 +63,7 @@ func tenant(t *testing.T, socket string, memfd bool) Party {
 	})
 	p := Party{Device: dev, Kind: "goroce"}
 	if memfd {
-		p.Alloc = newArena(t).alloc
+		p.Alloc = newArena(t).Alloc
 	}
 	return p
 }

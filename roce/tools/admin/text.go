@@ -60,11 +60,15 @@ func PrintQPs(w io.Writer, list []srv.QPInfo) error {
 	return err
 }
 
-// PrintMRs prints as `rdma resource show mr` does.
+// PrintMRs prints as `rdma resource show mr` does: keys only for whom they are shown to.
 func PrintMRs(w io.Writer, list []srv.MRInfo) error {
 	var b strings.Builder
 	for _, m := range list {
-		fmt.Fprintf(&b, "dev %s mrn %d rkey 0x%x lkey 0x%x iova 0x%x mrlen %d pid %d comm %s \n", m.Device, m.Number, m.Key, m.Key, m.IOVA, m.Length, m.PID, m.Comm)
+		fmt.Fprintf(&b, "dev %s mrn %d ", m.Device, m.Number)
+		if m.Key != 0 {
+			fmt.Fprintf(&b, "rkey 0x%x lkey 0x%x iova 0x%x ", m.Key, m.Key, m.IOVA)
+		}
+		fmt.Fprintf(&b, "mrlen %d pid %d comm %s \n", m.Length, m.PID, m.Comm)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	srv "github.com/goroce/goroce/roce/server"
+	runner "github.com/goroce/goroce/roce/tools/serve"
 )
 
 // Device describes a device of the daemon.
@@ -41,17 +42,28 @@ type Counter struct {
 // RegisterView adds the requests that show v: GET /v1/devices, /v1/qps, /v1/mrs and
 // /v1/stats.
 func RegisterView(mux *http.ServeMux, v View) {
-	shows(mux, "devices", func() any { return v.Devices() })
-	shows(mux, "qps", func() any { return v.QPs() })
-	shows(mux, "mrs", func() any { return v.MRs() })
-	shows(mux, "stats", func() any { return v.Counters() })
+	shows(mux, "devices", func(context.Context) any { return v.Devices() })
+	shows(mux, "qps", func(context.Context) any { return v.QPs() })
+	shows(mux, "mrs", func(who context.Context) any { return mrsFor(v.MRs(), runner.Privileged(who)) })
+	shows(mux, "stats", func(context.Context) any { return v.Counters() })
 }
 
-func shows(mux *http.ServeMux, path string, get func() any) {
-	mux.HandleFunc("GET /v1/"+path, func(w http.ResponseWriter, _ *http.Request) {
+func shows(mux *http.ServeMux, path string, get func(who context.Context) any) {
+	mux.HandleFunc("GET /v1/"+path, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(get()) // an error means that the client is gone
+		_ = json.NewEncoder(w).Encode(get(r.Context())) // an error means that the client is gone
 	})
+}
+
+// mrsFor hides from other users what would let them reach the memory. rdma_nl asks for
+// CAP_NET_ADMIN to show keys (nldev.c fill_res_mr_entry).
+func mrsFor(list []srv.MRInfo, privileged bool) []srv.MRInfo {
+	for i := range list {
+		if !privileged {
+			list[i].Key, list[i].IOVA = 0, 0
+		}
+	}
+	return list
 }
 
 // Devices returns the daemon's devices.

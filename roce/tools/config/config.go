@@ -31,7 +31,7 @@ type Config struct {
 	Connection Limits     // of each connection
 
 	// OwnProcesses lets processes of the daemon's own user register any of their
-	// memory, OtherProcesses those of other users. The latter needs CAP_SYS_PTRACE.
+	// memory, OtherProcesses those of other users.
 	OwnProcesses   bool
 	OtherProcesses bool
 

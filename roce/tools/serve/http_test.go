@@ -34,7 +34,8 @@ func TestAdmin(t *testing.T) {
 
 // TestAuthorize: other users see, and change nothing.
 func TestAuthorize(t *testing.T) {
-	h := authorize(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	privileged := false
+	h := authorize(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { privileged = Privileged(r.Context()) }))
 	own := uint32(os.Geteuid())
 	for _, c := range []struct {
 		peer         *Peer
@@ -60,6 +61,9 @@ func TestAuthorize(t *testing.T) {
 		h.ServeHTTP(w, r)
 		if w.Code != c.want {
 			t.Errorf("%+v: %s %s: %d, want %d", c.peer, c.method, c.path, w.Code, c.want)
+		}
+		if want := c.peer != nil && c.peer.UID != own+1; w.Code == 200 && privileged != want {
+			t.Errorf("%+v: privileged %v", c.peer, privileged)
 		}
 	}
 }

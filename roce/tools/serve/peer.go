@@ -3,6 +3,7 @@ package serve
 import (
 	"context"
 	"net"
+	"os"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -36,6 +37,13 @@ type peerKey struct{}
 func PeerOf(ctx context.Context) *Peer {
 	p, _ := ctx.Value(peerKey{}).(*Peer)
 	return p
+}
+
+// Privileged reports whether root or the daemon's own user makes a request on the admin
+// socket.
+func Privileged(ctx context.Context) bool {
+	p := PeerOf(ctx)
+	return p != nil && (p.UID == 0 || p.UID == uint32(os.Geteuid()))
 }
 
 // peerListener knows who connects, and takes a bounded number of connections.

@@ -63,9 +63,6 @@ func Run(ctx context.Context, o Options) (err error) {
 	level := new(slog.LevelVar)
 	level.Set(o.Config.LogLevel)
 	log := logger(o.Log, o.Config.LogFormat, level)
-	if err := permitted(o.Config); err != nil {
-		return err
-	}
 	sockets, err := listen(o.Config, log)
 	if err != nil {
 		return err
@@ -143,9 +140,6 @@ func (r *runner) reload() {
 	notify(r.log, reloading())
 	defer notify(r.log, "READY=1")
 	c, err := r.Load()
-	if err == nil {
-		err = permitted(c)
-	}
 	if err == nil {
 		err = r.daemon.Reload(c)
 	}

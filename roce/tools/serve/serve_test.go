@@ -18,8 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/goroce/goroce/roce/tools/config"
 )
 
@@ -356,29 +354,4 @@ func TestOpenFails(t *testing.T) {
 	if _, err := os.Lstat(c.socket); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("socket: %v", err)
 	}
-}
-
-// TestCapability: what needs a privilege is refused without it, at the start and when
-// the configuration is read again.
-func TestCapability(t *testing.T) {
-	has, err := effective(unix.CAP_SYS_PTRACE)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const other = "[memory]\nother_processes = true"
-	if has {
-		start(t, t.TempDir(), other)
-		return
-	}
-	c := prepare(t, t.TempDir(), other)
-	c.run()
-	c.ends(1, "memory.other_processes = true: not allowed", "CAP_SYS_PTRACE")
-	c = start(t, t.TempDir(), "")
-	c.configure(other + "\n[limits.connection]\nqps = 3")
-	c.signal(syscall.SIGHUP)
-	c.told("RELOADING=1")
-	c.told("READY=1")
-	c.wantStatus(`200 {"clients":0,"qps":8192}`)
-	c.signal(syscall.SIGTERM)
-	c.ends(0, "reload refused", "CAP_SYS_PTRACE")
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"flag"
 	"fmt"
 	"net/netip"
@@ -10,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/client"
 	"github.com/goroce/goroce/roce/host"
 	"github.com/goroce/goroce/roce/rnic"
 	"github.com/goroce/goroce/tests/conformance"
@@ -18,18 +20,20 @@ import (
 // deviceFlags choose a device and its address.
 type deviceFlags struct {
 	device, gid, kind string
+	memory            string
 	flushRxe          bool
 }
 
 func (d *deviceFlags) register(flags *flag.FlagSet) {
-	flags.StringVar(&d.device, "device", "", "rnic:NAME, udp:ADDR[,ADDR...] or rawsock:IFACE")
+	flags.StringVar(&d.device, "device", "", "rnic:NAME, udp:ADDR[,ADDR...], rawsock:IFACE or daemon:SOCKET")
 	flags.StringVar(&d.gid, "gid", "", "the GID to speak from: its index, or its IP address (default the first that is not link-local)")
 	flags.BoolVar(&d.flushRxe, "flush-rxe", false, "udp and rawsock: the peer is rdma_rxe, which has an ICRC of its own for FLUSH")
+	flags.StringVar(&d.memory, "memory", "memfd", "daemon: where the memory lies that is registered: memfd, which the daemon maps, or process")
 	flags.StringVar(&d.kind, "kind", "", "the kind that deviations go by (default goroce, or that of the RNIC: rdma_rxe/6.1)")
 }
 
 // open opens the device.
-func (d *deviceFlags) open() (p conformance.Party, err error) {
+func (d *deviceFlags) open(ctx context.Context) (p conformance.Party, err error) {
 	scheme, name, _ := strings.Cut(d.device, ":")
 	p.Kind = "goroce"
 	switch scheme {
@@ -40,8 +44,10 @@ func (d *deviceFlags) open() (p conformance.Party, err error) {
 		p.Device, err = openSoft(host.Options{Link: "udp", FlushRxe: d.flushRxe}, name)
 	case "rawsock":
 		p.Device, err = openSoft(host.Options{Link: "rawsock", NetIf: name, FlushRxe: d.flushRxe}, "")
+	case "daemon":
+		p, err = d.openDaemon(ctx, name)
 	default:
-		err = fmt.Errorf("device %q: rnic:NAME, udp:ADDR[,ADDR...] or rawsock:IFACE: %w", d.device, ib.ErrInvalid)
+		err = fmt.Errorf("device %q: rnic:NAME, udp:ADDR[,ADDR...], rawsock:IFACE or daemon:SOCKET: %w", d.device, ib.ErrInvalid)
 	}
 	if err != nil {
 		return p, err
@@ -51,6 +57,30 @@ func (d *deviceFlags) open() (p conformance.Party, err error) {
 	}
 	if p.GIDIndex, err = d.row(p.Device); err != nil {
 		p.Device.Close()
+	}
+	return p, err
+}
+
+// arenaSize is more than what the cases register at a time.
+const arenaSize = 256 << 20
+
+// openDaemon makes the process a client of the daemon at a socket.
+func (d *deviceFlags) openDaemon(ctx context.Context, socket string) (p conformance.Party, err error) {
+	p.Kind = "goroce"
+	switch d.memory {
+	case "memfd":
+		buf, err := client.Alloc(arenaSize)
+		if err != nil {
+			return p, err
+		}
+		p.Alloc = conformance.NewArena(buf).Alloc
+	case "process":
+	default:
+		return p, fmt.Errorf("memory %q: memfd or process: %w", d.memory, ib.ErrInvalid)
+	}
+	dev, err := client.Dial(ctx, client.Options{Socket: socket})
+	if err == nil { // a nil *client.Device is no nil interface
+		p.Device = dev
 	}
 	return p, err
 }

@@ -6,7 +6,7 @@
 //	conformance list
 //
 // Devices are rnic:NAME (package rnic, with build tag rnic), udp:ADDR[,ADDR...],
-// and rawsock:IFACE. A server serves one leader after another, until it is told
+// rawsock:IFACE, and daemon:SOCKET (`goroced serve`). A server serves one leader after another, until it is told
 // to end by a signal.
 package main
 
@@ -60,7 +60,7 @@ func serve(ctx context.Context, args []string, out io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	party, err := d.open()
+	party, err := d.open(ctx)
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func lead(ctx context.Context, args []string, out io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	party, err := d.open()
+	party, err := d.open(ctx)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,112 @@
+//go:build linux
+
+package procmem
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/goroce/goroce/mr"
+)
+
+// bind makes c's memory that which it has now.
+func (c *child) bind() *child {
+	c.t.Helper()
+	p, err := Bind(c.p.pid, c.p.pidfd, c.file("mem"))
+	c.must(err)
+	c.t.Cleanup(p.Close)
+	c.p = p
+	return c
+}
+
+// file opens one of the process's files of /proc, as it could itself.
+func (c *child) file(name string) *os.File {
+	c.t.Helper()
+	f, err := os.OpenFile(fmt.Sprintf("/proc/%d/%s", c.p.pid, name), os.O_RDWR, 0)
+	c.must(err)
+	return f
+}
+
+// TestBoundErrors: each says what was wrong, and where.
+func TestBoundErrors(t *testing.T) {
+	c := start(t).bind()
+	if got := c.tell("unmap"); got != "true" {
+		t.Fatal(got)
+	}
+	const hole = childSize - pageSize
+	b, m := make([]byte, pageSize), c.memory(childSize)
+	var access *AccessError
+	err := m.WriteVector([]mr.Piece{{Off: 64, B: b}, {Off: hole - 100, B: b}})
+	if !errors.Is(err, ErrUnmapped) || !errors.As(err, &access) || !access.Write || access.Addr != c.addr+hole-100 {
+		t.Errorf("a hole: %v", err)
+	}
+	for _, p := range []struct{ off, n uint64 }{{childSize, 1}, {childSize + 1, 0}, {1 << 63, 8}, {^uint64(0), 8}} {
+		if err := m.ReadAt(b[:p.n], p.off); !errors.Is(err, mr.FaultBounds) {
+			t.Errorf("%d bytes at %d: %v", p.n, p.off, err)
+		}
+	}
+	c.must(c.p.Probe())
+	file := c.file("mem")
+	c.must(c.cmd.Process.Kill())
+	c.cmd.Wait()
+	for what, err := range map[string]error{"read": m.ReadAt(b, 0), "write": m.WriteAt(b, 0), "probe": c.p.Probe()} {
+		if !errors.Is(err, ErrGone) {
+			t.Errorf("%s when the process has ended: %v", what, err)
+		}
+	}
+	if p, err := Bind(c.p.pid, c.p.pidfd, file); err == nil {
+		p.Close()
+		t.Error("bound when the process has ended")
+	}
+}
+
+// TestAnotherProgram: memory that is bound is gone with the program that had it. The next
+// one of the same process is not touched.
+func TestAnotherProgram(t *testing.T) {
+	c := start(t)
+	successor := *c
+	m := c.bind().memory(64)
+	c.must(m.WriteAt([]byte("for you"), 0))
+	if _, err := c.in.Write([]byte("exec\n")); err != nil {
+		t.Fatal(err)
+	}
+	successor.hear()
+	before := successor.tell("crc")
+	again, err := c.p.Memory(successor.addr, 64)
+	c.must(err)
+	for _, m := range []*Memory{m, again} {
+		if err := m.WriteAt([]byte("not for you"), 0); !errors.Is(err, ErrGone) {
+			t.Errorf("at %#x of the program, of which the successor has %#x: %v, want ErrGone", m.addr, successor.addr, err)
+		}
+	}
+	if err := c.p.Probe(); !errors.Is(err, ErrGone) {
+		t.Errorf("probe: %v, want ErrGone", err)
+	}
+	if successor.tell("crc") != before {
+		t.Error("it was written to")
+	}
+	successor.must(successor.memory(64).WriteAt([]byte("for you"), 0)) // of whatever the process runs
+}
+
+// TestNotMemory: what is not the memory of the process is not taken.
+func TestNotMemory(t *testing.T) {
+	c, other := start(t), start(t)
+	plain, err := os.Create(t.TempDir() + "/mem")
+	c.must(err)
+	r, w, err := os.Pipe()
+	c.must(err)
+	defer r.Close()
+	for what, f := range map[string]*os.File{
+		"another process's": other.file("mem"), "the thread's": c.file(fmt.Sprintf("task/%d/mem", c.p.pid)),
+		"another file": c.file("comm"), "no file of /proc": plain, "a pipe": w,
+	} {
+		if p, err := Bind(c.p.pid, c.p.pidfd, f); !errors.Is(err, ErrNotMemory) {
+			t.Errorf("%s: %v, %v, want ErrNotMemory", what, p, err)
+		}
+		if _, err := f.Stat(); err == nil {
+			t.Errorf("%s is left open", what)
+		}
+	}
+}
