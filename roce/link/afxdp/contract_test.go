@@ -43,7 +43,7 @@ func TestContract(t *testing.T) {
 				require.Missing(t, "frames of several chunks need Linux 6.6, several frames in one piece 6.2")
 			}
 			na, nb := linktest.NewVeth(t, tt.mtu)
-			linktest.Run(t, func(t testing.TB) (link.Link, link.Link) {
+			pair := func(t testing.TB) (link.Link, link.Link) {
 				aAddr, bAddr := na.Addr4, nb.Addr4
 				if tt.v6 {
 					aAddr, bAddr = na.Addr6, nb.Addr6
@@ -51,7 +51,9 @@ func TestContract(t *testing.T) {
 				a, b := openIn(t, na, tt.a, aAddr), openIn(t, nb, tt.b, bAddr)
 				linktest.Meet(t, a, b)
 				return linktest.Fresh(a), linktest.Fresh(b)
-			})
+			}
+			linktest.Run(t, pair)
+			linktest.Addresses(t, pair, na.Spare(t, tt.v6))
 		})
 	}
 }

@@ -70,7 +70,7 @@ func TestContract(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			na, nb := linktest.NewVeth(t, tt.mtu)
-			linktest.Run(t, func(t testing.TB) (link.Link, link.Link) {
+			pair := func(t testing.TB) (link.Link, link.Link) {
 				aAddr, bAddr := na.Addr4, nb.Addr4
 				if tt.v6 {
 					aAddr, bAddr = na.Addr6, nb.Addr6
@@ -78,7 +78,9 @@ func TestContract(t *testing.T) {
 				a, b := openIn(t, na, tt.a, aAddr), openIn(t, nb, tt.b, bAddr)
 				linktest.Meet(t, a, b)
 				return linktest.Fresh(a), linktest.Fresh(b)
-			})
+			}
+			linktest.Run(t, pair)
+			linktest.Addresses(t, pair, na.Spare(t, tt.v6))
 		})
 	}
 }

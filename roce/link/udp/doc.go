@@ -29,6 +29,6 @@
 // of what it receives.
 //
 // Files: open.go makes the sockets, offload.go finds out about segmentation,
-// send.go and recv.go move runs, shards.go shares the port, group.go joins groups, device.go knows the
-// interface.
+// send.go and recv.go move runs, shards.go shares the port, local.go adds and removes
+// addresses, group.go joins groups, device.go knows the interface.
 package udp
