@@ -35,6 +35,16 @@ func (t gidTable) find(g ib.GID, held bool) int {
 	return slices.Index(t, gidRow{g, held})
 }
 
+// held returns the GIDs, without rows that are empty.
+func (t gidTable) held() (gids []ib.GID) {
+	for _, row := range t {
+		if row.held {
+			gids = append(gids, row.gid)
+		}
+	}
+	return gids
+}
+
 // with returns a table with g at its old index, or at the first that is empty.
 func (t gidTable) with(g ib.GID) *gidTable {
 	i := t.find(g, false)

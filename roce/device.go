@@ -178,7 +178,7 @@ func (d *Device) GIDs(port int) ([]ib.GIDEntry, error) {
 	if err := checkPort("query GIDs", port); err != nil {
 		return nil, err
 	}
-	var table []ib.GIDEntry
+	table := []ib.GIDEntry{}
 	for i, row := range *d.gids.Load() {
 		if row.held {
 			table = append(table, ib.GIDEntry{GID: row.gid, Index: i, NetIf: d.caps.NetIf})
@@ -233,9 +233,13 @@ func checkPort(op string, port int) error {
 	return &ib.AttrError{Op: op, Attr: "port", Value: port, Allowed: "1, the only port", Err: ib.ErrInvalid}
 }
 
-// Link describes the link that the device runs on, the first if there are several, as
-// it was when it was opened: GIDs and QueryPort tell what has changed since.
-func (d *Device) Link() link.Caps { return d.caps }
+// Link describes the link that the device runs on, the first if there are several, with
+// the addresses that it has now.
+func (d *Device) Link() link.Caps {
+	caps := d.caps
+	caps.Local = d.gids.Load().held()
+	return caps
+}
 
 // Shards returns how many shards the device has.
 func (d *Device) Shards() int { return len(d.shards) }

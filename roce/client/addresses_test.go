@@ -14,6 +14,25 @@ import (
 	"github.com/goroce/goroce/roce/server"
 )
 
+// hears waits until a client is told of a change, and looks at its GID table.
+func hears(ctx context.Context, t *testing.T, dev *Device, want []ib.GID) {
+	t.Helper()
+	if ev, err := dev.NextEvent(ctx); err != nil || ev.Type != ib.EventGIDChange {
+		t.Fatalf("event %+v, %v; want a GID change", ev, err)
+	}
+	rows, err := dev.GIDs(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []ib.GID
+	for _, e := range rows {
+		got = append(got, e.GID)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the client's GID table (-want +got):\n%s", diff)
+	}
+}
+
 // TestAddressChange: a client hears of an address that comes and goes, finds it in the
 // GID table, and a listener on all addresses is reached there.
 func TestAddressChange(t *testing.T) {
@@ -31,20 +50,7 @@ func TestAddressChange(t *testing.T) {
 		if err := d.dev.SetAddresses(want); err != nil {
 			t.Fatal(err)
 		}
-		if ev, err := dev.NextEvent(ctx); err != nil || ev.Type != ib.EventGIDChange {
-			t.Fatalf("event %+v, %v; want a GID change", ev, err)
-		}
-		rows, err := dev.GIDs(1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var got []ib.GID
-		for _, e := range rows {
-			got = append(got, e.GID)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("the client's GID table (-want +got):\n%s", diff)
-		}
+		hears(ctx, t, dev, want)
 	}
 	cm, err := rdmacm.Open(dev, rdmacm.Options{})
 	if err != nil {
