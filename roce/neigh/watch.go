@@ -133,7 +133,6 @@ func (w *watch) state() (LinkState, error) {
 	if err != nil {
 		return LinkState{}, err
 	}
-	have = slices.DeleteFunc(have, func(a netlink.Addr) bool { return !usable(&a) })
 	a := itf.Attrs()
 	return LinkState{Up: a.RawFlags&unix.IFF_LOWER_UP != 0, MTU: a.MTU, Addrs: w.held(have)}, nil
 }
@@ -145,7 +144,7 @@ func (w *watch) held(have []netlink.Addr) (addrs []netip.Addr) {
 	}
 	for _, home := range w.homes {
 		there := func(a netlink.Addr) bool {
-			return a.LinkIndex == home.index && holds(a.IPNet, home.addr.WithZone("").Unmap(), home.loopback)
+			return a.LinkIndex == home.index && usable(&a) && holds(a.IPNet, home.addr.WithZone("").Unmap(), home.loopback)
 		}
 		if slices.ContainsFunc(have, there) {
 			addrs = append(addrs, home.addr)

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"runtime"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -101,29 +100,41 @@ func TestWatchAllAddresses(t *testing.T) {
 	if len(first.Addrs) != 3 || slices.ContainsFunc(first.Addrs, func(a netip.Addr) bool { return a.Zone() != "" || a.IsLoopback() }) {
 		t.Errorf("at first %v, want three without zones, none of another interface", first.Addrs)
 	}
-	// Both pass duplicate address detection first, unless told not to; IPv4 has none.
-	a.Command(t, "sysctl", "-qw", "net.ipv6.conf."+a.IfName+".accept_dad=1", "net.ipv6.conf."+a.IfName+".dad_transmits=1")
-	a.Command(t, "ip", "addr", "add", "fd99::77/64", "dev", a.IfName)
-	tentative := strings.Contains(a.Command(t, "ip", "addr", "show", "dev", a.IfName, "to", "fd99::77"), "tentative")
-	a.Command(t, "ip", "addr", "add", "10.99.0.77/24", "dev", a.IfName)
+}
+
+// An address that duplicate address detection has not passed yet is not told. It begins
+// when there is a carrier.
+func TestWatchTentative(t *testing.T) {
 	four, six := netip.MustParseAddr("10.99.0.77"), netip.MustParseAddr("fd99::77")
-	waited := false
+	for name, addrs := range map[string][]netip.Addr{"all": nil, "given": {six, four}} {
+		t.Run(name, func(t *testing.T) {
+			a, b := linktest.NewVeth(t, 1500)
+			b.Command(t, "ip", "link", "set", b.IfName, "down")
+			var states <-chan neigh.LinkState
+			_ = a.Do(func() error { states = watch(t, a.IfName, addrs...); return nil })
+			a.Command(t, "sysctl", "-qw", "net.ipv6.conf."+a.IfName+".accept_dad=1", "net.ipv6.conf."+a.IfName+".dad_transmits=1")
+			a.Command(t, "ip", "addr", "add", six.String()+"/64", "dev", a.IfName)
+			a.Command(t, "ip", "addr", "add", four.String()+"/24", "dev", a.IfName)
+			if s := awaitAddr(t, states, four); slices.Contains(s.Addrs, six) {
+				t.Errorf("%v is told while there is no carrier", six)
+			}
+			b.Command(t, "ip", "link", "set", b.IfName, "up")
+			awaitAddr(t, states, six)
+		})
+	}
+}
+
+// awaitAddr returns the first state with an address.
+func awaitAddr(t *testing.T, states <-chan neigh.LinkState, a netip.Addr) neigh.LinkState {
+	t.Helper()
 	for end := time.After(patience); ; {
 		select {
 		case s := <-states:
-			has4, has6 := slices.Contains(s.Addrs, four), slices.Contains(s.Addrs, six)
-			if has4 && !has6 {
-				waited = true
+			if slices.Contains(s.Addrs, a) {
+				return s
 			}
-			if !has4 || !has6 {
-				continue
-			}
-			if tentative && !waited {
-				t.Error("a tentative address is told")
-			}
-			return
 		case <-end:
-			t.Fatal("the new addresses are not told")
+			t.Fatalf("%v is not told", a)
 		}
 	}
 }

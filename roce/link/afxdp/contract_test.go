@@ -58,6 +58,39 @@ func TestContract(t *testing.T) {
 	}
 }
 
+// What is to an address that came later comes by the rings, too.
+func TestAddressByRings(t *testing.T) {
+	na, nb := linktest.NewVeth(t, 1500)
+	a, b := open(t, na, Options{}, na.Addr4), openIn(t, nb, native, nb.Addr4)
+	linktest.Meet(t, b, a)
+	later := na.Spare(t, false)
+	if err := a.AddLocal(later); err != nil {
+		t.Fatal(err)
+	}
+	linktest.Meet(t, a, b)
+	rings, kernel := a.byRings()
+	var psn uint32
+	in := make([]link.Run, 8)
+	for end := time.Now().Add(20 * time.Second); ; {
+		r := linktest.NewRun(b, a, &psn, 1, 64, 0)
+		r.Dst = later
+		linktest.SendAll(t, b, []link.Run{r})
+		_, _ = b.Recv(0, in[:1]) // sends what waits for the MAC address
+		_ = a.Wait(10*time.Millisecond, false)
+		if n, err := a.Recv(0, in); err != nil {
+			t.Fatal(err)
+		} else if n > 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("nothing arrives")
+		}
+	}
+	if r, k := a.byRings(); r == rings || k != kernel {
+		t.Errorf("%d frames by the rings, %d through the kernel; want all by the rings", r-rings, k-kernel)
+	}
+}
+
 func TestMembership(t *testing.T) {
 	linktest.Membership(t, func(ns *linktest.Namespace, addr netip.Addr) link.Link { return openIn(t, ns, native, addr) })
 }
