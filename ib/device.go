@@ -10,8 +10,12 @@ import "context"
 // beforehand.
 type Device interface {
 	Attr() DeviceAttr
+	// QueryPort describes a port as it is now. EventPortActive and EventPortErr tell
+	// when its state changes; for its active MTU there is no event.
 	QueryPort(port int) (PortAttr, error)
-	// GIDs returns the port's GID table.
+	// GIDs returns the port's GID table, less the rows that are empty: an entry's
+	// place is not its Index. Addresses come and go (EventGIDChange); an address has
+	// the same index for as long as it stays.
 	GIDs(port int) ([]GIDEntry, error)
 	// PKey returns a row of the port's partition table.
 	PKey(port, index int) (uint16, error)
@@ -219,6 +223,6 @@ type PortAttr struct {
 	MaxMTU      MTU
 	ActiveMTU   MTU
 	MaxMsgSize  uint32
-	GIDTableLen int
+	GIDTableLen int // rows, the empty ones included
 	NetIf       string
 }

@@ -18,7 +18,7 @@ const (
 	EventSRQErr      EventType = 14 // the SRQ's ring makes no sense
 	EventSRQLimit    EventType = 15 // fewer receives than the armed limit are left
 	EventLastWQE     EventType = 16 // a QP on an SRQ will take no more receives
-	EventGIDChange   EventType = 18
+	EventGIDChange   EventType = 18 // an address of the port came or went
 	numEventTypes              = 19
 )
 

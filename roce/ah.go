@@ -6,7 +6,6 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/qp"
-	"github.com/goroce/goroce/roce/link"
 )
 
 // AH is an address handle of the software device.
@@ -54,23 +53,12 @@ func (a *AH) set(core *qp.AH) {
 
 // newAH checks an address vector and works out what sending to it takes.
 func (p *PD) newAH(op string, attr *ib.AHAttr) (*qp.AH, error) {
-	if err := qp.CheckAH(op, attr, &p.dev.limits); err != nil {
+	gids := *p.dev.gids.Load()
+	if err := checkAH(op, attr, gids); err != nil {
 		return nil, err
 	}
-	if err := p.dev.checkFamily(op, attr); err != nil {
-		return nil, err
-	}
-	path := p.dev.path(attr)
+	path := gids.path(attr)
 	return &qp.AH{PD: p.core, Attr: *attr, Owner: &path}, nil
-}
-
-// path is the addressing of what goes to a: all but the source port.
-func (d *Device) path(a *ib.AHAttr) link.Run {
-	hops := a.HopLimit
-	if hops == 0 {
-		hops = defaultHops
-	}
-	return link.Run{Src: d.caps.Local[a.SGIDIndex], Dst: a.DGID, TrafficClass: a.TrafficClass, HopLimit: hops, FlowLabel: a.FlowLabel}
 }
 
 // Num returns the number by which requests name the handle.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/mr"
-	"github.com/goroce/goroce/qp"
 	"github.com/goroce/goroce/roce/link"
 )
 
@@ -22,7 +21,7 @@ type Device struct {
 	opts   Options
 	caps   link.Caps
 	guid   uint64
-	limits qp.Limits
+	maxMTU ib.MTU // what the port opened with
 	mem    *mr.Table
 	shards []*shard
 	events *eventQueue
@@ -30,10 +29,14 @@ type Device struct {
 	done   sync.WaitGroup
 	origin time.Time
 	port   atomic.Uint32 // ib.PortState
-	closed atomic.Bool   // set under mu
+	mtu    atomic.Int32  // the port's active MTU, an ib.MTU
+	gids   atomic.Pointer[gidTable]
+	closed atomic.Bool // set under mu
 
 	offloadOff atomic.Bool
 	workers    workers
+
+	addresses sync.Mutex // one change of gids after the other; taken before mu
 
 	byNum sync.Map // ib.QPN to *QP, without general services QPs: for who has not the shard's lock
 
@@ -85,8 +88,7 @@ func OpenShards(links []link.Link, opts Options) (*Device, error) {
 	}
 	rng := rand.New(rand.NewPCG(opts.Seed, 0x90c3))
 	d := &Device{
-		opts: opts, caps: caps, guid: guidOf(caps.Local),
-		limits: qp.Limits{GIDs: len(caps.Local), MTU: mtu, MaxRdAtomic: maxRdAtomic},
+		opts: opts, caps: caps, guid: guidOf(caps.Local), maxMTU: mtu,
 		events: newEventQueue(),
 		origin: time.Now(),
 		qps:    map[*QP]struct{}{},
@@ -94,6 +96,8 @@ func OpenShards(links []link.Link, opts Options) (*Device, error) {
 		groups: map[ib.GID][]*QP{},
 	}
 	d.port.Store(uint32(ib.PortActive))
+	d.mtu.Store(int32(mtu))
+	d.gids.Store(newGIDTable(caps.Local))
 	newTable := mr.NewTable
 	if len(links) > 1 {
 		newTable = mr.NewSharedTable
@@ -159,23 +163,26 @@ func (d *Device) Attr() ib.DeviceAttr {
 	}
 }
 
-// QueryPort describes the port.
+// QueryPort describes the port. Its active MTU follows the network interface (SetMTU),
+// and the GID table has as many rows as were ever needed at a time.
 func (d *Device) QueryPort(port int) (ib.PortAttr, error) {
 	if err := checkPort("query port", port); err != nil {
 		return ib.PortAttr{}, err
 	}
-	return ib.PortAttr{State: ib.PortState(d.port.Load()), MaxMTU: ib.MTU4096, ActiveMTU: d.limits.MTU, MaxMsgSize: maxMsgSize,
-		GIDTableLen: len(d.caps.Local), NetIf: d.caps.NetIf}, nil
+	return ib.PortAttr{State: ib.PortState(d.port.Load()), MaxMTU: ib.MTU4096, ActiveMTU: ib.MTU(d.mtu.Load()), MaxMsgSize: maxMsgSize,
+		GIDTableLen: len(*d.gids.Load()), NetIf: d.caps.NetIf}, nil
 }
 
-// GIDs returns the GID table: the link's addresses.
+// GIDs returns the GID table: the link's addresses, without rows that are empty.
 func (d *Device) GIDs(port int) ([]ib.GIDEntry, error) {
 	if err := checkPort("query GIDs", port); err != nil {
 		return nil, err
 	}
-	table := make([]ib.GIDEntry, len(d.caps.Local))
-	for i, gid := range d.caps.Local {
-		table[i] = ib.GIDEntry{GID: gid, Index: i, NetIf: d.caps.NetIf}
+	table := []ib.GIDEntry{}
+	for i, row := range *d.gids.Load() {
+		if row.held {
+			table = append(table, ib.GIDEntry{GID: row.gid, Index: i, NetIf: d.caps.NetIf})
+		}
 	}
 	return table, nil
 }
@@ -226,8 +233,13 @@ func checkPort(op string, port int) error {
 	return &ib.AttrError{Op: op, Attr: "port", Value: port, Allowed: "1, the only port", Err: ib.ErrInvalid}
 }
 
-// Link describes the link that the device runs on, the first if there are several.
-func (d *Device) Link() link.Caps { return d.caps }
+// Link describes the link that the device runs on, the first if there are several, with
+// the addresses that it has now.
+func (d *Device) Link() link.Caps {
+	caps := d.caps
+	caps.Local = d.gids.Load().held()
+	return caps
+}
 
 // Shards returns how many shards the device has.
 func (d *Device) Shards() int { return len(d.shards) }

@@ -23,6 +23,9 @@
 // shard's bell; polling reads one. Verbs that change a QP take the shard's lock
 // between steps.
 //
+// The port follows its network interface, of which somebody else tells: addresses.go has
+// the GID table and the active MTU.
+//
 // The objects of the API are one to a file: qp.go, cq.go (with channels), pd.go
 // (with regions), srq.go (with XRC domains), mw.go, ah.go, mcast.go. owned.go has the check that all
 // verbs make of their arguments.

@@ -138,6 +138,7 @@ func TestDropReasons(t *testing.T) {
 			v.hit(f)
 		}, func(s *roce.Stats) uint64 { return s.DropPKey }},
 		{"not the peer's address", func(v *target) {
+			_ = v.peer.AddLocal(stranger)
 			v.outer.Src = stranger
 			v.hit(v.frame(send()))
 		}, func(s *roce.Stats) uint64 { return s.DropAddress }},

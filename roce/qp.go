@@ -69,7 +69,7 @@ func (p *PD) CreateQP(init ib.QPInit) (ib.QP, error) {
 	}
 	cfg.Type, cfg.Table, cfg.PD = init.Type, d.mem, p.core
 	cfg.Cap, cfg.SigAll = q.cap, init.SigAll
-	cfg.Limits, cfg.AckDelay = &d.limits, int64(d.opts.AckDelay)
+	cfg.AckDelay = int64(d.opts.AckDelay)
 	cfg.Trains = d.caps.RunFrames > 1 && !d.opts.NoTrains
 	cfg.Probe = !d.opts.NoProbes
 	cfg.MaxLate = maxLate

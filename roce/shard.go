@@ -23,6 +23,7 @@ type shard struct {
 	mail mailbox // what came by other shards' links
 
 	mu        sync.Mutex
+	limits    qp.Limits // of the port's QPs
 	qpns      *qpnTable
 	deadlines deadlines
 	ready     schedule // of QPs that may have packets to send
@@ -61,8 +62,8 @@ type flowEntry struct {
 }
 
 func newShard(d *Device, id int, l link.Link, gen uint8) *shard {
-	s := &shard{dev: d, id: id, link: l, qpns: newQPNTable(gen, id, len(d.shards)),
-		ready: schedule{shares: map[Tenant]*share{}}, groups: map[ib.GID]group{}}
+	s := &shard{dev: d, id: id, link: l, limits: qp.Limits{GIDs: len(d.caps.Local), MTU: d.maxMTU, MaxRdAtomic: maxRdAtomic},
+		qpns: newQPNTable(gen, id, len(d.shards)), ready: schedule{shares: map[Tenant]*share{}}, groups: map[ib.GID]group{}}
 	s.gsi.init(s)
 	s.ringing = s.ring
 	s.poller.init()
@@ -323,7 +324,7 @@ func (s *shard) add(q *QP, cfg qp.Config) {
 		s.dev.byNum.Store(q.num, q)
 	}
 	q.share = s.ready.enter(q.pd.tenant)
-	cfg.Num, cfg.Stats = q.num, &s.stats.Stats
+	cfg.Num, cfg.Stats, cfg.Limits = q.num, &s.stats.Stats, &s.limits
 	cfg.Due, cfg.AHs, cfg.SRQs = &s.due, &s.ahs, &s.srqs
 	q.core = qp.New(cfg)
 	q.core.Owner = q
@@ -358,8 +359,9 @@ func (s *shard) modify(q *QP, attr *ib.QPAttr, mask ib.QPAttrMask) error {
 	if q.core == nil {
 		return q.err("modify QP")
 	}
+	gids := *s.dev.gids.Load()
 	if mask&ib.AttrAV != 0 {
-		if err := s.dev.checkFamily(fmt.Sprintf("modify QP %#x", uint32(q.num)), &attr.AH); err != nil {
+		if err := checkSource(fmt.Sprintf("modify QP %#x", uint32(q.num)), &attr.AH, gids); err != nil {
 			return err
 		}
 	}
@@ -370,7 +372,7 @@ func (s *shard) modify(q *QP, attr *ib.QPAttr, mask ib.QPAttrMask) error {
 		return err
 	}
 	if mask&ib.AttrAV != 0 {
-		s.setPath(q)
+		s.setPath(q, gids)
 	}
 	if q.core.State() == ib.Reset {
 		s.setFlow(q, nil)
@@ -378,21 +380,6 @@ func (s *shard) modify(q *QP, attr *ib.QPAttr, mask ib.QPAttrMask) error {
 	s.after(q)
 	s.kick()
 	return nil
-}
-
-// checkFamily refuses an address vector that mixes IPv4 and IPv6: no packet could
-// carry it.
-func (d *Device) checkFamily(op string, ah *ib.AHAttr) error {
-	i := ah.SGIDIndex
-	if i < 0 || i >= len(d.caps.Local) {
-		return nil // the core says what is wrong
-	}
-	local := d.caps.Local[i]
-	if local.Is4() == ah.DGID.Is4() {
-		return nil
-	}
-	return &ib.AttrError{Op: op, Attr: "AH", Value: "DGID " + ah.DGID.Addr().String(),
-		Allowed: fmt.Sprintf("an address of the family of local GID %d, %v; choose another SGIDIndex", i, local.Addr()), Err: ib.ErrInvalid}
 }
 
 // clock is the time that verbs see: in virtual time, that of the last step.
@@ -411,11 +398,11 @@ func (s *shard) kick() {
 }
 
 // setPath works out the addressing of a QP, and finds its destination's account.
-func (s *shard) setPath(q *QP) {
+func (s *shard) setPath(q *QP, gids gidTable) {
 	q.share.ready.remove(q) // after puts it in its lane
 	q.lane = link.ShardOf(q.core.DestQPN(), readyLanes)
 	ah := q.core.AH()
-	q.path = s.dev.path(ah)
+	q.path = gids.path(ah)
 	q.path.SrcPort = s.sourcePort(ah.FlowLabel, q.num, q.core.DestQPN())
 	if qp.Reliable(q.typ) {
 		s.setFlow(q, &ah.DGID)

@@ -23,9 +23,10 @@ type Options struct {
 	// Link is "udp", "rawsock", "afxdp" or "auto", which "" stands for.
 	Link string
 
-	// NetIf names the network interface whose addresses the device has. Addrs
-	// names the addresses themselves, in GID order; IPv6 link-local ones carry
-	// their zone. At most one of the two may be set. With neither it is the
+	// NetIf names the network interface whose addresses the device has, those that
+	// come later, too. Addrs names the addresses themselves, in GID order; IPv6
+	// link-local ones carry their zone. The device has no others then, and these for
+	// as long as they are there. At most one of the two may be set. With neither it is the
 	// interface of the default route or, failing that, the only one that is up
 	// besides loopback.
 	NetIf string
@@ -68,7 +69,10 @@ type Options struct {
 }
 
 // Open opens a device. Its port is active while the network interface is up, has
-// a carrier, and holds any of the addresses.
+// a carrier, and holds any of the addresses. Addresses that come and go change the GID
+// table, which raises ib.EventGIDChange; the interface's MTU changes the active MTU. An
+// address that cannot be used yet is tried again when the next thing happens to any
+// interface or address of the host.
 //
 // An address that another program speaks RoCEv2 on is a *port.Error; a link that
 // needs a privilege which the process lacks, and which was asked for by name, is a
@@ -112,7 +116,7 @@ func open(o Options) (*roce.Device, error) {
 		closeAll(links)
 		return nil, err
 	}
-	if err := w.watch(dev); err != nil {
+	if err := w.watch(dev, o.Addrs); err != nil {
 		_ = dev.Close()
 		return nil, err
 	}

@@ -229,8 +229,12 @@ func newSide(t testing.TB, dev *roce.Device) *side {
 
 func (s *side) connect(t testing.TB, peer *side, gid int) {
 	t.Helper()
-	attr := ib.QPAttr{State: ib.Init, Port: 1, Access: ib.RemoteWrite,
-		AH: ib.AHAttr{DGID: peer.dev.Link().Local[gid], SGIDIndex: gid}, PathMTU: ib.MTU1024, DestQPN: peer.qp.Num(), Timeout: 14, RetryCnt: 7}
+	s.connectTo(t, peer, ib.AHAttr{DGID: peer.dev.Link().Local[gid], SGIDIndex: gid}, 14)
+}
+
+func (s *side) connectTo(t testing.TB, peer *side, ah ib.AHAttr, timeout uint8) {
+	t.Helper()
+	attr := ib.QPAttr{State: ib.Init, Port: 1, Access: ib.RemoteWrite, AH: ah, PathMTU: ib.MTU1024, DestQPN: peer.qp.Num(), Timeout: timeout, RetryCnt: 7}
 	for _, step := range []struct {
 		to   ib.QPState
 		mask ib.QPAttrMask

@@ -10,6 +10,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/roce/neigh"
 )
 
 // ErrNoInterface: there is no network interface to open, or not the one that was
@@ -43,7 +45,7 @@ func Interfaces() ([]Interface, error) {
 		if err != nil {
 			return nil, fmt.Errorf("list addresses of %s: %w", a.Name, err)
 		}
-		addrs := gidOrder(usable(have), a.Name)
+		addrs := gidOrder(neigh.Usable(have), a.Name)
 		if len(addrs) == 0 {
 			continue
 		}
@@ -58,18 +60,6 @@ func Interfaces() ([]Interface, error) {
 		list[i].Default = true
 	}
 	return list, nil
-}
-
-// usable returns the addresses that a socket can be bound to: not those that
-// duplicate address detection has not passed yet, or has failed.
-func usable(have []netlink.Addr) []netip.Addr {
-	var addrs []netip.Addr
-	for _, h := range have {
-		if a, ok := netip.AddrFromSlice(h.IP); ok && h.Flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED) == 0 {
-			addrs = append(addrs, a.Unmap())
-		}
-	}
-	return addrs
 }
 
 // gidOrder sorts addresses as Linux fills a port's GID table: the IPv6

@@ -9,21 +9,31 @@ import (
 	"github.com/goroce/goroce/roce/neigh"
 )
 
-// watched is the link of a device whose port state follows its network interface.
-// It ends the watch when the device closes it.
+// watched is the link of a device that follows its network interface. It ends the watch when the device closes it.
 type watched struct {
 	link.Link
 	stop func()
 }
 
-// watch tells the device the state of its port, now and whenever it changes.
-func (w *watched) watch(dev *roce.Device) (err error) {
-	caps := dev.Link()
-	addrs := make([]netip.Addr, len(caps.Local))
-	for i, g := range caps.Local {
-		addrs[i] = g.Addr()
+// watch tells the device what becomes of its interface, now and whenever that changes.
+// addrs are the only addresses that the device may have, nil for all of the interface.
+func (w *watched) watch(dev *roce.Device, addrs []netip.Addr) (err error) {
+	w.stop, err = neigh.WatchLink(dev.Link().NetIf, addrs, func(s neigh.LinkState) error { return follow(dev, s) })
+	return err
+}
+
+// follow tells the device the state of its interface. It fails if there is an address
+// that the device cannot have yet.
+func follow(dev *roce.Device, s neigh.LinkState) error {
+	if s.MTU > 0 { // it is 0 when the interface is gone
+		dev.SetMTU(s.MTU)
 	}
-	w.stop, err = neigh.WatchLink(caps.NetIf, addrs, func(s neigh.LinkState) { dev.SetPortState(portState(s)) })
+	var gids []ib.GID
+	for _, a := range gidOrder(s.Addrs, "") {
+		gids = append(gids, ib.GIDFromAddr(a))
+	}
+	err := dev.SetAddresses(gids)
+	dev.SetPortState(portState(s)) // who hears of it finds the addresses
 	return err
 }
 
@@ -31,7 +41,7 @@ func (w *watched) watch(dev *roce.Device) (err error) {
 // look at the interface and its carrier (ib_core, ib_get_curr_port_state). A port
 // whose addresses are all gone is of no more use than one that is down.
 func portState(s neigh.LinkState) ib.PortState {
-	if s.Up && s.Held > 0 {
+	if s.Up && len(s.Addrs) > 0 {
 		return ib.PortActive
 	}
 	return ib.PortDown

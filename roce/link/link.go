@@ -22,13 +22,19 @@
 // any others and received by every link that joined the group ([Link].Join), the
 // sender's included.
 //
+// Addresses come and go while a link is open ([Link].AddLocal, RemoveLocal). Which ones
+// a link should have is for its owner to say: a driver does not watch its interface.
+// What comes to an address that the link does not have is not received, and what is
+// sent from one is lost.
+//
 // A device of several shards has a link for each, on the same addresses. Between them
 // these receive each frame once: where it can be, by the link of the QP's shard
-// ([ShardOf]). Only the first one joins groups.
+// ([ShardOf]). Only the first one joins groups. An address is added to the first link
+// first, then to the next, and removed in the same order, by one goroutine at a time.
 //
-// A Link has one owner at a time: apart from Wake, Join and Leave, which any
-// goroutine may call, Stats, which may be called during Wait, and Close, its
-// methods are never called concurrently.
+// A Link has one owner at a time: apart from Wake, Join, Leave, AddLocal and
+// RemoveLocal, which any goroutine may call, Stats, which may be called during Wait,
+// and Close, its methods are never called concurrently.
 package link
 
 import (
@@ -41,8 +47,8 @@ import (
 // Port is the UDP destination port of RoCEv2.
 const Port = 4791
 
-// ErrClosed is returned by Send, Recv, Wait, Join and Leave after Close. It is the
-// only error that a device treats as the end of the link.
+// ErrClosed is returned by Send, Recv, Wait, Join, Leave, AddLocal and RemoveLocal after
+// Close. It is the only error that a device treats as the end of the link.
 var ErrClosed = errors.New("link closed")
 
 // IDRule says what IPv4 identification the frames that a link sends will carry.
@@ -63,8 +69,8 @@ const (
 type Caps struct {
 	Name      string   // "udp", "rawsock", "mem"
 	NetIf     string   // network interface, empty if there is none
-	MTU       int      // IP MTU of the interface, in bytes
-	Local     []ib.GID // own addresses: the port's GID table, in order
+	MTU       int      // IP MTU of the interface when the link was opened, in bytes: no packet is longer
+	Local     []ib.GID // own addresses when the link was opened, in the order of the GID table
 	RunFrames int      // most frames in a run that Send takes; 1 without offload
 	RunBytes  int      // most bytes in a run that Send takes
 	ID        IDRule
@@ -129,8 +135,8 @@ type Link interface {
 
 	// Send sends the runs in order and returns how many it took. It takes fewer
 	// only if the link would block: the caller keeps the rest and calls Wait
-	// with writable set. Frames that the kernel refuses count as taken and lost
-	// (Stats.TxErrors). Buf stays the caller's: it is not kept after Send
+	// with writable set. Frames that the kernel refuses, and those from an address
+	// that is not the link's, count as taken and lost (Stats.TxErrors). Buf stays the caller's: it is not kept after Send
 	// returns, but a wrapper may write to it.
 	Send(now ib.Instant, runs []Run) (int, error)
 
@@ -172,6 +178,19 @@ type Link interface {
 	// received. A group that is not joined is refused as by Join. Close leaves
 	// all groups.
 	Leave(group ib.GID) error
+
+	// AddLocal gives the link one more address, which its interface has: from now on
+	// it receives what comes there, and may send from it. RemoveLocal takes one away;
+	// what has arrived there before may still be received. Any goroutine may call
+	// them; they ask the kernel, and may take milliseconds. Both keep the groups that
+	// are joined.
+	//
+	// An *ib.AttrError that wraps ib.ErrInvalid refuses to add a multicast group or an
+	// address that the link has, and to remove one that it has not. An address whose
+	// port another program has is a *port.Error; one that cannot be used yet, such as
+	// a tentative one of IPv6, is the kernel's error. The link is as before then.
+	AddLocal(gid ib.GID) error
+	RemoveLocal(gid ib.GID) error
 
 	Stats() Stats
 	Close() error

@@ -3,8 +3,8 @@ package neigh
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"github.com/vishvananda/netlink"
@@ -15,23 +15,33 @@ import (
 // LinkState is what may change about an interface while it is in use. It is all
 // zero once the interface is gone.
 type LinkState struct {
-	Up   bool // administratively, and with a carrier
-	MTU  int  // of IP packets, in bytes
-	Held int  // how many of the addresses in question it holds
+	Up    bool         // administratively, and with a carrier
+	MTU   int          // of IP packets, in bytes
+	Addrs []netip.Addr // those in question that are there and can be used
 }
 
-// WatchLink calls changed with the state of an interface, of which addrs are the
-// addresses in question: once before it returns, then whenever the state is
-// another, from one goroutine. Changes that follow one another fast may be seen as
-// one. stop ends the watch and waits for a call that is under way; it may be called
-// more than once, but not by changed.
-func WatchLink(name string, addrs []netip.Addr, changed func(LinkState)) (stop func(), err error) {
-	w := &watch{addrs: addrs, changed: changed, ended: make(chan struct{})}
-	if err := w.open(name); err != nil {
+func (s *LinkState) equal(o *LinkState) bool {
+	return s.Up == o.Up && s.MTU == o.MTU && slices.Equal(s.Addrs, o.Addrs)
+}
+
+// WatchLink calls changed with the state of an interface: once before it returns, then
+// whenever the state is another, from one goroutine. Changes that follow one another
+// fast may be seen as one. If changed returns an error it is called again as soon as
+// anything happens to any interface or address, the same state or another.
+//
+// The addresses in question are addrs, in that order, each on the interface that has it
+// now, or on this one; for nil all addresses of this one, in the kernel's order and
+// without zones.
+//
+// stop ends the watch and waits for a call that is under way; it may be called more than
+// once, but not by changed.
+func WatchLink(name string, addrs []netip.Addr, changed func(LinkState) error) (stop func(), err error) {
+	w := &watch{changed: changed, ended: make(chan struct{})}
+	if err := w.open(name, addrs); err != nil {
 		w.close()
 		return nil, fmt.Errorf("watch interface %s: %w", name, err)
 	}
-	changed(w.last)
+	w.again = changed(w.last) != nil
 	go w.run()
 	return sync.OnceFunc(func() {
 		w.events.Close()
@@ -43,16 +53,24 @@ func WatchLink(name string, addrs []netip.Addr, changed func(LinkState)) (stop f
 // or address, and looks what.
 type watch struct {
 	index   int
-	addrs   []netip.Addr
-	changed func(LinkState)
+	homes   []home // of the addresses in question, nil for all of the interface
+	changed func(LinkState) error
 
 	events *nl.NetlinkSocket
 	ask    *netlink.Handle
 	last   LinkState // as changed was told
+	again  bool      // it is to be told once more
 	ended  chan struct{}
 }
 
-func (w *watch) open(name string) (err error) {
+// home is where an address in question belongs.
+type home struct {
+	addr     netip.Addr
+	index    int  // of the interface
+	loopback bool // which has the whole of its networks
+}
+
+func (w *watch) open(name string, addrs []netip.Addr) (err error) {
 	if w.ask, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		return err
 	}
@@ -61,6 +79,13 @@ func (w *watch) open(name string) (err error) {
 		return err
 	}
 	w.index = itf.Attrs().Index
+	for _, a := range addrs {
+		n, err := Holding(a)
+		if err != nil { // it may come
+			n = netIf(itf.Attrs())
+		}
+		w.homes = append(w.homes, home{a, n.Index, n.Loopback})
+	}
 	w.events, err = nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR)
 	if err != nil {
 		return fmt.Errorf("subscribe to changes: %w", err)
@@ -89,9 +114,9 @@ func (w *watch) run() {
 		}
 		// If the state changes while it is asked for, the answer is an error, and
 		// another message on its way.
-		if now, err := w.state(); err == nil && now != w.last {
+		if now, err := w.state(); err == nil && (w.again || !now.equal(&w.last)) {
 			w.last = now
-			w.changed(now)
+			w.again = w.changed(now) != nil
 		}
 	}
 }
@@ -104,19 +129,40 @@ func (w *watch) state() (LinkState, error) {
 	if err != nil {
 		return LinkState{}, err
 	}
-	have, err := w.ask.AddrList(itf, netlink.FAMILY_ALL)
+	have, err := w.ask.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {
 		return LinkState{}, err
 	}
 	a := itf.Attrs()
-	s := LinkState{Up: a.RawFlags&unix.IFF_LOWER_UP != 0, MTU: a.MTU}
-	for _, addr := range w.addrs {
-		for _, h := range have {
-			if holds(h.IPNet, addr.WithZone("").Unmap(), a.Flags&net.FlagLoopback != 0) {
-				s.Held++
-				break
-			}
+	return LinkState{Up: a.RawFlags&unix.IFF_LOWER_UP != 0, MTU: a.MTU, Addrs: w.held(have)}, nil
+}
+
+// held returns the addresses in question that are among those of the host.
+func (w *watch) held(have []netlink.Addr) (addrs []netip.Addr) {
+	if w.homes == nil {
+		return Usable(slices.DeleteFunc(have, func(a netlink.Addr) bool { return a.LinkIndex != w.index }))
+	}
+	for _, home := range w.homes {
+		there := func(a netlink.Addr) bool {
+			return a.LinkIndex == home.index && usable(&a) && holds(a.IPNet, home.addr.WithZone("").Unmap(), home.loopback)
+		}
+		if slices.ContainsFunc(have, there) {
+			addrs = append(addrs, home.addr)
 		}
 	}
-	return s, nil
+	return addrs
 }
+
+// Usable returns the addresses that a socket can be bound to, without zones: not those
+// that duplicate address detection has not passed yet, or has failed.
+func Usable(have []netlink.Addr) []netip.Addr {
+	var addrs []netip.Addr
+	for i := range have {
+		if a, ok := addrOf(have[i].IP); ok && usable(&have[i]) {
+			addrs = append(addrs, a)
+		}
+	}
+	return addrs
+}
+
+func usable(a *netlink.Addr) bool { return a.Flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED) == 0 }

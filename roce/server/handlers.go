@@ -154,6 +154,9 @@ func queryPort(c *session, p *abi.Port) (reply, error) {
 		MaxMsgSize: a.MaxMsgSize, GIDs: uint32(a.GIDTableLen), NetIf: abi.NameOf(a.NetIf)})
 }
 
+// A device's GID table fits the reply.
+const _ = uint(abi.MaxGIDs - roce.MaxGIDs)
+
 func queryGIDs(c *session, p *abi.Port) (r reply, err error) {
 	table, err := c.unit.dev.GIDs(int(p.Port))
 	for _, e := range table[:min(len(table), abi.MaxGIDs)] {

@@ -43,7 +43,7 @@ func TestContract(t *testing.T) {
 				require.Missing(t, "frames of several chunks need Linux 6.6, several frames in one piece 6.2")
 			}
 			na, nb := linktest.NewVeth(t, tt.mtu)
-			linktest.Run(t, func(t testing.TB) (link.Link, link.Link) {
+			pair := func(t testing.TB) (link.Link, link.Link) {
 				aAddr, bAddr := na.Addr4, nb.Addr4
 				if tt.v6 {
 					aAddr, bAddr = na.Addr6, nb.Addr6
@@ -51,8 +51,43 @@ func TestContract(t *testing.T) {
 				a, b := openIn(t, na, tt.a, aAddr), openIn(t, nb, tt.b, bAddr)
 				linktest.Meet(t, a, b)
 				return linktest.Fresh(a), linktest.Fresh(b)
-			})
+			}
+			linktest.Run(t, pair)
+			linktest.Addresses(t, pair, na.Spare(t, tt.v6))
 		})
+	}
+}
+
+// What is to an address that came later comes by the rings, too.
+func TestAddressByRings(t *testing.T) {
+	na, nb := linktest.NewVeth(t, 1500)
+	a, b := open(t, na, Options{}, na.Addr4), openIn(t, nb, native, nb.Addr4)
+	linktest.Meet(t, b, a)
+	later := na.Spare(t, false)
+	if err := a.AddLocal(later); err != nil {
+		t.Fatal(err)
+	}
+	linktest.Meet(t, a, b)
+	rings, kernel := a.byRings()
+	var psn uint32
+	in := make([]link.Run, 8)
+	for end := time.Now().Add(20 * time.Second); ; {
+		r := linktest.NewRun(b, a, &psn, 1, 64, 0)
+		r.Dst = later
+		linktest.SendAll(t, b, []link.Run{r})
+		_, _ = b.Recv(0, in[:1]) // sends what waits for the MAC address
+		_ = a.Wait(10*time.Millisecond, false)
+		if n, err := a.Recv(0, in); err != nil {
+			t.Fatal(err)
+		} else if n > 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("nothing arrives")
+		}
+	}
+	if r, k := a.byRings(); r == rings || k != kernel {
+		t.Errorf("%d frames by the rings, %d through the kernel; want all by the rings", r-rings, k-kernel)
 	}
 }
 

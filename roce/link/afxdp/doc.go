@@ -11,7 +11,8 @@
 // # Two ways
 //
 // The program redirects what is RoCEv2, and to the link's addresses and the
-// interface's MAC address. All else passes to the kernel as if nothing was there.
+// interface's MAC address. All else passes to the kernel as if nothing was there. When
+// an address comes or goes another program takes its place, between two packets.
 // Beside its rings the link has the packet socket of rawsock, with the sockets that
 // keep the kernel quiet. By it come packets of ours that the program leaves alone:
 //

@@ -16,6 +16,7 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/internal/local"
 	"github.com/goroce/goroce/roce/link/internal/packet"
 )
 
@@ -41,6 +42,7 @@ type Options struct {
 type conn struct {
 	*base
 	caps   link.Caps
+	local  local.Set
 	wait   waiter
 	closed atomic.Bool
 	freed  sync.Once
@@ -62,6 +64,7 @@ type conn struct {
 type base struct {
 	kernel  *packet.Conn // the way through the kernel
 	program *program
+	filter  filter
 	mem     *umem
 	users   atomic.Int32 // links
 	lent    atomic.Bool  // a link was closed while what it had received could be looked at
@@ -92,12 +95,12 @@ func (b *base) open(o *Options, shards int) (conns []*conn, err error) {
 		return nil, &Error{NetIf: netif.Name, Op: fmt.Sprintf("open %d shards", shards), Err: errors.ErrUnsupported,
 			Advice: fmt.Sprintf("each needs a queue to receive and one to send, and there are %d; `ethtool -L` may make more", n)}
 	}
-	f := filter{netif: netif, local: b.kernel.Caps().Local, queues: rx, several: !o.oneChunk && knowsSeveral()}
-	mode, err := b.attach(o, &f)
+	b.filter = filter{netif: netif, local: b.kernel.Caps().Local, queues: rx, several: !o.oneChunk && knowsSeveral()}
+	mode, err := b.attach(o, &b.filter)
 	if err != nil {
 		return nil, err
 	}
-	queues, err := b.openQueues(o, &f)
+	queues, err := b.openQueues(o, &b.filter)
 	if err == nil {
 		conns, err = b.share(queues, min(rx, tx), shards)
 	}
@@ -110,6 +113,7 @@ func (b *base) open(o *Options, shards int) (conns []*conn, err error) {
 	caps.Note = b.describe(o, mode, queues)
 	for _, c := range conns {
 		c.caps = caps
+		c.local.Init(caps.Name, caps.Local)
 		c.rx.init(&b.program.layout)
 	}
 	return conns, nil
@@ -254,6 +258,38 @@ func (c *conn) Join(g ib.GID) error { return c.kernel.Join(g) }
 // Leave ends the membership.
 func (c *conn) Leave(g ib.GID) error { return c.kernel.Leave(g) }
 
+// AddLocal has the program take what is to the address. It is shared: the main link's
+// call does it.
+func (c *conn) AddLocal(g ib.GID) error {
+	return c.local.Add(g, func() error {
+		if c.main {
+			return c.kernel.AddLocalWith(g, c.refilter)
+		}
+		return nil
+	})
+}
+
+// RemoveLocal has the program pass what is to the address.
+func (c *conn) RemoveLocal(g ib.GID) error {
+	return c.local.Remove(g, func() error {
+		if c.main {
+			return c.kernel.RemoveLocalWith(g, c.refilter)
+		}
+		return nil
+	})
+}
+
+// refilter gives the program other addresses.
+func (b *base) refilter(local []ib.GID) error {
+	f := b.filter
+	f.local = local
+	if err := b.program.replace(&f); err != nil {
+		return err
+	}
+	b.filter = f
+	return nil
+}
+
 // Close ends a Wait that is under way, and waits for it.
 func (c *conn) Close() error {
 	c.closed.Store(true)
@@ -266,6 +302,7 @@ func (c *conn) Close() error {
 
 // free closes the link's sockets and, of the last link, the rest.
 func (c *conn) free() {
+	c.local.Shut()
 	for _, q := range c.queues {
 		if len(q.lent) > 0 {
 			c.lent.Store(true)

@@ -117,6 +117,21 @@ func (p *program) load(f *filter) error {
 	return err
 }
 
+// replace puts the program for another filter, of the same queues, in the place of the
+// one on the interface. Each packet meets one or the other.
+func (p *program) replace(f *filter) error {
+	old := p.prog
+	err := p.load(f)
+	if err == nil {
+		if err = p.hook.Update(p.prog); err == nil {
+			return old.Close()
+		}
+		_ = p.prog.Close()
+	}
+	p.prog = old
+	return refused(f.netif.Name, "replace the XDP program", err)
+}
+
 // serve gives the frames of a receive queue to a socket.
 func (p *program) serve(queue, fd int) error {
 	if err := p.sockets.Put(uint32(queue), uint32(fd)); err != nil {

@@ -35,7 +35,11 @@ func (c *conn) kick() {
 // send takes one run. It returns false if there is no room.
 func (c *conn) send(now ib.Instant, one []link.Run) bool {
 	r := &one[0]
-	if why := runs.Refuse(&c.caps, r); why != "" {
+	why := runs.Refuse(&c.caps, r)
+	if why == "" && !c.local.Has(&r.Src) {
+		why = runs.NotOurs
+	}
+	if why != "" {
 		sock.Lose(&c.stats, int(runs.Count(r)), why)
 		return true
 	}

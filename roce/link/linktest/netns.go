@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/tests/require"
 )
 
@@ -157,6 +158,17 @@ func (n *Namespace) addAddr(itf netlink.Link, s string) error {
 		n.Addr6 = p.Addr()
 	}
 	return netlink.AddrAdd(itf, addr)
+}
+
+// Spare gives n's interface one more address, beside those that n names, and returns it.
+func (n *Namespace) Spare(t testing.TB, v6 bool) ib.GID {
+	t.Helper()
+	addr := "10.99.0.101/24"
+	if v6 {
+		addr = "fd99::101/64"
+	}
+	n.Command(t, "ip", "addr", "add", addr, "dev", n.IfName, "nodad")
+	return ib.GIDFromAddr(netip.MustParsePrefix(addr).Addr())
 }
 
 // Do runs f on a thread in the namespace. What f opens stays in the namespace.

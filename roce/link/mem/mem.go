@@ -27,6 +27,7 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/internal/group"
+	"github.com/goroce/goroce/roce/link/internal/local"
 	"github.com/goroce/goroce/roce/link/internal/runs"
 )
 
@@ -64,7 +65,7 @@ func NewNetwork() *Network {
 }
 
 // Open returns a new link that owns the GIDs. A GID that another link owned
-// moves to the new one.
+// moves to the new one, as it does with AddLocal.
 func (n *Network) Open(gids []ib.GID, o Options) link.Link { return n.OpenShards(gids, o, 1)[0] }
 
 // OpenShards returns links that own the GIDs together: a run for one of them goes to
@@ -74,6 +75,7 @@ func (n *Network) OpenShards(gids []ib.GID, o Options, shards int) []link.Link {
 	owners := make([]*memLink, shards)
 	for i := range links {
 		owners[i] = n.newLink(gids, o)
+		owners[i].device = owners
 		links[i] = owners[i]
 	}
 	n.mu.Lock()
@@ -92,7 +94,7 @@ func (n *Network) newLink(gids []ib.GID, o Options) *memLink {
 	if o.Steer == nil {
 		o.Steer = func(r *link.Run, n int) int { return link.FrameShard(r.Frame(0), n) }
 	}
-	return &memLink{
+	l := &memLink{
 		net:   n,
 		steer: o.Steer,
 		caps: link.Caps{
@@ -108,6 +110,8 @@ func (n *Network) newLink(gids []ib.GID, o Options) *memLink {
 		arrived: make(chan struct{}, 1),
 		timer:   time.NewTimer(0),
 	}
+	l.local.Init("mem", gids)
+	return l
 }
 
 func or(v, def int) int {
@@ -137,8 +141,10 @@ func (n *Network) deliver(r *link.Run) bool {
 
 type memLink struct {
 	net    *Network
+	device []*memLink // those that own the same GIDs
 	steer  func(*link.Run, int) int
 	caps   link.Caps
+	local  local.Set
 	stats  link.Stats // the owner's; RxOverflow is kept in overflow
 	closed atomic.Bool
 	woken  atomic.Bool
@@ -166,6 +172,9 @@ func (l *memLink) Send(_ ib.Instant, out []link.Run) (int, error) {
 
 func (l *memLink) sendRun(r *link.Run) {
 	why := runs.Refuse(&l.caps, r)
+	if why == "" && !l.local.Has(&r.Src) {
+		why = runs.NotOurs
+	}
 	if why == "" && !l.net.deliver(r) {
 		why = "no link owns the destination GID"
 	}
@@ -262,7 +271,7 @@ func (l *memLink) Join(g ib.GID) error {
 		return link.ErrClosed
 	}
 	members := l.net.members[g]
-	if err := group.CheckJoin(&l.caps, g, slices.Contains(members, l)); err != nil {
+	if err := group.CheckJoin(&l.caps, l.local.List(), g, slices.Contains(members, l)); err != nil {
 		return err
 	}
 	l.net.members[g] = append(members, l)
@@ -282,6 +291,14 @@ func (l *memLink) Leave(g ib.GID) error {
 	return nil
 }
 
+// disown makes a GID that l owns nobody's, its companions' neither. The caller holds
+// n.mu.
+func (n *Network) disown(g ib.GID, l *memLink) {
+	if slices.Contains(n.owner[g], l) {
+		delete(n.owner, g)
+	}
+}
+
 // leave takes l out of a group. The caller holds n.mu.
 func (n *Network) leave(g ib.GID, l *memLink) {
 	left := slices.DeleteFunc(n.members[g], func(m *memLink) bool { return m == l })
@@ -290,6 +307,24 @@ func (n *Network) leave(g ib.GID, l *memLink) {
 	} else {
 		delete(n.members, g)
 	}
+}
+
+func (l *memLink) AddLocal(g ib.GID) error {
+	l.net.mu.Lock()
+	defer l.net.mu.Unlock()
+	return l.local.Add(g, func() error {
+		l.net.owner[g] = l.device // as for Open; the others find it so
+		return nil
+	})
+}
+
+func (l *memLink) RemoveLocal(g ib.GID) error {
+	l.net.mu.Lock()
+	defer l.net.mu.Unlock()
+	return l.local.Remove(g, func() error {
+		l.net.disown(g, l)
+		return nil
+	})
 }
 
 func (l *memLink) Stats() link.Stats {
@@ -305,10 +340,9 @@ func (l *memLink) Close() error {
 		return nil
 	}
 	l.net.mu.Lock()
-	for _, g := range l.caps.Local {
-		if slices.Contains(l.net.owner[g], l) {
-			delete(l.net.owner, g)
-		}
+	l.local.Shut()
+	for _, g := range l.local.List() {
+		l.net.disown(g, l)
 	}
 	for g := range l.net.members {
 		l.net.leave(g, l)

@@ -16,10 +16,12 @@ var (
 )
 
 func TestContract(t *testing.T) {
-	linktest.Run(t, func(testing.TB) (a, b link.Link) {
+	open := func(testing.TB) (a, b link.Link) {
 		n := mem.NewNetwork()
 		return n.Open([]ib.GID{gidA}, mem.Options{}), n.Open([]ib.GID{gidB}, mem.Options{})
-	})
+	}
+	linktest.Run(t, open)
+	linktest.Addresses(t, open, gidX)
 }
 
 // In virtual time one goroutine owns all links: what was sent is there.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io/fs"
+	"net"
 	"net/netip"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/linktest"
 	"github.com/goroce/goroce/roce/link/port"
@@ -70,7 +72,7 @@ func TestContract(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			na, nb := linktest.NewVeth(t, tt.mtu)
-			linktest.Run(t, func(t testing.TB) (link.Link, link.Link) {
+			pair := func(t testing.TB) (link.Link, link.Link) {
 				aAddr, bAddr := na.Addr4, nb.Addr4
 				if tt.v6 {
 					aAddr, bAddr = na.Addr6, nb.Addr6
@@ -78,7 +80,9 @@ func TestContract(t *testing.T) {
 				a, b := openIn(t, na, tt.a, aAddr), openIn(t, nb, tt.b, bAddr)
 				linktest.Meet(t, a, b)
 				return linktest.Fresh(a), linktest.Fresh(b)
-			})
+			}
+			linktest.Run(t, pair)
+			linktest.Addresses(t, pair, na.Spare(t, tt.v6))
 		})
 	}
 }
@@ -302,5 +306,38 @@ func TestPermission(t *testing.T) {
 	})
 	if !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("without CAP_NET_RAW: %v, want ErrPermission", err)
+	}
+}
+
+// What waits for a MAC address is lost if its own address goes meanwhile.
+func TestHeldFromAddressThatGoes(t *testing.T) {
+	na, nb := linktest.NewVeth(t, 1500)
+	a := openIn(t, na, raw, na.Addr4)
+	later := na.Spare(t, false)
+	if err := a.AddLocal(later); err != nil {
+		t.Fatal(err)
+	}
+	var psn uint32
+	r := linktest.NewRun(a, a, &psn, 2, 64, 0)
+	r.Src, r.Dst = later, ib.GIDFromAddr(netip.MustParseAddr("10.99.0.200"))
+	linktest.SendAll(t, a, []link.Run{r})
+	if s := a.Stats(); s.TxErrors != 0 || s.TxFrames != 0 {
+		t.Fatalf("the frames do not wait: %+v", s)
+	}
+	if err := a.RemoveLocal(later); err != nil {
+		t.Fatal(err)
+	}
+	na.Command(t, "ip", "neigh", "replace", "10.99.0.200", "lladdr", net.HardwareAddr(nb.MAC[:]).String(), "dev", na.IfName)
+	for end := time.Now().Add(20 * time.Second); a.Stats().TxErrors+a.Stats().TxFrames == 0; {
+		_ = a.Wait(10*time.Millisecond, false)
+		if _, err := a.Recv(0, make([]link.Run, 1)); err != nil {
+			t.Fatal(err)
+		}
+		if time.Now().After(end) {
+			t.Fatal("the frames still wait")
+		}
+	}
+	if s := a.Stats(); s.TxErrors != 2 || s.TxFrames != 0 || !strings.Contains(s.LastError, "source GID") {
+		t.Errorf("%+v, want both frames lost for their source", s)
 	}
 }

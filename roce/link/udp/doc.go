@@ -3,12 +3,12 @@
 //
 //	l, err := udp.Open([]netip.Addr{addr}, udp.Options{})
 //
-// There is one socket per local address, bound to port 4791. A socket knows
-// nothing of ICRCs, so the driver's task is to make the kernel send headers that
-// can be foreseen: sockets are never connected and their path MTU discovery is in
-// PROBE mode, for then Linux sends every IPv4 packet with "don't fragment" and
-// identification 0, and numbers the segments of a run 0, 1, 2 ... (ip_select_ident
-// and inet_gso_segment). Caps.ID says which of the two rules holds.
+// There is one socket per local address, bound to port 4791, which comes and goes with
+// it. A socket knows nothing of ICRCs, so the driver's task is to make the kernel send
+// headers that can be foreseen: sockets are never connected and their path MTU
+// discovery is in PROBE mode, for then Linux sends every IPv4 packet with "don't
+// fragment" and identification 0, and numbers the segments of a run 0, 1, 2 ...
+// (ip_select_ident and inet_gso_segment). Caps.ID says which of the two rules holds.
 //
 // Speed comes from segmentation: a run leaves as one message (UDP_SEGMENT) and
 // arrives as one (UDP_GRO); several runs share a system call (sendmmsg,
@@ -29,6 +29,6 @@
 // of what it receives.
 //
 // Files: open.go makes the sockets, offload.go finds out about segmentation,
-// send.go and recv.go move runs, shards.go shares the port, group.go joins groups, device.go knows the
-// interface.
+// send.go and recv.go move runs, shards.go shares the port, local.go adds and removes
+// addresses, group.go joins groups, device.go knows the interface.
 package udp

@@ -19,12 +19,12 @@ import (
 // get copies of what it sends there itself: IP_MULTICAST_LOOP, which is on by
 // default.
 func (c *conn) Join(g ib.GID) error {
-	c.rx.mu.Lock()
-	defer c.rx.mu.Unlock()
+	c.sockets.Lock()
+	defer c.sockets.Unlock()
 	if c.closed.Load() {
 		return link.ErrClosed
 	}
-	if err := group.CheckJoin(&c.caps, g, c.rx.member(&g)); err != nil {
+	if err := group.CheckJoin(&c.caps, c.local.List(), g, c.rx.member(&g)); err != nil {
 		return err
 	}
 	var socks []*socket
@@ -45,22 +45,15 @@ func (c *conn) Join(g ib.GID) error {
 // Leave closes the group's sockets. Recv does not use them meanwhile, and what
 // Wait sees of them ends with Remove.
 func (c *conn) Leave(g ib.GID) error {
-	c.rx.mu.Lock()
-	defer c.rx.mu.Unlock()
+	c.sockets.Lock()
+	defer c.sockets.Unlock()
 	if c.closed.Load() {
 		return link.ErrClosed
 	}
 	if err := group.CheckLeave(&c.caps, g, c.rx.member(&g)); err != nil {
 		return err
 	}
-	c.rx.socks = slices.DeleteFunc(c.rx.socks, func(s *socket) bool {
-		if s.local != g {
-			return false
-		}
-		c.poller.Remove(s.fd)
-		_ = unix.Close(s.fd)
-		return true
-	})
+	c.closeSockets(g)
 	return nil
 }
 

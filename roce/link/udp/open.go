@@ -13,6 +13,8 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/internal/group"
+	"github.com/goroce/goroce/roce/link/internal/local"
 	"github.com/goroce/goroce/roce/link/internal/sock"
 	"github.com/goroce/goroce/roce/link/port"
 	"github.com/goroce/goroce/roce/neigh"
@@ -52,10 +54,17 @@ type conn struct {
 	offload    bool
 	recvBuffer int
 	ns         neigh.Namespace // where the sockets are
-	socks      []*socket       // one per local address
+	opened     []netip.Addr    // the first addresses, with their zones
+	shard      int
 	claim      *claim
+	local      local.Set
 	poller     *sock.Poller
 	closed     atomic.Bool
+
+	// sockets guards socks and rx.socks: Send and Recv hold it, as do those who add or
+	// remove sockets, which may be any goroutine.
+	sockets sync.Mutex
+	socks   []*socket // one per local address
 
 	// mu is held by the owner's calls; Close takes it once they are told to end.
 	mu    sync.Mutex
@@ -98,11 +107,15 @@ func (c *conn) open(addrs []netip.Addr, o Options) error {
 		}
 		dev.MTU = min(dev.MTU, d.MTU)
 		dev.checksums = dev.checksums && d.checksums
-		if err := c.addSocket(a, d); err != nil {
+		s, err := c.openSocket(a, d.Index)
+		if err != nil {
 			return err
 		}
-		fds = append(fds, c.socks[i].fd)
-		granted = sock.SetRecvBuffer(c.socks[i].fd, o.RecvBuffer)
+		c.socks = append(c.socks, s)
+		c.rx.socks = append(c.rx.socks, s)
+		c.caps.Local = append(c.caps.Local, s.local)
+		fds = append(fds, s.fd)
+		granted = sock.SetRecvBuffer(s.fd, o.RecvBuffer)
 	}
 	why := ""
 	if c.offload, why = c.decideOffload(o.Offload, dev, addrs[0]); !c.offload && o.Offload == OffloadOn {
@@ -112,6 +125,7 @@ func (c *conn) open(addrs []netip.Addr, o Options) error {
 		Name:         "udp",
 		NetIf:        dev.Name,
 		MTU:          dev.MTU,
+		Local:        c.caps.Local,
 		RunFrames:    runFrames,
 		RunBytes:     runBytes,
 		ID:           link.IDIndex,
@@ -123,9 +137,7 @@ func (c *conn) open(addrs []netip.Addr, o Options) error {
 		c.caps.ID = link.IDZero
 		c.caps.Note += ", frame by frame: " + why
 	}
-	for i := range c.socks {
-		c.caps.Local = append(c.caps.Local, c.socks[i].local)
-	}
+	c.local.Init("udp", c.caps.Local)
 	c.tx = sock.NewOutbox(txBatch, 1, txControl)
 	c.rx.init()
 	var err error
@@ -133,15 +145,27 @@ func (c *conn) open(addrs []netip.Addr, o Options) error {
 	return err
 }
 
-// addSocket binds a socket to the port at a.
-func (c *conn) addSocket(a netip.Addr, d device) error {
-	s, err := newSocket(a, d.Index)
-	if err != nil {
-		return err
+// openSocket returns a socket that is bound to the port at a, which the interface with
+// that index has.
+func (c *conn) openSocket(a netip.Addr, index int) (*socket, error) {
+	if err := c.claim.take(a); err != nil {
+		return nil, err
 	}
-	c.socks = append(c.socks, s)
-	c.rx.socks = append(c.rx.socks, s)
-	if err := s.sendGroupsBy(d.Index); err != nil {
+	s, err := newSocket(a, index)
+	if err != nil {
+		c.claim.drop(ib.GIDFromAddr(a))
+		return nil, err
+	}
+	if err := c.prepare(s, a); err != nil {
+		c.closeSocket(s)
+		return nil, err
+	}
+	return s, nil
+}
+
+// prepare sets what a socket needs to be that of address a, and binds it.
+func (c *conn) prepare(s *socket, a netip.Addr) error {
+	if err := s.sendGroupsBy(s.index); err != nil {
 		return fmt.Errorf("%v: %w", a, err)
 	}
 	if c.claim.shards > 1 {
@@ -149,14 +173,26 @@ func (c *conn) addSocket(a netip.Addr, d device) error {
 			return fmt.Errorf("%v: %w", a, err)
 		}
 	}
-	err = unix.Bind(s.fd, sockaddr(a, link.Port, d.Index))
+	err := unix.Bind(s.fd, sockaddr(a, link.Port, s.index))
 	if errors.Is(err, unix.EADDRINUSE) {
 		return port.Taken(a)
 	}
 	if err != nil {
 		return fmt.Errorf("bind %v: %w (is it an address of this host?)", netip.AddrPortFrom(a, link.Port), err)
 	}
+	if c.shard == 0 && c.claim.shards > 1 {
+		return s.steer(c.claim.shards)
+	}
 	return nil
+}
+
+// closeSocket closes the socket of an address or a group, and gives the port of an
+// address back, which it gets only once the socket is closed.
+func (c *conn) closeSocket(s *socket) {
+	_ = unix.Close(s.fd)
+	if !group.Is(&s.local) {
+		c.claim.drop(s.local)
+	}
 }
 
 // newSocket returns a socket for a, on the interface with that index, with its
@@ -267,14 +303,14 @@ func (c *conn) Close() error {
 }
 
 func (c *conn) free() {
-	c.rx.mu.Lock() // a Join may be under way
-	defer c.rx.mu.Unlock()
+	c.local.Shut()
+	c.sockets.Lock() // a Join may be under way
+	defer c.sockets.Unlock()
 	if c.poller != nil {
 		c.poller.Close()
 	}
 	for _, s := range c.rx.socks {
-		_ = unix.Close(s.fd)
+		c.closeSocket(s)
 	}
 	c.ns.Close()
-	c.claim.release()
 }

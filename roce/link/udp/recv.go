@@ -2,7 +2,6 @@ package udp
 
 import (
 	"encoding/binary"
-	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -25,9 +24,8 @@ type rxState struct {
 	batch *sock.Batch
 	bufs  []byte
 
-	mu    sync.Mutex // guards what follows against Join and Leave
-	socks []*socket  // those of the addresses, then those of joined groups
-	next  int        // socket to look at first
+	socks []*socket // those of addresses and of joined groups; guarded by conn.sockets
+	next  int       // socket to look at first
 }
 
 func (r *rxState) init() {
@@ -47,8 +45,8 @@ func (c *conn) Recv(_ ib.Instant, in []link.Run) (int, error) {
 	if c.closed.Load() {
 		return 0, link.ErrClosed
 	}
-	c.rx.mu.Lock()
-	defer c.rx.mu.Unlock()
+	c.sockets.Lock()
+	defer c.sockets.Unlock()
 	room := min(len(in), rxBatch)
 	used, got := 0, 0 // messages, and runs made of them
 	for range c.rx.socks {

@@ -59,6 +59,8 @@ func (c *conn) Send(_ ib.Instant, out []link.Run) (int, error) {
 	if c.closed.Load() {
 		return 0, link.ErrClosed
 	}
+	c.sockets.Lock()
+	defer c.sockets.Unlock()
 	for taken := 0; taken < len(out); {
 		s, why := c.socketFor(&out[taken])
 		if s == nil {
@@ -86,7 +88,7 @@ func (c *conn) socketFor(r *link.Run) (*socket, string) {
 			return c.socks[i], ""
 		}
 	}
-	return nil, "source GID is not one of this link"
+	return nil, runs.NotOurs
 }
 
 // fill makes messages of as many runs as leave by s and fit, and returns how many

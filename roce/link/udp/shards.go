@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"sync/atomic"
+	"slices"
+	"sync"
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
@@ -39,23 +40,16 @@ func OpenShards(addrs []netip.Addr, o Options, shards int) ([]link.Link, error) 
 }
 
 func openShards(addrs []netip.Addr, o Options, shards int) ([]link.Link, error) {
-	owner, err := claimPorts(addrs, shards)
-	defer owner.release()
-	if err != nil {
-		return nil, err
-	}
+	owner := &claim{shards: shards, ports: make(map[ib.GID]*claimed)}
+	var err error
 	var links []link.Link
 	var conns []*conn
-	for range shards {
-		c := &conn{recvBuffer: o.RecvBuffer, ns: neigh.CurrentNamespace(), claim: owner}
-		owner.users.Add(1)
+	for shard := range shards {
+		c := &conn{recvBuffer: o.RecvBuffer, ns: neigh.CurrentNamespace(), opened: slices.Clone(addrs), shard: shard, claim: owner}
 		links, conns = append(links, c), append(conns, c)
 		if err = c.open(addrs, o); err != nil {
 			break
 		}
-	}
-	if err == nil && shards > 1 {
-		err = conns[0].steer(shards)
 	}
 	if err == nil {
 		return links, nil
@@ -66,42 +60,53 @@ func openShards(addrs []netip.Addr, o Options, shards int) ([]link.Link, error) 
 	return nil, err
 }
 
-// claim is the right to the port at the addresses. Its users are the links, and
-// whoever opens them.
+// claim is the right to the port at the addresses of the links of a device. Sockets
+// that share the port let any other socket of the same user in: locks keep other
+// drivers out.
 type claim struct {
 	shards int
-	users  atomic.Int32
-	locks  []*port.Lock
+	mu     sync.Mutex
+	ports  map[ib.GID]*claimed
 }
 
-// claimPorts locks the port at each address. Sockets that share it let any other
-// socket of the same user in: the locks are what keeps other drivers out.
-func claimPorts(addrs []netip.Addr, shards int) (*claim, error) {
-	c := &claim{shards: shards}
-	c.users.Store(1)
-	for _, a := range addrs {
+// claimed is the port at one address.
+type claimed struct {
+	lock  *port.Lock
+	users int // sockets of the links
+}
+
+// take adds a user of the port at a, which the first one locks.
+func (c *claim) take(a netip.Addr) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.ports[ib.GIDFromAddr(a)]
+	if p == nil {
 		lock, err := port.Claim(a.WithZone(""))
 		if err != nil {
-			return c, err
+			return err
 		}
-		c.locks = append(c.locks, lock)
+		p = &claimed{lock: lock}
+		c.ports[ib.GIDFromAddr(a)] = p
 	}
-	return c, nil
+	p.users++
+	return nil
 }
 
-// release takes one user away, and gives the port back with the last.
-func (c *claim) release() {
-	if c.users.Add(-1) > 0 {
-		return
-	}
-	for _, l := range c.locks {
-		l.Release()
+// drop takes a user away, and gives the port back with the last.
+func (c *claim) drop(g ib.GID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.ports[g]
+	if p.users--; p.users == 0 {
+		p.lock.Release()
+		delete(c.ports, g)
 	}
 }
 
-// steer tells the kernel, for each address, which socket of those that share the
-// port gets a packet: as many as there are shards, in the order of their binding.
-func (c *conn) steer(shards int) error {
+// steer tells the kernel which socket of those that share the port with s gets a
+// packet: as many as there are shards, in the order of their binding. While there are
+// fewer of them the kernel takes any.
+func (s *socket) steer(shards int) error {
 	program, err := bpf.Assemble(shardOf(shards))
 	if err != nil {
 		return err
@@ -110,12 +115,10 @@ func (c *conn) steer(shards int) error {
 	for i, p := range program {
 		filter[i] = unix.SockFilter{Code: p.Op, Jt: p.Jt, Jf: p.Jf, K: p.K}
 	}
-	for _, s := range c.socks {
-		err := unix.SetsockoptSockFprog(s.fd, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
-		if err != nil {
-			return fmt.Errorf("%v: share the port among %d shards: %w (%w)", s.local.Addr(), shards,
-				os.NewSyscallError("setsockopt SO_ATTACH_REUSEPORT_CBPF", err), errors.ErrUnsupported)
-		}
+	err = unix.SetsockoptSockFprog(s.fd, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
+	if err != nil {
+		return fmt.Errorf("%v: share the port among %d shards: %w (%w)", s.local.Addr(), shards,
+			os.NewSyscallError("setsockopt SO_ATTACH_REUSEPORT_CBPF", err), errors.ErrUnsupported)
 	}
 	return nil
 }

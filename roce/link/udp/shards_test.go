@@ -99,6 +99,53 @@ func steers(t *testing.T, from link.Link, to []link.Link, src, dst netip.Addr) {
 	}
 }
 
+// TestAddressesOfShards: what is for an address that came later is steered, too, however
+// often it comes, and its port belongs to the links as long as any has it.
+func TestAddressesOfShards(t *testing.T) {
+	src, dst, later := linktest.Loopback(), linktest.Loopback(), linktest.Loopback()
+	from, to := open(t, udp.Options{}, src), openShards(t, 4, dst)
+	change := func(f func(link.Link, ib.GID) error, links []link.Link) {
+		t.Helper()
+		for _, l := range links {
+			if err := f(l, ib.GIDFromAddr(later)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	taken := func() bool {
+		l, err := udp.Open([]netip.Addr{later}, udp.Options{})
+		if err == nil {
+			_ = l.Close()
+		} else if !errors.Is(err, port.ErrTaken) {
+			t.Fatal(err)
+		}
+		return err != nil
+	}
+	for range 3 {
+		change(link.Link.AddLocal, to)
+		steers(t, from, to, src, later)
+		change(link.Link.RemoveLocal, to[:3])
+		if !taken() {
+			t.Error("the port is free while a link has it")
+		}
+		change(link.Link.RemoveLocal, to[3:])
+		if taken() {
+			t.Error("the port is taken when no link has it")
+		}
+		steers(t, from, to, src, dst)
+	}
+	other := open(t, udp.Options{}, later)
+	if err := to[0].AddLocal(ib.GIDFromAddr(later)); !errors.Is(err, port.ErrTaken) {
+		t.Errorf("an address whose port another link has: %v, want %v", err, port.ErrTaken)
+	}
+	_ = other.Close()
+	change(link.Link.AddLocal, to)
+	closeAll(to)
+	if taken() {
+		t.Error("the port is taken when all links are closed")
+	}
+}
+
 // TestShardsOwnThePort: sockets that share a port would let another driver of the same
 // user in, which would take a part of the frames. It is refused, for as long as any of
 // the links is open.

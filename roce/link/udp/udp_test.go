@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/linktest"
 	"github.com/goroce/goroce/roce/link/port"
@@ -44,9 +45,11 @@ func TestContractLoopback(t *testing.T) {
 		o    udp.Options
 	}{{"Offload", udp.Options{Offload: udp.OffloadOn}}, {"FrameByFrame", udp.Options{Offload: udp.OffloadOff}}} {
 		t.Run(tt.name, func(t *testing.T) {
-			linktest.Run(t, func(t testing.TB) (a, b link.Link) {
+			pair := func(t testing.TB) (a, b link.Link) {
 				return open(t, tt.o, linktest.Loopback()), open(t, tt.o, linktest.Loopback())
-			})
+			}
+			linktest.Run(t, pair)
+			linktest.Addresses(t, pair, ib.GIDFromAddr(linktest.Loopback()))
 		})
 	}
 }
@@ -66,12 +69,14 @@ func TestContractVeth(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			na, nb := linktest.NewVeth(t, tt.mtu)
-			linktest.Run(t, func(t testing.TB) (a, b link.Link) {
+			pair := func(t testing.TB) (a, b link.Link) {
 				if tt.v6 {
 					return openIn(t, na, tt.o, na.Addr6), openIn(t, nb, tt.o, nb.Addr6)
 				}
 				return openIn(t, na, tt.o, na.Addr4), openIn(t, nb, tt.o, nb.Addr4)
-			})
+			}
+			linktest.Run(t, pair)
+			linktest.Addresses(t, pair, na.Spare(t, tt.v6))
 		})
 	}
 }

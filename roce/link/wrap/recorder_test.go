@@ -54,6 +54,8 @@ func (r *recorder) Watch(int) error                { return nil }
 func (r *recorder) Wake()                          {}
 func (r *recorder) Join(ib.GID) error              { return nil }
 func (r *recorder) Leave(ib.GID) error             { return nil }
+func (r *recorder) AddLocal(ib.GID) error          { return nil }
+func (r *recorder) RemoveLocal(ib.GID) error       { return nil }
 func (r *recorder) Stats() link.Stats              { return link.Stats{} }
 func (r *recorder) Close() error                   { return nil }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/mem"
 	"github.com/goroce/goroce/roce/link/wrap"
 	"github.com/goroce/goroce/wire"
 )
@@ -102,6 +103,38 @@ func TestTurn(t *testing.T) {
 	}
 	if s := l.Stats(); s.TxFrames != 4 || s.RxFrames != 4 {
 		t.Errorf("stats %+v, want 4 frames turned", s)
+	}
+}
+
+// Runs come back to an address while the link has it.
+func TestTurnAddresses(t *testing.T) {
+	n := mem.NewNetwork()
+	l := wrap.Turn(n.Open([]ib.GID{local}, mem.Options{}))
+	later := ib.GID{10: 0xFF, 11: 0xFF, 12: 10, 15: 9}
+	in := make([]link.Run, 4)
+	for i, has := range []bool{false, true, false} {
+		switch i {
+		case 1:
+			if err := l.AddLocal(later); err != nil {
+				t.Fatal(err)
+			}
+		case 2:
+			if err := l.RemoveLocal(later); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := l.Stats().TxErrors
+		to, from := newRun(0, 1, 64, 0), newRun(1, 1, 64, 0)
+		to.Dst, from.Src, from.Dst = later, later, local
+		send(t, l, 0, to, from)
+		got, _ := l.Recv(0, in)
+		want := 0
+		if has {
+			want = 2
+		}
+		if lost := int(l.Stats().TxErrors - before); got != want || lost != 2-want {
+			t.Errorf("with the address %v: %d runs come back, %d are lost; want %d and %d", has, got, lost, want, 2-want)
+		}
 	}
 }
 

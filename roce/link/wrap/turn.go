@@ -5,6 +5,7 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/internal/local"
 	"github.com/goroce/goroce/roce/link/internal/runs"
 )
 
@@ -24,25 +25,38 @@ const (
 // with ID the identification of the first frame; the later ones follow l.Caps().ID.
 // When the queue is full they are dropped and counted (Stats.RxOverflow).
 func Turn(l link.Link) link.Link {
-	return &turner{Link: l, caps: l.Caps(), queue: runs.NewQueue(turnRuns, turnBytes)}
+	t := &turner{Link: l, caps: l.Caps(), queue: runs.NewQueue(turnRuns, turnBytes)}
+	t.local.Init("turn", t.caps.Local)
+	return t
 }
 
 type turner struct {
 	link.Link
 	caps  link.Caps
+	local local.Set
 	queue *runs.Queue
 	stats link.Stats
 }
 
+// AddLocal has runs to one more address come back.
+func (t *turner) AddLocal(gid ib.GID) error {
+	return t.local.Add(gid, func() error { return t.Link.AddLocal(gid) })
+}
+
+// RemoveLocal lets runs to the address go down, where nobody takes them.
+func (t *turner) RemoveLocal(gid ib.GID) error {
+	return t.local.Remove(gid, func() error { return t.Link.RemoveLocal(gid) })
+}
+
 func (t *turner) Send(now ib.Instant, out []link.Run) (int, error) {
 	for taken := 0; taken < len(out); {
-		if t.own(&out[taken].Dst) {
+		if t.local.Has(&out[taken].Dst) {
 			t.turn(&out[taken])
 			taken++
 			continue
 		}
 		end := taken + 1
-		for end < len(out) && !t.own(&out[end].Dst) {
+		for end < len(out) && !t.local.Has(&out[end].Dst) {
 			end++
 		}
 		n, err := t.Link.Send(now, out[taken:end])
@@ -54,17 +68,12 @@ func (t *turner) Send(now ib.Instant, out []link.Run) (int, error) {
 	return len(out), nil
 }
 
-func (t *turner) own(dst *ib.GID) bool {
-	for i := range t.caps.Local {
-		if t.caps.Local[i] == *dst {
-			return true
-		}
-	}
-	return false
-}
-
 func (t *turner) turn(r *link.Run) {
-	if why := runs.Refuse(&t.caps, r); why != "" {
+	why := runs.Refuse(&t.caps, r)
+	if why == "" && !t.local.Has(&r.Src) {
+		why = runs.NotOurs
+	}
+	if why != "" {
 		t.stats.TxErrors += runs.Count(r)
 		t.stats.LastError = why
 		return

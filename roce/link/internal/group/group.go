@@ -25,12 +25,12 @@ func MAC(g *ib.GID) [6]byte {
 	return [6]byte{0x33, 0x33, g[12], g[13], g[14], g[15]}
 }
 
-// CheckJoin returns why a link with these capabilities cannot join g, or nil.
-func CheckJoin(c *link.Caps, g ib.GID, joined bool) error {
+// CheckJoin returns why a link that has these addresses now cannot join g, or nil.
+func CheckJoin(c *link.Caps, local []ib.GID, g ib.GID, joined bool) error {
 	switch {
 	case !Is(&g):
 		return refused(c, "join", g, "a multicast address, of 224.0.0.0/4 or ff00::/8")
-	case !slices.ContainsFunc(c.Local, func(l ib.GID) bool { return l.Is4() == g.Is4() }):
+	case !slices.ContainsFunc(local, func(l ib.GID) bool { return l.Is4() == g.Is4() }):
 		return refused(c, "join", g, "a group of an IP version that the link has an address of")
 	case joined:
 		return refused(c, "join", g, "a group that is not joined yet")

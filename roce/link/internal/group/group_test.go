@@ -45,10 +45,10 @@ func TestCheck(t *testing.T) {
 		err    error
 		reason string
 	}{
-		{"join", CheckJoin(c, gid("239.1.2.3"), false), ""},
-		{"join again", CheckJoin(c, gid("239.1.2.3"), true), "not joined yet"},
-		{"join a host", CheckJoin(c, gid("10.0.0.1"), false), "a multicast address"},
-		{"join without an address", CheckJoin(c, gid("ff05::1"), false), "IP version"},
+		{"join", CheckJoin(c, c.Local, gid("239.1.2.3"), false), ""},
+		{"join again", CheckJoin(c, c.Local, gid("239.1.2.3"), true), "not joined yet"},
+		{"join a host", CheckJoin(c, c.Local, gid("10.0.0.1"), false), "a multicast address"},
+		{"join without an address", CheckJoin(c, c.Local, gid("ff05::1"), false), "IP version"},
 		{"leave", CheckLeave(c, gid("239.1.2.3"), true), ""},
 		{"leave again", CheckLeave(c, gid("239.1.2.3"), false), "was joined"},
 	} {

@@ -30,7 +30,7 @@ func (c *Conn) Join(g ib.GID) error {
 	if c.closed.Load() {
 		return link.ErrClosed
 	}
-	if err := group.CheckJoin(&c.caps, g, m.has(&g)); err != nil {
+	if err := group.CheckJoin(&c.caps, c.local.List(), g, m.has(&g)); err != nil {
 		return err
 	}
 	if err := c.ns.Do(func() error { return c.join(g) }); err != nil {

@@ -79,6 +79,10 @@ func (c *Conn) release(now ib.Instant) {
 		r := &h.runs[i]
 		mac, known := c.peers.Lookup(&r.Dst)
 		switch {
+		case !c.local.Has(&r.Src):
+			sock.Lose(&c.stats, int(runs.Count(r)), runs.NotOurs)
+			h.bytes -= len(r.Buf)
+			continue
 		case known && c.sendHeld(r, mac):
 			h.bytes -= len(r.Buf)
 			continue

@@ -4,7 +4,7 @@
 // Files: packet.go makes the sockets, guard.go those that keep the kernel quiet,
 // filter.go says which frames are ours, offload.go finds out about segmentation,
 // vnet.go asks for it, send.go and recv.go move runs, hold.go keeps those whose MAC
-// address is being learned, group.go joins groups.
+// address is being learned, local.go adds and removes addresses, group.go joins groups.
 package packet
 
 import (
@@ -21,6 +21,7 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/internal/local"
 	"github.com/goroce/goroce/roce/link/internal/sock"
 	"github.com/goroce/goroce/roce/neigh"
 )
@@ -51,7 +52,8 @@ type Conn struct {
 	ns         neigh.Namespace // where the sockets are
 	fd         int             // the packet socket that sends, and receives what is for the addresses
 	members    members
-	guards     []guard
+	local      local.Set
+	guards     map[ib.GID]guard // changed by who changes local
 	peers      *neigh.Table
 	poller     *sock.Poller
 	closed     atomic.Bool
@@ -72,7 +74,7 @@ func Open(addrs []netip.Addr, o Options) (*Conn, error) {
 	if o.RecvBuffer == 0 {
 		o.RecvBuffer = DefaultRecvBuffer
 	}
-	c := &Conn{recvBuffer: o.RecvBuffer, ns: neigh.CurrentNamespace(), fd: -1, members: members{fd: -1, joined: make(map[ib.GID]int)}}
+	c := &Conn{recvBuffer: o.RecvBuffer, ns: neigh.CurrentNamespace(), fd: -1, guards: make(map[ib.GID]guard), members: members{fd: -1, joined: make(map[ib.GID]int)}}
 	c.caps.Name = o.Name
 	if err := c.open(addrs, o.Offload); err != nil {
 		c.free()
@@ -88,20 +90,21 @@ func (c *Conn) open(addrs []netip.Addr, want Offload) (err error) {
 	if c.netif, err = commonNetIf(addrs); err != nil {
 		return err
 	}
-	var local []ib.GID
+	var gids []ib.GID
 	for _, a := range addrs {
-		local = append(local, ib.GIDFromAddr(a))
+		gids = append(gids, ib.GIDFromAddr(a))
 	}
+	c.local.Init(c.caps.Name, gids)
 	// The packet socket comes first: if we may not have one, nothing else matters.
-	if c.fd, err = packetSocket(append(passing(unix.PACKET_HOST), ours(local)...), true); err != nil {
+	if c.fd, err = packetSocket(append(passing(unix.PACKET_HOST), ours(gids)...), true); err != nil {
 		return err
 	}
-	for _, a := range addrs {
+	for i, a := range addrs {
 		g, err := newGuard(a, c.netif.Index)
 		if err != nil {
 			return err
 		}
-		c.guards = append(c.guards, g)
+		c.guards[gids[i]] = g
 	}
 	if c.poller, err = sock.NewPoller([]int{c.fd}); err != nil {
 		return err
@@ -119,7 +122,7 @@ func (c *Conn) open(addrs []netip.Addr, want Offload) (err error) {
 		Name:      c.caps.Name,
 		NetIf:     c.netif.Name,
 		MTU:       c.netif.MTU,
-		Local:     local,
+		Local:     gids,
 		RunFrames: runFrames,
 		Segments:  c.offload,
 		RunBytes:  runBytes,
@@ -271,6 +274,7 @@ func (c *Conn) Close() error {
 }
 
 func (c *Conn) free() {
+	c.local.Shut()
 	if c.peers != nil {
 		c.peers.Close()
 	}

@@ -80,6 +80,9 @@ func (c *Conn) destination(r *link.Run) (mac [6]byte, known bool, why string) {
 	if why := runs.Refuse(&c.caps, r); why != "" {
 		return mac, false, why
 	}
+	if !c.local.Has(&r.Src) {
+		return mac, false, runs.NotOurs
+	}
 	if group.Is(&r.Dst) {
 		return group.MAC(&r.Dst), true, ""
 	}

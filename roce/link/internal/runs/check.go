@@ -11,6 +11,9 @@ const (
 	Overhead6 = 40 + 8
 )
 
+// NotOurs says why a run is lost whose source is no address of the link.
+const NotOurs = "source GID is not one of this link"
+
 // Overhead returns the bytes of IP and UDP header in front of r's frames.
 func Overhead(r *link.Run) int {
 	if r.Dst.Is4() {

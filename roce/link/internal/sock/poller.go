@@ -18,10 +18,11 @@ type Poller struct {
 	socks  int           // how many of fds are sockets
 	awake  atomic.Bool   // the eventfd is, or is about to be, readable
 	closed atomic.Bool
-	stale  atomic.Bool // receivers has changed
+	stale  atomic.Bool // sockets or receivers have changed
 
 	mu        sync.Mutex // guards what follows
 	event     int        // -1 after Close
+	sockets   []int
 	receivers []int
 }
 
@@ -31,29 +32,31 @@ func NewPoller(socks []int) (*Poller, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("eventfd", err)
 	}
-	p := &Poller{event: event, socks: len(socks), fds: []unix.PollFd{{Fd: int32(event), Events: unix.POLLIN}}}
-	for _, fd := range socks {
-		p.fds = append(p.fds, unix.PollFd{Fd: int32(fd)})
-	}
+	p := &Poller{event: event, sockets: slices.Clone(socks), fds: []unix.PollFd{{Fd: int32(event), Events: unix.POLLIN}}}
+	p.reload()
 	return p, nil
 }
 
+// AddSocket adds a socket that is received from and sent by. It counts as a Wake.
+func (p *Poller) AddSocket(fd int) { p.change(func() { p.sockets = append(p.sockets, fd) }) }
+
 // Add adds a descriptor that is waited for until it can be read: a socket that is
 // received from but not sent by, or any other. It counts as a Wake.
-func (p *Poller) Add(receiver int) {
-	p.mu.Lock()
-	p.receivers = append(p.receivers, receiver)
-	p.mu.Unlock()
-	p.stale.Store(true)
-	p.Wake()
+func (p *Poller) Add(receiver int) { p.change(func() { p.receivers = append(p.receivers, receiver) }) }
+
+// Remove takes a descriptor out; the caller may then close it. It counts as a Wake,
+// for a Wait that has begun still looks at it, or at whatever has its number next.
+func (p *Poller) Remove(fd int) {
+	same := func(other int) bool { return other == fd }
+	p.change(func() {
+		p.sockets = slices.DeleteFunc(p.sockets, same)
+		p.receivers = slices.DeleteFunc(p.receivers, same)
+	})
 }
 
-// Remove takes a socket out that Add added; the caller may then close it. It
-// counts as a Wake, for a Wait that has begun still looks at the socket, or at
-// whatever has its number next.
-func (p *Poller) Remove(receiver int) {
+func (p *Poller) change(f func()) {
 	p.mu.Lock()
-	p.receivers = slices.DeleteFunc(p.receivers, func(fd int) bool { return fd == receiver })
+	f()
 	p.mu.Unlock()
 	p.stale.Store(true)
 	p.Wake()
@@ -63,7 +66,11 @@ func (p *Poller) Remove(receiver int) {
 func (p *Poller) reload() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.fds = p.fds[:1+p.socks]
+	p.fds = p.fds[:1]
+	p.socks = len(p.sockets)
+	for _, fd := range p.sockets {
+		p.fds = append(p.fds, unix.PollFd{Fd: int32(fd)})
+	}
 	for _, fd := range p.receivers {
 		p.fds = append(p.fds, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
 	}

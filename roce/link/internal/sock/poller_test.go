@@ -19,6 +19,37 @@ func waits(t *testing.T, p *Poller, writable bool) bool {
 	return time.Since(start) > 15*time.Millisecond
 }
 
+// A socket that is added later is waited for in both ways, until it is removed.
+func TestSockets(t *testing.T) {
+	p, err := NewPoller(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	peer, later := pair(t)
+	p.AddSocket(later)
+	if waits(t, p, false) {
+		t.Error("AddSocket is no Wake")
+	}
+	if waits(t, p, true) {
+		t.Error("a socket that can be written to does not end Wait for that")
+	}
+	if !waits(t, p, false) {
+		t.Error("a socket that can be written to ends Wait for what arrives")
+	}
+	_, _ = unix.Write(peer, make([]byte, 16))
+	if waits(t, p, false) {
+		t.Error("a socket that can be read does not end Wait")
+	}
+	p.Remove(later)
+	if waits(t, p, false) {
+		t.Error("Remove is no Wake")
+	}
+	if !waits(t, p, true) {
+		t.Error("a socket that was removed ends Wait")
+	}
+}
+
 // What is added later ends Wait when it can be read, never because it could be
 // written to; what was removed does not any more.
 func TestReceivers(t *testing.T) {

@@ -1,0 +1,191 @@
+package roce
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/qp"
+	"github.com/goroce/goroce/roce/link"
+)
+
+// MaxGIDs is how many rows the GID table grows to.
+const MaxGIDs = 128
+
+// gidTable is the port's GID table, which is replaced when it changes. A row keeps its
+// index, and while it is empty the GID that it had, which is to have it again.
+type gidTable []gidRow
+
+type gidRow struct {
+	gid  ib.GID
+	held bool // the link has the address: the row is not empty
+}
+
+func newGIDTable(gids []ib.GID) *gidTable {
+	t := make(gidTable, len(gids))
+	for i, g := range gids {
+		t[i] = gidRow{g, true}
+	}
+	return &t
+}
+
+// find returns the index of a row that holds g, or of one that had it, or -1.
+func (t gidTable) find(g ib.GID, held bool) int {
+	return slices.Index(t, gidRow{g, held})
+}
+
+// held returns the GIDs, without rows that are empty.
+func (t gidTable) held() (gids []ib.GID) {
+	for _, row := range t {
+		if row.held {
+			gids = append(gids, row.gid)
+		}
+	}
+	return gids
+}
+
+// with returns a table with g at its old index, or at the first that is empty.
+func (t gidTable) with(g ib.GID) *gidTable {
+	i := t.find(g, false)
+	if i < 0 {
+		i = slices.IndexFunc(t, func(r gidRow) bool { return !r.held })
+	}
+	t = slices.Clone(t)
+	if i < 0 {
+		t, i = append(t, gidRow{}), len(t)
+	}
+	t[i] = gidRow{g, true}
+	return &t
+}
+
+// without returns a table with row i empty.
+func (t gidTable) without(i int) *gidTable {
+	t = slices.Clone(t)
+	t[i].held = false
+	return &t
+}
+
+// full reports whether there is room for another GID.
+func (t gidTable) full() bool {
+	return len(t) >= MaxGIDs && !slices.ContainsFunc(t, func(r gidRow) bool { return !r.held })
+}
+
+// SetAddresses tells the device which addresses it has from now on, each in its network
+// interface. Every one that comes or goes changes the GID table and raises an
+// EventGIDChange. An address that comes back gets its index again unless another one
+// has it, a new one the first index that is empty; other rows stay as they are.
+//
+// A QP whose address has gone sends into nothing: its requests end when its retries
+// are used up, and it goes on as if nothing had been when the address is back before
+// that. Linux differs. It ends the next request of an rdma_rxe QP with a local QP
+// operation error (rxe_req.c), and keeps an index for as long as a QP refers to it, so
+// that the address comes back at another one (ib_core, cache.c).
+//
+// The error joins those of the addresses that the device could not get; others are not
+// touched by it. The caller may try again.
+func (d *Device) SetAddresses(gids []ib.GID) error {
+	d.addresses.Lock()
+	defer d.addresses.Unlock()
+	var errs []error
+	for i, row := range *d.gids.Load() {
+		if row.held && !slices.Contains(gids, row.gid) {
+			errs = append(errs, d.removeAddress(i, row.gid))
+		}
+	}
+	for _, g := range gids {
+		if d.gids.Load().find(g, true) < 0 {
+			errs = append(errs, d.addAddress(g))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// addAddress makes all links have an address, or none.
+func (d *Device) addAddress(g ib.GID) error {
+	if d.gids.Load().full() {
+		return limitError("add address "+g.Addr().String(), "GIDs", MaxGIDs)
+	}
+	for i, s := range d.shards {
+		if err := s.link.AddLocal(g); err != nil {
+			for _, s := range d.shards[:i] {
+				_ = s.link.RemoveLocal(g)
+			}
+			return err
+		}
+	}
+	d.setGIDs(d.gids.Load().with(g))
+	return nil
+}
+
+// removeAddress takes the address of row i from the links, when nobody finds it any
+// more.
+func (d *Device) removeAddress(i int, g ib.GID) error {
+	d.setGIDs(d.gids.Load().without(i))
+	var errs []error
+	for _, s := range d.shards {
+		errs = append(errs, s.link.RemoveLocal(g))
+	}
+	return errors.Join(errs...)
+}
+
+// setGIDs makes a table known, and the change. The caller holds addresses.
+func (d *Device) setGIDs(t *gidTable) {
+	d.gids.Store(t)
+	d.each(func(s *shard) { s.limits.GIDs = len(*t) })
+	d.raise(ib.Event{Type: ib.EventGIDChange})
+}
+
+// SetMTU tells the device the IP MTU of its network interface, in bytes. The port's
+// active MTU follows, from 256, which Linux never goes below (rxe_set_mtu), to what it
+// was when the device was opened: buffers are for that. QPs that have a path MTU keep
+// it, and those of datagrams do not. Verbs have no event for this.
+func (d *Device) SetMTU(bytes int) {
+	mtu := min(max(ib.MTUFor(bytes), ib.MTU256), d.maxMTU)
+	d.mtu.Store(int32(mtu))
+	d.each(func(s *shard) { s.limits.MTU = mtu })
+}
+
+// raise tells all users of the device of an event.
+func (d *Device) raise(e ib.Event) {
+	s := d.shards[0]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.event(nil, e)
+}
+
+// checkAH refuses an address vector that the port cannot send to.
+func checkAH(op string, ah *ib.AHAttr, t gidTable) error {
+	if err := qp.CheckAH(op, ah, &qp.Limits{GIDs: len(t)}); err != nil {
+		return err
+	}
+	return checkSource(op, ah, t)
+}
+
+// checkSource refuses an address vector whose GID is gone, or that mixes IPv4 and IPv6:
+// no packet could carry it.
+func checkSource(op string, ah *ib.AHAttr, t gidTable) error {
+	i := ah.SGIDIndex
+	if i < 0 || i >= len(t) {
+		return nil // the core says what is wrong
+	}
+	row := &t[i]
+	if !row.held {
+		return &ib.AttrError{Op: op, Attr: "AH", Value: fmt.Sprintf("SGID index %d, which is empty: address %v is gone", i, row.gid.Addr()),
+			Allowed: "a row of the GID table with an address (goroced devinfo -v lists them)", Err: ib.ErrInvalid}
+	}
+	if row.gid.Is4() == ah.DGID.Is4() {
+		return nil
+	}
+	return &ib.AttrError{Op: op, Attr: "AH", Value: "DGID " + ah.DGID.Addr().String(),
+		Allowed: fmt.Sprintf("an address of the family of local GID %d, %v; choose another SGIDIndex", i, row.gid.Addr()), Err: ib.ErrInvalid}
+}
+
+// path is the addressing of what goes to a: all but the source port.
+func (t gidTable) path(a *ib.AHAttr) link.Run {
+	hops := a.HopLimit
+	if hops == 0 {
+		hops = defaultHops
+	}
+	return link.Run{Src: t[a.SGIDIndex].gid, Dst: a.DGID, TrafficClass: a.TrafficClass, HopLimit: hops, FlowLabel: a.FlowLabel}
+}

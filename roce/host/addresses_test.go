@@ -1,0 +1,233 @@
+package host
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/link/linktest"
+	"github.com/goroce/goroce/tests/require"
+)
+
+var addrsEqual = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
+
+// table returns the GID table: indexes by address.
+func table(t testing.TB, dev ib.Device) map[netip.Addr]int {
+	t.Helper()
+	rows, err := dev.GIDs(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := map[netip.Addr]int{}
+	for _, e := range rows {
+		m[e.GID.Addr()] = e.Index
+	}
+	return m
+}
+
+// awaitAddr takes events until the device has an address, or has it no more.
+func awaitAddr(t *testing.T, dev ib.Device, a netip.Addr, want bool) {
+	t.Helper()
+	for {
+		wantEvent(t, dev, ib.EventGIDChange)
+		if _, have := table(t, dev)[a]; have == want {
+			return
+		}
+	}
+}
+
+// patient is a timeout of which eight, half a second each, are longer than an address is
+// away.
+const patient = 17
+
+// over connects two new QPs from one address to another.
+func over(t *testing.T, a, b *roce.Device, from, to netip.Addr) (x, y *side) {
+	t.Helper()
+	x, y = newSide(t, a), newSide(t, b)
+	x.connectTo(t, y, ib.AHAttr{DGID: ib.GIDFromAddr(to), SGIDIndex: table(t, a)[from]}, patient)
+	y.connectTo(t, x, ib.AHAttr{DGID: ib.GIDFromAddr(from), SGIDIndex: table(t, b)[to]}, patient)
+	return x, y
+}
+
+// exchange writes both ways.
+func exchange(t *testing.T, x, y *side) {
+	t.Helper()
+	for _, way := range [][2]*side{{x, y}, {y, x}} {
+		clear(way[1].buf)
+		if err := write(t, way[0], way[1]); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// kinds are the links, of which XDP is not possible everywhere.
+func kinds(t *testing.T, test func(t *testing.T, o Options)) {
+	for _, o := range []Options{{Link: "udp"}, {Link: "udp", Shards: 2}, {Link: "rawsock"}, {Link: "afxdp"}} {
+		name := o.Link
+		if o.Shards > 1 {
+			name += " of two shards"
+		}
+		t.Run(name, func(t *testing.T) { test(t, o) })
+	}
+}
+
+// TestAddressChanges: a device has the addresses of its interface, as they come and go.
+func TestAddressChanges(t *testing.T) {
+	require.Root(t)
+	kinds(t, func(t *testing.T, o Options) {
+		nsA, nsB := linktest.NewVeth(t, 1500)
+		a, b := openIn(t, nsA, o), openIn(t, nsB, Options{Link: "udp"})
+		before := table(t, a)
+		for _, c := range []struct{ addr, net string }{{"10.99.0.50", "/24"}, {"fd99::50", "/64"}} {
+			addr := netip.MustParseAddr(c.addr)
+			peer := nsB.Addr4
+			if addr.Is6() {
+				peer = nsB.Addr6
+			}
+			// It comes; what was there stays.
+			nsA.Command(t, "ip", "addr", "add", c.addr+c.net, "dev", nsA.IfName)
+			awaitAddr(t, a, addr, true)
+			rows := table(t, a)
+			index := rows[addr]
+			x, y := over(t, a, b, addr, peer)
+			exchange(t, x, y)
+			// It goes: the QP is left, and cannot send.
+			nsA.Command(t, "ip", "addr", "del", c.addr+c.net, "dev", nsA.IfName)
+			awaitAddr(t, a, addr, false)
+			delete(rows, addr)
+			if diff := cmp.Diff(rows, table(t, a), addrsEqual); diff != "" {
+				t.Errorf("without %v the table is (-want +got):\n%s", addr, diff)
+			}
+			done := make(chan error, 1)
+			clear(y.buf)
+			go func() { done <- write(t, x, y) }()
+			// It is back in time: at its index, and the QP goes on.
+			nsA.Command(t, "ip", "addr", "add", c.addr+c.net, "dev", nsA.IfName)
+			awaitAddr(t, a, addr, true)
+			if i := table(t, a)[addr]; i != index {
+				t.Errorf("%v is back at index %d, which was %d", addr, i, index)
+			}
+			if err := <-done; err != nil {
+				t.Errorf("WRITE while %v was away: %v", addr, err)
+			}
+			exchange(t, x, y)
+		}
+		for addr, index := range before {
+			if i, ok := table(t, a)[addr]; !ok || i != index {
+				t.Errorf("%v is at index %d (%v), which was %d", addr, i, ok, index)
+			}
+		}
+	})
+}
+
+// TestInterfaceDownUp: after the interface was down the device goes on, with the
+// addresses that Linux has left it; IPv6 addresses come back as somebody gives them.
+func TestInterfaceDownUp(t *testing.T) {
+	require.Root(t)
+	kinds(t, func(t *testing.T, o Options) {
+		nsA, nsB := linktest.NewVeth(t, 1500)
+		a, b := openIn(t, nsA, o), openIn(t, nsB, Options{Link: "udp"})
+		before := table(t, a)
+		x4, y4 := over(t, a, b, nsA.Addr4, nsB.Addr4)
+		x6, y6 := over(t, a, b, nsA.Addr6, nsB.Addr6)
+		exchange(t, x4, y4)
+		exchange(t, x6, y6)
+		nsA.Command(t, "ip", "link", "set", nsA.IfName, "down")
+		wantPort(t, a, ib.EventPortErr, ib.PortDown)
+		if _, have := table(t, a)[nsA.Addr6]; have {
+			t.Errorf("%v is still in the table", nsA.Addr6)
+		}
+		nsA.Command(t, "ip", "link", "set", nsA.IfName, "up")
+		wantPort(t, a, ib.EventPortActive, ib.PortActive)
+		nsA.Command(t, "ip", "addr", "add", nsA.Addr6.String()+"/64", "dev", nsA.IfName, "nodad")
+		for end := time.Now().Add(20 * time.Second); !cmp.Equal(before, table(t, a), addrsEqual); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("the table is %v, was %v", table(t, a), before)
+			}
+		}
+		exchange(t, x4, y4)
+		exchange(t, x6, y6)
+	})
+}
+
+// TestOnlyGivenAddresses: a device that was opened on addresses has no others, and these
+// while they are there.
+func TestOnlyGivenAddresses(t *testing.T) {
+	nsA, nsB := linktest.NewVeth(t, 1500)
+	nsA.Command(t, "ip", "addr", "add", "10.99.0.60/24", "dev", nsA.IfName)
+	mine := netip.MustParseAddr("10.99.0.60")
+	a := openIn(t, nsA, Options{Link: "udp", Addrs: []netip.Addr{mine, nsA.Addr4}})
+	b := openIn(t, nsB, Options{Link: "udp"})
+	nsA.Command(t, "ip", "addr", "add", "10.99.0.61/24", "dev", nsA.IfName)
+	nsA.Command(t, "ip", "addr", "del", "10.99.0.60/24", "dev", nsA.IfName)
+	awaitAddr(t, a, mine, false)
+	if rows := table(t, a); len(rows) != 1 || rows[nsA.Addr4] != 1 {
+		t.Errorf("the table is %v, want %v at 1", rows, nsA.Addr4)
+	}
+	nsA.Command(t, "ip", "addr", "add", "10.99.0.60/24", "dev", nsA.IfName)
+	awaitAddr(t, a, mine, true)
+	if rows := table(t, a); len(rows) != 2 || rows[mine] != 0 {
+		t.Errorf("the table is %v, want %v at 0", rows, mine)
+	}
+	x, y := over(t, a, b, mine, nsB.Addr4)
+	exchange(t, x, y)
+}
+
+// TestTakenAddress: an address whose port another program has is the device's once that
+// has ended and something happens on the network.
+func TestTakenAddress(t *testing.T) {
+	nsA, _ := linktest.NewVeth(t, 1500)
+	a := openIn(t, nsA, Options{Link: "udp", Addrs: []netip.Addr{nsA.Addr4, nsA.Addr6}})
+	nsA.Command(t, "ip", "addr", "del", nsA.Addr4.String()+"/24", "dev", nsA.IfName)
+	awaitAddr(t, a, nsA.Addr4, false)
+	nsA.Command(t, "ip", "addr", "add", nsA.Addr4.String()+"/24", "dev", "lo")
+	other := openIn(t, nsA, Options{Link: "udp", Addrs: []netip.Addr{nsA.Addr4}})
+	nsA.Command(t, "ip", "addr", "add", nsA.Addr4.String()+"/24", "dev", nsA.IfName)
+	nsA.Command(t, "ip", "link", "set", nsA.IfName, "mtu", "1400")
+	awaitMTU(t, a, ib.MTU1024) // by then the address was tried
+	if _, have := table(t, a)[nsA.Addr4]; have {
+		t.Fatalf("%v is the device's while another one has it", nsA.Addr4)
+	}
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	nsA.Command(t, "ip", "link", "set", nsA.IfName, "mtu", "1300")
+	awaitAddr(t, a, nsA.Addr4, true)
+}
+
+// awaitMTU waits until the port has an active MTU: there is no event for it.
+func awaitMTU(t *testing.T, dev ib.Device, want ib.MTU) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		p, err := dev.QueryPort(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.ActiveMTU == want {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the active MTU is %d, want %d", p.ActiveMTU, want)
+		}
+	}
+}
+
+// TestMTUChanges: the active MTU follows the interface's, up to the first.
+func TestMTUChanges(t *testing.T) {
+	nsA, nsB := linktest.NewVeth(t, 2200)
+	a, b := openIn(t, nsA, Options{Link: "udp"}), openIn(t, nsB, Options{Link: "udp"})
+	awaitMTU(t, a, ib.MTU2048)
+	for _, c := range []struct {
+		bytes string
+		want  ib.MTU
+	}{{"1500", ib.MTU1024}, {"9000", ib.MTU2048}, {"1000", ib.MTU512}, {"1400", ib.MTU1024}} {
+		nsA.Command(t, "ip", "link", "set", nsA.IfName, "mtu", c.bytes)
+		awaitMTU(t, a, c.want)
+	}
+	x, y := over(t, a, b, nsA.Addr4, nsB.Addr4)
+	exchange(t, x, y)
+}
