@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
 )
@@ -96,6 +99,7 @@ func startChild(t testing.TB, role string, j job) *child {
 	c := &child{TB: t, cmd: exec.Command(exe)}
 	c.cmd.Env = append(os.Environ(), roleEnv+"="+role)
 	c.cmd.Stderr = os.Stderr
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	in, err := c.cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -125,6 +129,15 @@ func (c *child) hear(v any) {
 	c.Helper()
 	if err := c.out.Decode(v); err != nil {
 		c.Fatalf("the child says nothing: %v", err)
+	}
+}
+
+// standBack gives all threads of the child the lowest priority. (For
+// setpriority(2) a process is one thread, and a group all threads of its processes.)
+func (c *child) standBack() {
+	c.Helper()
+	if err := unix.Setpriority(unix.PRIO_PGRP, c.pid, 19); err != nil {
+		c.Fatal(err)
 	}
 }
 

@@ -35,7 +35,7 @@ func TestHostile(t *testing.T) {
 	} {
 		t.Run(c.attack, func(t *testing.T) {
 			a.lend(t)
-			before := a.usage()
+			before := a.settled()
 			if full() {
 				c.rounds *= 4
 			}

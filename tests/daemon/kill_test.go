@@ -30,7 +30,7 @@ func TestClientKilled(t *testing.T) {
 	var slowest time.Duration
 	for round := range warmUp + rounds {
 		if round == warmUp {
-			before = [2]usage{a.usage(), b.usage()}
+			before = [2]usage{a.settled(), b.settled()}
 		}
 		j := job{Socket: a.socket, Seed: rng.Uint64(), QPs: 1 + rng.IntN(4), Window: 8, SRQ: round/2%2 == 1, Process: round%4 > 1 && reachable()}
 		c := startChild(t, "flood", j)

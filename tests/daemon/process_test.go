@@ -140,6 +140,7 @@ func startDaemonAt(t testing.TB, dir, addr string, settings ...string) *daemon {
 		args = append(args, "--set", s)
 	}
 	d.cmd = exec.Command(goroced, args...)
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := d.cmd.StderrPipe()
 	if err == nil {
 		err = d.cmd.Start()
@@ -297,7 +298,19 @@ func (d *daemon) usage() (u usage) {
 
 // How much the heap may grow, by what tables and buffers keep for later; and resident
 // memory, by what the heap was at its highest.
-const moreHeap, moreRSS = 6 << 10, 64 << 10
+const moreHeap, moreRSS = 16 << 10, 64 << 10
+
+// settled returns what the daemon holds at rest: the same twice, as connections to its
+// admin socket, too, come and go.
+func (d *daemon) settled() (u usage) {
+	d.Helper()
+	eventually(d, "the daemon is at rest", func() bool {
+		last := u
+		u = d.usage()
+		return u.fds == last.fds && u.memfds == last.memfds && u.goroutines == last.goroutines
+	})
+	return u
+}
 
 // returnsTo waits until the daemon holds no more than it did.
 func (d *daemon) returnsTo(before usage) {

@@ -29,7 +29,7 @@ func TestStuck(t *testing.T) {
 	}
 	defer target.close()
 	for _, resolved := range []bool{true, false} {
-		before := a.usage()
+		before := a.settled()
 		c := startChild(t, "stuck", job{Socket: a.socket})
 		var refused string
 		if c.hear(&refused); refused != "" {
