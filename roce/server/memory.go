@@ -117,6 +117,10 @@ func (c *session) openProcess(op abi.Op) error {
 	if err != nil {
 		return fmt.Errorf("%v: find the client's process: %w", op, err)
 	}
+	if err := spare(fd); err != nil {
+		_ = unix.Close(fd)
+		return err
+	}
 	c.pidfd, c.process = fd, procmem.NewProcess(int(c.who.Pid), fd)
 	return nil
 }

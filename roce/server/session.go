@@ -34,7 +34,7 @@ type session struct {
 	events  *outbox
 	objects map[abi.Handle]*object
 	last    abi.Handle // given out
-	refused error      // why it is one client too many
+	refused error      // why it is one client too many: it hears so, and has to go
 	own     account
 	user    *account
 
@@ -81,6 +81,9 @@ func peerOf(c *net.UnixConn) (who *unix.Ucred, err error) {
 
 func newSession(s *Server, conn *net.UnixConn, who *unix.Ucred) *session {
 	user, err := s.accounts.enter(who.Uid)
+	if err == nil {
+		err = spareConn(conn)
+	}
 	return &session{srv: s, conn: abi.NewConn(conn), who: who, user: user, refused: err, objects: map[abi.Handle]*object{}, handles: map[any]abi.Handle{}}
 }
 
@@ -102,7 +105,7 @@ func (c *session) serve() error {
 		}
 		err = c.conn.Send(reply, r.body, r.fds...)
 		r.sent()
-		if err != nil {
+		if err = cmp.Or(err, c.refused); err != nil {
 			return err
 		}
 	}

@@ -1,8 +1,17 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"net"
+	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/client"
 )
 
 // small are limits that an attacker reaches.
@@ -58,4 +67,45 @@ func TestHostile(t *testing.T) {
 			t.Log(fmt.Sprint(r.Counts))
 		})
 	}
+}
+
+// TestNoDescriptors connects as long as the daemon has descriptors, and beyond: as
+// clients, who hear why there is no room for more, and then without a word. Those who
+// are there go on; when others have gone, new ones can come.
+func TestNoDescriptors(t *testing.T) {
+	a, b := startDaemon(t), startDaemon(t)
+	others := startSteady(t, a, b)
+	before := a.settled()
+	few := unix.Rlimit{Cur: 80, Max: 80}
+	if err := unix.Prlimit(a.cmd.Process.Pid, unix.RLIMIT_NOFILE, &few, nil); err != nil {
+		t.Fatal(err)
+	}
+	var list []io.Closer
+	for {
+		d, err := client.Dial(t.Context(), client.Options{Socket: a.socket})
+		if err != nil {
+			if !errors.Is(err, ib.ErrLimit) || !strings.Contains(err.Error(), "LimitNOFILE=") {
+				t.Errorf("when there are no descriptors, who connects hears %v", err)
+			}
+			break
+		}
+		list = append(list, d)
+	}
+	for range 100 {
+		c, err := net.Dial("unixpacket", a.socket)
+		if err != nil {
+			break // the queue of the socket is full, too
+		}
+		list = append(list, c)
+	}
+	others.goesOn(100)
+	for _, c := range list {
+		c.Close()
+	}
+	n, err := newTenant(a.socket, shape{size: piece, qps: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.close()
+	a.returnsTo(before)
 }
