@@ -47,6 +47,7 @@ func (l *control) listen() {
 	for {
 		h, body, fds, err := l.conn.Receive()
 		if err != nil {
+			abi.CloseAll(fds)
 			return
 		}
 		select {

@@ -177,6 +177,7 @@ func (s *Server) attend(conn *net.UnixConn) {
 	err = c.serve()
 	c.end()
 	s.exit(c)
+	c.foreign.end(func() { s.accounts.leave(who.Uid) })
 	s.log.Info("client gone", "pid", who.Pid, "uid", who.Uid, "err", err)
 }
 
@@ -190,7 +191,6 @@ func (s *Server) enter(c *session) bool {
 }
 
 func (s *Server) exit(c *session) {
-	s.accounts.leave(c.who.Uid)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.sessions, c)

@@ -36,6 +36,7 @@ type session struct {
 	last    abi.Handle // given out
 	refused error      // why it is one client too many: it hears so, and has to go
 	own     account
+	foreign foreign
 	user    *account
 
 	op      abi.Op  // of the request at hand
@@ -92,20 +93,21 @@ func (c *session) serve() error {
 	for {
 		h, body, fds, err := c.conn.Receive()
 		if err != nil {
+			_ = c.foreign.close(fds)
 			if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
 				return nil
 			}
 			return err
 		}
 		r, err := c.answer(h.Op, body, fds)
-		abi.CloseAll(fds)
+		slow := c.foreign.close(fds)
 		reply := abi.Header{Op: h.Op, Seq: h.Seq}
 		if err != nil {
 			r.body, reply.Status = abi.PutError(nil, err)
 		}
 		err = c.conn.Send(reply, r.body, r.fds...)
 		r.sent()
-		if err = cmp.Or(err, c.refused); err != nil {
+		if err = cmp.Or(err, slow, c.refused); err != nil {
 			return err
 		}
 	}
