@@ -36,7 +36,7 @@ func TestHostile(t *testing.T) {
 		{"requests", 5000, []string{"done", "refused"}},
 		{"descriptors", 300, []string{"refused", "taken"}},
 		{"rings", 20000, []string{"connections", "QPs failed"}},
-		{"torn", 3000, []string{"QPs failed"}},
+		{"torn", 2000, []string{"QPs failed"}},
 		{"storm", 1000, []string{"QPs failed"}},
 		{"limits", 2, []string{"limits"}},
 		{"connections", 10, []string{"refused", "taken"}},

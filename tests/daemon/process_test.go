@@ -181,7 +181,7 @@ func (d *daemon) listen(out io.Reader, ready func()) {
 }
 
 // wrong finds what a daemon never has to write.
-var wrong = regexp.MustCompile(`(?m)^(panic|fatal error|goroutine \d+|.*level=ERROR).*$`)
+var wrong = regexp.MustCompile(`(?m)^(panic|fatal error|goroutine \d+|WARNING: DATA RACE|.*level=ERROR).*$`)
 
 // stop ends the daemon in order.
 func (d *daemon) stop() {
