@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -125,8 +126,10 @@ func (c *child) tell(v any) {
 	}
 }
 
+// hear waits for what the child says. One that hangs is killed.
 func (c *child) hear(v any) {
 	c.Helper()
+	defer time.AfterFunc(4*patience, func() { _ = c.cmd.Process.Kill() }).Stop()
 	if err := c.out.Decode(v); err != nil {
 		c.Fatalf("the child says nothing: %v", err)
 	}
