@@ -350,6 +350,7 @@ func (s *shard) drop(q *QP) {
 		s.dev.byNum.Delete(q.num)
 	}
 	q.core = nil
+	s.kick() // others may have its turn
 }
 
 // modify runs the Modify verb.
@@ -434,12 +435,14 @@ func sourcePort(flowLabel uint32, local, remote ib.QPN) uint16 {
 	return uint16(0xC000 | flowLabel&0x3FFF ^ flowLabel&0xFC000>>14)
 }
 
-// setFlow moves q to its application's account of a destination, nil for none.
+// setFlow moves q to its application's account of a destination, nil for none. What room
+// it had at the old one is for those who wait there.
 func (s *shard) setFlow(q *QP, dst *ib.GID) {
 	if old := q.flow; old != nil {
 		q.offload.forget(&old.trial)
 		q.core.SetFlow(nil)
 		q.flow = nil
+		s.admit(old)
 		if old.qps--; old.qps == 0 {
 			delete(q.share.flows, old.dst)
 		}

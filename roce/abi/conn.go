@@ -36,8 +36,9 @@ func (c *Conn) Send(h Header, body []byte, fds ...int) error {
 }
 
 // Receive returns the next message. The body is valid until the next call; the
-// descriptors are the caller's, close-on-exec. io.EOF says that the other end is gone.
-// A message that is no message is an error, and the connection of no more use.
+// descriptors are the caller's, close-on-exec, those that come with an error too. io.EOF
+// says that the other end is gone. A message that is no message is an error, and the
+// connection of no more use.
 func (c *Conn) Receive() (h Header, body []byte, fds []int, err error) {
 	n, oobn, flags, _, err := c.ReadMsgUnix(c.in, c.oob)
 	fds, rights := receivedFDs(c.oob[:oobn])
@@ -55,8 +56,7 @@ func (c *Conn) Receive() (h Header, body []byte, fds []int, err error) {
 		h, err = Get[Header](c.in[:HeaderLen])
 		return h, c.in[HeaderLen:n], fds, err
 	}
-	CloseAll(fds)
-	return Header{}, nil, nil, err
+	return Header{}, nil, fds, err
 }
 
 // receivedFDs takes the descriptors out of control messages.

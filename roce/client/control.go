@@ -47,6 +47,7 @@ func (l *control) listen() {
 	for {
 		h, body, fds, err := l.conn.Receive()
 		if err != nil {
+			abi.CloseAll(fds)
 			return
 		}
 		select {
@@ -71,22 +72,33 @@ func (l *control) do(op abi.Op, body []byte, fds ...int) ([]byte, []int, error) 
 	defer timeout.Stop()
 	select {
 	case a := <-l.answers:
-		if a.header.Op != op || a.header.Seq != l.seq {
-			abi.CloseAll(a.fds)
-			l.close()
-			return nil, nil, fmt.Errorf("%v: the daemon answers %v %d, not %d: %w", op, a.header.Op, a.header.Seq, l.seq, ErrGone)
-		}
-		if a.header.Status != abi.OK {
-			abi.CloseAll(a.fds)
-			return nil, nil, abi.GetError(a.body, a.header.Status)
-		}
-		return a.body, a.fds, nil
+		return l.take(op, a)
 	case <-l.gone:
-		return nil, nil, fmt.Errorf("%v: %w", op, ErrGone)
+		select {
+		case a := <-l.answers: // its last words
+			return l.take(op, a)
+		default:
+			return nil, nil, fmt.Errorf("%v: %w", op, ErrGone)
+		}
 	case <-timeout.C:
 		l.close()
 		return nil, nil, fmt.Errorf("%v: no answer within %v: %w", op, patience, ErrGone)
 	}
+}
+
+// take returns the body and the descriptors of what must be the answer to the latest
+// request.
+func (l *control) take(op abi.Op, a answer) ([]byte, []int, error) {
+	switch {
+	case a.header.Op != op || a.header.Seq != l.seq:
+		abi.CloseAll(a.fds)
+		l.close()
+		return nil, nil, fmt.Errorf("%v: the daemon answers %v %d, not %d: %w", op, a.header.Op, a.header.Seq, l.seq, ErrGone)
+	case a.header.Status != abi.OK:
+		abi.CloseAll(a.fds)
+		return nil, nil, abi.GetError(a.body, a.header.Status)
+	}
+	return a.body, a.fds, nil
 }
 
 func (l *control) close() { _ = l.conn.Close() }

@@ -33,6 +33,10 @@ func newBells(buf []byte) (*bells, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("eventfd", err)
 	}
+	if err := spare(wake); err != nil {
+		_ = unix.Close(wake)
+		return nil, err
+	}
 	b := &bells{ring: r, qps: make([]atomic.Pointer[roce.QP], perShard), wake: wake}
 	for i := range uint32(perShard) {
 		b.free = append(b.free, perShard-1-i)

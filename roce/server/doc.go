@@ -16,7 +16,10 @@
 //     then; its own goroutine waits, no shard.
 //   - It sends requests that make no sense: they are refused, or the connection ends.
 //   - It passes memory that shrinks: such is not taken (F_SEAL_SHRINK).
-//   - It asks for more than its share: Limits.
+//   - It passes descriptors that take for ever to close: its session does not wait
+//     (foreign.go).
+//   - It asks for more than its share: Limits. It connects until there are no descriptors:
+//     some are kept back for those who are there (descriptors.go).
 //   - It dies: its connection ends, and what it has made is closed, QPs first.
 //
 // Who may do what, beside connecting, is decided by the user of the process that has

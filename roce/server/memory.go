@@ -125,6 +125,10 @@ func (c *session) openProcess(op abi.Op, fds []int) error {
 	if err != nil {
 		return fmt.Errorf("%v: find the client's process: %w", op, err)
 	}
+	if err := spare(pidfd); err != nil {
+		_ = unix.Close(pidfd)
+		return err
+	}
 	p := procmem.NewProcess(int(c.who.Pid), pidfd)
 	if !own {
 		p, err = c.bindProcess(pidfd, fds)

@@ -32,6 +32,11 @@ func newOutbox() (o *outbox, theirs int, err error) {
 	if err != nil {
 		return nil, -1, os.NewSyscallError("socketpair", err)
 	}
+	if err := spare(ends[0]); err != nil {
+		_ = unix.Close(ends[0])
+		_ = unix.Close(ends[1])
+		return nil, -1, err
+	}
 	return &outbox{fd: ends[0], file: os.NewFile(uintptr(ends[0]), "events")}, ends[1], nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -46,6 +47,7 @@ type Server struct {
 	listener *net.UnixListener
 	closed   bool
 	empty    chan struct{} // closed when the last client leaves, if somebody waits
+	left     sync.Once     // closes it: one that was let in before may come after that
 	running  sync.WaitGroup
 }
 
@@ -120,7 +122,7 @@ func (s *Server) Drain(ctx context.Context) error {
 	if s.empty == nil {
 		s.empty = make(chan struct{})
 		if left == 0 {
-			close(s.empty)
+			s.left.Do(func() { close(s.empty) })
 		}
 	}
 	empty := s.empty
@@ -157,15 +159,18 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 	defer stop()
 	for {
 		conn, err := l.AcceptUnix()
-		if errors.Is(err, net.ErrClosed) {
+		switch {
+		case err == nil:
+			s.running.Go(func() { s.attend(conn) })
+		case errors.Is(err, net.ErrClosed):
 			<-ctx.Done() // Drain has closed it, and waits for those who are there
 			return nil
-		}
-		if err != nil {
+		case full(ctx, err):
+			s.log.Warn("no more clients can connect", "err", err)
+		default:
 			cancel()
 			return err
 		}
-		s.running.Go(func() { s.attend(conn) })
 	}
 }
 
@@ -192,10 +197,14 @@ func (s *Server) attend(conn *net.UnixConn) {
 	if !s.enter(c) {
 		return
 	}
+	if c.refused != nil {
+		_ = conn.SetReadDeadline(time.Now().Add(helloLimit))
+	}
 	s.log.Info("client connected", "pid", who.Pid, "uid", who.Uid)
 	err = c.serve()
 	c.end()
 	s.exit(c)
+	c.foreign.end(func() { s.accounts.leave(who.Uid) })
 	s.log.Info("client gone", "pid", who.Pid, "uid", who.Uid, "err", err)
 }
 
@@ -209,12 +218,11 @@ func (s *Server) enter(c *session) bool {
 }
 
 func (s *Server) exit(c *session) {
-	s.accounts.leave(c.who.Uid)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.sessions, c)
 	if len(s.sessions) == 0 && s.empty != nil {
-		close(s.empty)
+		s.left.Do(func() { close(s.empty) })
 	}
 }
 

@@ -34,8 +34,9 @@ type session struct {
 	events  *outbox
 	objects map[abi.Handle]*object
 	last    abi.Handle // given out
-	refused error      // why it is one client too many
+	refused error      // why it is one client too many: it hears so, and has to go
 	own     account
+	foreign foreign
 	user    *account
 
 	op      abi.Op  // of the request at hand
@@ -81,6 +82,9 @@ func peerOf(c *net.UnixConn) (who *unix.Ucred, err error) {
 
 func newSession(s *Server, conn *net.UnixConn, who *unix.Ucred) *session {
 	user, err := s.accounts.enter(who.Uid)
+	if err == nil {
+		err = spareConn(conn)
+	}
 	return &session{srv: s, conn: abi.NewConn(conn), who: who, user: user, refused: err, objects: map[abi.Handle]*object{}, handles: map[any]abi.Handle{}}
 }
 
@@ -89,20 +93,21 @@ func (c *session) serve() error {
 	for {
 		h, body, fds, err := c.conn.Receive()
 		if err != nil {
+			_ = c.foreign.close(fds)
 			if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
 				return nil
 			}
 			return err
 		}
 		r, err := c.answer(h.Op, body, fds)
-		abi.CloseAll(fds)
+		slow := c.foreign.close(fds)
 		reply := abi.Header{Op: h.Op, Seq: h.Seq}
 		if err != nil {
 			r.body, reply.Status = abi.PutError(nil, err)
 		}
 		err = c.conn.Send(reply, r.body, r.fds...)
 		r.sent()
-		if err != nil {
+		if err = cmp.Or(err, slow, c.refused); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,295 @@
+package daemon
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/qp/ring"
+	"github.com/goroce/goroce/roce/abi"
+)
+
+// report is what an attacker has to say at the end.
+type report struct {
+	Problems []string       // what it should not have seen
+	Counts   map[string]int // of what it did
+}
+
+// attacker is a child that means harm.
+type attacker struct {
+	job
+	rng *rand.Rand
+	report
+}
+
+func (a *attacker) count(what string) { a.Counts[what]++ }
+
+// attacks are what it can do. Each does so many rounds, or goes on until it is killed.
+var attacks = map[string]func(a *attacker, rounds int){
+	"requests":    (*attacker).requests,
+	"descriptors": (*attacker).descriptors,
+	"rings":       (*attacker).rings,
+	"torn":        (*attacker).torn,
+	"storm":       (*attacker).storm,
+	"limits":      (*attacker).limits,
+	"connections": (*attacker).connections,
+	"silence":     (*attacker).silence,
+}
+
+// hostile is a child that attacks.
+func hostile(c *parent) {
+	a := &attacker{job: c.job, rng: rand.New(rand.NewPCG(c.Seed, 3)), report: report{Counts: map[string]int{}}}
+	if c.Rounds == 0 {
+		c.tell("begins")
+		c.Rounds = 1 << 62
+	}
+	attacks[c.Attack](a, c.Rounds)
+	c.tell(a.report)
+}
+
+// bodySizes are the lengths of the bodies that requests should have.
+var bodySizes = map[abi.Op]uintptr{
+	abi.OpHello: unsafe.Sizeof(abi.Hello{}), abi.OpOpen: unsafe.Sizeof(abi.Open{}), abi.OpQueryPort: unsafe.Sizeof(abi.Port{}),
+	abi.OpGIDs: unsafe.Sizeof(abi.Port{}), abi.OpPKey: unsafe.Sizeof(abi.Port{}), abi.OpCreateCQ: unsafe.Sizeof(abi.CreateCQ{}),
+	abi.OpResizeCQ: unsafe.Sizeof(abi.ResizeCQ{}), abi.OpRegMR: unsafe.Sizeof(abi.RegMR{}), abi.OpReregMR: unsafe.Sizeof(abi.ReregMR{}),
+	abi.OpAllocMW: unsafe.Sizeof(abi.AllocMW{}), abi.OpCreateAH: unsafe.Sizeof(abi.CreateAH{}), abi.OpModifyAH: unsafe.Sizeof(abi.CreateAH{}),
+	abi.OpCreateSRQ: unsafe.Sizeof(abi.CreateSRQ{}), abi.OpModifySRQ: unsafe.Sizeof(abi.SRQAttr{}), abi.OpQuerySRQ: unsafe.Sizeof(abi.SRQAttr{}),
+	abi.OpCreateQP: unsafe.Sizeof(abi.CreateQP{}), abi.OpModifyQP: unsafe.Sizeof(abi.QPAttr{}), abi.OpQueryQP: unsafe.Sizeof(abi.Object{}),
+	abi.OpAttach: unsafe.Sizeof(abi.Group{}), abi.OpDetach: unsafe.Sizeof(abi.Group{}), abi.OpServe: unsafe.Sizeof(abi.Service{}),
+	abi.OpUnserve: unsafe.Sizeof(abi.Service{}), abi.OpClose: unsafe.Sizeof(abi.Object{}),
+}
+
+// requests sends requests at random, on a connection that has objects of every kind.
+func (a *attacker) requests(rounds int) {
+	var q *queues
+	for range rounds {
+		if q == nil {
+			q = newQueues(a.Socket)
+		}
+		op := abi.Op(a.rng.IntN(int(abi.OpClose) + 2))
+		size := int(bodySizes[op])
+		if a.rng.IntN(8) == 0 {
+			size = a.rng.IntN(200)
+		}
+		var give []int
+		if a.rng.IntN(3) == 0 || op == abi.OpRegMR || op == abi.OpReregMR {
+			give = []int{q.file, q.wakes[0]}[:1+a.rng.IntN(2)]
+		}
+		status, _, fds, err := q.call(op, a.body(size), give...)
+		abi.CloseAll(fds)
+		switch {
+		case err != nil:
+			a.count("hung up")
+		case status == abi.OK:
+			a.count("done")
+		default:
+			a.count("refused")
+		}
+		if err != nil || a.rng.IntN(500) == 0 {
+			q.close()
+			q = nil
+		}
+	}
+	if q != nil {
+		q.close()
+	}
+}
+
+// body returns bytes many of which make sense: handles, kinds, masks, small sizes.
+func (a *attacker) body(size int) []byte {
+	b := make([]byte, size)
+	for i := 0; i < size; i += 4 {
+		var v uint32
+		switch a.rng.IntN(6) {
+		case 0, 1:
+			v = uint32(a.rng.IntN(16))
+		case 2:
+			v = uint32(a.rng.IntN(5000))
+		case 3:
+			v = 1 << a.rng.IntN(32)
+		case 4:
+			v = a.rng.Uint32()
+		}
+		var word [4]byte
+		binary.NativeEndian.PutUint32(word[:], v)
+		copy(b[i:], word[:])
+	}
+	return b
+}
+
+// Offsets of the words of rings (package ring).
+const (
+	ringProducer = 64
+	ringConsumer = 128
+	ringWake     = 192
+	ringSlots    = 256
+)
+
+func word(b []byte, off int) *uint32 { return (*uint32)(unsafe.Pointer(&b[off])) }
+
+// any returns one of the rings, and the QP that it is of.
+func (a *attacker) any(q *queues) (buf []byte, of int) {
+	of = a.rng.IntN(len(q.qps))
+	switch a.rng.IntN(6) {
+	case 0:
+		return q.ready, of
+	case 1:
+		return q.shared, of
+	case 2:
+		if len(q.recv[of]) > 0 {
+			return q.recv[of], of
+		}
+	}
+	return q.send[of], of
+}
+
+// scribble writes nonsense somewhere into a ring.
+func (a *attacker) scribble(buf []byte) {
+	off := []int{ringProducer, ringConsumer, ringWake, a.rng.IntN(len(buf)/4) * 4}[a.rng.IntN(4)]
+	v := a.rng.Uint32()
+	if a.rng.IntN(2) == 0 {
+		v = atomic.LoadUint32(word(buf, off)) + uint32(a.rng.IntN(7)) - 3
+	}
+	atomic.StoreUint32(word(buf, off), v)
+}
+
+// plausible writes a slot that could almost be right, and publishes it.
+func (a *attacker) plausible(q *queues, buf []byte) {
+	entries, size := *word(buf, 8), *word(buf, 12)
+	at := atomic.LoadUint32(word(buf, ringProducer))
+	off := ringSlots + int(at%max(entries, 1))*int(size)
+	if size == 0 || off+int(size) > len(buf) {
+		return // the header was written to
+	}
+	slot := buf[off:][:size]
+	copy(slot, a.body(int(size)))
+	slot[8], slot[9] = byte(a.rng.IntN(17)), byte(a.rng.IntN(16))
+	binary.NativeEndian.PutUint16(slot[10:], uint16(a.rng.IntN(5)))
+	if a.rng.IntN(4) > 0 { // addresses and keys that are right
+		binary.NativeEndian.PutUint64(slot[24:], hostileBase+uint64(a.rng.IntN(hostileMemory)))
+		binary.NativeEndian.PutUint32(slot[32:], uint32(q.key))
+		for i := 64; i+16 <= len(slot); i += 16 {
+			binary.NativeEndian.PutUint64(slot[i:], hostileBase+uint64(a.rng.IntN(hostileMemory)))
+			binary.NativeEndian.PutUint32(slot[i+8:], uint32(a.rng.IntN(hostileMemory/2)))
+			binary.NativeEndian.PutUint32(slot[i+12:], uint32(q.key))
+		}
+	}
+	atomic.StoreUint32(word(buf, ringProducer), at+1+uint32(a.rng.IntN(8)/7*a.rng.IntN(40)))
+}
+
+// ring rings the bell of a QP, and sometimes another or none.
+func (a *attacker) ring(q *queues, of int) {
+	bell := q.qps[of].Bell
+	if a.rng.IntN(10) == 0 {
+		bell = uint32(a.rng.IntN(4096))
+	}
+	q.bells[0].Ring(bell)
+	var value [8]byte
+	binary.NativeEndian.PutUint64(value[:], []uint64{1, 1, 1, 0, 1<<64 - 2, 1<<64 - 1}[a.rng.IntN(6)])
+	_, _ = unix.Write(q.wakes[0], value[:]) // it is non-blocking, and may be full
+	if a.rng.IntN(50) == 0 {
+		_, _ = unix.Read(q.wakes[0], value[:])
+	}
+}
+
+// rings writes nonsense into rings and doorbells.
+func (a *attacker) rings(rounds int) {
+	q := newQueues(a.Socket)
+	for range rounds {
+		buf, of := a.any(q)
+		if a.rng.IntN(3) == 0 {
+			a.scribble(buf)
+		} else {
+			a.plausible(q, buf)
+		}
+		if a.rng.IntN(200) == 0 {
+			a.scribble(q.maps[0][:256]) // the doorbells
+		}
+		a.ring(q, of)
+		switch n := a.rng.IntN(300); {
+		case n == 0:
+			q.close()
+			q = newQueues(a.Socket)
+			a.count("connections")
+		case n < 30:
+			a.again(q, of)
+		}
+	}
+	q.close()
+}
+
+// again revives a QP, if it has failed.
+func (a *attacker) again(q *queues, of int) {
+	attr, _ := ask[abi.QPAttr](q.raw, abi.OpQueryQP, abi.Object{Handle: q.qps[of].Handle})
+	if ib.QPState(attr.State) != ib.RTS {
+		a.count("QPs failed")
+		q.bringUp(of)
+	}
+	for _, r := range [][]byte{q.send[of], q.recv[of]} { // a QP in RESET has empty rings; it goes on from there
+		if len(r) > 0 {
+			atomic.StoreUint32(word(r, ringProducer), atomic.LoadUint32(word(r, ringConsumer)))
+		}
+	}
+}
+
+// torn posts good requests while another thread writes over them.
+func (a *attacker) torn(rounds int) {
+	for rounds > 0 {
+		q := newQueues(a.Socket)
+		var stop atomic.Bool
+		stopped := make(chan struct{})
+		go func() {
+			defer close(stopped)
+			rng := rand.New(rand.NewPCG(a.Seed, 4))
+			for b := q.send[0][ringSlots:]; !stop.Load(); {
+				for range 1000 {
+					atomic.StoreUint32(word(b, rng.IntN(len(b)/4)*4), rng.Uint32()>>rng.IntN(32))
+				}
+				<-time.After(time.Millisecond) // a duty of its own: it shall not have the processor for itself
+			}
+		}()
+		sq, err := ring.OpenSend(q.send[0])
+		must(err)
+		for range min(rounds, 2000) {
+			rounds--
+			wr := ib.SendWR{ID: 1, Opcode: ib.WRWrite, RemoteAddr: hostileBase, RKey: ib.Key(q.key),
+				SGL: []ib.SGE{{Addr: hostileBase, Length: 4096, LKey: ib.Key(q.key)}, {Addr: hostileBase + 8192, Length: 4096, LKey: ib.Key(q.key)}}}
+			if sq.Push(&wr) != nil {
+				a.count("full")
+			}
+			if sq.Publish() && q.bells[0].Ring(q.qps[0].Bell) {
+				must(q.wake())
+			}
+			if attr, _ := ask[abi.QPAttr](q.raw, abi.OpQueryQP, abi.Object{Handle: q.qps[0].Handle}); ib.QPState(attr.State) != ib.RTS {
+				a.count("QPs failed")
+				break
+			}
+		}
+		stop.Store(true)
+		<-stopped
+		q.close()
+	}
+}
+
+// storm keeps all bells ringing, and all queues full of small requests.
+func (a *attacker) storm(rounds int) {
+	q := newQueues(a.Socket)
+	defer q.close()
+	for i := range rounds {
+		for of := range q.qps {
+			a.plausible(q, q.send[of])
+		}
+		for j := 128; j < len(q.maps[0]); j += 4 { // behind the header and the wake word
+			atomic.StoreUint32(word(q.maps[0], j), ^uint32(0))
+		}
+		a.ring(q, 0)
+		if i%16 == 0 {
+			a.again(q, i/16%len(q.qps))
+		}
+	}
+}

@@ -1,0 +1,184 @@
+package daemon
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/roce/abi"
+)
+
+// strange makes a descriptor that is no memory for a daemon; -1 where there is no such
+// thing here.
+type strange struct {
+	name string
+	make func() int
+}
+
+func opened(path string, flags int) func() int {
+	return func() int {
+		fd, err := unix.Open(path, flags|unix.O_CLOEXEC, 0)
+		must(err)
+		return fd
+	}
+}
+
+// reopened opens a good memfd once more, with other flags.
+func reopened(flags int) func() int {
+	return func() int {
+		fd := newMemfd(0, hostileMemory, unix.F_SEAL_SHRINK)
+		defer unix.Close(fd)
+		return opened(fmt.Sprintf("/proc/self/fd/%d", fd), flags)()
+	}
+}
+
+func sealed(seals int) func() int {
+	return func() int { return newMemfd(0, hostileMemory, seals) }
+}
+
+func made(fd int, err error) int {
+	must(err)
+	return fd
+}
+
+var stranges = []strange{
+	{"a pipe", func() int {
+		var p [2]int
+		must(unix.Pipe2(p[:], unix.O_CLOEXEC))
+		must(unix.Close(p[0]))
+		return p[1]
+	}},
+	{"a socket", func() int { return made(unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)) }},
+	{"half of a pair of sockets", func() int {
+		p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+		must(err)
+		must(unix.Close(p[0]))
+		return p[1]
+	}},
+	{"an eventfd", func() int { return made(unix.Eventfd(0, unix.EFD_CLOEXEC)) }},
+	{"an epoll instance", func() int { return made(unix.EpollCreate1(unix.EPOLL_CLOEXEC)) }},
+	{"a timer", func() int { return made(unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_CLOEXEC)) }},
+	{"a process", func() int { return made(unix.PidfdOpen(os.Getpid(), 0)) }},
+	{"nothing", opened("/dev/null", unix.O_RDWR)},
+	{"zeros", opened("/dev/zero", unix.O_RDWR)},
+	{"a directory", opened("/", unix.O_RDONLY)},
+	{"a place in a directory", opened("/dev/null", unix.O_PATH)},
+	{"a file", func() int {
+		f, err := os.CreateTemp("", "hostile")
+		must(err)
+		defer f.Close()
+		must(os.Remove(f.Name()))
+		must(f.Truncate(hostileMemory))
+		return made(unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3))
+	}},
+	{"memory to read", reopened(unix.O_RDONLY)},
+	{"the name of memory", reopened(unix.O_PATH)},
+	{"memory that can shrink", sealed(0)},
+	{"memory that can shrink and not grow", sealed(unix.F_SEAL_GROW | unix.F_SEAL_SEAL)},
+	{"memory that cannot be written to", sealed(unix.F_SEAL_SHRINK | unix.F_SEAL_WRITE)},
+	{"memory that cannot be written to later", sealed(unix.F_SEAL_SHRINK | unix.F_SEAL_FUTURE_WRITE)},
+	{"memory that is too small", func() int { return newMemfd(0, hostileMemory-1, unix.F_SEAL_SHRINK) }},
+	{"huge pages", func() int {
+		fd, err := unix.MemfdCreate("hostile", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_HUGETLB)
+		if err != nil {
+			return -1
+		}
+		_ = unix.Ftruncate(fd, 2<<20)
+		_, _ = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
+		return fd
+	}},
+}
+
+// descriptors gives the daemon descriptors of all kinds, and changes what is behind
+// those that it takes.
+func (a *attacker) descriptors(rounds int) {
+	q := newQueues(a.Socket)
+	defer func() { q.close() }()
+	register := abi.RegMR{PD: q.pd, Access: uint32(rights), Kind: abi.MemFD, Length: hostileMemory, IOVA: hostileBase}
+	for range rounds {
+		s := stranges[a.rng.IntN(len(stranges))]
+		fd := s.make()
+		if fd < 0 {
+			continue
+		}
+		status, _, fds, err := q.call(abi.OpRegMR, abi.Put(nil, &register), fd)
+		must(err)
+		if abi.CloseAll(fds); status == abi.OK {
+			a.problem("the daemon takes %s for memory", s.name)
+		}
+		a.count("refused")
+		// One that no request takes, and some that are too many.
+		ask[abi.ClockReply](q.raw, abi.OpClock, struct{}{}, fd, fd, fd)
+		must(unix.Close(fd))
+		a.swap(q, register)
+	}
+	a.tooMany()
+	a.tooLong()
+}
+
+func (a *attacker) problem(format string, args ...any) {
+	a.Problems = append(a.Problems, fmt.Sprintf(format, args...))
+}
+
+// swap registers memory, and then does to it what a client can: shrink it, make holes in
+// it, let its descriptor's number be another file's. What is registered stays.
+func (a *attacker) swap(q *queues, r abi.RegMR) {
+	fd := newMemfd(0, hostileMemory, unix.F_SEAL_SHRINK)
+	defer unix.Close(fd)
+	mr, _ := ask[abi.RegReply](q.raw, abi.OpRegMR, r, fd)
+	a.count("taken")
+	if unix.Ftruncate(fd, 0) == nil {
+		a.problem("what is sealed shrinks")
+	}
+	must(unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, hostileMemory))
+	other := stranges[a.rng.IntN(len(stranges))].make()
+	if other < 0 {
+		other = newMemfd(0, 0, 0)
+	}
+	must(unix.Dup3(other, fd, unix.O_CLOEXEC))
+	must(unix.Close(other))
+	a.use(q, mr.Key)
+	ask[struct{}](q.raw, abi.OpClose, abi.Object{Handle: mr.Handle})
+}
+
+// use posts requests that read the memory, and write to it.
+func (a *attacker) use(q *queues, key abi.Handle) {
+	q.key, key = key, q.key
+	defer func() { q.key = key }()
+	for range 4 {
+		a.plausible(q, q.send[0])
+		a.ring(q, 0)
+	}
+	a.again(q, 0)
+	a.again(q, 1)
+}
+
+// tooMany sends more descriptors than a message has: the daemon hangs up.
+func (a *attacker) tooMany() {
+	r, err := dialRaw(a.Socket)
+	must(err)
+	defer r.close()
+	fds := make([]int, 200)
+	for i := range fds {
+		fds[i] = int(os.Stdin.Fd())
+	}
+	if _, _, _, err := r.call(abi.OpHello, make([]byte, 8), fds...); err == nil {
+		a.problem("%d descriptors are answered", len(fds))
+	}
+}
+
+// tooLong sends what is no message: the daemon hangs up.
+func (a *attacker) tooLong() {
+	for _, n := range []int{0, 1, 7, abi.MaxMessage + 1, 100 << 10} {
+		r, err := dialRaw(a.Socket)
+		must(err)
+		if _, err := r.conn.Write(make([]byte, n)); err != nil {
+			a.problem("%d bytes: %v", n, err)
+		}
+		if _, _, _, err := r.conn.Receive(); err == nil {
+			a.problem("%d bytes are answered", n)
+		}
+		r.close()
+	}
+}

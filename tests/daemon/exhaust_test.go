@@ -1,0 +1,157 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/abi"
+	"github.com/goroce/goroce/roce/client"
+)
+
+// limits takes as much of everything as there is. Each refusal says which limit it was,
+// what it is and how to raise it; what is given back can be had again.
+func (a *attacker) limits(rounds int) {
+	for range rounds {
+		for _, l := range limited {
+			n, err := newTenant(a.Socket, shape{size: 4096, qps: 1})
+			must(err)
+			if err := l.exhaust(n); err != nil {
+				a.problem("%s: %v", l.key, err)
+			}
+			n.close()
+			a.count("limits")
+		}
+	}
+}
+
+// limited is what a client can have so much of, as the limits in small are.
+var limited = []limit{
+	{"qps", 20, func(n *tenant) (any, error) {
+		return n.pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: n.cq, RecvCQ: n.cq, Cap: ib.QPCap{MaxSendWR: 1, MaxSendSGE: 1}})
+	}},
+	{"mrs", 20, func(n *tenant) (any, error) { return n.pd.RegMR(ib.MRInit{Buf: n.buf, Access: rights}) }},
+	{"mws", 20, func(n *tenant) (any, error) { return n.pd.AllocMW(ib.MWType2) }},
+	{"cq_entries", 4096, func(n *tenant) (any, error) { return n.dev.CreateCQ(ib.CQInit{Entries: 100}) }},
+	{"pds", 10, func(n *tenant) (any, error) { return n.dev.AllocPD() }},
+	{"srqs", 10, func(n *tenant) (any, error) {
+		return n.pd.CreateSRQ(ib.SRQInit{SRQAttr: ib.SRQAttr{MaxWR: 1, MaxSGE: 1}})
+	}},
+	{"ahs", 10, func(n *tenant) (any, error) { return n.pd.CreateAH(ib.AHAttr{DGID: n.gid, Port: 1}) }},
+	{"xrcds", 10, func(n *tenant) (any, error) { return n.dev.AllocXRCD() }},
+	{"channels", 10, func(n *tenant) (any, error) { return n.dev.CreateChannel() }},
+	{"pinned", 16 << 20, func(n *tenant) (any, error) {
+		buf, err := client.Alloc(1 << 20)
+		if err != nil {
+			return nil, err
+		}
+		defer client.Free(buf) // what is registered stays
+		return n.pd.RegMR(ib.MRInit{Buf: buf, Access: rights})
+	}},
+}
+
+type limit struct {
+	key  string
+	most int
+	make func(n *tenant) (any, error)
+}
+
+// exhaust makes things until no more can be had.
+func (l *limit) exhaust(n *tenant) error {
+	var last interface{ Close() error }
+	for range l.most + 1 {
+		made, err := l.make(n)
+		if err != nil {
+			return errors.Join(l.says(err), l.another(n, last))
+		}
+		last = made.(interface{ Close() error })
+	}
+	return errors.New("there is no limit")
+}
+
+// says checks what a refusal says.
+func (l *limit) says(err error) error {
+	var attr *ib.AttrError
+	if !errors.Is(err, ib.ErrLimit) || !errors.As(err, &attr) || !strings.Contains(attr.Allowed, fmt.Sprintf("%d; limits.connection.%s ", l.most, l.key)) {
+		return fmt.Errorf("refused with %w", err)
+	}
+	return nil
+}
+
+// another gives back the last, and gets one more.
+func (l *limit) another(n *tenant, last interface{ Close() error }) error {
+	if last == nil {
+		return errors.New("there was none")
+	}
+	if err := last.Close(); err != nil {
+		return err
+	}
+	_, err := l.make(n)
+	return err
+}
+
+// connections connects as often as it may, says nothing or something, and goes.
+func (a *attacker) connections(rounds int) {
+	for range rounds {
+		var open []*client.Device
+		for {
+			d, err := client.Dial(context.Background(), client.Options{Socket: a.Socket})
+			if err != nil {
+				a.count("refused")
+				if !errors.Is(err, ib.ErrLimit) || !strings.Contains(err.Error(), "40; limits.user.connections") {
+					a.problem("one connection too many: %v", err)
+				}
+				break
+			}
+			a.count("taken")
+			open = append(open, d)
+		}
+		for _, d := range open {
+			must(d.Close())
+		}
+		for range 200 {
+			r, err := dialRaw(a.Socket)
+			must(err)
+			if a.rng.IntN(2) == 0 {
+				must(r.conn.Send(abi.Header{Op: abi.OpHello, Seq: 1}, a.body(8)))
+			}
+			r.close()
+		}
+	}
+}
+
+// silence sends requests whose replies it does not read, and asks for events that it
+// does not take.
+func (a *attacker) silence(rounds int) {
+	var quiet []*queues
+	for range rounds {
+		q := newQueues(a.Socket)
+		quiet = append(quiet, q)
+		for range 20_000 { // armed again and again
+			*word(q.ready, ringWake) = 2
+			a.plausible(q, q.send[0])
+			a.ring(q, 0)
+		}
+		a.again(q, 0)
+		raw, err := q.conn.SyscallConn()
+		must(err)
+		must(raw.Control(func(fd uintptr) {
+			request := abi.Put(nil, &abi.Header{Op: abi.OpHello})
+			request = append(request, abi.Put(nil, &abi.Hello{Magic: abi.Magic, MinVersion: abi.Version, MaxVersion: abi.Version})...)
+			for err = nil; err == nil; { // until the daemon, too, takes no more
+				err = unix.Sendto(int(fd), request, unix.MSG_DONTWAIT, nil)
+			}
+		}))
+		if !errors.Is(err, unix.EAGAIN) {
+			a.problem("requests without end: %v", err)
+		}
+		a.count("waits")
+	}
+	for _, q := range quiet {
+		q.close()
+	}
+}

@@ -1,0 +1,173 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/client"
+	"github.com/goroce/goroce/roce/link/linktest"
+)
+
+// TestDaemonKilled kills a daemon while its clients wait for it in every way there is.
+// All hear of it; a new daemon takes the place of the old one, socket and all. Peers
+// at another daemon find that nobody answers.
+func TestDaemonKilled(t *testing.T) {
+	other := startDaemon(t)
+	peer, err := newTenant(other.socket, shape{size: piece, qps: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.close()
+	dir, addr := t.TempDir(), linktest.Loopback().String()
+	for range 2 {
+		d := startDaemonAt(t, dir, addr)
+		n, err := newTenant(d.socket, shape{size: piece, qps: 1})
+		if err != nil {
+			d.kill()
+			t.Fatal(err)
+		}
+		meet(t, n, peer)
+		hearsOfDeath(t, d, n)
+		nobodyAnswers(t, n, peer)
+		n.close()
+	}
+}
+
+// meet connects new QPs, and passes data.
+func meet(t *testing.T, n, peer *tenant) {
+	t.Helper()
+	peer.qps = nil
+	err := errors.Join(peer.addQPs(1), peer.connect(n.card(), soon), n.connect(peer.card(), steadily))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill(n.buf, 7)
+	write(t, n, peer)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var wc [1]ib.WC
+	if _, err := n.next(ctx, wc[:]); err != nil || wc[0].Err() != nil {
+		t.Fatal(err, wc[0].Err())
+	}
+	if err := check(peer.buf, 7); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// write posts a WRITE of all memory to all of the peer's.
+func write(t *testing.T, from, to *tenant) {
+	t.Helper()
+	_, err := from.qps[0].PostSend([]ib.SendWR{{Opcode: ib.WRWrite, Flags: ib.SendSignaled, SGL: from.sge(0, piece), RemoteAddr: to.mr.Addr(), RKey: to.mr.RKey()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// hearsOfDeath kills the daemon under a client that waits.
+func hearsOfDeath(t *testing.T, d *daemon, n *tenant) {
+	t.Helper()
+	type end struct {
+		of  string
+		err error
+		at  time.Time
+	}
+	ends := make(chan end, 8)
+	wait := func(what string, f func() error) {
+		go func() {
+			err := f()
+			ends <- end{what, err, time.Now()}
+		}()
+	}
+	// A daemon that stands still answers nothing: the verb waits.
+	_ = d.cmd.Process.Signal(syscall.SIGSTOP)
+	wait("a completion", func() error { _, err := n.ch.Wait(context.Background()); return err })
+	wait("an event", func() error { _, err := n.dev.NextEvent(context.Background()); return err })
+	wait("a verb", func() error { _, err := n.dev.AllocPD(); return err })
+	wait("polling", func() error {
+		for wc := make([]ib.WC, 1); ; {
+			if _, err := n.cq.Poll(wc); err != nil {
+				return err
+			}
+		}
+	})
+	select {
+	case e := <-ends:
+		t.Errorf("%s ended while the daemon stood still: %v", e.of, e.err)
+		ends <- e
+	default:
+	}
+	killed := time.Now()
+	d.kill()
+	for range 4 {
+		select {
+		case e := <-ends:
+			if !errors.Is(e.err, client.ErrGone) {
+				t.Errorf("who waits for %s hears %v", e.of, e.err)
+			}
+			t.Logf("who waits for %s hears of it after %v", e.of, e.at.Sub(killed))
+		case <-time.After(patience):
+			t.Fatal("somebody still waits for a daemon that is gone")
+		}
+	}
+	_, post := n.qps[0].PostSend(nil)
+	_, recv := n.qps[0].PostRecv(nil)
+	_, redial := client.Dial(t.Context(), client.Options{Socket: d.socket})
+	for i, err := range []error{post, recv, n.cq.Arm(false)} {
+		if !errors.Is(err, client.ErrGone) {
+			t.Errorf("verb %d: %v", i, err)
+		}
+	}
+	if !errors.Is(redial, syscall.ECONNREFUSED) {
+		t.Errorf("dial what has ended: %v", redial)
+	}
+	if err := errors.Join(n.qps[0].Close(), n.cq.Close()); err != nil {
+		t.Errorf("closing what is gone: %v", err)
+	}
+}
+
+// nobodyAnswers has a peer write to a client of a dead daemon.
+func nobodyAnswers(t *testing.T, n, peer *tenant) {
+	t.Helper()
+	write(t, peer, n)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var wc [1]ib.WC
+	if _, err := peer.next(ctx, wc[:]); err != nil || wc[0].Status != ib.WCRetryExcErr {
+		t.Errorf("a peer hears %v, %v; want that its retries are exceeded", err, wc[0].Status)
+	}
+}
+
+// TestClientStopped stops a client with full queues and unread events. The daemon
+// and others go on meanwhile, and the client when it may.
+func TestClientStopped(t *testing.T) {
+	a, b := startDaemon(t), startDaemon(t)
+	others := startSteady(t, a, b)
+	n, err := newTenant(b.socket, shape{size: floodMemory})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.close()
+	j := job{Socket: a.socket, Seed: newSeed(t), QPs: 3, Window: depth, Patient: true}
+	c := startChild(t, "flood", j)
+	g := aim(t, n, c, j)
+	for range 3 {
+		g.hears(100)
+		if err := c.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		others.goesOn(100)
+		if a.objectsOf(c.pid) == 0 {
+			t.Error("a client that stands still has lost its objects")
+		}
+		if err := c.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g.hears(100)
+	c.kill()
+	a.forgets(c.pid)
+}

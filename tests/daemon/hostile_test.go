@@ -1,0 +1,111 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/client"
+)
+
+// small are limits that an attacker reaches.
+var small = []string{
+	"limits.user.connections=40", "limits.connection.qps=20", "limits.connection.mrs=20", "limits.connection.mws=20",
+	"limits.connection.cq_entries=4096", "limits.connection.pds=10", "limits.connection.srqs=10", "limits.connection.ahs=10",
+	"limits.connection.xrcds=10", "limits.connection.channels=10", "limits.connection.pinned=16MiB",
+}
+
+// TestHostile lets children attack a daemon in every way, with two of its clients
+// beside them. The daemon lives, and keeps nothing of the attacker's.
+func TestHostile(t *testing.T) {
+	seed := newSeed(t)
+	a, b := startDaemon(t, small...), startDaemon(t)
+	startSteady(t, a, b)
+	others := startSteady(t, a, a)
+	for i, c := range []struct {
+		attack string
+		rounds int
+		want   []string // what must have happened
+	}{
+		{"requests", 5000, []string{"done", "refused"}},
+		{"descriptors", 300, []string{"refused", "taken"}},
+		{"rings", 20000, []string{"connections", "QPs failed"}},
+		{"torn", 2000, []string{"QPs failed"}},
+		{"storm", 1000, []string{"QPs failed"}},
+		{"limits", 2, []string{"limits"}},
+		{"connections", 10, []string{"refused", "taken"}},
+		{"silence", 3, []string{"waits"}},
+	} {
+		t.Run(c.attack, func(t *testing.T) {
+			a.lend(t)
+			before := a.settled()
+			if full() {
+				c.rounds *= 4
+			}
+			child := startChild(t, "hostile", job{Socket: a.socket, Seed: seed + uint64(i), Attack: c.attack, Rounds: c.rounds})
+			var r report
+			child.hear(&r)
+			others.goesOn(5)
+			child.kill()
+			a.forgets(child.pid)
+			others.goesOn(5)
+			a.returnsTo(before)
+			for _, p := range r.Problems {
+				t.Error(p)
+			}
+			for _, w := range c.want {
+				if r.Counts[w] == 0 {
+					t.Errorf("the attack tries too little: %v", r.Counts)
+				}
+			}
+			t.Log(fmt.Sprint(r.Counts))
+		})
+	}
+}
+
+// TestNoDescriptors connects as long as the daemon has descriptors, and beyond: as
+// clients, who hear why there is no room for more, and then without a word. Those who
+// are there go on; when others have gone, new ones can come.
+func TestNoDescriptors(t *testing.T) {
+	a, b := startDaemon(t), startDaemon(t)
+	others := startSteady(t, a, b)
+	before := a.settled()
+	few := unix.Rlimit{Cur: 80, Max: 80}
+	if err := unix.Prlimit(a.cmd.Process.Pid, unix.RLIMIT_NOFILE, &few, nil); err != nil {
+		t.Fatal(err)
+	}
+	var list []io.Closer
+	for {
+		d, err := client.Dial(t.Context(), client.Options{Socket: a.socket})
+		if err != nil {
+			if !errors.Is(err, ib.ErrLimit) || !strings.Contains(err.Error(), "LimitNOFILE=") {
+				t.Errorf("when there are no descriptors, who connects hears %v", err)
+			}
+			break
+		}
+		list = append(list, d)
+	}
+	for range 100 {
+		c, err := net.Dial("unixpacket", a.socket)
+		if err != nil {
+			break // the queue of the socket is full, too
+		}
+		list = append(list, c)
+	}
+	others.goesOn(100)
+	for _, c := range list {
+		c.Close()
+	}
+	n, err := newTenant(a.socket, shape{size: piece, qps: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.close()
+	a.returnsTo(before)
+}

@@ -1,0 +1,330 @@
+package daemon
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/goroce/goroce/roce/link/linktest"
+	"github.com/goroce/goroce/roce/server"
+	"github.com/goroce/goroce/roce/tools/admin"
+)
+
+// goroced is the built program.
+var goroced string
+
+func TestMain(m *testing.M) {
+	if role := os.Getenv(roleEnv); role != "" {
+		runChild(role)
+		return
+	}
+	dir, err := os.MkdirTemp("", "goroced")
+	if err == nil {
+		goroced = filepath.Join(dir, "goroced")
+		var out []byte
+		if out, err = exec.Command("go", "build", "-o", goroced, "../../cmd/goroced").CombinedOutput(); err != nil {
+			err = fmt.Errorf("go build: %w\n%s", err, out)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// patience is how long what must happen may take: longer than it takes on any machine.
+const patience = 30 * time.Second
+
+// full reports whether there is time for many rounds.
+func full() bool { return os.Getenv("GOROCE_FULL") == "1" }
+
+// newSeed returns the seed of a test, and prints it.
+func newSeed(t testing.TB) uint64 {
+	seed := rand.Uint64()
+	if s := os.Getenv("GOROCE_SEED"); s != "" {
+		var err error
+		if seed, err = strconv.ParseUint(s, 0, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("GOROCE_SEED=%d", seed)
+	return seed
+}
+
+// eventually waits until a condition holds, and returns how long that took.
+func eventually(t testing.TB, what string, holds func() bool) time.Duration {
+	t.Helper()
+	start := time.Now()
+	for look := time.NewTicker(5 * time.Millisecond); !holds(); <-look.C {
+		if time.Since(start) > patience {
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+	return time.Since(start)
+}
+
+// daemon is a running goroced.
+type daemon struct {
+	testing.TB
+	cmd    *exec.Cmd
+	dir    string
+	addr   string
+	socket string
+	admin  *admin.Client
+	http   http.Client
+	log    logText
+	ended  chan error // by itself, or of a signal
+}
+
+// logText is what the daemon has written.
+type logText struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logText) add(line string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.buf.WriteString(line)
+}
+
+func (l *logText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// startDaemon starts a daemon on a loopback address of its own, with settings as
+// --set takes them. At the end of the test it must still be well, and end when it is told to.
+func startDaemon(t testing.TB, settings ...string) *daemon {
+	t.Helper()
+	d := startDaemonAt(t, t.TempDir(), linktest.Loopback().String(), settings...)
+	t.Cleanup(d.stop)
+	return d
+}
+
+// startDaemonAt starts one whose sockets lie in dir.
+func startDaemonAt(t testing.TB, dir, addr string, settings ...string) *daemon {
+	t.Helper()
+	config := filepath.Join(dir, "config")
+	if err := os.WriteFile(config, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := &daemon{TB: t, dir: dir, addr: addr, socket: filepath.Join(dir, "s"), ended: make(chan error, 1)}
+	path := filepath.Join(dir, "a")
+	d.admin = admin.NewClient(path)
+	d.http.Transport = &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var dialer net.Dialer
+		return dialer.DialContext(ctx, "unix", path)
+	}}
+	args := []string{"serve", "--config", config, "--socket", d.socket, "--admin", path, "--addr", addr, "--set", "drain=1s"}
+	for _, s := range settings {
+		args = append(args, "--set", s)
+	}
+	d.cmd = exec.Command(goroced, args...)
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := d.cmd.StderrPipe()
+	if err == nil {
+		err = d.cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ready := make(chan struct{})
+	go d.listen(out, sync.OnceFunc(func() { close(ready) }))
+	select {
+	case <-ready:
+	case err := <-d.ended:
+		t.Fatalf("the daemon ended: %v\n%s", err, d.log.String())
+	}
+	return d
+}
+
+// lend makes a part of the test answer for the daemon, while it runs.
+func (d *daemon) lend(t testing.TB) {
+	owner := d.TB
+	d.TB = t
+	t.Cleanup(func() { d.TB = owner })
+}
+
+// listen keeps the log.
+func (d *daemon) listen(out io.Reader, ready func()) {
+	for r := bufio.NewReader(out); ; {
+		line, err := r.ReadString('\n')
+		d.log.add(line)
+		if strings.Contains(line, "msg=ready") {
+			ready()
+		}
+		if err != nil {
+			d.ended <- d.cmd.Wait()
+			return
+		}
+	}
+}
+
+// wrong finds what a daemon never has to write.
+var wrong = regexp.MustCompile(`(?m)^(panic|fatal error|goroutine \d+|WARNING: DATA RACE|.*level=ERROR).*$`)
+
+// stop ends the daemon in order.
+func (d *daemon) stop() {
+	d.Helper()
+	_ = d.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case err := <-d.ended:
+		if err != nil {
+			d.Errorf("the daemon ended with %v", err)
+		}
+	case <-time.After(patience):
+		_ = d.cmd.Process.Signal(syscall.SIGQUIT)
+		<-d.ended
+		d.Errorf("the daemon does not end")
+	}
+	if at := wrong.FindStringIndex(d.log.String()); at != nil || d.Failed() {
+		log := d.log.String()
+		if at == nil {
+			at = []int{max(0, len(log)-2000)}
+		}
+		d.Errorf("the daemon's log: %.8000s", log[at[0]:])
+	}
+}
+
+// kill ends it at once.
+func (d *daemon) kill() {
+	_ = d.cmd.Process.Kill()
+	<-d.ended
+}
+
+// get asks the admin socket.
+func (d *daemon) get(path string) string {
+	d.Helper()
+	r, err := d.http.Get("http://goroced" + path)
+	if err != nil {
+		d.Fatal(err)
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	if err != nil || r.StatusCode != http.StatusOK {
+		d.Fatalf("%s: %s: %v: %.200s", path, r.Status, err, body)
+	}
+	return string(body)
+}
+
+// objectsOf counts what the daemon has of a process.
+func (d *daemon) objectsOf(pid int) (n int) {
+	d.Helper()
+	qps, err1 := d.admin.QPs(context.Background())
+	mrs, err2 := d.admin.MRs(context.Background())
+	if err1 != nil || err2 != nil {
+		d.Fatal(err1, err2)
+	}
+	count := func(o *server.Owner) {
+		if int(o.PID) == pid {
+			n++
+		}
+	}
+	for i := range qps {
+		count(&qps[i].Owner)
+	}
+	for i := range mrs {
+		count(&mrs[i].Owner)
+	}
+	return n
+}
+
+// forgets waits until nothing of a process is left, and returns how long that took.
+func (d *daemon) forgets(pid int) time.Duration {
+	d.Helper()
+	return eventually(d, fmt.Sprintf("no object of process %d", pid), func() bool { return d.objectsOf(pid) == 0 })
+}
+
+// usage is what a daemon holds.
+type usage struct{ fds, memfds, goroutines, heapKiB, rssKiB int }
+
+var (
+	heap    = regexp.MustCompile(`(?m)^# HeapAlloc = (\d+)`)
+	total   = regexp.MustCompile(`^goroutine profile: total (\d+)`)
+	vmRSS   = regexp.MustCompile(`VmRSS:\s+(\d+) kB`)
+	perProc = func(pid int, name string) string { return fmt.Sprintf("/proc/%d/%s", pid, name) }
+)
+
+// usage returns what the daemon holds when its garbage is collected.
+func (d *daemon) usage() (u usage) {
+	d.Helper()
+	number := func(re *regexp.Regexp, text string) int {
+		m := re.FindStringSubmatch(text)
+		if m == nil {
+			d.Fatalf("no %v in %.200s", re, text)
+		}
+		n, _ := strconv.Atoi(m[1])
+		return n
+	}
+	u.heapKiB = number(heap, d.get("/debug/pprof/heap?gc=1&debug=1")) >> 10
+	u.goroutines = number(total, d.get("/debug/pprof/goroutine?debug=1"))
+	fds, err := os.ReadDir(perProc(d.cmd.Process.Pid, "fd"))
+	if err != nil {
+		d.Fatal(err)
+	}
+	u.fds = len(fds)
+	maps, err := os.ReadFile(perProc(d.cmd.Process.Pid, "maps"))
+	if err != nil {
+		d.Fatal(err)
+	}
+	u.memfds = bytes.Count(maps, []byte("/memfd:"))
+	status, err := os.ReadFile(perProc(d.cmd.Process.Pid, "status"))
+	if err != nil {
+		d.Fatal(err)
+	}
+	u.rssKiB = number(vmRSS, string(status))
+	return u
+}
+
+// How much the heap may grow, by what tables and buffers keep for later; and resident
+// memory, by what the heap was at its highest.
+const moreHeap, moreRSS = 16 << 10, 64 << 10
+
+// settled returns what the daemon holds at rest: the same twice, as connections to its
+// admin socket, too, come and go.
+func (d *daemon) settled() (u usage) {
+	d.Helper()
+	eventually(d, "the daemon is at rest", func() bool {
+		last := u
+		u = d.usage()
+		return u.fds == last.fds && u.memfds == last.memfds && u.goroutines == last.goroutines
+	})
+	return u
+}
+
+// returnsTo waits until the daemon holds no more than it did.
+func (d *daemon) returnsTo(before usage) {
+	d.Helper()
+	var now usage
+	defer func() {
+		if d.Failed() {
+			d.Logf("before: %+v, now: %+v\n%.6000s", before, now, d.get("/debug/pprof/goroutine?debug=1"))
+		}
+	}()
+	eventually(d, "the daemon holds what it held before", func() bool {
+		now = d.usage()
+		return now.fds <= before.fds && now.memfds <= before.memfds && now.goroutines <= before.goroutines &&
+			now.heapKiB <= before.heapKiB+moreHeap && now.rssKiB <= before.rssKiB+moreRSS
+	})
+	d.Logf("before: %+v, now: %+v", before, now)
+}

@@ -1,0 +1,189 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/client"
+)
+
+// tenant is a client with what QPs take. It is used in the test and in its children.
+type tenant struct {
+	dev *client.Device
+	gid ib.GID
+	pd  ib.PD
+	ch  ib.Channel
+	cq  ib.CQ
+	srq ib.SRQ
+	buf []byte
+	mr  ib.MR
+	qps []ib.QP
+}
+
+// shape says what tenant to make.
+type shape struct {
+	size    int // of its memory
+	process bool
+	srq     bool
+	qps     int
+}
+
+// depth is how many requests a queue takes.
+const depth = 32
+
+const rights = ib.LocalWrite | ib.RemoteWrite | ib.RemoteRead
+
+// newTenant connects to a daemon. What it has made goes with its device.
+func newTenant(socket string, s shape) (n *tenant, err error) {
+	n = &tenant{}
+	if n.dev, err = client.Dial(context.Background(), client.Options{Socket: socket}); err != nil {
+		return nil, err
+	}
+	return n, errors.Join(n.make(s), n.addQPs(s.qps))
+}
+
+func (n *tenant) make(s shape) (err error) {
+	gids, err := n.dev.GIDs(1)
+	if err != nil {
+		return err
+	}
+	n.gid = gids[0].GID
+	if n.pd, err = n.dev.AllocPD(); err != nil {
+		return err
+	}
+	if n.ch, err = n.dev.CreateChannel(); err != nil {
+		return err
+	}
+	if n.cq, err = n.dev.CreateCQ(ib.CQInit{Entries: 1024, Channel: n.ch}); err != nil {
+		return err
+	}
+	if s.srq {
+		if n.srq, err = n.pd.CreateSRQ(ib.SRQInit{SRQAttr: ib.SRQAttr{MaxWR: depth, MaxSGE: 1}}); err != nil {
+			return err
+		}
+	}
+	if s.process {
+		n.buf, err = unix.Mmap(-1, 0, s.size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	} else {
+		n.buf, err = client.Alloc(s.size)
+	}
+	if err != nil {
+		return err
+	}
+	n.mr, err = n.pd.RegMR(ib.MRInit{Buf: n.buf, Access: rights})
+	return err
+}
+
+// addQPs makes more queue pairs.
+func (n *tenant) addQPs(count int) error {
+	for range count {
+		q, err := n.pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: n.cq, RecvCQ: n.cq, SRQ: n.srq,
+			Cap: ib.QPCap{MaxSendWR: depth, MaxRecvWR: depth, MaxSendSGE: 1, MaxRecvSGE: 1}})
+		if err != nil {
+			return err
+		}
+		n.qps = append(n.qps, q)
+	}
+	return nil
+}
+
+// card is what a peer has to know.
+func (n *tenant) card() card {
+	c := card{GID: n.gid, Addr: n.mr.Addr(), Key: n.mr.RKey(), Len: n.mr.Len()}
+	for _, q := range n.qps {
+		c.QPNs = append(c.QPNs, q.Num())
+	}
+	return c
+}
+
+// timing is when a requester gives up: after 4.096 us * 2^timeout, retries times more.
+type timing struct{ timeout, retries uint8 }
+
+var (
+	steadily = timing{18, 7} // more than 8 s
+	soon     = timing{13, 6} // 235 ms
+)
+
+// connect connects each QP to the peer's of the same place.
+func (n *tenant) connect(peer card, when timing) error {
+	for i, q := range n.qps {
+		if err := connectQP(q, peer.GID, peer.QPNs[i], when); err != nil {
+			return fmt.Errorf("connect QP %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func connectQP(q ib.QP, gid ib.GID, qpn ib.QPN, when timing) error {
+	attr := ib.QPAttr{PathMTU: ib.MTU4096, DestQPN: qpn, MaxRdAtomic: 4, MaxDestRdAtomic: 4, Timeout: when.timeout, RetryCnt: when.retries,
+		RNRRetry: 7, MinRNRTimer: 12, AH: ib.AHAttr{DGID: gid, Port: 1}, Port: 1, Access: ib.RemoteWrite | ib.RemoteRead}
+	for _, step := range []struct {
+		state ib.QPState
+		mask  ib.QPAttrMask
+	}{
+		{ib.Init, ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess},
+		{ib.RTR, ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer},
+		{ib.RTS, ib.AttrSQPSN | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry | ib.AttrMaxRdAtomic},
+	} {
+		attr.State = step.state
+		if err := q.Modify(attr, step.mask|ib.AttrState); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sge is a piece of the tenant's memory.
+func (n *tenant) sge(off, length int) []ib.SGE {
+	return []ib.SGE{{Addr: n.mr.Addr() + uint64(off), Length: uint32(length), LKey: n.mr.LKey()}}
+}
+
+// next waits for completions, by event.
+func (n *tenant) next(ctx context.Context, wcs []ib.WC) (int, error) {
+	for {
+		if got, err := n.cq.Poll(wcs); err != nil || got > 0 {
+			return got, err
+		}
+		if err := n.cq.Arm(false); err != nil {
+			return 0, err
+		}
+		if got, err := n.cq.Poll(wcs); err != nil || got > 0 {
+			return got, err
+		}
+		if _, err := n.ch.Wait(ctx); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// close ends the connection.
+func (n *tenant) close() {
+	_ = n.dev.Close()
+	if client.Free(n.buf) != nil {
+		_ = unix.Munmap(n.buf) // it was made without the client's allocator
+	}
+}
+
+// fill writes the pattern of a number: no two numbers have a word in common at one place.
+func fill(b []byte, number uint64) {
+	words := unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/8)
+	for i := range words {
+		words[i] = number<<20 + uint64(i)
+	}
+}
+
+// check compares each byte with the pattern of a number.
+func check(b []byte, number uint64) error {
+	words := unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/8)
+	for i, w := range words {
+		if want := number<<20 + uint64(i); w != want {
+			return fmt.Errorf("message %d: %#x at byte %d, want %#x", number, w, 8*i, want)
+		}
+	}
+	return nil
+}
