@@ -236,10 +236,9 @@ func TestDaemon(t *testing.T) {
 
 // TestDaemonSharesPort: a port that the daemon has is no problem.
 func TestDaemonSharesPort(t *testing.T) {
-	e := machine(t, map[string]string{"/proc/thread-self/net/unix": "Num       RefCount Protocol Flags    Type St Inode Path\n" +
-		"0000000000000000: 00000002 00000000 00000000 0001 01 12345 @goroce/10.0.0.1:4791\n"})
-	e.getOwner = func(netip.Addr) port.Owner { return port.Owner{PID: 7, Name: "goroced"} }
-	wantFound(t, e.examine(), "port", Fail, "process 7 (goroced), with goroce")
+	e := machine(t, nil)
+	e.getOwner = func(netip.Addr) port.Owner { return port.Owner{PID: 7, Name: "goroced", Goroce: true} }
+	wantFound(t, e.examine(), "port", Fail, "goroce in process 7 (goroced)")
 	fd := listen(t, e.path("/run/goroce/goroced.sock"))
 	defer unix.Close(fd)
 	if f := pick(e.examine(), "port", OK, "the daemon shares it"); f == nil {
