@@ -39,20 +39,20 @@ func (e *env) portAt(a netip.Addr) (f Finding, taken bool) {
 		return Finding{}, false
 	}
 	f = Finding{Status: Fail, Text: fmt.Sprintf("%v is taken by %v", where, o)}
-	kill := ""
+	kill, end := "", "or end it"
 	if o.PID != 0 {
-		kill = fmt.Sprintf("kill %d", o.PID)
+		kill, end = fmt.Sprintf("kill %d", o.PID), "or end it:"
 	}
 	switch {
 	case o.Kernel:
 		f.Remedy = "use another network namespace, or remove the kernel's device:"
 		f.Command = e.deleteRxe()
-	case o.Goroce && e.daemonAnswers():
+	case o.Goroce && e.daemonShares(a):
 		return Finding{Text: fmt.Sprintf("%v belongs to %v; the daemon shares it (--daemon)", where, o)}, true
 	case o.Goroce:
-		f.Remedy, f.Command = "use another address, share the daemon (`goroced serve`), or end it:", kill
+		f.Remedy, f.Command = "use another address, share the daemon (`goroced serve`), "+end, kill
 	default:
-		f.Remedy, f.Command = "no RoCEv2 is possible beside it; use another address, or end it:", kill
+		f.Remedy, f.Command = "no RoCEv2 is possible beside it; use another address, "+end, kill
 	}
 	return f, true
 }

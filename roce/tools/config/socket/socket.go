@@ -49,7 +49,7 @@ func Default(uid int, getenv func(string) string) Paths {
 	return Paths{}
 }
 
-// Kind is which of a daemon's sockets.
+// Kind is which of a daemon's sockets is meant.
 type Kind int
 
 // The two sockets.
@@ -91,7 +91,7 @@ func DialAny(k Kind, paths []string) (*net.UnixConn, error) {
 	if k == Admin {
 		network = "unix"
 	}
-	failed := &DialError{}
+	failed := &DialError{Kind: k}
 	for _, path := range paths {
 		conn, err := net.DialUnix(network, nil, &net.UnixAddr{Name: path, Net: network})
 		if err == nil {
@@ -110,11 +110,17 @@ type Attempt struct {
 
 // DialError says that no daemon was reached, where it was looked for, and whether none
 // runs or the user lacks rights.
-type DialError struct{ Tried []Attempt }
+type DialError struct {
+	Kind  Kind
+	Tried []Attempt
+}
 
 func (e *DialError) Error() string {
 	texts := make([]string, len(e.Tried))
 	advice := "start one with `goroced serve`, or name its socket with --socket or " + ClientVariable
+	if e.Kind == Admin {
+		advice = "start one with `goroced serve`, or name its admin socket with --admin or " + AdminVariable
+	}
 	for i, a := range e.Tried {
 		texts[i] = a.Path + ": " + a.reason()
 		if errors.Is(a.Err, fs.ErrPermission) {
