@@ -101,3 +101,52 @@ func TestViews(t *testing.T) {
 		t.Errorf("queue pairs of a device that is not there:\n%s", out)
 	}
 }
+
+// TestDemoThroughDaemon: the packets are those of the daemon; who may not capture them
+// sees the rest, and why.
+func TestDemoThroughDaemon(t *testing.T) {
+	d := newServed(t)
+	type report struct {
+		Tour []struct {
+			Title, Result string
+			Packets       []struct{ From, Packet string }
+		}
+		No_Packets string
+	}
+	demo := func(flags ...string) (r report) {
+		t.Helper()
+		if err := json.Unmarshal([]byte(success(t, append([]string{"demo", "--json"}, flags...)...)), &r); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	r := demo(append(d.client, d.admin...)...)
+	want := map[string]string{
+		"SEND": "client SEND First, client SEND Middle, client SEND Last, server ACK",
+		// The daemon sends a WRITE in packets that stand for themselves.
+		"RDMA WRITE": "client WRITE Only, client WRITE Only, client WRITE Only, server ACK",
+		"RDMA READ":  "client READ Request, server READ Response First, server READ Response Middle, server READ Response Last",
+		"Atomics":    "client CmpSwap, server ATOMIC ACK, client FetchAdd, server ATOMIC ACK",
+	}
+	for _, e := range r.Tour {
+		var labels []string
+		for _, p := range e.Packets {
+			name, _, _ := strings.Cut(p.Packet, " psn=")
+			labels = append(labels, p.From+" "+name)
+		}
+		if got := strings.Join(labels, ", "); got != want[e.Title] {
+			t.Errorf("%s: %s; want %s", e.Title, got, want[e.Title])
+		}
+	}
+	if len(r.Tour) != len(want) || r.No_Packets != "" {
+		t.Errorf("%d exchanges, %s", len(r.Tour), r.No_Packets)
+	}
+	none := filepath.Join(t.TempDir(), "none")
+	if r := demo(append(d.client, "--admin", none)...); len(r.Tour) != len(want) || !strings.Contains(r.No_Packets, none) {
+		t.Errorf("without the admin socket: %d exchanges, %s", len(r.Tour), r.No_Packets)
+	}
+	p, code := goroced(t, append([]string{"demo", "--drop", "0.1"}, d.client...)...)
+	if code != exitFailure || !strings.Contains(p.err.String(), "goroced fault") {
+		t.Errorf("--drop: exit code %d: %s", code, p.err.String())
+	}
+}
