@@ -143,6 +143,8 @@ func (a Attempt) reason() string {
 	switch {
 	case errors.Is(a.Err, fs.ErrNotExist):
 		return "there is no such socket: no daemon runs here"
+	case errors.Is(a.Err, syscall.ECONNREFUSED) && !isSocket(a.Path):
+		return "it is no socket"
 	case errors.Is(a.Err, syscall.ECONNREFUSED):
 		return "nobody listens on this socket: its daemon has died"
 	case errors.Is(a.Err, fs.ErrPermission):
@@ -151,6 +153,11 @@ func (a Attempt) reason() string {
 		return "it is a socket of another type: the client's and the admin socket are not the same"
 	}
 	return a.Err.Error()
+}
+
+func isSocket(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().Type() == fs.ModeSocket
 }
 
 // owner describes who may.

@@ -70,7 +70,10 @@ func TestDialAny(t *testing.T) {
 // TestDialError says of each place why there is no daemon, and what to do.
 func TestDialError(t *testing.T) {
 	dir := t.TempDir()
-	none, stale, stream := filepath.Join(dir, "none"), filepath.Join(dir, "stale"), filepath.Join(dir, "stream")
+	none, stale, stream, plain := filepath.Join(dir, "none"), filepath.Join(dir, "stale"), filepath.Join(dir, "stream"), filepath.Join(dir, "plain")
+	if err := os.WriteFile(plain, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: stream, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
@@ -83,9 +86,9 @@ func TestDialError(t *testing.T) {
 	dead.SetUnlinkOnClose(false)
 	_ = dead.Close()
 
-	_, err = DialAny(Client, []string{none, stale, stream})
+	_, err = DialAny(Client, []string{none, stale, stream, plain})
 	var failed *DialError
-	if !errors.As(err, &failed) || len(failed.Tried) != 3 {
+	if !errors.As(err, &failed) || len(failed.Tried) != 4 {
 		t.Fatalf("error %v", err)
 	}
 	for i, want := range []struct {
@@ -94,6 +97,7 @@ func TestDialError(t *testing.T) {
 		text string
 	}{
 		{none, fs.ErrNotExist, "no daemon runs"}, {stale, syscall.ECONNREFUSED, "died"}, {stream, syscall.EPROTOTYPE, "another type"},
+		{plain, syscall.ECONNREFUSED, "no socket"},
 	} {
 		if a := failed.Tried[i]; a.Path != want.path || !errors.Is(a.Err, want.err) || !strings.Contains(err.Error(), want.path+": ") || !strings.Contains(a.reason(), want.text) {
 			t.Errorf("attempt %d is %v: %s", i, a, err)
