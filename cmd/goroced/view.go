@@ -58,12 +58,6 @@ func (f *viewFlags) client(a *app) (*admin.Client, error) {
 	return client, nil
 }
 
-func printJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
-}
-
 type (
 	devicesCmd struct{ viewFlags }
 	statusCmd  struct{ viewFlags }

@@ -22,14 +22,16 @@ func Greet(ctx context.Context, conn *net.UnixConn) (Greeting, error) {
 	defer stop()
 	c := abi.NewConn(conn)
 	hello := abi.Hello{Magic: abi.Magic, MinVersion: abi.Version, MaxVersion: abi.Version}
+	var h abi.Header
+	var body []byte
 	err := c.Send(abi.Header{Op: abi.OpHello}, abi.Put(nil, &hello))
-	if err != nil {
-		return Greeting{}, err
+	if err == nil {
+		var fds []int
+		h, body, fds, err = c.Receive()
+		abi.CloseAll(fds)
 	}
-	h, body, fds, err := c.Receive()
-	abi.CloseAll(fds)
 	switch {
-	case ctx.Err() != nil:
+	case err != nil && ctx.Err() != nil:
 		return Greeting{}, fmt.Errorf("%v: no answer: %w", abi.OpHello, context.Cause(ctx))
 	case err != nil:
 		return Greeting{}, fmt.Errorf("%v: %w", abi.OpHello, err)
