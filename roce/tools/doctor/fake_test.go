@@ -137,6 +137,9 @@ func TestLimits(t *testing.T) {
 	e.setCaps(t, ipcLock)
 	wantOK(t, e.examine(), "memlock")
 
+	e.memlock = func() (uint64, error) { return 0, unix.EPERM }
+	wantFound(t, e.examine(), "memlock", Warn, unix.EPERM.Error())
+
 	limit := 3 << 20
 	e.sockopt = func(_, option, value int) (int, error) {
 		if option == unix.SO_RCVBUFFORCE {
@@ -161,6 +164,27 @@ func TestLimits(t *testing.T) {
 	}
 	e.sockopt = func(int, int, int) (int, error) { return 0, unix.EMFILE }
 	wantFound(t, e.examine(), "buffers", Fail, unix.EMFILE.Error())
+}
+
+// TestChecksums: an interface that cannot complete checksums; one that cuts packets
+// itself.
+func TestChecksums(t *testing.T) {
+	e := machine(t, nil)
+	features := ""
+	e.command = func(name string, _ ...string) (string, error) {
+		if name != "ethtool" {
+			return "", fmt.Errorf("no %s here", name)
+		}
+		return features, nil
+	}
+	features = "Features for eth0:\ntx-checksumming: off [fixed]\ntx-udp-segmentation: off [fixed]\n"
+	if f := wantFound(t, e.examine(), "offload", Warn, "does not complete checksums"); f.Command != "" || !strings.Contains(f.Remedy, "it cannot") {
+		t.Errorf("%+v", f)
+	}
+	features = "Features for eth0:\ntx-checksumming: on\ntx-udp-segmentation: on [fixed]\n"
+	if f := pick(e.examine(), "offload", OK, "eth0 cuts the packets"); f == nil {
+		t.Error(text(e.examine()))
+	}
 }
 
 // TestKernelHasPort: rdma_rxe, by the names of its devices.
