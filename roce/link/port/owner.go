@@ -57,13 +57,17 @@ func FindOwner(addr netip.Addr) Owner {
 			wildcard = s.local.Addr().IsUnspecified()
 		})
 	}
-	// rdma_rxe binds to all addresses (rxe_net.c, rxe_setup_udp_tunnel). Root's
-	// processes cannot be told from it by who cannot see them.
-	if owner.PID == 0 && owner.UID == 0 && wildcard && !owner.Goroce {
+	if owner.likeRxe(wildcard) {
 		_, err := os.Stat("/sys/module/rdma_rxe")
 		owner.Kernel = err == nil
 	}
 	return owner
+}
+
+// likeRxe reports whether a socket could be rdma_rxe's, which binds to all addresses
+// (rxe_net.c). A process of root's that cannot be seen and does the same looks alike.
+func (o Owner) likeRxe(wildcard bool) bool {
+	return o.PID == 0 && o.UID == 0 && wildcard && !o.Goroce
 }
 
 // locked reports whether a goroce process has claimed the port.

@@ -98,3 +98,23 @@ func TestOwnerText(t *testing.T) {
 		}
 	}
 }
+
+// TestLikeRxe: neither a process that is seen nor goroce's lock leaves the kernel.
+func TestLikeRxe(t *testing.T) {
+	for _, c := range []struct {
+		o        Owner
+		wildcard bool
+		want     bool
+	}{
+		{Owner{}, true, true},
+		{Owner{}, false, false},
+		{Owner{UID: 65534}, true, false},
+		{Owner{PID: 7}, true, false},
+		{Owner{Goroce: true}, true, false},
+		{Owner{UID: -1}, true, false},
+	} {
+		if got := c.o.likeRxe(c.wildcard); got != c.want {
+			t.Errorf("%+v at all addresses %v: %v", c.o, c.wildcard, got)
+		}
+	}
+}
