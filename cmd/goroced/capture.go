@@ -14,7 +14,7 @@ import (
 // adminFlags say which daemon to ask.
 type adminFlags struct {
 	Socket string `name:"admin" placeholder:"PATH" type:"path" help:"Admin socket of the daemon (default: $$GOROCED_ADMIN, then where daemons are)."`
-	Device string `name:"dev" short:"d" placeholder:"DEV" help:"Device of the daemon; needed where it has several."`
+	Device string `aliases:"dev" short:"d" placeholder:"DEV" help:"Device of the daemon (default: all, or the only one where one is needed)."`
 }
 
 // captureCmd is `goroced capture`.

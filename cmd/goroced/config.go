@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -61,9 +60,7 @@ func (c *configShowCmd) Run(a *app) error {
 	if !c.JSON {
 		return loaded.Show(a.out)
 	}
-	enc := json.NewEncoder(a.out)
-	enc.SetIndent("", "  ")
-	return enc.Encode(loaded.Settings())
+	return printJSON(a.out, loaded.Settings())
 }
 
 // settingFlags are settings of the daemon. They are stronger than the environment,

@@ -101,12 +101,13 @@ type daemonStatus struct {
 	PID     int            `json:"pid"`
 	Started time.Time      `json:"started"`
 	Clients int            `json:"clients"`
+	Users   []server.Usage `json:"users"` // who have clients
 	Devices []admin.Device `json:"devices"`
 }
 
 // Status describes the devices.
 func (d *daemon) Status() any {
-	return daemonStatus{Version: readVersion(), PID: os.Getpid(), Started: d.started, Clients: d.Clients(), Devices: d.Devices()}
+	return daemonStatus{Version: readVersion(), PID: os.Getpid(), Started: d.started, Clients: d.Clients(), Users: d.Usage(), Devices: d.Devices()}
 }
 
 // Devices describes the devices.
@@ -114,12 +115,13 @@ func (d *daemon) Devices() []admin.Device {
 	list := []admin.Device{}
 	for _, dev := range d.devices {
 		caps, attr := dev.Link(), dev.Attr()
-		one := admin.Device{Name: attr.Name, GUID: attr.NodeGUID, State: ib.PortDown.String(), Link: caps.Name, Note: caps.Note, NetIf: caps.NetIf, Shards: dev.Shards()}
+		one := admin.Device{Name: attr.Name, GUID: admin.GUID(attr.NodeGUID), State: ib.PortDown.String(), Link: caps.Name, Note: caps.Note, NetIf: caps.NetIf, Shards: dev.Shards()}
 		if port, err := dev.QueryPort(1); err == nil {
 			one.State, one.MTU = port.State.String(), int(port.ActiveMTU)
 		}
-		for _, gid := range caps.Local {
-			one.Addresses = append(one.Addresses, gid.Addr())
+		gids, _ := dev.GIDs(1)
+		for _, entry := range gids {
+			one.Addresses = append(one.Addresses, entry.GID.Addr())
 		}
 		list = append(list, one)
 	}
@@ -127,8 +129,8 @@ func (d *daemon) Devices() []admin.Device {
 }
 
 // Counters returns the figures of all devices.
-func (d *daemon) Counters() map[string][]admin.Counter {
-	all := map[string][]admin.Counter{}
+func (d *daemon) Counters() map[string]admin.Counters {
+	all := map[string]admin.Counters{}
 	for name, stats := range d.Stats() {
 		for _, c := range stats.Counters() {
 			all[name] = append(all[name], admin.Counter(c))

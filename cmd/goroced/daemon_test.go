@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/goroce/goroce/roce/link/linktest"
 	"github.com/goroce/goroce/roce/server"
+	"github.com/goroce/goroce/roce/tools/devinfo"
 )
 
 // served is a daemon of this program, on loopback.
@@ -98,7 +101,127 @@ func TestViews(t *testing.T) {
 	if err := json.Unmarshal([]byte(success(t, with("qp --json", d.admin)...)), &qps); err != nil || len(qps) != 1 || qps[0].UID != uint32(os.Getuid()) {
 		t.Errorf("qp --json: %+v, %v", qps, err)
 	}
-	if out := success(t, with("qp -d other", d.admin)...); out != "" {
-		t.Errorf("queue pairs of a device that is not there:\n%s", out)
+	for _, view := range []string{"devices", "status", "qp", "mr", "stat"} {
+		p, code := goroced(t, with(view+" -d other", d.admin)...)
+		if code != exitFailure || p.out.String() != "" || !strings.Contains(p.err.String(), "allowed: goroce_lo") {
+			t.Errorf("%s of a device that is not there: exit code %d: %s%s", view, code, p.out.String(), p.err.String())
+		}
+		if out := success(t, with(view+" --device goroce_lo", d.admin)...); !strings.Contains(out, "goroce_lo") {
+			t.Errorf("%s of a device:\n%s", view, out)
+		}
+	}
+	var status struct{ Users []server.Usage }
+	if err := json.Unmarshal([]byte(success(t, with("status --json", d.admin)...)), &status); err != nil || len(status.Users) != 1 ||
+		status.Users[0].UID != uint32(os.Getuid()) || status.Users[0].Amount["connections"] != 1 || status.Users[0].Amount["qps"] != 1 {
+		t.Errorf("status --json: %+v, %v", status, err)
+	}
+}
+
+// TestWatch: what was added each time, in lines for a pipe.
+func TestWatch(t *testing.T) {
+	d := newServed(t)
+	cmd := exec.Command(program, with("stat --watch -i 1ms --json", d.admin)...)
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Process.Kill()
+	lines := bufio.NewScanner(out)
+	next := func() uint64 {
+		t.Helper()
+		var added map[string]map[string]uint64
+		if !lines.Scan() {
+			t.Fatalf("it ends: %v", lines.Err())
+		}
+		if err := json.Unmarshal(lines.Bytes(), &added); err != nil || added["goroce_lo"] == nil {
+			t.Fatalf("%q: %v", lines.Text(), err)
+		}
+		return added["goroce_lo"]["rdma_sends"]
+	}
+	if n := next(); n != 0 {
+		t.Errorf("%d sends before any", n)
+	}
+	success(t, append([]string{"demo"}, d.client...)...)
+	for next() == 0 { // it has waited in the pipe
+	}
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	for lines.Scan() {
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("interrupted: %v", err)
+	}
+	if p, code := goroced(t, with("stat -w -i 0s", d.admin)...); code != exitFailure || !strings.Contains(p.err.String(), "more than 0") {
+		t.Errorf("exit code %d: %s", code, p.err.String())
+	}
+}
+
+// TestDevinfoThroughDaemon: lists, and JSON.
+func TestDevinfoThroughDaemon(t *testing.T) {
+	d := newServed(t)
+	if out := success(t, with("devinfo -l", d.client)...); out != "1 HCA found:\n\tgoroce_lo\n\n" {
+		t.Errorf("devinfo -l says %q", out)
+	}
+	var infos []devinfo.Info
+	if err := json.Unmarshal([]byte(success(t, with("devinfo --json", d.client)...)), &infos); err != nil || len(infos) != 1 || infos[0].Name != "goroce_lo" ||
+		infos[0].Ports[0].GIDs[0].GID.Unmap().String() != d.addr {
+		t.Errorf("devinfo --json: %+v, %v", infos, err)
+	}
+	var found []devinfo.Found
+	if err := json.Unmarshal([]byte(success(t, "devinfo", "-l", "--json")), &found); err != nil || len(found) == 0 {
+		t.Errorf("devinfo -l --json: %+v, %v", found, err)
+	}
+}
+
+// TestDemoThroughDaemon: the packets are those of the daemon; who may not capture them
+// sees the rest, and why.
+func TestDemoThroughDaemon(t *testing.T) {
+	d := newServed(t)
+	type report struct {
+		Tour []struct {
+			Title, Result string
+			Packets       []struct{ From, Packet string }
+		}
+		No_Packets string
+	}
+	demo := func(flags ...string) (r report) {
+		t.Helper()
+		if err := json.Unmarshal([]byte(success(t, append([]string{"demo", "--json"}, flags...)...)), &r); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	r := demo(append(d.client, d.admin...)...)
+	want := map[string]string{
+		"SEND": "client SEND First, client SEND Middle, client SEND Last, server ACK",
+		// The daemon sends a WRITE in packets that stand for themselves.
+		"RDMA WRITE": "client WRITE Only, client WRITE Only, client WRITE Only, server ACK",
+		"RDMA READ":  "client READ Request, server READ Response First, server READ Response Middle, server READ Response Last",
+		"Atomics":    "client CmpSwap, server ATOMIC ACK, client FetchAdd, server ATOMIC ACK",
+	}
+	for _, e := range r.Tour {
+		var labels []string
+		for _, p := range e.Packets {
+			name, _, _ := strings.Cut(p.Packet, " psn=")
+			labels = append(labels, p.From+" "+name)
+		}
+		if got := strings.Join(labels, ", "); got != want[e.Title] {
+			t.Errorf("%s: %s; want %s", e.Title, got, want[e.Title])
+		}
+	}
+	if len(r.Tour) != len(want) || r.No_Packets != "" {
+		t.Errorf("%d exchanges, %s", len(r.Tour), r.No_Packets)
+	}
+	none := filepath.Join(t.TempDir(), "none")
+	if r := demo(append(d.client, "--admin", none)...); len(r.Tour) != len(want) || !strings.Contains(r.No_Packets, none) {
+		t.Errorf("without the admin socket: %d exchanges, %s", len(r.Tour), r.No_Packets)
+	}
+	p, code := goroced(t, append([]string{"demo", "--drop", "0.1"}, d.client...)...)
+	if code != exitFailure || !strings.Contains(p.err.String(), "goroced fault") {
+		t.Errorf("--drop: exit code %d: %s", code, p.err.String())
 	}
 }

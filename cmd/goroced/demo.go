@@ -13,9 +13,12 @@ import (
 type demoCmd struct {
 	MTU    int        `default:"1024" help:"Path MTU: 256, 512, 1024, 2048 or 4096 bytes."`
 	Pcap   string     `placeholder:"FILE" type:"path" help:"Capture the packets of the tour to a pcapng file."`
-	Client netip.Addr `default:"127.0.0.1" help:"The client's address."`
-	Server netip.Addr `default:"127.0.0.2" help:"The server's address."`
+	Client netip.Addr `placeholder:"IP" help:"The client's address (default: 127.0.0.1)."`
+	Server netip.Addr `placeholder:"IP" help:"The server's address (default: 127.0.0.2)."`
 	JSON   bool       `help:"Print JSON."`
+	Device string     `short:"d" placeholder:"DEV" help:"Device of the daemon (default: its first)." group:"Device"`
+	Admin  string     `placeholder:"PATH" type:"path" help:"Admin socket of the daemon, for the packets (default: $$GOROCED_ADMIN, then where daemons are)." group:"Device"`
+	daemonFlags
 	faultFlags
 	ladderFlags
 }
@@ -23,12 +26,16 @@ type demoCmd struct {
 // Help is printed under the flags.
 func (*demoCmd) Help() string {
 	return "Needs no RDMA hardware and no privilege. Try it again with --drop 0.05: lost packets are shown, " +
-		"and how the protocol makes them good. --pcap writes a file for Wireshark or `goroced decode`."
+		"and how the protocol makes them good. --pcap writes a file for Wireshark or `goroced decode`. With --daemon the hosts " +
+		"are two clients of a running daemon; who may not capture there sees no packets."
 }
 
 // Run runs the subcommand.
 func (c *demoCmd) Run(a *app) (err error) {
 	o := demo.Options{Client: c.Client, Server: c.Server, MTU: ib.MTU(c.MTU), Drop: c.Drop, Seed: c.Seed}
+	if c.asked() || c.Device != "" || c.Admin != "" {
+		o.Daemon = &demo.Daemon{Socket: c.Socket, Admin: c.Admin, Device: c.Device}
+	}
 	capture, err := createCapture(c.Pcap)
 	if err != nil {
 		return err

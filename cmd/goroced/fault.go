@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -17,13 +16,13 @@ type faultCmd struct {
 
 // faultAddCmd is `goroced fault add`.
 type faultAddCmd struct {
-	Action string `arg:"" help:"drop, delay, duplicate, or corrupt, which makes the ICRC wrong."`
+	Action string `arg:"" enum:"drop,delay,duplicate,corrupt" help:"drop, delay, duplicate, or corrupt, which makes the ICRC wrong."`
 
-	Direction   string        `placeholder:"DIR" help:"in or out (default: both)."`
+	Direction   string        `placeholder:"DIR" default:"" enum:"in,out," help:"in or out (default: both)."`
 	QP          uint32        `name:"qp" placeholder:"N" help:"Only packets of this queue pair, both ways if it is connected."`
 	PeerQP      uint32        `name:"peer-qp" placeholder:"N" help:"Only packets of this queue pair of a peer."`
 	Peer        string        `placeholder:"IP" help:"Only packets to and from this peer."`
-	Opcode      string        `placeholder:"CLASS" help:"Only request, response, send, write, read, read-response, atomic, ack or cnp packets."`
+	Opcode      string        `placeholder:"CLASS" default:"" enum:"request,response,send,write,read,read-response,atomic,ack,cnp," help:"Only request, response, send, write, read, read-response, atomic, ack or cnp packets."`
 	PSN         string        `name:"psn" placeholder:"N[-M]" help:"Only packets with this PSN, or one in this range."`
 	Delay       time.Duration `placeholder:"D" help:"How much later packets go on (delay only)."`
 	Count       uint64        `short:"n" placeholder:"N" help:"Only the first so many."`
@@ -64,9 +63,7 @@ func (c *faultListCmd) Run(a *app) error {
 		return err
 	}
 	if c.JSON {
-		enc := json.NewEncoder(a.out)
-		enc.SetIndent("", "  ")
-		return enc.Encode(list)
+		return printJSON(a.out, list)
 	}
 	for i := range list {
 		if _, err := fmt.Fprintln(a.out, &list[i]); err != nil {

@@ -59,7 +59,8 @@ func TestFault(t *testing.T) {
 		code int
 		want string
 	}{
-		{"fault add explode" + socket, exitFailure, "drop, delay, duplicate, corrupt"},
+		{"fault add explode" + socket, exitUsage, `"drop","delay","duplicate","corrupt"`},
+		{"fault add drop --opcode sned" + socket, exitUsage, `"send"`},
 		{"fault add drop -d b" + socket, exitFailure, "allowed: a"},
 		{"fault clear 7" + socket, exitFailure, "list them"},
 		{"fault list --admin /nosuch/socket", exitFailure, "goroced serve"},

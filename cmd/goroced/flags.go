@@ -30,7 +30,7 @@ type deviceFlags struct {
 // daemonFlags lead to the daemon.
 type daemonFlags struct {
 	Daemon bool   `help:"Through the daemon, whose device --device may name, instead of a device of this program's own." group:"Device"`
-	Socket string `placeholder:"PATH" help:"The daemon's socket, and --daemon (default: $$GOROCED_SOCKET, then where daemons are)." group:"Device"`
+	Socket string `placeholder:"PATH" type:"path" help:"The daemon's socket, and --daemon (default: $$GOROCED_SOCKET, then where daemons are)." group:"Device"`
 }
 
 // asked reports whether the daemon is wanted.

@@ -11,6 +11,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -90,4 +91,11 @@ func run(args []string) int {
 func report(err error, code int) int {
 	fmt.Fprintf(os.Stderr, "goroced: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
 	return code
+}
+
+// printJSON prints v for people and programs.
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
 }

@@ -2,22 +2,28 @@ package main
 
 import (
 	"net/http"
+	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/server"
 )
 
-// deviceStats are the figures of the devices, by their names.
-type deviceStats interface{ Stats() map[string]roce.Stats }
+// figures are what metrics show.
+type figures interface {
+	Stats() map[string]roce.Stats // of the devices, by their names
+	Usage() []server.Usage
+	UserLimits() map[string]int64
+}
 
-// metricsHandler serves the figures of devices, of the process and of the Go runtime to
-// Prometheus.
-func metricsHandler(source deviceStats) http.Handler {
+// metricsHandler serves the figures of devices and users, of the process and of the Go
+// runtime to Prometheus.
+func metricsHandler(source figures) http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(newDeviceCollector(source), collectors.NewGoCollector(),
+	registry.MustRegister(newDeviceCollector(source), usageCollector{source}, collectors.NewGoCollector(), collectors.NewBuildInfoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 }
@@ -25,23 +31,34 @@ func metricsHandler(source deviceStats) http.Handler {
 // deviceCollector shows roce.Stats: goroce_NAME_total{device="..."}, where NAME is that
 // of rdma_rxe's hw_counters.
 type deviceCollector struct {
-	source   deviceStats
-	counters map[string]*prometheus.Desc
+	source  figures
+	metrics map[string]deviceMetric
 }
 
-func newDeviceCollector(source deviceStats) *deviceCollector {
-	c := &deviceCollector{source, map[string]*prometheus.Desc{}}
+type deviceMetric struct {
+	*prometheus.Desc
+	prometheus.ValueType
+}
+
+// deviceGauges are the figures that count no events; they end in no _total.
+var deviceGauges = map[string]string{"offload_off": "Shards of an RDMA device that have given up segmentation offload."}
+
+func newDeviceCollector(source figures) *deviceCollector {
+	c := &deviceCollector{source, map[string]deviceMetric{}}
 	for _, counter := range new(roce.Stats).Counters() {
-		c.counters[counter.Name] = prometheus.NewDesc("goroce_"+counter.Name+"_total",
-			"Counter "+counter.Name+" of an RDMA device since it was opened, as in hw_counters.", []string{"device"}, nil)
+		name, help, kind := "goroce_"+counter.Name+"_total", "Counter "+counter.Name+" of an RDMA device since it was opened, as in hw_counters.", prometheus.CounterValue
+		if text, gauge := deviceGauges[counter.Name]; gauge {
+			name, help, kind = "goroce_"+counter.Name, text, prometheus.GaugeValue
+		}
+		c.metrics[counter.Name] = deviceMetric{prometheus.NewDesc(name, help, []string{"device"}, nil), kind}
 	}
 	return c
 }
 
 // Describe is prometheus.Collector's.
 func (c *deviceCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, desc := range c.counters {
-		to <- desc
+	for _, m := range c.metrics {
+		to <- m.Desc
 	}
 }
 
@@ -49,7 +66,60 @@ func (c *deviceCollector) Describe(to chan<- *prometheus.Desc) {
 func (c *deviceCollector) Collect(to chan<- prometheus.Metric) {
 	for device, stats := range c.source.Stats() {
 		for _, counter := range stats.Counters() {
-			to <- prometheus.MustNewConstMetric(c.counters[counter.Name], prometheus.CounterValue, float64(counter.Value), device)
+			m := c.metrics[counter.Name]
+			to <- prometheus.MustNewConstMetric(m.Desc, m.ValueType, float64(counter.Value), device)
+		}
+	}
+}
+
+// usageCollector shows what users hold who have clients now, and what a user may hold. A
+// series is added for each such user, and none for each client.
+type usageCollector struct{ source figures }
+
+// userGauges are the series of a user, and those of the limits. Keys are those of
+// limits.user in the configuration; what is not here is an object.
+var userGauges = map[string]struct{ used, limit *prometheus.Desc }{
+	"connections": userGauge("goroce_clients", "goroce_clients_limit", "clients"),
+	"pinned":      userGauge("goroce_pinned_bytes", "goroce_pinned_limit_bytes", "bytes of memory"),
+}
+
+// userObjects have the key as a label.
+var userObjects = userGauge("goroce_objects", "goroce_objects_limit", "objects of a kind", "kind")
+
+func userGauge(used, limit, what string, labels ...string) struct{ used, limit *prometheus.Desc } {
+	return struct{ used, limit *prometheus.Desc }{
+		prometheus.NewDesc(used, "How many "+what+" a user has.", append([]string{"uid"}, labels...), nil),
+		prometheus.NewDesc(limit, "How many "+what+" each user may have; 0 is no limit.", labels, nil),
+	}
+}
+
+// Describe is prometheus.Collector's.
+func (usageCollector) Describe(to chan<- *prometheus.Desc) {
+	for _, g := range userGauges {
+		to <- g.used
+		to <- g.limit
+	}
+	to <- userObjects.used
+	to <- userObjects.limit
+}
+
+// Collect is prometheus.Collector's.
+func (c usageCollector) Collect(to chan<- prometheus.Metric) {
+	for key, limit := range c.source.UserLimits() {
+		desc, labels := userObjects.limit, []string{key}
+		if g, ok := userGauges[key]; ok {
+			desc, labels = g.limit, nil
+		}
+		to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(limit), labels...)
+	}
+	for _, u := range c.source.Usage() {
+		uid := strconv.FormatUint(uint64(u.UID), 10)
+		for key, used := range u.Amount {
+			desc, labels := userObjects.used, []string{uid, key}
+			if g, ok := userGauges[key]; ok {
+				desc, labels = g.used, []string{uid}
+			}
+			to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(used), labels...)
 		}
 	}
 }

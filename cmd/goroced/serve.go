@@ -23,5 +23,5 @@ func (c *serveCmd) Run(a *app) error {
 		return err
 	}
 	return runner.Run(a.ctx, runner.Options{Config: loaded, Load: c.load, Log: a.err, Open: openDaemon,
-		Metrics: func(d runner.Daemon) http.Handler { return metricsHandler(d.(deviceStats)) }})
+		Metrics: func(d runner.Daemon) http.Handler { return metricsHandler(d.(figures)) }})
 }

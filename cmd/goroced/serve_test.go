@@ -100,7 +100,7 @@ func TestServeErrors(t *testing.T) {
 func TestConfig(t *testing.T) {
 	bad := configFile(t, "nosuch = 1\n\ndrain = 3\n")
 	p, _ := goroced(t, "config", "check", bad)
-	if want := bad + ":3: drain = 3: wrong type; allowed: a duration"; !strings.HasPrefix(p.out.String(), want) || strings.Count(p.out.String(), "\n") != 2 {
+	if want := bad + ":3: drain = 3: wrong type; allowed: a duration"; !strings.HasPrefix(p.out.String(), bad+":1: nosuch: unknown key") || !strings.Contains(p.out.String(), "\n"+want) || strings.Count(p.out.String(), "\n") != 2 {
 		t.Errorf("check says %s", p.out.String())
 	}
 	good := configFile(t, "drain = '3s'")

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -46,9 +45,7 @@ func readVersion() version {
 func (c *versionCmd) Run(a *app) error {
 	v := readVersion()
 	if c.JSON {
-		enc := json.NewEncoder(a.out)
-		enc.SetIndent("", "  ")
-		return enc.Encode(v)
+		return printJSON(a.out, v)
 	}
 	line := "goroced " + v.Version
 	if v.Revision != "" {

@@ -4,9 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/tools/admin"
 )
 
@@ -16,9 +19,13 @@ type viewFlags struct {
 	adminFlags
 }
 
-// show prints what get returns, all of it or that of --dev.
+// show prints what get returns, all of it or that of --device.
 func show[T any](f *viewFlags, a *app, get func(*admin.Client, context.Context) ([]T, error), device func(*T) string, text func(io.Writer, []T) error) error {
-	list, err := get(admin.NewClient(f.Socket), a.ctx)
+	client, err := f.client(a)
+	if err != nil {
+		return err
+	}
+	list, err := get(client, a.ctx)
 	if err != nil {
 		return err
 	}
@@ -31,10 +38,24 @@ func show[T any](f *viewFlags, a *app, get func(*admin.Client, context.Context) 
 	return text(a.out, list)
 }
 
-func printJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
+// client returns a client of the daemon, which has the device that is asked for.
+func (f *viewFlags) client(a *app) (*admin.Client, error) {
+	client := admin.NewClient(f.Socket)
+	if f.Device == "" {
+		return client, nil
+	}
+	list, err := client.Devices(a.ctx)
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, len(list))
+	for i := range list {
+		names[i] = list[i].Name
+	}
+	if !slices.Contains(names, f.Device) {
+		return nil, &ib.AttrError{Op: "show", Attr: "--device", Value: f.Device, Allowed: strings.Join(names, ", "), Err: ib.ErrInvalid}
+	}
+	return client, nil
 }
 
 type (
@@ -54,11 +75,11 @@ func (c *devicesCmd) Run(a *app) error {
 // Run shows the ports as `rdma link` does.
 func (c *statusCmd) Run(a *app) error {
 	if c.JSON && c.Device == "" {
-		text, err := admin.NewClient(c.Socket).Status(a.ctx)
+		status, err := admin.NewClient(c.Socket).Status(a.ctx)
 		if err != nil {
 			return err
 		}
-		return printJSON(a.out, text)
+		return printJSON(a.out, status)
 	}
 	return show(&c.viewFlags, a, (*admin.Client).Devices, nameOfDevice, admin.PrintLinks)
 }
@@ -75,36 +96,52 @@ func (c *mrCmd) Run(a *app) error {
 
 // statCmd is `goroced stat`.
 type statCmd struct {
-	Watch    bool          `short:"w" help:"Go on, and print what was added each time."`
+	Watch    bool          `short:"w" help:"Go on, and print what was added each time; the first time, since the device was opened. On a terminal: a table of what is not zero."`
 	Interval time.Duration `short:"i" default:"1s" help:"Time between two prints of --watch."`
 	viewFlags
 }
 
 // Run shows the counters as `rdma statistic` does.
 func (c *statCmd) Run(a *app) error {
-	client := admin.NewClient(c.Socket)
-	var before map[string][]admin.Counter
-	for {
+	if c.Interval <= 0 {
+		return &ib.AttrError{Op: "stat", Attr: "--interval", Value: c.Interval, Allowed: "more than 0", Err: ib.ErrInvalid}
+	}
+	client, err := c.client(a)
+	if err != nil {
+		return err
+	}
+	for before := map[string]admin.Counters(nil); ; {
 		all, err := client.Counters(a.ctx)
-		if err != nil {
-			return err
+		if err == nil {
+			maps.DeleteFunc(all, func(name string, _ admin.Counters) bool { return c.Device != "" && name != c.Device })
+			err = c.print(a.out, all, before)
 		}
-		if c.Device != "" {
-			all = map[string][]admin.Counter{c.Device: all[c.Device]}
-		}
-		if c.JSON {
-			err = printJSON(a.out, all)
-		} else {
-			err = admin.PrintCounters(a.out, all, before)
-		}
-		if err != nil || !c.Watch {
+		switch {
+		case c.Watch && a.ctx.Err() != nil:
+			return nil // this is how it ends
+		case err != nil || !c.Watch:
 			return err
 		}
 		before = all
 		select {
 		case <-time.After(c.Interval):
 		case <-a.ctx.Done():
-			return nil
 		}
 	}
+}
+
+func (c *statCmd) print(w io.Writer, all, before map[string]admin.Counters) error {
+	added := map[string]admin.Counters{}
+	for name, counters := range all {
+		added[name] = counters.Since(before[name])
+	}
+	switch {
+	case c.JSON && c.Watch:
+		return json.NewEncoder(w).Encode(added) // a line each time
+	case c.JSON:
+		return printJSON(w, added)
+	case c.Watch && isTerminal(w):
+		return admin.PrintChange(w, all, added, c.Interval)
+	}
+	return admin.PrintCounters(w, added)
 }

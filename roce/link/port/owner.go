@@ -18,48 +18,75 @@ type Owner struct {
 	PID    int    // 0 if no process was found
 	Name   string // the process's command name
 	UID    int    // of the socket; -1 if no socket was found
-	Kernel bool   // no process holds the socket, and rdma_rxe is loaded
+	Goroce bool   // a goroce process has claimed the port: see Claim
+	Kernel bool   // no process was found, and rdma_rxe, which is loaded, has such a socket
 }
 
 func (o Owner) String() string {
+	program := "a process"
+	if o.Goroce {
+		program = "goroce in a process"
+	}
 	switch {
+	case o.PID != 0 && o.Goroce:
+		return fmt.Sprintf("goroce in process %d (%s)", o.PID, o.Name)
 	case o.PID != 0:
 		return fmt.Sprintf("process %d (%s)", o.PID, o.Name)
 	case o.Kernel:
 		return "the kernel, most likely rdma_rxe (`rdma link` lists its devices)"
 	case o.UID >= 0:
-		return fmt.Sprintf("a process of user %d that cannot be seen from here", o.UID)
+		return fmt.Sprintf("%s of user %d that cannot be seen from here", program, o.UID)
 	}
-	return "a process that cannot be seen from here"
+	return program + " that cannot be seen from here"
 }
 
 // FindOwner looks for the socket that has UDP port 4791 at addr, or at all
 // addresses, and for the process that holds it. It needs no privilege, but
 // without any it sees only the caller's own processes.
 func FindOwner(addr netip.Addr) Owner {
-	owner := Owner{UID: -1}
+	owner := Owner{UID: -1, Goroce: locked(addr)}
+	wildcard := false
 	for _, table := range []string{"udp", "udp6"} {
-		// thread-self: a thread may be in another network namespace than its process.
-		f, err := os.Open("/proc/thread-self/net/" + table)
-		if err != nil {
-			continue
-		}
-		lines := bufio.NewScanner(f)
-		for lines.Scan() {
-			s, ok := parseSocket(lines.Text())
-			if !ok || !s.covers(addr) {
-				continue
+		eachLine(table, func(line string) {
+			s, ok := parseSocket(line)
+			if !ok || !s.covers(addr) || owner.PID != 0 {
+				return
 			}
 			owner.UID = s.uid
 			owner.PID, owner.Name = holder(s.inode)
-		}
-		_ = f.Close()
+			wildcard = s.local.Addr().IsUnspecified()
+		})
 	}
-	if owner.PID == 0 && owner.UID == 0 {
+	if owner.likeRxe(wildcard) {
 		_, err := os.Stat("/sys/module/rdma_rxe")
 		owner.Kernel = err == nil
 	}
 	return owner
+}
+
+// likeRxe reports whether a socket could be rdma_rxe's, which binds to all addresses
+// (rxe_net.c). A process of root's that cannot be seen and does the same looks alike.
+func (o Owner) likeRxe(wildcard bool) bool {
+	return o.PID == 0 && o.UID == 0 && wildcard && !o.Goroce
+}
+
+// locked reports whether a goroce process has claimed the port.
+func locked(addr netip.Addr) (found bool) {
+	eachLine("unix", func(line string) { found = found || strings.HasSuffix(line, " "+lockName(addr)) })
+	return found
+}
+
+// eachLine reads a table of this thread's network namespace, which need not be that of
+// its process.
+func eachLine(table string, do func(line string)) {
+	f, err := os.Open("/proc/thread-self/net/" + table)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		do(lines.Text())
+	}
 }
 
 // socket is a line of /proc/net/udp or udp6.

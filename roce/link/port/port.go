@@ -29,7 +29,11 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	return fmt.Sprintf("%v: %v by %v; use another address, or another network namespace, or stop it", netip.AddrPortFrom(e.Addr, link.Port), ErrTaken, e.Owner)
+	advice := "use another address, or another network namespace, or stop it"
+	if e.Owner.Goroce {
+		advice = "if that is the daemon, go through it (--daemon); otherwise use another address or network namespace, or stop it"
+	}
+	return fmt.Sprintf("%v: %v by %v; %s", netip.AddrPortFrom(e.Addr, link.Port), ErrTaken, e.Owner, advice)
 }
 
 // Is makes errors.Is(err, ErrTaken) true.
@@ -46,8 +50,7 @@ func Claim(addr netip.Addr) (*Lock, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
-	// Abstract names belong to the network namespace, as ports do.
-	name := fmt.Sprintf("@goroce/%v", netip.AddrPortFrom(addr, link.Port))
+	name := lockName(addr)
 	err = unix.Bind(fd, &unix.SockaddrUnix{Name: name})
 	if err == nil {
 		return &Lock{fd}, nil
@@ -57,6 +60,11 @@ func Claim(addr netip.Addr) (*Lock, error) {
 		return nil, Taken(addr)
 	}
 	return nil, fmt.Errorf("lock %s: %w", name, err)
+}
+
+// lockName is an abstract name. These belong to the network namespace, as ports do.
+func lockName(addr netip.Addr) string {
+	return fmt.Sprintf("@goroce/%v", netip.AddrPortFrom(addr, link.Port))
 }
 
 // Release gives the port back.

@@ -66,8 +66,9 @@ func TestClaim(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Claim(addr); !errors.Is(err, ErrTaken) {
-		t.Errorf("second claim: %v, want ErrTaken", err)
+	var taken *Error
+	if _, err := Claim(addr); !errors.Is(err, ErrTaken) || !errors.As(err, &taken) || !taken.Owner.Goroce {
+		t.Errorf("second claim: %v, want ErrTaken by goroce", err)
 	}
 	first.Release()
 	second, err := Claim(addr)
@@ -75,6 +76,9 @@ func TestClaim(t *testing.T) {
 		t.Fatalf("after release: %v", err)
 	}
 	second.Release()
+	if FindOwner(addr).Goroce {
+		t.Error("a lock that was released is still found")
+	}
 }
 
 func TestOwnerText(t *testing.T) {
@@ -85,10 +89,32 @@ func TestOwnerText(t *testing.T) {
 		{Owner{PID: os.Getpid(), Name: "x"}, "process"},
 		{Owner{UID: 0, Kernel: true}, "rdma_rxe"},
 		{Owner{UID: 1001}, "user 1001"},
-		{Owner{UID: -1}, "cannot be seen"},
+		{Owner{UID: -1}, "by a process that cannot be seen"},
+		{Owner{UID: 1001, Goroce: true}, "goroce in a process of user 1001"},
+		{Owner{PID: 7, Name: "goroced", Goroce: true}, "goroce in process 7 (goroced); if that is the daemon, go through it (--daemon)"},
 	} {
 		if got := (&Error{Addr: netip.MustParseAddr("::1"), Owner: tt.o}).Error(); !strings.Contains(got, tt.want) || !strings.Contains(got, "[::1]:4791") {
 			t.Errorf("%+v: %q does not say %q and where", tt.o, got, tt.want)
+		}
+	}
+}
+
+// TestLikeRxe: neither a process that is seen nor goroce's lock leaves the kernel.
+func TestLikeRxe(t *testing.T) {
+	for _, c := range []struct {
+		o        Owner
+		wildcard bool
+		want     bool
+	}{
+		{Owner{}, true, true},
+		{Owner{}, false, false},
+		{Owner{UID: 65534}, true, false},
+		{Owner{PID: 7}, true, false},
+		{Owner{Goroce: true}, true, false},
+		{Owner{UID: -1}, true, false},
+	} {
+		if got := c.o.likeRxe(c.wildcard); got != c.want {
+			t.Errorf("%+v at all addresses %v: %v", c.o, c.wildcard, got)
 		}
 	}
 }

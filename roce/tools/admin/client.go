@@ -108,7 +108,7 @@ func (c *Client) call(ctx context.Context, method, path string, in, out any) err
 		return nil
 	}
 	if err := json.NewDecoder(answer).Decode(out); err != nil {
-		return fmt.Errorf("answer of the daemon at %s: %w", c.socket, err)
+		return fmt.Errorf("answer of %s: %w", c.daemon(), err)
 	}
 	return nil
 }
@@ -129,9 +129,17 @@ func (c *Client) do(ctx context.Context, method, path string, body io.Reader) (i
 	defer answer.Body.Close()
 	var p problem
 	if err := json.NewDecoder(io.LimitReader(answer.Body, maxBody)).Decode(&p); err != nil || p.Error == "" {
-		p.Error = fmt.Sprintf("the daemon at %s answers %s", c.socket, answer.Status)
+		p.Error = fmt.Sprintf("%s answers %s", c.daemon(), answer.Status)
 	}
 	return nil, &Error{answer.StatusCode, p.Error}
+}
+
+// daemon names the daemon for people.
+func (c *Client) daemon() string {
+	if c.socket == "" {
+		return "the daemon"
+	}
+	return "the daemon at " + c.socket
 }
 
 // unreachable says why there is no answer, and what to do.

@@ -6,7 +6,10 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"text/tabwriter"
+	"time"
 
+	"github.com/goroce/goroce/ib"
 	srv "github.com/goroce/goroce/roce/server"
 )
 
@@ -38,20 +41,22 @@ func PrintLinks(w io.Writer, list []Device) error {
 	return err
 }
 
-// PrintQPs prints as `rdma resource show qp` does.
+// PrintQPs prints as `rdma resource show qp` does. What a QP of a kind has is what the
+// kernel tells of it (drivers/infiniband/core/nldev.c, fill_res_qp_entry).
 func PrintQPs(w io.Writer, list []srv.QPInfo) error {
 	var b strings.Builder
 	for _, q := range list {
+		connected, xrc := q.Type == ib.RC.String() || q.Type == ib.UC.String(), strings.HasPrefix(q.Type, "XRC")
 		fmt.Fprintf(&b, "link %s/1 lqpn %d ", q.Device, q.QPN)
-		if q.Peer.IsValid() {
+		if connected {
 			fmt.Fprintf(&b, "rqpn %d ", q.PeerQPN)
 		}
 		fmt.Fprintf(&b, "type %s state %s ", q.Type, q.State)
-		if q.Peer.IsValid() {
+		if connected {
 			fmt.Fprintf(&b, "rq-psn %d ", q.RQPSN)
 		}
 		fmt.Fprintf(&b, "sq-psn %d ", q.SQPSN)
-		if q.Peer.IsValid() {
+		if connected || xrc {
 			fmt.Fprintf(&b, "path-mig-state MIGRATED ")
 		}
 		fmt.Fprintf(&b, "pid %d comm %s \n", q.PID, q.Comm)
@@ -74,21 +79,38 @@ func PrintMRs(w io.Writer, list []srv.MRInfo) error {
 	return err
 }
 
-// PrintCounters prints as `rdma statistic show` does. With before, it prints what was
-// added since.
-func PrintCounters(w io.Writer, all, before map[string][]Counter) error {
+// PrintCounters prints as `rdma statistic show` does.
+func PrintCounters(w io.Writer, all map[string]Counters) error {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		fmt.Fprintf(&b, "link %s/1", name)
-		old := map[string]uint64{}
-		for _, c := range before[name] {
-			old[c.Name] = c.Value
-		}
 		for _, c := range all[name] {
-			fmt.Fprintf(&b, " %s %d", c.Name, c.Value-old[c.Name])
+			fmt.Fprintf(&b, " %s %d", c.Name, c.Value)
 		}
 		b.WriteString(" \n")
 	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// clearScreen has a terminal begin anew at its top (ECMA-48: CUP, ED).
+const clearScreen = "\x1b[H\x1b[2J"
+
+// PrintChange fills the screen of a terminal: all counters that are not zero, and what
+// was added in the last interval.
+func PrintChange(w io.Writer, all, added map[string]Counters, interval time.Duration) error {
+	var b strings.Builder
+	b.WriteString(clearScreen)
+	tw := tabwriter.NewWriter(&b, 0, 0, 3, ' ', tabwriter.AlignRight)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		fmt.Fprintf(tw, "%s\ttotal\tin %v\t\n", name, interval)
+		for i, c := range all[name] {
+			if c.Value > 0 {
+				fmt.Fprintf(tw, "%s\t%d\t%d\t\n", c.Name, c.Value, added[name][i].Value)
+			}
+		}
+	}
+	_ = tw.Flush()
 	_, err := io.WriteString(w, b.String())
 	return err
 }

@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/netip"
 
@@ -13,7 +14,7 @@ import (
 // Device describes a device of the daemon.
 type Device struct {
 	Name      string       `json:"name"`
-	GUID      uint64       `json:"node_guid"`
+	GUID      GUID         `json:"node_guid"`
 	State     string       `json:"state"` // of the port, as ibv_devinfo has it
 	Link      string       `json:"link"`
 	Note      string       `json:"note,omitempty"`
@@ -23,20 +24,32 @@ type Device struct {
 	Addresses []netip.Addr `json:"addresses"` // in GID order
 }
 
+// GUID is a node GUID: in JSON, where a number of 64 bits would suffer, in ibv_devinfo's
+// four groups.
+type GUID uint64
+
+const guidFormat = "%04x:%04x:%04x:%04x"
+
+// MarshalText is encoding.TextMarshaler's.
+func (g GUID) MarshalText() ([]byte, error) {
+	return fmt.Appendf(nil, guidFormat, uint64(g)>>48, g>>32&0xFFFF, g>>16&0xFFFF, g&0xFFFF), nil
+}
+
+// UnmarshalText is encoding.TextUnmarshaler's.
+func (g *GUID) UnmarshalText(text []byte) error {
+	var part [4]uint64
+	_, err := fmt.Sscanf(string(text), guidFormat, &part[0], &part[1], &part[2], &part[3])
+	*g = GUID(part[0]<<48 | part[1]<<32 | part[2]<<16 | part[3])
+	return err
+}
+
 // View is what a daemon shows of itself.
 type View interface {
 	Devices() []Device
 	QPs() []srv.QPInfo
 	MRs() []srv.MRInfo
-	// Counters returns the figures of all devices, in the order and by the names of
-	// rxe's hw_counters where it has them.
-	Counters() map[string][]Counter
-}
-
-// Counter is a named figure.
-type Counter struct {
-	Name  string `json:"name"`
-	Value uint64 `json:"value"`
+	// Counters returns the figures of all devices, by their names.
+	Counters() map[string]Counters
 }
 
 // RegisterView adds the requests that show v: GET /v1/devices, /v1/qps, /v1/mrs and
@@ -85,7 +98,7 @@ func (c *Client) MRs(ctx context.Context) (list []srv.MRInfo, err error) {
 }
 
 // Counters returns the figures of the daemon's devices.
-func (c *Client) Counters(ctx context.Context) (all map[string][]Counter, err error) {
+func (c *Client) Counters(ctx context.Context) (all map[string]Counters, err error) {
 	err = c.call(ctx, http.MethodGet, "stats", nil, &all)
 	return all, err
 }

@@ -165,7 +165,9 @@ func values(v *kong.Value, prefix string) []Candidate {
 	}
 	var all []Candidate
 	for _, s := range v.EnumSlice() {
-		all = append(all, Candidate{prefix + s, fmt.Sprintf("%s %s", v.Name, s)})
+		if s != "" { // which stands for none
+			all = append(all, Candidate{prefix + s, fmt.Sprintf("%s %s", v.Name, s)})
+		}
 	}
 	return all
 }

@@ -185,6 +185,7 @@ func TestErrors(t *testing.T) {
 		want       []Error // without Source and Value
 	}{
 		{"unknown key", "drain = '1s'\n\nsoket = 'x'", []Error{{Line: 3, Key: "soket", Allowed: "socket, admin, socket_mode, ", Err: ErrUnknownKey}}},
+		{"unknown table", "[limits.usr]\nqps = 1", []Error{{Line: 2, Key: "limits.usr.qps", Allowed: "user, connection", Err: ErrUnknownKey}}},
 		{"unknown key in table", "[limits.user]\n# QPs\nqp = 1", []Error{{Line: 3, Key: "limits.user.qp", Allowed: "connections, qps, mrs", Err: ErrUnknownKey}}},
 		{"unknown table", "\n[nosuch]\na = 1", []Error{{Line: 3, Key: "nosuch.a", Allowed: "limits, memory, log, metrics, device", Err: ErrUnknownKey}}},
 		{"unknown empty table", "\n[nosuch]\n", []Error{{Line: 2, Key: "nosuch", Allowed: "device", Err: ErrUnknownKey}}},

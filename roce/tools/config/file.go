@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -23,7 +24,7 @@ const deviceKey = "device"
 type file struct {
 	name    string
 	values  map[string]any // by key; those of devices with their index: "device[0].netif"
-	keys    []string       // of values, sorted
+	keys    []string       // of values, in the order of lines
 	lines   map[string]int // of keys and tables
 	devices int
 }
@@ -59,7 +60,7 @@ func parse(name string, data []byte) (*file, error) {
 	for key := range f.values {
 		f.keys = append(f.keys, key)
 	}
-	slices.Sort(f.keys)
+	slices.SortFunc(f.keys, func(a, b string) int { return cmp.Or(cmp.Compare(f.line(a), f.line(b)), cmp.Compare(a, b)) })
 	return f, nil
 }
 

@@ -181,7 +181,7 @@ func (c *Config) apply(all []setting, source Error, store func(value) error) []e
 }
 
 // near lists the keys of the table that an unknown key is in or, where there is no such
-// table, all tables and keys of the top level.
+// table, of the one around it.
 func near(all []setting, key string) string {
 	prefix := key[:strings.LastIndexByte(key, '.')+1]
 	var names []string
@@ -193,7 +193,7 @@ func near(all []setting, key string) string {
 		}
 	}
 	if len(names) == 0 {
-		return near(all, "")
+		return near(all, strings.TrimSuffix(prefix, "."))
 	}
 	if prefix == "" && !slices.Contains(names, deviceKey) {
 		names = append(names, deviceKey)

@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,9 @@ var ErrData = errors.New("data differ")
 
 // Options of Run. The zero value suits.
 type Options struct {
+	// Daemon, if it is not nil, has the hosts be clients of a daemon. Client, Server,
+	// Drop and Pcap are of no use then, and refused.
+	Daemon *Daemon
 	// Client and Server are the hosts' addresses, 127.0.0.1 and 127.0.0.2 by
 	// default. Both must be this machine's.
 	Client, Server netip.Addr
@@ -38,11 +42,13 @@ type Options struct {
 const MaxDrop = 0.25
 
 func (o Options) withDefaults() (Options, error) {
-	if !o.Client.IsValid() {
-		o.Client = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	if given := o.ownDevice(); o.Daemon != nil && given != "" {
+		return o, &ib.AttrError{Op: "options", Attr: given, Value: "given", Err: ib.ErrInvalid,
+			Allowed: "nothing with a daemon, whose device it is: `goroced fault` and `goroced capture` are for that"}
 	}
-	if !o.Server.IsValid() {
-		o.Server = netip.AddrFrom4([4]byte{127, 0, 0, 2})
+	if o.Daemon == nil {
+		o.Client = cmp.Or(o.Client, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
+		o.Server = cmp.Or(o.Server, netip.AddrFrom4([4]byte{127, 0, 0, 2}))
 	}
 	if o.MTU == 0 {
 		o.MTU = ib.MTU1024
@@ -51,9 +57,23 @@ func (o Options) withDefaults() (Options, error) {
 		o.Measure = time.Second
 	}
 	if !(o.Drop >= 0 && o.Drop <= MaxDrop) {
-		return o, &ib.AttrError{Op: "demo", Attr: "Drop", Value: o.Drop, Allowed: fmt.Sprintf("0 to %v", MaxDrop), Err: ib.ErrInvalid}
+		return o, &ib.AttrError{Op: "options", Attr: "Drop", Value: o.Drop, Allowed: fmt.Sprintf("0 to %v", MaxDrop), Err: ib.ErrInvalid}
 	}
 	return o, nil
+}
+
+// ownDevice returns the first option that is set and that concerns devices of this
+// process; "" if none is.
+func (o *Options) ownDevice() string {
+	for _, c := range []struct {
+		given bool
+		name  string
+	}{{o.Client.IsValid(), "Client"}, {o.Server.IsValid(), "Server"}, {o.Drop != 0, "Drop"}, {o.Pcap != nil, "Pcap"}} {
+		if c.given {
+			return c.name
+		}
+	}
+	return ""
 }
 
 // Run gives the demonstration. Wrong data are an error that matches ErrData;
@@ -64,18 +84,18 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		return nil, err
 	}
 	rep := newReport(&o)
-	if err := inPair(o, &recorder{}, o.Pcap, rep, func(p *pair) error { return tour(ctx, p, rep) }); err != nil {
+	if err := inPair(ctx, o, &recorder{}, o.Pcap, rep, func(p *pair) error { return tour(ctx, p, rep) }); err != nil {
 		return nil, fmt.Errorf("tour: %w", err)
 	}
-	if err := inPair(o, nil, nil, rep, func(p *pair) error { return measure(ctx, p, rep) }); err != nil {
+	if err := inPair(ctx, o, nil, nil, rep, func(p *pair) error { return measure(ctx, p, rep) }); err != nil {
 		return nil, fmt.Errorf("measurement: %w", err)
 	}
 	return rep, nil
 }
 
 // inPair opens a pair of hosts for the time of f, and adds up what they counted.
-func inPair(o Options, rec *recorder, capture io.Writer, rep *Report, f func(*pair) error) (err error) {
-	p, err := openPair(o, rec, capture)
+func inPair(ctx context.Context, o Options, rec *recorder, capture io.Writer, rep *Report, f func(*pair) error) (err error) {
+	p, err := openPair(ctx, o, rec, capture)
 	if err != nil {
 		return err
 	}

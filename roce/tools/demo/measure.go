@@ -51,7 +51,7 @@ func (p *pair) bandwidth(ctx context.Context, b *Bandwidth) error {
 	post := func(n uint64) error {
 		off := int(n%slots) * slotSize
 		binary.NativeEndian.PutUint64(c.buf[off:], n)
-		return c.post(s.remote(ib.SendWR{ID: n, Opcode: ib.WRWrite, SGL: c.sge(off, slotSize)}, off))
+		return p.post(c, s.remote(ib.SendWR{ID: n, Opcode: ib.WRWrite, SGL: c.sge(off, slotSize)}, off))
 	}
 	start := time.Now()
 	posted := uint64(0)
@@ -88,7 +88,7 @@ func (p *pair) latency(ctx context.Context, l *Latency) error {
 	for n := uint64(0); n < most && (n == 0 || time.Now().Before(end)); n++ {
 		start := time.Now()
 		for _, hop := range [][2]*side{{p.client, p.server}, {p.server, p.client}} {
-			if err := sendNumber(ctx, hop[0], hop[1], n); err != nil {
+			if err := p.sendNumber(ctx, hop[0], hop[1], n); err != nil {
 				return err
 			}
 		}
@@ -102,12 +102,12 @@ func (p *pair) latency(ctx context.Context, l *Latency) error {
 
 // sendNumber sends n from one host to the other and waits until it is there. The
 // sender's own completion is taken on the next call, when it has come.
-func sendNumber(ctx context.Context, from, to *side, n uint64) error {
+func (p *pair) sendNumber(ctx context.Context, from, to *side, n uint64) error {
 	if err := to.postRecv(tourOffset, 8); err != nil {
 		return err
 	}
 	number := binary.NativeEndian.AppendUint64(nil, n)
-	if err := from.post(ib.SendWR{Opcode: ib.WRSend, Flags: ib.SendInline, Inline: number}); err != nil {
+	if err := p.post(from, ib.SendWR{Opcode: ib.WRSend, Flags: ib.SendInline, Inline: number}); err != nil {
 		return err
 	}
 	for {

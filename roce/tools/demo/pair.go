@@ -15,6 +15,7 @@ import (
 	"github.com/goroce/goroce/roce/host"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/wrap"
+	"github.com/goroce/goroce/roce/tools/device"
 )
 
 // Connection parameters. The tour's numbers are small and round so that packets
@@ -46,12 +47,16 @@ const (
 type side struct {
 	name    string
 	addr    netip.Addr
-	dev     *roce.Device
+	dev     ib.Device
+	link    string            // what carries its packets
+	note    string            // about that
+	stats   func() roce.Stats // nil if the device is shared with others
 	pd      ib.PD
 	cq      ib.CQ
 	mr      ib.MR
 	qp      ib.QP
 	buf     []byte
+	last    ib.PSN // of the last request that was posted
 	dropped atomic.Uint64
 }
 
@@ -60,21 +65,26 @@ type pair struct {
 	opts           Options
 	rec            *recorder // nil if packets are not recorded
 	client, server *side
+	capture        *packetStream // nil if there is none
+	blind          error         // why there is none; nil if none is needed
 	timeout        time.Duration // the local ACK timeout
 }
 
 // openPair opens two devices and connects a QP of each.
-func openPair(o Options, rec *recorder, capture io.Writer) (*pair, error) {
-	p := &pair{opts: o, rec: rec, client: &side{name: "client", addr: o.Client}, server: &side{name: "server", addr: o.Server}}
+func openPair(ctx context.Context, o Options, rec *recorder, pcap io.Writer) (*pair, error) {
+	p := &pair{opts: o, rec: rec, client: &side{name: "client"}, server: &side{name: "server"}}
 	if rec != nil {
 		rec.init(int(o.MTU))
 	}
-	err := p.client.open(o, rec, clientMem, capture)
+	err := p.client.open(ctx, o, o.Client, rec, clientMem, pcap)
 	if err == nil {
-		err = p.server.open(o, rec, serverMem, nil)
+		err = p.server.open(ctx, o, o.Server, rec, serverMem, nil)
 	}
 	if err == nil {
 		err = p.connect()
+	}
+	if err == nil && rec != nil && o.Daemon != nil {
+		p.capture, p.blind = p.captureInto(ctx)
 	}
 	if err != nil {
 		return nil, errors.Join(err, p.close())
@@ -83,19 +93,13 @@ func openPair(o Options, rec *recorder, capture io.Writer) (*pair, error) {
 }
 
 // open makes a device and everything on it but the connection.
-func (s *side) open(o Options, rec *recorder, iova uint64, capture io.Writer) (err error) {
-	// The tour shows segmentation, and nothing is probed for that cannot be lost: a busy
-	// machine would add packets to the ladders.
-	dev := roce.Options{Name: "goroce_" + s.name, NoTrains: true, NoProbes: o.Drop == 0}
-	opts := host.Options{Link: "udp", Addrs: []netip.Addr{s.addr}, Pcap: capture, Shards: 1, Device: dev}
-	opts.Fault = wrap.FaultConfig{Seed: o.Seed + iova, Drop: o.Drop, OnDrop: func(now ib.Instant, _ *link.Run, frame []byte) {
-		s.dropped.Add(1)
-		rec.lost(s.name, now, frame)
-	}}
-	if rec != nil {
-		opts.Trace = func(ev *wrap.Event) { rec.passed(s.name, ev) }
+func (s *side) open(ctx context.Context, o Options, addr netip.Addr, rec *recorder, iova uint64, pcap io.Writer) (err error) {
+	if o.Daemon != nil {
+		err = s.dial(ctx, o.Daemon)
+	} else {
+		err = s.own(addr, s.wrapped(o, rec, iova, pcap))
 	}
-	if s.dev, err = host.Open(opts); err != nil {
+	if err != nil {
 		return fmt.Errorf("%s: %w", s.name, err)
 	}
 	if s.pd, err = s.dev.AllocPD(); err != nil {
@@ -104,7 +108,7 @@ func (s *side) open(o Options, rec *recorder, iova uint64, capture io.Writer) (e
 	if s.cq, err = s.dev.CreateCQ(ib.CQInit{Entries: 4 * slots}); err != nil {
 		return err
 	}
-	s.buf = make([]byte, bufSize)
+	s.buf = device.Memory(s.dev, bufSize)
 	access := ib.LocalWrite | ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtomic
 	if s.mr, err = s.pd.RegMR(ib.MRInit{Buf: s.buf, IOVA: iova, Access: access}); err != nil {
 		return err
@@ -112,6 +116,32 @@ func (s *side) open(o Options, rec *recorder, iova uint64, capture io.Writer) (e
 	cap := ib.QPCap{MaxSendWR: slots, MaxRecvWR: slots, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: 64}
 	s.qp, err = s.pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: s.cq, RecvCQ: s.cq, Cap: cap, SigAll: true})
 	return err
+}
+
+// wrapped are the options of a device of this process that records and loses packets.
+func (s *side) wrapped(o Options, rec *recorder, seed uint64, pcap io.Writer) host.Options {
+	// The tour shows segmentation, and nothing is probed for that cannot be lost: a busy
+	// machine would add packets to the ladders.
+	opts := host.Options{Pcap: pcap, Device: roce.Options{Name: "goroce_" + s.name, NoTrains: true, NoProbes: o.Drop == 0}}
+	opts.Fault = wrap.FaultConfig{Seed: o.Seed + seed, Drop: o.Drop, OnDrop: func(now ib.Instant, _ *link.Run, frame []byte) {
+		s.dropped.Add(1)
+		rec.lost(s.name, now, frame)
+	}}
+	if rec != nil {
+		opts.Trace = func(ev *wrap.Event) { rec.passed(s.name, ev) }
+	}
+	return opts
+}
+
+// own opens a device of this process.
+func (s *side) own(addr netip.Addr, o host.Options) error {
+	o.Link, o.Addrs, o.Shards = "udp", []netip.Addr{addr}, 1
+	dev, err := host.Open(o)
+	if err != nil {
+		return err
+	}
+	s.dev, s.addr, s.link, s.note, s.stats = dev, addr, dev.Link().Name, dev.Link().Note, dev.Stats
+	return nil
 }
 
 // connect takes both QPs from RESET to RTS. The two programs of a real connection
@@ -133,6 +163,7 @@ func (p *pair) connect() error {
 			MaxDestRdAtomic: slots, MinRNRTimer: 12,
 			SQPSN: e.localPSN, MaxRdAtomic: slots, Timeout: code, RetryCnt: retries, RNRRetry: 7,
 		}
+		e.local.last = e.localPSN.Add(-1)
 		for _, step := range []struct {
 			to   ib.QPState
 			mask ib.QPAttrMask
@@ -150,8 +181,9 @@ func (p *pair) connect() error {
 	return nil
 }
 
-// close ends both devices.
+// close ends the capture and both devices.
 func (p *pair) close() error {
+	p.capture.close()
 	var errs []error
 	for _, s := range []*side{p.client, p.server} {
 		if s.dev != nil {
@@ -172,7 +204,14 @@ func (s *side) remote(wr ib.SendWR, off int) ib.SendWR {
 	return wr
 }
 
-func (s *side) post(wr ib.SendWR) error {
+// post posts a request, which takes a PSN for each packet of its data, one at least.
+func (p *pair) post(s *side, wr ib.SendWR) error {
+	n := len(wr.Inline)
+	for _, sge := range wr.SGL {
+		n += int(sge.Length)
+	}
+	mtu := int(p.opts.MTU)
+	s.last = s.last.Add(max((n+mtu-1)/mtu, 1))
 	_, err := s.qp.PostSend([]ib.SendWR{wr})
 	return err
 }

@@ -2,6 +2,7 @@ package demo
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -35,8 +36,11 @@ type recorder struct {
 	sent    map[string]int
 	arrived map[string]int // at the other host
 	packets []Packet
-	covered map[string]ib.PSN // up to where a host has sent requests
-	replied map[reply]bool    // responses sent
+	// captured: packets come from a capture, all of them by their sender and with the
+	// time of day.
+	captured bool
+	covered  map[string]ib.PSN // up to where a host has sent requests
+	replied  map[reply]bool    // responses sent
 }
 
 // reply identifies a response, for telling repetitions.
@@ -49,6 +53,13 @@ type reply struct {
 func (r *recorder) init(mtu int) {
 	*r = recorder{mtu: mtu, began: time.Now(), lag: map[string]ib.Instant{}, sent: map[string]int{}, arrived: map[string]int{},
 		covered: map[string]ib.PSN{"client": clientPSN - 1, "server": serverPSN - 1}, replied: map[reply]bool{}}
+}
+
+// capture takes a packet that a host sent at a time of day.
+func (r *recorder) capture(host string, at time.Time, p *wire.Packet) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.add(host, ib.Instant(at.Sub(r.began)), p, false)
 }
 
 // now is the recorder's clock.
@@ -113,24 +124,30 @@ func (r *recorder) repeated(id reply, p *wire.Packet) bool {
 }
 
 // settle waits until whatever arrived has been recorded by its sender too, which
-// reports only after the fact.
-func (r *recorder) settle() {
-	for range 100 {
+// reports only after the fact. Of a capture, the answer to the client's last request is
+// what comes last.
+func (r *recorder) settle(last ib.PSN) error {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		r.mu.Lock()
 		done := r.sent["client"] >= r.arrived["server"] && r.sent["server"] >= r.arrived["client"]
+		if r.captured {
+			done = !last.After(clientPSN-1) || r.replied[reply{"server", last, false}]
+		}
 		r.mu.Unlock()
 		if done {
-			return
+			return nil
 		}
-		time.Sleep(time.Millisecond)
 	}
+	return fmt.Errorf("packets that were sent have not been recorded within %v", patience)
 }
 
-// take returns the packets since the last take in the order in which they left.
-// Packets of one step have the same time; these go by PSN, since losses are
-// reported before the packets around them.
-func (r *recorder) take() []Packet {
-	r.settle()
+// take returns the packets since the last take in the order in which they left. last is
+// the PSN of the client's last request. Packets of one step have the same time; these go
+// by PSN, since losses are reported before the packets around them.
+func (r *recorder) take(last ib.PSN) ([]Packet, error) {
+	if err := r.settle(last); err != nil {
+		return nil, err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	packets := r.packets
@@ -144,5 +161,5 @@ func (r *recorder) take() []Packet {
 		}
 		return a.PSN.Sub(b.PSN)
 	})
-	return packets
+	return packets, nil
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -21,8 +22,11 @@ type Report struct {
 	Tour     []*Exchange `json:"tour"`
 	Write    Bandwidth   `json:"rdma_write"`
 	PingPong Latency     `json:"ping_pong"`
-	Losses   Losses      `json:"losses"`
+	Losses   *Losses     `json:"losses,omitempty"` // nil if the device is shared with others
+	// Blind says why there are no packets in the tour; "" if there are.
+	Blind string `json:"no_packets,omitempty"`
 
+	daemon  bool
 	timeout time.Duration
 	names   []string // of counters, in order
 }
@@ -32,7 +36,7 @@ type Host struct {
 	Addr     string            `json:"address"`
 	Link     string            `json:"link"`
 	Note     string            `json:"link_note"`
-	Counters map[string]uint64 `json:"counters"` // those that are not zero
+	Counters map[string]uint64 `json:"counters,omitempty"` // those that are not zero; none if the device is shared
 }
 
 // Losses says what was lost and how it was made good, both hosts together.
@@ -44,39 +48,51 @@ type Losses struct {
 }
 
 func newReport(o *Options) *Report {
-	return &Report{MTU: int(o.MTU), Drop: o.Drop, Seed: o.Seed,
-		Client: Host{Addr: o.Client.String(), Counters: map[string]uint64{}},
-		Server: Host{Addr: o.Server.String(), Counters: map[string]uint64{}}}
+	r := &Report{MTU: int(o.MTU), Drop: o.Drop, Seed: o.Seed, daemon: o.Daemon != nil}
+	if !r.daemon {
+		r.Losses = &Losses{}
+	}
+	return r
 }
 
 // describe notes what the hosts run on.
 func (r *Report) describe(p *pair) {
 	r.timeout = p.timeout
-	for _, e := range []struct {
-		h *Host
-		s *side
-	}{{&r.Client, p.client}, {&r.Server, p.server}} {
-		e.h.Link, e.h.Note = e.s.dev.Link().Name, e.s.dev.Link().Note
+	if p.blind != nil {
+		r.Blind = p.blind.Error()
+	}
+	for h, s := range r.hosts(p) {
+		h.Addr, h.Link, h.Note = s.addr.String(), s.link, s.note
+	}
+}
+
+// hosts goes over what the report says of both hosts of p.
+func (r *Report) hosts(p *pair) iter.Seq2[*Host, *side] {
+	return func(yield func(*Host, *side) bool) {
+		_ = yield(&r.Client, p.client) && yield(&r.Server, p.server)
 	}
 }
 
 // addCounters adds what the hosts of p counted.
 func (r *Report) addCounters(p *pair) {
 	r.names = r.names[:0]
-	for _, e := range []struct {
-		h *Host
-		s *side
-	}{{&r.Client, p.client}, {&r.Server, p.server}} {
-		st := e.s.dev.Stats()
+	for h, s := range r.hosts(p) {
+		if s.stats == nil {
+			continue
+		}
+		if h.Counters == nil {
+			h.Counters = map[string]uint64{}
+		}
+		st := s.stats()
 		for _, c := range st.Counters() {
-			if e.s == p.client {
+			if s == p.client {
 				r.names = append(r.names, c.Name)
 			}
 			if c.Value > 0 {
-				e.h.Counters[c.Name] += c.Value
+				h.Counters[c.Name] += c.Value
 			}
 		}
-		r.Losses.Dropped += e.s.dropped.Load()
+		r.Losses.Dropped += s.dropped.Load()
 		r.Losses.Recoveries += st.CompleterRetry
 		r.Losses.ByNAK += st.RcvdSeqErr
 		r.Losses.ByTimeout += st.LocalAckTimeout
@@ -100,10 +116,13 @@ func (r *Report) WriteText(w io.Writer, opts trace.Options) error {
 		if e.Tries > 1 {
 			fmt.Fprintf(&b, "%s\n\n", wrapText(fmt.Sprintf("It took %d exchanges until one suffered a loss; this is that one.", e.Tries)))
 		}
-		if _, err := e.ladder(r.timeout, opts).WriteTo(&b); err != nil {
-			return err
+		if r.Blind == "" {
+			if _, err := e.ladder(r.timeout, opts).WriteTo(&b); err != nil {
+				return err
+			}
+			b.WriteByte('\n')
 		}
-		fmt.Fprintf(&b, "\n   Result: %s.\n", e.Result)
+		fmt.Fprintf(&b, "   Result: %s.\n", e.Result)
 	}
 	r.writeFigures(&b)
 	r.writeCounters(&b)
@@ -111,9 +130,22 @@ func (r *Report) WriteText(w io.Writer, opts trace.Options) error {
 	return err
 }
 
+// The beginnings of the story.
+const (
+	aboutOwn = "Two RDMA hosts in one process, each a queue pair of the reliable connection (RC) service, " +
+		"talking RoCEv2 in ordinary UDP packets to port 4791. No RDMA hardware, no kernel module, no privilege."
+	aboutDaemon = "Two clients of the daemon, each with a queue pair of the reliable connection (RC) service. " +
+		"Both are on one device, so their RoCEv2 packets turn round inside the daemon. No RDMA hardware, no kernel module, no privilege."
+	aboutLadder = "The diagrams show every packet that was sent; time runs down. PSN is the packet sequence number; MSN counts " +
+		"the messages that the responder has completed; credits are the receive buffers that it has left."
+)
+
 func (r *Report) writeIntroduction(b *strings.Builder) {
-	b.WriteString(wrapText("Two RDMA hosts in one process, each a queue pair of the reliable connection (RC) service, "+
-		"talking RoCEv2 in ordinary UDP packets to port 4791. No RDMA hardware, no kernel module, no privilege.") + "\n\n")
+	about := aboutOwn
+	if r.daemon {
+		about = aboutDaemon
+	}
+	b.WriteString(wrapText(about) + "\n\n")
 	for _, e := range []struct {
 		name string
 		h    *Host
@@ -124,8 +156,11 @@ func (r *Report) writeIntroduction(b *strings.Builder) {
 	if r.Drop > 0 {
 		fmt.Fprintf(b, "   each host loses %.4g %% of the packets that it sends, on purpose (seed %d)\n", r.Drop*100, r.Seed)
 	}
-	b.WriteString("\n" + wrapText("The diagrams show every packet that was sent; time runs down. PSN is the packet sequence number; MSN counts "+
-		"the messages that the responder has completed; credits are the receive buffers that it has left.") + "\n")
+	about = aboutLadder
+	if r.Blind != "" {
+		about = "There are no diagrams of the packets, for want of a capture: " + r.Blind + "."
+	}
+	b.WriteString("\n" + wrapText(about) + "\n")
 }
 
 func (r *Report) writeFigures(b *strings.Builder) {
@@ -136,12 +171,22 @@ func (r *Report) writeFigures(b *strings.Builder) {
 	us := func(us float64) string { return trace.Elapsed(int64(us * 1e3)) }
 	fmt.Fprintf(tw, "   SEND ping-pong of %d B\t%s there and back\tmedian of %d messages; 99 %% within %s\n",
 		r.PingPong.Size, us(r.PingPong.MedianUS), r.PingPong.Messages, us(r.PingPong.P99US))
-	fmt.Fprintf(tw, "   losses\t%d on purpose\tmade good by %d retransmissions: %d after a NAK, %d after an ACK timeout\n",
-		r.Losses.Dropped, r.Losses.Recoveries, r.Losses.ByNAK, r.Losses.ByTimeout)
+	if r.Losses != nil {
+		r.writeLosses(tw)
+	}
 	_ = tw.Flush()
 }
 
+func (r *Report) writeLosses(w io.Writer) {
+	fmt.Fprintf(w, "   losses\t%d on purpose\tmade good by %d retransmissions: %d after a NAK, %d after an ACK timeout\n",
+		r.Losses.Dropped, r.Losses.Recoveries, r.Losses.ByNAK, r.Losses.ByTimeout)
+}
+
 func (r *Report) writeCounters(b *strings.Builder) {
+	if r.daemon {
+		b.WriteString("\nWhat the daemon's devices counted, for all clients, `goroced stat` shows.\n")
+		return
+	}
 	fmt.Fprintf(b, "\n%d. Counters\nWhat the devices counted, under the names of Linux's hw_counters; the rest are zero.\n\n", len(r.Tour)+2)
 	tw := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(tw, "\tclient\tserver\t\n")

@@ -67,7 +67,7 @@ func tour(ctx context.Context, p *pair, rep *Report) error {
 	}
 	// Something longer for the capture, and not too long.
 	for i := range slots / 2 {
-		if err := p.client.post(p.server.remote(ib.SendWR{Opcode: ib.WRWrite, SGL: p.client.sge(i*slotSize, slotSize)}, i*slotSize)); err != nil {
+		if err := p.post(p.client, p.server.remote(ib.SendWR{Opcode: ib.WRWrite, SGL: p.client.sge(i*slotSize, slotSize)}, i*slotSize)); err != nil {
 			return err
 		}
 	}
@@ -83,12 +83,25 @@ func tour(ctx context.Context, p *pair, rep *Report) error {
 func (e *Exchange) run(ctx context.Context, p *pair, s stop) (err error) {
 	e.locals = nil
 	e.Tries++
-	p.rec.take()
+	if _, err := p.take(); err != nil { // what came after the last exchange
+		return err
+	}
 	e.Result, err = s.do(ctx, p, func(s *side, text string) {
 		e.locals = append(e.locals, local{p.rec.now(), s.name, text})
 	})
-	e.Packets = p.rec.take()
+	if err != nil {
+		return err
+	}
+	e.Packets, err = p.take()
 	return err
+}
+
+// take returns the packets since the last time.
+func (p *pair) take() ([]Packet, error) {
+	if p.blind != nil {
+		return nil, nil
+	}
+	return p.rec.take(p.client.last)
 }
 
 // lossy reports whether a packet was lost.
@@ -110,7 +123,7 @@ func send(ctx context.Context, p *pair, note func(*side, string)) (string, error
 	}
 	note(s, "post RECV, room for 4096 B")
 	note(c, fmt.Sprintf("post SEND %d B", tourBytes))
-	if err := c.post(ib.SendWR{Opcode: ib.WRSend, SGL: c.sge(tourOffset, tourBytes)}); err != nil {
+	if err := p.post(c, ib.SendWR{Opcode: ib.WRSend, SGL: c.sge(tourOffset, tourBytes)}); err != nil {
 		return "", err
 	}
 	wc, err := s.wait(ctx)
@@ -133,7 +146,7 @@ func write(ctx context.Context, p *pair, note func(*side, string)) (string, erro
 	fill(c.buf[tourOffset:], 'W')
 	clear(s.buf[tourOffset:])
 	note(c, fmt.Sprintf("post RDMA WRITE %d B", tourBytes))
-	if err := c.post(s.remote(ib.SendWR{Opcode: ib.WRWrite, SGL: c.sge(tourOffset, tourBytes)}, tourOffset)); err != nil {
+	if err := p.post(c, s.remote(ib.SendWR{Opcode: ib.WRWrite, SGL: c.sge(tourOffset, tourBytes)}, tourOffset)); err != nil {
 		return "", err
 	}
 	if _, err := c.wait(ctx); err != nil {
@@ -148,7 +161,7 @@ func read(ctx context.Context, p *pair, note func(*side, string)) (string, error
 	fill(s.buf[tourOffset:], 'R')
 	clear(c.buf[tourOffset:])
 	note(c, fmt.Sprintf("post RDMA READ %d B", tourBytes))
-	if err := c.post(s.remote(ib.SendWR{Opcode: ib.WRRead, SGL: c.sge(tourOffset, tourBytes)}, tourOffset)); err != nil {
+	if err := p.post(c, s.remote(ib.SendWR{Opcode: ib.WRRead, SGL: c.sge(tourOffset, tourBytes)}, tourOffset)); err != nil {
 		return "", err
 	}
 	if _, err := c.wait(ctx); err != nil {
@@ -174,7 +187,7 @@ func atomics(ctx context.Context, p *pair, note func(*side, string)) (string, er
 	} {
 		note(c, "post "+op.text)
 		op.wr.SGL = c.sge(tourOffset, 8)
-		if err := c.post(s.remote(op.wr, tourOffset)); err != nil {
+		if err := p.post(c, s.remote(op.wr, tourOffset)); err != nil {
 			return "", err
 		}
 		wc, err := c.wait(ctx)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
-	"github.com/goroce/goroce/roce/host"
 	"github.com/goroce/goroce/roce/link"
 )
 
@@ -165,34 +164,4 @@ func (p *printer) link(c link.Caps, offload roce.Offload) {
 // guid is a GUID in the C tool's four groups.
 func guid(g uint64) string {
 	return fmt.Sprintf("%04x:%04x:%04x:%04x", g>>48, g>>32&0xFFFF, g>>16&0xFFFF, g&0xFFFF)
-}
-
-// List names the devices that could be opened: a software device per network
-// interface that is up, with its addresses and whether it is the one that is opened
-// if none is named, and the RNICs.
-func List(w io.Writer, list []host.Interface, rnics []string) error {
-	var lines []string
-	for i := range list {
-		if !list[i].Up {
-			continue
-		}
-		line := fmt.Sprintf("%s\t%v", list[i].Device(), list[i].Addrs)
-		if list[i].Default {
-			line += " default"
-		}
-		lines = append(lines, line)
-	}
-	lines = append(lines, rnics...)
-	plural := "s"
-	if len(lines) == 1 {
-		plural = ""
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d HCA%s found:\n", len(lines), plural)
-	for _, line := range lines {
-		b.WriteString("\t" + line + "\n")
-	}
-	b.WriteString("\n")
-	_, err := io.WriteString(w, b.String())
-	return err
 }

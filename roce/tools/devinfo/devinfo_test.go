@@ -3,6 +3,8 @@ package devinfo_test
 import (
 	"net/netip"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -114,11 +116,39 @@ func TestList(t *testing.T) {
 		{nil, nil, "0 HCAs found:\n\n"},
 	} {
 		var b strings.Builder
-		if err := devinfo.List(&b, c.list, c.rnics); err != nil {
+		if err := devinfo.List(&b, append(devinfo.Software(c.list), devinfo.Named(c.rnics)...)); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(c.want, b.String()); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}
+	}
+}
+
+// TestDescribe: what is for JSON is what is for people.
+func TestDescribe(t *testing.T) {
+	addr := linktest.Loopback()
+	dev, err := host.Open(host.Options{Addrs: []netip.Addr{addr}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	var text strings.Builder
+	if err := devinfo.Write(&text, dev, true); err != nil {
+		t.Fatal(err)
+	}
+	info, err := devinfo.Describe(dev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := strings.Fields(strings.NewReplacer(" (", "_", ")", "_").Replace(text.String()))
+	for _, want := range []string{info.Name, info.NodeGUID, strconv.Itoa(info.MaxQP), strconv.Itoa(info.MaxCQE), strconv.Itoa(info.MaxInline),
+		info.Ports[0].State + "_4_", info.Ports[0].LinkLayer, strconv.Itoa(info.Ports[0].ActiveMTU) + "_5_", info.Ports[0].GIDs[0].GID.String() + ","} {
+		if !slices.Contains(words, want) {
+			t.Errorf("no %s in\n%s", want, text.String())
+		}
+	}
+	if got := info.Ports[0].GIDs[0].GID.Unmap(); got != addr || len(info.Ports) != 1 {
+		t.Errorf("%+v, want address %v", info.Ports, addr)
 	}
 }

@@ -128,7 +128,7 @@ func TestPortTaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantFound(t, examine(t, here, o), "port", Fail, "with goroce")
+	wantFound(t, examine(t, here, o), "port", Fail, "taken by goroce in a process")
 	lock.Release()
 	wantOK(t, examine(t, here, o), "port")
 }

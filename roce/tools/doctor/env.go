@@ -21,9 +21,10 @@ type env struct {
 	Options
 	subject
 
-	root     string // of /proc, /sys and /run
-	runtime  string // XDG_RUNTIME_DIR
-	program  string // this one, for setcap
+	root     string        // of /proc, /sys and sockets
+	program  string        // this one, for setcap
+	patience time.Duration // with a daemon
+	getenv   func(string) string
 	getOwner func(netip.Addr) port.Owner
 	open     func([]netip.Addr) (note string, err error)
 	command  func(name string, args ...string) (string, error)
@@ -44,7 +45,7 @@ func newEnv(o Options) (*env, error) {
 	}
 	return &env{
 		Options: o, subject: s,
-		root: "/", runtime: os.Getenv("XDG_RUNTIME_DIR"), program: program,
+		root: "/", program: program, patience: 5 * time.Second, getenv: os.Getenv,
 		getOwner: port.FindOwner, open: openBriefly, command: runCommand, memlock: memlockLimit, sockopt: trySockopt,
 	}, nil
 }

@@ -6,9 +6,9 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -19,7 +19,7 @@ import (
 func machine(t *testing.T, files map[string]string) *env {
 	t.Helper()
 	e := &env{
-		root: t.TempDir(), program: "/bin/goroced",
+		root: t.TempDir(), program: "/bin/goroced", patience: 10 * time.Second, getenv: func(string) string { return "" },
 		subject:  subject{netif: &netif{name: "eth0", mtu: 1500, up: true, carrier: true}, usable: []netip.Addr{netip.MustParseAddr("10.0.0.1")}},
 		getOwner: func(netip.Addr) port.Owner { return port.Owner{UID: -1} },
 		open:     func([]netip.Addr) (string, error) { return "udp", nil },
@@ -137,6 +137,9 @@ func TestLimits(t *testing.T) {
 	e.setCaps(t, ipcLock)
 	wantOK(t, e.examine(), "memlock")
 
+	e.memlock = func() (uint64, error) { return 0, unix.EPERM }
+	wantFound(t, e.examine(), "memlock", Warn, unix.EPERM.Error())
+
 	limit := 3 << 20
 	e.sockopt = func(_, option, value int) (int, error) {
 		if option == unix.SO_RCVBUFFORCE {
@@ -163,6 +166,27 @@ func TestLimits(t *testing.T) {
 	wantFound(t, e.examine(), "buffers", Fail, unix.EMFILE.Error())
 }
 
+// TestChecksums: an interface that cannot complete checksums; one that cuts packets
+// itself.
+func TestChecksums(t *testing.T) {
+	e := machine(t, nil)
+	features := ""
+	e.command = func(name string, _ ...string) (string, error) {
+		if name != "ethtool" {
+			return "", fmt.Errorf("no %s here", name)
+		}
+		return features, nil
+	}
+	features = "Features for eth0:\ntx-checksumming: off [fixed]\ntx-udp-segmentation: off [fixed]\n"
+	if f := wantFound(t, e.examine(), "offload", Warn, "does not complete checksums"); f.Command != "" || !strings.Contains(f.Remedy, "it cannot") {
+		t.Errorf("%+v", f)
+	}
+	features = "Features for eth0:\ntx-checksumming: on\ntx-udp-segmentation: on [fixed]\n"
+	if f := pick(e.examine(), "offload", OK, "eth0 cuts the packets"); f == nil {
+		t.Error(text(e.examine()))
+	}
+}
+
 // TestKernelHasPort: rdma_rxe, by the names of its devices.
 func TestKernelHasPort(t *testing.T) {
 	e := machine(t, map[string]string{"/sys/class/infiniband/rxe0/parent": "eth0\n", "/sys/class/infiniband/mlx5_0/fw_ver": "1\n"})
@@ -177,102 +201,4 @@ func TestDeviceRefused(t *testing.T) {
 	e := machine(t, nil)
 	e.open = func([]netip.Addr) (string, error) { return "", errors.New("the moon is full") }
 	wantFound(t, e.examine(), "device", Fail, "the moon is full")
-}
-
-// listen listens as the daemon does.
-func listen(t *testing.T, name string) (fd int) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err == nil {
-		err = unix.Bind(fd, &unix.SockaddrUnix{Name: name})
-	}
-	if err == nil {
-		err = unix.Listen(fd, 1)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return fd
-}
-
-// TestDaemon: none, one, one that ended, and a file that is no socket.
-func TestDaemon(t *testing.T) {
-	e := machine(t, nil)
-	e.runtime = "/u"
-	if f := pick(e.examine(), "daemon", OK, "none is running"); f == nil {
-		t.Fatal(text(e.examine()))
-	}
-	name := e.path("/u/goroce/goroced.sock")
-	fd := listen(t, name)
-	for range 3 { // its queue fills up
-		if f := pick(e.examine(), "daemon", OK, "answers at "+name); f == nil {
-			t.Fatal(text(e.examine()))
-		}
-	}
-	unix.Close(fd)
-	f := wantFound(t, e.examine(), "daemon", Warn, "has ended")
-	if err := shell(f.Command); err != nil {
-		t.Fatal(err)
-	}
-	wantOK(t, e.examine(), "daemon")
-
-	dgram, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(dgram)
-	if err := unix.Bind(dgram, &unix.SockaddrUnix{Name: name}); err != nil {
-		t.Fatal(err)
-	}
-	f = wantFound(t, e.examine(), "daemon", Fail, "no socket of goroced")
-	if err := shell(f.Command); err != nil {
-		t.Fatal(err)
-	}
-	wantOK(t, e.examine(), "daemon")
-}
-
-// TestDaemonSharesPort: a port that the daemon has is no problem.
-func TestDaemonSharesPort(t *testing.T) {
-	e := machine(t, map[string]string{"/proc/thread-self/net/unix": "Num       RefCount Protocol Flags    Type St Inode Path\n" +
-		"0000000000000000: 00000002 00000000 00000000 0001 01 12345 @goroce/10.0.0.1:4791\n"})
-	e.getOwner = func(netip.Addr) port.Owner { return port.Owner{PID: 7, Name: "goroced"} }
-	wantFound(t, e.examine(), "port", Fail, "process 7 (goroced), with goroce")
-	fd := listen(t, e.path("/run/goroce/goroced.sock"))
-	defer unix.Close(fd)
-	if f := pick(e.examine(), "port", OK, "the daemon shares it"); f == nil {
-		t.Error(text(e.examine()))
-	}
-}
-
-// TestDaemonRefuses: the user lacks the right; the group is named.
-func TestDaemonRefuses(t *testing.T) {
-	e := machine(t, nil)
-	name := e.path("/run/goroce/goroced.sock")
-	fd := listen(t, name)
-	defer unix.Close(fd)
-	if err := os.Chmod(name, 0); err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan []Finding)
-	go func() {
-		// Root on this thread loses its way round permissions; the thread ends.
-		runtime.LockOSThread()
-		if os.Geteuid() == 0 {
-			_ = unix.Setfsuid(65534)
-		}
-		done <- checkDaemon(e)
-	}()
-	found := <-done
-	if len(found) != 1 || found[0].Status != Fail || !strings.Contains(found[0].Text, "no right to connect to "+name) || found[0].Remedy == "" {
-		t.Errorf("found %+v", found)
-	}
-	if err := os.Chmod(name, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	if found := checkDaemon(e); found[0].Status != OK {
-		t.Errorf("found %+v", found)
-	}
 }

@@ -35,39 +35,26 @@ func checkPort(e *env) []Finding {
 func (e *env) portAt(a netip.Addr) (f Finding, taken bool) {
 	where := netip.AddrPortFrom(a, link.Port)
 	o := e.getOwner(a)
-	locked := e.locked(a)
-	if o.UID < 0 && !locked {
+	if o.UID < 0 && !o.Goroce {
 		return Finding{}, false
 	}
 	f = Finding{Status: Fail, Text: fmt.Sprintf("%v is taken by %v", where, o)}
-	kill := ""
+	kill, end := "", "or end it"
 	if o.PID != 0 {
-		kill = fmt.Sprintf("kill %d", o.PID)
+		kill, end = fmt.Sprintf("kill %d", o.PID), "or end it:"
 	}
 	switch {
 	case o.Kernel:
 		f.Remedy = "use another network namespace, or remove the kernel's device:"
 		f.Command = e.deleteRxe()
-	case locked && e.daemonAnswers():
+	case o.Goroce && e.daemonShares(a):
 		return Finding{Text: fmt.Sprintf("%v belongs to %v; the daemon shares it (--daemon)", where, o)}, true
-	case locked:
-		f.Text += ", with goroce"
-		f.Remedy, f.Command = "use another address, share the daemon (`goroced serve`), or end it:", kill
+	case o.Goroce:
+		f.Remedy, f.Command = "use another address, share the daemon (`goroced serve`), "+end, kill
 	default:
-		f.Remedy, f.Command = "no RoCEv2 is possible beside it; use another address, or end it:", kill
+		f.Remedy, f.Command = "no RoCEv2 is possible beside it; use another address, "+end, kill
 	}
 	return f, true
-}
-
-// locked reports whether a goroce process has claimed an address: see port.Claim.
-func (e *env) locked(a netip.Addr) bool {
-	want := fmt.Sprintf(" @goroce/%v", netip.AddrPortFrom(a, link.Port))
-	for line := range strings.Lines(e.read("/proc/thread-self/net/unix")) {
-		if strings.HasSuffix(strings.TrimRight(line, "\n"), want) {
-			return true
-		}
-	}
-	return false
 }
 
 // deleteRxe returns the command that removes the rdma_rxe devices.

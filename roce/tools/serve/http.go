@@ -51,7 +51,7 @@ func (r *runner) serveHTTP(l *net.UnixListener, admin http.Handler) (web, error)
 	if r.Config.Metrics.IsValid() {
 		tcp, err := net.Listen("tcp", r.Config.Metrics.String())
 		if err != nil {
-			return nil, fmt.Errorf("metrics: %w", err)
+			return nil, fmt.Errorf("metrics.listen: %w", err)
 		}
 		r.log.Info("metrics", "url", fmt.Sprintf("http://%s/metrics", tcp.Addr()))
 		mux := http.NewServeMux()

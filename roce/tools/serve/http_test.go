@@ -117,7 +117,7 @@ func TestMetricsListener(t *testing.T) {
 	}
 	taken := prepare(t, t.TempDir(), "[metrics]\nlisten = '"+addr+"'")
 	taken.run()
-	taken.ends(1, "metrics: listen tcp "+addr)
+	taken.ends(1, "metrics.listen: listen tcp "+addr)
 }
 
 // TestMetrics: what the caller has to say is served on both.

@@ -49,7 +49,7 @@ func Default(uid int, getenv func(string) string) Paths {
 	return Paths{}
 }
 
-// Kind is which of a daemon's sockets.
+// Kind is which of a daemon's sockets is meant.
 type Kind int
 
 // The two sockets.
@@ -91,7 +91,7 @@ func DialAny(k Kind, paths []string) (*net.UnixConn, error) {
 	if k == Admin {
 		network = "unix"
 	}
-	failed := &DialError{}
+	failed := &DialError{Kind: k}
 	for _, path := range paths {
 		conn, err := net.DialUnix(network, nil, &net.UnixAddr{Name: path, Net: network})
 		if err == nil {
@@ -110,11 +110,17 @@ type Attempt struct {
 
 // DialError says that no daemon was reached, where it was looked for, and whether none
 // runs or the user lacks rights.
-type DialError struct{ Tried []Attempt }
+type DialError struct {
+	Kind  Kind
+	Tried []Attempt
+}
 
 func (e *DialError) Error() string {
 	texts := make([]string, len(e.Tried))
 	advice := "start one with `goroced serve`, or name its socket with --socket or " + ClientVariable
+	if e.Kind == Admin {
+		advice = "start one with `goroced serve`, or name its admin socket with --admin or " + AdminVariable
+	}
 	for i, a := range e.Tried {
 		texts[i] = a.Path + ": " + a.reason()
 		if errors.Is(a.Err, fs.ErrPermission) {
@@ -137,6 +143,8 @@ func (a Attempt) reason() string {
 	switch {
 	case errors.Is(a.Err, fs.ErrNotExist):
 		return "there is no such socket: no daemon runs here"
+	case errors.Is(a.Err, syscall.ECONNREFUSED) && !isSocket(a.Path):
+		return "it is no socket"
 	case errors.Is(a.Err, syscall.ECONNREFUSED):
 		return "nobody listens on this socket: its daemon has died"
 	case errors.Is(a.Err, fs.ErrPermission):
@@ -145,6 +153,11 @@ func (a Attempt) reason() string {
 		return "it is a socket of another type: the client's and the admin socket are not the same"
 	}
 	return a.Err.Error()
+}
+
+func isSocket(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().Type() == fs.ModeSocket
 }
 
 // owner describes who may.

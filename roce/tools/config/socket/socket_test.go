@@ -1,6 +1,7 @@
 package socket
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"net"
@@ -11,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/goroce/goroce/roce/abi"
 )
 
 func env(vars map[string]string) func(string) string {
@@ -67,7 +70,10 @@ func TestDialAny(t *testing.T) {
 // TestDialError says of each place why there is no daemon, and what to do.
 func TestDialError(t *testing.T) {
 	dir := t.TempDir()
-	none, stale, stream := filepath.Join(dir, "none"), filepath.Join(dir, "stale"), filepath.Join(dir, "stream")
+	none, stale, stream, plain := filepath.Join(dir, "none"), filepath.Join(dir, "stale"), filepath.Join(dir, "stream"), filepath.Join(dir, "plain")
+	if err := os.WriteFile(plain, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: stream, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
@@ -80,9 +86,9 @@ func TestDialError(t *testing.T) {
 	dead.SetUnlinkOnClose(false)
 	_ = dead.Close()
 
-	_, err = DialAny(Client, []string{none, stale, stream})
+	_, err = DialAny(Client, []string{none, stale, stream, plain})
 	var failed *DialError
-	if !errors.As(err, &failed) || len(failed.Tried) != 3 {
+	if !errors.As(err, &failed) || len(failed.Tried) != 4 {
 		t.Fatalf("error %v", err)
 	}
 	for i, want := range []struct {
@@ -91,12 +97,16 @@ func TestDialError(t *testing.T) {
 		text string
 	}{
 		{none, fs.ErrNotExist, "no daemon runs"}, {stale, syscall.ECONNREFUSED, "died"}, {stream, syscall.EPROTOTYPE, "another type"},
+		{plain, syscall.ECONNREFUSED, "no socket"},
 	} {
 		if a := failed.Tried[i]; a.Path != want.path || !errors.Is(a.Err, want.err) || !strings.Contains(err.Error(), want.path+": ") || !strings.Contains(a.reason(), want.text) {
 			t.Errorf("attempt %d is %v: %s", i, a, err)
 		}
 	}
-	if !strings.Contains(err.Error(), "goroced serve") {
+	if !strings.Contains(err.Error(), "goroced serve") || !strings.Contains(err.Error(), "--socket or GOROCED_SOCKET") {
+		t.Errorf("no advice: %v", err)
+	}
+	if _, err := DialAny(Admin, []string{none}); !strings.Contains(err.Error(), "--admin or GOROCED_ADMIN") {
 		t.Errorf("no advice: %v", err)
 	}
 }
@@ -115,9 +125,50 @@ func TestDialRights(t *testing.T) {
 	}
 	_, err = DialAny(Client, []string{path})
 	if os.Geteuid() == 0 {
-		err = &DialError{[]Attempt{{path, syscall.EACCES}}}
+		err = &DialError{Client, []Attempt{{path, syscall.EACCES}}}
 	}
 	if !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "mode 0400") || !strings.Contains(err.Error(), "group") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestGreet: a daemon that is not there for its clients, and one that is none, do not
+// keep anybody.
+func TestGreet(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	greet := func(ctx context.Context, answer []byte) error {
+		conn, err := DialAny(Client, []string{path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		server, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer server.Close()
+		if answer != nil {
+			if _, err := server.Write(answer); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err = Greet(ctx, conn)
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	asleep := errors.New("it sleeps")
+	cancel(asleep)
+	if err := greet(ctx, nil); !errors.Is(err, asleep) {
+		t.Errorf("silence: %v", err)
+	}
+	for _, answer := range [][]byte{{1}, make([]byte, abi.HeaderLen), make([]byte, abi.HeaderLen+9)} {
+		if err := greet(t.Context(), answer); err == nil {
+			t.Errorf("%d bytes are taken for an answer", len(answer))
+		}
 	}
 }
