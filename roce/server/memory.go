@@ -147,11 +147,7 @@ func (c *session) bindProcess(pidfd int, fds []int) (*procmem.Process, error) {
 	if len(fds) != 1 {
 		return nil, fmt.Errorf("%w: user %d has to open it: the client sends no descriptor of its /proc/self/mem", procmem.ErrPermission, c.who.Uid)
 	}
-	fd, err := unix.FcntlInt(uintptr(fds[0]), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return nil, os.NewSyscallError("fcntl", err)
-	}
-	return procmem.Bind(int(c.who.Pid), pidfd, os.NewFile(uintptr(fd), "memory"))
+	return procmem.Bind(int(c.who.Pid), pidfd, fds[0])
 }
 
 // notTouched explains why the client's process is not to be touched.
