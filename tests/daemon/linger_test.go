@@ -3,6 +3,7 @@ package daemon
 import (
 	"net"
 	"os"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -50,10 +51,13 @@ func TestLingering(t *testing.T) {
 	defer func() { q.close() }()
 	objects := a.objectsOf(os.Getpid())
 	fd := lingering(t)
+	// A daemon that stands still has not got it yet: the last to close it is not we.
+	_ = a.cmd.Process.Signal(syscall.SIGSTOP)
 	if err := q.conn.Send(abi.Header{Op: abi.OpClock, Seq: 1}, nil, fd); err != nil {
 		t.Fatal(err)
 	}
 	unix.Close(fd)
+	_ = a.cmd.Process.Signal(syscall.SIGCONT)
 	q.close()
 	eventually(t, "the client's objects are gone", func() bool { return a.objectsOf(os.Getpid()) < objects })
 	others.goesOn(10)
