@@ -186,11 +186,17 @@ func (t *Table) learn(dst ib.GID) {
 	}
 	t.mu.Unlock()
 	t.kernel.resolve(hop)
-	// If the kernel knew it there will be no update.
+	// If the kernel knew it there will be no update, nor if it does not even look for it:
+	// the interface is down.
+	looks := false
 	for _, u := range t.kernel.list(hop.Is4()) {
 		if u.addr == hop {
+			looks = true
 			t.update(u)
 		}
+	}
+	if !looks {
+		t.forget(dst)
 	}
 }
 

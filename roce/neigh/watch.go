@@ -41,6 +41,7 @@ func WatchLink(name string, addrs []netip.Addr, changed func(LinkState) error) (
 		w.close()
 		return nil, fmt.Errorf("watch interface %s: %w", name, err)
 	}
+	w.told = true
 	w.again = changed(w.last) != nil
 	go w.run()
 	return sync.OnceFunc(func() {
@@ -59,6 +60,7 @@ type watch struct {
 	events *nl.NetlinkSocket
 	ask    *netlink.Handle
 	last   LinkState // as changed was told
+	told   bool      // anything was
 	again  bool      // it is to be told once more
 	ended  chan struct{}
 }
@@ -140,17 +142,29 @@ func (w *watch) state() (LinkState, error) {
 // held returns the addresses in question that are among those of the host.
 func (w *watch) held(have []netlink.Addr) (addrs []netip.Addr) {
 	if w.homes == nil {
-		return Usable(slices.DeleteFunc(have, func(a netlink.Addr) bool { return a.LinkIndex != w.index }))
+		for i := range have {
+			if a, ok := addrOf(have[i].IP); ok && have[i].LinkIndex == w.index && w.usable(&have[i], a) {
+				addrs = append(addrs, a)
+			}
+		}
+		return addrs
 	}
 	for _, home := range w.homes {
 		there := func(a netlink.Addr) bool {
-			return a.LinkIndex == home.index && usable(&a) && holds(a.IPNet, home.addr.WithZone("").Unmap(), home.loopback)
+			return a.LinkIndex == home.index && w.usable(&a, home.addr) && holds(a.IPNet, home.addr.WithZone("").Unmap(), home.loopback)
 		}
 		if slices.ContainsFunc(have, there) {
 			addrs = append(addrs, home.addr)
 		}
 	}
 	return addrs
+}
+
+// usable reports whether an address can be used, or goes on being used: Linux detects
+// duplicates again when a carrier is back, and leaves the address in GID tables
+// meanwhile (roce_gid_mgmt.c). Before anything is told any may be in use.
+func (w *watch) usable(h *netlink.Addr, a netip.Addr) bool {
+	return usable(h) || h.Flags&unix.IFA_F_DADFAILED == 0 && (!w.told || slices.Contains(w.last.Addrs, a))
 }
 
 // Usable returns the addresses that a socket can be bound to, without zones: not those
