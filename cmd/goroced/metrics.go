@@ -17,6 +17,7 @@ type figures interface {
 	Stats() map[string]roce.Stats // of the devices, by their names
 	Usage() []server.Usage
 	UserLimits() map[string]int64
+	Totals() server.Totals
 }
 
 // metricsHandler serves the figures of devices and users, of the process and of the Go
@@ -93,6 +94,12 @@ func userGauge(used, limit, what string, labels ...string) struct{ used, limit *
 	}
 }
 
+// Totals of the server.
+var (
+	connectedTotal = prometheus.NewDesc("goroce_connections_total", "Clients that have connected.", nil, nil)
+	refusedTotal   = prometheus.NewDesc("goroce_refused_requests_total", "Requests of clients that were refused.", []string{"reason"}, nil)
+)
+
 // Describe is prometheus.Collector's.
 func (usageCollector) Describe(to chan<- *prometheus.Desc) {
 	for _, g := range userGauges {
@@ -101,10 +108,17 @@ func (usageCollector) Describe(to chan<- *prometheus.Desc) {
 	}
 	to <- userObjects.used
 	to <- userObjects.limit
+	to <- connectedTotal
+	to <- refusedTotal
 }
 
 // Collect is prometheus.Collector's.
 func (c usageCollector) Collect(to chan<- prometheus.Metric) {
+	totals := c.source.Totals()
+	to <- prometheus.MustNewConstMetric(connectedTotal, prometheus.CounterValue, float64(totals.Clients))
+	for reason, n := range totals.Refused {
+		to <- prometheus.MustNewConstMetric(refusedTotal, prometheus.CounterValue, float64(n), reason)
+	}
 	for key, limit := range c.source.UserLimits() {
 		desc, labels := userObjects.limit, []string{key}
 		if g, ok := userGauges[key]; ok {

@@ -32,6 +32,10 @@ func (someStats) UserLimits() map[string]int64 {
 	return map[string]int64{"connections": 1024, "qps": 32768, "cq_entries": 0, "pinned": 16 << 30}
 }
 
+func (someStats) Totals() server.Totals {
+	return server.Totals{Clients: 9, Refused: map[string]uint64{"limit": 4, "other": 0}}
+}
+
 // TestMetrics: Prometheus's linter has no complaints, and each counter of each device,
 // and what each user holds, is there.
 func TestMetrics(t *testing.T) {
@@ -62,6 +66,7 @@ func TestMetrics(t *testing.T) {
 		"# TYPE goroce_offload_off gauge\n", `goroce_offload_off{device="goroce_eth1"} 2`,
 		`goroce_clients{uid="0"} 2`, "goroce_clients_limit 1024\n", `goroce_pinned_bytes{uid="0"} 1.073741824e+09`, "goroce_pinned_limit_bytes 1.7179869184e+10\n",
 		`goroce_objects{kind="qps",uid="0"} 5`, `goroce_objects{kind="cq_entries",uid="65534"} 64`, `goroce_objects_limit{kind="qps"} 32768`,
+		"goroce_connections_total 9\n", `goroce_refused_requests_total{reason="limit"} 4`, `goroce_refused_requests_total{reason="other"} 0`,
 		"process_open_fds ", "go_goroutines ", "go_build_info{"} {
 		if !strings.Contains(body, "\n"+want) {
 			t.Errorf("no %s in\n%s", want, body)

@@ -40,6 +40,7 @@ type Server struct {
 	privileged func(uid uint32) bool // privileged, but in tests
 
 	accounts                     accounts
+	totals                       totals
 	ownProcesses, otherProcesses atomic.Bool // Options
 
 	mu       sync.Mutex
@@ -211,6 +212,7 @@ func (s *Server) attend(conn *net.UnixConn) {
 func (s *Server) enter(c *session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.totals.clients.Add(1)
 	if !s.closed {
 		s.sessions[c] = struct{}{}
 	}

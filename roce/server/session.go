@@ -100,6 +100,7 @@ func (c *session) serve() error {
 			return err
 		}
 		r, err := c.answer(h.Op, body, fds)
+		c.srv.totals.note(err)
 		slow := c.foreign.close(fds)
 		reply := abi.Header{Op: h.Op, Seq: h.Seq}
 		if err != nil {

@@ -63,7 +63,7 @@ func TestRuleActions(t *testing.T) {
 		{wrap.Rule{Action: wrap.ActDrop}, []int{0, 1, 3, 4}, nil, nil},
 		{wrap.Rule{Action: wrap.ActDuplicate}, []int{0, 1, 2, 2, 3, 4}, nil, nil},
 		{wrap.Rule{Action: wrap.ActDelay, Delay: 5 * time.Millisecond}, []int{0, 1, 3, 4}, []int{2}, nil},
-		{wrap.Rule{Action: wrap.ActCorrupt}, []int{0, 1, 2, 3, 4}, nil, []int{2}},
+		{wrap.Rule{Action: wrap.ActCorrupt, Seed: 1}, []int{0, 1, 2, 3, 4}, nil, []int{2}},
 	} {
 		for _, sent := range []bool{true, false} {
 			c.rule.PSN, c.rule.Direction = only(2), wrap.DirIn
