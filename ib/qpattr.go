@@ -90,8 +90,8 @@ type QPAttr struct {
 	AH      AHAttr
 	PathMTU MTU
 	DestQPN QPN
-	RQPSN   PSN // first PSN to expect
-	SQPSN   PSN // first PSN to send
+	RQPSN   PSN // first PSN to expect; for Query the next one
+	SQPSN   PSN // first PSN to send; for Query the next one
 
 	MaxRdAtomic     int   // READs and atomics that we keep in flight (initiator depth)
 	MaxDestRdAtomic int   // READs and atomics that the peer may (responder resources)

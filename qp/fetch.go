@@ -19,7 +19,7 @@ func (f *Fetch) Do() error { return mr.Gather(f.Buf, f.SGL, 0) }
 // Messages are fetched in chunks, of which some are on their way while one is being
 // sent. A chunk is a multiple of every path MTU, so no packet is in two of them.
 const (
-	chunkBytes = 32 << 10
+	chunkBytes = 64 << 10
 	numChunks  = 4 // of each direction
 )
 

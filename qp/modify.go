@@ -33,11 +33,18 @@ func (q *QP) Modify(now ib.Instant, a *ib.QPAttr, mask ib.QPAttrMask) error {
 	return nil
 }
 
-// Query returns the attributes as they stand.
+// Query returns the attributes as they stand. The PSNs are those that are expected and
+// sent next, as rdma_rxe has it (rxe_qp_to_attr).
 func (q *QP) Query() ib.QPAttr {
 	a := q.attr
 	a.State, a.CurState, a.Cap = q.state, q.state, q.cfg.Cap
 	a.Draining = q.state == ib.SQD && q.req.busy()
+	if q.state >= ib.RTR && q.state <= ib.SQE {
+		a.RQPSN = q.resp.epsn
+	}
+	if q.state >= ib.RTS && q.state <= ib.SQE {
+		a.SQPSN = q.req.win.nxt
+	}
 	return a
 }
 

@@ -279,13 +279,14 @@ func TestNewAddressOverUDP(t *testing.T) {
 		w.bringUp(w.a, w.b.gid(), w.b.qp.Num(), ib.MTU1024, func(a *ib.QPAttr) { a.AH.SGIDIndex = 1 })
 		w.bringUp(w.b, spare, w.a.qp.Num(), ib.MTU1024, nil)
 		write := ib.SendWR{ID: 1, Opcode: ib.WRWrite, SGL: w.a.sge(0, 1<<16), RemoteAddr: w.b.mr.Addr(), RKey: w.b.mr.RKey()}
-		for range 3 {
+		for round := range 3 {
 			clear(w.b.buf)
 			w.send(w.a, write)
 			if wc := w.wait(w.a); wc.Err() != nil || !bytes.Equal(w.a.buf, w.b.buf) {
 				t.Fatalf("%d shards: WRITE %v, data are right: %v", shards, wc.Err(), bytes.Equal(w.a.buf, w.b.buf))
 			}
-			if n := w.a.dev.Stats().CrossedShards; n > 0 {
+			// Later, what comes while only some have their sockets crosses.
+			if n := w.a.dev.Stats().CrossedShards; n > 0 && round == 0 {
 				t.Errorf("%d shards: %d frames came by the sockets of another shard", shards, n)
 			}
 			// Gone and back, with a request under way.
