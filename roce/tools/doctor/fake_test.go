@@ -67,9 +67,9 @@ func TestFiles(t *testing.T) {
 		command string
 	}{
 		{name: "yama 0", files: map[string]string{"/proc/sys/kernel/yama/ptrace_scope": "0\n"}, check: "ptrace", words: "own user"},
-		{name: "yama 1", files: map[string]string{"/proc/sys/kernel/yama/ptrace_scope": "1\n"}, check: "ptrace", status: Warn, words: "that allow it",
+		{name: "yama 1", files: map[string]string{"/proc/sys/kernel/yama/ptrace_scope": "1\n"}, check: "ptrace", status: Warn, words: "if they allow it",
 			command: "sysctl -w kernel.yama.ptrace_scope=0"},
-		{name: "yama 1, privileged", files: map[string]string{"/proc/sys/kernel/yama/ptrace_scope": "1\n"}, caps: []capability{sysPtrace}, check: "ptrace", words: "all users"},
+		{name: "yama 1, privileged", files: map[string]string{"/proc/sys/kernel/yama/ptrace_scope": "1\n"}, caps: []capability{sysPtrace}, check: "ptrace", words: "(CAP_SYS_PTRACE)"},
 		{name: "yama 2", files: map[string]string{"/proc/sys/kernel/yama/ptrace_scope": "2\n"}, check: "ptrace", status: Warn, words: "CAP_SYS_PTRACE",
 			command: "setcap cap_sys_ptrace+ep /bin/goroced"},
 		{name: "yama 3, privileged", files: map[string]string{"/proc/sys/kernel/yama/ptrace_scope": "3\n"}, caps: []capability{sysPtrace}, check: "ptrace", status: Warn, words: "no process"},
