@@ -34,6 +34,7 @@ func openDaemon(c *config.Config, log *slog.Logger) (runner.Daemon, http.Handler
 		o := host.Options{Live: &d.live, Link: device.Link, NetIf: device.NetIf, Addrs: device.Addresses, Shards: device.Shards}
 		o.Device.Name = device.Name
 		o.Device.OnOffloadOff = func(peer ib.GID) { log.Warn("segmentation offload goes off", "peer", peer.Addr()) }
+		o.OnAddress = func(err error) { log.Warn("an address cannot be had", "err", err) }
 		dev, err := host.Open(o)
 		if err == nil && d.has(dev.Attr().Name) {
 			err = errors.Join(&config.Error{Key: fmt.Sprintf("device[%d].name", i), Value: dev.Attr().Name, Allowed: "a name that no other device has", Err: config.ErrConflict}, dev.Close())

@@ -1,11 +1,15 @@
 package host
 
 import (
+	"net"
 	"net/netip"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
@@ -230,4 +234,35 @@ func TestMTUChanges(t *testing.T) {
 	}
 	x, y := over(t, a, b, nsA.Addr4, nsB.Addr4)
 	exchange(t, x, y)
+}
+
+// TestAddressTaken: an address whose port another program has is had as soon as that has
+// let it go and something happens to any address; why not before is told.
+func TestAddressTaken(t *testing.T) {
+	require.Root(t)
+	ns, _ := linktest.NewVeth(t, 1500)
+	const addr = "10.99.0.50"
+	var held net.PacketConn
+	if err := ns.Do(func() (err error) {
+		free := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error { // the address is not there yet
+			return c.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_FREEBIND, 1) })
+		}}
+		held, err = free.ListenPacket(t.Context(), "udp4", addr+":4791")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	told := make(chan error, 16)
+	dev := openIn(t, ns, Options{Link: "udp", OnAddress: func(err error) { told <- err }})
+	ns.Command(t, "ip", "addr", "add", addr+"/24", "dev", ns.IfName)
+	if err := <-told; !strings.Contains(err.Error(), addr) {
+		t.Errorf("told %v, want which address it is", err)
+	}
+	if _, have := table(t, dev)[netip.MustParseAddr(addr)]; have {
+		t.Error("the device has an address whose port is taken")
+	}
+	_ = held.Close()
+	ns.Command(t, "ip", "addr", "add", "10.99.0.51/24", "dev", ns.IfName)
+	awaitAddr(t, dev, netip.MustParseAddr(addr), true)
 }

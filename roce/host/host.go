@@ -63,6 +63,10 @@ type Options struct {
 	// when Open has returned until the device is closed.
 	Live *Live
 
+	// OnAddress, if it is not nil, is told why the device cannot have an address of its
+	// interface, each time that this was tried. It is called on one goroutine.
+	OnAddress func(error)
+
 	// Device adjusts the device. Its name is that of the interface behind
 	// DevicePrefix, unless it says otherwise.
 	Device roce.Options
@@ -116,7 +120,7 @@ func open(o Options) (*roce.Device, error) {
 		closeAll(links)
 		return nil, err
 	}
-	if err := w.watch(dev, o.Addrs); err != nil {
+	if err := w.watch(dev, &o); err != nil {
 		_ = dev.Close()
 		return nil, err
 	}

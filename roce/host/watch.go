@@ -1,24 +1,28 @@
 package host
 
 import (
-	"net/netip"
-
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/neigh"
 )
 
-// watched is the link of a device that follows its network interface. It ends the watch when the device closes it.
+// watched is the link of a device that follows its network interface. It ends the watch
+// when the device closes it.
 type watched struct {
 	link.Link
 	stop func()
 }
 
 // watch tells the device what becomes of its interface, now and whenever that changes.
-// addrs are the only addresses that the device may have, nil for all of the interface.
-func (w *watched) watch(dev *roce.Device, addrs []netip.Addr) (err error) {
-	w.stop, err = neigh.WatchLink(dev.Link().NetIf, addrs, func(s neigh.LinkState) error { return follow(dev, s) })
+func (w *watched) watch(dev *roce.Device, o *Options) (err error) {
+	w.stop, err = neigh.WatchLink(dev.Link().NetIf, o.Addrs, func(s neigh.LinkState) error {
+		err := follow(dev, s)
+		if err != nil && o.OnAddress != nil {
+			o.OnAddress(err)
+		}
+		return err
+	})
 	return err
 }
 
