@@ -74,6 +74,7 @@
 //
 //	what each service takes              service.go
 //	states, and what each takes          rules.go
+//	posting, in any process              front.go
 //	attributes of each transition        attr.go, modify.go
 //	segmentation, opcodes                sendwqe.go
 //	PSNs in flight                       window.go

@@ -3,7 +3,6 @@ package roce
 import (
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 
 	"github.com/goroce/goroce/ib"
@@ -25,13 +24,8 @@ type QP struct {
 	srq            *SRQ
 	xrcd           *XRCD
 
-	sendMu sync.Mutex
-	sq     *ring.Send
-	recvMu sync.Mutex
-	rq     *ring.Recv
-
-	state atomic.Uint32 // ib.QPState, as the shard last saw it
-	rung  atomic.Bool   // in the shard's doorbell list
+	front qp.Front    // where the application is here; its state is what the shard last saw
+	rung  atomic.Bool // in the shard's doorbell list
 	dead  atomic.Bool
 
 	// Guarded by shard.mu.
@@ -198,8 +192,10 @@ func (q *QP) config(cfg *qp.Config) {
 // share rings that are never used.
 func (q *QP) makeRings() (cfg qp.Config, err error) {
 	q.config(&cfg)
-	cfg.SQ, q.sq = ring.NoSend(), ring.NoSend()
-	cfg.RQ, q.rq = ring.NoRecv(), ring.NoRecv()
+	f := &q.front
+	f.Type, f.HasSRQ = q.typ, q.srq != nil
+	cfg.SQ, f.SQ = ring.NoSend(), ring.NoSend()
+	cfg.RQ, f.RQ = ring.NoRecv(), ring.NoRecv()
 	c := &q.cap
 	send, recv := q.Rings()
 	if send+recv == 0 {
@@ -219,10 +215,10 @@ func (q *QP) makeRings() (cfg qp.Config, err error) {
 		return cfg, err
 	}
 	if send > 0 {
-		q.sq, err = ring.OpenSend(buf[:send])
+		f.SQ, err = ring.OpenSend(buf[:send])
 	}
 	if recv > 0 && err == nil {
-		q.rq, err = ring.OpenRecv(buf[send:])
+		f.RQ, err = ring.OpenRecv(buf[send:])
 	}
 	return cfg, err
 }
@@ -275,33 +271,11 @@ func (q *QP) PostSend(wrs []ib.SendWR) (n int, err error) {
 	if err := q.own("post send on QP"); err != nil {
 		return 0, err
 	}
-	if state := ib.QPState(q.state.Load()); !qp.CanPostSend(state) {
-		return 0, q.postError("post send", state, "RTS (also SQD and ERR)")
-	}
-	q.sendMu.Lock()
-	for n < len(wrs) {
-		if err = q.pushSend(&wrs[n]); err != nil {
-			break
-		}
-		n++
-	}
-	q.sq.Publish()
-	q.sendMu.Unlock()
+	n, _, err = q.front.PostSend(wrs)
 	if n > 0 {
 		q.shard.posted(q)
 	}
 	return n, err
-}
-
-func (q *QP) pushSend(wr *ib.SendWR) error {
-	if !qp.SupportsSend(q.typ, wr.Opcode) {
-		return &ib.AttrError{Op: fmt.Sprintf("post send on QP %#x", uint32(q.num)), Attr: "Opcode", Value: wr.Opcode,
-			Allowed: fmt.Sprintf("%s on a QP of type %v", qp.SendOps(q.typ), q.typ), Err: ib.ErrNotSupported}
-	}
-	if q.cap.MaxSendWR == 0 {
-		return fmt.Errorf("post send on QP %#x: created with MaxSendWR 0: %w", uint32(q.num), ib.ErrQueueFull)
-	}
-	return q.sq.Push(wr)
 }
 
 // PostRecv posts receive requests.
@@ -309,44 +283,13 @@ func (q *QP) PostRecv(wrs []ib.RecvWR) (n int, err error) {
 	if err := q.own("post receive on QP"); err != nil {
 		return 0, err
 	}
-	if state := ib.QPState(q.state.Load()); !qp.CanPostRecv(state) {
-		return 0, q.postError("post receive", state, "INIT and later")
-	}
-	if q.cap.MaxRecvWR == 0 && len(wrs) > 0 {
-		return 0, q.noReceiveQueue()
-	}
-	q.recvMu.Lock()
-	for n < len(wrs) {
-		if err = q.rq.Push(&wrs[n]); err != nil {
-			break
-		}
-		n++
-	}
-	q.rq.Publish()
-	q.recvMu.Unlock()
+	n, _, err = q.front.PostRecv(wrs)
 	// Receives are looked for when a message needs one; only ERR wants to know,
 	// to flush them.
-	if n > 0 && ib.QPState(q.state.Load()) == ib.Err {
+	if n > 0 && q.front.State() == ib.Err {
 		q.shard.ring(q)
 	}
 	return n, err
-}
-
-// noReceiveQueue says why the QP takes no receives.
-func (q *QP) noReceiveQueue() error {
-	op := fmt.Sprintf("post receive on QP %#x", uint32(q.num))
-	switch {
-	case q.srq != nil:
-		return &ib.AttrError{Op: op, Attr: "SRQ", Value: "in use", Allowed: "posting to the SRQ that the QP was created with", Err: ib.ErrInvalid}
-	case q.typ == ib.XRCINI || q.typ == ib.XRCTGT:
-		return &ib.AttrError{Op: op, Attr: "Type", Value: q.typ, Allowed: "posting to an XRC SRQ of the target's domain", Err: ib.ErrInvalid}
-	}
-	return fmt.Errorf("%s: created with MaxRecvWR 0: %w", op, ib.ErrQueueFull)
-}
-
-func (q *QP) postError(op string, state ib.QPState, allowed string) error {
-	return &ib.AttrError{Op: fmt.Sprintf("%s on QP %#x", op, uint32(q.num)), Attr: "QP state", Value: state,
-		Allowed: allowed, Err: ib.ErrState}
 }
 
 // Close destroys the QP. Requests that are under way end without completions.

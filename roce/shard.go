@@ -296,8 +296,8 @@ func (s *shard) tell() {
 // mirror shows q's state to the posting side. A receive that was posted while the
 // state went to ERR may have missed the flush; ring the bell for it.
 func (s *shard) mirror(q *QP) {
-	state := uint32(q.core.State())
-	if q.state.Swap(state) != state && ib.QPState(state) == ib.Err {
+	state := q.core.State()
+	if q.front.SetState(state) != state && state == ib.Err {
 		s.ring(q)
 	}
 }
@@ -323,6 +323,7 @@ func (s *shard) add(q *QP, cfg qp.Config) {
 		q.num = s.qpns.add(q)
 		s.dev.byNum.Store(q.num, q)
 	}
+	q.front.Num = q.num
 	q.share = s.ready.enter(q.pd.tenant)
 	cfg.Num, cfg.Stats, cfg.Limits = q.num, &s.stats.Stats, &s.limits
 	cfg.Due, cfg.AHs, cfg.SRQs = &s.due, &s.ahs, &s.srqs

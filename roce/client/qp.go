@@ -3,7 +3,6 @@ package client
 import (
 	"fmt"
 	"sync"
-	"sync/atomic"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/qp"
@@ -26,21 +25,11 @@ func (d *Device) AllocPD() (ib.PD, error) {
 // QP is a queue pair of the daemon's, posted to here.
 type QP struct {
 	object
-	num         ib.QPN
-	typ         ib.QPType
-	cap         ib.QPCap
-	srq         bool
+	// front has the state that Modify has made. That the device has gone to ERR or SQE
+	// since makes no difference to what may be posted.
+	front       qp.Front
 	shard, bell uint32
 	pages       *mapped
-
-	sendMu sync.Mutex
-	sq     *ring.Send
-	recvMu sync.Mutex
-	rq     *ring.Recv
-
-	// state is what Modify has made of it. That the device has gone to ERR or SQE since
-	// makes no difference to what may be posted.
-	state atomic.Uint32
 }
 
 // CreateQP makes a queue pair in RESET.
@@ -62,8 +51,8 @@ func (p *PD) CreateQP(init ib.QPInit) (ib.QP, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &QP{object: object{dev: p.dev, handle: answer.Handle}, num: ib.QPN(answer.Num), typ: init.Type, cap: init.Cap, srq: init.SRQ != nil,
-		shard: answer.Shard, bell: answer.Bell, sq: ring.NoSend(), rq: ring.NoRecv()}
+	q := &QP{object: object{dev: p.dev, handle: answer.Handle}, shard: answer.Shard, bell: answer.Bell,
+		front: qp.Front{Num: ib.QPN(answer.Num), Type: init.Type, HasSRQ: init.SRQ != nil, SQ: ring.NoSend(), RQ: ring.NoRecv()}}
 	if err := q.attach(&answer, fds); err != nil {
 		return nil, err
 	}
@@ -137,24 +126,24 @@ func (q *QP) attach(r *abi.Ring, fds []int) (err error) {
 		return fmt.Errorf("create QP: rings of %d and %d bytes do not fit %d bytes", r.Send, r.Recv, len(buf))
 	}
 	if r.Send > 0 {
-		q.sq, err = ring.OpenSend(buf[:r.Send])
+		q.front.SQ, err = ring.OpenSend(buf[:r.Send])
 	}
 	if r.Recv > 0 && err == nil {
-		q.rq, err = ring.OpenRecv(buf[r.Send : r.Send+r.Recv])
+		q.front.RQ, err = ring.OpenRecv(buf[r.Send : r.Send+r.Recv])
 	}
 	return err
 }
 
 // Num returns the QP number.
-func (q *QP) Num() ib.QPN { return q.num }
+func (q *QP) Num() ib.QPN { return q.front.Num }
 
 // Type returns the transport service.
-func (q *QP) Type() ib.QPType { return q.typ }
+func (q *QP) Type() ib.QPType { return q.front.Type }
 
 // err names the QP.
 func (q *QP) err(op string) error {
 	if err := q.object.err(op); err != nil {
-		return fmt.Errorf("QP %#x: %w", uint32(q.num), err)
+		return fmt.Errorf("QP %#x: %w", uint32(q.front.Num), err)
 	}
 	return nil
 }
@@ -168,7 +157,7 @@ func (q *QP) Modify(attr ib.QPAttr, mask ib.QPAttrMask) error {
 		return err
 	}
 	if mask&ib.AttrState != 0 {
-		q.state.Store(uint32(attr.State))
+		q.front.SetState(attr.State)
 	}
 	return nil
 }
@@ -190,30 +179,11 @@ func (q *QP) PostSend(wrs []ib.SendWR) (n int, err error) {
 	if err := q.err("post send"); err != nil {
 		return 0, err
 	}
-	if state := ib.QPState(q.state.Load()); !qp.CanPostSend(state) {
-		return 0, q.stateError("post send", state, "RTS (also SQD and ERR)")
-	}
-	q.sendMu.Lock()
-	for n < len(wrs) {
-		if err = q.pushSend(&wrs[n]); err != nil {
-			break
-		}
-		n++
-	}
-	doorbell := q.sq.Publish()
-	q.sendMu.Unlock()
-	if doorbell {
+	n, bell, err := q.front.PostSend(wrs)
+	if bell {
 		q.dev.ring(q.shard, q.bell)
 	}
 	return n, err
-}
-
-func (q *QP) pushSend(wr *ib.SendWR) error {
-	if !qp.SupportsSend(q.typ, wr.Opcode) {
-		return &ib.AttrError{Op: fmt.Sprintf("post send on QP %#x", uint32(q.num)), Attr: "Opcode", Value: wr.Opcode,
-			Allowed: fmt.Sprintf("%s on a QP of type %v", qp.SendOps(q.typ), q.typ), Err: ib.ErrNotSupported}
-	}
-	return q.sq.Push(wr)
 }
 
 // PostRecv posts receive requests.
@@ -221,41 +191,11 @@ func (q *QP) PostRecv(wrs []ib.RecvWR) (n int, err error) {
 	if err := q.err("post receive"); err != nil {
 		return 0, err
 	}
-	if state := ib.QPState(q.state.Load()); !qp.CanPostRecv(state) {
-		return 0, q.stateError("post receive", state, "INIT and later")
-	}
-	if q.rq.Entries() == 0 && len(wrs) > 0 {
-		return 0, q.noReceiveQueue()
-	}
-	q.recvMu.Lock()
-	for n < len(wrs) {
-		if err = q.rq.Push(&wrs[n]); err != nil {
-			break
-		}
-		n++
-	}
-	doorbell := q.rq.Publish()
-	q.recvMu.Unlock()
-	if doorbell {
+	n, bell, err := q.front.PostRecv(wrs)
+	if bell {
 		q.dev.ring(q.shard, q.bell)
 	}
 	return n, err
-}
-
-// noReceiveQueue says why the QP takes no receives.
-func (q *QP) noReceiveQueue() error {
-	op := fmt.Sprintf("post receive on QP %#x", uint32(q.num))
-	switch {
-	case q.srq:
-		return &ib.AttrError{Op: op, Attr: "SRQ", Value: "in use", Allowed: "posting to the SRQ that the QP was created with", Err: ib.ErrInvalid}
-	case q.typ == ib.XRCINI || q.typ == ib.XRCTGT:
-		return &ib.AttrError{Op: op, Attr: "Type", Value: q.typ, Allowed: "posting to an XRC SRQ of the target's domain", Err: ib.ErrInvalid}
-	}
-	return fmt.Errorf("%s: created with MaxRecvWR 0: %w", op, ib.ErrQueueFull)
-}
-
-func (q *QP) stateError(op string, state ib.QPState, allowed string) error {
-	return &ib.AttrError{Op: fmt.Sprintf("%s on QP %#x", op, uint32(q.num)), Attr: "State", Value: state, Allowed: allowed, Err: ib.ErrState}
 }
 
 // AttachMulticast adds a UD QP to a multicast group.
