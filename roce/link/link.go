@@ -136,8 +136,8 @@ type Link interface {
 	// Send sends the runs in order and returns how many it took. It takes fewer
 	// only if the link would block: the caller keeps the rest and calls Wait
 	// with writable set. Frames that the kernel refuses, and those from an address
-	// that is not the link's, count as taken and lost (Stats.TxErrors). Buf stays the caller's: it is not kept after Send
-	// returns, but a wrapper may write to it.
+	// that is not the link's, count as taken and lost (Stats.TxErrors). Buf stays the
+	// caller's: it is not kept after Send returns, but a wrapper may write to it.
 	Send(now ib.Instant, runs []Run) (int, error)
 
 	// Recv fills up to len(runs) received runs without blocking and returns how
