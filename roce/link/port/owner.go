@@ -43,8 +43,11 @@ func (o Owner) String() string {
 // FindOwner looks for the socket that has UDP port 4791 at addr, or at all
 // addresses, and for the process that holds it. It needs no privilege, but
 // without any it sees only the caller's own processes.
-func FindOwner(addr netip.Addr) Owner {
-	owner := Owner{UID: -1, Goroce: locked(addr)}
+func FindOwner(addr netip.Addr) Owner { return findOwner(addr, locked(addr)) }
+
+// findOwner is FindOwner where it is known whether a goroce process has claimed the port.
+func findOwner(addr netip.Addr, goroce bool) Owner {
+	owner := Owner{UID: -1, Goroce: goroce}
 	wildcard := false
 	for _, table := range []string{"udp", "udp6"} {
 		eachLine(table, func(line string) {

@@ -57,7 +57,7 @@ func Claim(addr netip.Addr) (*Lock, error) {
 	}
 	_ = unix.Close(fd)
 	if errors.Is(err, unix.EADDRINUSE) {
-		return nil, Taken(addr)
+		return nil, &Error{Addr: addr, Owner: FindOwner(addr)}
 	}
 	return nil, fmt.Errorf("lock %s: %w", name, err)
 }
@@ -70,6 +70,6 @@ func lockName(addr netip.Addr) string {
 // Release gives the port back.
 func (l *Lock) Release() { _ = unix.Close(l.fd) }
 
-// Taken returns the *Error for addr, having looked for the owner. Drivers call
-// it when bind says EADDRINUSE.
-func Taken(addr netip.Addr) error { return &Error{Addr: addr, Owner: FindOwner(addr)} }
+// Taken returns the *Error for addr, having looked for the owner. Drivers call it when bind
+// says EADDRINUSE. The lock is theirs then: it is no goroce process that has the port.
+func Taken(addr netip.Addr) error { return &Error{Addr: addr, Owner: findOwner(addr, false)} }

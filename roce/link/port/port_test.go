@@ -70,6 +70,9 @@ func TestClaim(t *testing.T) {
 	if _, err := Claim(addr); !errors.Is(err, ErrTaken) || !errors.As(err, &taken) || !taken.Owner.Goroce {
 		t.Errorf("second claim: %v, want ErrTaken by goroce", err)
 	}
+	if !errors.As(Taken(addr), &taken) || taken.Owner.Goroce {
+		t.Errorf("who has the lock hears %v: it is another program that has the port", taken)
+	}
 	first.Release()
 	second, err := Claim(addr)
 	if err != nil {
