@@ -7,6 +7,17 @@ import "github.com/goroce/goroce/ib"
 // that must be decided anew.
 func Hold(r *Region, key ib.Key) bool { return r.key == key && r.direct != nil && r.begin() }
 
+// Late returns the n bytes at va of a region that a peer was allowed to write before, if
+// key still opens it and its memory is not direct: for a placement, which looks again. It
+// returns false where that must be decided anew.
+func Late(r *Region, key ib.Key, va, n uint64) (Span, bool) {
+	if r.key != key || r.direct != nil || !r.Valid() {
+		return Span{}, false
+	}
+	s, fault := r.span(va, n)
+	return s, fault == FaultNone
+}
+
 // Release ends what Hold has begun.
 func Release(r *Region) { r.end() }
 

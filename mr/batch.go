@@ -51,7 +51,7 @@ func (b *Batch) gather(list []Placement) int {
 	}
 	for i := range list {
 		p := &list[i]
-		if p.R != r || p.Kind != PlaceWrite || i == maxPieces {
+		if p.R != r || p.Kind != PlaceWrite || p.Packets() > 1 || i == maxPieces {
 			break
 		}
 		b.pieces = append(b.pieces, Piece{Off: r.base + p.Off, B: p.Data})

@@ -24,6 +24,10 @@ func (k PlacementKind) String() string {
 // Placement is work on memory that is not direct, checked and ready, for somebody
 // who may block. Data belongs to the input buffer that it came in: whoever keeps
 // the Placement longer keeps that buffer, or copies.
+//
+// A train (PlaceWrite only) is the payloads of several packets, Each bytes long, that go
+// one behind the other from Off on. In Data they lie Stride bytes apart, from the start of
+// one to that of the next: the headers of packets are in between.
 type Placement struct {
 	ID   uint64 // by which its owner recognises it when it is done
 	Kind PlacementKind
@@ -31,11 +35,30 @@ type Placement struct {
 	Off  uint64
 	Data []byte
 	A, B uint64
+
+	Each, Stride int // 0 if it is of one packet
 }
 
-// Do carries the placement out and returns, for CompareSwap and FetchAdd, what
-// the memory held before. Errors: FaultKey when the region is registered no more,
-// or those of the Memory.
+// Packets returns how many packets the placement is of.
+func (p *Placement) Packets() int {
+	if p.Each == 0 {
+		return 1
+	}
+	return (len(p.Data)-p.Each)/p.Stride + 1
+}
+
+// Packet returns the payload of packet i.
+func (p *Placement) Packet(i int) []byte {
+	if p.Each == 0 {
+		return p.Data
+	}
+	return p.Data[i*p.Stride:][:p.Each:p.Each]
+}
+
+// Do carries the placement out and returns, for CompareSwap and FetchAdd, what the memory
+// held before, and for a train that fails, how many of its packets were written: those
+// before the one whose memory has failed. Errors: FaultKey when the region is registered
+// no more, or those of the Memory.
 func (p *Placement) Do() (old uint64, err error) {
 	if !p.R.Valid() {
 		return 0, FaultKey
@@ -46,7 +69,13 @@ func (p *Placement) Do() (old uint64, err error) {
 		return p.R.mem.CompareSwap(off, p.A, p.B)
 	case PlaceFetchAdd:
 		return p.R.mem.FetchAdd(off, p.A)
-	default:
-		return 0, p.R.mem.WriteAt(p.Data, off)
 	}
+	for i := range p.Packets() {
+		b := p.Packet(i)
+		if err := p.R.mem.WriteAt(b, off); err != nil {
+			return uint64(i), err
+		}
+		off += uint64(len(b))
+	}
+	return 0, nil
 }

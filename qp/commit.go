@@ -18,7 +18,7 @@ type commit struct {
 	failed    bool   // one of them failed
 	psn       ib.PSN // acknowledged by this commit
 	ackReq    bool
-	ends      bool // a message ends: MSN counts it
+	messages  int  // that end: MSN counts them
 	isSend    bool // the data goes to a receive
 	hasWC     bool
 	solicited bool
@@ -68,7 +68,11 @@ func (c *commitQueue) push(e commit) *commit {
 
 // newCommit describes what a SEND or WRITE packet does when it is in memory.
 func (r *responder) newCommit(p *wire.Packet) commit {
-	return commit{psn: p.PSN, ackReq: p.AckReq && r.q.svc.reliable, ends: p.Opcode.Ends(), isSend: p.Opcode.IsSend()}
+	c := commit{psn: p.PSN, ackReq: p.AckReq && r.q.svc.reliable, isSend: p.Opcode.IsSend()}
+	if p.Opcode.Ends() {
+		c.messages = 1
+	}
+	return c
 }
 
 // accept moves on past a SEND or WRITE packet.
@@ -109,9 +113,7 @@ func (r *responder) carryOut(now ib.Instant, c *commit) bool {
 		}
 	}
 	r.acked = c.psn
-	if c.ends {
-		r.msn = r.msn.Add(1)
-	}
+	r.msn = r.msn.Add(c.messages)
 	if c.hasWC {
 		r.q.complete(c.cq, &c.wc, c.solicited)
 	}
@@ -145,15 +147,27 @@ func (r *responder) placed(now ib.Instant, i uint32, result uint64, err error) {
 	c.late--
 	switch {
 	case err != nil:
-		c.failed = true
+		c.fail(int(result))
 	case c.res != nil:
 		c.res.answer(result)
+	}
+}
+
+// fail notes that a packet cannot be placed: the one behind good others, in a train.
+func (c *commit) fail(good int) {
+	c.failed = true
+	if c.messages > 0 {
+		good = min(good, c.messages-1)
+		c.psn, c.messages = c.psn.Add(good+1-c.messages), good
 	}
 }
 
 // notPlaced ends the connection for memory that cannot be written: the peer gets a
 // remote access error for its own address, an operational one for our receive.
 func (r *responder) notPlaced(now ib.Instant, c *commit) {
+	if c.messages > 0 { // those before it, in a train
+		r.acked, r.msn = c.psn.Add(-1), r.msn.Add(c.messages)
+	}
 	switch {
 	case !r.q.svc.reliable: // nobody to tell
 		r.spoilReceive()

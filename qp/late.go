@@ -11,8 +11,9 @@ import (
 // responder's commit queue.
 type lateOwner struct {
 	requester bool
-	slot      uint32
 	used      bool
+	packets   uint16 // that are placed
+	slot      uint32
 }
 
 // lateTable holds the placements that somebody else carries out: writes to
@@ -20,8 +21,8 @@ type lateOwner struct {
 type lateTable struct {
 	list   []mr.Placement // made, not yet taken by TakePlacements
 	owners []lateOwner    // by placement ID
-	limit  int            // of both
-	n      int            // in use
+	limit  int            // of both, and of the packets whose data waits
+	n      int            // packets
 	next   int            // where a free owner is likely
 	epoch  uint64         // upper half of IDs: answers from before a reset fit nobody
 	taken  bool           // list was handed out; start afresh
@@ -47,6 +48,12 @@ func (t *lateTable) reset() {
 
 func (t *lateTable) pending() int { return t.n }
 
+// room returns how many packets may still be placed.
+func (t *lateTable) room() int {
+	t.fresh()
+	return min(t.limit-t.n, t.limit-len(t.list))
+}
+
 // scatter writes data to an SGL, from off on: direct memory at once, the rest by
 // placements, whose number it returns.
 func (t *lateTable) scatter(sgl mr.SGL, off uint64, data []byte, who lateOwner) (int, error) {
@@ -64,11 +71,11 @@ func (t *lateTable) scatter(sgl mr.SGL, off uint64, data []byte, who lateOwner) 
 	return len(list) - before, nil
 }
 
-// add makes a single placement, such as an atomic operation.
+// add makes a single placement: of an atomic operation, or of a train of WRITEs.
 func (t *lateTable) add(p mr.Placement, who lateOwner) error {
 	t.make()
 	t.fresh()
-	if t.n == len(t.owners) || len(t.list) == cap(t.list) {
+	if t.n+p.Packets() > t.limit || len(t.list) == cap(t.list) {
 		return mr.ErrNoRoom
 	}
 	t.adopt(len(append(t.list, p)), who)
@@ -90,9 +97,11 @@ func (t *lateTable) adopt(n int, who lateOwner) {
 		for t.owners[t.next].used {
 			t.next = (t.next + 1) % t.limit
 		}
+		p := &t.list[:n][i]
+		p.ID = t.epoch | uint64(t.next)
+		who.packets = uint16(p.Packets())
 		t.owners[t.next] = who
-		t.list[:n][i].ID = t.epoch | uint64(t.next)
-		t.n++
+		t.n += int(who.packets)
 	}
 	t.list = t.list[:n]
 }
@@ -105,7 +114,7 @@ func (t *lateTable) done(id uint64) (who lateOwner, ok bool) {
 	}
 	who = t.owners[slot]
 	t.owners[slot] = lateOwner{}
-	t.n--
+	t.n -= int(who.packets)
 	return who, true
 }
 
@@ -120,8 +129,8 @@ func (q *QP) TakePlacements() []mr.Placement {
 	return q.late.list
 }
 
-// Placed answers a placement: done, or failed with err. For an atomic, result is
-// the value that memory held before.
+// Placed answers a placement: done, or failed with err. result is what Do has returned:
+// for an atomic, the value that memory held before.
 func (q *QP) Placed(now ib.Instant, id uint64, result uint64, err error) {
 	who, ok := q.late.done(id)
 	switch {

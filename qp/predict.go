@@ -45,7 +45,7 @@ func (r *responder) train(p *wire.Packet, frames []byte, size int) int {
 // writeTrain takes WRITE ONLYs.
 func (r *responder) writeTrain(p *wire.Packet, frames []byte, size int) (n int) {
 	if !r.holds(p) {
-		return 0
+		return r.lateTrain(p, frames, size)
 	}
 	for at := 0; at < len(frames); at += size {
 		frame := frames[at:]
@@ -58,6 +58,48 @@ func (r *responder) writeTrain(p *wire.Packet, frames []byte, size int) (n int) 
 	if n > 0 {
 		r.wrote(n)
 	}
+	return n
+}
+
+// maxLateRun bounds the bytes that wait for one placement: nothing of a run is
+// acknowledged before all of it is in memory.
+const maxLateRun = 64 << 10
+
+// lateTrain takes WRITE ONLYs to memory that is not direct.
+func (r *responder) lateTrain(p *wire.Packet, frames []byte, size int) (taken int) {
+	if !r.nextOnly(p) {
+		return 0
+	}
+	for taken*size < len(frames) {
+		n := r.lateRun(p, frames[taken*size:], size)
+		if n == 0 {
+			break
+		}
+		taken += n
+	}
+	return taken
+}
+
+// lateRun takes the first of frames like p, as far as each goes on where the one before
+// has ended: one placement and one commit for all of them.
+func (r *responder) lateRun(p *wire.Packet, frames []byte, size int) (n int) {
+	each, head, va := len(p.Payload), wire.AlikeLen(p.Opcode), wire.AlikeVA(frames)
+	most := min(len(frames)/size, r.q.late.room(), max(maxLateRun/each, 1))
+	for n < most && wire.AlikeVA(frames[n*size:]) == va+uint64(n*each) {
+		n++
+	}
+	span, ok := mr.Late(r.again, p.RETH.RKey, va, uint64(n*each))
+	if n == 0 || !ok || !r.commits.room() {
+		return 0
+	}
+	data := frames[head : (n-1)*size+head+each]
+	run := mr.Placement{Kind: mr.PlaceWrite, R: span.R, Off: span.Off, Data: data, Each: each, Stride: size}
+	if r.q.late.add(run, lateOwner{slot: r.commits.next()}) != nil {
+		return 0
+	}
+	r.quiet = false
+	r.epsn = r.epsn.Add(n)
+	r.commit(r.q.now, commit{psn: r.epsn.Add(-1), messages: n, ackReq: p.AckReq}, 1)
 	return n
 }
 
@@ -116,13 +158,18 @@ func payloadLike(p *wire.Packet, frame []byte) []byte {
 	return frame[wire.AlikeLen(p.Opcode):][:len(p.Payload):len(p.Payload)]
 }
 
-// holds reports whether p is a WRITE ONLY that is next in line, with a key that opens
-// what the latest WRITE went to, which is held then.
-func (r *responder) holds(p *wire.Packet) bool {
+// nextOnly reports whether p is a WRITE ONLY that is next in line, behind another one.
+func (r *responder) nextOnly(p *wire.Packet) bool {
 	n := len(p.Payload)
 	return p.Opcode == wire.RCWriteOnly && p.PSN == r.epsn && r.again != nil && r.inside == noMessage &&
-		r.q.state == ib.RTS && !r.dying && r.commits.empty() &&
-		n > 0 && n <= int(r.q.attr.PathMTU) && int(p.RETH.Len) == n && mr.Hold(r.again, p.RETH.RKey)
+		r.q.state == ib.RTS && !r.dying &&
+		n > 0 && n <= int(r.q.attr.PathMTU) && int(p.RETH.Len) == n
+}
+
+// holds reports whether p is next in line and has a key that opens what the latest WRITE
+// went to, direct memory, which is held then.
+func (r *responder) holds(p *wire.Packet) bool {
+	return r.nextOnly(p) && r.commits.empty() && mr.Hold(r.again, p.RETH.RKey)
 }
 
 // wrote moves on behind n WRITE ONLYs.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/goroce/goroce/ib"
@@ -23,6 +24,7 @@ func (h *host) answers(now ib.Instant) (list string) {
 func twins(t *testing.T) [2]*host {
 	both := [2]*host{newHost(t, ourNum), newHost(t, ourNum)}
 	for _, h := range both {
+		h.q.late.limit, h.q.resp.commits.limit = 2*hostEntries, 2*hostEntries
 		h.up(ib.RTS, goodAttr(peerNum, ourPSN, peerPSN))
 	}
 	return both
@@ -191,27 +193,14 @@ func TestForeseenFrames(t *testing.T) {
 					h.must(h.table.Deregister(h.region))
 				}
 			}
-			frames, size := train(rng, p, 1+rng.IntN(20))
+			frames, size := train(rng, p, 1+rng.IntN(20), memAddr, memSize)
 			now := ib.Instant(i * 1000)
-			n := 0
-			for k := 0; k < len(frames); k += size {
-				if k == size { // behind one that was looked at
-					n = whole.q.HandleAlike(now, frames[size:], size)
-					taken += n
-				}
-				decoded := decode(t, frames[k:k+size])
-				if k == 0 || k > n*size {
-					whole.handle(now, decoded)
-				}
-				single.q.resp.again = nil
-				single.handle(now, decoded)
-			}
-			var got [2]string
-			for k, h := range hosts {
-				got[k] = h.told(now)
-			}
-			if got[0] != got[1] || !bytes.Equal(whole.mem[:1<<17], single.mem[:1<<17]) {
-				t.Fatalf("seed %d, run %d of %d %v, %d taken: %s\none by one: %s", seed, i, len(frames)/size, p.Opcode, n, got[0], got[1])
+			n := feed(t, hosts, now, frames, size)
+			taken += n
+			whole.placeAll(now)
+			single.placeAll(now)
+			if got, want := whole.told(now), single.told(now); got != want || !bytes.Equal(whole.mem[:1<<17], single.mem[:1<<17]) {
+				t.Fatalf("seed %d, run %d of %d %v, %d taken: %s\none by one: %s", seed, i, len(frames)/size, p.Opcode, n, got, want)
 			}
 		}
 	}
@@ -220,8 +209,96 @@ func TestForeseenFrames(t *testing.T) {
 	}
 }
 
+// TestLateFrames: so it is with memory that is not direct, where what is handed over
+// together is placed together, even if the memory ends early.
+func TestLateFrames(t *testing.T) {
+	const seeds, runs = 400, 10
+	t.Logf("seeds 0 to %d", seeds-1)
+	placements, packets := 0, 0
+	for seed := range uint64(seeds) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		hosts := twins(t)
+		whole, single := hosts[0], hosts[1]
+		end := min(rng.IntN(8*4096), 4096)
+		for _, h := range hosts {
+			h.slow.B = h.slow.B[:end]
+		}
+		for i := range runs {
+			p := request(wire.RCWriteOnly, whole.q.resp.epsn, bytes.Repeat([]byte{byte(i + 1)}, 4+4*rng.IntN(50)))
+			p.AckReq = rng.IntN(2) == 0
+			p.RETH = wire.RETH{VA: slowAddr + rng.Uint64N(1000), RKey: whole.slowReg.Key(), Len: uint32(len(p.Payload))}
+			frames, size := train(rng, p, 1+rng.IntN(20), slowAddr, 4096)
+			now := ib.Instant(i * 1000)
+			n := feed(t, hosts, now, frames, size)
+			a, b := whole.placeAll(now)
+			single.placeAll(now)
+			placements, packets = placements+a, packets+b
+			if got, want := whole.told(now), single.told(now); got != want || !bytes.Equal(whole.slow.B, single.slow.B) {
+				t.Fatalf("seed %d, run %d of %d, %d taken, memory of %d bytes: %s\none by one: %s", seed, i, len(frames)/size, n, end, got, want)
+			}
+		}
+	}
+	if packets < 2*placements {
+		t.Errorf("%d placements of %d packets; the test wants more together", placements, packets)
+	}
+}
+
+// TestLateRoom: a train is taken as far as there is room for its placement.
+func TestLateRoom(t *testing.T) {
+	const room, each = 8, 100
+	h := twins(t)[0]
+	h.q.late.limit, h.q.resp.commits.limit = room, room
+	for _, take := range []int{room - 1, 0, room} { // behind a first one, none, all that there is room for
+		p := request(wire.RCWriteOnly, h.q.resp.epsn, make([]byte, each))
+		p.RETH = wire.RETH{VA: slowAddr, RKey: h.slowReg.Key(), Len: each}
+		frames, size := train(rand.New(rand.NewPCG(5, 5)), p, 2*room, slowAddr, 1)
+		if take == room-1 {
+			h.handle(0, p)
+			frames = frames[size:]
+		}
+		if n := h.q.HandleAlike(0, frames, size); n != take {
+			t.Errorf("%d packets were taken, want %d", n, take)
+		}
+		if take == 0 {
+			h.placeAll(0)
+		}
+	}
+}
+
+// feed hands frames to both of twins: to the first together, to the other, which foresees
+// nothing, one by one. It returns how many were taken together.
+func feed(t *testing.T, hosts [2]*host, now ib.Instant, frames []byte, size int) (taken int) {
+	t.Helper()
+	whole, single := hosts[0], hosts[1]
+	for k := 0; k < len(frames); k += size {
+		if k == size { // behind one that was looked at
+			taken = whole.q.HandleAlike(now, frames[size:], size)
+		}
+		p := decode(t, frames[k:k+size])
+		if k == 0 || k > taken*size {
+			whole.handle(now, p)
+		}
+		single.q.resp.again = nil
+		single.handle(now, p)
+	}
+	return taken
+}
+
+// placeAll carries out what waits for it, and returns how many placements that were, of how
+// many packets.
+func (h *host) placeAll(now ib.Instant) (placements, packets int) {
+	for _, p := range slices.Clone(h.q.TakePlacements()) {
+		old, err := p.Do()
+		h.q.Placed(now, p.ID, old, err)
+		placements++
+		packets += p.Packets()
+	}
+	return placements, packets
+}
+
 // train returns n frames without ICRC, each like the one before, of which the first is p.
-func train(rng *rand.Rand, p wire.Packet, n int) (frames []byte, size int) {
+// Now and then one goes elsewhere in a piece of memory.
+func train(rng *rand.Rand, p wire.Packet, n int, at, length uint64) (frames []byte, size int) {
 	pad := make([]byte, int(p.PadCnt)+wire.ICRCLen)
 	for range n {
 		frames = p.AppendHeaders(frames)
@@ -229,7 +306,7 @@ func train(rng *rand.Rand, p wire.Packet, n int) (frames []byte, size int) {
 		p.AckReq, p.PSN = false, p.PSN.Add(1)
 		p.RETH.VA += uint64(len(p.Payload))
 		if rng.IntN(8) == 0 { // another message
-			p.RETH.VA = memAddr + rng.Uint64N(memSize)
+			p.RETH.VA = at + rng.Uint64N(length)
 		}
 	}
 	return frames, len(frames) / n

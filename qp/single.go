@@ -36,7 +36,7 @@ func (r *responder) singleRequest(now ib.Instant, p *wire.Packet) {
 	}
 	kept := r.remember(res)
 	r.epsn = p.PSN.Add(1)
-	r.commit(now, commit{kind: commitSingle, res: kept, psn: p.PSN, ends: true}, 0)
+	r.commit(now, commit{kind: commitSingle, res: kept, psn: p.PSN, messages: 1}, 0)
 }
 
 // openAtomic checks a CAS or FAA. It returns the NAK to send, 0 for none.

@@ -24,10 +24,11 @@ type placer struct {
 	first, last int // in parts, the last one excluded
 }
 
-// part is a packet's share of a placement.
+// part is a packet's share of a placement, or that of a train.
 type part struct {
-	id uint64
-	n  int // bytes
+	id   uint64
+	n    int // bytes
+	each int // bytes of a packet, if there are several
 }
 
 // finished reports whether all is done.
@@ -45,44 +46,44 @@ func (k *work) emptied() work {
 
 // place appends a placement of q, with a copy of its data.
 func (k *work) place(q *QP, p *mr.Placement) {
-	data, goesOn := k.data.add(p.Data)
-	k.parts = append(k.parts, part{p.ID, len(data)})
+	data, goesOn := k.data.add(p)
+	k.parts = append(k.parts, part{p.ID, len(data), p.Each})
 	if n := len(k.writes) - 1; goesOn && n >= 0 && k.whose[n].q == q {
-		if w := &k.writes[n]; k.whose[n].last-k.whose[n].first < turnPlaces && w.Kind == mr.PlaceWrite && p.Kind == mr.PlaceWrite && w.R == p.R && w.Off+uint64(len(w.Data)) == p.Off {
+		if w := &k.writes[n]; w.Kind == mr.PlaceWrite && p.Kind == mr.PlaceWrite && w.R == p.R && w.Off+uint64(len(w.Data)) == p.Off {
 			w.Data = w.Data[:len(w.Data)+len(data)]
 			k.whose[n].last++
 			return
 		}
 	}
 	w := *p
-	w.Data = data
+	w.Data, w.Each, w.Stride = data, 0, 0
 	k.writes = append(k.writes, w)
 	k.whose = append(k.whose, placer{q, len(k.parts) - 1, len(k.parts)})
 }
 
-// some returns how many of the placements that are left have so many parts together, but
-// one at least if there is one.
-func (k *work) some(parts int) int {
-	n := k.placed
-	for ; n < len(k.writes); n++ {
-		if w := &k.whose[n]; n > k.placed && w.last-k.whose[k.placed].first > parts {
+// some returns how many of the placements that are left make up a turn, one at least if
+// there is one.
+func (k *work) some() (n int) {
+	left := k.writes[k.placed:]
+	for bytes := 0; n < min(len(left), turnPlaces); n++ {
+		if bytes += len(left[n].Data); n > 0 && bytes > turnBytes {
 			break
 		}
 	}
-	return n - k.placed
+	return n
 }
 
-// answer appends the answers of placement i, which came out so. Where one of several
-// parts fails each is done again alone: whose fault is it?
+// answer appends the answers of placement i, which came out so. Where writing fails each
+// part is done again, packet by packet: whose fault is it?
 func (k *work) answer(list []answer, i int, out mr.Outcome) []answer {
 	w, who := &k.writes[i], &k.whose[i]
-	alone := out.Err != nil && who.last-who.first > 1
+	alone := out.Err != nil && w.Kind == mr.PlaceWrite
 	off := 0
 	for _, p := range k.parts[who.first:who.last] {
 		a := answer{q: who.q, id: p.id, old: out.Old, err: out.Err}
 		if alone {
-			one := mr.Placement{Kind: w.Kind, R: w.R, Off: w.Off + uint64(off), Data: w.Data[off : off+p.n]}
-			_, a.err = one.Do()
+			one := mr.Placement{Kind: w.Kind, R: w.R, Off: w.Off + uint64(off), Data: w.Data[off : off+p.n], Each: p.each, Stride: p.each}
+			a.old, a.err = one.Do()
 			off += p.n
 		}
 		list = append(list, a)
@@ -101,18 +102,23 @@ const (
 	arenaKeeps = 64 // chunks, when it is empty
 )
 
-// add copies data, of a packet. goesOn says that the copy lies behind the one before.
-// Its capacity may be extended over the next one.
-func (a *arena) add(data []byte) (_ []byte, goesOn bool) {
-	if goesOn = a.n > 0 && len(a.chunks[a.n-1])+len(data) <= arenaChunk; !goesOn {
+// add copies the data of a placement, the packets of a train one behind the other. goesOn
+// says that the copy lies behind the one before. Its capacity may be extended over the
+// next one.
+func (a *arena) add(p *mr.Placement) (_ []byte, goesOn bool) {
+	n := p.Packets()
+	bytes := n * len(p.Packet(0))
+	if goesOn = a.n > 0 && len(a.chunks[a.n-1])+bytes <= arenaChunk; !goesOn {
 		if a.n == len(a.chunks) {
-			a.chunks = append(a.chunks, make([]byte, 0, arenaChunk))
+			a.chunks = append(a.chunks, make([]byte, 0, max(arenaChunk, bytes)))
 		}
 		a.n++
 	}
 	c := &a.chunks[a.n-1]
 	at := len(*c)
-	*c = append(*c, data...)
+	for i := range n {
+		*c = append(*c, p.Packet(i)...)
+	}
 	return (*c)[at:], goesOn
 }
 

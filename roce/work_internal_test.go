@@ -69,7 +69,7 @@ func TestWorkJoins(t *testing.T) {
 		list = k.answer(list, i, mr.Outcome{Old: old, Err: err})
 	}
 	for i, x := range list {
-		if x.id != uint64(i) || x.err != nil || (x.q == a) != (i < 4) || x.old != 0 && i != 6 {
+		if x.id != uint64(i) || x.err != nil || (x.q == a) != (i < 4) || (i == 5 || i == 6) && x.old != uint64(i-5) {
 			t.Errorf("answer %d: %+v", i, x)
 		}
 	}
@@ -97,20 +97,61 @@ func TestWorkFails(t *testing.T) {
 	}
 }
 
-// TestWorkTurn: a turn has so many packets, but one placement at least.
-func TestWorkTurn(t *testing.T) {
-	r := lateRegion(t, mrtest.New(1<<20))
-	var k work
-	for i := range 3 * turnPlaces { // joined, up to the bound
-		k.place(nil, &mr.Placement{R: r, Off: uint64(i * 8), Data: make([]byte, 8)})
-	}
-	for range 3 {
-		if n := k.some(turnPlaces); n != 1 || k.whose[k.placed].last-k.whose[k.placed].first != turnPlaces {
-			t.Errorf("a turn of %d placements, of %+v", n, k.whose[k.placed])
+// TestWorkTrain: a train is placed with what lies before and behind it, and fails from
+// the packet on whose memory is missing.
+func TestWorkTrain(t *testing.T) {
+	const size, head, each = 140, 30, 100 // frames
+	payload := func(i int) []byte { return bytes.Repeat([]byte{byte(i + 1)}, each) }
+	for _, end := range []uint64{1000, 350, 250, 150, 50} {
+		mem, want := mrtest.New(1000), make([]byte, 1000)
+		for i := 0; i < 5 && (i+1)*each <= int(end); i++ {
+			copy(want[i*each:], payload(i))
 		}
-		k.placed++
+		r := lateRegion(t, until{mem, end})
+		frames := make([]byte, 3*size)
+		for i := range 3 {
+			copy(frames[i*size+head:], payload(i+1))
+		}
+		var k work
+		k.place(nil, &mr.Placement{ID: 1, R: r, Off: 0, Data: payload(0)})
+		k.place(nil, &mr.Placement{ID: 2, R: r, Off: each, Data: frames[head : 2*size+head+each], Each: each, Stride: size})
+		k.place(nil, &mr.Placement{ID: 3, R: r, Off: 4 * each, Data: payload(4)})
+		clear(frames) // the link's again
+		if len(k.writes) != 1 {
+			t.Fatalf("%d placements, want 1", len(k.writes))
+		}
+		old, err := k.writes[0].Do()
+		for i, a := range k.answer(nil, 0, mr.Outcome{Old: old, Err: err}) {
+			first, n := uint64(max(0, i*3-2)), uint64(1+i%2*2) // its packets: 0, 1 to 3, 4
+			good := min(n, max(end/each, first)-first)
+			if a.id != uint64(i+1) || (a.err != nil) != (good < n) || a.err != nil && a.old != good {
+				t.Errorf("memory of %d bytes, answer %d: %d were placed, %v; want %d", end, i, a.old, a.err, good)
+			}
+		}
+		if !bytes.Equal(mem.B, want) {
+			t.Errorf("memory of %d bytes is not as it should be", end)
+		}
 	}
-	if k.some(turnPlaces) != 0 || !k.finished() {
-		t.Error("there is more")
+}
+
+// TestWorkTurn: a turn has so many placements, of so many bytes, but one at least.
+func TestWorkTurn(t *testing.T) {
+	for _, x := range []struct{ size, want int }{{8, turnPlaces}, {turnBytes / 4, 4}, {turnBytes - 1, 1}, {2 * turnBytes, 1}} {
+		r := lateRegion(t, mrtest.New(1))
+		var k work
+		for range 2 * turnPlaces {
+			k.place(nil, &mr.Placement{R: r, Data: make([]byte, x.size)})
+		}
+		turns := 0
+		for ; !k.finished(); turns++ {
+			n := k.some()
+			if n != x.want {
+				t.Errorf("a turn of %d placements of %d bytes, want %d", n, x.size, x.want)
+			}
+			k.placed += max(n, 1)
+		}
+		if turns != 2*turnPlaces/x.want || k.some() != 0 {
+			t.Errorf("%d turns", turns)
+		}
 	}
 }

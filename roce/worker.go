@@ -53,7 +53,8 @@ type WorkerOptions struct {
 // Bounds of a turn: so often QPs get answers, and who waits for memory to be let go.
 // Peers wait for ACKs: shorter turns keep them sending, longer ones save calls.
 const (
-	turnPlaces = 64 // packets
+	turnPlaces = 64        // so many, and
+	turnBytes  = 256 << 10 // together, or one
 	turnGets   = 4
 )
 
@@ -157,7 +158,7 @@ func (w *Worker) turn() bool {
 		return false
 	}
 	a := &w.at
-	places := a.some(turnPlaces)
+	places := a.some()
 	out := w.out[:places]
 	w.batch.Do(a.writes[a.placed:][:places], out)
 	for i := range out {
