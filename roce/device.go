@@ -110,7 +110,8 @@ func OpenShards(links []link.Link, opts Options) (*Device, error) {
 	d.shareSources()
 	if !opts.Manual {
 		for _, s := range d.shards {
-			d.done.Go(s.run)
+			d.done.Add(1)
+			go s.run()
 		}
 	}
 	return d, nil

@@ -44,6 +44,7 @@ type shard struct {
 	tenants Bells // of QPs whose application is in another process; nil for none
 
 	answers answers // of workers
+	errands errands // for them
 
 	bellMu   sync.Mutex
 	bells    []*QP // rung since the last step
@@ -70,23 +71,28 @@ func newShard(d *Device, id int, l link.Link, gen uint8) *shard {
 	s.rx.init(s)
 	s.tx.init(s)
 	s.offload.init(d)
+	s.errands.init(s)
 	return s
 }
 
 // run drives the shard until the link is closed. When idle it spins a little,
 // for latency, then sleeps on the link. While an application polls it stands
-// aside.
+// aside. It ends early when an errand lasts too long, and another goroutine goes on.
 func (s *shard) run() {
 	var spin spinner
 	spin.init(s.dev.opts.Spin)
 	for {
 		if s.poller.wanted.Load() {
+			s.errands.putOff()
 			s.standAside()
 			spin.reset()
 			continue
 		}
 		now := s.dev.now()
-		if s.step(now) {
+		busy := s.turnAtHome(now)
+		if ran, relieved := s.runErrands(); relieved {
+			return
+		} else if ran || busy {
 			spin.busy(now)
 			if s.breath.due(now) {
 				runtime.Gosched()
@@ -98,6 +104,7 @@ func (s *shard) run() {
 		}
 		if err := s.sleep(now); err != nil {
 			s.linkDown(err)
+			s.dev.done.Done()
 			return
 		}
 	}

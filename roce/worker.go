@@ -1,6 +1,7 @@
 package roce
 
 import (
+	"runtime"
 	"sync"
 	"time"
 
@@ -8,10 +9,11 @@ import (
 	"github.com/goroce/goroce/qp"
 )
 
-// Worker reads and writes memory that is not direct (mr.Memory), on a goroutine of its
-// own: what may take for ever must not take place on a shard, whose loop and lock
-// belong to all. QPs hand their placements and fetches over and go on with what does
-// not wait for them; the answers come back by way of the shard (worker_answers.go).
+// Worker reads and writes memory that is not direct (mr.Memory), under no lock: what may
+// take for ever must not take place on a shard, which belongs to all. QPs hand their
+// placements and fetches over and go on with what does not wait for them; the answers come
+// back by way of the shard (worker_answers.go). Its turns take place on a goroutine of its
+// own, or as errands of the shards' loops (errand.go).
 //
 // A worker serves the QPs of some protection domains: those of one tenant, or all of
 // this process. Memory that never moves stops these and nobody else.
@@ -21,8 +23,8 @@ type Worker struct {
 
 	mu      sync.Mutex
 	queue   work
-	at      work          // what is being carried out; the goroutine's
-	wake    chan struct{} // there is work, or an end
+	at      work          // what is being carried out, by who takes the turn
+	wake    chan struct{} // there is work for the goroutine, or an end
 	turns   uint64        // of memory that is touched without a look at the lock
 	running bool          // such a turn is under way
 	ended   *sync.Cond    // of a turn
@@ -35,9 +37,11 @@ type Worker struct {
 	since   time.Time // of the turn under way
 	stuck   uint64    // the latest turn that was reported
 
-	batch   mr.Batch // the goroutine's, as what follows
+	batch   mr.Batch // of who takes the turn, as what follows
 	out     []mr.Outcome
 	answers []answer
+
+	patience patience
 }
 
 // WorkerOptions adjust a Worker.
@@ -48,6 +52,10 @@ type WorkerOptions struct {
 	OnStuck func()
 	// StuckAfter is a second if 0.
 	StuckAfter time.Duration
+	// Slept, if set, tells how often the calling thread has slept so far. A shard's loop
+	// may take the worker's turns then, which saves waking a thread, as long as memory
+	// makes nobody sleep.
+	Slept func() uint64
 }
 
 // Bounds of a turn: so often QPs get answers, and who waits for memory to be let go.
@@ -101,7 +109,7 @@ func (w *Worker) Close() {
 // Done is closed when a closed worker touches no memory any more.
 func (w *Worker) Done() <-chan struct{} { return w.done }
 
-// ring wakes the goroutine. The caller holds mu.
+// ring wakes the goroutine.
 func (w *Worker) ring() {
 	select {
 	case w.wake <- struct{}{}:
@@ -119,7 +127,6 @@ func (w *Worker) place(q *QP, list []mr.Placement) {
 	for i := range list {
 		w.queue.place(q, &list[i])
 	}
-	w.ring()
 }
 
 // fetch takes fetches of q over.
@@ -133,7 +140,6 @@ func (w *Worker) fetch(q *QP, list []qp.Fetch) {
 		w.queue.gets = append(w.queue.gets, f)
 		w.queue.getOf = append(w.queue.getOf, q)
 	}
-	w.ring()
 }
 
 // run is the goroutine. It does not look for work as a shard does: that takes a processor,
@@ -143,47 +149,68 @@ func (w *Worker) run() {
 	for range w.wake {
 		for w.turn() {
 		}
-		w.mu.Lock()
-		closed := w.closed
-		w.mu.Unlock()
-		if closed {
+		if w.over() {
 			return
 		}
 	}
 }
 
-// turn carries out some of what waits. It returns false if there is nothing.
+// over reports whether the worker was closed. The memory is touched no more then.
+func (w *Worker) over() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for w.closed && w.running {
+		w.ended.Wait()
+	}
+	return w.closed
+}
+
+// turn carries out some of what waits. It returns false if there is nothing, or if
+// somebody does so already, who will look again.
 func (w *Worker) turn() bool {
 	if !w.begin() {
 		return false
 	}
+	runtime.LockOSThread() // what is counted is a thread's
+	before := w.slept()
+	places, gets := w.touch()
+	slept := w.slept() - before
+	runtime.UnlockOSThread()
+	w.patience.learn(w.dev.now(), slept)
+	w.dev.answer(w.answers)
+	clear(w.answers)
+	w.answers = w.answers[:0]
+	w.end(places, gets)
+	return true
+}
+
+// touch reads and writes memory, as much as belongs to a turn.
+func (w *Worker) touch() (places, gets int) {
 	a := &w.at
-	places := a.some()
+	places = a.some()
 	out := w.out[:places]
 	w.batch.Do(a.writes[a.placed:][:places], out)
 	for i := range out {
 		w.answers = a.answer(w.answers, a.placed+i, out[i])
 	}
-	gets := a.gets[a.got:][:min(len(a.gets)-a.got, turnGets)]
-	for i := range gets {
-		f := &gets[i]
-		w.answers = append(w.answers, answer{q: a.getOf[a.got+i], id: f.ID, err: f.Do(), fetch: true})
+	for ; gets < turnGets && a.got+gets < len(a.gets); gets++ {
+		f := &a.gets[a.got+gets]
+		w.answers = append(w.answers, answer{q: a.getOf[a.got+gets], id: f.ID, err: f.Do(), fetch: true})
 	}
-	w.end(places, len(gets))
-	w.dev.answer(w.answers)
-	clear(w.answers)
-	w.answers = w.answers[:0]
-	return true
+	return places, gets
 }
 
 // begin takes what waits, if the last of it is done, and begins a turn.
 func (w *Worker) begin() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.closed || w.running {
+		return false
+	}
 	if w.at.finished() {
 		w.at, w.queue = w.queue, w.at.emptied()
 	}
-	if w.closed || w.at.finished() {
+	if w.at.finished() {
 		return false
 	}
 	w.running, w.since = true, time.Now()

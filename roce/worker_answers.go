@@ -88,7 +88,9 @@ func (p *PD) letGo() {
 // handPlacements gives q's worker what arriving packets have left to it.
 func (s *shard) handPlacements(q *QP) {
 	if late := q.core.TakePlacements(); len(late) > 0 {
-		q.pd.worker().place(q, late)
+		w := q.pd.worker()
+		w.place(q, late)
+		s.send(w)
 	}
 }
 
@@ -96,7 +98,9 @@ func (s *shard) handPlacements(q *QP) {
 // has built are copied.
 func (s *shard) handFetches(q *QP) {
 	if fetches := q.core.TakeFetches(); len(fetches) > 0 {
-		q.pd.worker().fetch(q, fetches)
+		w := q.pd.worker()
+		w.fetch(q, fetches)
+		s.send(w)
 	}
 }
 

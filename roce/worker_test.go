@@ -3,6 +3,8 @@ package roce_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,6 +21,8 @@ type gated struct {
 	gate    chan struct{} // closed: open
 	entered chan struct{} // somebody stands before it
 	within  atomic.Int32  // who touches the memory, or waits for that
+	slept   atomic.Uint64 // how often somebody had to wait
+	errand  atomic.Bool   // the last one was the loop of a shard
 }
 
 func newGated(size int) *gated {
@@ -27,6 +31,14 @@ func newGated(size int) *gated {
 
 func (g *gated) pass() {
 	g.within.Add(1)
+	var stack [4096]byte
+	g.errand.Store(bytes.Contains(stack[:runtime.Stack(stack[:], false)], []byte("roce.(*shard).run(")))
+	select {
+	case <-g.gate:
+		return
+	default:
+		g.slept.Add(1)
+	}
 	select {
 	case g.entered <- struct{}{}:
 	default:
@@ -77,10 +89,15 @@ type stuckWorld struct {
 	stuck  chan struct{}
 }
 
-func newStuck(t *testing.T) *stuckWorld {
+// newStuck makes one, where shards take turns of the worker as errands, or not.
+func newStuck(t *testing.T, errands bool) *stuckWorld {
 	w := &stuckWorld{world: newLive(t, 1<<17), mem: newGated(1 << 16), stuck: make(chan struct{}, 8)}
 	w.connectTo(w.a.gid(), w.b.gid(), ib.MTU1024, nil)
-	w.worker = w.b.dev.NewWorker(roce.WorkerOptions{OnStuck: func() { w.stuck <- struct{}{} }, StuckAfter: 10 * time.Millisecond})
+	o := roce.WorkerOptions{OnStuck: func() { w.stuck <- struct{}{} }, StuckAfter: 10 * time.Millisecond}
+	if errands {
+		o.Slept = w.mem.slept.Load
+	}
+	w.worker = w.b.dev.NewWorker(o)
 	t.Cleanup(w.worker.Close)
 	a, b := *w.a, host{dev: w.b.dev}
 	pd, err := b.dev.AllocPDFor(silent{}, w.worker)
@@ -105,14 +122,18 @@ func newStuck(t *testing.T) *stuckWorld {
 // TestStuckMemory: memory of one tenant that does not move holds up neither the shard
 // nor others, and is reported once; when it moves again all goes on.
 func TestStuckMemory(t *testing.T) {
-	for _, op := range []ib.WROpcode{ib.WRWrite, ib.WRRead} {
-		t.Run(op.String(), func(t *testing.T) {
-			w := newStuck(t)
+	for i, op := range []ib.WROpcode{ib.WRWrite, ib.WRRead, ib.WRWrite, ib.WRRead} {
+		errands := i < 2
+		t.Run(fmt.Sprintf("%v, errands %v", op, errands), func(t *testing.T) {
+			w := newStuck(t, errands)
 			a := w.tenant.a
 			fill(a.buf, 5)
 			w.tenant.send(a, ib.SendWR{ID: 1, Opcode: op, SGL: a.sge(0, 1<<16), RemoteAddr: 0, RKey: w.tenant.b.mr.RKey()})
 			await(t, "the worker is at the memory", w.mem.entered)
 			await(t, "OnStuck", w.stuck)
+			if w.mem.errand.Load() != errands {
+				t.Errorf("the worker's turn is an errand: %v", !errands)
+			}
 			for i := range 20 {
 				w.send(w.a, ib.SendWR{ID: uint64(i), Opcode: ib.WRWrite, SGL: w.a.sge(0, 1<<15), RemoteAddr: w.b.mr.Addr() + 1<<16, RKey: w.b.mr.RKey()})
 				if wc := w.wait(w.a); wc.Err() != nil {
@@ -137,8 +158,9 @@ func TestStuckMemory(t *testing.T) {
 // TestCloseStuckMemory: MR.Close returns when the worker touches the memory no more,
 // or when the worker was closed; closing the QP before is safe.
 func TestCloseStuckMemory(t *testing.T) {
-	for _, giveUp := range []bool{false, true} {
-		w := newStuck(t)
+	for i := range 4 {
+		giveUp := i%2 == 1
+		w := newStuck(t, i < 2)
 		a, b := w.tenant.a, w.tenant.b
 		w.tenant.send(a, ib.SendWR{ID: 1, Opcode: ib.WRWrite, SGL: a.sge(0, 1<<16), RemoteAddr: 0, RKey: b.mr.RKey()})
 		await(t, "the worker is at the memory", w.mem.entered)
@@ -168,6 +190,39 @@ func TestCloseStuckMemory(t *testing.T) {
 			w.worker.Close()
 		}
 		await(t, "Done", w.worker.Done())
+	}
+}
+
+// TestErrands: a shard takes the turns of a worker until memory makes it sleep; then they
+// are the worker's own for some time.
+func TestErrands(t *testing.T) {
+	w := newStuck(t, true)
+	a, b := w.tenant.a, w.tenant.b
+	write := func() (errand bool) {
+		w.tenant.send(a, ib.SendWR{ID: 1, Opcode: ib.WRWrite, SGL: a.sge(0, 1<<16), RemoteAddr: 0, RKey: b.mr.RKey()})
+		if wc := w.tenant.wait(a); wc.Err() != nil {
+			t.Fatal(wc.Err())
+		}
+		return w.mem.errand.Load()
+	}
+	first := make(chan bool, 1)
+	go func() {
+		<-w.mem.entered
+		first <- w.mem.errand.Load()
+		close(w.mem.gate)
+	}()
+	begin := time.Now()
+	write()
+	if !<-first {
+		t.Error("a turn of a worker whose memory has kept nobody waiting was no errand")
+	}
+	if write() && time.Since(begin) < 10*time.Millisecond {
+		t.Error("a turn of a worker whose memory made the shard sleep was an errand")
+	}
+	for !write() {
+		if time.Since(begin) > 20*time.Second {
+			t.Fatal("for 20 s no turn was an errand again")
+		}
 	}
 }
 

@@ -180,6 +180,16 @@ func (m *Memory) update(off uint64, f func(old uint64) (next uint64, store bool)
 	return old, m.WriteAt(word, off)
 }
 
+// Slept returns how often the calling thread has slept so far (ru_nvcsw): more often after
+// a move than before says that a page was waited for, or a lock.
+func Slept() uint64 {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_THREAD, &u) != nil {
+		return 0
+	}
+	return uint64(u.Nvcsw)
+}
+
 // callPieces is how many pieces one call moves at most.
 const callPieces = 64
 

@@ -10,6 +10,7 @@ import (
 	"github.com/goroce/goroce/qp/ring"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/abi"
+	"github.com/goroce/goroce/roce/procmem"
 )
 
 // handler carries out one kind of request.
@@ -100,7 +101,7 @@ func open(c *session, o *abi.Open) (r reply, err error) {
 		return done(err)
 	}
 	c.unit, c.events = u, events
-	c.worker = u.dev.NewWorker(roce.WorkerOptions{OnStuck: c.stuck})
+	c.worker = u.dev.NewWorker(roce.WorkerOptions{OnStuck: c.stuck, Slept: procmem.Slept})
 	if err := c.hang(); err != nil {
 		_ = unix.Close(theirs)
 		c.events.close()
