@@ -16,8 +16,9 @@
 // Several shards work side by side (shards.go): the low bits of a QP number name the
 // shard, and a packet that came by the link of another one crosses to it by a mailbox.
 //
-// Memory that is not direct is touched by workers (worker.go, work.go), never by a shard.
-// Applications take turns (share.go).
+// Memory that is not direct is touched by workers (worker.go, work.go), on goroutines that
+// may wait for it; a loop between two of its steps is one of these while memory is quick
+// (errand.go). Applications take turns (share.go).
 //
 // Verbs run on the caller's goroutine. Posting writes a byte ring and rings the
 // shard's bell; polling reads one. Verbs that change a QP take the shard's lock

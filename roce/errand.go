@@ -8,13 +8,13 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// A turn of a worker mostly takes less time than to wake its goroutine, and longer only
-// where memory makes it sleep. So a shard's loop takes it itself, as an errand: between
-// two of its own turns, without the shard's lock. If the errand lasts, another goroutine
-// goes on with the loop, as Go's scheduler does with the processor of a thread that is in a
-// system call, and what is left to the one that is out is to bring the errand to its end.
-// A worker whose memory has made somebody sleep stays on its own goroutine for some time:
-// a tenant cannot hold up the others for more than a small part of it.
+// A turn of a worker mostly takes less time than to wake its goroutine, and much longer only
+// where memory is slow: a page must be fetched, or made. So a shard's loop takes the turn
+// itself, as an errand: between two of its own turns, without the shard's lock. If the
+// errand lasts, another goroutine goes on with the loop, as Go's scheduler does with the
+// processor of a thread that is in a system call, and the one that is out only brings the
+// errand to its end. A worker whose memory was slow stays on its own goroutine for some
+// time, longer each time: a tenant can hold up the others for a small part of it only.
 
 // reliefAfter is how long an errand lasts before somebody else takes the loop.
 const reliefAfter = ib.Instant(2 * time.Millisecond)
@@ -24,9 +24,10 @@ type errands struct {
 	shard   *shard
 	home    bool      // the loop takes a turn of its own; guarded by the shard's mu
 	workers []*Worker // that were given work since; the loop's
-	out     atomic.Int64
-	watched atomic.Bool
-	watch   *time.Timer // of out, which is since when the loop is on an errand; 0: it is not
+
+	out     atomic.Int64 // since when the loop is on an errand; 0: it is not
+	watch   *time.Timer  // of out
+	watched atomic.Bool  // watch runs
 }
 
 func (e *errands) init(s *shard) {
@@ -48,38 +49,37 @@ func (s *shard) turnAtHome(now ib.Instant) bool {
 func (s *shard) send(w *Worker) {
 	e := &s.errands
 	switch {
-	case !e.home || w.opts.Slept == nil:
+	case !e.home || w.opts.Effort == nil:
 		w.ring()
 	case !slices.Contains(e.workers, w):
 		e.workers = append(e.workers, w)
 	}
 }
 
-// runErrands takes a turn of each worker that has work. relieved says that the loop has
-// another goroutine now.
-func (s *shard) runErrands() (ran, relieved bool) {
+// runErrand takes a turn of the worker that has waited longest. relieved says that the
+// loop has another goroutine now.
+func (s *shard) runErrand() (ran, relieved bool) {
 	e := &s.errands
-	for i := 0; i < len(e.workers); {
-		now := s.dev.now()
-		w := e.workers[i]
-		if !w.patience.has(now) {
-			w.ring()
-		} else {
-			e.leave(now)
-			more := w.turn()
-			if !e.back(now) {
-				w.ring() // for the rest
-				return false, true
-			}
-			if more {
-				ran = true
-				i++
-				continue
-			}
-		}
-		e.workers = slices.Delete(e.workers, i, i+1)
+	if len(e.workers) == 0 {
+		return false, false
 	}
-	return ran, false
+	now := s.dev.now()
+	w := e.workers[0]
+	e.workers = slices.Delete(e.workers, 0, 1)
+	if !w.patience.has(now) {
+		w.ring()
+		return true, false
+	}
+	e.leave(now)
+	more := w.turn()
+	if !e.back(now) {
+		w.ring() // for the rest
+		return false, true
+	}
+	if more {
+		e.workers = append(e.workers, w)
+	}
+	return true, false
 }
 
 // putOff leaves all errands to the goroutines of the workers.
@@ -119,25 +119,46 @@ func (e *errands) look() {
 	e.watch.Reset(time.Duration(max(rest, 0)))
 }
 
-// patience is a shard's with a worker, whose memory makes threads sleep or does not.
+// effort is what a thread has spent.
+type effort struct {
+	cpu    time.Duration
+	sleeps uint64
+}
+
+// effort asks what this thread has spent so far.
+func (w *Worker) effort() (e effort) {
+	if w.opts.Effort != nil {
+		e.cpu, e.sleeps = w.opts.Effort()
+	}
+	return e
+}
+
+// patience is that of the shards with a worker.
 type patience struct {
 	lost  atomic.Int64 // until when
 	spell ib.Instant   // for how long, the last time
 }
 
-// Bounds of the time for which patience is lost: twice as long each time that memory
-// makes somebody sleep, unless it has not for patienceBack times as long.
+// Bounds of the time for which patience is lost: twice as long each time that memory is
+// slow, unless it has not been for patienceBack times as long.
 const (
 	leastSpell   = ib.Instant(10 * time.Millisecond)
 	mostSpell    = ib.Instant(10 * time.Second)
 	patienceBack = 16
 )
 
+// Memory is slow if it makes a thread sleep, or takes more of the processor than this. Pages
+// that must be made are well within it, huge ones are not.
+const (
+	slowTurn = 100 * time.Microsecond // and
+	slowByte = 2 * time.Nanosecond    // for each
+)
+
 func (p *patience) has(now ib.Instant) bool { return int64(now) >= p.lost.Load() }
 
-// learn notes how often somebody has slept in the turn that ends now.
-func (p *patience) learn(now ib.Instant, slept uint64) {
-	if slept == 0 {
+// learn notes what a turn has cost that ends now, and the bytes that it has moved.
+func (p *patience) learn(now ib.Instant, before, after effort, bytes int) {
+	if after.sleeps == before.sleeps && after.cpu-before.cpu <= slowTurn+time.Duration(bytes)*slowByte {
 		return
 	}
 	if since := now - ib.Instant(p.lost.Load()); since > patienceBack*p.spell {
@@ -145,12 +166,4 @@ func (p *patience) learn(now ib.Instant, slept uint64) {
 	}
 	p.spell = max(min(2*p.spell, mostSpell), leastSpell)
 	p.lost.Store(int64(now + p.spell))
-}
-
-// slept asks how often this thread has slept.
-func (w *Worker) slept() uint64 {
-	if w.opts.Slept == nil {
-		return 0
-	}
-	return w.opts.Slept()
 }

@@ -90,7 +90,7 @@ func (s *shard) run() {
 		}
 		now := s.dev.now()
 		busy := s.turnAtHome(now)
-		if ran, relieved := s.runErrands(); relieved {
+		if ran, relieved := s.runErrand(); relieved {
 			return
 		} else if ran || busy {
 			spin.busy(now)

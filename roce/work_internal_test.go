@@ -131,6 +131,18 @@ func TestWorkTrain(t *testing.T) {
 		if !bytes.Equal(mem.B, want) {
 			t.Errorf("memory of %d bytes is not as it should be", end)
 		}
+		if end < 4*each {
+			continue
+		}
+		clear(mem.B) // and one that is placed alone
+		k = k.emptied()
+		for i := range 3 {
+			copy(frames[i*size+head:], payload(i))
+		}
+		k.place(nil, &mr.Placement{R: r, Data: frames[head : 2*size+head+each], Each: each, Stride: size})
+		if _, err := k.writes[0].Do(); err != nil || !bytes.Equal(mem.B[:3*each], want[:3*each]) {
+			t.Errorf("a train alone: %v", err)
+		}
 	}
 }
 

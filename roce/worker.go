@@ -52,10 +52,10 @@ type WorkerOptions struct {
 	OnStuck func()
 	// StuckAfter is a second if 0.
 	StuckAfter time.Duration
-	// Slept, if set, tells how often the calling thread has slept so far. A shard's loop
-	// may take the worker's turns then, which saves waking a thread, as long as memory
-	// makes nobody sleep.
-	Slept func() uint64
+	// Effort, if set, tells what the calling thread has spent so far: time of a
+	// processor, and how often it has slept. A shard's loop may take the worker's turns
+	// then, which saves waking a thread, as long as memory is quick.
+	Effort func() (cpu time.Duration, sleeps uint64)
 }
 
 // Bounds of a turn: so often QPs get answers, and who waits for memory to be let go.
@@ -171,12 +171,12 @@ func (w *Worker) turn() bool {
 	if !w.begin() {
 		return false
 	}
-	runtime.LockOSThread() // what is counted is a thread's
-	before := w.slept()
-	places, gets := w.touch()
-	slept := w.slept() - before
+	runtime.LockOSThread() // effort is a thread's
+	before := w.effort()
+	places, gets, bytes := w.touch()
+	after := w.effort()
 	runtime.UnlockOSThread()
-	w.patience.learn(w.dev.now(), slept)
+	w.patience.learn(w.dev.now(), before, after, bytes)
 	w.dev.answer(w.answers)
 	clear(w.answers)
 	w.answers = w.answers[:0]
@@ -184,20 +184,23 @@ func (w *Worker) turn() bool {
 	return true
 }
 
-// touch reads and writes memory, as much as belongs to a turn.
-func (w *Worker) touch() (places, gets int) {
+// touch reads and writes memory, as much as belongs to a turn: so many placements and
+// fetches, so many bytes.
+func (w *Worker) touch() (places, gets, bytes int) {
 	a := &w.at
 	places = a.some()
 	out := w.out[:places]
 	w.batch.Do(a.writes[a.placed:][:places], out)
 	for i := range out {
 		w.answers = a.answer(w.answers, a.placed+i, out[i])
+		bytes += len(a.writes[a.placed+i].Data)
 	}
 	for ; gets < turnGets && a.got+gets < len(a.gets); gets++ {
 		f := &a.gets[a.got+gets]
 		w.answers = append(w.answers, answer{q: a.getOf[a.got+gets], id: f.ID, err: f.Do(), fetch: true})
+		bytes += len(f.Buf)
 	}
-	return places, gets
+	return places, gets, bytes
 }
 
 // begin takes what waits, if the last of it is done, and begins a turn.

@@ -95,7 +95,7 @@ func newStuck(t *testing.T, errands bool) *stuckWorld {
 	w.connectTo(w.a.gid(), w.b.gid(), ib.MTU1024, nil)
 	o := roce.WorkerOptions{OnStuck: func() { w.stuck <- struct{}{} }, StuckAfter: 10 * time.Millisecond}
 	if errands {
-		o.Slept = w.mem.slept.Load
+		o.Effort = func() (time.Duration, uint64) { return 0, w.mem.slept.Load() }
 	}
 	w.worker = w.b.dev.NewWorker(o)
 	t.Cleanup(w.worker.Close)
@@ -128,8 +128,12 @@ func TestStuckMemory(t *testing.T) {
 			w := newStuck(t, errands)
 			a := w.tenant.a
 			fill(a.buf, 5)
-			w.tenant.send(a, ib.SendWR{ID: 1, Opcode: op, SGL: a.sge(0, 1<<16), RemoteAddr: 0, RKey: w.tenant.b.mr.RKey()})
+			post := func(bytes int) {
+				w.tenant.send(a, ib.SendWR{Opcode: op, SGL: a.sge(0, bytes), RemoteAddr: 0, RKey: w.tenant.b.mr.RKey()})
+			}
+			post(1 << 16)
 			await(t, "the worker is at the memory", w.mem.entered)
+			post(1 << 10) // which waits for the next turn
 			await(t, "OnStuck", w.stuck)
 			if w.mem.errand.Load() != errands {
 				t.Errorf("the worker's turn is an errand: %v", !errands)
@@ -144,8 +148,10 @@ func TestStuckMemory(t *testing.T) {
 				t.Error("OnStuck came twice")
 			}
 			close(w.mem.gate)
-			if wc := w.tenant.wait(a); wc.Err() != nil {
-				t.Fatal(wc.Err())
+			for range 2 {
+				if wc := w.tenant.wait(a); wc.Err() != nil {
+					t.Fatal(wc.Err())
+				}
 			}
 			got := make([]byte, 1<<16)
 			if err := w.mem.ReadAt(got, 0); err != nil || !bytes.Equal(got, a.buf[:1<<16]) {

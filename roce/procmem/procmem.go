@@ -6,7 +6,7 @@
 //
 // A call takes a microsecond and copies at some GB/s. It may also take for ever, where
 // a page is under userfaultfd or of a file system that does not answer: it is for a
-// roce.Worker, never for a shard. The kernel asks for the right to ptrace the process,
+// roce.Worker, never for who holds a lock. The kernel asks for the right to ptrace the process,
 // at each call, of whatever program the process runs by then. Bind is for those who are not
 // to rely on a right of their own, as that could be more than the process's user has.
 //
@@ -25,6 +25,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -180,14 +181,15 @@ func (m *Memory) update(off uint64, f func(old uint64) (next uint64, store bool)
 	return old, m.WriteAt(word, off)
 }
 
-// Slept returns how often the calling thread has slept so far (ru_nvcsw): more often after
-// a move than before says that a page was waited for, or a lock.
-func Slept() uint64 {
-	var u unix.Rusage
-	if unix.Getrusage(unix.RUSAGE_THREAD, &u) != nil {
-		return 0
+// Effort returns what the calling thread has spent so far: time of a processor, and how
+// often it has slept. A move in which it sleeps had to wait, for a page or for a lock.
+func Effort() (cpu time.Duration, sleeps uint64) {
+	var u unix.Rusage // its times are as old as the latest tick
+	var t unix.Timespec
+	if unix.Getrusage(unix.RUSAGE_THREAD, &u) != nil || unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) != nil {
+		return 0, 0
 	}
-	return uint64(u.Nvcsw)
+	return time.Duration(t.Nano()), uint64(u.Nvcsw)
 }
 
 // callPieces is how many pieces one call moves at most.

@@ -101,7 +101,7 @@ func open(c *session, o *abi.Open) (r reply, err error) {
 		return done(err)
 	}
 	c.unit, c.events = u, events
-	c.worker = u.dev.NewWorker(roce.WorkerOptions{OnStuck: c.stuck, Slept: procmem.Slept})
+	c.worker = u.dev.NewWorker(roce.WorkerOptions{OnStuck: c.stuck, Effort: procmem.Effort})
 	if err := c.hang(); err != nil {
 		_ = unix.Close(theirs)
 		c.events.close()
