@@ -39,6 +39,7 @@ var attacks = map[string]func(a *attacker, rounds int){
 	"limits":      (*attacker).limits,
 	"connections": (*attacker).connections,
 	"silence":     (*attacker).silence,
+	"pages":       (*attacker).pages,
 }
 
 // hostile is a child that attacks.

@@ -16,7 +16,7 @@ import (
 // medians. The attacker runs at the lowest priority: what it burns of the processors
 // itself is the scheduler's affair, what it makes the daemon burn is not.
 func BenchmarkBesideHostile(b *testing.B) {
-	for _, attack := range []string{"requests", "rings", "torn", "storm", "connections"} {
+	for _, attack := range []string{"requests", "rings", "torn", "storm", "connections", "pages"} {
 		b.Run(attack, func(b *testing.B) { besideHostile(b, attack) })
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/client"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // small are limits that an attacker reaches.
@@ -41,8 +42,12 @@ func TestHostile(t *testing.T) {
 		{"limits", 2, []string{"limits"}},
 		{"connections", 10, []string{"refused", "taken"}},
 		{"silence", 3, []string{"waits"}},
+		{"pages", 4000, []string{"written"}},
 	} {
 		t.Run(c.attack, func(t *testing.T) {
+			if c.attack == "pages" && !reachable() {
+				require.Missing(t, "the daemon may not read other processes of its user: kernel.yama.ptrace_scope is not 0")
+			}
 			a.lend(t)
 			before := a.settled()
 			if full() {

@@ -1,0 +1,55 @@
+package daemon
+
+import (
+	"context"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// pages has memory of its process read and written where a page, a huge one if there are
+// such, must be made each time, while other threads change what memory the process has.
+func (a *attacker) pages(rounds int) {
+	const size, hugePage = 64 << 20, 2 << 20
+	n, err := newTenant(a.Socket, shape{size: size, process: true, qps: 2})
+	must(err)
+	defer n.close()
+	_ = unix.Madvise(n.buf, unix.MADV_HUGEPAGE) // which a kernel may not have
+	self := n.card()
+	slices.Reverse(self.QPNs)
+	must(n.connect(self, steadily))
+
+	end := make(chan struct{})
+	defer close(end)
+	go func() {
+		for {
+			select {
+			case <-end:
+				return
+			default:
+			}
+			must(unix.Madvise(n.buf, unix.MADV_DONTNEED))
+			more, err := unix.Mmap(-1, 0, hugePage, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+			must(err)
+			must(unix.Munmap(more))
+		}
+	}()
+	var wcs [depth]ib.WC
+	for posted, done := 0, 0; done < rounds; {
+		for ; posted < rounds && posted-done < depth; posted++ {
+			at := func() int { return a.rng.IntN(size/hugePage) * hugePage }
+			_, err := n.qps[0].PostSend([]ib.SendWR{{Opcode: ib.WRWrite, Flags: ib.SendSignaled, SGL: n.sge(at(), 64),
+				RemoteAddr: n.mr.Addr() + uint64(at()), RKey: n.mr.RKey()}})
+			must(err)
+		}
+		got, err := n.next(context.Background(), wcs[:])
+		must(err)
+		for _, wc := range wcs[:got] {
+			must(wc.Err())
+		}
+		done += got
+		a.Counts["written"] += got
+	}
+}
