@@ -206,7 +206,7 @@ func (c *session) Alloc(size int) (_ []byte, err error) {
 		return nil, err
 	}
 	if c.made, err = newShared("rings", size); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%v: %w", c.op, err)
 	}
 	return c.made.buf, nil
 }
