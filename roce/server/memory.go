@@ -6,6 +6,7 @@ import (
 	"math"
 	"net"
 	"os"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -83,7 +84,7 @@ func mapMemory(op abi.Op, fds []int, addr, length uint64) (*mapping, error) {
 type region struct {
 	*roce.MR
 	mapping *mapping
-	kind    string // "memfd", "process"
+	kind    atomic.Uint32 // of abi.RegMR
 }
 
 // memory returns the memory that a request names, if the client may register it.
@@ -181,8 +182,6 @@ func peerPidfd(conn *net.UnixConn, pid int) (fd int, err error) {
 	return fd, err
 }
 
-var kindText = map[uint32]string{abi.MemFD: "memfd", abi.MemProcess: "process"}
-
 func regMR(c *session, body []byte, fds []int) (reply, error) {
 	const op = abi.OpRegMR
 	r, err := abi.Get[abi.RegMR](body)
@@ -205,7 +204,8 @@ func regMR(c *session, body []byte, fds []int) (reply, error) {
 		m.free()
 		return done(err)
 	}
-	reg := &region{core, m, kindText[r.Kind]}
+	reg := &region{MR: core, mapping: m}
+	reg.kind.Store(r.Kind)
 	o := &object{kind: kindMR, value: reg}
 	o.close = func() error {
 		if err := reg.Close(); err != nil {
@@ -244,6 +244,7 @@ func reregMR(c *session, body []byte, fds []int) (reply, error) {
 	if mask&ib.ReregTranslation != 0 {
 		reg.mapping.free()
 		reg.mapping = m
+		reg.kind.Store(r.Kind)
 		c.change(c.objects[r.MR])
 	}
 	return says(abi.RegReply{Handle: r.MR, Key: abi.Handle(reg.LKey())})
