@@ -96,6 +96,7 @@ func (c *session) memory(op abi.Op, r *abi.RegMR, fds []int) (*mapping, error) {
 		}
 		return mapMemory(op, fds, r.Addr, r.Length)
 	case abi.MemProcess:
+		c.pending = append(c.pending, held{pinned, 0}) // in place of what a memfd held
 		if err := c.openProcess(op, fds); err != nil {
 			return nil, err
 		}
