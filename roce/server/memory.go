@@ -132,7 +132,7 @@ func (c *session) openProcess(op abi.Op, fds []int) error {
 		return err
 	}
 	p := procmem.NewProcess(int(c.who.Pid), pidfd)
-	if !own {
+	if !own || len(fds) > 0 && errors.Is(p.Probe(), procmem.ErrPermission) {
 		p, err = c.bindProcess(pidfd, fds)
 	}
 	if err != nil {
@@ -143,8 +143,10 @@ func (c *session) openProcess(op abi.Op, fds []int) error {
 	return nil
 }
 
-// bindProcess takes the memory of another user's process by what that has opened: a right
-// of our own would be one over every program that the process may begin.
+// bindProcess takes the memory of a process by what that has opened. Another user's is
+// taken so always, as a right of our own would be one over every program that the process
+// may begin; our own user's where the kernel refuses us that right (Yama, or a process with
+// capabilities that we lack).
 func (c *session) bindProcess(pidfd int, fds []int) (*procmem.Process, error) {
 	if len(fds) != 1 {
 		return nil, fmt.Errorf("%w: user %d has to open it: the client sends no descriptor of its /proc/self/mem", procmem.ErrPermission, c.who.Uid)
