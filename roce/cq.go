@@ -63,7 +63,7 @@ func (d *Device) createCQ(init ib.CQInit, t Tenant) (*CQ, error) {
 		c.ring, err = ring.OpenCQ(buf)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("create CQ: %w", err)
+		return nil, err
 	}
 	c.home = d.next()
 	c.core = qp.NewCQ(device, d.newLock())

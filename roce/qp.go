@@ -56,7 +56,7 @@ func (p *PD) CreateQP(init ib.QPInit) (ib.QP, error) {
 	}
 	cfg, err := q.makeRings()
 	if err != nil {
-		return nil, fmt.Errorf("create QP: %w", err)
+		return nil, err
 	}
 	if err := p.core.Acquire(mr.UserQP); err != nil {
 		return nil, fmt.Errorf("create QP: PD: %w", err)

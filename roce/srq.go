@@ -49,7 +49,7 @@ func (p *PD) CreateSRQ(init ib.SRQInit) (ib.SRQ, error) {
 		q.ring, err = ring.OpenRecv(buf)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", op, err)
+		return nil, err
 	}
 	if err := p.core.Acquire(mr.UserSRQ); err != nil {
 		return nil, fmt.Errorf("%s: PD: %w", op, err)

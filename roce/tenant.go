@@ -18,7 +18,7 @@ import (
 type Tenant interface {
 	// Alloc returns size zero bytes that start on a 64-byte boundary, for the rings of
 	// the object that is being created or resized. They must be there until that is
-	// closed, or resized again.
+	// closed, or resized again. Its errors are those of what is being done, and say so.
 	Alloc(size int) ([]byte, error)
 
 	// Notify says that a completion raises the event that c was armed for. It is

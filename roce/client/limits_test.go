@@ -82,6 +82,10 @@ func full(t *testing.T, err error, what string, limit any, key string) {
 	if !errors.Is(err, ib.ErrLimit) {
 		t.Fatalf("beyond a limit: %v, want ErrLimit", err)
 	}
+	var refused *ib.AttrError
+	if !errors.As(err, &refused) || strings.Count(err.Error(), refused.Op+": ") != 1 {
+		t.Errorf("%q does not say once what was refused", err)
+	}
 	for _, w := range []string{what, fmt.Sprintf("; allowed: %v; %s in the daemon's configuration raises it", limit, key)} {
 		if !strings.Contains(err.Error(), w) {
 			t.Errorf("%q does not say %q", err, w)
@@ -140,6 +144,12 @@ func TestPinnedLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = h.dev.CreateCQ(ib.CQInit{Entries: limit / 64})
+	full(t, err, "bytes of memory of one client", limit, "limits.connection.pinned")
+	_, err = h.pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: h.cq, RecvCQ: h.cq, Cap: ib.QPCap{MaxSendWR: limit / 64, MaxSendSGE: 1}})
+	full(t, err, "bytes of memory of one client", limit, "limits.connection.pinned")
+	_, err = h.pd.CreateSRQ(ib.SRQInit{SRQAttr: ib.SRQAttr{MaxWR: limit / 64, MaxSGE: 4}})
+	full(t, err, "bytes of memory of one client", limit, "limits.connection.pinned")
+	err = h.cq.Resize(limit / 64)
 	full(t, err, "bytes of memory of one client", limit, "limits.connection.pinned")
 	if err := half.Close(); err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"io"
 	"time"
 
 	"github.com/goroce/goroce/roce/abi"
@@ -49,15 +50,17 @@ func (f *foreign) run() {
 	abi.CloseAll(f.last)
 }
 
-// end calls then when all are closed, without waiting for that.
-func (f *foreign) end(then func()) {
-	if f.queue == nil {
-		then()
-		return
+// end closes the connection too, with what lies in it unread, and calls then when all is
+// closed, without waiting for that.
+func (f *foreign) end(conn io.Closer, then func()) {
+	if f.queue != nil {
+		close(f.queue)
 	}
-	close(f.queue)
 	go func() {
-		<-f.done
+		_ = conn.Close()
+		if f.done != nil {
+			<-f.done
+		}
 		then()
 	}()
 }

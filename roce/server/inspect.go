@@ -10,6 +10,7 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/abi"
 )
 
 // Owner is the process that has made an object.
@@ -93,13 +94,15 @@ func (s *Server) QPs() []QPInfo {
 	return list
 }
 
+var kindText = map[uint32]string{abi.MemFD: "memfd", abi.MemProcess: "process"}
+
 // MRs describes the memory regions of all clients, by device and key, which the caller
 // shows to whom it may (see MRInfo).
 func (s *Server) MRs() []MRInfo {
 	list := []MRInfo{}
 	objectsOf(s, func(device string, who Owner, r *region) {
 		key := uint32(r.LKey())
-		i := MRInfo{Device: device, Number: key >> 8, Key: key, IOVA: r.Addr(), Length: r.Len(), Kind: r.kind, Owner: who}
+		i := MRInfo{Device: device, Number: key >> 8, Key: key, IOVA: r.Addr(), Length: r.Len(), Kind: kindText[r.kind.Load()], Owner: who}
 		list = append(list, i)
 	})
 	slices.SortFunc(list, func(a, b MRInfo) int { return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Key, b.Key)) })

@@ -10,7 +10,8 @@ import (
 )
 
 // Limits bound what one client, or all clients of one user, may hold. A field of 0 is no
-// limit but the device's.
+// limit but the device's. Pinned leaves out what a QP stages of memory that is no memfd,
+// 512 KiB at most: QPs bound it.
 type Limits struct {
 	QPs, MRs, MWs, CQEntries, PDs, SRQs, AHs, XRCDs, Channels int
 	Pinned                                                    int64 // bytes: registered memfds, and rings

@@ -6,6 +6,7 @@ import (
 	"math"
 	"net"
 	"os"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -83,7 +84,7 @@ func mapMemory(op abi.Op, fds []int, addr, length uint64) (*mapping, error) {
 type region struct {
 	*roce.MR
 	mapping *mapping
-	kind    string // "memfd", "process"
+	kind    atomic.Uint32 // of abi.RegMR
 }
 
 // memory returns the memory that a request names, if the client may register it.
@@ -95,6 +96,7 @@ func (c *session) memory(op abi.Op, r *abi.RegMR, fds []int) (*mapping, error) {
 		}
 		return mapMemory(op, fds, r.Addr, r.Length)
 	case abi.MemProcess:
+		c.pending = append(c.pending, held{pinned, 0}) // in place of what a memfd held
 		if err := c.openProcess(op, fds); err != nil {
 			return nil, err
 		}
@@ -130,7 +132,7 @@ func (c *session) openProcess(op abi.Op, fds []int) error {
 		return err
 	}
 	p := procmem.NewProcess(int(c.who.Pid), pidfd)
-	if !own {
+	if !own || len(fds) > 0 && errors.Is(p.Probe(), procmem.ErrPermission) {
 		p, err = c.bindProcess(pidfd, fds)
 	}
 	if err != nil {
@@ -141,8 +143,10 @@ func (c *session) openProcess(op abi.Op, fds []int) error {
 	return nil
 }
 
-// bindProcess takes the memory of another user's process by what that has opened: a right
-// of our own would be one over every program that the process may begin.
+// bindProcess takes the memory of a process by what that has opened. Another user's is
+// taken so always, as a right of our own would be one over every program that the process
+// may begin; our own user's where the kernel refuses us that right (Yama, or a process with
+// capabilities that we lack).
 func (c *session) bindProcess(pidfd int, fds []int) (*procmem.Process, error) {
 	if len(fds) != 1 {
 		return nil, fmt.Errorf("%w: user %d has to open it: the client sends no descriptor of its /proc/self/mem", procmem.ErrPermission, c.who.Uid)
@@ -181,8 +185,6 @@ func peerPidfd(conn *net.UnixConn, pid int) (fd int, err error) {
 	return fd, err
 }
 
-var kindText = map[uint32]string{abi.MemFD: "memfd", abi.MemProcess: "process"}
-
 func regMR(c *session, body []byte, fds []int) (reply, error) {
 	const op = abi.OpRegMR
 	r, err := abi.Get[abi.RegMR](body)
@@ -205,7 +207,8 @@ func regMR(c *session, body []byte, fds []int) (reply, error) {
 		m.free()
 		return done(err)
 	}
-	reg := &region{core, m, kindText[r.Kind]}
+	reg := &region{MR: core, mapping: m}
+	reg.kind.Store(r.Kind)
 	o := &object{kind: kindMR, value: reg}
 	o.close = func() error {
 		if err := reg.Close(); err != nil {
@@ -244,6 +247,7 @@ func reregMR(c *session, body []byte, fds []int) (reply, error) {
 	if mask&ib.ReregTranslation != 0 {
 		reg.mapping.free()
 		reg.mapping = m
+		reg.kind.Store(r.Kind)
 		c.change(c.objects[r.MR])
 	}
 	return says(abi.RegReply{Handle: r.MR, Key: abi.Handle(reg.LKey())})

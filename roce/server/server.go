@@ -182,30 +182,31 @@ func (s *Server) shut() {
 	defer s.mu.Unlock()
 	s.closed = true
 	for c := range s.sessions {
-		_ = c.conn.Close()
+		c.hangUp()
 	}
 }
 
 // attend serves one client until its connection ends.
 func (s *Server) attend(conn *net.UnixConn) {
-	defer conn.Close()
 	who, err := peerOf(conn)
 	if err != nil {
+		go conn.Close()
 		s.log.Warn("client without credentials", "err", err)
 		return
 	}
 	c := newSession(s, conn, who)
-	if !s.enter(c) {
-		return
-	}
-	if c.refused != nil {
+	if c.refused != nil { // before anybody can hang up
 		_ = conn.SetReadDeadline(time.Now().Add(helloLimit))
+	}
+	if !s.enter(c) {
+		go conn.Close()
+		return
 	}
 	s.log.Info("client connected", "pid", who.Pid, "uid", who.Uid)
 	err = c.serve()
 	c.end()
 	s.exit(c)
-	c.foreign.end(func() { s.accounts.leave(who.Uid) })
+	c.foreign.end(conn, func() { s.accounts.leave(who.Uid) })
 	s.log.Info("client gone", "pid", who.Pid, "uid", who.Uid, "err", err)
 }
 

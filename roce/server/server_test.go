@@ -16,8 +16,8 @@ import (
 	"github.com/goroce/goroce/roce/link/wrap"
 )
 
-// serving runs a server for as long as the test does, and returns a client of it.
-func serving(t *testing.T, adjust func(*Server)) *client.Device {
+// newServer returns a server of one device, and a socket for it.
+func newServer(t *testing.T) (*Server, *net.UnixListener) {
 	t.Helper()
 	l, err := udp.Open([]netip.Addr{linktest.Loopback()}, udp.Options{})
 	must(t, err)
@@ -29,10 +29,16 @@ func serving(t *testing.T, adjust func(*Server)) *client.Device {
 		must(t, dev.Close())
 		must(t, s.Close())
 	})
-	adjust(s)
-	path := filepath.Join(t.TempDir(), "socket")
-	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Net: "unixpacket", Name: path})
+	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Net: "unixpacket", Name: filepath.Join(t.TempDir(), "socket")})
 	must(t, err)
+	return s, listener
+}
+
+// serving runs a server for as long as the test does, and returns a client of it.
+func serving(t *testing.T, adjust func(*Server)) *client.Device {
+	t.Helper()
+	s, listener := newServer(t)
+	adjust(s)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(ctx, listener) }()
@@ -40,7 +46,7 @@ func serving(t *testing.T, adjust func(*Server)) *client.Device {
 		cancel()
 		must(t, <-ended)
 	})
-	c, err := client.Dial(t.Context(), client.Options{Socket: path})
+	c, err := client.Dial(t.Context(), client.Options{Socket: listener.Addr().String()})
 	must(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c

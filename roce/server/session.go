@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -94,7 +96,10 @@ func (c *session) serve() error {
 		h, body, fds, err := c.conn.Receive()
 		if err != nil {
 			_ = c.foreign.close(fds)
-			if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
+			switch {
+			case errors.Is(err, os.ErrDeadlineExceeded):
+				return c.refused
+			case errors.Is(err, io.EOF):
 				return nil
 			}
 			return err
@@ -197,8 +202,12 @@ func (c *session) closeBells() {
 // stuck ends the connection of a client whose memory does not move.
 func (c *session) stuck() {
 	c.srv.log.Warn("memory of a client does not move; it is dropped", "pid", c.who.Pid, "uid", c.who.Uid)
-	_ = c.conn.Close()
+	c.hangUp()
 }
+
+// hangUp makes serve return, and waits for nothing: to close the connection can take as
+// long as the client wants, as foreign has it.
+func (c *session) hangUp() { _ = c.conn.SetDeadline(time.Unix(1, 0)) }
 
 // Alloc makes memory for rings (roce.Tenant).
 func (c *session) Alloc(size int) (_ []byte, err error) {
@@ -206,7 +215,7 @@ func (c *session) Alloc(size int) (_ []byte, err error) {
 		return nil, err
 	}
 	if c.made, err = newShared("rings", size); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%v: %w", c.op, err)
 	}
 	return c.made.buf, nil
 }

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/goroce/goroce/roce/link/linktest"
 )
 
@@ -64,6 +66,7 @@ func TestDaemonUsers(t *testing.T) {
 	t.Run("refusals", func(t *testing.T) { u.with(t).refusals(here, there) })
 	t.Run("keys", func(t *testing.T) { u.with(t).keys(here) })
 	t.Run("process memory", func(t *testing.T) { u.with(t).processMemory(here, there) })
+	t.Run("memory of a capable process", func(t *testing.T) { u.with(t).capableProcess(there) })
 	for _, p := range []struct {
 		name          string
 		leads, serves user
@@ -314,5 +317,19 @@ func (u *users) processMemory(here, there *machine) {
 		if code != 1 || !strings.Contains(stdout, "register memory: ") || !strings.Contains(stdout, "permission denied") || !strings.Contains(stdout, c.says) {
 			u.Errorf("user %d: exit code %d, want 1 and words that say %q:\n%s%s", c.uid, code, c.says, stdout, stderr)
 		}
+	}
+}
+
+// capableProcess: a process with a capability that the daemon lacks is none that it may
+// ptrace, as with all that are not its children where kernel.yama.ptrace_scope is 1, though
+// both are of one user. It takes the file that the client sends.
+func (u *users) capableProcess(m *machine) {
+	peer := u.serves(user{m, uidBob, m.Addr4, "memfd"})
+	cmd := u.client(user{m, uidDaemon2, m.Addr4, "process"}, "run", "-case", "send/size/1", "-peer", peer)
+	cmd.SysProcAttr.AmbientCaps = []uintptr{unix.CAP_NET_RAW}
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := m.Do(cmd.Run); err != nil {
+		u.Errorf("%v\n%s", err, out.String())
 	}
 }

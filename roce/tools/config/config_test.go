@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"net/netip"
@@ -249,15 +250,23 @@ func wantErrors(t *testing.T, err error, source string, want []Error) {
 // TestTextErrors: the environment and flags are as strict as the file.
 func TestTextErrors(t *testing.T) {
 	_, err := Load(Sources{File: write(t, ""), UID: 1,
-		Environ: append(user, "GOROCED_LIMIT_USER_QPS=1", "GOROCED_DEVICE_SHARDS=3", "GOROCED_METRICS_PUBLIC=yes"),
+		Environ: append(user, "GOROCED_LIMITS_USER_QP=1", "GOROCED_LIMIT_USER_QPS=1", "GOROCED_=1", "GOROCED_DEVICE_SHARDS=3", "GOROCED_METRICS_PUBLIC=yes"),
 		Flags:   []Flag{{"--log-level", "log.level", "x"}, {"--set", "nosuch.key", "x"}}})
 	wantErrors(t, err, "", []Error{
+		{Source: "GOROCED_LIMITS_USER_QP", Allowed: "GOROCED_LIMITS_USER_PINNED, GOROCED_LIMITS_USER_QPS, GOROCED_LIMITS_USER_SRQS", Err: ErrUnknownKey},
+		{Source: "GOROCED_LIMIT_USER_QPS", Allowed: "GOROCED_LIMITS_USER_PINNED, GOROCED_LIMITS_USER_QPS", Err: ErrUnknownKey},
+		{Source: "GOROCED_", Allowed: "GOROCED_SOCKET, GOROCED_SOCKET_GROUP, GOROCED_SOCKET_MODE", Err: ErrUnknownKey},
 		{Source: "GOROCED_DEVICE_SHARDS", Key: "device.shards", Allowed: "power of two", Err: ErrValue},
-		{Source: "GOROCED_LIMIT_USER_QPS", Key: "limit_user_qps", Allowed: "socket", Err: ErrUnknownKey},
 		{Source: "GOROCED_METRICS_PUBLIC", Key: "metrics.public", Allowed: "true, false", Err: ErrValue},
 		{Source: "--log-level", Key: "log.level", Allowed: "debug", Err: ErrValue},
 		{Source: "--set", Key: "nosuch.key", Allowed: "limits", Err: ErrUnknownKey},
 	})
+	for name, want := range map[string]int{"GOROCED_LIMITS_USER_QP": 11, "GOROCED_METRICS_LISTEN_": 2, "GOROCED_X_Y": 38} {
+		_, err := Load(Sources{File: write(t, ""), UID: 1, Environ: append(user, name+"=1")})
+		if got := strings.Count(fmt.Sprint(err), envPrefix) - 1; got != want {
+			t.Errorf("%s: %d variables are close, want %d: %v", name, got, want, err)
+		}
+	}
 	_, err = Load(Sources{File: write(t, ""), UID: 1})
 	if err == nil || !strings.Contains(err.Error(), "XDG_RUNTIME_DIR") || !strings.Contains(err.Error(), "GOROCED_SOCKET") {
 		t.Errorf("no place for the sockets: %v", err)

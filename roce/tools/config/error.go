@@ -20,7 +20,7 @@ var (
 type Error struct {
 	Source  string // the file's path, the variable's name, the flag, or "" for a default
 	Line    int    // in the file, from 1; 0 if it is none
-	Key     string // as in the file: "limits.user.qps"; "" if the file is no TOML
+	Key     string // as in the file: "limits.user.qps"; "" if the file is no TOML, or for an unknown variable
 	Value   any    // nil for an unknown key
 	Allowed string // for people
 	Err     error  // ErrSyntax, ErrUnknownKey, ErrType, ErrValue or ErrConflict

@@ -31,9 +31,6 @@ type Flag struct {
 // fileVariable names the file.
 const fileVariable = envPrefix + "CONFIG"
 
-// foreign are variables with our prefix that are no settings.
-var foreign = []string{fileVariable}
-
 // Process returns the sources of this process, with those flags.
 func Process(file string, flags []Flag) Sources {
 	return Sources{File: file, Environ: os.Environ(), Flags: flags, UID: os.Geteuid()}
@@ -76,7 +73,8 @@ func Load(s Sources) (*Config, error) {
 	if f != nil {
 		errs = append(errs, c.applyFile(f)...)
 	}
-	errs = append(errs, c.applyTexts(s.texts())...)
+	texts, unknown := s.texts()
+	errs = append(append(errs, unknown...), c.applyTexts(texts)...)
 	if len(errs) == 0 {
 		errs = c.check()
 	}
@@ -105,26 +103,35 @@ func (s Sources) file() (*file, error) {
 	return f, err
 }
 
-// texts lists what the environment says, then the flags.
-func (s Sources) texts() []Flag {
-	keys := map[string]string{}
+// texts lists what the environment says, then the flags. The errors are of variables
+// that are none.
+func (s Sources) texts() (texts []Flag, errs []error) {
+	keys := map[string]string{fileVariable: ""} // which is no setting
 	for _, st := range slices.Concat(settings(&Config{}), deviceSettings(deviceKey+".", &Device{})) {
 		keys[variable(st.key)] = st.key
 	}
-	var texts []Flag
 	for _, v := range s.Environ {
 		name, value, _ := strings.Cut(v, "=")
-		if !strings.HasPrefix(name, envPrefix) || slices.Contains(foreign, name) {
-			continue
+		switch key, known := keys[name]; {
+		case !strings.HasPrefix(name, envPrefix):
+		case !known:
+			errs = append(errs, &Error{Source: name, Allowed: nearVariables(slices.Sorted(maps.Keys(keys)), name), Err: ErrUnknownKey})
+		case key != "":
+			texts = append(texts, Flag{name, key, value})
 		}
-		key := keys[name]
-		if key == "" { // becomes an unknown key
-			key = strings.ToLower(strings.TrimPrefix(name, envPrefix))
-		}
-		texts = append(texts, Flag{name, key, value})
 	}
 	slices.SortFunc(texts, func(a, b Flag) int { return strings.Compare(a.Name, b.Name) })
-	return append(texts, s.Flags...)
+	return append(texts, s.Flags...), errs
+}
+
+// nearVariables lists those that begin with as many words of name as any do.
+func nearVariables(all []string, name string) string {
+	for {
+		name = name[:strings.LastIndexByte(strings.TrimSuffix(name, "_"), '_')+1]
+		if near := slices.DeleteFunc(slices.Clone(all), func(v string) bool { return !strings.HasPrefix(v, name) }); len(near) > 0 {
+			return strings.Join(near, ", ")
+		}
+	}
 }
 
 // applyFile stores what a file says.

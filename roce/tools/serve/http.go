@@ -36,8 +36,7 @@ func (w web) close() {
 }
 
 // serveHTTP serves the admin socket and, if configured, metrics on TCP.
-func (r *runner) serveHTTP(l *net.UnixListener, admin http.Handler) (web, error) {
-	var servers web
+func (r *runner) serveHTTP(on *sockets, admin http.Handler) (servers web) {
 	start := func(l net.Listener, h http.Handler) {
 		s := &http.Server{Handler: h, ConnContext: withPeer, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute,
 			MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(r.log.Handler(), slog.LevelDebug)}
@@ -48,11 +47,7 @@ func (r *runner) serveHTTP(l *net.UnixListener, admin http.Handler) (web, error)
 			}
 		}()
 	}
-	if r.Config.Metrics.IsValid() {
-		tcp, err := net.Listen("tcp", r.Config.Metrics.String())
-		if err != nil {
-			return nil, fmt.Errorf("metrics.listen: %w", err)
-		}
+	if tcp := on.metrics; tcp != nil {
 		r.log.Info("metrics", "url", fmt.Sprintf("http://%s/metrics", tcp.Addr()))
 		mux := http.NewServeMux()
 		r.observe(mux)
@@ -64,8 +59,8 @@ func (r *runner) serveHTTP(l *net.UnixListener, admin http.Handler) (web, error)
 	if admin != nil {
 		mux.Handle("/v1/", admin)
 	}
-	start(&peerListener{l, make(chan struct{}, maxAdmin)}, authorize(mux))
-	return servers, nil
+	start(&peerListener{on.admin, make(chan struct{}, maxAdmin)}, authorize(mux))
+	return servers
 }
 
 // observe registers what neither shows nor changes traffic.

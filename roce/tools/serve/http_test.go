@@ -118,6 +118,9 @@ func TestMetricsListener(t *testing.T) {
 	taken := prepare(t, t.TempDir(), "[metrics]\nlisten = '"+addr+"'")
 	taken.run()
 	taken.ends(1, "metrics.listen: listen tcp "+addr)
+	if strings.Contains(taken.log.String(), "dropped") {
+		t.Error("the device was opened, for nothing")
+	}
 }
 
 // TestMetrics: what the caller has to say is served on both.

@@ -74,11 +74,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	defer func() { err = errors.Join(err, drop()) }()
 	r := &runner{Options: o, log: log, level: level, patience: o.Config.Drain, daemon: d, failed: make(chan error, 3), asking: make(chan struct{}, 1)}
-	web, err := r.serveHTTP(sockets.admin, admin)
-	if err != nil {
-		return err
-	}
-	defer web.close()
+	defer r.serveHTTP(sockets, admin).close()
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	served := make(chan error, 1)
 	defer func() { stop(); err = errors.Join(err, <-served) }()

@@ -41,6 +41,7 @@ func (e *InUseError) Is(target error) bool { return target == ErrInUse }
 // sockets are what the daemon listens on.
 type sockets struct {
 	client, admin *net.UnixListener
+	metrics       net.Listener // TCP; nil if none is configured
 	locks         []*os.File
 }
 
@@ -50,12 +51,16 @@ func (s *sockets) close() {
 			_ = l.Close() // removes the file, if it was made here
 		}
 	}
+	if s.metrics != nil {
+		_ = s.metrics.Close()
+	}
 	for _, f := range s.locks {
 		_ = f.Close()
 	}
 }
 
-// listen takes the sockets that the service manager holds, and makes those it does not.
+// listen takes the sockets that the service manager holds, and makes those it does not,
+// and that for metrics.
 func listen(c *config.Config, log *slog.Logger) (s *sockets, err error) {
 	s = &sockets{}
 	defer func() {
@@ -77,6 +82,11 @@ func listen(c *config.Config, log *slog.Logger) (s *sockets, err error) {
 		}
 		if *w.l, err = s.bind(w.network, w.path, c); err != nil {
 			return s, err
+		}
+	}
+	if c.Metrics.IsValid() {
+		if s.metrics, err = net.Listen("tcp", c.Metrics.String()); err != nil {
+			return s, fmt.Errorf("metrics.listen: %w", err)
 		}
 	}
 	return s, nil
