@@ -117,6 +117,13 @@ func TestPortByAddress(t *testing.T) {
 	}
 	must(t, all.Close())
 	listen(t, b1, at6, rdmacm.ListenConfig{})
+
+	byID := rdmacm.ListenConfig{Config: rdmacm.Config{ServiceID: 1<<40 | 7}} // no port at all
+	listen(t, b1, at4, byID)
+	listen(t, b2, at6, byID)
+	if _, err := b3.cm.Listen(ctx, at6, byID); !errors.Is(err, ib.ErrBusy) {
+		t.Errorf("listen on another's service ID: %v", err)
+	}
 }
 
 // TestChosenPort: port 0 passes over the ports of others.
