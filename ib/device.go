@@ -109,10 +109,11 @@ type QP interface {
 // may have at a time: each creates one of its own, all send as QP 1, and what arrives
 // for QP 1 is given to one of them. Answers come to the QP that has asked. Requests
 // for a connection or a datagram service come to the QP that serves their service ID at
-// the address that they were sent to; requests that nobody serves, and what is no message of a connection manager, come to
-// the oldest QP that is in RTR or beyond. A communication ID belongs to the QP that has
-// used it first toward a peer, until the connection is over: what another QP sends with
-// it is lost. Managers choose their IDs at random, and a new one when they try again.
+// the address that they were sent to; requests that nobody serves there, and what is no
+// message of a connection manager, come to the oldest QP that is in RTR or beyond. A
+// communication ID belongs to the QP that has used it first toward a peer, until the
+// connection is over: what another QP sends with it is lost. Managers choose their IDs at
+// random, and a new one when they try again.
 //
 // A connection manager that listens serves the ID first. On a device whose one GSI QP
 // gets everything (a second CreateQP fails with ErrBusy there) QPs lack these methods.
