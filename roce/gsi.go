@@ -1,7 +1,6 @@
 package roce
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/goroce/goroce/ib"
@@ -14,8 +13,8 @@ import (
 // manager stand there. All send as QP 1. Who gets what arrives for QP 1 is told by the
 // message, if there are several:
 //
-//	REQ, SIDR_REQ           the QP that serves the service ID; a copy: the QP that has
-//	                        the first
+//	REQ, SIDR_REQ           the QP that serves the service ID at this address; a copy:
+//	                        the QP that has the first
 //	REP, RTU, DREQ, DREP,   the QP that has sent a message with this Remote Comm ID as
 //	MRA, REJ, LAP, APR      its Local Comm ID to the sender's GID
 //	REJ without Remote ID   the QP that has got the request which the Local Comm ID names
@@ -36,6 +35,7 @@ import (
 // tenant's QP, whose connections a peer would take for stale (IBTA 12.9.8.3.1), and
 // tenants send to QP 1 from their general services QPs only. A tenant accepts requests for
 // services that it has announced: what nobody serves it may have got, and can only refuse.
+// Its own requests come from an address of the device, also by their private data.
 
 // gsiTable is the general services QPs of a port. It is on the first shard, and
 // guarded by its mu.
@@ -88,6 +88,7 @@ type message struct {
 	local, remote uint32 // the sender's ID, the receiver's; 0 for none
 	service       uint64 // REQ, SIDR_REQ
 	qpn           ib.QPN // REQ, REP: the sender's
+	private       []byte // REQ, SIDR_REQ: in the payload
 	answers       bool   // a REQ or SIDR_REQ, the ID of which is remote
 	accepts       bool   // that request
 }
@@ -112,11 +113,11 @@ func (m *message) read(payload []byte) bool {
 	case wire.AttrREQ:
 		var req wire.REQ
 		req.Decode(mad)
-		m.local, m.service, m.qpn = req.LocalID, req.ServiceID, req.QPN
+		m.local, m.service, m.qpn, m.private = req.LocalID, req.ServiceID, req.QPN, req.PrivateData
 	case wire.AttrSIDRREQ:
 		var req wire.SIDRREQ
 		req.Decode(mad)
-		m.local, m.service = req.RequestID, req.ServiceID
+		m.local, m.service, m.private = req.RequestID, req.ServiceID, req.PrivateData
 	case wire.AttrSIDRREP:
 		var rep wire.SIDRREP
 		rep.Decode(mad)
@@ -143,9 +144,9 @@ func (m *message) read(payload []byte) bool {
 	return true
 }
 
-// route returns the QP for a datagram to QP 1 that has come from src, nil if there is
-// none. mad is nil if the datagram is no MAD.
-func (g *gsiTable) route(now ib.Instant, src ib.GID, mad *[wire.MADLen]byte) *QP {
+// route returns the QP for a datagram to QP 1 that has come from src to the address dst,
+// nil if there is none. mad is nil if the datagram is no MAD.
+func (g *gsiTable) route(now ib.Instant, src, dst ib.GID, mad *[wire.MADLen]byte) *QP {
 	if len(g.qps) == 0 {
 		return nil
 	}
@@ -154,7 +155,7 @@ func (g *gsiTable) route(now ib.Instant, src ib.GID, mad *[wire.MADLen]byte) *QP
 		return g.first()
 	}
 	if m.asks() {
-		return g.request(now, src, &m)
+		return g.request(now, src, dst, &m)
 	}
 	id := commID{peer: src, id: m.remote}
 	if m.remote == 0 && m.attr == wire.AttrREJ {
@@ -169,13 +170,13 @@ func (g *gsiTable) route(now ib.Instant, src ib.GID, mad *[wire.MADLen]byte) *QP
 }
 
 // request finds the QP for a REQ or SIDR_REQ.
-func (g *gsiTable) request(now ib.Instant, src ib.GID, m *message) *QP {
+func (g *gsiTable) request(now ib.Instant, src, dst ib.GID, m *message) *QP {
 	id := commID{peer: src, id: m.local, theirs: true}
 	r := g.ids.get(now, id)
-	if r != nil && r.service == m.service {
+	if r != nil && r.service == m.service && r.at == dst {
 		return r.qp
 	}
-	q := g.services.find(m.service)
+	q := g.services.find(m.service, dst)
 	served := q != nil
 	if !served {
 		q = g.unclaimed()
@@ -184,7 +185,7 @@ func (g *gsiTable) request(now ib.Instant, src ib.GID, m *message) *QP {
 		g.ids.remove(r)
 	}
 	r = g.ids.add(now, id, q, idAsked)
-	r.service, r.served = m.service, served
+	r.service, r.at, r.served = m.service, dst, served
 	return q
 }
 
@@ -214,6 +215,9 @@ func (g *gsiTable) speaks(now ib.Instant, q *QP, dst ib.GID, m *message) bool {
 	if other, ok := q.pd.dev.byNum.Load(m.qpn); ok && other.(*QP).pd.tenant != q.pd.tenant {
 		return false
 	}
+	if q.pd.tenant != nil && m.asks() && !m.fromHere(q.pd.dev) {
+		return false
+	}
 	id := commID{peer: dst, id: m.local}
 	ours := g.ids.get(now, id)
 	if ours != nil && ours.qp != q {
@@ -234,44 +238,16 @@ func (g *gsiTable) speaks(now ib.Instant, q *QP, dst ib.GID, m *message) bool {
 	return true
 }
 
-// Serve announces a service ID of a general services QP (ib.ServiceQP).
-func (q *QP) Serve(serviceID, mask uint64) error {
-	const op = "serve"
-	s, err := q.services(op, serviceID, mask)
-	if err != nil {
-		return err
-	}
-	defer s.mu.Unlock()
-	return s.gsi.services.add(q, serviceID, mask)
-}
+// prefixIP is the upper 40 bits of the service IDs of the RDMA IP CM service (IBTA A11).
+const prefixIP = 1
 
-// Unserve takes a Serve back. An ID that q does not serve is ib.ErrInvalid.
-func (q *QP) Unserve(serviceID, mask uint64) error {
-	const op = "unserve"
-	s, err := q.services(op, serviceID, mask)
-	if err != nil {
-		return err
+// fromHere reports whether a request comes from an address of d by its private data too,
+// which tell a peer's application whom it talks to: Linux's kernel writes them. It does
+// if there is no header in them by the service ID, not if there is one that is malformed.
+func (m *message) fromHere(d *Device) bool {
+	if _, _, ok := wire.SplitServiceID(m.service); !ok && m.service>>24 != prefixIP {
+		return true
 	}
-	defer s.mu.Unlock()
-	if !s.gsi.services.take(q, serviceID, mask) {
-		return &ib.AttrError{Op: op, Attr: "service ID", Value: fmt.Sprintf("%#x", serviceID), Allowed: "one that this QP serves, with the mask that it was announced with", Err: ib.ErrInvalid}
-	}
-	return nil
-}
-
-// services checks arguments. It returns q's shard, which the caller unlocks.
-func (q *QP) services(op string, serviceID, mask uint64) (*shard, error) {
-	if q.typ != ib.GSI {
-		return nil, &ib.AttrError{Op: op, Attr: "Type", Value: q.typ, Allowed: "GSI", Err: ib.ErrNotSupported}
-	}
-	if mask != maskID && mask != maskSpace {
-		return nil, &ib.AttrError{Op: op, Attr: "mask", Value: fmt.Sprintf("%#x", mask),
-			Allowed: fmt.Sprintf("%#x for one service ID, %#x for a port space", uint64(maskID), uint64(maskSpace)), Err: ib.ErrInvalid}
-	}
-	q.shard.mu.Lock()
-	if q.core == nil {
-		q.shard.mu.Unlock()
-		return nil, fmt.Errorf("%s service ID %#x: %w", op, serviceID, ib.ErrClosed)
-	}
-	return q.shard, nil
+	var h wire.CMHeader
+	return h.Decode(m.private) == nil && d.gids.Load().find(h.Src, true) >= 0
 }

@@ -42,6 +42,7 @@ type idRecord struct {
 	id      commID
 	qp      *QP
 	service uint64 // theirs: what the request was for
+	at      ib.GID // theirs: the address that it was sent to
 	served  bool   // theirs: by qp, when it came
 	peerID  uint32 // ours: the peer's ID of the connection, 0 while it is not known
 	stage   idStage

@@ -1,7 +1,9 @@
 package roce
 
 import (
+	"errors"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/goroce/goroce/ib"
@@ -121,7 +123,7 @@ func TestRequestsEnd(t *testing.T) {
 	}{
 		{"asked", func(*gsiTable) {}, idAsked, none},
 		{"asked for something else", func(g *gsiTable) {
-			g.request(0, ib.GID{}, &message{attr: wire.AttrREQ, local: 100, service: other})
+			g.request(0, ib.GID{}, ib.GID{}, &message{attr: wire.AttrREQ, local: 100, service: other})
 		}, idAsked, none},
 		{"rejected", func(g *gsiTable) {
 			g.speaks(0, q, ib.GID{}, &message{attr: wire.AttrREJ, remote: 100, answers: true})
@@ -137,9 +139,9 @@ func TestRequestsEnd(t *testing.T) {
 	} {
 		g := &gsiTable{shard: &shard{}, qps: []*QP{q}}
 		g.init(g.shard)
-		must(t, g.services.add(q, service, maskID))
-		must(t, g.services.add(q, other, maskID))
-		g.request(0, ib.GID{}, &asks)
+		must(t, g.services.add(q, service, maskID, ib.GID{}))
+		must(t, g.services.add(q, other, maskID, ib.GID{}))
+		g.request(0, ib.GID{}, ib.GID{}, &asks)
 		c.do(g)
 		g.ids.check(t)
 		stage := func(id commID) idStage {
@@ -158,6 +160,75 @@ func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestServiceTable does whatever may be done, in any order, and compares with a list of
+// what is announced.
+func TestServiceTable(t *testing.T) {
+	type entry struct {
+		id, mask uint64
+		gid      ib.GID
+	}
+	spaceOf := func(e entry) uint64 { return e.id & maskSpace }
+	overlap := func(a, b entry) bool {
+		ids := spaceOf(a) == spaceOf(b) && (a.id == b.id || a.mask == maskSpace || b.mask == maskSpace)
+		return ids && (a.gid == b.gid || a.gid == ib.GID{} || b.gid == ib.GID{})
+	}
+	for seed := range uint64(50) {
+		rng := rand.New(rand.NewPCG(seed, 2))
+		var table serviceTable
+		table.init()
+		qps := [3]*QP{{}, {}, {}}
+		model := map[*QP][]entry{}
+		for step := range 500 {
+			q := qps[rng.IntN(len(qps))]
+			e := entry{id: rng.Uint64N(2)<<16 | rng.Uint64N(3), mask: maskID, gid: ib.GID{15: byte(rng.IntN(3))}}
+			if rng.IntN(4) == 0 {
+				e.id, e.mask = e.id&maskSpace, maskSpace
+			}
+			owner := func(e entry, but *QP) (qp *QP) {
+				for other, list := range model {
+					if other != but && slices.ContainsFunc(list, func(o entry) bool { return overlap(o, e) }) {
+						qp = other
+					}
+				}
+				return qp
+			}
+			switch n := rng.IntN(40); {
+			case n == 0:
+				table.drop(q)
+				delete(model, q)
+			case n < 20:
+				busy := owner(e, q) != nil
+				if err := table.add(q, e.id, e.mask, e.gid); errors.Is(err, ib.ErrBusy) != busy {
+					t.Fatalf("seed %d, step %d: add %+v: %v, want it taken: %v", seed, step, e, err, busy)
+				}
+				if !busy {
+					model[q] = append(model[q], e)
+				}
+			default:
+				i := slices.Index(model[q], e)
+				if ok := table.take(q, e.id, e.mask, e.gid); ok != (i >= 0) {
+					t.Fatalf("seed %d, step %d: take %+v: %v", seed, step, e, ok)
+				}
+				if i >= 0 {
+					model[q] = slices.Delete(model[q], i, i+1)
+				}
+			}
+			for range 4 {
+				e := entry{id: rng.Uint64N(2)<<16 | rng.Uint64N(3), mask: maskID, gid: ib.GID{15: byte(1 + rng.IntN(3))}}
+				if got, want := table.find(e.id, e.gid), owner(e, nil); got != want {
+					t.Fatalf("seed %d, step %d: %+v is served by %p, want %p", seed, step, e, got, want)
+				}
+			}
+		}
+		for _, q := range qps {
+			table.drop(q)
+		}
+		if len(table.spaces) != 0 || len(table.counts) != 0 {
+			t.Errorf("seed %d: %v, %v are left", seed, table.spaces, table.counts)
+		}
 	}
 }
 
@@ -189,11 +260,11 @@ func TestTenantsAcceptWhatTheyServe(t *testing.T) {
 		}
 		g := &gsiTable{shard: &shard{}, qps: []*QP{q}}
 		g.init(g.shard)
-		must(t, g.services.add(q, service, maskID))
+		must(t, g.services.add(q, service, maskID, ib.GID{}))
 		if c.asked != 0 {
-			g.request(0, ib.GID{}, &message{attr: wire.AttrREQ, local: 100, service: c.asked})
+			g.request(0, ib.GID{}, ib.GID{}, &message{attr: wire.AttrREQ, local: 100, service: c.asked})
 		}
-		g.services.take(q, service, maskID)
+		g.services.take(q, service, maskID, ib.GID{})
 		if got := g.speaks(0, q, ib.GID{}, &c.m); got != c.want {
 			t.Errorf("asked for %d, %s, tenant %v: %v, want %v", c.asked, c.what, c.tenant, got, c.want)
 		}

@@ -3,6 +3,7 @@ package roce_test
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -168,61 +169,6 @@ func TestSeveralGSI(t *testing.T) {
 	w.newQP(w.a, ib.QPInit{Type: ib.GSI})
 }
 
-// TestServe: a service ID is one QP's.
-func TestServe(t *testing.T) {
-	w := newWorld(t, 1, 64, plain)
-	p, q := w.newManager(w.a), w.newManager(w.a)
-	const space = ^uint64(0xFFFF)
-	for i, c := range []struct {
-		do       func(id, mask uint64) error
-		id, mask uint64
-		want     error
-	}{
-		{p.Serve, 0x1060001, allBits, nil},
-		{p.Serve, 0x1060001, allBits, nil},
-		{q.Serve, 0x1060001, allBits, ib.ErrBusy},
-		{q.Serve, 0x1060002, allBits, nil},
-		{p.Serve, 0x1060000, space, ib.ErrBusy}, // port 2 of it is q's
-		{q.Serve, 0x1060000, space, ib.ErrBusy},
-		{q.Unserve, 0x1060001, allBits, ib.ErrInvalid},
-		{q.Unserve, 0x1060000, space, ib.ErrInvalid},
-		{q.Unserve, 0x1060002, allBits, nil},
-		{q.Unserve, 0x1060002, allBits, ib.ErrInvalid},
-		{p.Serve, 0x106BEEF, space, nil}, // all of its own
-		{q.Serve, 0x1060003, allBits, ib.ErrBusy},
-		{q.Serve, 0x1070003, allBits, nil},
-		{p.Unserve, 0x1060000, space, nil},
-		{q.Serve, 0x1060003, allBits, nil},
-		{p.Unserve, 0x1060001, allBits, nil},
-		{q.Serve, 0x1060001, allBits, ib.ErrBusy}, // announced twice
-		{p.Unserve, 0x1060001, allBits, nil},
-		{q.Serve, 0x1060001, allBits, nil},
-		{p.Serve, 1, 0, ib.ErrInvalid},
-		{p.Serve, 1, ^uint64(0xFF), ib.ErrInvalid},
-		{w.newQP(w.a, ib.QPInit{Type: ib.UD}).(ib.ServiceQP).Serve, 1, allBits, ib.ErrNotSupported},
-	} {
-		err := c.do(c.id, c.mask)
-		if !errors.Is(err, c.want) {
-			t.Errorf("call %d with %#x/%#x: %v, want %v", i, c.id, c.mask, err, c.want)
-		}
-		var attr *ib.AttrError
-		if err != nil && !errors.As(err, &attr) {
-			t.Errorf("call %d: %v is no *ib.AttrError", i, err)
-		}
-	}
-	must(t, q.Close())
-	if err := q.Serve(5, allBits); !errors.Is(err, ib.ErrClosed) {
-		t.Errorf("Serve of a closed QP: %v", err)
-	}
-	must(t, p.Serve(0x1060003, allBits)) // was q's
-	for i := range uint64(1<<14 - 1) {
-		must(t, p.Serve(i<<20, allBits))
-	}
-	if err := p.Serve(0x1060004, allBits); !errors.Is(err, ib.ErrLimit) {
-		t.Errorf("one more than the limit: %v", err)
-	}
-}
-
 // TestRouteRequests: requests go to who serves their ID; copies go where the first
 // went; what nobody serves goes to the first QP that receives.
 func TestRouteRequests(t *testing.T) {
@@ -230,9 +176,9 @@ func TestRouteRequests(t *testing.T) {
 	idle := w.newManager(w.a) // the oldest, but it does not receive
 	w.modify(idle, ib.QPAttr{State: ib.Reset}, ib.AttrState)
 	p, q, b := w.newManager(w.a), w.newManager(w.a), w.newManager(w.b)
-	must(t, p.Serve(0x1060001, allBits))
-	must(t, q.Serve(0x1110000, ^uint64(0xFFFF)))
-	must(t, q.Serve(0x1060002, allBits))
+	must(t, p.Serve(0x1060001, allBits, ib.GID{}))
+	must(t, q.Serve(0x1110000, space, ib.GID{}))
+	must(t, q.Serve(0x1060002, allBits, ib.GID{}))
 	req := func(id uint32, service uint64) {
 		b.say(gidA, wire.AttrREQ, &wire.REQ{LocalID: id, ServiceID: service})
 	}
@@ -246,8 +192,8 @@ func TestRouteRequests(t *testing.T) {
 	p.wantHeard("p", "REQ 1 0", "REQ 4 0")
 	q.wantHeard("q", "REQ 2 0", "SIDR_REQ 3 0")
 
-	must(t, q.Unserve(0x1060002, allBits))
-	must(t, p.Serve(0x1060002, allBits))
+	must(t, q.Unserve(0x1060002, allBits, ib.GID{}))
+	must(t, p.Serve(0x1060002, allBits, ib.GID{}))
 	req(2, 0x1060002) // a copy
 	req(5, 0x1060002) // another
 	req(1, 0x1110001) // an ID that is used again
@@ -338,7 +284,7 @@ func (l careful) Send(now ib.Instant, runs []link.Run) (int, error) {
 func TestSpoofedIDs(t *testing.T) {
 	w := newWorld(t, 1, 64, stack{above: func(l link.Link) link.Link { return careful{l, t} }, below: same})
 	good, evil, b := w.newManager(w.a), w.newManager(w.a), w.newManager(w.b)
-	must(t, good.Serve(7, allBits))
+	must(t, good.Serve(7, allBits, ib.GID{}))
 	good.say(gidB, wire.AttrREQ, &wire.REQ{LocalID: 10})
 	good.say(gidB, wire.AttrSIDRREQ, &wire.SIDRREQ{RequestID: 11})
 	b.say(gidA, wire.AttrREQ, &wire.REQ{LocalID: 120, ServiceID: 7})
@@ -452,7 +398,7 @@ type watcher struct{ link.Link }
 func (watcher) Watch(int) error { return nil }
 
 // TestTenantsToQP1: a tenant reaches QP 1 from its general services QP only, and names
-// no QP of another tenant's.
+// no QP of another tenant's, nor an address of another host's as its own.
 func TestTenantsToQP1(t *testing.T) {
 	w := newWorld(t, 1, 64, stack{above: func(l link.Link) link.Link { return watcher{l} }, below: same})
 	b := w.newManager(w.b)
@@ -494,7 +440,38 @@ func TestTenantsToQP1(t *testing.T) {
 	b.wantHeard("another's QP in a REQ")
 	send(ib.GSI, wire.AttrREP, &wire.REP{LocalID: 4, QPN: victim.Num()})
 	b.wantHeard("another's QP in a REP")
-	if n := w.a.dev.Stats().DropSpoofedID; n != 3 {
-		t.Errorf("%d counted, want 3", n)
+	const port = 0x1060000 + 7471
+	for _, c := range []struct {
+		name    string
+		service uint64
+		private []byte
+		leaves  bool
+	}{
+		{"its address", port, headerOf(gidA), true},
+		{"another host's", port, headerOf(gid(9)), false},
+		{"of IP version 6", port, headerOf(ib.GIDFromAddr(netip.MustParseAddr("2001:db8::9"))), false},
+		{"no header", port, nil, false},
+		{"an IP protocol that has no name", 0x1840000 + 7471, headerOf(gid(9)), false},
+		{"IPoIB", 0x20007, headerOf(gid(9)), false},
+		{"no service of IP", 0x2_0106_1D2F, headerOf(gid(9)), true},
+	} {
+		var wantREQ, wantSIDR []string
+		if c.leaves {
+			wantREQ, wantSIDR = []string{"REQ 5 0"}, []string{"SIDR_REQ 6 0"}
+		}
+		send(ib.GSI, wire.AttrREQ, &wire.REQ{LocalID: 5, ServiceID: c.service, PrivateData: c.private})
+		b.wantHeard(c.name, wantREQ...)
+		send(ib.GSI, wire.AttrSIDRREQ, &wire.SIDRREQ{RequestID: 6, ServiceID: c.service, PrivateData: c.private})
+		b.wantHeard(c.name, wantSIDR...)
 	}
+	if n := w.a.dev.Stats().DropSpoofedID; n != 3+5*2 {
+		t.Errorf("%d counted, want 13", n)
+	}
+}
+
+// headerOf is private data as rdma_cm begins them, from an address.
+func headerOf(src ib.GID) []byte {
+	b := make([]byte, wire.CMHeaderLen)
+	(&wire.CMHeader{Src: src, Dst: gidB}).Put(b)
+	return b
 }

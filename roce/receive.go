@@ -224,7 +224,7 @@ func (r *receiver) datagram(run *link.Run, i int, p *wire.Packet) {
 	if !isMulticast(&run.Dst) {
 		q := r.s.qpns.get(p.DestQP)
 		if p.DestQP == ib.QPNGSI {
-			q = r.s.gsi.route(r.now, run.Src, p.MAD())
+			q = r.s.gsi.route(r.now, run.Src, run.Dst, p.MAD())
 		}
 		r.deliver(q, p, &grh)
 		return

@@ -230,11 +230,12 @@ type QPAttr struct {
 	MaxSendSGE, MaxRecvSGE, MaxInline        uint32
 }
 
-// Service is the body of OpServe and OpUnserve.
+// Service is the body of OpServe and OpUnserve. The zero GID is all addresses.
 type Service struct {
 	QP       Handle
 	_        uint32
 	ID, Mask uint64
+	GID      ib.GID
 }
 
 // Group is the body of OpAttach and OpDetach.

@@ -217,19 +217,19 @@ func (q *QP) DetachMulticast(group ib.GID) error {
 var _ ib.ServiceQP = (*QP)(nil)
 
 // Serve announces a service ID of a general services QP.
-func (q *QP) Serve(serviceID, mask uint64) error {
+func (q *QP) Serve(serviceID, mask uint64, gid ib.GID) error {
 	if err := q.err("serve"); err != nil {
 		return err
 	}
-	return tell(q.dev.link, abi.OpServe, abi.Service{QP: q.handle, ID: serviceID, Mask: mask})
+	return tell(q.dev.link, abi.OpServe, abi.Service{QP: q.handle, ID: serviceID, Mask: mask, GID: gid})
 }
 
 // Unserve takes a Serve back.
-func (q *QP) Unserve(serviceID, mask uint64) error {
+func (q *QP) Unserve(serviceID, mask uint64, gid ib.GID) error {
 	if err := q.err("unserve"); err != nil {
 		return err
 	}
-	return tell(q.dev.link, abi.OpUnserve, abi.Service{QP: q.handle, ID: serviceID, Mask: mask})
+	return tell(q.dev.link, abi.OpUnserve, abi.Service{QP: q.handle, ID: serviceID, Mask: mask, GID: gid})
 }
 
 // SRQ is a shared receive queue of the daemon's, posted to here.

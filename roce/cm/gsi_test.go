@@ -78,7 +78,7 @@ func newGSINetwork(t *testing.T, seed uint64) *gsiNetwork {
 			n.first = append(n.first, &bystander{n.open(dev), New(Options{GUID: uint64(i) + 1, Seed: seed})})
 		}
 		h := n.open(dev)
-		n.check(h.qp.(ib.ServiceQP).Serve(testService, ^uint64(0)))
+		n.check(h.qp.(ib.ServiceQP).Serve(testService, ^uint64(0), ib.GID{}))
 		n.hosts = append(n.hosts, h)
 	}
 	return n

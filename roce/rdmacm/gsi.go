@@ -111,13 +111,14 @@ func explainGSI(err error) error {
 	return err
 }
 
-// serve has requests for a service ID come to this QP, where a device has several.
-func (g *gsi) serve(service uint64) error {
+// serve has requests for a service ID at a GID, or at all if that is zero, come to this
+// QP, where a device has several.
+func (g *gsi) serve(service uint64, local ib.GID) error {
 	q, ok := g.qp.(ib.ServiceQP)
 	if !ok {
 		return nil
 	}
-	err := q.Serve(service, allBits)
+	err := q.Serve(service, allBits, local)
 	if errors.Is(err, ib.ErrBusy) {
 		return fmt.Errorf("%w: %w", cm.ErrInUse, err)
 	}
@@ -125,9 +126,9 @@ func (g *gsi) serve(service uint64) error {
 }
 
 // unserve takes it back. It fails on a device that is closed, where nothing comes.
-func (g *gsi) unserve(service uint64) {
+func (g *gsi) unserve(service uint64, local ib.GID) {
 	if q, ok := g.qp.(ib.ServiceQP); ok {
-		_ = q.Unserve(service, allBits)
+		_ = q.Unserve(service, allBits, local)
 	}
 }
 

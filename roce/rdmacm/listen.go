@@ -26,6 +26,7 @@ type Listener struct {
 	cm       *CM
 	id       cm.ListenID
 	addr     netip.AddrPort
+	local    ib.GID // of addr, zero if that is unspecified
 	held     portKey
 	service  uint64
 	o        ListenConfig
@@ -41,7 +42,8 @@ type Listener struct {
 }
 
 // Listen takes requests for host:port; an empty or unspecified host stands for all
-// addresses of the device, port 0 for one that is free.
+// addresses of the device, port 0 for one that is free. Another CM of the device may
+// listen on the same port at another address; one that listens at all has it alone.
 func (c *CM) Listen(ctx context.Context, addr string, o ListenConfig) (*Listener, error) {
 	l, err := c.newListener(ctx, addr, o)
 	if err == nil {
@@ -69,7 +71,7 @@ func (c *CM) newListener(ctx context.Context, addr string, o ListenConfig) (*Lis
 	if err != nil {
 		return nil, err
 	}
-	host := netip.IPv6Unspecified()
+	host, local := netip.IPv6Unspecified(), ib.GID{}
 	if len(addrs) > 0 {
 		host = addrs[0]
 	}
@@ -85,9 +87,9 @@ func (c *CM) newListener(ctx context.Context, addr string, o ListenConfig) (*Lis
 		if i < 0 {
 			return nil, refuse("listen", "address", host, "one of the device: "+list(gids)+"; none for all of them")
 		}
-		host = addrs[i]
+		host, local = addrs[i], ib.GIDFromAddr(addrs[i])
 	}
-	return &Listener{cm: c, addr: netip.AddrPortFrom(host, port), o: o, datagram: o.Service == ib.UD,
+	return &Listener{cm: c, addr: netip.AddrPortFrom(host, port), local: local, o: o, datagram: o.Service == ib.UD,
 		done: make(chan struct{}), shaking: map[*Conn]struct{}{}, changed: make(chan struct{})}, nil
 }
 
@@ -97,11 +99,7 @@ func (l *Listener) open() error {
 	if err := l.claim(); err != nil {
 		return err
 	}
-	var local ib.GID
-	if !l.addr.Addr().IsUnspecified() {
-		local = ib.GIDFromAddr(l.addr.Addr())
-	}
-	id, err := c.m.Listen(l.service, local, l.datagram)
+	id, err := c.m.Listen(l.service, l.local, l.datagram)
 	if err != nil {
 		l.disclaim()
 		return err
@@ -112,11 +110,11 @@ func (l *Listener) open() error {
 }
 
 // claim takes the port, or one that is free, and the service ID: of this CM, and of the
-// device, which other CMs may use too.
+// device, where other CMs may have it at other addresses.
 func (l *Listener) claim() (err error) {
 	c := l.cm
 	if l.service = l.o.ServiceID; l.service != 0 {
-		return c.gsi.serve(l.service)
+		return c.gsi.serve(l.service, l.local)
 	}
 	chosen := l.addr.Port() == 0
 	for range 1<<16 - firstDynamic {
@@ -130,7 +128,7 @@ func (l *Listener) claim() (err error) {
 			return err
 		}
 		l.service = l.o.Space.ServiceID(l.held.port)
-		if err = c.gsi.serve(l.service); err == nil {
+		if err = c.gsi.serve(l.service, l.local); err == nil {
 			return nil
 		}
 		c.ports.release(l.held)
@@ -143,7 +141,7 @@ func (l *Listener) claim() (err error) {
 
 // disclaim gives back what claim has taken.
 func (l *Listener) disclaim() {
-	l.cm.gsi.unserve(l.service)
+	l.cm.gsi.unserve(l.service, l.local)
 	l.cm.ports.release(l.held)
 }
 

@@ -84,6 +84,48 @@ func TestSeveralCMs(t *testing.T) {
 	}
 }
 
+// TestPortByAddress: as with sockets, CMs of one device share a port if each listens at
+// an address of its own, and get what is for theirs; one at all addresses has it alone.
+func TestPortByAddress(t *testing.T) {
+	a, b1 := pair(t)
+	b2, b3 := b1.another(t), b1.another(t)
+	ctx := patience(t)
+	const at4, at6, atAll = "192.0.2.2:7471", "[2001:db8::2]:7471", ":7471"
+	l1, l2 := listen(t, b1, at4, rdmacm.ListenConfig{}), listen(t, b2, at6, rdmacm.ListenConfig{})
+	for _, addr := range []string{at4, at6, atAll, "0.0.0.0:7471"} {
+		if _, err := b3.cm.Listen(ctx, addr, rdmacm.ListenConfig{}); !errors.Is(err, cm.ErrInUse) || !errors.Is(err, ib.ErrBusy) {
+			t.Errorf("listen on %s, beside others: %v", addr, err)
+		}
+	}
+	for range 2 {
+		for addr, l := range map[string]*rdmacm.Listener{at4: l1, at6: l2} {
+			_, server := dialTo(t, a, l, addr, rdmacm.Config{})
+			if server.LocalAddr() != addrPort(addr) {
+				t.Errorf("the listener on %s got a connection to %v", addr, server.LocalAddr())
+			}
+		}
+	}
+	must(t, l2.Close())
+	if e := rejection(t, a, at6, rdmacm.Config{}); e.Reason != wire.RejectInvalidServiceID {
+		t.Errorf("where nobody listens any more: %v", e)
+	}
+	must(t, l1.Close())
+	all := listen(t, b3, atAll, rdmacm.ListenConfig{})
+	listen(t, b3, at4, rdmacm.ListenConfig{}) // its own
+	if _, err := b1.cm.Listen(ctx, at6, rdmacm.ListenConfig{}); !errors.Is(err, ib.ErrBusy) {
+		t.Errorf("listen on %s, beside one on all: %v", at6, err)
+	}
+	must(t, all.Close())
+	listen(t, b1, at6, rdmacm.ListenConfig{})
+
+	byID := rdmacm.ListenConfig{Config: rdmacm.Config{ServiceID: 1<<40 | 7}} // no port at all
+	listen(t, b1, at4, byID)
+	listen(t, b2, at6, byID)
+	if _, err := b3.cm.Listen(ctx, at6, byID); !errors.Is(err, ib.ErrBusy) {
+		t.Errorf("listen on another's service ID: %v", err)
+	}
+}
+
 // TestChosenPort: port 0 passes over the ports of others.
 func TestChosenPort(t *testing.T) {
 	a, _ := pair(t)
@@ -96,7 +138,7 @@ func TestChosenPort(t *testing.T) {
 	const first, free = 49152, 54321
 	for p := first; p < 1<<16; p++ {
 		if p != free {
-			must(t, q.(ib.ServiceQP).Serve(wire.PortSpaceTCP.ServiceID(uint16(p)), ^uint64(0)))
+			must(t, q.(ib.ServiceQP).Serve(wire.PortSpaceTCP.ServiceID(uint16(p)), ^uint64(0), ib.GID{}))
 		}
 	}
 	if l := listen(t, a, ":0", rdmacm.ListenConfig{}); l.Addr().Port() != free {

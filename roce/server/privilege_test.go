@@ -100,9 +100,9 @@ func TestPrivilegedPort(t *testing.T) {
 			{1<<40 | 7, space, true}, // nor these
 		} {
 			t.Run(fmt.Sprintf("%s/%#x/%#x", user, c.id, c.mask), func(t *testing.T) {
-				allowed(t, q.Serve(c.id, c.mask), c.ok, "port", "1024 and above for user")
+				allowed(t, q.Serve(c.id, c.mask, ib.GID{}), c.ok, "port", "1024 and above for user")
 				if c.ok {
-					must(t, q.Unserve(c.id, c.mask))
+					must(t, q.Unserve(c.id, c.mask, ib.GID{}))
 				}
 			})
 		}

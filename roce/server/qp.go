@@ -132,7 +132,7 @@ func serve(c *session, r *abi.Service) (reply, error) {
 	if err := c.mayServe(r.ID, r.Mask); err != nil {
 		return done(err)
 	}
-	return done(q.Serve(r.ID, r.Mask))
+	return done(q.Serve(r.ID, r.Mask, r.GID))
 }
 
 func unserve(c *session, r *abi.Service) (reply, error) {
@@ -140,7 +140,7 @@ func unserve(c *session, r *abi.Service) (reply, error) {
 	if err != nil {
 		return done(err)
 	}
-	return done(q.Unserve(r.ID, r.Mask))
+	return done(q.Unserve(r.ID, r.Mask, r.GID))
 }
 
 // String names the kind, for people.
