@@ -35,7 +35,7 @@ import (
 // tenant's QP, whose connections a peer would take for stale (IBTA 12.9.8.3.1), and
 // tenants send to QP 1 from their general services QPs only. A tenant accepts requests for
 // services that it has announced: what nobody serves it may have got, and can only refuse.
-// Its own requests come from an address of the device, also by their private data.
+// Its own requests come from an address of the device, also by what they say.
 
 // gsiTable is the general services QPs of a port. It is on the first shard, and
 // guarded by its mu.
@@ -88,6 +88,7 @@ type message struct {
 	local, remote uint32 // the sender's ID, the receiver's; 0 for none
 	service       uint64 // REQ, SIDR_REQ
 	qpn           ib.QPN // REQ, REP: the sender's
+	path          ib.GID // REQ: where answers go
 	private       []byte // REQ, SIDR_REQ: in the payload
 	answers       bool   // a REQ or SIDR_REQ, the ID of which is remote
 	accepts       bool   // that request
@@ -113,7 +114,7 @@ func (m *message) read(payload []byte) bool {
 	case wire.AttrREQ:
 		var req wire.REQ
 		req.Decode(mad)
-		m.local, m.service, m.qpn, m.private = req.LocalID, req.ServiceID, req.QPN, req.PrivateData
+		m.local, m.service, m.qpn, m.path, m.private = req.LocalID, req.ServiceID, req.QPN, req.Primary.LocalGID, req.PrivateData
 	case wire.AttrSIDRREQ:
 		var req wire.SIDRREQ
 		req.Decode(mad)
@@ -241,13 +242,18 @@ func (g *gsiTable) speaks(now ib.Instant, q *QP, dst ib.GID, m *message) bool {
 // prefixIP is the upper 40 bits of the service IDs of the RDMA IP CM service (IBTA A11).
 const prefixIP = 1
 
-// fromHere reports whether a request comes from an address of d by its private data too,
-// which tell a peer's application whom it talks to: Linux's kernel writes them. It does
-// if there is no header in them by the service ID, not if there is one that is malformed.
+// fromHere reports whether a request comes from an address of d by what it says too: by
+// its path, and by its private data, which tell a peer's application whom it talks to.
+// Linux's kernel writes both. A header in the private data that is malformed is from
+// nowhere; by the service ID there may be none.
 func (m *message) fromHere(d *Device) bool {
+	gids := d.gids.Load()
+	if m.attr == wire.AttrREQ && gids.find(m.path, true) < 0 {
+		return false
+	}
 	if _, _, ok := wire.SplitServiceID(m.service); !ok && m.service>>24 != prefixIP {
 		return true
 	}
 	var h wire.CMHeader
-	return h.Decode(m.private) == nil && d.gids.Load().find(h.Src, true) >= 0
+	return h.Decode(m.private) == nil && gids.find(h.Src, true) >= 0
 }

@@ -417,13 +417,7 @@ func TestTenantsToQP1(t *testing.T) {
 		must(t, err)
 		sq, err := ring.OpenSend(a.rings[len(a.rings)-1][:ring.SendSize(gsiCap.MaxSendWR, gsiCap.MaxSendSGE, gsiCap.MaxInline)])
 		must(t, err)
-		mask := ib.AttrState | ib.AttrPKeyIndex | ib.AttrQKey
-		if typ == ib.UD {
-			mask |= ib.AttrPort
-		}
-		w.modify(q, ib.QPAttr{State: ib.Init, Port: 1, QKey: gsiQKey}, mask)
-		w.modify(q, ib.QPAttr{State: ib.RTR}, ib.AttrState)
-		w.modify(q, ib.QPAttr{State: ib.RTS}, ib.AttrState|ib.AttrSQPSN)
+		w.ready(q, typ)
 		must(t, sq.Push(&ib.SendWR{Opcode: ib.WRSend, Flags: ib.SendInline, Inline: madOf(attr, m), AH: ah.Num(), RemoteQPN: ib.QPNGSI, RemoteQKey: gsiQKey}))
 		sq.Publish()
 		a.sends = append(a.sends, q.(*roce.QP))
@@ -432,14 +426,17 @@ func TestTenantsToQP1(t *testing.T) {
 	}
 	own, err := pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: cq, RecvCQ: cq})
 	must(t, err)
-	send(ib.GSI, wire.AttrREQ, &wire.REQ{LocalID: 1, QPN: own.Num()})
+	here := wire.CMPath{LocalGID: gidA}
+	send(ib.GSI, wire.AttrREQ, &wire.REQ{LocalID: 1, QPN: own.Num(), Primary: here})
 	b.wantHeard("its own QP", "REQ 1 0")
 	send(ib.UD, wire.AttrDREQ, &wire.DREQ{LocalID: 2})
 	b.wantHeard("from a UD QP")
-	send(ib.GSI, wire.AttrREQ, &wire.REQ{LocalID: 3, QPN: victim.Num()})
+	send(ib.GSI, wire.AttrREQ, &wire.REQ{LocalID: 3, QPN: victim.Num(), Primary: here})
 	b.wantHeard("another's QP in a REQ")
 	send(ib.GSI, wire.AttrREP, &wire.REP{LocalID: 4, QPN: victim.Num()})
 	b.wantHeard("another's QP in a REP")
+	send(ib.GSI, wire.AttrREQ, &wire.REQ{LocalID: 5, Primary: wire.CMPath{LocalGID: gid(9)}})
+	b.wantHeard("another host's path")
 	const port = 0x1060000 + 7471
 	for _, c := range []struct {
 		name    string
@@ -459,14 +456,25 @@ func TestTenantsToQP1(t *testing.T) {
 		if c.leaves {
 			wantREQ, wantSIDR = []string{"REQ 5 0"}, []string{"SIDR_REQ 6 0"}
 		}
-		send(ib.GSI, wire.AttrREQ, &wire.REQ{LocalID: 5, ServiceID: c.service, PrivateData: c.private})
+		send(ib.GSI, wire.AttrREQ, &wire.REQ{LocalID: 5, ServiceID: c.service, PrivateData: c.private, Primary: here})
 		b.wantHeard(c.name, wantREQ...)
 		send(ib.GSI, wire.AttrSIDRREQ, &wire.SIDRREQ{RequestID: 6, ServiceID: c.service, PrivateData: c.private})
 		b.wantHeard(c.name, wantSIDR...)
 	}
-	if n := w.a.dev.Stats().DropSpoofedID; n != 3+5*2 {
-		t.Errorf("%d counted, want 13", n)
+	if n := w.a.dev.Stats().DropSpoofedID; n != 4+5*2 {
+		t.Errorf("%d counted, want 14", n)
 	}
+}
+
+// ready brings a datagram QP to RTS.
+func (w *world) ready(q ib.QP, typ ib.QPType) {
+	mask := ib.AttrState | ib.AttrPKeyIndex | ib.AttrQKey
+	if typ == ib.UD {
+		mask |= ib.AttrPort
+	}
+	w.modify(q, ib.QPAttr{State: ib.Init, Port: 1, QKey: gsiQKey}, mask)
+	w.modify(q, ib.QPAttr{State: ib.RTR}, ib.AttrState)
+	w.modify(q, ib.QPAttr{State: ib.RTS}, ib.AttrState|ib.AttrSQPSN)
 }
 
 // headerOf is private data as rdma_cm begins them, from an address.

@@ -32,8 +32,8 @@
 // source GID is that of the table, never the client's word. What the messages of the
 // connection manager say is held to what the client has: communication IDs that it uses
 // first or has been asked with, QPs of its own, and acceptance of requests for services
-// that it serves. The source address in the private data of a request (IBTA A11) must be
-// one of the device; in Linux the kernel writes it. Source ports, which nobody keeps for
+// that it serves. The source addresses in a request's path and private data (IBTA A11) must
+// be of the device; in Linux the kernel writes them. Source ports, which nobody keeps for
 // all clients, are not looked at. Other management classes pass.
 //
 // Memory of a client's process is looked for when it is registered, so that one which may

@@ -81,7 +81,11 @@ func (a *attacker) requests(rounds int) {
 		if a.rng.IntN(3) == 0 || op == abi.OpRegMR || op == abi.OpReregMR {
 			give = []int{q.file, q.wakes[0]}[:1+a.rng.IntN(2)]
 		}
-		status, _, fds, err := q.call(op, a.body(size), give...)
+		body := a.body(size)
+		if op == abi.OpServe && size > int(unsafe.Offsetof(abi.Service{}.GID)) && a.rng.IntN(2) == 0 {
+			clear(body[unsafe.Offsetof(abi.Service{}.GID):]) // all addresses
+		}
+		status, _, fds, err := q.call(op, body, give...)
 		abi.CloseAll(fds)
 		switch {
 		case err != nil:
