@@ -67,12 +67,12 @@ func TestFiles(t *testing.T) {
 		command string
 	}{
 		{name: "yama 0", files: map[string]string{"/proc/sys/kernel/yama/ptrace_scope": "0\n"}, check: "ptrace", words: "own user"},
-		{name: "yama 1", files: map[string]string{"/proc/sys/kernel/yama/ptrace_scope": "1\n"}, check: "ptrace", status: Warn, words: "if they allow it",
+		{name: "yama 1", files: map[string]string{"/proc/sys/kernel/yama/ptrace_scope": "1\n"}, check: "ptrace", status: Warn, words: "is 1: a daemon reaches any memory of clients of its own user only by a file",
 			command: "sysctl -w kernel.yama.ptrace_scope=0"},
 		{name: "yama 1, privileged", files: map[string]string{"/proc/sys/kernel/yama/ptrace_scope": "1\n"}, caps: []capability{sysPtrace}, check: "ptrace", words: "(CAP_SYS_PTRACE)"},
-		{name: "yama 2", files: map[string]string{"/proc/sys/kernel/yama/ptrace_scope": "2\n"}, check: "ptrace", status: Warn, words: "CAP_SYS_PTRACE",
+		{name: "yama 2", files: map[string]string{"/proc/sys/kernel/yama/ptrace_scope": "2\n"}, check: "ptrace", status: Warn, words: "is 2: ",
 			command: "setcap cap_sys_ptrace+ep /bin/goroced"},
-		{name: "yama 3, privileged", files: map[string]string{"/proc/sys/kernel/yama/ptrace_scope": "3\n"}, caps: []capability{sysPtrace}, check: "ptrace", status: Warn, words: "no process"},
+		{name: "yama 3, privileged", files: map[string]string{"/proc/sys/kernel/yama/ptrace_scope": "3\n"}, caps: []capability{sysPtrace}, check: "ptrace", status: Warn, words: "is 3: "},
 
 		{name: "clock tsc", files: map[string]string{clockDir + "current_clocksource": "tsc\n"}, check: "clock", words: "tsc"},
 		{name: "clock hpet", files: map[string]string{clockDir + "current_clocksource": "hpet\n", clockDir + "available_clocksource": "hpet acpi_pm\n"},

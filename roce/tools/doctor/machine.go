@@ -9,23 +9,22 @@ import (
 )
 
 // checkPtrace looks whether a daemon may reach any memory of its own user's clients by
-// process_vm_readv, which asks as ptrace does (Linux Documentation, Yama). Those of other
-// users open it for the daemon (procmem.Bind).
+// process_vm_readv, which asks as ptrace does (Linux Documentation, Yama). Else they open
+// it for the daemon, as those of other users do (procmem.Bind).
 func checkPtrace(e *env) []Finding {
-	const memfd = "; memory that clients get from it (memfds) is not concerned"
 	scope := e.read("/proc/sys/kernel/yama/ptrace_scope")
+	remedy, limits := map[string]Finding{
+		"1": {Remedy: "allow it for all of one user's processes:", Command: "sysctl -w kernel.yama.ptrace_scope=0"},
+		"2": {Remedy: "give the daemon CAP_SYS_PTRACE, or sysctl -w kernel.yama.ptrace_scope=0:", Command: e.setcap(sysPtrace)},
+		"3": {Remedy: "boot with another value; this one cannot be changed (/etc/sysctl.d/*ptrace*)"},
+	}[scope]
 	switch {
-	case scope == "3":
-		return []Finding{{Status: Warn, Text: "kernel.yama.ptrace_scope is 3: no process reaches another's memory, so of clients of its own user a daemon has none but memfds",
-			Remedy: "boot with another value; this one cannot be changed (/etc/sysctl.d/*ptrace*)"}}
+	case limits && (scope == "3" || !e.has(sysPtrace)):
+		remedy.Status = Warn
+		remedy.Text = "kernel.yama.ptrace_scope is " + scope + ": a daemon reaches any memory of clients of its own user only by a file that they open for it, which takes more system calls; memfds are not concerned"
+		return []Finding{remedy}
 	case e.has(sysPtrace):
 		return ok("a daemon reaches the memory of clients of its own user (CAP_SYS_PTRACE)")
-	case scope == "2":
-		return []Finding{{Status: Warn, Text: "kernel.yama.ptrace_scope is 2: a daemon needs CAP_SYS_PTRACE to reach any memory of clients of its own user" + memfd,
-			Remedy: "give it, or sysctl -w kernel.yama.ptrace_scope=0:", Command: e.setcap(sysPtrace)}}
-	case scope == "1":
-		return []Finding{{Status: Warn, Text: "kernel.yama.ptrace_scope is 1: a daemon reaches any memory of clients of its own user only if they allow it" + memfd,
-			Remedy: "allow it for all of one user's processes:", Command: "sysctl -w kernel.yama.ptrace_scope=0"}}
 	}
 	return ok("a daemon reaches the memory of clients of its own user")
 }
