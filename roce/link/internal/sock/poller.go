@@ -18,12 +18,15 @@ type Poller struct {
 	socks  int           // how many of fds are sockets
 	awake  atomic.Bool   // the eventfd is, or is about to be, readable
 	closed atomic.Bool
-	stale  atomic.Bool // sockets or receivers have changed
 
 	mu        sync.Mutex // guards what follows
 	event     int        // -1 after Close
 	sockets   []int
 	receivers []int
+	changes   uint64     // of sockets and receivers
+	loaded    uint64     // changes when fds was made
+	polling   bool       // Wait is in the kernel, which holds what is in fds
+	polled    *sync.Cond // it is no more
 }
 
 // NewPoller returns a Poller over the sockets, which stay the caller's.
@@ -32,8 +35,8 @@ func NewPoller(socks []int) (*Poller, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("eventfd", err)
 	}
-	p := &Poller{event: event, sockets: slices.Clone(socks), fds: []unix.PollFd{{Fd: int32(event), Events: unix.POLLIN}}}
-	p.reload()
+	p := &Poller{event: event, sockets: slices.Clone(socks), fds: []unix.PollFd{{Fd: int32(event), Events: unix.POLLIN}}, changes: 1}
+	p.polled = sync.NewCond(&p.mu)
 	return p, nil
 }
 
@@ -44,28 +47,38 @@ func (p *Poller) AddSocket(fd int) { p.change(func() { p.sockets = append(p.sock
 // received from but not sent by, or any other. It counts as a Wake.
 func (p *Poller) Add(receiver int) { p.change(func() { p.receivers = append(p.receivers, receiver) }) }
 
-// Remove takes a descriptor out; the caller may then close it. It counts as a Wake,
-// for a Wait that has begun still looks at it, or at whatever has its number next.
+// Remove takes a descriptor out. No Wait looks at it when it returns: if the caller closes
+// it then, its address is free. It counts as a Wake.
 func (p *Poller) Remove(fd int) {
 	same := func(other int) bool { return other == fd }
 	p.change(func() {
 		p.sockets = slices.DeleteFunc(p.sockets, same)
 		p.receivers = slices.DeleteFunc(p.receivers, same)
 	})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for change := p.changes; p.polling && p.loaded < change; {
+		p.polled.Wait()
+	}
 }
 
 func (p *Poller) change(f func()) {
 	p.mu.Lock()
 	f()
+	p.changes++
 	p.mu.Unlock()
-	p.stale.Store(true)
 	p.Wake()
 }
 
-// reload brings fds up to date.
-func (p *Poller) reload() {
+// begin brings fds up to date, for the kernel to look at.
+func (p *Poller) begin() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.polling = true
+	if p.loaded == p.changes {
+		return
+	}
+	p.loaded = p.changes
 	p.fds = p.fds[:1]
 	p.socks = len(p.sockets)
 	for _, fd := range p.sockets {
@@ -82,9 +95,7 @@ func (p *Poller) Wait(d time.Duration, writable bool) error {
 	if p.closed.Load() {
 		return link.ErrClosed
 	}
-	if p.stale.Swap(false) {
-		p.reload()
-	}
+	p.begin()
 	events := int16(unix.POLLIN)
 	if writable {
 		events |= unix.POLLOUT
@@ -93,6 +104,7 @@ func (p *Poller) Wait(d time.Duration, writable bool) error {
 		p.fds[1+i].Events = events
 	}
 	n, err := poll(p.fds, d)
+	p.end()
 	if err != nil {
 		return err
 	}
@@ -103,6 +115,13 @@ func (p *Poller) Wait(d time.Duration, writable bool) error {
 		return link.ErrClosed
 	}
 	return nil
+}
+
+func (p *Poller) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.polling = false
+	p.polled.Broadcast()
 }
 
 // drain takes the wake-up back. A Wake between the read and the Swap writes

@@ -92,3 +92,44 @@ func TestReceivers(t *testing.T) {
 		t.Error("the receiver that is left does not end Wait")
 	}
 }
+
+// TestRemoveFrees: the address of a socket is free when that is removed and closed, also
+// while somebody waits for it.
+func TestRemoveFrees(t *testing.T) {
+	p, err := NewPoller(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error)
+	go func() {
+		for {
+			if err := p.Wait(-1, false); err != nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	at := &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}} // any port, at first
+	for i := range 2000 {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Bind(fd, at); err != nil {
+			t.Fatalf("round %d: %v", i, err)
+		}
+		if name, err := unix.Getsockname(fd); err == nil {
+			at.Port = name.(*unix.SockaddrInet4).Port
+		}
+		p.AddSocket(fd)
+		p.Remove(fd)
+		if err := unix.Close(fd); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.Shut()
+	if err := <-ended; err != link.ErrClosed {
+		t.Errorf("%v, want %v", err, link.ErrClosed)
+	}
+	p.Close()
+}
