@@ -99,7 +99,7 @@ func (s *shard) run() {
 			}
 			continue
 		}
-		if spin.idle(now) && s.giveWay(&spin) {
+		if spin.idle(now) && s.giveWay(now) {
 			continue
 		}
 		if err := s.sleep(now); err != nil {
@@ -114,10 +114,10 @@ func (s *shard) run() {
 // more. For goroutines it does so each time: those that the shard has woken, or that wait
 // for its mutex, are queued behind this one, and other threads take long to fetch them.
 // With tenants it is mostly other processes that wait, for this processor even, and
-// Gosched would wake a thread.
-func (s *shard) giveWay(spin *spinner) bool {
+// Gosched would wake a thread: once a breath is enough.
+func (s *shard) giveWay(now ib.Instant) bool {
 	t := s.tenantBells()
-	if spin.looks++; t == nil || spin.looks%16 == 0 {
+	if t == nil || s.breath.due(now) {
 		runtime.Gosched()
 		return true
 	}

@@ -13,10 +13,9 @@ type spinner struct {
 	least, most ib.Instant
 	budget      ib.Instant // of an idle time
 	since       ib.Instant // when this one began; ib.Never while there is work
-	looks       uint       // in vain
 }
 
-// breath says when a goroutine that always finds work gives way for a moment. One
+// breath says when a goroutine that does not rest gives way for a moment. One
 // that the scheduler has not seen for 10 ms loses its processor in the middle of a
 // system call, and the runtime's monitor, which does that, then wakes every 20 us to
 // look whether there is more of the kind (runtime, retake and sysmon).
