@@ -2,11 +2,14 @@ package roce_test
 
 import (
 	"errors"
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/mem"
 	"github.com/goroce/goroce/roce/link/wrap"
 )
@@ -68,6 +71,65 @@ func TestLastACK(t *testing.T) {
 			}
 			w.a.dev.Step(w.now)
 			w.wantDone(w.a, 1)
+		})
+	}
+}
+
+// guarded is a link that counts what it is asked to send while its owner waits.
+type guarded struct {
+	link.Link
+	waiting atomic.Bool
+	sent    atomic.Int32
+}
+
+func (g *guarded) Wait(d time.Duration, writable bool) error {
+	g.waiting.Store(true)
+	defer g.waiting.Store(false)
+	return g.Link.Wait(d, writable)
+}
+
+func (g *guarded) Send(now ib.Instant, runs []link.Run) (int, error) {
+	if g.waiting.Load() {
+		g.sent.Add(1)
+	}
+	return g.Link.Send(now, runs)
+}
+
+// TestLastACKWhileAsleep: the ACK leaves at once while the shard's loop waits on the
+// link, which is not used by two at a time.
+func TestLastACKWhileAsleep(t *testing.T) {
+	for name, end := range map[string]func(q ib.QP) error{
+		"to ERR": func(q ib.QP) error { return q.Modify(ib.QPAttr{State: ib.Err}, ib.AttrState) },
+		"close":  ib.QP.Close,
+	} {
+		t.Run(name, func(t *testing.T) {
+			network := mem.NewNetwork()
+			open := func(gid ib.GID) (*host, *guarded) {
+				g := &guarded{Link: network.Open([]ib.GID{gid}, mem.Options{})}
+				return openHost(t, wrap.Seal(g), roce.Options{Seed: 1, AckDelay: time.Hour}, 4096), g
+			}
+			a, _ := open(gidA)
+			b, asleep := open(gidB)
+			w := &world{t: t, a: a, b: b}
+			w.connect(ib.MTU1024, nil)
+			w.recv(w.b, ib.RecvWR{ID: 7, SGL: w.b.sge(0, 8)})
+			w.send(w.a, ib.SendWR{ID: 1, Opcode: ib.WRSend, SGL: w.a.sge(0, 8)})
+			var wcs [1]ib.WC
+			for n := 0; n == 0; n, _ = w.b.cq.Poll(wcs[:]) {
+				runtime.Gosched()
+			}
+			for !asleep.waiting.Load() {
+				runtime.Gosched()
+			}
+			if err := end(w.b.qp); err != nil {
+				t.Fatal(err)
+			}
+			if wc := w.wait(w.a); wc.Err() != nil {
+				t.Fatal(wc.Err())
+			}
+			if n := asleep.sent.Load(); n != 0 {
+				t.Errorf("the link was asked to send while it waited, %d times", n)
+			}
 		})
 	}
 }

@@ -51,6 +51,9 @@ type shard struct {
 	spare    []*QP // the other buffer of bells
 	ringing  func(*QP)
 	sleeping atomic.Bool
+
+	waiting  sync.Mutex   // held while the loop waits on the link; taken before mu
+	visitors atomic.Int32 // who want it
 }
 
 // flowEntry is an application's account of a destination, and the number of QPs that use
@@ -135,12 +138,31 @@ func (s *shard) sleep(now ib.Instant) error {
 			return nil
 		}
 	}
+	s.waiting.Lock()
+	defer s.waiting.Unlock()
+	if s.visitors.Load() > 0 {
+		return nil
+	}
 	wait, blocked := s.idle(now)
 	if wait == 0 {
 		return nil
 	}
 	return s.link.Wait(wait, blocked)
 }
+
+// visit keeps the loop from waiting on the link until leave: other goroutines may send
+// then, under mu. Without, they would use the link during Wait, which is not for two.
+func (s *shard) visit() {
+	s.visitors.Add(1)
+	if s.sleeping.Load() {
+		s.link.Wake()
+	}
+	s.waiting.Lock()
+	s.visitors.Add(-1)
+}
+
+// leave ends a visit.
+func (s *shard) leave() { s.waiting.Unlock() }
 
 func (s *shard) tenantBells() Bells {
 	s.mu.Lock()
@@ -340,6 +362,8 @@ func (s *shard) add(q *QP, cfg qp.Config) {
 
 // drop forgets a QP.
 func (s *shard) drop(q *QP) {
+	s.visit()
+	defer s.leave()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tx.lastACK(s.clock(), q)
@@ -363,6 +387,11 @@ func (s *shard) drop(q *QP) {
 
 // modify runs the Modify verb.
 func (s *shard) modify(q *QP, attr *ib.QPAttr, mask ib.QPAttrMask) error {
+	ends := mask&ib.AttrState != 0 && (attr.State == ib.Err || attr.State == ib.Reset)
+	if ends {
+		s.visit()
+		defer s.leave()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if q.core == nil {
@@ -374,7 +403,7 @@ func (s *shard) modify(q *QP, attr *ib.QPAttr, mask ib.QPAttrMask) error {
 			return err
 		}
 	}
-	if mask&ib.AttrState != 0 && (attr.State == ib.Err || attr.State == ib.Reset) {
+	if ends {
 		s.tx.lastACK(s.clock(), q)
 	}
 	if err := q.core.Modify(s.clock(), attr, mask); err != nil {
