@@ -201,7 +201,7 @@ func TestRuleNotTaken(t *testing.T) {
 	rec := newRecorder()
 	rec.take = 0
 	l := wrap.Seal(rules.Below(rec))
-	add(t, &rules, wrap.Rule{Action: wrap.ActCorrupt, PSN: only(1), Count: 1})
+	add(t, &rules, wrap.Rule{Action: wrap.ActCorrupt, Seed: 1, PSN: only(1), Count: 1})
 	out := []link.Run{newRun(0, 3, 64, 0)}
 	if n, err := l.Send(0, out); n != 0 || err != nil {
 		t.Fatal(n, err)
