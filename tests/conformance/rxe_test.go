@@ -24,6 +24,11 @@ import (
 // rxeTimeout bounds one run of the suite against a guest, which is emulated.
 const rxeTimeout = 15 * time.Minute
 
+// rxeLimit bounds each half of a case. Between a retry and the next ACK rxe heeds no NAK
+// (rxe_comp.c, started_retry), so another packet that a busy machine loses then costs it a
+// whole timeout, more than a second.
+const rxeLimit = time.Minute
+
 // rxePort is where a guest serves.
 const rxePort = 7471
 
@@ -167,7 +172,7 @@ func (r *rxeRun) host(ctx context.Context, l *lab.Lab, link, family string) ([]b
 }
 
 func leadArgs(peer string) []string {
-	return []string{"run", "-json", "-case", os.Getenv("GOROCE_CASES"), "-peer", peer}
+	return []string{"run", "-json", "-case", os.Getenv("GOROCE_CASES"), "-limit", rxeLimit.String(), "-peer", peer}
 }
 
 // inside leads in the guest, on the device that serves.
