@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -180,7 +181,7 @@ func (p *cmPlay) judgeBoth(us *ourProcess, ourErr error, weSay string, tool []st
 	theirs := result.Stdout + result.Stderr
 	switch {
 	case ourErr != nil || err != nil || result.ExitCode != 0:
-	case !strings.Contains(us.output(), weSay) || !strings.Contains(theirs, said):
+	case !strings.Contains(us.output(), weSay) || !regexp.MustCompile(said).MatchString(theirs):
 		ourErr = fmt.Errorf("want %q here and %q there", weSay, said)
 	default:
 		return
