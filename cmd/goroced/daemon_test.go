@@ -203,9 +203,9 @@ func TestDemoThroughDaemon(t *testing.T) {
 		"RDMA READ":  "client READ Request, server READ Response First, server READ Response Middle, server READ Response Last",
 		"Atomics":    "client CmpSwap, server ATOMIC ACK, client FetchAdd, server ATOMIC ACK",
 	}
+	seen := map[string]bool{} // a slow machine has some sent again, late ACKs too
 	for _, e := range r.Tour {
 		var labels []string
-		seen := map[string]bool{} // a slow machine has some sent again
 		for _, p := range e.Packets {
 			name, rest, _ := strings.Cut(p.Packet, " psn=")
 			psn, _, _ := strings.Cut(rest, " ")
