@@ -39,8 +39,8 @@ const GRHLen = 40
 // hop limit: what is left of the datagram's own may not reach back.
 func AHFromWC(gids []GIDEntry, wc *WC, grh []byte) (AHAttr, error) {
 	if wc.Flags&WCGRH == 0 || len(grh) < GRHLen {
-		return AHAttr{}, &AttrError{Op: "address a reply", Attr: "GRH", Value: fmt.Sprintf("%d bytes, flags %#x", len(grh), wc.Flags),
-			Allowed: "the completion of a UD receive and the 40 bytes at the start of its memory", Err: ErrInvalid}
+		return AHAttr{}, Refuse("address a reply", "GRH", fmt.Sprintf("%d bytes, flags %#x", len(grh), wc.Flags),
+			"the completion of a UD receive and the 40 bytes at the start of its memory", ErrInvalid)
 	}
 	a := AHAttr{Port: 1}
 	var local GID
@@ -54,8 +54,8 @@ func AHFromWC(gids []GIDEntry, wc *WC, grh []byte) (AHAttr, error) {
 		a.TrafficClass, a.FlowLabel = uint8(word>>20), word&0xFFFFF
 		a.DGID, local = GID(grh[8:24]), GID(grh[24:40])
 	default:
-		return AHAttr{}, &AttrError{Op: "address a reply", Attr: "GRH", Value: fmt.Sprintf("%x", grh[:GRHLen]),
-			Allowed: "an IPv6 header, or an IPv4 header in the last 20 bytes", Err: ErrInvalid}
+		return AHAttr{}, Refuse("address a reply", "GRH", fmt.Sprintf("%x", grh[:GRHLen]),
+			"an IPv6 header, or an IPv4 header in the last 20 bytes", ErrInvalid)
 	}
 	// A reply comes from the address that was asked; one asked by multicast
 	// answers from the first address of the family.
@@ -65,6 +65,6 @@ func AHFromWC(gids []GIDEntry, wc *WC, grh []byte) (AHAttr, error) {
 			return a, nil
 		}
 	}
-	return AHAttr{}, &AttrError{Op: "address a reply", Attr: "destination GID", Value: local.Addr(),
-		Allowed: "an address of the local GID table", Err: ErrInvalid}
+	return AHAttr{}, Refuse("address a reply", "destination GID", local.Addr(), "an address of the local GID table",
+		ErrInvalid)
 }

@@ -33,6 +33,16 @@ type Device interface {
 	Close() error
 }
 
+// Allocator is a Device that has a wish where memory lies that is registered with it: a
+// daemon's device reaches what Alloc returns quickest, and may be allowed nothing else.
+type Allocator interface {
+	// Alloc returns size zero bytes, on a page boundary.
+	Alloc(size int) ([]byte, error)
+	// Free gives back what Alloc has returned. Nobody uses it any more, and its regions are
+	// closed.
+	Free(buf []byte) error
+}
+
 // PD is a protection domain: QPs reach only the memory of their own.
 type PD interface {
 	// RegMR registers memory. Registering the same bytes twice is legal.
@@ -105,32 +115,6 @@ type QP interface {
 	Close() error
 }
 
-// ServiceQP is what a QP of type [GSI] also is, on a device whose QP 1 several users
-// may have at a time: each creates one of its own, all send as QP 1, and what arrives
-// for QP 1 is given to one of them. Answers come to the QP that has asked. Requests
-// for a connection or a datagram service come to the QP that serves their service ID at
-// the address that they were sent to; requests that nobody serves there, and what is no
-// message of a connection manager, come to the oldest QP that is in RTR or beyond. A
-// communication ID belongs to the QP that has used it first toward a peer, until the
-// connection is over: what another QP sends with it is lost. Managers choose their IDs at
-// random, and a new one when they try again.
-//
-// A connection manager that listens serves the ID first. On a device whose one GSI QP
-// gets everything (a second CreateQP fails with ErrBusy there) QPs lack these methods.
-type ServiceQP interface {
-	QP
-	// Serve announces a service ID at an address of the device, or at all of them if
-	// gid is zero. The bits of the ID that are 0 in mask may be anything: mask is all
-	// ones, or ^0xFFFF for all ports of a port space. Announcing twice takes two
-	// Unserves. As with sockets, QPs may serve an ID at an address each; one that
-	// another QP serves at the same address is ErrBusy, all addresses being the same
-	// as any. A GID that is not the device's is ErrInvalid, too much ErrLimit. While
-	// the device is without the address nothing comes; Close of the QP ends all.
-	Serve(serviceID, mask uint64, gid GID) error
-	// Unserve takes back one Serve with the same arguments. Connections stay.
-	Unserve(serviceID, mask uint64, gid GID) error
-}
-
 // DeviceAttr describes a device and its limits.
 type DeviceAttr struct {
 	Name            string
@@ -180,6 +164,7 @@ const (
 	CapFlushGlobal     DeviceCaps = 1 << 38
 	CapFlushPersistent DeviceCaps = 1 << 39
 	CapAtomicWrite     DeviceCaps = 1 << 40
+	CapCM              DeviceCaps = 1 << 59 // the Device is a CMDevice
 	CapMulticast       DeviceCaps = 1 << 60
 	CapRereg           DeviceCaps = 1 << 61 // Rereg of address and length; rights and PD always may change
 	CapTimestamp       DeviceCaps = 1 << 62 // WC.Timestamp and Clock

@@ -35,6 +35,11 @@ type AttrError struct {
 	Err     error  // ErrInvalid, ErrState, ErrLimit ...
 }
 
+// Refuse returns the AttrError for an attribute that op does not take; err is its sentinel.
+func Refuse(op, attr string, value any, allowed string, err error) *AttrError {
+	return &AttrError{Op: op, Attr: attr, Value: value, Allowed: allowed, Err: err}
+}
+
 func (e *AttrError) Error() string {
 	return fmt.Sprintf("%s: %s is %v: %v; allowed: %s", e.Op, e.Attr, e.Value, e.Err, e.Allowed)
 }

@@ -92,7 +92,7 @@ func (pd *PD) Release(kind User) {
 func (t *Table) holds(pd *PD) error {
 	switch {
 	case pd == nil:
-		return &ib.AttrError{Op: "use protection domain", Attr: "PD", Value: nil, Allowed: "one from NewPD", Err: ib.ErrInvalid}
+		return ib.Refuse("use protection domain", "PD", nil, "one from NewPD", ib.ErrInvalid)
 	case pd.table != t:
 		return fmt.Errorf("protection domain %d: %w", pd.num, ib.ErrForeign)
 	case pd.freed:

@@ -18,8 +18,8 @@ import (
 func (t *Table) Reregister(r *Region, mask ib.ReregMask, pd *PD, m Memory, iova uint64, access ib.Access) (*Region, error) {
 	const op, known = "re-register memory", ib.ReregTranslation | ib.ReregPD | ib.ReregAccess
 	if mask == 0 || mask&^known != 0 {
-		return nil, &ib.AttrError{Op: op, Attr: "mask", Value: fmt.Sprintf("%#x", uint8(mask)),
-			Allowed: "one or more of ReregTranslation (1), ReregPD (2) and ReregAccess (4)", Err: ib.ErrInvalid}
+		return nil, ib.Refuse(op, "mask", fmt.Sprintf("%#x", uint8(mask)),
+			"one or more of ReregTranslation (1), ReregPD (2) and ReregAccess (4)", ib.ErrInvalid)
 	}
 	if mask&ib.ReregTranslation == 0 {
 		m, iova = r.mem, r.iova

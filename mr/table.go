@@ -90,29 +90,32 @@ func (t *Table) Register(pd *PD, m Memory, iova uint64, access ib.Access) (*Regi
 // work.
 func newRegion(op string, pd *PD, m Memory, iova uint64, access ib.Access) (*Region, error) {
 	r := &Region{pd: pd, mem: m, direct: m.Direct(), iova: iova, length: m.Len(), access: access}
-	bad := func(attr string, value any, allowed string) (*Region, error) {
-		return nil, &ib.AttrError{Op: op, Attr: attr, Value: value, Allowed: allowed, Err: ib.ErrInvalid}
-	}
 	rights, addr := fmt.Sprintf("%#x", uint32(access)), fmt.Sprintf("%#x", iova)
 	_, persists := m.(Persister)
 	switch {
 	case access&^knownAccess != 0:
-		return bad("Access", rights, fmt.Sprintf("bits of %#x", uint32(knownAccess)))
+		return nil, ib.Refuse(op, "Access", rights, fmt.Sprintf("bits of %#x", uint32(knownAccess)), ib.ErrInvalid)
 	case access&(ib.RemoteWrite|ib.RemoteAtomic) != 0 && access&ib.LocalWrite == 0: // IBTA 11.2.8.2
-		return bad("Access", rights, "RemoteWrite and RemoteAtomic only together with LocalWrite")
+		return nil, ib.Refuse(op, "Access", rights, "RemoteWrite and RemoteAtomic only together with LocalWrite",
+			ib.ErrInvalid)
 	case access&ib.FlushPersistent != 0 && !persists:
-		return nil, &ib.AttrError{Op: op, Attr: "Access", Value: rights, Err: ib.ErrNotSupported,
-			Allowed: "FlushPersistent only for memory that can survive a loss of power (Persister); others have FlushGlobal"}
+		return nil, ib.Refuse(op, "Access", rights,
+			"FlushPersistent only for memory that can survive a loss of power (Persister); others have FlushGlobal",
+			ib.ErrNotSupported)
 	case r.length > MaxLen:
-		return bad("length", r.length, fmt.Sprintf("at most %d", uint64(MaxLen)))
+		return nil, ib.Refuse(op, "length", r.length, fmt.Sprintf("at most %d", uint64(MaxLen)), ib.ErrInvalid)
 	case r.direct != nil && uint64(len(r.direct)) != r.length:
-		return bad("length", r.length, fmt.Sprintf("the %d bytes of its Direct memory", len(r.direct)))
+		return nil, ib.Refuse(op, "length", r.length, fmt.Sprintf("the %d bytes of its Direct memory", len(r.direct)),
+			ib.ErrInvalid)
 	case access&ib.ZeroBased != 0 && iova != 0:
-		return bad("IOVA", addr, "0 with ZeroBased")
+		return nil, ib.Refuse(op, "IOVA", addr, "0 with ZeroBased", ib.ErrInvalid)
 	case r.length > 0 && iova > math.MaxUint64-(r.length-1):
-		return bad("IOVA", addr, fmt.Sprintf("addresses whose last byte, %d further on, is still below 2^64", r.length-1))
+		return nil, ib.Refuse(op, "IOVA", addr,
+			fmt.Sprintf("addresses whose last byte, %d further on, is still below 2^64", r.length-1), ib.ErrInvalid)
 	case access&ib.RemoteAtomic != 0 && iova%8 != r.wordPhase():
-		return bad("IOVA", addr, fmt.Sprintf("with RemoteAtomic: addresses that leave %d when divided by 8, as that of the memory does", r.wordPhase()))
+		return nil, ib.Refuse(op, "IOVA", addr,
+			fmt.Sprintf("with RemoteAtomic: addresses that leave %d when divided by 8, as that of the memory does",
+				r.wordPhase()), ib.ErrInvalid)
 	}
 	return r, nil
 }
@@ -182,8 +185,8 @@ func (t *Table) removable(op string, r *Region) error {
 	case r.pd.table != t:
 		return fmt.Errorf("%s: key %#x: %w", op, uint32(r.key), ib.ErrForeign)
 	case r.window != nil:
-		return &ib.AttrError{Op: op, Attr: "region", Value: fmt.Sprintf("%#x, a memory window's", uint32(r.key)),
-			Allowed: "what Register returned; FreeWindow ends a window", Err: ib.ErrInvalid}
+		return ib.Refuse(op, "region", fmt.Sprintf("%#x, a memory window's", uint32(r.key)),
+			"what Register returned; FreeWindow ends a window", ib.ErrInvalid)
 	case r.state.Load()&regionDead != 0:
 		return fmt.Errorf("%s: key %#x: %w", op, uint32(r.key), ib.ErrClosed)
 	case r.windows > 0:

@@ -42,7 +42,7 @@ func (w *Window) index() uint32 { return uint32(w.Key() >> 8) }
 func (t *Table) AllocWindow(pd *PD, typ ib.MWType) (*Window, error) {
 	const op = "allocate memory window"
 	if typ != ib.MWType1 && typ != ib.MWType2 {
-		return nil, &ib.AttrError{Op: op, Attr: "Type", Value: uint8(typ), Allowed: "MWType1 (1) or MWType2 (2)", Err: ib.ErrInvalid}
+		return nil, ib.Refuse(op, "Type", uint8(typ), "MWType1 (1) or MWType2 (2)", ib.ErrInvalid)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -46,7 +46,7 @@ func CheckAH(op string, a *ib.AHAttr, l *Limits) error {
 	for i := range ahChecks {
 		c := &ahChecks[i]
 		if !c.ok(a, l) {
-			return &ib.AttrError{Op: op, Attr: "AH", Value: c.value(a), Allowed: c.allowed(l), Err: ib.ErrInvalid}
+			return ib.Refuse(op, "AH", c.value(a), c.allowed(l), ib.ErrInvalid)
 		}
 	}
 	return nil

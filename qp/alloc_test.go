@@ -57,7 +57,8 @@ func (x *exchange) move(now ib.Instant, from, to *host) (n int, more bool) {
 			x.t.Fatal(err)
 		}
 	}
-	more = from.q.Sent(now)
+	from.q.Sent(now)
+	more = from.q.Effects().Send
 	if !Datagram(to.q.Type()) {
 		to.q.HandlePackets(now, x.rx[:n])
 		return n, more

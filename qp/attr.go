@@ -203,7 +203,7 @@ func (q *QP) checkModify(a *ib.QPAttr, mask ib.QPAttrMask) (to ib.QPState, err e
 	}
 	op := fmt.Sprintf("modify QP %#x %v to %v", uint32(q.cfg.Num), from, to)
 	refuse := func(attr string, value any, allowed string, why error) (ib.QPState, error) {
-		return from, &ib.AttrError{Op: op, Attr: attr, Value: value, Allowed: allowed, Err: why}
+		return from, ib.Refuse(op, attr, value, allowed, why)
 	}
 
 	if to >= ib.NumQPStates {

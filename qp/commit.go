@@ -9,9 +9,10 @@ import (
 )
 
 // commit is what becomes of a request once its data is in memory: the PSN may be
-// acknowledged, a message counts, a receive completes, a READ or atomic may run.
-// With direct memory that is at once; otherwise commits wait for their
-// placements, in order.
+// acknowledged, a message counts, a receive completes, a READ or atomic may run,
+// a request that must be refused is refused. With direct memory that is at once;
+// otherwise commits wait for their placements, in order. So whatever a packet
+// acknowledges, a NAK included, is in memory, and receives complete in order.
 type commit struct {
 	kind      commitKind
 	late      int    // placements under way
@@ -24,7 +25,10 @@ type commit struct {
 	solicited bool
 	res       *resource // READ, single
 	wc        ib.WC
-	cq        *CQ // for wc
+	cq        *CQ           // for wc
+	srq       *SRQ          // where the receive of wc came from; nil if from RQ
+	nak       wire.Syndrome // commitError
+	event     ib.EventType  // commitError
 }
 
 type commitKind uint8
@@ -33,6 +37,7 @@ const (
 	commitData   commitKind = iota // SEND or WRITE packet
 	commitRead                     // READ request: responses may be read from memory
 	commitSingle                   // CAS, FAA, ATOMIC WRITE, FLUSH: not executed yet
+	commitError                    // the request is refused, which ends the connection
 )
 
 // commitQueue holds commits that wait, oldest first. It has room only on devices
@@ -97,8 +102,8 @@ func (r *responder) commit(now ib.Instant, c commit, late int) {
 	}
 }
 
-// carryOut does what c says. It returns false if c, on memory that is not direct,
-// must wait for a placement of its own.
+// carryOut does what c says. It returns false if the queue stops here: c waits for a
+// placement of its own, or has taken the QP to ERR.
 func (r *responder) carryOut(now ib.Instant, c *commit) bool {
 	switch c.kind {
 	case commitRead:
@@ -108,9 +113,12 @@ func (r *responder) carryOut(now ib.Instant, c *commit) bool {
 		case err == errLater:
 			return false
 		case err != nil:
-			r.fatal(now, c.psn, wire.NAKRemoteAccess, ib.EventQPAccessErr)
-			return false // ERR has emptied the queue
+			r.die(c.psn, wire.NAKRemoteAccess, ib.EventQPAccessErr)
+			return false
 		}
+	case commitError:
+		r.refuseNow(c)
+		return false
 	}
 	r.acked = c.psn
 	r.msn = r.msn.Add(c.messages)
@@ -162,9 +170,22 @@ func (c *commit) fail(good int) {
 	}
 }
 
+// refuseNow ends the connection for a request that cannot be executed.
+func (r *responder) refuseNow(c *commit) {
+	if c.hasWC {
+		c.hasWC = false // c may stay in the queue until ERR has flushed it
+		r.q.complete(c.cq, &c.wc, false)
+	}
+	if r.q.svc.reliable {
+		r.die(c.psn, c.nak, c.event)
+	} else { // nobody to tell
+		r.q.becomeErr()
+	}
+}
+
 // notPlaced ends the connection for memory that cannot be written: the peer gets a
 // remote access error for its own address, an operational one for our receive.
-func (r *responder) notPlaced(now ib.Instant, c *commit) {
+func (r *responder) notPlaced(c *commit) {
 	if c.messages > 0 { // those before it, in a train
 		r.acked, r.msn = c.psn.Add(-1), r.msn.Add(c.messages)
 	}
@@ -174,11 +195,11 @@ func (r *responder) notPlaced(now ib.Instant, c *commit) {
 		r.q.becomeErr()
 		return
 	case !c.isSend:
-		r.fatal(now, c.psn, wire.NAKRemoteAccess, ib.EventQPAccessErr)
+		r.die(c.psn, wire.NAKRemoteAccess, ib.EventQPAccessErr)
 		return
 	}
 	r.spoilReceive()
-	r.fatal(now, c.psn, wire.NAKRemoteOp, ib.EventQPReqErr)
+	r.die(c.psn, wire.NAKRemoteOp, ib.EventQPReqErr)
 }
 
 // spoilReceive notes that the receive of the oldest commit's message ends with an
@@ -186,7 +207,7 @@ func (r *responder) notPlaced(now ib.Instant, c *commit) {
 func (r *responder) spoilReceive() {
 	for i := r.commits.head; i != r.commits.tail; i++ {
 		if c := r.commits.at(i); c.hasWC {
-			c.wc.Status = ib.WCLocProtErr
+			c.kind, c.wc.Status = commitData, ib.WCLocProtErr
 			return
 		}
 	}
@@ -206,7 +227,7 @@ func (r *responder) drain(now ib.Instant) {
 			r.commits.head++
 			continue
 		case c.failed:
-			r.notPlaced(now, c)
+			r.notPlaced(c)
 			return
 		}
 		if !r.carryOut(now, c) {

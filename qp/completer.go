@@ -92,18 +92,23 @@ func (r *requester) releaseRange(from, to ib.PSN) {
 	}
 }
 
-// complete finishes the oldest requests as far as they are done.
+// complete finishes the oldest requests as far as they are done, and fails the one
+// that is stuck when its turn has come.
 func (r *requester) complete() {
 	for r.oldest != r.cur {
 		s := r.slot(r.oldest)
 		if s.late > 0 || !s.last().Before(r.win.una) || r.q.state == ib.Err || r.failed && r.oldest == r.failSlot {
-			return
+			break
 		}
-		if op := &sendOps[s.wr.Opcode]; op.wc == ib.WCSend {
-			r.q.cfg.Stats.RDMASends++
+		if r.stuck && r.oldest == r.stuckSlot { // the peer had it already
+			r.stuck = false
 		}
 		r.oldest++
 		r.finish(r.oldest-1, ib.WCSuccess)
+	}
+	if r.stuck && r.oldest == r.stuckSlot {
+		r.stuck = false
+		r.fail(r.oldest, ib.WCLocProtErr)
 	}
 }
 

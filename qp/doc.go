@@ -1,23 +1,20 @@
 // Package qp is the InfiniBand transport: queue pairs as pure state machines.
 //
 // A [QP] has no goroutine, lock, clock or random number of its own. Its owner
-// (package roce's shard, a test, a script) hands it inputs and the time, and
-// takes what it has to say:
+// (a shard of package engine, a test, a script) hands it inputs and the time, and
+// then carries out its [Effects]:
 //
-//	input                        what the owner does next
-//	Modify, SetFlow              calls NextPackets
-//	Doorbell                     calls NextPackets
-//	HandlePackets                carries out TakePlacements, calls NextPackets
-//	HandleAlike, HandleDatagram  the same
-//	HandleTimeout, at Deadline   calls NextPackets
-//	Placed, for each placement   calls NextPackets
-//	Fetched, for each fetch      calls NextPackets
+//	input                                      what it brings
+//	Modify, SetFlow                            a verb
+//	Doorbell                                   requests in the send ring
+//	HandlePackets, HandleAlike, HandleDatagram packets from the wire
+//	HandleTimeout                              the time of Deadline
+//	Placed, Fetched                            the answer to a placement, to a fetch
+//	NextPackets, then Sent                     the chance to send
 //
 // Inputs only change state. NextPackets alone builds packets, and gives up when
-// there is nothing to say; Sent tells the QP that they were copied. What must be read
-// before it can go on is in TakeFetches then. Completions go to
-// the [CQ]s at once; TakeEvent has the asynchronous events. The same inputs at the same
-// times give the same packets.
+// there is nothing to say; Sent tells the QP that they were copied. Completions go to
+// the [CQ]s at once. The same inputs at the same times give the same packets.
 //
 // What QPs of several owners write to, a [CQ] or an [SRQ], takes a lock of the
 // owners' around each access if it was given one. That is the only one in this
@@ -91,6 +88,7 @@
 //	shared receive queues, XRC           srq.go
 //	address handles                      ah.go
 //	ACK coalescing, credits              respond.go
+//	what the owner has to do             effects.go
 //	what arrived, what was repeated      progress.go
 //	timers                               timers.go
 //	flush                                modify.go

@@ -59,7 +59,7 @@ const (
 type fetchTable struct {
 	chunks [numDirections][numChunks]chunk
 	clock  uint32
-	list   []Fetch // made, not yet taken by TakeFetches
+	list   []Fetch // made, not yet taken by Effects
 	taken  bool    // list was handed out; start afresh
 }
 
@@ -202,16 +202,13 @@ func (t *fetchTable) done(id uint64) (c *chunk, d direction) {
 	return c, d
 }
 
-// TakeFetches returns what must be read by somebody else, each to be answered with
-// Fetched. The owner calls it when the packets of NextPackets were copied: their
-// payloads may be in the memory that is read into. The list is valid until the next
-// NextPackets; what a fetch names is its own until the answer.
-func (q *QP) TakeFetches() []Fetch {
-	if q.fetch == nil || q.fetch.taken {
+// take hands the list out, once.
+func (t *fetchTable) take() []Fetch {
+	if t == nil || t.taken {
 		return nil
 	}
-	q.fetch.taken = true
-	return q.fetch.list
+	t.taken = true
+	return t.list
 }
 
 // Fetched answers a fetch: done, or failed with err. A request whose memory cannot be
@@ -224,6 +221,7 @@ func (q *QP) Fetched(now ib.Instant, id uint64, err error) {
 		return
 	case err == nil:
 		c.state = chunkReady
+		q.send = true
 		return
 	}
 	c.state = chunkFree
@@ -238,7 +236,11 @@ func (q *QP) Fetched(now ib.Instant, id uint64, err error) {
 // notFetched fails the request in slot i. One that has not begun tries again in its
 // turn.
 func (r *requester) notFetched(i uint32) {
-	if i-r.oldest < r.tail-r.oldest && r.slot(i).begun && r.q.state != ib.Err {
+	switch {
+	case i-r.oldest >= r.tail-r.oldest || !r.slot(i).begun || r.q.state == ib.Err:
+	case r.q.svc.reliable:
+		r.failInTurn(i)
+	default:
 		r.fail(i, ib.WCLocProtErr)
 	}
 }

@@ -69,7 +69,7 @@ func (p *slowPair) step() bool {
 				continue
 			}
 			peer.handle(p.now, tx)
-			peer.late.Add(peer.q.TakePlacements()...)
+			peer.late.Add(peer.placements()...)
 		}
 		busy = p.work(s) || busy
 	}
@@ -106,7 +106,7 @@ func (p *slowPair) emit(s *slowSide) (packets []wire.Packet) {
 			}
 		}
 	}
-	s.fetches = append(s.fetches, s.q.TakeFetches()...)
+	s.fetches = append(s.fetches, s.host.fetches()...)
 	if n := len(s.fetches); n > int(numDirections)*numChunks {
 		p.t.Fatalf("%d fetches under way", n)
 	}
@@ -238,7 +238,7 @@ func TestFetchOfFlushed(t *testing.T) {
 			a.post(&ib.SendWR{ID: id, Opcode: ib.WRSend, SGL: []ib.SGE{{Addr: slowAddr, Length: 100, LKey: a.slowReg.Key()}}})
 		}
 		a.q.NextPackets(0, make([]TxPacket, 8))
-		return append(fetches, a.q.TakeFetches()...)
+		return append(fetches, a.fetches()...)
 	}
 	before := post(1, 2, 3)
 	a.q.Fetched(0, before[0].ID, errors.New("gone"))
@@ -266,7 +266,7 @@ func TestFetchOfOldREAD(t *testing.T) {
 			}
 			h.handle(0, p)
 			h.q.NextPackets(0, make([]TxPacket, 8))
-			for _, f := range h.q.TakeFetches() {
+			for _, f := range h.fetches() {
 				h.q.Fetched(0, f.ID, f.Do())
 			}
 			h.q.NextPackets(0, make([]TxPacket, 8))

@@ -31,7 +31,7 @@ func (f *Front) SetState(s ib.QPState) (before ib.QPState) {
 	return ib.QPState(f.state.Swap(uint32(s)))
 }
 
-// PostSend posts requests in order. It returns how many, whether the QP's bell has to be
+// PostSend posts requests in order. It returns how many, whether the QP's doorbell has to be
 // rung for it, and why the next one is not taken.
 func (f *Front) PostSend(wrs []ib.SendWR) (n int, ring bool, err error) {
 	if s := f.State(); !CanPostSend(s) {
@@ -90,5 +90,5 @@ func (f *Front) noReceiveQueue() error {
 }
 
 func (f *Front) refuse(op, attr string, value any, allowed string, err error) error {
-	return &ib.AttrError{Op: fmt.Sprintf("%s on QP %#x", op, uint32(f.Num)), Attr: attr, Value: value, Allowed: allowed, Err: err}
+	return ib.Refuse(fmt.Sprintf("%s on QP %#x", op, uint32(f.Num)), attr, value, allowed, err)
 }

@@ -13,6 +13,9 @@ func (r *requester) goBack(psn ib.PSN, lost bool) {
 		psn = r.win.una
 	}
 	r.progress.repeat(psn, lost)
+	if lost {
+		r.lead = r.askRepeats
+	}
 	// What is marked counts as lost: it leaves the destination's account.
 	for psn.Before(r.win.nxt) {
 		s := r.slot(r.find(psn))

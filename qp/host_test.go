@@ -1,6 +1,7 @@
 package qp
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/goroce/goroce/ib"
@@ -33,6 +34,12 @@ type host struct {
 	flow    *Flow
 
 	sqBytes, rqBytes []byte // of the rings, for those who tamper with them
+
+	todo struct { // Effects that the test has not asked for yet
+		placements []mr.Placement
+		fetches    []Fetch
+		events     []ib.EventType
+	}
 }
 
 const (
@@ -250,8 +257,42 @@ func (h *host) emit(now ib.Instant, batch int) (out []TxPacket) {
 		if n > batch {
 			h.t.Fatalf("%d packets, asked for %d", n, batch)
 		}
-		if more := h.q.Sent(now); n < batch && !more {
+		h.q.Sent(now)
+		if !h.effects() {
 			return out
 		}
 	}
+}
+
+// effects notes what the QP wants done, and reports whether it has more to send.
+func (h *host) effects() (send bool) {
+	e := h.q.Effects()
+	h.todo.placements = append(h.todo.placements, e.Placements...)
+	h.todo.fetches = append(h.todo.fetches, e.Fetches...)
+	h.todo.events = slices.AppendSeq(h.todo.events, e.Events.All())
+	return e.Send
+}
+
+// placements returns those that were not returned before.
+func (h *host) placements() []mr.Placement {
+	h.effects()
+	list := h.todo.placements
+	h.todo.placements = nil
+	return list
+}
+
+// fetches returns those that were not returned before.
+func (h *host) fetches() []Fetch {
+	h.effects()
+	list := h.todo.fetches
+	h.todo.fetches = nil
+	return list
+}
+
+// events returns those that were not returned before.
+func (h *host) events() []ib.EventType {
+	h.effects()
+	list := h.todo.events
+	h.todo.events = nil
+	return list
 }

@@ -19,7 +19,7 @@ type lateOwner struct {
 // lateTable holds the placements that somebody else carries out: writes to
 // memory that needs a system call. ACK, NAK and completion wait for Placed.
 type lateTable struct {
-	list   []mr.Placement // made, not yet taken by TakePlacements
+	list   []mr.Placement // made, not yet taken by Effects
 	owners []lateOwner    // by placement ID
 	limit  int            // of both, and of the packets whose data waits
 	n      int            // packets
@@ -118,15 +118,13 @@ func (t *lateTable) done(id uint64) (who lateOwner, ok bool) {
 	return who, true
 }
 
-// TakePlacements returns what must be written by somebody else, in order, each
-// to be answered with Placed. The list is valid until the next input; the bytes
-// that a placement names must stay unchanged until its answer.
-func (q *QP) TakePlacements() []mr.Placement {
-	if q.late.taken {
+// take hands the list out, once.
+func (t *lateTable) take() []mr.Placement {
+	if t.taken {
 		return nil
 	}
-	q.late.taken = true
-	return q.late.list
+	t.taken = true
+	return t.list
 }
 
 // Placed answers a placement: done, or failed with err. result is what Do has returned:
@@ -156,6 +154,9 @@ func (r *requester) placed(i uint32, err error) {
 	if err != nil && r.q.state != ib.Err {
 		r.fail(i, ib.WCLocProtErr)
 		return
+	}
+	if err != nil && (!r.failed || i-r.oldest < r.failSlot-r.oldest) {
+		r.failed, r.failSlot, r.failStatus = true, i, ib.WCLocProtErr
 	}
 	r.complete()
 	r.checkDrained()

@@ -30,6 +30,7 @@ func (q *QP) Modify(now ib.Instant, a *ib.QPAttr, mask ib.QPAttrMask) error {
 	}
 	q.pace.setRate(q.attr.RateLimit)
 	q.resp.again = nil // the right to write may be gone
+	q.settle()
 	return nil
 }
 
@@ -171,8 +172,10 @@ func (q *QP) complete(cq *CQ, wc *ib.WC, solicited bool) {
 	}
 }
 
-// settle ends every input: a QP that lost a completion goes to ERR.
+// settle ends every input: there may be something to send, and a QP that lost a
+// completion goes to ERR.
 func (q *QP) settle() {
+	q.send = true
 	if q.lostCompletion && q.state != ib.Err {
 		q.fatal()
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"github.com/goroce/goroce/ib"
@@ -287,7 +286,7 @@ func feed(t *testing.T, hosts [2]*host, now ib.Instant, frames []byte, size int)
 // placeAll carries out what waits for it, and returns how many placements that were, of how
 // many packets.
 func (h *host) placeAll(now ib.Instant) (placements, packets int) {
-	for _, p := range slices.Clone(h.q.TakePlacements()) {
+	for _, p := range h.placements() {
 		old, err := p.Do()
 		h.q.Placed(now, p.ID, old, err)
 		placements++

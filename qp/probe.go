@@ -130,7 +130,8 @@ func (r *requester) probeTimeout(now ib.Instant) {
 }
 
 // probePacket builds the next packet of a probe: the oldest in flight, then the
-// latest, unless that was all. Of a READ at the end the last response will do.
+// latest, unless that was all. One that belongs to a READ asks for all that is
+// missing of it (see repeat).
 func (r *requester) probePacket(tx *TxPacket) bool {
 	p := &r.probe
 	if p.due == 0 {
@@ -139,6 +140,10 @@ func (r *requester) probePacket(tx *TxPacket) bool {
 	psn, end := r.win.una, r.sentEnd()
 	if p.due == 1 {
 		psn = end.Add(-1)
+	}
+	if r.blocked(psn) {
+		p.due = 0
+		return false
 	}
 	if !r.ready(psn) {
 		return false

@@ -4,7 +4,8 @@ import "github.com/goroce/goroce/ib"
 
 // Progress says what became of the packets of one direction: requests, or
 // answers to READs, atomics and the like. An engine tells from it whether what it
-// sends arrives. Counters run on and wrap.
+// sends arrives. Counters run on and wrap. That an answer has arrived shows late: when a
+// new request takes the place of the one that it answers (IBTA 9.7.4.1.4).
 type Progress struct {
 	Until     ib.PSN // the peer has everything before it
 	Confirmed uint32 // PSNs that Until has passed over
@@ -25,11 +26,3 @@ func (p *Progress) repeat(from ib.PSN, lost bool) {
 	p.Repeats++
 	p.From, p.Lost = from, lost
 }
-
-// Requests returns the progress of what the requester sends.
-func (q *QP) Requests() *Progress { return &q.req.progress }
-
-// Answers returns the progress of the responses to READs, atomics, FLUSH and
-// ATOMIC WRITE. That a response has arrived shows late: when a new request takes
-// the place of the one that it answers (IBTA 9.7.4.1.4).
-func (q *QP) Answers() *Progress { return &q.resp.res.progress }

@@ -81,7 +81,8 @@ type QP struct {
 	now    ib.Instant // of the latest input: what completions are stamped with
 	state  ib.QPState
 	attr   ib.QPAttr
-	events eventSet
+	events EventSet
+	send   bool // NextPackets is to be called
 	flow   *Flow
 	pace   pacer
 	timers timerTable
@@ -147,7 +148,13 @@ func (q *QP) SetFlow(f *Flow) {
 		q.flow.remove(q)
 	}
 	q.flow = f
+	q.send = true
 }
+
+// AskRepeats makes the first n requests of what is sent again after a loss ask for an ACK,
+// for an owner that has to see what becomes of them (package offload). 0, as it is at first,
+// leaves it to the places where a requester asks anyway.
+func (q *QP) AskRepeats(n int) { q.req.askRepeats = n }
 
 // Doorbell tells the QP that its rings hold new work. Send requests are copied
 // out of the ring, once, and checked; receives stay there until a message needs
@@ -191,7 +198,7 @@ func (q *QP) Rearm() {
 
 // HandlePackets takes a run of decoded packets that were addressed to this QP.
 // The owner has checked the ICRC, the P_Key and the peer's address. Payloads may
-// be reused when it returns, except those that TakePlacements names.
+// be reused when it returns, except those that Effects names as placements.
 func (q *QP) HandlePackets(now ib.Instant, run []wire.Packet) {
 	q.now = now
 	q.resp.res.asked = false
@@ -281,7 +288,7 @@ func (q *QP) Deadline() ib.Instant { return q.timers.earliest() }
 // has used. With their trains these are len(out) packets at most; less means that
 // nothing more can leave until the next input (Fetched is one), the next deadline, or
 // room in the Flow (Flow.Next hands the QP back then). Responses go first, requests
-// next; a plain ACK rides behind.
+// next; a plain ACK rides behind. The owner copies the packets and calls Sent.
 func (q *QP) NextPackets(now ib.Instant, out []TxPacket) int {
 	q.now = now
 	r := &rules[q.state]
@@ -302,6 +309,7 @@ func (q *QP) NextPackets(now ib.Instant, out []TxPacket) int {
 	}
 	q.cfg.Stats.SentPkts += uint64(n + trains)
 	q.settle()
+	q.send = n+trains == len(out)
 	return n
 }
 
@@ -318,31 +326,33 @@ func (q *QP) LastACK(now ib.Instant, tx *TxPacket) bool {
 }
 
 // Sent reports that the payloads of the packets from NextPackets have been read:
-// requests of an unreliable service are complete now. It returns true if that
-// lets more packets leave: NextPackets wants to be called again. Reliable services
-// wait for the peer instead.
-func (q *QP) Sent(now ib.Instant) (more bool) {
+// requests of an unreliable service are complete now, which may let more packets
+// leave. Reliable services wait for the peer instead.
+func (q *QP) Sent(now ib.Instant) {
 	if q.svc.reliable {
-		return false
+		return
 	}
 	q.now = now
-	before := q.req.oldest
+	before, send := q.req.oldest, q.send
 	q.req.complete()
 	q.req.checkDrained()
 	q.settle()
-	return q.req.oldest != before && q.req.cur != q.req.tail
+	q.send = send || q.req.oldest != before && q.req.cur != q.req.tail
 }
 
 // SendFailed reports that the payload of a packet from NextPackets could not be
 // read. The packet, and those after it in the same batch, must not be sent.
 func (q *QP) SendFailed(now ib.Instant, p *TxPacket) {
 	q.now = now
+	q.send = true
 	switch {
 	case !q.svc.reliable:
 		q.req.failUnreliable(p.PSN)
 		return
 	case p.Opcode.IsRequest():
-		q.req.failPSN(p.PSN, ib.WCLocProtErr)
+		if q.req.win.holds(p.PSN) {
+			q.req.failInTurn(q.req.find(p.PSN))
+		}
 		return
 	}
 	if s := q.resp.res.find(p.PSN); s != nil {

@@ -31,13 +31,20 @@ type requester struct {
 	rnrRetry uint8 // RNR retries left
 	// gap says that a loss was seen and acted upon; further packets of the same
 	// flight tell nothing new, until something is acknowledged.
-	gap     bool
-	starved bool   // what goes next must be fetched first
-	unasked int    // packets since the last AckReq
-	asked   ib.PSN // highest PSN that an answer was asked for
-	drained bool   // SQD was reached and reported
+	gap        bool
+	askRepeats int    // packets of each repetition that ask for an ACK
+	lead       int    // of them, those still to come of the latest
+	starved    bool   // what goes next must be fetched first
+	unasked    int    // packets since the last AckReq
+	asked      ib.PSN // highest PSN that an answer was asked for
+	drained    bool   // SQD was reached and reported
 
 	progress Progress
+
+	// The request whose memory cannot be read, while those before it are not complete:
+	// nothing of it, or behind it, is sent.
+	stuck     bool
+	stuckSlot uint32
 
 	// The request that took the QP to ERR, until it is flushed.
 	failed     bool
@@ -77,7 +84,7 @@ func (r *requester) start() {
 	r.refill()
 	r.gap, r.unasked, r.drained = false, 0, false
 	r.asked = a.SQPSN.Add(-1)
-	r.probe = prober{}
+	r.probe, r.stuck = prober{}, false
 }
 
 // applyAttrs takes over attributes that Modify may change in RTS and SQD.
@@ -102,7 +109,7 @@ func (r *requester) fetch() error {
 		if !ok || err != nil {
 			return err
 		}
-		s.begun, s.sent, s.slow, s.late, s.index = false, false, false, 0, r.tail
+		s.begun, s.sent, s.acked, s.slow, s.late, s.index = false, false, false, false, 0, r.tail
 		r.tail++
 	}
 	return nil
@@ -147,6 +154,7 @@ func (r *requester) packet(now ib.Instant, tx *TxPacket) bool {
 	r.starved = false
 	switch {
 	case r.probePacket(tx):
+		r.leadRepeat(tx)
 		return true
 	case r.starved:
 		return false
@@ -155,6 +163,7 @@ func (r *requester) packet(now ib.Instant, tx *TxPacket) bool {
 		return false
 	}
 	r.timeRTT(now, tx)
+	r.leadRepeat(tx)
 	return true
 }
 
@@ -172,7 +181,7 @@ func (r *requester) hasWork() bool {
 // resend builds the oldest packet that must be sent again.
 func (r *requester) resend(tx *TxPacket) bool {
 	psn, ok := r.win.firstNeeded()
-	if !ok || !r.ready(psn) {
+	if !ok || r.blocked(psn) || !r.ready(psn) {
 		return false
 	}
 	s, n := r.repeat(psn, tx)
@@ -183,10 +192,24 @@ func (r *requester) resend(tx *TxPacket) bool {
 	return true
 }
 
-// repeat builds the packet of a PSN in flight again. It returns how many PSNs the
-// packet stands for, and the request that they belong to. A READ is asked for
-// again from the first missing response on (IBTA 9.7.5.1.4); an atomic is repeated
-// whole, and the responder knows it.
+// leadRepeat has a packet that is sent again ask for an ACK if it is one of the first
+// (AskRepeats). Whether it is timed was decided before: the estimate of the round trip
+// is as without AskRepeats.
+func (r *requester) leadRepeat(tx *TxPacket) {
+	if tx.Again && r.lead > 0 {
+		r.lead--
+		tx.AckReq = true
+	}
+}
+
+// repeat builds the packet of a PSN in flight again. It returns the request that the
+// PSN belongs to, and how many PSNs from it on the packet stands for.
+//
+// A READ is asked for again from its first missing response on (IBTA 9.7.5.1.4),
+// whichever of its PSNs is wanted. To ask for a part behind that would give up what
+// is missing before: rdma_rxe lets a repeated READ replace what it remembers of the
+// original, and drops every later request for an earlier part (rxe_resp.c), until
+// our retries run out. An atomic is repeated whole, and the responder knows it.
 func (r *requester) repeat(psn ib.PSN, tx *TxPacket) (s *sendWQE, n int) {
 	s = r.slot(r.find(psn))
 	if !sendOps[s.wr.Opcode].answered {
@@ -195,7 +218,7 @@ func (r *requester) repeat(psn ib.PSN, tx *TxPacket) (s *sendWQE, n int) {
 		return s, 1
 	}
 	rd := r.reads.find(psn)
-	r.buildRead(rd, psn, tx)
+	r.buildRead(rd, rd.next, tx)
 	tx.Again = true
 	return s, rd.end().Sub(psn)
 }
@@ -203,7 +226,7 @@ func (r *requester) repeat(psn ib.PSN, tx *TxPacket) (s *sendWQE, n int) {
 // next builds the next new packet, if the window, the responder and the order of
 // messages allow one.
 func (r *requester) next(tx *TxPacket) bool {
-	if r.win.room() == 0 || !r.begin() {
+	if r.stuck || r.win.room() == 0 || !r.begin() {
 		return false
 	}
 	s := r.slot(r.cur)
@@ -412,6 +435,11 @@ func (r *requester) uncharge() {
 
 // stop gives up all that is in flight; the slots stay for flush.
 func (r *requester) stop() {
+	for i := r.oldest; i != r.cur; i++ {
+		s := r.slot(i)
+		s.acked = s.last().Before(r.win.una)
+	}
+	r.stuck = false
 	if f := r.q.flow; f != nil {
 		r.releaseRange(r.win.una, r.win.nxt)
 		f.remove(r.q)
@@ -445,14 +473,33 @@ func (r *requester) fail(i uint32, status ib.WCStatus) {
 	}
 }
 
-// flush completes every request, oldest first: the one that failed with its
-// status, the rest with WCWRFlushErr.
+// failInTurn fails slot i, whose memory cannot be read, as soon as all requests
+// before it are complete: completions come in order, and the first error is the
+// cause of those behind it.
+func (r *requester) failInTurn(i uint32) {
+	if !r.stuck || i-r.oldest < r.stuckSlot-r.oldest {
+		r.stuck, r.stuckSlot = true, i
+	}
+	r.complete()
+}
+
+// blocked reports whether a PSN in flight is of a request that is stuck, or behind it.
+func (r *requester) blocked(psn ib.PSN) bool {
+	return r.stuck && r.find(psn)-r.oldest >= r.stuckSlot-r.oldest
+}
+
+// flush completes every request, oldest first: those whose data is here, and that
+// waited only for its placement, with success; the one that failed with its status;
+// the rest with WCWRFlushErr.
 func (r *requester) flush() {
-	for {
+	for good := true; ; {
 		for ; r.oldest != r.tail; r.oldest++ {
 			status := ib.WCWRFlushErr
-			if r.failed && r.oldest == r.failSlot {
-				status, r.failed = r.failStatus, false
+			switch {
+			case r.failed && r.oldest == r.failSlot:
+				status, r.failed, good = r.failStatus, false, false
+			case good && r.slot(r.oldest).acked:
+				status = ib.WCSuccess
 			}
 			r.finish(r.oldest, status)
 		}
@@ -460,13 +507,6 @@ func (r *requester) flush() {
 		if err := r.fetch(); err != nil || r.oldest == r.tail {
 			return
 		}
-	}
-}
-
-// failPSN fails the request that holds a PSN in flight.
-func (r *requester) failPSN(psn ib.PSN, status ib.WCStatus) {
-	if r.win.holds(psn) {
-		r.fail(r.find(psn), status)
 	}
 }
 
@@ -478,6 +518,9 @@ func (r *requester) finish(i uint32, status ib.WCStatus) {
 	}
 	r.q.cfg.SQ.Release(1)
 	op := &sendOps[s.wr.Opcode]
+	if status == ib.WCSuccess && op.wc == ib.WCSend {
+		r.q.cfg.Stats.RDMASends++
+	}
 	if status == ib.WCSuccess && !r.q.cfg.SigAll && s.wr.Flags&ib.SendSignaled == 0 {
 		return
 	}

@@ -33,15 +33,29 @@ func (r *responder) emit(now ib.Instant, out []TxPacket) (n, trains int) {
 		n++
 		trains += r.readTrain(s, &out[n-1], len(out)-n-trains)
 	}
-	if n+trains < len(out) && r.nak && r.res.next() == nil {
-		r.q.header(&out[n], wire.OpAck, r.nakPSN)
-		out[n].AETH = wire.AETH{Syndrome: r.nakCode, MSN: r.msn}
+	switch {
+	case n+trains == len(out) || !r.nak || r.res.next() != nil:
+	case !r.commits.empty() && !r.dying:
+		r.nakHeld = true
+	default:
+		r.emitNAK(&out[n])
 		n++
-		r.nak = false
-		r.acksSent()
-		r.dying = false
 	}
 	return n, trains
+}
+
+// emitNAK builds the NAK that is owed. One that was held back for memory may be too
+// late: if its packet has come again meanwhile and was taken, it asks for what is
+// missing now.
+func (r *responder) emitNAK(tx *TxPacket) {
+	psn, code := r.nakPSN, r.nakCode
+	if r.nakHeld && !r.dying && psn != r.epsn {
+		psn, code = r.epsn, wire.NAKSequence
+	}
+	r.q.header(tx, wire.OpAck, psn)
+	tx.AETH = wire.AETH{Syndrome: code, MSN: r.msn}
+	r.nak, r.dying = false, false
+	r.acksSent()
 }
 
 // response builds the next packet that answers s.
@@ -130,6 +144,6 @@ func (r *responder) revoked(now ib.Instant, s *resource) {
 	// first PSN of the request, which a requester that has some responses ignores.
 	psn := s.cursor
 	r.res.cancel()
-	r.fatal(now, psn, wire.NAKRemoteAccess, ib.EventQPAccessErr)
+	r.die(psn, wire.NAKRemoteAccess, ib.EventQPAccessErr)
 	r.owe(psn, wire.NAKRemoteAccess)
 }

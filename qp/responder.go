@@ -34,10 +34,12 @@ type responder struct {
 	told        ib.PSN // what the last answer acknowledged
 	ackAgain    bool   // the ACK that is owed answers a request that came again
 	nak         bool   // a NAK is owed
+	nakHeld     bool   // it had to wait until what it acknowledges is in memory
 	nakPSN      ib.PSN
 	nakCode     wire.Syndrome
 	established bool // EventCommEst was raised
-	dying       bool // the NAK is fatal: ERR follows it
+	refused     bool // a request is refused for good: those behind it are dropped
+	dying       bool // the NAK of that is owed: it goes out although the QP is in ERR
 }
 
 // message says which kind of message a MIDDLE or LAST packet may continue.
@@ -55,6 +57,7 @@ type recvWQE struct {
 	sgl   mr.SGL
 	total uint64
 	held  bool // taken from the queue, not completed
+	srq   *SRQ // that queue; nil for RQ
 	cq    *CQ  // where it completes
 	// spoilt says that its memory could not be written.
 	spoilt bool
@@ -83,7 +86,7 @@ func (r *responder) start() {
 	r.inside = noMessage
 	r.silence()
 	r.commits.reset()
-	r.quiet, r.dying, r.established = false, false, false
+	r.quiet, r.refused, r.dying, r.established = false, false, false, false
 }
 
 func (r *responder) applyAttrs() {
@@ -102,7 +105,7 @@ func (r *responder) silence() {
 func (r *responder) reset() {
 	r.silence()
 	r.commits.reset()
-	r.dying, r.inside = false, noMessage
+	r.refused, r.dying, r.inside = false, false, noMessage
 	for ok := true; ok && !r.q.usesSRQ(); ok, _ = r.popReceive() {
 	}
 	r.recv.held = false
@@ -120,7 +123,7 @@ func (r *responder) popReceive() (ok bool, err error) {
 		r.q.cfg.RQ.Release(1)
 	}
 	if ok {
-		r.recv.held, r.recv.spoilt = true, false
+		r.recv.held, r.recv.srq, r.recv.spoilt = true, r.srq, false
 	}
 	return ok, err
 }
@@ -161,7 +164,7 @@ func (r *responder) flush() {
 		if !c.hasWC {
 			continue
 		}
-		if c.wc.Status == ib.WCSuccess {
+		if c.wc.Status == ib.WCSuccess || c.kind == commitError { // whose turn has not come
 			c.wc.Status = ib.WCWRFlushErr
 		}
 		r.q.complete(c.cq, &c.wc, false)
@@ -197,7 +200,7 @@ func (r *responder) endReceive(status ib.WCStatus) {
 // handle takes a request packet (IBTA 9.7.4.1, figure 89): first the PSN, then
 // the opcode's order, then the operation.
 func (r *responder) handle(now ib.Instant, p *wire.Packet) {
-	if r.dying || r.foreseen(now, p) {
+	if r.refused || r.foreseen(now, p) {
 		return
 	}
 	switch d := p.PSN.Sub(r.epsn); {
@@ -331,9 +334,7 @@ func (r *responder) send(now ib.Instant, p *wire.Packet) {
 func (r *responder) tooLong(now ib.Instant, p *wire.Packet) {
 	if !r.q.svc.reliable {
 		if r.srq != nil {
-			r.recv.held = false
-			wc := ib.WC{ID: r.recv.wr.ID, Status: ib.WCLocLenErr, Opcode: ib.WCRecv}
-			r.commit(now, commit{hasWC: true, cq: r.recv.cq, wc: wc}, 0)
+			r.commit(now, r.failedReceive(ib.WCLocLenErr), 0)
 		}
 		r.drop()
 		return
@@ -381,21 +382,24 @@ func (r *responder) takeReceive(now ib.Instant, p *wire.Packet) bool {
 
 // failReceive ends the receive in use with an error of its own, and the QP.
 func (r *responder) failReceive(now ib.Instant, p *wire.Packet, status ib.WCStatus, code wire.Syndrome) {
-	r.endReceive(status)
-	if !r.q.svc.reliable { // nobody to tell
-		r.q.becomeErr()
-		return
-	}
-	event := ib.EventQPReqErr
+	c := r.failedReceive(status)
+	c.psn, c.nak, c.event = p.PSN, code, ib.EventQPReqErr
 	if code == wire.NAKRemoteAccess {
-		event = ib.EventQPAccessErr
+		c.event = ib.EventQPAccessErr
 	}
-	r.fatal(now, p.PSN, code, event)
+	r.fail(now, c)
+}
+
+// failedReceive returns a commit that completes the receive in use with an error.
+func (r *responder) failedReceive(status ib.WCStatus) commit {
+	r.recv.held = false
+	wc := ib.WC{ID: r.recv.wr.ID, Status: status, Opcode: ib.WCRecv}
+	return commit{hasWC: true, wc: wc, cq: r.recv.cq, srq: r.recv.srq}
 }
 
 // receiveDone notes in c the completion of the receive in use.
 func (r *responder) receiveDone(c *commit, p *wire.Packet, op ib.WCOpcode, n uint32) {
-	c.hasWC, c.solicited, c.cq = true, p.SE, r.recv.cq
+	c.hasWC, c.solicited, c.cq, c.srq = true, p.SE, r.recv.cq, r.recv.srq
 	c.wc = ib.WC{ID: r.recv.wr.ID, Opcode: op, ByteLen: n}
 	h := p.Opcode.Headers()
 	if h&wire.HasImm != 0 {
@@ -522,22 +526,35 @@ func (r *responder) duplicate(now ib.Instant, p *wire.Packet) {
 	}
 }
 
-// fatal owes the NAK that ends the connection. The QP is in ERR at once; the NAK
-// still goes out (IBTA 9.9.3).
+// fatal refuses the request at psn for good, when those before it are in memory.
 func (r *responder) fatal(now ib.Instant, psn ib.PSN, code wire.Syndrome, event ib.EventType) {
+	r.fail(now, commit{psn: psn, nak: code, event: event})
+}
+
+// fail has c end the connection in its turn. Requests behind it are dropped.
+func (r *responder) fail(now ib.Instant, c commit) {
+	c.kind = commitError
+	r.refused, r.inside = true, noMessage
+	r.commit(now, c, 0)
+}
+
+// die owes the NAK that ends the connection. The QP is in ERR at once; the NAK
+// still goes out (IBTA 9.9.3).
+func (r *responder) die(psn ib.PSN, code wire.Syndrome, event ib.EventType) {
 	if r.dying || r.q.state == ib.Err {
 		return
 	}
 	r.owe(psn, code)
-	r.dying = true
+	r.refused, r.dying = true, true
 	r.inside = noMessage
 	r.q.raise(event)
 	r.q.becomeErr()
 }
 
-// owe notes a NAK to send; it takes the place of an ACK, since it implies one.
+// owe notes a NAK to send; it takes the place of an ACK, since it implies one. It
+// waits in emit until everything before its PSN is in memory.
 func (r *responder) owe(psn ib.PSN, code wire.Syndrome) {
-	r.nak, r.nakPSN, r.nakCode = true, psn, code
+	r.nak, r.nakHeld, r.nakPSN, r.nakCode = true, false, psn, code
 }
 
 // oweACK notes an ACK to send. One that waits already now stands for more.

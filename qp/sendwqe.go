@@ -22,6 +22,7 @@ type sendWQE struct {
 	slow   bool    // what is sent is not all direct memory: it is fetched
 	train  bool    // a WRITE that leaves as WRITE ONLYs, each a message to the peer
 	sent   bool    // every PSN has been given out
+	acked  bool    // in ERR: all answers had come before, at most placements are missing
 	late   int     // placements under way into sgl
 	result [8]byte // atomics: the value that memory held before
 }

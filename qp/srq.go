@@ -115,6 +115,29 @@ func (s *SRQ) take(wr *ib.RecvWR, due *Due) (bool, error) {
 	return ok, err
 }
 
+// ForgetSRQ ends all use of an SRQ that is being destroyed, by an XRC target: no object of
+// the target's own names it, but its peer's requests do. The owner calls it once requests
+// find the SRQ no more, and before the memory of its ring and of its CQ goes. A receive that
+// the target has taken is forgotten, as those are that are posted; what is left of its
+// message is refused, like a request for an SRQ that does not exist.
+func (q *QP) ForgetSRQ(s *SRQ) {
+	r := &q.resp
+	if !q.svc.xrc {
+		return
+	}
+	if r.srq == s {
+		r.srq, r.inside = nil, noMessage
+	}
+	if r.recv.srq == s {
+		r.recv.srq, r.recv.cq, r.recv.held = nil, nil, false
+	}
+	for i := r.commits.head; i != r.commits.tail; i++ {
+		if c := r.commits.at(i); c.srq == s {
+			c.hasWC, c.srq, c.cq = false, nil, nil
+		}
+	}
+}
+
 // CQ returns where the receives of an XRC SRQ complete; nil for a basic one.
 func (s *SRQ) CQ() *CQ { return s.cq }
 

@@ -2,7 +2,6 @@ package qp
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -153,7 +152,7 @@ func inState(t *testing.T, state ib.QPState) (*host, []mr.Placement) {
 		h.handle(0, p)
 	}
 	h.postRecv(&ib.RecvWR{ID: 2, SGL: []ib.SGE{h.sge(64, 8)}})
-	late := slices.Clone(h.q.TakePlacements())
+	late := h.placements()
 	if CanPostSend(h.q.State()) {
 		h.post(&ib.SendWR{ID: 1, Opcode: ib.WRSend, Flags: ib.SendSignaled, SGL: []ib.SGE{h.sge(0, 8)}})
 	}
@@ -194,7 +193,7 @@ func (h *host) outcome(input func() (taken bool)) (list string) {
 	for _, wc := range wcs[:h.recvCQ.Poll(wcs[:])] {
 		out = append(out, fmt.Sprintf("recv %d %v", wc.ID, wc.Status))
 	}
-	for e, ok := h.q.TakeEvent(); ok; e, ok = h.q.TakeEvent() {
+	for _, e := range h.events() {
 		if e != ib.EventCommEst {
 			out = append(out, e.String())
 		}

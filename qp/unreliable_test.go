@@ -2,7 +2,6 @@ package qp
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 
 	"github.com/goroce/goroce/ib"
@@ -61,7 +60,7 @@ var unreliableInputs = []struct {
 	}},
 	{"request, Placed", func(h *host, late []mr.Placement) bool {
 		h.handle(0, h.sendOnly(peerPSN+1))
-		late = append(late, h.q.TakePlacements()...)
+		late = append(late, h.placements()...)
 		h.place(late)
 		return true
 	}},
@@ -185,7 +184,7 @@ func unreliableIn(t *testing.T, typ ib.QPType, state ib.QPState) (*host, []mr.Pl
 	if state != ib.Init {
 		h.handle(0, h.slowMessage())
 	}
-	late := slices.Clone(h.q.TakePlacements())
+	late := h.placements()
 	if CanPostSend(h.q.State()) {
 		h.postSend(1, h.region.Key())
 	}
@@ -236,7 +235,7 @@ func (h *host) place(late []mr.Placement) {
 	}
 }
 
-// TestSentSaysMore: Sent tells the owner to call NextPackets again when what
+// TestSentSaysMore: after Sent the QP tells its owner to call NextPackets again when what
 // waited for completions may go on, and only then.
 func TestSentSaysMore(t *testing.T) {
 	h := serviceIn(t, ib.UC, ib.RTS)
@@ -248,7 +247,8 @@ func TestSentSaysMore(t *testing.T) {
 		if n := h.q.NextPackets(0, out[:]); n != packets {
 			t.Fatalf("%d packets, want %d", n, packets)
 		}
-		if got := h.q.Sent(0); got != more {
+		h.q.Sent(0)
+		if got := h.q.Effects().Send; got != more {
 			t.Fatalf("more to come: %v, want %v", got, more)
 		}
 	}
@@ -291,8 +291,9 @@ func TestSentIsForUnreliable(t *testing.T) {
 	if n := len(h.emit(0, 4)); n != 1 {
 		t.Fatalf("%d packets", n)
 	}
-	if h.q.Sent(0) {
-		t.Error("Sent says that there is more")
+	h.q.Sent(0)
+	if h.q.Effects().Send {
+		t.Error("there is more to send")
 	}
 	if got := h.outcome(nil); got != "-" {
 		t.Errorf("%q before the ACK", got)

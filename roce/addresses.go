@@ -106,10 +106,11 @@ func (d *Device) addAddress(g ib.GID) error {
 	if d.gids.Load().full() {
 		return limitError("add address "+g.Addr().String(), "GIDs", MaxGIDs)
 	}
-	for i, s := range d.shards {
-		if err := s.link.AddLocal(g); err != nil {
-			for _, s := range d.shards[:i] {
-				_ = s.link.RemoveLocal(g)
+	shards := d.engine.Shards()
+	for i, s := range shards {
+		if err := s.Link().AddLocal(g); err != nil {
+			for _, s := range shards[:i] {
+				_ = s.Link().RemoveLocal(g)
 			}
 			return err
 		}
@@ -122,9 +123,10 @@ func (d *Device) addAddress(g ib.GID) error {
 // more.
 func (d *Device) removeAddress(i int, g ib.GID) error {
 	d.setGIDs(d.gids.Load().without(i))
+	d.cm.addressGone(g)
 	var errs []error
-	for _, s := range d.shards {
-		errs = append(errs, s.link.RemoveLocal(g))
+	for _, s := range d.engine.Shards() {
+		errs = append(errs, s.Link().RemoveLocal(g))
 	}
 	return errors.Join(errs...)
 }
@@ -132,7 +134,7 @@ func (d *Device) removeAddress(i int, g ib.GID) error {
 // setGIDs makes a table known, and the change. The caller holds addresses.
 func (d *Device) setGIDs(t *gidTable) {
 	d.gids.Store(t)
-	d.each(func(s *shard) { s.limits.GIDs = len(*t) })
+	d.engine.SetGIDs(len(*t))
 	d.raise(ib.Event{Type: ib.EventGIDChange})
 }
 
@@ -143,15 +145,7 @@ func (d *Device) setGIDs(t *gidTable) {
 func (d *Device) SetMTU(bytes int) {
 	mtu := min(max(ib.MTUFor(bytes), ib.MTU256), d.maxMTU)
 	d.mtu.Store(int32(mtu))
-	d.each(func(s *shard) { s.limits.MTU = mtu })
-}
-
-// raise tells all users of the device of an event.
-func (d *Device) raise(e ib.Event) {
-	s := d.shards[0]
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.event(nil, e)
+	d.engine.SetMTU(mtu)
 }
 
 // checkAH refuses an address vector that the port cannot send to.
@@ -171,14 +165,25 @@ func checkSource(op string, ah *ib.AHAttr, t gidTable) error {
 	}
 	row := &t[i]
 	if !row.held {
-		return &ib.AttrError{Op: op, Attr: "AH", Value: fmt.Sprintf("SGID index %d, which is empty: address %v is gone", i, row.gid.Addr()),
-			Allowed: "a row of the GID table with an address (goroced devinfo -v lists them)", Err: ib.ErrInvalid}
+		return ib.Refuse(op, "AH", fmt.Sprintf("SGID index %d, which is empty: address %v is gone", i, row.gid.Addr()),
+			"a row of the GID table with an address (goroced devinfo -v lists them)", ib.ErrInvalid)
 	}
 	if row.gid.Is4() == ah.DGID.Is4() {
 		return nil
 	}
-	return &ib.AttrError{Op: op, Attr: "AH", Value: "DGID " + ah.DGID.Addr().String(),
-		Allowed: fmt.Sprintf("an address of the family of local GID %d, %v; choose another SGIDIndex", i, row.gid.Addr()), Err: ib.ErrInvalid}
+	return ib.Refuse(op, "AH", "DGID "+ah.DGID.Addr().String(),
+		fmt.Sprintf("an address of the family of local GID %d, %v; choose another SGIDIndex", i, row.gid.Addr()), ib.ErrInvalid)
+}
+
+// defaultHops is the hop limit of Linux routes.
+const defaultHops = 64
+
+// pathOrNone is path where the SGID index may be one that the table does not have.
+func (t gidTable) pathOrNone(a *ib.AHAttr) link.Run {
+	if a.SGIDIndex < 0 || a.SGIDIndex >= len(t) {
+		return link.Run{}
+	}
+	return t.path(a)
 }
 
 // path is the addressing of what goes to a: all but the source port.

@@ -16,12 +16,6 @@ type AH struct {
 	dead bool
 }
 
-// ahTable holds the address handles by number; it is guarded by shard.mu.
-type ahTable struct{ table[qp.AH] }
-
-// AH finds the handle that a request names.
-func (t *ahTable) AH(n ib.AHNum) *qp.AH { return t.get(uint32(n)) }
-
 // CreateAH makes an address handle.
 func (p *PD) CreateAH(attr ib.AHAttr) (ib.AH, error) {
 	const op = "create AH"
@@ -48,7 +42,7 @@ func (p *PD) CreateAH(attr ib.AHAttr) (ib.AH, error) {
 
 // set makes core what requests find under the handle's number.
 func (a *AH) set(core *qp.AH) {
-	a.pd.dev.each(func(s *shard) { s.ahs.set(uint32(a.num), core) })
+	a.pd.dev.engine.SetAH(a.num, core)
 }
 
 // newAH checks an address vector and works out what sending to it takes.

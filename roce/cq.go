@@ -9,13 +9,18 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/qp"
 	"github.com/goroce/goroce/qp/ring"
+	"github.com/goroce/goroce/roce/internal/engine"
 )
+
+// emptyPolls is how many polls in a row find nothing before one drives the shard: an
+// application that polls now and then is not worth making room for.
+const emptyPolls = 4
 
 // CQ is a completion queue of the software device.
 type CQ struct {
 	dev     *Device
-	home    *shard // whose QPs write to it, most likely
-	core    *qp.CQ // the device's end
+	home    *engine.Shard // whose QPs write to it, most likely
+	core    *qp.CQ        // the device's end
 	channel *Channel
 	tenant  Tenant // nil for this process
 
@@ -65,8 +70,8 @@ func (d *Device) createCQ(init ib.CQInit, t Tenant) (*CQ, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.home = d.next()
-	c.core = qp.NewCQ(device, d.newLock())
+	c.home = d.nextShard()
+	c.core = qp.NewCQ(device, d.engine.NewLock())
 	c.core.Owner = c
 	d.cqs++
 	return c, nil
@@ -76,7 +81,7 @@ func checkCQE(op string, n int) error {
 	if n >= 1 && n <= maxCQE {
 		return nil
 	}
-	return &ib.AttrError{Op: op, Attr: "Entries", Value: n, Allowed: fmt.Sprintf("1 to %d", maxCQE), Err: ib.ErrInvalid}
+	return ib.Refuse(op, "Entries", n, fmt.Sprintf("1 to %d", maxCQE), ib.ErrInvalid)
 }
 
 // newCQRing makes a completion ring. It returns the device's end, and the memory
@@ -90,8 +95,7 @@ func newCQRing(t Tenant, entries int) (device *ring.CQ, buf []byte, err error) {
 }
 
 func limitError(op, what string, limit int) error {
-	return &ib.AttrError{Op: op, Attr: "number of " + what, Value: limit + 1,
-		Allowed: fmt.Sprintf("at most %d on this device", limit), Err: ib.ErrLimit}
+	return ib.Refuse(op, "number of "+what, limit+1, fmt.Sprintf("at most %d on this device", limit), ib.ErrLimit)
 }
 
 // Poll takes completions out of the queue.
@@ -103,23 +107,13 @@ func (c *CQ) Poll(wcs []ib.WC) (int, error) {
 	defer c.mu.Unlock()
 	if n := c.ring.Poll(wcs); n > 0 || len(wcs) == 0 {
 		c.empty = 0
-		c.home.poller.polled()
+		c.home.Polled()
 		return n, nil
 	}
-	if c.empty++; c.empty < emptyPolls || !c.home.help() {
+	if c.empty++; c.empty < emptyPolls || !c.home.Help() {
 		return 0, nil
 	}
 	return c.ring.Poll(wcs), nil
-}
-
-// raise says that the event has come which the CQ was armed for.
-func (c *CQ) raise() {
-	switch {
-	case c.tenant != nil:
-		c.tenant.Notify(c)
-	case c.channel != nil:
-		c.channel.notify(c)
-	}
 }
 
 // Arm asks for an event.
@@ -131,7 +125,7 @@ func (c *CQ) Arm(solicitedOnly bool) error {
 	defer c.mu.Unlock()
 	c.ring.Arm(solicitedOnly)
 	c.empty = 0
-	c.home.poller.leave() // it is going to sleep
+	c.home.LeavePolling() // it is going to sleep
 	return nil
 }
 
@@ -151,10 +145,9 @@ func (c *CQ) own(op string) error {
 }
 
 // Entries returns the capacity.
-func (c *CQ) Entries() int {
-	c.home.mu.Lock()
-	defer c.home.mu.Unlock()
-	return c.core.Entries()
+func (c *CQ) Entries() (n int) {
+	c.home.Locked(func() { n = c.core.Entries() })
+	return n
 }
 
 // Resize moves the completions to a ring of another size.
@@ -164,8 +157,6 @@ func (c *CQ) Resize(entries int) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.home.mu.Lock()
-	defer c.home.mu.Unlock()
 	if err := c.err("resize CQ"); err != nil {
 		return err
 	}
@@ -173,9 +164,11 @@ func (c *CQ) Resize(entries int) error {
 	if err != nil {
 		return err
 	}
-	if !c.core.Resize(device) {
-		return &ib.AttrError{Op: "resize CQ", Attr: "Entries", Value: entries,
-			Allowed: "at least the completions that are in the queue; poll them first", Err: ib.ErrInvalid}
+	fits := false
+	c.home.Locked(func() { fits = c.core.Resize(device) })
+	if !fits {
+		return ib.Refuse("resize CQ", "Entries", entries,
+			"at least the completions that are in the queue; poll them first", ib.ErrInvalid)
 	}
 	if c.tenant == nil {
 		c.ring, err = ring.OpenCQ(buf)

@@ -2,16 +2,16 @@ package roce
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/mr"
+	"github.com/goroce/goroce/qp"
+	"github.com/goroce/goroce/roce/internal/engine"
 	"github.com/goroce/goroce/roce/link"
 )
 
@@ -23,25 +23,26 @@ type Device struct {
 	guid   uint64
 	maxMTU ib.MTU // what the port opened with
 	mem    *mr.Table
-	shards []*shard
+	engine *engine.Engine
 	events *eventQueue
-	fatal  atomic.Bool // EventDeviceFatal was raised
-	done   sync.WaitGroup
-	origin time.Time
+	fatal  atomic.Bool   // EventDeviceFatal was raised
 	port   atomic.Uint32 // ib.PortState
 	mtu    atomic.Int32  // the port's active MTU, an ib.MTU
 	gids   atomic.Pointer[gidTable]
+	cm     *cmPort
 	closed atomic.Bool // set under mu
 
-	offloadOff atomic.Bool
-	workers    workers
+	linkDowned atomic.Uint64 // times that the port went down
+	eventsLost atomic.Uint64
+
+	workers workers
 
 	addresses sync.Mutex // one change of gids after the other; taken before mu
 
-	byNum sync.Map // ib.QPN to *QP, without general services QPs: for who has not the shard's lock
+	byNum sync.Map // ib.QPN to *QP: for who has not the shard's lock
 
-	mu      sync.Mutex // guards what follows; taken before shard.mu
-	turn    int        // of next
+	mu      sync.Mutex // guards what follows; taken before the lock of any shard
+	turn    int        // of nextShard
 	pds     int
 	cqs     int
 	srqs    int
@@ -70,9 +71,10 @@ func Open(l link.Link, opts Options) (*Device, error) { return OpenShards([]link
 // the shard of its send CQ. Who wants QPs to be served in parallel gives them
 // different CQs. On one shard there can be (65,536 - 32) / len(links) QPs.
 func OpenShards(links []link.Link, opts Options) (*Device, error) {
+	seed := opts.Seed
 	opts = opts.withDefaults()
-	if err := checkLinks(links); err != nil {
-		return nil, err
+	if len(links) == 0 {
+		return nil, ib.Refuse("open device", "links", 0, "1 at least", ib.ErrInvalid)
 	}
 	caps := links[0].Caps()
 	if len(caps.Local) == 0 {
@@ -83,14 +85,13 @@ func OpenShards(links []link.Link, opts Options) (*Device, error) {
 		mtu = min(mtu, opts.ActiveMTU)
 	}
 	if !mtu.Valid() {
-		return nil, &ib.AttrError{Op: "open device on " + caps.NetIf, Attr: "MTU", Value: caps.MTU,
-			Allowed: "at least 336 bytes, for a path MTU of 256", Err: ib.ErrInvalid}
+		return nil, ib.Refuse("open device on "+caps.NetIf, "MTU", caps.MTU,
+			"at least 336 bytes, for a path MTU of 256", ib.ErrInvalid)
 	}
 	rng := rand.New(rand.NewPCG(opts.Seed, 0x90c3))
 	d := &Device{
 		opts: opts, caps: caps, guid: guidOf(caps.Local), maxMTU: mtu,
 		events: newEventQueue(),
-		origin: time.Now(),
 		qps:    map[*QP]struct{}{},
 		chans:  map[*Channel]struct{}{},
 		groups: map[ib.GID][]*QP{},
@@ -103,17 +104,15 @@ func OpenShards(links []link.Link, opts Options) (*Device, error) {
 		newTable = mr.NewSharedTable
 	}
 	d.mem = newTable(maxMRs+maxMWs, func() uint8 { return uint8(rng.Uint32()) })
-	d.shards = make([]*shard, len(links))
-	for i, l := range links {
-		d.shards[i] = newShard(d, i, l, uint8(rng.Uint32()))
+	var err error
+	d.engine, err = engine.New(links, engine.Options{Rand: rng, Spin: opts.Spin, Manual: opts.Manual, OnOffloadOff: opts.OnOffloadOff,
+		Limits: qp.Limits{GIDs: len(caps.Local), MTU: mtu, MaxRdAtomic: maxRdAtomic}}, owner{d})
+	if err != nil {
+		return nil, err
 	}
-	d.shareSources()
-	if !opts.Manual {
-		for _, s := range d.shards {
-			d.done.Add(1)
-			go s.run()
-		}
-	}
+	d.cm = newCMPort(d, seed)
+	d.engine.SetGSI(d.cm)
+	d.engine.Start()
 	return d, nil
 }
 
@@ -127,34 +126,24 @@ func guidOf(gids []ib.GID) uint64 {
 	return h.Sum64()&^(1<<56) | 1<<57
 }
 
-// now is the device's clock, for devices that are not driven by Step.
-func (d *Device) now() ib.Instant { return ib.Instant(time.Since(d.origin)) }
-
 // Step drives a device that was opened with Options.Manual: it receives, runs
 // what is due at now, and sends. It reports whether there may be more to do at
 // once.
 func (d *Device) Step(now ib.Instant) (more bool) {
-	for _, s := range d.shards {
-		more = s.step(now) || more
-	}
+	d.cm.stept.Store(int64(now))
+	more = d.engine.Step(now)
 	return d.workers.step() || more
 }
 
 // Deadline is when Step wants to be called next, if nothing arrives before.
-func (d *Device) Deadline() ib.Instant {
-	at := ib.Never
-	for _, s := range d.shards {
-		at = min(at, s.deadline())
-	}
-	return at
-}
+func (d *Device) Deadline() ib.Instant { return d.engine.Deadline() }
 
 // Attr describes the device.
 func (d *Device) Attr() ib.DeviceAttr {
 	return ib.DeviceAttr{
 		Name: d.opts.Name, FirmwareVersion: "goroce", NodeGUID: d.guid, SysImageGUID: d.guid, VendorID: 0xFFFFFF, Ports: 1,
 		Caps: ib.CapMemWindow | ib.CapMemWindow2B | ib.CapXRC | ib.CapLocalInv | ib.CapAtomicWrite | ib.CapFlushGlobal |
-			ib.CapMulticast | ib.CapRereg | ib.CapTimestamp,
+			ib.CapMulticast | ib.CapRereg | ib.CapTimestamp | ib.CapCM,
 		Atomic: ib.AtomicHCA,
 		MaxQP:  maxQPs, MaxQPWR: maxQPWR, MaxSGE: maxSGE, MaxInline: maxInline, MaxCQ: maxCQs, MaxCQE: maxCQE,
 		MaxMR: maxMRs, MaxMRSize: mr.MaxLen, MaxMW: maxMWs, MaxPD: maxPDs, MaxAH: maxAHs,
@@ -194,20 +183,17 @@ func (d *Device) PKey(port, index int) (uint16, error) {
 		return 0, err
 	}
 	if index != 0 {
-		return 0, &ib.AttrError{Op: "query P_Key", Attr: "index", Value: index, Allowed: "0, the default partition", Err: ib.ErrInvalid}
+		return 0, ib.Refuse("query P_Key", "index", index, "0, the default partition", ib.ErrInvalid)
 	}
 	return ib.DefaultPKey, nil
 }
 
 // Clock returns the time that completions are stamped with.
 func (d *Device) Clock() (ib.Instant, error) {
-	s := d.shards[0]
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if d.closed.Load() {
 		return 0, fmt.Errorf("read the clock of %s: %w", d.opts.Name, ib.ErrClosed)
 	}
-	return s.clock(), nil
+	return d.engine.Clock(), nil
 }
 
 // SetPortState tells the device that its network interface came up or went down.
@@ -216,22 +202,19 @@ func (d *Device) SetPortState(state ib.PortState) {
 	if d.port.Swap(uint32(state)) == uint32(state) {
 		return
 	}
-	s := d.shards[0]
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if state == ib.PortActive {
-		s.event(nil, ib.Event{Type: ib.EventPortActive})
+		d.raise(ib.Event{Type: ib.EventPortActive})
 		return
 	}
-	s.stats.LinkDowned++
-	s.event(nil, ib.Event{Type: ib.EventPortErr})
+	d.linkDowned.Add(1)
+	d.raise(ib.Event{Type: ib.EventPortErr})
 }
 
 func checkPort(op string, port int) error {
 	if port == 1 {
 		return nil
 	}
-	return &ib.AttrError{Op: op, Attr: "port", Value: port, Allowed: "1, the only port", Err: ib.ErrInvalid}
+	return ib.Refuse(op, "port", port, "1, the only port", ib.ErrInvalid)
 }
 
 // Link describes the link that the device runs on, the first if there are several, with
@@ -243,19 +226,30 @@ func (d *Device) Link() link.Caps {
 }
 
 // Shards returns how many shards the device has.
-func (d *Device) Shards() int { return len(d.shards) }
+func (d *Device) Shards() int { return len(d.engine.Shards()) }
+
+// shard returns a shard by number.
+func (d *Device) shard(i int) *engine.Shard { return d.engine.Shards()[i] }
+
+// nextShard returns the shard whose turn it is to get something. The caller holds mu.
+func (d *Device) nextShard() *engine.Shard {
+	d.turn++
+	return d.shard((d.turn - 1) % d.Shards())
+}
 
 // NextEvent waits for an asynchronous event.
 func (d *Device) NextEvent(ctx context.Context) (ib.Event, error) { return d.events.next(ctx) }
 
 // Close ends the device and all its objects. QPs are gone without completions;
-// whoever waits gets ib.ErrClosed.
+// whoever waits gets ib.ErrClosed. Peers of connections are told.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	if d.closed.Swap(true) {
 		d.mu.Unlock()
 		return nil
 	}
+	d.cm.close()
+	d.engine.FlushGSI()
 	for q := range d.qps {
 		q.drop()
 		q.dead.Store(true)
@@ -265,16 +259,10 @@ func (d *Device) Close() error {
 		c.shut()
 	}
 	d.mu.Unlock()
-	d.each(func(s *shard) { s.closed = true })
 	d.workers.close()
-	var errs []error
-	for _, s := range d.shards {
-		s.poller.leave()
-		errs = append(errs, s.link.Close())
-	}
-	d.done.Wait()
+	err := d.engine.Close()
 	d.events.close()
-	return errors.Join(errs...)
+	return err
 }
 
 // open takes d.mu if the device is open; the caller unlocks it.

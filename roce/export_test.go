@@ -1,10 +1,12 @@
 package roce
 
+import "github.com/goroce/goroce/roce/internal/engine"
+
 // StandsAside reports whether the first shard's goroutine leaves the work to who polls.
 func (d *Device) StandsAside() bool { return d.ShardStandsAside(0) }
 
 // ShardStandsAside is StandsAside for any shard.
-func (d *Device) ShardStandsAside(i int) bool { return d.shards[i].poller.aside.Load() }
+func (d *Device) ShardStandsAside(i int) bool { return d.shard(i).StandsAside() }
 
-// ShareTurn is how many packets one application sends in its turn.
-const ShareTurn = shareTurn
+// AppTurn is how many packets one application sends in its turn.
+const AppTurn = engine.AppTurn

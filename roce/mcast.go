@@ -6,13 +6,8 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/qp"
+	"github.com/goroce/goroce/roce/internal/engine"
 )
-
-// group is what a shard knows of a multicast group; it is guarded by shard.mu.
-type group struct {
-	members []*QP  // the QPs of this shard that are attached
-	shards  uint32 // a bit for each shard that has any
-}
 
 // AttachMulticast adds the QP to a group.
 func (q *QP) AttachMulticast(group ib.GID) error {
@@ -35,7 +30,7 @@ func (q *QP) AttachMulticast(group ib.GID) error {
 		return limitError(op, "groups", maxMcastGroups)
 	}
 	if members == nil {
-		if err := d.shards[0].link.Join(group); err != nil {
+		if err := d.shard(0).Link().Join(group); err != nil {
 			return fmt.Errorf("%s %v: %w", op, group.Addr(), err)
 		}
 	}
@@ -53,7 +48,7 @@ func (q *QP) DetachMulticast(group ib.GID) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !slices.Contains(d.groups[group], q) {
-		return &ib.AttrError{Op: op, Attr: "group", Value: group.Addr(), Allowed: "a group that the QP is attached to", Err: ib.ErrInvalid}
+		return ib.Refuse(op, "group", group.Addr(), "a group that the QP is attached to", ib.ErrInvalid)
 	}
 	return d.detach(q, group)
 }
@@ -63,10 +58,10 @@ func (q *QP) checkGroup(op string, group ib.GID) error {
 		return err
 	}
 	if !qp.Datagram(q.typ) {
-		return &ib.AttrError{Op: op, Attr: "Type", Value: q.typ, Allowed: "UD", Err: ib.ErrInvalid}
+		return ib.Refuse(op, "Type", q.typ, "UD", ib.ErrInvalid)
 	}
 	if !group.Addr().IsMulticast() {
-		return &ib.AttrError{Op: op, Attr: "group", Value: group.Addr(), Allowed: "a multicast IP address in GID form", Err: ib.ErrInvalid}
+		return ib.Refuse(op, "group", group.Addr(), "a multicast IP address in GID form", ib.ErrInvalid)
 	}
 	return nil
 }
@@ -79,22 +74,19 @@ func (d *Device) detach(q *QP, group ib.GID) error {
 	if len(members) > 0 {
 		return nil
 	}
-	return d.shards[0].link.Leave(group)
+	return d.shard(0).Link().Leave(group)
 }
 
 // setGroup makes the members of a group known to the shards. The caller holds mu.
 func (d *Device) setGroup(gid ib.GID, members []*QP) {
-	lists := make([][]*QP, len(d.shards))
-	shards := uint32(0)
-	for _, q := range members {
-		lists[q.shard.id] = append(lists[q.shard.id], q)
-		shards |= 1 << q.shard.id
-	}
 	if len(members) == 0 {
 		delete(d.groups, gid)
-		d.each(func(s *shard) { delete(s.groups, gid) })
-		return
+	} else {
+		d.groups[gid] = members
 	}
-	d.groups[gid] = members
-	d.each(func(s *shard) { s.groups[gid] = group{lists[s.id], shards} })
+	parts := make([]*engine.QP, len(members))
+	for i, q := range members {
+		parts[i] = q.part
+	}
+	d.engine.SetGroup(gid, parts)
 }

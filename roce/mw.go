@@ -52,7 +52,8 @@ func (w *MW) Bind(qp ib.QP, id uint64, flags ib.SendFlags, b ib.MWBind) error {
 		return err
 	}
 	if w.core.Type() != ib.MWType1 {
-		return &ib.AttrError{Op: op, Attr: "window", Value: w.core.Type(), Allowed: "type 1; post a BindMW request for windows of type 2", Err: ib.ErrInvalid}
+		return ib.Refuse(op, "window", w.core.Type(),
+			"type 1; post a BindMW request for windows of type 2", ib.ErrInvalid)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -73,6 +74,6 @@ func (w *MW) Close() error {
 	if err != nil {
 		return err
 	}
-	w.pd.dev.quiesce()
+	w.pd.dev.engine.Quiesce()
 	return nil
 }

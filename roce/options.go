@@ -10,7 +10,8 @@ import (
 type Options struct {
 	// Name is the device's name, "goroce0" by default.
 	Name string
-	// Seed makes keys and QP numbers repeatable; 0 takes the clock's word.
+	// Seed makes keys, QP numbers and the connection manager's numbers repeatable; 0
+	// takes the clock's word, and for the connection manager random bytes.
 	Seed uint64
 	// AckDelay is how long a plain ACK may wait for data to ride behind.
 	// 0 takes 20 us; negative sends ACKs at once.
@@ -42,7 +43,6 @@ type Options struct {
 // Limits of the software device.
 const (
 	maxQPs      = 1<<16 - 32
-	maxGSIs     = 1024
 	maxQPWR     = 1 << 15
 	maxSGE      = 32
 	maxInline   = 512
@@ -58,6 +58,10 @@ const (
 
 	maxMcastGroups = 256
 	maxMcastQPs    = 256 // in one group
+
+	// maxLate bounds the placements of a QP that wait for their worker. It is as much
+	// as the requester of a peer has in flight at most: more would be dropped.
+	maxLate = 1024
 
 	maxMsgSize   = 1 << 31
 	ackDelayNS   = 20_000

@@ -32,7 +32,7 @@ func (x *XRCD) isDead() bool    { return x.dead.Load() }
 func owned[T object](d *Device, op, attr string, arg any) (T, error) {
 	var none T
 	fail := func(allowed string, err error) (T, error) {
-		return none, &ib.AttrError{Op: op, Attr: attr, Value: fmt.Sprintf("%T", arg), Allowed: allowed, Err: err}
+		return none, ib.Refuse(op, attr, fmt.Sprintf("%T", arg), allowed, err)
 	}
 	o, ok := arg.(T)
 	switch {

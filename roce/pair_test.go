@@ -32,6 +32,8 @@ type world struct {
 	t    testing.TB
 	now  ib.Instant
 	a, b *host
+
+	timeout uint8 // ACK timeout of QPs; 14, 67 ms, if 0
 }
 
 // stack builds a host's links: what stands above the seal, and below it.
@@ -146,6 +148,9 @@ func (w *world) bringUp(h *host, peer ib.GID, dest ib.QPN, mtu ib.MTU, change fu
 	w.modify(h.qp, attr, ib.AttrState|ib.AttrPKeyIndex|ib.AttrPort|ib.AttrAccess)
 	attr = ib.QPAttr{State: ib.RTR, AH: ib.AHAttr{DGID: peer}, PathMTU: mtu, DestQPN: dest, RQPSN: 0xFFFFF0,
 		MaxDestRdAtomic: 4, MinRNRTimer: 12, SQPSN: 0xFFFFF0, MaxRdAtomic: 4, Timeout: 14, RetryCnt: 7, RNRRetry: 7}
+	if w.timeout != 0 {
+		attr.Timeout = w.timeout
+	}
 	if change != nil {
 		change(&attr)
 	}

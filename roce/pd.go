@@ -109,32 +109,41 @@ func (m *MR) LKey() ib.Key { return m.region().Key() }
 // RKey returns the remote key, the same number.
 func (m *MR) RKey() ib.Key { return m.region().Key() }
 
-// Rereg registers anew in the place of what is registered.
+// Rereg registers anew in the place of what is registered, and waits until nothing touches
+// the old memory any more.
 func (m *MR) Rereg(mask ib.ReregMask, pd ib.PD, init ib.MRInit) error {
+	gone, err := m.rereg(mask, pd, &init)
+	if err != nil {
+		return err
+	}
+	<-gone
+	return nil
+}
+
+func (m *MR) rereg(mask ib.ReregMask, pd ib.PD, init *ib.MRInit) (gone <-chan struct{}, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	access := m.core.Access()
 	if mask&ib.ReregAccess != 0 {
 		access = init.Access
 	}
-	if err := m.replace(mask, pd, mr.Bytes(init.Buf), iova(&init, access), init.Access); err != nil {
-		return err
+	if gone, err = m.replace(mask, pd, mr.Bytes(init.Buf), iova(init, access), init.Access); err != nil {
+		return nil, err
 	}
 	if mask&ib.ReregTranslation != 0 {
 		m.buf = init.Buf
 	}
-	return nil
+	return gone, nil
 }
 
-// replace registers anew, and waits until nothing looks at the old memory any more. The
-// caller holds mu.
-func (m *MR) replace(mask ib.ReregMask, pd ib.PD, mem mr.Memory, iova uint64, access ib.Access) error {
+// replace registers anew. The channel is closed when nothing touches the old memory any
+// more. The caller holds mu, and waits without it: the memory may never move.
+func (m *MR) replace(mask ib.ReregMask, pd ib.PD, mem mr.Memory, iova uint64, access ib.Access) (gone <-chan struct{}, err error) {
 	before := m.pd
 	if err := m.register(mask, pd, mem, iova, access); err != nil {
-		return err
+		return nil, err
 	}
-	before.letGo()
-	return nil
+	return before.letGo(), nil
 }
 
 // register is replace without the wait.
@@ -158,18 +167,25 @@ func (m *MR) register(mask ib.ReregMask, pd ib.PD, mem mr.Memory, iova uint64, a
 	return nil
 }
 
-// Close revokes the key and waits for the shards, and the worker of the domain, to let
-// go of the memory.
+// Close revokes the key and waits until the shards, and the worker of the domain, touch the
+// memory no more.
 func (m *MR) Close() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	err := m.dev.mem.Deregister(m.core)
-	if errors.Is(err, ib.ErrClosed) {
-		return nil
-	}
+	gone, err := m.Deregister()
 	if err != nil {
 		return err
 	}
-	m.pd.letGo()
+	<-gone
 	return nil
+}
+
+// Deregister revokes the key. The shards touch the memory no more when it returns; gone is
+// closed when the worker of the domain does not either. Until then the memory has to be
+// there, also if the worker is closed.
+func (m *MR) Deregister() (gone <-chan struct{}, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.dev.mem.Deregister(m.core); err != nil && !errors.Is(err, ib.ErrClosed) {
+		return nil, err
+	}
+	return m.pd.letGo(), nil
 }

@@ -9,14 +9,15 @@ import (
 	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/qp"
 	"github.com/goroce/goroce/qp/ring"
+	"github.com/goroce/goroce/roce/internal/engine"
 	"github.com/goroce/goroce/roce/link"
 )
 
-// QP is a queue pair of the software device: the application's end of the rings,
-// and what the shard keeps about the core.
+// QP is a queue pair of the software device: the application's end of the rings.
 type QP struct {
 	pd             *PD
-	shard          *shard
+	home           *engine.Shard
+	part           *engine.QP // the engine's part
 	num            ib.QPN
 	typ            ib.QPType
 	cap            ib.QPCap
@@ -24,20 +25,8 @@ type QP struct {
 	srq            *SRQ
 	xrcd           *XRCD
 
-	front qp.Front    // where the application is here; its state is what the shard last saw
-	rung  atomic.Bool // in the shard's doorbell list
+	front qp.Front // where the application is here; its state is what the shard last saw
 	dead  atomic.Bool
-
-	// Guarded by shard.mu.
-	share     *share
-	inReady   bool
-	lane      int // of readyList: the shard of the peer
-	core      *qp.QP
-	nextReady *QP
-	timer     timerEntry
-	flow      *flowEntry
-	path      link.Run // the addressing of what it sends
-	offload   offloadQP
 }
 
 // CreateQP makes a queue pair in RESET.
@@ -64,11 +53,13 @@ func (p *PD) CreateQP(init ib.QPInit) (ib.QP, error) {
 	cfg.Type, cfg.Table, cfg.PD = init.Type, d.mem, p.core
 	cfg.Cap, cfg.SigAll = q.cap, init.SigAll
 	cfg.AckDelay = int64(d.opts.AckDelay)
-	cfg.Trains = d.caps.RunFrames > 1 && !d.opts.NoTrains
+	cfg.Trains = !d.opts.NoTrains
 	cfg.Probe = !d.opts.NoProbes
 	cfg.MaxLate = maxLate
 	q.count(1)
-	q.shard.add(q, cfg)
+	q.part = q.home.Add(engine.QPInit{Owner: q, App: p.tenant, Remote: p.tenant != nil, Config: cfg, Front: &q.front, Worker: p.worker})
+	q.num = q.part.Num()
+	d.byNum.Store(q.num, q)
 	d.qps[q] = struct{}{}
 	return q, nil
 }
@@ -76,10 +67,10 @@ func (p *PD) CreateQP(init ib.QPInit) (ib.QP, error) {
 // checkQP checks the arguments of CreateQP.
 func (p *PD) checkQP(init *ib.QPInit) (*QP, error) {
 	bad := func(attr string, value any, allowed string, err error) (*QP, error) {
-		return nil, &ib.AttrError{Op: "create QP", Attr: attr, Value: value, Allowed: allowed, Err: err}
+		return nil, ib.Refuse("create QP", attr, value, allowed, err)
 	}
-	if !qp.Known(init.Type) {
-		return bad("Type", init.Type, "RC, UC, UD, XRCINI, XRCTGT, GSI", ib.ErrNotSupported)
+	if !qp.Known(init.Type) || init.Type == ib.GSI {
+		return bad("Type", init.Type, "RC, UC, UD, XRCINI, XRCTGT; QP 1 is the connection manager's (OpenCM)", ib.ErrNotSupported)
 	}
 	for _, c := range []struct {
 		attr       string
@@ -99,24 +90,18 @@ func (p *PD) checkQP(init *ib.QPInit) (*QP, error) {
 	if err := q.attach(init); err != nil {
 		return nil, err
 	}
-	q.shard = q.chooseShard()
-	if q.typ == ib.GSI && !q.shard.roomGSI() {
-		return nil, limitError("create QP", "general services QPs", maxGSIs)
-	}
-	if !q.shard.room() {
-		return nil, limitError("create QP", "QPs on the shard of this send CQ", maxQPs/len(p.dev.shards))
+	q.home = q.chooseShard()
+	if !q.home.Room() {
+		return nil, limitError("create QP", "QPs on the shard of this send CQ", maxQPs/p.dev.Shards())
 	}
 	return q, nil
 }
 
 // chooseShard returns the shard of a new QP: that of its send CQ.
-func (q *QP) chooseShard() *shard {
+func (q *QP) chooseShard() *engine.Shard {
 	d := q.pd.dev
-	switch {
-	case q.typ == ib.GSI:
-		return d.shards[link.ShardOf(ib.QPNGSI, len(d.shards))]
-	case q.sendCQ == nil:
-		return d.next()
+	if q.sendCQ == nil {
+		return d.nextShard()
 	}
 	return q.sendCQ.home
 }
@@ -148,13 +133,13 @@ func (q *QP) attach(init *ib.QPInit) (err error) {
 		return err
 	}
 	if q.srq.typ != ib.SRQBasic {
-		return &ib.AttrError{Op: op, Attr: "SRQ", Value: q.srq.typ, Allowed: "a basic SRQ; XRC requests name theirs by number", Err: ib.ErrInvalid}
+		return ib.Refuse(op, "SRQ", q.srq.typ, "a basic SRQ; XRC requests name theirs by number", ib.ErrInvalid)
 	}
 	q.cap.MaxRecvWR, q.cap.MaxRecvSGE = 0, 0
 	return nil
 }
 
-// count adds n to the users of all that the QP works with. The caller holds
+// count adds n, 1 or -1, to the users of all that the QP works with. The caller holds
 // Device.mu.
 func (q *QP) count(n int) {
 	if q.sendCQ != nil {
@@ -166,8 +151,12 @@ func (q *QP) count(n int) {
 	if q.srq != nil {
 		q.srq.qps += n
 	}
-	if q.xrcd != nil {
-		q.xrcd.qps += n
+	switch {
+	case q.xrcd == nil:
+	case n > 0:
+		q.xrcd.targets[q] = struct{}{}
+	default:
+		delete(q.xrcd.targets, q)
 	}
 }
 
@@ -234,7 +223,20 @@ func (q *QP) Modify(attr ib.QPAttr, mask ib.QPAttrMask) error {
 	if err := q.err("modify QP"); err != nil {
 		return err
 	}
-	return q.shard.modify(q, &attr, mask)
+	const op = "modify QP"
+	var path link.Run
+	if mask&ib.AttrAV != 0 {
+		gids := *q.pd.dev.gids.Load()
+		if err := checkSource(fmt.Sprintf("%s %#x", op, uint32(q.num)), &attr.AH, gids); err != nil {
+			return err
+		}
+		path = gids.pathOrNone(&attr.AH)
+	}
+	open, err := q.part.Modify(&attr, mask, &path)
+	if !open { // closed this moment
+		return q.err(op)
+	}
+	return err
 }
 
 // Query returns the attributes.
@@ -242,13 +244,11 @@ func (q *QP) Query() (ib.QPAttr, error) {
 	if err := q.err("query QP"); err != nil {
 		return ib.QPAttr{}, err
 	}
-	s := q.shard
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if q.core == nil { // closed this moment
-		return ib.QPAttr{}, q.err("query QP")
+	a, open := q.part.Query()
+	if !open { // closed this moment
+		return a, q.err("query QP")
 	}
-	return q.core.Query(), nil
+	return a, nil
 }
 
 // own is err for what only the application's end of the rings can do.
@@ -273,7 +273,7 @@ func (q *QP) PostSend(wrs []ib.SendWR) (n int, err error) {
 	}
 	n, _, err = q.front.PostSend(wrs)
 	if n > 0 {
-		q.shard.posted(q)
+		q.part.Posted()
 	}
 	return n, err
 }
@@ -287,7 +287,7 @@ func (q *QP) PostRecv(wrs []ib.RecvWR) (n int, err error) {
 	// Receives are looked for when a message needs one; only ERR wants to know,
 	// to flush them.
 	if n > 0 && q.front.State() == ib.Err {
-		q.shard.ring(q)
+		q.part.Ring()
 	}
 	return n, err
 }
@@ -314,5 +314,6 @@ func (q *QP) drop() {
 			_ = q.pd.dev.detach(q, group) // the link keeps a group that it cannot leave
 		}
 	}
-	q.shard.drop(q)
+	q.pd.dev.byNum.Delete(q.num)
+	q.part.Close()
 }

@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // TestCloseBusyShards closes a device whose shards all send and receive, to the other
 // device and to each other.
 func TestCloseBusyShards(t *testing.T) {
-	for round := range 10 {
+	for round := range require.Rounds(3, 10) {
 		w := newLiveShards(t, 4, 0, 1<<16)
 		self := *w
 		self.b = w.a
@@ -123,7 +124,7 @@ func pass(a, b *host, off int) error {
 // up takes h's QP to RTS with its peer's.
 func (w *world) up(h, peer *host) error {
 	attr := ib.QPAttr{Port: 1, Access: ib.QPAccessMask, AH: ib.AHAttr{DGID: peer.gid()}, PathMTU: ib.MTU1024, DestQPN: peer.qp.Num(),
-		MaxDestRdAtomic: 1, MinRNRTimer: 12, MaxRdAtomic: 1, Timeout: 14, RetryCnt: 7, RNRRetry: 7}
+		MaxDestRdAtomic: 1, MinRNRTimer: 12, MaxRdAtomic: 1, Timeout: liveTimeout, RetryCnt: 7, RNRRetry: 7}
 	for _, step := range []struct {
 		to   ib.QPState
 		mask ib.QPAttrMask

@@ -14,10 +14,10 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/link"
-	"github.com/goroce/goroce/roce/link/linktest"
 	"github.com/goroce/goroce/roce/link/mem"
 	"github.com/goroce/goroce/roce/link/udp"
 	"github.com/goroce/goroce/roce/link/wrap"
+	"github.com/goroce/goroce/tests/linktest"
 )
 
 // newLiveShards is newLive with several shards, and the CQs on one of them.
@@ -84,10 +84,8 @@ func TestShardOfQP(t *testing.T) {
 	if targets != [shards]int{2, 2, 2, 2} {
 		t.Errorf("XRC targets by shard: %v", targets)
 	}
-	gsi, err := h.pd.CreateQP(ib.QPInit{Type: ib.GSI, SendCQ: cqs[1], RecvCQ: cqs[1]})
-	must(t, err)
-	if gsi.Num() != ib.QPNGSI {
-		t.Errorf("the general services QP is %#x", uint32(gsi.Num()))
+	if _, err := h.pd.CreateQP(ib.QPInit{Type: ib.GSI, SendCQ: cqs[1], RecvCQ: cqs[1]}); !errors.Is(err, ib.ErrNotSupported) {
+		t.Errorf("a general services QP: %v; the connection manager has it", err)
 	}
 }
 
@@ -330,7 +328,7 @@ func TestSharedHandles(t *testing.T) {
 // bringUpXRC takes an XRC QP to RTS.
 func (w *world) bringUpXRC(q ib.QP, peer ib.GID, dest ib.QPN) {
 	w.t.Helper()
-	attr := ib.QPAttr{State: ib.Init, Port: 1, AH: ib.AHAttr{DGID: peer}, PathMTU: ib.MTU1024, DestQPN: dest, MinRNRTimer: 1, Timeout: 14, RetryCnt: 7, RNRRetry: 7}
+	attr := ib.QPAttr{State: ib.Init, Port: 1, AH: ib.AHAttr{DGID: peer}, PathMTU: ib.MTU1024, DestQPN: dest, MinRNRTimer: 1, Timeout: liveTimeout, RetryCnt: 7, RNRRetry: 7}
 	w.modify(q, attr, ib.AttrState|ib.AttrPKeyIndex|ib.AttrPort|ib.AttrAccess)
 	toRTR, toRTS := ib.AttrState|ib.AttrAV|ib.AttrPathMTU|ib.AttrDestQPN|ib.AttrRQPSN, ib.AttrState|ib.AttrSQPSN
 	if q.Type() == ib.XRCTGT {

@@ -49,7 +49,7 @@ func TestSharesTakeTurns(t *testing.T) {
 		a.dev.Step(w.now)
 		b.dev.Step(w.now)
 	}
-	if before < 0 || before > 2*roce.ShareTurn {
+	if before < 0 || before > 2*roce.AppTurn {
 		t.Errorf("%d packets of the other application left first (of %d)", before, frames)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/qp"
 	"github.com/goroce/goroce/qp/ring"
+	"github.com/goroce/goroce/roce/internal/engine"
 )
 
 // SRQ is a shared receive queue of the software device.
@@ -22,7 +23,6 @@ type SRQ struct {
 	dead atomic.Bool
 	qps  int // guarded by Device.mu
 
-	home *shard  // whose lock verbs take
 	core *qp.SRQ // the device's end
 
 	mu   sync.Mutex // the application's end
@@ -73,7 +73,7 @@ func newRecvRing(t Tenant, entries, maxSGE int) (device *ring.Recv, buf []byte, 
 func (p *PD) checkSRQ(op string, init *ib.SRQInit) (*SRQ, error) {
 	q := &SRQ{pd: p, typ: init.Type}
 	bad := func(attr string, value any, allowed string) error {
-		return &ib.AttrError{Op: op, Attr: attr, Value: value, Allowed: allowed, Err: ib.ErrInvalid}
+		return ib.Refuse(op, attr, value, allowed, ib.ErrInvalid)
 	}
 	switch {
 	case init.Type > ib.SRQXRC:
@@ -99,35 +99,23 @@ func (p *PD) checkSRQ(op string, init *ib.SRQInit) (*SRQ, error) {
 // holds Device.mu.
 func (q *SRQ) makeCore(device *ring.Recv, limit int) {
 	d := q.pd.dev
-	q.home = d.shards[0]
 	if q.typ == ib.SRQXRC {
-		q.core = qp.NewSRQ(device, q.pd.core, q.cq.core, q.xrcd.core, d.newLock())
+		q.core = qp.NewSRQ(device, q.pd.core, q.cq.core, q.xrcd.core, d.engine.NewLock())
 		q.num = d.srqNums.take()
 		q.cq.srqs++
 		q.xrcd.srqs++
 	} else {
-		q.core = qp.NewSRQ(device, q.pd.core, nil, nil, d.newLock())
+		q.core = qp.NewSRQ(device, q.pd.core, nil, nil, d.engine.NewLock())
 	}
 	q.core.Owner = q
 	q.setLimit(limit)
 	if q.typ == ib.SRQXRC {
-		d.each(func(s *shard) { s.srqs.set(q.num, q.core) })
+		d.engine.Each(func(s *engine.Shard) { s.SetSRQ(q.num, q.core) })
 	}
 }
 
 // setLimit arms the limit, which may be reached already.
-func (q *SRQ) setLimit(limit int) {
-	q.home.mu.Lock()
-	defer q.home.mu.Unlock()
-	q.core.SetLimit(limit, &q.home.due)
-	q.home.tell()
-}
-
-// srqTable holds the XRC SRQs by number; it is guarded by shard.mu.
-type srqTable struct{ table[qp.SRQ] }
-
-// SRQ finds the SRQ that a request names.
-func (t *srqTable) SRQ(n uint32) *qp.SRQ { return t.get(n) }
+func (q *SRQ) setLimit(limit int) { q.pd.dev.shard(0).SetSRQLimit(q.core, limit) }
 
 // Num returns the number of an XRC SRQ; 0 for a basic one.
 func (q *SRQ) Num() uint32 { return q.num }
@@ -137,17 +125,19 @@ func (q *SRQ) Query() (ib.SRQAttr, error) {
 	if err := q.err("query SRQ"); err != nil {
 		return ib.SRQAttr{}, err
 	}
-	q.home.mu.Lock()
-	defer q.home.mu.Unlock()
-	entries, maxSGE := q.core.Capacity()
-	return ib.SRQAttr{MaxWR: entries, MaxSGE: maxSGE, Limit: q.core.Limit()}, nil
+	var attr ib.SRQAttr
+	q.pd.dev.shard(0).Locked(func() {
+		attr.MaxWR, attr.MaxSGE = q.core.Capacity()
+		attr.Limit = q.core.Limit()
+	})
+	return attr, nil
 }
 
 // Modify arms the limit, or changes the size.
 func (q *SRQ) Modify(attr ib.SRQAttr, mask ib.SRQAttrMask) error {
 	const op = "modify SRQ"
 	bad := func(attr string, value any, allowed string) error {
-		return &ib.AttrError{Op: op, Attr: attr, Value: value, Allowed: allowed, Err: ib.ErrInvalid}
+		return ib.Refuse(op, attr, value, allowed, ib.ErrInvalid)
 	}
 	if mask == 0 || mask&^(ib.SRQMaxWR|ib.SRQLimit) != 0 {
 		return bad("attribute mask", uint8(mask), "SRQMaxWR, SRQLimit or both")
@@ -186,10 +176,10 @@ func (q *SRQ) resize(size int) error {
 	if err != nil {
 		return err
 	}
-	q.home.mu.Lock()
-	defer q.home.mu.Unlock()
-	if !q.core.Resize(device) {
-		return &ib.AttrError{Op: "resize SRQ", Attr: "MaxWR", Value: size, Allowed: "at least the receives that are posted", Err: ib.ErrInvalid}
+	fits := false
+	q.pd.dev.shard(0).Locked(func() { fits = q.core.Resize(device) })
+	if !fits {
+		return ib.Refuse("resize SRQ", "MaxWR", size, "at least the receives that are posted", ib.ErrInvalid)
 	}
 	if q.pd.tenant == nil {
 		q.ring, err = ring.OpenRecv(buf)
@@ -238,7 +228,7 @@ func (q *SRQ) Close() error {
 	q.dead.Store(true)
 	d.srqs--
 	if q.typ == ib.SRQXRC {
-		d.each(func(s *shard) { s.srqs.set(q.num, nil) })
+		d.engine.Each(q.forget)
 		d.srqNums.put(q.num)
 		q.cq.srqs--
 		q.xrcd.srqs--
@@ -247,13 +237,25 @@ func (q *SRQ) Close() error {
 	return nil
 }
 
+// forget makes the QPs of a shard, whose lock the caller holds, forget an XRC SRQ. When
+// all have, nothing looks at its rings and those of its CQ any more on its behalf.
+func (q *SRQ) forget(s *engine.Shard) {
+	s.SetSRQ(q.num, nil)
+	for target := range q.xrcd.targets {
+		if target.part.Shard() == s {
+			target.part.Core().ForgetSRQ(q.core)
+		}
+	}
+}
+
 // XRCD is an XRC domain of the software device.
 type XRCD struct {
 	dev  *Device
 	core *qp.XRCD
 	dead atomic.Bool
 
-	srqs, qps int // guarded by Device.mu
+	srqs    int // guarded by Device.mu, as what follows
+	targets map[*QP]struct{}
 }
 
 // AllocXRCD makes an XRC domain.
@@ -266,7 +268,7 @@ func (d *Device) AllocXRCD() (ib.XRCD, error) {
 		return nil, limitError("allocate XRCD", "XRCDs", maxXRCDs)
 	}
 	d.xrcds++
-	return &XRCD{dev: d, core: new(qp.XRCD)}, nil
+	return &XRCD{dev: d, core: new(qp.XRCD), targets: map[*QP]struct{}{}}, nil
 }
 
 // Close frees the domain.
@@ -276,7 +278,7 @@ func (x *XRCD) Close() error {
 	if x.dead.Load() || x.dev.closed.Load() {
 		return nil
 	}
-	if err := busy("close XRCD", users{{x.srqs, "SRQs"}, {x.qps, "QPs"}}); err != nil {
+	if err := busy("close XRCD", users{{x.srqs, "SRQs"}, {len(x.targets), "QPs"}}); err != nil {
 		return err
 	}
 	x.dead.Store(true)

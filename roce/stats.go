@@ -4,6 +4,7 @@ import (
 	"reflect"
 
 	"github.com/goroce/goroce/qp"
+	"github.com/goroce/goroce/roce/internal/engine"
 	"github.com/goroce/goroce/roce/link"
 )
 
@@ -20,9 +21,7 @@ type Stats struct {
 	CrossedShards uint64 // frames that arrived by the link of another shard than their QP's
 	DropMailbox   uint64 // those of them that found the other shard's mailbox full
 	EventsLost    uint64 // asynchronous events that nobody took in time
-	DropSpoofedID uint64 // messages of ours to QP 1 with a communication ID of another QP (gsi.go), which stay here
-	GSIUnclaimed  uint64 // messages that arrived for QP 1 and that none of several QPs claims
-	GSIForgotten  uint64 // communication IDs that were forgotten while in use, for want of room
+	DropForgedMAD uint64 // datagrams of tenants to QP 1, which only the connection manager writes: they stay here
 	OffloadTrials uint64 // times that runs to a destination came under suspicion; see Offload
 	OffloadOff    uint64 // 1 once runs are given up
 	Link          link.Stats
@@ -31,19 +30,19 @@ type Stats struct {
 // Stats returns the counters as they stand, of all shards together.
 func (d *Device) Stats() Stats {
 	var sum Stats
-	d.each(func(s *shard) {
-		st := s.stats
-		st.Link = s.link.Stats()
+	d.engine.Each(func(s *engine.Shard) {
+		st := s.Stats()
 		add(reflect.ValueOf(&sum).Elem(), reflect.ValueOf(&st).Elem())
-		s.mail.count(&sum)
 	})
+	sum.LinkDowned, sum.EventsLost = d.linkDowned.Load(), d.eventsLost.Load()
 	return sum
 }
 
-// add adds up the counters of two structures; of texts it keeps the first.
+// add adds the counters of a structure to those of the same names; of texts it keeps the
+// first.
 func add(sum, v reflect.Value) {
 	for i := range v.NumField() {
-		switch to, from := sum.Field(i), v.Field(i); from.Kind() {
+		switch to, from := sum.FieldByName(v.Type().Field(i).Name), v.Field(i); from.Kind() {
 		case reflect.Struct:
 			add(to, from)
 		case reflect.Uint64:
@@ -80,7 +79,7 @@ func (s *Stats) Counters() []Counter {
 		{"drop_state", s.DropState}, {"drop_qkey", s.DropQKey}, {"drop_message", s.DropMessage},
 		{"drop_no_resource", s.DropNoResource}, {"drop_link", s.Link.RxDropped},
 		{"rx_overflow", s.Link.RxOverflow}, {"crossed_shards", s.CrossedShards}, {"drop_mailbox", s.DropMailbox},
-		{"events_lost", s.EventsLost}, {"drop_spoofed_id", s.DropSpoofedID}, {"gsi_unclaimed", s.GSIUnclaimed},
-		{"gsi_forgotten", s.GSIForgotten}, {"offload_trials", s.OffloadTrials}, {"offload_off", s.OffloadOff},
+		{"events_lost", s.EventsLost}, {"drop_forged_mad", s.DropForgedMAD},
+		{"offload_trials", s.OffloadTrials}, {"offload_off", s.OffloadOff},
 	}
 }

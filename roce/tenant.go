@@ -6,6 +6,7 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/qp/ring"
+	"github.com/goroce/goroce/roce/internal/engine"
 )
 
 // Tenant is an application in another process: what makes the rings of its objects be
@@ -29,34 +30,43 @@ type Tenant interface {
 	Event(e ib.Event)
 }
 
-// Bells are the doorbells of all tenants' QPs on one shard. The shard calls them on its
+// Doorbells are the doorbells of all tenants' QPs on one shard. The shard calls them on its
 // own goroutine.
-type Bells interface {
-	// Take calls ring for each QP that has work since the last time.
-	Take(ring func(*QP))
+type Doorbells interface {
+	// Take calls ring for each QP that has work since the last time. now is the shard's
+	// time.
+	Take(now ib.Instant, ring func(*QP))
 	// Sleep announces that the shard sleeps until its link is woken, and reports
-	// whether bells have rung that nobody would wake it for.
+	// whether doorbells have rung that nobody would wake it for.
 	Sleep() (rung bool)
 	// Awake announces that the shard looks by itself.
-	Awake()
+	Awake(now ib.Instant)
 	// GiveWay lets the tenants' processes have this processor for a moment. It reports
 	// false if the shard had better sleep.
 	GiveWay() bool
 }
 
-// SetBells makes the shard with that number look at b, from its next turn on. What
-// ends the shard's sleep when a bell rings is fd, which becomes readable then; it
+// SetDoorbells makes the shard with that number look at b, from its next turn on. What
+// ends the shard's sleep when a doorbell rings is fd, which becomes readable then; it
 // stays the caller's, who closes it after the device. An error that matches
 // errors.ErrUnsupported says that the device's link cannot look at it.
-func (d *Device) SetBells(shard int, b Bells, fd int) error {
-	s := d.shards[shard]
-	if err := s.link.Watch(fd); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.tenants = b
-	return nil
+func (d *Device) SetDoorbells(shard int, b Doorbells, fd int) error {
+	t := &tenantDoorbells{Doorbells: b}
+	t.rung = func(q *QP) { t.ring(q.part) }
+	return d.shard(shard).SetDoorbells(t, fd)
+}
+
+// tenantDoorbells are Doorbells as the engine looks at them.
+type tenantDoorbells struct {
+	Doorbells
+	ring func(*engine.QP) // of the Take under way
+	rung func(*QP)
+}
+
+// Take calls ring for the engine's part of each QP that has work.
+func (t *tenantDoorbells) Take(now ib.Instant, ring func(*engine.QP)) {
+	t.ring = ring
+	t.Doorbells.Take(now, t.rung)
 }
 
 // AllocPDFor makes a protection domain of a tenant: what is made of it is the
@@ -77,8 +87,8 @@ func (d *Device) CreateCQFor(t Tenant, entries int) (*CQ, error) {
 func (p *PD) RegMemory(mem mr.Memory, iova uint64, access ib.Access) (*MR, error) {
 	const op = "register memory"
 	if p.tenant != nil && p.own == nil && mem.Direct() == nil {
-		return nil, &ib.AttrError{Op: op, Attr: "memory", Value: "not direct", Err: ib.ErrNotSupported,
-			Allowed: "direct memory, as the protection domain has no worker"}
+		return nil, ib.Refuse(op, "memory", "not direct",
+			"direct memory, as the protection domain has no worker", ib.ErrNotSupported)
 	}
 	if err := p.dev.open(op); err != nil {
 		return nil, err
@@ -91,16 +101,17 @@ func (p *PD) RegMemory(mem mr.Memory, iova uint64, access ib.Access) (*MR, error
 	return &MR{dev: p.dev, pd: p, core: core}, nil
 }
 
-// ReregMemory is Rereg with memory as RegMemory takes it. pd is looked at if mask says
-// so.
-func (m *MR) ReregMemory(mask ib.ReregMask, pd *PD, mem mr.Memory, iova uint64, access ib.Access) error {
+// ReregMemory is Rereg with memory as RegMemory takes it, and does not wait: gone is closed
+// when nothing touches the old memory any more, as Deregister has it. pd is looked at if
+// mask says so.
+func (m *MR) ReregMemory(mask ib.ReregMask, pd *PD, mem mr.Memory, iova uint64, access ib.Access) (gone <-chan struct{}, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.replace(mask, pd, mem, iova, access)
 }
 
 // Shard returns the number of the shard that q is on.
-func (q *QP) Shard() int { return q.shard.id }
+func (q *QP) Shard() int { return q.home.Number() }
 
 // Rings returns the bytes of the send ring, which is the first in the memory of the QP,
 // and of the receive ring behind it; 0 for one that takes no work.
@@ -112,13 +123,6 @@ func (q *QP) Rings() (send, recv int) {
 		recv = ring.RecvSize(c.MaxRecvWR, max(c.MaxRecvSGE, 1))
 	}
 	return send, recv
-}
-
-// rearm makes the tenant ring for what it posts from now on.
-func (q *QP) rearm() {
-	if q.pd.tenant != nil {
-		q.core.Rearm()
-	}
 }
 
 // allocFor returns memory for rings: a tenant's, or this process's own for nil.

@@ -39,8 +39,8 @@ type lodger struct {
 	told   []*roce.CQ
 	events []ib.EventType
 
-	device, bells *ring.Bells
-	qps           []*roce.QP // by bell
+	device, doorbells *ring.Doorbells
+	qps               []*roce.QP // by doorbell
 }
 
 func (n *lodger) Alloc(size int) ([]byte, error) {
@@ -51,10 +51,12 @@ func (n *lodger) Alloc(size int) ([]byte, error) {
 func (n *lodger) Notify(c *roce.CQ) { n.told = append(n.told, c) }
 func (n *lodger) Event(e ib.Event)  { n.events = append(n.events, e.Type) }
 
-func (n *lodger) Take(rung func(*roce.QP)) { n.device.Take(func(i uint32) { rung(n.qps[i]) }) }
-func (n *lodger) Sleep() bool              { return n.device.Sleep() }
-func (n *lodger) GiveWay() bool            { return false }
-func (n *lodger) Awake()                   { n.device.Awake() }
+func (n *lodger) Take(_ ib.Instant, rung func(*roce.QP)) {
+	n.device.Take(func(i uint32) { rung(n.qps[i]) })
+}
+func (n *lodger) Sleep() bool      { return n.device.Sleep() }
+func (n *lodger) GiveWay() bool    { return false }
+func (n *lodger) Awake(ib.Instant) { n.device.Awake() }
 
 // apartment is a tenant's QP, its rings, and what else it takes.
 type apartment struct {
@@ -84,12 +86,12 @@ func newApartment(t *testing.T, network *mem.Network, gid ib.GID) *apartment {
 	a.dev, err = roce.Open(wrap.Seal(a.link), roce.Options{Manual: true, Seed: 1, AckDelay: -1})
 	must(err)
 	t.Cleanup(func() { a.dev.Close() })
-	buf := ring.Alloc(ring.BellsSize(1))
-	a.device, err = ring.NewBells(buf, 1)
+	buf := ring.Alloc(ring.DoorbellsSize(1))
+	a.device, err = ring.NewDoorbells(buf, 1)
 	must(err)
-	a.bells, err = ring.OpenBells(buf)
+	a.doorbells, err = ring.OpenDoorbells(buf)
 	must(err)
-	must(a.dev.SetBells(0, a, -1))
+	must(a.dev.SetDoorbells(0, a, -1))
 	a.pd, err = a.dev.AllocPDFor(a, nil)
 	must(err)
 	a.cq, err = a.dev.CreateCQFor(a, 16)
@@ -118,7 +120,7 @@ func (a *apartment) send(wr ib.SendWR) {
 		a.t.Fatal(err)
 	}
 	if a.sq.Publish() {
-		a.bells.Ring(0)
+		a.doorbells.Ring(0)
 	}
 }
 
@@ -128,7 +130,7 @@ func (a *apartment) recv(wr ib.RecvWR) {
 		a.t.Fatal(err)
 	}
 	if a.rq.Publish() {
-		a.bells.Ring(0)
+		a.doorbells.Ring(0)
 	}
 }
 
@@ -164,7 +166,7 @@ func connectApartments(t *testing.T, a, b *apartment) {
 }
 
 // TestTenants has two tenants SEND from ring to ring: the device takes what was posted
-// when the bell rings, and tells who has armed.
+// when the doorbell rings, and tells who has armed.
 func TestTenants(t *testing.T) {
 	network := mem.NewNetwork()
 	a, b := newApartment(t, network, gidA), newApartment(t, network, gidB)
@@ -262,7 +264,7 @@ func TestTenantsOwnEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dev.Close()
-	if err := dev.SetBells(0, a, -1); !errors.Is(err, errors.ErrUnsupported) {
-		t.Errorf("SetBells on a link in memory: %v", err)
+	if err := dev.SetDoorbells(0, a, -1); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("SetDoorbells on a link in memory: %v", err)
 	}
 }

@@ -16,9 +16,9 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
-	"github.com/goroce/goroce/roce/link/linktest"
 	"github.com/goroce/goroce/roce/link/udp"
 	"github.com/goroce/goroce/roce/link/wrap"
+	"github.com/goroce/goroce/tests/linktest"
 )
 
 var (
@@ -487,7 +487,6 @@ func (w *walker) up(q ib.QP, a ib.QPAttr) error {
 		ib.RC:     {toInit | ib.AttrAccess, peer | reply, ib.AttrState | ib.AttrSQPSN | retry},
 		ib.UC:     {toInit | ib.AttrAccess, peer, ib.AttrState | ib.AttrSQPSN},
 		ib.UD:     {toInit | ib.AttrQKey, ib.AttrState, ib.AttrState | ib.AttrSQPSN},
-		ib.GSI:    {ib.AttrState | ib.AttrPKeyIndex | ib.AttrQKey, ib.AttrState, ib.AttrState | ib.AttrSQPSN},
 		ib.XRCINI: {toInit | ib.AttrAccess, peer, ib.AttrState | ib.AttrSQPSN | retry},
 		ib.XRCTGT: {toInit | ib.AttrAccess, peer | reply, ib.AttrState | ib.AttrSQPSN | ib.AttrTimeout},
 	}[q.Type()]

@@ -22,7 +22,7 @@ type gated struct {
 	entered chan struct{} // somebody stands before it
 	within  atomic.Int32  // who touches the memory, or waits for that
 	slept   atomic.Uint64 // how often somebody had to wait
-	errand  atomic.Bool   // the last one was the loop of a shard
+	inline  atomic.Bool   // the last one was the loop of a shard
 }
 
 func newGated(size int) *gated {
@@ -32,7 +32,7 @@ func newGated(size int) *gated {
 func (g *gated) pass() {
 	g.within.Add(1)
 	var stack [4096]byte
-	g.errand.Store(bytes.Contains(stack[:runtime.Stack(stack[:], false)], []byte("roce.(*shard).run(")))
+	g.inline.Store(bytes.Contains(stack[:runtime.Stack(stack[:], false)], []byte("engine.(*Shard).run(")))
 	select {
 	case <-g.gate:
 		return
@@ -89,12 +89,12 @@ type stuckWorld struct {
 	stuck  chan struct{}
 }
 
-// newStuck makes one, where shards take turns of the worker as errands, or not.
-func newStuck(t *testing.T, errands bool) *stuckWorld {
+// newStuck makes one, where shards take turns of the worker inline, or not.
+func newStuck(t *testing.T, inline bool) *stuckWorld {
 	w := &stuckWorld{world: newLive(t, 1<<17), mem: newGated(1 << 16), stuck: make(chan struct{}, 8)}
 	w.connectTo(w.a.gid(), w.b.gid(), ib.MTU1024, nil)
 	o := roce.WorkerOptions{OnStuck: func() { w.stuck <- struct{}{} }, StuckAfter: 10 * time.Millisecond}
-	if errands {
+	if inline {
 		o.Effort = func() (time.Duration, uint64) { return 0, w.mem.slept.Load() }
 	}
 	w.worker = w.b.dev.NewWorker(o)
@@ -123,9 +123,9 @@ func newStuck(t *testing.T, errands bool) *stuckWorld {
 // nor others, and is reported once; when it moves again all goes on.
 func TestStuckMemory(t *testing.T) {
 	for i, op := range []ib.WROpcode{ib.WRWrite, ib.WRRead, ib.WRWrite, ib.WRRead} {
-		errands := i < 2
-		t.Run(fmt.Sprintf("%v, errands %v", op, errands), func(t *testing.T) {
-			w := newStuck(t, errands)
+		inline := i < 2
+		t.Run(fmt.Sprintf("%v, inline %v", op, inline), func(t *testing.T) {
+			w := newStuck(t, inline)
 			a := w.tenant.a
 			fill(a.buf, 5)
 			post := func(bytes int) {
@@ -135,8 +135,8 @@ func TestStuckMemory(t *testing.T) {
 			await(t, "the worker is at the memory", w.mem.entered)
 			post(1 << 10) // which waits for the next turn
 			await(t, "OnStuck", w.stuck)
-			if w.mem.errand.Load() != errands {
-				t.Errorf("the worker's turn is an errand: %v", !errands)
+			if w.mem.inline.Load() != inline {
+				t.Errorf("the worker's turn is inline: %v", !inline)
 			}
 			for i := range 20 {
 				w.send(w.a, ib.SendWR{ID: uint64(i), Opcode: ib.WRWrite, SGL: w.a.sge(0, 1<<15), RemoteAddr: w.b.mr.Addr() + 1<<16, RKey: w.b.mr.RKey()})
@@ -161,41 +161,52 @@ func TestStuckMemory(t *testing.T) {
 	}
 }
 
-// TestCloseStuckMemory: MR.Close returns when the worker touches the memory no more,
-// or when the worker was closed; closing the QP before is safe.
+// TestCloseStuckMemory: MR.Close returns when the worker touches the memory no more, also
+// if the worker is closed meanwhile; closing the QP before is safe.
 func TestCloseStuckMemory(t *testing.T) {
 	for i := range 4 {
-		giveUp := i%2 == 1
-		w := newStuck(t, i < 2)
-		a, b := w.tenant.a, w.tenant.b
-		w.tenant.send(a, ib.SendWR{ID: 1, Opcode: ib.WRWrite, SGL: a.sge(0, 1<<16), RemoteAddr: 0, RKey: b.mr.RKey()})
-		await(t, "the worker is at the memory", w.mem.entered)
-		if err := b.qp.Close(); err != nil {
-			t.Fatal(err)
-		}
-		open := make(chan struct{})
-		go func() {
+		inline, giveUp := i < 2, i%2 == 1
+		t.Run(fmt.Sprintf("inline %v, worker closed %v", inline, giveUp), func(t *testing.T) {
+			w := newStuck(t, inline)
+			a, b := w.tenant.a, w.tenant.b
+			w.tenant.send(a, ib.SendWR{ID: 1, Opcode: ib.WRWrite, SGL: a.sge(0, 1<<16), RemoteAddr: 0, RKey: b.mr.RKey()})
+			await(t, "the worker is at the memory", w.mem.entered)
+			if err := b.qp.Close(); err != nil {
+				t.Fatal(err)
+			}
+			gone, err := b.mr.(*roce.MR).Deregister()
+			if err != nil {
+				t.Fatal(err)
+			}
+			closed := make(chan error, 1)
+			go func() { closed <- b.mr.Close() }()
 			<-w.stuck
 			if giveUp {
 				w.worker.Close()
-				return
 			}
-			close(open)
+			select {
+			case <-gone:
+				t.Error("the memory is let go of while a turn touches it")
+			case <-w.worker.Done():
+				t.Error("the worker is done while a turn touches memory")
+			case err := <-closed:
+				t.Errorf("MR.Close returns while a turn touches the memory: %v", err)
+			default:
+			}
+			if n := b.mr.Len(); n != 1<<16 {
+				t.Errorf("the region has %d bytes", n)
+			}
 			close(w.mem.gate)
-		}()
-		if err := b.mr.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if giveUp {
-			close(w.mem.gate)
-		} else {
-			await(t, "Close before the memory moved", open)
+			if err := <-closed; err != nil {
+				t.Fatal(err)
+			}
 			if n := w.mem.within.Load(); n != 0 {
 				t.Errorf("%d accesses under way after MR.Close", n)
 			}
+			await(t, "the memory is let go of", gone)
 			w.worker.Close()
-		}
-		await(t, "Done", w.worker.Done())
+			await(t, "Done", w.worker.Done())
+		})
 	}
 }
 
@@ -204,30 +215,30 @@ func TestCloseStuckMemory(t *testing.T) {
 func TestErrands(t *testing.T) {
 	w := newStuck(t, true)
 	a, b := w.tenant.a, w.tenant.b
-	write := func() (errand bool) {
+	write := func() (inline bool) {
 		w.tenant.send(a, ib.SendWR{ID: 1, Opcode: ib.WRWrite, SGL: a.sge(0, 1<<16), RemoteAddr: 0, RKey: b.mr.RKey()})
 		if wc := w.tenant.wait(a); wc.Err() != nil {
 			t.Fatal(wc.Err())
 		}
-		return w.mem.errand.Load()
+		return w.mem.inline.Load()
 	}
 	first := make(chan bool, 1)
 	go func() {
 		<-w.mem.entered
-		first <- w.mem.errand.Load()
+		first <- w.mem.inline.Load()
 		close(w.mem.gate)
 	}()
 	begin := time.Now()
 	write()
 	if !<-first {
-		t.Error("a turn of a worker whose memory has kept nobody waiting was no errand")
+		t.Error("a turn of a worker whose memory has kept nobody waiting was not inline")
 	}
 	if write() && time.Since(begin) < 10*time.Millisecond {
-		t.Error("a turn of a worker whose memory made the shard sleep was an errand")
+		t.Error("a turn of a worker whose memory made the shard sleep was inline")
 	}
 	for !write() {
 		if time.Since(begin) > 20*time.Second {
-			t.Fatal("for 20 s no turn was an errand again")
+			t.Fatal("for 20 s no turn was inline again")
 		}
 	}
 }

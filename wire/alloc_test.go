@@ -64,5 +64,8 @@ func TestNoAllocationsCM(t *testing.T) {
 		}
 		check("CMHeader.Put", func() { c.Put(mad[:]) })
 	}
-	check("SplitServiceID", func() { SplitServiceID(uint64(PortSpaceTCP) << 16); SplitServiceID(7) })
+	check("SplitServiceID", func() {
+		_, _, _ = SplitServiceID(uint64(PortSpaceTCP) << 16)
+		_, _, _ = SplitServiceID(7)
+	})
 }

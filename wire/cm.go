@@ -212,17 +212,13 @@ type CMHeader struct {
 	SrcPort  uint16
 }
 
-// PortSpace is the part of a service ID that says which ports are meant (Linux's
-// enum rdma_ucm_port_space).
-type PortSpace uint16
+// PortSpace is the part of a service ID that says which ports are meant.
+type PortSpace = ib.PortSpace
 
 // Port spaces of rdma_cm.
 const (
-	PortSpaceIPoIB PortSpace = 0x0002
-	PortSpaceTCP   PortSpace = 0x0106 // reliable connections
-	PortSpaceUDP   PortSpace = 0x0111 // datagrams
-	PortSpaceIB    PortSpace = 0x013F
+	PortSpaceIPoIB = ib.PortSpaceIPoIB
+	PortSpaceTCP   = ib.PortSpaceTCP
+	PortSpaceUDP   = ib.PortSpaceUDP
+	PortSpaceIB    = ib.PortSpaceIB
 )
-
-// ServiceID returns the service ID of a port (IBTA annex A11).
-func (s PortSpace) ServiceID(port uint16) uint64 { return uint64(s)<<16 | uint64(port) }

@@ -59,15 +59,16 @@ func (h *CMHeader) Put(private []byte) {
 	copy(b[20:36], h.Dst[:])
 }
 
-// SplitServiceID is the inverse of [PortSpace.ServiceID]. It is not ok if the
+// SplitServiceID is the inverse of [ib.PortSpace.ServiceID]. It is not ok if the
 // service ID is in none of the port spaces named above.
 func SplitServiceID(id uint64) (space PortSpace, port uint16, ok bool) {
 	if id>>32 != 0 {
 		return 0, 0, false
 	}
 	space = PortSpace(id >> 16)
-	if portSpaceText[space] == "" {
-		return 0, 0, false
+	switch space {
+	case PortSpaceIPoIB, PortSpaceTCP, PortSpaceUDP, PortSpaceIB:
+		return space, uint16(id), true
 	}
-	return space, uint16(id), true
+	return 0, 0, false
 }

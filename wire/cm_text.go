@@ -1,7 +1,5 @@
 package wire
 
-import "fmt"
-
 // String returns the short name of the message.
 func (m CMMessage) String() string { return nameOf(messageText[:], int(m), "CMMessage") }
 
@@ -35,16 +33,4 @@ func (s SIDRStatus) String() string { return nameOf(sidrText[:], int(s), "SIDRSt
 var sidrText = [numSIDRStatus]string{
 	SIDRValid: "valid", SIDRUnsupported: "service ID not supported", SIDRReject: "rejected by the service",
 	SIDRNoQP: "no QP available", SIDRRedirect: "redirection", SIDRBadVersion: "unsupported class version",
-}
-
-// String returns the name of the port space.
-func (s PortSpace) String() string {
-	if name := portSpaceText[s]; name != "" {
-		return name
-	}
-	return fmt.Sprintf("PortSpace(%#04x)", uint16(s))
-}
-
-var portSpaceText = map[PortSpace]string{
-	PortSpaceIPoIB: "IPoIB", PortSpaceTCP: "TCP", PortSpaceUDP: "UDP", PortSpaceIB: "IB",
 }

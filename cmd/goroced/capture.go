@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/goroce/goroce/roce/tools/admin"
+	"github.com/goroce/goroce/cmd/goroced/internal/admin"
 )
 
 // adminFlags say which daemon to ask.
@@ -29,9 +29,9 @@ type captureCmd struct {
 
 // Help is printed under the flags.
 func (*captureCmd) Help() string {
-	return "Shows the packets of a running daemon as they are on the wire, also those between two programs on this machine. Faults that drop, delay " +
-		"or duplicate act before on what is sent and after on what is received. `goroced capture --qp 0x11 | goroced decode -` explains, " +
-		"`| wireshark -k -i -` shows them as they come."
+	return "Shows the packets of a running daemon as they are on the wire, also those between two programs on this " +
+		"machine. Faults that drop, delay or duplicate act before on what is sent and after on what is received. " +
+		"`goroced capture --qp 0x11 | goroced decode -` explains, `| wireshark -k -i -` shows them as they come."
 }
 
 // Run runs the subcommand.
@@ -45,14 +45,16 @@ func (c *captureCmd) Run(a *app) error {
 		defer f.Close() // Capture reports errors in writing
 		out = f
 	} else if isTerminal(out) {
-		return errors.New("a capture is not for terminals: give -o FILE, or pipe it into `goroced decode -` or `wireshark -k -i -`")
+		return errors.New("a capture is not for terminals: give -o FILE, or pipe it into `goroced decode -` or " +
+			"`wireshark -k -i -`")
 	}
 	got, err := admin.NewClient(c.Socket).Capture(a.ctx, out, admin.CaptureOptions{
 		Device: c.Device, QP: c.QP, PeerQP: c.PeerQP, Peer: c.Peer, Packets: c.Count})
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(a.err, "%d packets captured, %d lost because they were not read fast enough\n", got.Packets, got.Lost)
+	_, err = fmt.Fprintf(a.err, "%d packets captured, %d lost because they were not read fast enough\n", got.Packets,
+		got.Lost)
 	return err
 }
 

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/goroce/goroce/roce/link/linktest"
+	"github.com/goroce/goroce/tests/linktest"
 )
 
 // watcher waits for a pattern in what a process prints.
@@ -41,7 +41,7 @@ func (w *watcher) Write(b []byte) (int, error) {
 func startUntil(t *testing.T, pattern string, args ...string) (*process, []string) {
 	t.Helper()
 	// Not t.Context(), which ends before the cleanups that stop daemons.
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
 	w := &watcher{re: regexp.MustCompile(pattern), found: make(chan []string, 1)}
 	p := &process{cmd: exec.CommandContext(ctx, program, args...)}
@@ -79,8 +79,9 @@ func (p *process) done(t *testing.T, name string, want ...string) {
 }
 
 func TestRping(t *testing.T) {
-	for _, flags := range []string{"", "-S 1 -d", "-S 65536 -V -q", "-V --drop 0.05 --seed 7 --ack-timeout 12"} {
+	for _, flags := range []string{"", "-S 1 -d", "-S 65536 -V -q", "-V --drop 0.05 --seed 7 --ack-timeout 16"} {
 		t.Run(flags, func(t *testing.T) {
+			t.Parallel()
 			addr := linktest.Loopback().String()
 			server, port := serve(t, "rping", "-s", "-a", addr, "-v")
 			args := append([]string{"rping", "-c", "-a", addr, "-I", linktest.Loopback().String(), "-p", port, "-C", "20", "-v"}, strings.Fields(flags)...)
@@ -117,7 +118,7 @@ func TestRpingServerDies(t *testing.T) {
 	addr := linktest.Loopback().String()
 	server, port := serve(t, "rping", "-s", "-a", addr)
 	client, _ := startUntil(t, "rdma-ping-9: ", "rping", "-c", "-a", addr, "-I", linktest.Loopback().String(), "-p", port,
-		"--ack-timeout", "10", "--timeout", "1s", "-v")
+		"--ack-timeout", "15", "--timeout", "1s", "-v")
 	if err := server.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -129,10 +130,11 @@ func TestRpingServerDies(t *testing.T) {
 
 func TestRstream(t *testing.T) {
 	for _, flags := range []string{
-		"-C 10", "-S 100000 -C 3 -T v -T async -T b", "-I 5 -C 5 -S 8 -T verify -B 8192 -i 32 -k 2", "-I 3 -C 1 -T v --drop 0.02 --ack-timeout 12",
+		"-C 10", "-S 100000 -C 3 -T v -T async -T b", "-I 5 -C 5 -S 8 -T verify -B 8192 -i 32 -k 2", "-I 3 -C 1 -T v --drop 0.02 --ack-timeout 16",
 		"--iomap -C 10", "--iomap -S 100000 -I 2 -C 3 -T v -T n",
 	} {
 		t.Run(flags, func(t *testing.T) {
+			t.Parallel()
 			addr := linktest.Loopback().String()
 			server, port := serve(t, append([]string{"rstream", "-f", "ip", "-b", addr}, strings.Fields(flags)...)...)
 			client := start(t, append([]string{"rstream", "-s", addr, "-b", linktest.Loopback().String(), "-p", port}, strings.Fields(flags)...)...)

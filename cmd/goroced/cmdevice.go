@@ -5,9 +5,9 @@ import (
 	"net"
 	"net/netip"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/device"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link/wrap"
-	"github.com/goroce/goroce/roce/tools/device"
 )
 
 // cmDeviceFlags are deviceFlags for subcommands that connect by address: without
@@ -25,7 +25,8 @@ type cmDeviceFlags struct {
 
 // with opens the device for the time of use. local is the own address that the
 // options name, remote the host to reach; either may be "".
-func (f *cmDeviceFlags) with(ctx context.Context, local, remote string, faults wrap.FaultConfig, pcap string, use func(ib.Device) error) error {
+func (f *cmDeviceFlags) with(ctx context.Context, local, remote string, faults wrap.FaultConfig, pcap string,
+	use func(ib.Device) error) error {
 	d := deviceFlags(*f)
 	if !d.asked() && d.Device == device.Soft && d.NetIf == "" && len(d.Addr) == 0 {
 		d.Addr = findAddr(local, remote)

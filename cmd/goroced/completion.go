@@ -6,7 +6,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/goroce/goroce/roce/tools/completion"
+	"github.com/goroce/goroce/cmd/goroced/internal/completion"
 )
 
 // completionCmd is `goroced completion`.

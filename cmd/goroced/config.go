@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/alecthomas/kong"
+
+	"github.com/goroce/goroce/cmd/goroced/internal/config"
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce/tools/config"
 )
 
 // configCmd is `goroced config`.
@@ -52,8 +54,8 @@ type configShowCmd struct {
 }
 
 // Run runs the subcommand.
-func (c *configShowCmd) Run(a *app) error {
-	loaded, err := c.load()
+func (c *configShowCmd) Run(a *app, parsed *kong.Context) error {
+	loaded, err := c.load(parsed)
 	if err != nil {
 		return err
 	}
@@ -63,41 +65,35 @@ func (c *configShowCmd) Run(a *app) error {
 	return printJSON(a.out, loaded.Settings())
 }
 
-// settingFlags are settings of the daemon. They are stronger than the environment,
-// which is stronger than the file.
+// settingFlags are settings of the daemon: the tag "key" names them. They are stronger than the environment, which
+// is stronger than the file.
 type settingFlags struct {
 	Config    string   `placeholder:"FILE" type:"path" help:"Configuration file (default: $$GOROCED_CONFIG, then /etc/goroce/goroced.toml for root and ~/.config/goroce/goroced.toml for others, if it is there)." group:"Settings"`
-	Socket    string   `placeholder:"PATH" type:"path" help:"Socket for clients (default: /run/goroce/goroced.sock for root, $$XDG_RUNTIME_DIR/goroce/goroced.sock for others)." group:"Settings"`
-	Admin     string   `placeholder:"PATH" type:"path" help:"Socket for looking at the daemon (default: goroced-admin.sock in the same place)." group:"Settings"`
-	Link      string   `placeholder:"LINK" help:"What carries the packets of the device: auto, udp, rawsock, afxdp." group:"Settings"`
-	NetIf     string   `name:"netif" placeholder:"IF" help:"Network interface whose addresses the device has." group:"Settings"`
-	Addr      string   `placeholder:"IP,..." help:"Own addresses of the device, instead of --netif." group:"Settings"`
-	Shards    string   `placeholder:"N" help:"Threads that the device spreads its queue pairs over." group:"Settings"`
-	Drain     string   `placeholder:"TIME" help:"How long clients may take to leave when the daemon is told to end." group:"Settings"`
-	LogLevel  string   `placeholder:"LEVEL" help:"debug, info, warn, error." group:"Settings"`
-	LogFormat string   `placeholder:"FORMAT" help:"text, json." group:"Settings"`
-	Metrics   string   `placeholder:"ADDR:PORT" help:"Serve /metrics, /healthz and /debug/pprof on this loopback address." group:"Settings"`
+	Socket    string   `key:"socket" placeholder:"PATH" type:"path" help:"Socket for clients (default: /run/goroce/goroced.sock for root, $$XDG_RUNTIME_DIR/goroce/goroced.sock for others)." group:"Settings"`
+	Admin     string   `key:"admin" placeholder:"PATH" type:"path" help:"Socket for looking at the daemon (default: goroced-admin.sock in the same place)." group:"Settings"`
+	Link      string   `key:"device.link" placeholder:"LINK" help:"What carries the packets of the device: auto, udp, rawsock, afxdp." group:"Settings"`
+	NetIf     string   `key:"device.netif" name:"netif" placeholder:"IF" help:"Network interface whose addresses the device has." group:"Settings"`
+	Addr      string   `key:"device.addresses" placeholder:"IP,..." help:"Own addresses of the device, instead of --netif." group:"Settings"`
+	Shards    string   `key:"device.shards" placeholder:"N" help:"Threads that the device spreads its queue pairs over." group:"Settings"`
+	Drain     string   `key:"drain" placeholder:"TIME" help:"How long clients may take to leave when the daemon is told to end." group:"Settings"`
+	LogLevel  string   `key:"log.level" placeholder:"LEVEL" help:"debug, info, warn, error." group:"Settings"`
+	LogFormat string   `key:"log.format" placeholder:"FORMAT" help:"text, json." group:"Settings"`
+	Metrics   string   `key:"metrics.listen" placeholder:"ADDR:PORT" help:"Serve /metrics, /healthz and /debug/pprof on this loopback address." group:"Settings"`
 	Set       []string `placeholder:"KEY=VALUE" sep:"none" help:"Any setting: the keys are those of 'config show'." group:"Settings"`
 }
 
-// load puts the configuration together.
-func (f *settingFlags) load() (*config.Config, error) {
+// load puts the configuration together. The flags are those of the command line that was parsed.
+func (f *settingFlags) load(parsed *kong.Context) (*config.Config, error) {
 	var flags []config.Flag
-	for _, s := range []config.Flag{
-		{Name: "--socket", Key: "socket", Value: f.Socket}, {Name: "--admin", Key: "admin", Value: f.Admin},
-		{Name: "--link", Key: "device.link", Value: f.Link}, {Name: "--netif", Key: "device.netif", Value: f.NetIf},
-		{Name: "--addr", Key: "device.addresses", Value: f.Addr}, {Name: "--shards", Key: "device.shards", Value: f.Shards},
-		{Name: "--drain", Key: "drain", Value: f.Drain}, {Name: "--log-level", Key: "log.level", Value: f.LogLevel},
-		{Name: "--log-format", Key: "log.format", Value: f.LogFormat}, {Name: "--metrics", Key: "metrics.listen", Value: f.Metrics},
-	} {
-		if s.Value != "" {
-			flags = append(flags, s)
+	for _, flag := range parsed.Flags() {
+		if key := flag.Tag.Get("key"); key != "" && flag.Target.String() != "" {
+			flags = append(flags, config.Flag{Name: "--" + flag.Name, Key: key, Value: flag.Target.String()})
 		}
 	}
 	for _, s := range f.Set {
 		key, value, ok := strings.Cut(s, "=")
 		if !ok {
-			return nil, &ib.AttrError{Op: "configuration", Attr: "--set", Value: s, Allowed: "KEY=VALUE", Err: ib.ErrInvalid}
+			return nil, ib.Refuse("configuration", "--set", s, "KEY=VALUE", ib.ErrInvalid)
 		}
 		flags = append(flags, config.Flag{Name: "--set", Key: key, Value: value})
 	}

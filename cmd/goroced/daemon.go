@@ -9,13 +9,13 @@ import (
 	"slices"
 	"time"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/admin"
+	"github.com/goroce/goroce/cmd/goroced/internal/config"
+	runner "github.com/goroce/goroce/cmd/goroced/internal/serve"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/daemon/server"
 	"github.com/goroce/goroce/roce/host"
-	"github.com/goroce/goroce/roce/server"
-	"github.com/goroce/goroce/roce/tools/admin"
-	"github.com/goroce/goroce/roce/tools/config"
-	runner "github.com/goroce/goroce/roce/tools/serve"
 )
 
 // daemon is what `goroced serve` runs: the devices of a configuration, and
@@ -31,19 +31,22 @@ type daemon struct {
 func openDaemon(c *config.Config, log *slog.Logger) (runner.Daemon, http.Handler, func() error, error) {
 	d := &daemon{started: time.Now()}
 	for i, device := range c.Devices {
-		o := host.Options{Live: &d.live, Link: device.Link, NetIf: device.NetIf, Addrs: device.Addresses, Shards: device.Shards}
+		o := host.Options{Live: &d.live, Link: device.Link, NetIf: device.NetIf, Addrs: device.Addresses,
+			Shards: device.Shards}
 		o.Device.Name = device.Name
 		o.Device.OnOffloadOff = func(peer ib.GID) { log.Warn("segmentation offload goes off", "peer", peer.Addr()) }
 		o.OnAddress = func(err error) { log.Warn("an address cannot be had", "err", err) }
 		dev, err := host.Open(o)
 		if err == nil && d.has(dev.Attr().Name) {
-			err = errors.Join(&config.Error{Key: fmt.Sprintf("device[%d].name", i), Value: dev.Attr().Name, Allowed: "a name that no other device has", Err: config.ErrConflict}, dev.Close())
+			err = errors.Join(&config.Error{Key: fmt.Sprintf("device[%d].name", i), Value: dev.Attr().Name,
+				Allowed: "a name that no other device has", Err: config.ErrConflict}, dev.Close())
 		}
 		if err != nil {
 			return nil, nil, nil, errors.Join(err, d.close())
 		}
 		d.devices = append(d.devices, dev)
-		log.Info("device", "name", dev.Attr().Name, "link", dev.Link().Name, "note", dev.Link().Note, "shards", dev.Shards())
+		log.Info("device", "name", dev.Attr().Name, "link", dev.Link().Name, "note", dev.Link().Note, "shards",
+			dev.Shards())
 	}
 	var err error
 	if d.Server, err = server.New(d.devices, server.Options{Log: log}); err != nil {
@@ -63,14 +66,15 @@ func openDaemon(c *config.Config, log *slog.Logger) (runner.Daemon, http.Handler
 func (d *daemon) Reload(c *config.Config) error {
 	user := serverLimits(&c.User.Limits)
 	user.Connections = c.User.Connections
+	user.CM = server.CMLimits{IDs: c.User.CMIDs, HalfOpen: c.User.CMHalfOpen, Backlog: c.User.CMBacklog}
 	d.SetLimits(serverLimits(&c.Connection), user)
 	d.SetProcesses(c.OwnProcesses, c.OtherProcesses)
 	return nil
 }
 
 func serverLimits(l *config.Limits) server.Limits {
-	return server.Limits{QPs: l.QPs, MRs: l.MRs, MWs: l.MWs, CQEntries: l.CQEntries, PDs: l.PDs, SRQs: l.SRQs, AHs: l.AHs,
-		XRCDs: l.XRCDs, Channels: l.Channels, Pinned: l.Pinned}
+	return server.Limits{QPs: l.QPs, MRs: l.MRs, MWs: l.MWs, CQEntries: l.CQEntries, PDs: l.PDs, SRQs: l.SRQs,
+		AHs: l.AHs, XRCDs: l.XRCDs, Channels: l.Channels, Pinned: l.Pinned}
 }
 
 func (d *daemon) has(name string) bool {
@@ -108,7 +112,8 @@ type daemonStatus struct {
 
 // Status describes the devices.
 func (d *daemon) Status() any {
-	return daemonStatus{Version: readVersion(), PID: os.Getpid(), Started: d.started, Clients: d.Clients(), Users: d.Usage(), Devices: d.Devices()}
+	return daemonStatus{Version: readVersion(), PID: os.Getpid(), Started: d.started, Clients: d.Clients(),
+		Users: d.Usage(), Devices: d.Devices()}
 }
 
 // Devices describes the devices.
@@ -116,7 +121,8 @@ func (d *daemon) Devices() []admin.Device {
 	list := []admin.Device{}
 	for _, dev := range d.devices {
 		caps, attr := dev.Link(), dev.Attr()
-		one := admin.Device{Name: attr.Name, GUID: admin.GUID(attr.NodeGUID), State: ib.PortDown.String(), Link: caps.Name, Note: caps.Note, NetIf: caps.NetIf, Shards: dev.Shards()}
+		one := admin.Device{Name: attr.Name, GUID: admin.GUID(attr.NodeGUID), State: ib.PortDown.String(),
+			Link: caps.Name, Note: caps.Note, NetIf: caps.NetIf, Shards: dev.Shards()}
 		if port, err := dev.QueryPort(1); err == nil {
 			one.State, one.MTU = port.State.String(), int(port.ActiveMTU)
 		}

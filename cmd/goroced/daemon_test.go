@@ -12,9 +12,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/goroce/goroce/roce/link/linktest"
-	"github.com/goroce/goroce/roce/server"
-	"github.com/goroce/goroce/roce/tools/devinfo"
+	"github.com/goroce/goroce/cmd/goroced/internal/devinfo"
+	"github.com/goroce/goroce/roce/daemon/server"
+	"github.com/goroce/goroce/tests/linktest"
 )
 
 // served is a daemon of this program, on loopback.
@@ -47,9 +47,6 @@ func TestThroughDaemon(t *testing.T) {
 	if out := success(t, with("devinfo", a.client)...); !strings.Contains(out, "PORT_ACTIVE") {
 		t.Errorf("devinfo says %s", out)
 	}
-	server, port := serve(t, with("rping -s -C 3 -V -a "+a.addr, a.client)...)
-	success(t, with("rping -c -C 3 -V -a "+a.addr+" -p "+port, b.client)...)
-	server.done(t, "rping -s")
 	for _, tool := range []string{"pingpong -c -n 100", "pingpong --service ud -c -n 100", "perf write bw -n 200", "perf send lat -n 200", "perf read bw -n 100 -e"} {
 		port := freePort(t)
 		p := start(t, with(tool+" -p "+port, a.client)...)
@@ -72,20 +69,29 @@ func TestThroughDaemon(t *testing.T) {
 	}
 }
 
+// TestConnectThroughDaemon runs tools of rdma_cm through two daemons that touch no memory of
+// clients but what these share, as daemons do for other users than their own.
+func TestConnectThroughDaemon(t *testing.T) {
+	const none = "memory.own_processes=false"
+	a, b := newServed(t, "--set", none), newServed(t, "--set", none)
+	server, port := serve(t, with("rping -s -C 3 -V -a "+a.addr, a.client)...)
+	success(t, with("rping -c -C 3 -V -a "+a.addr+" -p "+port, b.client)...)
+	server.done(t, "rping -s")
+	stream, port := serve(t, with("rstream -S 65536 -I 10", a.client)...)
+	success(t, with("rstream -S 65536 -I 10 -s "+a.addr+" -p "+port, b.client)...)
+	stream.done(t, "rstream")
+}
+
 // TestViews: what a daemon shows of a client that has come, in the layouts of the tools
 // that show the kernel's.
 func TestViews(t *testing.T) {
 	d := newServed(t)
-	client, _ := serve(t, with("rping -s -a "+d.addr, d.client)...)
-	defer func() {
-		_ = client.cmd.Process.Kill()
-		client.wait(t)
-	}()
+	client := d.waits(t)
 	pid := strconv.Itoa(client.cmd.Process.Pid)
 	for _, c := range []struct{ args, want string }{
 		{"devices", `(?m)^    device          	   node GUID\n    ------          	-{16}\n    goroce_lo       	[0-9a-f]{16}\n$`},
 		{"status", `^link goroce_lo/1 state ACTIVE physical_state LINK_UP netdev lo \n$`},
-		{"qp", `(?m)^link goroce_lo/1 lqpn 1 type GSI state RTS sq-psn 0 pid ` + pid + ` comm goroced`},
+		{"qp", `(?m)^link goroce_lo/1 lqpn \d+ rqpn 0 type RC state INIT .* pid ` + pid + ` comm goroced`},
 		{"mr", `(?m)^dev goroce_lo mrn \d+ rkey 0x[0-9a-f]+ lkey 0x[0-9a-f]+ iova 0x[0-9a-f]+ mrlen \d+ pid ` + pid + ` comm goroced`},
 		{"stat", `^link goroce_lo/1 sent_pkts \d+ rcvd_pkts \d+ duplicate_request 0 `},
 	} {

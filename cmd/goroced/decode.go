@@ -3,8 +3,8 @@ package main
 import (
 	"os"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/decode"
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce/tools/decode"
 )
 
 // decodeCmd is `goroced decode`.
@@ -28,7 +28,7 @@ func (c *decodeCmd) Run(a *app) error {
 		}
 		defer f.Close()
 	}
-	_, err := decode.Run(a.out, f, decode.Options{Name: c.File, QP: ib.QPN(c.QP), Errors: c.Errors, Verbose: c.Verbose, JSON: c.JSON,
-		Ladder: c.Ladder, Width: c.columns(), ASCII: c.ASCII})
+	_, err := decode.Run(a.out, f, decode.Options{Name: c.File, QP: ib.QPN(c.QP), Errors: c.Errors, Verbose: c.Verbose,
+		JSON: c.JSON, Ladder: c.Ladder, Width: c.columns(), ASCII: c.ASCII})
 	return err
 }

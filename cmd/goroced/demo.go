@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/demo"
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce/tools/demo"
 )
 
 // demoCmd is `goroced demo`.
@@ -25,9 +25,9 @@ type demoCmd struct {
 
 // Help is printed under the flags.
 func (*demoCmd) Help() string {
-	return "Needs no RDMA hardware and no privilege. Try it again with --drop 0.05: lost packets are shown, " +
-		"and how the protocol makes them good. --pcap writes a file for Wireshark or `goroced decode`. With --daemon the hosts " +
-		"are two clients of a running daemon; who may not capture there sees no packets."
+	return "Needs no RDMA hardware and no privilege. Try it again with --drop 0.05: lost packets are shown, and how " +
+		"the protocol makes them good. --pcap writes a file for Wireshark or `goroced decode`. With --daemon the " +
+		"hosts are two clients of a running daemon; who may not capture there sees no packets."
 }
 
 // Run runs the subcommand.

@@ -1,12 +1,12 @@
 package main
 
 import (
+	"github.com/goroce/goroce/cmd/goroced/internal/config/socket"
+	"github.com/goroce/goroce/cmd/goroced/internal/device"
+	"github.com/goroce/goroce/cmd/goroced/internal/devinfo"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/host"
 	"github.com/goroce/goroce/roce/link/wrap"
-	"github.com/goroce/goroce/roce/tools/config/socket"
-	"github.com/goroce/goroce/roce/tools/device"
-	"github.com/goroce/goroce/roce/tools/devinfo"
 )
 
 // devinfoCmd is `goroced devinfo`.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/goroce/goroce/roce/tools/doctor"
+	"github.com/goroce/goroce/cmd/goroced/internal/doctor"
 )
 
 // doctorCmd is `goroced doctor`.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/goroce/goroce/roce/link/linktest"
+	"github.com/goroce/goroce/tests/linktest"
 	"github.com/goroce/goroce/tests/require"
 )
 

@@ -1,6 +1,6 @@
 package main
 
-import "github.com/goroce/goroce/roce/tools/explain"
+import "github.com/goroce/goroce/cmd/goroced/internal/explain"
 
 // explainCmd is `goroced explain`.
 type explainCmd struct {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/goroce/goroce/roce/tools/admin"
+	"github.com/goroce/goroce/cmd/goroced/internal/admin"
 )
 
 // faultCmd is `goroced fault`.

@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/admin"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/host"
-	"github.com/goroce/goroce/roce/link/linktest"
-	"github.com/goroce/goroce/roce/tools/admin"
+	"github.com/goroce/goroce/tests/linktest"
 )
 
 // serveAdmin opens a live device "a" and returns its admin socket.

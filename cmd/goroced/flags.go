@@ -9,11 +9,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/device"
+	"github.com/goroce/goroce/cmd/goroced/internal/trace"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/host"
 	"github.com/goroce/goroce/roce/link/wrap"
-	"github.com/goroce/goroce/roce/tools/device"
-	"github.com/goroce/goroce/roce/trace"
 )
 
 // deviceFlags choose a device.
@@ -38,7 +38,8 @@ func (f *daemonFlags) asked() bool { return f.Daemon || f.Socket != "" }
 
 // with opens the device for the time of f, with the network bad as faults say. The
 // capture file, if there is one, is complete afterwards.
-func (f *deviceFlags) with(ctx context.Context, faults wrap.FaultConfig, pcap string, use func(ib.Device) error) (err error) {
+func (f *deviceFlags) with(ctx context.Context, faults wrap.FaultConfig, pcap string,
+	use func(ib.Device) error) (err error) {
 	o := host.Options{Link: f.Link, NetIf: f.NetIf, Addrs: f.Addr, Shards: f.Shards, Fault: faults}
 	o.Device.OnOffloadOff = offloadOff
 	capture, err := createCapture(pcap)
@@ -76,7 +77,7 @@ type faultFlags struct {
 
 func (f *faultFlags) config() (wrap.FaultConfig, error) {
 	if !(f.Drop >= 0 && f.Drop < 1) {
-		return wrap.FaultConfig{}, &ib.AttrError{Op: "faults", Attr: "--drop", Value: f.Drop, Allowed: "0 to less than 1", Err: ib.ErrInvalid}
+		return wrap.FaultConfig{}, ib.Refuse("faults", "--drop", f.Drop, "0 to less than 1", ib.ErrInvalid)
 	}
 	return wrap.FaultConfig{Drop: f.Drop, Seed: f.Seed}, nil
 }

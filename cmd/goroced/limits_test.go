@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/goroce/goroce/roce/abi"
+	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
 // TestFullLimits: a tool that meets a limit of the daemon says which, its value and how to
@@ -27,15 +27,14 @@ func TestFullLimits(t *testing.T) {
 		t.Run(c.key, func(t *testing.T) {
 			for _, value := range []string{c.low, c.high} {
 				d := newServed(t, "--set", c.key+"="+value)
-				rping := with("rping -s -a "+d.addr, d.client)
 				if c.others {
-					d.waits(t, rping)
+					d.waits(t)
 				}
 				if value == c.high {
-					d.waits(t, rping)
+					d.waits(t)
 					return
 				}
-				p, code := goroced(t, append(rping, "-p", "0")...)
+				p, code := goroced(t, d.waiter(freePort(t))...)
 				if said := p.err.String(); code != exitFailure || strings.Count(said, "\n") != 1 || !strings.Contains(said, c.want) ||
 					!strings.Contains(said, c.key+" in the daemon's configuration raises it") {
 					t.Errorf("exit code %d, want one line that says %q and how to raise it:\n%s", code, c.want, said)
@@ -45,14 +44,21 @@ func TestFullLimits(t *testing.T) {
 	}
 }
 
-// waits starts a server of rdma_cm that is a client of the daemon, until the test ends.
-func (d *served) waits(t *testing.T, args []string) {
+// waiter is a client of the daemon with a QP, a CQ and 64 KiB of memory, which waits for a
+// peer.
+func (d *served) waiter(port string) []string { return with("pingpong -s 65536 -p "+port, d.client) }
+
+// waits starts a waiter, which runs until the test ends.
+func (d *served) waits(t *testing.T) *process {
 	t.Helper()
-	p, _ := serve(t, args...)
+	port := freePort(t)
+	p := start(t, d.waiter(port)...)
 	t.Cleanup(func() {
 		_ = p.cmd.Process.Kill()
 		p.wait(t)
 	})
+	waitListening(t, port)
+	return p
 }
 
 // TestOtherVersion: a daemon of another version is named with its version and ours.
@@ -76,7 +82,7 @@ func TestOtherVersion(t *testing.T) {
 		_ = conn.Send(abi.Header{Op: h.Op, Seq: h.Seq, Status: status}, text)
 	}()
 	p, code := goroced(t, "devinfo", "--socket", socket)
-	if said := p.err.String(); code != exitFailure || strings.Count(said, "\n") != 1 || !strings.Contains(said, "the daemon speaks version 9, the client 1 to 1") {
+	if said := p.err.String(); code != exitFailure || strings.Count(said, "\n") != 1 || !strings.Contains(said, fmt.Sprintf("the daemon speaks version 9, the client %d to %d", abi.Version, abi.Version)) {
 		t.Errorf("exit code %d: %s", code, said)
 	}
 }

@@ -6,7 +6,7 @@
 // Errors are one line on standard error.
 //
 // This package holds flags and wiring only; what the subcommands do is in the
-// packages under roce/tools.
+// packages under internal.
 package main
 
 import (

@@ -10,12 +10,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/goroce/goroce/roce/link/linktest"
+	"github.com/goroce/goroce/tests/linktest"
 )
 
 // program is the built goroced.
@@ -49,7 +50,7 @@ type process struct {
 func start(t *testing.T, args ...string) *process {
 	t.Helper()
 	// Not t.Context(), which ends before the cleanups that stop daemons.
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
 	p := &process{cmd: exec.CommandContext(ctx, program, args...)}
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.err
@@ -221,16 +222,7 @@ func TestExplain(t *testing.T) {
 }
 
 // freePort returns a TCP port that nobody listens on.
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return port
-}
+func freePort(t *testing.T) string { return strconv.Itoa(linktest.Port(t)) }
 
 // waitListening returns when a TCP server listens on the port: its socket shows in
 // /proc, so that it need not be spoken to.
@@ -239,7 +231,7 @@ func waitListening(t *testing.T, port string) {
 	var number int
 	fmt.Sscan(port, &number)
 	want := fmt.Sprintf(":%04X 0", number)
-	for range 2000 {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 			text, _ := os.ReadFile(table)
 			for line := range strings.Lines(string(text)) {
@@ -248,18 +240,18 @@ func waitListening(t *testing.T, port string) {
 				}
 			}
 		}
-		time.Sleep(5 * time.Millisecond)
 	}
 	t.Fatal("the server does not listen")
 }
 
 func TestPingpong(t *testing.T) {
 	for _, flags := range []string{
-		"", "-s 1", "-s 5001 -m 2048", "-s 1048576 -n 5 --ack-timeout 17", "-e", "-m 256 -r 2 -n 100", "-g 0 -l 3",
-		"-c -s 20000", "-c -e --drop 0.05 --seed 7 --ack-timeout 13 -n 100", "-d soft",
+		"", "-s 1", "-s 5001 -m 2048", "-s 1048576 -n 5 --ack-timeout 19", "-e", "-m 256 -r 2 -n 100", "-g 0 -l 3",
+		"-c -s 20000", "-c -e --drop 0.05 --seed 7 --ack-timeout 16 -n 100", "-d soft",
 		"--service uc -c", "--service uc -s 9000 -m 512", "--service ud -c -s 1000", "--service ud -e", "--service srq -c -e", "--service srq -q 3",
 	} {
 		t.Run(flags, func(t *testing.T) {
+			t.Parallel()
 			addresses := 2 // one of each end, but for srq
 			switch {
 			case strings.Contains(flags, "-q 3"):
@@ -267,7 +259,7 @@ func TestPingpong(t *testing.T) {
 			case strings.Contains(flags, "srq"):
 				addresses *= 16
 			}
-			args := append(strings.Fields("pingpong -n 200 -p "+freePort(t)), strings.Fields(flags)...)
+			args := append(strings.Fields("pingpong -n 200 -p "+freePort(t)+" --ack-timeout 18"), strings.Fields(flags)...)
 			addr := linktest.Loopback().String()
 			server := start(t, append(args, "--addr", addr)...)
 			waitListening(t, args[4])

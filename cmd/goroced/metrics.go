@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/goroce/goroce/roce"
-	"github.com/goroce/goroce/roce/server"
+	"github.com/goroce/goroce/roce/daemon/server"
 )
 
 // figures are what metrics show.
@@ -24,8 +24,8 @@ type figures interface {
 // runtime to Prometheus.
 func metricsHandler(source figures) http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(newDeviceCollector(source), usageCollector{source}, collectors.NewGoCollector(), collectors.NewBuildInfoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(newDeviceCollector(source), usageCollector{source}, collectors.NewGoCollector(),
+		collectors.NewBuildInfoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 }
 
@@ -47,7 +47,9 @@ var deviceGauges = map[string]string{"offload_off": "Shards of an RDMA device th
 func newDeviceCollector(source figures) *deviceCollector {
 	c := &deviceCollector{source, map[string]deviceMetric{}}
 	for _, counter := range new(roce.Stats).Counters() {
-		name, help, kind := "goroce_"+counter.Name+"_total", "Counter "+counter.Name+" of an RDMA device since it was opened, as in hw_counters.", prometheus.CounterValue
+		name, help, kind := "goroce_"+counter.Name+"_total",
+			"Counter "+counter.Name+" of an RDMA device since it was opened, as in hw_counters.",
+			prometheus.CounterValue
 		if text, gauge := deviceGauges[counter.Name]; gauge {
 			name, help, kind = "goroce_"+counter.Name, text, prometheus.GaugeValue
 		}
@@ -97,7 +99,8 @@ func userGauge(used, limit, what string, labels ...string) struct{ used, limit *
 // Totals of the server.
 var (
 	connectedTotal = prometheus.NewDesc("goroce_connections_total", "Clients that have connected.", nil, nil)
-	refusedTotal   = prometheus.NewDesc("goroce_refused_requests_total", "Requests of clients that were refused.", []string{"reason"}, nil)
+	refusedTotal   = prometheus.NewDesc("goroce_refused_requests_total", "Requests of clients that were refused.",
+		[]string{"reason"}, nil)
 )
 
 // Describe is prometheus.Collector's.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/goroce/goroce/qp"
 	"github.com/goroce/goroce/roce"
-	"github.com/goroce/goroce/roce/server"
+	"github.com/goroce/goroce/roce/daemon/server"
 )
 
 // someStats are figures of two devices.

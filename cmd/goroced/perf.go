@@ -10,8 +10,8 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/perf"
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce/tools/perf"
 )
 
 // perfCmd is `goroced perf`. Short flags are those of ib_write_bw and its sisters.
@@ -57,10 +57,12 @@ type perfCmd struct {
 
 // Help is printed under the flags.
 func (*perfCmd) Help() string {
-	return "The peer may be perftest's ib_send_bw, ib_write_bw, ib_read_bw, ib_atomic_bw or the ib_*_lat of the same operation, on a real " +
-		"device or on rdma_rxe. Without -R it needs -x INDEX (ibv_devinfo -v lists its addresses; take a RoCE v2 one that is IPv4 if ours is). Made for perftest 6.06, " +
-		"which is perftest 4.5+0.17 in Debian 12. Give the options that are the same at both ends to both. On one machine give each end an address of its own: " +
-		"`goroced perf write bw --addr 127.0.0.1` and `goroced perf write bw --addr 127.0.0.2 127.0.0.1`."
+	return "The peer may be perftest's ib_send_bw, ib_write_bw, ib_read_bw, ib_atomic_bw or the ib_*_lat of the same " +
+		"operation, on a real device or on rdma_rxe. Without -R it needs -x INDEX (ibv_devinfo -v lists its " +
+		"addresses; take a RoCE v2 one that is IPv4 if ours is). Made for perftest 6.06, which is perftest 4.5+0.17 " +
+		"in Debian 12. Give the options that are the same at both ends to both. On one machine give each end an " +
+		"address of its own: `goroced perf write bw --addr 127.0.0.1` and `goroced perf write bw --addr 127.0.0.2 " +
+		"127.0.0.1`."
 }
 
 // Run runs the subcommand.
@@ -90,7 +92,8 @@ func (c *perfCmd) options(a *app) perf.Options {
 	o.Service, o.Host, o.Port, o.CM = c.Connection, c.Host, c.Port, c.CM
 	o.GIDIndex, o.MTU = c.GIDIdx, ib.MTU(c.MTU)
 	o.All, o.Duration, o.NumQP, o.Bidirectional = c.All, time.Duration(c.Secs)*time.Second, c.NumQP, c.Bidir
-	o.CQMod, o.PostList, o.Inline, o.Outstanding, o.AtomicOp, o.Events = c.CQMod, c.List, c.Inline, c.Outs, c.Atomic, c.Events
+	o.CQMod, o.PostList, o.Inline, o.Outstanding, o.AtomicOp, o.Events = c.CQMod, c.List, c.Inline, c.Outs, c.Atomic,
+		c.Events
 	o.AckTimeout, o.RetryCount, o.Timeout, o.Gbits = c.AckTimeout, c.Retry, c.Timeout, c.Gbits
 	o.Out, o.Log = a.out, a.err
 	if c.JSON == stdout {
@@ -99,7 +102,8 @@ func (c *perfCmd) options(a *app) perf.Options {
 	if c.All {
 		o.Size = 0
 	}
-	for _, f := range []struct{ flag, option *int }{{c.Size, &o.Size}, {c.Iters, &o.Iters}, {c.Tx, &o.TxDepth}, {c.Rx, &o.RxDepth}} {
+	for _, f := range []struct{ flag, option *int }{{c.Size, &o.Size}, {c.Iters, &o.Iters}, {c.Tx, &o.TxDepth},
+		{c.Rx, &o.RxDepth}} {
 		if f.flag != nil {
 			*f.option = *f.flag
 		}

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/goroce/goroce/roce/link/linktest"
-	"github.com/goroce/goroce/roce/tools/perf"
+	"github.com/goroce/goroce/cmd/goroced/internal/perf"
+	"github.com/goroce/goroce/tests/linktest"
 )
 
 // TestPerf runs both ends, with the options of both as the help has them.
@@ -22,15 +22,16 @@ func TestPerf(t *testing.T) {
 		{"send bw -n 200 --connection=ud -s 512", "-x 0"},
 		{"send lat -n 200 -c UC -e", ""},
 		{"read bw -n 200 -s 4096", "-o 4"},
-		{"read lat -n 200 --drop 0.01 --seed 3 -u 11", ""},
+		{"read lat -n 200 --drop 0.01 --seed 3 -u 16", ""},
 		{"atomic bw -n 200 -A CMP_AND_SWAP", "--link udp -d soft"},
 		{"atomic lat -n 200", "--timeout 20s"},
 		{"write bw -R -n 200 -q 2", "-x 0"},
 		{"send lat -R -n 200 -c UD", "--report_gbits"},
 	} {
 		t.Run(c.both, func(t *testing.T) {
+			t.Parallel()
 			port, addr := freePort(t), linktest.Loopback().String()
-			args := append([]string{"perf", "-p", port}, strings.Fields(c.both)...)
+			args := append([]string{"perf", "-p", port, "-u", "18"}, strings.Fields(c.both)...)
 			server, _ := startUntil(t, "waiting for a client", append(args, "--addr", addr)...)
 			args = append(args, strings.Fields(c.client)...)
 			client := start(t, append(args, "--out_json=-", "--addr", linktest.Loopback().String(), addr)...)

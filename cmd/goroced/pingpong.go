@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/pingpong"
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce/tools/pingpong"
 )
 
 // pingpongCmd is `goroced pingpong`. Short flags are those of ibv_rc_pingpong and
@@ -62,7 +62,8 @@ func (f *refusedFlags) check() error {
 		{f.ParentDomain, "-U", "there are no parent domains"},
 	} {
 		if r.given {
-			return fmt.Errorf("%s is %w by goroced: %s; leave it out, the peer may use it", r.flag, ib.ErrNotSupported, r.why)
+			return fmt.Errorf("%s is %w by goroced: %s; leave it out, the peer may use it", r.flag, ib.ErrNotSupported,
+				r.why)
 		}
 	}
 	return nil
@@ -70,9 +71,10 @@ func (f *refusedFlags) check() error {
 
 // Help is printed under the flags.
 func (*pingpongCmd) Help() string {
-	return "The peer may be rdma-core's ibv_rc_pingpong, or ibv_uc_, ibv_ud_ or ibv_srq_pingpong with that --service, on a real " +
-		"device or on rdma_rxe; it needs -g INDEX (ibv_devinfo -v lists its addresses; take a RoCE v2 one that is IPv4 if ours is). On one machine give each end an address of its own: " +
-		"`goroced pingpong --addr 127.0.0.1` and `goroced pingpong --addr 127.0.0.2 127.0.0.1`."
+	return "The peer may be rdma-core's ibv_rc_pingpong, or ibv_uc_, ibv_ud_ or ibv_srq_pingpong with that " +
+		"--service, on a real device or on rdma_rxe; it needs -g INDEX (ibv_devinfo -v lists its addresses; take a " +
+		"RoCE v2 one that is IPv4 if ours is). On one machine give each end an address of its own: `goroced pingpong " +
+		"--addr 127.0.0.1` and `goroced pingpong --addr 127.0.0.2 127.0.0.1`."
 }
 
 // Validate is called when the command line was parsed.

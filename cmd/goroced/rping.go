@@ -5,8 +5,8 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/rping"
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce/tools/rping"
 )
 
 // rpingCmd is `goroced rping`. Short flags are those of librdmacm's rping.
@@ -35,9 +35,10 @@ type rpingCmd struct {
 
 // Help is printed under the flags.
 func (*rpingCmd) Help() string {
-	return "The peer may be librdmacm's rping, on a real device or on rdma_rxe: the messages are the same. The client has a text READ by the " +
-		"server and written back, and a server without -P ends when its client does. On one machine give each end an address of its own: " +
-		"`goroced rping -s -a 127.0.0.1` and `goroced rping -c -a 127.0.0.1 -I 127.0.0.2 -C 5 -v -V`."
+	return "The peer may be librdmacm's rping, on a real device or on rdma_rxe: the messages are the same. The " +
+		"client has a text READ by the server and written back, and a server without -P ends when its client does. " +
+		"On one machine give each end an address of its own: `goroced rping -s -a 127.0.0.1` and `goroced rping -c " +
+		"-a 127.0.0.1 -I 127.0.0.2 -C 5 -v -V`."
 }
 
 // Validate is called when the command line was parsed.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/rstream"
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce/tools/rstream"
 )
 
 // rstreamCmd is `goroced rstream`. Short flags are those of librdmacm's rstream and
@@ -40,10 +40,11 @@ type rstreamCmd struct {
 
 // Help is printed under the flags.
 func (*rstreamCmd) Help() string {
-	return "Streams data to and fro over rsockets and reports latency and bandwidth. The peer may be librdmacm's rstream, or riostream with " +
-		"--iomap, on a real device or on rdma_rxe. -I, -C, -S and -T v have to be the same at both ends, which do not tell one another. " +
-		"The series are latency tests and bandwidth tests of 64 bytes, 4 KiB, 64 KiB and 1 MiB. On one machine give each end an address of its own: " +
-		"`goroced rstream -b 127.0.0.1 -S all` and `goroced rstream -s 127.0.0.1 -b 127.0.0.2 -S all`."
+	return "Streams data to and fro over rsockets and reports latency and bandwidth. The peer may be librdmacm's " +
+		"rstream, or riostream with --iomap, on a real device or on rdma_rxe. -I, -C, -S and -T v have to be the " +
+		"same at both ends, which do not tell one another. The series are latency tests and bandwidth tests of 64 " +
+		"bytes, 4 KiB, 64 KiB and 1 MiB. On one machine give each end an address of its own: `goroced rstream -b " +
+		"127.0.0.1 -S all` and `goroced rstream -s 127.0.0.1 -b 127.0.0.2 -S all`."
 }
 
 // Validate is called when the command line was parsed.
@@ -58,7 +59,7 @@ func (c *rstreamCmd) Validate() error {
 	case format == "gid":
 		return fmt.Errorf("-f gid is %w by goroced: it names IB addresses; RoCE has IP addresses", ib.ErrNotSupported)
 	case format != "name":
-		return &ib.AttrError{Op: "rstream", Attr: "-f", Value: c.Format, Allowed: "name, ip, ipv6", Err: ib.ErrInvalid}
+		return ib.Refuse("rstream", "-f", c.Format, "name, ip, ipv6", ib.ErrInvalid)
 	}
 	if c.Iterations != nil {
 		o.Custom, o.Iterations = true, *c.Iterations
@@ -71,7 +72,7 @@ func (c *rstreamCmd) Validate() error {
 	} else if c.Size != "" {
 		size, err := strconv.Atoi(c.Size)
 		if err != nil {
-			return &ib.AttrError{Op: "rstream", Attr: "-S", Value: c.Size, Allowed: fmt.Sprintf("1 to %d, or all", rstream.MaxSize), Err: ib.ErrInvalid}
+			return ib.Refuse("rstream", "-S", c.Size, fmt.Sprintf("1 to %d, or all", rstream.MaxSize), ib.ErrInvalid)
 		}
 		o.Custom, o.Size = true, size
 	}

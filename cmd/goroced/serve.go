@@ -3,7 +3,10 @@ package main
 import (
 	"net/http"
 
-	runner "github.com/goroce/goroce/roce/tools/serve"
+	"github.com/alecthomas/kong"
+
+	"github.com/goroce/goroce/cmd/goroced/internal/config"
+	runner "github.com/goroce/goroce/cmd/goroced/internal/serve"
 )
 
 // serveCmd is `goroced serve`.
@@ -17,11 +20,12 @@ func (*serveCmd) Help() string {
 }
 
 // Run runs the subcommand.
-func (c *serveCmd) Run(a *app) error {
-	loaded, err := c.load()
+func (c *serveCmd) Run(a *app, parsed *kong.Context) error {
+	load := func() (*config.Config, error) { return c.load(parsed) }
+	loaded, err := load()
 	if err != nil {
 		return err
 	}
-	return runner.Run(a.ctx, runner.Options{Config: loaded, Load: c.load, Log: a.err, Open: openDaemon,
+	return runner.Run(a.ctx, runner.Options{Config: loaded, Load: load, Log: a.err, Open: openDaemon,
 		Metrics: func(d runner.Daemon) http.Handler { return metricsHandler(d.(figures)) }})
 }

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/goroce/goroce/roce/link/linktest"
+	"github.com/goroce/goroce/tests/linktest"
 )
 
 // configFile writes a configuration.

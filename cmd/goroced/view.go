@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/admin"
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce/tools/admin"
 )
 
 // viewFlags are those of subcommands that show something of a running daemon.
@@ -20,7 +20,8 @@ type viewFlags struct {
 }
 
 // show prints what get returns, all of it or that of --device.
-func show[T any](f *viewFlags, a *app, get func(*admin.Client, context.Context) ([]T, error), device func(*T) string, text func(io.Writer, []T) error) error {
+func show[T any](f *viewFlags, a *app, get func(*admin.Client, context.Context) ([]T, error), device func(*T) string,
+	text func(io.Writer, []T) error) error {
 	client, err := f.client(a)
 	if err != nil {
 		return err
@@ -53,7 +54,7 @@ func (f *viewFlags) client(a *app) (*admin.Client, error) {
 		names[i] = list[i].Name
 	}
 	if !slices.Contains(names, f.Device) {
-		return nil, &ib.AttrError{Op: "show", Attr: "--device", Value: f.Device, Allowed: strings.Join(names, ", "), Err: ib.ErrInvalid}
+		return nil, ib.Refuse("show", "--device", f.Device, strings.Join(names, ", "), ib.ErrInvalid)
 	}
 	return client, nil
 }
@@ -104,7 +105,7 @@ type statCmd struct {
 // Run shows the counters as `rdma statistic` does.
 func (c *statCmd) Run(a *app) error {
 	if c.Interval <= 0 {
-		return &ib.AttrError{Op: "stat", Attr: "--interval", Value: c.Interval, Allowed: "more than 0", Err: ib.ErrInvalid}
+		return ib.Refuse("stat", "--interval", c.Interval, "more than 0", ib.ErrInvalid)
 	}
 	client, err := c.client(a)
 	if err != nil {

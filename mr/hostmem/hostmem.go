@@ -76,7 +76,7 @@ func Map(fd, size int, o Options) (*Buffer, error) {
 		return nil, err
 	}
 	if o.Private {
-		return nil, refuse("map memory", "Private", true, "false: a memfd is shared")
+		return nil, ib.Refuse("map memory", "Private", true, "false: a memfd is shared", ib.ErrInvalid)
 	}
 	if err := checkFile(fd, size); err != nil {
 		return nil, err
@@ -89,30 +89,35 @@ func Map(fd, size int, o Options) (*Buffer, error) {
 func checkFile(fd, size int) error {
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	if err != nil {
-		return refuse("map memory", "fd", fmt.Sprintf("%d (F_GET_SEALS: %v)", fd, err), "memfds made with MFD_ALLOW_SEALING")
+		return ib.Refuse("map memory", "fd", fmt.Sprintf("%d (F_GET_SEALS: %v)", fd, err),
+			"memfds made with MFD_ALLOW_SEALING", ib.ErrInvalid)
 	}
 	if seals&(unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_WRITE) != 0 {
-		return refuse("map memory", "seals", fmt.Sprintf("%#x", seals),
-			"neither F_SEAL_FUTURE_WRITE nor F_SEAL_WRITE: with them the kernel refuses every new mapping that can write, and the device has to")
+		return ib.Refuse("map memory", "seals", fmt.Sprintf("%#x", seals),
+			"neither F_SEAL_FUTURE_WRITE nor F_SEAL_WRITE: with them the kernel refuses "+
+				"every new mapping that can write, and the device has to", ib.ErrInvalid)
 	}
 	if seals&unix.F_SEAL_SHRINK == 0 {
-		return refuse("map memory", "seals", fmt.Sprintf("%#x", seals),
-			"F_SEAL_SHRINK set: without it the file could be truncated under the mapping, and the next access would be a SIGBUS")
+		return ib.Refuse("map memory", "seals", fmt.Sprintf("%#x", seals),
+			"F_SEAL_SHRINK set: without it the file could be truncated under the mapping, "+
+				"and the next access would be a SIGBUS", ib.ErrInvalid)
 	}
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(fd, &fs); err != nil {
 		return fmt.Errorf("map memory: fstatfs: %w", err)
 	}
 	if uint32(fs.Type) == unix.HUGETLBFS_MAGIC {
-		return refuse("map memory", "fd", "a memfd of huge pages",
-			"memfds of ordinary pages: huge pages that are sealed but not reserved are a SIGBUS when the pool runs dry")
+		return ib.Refuse("map memory", "fd", "a memfd of huge pages",
+			"memfds of ordinary pages: huge pages that are sealed but not reserved are a SIGBUS when the pool runs dry",
+			ib.ErrInvalid)
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return fmt.Errorf("map memory: fstat: %w", err)
 	}
 	if st.Size < int64(size) {
-		return refuse("map memory", "size", size, fmt.Sprintf("at most the %d bytes that the file has", st.Size))
+		return ib.Refuse("map memory", "size", size, fmt.Sprintf("at most the %d bytes that the file has", st.Size),
+			ib.ErrInvalid)
 	}
 	return nil
 }
@@ -222,11 +227,7 @@ func (b *Buffer) Close() error {
 
 func checkSize(op string, size int) error {
 	if size < 1 || size > MaxSize {
-		return refuse(op, "size", size, fmt.Sprintf("1 to %d bytes", MaxSize))
+		return ib.Refuse(op, "size", size, fmt.Sprintf("1 to %d bytes", MaxSize), ib.ErrInvalid)
 	}
 	return nil
-}
-
-func refuse(op, attr string, value any, allowed string) error {
-	return &ib.AttrError{Op: op, Attr: attr, Value: value, Allowed: allowed, Err: ib.ErrInvalid}
 }

@@ -127,5 +127,5 @@ func total(sgl []ib.SGE) uint64 {
 }
 
 func refuse(op, attr string, value any, allowed string) error {
-	return &ib.AttrError{Op: op, Attr: attr, Value: value, Allowed: allowed, Err: ib.ErrInvalid}
+	return ib.Refuse(op, attr, value, allowed, ib.ErrInvalid)
 }

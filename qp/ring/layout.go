@@ -102,8 +102,8 @@ func (g geometry) check() error {
 		{"max inline", g.maxInline, 0, MaxInline},
 	} {
 		if a.value < a.min || a.value > a.max {
-			return &ib.AttrError{Op: "make " + g.kind.String(), Attr: a.attr, Value: a.value,
-				Allowed: fmt.Sprintf("%d to %d", a.min, a.max), Err: ib.ErrInvalid}
+			return ib.Refuse("make "+g.kind.String(), a.attr, a.value,
+				fmt.Sprintf("%d to %d", a.min, a.max), ib.ErrInvalid)
 		}
 	}
 	return nil
@@ -176,11 +176,11 @@ func misaligned(b []byte) uintptr {
 // checkBuffer refuses a buffer that cannot hold a ring of size bytes.
 func checkBuffer(op string, b []byte, size int) error {
 	if len(b) < size {
-		return &ib.AttrError{Op: op, Attr: "buffer length", Value: len(b), Allowed: fmt.Sprintf("at least %d bytes", size), Err: ib.ErrInvalid}
+		return ib.Refuse(op, "buffer length", len(b), fmt.Sprintf("at least %d bytes", size), ib.ErrInvalid)
 	}
 	if misaligned(b) != 0 {
-		return &ib.AttrError{Op: op, Attr: "buffer address", Value: fmt.Sprintf("%p", b),
-			Allowed: "multiples of 64; ring.Alloc and mapped pages are", Err: ib.ErrInvalid}
+		return ib.Refuse(op, "buffer address", fmt.Sprintf("%p", b),
+			"multiples of 64; ring.Alloc and mapped pages are", ib.ErrInvalid)
 	}
 	return nil
 }

@@ -31,9 +31,9 @@ const (
 )
 
 // peer is one side's way to wake the other and to sleep.
-type peer struct{ bell, sleep *os.File }
+type peer struct{ doorbell, sleep *os.File }
 
-func (p peer) wake() error { _, err := p.bell.Write([]byte{1}); return err }
+func (p peer) wake() error { _, err := p.doorbell.Write([]byte{1}); return err }
 func (p peer) wait() error { _, err := p.sleep.Read(make([]byte, 64)); return err }
 
 // window returns how many messages may be under way: for the first half one, so
@@ -253,5 +253,5 @@ func child() error {
 	if err != nil {
 		return err
 	}
-	return application(sq, cq, peer{bell: os.NewFile(4, "doorbell"), sleep: os.NewFile(5, "event")})
+	return application(sq, cq, peer{doorbell: os.NewFile(4, "doorbell"), sleep: os.NewFile(5, "event")})
 }

@@ -155,10 +155,22 @@ func (e *endpoint) modify(now ib.Instant, to ib.QPState, attr *ib.QPAttr, mask i
 	return nil
 }
 
-// input ends every input: it takes what is only valid until the next one.
+// input ends every input: it takes what the QP wants done.
 func (e *endpoint) input() {
 	e.dirty = true
-	e.late = append(e.late, e.qp.TakePlacements()...)
+	e.effects()
+}
+
+// effects notes what the QP wants done, for the script's steps to do or to claim, and
+// reports whether it has more to send.
+func (e *endpoint) effects() (send bool) {
+	effects := e.qp.Effects()
+	e.late = append(e.late, effects.Placements...)
+	e.reads = append(e.reads, effects.Fetches...)
+	for t := range effects.Events.All() {
+		e.events = append(e.events, "event "+eventNames[t])
+	}
+	return effects.Send
 }
 
 // pump asks for packets as the engine does, batch at a time, and collects the
@@ -171,11 +183,9 @@ func (e *endpoint) pump(now ib.Instant, batch int) error {
 		}
 		for {
 			out := make([]qp.TxPacket, batch)
-			txs := expand(out[:e.qp.NextPackets(now, out)])
-			n := len(txs)
-			e.encode(now, txs)
-			e.reads = append(e.reads, e.qp.TakeFetches()...)
-			if more := e.qp.Sent(now); n < batch && !more {
+			e.encode(now, expand(out[:e.qp.NextPackets(now, out)]))
+			e.qp.Sent(now)
+			if !e.effects() {
 				break
 			}
 		}
@@ -208,7 +218,6 @@ func (e *endpoint) encode(now ib.Instant, txs []qp.TxPacket) {
 			copy(payload[:tx.Len], tx.Inline)
 		} else if err := mr.Gather(payload[:tx.Len], tx.SGL, tx.Off); err != nil {
 			e.qp.SendFailed(now, tx)
-			e.input()
 			return
 		}
 		var p packet
@@ -236,9 +245,6 @@ func (e *endpoint) collect() {
 		for t, ok := s.device.TakeEvent(); ok; t, ok = s.device.TakeEvent() {
 			e.events = append(e.events, "event "+eventNames[t])
 		}
-	}
-	for t, ok := e.qp.TakeEvent(); ok; t, ok = e.qp.TakeEvent() {
-		e.events = append(e.events, "event "+eventNames[t])
 	}
 }
 

@@ -25,7 +25,7 @@ const (
 // otherwise. GiveUp 0 stands for ib.Never.
 func (m *Manager) Connect(now ib.Instant, c Connect) (ID, error) {
 	if c.Service != ib.RC && c.Service != ib.UC {
-		return 0, &ib.AttrError{Op: "connect", Attr: "Service", Value: c.Service, Allowed: "RC or UC; Resolve is for datagrams", Err: ib.ErrInvalid}
+		return 0, ib.Refuse("connect", "Service", c.Service, "RC or UC; Resolve is for datagrams", ib.ErrInvalid)
 	}
 	private, err := privateData("connect", c.ServiceID, c.Path, c.SrcPort, c.PrivateData, wire.REQPrivateLen)
 	if err != nil {
@@ -79,7 +79,8 @@ func hopLimit(p Path) uint8 {
 func (m *Manager) newPSN() ib.PSN { return ib.PSN(m.rng.Uint32()) & ib.PSNMask }
 
 func (m *Manager) errLimit(op string) error {
-	return &ib.AttrError{Op: op, Attr: "IDs", Value: len(m.conns) + 1, Allowed: fmt.Sprintf("at most %d, Options.MaxConns; release some", m.opts.MaxConns), Err: ErrLimit}
+	return ib.Refuse(op, "IDs", len(m.conns)+1,
+		fmt.Sprintf("at most %d, Options.MaxConns; release some", m.opts.MaxConns), ErrLimit)
 }
 
 // privateData puts the rdma_cm header before the consumer's data where the service
@@ -133,7 +134,7 @@ func replied(m *Manager, c *conn, in *input) {
 	p.RemoteQPN, p.SQPSN, p.RNRRetry = rep.QPN, rep.StartingPSN, rep.RNRRetry
 	p.ResponderResources = min(p.ResponderResources, rep.InitiatorDepth)
 	p.InitiatorDepth = min(p.InitiatorDepth, rep.ResponderResources)
-	m.raise(c, Event{Kind: Replied, Conn: *p, PrivateData: clone(rep.PrivateData)})
+	m.raise(c, Event{Kind: Replied, Conn: *p, SRQ: rep.SRQ, PrivateData: clone(rep.PrivateData)})
 	m.enter(c, repRcvd, ib.Never)
 }
 

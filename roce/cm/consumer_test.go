@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/wire"
@@ -203,7 +204,7 @@ func (c *consumer) start(peer *consumer) {
 	l := &link{phase: asked, qpn: c.newQPN()}
 	if c.rng.IntN(10) == 0 {
 		c.Unlisten(c.w.now, c.listener)
-		c.listener, _ = c.Listen(testService, ib.GID{}, false)
+		c.listener, _ = c.Listen(testService, netip.Addr{}, false)
 	}
 	id, err := c.Connect(c.w.now, Connect{
 		Params: Params{QPN: l.qpn, Service: ib.RC, ResponderResources: uint8(c.rng.IntN(8)), InitiatorDepth: uint8(c.rng.IntN(8)), RetryCount: 7, RNRRetry: 7},

@@ -19,12 +19,12 @@ func TestConnect(t *testing.T) {
 	w.check(err)
 
 	req := B.event(Request)
-	psnA := req.Conn.SQPSN
+	psnA, psnB := req.Conn.SQPSN, req.Conn.RQPSN // B's is chosen already: it is needed for the QP, before Accept
 	want := Event{Kind: Request, ID: req.ID, Listener: l, HasHeader: true,
 		Path:        Path{Local: B.gid, Remote: A.gid, FlowLabel: 0x12345, HopLimit: 64},
 		Header:      wire.CMHeader{Src: A.gid, Dst: B.gid, SrcPort: 40000},
 		PrivateData: padded("hello", 56),
-		Conn: ConnParams{RemoteQPN: 0x100, SQPSN: psnA, Service: ib.RC, PathMTU: ib.MTU1024,
+		Conn: ConnParams{RemoteQPN: 0x100, RQPSN: psnB, SQPSN: psnA, Service: ib.RC, PathMTU: ib.MTU1024,
 			ResponderResources: 3, InitiatorDepth: 5, AckTimeout: 14, RetryCount: 6, RNRRetry: 4},
 	}
 	if d := cmp.Diff(want, req); d != "" {
@@ -34,12 +34,11 @@ func TestConnect(t *testing.T) {
 	// B takes fewer READs than A wants under way, and may have as many as A takes.
 	got, err := B.Accept(w.now, req.ID, consent())
 	w.check(err)
-	psnB := got.RQPSN
 	if psnA == psnB {
 		t.Fatalf("both ends begin at PSN %#x", psnA)
 	}
 	wantB := want.Conn
-	wantB.RQPSN, wantB.ResponderResources, wantB.InitiatorDepth = psnB, 2, 5
+	wantB.ResponderResources, wantB.InitiatorDepth = 2, 5
 	if d := cmp.Diff(wantB, got); d != "" {
 		t.Fatal("Accept:", d)
 	}

@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/wire"
@@ -14,7 +15,6 @@ import (
 type Manager struct {
 	opts      Options
 	rng       *rand.Rand
-	nextID    uint32
 	nextList  ListenID
 	listeners map[listenKey]ListenID
 
@@ -31,33 +31,31 @@ type Manager struct {
 	stats    Stats
 }
 
-// listenKey is what a listener takes: local is zero for all GIDs.
+// listenKey is what a listener takes.
 type listenKey struct {
 	service  uint64
-	local    ib.GID
+	local    netip.Addr
 	datagram bool
 }
 
 // New returns a manager without connections.
 func New(o Options) *Manager {
-	m := &Manager{
-		opts: o.withDefaults(), rng: rand.New(rand.NewPCG(o.Seed, 0xC3)), listeners: map[listenKey]ListenID{},
+	return &Manager{
+		opts: o.withDefaults(), rng: rand.New(rand.NewChaCha8(o.Seed)), listeners: map[listenKey]ListenID{},
 		conns: map[ID]*conn{}, byRemote: map[remoteKey]*conn{}, byQP: map[qpKey]*conn{},
 		half: newHalfOpenList(), waiting: list.New(),
 	}
-	m.nextID = m.rng.Uint32()
-	return m
 }
 
-// Listen takes requests for a service ID, sent to one local GID, or to any if
-// local is zero. A listener for one GID goes before one for all. Requests for
-// connections and for datagram services are apart: one service ID may have
-// listeners of both kinds.
-func (m *Manager) Listen(service uint64, local ib.GID, datagram bool) (ListenID, error) {
+// Listen takes requests for a service ID that are sent to one local address, to any of a
+// family if local is unspecified, or to any if local is zero; the narrower listener goes
+// first. Requests for connections and for datagram services are apart: one service ID may
+// have listeners of both kinds.
+func (m *Manager) Listen(service uint64, local netip.Addr, datagram bool) (ListenID, error) {
 	key := listenKey{service, local, datagram}
 	if l, ok := m.listeners[key]; ok {
-		return 0, &ib.AttrError{Op: "listen", Attr: "service ID", Value: fmt.Sprintf("%#x of listener %d", service, l),
-			Allowed: "one listener for a service ID and GID; Unlisten the other", Err: ErrInUse}
+		return 0, ib.Refuse("listen", "service ID", fmt.Sprintf("%#x of listener %d", service, l),
+			"one listener for a service ID and address; Unlisten the other", ErrInUse)
 	}
 	m.nextList++
 	m.listeners[key] = m.nextList
@@ -66,15 +64,27 @@ func (m *Manager) Listen(service uint64, local ib.GID, datagram bool) (ListenID,
 
 // listener finds who takes a request.
 func (m *Manager) listener(service uint64, local ib.GID, datagram bool) (ListenID, bool) {
-	l, ok := m.listeners[listenKey{service, local, datagram}]
-	if !ok {
-		l, ok = m.listeners[listenKey{service: service, datagram: datagram}]
+	family := netip.IPv6Unspecified()
+	if local.Is4() {
+		family = netip.IPv4Unspecified()
 	}
-	return l, ok
+	for _, at := range [...]netip.Addr{local.Addr(), family, {}} {
+		if l, ok := m.listeners[listenKey{service, at, datagram}]; ok {
+			return l, true
+		}
+	}
+	return 0, false
 }
 
-// Unlisten ends a listener and rejects what is waiting for an answer, each with
-// an event Dropped.
+// Take makes a Request independent of its listener: Unlisten leaves it alone.
+func (m *Manager) Take(id ID) {
+	if c := m.conns[id]; c != nil {
+		c.listener = 0
+	}
+}
+
+// Unlisten ends a listener and rejects what is waiting for an answer and was not taken
+// (Take), each with an event Dropped.
 func (m *Manager) Unlisten(now ib.Instant, l ListenID) {
 	for key, id := range m.listeners {
 		if id == l {
@@ -164,5 +174,5 @@ func checkLen(op, what string, data []byte, most int) error {
 	if len(data) <= most {
 		return nil
 	}
-	return &ib.AttrError{Op: op, Attr: what, Value: fmt.Sprintf("%d bytes", len(data)), Allowed: fmt.Sprintf("at most %d", most), Err: ErrPrivate}
+	return ib.Refuse(op, what, fmt.Sprintf("%d bytes", len(data)), fmt.Sprintf("at most %d", most), ErrPrivate)
 }

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -91,13 +92,13 @@ func newModel(t *testing.T, seed uint64, n network) *model {
 	w := &model{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 2)), net: n, now: second, reuse: seed%4 == 0}
 	for i := range 3 {
 		c := &consumer{
-			Manager: New(Options{GUID: uint64(i) + 1, Seed: seed*3 + uint64(i), MaxHalfOpenSource: 4, MaxTimewait: 5}),
+			Manager: New(Options{GUID: uint64(i) + 1, Seed: seedOf(seed*3 + uint64(i)), MaxHalfOpenSource: 4, MaxTimewait: 5}),
 			w:       w, name: string(rune('A' + i)), gid: gidOf(i), rng: rand.New(rand.NewPCG(seed, 10+uint64(i))),
 			links: map[ID]*link{}, ended: map[ID]any{}, qpn: 2,
 		}
 		for _, datagram := range []bool{true, false} {
 			var err error
-			if c.listener, err = c.Listen(testService, ib.GID{}, datagram); err != nil {
+			if c.listener, err = c.Listen(testService, netip.Addr{}, datagram); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -5,7 +5,10 @@ import "github.com/goroce/goroce/ib"
 // Options adjust a Manager. Zero fields take the defaults.
 type Options struct {
 	GUID uint64 // of the device: peers take GUID and QP number for a connection
-	Seed uint64 // of communication IDs, transaction IDs and starting PSNs
+
+	// Seed is that of communication IDs, transaction IDs and starting PSNs. Peers and
+	// strangers must not be able to guess it: take it from crypto/rand.
+	Seed [32]byte
 
 	Resend      ib.Instant // until a message is sent again for the first time (default 200 ms); doubles then
 	ResendMax   ib.Instant // what it doubles up to (default 1.6 s)

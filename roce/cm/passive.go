@@ -40,9 +40,10 @@ func request(m *Manager, _ *conn, in *input) {
 		TrafficClass: req.Primary.TrafficClass, HopLimit: req.Primary.HopLimit})
 	c.listener, c.tid = listener, in.hdr.TID
 	c.params = paramsOf(req)
+	c.params.RQPSN = m.newPSN() // now, for the consumer sets its QP before it accepts
 	m.knows(c, in.reqKey(), qp)
 	m.enter(c, reqRcvd, in.now+m.life(req))
-	e.Path, e.Conn, e.PrivateData = c.path, c.params, clone(e.PrivateData)
+	e.Path, e.Conn, e.SRQ, e.PrivateData = c.path, c.params, req.SRQ, clone(e.PrivateData)
 	m.raise(c, e)
 }
 
@@ -101,10 +102,10 @@ func (m *Manager) life(req *wire.REQ) ib.Instant {
 	return min(timeoutOf(req.RemoteResponseTimeout)*ib.Instant(req.MaxCMRetries+1), m.opts.RequestLife)
 }
 
-// Accept answers a Request with a REP. It returns what to set the QP to, before
-// the peer can know: take the messages out only afterwards. Private data may have
-// 196 bytes. The peer gets no more of responder resources and initiator depth
-// than it asked for.
+// Accept answers a Request with a REP. The QP must be in RTS by then, with what the Request
+// said and what is returned: the peer may send as soon as it has the REP. Private data may
+// have 196 bytes. The peer gets no more of responder resources and initiator depth than it
+// asked for.
 func (m *Manager) Accept(now ib.Instant, id ID, p Params) (ConnParams, error) {
 	c, err := m.get("accept", id, mayAccept)
 	if err != nil {
@@ -115,7 +116,6 @@ func (m *Manager) Accept(now ib.Instant, id ID, p Params) (ConnParams, error) {
 	}
 	c.localQPN = p.QPN
 	q := &c.params
-	q.RQPSN = m.newPSN()
 	q.ResponderResources = min(q.ResponderResources, p.ResponderResources)
 	q.InitiatorDepth = min(q.InitiatorDepth, p.InitiatorDepth)
 	c.compose(wire.AttrREP, c.tid, &wire.REP{
@@ -144,8 +144,8 @@ func (m *Manager) DataArrived(now ib.Instant, id ID) {
 }
 
 // withdrawn takes the REJ of a peer that does not wait for our answer any more.
-func withdrawn(m *Manager, c *conn, _ *input) {
-	m.fail(c, Event{Kind: Dropped})
+func withdrawn(m *Manager, c *conn, in *input) {
+	m.fail(c, Event{Kind: Dropped, Reason: in.rej.Reason})
 }
 
 // superseded ends a request whose peer begins anew with the same QP before it has

@@ -36,6 +36,9 @@ func (q *queue[T]) next(out *T) bool {
 // NextMessage takes out the oldest message to send; false if there is none.
 func (m *Manager) NextMessage(out *Message) bool { return m.messages.next(out) }
 
+// Pending reports whether NextMessage has one.
+func (m *Manager) Pending() bool { return m.messages.len() > 0 }
+
 // NextEvent takes out the oldest event; false if there is none.
 func (m *Manager) NextEvent(out *Event) bool { return m.events.next(out) }
 

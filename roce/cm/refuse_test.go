@@ -166,11 +166,11 @@ func TestUnlisten(t *testing.T) {
 func TestListenGID(t *testing.T) {
 	w := newWorld(t, 2, Options{})
 	A, B := w.hosts[0], w.hosts[1]
-	own, err := B.Listen(testService, B.gid, false)
+	own, err := B.Listen(testService, B.gid.Addr(), false)
 	w.check(err)
-	_, err = B.Listen(testService, gidOf(77), false)
+	_, err = B.Listen(testService, gidOf(77).Addr(), false)
 	w.check(err)
-	if _, err := B.Listen(testService, B.gid, false); !errors.Is(err, ErrInUse) {
+	if _, err := B.Listen(testService, B.gid.Addr(), false); !errors.Is(err, ErrInUse) {
 		t.Fatal("the second listener:", err)
 	}
 	all := B.listen(testService, false)

@@ -10,7 +10,7 @@ import (
 // restart makes h forget everything, as a host does that starts anew.
 func (h *host) restart(seed uint64) {
 	o := h.opts
-	o.Seed = seed
+	o.Seed = seedOf(seed)
 	h.Manager = New(o)
 }
 
@@ -48,6 +48,26 @@ func TestStaleREQ(t *testing.T) {
 	w.want("A REQ", "B REJ")
 	if B.stats.Stale != 2 {
 		t.Fatalf("%+v", B.stats)
+	}
+}
+
+// A REQ of another host that names the same QP, of the same GUID even, ends nothing.
+func TestNotStale(t *testing.T) {
+	w := newWorld(t, 3, Options{})
+	a, b := w.connect()
+	A, B, C := w.hosts[0], w.hosts[1], w.hosts[2]
+	C.opts.GUID = A.opts.GUID
+	_, err := C.Connect(w.now, C.wish(B))
+	w.check(err)
+	if e := B.event(Request); e.ID == b || e.Path.Remote != C.gid {
+		t.Fatalf("%+v", e)
+	}
+	w.want("C REQ")
+	w.quiet()
+	for id, h := range map[ID]*host{a: A, b: B} {
+		if s := h.conns[id].state; s != established {
+			t.Fatalf("%s is in %v", h.name, s)
+		}
 	}
 }
 
@@ -208,30 +228,34 @@ func TestTimewait(t *testing.T) {
 	}
 }
 
-// IDs differ from one another and from those of a manager with another seed, and
-// are not in order.
+// IDs in use differ from one another, hardly any is that of a manager with another seed,
+// and none says what the next one will be.
 func TestIDs(t *testing.T) {
-	seen := map[ID]bool{0: true}
-	ordered := 0
+	const n = 50_000
+	seen, ordered, shared := map[ID]bool{}, 0, 0
 	for seed := range uint64(2) {
-		m := New(Options{Seed: seed})
+		m := New(Options{Seed: seedOf(seed)})
 		last := ID(0)
-		for range 50_000 {
-			id := m.newID()
-			if seen[id] {
-				t.Fatalf("seed %d: ID %#x again", seed, uint32(id))
-			}
-			seen[id] = true
-			if id == last+1 {
+		for range n {
+			id := m.add(Path{}).id
+			switch {
+			case id == 0:
+				t.Fatalf("seed %d: ID 0", seed)
+			case seen[id]:
+				shared++
+			case id == last+1:
 				ordered++
 			}
-			last = id
+			seen[id], last = true, id
+		}
+		if len(m.conns) != n {
+			t.Errorf("seed %d: %d IDs for %d connections", seed, len(m.conns), n)
 		}
 	}
-	if ordered > 2 {
-		t.Errorf("%d IDs follow their predecessors", ordered)
+	if ordered > 2 || shared > 8 { // expected: 0 and 1
+		t.Errorf("%d IDs follow their predecessors, %d are the other manager's", ordered, shared)
 	}
-	if a, b := New(Options{Seed: 5}).newID(), New(Options{Seed: 5}).newID(); a != b {
+	if a, b := New(Options{Seed: seedOf(5)}).newID(), New(Options{Seed: seedOf(5)}).newID(); a != b {
 		t.Error("one seed gives two sequences")
 	}
 }

@@ -34,7 +34,15 @@ type Stats struct {
 	NoResources     uint64 // requests refused for want of IDs
 
 	Lapsed uint64 // requests that nobody answered while the peer waited
+
+	// Open is how many connections, resolutions and requests there are now, those in
+	// timewait included.
+	Open uint64
 }
 
 // Stats returns the counters.
-func (m *Manager) Stats() Stats { return m.stats }
+func (m *Manager) Stats() Stats {
+	st := m.stats
+	st.Open = uint64(len(m.conns))
+	return st
+}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"reflect"
 	"slices"
@@ -65,7 +66,7 @@ var labs = []labState{
 }
 
 func newLab(t *testing.T, reach func(*lab)) *lab {
-	l := &lab{t: t, m: New(Options{GUID: 5, Seed: 9}), now: 1000 * second}
+	l := &lab{t: t, m: New(Options{GUID: 5, Seed: seedOf(9)}), now: 1000 * second}
 	reach(l)
 	l.outcome(0)
 	return l
@@ -79,7 +80,7 @@ func (l *lab) check(err error) {
 }
 
 func (l *lab) listen(datagram bool) {
-	if _, err := l.m.Listen(testService, ib.GID{}, datagram); !errors.Is(err, ErrInUse) {
+	if _, err := l.m.Listen(testService, netip.Addr{}, datagram); !errors.Is(err, ErrInUse) {
 		l.check(err)
 	}
 }

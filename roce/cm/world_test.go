@@ -1,7 +1,9 @@
 package cm
 
 import (
+	"encoding/binary"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -42,10 +44,16 @@ func newWorld(t *testing.T, n int, o Options) *world {
 	t.Helper()
 	w := &world{t: t, now: 1000 * second}
 	for i := range n {
-		o.GUID, o.Seed = 0x0202_0000_0000_0000+uint64(i), uint64(i)+7
+		o.GUID, o.Seed = 0x0202_0000_0000_0000+uint64(i), seedOf(uint64(i)+7)
 		w.hosts = append(w.hosts, &host{Manager: New(o), w: w, name: string(rune('A' + i)), gid: gidOf(i)})
 	}
 	return w
+}
+
+// seedOf makes a seed of a number.
+func seedOf(n uint64) (seed [32]byte) {
+	binary.LittleEndian.PutUint64(seed[:], n)
+	return seed
 }
 
 func gidOf(i int) ib.GID { return ib.GID{10: 0xFF, 11: 0xFF, 12: 192, 13: 0, 14: 2, 15: byte(i + 1)} }
@@ -203,7 +211,7 @@ func (m *Manager) leftover() string {
 
 func (h *host) listen(service uint64, datagram bool) ListenID {
 	h.w.t.Helper()
-	l, err := h.Listen(service, ib.GID{}, datagram)
+	l, err := h.Listen(service, netip.Addr{}, datagram)
 	h.w.check(err)
 	return l
 }

@@ -101,8 +101,7 @@ func openLinks(name string, addrs []netip.Addr, shards int) ([]link.Link, error)
 		failed = append(failed, err)
 	}
 	if !auto {
-		return nil, &ib.AttrError{Op: "choose link", Attr: "Link", Value: name,
-			Allowed: "auto, " + strings.Join(known, ", "), Err: ib.ErrInvalid}
+		return nil, ib.Refuse("choose link", "Link", name, "auto, "+strings.Join(known, ", "), ib.ErrInvalid)
 	}
 	return nil, errors.Join(failed...)
 }

@@ -95,8 +95,8 @@ func open(o Options) (*roce.Device, error) {
 		return nil, err
 	}
 	if n := o.Shards; n < 0 || n > link.MaxShards || n&(n-1) != 0 {
-		return nil, &ib.AttrError{Op: "choose link", Attr: "Shards", Value: n,
-			Allowed: fmt.Sprintf("0, or a power of two up to %d", link.MaxShards), Err: ib.ErrInvalid}
+		return nil, ib.Refuse("choose link", "Shards", n, fmt.Sprintf("0, or a power of two up to %d", link.MaxShards),
+			ib.ErrInvalid)
 	}
 	links, err := openLinks(o.Link, addrs, o.Shards)
 	if err != nil {

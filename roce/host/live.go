@@ -123,7 +123,7 @@ func (l *Live) device(op, name string) (*liveDevice, error) {
 		}
 		names = append(names, d.name)
 	}
-	err := &ib.AttrError{Op: op, Attr: "device", Value: fmt.Sprintf("%q", name), Allowed: strings.Join(names, ", "), Err: ib.ErrInvalid}
+	err := ib.Refuse(op, "device", fmt.Sprintf("%q", name), strings.Join(names, ", "), ib.ErrInvalid)
 	if len(running) == 0 {
 		err.Allowed = "no device is open"
 	}

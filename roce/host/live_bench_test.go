@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce/link/linktest"
+	"github.com/goroce/goroce/tests/linktest"
 )
 
 // What being live costs a device that nobody captures or disturbs: 64 KiB WRITEs to

@@ -9,8 +9,8 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
-	"github.com/goroce/goroce/roce/link/linktest"
 	"github.com/goroce/goroce/roce/neigh"
+	"github.com/goroce/goroce/tests/linktest"
 )
 
 func TestPortState(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce/link/linktest"
 	"github.com/goroce/goroce/roce/neigh"
+	"github.com/goroce/goroce/tests/linktest"
 )
 
 const patience = 10 * time.Second

@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/goroce/goroce/roce/link/linktest"
 	"github.com/goroce/goroce/roce/neigh"
+	"github.com/goroce/goroce/tests/linktest"
 )
 
 // watch watches for the time of the test.

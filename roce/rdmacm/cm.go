@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -14,31 +13,27 @@ import (
 	"github.com/goroce/goroce/roce/cm"
 )
 
-// CM is a connection manager of a device's port. It is safe for concurrent use.
+// CM is an application's part of the connection manager of a device's port: an event channel
+// of it, and all that is connected and listened to by way of it. It is safe for concurrent
+// use.
 type CM struct {
 	dev     ib.Device
-	onEvent func(cm.Event)
-	origin  time.Time
-	stop    context.CancelFunc // of run
-	stopped chan struct{}      // run has ended
-	flushed chan struct{}      // closed: the last message has left
+	ch      ib.CM
+	onEvent func(ib.CMEvent)
+	stopped chan struct{} // run has ended
 	closing sync.Once
 
 	mu        sync.Mutex // guards what follows
-	m         *cm.Manager
-	gsi       *gsi
-	timer     *time.Timer
-	owners    map[cm.ID]owner
-	listeners map[cm.ListenID]*Listener
+	owners    map[ib.CMID]owner
+	listeners map[ib.CMID]*Listener
 	conns     map[*Conn]struct{} // that are not closed
-	ports     portTable
-	err       error // why nothing goes any more; nil while open
+	err       error              // why nothing goes any more; nil while open
 }
 
 // owner is whom the events of an ID are for. Both methods are called with CM.mu
 // held.
 type owner interface {
-	event(*cm.Event)
+	event(*ib.CMEvent)
 	end(error) // nothing will happen any more, for this reason
 }
 
@@ -46,121 +41,126 @@ type owner interface {
 type Options struct {
 	// OnEvent is told of all events of all connections, in their order, before
 	// anybody else. It must not block, nor call the CM.
-	OnEvent func(cm.Event)
+	OnEvent func(ib.CMEvent)
 }
 
-// Open makes a general services QP. The software device may have several, and as many
-// CMs, each with its own ports: see ib.ServiceQP. The error of a device which has
-// one QP 1, and it is taken, matches ib.ErrBusy, that of a device which has none of
-// its own ib.ErrNotSupported.
+// Open opens an event channel of the device's connection manager. A device may have many
+// CMs, of one process or several: they share its ports, as sockets do. The error of a device
+// without a connection manager matches ib.ErrNotSupported.
 func Open(dev ib.Device, o Options) (*CM, error) {
-	g, err := openGSI(dev)
+	ch, err := openChannel(dev)
 	if err != nil {
 		return nil, fmt.Errorf("open connection manager of %s: %w", dev.Attr().Name, err)
 	}
-	ctx, stop := context.WithCancel(context.Background())
 	c := &CM{
-		dev: dev, onEvent: o.OnEvent, origin: time.Now(), stop: stop, stopped: make(chan struct{}), flushed: make(chan struct{}), gsi: g,
-		m:      cm.New(cm.Options{GUID: dev.Attr().NodeGUID, Seed: rand.Uint64()}),
-		owners: map[cm.ID]owner{}, listeners: map[cm.ListenID]*Listener{}, conns: map[*Conn]struct{}{}, ports: newPortTable(),
+		dev: dev, ch: ch, onEvent: o.OnEvent, stopped: make(chan struct{}),
+		owners: map[ib.CMID]owner{}, listeners: map[ib.CMID]*Listener{}, conns: map[*Conn]struct{}{},
 	}
-	c.timer = time.AfterFunc(time.Hour, c.timeout)
-	c.timer.Stop()
-	go c.run(ctx)
+	go c.run()
 	return c, nil
+}
+
+func openChannel(dev ib.Device) (ib.CM, error) {
+	d, ok := dev.(ib.CMDevice)
+	if !ok {
+		return nil,
+			fmt.Errorf("the device has none (ib.CMDevice); connect its queue pairs by hand, or use another device: %w", ib.ErrNotSupported)
+	}
+	return d.OpenCM()
 }
 
 // Device returns the device.
 func (c *CM) Device() ib.Device { return c.dev }
 
-// Stats returns the counters of the state machine.
+// Stats returns the counters of the port's connection manager, which all users of the device
+// share; they are zero if the device does not tell them.
 func (c *CM) Stats() cm.Stats {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.m.Stats()
+	if d, ok := c.dev.(interface{ CMStats() cm.Stats }); ok {
+		return d.CMStats()
+	}
+	return cm.Stats{}
 }
 
-// now is the state machine's time: since Open.
-func (c *CM) now() ib.Instant { return ib.Instant(time.Since(c.origin)) }
+// run hands out events until the channel is closed.
+func (c *CM) run() {
+	defer close(c.stopped)
+	for {
+		ev, err := c.ch.NextEvent(context.Background())
+		if err != nil {
+			c.shut(fmt.Errorf("connection manager of %s: %w", c.dev.Attr().Name, err))
+			return
+		}
+		c.mu.Lock()
+		c.dispatch(&ev)
+		c.mu.Unlock()
+	}
+}
 
-// input runs f, which gives the state machine an input, and does what comes of it.
-func (c *CM) input(f func(now ib.Instant) error) error {
+// dispatch takes an event to its owner. One of an ID that was closed meanwhile has none.
+func (c *CM) dispatch(ev *ib.CMEvent) {
+	if c.onEvent != nil {
+		c.onEvent(*ev)
+	}
+	if ev.Type == ib.CMConnectRequest {
+		c.request(ev)
+		return
+	}
+	o := c.owners[ev.ID]
+	if lastEvent(ev.Type) {
+		delete(c.owners, ev.ID)
+	}
+	if o != nil {
+		o.event(ev)
+	}
+}
+
+// lastEvent reports whether nothing comes of an ID behind such an event.
+func lastEvent(t ib.CMEventType) bool {
+	return t == ib.CMRejected || t == ib.CMUnreachable || t == ib.CMTimewaitExit
+}
+
+// input runs f with mu held, if the CM is open.
+func (c *CM) input(f func() error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
 		return c.err
 	}
-	err := f(c.now())
-	c.settle()
-	return err
+	return f()
 }
 
-// settle brings events to their owners, messages to the wire and the timer to the
-// next deadline. The caller holds mu.
-func (c *CM) settle() {
-	c.dispatch()
-	c.gsi.transmit(c.m)
-	if at := c.m.Deadline(); at == ib.Never {
-		c.timer.Stop()
-	} else {
-		c.timer.Reset(max(time.Duration(at-c.now()), 0))
-	}
+// forget closes an ID, of which nothing will be heard any more. The caller holds mu.
+func (c *CM) forget(id ib.CMID) {
+	delete(c.owners, id)
+	_ = id.Close()
 }
 
-// dispatch hands out the events, and those that come of it.
-func (c *CM) dispatch() {
-	var ev cm.Event
-	for c.m.NextEvent(&ev) {
-		if c.onEvent != nil {
-			c.onEvent(ev)
-		}
-		if ev.Kind == cm.Request {
-			c.request(&ev)
-			continue
-		}
-		o := c.owners[ev.ID]
-		if lastEvent(ev.Kind) {
-			delete(c.owners, ev.ID)
-		}
-		if o != nil {
-			o.event(&ev)
-		}
-	}
-}
-
-// lastEvent reports whether the ID is gone with such an event.
-func lastEvent(k cm.EventKind) bool {
-	switch k {
-	case cm.Rejected, cm.Unreachable, cm.TimewaitExit, cm.Resolved, cm.Dropped:
-		return true
-	}
-	return false
-}
-
-// timeout is what the timer runs. One that comes late finds nothing to do.
-func (c *CM) timeout() {
-	_ = c.input(func(now ib.Instant) error {
-		c.m.Timeout(now)
-		return nil
-	})
-}
-
-// deadline is when an answer is no longer waited for on behalf of ctx.
-func (c *CM) deadline(ctx context.Context) ib.Instant {
+// left is how long ctx has, 0 if it has no deadline.
+func left(ctx context.Context) time.Duration {
 	at, ok := ctx.Deadline()
 	if !ok {
-		return ib.Never
+		return 0
 	}
-	return ib.Instant(at.Sub(c.origin))
+	return max(time.Until(at), 1)
 }
 
-// flushTime bounds the wait for the last messages of a CM: UD requests complete
-// when they have left, which only a device out of order delays.
-const flushTime = time.Second
+// lastWord waits a moment for the end of what ctx has just ended, if the connection manager
+// has that deadline too: it knows how often it has asked.
+func lastWord(ctx context.Context, bounded bool, done <-chan struct{}) {
+	if !bounded || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return
+	}
+	last := time.NewTimer(100 * time.Millisecond)
+	defer last.Stop()
+	select {
+	case <-done:
+	case <-last.C:
+	}
+}
 
-// Close ends all connections and listeners, closes what was made for them, and
-// gives the QP back. The peers are told, once. All calls that wait return errors
-// that match ib.ErrClosed. The device stays open.
+// Close ends all connections and listeners, and closes what was made for them. The
+// peers are told, once. All calls that wait return errors that match ib.ErrClosed. The
+// device stays open.
 func (c *CM) Close() error {
 	var err error
 	c.closing.Do(func() { err = c.close() })
@@ -169,16 +169,8 @@ func (c *CM) Close() error {
 
 func (c *CM) close() error {
 	c.shut(fmt.Errorf("connection manager of %s: %w", c.dev.Attr().Name, ib.ErrClosed))
-	last := time.NewTimer(flushTime)
-	defer last.Stop()
-	select {
-	case <-c.flushed:
-	case <-c.stopped:
-	case <-last.C:
-	}
-	c.stop()
+	errs := []error{c.ch.Close()}
 	<-c.stopped
-	errs := []error{c.gsi.close()}
 	c.mu.Lock()
 	conns := slices.Collect(maps.Keys(c.conns))
 	c.mu.Unlock()
@@ -196,19 +188,15 @@ func (c *CM) shut(err error) {
 		return
 	}
 	c.err = err
-	now := c.now()
 	for _, l := range c.listeners {
-		l.shut(now)
+		l.shut()
 	}
 	for id, o := range c.owners {
-		c.m.Release(now, id)
+		_ = id.Close()
 		o.end(err)
 	}
 	clear(c.owners)
 	for conn := range c.conns { // those that have no ID yet
 		conn.end(err)
 	}
-	c.settle()
-	c.timer.Stop()
-	c.checkFlushed()
 }

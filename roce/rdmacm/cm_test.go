@@ -1,7 +1,6 @@
 package rdmacm_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -15,44 +14,17 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
-	"github.com/goroce/goroce/roce/cm"
 	"github.com/goroce/goroce/roce/link/mem"
 	"github.com/goroce/goroce/roce/link/wrap"
 	"github.com/goroce/goroce/roce/rdmacm"
 	"github.com/goroce/goroce/wire"
 )
 
-// noGSI is a device whose QP 1 is somebody else's: for ever, as a real NIC's, or until
-// that is closed.
-type noGSI struct {
-	ib.Device
-	err error
-}
-
-func (d noGSI) AllocPD() (ib.PD, error) {
-	pd, err := d.Device.AllocPD()
-	return noGSIPD{pd, d.err}, err
-}
-
-type noGSIPD struct {
-	ib.PD
-	err error
-}
-
-func (p noGSIPD) CreateQP(ib.QPInit) (ib.QP, error) { return nil, p.err }
-
-// TestNoGSI: the error says whose QP 1 is, and nothing is left on the device.
-func TestNoGSI(t *testing.T) {
+// TestNoCM: the error says that the device has no connection manager.
+func TestNoCM(t *testing.T) {
 	a, _ := pair(t)
-	must(t, a.cm.Close())
-	d := newCounter(a.dev)
-	for want, says := range map[error]string{ib.ErrNotSupported: "kernel", ib.ErrBusy: "one connection manager"} {
-		if _, err := rdmacm.Open(noGSI{d, want}, rdmacm.Options{}); !errors.Is(err, want) || !strings.Contains(err.Error(), says) {
-			t.Errorf("Open returned %v", err)
-		}
-	}
-	if diff := cmp.Diff(map[string]int{}, d.left()); diff != "" {
-		t.Error("left on the device:", diff)
+	if _, err := rdmacm.Open(struct{ ib.Device }{a.dev}, rdmacm.Options{}); !errors.Is(err, ib.ErrNotSupported) || !strings.Contains(err.Error(), "has none") {
+		t.Errorf("Open returned %v", err)
 	}
 }
 
@@ -152,10 +124,9 @@ func TestDeviceCloses(t *testing.T) {
 			t.Errorf("ended with %v", err)
 		}
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	if err := s.Disconnect(ctx); err == nil {
-		t.Error("a device that is closed answered")
+	<-s.Done()
+	if err := s.Err(); !errors.Is(err, rdmacm.ErrDisconnected) {
+		t.Errorf("the peer's end: %v", err)
 	}
 }
 
@@ -164,8 +135,8 @@ func TestOnEvent(t *testing.T) {
 	n := network{mem.NewNetwork()}
 	a, b := n.open(t, "1", same), n.open(t, "2", same)
 	must(t, b.cm.Close())
-	var kinds []cm.EventKind
-	watched, err := rdmacm.Open(b.dev, rdmacm.Options{OnEvent: func(ev cm.Event) { kinds = append(kinds, ev.Kind) }})
+	var kinds []ib.CMEventType
+	watched, err := rdmacm.Open(b.dev, rdmacm.Options{OnEvent: func(ev ib.CMEvent) { kinds = append(kinds, ev.Type) }})
 	must(t, err)
 	b.cm = watched
 	if b.cm.Device() != b.dev {
@@ -175,7 +146,7 @@ func TestOnEvent(t *testing.T) {
 	must(t, c.Disconnect(patience(t)))
 	<-s.Done()
 	must(t, watched.Close())
-	want := []cm.EventKind{cm.Request, cm.Established, cm.Disconnected}
+	want := []ib.CMEventType{ib.CMConnectRequest, ib.CMEstablished, ib.CMDisconnected}
 	if diff := cmp.Diff(want, kinds); diff != "" {
 		t.Error(diff)
 	}
@@ -198,9 +169,9 @@ func TestGarbage(t *testing.T) {
 			}
 			d.send(t, ib.AHAttr{DGID: ib.GIDFromAddr(b.addr), SGIDIndex: gids[0].Index}, ib.QPNGSI, 0x80010000, string(junk))
 		}
-		until(t, "all is counted; what is longer than a message never arrives", func() bool {
+		until(t, "all is counted", func() bool {
 			s := b.cm.Stats()
-			return s.BadLength == 3*(round+1) && s.BadHeader == round+1
+			return s.BadLength == 5*(round+1) && s.BadHeader == round+1
 		})
 	}
 	connect(t, a, b, rdmacm.Config{}, rdmacm.Config{})

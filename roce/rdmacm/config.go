@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce/cm"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -118,9 +117,9 @@ func (o *Config) completeQP(dev ib.Device, op string) error {
 }
 
 // params is what this end brings to a connection.
-func (o *Config) params(qp ib.QPN) cm.Params {
-	return cm.Params{
-		QPN: qp, Service: o.Service, SRQ: o.SRQ != nil,
+func (o *Config) params(qp ib.QPN) ib.CMConnParam {
+	return ib.CMConnParam{
+		QPN: qp, SRQ: o.SRQ != nil,
 		ResponderResources: uint8(o.ResponderResources), InitiatorDepth: uint8(o.InitiatorDepth),
 		RetryCount: uint8(o.RetryCount), RNRRetry: uint8(o.RNRRetry), PrivateData: o.PrivateData,
 	}

@@ -1,9 +1,7 @@
 package rdmacm
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"sync"
@@ -13,12 +11,17 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
+// How a connection comes about.
+const (
+	opDial   = "dial"
+	opAccept = "accept"
+)
+
 // Conn is a connected queue pair. It is safe for concurrent use.
 type Conn struct {
 	cm            *CM
-	op            string // how it came about: "dial" or "accept"
+	op            string // how it came about: opDial or opAccept
 	local, remote netip.AddrPort
-	held          portKey   // the source port of one that was dialled
 	listener      *Listener // whose Accept made it; nil for others
 	up            chan struct{}
 	done          chan struct{}
@@ -27,8 +30,7 @@ type Conn struct {
 
 	// Guarded by CM.mu; the application gets the Conn after ep is set.
 	ep      endpoint
-	id      cm.ID // 0 before the state machine knows of it
-	path    cm.Path
+	id      ib.CMID // nil before Accept has answered
 	params  cm.ConnParams
 	private []byte
 	bounded bool // the wait for the answer to our REQ has a deadline
@@ -49,9 +51,9 @@ func (c *CM) newConn(conn *Conn) (*Conn, error) {
 }
 
 // open makes the QP.
-func (c *Conn) open(o *Config) error {
+func (c *Conn) open(id ib.CMID, o *Config) error {
 	var ep endpoint
-	err := ep.open(c.cm.dev, o)
+	err := ep.open(c.cm.dev, id, o)
 	c.cm.mu.Lock()
 	defer c.cm.mu.Unlock()
 	c.ep = ep
@@ -72,22 +74,26 @@ func (c *Conn) prepare(o *Config) error {
 	return nil
 }
 
-// event takes what the state machine says of the connection.
-func (c *Conn) event(ev *cm.Event) {
-	switch ev.Kind {
-	case cm.Replied:
+// event takes what happens to the connection.
+func (c *Conn) event(ev *ib.CMEvent) {
+	switch ev.Type {
+	case ib.CMConnectResponse:
 		c.replied(ev)
-	case cm.Established:
+	case ib.CMEstablished:
 		c.established()
-	case cm.Rejected:
-		c.end(&RejectError{Op: c.op, Addr: c.remote.String(), Reason: ev.Reason, Info: bytes.Clone(ev.Info), PrivateData: bytes.Clone(ev.PrivateData)})
-	case cm.Unreachable:
-		e := &TimeoutError{Op: c.op, Addr: c.remote.String(), Step: ev.Waited, Sent: ev.Sent}
+	case ib.CMRejected:
+		c.end(&RejectError{Op: c.op, Addr: c.remote.String(), Reason: wire.RejectReason(ev.Status), Info: ev.Info,
+			PrivateData: ev.Param.PrivateData})
+	case ib.CMUnreachable:
+		e := &TimeoutError{Op: c.op, Addr: c.remote.String(), Step: "REQ", Sent: ev.Tries}
+		if c.op == opAccept {
+			e.Step = "REP"
+		}
 		if c.bounded {
 			e.Err = context.DeadlineExceeded
 		}
 		c.end(e)
-	case cm.Disconnected:
+	case ib.CMDisconnected:
 		if c.asked {
 			c.end(fmt.Errorf("connection to %v: %w", c.remote, ib.ErrClosed))
 		} else {
@@ -97,17 +103,18 @@ func (c *Conn) event(ev *cm.Event) {
 }
 
 // replied brings the active end up.
-func (c *Conn) replied(ev *cm.Event) {
-	c.params, c.private = ev.Conn, bytes.Clone(ev.PrivateData)
-	err := c.ep.connect(&c.path, &c.params)
+func (c *Conn) replied(ev *ib.CMEvent) {
+	c.private = ev.Param.PrivateData
+	params, err := c.ep.connect(c.id, ev.Param)
 	if err == nil {
-		err = c.cm.m.Confirm(c.cm.now(), c.id, nil)
+		c.params = params
+		err = c.id.Establish()
 	}
 	if err == nil {
 		c.established()
 		return
 	}
-	_ = c.cm.m.Reject(c.cm.now(), c.id, wire.RejectConsumer, nil, nil)
+	_ = c.id.Reject(ib.CMReject{})
 	delete(c.cm.owners, c.id)
 	c.end(err)
 }
@@ -145,40 +152,31 @@ func (c *Conn) end(err error) {
 	}
 }
 
-// await waits until the connection is up. When it fails the state machine knows
-// nothing of the connection any more.
+// await waits until the connection is up. When it fails the connection manager knows
+// nothing of it any more.
 func (c *Conn) await(ctx context.Context, step string) error {
 	select {
 	case <-c.up:
 	case <-c.done:
 	case <-ctx.Done():
+		lastWord(ctx, c.bounded, c.done)
 	}
-	// Under the mutex the RTU has been posted: it leaves before what the
-	// application posts.
 	m := c.cm
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !c.isUp() && c.err == nil && m.err == nil {
-		m.m.Timeout(m.now()) // the deadline of ctx is one of the state machine's, too
-		m.settle()
-	}
 	if c.isUp() {
 		return nil // whatever came of it since
 	}
 	if c.err == nil {
 		c.release(&TimeoutError{Op: c.op, Addr: c.remote.String(), Step: step, Err: ctx.Err()})
-		m.settle()
 	}
 	return c.err
 }
 
-// release lets the state machine forget the connection. The caller holds CM.mu and
-// settles.
+// release ends the connection for the connection manager. The caller holds CM.mu.
 func (c *Conn) release(err error) {
-	m := c.cm
-	if m.err == nil && c.id != 0 {
-		m.m.Release(m.now(), c.id)
-		delete(m.owners, c.id)
+	if c.id != nil {
+		c.cm.forget(c.id)
 	}
 	c.end(err)
 }
@@ -217,15 +215,14 @@ func (c *Conn) Params() cm.ConnParams {
 	return c.params
 }
 
-// DataArrived says that a receive has completed before Accept returned; see
-// cm.Manager.DataArrived.
+// DataArrived says that a receive has completed before Accept returned: the peer is ready,
+// though its RTU got lost.
 func (c *Conn) DataArrived() {
-	_ = c.cm.input(func(now ib.Instant) error {
-		if c.id != 0 {
-			c.cm.m.DataArrived(now, c.id)
-		}
-		return nil
-	})
+	c.cm.mu.Lock()
+	defer c.cm.mu.Unlock()
+	if c.id != nil {
+		_ = c.id.Notify(ib.EventCommEst)
+	}
 }
 
 // Done is closed when the connection has ended, whoever ended it. The QP is in ERR
@@ -252,14 +249,11 @@ func (c *Conn) Disconnect(ctx context.Context) error {
 
 func (c *Conn) disconnect(ctx context.Context) error {
 	m := c.cm
-	err := m.input(func(now ib.Instant) error {
+	err := m.input(func() error {
 		if c.err != nil || c.asked {
 			return nil
 		}
-		err := m.m.Disconnect(now, c.id, nil)
-		if errors.Is(err, cm.ErrState) { // the end is under way
-			return nil
-		}
+		err := c.id.Disconnect()
 		c.asked = err == nil
 		return err
 	})
@@ -284,11 +278,7 @@ func (c *Conn) Close() error {
 	m.mu.Lock()
 	if _, open := m.conns[c]; open {
 		delete(m.conns, c)
-		m.ports.release(c.held)
 		c.release(fmt.Errorf("connection to %v: %w", c.remote, ib.ErrClosed))
-		if m.err == nil {
-			m.settle()
-		}
 	}
 	made := c.ep.made
 	m.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/cm"
 )
 
 // counter is a device that counts what was made on it and not closed.
@@ -15,6 +16,12 @@ type counter struct {
 }
 
 func newCounter(d ib.Device) *counter { return &counter{Device: d, live: map[string]int{}} }
+
+// OpenCM opens the device's. It is not counted: it ends with the CM, or the test would not.
+func (c *counter) OpenCM() (ib.CM, error) { return c.Device.(ib.CMDevice).OpenCM() }
+
+// CMStats is the device's.
+func (c *counter) CMStats() cm.Stats { return c.Device.(interface{ CMStats() cm.Stats }).CMStats() }
 
 // left returns the numbers of what is not closed.
 func (c *counter) left() map[string]int {

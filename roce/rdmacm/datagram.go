@@ -1,16 +1,15 @@
 package rdmacm
 
 import (
-	"bytes"
 	"context"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce/cm"
+	"github.com/goroce/goroce/wire"
 )
 
 // DefaultQKey is the Q_Key that rdma_cm gives to datagram services and multicast
 // groups (Linux's RDMA_UDP_QKEY).
-const DefaultQKey = 0x01234567
+const DefaultQKey = ib.DefaultCMQKey
 
 // Service is a datagram service of a peer: where to send.
 type Service struct {
@@ -32,15 +31,13 @@ func (c *CM) Resolve(ctx context.Context, addr string, o Config) (*Service, erro
 	if err != nil {
 		return nil, opError(op, addr, err)
 	}
-	q := &resolution{cm: c, addr: r.remote.String(), done: make(chan struct{})}
-	if q.service.AH, err = addressVector(c.dev, &r.path); err == nil {
-		err = q.ask(ctx, &r, o.PrivateData)
-	}
+	q := &resolution{cm: c, id: r.id, addr: r.remote.String(), done: make(chan struct{})}
+	err = q.ask(ctx, o.PrivateData)
 	if err == nil {
 		err = q.await(ctx)
 	}
 	c.mu.Lock()
-	c.ports.release(r.held)
+	c.forget(r.id)
 	c.mu.Unlock()
 	if err != nil {
 		return nil, opError(op, addr, err)
@@ -51,39 +48,36 @@ func (c *CM) Resolve(ctx context.Context, addr string, o Config) (*Service, erro
 // resolution is a question for a datagram service.
 type resolution struct {
 	cm   *CM
+	id   ib.CMID
 	addr string
 	done chan struct{} // closed with the answer
 
 	// Guarded by CM.mu until done is closed.
-	id      cm.ID
 	bounded bool
 	service Service
 	err     error
 }
 
 // ask sends the SIDR_REQ.
-func (q *resolution) ask(ctx context.Context, r *route, private []byte) error {
-	c := q.cm
-	return c.input(func(now ib.Instant) (err error) {
-		giveUp := c.deadline(ctx)
-		q.bounded = giveUp != ib.Never
-		q.id, err = c.m.Resolve(now, cm.Resolve{Path: r.path, ServiceID: r.service, SrcPort: r.local.Port(), PrivateData: private, GiveUp: giveUp})
-		if err == nil {
-			c.owners[q.id] = q
-		}
-		return err
+func (q *resolution) ask(ctx context.Context, private []byte) error {
+	return q.cm.input(func() error {
+		p := ib.CMConnParam{PrivateData: private, Timeout: left(ctx)}
+		q.bounded = p.Timeout > 0
+		q.cm.owners[q.id] = q
+		return q.id.Connect(p)
 	})
 }
 
-func (q *resolution) event(ev *cm.Event) {
-	switch ev.Kind {
-	case cm.Resolved:
-		q.service.QPN, q.service.QKey, q.service.PrivateData = ev.Conn.RemoteQPN, ev.QKey, bytes.Clone(ev.PrivateData)
-		close(q.done)
-	case cm.Rejected:
-		q.end(&RejectError{Op: "resolve", Addr: q.addr, Status: ev.Status, Info: bytes.Clone(ev.Info), PrivateData: bytes.Clone(ev.PrivateData)})
-	case cm.Unreachable:
-		e := &TimeoutError{Op: "resolve", Addr: q.addr, Step: ev.Waited, Sent: ev.Sent}
+func (q *resolution) event(ev *ib.CMEvent) {
+	switch {
+	case ev.Type == ib.CMEstablished:
+		q.service = Service{AH: ev.AH, QPN: ev.Param.QPN, QKey: ev.Param.QKey, PrivateData: ev.Param.PrivateData}
+		q.end(nil)
+	case ev.Type == ib.CMUnreachable && ev.Status > 0:
+		q.end(&RejectError{Op: "resolve", Addr: q.addr, Status: wire.SIDRStatus(ev.Status), Info: ev.Info,
+			PrivateData: ev.Param.PrivateData})
+	case ev.Type == ib.CMUnreachable:
+		e := &TimeoutError{Op: "resolve", Addr: q.addr, Step: "SIDR_REQ", Sent: ev.Tries}
 		if q.bounded {
 			e.Err = context.DeadlineExceeded
 		}
@@ -92,8 +86,12 @@ func (q *resolution) event(ev *cm.Event) {
 }
 
 func (q *resolution) end(err error) {
-	q.err = err
-	close(q.done)
+	select {
+	case <-q.done: // answered, and the CM closes
+	default:
+		q.err = err
+		close(q.done)
+	}
 }
 
 // await waits for the answer.
@@ -102,19 +100,10 @@ func (q *resolution) await(ctx context.Context) error {
 	case <-q.done:
 		return q.err
 	case <-ctx.Done():
+		lastWord(ctx, q.bounded, q.done)
 	}
-	err := q.cm.input(func(now ib.Instant) error {
-		q.cm.m.Timeout(now) // the deadline of ctx is one of the state machine's, too
-		q.cm.dispatch()
-		if q.cm.owners[q.id] == q {
-			q.cm.m.Release(now, q.id)
-			delete(q.cm.owners, q.id)
-			q.end(&TimeoutError{Op: "resolve", Addr: q.addr, Step: "SIDR_REQ", Err: ctx.Err()})
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
+	q.cm.mu.Lock()
+	defer q.cm.mu.Unlock()
+	q.end(&TimeoutError{Op: "resolve", Addr: q.addr, Step: "SIDR_REQ", Err: ctx.Err()})
 	return q.err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce/cm"
 )
 
 // Dial connects to host:port. An address resolves as the net package does it. ctx
@@ -14,7 +13,7 @@ import (
 // A refusal is a *RejectError, silence a *TimeoutError. A QP of the caller's is in
 // ERR after a failure.
 func (c *CM) Dial(ctx context.Context, addr string, o Config) (*Conn, error) {
-	const op = "dial"
+	const op = opDial
 	o, err := o.complete(c.dev, op, ib.RC, ib.UC)
 	if err != nil {
 		return nil, opError(op, addr, err)
@@ -23,15 +22,16 @@ func (c *CM) Dial(ctx context.Context, addr string, o Config) (*Conn, error) {
 	if err != nil {
 		return nil, opError(op, addr, err)
 	}
-	conn, err := c.newConn(&Conn{op: op, local: r.local, remote: r.remote, held: r.held, path: r.path})
+	conn, err := c.newConn(&Conn{op: op, local: r.local, remote: r.remote, id: r.id})
 	if err != nil {
+		_ = r.id.Close()
 		return nil, opError(op, addr, err)
 	}
-	if err = conn.open(&o); err == nil {
+	if err = conn.open(r.id, &o); err == nil {
 		err = conn.prepare(&o)
 	}
 	if err == nil {
-		err = conn.request(ctx, &o, r.service)
+		err = conn.request(ctx, &o)
 	}
 	if err == nil {
 		err = conn.await(ctx, "REQ")
@@ -44,21 +44,16 @@ func (c *CM) Dial(ctx context.Context, addr string, o Config) (*Conn, error) {
 }
 
 // request sends the REQ.
-func (c *Conn) request(ctx context.Context, o *Config, service uint64) error {
+func (c *Conn) request(ctx context.Context, o *Config) error {
 	m := c.cm
-	return m.input(func(now ib.Instant) (err error) {
+	return m.input(func() error {
 		if c.err != nil { // Prepare closed it
 			return c.err
 		}
-		giveUp := m.deadline(ctx)
-		c.bounded = giveUp != ib.Never
-		c.id, err = m.m.Connect(now, cm.Connect{
-			Params: o.params(c.ep.qp.Num()), Path: c.path, ServiceID: service, SrcPort: c.local.Port(),
-			PathMTU: o.PathMTU, AckTimeout: uint8(o.AckTimeout), GiveUp: giveUp,
-		})
-		if err == nil {
-			m.owners[c.id] = c
-		}
-		return err
+		p := o.params(c.ep.qp.Num())
+		p.Timeout = left(ctx)
+		c.bounded = p.Timeout > 0
+		m.owners[c.id] = c
+		return c.id.Connect(p)
 	})
 }

@@ -33,7 +33,7 @@ type endpoint struct {
 }
 
 // open makes what o leaves to be made, and takes the QP to INIT.
-func (e *endpoint) open(dev ib.Device, o *Config) error {
+func (e *endpoint) open(dev ib.Device, id ib.CMID, o *Config) error {
 	e.dev, e.minRNR = dev, uint8(o.MinRNRTimer)
 	e.sendCQ, e.recvCQ = o.SendCQ, o.RecvCQ
 	if e.qp = o.QP; e.qp == nil {
@@ -41,7 +41,12 @@ func (e *endpoint) open(dev ib.Device, o *Config) error {
 			return err
 		}
 	}
-	return e.qp.Modify(ib.QPAttr{State: ib.Init, Port: 1, Access: o.Access &^ ib.LocalWrite}, ib.AttrState|ib.AttrPKeyIndex|ib.AttrPort|ib.AttrAccess)
+	attr, mask, err := id.InitQPAttr(ib.Init)
+	if err != nil {
+		return err
+	}
+	attr.Access = o.Access &^ ib.LocalWrite
+	return e.qp.Modify(attr, mask)
 }
 
 func (e *endpoint) makeQP(o *Config) (err error) {
@@ -91,28 +96,33 @@ func (o *Config) entries() (int, error) {
 	return max(n, 1), nil
 }
 
-// connect takes the QP from INIT to RTS. UC knows neither responses nor retries.
-func (e *endpoint) connect(path *cm.Path, p *cm.ConnParams) error {
-	ah, err := addressVector(e.dev, path)
-	if err != nil {
-		return err
+// connect takes the QP from INIT to RTS, with what id says, but no more READs and atomics
+// than most. It returns what the QP has.
+func (e *endpoint) connect(id ib.CMID, most ib.CMConnParam) (cm.ConnParams, error) {
+	var p cm.ConnParams
+	for _, state := range []ib.QPState{ib.RTR, ib.RTS} {
+		attr, mask, err := id.InitQPAttr(state)
+		if err != nil {
+			return p, err
+		}
+		attr.MinRNRTimer = e.minRNR
+		attr.MaxDestRdAtomic = min(attr.MaxDestRdAtomic, int(most.ResponderResources))
+		attr.MaxRdAtomic = min(attr.MaxRdAtomic, int(most.InitiatorDepth))
+		if err := e.qp.Modify(attr, mask); err != nil {
+			return p, err
+		}
+		p = connParams(e.qp.Type(), &attr)
 	}
-	attr := ib.QPAttr{
-		State: ib.RTR, AH: ah, PathMTU: p.PathMTU, DestQPN: p.RemoteQPN, RQPSN: p.RQPSN,
-		MaxDestRdAtomic: int(p.ResponderResources), MinRNRTimer: e.minRNR,
-		SQPSN: p.SQPSN, MaxRdAtomic: int(p.InitiatorDepth), Timeout: p.AckTimeout, RetryCnt: p.RetryCount, RNRRetry: p.RNRRetry,
+	return p, nil
+}
+
+// connParams is what the attributes of a connected QP say.
+func connParams(service ib.QPType, a *ib.QPAttr) cm.ConnParams {
+	return cm.ConnParams{
+		RemoteQPN: a.DestQPN, RQPSN: a.RQPSN, SQPSN: a.SQPSN, Service: service, PathMTU: a.PathMTU,
+		ResponderResources: uint8(a.MaxDestRdAtomic), InitiatorDepth: uint8(a.MaxRdAtomic),
+		AckTimeout: a.Timeout, RetryCount: a.RetryCnt, RNRRetry: a.RNRRetry,
 	}
-	rtr := ib.AttrState | ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN
-	rts := ib.AttrState | ib.AttrSQPSN
-	if e.qp.Type() == ib.RC {
-		rtr |= ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer
-		rts |= ib.AttrMaxRdAtomic | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry
-	}
-	if err := e.qp.Modify(attr, rtr); err != nil {
-		return err
-	}
-	attr.State = ib.RTS
-	return e.qp.Modify(attr, rts)
 }
 
 // fail takes the QP to ERR. A QP of the caller's may be closed by now.

@@ -104,5 +104,5 @@ func opError(op, addr string, err error) error {
 
 // refuse returns an error about an argument.
 func refuse(op, attr string, value any, allowed string) error {
-	return &ib.AttrError{Op: op, Attr: attr, Value: value, Allowed: allowed, Err: ib.ErrInvalid}
+	return ib.Refuse(op, attr, value, allowed, ib.ErrInvalid)
 }

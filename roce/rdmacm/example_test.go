@@ -8,8 +8,8 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/host"
-	"github.com/goroce/goroce/roce/link/linktest"
 	"github.com/goroce/goroce/roce/rdmacm"
+	"github.com/goroce/goroce/tests/linktest"
 )
 
 // A server and a client, each with a device of its own on loopback. The client

@@ -1,17 +1,12 @@
 package rdmacm
 
-import "github.com/goroce/goroce/ib"
-
-// Idle reports whether the CM holds nothing: no connections, not even in timewait,
-// no requests, listeners or ports.
+// Idle reports whether the CM holds nothing, and the port's connection manager no
+// connection either, not even in timewait.
 func (c *CM) Idle() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.owners) == 0 && len(c.conns) == 0 && len(c.listeners) == 0 && len(c.ports.users) == 0 && c.m.Deadline() == ib.Never
+	return len(c.owners) == 0 && len(c.conns) == 0 && len(c.listeners) == 0 && c.Stats().Open == 0
 }
 
-// Source and Choose are what Dial chooses addresses by.
-var (
-	Source = source
-	Choose = choose
-)
+// Choose is what Dial chooses addresses by.
+var Choose = choose

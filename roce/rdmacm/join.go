@@ -14,6 +14,8 @@ type Membership struct {
 	QPN  ib.QPN // ib.QPNMulticast
 	QKey uint32 // DefaultQKey, as rdma_cm has it
 
+	cm    *CM
+	id    ib.CMID
 	qp    ib.QP
 	group ib.GID
 }
@@ -40,39 +42,43 @@ func (c *CM) join(ctx context.Context, group netip.Addr, qp ib.QP) (*Membership,
 	if err != nil {
 		return nil, err
 	}
-	local, err := groupSource(gids, group)
-	if err != nil {
+	local, ok := ib.SourceGID(gids, group)
+	if !ok {
+		return nil, refuse("join", "group", group,
+			fmt.Sprintf("a group of the family of an address of the device: %s", ib.ListGIDs(gids)))
+	}
+	if err := qp.AttachMulticast(ib.GIDFromAddr(group)); err != nil {
 		return nil, err
 	}
-	m := &Membership{QPN: ib.QPNMulticast, QKey: DefaultQKey, qp: qp, group: ib.GIDFromAddr(group)}
-	m.AH = ib.AHAttr{DGID: m.group, SGIDIndex: local, Port: 1}
-	if err := qp.AttachMulticast(m.group); err != nil {
+	m := &Membership{cm: c, qp: qp, group: ib.GIDFromAddr(group)}
+	if err := m.join(ctx, local.GID.Addr(), group); err != nil {
+		_ = m.Leave()
 		return nil, err
 	}
 	return m, nil
 }
 
-// groupSource returns the row of the GID table to send to a group from: of its
-// family, link-local for groups of the link, if there is such a one.
-func groupSource(gids []ib.GIDEntry, group netip.Addr) (int, error) {
-	index, found := 0, false
-	for _, e := range gids {
-		a := e.GID.Addr()
-		if a.Is4() != group.Is4() {
-			continue
-		}
-		if suits := a.IsLinkLocalUnicast() == group.IsLinkLocalMulticast(); suits || !found {
-			index, found = e.Index, true
-			if suits {
-				break
-			}
-		}
+// join makes an ID for the membership and asks the connection manager where the group is.
+func (m *Membership) join(ctx context.Context, local, group netip.Addr) error {
+	id, s, err := m.cm.newID(ib.CMIDInit{Type: ib.UD})
+	if err != nil {
+		return err
 	}
-	if !found {
-		return 0, refuse("join", "group", group, fmt.Sprintf("a group of the family of an address of the device: %s", list(gids)))
+	m.id = id
+	if err := id.Bind(netip.AddrPortFrom(local, 0)); err != nil {
+		return err
 	}
-	return index, nil
+	ev, err := s.do(ctx, ib.CMMulticastJoin, func() error { return id.JoinMulticast(group) })
+	m.AH, m.QPN, m.QKey = ev.AH, ev.Param.QPN, ev.Param.QKey
+	return err
 }
 
 // Leave ends the membership.
-func (m *Membership) Leave() error { return m.qp.DetachMulticast(m.group) }
+func (m *Membership) Leave() error {
+	if m.id != nil {
+		m.cm.mu.Lock()
+		m.cm.forget(m.id)
+		m.cm.mu.Unlock()
+	}
+	return m.qp.DetachMulticast(m.group)
+}

@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce/cm"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -24,30 +22,28 @@ const defaultBacklog = 128
 // Listener takes requests. It is safe for concurrent use.
 type Listener struct {
 	cm       *CM
-	id       cm.ListenID
+	id       ib.CMID
 	addr     netip.AddrPort
-	local    ib.GID // of addr, zero if that is unspecified
-	held     portKey
-	service  uint64
 	o        ListenConfig
 	datagram bool
 	done     chan struct{} // closed with the listener
 
 	// Guarded by CM.mu.
-	requests []*Request
-	shaking  map[*Conn]struct{} // Accept has answered, the peer has not confirmed
-	ready    []*Conn            // the peer has
-	changed  chan struct{}      // closed, and made anew, when there is news above
+	open     map[*Request]struct{} // those without an answer
+	requests []*Request            // those of them that nobody has taken
+	shaking  []*Conn               // Accept has answered, the peer has not confirmed
+	ready    []*Conn               // the peer has
+	changed  chan struct{}         // closed, and made anew, when there is news above
 	closed   bool
 }
 
 // Listen takes requests for host:port; an empty or unspecified host stands for all
-// addresses of the device, port 0 for one that is free. Another CM of the device may
-// listen on the same port at another address; one that listens at all has it alone.
+// addresses of the device, port 0 for one that is free. Others may listen on the same port
+// of the device at another address; one that listens at all has it alone.
 func (c *CM) Listen(ctx context.Context, addr string, o ListenConfig) (*Listener, error) {
 	l, err := c.newListener(ctx, addr, o)
 	if err == nil {
-		err = c.input(func(ib.Instant) error { return l.open() })
+		err = c.input(l.start)
 	}
 	if err != nil {
 		return nil, opError("listen", addr, err)
@@ -71,7 +67,7 @@ func (c *CM) newListener(ctx context.Context, addr string, o ListenConfig) (*Lis
 	if err != nil {
 		return nil, err
 	}
-	host, local := netip.IPv6Unspecified(), ib.GID{}
+	host := netip.IPv6Unspecified()
 	if len(addrs) > 0 {
 		host = addrs[0]
 	}
@@ -80,69 +76,42 @@ func (c *CM) newListener(ctx context.Context, addr string, o ListenConfig) (*Lis
 		if err != nil {
 			return nil, err
 		}
-		i := slices.IndexFunc(addrs, func(a netip.Addr) bool {
-			_, err := gidIndex(gids, ib.GIDFromAddr(a))
-			return err == nil
-		})
+		i := slices.IndexFunc(addrs, func(a netip.Addr) bool { return holds(gids, a) })
 		if i < 0 {
-			return nil, refuse("listen", "address", host, "one of the device: "+list(gids)+"; none for all of them")
+			return nil, refuse("listen", "address", host,
+				"one of the device: "+ib.ListGIDs(gids)+"; none for all of them")
 		}
-		host, local = addrs[i], ib.GIDFromAddr(addrs[i])
+		host = addrs[i]
 	}
-	return &Listener{cm: c, addr: netip.AddrPortFrom(host, port), local: local, o: o, datagram: o.Service == ib.UD,
-		done: make(chan struct{}), shaking: map[*Conn]struct{}{}, changed: make(chan struct{})}, nil
+	return &Listener{cm: c, addr: netip.AddrPortFrom(host, port), o: o, datagram: o.Service == ib.UD,
+		open: map[*Request]struct{}{},
+		done: make(chan struct{}), changed: make(chan struct{})}, nil
 }
 
-// open takes the port and tells the state machine.
-func (l *Listener) open() error {
-	c := l.cm
-	if err := l.claim(); err != nil {
-		return err
-	}
-	id, err := c.m.Listen(l.service, l.local, l.datagram)
+// start has the connection manager listen.
+func (l *Listener) start() error {
+	id, err := l.cm.ch.CreateID(ib.CMIDInit{Space: l.o.Space, Type: l.o.Service, ServiceID: l.o.ServiceID})
 	if err != nil {
-		l.disclaim()
 		return err
 	}
-	l.id = id
-	c.listeners[id] = l
+	at := l.addr
+	if at.Addr().IsUnspecified() {
+		at = netip.AddrPortFrom(netip.IPv6Unspecified(), at.Port()) // of both families
+	}
+	if err = id.Bind(at); err == nil {
+		err = id.Listen(0) // the backlog is kept here
+	}
+	var q ib.CMIDAttr
+	if err == nil {
+		q, err = id.Query()
+	}
+	if err != nil {
+		_ = id.Close()
+		return err
+	}
+	l.id, l.addr = id, netip.AddrPortFrom(l.addr.Addr(), q.Local.Port())
+	l.cm.listeners[id] = l
 	return nil
-}
-
-// claim takes the port, or one that is free, and the service ID: of this CM, and of the
-// device, where other CMs may have it at other addresses.
-func (l *Listener) claim() (err error) {
-	c := l.cm
-	if l.service = l.o.ServiceID; l.service != 0 {
-		return c.gsi.serve(l.service, l.local)
-	}
-	chosen := l.addr.Port() == 0
-	for range 1<<16 - firstDynamic {
-		l.held = portKey{l.o.Space, l.addr.Port()}
-		if !chosen {
-			err = c.ports.take(l.held, false)
-		} else if l.held, err = c.ports.pick(l.o.Space); err == nil {
-			l.addr = netip.AddrPortFrom(l.addr.Addr(), l.held.port)
-		}
-		if err != nil {
-			return err
-		}
-		l.service = l.o.Space.ServiceID(l.held.port)
-		if err = c.gsi.serve(l.service, l.local); err == nil {
-			return nil
-		}
-		c.ports.release(l.held)
-		if !chosen || !errors.Is(err, ib.ErrBusy) {
-			break
-		}
-	}
-	return err
-}
-
-// disclaim gives back what claim has taken.
-func (l *Listener) disclaim() {
-	l.cm.gsi.unserve(l.service, l.local)
-	l.cm.ports.release(l.held)
 }
 
 // Addr returns the address that is listened on, with the port that was chosen. An
@@ -158,20 +127,23 @@ func (l *Listener) Close() error {
 	if l.closed {
 		return nil
 	}
-	l.shut(c.now())
-	c.settle()
+	l.shut()
 	return nil
 }
 
-// shut ends the listener. The caller holds CM.mu and settles.
-func (l *Listener) shut(now ib.Instant) {
+// shut ends the listener. The caller holds CM.mu.
+func (l *Listener) shut() {
 	c := l.cm
 	l.closed = true
 	close(l.done)
 	delete(c.listeners, l.id)
-	l.disclaim()
-	c.m.Unlisten(now, l.id)
-	unclaimed := slices.AppendSeq(l.ready, maps.Keys(l.shaking))
+	_ = l.id.Close()
+	for r := range l.open {
+		_ = r.decline(wire.RejectInvalidServiceID, nil, nil)
+		delete(c.owners, r.id)
+		r.end(l.errClosed())
+	}
+	unclaimed := append(l.ready, l.shaking...)
 	l.ready = nil
 	for _, conn := range unclaimed {
 		l.abandon(conn, l.errClosed())
@@ -184,10 +156,15 @@ func (l *Listener) errClosed() error {
 
 // abandon closes a connection that nobody has seen but Prepare.
 func (l *Listener) abandon(conn *Conn, err error) {
-	delete(l.shaking, conn)
+	l.shaken(conn)
 	conn.release(err)
 	delete(l.cm.conns, conn)
 	_ = conn.ep.made.close() // busy if Prepare registered memory, which its owner closes
+}
+
+// shaken says that a connection is no longer half open.
+func (l *Listener) shaken(conn *Conn) {
+	l.shaking = slices.DeleteFunc(l.shaking, func(other *Conn) bool { return other == conn })
 }
 
 // announce wakes whoever waits.
@@ -198,26 +175,43 @@ func (l *Listener) announce() {
 
 // established makes a connection one for Accept to return.
 func (l *Listener) established(conn *Conn) {
-	delete(l.shaking, conn)
+	l.shaken(conn)
 	l.ready = append(l.ready, conn)
 	l.announce()
 }
 
 // ended forgets a connection that never was one.
 func (l *Listener) ended(conn *Conn) {
-	if _, ok := l.shaking[conn]; ok {
+	if slices.Contains(l.shaking, conn) {
 		l.abandon(conn, conn.err)
 		l.announce()
 	}
 }
 
-// request takes a new request to its listener. What is beyond the backlog is
-// refused at once.
-func (c *CM) request(ev *cm.Event) {
+// request takes a new request to its listener. What is beyond the backlog is refused at
+// once: the oldest request of the host that has most of them, if that is still not the new
+// one's.
+func (c *CM) request(ev *ib.CMEvent) {
 	l := c.listeners[ev.Listener]
-	r := newRequest(l, ev)
+	if l == nil { // closed by now
+		_ = ev.ID.Reject(ib.CMReject{Reason: uint16(wire.RejectInvalidServiceID)})
+		_ = ev.ID.Close()
+		return
+	}
+	r, err := newRequest(l, ev)
+	if err != nil { // it is over already
+		_ = ev.ID.Close()
+		return
+	}
+	l.open[r] = struct{}{}
 	if len(l.requests) >= l.o.Backlog {
-		_ = r.decline(c.now(), wire.RejectNoResources, wire.SIDRNoQP, nil, nil)
+		loser, ok := victim(l.requests, shares(l.requests)[r.source()])
+		if !ok {
+			loser = r
+		}
+		loser.pass(wire.RejectNoResources)
+	}
+	if r.gone != nil {
 		return
 	}
 	c.owners[ev.ID] = r
@@ -253,6 +247,24 @@ func (l *Listener) next() *Request {
 	return r
 }
 
+// nextToAccept takes the oldest request that there is room to shake hands with, nil if there is
+// none. Where peers have taken all of it and do not confirm, the oldest handshake of
+// the host that has most of them ends in favour of another host's request.
+func (l *Listener) nextToAccept() *Request {
+	if len(l.shaking) < l.o.Backlog {
+		return l.next()
+	}
+	count := shares(l.shaking)
+	for _, r := range l.requests {
+		if loser, ok := victim(l.shaking, count[r.source()]); ok {
+			l.abandon(loser, fmt.Errorf("%w: it did not confirm, and others wait", errPassed))
+			l.requests = slices.DeleteFunc(l.requests, func(q *Request) bool { return q == r })
+			return r
+		}
+	}
+	return nil
+}
+
 // Request waits for the next request. Whoever takes it answers it.
 func (l *Listener) Request(ctx context.Context) (r *Request, err error) {
 	err = l.wait(ctx, "request", func() bool {
@@ -271,7 +283,8 @@ func (l *Listener) Request(ctx context.Context) (r *Request, err error) {
 func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 	const op = "accept"
 	if l.datagram {
-		return nil, opError(op, l.addr.String(), refuse(op, "Service", ib.UD, "Request and AcceptDatagram: a datagram service has no connections"))
+		return nil, opError(op, l.addr.String(), refuse(op, "Service", ib.UD,
+			"Request and AcceptDatagram: a datagram service has no connections"))
 	}
 	for {
 		var conn *Conn
@@ -281,8 +294,8 @@ func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 			case len(l.ready) > 0:
 				conn = l.ready[0]
 				l.ready = slices.Delete(l.ready, 0, 1)
-			case len(l.requests) > 0 && len(l.shaking) < l.o.Backlog:
-				r = l.next()
+			case len(l.requests) > 0:
+				r = l.nextToAccept()
 			}
 			return conn != nil || r != nil
 		})

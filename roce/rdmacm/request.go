@@ -1,7 +1,6 @@
 package rdmacm
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -22,24 +21,30 @@ var errPassed = errors.New("the peer's request cannot be met")
 // answer: Accept, AcceptDatagram or Reject, from any goroutine.
 type Request struct {
 	l             *Listener
-	id            cm.ID
+	id            ib.CMID
 	datagram      bool
-	path          cm.Path // the way back
+	back          ib.AHAttr // of a datagram service: the way back
 	local, remote netip.AddrPort
 	private       []byte
 	params        cm.ConnParams
 	gone          error // why it cannot be answered; guarded by CM.mu
 }
 
-func newRequest(l *Listener, ev *cm.Event) *Request {
-	r := &Request{l: l, id: ev.ID, datagram: ev.Datagram, path: ev.Path, private: bytes.Clone(ev.PrivateData), params: ev.Conn}
-	r.local = netip.AddrPortFrom(ev.Path.Local.Addr(), l.addr.Port())
-	r.remote = netip.AddrPortFrom(ev.Path.Remote.Addr(), 0)
-	if ev.HasHeader {
-		r.local = netip.AddrPortFrom(ev.Header.Dst.Addr(), l.addr.Port())
-		r.remote = netip.AddrPortFrom(ev.Header.Src.Addr(), ev.Header.SrcPort)
+func newRequest(l *Listener, ev *ib.CMEvent) (*Request, error) {
+	r := &Request{l: l, id: ev.ID, datagram: l.datagram, back: ev.AH, private: ev.Param.PrivateData}
+	q, err := r.id.Query()
+	if err != nil {
+		return nil, err
 	}
-	return r
+	r.local, r.remote = q.Local, q.Remote
+	if !r.datagram {
+		attr, _, err := r.id.InitQPAttr(ib.RTS)
+		if err != nil {
+			return nil, err
+		}
+		r.params = connParams(q.Type, &attr)
+	}
+	return r, nil
 }
 
 // LocalAddr returns the address that was asked.
@@ -57,10 +62,9 @@ func (r *Request) PrivateData() []byte { return r.private }
 func (r *Request) Params() cm.ConnParams { return r.params }
 
 // event says that the request is gone unanswered.
-func (r *Request) event(*cm.Event) {
-	if r.l.closed {
-		r.end(r.l.errClosed())
-	} else {
+func (r *Request) event(ev *ib.CMEvent) {
+	if lastEvent(ev.Type) {
+		_ = r.id.Close()
 		r.end(fmt.Errorf("%w: the peer gave up, or there were too many requests", errPassed))
 	}
 }
@@ -71,17 +75,17 @@ func (r *Request) end(err error) {
 		return
 	}
 	r.gone = err
+	delete(r.l.open, r)
 	r.l.requests = slices.DeleteFunc(r.l.requests, func(q *Request) bool { return q == r })
 }
 
 // answer runs f, which answers, unless somebody has.
-func (r *Request) answer(f func(now ib.Instant) error) error {
-	c := r.l.cm
-	return c.input(func(now ib.Instant) error {
+func (r *Request) answer(f func() error) error {
+	return r.l.cm.input(func() error {
 		if r.gone != nil {
 			return r.gone
 		}
-		err := f(now)
+		err := f()
 		if err == nil {
 			r.answered()
 		}
@@ -89,7 +93,7 @@ func (r *Request) answer(f func(now ib.Instant) error) error {
 	})
 }
 
-// answered takes the request out of the state machine's sight.
+// answered makes the request one that cannot be answered any more.
 func (r *Request) answered() {
 	if c := r.l.cm; c.owners[r.id] == owner(r) {
 		delete(c.owners, r.id)
@@ -123,19 +127,19 @@ func (r *Request) start(o Config, l *Listener) (*Conn, error) {
 	}
 	var conn *Conn
 	if err == nil {
-		conn, err = r.l.cm.newConn(&Conn{op: "accept", local: r.local, remote: r.remote, path: r.path, private: r.private})
+		conn, err = r.l.cm.newConn(&Conn{op: opAccept, local: r.local, remote: r.remote, private: r.private})
 	}
 	if err != nil {
 		r.turnDown(wire.RejectNoResources, nil)
 		return nil, err
 	}
 	reason := wire.RejectNoResources
-	if err = conn.open(&o); err == nil {
+	if err = conn.open(r.id, &o); err == nil {
 		reason = wire.RejectConsumer
 		err = conn.prepare(&o)
 	}
 	if err == nil {
-		err = r.answer(func(now ib.Instant) error { return r.accept(now, conn, &o, l) })
+		err = r.answer(func() error { return r.accept(conn, &o, l) })
 	}
 	if err != nil {
 		r.turnDown(reason, nil)
@@ -160,31 +164,27 @@ func (r *Request) check(o *Config) error {
 
 // accept sends the REP once the QP is in RTS: the peer may send as soon as it has
 // it.
-func (r *Request) accept(now ib.Instant, conn *Conn, o *Config, l *Listener) error {
-	c := r.l.cm
+func (r *Request) accept(conn *Conn, o *Config, l *Listener) error {
 	switch {
 	case conn.err != nil: // Prepare closed it
 		return conn.err
 	case l != nil && l.closed:
 		return l.errClosed()
 	}
-	params, err := c.m.Accept(now, r.id, o.params(conn.ep.qp.Num()))
+	p := o.params(conn.ep.qp.Num())
+	params, err := conn.ep.connect(r.id, p)
+	if err == nil {
+		err = r.id.Accept(p)
+	}
 	if err != nil {
 		return err
 	}
 	r.answered()
-	conn.params = params
-	if err := conn.ep.connect(&conn.path, &params); err != nil {
-		for c.m.NextMessage(&c.gsi.msg) { // the REP, which the peer must not see
-		}
-		c.m.Release(now, r.id)
-		return err
-	}
-	conn.id = r.id
-	c.owners[r.id] = conn
+	conn.id, conn.params = r.id, params
+	r.l.cm.owners[r.id] = conn
 	if l != nil {
 		conn.listener = l
-		l.shaking[conn] = struct{}{}
+		l.shaking = append(l.shaking, conn)
 	}
 	return nil
 }
@@ -204,53 +204,54 @@ func (r *Request) acceptDatagram(qp ib.QPN, qkey uint32, private []byte) (ib.AHA
 	if !r.datagram {
 		return ib.AHAttr{}, refuse("accept", "request", "for a connection", "Accept")
 	}
-	ah, err := addressVector(r.l.cm.dev, &r.path)
-	if err != nil {
-		return ah, err
-	}
-	if qkey == 0 {
-		qkey = DefaultQKey
-	}
-	return ah, r.answer(func(now ib.Instant) error {
-		return r.l.cm.m.Answer(now, r.id, cm.Answer{Status: wire.SIDRValid, QPN: qp, QKey: qkey, PrivateData: private})
+	return r.back, r.answer(func() error {
+		err := r.id.Accept(ib.CMConnParam{QPN: qp, QKey: qkey, PrivateData: private})
+		if err == nil {
+			_ = r.id.Close()
+		}
+		return err
 	})
 }
 
 // Reject refuses, as a consumer (reason 28). private is at most 148 bytes, for a
 // datagram service 136.
 func (r *Request) Reject(private []byte) error {
-	err := r.answer(func(now ib.Instant) error {
-		return r.decline(now, wire.RejectConsumer, wire.SIDRReject, nil, private)
-	})
+	err := r.answer(func() error { return r.decline(wire.RejectConsumer, nil, private) })
 	if err != nil {
 		return opError("reject", r.remote.String(), err)
 	}
 	return nil
 }
 
-// turnDown refuses for a reason of ours, if nobody has answered yet.
-func (r *Request) turnDown(reason wire.RejectReason, info []byte) {
-	_ = r.answer(func(now ib.Instant) error { return r.decline(now, reason, wire.SIDRNoQP, info, nil) })
+// pass refuses a request that nobody has answered. The caller holds CM.mu.
+func (r *Request) pass(reason wire.RejectReason) {
+	_ = r.decline(reason, nil, nil)
+	delete(r.l.cm.owners, r.id)
+	r.end(fmt.Errorf("%w: there were too many requests", errPassed))
 }
 
-// decline refuses a connection with a reason, a datagram service with a status.
-func (r *Request) decline(now ib.Instant, reason wire.RejectReason, status wire.SIDRStatus, info, private []byte) error {
-	m := r.l.cm.m
-	if r.datagram {
-		return m.Answer(now, r.id, cm.Answer{Status: status, Info: info, PrivateData: private})
+// turnDown refuses for a reason of ours, if nobody has answered yet.
+func (r *Request) turnDown(reason wire.RejectReason, info []byte) {
+	_ = r.answer(func() error { return r.decline(reason, info, nil) })
+}
+
+// decline refuses. A datagram service does so with a status, which the reason stands for.
+func (r *Request) decline(reason wire.RejectReason, info, private []byte) error {
+	err := r.id.Reject(ib.CMReject{Reason: uint16(reason), Info: info, PrivateData: private})
+	if err == nil {
+		_ = r.id.Close()
 	}
-	return m.Reject(now, r.id, reason, info, private)
+	return err
 }
 
 // Delay tells the peer that the answer will take up to d. The peer of a datagram
 // service cannot be told.
 func (r *Request) Delay(d time.Duration) error {
-	c := r.l.cm
-	err := c.input(func(now ib.Instant) error {
+	err := r.l.cm.input(func() error {
 		if r.gone != nil {
 			return r.gone
 		}
-		return c.m.Delay(now, r.id, ib.Instant(d))
+		return r.id.Delay(d)
 	})
 	if err != nil {
 		return opError("delay", r.remote.String(), err)

@@ -3,12 +3,11 @@ package rdmacm
 import (
 	"context"
 	"fmt"
-	"math/bits"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce/cm"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -47,33 +46,6 @@ func lookup(ctx context.Context, space wire.PortSpace, hostPort string) (addrs [
 // plain is an address as GIDs have it.
 func plain(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
-// source returns the address of the port's GID table from which to reach remote:
-// of the same family, link-local for link-local, else the one with the longest
-// common prefix (RFC 6724, section 5, rules 1, 2 and 8).
-func source(gids []ib.GIDEntry, remote netip.Addr) (best netip.Addr, ok bool) {
-	most := -1
-	for _, e := range gids {
-		a := e.GID.Addr()
-		if a.Is4() != remote.Is4() || a.Is6() && a.IsLinkLocalUnicast() != remote.IsLinkLocalUnicast() {
-			continue
-		}
-		if n := commonPrefix(e.GID, ib.GIDFromAddr(remote)); n > most {
-			best, most = a, n
-		}
-	}
-	return best, most >= 0
-}
-
-// commonPrefix counts the leading bits that two GIDs share.
-func commonPrefix(a, b ib.GID) int {
-	for i := range a {
-		if x := a[i] ^ b[i]; x != 0 {
-			return 8*i + bits.LeadingZeros8(x)
-		}
-	}
-	return 8 * len(a)
-}
-
 // choose returns the first of the remote addresses that the device has a source
 // address for, and that. local is the one that the caller wants, if it is valid.
 func choose(gids []ib.GIDEntry, remotes []netip.Addr, local netip.Addr) (remote, src netip.Addr, err error) {
@@ -82,61 +54,37 @@ func choose(gids []ib.GIDEntry, remotes []netip.Addr, local netip.Addr) (remote,
 			return r, r, refuse("find a path", "address", r, "the peer's own address, no group")
 		}
 		if !local.IsValid() {
-			if a, ok := source(gids, r); ok {
-				return r, a, nil
+			if e, ok := ib.SourceGID(gids, r); ok {
+				return r, e.GID.Addr(), nil
 			}
 		} else if local.Is4() == r.Is4() {
-			_, err := gidIndex(gids, ib.GIDFromAddr(local))
-			return r, local, err
+			if !holds(gids, local) {
+				return r, local, refuse("find a path", "local address", local, "one of the device: "+ib.ListGIDs(gids))
+			}
+			return r, local, nil
 		}
 	}
 	if local.IsValid() {
-		return remote, src, refuse("find a path", "Local", local, fmt.Sprintf("an address of the same family as the peer's, %v", remotes))
+		return remote, src, refuse("find a path", "Local", local,
+			fmt.Sprintf("an address of the same family as the peer's, %v", remotes))
 	}
-	return remote, src, refuse("find a path", "address", remotes, "one of the family and scope of an address of the device: "+list(gids))
+	return remote, src, refuse("find a path", "address", remotes,
+		"one of the family and scope of an address of the device: "+ib.ListGIDs(gids))
 }
 
-// list names the addresses of a GID table.
-func list(gids []ib.GIDEntry) string {
-	s := ""
-	for i, e := range gids {
-		if i > 0 {
-			s += ", "
-		}
-		s += e.GID.Addr().String()
-	}
-	return s
+// holds reports whether a GID table has an address.
+func holds(gids []ib.GIDEntry, a netip.Addr) bool {
+	return slices.ContainsFunc(gids, func(e ib.GIDEntry) bool { return e.GID == ib.GIDFromAddr(a) })
 }
 
-// gidIndex returns the row of a local GID.
-func gidIndex(gids []ib.GIDEntry, gid ib.GID) (int, error) {
-	for i := range gids {
-		if gids[i].GID == gid {
-			return gids[i].Index, nil
-		}
-	}
-	return 0, refuse("find a path", "local address", gid.Addr(), "one of the device: "+list(gids))
-}
-
-// addressVector turns a path into what QPs and address handles take.
-func addressVector(dev ib.Device, p *cm.Path) (ib.AHAttr, error) {
-	gids, err := dev.GIDs(1)
-	if err != nil {
-		return ib.AHAttr{}, err
-	}
-	index, err := gidIndex(gids, p.Local)
-	return ib.AHAttr{DGID: p.Remote, SGIDIndex: index, Port: 1, TrafficClass: p.TrafficClass, HopLimit: p.HopLimit, FlowLabel: p.FlowLabel}, err
-}
-
-// route is the way to a peer.
+// route is the way to a peer, and the ID that it was found for.
 type route struct {
+	id            ib.CMID
 	local, remote netip.AddrPort
-	held          portKey // the source port
-	path          cm.Path
-	service       uint64
+	ah            ib.AHAttr
 }
 
-// route finds the way to addr and takes a source port, which the caller releases.
+// route finds the way to addr. The caller closes the ID.
 func (c *CM) route(ctx context.Context, addr string, o *Config) (r route, err error) {
 	remotes, port, err := lookup(ctx, o.Space, addr)
 	if err != nil {
@@ -157,31 +105,98 @@ func (c *CM) route(ctx context.Context, addr string, o *Config) (r route, err er
 	if err != nil {
 		return r, err
 	}
-	if r.held, err = c.sourcePort(o); err != nil {
+	id, s, err := c.newID(ib.CMIDInit{Space: o.Space, Type: o.Service, ServiceID: o.ServiceID})
+	if err != nil {
 		return r, err
 	}
-	r.local, r.remote = netip.AddrPortFrom(local, r.held.port), netip.AddrPortFrom(remote, port)
-	if r.service = o.ServiceID; r.service == 0 {
-		r.service = o.Space.ServiceID(port)
+	r.id = id
+	err = s.resolve(ctx, o, netip.AddrPortFrom(local, o.Local.Port()), netip.AddrPortFrom(remote, port))
+	var q ib.CMIDAttr
+	if err == nil {
+		q, err = id.Query()
 	}
-	// The flow label is that of cma_get_roce_udp_flow_label, Linux.
-	r.path = cm.Path{Local: ib.GIDFromAddr(local), Remote: ib.GIDFromAddr(remote), FlowLabel: (uint32(r.held.port)*31 + uint32(port)) & 0xFFFFF}
+	if err != nil {
+		c.mu.Lock()
+		c.forget(id)
+		c.mu.Unlock()
+		return r, err
+	}
+	r.local, r.remote, r.ah = q.Local, q.Remote, q.AH
 	return r, nil
 }
 
-// sourcePort takes the port that o asks for, or one that is free.
-func (c *CM) sourcePort(o *Config) (portKey, error) {
+// steps is the owner of an ID that is being made ready, step by step.
+type steps struct {
+	cm   *CM
+	id   ib.CMID
+	next chan ib.CMEvent
+	over chan struct{} // closed with the CM
+	err  error         // why; set before
+}
+
+// newID makes an ID.
+func (c *CM) newID(init ib.CMIDInit) (ib.CMID, *steps, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	k := portKey{o.Space, o.Local.Port()}
-	switch {
-	case c.err != nil:
-		return portKey{}, c.err
-	case k.port == 0:
-		return c.ports.pick(o.Space)
+	if c.err != nil {
+		return nil, nil, c.err
 	}
-	if err := c.ports.take(k, true); err != nil {
-		return portKey{}, err
+	id, err := c.ch.CreateID(init)
+	if err != nil {
+		return nil, nil, err
 	}
-	return k, nil
+	s := &steps{cm: c, id: id, next: make(chan ib.CMEvent, 1), over: make(chan struct{})}
+	c.owners[id] = s
+	return id, s, nil
+}
+
+// resolve takes an ID to where it can ask.
+func (s *steps) resolve(ctx context.Context, o *Config, local, remote netip.AddrPort) error {
+	timeout := max(left(ctx), 0)
+	if _, err := s.do(ctx, ib.CMAddrResolved, func() error {
+		return s.id.ResolveAddr(local, remote,
+			timeout)
+	}); err != nil {
+		return err
+	}
+	if o.Service != ib.UD {
+		if err := s.id.SetOption(ib.CMOptionAckTimeout, o.AckTimeout); err != nil {
+			return err
+		}
+		if err := s.id.SetOption(ib.CMOptionPathMTU, int(o.PathMTU)); err != nil {
+			return err
+		}
+	}
+	_, err := s.do(ctx, ib.CMRouteResolved, func() error { return s.id.ResolveRoute(timeout) })
+	return err
+}
+
+// do takes a step and waits for what comes of it.
+func (s *steps) do(ctx context.Context, want ib.CMEventType, step func() error) (ib.CMEvent, error) {
+	if err := step(); err != nil {
+		return ib.CMEvent{}, err
+	}
+	select {
+	case ev := <-s.next:
+		if ev.Type != want {
+			return ev, fmt.Errorf("%v, status %d: %w", ev.Type, ev.Status, ib.ErrNoAddr)
+		}
+		return ev, nil
+	case <-s.over:
+		return ib.CMEvent{}, s.err
+	case <-ctx.Done():
+		return ib.CMEvent{}, ctx.Err()
+	}
+}
+
+func (s *steps) event(ev *ib.CMEvent) {
+	select {
+	case s.next <- *ev:
+	default: // nobody waits: of an address that has gone
+	}
+}
+
+func (s *steps) end(err error) {
+	s.err = err
+	close(s.over)
 }

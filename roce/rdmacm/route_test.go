@@ -31,12 +31,12 @@ func TestSource(t *testing.T) {
 		"2001:db8:1:ff::7": "2001:db8:1::1",
 		"fe80::9":          "fe80::1",
 	} {
-		if got, ok := rdmacm.Source(table, netip.MustParseAddr(remote)); !ok || got.String() != want {
-			t.Errorf("to %s from %v, want %s", remote, got, want)
+		if got, ok := ib.SourceGID(table, netip.MustParseAddr(remote)); !ok || got.GID.Addr().String() != want {
+			t.Errorf("to %s from %v, want %s", remote, got.GID.Addr(), want)
 		}
 	}
-	if got, ok := rdmacm.Source(gidTable("fe80::1", "10.0.0.1"), netip.MustParseAddr("2001:db8::1")); ok {
-		t.Errorf("to a global address from %v", got)
+	if got, ok := ib.SourceGID(gidTable("fe80::1", "10.0.0.1"), netip.MustParseAddr("2001:db8::1")); ok {
+		t.Errorf("to a global address from %v", got.GID.Addr())
 	}
 }
 
@@ -84,15 +84,15 @@ func TestSourceProperty(t *testing.T) {
 		for _, a := range rapid.SliceOfN(addr, 1, 8).Draw(t, "table") {
 			table = append(table, ib.GIDEntry{GID: ib.GIDFromAddr(a)})
 		}
-		best, ok := rdmacm.Source(table, remote)
+		best, ok := ib.SourceGID(table, remote)
 		if !ok {
 			t.Fatal("none found")
 		}
 		for _, e := range table {
 			for bits := range 129 {
 				p := netip.PrefixFrom(remote, bits).Masked()
-				if p.Contains(e.GID.Addr()) && !p.Contains(best) {
-					t.Fatalf("to %v from %v, but %v shares %d bits", remote, best, e.GID.Addr(), bits)
+				if p.Contains(e.GID.Addr()) && !p.Contains(best.GID.Addr()) {
+					t.Fatalf("to %v from %v, but %v shares %d bits", remote, best.GID.Addr(), e.GID.Addr(), bits)
 				}
 			}
 		}

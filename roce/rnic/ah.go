@@ -67,13 +67,15 @@ func (p *pd) createAH(op string, attr *ib.AHAttr) (*C.struct_ibv_ah, error) {
 func (d *device) checkAH(op string, a *ib.AHAttr) error {
 	switch {
 	case a.SGIDIndex < 0 || a.SGIDIndex > 255: // 8 bits in ibv_global_route
-		return refuse(op, "AH", fmt.Sprintf("SGID index %d", a.SGIDIndex), "0 to 255, a row of the GID table", ib.ErrInvalid)
+		return ib.Refuse(op, "AH", fmt.Sprintf("SGID index %d", a.SGIDIndex), "0 to 255, a row of the GID table",
+			ib.ErrInvalid)
 	case a.Port < 0 || a.Port > d.attr.Ports:
-		return refuse(op, "AH", fmt.Sprintf("port %d", a.Port), fmt.Sprintf("1 to %d", d.attr.Ports), ib.ErrInvalid)
+		return ib.Refuse(op, "AH", fmt.Sprintf("port %d", a.Port), fmt.Sprintf("1 to %d", d.attr.Ports), ib.ErrInvalid)
 	case a.FlowLabel >= 1<<20:
-		return refuse(op, "AH", fmt.Sprintf("flow label %#x", a.FlowLabel), "20 bits", ib.ErrInvalid)
+		return ib.Refuse(op, "AH", fmt.Sprintf("flow label %#x", a.FlowLabel), "20 bits", ib.ErrInvalid)
 	case a.DGID.Addr().IsUnspecified():
-		return refuse(op, "AH", fmt.Sprintf("DGID %v", a.DGID), "the peer's address in GID form, IPv4 as ::ffff:a.b.c.d", ib.ErrInvalid)
+		return ib.Refuse(op, "AH", fmt.Sprintf("DGID %v", a.DGID),
+			"the peer's address in GID form, IPv4 as ::ffff:a.b.c.d", ib.ErrInvalid)
 	}
 	return nil
 }
@@ -83,7 +85,8 @@ func (d *device) explainAH(op string, a *ib.AHAttr, errno syscall.Errno) error {
 	reason := why(errno, ib.ErrLimit)
 	switch errno {
 	case syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.ETIMEDOUT:
-		return refuse(op, "AH", fmt.Sprintf("DGID %v", a.DGID), "the address of a host that there is a route to, and that answers", reason)
+		return ib.Refuse(op, "AH", fmt.Sprintf("DGID %v", a.DGID),
+			"the address of a host that there is a route to, and that answers", reason)
 	}
 	rows, err := d.gids(op, max(a.Port, 1))
 	if err != nil {
@@ -94,7 +97,8 @@ func (d *device) explainAH(op string, a *ib.AHAttr, errno syscall.Errno) error {
 			return nil
 		}
 	}
-	return refuse(op, "AH", fmt.Sprintf("SGID index %d", a.SGIDIndex), "a row of the GID table, of the same IP version as the DGID", reason)
+	return ib.Refuse(op, "AH", fmt.Sprintf("SGID index %d", a.SGIDIndex),
+		"a row of the GID table, of the same IP version as the DGID", reason)
 }
 
 // defaultHopLimit is that of Linux routes.

@@ -82,7 +82,7 @@ func (d *device) Attr() ib.DeviceAttr { return d.attr }
 // lockPort begins a verb on a port.
 func (d *device) lockPort(op string, port int) error {
 	if port < 1 || port > d.attr.Ports {
-		return refuse(op, "port", port, fmt.Sprintf("1 to %d, the ports of %s", d.attr.Ports, d.name), ib.ErrInvalid)
+		return ib.Refuse(op, "port", port, fmt.Sprintf("1 to %d, the ports of %s", d.attr.Ports, d.name), ib.ErrInvalid)
 	}
 	return d.lock(op)
 }
@@ -181,7 +181,7 @@ func (d *device) PKey(port, index int) (uint16, error) {
 		return 0, err
 	}
 	if index < 0 || index >= int(a.pkey_tbl_len) {
-		return 0, refuse(op, "index", index, fmt.Sprintf("0 to %d", int(a.pkey_tbl_len)-1), ib.ErrInvalid)
+		return 0, ib.Refuse(op, "index", index, fmt.Sprintf("0 to %d", int(a.pkey_tbl_len)-1), ib.ErrInvalid)
 	}
 	var key C.__be16
 	if ret, err := C.ibv_query_pkey(d.ctx, C.uint8_t(port), C.int(index), &key); ret != 0 {

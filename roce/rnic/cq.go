@@ -60,7 +60,7 @@ func (d *device) createCQ(init ib.CQInit, extended bool) (ib.CQ, error) {
 
 func (d *device) checkEntries(op string, n int) error {
 	if n < 1 || n > d.attr.MaxCQE {
-		return refuse(op, "Entries", n, fmt.Sprintf("1 to %d", d.attr.MaxCQE), ib.ErrInvalid)
+		return ib.Refuse(op, "Entries", n, fmt.Sprintf("1 to %d", d.attr.MaxCQE), ib.ErrInvalid)
 	}
 	return nil
 }
@@ -173,7 +173,7 @@ func (c *cq) Resize(entries int) error {
 	defer c.mu.Unlock()
 	ret := C.ibv_resize_cq(c.c.cq, C.int(roundUp(entries, c.dev.attr.MaxCQE)))
 	if errno := syscall.Errno(max(ret, -ret)); errno == syscall.EINVAL {
-		return refuse(op, "Entries", entries, "no fewer than the queue holds", why(errno, ib.ErrLimit))
+		return ib.Refuse(op, "Entries", entries, "no fewer than the queue holds", why(errno, ib.ErrLimit))
 	}
 	return check(op, ret)
 }

@@ -58,8 +58,3 @@ func check[T ~int32 | ~int](op string, ret T) error {
 	}
 	return verbError(op, syscall.Errno(max(ret, -ret))) // some providers return -errno
 }
-
-// refuse is an argument that no verb needs to see.
-func refuse(op, attr string, value any, allowed string, err error) error {
-	return &ib.AttrError{Op: op, Attr: attr, Value: value, Allowed: allowed, Err: err}
-}

@@ -58,11 +58,14 @@ func checkRights(op string, access ib.Access) error {
 	value := fmt.Sprintf("%#x", uint32(access))
 	switch {
 	case access&ib.RemoteInvalidate != 0:
-		return refuse(op, "Access", value, "no RemoteInvalidate: through libibverbs peers invalidate windows of type 2 only", ib.ErrNotSupported)
+		return ib.Refuse(op, "Access", value,
+			"no RemoteInvalidate: through libibverbs peers invalidate windows of type 2 only", ib.ErrNotSupported)
 	case access&^(memoryRights|ib.ZeroBased) != 0:
-		return refuse(op, "Access", value, fmt.Sprintf("bits of %#x", uint32(memoryRights|ib.ZeroBased)), ib.ErrInvalid)
+		return ib.Refuse(op, "Access", value, fmt.Sprintf("bits of %#x", uint32(memoryRights|ib.ZeroBased)),
+			ib.ErrInvalid)
 	case access&(ib.RemoteWrite|ib.RemoteAtomic) != 0 && access&ib.LocalWrite == 0: // IBTA 11.2.8.2
-		return refuse(op, "Access", value, "RemoteWrite and RemoteAtomic only together with LocalWrite", ib.ErrInvalid)
+		return ib.Refuse(op, "Access", value, "RemoteWrite and RemoteAtomic only together with LocalWrite",
+			ib.ErrInvalid)
 	}
 	return nil
 }
@@ -74,12 +77,13 @@ func (p *pd) RegMR(init ib.MRInit) (ib.MR, error) {
 		return nil, err
 	}
 	if init.Access&ib.ZeroBased != 0 && init.IOVA != 0 {
-		return nil, refuse(op, "IOVA", fmt.Sprintf("%#x", init.IOVA), "0 with ZeroBased", ib.ErrInvalid)
+		return nil, ib.Refuse(op, "IOVA", fmt.Sprintf("%#x", init.IOVA), "0 with ZeroBased", ib.ErrInvalid)
 	}
 	base, iova := layout(&init)
 	if pages := uint64(os.Getpagesize()); (iova^uint64(base))%pages != 0 { // ib_uverbs_reg_mr
-		return nil, refuse(op, "IOVA", fmt.Sprintf("%#x", iova),
-			fmt.Sprintf("addresses that leave %#x when divided by the page size, as that of the memory does", uint64(base)%pages), ib.ErrInvalid)
+		return nil, ib.Refuse(op, "IOVA", fmt.Sprintf("%#x", iova),
+			fmt.Sprintf("addresses that leave %#x when divided by the page size, as that of the memory does",
+				uint64(base)%pages), ib.ErrInvalid)
 	}
 	if err := p.lock(op); err != nil {
 		return nil, err
@@ -100,7 +104,7 @@ func (p *pd) RegMR(init ib.MRInit) (ib.MR, error) {
 // explain names what the device may have minded about a region.
 func (m *mr) explain(op string, err error) error {
 	if errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.EINVAL) {
-		return refuse(op, "Access", fmt.Sprintf("%#x, %d bytes", uint32(m.access), len(m.buf)),
+		return ib.Refuse(op, "Access", fmt.Sprintf("%#x, %d bytes", uint32(m.access), len(m.buf)),
 			"rights that the device has (Attr().Caps), on at least 1 byte", why(err, ib.ErrLimit))
 	}
 	return verbError(op, err)
@@ -138,7 +142,8 @@ func (m *mr) RKey() ib.Key {
 func (m *mr) Rereg(mask ib.ReregMask, to ib.PD, init ib.MRInit) error {
 	const op = "re-register memory"
 	if mask == 0 || mask&^(ib.ReregTranslation|ib.ReregPD|ib.ReregAccess) != 0 {
-		return refuse(op, "mask", fmt.Sprintf("%#x", uint8(mask)), "one or more of the Rereg constants of package ib", ib.ErrInvalid)
+		return ib.Refuse(op, "mask", fmt.Sprintf("%#x", uint8(mask)),
+			"one or more of the Rereg constants of package ib", ib.ErrInvalid)
 	}
 	if err := m.lock(op); err != nil {
 		return err
@@ -160,7 +165,8 @@ func (m *mr) Rereg(mask ib.ReregMask, to ib.PD, init ib.MRInit) error {
 	if mask&ib.ReregTranslation != 0 {
 		base, _ := layout(&ib.MRInit{Buf: init.Buf})
 		if init.IOVA != 0 && init.IOVA != uint64(base) {
-			return refuse(op, "IOVA", fmt.Sprintf("%#x", init.IOVA), "0: ibv_rereg_mr names memory by its own address only", ib.ErrNotSupported)
+			return ib.Refuse(op, "IOVA", fmt.Sprintf("%#x", init.IOVA),
+				"0: ibv_rereg_mr names memory by its own address only", ib.ErrNotSupported)
 		}
 		next.buf, next.addr, next.pin = init.Buf, uint64(base), pinned(init.Buf)
 	}

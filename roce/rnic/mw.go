@@ -29,7 +29,7 @@ type mw struct {
 func (p *pd) AllocMW(typ ib.MWType) (ib.MW, error) {
 	const op = "allocate memory window"
 	if typ != ib.MWType1 && typ != ib.MWType2 {
-		return nil, refuse(op, "type", typ, "MWType1 or MWType2", ib.ErrInvalid)
+		return nil, ib.Refuse(op, "type", typ, "MWType1 or MWType2", ib.ErrInvalid)
 	}
 	if err := p.lock(op); err != nil {
 		return nil, err
@@ -56,10 +56,11 @@ func (w *mw) RKey() ib.Key { return ib.Key(w.rkey.Load()) }
 func (w *mw) Bind(on ib.QP, id uint64, flags ib.SendFlags, b ib.MWBind) error {
 	const op = "bind memory window"
 	if w.typ != ib.MWType1 {
-		return refuse(op, "window", w.typ, "type 1; PostSend with BindMW binds type 2", ib.ErrInvalid)
+		return ib.Refuse(op, "window", w.typ, "type 1; PostSend with BindMW binds type 2", ib.ErrInvalid)
 	}
 	if b.Access&ib.ZeroBased != 0 { // IBTA o10-36.2.2
-		return refuse(op, "Access", fmt.Sprintf("%#x", uint32(b.Access)), "no ZeroBased for windows of type 1", ib.ErrInvalid)
+		return ib.Refuse(op, "Access", fmt.Sprintf("%#x", uint32(b.Access)), "no ZeroBased for windows of type 1",
+			ib.ErrInvalid)
 	}
 	if err := w.lock(op); err != nil {
 		return err
@@ -103,10 +104,12 @@ func (w *mw) regionOf(b *ib.MWBind) (*mr, error) {
 		m = w.region
 	}
 	if m == nil {
-		return nil, refuse(op, "LKey", fmt.Sprintf("%#x", uint32(b.LKey)), "that of an open region of this device", ib.ErrInvalid)
+		return nil, ib.Refuse(op, "LKey", fmt.Sprintf("%#x", uint32(b.LKey)), "that of an open region of this device",
+			ib.ErrInvalid)
 	}
 	if m.pd != w.pd {
-		return nil, refuse(op, "LKey", fmt.Sprintf("%#x", uint32(b.LKey)), "that of a region in the window's protection domain", ib.ErrForeign)
+		return nil, ib.Refuse(op, "LKey", fmt.Sprintf("%#x", uint32(b.LKey)),
+			"that of a region in the window's protection domain", ib.ErrForeign)
 	}
 	return m, nil
 }

@@ -116,5 +116,5 @@ func find[T interface{ base() *object }](d *device, op, attr string, arg any) (T
 	default:
 		return t, nil
 	}
-	return t, refuse(op, attr, fmt.Sprintf("%T", arg), "an open one of this device", err)
+	return t, ib.Refuse(op, attr, fmt.Sprintf("%T", arg), "an open one of this device", err)
 }

@@ -60,12 +60,13 @@ func Open(name string) (ib.Device, error) {
 	at := slices.Index(names, name)
 	switch {
 	case len(names) == 0:
-		return nil, refuse(op, "name", fmt.Sprintf("%q", name),
-			"none: this machine has no RDMA device (rdma link add rxe0 type rxe netdev eth0 makes a software one)", ib.ErrInvalid)
+		return nil, ib.Refuse(op, "name", fmt.Sprintf("%q", name),
+			"none: this machine has no RDMA device (rdma link add rxe0 type rxe netdev eth0 makes a software one)",
+			ib.ErrInvalid)
 	case name == "":
 		at = 0
 	case at < 0:
-		return nil, refuse(op, "name", fmt.Sprintf("%q", name), strings.Join(names, ", "), ib.ErrInvalid)
+		return nil, ib.Refuse(op, "name", fmt.Sprintf("%q", name), strings.Join(names, ", "), ib.ErrInvalid)
 	}
 	ctx, err := C.ibv_open_device(list[at])
 	if ctx == nil {

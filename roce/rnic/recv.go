@@ -45,7 +45,8 @@ func (q *recvQueue) post(wrs []ib.RecvWR) (n int, err error) {
 // put fills in a request.
 func (q *recvQueue) put(to *C.struct_ibv_recv_wr, wr *ib.RecvWR) error {
 	if len(wr.SGL) > q.maxSGE {
-		return refuse("receive request", "SGL", fmt.Sprintf("%d entries", len(wr.SGL)), fmt.Sprintf("at most %d (MaxRecvSGE or MaxSGE)", q.maxSGE), ib.ErrInvalid)
+		return ib.Refuse("receive request", "SGL", fmt.Sprintf("%d entries", len(wr.SGL)),
+			fmt.Sprintf("at most %d (MaxRecvSGE or MaxSGE)", q.maxSGE), ib.ErrInvalid)
 	}
 	to.wr_id = C.uint64_t(wr.ID)
 	to.num_sge = C.int(len(wr.SGL))

@@ -86,7 +86,7 @@ func (q *queuePair) canSend(verb string) error {
 		return fmt.Errorf("%s: it is %w", q.op(verb), ib.ErrClosed)
 	}
 	if s := q.lastState(); s == ib.Reset || s == ib.Init || s == ib.RTR { // IBTA 10.8.3.2
-		return refuse(q.op(verb), "QP state", s, "RTS (also SQD, SQE and ERR)", ib.ErrState)
+		return ib.Refuse(q.op(verb), "QP state", s, "RTS (also SQD, SQE and ERR)", ib.ErrState)
 	}
 	if q.cap.MaxSendWR == 0 {
 		return fmt.Errorf("%s: created with MaxSendWR 0: %w", q.op(verb), ib.ErrQueueFull)
@@ -121,7 +121,7 @@ func (q *queuePair) postBatch(wrs []ib.SendWR) (int, error) {
 
 // bad is a request that the library does not get to see.
 func (q *queuePair) bad(attr string, value any, allowed string, err error) error {
-	return refuse(q.op("post send on"), attr, value, allowed, err)
+	return ib.Refuse(q.op("post send on"), attr, value, allowed, err)
 }
 
 // put fills in a request.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"runtime"
 	"unsafe"
 
 	"github.com/goroce/goroce/ib"
@@ -62,15 +63,29 @@ func (ep *endpoint) open(dev ib.Device) (err error) {
 	if err = ep.cq.Arm(false); err != nil {
 		return err
 	}
-	return ep.register()
+	return ep.register(dev)
 }
 
-// register makes the memory.
-func (ep *endpoint) register() (err error) {
-	ep.send = make([]byte, ep.o.SendBuffer)
-	ep.data = make([]byte, ep.o.ReceiveBuffer)
-	ep.table = make([]uint64, (sglEntries*sgeLen+ep.o.MapSlots*mapEntryLen)/8)
-	table := unsafe.Slice((*byte)(unsafe.Pointer(&ep.table[0])), len(ep.table)*8)
+// memory returns n bytes on an 8-byte boundary that dev reaches. They are there as long as
+// the endpoint: what reads or writes goes on for a moment when that is closed.
+func (ep *endpoint) memory(dev ib.Device, n int) []byte {
+	if a, ok := dev.(ib.Allocator); ok {
+		if buf, err := a.Alloc(n); err == nil {
+			runtime.AddCleanup(ep, func(buf []byte) { _ = a.Free(buf) }, buf)
+			return buf
+		}
+	}
+	words := make([]uint64, (n+7)/8)
+	return unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), n)
+}
+
+// register makes the memory: one piece, of which the table comes first.
+func (ep *endpoint) register(dev ib.Device) (err error) {
+	size := sglEntries*sgeLen + ep.o.MapSlots*mapEntryLen
+	buf := ep.memory(dev, size+ep.o.SendBuffer+ep.o.ReceiveBuffer)
+	table := buf[:size:size]
+	ep.table = unsafe.Slice((*uint64)(unsafe.Pointer(&table[0])), size/8)
+	ep.send, ep.data = buf[size:][:ep.o.SendBuffer:ep.o.SendBuffer], buf[size+ep.o.SendBuffer:]
 	if ep.sendMR, err = ep.pd.RegMR(ib.MRInit{Buf: ep.send}); err != nil {
 		return err
 	}

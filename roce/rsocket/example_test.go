@@ -12,9 +12,9 @@ import (
 	"strings"
 
 	"github.com/goroce/goroce/roce/host"
-	"github.com/goroce/goroce/roce/link/linktest"
 	"github.com/goroce/goroce/roce/rdmacm"
 	"github.com/goroce/goroce/roce/rsocket"
+	"github.com/goroce/goroce/tests/linktest"
 )
 
 // Serve net/http over RDMA, and ask it something.

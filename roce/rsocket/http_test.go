@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/goroce/goroce/tests/require"
 )
 
 // patterned is size bytes that depend on the offset.
@@ -74,12 +76,12 @@ func TestHTTP(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			size := int64(4 << 20)
 			if m.name == "udp" && !testing.Short() {
-				size = 100 << 20
+				size = int64(require.Rounds(20, 100)) << 20
 			}
 			s := newSite(t, m.open, Options{})
 			var accepted atomic.Int32
 			newWeb(t, s, &accepted)
-			dialer := Dialer{CM: s.a, Options: Options{AckTimeout: 14}}
+			dialer := Dialer{CM: s.a, Options: Options{AckTimeout: 16}}
 			transport := &http.Transport{DialContext: dialer.DialContext, MaxConnsPerHost: 4, MaxIdleConnsPerHost: 4}
 			defer transport.CloseIdleConnections()
 			client := &http.Client{Transport: transport}

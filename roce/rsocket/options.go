@@ -84,7 +84,7 @@ func (o Options) resolve(a *ib.DeviceAttr) (Options, error) {
 			*c.field = c.deflt
 		}
 		if *c.field < c.low || *c.field > c.high {
-			return o, &ib.AttrError{Op: "rsocket", Attr: c.name, Value: *c.field, Allowed: c.allowed, Err: ib.ErrInvalid}
+			return o, ib.Refuse("rsocket", c.name, *c.field, c.allowed, ib.ErrInvalid)
 		}
 	}
 	o.ReceiveBuffer = roundUp(o.ReceiveBuffer, minBuffer)

@@ -16,11 +16,11 @@ import (
 	"testing"
 
 	"github.com/goroce/goroce/roce"
-	protocol "github.com/goroce/goroce/roce/abi"
-	"github.com/goroce/goroce/roce/link/linktest"
+	protocol "github.com/goroce/goroce/roce/daemon/abi"
+	"github.com/goroce/goroce/roce/daemon/server"
 	"github.com/goroce/goroce/roce/link/udp"
 	"github.com/goroce/goroce/roce/link/wrap"
-	"github.com/goroce/goroce/roce/server"
+	"github.com/goroce/goroce/tests/linktest"
 	"github.com/goroce/goroce/tests/require"
 )
 
@@ -33,7 +33,10 @@ var structs = map[string]any{
 	"ring": protocol.Ring{}, "reg_mr": protocol.RegMR{}, "reg_reply": protocol.RegReply{}, "rereg_mr": protocol.ReregMR{},
 	"alloc_mw": protocol.AllocMW{}, "ah": protocol.AH{}, "create_ah": protocol.CreateAH{}, "create_srq": protocol.CreateSRQ{},
 	"srq_attr": protocol.SRQAttr{}, "create_qp": protocol.CreateQP{}, "qp_attr": protocol.QPAttr{}, "group": protocol.Group{},
-	"service": protocol.Service{},
+	"cm_signal": protocol.CMSignal{}, "cm_addr": protocol.CMAddr{}, "create_cm_id": protocol.CreateCMID{}, "cm_bind": protocol.CMBind{},
+	"cm_listen": protocol.CMListen{}, "cm_resolve": protocol.CMResolve{}, "cm_param": protocol.CMParam{}, "cm_connect": protocol.CMConnect{},
+	"cm_reject": protocol.CMReject{}, "cm_value": protocol.CMValue{}, "cm_delay": protocol.CMDelay{}, "cm_id_attr": protocol.CMIDAttr{},
+	"cm_event": protocol.CMEvent{},
 }
 
 // declarations writes the C code of the page to a header file, and returns its directory.
@@ -159,7 +162,7 @@ func subset(some, all []string) bool {
 }
 
 // TestClient runs the client in C: two QPs of its own, a SEND and a WRITE between them,
-// with events.
+// with events; two more that connect by address, as both ends.
 func TestClient(t *testing.T) {
 	dir := declarations(t)
 	program := compile(t, dir, "testdata/client.c")
@@ -188,8 +191,11 @@ func TestClient(t *testing.T) {
 	if err != nil {
 		t.Errorf("the client: %v\n%s", err, out)
 	}
-	if !strings.Contains(string(out), "received: hello from C") || !strings.Contains(string(out), "written: hello from C") {
-		t.Errorf("the client says:\n%s", out)
+	for _, want := range []string{"received: hello from C", "written: hello from C", "request on ID of the listener: knock",
+		"connected: hello from C", "disconnected"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("the client does not say %q, but:\n%s", want, out)
+		}
 	}
 	cancel()
 	if err := <-ended; err != nil {

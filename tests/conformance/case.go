@@ -88,7 +88,7 @@ var capNames = []struct {
 }{
 	{ib.CapMemWindow, "MemWindow"}, {ib.CapXRC, "XRC"}, {ib.CapLocalInv, "LocalInv"}, {ib.CapMemWindow2B, "MemWindow2B"},
 	{ib.CapFlushGlobal, "FlushGlobal"}, {ib.CapFlushPersistent, "FlushPersistent"}, {ib.CapAtomicWrite, "AtomicWrite"},
-	{ib.CapMulticast, "Multicast"}, {ib.CapRereg, "Rereg"}, {ib.CapTimestamp, "Timestamp"},
+	{ib.CapMulticast, "Multicast"}, {ib.CapRereg, "Rereg"}, {ib.CapTimestamp, "Timestamp"}, {ib.CapCM, "CM"},
 }
 
 func capText(c ib.DeviceCaps) string {

@@ -8,4 +8,5 @@ var cases = slices.Concat(
 	flushCases(), orderCases(), stateCases(), ucCases(), udCases(), mcastCases(), srqCases(),
 	xrcCases(), windowCases(), windowType2Cases(), invalidateCases(), reregCases(),
 	cqCases(), cqEventCases(), asyncCases(), lifetimeCases(), limitCases(), multiCases(),
+	cmCases(),
 )

@@ -156,9 +156,10 @@ func solicitedFailure(e *End) {
 	e.must(c.sq.cq.Arm(true), "arm CQ for solicited events")
 	write(1)
 	c.sq.quiet()
+	c.sq.done(1, ib.WCWrite) // before the QP flushes what is under way
+	e.must(c.sq.cq.Arm(true), "arm CQ for solicited events")
 	c.err()
 	c.post(ib.SendWR{ID: 2, Opcode: ib.WRSend})
 	c.sq.wait()
-	c.sq.done(1, ib.WCWrite)
 	c.sq.fails(2, ib.WCWRFlushErr)
 }

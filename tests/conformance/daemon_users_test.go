@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/goroce/goroce/roce/link/linktest"
+	"github.com/goroce/goroce/tests/linktest"
 )
 
 // usersLimit bounds each process of TestDaemonUsers.
@@ -221,13 +221,26 @@ func (u *users) serves(c user) (peer string) {
 // leads plays all cases with the client that listens at peer.
 func (u *users) leads(c user, peer string) {
 	u.Helper()
-	cmd := u.client(c, leadArgs(peer)...)
+	cmd := u.client(c, "run", "-json", "-case", os.Getenv("GOROCE_CASES"), "-limit", time.Minute.String(), "-peer", peer)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := c.Do(cmd.Run)
 	plan := (&Leader{opts: Options{Cases: os.Getenv("GOROCE_CASES")}}).Plan()
-	if n := outcomes(u.T, stdout.Bytes()); err != nil || n != len(plan) {
-		u.Errorf("after %d of %d items: %v\n%s", n, len(plan), err, stderr.Bytes())
+	outcomes, malformed := ReadOutcomes(stdout.Bytes())
+	for _, o := range outcomes {
+		u.Run(o.Name, func(t *testing.T) {
+			switch {
+			case o.Err != "":
+				t.Errorf("after %d ms: %s", o.Millis, o.Err)
+			case o.Skip != "":
+				t.Skip(o.Skip)
+			case o.Note != "":
+				t.Log(o.Note)
+			}
+		})
+	}
+	if n := len(outcomes); err != nil || malformed != nil || n != len(plan) {
+		u.Errorf("after %d of %d items: %v, %v\n%s", n, len(plan), err, malformed, stderr.Bytes())
 	}
 }
 
@@ -275,7 +288,7 @@ func (u *users) refusals(here, there *machine) {
 // keys: what Alice has registered Bob sees, but not the keys, which the daemon's own user
 // sees too.
 func (u *users) keys(m *machine) {
-	cmd := u.command(uidAlice, u.goroced, "rping", "-s", "-p", "0", "--socket", m.socket)
+	cmd := u.command(uidAlice, u.goroced, "pingpong", "-p", "18599", "--socket", m.socket)
 	u.begin(m.Namespace, cmd, &cmd.Stderr, func(line string) bool { return strings.Contains(line, "waiting for a client") })
 	defer func() {
 		_ = cmd.Process.Kill()

@@ -40,7 +40,7 @@
 // # Running it
 //
 //	go test ./tests/conformance                 software to software: mem, udp, rawsock, one device with itself
-//	go test -run TestRxe ./tests/conformance    against rdma_rxe in a guest of the lab; GOROCE_CASES is a pattern of cases
+//	go test -run TestConformance ./tests/rxe    against rdma_rxe in a guest of the lab; GOROCE_CASES is a pattern of cases
 //
 //	conformance serve -device rnic:rxe0 -listen :7471
 //	conformance run -device udp:10.77.0.1 -peer 10.77.0.2:7471 -case 'write/*'

@@ -1,9 +1,12 @@
 package conformance
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"time"
@@ -111,6 +114,21 @@ type Outcome struct {
 	Skip   string `json:",omitempty"`
 	Note   string `json:",omitempty"`
 	Millis int64
+}
+
+// ReadOutcomes reads what the command has printed with -json, up to the first line that is
+// no outcome.
+func ReadOutcomes(printed []byte) ([]Outcome, error) {
+	var outcomes []Outcome
+	for decoder := json.NewDecoder(bytes.NewReader(printed)); ; {
+		var o Outcome
+		if err := decoder.Decode(&o); err == io.EOF {
+			return outcomes, nil
+		} else if err != nil {
+			return outcomes, fmt.Errorf("conformance: outcome %d: %w", len(outcomes)+1, err)
+		}
+		outcomes = append(outcomes, o)
+	}
 }
 
 // Do plays an item. The caller asks for one at a time.

@@ -59,9 +59,9 @@ func drainedChange(e *End) {
 	c := e.connect()
 	toSQD(c)
 	e.event(ib.EventSQDrained, c.qp)
-	c.modify(ib.QPAttr{Timeout: 15, RetryCnt: 3, RNRRetry: 2}, ib.AttrTimeout|ib.AttrRetryCnt|ib.AttrRNRRetry)
-	if a := c.query(); a.Timeout != 15 || a.RetryCnt != 3 || a.RNRRetry != 2 {
-		e.fatalf("timeout %d, retries %d and %d after setting 15, 3 and 2 in SQD", a.Timeout, a.RetryCnt, a.RNRRetry)
+	c.modify(ib.QPAttr{Timeout: 17, RetryCnt: 3, RNRRetry: 2}, ib.AttrTimeout|ib.AttrRetryCnt|ib.AttrRNRRetry)
+	if a := c.query(); a.Timeout != 17 || a.RetryCnt != 3 || a.RNRRetry != 2 {
+		e.fatalf("timeout %d, retries %d and %d after setting 17, 3 and 2 in SQD", a.Timeout, a.RetryCnt, a.RNRRetry)
 	}
 	c.modify(ib.QPAttr{State: ib.RTS}, ib.AttrState)
 	opWrite.transfer(c, 3000)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/qp/ring"
-	"github.com/goroce/goroce/roce/abi"
+	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
 // report is what an attacker has to say at the end.
@@ -61,8 +61,7 @@ var bodySizes = map[abi.Op]uintptr{
 	abi.OpAllocMW: unsafe.Sizeof(abi.AllocMW{}), abi.OpCreateAH: unsafe.Sizeof(abi.CreateAH{}), abi.OpModifyAH: unsafe.Sizeof(abi.CreateAH{}),
 	abi.OpCreateSRQ: unsafe.Sizeof(abi.CreateSRQ{}), abi.OpModifySRQ: unsafe.Sizeof(abi.SRQAttr{}), abi.OpQuerySRQ: unsafe.Sizeof(abi.SRQAttr{}),
 	abi.OpCreateQP: unsafe.Sizeof(abi.CreateQP{}), abi.OpModifyQP: unsafe.Sizeof(abi.QPAttr{}), abi.OpQueryQP: unsafe.Sizeof(abi.Object{}),
-	abi.OpAttach: unsafe.Sizeof(abi.Group{}), abi.OpDetach: unsafe.Sizeof(abi.Group{}), abi.OpServe: unsafe.Sizeof(abi.Service{}),
-	abi.OpUnserve: unsafe.Sizeof(abi.Service{}), abi.OpClose: unsafe.Sizeof(abi.Object{}),
+	abi.OpAttach: unsafe.Sizeof(abi.Group{}), abi.OpDetach: unsafe.Sizeof(abi.Group{}), abi.OpClose: unsafe.Sizeof(abi.Object{}),
 }
 
 // requests sends requests at random, on a connection that has objects of every kind.
@@ -82,9 +81,6 @@ func (a *attacker) requests(rounds int) {
 			give = []int{q.file, q.wakes[0]}[:1+a.rng.IntN(2)]
 		}
 		body := a.body(size)
-		if op == abi.OpServe && size > int(unsafe.Offsetof(abi.Service{}.GID)) && a.rng.IntN(2) == 0 {
-			clear(body[unsafe.Offsetof(abi.Service{}.GID):]) // all addresses
-		}
 		status, _, fds, err := q.call(op, body, give...)
 		abi.CloseAll(fds)
 		switch {
@@ -187,13 +183,13 @@ func (a *attacker) plausible(q *queues, buf []byte) {
 	atomic.StoreUint32(word(buf, ringProducer), at+1+uint32(a.rng.IntN(8)/7*a.rng.IntN(40)))
 }
 
-// ring rings the bell of a QP, and sometimes another or none.
+// ring rings the doorbell of a QP, and sometimes another or none.
 func (a *attacker) ring(q *queues, of int) {
-	bell := q.qps[of].Bell
+	doorbell := q.qps[of].Doorbell
 	if a.rng.IntN(10) == 0 {
-		bell = uint32(a.rng.IntN(4096))
+		doorbell = uint32(a.rng.IntN(4096))
 	}
-	q.bells[0].Ring(bell)
+	q.doorbells[0].Ring(doorbell)
 	var value [8]byte
 	binary.NativeEndian.PutUint64(value[:], []uint64{1, 1, 1, 0, 1<<64 - 2, 1<<64 - 1}[a.rng.IntN(6)])
 	_, _ = unix.Write(q.wakes[0], value[:]) // it is non-blocking, and may be full
@@ -267,7 +263,7 @@ func (a *attacker) torn(rounds int) {
 			if sq.Push(&wr) != nil {
 				a.count("full")
 			}
-			if sq.Publish() && q.bells[0].Ring(q.qps[0].Bell) {
+			if sq.Publish() && q.doorbells[0].Ring(q.qps[0].Doorbell) {
 				must(q.wake())
 			}
 			if attr, _ := ask[abi.QPAttr](q.raw, abi.OpQueryQP, abi.Object{Handle: q.qps[0].Handle}); ib.QPState(attr.State) != ib.RTS {
@@ -281,7 +277,7 @@ func (a *attacker) torn(rounds int) {
 	}
 }
 
-// storm keeps all bells ringing, and all queues full of small requests.
+// storm keeps all doorbells ringing, and all queues full of small requests.
 func (a *attacker) storm(rounds int) {
 	q := newQueues(a.Socket)
 	defer q.close()

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/goroce/goroce/roce/abi"
+	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
 // strange makes a descriptor that is no memory for a daemon; -1 where there is no such

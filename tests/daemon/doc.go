@@ -11,5 +11,8 @@
 // those are gone the daemon is to be as it was before: descriptors, mapped memory,
 // goroutines, resident memory (process_test.go).
 //
+// The daemon is built with the tag guardmaps: memory of clients that it has given back stays
+// where it was, and nobody may touch it. A use that comes too late ends the daemon, every time.
+//
 // What is drawn at random comes from a seed, which is printed; GOROCE_SEED repeats it.
 package daemon

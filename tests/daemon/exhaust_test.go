@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce/abi"
-	"github.com/goroce/goroce/roce/client"
+	"github.com/goroce/goroce/roce/daemon/abi"
+	"github.com/goroce/goroce/roce/daemon/client"
 )
 
 // limits takes as much of everything as there is. Each refusal says which limit it was,
@@ -102,7 +102,8 @@ func (a *attacker) connections(rounds int) {
 			d, err := client.Dial(context.Background(), client.Options{Socket: a.Socket})
 			if err != nil {
 				a.count("refused")
-				if !errors.Is(err, ib.ErrLimit) || !strings.Contains(err.Error(), "40; limits.user.connections") {
+				heard := errors.Is(err, ib.ErrLimit) && strings.Contains(err.Error(), "40; limits.user.connections")
+				if !heard && !cut(err) {
 					a.problem("one connection too many: %v", err)
 				}
 				break
@@ -117,11 +118,19 @@ func (a *attacker) connections(rounds int) {
 			r, err := dialRaw(a.Socket)
 			must(err)
 			if a.rng.IntN(2) == 0 {
-				must(r.conn.Send(abi.Header{Op: abi.OpHello, Seq: 1}, a.body(8)))
+				if err := r.conn.Send(abi.Header{Op: abi.OpHello, Seq: 1}, a.body(8)); err != nil && !cut(err) {
+					a.problem("hello: %v", err)
+				}
 			}
 			r.close()
 		}
 	}
+}
+
+// cut says that the daemon has closed a connection at once: it does where a user has many that
+// are too many, those among them that it has not closed yet.
+func cut(err error) bool {
+	return errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, client.ErrGone)
 }
 
 // silence sends requests whose replies it does not read, and asks for events that it

@@ -7,9 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce/client"
-	"github.com/goroce/goroce/roce/link/linktest"
+	"github.com/goroce/goroce/roce/daemon/client"
+	"github.com/goroce/goroce/tests/linktest"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // TestDaemonKilled kills a daemon while its clients wait for it in every way there is.
@@ -139,6 +142,66 @@ func nobodyAnswers(t *testing.T, n, peer *tenant) {
 	if _, err := peer.next(ctx, wc[:]); err != nil || wc[0].Status != ib.WCRetryExcErr {
 		t.Errorf("a peer hears %v, %v; want that its retries are exceeded", err, wc[0].Status)
 	}
+}
+
+// TestMixedGone ends connections whose requests name memory of a process and of a memfd
+// together: whoever reads the one for the daemon reads the other, too, while the session ends.
+func TestMixedGone(t *testing.T) {
+	if !reachable() {
+		require.Missing(t, "the daemon may not read other processes of its user: kernel.yama.ptrace_scope is not 0")
+	}
+	a, b := startDaemon(t), startDaemon(t)
+	others := startSteady(t, a, b)
+	before := a.settled()
+	rounds := 100
+	if require.Full() {
+		rounds = 1000
+	}
+	for range rounds {
+		mixedGone(t, a, b)
+	}
+	others.goesOn(10)
+	a.returnsTo(before)
+}
+
+func mixedGone(t *testing.T, a, b *daemon) {
+	t.Helper()
+	const qps = 4
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	target, err := newTenant(b.socket, shape{size: piece, qps: qps})
+	check(err)
+	defer target.close()
+	n, err := newTenant(a.socket, shape{size: piece, process: true, qps: qps, sges: 2})
+	check(err)
+	mapped, err := client.Alloc(piece)
+	check(err)
+	behind, err := n.pd.RegMR(ib.MRInit{Buf: mapped, Access: rights})
+	check(err)
+	check(errors.Join(target.connect(n.card(), steadily), n.connect(target.card(), steadily)))
+	sgl := append(n.sge(0, 64), ib.SGE{Addr: behind.Addr(), Length: piece - 64, LKey: behind.LKey()})
+	for i := range qps * depth {
+		_, err := n.qps[i%qps].PostSend([]ib.SendWR{{Opcode: ib.WRWrite, Flags: ib.SendSignaled, SGL: sgl, RemoteAddr: target.mr.Addr(), RKey: target.mr.RKey()}})
+		check(err)
+	}
+	var wc [1]ib.WC
+	_, err = n.next(t.Context(), wc[:])
+	check(err)
+	// Pages that are made anew while they are read take longer.
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for range 20 {
+			_ = unix.Madvise(mapped, unix.MADV_REMOVE)
+		}
+	}()
+	n.close()
+	<-ended
+	check(client.Free(mapped))
 }
 
 // TestClientStopped stops a client with full queues and unread events. The daemon

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce/client"
+	"github.com/goroce/goroce/roce/daemon/client"
 	"github.com/goroce/goroce/tests/require"
 )
 
@@ -50,7 +50,7 @@ func TestHostile(t *testing.T) {
 			}
 			a.lend(t)
 			before := a.settled()
-			if full() {
+			if require.Full() {
 				c.rounds *= 4
 			}
 			child := startChild(t, "hostile", job{Socket: a.socket, Seed: seed + uint64(i), Attack: c.attack, Rounds: c.rounds})

@@ -4,13 +4,15 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/goroce/goroce/tests/require"
 )
 
 // TestClientKilled kills clients that send at full rate, at any moment. Nobody else
 // feels it; the daemon forgets them at once, and keeps nothing.
 func TestClientKilled(t *testing.T) {
 	rounds, warmUp := 10, 4
-	if full() {
+	if require.Full() {
 		rounds = 100
 	}
 	seed := newSeed(t)

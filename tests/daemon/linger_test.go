@@ -1,14 +1,17 @@
 package daemon
 
 import (
+	"bytes"
+	"errors"
 	"net"
 	"os"
+	"slices"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/goroce/goroce/roce/abi"
+	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
 // lingering returns a socket whose last close waits for its peer, which reads nothing.
@@ -42,6 +45,93 @@ func lingering(t testing.TB) int {
 	return fd
 }
 
+// standStill stops the daemon, and is done when it stands.
+func (d *daemon) standStill() {
+	d.Helper()
+	_ = d.cmd.Process.Signal(syscall.SIGSTOP)
+	eventually(d, "the daemon stands still", func() bool {
+		status, err := os.ReadFile(perProc(d.cmd.Process.Pid, "status"))
+		return err == nil && bytes.Contains(status, []byte("State:\tT"))
+	})
+}
+
+// threads returns how many threads the daemon has.
+func (d *daemon) threads() int {
+	d.Helper()
+	list, err := os.ReadDir(perProc(d.cmd.Process.Pid, "task"))
+	if err != nil {
+		d.Fatal(err)
+	}
+	return len(list)
+}
+
+// moreThreads is what the daemon may have more under any load: those that close for a user, and
+// some of the runtime's.
+const moreThreads = 20
+
+// TestManyLingering sends such descriptors on many connections: before hello, with requests,
+// more than a message may have, and inside of other sockets. Each would hold a thread of the
+// daemon for an hour. It has a few more at most, and all connections end.
+func TestManyLingering(t *testing.T) {
+	a, b := startDaemon(t), startDaemon(t)
+	others := startSteady(t, a, b)
+	before, threads := a.settled(), a.threads()
+	const rounds = 40
+	clock := abi.Header{Op: abi.OpClock}
+	ways := []struct {
+		name  string
+		hello bool
+		send  func(r *raw, fd int) error
+	}{
+		{"before hello", false, func(r *raw, fd int) error { return r.conn.Send(clock, nil, fd) }},
+		{"behind another message", false, func(r *raw, fd int) error { return errors.Join(r.conn.Send(clock, nil), r.conn.Send(clock, nil, fd)) }},
+		{"with a request", true, func(r *raw, fd int) error { return r.conn.Send(clock, nil, fd) }},
+		{"too many", true, func(r *raw, fd int) error { return r.conn.Send(clock, nil, slices.Repeat([]int{fd}, 200)...) }},
+		{"in another socket", true, func(r *raw, fd int) error {
+			p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+			if err != nil {
+				return err
+			}
+			defer abi.CloseAll(p[:])
+			return errors.Join(unix.Sendmsg(p[0], []byte("x"), unix.UnixRights(fd), nil, 0), r.conn.Send(clock, nil, p[1]))
+		}},
+	}
+	r, err := dialRaw(a.socket)
+	must(err)
+	r.open()
+	if err := unix.Sendmsg(r.fds[0], []byte("x"), unix.UnixRights(0), nil, unix.MSG_NOSIGNAL); !errors.Is(err, unix.EPIPE) {
+		t.Errorf("the socket of events takes descriptors: %v", err)
+	}
+	r.close()
+	var list []*raw
+	for i := range rounds * len(ways) {
+		r, err := dialRaw(a.socket)
+		must(err)
+		if ways[i%len(ways)].hello {
+			r.open()
+		}
+		list = append(list, r)
+	}
+	a.standStill() // it has not got the descriptors yet: the last to close them is not we
+	for i, r := range list {
+		fd := lingering(t)
+		if err := ways[i%len(ways)].send(r, fd); err != nil {
+			t.Errorf("%s: %v", ways[i%len(ways)].name, err)
+		}
+		unix.Close(fd)
+	}
+	_ = a.cmd.Process.Signal(syscall.SIGCONT)
+	others.goesOn(100)
+	for _, r := range list {
+		r.close()
+	}
+	others.goesOn(100)
+	if n := a.threads(); n > threads+moreThreads {
+		t.Errorf("%d threads, %d before", n, threads)
+	}
+	a.returnsTo(before)
+}
+
 // TestLingering sends descriptors that take an hour to close. The daemon forgets the
 // client all the same.
 func TestLingering(t *testing.T) {
@@ -51,8 +141,7 @@ func TestLingering(t *testing.T) {
 	defer func() { q.close() }()
 	objects := a.objectsOf(os.Getpid())
 	fd := lingering(t)
-	// A daemon that stands still has not got it yet: the last to close it is not we.
-	_ = a.cmd.Process.Signal(syscall.SIGSTOP)
+	a.standStill() // it has not got the descriptor yet: the last to close it is not we
 	if err := q.conn.Send(abi.Header{Op: abi.OpClock, Seq: 1}, nil, fd); err != nil {
 		t.Fatal(err)
 	}

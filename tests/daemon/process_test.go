@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -20,9 +21,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/goroce/goroce/roce/link/linktest"
-	"github.com/goroce/goroce/roce/server"
-	"github.com/goroce/goroce/roce/tools/admin"
+	"github.com/goroce/goroce/roce/daemon/server"
+	"github.com/goroce/goroce/tests/linktest"
 )
 
 // goroced is the built program.
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	if err == nil {
 		goroced = filepath.Join(dir, "goroced")
 		var out []byte
-		if out, err = exec.Command("go", "build", "-o", goroced, "../../cmd/goroced").CombinedOutput(); err != nil {
+		if out, err = exec.Command("go", "build", "-tags", "guardmaps", "-o", goroced, "../../cmd/goroced").CombinedOutput(); err != nil {
 			err = fmt.Errorf("go build: %w\n%s", err, out)
 		}
 	}
@@ -52,9 +52,6 @@ func TestMain(m *testing.M) {
 
 // patience is how long what must happen may take: longer than it takes on any machine.
 const patience = 30 * time.Second
-
-// full reports whether there is time for many rounds.
-func full() bool { return os.Getenv("GOROCE_FULL") == "1" }
 
 // newSeed returns the seed of a test, and prints it.
 func newSeed(t testing.TB) uint64 {
@@ -88,7 +85,6 @@ type daemon struct {
 	dir    string
 	addr   string
 	socket string
-	admin  *admin.Client
 	http   http.Client
 	log    logText
 	ended  chan error // by itself, or of a signal
@@ -130,7 +126,6 @@ func startDaemonAt(t testing.TB, dir, addr string, settings ...string) *daemon {
 	}
 	d := &daemon{TB: t, dir: dir, addr: addr, socket: filepath.Join(dir, "s"), ended: make(chan error, 1)}
 	path := filepath.Join(dir, "a")
-	d.admin = admin.NewClient(path)
 	d.http.Transport = &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var dialer net.Dialer
 		return dialer.DialContext(ctx, "unix", path)
@@ -230,21 +225,16 @@ func (d *daemon) get(path string) string {
 // objectsOf counts what the daemon has of a process.
 func (d *daemon) objectsOf(pid int) (n int) {
 	d.Helper()
-	qps, err1 := d.admin.QPs(context.Background())
-	mrs, err2 := d.admin.MRs(context.Background())
-	if err1 != nil || err2 != nil {
-		d.Fatal(err1, err2)
-	}
-	count := func(o *server.Owner) {
-		if int(o.PID) == pid {
-			n++
+	for _, path := range []string{"/v1/qps", "/v1/mrs"} {
+		var owners []server.Owner
+		if err := json.Unmarshal([]byte(d.get(path)), &owners); err != nil {
+			d.Fatalf("%s: %v", path, err)
 		}
-	}
-	for i := range qps {
-		count(&qps[i].Owner)
-	}
-	for i := range mrs {
-		count(&mrs[i].Owner)
+		for _, owner := range owners {
+			if int(owner.PID) == pid {
+				n++
+			}
+		}
 	}
 	return n
 }

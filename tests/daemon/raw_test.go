@@ -10,17 +10,17 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/qp/ring"
-	"github.com/goroce/goroce/roce/abi"
+	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
 // raw speaks to a daemon by hand: what it sends need not make sense.
 type raw struct {
-	conn  *abi.Conn
-	seq   uint32
-	maps  [][]byte // what the daemon shares, with write access
-	bells []*ring.Bells
-	wakes []int
-	fds   []int // others that have come
+	conn      *abi.Conn
+	seq       uint32
+	maps      [][]byte // what the daemon shares, with write access
+	doorbells []*ring.Doorbells
+	wakes     []int
+	fds       []int // others that have come
 }
 
 func dialRaw(socket string) (*raw, error) {
@@ -89,9 +89,9 @@ func (r *raw) open() {
 	buf := r.share(fds[0])
 	size := len(buf) / int(reply.Shards)
 	for i := range int(reply.Shards) {
-		b, err := ring.OpenBells(buf[i*size:][:size])
+		b, err := ring.OpenDoorbells(buf[i*size:][:size])
 		must(err)
-		r.bells = append(r.bells, b)
+		r.doorbells = append(r.doorbells, b)
 	}
 	r.fds = append(r.fds, fds[1])
 	r.wakes = fds[2:]

@@ -3,20 +3,18 @@ package daemon
 import (
 	"context"
 	"errors"
-	"runtime"
 	"testing"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce/client"
+	"github.com/goroce/goroce/roce/daemon/client"
 	"github.com/goroce/goroce/tests/require"
+	"github.com/goroce/goroce/tests/uffd"
 )
 
-// TestStuck has a client send memory that is never there: a page under userfaultfd that
-// nobody resolves. Others go on. The daemon drops the client, and is rid of all that
-// waited when the page comes, or the client goes.
+// TestStuck has a client send memory that is never there, a page under userfaultfd that
+// nobody resolves, and memory that the daemon has mapped, in one request. Others go on. The
+// daemon drops the client, and keeps what it has mapped until the page comes, or the client
+// goes: who waits for the page reads it next.
 func TestStuck(t *testing.T) {
 	if !reachable() {
 		require.Missing(t, "the daemon may not read other processes of its user: kernel.yama.ptrace_scope is not 0")
@@ -49,8 +47,8 @@ func TestStuck(t *testing.T) {
 			t.Errorf("who sends memory that does not come hears %q, want %q", heard, client.ErrGone)
 		}
 		a.forgets(c.pid)
-		if now := a.usage(); now.goroutines <= before.goroutines {
-			t.Errorf("nobody waits for the page: %+v, %+v before", now, before)
+		if now := a.usage(); now.goroutines <= before.goroutines || now.memfds <= before.memfds {
+			t.Errorf("nobody waits for the page, or nothing is kept for who does: %+v, %+v before", now, before)
 		}
 		others.goesOn(100)
 		if resolved {
@@ -69,9 +67,13 @@ func TestStuck(t *testing.T) {
 
 // stuck is the client of TestStuck.
 func stuck(c *parent) {
-	n, err := newTenant(c.Socket, shape{size: piece, process: true, qps: 1})
+	n, err := newTenant(c.Socket, shape{size: piece, process: true, qps: 1, sges: 2})
 	must(err)
-	fault, err := hang(n.buf)
+	mapped, err := client.Alloc(piece)
+	must(err)
+	behind, err := n.pd.RegMR(ib.MRInit{Buf: mapped, Access: rights})
+	must(err)
+	fault, err := uffd.Hang(n.buf)
 	if err != nil {
 		c.tell(err.Error())
 		return
@@ -81,9 +83,10 @@ func stuck(c *parent) {
 	var peer card
 	c.hear(&peer)
 	must(n.connect(peer, steadily))
-	_, err = n.qps[0].PostSend([]ib.SendWR{{Opcode: ib.WRWrite, Flags: ib.SendSignaled, SGL: n.sge(0, piece), RemoteAddr: peer.Addr, RKey: peer.Key}})
+	sgl := append(n.sge(0, piece/2), ib.SGE{Addr: behind.Addr(), Length: piece / 2, LKey: behind.LKey()})
+	_, err = n.qps[0].PostSend([]ib.SendWR{{Opcode: ib.WRWrite, Flags: ib.SendSignaled, SGL: sgl, RemoteAddr: peer.Addr, RKey: peer.Key}})
 	must(err)
-	must(fault.wait())
+	must(fault.Wait())
 	c.tell("it waits")
 	var wc [1]ib.WC
 	if _, err = n.next(context.Background(), wc[:]); errors.Is(err, client.ErrGone) {
@@ -92,58 +95,7 @@ func stuck(c *parent) {
 	c.tell(err.Error())
 	var resolve string
 	c.hear(&resolve)
-	must(fault.resolve(n.buf))
+	must(fault.Resolve(n.buf))
 	c.tell("done")
 	c.hear(&resolve) // until it is killed
-}
-
-// userfault lets every access to some memory wait.
-type userfault int
-
-// Calls and structures of linux/userfaultfd.h.
-const (
-	uffdAPI      = 0xAA
-	uffdMissing  = 1
-	uffdioAPI    = 0xC018AA3F
-	uffdioRegist = 0xC020AA00
-	uffdioZero   = 0xC020AA04
-)
-
-func ioctl(fd userfault, request uintptr, arg unsafe.Pointer) error {
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), request, uintptr(arg)); errno != 0 {
-		return errno
-	}
-	return nil
-}
-
-// hang lets every access to pages that are not there wait: the kernel's, too.
-func hang(pages []byte) (userfault, error) {
-	fd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC, 0, 0)
-	if errno != 0 {
-		return 0, errno
-	}
-	u := userfault(fd)
-	api := struct{ api, features, ioctls uint64 }{api: uffdAPI}
-	if err := ioctl(u, uffdioAPI, unsafe.Pointer(&api)); err != nil {
-		return 0, err
-	}
-	reg := struct{ start, length, mode, ioctls uint64 }{uint64(uintptr(unsafe.Pointer(&pages[0]))), uint64(len(pages)), uffdMissing, 0}
-	return u, ioctl(u, uffdioRegist, unsafe.Pointer(&reg))
-}
-
-// wait waits for an access.
-func (u userfault) wait() error {
-	_, err := unix.Read(int(u), make([]byte, 32))
-	return err
-}
-
-// resolve makes the pages zeros.
-func (u userfault) resolve(pages []byte) error {
-	z := struct {
-		start, length, mode uint64
-		zeroed              int64
-	}{uint64(uintptr(unsafe.Pointer(&pages[0]))), uint64(len(pages)), 0, 0}
-	err := ioctl(u, uffdioZero, unsafe.Pointer(&z))
-	runtime.KeepAlive(pages)
-	return err
 }

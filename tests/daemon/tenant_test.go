@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce/client"
+	"github.com/goroce/goroce/roce/daemon/client"
 )
 
 // tenant is a client with what QPs take. It is used in the test and in its children.
@@ -23,6 +23,8 @@ type tenant struct {
 	buf []byte
 	mr  ib.MR
 	qps []ib.QP
+
+	sges int
 }
 
 // shape says what tenant to make.
@@ -31,6 +33,7 @@ type shape struct {
 	process bool
 	srq     bool
 	qps     int
+	sges    int // of a request; 0 is 1
 }
 
 // depth is how many requests a queue takes.
@@ -40,7 +43,7 @@ const rights = ib.LocalWrite | ib.RemoteWrite | ib.RemoteRead
 
 // newTenant connects to a daemon. What it has made goes with its device.
 func newTenant(socket string, s shape) (n *tenant, err error) {
-	n = &tenant{}
+	n = &tenant{sges: max(s.sges, 1)}
 	if n.dev, err = client.Dial(context.Background(), client.Options{Socket: socket}); err != nil {
 		return nil, err
 	}
@@ -83,7 +86,7 @@ func (n *tenant) make(s shape) (err error) {
 func (n *tenant) addQPs(count int) error {
 	for range count {
 		q, err := n.pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: n.cq, RecvCQ: n.cq, SRQ: n.srq,
-			Cap: ib.QPCap{MaxSendWR: depth, MaxRecvWR: depth, MaxSendSGE: 1, MaxRecvSGE: 1}})
+			Cap: ib.QPCap{MaxSendWR: depth, MaxRecvWR: depth, MaxSendSGE: n.sges, MaxRecvSGE: 1}})
 		if err != nil {
 			return err
 		}

@@ -19,23 +19,10 @@ import (
 
 const module = "github.com/goroce/goroce/"
 
-// mayImport lists what the packages of the protocol core may import of this
-// module. What is not listed here sits above and is free.
-var mayImport = map[string][]string{
-	"ib":          {},
-	"wire":        {"ib"},
-	"mr":          {"ib"},
-	"qp/ring":     {"ib"},
-	"qp":          {"ib", "wire", "mr", "qp/ring"},
-	"qp/script":   {"ib", "wire", "mr", "mr/mrtest", "qp", "qp/ring"},
-	"roce/link":   {"ib"},
-	"roce":        {"ib", "wire", "mr", "qp", "qp/ring", "roce/link"},
-	"wire/layers": {"ib", "wire"},
-}
-
 // pure packages reach neither the operating system's network nor packet
 // libraries, not even through others.
-var pure = []string{"ib", "wire", "mr", "qp", "qp/ring", "qp/script", "roce", "roce/link"}
+var pure = []string{"ib", "wire", "mr", "qp", "qp/ring", "qp/script", "roce", "roce/cm", "roce/internal/engine", "roce/internal/ipid",
+	"roce/internal/offload", "roce/internal/slowmem", "roce/link"}
 
 var impure = []string{"net", "golang.org/x/sys", "github.com/vishvananda", "github.com/google/gopacket", "github.com/cilium"}
 
@@ -43,7 +30,8 @@ var impure = []string{"net", "golang.org/x/sys", "github.com/vishvananda", "gith
 const cpu = "golang.org/x/sys/cpu"
 
 // clockless packages are handed the time.
-var clockless = []string{"ib", "wire", "mr", "qp", "qp/ring", "qp/script"}
+var clockless = []string{"ib", "wire", "mr", "qp", "qp/ring", "qp/script", "roce/cm", "roce/internal/ipid",
+	"roce/internal/offload"}
 
 type goPackage struct {
 	ImportPath, Dir string
@@ -71,17 +59,47 @@ func list(t *testing.T) map[string]goPackage {
 
 func TestImports(t *testing.T) {
 	pkgs := list(t)
-	for name, allowed := range mayImport {
-		p, ok := pkgs[name]
-		if !ok {
-			t.Errorf("package %s does not exist", name)
-		}
-		for _, imp := range p.Imports {
-			if rel, ours := strings.CutPrefix(imp, module); ours && !slices.Contains(allowed, rel) {
-				t.Errorf("package %s imports %s; it may import %v", name, rel, allowed)
+	below := map[string]bool{} // the rows so far
+	for _, layer := range layers {
+		for _, r := range layer.rows {
+			p, ok := pkgs[r.name]
+			switch {
+			case !ok:
+				t.Errorf("%s: package %s has a row and does not exist", layer.name, r.name)
+			case below[r.name]:
+				t.Errorf("%s: package %s has two rows", layer.name, r.name)
 			}
+			checkRow(t, r, p, below)
+			below[r.name] = true
 		}
 	}
+	for name := range pkgs {
+		if !below[name] {
+			t.Errorf("package %s has no row: say in layers what it may import", name)
+		}
+	}
+}
+
+// checkRow holds what a package imports against its row, and the row against the rows below.
+func checkRow(t *testing.T, r row, p goPackage, below map[string]bool) {
+	for _, imp := range p.Imports {
+		if rel, ours := strings.CutPrefix(imp, module); ours && !slices.Contains(r.imports, rel) {
+			t.Errorf("package %s imports %s; it may import %v", r.name, rel, r.imports)
+		}
+	}
+	for _, imp := range r.imports {
+		if !below[imp] {
+			t.Errorf("the row of package %s has %s, which has no row before it", r.name, imp)
+		}
+		if !slices.Contains(p.Imports, module+imp) {
+			t.Errorf("the row of package %s has %s, which it does not import", r.name, imp)
+		}
+	}
+}
+
+// TestPure looks for what the packages of the core must not reach.
+func TestPure(t *testing.T) {
+	pkgs := list(t)
 	for _, name := range pure {
 		for _, dep := range pkgs[name].Deps {
 			for _, bad := range impure {

@@ -16,8 +16,8 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
-	"github.com/goroce/goroce/roce/client"
-	"github.com/goroce/goroce/roce/server"
+	"github.com/goroce/goroce/roce/daemon/client"
+	"github.com/goroce/goroce/roce/daemon/server"
 )
 
 // What memory the clients of daemons have.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
-	"github.com/goroce/goroce/roce/client"
+	"github.com/goroce/goroce/roce/daemon/client"
 	"github.com/goroce/goroce/roce/host"
 	"github.com/goroce/goroce/roce/link/udp"
 	"github.com/goroce/goroce/roce/link/wrap"

@@ -18,7 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce/link/linktest"
+	"github.com/goroce/goroce/tests/linktest"
 )
 
 // loopbackMTU is the IP MTU of the loopback interface.

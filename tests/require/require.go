@@ -16,6 +16,19 @@ import (
 // enforced reports whether missing things fail tests instead of skipping them.
 func enforced() bool { return os.Getenv("GOROCE_REQUIRE") == "1" }
 
+// Full reports whether tests shall repeat what is alike: with GOROCE_FULL=1 in the
+// environment, which .ci/run sets for its run as root, they play all rounds and all
+// combinations, else the fewest that show something each.
+func Full() bool { return os.Getenv("GOROCE_FULL") == "1" }
+
+// Rounds returns full where that is asked for, else few.
+func Rounds(few, full int) int {
+	if Full() {
+		return full
+	}
+	return few
+}
+
 // Missing ends the test: a skip that names what is missing, or a failure where
 // the environment promises that nothing is.
 func Missing(t testing.TB, format string, args ...any) {

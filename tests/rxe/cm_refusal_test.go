@@ -47,7 +47,7 @@ func TestCMRefusals(t *testing.T) {
 	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
 		for _, r := range refusals {
 			weAsk := strings.HasPrefix(r.asker, "cmpeer")
-			t.Run(fmt.Sprintf("%s-%s-we-ask=%v", r.name, r.family, weAsk), func(t *testing.T) {
+			lab.Row(t, fmt.Sprintf("%s-%s-we-ask=%v", r.name, r.family, weAsk), func(t testing.TB) {
 				p := newCMPlay(t, programs, kernel, udp, r.family)
 				ctx, cancel := context.WithTimeout(t.Context(), cmTimeout)
 				defer cancel()

@@ -27,7 +27,7 @@ func TestCM(t *testing.T) {
 	programs := buildCM(t)
 	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
 		for _, r := range cmRows() {
-			t.Run(fmt.Sprintf("%s-%s-%s-%s-loss%g", r.name, r.side, r.link, r.family, r.loss), func(t *testing.T) {
+			lab.Row(t, fmt.Sprintf("%s-%s-%s-%s-loss%g", r.name, r.side, r.link, r.family, r.loss), func(t testing.TB) {
 				p := newCMPlay(t, programs, kernel, r.link, r.family)
 				p.run(&r)
 			})
@@ -41,7 +41,7 @@ func TestRstreamSizes(t *testing.T) {
 	programs := buildCM(t)
 	tool := cmTools[slices.IndexFunc(cmTools, func(c cmTool) bool { return c.name == "rstream" })]
 	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
-		t.Run(string(kernel), func(t *testing.T) {
+		lab.Row(t, string(kernel), func(t testing.TB) {
 			p := newCMPlay(t, programs, kernel, udp, v4)
 			for i, size := range rstreamSizes() {
 				r := tool
@@ -101,11 +101,11 @@ type cmPlay struct {
 	programs cmPrograms
 }
 
-func newCMPlay(t *testing.T, programs cmPrograms, kernel lab.Kernel, link, family string) *cmPlay {
+func newCMPlay(t testing.TB, programs cmPrograms, kernel lab.Kernel, link, family string) *cmPlay {
 	t.Helper()
 	l := lab.Shared(t, kernel)
 	quiet(t, l)
-	p := &cmPlay{pingpong{T: t, lab: l, vm: l.VMs[0], row: row{link: link, family: family}}, programs}
+	p := &cmPlay{pingpong{TB: t, lab: l, vm: l.VMs[0], row: row{link: link, family: family}}, programs}
 	p.must(p.vm.CopyIn(t.Context(), programs["cmtool"], guestTool))
 	return p
 }
@@ -209,7 +209,7 @@ func (p *cmPlay) start(ctx context.Context, command string) *ourProcess {
 	p.Helper()
 	words := p.words(command)
 	args := append(words[1:], "--link", p.link, "--addr", p.hostAddr().String())
-	us := &ourProcess{t: p.T, ready: make(chan struct{})}
+	us := &ourProcess{t: p.TB, ready: make(chan struct{})}
 	if p.link == udp {
 		us.Cmd = p.lab.HostCommandAs(ctx, "nobody", p.programs[words[0]], args...)
 	} else {
@@ -233,9 +233,14 @@ func (p *ourProcess) Write(b []byte) (int, error) {
 }
 
 // listens reports whether the program has said so: cmpeer "listening", goroced
-// "waiting for a client".
+// "waiting for a client", its daemon "msg=ready".
 func (p *ourProcess) listens() bool {
-	return bytes.Contains(p.said.Bytes(), []byte("listening\n")) || bytes.Contains(p.said.Bytes(), []byte("waiting for "))
+	for _, word := range []string{"listening\n", "waiting for ", "msg=ready"} {
+		if bytes.Contains(p.said.Bytes(), []byte(word)) {
+			return true
+		}
+	}
+	return false
 }
 
 func (p *ourProcess) output() string {

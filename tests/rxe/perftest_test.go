@@ -68,10 +68,10 @@ func TestPerftest(t *testing.T) {
 	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
 		for _, r := range perfRows() {
 			name := fmt.Sprintf("%s-%s-%s-%s-%s", r.tool, r.side, r.link, r.family, strings.ReplaceAll(r.options+r.own, " ", ""))
-			t.Run(name, func(t *testing.T) {
+			lab.Row(t, name, func(t testing.TB) {
 				l := lab.Shared(t, kernel)
 				p := &perfPlay{perfRow: r}
-				p.pingpong = pingpong{T: t, lab: l, vm: l.VMs[0], goroced: goroced, row: row{side: r.side, link: r.link, family: r.family}}
+				p.pingpong = pingpong{TB: t, lab: l, vm: l.VMs[0], goroced: goroced, row: row{side: r.side, link: r.link, family: r.family}}
 				p.run()
 			})
 		}
@@ -86,7 +86,7 @@ type perfPlay struct {
 func (p *perfPlay) run() {
 	ctx, cancel := context.WithTimeout(context.Background(), rowTimeout)
 	defer cancel()
-	quiet(p.T, p.lab)
+	quiet(p.TB, p.lab)
 	before, err := p.vm.Counters(ctx)
 	p.must(err)
 	if p.side == client {
@@ -122,7 +122,7 @@ func (p *perfPlay) toTool(ctx context.Context) {
 
 // fromTool connects the C tool to goroced.
 func (p *perfPlay) fromTool(ctx context.Context) {
-	us := &ourProcess{Cmd: p.ours(ctx), t: p.T, ready: make(chan struct{})}
+	us := &ourProcess{Cmd: p.ours(ctx), t: p.TB, ready: make(chan struct{})}
 	us.Stdout, us.Stderr = us, us
 	p.must(us.Start())
 	us.waitReady(ctx)

@@ -32,9 +32,9 @@ func TestPingpong(t *testing.T) {
 		for _, r := range rows {
 			name := fmt.Sprintf("%s-%s-%s-size%d-pmtu%d-mtu%d-loss%g-offload=%v", r.side, r.link, r.family, r.size,
 				r.pathMTU, r.mtu, r.loss, r.offload)
-			t.Run(name, func(t *testing.T) {
+			lab.Row(t, name, func(t testing.TB) {
 				l := lab.Shared(t, kernel)
-				p := &pingpong{T: t, lab: l, vm: l.VMs[0], goroced: goroced, row: r}
+				p := &pingpong{TB: t, lab: l, vm: l.VMs[0], goroced: goroced, row: r}
 				p.run()
 			})
 		}
@@ -62,7 +62,7 @@ func build(t *testing.T) string {
 }
 
 type pingpong struct {
-	*testing.T
+	testing.TB
 	lab     *lab.Lab
 	vm      *lab.VM
 	goroced string

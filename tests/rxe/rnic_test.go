@@ -24,14 +24,16 @@ func TestRnic(t *testing.T) {
 	lab.Require(t, lab.Kernels()...)
 	binary := buildRnicTest(t)
 	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
-		runRnic(t, kernel, binary, lab.Userland{})
+		lab.Row(t, "debian12", func(t testing.TB) { runRnic(t, kernel, binary, lab.Userland{}) })
 		if kernel != lab.Linux612 {
 			return
 		}
-		report := runRnic(t, kernel, binary, lab.Debian13(t))
-		if !strings.Contains(report, "--- PASS: TestFlush ") {
-			t.Error("FLUSH was not tested")
-		}
+		debian13 := lab.Debian13(t)
+		lab.Row(t, "debian13", func(t testing.TB) {
+			if report := runRnic(t, kernel, binary, debian13); !strings.Contains(report, "--- PASS: TestFlush ") {
+				t.Error("FLUSH was not tested")
+			}
+		})
 	})
 }
 
@@ -55,7 +57,7 @@ func buildRnicTest(t *testing.T) string {
 var skips = regexp.MustCompile(`.*skipped: .*`)
 
 // runRnic runs the tests in a guest and returns their report.
-func runRnic(t *testing.T, kernel lab.Kernel, binary string, user lab.Userland) string {
+func runRnic(t testing.TB, kernel lab.Kernel, binary string, user lab.Userland) string {
 	vm := lab.Shared(t, kernel).VMs[0]
 	ctx, cancel := context.WithTimeout(t.Context(), rnicTimeout)
 	defer cancel()

@@ -45,10 +45,10 @@ func TestServices(t *testing.T) {
 	goroced := build(t)
 	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
 		for _, r := range serviceRows() {
-			t.Run(fmt.Sprintf("%s-%s-%s-%s-events=%v", r.service, r.side, r.link, r.family, r.events), func(t *testing.T) {
+			lab.Row(t, fmt.Sprintf("%s-%s-%s-%s-events=%v", r.service, r.side, r.link, r.family, r.events), func(t testing.TB) {
 				l := lab.Shared(t, kernel)
 				s := &servicePlay{serviceRow: r}
-				s.pingpong = pingpong{T: t, lab: l, vm: l.VMs[0], goroced: goroced, row: row{side: r.side, link: r.link, family: r.family}}
+				s.pingpong = pingpong{TB: t, lab: l, vm: l.VMs[0], goroced: goroced, row: row{side: r.side, link: r.link, family: r.family}}
 				s.run()
 			})
 		}
@@ -63,7 +63,7 @@ type servicePlay struct {
 func (s *servicePlay) run() {
 	ctx, cancel := context.WithTimeout(context.Background(), rowTimeout)
 	defer cancel()
-	quiet(s.T, s.lab)
+	quiet(s.TB, s.lab)
 	before, err := s.vm.Counters(ctx)
 	s.must(err)
 	if s.side == client {
@@ -107,7 +107,7 @@ func (s *servicePlay) fromTool(ctx context.Context) {
 }
 
 // quiet takes back what other tests have done to the wire.
-func quiet(t *testing.T, l *lab.Lab) {
+func quiet(t testing.TB, l *lab.Lab) {
 	t.Helper()
 	if err := errors.Join(l.SetMTU(1500), l.SetOffload(true), l.SetLoss(0)); err != nil {
 		t.Fatal(err)
@@ -151,7 +151,7 @@ func TestServicesOnRNIC(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, service := range []string{"rc", "uc", "ud", "srq"} {
-			t.Run(service, func(t *testing.T) {
+			lab.Row(t, service, func(t testing.TB) {
 				ctx, cancel := context.WithTimeout(t.Context(), rowTimeout)
 				defer cancel()
 				args := []string{"pingpong", "--service", service, "-c", "-n", "300"}

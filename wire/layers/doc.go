@@ -21,5 +21,7 @@
 // by SetOuter fills in the ICRC.
 //
 // The package decodes with code of its own rather than with package wire, slowly
-// and plainly, so that each can be tested against the other.
+// and plainly, so that each can be tested against the other: [Verify] does so with
+// one frame. The conformance suite passes every frame to it that its software devices
+// send and receive, the demonstration's test its capture.
 package layers

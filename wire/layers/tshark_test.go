@@ -54,7 +54,8 @@ var tsharkFields = []struct {
 	{"infiniband.atomiceth.cmpdt", with(wire.HasAtomicETH, func(p *wire.Packet) uint64 { return p.Atomic.Compare })},
 	{"infiniband.aeth.syndrome", with(wire.HasAETH, func(p *wire.Packet) uint64 { return uint64(p.AETH.Syndrome) })},
 	{"infiniband.aeth.msn", with(wire.HasAETH, func(p *wire.Packet) uint64 { return uint64(p.AETH.MSN) })},
-	{"infiniband.atomicacketh.origremdt", with(wire.HasAtomicAckETH, func(p *wire.Packet) uint64 { return p.AtomicAck })},
+	{"infiniband.atomicacketh.origremdt",
+		with(wire.HasAtomicAckETH, func(p *wire.Packet) uint64 { return p.AtomicAck })},
 	{"infiniband.immdt", with(wire.HasImm, func(p *wire.Packet) uint64 { return uint64(p.Imm) })},
 	{"infiniband.ieth", with(wire.HasIETH, func(p *wire.Packet) uint64 { return uint64(p.InvKey) })},
 }
@@ -183,9 +184,12 @@ func TestTsharkAllOpcodes(t *testing.T) {
 func frameOf(op wire.Opcode) []byte {
 	p := wire.Packet{
 		BTH:  wire.BTH{Opcode: op, SE: true, MigReq: true, PKey: 0xFFFF, DestQP: 0x123456, AckReq: true, PSN: 0xABCDEF},
-		DETH: wire.DETH{QKey: 0x11111111, SrcQP: 0x654321}, RETH: wire.RETH{VA: 0x0102030405060708, RKey: 0x11121314, Len: 6},
-		Atomic: wire.AtomicETH{VA: 0x2122232425262728, RKey: 0x31323334, Swap: 0x4142434445464748, Compare: 0x5152535455565758},
-		AETH:   wire.AETH{Syndrome: wire.RNRNak(14), MSN: 0x616263}, AtomicAck: 0x7172737475767778, Imm: 0x81828384, InvKey: 0x91929394,
+		DETH: wire.DETH{QKey: 0x11111111, SrcQP: 0x654321}, RETH: wire.RETH{VA: 0x0102030405060708, RKey: 0x11121314,
+			Len: 6},
+		Atomic: wire.AtomicETH{VA: 0x2122232425262728, RKey: 0x31323334, Swap: 0x4142434445464748,
+			Compare: 0x5152535455565758},
+		AETH: wire.AETH{Syndrome: wire.RNRNak(14), MSN: 0x616263}, AtomicAck: 0x7172737475767778, Imm: 0x81828384,
+		InvKey: 0x91929394,
 	}
 	if op.HasPayload() {
 		p.Payload = []byte{1, 2, 3, 4, 5, 6}

@@ -60,7 +60,8 @@ var kinds = []kind{
 func init() {
 	for _, k := range kinds {
 		decode := func(data []byte, p gopacket.PacketBuilder) error { return decodeFrom(k.typ, data, p) }
-		gopacket.RegisterLayerType(int(k.typ), gopacket.LayerTypeMetadata{Name: k.name, Decoder: gopacket.DecodeFunc(decode)})
+		gopacket.RegisterLayerType(int(k.typ),
+			gopacket.LayerTypeMetadata{Name: k.name, Decoder: gopacket.DecodeFunc(decode)})
 	}
 	layers.RegisterUDPPortLayerType(wire.Port, LayerTypeBTH)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/link"
-	"github.com/goroce/goroce/roce/link/linktest"
+	"github.com/goroce/goroce/tests/linktest"
 	"github.com/goroce/goroce/wire"
 )
 

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/roce/link"
-	"github.com/goroce/goroce/roce/link/linktest"
 	"github.com/goroce/goroce/roce/link/port"
+	"github.com/goroce/goroce/tests/linktest"
 )
 
 // Other traffic of the interface passes as if the link was not there, while RoCEv2

@@ -11,8 +11,8 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/link"
-	"github.com/goroce/goroce/roce/link/linktest"
 	"github.com/goroce/goroce/roce/link/wrap"
+	"github.com/goroce/goroce/tests/linktest"
 	"github.com/goroce/goroce/tests/require"
 )
 
@@ -73,7 +73,7 @@ func (e *end) connect(t testing.TB, peer *end, gid int) {
 	attr := ib.QPAttr{State: ib.Init, Port: 1, Access: ib.QPAccessMask}
 	must(t, e.qp.Modify(attr, ib.AttrState|ib.AttrPKeyIndex|ib.AttrPort|ib.AttrAccess))
 	attr = ib.QPAttr{State: ib.RTR, AH: ib.AHAttr{DGID: peer.dev.Link().Local[gid], SGIDIndex: gid}, PathMTU: e.pathMTU(t, peer),
-		DestQPN: peer.qp.Num(), MinRNRTimer: 12, Timeout: 14, RetryCnt: 7, RNRRetry: 7}
+		DestQPN: peer.qp.Num(), MinRNRTimer: 12, Timeout: 19, RetryCnt: 7, RNRRetry: 7}
 	must(t, e.qp.Modify(attr, ib.AttrState|ib.AttrAV|ib.AttrPathMTU|ib.AttrDestQPN|ib.AttrRQPSN|ib.AttrMaxDestRdAtomic|ib.AttrMinRNRTimer))
 	attr.State = ib.RTS
 	must(t, e.qp.Modify(attr, ib.AttrState|ib.AttrSQPSN|ib.AttrMaxRdAtomic|ib.AttrTimeout|ib.AttrRetryCnt|ib.AttrRNRRetry))

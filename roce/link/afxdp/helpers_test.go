@@ -7,9 +7,9 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/goroce/goroce/roce/link"
-	"github.com/goroce/goroce/roce/link/linktest"
 	"github.com/goroce/goroce/roce/link/rawsock"
 	"github.com/goroce/goroce/roce/link/udp"
+	"github.com/goroce/goroce/tests/linktest"
 )
 
 // opener opens a link of some kind.

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/goroce/goroce/roce/link"
-	"github.com/goroce/goroce/roce/link/linktest"
+	"github.com/goroce/goroce/tests/linktest"
 )
 
 const flows, frames = 8, 20 // frames of each

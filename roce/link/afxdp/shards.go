@@ -21,8 +21,8 @@ import (
 // through the kernel comes by the first link.
 func OpenShards(addrs []netip.Addr, o Options, shards int) ([]link.Link, error) {
 	if shards < 1 || shards > link.MaxShards || shards&(shards-1) != 0 {
-		return nil, &ib.AttrError{Op: "open afxdp link", Attr: "shards", Value: shards,
-			Allowed: fmt.Sprintf("1 to %d, a power of two", link.MaxShards), Err: ib.ErrInvalid}
+		return nil, ib.Refuse("open afxdp link", "shards", shards, fmt.Sprintf("1 to %d, a power of two",
+			link.MaxShards), ib.ErrInvalid)
 	}
 	kernel, err := packet.Open(addrs, packet.Options{Name: "afxdp"})
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/link"
-	"github.com/goroce/goroce/roce/link/linktest"
 	"github.com/goroce/goroce/roce/link/wrap"
+	"github.com/goroce/goroce/tests/linktest"
 )
 
 // twoQueues returns two namespaces whose interfaces have two queues, which is as many

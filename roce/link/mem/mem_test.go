@@ -5,8 +5,8 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link"
-	"github.com/goroce/goroce/roce/link/linktest"
 	"github.com/goroce/goroce/roce/link/mem"
+	"github.com/goroce/goroce/tests/linktest"
 )
 
 var (

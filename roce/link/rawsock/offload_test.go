@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/roce/link"
-	"github.com/goroce/goroce/roce/link/linktest"
 	"github.com/goroce/goroce/roce/link/rawsock"
+	"github.com/goroce/goroce/tests/linktest"
 	"github.com/goroce/goroce/tests/require"
 	"github.com/goroce/goroce/wire"
 )

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/roce/link"
-	"github.com/goroce/goroce/roce/link/linktest"
 	"github.com/goroce/goroce/roce/link/udp"
+	"github.com/goroce/goroce/tests/linktest"
 )
 
 func TestMembership(t *testing.T) {

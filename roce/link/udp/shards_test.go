@@ -11,9 +11,9 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link"
-	"github.com/goroce/goroce/roce/link/linktest"
 	"github.com/goroce/goroce/roce/link/port"
 	"github.com/goroce/goroce/roce/link/udp"
+	"github.com/goroce/goroce/tests/linktest"
 )
 
 func openShards(t testing.TB, n int, addrs ...netip.Addr) []link.Link {

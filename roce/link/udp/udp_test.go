@@ -10,9 +10,9 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link"
-	"github.com/goroce/goroce/roce/link/linktest"
 	"github.com/goroce/goroce/roce/link/port"
 	"github.com/goroce/goroce/roce/link/udp"
+	"github.com/goroce/goroce/tests/linktest"
 )
 
 func open(t testing.TB, o udp.Options, addrs ...netip.Addr) link.Link {

@@ -112,7 +112,7 @@ func (r *Rule) check() error {
 		{r.TTL >= 0, "TTL", r.TTL, "0 for no end, or more"},
 	} {
 		if !c.ok {
-			return &ib.AttrError{Op: op, Attr: c.attr, Value: c.value, Allowed: c.allowed, Err: ib.ErrInvalid}
+			return ib.Refuse(op, c.attr, c.value, c.allowed, ib.ErrInvalid)
 		}
 	}
 	return nil
@@ -184,8 +184,8 @@ func (t *Rules) Add(r Rule) (RuleStatus, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.all) >= MaxRules {
-		return RuleStatus{}, &ib.AttrError{Op: "add fault rule", Attr: "rules", Value: len(t.all),
-			Allowed: fmt.Sprintf("less than %d; remove one first, those that are spent count too", MaxRules), Err: ib.ErrLimit}
+		return RuleStatus{}, ib.Refuse("add fault rule", "rules", len(t.all),
+			fmt.Sprintf("less than %d; remove one first, those that are spent count too", MaxRules), ib.ErrLimit)
 	}
 	t.last++
 	added := &rule{Rule: r, id: t.last, class: classes[r.Class]}
@@ -204,7 +204,7 @@ func (t *Rules) Remove(id uint64) error {
 	defer t.mu.Unlock()
 	i := slices.IndexFunc(t.all, func(r *rule) bool { return r.id == id })
 	if i < 0 {
-		return &ib.AttrError{Op: "remove fault rule", Attr: "ID", Value: id, Allowed: "the ID of a rule; list them", Err: ib.ErrInvalid}
+		return ib.Refuse("remove fault rule", "ID", id, "the ID of a rule; list them", ib.ErrInvalid)
 	}
 	t.all[i].stop()
 	t.all = slices.Delete(t.all, i, i+1)

@@ -83,8 +83,8 @@ func (t *Tap) add(op string, c *Capture) (link.Caps, error) {
 	}
 	list := t.list()
 	if n := len(list); n >= MaxCaptures {
-		return t.caps, &ib.AttrError{Op: op, Attr: "captures", Value: n,
-			Allowed: fmt.Sprintf("less than %d at a time; end one first", MaxCaptures), Err: ib.ErrLimit}
+		return t.caps, ib.Refuse(op, "captures", n, fmt.Sprintf("less than %d at a time; end one first", MaxCaptures),
+			ib.ErrLimit)
 	}
 	list = append(slices.Clone(list), c)
 	t.captures.Store(&list)

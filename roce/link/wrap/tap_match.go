@@ -26,7 +26,7 @@ func (m *Match) check(op string) error {
 		qpn  ib.QPN
 	}{{"QPN", m.QPN}, {"PeerQPN", m.PeerQPN}} {
 		if c.qpn > ib.QPNMask {
-			return &ib.AttrError{Op: op, Attr: c.attr, Value: uint32(c.qpn), Allowed: "24 bits, 0 for any", Err: ib.ErrInvalid}
+			return ib.Refuse(op, c.attr, uint32(c.qpn), "24 bits, 0 for any", ib.ErrInvalid)
 		}
 	}
 	return nil

@@ -1,5 +1,6 @@
 /* A client of goroced, written from docs/abi.md alone: two queue pairs of its own, of
- * which one sends to the other and then writes to its memory. */
+ * which one sends to the other and then writes to its memory. Two more connect by address,
+ * and one sends to the other. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -94,23 +95,23 @@ static _Atomic uint32_t *word(char *ring, int offset) { return (_Atomic uint32_t
 enum { producer = 64, consumer = 128, wake = 192, slots = 256 };
 
 struct qp {
-	uint32_t handle, qpn, bell, shard;
+	uint32_t handle, qpn, doorbell, shard;
 	char    *send, *recv;
 	uint32_t sent, posted; /* producer indices */
 };
 
-static char *bells;
-static size_t bells_size;
+static char *doorbells;
+static size_t doorbells_size;
 static int eventfds[8];
 
-static void ring_bell(struct qp *q)
+static void ring_doorbell(struct qp *q)
 {
-	char *b = bells + q->shard * bells_size;
-	struct goroce_bells_header *h = (void *)b;
-	uint32_t tops = h->bells / 4096;
+	char *b = doorbells + q->shard * doorbells_size;
+	struct goroce_doorbells_header *h = (void *)b;
+	uint32_t tops = h->doorbells / 4096;
 	_Atomic uint64_t *top = (void *)(b + 128), *bit = (void *)(b + 128 + (tops + 7) / 8 * 64);
-	atomic_fetch_or(&bit[q->bell / 64], 1ull << q->bell % 64);
-	atomic_fetch_or(&top[q->bell / 4096], 1ull << q->bell / 64 % 64);
+	atomic_fetch_or(&bit[q->doorbell / 64], 1ull << q->doorbell % 64);
+	atomic_fetch_or(&top[q->doorbell / 4096], 1ull << q->doorbell / 64 % 64);
 	atomic_thread_fence(memory_order_seq_cst);
 	if (atomic_load(word(b, 64)) && atomic_exchange(word(b, 64), 0)) {
 		uint64_t one = 1;
@@ -130,7 +131,7 @@ static void publish(struct qp *q, char *ring, uint32_t index)
 	atomic_store_explicit(word(ring, producer), index, memory_order_release);
 	atomic_thread_fence(memory_order_seq_cst);
 	if (atomic_load(word(ring, wake)) && atomic_exchange(word(ring, wake), 0))
-		ring_bell(q);
+		ring_doorbell(q);
 }
 
 static struct qp create_qp(uint32_t pd, uint32_t cq)
@@ -141,7 +142,7 @@ static struct qp create_qp(uint32_t pd, uint32_t cq)
 	int fd;
 	request(20, &r, sizeof(r), -1, &made, sizeof(made), &fd);
 	char *rings = map(fd, made.size);
-	return (struct qp){.handle = made.handle, .qpn = made.num, .bell = made.bell, .shard = made.shard, .send = rings, .recv = rings + made.send};
+	return (struct qp){.handle = made.handle, .qpn = made.num, .doorbell = made.doorbell, .shard = made.shard, .send = rings, .recv = rings + made.send};
 }
 
 static void connect_qp(struct qp *q, struct qp *peer, const uint8_t *gid)
@@ -195,6 +196,86 @@ static void post_send(struct qp *q, uint8_t opcode, struct goroce_sge sge, uint6
 	publish(q, q->send, ++q->sent);
 }
 
+/* What a client has of the connection manager: an event channel and its socket. */
+static struct goroce_object cm_channel;
+static int cm_socket;
+
+static void open_cm(void)
+{
+	request(26, NULL, 0, -1, &cm_channel, sizeof(cm_channel), &cm_socket);
+	fcntl(cm_socket, F_SETFL, 0); /* it comes set not to block */
+}
+
+static uint32_t create_id(void)
+{
+	struct goroce_create_cm_id r = {.channel = cm_channel.handle, .space = 0x106 /* RDMA_PS_TCP */};
+	struct goroce_object id;
+	request(27, &r, sizeof(r), -1, &id, sizeof(id), NULL);
+	return id.handle;
+}
+
+/* next_event waits for the next event, which must be of that type. */
+static struct goroce_cm_event next_event(uint32_t type)
+{
+	struct goroce_cm_event event;
+	do {
+		struct goroce_cm_signal signal;
+		if (read(cm_socket, &signal, sizeof(signal)) != sizeof(signal))
+			die("event channel");
+		request(28, &cm_channel, sizeof(cm_channel), -1, &event, sizeof(event), NULL);
+	} while (event.type == GOROCE_CM_NO_EVENT);
+	if (event.type != type) {
+		fprintf(stderr, "event %u with status %d, not %u\n", event.type, event.status, type);
+		exit(1);
+	}
+	return event;
+}
+
+/* move takes a QP to a state as its ID says. */
+static void move(struct qp *q, uint32_t id, uint32_t state)
+{
+	struct goroce_cm_value ask = {.id = id, .which = state};
+	struct goroce_qp_attr a;
+	request(42, &ask, sizeof(ask), -1, &a, sizeof(a), NULL);
+	a.qp = q->handle;
+	request(21, &a, sizeof(a), -1, NULL, 0, NULL);
+}
+
+/* connect_by_address connects a to b, through the port that b listens on. It returns the
+ * ID of a. */
+static uint32_t connect_by_address(struct qp *a, struct qp *b, const uint8_t *gid)
+{
+	struct goroce_cm_bind bind = {.id = create_id(), .addr = {.port = 7471, .family = 4}};
+	struct goroce_cm_listen listen = {bind.id, 1};
+	memcpy(bind.addr.ip, gid, 16); /* the GID of an IPv4 address has that in its last 4 bytes, too */
+	request(29, &bind, sizeof(bind), -1, NULL, 0, NULL);
+	request(30, &listen, sizeof(listen), -1, NULL, 0, NULL);
+
+	struct goroce_cm_resolve to = {.id = create_id(), .timeout_ns = 1000000000, .remote = bind.addr};
+	request(31, &to, sizeof(to), -1, NULL, 0, NULL);
+	next_event(0 /* RDMA_CM_EVENT_ADDR_RESOLVED */);
+	request(32, &to, sizeof(to), -1, NULL, 0, NULL);
+	next_event(2 /* RDMA_CM_EVENT_ROUTE_RESOLVED */);
+	move(a, to.id, 1 /* IBV_QPS_INIT */);
+	struct goroce_cm_connect c = {.id = to.id, .param = {.qpn = a->qpn, .retry_count = 7, .rnr_retry = 7, .private_len = 5}};
+	memcpy(c.private_data, "knock", 5);
+	request(33, &c, sizeof(c), -1, NULL, 0, NULL);
+
+	struct goroce_cm_event asked = next_event(4 /* RDMA_CM_EVENT_CONNECT_REQUEST */);
+	printf("request on ID %s: %.5s\n", asked.listener == bind.id ? "of the listener" : "of nobody", asked.private_data);
+	for (uint32_t state = 1; state <= 3; state++)
+		move(b, asked.id, state);
+	struct goroce_cm_connect accept = {.id = asked.id, .param = {.qpn = b->qpn, .rnr_retry = 7}};
+	request(34, &accept, sizeof(accept), -1, NULL, 0, NULL);
+
+	next_event(5 /* RDMA_CM_EVENT_CONNECT_RESPONSE */);
+	move(a, to.id, 2);
+	move(a, to.id, 3);
+	request(35, &(struct goroce_object){to.id}, sizeof(struct goroce_object), -1, NULL, 0, NULL);
+	next_event(9 /* RDMA_CM_EVENT_ESTABLISHED */);
+	return to.id;
+}
+
 int main(int argc, char **argv)
 {
 	struct sockaddr_un at = {.sun_family = AF_UNIX};
@@ -207,14 +288,14 @@ int main(int argc, char **argv)
 
 	static struct goroce_hello_reply devices;
 	static struct goroce_open_reply device;
-	struct goroce_hello hello = {GOROCE_MAGIC, 1, 1};
+	struct goroce_hello hello = {GOROCE_MAGIC, 2, 2};
 	request(1, &hello, sizeof(hello), -1, &devices, sizeof(devices), NULL);
 	struct goroce_open open_first = {{0}};
 	int fds[16];
 	request(2, &open_first, sizeof(open_first), -1, &device, sizeof(device), fds);
-	uint32_t tops = (device.bells + 4095) / 4096;
-	bells_size = 128 + (tops + 7) / 8 * 64 + tops * 512;
-	bells = map(fds[0], bells_size * device.shards);
+	uint32_t tops = (device.doorbells + 4095) / 4096;
+	doorbells_size = 128 + (tops + 7) / 8 * 64 + tops * 512;
+	doorbells = map(fds[0], doorbells_size * device.shards);
 	memcpy(eventfds, fds + 2, device.shards * sizeof(int));
 	printf("device %s, of %u\n", device.name, devices.devices);
 
@@ -257,6 +338,22 @@ int main(int argc, char **argv)
 	post_send(&a, 0 /* IBV_WR_RDMA_WRITE */, from, 0x10000 + 5000, mr.key);
 	wait_completion(cq_ring, events);
 	printf("written: %s\n", bytes + 5000);
-	request(27, &(struct goroce_object){a.handle}, sizeof(struct goroce_object), -1, NULL, 0, NULL);
+	request(25, &(struct goroce_object){a.handle}, sizeof(struct goroce_object), -1, NULL, 0, NULL);
+
+	struct qp c = create_qp(pd.handle, cq.handle), d = create_qp(pd.handle, cq.handle);
+	open_cm();
+	uint32_t id = connect_by_address(&c, &d, gid.gid);
+	r = slot(d.recv, d.posted);
+	*r = (struct goroce_recv_slot){.id = 9, .num_sge = 1};
+	memcpy(r + 1, &to, sizeof(to));
+	publish(&d, d.recv, ++d.posted);
+	post_send(&c, 2 /* IBV_WR_SEND */, from, 0, 0);
+	for (int i = 0; i < 2; i++)
+		wait_completion(cq_ring, events);
+	printf("connected: %s\n", bytes + 4096);
+	request(38, &(struct goroce_object){id}, sizeof(struct goroce_object), -1, NULL, 0, NULL);
+	for (int i = 0; i < 2; i++)
+		next_event(10 /* RDMA_CM_EVENT_DISCONNECTED */);
+	printf("disconnected\n");
 	return 0;
 }

@@ -27,6 +27,8 @@
 // Shared boots a lab the first time and resets the wire after each test, so
 // tests that use it do not run in parallel. Start makes a Lab of one's own.
 //
+// What depends on a guest's pace is a [Row], which gets a second try.
+//
 // By hand, as root, one command brings a lab up and reads commands for its guests:
 //
 //	go run ./tests/rxe/lab/cmd/rxelab -kernels 6.1,6.12

@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/goroce/goroce/tests/require"
 )
 
 // Kernel names a series of stock kernels of Debian 12.
@@ -21,7 +23,7 @@ const (
 // Kernels returns what a test that must hold for every peer runs against: 6.1,
 // and with GOROCE_FULL=1 in the environment 6.12 as well.
 func Kernels() []Kernel {
-	if os.Getenv("GOROCE_FULL") == "1" {
+	if require.Full() {
 		return []Kernel{Linux61, Linux612}
 	}
 	return []Kernel{Linux61}

@@ -20,10 +20,20 @@ import (
 
 func TestMain(m *testing.M) { Main(m) }
 
-// forEachKernel runs the test with one guest of every kernel of this run.
-func forEachKernel(t *testing.T, test func(t *testing.T, l *Lab)) {
-	for _, kernel := range Kernels() {
-		t.Run(string(kernel), func(t *testing.T) { test(t, Shared(t, kernel)) })
+// pair returns the lab of most tests: two guests, the first with 6.1, the second with the
+// newest kernel of this run.
+func pair(t *testing.T) *Lab {
+	t.Helper()
+	return Shared(t, Linux61, Kernels()[len(Kernels())-1])
+}
+
+// forEachKernel runs the test with a guest of every kernel of this run.
+func forEachKernel(t *testing.T, test func(t *testing.T, l *Lab, vm *VM)) {
+	for i, kernel := range Kernels() {
+		t.Run(string(kernel), func(t *testing.T) {
+			l := pair(t)
+			test(t, l, l.VMs[i])
+		})
 	}
 }
 
@@ -36,13 +46,13 @@ func within(t *testing.T, d time.Duration) context.Context {
 }
 
 func TestBoot(t *testing.T) {
-	for _, kernel := range Kernels() {
+	for i, kernel := range Kernels() {
 		t.Run(string(kernel), func(t *testing.T) {
 			Require(t, kernel)
 			begin := time.Now()
-			l := Shared(t, kernel)
+			l := pair(t)
 			t.Logf("lab up after %v", time.Since(begin).Round(10*time.Millisecond))
-			release, err := l.VMs[0].Output(t.Context(), "uname", "-r")
+			release, err := l.VMs[i].Output(t.Context(), "uname", "-r")
 			if err != nil || !strings.HasPrefix(release, string(kernel)+".") {
 				t.Errorf("guest runs %q, %v; want %s", release, err, kernel)
 			}
@@ -51,8 +61,7 @@ func TestBoot(t *testing.T) {
 }
 
 func TestRxeIsActive(t *testing.T) {
-	forEachKernel(t, func(t *testing.T, l *Lab) {
-		vm := l.VMs[0]
+	forEachKernel(t, func(t *testing.T, l *Lab, vm *VM) {
 		info, err := vm.Output(t.Context(), "ibv_devinfo", "-d", RxeDev)
 		if err != nil {
 			t.Fatal(err)
@@ -76,8 +85,7 @@ func TestRxeIsActive(t *testing.T) {
 }
 
 func TestPing(t *testing.T) {
-	forEachKernel(t, func(t *testing.T, l *Lab) {
-		vm := l.VMs[0]
+	forEachKernel(t, func(t *testing.T, l *Lab, vm *VM) {
 		for _, address := range []netip.Addr{l.HostIPv4, l.HostIPv6} {
 			if _, err := vm.Output(t.Context(), "ping", "-c", "1", "-W", "5", address.String()); err != nil {
 				t.Errorf("guest to host: %v", err)
@@ -93,8 +101,7 @@ func TestPing(t *testing.T) {
 }
 
 func TestSetMTU(t *testing.T) {
-	forEachKernel(t, func(t *testing.T, l *Lab) {
-		vm := l.VMs[0]
+	forEachKernel(t, func(t *testing.T, l *Lab, vm *VM) {
 		tests := []struct{ mtu, active int }{{9000, 4096}, {1500, 1024}, {4200, 4096}, {1280, 1024}, {9000, 4096}, {1500, 1024}}
 		for _, test := range tests {
 			if err := l.SetMTU(test.mtu); err != nil {
@@ -120,7 +127,7 @@ func TestSetMTU(t *testing.T) {
 // TestSetLoss sends datagrams of each family from the host to the guest's
 // RoCEv2 port, where rxe counts and ignores them, and looks at the firewalls.
 func TestSetLoss(t *testing.T) {
-	l := Shared(t, Linux61)
+	l := pair(t)
 	const sent = 400
 	send := func(t *testing.T, address netip.Addr, port int) {
 		t.Helper()
@@ -172,7 +179,7 @@ func TestSetLoss(t *testing.T) {
 }
 
 func TestSetOffload(t *testing.T) {
-	l := Shared(t, Linux61)
+	l := pair(t)
 	for _, on := range []bool{false, true} {
 		if err := l.SetOffload(on); err != nil {
 			t.Fatal(err)
@@ -191,7 +198,7 @@ func TestSetOffload(t *testing.T) {
 }
 
 func TestGuestCommands(t *testing.T) {
-	vm := Shared(t, Linux61).VMs[0]
+	vm := pair(t).VMs[0]
 
 	result, err := vm.Run(t.Context(), "sh", "-c", "echo out; echo err >&2; exit 7")
 	if want := (Result{Stdout: "out\n", Stderr: "err\n", ExitCode: 7}); err != nil || result != want {
@@ -229,7 +236,7 @@ func TestGuestCommands(t *testing.T) {
 }
 
 func TestGuestServer(t *testing.T) {
-	l := Shared(t, Linux61)
+	l := pair(t)
 	vm := l.VMs[0]
 	server, err := vm.Start(within(t, 30*time.Second), "nc", "-l", "-p", "7000", "-e", "echo", "hello")
 	if err != nil {
@@ -248,7 +255,7 @@ func TestGuestServer(t *testing.T) {
 }
 
 func TestHostCommandAs(t *testing.T) {
-	l := Shared(t, Linux61)
+	l := pair(t)
 	output, err := l.HostCommandAs(t.Context(), "nobody", "sh", "-c", "id -un; grep -E '^Cap(Inh|Prm|Eff|Bnd|Amb)' /proc/self/status; ls /sys/class/net").Output()
 	if err != nil {
 		t.Fatal(err)
@@ -276,7 +283,7 @@ func guestIPv6(vm *VM) netip.Addr { return vm.IPv6 }
 // TestRxeToRxe shows that the wire carries RoCEv2 between two guests, of
 // different kernels where this run has them.
 func TestRxeToRxe(t *testing.T) {
-	l := Shared(t, Linux61, Kernels()[len(Kernels())-1])
+	l := pair(t)
 	tests := []struct {
 		name    string
 		address func(*VM) netip.Addr
@@ -355,7 +362,7 @@ func pingpong(ctx context.Context, server, client *VM, address func(*VM) netip.A
 
 // TestRdmaCM has rping connect the two guests with the connection manager.
 func TestRdmaCM(t *testing.T) {
-	l := Shared(t, Linux61, Kernels()[len(Kernels())-1])
+	l := pair(t)
 	server, client := l.VMs[0], l.VMs[1]
 	ctx := within(t, time.Minute)
 	process, err := server.Start(ctx, "rping", "-s", "-a", server.IPv6.String(), "-C", "5")

@@ -8,7 +8,7 @@ import (
 
 // TestSetCMLoss sends packets to QP 1 and to others, of each family.
 func TestSetCMLoss(t *testing.T) {
-	l := Shared(t, Linux61)
+	l := pair(t)
 	if err := l.SetCMLoss(100); err != nil {
 		t.Fatal(err)
 	}

@@ -25,9 +25,11 @@ type sharedLab struct {
 }
 
 // Main runs the tests of a package that uses Shared, and closes what they
-// shared; it does not return. Call it from TestMain.
+// shared; it does not return. Call it from TestMain. It prints which rows were
+// tried twice; see [Row].
 func Main(m *testing.M) {
 	code := m.Run()
+	reportRetried()
 	if err := closeShared(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = max(code, 1)

@@ -47,6 +47,6 @@ func CheckLeave(c *link.Caps, g ib.GID, joined bool) error {
 }
 
 func refused(c *link.Caps, verb string, g ib.GID, allowed string) error {
-	return &ib.AttrError{Op: fmt.Sprintf("%s multicast group on link %s", verb, c.Name), Attr: "group", Value: g.Addr(),
-		Allowed: allowed, Err: ib.ErrInvalid}
+	return ib.Refuse(fmt.Sprintf("%s multicast group on link %s", verb, c.Name), "group", g.Addr(), allowed,
+		ib.ErrInvalid)
 }

@@ -86,6 +86,5 @@ func (s *Set) Shut() {
 }
 
 func (s *Set) refused(verb string, g ib.GID, allowed string) error {
-	return &ib.AttrError{Op: fmt.Sprintf("%s address on link %s", verb, s.link), Attr: "address", Value: g.Addr(),
-		Allowed: allowed, Err: ib.ErrInvalid}
+	return ib.Refuse(fmt.Sprintf("%s address on link %s", verb, s.link), "address", g.Addr(), allowed, ib.ErrInvalid)
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/roce/link"
-	"github.com/goroce/goroce/roce/link/linktest"
+	"github.com/goroce/goroce/tests/linktest"
 )
 
 // TestLearnedMeanwhile: the address is learned after a frame was found to have to

@@ -8,8 +8,7 @@ import (
 	"github.com/goroce/goroce/roce/link"
 )
 
-// finishWait bounds the wait for room in the socket when a run that goes frame by
-// frame has begun and must be finished.
+// finishWait is an Outbox's finishWait.
 const finishWait = 10 * time.Millisecond
 
 // Outbox is a Batch of messages made of runs: one message for a whole run, or one
@@ -18,6 +17,10 @@ type Outbox struct {
 	*Batch
 	content []content
 	n       int
+
+	// finishWait bounds the wait for room in the socket when a run that goes frame by
+	// frame has begun and must be finished.
+	finishWait time.Duration
 }
 
 // content is what a message holds.
@@ -25,7 +28,7 @@ type content struct{ run, frames, bytes int }
 
 // NewOutbox returns an Outbox for n messages; see NewBatch.
 func NewOutbox(n, iovs, controlLen int) *Outbox {
-	return &Outbox{Batch: NewBatch(n, iovs, controlLen), content: make([]content, n)}
+	return &Outbox{Batch: NewBatch(n, iovs, controlLen), content: make([]content, n), finishWait: finishWait}
 }
 
 // Reset empties o.
@@ -59,7 +62,7 @@ func (o *Outbox) Flush(fd, total int, s *link.Stats) (taken int) {
 			at++
 		case !o.begun(at):
 			return o.content[at].run
-		case !Writable(fd, finishWait):
+		case !Writable(fd, o.finishWait):
 			for run := o.content[at].run; at < o.n && o.content[at].run == run; at++ {
 				Lose(s, o.content[at].frames, errno.Error())
 			}

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce/client"
+	"github.com/goroce/goroce/roce/daemon/client"
 	"github.com/goroce/goroce/roce/host"
 	"github.com/goroce/goroce/roce/rnic"
 	"github.com/goroce/goroce/tests/conformance"

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce/link/linktest"
+	"github.com/goroce/goroce/tests/linktest"
 )
 
 // asCommand makes the test binary the command itself.

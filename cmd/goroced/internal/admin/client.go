@@ -1,0 +1,154 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	sockets "github.com/goroce/goroce/cmd/goroced/internal/config/socket"
+	"github.com/goroce/goroce/ib"
+)
+
+// Error is what the daemon answered instead of doing what it was asked.
+type Error struct {
+	Status int // of HTTP
+	Text   string
+}
+
+func (e *Error) Error() string { return e.Text }
+
+// Is makes errors.Is match the sentinels that package ib has for what was wrong.
+func (e *Error) Is(target error) bool {
+	switch e.Status {
+	case http.StatusBadRequest, http.StatusNotFound:
+		return target == ib.ErrInvalid
+	case http.StatusConflict:
+		return target == ib.ErrLimit
+	case http.StatusServiceUnavailable:
+		return target == ib.ErrClosed
+	}
+	return false
+}
+
+// Client asks a daemon.
+type Client struct {
+	socket string
+	http   http.Client
+}
+
+// NewClient returns a client of the daemon whose admin socket has that path; "" looks
+// where daemons have theirs. It connects when it is used.
+func NewClient(socket string) *Client {
+	return &Client{socket: socket, http: http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			return sockets.Dial(sockets.Admin, socket)
+		},
+	}}}
+}
+
+// Faults returns the faults of a device; "" is all devices.
+func (c *Client) Faults(ctx context.Context, device string) ([]Fault, error) {
+	var list faultList
+	err := c.call(ctx, http.MethodGet, query("faults", "device", device), nil, &list)
+	return list.Faults, err
+}
+
+// AddFault adds a fault and returns it as it is then, with ID and seed.
+func (c *Client) AddFault(ctx context.Context, f Fault) (Fault, error) {
+	var added Fault
+	err := c.call(ctx, http.MethodPost, "faults", f, &added)
+	return added, err
+}
+
+// RemoveFault removes a fault.
+func (c *Client) RemoveFault(ctx context.Context, device string, id uint64) error {
+	return c.call(ctx, http.MethodDelete, query("faults", "device", device, "id", strconv.FormatUint(id, 10)), nil, nil)
+}
+
+// ClearFaults removes all faults of a device, "" is all devices, and returns how many.
+func (c *Client) ClearFaults(ctx context.Context, device string) (int, error) {
+	var n removed
+	err := c.call(ctx, http.MethodDelete, query("faults", "device", device), nil, &n)
+	return n.Removed, err
+}
+
+// query returns a path with the parameters, name and value, that are not empty.
+func query(path string, params ...string) string {
+	q := url.Values{}
+	for i := 0; i < len(params); i += 2 {
+		if params[i+1] != "" {
+			q.Set(params[i], params[i+1])
+		}
+	}
+	return path + "?" + q.Encode()
+}
+
+// call sends in as JSON, unless it is nil, and reads the answer into out.
+func (c *Client) call(ctx context.Context, method, path string, in, out any) error {
+	var body io.Reader
+	if in != nil {
+		b, err := json.Marshal(in)
+		if err != nil {
+			return err
+		}
+		body = bytes.NewReader(b)
+	}
+	answer, err := c.do(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	defer answer.Close()
+	if out == nil {
+		return nil
+	}
+	if err := json.NewDecoder(answer).Decode(out); err != nil {
+		return fmt.Errorf("answer of %s: %w", c.daemon(), err)
+	}
+	return nil
+}
+
+// do returns the body of an answer that does not refuse.
+func (c *Client) do(ctx context.Context, method, path string, body io.Reader) (io.ReadCloser, error) {
+	r, err := http.NewRequestWithContext(ctx, method, "http://goroced/v1/"+path, body)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := c.http.Do(r)
+	if err != nil {
+		return nil, c.unreachable(err)
+	}
+	if answer.StatusCode/100 == 2 {
+		return answer.Body, nil
+	}
+	defer answer.Body.Close()
+	var p problem
+	if err := json.NewDecoder(io.LimitReader(answer.Body, maxBody)).Decode(&p); err != nil || p.Error == "" {
+		p.Error = fmt.Sprintf("%s answers %s", c.daemon(), answer.Status)
+	}
+	return nil, &Error{answer.StatusCode, p.Error}
+}
+
+// daemon names the daemon for people.
+func (c *Client) daemon() string {
+	if c.socket == "" {
+		return "the daemon"
+	}
+	return "the daemon at " + c.socket
+}
+
+// unreachable says why there is no answer, and what to do.
+func (c *Client) unreachable(err error) error {
+	var failed *sockets.DialError
+	if errors.As(err, &failed) {
+		return failed
+	}
+	return err
+}

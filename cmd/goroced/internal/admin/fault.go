@@ -1,0 +1,149 @@
+package admin
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/host"
+	"github.com/goroce/goroce/roce/link/wrap"
+)
+
+// Fault is a wrap.Rule of a device in JSON, with what became of it. Durations are like
+// "5ms"; PSN is one, or a range like "70-90".
+type Fault struct {
+	Device string `json:"device,omitempty"`
+	ID     uint64 `json:"id,omitempty"` // told
+
+	Action      string  `json:"action"`
+	Direction   string  `json:"direction,omitempty"`
+	Opcode      string  `json:"opcode,omitempty"` // a wrap.Class
+	QP          uint32  `json:"qp,omitempty"`
+	PeerQP      uint32  `json:"peer_qp,omitempty"`
+	Peer        string  `json:"peer,omitempty"` // IP address
+	PSN         string  `json:"psn,omitempty"`
+	Delay       string  `json:"delay,omitempty"`
+	Count       uint64  `json:"count,omitempty"`
+	Probability float64 `json:"probability,omitempty"`
+	Seed        uint64  `json:"seed,omitempty"`
+	TTL         string  `json:"ttl,omitempty"`
+
+	Matched uint64 `json:"matched"` // told
+	Hits    uint64 `json:"hits"`    // told
+}
+
+type faultList struct {
+	Faults []Fault `json:"faults"`
+}
+
+// faultOf describes a rule.
+func faultOf(r *host.DeviceRule) Fault {
+	f := Fault{
+		Device: r.Device, ID: r.ID,
+		Action: string(r.Action), Direction: string(r.Direction), Opcode: string(r.Class),
+		QP: uint32(r.QPN), PeerQP: uint32(r.PeerQPN),
+		Count: r.Count, Probability: r.Probability, Seed: r.Seed,
+		Matched: r.Matched, Hits: r.Hits,
+	}
+	if r.Peer != (ib.GID{}) {
+		f.Peer = r.Peer.Addr().String()
+	}
+	if p := r.PSN; p != nil {
+		f.PSN = fmt.Sprint(p.First)
+		if p.Last != p.First {
+			f.PSN += fmt.Sprintf("-%d", p.Last)
+		}
+	}
+	for _, d := range []struct {
+		to *string
+		d  time.Duration
+	}{{&f.Delay, r.Delay}, {&f.TTL, r.TTL}} {
+		if d.d != 0 {
+			*d.to = d.d.String()
+		}
+	}
+	return f
+}
+
+// rule returns the rule that f describes; wrap.Rules checks it.
+func (f *Fault) rule() (r wrap.Rule, err error) {
+	const op = "add fault rule"
+	r = wrap.Rule{
+		Match:     wrap.Match{QPN: ib.QPN(f.QP), PeerQPN: ib.QPN(f.PeerQP)},
+		Direction: wrap.Direction(f.Direction), Class: wrap.Class(f.Opcode), Action: wrap.Action(f.Action),
+		Count: f.Count, Probability: f.Probability, Seed: f.Seed,
+	}
+	if r.Peer, err = parsePeer(op, f.Peer); err != nil {
+		return r, err
+	}
+	if r.PSN, err = parsePSN(op, f.PSN); err != nil {
+		return r, err
+	}
+	if r.Delay, err = parseDuration(op, "delay", f.Delay); err != nil {
+		return r, err
+	}
+	r.TTL, err = parseDuration(op, "ttl", f.TTL)
+	return r, err
+}
+
+// parsePSN reads "7" or "7-9"; nil for "".
+func parsePSN(op, s string) (*wrap.PSNRange, error) {
+	if s == "" {
+		return nil, nil
+	}
+	first, last, several := strings.Cut(s, "-")
+	if !several {
+		last = first
+	}
+	a, err := strconv.ParseUint(first, 0, 24)
+	if err == nil {
+		var b uint64
+		b, err = strconv.ParseUint(last, 0, 24)
+		if err == nil {
+			return &wrap.PSNRange{First: ib.PSN(a), Last: ib.PSN(b)}, nil
+		}
+	}
+	return nil, ib.Refuse(op, "psn", strconv.Quote(s), "a PSN of 24 bits, or a range like 70-90", ib.ErrInvalid)
+}
+
+func parseDuration(op, attr, s string) (time.Duration, error) {
+	if s == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		return 0, ib.Refuse(op, attr, strconv.Quote(s), "a duration like 5ms or 1m30s", ib.ErrInvalid)
+	}
+	return d, nil
+}
+
+// String describes f in one line.
+func (f *Fault) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s fault %d: %s", f.Device, f.ID, f.Action)
+	for _, c := range []struct {
+		given bool
+		name  string
+		value any
+	}{
+		{f.Delay != "", "by", f.Delay},
+		{f.Direction != "", "direction", f.Direction},
+		{f.Opcode != "", "opcode", f.Opcode},
+		{f.QP != 0, "qp", fmt.Sprintf("%#x", f.QP)},
+		{f.PeerQP != 0, "peer qp", fmt.Sprintf("%#x", f.PeerQP)},
+		{f.Peer != "", "peer", f.Peer},
+		{f.PSN != "", "psn", f.PSN},
+		{f.Count != 0, "count", f.Count},
+		{f.Probability != 1, "probability", f.Probability},
+		{true, "seed", f.Seed},
+		{f.TTL != "", "ttl", f.TTL},
+	} {
+		if c.given {
+			fmt.Fprintf(&b, " %s %v", c.name, c.value)
+		}
+	}
+	fmt.Fprintf(&b, "; matched %d, hit %d", f.Matched, f.Hits)
+	return b.String()
+}

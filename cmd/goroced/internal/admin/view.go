@@ -1,0 +1,116 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/netip"
+
+	runner "github.com/goroce/goroce/cmd/goroced/internal/serve"
+	srv "github.com/goroce/goroce/roce/daemon/server"
+)
+
+// Device describes a device of the daemon.
+type Device struct {
+	Name      string       `json:"name"`
+	GUID      GUID         `json:"node_guid"`
+	State     string       `json:"state"` // of the port, as ibv_devinfo has it
+	Link      string       `json:"link"`
+	Note      string       `json:"note,omitempty"`
+	NetIf     string       `json:"netif,omitempty"`
+	MTU       int          `json:"active_mtu"`
+	Shards    int          `json:"shards"`
+	Addresses []netip.Addr `json:"addresses"` // in GID order
+}
+
+// GUID is a node GUID: in JSON, where a number of 64 bits would suffer, in ibv_devinfo's
+// four groups.
+type GUID uint64
+
+const guidFormat = "%04x:%04x:%04x:%04x"
+
+// MarshalText is encoding.TextMarshaler's.
+func (g GUID) MarshalText() ([]byte, error) {
+	return fmt.Appendf(nil, guidFormat, uint64(g)>>48, g>>32&0xFFFF, g>>16&0xFFFF, g&0xFFFF), nil
+}
+
+// UnmarshalText is encoding.TextUnmarshaler's.
+func (g *GUID) UnmarshalText(text []byte) error {
+	var part [4]uint64
+	_, err := fmt.Sscanf(string(text), guidFormat, &part[0], &part[1], &part[2], &part[3])
+	*g = GUID(part[0]<<48 | part[1]<<32 | part[2]<<16 | part[3])
+	return err
+}
+
+// View is what a daemon shows of itself.
+type View interface {
+	Devices() []Device
+	QPs() []srv.QPInfo
+	MRs() []srv.MRInfo
+	// Counters returns the figures of all devices, by their names.
+	Counters() map[string]Counters
+}
+
+// RegisterView adds the requests that show v: GET /v1/devices, /v1/qps, /v1/mrs and
+// /v1/stats.
+func RegisterView(mux *http.ServeMux, v View) {
+	shows(mux, "devices", func(context.Context) any { return v.Devices() })
+	shows(mux, "qps", func(context.Context) any { return v.QPs() })
+	shows(mux, "mrs", func(who context.Context) any { return mrsFor(v.MRs(), runner.Privileged(who)) })
+	shows(mux, "stats", func(context.Context) any { return v.Counters() })
+}
+
+func shows(mux *http.ServeMux, path string, get func(who context.Context) any) {
+	mux.HandleFunc("GET /v1/"+path, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(get(r.Context())) // an error means that the client is gone
+	})
+}
+
+// mrsFor hides from other users what would let them reach the memory. rdma_nl asks for
+// CAP_NET_ADMIN to show keys (nldev.c fill_res_mr_entry).
+func mrsFor(list []srv.MRInfo, privileged bool) []srv.MRInfo {
+	for i := range list {
+		if !privileged {
+			list[i].Key, list[i].IOVA = 0, 0
+		}
+	}
+	return list
+}
+
+// Devices returns the daemon's devices.
+func (c *Client) Devices(ctx context.Context) (list []Device, err error) {
+	err = c.call(ctx, http.MethodGet, "devices", nil, &list)
+	return list, err
+}
+
+// QPs returns the queue pairs of the daemon's clients.
+func (c *Client) QPs(ctx context.Context) (list []srv.QPInfo, err error) {
+	err = c.call(ctx, http.MethodGet, "qps", nil, &list)
+	return list, err
+}
+
+// MRs returns the memory regions of the daemon's clients.
+func (c *Client) MRs(ctx context.Context) (list []srv.MRInfo, err error) {
+	err = c.call(ctx, http.MethodGet, "mrs", nil, &list)
+	return list, err
+}
+
+// Counters returns the figures of the daemon's devices.
+func (c *Client) Counters(ctx context.Context) (all map[string]Counters, err error) {
+	err = c.call(ctx, http.MethodGet, "stats", nil, &all)
+	return all, err
+}
+
+// Status returns what /v1/status says, as it is.
+func (c *Client) Status(ctx context.Context) (text json.RawMessage, err error) {
+	err = c.call(ctx, http.MethodGet, "status", nil, &text)
+	return text, err
+}
+
+// DeviceOfQP returns the name of the device that q is of.
+func DeviceOfQP(q *srv.QPInfo) string { return q.Device }
+
+// DeviceOfMR returns the name of the device that m is of.
+func DeviceOfMR(m *srv.MRInfo) string { return m.Device }

@@ -1,0 +1,176 @@
+// Package completion lets shells complete command lines of a program that kong
+// parses. [Script] is what the shell loads; it asks the program, which answers with
+// [Candidates], so that what is offered is what this very program takes.
+package completion
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// Shells are those that Script knows.
+var Shells = []string{"bash", "zsh", "fish"}
+
+// The scripts run `PROGRAM complete -- WORD...` with the words after the program up to
+// the cursor; the last one, which may be empty, is to be completed. An answer line is
+// the whole word, a tab, and help. Without an answer shells complete file names.
+var scripts = map[string]string{
+	"bash": `# bash completion of NAME: source <(NAME completion bash)
+_NAME() {
+	local IFS=$'\n'
+	COMPREPLY=($("$1" complete -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | cut -f 1))
+}
+complete -o default -F _NAME NAME
+`,
+	"zsh": `#compdef NAME
+# zsh completion of NAME: source <(NAME completion zsh), or a file _NAME in $fpath
+_NAME() {
+	local -a found
+	local word help
+	while IFS=$'\t' read -r word help; do
+		found+=("${word//:/\\:}:$help")
+	done < <("$words[1]" complete -- "${(@)words[2,CURRENT]}" 2>/dev/null)
+	if (( $#found )); then _describe NAME found; else _files; fi
+}
+if [[ $funcstack[1] == _NAME ]]; then _NAME "$@"; else compdef _NAME NAME; fi
+`,
+	"fish": `# fish completion of NAME: NAME completion fish | source
+function __NAME_complete
+	set -l words (commandline -opc) (commandline -ct)
+	set -l found ($words[1] complete -- $words[2..-1] 2>/dev/null)
+	if test (count $found) -gt 0
+		printf '%s\n' $found
+	else
+		__fish_complete_path (commandline -ct)
+	end
+end
+complete -c NAME -f -a '(__NAME_complete)'
+`,
+}
+
+// Script returns the script for a shell, one of Shells. The name of the program is a
+// word of letters.
+func Script(shell, program string) (string, error) {
+	s, ok := scripts[shell]
+	if !ok {
+		return "", ib.Refuse("completion", "shell", shell, strings.Join(Shells, ", "), ib.ErrInvalid)
+	}
+	return strings.ReplaceAll(s, "NAME", program), nil
+}
+
+// Candidate is a word that fits.
+type Candidate struct{ Word, Help string }
+
+func (c Candidate) String() string { return c.Word + "\t" + c.Help }
+
+// Candidates returns what the last of the words can become. Nothing fits if words is
+// empty.
+func Candidates(root *kong.Node, words []string) []Candidate {
+	if len(words) == 0 {
+		return nil
+	}
+	at := place{node: root}
+	for _, w := range words[:len(words)-1] {
+		at.pass(w)
+	}
+	return at.fitting(words[len(words)-1])
+}
+
+// place is how far a command line has come.
+type place struct {
+	node   *kong.Node
+	flag   *kong.Flag // whose value comes next; nil if none does
+	args   int        // positional arguments so far
+	noFlag bool       // after --
+}
+
+// pass goes on by a word.
+func (p *place) pass(word string) {
+	switch {
+	case p.flag != nil:
+		if word != "=" { // where bash divides --flag=value
+			p.flag = nil
+		}
+	case p.isFlag(word):
+		name, _, hasValue := strings.Cut(word, "=")
+		if f := p.find(name); f != nil && !hasValue && !f.IsBool() && !f.IsCounter() {
+			p.flag = f
+		}
+		p.noFlag = word == "--"
+	default:
+		i := slices.IndexFunc(p.node.Children, func(n *kong.Node) bool {
+			return n.Name == word || slices.Contains(n.Aliases, word)
+		})
+		if i < 0 {
+			p.args++
+			return
+		}
+		p.node, p.args = p.node.Children[i], 0
+	}
+}
+
+func (p *place) isFlag(word string) bool { return !p.noFlag && len(word) > 1 && word[0] == '-' }
+
+// flags are those that can be given here.
+func (p *place) flags() []*kong.Flag { return slices.Concat(p.node.AllFlags(true)...) }
+
+// find returns the flag that is called --name or -n; nil if there is none.
+func (p *place) find(word string) *kong.Flag {
+	for _, f := range p.flags() {
+		if word == "--"+f.Name || f.Short != 0 && word == "-"+string(f.Short) ||
+			slices.Contains(f.Aliases, strings.TrimPrefix(word, "--")) {
+			return f
+		}
+	}
+	return nil
+}
+
+// fitting lists what begins with a word.
+func (p *place) fitting(word string) []Candidate {
+	var all []Candidate
+	name, _, hasValue := strings.Cut(word, "=")
+	switch {
+	case p.flag != nil:
+		if word == "=" {
+			word = ""
+		}
+		all = values(p.flag.Value, "")
+	case p.isFlag(word) && hasValue:
+		if f := p.find(name); f != nil {
+			all = values(f.Value, name+"=")
+		}
+	case !p.noFlag && strings.HasPrefix(word, "-"):
+		for _, f := range p.flags() {
+			all = append(all, Candidate{"--" + f.Name, f.Help})
+		}
+	default:
+		for _, n := range p.node.Children {
+			if !n.Hidden {
+				all = append(all, Candidate{n.Name, n.Help})
+			}
+		}
+		if p.args < len(p.node.Positional) {
+			all = append(all, values(p.node.Positional[p.args], "")...)
+		}
+	}
+	return slices.DeleteFunc(all, func(c Candidate) bool { return !strings.HasPrefix(c.Word, word) })
+}
+
+// values lists the values that a flag or an argument can have, if they are few.
+func values(v *kong.Value, prefix string) []Candidate {
+	if v.Enum == "" {
+		return nil
+	}
+	var all []Candidate
+	for _, s := range v.EnumSlice() {
+		if s != "" { // which stands for none
+			all = append(all, Candidate{prefix + s, fmt.Sprintf("%s %s", v.Name, s)})
+		}
+	}
+	return all
+}

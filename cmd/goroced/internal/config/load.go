@@ -1,0 +1,211 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Sources are where a configuration comes from.
+type Sources struct {
+	// File must be there if it is named. "" takes what GOROCED_CONFIG names or, failing
+	// that, DefaultFile, if that is there.
+	File    string
+	Environ []string // as os.Environ returns it
+	Flags   []Flag   // later ones are stronger
+	UID     int      // effective, of the daemon
+}
+
+// Flag is a setting from the command line.
+type Flag struct {
+	Name  string // for people: "--socket"
+	Key   string // as in the file; those of the one device are "device.netif" ...
+	Value string
+}
+
+// fileVariable names the file.
+const fileVariable = envPrefix + "CONFIG"
+
+// Process returns the sources of this process, with those flags.
+func Process(file string, flags []Flag) Sources {
+	return Sources{File: file, Environ: os.Environ(), Flags: flags, UID: os.Geteuid()}
+}
+
+// DefaultFile returns the file that is read if none is named; "" if there is no place
+// for it.
+func (s Sources) DefaultFile() string {
+	if s.UID == 0 {
+		return "/etc/goroce/goroced.toml"
+	}
+	dir := s.getenv("XDG_CONFIG_HOME")
+	if home := s.getenv("HOME"); !filepath.IsAbs(dir) && filepath.IsAbs(home) {
+		dir = filepath.Join(home, ".config")
+	}
+	if !filepath.IsAbs(dir) {
+		return ""
+	}
+	return filepath.Join(dir, "goroce", "goroced.toml")
+}
+
+func (s Sources) getenv(name string) string {
+	for _, v := range slices.Backward(s.Environ) {
+		if value, ok := strings.CutPrefix(v, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// Load puts a configuration together and checks it. What is wrong are *Error values,
+// joined, or that a file cannot be read.
+func Load(s Sources) (*Config, error) {
+	c := defaults(s.UID, s.getenv)
+	var errs []error
+	f, err := s.file()
+	if err != nil {
+		errs = append(errs, err)
+	}
+	if f != nil {
+		errs = append(errs, c.applyFile(f)...)
+	}
+	texts, unknown := s.texts()
+	errs = append(append(errs, unknown...), c.applyTexts(texts)...)
+	if len(errs) == 0 {
+		errs = c.check()
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return c, nil
+}
+
+// file reads the file that is to be read; nil without error if there is none.
+func (s Sources) file() (*file, error) {
+	name := s.File
+	if name == "" {
+		name = s.getenv(fileVariable)
+	}
+	if name != "" {
+		return readFile(name)
+	}
+	if name = s.DefaultFile(); name == "" {
+		return nil, nil
+	}
+	f, err := readFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return f, err
+}
+
+// texts lists what the environment says, then the flags. The errors are of variables
+// that are none.
+func (s Sources) texts() (texts []Flag, errs []error) {
+	keys := map[string]string{fileVariable: ""} // which is no setting
+	for _, st := range slices.Concat(settings(&Config{}), deviceSettings(deviceKey+".", &Device{})) {
+		keys[variable(st.key)] = st.key
+	}
+	for _, v := range s.Environ {
+		name, value, _ := strings.Cut(v, "=")
+		switch key, known := keys[name]; {
+		case !strings.HasPrefix(name, envPrefix):
+		case !known:
+			errs = append(errs, &Error{Source: name, Allowed: nearVariables(slices.Sorted(maps.Keys(keys)), name),
+				Err: ErrUnknownKey})
+		case key != "":
+			texts = append(texts, Flag{name, key, value})
+		}
+	}
+	slices.SortFunc(texts, func(a, b Flag) int { return strings.Compare(a.Name, b.Name) })
+	return append(texts, s.Flags...), errs
+}
+
+// nearVariables lists those that begin with as many words of name as any do.
+func nearVariables(all []string, name string) string {
+	for {
+		name = name[:strings.LastIndexByte(strings.TrimSuffix(name, "_"), '_')+1]
+		if near := slices.DeleteFunc(slices.Clone(all),
+			func(v string) bool { return !strings.HasPrefix(v, name) }); len(near) > 0 {
+			return strings.Join(near, ", ")
+		}
+	}
+}
+
+// applyFile stores what a file says.
+func (c *Config) applyFile(f *file) (errs []error) {
+	c.Devices = make([]Device, f.devices)
+	all := settings(c)
+	for i := range c.Devices {
+		all = append(all, deviceSettings(fmt.Sprintf("%s[%d].", deviceKey, i), &c.Devices[i])...)
+	}
+	for _, key := range f.keys {
+		source := Error{Source: f.name, Line: f.line(key), Key: key, Value: f.values[key]}
+		errs = append(errs, c.apply(all, source, func(v value) error { return v.set(source.Value) })...)
+	}
+	return errs
+}
+
+// applyTexts stores what the environment and the flags say. They describe one device at
+// most, in place of those of the file.
+func (c *Config) applyTexts(texts []Flag) (errs []error) {
+	var own Device
+	all := slices.Concat(settings(c), deviceSettings(deviceKey+".", &own))
+	replaced := false
+	for _, t := range texts {
+		replaced = replaced || strings.HasPrefix(t.Key, deviceKey+".")
+		source := Error{Source: t.Name, Key: t.Key, Value: t.Value}
+		errs = append(errs, c.apply(all, source, func(v value) error { return v.text(t.Value) })...)
+	}
+	if !replaced {
+		return errs
+	}
+	c.Devices = []Device{own}
+	maps.DeleteFunc(c.origins, func(key string, _ origin) bool { return strings.HasPrefix(key, deviceKey+"[") })
+	for _, t := range texts {
+		if key, ok := strings.CutPrefix(t.Key, deviceKey+"."); ok {
+			c.origins[deviceKey+"[0]."+key] = origin{source: t.Name}
+		}
+	}
+	return errs
+}
+
+// apply stores one value, in one of all settings, and where it comes from.
+func (c *Config) apply(all []setting, source Error, store func(value) error) []error {
+	i := slices.IndexFunc(all, func(s setting) bool { return s.key == source.Key })
+	if i < 0 {
+		source.Value, source.Err, source.Allowed = nil, ErrUnknownKey, near(all, source.Key)
+		return []error{&source}
+	}
+	if err := store(all[i].value); err != nil {
+		source.Err, source.Allowed = err, all[i].value.allowed
+		return []error{&source}
+	}
+	c.origins[source.Key] = origin{source.Source, source.Line}
+	return nil
+}
+
+// near lists the keys of the table that an unknown key is in or, where there is no such
+// table, of the one around it.
+func near(all []setting, key string) string {
+	prefix := key[:strings.LastIndexByte(key, '.')+1]
+	var names []string
+	for _, s := range all {
+		if rest, ok := strings.CutPrefix(s.key, prefix); ok {
+			if name, _, _ := strings.Cut(rest, "."); !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	if len(names) == 0 {
+		return near(all, strings.TrimSuffix(prefix, "."))
+	}
+	if prefix == "" && !slices.Contains(names, deviceKey) {
+		names = append(names, deviceKey)
+	}
+	return strings.Join(names, ", ")
+}

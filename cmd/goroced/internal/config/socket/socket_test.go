@@ -1,0 +1,174 @@
+package socket
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/goroce/goroce/roce/daemon/abi"
+)
+
+func env(vars map[string]string) func(string) string {
+	return func(name string) string { return vars[name] }
+}
+
+// TestCandidates: what is named stands alone; otherwise the user's own daemon comes
+// before root's.
+func TestCandidates(t *testing.T) {
+	for _, c := range []struct {
+		kind Kind
+		flag string
+		env  map[string]string
+		want []string
+	}{
+		{Client, "/f", map[string]string{"GOROCED_SOCKET": "/e"}, []string{"/f"}},
+		{Client, "", map[string]string{"GOROCED_SOCKET": "/e", "GOROCED_ADMIN": "/a", "XDG_RUNTIME_DIR": "/x"}, []string{"/e"}},
+		{Admin, "", map[string]string{"GOROCED_SOCKET": "/e", "GOROCED_ADMIN": "/a"}, []string{"/a"}},
+		{Client, "", map[string]string{"XDG_RUNTIME_DIR": "/x"}, []string{"/x/goroce/goroced.sock", "/run/goroce/goroced.sock"}},
+		{Admin, "", map[string]string{"XDG_RUNTIME_DIR": "/x"}, []string{"/x/goroce/goroced-admin.sock", "/run/goroce/goroced-admin.sock"}},
+		{Client, "", map[string]string{"XDG_RUNTIME_DIR": "relative"}, []string{"/run/goroce/goroced.sock"}},
+	} {
+		if diff := cmp.Diff(c.want, Candidates(c.kind, c.flag, env(c.env))); diff != "" {
+			t.Errorf("%v, flag %q, %v: %s", c.kind, c.flag, c.env, diff)
+		}
+	}
+}
+
+// TestDialAny: a dead daemon's socket does not hide a live one.
+func TestDialAny(t *testing.T) {
+	dir := t.TempDir()
+	stale, live := filepath.Join(dir, "stale"), filepath.Join(dir, "live")
+	for _, path := range []string{stale, live} {
+		l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		if path == stale {
+			l.SetUnlinkOnClose(false)
+			_ = l.Close()
+		}
+	}
+	conn, err := DialAny(Client, []string{filepath.Join(dir, "none"), stale, live})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if got := conn.RemoteAddr().String(); got != live {
+		t.Errorf("connected to %s", got)
+	}
+}
+
+// TestDialError says of each place why there is no daemon, and what to do.
+func TestDialError(t *testing.T) {
+	dir := t.TempDir()
+	none, stale, stream, plain := filepath.Join(dir, "none"), filepath.Join(dir, "stale"), filepath.Join(dir, "stream"), filepath.Join(dir, "plain")
+	if err := os.WriteFile(plain, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: stream, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	dead, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: stale, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.SetUnlinkOnClose(false)
+	_ = dead.Close()
+
+	_, err = DialAny(Client, []string{none, stale, stream, plain})
+	var failed *DialError
+	if !errors.As(err, &failed) || len(failed.Tried) != 4 {
+		t.Fatalf("error %v", err)
+	}
+	for i, want := range []struct {
+		path string
+		err  error
+		text string
+	}{
+		{none, fs.ErrNotExist, "no daemon runs"}, {stale, syscall.ECONNREFUSED, "died"}, {stream, syscall.EPROTOTYPE, "another type"},
+		{plain, syscall.ECONNREFUSED, "no socket"},
+	} {
+		if a := failed.Tried[i]; a.Path != want.path || !errors.Is(a.Err, want.err) || !strings.Contains(err.Error(), want.path+": ") || !strings.Contains(a.reason(), want.text) {
+			t.Errorf("attempt %d is %v: %s", i, a, err)
+		}
+	}
+	if !strings.Contains(err.Error(), "goroced serve") || !strings.Contains(err.Error(), "--socket or GOROCED_SOCKET") {
+		t.Errorf("no advice: %v", err)
+	}
+	if _, err := DialAny(Admin, []string{none}); !strings.Contains(err.Error(), "--admin or GOROCED_ADMIN") {
+		t.Errorf("no advice: %v", err)
+	}
+}
+
+// TestDialRights: who may not is told so. The kernel lets root do everything, so there
+// it is told to the error by hand.
+func TestDialRights(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := os.Chmod(path, 0o400); err != nil {
+		t.Fatal(err)
+	}
+	_, err = DialAny(Client, []string{path})
+	if os.Geteuid() == 0 {
+		err = &DialError{Client, []Attempt{{path, syscall.EACCES}}}
+	}
+	if !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "mode 0400") || !strings.Contains(err.Error(), "group") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestGreet: a daemon that is not there for its clients, and one that is none, do not
+// keep anybody.
+func TestGreet(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	greet := func(ctx context.Context, answer []byte) error {
+		conn, err := DialAny(Client, []string{path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		server, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer server.Close()
+		if answer != nil {
+			if _, err := server.Write(answer); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err = Greet(ctx, conn)
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	asleep := errors.New("it sleeps")
+	cancel(asleep)
+	if err := greet(ctx, nil); !errors.Is(err, asleep) {
+		t.Errorf("silence: %v", err)
+	}
+	for _, answer := range [][]byte{{1}, make([]byte, abi.HeaderLen), make([]byte, abi.HeaderLen+9)} {
+		if err := greet(t.Context(), answer); err == nil {
+			t.Errorf("%d bytes are taken for an answer", len(answer))
+		}
+	}
+}

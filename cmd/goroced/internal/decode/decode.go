@@ -1,0 +1,164 @@
+package decode
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/goroce/goroce/cmd/goroced/internal/decode/capfile"
+	"github.com/goroce/goroce/cmd/goroced/internal/decode/track"
+	"github.com/goroce/goroce/ib"
+)
+
+// Options say what Run prints. The zero value is a line a packet.
+type Options struct {
+	Name    string // of the file, for errors and the summary
+	QP      ib.QPN // only packets of connections with this queue pair; 0 for all
+	Errors  bool   // only packets with which something is wrong
+	Verbose bool   // every field, and packets that are not RoCEv2
+	JSON    bool   // a JSON object a packet, and one for the summary
+	Ladder  bool   // a ladder diagram for each connection instead of lines
+
+	Width int  // of ladders, in columns; 0 for 100
+	ASCII bool // draw ladders in ASCII
+}
+
+// check returns an error if the options contradict each other.
+func (o *Options) check() error {
+	if o.Ladder && (o.JSON || o.Verbose || o.Errors) {
+		return ib.Refuse("decode", "Ladder", true, "a ladder, or JSON, verbose or errors-only lines", ib.ErrInvalid)
+	}
+	return nil
+}
+
+// printer is a form of output. packet is called for each packet that the options
+// let through.
+type printer interface {
+	packet(*packet) error
+	summary(*Summary) error
+}
+
+// Run reads a capture file from r, prints it to w, and returns the summary.
+//
+// If the file is damaged or ends in the middle of a packet, Run prints what came
+// before, with the summary, and returns a *capfile.Error. Memory is bounded but
+// for Ladder, which keeps the lines of the first 100,000 packets.
+func Run(w io.Writer, r io.Reader, opts Options) (Summary, error) {
+	if opts.Name == "" {
+		opts.Name = "capture"
+	}
+	if err := opts.check(); err != nil {
+		return Summary{}, err
+	}
+	in, err := capfile.NewReader(opts.Name, r)
+	if err != nil {
+		return Summary{}, err
+	}
+	out := bufio.NewWriterSize(w, 64<<10)
+	d := decoder{opts: opts, out: newPrinter(out, &opts)}
+	readErr := d.all(in)
+	if readErr != nil && !errors.As(readErr, new(*capfile.Error)) {
+		return d.sum, readErr
+	}
+	d.finish()
+	if err := d.out.summary(&d.sum); err != nil {
+		return d.sum, err
+	}
+	if err := out.Flush(); err != nil {
+		return d.sum, err
+	}
+	return d.sum, readErr
+}
+
+// newPrinter returns the printer that the options ask for.
+func newPrinter(w *bufio.Writer, opts *Options) printer {
+	switch {
+	case opts.JSON:
+		return newJSONPrinter(w)
+	case opts.Ladder:
+		return &ladderPrinter{w: w, opts: opts}
+	}
+	return &textPrinter{w: w, verbose: opts.Verbose}
+}
+
+// decoder is a run under way.
+type decoder struct {
+	opts    Options
+	out     printer
+	tracker track.Tracker
+	sum     Summary
+	first   ib.Instant
+}
+
+// all handles the packets of the file.
+func (d *decoder) all(in *capfile.Reader) error {
+	var raw capfile.Packet
+	for {
+		switch err := in.Next(&raw); {
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return err
+		}
+		if raw.Num == 1 {
+			d.first = raw.At
+		}
+		if !raw.Link.Known() {
+			return &capfile.Error{File: d.opts.Name, Packet: raw.Num, Err: capfile.ErrFormat,
+				Detail: fmt.Sprintf("link type %v; want Ethernet, raw IP, Linux cooked (SLL, SLL2) or BSD loopback",
+					raw.Link)}
+		}
+		var p packet
+		p.read(&raw)
+		p.since = raw.At - d.first
+		parts := p.split()
+		if parts == nil {
+			parts = []packet{p}
+		}
+		for i := range parts {
+			if err := d.one(&parts[i]); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// one handles one packet.
+func (d *decoder) one(p *packet) error {
+	// Receivers drop what has a wrong ICRC, and its PSN may be nonsense. But where
+	// all are wrong, somebody has rewritten the addresses.
+	if p.err == nil && (p.icrc != icrcWrong || d.sum.ICRC.Right == 0) {
+		p.effect = d.tracker.Add(p.num, p.at, &p.frame.Outer, &p.pkt)
+	}
+	d.sum.count(p)
+	if !d.wanted(p) {
+		return nil
+	}
+	return d.out.packet(p)
+}
+
+// wanted reports whether the options let a packet through.
+func (d *decoder) wanted(p *packet) bool {
+	switch {
+	case p.other:
+		return d.opts.Verbose && !d.opts.Errors && d.opts.QP == 0
+	case d.opts.Errors && !p.problem():
+		return false
+	case d.opts.QP == 0:
+		return true
+	case p.err != nil:
+		return false
+	}
+	f := p.effect.Flow
+	return p.pkt.DestQP == d.opts.QP || f != nil && f.Conn.Has(d.opts.QP)
+}
+
+// finish completes the summary.
+func (d *decoder) finish() {
+	d.sum.Name = d.opts.Name
+	d.sum.Untracked = d.tracker.Untracked
+	for _, c := range d.tracker.Conns() {
+		d.sum.Connections = append(d.sum.Connections, newConnection(c))
+	}
+}

@@ -1,0 +1,132 @@
+package decode
+
+import (
+	"bufio"
+	"fmt"
+	"sort"
+
+	"github.com/goroce/goroce/cmd/goroced/internal/decode/track"
+	"github.com/goroce/goroce/cmd/goroced/internal/trace"
+	"github.com/goroce/goroce/ib"
+)
+
+const (
+	maxRows = 100_000
+	// foldRows is the longest run of similar packets that is drawn.
+	foldRows = 4
+)
+
+// ladderPrinter draws each connection. It keeps all rows to the end: only then is
+// it known which flows belong together and which packets were lost.
+type ladderPrinter struct {
+	w       *bufio.Writer
+	opts    *Options
+	rows    []row
+	dropped int
+}
+
+// row is a packet in a ladder.
+type row struct {
+	num   int
+	at    ib.Instant
+	flow  *track.Flow
+	label string
+	note  string
+	lost  bool
+}
+
+func (l *ladderPrinter) packet(p *packet) error {
+	if p.err != nil || p.effect.Flow == nil {
+		return nil
+	}
+	if len(l.rows) >= maxRows {
+		l.dropped++
+		return nil
+	}
+	if lost := l.row(p.effect.Lost); lost != nil {
+		lost.lost = true
+	}
+	l.rows = append(l.rows, row{num: p.num, at: p.since, flow: p.effect.Flow, note: ladderNote(p),
+		label: fmt.Sprintf("%s #%d", trace.ShortLabel(&p.pkt), p.num)})
+	return nil
+}
+
+// row returns the row of a packet, nil if it has none.
+func (l *ladderPrinter) row(num int) *row {
+	i := sort.Search(len(l.rows), func(i int) bool { return l.rows[i].num >= num })
+	if i < len(l.rows) && l.rows[i].num == num {
+		return &l.rows[i]
+	}
+	return nil
+}
+
+// ladderNote says what the arrow does not show. It is short, and the same for
+// packets that can be folded into one row.
+func ladderNote(p *packet) string {
+	e := &p.effect
+	if p.icrc == icrcWrong || p.icrc == icrcOtherID || e.Missing > 0 || e.Restarted {
+		return meaning(p)
+	}
+	switch e.Kind {
+	case track.Retransmission:
+		if e.Cause.Why == track.WhyGoBack {
+			return "again"
+		}
+		return "again: " + e.Cause.String()
+	case track.DuplicateResponse:
+		return "again"
+	case track.Ack:
+		return e.DoneText()
+	case track.Datagram:
+		if p.cut {
+			return ""
+		}
+		_, says := madText(&p.pkt) // the arrow has its name
+		return says
+	case track.New, track.Response, track.SequenceNAK:
+		return ""
+	}
+	return meaning(p)
+}
+
+// summary draws the ladders, then writes the summary.
+func (l *ladderPrinter) summary(s *Summary) error {
+	var conns []*track.Conn
+	byConn := map[*track.Conn][]row{}
+	for _, r := range l.rows {
+		c := r.flow.Conn
+		if byConn[c] == nil {
+			conns = append(conns, c)
+		}
+		byConn[c] = append(byConn[c], r)
+	}
+	for _, c := range conns {
+		if err := l.draw(c, byConn[c]); err != nil {
+			return err
+		}
+	}
+	if l.dropped > 0 {
+		fmt.Fprintf(l.w, "%d more packets: a ladder holds %d\n\n", l.dropped, maxRows)
+	}
+	s.print(l.w)
+	return nil
+}
+
+// draw draws one connection.
+func (l *ladderPrinter) draw(c *track.Conn, rows []row) error {
+	left := c.Flows[0]
+	name := left.Src.Addr().String()
+	if src, ok := left.Source(); ok {
+		name = endpoint(src)
+	}
+	ladder := trace.NewLadder(name, endpoint(left.Dst), trace.Options{Width: l.opts.Width, ASCII: l.opts.ASCII,
+		Fold: foldRows})
+	for i := range rows {
+		r := &rows[i]
+		ladder.Packet(r.at, r.flow == left, r.label, r.lost, r.note)
+	}
+	if _, err := ladder.WriteTo(l.w); err != nil {
+		return err
+	}
+	return l.w.WriteByte('\n')
+}

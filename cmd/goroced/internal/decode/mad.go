@@ -1,0 +1,142 @@
+package decode
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/goroce/goroce/cmd/goroced/internal/trace"
+	"github.com/goroce/goroce/wire"
+)
+
+// madText summarizes the management datagram of a packet to QP 1: the message's
+// name, and what matters of it. Both are empty if there is no datagram.
+func madText(p *wire.Packet) (name, says string) {
+	mad := p.MAD()
+	if mad == nil {
+		return "", ""
+	}
+	var h wire.MADHeader
+	h.Decode(mad)
+	if m := cmMessageOf(&h); m != nil {
+		m.Decode(mad)
+		return h.Name(), m.says()
+	}
+	return h.Name(), fmt.Sprintf("class %#02x method %#02x attribute %#04x", h.Class, h.Method, uint16(h.Attr))
+}
+
+// cmMessage is a message of the connection manager that describes itself.
+type cmMessage interface {
+	Decode(mad *[wire.MADLen]byte)
+	says() string          // what matters, "" if the name says it all
+	fields(line fieldLine) // all of it
+}
+
+// cmMessageOf returns an empty message of the kind that a header announces, nil
+// if it announces none.
+func cmMessageOf(h *wire.MADHeader) cmMessage {
+	if h.Class != wire.MADClassCM {
+		return nil
+	}
+	switch h.Attr {
+	case wire.AttrREQ:
+		return new(cmREQ)
+	case wire.AttrMRA:
+		return new(cmMRA)
+	case wire.AttrREJ:
+		return new(cmREJ)
+	case wire.AttrREP:
+		return new(cmREP)
+	case wire.AttrRTU:
+		return new(cmRTU)
+	case wire.AttrDREQ:
+		return new(cmDREQ)
+	case wire.AttrDREP:
+		return new(cmDREP)
+	case wire.AttrSIDRREQ:
+		return new(cmSIDRREQ)
+	case wire.AttrSIDRREP:
+		return new(cmSIDRREP)
+	}
+	return nil
+}
+
+type (
+	cmREQ     struct{ wire.REQ }
+	cmMRA     struct{ wire.MRA }
+	cmREJ     struct{ wire.REJ }
+	cmREP     struct{ wire.REP }
+	cmRTU     struct{ wire.RTU }
+	cmDREQ    struct{ wire.DREQ }
+	cmDREP    struct{ wire.DREP }
+	cmSIDRREQ struct{ wire.SIDRREQ }
+	cmSIDRREP struct{ wire.SIDRREP }
+)
+
+func (m *cmREQ) says() string {
+	return fmt.Sprintf("my qp %#x, send me psn %d first, path MTU %d, service %s", uint32(m.QPN), m.StartingPSN,
+		m.PathMTU, serviceText(m.ServiceID))
+}
+
+func (m *cmMRA) says() string {
+	return fmt.Sprintf("has the %s, answers within %s", mraMessage(m.Message), timeoutText(m.ServiceTimeout))
+}
+
+func (m *cmREJ) says() string {
+	what := "refuses"
+	if m.Message != wire.MessageOther {
+		what += fmt.Sprintf(" the %v", m.Message)
+	}
+	return fmt.Sprintf("%s: %s", what, numbered(m.Reason))
+}
+
+func (m *cmREP) says() string {
+	return fmt.Sprintf("my qp %#x, send me psn %d first", uint32(m.QPN), m.StartingPSN)
+}
+
+func (m *cmRTU) says() string { return "" }
+
+func (m *cmDREQ) says() string { return fmt.Sprintf("disconnect qp %#x", uint32(m.RemoteQPN)) }
+
+func (m *cmDREP) says() string { return "" }
+
+func (m *cmSIDRREQ) says() string { return "service " + serviceText(m.ServiceID) }
+
+func (m *cmSIDRREP) says() string {
+	if m.Status != wire.SIDRValid {
+		return numbered(m.Status)
+	}
+	return fmt.Sprintf("%s: qp %#x, qkey %#08x", m.Status, uint32(m.QPN), m.QKey)
+}
+
+// serviceText names a service ID: rdma_cm makes it of a port space and a port.
+func serviceText(id uint64) string {
+	if space, port, ok := wire.SplitServiceID(id); ok {
+		return fmt.Sprintf("%v port %d", space, port)
+	}
+	return fmt.Sprintf("%#x", id)
+}
+
+// mraMessage names the message that an MRA is about (IBTA 12.6.6): what means none
+// of them in a REJ is the LAP.
+func mraMessage(m wire.CMMessage) string {
+	if m == wire.MessageOther {
+		return wire.AttrLAP.String()
+	}
+	return m.String()
+}
+
+// timeoutText writes the time that a 5-bit code of the connection manager stands
+// for: 4.096 us * 2^code.
+func timeoutText(code uint8) string { return trace.Elapsed(4096 << code) }
+
+// numbered writes a value's words and its number; without words, it is the number.
+func numbered[T interface {
+	~uint8 | ~uint16
+	fmt.Stringer
+}](v T) string {
+	s := v.String()
+	if strings.HasSuffix(s, ")") {
+		return s
+	}
+	return fmt.Sprintf("%s (%d)", s, uint16(v))
+}

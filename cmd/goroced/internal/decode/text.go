@@ -1,0 +1,110 @@
+package decode
+
+import (
+	"bufio"
+	"fmt"
+	"strings"
+
+	"github.com/goroce/goroce/cmd/goroced/internal/decode/track"
+	"github.com/goroce/goroce/cmd/goroced/internal/trace"
+)
+
+// textPrinter prints a line a packet.
+type textPrinter struct {
+	w       *bufio.Writer
+	verbose bool
+	started bool
+	route   int // widths of columns: of the widest text so far
+	label   int
+}
+
+const (
+	minRoute = len("192.168.100.1 -> 192.168.100.2 qp 0x12")
+	minLabel = len("SEND Middle psn=16777215 AckReq (1024 B)")
+	maxLabel = 70 // longer ones push the meaning to the right
+)
+
+func (t *textPrinter) packet(p *packet) error {
+	if !t.started {
+		t.started, t.route, t.label = true, minRoute, minLabel
+		fmt.Fprintf(t.w, "  packet     seconds  %-*s  icrc  %-*s  meaning\n", t.route, "from -> to", t.label, "says")
+	}
+	route, label := route(p), label(p)
+	t.route = max(t.route, len(route))
+	t.label = min(max(t.label, len(label)), maxLabel)
+	mark := ' '
+	if p.problem() {
+		mark = '!'
+	}
+	line := fmt.Sprintf("%c %6d %11.6f  %-*s  %-4v  %-*s  %s", mark, p.num, float64(p.since)/1e9, t.route, route,
+		p.icrc, t.label, label, meaning(p))
+	fmt.Fprintln(t.w, strings.TrimRight(line, " "))
+	if t.verbose {
+		printFields(t.w, p)
+	}
+	return nil
+}
+
+func (t *textPrinter) summary(s *Summary) error {
+	if t.started {
+		fmt.Fprintln(t.w)
+	}
+	s.print(t.w)
+	return nil
+}
+
+// route says from where to where a packet went.
+func route(p *packet) string {
+	o := &p.frame.Outer
+	switch {
+	case p.err != nil && !p.located:
+		return ""
+	case p.err != nil:
+		return fmt.Sprintf("%v -> %v", o.Src.Addr(), o.Dst.Addr())
+	}
+	return fmt.Sprintf("%v -> %v qp %#x", o.Src.Addr(), o.Dst.Addr(), uint32(p.pkt.DestQP))
+}
+
+// label says what the packet itself says.
+func label(p *packet) string {
+	switch {
+	case p.other:
+		return fmt.Sprintf("not RoCEv2: %v", p.err)
+	case p.err != nil:
+		return fmt.Sprintf("malformed: %v", p.err)
+	}
+	return trace.Label(&p.pkt)
+}
+
+// meaning says what the packet does, and what is wrong with it.
+func meaning(p *packet) string {
+	if p.err != nil {
+		return ""
+	}
+	s := p.effect.String()
+	if p.effect.Kind == track.Datagram && !p.cut {
+		name, says := madText(&p.pkt)
+		if s = name; says != "" {
+			s += ": " + says
+		}
+	}
+	switch p.icrc {
+	case icrcWrong:
+		s = joinText("ICRC WRONG: receivers drop it", s)
+	case icrcOtherID:
+		s = joinText(s, fmt.Sprintf("ICRC right with IP ID %d, not %d: captured before it was numbered?", p.id,
+			p.frame.Outer.ID))
+	}
+	if p.part > 0 {
+		s = joinText(s, fmt.Sprintf("part %d of a run", p.part))
+	}
+	return s
+}
+
+// joinText puts a semicolon between two phrases unless one is empty.
+func joinText(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + "; " + b
+}

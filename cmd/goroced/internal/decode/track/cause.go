@@ -1,0 +1,94 @@
+package track
+
+import (
+	"fmt"
+
+	"github.com/goroce/goroce/cmd/goroced/internal/trace"
+	"github.com/goroce/goroce/ib"
+)
+
+// Why says what made a requester send something again.
+type Why uint8
+
+// Reasons.
+const (
+	WhyTimeout  Why = iota // nothing told it: the local ACK timeout ran out
+	WhyNAK                 // a NAK for a PSN sequence error
+	WhyRNR                 // a receiver-not-ready NAK, and the wait it asked for
+	WhyResponse            // a response arrived while an earlier one was missing: an implied NAK (IBTA 9.7.5)
+	WhyGoBack              // an earlier packet was sent again, and this one follows it
+	NumWhys     = iota
+)
+
+// String returns one word for the reason.
+func (w Why) String() string {
+	return [NumWhys]string{"timeout", "nak", "rnr-nak", "missing-response", "go-back"}[w]
+}
+
+// Cause is why a request was sent again.
+type Cause struct {
+	Why Why
+	// Packet is the NAK, the response that came too early, the retransmission
+	// that this one follows, or for a timeout, the transmission before.
+	Packet int
+	Wait   int64  // nanoseconds since Packet
+	PSN    ib.PSN // the PSN sent again
+}
+
+// String returns the cause as a phrase.
+func (c *Cause) String() string {
+	switch c.Why {
+	case WhyNAK:
+		return fmt.Sprintf("after NAK #%d", c.Packet)
+	case WhyRNR:
+		return fmt.Sprintf("%s after RNR NAK #%d", trace.Elapsed(c.Wait), c.Packet)
+	case WhyResponse:
+		return fmt.Sprintf("implied NAK, response psn %d is missing", c.PSN)
+	case WhyGoBack:
+		return fmt.Sprintf("going back with #%d", c.Packet)
+	}
+	return fmt.Sprintf("timeout %s after #%d", trace.Elapsed(c.Wait), c.Packet)
+}
+
+// quiet is a silence, in nanoseconds, after which a retransmission counts as the
+// work of a timer, whatever came before: requesters act on NAKs at once and go
+// back without a pause, and few set timeouts below 4.096 us * 2^10.
+const quiet = 4e6
+
+// whyAgain finds out why request psn, seen before as old, was sent again by
+// packet num.
+func (r *requests) whyAgain(num int, at ib.Instant, psn ib.PSN, old *entry) Cause {
+	c := Cause{Why: WhyTimeout, Packet: old.num, Wait: int64(at - old.at), PSN: psn}
+	if r.again && psn == r.cursor && at-r.lastAt < quiet {
+		c.Why, c.Packet, c.Wait = WhyGoBack, r.episode, int64(at-r.episodeAt)
+		return c
+	}
+	r.episode, r.episodeAt = num, at
+	nak := r.nak
+	r.nak.num = 0
+	switch {
+	case nak.num > 0 && nak.rnr:
+		c.Why, c.Packet, c.Wait = WhyRNR, nak.num, int64(at-nak.at)
+	case nak.num > 0 && at-nak.at < quiet:
+		c.Why, c.Packet, c.Wait = WhyNAK, nak.num, int64(at-nak.at)
+	case old.msg.Verb.answered() && r.latest.num > old.num && r.latest.psn.After(psn) && at-r.latest.at < quiet:
+		c.Why, c.Packet, c.Wait = WhyResponse, r.latest.num, int64(at-r.latest.at)
+	}
+	return c
+}
+
+// lostFor returns the captured packet that cannot have arrived if the requester
+// begins to send again at psn: the response with that PSN, or the acknowledge
+// that covered it; 0 if there is none.
+func (r *requests) lostFor(psn ib.PSN, old *entry) int {
+	if old.msg.Verb.answered() {
+		if resp := r.resp.find(psn); resp != nil && resp.num > old.num {
+			return resp.num
+		}
+		return 0
+	}
+	if psn.Before(r.unacked) && r.ackNum > old.num {
+		return r.ackNum
+	}
+	return 0
+}

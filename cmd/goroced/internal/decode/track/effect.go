@@ -1,0 +1,195 @@
+package track
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/goroce/goroce/cmd/goroced/internal/trace"
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/wire"
+)
+
+// Kind says what a packet is to its connection.
+type Kind uint8
+
+// Kinds.
+const (
+	Ignored           Kind = iota // not followed
+	Datagram                      // UD, which has no connection
+	Congestion                    // a congestion notification packet
+	Orphan                        // a response whose request the capture lacks
+	New                           // a request in its turn
+	Gap                           // a request that comes after PSNs that the capture lacks
+	Late                          // a request that fills such a gap, or an old one of a UC
+	Retransmission                // a request that was seen before
+	Ack                           // acknowledges something
+	DuplicateAck                  // acknowledges nothing new
+	SequenceNAK                   // asks for PSNs again
+	RNR                           // asks to wait
+	FatalNAK                      // ends the connection
+	Response                      // of READ, atomics, FLUSH, ATOMIC WRITE, in its turn
+	ResponseGap                   // one that comes after responses that the capture lacks
+	DuplicateResponse             // one that was seen before
+	NumKinds          = iota
+)
+
+var kindText = [NumKinds]string{"ignored", "datagram", "congestion", "orphan", "new", "gap", "late", "retransmission",
+	"ack", "duplicate-ack", "nak-sequence", "rnr-nak", "nak", "response", "response-gap", "duplicate-response"}
+
+// String returns one word for the kind.
+func (k Kind) String() string { return kindText[k] }
+
+// Problem reports whether a flawless connection has no such packets.
+func (k Kind) Problem() bool {
+	switch k {
+	case Ignored, Datagram, Orphan, New, Ack, Response:
+		return false
+	}
+	return true
+}
+
+// Effect says what a packet does to its connection. Fields that do not apply to
+// Kind are zero.
+type Effect struct {
+	Kind Kind
+	Flow *Flow // the flow that the packet is in
+
+	Msg       *Message // the message that it is part of, or a response to
+	From, To  uint32   // bytes of the message, To excluded
+	Of        int      // the packet that it repeats, or the request that it answers
+	Restarted bool     // a new connection on the same queue pairs begins here
+
+	Missing      int    // PSNs that the capture lacks before this packet
+	MissingFirst ib.PSN // the first of them
+
+	Cause Cause // Retransmission: why
+	Lost  int   // a packet that was captured, but seems not to have arrived
+
+	AckFirst, AckLast   int // the packets that it acknowledges
+	DoneCount           int // messages that it completes
+	DoneFirst, DoneLast *Message
+
+	syndrome wire.Syndrome
+	PSN      ib.PSN // NAKs: the PSN asked for
+	Result   uint64 // atomics: the value before the operation
+}
+
+// String returns the effect as a phrase for people.
+func (e *Effect) String() string {
+	var parts []string
+	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
+	if e.Restarted {
+		add("a new connection: its PSNs start anew")
+	}
+	switch e.Kind {
+	case Congestion:
+		add("congestion on the way to this queue pair's peer: send slower")
+	case Orphan:
+		add("answers what the capture does not show")
+	case Ack:
+		if e.AckFirst == 0 {
+			add("acknowledges what the capture does not show")
+		}
+	case Late:
+		add("LATE")
+	case Retransmission:
+		add("AGAIN: #%d, %v", e.Of, &e.Cause)
+	case DuplicateAck:
+		add("acknowledges nothing new")
+	case SequenceNAK, RNR, FatalNAK:
+		add("%s", e.nakText())
+	case DuplicateResponse:
+		add("AGAIN: #%d", e.Of)
+	}
+	if e.Missing > 0 {
+		add("GAP: %s", psnRange(e.MissingFirst, e.Missing))
+	}
+	if e.Msg != nil {
+		add("%s", e.messageText())
+	}
+	if e.AckFirst > 0 {
+		add("%s", e.ackText())
+	}
+	if e.Lost > 0 {
+		add("so #%d was lost after its capture", e.Lost)
+	}
+	return strings.Join(parts, "; ")
+}
+
+// psnRange names n PSNs from first on.
+func psnRange(first ib.PSN, n int) string {
+	if n == 1 {
+		return fmt.Sprintf("psn %d missing", first)
+	}
+	return fmt.Sprintf("psn %d..%d missing", first, first.Add(n-1))
+}
+
+// messageText says what part of which message the packet is.
+func (e *Effect) messageText() string {
+	s := e.Msg.String()
+	if e.isResponse() {
+		if e.Kind != DuplicateResponse {
+			s += fmt.Sprintf(" (#%d)", e.Of)
+		}
+		if v := e.Msg.Verb; v == CompareSwap || v == FetchAdd {
+			return s + fmt.Sprintf(", was %#x", e.Result)
+		}
+	}
+	switch {
+	case e.Msg.Headless:
+		return s + ", begun before the capture"
+	case e.Msg.HasTotal && e.From == 0 && e.To == e.Msg.Total:
+		return s + fmt.Sprintf(", all %d B", e.To)
+	case e.To == e.From:
+		return s
+	case e.Msg.HasTotal:
+		return s + fmt.Sprintf(", bytes %d..%d of %d", e.From, e.To-1, e.Msg.Total)
+	}
+	return s + fmt.Sprintf(", bytes %d..%d", e.From, e.To-1)
+}
+
+func (e *Effect) isResponse() bool {
+	return e.Kind == Response || e.Kind == ResponseGap || e.Kind == DuplicateResponse
+}
+
+// nakText says what a NAK asks for.
+func (e *Effect) nakText() string {
+	what := fmt.Sprintf("psn %d", e.PSN)
+	if e.Of > 0 {
+		what = fmt.Sprintf("#%d", e.Of)
+	}
+	switch e.Kind {
+	case SequenceNAK:
+		return "NAK: expected " + what + ", want it again"
+	case RNR:
+		return fmt.Sprintf("RNR: no receive posted for %s, wait %s", what,
+			trace.Elapsed(wire.RNRDelay(e.syndrome.Code())))
+	}
+	return fmt.Sprintf("NAK: %s refused, %s; the connection is over", what,
+		strings.TrimPrefix(e.syndrome.String(), "NAK, "))
+}
+
+// ackText says what a response acknowledges.
+func (e *Effect) ackText() string {
+	s := fmt.Sprintf("acknowledges #%d", e.AckFirst)
+	if e.AckLast != e.AckFirst {
+		s += fmt.Sprintf("..#%d", e.AckLast)
+	}
+	if done := e.DoneText(); done != "" {
+		s += ", " + done
+	}
+	return s
+}
+
+// DoneText says which messages a response completes; it is empty if none.
+func (e *Effect) DoneText() string {
+	switch {
+	case e.DoneCount == 0:
+		return ""
+	case e.DoneCount == 1:
+		return fmt.Sprintf("completes %v", e.DoneLast)
+	case e.DoneLast.Verb == e.DoneFirst.Verb && e.DoneLast.N-e.DoneFirst.N == e.DoneCount-1:
+		return fmt.Sprintf("completes %v..%d", e.DoneFirst, e.DoneLast.N)
+	}
+	return fmt.Sprintf("completes %d messages up to %v", e.DoneCount, e.DoneLast)
+}

@@ -1,0 +1,263 @@
+package demo
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goroce/goroce/cmd/goroced/internal/trace"
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/link/port"
+	"github.com/goroce/goroce/tests/linktest"
+	"github.com/goroce/goroce/wire"
+)
+
+func options() Options {
+	return Options{Client: linktest.Loopback(), Server: linktest.Loopback(), Measure: 50 * time.Millisecond}
+}
+
+func run(t *testing.T, o Options) *Report {
+	t.Helper()
+	rep, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rep
+}
+
+// labels lists an exchange's packets, without what follows the PSN.
+func labels(e *Exchange) []string {
+	var list []string
+	for _, p := range e.Packets {
+		name, _, _ := strings.Cut(p.Label, " psn=")
+		list = append(list, p.From+": "+name)
+	}
+	return list
+}
+
+func TestTour(t *testing.T) {
+	rep := run(t, options())
+	want := []string{
+		"client: SEND First, client: SEND Middle, client: SEND Last, server: ACK",
+		"client: WRITE First, client: WRITE Middle, client: WRITE Last, server: ACK",
+		"client: READ Request, server: READ Response First, server: READ Response Middle, server: READ Response Last",
+		"client: CmpSwap, server: ATOMIC ACK, client: FetchAdd, server: ATOMIC ACK",
+	}
+	if len(rep.Tour) != len(want) {
+		t.Fatalf("%d exchanges, want %d", len(rep.Tour), len(want))
+	}
+	for i, e := range rep.Tour {
+		if got := strings.Join(labels(e), ", "); got != want[i] {
+			t.Errorf("%s: %s, want %s", e.Title, got, want[i])
+		}
+	}
+	if rep.Write.Messages < slots || rep.Write.BytesPerSecond <= 0 || rep.PingPong.Messages < 2 || rep.PingPong.MedianUS <= 0 {
+		t.Errorf("figures %+v %+v", rep.Write, rep.PingPong)
+	}
+	if rep.Losses.Dropped != 0 {
+		t.Errorf("%d packets dropped, though nothing was to be", rep.Losses.Dropped)
+	}
+	if rep.Client.Counters["rdma_sends"] == 0 || rep.Server.Counters["rdma_recvs"] == 0 {
+		t.Errorf("counters %v and %v", rep.Client.Counters, rep.Server.Counters)
+	}
+}
+
+// TestDrop: losses are shown, explained and made good.
+func TestDrop(t *testing.T) {
+	o := options()
+	o.Drop, o.Seed = 0.05, 7
+	rep := run(t, o)
+	if rep.Losses.Dropped == 0 || rep.Losses.Recoveries == 0 {
+		t.Errorf("losses %+v", rep.Losses)
+	}
+	lost, again := 0, 0
+	for _, p := range rep.Tour[0].Packets {
+		if p.Lost {
+			lost++
+		}
+		if p.Again {
+			again++
+		}
+	}
+	if lost == 0 || again == 0 {
+		t.Errorf("%d packets of %v were lost and %d sent again", lost, labels(rep.Tour[0]), again)
+	}
+	var b strings.Builder
+	if err := rep.WriteText(&b, trace.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"X", "lost on purpose", "sent again", "completer_retry_err", "retransmissions"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("the text does not say %q:\n%s", want, b.String())
+		}
+	}
+}
+
+// TestMTU: the tour's message takes as many packets as it needs.
+func TestMTU(t *testing.T) {
+	for _, c := range []struct {
+		mtu     ib.MTU
+		packets int
+	}{{ib.MTU256, 10}, {ib.MTU2048, 2}, {ib.MTU4096, 1}} {
+		o := options()
+		o.MTU = c.mtu
+		n := 0
+		for _, p := range run(t, o).Tour[1].Packets {
+			if p.From == "client" && !p.Again {
+				n++
+			}
+		}
+		if n != c.packets {
+			t.Errorf("MTU %d: RDMA WRITE of %d bytes in %d packets, want %d", c.mtu, tourBytes, n, c.packets)
+		}
+	}
+}
+
+func TestBadOptions(t *testing.T) {
+	for name, change := range map[string]func(*Options){
+		"drop": func(o *Options) { o.Drop = 0.3 },
+		"mtu":  func(o *Options) { o.MTU = 1000 },
+	} {
+		o := options()
+		change(&o)
+		var attr *ib.AttrError
+		if _, err := Run(t.Context(), o); !errors.As(err, &attr) || attr.Allowed == "" {
+			t.Errorf("%s: error %v, want an *ib.AttrError that says what is allowed", name, err)
+		}
+	}
+	o := options()
+	o.Server = o.Client
+	if _, err := Run(t.Context(), o); !errors.Is(err, port.ErrTaken) {
+		t.Errorf("one address for both: error %v, want %v", err, port.ErrTaken)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Run(ctx, options()); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: error %v, want %v", err, context.Canceled)
+	}
+}
+
+// TestDifferenceIsNamed: wrong data are an error that says which byte.
+func TestDifferenceIsNamed(t *testing.T) {
+	want := make([]byte, 100)
+	fill(want, 1)
+	got := bytes.Clone(want)
+	if err := compare(got, want); err != nil {
+		t.Error(err)
+	}
+	got[17] ^= 1
+	err := compare(got, want)
+	if !errors.Is(err, ErrData) || !strings.Contains(err.Error(), "byte 17") {
+		t.Errorf("error %v, want %v at byte 17", err, ErrData)
+	}
+}
+
+func TestJSON(t *testing.T) {
+	var b bytes.Buffer
+	if err := run(t, options()).WriteJSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	var back struct {
+		Tour []struct {
+			Packets []struct{ Packet string }
+		}
+		RDMAWrite struct {
+			BytesPerSecond float64 `json:"bytes_per_second"`
+		} `json:"rdma_write"`
+	}
+	if err := json.Unmarshal(b.Bytes(), &back); err != nil {
+		t.Fatal(err)
+	}
+	if len(back.Tour) != len(stops) || len(back.Tour[0].Packets) == 0 || back.RDMAWrite.BytesPerSecond <= 0 {
+		t.Errorf("JSON lacks something:\n%s", b.Bytes())
+	}
+}
+
+// TestTimeoutIsExplained: what is sent again after a silence is no surprise; what
+// is sent again on a NAK, or right behind, needs no words.
+func TestTimeoutIsExplained(t *testing.T) {
+	at := func(us ib.Instant, p Packet) Packet {
+		p.At = us * 1000
+		return p
+	}
+	first, ack := Packet{From: "client", Label: "SEND Only psn=100"}, Packet{From: "server", Label: "ACK psn=100", Lost: true}
+	again := first
+	again.Again = true
+	for _, c := range []struct {
+		name    string
+		packets []Packet
+		want    int
+	}{
+		{"timeout", []Packet{at(10, first), at(20, ack), at(4207, again), at(4207, again)}, 1},
+		{"two timeouts", []Packet{at(10, first), at(4207, again), at(8404, again)}, 2},
+		{"NAK", []Packet{at(10, first), at(20, ack), at(30, again)}, 0},
+	} {
+		e := &Exchange{Packets: c.packets, locals: []local{{0, "client", "post"}}}
+		var b strings.Builder
+		if _, err := e.ladder(4194*time.Microsecond, trace.Options{}).WriteTo(&b); err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(b.String(), "no answer within"); n != c.want {
+			t.Errorf("%s: %d explanations, want %d:\n%s", c.name, n, c.want, b.String())
+		}
+	}
+}
+
+// TestRepeated: what counts as sent before.
+func TestRepeated(t *testing.T) {
+	var r recorder
+	r.init(1024)
+	request := func(op wire.Opcode, psn ib.PSN) *wire.Packet {
+		p := &wire.Packet{}
+		p.Opcode, p.PSN, p.RETH.Len = op, psn, uint32(105-psn)*1024-572
+		return p
+	}
+	nak := request(wire.RCAck, 102)
+	nak.AETH.Syndrome = wire.NAKSequence
+	for i, c := range []struct {
+		host string
+		p    *wire.Packet
+		want bool
+	}{
+		{"client", request(wire.RCSendFirst, 100), false},
+		{"client", request(wire.RCSendMiddle, 101), false},
+		{"server", request(wire.RCAck, 101), false},
+		{"server", nak, false},
+		{"client", request(wire.RCSendMiddle, 101), true},
+		{"client", request(wire.RCReadRequest, 102), false}, // 102 to 104
+		{"client", request(wire.RCReadRequest, 103), true},  // the rest of it
+		{"client", request(wire.RCCompareSwap, 105), false},
+		{"server", request(wire.RCAck, 102), false},
+		{"server", request(wire.RCReadRespMiddle, 103), false},
+		{"server", request(wire.RCReadRespMiddle, 103), true},
+	} {
+		r.packets = nil
+		r.add(c.host, 0, c.p, false)
+		if r.packets[0].Again != c.want {
+			t.Errorf("packet %d, %s of the %s: again is %v", i, r.packets[0].Label, c.host, r.packets[0].Again)
+		}
+	}
+}
+
+// capture runs a demonstration into a file.
+func capture(t *testing.T, drop float64) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "demo.pcapng")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := options()
+	o.Pcap, o.Drop, o.Seed = f, drop, 7
+	run(t, o)
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

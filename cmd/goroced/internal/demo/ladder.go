@@ -1,0 +1,77 @@
+package demo
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/goroce/goroce/cmd/goroced/internal/trace"
+	"github.com/goroce/goroce/ib"
+)
+
+// row is a line of a ladder: a packet or something local.
+type row struct {
+	at     ib.Instant
+	packet *Packet
+	local  *local
+}
+
+// ladder draws an exchange. timeout is the local ACK timeout, to explain silences
+// by.
+func (e *Exchange) ladder(timeout time.Duration, opts trace.Options) *trace.Ladder {
+	l := trace.NewLadder("client", "server", opts)
+	var asked ib.Instant // when the client sent last
+	rows := e.rows()
+	for i := range rows {
+		r := &rows[i]
+		if r.local != nil {
+			l.Local(r.at, r.local.host == "client", r.local.text)
+			continue
+		}
+		p := r.packet
+		// The clocks are not quite the same, hence "nearly".
+		if nearly := ib.Instant(timeout) * 9 / 10; p.Again && p.From == "client" && r.at-asked > nearly {
+			l.Note(fmt.Sprintf("no answer within the local ACK timeout of %s: send again",
+				trace.Elapsed(int64(timeout))))
+		}
+		l.Packet(r.at, p.From == "client", p.Label, p.Lost, p.note())
+		if p.From == "client" {
+			asked = r.at
+		}
+	}
+	return l
+}
+
+// note says what is special about a packet.
+func (p *Packet) note() string {
+	switch {
+	case p.Lost && p.Again:
+		return "sent again, and lost on purpose"
+	case p.Lost:
+		return "lost on purpose"
+	case p.nak:
+		return "psn " + fmt.Sprint(p.PSN) + " is missing"
+	case p.Again:
+		return "sent again"
+	}
+	return ""
+}
+
+// rows merges packets and local events by time. Clocks are compared with an
+// uncertainty of microseconds, so what a program did first stays first.
+func (e *Exchange) rows() []row {
+	var rows []row
+	for i := range e.locals {
+		rows = append(rows, row{at: e.locals[i].at, local: &e.locals[i]})
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	first := rows[0].at
+	for i := range e.Packets {
+		rows = append(rows, row{at: max(e.Packets[i].At, first), packet: &e.Packets[i]})
+	}
+	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(a.at, b.at) })
+	return rows
+}

@@ -1,0 +1,257 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/goroce/goroce/cmd/goroced/internal/device"
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/host"
+	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/wrap"
+)
+
+// Connection parameters. The tour's numbers are small and round so that packets
+// are easy to follow; real programs begin at random PSNs.
+const (
+	clientPSN = 100
+	serverPSN = 500
+	clientMem = 0x10000 // where the memory begins, for SGEs and the peer
+	serverMem = 0x20000
+
+	bufSize    = slots*slotSize + slotSize // the slots, then what the tour uses
+	tourOffset = slots * slotSize
+	retries    = 7
+
+	// The local ACK timeout is 4.096 us * 2^code. It is shorter where losses are
+	// made on purpose, for there are many timeouts to sit out, but long enough
+	// that a busy machine is not taken for a lost packet eight times in a row.
+	timeoutCode      = 14 // 67 ms
+	timeoutCodeLossy = 12 // 17 ms
+)
+
+// The wait for a completion polls for spinTime, then now and then up to patience.
+const (
+	spinTime = 200 * time.Microsecond
+	patience = 10 * time.Second
+)
+
+// side is one of the two hosts.
+type side struct {
+	name    string
+	addr    netip.Addr
+	dev     ib.Device
+	link    string            // what carries its packets
+	note    string            // about that
+	stats   func() roce.Stats // nil if the device is shared with others
+	pd      ib.PD
+	cq      ib.CQ
+	mr      ib.MR
+	qp      ib.QP
+	buf     []byte
+	last    ib.PSN // of the last request that was posted
+	dropped atomic.Uint64
+}
+
+// pair is the two hosts, connected.
+type pair struct {
+	opts           Options
+	rec            *recorder // nil if packets are not recorded
+	client, server *side
+	capture        *packetStream // nil if there is none
+	blind          error         // why there is none; nil if none is needed
+	timeout        time.Duration // the local ACK timeout
+}
+
+// openPair opens two devices and connects a QP of each.
+func openPair(ctx context.Context, o Options, rec *recorder, pcap io.Writer) (*pair, error) {
+	p := &pair{opts: o, rec: rec, client: &side{name: "client"}, server: &side{name: "server"}}
+	if rec != nil {
+		rec.init(int(o.MTU))
+	}
+	err := p.client.open(ctx, o, o.Client, rec, clientMem, pcap)
+	if err == nil {
+		err = p.server.open(ctx, o, o.Server, rec, serverMem, nil)
+	}
+	if err == nil {
+		err = p.connect()
+	}
+	if err == nil && rec != nil && o.Daemon != nil {
+		p.capture, p.blind = p.captureInto(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, p.close())
+	}
+	return p, nil
+}
+
+// open makes a device and everything on it but the connection.
+func (s *side) open(ctx context.Context, o Options, addr netip.Addr, rec *recorder, iova uint64,
+	pcap io.Writer) (err error) {
+	if o.Daemon != nil {
+		err = s.dial(ctx, o.Daemon)
+	} else {
+		err = s.own(addr, s.wrapped(o, rec, iova, pcap))
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.name, err)
+	}
+	if s.pd, err = s.dev.AllocPD(); err != nil {
+		return err
+	}
+	if s.cq, err = s.dev.CreateCQ(ib.CQInit{Entries: 4 * slots}); err != nil {
+		return err
+	}
+	s.buf = device.Memory(s.dev, bufSize)
+	access := ib.LocalWrite | ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtomic
+	if s.mr, err = s.pd.RegMR(ib.MRInit{Buf: s.buf, IOVA: iova, Access: access}); err != nil {
+		return err
+	}
+	cap := ib.QPCap{MaxSendWR: slots, MaxRecvWR: slots, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: 64}
+	s.qp, err = s.pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: s.cq, RecvCQ: s.cq, Cap: cap, SigAll: true})
+	return err
+}
+
+// wrapped are the options of a device of this process that records and loses packets.
+func (s *side) wrapped(o Options, rec *recorder, seed uint64, pcap io.Writer) host.Options {
+	// The tour shows segmentation, and nothing is probed for that cannot be lost: a busy
+	// machine would add packets to the ladders.
+	opts := host.Options{Pcap: pcap, Device: roce.Options{Name: "goroce_" + s.name, NoTrains: true,
+		NoProbes: o.Drop == 0}}
+	opts.Fault = wrap.FaultConfig{Seed: o.Seed + seed, Drop: o.Drop,
+		OnDrop: func(now ib.Instant, _ *link.Run, frame []byte) {
+			s.dropped.Add(1)
+			rec.lost(s.name, now, frame)
+		}}
+	if rec != nil {
+		opts.Trace = func(ev *wrap.Event) { rec.passed(s.name, ev) }
+	}
+	return opts
+}
+
+// own opens a device of this process.
+func (s *side) own(addr netip.Addr, o host.Options) error {
+	o.Link, o.Addrs, o.Shards = "udp", []netip.Addr{addr}, 1
+	dev, err := host.Open(o)
+	if err != nil {
+		return err
+	}
+	s.dev, s.addr, s.link, s.note, s.stats = dev, addr, dev.Link().Name, dev.Link().Note, dev.Stats
+	return nil
+}
+
+// connect takes both QPs from RESET to RTS. The two programs of a real connection
+// tell one another QP number, first PSN, address, memory address and R_Key over
+// TCP or with the connection manager; here both ends are at hand.
+func (p *pair) connect() error {
+	code := uint8(timeoutCode)
+	if p.opts.Drop > 0 {
+		code = timeoutCodeLossy
+	}
+	p.timeout = 4096 * time.Nanosecond << code
+	for _, e := range []struct {
+		local, remote      *side
+		localPSN, firstPSN ib.PSN
+	}{{p.client, p.server, clientPSN, serverPSN}, {p.server, p.client, serverPSN, clientPSN}} {
+		attr := ib.QPAttr{
+			State: ib.Init, Port: 1, Access: ib.QPAccessMask,
+			AH: ib.AHAttr{DGID: ib.GIDFromAddr(e.remote.addr), Port: 1}, PathMTU: p.opts.MTU,
+			DestQPN: e.remote.qp.Num(), RQPSN: e.firstPSN,
+			MaxDestRdAtomic: slots, MinRNRTimer: 12,
+			SQPSN: e.localPSN, MaxRdAtomic: slots, Timeout: code, RetryCnt: retries, RNRRetry: 7,
+		}
+		e.local.last = e.localPSN.Add(-1)
+		for _, step := range []struct {
+			to   ib.QPState
+			mask ib.QPAttrMask
+		}{
+			{ib.Init, ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess},
+			{ib.RTR, ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic |
+				ib.AttrMinRNRTimer},
+			{ib.RTS, ib.AttrSQPSN | ib.AttrMaxRdAtomic | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry},
+		} {
+			attr.State = step.to
+			if err := e.local.qp.Modify(attr, ib.AttrState|step.mask); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// close ends the capture and both devices.
+func (p *pair) close() error {
+	p.capture.close()
+	var errs []error
+	for _, s := range []*side{p.client, p.server} {
+		if s.dev != nil {
+			errs = append(errs, s.dev.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// sge names n bytes of the host's memory at an offset.
+func (s *side) sge(off, n int) []ib.SGE {
+	return []ib.SGE{{Addr: s.mr.Addr() + uint64(off), Length: uint32(n), LKey: s.mr.LKey()}}
+}
+
+// remote fills in the address and key by which the other side names memory of s.
+func (s *side) remote(wr ib.SendWR, off int) ib.SendWR {
+	wr.RemoteAddr, wr.RKey = s.mr.Addr()+uint64(off), s.mr.RKey()
+	return wr
+}
+
+// post posts a request, which takes a PSN for each packet of its data, one at least.
+func (p *pair) post(s *side, wr ib.SendWR) error {
+	n := len(wr.Inline)
+	for _, sge := range wr.SGL {
+		n += int(sge.Length)
+	}
+	mtu := int(p.opts.MTU)
+	s.last = s.last.Add(max((n+mtu-1)/mtu, 1))
+	_, err := s.qp.PostSend([]ib.SendWR{wr})
+	return err
+}
+
+func (s *side) postRecv(off, n int) error {
+	_, err := s.qp.PostRecv([]ib.RecvWR{{SGL: s.sge(off, n)}})
+	return err
+}
+
+// wait polls for the next completion and fails unless it is a success. What takes
+// long is looked for less often, to leave the processor to the devices.
+func (s *side) wait(ctx context.Context) (ib.WC, error) {
+	var wc [1]ib.WC
+	for start := time.Now(); ; {
+		n, err := s.cq.Poll(wc[:])
+		if n == 1 {
+			err = wc[0].Err()
+		}
+		if err != nil {
+			return wc[0], fmt.Errorf("%s: %w", s.name, err)
+		}
+		if n == 1 {
+			return wc[0], nil
+		}
+		if err := ctx.Err(); err != nil {
+			return wc[0], err
+		}
+		took := time.Since(start)
+		if took < spinTime {
+			runtime.Gosched()
+			continue
+		}
+		if took > patience {
+			return wc[0], fmt.Errorf("%s: no completion for %v", s.name, patience)
+		}
+		time.Sleep(spinTime / 4)
+	}
+}

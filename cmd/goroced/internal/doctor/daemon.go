@@ -1,0 +1,191 @@
+package doctor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/cmd/goroced/internal/admin"
+	"github.com/goroce/goroce/cmd/goroced/internal/config/socket"
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/daemon/abi"
+	"github.com/goroce/goroce/roce/daemon/client"
+)
+
+// errSilent is why a daemon is not waited for.
+var errSilent = errors.New("it hangs, or is stopped")
+
+// sockets lists where programs look for a daemon.
+func (e *env) sockets(k socket.Kind) []string {
+	list := socket.Candidates(k, "", e.getenv)
+	for i := range list {
+		list[i] = e.path(list[i])
+	}
+	return list
+}
+
+// daemonShares reports whether a daemon that answers has an address.
+func (e *env) daemonShares(a netip.Addr) bool {
+	return slices.ContainsFunc(e.sockets(socket.Client), func(path string) bool {
+		_, addrs, err := e.ask(path)
+		return err == nil && slices.Contains(addrs, a)
+	})
+}
+
+// ask talks to the daemon at a client socket as programs do. It returns what the daemon
+// has, in words, and the addresses of its devices.
+func (e *env) ask(path string) (text string, addrs []netip.Addr, err error) {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), e.patience, errSilent)
+	defer cancel()
+	conn, err := socket.DialAny(socket.Client, []string{path})
+	if err != nil {
+		return "", nil, err
+	}
+	defer conn.Close()
+	g, err := socket.Greet(ctx, conn)
+	if err != nil {
+		return "", nil, err
+	}
+	texts := make([]string, len(g.Devices))
+	for i, name := range g.Devices {
+		of, err := addressesOf(ctx, path, name)
+		if err != nil {
+			return "", nil, err
+		}
+		texts[i] = fmt.Sprintf("%s %v", name, of)
+		addrs = append(addrs, of...)
+	}
+	return fmt.Sprintf("protocol version %d, devices %s", g.Version, strings.Join(texts, ", ")), addrs, nil
+}
+
+// addressesOf opens a device of the daemon for a moment.
+func addressesOf(ctx context.Context, path, name string) (addrs []netip.Addr, err error) {
+	dev, err := client.Dial(ctx, client.Options{Socket: path, Device: name})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, dev.Close()) }()
+	table, err := dev.GIDs(1)
+	for _, entry := range table {
+		addrs = append(addrs, entry.GID.Addr())
+	}
+	return addrs, err
+}
+
+// look asks a daemon what it is by its admin socket.
+func (e *env) look(path string) (string, error) {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), e.patience, errSilent)
+	defer cancel()
+	answer, err := admin.NewClient(path).Status(ctx)
+	if err != nil {
+		return "", errors.Join(err, context.Cause(ctx))
+	}
+	var status struct {
+		Version struct{ Version string }
+		PID     int
+		Clients int
+	}
+	err = json.Unmarshal(answer, &status)
+	return fmt.Sprintf("goroced %s, process %d, clients: %d", status.Version.Version, status.PID, status.Clients), err
+}
+
+// checkDaemon talks to the daemons that programs would find. None is needed: programs can
+// open a device of their own.
+func checkDaemon(e *env) []Finding {
+	var found []Finding
+	for _, path := range e.sockets(socket.Client) {
+		text, _, err := e.ask(path)
+		found = append(found, e.judge(path, text, err, socket.ClientVariable)...)
+	}
+	if len(found) == 0 {
+		found = ok("none is running; programs open devices of their own (`goroced serve` starts one)")
+	}
+	for _, path := range e.sockets(socket.Admin) {
+		text, err := e.look(path)
+		for _, f := range e.judge(path, text, err, socket.AdminVariable) {
+			f.Status = min(f.Status, Warn) // programs work without
+			found = append(found, f)
+		}
+	}
+	return found
+}
+
+// refusals are why a socket is of no use. The first that matches counts.
+var refusals = []struct {
+	is     error
+	text   string // what is said before the error, if it is not said instead
+	remedy string
+}{
+	{errSilent, "no answer", "restart the daemon; SIGQUIT makes it tell its log where it hangs"},
+	{unix.EAGAIN, "no answer, and its queue is full",
+		"restart the daemon; SIGQUIT makes it tell its log where it hangs"},
+	{abi.ErrVersion, "", "install the same goroced for the daemon and here"},
+	{ib.ErrLimit, "", "end some, or raise it and reload the daemon (SIGHUP)"},
+	{abi.ErrPermission, "", "ask whoever runs the daemon"},
+}
+
+// judge says what an answer means, or that there was none. The socket that a variable
+// names must be there.
+func (e *env) judge(path, text string, err error, variable string) []Finding {
+	f := Finding{Status: Fail}
+	switch {
+	case err == nil:
+		f = Finding{Text: "a daemon answers at " + path + ": " + text}
+	case errors.Is(err, fs.ErrNotExist) && e.getenv(variable) == "":
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		f.Text, f.Remedy, f.Command = fmt.Sprintf("%s names %s, which is not there", variable, path),
+			"forget it, or start a daemon there (`goroced serve`):", "unset "+variable
+	case errors.Is(err, fs.ErrPermission):
+		f.Text, f.Remedy = "no right to connect to "+path, permission(path)
+	case errors.Is(err, unix.ECONNREFUSED):
+		f = Finding{Status: Warn, Text: "nobody answers at " + path + ": its daemon has ended",
+			Remedy: "start another (`goroced serve`), or remove what is left of it:", Command: "rm " + path}
+	case errors.Is(err, unix.EPROTOTYPE):
+		f.Text, f.Remedy, f.Command = path+" is no socket of goroced", "move it out of the way:",
+			fmt.Sprintf("mv %s %s.old", path, path)
+	default:
+		f.Text, f.Remedy = fmt.Sprintf("%s: %v", path, err), "see what listens there: ss -xlp"
+		for _, r := range refusals {
+			if errors.Is(err, r.is) {
+				f.Remedy = r.remedy
+				if r.text != "" {
+					f.Text = path + ": " + r.text
+				}
+				break
+			}
+		}
+	}
+	return []Finding{f}
+}
+
+// permission says how to get the right to connect to a socket.
+func permission(name string) string {
+	info, err := os.Stat(name)
+	if err != nil {
+		return "ask whoever runs the daemon for access to " + filepath.Dir(name)
+	}
+	stat := info.Sys().(*syscall.Stat_t)
+	mode := info.Mode().Perm()
+	if mode&0o020 == 0 || stat.Gid == 0 {
+		return fmt.Sprintf("it is for user %d alone, or root's group (mode %v); the daemon's socket_mode and "+
+			"socket_group say for whom it is", stat.Uid, mode)
+	}
+	group := strconv.Itoa(int(stat.Gid))
+	if g, err := user.LookupGroupId(group); err == nil {
+		group = g.Name
+	}
+	return fmt.Sprintf("join its group (usermod -aG %s USER) and log in again; mode is %v", group, mode)
+}

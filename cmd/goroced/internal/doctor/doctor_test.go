@@ -1,0 +1,199 @@
+package doctor
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/goroce/goroce/roce/link/port"
+	"github.com/goroce/goroce/tests/linktest"
+	"github.com/goroce/goroce/tests/require"
+)
+
+// examine runs all checks where in runs functions.
+func examine(t *testing.T, in func(func() error) error, o Options) (found []Finding) {
+	t.Helper()
+	err := in(func() (err error) {
+		found, err = Examine(o)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// here runs f in the namespace of the test.
+func here(f func() error) error { return f() }
+
+// text is a list of findings as people see it.
+func text(found []Finding) string {
+	var b bytes.Buffer
+	_ = Write(&b, found)
+	return b.String()
+}
+
+// pick returns the finding of a check with that status whose text has words; nil if
+// there is none.
+func pick(found []Finding, check string, s Status, words string) *Finding {
+	for i := range found {
+		if f := &found[i]; f.Check == check && f.Status == s && strings.Contains(f.Text, words) {
+			return f
+		}
+	}
+	return nil
+}
+
+// shell runs a remedy.
+func shell(command string) error {
+	if out, err := exec.Command("sh", "-c", command).CombinedOutput(); err != nil || command == "" {
+		return fmt.Errorf("%q: %v: %s", command, err, out)
+	}
+	return nil
+}
+
+// wantFound ends the test unless the finding is there, with a remedy.
+func wantFound(t *testing.T, found []Finding, check string, s Status, words string) Finding {
+	t.Helper()
+	f := pick(found, check, s, words)
+	if f == nil {
+		t.Fatalf("no finding %v %s that says %q:\n%s", s, check, words, text(found))
+	}
+	if f.Remedy == "" {
+		t.Errorf("no remedy: %+v", *f)
+	}
+	return *f
+}
+
+// wantOK fails the test unless the check finds only that all is well.
+func wantOK(t *testing.T, found []Finding, check string) {
+	t.Helper()
+	any := false
+	for _, f := range found {
+		if f.Check == check {
+			any = true
+			if f.Status != OK {
+				t.Errorf("%v %s: %s", f.Status, f.Check, f.Text)
+			}
+		}
+	}
+	if !any {
+		t.Errorf("check %s found nothing at all:\n%s", check, text(found))
+	}
+}
+
+// TestLoopback: as anybody, a free address can be spoken from.
+func TestLoopback(t *testing.T) {
+	addr := linktest.Loopback()
+	found := examine(t, here, Options{Addrs: []netip.Addr{addr}})
+	for _, check := range []string{"interface", "gids", "mtu", "port", "device"} {
+		wantOK(t, found, check)
+	}
+	if f := pick(found, "device", OK, "link udp, the automatic choice"); f == nil {
+		t.Errorf("the link is not named:\n%s", text(found))
+	}
+	if f := pick(examine(t, here, Options{Peer: addr}), "interface", OK, "lo is up"); f == nil {
+		t.Error("the interface is not the one that leads to the peer")
+	}
+	for _, c := range checks { // every check says something, but for these
+		if c.name != "rp_filter" && c.name != "route" && !slices.ContainsFunc(found, func(f Finding) bool { return f.Check == c.name }) {
+			t.Errorf("check %s found nothing", c.name)
+		}
+	}
+}
+
+// TestPortTaken: by another program, and by goroce.
+func TestPortTaken(t *testing.T) {
+	addr := linktest.Loopback()
+	o := Options{Addrs: []netip.Addr{addr}}
+	hold, err := net.ListenPacket("udp", net.JoinHostPort(addr.String(), "4791"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := wantFound(t, examine(t, here, o), "port", Fail, fmt.Sprintf("%v:4791 is taken by process %d", addr, os.Getpid()))
+	if want := fmt.Sprintf("kill %d", os.Getpid()); f.Command != want {
+		t.Errorf("command %q, want %q", f.Command, want)
+	}
+	hold.Close()
+	wantOK(t, examine(t, here, o), "port")
+
+	lock, err := port.Claim(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantFound(t, examine(t, here, o), "port", Fail, "taken by goroce in a process")
+	lock.Release()
+	wantOK(t, examine(t, here, o), "port")
+}
+
+// TestPortHolderEnds: the command of the remedy clears the finding.
+func TestPortHolderEnds(t *testing.T) {
+	python := require.Command(t, "python3")
+	addr := linktest.Loopback()
+	o := Options{Addrs: []netip.Addr{addr}}
+	holder := exec.Command(python, "-c", `import socket, sys, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind((sys.argv[1], 4791)); print("bound", flush=True); time.sleep(60)`, addr.String())
+	out, err := holder.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := holder.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer holder.Process.Kill()
+	if _, err := out.Read(make([]byte, 6)); err != nil {
+		t.Fatal(err)
+	}
+	f := wantFound(t, examine(t, here, o), "port", Fail, "(python")
+	if err := shell(f.Command); err != nil {
+		t.Fatal(err)
+	}
+	_ = holder.Wait()
+	wantOK(t, examine(t, here, o), "port")
+}
+
+// TestMissing: who asks for what is not there is told what is.
+func TestMissing(t *testing.T) {
+	for _, c := range []struct {
+		o    Options
+		want string
+	}{
+		{Options{NetIf: "nosuch0"}, "nosuch0"},
+		{Options{Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.177")}}, "192.0.2.177"},
+	} {
+		f := wantFound(t, examine(t, here, c.o), "interface", Fail, c.want)
+		if c.o.NetIf != "" && !strings.Contains(f.Remedy, "lo") {
+			t.Errorf("the remedy does not say what there is: %s", f.Remedy)
+		}
+	}
+	if _, err := Examine(Options{NetIf: "lo", Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}); err == nil {
+		t.Error("an interface and addresses together are taken")
+	}
+}
+
+// TestJSON: the same findings, and one flag for scripts.
+func TestJSON(t *testing.T) {
+	for _, s := range []Status{OK, Warn, Fail} {
+		var b bytes.Buffer
+		if err := WriteJSON(&b, []Finding{{Check: "x", Status: s, Text: "<a>", Command: "b"}}); err != nil {
+			t.Fatal(err)
+		}
+		var got struct {
+			OK       bool
+			Findings []map[string]string
+		}
+		if err := json.Unmarshal(b.Bytes(), &got); err != nil {
+			t.Fatal(err)
+		}
+		if got.OK != (s != Fail) || len(got.Findings) != 1 || got.Findings[0]["status"] != s.String() || got.Findings[0]["command"] != "b" {
+			t.Errorf("%v: %s", s, b.String())
+		}
+	}
+}

@@ -1,0 +1,306 @@
+package doctor
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/goroce/goroce/roce/link"
+)
+
+// tri is the answer of a condition on a packet of which not everything is known.
+type tri int8
+
+const (
+	no tri = iota
+	maybe
+	yes
+)
+
+func sure(b bool) tri {
+	if b {
+		return yes
+	}
+	return no
+}
+
+func (t tri) not() tri { return yes - t }
+
+// packet is the first RoCEv2 packet of a new connection, between an address of ours
+// and the peer, or anybody.
+type packet struct {
+	in    bool // it arrives
+	netif string
+	local netip.Addr
+	peer  netip.Addr // invalid if not known
+}
+
+// at compares the packet's source or destination.
+func (p *packet) at(source bool, in netip.Prefix) tri {
+	a := p.local
+	if source == p.in {
+		a = p.peer
+	}
+	switch {
+	case in.Addr().Is4() != p.local.Is4():
+		return no
+	case in.Bits() == 0:
+		return yes
+	case !a.IsValid():
+		return maybe
+	}
+	return sure(in.Masked().Contains(a.WithZone("")))
+}
+
+// interfaceIs compares the interface that the packet arrives by (in) or leaves by. A
+// name that ends in + or * stands for all that begin so.
+func (p *packet) interfaceIs(in bool, name string) tri {
+	if in != p.in {
+		return sure(name == "+" || name == "*" || name == "")
+	}
+	if prefix := strings.TrimRight(name, "+*"); prefix != name {
+		return sure(strings.HasPrefix(p.netif, prefix))
+	}
+	return sure(name == p.netif)
+}
+
+// sourcePort compares the source port, which the sender chooses; destPort the
+// destination's.
+func sourcePort(from, to int) tri {
+	if from == 0 && to == 65535 {
+		return yes
+	}
+	return maybe
+}
+
+func destPort(from, to int) tri { return sure(from <= link.Port && link.Port <= to) }
+
+// verdict is what a rule does with a packet that it matches.
+type verdict uint8
+
+const (
+	goOn verdict = iota
+	accept
+	drop
+	giveBack // to the chain that called
+	call     // another chain, and come back
+	branch   // to another chain, and come back where this one would
+)
+
+// rule is one of a firewall.
+type rule struct {
+	match   func(*packet) tri
+	verdict verdict
+	target  string // chain to call
+	text    string // for people
+}
+
+// chain is a list of rules.
+type chain struct {
+	table  string // with its family: "ip filter"
+	name   string
+	hook   string // "input" and so on; "" if other chains call it
+	policy verdict
+	rules  []rule
+	// insert is the command that puts a rule before all others which accepts UDP 4791.
+	insert string
+}
+
+// ruleset is all chains of one family of IP, or of both, by table and name.
+type ruleset map[string]*chain
+
+// sees reports whether packets of a's version of IP pass the chain.
+func (c *chain) sees(a netip.Addr) bool {
+	family, _, _ := strings.Cut(c.table, " ")
+	return family == "inet" || (family == "ip") == a.Is4()
+}
+
+func (r ruleset) add(c *chain) { r[c.table+" "+c.name] = c }
+
+// walk is a packet's way through one base chain.
+type walk struct {
+	rules   ruleset
+	packet  *packet
+	escaped bool   // a rule may have accepted it
+	doubt   string // the first rule that may drop it; "" if none
+	steps   int    // a ruleset could have loops if it was changed while it was read
+}
+
+// maxSteps bounds a walk.
+const maxSteps = 100_000
+
+// through returns what c does for sure with a packet that comes to it, and the rule
+// that does it.
+func (w *walk) through(c *chain) (verdict, string) {
+	for i := range c.rules {
+		r := &c.rules[i]
+		if w.steps++; w.steps > maxSteps {
+			return accept, ""
+		}
+		m := r.match(w.packet)
+		if m == no {
+			continue
+		}
+		v, by := r.verdict, r.text
+		if v == call || v == branch {
+			sub := w.rules[c.table+" "+r.target]
+			if sub == nil {
+				continue
+			}
+			v, by = w.through(sub)
+			if v == goOn && r.verdict == branch && m == yes {
+				return goOn, ""
+			}
+		}
+		switch {
+		case v == giveBack && m == yes:
+			return goOn, ""
+		case (v == accept || v == drop) && m == yes:
+			return v, by
+		case v == accept || v == giveBack:
+			w.escaped = true
+		case v == drop && w.doubt == "":
+			w.doubt = by
+		}
+	}
+	return goOn, ""
+}
+
+// judge says whether a base chain drops the packet, and by what rule.
+func (r ruleset) judge(c *chain, p *packet) (drops tri, by string) {
+	w := walk{rules: r, packet: p}
+	v, by := w.through(c)
+	if v == goOn {
+		v, by = c.policy, "its policy"
+	}
+	switch {
+	case v == drop && !w.escaped:
+		return yes, by
+	case v == drop:
+		return maybe, by
+	case w.doubt != "":
+		return maybe, w.doubt
+	}
+	return no, ""
+}
+
+// hooks are the places that a packet passes, by whether it arrives.
+var hooks = map[bool][]string{
+	true:  {"prerouting", "input"},
+	false: {"output", "postrouting"},
+}
+
+// checkFirewall looks for rules that drop UDP 4791. Of what arrives from a known peer a probe
+// knows better than the rules, but not which rule drops it.
+func checkFirewall(e *env) []Finding {
+	if e.netif == nil || len(e.usable) == 0 {
+		return nil
+	}
+	if !e.has(netAdmin) {
+		return []Finding{{Status: Warn, Text: "the firewall's rules cannot be looked at without CAP_NET_ADMIN",
+			Remedy:  "UDP port 4791 must be open both ways; to look:",
+			Command: fmt.Sprintf("sudo %s doctor --netif %s", e.program, e.netif.name)}}
+	}
+	sets, sources := e.rulesets()
+	if len(sources) == 0 {
+		return []Finding{{Status: Warn,
+			Text:   "the firewall's rules cannot be looked at: neither nft nor iptables-save is there",
+			Remedy: "install nftables, and look again; UDP port 4791 must be open both ways"}}
+	}
+	arrives, asked := e.peerArrives()
+	var found []Finding
+	suspects := false // rules that what arrives has to pass
+	for _, set := range sets {
+		for _, key := range sortedKeys(set) {
+			f, bad := e.judgeChain(set, set[key])
+			arriving := slices.Contains(hooks[true], set[key].hook)
+			if !bad || asked && arriving && arrives {
+				continue
+			}
+			if asked && arriving {
+				f.Status, suspects = Fail, true
+			}
+			found = append(found, f)
+		}
+	}
+	switch {
+	case asked && !arrives && !suspects:
+		return append(found, Finding{Status: Fail,
+			Text: fmt.Sprintf("a packet from %v does not reach UDP port 4791, though no rule drops it (%s)", e.Peer,
+				strings.Join(sources, ", ")),
+			Remedy: "look at the findings about route and rp_filter, and for filters of the interface and of eBPF:",
+			Command: "nft list tables netdev; bpftool net; bpftool cgroup tree; " +
+				"tc filter show ingress dev " + e.netif.name})
+	case len(found) > 0:
+		return found
+	case asked:
+		return ok(fmt.Sprintf("packets from %v reach UDP port 4791; no rule drops what leaves (%s)", e.Peer,
+			strings.Join(sources, ", ")))
+	}
+	return ok("no rule drops UDP port 4791 (" + strings.Join(sources, ", ") + ")")
+}
+
+// judgeChain sends a packet of each kind through a base chain, until one is dropped.
+func (e *env) judgeChain(set ruleset, c *chain) (Finding, bool) {
+	var worst Finding
+	for _, in := range []bool{true, false} {
+		if !slices.Contains(hooks[in], c.hook) {
+			continue
+		}
+		for _, a := range e.usable {
+			if !c.sees(a) {
+				continue
+			}
+			p := &packet{in: in, netif: e.netif.name, local: a}
+			if e.Peer.IsValid() && e.Peer.Is4() == a.Is4() {
+				p.peer = e.Peer
+			}
+			drops, by := set.judge(c, p)
+			where := fmt.Sprintf("chain %s of table %s", c.name, c.table)
+			switch {
+			case drops == yes:
+				return Finding{Status: Fail, Text: fmt.Sprintf("%s drops UDP port 4791 at %v: %s", where, a, by),
+					Remedy: "let it pass:", Command: c.insert}, true
+			case drops == maybe && worst.Text == "":
+				worst = Finding{Status: Warn, Text: fmt.Sprintf("%s may drop UDP port 4791 at %v: %s", where, a, by),
+					Remedy: "if peers do not answer, let it pass:", Command: c.insert}
+			}
+		}
+	}
+	return worst, worst.Text != ""
+}
+
+// rulesets reads all rules that can be read, and says by which programs.
+func (e *env) rulesets() (sets []ruleset, sources []string) {
+	saved := map[string]bool{} // tables that iptables-save shows, which nft shows but in part
+	for _, p := range []struct{ save, family, program string }{
+		{"iptables-save", "ip", "iptables"}, {"ip6tables-save", "ip6", "ip6tables"},
+		{"iptables-legacy-save", "ip", "iptables-legacy"}, {"ip6tables-legacy-save", "ip6", "ip6tables-legacy"},
+	} {
+		out, err := e.command(p.save)
+		if err != nil {
+			continue
+		}
+		sources = append(sources, p.save)
+		set := parseSave(out, p.family, p.program)
+		for _, c := range set {
+			saved[c.table] = true
+		}
+		sets = append(sets, set)
+	}
+	out, err := e.command("nft", "-j", "list", "ruleset")
+	if err != nil {
+		return sets, sources
+	}
+	set, err := parseNft([]byte(out))
+	if err != nil {
+		return sets, sources
+	}
+	for key, c := range set {
+		if saved[c.table] {
+			delete(set, key)
+		}
+	}
+	return append(sets, set), append(sources, "nft")
+}

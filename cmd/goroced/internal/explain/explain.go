@@ -1,0 +1,172 @@
+package explain
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/goroce/goroce/cmd/goroced/internal/trace"
+	"github.com/goroce/goroce/qp/script"
+)
+
+// Options say how a rule is shown.
+type Options struct {
+	Width int  // columns of the terminal; 0 stands for 100
+	ASCII bool // no Unicode box-drawing characters
+}
+
+// groups are the groups of rules, in the order in which they are best read.
+var groups = []string{
+	"sending", "acknowledging", "loss", "READ, atomics, FLUSH", "flow control", "errors", "states", "memory",
+	"windows", "shared receives", "other services",
+}
+
+// List writes the names of all rules with a line about each, by group.
+func List(w io.Writer) error {
+	byGroup := map[string][]*script.Script{}
+	for _, name := range script.Names() {
+		s, err := script.Load(name)
+		if err != nil {
+			return err
+		}
+		byGroup[s.Group] = append(byGroup[s.Group], s)
+	}
+	out := bufio.NewWriter(w)
+	for i, group := range groups {
+		if i > 0 {
+			fmt.Fprintln(out)
+		}
+		fmt.Fprintf(out, "%s:\n", group)
+		for _, s := range byGroup[group] {
+			fmt.Fprintf(out, "  %-22s %s\n", s.Name, s.Title)
+		}
+	}
+	return out.Flush()
+}
+
+// Rule runs the script of a rule and writes it as a ladder. The error is an
+// *UnknownError if there is no such rule, and a *script.Failure if the protocol
+// does not do what the script says.
+func Rule(w io.Writer, name string, opts Options) error {
+	if !slices.Contains(script.Names(), name) {
+		return &UnknownError{Name: name, Closest: closest(name, script.Names())}
+	}
+	s, err := script.Load(name)
+	if err != nil {
+		return err
+	}
+	if opts.Width == 0 {
+		opts.Width = 100
+	}
+	p := &page{out: bufio.NewWriter(w), opts: opts}
+	p.paragraph(s.Title)
+	for _, text := range s.Why {
+		p.paragraph(text)
+	}
+	if err := s.Run(p.step); err != nil {
+		return err
+	}
+	p.endScene()
+	p.paragraph(legend)
+	return p.out.Flush()
+}
+
+const legend = "1[0:1024] are bytes 0 to 1023 of message 1, R+8 is byte 8 of region R."
+
+// page is a rule on its way to the terminal: paragraphs, and a ladder for every
+// scene.
+type page struct {
+	out    *bufio.Writer
+	opts   Options
+	ladder *trace.Ladder
+	prose  []string // paragraphs whose place the next step decides
+}
+
+// step takes a step of the script.
+func (p *page) step(s script.Step) {
+	switch s.Kind {
+	case script.Prose:
+		p.prose = append(p.prose, s.Text)
+		return
+	case script.Scene:
+		p.scene(s)
+		return
+	}
+	for _, text := range p.prose {
+		p.ladder.Note(text)
+	}
+	p.prose = nil
+	switch s.Kind {
+	case script.Packet:
+		p.ladder.Packet(s.At, s.Left, s.Text, s.Lost, s.Reason)
+	case script.Local:
+		p.ladder.Local(s.At, s.Left, withReason(plain(s.Text), s.Reason))
+	case script.Quiet:
+		p.ladder.Note(withReason(s.Text, s.Reason))
+	}
+}
+
+// scene begins a new ladder. Paragraphs that stand before it introduce it.
+func (p *page) scene(s script.Step) {
+	p.endScene()
+	for _, text := range p.prose {
+		p.paragraph(text)
+	}
+	p.prose = nil
+	if s.Text != "" {
+		p.paragraph("With " + s.Text + ":")
+	}
+	p.ladder = trace.NewLadder(s.Sides[0], s.Sides[1], trace.Options{Width: p.opts.Width, ASCII: p.opts.ASCII})
+}
+
+// endScene draws the ladder.
+func (p *page) endScene() {
+	if p.ladder != nil {
+		p.ladder.WriteTo(p.out) // errors stay with the bufio.Writer, for Flush
+		fmt.Fprintln(p.out)
+	}
+}
+
+// paragraph writes wrapped text and an empty line.
+func (p *page) paragraph(text string) {
+	n := 0
+	for i, word := range strings.Fields(text) {
+		switch {
+		case i == 0:
+		case n+1+len(word) > p.opts.Width:
+			fmt.Fprintln(p.out)
+			n = 0
+		default:
+			fmt.Fprint(p.out, " ")
+			n++
+		}
+		fmt.Fprint(p.out, word)
+		n += len(word)
+	}
+	fmt.Fprint(p.out, "\n\n")
+}
+
+// plain says in words what a script abbreviates.
+func plain(text string) string {
+	verb, rest, _ := strings.Cut(text, " ")
+	if long, ok := longVerbs[verb]; ok {
+		return long + " " + rest
+	}
+	return text
+}
+
+var longVerbs = map[string]string{
+	"wc": "completion:", "mem": "memory:", "event": "event:", "notify": "completion queue event:", "count": "counter:",
+	"timer": "timer runs out in", "placed": "slow memory is written", "placing": "writes to slow memory:",
+	"window": "packets that may be in flight:", "persisted": "made persistent:",
+}
+
+// withReason appends what the script says about a step.
+func withReason(text, reason string) string {
+	if reason == "" {
+		return text
+	}
+	return text + ": " + reason
+}

@@ -1,0 +1,134 @@
+// Package meet makes the TCP connection over which the two ends of a measurement tell one another where their
+// queue pairs are, before the messages go over RoCE. The server waits for one client. What the ends say is up to
+// the callers: pingpong speaks as libibverbs' tools do, perf as perftest does.
+package meet
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// ErrExchange: the ends could not tell one another what they have to.
+var ErrExchange = errors.New("exchange with the peer failed")
+
+// Options say where the ends meet.
+type Options struct {
+	Host    string        // the server; "" to be the server, on all addresses
+	Port    int           // of TCP, 1 to 65535
+	Timeout time.Duration // for reaching the server; the server waits for its client until ctx ends
+
+	Listening func()                   // called at the server before it waits; nil for none
+	Command   func(args string) string // how the other end is started, for errors
+}
+
+// Conn is the connection to the peer. It is for one reader and one writer at a time.
+type Conn struct {
+	net.Conn
+	r      *bufio.Reader
+	unhook func() bool // keeps ctx's end from closing the connection
+}
+
+// Connect returns the connection to the peer. It is closed when ctx ends, or by Close.
+func Connect(ctx context.Context, o Options) (*Conn, error) {
+	connect := dial
+	if o.Host == "" {
+		connect = accept
+	}
+	conn, err := connect(ctx, &o)
+	if err != nil {
+		return nil, err
+	}
+	return &Conn{conn, bufio.NewReader(conn), context.AfterFunc(ctx, func() { conn.Close() })}, nil
+}
+
+func dial(ctx context.Context, o *Options) (net.Conn, error) {
+	d := net.Dialer{Timeout: o.Timeout}
+	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(o.Host, strconv.Itoa(o.Port)))
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return nil, fmt.Errorf("connect to the server: %w; start it there first: %s", err, o.Command(""))
+	case err != nil:
+		return nil, fmt.Errorf("connect to the server: %w", err)
+	}
+	return conn, nil
+}
+
+// accept waits for one client.
+func accept(ctx context.Context, o *Options) (net.Conn, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", ":"+strconv.Itoa(o.Port))
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("wait for a client: %w; end the other server or choose a port with -p", err)
+	case err != nil:
+		return nil, fmt.Errorf("wait for a client: %w", err)
+	}
+	defer l.Close()
+	defer context.AfterFunc(ctx, func() { l.Close() })()
+	if o.Listening != nil {
+		o.Listening()
+	}
+	conn, err := l.Accept()
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("wait for a client: %w", err)
+	}
+	return conn, nil
+}
+
+// Close closes the connection.
+func (c *Conn) Close() error {
+	c.unhook()
+	return c.Conn.Close()
+}
+
+// Limit bounds the time that what follows may take, together; 0 takes the bound away.
+func (c *Conn) Limit(d time.Duration) {
+	deadline := time.Time{}
+	if d > 0 {
+		deadline = time.Now().Add(d)
+	}
+	_ = c.SetDeadline(deadline) // fails on a closed connection only, as all that follows does
+}
+
+// Send sends a message.
+func (c *Conn) Send(msg []byte) error {
+	if _, err := c.Write(msg); err != nil {
+		return fmt.Errorf("%w: %w", ErrExchange, err)
+	}
+	return nil
+}
+
+// Receive fills msg with what the peer sends.
+func (c *Conn) Receive(msg []byte) error {
+	got, err := io.ReadFull(c.r, msg)
+	if err != nil {
+		return fmt.Errorf("%w: %d of %d bytes came from %v: %w", ErrExchange, got, len(msg), c.RemoteAddr(), err)
+	}
+	return nil
+}
+
+// Await returns when the peer has begun to send what Receive will return next (nil), or when it has closed the
+// connection or the limit has passed.
+func (c *Conn) Await() error {
+	_, err := c.r.Peek(1)
+	return err
+}
+
+// LocalIP returns this end's address, without a zone.
+func (c *Conn) LocalIP() netip.Addr {
+	ap, err := netip.ParseAddrPort(c.LocalAddr().String())
+	if err != nil {
+		return netip.Addr{}
+	}
+	return ap.Addr().Unmap().WithZone("")
+}

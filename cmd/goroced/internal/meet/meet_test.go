@@ -1,0 +1,145 @@
+package meet
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+func command(args string) string { return "`tool" + args + "`" }
+
+// port returns a TCP port that nobody listens on.
+func port(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// pair returns both ends of a connection; the server's ends with ctx.
+func pair(ctx context.Context, t *testing.T) (server, client *Conn) {
+	t.Helper()
+	o := Options{Port: port(t), Timeout: time.Minute, Command: command}
+	listening, accepted, failed := make(chan struct{}), make(chan *Conn, 1), make(chan error, 1)
+	o.Listening = func() { close(listening) }
+	go func() {
+		c, err := Connect(ctx, o)
+		if err != nil {
+			failed <- err
+			return
+		}
+		accepted <- c
+	}()
+	select {
+	case <-listening:
+	case err := <-failed:
+		t.Fatal(err)
+	}
+	o.Host = "127.0.0.1"
+	client, err := Connect(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	select {
+	case server = <-accepted:
+		t.Cleanup(func() { server.Close() })
+	case err := <-failed:
+		t.Fatal(err)
+	}
+	return server, client
+}
+
+// TestMessages: what one end sends the other receives, whole, and each knows its address.
+func TestMessages(t *testing.T) {
+	server, client := pair(t.Context(), t)
+	for _, way := range [][2]*Conn{{server, client}, {client, server}} {
+		for _, part := range []string{"hel", "lo, there"} {
+			if err := way[0].Send([]byte(part)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := way[1].Await(); err != nil {
+			t.Fatal(err)
+		}
+		msg := make([]byte, len("hello, there"))
+		if err := way[1].Receive(msg); err != nil || string(msg) != "hello, there" {
+			t.Errorf("received %q, %v", msg, err)
+		}
+		if got := way[0].LocalIP(); got != netip.MustParseAddr("127.0.0.1") {
+			t.Errorf("local address %v", got)
+		}
+	}
+}
+
+// TestLimit: a peer that says too little in time is an error that tells how much it said; without a limit it is
+// waited for again.
+func TestLimit(t *testing.T) {
+	server, client := pair(t.Context(), t)
+	if err := client.Send([]byte("four")); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Await(); err != nil { // now all four are there
+		t.Fatal(err)
+	}
+	server.Limit(time.Millisecond)
+	err := server.Receive(make([]byte, 5))
+	if !errors.Is(err, ErrExchange) || !errors.Is(err, os.ErrDeadlineExceeded) || !strings.Contains(err.Error(),
+		"4 of 5 bytes") {
+		t.Errorf("error %v", err)
+	}
+	server.Limit(0)
+	if err := client.Send([]byte("more")); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Receive(make([]byte, 4)); err != nil {
+		t.Error(err)
+	}
+	client.Close()
+	if err := server.Await(); err == nil {
+		t.Error("the end of the connection goes unnoticed")
+	}
+}
+
+// TestContextEnds: the end of the context ends the wait for a client, and a connection that is there.
+func TestContextEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := Connect(ctx, Options{Port: port(t), Listening: cancel, Command: command})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("while it waited: error %v", err)
+	}
+	ctx, cancel = context.WithCancel(t.Context())
+	server, client := pair(ctx, t)
+	cancel()
+	if err := server.Await(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("at the end that was stopped: error %v", err)
+	}
+	if err := client.Receive(make([]byte, 1)); !errors.Is(err, ErrExchange) {
+		t.Errorf("at the other end: error %v", err)
+	}
+}
+
+// TestNobodyThere: the errors say what to do.
+func TestNobodyThere(t *testing.T) {
+	o := Options{Host: "127.0.0.1", Port: port(t), Timeout: time.Minute, Command: command}
+	if _, err := Connect(t.Context(), o); err == nil || !strings.Contains(err.Error(), "start it there first: `tool`") {
+		t.Errorf("nobody listens: error %v", err)
+	}
+	l, err := net.Listen("tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	o.Host, o.Port = "", l.Addr().(*net.TCPAddr).Port
+	if _, err := Connect(t.Context(), o); err == nil || !strings.Contains(err.Error(), "choose a port with -p") {
+		t.Errorf("the port is taken: error %v", err)
+	}
+}

@@ -1,0 +1,207 @@
+package perf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/rdmacm"
+)
+
+// connectCM connects the queue pairs by rdma_cm, in step with the peer: the C tools
+// swap empty addresses before they do so, and afterwards.
+func (s *session) connectCM() error {
+	if err := s.swapNothing(); err != nil {
+		return err
+	}
+	for i := range s.e.qps {
+		if err := s.join(i); err != nil {
+			return fmt.Errorf("connect queue pair %d by rdma_cm: %w", i, err)
+		}
+	}
+	if err := s.cm.stopListening(); err != nil {
+		return err
+	}
+	return s.swapNothing()
+}
+
+func (s *session) swapNothing() error {
+	return s.meeting.swap(s.meeting.encode(&address{}), make([]byte, binaryLen), s.o.Timeout)
+}
+
+// join connects queue pair i.
+func (s *session) join(i int) error {
+	ctx, cancel := context.WithTimeout(s.cm.ctx, s.o.Timeout)
+	defer cancel()
+	switch {
+	case s.o.datagrams() && s.o.server():
+		return s.offer(ctx, i)
+	case s.o.datagrams():
+		return s.resolve(ctx, i)
+	}
+	conn, err := s.joinConn(ctx, s.e.qps[i])
+	if err != nil {
+		return err
+	}
+	s.e.own(conn)
+	s.e.conns = append(s.e.conns, conn)
+	return nil
+}
+
+func (s *session) joinConn(ctx context.Context, qp ib.QP) (conn *rdmacm.Conn, err error) {
+	o := s.o
+	config := rdmacm.Config{Service: transport[o.Service].qpType, QP: qp, Access: s.t.access & ib.QPAccessMask,
+		Local: s.cm.source(), RetryCount: orNone(o.RetryCount), AckTimeout: o.AckTimeout, ResponderResources: -1,
+		InitiatorDepth: -1}
+	if o.fetches() {
+		config.ResponderResources, config.InitiatorDepth = o.Outstanding, o.Outstanding
+	}
+	if o.server() {
+		r, err := s.cm.request(ctx, s.cm.listener)
+		if err != nil {
+			return nil, err
+		}
+		return r.Accept(ctx, config)
+	}
+	config.PathMTU = o.MTU
+	err = s.cm.untilListening(ctx, func() error {
+		if err := qp.Modify(ib.QPAttr{State: ib.Reset}, ib.AttrState); err != nil { // ERR after a failure
+			return err
+		}
+		conn, err = s.cm.cm.Dial(ctx, s.cm.server(), config)
+		return err
+	})
+	return conn, err
+}
+
+// request waits for the next request of the client. Other hosts are turned down.
+func (m *cmMeeting) request(ctx context.Context, l *rdmacm.Listener) (*rdmacm.Request, error) {
+	for {
+		r, err := l.Request(ctx)
+		if err != nil || r.RemoteAddr().Addr() == m.conn.RemoteAddr().Addr() {
+			return r, err
+		}
+		_ = r.Reject(nil) // it may have given up
+	}
+}
+
+// listenEach is how often a client looks whether the server listens already: the C
+// tool begins to after the step that precedes.
+const listenEach = 50 * time.Millisecond
+
+// untilListening runs f again as long as nobody listens.
+func (m *cmMeeting) untilListening(ctx context.Context, f func() error) error {
+	for {
+		err := f()
+		if !notListening(err) {
+			return err
+		}
+		select {
+		case <-time.After(listenEach):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+func (m *cmMeeting) stopListening() error {
+	if !m.o.server() {
+		return nil
+	}
+	err := m.listener.Close()
+	if m.datagrams != nil {
+		err = errors.Join(err, m.datagrams.Close())
+	}
+	return err
+}
+
+// offer takes the client's request for datagrams to queue pair i.
+func (s *session) offer(ctx context.Context, i int) error {
+	if err := s.e.readyDatagrams(i); err != nil {
+		return err
+	}
+	r, err := s.cm.request(ctx, s.cm.datagrams)
+	if err != nil {
+		return err
+	}
+	ah, err := r.AcceptDatagram(s.e.qps[i].Num(), s.e.qkey, nil)
+	if err != nil {
+		return err
+	}
+	return s.e.addAH(ah)
+}
+
+// resolve asks where the datagrams of queue pair i go.
+func (s *session) resolve(ctx context.Context, i int) (err error) {
+	if err := s.e.readyDatagrams(i); err != nil {
+		return err
+	}
+	var peer *rdmacm.Service
+	err = s.cm.untilListening(ctx, func() error {
+		peer, err = s.cm.cm.Resolve(ctx, s.cm.server(), rdmacm.Config{Service: ib.UD, Local: s.cm.source()})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	s.e.qkey = peer.QKey
+	if err := s.e.addAH(peer.AH); err != nil || !s.o.bothSend() {
+		return err
+	}
+	return s.e.introduce(ctx, i, peer.QPN)
+}
+
+// readyDatagrams takes UD queue pair i from INIT to RTS.
+func (e *endpoint) readyDatagrams(i int) error {
+	tr := transport[UD]
+	if err := e.qps[i].Modify(ib.QPAttr{State: ib.RTR}, tr.rtr); err != nil {
+		return err
+	}
+	return e.qps[i].Modify(ib.QPAttr{State: ib.RTS, SQPSN: e.local[i].psn}, tr.rts)
+}
+
+// introduce sends the peer the datagram by which the C tools learn a client's QPN:
+// their servers wait for it. Those of goroce have no receive for it, as the address
+// that they get next tells the same.
+func (e *endpoint) introduce(ctx context.Context, i int, peer ib.QPN) error {
+	_, err := e.qps[i].PostSend([]ib.SendWR{{Opcode: ib.WRSendImm, Flags: ib.SendSignaled, Imm: uint32(e.qps[i].Num()),
+		SGL: []ib.SGE{{Addr: e.mr.Addr(), Length: 4, LKey: e.mr.LKey()}}, AH: e.ahs[i].Num(), RemoteQPN: peer,
+		RemoteQKey: e.qkey}})
+	if err != nil {
+		return err
+	}
+	for {
+		n, err := e.poll(ctx)
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			return e.wcs[0].Err()
+		}
+	}
+}
+
+// part ends the connections by rdma_cm as the C tools do: the server asks for it, and
+// the client waits until it has.
+func (e *endpoint) part(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, e.o.Timeout)
+	defer cancel()
+	for _, c := range e.conns {
+		var err error
+		if e.o.server() {
+			err = c.Disconnect(ctx)
+		} else {
+			select {
+			case <-c.Done():
+			case <-ctx.Done():
+				err = fmt.Errorf("%v has not ended the connection", c.RemoteAddr())
+			}
+		}
+		if err != nil {
+			fmt.Fprintf(e.o.Log, "%v\n", err)
+			return
+		}
+	}
+}

@@ -1,0 +1,37 @@
+package perf
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/goroce/goroce/cmd/goroced/internal/meet"
+	"github.com/goroce/goroce/ib"
+)
+
+// localGID chooses a row of the table: the one with that index or, if the index is negative, the one that suits
+// the connection to the peer.
+func localGID(table []ib.GIDEntry, index int, local netip.Addr) (*ib.GIDEntry, error) {
+	if index >= 0 || len(table) == 0 {
+		i := slices.IndexFunc(table, func(e ib.GIDEntry) bool { return e.Index == index })
+		if i < 0 {
+			return nil, ib.Refuse("perf", "GIDIndex", index,
+				fmt.Sprintf("one of the %d that `goroced devinfo -v` lists", len(table)), ib.ErrInvalid)
+		}
+		return &table[i], nil
+	}
+	return meet.GID(table, local), nil
+}
+
+// gidText is a GID as perftest prints it: its bytes in decimal.
+func gidText(g ib.GID) string {
+	var b strings.Builder
+	for i, v := range g {
+		if i > 0 {
+			b.WriteByte(':')
+		}
+		fmt.Fprintf(&b, "%02d", v)
+	}
+	return b.String()
+}

@@ -1,0 +1,150 @@
+package perf
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// The text is perftest's, to the space, so that scripts which read its output read
+// ours.
+
+const resultLine = "---------------------------------------------------------------------------------------\n"
+
+const waiting = "\n************************************\n" +
+	"* Waiting for client to connect... *\n" +
+	"************************************\n"
+
+// waitingCM is what a server says behind the description of a test by rdma_cm, though
+// the client has connected by then.
+const waitingCM = " Waiting for client rdma_cm QP to connect\n" +
+	" Please run the same command with the IB/RoCE interface IP\n" + resultLine
+
+// title is the test's name: "RDMA_Write Bidirectional BW Test".
+func (o *Options) title() string {
+	t := o.traits()
+	words := []string{t.title}
+	if o.Op == Atomic {
+		words = append(words, o.AtomicOp.String())
+	}
+	if o.Bidirectional {
+		words = append(words, "Bidirectional")
+	}
+	if o.Test == Lat {
+		words = append(words, "Latency")
+	} else {
+		words = append(words, "BW")
+		if o.PostList > 1 {
+			words = append(words, "Post List")
+		}
+	}
+	return strings.Join(append(words, "Test"), " ")
+}
+
+// info describes the test.
+func (o *Options) info(device string, gidIndex int) Info {
+	i := Info{Test: o.title(), DualPort: "OFF", Device: device, NumQP: o.NumQP, Transport: "IB",
+		Connection: o.Service.String(), SRQ: "OFF", MTU: int(o.MTU), LinkType: "Ethernet", GIDIndex: gidIndex,
+		Inline: o.Inline, CM: "OFF", Exchange: "Ethernet"}
+	if o.CM {
+		i.CM, i.Exchange = "ON", "rdma_cm"
+	}
+	if o.sends() {
+		i.TxDepth = o.TxDepth
+	}
+	if o.receives() {
+		i.RxDepth = o.RxDepth
+	}
+	if o.PostList > 1 {
+		i.PostList = o.PostList
+	}
+	if o.fetches() {
+		i.Outstanding = o.Outstanding
+	}
+	if o.Test == BW {
+		i.CQMod = o.CQMod
+		i.Unit, _ = o.unit()
+	}
+	return i
+}
+
+func (i *Info) print(w io.Writer) {
+	fmt.Fprintf(w, "%s                    %s\n", resultLine, i.Test)
+	fmt.Fprintf(w, " Dual-port       : %s\t\tDevice         : %s\n", i.DualPort, i.Device)
+	fmt.Fprintf(w, " Number of qps   : %d\t\tTransport type : %s\n", i.NumQP, i.Transport)
+	fmt.Fprintf(w, " Connection type : %s\t\tUsing SRQ      : %s\n", i.Connection, i.SRQ)
+	for _, line := range []struct {
+		format string
+		value  int
+	}{
+		{" TX depth        : %d\n", i.TxDepth},
+		{" Post List       : %d\n", i.PostList},
+		{" RX depth        : %d\n", i.RxDepth},
+		{" CQ Moderation   : %d\n", i.CQMod},
+	} {
+		if line.value != 0 {
+			fmt.Fprintf(w, line.format, line.value)
+		}
+	}
+	fmt.Fprintf(w, " Mtu             : %d[B]\n", i.MTU)
+	fmt.Fprintf(w, " Link type       : %s\n", i.LinkType)
+	fmt.Fprintf(w, " GID index       : %d\n", i.GIDIndex)
+	if i.Outstanding != 0 {
+		fmt.Fprintf(w, " Outstand reads  : %d\n", i.Outstanding)
+	}
+	fmt.Fprintf(w, " Max inline data : %d[B]\n", i.Inline)
+	fmt.Fprintf(w, " rdma_cm QPs\t : %s\n", i.CM)
+	fmt.Fprintf(w, " Data ex. method : %s\n%s", i.Exchange, resultLine)
+}
+
+// print writes an address as perftest does, which prints a LID of 0 without 0x, and
+// with rdma_cm nothing of the memory.
+func (a *address) print(w io.Writer, side string, o *Options) {
+	lid := "0000"
+	if a.lid != 0 {
+		lid = hexText(uint64(a.lid), 4)
+	}
+	fmt.Fprintf(w, " %s address: LID %s QPN %s PSN %s", side, lid, hexText(uint64(a.qpn), 6), hexText(uint64(a.psn), 6))
+	if o.Op == Read && !o.CM {
+		fmt.Fprintf(w, " OUT %s", hexText(uint64(a.outstanding), 4))
+	}
+	if (o.Op == Read || o.Op == Write) && !o.CM {
+		fmt.Fprintf(w, " RKey %s VAddr %s", hexText(uint64(a.rkey), 8), hexText(a.vaddr, 16))
+	}
+	fmt.Fprintf(w, "\n GID: %s\n", gidText(a.gid))
+}
+
+// hexText is C's %#0*x: the width counts the 0x.
+func hexText(v uint64, width int) string { return fmt.Sprintf("0x%0*x", width-2, v) }
+
+// header begins the table of results.
+func (o *Options) header() string {
+	switch {
+	case o.Test == BW:
+		unit, _ := o.unit()
+		return fmt.Sprintf("%s #bytes     #iterations    BW peak[%s]    BW average[%s]   MsgRate[Mpps]\n", resultLine,
+			unit, unit)
+	case o.Duration > 0:
+		return resultLine + " #bytes        #iterations       t_avg[usec]    tps average\n"
+	}
+	return resultLine +
+		" #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% " +
+		"percentile[usec]   99.9% percentile[usec] \n"
+}
+
+func (r *Row) print(w io.Writer, o *Options) {
+	switch b, l := r.Bandwidth, r.Latency; {
+	case b != nil && o.Gbits:
+		fmt.Fprintf(w, " %-7d    %d           %-7.6f            %-7.6f            %-7.6f\n", r.Size, r.Iterations,
+			b.Peak, b.Average, b.MsgRate)
+	case b != nil:
+		fmt.Fprintf(w, " %-7d    %-10d       %-7.2f            %-7.2f\t\t   %-7.6f\n", r.Size, r.Iterations, b.Peak,
+			b.Average, b.MsgRate)
+	case o.Duration > 0:
+		fmt.Fprintf(w, " %-7d       %d            %-7.2f        %-7.2f\n", r.Size, r.Iterations, l.Average, l.TPS)
+	default:
+		fmt.Fprintf(w,
+			" %-7d %d          %-7.2f        %-7.2f      %-7.2f  \t       %-7.2f     \t%-7.2f\t\t%-7.2f \t\t%-7.2f\n",
+			r.Size, r.Iterations, l.Min, l.Max, l.Typical, l.Average, l.StdDev, l.P99, l.P999)
+	}
+}

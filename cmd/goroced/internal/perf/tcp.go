@@ -1,0 +1,78 @@
+package perf
+
+import (
+	"context"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/goroce/goroce/cmd/goroced/internal/meet"
+)
+
+// tcpMeeting is a TCP connection. A goroutine waits for the next byte while
+// messages go over RoCE.
+type tcpMeeting struct {
+	*meet.Conn
+	textAddresses
+	client bool
+	seen   atomic.Int32 // presence
+	idle   chan struct{}
+}
+
+// meetTCP connects to the server, or waits for the client. The connection ends with
+// ctx.
+func meetTCP(ctx context.Context, o *Options) (*tcpMeeting, error) {
+	conn, err := meet.Connect(ctx, meet.Options{Host: o.Host, Port: o.Port, Timeout: o.Timeout, Command: o.command,
+		Listening: func() { o.announce("TCP") }})
+	if err != nil {
+		return nil, err
+	}
+	m := &tcpMeeting{Conn: conn, client: !o.server()}
+	m.watch()
+	return m, nil
+}
+
+// watch waits for the next byte in the background.
+func (m *tcpMeeting) watch() {
+	m.seen.Store(int32(here))
+	m.idle = make(chan struct{})
+	go func() {
+		defer close(m.idle)
+		next := ahead
+		if m.Await() != nil {
+			next = gone
+		}
+		m.seen.Store(int32(next))
+	}()
+}
+
+func (m *tcpMeeting) peer() presence { return presence(m.seen.Load()) }
+
+func (m *tcpMeeting) swap(mine, theirs []byte, limit time.Duration) error {
+	m.Limit(limit)
+	steps := []func() error{func() error { return m.Send(mine) }, func() error { return m.receive(theirs) }}
+	if !m.client {
+		steps[0], steps[1] = steps[1], steps[0]
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	m.Limit(0)
+	m.watch()
+	return nil
+}
+
+// receive reads a message, when the goroutine has stopped to read.
+func (m *tcpMeeting) receive(msg []byte) error {
+	<-m.idle
+	return m.Receive(msg)
+}
+
+func (m *tcpMeeting) leave(limit time.Duration) {
+	m.Limit(limit)
+	<-m.idle
+}
+
+func (m *tcpMeeting) localAddr() netip.Addr { return m.LocalIP() }

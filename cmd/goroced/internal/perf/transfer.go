@@ -1,0 +1,210 @@
+package perf
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// transfer is a run of a BW test at one size: this end sends, or receives, or both.
+type transfer struct {
+	*endpoint
+	streams  []*stream // what this end sends
+	began    time.Time
+	sent     tally
+	received tally
+	arrived  int64 // messages that came, measured or not
+	expected int64 // of them; 0 if there is no saying
+	reaped   int64 // requests that are complete, of all queue pairs
+}
+
+// transfer runs a test of bandwidth at one size, and reports what this end has
+// measured: what it has sent, if it sends, and otherwise what it has received.
+func (e *endpoint) transfer(ctx context.Context, size int) (Row, error) {
+	x := e.newTransfer(size)
+	e.schedule.set(e.o.Duration)
+	defer e.schedule.cancel()
+	if err := x.run(ctx); err != nil {
+		return Row{}, fmt.Errorf("%w; of %d-byte messages %d were sent and %d received", err, size, x.reaped, x.arrived)
+	}
+	t := &x.sent
+	if !e.o.sends() {
+		t = &x.received
+	}
+	if t.running() && t.stop.Equal(t.start) {
+		t.start = x.began // all came at once
+	}
+	row := t.row(e.o, size)
+	if x.expected > 0 {
+		row.Lost = x.expected - x.arrived
+	}
+	return row, nil
+}
+
+func (e *endpoint) newTransfer(size int) *transfer {
+	e.size = size
+	x := &transfer{endpoint: e}
+	limit := int64(e.o.Iters)
+	if e.o.Duration > 0 {
+		limit = 0
+	}
+	if e.o.sends() {
+		for i := range e.qps {
+			x.streams = append(x.streams, newStream(e, i, size, e.o.CQMod, limit))
+		}
+	}
+	if e.o.receives() {
+		x.expected = limit * int64(e.o.NumQP)
+	}
+	return x
+}
+
+func (x *transfer) run(ctx context.Context) error {
+	x.began = time.Now()
+	if x.o.sends() {
+		x.schedule.begin(x.o.Duration)
+		if x.o.Duration == 0 {
+			x.sent.begin(x.began, x.window())
+		}
+	}
+	for {
+		over, err := x.over()
+		if over || err != nil {
+			return err
+		}
+		if err := x.post(); err != nil {
+			return err
+		}
+		n, err := x.poll(ctx)
+		if err != nil {
+			return err
+		}
+		if err := x.account(x.wcs[:n]); err != nil {
+			return err
+		}
+	}
+}
+
+// window is how many messages the peak is measured over.
+func (x *transfer) window() int64 { return int64(x.o.TxDepth * x.o.NumQP) }
+
+// over reports whether all is done.
+func (x *transfer) over() (bool, error) {
+	if x.o.sends() && x.o.Duration > 0 {
+		return x.schedule.phase() == ended, nil
+	}
+	if x.reaped < int64(len(x.streams)*x.o.Iters) {
+		return false, nil
+	}
+	if !x.o.receives() || x.expected > 0 && x.arrived >= x.expected {
+		return true, nil
+	}
+	return x.abandoned()
+}
+
+// abandoned reports whether the peer will send no more: it says so, or it is long
+// past its time.
+func (x *transfer) abandoned() (bool, error) {
+	quiet := x.patience.quiet
+	switch {
+	case quiet < grace:
+		return false, nil
+	case x.meeting.peer() == ahead && (x.o.lossy() || x.expected == 0):
+		return true, nil
+	case x.meeting.peer() == ahead && !x.o.sends():
+		return false, fmt.Errorf("%w: it has done its part; both ends need the same number of messages (-n, -q, -D)",
+			ErrPeerLeft)
+	}
+	return x.o.sends() && x.o.lossy() && quiet > lossGrace, nil
+}
+
+// lossGrace is how long an end of a bidirectional test waits for messages that may
+// be lost.
+const lossGrace = time.Second
+
+// post posts as much as there is room for.
+func (x *transfer) post() error {
+	if x.o.Duration > 0 && x.schedule.phase() == ended {
+		return nil
+	}
+	for _, s := range x.streams {
+		if n := s.room(x.o.TxDepth); n > 0 {
+			if err := s.post(n); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// account takes completions.
+func (x *transfer) account(wcs []ib.WC) error {
+	if len(wcs) == 0 {
+		return nil
+	}
+	var sent, received int64
+	for i := range wcs {
+		wc := &wcs[i]
+		if err := wc.Err(); err != nil {
+			return x.explain(err)
+		}
+		qp := workIndex(wc.ID)
+		switch workKind(wc.ID) {
+		case sendID:
+			n := workCount(wc.ID)
+			x.streams[qp].reaped += n
+			sent += n
+		case recvID:
+			if err := x.checkLength(wc); err != nil {
+				return err
+			}
+			received++
+			if x.stock[qp]--; x.stock[qp] <= max(x.o.RxDepth-recvBatch, x.o.RxDepth/2) {
+				if err := x.restockQP(qp); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	now := time.Now()
+	x.reaped += sent
+	x.arrived += received
+	x.done.Add(sent + received)
+	x.measure(&x.sent, sent, now)
+	x.measure(&x.received, received, now)
+	return nil
+}
+
+// measure counts messages that are in time.
+func (x *transfer) measure(t *tally, n int64, now time.Time) {
+	if n == 0 {
+		return
+	}
+	if !t.running() {
+		x.schedule.begin(x.o.Duration)
+		if x.schedule.phase() == sampling {
+			t.begin(now, x.window())
+		}
+		if x.o.Duration > 0 {
+			return
+		}
+	}
+	if x.schedule.phase() == sampling {
+		t.add(n, now)
+	}
+}
+
+// checkLength refuses messages of another size.
+func (e *endpoint) checkLength(wc *ib.WC) error {
+	got := int(wc.ByteLen)
+	if e.o.datagrams() {
+		got -= ib.GRHLen
+	}
+	if got != e.size {
+		return fmt.Errorf("%w: a message of %d bytes arrived, not of %d; both ends need the same size (-s, -a)",
+			ErrData, got, e.size)
+	}
+	return nil
+}

@@ -1,0 +1,197 @@
+package pingpong
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// Work request IDs. The low bits are those of the C tool, so that a set of them
+// fits a number; above stands the slot of a receive.
+const (
+	recvID  = 1
+	sendID  = 2
+	kindIDs = recvID | sendID
+	slotBit = 2
+)
+
+// endpoint is the queue pairs of an end, with their memory.
+type endpoint struct {
+	*traits
+	o    *Options
+	gids []ib.GIDEntry
+
+	pd      ib.PD
+	mr      ib.MR
+	channel ib.Channel
+	cq      ib.CQ
+	qps     []ib.QP
+	recvs   receiver    // where receives are posted
+	sends   []ib.SendWR // the SEND of each queue pair, once it is connected
+	owned   []io.Closer // all of these, in the order in which they were made
+
+	mem  *memory
+	free []int // slots of receives that are not posted
+}
+
+// receiver takes receives: a queue pair, or the SRQ of many.
+type receiver interface {
+	PostRecv(wrs []ib.RecvWR) (int, error)
+}
+
+// newEndpoint makes the queue pairs, takes them to INIT and posts receives.
+func newEndpoint(dev ib.Device, o *Options) (e *endpoint, err error) {
+	e = &endpoint{traits: o.Service.traits(), o: o, mem: newMemory(dev, o)}
+	for slot := range o.RxDepth {
+		e.free = append(e.free, slot)
+	}
+	for _, step := range []func() error{
+		func() error { return e.open(dev) },
+		e.openQPs,
+		func() error { return e.cq.Arm(false) },
+		e.refill,
+	} {
+		if err := step(); err != nil {
+			return nil, errors.Join(err, e.close())
+		}
+	}
+	return e, nil
+}
+
+// open makes what the queue pairs need.
+func (e *endpoint) open(dev ib.Device) (err error) {
+	if e.pd, err = dev.AllocPD(); err != nil {
+		return err
+	}
+	e.own(e.pd)
+	if e.mr, err = e.pd.RegMR(ib.MRInit{Buf: e.mem.buf, Access: ib.LocalWrite}); err != nil {
+		return err
+	}
+	e.own(e.mr)
+	if e.channel, err = dev.CreateChannel(); err != nil {
+		return err
+	}
+	e.own(e.channel)
+	if e.cq, err = dev.CreateCQ(ib.CQInit{Entries: e.o.RxDepth + e.o.NumQP, Channel: e.channel}); err != nil {
+		return err
+	}
+	e.own(e.cq)
+	return nil
+}
+
+// openQPs makes the queue pairs, and the SRQ if they share one.
+func (e *endpoint) openQPs() error {
+	init := ib.QPInit{Type: e.qpType, SendCQ: e.cq, RecvCQ: e.cq, Cap: ib.QPCap{MaxSendWR: 1, MaxSendSGE: 1}}
+	if e.shared {
+		srq, err := e.pd.CreateSRQ(ib.SRQInit{SRQAttr: ib.SRQAttr{MaxWR: e.o.RxDepth, MaxSGE: 1}})
+		if err != nil {
+			return err
+		}
+		e.own(srq)
+		init.SRQ, e.recvs = srq, srq
+	} else {
+		init.Cap.MaxRecvWR, init.Cap.MaxRecvSGE = e.o.RxDepth, 1
+	}
+	for range e.o.NumQP {
+		qp, err := e.pd.CreateQP(init)
+		if err != nil {
+			return err
+		}
+		e.own(qp)
+		e.qps = append(e.qps, qp)
+		if err := qp.Modify(ib.QPAttr{State: ib.Init, Port: e.o.IBPort, QKey: qkey}, e.init); err != nil {
+			return err
+		}
+	}
+	if !e.shared {
+		e.recvs = e.qps[0]
+	}
+	return nil
+}
+
+func (e *endpoint) own(c io.Closer) { e.owned = append(e.owned, c) }
+
+// close frees what was made, last first.
+func (e *endpoint) close() error {
+	var errs []error
+	for _, c := range slices.Backward(e.owned) {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// addresses returns what to tell the peer, but for the GID.
+func (e *endpoint) addresses() []address {
+	addrs := make([]address, len(e.qps))
+	for i, qp := range e.qps {
+		addrs[i] = address{qpn: qp.Num(), psn: ib.PSN(rand.Uint32()) & ib.PSNMask}
+	}
+	return addrs
+}
+
+// connect takes the queue pairs to RTS, with the C tools' settings.
+func (e *endpoint) connect(local, remote []address, sgid int) error {
+	for i := range e.qps {
+		if err := e.connectQP(i, &local[i], &remote[i], sgid); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *endpoint) connectQP(i int, local, remote *address, sgid int) error {
+	if remote.gid == (ib.GID{}) {
+		return fmt.Errorf("%w: the peer has no GID, without which there is no RoCE; start it with -g INDEX "+
+			"(`ibv_devinfo -v` lists them)", ErrExchange)
+	}
+	attr := ib.QPAttr{
+		State: ib.RTR, PathMTU: e.o.MTU, DestQPN: remote.qpn, RQPSN: remote.psn, MaxDestRdAtomic: 1, MinRNRTimer: 12,
+		AH:    ib.AHAttr{DGID: remote.gid, SGIDIndex: sgid, Port: e.o.IBPort, HopLimit: 1},
+		SQPSN: local.psn, MaxRdAtomic: 1, Timeout: uint8(e.o.AckTimeout), RetryCnt: uint8(e.o.RetryCount), RNRRetry: 7,
+	}
+	if err := e.qps[i].Modify(attr, e.rtr); err != nil {
+		return err
+	}
+	attr.State = ib.RTS
+	if err := e.qps[i].Modify(attr, e.rts); err != nil {
+		return err
+	}
+	wr := ib.SendWR{ID: sendID, Opcode: ib.WRSend, Flags: ib.SendSignaled, SGL: e.sgl(e.mem.send, e.o.Size)}
+	if e.datagrams {
+		ah, err := e.pd.CreateAH(attr.AH)
+		if err != nil {
+			return err
+		}
+		e.own(ah)
+		wr.AH, wr.RemoteQPN, wr.RemoteQKey = ah.Num(), remote.qpn, qkey
+	}
+	e.sends = append(e.sends, wr)
+	return nil
+}
+
+// refill posts receives up to Options.RxDepth.
+func (e *endpoint) refill() error {
+	for n := len(e.free) - 1; n >= 0; n-- {
+		slot := e.free[n]
+		wr := ib.RecvWR{ID: recvID | uint64(slot)<<slotBit, SGL: e.sgl(e.mem.offset(slot), e.mem.stride)}
+		if _, err := e.recvs.PostRecv([]ib.RecvWR{wr}); err != nil {
+			return err
+		}
+		e.free = e.free[:n]
+	}
+	return nil
+}
+
+// post sends the message.
+func (e *endpoint) post(i int) error {
+	_, err := e.qps[i].PostSend(e.sends[i : i+1])
+	return err
+}
+
+func (e *endpoint) sgl(offset, length int) []ib.SGE {
+	return []ib.SGE{{Addr: e.mr.Addr() + uint64(offset), Length: uint32(length), LKey: e.mr.LKey()}}
+}

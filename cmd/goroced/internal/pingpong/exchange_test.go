@@ -1,0 +1,232 @@
+package pingpong
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/link/wrap"
+	"github.com/goroce/goroce/tests/linktest"
+	"github.com/goroce/goroce/tests/toolstest"
+)
+
+// The C tool's message for LID 0, QPN 0x12, PSN 0x123456 and GID ::ffff:10.0.0.1.
+const message = "0000:000012:123456:00000000000000000000ffff0a000001\x00"
+
+func TestMessage(t *testing.T) {
+	want := address{qpn: 0x12, psn: 0x123456, gid: ib.GIDFromAddr(netip.MustParseAddr("10.0.0.1"))}
+	if got := string(want.encode()); got != message {
+		t.Errorf("encoded as %q, want %q", got, message)
+	}
+	got, err := decodeAddress([]byte(message))
+	if err != nil || got != want {
+		t.Errorf("decoded as %v, %v, want %v", &got, err, &want)
+	}
+	if text := want.String(); text != "LID 0x0000, QPN 0x000012, PSN 0x123456, GID ::ffff:10.0.0.1" {
+		t.Errorf("printed as %q", text)
+	}
+}
+
+func TestBadMessages(t *testing.T) {
+	for _, msg := range []string{
+		"", "\x00", strings.Repeat("x", addressLen), "GET / HTTP/1.1\r\n",
+		"0000:000012:123456", strings.Replace(message, ":", " ", 1),
+		strings.Replace(message, "0000:", "-001:", 1), strings.Replace(message, "123456", "+23456", 1),
+		strings.Replace(message, "000012", "1000000", 1), strings.Replace(message, "ffff", "fffg", 1),
+		strings.TrimSuffix(message, "01\x00"), strings.TrimSuffix(message, "\x00") + "00",
+	} {
+		if a, err := decodeAddress([]byte(msg)); !errors.Is(err, ErrExchange) {
+			t.Errorf("%q was taken as %v, error %v", msg, &a, err)
+		}
+	}
+}
+
+func FuzzMessage(f *testing.F) {
+	f.Add([]byte(message))
+	f.Add([]byte(":::"))
+	f.Fuzz(func(t *testing.T, msg []byte) {
+		a, err := decodeAddress(msg)
+		if err != nil {
+			return
+		}
+		if back, err := decodeAddress(a.encode()); err != nil || back != a {
+			t.Errorf("%v became %v, %v", &a, &back, err)
+		}
+	})
+}
+
+// TestServerMeetsTheCTool plays the C tool's client, byte by byte: it sends its
+// address and reads ours in one read of the full size, then says done and closes.
+func TestServerMeetsTheCTool(t *testing.T) {
+	dev := toolstest.Device(t, wrap.FaultConfig{})
+	addr := toolstest.Addr(t, dev)
+	o := Defaults(RC)
+	o.Port, o.Timeout = linktest.Port(t), 300*time.Millisecond
+	server := start(t, dev, o)
+	conn := connect(t, o.Port)
+	if _, err := conn.Write([]byte(message)); err != nil {
+		t.Fatal(err)
+	}
+	reply := make([]byte, 1024)
+	n, err := conn.Read(reply)
+	if err != nil || n != addressLen || reply[n-1] != 0 {
+		t.Fatalf("the server replied %q, %v", reply[:n], err)
+	}
+	a, err := decodeAddress(reply[:n])
+	if err != nil || a.gid != ib.GIDFromAddr(addr) || a.lid != 0 {
+		t.Errorf("the server's address is %v, %v; its GID should be that of %v", &a, err, addr)
+	}
+	if _, err := conn.Write([]byte("done\x00")); err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	// The client's queue pair never sends.
+	if err := server.Wait(t); !errors.Is(err, ErrSilent) {
+		t.Errorf("error %v, want %v", err, ErrSilent)
+	}
+	if !strings.Contains(server.Out.String(),
+		"remote address: LID 0x0000, QPN 0x000012, PSN 0x123456, GID ::ffff:10.0.0.1") {
+		t.Errorf("printed:\n%s", server.Out.String())
+	}
+}
+
+// connect dials a server, which may not be listening yet.
+func connect(t *testing.T, port int) net.Conn {
+	t.Helper()
+	for range 1000 {
+		if conn, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
+			t.Cleanup(func() { conn.Close() })
+			return conn
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	t.Fatal("the server does not listen")
+	return nil
+}
+
+// script is a TCP server that reads an address, says something and goes on.
+func script(t *testing.T, say string, after func(net.Conn)) (port int) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		if _, err := io.ReadFull(conn, make([]byte, addressLen)); err == nil {
+			_, _ = io.WriteString(conn, say)
+			after(conn)
+		}
+	}()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// TestClientMeetsTheCTool: the client says done, and reports a queue pair that
+// does not answer.
+func TestClientMeetsTheCTool(t *testing.T) {
+	nobody := address{qpn: 0x11, psn: 1, gid: ib.GIDFromAddr(linktest.Loopback())}
+	done := make(chan []byte, 1)
+	dev := toolstest.Device(t, wrap.FaultConfig{})
+	o := Defaults(RC)
+	o.Host, o.AckTimeout, o.RetryCount = "127.0.0.1", 8, 2
+	o.Port = script(t, string(nobody.encode()), func(conn net.Conn) {
+		msg := make([]byte, 1024)
+		n, _ := conn.Read(msg)
+		done <- msg[:n]
+	})
+	_, err := Run(t.Context(), dev, o)
+	if !errors.Is(err, &ib.WCError{Status: ib.WCRetryExcErr}) ||
+		!strings.Contains(err.Error(), "does not answer on UDP port 4791") {
+		t.Errorf("error %v, want %v with advice", err, ib.WCRetryExcErr)
+	}
+	if msg := <-done; !bytes.Equal(msg, []byte("done\x00")) {
+		t.Errorf("the client said %q, want %q", msg, "done\x00")
+	}
+}
+
+func TestClientErrors(t *testing.T) {
+	hang := func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }
+	leave := func(net.Conn) {}
+	for _, c := range []struct {
+		name   string
+		change func(*Options)
+		is     error
+		want   string
+	}{
+		// The empty label keeps the name from being asked of a server.
+		{"unknown host", func(o *Options) { o.Host = "no-such-host..invalid" }, nil, "no-such-host..invalid"},
+		{"nobody listens", func(o *Options) { o.Port = linktest.Port(t) }, nil, "start it there first"},
+		{"server never answers", func(o *Options) { o.Port = script(t, "", hang) }, ErrExchange, "0 of 52 bytes"},
+		{"server leaves", func(o *Options) { o.Port = script(t, message[:20], leave) }, ErrExchange, "20 of 52 bytes"},
+		{"server is no ping-pong",
+			func(o *Options) { o.Port = script(t, strings.Repeat("HTTP/1.1 400 Bad Request\r\n", 3), hang) },
+			ErrExchange, "is the peer ibv_rc_pingpong, or goroced with --service rc?"},
+		{"server has no GID", func(o *Options) {
+			o.Port = script(t, strings.Replace(message, "ffff0a000001", "000000000000", 1), hang)
+		}, ErrExchange, "-g INDEX"},
+		{"server has an IPv6 GID", func(o *Options) {
+			a := address{qpn: 0x11, gid: ib.GIDFromAddr(netip.MustParseAddr("2001:db8::1"))}
+			o.Port = script(t, string(a.encode()), hang)
+		}, ib.ErrInvalid, "SGIDIndex"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dev := toolstest.Device(t, wrap.FaultConfig{})
+			o := Defaults(RC)
+			o.Host, o.Timeout = "127.0.0.1", 200*time.Millisecond
+			c.change(&o)
+			_, err := Run(t.Context(), dev, o)
+			if err == nil || c.is != nil && !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want %v that says %q", err, c.is, c.want)
+			}
+		})
+	}
+}
+
+func TestRefusedOptions(t *testing.T) {
+	dev := toolstest.Device(t, wrap.FaultConfig{})
+	for _, c := range []struct {
+		attr   string
+		change func(*Options)
+	}{
+		{"MTU", func(o *Options) { o.MTU = 1500 }},
+		{"MTU", func(o *Options) { o.MTU = 8192 }},
+		{"MTU", func(o *Options) { o.Service, o.Size = UD, 1 }},
+		{"Service", func(o *Options) { o.Service = Service(len(services)) }},
+		{"Service", func(o *Options) { o.Service = -1 }},
+		{"NumQP", func(o *Options) { o.NumQP = 0 }},
+		{"NumQP", func(o *Options) { o.NumQP = 2 }},
+		{"NumQP", func(o *Options) { *o = Defaults(SRQ); o.NumQP = 256 }},
+		{"Size", func(o *Options) { *o = Defaults(UD); o.Size = 4097 }},
+		{"Size", func(o *Options) { o.Size = 0 }},
+		{"Size", func(o *Options) { o.Size = MaxSize + 1 }},
+		{"RxDepth", func(o *Options) { o.RxDepth = 0 }},
+		{"RxDepth", func(o *Options) { o.RxDepth = 1 << 20 }},
+		{"Iters", func(o *Options) { o.Iters = 0 }},
+		{"SL", func(o *Options) { o.SL = 16 }},
+		{"AckTimeout", func(o *Options) { o.AckTimeout = 32 }},
+		{"RetryCount", func(o *Options) { o.RetryCount = 8 }},
+		{"Port", func(o *Options) { o.Port = 65536 }},
+		{"port", func(o *Options) { o.IBPort = 2 }},
+		{"GIDIndex", func(o *Options) { o.GIDIndex = 1 }},
+		{"Timeout", func(o *Options) { o.Timeout = 0 }},
+	} {
+		o := Defaults(RC)
+		c.change(&o)
+		var attr *ib.AttrError
+		if _, err := Run(t.Context(), dev, o); !errors.As(err, &attr) || attr.Attr != c.attr || attr.Allowed == "" {
+			t.Errorf("%s: error %v, want one that names it and what is allowed", c.attr, err)
+		}
+	}
+}

@@ -1,0 +1,28 @@
+package pingpong
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// gidText is a GID as inet_ntop prints it: "::ffff:192.0.2.1".
+func gidText(g ib.GID) string { return netip.AddrFrom16(g).String() }
+
+// indexedGID returns a row of the table, nil if none is asked for and there is
+// more than one.
+func indexedGID(table []ib.GIDEntry, index int) (*ib.GIDEntry, error) {
+	i := slices.IndexFunc(table, func(e ib.GIDEntry) bool { return e.Index == index })
+	switch {
+	case i >= 0:
+		return &table[i], nil
+	case index >= 0 || len(table) == 0:
+		return nil, ib.Refuse("pingpong", "GIDIndex", index,
+			fmt.Sprintf("one of the %d that `goroced devinfo -v` lists", len(table)), ib.ErrInvalid)
+	case len(table) == 1:
+		return &table[0], nil
+	}
+	return nil, nil
+}

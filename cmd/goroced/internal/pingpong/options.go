@@ -1,0 +1,114 @@
+package pingpong
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// Options of Run. Start from Defaults.
+type Options struct {
+	Service Service // the peer's must be the same
+
+	Host string // where the server is; "" makes this end the server
+	Port int    // TCP port of the server
+
+	IBPort   int    // always 1
+	GIDIndex int    // local address; -1 takes the one that the TCP connection uses
+	Size     int    // bytes of a message
+	MTU      ib.MTU // path MTU; 0 with UD, where a message is one packet
+	NumQP    int    // queue pairs; 1, except with SRQ
+	RxDepth  int    // receives to keep posted
+	Iters    int    // messages that each end sends, all queue pairs together
+	SL       int    // service level; RoCEv2 packets have no place for it
+	Events   bool   // sleep until completions arrive, rather than poll first
+	Check    bool   // check the data
+
+	// With RC and SRQ.
+	AckTimeout int // code t of the local ACK timeout, 4.096 us * 2^t
+	RetryCount int // how often a packet is sent again before the peer counts as gone
+
+	// Timeout bounds the TCP connection, the meeting over it, and each wait for
+	// the next message. A server waits for its client without limit.
+	Timeout time.Duration
+
+	Out io.Writer // what the C tool prints
+	Log io.Writer // advice for people; may be nil
+}
+
+// Defaults returns the defaults of the service's C tool.
+func Defaults(s Service) Options {
+	t := s.traits()
+	return Options{Service: s, Port: 18515, IBPort: 1, GIDIndex: -1, Size: t.size, MTU: t.mtu, NumQP: t.numQP,
+		RxDepth: 500, Iters: 1000, AckTimeout: 14, RetryCount: 7, Timeout: 10 * time.Second, Out: io.Discard}
+}
+
+// MaxSize bounds a message, and the memory in which messages arrive.
+const MaxSize = 1 << 30
+
+// check refuses options that cannot work, before the peer learns of this end.
+func (o *Options) check(dev ib.Device) error {
+	if o.Service < 0 || int(o.Service) >= len(services) {
+		return ib.Refuse("pingpong", "Service", o.Service, ServiceNames(), ib.ErrInvalid)
+	}
+	attr := dev.Attr()
+	port, err := dev.QueryPort(o.IBPort)
+	if err != nil {
+		return err
+	}
+	receives := attr.MaxQPWR
+	if o.Service.traits().shared {
+		receives = attr.MaxSRQWR
+	}
+	for _, c := range []struct {
+		attr            string
+		value, min, max int
+	}{
+		{"Port", o.Port, 0, 65535},
+		{"Size", o.Size, 1, min(MaxSize, int(port.MaxMsgSize))},
+		{"NumQP", o.NumQP, 1, maxQP},
+		{"RxDepth", o.RxDepth, o.NumQP, min(receives, attr.MaxCQE-o.NumQP)},
+		{"Iters", o.Iters, 1, 1<<31 - 1},
+		{"SL", o.SL, 0, 15},
+		{"AckTimeout", o.AckTimeout, 1, 31},
+		{"RetryCount", o.RetryCount, 0, 7},
+	} {
+		if c.value < c.min || c.value > c.max {
+			return ib.Refuse("pingpong", c.attr, c.value, fmt.Sprintf("%d to %d", c.min, c.max), ib.ErrInvalid)
+		}
+	}
+	return o.checkService(&port)
+}
+
+// checkService refuses what the service, or the path MTU, does not allow.
+func (o *Options) checkService(port *ib.PortAttr) error {
+	t := o.Service.traits()
+	switch {
+	case t.datagrams && o.MTU != 0:
+		return ib.Refuse("pingpong", "MTU", o.MTU, "none with service ud, where a message is one packet", ib.ErrInvalid)
+	case t.datagrams && o.Size > int(port.ActiveMTU):
+		return ib.Refuse("pingpong", "Size", o.Size,
+			fmt.Sprintf("1 to %d, which is what a packet of %s carries; the peer must use the same",
+				port.ActiveMTU, port.NetIf), ib.ErrInvalid)
+	case !t.datagrams && !o.MTU.Valid():
+		return ib.Refuse("pingpong", "MTU", o.MTU, "256, 512, 1024, 2048, 4096", ib.ErrInvalid)
+	case o.MTU > port.ActiveMTU:
+		return ib.Refuse("pingpong", "MTU", o.MTU,
+			fmt.Sprintf("at most %d, which is what the packets of %s carry; the peer must use the same",
+				port.ActiveMTU, port.NetIf), ib.ErrInvalid)
+	case o.NumQP > 1 && !t.shared:
+		return ib.Refuse("pingpong", "NumQP", o.NumQP, "1, except with service srq", ib.ErrInvalid)
+	case o.areas() > MaxSize/o.Size:
+		return ib.Refuse("pingpong", "RxDepth", o.RxDepth,
+			fmt.Sprintf("at most %d to check messages of %d bytes, as each receive then has memory of its own",
+				MaxSize/o.Size, o.Size), ib.ErrInvalid)
+	case o.Timeout <= 0:
+		return ib.Refuse("pingpong", "Timeout", o.Timeout, "more than 0", ib.ErrInvalid)
+	}
+	return nil
+}
+
+// ackTimeout is the local ACK timeout.
+func (o *Options) ackTimeout() time.Duration { return 4096 * time.Nanosecond << o.AckTimeout }

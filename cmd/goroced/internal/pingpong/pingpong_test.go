@@ -1,0 +1,222 @@
+package pingpong
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/link/wrap"
+	"github.com/goroce/goroce/tests/linktest"
+	"github.com/goroce/goroce/tests/toolstest"
+)
+
+// end is an end under way.
+type end struct {
+	*toolstest.End
+	res Result
+}
+
+// start begins an end.
+func start(t *testing.T, dev ib.Device, o Options) *end {
+	t.Helper()
+	e := &end{}
+	e.End = toolstest.Start(t, func(ctx context.Context, out, log io.Writer) (err error) {
+		o.Out, o.Log = out, log
+		e.res, err = Run(ctx, dev, o)
+		return err
+	})
+	return e
+}
+
+// match runs a server and a client with the same options and returns both.
+func match(t *testing.T, o Options, fault wrap.FaultConfig) (server, client *end) {
+	t.Helper()
+	serverDev := toolstest.Device(t, fault)
+	addr := toolstest.Addr(t, serverDev)
+	fault.Seed++
+	clientDev := toolstest.Device(t, fault)
+	o.Port = linktest.Port(t)
+	server = start(t, serverDev, o)
+	o.Host = addr.String()
+	client = startClient(t, server, clientDev, o)
+	return server, client
+}
+
+// startClient starts a client as soon as the server listens.
+func startClient(t *testing.T, server *end, dev ib.Device, o Options) *end {
+	t.Helper()
+	server.Await(t, server.Log, "waiting for a client")
+	return start(t, dev, o)
+}
+
+// ACK timeouts of 1.1 s and, where packets get lost, of 0.27 s: eight of them are longer
+// than a machine at work keeps a thread waiting.
+const (
+	patience    = 18
+	lossTimeout = 16
+)
+
+var lines = regexp.MustCompile(`^  local address:  LID 0x0000, QPN 0x[0-9a-f]{6}, PSN 0x[0-9a-f]{6}, GID ::ffff:127\.\d+\.\d+\.\d+
+  remote address: LID 0x0000, QPN 0x[0-9a-f]{6}, PSN 0x[0-9a-f]{6}, GID ::ffff:127\.\d+\.\d+\.\d+
+(\d+) bytes in \d+\.\d\d seconds = \d+\.\d\d Mbit/sec
+(\d+) iters in \d+\.\d\d seconds = \d+\.\d\d usec/iter
+$`)
+
+func TestMatch(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*Options)
+		fault  wrap.FaultConfig
+	}{
+		{"defaults", func(*Options) {}, wrap.FaultConfig{}},
+		{"1 byte", func(o *Options) { o.Size = 1 }, wrap.FaultConfig{}},
+		{"5001 bytes", func(o *Options) { o.Size = 5001 }, wrap.FaultConfig{}},
+		{"1 MiB", func(o *Options) { o.Size, o.Iters = 1<<20, 2 }, wrap.FaultConfig{}},
+		{"MTU 256", func(o *Options) { o.MTU = ib.MTU256 }, wrap.FaultConfig{}},
+		{"MTU 4096", func(o *Options) { o.MTU, o.Size = ib.MTU4096, 9000 }, wrap.FaultConfig{}},
+		{"events", func(o *Options) { o.Events = true }, wrap.FaultConfig{}},
+		{"one receive", func(o *Options) { o.RxDepth = 1 }, wrap.FaultConfig{}},
+		{"losses", func(o *Options) { o.AckTimeout = lossTimeout }, wrap.FaultConfig{Drop: 0.05, Seed: 7}},
+		{"losses, events, long", func(o *Options) { o.AckTimeout, o.Size, o.Iters, o.Events = lossTimeout, 20_000, 20, true }, wrap.FaultConfig{Drop: 0.05, Seed: 7}},
+	} {
+		for _, check := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, check %v", c.name, check), func(t *testing.T) {
+				o := Defaults(RC)
+				t.Parallel()
+				o.Iters, o.Check, o.AckTimeout = 100, check, patience
+				c.change(&o)
+				server, client := match(t, o, c.fault)
+				for name, e := range map[string]*end{"server": server, "client": client} {
+					if err := e.Wait(t); err != nil {
+						t.Errorf("%s: %v", name, err)
+						continue
+					}
+					m := lines.FindStringSubmatch(e.Out.String())
+					if m == nil || m[1] != fmt.Sprint(2*o.Size*o.Iters) || m[2] != fmt.Sprint(o.Iters) {
+						t.Errorf("%s printed:\n%s", name, e.Out.String())
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestMismatch: ends that do not agree fail, both, and say what to look at.
+func TestMismatch(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		server func(*Options)
+		client func(*Options)
+		want   string // said by either
+	}{
+		{"client's messages are longer", func(o *Options) { o.Size = 1000 }, func(o *Options) { o.Size = 2000 },
+			"both ends need the same size (-s)"},
+		{"client's messages are shorter", func(o *Options) { o.Size = 2000 }, func(o *Options) { o.Size = 1000 },
+			"both ends need the same -s"},
+		{"only the server checks", func(o *Options) { o.Check = true }, func(*Options) {},
+			"the client must run with -c too"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			o := Defaults(RC)
+			o.Port, o.Timeout, o.AckTimeout = linktest.Port(t), 2*time.Second, patience
+			co := o
+			c.server(&o)
+			c.client(&co)
+			serverDev := toolstest.Device(t, wrap.FaultConfig{})
+			addr := toolstest.Addr(t, serverDev)
+			clientDev := toolstest.Device(t, wrap.FaultConfig{})
+			server := start(t, serverDev, o)
+			co.Host = addr.String()
+			client := startClient(t, server, clientDev, co)
+			said := ""
+			for name, e := range map[string]*end{"server": server, "client": client} {
+				if err := e.Wait(t); err == nil {
+					t.Errorf("%s: no error", name)
+				} else {
+					said += err.Error() + "\n"
+				}
+			}
+			if !strings.Contains(said, c.want) {
+				t.Errorf("nobody said %q:\n%s", c.want, said)
+			}
+		})
+	}
+}
+
+// TestOnlyTheClientChecks: the server returns what it got, as the C tool's does.
+func TestOnlyTheClientChecks(t *testing.T) {
+	o := Defaults(RC)
+	o.Port, o.Size, o.Iters, o.AckTimeout = linktest.Port(t), 9000, 50, patience
+	serverDev := toolstest.Device(t, wrap.FaultConfig{})
+	addr := toolstest.Addr(t, serverDev)
+	clientDev := toolstest.Device(t, wrap.FaultConfig{})
+	server := start(t, serverDev, o)
+	o.Host, o.Check = addr.String(), true
+	client := startClient(t, server, clientDev, o)
+	if err := errors.Join(server.Wait(t), client.Wait(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDeviceIsLeftClean: a run frees all that it made, so that another may follow.
+func TestDeviceIsLeftClean(t *testing.T) {
+	dev := toolstest.Device(t, wrap.FaultConfig{})
+	addr := toolstest.Addr(t, dev)
+	other := toolstest.Device(t, wrap.FaultConfig{})
+	for range 3 {
+		o := Defaults(RC)
+		o.Port, o.Iters, o.AckTimeout = linktest.Port(t), 10, patience
+		server := start(t, dev, o)
+		o.Host = addr.String()
+		client := startClient(t, server, other, o)
+		if err := errors.Join(server.Wait(t), client.Wait(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if st := dev.Stats(); st.RetryExceeded != 0 {
+		t.Errorf("%d retries exceeded", st.RetryExceeded)
+	}
+}
+
+func TestServerIsCancelled(t *testing.T) {
+	dev := toolstest.Device(t, wrap.FaultConfig{})
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	o := Defaults(RC)
+	o.Port = 0
+	if _, err := Run(ctx, dev, o); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error %v, want %v", err, context.DeadlineExceeded)
+	}
+}
+
+// TestPeerHasLeft: a C tool may end before the ACK of a queue pair's very last SEND
+// is repeated, at either end, and only of that one.
+func TestPeerHasLeft(t *testing.T) {
+	for _, c := range []struct {
+		host                  string
+		numQP, sent, received int
+		status                ib.WCStatus
+		want                  bool
+	}{
+		{"", 1, 9, 10, ib.WCRetryExcErr, true},
+		{"server", 1, 9, 10, ib.WCRetryExcErr, true},
+		{"server", 1, 9, 9, ib.WCRetryExcErr, false},
+		{"server", 1, 8, 10, ib.WCRetryExcErr, false},
+		{"", 1, 9, 10, ib.WCRemOpErr, false},
+		{"", 4, 6, 12, ib.WCRetryExcErr, true},
+		{"", 4, 5, 12, ib.WCRetryExcErr, false},
+	} {
+		g := &game{endpoint: &endpoint{o: &Options{Iters: 10, Host: c.host, NumQP: c.numQP}}, sent: c.sent,
+			received: c.received}
+		if got := g.peerHasLeft(&ib.WC{Status: c.status}); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}

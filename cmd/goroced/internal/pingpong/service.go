@@ -1,0 +1,118 @@
+package pingpong
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// Service is a transport service to play on. Each has a C tool of its own.
+type Service int
+
+// The services.
+const (
+	RC  Service = iota // reliable connection: ibv_rc_pingpong
+	UC                 // unreliable connection: ibv_uc_pingpong
+	UD                 // unreliable datagrams: ibv_ud_pingpong
+	SRQ                // reliable connections on a shared receive queue: ibv_srq_pingpong
+)
+
+// traits is all that tells the services apart.
+type traits struct {
+	name, tool string
+	qpType     ib.QPType
+	shared     bool // queue pairs share a receive queue
+	datagrams  bool // each SEND names its destination
+
+	size  int    // default bytes of a message
+	mtu   ib.MTU // default path MTU; 0 where a message is one packet
+	numQP int    // default queue pairs
+
+	lines    int  // addresses that the ends exchange
+	headroom int  // bytes before the message where it arrives
+	fill     byte // what messages are filled with
+
+	init, rtr, rts ib.QPAttrMask // attributes that take a queue pair there
+
+	agree   string // options that the ends must agree on
+	silence string // what it can mean that nothing comes
+}
+
+// maxQP bounds the queue pairs of an end: the C tool exchanges srqLines addresses,
+// however many there are, and takes one queue pair less.
+const (
+	srqLines = 256
+	maxQP    = srqLines - 1
+)
+
+// qkey is that of the C tool.
+const qkey = 0x11111111
+
+// Attributes of the transitions, as the C tools give them.
+const (
+	initConnected = ib.AttrState | ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess
+	rtrConnected  = ib.AttrState | ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN
+	rtrReliable   = rtrConnected | ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer
+	rtsUnreliable = ib.AttrState | ib.AttrSQPSN
+	rtsReliable   = rtsUnreliable | ib.AttrMaxRdAtomic | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry
+)
+
+var services = [...]traits{
+	RC: {
+		name: "rc", tool: "ibv_rc_pingpong", qpType: ib.RC,
+		size: 4096, mtu: ib.MTU1024, numQP: 1, lines: 1, fill: 0x7B,
+		init: initConnected, rtr: rtrReliable, rts: rtsReliable,
+		agree: "size (-s) and path MTU (-m)",
+	},
+	UC: {
+		name: "uc", tool: "ibv_uc_pingpong", qpType: ib.UC,
+		size: 4096, mtu: ib.MTU1024, numQP: 1, lines: 1, fill: 0x7B,
+		init: initConnected, rtr: rtrConnected, rts: rtsUnreliable,
+		agree:   "size (-s) and path MTU (-m)",
+		silence: "UC does not repeat what was lost, so that one lost packet ends the game: begin again",
+	},
+	UD: {
+		name: "ud", tool: "ibv_ud_pingpong", qpType: ib.UD, datagrams: true,
+		size: 1024, numQP: 1, lines: 1, headroom: ib.GRHLen, fill: 0x7B,
+		init: ib.AttrState | ib.AttrPKeyIndex | ib.AttrPort | ib.AttrQKey, rtr: ib.AttrState, rts: rtsUnreliable,
+		agree:   "size (-s)",
+		silence: "UD does not repeat what was lost, so that one lost packet ends the game: begin again",
+	},
+	SRQ: {
+		name: "srq", tool: "ibv_srq_pingpong", qpType: ib.RC, shared: true,
+		size: 4096, mtu: ib.MTU1024, numQP: 16, lines: srqLines, fill: 0,
+		init: initConnected, rtr: rtrReliable, rts: rtsReliable,
+		agree: "size (-s), path MTU (-m) and number of queue pairs (-q)",
+	},
+}
+
+func (s Service) traits() *traits { return &services[s] }
+
+// String is the service's name: "rc".
+func (s Service) String() string {
+	if s < 0 || int(s) >= len(services) {
+		return fmt.Sprintf("Service(%d)", int(s))
+	}
+	return services[s].name
+}
+
+// UnmarshalText takes a name, as a command line gives it.
+func (s *Service) UnmarshalText(name []byte) error {
+	for i := range services {
+		if services[i].name == string(name) {
+			*s = Service(i)
+			return nil
+		}
+	}
+	return ib.Refuse("pingpong", "Service", string(name), ServiceNames(), ib.ErrInvalid)
+}
+
+// ServiceNames lists the names, for people.
+func ServiceNames() string {
+	var names []string
+	for i := range services {
+		names = append(names, services[i].name)
+	}
+	return strings.Join(names, ", ")
+}

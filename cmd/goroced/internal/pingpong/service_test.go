@@ -1,0 +1,207 @@
+package pingpong
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/link/wrap"
+	"github.com/goroce/goroce/tests/linktest"
+	"github.com/goroce/goroce/tests/toolstest"
+)
+
+func TestServiceNames(t *testing.T) {
+	for _, want := range allServices {
+		var got Service
+		if err := got.UnmarshalText([]byte(want.String())); err != nil || got != want {
+			t.Errorf("%v is read as %v, %v", want, got, err)
+		}
+	}
+	var attr *ib.AttrError
+	if err := new(Service).UnmarshalText([]byte("rd")); !errors.As(err, &attr) || attr.Allowed != "rc, uc, ud, srq" {
+		t.Errorf("service rd: error %v, want one that lists the services", err)
+	}
+}
+
+// TestAddressLines: the C tool of SRQ sends 256 addresses, whatever its -q is, the
+// others one.
+func TestAddressLines(t *testing.T) {
+	none := "0000:000000:000000:" + strings.Repeat("0", 32) + "\x00"
+	a, err := decodeAddress([]byte(message))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for service, want := range map[Service]string{
+		RC: message, UC: message, UD: message, SRQ: message + message + strings.Repeat(none, 254),
+	} {
+		lines := service.traits().lines
+		local := []address{a, a}[:min(lines, 2)]
+		msg := encodeAddresses(local, lines)
+		if string(msg) != want {
+			t.Errorf("%v: encoded as %.200q, want %.200q", service, msg, want)
+		}
+		if got, err := decodeAddresses(msg); err != nil || fmt.Sprint(got) != fmt.Sprint(local) {
+			t.Errorf("%v: decoded as %v, %v, want %v", service, got, err, local)
+		}
+	}
+}
+
+// converse runs the exchange of two ends with n and m queue pairs.
+func converse(t *testing.T, server, client Options, n, m int) (serverErr, clientErr error) {
+	t.Helper()
+	a, err := decodeAddress([]byte(message))
+	if err != nil {
+		t.Fatal(err)
+	}
+	many := func(n int) []address {
+		addrs := make([]address, n)
+		for i := range addrs {
+			addrs[i] = a
+		}
+		return addrs
+	}
+	server.Port, client.Host = linktest.Port(t), "127.0.0.1"
+	client.Port = server.Port
+	log, announce := io.Pipe()
+	server.Log = announce
+	done := make(chan error, 1)
+	go func() {
+		conn, err := server.meet(t.Context())
+		announce.Close()
+		if err == nil {
+			_, err = exchange(conn, &server, many(n), func([]address) error { return nil })
+			conn.Close()
+		}
+		done <- err
+	}()
+	if _, err := log.Read(make([]byte, 1024)); err != nil { // it listens, or has failed
+		t.Fatal(<-done)
+	}
+	conn, err := client.meet(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, clientErr = exchange(conn, &client, many(m), nil)
+	return <-done, clientErr
+}
+
+// TestExchange: ends of one service understand one another, and others say what
+// both must agree on. RC, UC and UD look alike over TCP.
+func TestExchange(t *testing.T) {
+	for _, server := range allServices {
+		for _, client := range allServices {
+			so, co := Defaults(server), Defaults(client)
+			alike := (server == SRQ) == (client == SRQ)
+			if !alike { // one waits for what the other does not send
+				so.Timeout, co.Timeout = 200*time.Millisecond, 200*time.Millisecond
+			}
+			serverErr, clientErr := converse(t, so, co, so.NumQP, co.NumQP)
+			err := errors.Join(serverErr, clientErr)
+			if alike != (err == nil) {
+				t.Errorf("%v server, %v client: error %v", server, client, err)
+			}
+			if err != nil &&
+				(!errors.Is(serverErr, ErrExchange) || !strings.Contains(serverErr.Error(), so.Service.traits().tool)) {
+				t.Errorf("%v server, %v client: the server's error is %v", server, client, serverErr)
+			}
+		}
+	}
+	o := Defaults(SRQ)
+	o.Timeout = 2 * time.Second
+	if err, _ := converse(t, o, o, 16, 8); !errors.Is(err, ErrExchange) ||
+		!strings.Contains(err.Error(), "8 queue pairs and this end 16; both need the same number (-q)") {
+		t.Errorf("8 queue pairs for 16: error %v", err)
+	}
+}
+
+// TestServices plays each service with goroced at both ends.
+func TestServices(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		services []Service
+		change   func(*Options)
+		fault    wrap.FaultConfig
+	}{
+		{"defaults", allServices, func(*Options) {}, wrap.FaultConfig{}},
+		{"1 byte", allServices, func(o *Options) { o.Size = 1 }, wrap.FaultConfig{}},
+		{"1001 bytes", allServices, func(o *Options) { o.Size = 1001 }, wrap.FaultConfig{}},
+		{"4096 bytes", allServices, func(o *Options) { o.Size = 4096 }, wrap.FaultConfig{}},
+		{"many packets", []Service{RC, UC, SRQ}, func(o *Options) { o.Size, o.MTU = 9000, ib.MTU256 },
+			wrap.FaultConfig{}},
+		{"events", allServices, func(o *Options) { o.Events = true }, wrap.FaultConfig{}},
+		{"least receives", allServices, func(o *Options) { o.RxDepth = o.NumQP }, wrap.FaultConfig{}},
+		{"one queue pair", []Service{SRQ}, func(o *Options) { o.NumQP = 1 }, wrap.FaultConfig{}},
+		{"255 queue pairs", []Service{SRQ}, func(o *Options) { o.NumQP, o.Iters = 255, 2000 }, wrap.FaultConfig{}},
+		{"fewer messages than queue pairs", []Service{SRQ}, func(o *Options) { o.Iters = 3 }, wrap.FaultConfig{}},
+		{"losses", []Service{SRQ}, func(o *Options) { o.AckTimeout = lossTimeout }, wrap.FaultConfig{Drop: 0.02, Seed: 7}},
+	} {
+		for _, service := range c.services {
+			for _, check := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%v, %s, check %v", service, c.name, check), func(t *testing.T) {
+					t.Parallel()
+					o := Defaults(service)
+					o.Iters, o.Check, o.AckTimeout = 200, check, patience
+					c.change(&o)
+					server, client := match(t, o, c.fault)
+					for name, e := range map[string]*end{"server": server, "client": client} {
+						if err := e.Wait(t); err != nil {
+							t.Errorf("%s: %v", name, err)
+							continue
+						}
+						out := e.Out.String()
+						want := fmt.Sprintf("\n%d bytes in ", 2*o.Size*o.Iters)
+						if strings.Count(out, "local address: ") != o.NumQP ||
+							strings.Count(out, "remote address: ") != o.NumQP || !strings.Contains(out, want) {
+							t.Errorf("%s printed:\n%s", name, out)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestLostPacket: without retransmission a lost packet ends the game, and both ends
+// say why.
+func TestLostPacket(t *testing.T) {
+	for _, service := range []Service{UC, UD} {
+		t.Run(service.String(), func(t *testing.T) {
+			t.Parallel()
+			o := Defaults(service)
+			o.Timeout, o.Iters = 2*time.Second, 10_000
+			server, client := match(t, o, wrap.FaultConfig{Drop: 0.05, Seed: 7})
+			for name, e := range map[string]*end{"server": server, "client": client} {
+				if err := e.Wait(t); !errors.Is(err, ErrSilent) || !strings.Contains(err.Error(), "does not repeat what was lost") {
+					t.Errorf("%s: error %v, want %v with advice", name, err, ErrSilent)
+				}
+			}
+		})
+	}
+}
+
+// TestOtherService: services that look alike over TCP do not play with one another.
+func TestOtherService(t *testing.T) {
+	for _, c := range [][2]Service{{RC, UC}, {UC, RC}, {UC, UD}, {UD, RC}} {
+		t.Run(fmt.Sprintf("%v server, %v client", c[0], c[1]), func(t *testing.T) {
+			t.Parallel()
+			o, co := Defaults(c[0]), Defaults(c[1])
+			o.Port, o.Timeout, o.AckTimeout, o.Size = linktest.Port(t), 2*time.Second, 8, 1024
+			co.Port, co.Timeout, co.AckTimeout, co.Size = o.Port, o.Timeout, o.AckTimeout, o.Size
+			serverDev := toolstest.Device(t, wrap.FaultConfig{})
+			addr := toolstest.Addr(t, serverDev)
+			clientDev := toolstest.Device(t, wrap.FaultConfig{})
+			server := start(t, serverDev, o)
+			co.Host = addr.String()
+			client := startClient(t, server, clientDev, co)
+			serverErr, clientErr := server.Wait(t), client.Wait(t)
+			if serverErr == nil || clientErr == nil || !strings.Contains(clientErr.Error(), "service") {
+				t.Errorf("%v server: %v; %v client: %v; the client should name the service", c[0], serverErr, c[1], clientErr)
+			}
+		})
+	}
+}

@@ -1,0 +1,112 @@
+package rping
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/rdmacm"
+)
+
+// client is the connection of a client, with the memory of its pings.
+type client struct {
+	*endpoint
+	start, sink     []byte // what is sent, and where it returns to
+	startMR, sinkMR ib.MR
+}
+
+// ping is the life of a client.
+func ping(ctx context.Context, cm *rdmacm.CM, o *Options) (err error) {
+	c, err := newClient(cm.Device(), o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	if err := c.connect(ctx, cm); err != nil {
+		return err
+	}
+	for n := 0; o.Count == 0 || n < o.Count; n++ {
+		if err := c.ping(ctx, n); err != nil {
+			return fmt.Errorf("ping %d: %w", n, err)
+		}
+	}
+	return c.disconnect(ctx)
+}
+
+func newClient(dev ib.Device, o *Options) (*client, error) {
+	e, err := newEndpoint(dev, o)
+	if err != nil {
+		return nil, err
+	}
+	c := &client{endpoint: e, start: e.memory(o.Size), sink: e.memory(o.Size)}
+	if c.startMR, err = e.register(c.start, ib.RemoteRead); err == nil {
+		c.sinkMR, err = e.register(c.sink, ib.LocalWrite|ib.RemoteWrite)
+	}
+	if err != nil {
+		return nil, errors.Join(err, e.close())
+	}
+	return c, nil
+}
+
+func (c *client) connect(ctx context.Context, cm *rdmacm.CM) error {
+	wait, cancel := context.WithTimeout(ctx, c.o.Timeout)
+	defer cancel()
+	config := c.config(ib.RemoteRead | ib.RemoteWrite)
+	if c.o.Source.IsValid() {
+		config.Local = netip.AddrPortFrom(c.o.Source, 0)
+	}
+	conn, err := cm.Dial(wait, c.o.hostPort(), config)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		return c.o.explainDial(err)
+	}
+	c.own(conn)
+	c.o.debugf("connected: %v to %v", conn.LocalAddr(), conn.RemoteAddr())
+	return nil
+}
+
+// ping has text n READ and written back.
+func (c *client) ping(ctx context.Context, n int) error {
+	fillText(c.start, n)
+	wipe(c.sink)
+	for _, mr := range []ib.MR{c.startMR, c.sinkMR} {
+		p := place{mr.Addr(), mr.RKey(), uint32(c.o.Size)}
+		if err := c.send(p); err != nil {
+			return err
+		}
+		c.o.debugf("sent %v", p)
+		if _, err := c.receive(ctx); err != nil {
+			return err
+		}
+		c.o.debugf("received go-ahead")
+	}
+	if c.o.Validate {
+		if err := checkText(c.sink, c.start); err != nil {
+			return err
+		}
+	}
+	if c.o.Verbose {
+		fmt.Fprintf(c.o.Out, "ping data: %s\n", text(c.sink))
+	}
+	return nil
+}
+
+// disconnect ends the connection. All pings went well, so a server that is gone
+// meanwhile is worth a note, no more.
+func (c *client) disconnect(ctx context.Context) error {
+	wait, cancel := context.WithTimeout(ctx, c.o.Timeout)
+	defer cancel()
+	err := c.conn.Disconnect(wait)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		fmt.Fprintf(c.o.Log, "disconnect: %v\n", err)
+	}
+	fmt.Fprintln(c.o.Log, "client DISCONNECT EVENT...")
+	return nil
+}

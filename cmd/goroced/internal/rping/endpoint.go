@@ -1,0 +1,211 @@
+package rping
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/goroce/goroce/cmd/goroced/internal/device"
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/rdmacm"
+)
+
+// Work request IDs.
+const (
+	idRecv = 1 + iota
+	idSend
+	idRDMA
+)
+
+// endpoint is an end of a connection, with the memory for messages.
+type endpoint struct {
+	o       *Options
+	pd      ib.PD
+	channel ib.Channel
+	cq      ib.CQ
+	dev     ib.Device
+	message []byte // where messages arrive
+	mr      ib.MR  // of message
+	owned   []io.Closer
+
+	conn *rdmacm.Conn // from Prepare on
+}
+
+// newEndpoint makes what a connection needs.
+func newEndpoint(dev ib.Device, o *Options) (*endpoint, error) {
+	e := &endpoint{o: o, dev: dev}
+	e.message = e.memory(messageLen)
+	if err := e.open(dev); err != nil {
+		return nil, errors.Join(err, e.close())
+	}
+	return e, nil
+}
+
+func (e *endpoint) open(dev ib.Device) (err error) {
+	if e.pd, err = dev.AllocPD(); err != nil {
+		return err
+	}
+	e.own(e.pd)
+	if e.channel, err = dev.CreateChannel(); err != nil {
+		return err
+	}
+	e.own(e.channel)
+	c := queues()
+	if e.cq, err = dev.CreateCQ(ib.CQInit{Entries: c.MaxSendWR + c.MaxRecvWR, Channel: e.channel}); err != nil {
+		return err
+	}
+	e.own(e.cq)
+	if e.mr, err = e.register(e.message, ib.LocalWrite); err != nil {
+		return err
+	}
+	return e.cq.Arm(false)
+}
+
+// memory returns n bytes, until close.
+func (e *endpoint) memory(n int) []byte {
+	buf := device.Memory(e.dev, n)
+	e.own(freed{e.dev, buf})
+	return buf
+}
+
+// freed is memory that is given back by Close.
+type freed struct {
+	dev ib.Device
+	buf []byte
+}
+
+func (f freed) Close() error {
+	device.Free(f.dev, f.buf)
+	return nil
+}
+
+// register makes memory known to the device, until close.
+func (e *endpoint) register(b []byte, access ib.Access) (ib.MR, error) {
+	mr, err := e.pd.RegMR(ib.MRInit{Buf: b, Access: access})
+	if err != nil {
+		return nil, err
+	}
+	e.own(mr)
+	return mr, nil
+}
+
+func (e *endpoint) own(c io.Closer) { e.owned = append(e.owned, c) }
+
+// close ends the connection and frees what was made, last first.
+func (e *endpoint) close() error {
+	var errs []error
+	for _, c := range slices.Backward(e.owned) {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// queues is the capacity of the QP. At most four requests wait for their
+// completions at a time; the rest is what the C tool has.
+func queues() ib.QPCap {
+	return ib.QPCap{MaxSendWR: 16, MaxRecvWR: 2, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: messageLen}
+}
+
+// config is the connection's: the C tool's parameters, and the first receive
+// before the peer can send.
+func (e *endpoint) config(access ib.Access) rdmacm.Config {
+	return rdmacm.Config{
+		PD: e.pd, SendCQ: e.cq, RecvCQ: e.cq, Cap: queues(), Access: access,
+		ResponderResources: 1, InitiatorDepth: 1, RetryCount: 7, RNRRetry: 7, AckTimeout: e.o.AckTimeout,
+		Prepare: func(c *rdmacm.Conn) error {
+			e.conn = c
+			return e.postRecv()
+		},
+	}
+}
+
+func (e *endpoint) postRecv() error {
+	_, err := e.conn.QP().PostRecv([]ib.RecvWR{{ID: idRecv, SGL: sgl(e.mr, messageLen)}})
+	return err
+}
+
+// sgl names the first bytes of a region.
+func sgl(mr ib.MR, length int) []ib.SGE {
+	return []ib.SGE{{Addr: mr.Addr(), Length: uint32(length), LKey: mr.LKey()}}
+}
+
+// send posts a message.
+func (e *endpoint) send(p place) error {
+	_, err := e.conn.QP().PostSend([]ib.SendWR{{ID: idSend, Opcode: ib.WRSend, Flags: ib.SendSignaled | ib.SendInline,
+		Inline: p.encode()}})
+	return err
+}
+
+// receive waits for a message and makes room for the next.
+func (e *endpoint) receive(ctx context.Context) (p place, err error) {
+	wc, err := e.await(ctx, idRecv)
+	if err != nil {
+		return p, err
+	}
+	if wc.ByteLen != messageLen {
+		return p, fmt.Errorf("%w: its message has %d bytes, not %d", ErrProtocol, wc.ByteLen, messageLen)
+	}
+	p = decodePlace((*[messageLen]byte)(e.message))
+	return p, e.postRecv()
+}
+
+// rdma READs or WRITEs the first length bytes of mr from or to the peer's memory.
+func (e *endpoint) rdma(ctx context.Context, op ib.WROpcode, mr ib.MR, length int, peer place) error {
+	_, err := e.conn.QP().PostSend([]ib.SendWR{{ID: idRDMA, Opcode: op, Flags: ib.SendSignaled, SGL: sgl(mr, length),
+		RemoteAddr: peer.addr, RKey: peer.rkey}})
+	if err != nil {
+		return err
+	}
+	_, err = e.await(ctx, idRDMA)
+	return err
+}
+
+// await waits until the request of that ID is complete. SENDs of ours may complete
+// at any time; all else comes in turn.
+func (e *endpoint) await(ctx context.Context, id uint64) (ib.WC, error) {
+	for {
+		wc, err := e.next(ctx)
+		if err == nil {
+			err = wc.Err()
+		}
+		switch {
+		case err != nil:
+			return wc, e.explain(ctx, err)
+		case wc.ID == id:
+			return wc, nil
+		case wc.ID != idSend:
+			return wc, fmt.Errorf("%w: it sent a message out of turn", ErrProtocol)
+		}
+	}
+}
+
+// next returns the next completion. It sleeps, as the C tool does.
+func (e *endpoint) next(ctx context.Context) (ib.WC, error) {
+	var wc [1]ib.WC
+	for {
+		n, err := e.cq.Poll(wc[:])
+		if n > 0 || err != nil {
+			return wc[0], err
+		}
+		if err := e.sleep(ctx); err != nil {
+			return wc[0], err
+		}
+	}
+}
+
+// sleep waits for an event and asks for the next. The caller polls again, as
+// completions that came before Arm make no event.
+func (e *endpoint) sleep(ctx context.Context) error {
+	wait, cancel := context.WithTimeout(ctx, e.o.Timeout)
+	defer cancel()
+	_, err := e.channel.Wait(wait)
+	switch {
+	case err == nil:
+		return e.cq.Arm(false)
+	case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%w: nothing from %v for %v", ErrSilent, e.conn.RemoteAddr(), e.o.Timeout)
+	}
+	return err
+}

@@ -1,0 +1,83 @@
+package rping
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// MaxSize bounds the bytes of a ping. The C tool takes 23 to 65535.
+const MaxSize = 64 << 10
+
+// Options of Run. Start from Defaults.
+type Options struct {
+	Server bool // else this end is the client
+
+	Addr   string     // the server; at the server, the address to listen on, "" for all of the device
+	Port   int        // of the server; 0 at the server takes one that is free
+	Source netip.Addr // client: the address to connect from; the zero Addr leaves it to the device
+
+	Count      int  // client: pings; 0 goes on until the context ends
+	Size       int  // client: bytes of a ping
+	Verbose    bool // print the text of each ping
+	Validate   bool // client: check that each text returns as it was
+	Debug      bool // log each step
+	Persistent bool // server: serve clients, many at once, until the context ends
+
+	// AckTimeout is the code t of the local ACK timeout, 4.096 us * 2^t. The
+	// client's holds for both ends; 0 takes the default of package rdmacm.
+	AckTimeout int
+
+	// Timeout bounds the connection's making and each wait for the peer. A server
+	// waits for its clients without limit.
+	Timeout time.Duration
+
+	Out io.Writer // what the C tool prints on standard output
+	Log io.Writer // events, steps and advice for people; may be nil
+}
+
+// Defaults returns the defaults of the C tool.
+func Defaults() Options {
+	return Options{Port: 7174, Size: 64, Timeout: 10 * time.Second, Out: io.Discard}
+}
+
+// check refuses options that cannot work, before the peer learns of this end.
+func (o *Options) check() error {
+	lowest := 1
+	if o.Server {
+		lowest = 0
+	}
+	for _, c := range []struct {
+		attr            string
+		value, min, max int
+	}{
+		{"Port", o.Port, lowest, 65535},
+		{"Count", o.Count, 0, 1<<31 - 1},
+		{"Size", o.Size, 1, MaxSize},
+		{"AckTimeout", o.AckTimeout, 0, 31},
+	} {
+		if c.value < c.min || c.value > c.max {
+			return ib.Refuse("rping", c.attr, c.value, fmt.Sprintf("%d to %d", c.min, c.max), ib.ErrInvalid)
+		}
+	}
+	switch {
+	case !o.Server && o.Addr == "":
+		return ib.Refuse("rping", "Addr", `""`, "the server's address at a client (-a)", ib.ErrInvalid)
+	case !o.Server && o.Persistent:
+		return ib.Refuse("rping", "Persistent", true, "false at a client (-P is for -s)", ib.ErrInvalid)
+	case o.Server && o.Source.IsValid():
+		return ib.Refuse("rping", "Source", o.Source, "none at a server (-I is for -c; -a says where to listen)",
+			ib.ErrInvalid)
+	case o.Timeout <= 0:
+		return ib.Refuse("rping", "Timeout", o.Timeout, "more than 0", ib.ErrInvalid)
+	}
+	return nil
+}
+
+// hostPort is the server's address.
+func (o *Options) hostPort() string { return net.JoinHostPort(o.Addr, strconv.Itoa(o.Port)) }

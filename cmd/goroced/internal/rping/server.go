@@ -1,0 +1,154 @@
+package rping
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/rdmacm"
+)
+
+// maxClients bounds what clients of a persistent server make it hold: a queue pair
+// and MaxSize bytes each. More wait for the first to go.
+const maxClients = 256
+
+// serve is the life of a server.
+func serve(ctx context.Context, cm *rdmacm.CM, o *Options) error {
+	l, err := cm.Listen(ctx, o.hostPort(), rdmacm.ListenConfig{})
+	if err != nil {
+		return fmt.Errorf("wait for a client: %w; -a takes an address of the device, -p a port that is free", err)
+	}
+	defer l.Close()
+	fmt.Fprintf(o.Log, "waiting for a client on %v: `goroced rping -c -a ADDR -p %d`, or `rping -c -a ADDR -p %[2]d`\n",
+		l.Addr(), l.Addr().Port())
+	if o.Persistent {
+		return serveMany(ctx, cm, l, o)
+	}
+	r, err := l.Request(ctx)
+	if err != nil {
+		return err
+	}
+	return serveClient(ctx, cm, r, o)
+}
+
+// serveMany serves clients until ctx ends. What goes wrong with one of them is no
+// business of the others.
+func serveMany(ctx context.Context, cm *rdmacm.CM, l *rdmacm.Listener, o *Options) error {
+	var clients sync.WaitGroup
+	defer clients.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	places := make(chan struct{}, maxClients)
+	for {
+		select {
+		case places <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		r, err := l.Request(ctx)
+		if err != nil {
+			return err
+		}
+		clients.Go(func() {
+			defer func() { <-places }()
+			if err := serveClient(ctx, cm, r, o); err != nil && ctx.Err() == nil {
+				fmt.Fprintf(o.Log, "client %v: %v\n", r.RemoteAddr(), err)
+			}
+		})
+	}
+}
+
+// server is the connection of a server.
+type server struct {
+	*endpoint
+	buf []byte // what was READ
+	mr  ib.MR  // of buf
+}
+
+// serveClient accepts a client and serves it until it disconnects.
+func serveClient(ctx context.Context, cm *rdmacm.CM, r *rdmacm.Request, o *Options) (err error) {
+	s, err := newServer(cm.Device(), o)
+	if err != nil {
+		return errors.Join(err, r.Reject(nil))
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	if err := s.accept(ctx, r); err != nil {
+		return err
+	}
+	for n := 0; ; n++ {
+		p, err := s.receive(ctx)
+		if errors.Is(err, rdmacm.ErrDisconnected) {
+			fmt.Fprintln(o.Log, "server DISCONNECT EVENT...")
+			return nil
+		}
+		if err == nil {
+			err = s.pong(ctx, p)
+		}
+		if err != nil {
+			return fmt.Errorf("ping %d: %w", n, err)
+		}
+	}
+}
+
+func newServer(dev ib.Device, o *Options) (*server, error) {
+	e, err := newEndpoint(dev, o)
+	if err != nil {
+		return nil, err
+	}
+	s := &server{endpoint: e, buf: e.memory(MaxSize)}
+	if s.mr, err = e.register(s.buf, ib.LocalWrite); err != nil {
+		return nil, errors.Join(err, e.close())
+	}
+	return s, nil
+}
+
+func (s *server) accept(ctx context.Context, r *rdmacm.Request) error {
+	wait, cancel := context.WithTimeout(ctx, s.o.Timeout)
+	defer cancel()
+	conn, err := r.Accept(wait, s.config(0))
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		return fmt.Errorf("accept %v: %w", r.RemoteAddr(), err)
+	}
+	s.own(conn)
+	s.o.debugf("connected: %v to %v", conn.LocalAddr(), conn.RemoteAddr())
+	return nil
+}
+
+// pong READs a text and writes it to where the client says next.
+func (s *server) pong(ctx context.Context, from place) error {
+	s.o.debugf("received %v", from)
+	if from.length > MaxSize {
+		return fmt.Errorf("%w: its text has %d bytes, more than %d", ErrProtocol, from.length, MaxSize)
+	}
+	if err := s.rdma(ctx, ib.WRRead, s.mr, int(from.length), from); err != nil {
+		return err
+	}
+	s.o.debugf("RDMA READ complete")
+	data := text(s.buf[:from.length])
+	if s.o.Verbose {
+		fmt.Fprintf(s.o.Out, "server ping data: %s\n", data)
+	}
+	if err := s.send(place{}); err != nil {
+		return err
+	}
+	to, err := s.receive(ctx)
+	if err != nil {
+		return err
+	}
+	s.o.debugf("received %v", to)
+	// The C tool writes the text with its NUL, however much was READ.
+	length := min(len(data)+1, int(from.length))
+	if int64(to.length) < int64(length) {
+		return fmt.Errorf("%w: it has room for %d bytes of a text of %d", ErrProtocol, to.length, length)
+	}
+	if err := s.rdma(ctx, ib.WRWrite, s.mr, length, to); err != nil {
+		return err
+	}
+	s.o.debugf("RDMA WRITE complete")
+	return s.send(place{})
+}

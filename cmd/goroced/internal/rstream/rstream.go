@@ -1,0 +1,132 @@
+package rstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/rdmacm"
+	"github.com/goroce/goroce/roce/rsocket"
+	"github.com/goroce/goroce/wire"
+)
+
+// player is an end, from test to test.
+type player struct {
+	o    *Options
+	cm   *rdmacm.CM
+	l    *rsocket.Listener // nil at the client
+	mem  *memory
+	data pattern
+}
+
+// Run plays one end on dev and prints what the C tool prints. Both ends return when
+// all tests are done.
+func Run(ctx context.Context, dev ib.Device, o Options) (err error) {
+	if o.Log == nil {
+		o.Log = io.Discard
+	}
+	if err := o.check(); err != nil {
+		return err
+	}
+	cm, err := rdmacm.Open(dev, rdmacm.Options{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, cm.Close()) }()
+	connections := o.connections()
+	p := &player{o: &o, cm: cm, mem: newMemory(largest(connections))}
+	if o.Server == "" {
+		if err := p.listen(ctx); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, p.l.Close()) }()
+	}
+	printHeader(o.Out)
+	for i, tests := range connections {
+		if err := p.connection(ctx, i, tests); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *player) listen(ctx context.Context) (err error) {
+	if p.l, err = rsocket.Listen(ctx, p.cm, p.o.hostPort(p.o.Bind), p.o.socket()); err != nil {
+		return fmt.Errorf("wait for a client: %w; -b takes an address of the device, -p a port that is free", err)
+	}
+	addr := p.l.Addr().(rsocket.Addr)
+	goroce, c := "goroced rstream", "rstream"
+	if p.o.IOMap {
+		goroce, c = "goroced rstream --iomap", "riostream"
+	}
+	fmt.Fprintf(p.o.Log, "waiting for a client on %v: `%s -s ADDR -p %d`, or `%s -s ADDR -p %[3]d`; with the same "+
+		"test options as here\n",
+		addr, goroce, addr.Port(), c)
+	return nil
+}
+
+// socket is what connections are like.
+func (o *Options) socket() rsocket.Options {
+	s := rsocket.Options{SendBuffer: o.Buffer, ReceiveBuffer: o.Buffer, Inline: o.Inline, KeepAlive: o.KeepAlive,
+		AckTimeout: o.AckTimeout}
+	if o.IOMap {
+		s.MapSlots = 1
+	}
+	if bind, err := netip.ParseAddr(o.Bind); err == nil && o.Server != "" {
+		s.Local = netip.AddrPortFrom(bind, 0)
+	}
+	return s
+}
+
+// connection makes a connection and plays its tests.
+func (p *player) connection(ctx context.Context, i int, tests []test) error {
+	conn, err := p.connect(ctx, i)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	if p.o.KeepAlive > 0 {
+		fmt.Fprintf(p.o.Out, "Keepalive: ON\n  time: %d\n", int(p.o.KeepAlive.Seconds()))
+	}
+	err = p.play(conn, tests)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
+// connect makes connection i. A server has patience with its client's first only.
+func (p *player) connect(ctx context.Context, i int) (*rsocket.Conn, error) {
+	wait, cancel := context.WithTimeout(ctx, p.o.Timeout)
+	defer cancel()
+	if p.l == nil {
+		conn, err := rsocket.Dial(wait, p.cm, p.o.hostPort(p.o.Server), p.o.socket())
+		if err != nil && ctx.Err() == nil {
+			err = p.o.explainDial(err)
+		}
+		return conn, err
+	}
+	if i == 0 {
+		return p.l.AcceptConn(ctx)
+	}
+	conn, err := p.l.AcceptConn(wait)
+	if err != nil && ctx.Err() == nil {
+		err = fmt.Errorf("wait for connection %d of the client: %w; both ends need the same tests", i+1, err)
+	}
+	return conn, err
+}
+
+// explainDial adds to a failed Dial what to do.
+func (o *Options) explainDial(err error) error {
+	var reject *rdmacm.RejectError
+	if errors.As(err, &reject) && reject.Reason == wire.RejectInvalidServiceID {
+		return fmt.Errorf("connect to the server: %w; start it there first: "+
+			"`goroced rstream -p %d`, or `rstream -p %[2]d`",
+			err, o.Port)
+	}
+	return fmt.Errorf("connect to the server: %w", err)
+}

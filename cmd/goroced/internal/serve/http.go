@@ -1,0 +1,127 @@
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/net/netutil"
+)
+
+// maxAdmin bounds the connections to the admin socket, and to the metrics listener.
+const maxAdmin = 64
+
+// open lists what every user who can connect to the admin socket may get. All else,
+// which shows or changes other users' traffic, is for root and the daemon's own user.
+var open = []string{"/healthz", "/metrics", "/v1/status", "/v1/devices", "/v1/qps", "/v1/mrs", "/v1/stats"}
+
+// healthLimit is how long the daemon may take to say how it is.
+const healthLimit = 5 * time.Second
+
+// web are the HTTP servers.
+type web []*http.Server
+
+func (w web) close() {
+	for _, s := range w {
+		_ = s.Close()
+	}
+}
+
+// serveHTTP serves the admin socket and, if configured, metrics on TCP.
+func (r *runner) serveHTTP(on *sockets, admin http.Handler) (servers web) {
+	start := func(l net.Listener, h http.Handler) {
+		s := &http.Server{Handler: h, ConnContext: withPeer, ReadHeaderTimeout: 5 * time.Second,
+			IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+			ErrorLog: slog.NewLogLogger(r.log.Handler(), slog.LevelDebug)}
+		servers = append(servers, s)
+		go func() {
+			if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				r.failed <- fmt.Errorf("serve HTTP on %s: %w", l.Addr(), err)
+			}
+		}()
+	}
+	if tcp := on.metrics; tcp != nil {
+		r.log.Info("metrics", "url", fmt.Sprintf("http://%s/metrics", tcp.Addr()))
+		mux := http.NewServeMux()
+		r.observe(mux)
+		start(netutil.LimitListener(tcp, maxAdmin), mux)
+	}
+	mux := http.NewServeMux()
+	r.observe(mux)
+	mux.HandleFunc("GET /v1/status", r.status)
+	if admin != nil {
+		mux.Handle("/v1/", admin)
+	}
+	start(&peerListener{on.admin, make(chan struct{}, maxAdmin)}, authorize(mux))
+	return servers
+}
+
+// observe registers what neither shows nor changes traffic.
+func (r *runner) observe(mux *http.ServeMux) {
+	mux.HandleFunc("GET /healthz", r.health)
+	if r.Metrics != nil {
+		mux.Handle("GET /metrics", r.Metrics(r.daemon))
+	}
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+}
+
+// authorize refuses users what is not theirs.
+func authorize(h http.Handler) http.Handler {
+	own := uint32(os.Geteuid())
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		reads := req.Method == http.MethodGet && slices.Contains(open, req.URL.Path)
+		if PeerOf(req.Context()) == nil || !reads && !Privileged(req.Context()) {
+			refused := fmt.Sprintf("%s %s is for root and the daemon's own user (%d); you are another", req.Method,
+				req.URL.Path, own)
+			writeJSON(w, http.StatusForbidden, map[string]string{"error": refused})
+			return
+		}
+		h.ServeHTTP(w, req)
+	})
+}
+
+func (r *runner) status(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, r.daemon.Status())
+}
+
+// health asks the daemon for its status, as the watchdog does. One request at a time
+// asks, so that a daemon that hangs does not collect them.
+func (r *runner) health(w http.ResponseWriter, req *http.Request) {
+	ctx, cancel := context.WithTimeout(req.Context(), healthLimit)
+	defer cancel()
+	done := make(chan struct{})
+	select {
+	case r.asking <- struct{}{}:
+		go func() {
+			r.daemon.Status()
+			<-r.asking
+			close(done)
+		}()
+	case <-ctx.Done():
+	}
+	select {
+	case <-done:
+		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+	case <-ctx.Done():
+		writeJSON(w, http.StatusServiceUnavailable,
+			map[string]string{"status": fmt.Sprintf("no answer within %v", healthLimit)})
+	}
+}
+
+func writeJSON(w http.ResponseWriter, code int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(v) // an error means that the client is gone
+}

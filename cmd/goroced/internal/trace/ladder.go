@@ -1,0 +1,100 @@
+package trace
+
+import (
+	"io"
+	"strings"
+	"unicode"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// Options say how a ladder is drawn.
+type Options struct {
+	// Width is the number of columns of the terminal; 0 stands for 100, and
+	// less than 60 is taken as 60.
+	Width int
+	// ASCII draws with - | > < * instead of Unicode box-drawing characters.
+	ASCII bool
+	// Fold shortens runs of more than Fold similar packets (same direction,
+	// operation and note, rising PSNs) to the first and a count of the others.
+	// 0 draws every packet.
+	Fold int
+}
+
+// Column limits of Options.Width.
+const (
+	defaultWidth = 100
+	minWidth     = 60
+)
+
+// Ladder collects the events of one conversation. Make it with NewLadder. Events
+// are drawn in the order in which they were added.
+type Ladder struct {
+	left, right string
+	opts        Options
+	events      []event
+}
+
+// eventKind says what an event is.
+type eventKind uint8
+
+const (
+	packetEvent eventKind = iota
+	localEvent
+	noteEvent
+)
+
+// event is one thing to draw.
+type event struct {
+	kind eventKind
+	at   ib.Instant
+	left bool // at, or from, the left side
+	text string
+	lost bool
+	note string
+}
+
+// NewLadder returns an empty ladder between two sides.
+func NewLadder(left, right string, opts Options) *Ladder {
+	if opts.Width == 0 {
+		opts.Width = defaultWidth
+	}
+	opts.Width = max(opts.Width, minWidth)
+	return &Ladder{left: clean(left), right: clean(right), opts: opts}
+}
+
+// Packet adds a packet, such as Label describes it. A lost one ends midway. note
+// says why, or what the packet means; it may be empty.
+func (l *Ladder) Packet(at ib.Instant, fromLeft bool, label string, lost bool, note string) {
+	l.events = append(l.events, event{kind: packetEvent, at: at, left: fromLeft, text: clean(label), lost: lost,
+		note: clean(note)})
+}
+
+// Local adds something that happened at one side alone: a request posted, a
+// completion, a timer.
+func (l *Ladder) Local(at ib.Instant, left bool, text string) {
+	l.events = append(l.events, event{kind: localEvent, at: at, left: left, text: clean(text)})
+}
+
+// Note adds a remark between the events before and after it.
+func (l *Ladder) Note(text string) {
+	l.events = append(l.events, event{kind: noteEvent, text: clean(text)})
+}
+
+// WriteTo draws the ladder. It may be called again after more events were added.
+func (l *Ladder) WriteTo(w io.Writer) (int64, error) {
+	d := newDrawing(l, fold(l.events, l.opts.Fold))
+	n, err := io.WriteString(w, d.draw())
+	return int64(n), err
+}
+
+// clean replaces what would move the cursor. Names and notes may come from a
+// capture, and a terminal obeys escape sequences.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, s)
+}

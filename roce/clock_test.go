@@ -1,0 +1,72 @@
+package roce_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// TestTimeGoesOn: the time of a shard never goes back, whoever drives it (its own
+// goroutine, an application that polls, one that posts, a verb) and however long a turn
+// takes: the timestamps of a CQ are in order, and the device's clock is not behind them.
+func TestTimeGoesOn(t *testing.T) {
+	const size, depth, rounds = 1 << 16, 32, 1000
+	w := newLive(t, 2*size)
+	w.b = &host{dev: w.a.dev, pd: w.a.pd, cq: w.a.cq, buf: w.a.buf, mr: w.a.mr}
+	w.connectTo(w.a.gid(), w.a.gid(), ib.MTU1024, nil)
+	uc := w.newQP(w.a, ib.QPInit{Type: ib.UC}) // whose requests complete when they have left
+	w.modify(uc, ib.QPAttr{State: ib.Init, Port: 1}, ib.AttrState|ib.AttrPKeyIndex|ib.AttrPort|ib.AttrAccess)
+	w.modify(uc, ib.QPAttr{State: ib.RTR, AH: ib.AHAttr{DGID: w.a.gid()}, PathMTU: ib.MTU1024, DestQPN: uc.Num()},
+		ib.AttrState|ib.AttrAV|ib.AttrPathMTU|ib.AttrDestQPN|ib.AttrRQPSN)
+	w.modify(uc, ib.QPAttr{State: ib.RTS}, ib.AttrState|ib.AttrSQPSN)
+	stop, verbs := make(chan struct{}), sync.WaitGroup{}
+	verbs.Go(func() {
+		for tick := time.NewTicker(50 * time.Microsecond); ; {
+			select {
+			case <-tick.C:
+				if _, err := w.b.qp.Query(); err != nil {
+					t.Error(err)
+				}
+				// An input that completes nothing, with the time of the verb.
+				if err := w.b.qp.Modify(ib.QPAttr{State: ib.RTS, MinRNRTimer: 12}, ib.AttrState|ib.AttrMinRNRTimer); err != nil {
+					t.Error(err)
+				}
+			case <-stop:
+				return
+			}
+		}
+	})
+	var last ib.Instant
+	var wcs [8]ib.WC
+	posted, done := 0, 0
+	for limit := time.Now().Add(time.Minute); done < rounds*depth; {
+		if time.Now().After(limit) {
+			t.Fatalf("%d of %d requests in a minute", done, rounds*depth)
+		}
+		for ; posted < rounds*depth && posted-done < depth; posted++ {
+			wr := ib.SendWR{Opcode: ib.WRWrite, Flags: ib.SendSignaled, SGL: w.a.sge(0, size), RemoteAddr: w.a.mr.Addr() + size, RKey: w.a.mr.RKey()}
+			q := w.a.qp
+			if posted%4 == 0 {
+				q, wr.SGL[0].Length = uc, 8
+			}
+			_, err := q.PostSend([]ib.SendWR{wr})
+			must(t, err)
+		}
+		n, err := w.a.cq.Poll(wcs[:])
+		must(t, err)
+		for _, wc := range wcs[:n] {
+			if wc.Err() != nil || wc.Timestamp < last {
+				t.Fatalf("request %d completes at %d, %v; the one before at %d", done, wc.Timestamp, wc.Status, last)
+			}
+			last = wc.Timestamp
+			done++
+		}
+		if now, err := w.a.dev.Clock(); err != nil || now < last {
+			t.Fatalf("the clock is %d, %v, behind the latest completion, %d", now, err, last)
+		}
+	}
+	close(stop)
+	verbs.Wait()
+}

@@ -1,0 +1,74 @@
+package roce
+
+import "github.com/goroce/goroce/ib"
+
+// InitQPAttr says what to Modify a QP with, as Linux's rdma_init_qp_attr does.
+func (id *CMID) InitQPAttr(to ib.QPState) (attr ib.QPAttr, mask ib.QPAttrMask, err error) {
+	const op = "init QP attributes"
+	if err := id.lock(op); err != nil {
+		return attr, 0, err
+	}
+	defer id.port.mu.Unlock()
+	attr.State, mask = to, ib.AttrState
+	ud := id.init.Type == ib.UD
+	if to == ib.Init {
+		attr.Port = 1
+		mask |= ib.AttrPKeyIndex | ib.AttrPort
+		if ud {
+			attr.QKey = ib.DefaultCMQKey
+			return attr, mask | ib.AttrQKey, nil
+		}
+		attr.Access = id.rights()
+		return attr, mask | ib.AttrAccess, nil
+	}
+	if to != ib.RTR && to != ib.RTS {
+		return attr, 0, ib.Refuse(op, "State", to, "INIT, RTR, RTS", ib.ErrInvalid)
+	}
+	if ud {
+		if to == ib.RTS {
+			mask |= ib.AttrSQPSN
+		}
+		return attr, mask, nil
+	}
+	if !id.agreed {
+		return attr, 0, ib.Refuse(op, "CM ID", id.state, "after CMConnectRequest or CMConnectResponse", ib.ErrState)
+	}
+	p := &id.params
+	attr = ib.QPAttr{
+		State: to, AH: id.addressVector(), PathMTU: p.PathMTU, DestQPN: p.RemoteQPN, RQPSN: p.RQPSN, SQPSN: p.SQPSN,
+		MaxDestRdAtomic: int(p.ResponderResources), MaxRdAtomic: int(p.InitiatorDepth),
+		Timeout: p.AckTimeout, RetryCnt: p.RetryCount, RNRRetry: p.RNRRetry,
+	}
+	return attr, mask | connectedMask[to] | id.reliableMask(to), nil
+}
+
+// Attributes of connected QPs, and those that RC has besides.
+var (
+	connectedMask = map[ib.QPState]ib.QPAttrMask{
+		ib.RTR: ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN,
+		ib.RTS: ib.AttrSQPSN,
+	}
+	reliableMask = map[ib.QPState]ib.QPAttrMask{
+		ib.RTR: ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer,
+		ib.RTS: ib.AttrMaxRdAtomic | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry,
+	}
+)
+
+func (id *CMID) reliableMask(to ib.QPState) ib.QPAttrMask {
+	if id.init.Type != ib.RC {
+		return 0
+	}
+	return reliableMask[to]
+}
+
+// rights are what the peer may do (Linux's cm_init_qp_init_attr): WRITE once there is a
+// connection to be made, READ and atomics if this end takes any.
+func (id *CMID) rights() ib.Access {
+	switch {
+	case id.conn == 0:
+		return 0
+	case id.params.ResponderResources == 0:
+		return ib.RemoteWrite
+	}
+	return ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtomic
+}

@@ -1,0 +1,213 @@
+package roce
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/wire"
+)
+
+// Ports that are chosen, up to 65535 (RFC 6335, section 6).
+const firstDynamicPort = 49152
+
+// plainAddr is an address as GIDs have it.
+func plainAddr(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
+
+// held returns the port's GIDs.
+func (p *cmPort) held() []ib.GIDEntry {
+	gids, _ := p.dev.GIDs(1) // port 1 is there
+	return gids
+}
+
+// localAddr returns the address of the device that a stands for: itself, or for a loopback
+// address its first of the family (Linux's cma_bind_loopback), unless the device is on the
+// loopback interface itself, where others are hosts of their own.
+func (p *cmPort) localAddr(op string, a netip.Addr) (netip.Addr, error) {
+	gids := p.dev.gids.Load()
+	if gids.find(ib.GIDFromAddr(a), true) >= 0 {
+		return a, nil
+	}
+	for _, g := range gids.held() {
+		if own := g.Addr(); a.IsLoopback() && own.Is4() == a.Is4() && !own.IsLoopback() {
+			return own, nil
+		} else if own.IsLoopback() {
+			break
+		}
+	}
+	return a, ib.Refuse(op, "address", a,
+		"one of the device: "+ib.ListGIDs(p.held())+"; an unspecified one for all of them", ib.ErrNoAddr)
+}
+
+// ownAddr returns what a loopback address, or an unspecified one, means as a destination.
+func (p *cmPort) ownAddr(op string, a netip.Addr) (netip.Addr, error) {
+	if !a.IsUnspecified() {
+		return p.localAddr(op, a)
+	}
+	for _, g := range p.dev.gids.Load().held() {
+		if g.Addr().Is4() == a.Is4() {
+			return g.Addr(), nil
+		}
+	}
+	return a, ib.Refuse(op, "address", a, "one of: "+ib.ListGIDs(p.held()), ib.ErrNoAddr)
+}
+
+// Bind gives the ID a local address.
+func (id *CMID) Bind(local netip.AddrPort) error {
+	const op = "bind"
+	if err := id.lock(op, cmIdle); err != nil {
+		return err
+	}
+	defer id.port.mu.Unlock()
+	return id.bind(op, local)
+}
+
+// bind is Bind for who holds mu.
+func (id *CMID) bind(op string, local netip.AddrPort) (err error) {
+	a := plainAddr(local.Addr())
+	switch {
+	case !a.IsValid():
+		a = netip.IPv6Unspecified()
+	case a.IsUnspecified():
+	default:
+		if a, err = id.port.localAddr(op, a); err != nil {
+			return err
+		}
+	}
+	id.local = netip.AddrPortFrom(a, local.Port())
+	if id.init.ServiceID == 0 { // else the service ID is taken by Listen, a port by ResolveAddr
+		err = id.bindPort(op)
+	}
+	if err != nil {
+		id.local = netip.AddrPort{}
+		return err
+	}
+	id.state = cmBound
+	return nil
+}
+
+// bindPort takes the port of the ID's local address, or one that is free.
+func (id *CMID) bindPort(op string) error {
+	p := id.port
+	if port := id.local.Port(); port != 0 {
+		return p.bindKey(op, id, id.init.Space.ServiceID(port), id.reuse)
+	}
+	const ports = 1<<16 - firstDynamicPort
+	first := p.rng.IntN(ports)
+	for i := range ports {
+		port := uint16(firstDynamicPort + (first+i)%ports)
+		if key := id.init.Space.ServiceID(port); len(p.binds[key]) == 0 {
+			id.local = netip.AddrPortFrom(id.local.Addr(), port)
+			p.binds[key], id.bound = []*CMID{id}, key
+			return nil
+		}
+	}
+	taken := fmt.Sprintf("0, and all %d ports from %d on are taken in port space %v", ports, firstDynamicPort, id.init.Space)
+	return ib.Refuse(op, "port", taken, "0 when one is free; close IDs first", ib.ErrLimit)
+}
+
+// bindKey takes a port or a service ID for an ID.
+func (p *cmPort) bindKey(op string, id *CMID, key uint64, reuse bool) error {
+	if space, port, ok := wire.SplitServiceID(key); ok {
+		if may := id.ch.owner.limits.MayBind; may != nil {
+			if err := may(space, port); err != nil {
+				return err
+			}
+		}
+	}
+	if err := p.checkBind(op, id, key, reuse); err != nil {
+		return err
+	}
+	p.binds[key] = append(p.binds[key], id)
+	id.bound = key
+	return nil
+}
+
+// checkBind refuses a port or service ID that another ID has at the same address (Linux's
+// cma_check_port).
+func (p *cmPort) checkBind(op string, id *CMID, key uint64, reuse bool) error {
+	for _, other := range p.binds[key] {
+		if other == id || reuse && other.reuse || !overlap(id, other) {
+			continue
+		}
+		value := fmt.Sprintf("service ID %#x", key)
+		if space, port, ok := wire.SplitServiceID(key); ok {
+			value = fmt.Sprintf("%d of port space %v (service ID %#x)", port, space, key)
+		}
+		allowed := fmt.Sprintf("one that nobody has at %v; %v has it. Choose another port or address, 0 for a free one, or end the other",
+			id.local.Addr(), other.local.Addr())
+		return ib.Refuse(op, "port", value, allowed, ib.ErrAddrInUse)
+	}
+	return nil
+}
+
+// overlap reports whether the local addresses of two IDs have one in common.
+func overlap(a, b *CMID) bool {
+	if a.dual() || b.dual() {
+		return true
+	}
+	x, y := a.local.Addr(), b.local.Addr()
+	return x.Is4() == y.Is4() && (x == y || x.IsUnspecified() || y.IsUnspecified())
+}
+
+// dual reports whether the ID's address stands for those of both families.
+func (id *CMID) dual() bool { return id.local.Addr() == netip.IPv6Unspecified() && !id.afOnly }
+
+// unbind gives an ID's port or service ID back.
+func (p *cmPort) unbind(id *CMID) {
+	if id.bound == 0 {
+		return
+	}
+	left := slices.DeleteFunc(p.binds[id.bound], func(other *CMID) bool { return other == id })
+	if len(left) == 0 {
+		delete(p.binds, id.bound)
+	} else {
+		p.binds[id.bound] = left
+	}
+	id.bound = 0
+}
+
+// Listen takes requests for the ID's port.
+func (id *CMID) Listen(backlog int) error {
+	const op = "listen"
+	if err := id.lock(op, cmIdle, cmBound); err != nil {
+		return err
+	}
+	defer id.port.mu.Unlock()
+	if backlog < 0 {
+		return ib.Refuse(op, "backlog", backlog, "at least 1; 0 for the most", ib.ErrInvalid)
+	}
+	if id.state == cmIdle {
+		if err := id.bind(op, netip.AddrPort{}); err != nil {
+			return err
+		}
+	}
+	p := id.port
+	key := id.init.ServiceID
+	if key != 0 {
+		if err := p.bindKey(op, id, key, false); err != nil {
+			return err
+		}
+	} else {
+		key = id.bound
+		if err := p.checkBind(op, id, key, false); err != nil {
+			return err
+		}
+	}
+	at := id.local.Addr()
+	if id.dual() {
+		at = netip.Addr{}
+	}
+	l, err := p.m.Listen(key, at, id.init.Type == ib.UD)
+	if err != nil {
+		return err
+	}
+	most := id.ch.owner.limits.Backlog
+	if id.backlog = backlog; backlog == 0 || backlog > most {
+		id.backlog = most
+	}
+	id.listen, id.state, id.waiting = l, cmListening, map[*CMID]struct{}{}
+	p.listeners[l] = id
+	return nil
+}

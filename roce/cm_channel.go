@@ -1,0 +1,172 @@
+package roce
+
+import (
+	"container/list"
+	"context"
+	"fmt"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// CM is an event channel of the connection manager, with its IDs. It implements ib.CM.
+//
+// Its queue is bounded by its IDs: an ID has no more than a few events at a time, for each
+// needs a call, or a step of its connection.
+type CM struct {
+	port   *cmPort
+	owner  *CMOwner
+	tenant Tenant
+	ready  chan struct{} // has an item if there may be an event
+	onPut  func()        // OnEvent; nil for none
+	done   chan struct{} // closed with the channel
+
+	// Guarded by cmPort.mu.
+	ids    map[*CMID]struct{}
+	events *list.List // of *cmUnread, the oldest first
+	closed bool
+}
+
+var _ ib.CM = (*CM)(nil)
+
+// cmUnread is an event that nobody has read.
+type cmUnread struct {
+	id *CMID
+	ev ib.CMEvent
+}
+
+// put queues an event of an ID.
+func (ch *CM) put(id *CMID, ev ib.CMEvent) {
+	ev.ID = id
+	id.unread = append(id.unread, ch.events.PushBack(&cmUnread{id, ev}))
+	ch.queued()
+}
+
+// queued tells of an event that was put into the queue.
+func (ch *CM) queued() {
+	ch.wake()
+	if ch.onPut != nil {
+		ch.onPut()
+	}
+}
+
+// OnEvent has f called whenever an event is queued, for a tenant's channel: with locks held,
+// so it must not block, nor call the device. It is set before the channel is used.
+func (ch *CM) OnEvent(f func()) { ch.onPut = f }
+
+// wake lets somebody who waits look.
+func (ch *CM) wake() {
+	select {
+	case ch.ready <- struct{}{}:
+	default:
+	}
+}
+
+// drop takes unread events of an ID out, those that which says.
+func (ch *CM) drop(id *CMID, which func(*ib.CMEvent) bool) {
+	kept := id.unread[:0]
+	for _, e := range id.unread {
+		if which(&e.Value.(*cmUnread).ev) {
+			ch.events.Remove(e)
+		} else {
+			kept = append(kept, e)
+		}
+	}
+	id.unread = kept
+}
+
+// take takes the oldest event out.
+func (ch *CM) take() (ev ib.CMEvent, ok bool) {
+	e := ch.events.Front()
+	if e == nil {
+		return ev, false
+	}
+	ch.events.Remove(e)
+	u := e.Value.(*cmUnread)
+	u.id.unread = u.id.unread[1:] // an ID's events are in order
+	if u.ev.Type == ib.CMConnectRequest {
+		u.id.wasRead()
+	}
+	if ch.events.Len() > 0 {
+		ch.wake() // another one who waits
+	}
+	return u.ev, true
+}
+
+// NextEvent waits for an event.
+func (ch *CM) NextEvent(ctx context.Context) (ib.CMEvent, error) {
+	for {
+		ch.port.mu.Lock()
+		ev, ok := ch.take()
+		closed := ch.closed
+		ch.port.mu.Unlock()
+		if ok {
+			return ev, nil
+		}
+		if closed {
+			return ib.CMEvent{}, fmt.Errorf("event channel of %s: %w", ch.port.dev.opts.Name, ib.ErrClosed)
+		}
+		select {
+		case <-ch.ready:
+		case <-ch.done:
+		case <-ctx.Done():
+			return ib.CMEvent{}, ctx.Err()
+		}
+	}
+}
+
+// CreateID makes an ID.
+func (ch *CM) CreateID(init ib.CMIDInit) (ib.CMID, error) {
+	const op = "create CM ID"
+	if err := completeCMID(op, &init); err != nil {
+		return nil, err
+	}
+	p := ch.port
+	if err := p.lock(op); err != nil {
+		return nil, err
+	}
+	defer p.mu.Unlock()
+	if ch.closed {
+		return nil, fmt.Errorf("%s: event channel: %w", op, ib.ErrClosed)
+	}
+	if ch.owner.ids >= ch.owner.limits.IDs {
+		return nil, limitError(op, "IDs", ch.owner.limits.IDs)
+	}
+	return ch.newID(init), nil
+}
+
+// newID makes an ID. There is room for it.
+func (ch *CM) newID(init ib.CMIDInit) *CMID {
+	id := &CMID{port: ch.port, ch: ch, init: init, ackTimeout: defaultCMAckTimeout, groups: nil}
+	ch.ids[id] = struct{}{}
+	ch.owner.ids++
+	return id
+}
+
+// end wakes all who wait, for good.
+func (ch *CM) end() {
+	if !ch.closed {
+		ch.closed = true
+		close(ch.done)
+	}
+}
+
+// Close closes the channel and its IDs, and sends what peers have to know at once.
+func (ch *CM) Close() error {
+	p := ch.port
+	p.mu.Lock()
+	_, open := p.channels[ch]
+	delete(p.channels, ch)
+	dead := p.closed
+	for id := range ch.ids {
+		id.close(p.clock())
+	}
+	ch.end()
+	if !dead {
+		p.settle()
+	}
+	p.mu.Unlock()
+	if open && !dead {
+		p.dev.engine.FlushGSI()
+	}
+	return nil
+}

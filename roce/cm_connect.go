@@ -1,0 +1,277 @@
+package roce
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/cm"
+	"github.com/goroce/goroce/wire"
+)
+
+// Reasons of REJs that the device gives by itself.
+const (
+	rejectNoListener  = wire.RejectInvalidServiceID
+	rejectNoResources = wire.RejectNoResources
+)
+
+// Linux's numbers in statuses of events.
+const (
+	errnoNoAddr      = 99  // EADDRNOTAVAIL
+	errnoUnreachable = 101 // ENETUNREACH
+	errnoTimedOut    = 110 // ETIMEDOUT
+)
+
+// ResolveAddr finds the local address to reach dst from. There is nobody to ask: it is one
+// of the GID table.
+func (id *CMID) ResolveAddr(local, dst netip.AddrPort, _ time.Duration) error {
+	const op = "resolve address"
+	if err := id.lock(op, cmIdle, cmBound); err != nil {
+		return err
+	}
+	defer id.port.mu.Unlock()
+	p := id.port
+	to := plainAddr(dst.Addr())
+	switch {
+	case !to.IsValid(), to.IsMulticast() && id.init.Type != ib.UD:
+		return ib.Refuse(op, "destination", dst.Addr(), "the peer's own address, with UD a group's", ib.ErrInvalid)
+	case to.IsUnspecified() || to.IsLoopback(): // this device, as in Linux's cma_bind_loopback
+		if own, err := p.ownAddr(op, to); err == nil {
+			to = own
+		}
+	}
+	if id.state == cmIdle {
+		from := netip.AddrPortFrom(plainAddr(local.Addr()), local.Port())
+		if !from.Addr().IsValid() {
+			from = netip.AddrPortFrom(unspecifiedOf(to), from.Port())
+		}
+		if err := id.bind(op, from); err != nil {
+			return err
+		}
+	}
+	a := id.local.Addr()
+	if a.Is4() != to.Is4() && !id.dual() {
+		return ib.Refuse(op, "destination", to,
+			fmt.Sprintf("an address of the family of the local one, %v", a), ib.ErrInvalid)
+	}
+	if a.IsUnspecified() {
+		source, ok := ib.SourceGID(p.held(), to)
+		if !ok {
+			id.ch.put(id, ib.CMEvent{Type: ib.CMAddrError, Status: -errnoUnreachable})
+			return nil
+		}
+		a = source.GID.Addr()
+	}
+	id.local = netip.AddrPortFrom(a, id.local.Port())
+	if id.bound == 0 {
+		if err := id.bindPort(op); err != nil {
+			return err
+		}
+	}
+	id.remote = netip.AddrPortFrom(to, dst.Port())
+	// The flow label is that of Linux's cma_get_roce_udp_flow_label.
+	id.path = cm.Path{Local: ib.GIDFromAddr(a), Remote: ib.GIDFromAddr(to), FlowLabel: (uint32(id.local.Port())*31 +
+		uint32(dst.Port())) & 0xFFFFF}
+	id.state = cmAddrResolved
+	id.ch.put(id, ib.CMEvent{Type: ib.CMAddrResolved})
+	return nil
+}
+
+func unspecifiedOf(a netip.Addr) netip.Addr {
+	if a.Is4() {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
+}
+
+// ResolveRoute finds the way: RoCE has no more of it than the addresses.
+func (id *CMID) ResolveRoute(time.Duration) error {
+	if err := id.lock("resolve route", cmAddrResolved); err != nil {
+		return err
+	}
+	defer id.port.mu.Unlock()
+	id.path.TrafficClass = id.tos
+	id.state = cmRouteResolved
+	id.ch.put(id, ib.CMEvent{Type: ib.CMRouteResolved})
+	return nil
+}
+
+// checkParam checks what an end brings.
+func (id *CMID) checkParam(op string, c *ib.CMConnParam) error {
+	for _, f := range []struct {
+		attr  string
+		value uint8
+	}{{"ResponderResources", c.ResponderResources}, {"InitiatorDepth", c.InitiatorDepth}} {
+		if f.value > maxRdAtomic {
+			return ib.Refuse(op, f.attr, f.value, fmt.Sprintf("0 to %d", maxRdAtomic), ib.ErrInvalid)
+		}
+	}
+	return id.ch.checkQP(op, c.QPN, id.init.Type)
+}
+
+// paramsOf is what the state machine takes of it.
+func (id *CMID) paramsOf(c *ib.CMConnParam) cm.Params {
+	p := cm.Params{QPN: c.QPN, Service: id.init.Type, SRQ: c.SRQ, ResponderResources: c.ResponderResources,
+		InitiatorDepth: c.InitiatorDepth,
+		RetryCount:     min(c.RetryCount, 7), RNRRetry: min(c.RNRRetry, 7), PrivateData: c.PrivateData}
+	if p.Service == ib.UC { // without READs and atomics
+		p.ResponderResources, p.InitiatorDepth = 0, 0
+	}
+	return p
+}
+
+// service is the service ID that the ID asks for.
+func (id *CMID) service() uint64 {
+	if id.init.ServiceID != 0 {
+		return id.init.ServiceID
+	}
+	return id.init.Space.ServiceID(id.remote.Port())
+}
+
+// Connect asks for a connection, or for a datagram service.
+func (id *CMID) Connect(c ib.CMConnParam) error {
+	const op = "connect"
+	if err := id.lock(op, cmRouteResolved); err != nil {
+		return err
+	}
+	defer id.port.unlock()
+	p := id.port
+	now := p.clock()
+	giveUp := ib.Never
+	if c.Timeout > 0 {
+		giveUp = now + ib.Instant(c.Timeout)
+	}
+	var err error
+	if id.init.Type == ib.UD {
+		id.conn, err = p.m.Resolve(now, cm.Resolve{Path: id.path, ServiceID: id.service(), SrcPort: id.local.Port(),
+			PrivateData: c.PrivateData, GiveUp: giveUp})
+	} else if err = id.checkParam(op, &c); err == nil {
+		id.conn, err = p.m.Connect(now, cm.Connect{Params: id.paramsOf(&c), Path: id.path, ServiceID: id.service(),
+			SrcPort: id.local.Port(),
+			PathMTU: id.pathMTU(), AckTimeout: id.ackTimeout, GiveUp: giveUp})
+	}
+	if err != nil {
+		return err
+	}
+	id.active, id.state = true, cmConnecting
+	id.params.ResponderResources = c.ResponderResources // InitQPAttr tells the rights of the QP by it
+	p.conns[id.conn] = id
+	return nil
+}
+
+// Accept answers a request.
+func (id *CMID) Accept(c ib.CMConnParam) error {
+	const op = "accept"
+	if err := id.lock(op, cmConnecting); err != nil {
+		return err
+	}
+	defer id.port.unlock()
+	now := id.port.clock()
+	if err := id.answerable(op, !id.active); err != nil {
+		return err
+	}
+	if err := id.checkParam(op, &c); err != nil {
+		return err
+	}
+	if id.init.Type == ib.UD {
+		a := cm.Answer{Status: wire.SIDRValid, QPN: c.QPN, QKey: c.QKey, PrivateData: c.PrivateData}
+		if a.QKey == 0 {
+			a.QKey = ib.DefaultCMQKey
+		}
+		if err := id.port.m.Answer(now, id.conn, a); err != nil {
+			return err
+		}
+		id.disown()
+		id.state = cmConnected
+		return nil
+	}
+	params, err := id.port.m.Accept(now, id.conn, id.paramsOf(&c))
+	if err == nil {
+		id.params = params
+	}
+	return err
+}
+
+// Establish sends the RTU.
+func (id *CMID) Establish() error {
+	const op = "establish"
+	if err := id.lock(op, cmConnecting); err != nil {
+		return err
+	}
+	defer id.port.unlock()
+	if err := id.answerable(op, id.active); err != nil {
+		return err
+	}
+	err := id.port.m.Confirm(id.port.clock(), id.conn, nil)
+	if err == nil {
+		id.state = cmConnected
+	}
+	return err
+}
+
+// answerable refuses what only the other end may do.
+func (id *CMID) answerable(op string, may bool) error {
+	if may && id.conn != 0 {
+		return nil
+	}
+	return ib.Refuse(op, "CM ID", "without a request to answer",
+		"Accept after CMConnectRequest, Establish after CMConnectResponse", ib.ErrState)
+}
+
+// Reject refuses.
+func (id *CMID) Reject(r ib.CMReject) error {
+	const op = "reject"
+	if err := id.lock(op, cmConnecting); err != nil {
+		return err
+	}
+	defer id.port.unlock()
+	if r.Reason == 0 {
+		r.Reason = uint16(wire.RejectConsumer)
+	}
+	if err := id.port.m.Reject(id.port.clock(), id.conn, wire.RejectReason(r.Reason), r.Info,
+		r.PrivateData); err != nil {
+		return err
+	}
+	id.disown()
+	id.state = cmOver
+	return nil
+}
+
+// Delay sends a MRA.
+func (id *CMID) Delay(d time.Duration) error {
+	if err := id.lock("delay", cmConnecting); err != nil {
+		return err
+	}
+	defer id.port.unlock()
+	return id.port.m.Delay(id.port.clock(), id.conn, ib.Instant(d))
+}
+
+// Disconnect sends a DREQ, if there is a connection.
+func (id *CMID) Disconnect() error {
+	if err := id.lock("disconnect", cmConnecting, cmConnected, cmOver); err != nil {
+		return err
+	}
+	defer id.port.unlock()
+	if id.conn == 0 {
+		return nil
+	}
+	err := id.port.m.Disconnect(id.port.clock(), id.conn, nil)
+	if errors.Is(err, cm.ErrState) || errors.Is(err, cm.ErrUnknownID) { // Linux's rdma_disconnect minds neither
+		return nil
+	}
+	return err
+}
+
+// Notify tells of the first data.
+func (id *CMID) Notify(t ib.EventType) error {
+	if err := id.lock("notify"); err != nil {
+		return err
+	}
+	defer id.port.unlock()
+	if t == ib.EventCommEst && id.conn != 0 {
+		id.port.m.DataArrived(id.port.clock(), id.conn)
+	}
+	return nil
+}

@@ -1,0 +1,133 @@
+package roce
+
+import (
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/cm"
+	"github.com/goroce/goroce/wire"
+)
+
+// handle takes an event of the state machine to the ID that it is about.
+func (p *cmPort) handle(ev *cm.Event) {
+	if ev.Kind == cm.Request {
+		p.request(ev)
+		return
+	}
+	id := p.conns[ev.ID]
+	if id == nil {
+		return
+	}
+	if f := cmHandlers[ev.Kind]; f != nil {
+		f(id, ev)
+	}
+}
+
+// cmHandlers has what to do about each event of the state machine.
+var cmHandlers = [...]func(*CMID, *cm.Event){
+	cm.Replied: (*CMID).replied, cm.Established: (*CMID).established, cm.Rejected: (*CMID).rejected,
+	cm.Unreachable:  (*CMID).unreachable,
+	cm.Disconnected: (*CMID).disconnected, cm.TimewaitExit: (*CMID).timewaitExit, cm.Resolved: (*CMID).resolved,
+	cm.Dropped: (*CMID).dropped,
+}
+
+// request makes an ID of a peer's request, or rejects it.
+func (p *cmPort) request(ev *cm.Event) {
+	l := p.listeners[ev.Listener]
+	typ := ev.Conn.Service
+	if ev.Datagram {
+		typ = ib.UD
+	}
+	refuse := func(r wire.RejectReason) { _ = p.m.Reject(p.clock(), ev.ID, r, nil, nil) }
+	switch {
+	case l == nil:
+		refuse(rejectNoListener)
+		return
+	case len(l.waiting) >= l.backlog, l.ch.owner.ids >= l.ch.owner.limits.IDs:
+		refuse(rejectNoResources)
+		return
+	}
+	init := l.init
+	init.Type = typ
+	id := l.ch.newID(init)
+	id.conn, id.path, id.params, id.state = ev.ID, ev.Path, ev.Conn, cmConnecting
+	id.agreed = true
+	id.listener = l
+	l.waiting[id] = struct{}{}
+	p.conns[ev.ID] = id
+	l.ch.owner.toHalf(id)
+	id.local = addrOf(ev.Path.Local, l.local.Port())
+	id.remote = addrOf(ev.Path.Remote, 0)
+	if ev.HasHeader {
+		id.local = addrOf(ev.Header.Dst, l.local.Port())
+		id.remote = addrOf(ev.Header.Src, ev.Header.SrcPort)
+	}
+	out := ib.CMEvent{Type: ib.CMConnectRequest, Listener: l, Param: id.paramOf(ev)}
+	if ev.Datagram {
+		out.AH = id.addressVector()
+	}
+	id.ch.put(id, out)
+}
+
+// paramOf is what the peer says, as rdma_cm's users see it.
+func (id *CMID) paramOf(ev *cm.Event) ib.CMConnParam {
+	c := &ev.Conn
+	return ib.CMConnParam{QPN: c.RemoteQPN, QKey: ev.QKey, SRQ: ev.SRQ, ResponderResources: c.ResponderResources,
+		InitiatorDepth: c.InitiatorDepth,
+		RetryCount:     c.RetryCount, RNRRetry: c.RNRRetry, PrivateData: ev.PrivateData}
+}
+
+func (id *CMID) replied(ev *cm.Event) {
+	id.params, id.agreed = ev.Conn, true
+	id.ch.put(id, ib.CMEvent{Type: ib.CMConnectResponse, Param: id.paramOf(ev)})
+}
+
+func (id *CMID) established(ev *cm.Event) {
+	id.params, id.state = ev.Conn, cmConnected
+	id.ch.owner.notHalf(id)
+	id.ch.put(id, ib.CMEvent{Type: ib.CMEstablished, Param: id.paramOf(ev)})
+}
+
+// rejected ends a try. A datagram service's refusal is CMUnreachable in rdma_cm, with the
+// status of the SIDR_REP.
+func (id *CMID) rejected(ev *cm.Event) {
+	id.disown()
+	out := ib.CMEvent{Type: ib.CMRejected, Status: int(ev.Reason), Info: ev.Info,
+		Param: ib.CMConnParam{PrivateData: ev.PrivateData}}
+	if ev.Datagram {
+		out.Type, out.Status = ib.CMUnreachable, int(ev.Status)
+	}
+	id.lapse(out)
+}
+
+func (id *CMID) unreachable(ev *cm.Event) {
+	id.disown()
+	id.lapse(ib.CMEvent{Type: ib.CMUnreachable, Status: -errnoTimedOut, Tries: ev.Sent})
+}
+
+// disconnected keeps the connection of the state machine until timewait is over.
+func (id *CMID) disconnected(ev *cm.Event) {
+	id.state = cmOver
+	id.ch.put(id, ib.CMEvent{Type: ib.CMDisconnected, Param: ib.CMConnParam{PrivateData: ev.PrivateData}})
+}
+
+func (id *CMID) timewaitExit(*cm.Event) {
+	id.disown()
+	id.ch.put(id, ib.CMEvent{Type: ib.CMTimewaitExit})
+}
+
+// resolved has the answer of a datagram service.
+func (id *CMID) resolved(ev *cm.Event) {
+	id.disown()
+	id.state = cmConnected
+	id.ch.put(id, ib.CMEvent{Type: ib.CMEstablished, AH: id.addressVector(), Info: ev.Info, Param: id.paramOf(ev)})
+}
+
+// dropped ends a request that has no answer. Its peer has taken it back, with a reason, or has
+// fallen silent.
+func (id *CMID) dropped(ev *cm.Event) {
+	id.disown()
+	out := ib.CMEvent{Type: ib.CMUnreachable, Status: -errnoTimedOut}
+	if ev.Reason != 0 {
+		out.Type, out.Status = ib.CMRejected, int(ev.Reason)
+	}
+	id.lapse(out)
+}

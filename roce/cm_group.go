@@ -1,0 +1,64 @@
+package roce
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// maxCMGroups is how many groups an ID may be a member of.
+const maxCMGroups = 64
+
+// JoinMulticast joins a group. RoCE has nobody to ask: the group's GID is its IP address
+// (Linux's cma_iboe_set_mgid), and the network learns of the member when a QP is attached.
+func (id *CMID) JoinMulticast(group netip.Addr) error {
+	const op = "join"
+	if err := id.lock(op, cmBound, cmAddrResolved, cmRouteResolved); err != nil {
+		return err
+	}
+	defer id.port.mu.Unlock()
+	bad := func(allowed string, err error) error {
+		return ib.Refuse(op, "group", group, allowed, err)
+	}
+	group = plainAddr(group)
+	local := id.local.Addr()
+	switch {
+	case id.init.Type != ib.UD:
+		return ib.Refuse(op, "Type", id.init.Type, "UD", ib.ErrInvalid)
+	case !group.IsMulticast():
+		return bad("a multicast address: 224.0.0.0/4 or ff00::/8", ib.ErrInvalid)
+	case local.IsUnspecified():
+		return bad("after Bind to an address, or ResolveAddr", ib.ErrState)
+	case local.Is4() != group.Is4():
+		return bad(fmt.Sprintf("a group of the family of the local address, %v", local), ib.ErrInvalid)
+	case slices.Contains(id.groups, group):
+		return bad("a group that the ID has not joined", ib.ErrAddrInUse)
+	case len(id.groups) == maxCMGroups:
+		return limitError(op, "groups of an ID", maxCMGroups)
+	}
+	id.groups = append(id.groups, group)
+	ah := ib.AHAttr{DGID: ib.GIDFromAddr(group), SGIDIndex: max((*id.port.dev.gids.Load()).find(ib.GIDFromAddr(local),
+		true), 0), Port: 1, TrafficClass: id.tos}
+	id.ch.put(id, ib.CMEvent{Type: ib.CMMulticastJoin, Group: group, AH: ah,
+		Param: ib.CMConnParam{QPN: ib.QPNMulticast, QKey: ib.DefaultCMQKey}})
+	return nil
+}
+
+// LeaveMulticast leaves a group.
+func (id *CMID) LeaveMulticast(group netip.Addr) error {
+	const op = "leave"
+	if err := id.lock(op); err != nil {
+		return err
+	}
+	defer id.port.mu.Unlock()
+	group = plainAddr(group)
+	i := slices.Index(id.groups, group)
+	if i < 0 {
+		return ib.Refuse(op, "group", group, "a group that the ID has joined", ib.ErrInvalid)
+	}
+	id.groups = slices.Delete(id.groups, i, i+1)
+	id.ch.drop(id, func(ev *ib.CMEvent) bool { return ev.Group == group })
+	return nil
+}

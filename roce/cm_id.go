@@ -1,0 +1,340 @@
+package roce
+
+import (
+	"container/list"
+	"fmt"
+	"net/netip"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/cm"
+	"github.com/goroce/goroce/wire"
+)
+
+// cmState is a state of an ID, as Linux's rdma_cm has them (enum rdma_cm_state).
+type cmState uint8
+
+const (
+	cmIdle cmState = iota
+	cmBound
+	cmAddrResolved
+	cmRouteResolved
+	cmListening
+	cmConnecting // asks, or is asked, and has no connection yet
+	cmConnected
+	cmOver // what came of it is over; only Close is left
+	cmClosed
+	numCMStates
+)
+
+// String returns the state's name.
+func (s cmState) String() string { return cmStateText[s] }
+
+var cmStateText = [numCMStates]string{"idle", "bound", "address resolved", "route resolved", "listening", "connecting",
+	"connected", "over", "closed"}
+
+// defaultCMAckTimeout is the local ACK timeout of connections, 268 ms: some time for what a
+// busy peer does before it answers.
+const defaultCMAckTimeout = 16
+
+// CMID is an ID of the connection manager. It implements ib.CMID.
+type CMID struct {
+	port *cmPort
+
+	// Guarded by cmPort.mu.
+	ch     *CM
+	init   ib.CMIDInit
+	state  cmState
+	local  netip.AddrPort
+	remote netip.AddrPort
+	unread []*list.Element // of the channel's events
+
+	tos           uint8
+	reuse, afOnly bool
+	ackTimeout    uint8
+	mtu           ib.MTU // CMOptionPathMTU; 0 takes the port's
+	bound         uint64 // the key in cmPort.binds; 0 for none
+
+	// Of a connection, a resolution or a request.
+	conn   cm.ID // 0 before the state machine knows of it, and when it is over
+	path   cm.Path
+	params cm.ConnParams
+	active bool
+	agreed bool // params has what both ends say: the QP may go to RTR
+	half   *list.Element
+
+	// Of a request that nobody has read.
+	listener *CMID
+
+	// Of a listener.
+	listen  cm.ListenID
+	backlog int
+	waiting map[*CMID]struct{} // requests that nobody has read
+
+	groups []netip.Addr
+}
+
+var _ ib.CMID = (*CMID)(nil)
+
+// completeCMID checks what an ID is to be for, and fills in defaults.
+func completeCMID(op string, init *ib.CMIDInit) error {
+	if init.Space == 0 {
+		init.Space = ib.PortSpaceTCP
+		if init.Type == ib.UD {
+			init.Space = ib.PortSpaceUDP
+		}
+	}
+	if init.Type == 0 {
+		init.Type = ib.RC
+		if init.Space == ib.PortSpaceUDP || init.Space == ib.PortSpaceIPoIB {
+			init.Type = ib.UD
+		}
+	}
+	_, _, known := wire.SplitServiceID(init.Space.ServiceID(0))
+	_, _, port := wire.SplitServiceID(init.ServiceID)
+	switch {
+	case init.Type != ib.RC && init.Type != ib.UC && init.Type != ib.UD:
+		return ib.Refuse(op, "Type", init.Type, "RC, UC, UD", ib.ErrNotSupported)
+	case !known:
+		return ib.Refuse(op, "Space", init.Space, "TCP, UDP, IB, IPoIB", ib.ErrInvalid)
+	case init.ServiceID>>24 == prefixIP && !port:
+		return ib.Refuse(op, "ServiceID", fmt.Sprintf("%#x", init.ServiceID),
+			"one outside the services of IP protocols, which name their sender in the private data; or a port of Space", ib.ErrInvalid)
+	}
+	return nil
+}
+
+// prefixIP is the upper 40 bits of the service IDs of the RDMA IP CM service (IBTA A11.2).
+const prefixIP = 1
+
+// lock takes the port's lock for a call that is allowed in these states; the caller ends the
+// call with port.unlock.
+func (id *CMID) lock(op string, states ...cmState) error {
+	if err := id.port.lock(op); err != nil {
+		return err
+	}
+	if id.state == cmClosed {
+		id.port.mu.Unlock()
+		return fmt.Errorf("%s: CM ID: %w", op, ib.ErrClosed)
+	}
+	if err := id.check(op, states...); err != nil {
+		id.port.mu.Unlock()
+		return err
+	}
+	return nil
+}
+
+// check refuses a call in other states; none stands for all.
+func (id *CMID) check(op string, states ...cmState) error {
+	for _, s := range states {
+		if id.state == s {
+			return nil
+		}
+	}
+	if len(states) == 0 {
+		return nil
+	}
+	return ib.Refuse(op, "CM ID", id.state, fmt.Sprint(states), ib.ErrState)
+}
+
+// SetOption sets an option.
+func (id *CMID) SetOption(o ib.CMOption, value int) error {
+	const op = "set CM option"
+	if err := id.lock(op); err != nil {
+		return err
+	}
+	defer id.port.mu.Unlock()
+	bad := func(allowed string) error {
+		return ib.Refuse(op, fmt.Sprintf("option %d", o), value, allowed, ib.ErrInvalid)
+	}
+	active := ib.MTU(id.port.dev.mtu.Load())
+	switch o {
+	case ib.CMOptionTOS:
+		if value < 0 || value > 255 {
+			return bad("0 to 255")
+		}
+		id.tos = uint8(value)
+	case ib.CMOptionReuseAddr, ib.CMOptionAFOnly:
+		if err := id.check(op, cmIdle); err != nil {
+			return err
+		}
+		if o == ib.CMOptionReuseAddr {
+			id.reuse = value != 0
+		} else {
+			id.afOnly = value != 0
+		}
+	case ib.CMOptionAckTimeout:
+		if value < 0 || value > 31 {
+			return bad("a 5-bit code, 0 to 31")
+		}
+		id.ackTimeout = uint8(value)
+	case ib.CMOptionPathMTU:
+		if mtu := ib.MTU(value); !mtu.Valid() || mtu > active {
+			return bad(fmt.Sprintf("256, 512, 1024, 2048 or 4096, at most the port's %d", active))
+		}
+		id.mtu = ib.MTU(value)
+	default:
+		return ib.Refuse(op, "option", int(o), "one of ib.CMOption", ib.ErrNotSupported)
+	}
+	return nil
+}
+
+// pathMTU is what a connection of the ID uses.
+func (id *CMID) pathMTU() ib.MTU {
+	switch {
+	case id.params.PathMTU != 0:
+		return id.params.PathMTU
+	case id.mtu != 0:
+		return id.mtu
+	}
+	return ib.MTU(id.port.dev.mtu.Load())
+}
+
+// Query describes the ID.
+func (id *CMID) Query() (ib.CMIDAttr, error) {
+	if err := id.lock("query CM ID"); err != nil {
+		return ib.CMIDAttr{}, err
+	}
+	defer id.port.mu.Unlock()
+	a := ib.CMIDAttr{Space: id.init.Space, Type: id.init.Type, ServiceID: id.init.ServiceID, Local: id.local,
+		Remote: id.remote, PathMTU: id.pathMTU()}
+	if id.path.Remote != (ib.GID{}) {
+		a.AH = id.addressVector()
+	}
+	return a, nil
+}
+
+// addressVector is the ID's path as QPs and address handles take it. If the port has lost the
+// local address the row of the GID table that it had is empty.
+func (id *CMID) addressVector() ib.AHAttr {
+	gids := *id.port.dev.gids.Load()
+	index := gids.find(id.path.Local, true)
+	if index < 0 {
+		index = max(gids.find(id.path.Local, false), 0)
+	}
+	return ib.AHAttr{DGID: id.path.Remote, SGIDIndex: index, Port: 1, TrafficClass: id.path.TrafficClass,
+		HopLimit: id.path.HopLimit, FlowLabel: id.path.FlowLabel}
+}
+
+// Migrate moves the ID to another channel of its owner.
+func (id *CMID) Migrate(to ib.CM) error {
+	const op = "migrate CM ID"
+	if err := id.lock(op); err != nil {
+		return err
+	}
+	defer id.port.mu.Unlock()
+	ch, ok := to.(*CM)
+	if !ok || ch.port != id.port || ch.owner != id.ch.owner || ch.tenant != id.ch.tenant {
+		return ib.Refuse(op, "channel", fmt.Sprintf("%T", to), "a channel of this device and owner", ib.ErrForeign)
+	}
+	if ch.closed {
+		return fmt.Errorf("%s: event channel: %w", op, ib.ErrClosed)
+	}
+	id.moveTo(ch)
+	for child := range id.waiting {
+		child.moveTo(ch)
+	}
+	return nil
+}
+
+// moveTo takes the ID and its unread events to a channel.
+func (id *CMID) moveTo(ch *CM) {
+	from := id.ch
+	delete(from.ids, id)
+	ch.ids[id] = struct{}{}
+	id.ch = ch
+	for i, e := range id.unread {
+		id.unread[i] = ch.events.PushBack(from.events.Remove(e))
+		ch.queued()
+	}
+}
+
+// Close ends the ID.
+func (id *CMID) Close() error {
+	p := id.port
+	p.mu.Lock()
+	if p.closed { // it is over; only the channel's books are left
+		defer p.mu.Unlock()
+		id.close(p.clock())
+		return nil
+	}
+	defer p.unlock()
+	id.close(p.clock())
+	return nil
+}
+
+// close ends the ID, and takes it out of its channel.
+func (id *CMID) close(now ib.Instant) {
+	if id.state == cmClosed {
+		return
+	}
+	id.release(now)
+	id.ch.drop(id, func(*ib.CMEvent) bool { return true })
+	if id.listener != nil {
+		delete(id.listener.waiting, id)
+		id.listener = nil
+	}
+	delete(id.ch.ids, id)
+	id.ch.owner.ids--
+	id.state = cmClosed
+}
+
+// release ends what the ID is part of, with the message that tells the peer, and gives its
+// port back.
+func (id *CMID) release(now ib.Instant) {
+	p := id.port
+	for child := range id.waiting {
+		_ = p.m.Reject(now, child.conn, rejectNoListener, nil, nil)
+		child.disown()
+		child.close(now)
+	}
+	if id.listen != 0 {
+		p.m.Unlisten(now, id.listen)
+		delete(p.listeners, id.listen)
+		id.listen = 0
+	}
+	if conn := id.disown(); conn != 0 {
+		p.m.Release(now, conn)
+	}
+	p.unbind(id)
+}
+
+// disown makes the ID one without a connection, and returns which it had.
+func (id *CMID) disown() cm.ID {
+	conn := id.conn
+	if conn != 0 {
+		delete(id.port.conns, conn)
+		id.conn = 0
+	}
+	id.ch.owner.notHalf(id)
+	return conn
+}
+
+// evict takes a half-open request back in favour of another one. The peer is told.
+func (id *CMID) evict() {
+	p := id.port
+	now := p.clock()
+	if p.m.Reject(now, id.conn, rejectNoResources, nil, nil) != nil { // it has been accepted
+		p.m.Release(now, id.conn)
+	}
+	id.disown()
+	id.lapse(ib.CMEvent{Type: ib.CMUnreachable, Status: -errnoTimedOut})
+}
+
+// lapse ends a request: with an event, or if nobody has heard of it without a trace.
+func (id *CMID) lapse(ev ib.CMEvent) {
+	if id.listener != nil {
+		id.close(id.port.clock())
+		return
+	}
+	id.state = cmOver
+	id.ch.put(id, ev)
+}
+
+// wasRead makes a request its reader's: its listener may end without it.
+func (id *CMID) wasRead() {
+	if id.listener != nil {
+		delete(id.listener.waiting, id)
+		id.listener = nil
+		id.port.m.Take(id.conn)
+	}
+}

@@ -1,0 +1,111 @@
+package roce
+
+import (
+	"container/list"
+	"fmt"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// CMLimits bound what an owner may have of a port's connection manager. Zero fields take the
+// defaults.
+type CMLimits struct {
+	IDs      int // of all kinds, connections included (default 65,536)
+	HalfOpen int // requests of peers whose handshake is not over; the oldest goes for a new one (default 4,096)
+	Backlog  int // requests that one listener has not read (default 4,096); more are rejected
+
+	// MayBind says whether the owner may have a port; nil allows all. It is called with
+	// locks held: it must not block, nor call the device.
+	MayBind func(ib.PortSpace, uint16) error
+}
+
+// Defaults of CMLimits.
+const (
+	defaultCMIDs      = 1 << 16
+	defaultCMHalfOpen = 1 << 12
+	defaultCMBacklog  = 1 << 12
+)
+
+// CMOwner is an account: what all channels that were opened for it have together.
+type CMOwner struct {
+	// Guarded by cmPort.mu.
+	limits CMLimits
+	ids    int
+	half   *list.List // of *CMID, the oldest first
+}
+
+// NewCMOwner makes an account, of a user or a process.
+func (d *Device) NewCMOwner(l CMLimits) *CMOwner {
+	return &CMOwner{limits: l.orDefaults(), half: list.New()}
+}
+
+// SetCMLimits changes the limits of an account. Who holds more already keeps it, and gets no
+// more; a listener keeps the backlog that it has.
+func (d *Device) SetCMLimits(o *CMOwner, l CMLimits) {
+	d.cm.mu.Lock()
+	defer d.cm.mu.Unlock()
+	o.limits = l.orDefaults()
+}
+
+func (l CMLimits) orDefaults() CMLimits {
+	for _, f := range []struct {
+		v   *int
+		def int
+	}{{&l.IDs, defaultCMIDs}, {&l.HalfOpen, defaultCMHalfOpen}, {&l.Backlog, defaultCMBacklog}} {
+		if *f.v <= 0 {
+			*f.v = f.def
+		}
+	}
+	return l
+}
+
+// OpenCM opens an event channel of the port's connection manager for this process.
+func (d *Device) OpenCM() (ib.CM, error) {
+	ch, err := d.OpenCMFor(d.cm.own, nil)
+	if err != nil {
+		return nil, err
+	}
+	return ch, nil
+}
+
+// OpenCMFor opens an event channel on the account of o. Its IDs may name QPs of tenant t
+// only.
+func (d *Device) OpenCMFor(o *CMOwner, t Tenant) (*CM, error) {
+	p := d.cm
+	if err := p.lock("open connection manager"); err != nil {
+		return nil, err
+	}
+	defer p.mu.Unlock()
+	ch := &CM{port: p, owner: o, tenant: t, ids: map[*CMID]struct{}{}, events: list.New(), ready: make(chan struct{},
+		1), done: make(chan struct{})}
+	p.channels[ch] = struct{}{}
+	return ch, nil
+}
+
+// checkQP refuses a QP that is not the tenant's, or of another type than the ID: who names a
+// QP of somebody else's makes the peer end that one's connection as stale (IBTA 12.9.8.3.1).
+func (ch *CM) checkQP(op string, num ib.QPN, typ ib.QPType) error {
+	q, ok := ch.port.dev.byNum.Load(num)
+	if ok && q.(*QP).pd.tenant == ch.tenant && q.(*QP).typ == typ {
+		return nil
+	}
+	return ib.Refuse(op, "QPN", fmt.Sprintf("%#x", uint32(num)),
+		fmt.Sprintf("an open QP of yours of type %v", typ), ib.ErrInvalid)
+}
+
+// toHalf counts a request of a peer as half open. The owner's oldest makes room.
+func (o *CMOwner) toHalf(id *CMID) {
+	if o.half.Len() >= o.limits.HalfOpen {
+		oldest := o.half.Front().Value.(*CMID)
+		oldest.evict()
+	}
+	id.half = o.half.PushBack(id)
+}
+
+// notHalf ends that.
+func (o *CMOwner) notHalf(id *CMID) {
+	if id.half != nil {
+		o.half.Remove(id.half)
+		id.half = nil
+	}
+}

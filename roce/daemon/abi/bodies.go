@@ -1,0 +1,237 @@
+package abi
+
+import "github.com/goroce/goroce/ib"
+
+// Name is a text that ends with its first zero byte, or with its last one.
+type Name [64]byte
+
+// NameOf returns s as a Name, cut to 63 bytes.
+func NameOf(s string) (n Name) {
+	copy(n[:len(n)-1], s)
+	return n
+}
+
+// String returns the text.
+func (n *Name) String() string {
+	for i, c := range n {
+		if c == 0 {
+			return string(n[:i])
+		}
+	}
+	return string(n[:])
+}
+
+// Handle names an object in the requests of one connection. 0 names none.
+type Handle uint32
+
+// Hello begins a connection.
+type Hello struct {
+	Magic                  uint32
+	MinVersion, MaxVersion uint16 // that the client speaks
+}
+
+// MaxDevices is how many devices a daemon may have.
+const MaxDevices = 64
+
+// HelloReply says what the client has come to.
+type HelloReply struct {
+	Version uint16 // both speak it from now on
+	_       uint16
+	Devices uint32 // of Names; the first is the one to take if nothing else is known
+	Names   [MaxDevices]Name
+}
+
+// Open chooses the connection's device: once, before all that follows. An empty name
+// takes the first.
+type Open struct{ Device Name }
+
+// OpenReply describes the device. With it come these descriptors:
+//
+//	0                 the doorbells: a memfd of DoorbellsSize bytes for each shard,
+//	                  package ring's Doorbells
+//	1                 a socket of asynchronous events, each an Event
+//	2 ... 1+Shards    an eventfd for each shard, to write 1 to when Ring says so
+type OpenReply struct {
+	Name, Firmware               Name
+	NodeGUID, SysImageGUID, Caps uint64
+	MaxMRSize                    uint64
+	VendorID, VendorPart, HW     uint32
+	Ports, Atomic                uint32
+	MaxQP, MaxQPWR, MaxSGE       uint32
+	MaxInline, MaxCQ, MaxCQE     uint32
+	MaxMR, MaxMW, MaxPD, MaxAH   uint32
+	MaxSRQ, MaxSRQWR, MaxSRQSGE  uint32
+	MaxXRCD                      uint32
+	MaxMcastGroup, MaxMcastQP    uint32
+	MaxQPRdAtomic                uint32
+	MaxQPInitRdAtom              uint32
+	LocalCAAckDelay              uint32
+	Shards                       uint32
+	Doorbells                    uint32 // for each shard
+}
+
+// Event is a message on the socket of asynchronous events.
+type Event struct {
+	Type   uint32 // as ibv_event_type
+	Object Handle // that it concerns; 0 for the device
+}
+
+// Completion is a message on the socket of a channel.
+type Completion struct{ CQ Handle }
+
+// Port is the body of OpQueryPort, OpGIDs and OpPKey: a port and, for OpPKey, a row.
+type Port struct{ Port, Index uint32 }
+
+// PortReply describes a port.
+type PortReply struct {
+	State, MaxMTU, ActiveMTU uint32
+	MaxMsgSize, GIDs         uint32
+	_                        uint32
+	NetIf                    Name
+}
+
+// MaxGIDs is how many rows a reply to OpGIDs has at most.
+const MaxGIDs = 128
+
+// GIDEntry is a row of the GID table; the reply to OpGIDs is as many as there are.
+type GIDEntry struct {
+	GID   ib.GID
+	Index uint32
+	_     uint32
+	NetIf Name
+}
+
+// PKeyReply is a row of the partition table.
+type PKeyReply struct {
+	PKey uint16
+	_    uint16
+}
+
+// ClockReply is the device's time in nanoseconds.
+type ClockReply struct{ Now int64 }
+
+// Object is a reply that names what was made. With that of OpCreateChannel comes the
+// socket of its events.
+type Object struct{ Handle Handle }
+
+// CreateCQ is the body of OpCreateCQ.
+type CreateCQ struct {
+	Entries uint32
+	Channel Handle // 0 for none
+}
+
+// ResizeCQ is the body of OpResizeCQ. The client keeps its hands off the queue until
+// the reply has come, and goes on with the ring that came with it.
+type ResizeCQ struct {
+	CQ      Handle
+	Entries uint32
+}
+
+// Ring says what memfd has come with a reply: the rings of an object. Their entries
+// and what these hold stand in their headers. For a QP that takes no work at all there
+// is none.
+type Ring struct {
+	Handle     Handle
+	Num        uint32 // QPN; of XRC SRQs the number
+	Size       uint64 // bytes of the memfd
+	Send, Recv uint64 // QPs: bytes of the send ring, at 0, and of the receive ring behind it
+	Shard      uint32 // QPs: whose doorbells to ring
+	Doorbell   uint32 // and which
+}
+
+// Kinds of memory.
+const (
+	// MemFD is memory of the memfd that comes with the request, sealed with
+	// F_SEAL_SHRINK, from Addr on.
+	MemFD = 1
+	// MemProcess is memory of the client's process at address Addr. With the request
+	// comes a descriptor of /proc/self/mem, opened by the client for reading and
+	// writing, without which a daemon of another user does not take it.
+	MemProcess = 2
+)
+
+// RegMR is the body of OpRegMR.
+type RegMR struct {
+	PD           Handle
+	Access       uint32
+	Kind         uint32
+	_            uint32
+	Addr, Length uint64
+	IOVA         uint64 // address by which it is named
+}
+
+// RegReply names a region.
+type RegReply struct{ Handle, Key Handle }
+
+// ReregMR is the body of OpReregMR.
+type ReregMR struct {
+	MR   Handle
+	Mask uint32 // as ibv_rereg_mr_flags
+	RegMR
+}
+
+// AllocMW is the body of OpAllocMW; the reply is a RegReply.
+type AllocMW struct {
+	PD   Handle
+	Type uint32
+}
+
+// AH is an address vector.
+type AH struct {
+	DGID                       ib.GID
+	SGIDIndex, Port, FlowLabel uint32
+	TrafficClass, HopLimit     uint8
+	_                          uint16
+}
+
+// CreateAH is the body of OpCreateAH, and of OpModifyAH with the AH's own handle. The
+// reply is a RegReply whose Key is the number that requests take.
+type CreateAH struct {
+	PD Handle
+	AH AH
+}
+
+// CreateSRQ is the body of OpCreateSRQ.
+type CreateSRQ struct {
+	PD, XRCD, CQ         Handle
+	Type                 uint32
+	MaxWR, MaxSGE, Limit uint32
+}
+
+// SRQAttr is the body of OpModifySRQ and the reply to OpQuerySRQ. Where the size
+// changes the new ring comes with the reply, as with OpResizeCQ.
+type SRQAttr struct {
+	SRQ                  Handle
+	Mask                 uint32 // as ibv_srq_attr_mask
+	MaxWR, MaxSGE, Limit uint32
+}
+
+// CreateQP is the body of OpCreateQP.
+type CreateQP struct {
+	PD, SendCQ, RecvCQ, SRQ, XRCD     Handle
+	Type                              uint32
+	MaxSendWR, MaxRecvWR              uint32
+	MaxSendSGE, MaxRecvSGE, MaxInline uint32
+	SigAll                            uint32
+}
+
+// QPAttr is the body of OpModifyQP and the reply to OpQueryQP.
+type QPAttr struct {
+	QP                                       Handle
+	Mask                                     uint32 // as ibv_qp_attr_mask
+	State, CurState, Port, PKeyIndex         uint32
+	Access, QKey                             uint32
+	AH                                       AH
+	PathMTU, DestQPN, RQPSN, SQPSN           uint32
+	MaxRdAtomic, MaxDestRdAtomic             uint32
+	MinRNRTimer, Timeout, RetryCnt, RNRRetry uint32
+	RateLimit, SQDNotify, Draining           uint32
+	MaxSendWR, MaxRecvWR                     uint32
+	MaxSendSGE, MaxRecvSGE, MaxInline        uint32
+}
+
+// Group is the body of OpAttach and OpDetach.
+type Group struct {
+	QP  Handle
+	GID ib.GID
+}

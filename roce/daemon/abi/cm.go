@@ -1,0 +1,241 @@
+package abi
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// Requests to the connection manager are the methods of ib.CM and ib.CMID, which say what
+// they do. An event channel comes with a socket that has a message, CMSignal, for each event:
+// it can be read, and polled, while there is one. OpCMEvent then takes the event itself. Less
+// may come than was announced: events of an ID that is closed go with it.
+
+// CMSignal is a message on the socket of an event channel. It carries nothing.
+type CMSignal struct{ _ uint32 }
+
+// CMAddr is an IP address with a port. Family is 4 or 6, or 0 for none; an IPv4 address
+// stands in the last 4 bytes of IP.
+type CMAddr struct {
+	IP     [16]byte
+	Port   uint16
+	Family uint16
+	_      uint32
+}
+
+// CMAddrOf returns a as it crosses.
+func CMAddrOf(a netip.AddrPort) (out CMAddr) {
+	out.Port = a.Port()
+	switch ip := a.Addr().Unmap().WithZone(""); {
+	case ip.Is4():
+		b := ip.As4()
+		copy(out.IP[12:], b[:])
+		out.Family = 4
+	case ip.Is6():
+		out.IP, out.Family = ip.As16(), 6
+	}
+	return out
+}
+
+// AddrPort is the inverse of CMAddrOf. An unknown family is none.
+func (a *CMAddr) AddrPort() netip.AddrPort {
+	switch a.Family {
+	case 4:
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(a.IP[12:])), a.Port)
+	case 6:
+		return netip.AddrPortFrom(netip.AddrFrom16(a.IP), a.Port)
+	}
+	return netip.AddrPortFrom(netip.Addr{}, a.Port)
+}
+
+// CreateCMID is the body of OpCreateCMID: ib.CMIDInit.
+type CreateCMID struct {
+	Channel     Handle
+	Space, Type uint32
+	_           uint32
+	ServiceID   uint64
+}
+
+// CMBind is the body of OpCMBind, and of OpCMJoin and OpCMLeave, where the address is a
+// group's.
+type CMBind struct {
+	ID   Handle
+	_    uint32
+	Addr CMAddr
+}
+
+// CMListen is the body of OpCMListen.
+type CMListen struct {
+	ID      Handle
+	Backlog uint32
+}
+
+// CMResolve is the body of OpCMResolveAddr and, without addresses, of OpCMResolveRoute.
+type CMResolve struct {
+	ID            Handle
+	_             uint32
+	TimeoutNS     int64
+	Local, Remote CMAddr
+}
+
+// CMParam is ib.CMConnParam without the private data.
+type CMParam struct {
+	QPN, QKey                          uint32
+	SRQ                                uint8
+	ResponderResources, InitiatorDepth uint8
+	RetryCount, RNRRetry               uint8
+	PrivateLen                         uint8 // bytes of private data
+	InfoLen                            uint8 // of rejections: bytes of additional reject information
+	_                                  uint8
+}
+
+// CMPrivate is room for the private data of any message.
+type CMPrivate [200]byte
+
+// CMConnect is the body of OpCMConnect and OpCMAccept.
+type CMConnect struct {
+	ID        Handle
+	_         uint32
+	TimeoutNS int64 // of OpCMConnect
+	Param     CMParam
+	Private   CMPrivate
+}
+
+// CMReject is the body of OpCMReject.
+type CMReject struct {
+	ID                  Handle
+	Reason              uint16
+	InfoLen, PrivateLen uint8
+	Info                [72]byte
+	Private             CMPrivate
+}
+
+// CMValue is the body of OpCMNotify (an event type), OpCMInitQPAttr (a state) and
+// OpCMSetOption (an option and its value), and of OpCMMigrate, where Value is the channel.
+type CMValue struct {
+	ID    Handle
+	Which uint32
+	Value int64
+}
+
+// CMDelay is the body of OpCMDelay.
+type CMDelay struct {
+	ID Handle
+	_  uint32
+	NS int64
+}
+
+// CMIDAttr is the reply to OpCMQuery.
+type CMIDAttr struct {
+	Space, Type   uint32
+	ServiceID     uint64
+	Local, Remote CMAddr
+	PathMTU       uint32
+	AH            AH
+	_             uint32
+}
+
+// CMNoEvent is the type of a CMEvent that says that there is none.
+const CMNoEvent = 1<<32 - 1
+
+// CMEvent is the reply to OpCMEvent: ib.CMEvent. The ID of a CMConnectRequest is a new
+// object, the client's to close.
+type CMEvent struct {
+	Type         uint32
+	ID, Listener Handle
+	Status       int32
+	Tries        uint32
+	Param        CMParam
+	Group        CMAddr
+	AH           AH
+	Info         [72]byte
+	Private      CMPrivate
+}
+
+// cut returns the first n bytes of b, at most all.
+func cut(b []byte, n uint8) []byte { return b[:min(int(n), len(b))] }
+
+// paramOf returns p as it crosses, with its private data. What is longer than any message
+// has room for is cut to a length that the device refuses.
+func paramOf(p *ib.CMConnParam) (out CMParam, private CMPrivate) {
+	out = CMParam{QPN: uint32(p.QPN), QKey: p.QKey, SRQ: uint8(flag(p.SRQ)), ResponderResources: p.ResponderResources,
+		InitiatorDepth: p.InitiatorDepth, RetryCount: p.RetryCount, RNRRetry: p.RNRRetry}
+	out.PrivateLen = uint8(copy(private[:], p.PrivateData))
+	return out, private
+}
+
+func (p *CMParam) param(private []byte) ib.CMConnParam {
+	return ib.CMConnParam{QPN: ib.QPN(p.QPN), QKey: p.QKey, SRQ: p.SRQ != 0, ResponderResources: p.ResponderResources,
+		InitiatorDepth: p.InitiatorDepth, RetryCount: p.RetryCount, RNRRetry: p.RNRRetry, PrivateData: cut(private, p.PrivateLen)}
+}
+
+// CMConnectOf returns what an ID connects or accepts with as it crosses.
+func CMConnectOf(id Handle, p *ib.CMConnParam) CMConnect {
+	c := CMConnect{ID: id, TimeoutNS: int64(p.Timeout)}
+	c.Param, c.Private = paramOf(p)
+	return c
+}
+
+// Conn is the inverse of CMConnectOf. Private data lie in c.
+func (c *CMConnect) Conn() ib.CMConnParam {
+	p := c.Param.param(c.Private[:])
+	p.Timeout = time.Duration(c.TimeoutNS)
+	return p
+}
+
+// CMRejectOf returns a rejection as it crosses.
+func CMRejectOf(id Handle, r *ib.CMReject) CMReject {
+	out := CMReject{ID: id, Reason: r.Reason}
+	out.InfoLen = uint8(copy(out.Info[:], r.Info))
+	out.PrivateLen = uint8(copy(out.Private[:], r.PrivateData))
+	return out
+}
+
+// Reject is the inverse of CMRejectOf. Texts lie in r.
+func (r *CMReject) Reject() ib.CMReject {
+	return ib.CMReject{Reason: r.Reason, Info: cut(r.Info[:], r.InfoLen), PrivateData: cut(r.Private[:], r.PrivateLen)}
+}
+
+// CMIDAttrOf returns a description of an ID as it crosses.
+func CMIDAttrOf(a *ib.CMIDAttr) CMIDAttr {
+	return CMIDAttr{Space: uint32(a.Space), Type: uint32(a.Type), ServiceID: a.ServiceID, Local: CMAddrOf(a.Local),
+		Remote: CMAddrOf(a.Remote), PathMTU: uint32(a.PathMTU), AH: AHOf(&a.AH)}
+}
+
+// Attr is the inverse of CMIDAttrOf.
+func (a *CMIDAttr) Attr() ib.CMIDAttr {
+	return ib.CMIDAttr{Space: ib.PortSpace(a.Space), Type: ib.QPType(narrow(a.Type)), ServiceID: a.ServiceID,
+		Local: a.Local.known(), Remote: a.Remote.known(), PathMTU: ib.MTU(a.PathMTU), AH: a.AH.Attr()}
+}
+
+// known is AddrPort, zero where there is no address.
+func (a *CMAddr) known() netip.AddrPort {
+	if a.Family == 0 {
+		return netip.AddrPort{}
+	}
+	return a.AddrPort()
+}
+
+// CMEventOf returns an event as it crosses, without the handles.
+func CMEventOf(e *ib.CMEvent) CMEvent {
+	out := CMEvent{Type: uint32(e.Type), Status: int32(e.Status), Tries: uint32(e.Tries), AH: AHOf(&e.AH),
+		Group: CMAddrOf(netip.AddrPortFrom(e.Group, 0))}
+	out.Param, out.Private = paramOf(&e.Param)
+	out.Param.InfoLen = uint8(copy(out.Info[:], e.Info))
+	return out
+}
+
+// Event is the inverse of CMEventOf, without the IDs. Its slices are copies.
+func (e *CMEvent) Event() ib.CMEvent {
+	out := ib.CMEvent{Type: ib.CMEventType(narrow(e.Type)), Status: int(e.Status), Tries: int(e.Tries), AH: e.AH.Attr(),
+		Group: e.Group.AddrPort().Addr()}
+	out.Param = e.Param.param(append([]byte(nil), e.Private[:]...))
+	if e.Param.InfoLen > 0 {
+		out.Info = append([]byte(nil), cut(e.Info[:], e.Param.InfoLen)...)
+	}
+	if len(out.Param.PrivateData) == 0 {
+		out.Param.PrivateData = nil
+	}
+	return out
+}

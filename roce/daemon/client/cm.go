@@ -1,0 +1,282 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/daemon/abi"
+)
+
+var _ ib.CMDevice = (*Device)(nil)
+
+// CM is an event channel of the connection manager of the daemon's device.
+type CM struct {
+	object
+	socket  *os.File
+	signals chan struct{} // an event waits, or has waited
+	shut    chan struct{}
+	once    sync.Once
+}
+
+// OpenCM opens an event channel.
+func (d *Device) OpenCM() (ib.CM, error) {
+	if err := d.err(abi.OpOpenCM.String()); err != nil {
+		return nil, err
+	}
+	r, fds, err := ask[abi.Object](d.link, abi.OpOpenCM, struct{}{}, 1)
+	if err != nil {
+		return nil, err
+	}
+	c := &CM{object: object{dev: d, handle: r.Handle}, socket: os.NewFile(uintptr(fds[0]), "events"),
+		signals: make(chan struct{}, 1), shut: make(chan struct{})}
+	d.keep(r.Handle, c)
+	go c.listen()
+	return c, nil
+}
+
+// listen reads the signals of events until the socket ends. Each waits until somebody has
+// taken the one before: what is not read stays in the socket.
+func (c *CM) listen() {
+	buf := make([]byte, 64)
+	for {
+		if n, err := c.socket.Read(buf); err != nil || n == 0 {
+			return
+		}
+		select {
+		case c.signals <- struct{}{}:
+		case <-c.shut:
+			return
+		}
+	}
+}
+
+// NextEvent waits for an event.
+func (c *CM) NextEvent(ctx context.Context) (ib.CMEvent, error) {
+	const op = "wait for an event of the connection manager"
+	for {
+		if err := c.err(op); err != nil {
+			return ib.CMEvent{}, err
+		}
+		var ended error
+		select {
+		case <-c.signals:
+		default:
+			ended = c.wait(ctx, op)
+		}
+		// An event may wait whose signal has not been read.
+		if ev, err := c.take(); ev != nil || err != nil {
+			return *cmp.Or(ev, &ib.CMEvent{}), err
+		}
+		if ended != nil {
+			return ib.CMEvent{}, ended
+		}
+	}
+}
+
+// wait waits for a signal, or for a reason to wait no longer.
+func (c *CM) wait(ctx context.Context, op string) error {
+	select {
+	case <-c.signals:
+		return nil
+	case <-c.shut:
+		return fmt.Errorf("%s: %w", op, ib.ErrClosed)
+	case <-c.dev.link.gone:
+		return c.dev.err(op)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// take takes the oldest event; nil if there is none, or one of an ID that was closed here.
+func (c *CM) take() (*ib.CMEvent, error) {
+	r, _, err := ask[abi.CMEvent](c.dev.link, abi.OpCMEvent, abi.Object{Handle: c.handle}, 0)
+	if err != nil || r.Type == abi.CMNoEvent {
+		return nil, err
+	}
+	ev := r.Event()
+	if ev.Type == ib.CMConnectRequest {
+		ev.ID = c.dev.newCMID(r.ID)
+	} else if id, ok := c.dev.find(r.ID).(*CMID); ok {
+		ev.ID = id
+	}
+	if id, ok := c.dev.find(r.Listener).(*CMID); ok {
+		ev.Listener = id
+	}
+	return &ev, nil
+}
+
+// CreateID makes an ID.
+func (c *CM) CreateID(init ib.CMIDInit) (ib.CMID, error) {
+	if err := c.err(abi.OpCreateCMID.String()); err != nil {
+		return nil, err
+	}
+	h, err := made(c.dev, abi.OpCreateCMID, abi.CreateCMID{Channel: c.handle, Space: uint32(init.Space), Type: uint32(init.Type),
+		ServiceID: init.ServiceID})
+	if err != nil {
+		return nil, err
+	}
+	return c.dev.newCMID(h), nil
+}
+
+// Close closes the channel and its IDs.
+func (c *CM) Close() error {
+	if err := c.object.Close(); err != nil {
+		return err
+	}
+	c.end()
+	return nil
+}
+
+// end lets all who wait go.
+func (c *CM) end() {
+	c.once.Do(func() {
+		close(c.shut)
+		_ = c.socket.Close()
+	})
+}
+
+// CMID is an ID of the connection manager.
+type CMID struct{ object }
+
+func (d *Device) newCMID(h abi.Handle) *CMID {
+	id := &CMID{object{dev: d, handle: h}}
+	d.keep(h, id)
+	return id
+}
+
+// call sends a request about an ID that has no reply.
+func call[Request any](id *CMID, op abi.Op, r Request) error {
+	if err := id.err(op.String()); err != nil {
+		return err
+	}
+	return tell(id.dev.link, op, r)
+}
+
+// Bind gives the ID a local address.
+func (id *CMID) Bind(local netip.AddrPort) error {
+	return call(id, abi.OpCMBind, abi.CMBind{ID: id.handle, Addr: abi.CMAddrOf(local)})
+}
+
+// Listen takes requests for the ID's port.
+func (id *CMID) Listen(backlog int) error {
+	return call(id, abi.OpCMListen, abi.CMListen{ID: id.handle, Backlog: clamp(max(backlog, 0))})
+}
+
+// ResolveAddr finds the local address to reach dst from.
+func (id *CMID) ResolveAddr(local, dst netip.AddrPort, timeout time.Duration) error {
+	return call(id, abi.OpCMResolveAddr, abi.CMResolve{ID: id.handle, TimeoutNS: int64(timeout),
+		Local: abi.CMAddrOf(local), Remote: abi.CMAddrOf(dst)})
+}
+
+// ResolveRoute finds the way to that address.
+func (id *CMID) ResolveRoute(timeout time.Duration) error {
+	return call(id, abi.OpCMResolveRoute, abi.CMResolve{ID: id.handle, TimeoutNS: int64(timeout)})
+}
+
+// Connect asks for a connection, or for a datagram service.
+func (id *CMID) Connect(p ib.CMConnParam) error { return id.answer(abi.OpCMConnect, &p) }
+
+// Accept answers a request.
+func (id *CMID) Accept(p ib.CMConnParam) error { return id.answer(abi.OpCMAccept, &p) }
+
+func (id *CMID) answer(op abi.Op, p *ib.CMConnParam) error {
+	if err := fits(op, p.PrivateData, len(abi.CMPrivate{})); err != nil {
+		return err
+	}
+	return call(id, op, abi.CMConnectOf(id.handle, p))
+}
+
+// fits refuses private data that no message has room for. Which message has room for how
+// much the device knows.
+func fits(op abi.Op, data []byte, most int) error {
+	if len(data) <= most {
+		return nil
+	}
+	return ib.Refuse(op.String(), "private data", fmt.Sprintf("%d bytes", len(data)), fmt.Sprintf("less than %d", most), ib.ErrPrivateData)
+}
+
+// Establish answers CMConnectResponse.
+func (id *CMID) Establish() error {
+	return call(id, abi.OpCMEstablish, abi.Object{Handle: id.handle})
+}
+
+// Reject answers CMConnectRequest or CMConnectResponse.
+func (id *CMID) Reject(r ib.CMReject) error {
+	if err := fits(abi.OpCMReject, r.PrivateData, len(abi.CMPrivate{})); err != nil {
+		return err
+	}
+	if err := fits(abi.OpCMReject, r.Info, len(abi.CMReject{}.Info)); err != nil {
+		return err
+	}
+	return call(id, abi.OpCMReject, abi.CMRejectOf(id.handle, &r))
+}
+
+// Delay tells the peer that the answer will take up to d.
+func (id *CMID) Delay(d time.Duration) error {
+	return call(id, abi.OpCMDelay, abi.CMDelay{ID: id.handle, NS: int64(d)})
+}
+
+// Disconnect ends a connection.
+func (id *CMID) Disconnect() error {
+	return call(id, abi.OpCMDisconnect, abi.Object{Handle: id.handle})
+}
+
+// Notify tells of an event of the QP.
+func (id *CMID) Notify(t ib.EventType) error {
+	return call(id, abi.OpCMNotify, abi.CMValue{ID: id.handle, Which: uint32(t)})
+}
+
+// JoinMulticast joins a group.
+func (id *CMID) JoinMulticast(group netip.Addr) error { return id.group(abi.OpCMJoin, group) }
+
+// LeaveMulticast leaves it.
+func (id *CMID) LeaveMulticast(group netip.Addr) error { return id.group(abi.OpCMLeave, group) }
+
+func (id *CMID) group(op abi.Op, group netip.Addr) error {
+	return call(id, op, abi.CMBind{ID: id.handle, Addr: abi.CMAddrOf(netip.AddrPortFrom(group, 0))})
+}
+
+// InitQPAttr says what to Modify the QP with to take it to a state.
+func (id *CMID) InitQPAttr(to ib.QPState) (ib.QPAttr, ib.QPAttrMask, error) {
+	if err := id.err(abi.OpCMInitQPAttr.String()); err != nil {
+		return ib.QPAttr{}, 0, err
+	}
+	r, _, err := ask[abi.QPAttr](id.dev.link, abi.OpCMInitQPAttr, abi.CMValue{ID: id.handle, Which: uint32(to)}, 0)
+	if err != nil {
+		return ib.QPAttr{}, 0, err
+	}
+	return r.Attr(), ib.QPAttrMask(r.Mask), nil
+}
+
+// SetOption sets an option.
+func (id *CMID) SetOption(o ib.CMOption, value int) error {
+	return call(id, abi.OpCMSetOption, abi.CMValue{ID: id.handle, Which: uint32(o), Value: int64(value)})
+}
+
+// Query describes the ID.
+func (id *CMID) Query() (ib.CMIDAttr, error) {
+	if err := id.err(abi.OpCMQuery.String()); err != nil {
+		return ib.CMIDAttr{}, err
+	}
+	r, _, err := ask[abi.CMIDAttr](id.dev.link, abi.OpCMQuery, abi.Object{Handle: id.handle}, 0)
+	if err != nil {
+		return ib.CMIDAttr{}, err
+	}
+	return r.Attr(), nil
+}
+
+// Migrate moves the ID to another channel.
+func (id *CMID) Migrate(to ib.CM) error {
+	const op = abi.OpCMMigrate
+	c, err := owned[*CM](id.dev, op.String(), "channel", to)
+	if err != nil {
+		return err
+	}
+	return call(id, op, abi.CMValue{ID: id.handle, Value: int64(c.handle)})
+}

@@ -1,0 +1,253 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/qp/ring"
+	"github.com/goroce/goroce/roce/daemon/abi"
+	"github.com/goroce/goroce/roce/daemon/internal/yield"
+)
+
+// CQ is a completion queue of the daemon's, polled here.
+type CQ struct {
+	object
+
+	mu    sync.Mutex
+	ring  *ring.CQ
+	pages *mapped
+	empty int // polls in a row that found nothing
+	yield yield.Yielder
+}
+
+// yieldAfter is how many polls in a row find nothing before each gives the processor
+// away for a moment: the daemon may be waiting for it.
+const yieldAfter = 10
+
+// CreateCQ makes a completion queue.
+func (d *Device) CreateCQ(init ib.CQInit) (ib.CQ, error) {
+	const op = "create CQ"
+	if err := d.err(op); err != nil {
+		return nil, err
+	}
+	r := abi.CreateCQ{Entries: clamp(init.Entries)}
+	if init.Channel != nil {
+		h, err := owned[*Channel](d, op, "Channel", init.Channel)
+		if err != nil {
+			return nil, err
+		}
+		r.Channel = h.handle
+	}
+	c := &CQ{}
+	made, err := c.ringed(d, abi.OpCreateCQ, r)
+	if err != nil {
+		return nil, err
+	}
+	c.dev, c.handle = d, made.Handle
+	d.keep(made.Handle, c)
+	return c, nil
+}
+
+// ringed sends a request whose reply brings a ring for c.
+func (c *CQ) ringed(d *Device, op abi.Op, request any) (r abi.Ring, err error) {
+	var fds []int
+	switch v := request.(type) {
+	case abi.CreateCQ:
+		r, fds, err = ask[abi.Ring](d.link, op, v, 1)
+	case abi.ResizeCQ:
+		r, fds, err = ask[abi.Ring](d.link, op, v, 1)
+	}
+	if err != nil {
+		return r, err
+	}
+	pages, err := mapFD(fds[0], int(r.Size))
+	if err != nil {
+		return r, err
+	}
+	opened, err := ring.OpenCQ(pages.buf)
+	if err == nil {
+		c.ring, c.pages = opened, pages
+	}
+	return r, err
+}
+
+// Poll takes completions out of the queue.
+func (c *CQ) Poll(wcs []ib.WC) (int, error) {
+	if err := c.err("poll CQ"); err != nil {
+		return 0, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.ring.Poll(wcs)
+	if n > 0 {
+		c.empty = 0
+	} else if c.empty++; c.empty > yieldAfter {
+		c.yield.Yield()
+	}
+	return n, nil
+}
+
+// Arm asks for an event.
+func (c *CQ) Arm(solicitedOnly bool) error {
+	if err := c.err("arm CQ"); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ring.Arm(solicitedOnly)
+	return nil
+}
+
+// Entries returns the capacity.
+func (c *CQ) Entries() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ring.Entries()
+}
+
+// Resize moves the completions to a ring of another size.
+func (c *CQ) Resize(entries int) error {
+	if err := c.err("resize CQ"); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, err := c.ringed(c.dev, abi.OpResizeCQ, abi.ResizeCQ{CQ: c.handle, Entries: clamp(entries)})
+	return err
+}
+
+// clamp makes a number that a device refuses of one that does not cross.
+func clamp(n int) uint32 {
+	if n < 0 || n > 1<<31-1 {
+		return 1<<31 - 1
+	}
+	return uint32(n)
+}
+
+// Channel delivers the events of armed CQs.
+type Channel struct {
+	object
+	socket *os.File
+
+	mu     sync.Mutex
+	queue  []*CQ // with an event that was not taken; each once
+	signal chan struct{}
+	shut   chan struct{}
+	once   sync.Once
+}
+
+// CreateChannel makes a completion channel.
+func (d *Device) CreateChannel() (ib.Channel, error) {
+	if err := d.err("create channel"); err != nil {
+		return nil, err
+	}
+	body, fds, err := d.link.do(abi.OpCreateChannel, nil)
+	if err != nil {
+		return nil, err
+	}
+	r, err := abi.Get[abi.Object](body)
+	if err == nil && len(fds) != 1 {
+		err = fmt.Errorf("create channel: %d descriptors came, not 1", len(fds))
+	}
+	if err != nil {
+		abi.CloseAll(fds)
+		return nil, err
+	}
+	h := &Channel{object: object{dev: d, handle: r.Handle}, socket: os.NewFile(uintptr(fds[0]), "channel"),
+		signal: make(chan struct{}, 1), shut: make(chan struct{})}
+	d.keep(r.Handle, h)
+	go h.take()
+	return h, nil
+}
+
+// take reads events until the socket ends.
+func (h *Channel) take() {
+	buf := make([]byte, 64)
+	for {
+		n, err := h.socket.Read(buf)
+		if err != nil || n == 0 {
+			return
+		}
+		m, err := abi.Get[abi.Completion](buf[:n])
+		if err != nil {
+			continue
+		}
+		if c, ok := h.dev.find(m.CQ).(*CQ); ok {
+			h.put(c)
+		}
+	}
+}
+
+// put queues an event. One that was not taken yet stands for more.
+func (h *Channel) put(c *CQ) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !slices.Contains(h.queue, c) {
+		h.queue = append(h.queue, c)
+	}
+	h.wake()
+}
+
+// wake lets one waiter go; the caller holds mu.
+func (h *Channel) wake() {
+	select {
+	case h.signal <- struct{}{}:
+	default:
+	}
+}
+
+// next returns the oldest event's CQ that is open, nil if there is none.
+func (h *Channel) next() *CQ {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for len(h.queue) > 0 {
+		c := h.queue[0]
+		h.queue = h.queue[1:]
+		if len(h.queue) > 0 {
+			h.wake()
+		}
+		if !c.dead.Load() {
+			return c
+		}
+	}
+	return nil
+}
+
+// Wait returns a CQ with an event.
+func (h *Channel) Wait(ctx context.Context) (ib.CQ, error) {
+	for {
+		if c := h.next(); c != nil {
+			return c, nil
+		}
+		select {
+		case <-h.signal:
+		case <-h.shut:
+			return nil, fmt.Errorf("wait on channel: %w", ib.ErrClosed)
+		case <-h.dev.link.gone:
+			return nil, h.dev.err("wait on channel")
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// Close destroys the channel.
+func (h *Channel) Close() error {
+	if err := h.object.Close(); err != nil {
+		return err
+	}
+	h.end()
+	return nil
+}
+
+// end lets all who wait go.
+func (h *Channel) end() {
+	h.once.Do(func() {
+		close(h.shut)
+		_ = h.socket.Close()
+	})
+}

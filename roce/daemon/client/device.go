@@ -1,0 +1,279 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/qp/ring"
+	"github.com/goroce/goroce/roce/daemon/abi"
+)
+
+// Options say what to connect to.
+type Options struct {
+	Socket string // path of the daemon's socket
+	Device string // "" for the daemon's first
+}
+
+// Device is a device of the daemon. It implements ib.Device.
+type Device struct {
+	link      *control
+	attr      ib.DeviceAttr
+	doorbells []*ring.Doorbells // by shard, in pages
+	pages     *mapped
+	wakes     []*os.File // eventfds, by shard
+	events    chan ib.Event
+	socket    *os.File // of events
+	closed    atomic.Bool
+
+	memory     sync.Once
+	memoryFile *os.File // ownMemory
+
+	mu      sync.Mutex // guards what follows
+	objects map[abi.Handle]any
+}
+
+// Dial connects to the daemon and opens a device. Where there is no socket, or it is
+// not for this user, the error says so.
+func Dial(ctx context.Context, o Options) (*Device, error) {
+	var dialer net.Dialer
+	c, err := dialer.DialContext(ctx, "unixpacket", o.Socket)
+	if err != nil {
+		return nil, explain(o.Socket, err)
+	}
+	return New(ctx, c.(*net.UnixConn), o.Device)
+}
+
+// New opens a device of the daemon behind a connection, which is the device's from then
+// on, also if that fails. A name of "" is the daemon's first.
+func New(ctx context.Context, c *net.UnixConn, name string) (*Device, error) {
+	d := &Device{link: newControl(c), objects: map[abi.Handle]any{}, events: make(chan ib.Event, eventBacklog)}
+	stop := context.AfterFunc(ctx, d.link.close)
+	defer stop()
+	if err := d.open(name); err != nil {
+		d.link.close()
+		return nil, fmt.Errorf("open a device of the daemon at %v: %w", c.RemoteAddr(), err)
+	}
+	return d, nil
+}
+
+// Alloc is the package's Alloc: memory that this device reaches quickest.
+func (d *Device) Alloc(size int) ([]byte, error) { return Alloc(size) }
+
+// Free is the package's Free.
+func (d *Device) Free(buf []byte) error { return Free(buf) }
+
+// eventBacklog is how many asynchronous events wait for NextEvent.
+const eventBacklog = 1024
+
+// explain says what a daemon that cannot be reached means.
+func explain(socket string, err error) error {
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("no daemon at %s: %w; start one with `goroced serve`, or name its socket", socket, err)
+	case errors.Is(err, unix.ECONNREFUSED):
+		return fmt.Errorf("the daemon at %s has ended: %w; start it with `goroced serve`", socket, err)
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("this user may not connect to %s: %w: %w; its group and mode say who may", socket, abi.ErrPermission, err)
+	}
+	return fmt.Errorf("connect to the daemon at %s: %w", socket, err)
+}
+
+func (d *Device) open(name string) error {
+	hello := abi.Hello{Magic: abi.Magic, MinVersion: abi.Version, MaxVersion: abi.Version}
+	if _, _, err := ask[abi.HelloReply](d.link, abi.OpHello, hello, 0); err != nil {
+		return err
+	}
+	body, fds, err := d.link.do(abi.OpOpen, abi.Put(nil, &abi.Open{Device: abi.NameOf(name)}))
+	if err != nil {
+		return err
+	}
+	r, err := abi.Get[abi.OpenReply](body)
+	if err == nil && len(fds) != 2+int(r.Shards) {
+		err = fmt.Errorf("%d descriptors came for %d shards", len(fds), r.Shards)
+	}
+	if err != nil {
+		abi.CloseAll(fds)
+		return err
+	}
+	d.attr = r.Attr()
+	d.socket = os.NewFile(uintptr(fds[1]), "events")
+	for _, fd := range fds[2:] {
+		d.wakes = append(d.wakes, os.NewFile(uintptr(fd), "doorbell"))
+	}
+	size := ring.DoorbellsSize(int(r.Doorbells))
+	if d.pages, err = mapFD(fds[0], size*int(r.Shards)); err != nil {
+		return err
+	}
+	for i := range int(r.Shards) {
+		b, err := ring.OpenDoorbells(d.pages.buf[i*size : (i+1)*size])
+		if err != nil {
+			return err
+		}
+		d.doorbells = append(d.doorbells, b)
+	}
+	go d.takeEvents()
+	return nil
+}
+
+// ring rings a doorbell, and wakes the daemon's shard if it sleeps.
+func (d *Device) ring(shard, doorbell uint32) {
+	if !d.doorbells[shard].Ring(doorbell) {
+		return
+	}
+	one := [8]byte{1}
+	_, _ = d.wakes[shard].Write(one[:]) // fails if the device is closed
+}
+
+// err says why nothing works any more.
+func (d *Device) err(op string) error {
+	switch {
+	case d.closed.Load():
+		return fmt.Errorf("%s on %s: %w", op, d.attr.Name, ib.ErrClosed)
+	case d.link.dead():
+		return fmt.Errorf("%s on %s: %w", op, d.attr.Name, ErrGone)
+	}
+	return nil
+}
+
+// Attr describes the device.
+func (d *Device) Attr() ib.DeviceAttr { return d.attr }
+
+// QueryPort describes a port.
+func (d *Device) QueryPort(port int) (ib.PortAttr, error) {
+	r, _, err := ask[abi.PortReply](d.link, abi.OpQueryPort, abi.Port{Port: uint32(port)}, 0)
+	if err != nil {
+		return ib.PortAttr{}, err
+	}
+	return ib.PortAttr{State: ib.PortState(r.State), MaxMTU: ib.MTU(r.MaxMTU), ActiveMTU: ib.MTU(r.ActiveMTU),
+		MaxMsgSize: r.MaxMsgSize, GIDTableLen: int(r.GIDs), NetIf: r.NetIf.String()}, nil
+}
+
+// GIDs returns the port's GID table.
+func (d *Device) GIDs(port int) ([]ib.GIDEntry, error) {
+	body, fds, err := d.link.do(abi.OpGIDs, abi.Put(nil, &abi.Port{Port: uint32(port)}))
+	abi.CloseAll(fds)
+	if err != nil {
+		return nil, err
+	}
+	const row = 16 + 8 + 64
+	var table []ib.GIDEntry
+	for ; len(body) >= row; body = body[row:] {
+		e, err := abi.Get[abi.GIDEntry](body[:row])
+		if err != nil {
+			return nil, err
+		}
+		table = append(table, ib.GIDEntry{GID: e.GID, Index: int(e.Index), NetIf: e.NetIf.String()})
+	}
+	return table, nil
+}
+
+// PKey returns a row of the port's partition table.
+func (d *Device) PKey(port, index int) (uint16, error) {
+	r, _, err := ask[abi.PKeyReply](d.link, abi.OpPKey, abi.Port{Port: uint32(port), Index: uint32(index)}, 0)
+	return r.PKey, err
+}
+
+// Clock returns the time that completions are stamped with.
+func (d *Device) Clock() (ib.Instant, error) {
+	if err := d.err("read the clock"); err != nil {
+		return 0, err
+	}
+	body, _, err := d.link.do(abi.OpClock, nil)
+	if err != nil {
+		return 0, err
+	}
+	r, err := abi.Get[abi.ClockReply](body)
+	return ib.Instant(r.Now), err
+}
+
+// NextEvent waits for an asynchronous event.
+func (d *Device) NextEvent(ctx context.Context) (ib.Event, error) {
+	select {
+	case e := <-d.events:
+		return e, nil
+	default:
+	}
+	select {
+	case e := <-d.events:
+		return e, nil
+	case <-d.link.gone:
+		return ib.Event{}, d.err("wait for an event")
+	case <-ctx.Done():
+		return ib.Event{}, ctx.Err()
+	}
+}
+
+// takeEvents reads events until the socket ends. Those that nobody takes are lost, as
+// with a device of the own process.
+func (d *Device) takeEvents() {
+	buf := make([]byte, 64)
+	for {
+		n, err := d.socket.Read(buf)
+		if err != nil || n == 0 {
+			return
+		}
+		m, err := abi.Get[abi.Event](buf[:n])
+		if err != nil {
+			continue
+		}
+		e := ib.Event{Type: ib.EventType(m.Type)}
+		switch o := d.find(m.Object).(type) {
+		case *QP:
+			e.QP = o
+		case *CQ:
+			e.CQ = o
+		case *SRQ:
+			e.SRQ = o
+		}
+		select {
+		case d.events <- e:
+		default:
+		}
+	}
+}
+
+func (d *Device) find(h abi.Handle) any {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.objects[h]
+}
+
+func (d *Device) keep(h abi.Handle, o any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.objects[h] = o
+}
+
+// Close ends the connection: the daemon closes all that it has made. Rings stay mapped
+// until then: other goroutines may be looking at them.
+func (d *Device) Close() error {
+	if d.closed.Swap(true) {
+		return nil
+	}
+	d.link.close()
+	<-d.link.gone
+	_ = d.socket.Close()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, o := range d.objects {
+		switch h := o.(type) {
+		case *Channel:
+			h.end()
+		case *CM:
+			h.end()
+		}
+	}
+	d.memory.Do(func() {}) // opened no more
+	for _, f := range append(d.wakes, d.memoryFile) {
+		_ = f.Close()
+	}
+	return nil
+}

@@ -1,0 +1,228 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/daemon/abi"
+	"github.com/goroce/goroce/roce/daemon/server"
+)
+
+// stranger speaks to the daemon without this package.
+type stranger struct {
+	t    *testing.T
+	conn *abi.Conn
+	seq  uint32
+}
+
+func (d *daemon) newStranger(t *testing.T) *stranger {
+	t.Helper()
+	c, err := net.Dial("unixpacket", d.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return &stranger{t: t, conn: abi.NewConn(c.(*net.UnixConn))}
+}
+
+// say sends a request and returns the reply's status; false if the daemon hung up.
+func (s *stranger) say(op abi.Op, body []byte, fds ...int) (abi.Status, bool) {
+	s.t.Helper()
+	status, _, alive := s.ask(op, body, fds...)
+	return status, alive
+}
+
+// ask is say, and returns the reply's body too.
+func (s *stranger) ask(op abi.Op, body []byte, fds ...int) (_ abi.Status, reply []byte, alive bool) {
+	s.t.Helper()
+	s.seq++
+	if s.conn.Send(abi.Header{Op: op, Seq: s.seq}, body, fds...) != nil {
+		return 0, nil, false
+	}
+	h, reply, got, err := s.conn.Receive()
+	abi.CloseAll(got)
+	if err == nil && (h.Op != op || h.Seq != s.seq) {
+		s.t.Fatalf("%v %d was answered as %v %d", op, s.seq, h.Op, h.Seq)
+	}
+	return h.Status, reply, err == nil
+}
+
+func hello(min, max uint16) []byte {
+	return abi.Put(nil, &abi.Hello{Magic: abi.Magic, MinVersion: min, MaxVersion: max})
+}
+
+// TestNonsense sends bodies at random to all requests. The daemon goes on, and so do
+// two clients that talk meanwhile.
+func TestNonsense(t *testing.T) {
+	d := newDaemon(t, server.Options{User: server.Limits{QPs: 100, CQEntries: 10000, Pinned: 4 << 20}})
+	a, b := d.newTenant(t, 4096), d.newTenant(t, 4096)
+	connect(a, b)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	var s *stranger
+	memory, err := Alloc(4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pieces.Lock()
+	file := pieces.list[0].file
+	pieces.Unlock()
+	counts := map[abi.Status]int{}
+	for i := range 4000 {
+		if s == nil {
+			s = d.newStranger(t)
+			s.say(abi.OpHello, hello(abi.Version, abi.Version))
+			s.say(abi.OpOpen, abi.Put(nil, &abi.Open{}))
+		}
+		body := make([]byte, rng.IntN(60)*4)
+		for j := range body {
+			if rng.IntN(3) == 0 { // small numbers are handles, kinds, sizes
+				body[j] = byte(rng.IntN(6))
+			}
+		}
+		var fds []int
+		if rng.IntN(4) == 0 {
+			fds = []int{int(file.Fd())}
+		}
+		status, alive := s.say(abi.Op(rng.IntN(30)), body, fds...)
+		counts[status]++
+		if !alive || rng.IntN(400) == 0 {
+			s.conn.Close()
+			s = nil
+		}
+		if i%500 == 0 {
+			_, err := a.qp.PostSend([]ib.SendWR{{Opcode: ib.WRWrite, Flags: ib.SendSignaled, SGL: a.sge(), RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()}})
+			a.must(err)
+			if wc := a.wait(); wc.Err() != nil {
+				t.Fatal(wc.Err())
+			}
+		}
+	}
+	if counts[abi.OK] == 0 || counts[abi.Invalid] == 0 {
+		t.Errorf("the test tries too little: %v", counts)
+	}
+	_ = Free(memory)
+}
+
+// TestHello: who speaks another version, or is not wanted, hears why.
+func TestHello(t *testing.T) {
+	d := newDaemon(t, server.Options{})
+	s := d.newStranger(t)
+	if status, _ := s.say(abi.OpAllocPD, nil); status != abi.State {
+		t.Errorf("a PD without a device: status %d", status)
+	}
+	status, why, _ := s.ask(abi.OpHello, hello(7, 9))
+	want := fmt.Sprintf("the daemon speaks version %d, the client 7 to 9", abi.Version)
+	if err := abi.GetError(why, status); !errors.Is(err, abi.ErrVersion) || !strings.Contains(err.Error(), want) {
+		t.Errorf("versions 7 to 9: %v", err)
+	}
+	none := newDaemon(t, server.Options{Allow: func(uid, _ uint32) error { return errors.New("only the group rdma") }})
+	_, err := Dial(t.Context(), Options{Socket: none.socket})
+	if !errors.Is(err, abi.ErrPermission) || !strings.Contains(err.Error(), "group rdma") {
+		t.Errorf("a user without rights hears %v", err)
+	}
+	if _, err := Dial(t.Context(), Options{Socket: d.socket + "x"}); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "goroced serve") {
+		t.Errorf("no socket: %v", err)
+	}
+	if _, err := Dial(t.Context(), Options{Socket: d.socket, Device: "mlx5_0"}); !errors.Is(err, ib.ErrInvalid) || !strings.Contains(err.Error(), "goroce0") {
+		t.Errorf("a device that is not there: %v", err)
+	}
+}
+
+// TestBadMemory: memory that could go away is not taken.
+func TestBadMemory(t *testing.T) {
+	d := newDaemon(t, server.Options{Client: server.Limits{Pinned: 1 << 30}})
+	s := d.newStranger(t)
+	s.say(abi.OpHello, hello(abi.Version, abi.Version))
+	s.say(abi.OpOpen, abi.Put(nil, &abi.Open{}))
+	s.say(abi.OpAllocPD, nil)
+	memfd := func(flags int, size int64, seals int) int {
+		fd, err := unix.MemfdCreate("test", flags)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { unix.Close(fd) })
+		_ = unix.Ftruncate(fd, size)
+		_, _ = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
+		return fd
+	}
+	good := memfd(unix.MFD_ALLOW_SEALING, 8192, unix.F_SEAL_SHRINK)
+	for _, c := range []struct {
+		what         string
+		fds          []int
+		addr, length uint64
+		want         abi.Status
+	}{
+		{"good", []int{good}, 100, 5000, abi.OK},
+		{"nothing", nil, 0, 1, abi.Invalid},
+		{"two", []int{good, good}, 0, 1, abi.Invalid},
+		{"not sealed", []int{memfd(unix.MFD_ALLOW_SEALING, 8192, 0)}, 0, 1, abi.Invalid},
+		{"not to be sealed", []int{memfd(0, 8192, 0)}, 0, 1, abi.Invalid},
+		{"sealed against writing", []int{memfd(unix.MFD_ALLOW_SEALING, 8192, unix.F_SEAL_SHRINK|unix.F_SEAL_FUTURE_WRITE)}, 0, 1, abi.Invalid},
+		{"a pipe", func() []int {
+			r, w, _ := os.Pipe()
+			t.Cleanup(func() { r.Close(); w.Close() })
+			return []int{int(w.Fd())}
+		}(), 0, 1, abi.Invalid},
+		{"beyond the end", []int{good}, 8000, 1000, abi.Invalid},
+		{"around", []int{good}, 8000, ^uint64(0) - 100, abi.Invalid},
+		{"too much", []int{memfd(unix.MFD_ALLOW_SEALING, 4<<30, unix.F_SEAL_SHRINK)}, 0, 4 << 30, abi.Limit},
+	} {
+		body := abi.Put(nil, &abi.RegMR{PD: 1, Access: uint32(ib.LocalWrite), Kind: abi.MemFD, Addr: c.addr, Length: c.length, IOVA: 0x1000})
+		if got, _ := s.say(abi.OpRegMR, body, c.fds...); got != c.want {
+			t.Errorf("%s: status %d, want %d", c.what, got, c.want)
+		}
+	}
+}
+
+// TestClientsDie: what clients leave behind when they just go is gone soon, whatever it
+// was.
+func TestClientsDie(t *testing.T) {
+	d := newDaemon(t, server.Options{})
+	keeper := d.newTenant(t, 4096)
+	fds := func() int {
+		list, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	round := func() {
+		a, b := d.newTenant(t, 4096), d.newTenant(t, 4096)
+		connect(a, b)
+		_, err := a.qp.PostSend([]ib.SendWR{{Opcode: ib.WRWrite, SGL: a.sge(), RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()}})
+		a.must(err)
+		for _, n := range []*tenant{a, b} {
+			n.must(n.dev.Close())
+			n.must(Free(n.buf))
+		}
+	}
+	round()
+	before := fds()
+	for range 50 {
+		round()
+	}
+	deadline := time.Now().Add(10 * time.Second)
+	for fds() > before && time.Now().Before(deadline) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		_, _ = keeper.ch.Wait(ctx)
+		cancel()
+	}
+	if now := fds(); now > before {
+		t.Errorf("%d descriptors, %d before", now, before)
+	}
+	if err := d.dev.Close(); err != nil { // with nobody's objects left but the keeper's
+		t.Error(err)
+	}
+}

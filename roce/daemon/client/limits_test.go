@@ -1,0 +1,264 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/daemon/abi"
+	"github.com/goroce/goroce/roce/daemon/server"
+)
+
+// holder is a client with what others are made of: a PD, an XRC domain and a CQ of one
+// entry.
+type holder struct {
+	dev *Device
+	pd  ib.PD
+	x   ib.XRCD
+	cq  ib.CQ
+	buf []byte
+}
+
+func (d *daemon) newHolder(t *testing.T) *holder {
+	t.Helper()
+	dev, err := Dial(t.Context(), Options{Socket: d.socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dev.Close() })
+	h := &holder{dev: dev}
+	var errs [4]error
+	h.pd, errs[0] = dev.AllocPD()
+	h.x, errs[1] = dev.AllocXRCD()
+	h.cq, errs[2] = dev.CreateCQ(ib.CQInit{Entries: 1})
+	h.buf, errs[3] = Alloc(1 << 20)
+	if err := errors.Join(errs[:]...); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = Free(h.buf) })
+	return h
+}
+
+// resources is the table of what is limited: how it is set, how a client gets one more,
+// and how many a holder has at first.
+var resources = []struct {
+	key, name string // in the configuration; for people
+	set       func(l *server.Limits, n int)
+	first     int
+	more      func(h *holder) (any, error)
+}{
+	{"qps", "QPs", func(l *server.Limits, n int) { l.QPs = n }, 0, func(h *holder) (any, error) {
+		return h.pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: h.cq, RecvCQ: h.cq, Cap: ib.QPCap{MaxSendWR: 1, MaxRecvWR: 1}})
+	}},
+	{"mrs", "memory regions", func(l *server.Limits, n int) { l.MRs = n }, 0, func(h *holder) (any, error) {
+		return h.pd.RegMR(ib.MRInit{Buf: h.buf[:64]})
+	}},
+	{"mws", "memory windows", func(l *server.Limits, n int) { l.MWs = n }, 0, func(h *holder) (any, error) { return h.pd.AllocMW(ib.MWType1) }},
+	{"cq_entries", "CQ entries", func(l *server.Limits, n int) { l.CQEntries = n }, 1, func(h *holder) (any, error) {
+		return h.dev.CreateCQ(ib.CQInit{Entries: 1})
+	}},
+	{"pds", "PDs", func(l *server.Limits, n int) { l.PDs = n }, 1, func(h *holder) (any, error) { return h.dev.AllocPD() }},
+	{"srqs", "SRQs", func(l *server.Limits, n int) { l.SRQs = n }, 0, func(h *holder) (any, error) {
+		return h.pd.CreateSRQ(ib.SRQInit{SRQAttr: ib.SRQAttr{MaxWR: 1, MaxSGE: 1}})
+	}},
+	{"ahs", "address handles", func(l *server.Limits, n int) { l.AHs = n }, 0, func(h *holder) (any, error) {
+		gids, err := h.dev.GIDs(1)
+		if err != nil {
+			return nil, err
+		}
+		return h.pd.CreateAH(ib.AHAttr{DGID: gids[0].GID, Port: 1})
+	}},
+	{"xrcds", "XRC domains", func(l *server.Limits, n int) { l.XRCDs = n }, 1, func(h *holder) (any, error) { return h.dev.AllocXRCD() }},
+	{"channels", "completion channels", func(l *server.Limits, n int) { l.Channels = n }, 0, func(h *holder) (any, error) { return h.dev.CreateChannel() }},
+}
+
+// full checks that an error says which limit is full, its value and how to raise it. That
+// the configuration has such a key is a test of package config.
+func full(t *testing.T, err error, what string, limit any, key string) {
+	t.Helper()
+	if !errors.Is(err, ib.ErrLimit) {
+		t.Fatalf("beyond a limit: %v, want ErrLimit", err)
+	}
+	var refused *ib.AttrError
+	if !errors.As(err, &refused) || strings.Count(err.Error(), refused.Op+": ") != 1 {
+		t.Errorf("%q does not say once what was refused", err)
+	}
+	for _, w := range []string{what, fmt.Sprintf("; allowed: %v; %s in the daemon's configuration raises it", limit, key)} {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("%q does not say %q", err, w)
+		}
+	}
+}
+
+// TestEveryLimit: each resource has a limit for a client and one for a user, which says
+// what is full when it is. A higher one gives room at once.
+func TestEveryLimit(t *testing.T) {
+	const limit = 3
+	for _, r := range resources {
+		for _, scope := range []string{"client", "user"} {
+			t.Run(r.key+"/"+scope, func(t *testing.T) {
+				d := newDaemon(t, server.Options{})
+				set := func(n int) {
+					var of, none server.Limits
+					r.set(&of, n)
+					if scope == "client" {
+						d.server.SetLimits(of, none)
+					} else {
+						d.server.SetLimits(none, of)
+					}
+				}
+				h := d.newHolder(t)
+				set(limit)
+				for n := r.first; n < limit; n++ {
+					if _, err := r.more(h); err != nil {
+						t.Fatalf("%d of %d: %v", n+1, limit, err)
+					}
+				}
+				table := map[string]string{"client": "limits.connection.", "user": "limits.user."}[scope]
+				_, err := r.more(h)
+				full(t, err, fmt.Sprintf("%s of one %s is %d", r.name, scope, limit+1), limit, table+r.key)
+				set(limit + 1)
+				if _, err := r.more(h); err != nil {
+					t.Errorf("when there is room: %v", err)
+				}
+			})
+		}
+	}
+}
+
+// TestPinnedLimit: memory and rings count together.
+func TestPinnedLimit(t *testing.T) {
+	const limit = 1 << 20
+	d := newDaemon(t, server.Options{Client: server.Limits{Pinned: limit}})
+	h := d.newHolder(t)
+	_, err := h.pd.RegMR(ib.MRInit{Buf: h.buf[:limit]})
+	full(t, err, "bytes of memory of one client", limit, "limits.connection.pinned")
+	half, err := h.pd.RegMR(ib.MRInit{Buf: h.buf[:limit/2]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = h.dev.CreateCQ(ib.CQInit{Entries: limit / 64})
+	full(t, err, "bytes of memory of one client", limit, "limits.connection.pinned")
+	_, err = h.pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: h.cq, RecvCQ: h.cq, Cap: ib.QPCap{MaxSendWR: limit / 64, MaxSendSGE: 1}})
+	full(t, err, "bytes of memory of one client", limit, "limits.connection.pinned")
+	_, err = h.pd.CreateSRQ(ib.SRQInit{SRQAttr: ib.SRQAttr{MaxWR: limit / 64, MaxSGE: 4}})
+	full(t, err, "bytes of memory of one client", limit, "limits.connection.pinned")
+	err = h.cq.Resize(limit / 64)
+	full(t, err, "bytes of memory of one client", limit, "limits.connection.pinned")
+	if err := half.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d.server.SetLimits(server.Limits{}, server.Limits{Pinned: limit})
+	_, err = h.pd.RegMR(ib.MRInit{Buf: h.buf[:limit]})
+	full(t, err, "bytes of memory of one user", limit, "limits.user.pinned")
+}
+
+// TestLimits: who asks for more than its share hears of which limit, and gets as much
+// again when it gives back. Other users' clients do not count, its own do.
+func TestLimits(t *testing.T) {
+	d := newDaemon(t, server.Options{Client: server.Limits{PDs: 3, CQEntries: 100}, User: server.Limits{PDs: 4, Connections: 2}})
+	open := func() *Device {
+		dev, err := Dial(t.Context(), Options{Socket: d.socket})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { dev.Close() })
+		return dev
+	}
+	a, b := open(), open()
+	limit := func(err error, words ...string) {
+		t.Helper()
+		if !errors.Is(err, ib.ErrLimit) {
+			t.Fatalf("beyond a limit: %v", err)
+		}
+		for _, w := range words {
+			if !strings.Contains(err.Error(), w) {
+				t.Errorf("%v does not say %q", err, w)
+			}
+		}
+	}
+	_, err := Dial(t.Context(), Options{Socket: d.socket})
+	full(t, err, "connections of one user is 3", 2, "limits.user.connections")
+	var pds []ib.PD
+	for range 3 {
+		pd, err := a.AllocPD()
+		if err != nil {
+			t.Fatal(err)
+		}
+		pds = append(pds, pd)
+	}
+	_, err = a.AllocPD()
+	limit(err, "PDs of one client", "3; limits.connection.pds")
+	if _, err = b.AllocPD(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.AllocPD()
+	limit(err, "PDs of one user", "4; limits.user.pds")
+	if err := pds[0].Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = b.AllocPD(); err != nil {
+		t.Errorf("after one was given back: %v", err)
+	}
+	cq, err := a.CreateCQ(ib.CQInit{Entries: 60})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = a.CreateCQ(ib.CQInit{Entries: 60})
+	limit(err, "CQ entries of one client")
+	if err := cq.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if cq, err = a.CreateCQ(ib.CQInit{Entries: 30}); err != nil {
+		t.Fatal(err)
+	}
+	if err := cq.Resize(40); err != nil {
+		t.Errorf("30 to 40 of 100 entries: %v", err)
+	}
+	limit(cq.Resize(101), "CQ entries of one client")
+}
+
+// TestProcesses: memory that is no memfd is registered where the daemon lets its user do
+// that, which can change.
+func TestProcesses(t *testing.T) {
+	d := newDaemon(t, server.Options{OwnProcesses: true})
+	h := d.newHolder(t)
+	for i, may := range []bool{true, false, true} {
+		d.server.SetProcesses(may, !may)
+		_, err := h.pd.RegMR(ib.MRInit{Buf: make([]byte, 64)})
+		switch {
+		case may && err != nil:
+			t.Errorf("%d: %v", i, err)
+		case !may && (!errors.Is(err, abi.ErrPermission) || !strings.Contains(err.Error(), "memory.own_processes")):
+			t.Errorf("%d: %v, want ErrPermission", i, err)
+		}
+	}
+}
+
+// TestCMLimit: what all clients of a user have of the connection manager is limited, and the
+// refusal says how to raise it. A higher limit gives room at once.
+func TestCMLimit(t *testing.T) {
+	const limit = 3
+	d := newDaemon(t, server.Options{User: server.Limits{CM: server.CMLimits{IDs: limit}}})
+	create := func(h *holder) error {
+		ch, err := h.dev.OpenCM()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = ch.CreateID(ib.CMIDInit{Space: ib.PortSpaceTCP, Type: ib.RC})
+		return err
+	}
+	one, other := d.newHolder(t), d.newHolder(t)
+	for i, h := range []*holder{one, other, one} {
+		if err := create(h); err != nil {
+			t.Fatalf("%d of %d: %v", i+1, limit, err)
+		}
+	}
+	full(t, create(other), "number of IDs is 4", "at most 3 on this device", "limits.user.cm_ids")
+	d.server.SetLimits(server.Limits{}, server.Limits{CM: server.CMLimits{IDs: limit + 1}})
+	if err := create(other); err != nil {
+		t.Errorf("when there is room: %v", err)
+	}
+}

@@ -1,0 +1,137 @@
+package client
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/daemon/abi"
+)
+
+// object is what all objects of a device have.
+type object struct {
+	dev    *Device
+	handle abi.Handle
+	dead   atomic.Bool
+	ending sync.Mutex // held by Close
+}
+
+// err says why the object is of no more use; nil if it is.
+func (o *object) err(op string) error {
+	if o.dead.Load() {
+		return fmt.Errorf("%s: %w", op, ib.ErrClosed)
+	}
+	return o.dev.err(op)
+}
+
+// Close destroys the object. With the device, or the daemon, it is gone already.
+func (o *object) Close() error {
+	o.ending.Lock()
+	defer o.ending.Unlock()
+	if o.dead.Load() || o.dev.err("") != nil {
+		return nil
+	}
+	if err := tell(o.dev.link, abi.OpClose, abi.Object{Handle: o.handle}); err != nil {
+		return err
+	}
+	o.dead.Store(true)
+	o.dev.mu.Lock()
+	defer o.dev.mu.Unlock()
+	delete(o.dev.objects, o.handle)
+	return nil
+}
+
+func (o *object) self() *object { return o }
+
+// owned returns the object behind an argument of a verb: it must be there, of this
+// device, and open.
+func owned[T interface {
+	comparable
+	self() *object
+}](d *Device, op, attr string, arg any) (T, error) {
+	var none T
+	fail := func(allowed string, err error) (T, error) {
+		return none, ib.Refuse(op, attr, fmt.Sprintf("%T", arg), allowed, err)
+	}
+	o, ok := arg.(T)
+	switch {
+	case arg == nil || ok && o == none:
+		return fail("an object of this device; none was given", ib.ErrInvalid)
+	case !ok || o.self().dev != d:
+		return fail("an object of this device", ib.ErrForeign)
+	case o.self().dead.Load():
+		return fail("an object that is open", ib.ErrClosed)
+	}
+	return o, nil
+}
+
+// made sends a request that makes an object without rings.
+func made[Request any](d *Device, op abi.Op, r Request) (abi.Handle, error) {
+	if err := d.err(op.String()); err != nil {
+		return 0, err
+	}
+	reply, _, err := ask[abi.Object](d.link, op, r, 0)
+	return reply.Handle, err
+}
+
+// XRCD is an XRC domain.
+type XRCD struct{ object }
+
+// AllocXRCD makes an XRC domain.
+func (d *Device) AllocXRCD() (ib.XRCD, error) {
+	h, err := made(d, abi.OpAllocXRCD, struct{}{})
+	if err != nil {
+		return nil, err
+	}
+	return &XRCD{object{dev: d, handle: h}}, nil
+}
+
+// AH is an address handle.
+type AH struct {
+	object
+	num ib.AHNum
+
+	mu   sync.Mutex
+	attr ib.AHAttr
+}
+
+// CreateAH makes an address handle.
+func (p *PD) CreateAH(attr ib.AHAttr) (ib.AH, error) {
+	const op = "create AH"
+	if err := p.err(op); err != nil {
+		return nil, err
+	}
+	r, _, err := ask[abi.RegReply](p.dev.link, abi.OpCreateAH, abi.CreateAH{PD: p.handle, AH: abi.AHOf(&attr)}, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &AH{object: object{dev: p.dev, handle: r.Handle}, num: ib.AHNum(r.Key), attr: attr}, nil
+}
+
+// Num returns the number by which requests name the handle.
+func (a *AH) Num() ib.AHNum { return a.num }
+
+// Query returns the address vector.
+func (a *AH) Query() (ib.AHAttr, error) {
+	if err := a.err("query AH"); err != nil {
+		return ib.AHAttr{}, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.attr, nil
+}
+
+// Modify changes where later requests go.
+func (a *AH) Modify(attr ib.AHAttr) error {
+	if err := a.err("modify AH"); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := tell(a.dev.link, abi.OpModifyAH, abi.CreateAH{PD: a.handle, AH: abi.AHOf(&attr)}); err != nil {
+		return err
+	}
+	a.attr = attr
+	return nil
+}

@@ -1,0 +1,314 @@
+package client
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/qp"
+	"github.com/goroce/goroce/qp/ring"
+	"github.com/goroce/goroce/roce/daemon/abi"
+)
+
+// PD is a protection domain.
+type PD struct{ object }
+
+// AllocPD makes a protection domain.
+func (d *Device) AllocPD() (ib.PD, error) {
+	h, err := made(d, abi.OpAllocPD, struct{}{})
+	if err != nil {
+		return nil, err
+	}
+	return &PD{object{dev: d, handle: h}}, nil
+}
+
+// QP is a queue pair of the daemon's, posted to here.
+type QP struct {
+	object
+	// front has the state that Modify has made. That the device has gone to ERR or SQE
+	// since makes no difference to what may be posted.
+	front           qp.Front
+	shard, doorbell uint32
+	pages           *mapped
+}
+
+// CreateQP makes a queue pair in RESET.
+func (p *PD) CreateQP(init ib.QPInit) (ib.QP, error) {
+	const op = "create QP"
+	if err := p.err(op); err != nil {
+		return nil, err
+	}
+	c := &init.Cap
+	r := abi.CreateQP{PD: p.handle, Type: uint32(init.Type), MaxSendWR: clamp(c.MaxSendWR), MaxRecvWR: clamp(c.MaxRecvWR),
+		MaxSendSGE: clamp(c.MaxSendSGE), MaxRecvSGE: clamp(c.MaxRecvSGE), MaxInline: clamp(c.MaxInline)}
+	if init.SigAll {
+		r.SigAll = 1
+	}
+	if err := p.dev.name(op, &init, &r); err != nil {
+		return nil, err
+	}
+	answer, fds, err := askRings(p.dev, r)
+	if err != nil {
+		return nil, err
+	}
+	q := &QP{object: object{dev: p.dev, handle: answer.Handle}, shard: answer.Shard, doorbell: answer.Doorbell,
+		front: qp.Front{Num: ib.QPN(answer.Num), Type: init.Type, HasSRQ: init.SRQ != nil, SQ: ring.NoSend(), RQ: ring.NoRecv()}}
+	if err := q.attach(&answer, fds); err != nil {
+		return nil, err
+	}
+	p.dev.keep(q.handle, q)
+	return q, nil
+}
+
+// name fills in the handles of what a QP works with.
+func (d *Device) name(op string, init *ib.QPInit, r *abi.CreateQP) error {
+	for _, a := range []struct {
+		attr string
+		cq   ib.CQ
+		to   *abi.Handle
+	}{{"SendCQ", init.SendCQ, &r.SendCQ}, {"RecvCQ", init.RecvCQ, &r.RecvCQ}} {
+		if a.cq == nil {
+			continue // the daemon says whether that is right
+		}
+		c, err := owned[*CQ](d, op, a.attr, a.cq)
+		if err != nil {
+			return err
+		}
+		*a.to = c.handle
+	}
+	if init.SRQ != nil {
+		s, err := owned[*SRQ](d, op, "SRQ", init.SRQ)
+		if err != nil {
+			return err
+		}
+		r.SRQ = s.handle
+	}
+	if init.XRCD != nil {
+		x, err := owned[*XRCD](d, op, "XRCD", init.XRCD)
+		if err != nil {
+			return err
+		}
+		r.XRCD = x.handle
+	}
+	return nil
+}
+
+// askRings asks for a QP: with it comes the memfd of its rings, if it has any.
+func askRings(d *Device, r abi.CreateQP) (abi.Ring, []int, error) {
+	body, fds, err := d.link.do(abi.OpCreateQP, abi.Put(nil, &r))
+	if err != nil {
+		return abi.Ring{}, nil, err
+	}
+	answer, err := abi.Get[abi.Ring](body)
+	want := 1
+	if answer.Size == 0 {
+		want = 0
+	}
+	if err == nil && len(fds) != want {
+		err = fmt.Errorf("create QP: %d descriptors came, not %d", len(fds), want)
+	}
+	if err != nil {
+		abi.CloseAll(fds)
+	}
+	return answer, fds, err
+}
+
+// attach opens the application's end of the rings.
+func (q *QP) attach(r *abi.Ring, fds []int) (err error) {
+	if len(fds) == 0 {
+		return nil
+	}
+	if q.pages, err = mapFD(fds[0], int(r.Size)); err != nil {
+		return err
+	}
+	buf := q.pages.buf
+	if r.Send > uint64(len(buf)) || r.Recv > uint64(len(buf))-r.Send {
+		return fmt.Errorf("create QP: rings of %d and %d bytes do not fit %d bytes", r.Send, r.Recv, len(buf))
+	}
+	if r.Send > 0 {
+		q.front.SQ, err = ring.OpenSend(buf[:r.Send])
+	}
+	if r.Recv > 0 && err == nil {
+		q.front.RQ, err = ring.OpenRecv(buf[r.Send : r.Send+r.Recv])
+	}
+	return err
+}
+
+// Num returns the QP number.
+func (q *QP) Num() ib.QPN { return q.front.Num }
+
+// Type returns the transport service.
+func (q *QP) Type() ib.QPType { return q.front.Type }
+
+// err names the QP.
+func (q *QP) err(op string) error {
+	if err := q.object.err(op); err != nil {
+		return fmt.Errorf("QP %#x: %w", uint32(q.front.Num), err)
+	}
+	return nil
+}
+
+// Modify changes state and attributes.
+func (q *QP) Modify(attr ib.QPAttr, mask ib.QPAttrMask) error {
+	if err := q.err("modify QP"); err != nil {
+		return err
+	}
+	if err := tell(q.dev.link, abi.OpModifyQP, abi.QPAttrOf(q.handle, &attr, mask)); err != nil {
+		return err
+	}
+	if mask&ib.AttrState != 0 {
+		q.front.SetState(attr.State)
+	}
+	return nil
+}
+
+// Query returns the attributes.
+func (q *QP) Query() (ib.QPAttr, error) {
+	if err := q.err("query QP"); err != nil {
+		return ib.QPAttr{}, err
+	}
+	r, _, err := ask[abi.QPAttr](q.dev.link, abi.OpQueryQP, abi.Object{Handle: q.handle}, 0)
+	if err != nil {
+		return ib.QPAttr{}, err
+	}
+	return r.Attr(), nil
+}
+
+// PostSend posts send requests.
+func (q *QP) PostSend(wrs []ib.SendWR) (n int, err error) {
+	if err := q.err("post send"); err != nil {
+		return 0, err
+	}
+	n, doorbell, err := q.front.PostSend(wrs)
+	if doorbell {
+		q.dev.ring(q.shard, q.doorbell)
+	}
+	return n, err
+}
+
+// PostRecv posts receive requests.
+func (q *QP) PostRecv(wrs []ib.RecvWR) (n int, err error) {
+	if err := q.err("post receive"); err != nil {
+		return 0, err
+	}
+	n, doorbell, err := q.front.PostRecv(wrs)
+	if doorbell {
+		q.dev.ring(q.shard, q.doorbell)
+	}
+	return n, err
+}
+
+// AttachMulticast adds a UD QP to a multicast group.
+func (q *QP) AttachMulticast(group ib.GID) error {
+	if err := q.err("attach to multicast group"); err != nil {
+		return err
+	}
+	return tell(q.dev.link, abi.OpAttach, abi.Group{QP: q.handle, GID: group})
+}
+
+// DetachMulticast takes it out again.
+func (q *QP) DetachMulticast(group ib.GID) error {
+	if err := q.err("detach from multicast group"); err != nil {
+		return err
+	}
+	return tell(q.dev.link, abi.OpDetach, abi.Group{QP: q.handle, GID: group})
+}
+
+// SRQ is a shared receive queue of the daemon's, posted to here.
+type SRQ struct {
+	object
+	num uint32
+
+	mu    sync.Mutex
+	ring  *ring.Recv
+	pages *mapped
+}
+
+// CreateSRQ makes a shared receive queue.
+func (p *PD) CreateSRQ(init ib.SRQInit) (ib.SRQ, error) {
+	const op = "create SRQ"
+	if err := p.err(op); err != nil {
+		return nil, err
+	}
+	r := abi.CreateSRQ{PD: p.handle, Type: uint32(init.Type), MaxWR: clamp(init.MaxWR), MaxSGE: clamp(init.MaxSGE), Limit: clamp(init.Limit)}
+	if init.Type == ib.SRQXRC {
+		x, err := owned[*XRCD](p.dev, op, "XRCD", init.XRCD)
+		if err != nil {
+			return nil, err
+		}
+		c, err := owned[*CQ](p.dev, op, "CQ", init.CQ)
+		if err != nil {
+			return nil, err
+		}
+		r.XRCD, r.CQ = x.handle, c.handle
+	}
+	answer, fds, err := ask[abi.Ring](p.dev.link, abi.OpCreateSRQ, r, 1)
+	if err != nil {
+		return nil, err
+	}
+	s := &SRQ{object: object{dev: p.dev, handle: answer.Handle}, num: answer.Num}
+	if err := s.attach(&answer, fds[0]); err != nil {
+		return nil, err
+	}
+	p.dev.keep(s.handle, s)
+	return s, nil
+}
+
+func (s *SRQ) attach(r *abi.Ring, fd int) error {
+	pages, err := mapFD(fd, int(r.Size))
+	if err != nil {
+		return err
+	}
+	opened, err := ring.OpenRecv(pages.buf)
+	if err == nil {
+		s.ring, s.pages = opened, pages
+	}
+	return err
+}
+
+// Num returns the number of an XRC SRQ; 0 for a basic one.
+func (s *SRQ) Num() uint32 { return s.num }
+
+// Modify arms the limit, or changes the size.
+func (s *SRQ) Modify(attr ib.SRQAttr, mask ib.SRQAttrMask) error {
+	if err := s.err("modify SRQ"); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := abi.SRQAttr{SRQ: s.handle, Mask: uint32(mask), MaxWR: clamp(attr.MaxWR), Limit: clamp(attr.Limit)}
+	if mask&ib.SRQMaxWR == 0 {
+		return tell(s.dev.link, abi.OpModifySRQ, r)
+	}
+	answer, fds, err := ask[abi.Ring](s.dev.link, abi.OpModifySRQ, r, 1)
+	if err != nil {
+		return err
+	}
+	return s.attach(&answer, fds[0])
+}
+
+// Query returns the attributes.
+func (s *SRQ) Query() (ib.SRQAttr, error) {
+	if err := s.err("query SRQ"); err != nil {
+		return ib.SRQAttr{}, err
+	}
+	r, _, err := ask[abi.SRQAttr](s.dev.link, abi.OpQuerySRQ, abi.SRQAttr{SRQ: s.handle}, 0)
+	return ib.SRQAttr{MaxWR: int(r.MaxWR), MaxSGE: int(r.MaxSGE), Limit: int(r.Limit)}, err
+}
+
+// PostRecv posts receive requests.
+func (s *SRQ) PostRecv(wrs []ib.RecvWR) (n int, err error) {
+	if err := s.err("post receive on SRQ"); err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for n < len(wrs) {
+		if err = s.ring.Push(&wrs[n]); err != nil {
+			break
+		}
+		n++
+	}
+	s.ring.Publish()
+	return n, err
+}

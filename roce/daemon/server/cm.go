@@ -1,0 +1,259 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/daemon/abi"
+)
+
+// Clients use the connection manager of the device's port by event channels and IDs, as
+// programs do in this process. The device writes the messages, so a client cannot forge one:
+// it names its own QPs, and addresses of the device. What the clients of a user have of the
+// connection manager is one account (roce.CMOwner).
+
+// cmOwners are the accounts of users at the connection manager of a device, each with its
+// number of sessions.
+type cmOwners map[uint32]*cmOwner
+
+type cmOwner struct {
+	*roce.CMOwner
+	sessions int
+}
+
+// cmAccount returns the account of the client's user, which the session gives back when it
+// ends.
+func (c *session) cmAccount() *roce.CMOwner {
+	u, uid := c.unit, c.who.Uid
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	o := u.cmOwners[uid]
+	if o == nil {
+		o = &cmOwner{CMOwner: u.dev.NewCMOwner(c.srv.cmLimits(uid))}
+		u.cmOwners[uid] = o
+	}
+	if !c.usesCM {
+		c.usesCM = true
+		o.sessions++
+	}
+	return o.CMOwner
+}
+
+// leaveCM gives the account back.
+func (c *session) leaveCM() {
+	if !c.usesCM {
+		return
+	}
+	u, uid := c.unit, c.who.Uid
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.cmOwners[uid].sessions--; u.cmOwners[uid].sessions == 0 {
+		delete(u.cmOwners, uid)
+	}
+}
+
+// cmLimits are those of a user on one device.
+func (s *Server) cmLimits(uid uint32) roce.CMLimits {
+	a := &s.accounts
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return roce.CMLimits{IDs: a.cm.IDs, HalfOpen: a.cm.HalfOpen, Backlog: a.cm.Backlog, MayBind: s.mayBind(uid)}
+}
+
+// userPorts is where the ports begin that everybody may listen on. rdma_cm has
+// PROT_SOCK and CAP_NET_BIND_SERVICE (cma.c cma_use_port), whatever
+// net.ipv4.ip_unprivileged_port_start is.
+const userPorts = 1024
+
+// mayBind says which ports a user may have.
+func (s *Server) mayBind(uid uint32) func(ib.PortSpace, uint16) error {
+	return func(space ib.PortSpace, port uint16) error {
+		if port >= userPorts || s.privileged(uid) {
+			return nil
+		}
+		return ib.Refuse("bind", "port", fmt.Sprintf("%d of %v", port, space),
+			fmt.Sprintf("%d and above for user %d; others are for root and the daemon's own user", userPorts, uid), ib.ErrPermission)
+	}
+}
+
+func openCM(c *session, _ []byte, _ []int) (reply, error) {
+	if err := c.take(abi.OpOpenCM, channels, 1); err != nil {
+		return done(err)
+	}
+	box, theirs, err := newOutbox()
+	if err != nil {
+		return done(err)
+	}
+	ch, err := c.unit.dev.OpenCMFor(c.cmAccount(), c)
+	if err != nil {
+		box.close()
+		_ = unix.Close(theirs)
+		return done(err)
+	}
+	signal := abi.Put(nil, &abi.CMSignal{})
+	ch.OnEvent(func() { box.put(signal) })
+	r, err := c.holds(kindCM, ch, func() error {
+		err := ch.Close()
+		box.close()
+		return err
+	})
+	r.fds, r.sent = []int{theirs}, func() { _ = unix.Close(theirs) }
+	return r, err
+}
+
+func createCMID(c *session, r *abi.CreateCMID) (reply, error) {
+	ch, err := lookup[*roce.CM](c, abi.OpCreateCMID, "Channel", r.Channel)
+	if err != nil {
+		return done(err)
+	}
+	id, err := ch.CreateID(ib.CMIDInit{Space: ib.PortSpace(min(r.Space, 0xFFFF)), Type: ib.QPType(min(r.Type, 0xFF)), ServiceID: r.ServiceID})
+	if full := new(ib.AttrError); errors.As(err, &full) && errors.Is(err, ib.ErrLimit) {
+		full.Allowed += "; limits.user.cm_ids in the daemon's configuration raises it"
+	}
+	if err != nil {
+		return done(err)
+	}
+	return c.holds(kindCMID, id, id.Close)
+}
+
+// ended is a context that waits for nothing.
+var ended = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+// cmEvent takes the oldest event of a channel.
+func cmEvent(c *session, r *abi.Object) (reply, error) {
+	ch, err := lookup[*roce.CM](c, abi.OpCMEvent, "Channel", r.Handle)
+	if err != nil {
+		return done(err)
+	}
+	ev, err := ch.NextEvent(ended)
+	if errors.Is(err, context.Canceled) {
+		return says(abi.CMEvent{Type: abi.CMNoEvent})
+	}
+	if err != nil {
+		return done(err)
+	}
+	out := abi.CMEventOf(&ev)
+	if ev.Type == ib.CMConnectRequest {
+		out.Listener = c.handleOf(ev.Listener)
+		out.ID = c.add(&object{kind: kindCMID, value: ev.ID, close: ev.ID.Close})
+	} else {
+		out.ID = c.handleOf(ev.ID)
+	}
+	return says(out)
+}
+
+// handleOf returns the handle of an object, 0 if the client has closed it.
+func (c *session) handleOf(v any) abi.Handle {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.handles[v]
+}
+
+// onID calls a method of an ID.
+func onID(c *session, id abi.Handle, f func(ib.CMID) error) (reply, error) {
+	v, err := lookup[*roce.CMID](c, c.op, "ID", id)
+	if err != nil {
+		return done(err)
+	}
+	return done(f(v))
+}
+
+func cmBind(c *session, r *abi.CMBind) (reply, error) {
+	return onID(c, r.ID, func(id ib.CMID) error { return id.Bind(r.Addr.AddrPort()) })
+}
+
+func cmListen(c *session, r *abi.CMListen) (reply, error) {
+	return onID(c, r.ID, func(id ib.CMID) error { return id.Listen(int(min(r.Backlog, 1<<30))) })
+}
+
+func cmResolveAddr(c *session, r *abi.CMResolve) (reply, error) {
+	return onID(c, r.ID, func(id ib.CMID) error {
+		return id.ResolveAddr(r.Local.AddrPort(), r.Remote.AddrPort(), time.Duration(r.TimeoutNS))
+	})
+}
+
+func cmResolveRoute(c *session, r *abi.CMResolve) (reply, error) {
+	return onID(c, r.ID, func(id ib.CMID) error { return id.ResolveRoute(time.Duration(r.TimeoutNS)) })
+}
+
+func cmConnect(c *session, r *abi.CMConnect) (reply, error) {
+	return onID(c, r.ID, func(id ib.CMID) error { return id.Connect(r.Conn()) })
+}
+
+func cmAccept(c *session, r *abi.CMConnect) (reply, error) {
+	return onID(c, r.ID, func(id ib.CMID) error { return id.Accept(r.Conn()) })
+}
+
+func cmEstablish(c *session, r *abi.Object) (reply, error) {
+	return onID(c, r.Handle, ib.CMID.Establish)
+}
+
+func cmReject(c *session, r *abi.CMReject) (reply, error) {
+	return onID(c, r.ID, func(id ib.CMID) error { return id.Reject(r.Reject()) })
+}
+
+func cmDelay(c *session, r *abi.CMDelay) (reply, error) {
+	return onID(c, r.ID, func(id ib.CMID) error { return id.Delay(time.Duration(r.NS)) })
+}
+
+func cmDisconnect(c *session, r *abi.Object) (reply, error) {
+	return onID(c, r.Handle, ib.CMID.Disconnect)
+}
+
+func cmNotify(c *session, r *abi.CMValue) (reply, error) {
+	return onID(c, r.ID, func(id ib.CMID) error { return id.Notify(ib.EventType(min(r.Which, 0xFF))) })
+}
+
+func cmJoin(c *session, r *abi.CMBind) (reply, error) {
+	return onID(c, r.ID, func(id ib.CMID) error { return id.JoinMulticast(r.Addr.AddrPort().Addr()) })
+}
+
+func cmLeave(c *session, r *abi.CMBind) (reply, error) {
+	return onID(c, r.ID, func(id ib.CMID) error { return id.LeaveMulticast(r.Addr.AddrPort().Addr()) })
+}
+
+func cmInitQPAttr(c *session, r *abi.CMValue) (reply, error) {
+	id, err := lookup[*roce.CMID](c, abi.OpCMInitQPAttr, "ID", r.ID)
+	if err != nil {
+		return done(err)
+	}
+	attr, mask, err := id.InitQPAttr(ib.QPState(min(r.Which, 0xFF)))
+	if err != nil {
+		return done(err)
+	}
+	return says(abi.QPAttrOf(0, &attr, mask))
+}
+
+func cmSetOption(c *session, r *abi.CMValue) (reply, error) {
+	return onID(c, r.ID, func(id ib.CMID) error { return id.SetOption(ib.CMOption(r.Which), int(r.Value)) })
+}
+
+func cmQuery(c *session, r *abi.Object) (reply, error) {
+	id, err := lookup[*roce.CMID](c, abi.OpCMQuery, "ID", r.Handle)
+	if err != nil {
+		return done(err)
+	}
+	attr, err := id.Query()
+	if err != nil {
+		return done(err)
+	}
+	return says(abi.CMIDAttrOf(&attr))
+}
+
+func cmMigrate(c *session, r *abi.CMValue) (reply, error) {
+	to, err := lookup[*roce.CM](c, abi.OpCMMigrate, "Channel", abi.Handle(r.Value))
+	if err != nil {
+		return done(err)
+	}
+	return onID(c, r.ID, func(id ib.CMID) error { return id.Migrate(to) })
+}

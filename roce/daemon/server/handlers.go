@@ -1,0 +1,446 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/qp/ring"
+	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/daemon/abi"
+	"github.com/goroce/goroce/roce/daemon/internal/procmem"
+)
+
+// handler carries out one kind of request.
+type handler func(c *session, body []byte, fds []int) (reply, error)
+
+// takes makes a handler of a function that takes the body as a T.
+func takes[T any](f func(*session, *T) (reply, error)) handler {
+	return func(c *session, body []byte, _ []int) (reply, error) {
+		v, err := abi.Get[T](body)
+		if err != nil {
+			return reply{}, err
+		}
+		return f(c, &v)
+	}
+}
+
+// handlers is the table of requests.
+var handlers = [...]handler{
+	abi.OpHello:         takes(hello),
+	abi.OpOpen:          takes(open),
+	abi.OpQueryPort:     takes(queryPort),
+	abi.OpGIDs:          takes(queryGIDs),
+	abi.OpPKey:          takes(queryPKey),
+	abi.OpClock:         clock,
+	abi.OpAllocPD:       allocPD,
+	abi.OpAllocXRCD:     allocXRCD,
+	abi.OpCreateChannel: createChannel,
+	abi.OpCreateCQ:      takes(createCQ),
+	abi.OpResizeCQ:      takes(resizeCQ),
+	abi.OpRegMR:         regMR,
+	abi.OpReregMR:       reregMR,
+	abi.OpAllocMW:       takes(allocMW),
+	abi.OpCreateAH:      takes(createAH),
+	abi.OpModifyAH:      takes(modifyAH),
+	abi.OpCreateSRQ:     takes(createSRQ),
+	abi.OpModifySRQ:     takes(modifySRQ),
+	abi.OpQuerySRQ:      takes(querySRQ),
+	abi.OpCreateQP:      takes(createQP),
+	abi.OpModifyQP:      takes(modifyQP),
+	abi.OpQueryQP:       takes(queryQP),
+	abi.OpAttach:        takes(attach),
+	abi.OpDetach:        takes(detach),
+	abi.OpClose:         takes(closeObject),
+
+	abi.OpOpenCM:         openCM,
+	abi.OpCreateCMID:     takes(createCMID),
+	abi.OpCMEvent:        takes(cmEvent),
+	abi.OpCMBind:         takes(cmBind),
+	abi.OpCMListen:       takes(cmListen),
+	abi.OpCMResolveAddr:  takes(cmResolveAddr),
+	abi.OpCMResolveRoute: takes(cmResolveRoute),
+	abi.OpCMConnect:      takes(cmConnect),
+	abi.OpCMAccept:       takes(cmAccept),
+	abi.OpCMEstablish:    takes(cmEstablish),
+	abi.OpCMReject:       takes(cmReject),
+	abi.OpCMDelay:        takes(cmDelay),
+	abi.OpCMDisconnect:   takes(cmDisconnect),
+	abi.OpCMNotify:       takes(cmNotify),
+	abi.OpCMJoin:         takes(cmJoin),
+	abi.OpCMLeave:        takes(cmLeave),
+	abi.OpCMInitQPAttr:   takes(cmInitQPAttr),
+	abi.OpCMSetOption:    takes(cmSetOption),
+	abi.OpCMQuery:        takes(cmQuery),
+	abi.OpCMMigrate:      takes(cmMigrate),
+}
+
+// says is a reply with one body.
+func says[T any](v T) (reply, error) { return reply{body: abi.Put(nil, &v)}, nil }
+
+// done is a reply without body.
+func done(err error) (reply, error) { return reply{}, err }
+
+func hello(c *session, h *abi.Hello) (reply, error) {
+	if h.Magic != abi.Magic {
+		return done(fmt.Errorf("hello: this is the socket of goroced; magic %#x: %w", h.Magic, ib.ErrInvalid))
+	}
+	if h.MinVersion > abi.Version || h.MaxVersion < abi.Version {
+		return done(fmt.Errorf("hello: the daemon speaks version %d, the client %d to %d: %w; install the same goroced for both",
+			abi.Version, h.MinVersion, h.MaxVersion, abi.ErrVersion))
+	}
+	if c.refused != nil {
+		return done(c.refused)
+	}
+	if allow := c.srv.opts.Allow; allow != nil {
+		if err := allow(c.who.Uid, c.who.Gid); err != nil {
+			return done(fmt.Errorf("hello: user %d: %w: %w", c.who.Uid, abi.ErrPermission, err))
+		}
+	}
+	c.greeted = true
+	r := abi.HelloReply{Version: abi.Version, Devices: uint32(len(c.srv.units))}
+	for i, u := range c.srv.units {
+		r.Names[i] = abi.NameOf(u.name)
+	}
+	return says(r)
+}
+
+func open(c *session, o *abi.Open) (r reply, err error) {
+	if c.unit != nil {
+		return done(fmt.Errorf("open device: the connection has %s already: %w", c.unit.name, ib.ErrState))
+	}
+	u, err := c.srv.find(o.Device.String())
+	if err != nil {
+		return done(err)
+	}
+	if err := c.take(abi.OpOpen, mappings, 1); err != nil {
+		return done(err)
+	}
+	events, theirs, err := newOutbox()
+	if err != nil {
+		return done(err)
+	}
+	c.unit, c.events = u, events
+	c.worker = u.dev.NewWorker(roce.WorkerOptions{OnStuck: c.stuck, Effort: procmem.Effort})
+	if err := c.hang(); err != nil {
+		_ = unix.Close(theirs)
+		c.events.close()
+		c.worker.Close()
+		c.closeDoorbells()
+		c.shared.free()
+		c.unit, c.worker, c.shared = nil, nil, nil
+		return done(err)
+	}
+	c.booked, c.pending = append(c.booked, c.pending...), nil
+	u.mu.Lock()
+	u.sessions[c] = struct{}{}
+	u.mu.Unlock()
+	attr := u.dev.Attr()
+	answer := abi.DeviceOf(&attr)
+	answer.Shards, answer.Doorbells = uint32(len(c.doorbells)), perShard
+	r = reply{body: abi.Put(nil, &answer), fds: []int{c.shared.fd, theirs}}
+	for _, b := range c.doorbells {
+		r.fds = append(r.fds, b.wake)
+	}
+	r.sent = func() {
+		c.shared.sent()
+		_ = unix.Close(theirs)
+	}
+	return r, nil
+}
+
+// hang makes the doorbells.
+func (c *session) hang() (err error) {
+	size := ring.DoorbellsSize(perShard)
+	if c.shared, err = newShared("doorbells", size*len(c.unit.doorbells)); err != nil {
+		return err
+	}
+	for i, t := range c.unit.doorbells {
+		b, err := newClientDoorbells(c.shared.buf[i*size : (i+1)*size])
+		if err != nil {
+			return err
+		}
+		c.doorbells = append(c.doorbells, b)
+		if err := t.add(b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func queryPort(c *session, p *abi.Port) (reply, error) {
+	a, err := c.unit.dev.QueryPort(int(p.Port))
+	if err != nil {
+		return done(err)
+	}
+	return says(abi.PortReply{State: uint32(a.State), MaxMTU: uint32(a.MaxMTU), ActiveMTU: uint32(a.ActiveMTU),
+		MaxMsgSize: a.MaxMsgSize, GIDs: uint32(a.GIDTableLen), NetIf: abi.NameOf(a.NetIf)})
+}
+
+// A device's GID table fits the reply.
+const _ = uint(abi.MaxGIDs - roce.MaxGIDs)
+
+func queryGIDs(c *session, p *abi.Port) (r reply, err error) {
+	table, err := c.unit.dev.GIDs(int(p.Port))
+	for _, e := range table[:min(len(table), abi.MaxGIDs)] {
+		r.body = abi.Put(r.body, &abi.GIDEntry{GID: e.GID, Index: uint32(e.Index), NetIf: abi.NameOf(e.NetIf)})
+	}
+	return r, err
+}
+
+func queryPKey(c *session, p *abi.Port) (reply, error) {
+	key, err := c.unit.dev.PKey(int(p.Port), int(p.Index))
+	if err != nil {
+		return done(err)
+	}
+	return says(abi.PKeyReply{PKey: key})
+}
+
+func clock(c *session, _ []byte, _ []int) (reply, error) {
+	now, err := c.unit.dev.Clock()
+	if err != nil {
+		return done(err)
+	}
+	return says(abi.ClockReply{Now: int64(now)})
+}
+
+// holds adds an object without rings and says its handle.
+func (c *session) holds(k kind, v any, closes func() error) (reply, error) {
+	return says(abi.Object{Handle: c.add(&object{kind: k, value: v, close: closes})})
+}
+
+func allocPD(c *session, _ []byte, _ []int) (reply, error) {
+	if err := c.take(abi.OpAllocPD, pds, 1); err != nil {
+		return done(err)
+	}
+	pd, err := c.unit.dev.AllocPDFor(c, c.worker)
+	if err != nil {
+		return done(err)
+	}
+	return c.holds(kindPD, pd, pd.Close)
+}
+
+func allocXRCD(c *session, _ []byte, _ []int) (reply, error) {
+	if err := c.take(abi.OpAllocXRCD, xrcds, 1); err != nil {
+		return done(err)
+	}
+	x, err := c.unit.dev.AllocXRCD()
+	if err != nil {
+		return done(err)
+	}
+	return c.holds(kindXRCD, x, x.Close)
+}
+
+// channel is a completion channel: the socket of its events.
+type channel struct {
+	*outbox
+	cqs int // that use it
+}
+
+func (h *channel) Close() error {
+	if h.cqs > 0 {
+		return fmt.Errorf("close channel: %w by %d CQs; close them first", ib.ErrBusy, h.cqs)
+	}
+	h.outbox.close()
+	return nil
+}
+
+func createChannel(c *session, _ []byte, _ []int) (reply, error) {
+	if err := c.take(abi.OpCreateChannel, channels, 1); err != nil {
+		return done(err)
+	}
+	box, theirs, err := newOutbox()
+	if err != nil {
+		return done(err)
+	}
+	h := &channel{outbox: box}
+	r, err := c.holds(kindChannel, h, h.Close)
+	r.fds, r.sent = []int{theirs}, func() { _ = unix.Close(theirs) }
+	return r, err
+}
+
+// queue is the tenant of one CQ: it knows where the CQ's events go.
+type queue struct {
+	*session
+	channel *channel
+	event   []byte // abi.Completion
+}
+
+// Notify sends the event that the CQ was armed for.
+func (q *queue) Notify(*roce.CQ) {
+	if q.channel != nil {
+		q.channel.put(q.event)
+	}
+}
+
+func createCQ(c *session, r *abi.CreateCQ) (reply, error) {
+	const op = abi.OpCreateCQ
+	if err := c.take(op, cqEntries, int64(r.Entries)); err != nil {
+		return done(err)
+	}
+	h, err := optional[*channel](c, op, "Channel", r.Channel)
+	if err != nil {
+		return done(err)
+	}
+	tenant := &queue{session: c, channel: h}
+	cq, err := c.unit.dev.CreateCQFor(tenant, int(r.Entries))
+	if err != nil {
+		return done(err)
+	}
+	if h != nil {
+		h.cqs++
+	}
+	o := &object{kind: kindCQ, value: cq, rings: c.made}
+	o.close = func() error {
+		if err := cq.Close(); err != nil {
+			return err
+		}
+		if h != nil {
+			h.cqs--
+		}
+		return nil
+	}
+	handle := c.add(o)
+	tenant.event = abi.Put(nil, &abi.Completion{CQ: handle})
+	return c.ringed(handle, 0)
+}
+
+// ringed is the reply that brings the rings of a new object, or new ones of an old.
+func (c *session) ringed(h abi.Handle, num uint32) (reply, error) {
+	rings := c.objects[h].rings
+	r := abi.Ring{Handle: h, Num: num, Size: uint64(len(rings.buf))}
+	return reply{body: abi.Put(nil, &r), fds: []int{rings.fd}, sent: rings.sent}, nil
+}
+
+func resizeCQ(c *session, r *abi.ResizeCQ) (reply, error) {
+	const op = abi.OpResizeCQ
+	cq, err := lookup[*roce.CQ](c, op, "CQ", r.CQ)
+	if err != nil {
+		return done(err)
+	}
+	if err := c.take(op, cqEntries, int64(r.Entries)); err != nil {
+		return done(err)
+	}
+	if err := cq.Resize(int(r.Entries)); err != nil {
+		return done(err)
+	}
+	c.replace(r.CQ)
+	return c.ringed(r.CQ, 0)
+}
+
+// replace makes what Alloc made the rings of an object, in place of what it had, which no
+// shard uses since the verb has returned.
+func (c *session) replace(h abi.Handle) {
+	o := c.objects[h]
+	o.rings.free()
+	o.rings = c.made
+	c.change(o)
+}
+
+func allocMW(c *session, r *abi.AllocMW) (reply, error) {
+	const op = abi.OpAllocMW
+	if err := c.take(op, mws, 1); err != nil {
+		return done(err)
+	}
+	pd, err := lookup[*roce.PD](c, op, "PD", r.PD)
+	if err != nil {
+		return done(err)
+	}
+	mw, err := pd.AllocMW(ib.MWType(min(r.Type, 0xFF)))
+	if err != nil {
+		return done(err)
+	}
+	return says(abi.RegReply{Handle: c.add(&object{kind: kindMW, value: mw, close: mw.Close}), Key: abi.Handle(mw.RKey())})
+}
+
+func createAH(c *session, r *abi.CreateAH) (reply, error) {
+	const op = abi.OpCreateAH
+	if err := c.take(op, ahs, 1); err != nil {
+		return done(err)
+	}
+	pd, err := lookup[*roce.PD](c, op, "PD", r.PD)
+	if err != nil {
+		return done(err)
+	}
+	ah, err := pd.CreateAH(r.AH.Attr())
+	if err != nil {
+		return done(err)
+	}
+	return says(abi.RegReply{Handle: c.add(&object{kind: kindAH, value: ah, close: ah.Close}), Key: abi.Handle(ah.Num())})
+}
+
+func modifyAH(c *session, r *abi.CreateAH) (reply, error) {
+	ah, err := lookup[*roce.AH](c, abi.OpModifyAH, "AH", r.PD)
+	if err != nil {
+		return done(err)
+	}
+	return done(ah.Modify(r.AH.Attr()))
+}
+
+func createSRQ(c *session, r *abi.CreateSRQ) (reply, error) {
+	const op = abi.OpCreateSRQ
+	if err := c.take(op, srqs, 1); err != nil {
+		return done(err)
+	}
+	pd, err := lookup[*roce.PD](c, op, "PD", r.PD)
+	if err != nil {
+		return done(err)
+	}
+	init := ib.SRQInit{Type: ib.SRQType(min(r.Type, 0xFF)), SRQAttr: ib.SRQAttr{MaxWR: int(r.MaxWR), MaxSGE: int(r.MaxSGE), Limit: int(r.Limit)}}
+	if init.Type == ib.SRQXRC {
+		x, xerr := lookup[*roce.XRCD](c, op, "XRCD", r.XRCD)
+		cq, cerr := lookup[*roce.CQ](c, op, "CQ", r.CQ)
+		if err := errors.Join(xerr, cerr); err != nil {
+			return done(err)
+		}
+		init.XRCD, init.CQ = x, cq
+	}
+	srq, err := pd.CreateSRQ(init)
+	if err != nil {
+		return done(err)
+	}
+	return c.ringed(c.add(&object{kind: kindSRQ, value: srq, close: srq.Close, rings: c.made}), srq.Num())
+}
+
+func modifySRQ(c *session, r *abi.SRQAttr) (reply, error) {
+	srq, err := lookup[*roce.SRQ](c, abi.OpModifySRQ, "SRQ", r.SRQ)
+	if err != nil {
+		return done(err)
+	}
+	err = srq.Modify(ib.SRQAttr{MaxWR: int(r.MaxWR), Limit: int(r.Limit)}, ib.SRQAttrMask(min(r.Mask, 0xFF)))
+	if err != nil || c.made == nil {
+		return done(err)
+	}
+	c.replace(r.SRQ)
+	return c.ringed(r.SRQ, srq.Num())
+}
+
+func querySRQ(c *session, r *abi.SRQAttr) (reply, error) {
+	srq, err := lookup[*roce.SRQ](c, abi.OpQuerySRQ, "SRQ", r.SRQ)
+	if err != nil {
+		return done(err)
+	}
+	a, err := srq.Query()
+	if err != nil {
+		return done(err)
+	}
+	return says(abi.SRQAttr{SRQ: r.SRQ, MaxWR: uint32(a.MaxWR), MaxSGE: uint32(a.MaxSGE), Limit: uint32(a.Limit)})
+}
+
+func closeObject(c *session, r *abi.Object) (reply, error) {
+	o := c.objects[r.Handle]
+	if o == nil {
+		_, err := lookup[any](c, abi.OpClose, "Handle", r.Handle)
+		return done(err)
+	}
+	if err := o.close(); err != nil {
+		return done(err)
+	}
+	delete(c.objects, r.Handle)
+	c.mu.Lock()
+	delete(c.handles, o.value)
+	c.mu.Unlock()
+	return done(c.retire(abi.OpClose, o.gone, func() { c.release(o) }))
+}

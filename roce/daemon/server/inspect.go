@@ -1,0 +1,110 @@
+package server
+
+import (
+	"cmp"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/daemon/abi"
+)
+
+// Owner is the process that has made an object.
+type Owner struct {
+	PID  int32  `json:"pid"`
+	UID  uint32 `json:"uid"`
+	Comm string `json:"comm"` // its name; "" if it has ended
+}
+
+// QPInfo describes a client's queue pair.
+type QPInfo struct {
+	Device  string     `json:"device"`
+	QPN     uint32     `json:"lqpn"`
+	PeerQPN uint32     `json:"rqpn,omitempty"`
+	Type    string     `json:"type"`
+	State   string     `json:"state"`
+	RQPSN   uint32     `json:"rq_psn"`
+	SQPSN   uint32     `json:"sq_psn"`
+	Peer    netip.Addr `json:"peer"` // not valid before RTR, and for datagrams
+	PathMTU int        `json:"path_mtu,omitempty"`
+	Owner
+}
+
+// MRInfo describes a client's memory region. Key and IOVA let a peer reach the memory:
+// they are for privileged users.
+type MRInfo struct {
+	Device string `json:"device"`
+	Number uint32 `json:"mrn"`
+	Key    uint32 `json:"lkey,omitempty"` // and rkey; 0 is not shown
+	IOVA   uint64 `json:"iova,omitempty"`
+	Length int    `json:"mrlen"`
+	Kind   string `json:"kind"` // "memfd", "process"
+	Owner
+}
+
+// objectsOf returns the objects of all clients of that kind, with their device and owner.
+func objectsOf[T any](s *Server, each func(device string, who Owner, v T)) {
+	s.mu.Lock()
+	sessions := make([]*session, 0, len(s.sessions))
+	for c := range s.sessions {
+		sessions = append(sessions, c)
+	}
+	s.mu.Unlock()
+	for _, c := range sessions {
+		var list []T
+		c.mu.Lock()
+		for o := range c.handles {
+			if v, ok := o.(T); ok {
+				list = append(list, v)
+			}
+		}
+		c.mu.Unlock()
+		who := Owner{c.who.Pid, c.who.Uid, nameOf(c.who.Pid)}
+		for _, v := range list {
+			each(c.unit.name, who, v) // an object is there, so a device was chosen
+		}
+	}
+}
+
+// nameOf returns the name of a process.
+func nameOf(pid int32) string {
+	name, _ := os.ReadFile("/proc/" + strconv.Itoa(int(pid)) + "/comm")
+	return strings.TrimSpace(string(name))
+}
+
+// QPs describes the queue pairs of all clients, by device and number.
+func (s *Server) QPs() []QPInfo {
+	list := []QPInfo{}
+	objectsOf(s, func(device string, who Owner, q *roce.QP) {
+		a, err := q.Query()
+		if err != nil {
+			return // closed this moment
+		}
+		i := QPInfo{Device: device, QPN: uint32(q.Num()), Type: q.Type().String(), State: a.State.String(), RQPSN: uint32(a.RQPSN), SQPSN: uint32(a.SQPSN), Owner: who}
+		if connected := q.Type() != ib.UD && q.Type() != ib.GSI; connected && a.State >= ib.RTR {
+			i.PeerQPN, i.Peer, i.PathMTU = uint32(a.DestQPN), a.AH.DGID.Addr(), int(a.PathMTU)
+		}
+		list = append(list, i)
+	})
+	slices.SortFunc(list, func(a, b QPInfo) int { return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.QPN, b.QPN)) })
+	return list
+}
+
+var kindText = map[uint32]string{abi.MemFD: "memfd", abi.MemProcess: "process"}
+
+// MRs describes the memory regions of all clients, by device and key, which the caller
+// shows to whom it may (see MRInfo).
+func (s *Server) MRs() []MRInfo {
+	list := []MRInfo{}
+	objectsOf(s, func(device string, who Owner, r *region) {
+		key := uint32(r.LKey())
+		i := MRInfo{Device: device, Number: key >> 8, Key: key, IOVA: r.Addr(), Length: r.Len(), Kind: kindText[r.kind.Load()], Owner: who}
+		list = append(list, i)
+	})
+	slices.SortFunc(list, func(a, b MRInfo) int { return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Key, b.Key)) })
+	return list
+}

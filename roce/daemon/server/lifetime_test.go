@@ -1,0 +1,210 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/daemon/client"
+	"github.com/goroce/goroce/tests/require"
+	"github.com/goroce/goroce/tests/uffd"
+)
+
+// stuckClient is a client whose worker reads memory that does not move, and memory of a memfd
+// behind it, for one request.
+type stuckClient struct {
+	*client.Device
+	pd     ib.PD
+	pages  []byte // that do not move
+	fault  uffd.Fault
+	mapped ib.MR
+}
+
+const stuckBytes = 64 << 10
+
+func newStuckClient(t *testing.T, socket string) *stuckClient {
+	t.Helper()
+	dev, err := client.Dial(t.Context(), client.Options{Socket: socket})
+	must(t, err)
+	t.Cleanup(func() { dev.Close() })
+	c := &stuckClient{Device: dev}
+	c.pd, err = dev.AllocPD()
+	must(t, err)
+	c.pages, err = unix.Mmap(-1, 0, stuckBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	must(t, err)
+	if c.fault, err = uffd.Hang(c.pages); err != nil {
+		require.Missing(t, "userfaultfd for faults of the kernel (root, or vm.unprivileged_userfaultfd=1): %v", err)
+	}
+	t.Cleanup(func() { unix.Close(int(c.fault)) }) // which ends the wait, whatever the test did
+	slow, err := c.pd.RegMR(ib.MRInit{Buf: c.pages})
+	must(t, err)
+	buf, err := client.Alloc(stuckBytes)
+	must(t, err)
+	t.Cleanup(func() { must(t, client.Free(buf)) })
+	c.mapped, err = c.pd.RegMR(ib.MRInit{Buf: buf, Access: ib.LocalWrite})
+	must(t, err)
+	cq, err := dev.CreateCQ(ib.CQInit{Entries: 16})
+	must(t, err)
+	q, err := c.pd.CreateQP(ib.QPInit{Type: ib.UC, SendCQ: cq, RecvCQ: cq, Cap: ib.QPCap{MaxSendWR: 4, MaxSendSGE: 2}})
+	must(t, err)
+	gids, err := dev.GIDs(1)
+	must(t, err)
+	attr := ib.QPAttr{PathMTU: ib.MTU1024, DestQPN: q.Num(), AH: ib.AHAttr{DGID: gids[0].GID, Port: 1}, Port: 1}
+	for _, step := range []struct {
+		state ib.QPState
+		mask  ib.QPAttrMask
+	}{
+		{ib.Init, ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess},
+		{ib.RTR, ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN},
+		{ib.RTS, ib.AttrSQPSN},
+	} {
+		attr.State = step.state
+		must(t, q.Modify(attr, step.mask|ib.AttrState))
+	}
+	_, err = q.PostSend([]ib.SendWR{{Opcode: ib.WRSend, SGL: []ib.SGE{
+		{Addr: slow.Addr(), Length: stuckBytes / 2, LKey: slow.LKey()},
+		{Addr: c.mapped.Addr(), Length: stuckBytes / 2, LKey: c.mapped.LKey()}}}})
+	must(t, err)
+	must(t, c.fault.Wait())
+	return c
+}
+
+// TestMemoryInUse: memory of a client stays mapped while its worker may read it, however the
+// registration ends. Until then it is booked, and the client counts as one of its user's; the
+// session is over, and no other waits.
+func TestMemoryInUse(t *testing.T) {
+	for what, end := range map[string]func(t *testing.T, c *stuckClient){
+		"the client goes": func(t *testing.T, c *stuckClient) { must(t, c.Close()) },
+		"deregister": func(t *testing.T, c *stuckClient) {
+			if err := c.mapped.Close(); !errors.Is(err, ib.ErrClosed) && !errors.Is(err, client.ErrGone) {
+				t.Errorf("to deregister what is in use, and does not move: %v", err)
+			}
+		},
+		"re-register": func(t *testing.T, c *stuckClient) {
+			other, err := client.Alloc(4096)
+			must(t, err)
+			defer client.Free(other)
+			err = c.mapped.Rereg(ib.ReregTranslation, nil, ib.MRInit{Buf: other})
+			if !errors.Is(err, ib.ErrClosed) && !errors.Is(err, client.ErrGone) {
+				t.Errorf("to re-register what is in use, and does not move: %v", err)
+			}
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			s, listener := newServer(t)
+			s.SetProcesses(true, true)
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			ended := make(chan error, 1)
+			go func() { ended <- s.Serve(ctx, listener) }()
+			c := newStuckClient(t, listener.Addr().String())
+			end(t, c)
+			eventually(t, "the session ends", func() bool { return s.Clients() == 0 })
+			u := s.Usage()
+			if len(u) != 1 || u[0].Amount["connections"] != 1 || u[0].Amount["pinned"] < stuckBytes || u[0].Amount["mappings"] < 2 {
+				t.Errorf("while memory is in use its user holds %+v", u)
+			}
+			other, err := client.Dial(t.Context(), client.Options{Socket: listener.Addr().String()})
+			must(t, err)
+			must(t, other.Close())
+			cancel()
+			must(t, <-ended) // without the memory
+			if len(s.Usage()) == 0 {
+				t.Error("nothing is booked for memory that is in use")
+			}
+			must(t, c.fault.Resolve(c.pages))
+			eventually(t, "the user holds nothing", func() bool { return len(s.Usage()) == 0 })
+			if s.accounts.mapped != 0 {
+				t.Errorf("%d mappings are left", s.accounts.mapped)
+			}
+		})
+	}
+}
+
+// fewMappings serves a client where there are so many mappings, and returns what tells what its
+// user holds.
+func fewMappings(t *testing.T, most int64) (s *Server, c *client.Device, holds func(key string) int64) {
+	t.Helper()
+	c = serving(t, func(server *Server) {
+		s = server
+		s.accounts.mappings = most
+	})
+	return s, c, func(key string) int64 { return s.Usage()[0].Amount[key] }
+}
+
+// TestMappings: registrations of one memfd share its mappings, and pages count once.
+func TestMappings(t *testing.T) {
+	_, dev, holds := fewMappings(t, 20)
+	pd, err := dev.AllocPD()
+	must(t, err)
+	before := holds("mappings")
+	const page = 4096
+	buf, err := client.Alloc(2*extentBytes + 10)
+	must(t, err)
+	defer client.Free(buf)
+	var list []ib.MR
+	for _, c := range []struct {
+		from, to, pages int
+		mappings        int64
+	}{
+		{10, 20, 1, 1}, {0, 2 * page, 2, 1}, {page + 1, 3*page + 1, 4, 1}, // in one extent
+		{extentBytes - 1, extentBytes + 1, 6, 2}, {extentBytes, extentBytes + 9, 6, 2}, // one that covers two
+		{2 * extentBytes, 2*extentBytes + 10, 7, 3}, {1, 1, 7, 3},
+	} {
+		m, err := pd.RegMR(ib.MRInit{Buf: buf[c.from:c.to]})
+		must(t, err)
+		list = append(list, m)
+		if got := holds("mappings") - before; got != c.mappings || holds("pinned") != int64(c.pages*page) {
+			t.Errorf("with [%d, %d): %d mappings, %d bytes pinned; want %d and %d pages", c.from, c.to, got, holds("pinned"), c.mappings, c.pages)
+		}
+	}
+	for i, m := range list {
+		must(t, m.Close())
+		if i == 2 && (holds("mappings") != before+2 || holds("pinned") != 3*page) {
+			t.Errorf("without the first extent: %d mappings, %d bytes", holds("mappings")-before, holds("pinned"))
+		}
+	}
+	if holds("mappings") != before || holds("pinned") != 0 {
+		t.Errorf("without registrations: %d mappings, %d before; %d bytes", holds("mappings"), before, holds("pinned"))
+	}
+}
+
+// TestMappingsOfUsers: a user may have as many mappings as are left for others.
+func TestMappingsOfUsers(t *testing.T) {
+	s, dev, holds := fewMappings(t, 20)
+	before := holds("mappings")
+	var made []ib.CQ
+	for {
+		cq, err := dev.CreateCQ(ib.CQInit{Entries: 1})
+		if err != nil {
+			if !errors.Is(err, ib.ErrLimit) {
+				t.Error(err)
+			}
+			break
+		}
+		made = append(made, cq)
+	}
+	if n := holds("mappings"); n != 10 {
+		t.Errorf("a user that is alone has %d of 20 mappings", n)
+	}
+	other := &session{srv: s, user: &account{}}
+	var err error
+	for range 6 {
+		err = other.book(0, mappings, 1)
+	}
+	if used := other.user.used[mappings]; used != 5 || !errors.Is(err, ib.ErrLimit) {
+		t.Errorf("the second user has %d of 20 mappings, want 5: %v", used, err)
+	}
+	other.give([]held{{mappings, 5}})
+	must(t, made[0].Close())
+	must(t, made[1].Resize(2)) // which has both rings for a moment
+	for _, cq := range made {
+		must(t, cq.Close())
+	}
+	if holds("mappings") != before {
+		t.Errorf("%d mappings, %d before", holds("mappings"), before)
+	}
+}

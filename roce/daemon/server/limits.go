@@ -1,0 +1,210 @@
+package server
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/daemon/abi"
+)
+
+// Limits bound what one client, or all clients of one user, may hold. A field of 0 is no
+// limit but the device's. Pinned leaves out what a QP stages of memory that is no memfd,
+// 512 KiB at most: QPs bound it.
+type Limits struct {
+	QPs, MRs, MWs, CQEntries, PDs, SRQs, AHs, XRCDs, Channels int
+	Pinned                                                    int64 // bytes: registered pages of memfds, each once, and rings
+	Connections                                               int   // of a user
+	CM                                                        CMLimits
+}
+
+// CMLimits bound what a user has of the connection manager of each device: roce.CMLimits.
+// 0 takes the default. Those of a client are not looked at.
+type CMLimits struct{ IDs, HalfOpen, Backlog int }
+
+// resource is what Limits count.
+type resource uint8
+
+const (
+	qps resource = iota
+	mrs
+	mws
+	cqEntries
+	pds
+	srqs
+	ahs
+	xrcds
+	channels
+	pinned
+	mappings // limited by the machine, not by Limits: see machine.go
+	numResources
+)
+
+var resourceText = [numResources]struct{ name, key string }{
+	qps: {"QPs", "qps"}, mrs: {"memory regions", "mrs"}, mws: {"memory windows", "mws"}, cqEntries: {"CQ entries", "cq_entries"},
+	pds: {"PDs", "pds"}, srqs: {"SRQs", "srqs"}, ahs: {"address handles", "ahs"}, xrcds: {"XRC domains", "xrcds"},
+	channels: {"completion channels", "channels"}, pinned: {"bytes of memory", "pinned"}, mappings: {"mappings", "mappings"},
+}
+
+// table returns the limits by resource.
+func (l *Limits) table() [numResources]int64 {
+	return [numResources]int64{qps: int64(l.QPs), mrs: int64(l.MRs), mws: int64(l.MWs), cqEntries: int64(l.CQEntries), pds: int64(l.PDs),
+		srqs: int64(l.SRQs), ahs: int64(l.AHs), xrcds: int64(l.XRCDs), channels: int64(l.Channels), pinned: l.Pinned}
+}
+
+// held is an amount of a resource.
+type held struct {
+	what resource
+	n    int64
+}
+
+// accounts are what clients and users hold.
+type accounts struct {
+	mappings int64 // of all clients, at most; 0 is no limit
+
+	mu           sync.Mutex
+	client, user [numResources]int64 // limits
+	connections  int                 // limit of a user's
+	cm           CMLimits            // of a user's
+	users        map[uint32]*account
+	mapped       int64 // mappings that there are
+}
+
+// account is what a client, or a user, holds.
+type account struct {
+	used    [numResources]int64
+	clients int // of a user
+	closer  *closer
+}
+
+func (a *accounts) set(client, user Limits) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.client, a.user, a.connections = client.table(), user.table(), user.Connections
+	a.cm = user.CM
+	a.user[mappings] = a.mappings / 2
+}
+
+// mostRefused is how many connections of a user, beyond what it may have, hear why they are
+// refused. More of them are closed at once.
+const mostRefused = 64
+
+// enter returns the account of a user, for one more client, and an error if that is one
+// too many: it leaves all the same. unheard says that it is not even told why.
+func (a *accounts) enter(uid uint32) (u *account, unheard bool, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.users == nil {
+		a.users = map[uint32]*account{}
+	}
+	if u = a.users[uid]; u == nil {
+		u = &account{closer: newCloser()}
+		a.users[uid] = u
+	}
+	u.clients++
+	waiting := u.closer.waiting()
+	switch {
+	case a.connections > 0 && u.clients > a.connections:
+		err = ib.Refuse("connect", "connections of one user", u.clients,
+			fmt.Sprintf("%d; limits.user.connections in the daemon's configuration raises it", a.connections), ib.ErrLimit)
+	case waiting >= mostWaiting:
+		err = ib.Refuse("connect", "connections of one user that wait for files to be closed", waiting,
+			fmt.Sprintf("less than %d; a program of this user has sent files that take long to close", mostWaiting), ib.ErrLimit)
+	}
+	return u, waiting >= 2*mostWaiting || a.connections > 0 && u.clients > a.connections+mostRefused, err
+}
+
+func (a *accounts) leave(uid uint32) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if u := a.users[uid]; u.clients == 1 {
+		delete(a.users, uid)
+	} else {
+		u.clients--
+	}
+}
+
+// take books n more for the object at hand, if the client and its user may have them.
+func (c *session) take(op abi.Op, what resource, n int64) error {
+	if err := c.book(op, what, n); err != nil {
+		return err
+	}
+	c.pending = append(c.pending, held{what, n})
+	return nil
+}
+
+// book is take for what is no object's.
+func (c *session) book(op abi.Op, what resource, n int64) error {
+	a := &c.srv.accounts
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := c.room(what, n, op); err != nil {
+		return err
+	}
+	c.own.used[what] += n
+	c.user.used[what] += n
+	if what == mappings {
+		a.mapped += n
+	}
+	return nil
+}
+
+// room reports, as an error, that the client or its user may not have n more. The caller
+// holds accounts.mu.
+func (c *session) room(what resource, n int64, op abi.Op) error {
+	a := &c.srv.accounts
+	text := &resourceText[what]
+	full := func(of string, would int64, allowed string) error {
+		return ib.Refuse(op.String(), fmt.Sprintf("%s of one %s", text.name, of), would, allowed, ib.ErrLimit)
+	}
+	if what == mappings {
+		left, would := a.mappings-a.mapped, c.user.used[what]+n
+		if a.mappings > 0 && would > left {
+			return full("user", would, fmt.Sprintf("%d, as many as are left for others, of %d; sysctl vm.max_map_count raises it", left, a.mappings))
+		}
+		return nil
+	}
+	for _, l := range []struct {
+		of         string
+		most, used int64
+		table      string
+	}{
+		{"client", a.client[what], c.own.used[what], "limits.connection"},
+		{"user", a.user[what], c.user.used[what], "limits.user"},
+	} {
+		if l.most > 0 && n > l.most-l.used {
+			return full(l.of, l.used+n, fmt.Sprintf("%d; %s.%s in the daemon's configuration raises it", l.most, l.table, text.key))
+		}
+	}
+	return nil
+}
+
+// give books out.
+func (c *session) give(list []held) {
+	a := &c.srv.accounts
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, h := range list {
+		c.own.used[h.what] -= h.n
+		c.user.used[h.what] -= h.n
+		if h.what == mappings {
+			a.mapped -= h.n
+		}
+	}
+}
+
+// change makes what was taken for this request o's, in place of what o held of that
+// kind.
+func (c *session) change(o *object) {
+	for _, p := range c.pending {
+		o.holds = slices.DeleteFunc(o.holds, func(h held) bool {
+			if h.what == p.what {
+				c.give([]held{h})
+			}
+			return h.what == p.what
+		})
+	}
+	o.holds = append(o.holds, c.pending...)
+	c.pending = nil
+}

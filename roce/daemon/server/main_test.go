@@ -1,0 +1,12 @@
+package server
+
+import (
+	"os"
+	"testing"
+)
+
+// TestMain has memory of clients that was given back stay, so that a use of it is a fault.
+func TestMain(m *testing.M) {
+	unmap = guard
+	os.Exit(m.Run())
+}

@@ -1,0 +1,202 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/mr"
+	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/daemon/abi"
+	"github.com/goroce/goroce/roce/daemon/internal/procmem"
+)
+
+// mapping is memory of a client that is registered: a piece of a memfd, or of its process.
+type mapping struct {
+	mr.Memory
+	files    *files // of the session; nil for memory of a process, as are those that follow
+	file     *file
+	extent   *extent // that holds the piece; nil for one of no bytes
+	from, to uint64  // in the file: whole pages
+}
+
+// free gives the memory back. Nobody touches it any more.
+func (m *mapping) free() {
+	if m.files != nil {
+		m.files.release(m)
+	}
+}
+
+// region is a registration and the memory behind it.
+type region struct {
+	*roce.MR
+	mapping *mapping
+	kind    atomic.Uint32 // of abi.RegMR
+}
+
+// memory returns the memory that a request names, if the client may register it.
+func (c *session) memory(op abi.Op, r *abi.RegMR, fds []int) (*mapping, error) {
+	switch r.Kind {
+	case abi.MemFD:
+		return c.files.acquire(c, op, fds, r.Addr, r.Length)
+	case abi.MemProcess:
+		if err := c.openProcess(op, fds); err != nil {
+			return nil, err
+		}
+		if err := c.process.Probe(); err != nil {
+			return nil, notTouched(op, err)
+		}
+		mem, err := c.process.Memory(r.Addr, r.Length)
+		return &mapping{Memory: mem}, err
+	}
+	return nil, ib.Refuse(op.String(), "Kind", r.Kind, "MemFD or MemProcess", ib.ErrInvalid)
+}
+
+// openProcess finds the client's process, by a descriptor that is no other's later.
+func (c *session) openProcess(op abi.Op, fds []int) error {
+	own := int(c.who.Uid) == os.Getuid()
+	may := &c.srv.otherProcesses
+	if own {
+		may = &c.srv.ownProcesses
+	}
+	if !may.Load() {
+		return fmt.Errorf("%v: memory that is no memfd, of a process of user %d: %w; allocate it with client.Alloc, or see memory.own_processes and memory.other_processes in the daemon's configuration",
+			op, c.who.Uid, abi.ErrPermission)
+	}
+	if c.process != nil {
+		return nil
+	}
+	pidfd, err := peerPidfd(c.conn.UnixConn, int(c.who.Pid))
+	if err != nil {
+		return fmt.Errorf("%v: find the client's process: %w", op, err)
+	}
+	if err := spare(pidfd); err != nil {
+		_ = unix.Close(pidfd)
+		return err
+	}
+	p := procmem.NewProcess(int(c.who.Pid), pidfd)
+	if !own || len(fds) > 0 && errors.Is(p.Probe(), procmem.ErrPermission) {
+		p, err = c.bindProcess(pidfd, fds)
+	}
+	if err != nil {
+		_ = unix.Close(pidfd)
+		return notTouched(op, err)
+	}
+	c.pidfd, c.process = pidfd, p
+	return nil
+}
+
+// bindProcess takes the memory of a process by what that has opened. Another user's is
+// taken so always, as a right of our own would be one over every program that the process
+// may begin; our own user's where the kernel refuses us that right (Yama, or a process with
+// capabilities that we lack).
+func (c *session) bindProcess(pidfd int, fds []int) (*procmem.Process, error) {
+	if len(fds) != 1 {
+		return nil, fmt.Errorf("%w: user %d has to open it: the client sends no descriptor of its /proc/self/mem", procmem.ErrPermission, c.who.Uid)
+	}
+	return procmem.Bind(int(c.who.Pid), pidfd, fds[0])
+}
+
+// notTouched explains why the client's process is not to be touched.
+func notTouched(op abi.Op, err error) error {
+	switch {
+	case errors.Is(err, procmem.ErrPermission):
+		err = fmt.Errorf("%w: %w; memory of client.Alloc needs none", abi.ErrPermission, err)
+	case errors.Is(err, procmem.ErrNotMemory):
+		err = fmt.Errorf("%w: %w", ib.ErrInvalid, err)
+	}
+	return fmt.Errorf("%v: memory that is no memfd: %w", op, err)
+}
+
+// soPeerPidfd is SO_PEERPIDFD of asm-generic/socket.h (Linux 6.5).
+const soPeerPidfd = 77
+
+// peerPidfd returns a pidfd of the process that has connected. Before Linux 6.5 it is
+// opened by number, while the connection shows that the process is there.
+func peerPidfd(conn *net.UnixConn, pid int) (fd int, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	controlErr := raw.Control(func(s uintptr) { fd, err = unix.GetsockoptInt(int(s), unix.SOL_SOCKET, soPeerPidfd) })
+	if controlErr != nil {
+		return -1, controlErr
+	}
+	if errors.Is(err, unix.ENOPROTOOPT) {
+		fd, err = unix.PidfdOpen(pid, 0)
+	}
+	return fd, err
+}
+
+func regMR(c *session, body []byte, fds []int) (reply, error) {
+	const op = abi.OpRegMR
+	r, err := abi.Get[abi.RegMR](body)
+	if err == nil {
+		err = c.take(op, mrs, 1)
+	}
+	if err != nil {
+		return done(err)
+	}
+	pd, err := lookup[*roce.PD](c, op, "PD", r.PD)
+	if err != nil {
+		return done(err)
+	}
+	m, err := c.memory(op, &r, fds)
+	if err != nil {
+		return done(err)
+	}
+	core, err := pd.RegMemory(m.Memory, r.IOVA, ib.Access(r.Access))
+	if err != nil {
+		m.free()
+		return done(err)
+	}
+	reg := &region{MR: core, mapping: m}
+	reg.kind.Store(r.Kind)
+	o := &object{kind: kindMR, value: reg}
+	o.close = func() (err error) {
+		o.gone, err = reg.Deregister()
+		return err
+	}
+	o.free = func() { reg.mapping.free() }
+	return says(abi.RegReply{Handle: c.add(o), Key: abi.Handle(core.LKey())})
+}
+
+func reregMR(c *session, body []byte, fds []int) (reply, error) {
+	const op = abi.OpReregMR
+	r, err := abi.Get[abi.ReregMR](body)
+	if err != nil {
+		return done(err)
+	}
+	reg, err := lookup[*region](c, op, "MR", r.MR)
+	if err != nil {
+		return done(err)
+	}
+	pd, err := optional[*roce.PD](c, op, "PD", r.PD)
+	if err != nil {
+		return done(err)
+	}
+	mask, m := ib.ReregMask(min(r.Mask, 0xFF)), &mapping{Memory: mr.Bytes(nil)}
+	if mask&ib.ReregTranslation != 0 {
+		if m, err = c.memory(op, &r.RegMR, fds); err != nil {
+			return done(err)
+		}
+	}
+	gone, err := reg.ReregMemory(mask, pd, m.Memory, r.IOVA, ib.Access(r.Access))
+	if err != nil {
+		m.free()
+		return done(err)
+	}
+	if mask&ib.ReregTranslation != 0 {
+		m, reg.mapping = reg.mapping, m
+		reg.kind.Store(r.Kind)
+	}
+	if err := c.retire(op, gone, m.free); err != nil {
+		return done(err)
+	}
+	return says(abi.RegReply{Handle: r.MR, Key: abi.Handle(reg.LKey())})
+}

@@ -1,0 +1,77 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/daemon/abi"
+)
+
+// newQP makes a QP in RESET.
+func newQP(t *testing.T, dev ib.Device, typ ib.QPType) ib.QP {
+	t.Helper()
+	pd, err := dev.AllocPD()
+	must(t, err)
+	cq, err := dev.CreateCQ(ib.CQInit{Entries: 16})
+	must(t, err)
+	q, err := pd.CreateQP(ib.QPInit{Type: typ, SendCQ: cq, RecvCQ: cq, Cap: ib.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}})
+	must(t, err)
+	return q
+}
+
+// users are who a test's client is taken for.
+var users = map[string]func(uint32) bool{
+	"root, or the daemon's own": privileged, // which who runs the test is
+	"another":                   func(uint32) bool { return false },
+}
+
+// TestPrivilegedQKey: a Q_Key with the high bit is for privileged users, that of QP 1 too.
+func TestPrivilegedQKey(t *testing.T) {
+	for user, privileged := range users {
+		may := privileged(0)
+		for _, c := range []struct {
+			typ  ib.QPType
+			qkey uint32
+			ok   bool
+		}{
+			{ib.UD, 0x01234567, true}, // RDMA_UDP_QKEY
+			{ib.UD, 0x7FFFFFFF, true},
+			{ib.UD, 0x80000000, may},
+			{ib.UD, 0x80010000, may},
+		} {
+			t.Run(fmt.Sprintf("%s/%v/%#x", user, c.typ, c.qkey), func(t *testing.T) {
+				q := newQP(t, serving(t, func(s *Server) { s.privileged = privileged }), c.typ)
+				mask := ib.AttrState | ib.AttrPKeyIndex | ib.AttrQKey
+				if c.typ == ib.UD {
+					mask |= ib.AttrPort
+				}
+				attr := ib.QPAttr{State: ib.Init, Port: 1, QKey: c.qkey}
+				allowed(t, q.Modify(attr, mask), c.ok, "QKey", "less than 0x80000000 for user")
+				if c.ok && !may {
+					attr.QKey = 0x80000001
+					allowed(t, q.Modify(attr, ib.AttrQKey), false, "QKey", "root and the daemon's own user")
+				}
+			})
+		}
+	}
+}
+
+// allowed checks that a request was carried out, or refused with these words.
+func allowed(t *testing.T, err error, want bool, words ...string) {
+	t.Helper()
+	if want {
+		must(t, err)
+		return
+	}
+	if !errors.Is(err, abi.ErrPermission) {
+		t.Fatalf("%v, want ErrPermission", err)
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("%q does not say %q", err, w)
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/daemon/abi"
+)
+
+func createQP(c *session, r *abi.CreateQP) (reply, error) {
+	const op = abi.OpCreateQP
+	if err := c.take(op, qps, 1); err != nil {
+		return done(err)
+	}
+	pd, err := lookup[*roce.PD](c, op, "PD", r.PD)
+	if err != nil {
+		return done(err)
+	}
+	init, err := c.qpInit(r)
+	if err != nil {
+		return done(err)
+	}
+	made, err := pd.CreateQP(init)
+	if err != nil {
+		return done(err)
+	}
+	q := made.(*roce.QP)
+	b := c.doorbells[q.Shard()]
+	if len(b.free) == 0 {
+		full := ib.Refuse(op.String(), "QPs of one client on a shard", perShard+1,
+			fmt.Sprintf("%d; another connection may have as many", perShard), ib.ErrLimit)
+		return done(errors.Join(q.Close(), full))
+	}
+	doorbell := b.free[len(b.free)-1]
+	b.free = b.free[:len(b.free)-1]
+	b.qps[doorbell].Store(q)
+	o := &object{kind: kindQP, value: q, rings: c.made}
+	o.close = func() error {
+		b.qps[doorbell].Store(nil)
+		if err := q.Close(); err != nil {
+			b.qps[doorbell].Store(q)
+			return err
+		}
+		b.free = append(b.free, doorbell)
+		return nil
+	}
+	send, recv := q.Rings()
+	answer := abi.Ring{Handle: c.add(o), Num: uint32(q.Num()), Send: uint64(send), Recv: uint64(recv), Shard: uint32(q.Shard()), Doorbell: doorbell}
+	if o.rings == nil {
+		return says(answer)
+	}
+	answer.Size = uint64(len(o.rings.buf))
+	return reply{body: abi.Put(nil, &answer), fds: []int{o.rings.fd}, sent: o.rings.sent}, nil
+}
+
+// qpInit resolves the handles of a request.
+func (c *session) qpInit(r *abi.CreateQP) (init ib.QPInit, err error) {
+	const op = abi.OpCreateQP
+	send, err1 := optional[*roce.CQ](c, op, "SendCQ", r.SendCQ)
+	recv, err2 := optional[*roce.CQ](c, op, "RecvCQ", r.RecvCQ)
+	srq, err3 := optional[*roce.SRQ](c, op, "SRQ", r.SRQ)
+	xrcd, err4 := optional[*roce.XRCD](c, op, "XRCD", r.XRCD)
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		return init, err
+	}
+	init = ib.QPInit{Type: ib.QPType(min(r.Type, 0xFF)), SigAll: r.SigAll != 0, Cap: ib.QPCap{
+		MaxSendWR: int(r.MaxSendWR), MaxRecvWR: int(r.MaxRecvWR),
+		MaxSendSGE: int(r.MaxSendSGE), MaxRecvSGE: int(r.MaxRecvSGE), MaxInline: int(r.MaxInline)}}
+	// What is nil must be nil as an interface, too.
+	if send != nil {
+		init.SendCQ = send
+	}
+	if recv != nil {
+		init.RecvCQ = recv
+	}
+	if srq != nil {
+		init.SRQ = srq
+	}
+	if xrcd != nil {
+		init.XRCD = xrcd
+	}
+	return init, nil
+}
+
+func modifyQP(c *session, r *abi.QPAttr) (reply, error) {
+	q, err := lookup[*roce.QP](c, abi.OpModifyQP, "QP", r.QP)
+	if err != nil {
+		return done(err)
+	}
+	a, mask := r.Attr(), ib.QPAttrMask(r.Mask)
+	if err := c.mayHave(q, &a, mask); err != nil {
+		return done(err)
+	}
+	return done(q.Modify(a, mask))
+}
+
+func queryQP(c *session, r *abi.Object) (reply, error) {
+	q, err := lookup[*roce.QP](c, abi.OpQueryQP, "QP", r.Handle)
+	if err != nil {
+		return done(err)
+	}
+	a, err := q.Query()
+	if err != nil {
+		return done(err)
+	}
+	return says(abi.QPAttrOf(r.Handle, &a, 0))
+}
+
+func attach(c *session, r *abi.Group) (reply, error) {
+	q, err := lookup[*roce.QP](c, abi.OpAttach, "QP", r.QP)
+	if err != nil {
+		return done(err)
+	}
+	return done(q.AttachMulticast(r.GID))
+}
+
+func detach(c *session, r *abi.Group) (reply, error) {
+	q, err := lookup[*roce.QP](c, abi.OpDetach, "QP", r.QP)
+	if err != nil {
+		return done(err)
+	}
+	return done(q.DetachMulticast(r.GID))
+}
+
+// String names the kind, for people.
+func (k kind) String() string {
+	names := [...]string{"CM ID", "CM channel", "QP", "SRQ", "MW", "MR", "AH", "CQ", "channel", "XRCD", "PD"}
+	if int(k) < len(names) {
+		return names[k]
+	}
+	return fmt.Sprintf("kind %d", uint8(k))
+}

@@ -1,0 +1,78 @@
+package server
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/daemon/client"
+	"github.com/goroce/goroce/roce/link/udp"
+	"github.com/goroce/goroce/roce/link/wrap"
+	"github.com/goroce/goroce/tests/linktest"
+)
+
+// newServer returns a server of one device, and a socket for it.
+func newServer(t *testing.T) (*Server, *net.UnixListener) {
+	t.Helper()
+	l, err := udp.Open([]netip.Addr{linktest.Loopback()}, udp.Options{})
+	must(t, err)
+	dev, err := roce.Open(wrap.Seal(wrap.Turn(l)), roce.Options{})
+	must(t, err)
+	s, err := New([]*roce.Device{dev}, Options{})
+	must(t, err)
+	t.Cleanup(func() {
+		must(t, dev.Close())
+		must(t, s.Close())
+	})
+	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Net: "unixpacket", Name: filepath.Join(t.TempDir(), "socket")})
+	must(t, err)
+	return s, listener
+}
+
+// serving runs a server for as long as the test does, and returns a client of it.
+func serving(t *testing.T, adjust func(*Server)) *client.Device {
+	t.Helper()
+	s, listener := newServer(t)
+	adjust(s)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx, listener) }()
+	t.Cleanup(func() {
+		cancel()
+		must(t, <-ended)
+	})
+	c, err := client.Dial(t.Context(), client.Options{Socket: listener.Addr().String()})
+	must(t, err)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestClose: a server that has ended has left no epoll instance open.
+func TestClose(t *testing.T) {
+	round := func() (instances int) {
+		t.Run("round", func(t *testing.T) { newQP(t, serving(t, func(*Server) {}), ib.UD) })
+		list, err := filepath.Glob("/proc/self/fd/*")
+		must(t, err)
+		for _, fd := range list {
+			if what, _ := os.Readlink(fd); what == "anon_inode:[eventpoll]" {
+				instances++
+			}
+		}
+		return instances
+	}
+	if before, after := round(), round(); after != before { // the first begins that of the runtime
+		t.Errorf("%d epoll instances, %d before", after, before)
+	}
+}

@@ -1,0 +1,5 @@
+//go:build guardmaps
+
+package server
+
+func init() { unmap = guard }

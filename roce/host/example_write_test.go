@@ -1,0 +1,96 @@
+package host_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net/netip"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/host"
+	"github.com/goroce/goroce/tests/linktest"
+)
+
+// Connect two queue pairs and write: a device for each end, on loopback, over UDP sockets and
+// without privileges. Here both ends are in one program; in real life they tell each other
+// their address, QP number, memory address and R_Key, or leave that to package rdmacm.
+func Example() {
+	a, b := open(make([]byte, 64)), open(make([]byte, 64))
+	defer a.dev.Close()
+	defer b.dev.Close()
+	a.connect(b)
+	b.connect(a)
+
+	n := copy(a.buf, "RDMA anywhere")
+	_, err := a.qp.PostSend([]ib.SendWR{{Opcode: ib.WRWrite, Flags: ib.SendSignaled,
+		SGL:        []ib.SGE{{Addr: a.mr.Addr(), Length: uint32(n), LKey: a.mr.LKey()}},
+		RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()}})
+	check(err)
+	wc := a.wait()
+	fmt.Printf("%v: %s\n", wc.Status, b.buf[:n])
+	// Output: success: RDMA anywhere
+}
+
+// end is a device with what a connection takes.
+type end struct {
+	addr netip.Addr
+	buf  []byte
+	dev  ib.Device
+	ch   ib.Channel
+	cq   ib.CQ
+	mr   ib.MR
+	qp   ib.QP
+}
+
+func open(buf []byte) *end {
+	e := &end{addr: linktest.Loopback(), buf: buf} // an address of this host; 192.0.2.1 in real life
+	dev, err := host.Open(host.Options{Link: "udp", Addrs: []netip.Addr{e.addr}})
+	check(err)
+	e.dev = dev
+	e.ch, err = dev.CreateChannel()
+	check(err)
+	e.cq, err = dev.CreateCQ(ib.CQInit{Entries: 16, Channel: e.ch})
+	check(err)
+	pd, err := dev.AllocPD()
+	check(err)
+	e.mr, err = pd.RegMR(ib.MRInit{Buf: buf, Access: ib.LocalWrite | ib.RemoteWrite})
+	check(err)
+	e.qp, err = pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: e.cq, RecvCQ: e.cq, Cap: ib.QPCap{MaxSendWR: 1, MaxSendSGE: 1}})
+	check(err)
+	return e
+}
+
+// connect takes e's QP to INIT, RTR (ready to receive) and RTS (ready to send).
+func (e *end) connect(peer *end) {
+	a := ib.QPAttr{State: ib.Init, Port: 1, Access: ib.RemoteWrite}
+	check(e.qp.Modify(a, ib.AttrState|ib.AttrPort|ib.AttrPKeyIndex|ib.AttrAccess))
+	a = ib.QPAttr{State: ib.RTR, AH: ib.AHAttr{DGID: ib.GIDFromAddr(peer.addr)}, DestQPN: peer.qp.Num(),
+		PathMTU: ib.MTU1024, MinRNRTimer: 12}
+	check(e.qp.Modify(a, ib.AttrState|ib.AttrAV|ib.AttrDestQPN|ib.AttrPathMTU|ib.AttrRQPSN|
+		ib.AttrMaxDestRdAtomic|ib.AttrMinRNRTimer))
+	a = ib.QPAttr{State: ib.RTS, Timeout: 19, RetryCnt: 7, RNRRetry: 7}
+	check(e.qp.Modify(a, ib.AttrState|ib.AttrSQPSN|ib.AttrMaxRdAtomic|ib.AttrTimeout|ib.AttrRetryCnt|ib.AttrRNRRetry))
+}
+
+// wait returns the next completion. Arm, then look once more, then sleep: so none is missed.
+func (e *end) wait() ib.WC {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	wcs := make([]ib.WC, 1)
+	for {
+		check(e.cq.Arm(false))
+		if n, err := e.cq.Poll(wcs); n == 1 || err != nil {
+			check(err)
+			return wcs[0]
+		}
+		_, err := e.ch.Wait(ctx)
+		check(err)
+	}
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}

@@ -1,0 +1,93 @@
+package engine
+
+import "github.com/goroce/goroce/ib"
+
+// timerEntry is a QP's place in the heap of deadlines.
+type timerEntry struct {
+	at    ib.Instant
+	index int // in the heap, plus one; 0 if not in it
+}
+
+// deadlines is a binary heap of QPs by deadline. It is lazy: an entry is moved
+// only to an earlier time. One that comes up too early is looked at and put back,
+// which is rare; deadlines that move away with every packet cost nothing.
+type deadlines []*QP
+
+// earliest returns the first deadline; ib.Never if there is none.
+func (h deadlines) earliest() ib.Instant {
+	if len(h) == 0 {
+		return ib.Never
+	}
+	return h[0].timer.at
+}
+
+// want makes sure that q comes up by at.
+func (h *deadlines) want(q *QP, at ib.Instant) {
+	switch {
+	case at == ib.Never || q.timer.index != 0 && q.timer.at <= at:
+		return
+	case q.timer.index == 0:
+		*h = append(*h, q)
+		q.timer.index = len(*h)
+	}
+	q.timer.at = at
+	h.up(q.timer.index - 1)
+}
+
+// pop removes and returns the first QP that is due, nil if none is.
+func (h *deadlines) pop(now ib.Instant) *QP {
+	if h.earliest() > now {
+		return nil
+	}
+	q := (*h)[0]
+	h.remove(q)
+	return q
+}
+
+func (h *deadlines) remove(q *QP) {
+	if q.timer.index == 0 {
+		return
+	}
+	i, last := q.timer.index-1, len(*h)-1
+	h.swap(i, last)
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	q.timer.index = 0
+	if i < last {
+		h.down(i)
+		h.up(i)
+	}
+}
+
+func (h deadlines) swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].timer.index, h[j].timer.index = i+1, j+1
+}
+
+func (h deadlines) up(i int) {
+	for i > 0 {
+		parent := (i - 1) / 2
+		if h[parent].timer.at <= h[i].timer.at {
+			return
+		}
+		h.swap(i, parent)
+		i = parent
+	}
+}
+
+func (h deadlines) down(i int) {
+	for {
+		child := 2*i + 1
+		if child >= len(h) {
+			return
+		}
+		if child+1 < len(h) && h[child+1].timer.at < h[child].timer.at {
+			child++
+		}
+		if h[i].timer.at <= h[child].timer.at {
+			return
+		}
+		h.swap(i, child)
+		i = child
+	}
+}

@@ -1,0 +1,72 @@
+package engine
+
+import (
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/qp"
+)
+
+// after carries out what a QP wants done after an input, and after its packets were copied.
+func (s *Shard) after(q *QP) {
+	e := q.core.Effects()
+	if len(e.Placements) > 0 {
+		s.place(q, e.Placements)
+	}
+	if len(e.Fetches) > 0 {
+		s.fetch(q, e.Fetches)
+	}
+	if e.Send {
+		s.ready.push(q)
+	}
+	s.deadlines.want(q, e.Deadline)
+	s.deliver()
+	for t := range e.Events.All() {
+		s.engine.owner.QPEvent(q, t)
+	}
+	s.show(q, e.State)
+	s.judge(q, &e)
+	s.admit(q.flow)
+}
+
+// deliver delivers the pending events of CQs and SRQs.
+func (s *Shard) deliver() {
+	owner := s.engine.owner
+	for c := s.due.CQ(); c != nil; c = s.due.CQ() {
+		if c.TakeNotify() {
+			owner.CQNotify(c)
+		}
+		if c.TakeError() {
+			owner.CQError(c)
+		}
+	}
+	for srq := s.due.SRQ(); srq != nil; srq = s.due.SRQ() {
+		for t, ok := srq.TakeEvent(); ok; t, ok = srq.TakeEvent() {
+			owner.SRQEvent(srq, t)
+		}
+	}
+}
+
+// show shows q's state to the posting side. A receive that was posted while the state
+// went to ERR may have missed the flush; the doorbell is rung for it.
+func (s *Shard) show(q *QP, state ib.QPState) {
+	if q.front.SetState(state) != state && state == ib.Err {
+		s.ring(q)
+	}
+}
+
+// admit hands the turn to QPs that waited for room in the account of a destination.
+func (s *Shard) admit(f *flow) {
+	if f == nil {
+		return
+	}
+	for core := f.account.Next(); core != nil; core = f.account.Next() {
+		s.ready.push(core.Owner.(*QP))
+	}
+}
+
+// SetSRQLimit arms the limit of an SRQ, which may be reached already.
+func (s *Shard) SetSRQLimit(srq *qp.SRQ, limit int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	srq.SetLimit(limit, &s.due)
+	s.deliver()
+}

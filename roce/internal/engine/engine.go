@@ -1,0 +1,182 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/qp"
+	"github.com/goroce/goroce/roce/internal/ipid"
+	"github.com/goroce/goroce/roce/internal/slowmem"
+	"github.com/goroce/goroce/roce/link"
+)
+
+// Options say how the loops run.
+type Options struct {
+	Rand   *rand.Rand    // generations of QP numbers
+	Spin   time.Duration // how long an idle loop looks for work before it sleeps, at most
+	Manual bool          // no goroutine is started: the owner calls Step
+	Limits qp.Limits     // of the port's QPs, at first
+	// OnOffloadOff, if not nil, hears of the peer for which runs were given up. It must
+	// not block, and not call the engine.
+	OnOffloadOff func(peer ib.GID)
+}
+
+// Owner is whoever has the objects of the API that belong to the engine's QPs, CQs and SRQs.
+// Its methods are called per event, never per packet, under the lock of a shard: they must
+// neither block nor call the engine.
+type Owner interface {
+	// QPEvent takes an asynchronous event of a QP.
+	QPEvent(q *QP, t ib.EventType)
+	// CQNotify says that a completion has come which the CQ was armed for, CQError that
+	// the CQ has overrun.
+	CQNotify(c *qp.CQ)
+	CQError(c *qp.CQ)
+	// SRQEvent takes an asynchronous event of an SRQ.
+	SRQEvent(s *qp.SRQ, t ib.EventType)
+	// LinkDown says that a link has failed for good.
+	LinkDown(err error)
+}
+
+// Engine is the loops of one device, one for each link.
+type Engine struct {
+	opts    Options
+	owner   Owner
+	caps    link.Caps // of the first link, like the others'
+	shards  []*Shard
+	origin  time.Time
+	offload atomic.Bool // runs were given up
+	running sync.WaitGroup
+}
+
+// New returns the engine of a device that has its addresses on these links. Start sets
+// its loops going.
+func New(links []link.Link, o Options, owner Owner) (*Engine, error) {
+	if err := checkLinks(links); err != nil {
+		return nil, err
+	}
+	e := &Engine{opts: o, owner: owner, caps: links[0].Caps(), origin: time.Now()}
+	e.shards = make([]*Shard, len(links))
+	trackers := make([]*ipid.Tracker, len(links))
+	for i, l := range links {
+		e.shards[i] = newShard(e, i, l, len(links))
+		trackers[i] = &e.shards[i].rx.ids
+	}
+	if len(links) > 1 {
+		ipid.Share(trackers)
+	}
+	return e, nil
+}
+
+// checkLinks refuses links that cannot be those of one device.
+func checkLinks(links []link.Link) error {
+	const op = "open device"
+	n := len(links)
+	if n < 1 || n > link.MaxShards || n&(n-1) != 0 {
+		return ib.Refuse(op, "links", n, fmt.Sprintf("1 to %d, a power of two", link.MaxShards), ib.ErrInvalid)
+	}
+	first := links[0].Caps()
+	for i, l := range links[1:] {
+		c := l.Caps()
+		if c.MTU != first.MTU || c.RunFrames != first.RunFrames || c.RunBytes != first.RunBytes || !slices.Equal(c.Local, first.Local) {
+			return ib.Refuse(op, fmt.Sprintf("link %d", i+1), c.Name,
+				"the addresses, MTU and run limits of link 0", ib.ErrInvalid)
+		}
+	}
+	return nil
+}
+
+// Start sets the loops going, each on a goroutine of its own, unless the owner calls Step.
+func (e *Engine) Start() {
+	if e.opts.Manual {
+		return
+	}
+	for _, s := range e.shards {
+		e.running.Add(1)
+		go s.run()
+	}
+}
+
+// Close ends the loops and closes the links. All QPs are closed.
+func (e *Engine) Close() error {
+	e.Each(func(s *Shard) { s.closed = true })
+	var errs []error
+	for _, s := range e.shards {
+		s.LeavePolling()
+		errs = append(errs, s.link.Close())
+	}
+	e.running.Wait()
+	return errors.Join(errs...)
+}
+
+// Step drives an engine without loops: one turn of each shard at now. It reports whether
+// there may be more to do at once.
+func (e *Engine) Step(now ib.Instant) (more bool) {
+	for _, s := range e.shards {
+		more = s.step(now) || more
+	}
+	return more
+}
+
+// Deadline is when Step wants to be called next, if nothing arrives before.
+func (e *Engine) Deadline() ib.Instant {
+	at := ib.Never
+	for _, s := range e.shards {
+		at = min(at, s.deadline())
+	}
+	return at
+}
+
+// Now is the clock of engines that run by themselves.
+func (e *Engine) Now() ib.Instant { return e.now() }
+
+func (e *Engine) now() ib.Instant { return ib.Instant(time.Since(e.origin)) }
+
+// Clock returns the time that completions are stamped with.
+func (e *Engine) Clock() ib.Instant {
+	s := e.shards[0]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.clock()
+}
+
+// Shards returns the shards, by number.
+func (e *Engine) Shards() []*Shard { return e.shards }
+
+// several reports whether there is more than one shard.
+func (e *Engine) several() bool { return len(e.shards) > 1 }
+
+// Each calls f with one shard after the other, whose lock it holds meanwhile.
+func (e *Engine) Each(f func(*Shard)) {
+	for _, s := range e.shards {
+		s.mu.Lock()
+		f(s)
+		s.mu.Unlock()
+	}
+}
+
+// Quiesce returns when no turn that began before is under way: no loop looks at memory
+// any more that was deregistered.
+func (e *Engine) Quiesce() { e.Each(func(*Shard) {}) }
+
+// NewLock returns the lock of a CQ or SRQ that the QPs of all shards may use, nil if
+// there is one shard.
+func (e *Engine) NewLock() sync.Locker {
+	if e.several() {
+		return new(sync.Mutex)
+	}
+	return nil
+}
+
+// NewWorker returns a worker for the slow memory of QPs.
+func (e *Engine) NewWorker(o slowmem.Options) *Worker {
+	return slowmem.New(o, e.opts.Manual, e.now, e.answer)
+}
+
+// OffloadOff reports whether runs were given up because they do not arrive.
+func (e *Engine) OffloadOff() bool { return e.offload.Load() }

@@ -1,0 +1,120 @@
+package engine
+
+import (
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/qp"
+	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/wire"
+)
+
+// gsiQKey is the Q_Key of all general services QPs (IBTA 10.2.5).
+const gsiQKey = 0x80010000
+
+// GSI reads and writes the datagrams of QP 1, the general services QP of the port (IBTA
+// 13.5): the connection manager. The first shard calls it, with its lock held, for each
+// datagram and once a turn.
+type GSI interface {
+	// Receive takes a datagram that has come by a run. The bytes are the shard's. It
+	// reports false if the datagram is to an address that the port does not have.
+	Receive(now ib.Instant, from *link.Run, payload []byte) bool
+	// Deadline is when Next wants to be called: 0 for at once. It takes no lock.
+	Deadline() ib.Instant
+	// Next does what is due, and takes out the next datagram to send: where to (of a run,
+	// the addresses, traffic class, hop limit and flow label), and what. It reports false
+	// if there is none.
+	Next(now ib.Instant, to *link.Run, mad *[wire.MADLen]byte) bool
+}
+
+// SetGSI makes g read and write the datagrams of QP 1, before Start.
+func (e *Engine) SetGSI(g GSI) { e.shards[0].qp1.gsi = g }
+
+// WakeGSI has the first shard ask for datagrams of QP 1.
+func (e *Engine) WakeGSI() { e.shards[0].wake() }
+
+// FlushGSI sends the datagrams of QP 1 that wait, at once: the process may end now.
+func (e *Engine) FlushGSI() {
+	s := e.shards[0]
+	s.holdSleep()
+	defer s.releaseSleep()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	s.clock()
+	for s.qp1.send(&s.tx) && s.tx.flush() {
+	}
+}
+
+// gsiQP is QP 1: a UD QP without rings, as its one user is in the same process and takes
+// what has come at once. Applications have no QP of this kind, so that only the connection
+// manager writes its messages. Other shards' gsiQPs have no user.
+type gsiQP struct {
+	gsi GSI
+	psn ib.PSN
+	to  link.Run // of the datagram at hand
+	mad [wire.MADLen]byte
+}
+
+// deadline is when there is something to do.
+func (g *gsiQP) deadline() ib.Instant {
+	if g.gsi == nil {
+		return ib.Never
+	}
+	return g.gsi.Deadline()
+}
+
+// receive checks a datagram for QP 1 as a UD QP does, and hands it over.
+func (g *gsiQP) receive(s *Shard, run *link.Run, p *wire.Packet) {
+	st := &s.stats
+	switch {
+	case g.gsi == nil:
+		st.DropNoQP++
+	case p.DETH.QKey != gsiQKey:
+		st.DropQKey++
+	case !g.gsi.Receive(s.now, run, p.Payload):
+		st.DropAddress++
+	default:
+		st.RcvdPkts++
+		st.RDMARecvs++
+	}
+}
+
+// send gives datagrams of QP 1 to the transmitter, as many as it has room for. It reports
+// whether there were any.
+func (g *gsiQP) send(t *transmitter) (sent bool) {
+	now := t.s.now
+	for range pullsPerStep {
+		if g.deadline() > now || t.n > txRuns-txPackets && !t.flush() || t.blocked {
+			return sent
+		}
+		if !g.gsi.Next(now, &g.to, &g.mad) {
+			continue // only time has passed
+		}
+		g.to.SrcPort = t.s.sourcePort(g.to.FlowLabel, ib.QPNGSI, ib.QPNGSI)
+		p := wire.Packet{BTH: wire.BTH{Opcode: wire.UDSendOnly, PKey: ib.DefaultPKey, DestQP: ib.QPNGSI, PSN: g.psn},
+			DETH: wire.DETH{QKey: gsiQKey, SrcQP: ib.QPNGSI}}
+		g.psn = g.psn.Add(1)
+		t.addMAD(&g.to, &p, &g.mad)
+		sent = true
+	}
+	return sent
+}
+
+// addMAD appends a run of one datagram of QP 1.
+func (t *transmitter) addMAD(to *link.Run, p *wire.Packet, mad *[wire.MADLen]byte) {
+	size := p.Opcode.HeaderLen() + wire.MADLen + wire.ICRCLen
+	t.begin(to, size)
+	t.open = false // a segmentation offload that does not work must not cost connections
+	run := &t.runs[t.n-1]
+	run.Buf = run.Buf[:size]
+	n := p.PutHeaders(run.Buf)
+	copy(run.Buf[n:], mad[:])
+	clear(run.Buf[n+wire.MADLen:])
+	t.s.stats.SentPkts++
+	t.s.stats.RDMASends++
+}
+
+// forges reports whether a packet is a datagram to QP 1 by a process that shares the device
+// with others: it stays here, for it could end or take over their connections.
+func (q *QP) forges(p *qp.TxPacket) bool { return p.DestQP == ib.QPNGSI && q.remote }

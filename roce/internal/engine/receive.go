@@ -1,0 +1,255 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/qp"
+	"github.com/goroce/goroce/roce/internal/ipid"
+	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/wire"
+)
+
+// Sizes of a receive batch: runs taken from the link in one call, and packets
+// handed to a QP in one.
+const (
+	rxRuns    = 32
+	rxPackets = 64
+
+	// rxAnswer is after how many frames of a batch answers leave: a sender whose
+	// window is in the batch must not wait for its end.
+	rxAnswer = 128
+)
+
+// receiver takes frames from the link, checks and decodes them, and hands them to
+// their QPs in runs.
+type receiver struct {
+	s    *Shard
+	runs []link.Run
+	ids  ipid.Tracker
+
+	// Packets for one QP that were decoded and not handed over yet.
+	qp      *QP
+	packets []wire.Packet
+	n       int
+}
+
+func (r *receiver) init(s *Shard) {
+	r.s = s
+	r.runs = make([]link.Run, rxRuns)
+	r.packets = make([]wire.Packet, rxPackets)
+}
+
+// receive takes what other shards have passed on, and one batch from the link. It
+// reports whether there was any.
+func (r *receiver) receive() bool {
+	several := r.s.engine.several()
+	mail := several && r.batch(r.s.mail.take())
+	n, err := r.s.link.Recv(r.s.now, r.runs)
+	if err != nil {
+		return mail // Wait reports a closed link
+	}
+	in := r.runs[:n]
+	if several {
+		in = slices.DeleteFunc(in, func(run link.Run) bool { return !r.s.spread(&run) })
+	}
+	r.batch(in)
+	return n > 0 || mail
+}
+
+// batch takes runs, and answers in between. It reports whether there were any.
+func (r *receiver) batch(runs []link.Run) bool {
+	frames := 0
+	for i := range runs {
+		r.run(&runs[i])
+		if frames += runs[i].Frames(); frames >= rxAnswer {
+			r.handOver()
+			r.s.clock() // ACKs may have waited long enough
+			r.s.takeAnswers()
+			r.s.runTimers()
+			r.s.tx.drain()
+			frames = 0
+		}
+	}
+	r.handOver()
+	return len(runs) > 0
+}
+
+// run takes the frames of one run that are this shard's. The ICRC comes first:
+// until it is checked no other field means anything.
+func (r *receiver) run(run *link.Run) {
+	shards := len(r.s.engine.shards)
+	mixed := shards > 1 && !isMulticast(&run.Dst)
+	outer := wire.Outer{Src: run.Src, Dst: run.Dst, SrcPort: run.SrcPort, DstPort: link.Port}
+	src := r.ids.Source(run)
+	prefix := outer.Prefix(run.Size)
+	trains := true
+	for i, n := 0, run.Frames(); i < n; i++ {
+		frame := run.Frame(i)
+		if mixed && link.FrameShard(frame, shards) != r.s.id {
+			continue
+		}
+		if len(frame) < wire.BTHLen+wire.ICRCLen {
+			r.s.stats.DropMalformed++
+			continue
+		}
+		if len(frame) != run.Size {
+			prefix = outer.Prefix(len(frame))
+		}
+		if !prefix.Check(run.ID+uint16(i), frame) && !r.ids.Check(r.s.now, src, &outer, run, i, frame) {
+			r.s.stats.RxICRCErrors++
+			continue
+		}
+		p := &r.packets[r.n]
+		if err := p.Decode(frame[:len(frame)-wire.ICRCLen]); err != nil {
+			r.s.stats.DropMalformed++
+			continue
+		}
+		if p.Opcode.Service() == wire.UD {
+			r.datagram(run, i, p)
+		} else if q := r.dispatch(run, p); q != nil && trains && wire.AlikeLen(p.Opcode) > 0 {
+			var taken int
+			taken, trains = r.train(q, run, i, prefix)
+			i += taken
+		}
+	}
+}
+
+// trainChunk is how many frames of a train are checked before they are copied, while
+// they are in the processor's first cache.
+const trainChunk = 16
+
+// train hands over frames that follow frame i of a run, which was dispatched to q, and
+// are like it. It returns how many q took, and whether another train may be tried.
+func (r *receiver) train(q *QP, run *link.Run, i int, prefix wire.Prefix) (taken int, more bool) {
+	frames := run.Frames()
+	for {
+		first := i + 1 + taken
+		n := 0
+		for n < trainChunk && first+n < frames {
+			frame := run.Frame(first + n)
+			if !wire.Alike(frame, run.Frame(first+n-1)) || !prefix.Check(run.ID+uint16(first+n), frame) {
+				break
+			}
+			n++
+		}
+		if n == 0 {
+			return taken, true
+		}
+		r.handOver()
+		took := q.core.HandleAlike(r.s.now, run.Buf[first*run.Size:(first+n)*run.Size], run.Size)
+		r.s.stats.RcvdPkts += uint64(took)
+		r.s.after(q)
+		if taken += took; took < n {
+			return taken, false
+		}
+	}
+}
+
+// dispatch finds the QP of a decoded packet, and collects packets of the same QP. It
+// returns the QP if the packet is for it.
+func (r *receiver) dispatch(run *link.Run, p *wire.Packet) *QP {
+	q := r.qp
+	if q == nil || q.num != p.DestQP {
+		if q = r.s.qpns.get(p.DestQP); q == nil {
+			r.s.stats.DropNoQP++
+			return nil
+		}
+		if r.n > 0 { // p lies behind packets of another QP: it moves to the front
+			kept := *p
+			r.handOver()
+			r.packets[0] = kept
+			p = &r.packets[0]
+		}
+	}
+	if !r.accept(q, run, p) {
+		return nil
+	}
+	r.s.stats.RcvdPkts++
+	r.qp = q
+	if r.n++; r.n == len(r.packets) {
+		r.handOver()
+	}
+	return q
+}
+
+// accept checks what a packet must have before its QP sees it (IBTA 9.6.1):
+// service, partition and, for connected services, the peer's address and ours.
+func (r *receiver) accept(q *QP, run *link.Run, p *wire.Packet) bool {
+	st := &r.s.stats
+	switch {
+	case p.Opcode.Service() != qp.WireService(q.typ):
+		st.DropService++
+	case p.PKey&0x7FFF != ib.DefaultPKey&0x7FFF:
+		st.DropPKey++
+	case run.Src != q.path.Dst || run.Dst != q.path.Src:
+		st.DropAddress++
+	default:
+		return true
+	}
+	return false
+}
+
+// handOver gives the collected packets to their QP.
+func (r *receiver) handOver() {
+	if r.n == 0 {
+		return
+	}
+	q := r.qp
+	q.core.HandlePackets(r.s.now, r.packets[:r.n])
+	r.n, r.qp = 0, nil
+	r.s.after(q)
+}
+
+// datagram hands a UD packet, frame i of run, to its QP or to all QPs of its
+// multicast group.
+func (r *receiver) datagram(run *link.Run, i int, p *wire.Packet) {
+	st := &r.s.stats
+	if p.PKey&0x7FFF != ib.DefaultPKey&0x7FFF {
+		st.DropPKey++
+		return
+	}
+	if r.n > 0 { // in the order of arrival; p lies behind the packets that go now
+		kept := *p
+		r.handOver()
+		r.packets[0] = kept
+		p = &r.packets[0]
+	}
+	if p.DestQP == ib.QPNGSI {
+		r.s.qp1.receive(r.s, run, p)
+		return
+	}
+	outer := wire.Outer{Src: run.Src, Dst: run.Dst, TrafficClass: run.TrafficClass, HopLimit: run.HopLimit, FlowLabel: run.FlowLabel}
+	if run.KnownID {
+		outer.ID = run.ID + uint16(i)
+	}
+	var grh [ib.GRHLen]byte
+	outer.PutGRH(&grh, len(run.Frame(i)))
+	if !isMulticast(&run.Dst) {
+		r.deliver(r.s.qpns.get(p.DestQP), p, &grh)
+		return
+	}
+	members := r.s.groups[run.Dst].members
+	if p.DestQP != ib.QPNMulticast || len(members) == 0 { // IBTA 9.6.1.5.1
+		st.DropAddress++
+		return
+	}
+	for _, q := range members {
+		r.deliver(q, p, &grh)
+	}
+}
+
+// deliver hands a datagram to one QP.
+func (r *receiver) deliver(q *QP, p *wire.Packet, grh *[ib.GRHLen]byte) {
+	st := &r.s.stats
+	switch {
+	case q == nil:
+		st.DropNoQP++
+	case !qp.Datagram(q.typ):
+		st.DropService++
+	default:
+		st.RcvdPkts++
+		q.core.HandleDatagram(r.s.now, p, grh)
+		r.s.after(q)
+	}
+}

@@ -1,0 +1,121 @@
+package engine
+
+import (
+	"sync"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/qp"
+	"github.com/goroce/goroce/roce/link"
+)
+
+// Shard is one loop over one link: it owns QPs, their timers and the accounts of their
+// destinations. All of it is guarded by mu, which the loop holds for a turn at a time;
+// verbs that change a QP take it between turns. Nobody holds the mu of two shards.
+type Shard struct {
+	engine *Engine
+	id     int
+	link   link.Link
+
+	mu        sync.Mutex
+	now       ib.Instant // of the turn or verb under way; never goes back
+	limits    qp.Limits  // of the port's QPs
+	qpns      *qpnTable
+	deadlines deadlines
+	ready     schedule // QPs that may have packets to send
+	ahs       table[qp.AH]
+	srqs      table[qp.SRQ]
+	groups    map[ib.GID]group
+	qp1       gsiQP
+	due       qp.Due // CQs and SRQs with an event
+	rx        receiver
+	tx        transmitter
+	stats     Stats
+	closed    bool
+
+	doorbells doorbells
+	mail      mailbox // runs that came by other shards' links
+	answers   answers // of workers
+	inline    inlineTurns
+	poller    poller
+	sleeper   sleeper
+	yield     yieldTimer // of whoever drives
+}
+
+func newShard(e *Engine, id int, l link.Link, shards int) *Shard {
+	s := &Shard{engine: e, id: id, link: l, limits: e.opts.Limits,
+		qpns:   newQPNTable(uint8(e.opts.Rand.Uint32()), id, shards),
+		ready:  schedule{apps: map[any]*app{}},
+		groups: map[ib.GID]group{}}
+	s.doorbells.ringing = s.ring
+	s.poller.init()
+	s.rx.init(s)
+	s.tx.init(s)
+	s.inline.init(s)
+	return s
+}
+
+// Number returns the shard's number.
+func (s *Shard) Number() int { return s.id }
+
+// Link returns the link that the shard runs on.
+func (s *Shard) Link() link.Link { return s.link }
+
+// step is one turn at now.
+func (s *Shard) step(now ib.Instant) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.turn(now)
+}
+
+// turn receives a batch, takes doorbells and answers, runs timers and sends. It reports
+// whether anything happened. The caller holds mu.
+func (s *Shard) turn(now ib.Instant) bool {
+	if s.closed {
+		return false
+	}
+	s.advance(now)
+	busy := s.rx.receive()
+	busy = s.takeDoorbells() || busy
+	busy = s.takeAnswers() || busy
+	busy = s.runTimers() || busy
+	return s.tx.drain() || busy
+}
+
+// advance moves the shard's time on. Whoever drives a turn has read the clock before it
+// had the lock: another turn may have been later since.
+func (s *Shard) advance(now ib.Instant) { s.now = max(s.now, now) }
+
+// clock reads the time, for verbs and within long turns. In virtual time it is that of
+// the last turn.
+func (s *Shard) clock() ib.Instant {
+	if !s.engine.opts.Manual {
+		s.advance(s.engine.now())
+	}
+	return s.now
+}
+
+func (s *Shard) runTimers() bool {
+	busy := false
+	for q := s.deadlines.pop(s.now); q != nil; q = s.deadlines.pop(s.now) {
+		if q.core.Deadline() <= s.now {
+			q.core.HandleTimeout(s.now)
+			busy = true
+		}
+		s.after(q)
+	}
+	return busy
+}
+
+// deadline is when step has something to do without outside help.
+func (s *Shard) deadline() ib.Instant {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return min(s.deadlines.earliest(), s.link.Deadline(), s.qp1.deadline())
+}
+
+// Locked calls f between two turns.
+func (s *Shard) Locked(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}

@@ -1,0 +1,32 @@
+package engine
+
+import (
+	"github.com/goroce/goroce/qp"
+	"github.com/goroce/goroce/roce/link"
+)
+
+// Stats counts what a shard did since it was opened.
+type Stats struct {
+	qp.Stats
+	RxICRCErrors  uint64 // frames whose ICRC was wrong
+	DropMalformed uint64 // frames that do not decode
+	DropNoQP      uint64 // packets for a QP number that is not in use
+	DropService   uint64 // packets of another service than the QP's
+	DropPKey      uint64 // packets of another partition
+	DropAddress   uint64 // packets that are not from the QP's peer, or not to its address
+	CrossedShards uint64 // frames that arrived by the link of another shard than their QP's
+	DropMailbox   uint64 // those of them that found the other shard's mailbox full
+	DropForgedMAD uint64 // datagrams of other processes to QP 1, which only the connection manager writes: they stay here
+	OffloadTrials uint64 // times that runs to a destination came under suspicion
+	OffloadOff    uint64 // 1 once runs are given up
+	Link          link.Stats
+}
+
+// Stats returns the counters of the shard as they stand. The caller holds its lock
+// (Engine.Each).
+func (s *Shard) Stats() Stats {
+	st := s.stats
+	st.Link = s.link.Stats()
+	s.mail.count(&st)
+	return st
+}

@@ -1,0 +1,250 @@
+package engine
+
+import (
+	"github.com/goroce/goroce/mr"
+	"github.com/goroce/goroce/qp"
+	"github.com/goroce/goroce/roce/internal/offload"
+	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/wire"
+)
+
+// Sizes of a send batch: runs that wait for the link, and packets that one QP may
+// send before it is another's turn. At the worst each packet makes a run of its
+// own; a turn begins only when there is room for that.
+const (
+	txRuns    = 2 * txPackets
+	txPackets = 64
+)
+
+// transmitter asks ready QPs for packets and packs them into runs: frames of one
+// size to one shard of a destination behind each other, whatever their QPs, and a
+// shorter one at the end. That is what segmentation offload takes.
+type transmitter struct {
+	s       *Shard
+	packets []qp.TxPacket
+	runs    []link.Run     // filled, oldest first
+	buffers [][]byte       // buffers[i] holds runs[i]; made when first needed
+	n       int            // runs in use; the last one may still grow
+	open    bool           // the last run may still grow
+	last    offload.Packet // the last frame in it
+	blocked bool           // the link takes no more for now
+	path    link.Run       // of the datagram at hand
+	frames  int            // in the last run
+	shard   int            // of the peer, that the last run goes to
+}
+
+func (t *transmitter) init(s *Shard) {
+	t.s = s
+	t.packets = make([]qp.TxPacket, txPackets)
+	t.runs = make([]link.Run, txRuns)
+	t.buffers = make([][]byte, txRuns)
+}
+
+// pullsPerStep bounds the turns of one step, so that received frames do not wait.
+const pullsPerStep = 64
+
+// drain gives ready QPs their turns and sends. It reports whether there was
+// anything.
+func (t *transmitter) drain() bool {
+	if t.blocked && !t.flush() {
+		return false
+	}
+	sent := t.s.qp1.send(t)
+	for range pullsPerStep {
+		if t.n > txRuns-txPackets && !t.flush() || t.blocked {
+			break
+		}
+		q := t.s.ready.pop()
+		if q == nil {
+			break
+		}
+		sent = t.pull(q) || sent
+	}
+	return t.flush() && sent
+}
+
+// pull packs the packets of one QP. Running out of work it leaves its ready list;
+// running out of its turn it goes to the end.
+func (t *transmitter) pull(q *QP) bool {
+	now := t.s.now
+	n := q.core.NextPackets(now, t.packets)
+	packets := n
+	for i := range t.packets[:n] {
+		p := &t.packets[i]
+		packets += p.Train
+		if err := t.addTrain(q, p); err != nil {
+			q.core.SendFailed(now, p)
+			break
+		}
+	}
+	q.core.Sent(now)
+	t.s.ready.charge(q, packets)
+	t.s.after(q)
+	return n > 0
+}
+
+// lastACK sends the ACK that a QP owes, and that waits for data to ride behind,
+// before the QP ends.
+func (t *transmitter) lastACK(q *QP) {
+	if t.n == txRuns || !q.core.LastACK(t.s.now, &t.packets[0]) {
+		return
+	}
+	t.open = false              // it goes alone (package offload): nothing would repeat it
+	_ = t.add(q, &t.packets[0]) // it has no payload to fail with
+	t.flush()
+}
+
+// add appends a packet to the last run, or begins a new one.
+func (t *transmitter) add(q *QP, p *qp.TxPacket) error {
+	if q.forges(p) {
+		t.s.stats.DropForgedMAD++
+		return nil
+	}
+	size := p.Opcode.HeaderLen() + p.Len + p.Pad() + wire.ICRCLen
+	path := &q.path
+	if p.AH != nil {
+		path = &t.path
+		*path = *p.AH.Owner.(*link.Run)
+		path.SrcPort = t.s.sourcePort(path.FlowLabel, q.num, p.DestQP)
+	}
+	most := t.s.runLimit(q, p, path)
+	if shard := link.ShardOf(p.DestQP, peerShards); most == 1 || shard != t.shard || !t.fits(path, size) {
+		t.begin(path, size)
+		t.shard = shard
+	}
+	run := &t.runs[t.n-1]
+	at := len(run.Buf)
+	frame := run.Buf[at : at+size]
+	n := p.PutHeaders(frame)
+	err := t.payload(frame[n:n+p.Len], p)
+	if err != nil {
+		if at == 0 {
+			t.n, t.open = t.n-1, false
+		}
+		return err
+	}
+	clear(frame[n+p.Len : size])
+	run.Buf = run.Buf[:at+size]
+	t.frames++
+	t.open = size == run.Size && t.frames < min(most, t.s.engine.caps.RunFrames)
+	t.follow(q, p, at > 0)
+	return nil
+}
+
+// addTrain appends a packet and its train. If the payload of one cannot be read, p is
+// that one.
+func (t *transmitter) addTrain(q *QP, p *qp.TxPacket) error {
+	err := t.add(q, p)
+	for err == nil && p.Train > 0 {
+		if n := t.more(q, p); n > 0 {
+			p.Advance(n)
+			continue
+		}
+		p.Advance(1)
+		err = t.add(q, p)
+	}
+	return err
+}
+
+// more appends packets of a train behind p, which is the last in a run, as add would,
+// and returns how many: 0 where that must be looked at one by one.
+func (t *transmitter) more(q *QP, p *qp.TxPacket) int {
+	if !t.open || !t.settled(q, p) {
+		return 0
+	}
+	run := &t.runs[t.n-1]
+	at, size := len(run.Buf), run.Size
+	n := min(p.Train, t.s.engine.caps.RunFrames-t.frames, (cap(run.Buf)-at)/size)
+	if n == 0 {
+		return 0
+	}
+	buf, header := run.Buf[:at+n*size], wire.AlikeLen(p.Opcode)
+	if p.Inline != nil {
+		for i := range n {
+			copy(buf[at+i*size+header:][:p.Len], p.Inline[(i+1)*p.Len:])
+		}
+	} else if mr.GatherEach(buf[at:], size, header, p.Len, p.SGL, p.Off+uint64(p.Len)) != nil {
+		return 0
+	}
+	for i := range n {
+		frame := buf[at+i*size:][:size]
+		wire.PutAlike(frame, buf[at+(i-1)*size:], p.PSN.Add(i+1), p.RETH.VA+uint64((i+1)*p.Len))
+		clear(frame[header+p.Len:])
+	}
+	run.Buf = buf
+	t.frames += n
+	t.open = t.frames < t.s.engine.caps.RunFrames
+	t.last.PSN = p.PSN.Add(n)
+	return n
+}
+
+// follow watches a packet that went into a run, behind another.
+func (t *transmitter) follow(q *QP, p *qp.TxPacket, behind bool) {
+	if behind && q.flow != nil && t.s.watched(q) {
+		q.offload.Watch(&q.flow.trial, p, t.last)
+	}
+	t.last = offload.Packet{QP: &q.offload, Request: p.Opcode.IsRequest(), PSN: p.PSN}
+}
+
+// settled reports whether nothing is to be watched or limited about what follows p in its
+// train.
+func (t *transmitter) settled(q *QP, p *qp.TxPacket) bool {
+	caps := &t.s.engine.caps
+	return !caps.Segments || !q.path.Src.Is4() || q.flow != nil && !t.s.engine.offload.Load() && q.offload.Unwatched(&q.flow.trial, p)
+}
+
+// payload copies the payload into the frame: the only time that it is read, so
+// the ICRC fits what leaves whatever the application does to its memory.
+func (t *transmitter) payload(dst []byte, p *qp.TxPacket) error {
+	if p.Inline != nil {
+		copy(dst, p.Inline)
+		return nil
+	}
+	return mr.Gather(dst, p.SGL, p.Off)
+}
+
+// fits reports whether a frame may follow in the last run.
+func (t *transmitter) fits(path *link.Run, size int) bool {
+	if !t.open {
+		return false
+	}
+	run := &t.runs[t.n-1]
+	return size <= run.Size && len(run.Buf)+size <= cap(run.Buf) &&
+		run.SrcPort == path.SrcPort && run.HopLimit == path.HopLimit && run.TrafficClass == path.TrafficClass &&
+		run.FlowLabel == path.FlowLabel && run.Dst == path.Dst && run.Src == path.Src
+}
+
+// begin starts a run of frames of the given size.
+func (t *transmitter) begin(path *link.Run, size int) {
+	run := &t.runs[t.n]
+	*run = *path
+	run.Size = size
+	if t.buffers[t.n] == nil {
+		t.buffers[t.n] = make([]byte, t.s.engine.caps.RunBytes)
+	}
+	run.Buf = t.buffers[t.n][:0]
+	t.frames = 0
+	t.n++
+	t.open = true
+}
+
+// flush gives the runs to the link. It returns false if the link would block: the
+// runs that are left go first next time.
+func (t *transmitter) flush() bool {
+	t.open = false
+	if t.n == 0 {
+		t.blocked = false
+		return true
+	}
+	sent, err := t.s.link.Send(t.s.now, t.runs[:t.n])
+	if err != nil {
+		sent = t.n // the link is closed; Wait reports it
+	}
+	for i := range sent {
+		t.buffers[i], t.buffers[t.n-1-i] = t.buffers[t.n-1-i], t.buffers[i]
+	}
+	copy(t.runs, t.runs[sent:t.n])
+	t.n -= sent
+	t.blocked = t.n > 0
+	return !t.blocked
+}

@@ -1,0 +1,133 @@
+package slowmem
+
+import (
+	"github.com/goroce/goroce/mr"
+	"github.com/goroce/goroce/qp"
+)
+
+// work is what waits for a worker: placements and fetches, and whose they are.
+type work[Q comparable] struct {
+	writes []mr.Placement
+	whose  []placer[Q] // of writes
+	parts  []part
+	data   arena // of writes
+	gets   []qp.Fetch
+	getOf  []Q
+
+	placed, got int // how many are done
+}
+
+// placer is the QP of a placement, and the parts that it has: a packet that goes on where
+// the one before has ended is placed with it.
+type placer[Q comparable] struct {
+	q           Q
+	first, last int // in parts, the last one excluded
+}
+
+// part is a packet's share of a placement, or that of a train.
+type part struct {
+	id   uint64
+	n    int // bytes
+	each int // bytes of a packet, if there are several
+}
+
+// finished reports whether all is done.
+func (k *work[Q]) finished() bool { return k.placed == len(k.writes) && k.got == len(k.gets) }
+
+// emptied returns k without what is in it.
+func (k *work[Q]) emptied() work[Q] {
+	clear(k.writes)
+	clear(k.whose)
+	clear(k.gets)
+	clear(k.getOf)
+	k.data.empty()
+	return work[Q]{writes: k.writes[:0], whose: k.whose[:0], parts: k.parts[:0], data: k.data, gets: k.gets[:0], getOf: k.getOf[:0]}
+}
+
+// place appends a placement of q, with a copy of its data.
+func (k *work[Q]) place(q Q, p *mr.Placement) {
+	data, goesOn := k.data.add(p)
+	k.parts = append(k.parts, part{p.ID, len(data), p.Each})
+	if n := len(k.writes) - 1; goesOn && n >= 0 && k.whose[n].q == q {
+		if w := &k.writes[n]; w.Kind == mr.PlaceWrite && p.Kind == mr.PlaceWrite && w.R == p.R && w.Off+uint64(len(w.Data)) == p.Off {
+			w.Data = w.Data[:len(w.Data)+len(data)]
+			k.whose[n].last++
+			return
+		}
+	}
+	w := *p
+	w.Data, w.Each, w.Stride = data, 0, 0
+	k.writes = append(k.writes, w)
+	k.whose = append(k.whose, placer[Q]{q, len(k.parts) - 1, len(k.parts)})
+}
+
+// some returns how many of the placements that are left make up a turn, one at least if
+// there is one.
+func (k *work[Q]) some() (n int) {
+	left := k.writes[k.placed:]
+	for bytes := 0; n < min(len(left), turnPlaces); n++ {
+		if bytes += len(left[n].Data); n > 0 && bytes > turnBytes {
+			break
+		}
+	}
+	return n
+}
+
+// answer appends the answers of placement i, which came out so. Where writing fails each
+// part is done again, packet by packet: whose fault is it?
+func (k *work[Q]) answer(list []Answer[Q], i int, out mr.Outcome) []Answer[Q] {
+	w, who := &k.writes[i], &k.whose[i]
+	alone := out.Err != nil && w.Kind == mr.PlaceWrite
+	off := 0
+	for _, p := range k.parts[who.first:who.last] {
+		a := Answer[Q]{User: who.q, ID: p.id, Old: out.Old, Err: out.Err}
+		if alone {
+			one := mr.Placement{Kind: w.Kind, R: w.R, Off: w.Off + uint64(off), Data: w.Data[off : off+p.n], Each: p.each, Stride: p.each}
+			a.Old, a.Err = one.Do()
+			off += p.n
+		}
+		list = append(list, a)
+	}
+	return list
+}
+
+// arena holds the data of placements that wait, in chunks.
+type arena struct {
+	chunks [][]byte
+	n      int // in use; the last of them is being filled
+}
+
+const (
+	arenaChunk = 64 << 10
+	arenaKeeps = 64 // chunks, when it is empty
+)
+
+// add copies the data of a placement, the packets of a train one behind the other. goesOn
+// says that the copy lies behind the one before. Its capacity may be extended over the
+// next one.
+func (a *arena) add(p *mr.Placement) (_ []byte, goesOn bool) {
+	n := p.Packets()
+	bytes := n * len(p.Packet(0))
+	if goesOn = a.n > 0 && len(a.chunks[a.n-1])+bytes <= arenaChunk; !goesOn {
+		if a.n == len(a.chunks) {
+			a.chunks = append(a.chunks, make([]byte, 0, max(arenaChunk, bytes)))
+		}
+		a.n++
+	}
+	c := &a.chunks[a.n-1]
+	at := len(*c)
+	for i := range n {
+		*c = append(*c, p.Packet(i)...)
+	}
+	return (*c)[at:], goesOn
+}
+
+// empty forgets all data.
+func (a *arena) empty() {
+	clear(a.chunks[min(arenaKeeps, len(a.chunks)):])
+	a.chunks = a.chunks[:min(arenaKeeps, len(a.chunks))]
+	for i := range a.chunks {
+		a.chunks[i] = a.chunks[i][:0]
+	}
+	a.n = 0
+}

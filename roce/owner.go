@@ -1,0 +1,62 @@
+package roce
+
+import (
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/qp"
+	"github.com/goroce/goroce/roce/internal/engine"
+)
+
+// owner tells the application what the engine has to tell of its objects (engine.Owner):
+// under the lock of a shard, so nothing here may block.
+type owner struct{ dev *Device }
+
+// QPEvent delivers an asynchronous event of a QP.
+func (o owner) QPEvent(q *engine.QP, t ib.EventType) {
+	of := q.Owner.(*QP)
+	o.deliver(of.pd.tenant, ib.Event{Type: t, QP: of})
+}
+
+// CQNotify delivers the completion event that a CQ was armed for.
+func (o owner) CQNotify(c *qp.CQ) {
+	switch of := c.Owner.(*CQ); {
+	case of.tenant != nil:
+		of.tenant.Notify(of)
+	case of.channel != nil:
+		of.channel.notify(of)
+	}
+}
+
+// CQError delivers the event of a CQ that has overrun.
+func (o owner) CQError(c *qp.CQ) {
+	of := c.Owner.(*CQ)
+	o.deliver(of.tenant, ib.Event{Type: ib.EventCQErr, CQ: of})
+}
+
+// SRQEvent delivers an asynchronous event of an SRQ.
+func (o owner) SRQEvent(s *qp.SRQ, t ib.EventType) {
+	of := s.Owner.(*SRQ)
+	o.deliver(of.pd.tenant, ib.Event{Type: t, SRQ: of})
+}
+
+// LinkDown tells whoever has opened the device that it is of no more use.
+func (o owner) LinkDown(error) {
+	if !o.dev.fatal.Swap(true) {
+		o.dev.events.put(ib.Event{Type: ib.EventDeviceFatal})
+	}
+}
+
+// deliver gives an event to the tenant that it is for, or to whoever has opened the device.
+func (o owner) deliver(t Tenant, e ib.Event) {
+	if t != nil {
+		t.Event(e)
+	} else {
+		o.dev.raise(e)
+	}
+}
+
+// raise gives an event to whoever has opened the device.
+func (d *Device) raise(e ib.Event) {
+	if !d.events.put(e) {
+		d.eventsLost.Add(1)
+	}
+}

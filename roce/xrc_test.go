@@ -1,0 +1,163 @@
+//go:build linux
+
+package roce_test
+
+import (
+	"fmt"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/mr"
+	"github.com/goroce/goroce/mr/mrtest"
+	"github.com/goroce/goroce/qp/ring"
+	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/wire"
+)
+
+// guardedRings is a tenant whose rings lie in mappings of their own. When it frees them they
+// cannot be touched any more: a device that still writes there ends the test.
+type guardedRings struct {
+	t    *testing.T
+	maps [][]byte
+}
+
+func (g *guardedRings) Alloc(size int) ([]byte, error) {
+	b, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		return nil, err
+	}
+	g.t.Cleanup(func() { _ = unix.Munmap(b) })
+	g.maps = append(g.maps, b)
+	return b, nil
+}
+
+func (g *guardedRings) Notify(*roce.CQ) {}
+func (g *guardedRings) Event(ib.Event)  {}
+
+func (g *guardedRings) last() []byte { return g.maps[len(g.maps)-1] }
+
+func (g *guardedRings) free() {
+	for _, b := range g.maps {
+		must(g.t, unix.Mprotect(b, unix.PROT_NONE))
+	}
+}
+
+// withhold keeps packets of one opcode from a link while it is on.
+type withhold struct {
+	link.Link
+	opcode wire.Opcode
+	on     bool
+}
+
+func (w *withhold) Send(now ib.Instant, runs []link.Run) (int, error) {
+	for i := range runs {
+		r := &runs[i]
+		if last := r.Frames() - 1; w.on && wire.Opcode(r.Frame(last)[0]) == w.opcode {
+			r.Buf = r.Buf[:last*r.Size]
+		}
+	}
+	return w.Link.Send(now, runs)
+}
+
+// TestXRCTargetOutlivesSRQ: an XRC target has taken a receive of an SRQ when that and its
+// CQ are closed, and their rings are gone. Whatever happens to the target then, it writes
+// no completion there.
+func TestXRCTargetOutlivesSRQ(t *testing.T) {
+	fails := func(*xrcPair) {}
+	for _, c := range []struct {
+		name string
+		slow bool // the whole message has come, and waits for its placement; else half of it
+		end  func(p *xrcPair)
+	}{
+		{"target goes to ERR", false, fails},
+		{"target is closed", false, func(p *xrcPair) { must(t, p.target.Close()) }},
+		{"rest of the message arrives", false, func(p *xrcPair) {
+			p.rest.on = false
+			if wc := p.poll(p.a); wc.Status != ib.WCRemInvReqErr {
+				t.Errorf("the message ends with %v, want a remote invalid request", wc.Status)
+			}
+		}},
+		{"data is placed", true, func(p *xrcPair) { p.settle() }},
+		{"target goes to ERR while data is placed", true, fails},
+	} {
+		for _, shards := range []int{1, 2} {
+			t.Run(fmt.Sprintf("%s/%d shards", c.name, shards), func(t *testing.T) {
+				p := newXRCPair(t, shards, c.slow)
+				p.receive()
+				must(t, p.srq.Close())
+				must(t, p.cq.Close())
+				p.tenant.free()
+				c.end(p)
+				_ = p.target.Modify(ib.QPAttr{State: ib.Err}, ib.AttrState) // it may be closed
+				p.settle()
+			})
+		}
+	}
+}
+
+// xrcPair is an XRC initiator on host a and a target on host b, with an SRQ of a tenant
+// that has one receive.
+type xrcPair struct {
+	*world
+	rest        *withhold // keeps the end of each message back
+	tenant      *guardedRings
+	cq          *roce.CQ
+	srq         ib.SRQ
+	ini, target ib.QP
+}
+
+func newXRCPair(t *testing.T, shards int, slow bool) *xrcPair {
+	p := &xrcPair{rest: &withhold{opcode: wire.XRCSendLast, on: !slow}, tenant: &guardedRings{t: t}}
+	p.world = newWorld(t, 1, 8192, stack{below: same, shards: shards, above: func(l link.Link) link.Link {
+		if l.Caps().Local[0] == gidA && p.rest.Link == nil { // the QPs of a are on its first shard
+			p.rest.Link = l
+			return p.rest
+		}
+		return l
+	}})
+	worker := p.b.dev.NewWorker(roce.WorkerOptions{})
+	t.Cleanup(worker.Close)
+	pd, err := p.b.dev.AllocPDFor(p.tenant, worker)
+	must(t, err)
+	p.cq, err = p.b.dev.CreateCQFor(p.tenant, 16)
+	must(t, err)
+	xrcd, err := p.b.dev.AllocXRCD()
+	must(t, err)
+	p.srq, err = pd.CreateSRQ(ib.SRQInit{Type: ib.SRQXRC, XRCD: xrcd, CQ: p.cq, SRQAttr: ib.SRQAttr{MaxWR: 8, MaxSGE: 1}})
+	must(t, err)
+	posted, err := ring.OpenRecv(p.tenant.last())
+	must(t, err)
+	memory := mr.Bytes(make([]byte, 4096))
+	if slow {
+		memory = mrtest.New(4096)
+	}
+	region, err := pd.RegMemory(memory, 0, ib.LocalWrite)
+	must(t, err)
+	must(t, posted.Push(&ib.RecvWR{ID: 1, SGL: []ib.SGE{{Addr: region.Addr(), Length: 4096, LKey: region.LKey()}}}))
+	posted.Publish()
+	p.ini, err = p.a.pd.CreateQP(ib.QPInit{Type: ib.XRCINI, SendCQ: p.a.cq, Cap: ib.QPCap{MaxSendWR: 4, MaxSendSGE: 1}})
+	must(t, err)
+	p.target, err = p.b.pd.CreateQP(ib.QPInit{Type: ib.XRCTGT, XRCD: xrcd})
+	must(t, err)
+	p.bringUpXRC(p.ini, gidB, p.target.Num())
+	p.bringUpXRC(p.target, gidA, p.ini.Num())
+	return p
+}
+
+// receive sends a message of two packets until the target has taken the receive, and
+// has handed slow placements over without an answer yet.
+func (p *xrcPair) receive() {
+	p.t.Helper()
+	_, err := p.ini.PostSend([]ib.SendWR{{Opcode: ib.WRSend, Flags: ib.SendSignaled, SGL: p.a.sge(0, 2000), RemoteSRQ: p.srq.Num()}})
+	must(p.t, err)
+	for range 10 {
+		p.a.dev.Step(p.now)
+	}
+	p.b.dev.Step(p.now)
+	if got := p.b.dev.Stats().RcvdPkts; got == 0 {
+		p.t.Fatal("nothing has come")
+	}
+}

@@ -1,0 +1,182 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"net/netip"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// channel is an event channel of the connection manager.
+type channel struct {
+	e  *End
+	ch ib.CM
+}
+
+func (e *End) newCM() *channel {
+	ch, err := e.dev.(ib.CMDevice).OpenCM()
+	e.must(err, "open an event channel of the connection manager")
+	e.own("event channel", ch.Close)
+	return &channel{e, ch}
+}
+
+// next waits for the next event, which must be of that type.
+func (c *channel) next(want ib.CMEventType) ib.CMEvent {
+	ev, err := c.ch.NextEvent(c.e.ctx)
+	if err != nil {
+		if c.e.ctx.Err() != nil {
+			err = context.Cause(c.e.ctx)
+		}
+		c.e.fatalf("no event %v: %w", want, err)
+	}
+	if ev.Type != want {
+		c.e.fatalf("event %v, status %d; want %v", ev.Type, ev.Status, want)
+	}
+	return ev
+}
+
+// failed is next for an event with that status.
+func (c *channel) failed(want ib.CMEventType, status int) ib.CMEvent {
+	ev := c.next(want)
+	if ev.Status != status {
+		c.e.fatalf("event %v with status %d, want %d", ev.Type, ev.Status, status)
+	}
+	return ev
+}
+
+// none ends the half if there is an event.
+func (c *channel) none() {
+	over, cancel := context.WithCancel(c.e.ctx)
+	cancel()
+	if ev, err := c.ch.NextEvent(over); err == nil {
+		c.e.fatalf("event %v, status %d, that nothing calls for", ev.Type, ev.Status)
+	}
+}
+
+// cmID is an ID of a channel.
+type cmID struct {
+	ib.CMID
+	c *channel
+}
+
+func (c *channel) newID(init ib.CMIDInit) *cmID {
+	id, err := c.ch.CreateID(init)
+	c.e.must(err, "create CM ID")
+	return c.owned(id)
+}
+
+// owned sees to it that an ID is closed behind the case.
+func (c *channel) owned(id ib.CMID) *cmID {
+	c.e.own("CM ID", id.Close)
+	return &cmID{id, c}
+}
+
+// at is a port of the device's own address.
+func (e *End) at(port uint16) netip.AddrPort { return netip.AddrPortFrom(e.s.me.GID.Addr(), port) }
+
+// listen makes a listener at a port that is free, and tells the other half which.
+func (c *channel) listen(init ib.CMIDInit, backlog int) *cmID {
+	id := c.newID(init)
+	c.e.must(id.Bind(c.e.at(0)), "bind to %v", c.e.at(0))
+	c.e.must(id.Listen(backlog), "listen")
+	c.e.tell("port", id.port())
+	return id
+}
+
+// port is the ID's own.
+func (id *cmID) port() uint16 {
+	q, err := id.Query()
+	id.c.e.must(err, "query CM ID")
+	return q.Local.Port()
+}
+
+// request waits for a peer's request.
+func (c *channel) request() (*cmID, ib.CMEvent) {
+	ev := c.next(ib.CMConnectRequest)
+	return c.owned(ev.ID), ev
+}
+
+// towards makes an ID that may ask the other half's listener.
+func (c *channel) towards(init ib.CMIDInit) *cmID {
+	return c.towardsPort(init, hear[uint16](c.e, "port"))
+}
+
+func (c *channel) towardsPort(init ib.CMIDInit, port uint16) *cmID {
+	id := c.newID(init)
+	dst := netip.AddrPortFrom(c.e.peer.GID.Addr(), port)
+	c.e.must(id.ResolveAddr(c.e.at(0), dst, time.Second), "resolve %v", dst)
+	c.next(ib.CMAddrResolved)
+	c.e.must(id.ResolveRoute(time.Second), "resolve route")
+	c.next(ib.CMRouteResolved)
+	return id
+}
+
+// cmParam is what both ends bring where a case does not say.
+func cmParam(c *conn) ib.CMConnParam {
+	return ib.CMConnParam{QPN: c.qp.Num(), ResponderResources: 1, InitiatorDepth: 1, RetryCount: 7, RNRRetry: 7}
+}
+
+// up takes the QP of c from INIT to RTS as the ID says.
+func (id *cmID) up(c *conn) {
+	for _, state := range []ib.QPState{ib.RTR, ib.RTS} {
+		attr, mask, err := id.InitQPAttr(state)
+		id.c.e.must(err, "attributes for %v", state)
+		attr.MinRNRTimer = 1
+		c.modify(attr, mask)
+	}
+}
+
+// cmService makes a QP of that service in INIT, and what to ask for.
+func (c *channel) cmService(t ib.QPType) (*conn, ib.CMIDInit) {
+	return c.e.newConn(service(t)), ib.CMIDInit{Type: t}
+}
+
+// dial connects to the other half's listener.
+func (c *channel) dial(t ib.QPType, change ...func(*ib.CMConnParam)) (*cmID, *conn, ib.CMEvent) {
+	q, init := c.cmService(t)
+	id := c.towards(init)
+	p := cmParam(q)
+	for _, f := range change {
+		f(&p)
+	}
+	c.e.must(id.Connect(p), "connect")
+	ev := c.next(ib.CMConnectResponse)
+	id.up(q)
+	c.e.must(id.Establish(), "establish")
+	return id, q, ev
+}
+
+// accept accepts one request of a listener.
+func (c *channel) accept(t ib.QPType, change ...func(*ib.CMConnParam)) (*cmID, *conn, ib.CMEvent) {
+	q, init := c.cmService(t)
+	c.listen(init, 0)
+	id, ev := c.request()
+	id.up(q)
+	p := cmParam(q)
+	for _, f := range change {
+		f(&p)
+	}
+	c.e.must(id.Accept(p), "accept")
+	c.next(ib.CMEstablished)
+	return id, q, ev
+}
+
+// holds ends the half unless private data are text and zeros, n bytes in all.
+func (c *channel) holds(what string, data []byte, text string, n int) {
+	want := append([]byte(text), make([]byte, n-len(text))...)
+	if !bytes.Equal(data, want) {
+		c.e.fatalf("private data of %s: %d bytes %.20q, want %d bytes %.20q", what, len(data), data, n, text)
+	}
+}
+
+// hangUp ends a connection, or waits until the other half does, and sees timewait pass.
+func (id *cmID) hangUp(first bool) {
+	if first {
+		id.c.e.must(id.Disconnect(), "disconnect")
+	}
+	id.c.next(ib.CMDisconnected)
+	id.c.e.must(id.Disconnect(), "disconnect once more")
+	id.c.next(ib.CMTimewaitExit)
+}

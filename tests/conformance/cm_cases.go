@@ -1,0 +1,562 @@
+package conformance
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// cmCases are those of the connection manager: what a program of rdma_cm may rely on.
+func cmCases() []Case {
+	return needCM([]Case{
+		{Name: "cm/connect/rc", Active: cmDial(ib.RC), Passive: cmAccept(ib.RC)},
+		{Name: "cm/connect/uc", Active: cmDial(ib.UC), Passive: cmAccept(ib.UC)},
+		{Name: "cm/connect/parameters", Active: cmParamsActive, Passive: cmParamsPassive},
+		{Name: "cm/connect/private-data", Active: cmPrivateActive, Passive: cmPrivatePassive},
+		{Name: "cm/connect/data-instead-of-rtu", Active: cmEarlyData, Passive: cmNotified},
+		{Name: "cm/reject/consumer", Active: cmRejectedFor([]int{28}), Passive: cmRejectFor([]int{28})},
+		{Name: "cm/reject/every-reason", Active: cmRejectedFor(cmReasons), Passive: cmRejectFor(cmReasons)},
+		{Name: "cm/reject/the-answer", Active: cmRejectAnswer, Passive: cmAnswerRejected},
+		{Name: "cm/reject/by-close", Active: cmRejectedFor([]int{28}), Passive: cmCloseRequest},
+		{Name: "cm/reject/nobody-listens", Active: cmNobody(ib.RC, ib.CMRejected, 8), Passive: cmUnusedPort},
+		{Name: "cm/reject/backlog", Active: cmBeyondBacklog, Passive: cmBacklog},
+		{Name: "cm/timeout/no-answer", Active: cmSilence, Passive: cmSilent},
+		{Name: "cm/disconnect/by-the-active", Active: cmEnds(ib.RC, true, cmDialed), Passive: cmEnds(ib.RC, false,
+			cmAccepted)},
+		{Name: "cm/disconnect/by-the-passive", Active: cmEnds(ib.RC, false, cmDialed), Passive: cmEnds(ib.RC, true,
+			cmAccepted)},
+		{Name: "cm/disconnect/by-both", Active: cmBothEnd(cmDialed), Passive: cmBothEnd(cmAccepted)},
+		{Name: "cm/disconnect/by-close", Active: cmClosed, Passive: cmEnds(ib.RC, false, cmAccepted)},
+		{Name: "cm/disconnect/by-closed-channel", Active: cmChannelClosed, Passive: cmEnds(ib.RC, false, cmAccepted)},
+		{Name: "cm/ud/resolve", Active: cmResolve, Passive: cmDatagrams},
+		{Name: "cm/ud/reject", Active: cmUDRejected, Passive: cmUDReject},
+		{Name: "cm/ud/nobody-listens", Active: cmNobody(ib.UD, ib.CMUnreachable, 1), Passive: cmUnusedPort},
+		{Name: "cm/multicast/join", Alone: cmJoin},
+		{Name: "cm/ports/in-use", Alone: cmPortInUse},
+		{Name: "cm/ports/wildcards", Alone: cmWildcards},
+		{Name: "cm/ports/reuse", Alone: cmReuse},
+		{Name: "cm/ports/ephemeral", Alone: cmEphemeral},
+		{Name: "cm/ports/foreign-address", Alone: cmForeign},
+		{Name: "cm/migrate", Alone: cmMigrate},
+		{Name: "cm/close-drops-events", Alone: cmDropEvents},
+		{Name: "cm/wrong-state", Alone: cmWrongState},
+		{Name: "cm/queue-pair-of-nobody", Active: cmNoQP, Passive: cmListens},
+	})
+}
+
+// needCM makes cases need a connection manager on both sides.
+func needCM(cases []Case) []Case {
+	for i := range cases {
+		cases[i].Needs = both(ib.CapCM)
+	}
+	return cases
+}
+
+// cmDialed and cmAccepted make a connection.
+func cmDialed(c *channel, t ib.QPType) (*cmID, *conn) {
+	id, q, _ := c.dial(t)
+	return id, q
+}
+
+func cmAccepted(c *channel, t ib.QPType) (*cmID, *conn) {
+	id, q, _ := c.accept(t)
+	return id, q
+}
+
+// cmDial connects, sends a message, and ends the connection.
+func cmDial(t ib.QPType) func(*End) {
+	return func(e *End) {
+		c := e.newCM()
+		id, q := cmDialed(c, t)
+		e.sync("receive posted")
+		q.do(ib.SendWR{ID: 1, Opcode: ib.WRSend, Flags: ib.SendInline, Inline: []byte("hello")})
+		id.hangUp(true)
+	}
+}
+
+func cmAccept(t ib.QPType) func(*End) {
+	return func(e *End) {
+		c := e.newCM()
+		id, q := cmAccepted(c, t)
+		q.recv(1, e.mem(16, ib.LocalWrite).sgl(0, 16))
+		e.sync("receive posted")
+		q.rq.received(1, 5)
+		id.hangUp(false)
+	}
+}
+
+func cmParamsActive(e *End) {
+	c := e.newCM()
+	id, q, ev := c.dial(ib.RC, func(p *ib.CMConnParam) {
+		p.ResponderResources, p.InitiatorDepth, p.RetryCount = 3, 2,
+			5
+	})
+	if p := ev.Param; p.ResponderResources != 1 || p.InitiatorDepth != 2 {
+		e.fatalf("agreed: %d responder resources, initiator depth %d; want 1, 2", p.ResponderResources,
+			p.InitiatorDepth)
+	}
+	if a := q.query(); a.MaxDestRdAtomic != 1 || a.MaxRdAtomic != 2 || a.RetryCnt != 5 || a.DestQPN != hear[ib.QPN](e,
+		"QPN") {
+		e.fatalf("the QP has %+v", a)
+	}
+	local, err := id.Query()
+	e.must(err, "query")
+	e.tell("address", local.Local)
+	if local.Remote.Addr() != e.peer.GID.Addr() || local.Local.Addr() != e.s.me.GID.Addr() ||
+		local.AH.DGID != e.peer.GID {
+		e.fatalf("the ID has %+v", local)
+	}
+	id.hangUp(true)
+}
+
+func cmParamsPassive(e *End) {
+	c := e.newCM()
+	id, q, ev := c.accept(ib.RC, func(p *ib.CMConnParam) { p.ResponderResources, p.InitiatorDepth = 9, 1 })
+	if p := ev.Param; p.ResponderResources != 2 || p.InitiatorDepth != 3 || p.RetryCount != 5 {
+		e.fatalf("the request: %d responder resources, initiator depth %d, %d retries; want 2, 3, 5",
+			p.ResponderResources, p.InitiatorDepth, p.RetryCount)
+	}
+	e.tell("QPN", q.qp.Num())
+	far, err := id.Query()
+	e.must(err, "query")
+	if want := hear[netip.AddrPort](e, "address"); far.Remote != want {
+		e.fatalf("the peer has address %v, want %v", far.Remote, want)
+	}
+	id.hangUp(false)
+}
+
+// cmLens are lengths of private data up to the most that fits, beside what does not.
+func (c *channel) cmLens(what string, most int, try func([]byte) error) {
+	c.e.is(try(make([]byte, most+1)), what+" with too much private data", ib.ErrPrivateData)
+	c.e.must(try([]byte(strings.Repeat("x", most))), "%s with %d bytes of private data", what, most)
+}
+
+func cmPrivateActive(e *End) {
+	c := e.newCM()
+	q, init := c.cmService(ib.RC)
+	id := c.towards(init)
+	p := cmParam(q)
+	c.cmLens("Connect", 56, func(b []byte) error { p.PrivateData = b; return id.Connect(p) })
+	c.holds("the answer", c.next(ib.CMConnectResponse).Param.PrivateData, strings.Repeat("x", 196), 196)
+	c.cmLens("Reject", 148, func(b []byte) error { return id.Reject(ib.CMReject{PrivateData: b}) })
+
+	id = c.towards(init)
+	p.PrivateData = []byte("a")
+	e.must(id.Connect(p), "connect")
+	c.holds("the refusal", c.failed(ib.CMRejected, 28).Param.PrivateData, "b", 148)
+}
+
+func cmPrivatePassive(e *End) {
+	c := e.newCM()
+	q, init := c.cmService(ib.RC)
+	l := c.listen(init, 0)
+	id, ev := c.request()
+	c.holds("the request", ev.Param.PrivateData, strings.Repeat("x", 56), 56)
+	id.up(q)
+	p := cmParam(q)
+	c.cmLens("Accept", 196, func(b []byte) error { p.PrivateData = b; return id.Accept(p) })
+	c.holds("the refusal", c.failed(ib.CMRejected, 28).Param.PrivateData, strings.Repeat("x", 148), 148)
+
+	e.tell("port", l.port())
+	id, ev = c.request()
+	c.holds("the request", ev.Param.PrivateData, "a", 56)
+	e.must(id.Reject(ib.CMReject{PrivateData: []byte("b")}), "reject")
+}
+
+// cmEarlyData sends before it establishes.
+func cmEarlyData(e *End) {
+	c := e.newCM()
+	q, init := c.cmService(ib.RC)
+	id := c.towards(init)
+	e.must(id.Connect(cmParam(q)), "connect")
+	c.next(ib.CMConnectResponse)
+	id.up(q)
+	q.do(ib.SendWR{ID: 1, Opcode: ib.WRSend, Flags: ib.SendInline, Inline: []byte("early")})
+	hear[bool](e, "established")
+	e.must(id.Establish(), "establish")
+	id.hangUp(true)
+}
+
+func cmNotified(e *End) {
+	c := e.newCM()
+	q, init := c.cmService(ib.RC)
+	q.recv(1, e.mem(16, ib.LocalWrite).sgl(0, 16))
+	c.listen(init, 0)
+	id, _ := c.request()
+	id.up(q)
+	e.must(id.Accept(cmParam(q)), "accept")
+	q.rq.received(1, 5)
+	e.must(id.Notify(ib.EventCommEst), "notify")
+	c.next(ib.CMEstablished)
+	e.must(id.Notify(ib.EventCommEst), "notify once more")
+	e.tell("established", true)
+	id.hangUp(false)
+}
+
+// cmReasons are the reasons of a REJ (IBTA 12.6.7.2).
+var cmReasons = []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26,
+	27, 28, 29, 30, 31, 32, 33, 35}
+
+func cmRejectedFor(reasons []int) func(*End) {
+	return func(e *End) {
+		c := e.newCM()
+		port := hear[uint16](e, "port")
+		q, init := c.cmService(ib.RC)
+		for _, r := range reasons {
+			id := c.towardsPort(init, port)
+			e.must(id.Connect(cmParam(q)), "connect")
+			c.failed(ib.CMRejected, r)
+			e.must(id.Close(), "close")
+		}
+	}
+}
+
+func cmRejectFor(reasons []int) func(*End) {
+	return func(e *End) {
+		c := e.newCM()
+		c.listen(ib.CMIDInit{}, 0)
+		for _, r := range reasons {
+			id, _ := c.request()
+			e.must(id.Reject(ib.CMReject{Reason: uint16(r)}), "reject with reason %d", r)
+			e.is(id.Reject(ib.CMReject{}), "rejecting once more", ib.ErrState)
+			e.must(id.Close(), "close")
+		}
+	}
+}
+
+func cmCloseRequest(e *End) {
+	c := e.newCM()
+	c.listen(ib.CMIDInit{}, 0)
+	id, _ := c.request()
+	e.must(id.Close(), "close the request")
+}
+
+func cmRejectAnswer(e *End) {
+	c := e.newCM()
+	q, init := c.cmService(ib.RC)
+	id := c.towards(init)
+	e.must(id.Connect(cmParam(q)), "connect")
+	c.next(ib.CMConnectResponse)
+	e.must(id.Reject(ib.CMReject{}), "reject the answer")
+	e.sync("rejected")
+	c.none()
+}
+
+func cmAnswerRejected(e *End) {
+	c := e.newCM()
+	q, init := c.cmService(ib.RC)
+	c.listen(init, 0)
+	id, _ := c.request()
+	id.up(q)
+	e.must(id.Accept(cmParam(q)), "accept")
+	c.failed(ib.CMRejected, 28)
+	e.sync("rejected")
+}
+
+// cmNobody asks where nobody listens.
+func cmNobody(t ib.QPType, want ib.CMEventType, status int) func(*End) {
+	return func(e *End) {
+		c := e.newCM()
+		id := c.towards(ib.CMIDInit{Type: t})
+		e.must(id.Connect(cmParam(e.newConn())), "connect")
+		c.failed(want, status)
+	}
+}
+
+// cmUnusedPort tells of a port that had a listener.
+func cmUnusedPort(e *End) {
+	c := e.newCM()
+	id := c.newID(ib.CMIDInit{})
+	e.must(id.Listen(1), "listen")
+	port := id.port()
+	e.must(id.Close(), "close")
+	e.tell("port", port)
+}
+
+func cmBacklog(e *End) {
+	c := e.newCM()
+	l := c.listen(ib.CMIDInit{}, 2)
+	hear[bool](e, "one too many was rejected")
+	e.must(l.Close(), "close the listener")
+	c.none() // the requests that nobody has read went with it
+}
+
+func cmBeyondBacklog(e *End) {
+	c := e.newCM()
+	port := hear[uint16](e, "port")
+	for range 3 {
+		q, init := c.cmService(ib.RC)
+		e.must(c.towardsPort(init, port).Connect(cmParam(q)), "connect")
+	}
+	c.failed(ib.CMRejected, 3)
+	e.tell("one too many was rejected", true)
+	for range 2 {
+		c.failed(ib.CMRejected, 8)
+	}
+}
+
+// cmSilence is not answered in its time.
+func cmSilence(e *End) {
+	c := e.newCM()
+	q, init := c.cmService(ib.RC)
+	id := c.towards(init)
+	p := cmParam(q)
+	p.Timeout = 300 * time.Millisecond
+	e.must(id.Connect(p), "connect")
+	if ev := c.failed(ib.CMUnreachable, -110); ev.Tries < 1 {
+		e.fatalf("asked %d times", ev.Tries)
+	}
+	e.is(id.Connect(p), "connecting once more", ib.ErrState)
+}
+
+// cmSilent does not answer, and hears that the peer has given up.
+func cmSilent(e *End) {
+	c := e.newCM()
+	c.listen(ib.CMIDInit{}, 0)
+	id, _ := c.request()
+	c.failed(ib.CMRejected, 4)
+	q := e.newConn()
+	e.is(id.Accept(cmParam(q)), "accepting what was taken back", ib.ErrState)
+}
+
+// cmEnds makes a connection, and ends it or sees it end.
+func cmEnds(t ib.QPType, first bool, connect func(*channel, ib.QPType) (*cmID, *conn)) func(*End) {
+	return func(e *End) {
+		id, _ := connect(e.newCM(), t)
+		id.hangUp(first)
+		id.c.none()
+	}
+}
+
+func cmBothEnd(connect func(*channel, ib.QPType) (*cmID, *conn)) func(*End) {
+	return func(e *End) {
+		id, _ := connect(e.newCM(), ib.RC)
+		e.sync("connected")
+		id.hangUp(true)
+		id.c.none()
+	}
+}
+
+func cmClosed(e *End) {
+	id, _ := cmDialed(e.newCM(), ib.RC)
+	e.must(id.Close(), "close the ID of a connection")
+	id.c.none()
+}
+
+func cmChannelClosed(e *End) {
+	c := e.newCM()
+	id, _ := cmDialed(c, ib.RC)
+	e.must(c.ch.Close(), "close the channel of a connection")
+	_, err := c.ch.NextEvent(e.ctx)
+	e.is(err, "reading a closed channel", ib.ErrClosed)
+	e.is(id.Disconnect(), "disconnecting a closed ID", ib.ErrClosed)
+}
+
+func cmResolve(e *End) {
+	c := e.newCM()
+	id := c.towards(ib.CMIDInit{Type: ib.UD})
+	p := ib.CMConnParam{}
+	c.cmLens("Connect", 180, func(b []byte) error { p.PrivateData = b; return id.Connect(p) })
+	ev := c.next(ib.CMEstablished)
+	if want := hear[ib.QPN](e, "QPN"); ev.Param.QPN != want || ev.Param.QKey != 0x1234 || ev.AH.DGID != e.peer.GID {
+		e.fatalf("resolved QP %#x, Q_Key %#x, to %v; want %#x, 0x1234", uint32(ev.Param.QPN), ev.Param.QKey,
+			ev.AH.DGID.Addr(), uint32(want))
+	}
+	c.holds("the answer", ev.Param.PrivateData, strings.Repeat("x", 136), 136)
+}
+
+func cmDatagrams(e *End) {
+	c := e.newCM()
+	q, init := c.cmService(ib.UD)
+	c.listen(init, 0)
+	id, ev := c.request()
+	c.holds("the request", ev.Param.PrivateData, strings.Repeat("x", 180), 180)
+	if ev.AH.DGID != e.peer.GID {
+		e.fatalf("the way back is to %v", ev.AH.DGID.Addr())
+	}
+	p := ib.CMConnParam{QPN: q.qp.Num(), QKey: 0x1234}
+	c.cmLens("Accept", 136, func(b []byte) error { p.PrivateData = b; return id.Accept(p) })
+	e.tell("QPN", q.qp.Num())
+}
+
+func cmUDRejected(e *End) {
+	c := e.newCM()
+	id := c.towards(ib.CMIDInit{Type: ib.UD})
+	e.must(id.Connect(ib.CMConnParam{}), "connect")
+	c.holds("the refusal", c.failed(ib.CMUnreachable, 2).Param.PrivateData, "no", 136)
+}
+
+func cmUDReject(e *End) {
+	c := e.newCM()
+	c.listen(ib.CMIDInit{Type: ib.UD}, 0)
+	id, _ := c.request()
+	e.must(id.Reject(ib.CMReject{PrivateData: []byte("no")}), "reject")
+}
+
+func cmJoin(e *End) {
+	c := e.newCM()
+	id := c.newID(ib.CMIDInit{Type: ib.UD})
+	group := e.group(1).Addr()
+	e.is(id.JoinMulticast(group), "joining without an address", ib.ErrState, ib.ErrInvalid)
+	e.must(id.Bind(e.at(0)), "bind")
+	e.must(id.JoinMulticast(group), "join")
+	ev := c.next(ib.CMMulticastJoin)
+	if ev.Group != group || ev.AH.DGID != e.group(1) || ev.Param.QPN != ib.QPNMulticast ||
+		ev.Param.QKey != ib.DefaultCMQKey {
+		e.fatalf("joined %+v", ev)
+	}
+	e.must(id.LeaveMulticast(group), "leave")
+	e.is(id.LeaveMulticast(group), "leaving twice", ib.ErrInvalid)
+	e.must(id.JoinMulticast(group), "join again")
+	e.must(id.LeaveMulticast(group), "leave before the event is read")
+	c.none()
+	e.names(id.JoinMulticast(e.at(0).Addr()), "joining a unicast address", "group", ib.ErrInvalid)
+}
+
+// bound makes an ID with options and binds it.
+func (c *channel) bound(at netip.AddrPort, options ...ib.CMOption) (*cmID, error) {
+	id := c.newID(ib.CMIDInit{})
+	for _, o := range options {
+		c.e.must(id.SetOption(o, 1), "set option %d", o)
+	}
+	return id, id.Bind(at)
+}
+
+func cmPortInUse(e *End) {
+	c := e.newCM()
+	one, err := c.bound(e.at(0))
+	e.must(err, "bind")
+	port := one.port()
+	_, err = c.bound(e.at(port))
+	e.is(err, "binding a port twice", ib.ErrAddrInUse)
+	_, err = e.newCM().bound(e.at(port))
+	e.is(err, "binding a port of another channel", ib.ErrAddrInUse)
+	other := c.newID(ib.CMIDInit{Type: ib.UD})
+	e.must(other.Bind(e.at(port)), "bind the port of another space")
+	e.must(one.Listen(1), "listen")
+	e.must(one.Close(), "close")
+	again, err := c.bound(e.at(port))
+	e.must(err, "bind the port again")
+	e.must(again.Listen(1), "listen again")
+}
+
+func cmWildcards(e *End) {
+	c := e.newCM()
+	any4, any6 := netip.IPv4Unspecified(), netip.IPv6Unspecified()
+	one, err := c.bound(netip.AddrPortFrom(any4, 0))
+	e.must(err, "bind all of IPv4")
+	port := one.port()
+	_, err = c.bound(netip.AddrPortFrom(any6, port))
+	e.is(err, "binding all addresses, beside those of IPv4", ib.ErrAddrInUse)
+	six, err := c.bound(netip.AddrPortFrom(any6, port), ib.CMOptionAFOnly)
+	e.must(err, "bind all of IPv6 only")
+	for _, l := range []*cmID{one, six} {
+		e.must(l.Listen(1), "listen")
+	}
+	_, err = c.bound(e.at(port))
+	e.is(err, "binding an address, beside all of them", ib.ErrAddrInUse)
+}
+
+func cmReuse(e *End) {
+	c := e.newCM()
+	one, err := c.bound(e.at(0), ib.CMOptionReuseAddr)
+	e.must(err, "bind")
+	port := one.port()
+	_, err = c.bound(e.at(port))
+	e.is(err, "binding without the option", ib.ErrAddrInUse)
+	two, err := c.bound(e.at(port), ib.CMOptionReuseAddr)
+	e.must(err, "bind with the option")
+	e.is(one.Listen(1), "listening beside another", ib.ErrAddrInUse)
+	e.must(two.Close(), "close the other")
+	e.must(one.Listen(1), "listen alone")
+}
+
+func cmEphemeral(e *End) {
+	c := e.newCM()
+	seen := map[uint16]bool{}
+	for range 100 {
+		id, err := c.bound(e.at(0))
+		e.must(err, "bind")
+		if p := id.port(); p < 1024 || seen[p] {
+			e.fatalf("port %d was chosen", p)
+		} else {
+			seen[p] = true
+		}
+	}
+}
+
+func cmForeign(e *End) {
+	c := e.newCM()
+	foreign := netip.MustParseAddrPort("198.51.100.77:0")
+	if !e.s.me.GID.Is4() {
+		foreign = netip.MustParseAddrPort("[2001:db8:77::77]:0")
+	}
+	_, err := c.bound(foreign)
+	e.is(err, "binding an address of another host", ib.ErrNoAddr)
+}
+
+func cmMigrate(e *End) {
+	from, to := e.newCM(), e.newCM()
+	id := from.newID(ib.CMIDInit{})
+	e.must(id.ResolveAddr(e.at(0), e.at(7), time.Second), "resolve")
+	e.must(id.Migrate(to.ch), "migrate")
+	from.none()
+	if ev := to.next(ib.CMAddrResolved); ev.ID != id.CMID {
+		e.fatalf("the event that moved is of another ID")
+	}
+	e.must(id.ResolveRoute(time.Second), "resolve route")
+	to.next(ib.CMRouteResolved)
+	e.must(from.ch.Close(), "close the old channel")
+	_, err := id.Query()
+	e.must(err, "query the ID that moved")
+}
+
+func cmDropEvents(e *End) {
+	c := e.newCM()
+	id := c.newID(ib.CMIDInit{})
+	e.must(id.ResolveAddr(e.at(0), e.at(7), time.Second), "resolve")
+	e.must(id.Close(), "close")
+	e.must(id.Close(), "close again")
+	c.none()
+}
+
+func cmWrongState(e *End) {
+	c := e.newCM()
+	q := e.newConn()
+	for name, call := range map[string]func(*cmID) error{
+		"ResolveRoute": func(id *cmID) error { return id.ResolveRoute(time.Second) },
+		"Connect":      func(id *cmID) error { return id.Connect(cmParam(q)) },
+		"Accept":       func(id *cmID) error { return id.Accept(cmParam(q)) },
+		"Establish":    func(id *cmID) error { return id.Establish() },
+		"Reject":       func(id *cmID) error { return id.Reject(ib.CMReject{}) },
+		"Disconnect":   func(id *cmID) error { return id.Disconnect() },
+		"InitQPAttr":   func(id *cmID) error { _, _, err := id.InitQPAttr(ib.RTR); return err },
+	} {
+		e.is(call(c.newID(ib.CMIDInit{})), fmt.Sprintf("%s on a new ID", name), ib.ErrState)
+	}
+	id := c.newID(ib.CMIDInit{})
+	e.must(id.Bind(e.at(0)), "bind")
+	e.is(id.Bind(e.at(0)), "binding twice", ib.ErrState)
+	e.must(id.Listen(1), "listen")
+	e.is(id.Listen(1), "listening twice", ib.ErrState)
+	e.is(id.ResolveAddr(e.at(0), e.at(7), time.Second), "resolving on a listener", ib.ErrState)
+	c.none()
+}
+
+// cmNoQP names a QP that does not exist.
+func cmNoQP(e *End) {
+	c := e.newCM()
+	id := c.towards(ib.CMIDInit{})
+	e.names(id.Connect(ib.CMConnParam{QPN: 0xFFFFF0}), "connecting a QP that is nobody's", "QPN", ib.ErrInvalid)
+	e.sync("refused")
+}
+
+func cmListens(e *End) {
+	c := e.newCM()
+	c.listen(ib.CMIDInit{}, 0)
+	e.sync("refused")
+	c.none()
+}

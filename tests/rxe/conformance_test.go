@@ -1,0 +1,228 @@
+package rxe
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/goroce/goroce/tests/conformance"
+	"github.com/goroce/goroce/tests/require"
+	"github.com/goroce/goroce/tests/rxe/lab"
+)
+
+// suiteTimeout bounds one run of the suite against a guest, which is emulated.
+const suiteTimeout = 15 * time.Minute
+
+// caseLimit bounds each half of a case. Between a retry and the next ACK rxe heeds no NAK
+// (rxe_comp.c, started_retry), so another packet that a busy machine loses then costs it a
+// whole timeout, more than a second.
+const caseLimit = time.Minute
+
+// suitePort is where a guest serves.
+const suitePort = 7471
+
+// all runs every combination; without it kernels, links and families come in pairs.
+var all = flag.Bool("rxe.all", false, "run each link and family against each kernel of the rxe lab")
+
+// suitePairs are the links and families of each kernel: between them every two of the
+// three meet.
+var suitePairs = map[lab.Kernel][][2]string{
+	lab.Linux61:  {{"udp", "IPv4"}, {"rawsock", "IPv6"}},
+	lab.Linux612: {{"udp", "IPv6"}, {"rawsock", "IPv4"}},
+}
+
+// TestConformance runs the suite of tests/conformance with rdma_rxe: goroce on the host against a guest's, and
+// two halves in one guest. In a guest the device is driven by package rnic.
+func TestConformance(t *testing.T) {
+	lab.Require(t, lab.Kernels()...)
+	withRNIC, software := buildConformance(t, "rnic"), buildConformance(t, "")
+	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
+		r := &suite{kernel: kernel, software: software, guest: withRNIC}
+		if kernel == lab.Linux612 {
+			r.user = lab.Debian13(t) // FLUSH takes a provider that has it, too
+		}
+		pairs := suitePairs[kernel]
+		if *all {
+			pairs = slices.Concat(slices.Collect(maps.Values(suitePairs))...)
+		}
+		for _, pair := range pairs {
+			link, family := pair[0], pair[1]
+			t.Run(fmt.Sprintf("%s-to-rxe/%s", link, family), func(t *testing.T) {
+				r.run(t, family, func(ctx context.Context, l *lab.Lab, cases string) ([]byte, error) {
+					return r.host(ctx, l, link, family, cases)
+				})
+			})
+		}
+		t.Run("rxe-to-itself", func(t *testing.T) { r.run(t, "IPv4", r.inside) })
+	})
+}
+
+// buildConformance compiles the command where any user can run it.
+func buildConformance(t *testing.T, tag string) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "goroce-conformance-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "conformance")
+	cmd := exec.Command("go", "build", "-tags", tag, "-o", path, "../conformance/cmd/conformance")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if tag != "" {
+		if _, err := os.Stat("/usr/include/infiniband/verbs.h"); err != nil {
+			require.Missing(t, "no libibverbs-dev (.ci/packages installs it): %v", err)
+		}
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return path
+}
+
+type suite struct {
+	kernel          lab.Kernel
+	software, guest string // the command, for each side
+	user            lab.Userland
+}
+
+// leader plays cases with the server in a guest. It returns what the command printed.
+type leader func(ctx context.Context, l *lab.Lab, cases string) ([]byte, error)
+
+// run has lead play the suite with a server in the guest, and makes a subtest of each
+// outcome. A guest that the emulator has broken is no result: there is one more try.
+func (r *suite) run(t *testing.T, family string, lead leader) {
+	outcomes, err := r.play(t, family, lead, os.Getenv("GOROCE_CASES"))
+	if lab.EmulatorFault(err) {
+		t.Logf("the emulator broke the guest: %v", err)
+		if lab.TryAgain(t, t.Name()) {
+			outcomes, err = r.play(t, family, lead, os.Getenv("GOROCE_CASES"))
+		}
+	}
+	failed := false
+	for _, o := range outcomes {
+		failed = failed || o.Err != ""
+		t.Run(o.Name, func(t *testing.T) {
+			if o.Err != "" {
+				t.Logf("after %d ms: %s", o.Millis, o.Err)
+				if lab.TryAgain(t, t.Name()) {
+					o = r.again(t, family, lead, o.Name)
+				}
+			}
+			switch {
+			case o.Err != "":
+				t.Errorf("after %d ms: %s", o.Millis, o.Err)
+			case o.Skip != "":
+				t.Skip(o.Skip)
+			case o.Note != "":
+				t.Log(o.Note)
+			}
+		})
+	}
+	if err != nil && !failed || len(outcomes) == 0 {
+		t.Errorf("after %d items: %v", len(outcomes), err)
+	}
+}
+
+// again plays the case of one item alone, and returns how that item went.
+func (r *suite) again(t *testing.T, family string, lead leader, item string) conformance.Outcome {
+	outcomes, err := r.play(t, family, lead, path.Dir(item))
+	for _, o := range outcomes {
+		if o.Name == item {
+			return o
+		}
+	}
+	return conformance.Outcome{Name: item, Err: fmt.Sprintf("the second try printed no such item: %v", err)}
+}
+
+// play starts a server in the guest and leads.
+func (r *suite) play(t *testing.T, family string, lead leader, cases string) (outcomes []conformance.Outcome, err error) {
+	ctx, cancel := context.WithTimeout(t.Context(), suiteTimeout)
+	defer cancel()
+	l := lab.Shared(t, r.kernel)
+	vm := l.VMs[0]
+	if err := errors.Join(vm.CopyIn(ctx, r.guest, "/bin/conformance"), r.user.CopyIn(ctx, vm)); err != nil {
+		return nil, err
+	}
+	serving, stop := context.WithCancel(ctx)
+	command := r.user.Command(nil, "/bin/conformance", "serve", "-device", "rnic:"+lab.RxeDev, "-gid", guestAddr(vm, family).String(),
+		"-listen", fmt.Sprintf(":%d", suitePort))
+	p, err := vm.Start(serving, command[0], command[1:]...)
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	defer func() {
+		stop()
+		if result, ended := p.Wait(); !errors.Is(ended, context.Canceled) {
+			err = errors.Join(err, fmt.Errorf("the server in the guest ended: %w, exit code %d\n%s%s", ended, result.ExitCode, result.Stdout, result.Stderr))
+		}
+	}()
+	if err := vm.WaitListen(ctx, suitePort); err != nil {
+		return nil, err
+	}
+	out, err := lead(ctx, l, cases)
+	outcomes, malformed := conformance.ReadOutcomes(out)
+	return outcomes, errors.Join(err, malformed)
+}
+
+func guestAddr(vm *lab.VM, family string) netip.Addr {
+	if family == "IPv4" {
+		return vm.IPv4
+	}
+	return vm.IPv6
+}
+
+// host leads from the host's namespace, over udp as an ordinary user.
+func (r *suite) host(ctx context.Context, l *lab.Lab, link, family, cases string) ([]byte, error) {
+	addr := l.HostIPv4
+	if family == "IPv6" {
+		addr = l.HostIPv6
+	}
+	device := "udp:" + addr.String()
+	if link == "rawsock" {
+		device = "rawsock:" + l.HostDev
+	}
+	args := append(leadArgs(fmt.Sprintf("%v:%d", l.VMs[0].IPv4, suitePort), cases), "-device", device, "-gid", addr.String(), "-flush-rxe")
+	cmd := l.HostCommand(ctx, r.software, args...)
+	if link == "udp" {
+		cmd = l.HostCommandAs(ctx, "nobody", r.software, args...)
+	}
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, stderr.Bytes())
+	}
+	return stdout.Bytes(), err
+}
+
+func leadArgs(peer, cases string) []string {
+	return []string{"run", "-json", "-case", cases, "-limit", caseLimit.String(), "-peer", peer}
+}
+
+// inside leads in the guest, on the device that serves.
+func (r *suite) inside(ctx context.Context, l *lab.Lab, cases string) ([]byte, error) {
+	vm := l.VMs[0]
+	args := append(leadArgs(fmt.Sprintf("127.0.0.1:%d", suitePort), cases), "-device", "rnic:"+lab.RxeDev, "-gid", vm.IPv4.String())
+	command := r.user.Command(nil, "/bin/conformance", args...)
+	result, err := vm.Run(ctx, command[0], command[1:]...)
+	if err == nil && result.ExitCode != 0 {
+		err = fmt.Errorf("exit code %d: %s", result.ExitCode, result.Stderr)
+	}
+	return []byte(result.Stdout), err
+}

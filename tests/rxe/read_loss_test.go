@@ -1,0 +1,102 @@
+package rxe
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/goroce/goroce/tests/rxe/lab"
+)
+
+// badNetworks are what `goroced fault add` makes of the wire, both ways, and the options
+// of both ends. The seeds decide which packets it hits, as far as they come in the same
+// order again. perftest takes -n 5 at least.
+//
+// A guest on a busy machine may stand still for a second, so eight ACK timeouts, after
+// which the retries are used up, take longer than that: 1.1 s with -u 15, 4.3 s with 17.
+var badNetworks = []struct{ name, fault, options string }{
+	{"drop-7", "drop -p 0.07 --seed 7", "-u 15 -n 60"},
+	{"drop-15", "drop -p 0.15 --seed 15", "-u 15 -n 6 -q 4"},
+	{"corrupt-2", "corrupt -p 0.02 --seed 2", "-u 17 -n 300"},
+	{"late-5", "delay -p 0.05 --delay 2ms --seed 5", "-u 17 -n 300"},
+}
+
+// TestReadThroughLoss reads from ib_read_bw over bad networks, over which two rdma_rxe
+// read from each other: the retries, 7 as by default, must not run out.
+func TestReadThroughLoss(t *testing.T) {
+	lab.Require(t, lab.Kernels()...)
+	goroced := build(t)
+	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
+		for _, n := range badNetworks {
+			lab.Row(t, n.name, func(t testing.TB) {
+				l := lab.Shared(t, kernel)
+				quiet(t, l)
+				p := &perfPlay{perfRow: perfRow{tool: "read_bw", side: client, link: udp, family: v4, options: n.options}}
+				p.pingpong = pingpong{TB: t, lab: l, vm: l.VMs[0], goroced: goroced, row: row{side: client, link: udp, family: v4}}
+				p.readThrough(n.fault)
+			})
+		}
+	})
+}
+
+// readThrough plays one row: the client's device is that of a daemon, which takes the fault.
+func (p *perfPlay) readThrough(fault string) {
+	ctx, cancel := context.WithTimeout(p.Context(), rowTimeout)
+	defer cancel()
+	d := p.startDaemon(ctx)
+	d.do(ctx, "fault add "+fault+" --admin "+d.admin)
+	tool := p.theirs(ctx)
+	peer, err := p.vm.Start(ctx, tool[0], tool[1:]...)
+	p.must(err)
+	p.must(p.vm.WaitListen(ctx, listenPort))
+	d.do(ctx, "perf read bw -x 0 --timeout 30s "+p.options+" --socket "+d.socket+" "+p.vm.IPv4.String())
+	if p.Failed() {
+		peer.Kill() // it waits for ever
+	}
+	result, err := peer.Wait()
+	p.judge(tool, result, err)
+	d.do(ctx, "fault list --admin "+d.admin)
+}
+
+// ourDaemon is a goroced in the host's namespace.
+type ourDaemon struct {
+	*perfPlay
+	socket, admin string
+}
+
+func (p *perfPlay) startDaemon(ctx context.Context) *ourDaemon {
+	p.Helper()
+	dir := p.TempDir()
+	d := &ourDaemon{perfPlay: p, socket: filepath.Join(dir, "s"), admin: filepath.Join(dir, "a")}
+	config := filepath.Join(dir, "config")
+	p.must(os.WriteFile(config, nil, 0o600))
+	us := &ourProcess{t: p.TB, ready: make(chan struct{})}
+	// It ends by the signal of the cleanup, behind the end of all contexts of the test.
+	us.Cmd = p.lab.HostCommand(context.Background(), p.goroced, "serve", "--config", config, "--socket", d.socket, "--admin", d.admin,
+		"--link", p.perfRow.link, "--addr", p.hostAddr().String(), "--set", "drain=1s")
+	us.Stdout, us.Stderr = us, us
+	p.must(us.Start())
+	p.Cleanup(func() {
+		if err := us.Process.Signal(os.Interrupt); err != nil {
+			p.Errorf("end the daemon: %v", err)
+		}
+		if err := us.Wait(); err != nil {
+			p.Errorf("the daemon: %v\n%s", err, us.output())
+		}
+	})
+	us.waitReady(ctx)
+	return d
+}
+
+// do runs a subcommand of goroced in the host's namespace.
+func (d *ourDaemon) do(ctx context.Context, command string) {
+	d.Helper()
+	out, err := d.lab.HostCommand(ctx, d.goroced, strings.Fields(command)...).CombinedOutput()
+	if err != nil {
+		d.Errorf("goroced %s: %v\n%s", command, err, out)
+		return
+	}
+	d.Logf("goroced %s\n%s", command, out)
+}

@@ -1,0 +1,126 @@
+// Package toolstest plays the ends of tools in tests: it gives each a device and
+// looks at what it writes.
+package toolstest
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/netip"
+	"regexp"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/host"
+	"github.com/goroce/goroce/roce/link/wrap"
+	"github.com/goroce/goroce/tests/linktest"
+)
+
+// Patience is when a test gives up.
+const Patience = time.Minute
+
+// Device opens a device over UDP on a loopback address of its own, for as long as
+// the test runs.
+func Device(t *testing.T, fault wrap.FaultConfig) *roce.Device {
+	t.Helper()
+	dev, err := host.Open(host.Options{Link: "udp", Addrs: []netip.Addr{linktest.Loopback()}, Fault: fault})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dev.Close() })
+	return dev
+}
+
+// Addr returns the first address of a device.
+func Addr(t *testing.T, dev ib.Device) netip.Addr {
+	t.Helper()
+	gids, err := dev.GIDs(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return gids[0].GID.Addr()
+}
+
+// Output is what an end wrote; others read it meanwhile.
+type Output struct {
+	mu    sync.Mutex
+	b     bytes.Buffer
+	grown chan struct{} // has an element when something was written since it was taken
+}
+
+// NewOutput returns an empty output.
+func NewOutput() *Output { return &Output{grown: make(chan struct{}, 1)} }
+
+func (o *Output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	select {
+	case o.grown <- struct{}{}:
+	default:
+	}
+	return o.b.Write(p)
+}
+
+func (o *Output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}
+
+// End is an end under way.
+type End struct {
+	Out, Log *Output
+	Stop     context.CancelFunc
+	err      error
+	done     chan struct{}
+}
+
+// Start begins an end: run is what the tool does. It is stopped and waited for
+// when the test ends.
+func Start(t *testing.T, run func(ctx context.Context, out, log io.Writer) error) *End {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	e := &End{Out: NewOutput(), Log: NewOutput(), done: make(chan struct{}), Stop: stop}
+	go func() {
+		defer close(e.done)
+		e.err = run(ctx, e.Out, e.Log)
+	}()
+	t.Cleanup(func() { stop(); <-e.done })
+	return e
+}
+
+// Wait returns how the end ended.
+func (e *End) Wait(t *testing.T) error {
+	t.Helper()
+	select {
+	case <-e.done:
+	case <-time.After(Patience):
+		t.Fatalf("no end after %v; output:\n%s%s", Patience, e.Out, e.Log)
+	}
+	return e.err
+}
+
+// Await returns what matches in one of the end's outputs as soon as something does.
+func (e *End) Await(t *testing.T, o *Output, pattern string) []string {
+	t.Helper()
+	re := regexp.MustCompile(pattern)
+	limit := time.After(Patience)
+	for {
+		if m := re.FindStringSubmatch(o.String()); m != nil {
+			return m
+		}
+		select {
+		case <-o.grown:
+		case <-e.done:
+			if m := re.FindStringSubmatch(o.String()); m != nil {
+				return m
+			}
+			t.Fatalf("ended with %v and without %q; it wrote\n%s", e.err, pattern, o)
+		case <-limit:
+			t.Fatalf("no %q after %v; it wrote\n%s", pattern, Patience, o)
+		}
+	}
+}
