@@ -235,9 +235,13 @@ func (r *Request) turnDown(reason wire.RejectReason, info []byte) {
 	_ = r.answer(func() error { return r.decline(reason, info, nil) })
 }
 
-// decline refuses. A datagram service does so with a status, which the reason stands for.
+// decline refuses. A datagram service does so with a status, which the reason stands for. A
+// device that cannot send the reason refuses as a consumer.
 func (r *Request) decline(reason wire.RejectReason, info, private []byte) error {
 	err := r.id.Reject(ib.CMReject{Reason: uint16(reason), Info: info, PrivateData: private})
+	if errors.Is(err, ib.ErrNotSupported) {
+		err = r.id.Reject(ib.CMReject{PrivateData: private})
+	}
 	if err == nil {
 		_ = r.id.Close()
 	}
