@@ -18,12 +18,16 @@ func cmCases() []Case {
 		{Name: "cm/connect/private-data", Active: cmPrivateActive, Passive: cmPrivatePassive},
 		{Name: "cm/connect/data-instead-of-rtu", Active: cmEarlyData, Passive: cmNotified},
 		{Name: "cm/reject/consumer", Active: cmRejectedFor([]int{28}), Passive: cmRejectFor([]int{28})},
+		{Name: "cm/reject/vendor-option", Active: cmRejectedFor([]int{35}), Passive: cmRejectFor([]int{35})},
 		{Name: "cm/reject/every-reason", Active: cmRejectedFor(cmReasons), Passive: cmRejectFor(cmReasons)},
+		{Name: "cm/reject/reason-timeout", Active: cmRejectedFor([]int{4}), Passive: cmRejectFor([]int{4})},
 		{Name: "cm/reject/the-answer", Active: cmRejectAnswer, Passive: cmAnswerRejected},
 		{Name: "cm/reject/by-close", Active: cmRejectedFor([]int{28}), Passive: cmCloseRequest},
 		{Name: "cm/reject/nobody-listens", Active: cmNobody(ib.RC, ib.CMRejected, 8), Passive: cmUnusedPort},
 		{Name: "cm/reject/backlog", Active: cmBeyondBacklog, Passive: cmBacklog},
-		{Name: "cm/timeout/no-answer", Active: cmSilence, Passive: cmSilent},
+		{Name: "cm/timeout/no-answer", Active: cmSilence(ib.RC), Passive: cmSilent},
+		{Name: "cm/timeout/no-answer-ud", Active: cmSilence(ib.UD), Passive: cmMute(ib.UD)},
+		{Name: "cm/timeout/tells-how-often-it-asked", Active: cmCountsTries, Passive: cmMute(ib.RC)},
 		{Name: "cm/disconnect/by-the-active", Active: cmEnds(ib.RC, true, cmDialed), Passive: cmEnds(ib.RC, false,
 			cmAccepted)},
 		{Name: "cm/disconnect/by-the-passive", Active: cmEnds(ib.RC, false, cmDialed), Passive: cmEnds(ib.RC, true,
@@ -31,10 +35,12 @@ func cmCases() []Case {
 		{Name: "cm/disconnect/by-both", Active: cmBothEnd(cmDialed), Passive: cmBothEnd(cmAccepted)},
 		{Name: "cm/disconnect/by-close", Active: cmClosed, Passive: cmEnds(ib.RC, false, cmAccepted)},
 		{Name: "cm/disconnect/by-closed-channel", Active: cmChannelClosed, Passive: cmEnds(ib.RC, false, cmAccepted)},
-		{Name: "cm/ud/resolve", Active: cmResolve, Passive: cmDatagrams},
+		{Name: "cm/ud/resolve", Active: cmResolve(ib.DefaultCMQKey), Passive: cmDatagrams(0)},
+		{Name: "cm/ud/q-key", Active: cmResolve(0x1234), Passive: cmDatagrams(0x1234)},
 		{Name: "cm/ud/reject", Active: cmUDRejected, Passive: cmUDReject},
 		{Name: "cm/ud/nobody-listens", Active: cmNobody(ib.UD, ib.CMUnreachable, 1), Passive: cmUnusedPort},
 		{Name: "cm/multicast/join", Alone: cmJoin},
+		{Name: "cm/multicast/datagrams", Active: mcastSend, Passive: cmMember},
 		{Name: "cm/ports/in-use", Alone: cmPortInUse},
 		{Name: "cm/ports/wildcards", Alone: cmWildcards},
 		{Name: "cm/ports/reuse", Alone: cmReuse},
@@ -196,8 +202,9 @@ func cmNotified(e *End) {
 	id.hangUp(false)
 }
 
-// cmReasons are the reasons of a REJ (IBTA 12.6.7.2).
-var cmReasons = []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26,
+// cmReasons are the reasons of a REJ (IBTA 12.6.7.2), but for 4: that is of a peer who has
+// waited long enough.
+var cmReasons = []int{1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26,
 	27, 28, 29, 30, 31, 32, 33, 35}
 
 func cmRejectedFor(reasons []int) func(*End) {
@@ -299,7 +306,22 @@ func cmBeyondBacklog(e *End) {
 }
 
 // cmSilence is not answered in its time.
-func cmSilence(e *End) {
+func cmSilence(t ib.QPType) func(*End) {
+	return func(e *End) {
+		c := e.newCM()
+		q, init := c.cmService(t)
+		id := c.towards(init)
+		p := cmParam(q)
+		p.Timeout = 300 * time.Millisecond
+		e.must(id.Connect(p), "connect")
+		c.failed(ib.CMUnreachable, -110)
+		e.is(id.Connect(p), "connecting once more", ib.ErrState)
+		e.tell("gave up", true)
+	}
+}
+
+// cmCountsTries says how often it has asked.
+func cmCountsTries(e *End) {
 	c := e.newCM()
 	q, init := c.cmService(ib.RC)
 	id := c.towards(init)
@@ -309,7 +331,17 @@ func cmSilence(e *End) {
 	if ev := c.failed(ib.CMUnreachable, -110); ev.Tries < 1 {
 		e.fatalf("asked %d times", ev.Tries)
 	}
-	e.is(id.Connect(p), "connecting once more", ib.ErrState)
+	e.tell("gave up", true)
+}
+
+// cmMute does not answer.
+func cmMute(t ib.QPType) func(*End) {
+	return func(e *End) {
+		c := e.newCM()
+		c.listen(ib.CMIDInit{Type: t}, 0)
+		c.request()
+		hear[bool](e, "gave up")
+	}
 }
 
 // cmSilent does not answer, and hears that the peer has given up.
@@ -353,149 +385,6 @@ func cmChannelClosed(e *End) {
 	_, err := c.ch.NextEvent(e.ctx)
 	e.is(err, "reading a closed channel", ib.ErrClosed)
 	e.is(id.Disconnect(), "disconnecting a closed ID", ib.ErrClosed)
-}
-
-func cmResolve(e *End) {
-	c := e.newCM()
-	id := c.towards(ib.CMIDInit{Type: ib.UD})
-	p := ib.CMConnParam{}
-	c.cmLens("Connect", 180, func(b []byte) error { p.PrivateData = b; return id.Connect(p) })
-	ev := c.next(ib.CMEstablished)
-	if want := hear[ib.QPN](e, "QPN"); ev.Param.QPN != want || ev.Param.QKey != 0x1234 || ev.AH.DGID != e.peer.GID {
-		e.fatalf("resolved QP %#x, Q_Key %#x, to %v; want %#x, 0x1234", uint32(ev.Param.QPN), ev.Param.QKey,
-			ev.AH.DGID.Addr(), uint32(want))
-	}
-	c.holds("the answer", ev.Param.PrivateData, strings.Repeat("x", 136), 136)
-}
-
-func cmDatagrams(e *End) {
-	c := e.newCM()
-	q, init := c.cmService(ib.UD)
-	c.listen(init, 0)
-	id, ev := c.request()
-	c.holds("the request", ev.Param.PrivateData, strings.Repeat("x", 180), 180)
-	if ev.AH.DGID != e.peer.GID {
-		e.fatalf("the way back is to %v", ev.AH.DGID.Addr())
-	}
-	p := ib.CMConnParam{QPN: q.qp.Num(), QKey: 0x1234}
-	c.cmLens("Accept", 136, func(b []byte) error { p.PrivateData = b; return id.Accept(p) })
-	e.tell("QPN", q.qp.Num())
-}
-
-func cmUDRejected(e *End) {
-	c := e.newCM()
-	id := c.towards(ib.CMIDInit{Type: ib.UD})
-	e.must(id.Connect(ib.CMConnParam{}), "connect")
-	c.holds("the refusal", c.failed(ib.CMUnreachable, 2).Param.PrivateData, "no", 136)
-}
-
-func cmUDReject(e *End) {
-	c := e.newCM()
-	c.listen(ib.CMIDInit{Type: ib.UD}, 0)
-	id, _ := c.request()
-	e.must(id.Reject(ib.CMReject{PrivateData: []byte("no")}), "reject")
-}
-
-func cmJoin(e *End) {
-	c := e.newCM()
-	id := c.newID(ib.CMIDInit{Type: ib.UD})
-	group := e.group(1).Addr()
-	e.is(id.JoinMulticast(group), "joining without an address", ib.ErrState, ib.ErrInvalid)
-	e.must(id.Bind(e.at(0)), "bind")
-	e.must(id.JoinMulticast(group), "join")
-	ev := c.next(ib.CMMulticastJoin)
-	if ev.Group != group || ev.AH.DGID != e.group(1) || ev.Param.QPN != ib.QPNMulticast ||
-		ev.Param.QKey != ib.DefaultCMQKey {
-		e.fatalf("joined %+v", ev)
-	}
-	e.must(id.LeaveMulticast(group), "leave")
-	e.is(id.LeaveMulticast(group), "leaving twice", ib.ErrInvalid)
-	e.must(id.JoinMulticast(group), "join again")
-	e.must(id.LeaveMulticast(group), "leave before the event is read")
-	c.none()
-	e.names(id.JoinMulticast(e.at(0).Addr()), "joining a unicast address", "group", ib.ErrInvalid)
-}
-
-// bound makes an ID with options and binds it.
-func (c *channel) bound(at netip.AddrPort, options ...ib.CMOption) (*cmID, error) {
-	id := c.newID(ib.CMIDInit{})
-	for _, o := range options {
-		c.e.must(id.SetOption(o, 1), "set option %d", o)
-	}
-	return id, id.Bind(at)
-}
-
-func cmPortInUse(e *End) {
-	c := e.newCM()
-	one, err := c.bound(e.at(0))
-	e.must(err, "bind")
-	port := one.port()
-	_, err = c.bound(e.at(port))
-	e.is(err, "binding a port twice", ib.ErrAddrInUse)
-	_, err = e.newCM().bound(e.at(port))
-	e.is(err, "binding a port of another channel", ib.ErrAddrInUse)
-	other := c.newID(ib.CMIDInit{Type: ib.UD})
-	e.must(other.Bind(e.at(port)), "bind the port of another space")
-	e.must(one.Listen(1), "listen")
-	e.must(one.Close(), "close")
-	again, err := c.bound(e.at(port))
-	e.must(err, "bind the port again")
-	e.must(again.Listen(1), "listen again")
-}
-
-func cmWildcards(e *End) {
-	c := e.newCM()
-	any4, any6 := netip.IPv4Unspecified(), netip.IPv6Unspecified()
-	one, err := c.bound(netip.AddrPortFrom(any4, 0))
-	e.must(err, "bind all of IPv4")
-	port := one.port()
-	_, err = c.bound(netip.AddrPortFrom(any6, port))
-	e.is(err, "binding all addresses, beside those of IPv4", ib.ErrAddrInUse)
-	six, err := c.bound(netip.AddrPortFrom(any6, port), ib.CMOptionAFOnly)
-	e.must(err, "bind all of IPv6 only")
-	for _, l := range []*cmID{one, six} {
-		e.must(l.Listen(1), "listen")
-	}
-	_, err = c.bound(e.at(port))
-	e.is(err, "binding an address, beside all of them", ib.ErrAddrInUse)
-}
-
-func cmReuse(e *End) {
-	c := e.newCM()
-	one, err := c.bound(e.at(0), ib.CMOptionReuseAddr)
-	e.must(err, "bind")
-	port := one.port()
-	_, err = c.bound(e.at(port))
-	e.is(err, "binding without the option", ib.ErrAddrInUse)
-	two, err := c.bound(e.at(port), ib.CMOptionReuseAddr)
-	e.must(err, "bind with the option")
-	e.is(one.Listen(1), "listening beside another", ib.ErrAddrInUse)
-	e.must(two.Close(), "close the other")
-	e.must(one.Listen(1), "listen alone")
-}
-
-func cmEphemeral(e *End) {
-	c := e.newCM()
-	seen := map[uint16]bool{}
-	for range 100 {
-		id, err := c.bound(e.at(0))
-		e.must(err, "bind")
-		if p := id.port(); p < 1024 || seen[p] {
-			e.fatalf("port %d was chosen", p)
-		} else {
-			seen[p] = true
-		}
-	}
-}
-
-func cmForeign(e *End) {
-	c := e.newCM()
-	foreign := netip.MustParseAddrPort("198.51.100.77:0")
-	if !e.s.me.GID.Is4() {
-		foreign = netip.MustParseAddrPort("[2001:db8:77::77]:0")
-	}
-	_, err := c.bound(foreign)
-	e.is(err, "binding an address of another host", ib.ErrNoAddr)
 }
 
 func cmMigrate(e *End) {

@@ -36,6 +36,8 @@ type Effect struct {
 	Got   ib.WCStatus
 	Event ib.EventType
 	Text  string
+
+	WantCM, GotCM int
 }
 
 type effectKind string
@@ -43,6 +45,7 @@ type effectKind string
 const (
 	effectSkip   effectKind = "skip"
 	effectStatus effectKind = "status"
+	effectCM     effectKind = "cm-status"
 	effectEvent  effectKind = "event"
 	effectFails  effectKind = "fails"
 )
@@ -56,6 +59,12 @@ func Status(want, got ib.WCStatus) Effect {
 	return Effect{Kind: effectStatus, Want: want, Got: got}
 }
 
+// CMStatus lets an event of the connection manager have status got where the case wants
+// another one, in either half. The rest of the case holds.
+func CMStatus(want, got int) Effect {
+	return Effect{Kind: effectCM, WantCM: want, GotCM: got}
+}
+
 // NoEvent says that the device never raises an event; waiting for it is over at
 // once.
 func NoEvent(t ib.EventType) Effect { return Effect{Kind: effectEvent, Event: t} }
@@ -67,6 +76,8 @@ func (e Effect) String() string {
 	switch e.Kind {
 	case effectStatus:
 		return fmt.Sprintf("%v instead of %v", e.Got, e.Want)
+	case effectCM:
+		return fmt.Sprintf("CM status %d instead of %d", e.GotCM, e.WantCM)
 	case effectEvent:
 		return fmt.Sprintf("no event %v", e.Event)
 	case effectFails:

@@ -7,6 +7,8 @@ const (
 	rxe    = "rdma_rxe/**"
 	rxe61  = "rdma_rxe/6.1/*"
 	rxe612 = "rdma_rxe/6.12/*"
+
+	rxeIPv6 = "rdma_rxe/*/IPv6"
 )
 
 // RxeDeviations are those of Linux's rdma_rxe, behind package rnic. Files are those
@@ -90,6 +92,26 @@ var RxeDeviations = []Deviation{
 	{rxe, Passive, "events/access-error/*", NoEvent(ib.EventQPAccessErr), noEvents},
 	{rxe, Passive, "events/request-error/*", NoEvent(ib.EventQPReqErr), noEvents},
 	{rxe, Passive, "events/communication-established", NoEvent(ib.EventCommEst), noEvents},
+
+	// The connection manager: librdmacm, and in drivers/infiniband/core ucma.c, cma.c and cm.c.
+	{rxe, "", "cm/connect/uc", Fails("the only one that librdmacm has"),
+		"rdma_create_id takes no type: ports of TCP are for RC (ucma.c ucma_get_qp_type)"},
+	{rxe, Passive, "cm/reject/every-reason", Fails("rdma_ucm sends no other"), rejReasons},
+	{rxe, Passive, "cm/reject/reason-timeout", Fails("rdma_ucm sends no other"), rejReasons},
+	{rxe, Active, "cm/reject/reason-timeout", Skip(),
+		"reason 4 is looked up by the sender's GUID and communication ID, which a REJ of a REQ " +
+			"does not have (cm.c cm_acquire_rejected_id): the kernel goes on asking"},
+	{rxe, Passive, "cm/reject/backlog", CMStatus(3, 28), destroyed},
+	{rxe, Passive, "cm/reject/backlog", CMStatus(8, 28), destroyed},
+	{rxe, Passive, "cm/timeout/no-answer", Skip(),
+		"nobody hears that a request was taken back which is not accepted yet " +
+			"(ucma.c ucma_event_handler): the event never comes"},
+	{rxe, Active, "cm/timeout/tells-how-often-it-asked", Fails("asked 0 times"),
+		"the kernel does not tell how often it has asked"},
+	{rxe, Passive, "cm/ud/q-key", Fails("rdma_ucm sends no other"),
+		"the Q_Key is the default one with IP addresses (ucma.c ucma_copy_conn_param)"},
+	{rxeIPv6, Alone, "cm/multicast/join", Fails("not supported"), groupsIPv6},
+	{rxeIPv6, Passive, "cm/multicast/datagrams", Fails("not supported"), groupsIPv6},
 }
 
 // Reasons that several rows share.
@@ -107,5 +129,8 @@ const (
 	lateInvalidate = "the message is acknowledged before its key is looked at (rxe_resp.c RESPST_ERR_INVALIDATE_RKEY)"
 	noRereg        = "the provider has no rereg_mr (providers/rxe rxe.c); the kernel has it since 6.3"
 	noEvents       = "the kernel never raises it (rxe_qp.c, rxe_resp.c)"
+	rejReasons     = "a REJ of user space has reason 28 or 35 (ucma.c ucma_reject)"
+	destroyed      = "requests that nobody takes end with their ID, as a consumer's reject (cm.c cm_destroy_id)"
+	groupsIPv6     = "groups of RoCEv2 over IPv6 cannot be joined (cma.c cma_iboe_join_multicast)"
 	windowBounds   = "accesses are bounded by the region, not by the window (rxe_resp.c check_rkey)"
 )

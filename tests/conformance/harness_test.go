@@ -82,6 +82,8 @@ func TestVerdicts(t *testing.T) {
 		{name: "fails otherwise", Case: Case{Active: boom, Passive: waits}, deviations: table(Active, Fails("bang")), err: "boom"},
 		{name: "stale failure", Case: Case{Active: nothing, Passive: nothing}, deviations: table(Active, Fails("boom")), err: "stale deviation"},
 		{name: "left out", Case: Case{Active: boom, Passive: boom}, deviations: table(Passive, Skip()), skip: "deviation: reason"},
+		{name: "stale CM status", Case: Case{Active: nothing, Passive: nothing}, deviations: table("", CMStatus(3, 28)),
+			err: "stale deviation"},
 		{name: "no event", Case: Case{Alone: func(e *End) { e.event(ib.EventCQErr, nil) }}, deviations: table(Alone, NoEvent(ib.EventCQErr))},
 		{name: "stale event", Case: Case{Alone: overrun}, deviations: table(Alone, NoEvent(ib.EventSRQLimit)), err: "stale deviation"},
 	} {
