@@ -2,8 +2,9 @@
 
 package rnic
 
-// #cgo LDFLAGS: -libverbs
+// #cgo LDFLAGS: -lrdmacm -libverbs
 // #include "shim.h"
+// #include "cmshim.h"
 import "C"
 
 import "github.com/goroce/goroce/ib"
@@ -139,6 +140,31 @@ const (
 	_ = -(uint(C.IBV_EVENT_SRQ_LIMIT_REACHED) ^ uint(ib.EventSRQLimit))
 	_ = -(uint(C.IBV_EVENT_QP_LAST_WQE_REACHED) ^ uint(ib.EventLastWQE))
 	_ = -(uint(C.IBV_EVENT_GID_CHANGE) ^ uint(ib.EventGIDChange))
+
+	_ = -(uint(C.RDMA_CM_EVENT_ADDR_RESOLVED) ^ uint(ib.CMAddrResolved))
+	_ = -(uint(C.RDMA_CM_EVENT_ADDR_ERROR) ^ uint(ib.CMAddrError))
+	_ = -(uint(C.RDMA_CM_EVENT_ROUTE_RESOLVED) ^ uint(ib.CMRouteResolved))
+	_ = -(uint(C.RDMA_CM_EVENT_ROUTE_ERROR) ^ uint(ib.CMRouteError))
+	_ = -(uint(C.RDMA_CM_EVENT_CONNECT_REQUEST) ^ uint(ib.CMConnectRequest))
+	_ = -(uint(C.RDMA_CM_EVENT_CONNECT_RESPONSE) ^ uint(ib.CMConnectResponse))
+	_ = -(uint(C.RDMA_CM_EVENT_CONNECT_ERROR) ^ uint(ib.CMConnectError))
+	_ = -(uint(C.RDMA_CM_EVENT_UNREACHABLE) ^ uint(ib.CMUnreachable))
+	_ = -(uint(C.RDMA_CM_EVENT_REJECTED) ^ uint(ib.CMRejected))
+	_ = -(uint(C.RDMA_CM_EVENT_ESTABLISHED) ^ uint(ib.CMEstablished))
+	_ = -(uint(C.RDMA_CM_EVENT_DISCONNECTED) ^ uint(ib.CMDisconnected))
+	_ = -(uint(C.RDMA_CM_EVENT_DEVICE_REMOVAL) ^ uint(ib.CMDeviceRemoval))
+	_ = -(uint(C.RDMA_CM_EVENT_MULTICAST_JOIN) ^ uint(ib.CMMulticastJoin))
+	_ = -(uint(C.RDMA_CM_EVENT_MULTICAST_ERROR) ^ uint(ib.CMMulticastError))
+	_ = -(uint(C.RDMA_CM_EVENT_ADDR_CHANGE) ^ uint(ib.CMAddrChange))
+	_ = -(uint(C.RDMA_CM_EVENT_TIMEWAIT_EXIT) ^ uint(ib.CMTimewaitExit))
+	_ = -(uint(C.RDMA_OPTION_ID_TOS) ^ uint(ib.CMOptionTOS))
+	_ = -(uint(C.RDMA_OPTION_ID_REUSEADDR) ^ uint(ib.CMOptionReuseAddr))
+	_ = -(uint(C.RDMA_OPTION_ID_AFONLY) ^ uint(ib.CMOptionAFOnly))
+	_ = -(uint(C.RDMA_OPTION_ID_ACK_TIMEOUT) ^ uint(ib.CMOptionAckTimeout))
+	_ = -(uint(C.RDMA_PS_IPOIB) ^ uint(ib.PortSpaceIPoIB))
+	_ = -(uint(C.RDMA_PS_TCP) ^ uint(ib.PortSpaceTCP))
+	_ = -(uint(C.RDMA_PS_UDP) ^ uint(ib.PortSpaceUDP))
+	_ = -(uint(C.RDMA_PS_IB) ^ uint(ib.PortSpaceIB))
 
 	_ = -(uint(C.IBV_PORT_DOWN) ^ uint(ib.PortDown))
 	_ = -(uint(C.IBV_PORT_ACTIVE) ^ uint(ib.PortActive))

@@ -22,23 +22,27 @@ type device struct {
 	events  *waiter
 	refs    refs  // what requests name by number
 	names   names // what events name by address
+	cm      *cmPort
 
 	mu      sync.Mutex // verbs that make, change and end objects take turns
 	ctx     *C.struct_ibv_context
 	closed  bool
 	objects [numKinds]map[*object]struct{}
+	qps     map[ib.QPN]*queuePair
 }
 
 var _ ib.Device = (*device)(nil)
 
 // newDevice takes over ctx.
 func newDevice(name string, ctx *C.struct_ibv_context) (_ *device, err error) {
-	d := &device{name: name, ctx: ctx}
+	d := &device{name: name, ctx: ctx, qps: map[ib.QPN]*queuePair{}}
+	d.cm = newCMPort(d)
 	for k := range d.objects {
 		d.objects[k] = map[*object]struct{}{}
 	}
 	if err = d.describe(); err == nil {
 		d.probe()
+		d.probeCM()
 		d.events, err = newWaiter(int(ctx.async_fd), "asynchronous events of "+name)
 	}
 	if err != nil {
@@ -61,6 +65,7 @@ func (d *device) lock(op string) error {
 
 // Close ends the device and all its objects.
 func (d *device) Close() error {
+	d.cm.close()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {

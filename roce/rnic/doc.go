@@ -1,8 +1,8 @@
 // Package rnic is the device of package ib on a real RoCE NIC, or on the kernel's
 // rdma_rxe: ib.Device over libibverbs.
 //
-// It takes cgo and libibverbs (libibverbs-dev 44 or newer, Debian 12), so it is
-// behind a build tag:
+// It takes cgo, libibverbs and librdmacm (libibverbs-dev and librdmacm-dev 44 or newer,
+// Debian 12), so it is behind a build tag:
 //
 //	go build -tags rnic ./...
 //
@@ -22,6 +22,32 @@
 //
 // Verbs that make, change or end objects take turns on the device's mutex.
 // Posting and polling take only that of their queue.
+//
+// # Connections by address
+//
+// The kernel owns QP 1. OpenCM gives channels and IDs of its connection manager, over
+// librdmacm; the device has CapCM where module rdma_ucm lets it. cm.go has the lock that all
+// calls take, cm_channel.go the channels, cm_id.go the IDs, cm_connect.go what asks and
+// answers, cm_event.go what comes of it, cm_addr.go addresses, cmshim.c the calls.
+//
+// QPs stay their owner's. librdmacm learns their numbers only, and InitQPAttr says what to
+// modify them with.
+//
+// Each channel has a goroutine. It waits on the channel's file descriptor, copies each event,
+// acknowledges it at once, and puts it where NextEvent finds it. It answers a peer's DREQ as
+// well, which the kernel leaves to its users. So nothing waits for an application that does
+// not read its events, but what it does not read stays in memory: a few events an ID, and at
+// most 1,024 requests a listener.
+//
+// Who waits for whom at the end:
+//
+//   - CMID.Close destroys the kernel's ID and drops the ID's events. The kernel tells the peer,
+//     once, and waits for none.
+//   - CM.Close does so for each ID, lets all who are in NextEvent go, waits for the goroutine,
+//     and closes the file descriptor then.
+//   - Device.Close ends the channels first, and then the QPs and all else. What their IDs were
+//     sent before, and a CMDeviceRemoval each, can still be read.
+//   - A timeout of Connect that runs out later finds the ID over, and does nothing.
 //
 // # Memory
 //
@@ -46,4 +72,22 @@
 //     posted.
 //   - A completion has the flags and the length that the provider gives it:
 //     rdma_rxe says WCGRH for every receive, not of UD only.
+//
+// Where librdmacm differs:
+//
+//   - A REJ has reason 28 or 35, no additional information, and a refused datagram service
+//     status 2. Requests that end unread, and those beyond the backlog, are refused with 28.
+//   - Nobody hears that a peer has taken a request back before Accept, which fails with
+//     ib.ErrState then. How often was asked (CMEvent.Tries) is not known.
+//   - Connect's timeout takes the request back; without one the kernel asks 16 times, 4.6 s
+//     apart. Delay is refused: the kernel sends a MRA for each request.
+//   - RC only in port spaces TCP and IB, UD only in UDP and IPoIB, and no service IDs beside
+//     ports. A datagram service has the default Q_Key.
+//   - Ports that are chosen are those of sysctl net.ipv4.ip_local_port_range. Ports below 1024
+//     take CAP_NET_BIND_SERVICE.
+//   - An ID that is bound to the unspecified IPv6 address cannot resolve an IPv4 one.
+//   - CMOptionAckTimeout is for the REQ only if it is set before ResolveRoute. Without it
+//     connections have 17, or what the device's ACK delay makes of it. The path MTU without
+//     CMOptionPathMTU is that of the interface less 96 bytes, which may be below the port's.
+//   - Groups of RoCEv2 are joined over IPv4 only.
 package rnic

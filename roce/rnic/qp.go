@@ -68,6 +68,7 @@ func (p *pd) CreateQP(init ib.QPInit) (ib.QP, error) {
 	}
 	d.adopt(&q.object, kindQP, q.free, uses...)
 	d.names.add(q.address(), q)
+	d.qps[q.num] = q
 	return q, nil
 }
 
@@ -261,6 +262,7 @@ func (q *queuePair) free() error {
 		return err
 	}
 	q.dev.names.remove(q.address())
+	delete(q.dev.qps, q.num)
 	C.rnic_free_send(q.send.c)
 	C.rnic_free_recv(q.recv.c)
 	q.send.c, q.recv.c = nil, nil

@@ -18,4 +18,5 @@ func Devices() ([]string, error) {
 	return nil, fmt.Errorf("list RDMA devices: %w", errNotBuilt)
 }
 
-var errNotBuilt = fmt.Errorf("%w by this program: build it with CGO_ENABLED=1 go build -tags rnic, which takes libibverbs-dev", ib.ErrNotSupported)
+var errNotBuilt = fmt.Errorf("%w by this program: "+
+	"build it with CGO_ENABLED=1 go build -tags rnic, which takes libibverbs-dev and librdmacm-dev", ib.ErrNotSupported)

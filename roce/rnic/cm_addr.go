@@ -1,0 +1,115 @@
+//go:build rnic && cgo
+
+package rnic
+
+// #include "cmshim.h"
+import "C"
+
+import (
+	"net"
+	"net/netip"
+	"unsafe"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// cmRow is a row of the GID table of a port.
+type cmRow struct {
+	ib.GIDEntry
+	port int
+}
+
+// rows are the GID tables of all ports.
+func (p *cmPort) rows() (rows []cmRow, err error) {
+	for port := 1; port <= p.dev.attr.Ports; port++ {
+		gids, err := p.dev.GIDs(port)
+		if err != nil {
+			return nil, err
+		}
+		for _, g := range gids {
+			rows = append(rows, cmRow{g, port})
+		}
+	}
+	return rows, nil
+}
+
+// row finds the row of an address of the device's; the zero row if it has none.
+func (p *cmPort) row(a netip.Addr) (found cmRow, rows []cmRow, err error) {
+	rows, err = p.rows()
+	for _, r := range rows {
+		if r.GID == ib.GIDFromAddr(a) {
+			return r, rows, err
+		}
+	}
+	return cmRow{}, rows, err
+}
+
+// localAddr returns the device's address that a stands for: itself, or for a loopback
+// address the first of the family. The kernel would take it for that of another device.
+func (p *cmPort) localAddr(op string, a netip.Addr) (netip.Addr, error) {
+	found, rows, err := p.row(a)
+	if err != nil || found.port != 0 {
+		return a, err
+	}
+	var gids []ib.GIDEntry
+	for _, r := range rows {
+		if a.IsLoopback() && r.GID.Is4() == a.Is4() {
+			return r.GID.Addr(), nil
+		}
+		gids = append(gids, r.GIDEntry)
+	}
+	return a, ib.Refuse(op, "address", a, "one of the device: "+ib.ListGIDs(gids)+"; an unspecified one for all of them",
+		ib.ErrNoAddr)
+}
+
+// ownAddr is localAddr where an unspecified address stands for the first of the family, too:
+// a peer on this host.
+func (p *cmPort) ownAddr(op string, a netip.Addr) (netip.Addr, error) {
+	if !a.IsUnspecified() {
+		return p.localAddr(op, a)
+	}
+	if a.Is4() {
+		return p.localAddr(op, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
+	}
+	return p.localAddr(op, netip.IPv6Loopback())
+}
+
+// plainAddr is an address as GIDs have it.
+func plainAddr(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
+
+// unspecifiedOf is the unspecified address of a's family.
+func unspecifiedOf(a netip.Addr) netip.Addr {
+	if a.Is4() {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
+}
+
+// cAddr returns the C form of an address; of a link-local one, on the device's interface.
+func (p *cmPort) cAddr(a netip.AddrPort) (c C.struct_rnic_addr) {
+	if !a.Addr().IsValid() {
+		return c
+	}
+	*(*[16]byte)(unsafe.Pointer(&c.ip)) = a.Addr().As16()
+	c.port, c.family = C.uint16_t(a.Port()), 6
+	if a.Addr().Is4() {
+		c.family = 4
+	}
+	if a.Addr().IsLinkLocalUnicast() || a.Addr().IsLinkLocalMulticast() {
+		if rows, _ := p.rows(); len(rows) > 0 {
+			if netif, err := net.InterfaceByName(rows[0].NetIf); err == nil {
+				c.scope = C.uint32_t(netif.Index)
+			}
+		}
+	}
+	return c
+}
+
+// goAddr is the inverse of cAddr.
+func goAddr(c *C.struct_rnic_addr) netip.AddrPort {
+	if c.family == 0 {
+		return netip.AddrPort{}
+	}
+	ip := netip.AddrFrom16(*(*[16]byte)(unsafe.Pointer(&c.ip)))
+	return netip.AddrPortFrom(plainAddr(ip), uint16(c.port))
+}

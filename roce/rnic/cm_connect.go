@@ -1,0 +1,442 @@
+//go:build rnic && cgo
+
+package rnic
+
+// #include "cmshim.h"
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// resolveTimeout stands for a timeout of 0, which the kernel would take at its word.
+const resolveTimeout = 10 * time.Second
+
+// maxBacklog is how many requests a listener may leave unread, as rdma_ucm has it by default
+// (sysctl net.rdma_ucm.max_backlog).
+const maxBacklog = 1024
+
+// Bind gives the ID a local address.
+func (id *cmID) Bind(local netip.AddrPort) error {
+	const op = "bind"
+	if err := id.lock(op, cmIdle); err != nil {
+		return err
+	}
+	defer id.port.mu.Unlock()
+	return id.bind(op, local)
+}
+
+func (id *cmID) bind(op string, local netip.AddrPort) (err error) {
+	a := plainAddr(local.Addr())
+	switch {
+	case !a.IsValid():
+		a = netip.IPv6Unspecified()
+	case !a.IsUnspecified():
+		if a, err = id.port.localAddr(op, a); err != nil {
+			return err
+		}
+	}
+	at := id.port.cAddr(netip.AddrPortFrom(a, local.Port()))
+	if err := id.inUse(op, local.Port(), C.rnic_cm_bind(id.c, &at)); err != nil {
+		return err
+	}
+	id.state = cmBound
+	return id.refresh(op)
+}
+
+// inUse is cmCheck for what takes a port.
+func (id *cmID) inUse(op string, port uint16, ret C.int) error {
+	err := cmCheck(op, ret)
+	if errors.Is(err, ib.ErrAddrInUse) {
+		allowed := fmt.Sprintf("one that nobody has at that address in port space %v; 0 for a free one", id.init.Space)
+		return ib.Refuse(op, "port", port, allowed, err)
+	}
+	return err
+}
+
+// Listen takes requests for the ID's port.
+func (id *cmID) Listen(backlog int) error {
+	const op = "listen"
+	if err := id.lock(op, cmIdle, cmBound); err != nil {
+		return err
+	}
+	defer id.port.mu.Unlock()
+	if backlog < 0 {
+		return ib.Refuse(op, "backlog", backlog, "at least 1; 0 for the most", ib.ErrInvalid)
+	}
+	if id.state == cmIdle {
+		if err := id.bind(op, netip.AddrPort{}); err != nil {
+			return err
+		}
+	}
+	// The reader leaves nothing in the kernel, so the backlog is counted here.
+	if ret, err := C.rdma_listen(id.c, maxBacklog); ret != 0 {
+		return cmResult(op, ret, err)
+	}
+	if id.backlog = backlog; backlog == 0 || backlog > maxBacklog {
+		id.backlog = maxBacklog
+	}
+	id.state, id.waiting = cmListening, map[*cmID]struct{}{}
+	return id.refresh(op)
+}
+
+// ResolveAddr finds the local address to reach dst from.
+func (id *cmID) ResolveAddr(local, dst netip.AddrPort, timeout time.Duration) (err error) {
+	const op = "resolve address"
+	if err := id.lock(op, cmIdle, cmBound); err != nil {
+		return err
+	}
+	defer id.port.mu.Unlock()
+	p, to, from := id.port, plainAddr(dst.Addr()), plainAddr(local.Addr())
+	switch {
+	case !to.IsValid(), to.IsMulticast() && id.init.Type != ib.UD:
+		return ib.Refuse(op, "destination", dst.Addr(), "the peer's own address, with UD a group's", ib.ErrInvalid)
+	case to.IsUnspecified() || to.IsLoopback(): // this device, as in Linux's cma_bind_loopback
+		if own, err := p.ownAddr(op, to); err == nil {
+			to = own
+		}
+	}
+	switch {
+	case id.state == cmBound:
+		from = id.local.Addr()
+		local = id.local
+	case !from.IsValid():
+		from = unspecifiedOf(to)
+	}
+	if from.Is4() != to.Is4() {
+		return ib.Refuse(op, "destination", to, fmt.Sprintf("an address of the family of the local one, %v", from),
+			ib.ErrInvalid)
+	}
+	if !from.IsUnspecified() {
+		if from, err = p.localAddr(op, from); err != nil {
+			return err
+		}
+	}
+	var src C.struct_rnic_addr
+	if id.state == cmIdle {
+		src = p.cAddr(netip.AddrPortFrom(from, local.Port()))
+	}
+	there := p.cAddr(netip.AddrPortFrom(to, dst.Port()))
+	if err := id.inUse(op, local.Port(), C.rnic_cm_resolve_addr(id.c, &src, &there, milliseconds(timeout))); err != nil {
+		return err
+	}
+	id.state = cmAddrQuery
+	return nil
+}
+
+// milliseconds is a timeout as librdmacm takes it.
+func milliseconds(d time.Duration) C.int {
+	if d <= 0 {
+		d = resolveTimeout
+	}
+	return C.int(min((d+time.Millisecond-1)/time.Millisecond, 1<<30))
+}
+
+// ResolveRoute finds the way to that address. A path MTU below the port's makes the path
+// record here: the kernel would take that of the interface.
+func (id *cmID) ResolveRoute(timeout time.Duration) error {
+	const op = "resolve route"
+	if err := id.lock(op, cmAddrResolved); err != nil {
+		return err
+	}
+	defer id.port.mu.Unlock()
+	port, err := id.port.dev.QueryPort(1)
+	if err != nil {
+		return err
+	}
+	if id.mtu != 0 && id.mtu < port.ActiveMTU {
+		path := id.cPath()
+		err = cmCheck(op, C.rnic_cm_set_path(id.c, &path))
+	} else if ret, errno := C.rdma_resolve_route(id.c, milliseconds(timeout)); ret != 0 {
+		err = cmResult(op, ret, errno)
+	}
+	if err == nil {
+		id.state = cmRouteQuery
+	}
+	return err
+}
+
+// cPath is the path record that Linux's cma_resolve_iboe_route would make, but for the MTU.
+func (id *cmID) cPath() C.struct_rnic_cm_path {
+	const lifeTime = 16 // CMA_IBOE_PACKET_LIFETIME; half of the ACK timeout, if that is known
+	path := C.struct_rnic_cm_path{
+		local: cBytes(ib.GIDFromAddr(id.local.Addr())), remote: cBytes(ib.GIDFromAddr(id.remote.Addr())),
+		mtu: C.uint8_t(id.mtu.Code()), traffic_class: C.uint8_t(id.tos), hop_limit: defaultHopLimit,
+		packet_life_time: lifeTime,
+		flow_label:       C.uint32_t((uint32(id.local.Port())*31 + uint32(id.remote.Port())) & 0xFFFFF),
+	}
+	if id.ackTimeout > 0 {
+		path.packet_life_time = C.uint8_t(id.ackTimeout - 1)
+	}
+	return path
+}
+
+func cBytes(g ib.GID) (c [16]C.uint8_t) {
+	for i, b := range g {
+		c[i] = C.uint8_t(b)
+	}
+	return c
+}
+
+// Most private data of each message, where the header of rdma_cm has its place taken off.
+const (
+	connectPrivate, connectUDPrivate = 56, 180
+	acceptPrivate, acceptUDPrivate   = 196, 136
+	rejectPrivate, rejectUDPrivate   = 148, 136
+)
+
+// checkPrivate refuses more private data than the message has room for.
+func (id *cmID) checkPrivate(op string, data []byte, connected, datagram int) error {
+	most := connected
+	if id.init.Type == ib.UD {
+		most = datagram
+	}
+	if len(data) > most {
+		return ib.Refuse(op, "private data", fmt.Sprintf("%d bytes", len(data)), fmt.Sprintf("at most %d", most),
+			ib.ErrPrivateData)
+	}
+	return nil
+}
+
+// checkQP refuses a QP that is not the device's, or of another type.
+func (id *cmID) checkQP(op string, num ib.QPN) error {
+	d := id.port.dev
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if q := d.qps[num]; q != nil && q.typ == id.init.Type {
+		return nil
+	}
+	return ib.Refuse(op, "QPN", fmt.Sprintf("%#x", uint32(num)), fmt.Sprintf("an open QP of this device of type %v",
+		id.init.Type), ib.ErrInvalid)
+}
+
+// checkParam refuses what a connection cannot have.
+func (id *cmID) checkParam(op string, p *ib.CMConnParam) error {
+	d := &id.port.dev.attr
+	for _, f := range []struct {
+		attr  string
+		value uint8
+		most  int
+	}{
+		{"ResponderResources", p.ResponderResources, d.MaxQPRdAtomic},
+		{"InitiatorDepth", p.InitiatorDepth, d.MaxQPInitRdAtom},
+	} {
+		// 255 stands for the most in librdmacm (RDMA_MAX_RESP_RES).
+		if most := min(f.most, 254); int(f.value) > most {
+			return ib.Refuse(op, f.attr, f.value, fmt.Sprintf("0 to %d", most), ib.ErrInvalid)
+		}
+	}
+	return id.checkQP(op, p.QPN)
+}
+
+// cParam returns the C form of parameters that were checked.
+func cParam(p *ib.CMConnParam) (c C.struct_rnic_cm_param) {
+	c.qpn, c.responder_resources, c.initiator_depth = C.uint32_t(p.QPN), C.uint8_t(p.ResponderResources),
+		C.uint8_t(p.InitiatorDepth)
+	c.retry_count, c.rnr_retry = C.uint8_t(min(p.RetryCount, 7)), C.uint8_t(min(p.RNRRetry, 7))
+	if p.SRQ {
+		c.srq = 1
+	}
+	privateBytes(&c, p.PrivateData)
+	return c
+}
+
+// Connect asks for a connection, or with UD for a datagram service.
+func (id *cmID) Connect(p ib.CMConnParam) error {
+	const op = "connect"
+	if err := id.lock(op, cmRouteResolved); err != nil {
+		return err
+	}
+	defer id.port.mu.Unlock()
+	if err := id.checkPrivate(op, p.PrivateData, connectPrivate, connectUDPrivate); err != nil {
+		return err
+	}
+	if id.init.Type != ib.UD {
+		if err := id.checkParam(op, &p); err != nil {
+			return err
+		}
+	}
+	c := cParam(&p)
+	if err := cmCheck(op, C.rnic_cm_connect(id.c, &c)); err != nil {
+		return err
+	}
+	id.state, id.active, id.asked = cmConnecting, true, p
+	if p.Timeout > 0 {
+		id.timer = time.AfterFunc(p.Timeout, id.expire)
+	}
+	return nil
+}
+
+// expire gives up asking. Ending the kernel's ID takes the request back, with reason 4.
+func (id *cmID) expire() {
+	id.port.mu.Lock()
+	defer id.port.mu.Unlock()
+	if id.state == cmConnecting && !id.agreed {
+		id.release()
+		id.state = cmOver
+		id.ch.put(id, ib.CMEvent{Type: ib.CMUnreachable, Status: -int(syscall.ETIMEDOUT)})
+	}
+}
+
+// Accept answers a request.
+func (id *cmID) Accept(p ib.CMConnParam) error {
+	const op = "accept"
+	if err := id.lock(op, cmConnecting); err != nil {
+		return err
+	}
+	defer id.port.mu.Unlock()
+	if err := id.answerable(op, !id.active && !id.answered); err != nil {
+		return err
+	}
+	if err := id.checkPrivate(op, p.PrivateData, acceptPrivate, acceptUDPrivate); err != nil {
+		return err
+	}
+	if id.init.Type != ib.UD {
+		p.ResponderResources = min(p.ResponderResources, id.peer.ResponderResources)
+		p.InitiatorDepth = min(p.InitiatorDepth, id.peer.InitiatorDepth)
+		if err := id.checkParam(op, &p); err != nil {
+			return err
+		}
+	} else if err := id.checkService(op, &p); err != nil {
+		return err
+	}
+	c := cParam(&p)
+	if err := takenBack(op, C.rnic_cm_accept(id.c, &c)); err != nil {
+		return err
+	}
+	id.answered = true
+	if id.init.Type == ib.UD {
+		id.state = cmConnected
+	}
+	return nil
+}
+
+// checkService refuses a datagram service that the kernel cannot tell the peer of.
+func (id *cmID) checkService(op string, p *ib.CMConnParam) error {
+	if p.QKey != 0 && p.QKey != ib.DefaultCMQKey { // Linux's ucma_copy_conn_param drops it
+		return ib.Refuse(op, "QKey", fmt.Sprintf("%#x", p.QKey), fmt.Sprintf("0 or %#x: rdma_ucm sends no other",
+			ib.DefaultCMQKey), ib.ErrNotSupported)
+	}
+	return id.checkQP(op, p.QPN)
+}
+
+// takenBack is cmCheck for answers and what prepares them. The kernel tells nobody of a request that ends before it
+// is accepted (Linux's ucma_event_handler); its answer is refused then.
+func takenBack(op string, ret C.int) error {
+	if syscall.Errno(ret) == syscall.EINVAL {
+		return ib.Refuse(op, "CM ID", "over", "one whose peer still waits: it has taken its request back, or given up",
+			ib.ErrState)
+	}
+	return cmCheck(op, ret)
+}
+
+// answerable refuses what only the other end may do, or what was done.
+func (id *cmID) answerable(op string, may bool) error {
+	if may && id.c != nil {
+		return nil
+	}
+	return ib.Refuse(op, "CM ID", "without a request to answer",
+		"Accept after CMConnectRequest, Establish after CMConnectResponse", ib.ErrState)
+}
+
+// Establish answers CMConnectResponse.
+func (id *cmID) Establish() error {
+	const op = "establish"
+	if err := id.lock(op, cmConnecting); err != nil {
+		return err
+	}
+	defer id.port.mu.Unlock()
+	if err := id.answerable(op, id.active && id.agreed); err != nil {
+		return err
+	}
+	ret, errno := C.rdma_establish(id.c)
+	if err := takenBack(op, cmErrno(ret, errno)); err != nil {
+		return err
+	}
+	id.state = cmConnected
+	return nil
+}
+
+// The reasons of a REJ that rdma_ucm sends (Linux's ucma_reject).
+const (
+	reasonConsumer     = 28
+	reasonVendorOption = 35
+)
+
+// Reject answers CMConnectRequest or CMConnectResponse.
+func (id *cmID) Reject(r ib.CMReject) error {
+	const op = "reject"
+	if err := id.lock(op, cmConnecting); err != nil {
+		return err
+	}
+	defer id.port.mu.Unlock()
+	if err := id.answerable(op, id.agreed && !id.answered); err != nil {
+		return err
+	}
+	if err := id.checkPrivate(op, r.PrivateData, rejectPrivate, rejectUDPrivate); err != nil {
+		return err
+	}
+	switch {
+	case r.Reason != 0 && r.Reason != reasonConsumer && r.Reason != reasonVendorOption:
+		return ib.Refuse(op, "Reason", r.Reason, "28 or 35: rdma_ucm sends no other", ib.ErrNotSupported)
+	case len(r.Info) > 0:
+		return ib.Refuse(op, "Info", fmt.Sprintf("%d bytes", len(r.Info)), "none: rdma_ucm sends none", ib.ErrNotSupported)
+	}
+	var c C.struct_rnic_cm_param
+	privateBytes(&c, r.PrivateData)
+	if err := takenBack(op, C.rnic_cm_reject(id.c, cInt(r.Reason == reasonVendorOption), &c)); err != nil {
+		return err
+	}
+	id.state = cmOver
+	return nil
+}
+
+// Delay fails: the kernel sends a MRA for every request by itself (Linux's cma_ib_req_handler).
+func (id *cmID) Delay(time.Duration) error {
+	const op = "delay"
+	if err := id.lock(op, cmConnecting); err != nil {
+		return err
+	}
+	id.port.mu.Unlock()
+	return fmt.Errorf("%s: the kernel does so by itself: %w", op, ib.ErrNotSupported)
+}
+
+// Disconnect ends a connection.
+func (id *cmID) Disconnect() error {
+	const op = "disconnect"
+	if err := id.lock(op, cmConnecting, cmConnected, cmOver); err != nil {
+		return err
+	}
+	defer id.port.mu.Unlock()
+	if id.c == nil || id.state == cmOver || id.init.Type == ib.UD {
+		return nil
+	}
+	ret, err := C.rdma_disconnect(id.c)
+	if errors.Is(err, syscall.EINVAL) { // there is no connection, or none any more
+		return nil
+	}
+	return cmResult(op, ret, err)
+}
+
+// Notify tells of an event of the QP.
+func (id *cmID) Notify(t ib.EventType) error {
+	const op = "notify"
+	if err := id.lock(op); err != nil {
+		return err
+	}
+	defer id.port.mu.Unlock()
+	if t != ib.EventCommEst || id.c == nil {
+		return nil
+	}
+	ret, err := C.rdma_notify(id.c, C.IBV_EVENT_COMM_EST)
+	if errors.Is(err, syscall.EISCONN) || errors.Is(err, syscall.EINVAL) { // established, or nothing to establish
+		return nil
+	}
+	return cmResult(op, ret, err)
+}

@@ -1,0 +1,216 @@
+//go:build rnic && cgo
+
+package rnic
+
+// #include "cmshim.h"
+import "C"
+
+import (
+	"net/netip"
+	"syscall"
+	"unsafe"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// handle takes an event to its ID. The caller holds the lock.
+func (p *cmPort) handle(c *C.struct_rnic_cm_event) {
+	ev := ib.CMEvent{Type: ib.CMEventType(c._type), Status: int(c.status)}
+	if ev.Type == ib.CMConnectRequest {
+		p.request(c, &ev)
+		return
+	}
+	id := p.ids[c.id]
+	if id == nil {
+		return
+	}
+	if f := cmHandlers[ev.Type]; f != nil {
+		f(id, c, &ev)
+	}
+	id.ch.put(id, ev)
+}
+
+// cmHandlers has what each event changes.
+var cmHandlers = map[ib.CMEventType]func(*cmID, *C.struct_rnic_cm_event, *ib.CMEvent){
+	ib.CMAddrResolved:    (*cmID).addrResolved,
+	ib.CMAddrError:       (*cmID).addrFailed,
+	ib.CMRouteResolved:   (*cmID).routeResolved,
+	ib.CMRouteError:      (*cmID).routeFailed,
+	ib.CMConnectResponse: (*cmID).responded,
+	ib.CMConnectError:    (*cmID).over,
+	ib.CMUnreachable:     (*cmID).over,
+	ib.CMRejected:        (*cmID).over,
+	ib.CMEstablished:     (*cmID).established,
+	ib.CMDisconnected:    (*cmID).disconnected,
+	ib.CMDeviceRemoval:   (*cmID).over,
+	ib.CMMulticastJoin:   (*cmID).joined,
+	ib.CMMulticastError:  (*cmID).joined,
+	ib.CMAddrChange:      (*cmID).addrChanged,
+}
+
+// request makes an ID of a peer's request, or rejects it: by ending the kernel's ID.
+func (p *cmPort) request(c *C.struct_rnic_cm_event, ev *ib.CMEvent) {
+	l := p.ids[c.listener]
+	if l == nil || len(l.waiting) >= l.backlog {
+		C.rdma_destroy_id(c.id)
+		return
+	}
+	id := l.ch.adopt(c.id, l.init)
+	id.state, id.agreed, id.peer = cmConnecting, true, paramOf(c)
+	if err := id.refresh("take a request"); err != nil { // one that came by another device
+		id.close()
+		return
+	}
+	id.listener = l
+	l.waiting[id] = struct{}{}
+	ev.Listener, ev.Param = l, id.peer
+	ev.Param.PrivateData = privateOf(c)
+	if id.init.Type == ib.UD {
+		ev.AH = id.addressVector()
+	}
+	id.ch.put(id, *ev)
+}
+
+// paramOf is what the peer says, without its private data.
+func paramOf(c *C.struct_rnic_cm_event) ib.CMConnParam {
+	p := &c.param
+	return ib.CMConnParam{QPN: ib.QPN(p.qpn), QKey: uint32(p.qkey), SRQ: p.srq != 0,
+		ResponderResources: uint8(p.responder_resources), InitiatorDepth: uint8(p.initiator_depth),
+		RetryCount: uint8(p.retry_count), RNRRetry: uint8(p.rnr_retry)}
+}
+
+func privateOf(c *C.struct_rnic_cm_event) []byte {
+	return C.GoBytes(unsafe.Pointer(&c.param.private_data), C.int(c.param.private_len))
+}
+
+func (id *cmID) addrResolved(_ *C.struct_rnic_cm_event, ev *ib.CMEvent) {
+	id.state = cmAddrResolved
+	if id.refresh("resolve address") != nil { // the kernel goes by another device
+		id.state = cmBound
+		ev.Type, ev.Status = ib.CMAddrError, -int(syscall.ENODEV)
+	}
+}
+
+func (id *cmID) addrFailed(_ *C.struct_rnic_cm_event, _ *ib.CMEvent) { id.state = cmBound }
+
+func (id *cmID) routeResolved(_ *C.struct_rnic_cm_event, _ *ib.CMEvent) {
+	id.state = cmRouteResolved
+	_ = id.refresh("resolve route") // the device has not changed
+}
+
+func (id *cmID) routeFailed(_ *C.struct_rnic_cm_event, _ *ib.CMEvent) { id.state = cmAddrResolved }
+
+// responded has the peer's answer. The kernel lets a peer have more READs and atomics than it
+// was asked for.
+func (id *cmID) responded(c *C.struct_rnic_cm_event, ev *ib.CMEvent) {
+	id.stopTimer()
+	id.peer, id.agreed = paramOf(c), true
+	id.peer.ResponderResources = min(id.peer.ResponderResources, id.asked.ResponderResources)
+	id.peer.InitiatorDepth = min(id.peer.InitiatorDepth, id.asked.InitiatorDepth)
+	ev.Param = id.peer
+	ev.Param.PrivateData = privateOf(c)
+}
+
+// established has the RTU, or of a datagram service the answer.
+func (id *cmID) established(c *C.struct_rnic_cm_event, ev *ib.CMEvent) {
+	id.stopTimer()
+	id.state = cmConnected
+	if id.init.Type == ib.UD {
+		id.peer, ev.AH = paramOf(c), goAH(&c.ah)
+	}
+	ev.Param = id.peer
+	ev.Param.PrivateData = privateOf(c)
+}
+
+// over ends what the ID was for.
+func (id *cmID) over(c *C.struct_rnic_cm_event, ev *ib.CMEvent) {
+	id.stopTimer()
+	id.state = cmOver
+	ev.Param.PrivateData = privateOf(c)
+}
+
+// disconnected answers the peer's DREQ, which the kernel leaves to its users. There is
+// nothing to answer if it was the peer who did.
+func (id *cmID) disconnected(c *C.struct_rnic_cm_event, ev *ib.CMEvent) {
+	id.over(c, ev)
+	ev.Status = 0
+	C.rdma_disconnect(id.c)
+}
+
+func (id *cmID) stopTimer() {
+	if id.timer != nil {
+		id.timer.Stop()
+	}
+}
+
+// joined has what came of a join: the group is the one of that number.
+func (id *cmID) joined(c *C.struct_rnic_cm_event, ev *ib.CMEvent) {
+	for group, number := range id.groups {
+		if number == uintptr(c.group) {
+			ev.Group = group
+		}
+	}
+	if ev.Type == ib.CMMulticastJoin {
+		ev.AH, ev.Param = goAH(&c.ah), ib.CMConnParam{QPN: ib.QPN(c.param.qpn), QKey: uint32(c.param.qkey)}
+	}
+}
+
+// addrChanged takes the place of an older event of that kind: addresses may come and go.
+func (id *cmID) addrChanged(_ *C.struct_rnic_cm_event, _ *ib.CMEvent) {
+	id.ch.drop(func(ev *ib.CMEvent) bool { return ev.ID == ib.CMID(id) && ev.Type == ib.CMAddrChange })
+}
+
+// JoinMulticast joins a group.
+func (id *cmID) JoinMulticast(group netip.Addr) error {
+	const op = "join"
+	if err := id.lock(op, cmBound, cmAddrResolved); err != nil {
+		return err
+	}
+	defer id.port.mu.Unlock()
+	group = plainAddr(group)
+	local := id.local.Addr()
+	bad := func(allowed string, err error) error { return ib.Refuse(op, "group", group, allowed, err) }
+	switch {
+	case id.init.Type != ib.UD:
+		return ib.Refuse(op, "Type", id.init.Type, "UD", ib.ErrInvalid)
+	case !group.IsMulticast():
+		return bad("a multicast address: 224.0.0.0/4 or ff00::/8", ib.ErrInvalid)
+	case local.IsUnspecified():
+		return bad("after Bind to an address, or ResolveAddr", ib.ErrState)
+	case local.Is4() != group.Is4():
+		return bad("a group of the family of the local address, "+local.String(), ib.ErrInvalid)
+	case id.groups[group] != 0:
+		return bad("a group that the ID has not joined", ib.ErrAddrInUse)
+	}
+	p := id.port
+	p.joins++
+	to := p.cAddr(netip.AddrPortFrom(group, 0))
+	if err := cmCheck(op, C.rnic_cm_join(id.c, &to, C.uintptr_t(p.joins))); err != nil {
+		return err
+	}
+	if id.groups == nil {
+		id.groups = map[netip.Addr]uintptr{}
+	}
+	id.groups[group] = p.joins
+	return nil
+}
+
+// LeaveMulticast leaves it.
+func (id *cmID) LeaveMulticast(group netip.Addr) error {
+	const op = "leave"
+	if err := id.lock(op); err != nil {
+		return err
+	}
+	defer id.port.mu.Unlock()
+	group = plainAddr(group)
+	if id.groups[group] == 0 || id.c == nil {
+		return ib.Refuse(op, "group", group, "a group that the ID has joined", ib.ErrInvalid)
+	}
+	to := id.port.cAddr(netip.AddrPortFrom(group, 0))
+	if err := cmCheck(op, C.rnic_cm_leave(id.c, &to)); err != nil {
+		return err
+	}
+	delete(id.groups, group)
+	id.ch.drop(func(ev *ib.CMEvent) bool { return ev.ID == ib.CMID(id) && ev.Group == group })
+	return nil
+}

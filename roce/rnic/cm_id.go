@@ -1,0 +1,415 @@
+//go:build rnic && cgo
+
+package rnic
+
+// #include "cmshim.h"
+import "C"
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"time"
+	"unsafe"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// cmState is a state of an ID, as the kernel's rdma_cm has them (enum rdma_cm_state).
+type cmState uint8
+
+const (
+	cmIdle cmState = iota
+	cmBound
+	cmAddrQuery
+	cmAddrResolved
+	cmRouteQuery
+	cmRouteResolved
+	cmListening
+	cmConnecting // asks, or is asked, and has no connection yet
+	cmConnected
+	cmOver // what came of it is over; only Close is left
+	cmClosed
+	numCMStates
+)
+
+// String returns the state's name.
+func (s cmState) String() string { return cmStateText[s] }
+
+var cmStateText = [numCMStates]string{"idle", "bound", "resolving the address", "address resolved",
+	"resolving the route", "route resolved", "listening", "connecting", "connected", "over", "closed"}
+
+// cmID is an ID of the connection manager.
+type cmID struct {
+	port *cmPort
+
+	// Guarded by cmPort.mu.
+	c      *C.struct_rdma_cm_id // nil once the kernel has none any more: over, or closed
+	ch     *cmChannel
+	init   ib.CMIDInit
+	state  cmState
+	local  netip.AddrPort
+	remote netip.AddrPort
+	path   ib.AHAttr // TrafficClass, HopLimit, FlowLabel
+	mtu    ib.MTU    // of the path; before that CMOptionPathMTU; 0 for the port's
+
+	reuse, afOnly bool
+	tos           uint8
+	ackTimeout    int // -1 leaves it to the kernel
+
+	// Of a connection, a resolution or a request.
+	active   bool
+	agreed   bool           // the QP may go to RTR
+	answered bool           // by Accept
+	asked    ib.CMConnParam // active: of Connect
+	peer     ib.CMConnParam // what the peer has said, without private data
+	timer    *time.Timer    // of Connect
+
+	// Of a request that nobody has read.
+	listener *cmID
+
+	// Of a listener.
+	backlog int
+	waiting map[*cmID]struct{} // requests that nobody has read
+
+	groups map[netip.Addr]uintptr // by address, the number of the join
+}
+
+var _ ib.CMID = (*cmID)(nil)
+
+// completeCMID checks what an ID is to be for, and fills in defaults.
+func completeCMID(op string, init *ib.CMIDInit) error {
+	if init.Space == 0 {
+		init.Space = ib.PortSpaceTCP
+		if init.Type == ib.UD {
+			init.Space = ib.PortSpaceUDP
+		}
+	}
+	typ, known := map[ib.PortSpace]ib.QPType{ib.PortSpaceTCP: ib.RC, ib.PortSpaceIB: ib.RC, ib.PortSpaceUDP: ib.UD,
+		ib.PortSpaceIPoIB: ib.UD}[init.Space]
+	if init.Type == 0 {
+		init.Type = typ
+	}
+	switch {
+	case !known:
+		return ib.Refuse(op, "Space", init.Space, "TCP, UDP, IB, IPoIB", ib.ErrInvalid)
+	case init.Type != typ: // Linux's ucma_get_qp_type; librdmacm names no type
+		return ib.Refuse(op, "Type", init.Type, fmt.Sprintf("%v, the only one that librdmacm has in port space %v", typ,
+			init.Space), ib.ErrNotSupported)
+	case init.ServiceID != 0:
+		return ib.Refuse(op, "ServiceID", fmt.Sprintf("%#x", init.ServiceID),
+			"0: over RoCE librdmacm knows the ports of a Space only", ib.ErrNotSupported)
+	}
+	return nil
+}
+
+// lock begins a call that is allowed in these states; none stands for all. The caller
+// unlocks cmPort.mu, unless there is an error.
+func (id *cmID) lock(op string, states ...cmState) error {
+	if err := id.port.lock(op); err != nil {
+		return err
+	}
+	err := id.check(op, states...)
+	if err != nil {
+		id.port.mu.Unlock()
+	}
+	return err
+}
+
+func (id *cmID) check(op string, states ...cmState) error {
+	if id.state == cmClosed {
+		return fmt.Errorf("%s: CM ID: %w", op, ib.ErrClosed)
+	}
+	for _, s := range states {
+		if id.state == s {
+			return nil
+		}
+	}
+	if len(states) == 0 {
+		return nil
+	}
+	return ib.Refuse(op, "CM ID", id.state, fmt.Sprint(states), ib.ErrState)
+}
+
+// refresh takes addresses and path from librdmacm. It refuses an ID that the kernel has given
+// to another device, whose address this is too.
+func (id *cmID) refresh(op string) error {
+	var info C.struct_rnic_cm_info
+	C.rnic_cm_query(id.c, &info)
+	if info.device != nil && C.GoString(info.device) != id.port.dev.name {
+		return ib.Refuse(op, "address", goAddr(&info.local).Addr(), fmt.Sprintf(
+			"one that the kernel reaches by %s; this it reaches by %s. Bind to an address of the device", id.port.dev.name,
+			C.GoString(info.device)), ib.ErrNoAddr)
+	}
+	id.local, id.remote = goAddr(&info.local), goAddr(&info.remote)
+	if info.mtu != 0 {
+		id.mtu = ib.MTUFromCode(int(info.mtu))
+		id.path = ib.AHAttr{TrafficClass: uint8(info.traffic_class), HopLimit: uint8(info.hop_limit),
+			FlowLabel: uint32(info.flow_label)}
+	}
+	return nil
+}
+
+// addressVector is the ID's path as QPs and address handles take it.
+func (id *cmID) addressVector() ib.AHAttr {
+	ah := id.path
+	row, _, _ := id.port.row(id.local.Addr())
+	ah.DGID, ah.SGIDIndex, ah.Port = ib.GIDFromAddr(id.remote.Addr()), row.Index, max(row.port, 1)
+	return ah
+}
+
+// Query describes the ID.
+func (id *cmID) Query() (ib.CMIDAttr, error) {
+	if err := id.lock("query CM ID"); err != nil {
+		return ib.CMIDAttr{}, err
+	}
+	defer id.port.mu.Unlock()
+	a := ib.CMIDAttr{Space: id.init.Space, Type: id.init.Type, Local: id.local, Remote: id.remote, PathMTU: id.mtu}
+	if a.PathMTU == 0 {
+		port, err := id.port.dev.QueryPort(1)
+		if err != nil {
+			return ib.CMIDAttr{}, err
+		}
+		a.PathMTU = port.ActiveMTU
+	}
+	if id.remote.IsValid() && !id.local.Addr().IsUnspecified() {
+		a.AH = id.addressVector()
+	}
+	return a, nil
+}
+
+// SetOption sets an option.
+func (id *cmID) SetOption(o ib.CMOption, value int) error {
+	const op = "set CM option"
+	if err := id.lock(op); err != nil {
+		return err
+	}
+	defer id.port.mu.Unlock()
+	if err := id.checkOption(op, o, value); err != nil || o == ib.CMOptionPathMTU {
+		return err
+	}
+	if id.c == nil {
+		return ib.Refuse(op, "CM ID", id.state, "before the end", ib.ErrState)
+	}
+	if err := cmCheck(op, C.rnic_cm_set_option(id.c, C.int(o), C.int(value))); err != nil {
+		return err
+	}
+	switch o {
+	case ib.CMOptionTOS:
+		id.tos = uint8(value)
+	case ib.CMOptionReuseAddr:
+		id.reuse = value != 0
+	case ib.CMOptionAFOnly:
+		id.afOnly = value != 0
+	case ib.CMOptionAckTimeout:
+		id.ackTimeout = value
+	}
+	return nil
+}
+
+// checkOption refuses what is out of range or too late. It keeps the path MTU, which is for
+// ResolveRoute.
+func (id *cmID) checkOption(op string, o ib.CMOption, value int) error {
+	bad := func(allowed string) error {
+		return ib.Refuse(op, fmt.Sprintf("option %d", o), value, allowed, ib.ErrInvalid)
+	}
+	switch o {
+	case ib.CMOptionTOS:
+		if value < 0 || value > 255 {
+			return bad("0 to 255")
+		}
+	case ib.CMOptionReuseAddr, ib.CMOptionAFOnly:
+		return id.check(op, cmIdle)
+	case ib.CMOptionAckTimeout:
+		if value < 0 || value > 31 {
+			return bad("a 5-bit code, 0 to 31")
+		}
+	case ib.CMOptionPathMTU:
+		port, err := id.port.dev.QueryPort(1)
+		if err != nil {
+			return err
+		}
+		if mtu := ib.MTU(value); !mtu.Valid() || mtu > port.ActiveMTU {
+			return bad(fmt.Sprintf("256, 512, 1024, 2048 or 4096, at most the port's %d", port.ActiveMTU))
+		}
+		if err := id.check(op, cmIdle, cmBound, cmAddrQuery, cmAddrResolved); err != nil {
+			return err
+		}
+		id.mtu = ib.MTU(value)
+	default:
+		return ib.Refuse(op, "option", int(o), "one of ib.CMOption", ib.ErrNotSupported)
+	}
+	return nil
+}
+
+// InitQPAttr says what to Modify the QP with to take it to a state.
+func (id *cmID) InitQPAttr(to ib.QPState) (attr ib.QPAttr, mask ib.QPAttrMask, err error) {
+	const op = "init QP attributes"
+	if err := id.lock(op); err != nil {
+		return attr, 0, err
+	}
+	defer id.port.mu.Unlock()
+	switch {
+	case to != ib.Init && to != ib.RTR && to != ib.RTS:
+		return attr, 0, ib.Refuse(op, "State", to, "INIT, RTR, RTS", ib.ErrInvalid)
+	case id.init.Type == ib.UD:
+		attr, mask = datagramAttr(to)
+		return attr, mask, nil
+	case to == ib.Init && !id.agreed:
+		return ib.QPAttr{State: to, Port: 1}, ib.AttrState | ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess, nil
+	case !id.agreed || id.c == nil:
+		return attr, 0, ib.Refuse(op, "CM ID", id.state, "after CMConnectRequest or CMConnectResponse", ib.ErrState)
+	}
+	if to == ib.Init {
+		return id.kernelAttr(op, to)
+	}
+	// The kernel fills in what is in the mask; here both states have all.
+	attr, mask, err = id.kernelAttr(op, ib.RTR)
+	rts, rtsMask, rtsErr := id.kernelAttr(op, ib.RTS)
+	if err := cmp.Or(err, rtsErr); err != nil {
+		return ib.QPAttr{}, 0, err
+	}
+	attr.State, attr.SQPSN, attr.MaxRdAtomic = to, rts.SQPSN, rts.MaxRdAtomic
+	attr.Timeout, attr.RetryCnt, attr.RNRRetry = rts.Timeout, rts.RetryCnt, rts.RNRRetry
+	if to == ib.RTS {
+		mask = rtsMask
+	}
+	if id.active { // the kernel believes what the peer says
+		attr.MaxDestRdAtomic = min(attr.MaxDestRdAtomic, int(id.asked.ResponderResources))
+		attr.MaxRdAtomic = min(attr.MaxRdAtomic, int(id.asked.InitiatorDepth))
+	}
+	return attr, mask, nil
+}
+
+// kernelAttr asks the kernel.
+func (id *cmID) kernelAttr(op string, to ib.QPState) (ib.QPAttr, ib.QPAttrMask, error) {
+	var c C.struct_ibv_qp_attr
+	var mask C.int
+	if err := takenBack(op, C.rnic_cm_init_qp_attr(id.c, C.int(to), &c, &mask)); err != nil {
+		return ib.QPAttr{}, 0, err
+	}
+	return goAttr(&c), ib.QPAttrMask(mask) & cmAttrMask, nil
+}
+
+// cmAttrMask are the attributes that a connection manager gives: no alternate path, and no
+// bits of the kernel's own (IB_QP_SMAC and others).
+const cmAttrMask = ib.AttrState | ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess | ib.AttrAV | ib.AttrPathMTU |
+	ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrSQPSN | ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer | ib.AttrMaxRdAtomic |
+	ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry
+
+// datagramAttr is what librdmacm sets UD QPs to (ucma_init_ud_qp).
+func datagramAttr(to ib.QPState) (ib.QPAttr, ib.QPAttrMask) {
+	switch to {
+	case ib.Init:
+		return ib.QPAttr{State: to, Port: 1, QKey: ib.DefaultCMQKey},
+			ib.AttrState | ib.AttrPKeyIndex | ib.AttrPort | ib.AttrQKey
+	case ib.RTS:
+		return ib.QPAttr{State: to}, ib.AttrState | ib.AttrSQPSN
+	}
+	return ib.QPAttr{State: to}, ib.AttrState
+}
+
+// Migrate moves the ID to another channel of the device, with the requests that nobody has
+// read.
+func (id *cmID) Migrate(to ib.CM) error {
+	const op = "migrate CM ID"
+	if err := id.lock(op); err != nil {
+		return err
+	}
+	defer id.port.mu.Unlock()
+	ch, ok := to.(*cmChannel)
+	if !ok || ch.port != id.port {
+		return ib.Refuse(op, "channel", fmt.Sprintf("%T", to), "a channel of this device", ib.ErrForeign)
+	}
+	if ch.closed {
+		return fmt.Errorf("%s: event channel: %w", op, ib.ErrClosed)
+	}
+	if err := id.moveTo(op, ch); err != nil {
+		return err
+	}
+	for child := range id.waiting {
+		if err := child.moveTo(op, ch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// moveTo takes the ID and its unread events to a channel. The kernel moves those that it has,
+// but wakes no reader of the channel for them (Linux's ucma_migrate_id).
+func (id *cmID) moveTo(op string, ch *cmChannel) error {
+	from := id.ch
+	if from == ch {
+		return nil
+	}
+	if id.c != nil {
+		if ret, err := C.rdma_migrate_id(id.c, ch.c); ret != 0 {
+			return cmResult(op, ret, err)
+		}
+	}
+	delete(from.ids, id)
+	ch.ids[id] = struct{}{}
+	id.ch = ch
+	from.drop(func(ev *ib.CMEvent) bool {
+		if ev.ID != ib.CMID(id) {
+			return false
+		}
+		ch.unread = append(ch.unread, *ev)
+		return true
+	})
+	ch.wake()
+	return ch.drain()
+}
+
+// Close ends the ID.
+func (id *cmID) Close() error {
+	id.port.mu.Lock()
+	defer id.port.mu.Unlock()
+	id.close()
+	return nil
+}
+
+// close ends the ID, and takes it out of its channel.
+func (id *cmID) close() {
+	if id.state == cmClosed {
+		return
+	}
+	id.release()
+	id.ch.drop(func(ev *ib.CMEvent) bool { return ev.ID == ib.CMID(id) })
+	if id.listener != nil {
+		delete(id.listener.waiting, id)
+		id.listener = nil
+	}
+	delete(id.ch.ids, id)
+	id.state = cmClosed
+}
+
+// release ends the kernel's ID, which tells a peer that waits for something: a connection is
+// disconnected, a request rejected, and one of ours is taken back (Linux's cm_destroy_id).
+func (id *cmID) release() {
+	for child := range id.waiting {
+		child.close()
+	}
+	if id.timer != nil {
+		id.timer.Stop()
+	}
+	if id.c == nil {
+		return
+	}
+	delete(id.port.ids, id.c)
+	C.rdma_destroy_id(id.c)
+	id.c = nil
+}
+
+// wasRead makes a request its reader's: its listener may end without it.
+func (id *cmID) wasRead() {
+	if id.listener != nil {
+		delete(id.listener.waiting, id)
+		id.listener = nil
+	}
+}
+
+// privateBytes copies private data to its C form, which has room for it.
+func privateBytes(p *C.struct_rnic_cm_param, data []byte) {
+	p.private_len = C.uint8_t(copy((*[255]byte)(unsafe.Pointer(&p.private_data))[:], data))
+}

@@ -1,0 +1,217 @@
+//go:build rnic && cgo
+
+package rnic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/rdmacm"
+)
+
+// channel opens an event channel, for as long as the test runs.
+func (r *rig) channel() ib.CM {
+	r.Helper()
+	ch := try(r.Device.(ib.CMDevice).OpenCM())(r)
+	r.Cleanup(func() { r.must(ch.Close()) })
+	return ch
+}
+
+// event waits for the next event, which must be of that type.
+func (r *rig) event(ch ib.CM, want ib.CMEventType) ib.CMEvent {
+	r.Helper()
+	ev := try(ch.NextEvent(r.ctx))(r)
+	if ev.Type != want {
+		r.Fatalf("event %v, status %d; want %v", ev.Type, ev.Status, want)
+	}
+	return ev
+}
+
+// resolving makes an ID that looks for the way to the device itself.
+func (r *rig) resolving(ch ib.CM) ib.CMID {
+	r.Helper()
+	id := try(ch.CreateID(ib.CMIDInit{}))(r)
+	r.must(id.ResolveAddr(netip.AddrPort{}, netip.AddrPortFrom(r.gid.GID.Addr(), 7), time.Second))
+	return id
+}
+
+// manager opens package rdmacm on the device.
+func (r *rig) manager() *rdmacm.CM {
+	r.Helper()
+	m := try(rdmacm.Open(r.Device, rdmacm.Options{}))(r)
+	r.Cleanup(func() { r.must(m.Close()) })
+	return m
+}
+
+// accept makes a listener that accepts connections, and returns its address and a channel
+// that has them.
+func (r *rig) accept(o rdmacm.Config) (addr string, conns chan *rdmacm.Conn) {
+	r.Helper()
+	at := netip.AddrPortFrom(r.gid.GID.Addr(), 0).String()
+	l := try(r.manager().Listen(r.ctx, at, rdmacm.ListenConfig{Config: o}))(r)
+	conns = make(chan *rdmacm.Conn)
+	go func() {
+		for {
+			conn, err := l.Accept(r.ctx)
+			if err != nil {
+				close(conns)
+				return
+			}
+			conns <- conn
+		}
+	}()
+	return l.Addr().String(), conns
+}
+
+// TestDial: package rdmacm connects by address over librdmacm, with parameters that the
+// kernel would not choose.
+func TestDial(t *testing.T) {
+	r := openRig(t)
+	addr, conns := r.accept(rdmacm.Config{})
+	for _, mtu := range []ib.MTU{ib.MTU1024, ib.MTU512} {
+		conn := try(r.manager().Dial(r.ctx, addr, rdmacm.Config{PathMTU: mtu, AckTimeout: 18, InitiatorDepth: 2}))(r)
+		peer := <-conns
+		for _, c := range []*rdmacm.Conn{conn, peer} {
+			p := c.Params()
+			if q := try(c.QP().Query())(r); p.PathMTU != mtu || q.PathMTU != mtu || q.Timeout != 18 || q.State != ib.RTS {
+				t.Errorf("path MTU %d and %d, timeout %d, state %v; want %d, 18, RTS", p.PathMTU, q.PathMTU, q.Timeout,
+					q.State, mtu)
+			}
+		}
+		if conn.Params().InitiatorDepth != 2 || peer.Params().ResponderResources != 2 {
+			t.Errorf("initiator depth %d, the peer's responder resources %d; want 2", conn.Params().InitiatorDepth,
+				peer.Params().ResponderResources)
+		}
+		r.must(conn.Disconnect(r.ctx))
+		<-peer.Done()
+		if err := peer.Err(); !errors.Is(err, rdmacm.ErrDisconnected) {
+			t.Errorf("the peer's connection ended with %v", err)
+		}
+		r.must(peer.Close())
+	}
+}
+
+// TestTurnDown: a request that the listener cannot meet is refused, with the reason that the
+// kernel can send.
+func TestTurnDown(t *testing.T) {
+	r := openRig(t)
+	addr, _ := r.accept(rdmacm.Config{PathMTU: ib.MTU512})
+	_, err := r.manager().Dial(r.ctx, addr, rdmacm.Config{PathMTU: ib.MTU1024})
+	var reject *rdmacm.RejectError
+	if !errors.As(err, &reject) || reject.Reason != reasonConsumer {
+		t.Errorf("%v, want a consumer's reject", err)
+	}
+}
+
+// TestCMMigrate: an event goes with its ID, wherever it waits: the kernel does not say that it
+// has one for the other channel.
+func TestCMMigrate(t *testing.T) {
+	r := openRig(t)
+	from, to := r.channel(), r.channel()
+	for range 100 {
+		id := r.resolving(from)
+		r.must(id.Migrate(to))
+		if ev := r.event(to, ib.CMAddrResolved); ev.ID != id {
+			t.Fatal("the event is of another ID")
+		}
+		r.must(id.Close())
+	}
+}
+
+// TestCMClose: whoever waits for events is let go, of a channel or the device, and no
+// goroutine or ID of the kernel stays.
+func TestCMClose(t *testing.T) {
+	r := openRig(t)
+	for _, what := range []string{"channel", "device"} {
+		dev := try(Open(r.Attr().Name))(r)
+		ch := try(dev.(ib.CMDevice).OpenCM())(r)
+		id := r.resolving(ch)
+		waited := make(chan error, 1)
+		got := make(chan ib.CMEvent, 1)
+		go func() {
+			for {
+				ev, err := ch.NextEvent(context.Background())
+				if err != nil {
+					waited <- err
+					return
+				}
+				got <- ev
+			}
+		}()
+		if ev := <-got; ev.Type != ib.CMAddrResolved { // the reader waits for more then
+			t.Errorf("event %v", ev.Type)
+		}
+		if what == "channel" {
+			r.must(ch.Close())
+		} else {
+			r.must(dev.Close())
+			if ev := <-got; ev.Type != ib.CMDeviceRemoval || ev.ID != id {
+				t.Errorf("event %v", ev.Type)
+			}
+		}
+		if err := <-waited; !errors.Is(err, ib.ErrClosed) {
+			t.Errorf("with the %s closed: %v", what, err)
+		}
+		if _, err := id.Query(); !errors.Is(err, ib.ErrClosed) {
+			t.Errorf("an ID of a closed %s: %v", what, err)
+		}
+		if what == "channel" { // the device alone ends all
+			r.must(id.Close())
+			r.must(ch.Close())
+		}
+		r.must(dev.Close())
+		if _, err := dev.(ib.CMDevice).OpenCM(); !errors.Is(err, ib.ErrClosed) {
+			t.Errorf("a channel of a closed device: %v", err)
+		}
+	}
+	for strings.Contains(goroutines(), "newCMChannel") { // those of earlier tests are ending
+		if r.ctx.Err() != nil {
+			t.Fatalf("a channel's reader is left:\n%s", goroutines())
+		}
+		runtime.Gosched()
+	}
+	out, err := exec.Command("rdma", "resource", "show", "cm_id").CombinedOutput()
+	if err != nil || strings.Contains(string(out), fmt.Sprintf(" pid %d ", os.Getpid())) {
+		t.Errorf("IDs that are left: %v\n%s", err, out)
+	}
+}
+
+// goroutines returns the stacks of all.
+func goroutines() string {
+	buf := make([]byte, 1<<20)
+	return string(buf[:runtime.Stack(buf, true)])
+}
+
+// TestCMTimeout: a timeout of Connect that runs out while its ID closes harms nobody.
+func TestCMTimeout(t *testing.T) {
+	r := openRig(t)
+	ch := r.channel()
+	l := try(ch.CreateID(ib.CMIDInit{Type: ib.UD}))(r)
+	r.must(l.Bind(netip.AddrPortFrom(r.gid.GID.Addr(), 0)))
+	r.must(l.Listen(0))
+	to := try(l.Query())(r).Local
+	asking := r.channel()
+	for i := range 50 {
+		id := try(asking.CreateID(ib.CMIDInit{Type: ib.UD}))(r)
+		r.must(id.ResolveAddr(netip.AddrPort{}, to, time.Second))
+		r.event(asking, ib.CMAddrResolved)
+		r.must(id.ResolveRoute(time.Second))
+		r.event(asking, ib.CMRouteResolved)
+		r.must(id.Connect(ib.CMConnParam{Timeout: time.Duration(1+i%5) * 100 * time.Microsecond}))
+		if i%2 == 0 {
+			if ev := r.event(asking, ib.CMUnreachable); ev.Status != -110 {
+				t.Fatalf("status %d", ev.Status)
+			}
+		}
+		r.must(id.Close())
+	}
+}
