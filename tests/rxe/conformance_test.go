@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/tests/conformance"
-	"github.com/goroce/goroce/tests/require"
 	"github.com/goroce/goroce/tests/rxe/lab"
 )
 
@@ -59,13 +58,38 @@ func TestConformance(t *testing.T) {
 		for _, pair := range pairs {
 			link, family := pair[0], pair[1]
 			t.Run(fmt.Sprintf("%s-to-rxe/%s", link, family), func(t *testing.T) {
-				r.run(t, family, func(ctx context.Context, l *lab.Lab, cases string) ([]byte, error) {
-					return r.host(ctx, l, link, family, cases)
-				})
+				r.run(t, family, os.Getenv("GOROCE_CASES"), r.host(link, family))
 			})
 		}
-		t.Run("rxe-to-itself", func(t *testing.T) { r.run(t, "IPv4", r.inside) })
+		t.Run("rxe-to-itself", func(t *testing.T) { r.run(t, "IPv4", os.Getenv("GOROCE_CASES"), r.inside) })
+		t.Run("cm-loss", func(t *testing.T) { r.loseCM(t, suitePairs[kernel][0]) })
 	})
+}
+
+// cmLoss is the share of messages of connection managers that are lost, in percent.
+const cmLoss = 20
+
+// lossCases bear it that messages of connection managers are lost, though it takes seconds:
+// Linux sends a REQ again after 4.6 s. Left out are refusals, which are not repeated, and ends
+// by Close, of which the kernel tells once.
+var lossCases = []string{"cm/connect/rc", "cm/connect/data-instead-of-rtu", "cm/disconnect/by-the-passive",
+	"cm/disconnect/by-both", "cm/reject/nobody-listens"}
+
+// loseCM plays what connects and disconnects while messages to QP 1 are lost, both ways.
+func (r *suite) loseCM(t *testing.T, pair [2]string) {
+	if os.Getenv("GOROCE_CASES") != "" {
+		t.Skip("GOROCE_CASES names the cases for the other runs")
+	}
+	l := lab.Shared(t, r.kernel)
+	if err := l.SetCMLoss(cmLoss); err != nil {
+		t.Fatal(err)
+	}
+	for _, cases := range lossCases {
+		r.run(t, pair[1], cases, r.host(pair[0], pair[1]))
+	}
+	if dropped, err := l.Dropped(); err != nil || dropped == 0 {
+		t.Errorf("%d packets were lost, %v", dropped, err)
+	}
 }
 
 // buildConformance compiles the command where any user can run it.
@@ -83,9 +107,7 @@ func buildConformance(t *testing.T, tag string) string {
 	cmd := exec.Command("go", "build", "-tags", tag, "-o", path, "../conformance/cmd/conformance")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if tag != "" {
-		if _, err := os.Stat("/usr/include/infiniband/verbs.h"); err != nil {
-			require.Missing(t, "no libibverbs-dev (.ci/packages installs it): %v", err)
-		}
+		requireHeaders(t)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
 	}
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -105,12 +127,12 @@ type leader func(ctx context.Context, l *lab.Lab, cases string) ([]byte, error)
 
 // run has lead play the suite with a server in the guest, and makes a subtest of each
 // outcome. A guest that the emulator has broken is no result: there is one more try.
-func (r *suite) run(t *testing.T, family string, lead leader) {
-	outcomes, err := r.play(t, family, lead, os.Getenv("GOROCE_CASES"))
+func (r *suite) run(t *testing.T, family, cases string, lead leader) {
+	outcomes, err := r.play(t, family, lead, cases)
 	if lab.EmulatorFault(err) {
 		t.Logf("the emulator broke the guest: %v", err)
 		if lab.TryAgain(t, t.Name()) {
-			outcomes, err = r.play(t, family, lead, os.Getenv("GOROCE_CASES"))
+			outcomes, err = r.play(t, family, lead, cases)
 		}
 	}
 	failed := false
@@ -188,27 +210,30 @@ func guestAddr(vm *lab.VM, family string) netip.Addr {
 }
 
 // host leads from the host's namespace, over udp as an ordinary user.
-func (r *suite) host(ctx context.Context, l *lab.Lab, link, family, cases string) ([]byte, error) {
-	addr := l.HostIPv4
-	if family == "IPv6" {
-		addr = l.HostIPv6
+func (r *suite) host(link, family string) leader {
+	return func(ctx context.Context, l *lab.Lab, cases string) ([]byte, error) {
+		addr := l.HostIPv4
+		if family == "IPv6" {
+			addr = l.HostIPv6
+		}
+		device := "udp:" + addr.String()
+		if link == "rawsock" {
+			device = "rawsock:" + l.HostDev
+		}
+		args := append(leadArgs(fmt.Sprintf("%v:%d", l.VMs[0].IPv4, suitePort), cases),
+			"-device", device, "-gid", addr.String(), "-flush-rxe")
+		cmd := l.HostCommand(ctx, r.software, args...)
+		if link == "udp" {
+			cmd = l.HostCommandAs(ctx, "nobody", r.software, args...)
+		}
+		var stdout, stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		err := cmd.Run()
+		if err != nil {
+			err = fmt.Errorf("%w: %s", err, stderr.Bytes())
+		}
+		return stdout.Bytes(), err
 	}
-	device := "udp:" + addr.String()
-	if link == "rawsock" {
-		device = "rawsock:" + l.HostDev
-	}
-	args := append(leadArgs(fmt.Sprintf("%v:%d", l.VMs[0].IPv4, suitePort), cases), "-device", device, "-gid", addr.String(), "-flush-rxe")
-	cmd := l.HostCommand(ctx, r.software, args...)
-	if link == "udp" {
-		cmd = l.HostCommandAs(ctx, "nobody", r.software, args...)
-	}
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err := cmd.Run()
-	if err != nil {
-		err = fmt.Errorf("%w: %s", err, stderr.Bytes())
-	}
-	return stdout.Bytes(), err
 }
 
 func leadArgs(peer, cases string) []string {

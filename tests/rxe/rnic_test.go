@@ -37,13 +37,21 @@ func TestRnic(t *testing.T) {
 	})
 }
 
+// requireHeaders skips the test where package rnic cannot be built.
+func requireHeaders(t *testing.T) {
+	t.Helper()
+	for _, header := range []string{"infiniband/verbs.h", "rdma/rdma_cma.h"} {
+		if _, err := os.Stat("/usr/include/" + header); err != nil {
+			require.Missing(t, "package rnic needs libibverbs-dev and librdmacm-dev (.ci/packages installs them): %v", err)
+		}
+	}
+}
+
 // buildRnicTest compiles the tests of package rnic.
 func buildRnicTest(t *testing.T) string {
 	t.Helper()
 	require.Command(t, "gcc")
-	if _, err := os.Stat("/usr/include/infiniband/verbs.h"); err != nil {
-		require.Missing(t, "package rnic needs libibverbs-dev (.ci/packages installs it): %v", err)
-	}
+	requireHeaders(t)
 	path := filepath.Join(t.TempDir(), "rnic.test")
 	cmd := exec.Command("go", "test", "-c", "-tags", "rnic", "-o", path, "../../roce/rnic")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
@@ -87,4 +95,27 @@ func runRnic(t testing.TB, kernel lab.Kernel, binary string, user lab.Userland) 
 		t.Errorf("the kernel complains:\n%s", log)
 	}
 	return report
+}
+
+// TestRnicRping: goroced on a guest's RNIC connects by address to goroced's software device on
+// the host, and the other way, over librdmacm there. Nothing is left in the guest's kernel.
+func TestRnicRping(t *testing.T) {
+	programs := buildCM(t)
+	inGuest := buildRNIC(t)
+	tool := cmTool{name: "rping", port: 7174,
+		server:    "goroced-rnic rping --device rnic:" + lab.RxeDev + " -s -a $VM -S 65535",
+		client:    "goroced-rnic rping --device rnic:" + lab.RxeDev + " -c -a $HOST -C 20 -S 65535 -V",
+		ourServer: "goroced rping -s -a $HOST -S 65535", ourClient: "goroced rping -c -a $VM -C 20 -S 65535 -V",
+		said: "DISCONNECT EVENT", weSay: "DISCONNECT EVENT"}
+	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
+		for _, side := range []string{client, server} {
+			for _, family := range []string{v4, v6} {
+				lab.Row(t, side+"-"+family, func(t testing.TB) {
+					p := newCMPlay(t, programs, kernel, udp, family)
+					p.must(p.vm.CopyIn(t.Context(), inGuest, "/usr/bin/goroced-rnic"))
+					p.run(&cmRow{&tool, side, udp, family, 0})
+				})
+			}
+		}
+	})
 }

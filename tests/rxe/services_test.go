@@ -174,13 +174,11 @@ func TestServicesOnRNIC(t *testing.T) {
 	})
 }
 
-// buildRNIC compiles goroced with libibverbs, for the guest, which has the library.
+// buildRNIC compiles goroced with libibverbs and librdmacm, for the guest, which has the libraries.
 func buildRNIC(t *testing.T) string {
 	t.Helper()
 	require.Command(t, "gcc")
-	if _, err := os.Stat("/usr/include/infiniband/verbs.h"); err != nil {
-		require.Missing(t, "libibverbs-dev: %v", err)
-	}
+	requireHeaders(t)
 	path := filepath.Join(t.TempDir(), "goroced")
 	cmd := exec.Command("go", "build", "-tags", "rnic", "-o", path, "../../cmd/goroced")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
