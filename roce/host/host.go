@@ -40,12 +40,10 @@ type Options struct {
 	// which.
 	Shards int
 
-	// Fault and Corrupt make the network bad on purpose: see wrap.Fault, and
-	// wrap.Corrupt, whose seed is Fault.Seed and whose probability is Corrupt. The
+	// Fault makes the network bad on purpose, by wrap.Fault and wrap.Corrupt. The
 	// seed is the first shard's; those of the others follow from it. OnDrop is never
 	// called twice at a time.
-	Fault   wrap.FaultConfig
-	Corrupt float64
+	Fault wrap.FaultConfig
 
 	// FlushRxe sends FLUSH with the ICRC that rdma_rxe computes for it, which
 	// counts the headers twice. Other peers drop it; what arrives is taken either
@@ -189,8 +187,8 @@ func record(capture **wrap.Capturer, l link.Link, w io.Writer) (err error) {
 // disturb puts the seal around l, and the faults that were or may be asked for above
 // and below it, in the order that package link prescribes.
 func disturb(l link.Link, o *Options, live *liveDevice) link.Link {
-	if o.Corrupt > 0 {
-		l = wrap.Corrupt(l, o.Fault.Seed, o.Corrupt)
+	if o.Fault.Corrupt > 0 {
+		l = wrap.Corrupt(l, o.Fault)
 	}
 	l = live.corrupted(l)
 	if o.FlushRxe {
@@ -199,8 +197,8 @@ func disturb(l link.Link, o *Options, live *liveDevice) link.Link {
 		l = wrap.Seal(l)
 	}
 	l = live.ruled(l)
-	if f := &o.Fault; f.Drop > 0 || f.Duplicate > 0 || f.Reorder > 0 || f.Delay > 0 {
-		l = wrap.Fault(l, *f)
+	if !o.Fault.Perfect() {
+		l = wrap.Fault(l, o.Fault)
 	}
 	return l
 }

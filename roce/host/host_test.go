@@ -286,8 +286,8 @@ func write(t *testing.T, from, to *side) error {
 func TestStack(t *testing.T) {
 	var capture bytes.Buffer
 	sent, bad := 0, 0
-	o := Options{Addrs: []netip.Addr{linktest.Loopback()}, Pcap: &capture, Corrupt: 0.1,
-		Fault: wrap.FaultConfig{Drop: 0.1, Seed: 1},
+	o := Options{Addrs: []netip.Addr{linktest.Loopback()}, Pcap: &capture,
+		Fault: wrap.FaultConfig{Drop: 0.1, Corrupt: 0.1, Seed: 1},
 		Trace: func(ev *wrap.Event) {
 			if ev.Sent {
 				sent++

@@ -24,11 +24,12 @@ type Corrupter struct {
 	scratch [][]byte // copies of damaged runs
 }
 
-// Corrupt returns a Link that flips one bit in each frame sent with the given
-// probability, determined by seed. It belongs below Seal: a receiver must notice
-// and drop every damaged frame.
-func Corrupt(l link.Link, seed uint64, probability float64) *Corrupter {
-	return &Corrupter{Link: l, rng: rand.New(rand.NewPCG(seed, 2)), probability: probability}
+// Corrupt returns a Link that flips one bit in each frame sent with probability
+// c.Corrupt, determined by c.Seed; it does nothing else of c. It belongs below Seal: a
+// receiver must notice and drop every damaged frame. Other than Network it leaves runs
+// whole, so it suits every link.
+func Corrupt(l link.Link, c FaultConfig) *Corrupter {
+	return &Corrupter{Link: l, rng: rand.New(rand.NewPCG(c.Seed, 2)), probability: c.Corrupt}
 }
 
 // Flipped returns how many frames were damaged. Any goroutine may call it.

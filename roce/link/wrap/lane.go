@@ -8,11 +8,15 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/internal/runs"
 )
 
-// maxHeld bounds the frames that wait in one lane. While so many wait, none is
-// delayed or reordered.
+// maxHeld bounds the frames that wait in one lane of faults. While so many wait, none
+// is delayed or reordered.
 const maxHeld = 4096
+
+// maxOnPath bounds the frames that are on their way in one lane; those beyond are lost.
+const maxOnPath = 1 << 14
 
 // fate is what happens to a frame.
 type fate uint8
@@ -20,10 +24,21 @@ type fate uint8
 const (
 	intact fate = iota
 	drop
-	duplicate
-	reorder
+	badChecksum // lost, or carried out by another
+	duplicate   // from here on the frame goes on now
+	markCE
+	corrupted
+	truncate
+	reorder // from here on it waits
 	delay
+	late // a delay of FaultConfig.LateBy
 )
+
+// waits reports whether the frame goes on later.
+func (f fate) waits() bool { return f >= reorder }
+
+// goesOn reports whether the frame goes on now.
+func (f fate) goesOn() bool { return f == intact || f >= duplicate && f < reorder }
 
 // lane applies faults to the frames of one direction.
 type lane struct {
@@ -32,7 +47,14 @@ type lane struct {
 	tally
 
 	// judge decides over frame i of r; with delay, for how long.
-	judge func(r *link.Run, i int) (fate, time.Duration)
+	judge func(now ib.Instant, r *link.Run, i int) (fate, time.Duration)
+
+	chances  []chance
+	inBurst  bool
+	clear    ib.Instant // when the path can take the next frame
+	most     int        // of held
+	beyond   fate       // of frames that would have to wait while there are so many
+	numbered bool       // the frames of a run have identifications that count on from the first's
 
 	out  []link.Run // what is to be passed on next, in order
 	lent [][]byte   // own buffers that out refers to
@@ -53,21 +75,25 @@ func (l *lane) init(c FaultConfig, stream uint64) {
 	l.cfg = c
 	l.rng = rand.New(rand.NewPCG(c.Seed, stream))
 	l.judge = l.roll
+	l.chances = c.chances()
+	l.most, l.beyond = maxHeld, intact
 }
 
-// roll decides over one frame by chance. It takes one random number, and another for
-// a delay.
-func (l *lane) roll(*link.Run, int) (fate, time.Duration) {
+// roll decides over one frame by chance. It takes one random number, another for a
+// delay, and, where there are bursts, up to two before.
+func (l *lane) roll(ib.Instant, *link.Run, int) (fate, time.Duration) {
+	if l.burst() {
+		return drop, 0
+	}
 	u := l.rng.Float64()
-	for _, c := range [...]struct {
-		p float64
-		fate
-	}{{l.cfg.Drop, drop}, {l.cfg.Duplicate, duplicate}, {l.cfg.Reorder, reorder}, {l.cfg.Delay, delay}} {
+	for _, c := range l.chances {
 		switch {
 		case u >= c.p:
 			u -= c.p
 		case c.fate == delay:
 			return delay, 1 + time.Duration(l.rng.Int64N(int64(l.cfg.MaxDelay)))
+		case c.fate == late:
+			return delay, l.cfg.LateBy
 		default:
 			return c.fate, 0
 		}
@@ -75,16 +101,32 @@ func (l *lane) roll(*link.Run, int) (fate, time.Duration) {
 	return intact, 0
 }
 
+// burst reports whether a burst takes the next frame.
+func (l *lane) burst() bool {
+	b := &l.cfg.Burst
+	if b.Begin <= 0 {
+		return false
+	}
+	turn := b.Begin
+	if l.inBurst {
+		turn = b.End
+	}
+	if l.rng.Float64() < turn {
+		l.inBurst = !l.inBurst
+	}
+	return l.inBurst && (b.Loss == 0 || l.rng.Float64() < b.Loss)
+}
+
 // pass decides over each frame of r and appends to out what goes on now.
 func (l *lane) pass(now ib.Instant, r *link.Run) {
 	first := 0 // of the frames that stay together
 	n := r.Frames()
 	for i := range n {
-		f, wait := l.judge(r, i)
-		if f >= reorder && len(l.held) >= maxHeld {
-			f = intact
+		f, wait := l.judge(now, r, i)
+		if f.waits() && len(l.held) >= l.most {
+			f = l.beyond
 		}
-		overtakes := l.behind > 0 && (f == intact || f == duplicate)
+		overtakes := l.behind > 0 && f.goesOn()
 		if f == intact && !overtakes {
 			continue
 		}
@@ -103,7 +145,7 @@ func (l *lane) pass(now ib.Instant, r *link.Run) {
 }
 
 // suffer does to frame i of r what is left to do once the frames before it, and
-// itself if it goes on, are in out.
+// itself if it goes on unchanged, are in out.
 func (l *lane) suffer(now ib.Instant, f fate, wait time.Duration, r *link.Run, i int) {
 	switch f {
 	case drop:
@@ -111,25 +153,57 @@ func (l *lane) suffer(now ib.Instant, f fate, wait time.Duration, r *link.Run, i
 		if l.cfg.OnDrop != nil {
 			l.cfg.OnDrop(now, r, r.Frame(i))
 		}
+	case badChecksum:
+		l.badChecksums.Add(1)
+		if l.cfg.OnBadChecksum != nil {
+			l.cfg.OnBadChecksum(now, r, r.Frame(i))
+		}
 	case duplicate:
 		l.duplicated.Add(1)
 		// A buffer of its own: Seal writes another ICRC where the identification differs.
-		l.emit(&heldFrame{run: l.own(part(r, i, i+1))})
+		l.emit(&heldFrame{run: l.own(l.part(r, i, i+1))})
+	case markCE, corrupted, truncate:
+		l.emit(&heldFrame{run: l.alter(f, l.own(l.part(r, i, i+1)))})
 	case reorder:
 		l.reordered.Add(1)
 		l.behind++
-		l.hold(part(r, i, i+1), now+ib.Instant(l.cfg.MaxDelay), true)
+		l.hold(l.part(r, i, i+1), now+ib.Instant(l.cfg.MaxDelay), true)
 	case delay:
 		l.delayed.Add(1)
-		l.hold(part(r, i, i+1), now+ib.Instant(wait), false)
+		l.hold(l.part(r, i, i+1), now+ib.Instant(wait), false)
 	}
 }
 
+// alter changes a frame, which is the lane's own.
+func (l *lane) alter(f fate, r link.Run) link.Run {
+	switch f {
+	case markCE:
+		l.marked.Add(1)
+		r.TrafficClass |= 3 // RFC 3168, 5
+	case corrupted:
+		l.corruptedFrames.Add(1)
+		if len(r.Buf) > bthMasked {
+			flip(r.Buf, l.rng.Uint64())
+		}
+	case truncate:
+		l.truncated.Add(1)
+		if words := (len(r.Buf) - runs.MinFrame) / 4; words > 0 {
+			r.Buf = r.Buf[:runs.MinFrame+4*l.rng.IntN(words)]
+			r.Size = len(r.Buf)
+		}
+	}
+	return r
+}
+
 // part returns frames [from, to) of r as a run.
-func part(r *link.Run, from, to int) link.Run {
+func (l *lane) part(r *link.Run, from, to int) link.Run {
 	p := *r
 	p.Buf = r.Buf[from*r.Size : min(to*r.Size, len(r.Buf))]
-	if from > 0 {
+	switch {
+	case from == 0:
+	case l.numbered:
+		p.ID += uint16(from)
+	default:
 		// Whether the identification of later frames counts on from the first is
 		// for the receiver to find out (a merged run may have it or not).
 		p.ID, p.KnownID = 0, false
@@ -140,7 +214,7 @@ func part(r *link.Run, from, to int) link.Run {
 func (l *lane) stretch(r *link.Run, from, to int) {
 	if from < to {
 		l.passed.Add(uint64(to - from))
-		l.out = append(l.out, part(r, from, to))
+		l.out = append(l.out, l.part(r, from, to))
 	}
 }
 

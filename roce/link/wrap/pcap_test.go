@@ -255,7 +255,7 @@ func TestContract(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return wrap.Fault(wrap.Seal(wrap.Corrupt(c, 1, 0)), wrap.FaultConfig{OnSend: true, OnRecv: true})
+		return wrap.Fault(wrap.Seal(wrap.Corrupt(c, wrap.FaultConfig{})), wrap.FaultConfig{OnSend: true, OnRecv: true})
 	}
 	linktest.Run(t, func(testing.TB) (a, b link.Link) {
 		n := mem.NewNetwork()

@@ -11,17 +11,14 @@ import (
 // fates says how the actions look from above Seal.
 var fates = map[Action]fate{ActDrop: drop, ActDuplicate: duplicate, ActDelay: delay, ActCorrupt: corrupted}
 
-// corrupted is the fate of a frame below Seal.
-const corrupted fate = delay + 1
-
 // Above returns a Link on which frames are dropped, delayed and duplicated. It belongs
 // above Seal, as Fault does, and Below below it. While maxHeld frames wait, further
 // ones are not delayed.
 func (t *Rules) Above(l link.Link) link.Link {
 	t.opened()
 	r := &ruled{Faulter: Fault(l, FaultConfig{OnSend: true, OnRecv: true}), rules: t}
-	r.send.judge = func(run *link.Run, i int) (fate, time.Duration) { return t.judge(true, run, i) }
-	r.recv.judge = func(run *link.Run, i int) (fate, time.Duration) { return t.judge(false, run, i) }
+	r.send.judge = func(_ ib.Instant, run *link.Run, i int) (fate, time.Duration) { return t.judge(true, run, i) }
+	r.recv.judge = func(_ ib.Instant, run *link.Run, i int) (fate, time.Duration) { return t.judge(false, run, i) }
 	return r
 }
 

@@ -180,7 +180,7 @@ func TestTurnOverflow(t *testing.T) {
 
 func TestCorrupt(t *testing.T) {
 	rec := newRecorder()
-	c := wrap.Corrupt(rec, 1, 1)
+	c := wrap.Corrupt(rec, wrap.FaultConfig{Seed: 1, Corrupt: 1})
 	l := wrap.Seal(c)
 	out := newRun(0, 8, 64, 16)
 	for range 200 {
@@ -207,7 +207,7 @@ func TestCorrupt(t *testing.T) {
 
 func TestCorruptSometimes(t *testing.T) {
 	rec := newRecorder()
-	c := wrap.Corrupt(rec, 1, 0.1)
+	c := wrap.Corrupt(rec, wrap.FaultConfig{Seed: 1, Corrupt: 0.1})
 	l := wrap.Seal(c)
 	for range 100 {
 		send(t, l, 0, newRun(0, 50, 64, 0))

@@ -126,8 +126,7 @@ func softOption(o *host.Options) string {
 		{o.NetIf != "", "--netif"},
 		{len(o.Addrs) > 0, "--addr"},
 		{o.Shards != 0, "--shards"},
-		{o.Fault.Drop > 0 || o.Fault.Duplicate > 0 || o.Fault.Reorder > 0 || o.Fault.Delay > 0 || o.Corrupt > 0,
-			"--drop"},
+		{!o.Fault.Perfect(), "--drop"},
 		{o.Pcap != nil || o.Trace != nil, "--pcap"},
 	} {
 		if c.given {
