@@ -54,11 +54,11 @@ type FaultConfig struct {
 	// r is the run that held the frame; both are valid during the call only.
 	OnDrop func(now ib.Instant, r *link.Run, frame []byte)
 
-	// OnBadChecksum, if it is set, is called as OnDrop is for each frame whose UDP checksum
-	// is to be wrong, and takes it on. Without it the frame is lost, as in the kernel of
-	// a receiver with link udp or rdma_rxe; links rawsock and afxdp would take it, since the
-	// ICRC says more.
-	OnBadChecksum func(now ib.Instant, r *link.Run, frame []byte)
+	// OnBadChecksum, if it is set, takes each frame on whose UDP checksum is to be wrong. r
+	// holds it alone, and is valid during the call only. Without it the frame is lost, as in
+	// the kernel of a receiver with link udp or rdma_rxe; links rawsock and afxdp would take
+	// it, since the ICRC says more.
+	OnBadChecksum func(now ib.Instant, r *link.Run)
 }
 
 // Burst is the Gilbert-Elliott model of loss in bursts: 1/End frames long on average,

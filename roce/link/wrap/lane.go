@@ -156,7 +156,8 @@ func (l *lane) suffer(now ib.Instant, f fate, wait time.Duration, r *link.Run, i
 	case badChecksum:
 		l.badChecksums.Add(1)
 		if l.cfg.OnBadChecksum != nil {
-			l.cfg.OnBadChecksum(now, r, r.Frame(i))
+			alone := l.part(r, i, i+1)
+			l.cfg.OnBadChecksum(now, &alone)
 		}
 	case duplicate:
 		l.duplicated.Add(1)

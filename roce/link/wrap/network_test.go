@@ -163,8 +163,8 @@ func TestBadChecksum(t *testing.T) {
 		t.Errorf("%d arrived, counts %+v: a kernel drops those with wrong checksums", len(psns(rec.sent)), c)
 	}
 	var taken []int
-	f = wrap.Fault(newRecorder(), wrap.FaultConfig{BadChecksum: 1, OnBadChecksum: func(_ ib.Instant, r *link.Run, frame []byte) {
-		taken = append(taken, psns([]link.Run{{Size: len(frame), Buf: frame}})...)
+	f = wrap.Fault(newRecorder(), wrap.FaultConfig{BadChecksum: 1, OnBadChecksum: func(_ ib.Instant, r *link.Run) {
+		taken = append(taken, psns([]link.Run{*r})...)
 	}})
 	send(t, f, 0, newRun(0, 3, 64, 0))
 	if diff := cmp.Diff([]int{0, 1, 2}, taken); diff != "" {
