@@ -111,14 +111,14 @@ func TestForwarder(t *testing.T) {
 	}
 	lab.Require(t, kernels...)
 	goroced := build(t)
-	l := lab.Shared(t, kernels...)
+	lab.Shared(t, kernels...) // boots
 	var lines []*forwardPlay
 	for i, row := range forwardRows {
 		if !row.short && !*forwardFull {
 			continue
 		}
 		t.Run(row.name, func(t *testing.T) {
-			p := &forwardPlay{T: t, lab: l, goroced: goroced, row: row, cells: map[string]outcome{}}
+			p := &forwardPlay{T: t, kernels: kernels, goroced: goroced, row: row, cells: map[string]outcome{}}
 			lines = append(lines, p)
 			for j, tool := range forwardTools {
 				for k, pair := range pairs {
@@ -152,6 +152,7 @@ func (o outcome) String() string {
 // forwardPlay is a line of the table.
 type forwardPlay struct {
 	*testing.T
+	kernels []lab.Kernel
 	lab     *lab.Lab
 	goroced string
 	row     forwardRow
@@ -160,6 +161,12 @@ type forwardPlay struct {
 
 // judge holds goroce against what two rdma_rxe do.
 func (p *forwardPlay) judge() {
+	for name, o := range p.cells {
+		if isDown(o.err) {
+			p.Errorf("%s: there is no result: %v", name, o.err)
+			return
+		}
+	}
 	for _, tool := range forwardTools {
 		for _, pair := range []forwardPair{{us, 1}, {1, us}} {
 			o, played := p.cells[tool.name+" "+pair.String()]
@@ -205,9 +212,20 @@ func forwardTable(lines []*forwardPlay, pairs []forwardPair) string {
 	return b.String()
 }
 
-// cell runs a tool, goroce's twice if need be: a guest is emulated.
+// isDown reports whether a guest has died. That is no result.
+func isDown(err error) bool {
+	var down *lab.DownError
+	return errors.As(err, &down)
+}
+
+// cell runs a tool, goroce's twice if need be: a guest is emulated. When the emulator has
+// broken one, it is booted anew.
 func (p *forwardPlay) cell(tool forwardTool, pair forwardPair) outcome {
 	o := p.play(tool, pair)
+	for tries := 1; lab.EmulatorFault(o.err) && tries < 4; tries++ {
+		p.Logf("%s %v: the emulator broke a guest", tool.name, pair)
+		o = p.play(tool, pair)
+	}
 	if o.err != nil && (pair.client == us || pair.server == us) {
 		p.Logf("%s %v: %v", tool.name, pair, o.err)
 		if lab.TryAgain(p.T, fmt.Sprintf("%s/%s/%v", p.Name(), tool.name, pair)) {
@@ -219,6 +237,7 @@ func (p *forwardPlay) cell(tool forwardTool, pair forwardPair) outcome {
 
 // play runs a tool once. The network begins anew.
 func (p *forwardPlay) play(tool forwardTool, pair forwardPair) (o outcome) {
+	p.lab = lab.Shared(p.T, p.kernels...) // booted anew after a guest has died
 	net := p.row.net
 	net.Seed = *forwardSeed
 	if err := p.lab.Forward(1, net); err != nil {

@@ -108,6 +108,7 @@ func (l *Lab) Close() error {
 	l.closeOnce.Do(func() {
 		if l.forwarder != nil {
 			l.closeErr = l.forwarder.Close()
+			l.forwarder, l.forwarded = nil, 0
 		}
 		for _, vm := range l.VMs {
 			vm.stop()
