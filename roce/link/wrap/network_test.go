@@ -46,6 +46,33 @@ func TestLatency(t *testing.T) {
 	}
 }
 
+// What is received has the way behind it, too.
+func TestLatencyOnRecv(t *testing.T) {
+	rec := newRecorder()
+	f := wrap.Fault(rec, wrap.FaultConfig{Latency: time.Millisecond, OnRecv: true})
+	rec.rx = []link.Run{newRun(0, 3, 64, 0)}
+	in := make([]link.Run, 4)
+	if n, err := f.Recv(5, in); n != 0 || err != nil || f.Deadline() != 5+ms {
+		t.Fatalf("%d runs at once, %v; more at %v, want %v", n, err, f.Deadline(), 5+ms)
+	}
+	n, err := f.Recv(5+ms, in)
+	if diff := cmp.Diff([]int{0, 1, 2}, psns(in[:n])); err != nil || diff != "" {
+		t.Error(err, diff)
+	}
+}
+
+// The path holds 16,384 frames; those beyond are lost.
+func TestPathBound(t *testing.T) {
+	rec := newRecorder()
+	f := wrap.Fault(rec, wrap.FaultConfig{Latency: time.Second})
+	for i := range uint32(400) {
+		send(t, f, 0, newRun(50*i, 50, 16, 0))
+	}
+	if c := f.Counts(); c.Dropped != 20_000-16_384 {
+		t.Errorf("counts %+v, want %d dropped", c, 20_000-16_384)
+	}
+}
+
 func TestJitter(t *testing.T) {
 	rec := newRecorder()
 	f := wrap.Fault(rec, wrap.FaultConfig{Seed: 1, Latency: 2 * time.Millisecond, Jitter: time.Millisecond})
@@ -180,6 +207,9 @@ func TestNetworkDamage(t *testing.T) {
 		bad, short := 0, 0
 		for i := range got {
 			r := &got[i]
+			if r.Size > len(r.Buf) {
+				t.Errorf("a run with frames of %d bytes has %d", r.Size, len(r.Buf))
+			}
 			for f := range r.Frames() {
 				o := wire.Outer{Src: r.Src, Dst: r.Dst, SrcPort: r.SrcPort, DstPort: link.Port, ID: r.ID + uint16(f)}
 				if !o.Check(r.Frame(f)) {
@@ -209,8 +239,9 @@ func TestNetworkDamage(t *testing.T) {
 			send(t, wrap.Seal(from), 0, newRun(50*i, 1, 64, 0))
 		}
 		rec, got := newRecorder(), newRecorder()
-		damage.OnRecv, damage.Corrupt, damage.Truncate = true, 0.3, 0.3
-		n := wrap.Network(rec, damage)
+		onRecv := damage
+		onRecv.OnRecv = true
+		n := wrap.Network(rec, onRecv)
 		in := make([]link.Run, 8)
 		for range 50 {
 			rec.rx = slices.Clone(from.sent)
