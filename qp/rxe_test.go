@@ -313,10 +313,10 @@ func TestWriteToRxe(t *testing.T) {
 					t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 						x := newRxeRun(t, c.network, seed)
 						for i := range load.count {
-							x.post(ib.WRWrite, load.size)
 							if i >= load.depth {
 								x.await(i - load.depth)
 							}
+							x.post(ib.WRWrite, load.size)
 						}
 						for i := load.count - load.depth; i < load.count; i++ {
 							x.await(i)

@@ -60,7 +60,7 @@ var conditions = []struct {
 	{name: "reorder=10%", net: wrap.FaultConfig{Reorder: 0.1}},
 	{name: "late=5%,2ms", net: wrap.FaultConfig{Late: 0.05, LateBy: 2 * time.Millisecond}},
 	{name: "late=30%,5ms", net: wrap.FaultConfig{Late: 0.3, LateBy: 5 * time.Millisecond}},
-	{name: "jitter=1ms", net: wrap.FaultConfig{Latency: time.Millisecond, Jitter: time.Millisecond}},
+	{name: "jitter=200us", net: wrap.FaultConfig{Latency: time.Millisecond, Jitter: 200 * time.Microsecond}},
 	// The round trip is three ACK timeouts. rdma_rxe, which has 128 packets in flight at
 	// most, moves five to seven messages a second between two of its kind.
 	{name: "latency=100ms", net: wrap.FaultConfig{Latency: 100 * time.Millisecond}, most: 200 * time.Millisecond},
