@@ -294,7 +294,7 @@ func TestReadFromRxe(t *testing.T) {
 // ping-pong does, and with many. What is late comes behind its repetition, and its NAK is
 // the only one.
 func TestWriteToRxe(t *testing.T) {
-	const seeds = 40
+	const seeds = 12
 	for _, c := range []struct {
 		name string
 		network
