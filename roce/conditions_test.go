@@ -30,8 +30,8 @@ var knownFailures = map[string]string{
 }
 
 const (
-	crawls = "an ACK timeout shorter than the round trip sends the whole window again and halves the destination's account, " +
-		"down to four packets"
+	crawls = "an ACK timeout shorter than the round trip sends the whole window again and halves the account of the " +
+		"destination, down to four packets"
 	starves = "the QP whose ACK makes room in the destination's account is ready before those that wait for room, " +
 		"and takes it again"
 )
@@ -292,7 +292,8 @@ func TestBottleneck(t *testing.T) {
 			skipKnown(t)
 			eachSeed(t, func(seed uint64) {
 				l.count, l.depth = 1<<20, 4
-				p := newTraffic(t, seed, wrap.FaultConfig{Rate: 1e9, Buffer: 2 * time.Millisecond, Latency: 50 * time.Microsecond}, l, 16, 0)
+				net := wrap.FaultConfig{Rate: 1e9, Buffer: 2 * time.Millisecond, Latency: 50 * time.Microsecond}
+				p := newTraffic(t, seed, net, l, 16, 0)
 				const end = ib.Instant(time.Second)
 				p.until(func() bool { return p.w.now >= end })
 				least := p.streams[0].done

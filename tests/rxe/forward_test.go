@@ -18,7 +18,8 @@ import (
 )
 
 var (
-	forwardFull = flag.Bool("forward.full", false, "TestForwarder plays every network, with every tool, both ways and between two guests")
+	forwardFull = flag.Bool("forward.full", false,
+		"TestForwarder plays every network, with every tool, both ways and between two guests")
 	forwardSeed = flag.Uint64("forward.seed", 1, "what the networks of TestForwarder begin with")
 )
 
@@ -45,7 +46,8 @@ var forwardRows = []forwardRow{
 	{name: "reorder=10%", net: wrap.FaultConfig{Reorder: 0.1}, timeout: 17},
 	{name: "late=5%,2ms", net: wrap.FaultConfig{Late: 0.05, LateBy: 2 * time.Millisecond}, timeout: 17},
 	{name: "late=30%,5ms", net: wrap.FaultConfig{Late: 0.3, LateBy: 5 * time.Millisecond}, timeout: 17, few: true},
-	{name: "jitter=200us", net: wrap.FaultConfig{Latency: time.Millisecond, Jitter: 200 * time.Microsecond}, timeout: 17, few: true},
+	{name: "jitter=200us", net: wrap.FaultConfig{Latency: time.Millisecond, Jitter: 200 * time.Microsecond}, timeout: 17,
+		few: true},
 	{name: "latency=100ms", net: wrap.FaultConfig{Latency: 100 * time.Millisecond}, timeout: 14, few: true},
 	{name: "corrupt=2%", net: wrap.FaultConfig{Corrupt: 0.02}, timeout: 17, short: true},
 	{name: "checksum=5%", net: wrap.FaultConfig{BadChecksum: 0.05}, timeout: 15},
@@ -82,8 +84,9 @@ var forwardTools = []forwardTool{
 func perfTool(op string) forwardTool {
 	theirs := "ib_" + op + "_bw -d rxe0 -x $GID -F -n $N"
 	ours := "perf " + op + " bw -x 0 -n $N -u $T --timeout 60s"
+	rate := regexp.MustCompile(`(?m)^ *65536 +[0-9]+ +[0-9.]+ +([0-9.]+) `) // the average
 	return forwardTool{name: op + "_bw", count: 20, port: listenPort, theirs: theirs, theirClient: theirs + " $PEER",
-		ours: ours, ourClient: ours + " $PEER", rate: regexp.MustCompile(`(?m)^ *65536 +[0-9]+ +[0-9.]+ +([0-9.]+) `), unit: "MB/s"}
+		ours: ours, ourClient: ours + " $PEER", rate: rate, unit: "MB/s"}
 }
 
 // forwardPair is who is the client of whom: "us", or the guest of that number.
@@ -308,8 +311,8 @@ func (p *forwardPlay) start(ctx context.Context, tool forwardTool, at, peer int,
 			return nil, err
 		}
 	}
-	words := strings.Fields(strings.NewReplacer("$ME", p.addr(at).String(), "$PEER", p.addr(peer).String(), "$GID", strconv.Itoa(gid),
-		"$N", strconv.Itoa(count), "$T", strconv.Itoa(p.row.timeout)).Replace(command))
+	words := strings.Fields(strings.NewReplacer("$ME", p.addr(at).String(), "$PEER", p.addr(peer).String(),
+		"$GID", strconv.Itoa(gid), "$N", strconv.Itoa(count), "$T", strconv.Itoa(p.row.timeout)).Replace(command))
 	if at != us {
 		vm := p.lab.VMs[at-1]
 		process, err := vm.Start(ctx, words[0], words[1:]...)

@@ -55,9 +55,9 @@ type FaultConfig struct {
 	OnDrop func(now ib.Instant, r *link.Run, frame []byte)
 
 	// OnBadChecksum, if it is set, takes each frame on whose UDP checksum is to be wrong. r
-	// holds it alone, and is valid during the call only. Without it the frame is lost, as in
-	// the kernel of a receiver with link udp or rdma_rxe; links rawsock and afxdp would take
-	// it, since the ICRC says more.
+	// holds it alone, and is valid during the call only. Without it the frame is lost, as it
+	// is for most receivers: the kernel drops it before link udp or rdma_rxe, and link rawsock
+	// does so itself. Only link afxdp would take it, since the ICRC says more.
 	OnBadChecksum func(now ib.Instant, r *link.Run)
 }
 

@@ -292,8 +292,8 @@ func TestPerfect(t *testing.T) {
 	if c := (wrap.FaultConfig{Seed: 7, MaxDelay: 1, LateBy: 1, Buffer: 1, OnRecv: true}); !c.Perfect() {
 		t.Errorf("%+v is not perfect", c)
 	}
-	for _, c := range []wrap.FaultConfig{{Drop: 0.1}, {Late: 0.1}, {Truncate: 0.1}, {Latency: 1}, {Jitter: 1}, {Rate: 1}, {BlackHole: 1},
-		{Burst: wrap.Burst{Begin: 0.1}}} {
+	for _, c := range []wrap.FaultConfig{{Drop: 0.1}, {Late: 0.1}, {Truncate: 0.1}, {Latency: 1}, {Jitter: 1}, {Rate: 1},
+		{BlackHole: 1}, {Burst: wrap.Burst{Begin: 0.1}}} {
 		if c.Perfect() {
 			t.Errorf("%+v is perfect", c)
 		}

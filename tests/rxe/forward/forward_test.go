@@ -97,12 +97,16 @@ func (x *cable) station(name string) int {
 	return fd
 }
 
+// outer returns the headers of a packet from near to far.
+func outer(id uint16) wire.Outer {
+	return wire.Outer{Src: ib.GID{10: 0xFF, 11: 0xFF, 12: 10, 15: 1}, Dst: ib.GID{10: 0xFF, 11: 0xFF, 12: 10, 15: 2},
+		SrcPort: 0xC123, DstPort: link.Port, HopLimit: 1, ID: id}
+}
+
 // packet returns a frame with a virtio_net_hdr, to carry n bytes of payload in a WRITE
 // MIDDLE with that PSN, with its ICRC.
 func packet(psn ib.PSN, n int) []byte {
-	h := wire.Frame{EtherDst: [6]byte{2, 0, 0, 0, 0, 2}, EtherSrc: [6]byte{2, 0, 0, 0, 0, 1}, Outer: wire.Outer{
-		Src: ib.GID{10: 0xFF, 11: 0xFF, 12: 10, 15: 1}, Dst: ib.GID{10: 0xFF, 11: 0xFF, 12: 10, 15: 2},
-		SrcPort: 0xC123, DstPort: link.Port, HopLimit: 1, ID: uint16(psn)}}
+	h := wire.Frame{EtherDst: [6]byte{2, 0, 0, 0, 0, 2}, EtherSrc: [6]byte{2, 0, 0, 0, 0, 1}, Outer: outer(uint16(psn))}
 	bth := make([]byte, wire.BTHLen+n+wire.ICRCLen)
 	bth[0] = byte(wire.RCWriteMiddle)
 	bth[9], bth[10], bth[11] = byte(psn>>16), byte(psn>>8), byte(psn)
@@ -124,15 +128,16 @@ func (x *cable) receive() []byte {
 	for {
 		n, _, err := unix.Recvfrom(x.far, buf, 0)
 		switch {
-		case err == nil && n > vnetLen+12 && binary.BigEndian.Uint16(buf[vnetLen+12:]) == unix.ETH_P_IPV6 && buf[vnetLen] == 0x33:
-			continue // what the kernel itself sends to multicast groups
+		case err == nil && n > vnetLen && buf[vnetLen] == 0x33:
+			continue // what the kernel itself sends to IPv6 multicast groups
 		case err == nil:
 			return buf[:n]
 		case !errors.Is(err, unix.EAGAIN):
 			x.Fatal(err)
 		}
 		fds := []unix.PollFd{{Fd: int32(x.far), Events: unix.POLLIN}}
-		if n, err := unix.Poll(fds, int(10*time.Second/time.Millisecond)); n == 0 || err != nil && !errors.Is(err, unix.EINTR) {
+		const patience = 10_000 // milliseconds
+		if n, err := unix.Poll(fds, patience); n == 0 || err != nil && !errors.Is(err, unix.EINTR) {
 			x.Fatalf("nothing arrives: %v", err)
 		}
 	}
@@ -225,7 +230,8 @@ func TestConditions(t *testing.T) {
 				hit = len(slices.DeleteFunc(slices.Clone(list), func(h wire.Frame) bool { return !c.like(&h) }))
 			}
 			if hit < n/5 || hit > n/2 || c.fails != (len(errs) > 0) || c.all != (len(list)+len(errs) == n) {
-				t.Errorf("%d of %d, with %d wrong checksums; %d are as they should be, want about %d", len(list), n, len(errs), hit, n*3/10)
+				t.Errorf("%d of %d, with %d wrong checksums; %d are as they should be, want about %d",
+					len(list), n, len(errs), hit, n*3/10)
 			}
 			again, _ := run()
 			if diff := cmp.Diff(list, again); diff != "" {
@@ -267,8 +273,7 @@ func TestRuns(t *testing.T) {
 	one := packet(0, 100)
 	frame := one[vnetLen+14+28:]
 	run := slices.Clone(one[:vnetLen+14])
-	o := wire.Outer{Src: ib.GID{10: 0xFF, 11: 0xFF, 12: 10, 15: 1}, Dst: ib.GID{10: 0xFF, 11: 0xFF, 12: 10, 15: 2}, SrcPort: 0xC123,
-		DstPort: link.Port, HopLimit: 1}
+	o := outer(0)
 	run = o.AppendHeaders(run, n*len(frame))
 	for i := range n {
 		o.ID = uint16(i)
