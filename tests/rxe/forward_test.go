@@ -100,7 +100,7 @@ func (p forwardPair) String() string {
 }
 
 // cellTimeout bounds one run of a tool.
-const cellTimeout = 30 * time.Second
+const cellTimeout = time.Minute
 
 // slowest is what part of the rate of two rdma_rxe goroce must have with one. Guests are
 // emulated, and a run is short: less than that is no accident.
