@@ -36,7 +36,8 @@ type forwardRow struct {
 	short   bool // it is played without -forward.full, too
 }
 
-// forwardRows are the networks of TestConditions in package roce.
+// forwardRows are the networks of TestConditions in package roce, with a bottleneck that
+// emulated guests can fill.
 var forwardRows = []forwardRow{
 	{name: "perfect", timeout: 17},
 	{name: "loss=7%", net: wrap.FaultConfig{Drop: 0.07}, timeout: 15, short: true},
