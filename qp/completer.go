@@ -85,7 +85,7 @@ func (r *requester) moveTo(now ib.Instant, psn ib.PSN) {
 func (r *requester) releaseRange(from, to ib.PSN) {
 	for from.Before(to) {
 		s := r.slot(r.find(from))
-		n := min(s.last().Add(1).Sub(from), to.Sub(from))
+		n := min(s.from(from), to.Sub(from))
 		again := r.win.unmark(from, n)
 		r.q.flow.release(n-again, s.cost)
 		from = from.Add(n)

@@ -19,7 +19,7 @@ func (r *requester) goBack(psn ib.PSN, lost bool) {
 	// What is marked counts as lost: it leaves the destination's account.
 	for psn.Before(r.win.nxt) {
 		s := r.slot(r.find(psn))
-		n := min(s.last().Add(1).Sub(psn), r.win.nxt.Sub(psn))
+		n := min(s.from(psn), r.win.nxt.Sub(psn))
 		r.q.flow.release(r.win.mark(psn, n), s.cost)
 		psn = psn.Add(n)
 	}

@@ -287,7 +287,11 @@ func (r *requester) beginNext(s *sendWQE) bool {
 	if SupportsSend(r.q.cfg.Type, s.wr.Opcode) {
 		status = s.begin(r.q, r.win.nxt, r.ssn.Add(1))
 	}
-	if status == ib.WCSuccess {
+	switch {
+	case status == ib.WCSuccess && !r.spanHolds(s):
+		s.begun = false
+		return false
+	case status == ib.WCSuccess:
 		r.ssn = r.ssn.Add(s.messages())
 		return true
 	}
@@ -295,6 +299,21 @@ func (r *requester) beginNext(s *sendWQE) bool {
 		r.fail(r.cur, status)
 	}
 	return false
+}
+
+// spanMost is how many PSNs the requests may have that have begun and are not complete. PSNs
+// are compared within half of their 2^24 (IBTA 9.7.2). What is in flight is much less, but
+// a request whose data is still being placed is not complete long after the peer's answer.
+const spanMost = 1 << 23
+
+// spanHolds reports whether the message at cur may begin. One that is alone always may: the
+// longest, 2^31 bytes, has spanMost PSNs at an MTU of 256.
+func (r *requester) spanHolds(s *sendWQE) bool {
+	if r.oldest == r.cur {
+		return true
+	}
+	begun := int((r.win.nxt - r.slot(r.oldest).first) & ib.PSNMask)
+	return begun+s.npsn <= spanMost
 }
 
 // gaveOut books n PSNs of the message at cur as sent.
@@ -318,7 +337,7 @@ func (r *requester) nextRead(s *sendWQE, tx *TxPacket) bool {
 	if r.starved = !s.ready(r.q, psn); r.starved {
 		return false
 	}
-	left := s.last().Sub(psn) + 1
+	left := s.from(psn)
 	n := min(left, r.win.room(), r.q.flow.room(s.cost))
 	if n < left && n < min(windowSize, r.q.flow.cap)/4 && r.win.inFlight() > 0 {
 		return false // rather one large piece a little later
