@@ -53,6 +53,11 @@
 //  5. It is unmapped, and only then booked out: bytes, mappings and objects, and the session
 //     as one of its user's.
 //
+// No goroutine waits for a client's memory while it holds a lock, so nothing but the session
+// itself feels that memory hangs: not the other sessions, not who lists objects (inspect.go),
+// not the end of the daemon. Serve waits a few seconds for sessions that do not end for
+// another reason, a kernel call for one, and returns without them.
+//
 // Who may do what, beside connecting, is decided by the user of the process that has
 // connected (SO_PEERCRED), where Linux asks for capabilities (privilege.go): privileged
 // Q_Keys are for root and the daemon's own user. A process that

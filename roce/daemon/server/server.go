@@ -156,8 +156,10 @@ func (s *Server) Clients() int {
 }
 
 // Serve answers the clients that connect to l, a Unix socket of packets, until ctx ends;
-// it closes l. All clients' objects are gone when it returns. It is called once.
-func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
+// it closes l. All clients' objects are gone when it returns, unless a session does not end
+// within a few seconds, which is an error: what that one has stays until the process ends.
+// Serve is called once.
+func (s *Server) Serve(ctx context.Context, l *net.UnixListener) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for _, u := range s.units {
@@ -166,7 +168,7 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 	s.mu.Lock()
 	s.listener = l
 	s.mu.Unlock()
-	defer s.running.Wait()
+	defer func() { err = errors.Join(err, s.awaitSessions()) }()
 	defer s.shut()
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
@@ -199,6 +201,35 @@ func (s *Server) shut() {
 		c.hangUp()
 	}
 }
+
+// endLimit is how long the sessions that were shut may take to end. They wait for no memory;
+// but who asks the kernel about a client's process may wait for the kernel.
+const endLimit = 3 * time.Second
+
+// awaitSessions waits for all sessions to end, but not for ever: nothing that a client does
+// keeps the daemon from ending.
+func (s *Server) awaitSessions() error {
+	ended := make(chan struct{})
+	go func() {
+		s.running.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return nil
+	case <-time.After(endLimit):
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var pids []int32
+	for c := range s.sessions {
+		pids = append(pids, c.who.Pid)
+	}
+	return fmt.Errorf("%w: those of processes %d have not ended %v after they were dropped", errStuck, pids, endLimit)
+}
+
+// errStuck: sessions do not end.
+var errStuck = errors.New("sessions of clients hang")
 
 // unheardLimit is how long nobody else is let in while a connection is closed whose user has
 // far too many.
