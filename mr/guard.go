@@ -2,6 +2,7 @@ package mr
 
 import (
 	"runtime"
+	"unsafe"
 
 	"github.com/goroce/goroce/ib"
 )
@@ -46,7 +47,29 @@ func (r *Region) end() {
 // have. They take no lock, so the caller may hold one.
 func (r *Region) revoke() {
 	r.state.Or(regionRevoked)
-	for r.users.Load() > 0 {
+	for r.users.Load() > 0 && r.state.Load()&regionFaulted == 0 {
 		runtime.Gosched()
 	}
+}
+
+// Fault revokes all regions that have the byte at addr, an address of this process, for
+// their direct memory is not there: accesses fail from now on. The one that has found out
+// has ended in a panic and is never counted out; nobody waits for it.
+func (t *Table) Fault(addr uintptr) {
+	for i := range t.pages {
+		p := t.pages[i].Load()
+		if p == nil {
+			continue
+		}
+		for k := range p {
+			if r := p[k].region.Load(); r != nil && r.direct.has(addr) {
+				r.state.Or(regionRevoked | regionFaulted)
+			}
+		}
+	}
+}
+
+// has reports whether addr is an address in d.
+func (d direct) has(addr uintptr) bool {
+	return addr-uintptr(unsafe.Pointer(unsafe.SliceData(d))) < uintptr(len(d))
 }

@@ -35,6 +35,7 @@ const (
 	regionDead    = 1 << iota // by Deregister
 	regionRevoked             // by Invalidate, or the end of a binding
 	regionCounts              // accesses are counted: see guard.go
+	regionFaulted             // by Table.Fault: an access to it never ended
 )
 
 // Key returns the region's L_Key, which is its R_Key too; of a window's piece, the

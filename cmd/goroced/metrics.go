@@ -101,6 +101,8 @@ var (
 	connectedTotal = prometheus.NewDesc("goroce_connections_total", "Clients that have connected.", nil, nil)
 	refusedTotal   = prometheus.NewDesc("goroce_refused_requests_total", "Requests of clients that were refused.",
 		[]string{"reason"}, nil)
+	faultsTotal = prometheus.NewDesc("goroce_client_memory_faults_total",
+		"Times that memory which a client shares was not there; the client was dropped.", nil, nil)
 )
 
 // Describe is prometheus.Collector's.
@@ -113,12 +115,14 @@ func (usageCollector) Describe(to chan<- *prometheus.Desc) {
 	to <- userObjects.limit
 	to <- connectedTotal
 	to <- refusedTotal
+	to <- faultsTotal
 }
 
 // Collect is prometheus.Collector's.
 func (c usageCollector) Collect(to chan<- prometheus.Metric) {
 	totals := c.source.Totals()
 	to <- prometheus.MustNewConstMetric(connectedTotal, prometheus.CounterValue, float64(totals.Clients))
+	to <- prometheus.MustNewConstMetric(faultsTotal, prometheus.CounterValue, float64(totals.Faults))
 	for reason, n := range totals.Refused {
 		to <- prometheus.MustNewConstMetric(refusedTotal, prometheus.CounterValue, float64(n), reason)
 	}

@@ -46,9 +46,10 @@ var layers = []struct {
 	{"the software device", []row{
 		{"roce/internal/ipid", []string{"ib", "wire", "roce/link"}},
 		{"roce/internal/offload", []string{"ib", "wire", "qp"}},
-		{"roce/internal/slowmem", []string{"ib", "mr", "qp"}},
+		{"roce/internal/fault", nil},
+		{"roce/internal/slowmem", []string{"ib", "mr", "qp", "roce/internal/fault"}},
 		{"roce/internal/engine", []string{"ib", "wire", "mr", "qp", "roce/link", "roce/internal/ipid",
-			"roce/internal/offload", "roce/internal/slowmem"}},
+			"roce/internal/offload", "roce/internal/fault", "roce/internal/slowmem"}},
 		{"roce", []string{"ib", "wire", "mr", "qp/ring", "qp", "roce/cm", "roce/link", "roce/internal/slowmem",
 			"roce/internal/engine"}},
 		{"roce/host", []string{"ib", "roce/neigh", "roce/link", "roce/link/wrap", "roce/link/udp", "roce/link/rawsock",
@@ -60,7 +61,7 @@ var layers = []struct {
 		{"roce/daemon/internal/yield", nil},
 		{"roce/daemon/internal/procmem", []string{"mr"}},
 		{"roce/daemon/client", []string{"ib", "qp/ring", "qp", "roce/daemon/abi", "roce/daemon/internal/yield"}},
-		{"roce/daemon/server", []string{"ib", "mr", "qp/ring", "roce", "roce/daemon/abi",
+		{"roce/daemon/server", []string{"ib", "mr", "qp/ring", "roce/internal/fault", "roce", "roce/daemon/abi",
 			"roce/daemon/internal/yield", "roce/daemon/internal/procmem"}},
 	}},
 	{"connections, on any device", []row{

@@ -23,6 +23,10 @@
 //     (machine.go). It connects until there are no descriptors: some are kept back for those
 //     who are there (descriptors.go).
 //   - It dies: its connection ends, and what it has made is closed, QPs first.
+//   - Its memory is not there in spite of all that, by a mistake of this package, or since the
+//     kernel cannot bring a page: the access is a fault, the client is dropped (session.Fault),
+//     which is counted and logged with the stack, and the process lives on. Tests and the build
+//     tag guardmaps end it instead, to see the mistake.
 //
 // # Lifetimes
 //

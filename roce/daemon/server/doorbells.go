@@ -22,6 +22,8 @@ type clientDoorbells struct {
 	free []uint32                  // the session's
 	wake int                       // eventfd, which the client writes to and the daemon never reads
 
+	fault func() // ends the session; it does not block
+
 	// Guarded by doorbells.mu.
 	active bool
 	quiet  ib.Instant // since when nothing has rung
@@ -64,7 +66,8 @@ type doorbells struct {
 	mu     sync.Mutex
 	all    map[int32]*clientDoorbells // by eventfd
 	active []*clientDoorbells
-	asked  ib.Instant // when the kernel was asked for the list
+	hand   *clientDoorbells // whose memory is being touched
+	asked  ib.Instant       // when the kernel was asked for the list
 	woken  []unix.EpollEvent
 }
 
@@ -101,6 +104,11 @@ func (t *doorbells) remove(b *clientDoorbells) {
 	_ = unix.EpollCtl(t.epoll, unix.EPOLL_CTL_DEL, b.wake, nil)
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.forget(b)
+}
+
+// forget is the part of remove under mu.
+func (t *doorbells) forget(b *clientDoorbells) {
 	delete(t.all, int32(b.wake))
 	t.active = slices.DeleteFunc(t.active, func(c *clientDoorbells) bool { return c == b })
 }
@@ -115,6 +123,7 @@ func (t *doorbells) Take(now ib.Instant, rung func(*roce.QP)) {
 	}
 	idle := false
 	for _, b := range t.active {
+		t.hand = b
 		any := b.ring.Take(func(i uint32) {
 			if q := b.qps[i].Load(); q != nil {
 				rung(q)
@@ -129,6 +138,7 @@ func (t *doorbells) Take(now ib.Instant, rung func(*roce.QP)) {
 			b.quiet = now
 		}
 	}
+	t.hand = nil
 	if idle {
 		t.active = slices.DeleteFunc(t.active, func(b *clientDoorbells) bool { return !b.active })
 	}
@@ -142,10 +152,26 @@ func (t *doorbells) activate(now ib.Instant) {
 		if b == nil || b.active {
 			continue
 		}
+		t.hand = b
 		b.ring.Awake()
 		b.active, b.quiet = true, now
 		t.active = append(t.active, b)
 	}
+	t.hand = nil
+}
+
+// Faulted ends the use of the doorbells that were touched last, whose memory is not there.
+func (t *doorbells) Faulted() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	b := t.hand
+	if b == nil {
+		return false
+	}
+	t.hand = nil
+	t.forget(b)
+	b.fault()
+	return true
 }
 
 // GiveWay lets another process have the processor.
@@ -156,8 +182,10 @@ func (t *doorbells) Sleep() (rung bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, b := range t.active {
+		t.hand = b
 		rung = b.ring.Sleep() || rung
 	}
+	t.hand = nil
 	return rung
 }
 
@@ -166,6 +194,7 @@ func (t *doorbells) Awake(now ib.Instant) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, b := range t.active {
+		t.hand = b
 		b.ring.Awake()
 	}
 	t.activate(now)

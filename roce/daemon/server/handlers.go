@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"fmt"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -123,7 +124,7 @@ func open(c *session, o *abi.Open) (r reply, err error) {
 		return done(err)
 	}
 	c.unit, c.events = u, events
-	c.worker = u.dev.NewWorker(roce.WorkerOptions{OnStuck: c.stuck, Effort: procmem.Effort})
+	c.worker = u.dev.NewWorker(roce.WorkerOptions{OnStuck: c.stuck, OnFault: c.Fault, Effort: procmem.Effort})
 	if err := c.hang(); err != nil {
 		_ = unix.Close(theirs)
 		c.events.close()
@@ -162,6 +163,8 @@ func (c *session) hang() (err error) {
 		if err != nil {
 			return err
 		}
+		at := uintptr(unsafe.Pointer(&c.shared.buf[i*size]))
+		b.fault = func() { c.Fault(at) }
 		c.doorbells = append(c.doorbells, b)
 		if err := t.add(b); err != nil {
 			return err

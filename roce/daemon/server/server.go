@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -267,6 +268,7 @@ func (s *Server) admit(conn *net.UnixConn) *session {
 
 // attend serves one client until its connection ends.
 func (s *Server) attend(c *session) {
+	debug.SetPanicOnFault(true) // see session.safely
 	defer c.closeConn()
 	if !s.enter(c) {
 		return

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/abi"
 	"github.com/goroce/goroce/roce/daemon/internal/procmem"
+	"github.com/goroce/goroce/roce/internal/fault"
 )
 
 // session is one client's connection, and all that it has made: a tenant of its device.
@@ -165,7 +167,11 @@ func (c *session) answer(op abi.Op, body []byte, fds []int) (reply, error) {
 		return none, fmt.Errorf("%v: say hello, and open a device, first: %w", op, ib.ErrState)
 	}
 	c.made, c.pending = nil, nil
-	r, err := handle(c, body, fds)
+	r := none
+	err := c.safely(func() (err error) {
+		r, err = handle(c, body, fds)
+		return err
+	})
 	if err != nil {
 		c.made.free()
 		c.give(c.pending)
@@ -189,7 +195,7 @@ func (c *session) end() {
 	}
 	slices.SortFunc(all, func(a, b *object) int { return cmp.Compare(a.kind, b.kind) })
 	for _, o := range all {
-		if err := o.close(); err != nil {
+		if err := c.safely(o.close); err != nil {
 			c.srv.log.Error("an object of a client that is gone cannot be closed", "kind", o.kind, "err", err)
 			continue // its memory stays: the device may still look at it
 		}
@@ -307,6 +313,36 @@ func (c *session) Alloc(size int) (_ []byte, err error) {
 
 // Notify is never called: CQs have tenants of their own, that know their channel.
 func (c *session) Notify(*roce.CQ) {}
+
+// Fault ends the session: what it shares is not there (roce.Tenant).
+func (c *session) Fault(addr uintptr) {
+	if faultsEnd {
+		panic(fmt.Sprintf("memory of a client is not there: %#x", addr))
+	}
+	stack := debug.Stack() // of the access
+	c.srv.totals.faults.Add(1)
+	go func() { // without the caller's locks
+		c.srv.log.Error("memory of a client is not there; it is dropped", "pid", c.who.Pid, "uid", c.who.Uid,
+			"address", fmt.Sprintf("%#x", addr), "stack", string(stack))
+		c.hangUp()
+	}()
+}
+
+// safely calls f, which may touch memory that the client shares, on the session's goroutine,
+// which panics on faults. If the memory is not there the session ends.
+func (c *session) safely(f func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			addr, ok := fault.Addr(v)
+			if !ok {
+				panic(v)
+			}
+			c.Fault(addr)
+			err = fmt.Errorf("%v: memory that is shared is not there: %w", c.op, ib.ErrClosed)
+		}
+	}()
+	return f()
+}
 
 // Event tells the client of an event (roce.Tenant).
 func (c *session) Event(e ib.Event) {

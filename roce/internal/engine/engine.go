@@ -39,6 +39,9 @@ type Owner interface {
 	CQError(c *qp.CQ)
 	// SRQEvent takes an asynchronous event of an SRQ.
 	SRQEvent(s *qp.SRQ, t ib.EventType)
+	// Fault says that memory of the application that q belongs to is not there, at addr: q
+	// was abandoned (qp.QP.Abandon). False says that nobody can go on without it.
+	Fault(q *QP, addr uintptr) bool
 	// LinkDown says that a link has failed for good.
 	LinkDown(err error)
 }

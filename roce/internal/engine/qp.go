@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"fmt"
 	"math"
 	"sync/atomic"
 
@@ -96,11 +95,7 @@ func (q *QP) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.clock()
-	s.tx.lastACK(q)
-	var toReset = ib.QPAttr{State: ib.Reset}
-	if err := q.core.Modify(s.now, &toReset, ib.AttrState); err != nil {
-		panic(fmt.Sprintf("engine: QP %#x cannot be reset: %v", uint32(q.num), err)) // RESET is legal from everywhere
-	}
+	s.resetSafely(q)
 	s.setFlow(q, nil)
 	s.deadlines.remove(q)
 	q.app.ready.remove(q)

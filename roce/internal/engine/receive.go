@@ -137,6 +137,7 @@ func (r *receiver) train(q *QP, run *link.Run, i int, prefix wire.Prefix) (taken
 			return taken, true
 		}
 		r.handOver()
+		r.s.hand = q
 		took := q.core.HandleAlike(r.s.now, run.Buf[first*run.Size:(first+n)*run.Size], run.Size)
 		r.s.stats.RcvdPkts += uint64(took)
 		r.s.after(q)
@@ -196,6 +197,7 @@ func (r *receiver) handOver() {
 		return
 	}
 	q := r.qp
+	r.s.hand = q
 	q.core.HandlePackets(r.s.now, r.packets[:r.n])
 	r.n, r.qp = 0, nil
 	r.s.after(q)
@@ -249,6 +251,7 @@ func (r *receiver) deliver(q *QP, p *wire.Packet, grh *[ib.GRHLen]byte) {
 		st.DropService++
 	default:
 		st.RcvdPkts++
+		r.s.hand = q
 		q.core.HandleDatagram(r.s.now, p, grh)
 		r.s.after(q)
 	}

@@ -30,6 +30,7 @@ type Shard struct {
 	rx        receiver
 	tx        transmitter
 	stats     Stats
+	hand      *QP // whose application's memory the turn touches: see fault.go
 	closed    bool
 
 	doorbells doorbells
@@ -97,6 +98,7 @@ func (s *Shard) clock() ib.Instant {
 func (s *Shard) runTimers() bool {
 	busy := false
 	for q := s.deadlines.pop(s.now); q != nil; q = s.deadlines.pop(s.now) {
+		s.hand = q
 		if q.core.Deadline() <= s.now {
 			q.core.HandleTimeout(s.now)
 			busy = true

@@ -67,6 +67,7 @@ func (t *transmitter) drain() bool {
 // running out of its turn it goes to the end.
 func (t *transmitter) pull(q *QP) bool {
 	now := t.s.now
+	t.s.hand = q
 	n := q.core.NextPackets(now, t.packets)
 	packets := n
 	for i := range t.packets[:n] {
