@@ -73,8 +73,8 @@ func (d *daemon) Reload(c *config.Config) error {
 }
 
 func serverLimits(l *config.Limits) server.Limits {
-	return server.Limits{QPs: l.QPs, MRs: l.MRs, MWs: l.MWs, CQEntries: l.CQEntries, PDs: l.PDs, SRQs: l.SRQs,
-		AHs: l.AHs, XRCDs: l.XRCDs, Channels: l.Channels, Pinned: l.Pinned}
+	return server.Limits{QPs: l.QPs, MRs: l.MRs, MWs: l.MWs, CQs: l.CQs, CQEntries: l.CQEntries, PDs: l.PDs, SRQs: l.SRQs,
+		AHs: l.AHs, XRCDs: l.XRCDs, Channels: l.Channels, Pinned: l.Pinned, Heap: l.Heap}
 }
 
 func (d *daemon) has(name string) bool {

@@ -84,6 +84,7 @@ type usageCollector struct{ source figures }
 var userGauges = map[string]struct{ used, limit *prometheus.Desc }{
 	"connections": userGauge("goroce_clients", "goroce_clients_limit", "clients"),
 	"pinned":      userGauge("goroce_pinned_bytes", "goroce_pinned_limit_bytes", "bytes of memory"),
+	"heap":        userGauge("goroce_heap_bytes", "goroce_heap_limit_bytes", "bytes of the daemon's own memory"),
 }
 
 // userObjects have the key as a label.

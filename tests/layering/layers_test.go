@@ -61,7 +61,8 @@ var layers = []struct {
 		{"roce/daemon/internal/yield", nil},
 		{"roce/daemon/internal/procmem", []string{"mr"}},
 		{"roce/daemon/client", []string{"ib", "qp/ring", "qp", "roce/daemon/abi", "roce/daemon/internal/yield"}},
-		{"roce/daemon/server", []string{"ib", "mr", "qp/ring", "roce/internal/fault", "roce", "roce/daemon/abi",
+		{"roce/daemon/machine", nil},
+		{"roce/daemon/server", []string{"ib", "mr", "qp/ring", "roce/internal/fault", "roce", "roce/daemon/abi", "roce/daemon/machine",
 			"roce/daemon/internal/yield", "roce/daemon/internal/procmem"}},
 	}},
 	{"connections, on any device", []row{
@@ -71,7 +72,7 @@ var layers = []struct {
 	{"the command", []row{
 		{tool + "trace", []string{"ib", "wire"}},
 		{tool + "config/socket", []string{"roce/daemon/abi"}},
-		{tool + "config", []string{"roce/link", tool + "config/socket"}},
+		{tool + "config", []string{"roce/link", "roce/daemon/machine", tool + "config/socket"}},
 		{tool + "device", []string{"ib", "roce/host", "roce/rnic", "roce/daemon/client", tool + "config/socket"}},
 		{tool + "completion", []string{"ib"}},
 		{tool + "decode/capfile", []string{"ib"}},

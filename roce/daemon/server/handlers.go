@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"unsafe"
@@ -116,7 +117,7 @@ func open(c *session, o *abi.Open) (r reply, err error) {
 	if err != nil {
 		return done(err)
 	}
-	if err := c.take(abi.OpOpen, mappings, 1); err != nil {
+	if err := c.takeSession(abi.OpOpen, u); err != nil {
 		return done(err)
 	}
 	events, theirs, err := newOutbox()
@@ -150,6 +151,12 @@ func open(c *session, o *abi.Open) (r reply, err error) {
 		_ = unix.Close(theirs)
 	}
 	return r, nil
+}
+
+// takeSession books what a connection takes once it has a device.
+func (c *session) takeSession(op abi.Op, u *unit) error {
+	shards := int64(len(u.doorbells))
+	return cmp.Or(c.take(op, mappings, 1), c.take(op, descriptors, 2+shards), c.take(op, heap, sessionHeap+shards*sessionShardHeap))
 }
 
 // hang makes the doorbells.
@@ -251,7 +258,7 @@ func (h *channel) Close() error {
 }
 
 func createChannel(c *session, _ []byte, _ []int) (reply, error) {
-	if err := c.take(abi.OpCreateChannel, channels, 1); err != nil {
+	if err := cmp.Or(c.take(abi.OpCreateChannel, channels, 1), c.take(abi.OpCreateChannel, descriptors, 1)); err != nil {
 		return done(err)
 	}
 	box, theirs, err := newOutbox()
@@ -280,7 +287,7 @@ func (q *queue) Notify(*roce.CQ) {
 
 func createCQ(c *session, r *abi.CreateCQ) (reply, error) {
 	const op = abi.OpCreateCQ
-	if err := c.take(op, cqEntries, int64(r.Entries)); err != nil {
+	if err := cmp.Or(c.take(op, cqs, 1), c.take(op, cqEntries, int64(r.Entries))); err != nil {
 		return done(err)
 	}
 	h, err := optional[*channel](c, op, "Channel", r.Channel)

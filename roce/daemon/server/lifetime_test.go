@@ -117,8 +117,8 @@ func TestMemoryInUse(t *testing.T) {
 			}
 			must(t, c.fault.Resolve(c.pages))
 			eventually(t, "the user holds nothing", func() bool { return len(s.Usage()) == 0 })
-			if s.accounts.mapped != 0 {
-				t.Errorf("%d mappings are left", s.accounts.mapped)
+			if s.accounts.scarce[scarceMappings].used != 0 {
+				t.Errorf("%d mappings are left", s.accounts.scarce[scarceMappings].used)
 			}
 		})
 	}
@@ -130,7 +130,7 @@ func fewMappings(t *testing.T, most int64) (s *Server, c *client.Device, holds f
 	t.Helper()
 	c = serving(t, func(server *Server) {
 		s = server
-		s.accounts.mappings = most
+		s.accounts.scarce[scarceMappings].most = most
 	})
 	return s, c, func(key string) int64 { return s.Usage()[0].Amount[key] }
 }

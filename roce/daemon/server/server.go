@@ -17,6 +17,7 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/abi"
+	"github.com/goroce/goroce/roce/daemon/machine"
 )
 
 // Options adjust a server. The zero value suits most.
@@ -72,7 +73,7 @@ func New(devices []*roce.Device, o Options) (*Server, error) {
 		return nil, ib.Refuse("serve", "devices", len(devices), fmt.Sprintf("1 to %d", abi.MaxDevices), ib.ErrInvalid)
 	}
 	s := &Server{opts: o, log: o.Log, privileged: privileged, strangers: newCloser(), sessions: map[*session]struct{}{}}
-	s.accounts.mappings = clientMappings()
+	s.accounts.setMachine(machine.Read())
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

@@ -70,6 +70,8 @@ type object struct {
 	free  func()          // of a region; nil for others
 	rings *shared         // nil for those without
 	holds []held
+
+	rdAtomic [2]int // of a QP: the most of its own, and of its peer's, that were booked
 }
 
 // release frees what a closed object had.

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/config/socket"
+	"github.com/goroce/goroce/roce/daemon/machine"
 )
 
 // Config is what the daemon runs with. [Load] makes one that is complete and checked.
@@ -68,9 +69,10 @@ type Device struct {
 
 // Limits bound what can be held at a time.
 type Limits struct {
-	QPs, MRs, MWs, CQEntries, PDs, SRQs, AHs, XRCDs int
-	Channels                                        int   // completion event channels
-	Pinned                                          int64 // bytes: memory that is registered as memfds, and rings
+	QPs, MRs, MWs, CQs, CQEntries, PDs, SRQs, AHs, XRCDs int
+	Channels                                             int   // completion event channels
+	Pinned                                               int64 // bytes: memory that is registered as memfds, and rings
+	Heap                                                 int64 // bytes that the daemon takes for all of these
 }
 
 // UserLimits are Limits, how many connections there may be, and what of the connection
@@ -83,16 +85,18 @@ type UserLimits struct {
 }
 
 // defaults returns the configuration of a daemon that nothing else is said to. Root's
-// daemon is for a group of users, an ordinary user's is for that user.
-func defaults(uid int, getenv func(string) string) *Config {
+// daemon is for a group of users, an ordinary user's is for that user. What is a matter of
+// memory, or of descriptors, follows from what the machine has.
+func defaults(uid int, getenv func(string) string, m machine.Capacity) *Config {
 	paths := socket.Default(uid, getenv)
 	c := &Config{
 		Socket: paths.Client, Admin: paths.Admin, SocketMode: 0o600,
 		Drain: 10 * time.Second,
-		User: UserLimits{1024, 1 << 16, 1 << 12, 1 << 12, Limits{QPs: 1 << 15, MRs: 1 << 18, MWs: 1 << 18, CQEntries: 1 << 22,
-			PDs: 1 << 14, SRQs: 1 << 14, AHs: 1 << 18, XRCDs: 1 << 12, Channels: 1 << 14, Pinned: 16 << 30}},
-		Connection: Limits{QPs: 1 << 13, MRs: 1 << 16, MWs: 1 << 16, CQEntries: 1 << 20,
-			PDs: 1 << 12, SRQs: 1 << 12, AHs: 1 << 16, XRCDs: 1 << 10, Channels: 1 << 12, Pinned: 8 << 30},
+		User: UserLimits{int(min(max(m.Descriptors/16, 16), 1024)), 1 << 16, 1 << 12, 1 << 12,
+			Limits{QPs: 1 << 15, MRs: 1 << 18, MWs: 1 << 18, CQs: 1 << 15, CQEntries: 1 << 22, PDs: 1 << 14, SRQs: 1 << 14,
+				AHs: 1 << 18, XRCDs: 1 << 12, Channels: 1 << 14, Pinned: part(m.Memory, 2), Heap: part(m.Memory, 8)}},
+		Connection: Limits{QPs: 1 << 13, MRs: 1 << 16, MWs: 1 << 16, CQs: 1 << 13, CQEntries: 1 << 20, PDs: 1 << 12, SRQs: 1 << 12,
+			AHs: 1 << 16, XRCDs: 1 << 10, Channels: 1 << 12, Pinned: part(m.Memory, 4), Heap: part(m.Memory, 16)},
 		OwnProcesses: true,
 		LogLevel:     slog.LevelInfo, LogFormat: "text",
 		origins: map[string]origin{},
@@ -102,3 +106,6 @@ func defaults(uid int, getenv func(string) string) *Config {
 	}
 	return c
 }
+
+// part returns the nth part of so many bytes, in whole MiB, and 16 MiB at least.
+func part(bytes, n int64) int64 { return max(bytes/n>>20, 16) << 20 }

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/goroce/goroce/roce/daemon/machine"
 )
 
 // Sources are where a configuration comes from.
@@ -64,7 +66,7 @@ func (s Sources) getenv(name string) string {
 // Load puts a configuration together and checks it. What is wrong are *Error values,
 // joined, or that a file cannot be read.
 func Load(s Sources) (*Config, error) {
-	c := defaults(s.UID, s.getenv)
+	c := defaults(s.UID, s.getenv, machine.Read())
 	var errs []error
 	f, err := s.file()
 	if err != nil {

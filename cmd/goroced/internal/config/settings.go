@@ -48,6 +48,7 @@ func limits(prefix string, l *Limits) []setting {
 		{prefix + "qps", true, number(&l.QPs, maxCount)},
 		{prefix + "mrs", true, number(&l.MRs, maxCount)},
 		{prefix + "mws", true, number(&l.MWs, maxCount)},
+		{prefix + "cqs", true, number(&l.CQs, maxCount)},
 		{prefix + "cq_entries", true, number(&l.CQEntries, 1<<30)},
 		{prefix + "pds", true, number(&l.PDs, maxCount)},
 		{prefix + "srqs", true, number(&l.SRQs, maxCount)},
@@ -55,6 +56,7 @@ func limits(prefix string, l *Limits) []setting {
 		{prefix + "xrcds", true, number(&l.XRCDs, maxCount)},
 		{prefix + "channels", true, number(&l.Channels, maxCount)},
 		{prefix + "pinned", true, bytesize(&l.Pinned)},
+		{prefix + "heap", true, bytesize(&l.Heap)},
 	}
 }
 
