@@ -35,6 +35,7 @@ func openDaemon(c *config.Config, log *slog.Logger) (runner.Daemon, http.Handler
 			Shards: device.Shards}
 		o.Device.Name = device.Name
 		o.Device.OnOffloadOff = func(peer ib.GID) { log.Warn("segmentation offload goes off", "peer", peer.Addr()) }
+		o.OnNetIf = func(name string, index int) { logNetIf(log, name, index) }
 		o.OnAddress = func(err error) { log.Warn("an address cannot be had", "err", err) }
 		dev, err := host.Open(o)
 		if err == nil && d.has(dev.Attr().Name) {
@@ -60,6 +61,15 @@ func openDaemon(c *config.Config, log *slog.Logger) (runner.Daemon, http.Handler
 	admin.RegisterView(mux, d)
 	d.live.Connection = d.connection
 	return d, mux, d.close, nil
+}
+
+// logNetIf says what has become of the interface of a device.
+func logNetIf(log *slog.Logger, name string, index int) {
+	if index == 0 {
+		log.Warn("the network interface is gone; its device is down until there is one of this name again", "netif", name)
+		return
+	}
+	log.Warn("the network interface was made again; its device follows", "netif", name, "index", index)
 }
 
 // Reload takes the limits of a configuration, and whose memory may be registered.

@@ -67,6 +67,10 @@ type Options struct {
 	// interface, each time that this was tried. It is called on one goroutine.
 	OnAddress func(error)
 
+	// OnNetIf, if it is not nil, is told when the network interface is gone, with index 0,
+	// and when there is one of its name again. It is called on one goroutine.
+	OnNetIf func(name string, index int)
+
 	// Device adjusts the device. Its name is that of the interface behind
 	// DevicePrefix, unless it says otherwise.
 	Device roce.Options

@@ -16,7 +16,12 @@ type watched struct {
 
 // watch tells the device what becomes of its interface, now and whenever that changes.
 func (w *watched) watch(dev *roce.Device, o *Options) (err error) {
+	index := -1 // at first
 	w.stop, err = neigh.WatchLink(dev.Link().NetIf, o.Addrs, func(s neigh.LinkState) error {
+		if index != -1 && s.Index != index && o.OnNetIf != nil {
+			o.OnNetIf(dev.Link().NetIf, s.Index)
+		}
+		index = s.Index
 		err := follow(dev, s)
 		if err != nil && o.OnAddress != nil {
 			o.OnAddress(err)

@@ -28,7 +28,8 @@ func watch(t *testing.T, name string, addrs ...netip.Addr) <-chan neigh.LinkStat
 	return states
 }
 
-var same = []cmp.Option{cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Addr{})}
+// same leaves the index out, which the kernel chooses.
+var same = []cmp.Option{cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Addr{}), cmpopts.IgnoreFields(neigh.LinkState{}, "Index")}
 
 // await returns when a state comes; those before it may be on the way to it.
 func await(t *testing.T, what string, states <-chan neigh.LinkState, want neigh.LinkState) {
@@ -83,6 +84,30 @@ func TestWatchLink(t *testing.T) {
 	await(t, "gone", states, neigh.LinkState{})
 	if len(states) > 0 {
 		t.Errorf("after the end: %+v", <-states)
+	}
+}
+
+// An interface that is deleted and made again is followed by its name, whether addresses are
+// named or not, and is seen to be gone in between.
+func TestWatchMadeAgain(t *testing.T) {
+	a, b := linktest.NewVeth(t, 1500)
+	var given, all <-chan neigh.LinkState
+	_ = a.Do(func() error {
+		given, all = watch(t, a.IfName, a.Addr4), watch(t, a.IfName)
+		return nil
+	})
+	want := neigh.LinkState{Up: true, MTU: 1500, Addrs: []netip.Addr{a.Addr4}}
+	await(t, "at first", given, want)
+	first := (<-all).Index
+	for range 3 {
+		a.Command(t, "ip", "link", "del", a.IfName)
+		linktest.MakeVeth(t, a, b, 1500)
+		await(t, "gone", given, neigh.LinkState{})
+		await(t, "there again", given, want)
+		await(t, "gone", all, neigh.LinkState{})
+		for s := awaitAddr(t, all, a.Addr4); s.Index == first || s.Index == 0; {
+			t.Fatalf("the interface has index %d, %d before", s.Index, first)
+		}
 	}
 }
 

@@ -39,6 +39,14 @@ func NewVeth(t testing.TB, mtu int) (a, b *Namespace) {
 	n := vethCount.Add(1)
 	a, b = newNamespace(t), newNamespace(t)
 	a.IfName, b.IfName = fmt.Sprintf("gr%da%d", n, os.Getpid()), fmt.Sprintf("gr%db%d", n, os.Getpid())
+	MakeVeth(t, a, b, mtu)
+	return a, b
+}
+
+// MakeVeth makes the veth pair of two namespaces, which was deleted, anew: with the same names
+// and addresses.
+func MakeVeth(t testing.TB, a, b *Namespace, mtu int) {
+	t.Helper()
 	err := a.Do(func() error {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name, attrs.MTU = a.IfName, mtu
@@ -51,7 +59,6 @@ func NewVeth(t testing.TB, mtu int) (a, b *Namespace) {
 	b.configure(t, mtu, "10.99.0.2/24", "fd99::2/64")
 	a.waitUp(t)
 	b.waitUp(t)
-	return a, b
 }
 
 // waitUp waits until the interface is operational, and its IPv6 link-local
