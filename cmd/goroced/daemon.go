@@ -69,7 +69,7 @@ func logNetIf(log *slog.Logger, name string, index int) {
 		log.Warn("the network interface is gone; its device is down until there is one of this name again", "netif", name)
 		return
 	}
-	log.Warn("the network interface was made again; its device follows", "netif", name, "index", index)
+	log.Warn("the network interface was made again; its device follows, unless its link is afxdp, which takes a restart", "netif", name, "index", index)
 }
 
 // Reload takes the limits of a configuration, and whose memory may be registered.

@@ -95,13 +95,16 @@ func TestPortEvents(t *testing.T) {
 // TestNetIfMadeAgain: a device is down while its interface does not exist, and goes on with one
 // that is made under the same name: connections, groups and new addresses.
 func TestNetIfMadeAgain(t *testing.T) {
-	for _, byName := range []bool{false, true} {
-		t.Run(fmt.Sprintf("by name %v", byName), func(t *testing.T) {
+	for _, c := range []struct {
+		link   string
+		byName bool
+	}{{"udp", false}, {"udp", true}, {"rawsock", false}, {"rawsock", true}} {
+		t.Run(fmt.Sprintf("%s/by name %v", c.link, c.byName), func(t *testing.T) {
 			nsA, nsB := linktest.NewVeth(t, 1500)
 			heard := make(chan int, 100)
 			open := func(ns *linktest.Namespace) *roce.Device {
-				o := Options{Link: "udp", NetIf: ns.IfName, OnNetIf: func(_ string, index int) { heard <- index }}
-				if !byName {
+				o := Options{Link: c.link, NetIf: ns.IfName, OnNetIf: func(_ string, index int) { heard <- index }}
+				if !c.byName {
 					o.NetIf, o.Addrs = "", []netip.Addr{ns.Addr4}
 				}
 				return openIn(t, ns, o)

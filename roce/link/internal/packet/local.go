@@ -1,12 +1,15 @@
 package packet
 
 import (
+	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/neigh"
 )
 
 // AddLocal takes the port at the address and lets its frames in.
@@ -33,6 +36,9 @@ func (c *Conn) AddLocalWith(g ib.GID, tell func(all []ib.GID) error) error {
 }
 
 func (c *Conn) addLocal(g ib.GID, all []ib.GID, tell func([]ib.GID) error) error {
+	if err := c.follow(g.Addr()); err != nil {
+		return err
+	}
 	guard, err := newGuard(g.Addr(), c.netif.Index)
 	if err != nil {
 		return err
@@ -47,6 +53,50 @@ func (c *Conn) addLocal(g ib.GID, all []ib.GID, tell func([]ib.GID) error) error
 	}
 	c.guards[g] = guard
 	return nil
+}
+
+// follow binds the packet sockets to the interface that holds a, if it is another one than
+// before: it was deleted, and made again under its name. Memberships of groups and what was
+// known of neighbours went with the old one. Who changes local changes netif.
+func (c *Conn) follow(a netip.Addr) error {
+	n, err := neigh.Holding(a)
+	if err != nil || n.Index == c.netif.Index || n.Name != c.netif.Name {
+		return err
+	}
+	peers, err := neigh.NewTable(n, c.learned)
+	if err != nil {
+		return err
+	}
+	old, err := c.bindTo(n, peers)
+	old.Close()
+	return err
+}
+
+// bindTo is follow while nobody sends or receives. It returns the table of neighbours that is
+// of no more use.
+func (c *Conn) bindTo(n neigh.NetIf, peers *neigh.Table) (old *neigh.Table, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m := &c.members
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := bind(c.fd, &n); err != nil {
+		return peers, err
+	}
+	old, c.peers, c.netif = c.peers, peers, n
+	if m.fd >= 0 {
+		err = bind(m.fd, &n)
+	}
+	for g, fd := range m.joined {
+		again, e := membership(&g, n.Index)
+		if e != nil {
+			err = errors.Join(err, fmt.Errorf("join %v again: %w", g.Addr(), e))
+			continue
+		}
+		_ = unix.Close(fd)
+		m.joined[g] = again
+	}
+	return old, err
 }
 
 // RemoveLocalWith is RemoveLocal for a link that must be told what addresses are left.

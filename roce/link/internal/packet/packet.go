@@ -200,7 +200,7 @@ func setOption(fd int, name string, opt int) error {
 // Caps says what the link can do.
 func (c *Conn) Caps() link.Caps { return c.caps }
 
-// NetIf returns the interface that holds the addresses, as it was at Open.
+// NetIf returns the interface that holds the addresses. It is for who has just opened c.
 func (c *Conn) NetIf() neigh.NetIf { return c.netif }
 
 // Beside adds sockets that send most of what leaves: Wait looks at them, too, and
