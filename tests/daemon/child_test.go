@@ -22,6 +22,7 @@ var roles = map[string]func(c *parent){
 	"flood":   flood,
 	"greedy":  greedy,
 	"hostile": hostile,
+	"spin":    spin,
 	"stuck":   stuck,
 }
 
