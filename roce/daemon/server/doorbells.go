@@ -69,6 +69,7 @@ type doorbells struct {
 	hand   *clientDoorbells // whose memory is being touched
 	asked  ib.Instant       // when the kernel was asked for the list
 	woken  []unix.EpollEvent
+	edges  []unix.EpollEvent // of woken: those that were not looked at yet
 }
 
 const (
@@ -107,10 +108,11 @@ func (t *doorbells) remove(b *clientDoorbells) {
 	t.forget(b)
 }
 
-// forget is the part of remove under mu.
+// forget is the part of remove under mu. Those that are not active may be in the list after a
+// fault, which has ended Take in the middle.
 func (t *doorbells) forget(b *clientDoorbells) {
 	delete(t.all, int32(b.wake))
-	t.active = slices.DeleteFunc(t.active, func(c *clientDoorbells) bool { return c == b })
+	t.active = slices.DeleteFunc(t.active, func(c *clientDoorbells) bool { return c == b || !c.active })
 }
 
 // Take calls rung for each QP whose doorbell has rung.
@@ -146,9 +148,13 @@ func (t *doorbells) Take(now ib.Instant, rung func(*roce.QP)) {
 
 // activate makes those clients active whose eventfds were written to.
 func (t *doorbells) activate(now ib.Instant) {
-	n, _ := unix.EpollWait(t.epoll, t.woken, 0) // edges that are seen are gone
-	for _, e := range t.woken[:max(n, 0)] {
-		b := t.all[e.Fd]
+	if len(t.edges) == 0 {
+		n, _ := unix.EpollWait(t.epoll, t.woken, 0) // edges that are seen are gone
+		t.edges = t.woken[:max(n, 0)]
+	}
+	for len(t.edges) > 0 {
+		b := t.all[t.edges[0].Fd]
+		t.edges = t.edges[1:] // before b is touched: a fault there shall not lose the others
 		if b == nil || b.active {
 			continue
 		}
@@ -181,6 +187,7 @@ func (t *doorbells) GiveWay() bool { return t.yielder.Yield() }
 func (t *doorbells) Sleep() (rung bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	rung = len(t.edges) > 0
 	for _, b := range t.active {
 		t.hand = b
 		rung = b.ring.Sleep() || rung

@@ -5,12 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"runtime/debug"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/qp/ring"
+	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/abi"
 	"github.com/goroce/goroce/roce/daemon/client"
 )
@@ -195,4 +199,55 @@ func memoryFault(t *testing.T, shards int, gone func(*session) [][]byte, then fu
 	eventually(t, "the users hold nothing", func() bool { return len(s.Usage()) == 0 })
 	cancel()
 	must(t, <-ended)
+}
+
+// TestDoorbellsFault: a client whose doorbells are not there loses no ring of others, whether the
+// shard learns of theirs before or after.
+func TestDoorbellsFault(t *testing.T) {
+	old := debug.SetPanicOnFault(true)
+	defer debug.SetPanicOnFault(old)
+	bells, err := newDoorbells()
+	must(t, err)
+	defer unix.Close(bells.epoll)
+	size := int(roundUp(uint64(ring.DoorbellsSize(perShard)), uint64(os.Getpagesize())))
+	pages, err := unix.Mmap(-1, 0, 3*size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
+	must(t, err)
+	defer unix.Munmap(pages)
+	var list [3]*clientDoorbells
+	dropped := false
+	for i := range list {
+		buf := pages[i*size:][:size]
+		b, err := newClientDoorbells(buf)
+		must(t, err)
+		defer unix.Close(b.wake)
+		b.fault = func() { dropped = i == 1 }
+		b.qps[0].Store(new(roce.QP))
+		app, err := ring.OpenDoorbells(buf)
+		must(t, err)
+		must(t, bells.add(b)) // it counts as woken
+		app.Ring(0)
+		list[i] = b
+	}
+	must(t, guard(pages[size:][:size]))
+	heard := map[*roce.QP]bool{}
+	now := ib.Instant(time.Second)
+	take := func() (faulted bool) {
+		defer func() { faulted = recover() != nil && bells.Faulted() }()
+		bells.Take(now, func(q *roce.QP) { heard[q] = true })
+		return false
+	}
+	if !take() || !dropped {
+		t.Error("the fault goes unnoticed")
+	}
+	if !bells.Sleep() {
+		t.Error("the shard may sleep although there are clients that have rung")
+	}
+	bells.Awake(now)
+	now += askAfter
+	if take() {
+		t.Error("doorbells that are not there are looked at again")
+	}
+	if !heard[list[0].qps[0].Load()] || !heard[list[2].qps[0].Load()] {
+		t.Errorf("rings of others are lost: heard %d, want 2", len(heard))
+	}
 }
