@@ -61,6 +61,28 @@ func (c *bareSession) make(op abi.Op, body []byte, fds ...int) abi.Handle {
 	return o.Handle
 }
 
+// makeQP makes an RC QP in RTS.
+func (c *bareSession) makeQP(pd, cq abi.Handle, sendWR, sge, inline uint32) {
+	c.t.Helper()
+	gids, err := c.unit.dev.GIDs(1)
+	must(c.t, err)
+	h := c.make(abi.OpCreateQP, abi.Put(nil, &abi.CreateQP{PD: pd, SendCQ: cq, RecvCQ: cq, Type: uint32(ib.RC),
+		MaxSendWR: sendWR, MaxRecvWR: 16, MaxSendSGE: sge, MaxRecvSGE: sge, MaxInline: inline}))
+	for _, a := range []struct {
+		state ib.QPState
+		mask  ib.QPAttrMask
+	}{
+		{ib.Init, ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess},
+		{ib.RTR, ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer},
+		{ib.RTS, ib.AttrSQPSN | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry | ib.AttrMaxRdAtomic},
+	} {
+		attr := ib.QPAttr{State: a.state, Port: 1, PathMTU: ib.MTU1024, DestQPN: 5, MaxRdAtomic: 16, MaxDestRdAtomic: 16,
+			Timeout: 14, AH: ib.AHAttr{DGID: gids[0].GID, Port: 1}}
+		body := abi.QPAttrOf(h, &attr, a.mask|ib.AttrState)
+		c.ask(abi.OpModifyQP, abi.Put(nil, &body))
+	}
+}
+
 // heapInUse returns the bytes of the heap that are reachable.
 func heapInUse() int64 {
 	runtime.GC()
@@ -111,25 +133,6 @@ func TestHeap(t *testing.T) {
 	must(t, unix.Ftruncate(memfd, 1<<20))
 	_, err = unix.FcntlInt(uintptr(memfd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
 	must(t, err)
-	qp := func(sendWR, sge, inline int) func(int) {
-		return func(int) {
-			h := c.make(abi.OpCreateQP, abi.Put(nil, &abi.CreateQP{PD: pd, SendCQ: cq, RecvCQ: cq, Type: uint32(ib.RC),
-				MaxSendWR: uint32(sendWR), MaxRecvWR: 16, MaxSendSGE: uint32(sge), MaxRecvSGE: uint32(sge), MaxInline: uint32(inline)}))
-			for _, a := range []struct {
-				state ib.QPState
-				mask  ib.QPAttrMask
-			}{
-				{ib.Init, ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess},
-				{ib.RTR, ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer},
-				{ib.RTS, ib.AttrSQPSN | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry | ib.AttrMaxRdAtomic},
-			} {
-				attr := ib.QPAttr{State: a.state, Port: 1, PathMTU: ib.MTU1024, DestQPN: 5, MaxRdAtomic: 16, MaxDestRdAtomic: 16,
-					Timeout: 14, AH: ib.AHAttr{DGID: gids[0].GID, Port: 1}}
-				body := abi.QPAttrOf(h, &attr, a.mask|ib.AttrState)
-				c.ask(abi.OpModifyQP, abi.Put(nil, &body))
-			}
-		}
-	}
 	var allBooked, allGrown int64
 	for _, x := range []struct {
 		what string
@@ -149,8 +152,8 @@ func TestHeap(t *testing.T) {
 		{"MR", func(i int) {
 			c.make(abi.OpRegMR, abi.Put(nil, &abi.RegMR{PD: pd, Kind: abi.MemFD, Addr: uint64(i), Length: 64}), memfd)
 		}},
-		{"small QP", qp(16, 1, 0)},
-		{"large QP", qp(512, 16, 256)},
+		{"small QP", func(int) { c.makeQP(pd, cq, 16, 1, 0) }},
+		{"large QP", func(int) { c.makeQP(pd, cq, 512, 16, 256) }},
 	} {
 		booked, before := s.Usage()[0].Amount["heap"], heapInUse()
 		for i := range count {
