@@ -16,7 +16,7 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-var longestAll = flag.Bool("longest.all", false, "send the longest messages with every MTU, operation and loss: a minute")
+var longestAll = flag.Bool("longest.all", false, "send the longest messages with every MTU, operation and loss: minutes")
 
 // wide returns n bytes of addresses behind which lies the same piece of memory over and over,
 // which is the first few bytes of it: messages of gigabytes take no gigabytes.
