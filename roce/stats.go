@@ -80,6 +80,6 @@ func (s *Stats) Counters() []Counter {
 		{"drop_no_resource", s.DropNoResource}, {"drop_link", s.Link.RxDropped},
 		{"rx_overflow", s.Link.RxOverflow}, {"crossed_shards", s.CrossedShards}, {"drop_mailbox", s.DropMailbox},
 		{"events_lost", s.EventsLost}, {"drop_forged_mad", s.DropForgedMAD},
-		{"offload_trials", s.OffloadTrials}, {"offload_off", s.OffloadOff},
+		{"offload_trials", s.OffloadTrials}, {"offload_off", s.OffloadOff}, {"drop_forged_source", s.Link.RxForged},
 	}
 }

@@ -125,6 +125,7 @@ type Stats struct {
 	TxErrors                  uint64 // frames lost because the kernel refused them (EPERM, ENOBUFS, EMSGSIZE ...)
 	RxDropped                 uint64 // frames dropped before Recv returned them: malformed outer headers, not ours
 	RxOverflow                uint64 // frames that the kernel dropped for want of buffer, where it tells
+	RxForged                  uint64 // frames dropped because they claim an address of the link's own as their source
 	LastError                 string // the latest TxErrors cause, for people
 }
 

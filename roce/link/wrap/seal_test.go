@@ -82,6 +82,7 @@ func TestTurn(t *testing.T) {
 		t.Errorf("PSNs %v went down, want those of two runs to others", got)
 	}
 	rec.rx = []link.Run{newRun(9, 1, 64, 0)}
+	rec.rx[0].Src, rec.rx[0].Dst = peer, local
 	in := make([]link.Run, 8)
 	n, err := l.Recv(0, in)
 	if n != 3 || err != nil {
@@ -152,6 +153,52 @@ func TestTurnBlocked(t *testing.T) {
 	}
 	if n, _ := l.Recv(0, in); n != 2 {
 		t.Errorf("%d runs came back, want 2", n)
+	}
+}
+
+// TestTurnForged: what comes from below is not from the link itself, whatever it claims.
+// Only what it has sent to a group comes back there, from its own port.
+func TestTurnForged(t *testing.T) {
+	later := ib.GID{10: 0xFF, 11: 0xFF, 12: 10, 15: 9}
+	multicast := ib.GID{10: 0xFF, 11: 0xFF, 12: 239, 15: 1}
+	for _, c := range []struct {
+		name     string
+		src, dst ib.GID
+		port     uint16 // that the run comes from
+		fixed    uint16 // Caps.FixedSrcPort
+		taken    bool
+	}{
+		{"another host", peer, local, 0xC000, 0, true},
+		{"oneself", local, local, 0xC000, 0, false},
+		{"oneself, right port", local, local, link.Port, link.Port, false},
+		{"an address that came later", later, local, 0xC000, 0, false},
+		{"to a group", local, multicast, 0xC000, 0, true},
+		{"to a group, right port", local, multicast, link.Port, link.Port, true},
+		{"to a group, another port", local, multicast, 0xC000, link.Port, false},
+		{"to a group, another host", peer, multicast, 0xC000, link.Port, true},
+	} {
+		below := newRecorder()
+		below.caps.FixedSrcPort = c.fixed
+		l := wrap.Turn(below)
+		if err := l.AddLocal(later); err != nil {
+			t.Fatal(err)
+		}
+		run, honest := newRun(0, 3, 64, 0), newRun(7, 1, 64, 0)
+		run.Src, run.Dst, run.SrcPort = c.src, c.dst, c.port
+		honest.Src, honest.Dst = peer, local
+		below.rx = []link.Run{run, honest}
+		in := make([]link.Run, 8)
+		n, _ := l.Recv(0, in)
+		want, forged := 2, uint64(0)
+		if !c.taken {
+			want, forged = 1, 3
+		}
+		if n != want || in[n-1].Frame(0)[12] != honest.Frame(0)[12] {
+			t.Errorf("%s: %d runs received, want %d, the last an honest one", c.name, n, want)
+		}
+		if s := l.Stats(); s.RxForged != forged {
+			t.Errorf("%s: %d frames counted as forged, want %d", c.name, s.RxForged, forged)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/internal/group"
 	"github.com/goroce/goroce/roce/link/internal/local"
 	"github.com/goroce/goroce/roce/link/internal/runs"
 )
@@ -24,6 +25,11 @@ const (
 // Turned runs look as they were sealed: with the source port that l would use, and
 // with ID the identification of the first frame; the later ones follow l.Caps().ID.
 // When the queue is full they are dropped and counted (Stats.RxOverflow).
+//
+// So what comes from below with an own address as its source is forged, and dropped
+// (Stats.RxForged): any user of this host can send such packets, as can hosts on the
+// network. Runs to groups pass, for members get what they send there back from below;
+// where all leaves from one port, which nobody else can bind, they must come from it.
 func Turn(l link.Link) link.Link {
 	t := &turner{Link: l, caps: l.Caps(), queue: runs.NewQueue(turnRuns, turnBytes)}
 	t.local.Init("turn", t.caps.Local)
@@ -101,7 +107,28 @@ func (t *turner) Recv(now ib.Instant, in []link.Run) (int, error) {
 		return n, nil
 	}
 	below, err := t.Link.Recv(now, in[n:])
-	return n + below, err
+	return n + t.keep(in[n:n+below]), err
+}
+
+// keep moves those runs to the front that are not forged, and returns how many.
+func (t *turner) keep(in []link.Run) (kept int) {
+	for i := range in {
+		if t.local.Has(&in[i].Src) && !t.ownToGroup(&in[i]) {
+			t.stats.RxForged += runs.Count(&in[i])
+			continue
+		}
+		if kept != i {
+			in[kept] = in[i]
+		}
+		kept++
+	}
+	return kept
+}
+
+// ownToGroup reports whether r, which has an own address as its source, may be what the
+// device has sent to a group.
+func (t *turner) ownToGroup(r *link.Run) bool {
+	return group.Is(&r.Dst) && (t.caps.FixedSrcPort == 0 || r.SrcPort == t.caps.FixedSrcPort)
 }
 
 // Wait returns at once if turned runs are waiting.
@@ -122,6 +149,7 @@ func (t *turner) Stats() link.Stats {
 	s.RxFrames += t.stats.RxFrames
 	s.RxBytes += t.stats.RxBytes
 	s.RxOverflow += t.stats.RxOverflow
+	s.RxForged += t.stats.RxForged
 	if s.LastError == "" {
 		s.LastError = t.stats.LastError
 	}
