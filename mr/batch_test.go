@@ -34,7 +34,7 @@ func (v *vector) WriteVector(pieces []Piece) error {
 // TestBatch: writes that follow each other in one region are one call; others, and
 // those beside one that fails, are done by themselves, all in order.
 func TestBatch(t *testing.T) {
-	table := NewTable(8, func() uint8 { return 1 })
+	table := NewTable(8, CountedKeys(func() uint8 { return 1 }))
 	pd, err := table.NewPD()
 	if err != nil {
 		t.Fatal(err)

@@ -55,12 +55,10 @@ func (t *Table) Bind(pd *PD, qpn ib.QPN, key ib.Key, b ib.MWBind) Fault {
 	}
 	t.unbind(w)
 	w.key.Store(uint32(key))
-	slot := t.slot(w.index())
-	slot.variant = uint8(key)
 	if piece != nil {
 		w.bound = piece
 		piece.parent.windows++
-		slot.region.Store(piece)
+		t.slot(key).region.Store(piece)
 	}
 	return FaultNone
 }
@@ -115,9 +113,8 @@ func (r *Region) piece(w *Window, key ib.Key, qpn ib.QPN, off uint64, b ib.MWBin
 // windowAt returns the window that the upper bits of key name, nil if none. The
 // caller holds mu.
 func (t *Table) windowAt(key ib.Key) *Window {
-	index := uint32(key >> 8)
-	if index >= t.fresh {
-		return nil
+	if w := t.slot(key).window; w != nil && w.Key()>>8 == key>>8 {
+		return w
 	}
-	return t.slot(index).window
+	return nil
 }

@@ -39,7 +39,7 @@ func TestRevokeWaits(t *testing.T) {
 			for i := range data {
 				data[i] = 0xFF
 			}
-			table := NewSharedTable(2*rounds, func() uint8 { return 0 })
+			table := NewSharedTable(2*rounds, CountedKeys(func() uint8 { return 0 }))
 			pd, err := table.NewPD()
 			if err != nil {
 				t.Fatal(err)
@@ -83,7 +83,7 @@ func TestRevokeWaits(t *testing.T) {
 
 // Errors end an access as success does: nobody waits for them for ever.
 func TestRevokeAfterErrors(t *testing.T) {
-	table := NewSharedTable(4, func() uint8 { return 0 })
+	table := NewSharedTable(4, CountedKeys(func() uint8 { return 0 }))
 	pd, _ := table.NewPD()
 	r := register(t, table, pd, Bytes(make([]byte, 16)), 0, ib.LocalWrite|ib.RemoteInvalidate)
 	whole := Span{R: r, Len: 16}

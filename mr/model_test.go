@@ -393,7 +393,7 @@ func (m *model) choice(name string, actions ...func(*rapid.T)) func(*rapid.T) {
 func TestTableModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		variant := counter()
-		m := &model{table: NewTable(6, func() uint8 { return variant() % 128 })}
+		m := &model{table: NewTable(6, CountedKeys(func() uint8 { return variant() % 128 }))}
 		for i := range m.pds {
 			m.pds[i], _ = m.table.NewPD()
 		}

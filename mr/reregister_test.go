@@ -60,7 +60,7 @@ func TestReregister(t *testing.T) {
 // A refused change leaves the region as it was.
 func TestReregisterRefuses(t *testing.T) {
 	table, pd := newTable(t, 8)
-	strangers := NewTable(8, counter())
+	strangers := NewTable(8, CountedKeys(counter()))
 	strangePD, _ := strangers.NewPD()
 	strange := register(t, strangers, strangePD, sized(8), 0, 0)
 	freedPD, _ := table.NewPD()
@@ -119,7 +119,7 @@ func TestReregisterRefuses(t *testing.T) {
 // A full table can still re-register, many times over, and never repeats a key
 // at once.
 func TestReregisterInFullTable(t *testing.T) {
-	table := NewTable(2, func() uint8 { return 7 })
+	table := NewTable(2, CountedKeys(func() uint8 { return 7 }))
 	pd, _ := table.NewPD()
 	register(t, table, pd, sized(8), 0, 0)
 	r := register(t, table, pd, sized(8), 0, ib.RemoteInvalidate)

@@ -13,7 +13,7 @@ import (
 // drawSGL draws a scatter/gather list over a few regions, direct and not.
 // backing[i] holds the bytes of region i.
 func drawSGL(t *rapid.T) (sgl SGL, regions []*Region, backing [][]byte) {
-	table := NewTable(8, counter())
+	table := NewTable(8, CountedKeys(counter()))
 	pd, err := table.NewPD()
 	if err != nil {
 		t.Fatal(err)
@@ -248,7 +248,7 @@ func benchmark(b *testing.B, f func(SGL, []byte)) {
 // TestGatherEach: the payloads are those that Gather finds, wherever they lie, and
 // headers stay as they are.
 func TestGatherEach(t *testing.T) {
-	table := NewTable(8, counter())
+	table := NewTable(8, CountedKeys(counter()))
 	pd, err := table.NewPD()
 	if err != nil {
 		t.Fatal(err)

@@ -11,53 +11,64 @@ import (
 
 // Limits of a table and its regions.
 const (
-	MaxRegions = 1<<24 - 1 // and windows: a key has 24 bits of index; 0 is never one
-	MaxLen     = 1 << 48   // bytes in a region
+	MaxRegions = 1 << 23 // and windows: half of the indices of keys, which have 24 bits
+	MaxLen     = 1 << 48 // bytes in a region
 	MaxPDs     = 1 << 16
 )
 
-// pageSize is how many keys a page of the table has room for.
-const pageSize = 1024
-
-type page [pageSize]slot
-
 // slot is the place of a key index.
 type slot struct {
-	region  atomic.Pointer[Region] // what the key opens; nil while free, and for an unbound window
-	window  *Window                // whose key it is, nil if a region's; guarded by Table.mu
-	variant uint8                  // of the latest key; guarded by Table.mu
+	region atomic.Pointer[Region] // what the key opens; nil while free, and for an unbound window
+	window *Window                // whose key it is, nil if a region's; guarded by Table.mu
 }
+
+// firstSlots is how many places a new table has.
+const firstSlots = 64
 
 // Table holds the protection domains, regions and windows of a device.
 type Table struct {
-	shared bool                   // QPs of several shards use it
-	max    uint32                 // most keys; the indices are 1 to max, so that no key is small
-	pages  []atomic.Pointer[page] // by the upper bits of an index; made on first use
+	shared bool // QPs of several shards use it
+	max    int  // most keys
 
-	mu      sync.Mutex
-	variant func() uint8
-	fresh   uint32   // indices from here on were never used
-	free    []uint32 // used before, oldest first: a stale key stays invalid for long
-	pds     int      // protection domains that exist
-	lastPD  uint32   // number of the newest one
+	// slots has the places of key indices, by their low bits: a power of two, of which no
+	// more than half are taken while there can be more. It is replaced when it grows.
+	slots atomic.Pointer[[]slot]
+
+	mu     sync.Mutex
+	keys   func() ib.Key
+	used   int
+	pds    int    // protection domains that exist
+	lastPD uint32 // number of the newest one
 }
 
 // NewTable returns an empty table for up to maxRegions regions and windows (at
-// most MaxRegions). The variant bytes of keys come from outside, for whoever wants
-// runs to repeat; they should be hard to guess otherwise.
-func NewTable(maxRegions int, variant func() uint8) *Table {
-	maxRegions = min(max(maxRegions, 0), MaxRegions)
-	return &Table{
-		max: uint32(maxRegions), pages: make([]atomic.Pointer[page], maxRegions/pageSize+1),
-		variant: variant, fresh: 1,
+// most MaxRegions). Their keys come from outside: an index in the upper 24 bits, which
+// must come to each number sooner or later, and below it what an owner may choose anew
+// (IBTA 10.6.3.3). Keys with an index of 0, or with one whose place is taken, are passed
+// over. Peers must not be able to guess keys, and one that is not in use any more
+// should not come again soon. CountedKeys has some for whoever wants runs to repeat.
+func NewTable(maxRegions int, keys func() ib.Key) *Table {
+	t := &Table{max: min(max(maxRegions, 0), MaxRegions), keys: keys}
+	slots := make([]slot, firstSlots)
+	t.slots.Store(&slots)
+	return t
+}
+
+// CountedKeys returns keys with the indices 1, 2, 3 ... and the variant bytes that a
+// function says. Anybody can guess them: they are for tests and simulations.
+func CountedKeys(variant func() uint8) func() ib.Key {
+	index := ib.Key(0)
+	return func() ib.Key {
+		index = (index + 1) % (1 << 24)
+		return index<<8 | ib.Key(variant())
 	}
 }
 
 // NewSharedTable is NewTable for QPs of several shards, which are at work at the
 // same time. What a request revokes then is not touched any more when Bind or
 // Invalidate returns, if it is direct memory.
-func NewSharedTable(maxRegions int, variant func() uint8) *Table {
-	t := NewTable(maxRegions, variant)
+func NewSharedTable(maxRegions int, keys func() ib.Key) *Table {
+	t := NewTable(maxRegions, keys)
 	t.shared = true
 	return t
 }
@@ -129,38 +140,55 @@ func (t *Table) add(op string, r *Region) error {
 	r.key = key
 	t.guard(r)
 	r.pd.users[UserRegion]++
-	t.slot(uint32(key >> 8)).region.Store(r)
+	t.slot(key).region.Store(r)
 	return nil
 }
 
-// slot returns the place of an index, which it makes if need be.
-func (t *Table) slot(index uint32) *slot {
-	at := &t.pages[index/pageSize]
-	if at.Load() == nil {
-		at.Store(new(page))
-	}
-	return &at.Load()[index%pageSize]
+// slot returns the place of a key.
+func (t *Table) slot(key ib.Key) *slot {
+	slots := *t.slots.Load()
+	return &slots[int(key>>8)&(len(slots)-1)]
 }
 
-// takeKey returns a key of a free index, with a new variant. The caller holds mu.
+// takeKey returns a key of a free index. The caller holds mu, and uses its slot.
 func (t *Table) takeKey(op string) (ib.Key, error) {
-	v := t.variant()
-	var index uint32
-	switch {
-	case t.fresh <= t.max:
-		index = t.fresh
-		t.fresh++
-	case len(t.free) > 0:
-		index = t.free[0]
-		t.free = t.free[1:]
-		if v == t.slot(index).variant {
-			v++
-		}
-	default:
+	if t.used == t.max {
 		return 0, fmt.Errorf("%s: %d regions and windows exist, the most that this device has: %w", op, t.max, ib.ErrLimit)
 	}
-	t.slot(index).variant = v
-	return ib.Key(index)<<8 | ib.Key(v), nil
+	t.used++
+	if t.used > len(*t.slots.Load())/2 {
+		t.grow()
+	}
+	for {
+		key := t.keys()
+		if s := t.slot(key); key>>8 != 0 && s.window == nil && s.region.Load() == nil {
+			return key, nil
+		}
+	}
+}
+
+// grow doubles the places. Indices that have different ones keep different ones. Who
+// has loaded the old places finds there what was registered before; what was removed
+// since is not valid. The caller holds mu.
+func (t *Table) grow() {
+	old := *t.slots.Load()
+	slots := make([]slot, 2*len(old))
+	for i := range old {
+		r, w := old[i].region.Load(), old[i].window
+		var key ib.Key
+		switch {
+		case w != nil:
+			key = w.Key()
+		case r != nil:
+			key = r.key
+		default:
+			continue
+		}
+		s := &slots[int(key>>8)&(len(slots)-1)]
+		s.window = w
+		s.region.Store(r)
+	}
+	t.slots.Store(&slots)
 }
 
 // Deregister revokes r's key: later lookups fail, and so does all work on Spans
@@ -197,24 +225,15 @@ func (t *Table) removable(op string, r *Region) error {
 
 // remove takes r's key back. The caller holds mu.
 func (t *Table) remove(r *Region) {
-	index := uint32(r.key >> 8)
 	r.state.Or(regionDead)
-	t.slot(index).region.Store(nil)
-	t.free = append(t.free, index)
+	t.slot(r.key).region.Store(nil)
+	t.used--
 	r.pd.users[UserRegion]--
 }
 
 // lookup returns what key opens, a region or a window's piece, nil if nothing.
 func (t *Table) lookup(key ib.Key) *Region {
-	index := uint32(key >> 8)
-	if index > t.max {
-		return nil
-	}
-	p := t.pages[index/pageSize].Load()
-	if p == nil {
-		return nil
-	}
-	r := p[index%pageSize].region.Load()
+	r := t.slot(key).region.Load()
 	if r == nil || r.key != key || !r.Valid() {
 		return nil
 	}

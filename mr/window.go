@@ -33,9 +33,6 @@ func (w *Window) Type() ib.MWType { return w.typ }
 // PD returns the protection domain.
 func (w *Window) PD() *PD { return w.pd }
 
-// index returns what the upper bits of the key say.
-func (w *Window) index() uint32 { return uint32(w.Key() >> 8) }
-
 // AllocWindow makes a window for the users of pd; its key opens nothing yet.
 // Errors are an *ib.AttrError for an unknown type, ib.ErrLimit when the table is
 // full, ib.ErrForeign and ib.ErrClosed for pd.
@@ -55,7 +52,7 @@ func (t *Table) AllocWindow(pd *PD, typ ib.MWType) (*Window, error) {
 	}
 	w := &Window{pd: pd, typ: typ}
 	w.key.Store(uint32(key))
-	t.slot(w.index()).window = w
+	t.slot(w.Key()).window = w
 	pd.users[UserWindow]++
 	return w, nil
 }
@@ -74,8 +71,8 @@ func (t *Table) FreeWindow(w *Window) error {
 	}
 	t.unbind(w)
 	w.freed = true
-	t.slot(w.index()).window = nil
-	t.free = append(t.free, w.index())
+	t.slot(w.Key()).window = nil
+	t.used--
 	w.pd.users[UserWindow]--
 	return nil
 }
@@ -90,5 +87,5 @@ func (t *Table) unbind(w *Window) {
 	w.bound = nil
 	r.revoke()
 	r.parent.windows--
-	t.slot(w.index()).region.Store(nil)
+	t.slot(w.Key()).region.Store(nil)
 }

@@ -14,7 +14,7 @@ import (
 // Windows live in the keys of regions, and keep their domain from being freed.
 func TestAllocWindow(t *testing.T) {
 	table, pd := newTable(t, 3)
-	strangePD, _ := NewTable(1, counter()).NewPD()
+	strangePD, _ := NewTable(1, CountedKeys(counter())).NewPD()
 	freedPD, _ := table.NewPD()
 	if err := table.FreePD(freedPD); err != nil {
 		t.Fatal(err)
@@ -53,11 +53,11 @@ func TestAllocWindow(t *testing.T) {
 	}
 }
 
-// The key that a window had last opens nothing when its index is used again, by
+// The key that a window had last opens nothing when its place is used again, by
 // whatever, and whatever the source of variants says.
 func TestWindowKeyOnReuse(t *testing.T) {
 	variant := uint8(7)
-	table := NewTable(2, func() uint8 { return variant })
+	table := NewTable(2, CountedKeys(func() uint8 { return variant }))
 	pd, _ := table.NewPD()
 	r := register(t, table, pd, sized(8), 0, ib.BindWindows)
 	for range 300 {
@@ -68,8 +68,8 @@ func TestWindowKeyOnReuse(t *testing.T) {
 		}
 		variant = uint8(old)
 		next := register(t, table, pd, sized(8), 0, 0)
-		if next.Key()>>8 != old>>8 || next.Key() == old {
-			t.Fatalf("key %#x after %#x in the only free place", uint32(next.Key()), uint32(old))
+		if _, fault := table.CheckRemote(pd, 17, old, 0, 8, 0); next.Key() == old || fault != FaultKey {
+			t.Fatalf("key %#x after %#x, which says %v", uint32(next.Key()), uint32(old), fault)
 		}
 		if err := table.Deregister(next); err != nil {
 			t.Fatal(err)
@@ -89,7 +89,7 @@ func TestFreeWindow(t *testing.T) {
 		if fault != FaultNone {
 			t.Fatal(fault)
 		}
-		if err := NewTable(2, counter()).FreeWindow(w); !errors.Is(err, ib.ErrForeign) {
+		if err := NewTable(2, CountedKeys(counter())).FreeWindow(w); !errors.Is(err, ib.ErrForeign) {
 			t.Errorf("%v: another table's window: %v", typ, err)
 		}
 		if err := table.FreeWindow(w); err != nil {

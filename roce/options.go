@@ -10,8 +10,9 @@ import (
 type Options struct {
 	// Name is the device's name, "goroce0" by default.
 	Name string
-	// Seed makes keys, QP numbers and the connection manager's numbers repeatable; 0
-	// takes the clock's word, and for the connection manager random bytes.
+	// Seed makes keys, QP numbers and the connection manager's numbers repeatable, and
+	// known to whoever knows it: it is for tests and simulations. 0 takes random bytes
+	// of the kernel.
 	Seed uint64
 	// AckDelay is how long a plain ACK may wait for data to ride behind.
 	// 0 takes 20 us; negative sends ACKs at once.
@@ -72,9 +73,6 @@ const (
 func (o Options) withDefaults() Options {
 	if o.Name == "" {
 		o.Name = "goroce0"
-	}
-	if o.Seed == 0 {
-		o.Seed = uint64(time.Now().UnixNano())
 	}
 	o.AckDelay = orDefault(o.AckDelay, ackDelayNS)
 	o.Spin = orDefault(o.Spin, spinNS)

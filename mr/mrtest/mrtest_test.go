@@ -14,7 +14,7 @@ import (
 // One packet into late memory: nothing happens until the test says so, and then
 // in order, from data that no longer depends on the packet's buffer.
 func TestLateWrite(t *testing.T) {
-	table := mr.NewTable(1, func() uint8 { return 0 })
+	table := mr.NewTable(1, mr.CountedKeys(func() uint8 { return 0 }))
 	pd, _ := table.NewPD()
 	m := mrtest.New(32)
 	r, err := table.Register(pd, m, 0x1000, ib.LocalWrite|ib.RemoteAtomic)
@@ -88,7 +88,7 @@ func TestBounds(t *testing.T) {
 }
 
 func TestPersist(t *testing.T) {
-	table := mr.NewTable(1, func() uint8 { return 0 })
+	table := mr.NewTable(1, mr.CountedKeys(func() uint8 { return 0 }))
 	pd, _ := table.NewPD()
 	m := mrtest.New(16)
 	r, err := table.Register(pd, m, 0, ib.FlushPersistent)

@@ -18,7 +18,7 @@ import (
 
 // Options say how the loops run.
 type Options struct {
-	Rand   *rand.Rand    // generations of QP numbers
+	Rand   *rand.Rand    // of QP numbers
 	Spin   time.Duration // how long an idle loop looks for work before it sleeps, at most
 	Manual bool          // no goroutine is started: the owner calls Step
 	Limits qp.Limits     // of the port's QPs, at first

@@ -1,0 +1,53 @@
+package sequence
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+func newSequence(seed uint64) *Sequence { return New(rand.New(rand.NewPCG(seed, 0))) }
+
+// TestNoneTwice: no number comes a second time. By chance, some two thousand would.
+func TestNoneTwice(t *testing.T) {
+	s := newSequence(1)
+	seen := map[uint32]bool{}
+	for range 1 << 18 {
+		n := s.Next()
+		if seen[n] || n>>Bits != 0 {
+			t.Fatalf("%#x comes again, or is no number of %d bits", n, Bits)
+		}
+		seen[n] = true
+	}
+}
+
+// TestKeys: another key makes another order, the same key the same one, and neighbours in
+// it differ in about half of their bits.
+func TestKeys(t *testing.T) {
+	take := func(s *Sequence) (list []uint32) {
+		for range 1000 {
+			list = append(list, s.Next())
+		}
+		return list
+	}
+	a, again, b := take(newSequence(1)), take(newSequence(1)), take(newSequence(2))
+	if !slices.Equal(a, again) || slices.Equal(a, b) {
+		t.Error("the order does not follow from the key")
+	}
+	for bit := range Bits {
+		flips := 0
+		for i := range a[1:] {
+			flips += int((a[i] ^ a[i+1]) >> bit & 1)
+		}
+		if flips < 400 || flips > 600 { // of 999; the seeds are fixed
+			t.Errorf("bit %d changes %d times in 999 steps", bit, flips)
+		}
+	}
+}
+
+func BenchmarkNext(b *testing.B) {
+	s := newSequence(1)
+	for b.Loop() {
+		s.Next()
+	}
+}
