@@ -42,12 +42,18 @@ func PrintLinks(w io.Writer, list []Device) error {
 }
 
 // PrintQPs prints as `rdma resource show qp` does. What a QP of a kind has is what the
-// kernel tells of it (drivers/infiniband/core/nldev.c, fill_res_qp_entry).
+// kernel tells of it (drivers/infiniband/core/nldev.c, fill_res_qp_entry). Other users' are
+// without numbers.
 func PrintQPs(w io.Writer, list []srv.QPInfo) error {
 	var b strings.Builder
 	for _, q := range list {
 		connected, xrc := q.Type == ib.RC.String() || q.Type == ib.UC.String(), strings.HasPrefix(q.Type, "XRC")
-		fmt.Fprintf(&b, "link %s/1 lqpn %d ", q.Device, q.QPN)
+		fmt.Fprintf(&b, "link %s/1 ", q.Device)
+		if q.QPN == 0 {
+			fmt.Fprintf(&b, "type %s state %s pid %d comm %s \n", q.Type, q.State, q.PID, q.Comm)
+			continue
+		}
+		fmt.Fprintf(&b, "lqpn %d ", q.QPN)
 		if connected {
 			fmt.Fprintf(&b, "rqpn %d ", q.PeerQPN)
 		}
@@ -69,9 +75,9 @@ func PrintQPs(w io.Writer, list []srv.QPInfo) error {
 func PrintMRs(w io.Writer, list []srv.MRInfo) error {
 	var b strings.Builder
 	for _, m := range list {
-		fmt.Fprintf(&b, "dev %s mrn %d ", m.Device, m.Number)
+		fmt.Fprintf(&b, "dev %s ", m.Device)
 		if m.Key != 0 {
-			fmt.Fprintf(&b, "rkey 0x%x lkey 0x%x iova 0x%x ", m.Key, m.Key, m.IOVA)
+			fmt.Fprintf(&b, "mrn %d rkey 0x%x lkey 0x%x iova 0x%x ", m.Number, m.Key, m.Key, m.IOVA)
 		}
 		fmt.Fprintf(&b, "mrlen %d pid %d comm %s \n", m.Length, m.PID, m.Comm)
 	}

@@ -1,11 +1,13 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 
 	runner "github.com/goroce/goroce/cmd/goroced/internal/serve"
 	srv "github.com/goroce/goroce/roce/daemon/server"
@@ -56,8 +58,8 @@ type View interface {
 // /v1/stats.
 func RegisterView(mux *http.ServeMux, v View) {
 	shows(mux, "devices", func(context.Context) any { return v.Devices() })
-	shows(mux, "qps", func(context.Context) any { return v.QPs() })
-	shows(mux, "mrs", func(who context.Context) any { return mrsFor(v.MRs(), runner.Privileged(who)) })
+	shows(mux, "qps", func(who context.Context) any { return qpsFor(v.QPs(), seenBy(who)) })
+	shows(mux, "mrs", func(who context.Context) any { return mrsFor(v.MRs(), seenBy(who)) })
 	shows(mux, "stats", func(context.Context) any { return v.Counters() })
 }
 
@@ -68,14 +70,37 @@ func shows(mux *http.ServeMux, path string, get func(who context.Context) any) {
 	})
 }
 
-// mrsFor hides from other users what would let them reach the memory. rdma_nl asks for
-// CAP_NET_ADMIN to show keys (nldev.c fill_res_mr_entry).
-func mrsFor(list []srv.MRInfo, privileged bool) []srv.MRInfo {
+// seenBy reports of users whether whoever makes a request may see what is theirs.
+func seenBy(who context.Context) func(uid uint32) bool {
+	return func(uid uint32) bool { return runner.MaySee(who, uid) }
+}
+
+// qpsFor hides of other users' queue pairs what packets for them must have: whoever knows
+// addresses, numbers and PSNs of a connection can speak as its peer.
+func qpsFor(list []srv.QPInfo, sees func(uid uint32) bool) []srv.QPInfo {
 	for i := range list {
-		if !privileged {
-			list[i].Key, list[i].IOVA = 0, 0
+		if q := &list[i]; !sees(q.UID) {
+			*q = srv.QPInfo{Device: q.Device, Type: q.Type, State: q.State, Owner: q.Owner}
 		}
 	}
+	slices.SortFunc(list, func(a, b srv.QPInfo) int { // the order told of the numbers, too
+		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.QPN, b.QPN), cmp.Compare(a.PID, b.PID))
+	})
+	return list
+}
+
+// mrsFor hides of other users' memory regions what would let one reach the memory; a number
+// is part of the key. rdma_nl asks for CAP_NET_ADMIN to show keys (nldev.c
+// fill_res_mr_entry).
+func mrsFor(list []srv.MRInfo, sees func(uid uint32) bool) []srv.MRInfo {
+	for i := range list {
+		if m := &list[i]; !sees(m.UID) {
+			m.Number, m.Key, m.IOVA = 0, 0, 0
+		}
+	}
+	slices.SortFunc(list, func(a, b srv.MRInfo) int {
+		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Key, b.Key), cmp.Compare(a.PID, b.PID))
+	})
 	return list
 }
 

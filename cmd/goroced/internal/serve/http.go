@@ -16,8 +16,16 @@ import (
 	"golang.org/x/net/netutil"
 )
 
-// maxAdmin bounds the connections to the admin socket, and to the metrics listener.
-const maxAdmin = 64
+// maxMetrics bounds the connections to the metrics listener.
+const maxMetrics = 64
+
+// Times that a client may take. Handlers whose answers take longer say so.
+const (
+	headerLimit = 5 * time.Second
+	readLimit   = 10 * time.Second
+	writeLimit  = 30 * time.Second
+	idleLimit   = 10 * time.Second
+)
 
 // open lists what every user who can connect to the admin socket may get. All else,
 // which shows or changes other users' traffic, is for root and the daemon's own user.
@@ -38,8 +46,8 @@ func (w web) close() {
 // serveHTTP serves the admin socket and, if configured, metrics on TCP.
 func (r *runner) serveHTTP(on *sockets, admin http.Handler) (servers web) {
 	start := func(l net.Listener, h http.Handler) {
-		s := &http.Server{Handler: h, ConnContext: withPeer, ReadHeaderTimeout: 5 * time.Second,
-			IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+		s := &http.Server{Handler: h, ConnContext: withPeer, ReadHeaderTimeout: headerLimit,
+			ReadTimeout: readLimit, WriteTimeout: writeLimit, IdleTimeout: idleLimit, MaxHeaderBytes: 16 << 10,
 			ErrorLog: slog.NewLogLogger(r.log.Handler(), slog.LevelDebug)}
 		servers = append(servers, s)
 		go func() {
@@ -52,15 +60,16 @@ func (r *runner) serveHTTP(on *sockets, admin http.Handler) (servers web) {
 		r.log.Info("metrics", "url", fmt.Sprintf("http://%s/metrics", tcp.Addr()))
 		mux := http.NewServeMux()
 		r.observe(mux)
-		start(netutil.LimitListener(tcp, maxAdmin), mux)
+		start(netutil.LimitListener(tcp, maxMetrics), mux)
 	}
 	mux := http.NewServeMux()
 	r.observe(mux)
+	profile(mux)
 	mux.HandleFunc("GET /v1/status", r.status)
 	if admin != nil {
 		mux.Handle("/v1/", admin)
 	}
-	start(&peerListener{on.admin, make(chan struct{}, maxAdmin)}, authorize(mux))
+	start(newPeerListener(on.admin), authorize(mux))
 	return servers
 }
 
@@ -70,6 +79,11 @@ func (r *runner) observe(mux *http.ServeMux) {
 	if r.Metrics != nil {
 		mux.Handle("GET /metrics", r.Metrics(r.daemon))
 	}
+}
+
+// profile registers what shows the insides of the daemon: only on the admin socket, where it
+// is known who asks.
+func profile(mux *http.ServeMux) {
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
