@@ -9,7 +9,6 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -37,7 +36,8 @@ type Server struct {
 	log   *slog.Logger
 	units []*unit // in the order in which clients see them
 
-	privileged func(uid uint32) bool // privileged, but in tests
+	privileged func(uid uint32) bool                                          // privileged, but in tests
+	send       func(c *abi.Conn, h abi.Header, body []byte, fds ...int) error // abi.Conn.Send, but in tests
 
 	accounts                     accounts
 	strangers                    *closer // of those whose user is not known
@@ -70,7 +70,7 @@ func New(devices []*roce.Device, o Options) (*Server, error) {
 	if len(devices) < 1 || len(devices) > abi.MaxDevices {
 		return nil, ib.Refuse("serve", "devices", len(devices), fmt.Sprintf("1 to %d", abi.MaxDevices), ib.ErrInvalid)
 	}
-	s := &Server{opts: o, log: o.Log, privileged: privileged, strangers: newCloser(), sessions: map[*session]struct{}{}}
+	s := &Server{opts: o, log: o.Log, privileged: privileged, send: (*abi.Conn).Send, strangers: newCloser(), sessions: map[*session]struct{}{}}
 	s.accounts.mappings = clientMappings()
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -200,11 +200,7 @@ func (s *Server) shut() {
 	}
 }
 
-// unheardLimit is how long nobody else is let in while a connection is closed whose user has
-// far too many.
-const unheardLimit = time.Second
-
-// admit returns the session of a new connection; nil if it is closed at once.
+// admit returns the session of a new connection; nil if it is refused.
 func (s *Server) admit(conn *net.UnixConn) *session {
 	who, err := peerOf(conn)
 	if err != nil {
@@ -212,26 +208,15 @@ func (s *Server) admit(conn *net.UnixConn) *session {
 		s.log.Warn("client without credentials", "err", err)
 		return nil
 	}
-	user, unheard, err := s.accounts.enter(who.Uid)
-	if unheard {
-		s.log.Debug("a connection too many is closed", "uid", who.Uid, "err", err)
-		closed := make(chan struct{})
-		user.closer.closeConn(func() {
-			_ = conn.Close()
-			s.accounts.leave(who.Uid)
-			close(closed)
-		})
-		select { // who connects faster than that waits in the queue of the listener
-		case <-closed:
-		case <-time.After(unheardLimit):
-		}
+	user, crowd, err := s.accounts.enter(who.Uid)
+	if err == nil {
+		err = spareConn(conn)
+	}
+	if err != nil {
+		s.refuse(conn, who.Uid, user, crowd, err)
 		return nil
 	}
-	c := newSession(s, conn, who, user, err)
-	if c.refused != nil { // before anybody can hang up
-		_ = conn.SetReadDeadline(time.Now().Add(helloLimit))
-	}
-	return c
+	return newSession(s, conn, who, user)
 }
 
 // attend serves one client until its connection ends.

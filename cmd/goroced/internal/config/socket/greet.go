@@ -2,8 +2,10 @@ package socket
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"syscall"
 	"time"
 
 	"github.com/goroce/goroce/roce/daemon/abi"
@@ -25,7 +27,7 @@ func Greet(ctx context.Context, conn *net.UnixConn) (Greeting, error) {
 	var h abi.Header
 	var body []byte
 	err := c.Send(abi.Header{Op: abi.OpHello}, abi.Put(nil, &hello))
-	if err == nil {
+	if err == nil || errors.Is(err, syscall.EPIPE) { // a daemon that refuses at once has said why
 		var fds []int
 		h, body, fds, err = c.Receive()
 		abi.CloseAll(fds)
