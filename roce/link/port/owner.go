@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,7 +19,7 @@ type Owner struct {
 	PID    int    // 0 if no process was found
 	Name   string // the process's command name
 	UID    int    // of the socket; -1 if no socket was found
-	Goroce bool   // a goroce process has claimed the port: see Claim
+	Goroce bool   // it is a goroce process, as it says: see Announce
 	Kernel bool   // no process was found, and rdma_rxe, which is loaded, has such a socket
 }
 
@@ -43,11 +44,8 @@ func (o Owner) String() string {
 // FindOwner looks for the socket that has UDP port 4791 at addr, or at all
 // addresses, and for the process that holds it. It needs no privilege, but
 // without any it sees only the caller's own processes.
-func FindOwner(addr netip.Addr) Owner { return findOwner(addr, locked(addr)) }
-
-// findOwner is FindOwner where it is known whether a goroce process has claimed the port.
-func findOwner(addr netip.Addr, goroce bool) Owner {
-	owner := Owner{UID: -1, Goroce: goroce}
+func FindOwner(addr netip.Addr) Owner {
+	owner := Owner{UID: -1}
 	wildcard := false
 	for _, table := range []string{"udp", "udp6"} {
 		eachLine(table, func(line string) {
@@ -60,6 +58,7 @@ func findOwner(addr netip.Addr, goroce bool) Owner {
 			wildcard = s.local.Addr().IsUnspecified()
 		})
 	}
+	owner.Goroce = owner.UID >= 0 && owner.announced(addr)
 	if owner.likeRxe(wildcard) {
 		_, err := os.Stat("/sys/module/rdma_rxe")
 		owner.Kernel = err == nil
@@ -73,9 +72,15 @@ func (o Owner) likeRxe(wildcard bool) bool {
 	return o.PID == 0 && o.UID == 0 && wildcard && !o.Goroce
 }
 
-// locked reports whether a goroce process has claimed the port.
-func locked(addr netip.Addr) (found bool) {
-	eachLine("unix", func(line string) { found = found || strings.HasSuffix(line, " "+lockName(addr)) })
+// announced reports whether there is a notice of the owner's. Of a process that cannot be seen
+// any notice counts.
+func (o Owner) announced(addr netip.Addr) (found bool) {
+	name := " " + noticeName(addr)
+	eachLine("unix", func(line string) {
+		if f := strings.Fields(line); strings.HasSuffix(line, name) && len(f) > 7 {
+			found = found || o.PID == 0 || holds(o.PID, f[6])
+		}
+	})
 	return found
 }
 
@@ -133,12 +138,22 @@ func parseSocket(line string) (socket, bool) {
 	return socket{netip.AddrPortFrom(addr.Unmap(), uint16(portNum)), uid, f[9]}, true
 }
 
+// holds reports whether a process has the socket with this inode open.
+func holds(pid int, inode string) bool {
+	fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	return slices.ContainsFunc(fds, func(fd string) bool { return isSocket(fd, inode) })
+}
+
+func isSocket(fd, inode string) bool {
+	target, err := os.Readlink(fd)
+	return err == nil && target == "socket:["+inode+"]"
+}
+
 // holder returns the process that has the socket with this inode open.
 func holder(inode string) (pid int, name string) {
-	want := "socket:[" + inode + "]"
 	fds, _ := filepath.Glob("/proc/[0-9]*/fd/*")
 	for _, fd := range fds {
-		if target, err := os.Readlink(fd); err != nil || target != want {
+		if !isSocket(fd, inode) {
 			continue
 		}
 		dir := filepath.Dir(filepath.Dir(fd))

@@ -2,10 +2,14 @@ package port
 
 import (
 	"errors"
+	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/goroce/goroce/tests/require"
 )
 
 func TestParseSocket(t *testing.T) {
@@ -60,27 +64,43 @@ func TestCovers(t *testing.T) {
 	}
 }
 
-func TestClaim(t *testing.T) {
-	addr := netip.MustParseAddr("192.0.2.201") // a lock needs no interface
-	first, err := Claim(addr)
+// TestNotice: who has bound the port is called goroce as long as it says so itself. A name that
+// another process has taken stands in nobody's way, and makes no owner.
+func TestNotice(t *testing.T) {
+	addr := netip.AddrFrom4([4]byte{127, 9, byte(os.Getpid() >> 8), byte(os.Getpid())})
+	notice := Announce(addr)
+	defer notice.Withdraw()
+	if o := FindOwner(addr); o.Goroce || o.UID != -1 {
+		t.Errorf("where nobody has the port the owner is %+v", o)
+	}
+	conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 4791)))
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer conn.Close()
 	var taken *Error
-	if _, err := Claim(addr); !errors.Is(err, ErrTaken) || !errors.As(err, &taken) || !taken.Owner.Goroce {
-		t.Errorf("second claim: %v, want ErrTaken by goroce", err)
+	if err := Taken(addr); !errors.Is(err, ErrTaken) || !errors.As(err, &taken) || !taken.Owner.Goroce || taken.Owner.PID != os.Getpid() {
+		t.Errorf("the port is %v, want goroce's", err)
 	}
-	if !errors.As(Taken(addr), &taken) || taken.Owner.Goroce {
-		t.Errorf("who has the lock hears %v: it is another program that has the port", taken)
+	notice.Withdraw()
+
+	squatter := exec.Command("python3", "-c", `import socket, sys
+s = socket.socket(socket.AF_UNIX); s.bind("\0" + sys.argv[1]); print("bound", flush=True); sys.stdin.read()`, noticeName(addr)[1:])
+	in, err1 := squatter.StdinPipe()
+	out, err2 := squatter.StdoutPipe()
+	if err := errors.Join(err1, err2, squatter.Start()); err != nil {
+		require.Missing(t, "python3: %v", err)
 	}
-	first.Release()
-	second, err := Claim(addr)
-	if err != nil {
-		t.Fatalf("after release: %v", err)
+	defer func() {
+		_ = in.Close()
+		_ = squatter.Wait()
+	}()
+	if _, err := out.Read(make([]byte, 5)); err != nil {
+		t.Fatal(err)
 	}
-	second.Release()
-	if FindOwner(addr).Goroce {
-		t.Error("a lock that was released is still found")
+	Announce(addr).Withdraw()
+	if o := FindOwner(addr); o.Goroce {
+		t.Errorf("by another process's word the owner is %+v", o)
 	}
 }
 
@@ -102,7 +122,7 @@ func TestOwnerText(t *testing.T) {
 	}
 }
 
-// TestLikeRxe: neither a process that is seen nor goroce's lock leaves the kernel.
+// TestLikeRxe: neither a process that is seen nor a goroce leaves the kernel.
 func TestLikeRxe(t *testing.T) {
 	for _, c := range []struct {
 		o        Owner

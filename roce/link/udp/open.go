@@ -148,40 +148,49 @@ func (c *conn) open(addrs []netip.Addr, o Options) error {
 // openSocket returns a socket that is bound to the port at a, which the interface with
 // that index has.
 func (c *conn) openSocket(a netip.Addr, index int) (*socket, error) {
-	if err := c.claim.take(a); err != nil {
-		return nil, err
-	}
 	s, err := newSocket(a, index)
 	if err != nil {
-		c.claim.drop(ib.GIDFromAddr(a))
 		return nil, err
 	}
 	if err := c.prepare(s, a); err != nil {
-		c.closeSocket(s)
+		_ = unix.Close(s.fd)
 		return nil, err
 	}
+	c.claim.take(a)
 	return s, nil
 }
 
-// prepare sets what a socket needs to be that of address a, and binds it.
+// prepare sets what a socket needs to be that of address a, and binds it. The first shard's
+// gets the port alone, and then shares it with the others'; the last one steers them all.
 func (c *conn) prepare(s *socket, a netip.Addr) error {
 	if err := s.sendGroupsBy(s.index); err != nil {
 		return fmt.Errorf("%v: %w", a, err)
 	}
-	if c.claim.shards > 1 {
-		if err := setOptions(s.fd, []option{{"SO_REUSEPORT", unix.SOL_SOCKET, unix.SO_REUSEPORT, 1, false}}); err != nil {
-			return fmt.Errorf("%v: %w", a, err)
-		}
+	first, last := c.shard == 0, c.shard == c.claim.shards-1
+	var err error
+	if !first {
+		err = port.Share(s.fd)
 	}
+	if err == nil {
+		err = bind(s, a)
+	}
+	if err == nil && first && !last {
+		err = port.Share(s.fd)
+	}
+	if err == nil && last && !first {
+		err = s.steer(c.claim.shards)
+	}
+	return err
+}
+
+// bind binds a socket to the port at a.
+func bind(s *socket, a netip.Addr) error {
 	err := unix.Bind(s.fd, sockaddr(a, link.Port, s.index))
 	if errors.Is(err, unix.EADDRINUSE) {
 		return port.Taken(a)
 	}
 	if err != nil {
 		return fmt.Errorf("bind %v: %w (is it an address of this host?)", netip.AddrPortFrom(a, link.Port), err)
-	}
-	if c.shard == 0 && c.claim.shards > 1 {
-		return s.steer(c.claim.shards)
 	}
 	return nil
 }

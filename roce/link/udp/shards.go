@@ -60,9 +60,7 @@ func openShards(addrs []netip.Addr, o Options, shards int) ([]link.Link, error) 
 	return nil, err
 }
 
-// claim is the right to the port at the addresses of the links of a device. Sockets
-// that share the port let any other socket of the same user in: locks keep other
-// drivers out.
+// claim is what the links of a device have of the port together.
 type claim struct {
 	shards int
 	mu     sync.Mutex
@@ -71,41 +69,35 @@ type claim struct {
 
 // claimed is the port at one address.
 type claimed struct {
-	lock  *port.Lock
-	users int // sockets of the links
+	notice *port.Notice
+	users  int // sockets of the links
 }
 
-// take adds a user of the port at a, which the first one locks.
-func (c *claim) take(a netip.Addr) error {
+// take adds a user of the port at a, which is bound.
+func (c *claim) take(a netip.Addr) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.ports[ib.GIDFromAddr(a)]
 	if p == nil {
-		lock, err := port.Claim(a.WithZone(""))
-		if err != nil {
-			return err
-		}
-		p = &claimed{lock: lock}
+		p = &claimed{notice: port.Announce(a)}
 		c.ports[ib.GIDFromAddr(a)] = p
 	}
 	p.users++
-	return nil
 }
 
-// drop takes a user away, and gives the port back with the last.
+// drop takes a user away.
 func (c *claim) drop(g ib.GID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.ports[g]
 	if p.users--; p.users == 0 {
-		p.lock.Release()
+		p.notice.Withdraw()
 		delete(c.ports, g)
 	}
 }
 
 // steer tells the kernel which socket of those that share the port with s gets a
-// packet: as many as there are shards, in the order of their binding. While there are
-// fewer of them the kernel takes any.
+// packet: as many as there are shards, in the order of their binding.
 func (s *socket) steer(shards int) error {
 	program, err := bpf.Assemble(shardOf(shards))
 	if err != nil {

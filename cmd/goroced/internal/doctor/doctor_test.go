@@ -124,12 +124,14 @@ func TestPortTaken(t *testing.T) {
 	hold.Close()
 	wantOK(t, examine(t, here, o), "port")
 
-	lock, err := port.Claim(addr)
+	hold, err = net.ListenPacket("udp", net.JoinHostPort(addr.String(), "4791"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantFound(t, examine(t, here, o), "port", Fail, "taken by goroce in a process")
-	lock.Release()
+	notice := port.Announce(addr)
+	wantFound(t, examine(t, here, o), "port", Fail, fmt.Sprintf("taken by goroce in process %d", os.Getpid()))
+	notice.Withdraw()
+	hold.Close()
 	wantOK(t, examine(t, here, o), "port")
 }
 

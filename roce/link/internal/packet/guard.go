@@ -15,22 +15,17 @@ import (
 
 // guard holds port 4791 at one address: a UDP socket that receives nothing.
 type guard struct {
-	fd   int
-	lock *port.Lock
+	fd     int
+	notice *port.Notice
 }
 
 // newGuard takes the port at a. index is the interface that holds a.
 func newGuard(a netip.Addr, index int) (guard, error) {
-	lock, err := port.Claim(a.WithZone(""))
-	if err != nil {
-		return guard{}, err
-	}
 	fd, err := guardSocket(a, index)
 	if err != nil {
-		lock.Release()
 		return guard{}, err
 	}
-	return guard{fd, lock}, nil
+	return guard{fd, port.Announce(a)}, nil
 }
 
 func guardSocket(a netip.Addr, index int) (int, error) {
@@ -74,5 +69,5 @@ func zone(a netip.Addr, index int) uint32 {
 
 func (g guard) close() {
 	_ = unix.Close(g.fd)
-	g.lock.Release()
+	g.notice.Withdraw()
 }
