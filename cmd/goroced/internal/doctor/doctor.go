@@ -18,8 +18,8 @@
 // Files: doctor.go has the table of checks, env.go what they see of the machine,
 // report.go prints; the checks are in subject.go and netif.go (interface, addresses,
 // MTU), port.go (port 4791), links.go (privileges, offload, memory), machine.go
-// (ptrace, clock, processor), daemon.go, and firewall.go, which judges the rules that
-// iptables.go and nft.go read, and knows what probe.go found out.
+// (ptrace, clock, processor), daemon.go, and firewall.go and senders.go, which judge the
+// rules that iptables.go and nft.go read; the former knows what probe.go found out.
 package doctor
 
 import "net/netip"
@@ -75,6 +75,7 @@ var checks = []struct {
 	{"rp_filter", checkReversePath},
 	{"port", checkPort},
 	{"firewall", checkFirewall},
+	{"senders", checkSenders},
 	{"device", checkDevice},
 	{"links", checkLinks},
 	{"offload", checkOffload},

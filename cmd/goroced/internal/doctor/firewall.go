@@ -34,6 +34,7 @@ type packet struct {
 	netif string
 	local netip.Addr
 	peer  netip.Addr // invalid if not known
+	uid   uint32     // of the socket that sends it
 }
 
 // at compares the packet's source or destination.
@@ -252,7 +253,7 @@ func (e *env) judgeChain(set ruleset, c *chain) (Finding, bool) {
 			if !c.sees(a) {
 				continue
 			}
-			p := &packet{in: in, netif: e.netif.name, local: a}
+			p := &packet{in: in, netif: e.netif.name, local: a, uid: e.sender()}
 			if e.Peer.IsValid() && e.Peer.Is4() == a.Is4() {
 				p.peer = e.Peer
 			}

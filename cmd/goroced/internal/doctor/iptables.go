@@ -137,6 +137,8 @@ func saveCondition(option, arg string) func(*packet) tri {
 		return always(anyPort(arg, destPort))
 	case "--sport", "--sports":
 		return always(anyPort(arg, sourcePort))
+	case "--uid-owner":
+		return func(p *packet) tri { return p.userIs(arg) }
 	case "--ctstate", "--state":
 		return always(sure(slices.Contains(strings.Split(arg, ","), "NEW")))
 	}

@@ -193,6 +193,8 @@ func nftCompare(f *nftField) func(*packet, any) tri {
 	case "meta iifname", "meta iif", "meta oifname", "meta oif":
 		in := strings.HasPrefix(field, "meta i")
 		return func(p *packet, v any) tri { name, _ := v.(string); return p.interfaceIs(in, name) }
+	case "meta skuid":
+		return nftUser
 	case "ct state":
 		return func(_ *packet, v any) tri { return sure(v == "new") }
 	case "udp dport", "th dport":
