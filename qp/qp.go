@@ -116,6 +116,10 @@ func New(cfg Config) *QP {
 	return q
 }
 
+// Reached returns the PSN that the peer's next request should have, and the oldest of the QP's
+// own that is not acknowledged. They move by packets that fit the connection, and by no others.
+func (q *QP) Reached() (expected, unacknowledged ib.PSN) { return q.resp.epsn, q.req.win.una }
+
 // Num returns the QP number.
 func (q *QP) Num() ib.QPN { return q.cfg.Num }
 

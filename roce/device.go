@@ -107,7 +107,8 @@ func OpenShards(links []link.Link, opts Options) (*Device, error) {
 	d.mem = newTable(maxMRs+maxMWs, func() ib.Key { return ib.Key(indices.Next())<<8 | ib.Key(variants.Uint32()&0xFF) })
 	var err error
 	d.engine, err = engine.New(links, engine.Options{Rand: rng, Spin: opts.Spin, Manual: opts.Manual, OnOffloadOff: opts.OnOffloadOff,
-		Limits: qp.Limits{GIDs: len(caps.Local), MTU: mtu, MaxRdAtomic: maxRdAtomic}}, owner{d})
+		PinSourcePort: opts.PinSourcePort,
+		Limits:        qp.Limits{GIDs: len(caps.Local), MTU: mtu, MaxRdAtomic: maxRdAtomic}}, owner{d})
 	if err != nil {
 		return nil, err
 	}

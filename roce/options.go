@@ -32,6 +32,13 @@ type Options struct {
 	// answer is a few round trips late; a peer that is just slow sees a duplicate
 	// request now and then.
 	NoProbes bool
+	// PinSourcePort has a connected QP take packets from one UDP source port only: that of
+	// the first packet that fitted the connection, until the QP is reset or its address vector
+	// is set again. To speak as the peer takes that port then, besides QP number and PSN: up to
+	// 14 bits more to guess, none of a peer on link udp, which has port 4791 always. Leave it
+	// off where peers change the port of a connection: an RNIC may be told to
+	// (mlx5dv_modify_qp_udp_sport, LAG), or gets a new flow label. rdma_rxe and goroce keep it.
+	PinSourcePort bool
 	// OnOffloadOff, if set, is called once when segmentation offload is given up
 	// (see Device.Offload), with the peer that did not get what was sent so. It
 	// must not block and not call the device.

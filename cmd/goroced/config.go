@@ -78,7 +78,7 @@ type settingFlags struct {
 	Drain     string   `key:"drain" placeholder:"TIME" help:"How long clients may take to leave when the daemon is told to end." group:"Settings"`
 	LogLevel  string   `key:"log.level" placeholder:"LEVEL" help:"debug, info, warn, error." group:"Settings"`
 	LogFormat string   `key:"log.format" placeholder:"FORMAT" help:"text, json." group:"Settings"`
-	Metrics   string   `key:"metrics.listen" placeholder:"ADDR:PORT" help:"Serve /metrics, /healthz and /debug/pprof on this loopback address." group:"Settings"`
+	Metrics   string   `key:"metrics.listen" placeholder:"ADDR:PORT" help:"Serve /metrics and /healthz on this loopback address." group:"Settings"`
 	Set       []string `placeholder:"KEY=VALUE" sep:"none" help:"Any setting: the keys are those of 'config show'." group:"Settings"`
 }
 

@@ -33,7 +33,7 @@ func openDaemon(c *config.Config, log *slog.Logger) (runner.Daemon, http.Handler
 	for i, device := range c.Devices {
 		o := host.Options{Live: &d.live, Link: device.Link, NetIf: device.NetIf, Addrs: device.Addresses,
 			Shards: device.Shards}
-		o.Device.Name = device.Name
+		o.Device.Name, o.Device.PinSourcePort = device.Name, device.PinPorts
 		o.Device.OnOffloadOff = func(peer ib.GID) { log.Warn("segmentation offload goes off", "peer", peer.Addr()) }
 		o.OnAddress = func(err error) { log.Warn("an address cannot be had", "err", err) }
 		dev, err := host.Open(o)

@@ -22,6 +22,9 @@ type Options struct {
 	Spin   time.Duration // how long an idle loop looks for work before it sleeps, at most
 	Manual bool          // no goroutine is started: the owner calls Step
 	Limits qp.Limits     // of the port's QPs, at first
+	// PinSourcePort has connected QPs take packets from the UDP source port only that the first
+	// came from which fitted the connection.
+	PinSourcePort bool
 	// OnOffloadOff, if not nil, hears of the peer for which runs were given up. It must
 	// not block, and not call the engine.
 	OnOffloadOff func(peer ib.GID)

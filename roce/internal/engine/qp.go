@@ -34,6 +34,7 @@ type QP struct {
 	timer     timerEntry
 	flow      *flow
 	path      link.Run // the addressing of what it sends
+	peerPort  uint16   // UDP source port that packets must have; 0 while it is not known, or any will do
 	offload   offload.QP
 }
 
@@ -136,6 +137,7 @@ func (q *QP) Modify(attr *ib.QPAttr, mask ib.QPAttrMask, path *link.Run) (open b
 	}
 	if q.core.State() == ib.Reset {
 		s.setFlow(q, nil)
+		q.peerPort = 0
 	}
 	s.after(q)
 	s.wake()
@@ -157,6 +159,7 @@ func (s *Shard) setPath(q *QP, path *link.Run) {
 	q.app.ready.remove(q) // after puts it where it belongs
 	q.peerShard = link.ShardOf(q.core.DestQPN(), peerShards)
 	q.path = *path
+	q.peerPort = 0
 	q.path.SrcPort = s.sourcePort(path.FlowLabel, q.num, q.core.DestQPN())
 	if !qp.Reliable(q.typ) {
 		return

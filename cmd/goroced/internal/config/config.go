@@ -63,7 +63,8 @@ type Device struct {
 	Link      string // "auto", "udp", "rawsock" or "afxdp"
 	NetIf     string // its addresses are the device's; excludes Addresses
 	Addresses []netip.Addr
-	Shards    int // 0 takes what suits the machine
+	Shards    int  // 0 takes what suits the machine
+	PinPorts  bool // roce.Options.PinSourcePort
 }
 
 // Limits bound what can be held at a time.

@@ -67,6 +67,7 @@ func deviceSettings(prefix string, d *Device) []setting {
 		{prefix + "netif", false, netif(&d.NetIf)},
 		{prefix + "addresses", false, addresses(&d.Addresses)},
 		{prefix + "shards", false, shards(&d.Shards)},
+		{prefix + "pin_source_port", false, boolean(&d.PinPorts)},
 	}
 }
 
