@@ -73,6 +73,24 @@ func TestAuthorize(t *testing.T) {
 	}
 }
 
+// TestMaySee: what is a user's own is for that user, root and the daemon's own user.
+func TestMaySee(t *testing.T) {
+	own := uint32(os.Geteuid())
+	const owner, other = 100_000, 100_001
+	for _, c := range []struct {
+		peer *Peer
+		want bool
+	}{{&Peer{UID: owner}, true}, {&Peer{UID: 0}, true}, {&Peer{UID: own}, true}, {&Peer{UID: other}, false}, {nil, false}} {
+		ctx := t.Context()
+		if c.peer != nil {
+			ctx = context.WithValue(ctx, peerKey{}, c.peer)
+		}
+		if got := MaySee(ctx, owner); got != c.want {
+			t.Errorf("%+v may see what is user %d's: %v", c.peer, owner, got)
+		}
+	}
+}
+
 // strangers is a listener whose clients are of the users that the test says, one after the other.
 func strangers(t *testing.T, users <-chan uint32) (*peerListener, func() net.Conn) {
 	t.Helper()
