@@ -102,7 +102,7 @@ func OpenShards(links []link.Link, opts Options) (*Device, error) {
 	if len(links) > 1 {
 		newTable = mr.NewSharedTable
 	}
-	indices := sequence.New(rng)
+	indices := sequence.New(rng, 24)               // the upper bits of a key
 	variants := newRand(opts.Seed, streamVariants) // the table's, which calls under its lock
 	d.mem = newTable(maxMRs+maxMWs, func() ib.Key { return ib.Key(indices.Next())<<8 | ib.Key(variants.Uint32()&0xFF) })
 	var err error

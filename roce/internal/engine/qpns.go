@@ -23,6 +23,7 @@ type qpnTable struct {
 
 // The first 16 numbers stay free, as with rdma_rxe: 0 and 1 are special.
 const (
+	qpnBits  = 24
 	firstQPN = 16
 	maxQPs   = 1<<16 - 32
 	growQPNs = 64
@@ -31,8 +32,8 @@ const (
 // newQPNTable returns the table of one of so many shards. The key of its sequence comes
 // from rng.
 func newQPNTable(rng *rand.Rand, shard, shards int) *qpnTable {
-	return &qpnTable{slots: make([]*QP, growQPNs), order: sequence.New(rng), shard: ib.QPN(shard),
-		shift: bits.Len(uint(shards - 1))}
+	shift := bits.Len(uint(shards - 1))
+	return &qpnTable{slots: make([]*QP, growQPNs), order: sequence.New(rng, qpnBits-shift), shard: ib.QPN(shard), shift: shift}
 }
 
 // room reports whether there is a number left.
@@ -44,19 +45,10 @@ func (t *qpnTable) add(q *QP) ib.QPN {
 		t.grow()
 	}
 	for {
-		n := t.next()
+		n := ib.QPN(t.order.Next())<<t.shift | t.shard
 		if at := &t.slots[t.place(n)]; *at == nil && n >= firstQPN && n != ib.QPNMulticast {
 			*at = q
 			return n
-		}
-	}
-}
-
-// next returns the next number of the shard.
-func (t *qpnTable) next() ib.QPN {
-	for {
-		if n := t.order.Next(); n < 1<<(sequence.Bits-t.shift) {
-			return ib.QPN(n)<<t.shift | t.shard
 		}
 	}
 }

@@ -1,35 +1,30 @@
-// Package sequence has the order in which numbers of 24 bits are given out that
-// strangers should not guess: QP numbers, and the indices of keys.
+// Package sequence has the order in which numbers are given out that strangers should not
+// guess: QP numbers, and the indices of keys.
 package sequence
 
 import (
 	"crypto/aes"
 	"crypto/cipher"
+	"encoding/binary"
 	"math/rand/v2"
 )
 
-// Bits is how many bits the numbers have.
-const Bits = 24
-
-// Sequence returns all numbers of 24 bits in an order that only a key tells. Each comes
+// Sequence returns all numbers of so many bits in an order that only a key tells. Each comes
 // once before any comes again, so that a number which is not in use any more names nothing
 // for long.
 //
-// It encrypts 0, 1, 2 ... by a Feistel network of as many rounds as NIST SP 800-38G has,
-// whose round function is AES.
+// It encrypts 0, 1, 2 ... by a Feistel network with the shape and the rounds of FF1 (NIST SP
+// 800-38G) in radix 2, whose round function is AES.
 type Sequence struct {
 	block cipher.Block
 	next  uint32
+	bits  [2]int // of the halves
 }
 
-const (
-	rounds = 10
-	half   = Bits / 2
-	mask   = 1<<half - 1
-)
+const rounds = 10
 
-// New returns a sequence whose key comes from rng.
-func New(rng *rand.Rand) *Sequence {
+// New returns a sequence of numbers of 2 to 32 bits, whose key comes from rng.
+func New(rng *rand.Rand, bits int) *Sequence {
 	var key [16]byte
 	for i := range key {
 		key[i] = byte(rng.Uint32())
@@ -38,23 +33,26 @@ func New(rng *rand.Rand) *Sequence {
 	if err != nil {
 		panic(err) // the length of the key is right
 	}
-	return &Sequence{block: block}
+	return &Sequence{block: block, bits: [2]int{bits / 2, bits - bits/2}}
 }
 
 // Next returns the next number.
 func (s *Sequence) Next() uint32 {
-	left, right := s.next>>half&mask, s.next&mask
+	a, b := s.next>>s.bits[1]&mask(s.bits[0]), s.next&mask(s.bits[1])
 	s.next++
 	for round := range rounds {
-		left, right = right, left^s.mix(round, right)
+		a, b = b, (a^s.mix(round, b))&mask(s.bits[round%2])
 	}
-	return left<<half | right
+	return a<<s.bits[1] | b
 }
+
+func mask(bits int) uint32 { return 1<<bits - 1 }
 
 // mix is the round function.
 func (s *Sequence) mix(round int, v uint32) uint32 {
 	var b [aes.BlockSize]byte
-	b[0], b[1], b[2] = byte(round), byte(v), byte(v>>8)
+	b[0] = byte(round)
+	binary.LittleEndian.PutUint32(b[1:], v)
 	s.block.Encrypt(b[:], b[:])
-	return (uint32(b[0]) | uint32(b[1])<<8) & mask
+	return binary.LittleEndian.Uint32(b[:])
 }

@@ -6,7 +6,31 @@ import (
 	"testing"
 )
 
-func newSequence(seed uint64) *Sequence { return New(rand.New(rand.NewPCG(seed, 0))) }
+const bits = 24
+
+func newSequence(seed uint64) *Sequence { return New(rand.New(rand.NewPCG(seed, 0)), bits) }
+
+// TestPeriod: each number comes once, then all come again.
+func TestPeriod(t *testing.T) {
+	for bits := 2; bits <= 17; bits++ {
+		s := New(rand.New(rand.NewPCG(1, 0)), bits)
+		var order []uint32
+		seen := make([]bool, 1<<bits)
+		for range seen {
+			n := s.Next()
+			if n>>bits != 0 || seen[n] {
+				t.Fatalf("%d bits: %#x comes again, or is too large", bits, n)
+			}
+			seen[n] = true
+			order = append(order, n)
+		}
+		for i, want := range order {
+			if n := s.Next(); n != want {
+				t.Fatalf("%d bits: the second time, number %d is %#x, not %#x", bits, i, n, want)
+			}
+		}
+	}
+}
 
 // TestNoneTwice: no number comes a second time. By chance, some two thousand would.
 func TestNoneTwice(t *testing.T) {
@@ -14,8 +38,8 @@ func TestNoneTwice(t *testing.T) {
 	seen := map[uint32]bool{}
 	for range 1 << 18 {
 		n := s.Next()
-		if seen[n] || n>>Bits != 0 {
-			t.Fatalf("%#x comes again, or is no number of %d bits", n, Bits)
+		if seen[n] || n>>bits != 0 {
+			t.Fatalf("%#x comes again, or is no number of %d bits", n, bits)
 		}
 		seen[n] = true
 	}
@@ -34,7 +58,7 @@ func TestKeys(t *testing.T) {
 	if !slices.Equal(a, again) || slices.Equal(a, b) {
 		t.Error("the order does not follow from the key")
 	}
-	for bit := range Bits {
+	for bit := range bits {
 		flips := 0
 		for i := range a[1:] {
 			flips += int((a[i] ^ a[i+1]) >> bit & 1)
