@@ -200,29 +200,38 @@ func cmNotified(e *End) {
 var cmReasons = []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26,
 	27, 28, 29, 30, 31, 32, 33, 35}
 
+// cmRejectedFor asks once for each reason, which is in the private data.
 func cmRejectedFor(reasons []int) func(*End) {
 	return func(e *End) {
 		c := e.newCM()
 		port := hear[uint16](e, "port")
 		q, init := c.cmService(ib.RC)
+		p := cmParam(q)
 		for _, r := range reasons {
 			id := c.towardsPort(init, port)
-			e.must(id.Connect(cmParam(q)), "connect")
+			p.PrivateData = []byte{byte(r)}
+			e.must(id.Connect(p), "connect")
 			c.failed(ib.CMRejected, r)
 			e.must(id.Close(), "close")
 		}
 	}
 }
 
+// cmRejectFor answers with the reason that is asked for. A REQ that was sent again because
+// the REJ took long makes another request, as the first is forgotten.
 func cmRejectFor(reasons []int) func(*End) {
 	return func(e *End) {
 		c := e.newCM()
 		c.listen(ib.CMIDInit{}, 0)
-		for _, r := range reasons {
-			id, _ := c.request()
+		for next := 0; next < len(reasons); {
+			id, ev := c.request()
+			r := int(ev.Param.PrivateData[0])
 			e.must(id.Reject(ib.CMReject{Reason: uint16(r)}), "reject with reason %d", r)
 			e.is(id.Reject(ib.CMReject{}), "rejecting once more", ib.ErrState)
 			e.must(id.Close(), "close")
+			if r == reasons[next] {
+				next++
+			}
 		}
 	}
 }
