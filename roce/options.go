@@ -31,9 +31,8 @@ type Options struct {
 	// answer is a few round trips late; a peer that is just slow sees a duplicate
 	// request now and then.
 	NoProbes bool
-	// OnOffloadOff, if set, is called once when segmentation offload is given up
-	// (see Device.Offload), with the peer that did not get what was sent so. It
-	// must not block and not call the device.
+	// OnOffloadOff, if set, is called when segmentation offload is given up for a
+	// destination (see Device.OffloadOff). It must not block and not call the device.
 	OnOffloadOff func(peer ib.GID)
 	// ActiveMTU caps the path MTU that the port offers; 0 takes what the link's
 	// interface allows.

@@ -42,7 +42,7 @@ type deviceMetric struct {
 }
 
 // deviceGauges are the figures that count no events; they end in no _total.
-var deviceGauges = map[string]string{"offload_off": "Shards of an RDMA device that have given up segmentation offload."}
+var deviceGauges = map[string]string{"offload_off": "Destinations to which segmentation offload is given up for now."}
 
 func newDeviceCollector(source figures) *deviceCollector {
 	c := &deviceCollector{source, map[string]deviceMetric{}}
