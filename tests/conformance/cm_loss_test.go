@@ -15,6 +15,7 @@ import (
 // messages are repeated, and each event comes once all the same. Refusals are left out: a REJ
 // is not repeated, so the peer asks again and the application answers again.
 func TestCMLoss(t *testing.T) {
+	t.Parallel()
 	const seed = 7
 	t.Logf("fault seed %d", seed)
 	network := mem.NewNetwork()

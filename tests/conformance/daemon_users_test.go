@@ -50,6 +50,7 @@ type machine struct {
 // Bob's on the first machine registers the memory of his process, which that daemon may
 // reach; all others have memfds. Eve may not use the daemons.
 func TestDaemonUsers(t *testing.T) {
+	t.Parallel()
 	a, b := linktest.NewVeth(t, 1500)
 	dir := t.TempDir()
 	for d := dir; d != os.TempDir(); d = filepath.Dir(d) {
