@@ -97,7 +97,10 @@ func TestActiveLikeLinux(t *testing.T) {
 	psn := m.conns[id].params.RQPSN
 	req.Put(&ours)
 	var reqTID uint64
-	same(t, "REQ", ours, *mads["REQ"], func(h, lh *wire.MADHeader) { reqTID = h.TID; differ(t, "REQ's TID", &h.TID, lh.TID) })
+	same(t, "REQ", ours, *mads["REQ"], func(h, lh *wire.MADHeader) {
+		reqTID = h.TID
+		differ(t, "REQ's TID", &h.TID, lh.TID)
+	})
 
 	// Linux's REP, to our ID.
 	var rep wire.REP
@@ -107,8 +110,11 @@ func TestActiveLikeLinux(t *testing.T) {
 	m.Handle(0, Path{Local: clientGID, Remote: serverGID}, mads["REP"][:])
 	var e Event
 	m.NextEvent(&e)
-	want := Event{Kind: Replied, ID: id, PrivateData: make([]byte, 196), Conn: ConnParams{RemoteQPN: 0x29, RQPSN: psn, SQPSN: 0x2D5803,
-		Service: ib.RC, PathMTU: ib.MTU1024, ResponderResources: 1, InitiatorDepth: 1, AckTimeout: 19, RetryCount: 7, RNRRetry: 7}}
+	want := Event{Kind: Replied, ID: id, PrivateData: make([]byte, 196),
+		Conn: ConnParams{RemoteQPN: 0x29, RQPSN: psn, SQPSN: 0x2D5803,
+			Service: ib.RC, PathMTU: ib.MTU1024, ResponderResources: 1, InitiatorDepth: 1, AckTimeout: 19,
+			RetryCount: 7,
+			RNRRetry:   7}}
 	if d := cmp.Diff(want, e); d != "" {
 		t.Fatal("Linux's REP:", d)
 	}
@@ -155,8 +161,8 @@ func TestPassiveLikeLinux(t *testing.T) {
 	want := Event{Kind: Request, ID: e.ID, Listener: l, HasHeader: true, PrivateData: make([]byte, 56),
 		Path:   Path{Local: serverGID, Remote: clientGID, FlowLabel: 0xCD1B0, HopLimit: 64},
 		Header: wire.CMHeader{Src: clientGID, Dst: serverGID, SrcPort: 0xED16},
-		Conn: ConnParams{RemoteQPN: 0x29, RQPSN: e.Conn.RQPSN, SQPSN: 0x8797E9, Service: ib.RC, PathMTU: ib.MTU1024, ResponderResources: 1, InitiatorDepth: 1,
-			AckTimeout: 19, RetryCount: 7, RNRRetry: 7},
+		Conn: ConnParams{RemoteQPN: 0x29, RQPSN: e.Conn.RQPSN, SQPSN: 0x8797E9, Service: ib.RC, PathMTU: ib.MTU1024,
+			ResponderResources: 1, InitiatorDepth: 1, AckTimeout: 19, RetryCount: 7, RNRRetry: 7},
 	}
 	if d := cmp.Diff(want, e); d != "" {
 		t.Fatal("Linux's REQ:", d)

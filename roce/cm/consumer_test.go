@@ -26,7 +26,8 @@ const (
 	asking // a datagram service was asked for
 )
 
-var phaseText = [...]string{"gone", "asked", "answered", "requested", "accepted", "up", "leaving", "down", "resolving", "asking"}
+var phaseText = [...]string{"gone", "asked", "answered", "requested", "accepted", "up", "leaving", "down", "resolving",
+	"asking"}
 
 func (p phase) String() string { return phaseText[p] }
 
@@ -164,7 +165,8 @@ func (c *consumer) act(id ID) {
 		c.end(id, "released")
 	case l.phase == requested && roll < 70:
 		l.qpn = c.newQPN()
-		p := Params{QPN: l.qpn, ResponderResources: uint8(c.rng.IntN(8)), InitiatorDepth: uint8(c.rng.IntN(8)), RNRRetry: 7}
+		p := Params{QPN: l.qpn, ResponderResources: uint8(c.rng.IntN(8)), InitiatorDepth: uint8(c.rng.IntN(8)),
+			RNRRetry: 7}
 		conn, err := c.Accept(now, id, p)
 		c.must("Accept", err)
 		l.phase, l.conn = accepted, conn
@@ -207,8 +209,10 @@ func (c *consumer) start(peer *consumer) {
 		c.listener, _ = c.Listen(testService, netip.Addr{}, false)
 	}
 	id, err := c.Connect(c.w.now, Connect{
-		Params: Params{QPN: l.qpn, Service: ib.RC, ResponderResources: uint8(c.rng.IntN(8)), InitiatorDepth: uint8(c.rng.IntN(8)), RetryCount: 7, RNRRetry: 7},
-		Path:   path, ServiceID: testService + uint64(c.rng.IntN(20)/19), SrcPort: 9, PathMTU: ib.MTU1024, AckTimeout: uint8(8 + c.rng.IntN(13)), GiveUp: giveUp,
+		Params: Params{QPN: l.qpn, Service: ib.RC, ResponderResources: uint8(c.rng.IntN(8)),
+			InitiatorDepth: uint8(c.rng.IntN(8)), RetryCount: 7, RNRRetry: 7},
+		Path: path, ServiceID: testService + uint64(c.rng.IntN(20)/19), SrcPort: 9, PathMTU: ib.MTU1024,
+		AckTimeout: uint8(8 + c.rng.IntN(13)), GiveUp: giveUp,
 	})
 	c.must("Connect", err)
 	c.begin(id, l)

@@ -79,7 +79,8 @@ func TestSIDR(t *testing.T) {
 	w := newWorld(t, 2, Options{})
 	A, B := w.hosts[0], w.hosts[1]
 	l := B.listen(service, true)
-	a, err := A.Resolve(w.now, Resolve{Path: A.pathTo(B), ServiceID: service, SrcPort: 9, PrivateData: []byte("who"), GiveUp: ib.Never})
+	a, err := A.Resolve(w.now, Resolve{Path: A.pathTo(B), ServiceID: service, SrcPort: 9, PrivateData: []byte("who"),
+		GiveUp: ib.Never})
 	w.check(err)
 	req := B.event(Request)
 	want := Event{Kind: Request, ID: req.ID, Listener: l, Datagram: true, HasHeader: true,
@@ -92,7 +93,8 @@ func TestSIDR(t *testing.T) {
 	}
 	w.check(B.Answer(w.now, req.ID, Answer{QPN: 0x33, QKey: 0x01234567, PrivateData: []byte("me")}))
 	got := A.event(Resolved)
-	if d := cmp.Diff(Event{Kind: Resolved, ID: a, Datagram: true, Conn: ConnParams{RemoteQPN: 0x33}, QKey: 0x01234567, PrivateData: padded("me", 136)}, got); d != "" {
+	if d := cmp.Diff(Event{Kind: Resolved, ID: a, Datagram: true, Conn: ConnParams{RemoteQPN: 0x33}, QKey: 0x01234567,
+		PrivateData: padded("me", 136)}, got); d != "" {
 		t.Fatal("event Resolved:", d)
 	}
 	w.want("A SIDR_REQ", "B SIDR_REP")

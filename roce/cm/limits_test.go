@@ -13,7 +13,8 @@ import (
 func flood(h *host, from ib.GID, first, n int) {
 	path := Path{Local: h.gid, Remote: from}
 	for i := first; i < first+n; i++ {
-		req := wire.REQ{LocalID: uint32(i), ServiceID: 1, CAGUID: 7, QPN: ib.QPN(i + 2), PathMTU: 1024, RemoteResponseTimeout: 20, MaxCMRetries: 15}
+		req := wire.REQ{LocalID: uint32(i), ServiceID: 1, CAGUID: 7, QPN: ib.QPN(i + 2), PathMTU: 1024,
+			RemoteResponseTimeout: 20, MaxCMRetries: 15}
 		req.Primary.RemoteGID = h.gid
 		var mad [wire.MADLen]byte
 		format(&mad, wire.AttrREQ, 1, &req)
@@ -58,7 +59,8 @@ func TestFlood(t *testing.T) {
 					t.Fatalf("event %v", e)
 				}
 			}
-			if held := len(A.conns); held != test.wantHeld || A.half.all.Len() != held || len(A.byRemote) != held || len(A.byQP) != held {
+			if held := len(A.conns); held != test.wantHeld || A.half.all.Len() != held || len(A.byRemote) != held ||
+				len(A.byQP) != held {
 				t.Errorf("it holds %d, want %d; %s", held, test.wantHeld, A.leftover())
 			}
 			if n := int(A.stats.HalfOpenDropped); n != test.dropped || len(A.events) != requests+n {

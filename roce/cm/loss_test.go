@@ -19,10 +19,13 @@ func TestLostMessage(t *testing.T) {
 	}{
 		{"A", wire.AttrREQ, []string{"A REQ lost", "A REQ lost", "A REQ", "B REP", "A RTU", "A DREQ", "B DREP"}},
 		// After 200 ms both ends send again, and the copy of the REQ gets a REP, too.
-		{"B", wire.AttrREP, []string{"A REQ", "B REP lost", "A REQ", "B REP lost", "B REP", "A RTU", "A DREQ", "B DREP"}},
-		{"A", wire.AttrRTU, []string{"A REQ", "B REP", "A RTU lost", "B REP", "A RTU lost", "B REP", "A RTU", "A DREQ", "B DREP"}},
+		{"B", wire.AttrREP, []string{"A REQ", "B REP lost", "A REQ", "B REP lost", "B REP", "A RTU", "A DREQ",
+			"B DREP"}},
+		{"A", wire.AttrRTU, []string{"A REQ", "B REP", "A RTU lost", "B REP", "A RTU lost", "B REP", "A RTU", "A DREQ",
+			"B DREP"}},
 		{"A", wire.AttrDREQ, []string{"A REQ", "B REP", "A RTU", "A DREQ lost", "A DREQ lost", "A DREQ", "B DREP"}},
-		{"B", wire.AttrDREP, []string{"A REQ", "B REP", "A RTU", "A DREQ", "B DREP lost", "A DREQ", "B DREP lost", "A DREQ", "B DREP"}},
+		{"B", wire.AttrDREP, []string{"A REQ", "B REP", "A RTU", "A DREQ", "B DREP lost", "A DREQ", "B DREP lost",
+			"A DREQ", "B DREP"}},
 	} {
 		t.Run(test.attr.String(), func(t *testing.T) {
 			w := newWorld(t, 2, Options{})
@@ -216,9 +219,10 @@ func TestDelayBounded(t *testing.T) {
 // A request that nobody answers is dropped when its sender's tries are over: 16
 // times the response timeout that the REQ says, 75 s at most.
 func TestRequestLife(t *testing.T) {
-	for code, want := range map[uint8]ib.Instant{10: 16 * 4096 << 10, 18: 16 * 4096 << 18, 20: 16 * 4096 << 20, 21: 75 * second, 31: 75 * second} {
+	for code, want := range map[uint8]ib.Instant{10: 16 * 4096 << 10, 18: 16 * 4096 << 18, 20: 16 * 4096 << 20,
+		21: 75 * second, 31: 75 * second} {
 		m := New(Options{})
-		if got := m.life(&wire.REQ{RemoteResponseTimeout: code, MaxCMRetries: 15}); got != want {
+		if got := m.requestLife(&wire.REQ{RemoteResponseTimeout: code, MaxCMRetries: 15}); got != want {
 			t.Errorf("response timeout %d: %d ns, want %d", code, got, want)
 		}
 	}

@@ -92,8 +92,9 @@ func newModel(t *testing.T, seed uint64, n network) *model {
 	w := &model{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 2)), net: n, now: second, reuse: seed%4 == 0}
 	for i := range 3 {
 		c := &consumer{
-			Manager: New(Options{GUID: uint64(i) + 1, Seed: seedOf(seed*3 + uint64(i)), MaxHalfOpenSource: 4, MaxTimewait: 5}),
-			w:       w, name: string(rune('A' + i)), gid: gidOf(i), rng: rand.New(rand.NewPCG(seed, 10+uint64(i))),
+			Manager: New(Options{GUID: uint64(i) + 1, Seed: seedOf(seed*3 + uint64(i)), MaxHalfOpenSource: 4,
+				MaxTimewait: 5}),
+			w: w, name: string(rune('A' + i)), gid: gidOf(i), rng: rand.New(rand.NewPCG(seed, 10+uint64(i))),
 			links: map[ID]*link{}, ended: map[ID]any{}, qpn: 2,
 		}
 		for _, datagram := range []bool{true, false} {
@@ -150,7 +151,8 @@ func (w *model) run() {
 // react lets a consumer look at an ID after a while.
 func (w *model) react(c *consumer, id ID) {
 	r := reaction{w.now + ib.Instant(c.rng.Int64N(int64(second))), c, id}
-	i, _ := slices.BinarySearchFunc(w.reactions, r.at, func(r reaction, at ib.Instant) int { return cmp.Compare(r.at, at) })
+	i, _ := slices.BinarySearchFunc(w.reactions, r.at,
+		func(r reaction, at ib.Instant) int { return cmp.Compare(r.at, at) })
 	w.reactions = slices.Insert(w.reactions, i, r)
 }
 
@@ -221,7 +223,8 @@ func (w *model) peerOf(c *consumer, id ID) (*consumer, ID) {
 func (w *model) confirmed(c *consumer, id ID) bool {
 	p, peer := w.peerOf(c, id)
 	other := p.links[peer]
-	return other != nil && other.phase == up && other.conn.RQPSN == c.links[id].conn.SQPSN && other.conn.SQPSN == c.links[id].conn.RQPSN
+	return other != nil && other.phase == up && other.conn.RQPSN == c.links[id].conn.SQPSN &&
+		other.conn.SQPSN == c.links[id].conn.RQPSN
 }
 
 // agree checks both ends of all connections when the network has been good for
@@ -243,8 +246,10 @@ func (w *model) agree() {
 				c.fail("ID %#x is up, its peer %#x of %s is %+v", uint32(id), uint32(peer), p.name, other)
 			}
 			mine, theirs := l.conn, other.conn
-			if mine.RemoteQPN != other.qpn || mine.RQPSN != theirs.SQPSN || mine.SQPSN != theirs.RQPSN || mine.PathMTU != theirs.PathMTU ||
-				mine.InitiatorDepth != theirs.ResponderResources || mine.AckTimeout != theirs.AckTimeout || mine.Service != theirs.Service {
+			if mine.RemoteQPN != other.qpn || mine.RQPSN != theirs.SQPSN || mine.SQPSN != theirs.RQPSN ||
+				mine.PathMTU != theirs.PathMTU ||
+				mine.InitiatorDepth != theirs.ResponderResources || mine.AckTimeout != theirs.AckTimeout ||
+				mine.Service != theirs.Service {
 				c.fail("ID %#x: the ends do not agree: %+v, %+v", uint32(id), mine, theirs)
 			}
 		}

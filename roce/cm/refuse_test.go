@@ -67,7 +67,8 @@ func TestReject(t *testing.T) {
 	a, err = A.Resolve(w.now, Resolve{Path: A.pathTo(B), ServiceID: testService, GiveUp: ib.Never})
 	w.check(err)
 	w.check(B.Reject(w.now, B.event(Request).ID, wire.RejectConsumer, info, private))
-	want = Event{Kind: Rejected, ID: a, Datagram: true, Status: wire.SIDRReject, Info: info, PrivateData: padded("why not", 136)}
+	want = Event{Kind: Rejected, ID: a, Datagram: true, Status: wire.SIDRReject, Info: info,
+		PrivateData: padded("why not", 136)}
 	if d := cmp.Diff(want, A.event(Rejected)); d != "" {
 		t.Fatal(d)
 	}
@@ -199,7 +200,8 @@ func TestObjections(t *testing.T) {
 		spoil  func(*wire.REQ)
 		reason wire.RejectReason
 	}{
-		{"XRC", func(r *wire.REQ) { r.Transport, r.ExtTransport = wire.CMTransportExt, 1 }, wire.RejectInvalidTransport},
+		{"XRC", func(r *wire.REQ) { r.Transport, r.ExtTransport = wire.CMTransportExt, 1 },
+			wire.RejectInvalidTransport},
 		{"RD", func(r *wire.REQ) { r.Transport = 2 }, wire.RejectInvalidTransport},
 		{"QP 0", func(r *wire.REQ) { r.QPN = 0 }, wire.RejectUnsupported},
 		{"QP 1", func(r *wire.REQ) { r.QPN = 1 }, wire.RejectUnsupported},
@@ -294,17 +296,27 @@ func TestBadMAD(t *testing.T) {
 		{"short", func(b []byte) []byte { return b[:255] }, path, func(s *Stats) uint64 { return s.BadLength }, ""},
 		{"empty", func(b []byte) []byte { return nil }, path, func(s *Stats) uint64 { return s.BadLength }, ""},
 		{"long", func(b []byte) []byte { return append(b, 0) }, path, func(s *Stats) uint64 { return s.BadLength }, ""},
-		{"base version", func(b []byte) []byte { b[0] = 2; return b }, path, func(s *Stats) uint64 { return s.BadHeader }, ""},
+		{"base version", func(b []byte) []byte { b[0] = 2; return b }, path,
+			func(s *Stats) uint64 { return s.BadHeader }, ""},
 		{"class", func(b []byte) []byte { b[1] = 3; return b }, path, func(s *Stats) uint64 { return s.BadHeader }, ""},
-		{"method", func(b []byte) []byte { b[3] = 1; return b }, path, func(s *Stats) uint64 { return s.BadHeader }, ""},
-		{"class version of a REQ", func(b []byte) []byte { b[2] = 1; return b }, path, func(s *Stats) uint64 { return s.BadHeader }, "REJ(REQ:31)"},
-		{"class version of a REJ", func(b []byte) []byte { b[2], b[17] = 1, 0x12; return b }, path, func(s *Stats) uint64 { return s.BadHeader }, ""},
-		{"LAP", func(b []byte) []byte { b[17] = 0x19; return b }, path, func(s *Stats) uint64 { return s.Unsupported }, ""},
-		{"APR", func(b []byte) []byte { b[17] = 0x1A; return b }, path, func(s *Stats) uint64 { return s.Unsupported }, ""},
-		{"ClassPortInfo", func(b []byte) []byte { b[17] = 1; return b }, path, func(s *Stats) uint64 { return s.Unsupported }, ""},
-		{"high attribute", func(b []byte) []byte { b[16] = 0xFF; return b }, path, func(s *Stats) uint64 { return s.Unsupported }, ""},
-		{"multicast source", func(b []byte) []byte { return b }, Path{Local: gidOf(0), Remote: ib.GID{0: 0xFF, 1: 2}}, func(s *Stats) uint64 { return s.BadSource }, ""},
-		{"no source", func(b []byte) []byte { return b }, Path{Local: gidOf(0)}, func(s *Stats) uint64 { return s.BadSource }, ""},
+		{"method", func(b []byte) []byte { b[3] = 1; return b }, path, func(s *Stats) uint64 { return s.BadHeader },
+			""},
+		{"class version of a REQ", func(b []byte) []byte { b[2] = 1; return b }, path,
+			func(s *Stats) uint64 { return s.BadHeader }, "REJ(REQ:31)"},
+		{"class version of a REJ", func(b []byte) []byte { b[2], b[17] = 1, 0x12; return b }, path,
+			func(s *Stats) uint64 { return s.BadHeader }, ""},
+		{"LAP", func(b []byte) []byte { b[17] = 0x19; return b }, path, func(s *Stats) uint64 { return s.Unsupported },
+			""},
+		{"APR", func(b []byte) []byte { b[17] = 0x1A; return b }, path, func(s *Stats) uint64 { return s.Unsupported },
+			""},
+		{"ClassPortInfo", func(b []byte) []byte { b[17] = 1; return b }, path,
+			func(s *Stats) uint64 { return s.Unsupported }, ""},
+		{"high attribute", func(b []byte) []byte { b[16] = 0xFF; return b }, path,
+			func(s *Stats) uint64 { return s.Unsupported }, ""},
+		{"multicast source", func(b []byte) []byte { return b }, Path{Local: gidOf(0), Remote: ib.GID{0: 0xFF, 1: 2}},
+			func(s *Stats) uint64 { return s.BadSource }, ""},
+		{"no source", func(b []byte) []byte { return b }, Path{Local: gidOf(0)},
+			func(s *Stats) uint64 { return s.BadSource }, ""},
 	} {
 		m := New(Options{})
 		b := good
@@ -333,7 +345,8 @@ func TestForged(t *testing.T) {
 		w.carry(C, m)
 	}
 	forge(wire.AttrDREQ, &wire.DREQ{LocalID: uint32(b), RemoteID: uint32(a), RemoteQPN: 0x100})
-	forge(wire.AttrREJ, &wire.REJ{LocalID: uint32(b), RemoteID: uint32(a), Message: wire.MessageOther, Reason: wire.RejectConsumer})
+	forge(wire.AttrREJ, &wire.REJ{LocalID: uint32(b), RemoteID: uint32(a), Message: wire.MessageOther,
+		Reason: wire.RejectConsumer})
 	forge(wire.AttrREQ, &wire.REQ{LocalID: 77, CAGUID: B.opts.GUID, QPN: 0x200, ServiceID: 1})
 	w.want("C DREQ", "C REJ", "C REQ", "A DREP", "A REJ")
 	wrong := Message{Path: B.pathTo(A)}
@@ -366,7 +379,8 @@ func TestREJFields(t *testing.T) {
 		local bool
 		want  wire.REJ
 	}{
-		{"REQ SENT", true, wire.REJ{Message: wire.MessageOther, Reason: wire.RejectTimeout, Info: []byte{0, 0, 0, 0, 0, 0, 0, 5}}},
+		{"REQ SENT", true, wire.REJ{Message: wire.MessageOther, Reason: wire.RejectTimeout,
+			Info: []byte{0, 0, 0, 0, 0, 0, 0, 5}}},
 		{"REQ RCVD", false, wire.REJ{RemoteID: peerID, Message: wire.MessageREQ, Reason: wire.RejectConsumer}},
 		{"MRA(REQ) SENT", true, wire.REJ{RemoteID: peerID, Message: wire.MessageREQ, Reason: wire.RejectConsumer}},
 		{"REP SENT", true, wire.REJ{RemoteID: peerID, Message: wire.MessageOther, Reason: wire.RejectConsumer}},

@@ -208,7 +208,8 @@ func TestBothDisconnect(t *testing.T) {
 
 // Timewait is twice the local ACK timeout, within 1 ms and 4 s.
 func TestTimewait(t *testing.T) {
-	for code, want := range map[uint8]ib.Instant{0: millisecond, 10: 2 * 4096 << 10, 16: 2 * 4096 << 16, 19: 4 * second, 31: 4 * second} {
+	for code, want := range map[uint8]ib.Instant{0: millisecond, 10: 2 * 4096 << 10, 16: 2 * 4096 << 16, 19: 4 * second,
+		31: 4 * second} {
 		w := newWorld(t, 2, Options{})
 		A, B := w.hosts[0], w.hosts[1]
 		B.listen(testService, false)

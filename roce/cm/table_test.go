@@ -86,7 +86,8 @@ func (l *lab) listen(datagram bool) {
 }
 
 func (l *lab) connect() {
-	id, err := l.m.Connect(l.now, Connect{Params: Params{QPN: ourQPN, Service: ib.RC}, Path: labPath, ServiceID: testService, PathMTU: 1024, GiveUp: ib.Never})
+	id, err := l.m.Connect(l.now, Connect{Params: Params{QPN: ourQPN, Service: ib.RC}, Path: labPath,
+		ServiceID: testService, PathMTU: 1024, GiveUp: ib.Never})
 	l.check(err)
 	l.id = id
 }
@@ -109,7 +110,8 @@ func (l *lab) takeID() {
 }
 
 // messages are what a peer may send to a connection: all with the right IDs.
-var messages = []string{"REQ", "MRA", "MRA(REP)", "REJ", "REJ(REP)", "REP", "RTU", "DREQ", "DREP", "SIDR_REQ", "SIDR_REP"}
+var messages = []string{"REQ", "MRA", "MRA(REP)", "REJ", "REJ(REP)", "REP", "RTU", "DREQ", "DREP", "SIDR_REQ",
+	"SIDR_REP"}
 
 // message hands a message of the peer to the manager, after change.
 func (l *lab) message(name string, change ...func(mad []byte) []byte) {
@@ -124,8 +126,10 @@ func (l *lab) message(name string, change ...func(mad []byte) []byte) {
 	case "REQ", "stale REQ":
 		private := make([]byte, wire.REQPrivateLen)
 		(&wire.CMHeader{Src: labPath.Remote, Dst: labPath.Local}).Put(private)
-		req := &wire.REQ{LocalID: peerID, ServiceID: testService, CAGUID: peerGUID, QPN: peerQPN, RemoteResponseTimeout: 20, MaxCMRetries: 15,
-			PathMTU: 1024, Primary: wire.CMPath{LocalGID: labPath.Remote, RemoteGID: labPath.Local, AckTimeout: 14}, PrivateData: private}
+		req := &wire.REQ{LocalID: peerID, ServiceID: testService, CAGUID: peerGUID, QPN: peerQPN,
+			RemoteResponseTimeout: 20, MaxCMRetries: 15,
+			PathMTU: 1024, Primary: wire.CMPath{LocalGID: labPath.Remote, RemoteGID: labPath.Local, AckTimeout: 14},
+			PrivateData: private}
 		if name == "stale REQ" {
 			req.LocalID++
 		}
@@ -137,10 +141,12 @@ func (l *lab) message(name string, change ...func(mad []byte) []byte) {
 	case "REJ":
 		attr, b = wire.AttrREJ, &wire.REJ{RemoteID: us, Message: wire.MessageREQ, Reason: wire.RejectConsumer}
 	case "REJ(REP)":
-		attr, b = wire.AttrREJ, &wire.REJ{LocalID: peerID, RemoteID: us, Message: wire.MessageREP, Reason: wire.RejectConsumer}
+		attr, b = wire.AttrREJ, &wire.REJ{LocalID: peerID, RemoteID: us, Message: wire.MessageREP,
+			Reason: wire.RejectConsumer}
 	case "REJ(timeout)":
 		guid := binary.BigEndian.AppendUint64(nil, peerGUID)
-		attr, b = wire.AttrREJ, &wire.REJ{LocalID: peerID, Message: wire.MessageOther, Reason: wire.RejectTimeout, Info: guid}
+		attr, b = wire.AttrREJ, &wire.REJ{LocalID: peerID, Message: wire.MessageOther, Reason: wire.RejectTimeout,
+			Info: guid}
 	case "REP":
 		attr, b = wire.AttrREP, &wire.REP{LocalID: peerID, RemoteID: us, QPN: peerQPN, CAGUID: peerGUID}
 	case "RTU":
@@ -168,7 +174,8 @@ func (l *lab) message(name string, change ...func(mad []byte) []byte) {
 }
 
 // inputs are what the consumer and time may do, and what happens elsewhere.
-var inputs = []string{"Accept", "Answer", "Reject", "Delay", "Confirm", "DataArrived", "Disconnect", "Release", "Expired", "Unanswered", "Stale"}
+var inputs = []string{"Accept", "Answer", "Reject", "Delay", "Confirm", "DataArrived", "Disconnect", "Release",
+	"Expired", "Unanswered", "Stale"}
 
 func (l *lab) input(name string) error {
 	c := l.m.conns[l.id]

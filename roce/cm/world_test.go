@@ -198,8 +198,10 @@ func (w *world) empty() {
 func (m *Manager) leftover() string {
 	var held []string
 	for what, n := range map[string]int{
-		"conns": len(m.conns), "byRemote": len(m.byRemote), "byQP": len(m.byQP), "timers": len(m.timers), "half open": m.half.all.Len(),
-		"sources": len(m.half.bySource), "timewait": m.waiting.Len(), "messages": m.messages.len(), "events": m.events.len(),
+		"conns": len(m.conns), "byRemote": len(m.byRemote), "byQP": len(m.byQP), "timers": len(m.timers),
+		"half open": m.half.all.Len(),
+		"sources":   len(m.half.bySource), "timewait": m.waiting.Len(), "messages": m.messages.len(),
+		"events": m.events.len(),
 	} {
 		if n != 0 {
 			held = append(held, fmt.Sprintf("%d %s", n, what))
@@ -226,14 +228,17 @@ func (w *world) check(err error) {
 // wish is a Connect with everything set.
 func (h *host) wish(peer *host) Connect {
 	return Connect{
-		Params: Params{QPN: 0x100, Service: ib.RC, ResponderResources: 5, InitiatorDepth: 3, RetryCount: 6, RNRRetry: 4, PrivateData: []byte("hello")},
-		Path:   h.pathTo(peer), ServiceID: testService, SrcPort: 40000, PathMTU: ib.MTU1024, AckTimeout: 14, GiveUp: ib.Never,
+		Params: Params{QPN: 0x100, Service: ib.RC, ResponderResources: 5, InitiatorDepth: 3, RetryCount: 6, RNRRetry: 4,
+			PrivateData: []byte("hello")},
+		Path: h.pathTo(peer), ServiceID: testService, SrcPort: 40000, PathMTU: ib.MTU1024, AckTimeout: 14,
+		GiveUp: ib.Never,
 	}
 }
 
 // consent is a Params to accept with.
 func consent() Params {
-	return Params{QPN: 0x200, Service: ib.RC, ResponderResources: 2, InitiatorDepth: 16, RNRRetry: 7, PrivateData: []byte("welcome")}
+	return Params{QPN: 0x200, Service: ib.RC, ResponderResources: 2, InitiatorDepth: 16, RNRRetry: 7,
+		PrivateData: []byte("welcome")}
 }
 
 // connect takes A and B to established and returns both IDs.
