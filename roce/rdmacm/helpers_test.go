@@ -257,9 +257,11 @@ func newUD(t testing.TB, h *node) *datagrams {
 	must(t, err)
 	d.cq, err = h.dev.CreateCQ(ib.CQInit{Entries: 16})
 	must(t, err)
-	d.qp, err = d.pd.CreateQP(ib.QPInit{Type: ib.UD, SendCQ: d.cq, RecvCQ: d.cq, Cap: ib.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxRecvSGE: 1, MaxInline: 512}})
+	d.qp, err = d.pd.CreateQP(ib.QPInit{Type: ib.UD, SendCQ: d.cq, RecvCQ: d.cq,
+		Cap: ib.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxRecvSGE: 1, MaxInline: 512}})
 	must(t, err)
-	must(t, d.qp.Modify(ib.QPAttr{State: ib.Init, Port: 1, QKey: rdmacm.DefaultQKey}, ib.AttrState|ib.AttrPKeyIndex|ib.AttrPort|ib.AttrQKey))
+	must(t, d.qp.Modify(ib.QPAttr{State: ib.Init, Port: 1, QKey: rdmacm.DefaultQKey},
+		ib.AttrState|ib.AttrPKeyIndex|ib.AttrPort|ib.AttrQKey))
 	d.in = register(t, d.pd, ib.GRHLen+32)
 	_, err = d.qp.PostRecv([]ib.RecvWR{{SGL: d.in.sgl()}})
 	must(t, err)
@@ -275,7 +277,8 @@ func (d *datagrams) send(t testing.TB, to ib.AHAttr, qpn ib.QPN, qkey uint32, te
 	must(t, err)
 	t.Cleanup(func() { ah.Close() })
 	until(t, "there is room in the send queue", func() bool {
-		_, err = d.qp.PostSend([]ib.SendWR{{Opcode: ib.WRSend, Flags: ib.SendInline, Inline: []byte(text), AH: ah.Num(), RemoteQPN: qpn, RemoteQKey: qkey}})
+		_, err = d.qp.PostSend([]ib.SendWR{{Opcode: ib.WRSend, Flags: ib.SendInline, Inline: []byte(text), AH: ah.Num(),
+			RemoteQPN: qpn, RemoteQKey: qkey}})
 		return !errors.Is(err, ib.ErrQueueFull)
 	})
 	must(t, err)
