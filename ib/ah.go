@@ -30,7 +30,7 @@ type AH interface {
 }
 
 // GRHLen is the number of bytes that precede the payload in the buffer of a UD receive: the datagram's global route
-// header. If the datagram came over IPv4, they are 20 undefined bytes and the IPv4 header (IBTA A17).
+// header. If the datagram came over IPv4, they are 20 undefined bytes and the IPv4 header (IBTA A17.4.5.1).
 const GRHLen = 40
 
 // AHFromWC returns the address vector with which to answer a datagram (ibv_init_ah_from_wc). wc is the completion of

@@ -1,8 +1,11 @@
 // Package rsocket provides stream sockets over RDMA: net.Conn and net.Listener with the rsockets protocol of librdmacm.
 // The peer is another goroce, or a C program on rsockets: rstream, riostream, rcopy, anything under librspreload.
 //
-//	l, err := rsocket.Listen(ctx, cm, ":7471", rsocket.Options{})      c, err := rsocket.Dial(ctx, cm, "192.0.2.1:7471", rsocket.Options{})
-//	c, err := l.Accept()                                               c.Write(b)
+//	l, err := rsocket.Listen(ctx, cm, ":7471", rsocket.Options{})
+//	c, err := l.Accept()
+//
+//	c, err := rsocket.Dial(ctx, cm, "192.0.2.1:7471", rsocket.Options{})
+//	c.Write(b)
 //
 // # How data is transferred
 //

@@ -35,7 +35,7 @@ type mappings struct {
 	at   sge          // the peer's iomap
 }
 
-// ownMapping is a buffer of ours that the peer may write into.
+// ownMapping is a buffer of this end that the peer may write into.
 type ownMapping struct {
 	entry mapEntry
 	mr    ib.MR // nil while the slot is free

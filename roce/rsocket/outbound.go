@@ -39,7 +39,7 @@ func newOutbound(size, queue int, sgl []uint64, r *record) outbound {
 }
 
 // nextTarget reads the next buffer out of the target SGL when the current one is used up. The peer may write an entry
-// again as soon as its buffer is in use, so retarget clears the entry before that.
+// again as soon as its buffer is in use, so nextTarget clears the entry before that.
 //
 // It loads the length first, and atomically, because devices write the last word of an entry last.
 func (o *outbound) nextTarget() error {
