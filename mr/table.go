@@ -11,40 +11,39 @@ import (
 
 // Limits of a table and its regions.
 const (
-	MaxRegions = 1<<24 - 1 // and windows: a key has 24 bits of index; 0 is never one
+	MaxRegions = 1<<24 - 1 // regions and windows; a key has 24 bits of index, and 0 is not used
 	MaxLen     = 1 << 48   // bytes in a region
 	MaxPDs     = 1 << 16
 )
 
-// pageSize is how many keys a page of the table has room for.
+// pageSize is the number of keys in a page of the table.
 const pageSize = 1024
 
 type page [pageSize]slot
 
-// slot is the place of a key index.
+// slot is the table's entry for a key index.
 type slot struct {
-	region  atomic.Pointer[Region] // what the key opens; nil while free, and for an unbound window
-	window  *Window                // whose key it is, nil if a region's; guarded by Table.mu
-	variant uint8                  // of the latest key; guarded by Table.mu
+	region  atomic.Pointer[Region] // what the key opens; nil while it is free, and for an unbound window
+	window  *Window                // the window that has the key, nil for a region's; guarded by Table.mu
+	variant uint8                  // of the current key; guarded by Table.mu
 }
 
 // Table holds the protection domains, regions and windows of a device.
 type Table struct {
-	shared bool                   // QPs of several shards use it
-	max    uint32                 // most keys; the indices are 1 to max, so that no key is small
-	pages  []atomic.Pointer[page] // by the upper bits of an index; made on first use
+	shared bool                   // several shards use the table
+	max    uint32                 // limit of keys; indices are 1 to max, so that no key is a small number
+	pages  []atomic.Pointer[page] // by the upper bits of an index; allocated on first use
 
 	mu      sync.Mutex
 	variant func() uint8
-	fresh   uint32   // indices from here on were never used
-	free    []uint32 // used before, oldest first: a stale key stays invalid for long
+	fresh   uint32   // indices from here on have never been used
+	free    []uint32 // used before, oldest first, so that a stale key stays invalid for a long time
 	pds     int      // protection domains that exist
-	lastPD  uint32   // number of the newest one
+	lastPD  uint32   // number of the latest one
 }
 
-// NewTable returns an empty table for up to maxRegions regions and windows (at
-// most MaxRegions). The variant bytes of keys come from outside, for whoever wants
-// runs to repeat; they should be hard to guess otherwise.
+// NewTable returns an empty table for up to maxRegions regions and windows (at most MaxRegions). variant returns the
+// low byte of a new key. It should be hard to guess, except in tests that have to be repeatable.
 func NewTable(maxRegions int, variant func() uint8) *Table {
 	maxRegions = min(max(maxRegions, 0), MaxRegions)
 	return &Table{
@@ -53,9 +52,8 @@ func NewTable(maxRegions int, variant func() uint8) *Table {
 	}
 }
 
-// NewSharedTable is NewTable for QPs of several shards, which are at work at the
-// same time. What a request revokes then is not touched any more when Bind or
-// Invalidate returns, if it is direct memory.
+// NewSharedTable returns a table for QPs of several shards, which run at the same time. When Bind or Invalidate
+// returns, no shard accesses the direct memory of the revoked key any more.
 func NewSharedTable(maxRegions int, variant func() uint8) *Table {
 	t := NewTable(maxRegions, variant)
 	t.shared = true
@@ -65,9 +63,8 @@ func NewSharedTable(maxRegions int, variant func() uint8) *Table {
 const knownAccess = ib.LocalWrite | ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtomic | ib.BindWindows | ib.ZeroBased |
 	ib.FlushGlobal | ib.FlushPersistent | ib.RemoteInvalidate
 
-// Register makes m accessible with the given rights to the users of pd, under the
-// addresses from iova on. Errors are an *ib.AttrError for what is not allowed,
-// which wraps ib.ErrNotSupported for FlushPersistent without a Persister,
+// Register makes m accessible to the users of pd with the given rights, at addresses from iova on. Errors are an
+// *ib.AttrError for arguments that are not valid (it wraps ib.ErrNotSupported for FlushPersistent without a Persister),
 // ib.ErrLimit when the table is full, ib.ErrForeign and ib.ErrClosed for pd.
 func (t *Table) Register(pd *PD, m Memory, iova uint64, access ib.Access) (*Region, error) {
 	const op = "register memory"
@@ -86,8 +83,7 @@ func (t *Table) Register(pd *PD, m Memory, iova uint64, access ib.Access) (*Regi
 	return r, nil
 }
 
-// newRegion returns a region that has no key yet, and refuses one that could not
-// work.
+// newRegion checks the arguments and returns a region without a key.
 func newRegion(op string, pd *PD, m Memory, iova uint64, access ib.Access) (*Region, error) {
 	r := &Region{pd: pd, mem: m, direct: m.Direct(), iova: iova, length: m.Len(), access: access}
 	rights, addr := fmt.Sprintf("%#x", uint32(access)), fmt.Sprintf("%#x", iova)
@@ -133,7 +129,7 @@ func (t *Table) add(op string, r *Region) error {
 	return nil
 }
 
-// slot returns the place of an index, which it makes if need be.
+// slot returns the entry of an index, allocating its page if necessary.
 func (t *Table) slot(index uint32) *slot {
 	at := &t.pages[index/pageSize]
 	if at.Load() == nil {
@@ -142,7 +138,7 @@ func (t *Table) slot(index uint32) *slot {
 	return &at.Load()[index%pageSize]
 }
 
-// takeKey returns a key of a free index, with a new variant. The caller holds mu.
+// takeKey returns a key with a free index and a new variant. The caller holds mu.
 func (t *Table) takeKey(op string) (ib.Key, error) {
 	v := t.variant()
 	var index uint32
@@ -157,18 +153,18 @@ func (t *Table) takeKey(op string) (ib.Key, error) {
 			v++
 		}
 	default:
-		return 0, fmt.Errorf("%s: %d regions and windows exist, the most that this device has: %w", op, t.max, ib.ErrLimit)
+		return 0, fmt.Errorf("%s: %d regions and windows exist, the most that this device has: %w", op, t.max,
+			ib.ErrLimit)
 	}
 	t.slot(index).variant = v
 	return ib.Key(index)<<8 | ib.Key(v), nil
 }
 
-// Deregister revokes r's key: later lookups fail, and so does all work on Spans
-// that were checked before. It does not wait for work that has already looked:
-// the caller makes sure that none is under way before the memory goes. It returns
-// an error that wraps ib.ErrBusy while windows are bound to r, and counts them
-// (IBTA 10.6.7.2.6 leaves that to the device); ib.ErrClosed the second time;
-// ib.ErrForeign for another table's region; an *ib.AttrError for a window's piece.
+// Deregister revokes r's key: later lookups fail, and so do accesses by Spans that were checked before. It does not
+// wait for accesses under way: the caller makes sure that there are none before the memory is freed. The error wraps
+// ib.ErrBusy, with their number, while windows are bound to r (IBTA 10.6.7.2.6 leaves that to the device); it is
+// ib.ErrClosed the second time, ib.ErrForeign for another table's region, and an *ib.AttrError if r is what a window
+// opens.
 func (t *Table) Deregister(r *Region) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -179,7 +175,7 @@ func (t *Table) Deregister(r *Region) error {
 	return nil
 }
 
-// removable returns the error that removing r meets. The caller holds mu.
+// removable returns the error of removing r, or nil. The caller holds mu.
 func (t *Table) removable(op string, r *Region) error {
 	switch {
 	case r.pd.table != t:
@@ -190,12 +186,13 @@ func (t *Table) removable(op string, r *Region) error {
 	case r.state.Load()&regionDead != 0:
 		return fmt.Errorf("%s: key %#x: %w", op, uint32(r.key), ib.ErrClosed)
 	case r.windows > 0:
-		return fmt.Errorf("%s: key %#x: %w by %d bound memory windows; unbind or free them first", op, uint32(r.key), ib.ErrBusy, r.windows)
+		return fmt.Errorf("%s: key %#x: %w by %d bound memory windows; unbind or free them first", op, uint32(r.key),
+			ib.ErrBusy, r.windows)
 	}
 	return nil
 }
 
-// remove takes r's key back. The caller holds mu.
+// remove revokes r's key and frees its index. The caller holds mu.
 func (t *Table) remove(r *Region) {
 	index := uint32(r.key >> 8)
 	r.state.Or(regionDead)
@@ -204,7 +201,7 @@ func (t *Table) remove(r *Region) {
 	r.pd.users[UserRegion]--
 }
 
-// lookup returns what key opens, a region or a window's piece, nil if nothing.
+// lookup returns the region that key opens, or the part of one that its window opens; nil if there is none.
 func (t *Table) lookup(key ib.Key) *Region {
 	index := uint32(key >> 8)
 	if index > t.max {
@@ -221,9 +218,8 @@ func (t *Table) lookup(key ib.Key) *Region {
 	return r
 }
 
-// Check decides on an access of a user of pd itself to length bytes at address va
-// of the region that key, an L_Key, names, with the rights in need (0 for reads).
-// A window's key is none.
+// Check checks an access of this end, as a user of pd, to length bytes at address va. key is the L_Key of a region, and
+// need the rights that the access needs (0 for reading). A window's key is not valid here.
 func (t *Table) Check(pd *PD, key ib.Key, va, length uint64, need ib.Access) (Span, Fault) {
 	r := t.lookup(key)
 	switch {
@@ -237,8 +233,8 @@ func (t *Table) Check(pd *PD, key ib.Key, va, length uint64, need ib.Access) (Sp
 	return r.span(va, length)
 }
 
-// CheckRemote decides on an access of a peer, by way of QP qpn of pd, to length
-// bytes at address va of the region or window that key, an R_Key, names.
+// CheckRemote checks an access of a peer, by QP qpn of pd, to length bytes at address va. key is the R_Key of a region
+// or a window (IBTA 10.6.5.2).
 func (t *Table) CheckRemote(pd *PD, qpn ib.QPN, key ib.Key, va, length uint64, need ib.Access) (Span, Fault) {
 	r, fault := t.RemoteRegion(pd, qpn, key, need)
 	if fault != FaultNone {
@@ -247,8 +243,8 @@ func (t *Table) CheckRemote(pd *PD, qpn ib.QPN, key ib.Key, va, length uint64, n
 	return r.span(va, length)
 }
 
-// RemoteRegion returns the region or window's piece that CheckRemote would look
-// for the bytes in: what a FLUSH of all of it is about.
+// RemoteRegion returns the region, or the part of one, that key opens for CheckRemote. It is for a FLUSH of the whole
+// region.
 func (t *Table) RemoteRegion(pd *PD, qpn ib.QPN, key ib.Key, need ib.Access) (*Region, Fault) {
 	r := t.lookup(key)
 	switch {
@@ -264,9 +260,8 @@ func (t *Table) RemoteRegion(pd *PD, qpn ib.QPN, key ib.Key, need ib.Access) (*R
 	return r, FaultNone
 }
 
-// Resolve checks the SGEs of a work request and appends a Span for each to dst.
-// Entries of length 0 are skipped, whatever their key (IBTA 10.8.3.2). On a fault
-// it returns dst as it was.
+// Resolve checks the SGEs of a work request and appends a Span for each to dst. It skips entries of length 0, whatever
+// their key (IBTA 10.8.3.2). On a fault it returns dst unchanged.
 func (t *Table) Resolve(pd *PD, sges []ib.SGE, need ib.Access, dst SGL) (SGL, Fault) {
 	n := len(dst)
 	for i := range sges {
