@@ -35,7 +35,7 @@ func TestCloseCM(t *testing.T) {
 	before := runtime.NumGoroutine()
 	n := mem.NewNetwork()
 	open := func(addr string) (*counter, *rdmacm.CM) {
-		dev, err := roce.Open(wrap.Seal(wrap.Turn(n.Open([]ib.GID{ib.GIDFromAddr(netip.MustParseAddr(addr))},
+		dev, err := roce.Open(wrap.Seal(wrap.Loopback(n.Open([]ib.GID{ib.GIDFromAddr(netip.MustParseAddr(addr))},
 			mem.Options{}))), roce.Options{})
 		must(t, err)
 		d := newCounter(dev)

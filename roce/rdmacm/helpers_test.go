@@ -65,7 +65,7 @@ func (n network) open(t testing.TB, number string, above func(link.Link) link.Li
 	for _, prefix := range []string{"192.0.2.", "2001:db8::", "fe80::"} {
 		gids = append(gids, ib.GIDFromAddr(netip.MustParseAddr(prefix+number)))
 	}
-	return openHost(t, above(wrap.Seal(wrap.Turn(n.Open(gids, mem.Options{})))))
+	return openHost(t, above(wrap.Seal(wrap.Loopback(n.Open(gids, mem.Options{})))))
 }
 
 // pair is hosts 1 and 2 of a network in memory.
@@ -83,7 +83,7 @@ func udpPair(t testing.TB, drop float64, seed uint64) (a, b *node) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l = wrap.Seal(wrap.Turn(l))
+		l = wrap.Seal(wrap.Loopback(l))
 		if drop > 0 {
 			l = wrap.Fault(l, wrap.FaultConfig{Seed: seed, Drop: drop})
 		}

@@ -20,7 +20,7 @@ func TestCMLoss(t *testing.T) {
 	t.Logf("fault seed %d", seed)
 	network := mem.NewNetwork()
 	at := func(addr string, seed uint64) Party {
-		l := wrap.Seal(wrap.Turn(network.Open([]ib.GID{ib.GIDFromAddr(netip.MustParseAddr(addr))}, mem.Options{})))
+		l := wrap.Seal(wrap.Loopback(network.Open([]ib.GID{ib.GIDFromAddr(netip.MustParseAddr(addr))}, mem.Options{})))
 		dev, err := roce.Open(wrap.Fault(l, wrap.FaultConfig{Seed: seed, Drop: 0.2, Duplicate: 0.1, Reorder: 0.1}), roce.Options{})
 		if err != nil {
 			t.Fatal(err)

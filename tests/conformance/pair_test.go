@@ -30,7 +30,7 @@ func openShards(t *testing.T, links []link.Link, err error) Party {
 		t.Fatal(err)
 	}
 	for i, l := range links {
-		links[i] = wrap.Seal(linktest.Verify(t, wrap.Turn(l)))
+		links[i] = wrap.Seal(linktest.Verify(t, wrap.Loopback(l)))
 	}
 	dev, err := roce.OpenShards(links, roce.Options{})
 	if err != nil {

@@ -54,7 +54,7 @@ func openDevice(j *Job) (*roce.Device, error) {
 		if err != nil {
 			return nil, err
 		}
-		return roce.Open(wrap.Seal(wrap.Turn(l)), roce.Options{})
+		return roce.Open(wrap.Seal(wrap.Loopback(l)), roce.Options{})
 	}
 	if j.Link == "" || j.Link == "udp" {
 		return host.Open(host.Options{Link: "udp", Addrs: addrs})

@@ -223,7 +223,8 @@ func TestTrace(t *testing.T) {
 	}
 	var got []seen
 	l := wrap.Seal(wrap.Trace(rec, func(e *wrap.Event) {
-		got = append(got, seen{e.Now, e.Sent, e.Packet.PSN, e.Packet.Opcode, e.Outer.ID, e.Err == nil && e.Outer.Check(e.Frame)})
+		got = append(got, seen{e.Now, e.Sent, e.Packet.PSN, e.Packet.Opcode, e.Outer.ID, e.Err == nil &&
+			e.Outer.Check(e.Frame)})
 	}))
 	send(t, l, 4, newRun(7, 1, 64, 32))
 	junk := link.Run{Src: peer, Dst: local, Size: 16, Buf: bytes.Repeat([]byte{0xFF}, 16)}
@@ -250,7 +251,7 @@ func TestTrace(t *testing.T) {
 // The whole stack keeps the contract of a Link.
 func TestContract(t *testing.T) {
 	stack := func(l link.Link) link.Link {
-		l = wrap.Trace(wrap.Turn(l), func(*wrap.Event) {})
+		l = wrap.Trace(wrap.Loopback(l), func(*wrap.Event) {})
 		c, err := wrap.Pcap(l, io.Discard, time.Time{})
 		if err != nil {
 			t.Fatal(err)

@@ -24,7 +24,8 @@ var (
 )
 
 func newRecorder() *recorder {
-	return &recorder{take: -1, caps: link.Caps{Name: "rec", MTU: 1500, Local: []ib.GID{local}, RunFrames: 64, RunBytes: 65000, ID: link.IDFree}}
+	return &recorder{take: -1, caps: link.Caps{Name: "rec", MTU: 1500, Local: []ib.GID{local}, RunFrames: 64,
+		RunBytes: 65000, ID: link.IDFree}}
 }
 
 func (r *recorder) Caps() link.Caps { return r.caps }

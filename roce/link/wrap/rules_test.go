@@ -42,8 +42,8 @@ func badICRCs(runs []link.Run) []int {
 	bad := []int{}
 	for _, r := range runs {
 		for i := range r.Frames() {
-			o := wire.Outer{Src: r.Src, Dst: r.Dst, SrcPort: r.SrcPort, DstPort: link.Port, TrafficClass: r.TrafficClass,
-				HopLimit: r.HopLimit, FlowLabel: r.FlowLabel, ID: r.ID + uint16(i)}
+			o := wire.Outer{Src: r.Src, Dst: r.Dst, SrcPort: r.SrcPort, DstPort: link.Port,
+				TrafficClass: r.TrafficClass, HopLimit: r.HopLimit, FlowLabel: r.FlowLabel, ID: r.ID + uint16(i)}
 			if !o.Check(r.Frame(i)) {
 				bad = append(bad, int(r.Frame(i)[11]))
 			}
@@ -241,7 +241,8 @@ func TestRuleErrors(t *testing.T) {
 		c.change(&r)
 		_, err := rules.Add(r)
 		var attr *ib.AttrError
-		if !errors.As(err, &attr) || attr.Attr != c.attr || !errors.Is(err, ib.ErrInvalid) || !strings.Contains(attr.Allowed, c.allowed) {
+		if !errors.As(err, &attr) || attr.Attr != c.attr || !errors.Is(err, ib.ErrInvalid) ||
+			!strings.Contains(attr.Allowed, c.allowed) {
 			t.Errorf("%s: error %v, want what is allowed: %q", c.attr, err, c.allowed)
 		}
 	}

@@ -72,7 +72,7 @@ func TestTurn(t *testing.T) {
 	rec.caps.ID, rec.caps.FixedSrcPort = link.IDIndex, link.Port
 	second := ib.GID{0: 0xFD, 15: 7}
 	rec.caps.Local = append(rec.caps.Local, second)
-	l := wrap.Seal(wrap.Turn(rec))
+	l := wrap.Seal(wrap.Loopback(rec))
 
 	away, own, own6 := newRun(0, 2, 64, 0), newRun(2, 2, 64, 32), newRun(5, 1, 64, 0)
 	own.Dst = local
@@ -109,7 +109,7 @@ func TestTurn(t *testing.T) {
 // Runs come back to an address while the link has it.
 func TestTurnAddresses(t *testing.T) {
 	n := mem.NewNetwork()
-	l := wrap.Turn(n.Open([]ib.GID{local}, mem.Options{}))
+	l := wrap.Loopback(n.Open([]ib.GID{local}, mem.Options{}))
 	later := ib.GID{10: 0xFF, 11: 0xFF, 12: 10, 15: 9}
 	in := make([]link.Run, 4)
 	for i, has := range []bool{false, true, false} {
@@ -133,7 +133,8 @@ func TestTurnAddresses(t *testing.T) {
 			want = 2
 		}
 		if lost := int(l.Stats().TxErrors - before); got != want || lost != 2-want {
-			t.Errorf("with the address %v: %d runs come back, %d are lost; want %d and %d", has, got, lost, want, 2-want)
+			t.Errorf("with the address %v: %d runs come back, %d are lost; want %d and %d", has, got, lost, want,
+				2-want)
 		}
 	}
 }
@@ -143,7 +144,7 @@ func TestTurnAddresses(t *testing.T) {
 func TestTurnBlocked(t *testing.T) {
 	rec := newRecorder()
 	rec.take = 1
-	l := wrap.Turn(rec)
+	l := wrap.Loopback(rec)
 	away, own := newRun(0, 1, 64, 0), newRun(1, 1, 64, 0)
 	own.Dst = local
 	in := make([]link.Run, 8)
@@ -156,7 +157,7 @@ func TestTurnBlocked(t *testing.T) {
 }
 
 func TestTurnOverflow(t *testing.T) {
-	l := wrap.Turn(newRecorder())
+	l := wrap.Loopback(newRecorder())
 	own := newRun(0, 62, 1040, 0)
 	own.Dst = local
 	for range 100 {

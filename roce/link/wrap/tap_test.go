@@ -154,7 +154,8 @@ func TestTapSlowWriter(t *testing.T) {
 	closeCapture(t, c)
 	got := read(t, &slow.Buffer)
 	if got.matched != runs*each || got.lost != c.Counts().Dropped || len(got.sent) != int(got.matched-got.lost) {
-		t.Errorf("%d packets in the file; it says that %d matched and %d were lost; counts %+v", len(got.sent), got.matched, got.lost, c.Counts())
+		t.Errorf("%d packets in the file; it says that %d matched and %d were lost; counts %+v", len(got.sent),
+			got.matched, got.lost, c.Counts())
 	}
 }
 
