@@ -118,7 +118,7 @@ func benchRings(b *testing.B, from, to *conn) float64 {
 
 // drain takes all frames that arrived.
 func drain(q *queue) int {
-	q.giveBack()
+	q.refill()
 	n := q.rx.ready()
 	for i := range n {
 		q.lent = append(q.lent, q.rx.at(i).Addr)

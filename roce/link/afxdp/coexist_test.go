@@ -223,7 +223,8 @@ func TestPermission(t *testing.T) {
 		{[]uint{unix.CAP_NET_RAW}, "missing: CAP_NET_RAW"},
 		{[]uint{unix.CAP_NET_ADMIN, unix.CAP_SYS_ADMIN}, "missing: CAP_NET_ADMIN"},
 		{[]uint{unix.CAP_BPF, unix.CAP_SYS_ADMIN}, "missing: CAP_BPF"},
-		{[]uint{unix.CAP_NET_RAW, unix.CAP_NET_ADMIN, unix.CAP_BPF, unix.CAP_SYS_ADMIN}, "missing: CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF"},
+		{[]uint{unix.CAP_NET_RAW, unix.CAP_NET_ADMIN, unix.CAP_BPF, unix.CAP_SYS_ADMIN},
+			"missing: CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF"},
 	} {
 		err := dropping(na, open, true, tt.drop...)
 		if !errors.Is(err, fs.ErrPermission) || !strings.HasSuffix(err.Error(), tt.want) {
@@ -262,7 +263,9 @@ func TestAdvice(t *testing.T) {
 	}{
 		{unix.EAFNOSUPPORT, "CONFIG_XDP_SOCKETS", errors.ErrUnsupported},
 		{unix.ENOSYS, "CONFIG_BPF_SYSCALL", errors.ErrUnsupported},
-		{&memlockError{6 << 20}, "6144 KiB of UMEM: it exceeds what may be locked in memory (`ulimit -l`); raise the limit, or give the program CAP_IPC_LOCK", unix.ENOBUFS},
+		{&memlockError{6 << 20},
+			"6144 KiB of UMEM: it exceeds what may be locked in memory (`ulimit -l`); raise the limit, or give the " +
+				"program CAP_IPC_LOCK", unix.ENOBUFS},
 		{unix.EBUSY, "another program has AF_XDP sockets", unix.EBUSY},
 		{unix.EINVAL, "nosuch0: attach the XDP program: invalid argument", unix.EINVAL},
 	} {

@@ -82,11 +82,13 @@ func TestDetach(t *testing.T) {
 		return err
 	})
 	var refused *Error
-	if !errors.As(err, &refused) || !errors.Is(err, unix.EBUSY) || !strings.Contains(err.Error(), fmt.Sprintf("XDP program %d", mine)) {
+	if !errors.As(err, &refused) || !errors.Is(err, unix.EBUSY) ||
+		!strings.Contains(err.Error(), fmt.Sprintf("XDP program %d", mine)) {
 		t.Errorf("a second link on the interface: %v, want an *Error that names program %d", err, mine)
 	}
 	if id, after := hooked(t, nb), descriptors(t); id != mine || after != before {
-		t.Errorf("after that program %d is on the interface and %d files are open, want %d and %d", id, after, mine, before)
+		t.Errorf("after that program %d is on the interface and %d files are open, want %d and %d", id, after, mine,
+			before)
 	}
 }
 

@@ -13,13 +13,13 @@ import (
 	"github.com/goroce/goroce/roce/link"
 )
 
-// Owner is what could be found out about who has a port.
+// Owner describes who has a port, as far as it could be found out.
 type Owner struct {
 	PID    int    // 0 if no process was found
 	Name   string // the process's command name
-	UID    int    // of the socket; -1 if no socket was found
-	Goroce bool   // a goroce process has claimed the port: see Claim
-	Kernel bool   // no process was found, and rdma_rxe, which is loaded, has such a socket
+	UID    int    // owner of the socket; -1 if no socket was found
+	Goroce bool   // a goroce process has locked the port: see Claim
+	Kernel bool   // no process was found, rdma_rxe is loaded, and the socket looks like its
 }
 
 func (o Owner) String() string {
@@ -40,12 +40,11 @@ func (o Owner) String() string {
 	return program + " that cannot be seen from here"
 }
 
-// FindOwner looks for the socket that has UDP port 4791 at addr, or at all
-// addresses, and for the process that holds it. It needs no privilege, but
-// without any it sees only the caller's own processes.
+// FindOwner looks for the socket that is bound to UDP port 4791 at addr, or at all addresses, and for its process. It
+// needs no privilege, but then it finds only the caller's own processes.
 func FindOwner(addr netip.Addr) Owner { return findOwner(addr, locked(addr)) }
 
-// findOwner is FindOwner where it is known whether a goroce process has claimed the port.
+// findOwner is FindOwner, told whether a goroce process has locked the port.
 func findOwner(addr netip.Addr, goroce bool) Owner {
 	owner := Owner{UID: -1, Goroce: goroce}
 	wildcard := false
@@ -67,20 +66,20 @@ func findOwner(addr netip.Addr, goroce bool) Owner {
 	return owner
 }
 
-// likeRxe reports whether a socket could be rdma_rxe's, which binds to all addresses
-// (rxe_net.c). A process of root's that cannot be seen and does the same looks alike.
+// likeRxe reports whether a socket could be rdma_rxe's, which is bound to all addresses (rxe_net.c). The socket of a
+// root process that the caller cannot see looks alike.
 func (o Owner) likeRxe(wildcard bool) bool {
 	return o.PID == 0 && o.UID == 0 && wildcard && !o.Goroce
 }
 
-// locked reports whether a goroce process has claimed the port.
+// locked reports whether a goroce process has locked the port.
 func locked(addr netip.Addr) (found bool) {
 	eachLine("unix", func(line string) { found = found || strings.HasSuffix(line, " "+lockName(addr)) })
 	return found
 }
 
-// eachLine reads a table of this thread's network namespace, which need not be that of
-// its process.
+// eachLine calls do for each line of a table of this thread's network namespace, which may differ from that of the
+// process.
 func eachLine(table string, do func(line string)) {
 	f, err := os.Open("/proc/thread-self/net/" + table)
 	if err != nil {
@@ -99,7 +98,7 @@ type socket struct {
 	inode string
 }
 
-// covers reports whether s stands in the way of port 4791 at addr.
+// covers reports whether s conflicts with a bind to port 4791 at addr.
 func (s socket) covers(addr netip.Addr) bool {
 	a := s.local.Addr()
 	return s.local.Port() == link.Port && (a == addr.WithZone("") || a.IsUnspecified() && (a.Is6() || addr.Is4()))
@@ -109,8 +108,8 @@ func (s socket) covers(addr netip.Addr) bool {
 //
 //	12: 0100007F:12B7 00000000:0000 07 00000000:00000000 00:00000000 00000000  1000  0 31337 2 ...
 //
-// where an address is printed as 32-bit words in host byte order, which is
-// little endian on the machines that we run on.
+// Addresses are printed as 32-bit words in host byte order, which is little endian on the machines that goroce
+// supports.
 func parseSocket(line string) (socket, bool) {
 	f := strings.Fields(line)
 	if len(f) < 10 {
@@ -133,7 +132,7 @@ func parseSocket(line string) (socket, bool) {
 	return socket{netip.AddrPortFrom(addr.Unmap(), uint16(portNum)), uid, f[9]}, true
 }
 
-// holder returns the process that has the socket with this inode open.
+// holder returns the process that has a socket with this inode open.
 func holder(inode string) (pid int, name string) {
 	want := "socket:[" + inode + "]"
 	fds, _ := filepath.Glob("/proc/[0-9]*/fd/*")

@@ -1,12 +1,9 @@
-// Package port claims UDP port 4791 at an address for one driver, and says who
-// has it when it is taken.
+// Package port reserves UDP port 4791 at an address for one driver, and finds out who has it when it is taken.
 //
-// All of RoCEv2 arrives at this one port, so two programs cannot both speak it
-// at one address. A plain bind would fail with EADDRINUSE, which helps nobody:
-// [Error] names the owner and the ways out. Beside the bind there is a lock, an
-// abstract unix socket per address, because a program that binds with
-// SO_REUSEPORT, as a driver with several queues does, would silently share the
-// port with another of the same user and each would get half of the packets.
+// All RoCEv2 packets go to this port, so only one program can use it at an address. A plain bind would fail with
+// EADDRINUSE; [Error] also names the owner and says what to do. In addition to the bind there is a lock, an abstract
+// unix socket for each address: a program that binds with SO_REUSEPORT, as a driver with several queues does, would
+// otherwise share the port with another program of the same user, and each would get some of the packets.
 package port
 
 import (
@@ -31,7 +28,8 @@ type Error struct {
 func (e *Error) Error() string {
 	advice := "use another address, or another network namespace, or stop it"
 	if e.Owner.Goroce {
-		advice = "if that is the daemon, go through it (--daemon); otherwise use another address or network namespace, or stop it"
+		advice = "if that is the daemon, go through it (--daemon); otherwise use another address or network " +
+			"namespace, or stop it"
 	}
 	return fmt.Sprintf("%v: %v by %v; %s", netip.AddrPortFrom(e.Addr, link.Port), ErrTaken, e.Owner, advice)
 }
@@ -39,8 +37,7 @@ func (e *Error) Error() string {
 // Is makes errors.Is(err, ErrTaken) true.
 func (e *Error) Is(target error) bool { return target == ErrTaken }
 
-// Lock is held for as long as the port is in use. The kernel lets it go when the
-// process ends.
+// Lock is the reservation of the port at an address. The kernel releases it when the process ends.
 type Lock struct{ fd int }
 
 // Claim locks the port at addr within this network namespace. It fails with
@@ -62,14 +59,14 @@ func Claim(addr netip.Addr) (*Lock, error) {
 	return nil, fmt.Errorf("lock %s: %w", name, err)
 }
 
-// lockName is an abstract name. These belong to the network namespace, as ports do.
+// lockName returns an abstract socket name. Such names belong to the network namespace, as ports do.
 func lockName(addr netip.Addr) string {
 	return fmt.Sprintf("@goroce/%v", netip.AddrPortFrom(addr, link.Port))
 }
 
-// Release gives the port back.
+// Release releases the port.
 func (l *Lock) Release() { _ = unix.Close(l.fd) }
 
-// Taken returns the *Error for addr, having looked for the owner. Drivers call it when bind
-// says EADDRINUSE. The lock is theirs then: it is no goroce process that has the port.
+// Taken looks for the owner of the port at addr and returns an *Error. Drivers call it when bind fails with EADDRINUSE
+// although they have the lock, so the owner is not a goroce process.
 func Taken(addr netip.Addr) error { return &Error{Addr: addr, Owner: findOwner(addr, false)} }

@@ -327,7 +327,8 @@ func TestHeldFromAddressThatGoes(t *testing.T) {
 	if err := a.RemoveLocal(later); err != nil {
 		t.Fatal(err)
 	}
-	na.Command(t, "ip", "neigh", "replace", "10.99.0.200", "lladdr", net.HardwareAddr(nb.MAC[:]).String(), "dev", na.IfName)
+	na.Command(t, "ip", "neigh", "replace", "10.99.0.200", "lladdr", net.HardwareAddr(nb.MAC[:]).String(), "dev",
+		na.IfName)
 	for end := time.Now().Add(20 * time.Second); a.Stats().TxErrors+a.Stats().TxFrames == 0; {
 		_ = a.Wait(10*time.Millisecond, false)
 		if _, err := a.Recv(0, make([]link.Run, 1)); err != nil {
