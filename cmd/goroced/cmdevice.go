@@ -10,9 +10,8 @@ import (
 	"github.com/goroce/goroce/roce/link/wrap"
 )
 
-// cmDeviceFlags are deviceFlags for subcommands that connect by address: without
-// -d, which is another option of librdmacm's tools, and with a device that is found
-// by address, as theirs are.
+// cmDeviceFlags are deviceFlags for subcommands that connect by address. They have no -d, which is another option of
+// librdmacm's tools, and they find the device by address, as those tools do.
 type cmDeviceFlags struct {
 	Device string       `aliases:"ib-dev" default:"soft" placeholder:"DEV" help:"soft, or a name that devinfo -l lists (default ${default}); the connections of an RNIC belong to the kernel." group:"Device"`
 	Link   string       `default:"auto" enum:"auto,udp,rawsock,afxdp" help:"What carries the packets of a software device: ${enum}." group:"Device"`
@@ -23,8 +22,8 @@ type cmDeviceFlags struct {
 	daemonFlags
 }
 
-// with opens the device for the time of use. local is the own address that the
-// options name, remote the host to reach; either may be "".
+// with opens the device and calls use. local is the local address of the options, remote the host to connect to; either
+// may be "".
 func (f *cmDeviceFlags) with(ctx context.Context, local, remote string, faults wrap.FaultConfig, pcap string,
 	use func(ib.Device) error) error {
 	d := deviceFlags(*f)
@@ -34,8 +33,8 @@ func (f *cmDeviceFlags) with(ctx context.Context, local, remote string, faults w
 	return d.with(ctx, faults, pcap, use)
 }
 
-// findAddr returns the own address to use, none if nothing is known. The kernel
-// chooses a socket's address by the route, without sending anything.
+// findAddr returns the local address to use, or none if it is not known. The kernel chooses it by the route to remote;
+// nothing is sent.
 func findAddr(local, remote string) []netip.Addr {
 	if a, err := netip.ParseAddr(local); err == nil && !a.IsUnspecified() {
 		return []netip.Addr{a}

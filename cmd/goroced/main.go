@@ -1,12 +1,9 @@
-// Goroced is RDMA over Converged Ethernet in user space: it shows what RoCEv2
-// does, talks it to other machines, and takes captures of it apart. `goroced --help`
-// lists the subcommands.
+// Goroced is RDMA over Converged Ethernet in user space: it demonstrates RoCEv2, uses it with other machines, serves it
+// to the programs of this one, and decodes captures. `goroced --help` lists the subcommands.
 //
-// Exit codes: 0 is success, 1 failure, 2 a command line that is not understood.
-// Errors are one line on standard error.
+// Exit codes: 0 is success, 1 failure, 2 an invalid command line. Errors are one line on standard error.
 //
-// This package holds flags and wiring only; what the subcommands do is in the
-// packages under internal.
+// This package only has flags, and connects them with the packages under internal, which implement the subcommands.
 package main
 
 import (
@@ -29,7 +26,7 @@ const (
 	exitUsage   = 2
 )
 
-// commandLine is what kong parses: one field a subcommand.
+// commandLine is what kong parses: a field for each subcommand.
 type commandLine struct {
 	Demo       demoCmd       `cmd:"" help:"Show RoCEv2 at work between two hosts in this process."`
 	Pingpong   pingpongCmd   `cmd:"" help:"SEND messages to and fro, with another goroced or with rdma-core's ibv_*_pingpong."`
@@ -54,7 +51,7 @@ type commandLine struct {
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 }
 
-// app is what every subcommand gets.
+// app is passed to every subcommand.
 type app struct {
 	ctx context.Context // ends with SIGINT and SIGTERM
 	out io.Writer
@@ -87,13 +84,13 @@ func run(args []string) int {
 	return report(err, exitFailure)
 }
 
-// report writes an error as one line.
+// report prints an error on one line.
 func report(err error, code int) int {
 	fmt.Fprintf(os.Stderr, "goroced: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
 	return code
 }
 
-// printJSON prints v for people and programs.
+// printJSON prints v as indented JSON.
 func printJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")

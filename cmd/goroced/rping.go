@@ -41,7 +41,7 @@ func (*rpingCmd) Help() string {
 		"-a 127.0.0.1 -I 127.0.0.2 -C 5 -v -V`."
 }
 
-// Validate is called when the command line was parsed.
+// Validate is called by kong when the command line is parsed.
 func (c *rpingCmd) Validate() error {
 	if !c.Server && !c.Client {
 		return fmt.Errorf("%w: neither -s nor -c is given: be the server or the client?", ib.ErrInvalid)

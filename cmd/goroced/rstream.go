@@ -47,7 +47,7 @@ func (*rstreamCmd) Help() string {
 		"127.0.0.1 -S all` and `goroced rstream -s 127.0.0.1 -b 127.0.0.2 -S all`."
 }
 
-// Validate is called when the command line was parsed.
+// Validate is called by kong when the command line is parsed.
 func (c *rstreamCmd) Validate() error {
 	o := rstream.Defaults()
 	o.Server, o.Bind, o.Port, o.IOMap = c.Server, c.Bind, c.Port, c.IOMap

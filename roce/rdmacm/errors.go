@@ -41,13 +41,13 @@ func (e *RejectError) Is(target error) bool {
 
 // rejectAdvice says what a reason means for the caller, and what to do.
 var rejectAdvice = map[wire.RejectReason]string{
-	wire.RejectNoResources:        ": the peer's backlog is full, or it has no more QPs; try again later",
-	wire.RejectTimeout:            ": the peer waited in vain for our answer; its messages reach us, ours get lost",
-	wire.RejectInvalidServiceID:   ": nobody listens there; check the port, and that the listener has this address and " +
-		"service",
+	wire.RejectNoResources: ": the peer's backlog is full, or it has no more QPs; try again later",
+	wire.RejectTimeout:     ": the peer waited in vain for our answer; its messages reach us, ours get lost",
+	wire.RejectInvalidServiceID: ": nobody listens there; check the port, and that the listener has this " +
+		"address and service",
 	wire.RejectInvalidTransport:   ": the listener wants another service; choose Config.Service as there",
 	wire.RejectStale:              ": the peer takes us for an older connection; try again",
-	wire.RejectInvalidGID:         ": the peer does not have the address that it was asked by; is there a NAT on the way?",
+	wire.RejectInvalidGID:         ": the peer does not have the address that it was asked by; is there a NAT?",
 	wire.RejectInvalidMTU:         ": the peer's port takes only smaller packets; set Config.PathMTU",
 	wire.RejectConsumer:           ": the application there refused; its private data may say why",
 	wire.RejectInvalidCommID:      ": the peer knows nothing of this connection any more",

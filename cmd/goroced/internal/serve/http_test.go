@@ -24,7 +24,8 @@ func TestAdmin(t *testing.T) {
 		t.Errorf("the peer is %+v, want %+v", p, want)
 	}
 	for path, want := range map[string]string{
-		"/healthz": `200 {"status":"ok"}`, "/v1/nosuch": "404", "/": "404", "/metrics": "404", "/debug/pprof/cmdline": "200 ",
+		"/healthz": `200 {"status":"ok"}`, "/v1/nosuch": "404", "/": "404", "/metrics": "404",
+		"/debug/pprof/cmdline": "200 ",
 	} {
 		if got := c.get(path); !strings.HasPrefix(got, want) {
 			t.Errorf("%s: %.100s", path, got)
@@ -35,7 +36,10 @@ func TestAdmin(t *testing.T) {
 // TestAuthorize: other users see, and change nothing.
 func TestAuthorize(t *testing.T) {
 	privileged := false
-	h := authorize(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { privileged = Privileged(r.Context()) }))
+	h := authorize(http.HandlerFunc(func(_ http.ResponseWriter,
+		r *http.Request) {
+		privileged = Privileged(r.Context())
+	}))
 	own := uint32(os.Geteuid())
 	for _, c := range []struct {
 		peer         *Peer
@@ -110,7 +114,8 @@ func TestMetricsListener(t *testing.T) {
 	addr := free.Addr().String()
 	_ = free.Close()
 	start(t, t.TempDir(), "[metrics]\nlisten = '"+addr+"'")
-	for path, want := range map[string]string{"/healthz": `200 {"status":"ok"}`, "/debug/pprof/cmdline": "200", "/v1/status": "404", "/v1/devices": "404"} {
+	for path, want := range map[string]string{"/healthz": `200 {"status":"ok"}`, "/debug/pprof/cmdline": "200",
+		"/v1/status": "404", "/v1/devices": "404"} {
 		if got := get(t, http.DefaultClient, "http://"+addr+path); !strings.HasPrefix(got, want) {
 			t.Errorf("%s: %.100s", path, got)
 		}
