@@ -21,7 +21,8 @@ func TestCMLoss(t *testing.T) {
 	network := mem.NewNetwork()
 	at := func(addr string, seed uint64) Party {
 		l := wrap.Seal(wrap.Loopback(network.Open([]ib.GID{ib.GIDFromAddr(netip.MustParseAddr(addr))}, mem.Options{})))
-		dev, err := roce.Open(wrap.Fault(l, wrap.FaultConfig{Seed: seed, Drop: 0.2, Duplicate: 0.1, Reorder: 0.1}), roce.Options{})
+		dev, err := roce.Open(wrap.Fault(l, wrap.FaultConfig{Seed: seed, Drop: 0.2, Duplicate: 0.1, Reorder: 0.1}),
+			roce.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

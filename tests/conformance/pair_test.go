@@ -85,7 +85,8 @@ func TestMem(t *testing.T) {
 			skipUnlessFull(t, f.full)
 			network := mem.NewNetwork()
 			at := func(s string) Party {
-				return openShards(t, network.OpenShards([]ib.GID{ib.GIDFromAddr(netip.MustParseAddr(s))}, f.o, f.shards), nil)
+				return openShards(t, network.OpenShards([]ib.GID{ib.GIDFromAddr(netip.MustParseAddr(s))}, f.o,
+					f.shards), nil)
 			}
 			runPair(t, at(f.a), at(f.b))
 		})

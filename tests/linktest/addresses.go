@@ -16,7 +16,8 @@ func Addresses(t *testing.T, open Open, spare ib.GID) {
 		name string
 		test func(t *testing.T, a, b link.Link, spare ib.GID)
 	}{
-		{"ComeAndGo", testComeAndGo}, {"Refused", testAddressRefused}, {"WhileWaiting", testAddressWhileWaiting}, {"Closed", testAddressClosed},
+		{"ComeAndGo", testComeAndGo}, {"Refused", testAddressRefused}, {"WhileWaiting", testAddressWhileWaiting},
+		{"Closed", testAddressClosed},
 	} {
 		t.Run("Addresses/"+tt.name, func(t *testing.T) {
 			a, b := open(t)

@@ -29,7 +29,8 @@ func (n *Namespace) Capture(t testing.TB, packets int) *Capture {
 	t.Helper()
 	path := require.Command(t, "tcpdump")
 	c := &Capture{File: filepath.Join(t.TempDir(), "capture.pcap"), want: packets}
-	c.cmd = exec.Command(path, "-i", n.IfName, "-Q", "in", "--immediate-mode", "-U", "-s", "70000", "-B", "32768", // room for 400 packets
+	// room for 400 packets
+	c.cmd = exec.Command(path, "-i", n.IfName, "-Q", "in", "--immediate-mode", "-U", "-s", "70000", "-B", "32768",
 		"-c", fmt.Sprint(packets), "-w", c.File, "udp dst port 4791")
 	stderr, err := c.cmd.StderrPipe()
 	if err == nil {
@@ -83,8 +84,9 @@ func Tshark(t testing.TB, file string, want int) {
 	t.Helper()
 	const severityError = "8388608"
 	// RoCEv2 has no UDP checksum, about which tshark would complain over IPv6.
-	cmd := exec.Command(require.Command(t, "tshark"), "-r", file, "-T", "fields", "-o", "udp.ignore_ipv6_zero_checksum:TRUE",
-		"-e", "frame.number", "-e", "infiniband.bth.opcode", "-e", "_ws.expert.severity", "-e", "_ws.expert.message")
+	cmd := exec.Command(require.Command(t, "tshark"), "-r", file, "-T", "fields", "-o",
+		"udp.ignore_ipv6_zero_checksum:TRUE", "-e", "frame.number", "-e", "infiniband.bth.opcode", "-e",
+		"_ws.expert.severity", "-e", "_ws.expert.message")
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("%v: %v", cmd, err)

@@ -181,7 +181,8 @@ func largest(a, b link.Link) int {
 
 func testCaps(t *testing.T, a, _ link.Link) {
 	c := a.Caps()
-	if c.Name == "" || len(c.Local) == 0 || c.MTU < 336 || c.RunFrames < 1 || c.RunBytes < c.MTU-48 && c.RunBytes < 65000 {
+	if c.Name == "" || len(c.Local) == 0 || c.MTU < 336 || c.RunFrames < 1 || c.RunBytes < c.MTU-48 &&
+		c.RunBytes < 65000 {
 		t.Errorf("capabilities make no sense: %+v", c)
 	}
 	if d := a.Deadline(); d != ib.Never {

@@ -15,13 +15,15 @@ import (
 func Membership(t *testing.T, open func(*Namespace, netip.Addr) link.Link) {
 	ns, _ := NewVeth(t, 1500)
 	for _, addr := range []netip.Addr{ns.Addr4, ns.Addr6} {
-		for _, end := range []func(link.Link, ib.GID) error{link.Link.Leave, func(l link.Link, _ ib.GID) error { return l.Close() }} {
+		closed := func(l link.Link, _ ib.GID) error { return l.Close() }
+		for _, end := range []func(link.Link, ib.GID) error{link.Link.Leave, closed} {
 			l := open(ns, addr)
 			group := NewGroup(l)
 			check := func(when string, want bool) {
 				t.Helper()
 				if host, nic := ns.member(t, group); host != want || nic != want {
-					t.Errorf("%s: host a member of %v: %v, NIC lets it in: %v; want %v", when, group.Addr(), host, nic, want)
+					t.Errorf("%s: host a member of %v: %v, NIC lets it in: %v; want %v", when, group.Addr(), host, nic,
+						want)
 				}
 			}
 			check("before Join", false)

@@ -52,7 +52,8 @@ func GroupMAC(g ib.GID) [6]byte {
 
 // NewDatagram returns a UD SEND from a to a group, with size bytes in total.
 func NewDatagram(a link.Link, group ib.GID, size int) link.Run {
-	r := link.Run{Src: a.Caps().Local[0], Dst: group, SrcPort: 0xC123, TrafficClass: 0x68, HopLimit: 33, Size: size, Buf: make([]byte, size)}
+	r := link.Run{Src: a.Caps().Local[0], Dst: group, SrcPort: 0xC123, TrafficClass: 0x68, HopLimit: 33, Size: size,
+		Buf: make([]byte, size)}
 	p := wire.Packet{BTH: wire.BTH{Opcode: wire.UDSendOnly, PKey: ib.DefaultPKey, DestQP: ib.QPNMulticast}}
 	p.DETH = wire.DETH{QKey: 0x01234567, SrcQP: 0x12}
 	p.PutHeaders(r.Buf)
@@ -73,7 +74,8 @@ func join(t *testing.T, group ib.GID, links ...link.Link) {
 func sendTo(t *testing.T, a link.Link, group ib.GID) []link.Run {
 	t.Helper()
 	var next uint32
-	out := []link.Run{NewRun(a, a, &next, 1, 64, 0), NewRun(a, a, &next, min(a.Caps().RunFrames-1, 20), 1040, 68), NewRun(a, a, &next, 1, largest(a, a), 0)}
+	out := []link.Run{NewRun(a, a, &next, 1, 64, 0), NewRun(a, a, &next, min(a.Caps().RunFrames-1, 20), 1040, 68),
+		NewRun(a, a, &next, 1, largest(a, a), 0)}
 	for i := range out {
 		out[i].Dst = group
 	}
@@ -138,7 +140,8 @@ func testGroupMembers(t *testing.T, a, b link.Link) {
 			same(t, got, out)
 			for _, r := range got {
 				if r.Src != out[0].Src || r.Dst != group {
-					t.Errorf("from %v to %v, want from %v to %v", r.Src.Addr(), r.Dst.Addr(), out[0].Src.Addr(), group.Addr())
+					t.Errorf("from %v to %v, want from %v to %v", r.Src.Addr(), r.Dst.Addr(), out[0].Src.Addr(),
+						group.Addr())
 				}
 			}
 		}

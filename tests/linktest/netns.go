@@ -42,7 +42,8 @@ func NewVeth(t testing.TB, mtu int) (a, b *Namespace) {
 	err := a.Do(func() error {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name, attrs.MTU = a.IfName, mtu
-		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: b.IfName, PeerNamespace: netlink.NsFd(b.handle)})
+		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: b.IfName,
+			PeerNamespace: netlink.NsFd(b.handle)})
 	})
 	if err != nil {
 		t.Fatalf("create veth pair: %v", err)
