@@ -9,8 +9,8 @@ const (
 	rxe612 = "rdma_rxe/6.12/*"
 )
 
-// RxeDeviations are the deviations of Linux's rdma_rxe as package rnic shows them. Files are in drivers/infiniband/sw/rxe
-// unless another directory is named.
+// RxeDeviations are the deviations of Linux's rdma_rxe as package rnic shows them. Files are in
+// drivers/infiniband/sw/rxe unless another directory is named.
 var RxeDeviations = []Deviation{
 	// Local keys.
 	{rxe61, Active, "keys/local/send/*", Status(ib.WCLocProtErr, ib.WCLocQPOpErr), localKey},

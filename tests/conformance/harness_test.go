@@ -44,15 +44,17 @@ var failWrite = Case{Name: "t/status", Active: func(e *End) {
 	c.sq.fails(1, ib.WCRemAccessErr)
 }, Passive: func(e *End) { e.connect(grants(0)) }}
 
+// rowOf returns a table with one row for the cases of TestVerdicts.
+func rowOf(role Role, effect Effect) []Deviation {
+	return []Deviation{{"goroce/*", role, "t/*", effect, "reason"}}
+}
+
 // TestVerdicts: whatever goes wrong in a half is reported once, by whose fault it
 // is, and ends both halves long before the deadline.
 func TestVerdicts(t *testing.T) {
 	boom := func(e *End) { e.fatalf("boom: %w", ib.ErrInvalid) }
 	waits := func(e *End) { hear[int](e, "never told") }
 	polls := func(e *End) { e.newQueue(1).next() }
-	table := func(role Role, effect Effect) []Deviation {
-		return []Deviation{{"goroce/*", role, "t/*", effect, "reason"}}
-	}
 	for _, c := range []struct {
 		name string
 		Case
@@ -80,25 +82,23 @@ func TestVerdicts(t *testing.T) {
 			err: "offset 8"},
 		{name: "status", Case: failWrite, err: "remote invalid request error, want remote access error"},
 
-		{name: "status deviates", Case: failWrite, deviations: table(Passive,
+		{name: "status deviates", Case: failWrite, deviations: rowOf(Passive,
 			Status(ib.WCRemAccessErr, ib.WCRemInvReqErr))},
-		{name: "of the other role", Case: failWrite, deviations: table(Alone,
+		{name: "of the other role", Case: failWrite, deviations: rowOf(Alone,
 			Status(ib.WCRemAccessErr, ib.WCRemInvReqErr)), err: "want remote access"},
-		{name: "to another status", Case: failWrite, deviations: table(Active,
+		{name: "to another status", Case: failWrite, deviations: rowOf(Active,
 			Status(ib.WCRemAccessErr, ib.WCRemOpErr)), err: "want remote access"},
-		{name: "stale status", Case: Case{Active: nothing, Passive: nothing}, deviations: table("", Status(1, 2)),
-			err: "stale deviation"},
-		{name: "fails as told", Case: Case{Active: boom, Passive: waits}, deviations: table(Active, Fails("boom"))},
-		{name: "fails otherwise", Case: Case{Active: boom, Passive: waits}, deviations: table(Active, Fails("bang")),
-			err: "boom"},
-		{name: "stale failure", Case: Case{Active: nothing, Passive: nothing}, deviations: table(Active, Fails("boom")),
-			err: "stale deviation"},
-		{name: "left out", Case: Case{Active: boom, Passive: boom}, deviations: table(Passive, Skip()),
+		{name: "stale status", Case: Case{Active: nothing, Passive: nothing}, deviations: rowOf("", Status(1, 2)), err: "stale deviation"},
+		{name: "fails as told", Case: Case{Active: boom, Passive: waits}, deviations: rowOf(Active, Fails("boom"))},
+		{name: "fails otherwise", Case: Case{Active: boom, Passive: waits},
+			deviations: rowOf(Active, Fails("bang")), err: "boom"},
+		{name: "stale failure", Case: Case{Active: nothing, Passive: nothing},
+			deviations: rowOf(Active, Fails("boom")), err: "stale deviation"},
+		{name: "left out", Case: Case{Active: boom, Passive: boom}, deviations: rowOf(Passive, Skip()),
 			skip: "deviation: reason"},
 		{name: "no event", Case: Case{Alone: func(e *End) { e.event(ib.EventCQErr, nil) }},
-			deviations: table(Alone, NoEvent(ib.EventCQErr))},
-		{name: "stale event", Case: Case{Alone: overrun}, deviations: table(Alone, NoEvent(ib.EventSRQLimit)),
-			err: "stale deviation"},
+			deviations: rowOf(Alone, NoEvent(ib.EventCQErr))},
+		{name: "stale event", Case: Case{Alone: overrun}, deviations: rowOf(Alone, NoEvent(ib.EventSRQLimit)), err: "stale deviation"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.Case.Name = "t/" + c.name
