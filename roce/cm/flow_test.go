@@ -8,7 +8,7 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// padded is private data as it arrives: the whole field.
+// padded returns private data as it arrives: padded to the whole field.
 func padded(s string, n int) []byte { return append([]byte(s), make([]byte, n-len(s))...) }
 
 func TestConnect(t *testing.T) {
@@ -31,7 +31,7 @@ func TestConnect(t *testing.T) {
 		t.Fatal("event Request:", d)
 	}
 
-	// B takes fewer READs than A wants under way, and may have as many as A takes.
+	// B accepts fewer READs than A wants to have outstanding, and may have as many outstanding as A accepts.
 	got, err := B.Accept(w.now, req.ID, consent())
 	w.check(err)
 	if psnA == psnB {

@@ -9,7 +9,7 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// flood sends h n REQs from one address, each of another QP and communication ID.
+// flood sends h n REQs from one address, each with another QP and communication ID.
 func flood(h *host, from ib.GID, first, n int) {
 	path := Path{Local: h.gid, Remote: from}
 	for i := first; i < first+n; i++ {
@@ -22,8 +22,7 @@ func flood(h *host, from ib.GID, first, n int) {
 	}
 }
 
-// A flood of requests costs bounded memory. The oldest go; the consumer and their
-// senders are told.
+// A flood of requests uses bounded memory. The oldest are evicted; the consumer and their senders are told.
 func TestFlood(t *testing.T) {
 	for _, test := range []struct {
 		name              string
@@ -78,7 +77,7 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// One source's flood does not cost another source its request.
+// A flood from one source does not evict another source's request.
 func TestFloodSpares(t *testing.T) {
 	w := newWorld(t, 2, Options{MaxHalfOpen: 50, MaxHalfOpenSource: 20})
 	A, B := w.hosts[0], w.hosts[1]
@@ -95,7 +94,7 @@ func TestFloodSpares(t *testing.T) {
 	if e := A.event(Replied); e.ID != a {
 		t.Fatal(e)
 	}
-	// What is established is not half open any more.
+	// An established connection is not half open any more.
 	w.check(A.Confirm(w.now, a, nil))
 	B.event(Established)
 	for source := range 100 {
@@ -107,8 +106,7 @@ func TestFloodSpares(t *testing.T) {
 	}
 }
 
-// What was accepted and waits for the RTU is half open, too; its consumer is told as
-// if the peer had not answered.
+// An accepted connection that waits for the RTU is half open, too; when it is evicted, its consumer gets Unreachable.
 func TestFloodAccepted(t *testing.T) {
 	w := newWorld(t, 1, Options{MaxHalfOpenSource: 1})
 	A := w.hosts[0]
@@ -125,8 +123,7 @@ func TestFloodAccepted(t *testing.T) {
 	w.want("A REP", "A REJ")
 }
 
-// Messages and events that nobody takes out are bounded: what arrives then is lost,
-// as on the wire.
+// Messages and events that are not taken out are limited: later input is dropped, as on a lossy network.
 func TestOverrun(t *testing.T) {
 	w := newWorld(t, 1, Options{})
 	A := w.hosts[0]
@@ -137,7 +134,7 @@ func TestOverrun(t *testing.T) {
 	if A.Manager.events.len() > queueRoom+2 || A.stats.Overrun == 0 {
 		t.Fatalf("%d events; %+v", A.Manager.events.len(), A.stats)
 	}
-	// Timeouts do not go beyond it either, and nothing is lost by it.
+	// Timeouts respect the limit, too, and lose nothing.
 	w.now = A.Deadline()
 	A.Timeout(w.now)
 	if A.Deadline() > w.now {
@@ -228,7 +225,7 @@ func TestMaxConns(t *testing.T) {
 		w.check(A.Disconnect(w.now, id, nil))
 		w.settle()
 	}
-	// Four are in timewait, of which three may be: the oldest left.
+	// Four are in timewait, where the limit is three: the oldest has left.
 	for _, h := range w.hosts {
 		exits := 0
 		for _, e := range h.events {

@@ -17,11 +17,9 @@ var (
 	modelSeed  = flag.Uint64("cm.seed", 0, "the one seed that TestModel runs, to replay a failure")
 )
 
-// TestModel lets three consumers connect to one another and to themselves over a
-// network that drops, duplicates, reorders and delays, in virtual time. They
-// answer, refuse, wait, disconnect and let go as they please. What they hear must
-// make sense to each of them, both ends of a connection must agree, and in the end
-// nothing may be left.
+// TestModel lets three consumers connect to one another and to themselves over a network that drops, duplicates,
+// reorders and delays, in virtual time. They accept, reject, wait, disconnect and release at random. The events of each
+// must be consistent, both ends of a connection must agree, and in the end nothing may be left.
 func TestModel(t *testing.T) {
 	var heard [Dropped + 1]int
 	runSeeds(t, *modelSeeds, func(t *testing.T, seed uint64) {
@@ -62,7 +60,7 @@ func runSeeds(t *testing.T, n int, f func(*testing.T, uint64)) {
 type network interface {
 	send(now ib.Instant, from int, m *Message)
 	due() ib.Instant // of the next arrival
-	// arrive hands over what is due.
+	// arrive delivers the messages that are due.
 	arrive(now ib.Instant, handle func(to int, path Path, mad []byte))
 	heal() // no more faults
 }
@@ -81,7 +79,7 @@ type model struct {
 	heard     [Dropped + 1]int // events of all consumers
 }
 
-// reaction is a consumer's next look at an ID.
+// reaction is the time at which a consumer acts on an ID.
 type reaction struct {
 	at ib.Instant
 	c  *consumer
@@ -110,8 +108,7 @@ func newModel(t *testing.T, seed uint64, n network) *model {
 
 const modelStarts = 40
 
-// run plays the consumers' wishes, then heals the network and sees what became of
-// them, then lets go of all.
+// run runs the consumers' random calls. Then it repairs the network, checks the result, and releases all IDs.
 func (w *model) run() {
 	pause := ib.Instant(1) << (20 + w.rng.IntN(13)) // 1 ms to 4 s
 	for range modelStarts {
@@ -141,14 +138,13 @@ func (w *model) run() {
 			c.fail("it still holds %s", s)
 		}
 	}
-	// A connection takes 16 copies of four messages at most, and an answer to each
-	// of their copies.
+	// A connection takes at most 16 copies of four messages, and an answer to each copy.
 	if most := modelStarts * 4 * 16 * 4; w.sent > most {
 		w.t.Fatalf("seed %d: %d messages for %d connections", w.seed, w.sent, modelStarts)
 	}
 }
 
-// react lets a consumer look at an ID after a while.
+// react schedules a consumer's action on an ID.
 func (w *model) react(c *consumer, id ID) {
 	r := reaction{w.now + ib.Instant(c.rng.Int64N(int64(second))), c, id}
 	i, _ := slices.BinarySearchFunc(w.reactions, r.at,
@@ -156,7 +152,7 @@ func (w *model) react(c *consumer, id ID) {
 	w.reactions = slices.Insert(w.reactions, i, r)
 }
 
-// until plays all that happens until then.
+// until runs everything that happens until then.
 func (w *model) until(end ib.Instant) {
 	for {
 		w.settle()
@@ -218,8 +214,8 @@ func (w *model) peerOf(c *consumer, id ID) (*consumer, ID) {
 	return nil, 0
 }
 
-// confirmed says whether the peer of an accepted connection may send data to it,
-// and not to an earlier one that a copy of the same REQ made.
+// confirmed reports whether the peer of an accepted connection may send data to it, and not to an earlier one from a
+// copy of the same REQ.
 func (w *model) confirmed(c *consumer, id ID) bool {
 	p, peer := w.peerOf(c, id)
 	other := p.links[peer]
@@ -227,9 +223,8 @@ func (w *model) confirmed(c *consumer, id ID) bool {
 		other.conn.SQPSN == c.links[id].conn.RQPSN
 }
 
-// agree checks both ends of all connections when the network has been good for
-// long: who is up has a peer that is up with the same parameters, unless the peer
-// has ended it and the message that said so was lost.
+// agree checks both ends of all connections after the network has been good for a long time: an established end has an
+// established peer with the same parameters, unless the peer has disconnected and that message was lost.
 func (w *model) agree() {
 	for _, c := range w.consumers {
 		for _, id := range c.ids {

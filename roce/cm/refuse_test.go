@@ -34,8 +34,7 @@ func TestNoListener(t *testing.T) {
 	w.empty()
 }
 
-// A consumer says why: the acceptor of a request, the connector of a reply, and a
-// datagram service.
+// A consumer rejects with a reason: the acceptor of a request, the connector of a reply, and a datagram service.
 func TestReject(t *testing.T) {
 	w := newWorld(t, 2, Options{})
 	A, B := w.hosts[0], w.hosts[1]
@@ -76,7 +75,7 @@ func TestReject(t *testing.T) {
 	w.empty()
 }
 
-// Release tells the peer, whatever the state; the released side hears nothing.
+// Release tells the peer, in every state; the released end gets no event.
 func TestRelease(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -163,7 +162,7 @@ func TestUnlisten(t *testing.T) {
 	}
 }
 
-// A listener for one GID goes before one for all, and takes nothing else.
+// A listener for one GID has precedence over one for all, and accepts nothing else.
 func TestListenGID(t *testing.T) {
 	w := newWorld(t, 2, Options{})
 	A, B := w.hosts[0], w.hosts[1]
@@ -193,7 +192,7 @@ func TestListenGID(t *testing.T) {
 	}
 }
 
-// What a REQ may not say, and the reason of the REJ.
+// Invalid contents of a REQ, and the reason of the REJ.
 func TestObjections(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -263,7 +262,7 @@ func TestSIDRObjections(t *testing.T) {
 	}
 }
 
-// A path within the subnet is said to be one, as Linux does; it has no LIDs.
+// A path within the subnet is marked as such, as in Linux; it has no LIDs.
 func TestSubnetLocal(t *testing.T) {
 	w := newWorld(t, 1, Options{})
 	A := w.hosts[0]
@@ -332,8 +331,7 @@ func TestBadMAD(t *testing.T) {
 	}
 }
 
-// A message that has a connection's IDs but comes from elsewhere, or names another
-// QP, does not touch it.
+// A message with a connection's IDs that comes from another address, or names another QP, has no effect.
 func TestForged(t *testing.T) {
 	w := newWorld(t, 3, Options{})
 	a, b := w.connect()
@@ -371,8 +369,8 @@ func TestForged(t *testing.T) {
 	w.quiet()
 }
 
-// The IDs and the TID of a REJ, by the state that it is sent in, are Linux's
-// (cm_format_rej): an end that has not told its ID before does not do so now.
+// IDs and TID of a REJ, in each state, are those of Linux (cm_format_rej): an end that has not told its ID yet does not
+// tell it in the REJ.
 func TestREJFields(t *testing.T) {
 	for _, test := range []struct {
 		state string
@@ -406,8 +404,7 @@ func TestREJFields(t *testing.T) {
 	}
 }
 
-// What is answered without a connection goes back on the way that it came, with a
-// hop limit of its own.
+// An answer without a connection takes the path by which the message came, with its own hop limit.
 func TestReplyPath(t *testing.T) {
 	m := New(Options{})
 	var mad [wire.MADLen]byte
@@ -498,7 +495,7 @@ func TestConnectService(t *testing.T) {
 	}
 }
 
-// The message of a call in the wrong state says what the state is.
+// The error of a call in the wrong state names the state.
 func TestErrorText(t *testing.T) {
 	w := newWorld(t, 2, Options{})
 	A := w.hosts[0]

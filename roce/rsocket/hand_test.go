@@ -81,7 +81,7 @@ func openDevices(t testing.TB, open medium) (a, b *roce.Device) {
 	return device(la), device(lb)
 }
 
-// hand is a transport that was connected by hand: nobody tells the peer of its end.
+// hand is a transport that the test has connected; the peer is not told of its end.
 type hand struct {
 	qp     ib.QP
 	done   chan struct{}
@@ -105,7 +105,7 @@ func (h *hand) end(reason error) {
 	close(h.done)
 }
 
-// half is one end of a connection, before it is one.
+// half is one end of a connection before newConn.
 type half struct {
 	dev *roce.Device
 	ep  *endpoint
