@@ -13,8 +13,8 @@ import (
 
 // adminFlags select the daemon.
 type adminFlags struct {
-	Socket string `name:"admin" placeholder:"PATH" type:"path" help:"Admin socket of the daemon (default: $$GOROCED_ADMIN, then where daemons are)."`
-	Device string `aliases:"dev" short:"d" placeholder:"DEV" help:"Device of the daemon (default: all, or the only one where one is needed)."`
+	Socket string `name:"admin" placeholder:"PATH" type:"path" help:"Admin socket of the daemon (default: $$GOROCED_ADMIN, then the usual places)."`
+	Device string `aliases:"dev" short:"d" placeholder:"DEV" help:"Device of the daemon (default: all, or the only one if one is needed)."`
 }
 
 // captureCmd is `goroced capture`.

@@ -19,18 +19,18 @@ import (
 // deviceFlags select a device.
 type deviceFlags struct {
 	Device string       `short:"d" aliases:"ib-dev" default:"soft" placeholder:"DEV" help:"soft, a name that devinfo -l lists, or rnic:NAME for an RNIC (default ${default})." group:"Device"`
-	Link   string       `default:"auto" enum:"auto,udp,rawsock,afxdp" help:"What carries the packets of a software device: ${enum}." group:"Device"`
+	Link   string       `default:"auto" enum:"auto,udp,rawsock,afxdp" help:"Link of a software device: ${enum}." group:"Device"`
 	NetIf  string       `name:"netif" placeholder:"IF" help:"Network interface whose addresses to use (default: that of the default route)." group:"Device"`
-	Addr   []netip.Addr `placeholder:"IP" help:"Own addresses to use, instead of --netif." group:"Device"`
-	Shards int          `placeholder:"N" help:"Threads that a software device spreads its queue pairs over, a power of two (default: one for each four processors, 4 at most)." group:"Device"`
+	Addr   []netip.Addr `placeholder:"IP" help:"Local addresses to use instead of --netif." group:"Device"`
+	Shards int          `placeholder:"N" help:"Number of threads of a software device, a power of two (default: one for four processors, at most 4)." group:"Device"`
 
 	daemonFlags
 }
 
 // daemonFlags select a daemon.
 type daemonFlags struct {
-	Daemon bool   `help:"Through the daemon, whose device --device may name, instead of a device of this program's own." group:"Device"`
-	Socket string `placeholder:"PATH" type:"path" help:"The daemon's socket, and --daemon (default: $$GOROCED_SOCKET, then where daemons are)." group:"Device"`
+	Daemon bool   `help:"Use a device of the daemon (see --device) instead of one of this program." group:"Device"`
+	Socket string `placeholder:"PATH" type:"path" help:"Socket of the daemon; implies --daemon (default: $$GOROCED_SOCKET, then the usual places)." group:"Device"`
 }
 
 // asked reports whether the device is to be one of a daemon.
@@ -71,8 +71,8 @@ func offloadOff(peer ib.GID) {
 
 // faultFlags configure faults.
 type faultFlags struct {
-	Drop float64 `placeholder:"P" help:"Lose each packet sent with this probability, on purpose." group:"Faults"`
-	Seed uint64  `default:"1" help:"Which packets are lost." group:"Faults"`
+	Drop float64 `placeholder:"P" help:"Drop each sent packet with this probability." group:"Faults"`
+	Seed uint64  `default:"1" help:"Seed that determines which packets are dropped." group:"Faults"`
 }
 
 func (f *faultFlags) config() (wrap.FaultConfig, error) {

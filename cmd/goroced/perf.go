@@ -18,7 +18,7 @@ import (
 type perfCmd struct {
 	Op   perf.Op   `arg:"" help:"send, write, read or atomic."`
 	Test perf.Test `arg:"" help:"bw for bandwidth, lat for latency."`
-	Host string    `arg:"" optional:"" help:"Where the server is. Without it this end is the server."`
+	Host string    `arg:"" optional:"" help:"Host of the server. Without it this end is the server."`
 
 	Connection perf.Service `short:"c" default:"RC" placeholder:"C" help:"Transport service: RC, UC (send, write) or UD (send); the same at both ends (default ${default})."`
 

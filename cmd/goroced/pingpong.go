@@ -10,7 +10,7 @@ import (
 
 // pingpongCmd is `goroced pingpong`. Short flags are those of ibv_rc_pingpong and the other ping-pongs of libibverbs.
 type pingpongCmd struct {
-	Host string `arg:"" optional:"" help:"Where the server is. Without it this end is the server."`
+	Host string `arg:"" optional:"" help:"Host of the server. Without it this end is the server."`
 
 	Service pingpong.Service `default:"rc" placeholder:"S" help:"Transport service: rc, uc, ud, or srq, which is RC on a shared receive queue (default ${default}); the same at both ends."`
 
@@ -27,7 +27,7 @@ type pingpongCmd struct {
 	Check   bool `name:"chk" short:"c" help:"Check the data; give it at both ends."`
 
 	Timeout    time.Duration `default:"10s" help:"Longest wait for the peer."`
-	AckTimeout int           `name:"ack-timeout" default:"14" placeholder:"T" help:"Local ACK timeout, 4.096 us * 2^T (default ${default}; rc and srq). With --drop, 10 to 12 is quicker."`
+	AckTimeout int           `name:"ack-timeout" default:"14" placeholder:"T" help:"Local ACK timeout, 4.096 us * 2^T (default ${default}; rc and srq). With --drop, 10 to 12 is faster."`
 	Retry      int           `default:"7" help:"How often a packet is sent again before the peer counts as gone (rc and srq)."`
 	Pcap       string        `placeholder:"FILE" type:"path" help:"Capture all packets to a pcapng file."`
 

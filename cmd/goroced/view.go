@@ -97,8 +97,8 @@ func (c *mrCmd) Run(a *app) error {
 
 // statCmd is `goroced stat`.
 type statCmd struct {
-	Watch    bool          `short:"w" help:"Go on, and print what was added each time; the first time, since the device was opened. On a terminal: a table of what is not zero."`
-	Interval time.Duration `short:"i" default:"1s" help:"Time between two prints of --watch."`
+	Watch    bool          `short:"w" help:"Repeat, and print the increase each time; the first time, since the device was opened. On a terminal: a table of what is not zero."`
+	Interval time.Duration `short:"i" default:"1s" help:"Interval of --watch."`
 	viewFlags
 }
 

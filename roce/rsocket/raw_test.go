@@ -112,7 +112,6 @@ func (r *raw) poll() bool {
 }
 
 // want receives the Conn's next message, which must be this one, and returns the length of its payload.
-// bytes came with it.
 func (r *raw) want(t msgType, value uint32) int {
 	r.t.Helper()
 	wc := r.next(isReceive)

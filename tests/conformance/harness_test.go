@@ -88,7 +88,8 @@ func TestVerdicts(t *testing.T) {
 			Status(ib.WCRemAccessErr, ib.WCRemInvReqErr)), err: "want remote access"},
 		{name: "to another status", Case: failWrite, deviations: rowOf(Active,
 			Status(ib.WCRemAccessErr, ib.WCRemOpErr)), err: "want remote access"},
-		{name: "stale status", Case: Case{Active: nothing, Passive: nothing}, deviations: rowOf("", Status(1, 2)), err: "stale deviation"},
+		{name: "stale status", Case: Case{Active: nothing, Passive: nothing}, deviations: rowOf("", Status(1, 2)),
+			err: "stale deviation"},
 		{name: "fails as told", Case: Case{Active: boom, Passive: waits}, deviations: rowOf(Active, Fails("boom"))},
 		{name: "fails otherwise", Case: Case{Active: boom, Passive: waits},
 			deviations: rowOf(Active, Fails("bang")), err: "boom"},
@@ -98,7 +99,8 @@ func TestVerdicts(t *testing.T) {
 			skip: "deviation: reason"},
 		{name: "no event", Case: Case{Alone: func(e *End) { e.event(ib.EventCQErr, nil) }},
 			deviations: rowOf(Alone, NoEvent(ib.EventCQErr))},
-		{name: "stale event", Case: Case{Alone: overrun}, deviations: rowOf(Alone, NoEvent(ib.EventSRQLimit)), err: "stale deviation"},
+		{name: "stale event", Case: Case{Alone: overrun}, deviations: rowOf(Alone, NoEvent(ib.EventSRQLimit)),
+			err: "stale deviation"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.Case.Name = "t/" + c.name

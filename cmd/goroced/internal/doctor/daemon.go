@@ -128,9 +128,9 @@ var refusals = []struct {
 	text   string // precedes the error, or replaces it
 	remedy string
 }{
-	{errSilent, "no answer", "restart the daemon; SIGQUIT makes it tell its log where it hangs"},
+	{errSilent, "no answer", "restart the daemon; SIGQUIT makes it log where it hangs"},
 	{unix.EAGAIN, "no answer, and its queue is full",
-		"restart the daemon; SIGQUIT makes it tell its log where it hangs"},
+		"restart the daemon; SIGQUIT makes it log where it hangs"},
 	{abi.ErrVersion, "", "install the same goroced for the daemon and here"},
 	{ib.ErrLimit, "", "end some, or raise it and reload the daemon (SIGHUP)"},
 	{abi.ErrPermission, "", "ask whoever runs the daemon"},
