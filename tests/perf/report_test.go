@@ -72,7 +72,7 @@ func TestMeter(t *testing.T) {
 		m.record(at(ms-2), at(ms))
 	}
 	step(-20) // warms up
-	step(0)   // opens the window
+	step(0)   // begins the interval
 	for ms := 10; ms <= 100; ms += 10 {
 		step(ms)
 	}
@@ -85,7 +85,7 @@ func TestMeter(t *testing.T) {
 		t.Errorf("counted %+v, want 10 in 0.1 s, with half round trips of 1 ms", r)
 	}
 	if _, err := newMeter(&Job{Duration: time.Hour}).result(); err == nil {
-		t.Error("a window that never opened has a result")
+		t.Error("an interval that never began has a result")
 	}
 }
 

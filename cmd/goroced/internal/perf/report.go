@@ -95,14 +95,14 @@ func (o *Options) unit() (name string, size float64) {
 type tally struct {
 	count       int64
 	start, stop time.Time
-	window      int64   // number of messages of a stretch that may be the peak
+	stretch     int64   // number of messages of a stretch that may be the peak
 	best        float64 // messages per second
 	markCount   int64
 	markTime    time.Time
 }
 
-func (t *tally) begin(now time.Time, window int64) {
-	*t = tally{start: now, stop: now, window: window, markTime: now}
+func (t *tally) begin(now time.Time, stretch int64) {
+	*t = tally{start: now, stop: now, stretch: stretch, markTime: now}
 }
 
 func (t *tally) running() bool { return !t.start.IsZero() }
@@ -110,7 +110,7 @@ func (t *tally) running() bool { return !t.start.IsZero() }
 func (t *tally) add(n int64, now time.Time) {
 	t.count += n
 	t.stop = now
-	if done := t.count - t.markCount; done >= t.window {
+	if done := t.count - t.markCount; done >= t.stretch {
 		t.best = max(t.best, perSecond(done, now.Sub(t.markTime)))
 		t.markCount, t.markTime = t.count, now
 	}

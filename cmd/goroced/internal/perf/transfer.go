@@ -66,7 +66,7 @@ func (x *transfer) run(ctx context.Context) error {
 	if x.o.sends() {
 		x.schedule.begin(x.o.Duration)
 		if x.o.Duration == 0 {
-			x.sent.begin(x.began, x.window())
+			x.sent.begin(x.began, x.stretch())
 		}
 	}
 	for {
@@ -87,8 +87,8 @@ func (x *transfer) run(ctx context.Context) error {
 	}
 }
 
-// window returns the number of messages over which the peak is measured.
-func (x *transfer) window() int64 { return int64(x.o.TxDepth * x.o.NumQP) }
+// stretch returns the number of messages over which the peak is measured.
+func (x *transfer) stretch() int64 { return int64(x.o.TxDepth * x.o.NumQP) }
 
 // over reports whether everything is done.
 func (x *transfer) over() (bool, error) {
@@ -183,7 +183,7 @@ func (x *transfer) measure(t *tally, n int64, now time.Time) {
 	if !t.running() {
 		x.schedule.begin(x.o.Duration)
 		if x.schedule.phase() == sampling {
-			t.begin(now, x.window())
+			t.begin(now, x.stretch())
 		}
 		if x.o.Duration > 0 {
 			return
