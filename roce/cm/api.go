@@ -94,8 +94,8 @@ const (
 	TimewaitExit
 	// Resolved: the datagram service answered. The ID is released.
 	Resolved
-	// Dropped: a request has ended before it was answered: the peer gave up (Reason, if the peer sent one), or a limit
-	// of Options was reached. The ID is released.
+	// Dropped: a request has ended before it was answered: the peer gave up (Reason, if the peer sent one), a limit
+	// of Options was reached, or the listener was closed. The ID is released.
 	Dropped
 )
 

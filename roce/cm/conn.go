@@ -122,7 +122,7 @@ func (m *Manager) newID() ID {
 	}
 }
 
-// setState changes the state. The deadline is at: then the table's column onExpired applies.
+// setState changes the state of c. at is its new deadline, at which the step onExpired runs.
 func (m *Manager) setState(c *conn, s state, at ib.Instant) {
 	c.state = s
 	if halfOpen.has(s) != (c.inHalf != nil) {

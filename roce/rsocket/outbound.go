@@ -18,8 +18,8 @@ type outbound struct {
 	slots int  // free entries of the send queue for data
 	ctrl  int  // free entries of the send queue for credits and control messages
 
-	msgs  uint16 // number of data messages sent
-	limit uint16 // number of data messages that the peer allows
+	msgs  uint16 // number of data messages sent, modulo 2^16
+	limit uint16 // value of msgs at which to stop
 
 	target sge      // the unused rest of the peer's buffer
 	sgl    []uint64 // target SGL of this end, which the peer writes

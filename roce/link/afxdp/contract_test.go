@@ -58,7 +58,7 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// What is to an address that came later comes by the rings, too.
+// Frames to an address that was added later arrive by the rings, too.
 func TestAddressByRings(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 1500)
 	a, b := open(t, na, Options{}, na.Addr4), openIn(t, nb, native, nb.Addr4)
@@ -251,8 +251,7 @@ func TestOverheard(t *testing.T) {
 	}
 }
 
-// What nobody takes out of the rings is dropped and counted, and nothing is lost for
-// good: afterwards frames arrive as before.
+// Frames that are not taken out of the rings are dropped and counted; later frames arrive as before.
 func TestOverflow(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 1500)
 	a, b := open(t, na, Options{}, na.Addr4), open(t, nb, Options{}, nb.Addr4)
@@ -307,8 +306,8 @@ func TestNobodyThere(t *testing.T) {
 	}
 }
 
-// While the interface is down what is sent is lost, and counted; then all is well.
-// Without ARP no frame waits for an address.
+// While the interface is down, sent frames are lost and counted; later everything works. Without ARP no frame waits for
+// an address.
 func TestInterfaceDown(t *testing.T) {
 	na, _ := linktest.NewVeth(t, 1500)
 	na.Command(t, "ip", "link", "set", na.IfName, "arp", "off")

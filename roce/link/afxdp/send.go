@@ -89,7 +89,8 @@ func (q *queue) state(s *link.Stats) unix.Errno {
 	return q.broken
 }
 
-// makeRoom waits for room for a number of chunks. It returns false if there is none.
+// makeRoom frees chunks that have been sent, and kicks the kernel if there is still no room for a number of chunks. It
+// returns false if that did not help; it does not wait.
 func (q *queue) makeRoom(chunks int, s *link.Stats) bool {
 	q.reclaim()
 	if q.room(chunks) {

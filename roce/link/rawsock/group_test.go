@@ -55,7 +55,7 @@ func TestGroupOnTheWire(t *testing.T) {
 	linktest.Tshark(t, capture.File, len(out))
 }
 
-// What counts is the group, not the MAC address that a frame came to.
+// The group decides, not the destination MAC address of a frame.
 func TestGroupFrames(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 1500)
 	nb.Command(t, "ip", "link", "set", nb.IfName, "promisc", "on")

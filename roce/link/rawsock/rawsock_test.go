@@ -196,8 +196,8 @@ func TestNobodyThere(t *testing.T) {
 	}
 }
 
-// TestFirstFrames: what is sent before the neighbour is known arrives when it is,
-// in order, and what does not fit is counted.
+// TestFirstFrames: frames that are sent before the neighbour is known arrive when it is, in order; those that do not
+// fit are counted.
 func TestFirstFrames(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 1500)
 	a, b := openIn(t, na, raw, na.Addr4), openIn(t, nb, raw, nb.Addr4)
@@ -309,7 +309,7 @@ func TestPermission(t *testing.T) {
 	}
 }
 
-// What waits for a MAC address is lost if its own address goes meanwhile.
+// A frame that waits for a MAC address is lost if its source address is removed meanwhile.
 func TestHeldFromAddressThatGoes(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 1500)
 	a := openIn(t, na, raw, na.Addr4)

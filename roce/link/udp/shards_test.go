@@ -44,8 +44,7 @@ func runTo(src, dst netip.Addr, qpn ib.QPN, frames int) link.Run {
 	return r
 }
 
-// TestSteering: what is for a QP arrives by the link of its shard, be it a frame or a
-// run of many, and by no other.
+// TestSteering: a frame for a QP, or a run of many, arrives by the link of the QP's shard and by no other.
 func TestSteering(t *testing.T) {
 	t.Run("loopback", func(t *testing.T) {
 		for _, n := range []int{2, 4, link.MaxShards} {

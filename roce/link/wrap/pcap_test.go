@@ -33,8 +33,8 @@ func TestPcap(t *testing.T) {
 	l := wrap.Seal(c)
 	send(t, l, 1*ms, newRun(0, 3, 64, 32))
 
-	// Three ways to receive: the identification is known, it must be solved, and
-	// a merged run of which only the first is known.
+	// Three kinds of received frames: the identification is known, it must be solved, or only the first of a merged run
+	// is known.
 	received := newRecorder()
 	peerLink := wrap.Seal(received)
 	for range 5 { // the sender's counter does not start at 0
@@ -92,7 +92,7 @@ func TestPcap(t *testing.T) {
 	linktest.Tshark(t, path, len(wantIDs))
 }
 
-// A datagram to a group stands in the capture as it stands on the wire.
+// A datagram to a group is captured as it is on the wire.
 func TestPcapGroup(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.pcapng")
 	file, err := os.Create(path)
@@ -248,7 +248,7 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// The whole stack keeps the contract of a Link.
+// The whole stack fulfils the contract of a Link.
 func TestContract(t *testing.T) {
 	stack := func(l link.Link) link.Link {
 		l = wrap.Trace(wrap.Loopback(l), func(*wrap.Event) {})

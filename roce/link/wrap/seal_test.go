@@ -52,7 +52,7 @@ func TestSeal(t *testing.T) {
 	}
 }
 
-// Identifications wrap around; frames too short to be sealed do no harm.
+// Identifications wrap around; frames that are too short to be sealed are ignored.
 func TestSealLimits(t *testing.T) {
 	rec := newRecorder()
 	l := wrap.Seal(rec)
@@ -106,7 +106,7 @@ func TestTurn(t *testing.T) {
 	}
 }
 
-// Runs come back to an address while the link has it.
+// Runs to an address are looped as long as the link has it.
 func TestTurnAddresses(t *testing.T) {
 	n := mem.NewNetwork()
 	l := wrap.Loopback(n.Open([]ib.GID{local}, mem.Options{}))
@@ -139,8 +139,7 @@ func TestTurnAddresses(t *testing.T) {
 	}
 }
 
-// A driver that blocks keeps the order: nothing behind the run that it does not
-// take is turned.
+// If the driver blocks, the order is kept: runs after the one that it does not take are not looped.
 func TestTurnBlocked(t *testing.T) {
 	rec := newRecorder()
 	rec.take = 1
@@ -227,7 +226,7 @@ func TestCorruptSometimes(t *testing.T) {
 	}
 }
 
-// TestSealForRxe: FLUSH alone has another ICRC.
+// TestSealForRxe: only FLUSH has a different ICRC.
 func TestSealForRxe(t *testing.T) {
 	for _, opcode := range []wire.Opcode{wire.RCFlush, wire.RCReadRequest} {
 		rec := newRecorder()

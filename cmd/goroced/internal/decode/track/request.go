@@ -86,7 +86,7 @@ func (r *requests) elsewhere(p *wire.Packet) bool {
 	return d < 0 || d > farthest || p.Opcode.Starts()
 }
 
-// settle computes the number of responses of a READ from the PSN of the request after it, and learns the path MTU.
+// settle computes the number of responses of a READ from the PSN of the request after it.
 func (r *requests) settle(psn ib.PSN, mtu int) {
 	read := r.sent.last()
 	if !r.open || read == nil || !psn.After(read.psn) {
