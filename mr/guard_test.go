@@ -87,7 +87,8 @@ func TestRevokeAfterErrors(t *testing.T) {
 	pd, _ := table.NewPD()
 	r := register(t, table, pd, Bytes(make([]byte, 16)), 0, ib.LocalWrite|ib.RemoteInvalidate)
 	whole := Span{R: r, Len: 16}
-	for _, err := range []error{whole.Read(make([]byte, 17)), whole.Write(make([]byte, 17)), whole.AtomicWrite([8]byte{})} {
+	for _, err := range []error{whole.Read(make([]byte, 17)), whole.Write(make([]byte, 17)),
+		whole.AtomicWrite([8]byte{})} {
 		if !errors.Is(err, FaultBounds) {
 			t.Error(err)
 		}

@@ -76,9 +76,8 @@ func NewSharedTable(maxRegions int, keys func() ib.Key) *Table {
 const knownAccess = ib.LocalWrite | ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtomic | ib.BindWindows | ib.ZeroBased |
 	ib.FlushGlobal | ib.FlushPersistent | ib.RemoteInvalidate
 
-// Register makes m accessible with the given rights to the users of pd, under the
-// addresses from iova on. Errors are an *ib.AttrError for what is not allowed,
-// which wraps ib.ErrNotSupported for FlushPersistent without a Persister,
+// Register makes m accessible to the users of pd with the given rights, at addresses from iova on. Errors are an
+// *ib.AttrError for arguments that are not valid (it wraps ib.ErrNotSupported for FlushPersistent without a Persister),
 // ib.ErrLimit when the table is full, ib.ErrForeign and ib.ErrClosed for pd.
 func (t *Table) Register(pd *PD, m Memory, iova uint64, access ib.Access) (*Region, error) {
 	const op = "register memory"
@@ -97,8 +96,7 @@ func (t *Table) Register(pd *PD, m Memory, iova uint64, access ib.Access) (*Regi
 	return r, nil
 }
 
-// newRegion returns a region that has no key yet, and refuses one that could not
-// work.
+// newRegion checks the arguments and returns a region without a key.
 func newRegion(op string, pd *PD, m Memory, iova uint64, access ib.Access) (*Region, error) {
 	r := &Region{pd: pd, mem: m, direct: m.Direct(), iova: iova, length: m.Len(), access: access}
 	rights, addr := fmt.Sprintf("%#x", uint32(access)), fmt.Sprintf("%#x", iova)
@@ -191,12 +189,11 @@ func (t *Table) grow() {
 	t.slots.Store(&slots)
 }
 
-// Deregister revokes r's key: later lookups fail, and so does all work on Spans
-// that were checked before. It does not wait for work that has already looked:
-// the caller makes sure that none is under way before the memory goes. It returns
-// an error that wraps ib.ErrBusy while windows are bound to r, and counts them
-// (IBTA 10.6.7.2.6 leaves that to the device); ib.ErrClosed the second time;
-// ib.ErrForeign for another table's region; an *ib.AttrError for a window's piece.
+// Deregister revokes r's key: later lookups fail, and so do accesses by Spans that were checked before. It does not
+// wait for accesses under way: the caller makes sure that there are none before the memory is freed. The error wraps
+// ib.ErrBusy, with their number, while windows are bound to r (IBTA 10.6.7.2.6 leaves that to the device); it is
+// ib.ErrClosed the second time, ib.ErrForeign for another table's region, and an *ib.AttrError if r is what a window
+// opens.
 func (t *Table) Deregister(r *Region) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -207,7 +204,7 @@ func (t *Table) Deregister(r *Region) error {
 	return nil
 }
 
-// removable returns the error that removing r meets. The caller holds mu.
+// removable returns the error of removing r, or nil. The caller holds mu.
 func (t *Table) removable(op string, r *Region) error {
 	switch {
 	case r.pd.table != t:
@@ -218,12 +215,13 @@ func (t *Table) removable(op string, r *Region) error {
 	case r.state.Load()&regionDead != 0:
 		return fmt.Errorf("%s: key %#x: %w", op, uint32(r.key), ib.ErrClosed)
 	case r.windows > 0:
-		return fmt.Errorf("%s: key %#x: %w by %d bound memory windows; unbind or free them first", op, uint32(r.key), ib.ErrBusy, r.windows)
+		return fmt.Errorf("%s: key %#x: %w by %d bound memory windows; unbind or free them first", op, uint32(r.key),
+			ib.ErrBusy, r.windows)
 	}
 	return nil
 }
 
-// remove takes r's key back. The caller holds mu.
+// remove revokes r's key and frees its index. The caller holds mu.
 func (t *Table) remove(r *Region) {
 	r.state.Or(regionDead)
 	t.slot(r.key).region.Store(nil)
@@ -231,7 +229,7 @@ func (t *Table) remove(r *Region) {
 	r.pd.users[UserRegion]--
 }
 
-// lookup returns what key opens, a region or a window's piece, nil if nothing.
+// lookup returns the region that key opens, or the part of one that its window opens; nil if there is none.
 func (t *Table) lookup(key ib.Key) *Region {
 	r := t.slot(key).region.Load()
 	if r == nil || r.key != key || !r.Valid() {
@@ -240,9 +238,8 @@ func (t *Table) lookup(key ib.Key) *Region {
 	return r
 }
 
-// Check decides on an access of a user of pd itself to length bytes at address va
-// of the region that key, an L_Key, names, with the rights in need (0 for reads).
-// A window's key is none.
+// Check checks an access of this end, as a user of pd, to length bytes at address va. key is the L_Key of a region, and
+// need the rights that the access needs (0 for reading). A window's key is not valid here.
 func (t *Table) Check(pd *PD, key ib.Key, va, length uint64, need ib.Access) (Span, Fault) {
 	r := t.lookup(key)
 	switch {
@@ -256,8 +253,8 @@ func (t *Table) Check(pd *PD, key ib.Key, va, length uint64, need ib.Access) (Sp
 	return r.span(va, length)
 }
 
-// CheckRemote decides on an access of a peer, by way of QP qpn of pd, to length
-// bytes at address va of the region or window that key, an R_Key, names.
+// CheckRemote checks an access of a peer, by QP qpn of pd, to length bytes at address va. key is the R_Key of a region
+// or a window (IBTA 10.6.5.2).
 func (t *Table) CheckRemote(pd *PD, qpn ib.QPN, key ib.Key, va, length uint64, need ib.Access) (Span, Fault) {
 	r, fault := t.RemoteRegion(pd, qpn, key, need)
 	if fault != FaultNone {
@@ -266,8 +263,8 @@ func (t *Table) CheckRemote(pd *PD, qpn ib.QPN, key ib.Key, va, length uint64, n
 	return r.span(va, length)
 }
 
-// RemoteRegion returns the region or window's piece that CheckRemote would look
-// for the bytes in: what a FLUSH of all of it is about.
+// RemoteRegion returns the region, or the part of one, that key opens for CheckRemote. It is for a FLUSH of the whole
+// region.
 func (t *Table) RemoteRegion(pd *PD, qpn ib.QPN, key ib.Key, need ib.Access) (*Region, Fault) {
 	r := t.lookup(key)
 	switch {
@@ -283,9 +280,8 @@ func (t *Table) RemoteRegion(pd *PD, qpn ib.QPN, key ib.Key, need ib.Access) (*R
 	return r, FaultNone
 }
 
-// Resolve checks the SGEs of a work request and appends a Span for each to dst.
-// Entries of length 0 are skipped, whatever their key (IBTA 10.8.3.2). On a fault
-// it returns dst as it was.
+// Resolve checks the SGEs of a work request and appends a Span for each to dst. It skips entries of length 0, whatever
+// their key (IBTA 10.8.3.2). On a fault it returns dst unchanged.
 func (t *Table) Resolve(pd *PD, sges []ib.SGE, need ib.Access, dst SGL) (SGL, Fault) {
 	n := len(dst)
 	for i := range sges {

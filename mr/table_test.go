@@ -123,7 +123,8 @@ func TestRegisterRefuses(t *testing.T) {
 		{"persistent, in memory that is not", pd, sized(1), 0, ib.FlushPersistent, ib.ErrNotSupported},
 		{"persistent", pd, &durable{Memory: sized(1)}, 0, ib.FlushPersistent, nil},
 		{"empty", pd, Bytes(nil), math.MaxUint64, 0, nil},
-		{"atomic, address out of step with memory", pd, Bytes(aligned(16, 4)), 8, ib.LocalWrite | ib.RemoteAtomic, ib.ErrInvalid},
+		{"atomic, address out of step with memory", pd, Bytes(aligned(16, 4)), 8, ib.LocalWrite | ib.RemoteAtomic,
+			ib.ErrInvalid},
 		{"atomic, in step", pd, Bytes(aligned(16, 4)), 12, ib.LocalWrite | ib.RemoteAtomic, nil},
 		{"no atomics, out of step", pd, Bytes(aligned(16, 4)), 8, ib.LocalWrite | ib.RemoteWrite, nil},
 		{"another table's domain", stranger, sized(1), 0, 0, ib.ErrForeign},
@@ -302,15 +303,18 @@ func TestResolve(t *testing.T) {
 	table, pd := newTable(t, 4)
 	a := register(t, table, pd, sized(100), 1000, 0)
 	b := register(t, table, pd, sized(50), 0, ib.LocalWrite)
-	good := []ib.SGE{{Addr: 1010, Length: 5, LKey: a.Key()}, {Length: 0, LKey: 0xBAD}, {Addr: 0, Length: 50, LKey: b.Key()}}
+	good := []ib.SGE{{Addr: 1010, Length: 5, LKey: a.Key()}, {Length: 0, LKey: 0xBAD},
+		{Addr: 0, Length: 50, LKey: b.Key()}}
 	sgl, fault := table.Resolve(pd, good, 0, nil)
-	if fault != FaultNone || len(sgl) != 2 || sgl[0] != (Span{a, 10, 5}) || sgl[1] != (Span{b, 0, 50}) || sgl.Len() != 55 {
+	if fault != FaultNone || len(sgl) != 2 || sgl[0] != (Span{a, 10, 5}) || sgl[1] != (Span{b, 0, 50}) ||
+		sgl.Len() != 55 {
 		t.Errorf("resolved to %+v, %v", sgl, fault)
 	}
 	if got, fault := table.Resolve(pd, good, ib.LocalWrite, sgl); fault != FaultAccess || len(got) != 2 {
 		t.Errorf("for writing: %d spans, %v", len(got), fault)
 	}
-	if got, fault := table.Resolve(pd, []ib.SGE{good[0], {Addr: 1099, Length: 2, LKey: a.Key()}}, 0, sgl[:0]); fault != FaultBounds || len(got) != 0 {
+	if got, fault := table.Resolve(pd, []ib.SGE{good[0], {Addr: 1099, Length: 2, LKey: a.Key()}}, 0,
+		sgl[:0]); fault != FaultBounds || len(got) != 0 {
 		t.Errorf("beyond the end: %d spans, %v", len(got), fault)
 	}
 }

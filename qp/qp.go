@@ -144,8 +144,9 @@ func (q *QP) AH() *ib.AHAttr { return &q.attr.AH }
 // DestQPN returns the peer's QP number; it is meaningful from RTR on.
 func (q *QP) DestQPN() ib.QPN { return q.attr.DestQPN }
 
-// SetFlow names the in-flight account of the destination, which reliable
-// services need and others have no use for. The engine calls it after the transition to RTR, and when an SQD-to-SQD modify moves the QP.
+// SetFlow names the in-flight account of the destination, which reliable services need
+// and others have no use for. The engine calls it after the transition to RTR, and when a
+// modify of SQD moves the QP.
 func (q *QP) SetFlow(f *Flow) {
 	if q.flow != nil {
 		q.req.uncharge()

@@ -39,9 +39,8 @@ type Options struct {
 	// off where peers change the port of a connection: an RNIC may be told to
 	// (mlx5dv_modify_qp_udp_sport, LAG), or gets a new flow label. rdma_rxe and goroce keep it.
 	PinSourcePort bool
-	// OnOffloadOff, if set, is called once when segmentation offload is given up
-	// (see Device.Offload), with the peer that did not get what was sent so. It
-	// must not block and not call the device.
+	// OnOffloadOff, if set, is called when segmentation offload is given up for a
+	// destination (see Device.OffloadOff). It must not block and not call the device.
 	OnOffloadOff func(peer ib.GID)
 	// ActiveMTU caps the path MTU that the port offers; 0 takes what the link's
 	// interface allows.

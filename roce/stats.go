@@ -25,7 +25,7 @@ type Stats struct {
 	EventsLost     uint64 // asynchronous events that nobody took in time
 	DropForgedMAD  uint64 // datagrams of tenants to QP 1, which only the connection manager writes: they stay here
 	OffloadTrials  uint64 // times that runs to a destination came under suspicion; see Offload
-	OffloadOff     uint64 // 1 once runs are given up
+	OffloadOff     uint64 // destinations that runs are given up for at present
 	Link           link.Stats
 }
 
@@ -37,6 +37,7 @@ func (d *Device) Stats() Stats {
 		add(reflect.ValueOf(&sum).Elem(), reflect.ValueOf(&st).Elem())
 	})
 	sum.LinkDowned, sum.EventsLost = d.linkDowned.Load(), d.eventsLost.Load()
+	sum.OffloadOff = uint64(len(d.OffloadOff()))
 	return sum
 }
 

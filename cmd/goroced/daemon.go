@@ -18,8 +18,7 @@ import (
 	"github.com/goroce/goroce/roce/host"
 )
 
-// daemon is what `goroced serve` runs: the devices of a configuration, and
-// what gives them to clients.
+// daemon is what `goroced serve` runs: the devices of a configuration, and the server for clients.
 type daemon struct {
 	*server.Server
 	started time.Time
@@ -27,7 +26,7 @@ type daemon struct {
 	live    host.Live // captures and faults
 }
 
-// openDaemon opens the devices, all or none.
+// openDaemon opens all devices. If one fails, it closes the others.
 func openDaemon(c *config.Config, log *slog.Logger) (runner.Daemon, http.Handler, func() error, error) {
 	d := &daemon{started: time.Now()}
 	for i, device := range c.Devices {
@@ -62,7 +61,7 @@ func openDaemon(c *config.Config, log *slog.Logger) (runner.Daemon, http.Handler
 	return d, mux, d.close, nil
 }
 
-// Reload takes the limits of a configuration, and whose memory may be registered.
+// Reload applies the limits of a configuration, and its rules about whose memory may be registered.
 func (d *daemon) Reload(c *config.Config) error {
 	user := serverLimits(&c.User.Limits)
 	user.Connections = c.User.Connections
@@ -91,7 +90,7 @@ func (d *daemon) close() (err error) {
 	return err
 }
 
-// Stats returns the figures of all devices.
+// Stats returns the statistics of all devices.
 func (d *daemon) Stats() map[string]roce.Stats {
 	stats := map[string]roce.Stats{}
 	for _, dev := range d.devices {
@@ -100,23 +99,23 @@ func (d *daemon) Stats() map[string]roce.Stats {
 	return stats
 }
 
-// daemonStatus is what /v1/status shows.
+// daemonStatus is the contents of /v1/status.
 type daemonStatus struct {
 	Version version        `json:"version"`
 	PID     int            `json:"pid"`
 	Started time.Time      `json:"started"`
 	Clients int            `json:"clients"`
-	Users   []server.Usage `json:"users"` // who have clients
+	Users   []server.Usage `json:"users"` // users with clients
 	Devices []admin.Device `json:"devices"`
 }
 
-// Status describes the devices.
+// Status returns the state of the daemon and its devices.
 func (d *daemon) Status() any {
 	return daemonStatus{Version: readVersion(), PID: os.Getpid(), Started: d.started, Clients: d.Clients(),
 		Users: d.Usage(), Devices: d.Devices()}
 }
 
-// Devices describes the devices.
+// Devices returns a description of each device.
 func (d *daemon) Devices() []admin.Device {
 	list := []admin.Device{}
 	for _, dev := range d.devices {
@@ -135,7 +134,7 @@ func (d *daemon) Devices() []admin.Device {
 	return list
 }
 
-// Counters returns the figures of all devices.
+// Counters returns the counters of all devices.
 func (d *daemon) Counters() map[string]admin.Counters {
 	all := map[string]admin.Counters{}
 	for name, stats := range d.Stats() {
@@ -146,7 +145,7 @@ func (d *daemon) Counters() map[string]admin.Counters {
 	return all
 }
 
-// connection tells a capture or a fault whom a queue pair is connected to.
+// connection returns the peer of a queue pair, for captures and faults.
 func (d *daemon) connection(device string, qpn ib.QPN) (peer ib.GID, peerQPN ib.QPN, ok bool) {
 	for _, q := range d.QPs() {
 		if q.Device == device && q.QPN == uint32(qpn) && q.Peer.IsValid() {

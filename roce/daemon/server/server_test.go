@@ -21,7 +21,7 @@ func newServer(t *testing.T) (*Server, *net.UnixListener) {
 	t.Helper()
 	l, err := udp.Open([]netip.Addr{linktest.Loopback()}, udp.Options{})
 	must(t, err)
-	dev, err := roce.Open(wrap.Seal(wrap.Turn(l)), roce.Options{})
+	dev, err := roce.Open(wrap.Seal(wrap.Loopback(l)), roce.Options{})
 	must(t, err)
 	s, err := New([]*roce.Device{dev}, Options{})
 	must(t, err)

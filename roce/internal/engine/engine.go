@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/goroce/goroce/ib"
@@ -53,7 +52,7 @@ type Engine struct {
 	caps    link.Caps // of the first link, like the others'
 	shards  []*Shard
 	origin  time.Time
-	offload atomic.Bool // runs were given up
+	alone   aloneTable
 	running sync.WaitGroup
 }
 
@@ -180,6 +179,3 @@ func (e *Engine) NewLock() sync.Locker {
 func (e *Engine) NewWorker(o slowmem.Options) *Worker {
 	return slowmem.New(o, e.opts.Manual, e.now, e.answer)
 }
-
-// OffloadOff reports whether runs were given up because they do not arrive.
-func (e *Engine) OffloadOff() bool { return e.offload.Load() }

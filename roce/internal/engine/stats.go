@@ -20,7 +20,6 @@ type Stats struct {
 	DropMailbox    uint64 // those of them that found the other shard's mailbox full
 	DropForgedMAD  uint64 // datagrams of other processes to QP 1, which only the connection manager writes: they stay here
 	OffloadTrials  uint64 // times that runs to a destination came under suspicion
-	OffloadOff     uint64 // 1 once runs are given up
 	Link           link.Stats
 }
 

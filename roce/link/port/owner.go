@@ -14,7 +14,7 @@ import (
 	"github.com/goroce/goroce/roce/link"
 )
 
-// Owner is what could be found out about who has a port.
+// Owner describes who has a port, as far as it could be found out.
 type Owner struct {
 	PID    int    // 0 if no process was found
 	Name   string // the process's command name
@@ -66,8 +66,8 @@ func FindOwner(addr netip.Addr) Owner {
 	return owner
 }
 
-// likeRxe reports whether a socket could be rdma_rxe's, which binds to all addresses
-// (rxe_net.c). A process of root's that cannot be seen and does the same looks alike.
+// likeRxe reports whether a socket could be rdma_rxe's, which is bound to all addresses (rxe_net.c). The socket of a
+// root process that the caller cannot see looks alike.
 func (o Owner) likeRxe(wildcard bool) bool {
 	return o.PID == 0 && o.UID == 0 && wildcard && !o.Goroce
 }
@@ -84,8 +84,8 @@ func (o Owner) announced(addr netip.Addr) (found bool) {
 	return found
 }
 
-// eachLine reads a table of this thread's network namespace, which need not be that of
-// its process.
+// eachLine calls do for each line of a table of this thread's network namespace, which may differ from that of the
+// process.
 func eachLine(table string, do func(line string)) {
 	f, err := os.Open("/proc/thread-self/net/" + table)
 	if err != nil {
@@ -104,7 +104,7 @@ type socket struct {
 	inode string
 }
 
-// covers reports whether s stands in the way of port 4791 at addr.
+// covers reports whether s conflicts with a bind to port 4791 at addr.
 func (s socket) covers(addr netip.Addr) bool {
 	a := s.local.Addr()
 	return s.local.Port() == link.Port && (a == addr.WithZone("") || a.IsUnspecified() && (a.Is6() || addr.Is4()))
@@ -114,8 +114,8 @@ func (s socket) covers(addr netip.Addr) bool {
 //
 //	12: 0100007F:12B7 00000000:0000 07 00000000:00000000 00:00000000 00000000  1000  0 31337 2 ...
 //
-// where an address is printed as 32-bit words in host byte order, which is
-// little endian on the machines that we run on.
+// Addresses are printed as 32-bit words in host byte order, which is little endian on the machines that goroce
+// supports.
 func parseSocket(line string) (socket, bool) {
 	f := strings.Fields(line)
 	if len(f) < 10 {

@@ -19,9 +19,11 @@ func TestParseSocket(t *testing.T) {
 		uid   int
 		inode string
 	}{
-		{"  12: 0100007F:12B7 00000000:0000 07 00000000:00000000 00:00000000 00000000  1000        0 31337 2 0000000000000000 0",
+		{"  12: 0100007F:12B7 00000000:0000 07 00000000:00000000 00:00000000 00000000  1000        0 31337 2 " +
+			"0000000000000000 0",
 			"127.0.0.1:4791", 1000, "31337"},
-		{" 7: 00000000000000000000000001000000:12B7 00000000000000000000000000000000:0000 07 00000000:00000000 00:00000000 00000000 0 0 99 2 0 0",
+		{" 7: 00000000000000000000000001000000:12B7 00000000000000000000000000000000:0000 07 00000000:00000000 " +
+			"00:00000000 00000000 0 0 99 2 0 0",
 			"[::1]:4791", 0, "99"},
 		{" 7: 0000000000000000FFFF0000630A0A0A:0035 00000000000000000000000000000000:0000 07 0:0 00:0 0 5 0 98 2 0 0",
 			"10.10.10.99:53", 5, "98"},
@@ -33,8 +35,11 @@ func TestParseSocket(t *testing.T) {
 		}
 	}
 	for _, line := range []string{
-		"", "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops",
-		"1: 010:12B7 x x x x x 0 0 99 2", "1: 0100007F12B7 x x x x x 0 0 99 2", "1: 0100007F:12B7 x x x x x root 0 99 2", "1: 0100007F00:12B7 x x x x x 0 0 99 2",
+		"",
+		"  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref " +
+			"pointer drops",
+		"1: 010:12B7 x x x x x 0 0 99 2", "1: 0100007F12B7 x x x x x 0 0 99 2",
+		"1: 0100007F:12B7 x x x x x root 0 99 2", "1: 0100007F00:12B7 x x x x x 0 0 99 2",
 	} {
 		if s, ok := parseSocket(line); ok {
 			t.Errorf("%q is taken for a socket: %+v", line, s)
@@ -114,9 +119,11 @@ func TestOwnerText(t *testing.T) {
 		{Owner{UID: 1001}, "user 1001"},
 		{Owner{UID: -1}, "by a process that cannot be seen"},
 		{Owner{UID: 1001, Goroce: true}, "goroce in a process of user 1001"},
-		{Owner{PID: 7, Name: "goroced", Goroce: true}, "goroce in process 7 (goroced); if that is the daemon, go through it (--daemon)"},
+		{Owner{PID: 7, Name: "goroced", Goroce: true},
+			"goroce in process 7 (goroced); if that is the daemon, go through it (--daemon)"},
 	} {
-		if got := (&Error{Addr: netip.MustParseAddr("::1"), Owner: tt.o}).Error(); !strings.Contains(got, tt.want) || !strings.Contains(got, "[::1]:4791") {
+		if got := (&Error{Addr: netip.MustParseAddr("::1"), Owner: tt.o}).Error(); !strings.Contains(got, tt.want) ||
+			!strings.Contains(got, "[::1]:4791") {
 			t.Errorf("%+v: %q does not say %q and where", tt.o, got, tt.want)
 		}
 	}

@@ -13,8 +13,7 @@ import (
 	srv "github.com/goroce/goroce/roce/daemon/server"
 )
 
-// Layouts are those of ibv_devices and of iproute2's rdma, so that who reads, or
-// parses, theirs reads these.
+// The formats are those of ibv_devices and of iproute2's rdma, for people and scripts that know these tools.
 
 // PrintDevices prints as ibv_devices does.
 func PrintDevices(w io.Writer, list []Device) error {
@@ -71,7 +70,7 @@ func PrintQPs(w io.Writer, list []srv.QPInfo) error {
 	return err
 }
 
-// PrintMRs prints as `rdma resource show mr` does: keys only for whom they are shown to.
+// PrintMRs prints as `rdma resource show mr` does. Keys are only printed if the daemon has returned them.
 func PrintMRs(w io.Writer, list []srv.MRInfo) error {
 	var b strings.Builder
 	for _, m := range list {
@@ -99,11 +98,10 @@ func PrintCounters(w io.Writer, all map[string]Counters) error {
 	return err
 }
 
-// clearScreen has a terminal begin anew at its top (ECMA-48: CUP, ED).
+// clearScreen clears a terminal and moves the cursor to its top (ECMA-48: CUP, ED).
 const clearScreen = "\x1b[H\x1b[2J"
 
-// PrintChange fills the screen of a terminal: all counters that are not zero, and what
-// was added in the last interval.
+// PrintChange prints, on a cleared terminal, all counters that are not zero, and what the last interval has added.
 func PrintChange(w io.Writer, all, added map[string]Counters, interval time.Duration) error {
 	var b strings.Builder
 	b.WriteString(clearScreen)

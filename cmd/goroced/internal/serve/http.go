@@ -27,11 +27,11 @@ const (
 	idleLimit   = 10 * time.Second
 )
 
-// open lists what every user who can connect to the admin socket may get. All else,
-// which shows or changes other users' traffic, is for root and the daemon's own user.
+// open lists the paths for every user who can connect to the admin socket. All others show or change other users'
+// traffic, and are for root and the daemon's own user.
 var open = []string{"/healthz", "/metrics", "/v1/status", "/v1/devices", "/v1/qps", "/v1/mrs", "/v1/stats"}
 
-// healthLimit is how long the daemon may take to say how it is.
+// healthLimit is how long the daemon may take to report its health.
 const healthLimit = 5 * time.Second
 
 // web are the HTTP servers.
@@ -73,7 +73,7 @@ func (r *runner) serveHTTP(on *sockets, admin http.Handler) (servers web) {
 	return servers
 }
 
-// observe registers what neither shows nor changes traffic.
+// observe registers handlers that neither show nor change traffic.
 func (r *runner) observe(mux *http.ServeMux) {
 	mux.HandleFunc("GET /healthz", r.health)
 	if r.Metrics != nil {
@@ -91,7 +91,7 @@ func profile(mux *http.ServeMux) {
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 }
 
-// authorize refuses users what is not theirs.
+// authorize rejects requests that the user is not permitted to make.
 func authorize(h http.Handler) http.Handler {
 	own := uint32(os.Geteuid())
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -110,8 +110,8 @@ func (r *runner) status(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, r.daemon.Status())
 }
 
-// health asks the daemon for its status, as the watchdog does. One request at a time
-// asks, so that a daemon that hangs does not collect them.
+// health asks the daemon for its status, as the watchdog does. Only one request at a time does so, so that requests do
+// not pile up if the daemon hangs.
 func (r *runner) health(w http.ResponseWriter, req *http.Request) {
 	ctx, cancel := context.WithTimeout(req.Context(), healthLimit)
 	defer cancel()
@@ -137,5 +137,5 @@ func (r *runner) health(w http.ResponseWriter, req *http.Request) {
 func writeJSON(w http.ResponseWriter, code int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(v) // an error means that the client is gone
+	_ = json.NewEncoder(w).Encode(v) // an error means that the client has disconnected
 }

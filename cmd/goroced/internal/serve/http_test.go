@@ -29,7 +29,8 @@ func TestAdmin(t *testing.T) {
 		t.Errorf("the peer is %+v, want %+v", p, want)
 	}
 	for path, want := range map[string]string{
-		"/healthz": `200 {"status":"ok"}`, "/v1/nosuch": "404", "/": "404", "/metrics": "404", "/debug/pprof/cmdline": "200 ",
+		"/healthz": `200 {"status":"ok"}`, "/v1/nosuch": "404", "/": "404", "/metrics": "404",
+		"/debug/pprof/cmdline": "200 ",
 	} {
 		if got := c.get(path); !strings.HasPrefix(got, want) {
 			t.Errorf("%s: %.100s", path, got)
@@ -40,7 +41,10 @@ func TestAdmin(t *testing.T) {
 // TestAuthorize: other users see, and change nothing.
 func TestAuthorize(t *testing.T) {
 	privileged := false
-	h := authorize(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { privileged = Privileged(r.Context()) }))
+	h := authorize(http.HandlerFunc(func(_ http.ResponseWriter,
+		r *http.Request) {
+		privileged = Privileged(r.Context())
+	}))
 	own := uint32(os.Geteuid())
 	for _, c := range []struct {
 		peer         *Peer

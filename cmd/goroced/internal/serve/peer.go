@@ -11,8 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Peer is who is at the other end of a connection, as the kernel has it (SO_PEERCRED):
-// the process that connected and what it was then.
+// Peer is the process at the other end of a connection, as it was when it connected (SO_PEERCRED).
 type Peer struct {
 	PID      int
 	UID, GID uint32
@@ -37,14 +36,13 @@ func peerOf(conn *net.UnixConn) (*Peer, error) {
 
 type peerKey struct{}
 
-// PeerOf returns who makes a request on the admin socket; nil elsewhere.
+// PeerOf returns the peer of a request on the admin socket; nil for other requests.
 func PeerOf(ctx context.Context) *Peer {
 	p, _ := ctx.Value(peerKey{}).(*Peer)
 	return p
 }
 
-// Privileged reports whether root or the daemon's own user makes a request on the admin
-// socket.
+// Privileged reports whether a request on the admin socket is from root or the daemon's own user.
 func Privileged(ctx context.Context) bool {
 	p := PeerOf(ctx)
 	return p != nil && p.privileged()
@@ -154,7 +152,7 @@ func (c *peerConn) Close() error {
 	return c.UnixConn.Close()
 }
 
-// withPeer is a http.Server's ConnContext.
+// withPeer implements http.Server.ConnContext.
 func withPeer(ctx context.Context, conn net.Conn) context.Context {
 	if c, ok := conn.(*peerConn); ok {
 		return context.WithValue(ctx, peerKey{}, c.peer)

@@ -10,19 +10,17 @@ import (
 	"github.com/goroce/goroce/roce/link/internal/runs"
 )
 
-// Bounds of Turn's queue.
+// Limits of the queue.
 const (
 	turnRuns  = 1024
 	turnBytes = 4 << 20
 )
 
-// Turn returns a Link on which runs to l's own addresses come back from Recv
-// instead of going down. Two QPs of one device need that: frames to oneself that
-// leave through a packet socket or XDP never come back, and through a UDP socket
-// they take a detour. Runs to multicast groups go down: the drivers themselves
-// bring members what they send.
+// Loopback returns a Link that passes runs to addresses of l to Recv instead of l. Two QPs of one device need it:
+// frames to the own host that are sent by a packet socket or XDP do not come back, and with a UDP socket they pass the
+// kernel's stack. Runs to multicast groups are sent by l: drivers deliver them to members on this host.
 //
-// Turned runs look as they were sealed: with the source port that l would use, and
+// Looped runs look as they were sealed: with the source port that l would use, and
 // with ID the identification of the first frame; the later ones follow l.Caps().ID.
 // When the queue is full they are dropped and counted (Stats.RxOverflow).
 //
@@ -30,13 +28,13 @@ const (
 // (Stats.RxForged): any user of this host can send such packets, as can hosts on the
 // network. Runs to groups pass, for members get what they send there back from below;
 // where all leaves from one port, which nobody else can bind, they must come from it.
-func Turn(l link.Link) link.Link {
-	t := &turner{Link: l, caps: l.Caps(), queue: runs.NewQueue(turnRuns, turnBytes)}
+func Loopback(l link.Link) link.Link {
+	t := &loopback{Link: l, caps: l.Caps(), queue: runs.NewQueue(turnRuns, turnBytes)}
 	t.local.Init("turn", t.caps.Local)
 	return t
 }
 
-type turner struct {
+type loopback struct {
 	link.Link
 	caps  link.Caps
 	local local.Set
@@ -44,17 +42,17 @@ type turner struct {
 	stats link.Stats
 }
 
-// AddLocal has runs to one more address come back.
-func (t *turner) AddLocal(gid ib.GID) error {
+// AddLocal adds an address whose runs are looped.
+func (t *loopback) AddLocal(gid ib.GID) error {
 	return t.local.Add(gid, func() error { return t.Link.AddLocal(gid) })
 }
 
-// RemoveLocal lets runs to the address go down, where nobody takes them.
-func (t *turner) RemoveLocal(gid ib.GID) error {
+// RemoveLocal removes an address. Runs to it are sent by the Link below, and nobody receives them.
+func (t *loopback) RemoveLocal(gid ib.GID) error {
 	return t.local.Remove(gid, func() error { return t.Link.RemoveLocal(gid) })
 }
 
-func (t *turner) Send(now ib.Instant, out []link.Run) (int, error) {
+func (t *loopback) Send(now ib.Instant, out []link.Run) (int, error) {
 	for taken := 0; taken < len(out); {
 		if t.local.Has(&out[taken].Dst) {
 			t.turn(&out[taken])
@@ -74,7 +72,7 @@ func (t *turner) Send(now ib.Instant, out []link.Run) (int, error) {
 	return len(out), nil
 }
 
-func (t *turner) turn(r *link.Run) {
+func (t *loopback) turn(r *link.Run) {
 	why := runs.Refuse(&t.caps, r)
 	if why == "" && !t.local.Has(&r.Src) {
 		why = runs.NotOurs
@@ -96,7 +94,7 @@ func (t *turner) turn(r *link.Run) {
 	}
 }
 
-func (t *turner) Recv(now ib.Instant, in []link.Run) (int, error) {
+func (t *loopback) Recv(now ib.Instant, in []link.Run) (int, error) {
 	n := t.queue.Pop(in)
 	for i := range in[:n] {
 		t.stats.RxRuns++
@@ -111,7 +109,7 @@ func (t *turner) Recv(now ib.Instant, in []link.Run) (int, error) {
 }
 
 // keep moves those runs to the front that are not forged, and returns how many.
-func (t *turner) keep(in []link.Run) (kept int) {
+func (t *loopback) keep(in []link.Run) (kept int) {
 	for i := range in {
 		if t.local.Has(&in[i].Src) && !t.ownToGroup(&in[i]) {
 			t.stats.RxForged += runs.Count(&in[i])
@@ -127,19 +125,19 @@ func (t *turner) keep(in []link.Run) (kept int) {
 
 // ownToGroup reports whether r, which has an own address as its source, may be what the
 // device has sent to a group.
-func (t *turner) ownToGroup(r *link.Run) bool {
+func (t *loopback) ownToGroup(r *link.Run) bool {
 	return group.Is(&r.Dst) && (t.caps.FixedSrcPort == 0 || r.SrcPort == t.caps.FixedSrcPort)
 }
 
-// Wait returns at once if turned runs are waiting.
-func (t *turner) Wait(d time.Duration, writable bool) error {
+// Wait returns at once if looped runs wait.
+func (t *loopback) Wait(d time.Duration, writable bool) error {
 	if t.queue.Len() > 0 {
 		d = 0
 	}
 	return t.Link.Wait(d, writable)
 }
 
-func (t *turner) Stats() link.Stats {
+func (t *loopback) Stats() link.Stats {
 	s := t.Link.Stats()
 	s.TxRuns += t.stats.TxRuns
 	s.TxFrames += t.stats.TxFrames
