@@ -41,7 +41,7 @@ func TestRevokeWaits(t *testing.T) {
 			for i := range data {
 				data[i] = 0xFF
 			}
-			table := NewSharedTable(2*rounds, func() uint8 { return 0 })
+			table := NewSharedTable(2*rounds, CountedKeys(func() uint8 { return 0 }))
 			pd, err := table.NewPD()
 			if err != nil {
 				t.Fatal(err)
@@ -85,11 +85,12 @@ func TestRevokeWaits(t *testing.T) {
 
 // Errors end an access as success does: nobody waits for them for ever.
 func TestRevokeAfterErrors(t *testing.T) {
-	table := NewSharedTable(4, func() uint8 { return 0 })
+	table := NewSharedTable(4, CountedKeys(func() uint8 { return 0 }))
 	pd, _ := table.NewPD()
 	r := register(t, table, pd, Bytes(make([]byte, 16)), 0, ib.LocalWrite|ib.RemoteInvalidate)
 	whole := Span{R: r, Len: 16}
-	for _, err := range []error{whole.Read(make([]byte, 17)), whole.Write(make([]byte, 17)), whole.AtomicWrite([8]byte{})} {
+	for _, err := range []error{whole.Read(make([]byte, 17)), whole.Write(make([]byte, 17)),
+		whole.AtomicWrite([8]byte{})} {
 		if !errors.Is(err, FaultBounds) {
 			t.Error(err)
 		}
@@ -120,7 +121,7 @@ func TestRevokeAfterErrors(t *testing.T) {
 func TestFault(t *testing.T) {
 	const size, qpn = 4096, 17
 	buf := make([]byte, 3*size)
-	table := NewSharedTable(8, func() uint8 { return 0 })
+	table := NewSharedTable(8, CountedKeys(func() uint8 { return 0 }))
 	pd, err := table.NewPD()
 	if err != nil {
 		t.Fatal(err)

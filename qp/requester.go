@@ -119,6 +119,10 @@ func (r *requester) fetch() error {
 // again, then what is new. It returns how many elements it has used, and how many
 // packets follow them in trains.
 func (r *requester) emit(now ib.Instant, out []TxPacket) (n, trains int) {
+	if len(out) == 0 {
+		return 0, 0
+	}
+	turn := r.q.flow.takeTurn(r.q)
 	if r.q.timers.isSet(timerRNR) {
 		return 0, 0
 	}
@@ -127,7 +131,7 @@ func (r *requester) emit(now ib.Instant, out []TxPacket) (n, trains int) {
 			r.q.timers.set(timerPace, at)
 			break
 		}
-		if r.probe.due == 0 && r.q.flow.full() && r.hasWork() {
+		if r.probe.due == 0 && r.hasWork() && !r.q.flow.admits(r.q, turn) {
 			r.q.flow.wait(r.q)
 			break
 		}
@@ -153,7 +157,7 @@ func (r *requester) emit(now ib.Instant, out []TxPacket) (n, trains int) {
 func (r *requester) packet(now ib.Instant, tx *TxPacket) bool {
 	r.starved = false
 	switch {
-	case r.probePacket(tx):
+	case r.probePacket(now, tx):
 		r.leadRepeat(tx)
 		return true
 	case r.starved:
@@ -437,11 +441,14 @@ func (r *requester) find(psn ib.PSN) uint32 {
 
 // armAck starts the local ACK timer, if there is one and something is in flight.
 func (r *requester) armAck(now ib.Instant) {
-	timeout := wire.AckTimeout(r.q.attr.Timeout)
+	timeout := int64(wire.AckTimeout(r.q.attr.Timeout))
 	if timeout == 0 || r.win.inFlight() == 0 {
 		r.q.timers.clear(timerAck)
 		return
 	}
+	// The timer may run for up to four times its value (IBTA 9.7.6.1.3): to a peer that is
+	// far away it runs for as long as an answer takes.
+	timeout = min(max(timeout, r.q.flow.rtt.rto()), 4*timeout)
 	r.q.timers.set(timerAck, now+ib.Instant(timeout))
 }
 
@@ -449,7 +456,7 @@ func (r *requester) armAck(now ib.Instant) {
 func (r *requester) uncharge() {
 	r.releaseRange(r.win.una, r.win.nxt)
 	r.win.mark(r.win.una, r.win.inFlight())
-	r.probe.restart()
+	r.probe.stop()
 }
 
 // stop gives up all that is in flight; the slots stay for flush.
@@ -465,7 +472,7 @@ func (r *requester) stop() {
 	}
 	r.win.start(r.win.nxt)
 	r.reads.reset()
-	r.probe.restart()
+	r.probe.stop()
 }
 
 // reset forgets everything.

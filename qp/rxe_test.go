@@ -38,7 +38,7 @@ type rxeResource struct {
 // rxeAnswerTime is what a response packet takes to make, in nanoseconds.
 const rxeAnswerTime = 2_000
 
-func (r *rxeResponder) handle(now ib.Instant, p *wire.Packet) {
+func (r *rxeResponder) handle(now ib.Instant, p wire.Packet) {
 	r.busy = max(r.busy, now)
 	switch gap := p.PSN.Sub(r.epsn); {
 	case gap > 0:
@@ -47,7 +47,7 @@ func (r *rxeResponder) handle(now ib.Instant, p *wire.Packet) {
 			r.answer(wire.RCAck, r.epsn, wire.NAKSequence, nil)
 		}
 	case gap < 0:
-		r.duplicate(p)
+		r.duplicate(&p)
 	default:
 		r.nakSent = false
 		res := &r.resources[r.head]
@@ -55,7 +55,7 @@ func (r *rxeResponder) handle(now ib.Instant, p *wire.Packet) {
 		*res = rxeResource{first: p.PSN, npsn: packets(p.RETH.Len), va: p.RETH.VA, length: p.RETH.Len}
 		r.epsn = p.PSN.Add(res.npsn)
 		r.msn = r.msn.Add(1)
-		r.reply(p, true)
+		r.reply(&p, true)
 	}
 }
 
@@ -109,59 +109,40 @@ const pathMTU = ib.MTU1024
 
 func packets(n uint32) int { return max(1, (int(n)+int(pathMTU)-1)/int(pathMTU)) }
 
-// rxeRun is a requester that reads from an rxeResponder over a network that loses
-// packets, or delivers them late, by a seed, in virtual time.
+// rxeRun is a requester that reads from an rxeResponder over a network, in virtual time.
 type rxeRun struct {
 	*testing.T
-	network
-	rng   *rand.Rand
-	now   ib.Instant
-	us    *host
-	rxe   rxeResponder
-	queue []arrival // by time
-	reads [][2]int  // offset and length of each, posted in order
-}
-
-// network is how bad it is: probabilities of a packet, and how late the late ones are.
-type network struct {
-	drop, late float64
-	delay      ib.Instant
-}
-
-type arrival struct {
-	at    ib.Instant
-	toRxe bool
-	p     wire.Packet
+	link
+	now      ib.Instant
+	us       *host
+	rxe      rxeResponder
+	arrivals arrivals
+	reads    [][2]int // offset and length of each, posted in order
 }
 
 // readsInFlight is how many READs both ends agree on.
 const readsInFlight = 16
 
 func newRxeRun(t *testing.T, net network, seed uint64) *rxeRun {
-	x := &rxeRun{T: t, network: net, rng: rand.New(rand.NewPCG(seed, 0)), us: newHost(t, ourNum)}
+	net.oneWay = oneWay
+	x := &rxeRun{T: t, link: link{network: net, rng: rand.New(rand.NewPCG(seed, 0))}, us: newHost(t, ourNum)}
 	x.us.q.cfg.Probe = true
 	attr := goodAttr(peerNum, ourPSN, peerPSN)
 	attr.PathMTU, attr.MaxRdAtomic, attr.RetryCnt = pathMTU, readsInFlight, 7
 	x.us.up(ib.RTS, attr)
 	x.rxe = rxeResponder{mem: make([]byte, memSize), epsn: ourPSN, resources: make([]rxeResource, readsInFlight)}
-	x.rxe.send = func(at ib.Instant, p wire.Packet) { x.carry(at, false, p) }
+	x.rxe.send = func(at ib.Instant, p wire.Packet) { x.send(at, x.us.handle, p) }
 	for i := range x.rxe.mem {
 		x.rxe.mem[i] = byte(x.rng.Uint32()) | 1
 	}
 	return x
 }
 
-// carry takes a packet over the network, or loses it.
-func (x *rxeRun) carry(at ib.Instant, toRxe bool, p wire.Packet) {
-	if x.rng.Float64() < x.drop {
-		return
+// send sends a packet to one of the two.
+func (x *rxeRun) send(now ib.Instant, to func(ib.Instant, wire.Packet), p wire.Packet) {
+	if at, ok := x.carry(now, len(p.Payload)); ok {
+		x.arrivals.add(arrival{at: at, to: to, p: p})
 	}
-	at += oneWay
-	if x.rng.Float64() < x.late {
-		at += x.delay
-	}
-	i, _ := slices.BinarySearchFunc(x.queue, at+1, func(a arrival, at ib.Instant) int { return int(a.at - at) })
-	x.queue = slices.Insert(x.queue, i, arrival{at, toRxe, p})
 }
 
 // post posts a READ of n bytes of anywhere, to the same offset.
@@ -176,25 +157,14 @@ func (x *rxeRun) post(n int) {
 // step sends what is to be sent, and goes on to what happens next.
 func (x *rxeRun) step() {
 	for _, tx := range x.us.emit(x.now, 16) {
-		x.carry(x.now, true, tx.Packet)
+		x.send(x.now, x.rxe.handle, tx.Packet)
 	}
-	next := x.us.q.Deadline()
-	if len(x.queue) > 0 {
-		next = min(next, x.queue[0].at)
-	}
+	next := min(x.us.q.Deadline(), x.arrivals.next())
 	if next == ib.Never {
 		x.Fatalf("nothing can happen any more at %d ns", x.now)
 	}
 	x.now = max(x.now, next)
-	for len(x.queue) > 0 && x.queue[0].at <= x.now {
-		a := x.queue[0]
-		x.queue = x.queue[1:]
-		if a.toRxe {
-			x.rxe.handle(x.now, &a.p)
-		} else {
-			x.us.handle(x.now, a.p)
-		}
-	}
+	x.arrivals.deliver(x.now)
 	if x.us.q.Deadline() <= x.now {
 		x.us.q.HandleTimeout(x.now)
 	}

@@ -18,7 +18,7 @@ type LinkState struct {
 	Index int          // another one when the interface was deleted and made again
 	Up    bool         // administratively, and with a carrier
 	MTU   int          // of IP packets, in bytes
-	Addrs []netip.Addr // those in question that are there and can be used
+	Addrs []netip.Addr // those of the watched addresses that exist and can be used
 }
 
 func (s *LinkState) equal(o *LinkState) bool {
@@ -32,12 +32,10 @@ func (s *LinkState) equal(o *LinkState) bool {
 // always. If changed returns an error it is called again as soon as
 // anything happens to any interface or address, the same state or another.
 //
-// The addresses in question are addrs, in that order, each on the interface that has it
-// now, or on this one; for nil all addresses of this one, in the kernel's order and
-// without zones.
+// The watched addresses are addrs, in that order, each on the interface that has it now, or on this one if none has. If
+// addrs is nil they are all addresses of this interface, in the kernel's order and without zones.
 //
-// stop ends the watch and waits for a call that is under way; it may be called more than
-// once, but not by changed.
+// stop ends the watch and waits for a running call of changed. It may be called more than once, but not by changed.
 func WatchLink(name string, addrs []netip.Addr, changed func(LinkState) error) (stop func(), err error) {
 	w := &watch{changed: changed, ended: make(chan struct{})}
 	if err := w.open(name, addrs); err != nil {
@@ -53,8 +51,7 @@ func WatchLink(name string, addrs []netip.Addr, changed func(LinkState) error) (
 	}), nil
 }
 
-// watch waits for the kernel to say that something has changed about any interface
-// or address, and looks what.
+// watch waits until the kernel reports a change of any interface or address, and then compares the state.
 type watch struct {
 	itf     itf
 	homes   []home // of the addresses in question, nil for all of the interface
@@ -62,9 +59,9 @@ type watch struct {
 
 	events *nl.NetlinkSocket
 	ask    *netlink.Handle
-	last   LinkState // as changed was told
-	told   bool      // anything was
-	again  bool      // it is to be told once more
+	last   LinkState // the last state passed to changed
+	told   bool      // changed has been called
+	again  bool      // changed must be called again
 	ended  chan struct{}
 }
 
@@ -97,7 +94,8 @@ func (w *watch) open(name string, addrs []netip.Addr) (err error) {
 		}
 		w.homes = append(w.homes, home{a, itf{n.Name, n.Index}, n.Loopback})
 	}
-	w.events, err = nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR)
+	w.events, err = nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR,
+		unix.RTNLGRP_IPV6_IFADDR)
 	if err != nil {
 		return fmt.Errorf("subscribe to changes: %w", err)
 	}
@@ -114,17 +112,16 @@ func (w *watch) close() {
 	}
 }
 
-// run ends when stop closes the socket.
+// run returns when stop closes the socket.
 func (w *watch) run() {
 	defer close(w.ended)
 	defer w.close()
 	for {
-		// ENOBUFS: changes came too fast, and some are lost. The others tell.
+		// ENOBUFS: there were too many events, and some were lost. The others suffice.
 		if _, _, err := w.events.Receive(); err != nil && !errors.Is(err, unix.ENOBUFS) {
 			return
 		}
-		// If the state changes while it is asked for, the answer is an error, and
-		// another message on its way.
+		// If the state changes while it is being read, the result is an error, and another event follows.
 		if now, err := w.state(); err == nil && (w.again || !now.equal(&w.last)) {
 			w.tell(now)
 		}
@@ -174,7 +171,7 @@ func (w *watch) state() (LinkState, error) {
 	return LinkState{Index: a.Index, Up: a.RawFlags&unix.IFF_LOWER_UP != 0, MTU: a.MTU, Addrs: w.held(have)}, nil
 }
 
-// held returns the addresses in question that are among those of the host.
+// held returns the watched addresses that are among those of the host.
 func (w *watch) held(have []netlink.Addr) (addrs []netip.Addr) {
 	if w.homes == nil {
 		for i := range have {
@@ -195,15 +192,15 @@ func (w *watch) held(have []netlink.Addr) (addrs []netip.Addr) {
 	return addrs
 }
 
-// usable reports whether an address can be used, or goes on being used: Linux detects
-// duplicates again when a carrier is back, and leaves the address in GID tables
-// meanwhile (roce_gid_mgmt.c). Before anything is told any may be in use.
+// usable reports whether an address can be used. When a carrier is back, Linux runs duplicate address detection again,
+// and keeps the address in GID tables meanwhile (roce_gid_mgmt.c); so an address that was usable stays so. Before the
+// first call of changed, any may be in use.
 func (w *watch) usable(h *netlink.Addr, a netip.Addr) bool {
 	return usable(h) || h.Flags&unix.IFA_F_DADFAILED == 0 && (!w.told || slices.Contains(w.last.Addrs, a))
 }
 
-// Usable returns the addresses that a socket can be bound to, without zones: not those
-// that duplicate address detection has not passed yet, or has failed.
+// Usable returns the addresses that a socket can be bound to, without zones. Addresses are left out if duplicate
+// address detection has not finished or has failed.
 func Usable(have []netlink.Addr) []netip.Addr {
 	var addrs []netip.Addr
 	for i := range have {

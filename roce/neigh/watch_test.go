@@ -122,7 +122,8 @@ func TestWatchAllAddresses(t *testing.T) {
 			t.Errorf("at first %v, want %v there", first.Addrs, want)
 		}
 	}
-	if len(first.Addrs) != 3 || slices.ContainsFunc(first.Addrs, func(a netip.Addr) bool { return a.Zone() != "" || a.IsLoopback() }) {
+	if len(first.Addrs) != 3 || slices.ContainsFunc(first.Addrs,
+		func(a netip.Addr) bool { return a.Zone() != "" || a.IsLoopback() }) {
 		t.Errorf("at first %v, want three without zones, none of another interface", first.Addrs)
 	}
 }
@@ -137,7 +138,8 @@ func TestWatchTentative(t *testing.T) {
 			b.Command(t, "ip", "link", "set", b.IfName, "down")
 			var states <-chan neigh.LinkState
 			_ = a.Do(func() error { states = watch(t, a.IfName, addrs...); return nil })
-			a.Command(t, "sysctl", "-qw", "net.ipv6.conf."+a.IfName+".accept_dad=1", "net.ipv6.conf."+a.IfName+".dad_transmits=1")
+			a.Command(t, "sysctl", "-qw", "net.ipv6.conf."+a.IfName+".accept_dad=1",
+				"net.ipv6.conf."+a.IfName+".dad_transmits=1")
 			a.Command(t, "ip", "addr", "add", six.String()+"/64", "dev", a.IfName)
 			a.Command(t, "ip", "addr", "add", four.String()+"/24", "dev", a.IfName)
 			if s := awaitAddr(t, states, four); slices.Contains(s.Addrs, six) {
@@ -196,12 +198,13 @@ func TestWatchLinkStop(t *testing.T) {
 	before := runtime.NumGoroutine()
 	for range 10 {
 		calls := 0
-		stop, err := neigh.WatchLink("lo", []netip.Addr{netip.MustParseAddr("127.9.9.9")}, func(s neigh.LinkState) error {
-			if calls++; !s.Up || s.MTU < 1500 || len(s.Addrs) != 1 {
-				t.Errorf("loopback is %+v", s)
-			}
-			return nil
-		})
+		stop, err := neigh.WatchLink("lo", []netip.Addr{netip.MustParseAddr("127.9.9.9")},
+			func(s neigh.LinkState) error {
+				if calls++; !s.Up || s.MTU < 1500 || len(s.Addrs) != 1 {
+					t.Errorf("loopback is %+v", s)
+				}
+				return nil
+			})
 		if err != nil {
 			t.Fatal(err)
 		}

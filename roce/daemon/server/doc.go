@@ -13,7 +13,8 @@
 //   - It writes nonsense into its rings: the QP fails (package ring copies out once,
 //     then checks). Into its doorbells: the shard looks at QPs of its own in vain.
 //   - It does not read its events, or its replies: they are kept up to a limit, and lost
-//     then; its own goroutine waits, no shard.
+//     then; its own goroutine waits, no shard. It has one reply with descriptors unread at
+//     most, for those in flight are counted for the daemon as a whole (reply.go).
 //   - It sends requests that make no sense: they are refused, or the connection ends.
 //   - It passes memory that shrinks: such is not taken (F_SEAL_SHRINK).
 //   - It passes descriptors that take for ever to close: what closes them has a few threads
@@ -21,7 +22,7 @@
 //     a client that was not let in.
 //   - It asks for more than its share: Limits, and mappings, of which a process has few
 //     (machine.go). It connects until there are no descriptors: some are kept back for those
-//     who are there (descriptors.go).
+//     who are there (descriptors.go), and who is refused is told so and closed at once.
 //   - It dies: its connection ends, and what it has made is closed, QPs first.
 //   - Its memory is not there in spite of all that, by a mistake of this package, or since the
 //     kernel cannot bring a page: the access is a fault, the client is dropped (session.Fault),

@@ -93,9 +93,6 @@ func hello(c *session, h *abi.Hello) (reply, error) {
 		return done(fmt.Errorf("hello: the daemon speaks version %d, the client %d to %d: %w; install the same goroced for both",
 			abi.Version, h.MinVersion, h.MaxVersion, abi.ErrVersion))
 	}
-	if c.refused != nil {
-		return done(c.refused)
-	}
 	if allow := c.srv.opts.Allow; allow != nil {
 		if err := allow(c.who.Uid, c.who.Gid); err != nil {
 			return done(fmt.Errorf("hello: user %d: %w: %w", c.who.Uid, abi.ErrPermission, err))
@@ -266,9 +263,9 @@ func createChannel(c *session, _ []byte, _ []int) (reply, error) {
 		return done(err)
 	}
 	h := &channel{outbox: box}
-	r, err := c.holds(kindChannel, h, h.Close)
-	r.fds, r.sent = []int{theirs}, func() { _ = unix.Close(theirs) }
-	return r, err
+	handle := c.add(&object{kind: kindChannel, value: h, close: h.Close})
+	return reply{body: abi.Put(nil, &abi.Object{Handle: handle}), fds: []int{theirs}, sent: func() { _ = unix.Close(theirs) },
+		made: handle}, nil
 }
 
 // queue is the tenant of one CQ: it knows where the CQ's events go.
@@ -314,10 +311,17 @@ func createCQ(c *session, r *abi.CreateCQ) (reply, error) {
 	}
 	handle := c.add(o)
 	tenant.event = abi.Put(nil, &abi.Completion{CQ: handle})
-	return c.ringed(handle, 0)
+	return c.begun(handle, 0)
 }
 
-// ringed is the reply that brings the rings of a new object, or new ones of an old.
+// begun is the reply that brings the rings of a new object.
+func (c *session) begun(h abi.Handle, num uint32) (reply, error) {
+	r, err := c.ringed(h, num)
+	r.made = h
+	return r, err
+}
+
+// ringed is the reply that brings the rings of an object.
 func (c *session) ringed(h abi.Handle, num uint32) (reply, error) {
 	rings := c.objects[h].rings
 	r := abi.Ring{Handle: h, Num: num, Size: uint64(len(rings.buf))}
@@ -411,7 +415,7 @@ func createSRQ(c *session, r *abi.CreateSRQ) (reply, error) {
 	if err != nil {
 		return done(err)
 	}
-	return c.ringed(c.add(&object{kind: kindSRQ, value: srq, close: srq.Close, rings: c.made}), srq.Num())
+	return c.begun(c.add(&object{kind: kindSRQ, value: srq, close: srq.Close, rings: c.made}), srq.Num())
 }
 
 func modifySRQ(c *session, r *abi.SRQAttr) (reply, error) {

@@ -30,7 +30,8 @@ func newBareSession(t *testing.T, s *Server) *bareSession {
 	must(t, file.Close())
 	who := &unix.Ucred{Pid: int32(os.Getpid()), Uid: uint32(os.Getuid())}
 	user, _, err := s.accounts.enter(who.Uid)
-	c := &bareSession{t, newSession(s, conn.(*net.UnixConn), who, user, err)}
+	must(t, err)
+	c := &bareSession{t, newSession(s, conn.(*net.UnixConn), who, user)}
 	c.greeted = true
 	c.ask(abi.OpOpen, abi.Put(nil, &abi.Open{}))
 	t.Cleanup(func() {

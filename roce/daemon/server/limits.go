@@ -94,13 +94,13 @@ func (a *accounts) set(client, user Limits) {
 	}
 }
 
-// mostRefused is how many connections of a user, beyond what it may have, hear why they are
-// refused. More of them are closed at once.
+// mostRefused is how many connections of a user, beyond what it may have, can wait to be
+// closed before no others are let in meanwhile.
 const mostRefused = 64
 
 // enter returns the account of a user, for one more client, and an error if that is one
-// too many: it leaves all the same. unheard says that it is not even told why.
-func (a *accounts) enter(uid uint32) (u *account, unheard bool, err error) {
+// too many: it leaves all the same. crowd says that many such connections wait to be closed.
+func (a *accounts) enter(uid uint32) (u *account, crowd bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.users == nil {

@@ -55,7 +55,7 @@ func createQP(c *session, r *abi.CreateQP) (reply, error) {
 		return says(answer)
 	}
 	answer.Size = uint64(len(o.rings.buf))
-	return reply{body: abi.Put(nil, &answer), fds: []int{o.rings.fd}, sent: o.rings.sent}, nil
+	return reply{body: abi.Put(nil, &answer), fds: []int{o.rings.fd}, sent: o.rings.sent, made: answer.Handle}, nil
 }
 
 // qpInit resolves the handles of a request.

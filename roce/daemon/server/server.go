@@ -39,7 +39,8 @@ type Server struct {
 	log   *slog.Logger
 	units []*unit // in the order in which clients see them
 
-	privileged func(uid uint32) bool // privileged, but in tests
+	privileged func(uid uint32) bool                                          // privileged, but in tests
+	send       func(c *abi.Conn, h abi.Header, body []byte, fds ...int) error // abi.Conn.Send, but in tests
 
 	accounts                     accounts
 	strangers                    *closer // of those whose user is not known
@@ -72,7 +73,8 @@ func New(devices []*roce.Device, o Options) (*Server, error) {
 	if len(devices) < 1 || len(devices) > abi.MaxDevices {
 		return nil, ib.Refuse("serve", "devices", len(devices), fmt.Sprintf("1 to %d", abi.MaxDevices), ib.ErrInvalid)
 	}
-	s := &Server{opts: o, log: o.Log, privileged: privileged, strangers: newCloser(), sessions: map[*session]struct{}{}}
+	s := &Server{opts: o, log: o.Log, privileged: privileged, send: (*abi.Conn).Send, strangers: newCloser(),
+		sessions: map[*session]struct{}{}}
 	s.accounts.setMachine(machine.Read())
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -233,11 +235,7 @@ func (s *Server) awaitSessions() error {
 // errStuck: sessions do not end.
 var errStuck = errors.New("sessions of clients hang")
 
-// unheardLimit is how long nobody else is let in while a connection is closed whose user has
-// far too many.
-const unheardLimit = time.Second
-
-// admit returns the session of a new connection; nil if it is closed at once.
+// admit returns the session of a new connection; nil if it is refused.
 func (s *Server) admit(conn *net.UnixConn) *session {
 	who, err := peerOf(conn)
 	if err != nil {
@@ -245,26 +243,15 @@ func (s *Server) admit(conn *net.UnixConn) *session {
 		s.log.Warn("client without credentials", "err", err)
 		return nil
 	}
-	user, unheard, err := s.accounts.enter(who.Uid)
-	if unheard {
-		s.log.Debug("a connection too many is closed", "uid", who.Uid, "err", err)
-		closed := make(chan struct{})
-		user.closer.closeConn(func() {
-			_ = conn.Close()
-			s.accounts.leave(who.Uid)
-			close(closed)
-		})
-		select { // who connects faster than that waits in the queue of the listener
-		case <-closed:
-		case <-time.After(unheardLimit):
-		}
+	user, crowd, err := s.accounts.enter(who.Uid)
+	if err == nil {
+		err = spareConn(conn)
+	}
+	if err != nil {
+		s.refuse(conn, who.Uid, user, crowd, err)
 		return nil
 	}
-	c := newSession(s, conn, who, user, err)
-	if c.refused != nil { // before anybody can hang up
-		_ = conn.SetReadDeadline(time.Now().Add(helloLimit))
-	}
-	return c
+	return newSession(s, conn, who, user)
 }
 
 // attend serves one client until its connection ends.

@@ -27,7 +27,7 @@ func newShardedServer(t *testing.T, shards int) (*Server, *net.UnixListener) {
 	links, err := udp.OpenShards([]netip.Addr{linktest.Loopback()}, udp.Options{}, shards)
 	must(t, err)
 	for i, l := range links {
-		links[i] = wrap.Seal(wrap.Turn(l))
+		links[i] = wrap.Seal(wrap.Loopback(l))
 	}
 	dev, err := roce.OpenShards(links, roce.Options{})
 	must(t, err)

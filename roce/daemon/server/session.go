@@ -39,7 +39,6 @@ type session struct {
 	events    *outbox
 	objects   map[abi.Handle]*object
 	last      abi.Handle // given out
-	refused   error      // why it is one client too many: it hears so, and has to go
 	own       account
 	user      *account
 	usesCM    bool // it holds its user's account at the connection manager
@@ -109,11 +108,8 @@ func peerOf(c *net.UnixConn) (who *unix.Ucred, err error) {
 	return who, errors.Join(controlErr, err)
 }
 
-func newSession(s *Server, conn *net.UnixConn, who *unix.Ucred, user *account, refused error) *session {
-	if refused == nil {
-		refused = spareConn(conn)
-	}
-	c := &session{srv: s, conn: abi.NewConn(conn), who: who, user: user, refused: refused, objects: map[abi.Handle]*object{},
+func newSession(s *Server, conn *net.UnixConn, who *unix.Ucred, user *account) *session {
+	c := &session{srv: s, conn: abi.NewConn(conn), who: who, user: user, objects: map[abi.Handle]*object{},
 		handles: map[any]abi.Handle{}, ending: make(chan struct{})}
 	c.ties.Store(1) // the connection
 	return c
@@ -123,35 +119,29 @@ func newSession(s *Server, conn *net.UnixConn, who *unix.Ucred, user *account, r
 func (c *session) serve() error {
 	for {
 		m, err := c.receive()
-		if err != nil {
-			switch {
-			case errors.Is(err, os.ErrDeadlineExceeded):
-				return c.refused
-			case errors.Is(err, io.EOF):
-				return nil
-			}
-			return err
+		switch {
+		case errors.Is(err, abi.ErrDescriptors):
+			err = c.deny(m.Header, err)
+		case errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded): // of hangUp
+			return nil
+		case err == nil:
+			err = c.handle(&m)
 		}
-		r, err := c.answer(m.Op, m.body, m.fds)
-		c.srv.totals.note(err)
-		m.release()
-		reply := abi.Header{Op: m.Op, Seq: m.Seq}
 		if err != nil {
-			r.body, reply.Status = abi.PutError(nil, err)
-		}
-		err = c.conn.Send(reply, r.body, r.fds...)
-		r.sent()
-		if err = cmp.Or(err, c.refused); err != nil {
 			return err
 		}
 	}
 }
 
-// reply is the answer to a request.
-type reply struct {
-	body []byte
-	fds  []int
-	sent func() // what to do once it has left
+// handle carries out a request, and answers it.
+func (c *session) handle(m *message) error {
+	r, err := c.answer(m.Op, m.body, m.fds)
+	m.release()
+	if err != nil {
+		return c.deny(m.Header, err)
+	}
+	c.srv.totals.note(nil)
+	return c.reply(m.Header, &r)
 }
 
 // answer carries out a request. The descriptors stay the caller's.

@@ -168,14 +168,31 @@ func (r *receiver) dispatch(run *link.Run, p *wire.Packet) *QP {
 	}
 	r.s.stats.RcvdPkts++
 	r.qp = q
-	if r.n++; r.n == len(r.packets) {
+	if r.n++; q.peerPort == 0 && r.s.engine.opts.PinSourcePort {
+		r.pin(q, run)
+	} else if r.n == len(r.packets) {
 		r.handOver()
 	}
 	return q
 }
 
+// pin hands over a packet of run for q, which is the only one that waits, and has q take packets
+// from this source port only from now on if it fitted the connection. Packets of others do not
+// fit, unless they know the PSN.
+func (r *receiver) pin(q *QP, run *link.Run) {
+	expected, unacknowledged := q.core.Reached()
+	r.handOver()
+	if q.core == nil {
+		return
+	}
+	if e, u := q.core.Reached(); e != expected || u != unacknowledged {
+		q.peerPort = run.SrcPort
+	}
+}
+
 // accept checks what a packet must have before its QP sees it (IBTA 9.6.1):
-// service, partition and, for connected services, the peer's address and ours.
+// service, partition and, for connected services, the peer's address and ours, and the
+// source port if it is pinned.
 func (r *receiver) accept(q *QP, run *link.Run, p *wire.Packet) bool {
 	st := &r.s.stats
 	switch {
@@ -185,6 +202,8 @@ func (r *receiver) accept(q *QP, run *link.Run, p *wire.Packet) bool {
 		st.DropPKey++
 	case run.Src != q.path.Dst || run.Dst != q.path.Src:
 		st.DropAddress++
+	case q.peerPort != 0 && run.SrcPort != q.peerPort:
+		st.DropSourcePort++
 	default:
 		return true
 	}

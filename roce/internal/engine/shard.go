@@ -44,7 +44,7 @@ type Shard struct {
 
 func newShard(e *Engine, id int, l link.Link, shards int) *Shard {
 	s := &Shard{engine: e, id: id, link: l, limits: e.opts.Limits,
-		qpns:   newQPNTable(uint8(e.opts.Rand.Uint32()), id, shards),
+		qpns:   newQPNTable(e.opts.Rand, id, shards),
 		ready:  schedule{apps: map[any]*app{}},
 		groups: map[ib.GID]group{}}
 	s.doorbells.ringing = s.ring

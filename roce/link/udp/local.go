@@ -65,8 +65,7 @@ func (c *conn) localSocket(g ib.GID) (*socket, error) {
 	return s, nil
 }
 
-// addrOf returns the address of a GID with its zone: that with which it was opened, or
-// the link's interface.
+// addrOf returns the address of a GID with its zone: the one passed to Open, or the link's interface.
 func (c *conn) addrOf(g ib.GID) netip.Addr {
 	a := g.Addr()
 	i := slices.IndexFunc(c.opened, func(o netip.Addr) bool { return o.WithZone("") == a })
@@ -79,8 +78,7 @@ func (c *conn) addrOf(g ib.GID) netip.Addr {
 	return a
 }
 
-// RemoveLocal closes the socket of the address. Send and Recv do not use it meanwhile,
-// and what Wait sees of it ends with Remove.
+// RemoveLocal closes the socket of the address. Send and Recv do not use it meanwhile, and Remove ends its use by Wait.
 func (c *conn) RemoveLocal(g ib.GID) error {
 	return c.local.Remove(g, func() error {
 		c.sockets.Lock()
@@ -90,7 +88,7 @@ func (c *conn) RemoveLocal(g ib.GID) error {
 	})
 }
 
-// closeSockets closes those of an address or a group. The caller holds c.sockets.
+// closeSockets closes the sockets of an address or a group. The caller holds c.sockets.
 func (c *conn) closeSockets(g ib.GID) {
 	own := func(s *socket) bool { return s.local == g }
 	for _, s := range c.rx.socks {

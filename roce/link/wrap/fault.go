@@ -12,11 +12,10 @@ import (
 // DefaultMaxDelay is FaultConfig.MaxDelay if that is 0.
 const DefaultMaxDelay = time.Millisecond
 
-// FaultConfig says how bad a network Fault plays. A frame suffers one fault at
-// most, so the probabilities may add up to 1.
+// FaultConfig configures the faults of a bad network. A frame suffers at most one fault, so the probabilities may add
+// up to 1.
 type FaultConfig struct {
-	// Seed determines everything: the same frames in the same order suffer the
-	// same faults.
+	// Seed makes runs repeatable: the same frames in the same order suffer the same faults.
 	Seed uint64
 
 	// Probabilities, for each frame:
@@ -27,11 +26,11 @@ type FaultConfig struct {
 
 	MaxDelay time.Duration
 
-	// OnSend and OnRecv choose the direction; if neither is set it is OnSend.
+	// OnSend and OnRecv say which frames suffer faults; if neither is set, those that are sent.
 	OnSend, OnRecv bool
 
-	// OnDrop is called for each frame that is lost, so that a trace can show it.
-	// r is the run that held the frame; both are valid during the call only.
+	// OnDrop is called for each frame that is dropped, so that a trace can show it. r is the run of the frame. Both are
+	// valid during the call only.
 	OnDrop func(now ib.Instant, r *link.Run, frame []byte)
 }
 
@@ -42,34 +41,32 @@ type FaultCounts struct{ Passed, Dropped, Duplicated, Reordered, Delayed uint64 
 type Faulter struct {
 	link.Link
 	onSend, onRecv bool
-	send, recv     lane
-	in             []link.Run // what the Link below received
-	now            ib.Instant // latest
+	send, recv     injector
+	in             []link.Run // what the Link below has received
+	now            ib.Instant // the latest time
 }
 
-// Fault returns a Link that does to frames what a bad network does. It belongs
-// above Seal, because it splits runs around the frames that it touches; frames
-// between these stay together.
+// Fault returns a Link with the faults of a bad network. It belongs above Seal, because it splits runs at the frames
+// that suffer a fault; the frames between these stay together.
 func Fault(l link.Link, c FaultConfig) *Faulter {
 	if c.MaxDelay <= 0 {
 		c.MaxDelay = DefaultMaxDelay
 	}
 	f := &Faulter{Link: l, onSend: c.OnSend || !c.OnRecv, onRecv: c.OnRecv}
-	// Two lanes, so that what is received does not change what is sent.
+	// Separate random streams, so that received frames have no influence on what happens to sent ones.
 	f.send.init(c, 0)
 	f.recv.init(c, 1)
 	return f
 }
 
-// Counts returns what happened so far. Any goroutine may call it.
+// Counts returns the counters. Any goroutine may call it.
 func (f *Faulter) Counts() FaultCounts {
 	a, b := f.send.counts(), f.recv.counts()
 	return FaultCounts{a.Passed + b.Passed, a.Dropped + b.Dropped, a.Duplicated + b.Duplicated,
 		a.Reordered + b.Reordered, a.Delayed + b.Delayed}
 }
 
-// Send takes all runs, or none while frames that it had to keep because the Link
-// below would block are still waiting.
+// Send takes all runs. It takes none while frames wait that the Link below could not take earlier.
 func (f *Faulter) Send(now ib.Instant, out []link.Run) (int, error) {
 	f.now = now
 	if !f.onSend {
@@ -87,7 +84,7 @@ func (f *Faulter) Send(now ib.Instant, out []link.Run) (int, error) {
 	return len(out), nil
 }
 
-// release sends what was kept and is due now.
+// release sends the held frames that are due.
 func (f *Faulter) release(now ib.Instant) error {
 	f.send.release(now)
 	if len(f.send.out) == 0 {
@@ -96,8 +93,8 @@ func (f *Faulter) release(now ib.Instant) error {
 	return f.flush(now)
 }
 
-// flush sends what stands in the send lane, and copies what is not taken, since
-// the caller keeps its buffers.
+// flush sends the output of the send side. It copies what the Link below does not take, because the caller reuses its
+// buffers.
 func (f *Faulter) flush(now ib.Instant) error {
 	n, err := f.Link.Send(now, f.send.out)
 	f.send.keep(n)
@@ -123,8 +120,7 @@ func (f *Faulter) Recv(now ib.Instant, in []link.Run) (int, error) {
 	return n, nil
 }
 
-// receive fills the receive lane from the Link below. All that it returned
-// earlier is taken back.
+// receive receives from the Link below. It invalidates everything that it has returned earlier.
 func (f *Faulter) receive(now ib.Instant, most int) error {
 	f.recv.keep(0)
 	if len(f.in) < most {
@@ -138,7 +134,7 @@ func (f *Faulter) receive(now ib.Instant, most int) error {
 	return err
 }
 
-// Deadline is when the next delayed frame is due.
+// Deadline returns when the next held frame is due.
 func (f *Faulter) Deadline() ib.Instant {
 	if len(f.recv.out) > 0 {
 		return f.now
@@ -154,7 +150,7 @@ func (f *Faulter) Wait(d time.Duration, writable bool) error {
 	return f.Link.Wait(d, writable || len(f.send.out) > 0)
 }
 
-// tally is FaultCounts for the goroutine that counts and those that read.
+// tally is a FaultCounts with atomic counters.
 type tally struct{ passed, dropped, duplicated, reordered, delayed atomic.Uint64 }
 
 func (t *tally) counts() FaultCounts {

@@ -1,12 +1,10 @@
-// Package config is the daemon's configuration. The value of a setting comes from, in
-// rising order of strength, the defaults, a file in TOML, the environment (GOROCED_...)
-// and the command line. None of the three is needed. An unknown key, a value of the wrong
-// type and a value that is not allowed are an [Error] each, which names the place and
-// what is allowed.
+// Package config is the daemon's configuration. Settings come from, in order of increasing precedence, defaults, a file
+// in TOML, the environment (GOROCED_...) and the command line. All of these are optional. An unknown key, a value of
+// the wrong type and a value that is not allowed are an [Error] each, which names the place and what is allowed.
 //
-// The TOML decoder and the parser of the command line only deliver keys with texts and
-// lines: decoding into tagged structures would stop at the first mistake, and would not
-// know where a good value comes from, which `goroced config show` tells.
+// The TOML decoder and the parser of the command line only provide keys, texts and lines: decoding into tagged
+// structures would stop at the first problem, and would not tell where a valid value comes from, which `goroced config
+// show` prints.
 package config
 
 import (
@@ -19,55 +17,55 @@ import (
 	"github.com/goroce/goroce/roce/daemon/machine"
 )
 
-// Config is what the daemon runs with. [Load] makes one that is complete and checked.
+// Config is a configuration. Those of [Load] are complete and valid.
 type Config struct {
-	Socket      string      // path of the socket that clients connect to (SEQPACKET)
-	Admin       string      // path of the socket for looking at the daemon (HTTP)
-	SocketMode  fs.FileMode // permissions of both: who may write may connect
+	Socket      string      // path of the socket for clients (SEQPACKET)
+	Admin       string      // path of the admin socket (HTTP)
+	SocketMode  fs.FileMode // permissions of both; users with write permission may connect
 	SocketGroup string      // group of both, name or number; "" is the daemon's own
 
-	// Drain is how long the daemon waits for its clients to leave when it is told to
-	// end.
+	// Drain is how long the daemon waits for clients to disconnect when it ends.
 	Drain time.Duration
 
 	Devices []Device // never empty
 
-	User       UserLimits // of all connections of a user together
+	User       UserLimits // of all connections of a user in total
 	Connection Limits     // of each connection
 
-	// OwnProcesses lets processes of the daemon's own user register any of their
-	// memory, OtherProcesses those of other users.
+	// OwnProcesses lets processes of the daemon's own user register any of their memory. OtherProcesses lets those of
+	// other users do so.
 	OwnProcesses   bool
 	OtherProcesses bool
 
 	LogLevel  slog.Level
 	LogFormat string // "text" or "json"
 
-	// Metrics is where metrics, health and profiles are served; the zero value is
-	// nowhere. It is a loopback address unless MetricsPublic.
+	// Metrics is the address that serves metrics, health and profiles; the zero value is none. It must be a loopback
+	// address unless MetricsPublic is set.
 	Metrics       netip.AddrPort
 	MetricsPublic bool
 
-	origins map[string]origin // by key; what is not here is a default
+	origins map[string]origin // by key; defaults are not in it
 }
 
-// origin is the place of an [Error].
+// origin is the source of a value.
 type origin struct {
 	source string
 	line   int
 }
 
-// Device is a device to open; the fields are those of host.Options. The zero value is
-// one on the interface of the default route.
+// Device is a device to open, with the fields of host.Options. The zero value is a device on the interface of the
+// default route.
 type Device struct {
-	Name      string // "" names it after its interface
+	Name      string // "" stands for a name made of its interface's
 	Link      string // "auto", "udp", "rawsock" or "afxdp"
-	NetIf     string // its addresses are the device's; excludes Addresses
+	NetIf     string // the device has its addresses; excludes Addresses
 	Addresses []netip.Addr
-	Shards    int // 0 takes what suits the machine
+	Shards    int  // 0 takes what suits the machine
+	PinPorts  bool // roce.Options.PinSourcePort
 }
 
-// Limits bound what can be held at a time.
+// Limits limit the objects that can exist at a time.
 type Limits struct {
 	QPs, MRs, MWs, CQs, CQEntries, PDs, SRQs, AHs, XRCDs int
 	Channels                                             int   // completion event channels
@@ -75,9 +73,8 @@ type Limits struct {
 	Heap                                                 int64 // bytes that the daemon takes for all of these
 }
 
-// UserLimits are Limits, how many connections there may be, and what of the connection
-// manager of each device: IDs, requests of peers that are half open, and those that a
-// listener has not read.
+// UserLimits are Limits, the number of connections, and limits for the connection manager of each device: IDs,
+// half-open requests of peers, and requests that a listener has not read.
 type UserLimits struct {
 	Connections                  int
 	CMIDs, CMHalfOpen, CMBacklog int

@@ -199,7 +199,8 @@ var badFiles = []struct {
 	{"unknown table", "[limits.usr]\nqps = 1",
 		[]Error{{Line: 2, Key: "limits.usr.qps", Allowed: "user, connection", Err: ErrUnknownKey}}},
 	{"unknown key in table", "[limits.user]\n# QPs\nqp = 1",
-		[]Error{{Line: 3, Key: "limits.user.qp", Allowed: "connections, cm_ids, cm_half_open, cm_backlog, qps, mrs", Err: ErrUnknownKey}}},
+		[]Error{{Line: 3, Key: "limits.user.qp", Allowed: "connections, cm_ids, cm_half_open, cm_backlog, qps, mrs",
+			Err: ErrUnknownKey}}},
 	{"unknown table", "\n[nosuch]\na = 1",
 		[]Error{{Line: 3, Key: "nosuch.a", Allowed: "limits, memory, log, metrics, device", Err: ErrUnknownKey}}},
 	{"unknown empty table", "\n[nosuch]\n",
@@ -308,7 +309,7 @@ func TestTextErrors(t *testing.T) {
 		{Source: "--set", Key: "nosuch.key", Allowed: "limits", Err: ErrUnknownKey},
 	})
 	for name, want := range map[string]int{"GOROCED_LIMITS_USER_QP": 16, "GOROCED_METRICS_LISTEN_": 2,
-		"GOROCED_X_Y": 45} {
+		"GOROCED_X_Y": 46} {
 		_, err := Load(Sources{File: write(t, ""), UID: 1, Environ: append(user, name+"=1")})
 		if got := strings.Count(fmt.Sprint(err), envPrefix) - 1; got != want {
 			t.Errorf("%s: %d variables are close, want %d: %v", name, got, want, err)
@@ -394,9 +395,9 @@ func TestRestart(t *testing.T) {
 		{"", "socket = '/x'\n[log]\nformat = 'json'", []string{"socket", "log.format"}},
 		{"[[device]]\nnetif = 'a'", "[[device]]\nnetif = 'b'", []string{"device[0].netif"}},
 		{"", "[[device]]\nnetif = 'a'\n[[device]]\nnetif = 'b'", []string{"device[0].netif",
-			"device[1].name", "device[1].link", "device[1].netif", "device[1].addresses", "device[1].shards"}},
+			"device[1].name", "device[1].link", "device[1].netif", "device[1].addresses", "device[1].shards", "device[1].pin_source_port"}},
 		{"[[device]]\nnetif = 'a'\n[[device]]\nnetif = 'b'", "[[device]]\nnetif = 'a'",
-			[]string{"device[1].name", "device[1].link", "device[1].netif", "device[1].addresses", "device[1].shards"}},
+			[]string{"device[1].name", "device[1].link", "device[1].netif", "device[1].addresses", "device[1].shards", "device[1].pin_source_port"}},
 	} {
 		if diff := cmp.Diff(c.want, load(c.now).Restart(load(c.old))); diff != "" {
 			t.Errorf("from %q to %q: %s", c.old, c.now, diff)

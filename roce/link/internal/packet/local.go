@@ -12,18 +12,17 @@ import (
 	"github.com/goroce/goroce/roce/neigh"
 )
 
-// AddLocal takes the port at the address and lets its frames in.
+// AddLocal reserves the port at the address and receives its frames.
 func (c *Conn) AddLocal(g ib.GID) error {
 	return c.AddLocalWith(g, func([]ib.GID) error { return nil })
 }
 
-// RemoveLocal keeps the frames of an address out and gives its port back.
+// RemoveLocal stops receiving frames to an address and releases its port.
 func (c *Conn) RemoveLocal(g ib.GID) error {
 	return c.RemoveLocalWith(g, func([]ib.GID) error { return nil })
 }
 
-// AddLocalWith is AddLocal for a link that must be told all addresses, too: nothing
-// changes if tell fails.
+// AddLocalWith is AddLocal for a link that also needs the list of all addresses. If tell fails nothing changes.
 func (c *Conn) AddLocalWith(g ib.GID, tell func(all []ib.GID) error) error {
 	return c.local.Add(g, func() error {
 		all := append(slices.Clone(c.local.List()), g)
@@ -116,8 +115,7 @@ func (c *Conn) RemoveLocalWith(g ib.GID, tell func(left []ib.GID) error) error {
 	})
 }
 
-// letIn makes the packet socket receive what is for these addresses, from the next
-// packet on.
+// letIn makes the packet socket receive packets to these addresses, from the next packet on.
 func (c *Conn) letIn(gids []ib.GID) error {
 	return attach(c.fd, append(passing(unix.PACKET_HOST), ours(gids)...))
 }
