@@ -40,7 +40,7 @@ type rxeResource struct {
 // rxeAnswerTime is what a response packet takes to make, in nanoseconds.
 const rxeAnswerTime = 2_000
 
-func (r *rxeResponder) handle(now ib.Instant, p *wire.Packet) {
+func (r *rxeResponder) handle(now ib.Instant, p wire.Packet) {
 	r.busy = max(r.busy, now)
 	switch gap := p.PSN.Sub(r.epsn); {
 	case gap > 0:
@@ -49,9 +49,9 @@ func (r *rxeResponder) handle(now ib.Instant, p *wire.Packet) {
 			r.answer(wire.RCAck, r.epsn, wire.NAKSequence, nil)
 		}
 	case p.Opcode.IsWrite():
-		r.write(p, gap < 0)
+		r.write(&p, gap < 0)
 	case gap < 0:
-		r.duplicate(p)
+		r.duplicate(&p)
 	default:
 		r.nakSent = false
 		res := &r.resources[r.head]
@@ -59,7 +59,7 @@ func (r *rxeResponder) handle(now ib.Instant, p *wire.Packet) {
 		*res = rxeResource{first: p.PSN, npsn: packets(p.RETH.Len), va: p.RETH.VA, length: p.RETH.Len}
 		r.epsn = p.PSN.Add(res.npsn)
 		r.msn = r.msn.Add(1)
-		r.reply(p, true)
+		r.reply(&p, true)
 	}
 }
 
@@ -132,60 +132,43 @@ const pathMTU = ib.MTU1024
 
 func packets(n uint32) int { return max(1, (int(n)+int(pathMTU)-1)/int(pathMTU)) }
 
-// rxeRun is a requester that reads from an rxeResponder, or writes, over a network that
-// loses packets, or delivers them late, by a seed, in virtual time.
+// rxeRun is a requester that reads from an rxeResponder, or writes, over a network, in
+// virtual time.
 type rxeRun struct {
 	*testing.T
-	network
-	rng   *rand.Rand
-	now   ib.Instant
-	us    *host
-	rxe   rxeResponder
-	queue []arrival // by time
-	posts [][2]int  // offset and length of each, posted in order
-}
-
-// network is how bad it is: probabilities of a packet, how late the late ones are, and how
-// much longer than oneWay all take.
-type network struct {
-	drop, late     float64
-	delay, latency ib.Instant
-}
-
-type arrival struct {
-	at    ib.Instant
-	toRxe bool
-	p     wire.Packet
+	link
+	now      ib.Instant
+	us       *host
+	rxe      rxeResponder
+	arrivals arrivals
+	posts    [][2]int // offset and length of each, posted in order
 }
 
 // readsInFlight is how many READs both ends agree on.
 const readsInFlight = 16
 
 func newRxeRun(t *testing.T, net network, seed uint64) *rxeRun {
-	x := &rxeRun{T: t, network: net, rng: rand.New(rand.NewPCG(seed, 0)), us: newHost(t, ourNum)}
+	if net.oneWay == 0 {
+		net.oneWay = oneWay
+	}
+	x := &rxeRun{T: t, link: link{network: net, rng: rand.New(rand.NewPCG(seed, 0))}, us: newHost(t, ourNum)}
 	x.us.q.cfg.Probe = true
 	attr := goodAttr(peerNum, ourPSN, peerPSN)
 	attr.PathMTU, attr.MaxRdAtomic, attr.RetryCnt = pathMTU, readsInFlight, 7
 	x.us.up(ib.RTS, attr)
 	x.rxe = rxeResponder{mem: make([]byte, memSize), epsn: ourPSN, resources: make([]rxeResource, readsInFlight)}
-	x.rxe.send = func(at ib.Instant, p wire.Packet) { x.carry(at, false, p) }
+	x.rxe.send = func(at ib.Instant, p wire.Packet) { x.send(at, x.us.handle, p) }
 	for i := range x.rxe.mem {
 		x.rxe.mem[i] = byte(x.rng.Uint32()) | 1
 	}
 	return x
 }
 
-// carry takes a packet over the network, or loses it.
-func (x *rxeRun) carry(at ib.Instant, toRxe bool, p wire.Packet) {
-	if x.rng.Float64() < x.drop {
-		return
+// send sends a packet to one of the two.
+func (x *rxeRun) send(now ib.Instant, to func(ib.Instant, wire.Packet), p wire.Packet) {
+	if at, ok := x.carry(now, len(p.Payload)); ok {
+		x.arrivals.add(arrival{at: at, to: to, p: p})
 	}
-	at += oneWay + x.latency
-	if x.rng.Float64() < x.late {
-		at += x.delay
-	}
-	i, _ := slices.BinarySearchFunc(x.queue, at+1, func(a arrival, at ib.Instant) int { return int(a.at - at) })
-	x.queue = slices.Insert(x.queue, i, arrival{at, toRxe, p})
 }
 
 // post posts a READ or WRITE of n bytes of anywhere, to the same offset.
@@ -206,25 +189,14 @@ func (x *rxeRun) step() {
 				x.Fatal(err)
 			}
 		}
-		x.carry(x.now, true, tx.Packet)
+		x.send(x.now, x.rxe.handle, tx.Packet)
 	}
-	next := x.us.q.Deadline()
-	if len(x.queue) > 0 {
-		next = min(next, x.queue[0].at)
-	}
+	next := min(x.us.q.Deadline(), x.arrivals.next())
 	if next == ib.Never {
 		x.Fatalf("nothing can happen any more at %d ns", x.now)
 	}
 	x.now = max(x.now, next)
-	for len(x.queue) > 0 && x.queue[0].at <= x.now {
-		a := x.queue[0]
-		x.queue = x.queue[1:]
-		if a.toRxe {
-			x.rxe.handle(x.now, &a.p)
-		} else {
-			x.us.handle(x.now, a.p)
-		}
-	}
+	x.arrivals.deliver(x.now)
 	if x.us.q.Deadline() <= x.now {
 		x.us.q.HandleTimeout(x.now)
 	}
@@ -264,7 +236,7 @@ func TestReadFromRxe(t *testing.T) {
 		{"loss=15%", network{drop: 0.15}},
 		{"late=5%", network{late: 0.05, delay: 2_000_000}},
 		{"late=30%", network{late: 0.3, delay: 5_000_000}},
-		{"latency=100ms", network{latency: 100_000_000}},
+		{"latency=100ms", network{oneWay: 100 * ms}},
 		{"loss=7%,late=5%", network{drop: 0.07, late: 0.05, delay: 2_000_000}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -304,7 +276,7 @@ func TestWriteToRxe(t *testing.T) {
 		{"loss=15%", network{drop: 0.15}},
 		{"late=5%", network{late: 0.05, delay: 2_000_000}},
 		{"late=30%", network{late: 0.3, delay: 5_000_000}},
-		{"latency=100ms", network{latency: 100_000_000}},
+		{"latency=100ms", network{oneWay: 100 * ms}},
 	} {
 		for _, load := range []struct{ size, count, depth int }{{4096, 100, 1}, {64 << 10, 48, 16}} {
 			t.Run(fmt.Sprintf("%s/%d bytes, %d at a time", c.name, load.size, load.depth), func(t *testing.T) {

@@ -21,21 +21,8 @@ var (
 // knownFailures are rows that the protocol engine does not get through yet, and why. They
 // run with -conditions.known.
 var knownFailures = map[string]string{
-	"TestConditions/latency=100ms/write": crawls,
-	"TestConditions/latency=100ms/read":  crawls,
-	"TestConditions/latency=100ms/send":  crawls,
-	"TestBottleneck/write":               starves,
-	"TestBottleneck/read":                late,
-	"TestBottleneck/send":                starves,
+	"TestBottleneck/read": "the QP that begins keeps most of the room: others have their first READ after 70 ms",
 }
-
-const (
-	crawls = "an ACK timeout shorter than the round trip sends the whole window again and halves the account of the " +
-		"destination, down to four packets; the answers to the first copies are then timed as if they were to the second"
-	starves = "room in the account of a destination is offered to all QPs that wait for it; the first takes it, and is " +
-		"the first to wait again"
-	late = "the QP that begins keeps most of the room: others have their first READ after 70 ms"
-)
 
 // skipKnown skips a row that is known to fail.
 func skipKnown(t *testing.T) {

@@ -15,12 +15,14 @@ import (
 // messages are repeated, and each event comes once all the same. Refusals are left out: a REJ
 // is not repeated, so the peer asks again and the application answers again.
 func TestCMLoss(t *testing.T) {
+	t.Parallel()
 	const seed = 7
 	t.Logf("fault seed %d", seed)
 	network := mem.NewNetwork()
 	at := func(addr string, seed uint64) Party {
-		l := wrap.Seal(wrap.Turn(network.Open([]ib.GID{ib.GIDFromAddr(netip.MustParseAddr(addr))}, mem.Options{})))
-		dev, err := roce.Open(wrap.Fault(l, wrap.FaultConfig{Seed: seed, Drop: 0.2, Duplicate: 0.1, Reorder: 0.1}), roce.Options{})
+		l := wrap.Seal(wrap.Loopback(network.Open([]ib.GID{ib.GIDFromAddr(netip.MustParseAddr(addr))}, mem.Options{})))
+		dev, err := roce.Open(wrap.Fault(l, wrap.FaultConfig{Seed: seed, Drop: 0.2, Duplicate: 0.1, Reorder: 0.1}),
+			roce.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -47,11 +47,11 @@ type FaultConfig struct {
 	Buffer    time.Duration // frames that would have to wait longer for their turn, with Rate, are lost
 	BlackHole int           // IP packets of more bytes vanish, and nobody is told; 0 for none
 
-	// OnSend and OnRecv choose the direction; if neither is set it is OnSend.
+	// OnSend and OnRecv say which frames suffer faults; if neither is set, those that are sent.
 	OnSend, OnRecv bool
 
-	// OnDrop is called for each frame that is lost, so that a trace can show it.
-	// r is the run that held the frame; both are valid during the call only.
+	// OnDrop is called for each frame that is dropped, so that a trace can show it. r is the run of the frame. Both are
+	// valid during the call only.
 	OnDrop func(now ib.Instant, r *link.Run, frame []byte)
 
 	// OnBadChecksum, if it is set, takes each frame on whose UDP checksum is to be wrong. r
@@ -79,10 +79,10 @@ func (c *FaultConfig) Perfect() bool {
 	return c.Burst.Begin == 0 && !c.hasPath()
 }
 
-// chance is the probability of a fate.
+// chance is the probability of a fault.
 type chance struct {
 	p float64
-	fate
+	fault
 }
 
 // chances are the faults that exclude each other. The order is part of what a seed means.
@@ -106,7 +106,7 @@ type FaultCounts struct {
 type Faulter struct {
 	link.Link
 	onSend, onRecv bool
-	send, recv     lane
+	send, recv     injector
 	in             []link.Run // what the Link below received
 	now            ib.Instant // latest
 	path           *Faulter   // the Link below if that is the path of the same network; or nil
@@ -143,14 +143,14 @@ func Network(l link.Link, c FaultConfig) *Faulter {
 
 func newFaulter(l link.Link, c FaultConfig) *Faulter {
 	f := &Faulter{Link: l, onSend: c.OnSend || !c.OnRecv, onRecv: c.OnRecv}
-	// Two lanes, so that what is received does not change what is sent.
+	// Separate random streams, so that received frames have no influence on what happens to sent ones.
 	f.send.init(c, 0)
 	f.recv.init(c, 1)
 	f.send.numbered = l.Caps().ID == link.IDFree
 	return f
 }
 
-// Counts returns what happened so far. Any goroutine may call it.
+// Counts returns the counters. Any goroutine may call it.
 func (f *Faulter) Counts() FaultCounts {
 	var c FaultCounts
 	f.send.addTo(&c)
@@ -161,8 +161,7 @@ func (f *Faulter) Counts() FaultCounts {
 	return c
 }
 
-// Send takes all runs, or none while frames that it had to keep because the Link
-// below would block are still waiting.
+// Send takes all runs. It takes none while frames wait that the Link below could not take earlier.
 func (f *Faulter) Send(now ib.Instant, out []link.Run) (int, error) {
 	f.now = now
 	if !f.onSend {
@@ -180,7 +179,7 @@ func (f *Faulter) Send(now ib.Instant, out []link.Run) (int, error) {
 	return len(out), nil
 }
 
-// release sends what was kept and is due now.
+// release sends the held frames that are due.
 func (f *Faulter) release(now ib.Instant) error {
 	f.send.release(now)
 	if len(f.send.out) == 0 {
@@ -189,8 +188,8 @@ func (f *Faulter) release(now ib.Instant) error {
 	return f.flush(now)
 }
 
-// flush sends what stands in the send lane, and copies what is not taken, since
-// the caller keeps its buffers.
+// flush sends the output of the send side. It copies what the Link below does not take, because the caller reuses its
+// buffers.
 func (f *Faulter) flush(now ib.Instant) error {
 	n, err := f.Link.Send(now, f.send.out)
 	f.send.keep(n)
@@ -216,8 +215,7 @@ func (f *Faulter) Recv(now ib.Instant, in []link.Run) (int, error) {
 	return n, nil
 }
 
-// receive fills the receive lane from the Link below. All that it returned
-// earlier is taken back.
+// receive receives from the Link below. It invalidates everything that it has returned earlier.
 func (f *Faulter) receive(now ib.Instant, most int) error {
 	f.recv.keep(0)
 	if len(f.in) < most {
@@ -231,7 +229,7 @@ func (f *Faulter) receive(now ib.Instant, most int) error {
 	return err
 }
 
-// Deadline is when the next delayed frame is due.
+// Deadline returns when the next held frame is due.
 func (f *Faulter) Deadline() ib.Instant {
 	if len(f.recv.out) > 0 {
 		return f.now

@@ -267,7 +267,7 @@ func TestNetworkDamage(t *testing.T) {
 	})
 }
 
-// Same seed, same frames at the same times: the same fate, on a path as well.
+// Same seed, same frames at the same times: the same fault, on a path as well.
 func TestNetworkDeterminism(t *testing.T) {
 	run := func(seed uint64) []link.Run {
 		rec := newRecorder()
@@ -281,10 +281,10 @@ func TestNetworkDeterminism(t *testing.T) {
 		return rec.sent
 	}
 	if diff := cmp.Diff(run(42), run(42)); diff != "" {
-		t.Error("the same seed, another fate: ", diff)
+		t.Error("the same seed, another fault: ", diff)
 	}
 	if cmp.Equal(run(42), run(43)) {
-		t.Error("different seeds give the same fate")
+		t.Error("different seeds give the same fault")
 	}
 }
 

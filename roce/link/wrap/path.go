@@ -8,16 +8,16 @@ import (
 	"github.com/goroce/goroce/roce/link"
 )
 
-// takePath makes a lane a path: it takes every frame the same way, by the path of its
+// takePath makes an injector a path: it takes every frame the same way, by the path of its
 // configuration.
-func (l *lane) takePath(stream uint64) {
+func (l *injector) takePath(stream uint64) {
 	l.rng = rand.New(rand.NewPCG(l.cfg.Seed, stream))
-	l.judge = l.path
+	l.decide = l.path
 	l.most, l.beyond = maxOnPath, drop
 }
 
 // path decides over a frame that comes to the beginning of the path.
-func (l *lane) path(now ib.Instant, r *link.Run, i int) (fate, time.Duration) {
+func (l *injector) path(now ib.Instant, r *link.Run, i int) (fault, time.Duration) {
 	c := &l.cfg
 	size := packetLen(r, i)
 	if c.BlackHole > 0 && size > c.BlackHole {

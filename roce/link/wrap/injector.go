@@ -11,18 +11,18 @@ import (
 	"github.com/goroce/goroce/roce/link/internal/runs"
 )
 
-// maxHeld bounds the frames that wait in one lane of faults. While so many wait, none
+// maxHeld bounds the frames that wait in one injector. While so many wait, none
 // is delayed or reordered.
 const maxHeld = 4096
 
-// maxOnPath bounds the frames that are on their way in one lane; those beyond are lost.
+// maxOnPath bounds the frames that are on their way in one injector; those beyond are lost.
 const maxOnPath = 1 << 14
 
-// fate is what happens to a frame.
-type fate uint8
+// fault is what happens to a frame.
+type fault uint8
 
 const (
-	intact fate = iota
+	intact fault = iota
 	drop
 	badChecksum // lost, or carried out by another
 	duplicate   // from here on the frame goes on now
@@ -35,53 +35,53 @@ const (
 )
 
 // waits reports whether the frame goes on later.
-func (f fate) waits() bool { return f >= reorder }
+func (f fault) waits() bool { return f >= reorder }
 
 // goesOn reports whether the frame goes on now.
-func (f fate) goesOn() bool { return f == intact || f >= duplicate && f < reorder }
+func (f fault) goesOn() bool { return f == intact || f >= duplicate && f < reorder }
 
-// lane applies faults to the frames of one direction.
-type lane struct {
+// injector applies faults to the frames of one direction.
+type injector struct {
 	cfg FaultConfig
 	rng *rand.Rand
 	tally
 
-	// judge decides over frame i of r; with delay, for how long.
-	judge func(now ib.Instant, r *link.Run, i int) (fate, time.Duration)
+	// decide decides over frame i of r; with delay, for how long.
+	decide func(now ib.Instant, r *link.Run, i int) (fault, time.Duration)
 
 	chances  []chance
 	inBurst  bool
 	clear    ib.Instant // when the path can take the next frame
 	most     int        // of held
-	beyond   fate       // of frames that would have to wait while there are so many
+	beyond   fault      // of frames that would have to wait while there are so many
 	numbered bool       // the frames of a run have identifications that count on from the first's
 
-	out  []link.Run // what is to be passed on next, in order
-	lent [][]byte   // own buffers that out refers to
-	free [][]byte   // own buffers that nothing refers to
+	out  []link.Run // runs to pass on, in order
+	lent [][]byte   // buffers of the injector that out refers to
+	free [][]byte   // buffers of the injector that are not in use
 
 	held   []heldFrame // by due time, then by arrival
-	behind int         // how many of held wait for another frame
+	behind int         // number of held frames that wait for another frame
 }
 
 // heldFrame is a frame that waits.
 type heldFrame struct {
-	run    link.Run // with a buffer of the lane's own
+	run    link.Run // in a buffer of the injector
 	due    ib.Instant
-	behind bool // goes after the next frame between the same hosts, if that comes first
+	behind bool // waits for the next frame between the same hosts, until due at the latest
 }
 
-func (l *lane) init(c FaultConfig, stream uint64) {
+func (l *injector) init(c FaultConfig, stream uint64) {
 	l.cfg = c
 	l.rng = rand.New(rand.NewPCG(c.Seed, stream))
-	l.judge = l.roll
+	l.decide = l.roll
 	l.chances = c.chances()
 	l.most, l.beyond = maxHeld, intact
 }
 
 // roll decides over one frame by chance. It takes one random number, another for a
 // delay, and, where there are bursts, up to two before.
-func (l *lane) roll(ib.Instant, *link.Run, int) (fate, time.Duration) {
+func (l *injector) roll(ib.Instant, *link.Run, int) (fault, time.Duration) {
 	if l.burst() {
 		return drop, 0
 	}
@@ -90,19 +90,19 @@ func (l *lane) roll(ib.Instant, *link.Run, int) (fate, time.Duration) {
 		switch {
 		case u >= c.p:
 			u -= c.p
-		case c.fate == delay:
+		case c.fault == delay:
 			return delay, 1 + time.Duration(l.rng.Int64N(int64(l.cfg.MaxDelay)))
-		case c.fate == late:
+		case c.fault == late:
 			return delay, l.cfg.LateBy
 		default:
-			return c.fate, 0
+			return c.fault, 0
 		}
 	}
 	return intact, 0
 }
 
 // burst reports whether a burst takes the next frame.
-func (l *lane) burst() bool {
+func (l *injector) burst() bool {
 	b := &l.cfg.Burst
 	if b.Begin <= 0 {
 		return false
@@ -118,11 +118,11 @@ func (l *lane) burst() bool {
 }
 
 // pass decides over each frame of r and appends to out what goes on now.
-func (l *lane) pass(now ib.Instant, r *link.Run) {
+func (l *injector) pass(now ib.Instant, r *link.Run) {
 	first := 0 // of the frames that stay together
 	n := r.Frames()
 	for i := range n {
-		f, wait := l.judge(now, r, i)
+		f, wait := l.decide(now, r, i)
 		if f.waits() && len(l.held) >= l.most {
 			f = l.beyond
 		}
@@ -131,22 +131,22 @@ func (l *lane) pass(now ib.Instant, r *link.Run) {
 			continue
 		}
 		if f == intact || f == duplicate {
-			l.stretch(r, first, i+1)
+			l.passOn(r, first, i+1)
 		} else {
-			l.stretch(r, first, i)
+			l.passOn(r, first, i)
 		}
 		first = i + 1
-		l.suffer(now, f, wait, r, i)
+		l.apply(now, f, wait, r, i)
 		if overtakes {
 			l.releaseBehind(r)
 		}
 	}
-	l.stretch(r, first, n)
+	l.passOn(r, first, n)
 }
 
-// suffer does to frame i of r what is left to do once the frames before it, and
+// apply does to frame i of r what is left to do once the frames before it, and
 // itself if it goes on unchanged, are in out.
-func (l *lane) suffer(now ib.Instant, f fate, wait time.Duration, r *link.Run, i int) {
+func (l *injector) apply(now ib.Instant, f fault, wait time.Duration, r *link.Run, i int) {
 	switch f {
 	case drop:
 		l.dropped.Add(1)
@@ -175,8 +175,8 @@ func (l *lane) suffer(now ib.Instant, f fate, wait time.Duration, r *link.Run, i
 	}
 }
 
-// alter changes a frame, which is the lane's own.
-func (l *lane) alter(f fate, r link.Run) link.Run {
+// alter changes a frame, which is the injector's own.
+func (l *injector) alter(f fault, r link.Run) link.Run {
 	switch f {
 	case markCE:
 		l.marked.Add(1)
@@ -197,7 +197,7 @@ func (l *lane) alter(f fate, r link.Run) link.Run {
 }
 
 // part returns frames [from, to) of r as a run.
-func (l *lane) part(r *link.Run, from, to int) link.Run {
+func (l *injector) part(r *link.Run, from, to int) link.Run {
 	p := *r
 	p.Buf = r.Buf[from*r.Size : min(to*r.Size, len(r.Buf))]
 	switch {
@@ -212,22 +212,25 @@ func (l *lane) part(r *link.Run, from, to int) link.Run {
 	return p
 }
 
-func (l *lane) stretch(r *link.Run, from, to int) {
+func (l *injector) passOn(r *link.Run, from, to int) {
 	if from < to {
 		l.passed.Add(uint64(to - from))
 		l.out = append(l.out, l.part(r, from, to))
 	}
 }
 
-// hold keeps a copy of a frame until it is due.
-func (l *lane) hold(r link.Run, due ib.Instant, behind bool) {
+// hold keeps a copy of a frame until due.
+func (l *injector) hold(r link.Run, due ib.Instant, behind bool) {
 	r = l.own(r)
-	at, _ := slices.BinarySearchFunc(l.held, due+1, func(h heldFrame, t ib.Instant) int { return cmp.Compare(h.due, t) })
+	at, _ := slices.BinarySearchFunc(l.held, due+1, func(h heldFrame,
+		t ib.Instant) int {
+		return cmp.Compare(h.due, t)
+	})
 	l.held = slices.Insert(l.held, at, heldFrame{r, due, behind})
 }
 
-// releaseBehind lets frames go that wait for one between the hosts of r.
-func (l *lane) releaseBehind(r *link.Run) {
+// releaseBehind passes on the frames that wait for a frame between the hosts of r.
+func (l *injector) releaseBehind(r *link.Run) {
 	l.held = slices.DeleteFunc(l.held, func(h heldFrame) bool {
 		if !h.behind || h.run.Src != r.Src || h.run.Dst != r.Dst {
 			return false
@@ -237,8 +240,8 @@ func (l *lane) releaseBehind(r *link.Run) {
 	})
 }
 
-// release lets frames go that are due.
-func (l *lane) release(now ib.Instant) {
+// release passes on the frames that are due.
+func (l *injector) release(now ib.Instant) {
 	n := 0
 	for ; n < len(l.held) && l.held[n].due <= now; n++ {
 		l.emit(&l.held[n])
@@ -246,7 +249,7 @@ func (l *lane) release(now ib.Instant) {
 	l.held = slices.Delete(l.held, 0, n)
 }
 
-func (l *lane) emit(h *heldFrame) {
+func (l *injector) emit(h *heldFrame) {
 	if h.behind {
 		l.behind--
 	}
@@ -254,22 +257,22 @@ func (l *lane) emit(h *heldFrame) {
 	l.lent = append(l.lent, h.run.Buf)
 }
 
-// due is when the oldest frame that waits is to go.
-func (l *lane) due() ib.Instant {
+// due returns when the next held frame is due.
+func (l *injector) due() ib.Instant {
 	if len(l.held) == 0 {
 		return ib.Never
 	}
 	return l.held[0].due
 }
 
-// own returns r with a copy of its frames in a buffer of the lane's own.
-func (l *lane) own(r link.Run) link.Run {
+// own returns r with a copy of its frames in a buffer of the injector.
+func (l *injector) own(r link.Run) link.Run {
 	r.Buf = append(l.buffer(), r.Buf...)
 	return r
 }
 
-// buffer returns an empty buffer of the lane's own.
-func (l *lane) buffer() []byte {
+// buffer returns an empty buffer of the injector.
+func (l *injector) buffer() []byte {
 	if n := len(l.free); n > 0 {
 		b := l.free[n-1]
 		l.free = l.free[:n-1]
@@ -278,9 +281,9 @@ func (l *lane) buffer() []byte {
 	return nil
 }
 
-// keep removes the first n runs of out, which have been passed on. It moves the
-// rest into own buffers: theirs belong to somebody else after this call.
-func (l *lane) keep(n int) {
+// keep removes the first n runs of out, which have been passed on. It copies the rest into buffers of the injector,
+// because the caller will reuse the original ones.
+func (l *injector) keep(n int) {
 	old := len(l.lent)
 	for i := range l.out[n:] {
 		r := &l.out[n+i]
