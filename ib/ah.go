@@ -23,20 +23,19 @@ type AHNum uint32
 type AH interface {
 	Num() AHNum // for SendWR.AH
 	Query() (AHAttr, error)
-	// Modify changes where later requests go; those under way go either way.
+	// Modify changes where requests go. It may or may not apply to requests posted before.
 	Modify(AHAttr) error
 	// Close ends the handle. Requests that name it and have not been sent fail.
 	Close() error
 }
 
-// GRHLen is what a UD receive holds before the payload: the global route header
-// of the datagram. Over IPv4 it is 20 bytes that mean nothing and the IP header.
+// GRHLen is the number of bytes that precede the payload in the buffer of a UD receive: the datagram's global route
+// header. If the datagram came over IPv4, they are 20 undefined bytes and the IPv4 header (IBTA A17.4.5.1).
 const GRHLen = 40
 
-// AHFromWC returns the address vector that answers a datagram: wc completed its
-// receive, grh is the first GRHLen bytes that it placed, gids is the port's
-// table (ibv_init_ah_from_wc). The answer goes to QP wc.SrcQP, with the default
-// hop limit: what is left of the datagram's own may not reach back.
+// AHFromWC returns the address vector with which to answer a datagram (ibv_init_ah_from_wc). wc is the completion of
+// its receive, grh the first GRHLen bytes of the buffer, gids the port's GID table. The answer goes to QP wc.SrcQP. The
+// hop limit is the default, because what is left of the received datagram's hop limit may not suffice for the way back.
 func AHFromWC(gids []GIDEntry, wc *WC, grh []byte) (AHAttr, error) {
 	if wc.Flags&WCGRH == 0 || len(grh) < GRHLen {
 		return AHAttr{}, Refuse("address a reply", "GRH", fmt.Sprintf("%d bytes, flags %#x", len(grh), wc.Flags),
@@ -57,8 +56,8 @@ func AHFromWC(gids []GIDEntry, wc *WC, grh []byte) (AHAttr, error) {
 		return AHAttr{}, Refuse("address a reply", "GRH", fmt.Sprintf("%x", grh[:GRHLen]),
 			"an IPv6 header, or an IPv4 header in the last 20 bytes", ErrInvalid)
 	}
-	// A reply comes from the address that was asked; one asked by multicast
-	// answers from the first address of the family.
+	// Answer from the address that the datagram was sent to; if that is a multicast group, from the first address of
+	// the same family.
 	for i := range gids {
 		if gids[i].GID == local || local.Addr().IsMulticast() && gids[i].GID.Is4() == local.Is4() {
 			a.SGIDIndex = gids[i].Index

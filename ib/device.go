@@ -2,25 +2,22 @@ package ib
 
 import "context"
 
-// Device is an open RDMA device: the software one, the daemon's client, or a
-// real NIC. All methods of all objects may be called from several goroutines at
-// once. Close of every object is idempotent; it fails with ErrBusy while other
-// objects use it, except that closing the Device closes all that it holds.
-// A method that a device lacks fails with ErrNotSupported; Attr().Caps says so
-// beforehand.
+// Device is an open RDMA device: a software device, a device of the daemon, or a real NIC.
+//
+// All methods of all objects may be called from several goroutines at once. Close of every object is idempotent. It
+// fails with ErrBusy while other objects use the object; only Close of the Device closes everything that the Device
+// holds. A method that a device does not support fails with ErrNotSupported; Attr().Caps tells it beforehand.
 type Device interface {
 	Attr() DeviceAttr
-	// QueryPort describes a port as it is now. EventPortActive and EventPortErr tell
-	// when its state changes; for its active MTU there is no event.
+	// QueryPort returns the current attributes of a port. EventPortActive and EventPortErr report changes of its state;
+	// no event reports a change of its active MTU.
 	QueryPort(port int) (PortAttr, error)
-	// GIDs returns the port's GID table, less the rows that are empty: an entry's
-	// place is not its Index. Addresses come and go (EventGIDChange); an address has
-	// the same index for as long as it stays.
+	// GIDs returns the rows of the port's GID table that are in use, so the position of an entry in the slice is not
+	// its Index. Addresses come and go (EventGIDChange); an address keeps its index for as long as it stays.
 	GIDs(port int) ([]GIDEntry, error)
-	// PKey returns a row of the port's partition table.
+	// PKey returns an entry of the port's partition table.
 	PKey(port, index int) (uint16, error)
-	// Clock returns the time on the clock that stamps completions
-	// (WC.Timestamp).
+	// Clock returns the current time of the clock that WC.Timestamp is taken from.
 	Clock() (Instant, error)
 
 	AllocPD() (PD, error)
@@ -33,17 +30,16 @@ type Device interface {
 	Close() error
 }
 
-// Allocator is a Device that has a wish where memory lies that is registered with it: a
-// daemon's device reaches what Alloc returns quickest, and may be allowed nothing else.
+// Allocator is a Device that prefers to allocate the memory that is registered with it. A device of the daemon reaches
+// memory from Alloc fastest, and may be configured to accept no other.
 type Allocator interface {
-	// Alloc returns size zero bytes, on a page boundary.
+	// Alloc returns size bytes, zeroed and aligned to a page.
 	Alloc(size int) ([]byte, error)
-	// Free gives back what Alloc has returned. Nobody uses it any more, and its regions are
-	// closed.
+	// Free releases what Alloc has returned. The regions on it must be closed, and nobody may use it any more.
 	Free(buf []byte) error
 }
 
-// PD is a protection domain: QPs reach only the memory of their own.
+// PD is a protection domain: a QP reaches only memory that is registered in its own domain (IBTA 10.2.3).
 type PD interface {
 	// RegMR registers memory. Registering the same bytes twice is legal.
 	RegMR(MRInit) (MR, error)
@@ -57,29 +53,29 @@ type PD interface {
 // CQInit says what completion queue to create.
 type CQInit struct {
 	Entries int     // at least this many; rounded up to a power of two
-	Channel Channel // where armed events go; nil for none
+	Channel Channel // where events of the armed CQ go; nil for nowhere
 }
 
-// CQ is a completion queue. A CQ that overruns raises EventCQErr and is dead:
-// give it room for everything that can be outstanding.
+// CQ is a completion queue. When a completion finds the CQ full, EventCQErr is raised and the CQ cannot be used any
+// more: make it large enough for all requests that can be outstanding.
 type CQ interface {
-	// Poll moves up to len(wcs) completions out of the queue and returns how
-	// many; 0 means that there is none. It does not block.
+	// Poll moves up to len(wcs) completions out of the queue and returns their number; 0 means that the queue is empty.
+	// It does not block.
 	Poll(wcs []WC) (int, error)
-	// Arm asks for one event on the channel when the next completion arrives,
-	// or with solicitedOnly, the next solicited or failed one. Completions that
-	// were in the queue before do not count: poll once more after arming.
+	// Arm requests one event on the channel, for the next completion to arrive; with solicitedOnly, for the next one
+	// that is solicited or failed (IBTA 11.4.2.2). Completions that are in the queue already raise no event, so poll
+	// once more after Arm.
 	Arm(solicitedOnly bool) error
 	Entries() int
-	// Resize changes the capacity to at least entries, rounded up to a power of
-	// two. What is in the queue stays; less room than that is ErrInvalid.
+	// Resize changes the capacity to at least entries, rounded up to a power of two. Completions in the queue are kept;
+	// a capacity that is too small for them is ErrInvalid.
 	Resize(entries int) error
 	Close() error
 }
 
-// Channel delivers the events of armed CQs.
+// Channel is a completion channel: it delivers the events of armed CQs.
 type Channel interface {
-	// Wait returns a CQ that was armed and has got a completion since.
+	// Wait waits for an event and returns its CQ: one that was armed and has got a completion since.
 	Wait(ctx context.Context) (CQ, error)
 	Close() error
 }
@@ -89,10 +85,10 @@ type QPInit struct {
 	Type   QPType
 	SendCQ CQ
 	RecvCQ CQ
-	SRQ    SRQ  // receives come from here, if not nil: RC, UC and UD
+	SRQ    SRQ  // if not nil, receives come from here: RC, UC and UD
 	XRCD   XRCD // XRCTGT: the domain whose SRQs requests may name
 	Cap    QPCap
-	SigAll bool // every send request makes a completion
+	SigAll bool // each send request makes a completion
 }
 
 // QP is a queue pair.
@@ -103,13 +99,13 @@ type QP interface {
 	// as *AttrError and leaves the QP as it was.
 	Modify(attr QPAttr, mask QPAttrMask) error
 	Query() (QPAttr, error)
-	// PostSend posts the requests in order and returns how many were accepted;
-	// fewer than len(wrs) only together with the error for the next one.
+	// PostSend posts the requests in order and returns how many were accepted. It is fewer than len(wrs) only if the
+	// error, which is about the next one, is not nil.
 	PostSend(wrs []SendWR) (int, error)
-	// PostRecv does the same for receive requests.
+	// PostRecv posts receive requests, with the same results as PostSend.
 	PostRecv(wrs []RecvWR) (int, error)
-	// AttachMulticast adds a UD QP to a multicast group: a GID that is a
-	// multicast IP address. Attaching twice is the same as once.
+	// AttachMulticast adds a UD QP to a multicast group, whose GID is a multicast IP address. A QP that is attached
+	// already stays so.
 	AttachMulticast(group GID) error
 	DetachMulticast(group GID) error
 	Close() error
@@ -144,11 +140,11 @@ type DeviceAttr struct {
 	MaxSRQWR        int
 	MaxSRQSGE       int
 	MaxXRCD         int
-	MaxMcastGroup   int // multicast groups of the device
+	MaxMcastGroup   int // multicast groups with members on this device
 	MaxMcastQP      int // QPs in one group
 	MaxQPRdAtomic   int // responder resources of one QP
 	MaxQPInitRdAtom int // initiator depth of one QP
-	LocalCAAckDelay int // 4.096 us * 2^n may pass until an answer leaves
+	LocalCAAckDelay int // an answer may take up to 4.096 us * 2^n to leave
 }
 
 // DeviceCaps says what a device can do beyond the basic verbs. Values are those
@@ -170,13 +166,12 @@ const (
 	CapTimestamp       DeviceCaps = 1 << 62 // WC.Timestamp and Clock
 )
 
-// AtomicCap says whom the device's atomics are atomic with. Values are those of
-// ibv_atomic_cap.
+// AtomicCap says what else the device's atomics are atomic with. Values are those of ibv_atomic_cap.
 type AtomicCap uint8
 
 // Atomicity of CAS and FAA.
 const (
-	AtomicNone   AtomicCap = 0 // no atomics
+	AtomicNone   AtomicCap = 0 // no atomics at all
 	AtomicHCA    AtomicCap = 1 // other atomics of the same device
 	AtomicGlobal AtomicCap = 2 // also processors and other devices
 )
@@ -212,6 +207,6 @@ type PortAttr struct {
 	MaxMTU      MTU
 	ActiveMTU   MTU
 	MaxMsgSize  uint32
-	GIDTableLen int // rows, the empty ones included
+	GIDTableLen int // rows, those not in use included
 	NetIf       string
 }

@@ -1,15 +1,12 @@
-// Package ib is the vocabulary that every part of goroce shares, and the seam
-// between applications and devices.
+// Package ib defines the API between applications and devices, and the values that every part of goroce uses.
 //
-// Values: [PSN], [QPN], [Key], [GID], [MTU], [Instant]. Work: [SendWR] and
-// [RecvWR] go in, [WC] comes out. Attributes: [QPAttr] with its [QPAttrMask],
-// [DeviceAttr], [PortAttr]. Errors: sentinels for errors.Is, and [AttrError],
-// which names the attribute that was wrong.
+// Values: [PSN], [QPN], [Key], [GID], [MTU], [Instant]. Work: an application posts [SendWR] and [RecvWR] and polls
+// [WC]. Attributes: [QPAttr] with its [QPAttrMask], [DeviceAttr], [PortAttr]. Errors: sentinels for errors.Is, and
+// [AttrError], which names the attribute that was refused.
 //
-// The interfaces in device.go ([Device], [PD], [MR], [CQ], [Channel], [QP]) are
-// what an application holds. They follow the verbs of the InfiniBand
-// architecture (IBTA volume 1, chapter 11) and their C form, libibverbs, in
-// name and meaning; a verbs programmer should find nothing surprising.
+// The interfaces in device.go ([Device], [PD], [MR], [CQ], [Channel], [QP]) are the objects of an application. They
+// follow the verbs of the InfiniBand architecture (IBTA volume 1, chapter 11) and their C form, libibverbs, in name and
+// meaning.
 //
-// The package depends on the standard library only and does nothing by itself.
+// The package depends on the standard library only.
 package ib

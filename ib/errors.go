@@ -5,10 +5,9 @@ import (
 	"fmt"
 )
 
-// Sentinels for errors.Is. Errors that devices return wrap one of them and add
-// what was wrong, where, and what is allowed.
+// Sentinels for errors.Is. Errors of devices wrap one of them and say what was wrong, where, and what is allowed.
 var (
-	// ErrInvalid: an argument or attribute is not allowed (C verbs: EINVAL).
+	// ErrInvalid: an argument or attribute is not valid (C verbs: EINVAL).
 	ErrInvalid = errors.New("invalid argument")
 	// ErrState: the object's state does not allow the call (EINVAL).
 	ErrState = errors.New("wrong state")
@@ -29,13 +28,13 @@ var (
 // AttrError reports an attribute that a verb refused.
 type AttrError struct {
 	Op      string // the verb: "modify QP 0x12 INIT to RTR"
-	Attr    string // the field: "PathMTU"
-	Value   any    // what it was
-	Allowed string // what it may be, and the next step if there is one
+	Attr    string // the name of the field: "PathMTU"
+	Value   any    // the refused value
+	Allowed string // what is allowed, and the next step if there is one
 	Err     error  // ErrInvalid, ErrState, ErrLimit ...
 }
 
-// Refuse returns the AttrError for an attribute that op does not take; err is its sentinel.
+// Refuse returns the AttrError for an attribute that the verb op refuses; err is the sentinel to wrap.
 func Refuse(op, attr string, value any, allowed string, err error) *AttrError {
 	return &AttrError{Op: op, Attr: attr, Value: value, Allowed: allowed, Err: err}
 }
@@ -47,7 +46,7 @@ func (e *AttrError) Error() string {
 // Unwrap returns the sentinel.
 func (e *AttrError) Unwrap() error { return e.Err }
 
-// WCError turns a completion that did not succeed into an error.
+// WCError is the error of a completion that did not succeed.
 type WCError struct {
 	ID     uint64
 	QPN    QPN
@@ -56,7 +55,8 @@ type WCError struct {
 }
 
 func (e *WCError) Error() string {
-	return fmt.Sprintf("work request %d on QP %#x: %v (status %d, vendor error %#x)", e.ID, uint32(e.QPN), e.Status, e.Status, e.Vendor)
+	return fmt.Sprintf("work request %d on QP %#x: %v (status %d, vendor error %#x)", e.ID, uint32(e.QPN), e.Status,
+		e.Status, e.Vendor)
 }
 
 // Is makes errors.Is(err, &WCError{Status: s}) match by status alone.

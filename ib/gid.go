@@ -37,7 +37,7 @@ func (g GID) String() string {
 type GIDEntry struct {
 	GID   GID
 	Index int
-	NetIf string // network interface that holds the address; empty if none does
+	NetIf string // network interface that has the address; empty if none has
 }
 
 // MTU is a path MTU in bytes of payload: 256, 512, 1024, 2048 or 4096.
@@ -76,9 +76,8 @@ func MTUFromCode(code int) MTU {
 
 var mtuByCode = [...]MTU{0, MTU256, MTU512, MTU1024, MTU2048, MTU4096}
 
-// MTUFor returns the largest path MTU whose packets fit a network interface's
-// MTU. The 80 bytes set aside for headers are rdma_rxe's reckoning
-// (rxe_param.h), so that both ends of a wire agree. It returns 0 below 336.
+// MTUFor returns the largest path MTU whose packets fit the MTU of a network interface, 0 if it is below 336. It
+// subtracts 80 bytes for headers, as rdma_rxe does (rxe_param.h), so that both ends compute the same.
 func MTUFor(netdevMTU int) MTU {
 	best := MTU(0)
 	for _, m := range mtuByCode[1:] {

@@ -57,7 +57,8 @@ func TestMTU(t *testing.T) {
 		t.Error("an MTU outside the table is taken for one")
 	}
 	// The netdev MTUs at which rdma_rxe's active MTU changes.
-	for netdev, want := range map[int]MTU{335: 0, 336: 256, 1103: 512, 1104: 1024, 1500: 1024, 4175: 2048, 4176: 4096, 9000: 4096} {
+	for netdev, want := range map[int]MTU{335: 0, 336: 256, 1103: 512, 1104: 1024, 1500: 1024, 4175: 2048, 4176: 4096,
+		9000: 4096} {
 		if got := MTUFor(netdev); got != want {
 			t.Errorf("MTUFor(%d) = %d, want %d", netdev, got, want)
 		}
@@ -65,7 +66,8 @@ func TestMTU(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
-	var err error = &AttrError{Op: "modify QP 0x12 INIT to RTR", Attr: "PathMTU", Value: 1000, Allowed: "256 to 4096", Err: ErrInvalid}
+	var err error = &AttrError{Op: "modify QP 0x12 INIT to RTR", Attr: "PathMTU", Value: 1000, Allowed: "256 to 4096",
+		Err: ErrInvalid}
 	for _, part := range []string{"0x12", "PathMTU", "1000", "256 to 4096"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%q does not say %q", err, part)

@@ -17,13 +17,12 @@ type MR interface {
 	Len() int
 	LKey() Key
 	RKey() Key
-	// Rereg changes what the mask names: the memory (init.Buf and init.IOVA),
-	// the protection domain, the rights (init.Access). No work that uses the
-	// region may be under way. The keys may be others afterwards. A refused change
-	// leaves the region as it was; ErrBusy if windows are bound to it.
+	// Rereg changes what the mask names: the memory (init.Buf and init.IOVA), the protection domain, or the access
+	// rights (init.Access). No work request that uses the region may be outstanding. The keys may change. If Rereg
+	// fails the region is as before; ErrBusy if windows are bound to it.
 	Rereg(mask ReregMask, pd PD, init MRInit) error
-	// Close revokes the keys. When it returns the device touches the memory no
-	// more. ErrBusy while windows are bound to the region.
+	// Close revokes the keys. The device does not touch the memory after Close has returned. ErrBusy while windows are
+	// bound to the region.
 	Close() error
 }
 
@@ -53,21 +52,21 @@ func (t MWType) String() string { return name(mwTypeText[:], int(t), "MWType") }
 
 var mwTypeText = [...]string{MWType1: "type 1", MWType2: "type 2"}
 
-// MWBind is a piece of a region, and the rights that a window opens on it. The
-// region needs the right BindWindows, and LocalWrite if the window lets peers write.
+// MWBind names the part of a region that a window opens to peers, and with which access rights. The region needs the
+// right BindWindows, and LocalWrite if the window lets peers write.
 type MWBind struct {
 	LKey   Key    // of the region
-	Addr   uint64 // as the region names its bytes
+	Addr   uint64 // in the region's address space, see MRInit.IOVA
 	Length uint64 // 0 closes a window of type 1
 	Access Access // remote rights, and ZeroBased
 }
 
-// MW is a memory window: rights on a piece of a region, for peers, that come and
-// go quicker than a registration.
+// MW is a memory window: access rights for peers on a part of a region, which cost less to grant and revoke than a
+// registration.
 type MW interface {
 	Type() MWType
-	// RKey returns the present R_Key. For type 2 its upper 24 bits name the
-	// window, and a bind chooses the lower 8: see NextKey.
+	// RKey returns the current R_Key. For type 2 its upper 24 bits identify the window, and each bind chooses the lower
+	// 8: see NextKey.
 	RKey() Key
 	// Bind posts the binding of a window of type 1 on qp's send queue, as a
 	// request with this ID and these flags. RKey returns the new key at once; it
@@ -76,6 +75,5 @@ type MW interface {
 	Close() error
 }
 
-// NextKey returns the key that follows k for the same index: what the next bind
-// of a window of type 2 takes (ibv_inc_rkey).
+// NextKey returns the key after k for the same index. The next bind of a window of type 2 uses it (ibv_inc_rkey).
 func NextKey(k Key) Key { return k&^0xFF | (k+1)&0xFF }

@@ -2,7 +2,7 @@ package ib
 
 import "fmt"
 
-// name returns table[i], or the number where the table has no name for it.
+// name returns table[i], or kind with the number if the table has no name for it.
 func name(table []string, i int, kind string) string {
 	if i >= 0 && i < len(table) && table[i] != "" {
 		return table[i]
@@ -43,6 +43,7 @@ func (o WCOpcode) String() string {
 }
 
 var wcOpcodeText = [...]string{
-	WCSend: "SEND", WCWrite: "RDMA WRITE", WCRead: "RDMA READ", WCCompareSwap: "COMPARE & SWAP", WCFetchAdd: "FETCH & ADD",
-	WCBindMW: "BIND MW", WCLocalInv: "LOCAL INVALIDATE", WCFlush: "FLUSH", WCAtomicWrite: "ATOMIC WRITE",
+	WCSend: "SEND", WCWrite: "RDMA WRITE", WCRead: "RDMA READ", WCCompareSwap: "COMPARE & SWAP",
+	WCFetchAdd: "FETCH & ADD",
+	WCBindMW:   "BIND MW", WCLocalInv: "LOCAL INVALIDATE", WCFlush: "FLUSH", WCAtomicWrite: "ATOMIC WRITE",
 }

@@ -10,8 +10,8 @@ const PSNMask PSN = 1<<24 - 1
 // Add returns the PSN n packets later; n may be negative.
 func (p PSN) Add(n int) PSN { return (p + PSN(uint32(n))) & PSNMask }
 
-// Sub returns how many packets p lies after q: negative if before. The result
-// is in [-2^23, 2^23), the half-space rule of IBTA 9.7.2.
+// Sub returns the distance from q to p in packets; it is negative if p is before q. The result is in [-2^23, 2^23): two
+// PSNs are compared within half of the number space (IBTA 9.7.2).
 func (p PSN) Sub(q PSN) int { return int(int32((p-q)<<8) >> 8) }
 
 // Before reports whether p precedes q in the circular order.
@@ -20,8 +20,8 @@ func (p PSN) Before(q PSN) bool { return p.Sub(q) < 0 }
 // After reports whether p follows q in the circular order.
 func (p PSN) After(q PSN) bool { return p.Sub(q) > 0 }
 
-// QPN is a queue pair number: 24 bits. 0 and 1 are the special QPs (SMI and
-// GSI); 0xFFFFFF addresses a multicast group.
+// QPN is a queue pair number: 24 bits. 0 and 1 are the QPs of the subnet management and the general services interface;
+// 0xFFFFFF is the destination of multicast datagrams.
 type QPN uint32
 
 // Well-known queue pair numbers (IBTA 3.9.3, 10.5).
@@ -32,18 +32,17 @@ const (
 	QPNMask      QPN = 1<<24 - 1
 )
 
-// Key is an L_Key or an R_Key: the name of registered memory. The upper 24 bits
-// index the device's key table, the low 8 are a variant that changes each time
-// an index is used again, so that a stale key does not open new memory.
+// Key is an L_Key or an R_Key. The upper 24 bits are an index into the device's key table. The low 8 bits change each
+// time the index is used again, so that an old key does not open new memory.
 type Key uint32
 
-// DefaultPKey is the only partition key that RoCEv2 devices need: the default
-// partition, full membership.
+// DefaultPKey is the only partition key that RoCEv2 devices need to support: the default partition, full membership
+// .
 const DefaultPKey uint16 = 0xFFFF
 
-// Instant is a point in time: nanoseconds since an origin that the owner of the
-// clock chose. The protocol core never reads a clock; it is handed Instants.
+// Instant is a point in time, in nanoseconds since an origin that the owner of the clock has chosen. The protocol core
+// does not read a clock: its callers pass the time.
 type Instant int64
 
-// Never is later than every other Instant: a deadline that is not set.
+// Never is later than all other Instants: the value of a deadline that is not set.
 const Never Instant = 1<<63 - 1

@@ -53,21 +53,20 @@ const (
 	RemoteAtomic Access = 1 << 3
 	BindWindows  Access = 1 << 4
 	ZeroBased    Access = 1 << 5
-	// FlushGlobal and FlushPersistent let peers FLUSH: until the data is seen by
-	// all, and until it survives a loss of power.
+	// FlushGlobal and FlushPersistent let peers FLUSH (IBTA A19.4.2): until all observers see the data, and until the
+	// data survives a loss of power.
 	FlushGlobal     Access = 1 << 8
 	FlushPersistent Access = 1 << 9
 
-	// RemoteInvalidate lets a peer's SEND with invalidate revoke the region's
-	// key. The C verbs have it for windows and the kernel's fast-registered
-	// regions only, without a flag.
+	// RemoteInvalidate lets a peer's SEND with invalidate revoke the region's key. The C verbs allow that for windows
+	// and for regions of the kernel's fast registration only, and have no flag for it.
 	RemoteInvalidate Access = 1 << 28
 
 	// QPAccessMask holds the rights that QPAttr.Access may grant.
 	QPAccessMask = RemoteWrite | RemoteRead | RemoteAtomic | FlushGlobal | FlushPersistent
 )
 
-// QPCap is a QP's capacity. Zero fields are legal: that queue takes no work.
+// QPCap is a QP's capacity. A queue with a capacity of 0 accepts no requests.
 type QPCap struct {
 	MaxSendWR  int // send queue entries
 	MaxRecvWR  int // receive queue entries
@@ -80,27 +79,27 @@ type QPCap struct {
 // fields that its mask names.
 type QPAttr struct {
 	State    QPState
-	CurState QPState // what the caller believes the state to be
+	CurState QPState // what the caller expects the current state to be
 
 	Port      int    // always 1
 	PKeyIndex int    // always 0
-	Access    Access // what the peer may do
-	QKey      uint32 // UD: what datagrams to us must carry
+	Access    Access // what peers may do
+	QKey      uint32 // UD: the Q_Key that received datagrams must carry
 
 	AH      AHAttr
 	PathMTU MTU
 	DestQPN QPN
-	RQPSN   PSN // first PSN to expect; for Query the next one
-	SQPSN   PSN // first PSN to send; for Query the next one
+	RQPSN   PSN // first PSN to expect; from Query, the next one
+	SQPSN   PSN // first PSN to send; from Query, the next one
 
-	MaxRdAtomic     int   // READs and atomics that we keep in flight (initiator depth)
-	MaxDestRdAtomic int   // READs and atomics that the peer may (responder resources)
+	MaxRdAtomic     int   // READs and atomics that this end may have outstanding (initiator depth)
+	MaxDestRdAtomic int   // READs and atomics that the peer may have outstanding (responder resources)
 	MinRNRTimer     uint8 // 5-bit code of the delay that our RNR NAKs ask for
-	Timeout         uint8 // 5-bit code t of the local ACK timeout, 4.096 us * 2^t; 0 is none
-	RetryCnt        uint8 // 0..7; 7 means seven (rdma_rxe takes it as for ever)
+	Timeout         uint8 // 5-bit code t of the local ACK timeout, 4.096 us * 2^t; 0: no timeout
+	RetryCnt        uint8 // 0..7; 7 means seven (rdma_rxe retries for ever then)
 	RNRRetry        uint8 // 0..7; 7 means for ever
 
-	RateLimit uint32 // most that requests send, in kilobits per second; 0 is no limit
+	RateLimit uint32 // limit of the requests' rate in kilobits per second; 0: no limit
 
 	SQDNotify bool // raise EventSQDrained when SQD is reached
 	Draining  bool // query only: in SQD, requests are still in flight

@@ -5,10 +5,9 @@ import (
 	"net/netip"
 )
 
-// SourceGID returns the row of a GID table from which to reach dst: of the same family,
-// link-local for link-local, else the one with the longest common prefix (RFC 6724, section
-// 5, rules 1, 2 and 8). To a group it is the first of the family, link-local for
-// groups of the link if there is such a one. It is not ok if there is none.
+// SourceGID returns the entry of a GID table from which to reach dst: of the same family; link-local if dst is; else
+// with the longest common prefix (RFC 6724, section 5, rules 1, 2 and 8). For a multicast group it is the first of the
+// family, for a link-local group the first link-local one if there is any. ok is false if no entry fits.
 func SourceGID(gids []GIDEntry, dst netip.Addr) (best GIDEntry, ok bool) {
 	most := -1
 	for _, e := range gids {
@@ -44,7 +43,7 @@ func commonPrefix(a, b GID) int {
 	return 8 * len(a)
 }
 
-// ListGIDs names the addresses of a GID table.
+// ListGIDs returns the addresses of a GID table as text.
 func ListGIDs(gids []GIDEntry) string {
 	s := ""
 	for i, e := range gids {

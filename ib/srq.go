@@ -25,9 +25,8 @@ type SRQInit struct {
 // SRQAttr holds the attributes of Modify and Query.
 type SRQAttr struct {
 	MaxWR  int // receives that it holds; rounded up to a power of two
-	MaxSGE int // pieces of one; fixed at creation
-	// Limit arms an event: EventSRQLimit is raised, once, when fewer than Limit
-	// receives are left. 0 is disarmed.
+	MaxSGE int // SGEs of each; fixed at creation
+	// Limit arms EventSRQLimit, which is raised once, when fewer than Limit receives are left. 0 disarms it.
 	Limit int
 }
 
@@ -42,8 +41,7 @@ const (
 
 // SRQ is a shared receive queue.
 type SRQ interface {
-	// Num names an XRC SRQ in its peers' requests (SendWR.RemoteSRQ); 0 for
-	// a basic one.
+	// Num returns the number by which peers name an XRC SRQ in their requests (SendWR.RemoteSRQ); 0 for a basic SRQ.
 	Num() uint32
 	Modify(attr SRQAttr, mask SRQAttrMask) error
 	Query() (SRQAttr, error)
@@ -52,7 +50,7 @@ type SRQ interface {
 	Close() error
 }
 
-// XRCD is an XRC domain: XRC targets reach the SRQs of their own.
+// XRCD is an XRC domain: requests to an XRC target QP may name only SRQs of the QP's own domain.
 type XRCD interface {
 	Close() error
 }

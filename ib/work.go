@@ -38,9 +38,8 @@ type SGE struct {
 	LKey   Key
 }
 
-// SendWR is a send work request. Posting copies it: the caller may reuse the
-// struct and its slices at once, but not the memory that SGL names, which
-// belongs to the device until the request completes.
+// SendWR is a send work request. Posting copies it, so the caller may use the struct and its slices again at once. The
+// memory that SGL names belongs to the device until the request has completed.
 type SendWR struct {
 	ID     uint64
 	Opcode WROpcode
@@ -48,11 +47,11 @@ type SendWR struct {
 	SGL    []SGE
 	Inline []byte // payload, with SendInline; at most QPCap.MaxInline bytes
 
-	// Imm is the immediate of SEND and WRITE with immediate, as a number: the
-	// receiver reads the same number whatever the byte order of the hosts.
+	// Imm is the immediate data of SEND and WRITE with immediate. The receiver gets the same number, whatever the byte
+	// order of the hosts.
 	Imm uint32
-	// InvalidateKey is the peer's R_Key that SEND with invalidate revokes, or
-	// the local key that a local invalidate does.
+	// InvalidateKey is the key to invalidate: an R_Key of the peer for SEND with invalidate, a key of this end for
+	// local invalidate.
 	InvalidateKey Key
 
 	// RemoteAddr and RKey name the peer's memory: WRITE, READ, atomics, FLUSH.
@@ -61,8 +60,8 @@ type SendWR struct {
 	RemoteAddr uint64
 	RKey       Key
 
-	// Compare is the value that CompareSwap compares with; Swap the value that
-	// it stores, or that FetchAdd adds. Both are numbers in host byte order.
+	// Compare is the value that CompareSwap compares with. Swap is the value that CompareSwap stores, or that FetchAdd
+	// adds. Both are in host byte order.
 	Compare uint64
 	Swap    uint64
 
@@ -81,7 +80,7 @@ type SendWR struct {
 
 // Flush says what a FLUSH waits for (IBTA A19.4.2).
 type Flush struct {
-	Length uint32 // bytes from RemoteAddr on; with FlushRegion it plays no part
+	Length uint32 // bytes from RemoteAddr on; ignored with FlushRegion
 	Extent FlushExtent
 	Level  FlushLevel
 }
@@ -106,7 +105,8 @@ const (
 	FlushPersistently FlushLevel = 1 << 1 // the data survives a loss of power
 )
 
-// RecvWR is a receive work request. The same ownership rule as for SendWR holds.
+// RecvWR is a receive work request. As with SendWR, posting copies it, and the memory of SGL belongs to the device
+// until the request has completed.
 type RecvWR struct {
 	ID  uint64
 	SGL []SGE

@@ -4,9 +4,8 @@ package mr
 
 import "sync/atomic"
 
-// Every plain access to registered memory goes through these functions, because
-// access_race.go has others for the race detector. Those whose order counts differ
-// between processors: store_amd64.go, store_other.go.
+// Every plain access to registered memory goes through these functions, because the race detector needs others
+// (access_race.go). Stores whose order matters are in store_amd64.go and store_other.go.
 
 func copyBytes(dst, src []byte)   { copy(dst, src) }
 func store8(p *uint8, v uint8)    { *p = v }

@@ -7,16 +7,14 @@ import (
 	"unsafe"
 )
 
-// An application may change memory that the device reads, and read memory that
-// the device writes: that is what RDMA is for, and the race detector would report
-// each as the bug that it is not. So under -race, registered memory is touched
-// only by functions that the compiler leaves uninstrumented. They use no copy and
-// no sync/atomic, which report their accesses even from there. Plain stores keep
-// their order on amd64; on arm64 a -race build does not promise copyLast's. Its
-// atomics are atomic among themselves only.
+// An application may write memory that the device reads, and read memory that the device writes. That is the purpose of
+// RDMA, but the race detector would report each case. So under -race only functions that the compiler does not
+// instrument access registered memory. They use neither copy nor sync/atomic, which would be reported even so. Plain
+// stores keep their order on amd64; on arm64 a -race build does not guarantee the order of copyLast. Atomics are atomic
+// only with each other.
 
-// The pointers stay inside dst and src; checkptr, which -race brings with it, would
-// look at each step and make the copy ten times slower.
+// The pointers stay inside dst and src. checkptr, which -race enables, would check each step and make the copy ten
+// times slower.
 //
 //go:norace
 //go:nocheckptr
@@ -49,7 +47,7 @@ func store32(p *uint32, v uint32) { *p = v }
 //go:norace
 func store64(p *uint64, v uint64) { *p = v }
 
-// atomics makes CAS and FAA of this process take turns.
+// atomics serializes CAS and FAA of this process.
 var atomics sync.Mutex
 
 func compareSwap(p *uint64, compare, swap uint64) uint64 {

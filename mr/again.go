@@ -2,14 +2,13 @@ package mr
 
 import "github.com/goroce/goroce/ib"
 
-// Hold keeps a region that a peer was allowed to write before from going away until
-// Release, if key still opens it and its memory is direct. It returns false where
-// that must be decided anew.
+// Hold protects a region that a peer has been allowed to write before until Release, if key still opens it and its
+// memory is direct. If Hold returns false, the access must be checked anew.
 func Hold(r *Region, key ib.Key) bool { return r.key == key && r.direct != nil && r.begin() }
 
-// Late returns the n bytes at va of a region that a peer was allowed to write before, if
-// key still opens it and its memory is not direct: for a placement, which looks again. It
-// returns false where that must be decided anew.
+// Late returns the n bytes at va of a region that a peer has been allowed to write before, if key still opens it and
+// its memory is not direct. The Span is for a placement, which checks the region again. If Late returns false, the
+// access must be checked anew.
 func Late(r *Region, key ib.Key, va, n uint64) (Span, bool) {
 	if r.key != key || r.direct != nil || !r.Valid() {
 		return Span{}, false
@@ -18,11 +17,11 @@ func Late(r *Region, key ib.Key, va, n uint64) (Span, bool) {
 	return s, fault == FaultNone
 }
 
-// Release ends what Hold has begun.
+// Release ends the protection by Hold.
 func Release(r *Region) { r.end() }
 
-// WriteHeld writes p at address va of a region that is held. It returns false, and has
-// done nothing, if that is not within the region.
+// WriteHeld writes p at address va of a region that is protected by Hold. If the bytes are not all in the region, it
+// writes nothing and returns false.
 func WriteHeld(r *Region, va uint64, p []byte) bool {
 	off, ok := r.offset(va, uint64(len(p)))
 	return ok && r.direct.WriteAt(p, off) == nil

@@ -17,7 +17,7 @@ func again(r *Region, key ib.Key, va uint64, p []byte) bool {
 
 // TestHold: what is held is written just where CheckRemote, asked again, would let it.
 func TestHold(t *testing.T) {
-	table := NewTable(8, counter())
+	table := NewTable(8, CountedKeys(counter()))
 	pd, err := table.NewPD()
 	if err != nil {
 		t.Fatal(err)

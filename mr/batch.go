@@ -1,31 +1,31 @@
 package mr
 
-// Piece is a part of a Memory, from offset Off on, and where its bytes come from or go.
+// Piece is a part of a Memory, from offset Off on, with the bytes to write to it.
 type Piece struct {
 	Off uint64
 	B   []byte
 }
 
-// Vector is a Memory that writes several pieces in one call, in their order: what each
-// call costs is paid once. After an error any of them may have been written.
+// Vector is a Memory that can write several pieces by one call, in their order, which saves the cost of a call for
+// each. After an error any of them may have been written.
 type Vector interface {
 	WriteVector(pieces []Piece) error
 }
 
-// maxPieces is how many pieces a Batch gives to a Vector at most.
+// maxPieces is the largest number of pieces that a Batch passes to a Vector.
 const maxPieces = 64
 
-// Batch carries out placements, those that follow each other in one region by one call
-// where its Memory is a Vector. It is for one goroutine; the zero value is ready.
+// Batch carries out placements. If a Memory is a Vector, it combines successive writes to one region. A Batch is not
+// safe for concurrent use; its zero value is ready.
 type Batch struct{ pieces []Piece }
 
-// Outcome is what came of a placement: what Do returns.
+// Outcome is the result of a placement: what Do returns.
 type Outcome struct {
 	Old uint64
 	Err error
 }
 
-// Do carries out a list of placements, in order, and fills out, which is as long.
+// Do carries out the placements of list in order, and stores their outcomes in out, which has the same length.
 func (b *Batch) Do(list []Placement, out []Outcome) {
 	for i := 0; i < len(list); {
 		n := b.gather(list[i:])
@@ -34,15 +34,14 @@ func (b *Batch) Do(list []Placement, out []Outcome) {
 			i += n
 			continue
 		}
-		for range max(n, 1) { // one by one: whose fault is it?
+		for range max(n, 1) { // one by one, to find out which one fails
 			out[i].Old, out[i].Err = list[i].Do()
 			i++
 		}
 	}
 }
 
-// gather makes pieces of the writes at the start of list that can be done in one call,
-// and returns how many these are.
+// gather collects the writes at the start of list that can be done by one call, and returns their number.
 func (b *Batch) gather(list []Placement) int {
 	b.pieces = b.pieces[:0]
 	r := list[0].R

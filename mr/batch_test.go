@@ -34,7 +34,7 @@ func (v *vector) WriteVector(pieces []Piece) error {
 // TestBatch: writes that follow each other in one region are one call; others, and
 // those beside one that fails, are done by themselves, all in order.
 func TestBatch(t *testing.T) {
-	table := NewTable(8, func() uint8 { return 1 })
+	table := NewTable(8, CountedKeys(func() uint8 { return 1 }))
 	pd, err := table.NewPD()
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +54,8 @@ func TestBatch(t *testing.T) {
 	a, ra := register()
 	b, rb := register()
 	add := Placement{Kind: PlaceFetchAdd, R: ra, Off: 64, A: 5}
-	list := []Placement{write(ra, 0, "one"), write(ra, 1, "two"), add, add, write(ra, 8, "x"), write(rb, 8, "y"), write(rb, 9, "z")}
+	list := []Placement{write(ra, 0, "one"), write(ra, 1, "two"), add, add, write(ra, 8, "x"), write(rb, 8, "y"),
+		write(rb, 9, "z")}
 	var batch Batch
 	out := make([]Outcome, len(list))
 	batch.Do(list, out)
@@ -70,7 +71,8 @@ func TestBatch(t *testing.T) {
 	a.fail = 20
 	list = []Placement{write(ra, 16, "a"), write(ra, 20, "b"), write(ra, 24, "c")}
 	batch.Do(list, out[:3])
-	if out[0].Err != nil || !errors.Is(out[1].Err, FaultBounds) || out[2].Err != nil || a.b[16] != 'a' || a.b[24] != 'c' {
+	if out[0].Err != nil || !errors.Is(out[1].Err, FaultBounds) || out[2].Err != nil || a.b[16] != 'a' ||
+		a.b[24] != 'c' {
 		t.Errorf("%+v", out[:3])
 	}
 

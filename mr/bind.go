@@ -2,33 +2,31 @@ package mr
 
 import "github.com/goroce/goroce/ib"
 
-// windowAccess holds the rights that a bind may ask for.
-const windowAccess = ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtomic | ib.FlushGlobal | ib.FlushPersistent | ib.ZeroBased
+// windowAccess are the rights that a bind may grant.
+const windowAccess = ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtomic | ib.FlushGlobal | ib.FlushPersistent |
+	ib.ZeroBased
 
-// Bind binds a window to a piece of a region, for a QP of pd whose request to do
-// so has its turn (IBTA 10.6.7.2, 11.2.10.11). The upper bits of key name the
-// window, the lower 8 are its new variant, which must differ from the present one
-// so that the old key opens nothing. From then on peers reach the piece by key:
-// at the addresses of the region, or with ZeroBased from 0 on.
+// Bind binds a window to a part of a region, for a QP of pd when its request is executed (IBTA 10.6.7.2, 11.2.10.11).
+// The upper bits of key identify the window. The lower 8 are its new variant, which must differ from the current one so
+// that the old key opens nothing. From then on peers reach the memory by key: at the addresses of the region, or with
+// ZeroBased from 0 on.
 //
-// A window of type 1 may be bound while it is bound, which ends what was before;
-// with Length 0 it only ends it, and the rest of b plays no part. A window of type
-// 2 must be free, and belongs to QP qpn from then on. A fault changes nothing.
+// A window of type 1 may be bound already, which ends its earlier binding; with Length 0 Bind only does that, and
+// ignores the rest of b. A window of type 2 must be free, and belongs to QP qpn from then on. A fault changes nothing.
 // Faults, in this order:
-//   - FaultKey: key names no window; FaultPD: one of another protection domain
+//   - FaultKey: key belongs to no window; FaultPD: the window is of another protection domain
 //   - FaultState: the window is of type 2 and bound
-//   - FaultBind: the variant is the present one; Length is 0 with type 2
-//   - FaultKey: LKey names no region; FaultPD: one of another protection domain
-//   - FaultBind: Access has more than remote rights and ZeroBased; the region is
-//     zero based; a window of type 1 would be (the last two as rdma_rxe and mlx5)
-//   - FaultAccess: the region lacks BindWindows; LocalWrite for a window with
-//     RemoteWrite or RemoteAtomic; FlushGlobal or FlushPersistent for one with it
-//   - FaultBounds: the piece is not all in the region
-//   - FaultBind: with RemoteAtomic, the window's addresses and those of the memory
-//     differ modulo 8
+//   - FaultBind: the variant is the current one; Length is 0 with type 2
+//   - FaultKey: LKey belongs to no region; FaultPD: the region is of another protection domain
+//   - FaultBind: Access has more than remote rights and ZeroBased; the region is zero based; the window is of type 1
+//     and would be zero based (the last two as in rdma_rxe and mlx5)
+//   - FaultAccess: the region does not have BindWindows; LocalWrite for a window with RemoteWrite or RemoteAtomic;
+//     FlushGlobal or FlushPersistent for a window with that right
+//   - FaultBounds: the bytes are not all in the region
+//   - FaultBind: with RemoteAtomic, the window's addresses and those of the memory differ modulo 8
 //
-// rdma_rxe takes the present variant too, of a zero-based window it checks only the
-// length, and it bounds accesses through a window by the region.
+// rdma_rxe also accepts the current variant, checks only the length of a zero-based window, and checks accesses through
+// a window against the bounds of the region.
 func (t *Table) Bind(pd *PD, qpn ib.QPN, key ib.Key, b ib.MWBind) Fault {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -50,23 +48,20 @@ func (t *Table) Bind(pd *PD, qpn ib.QPN, key ib.Key, b ib.MWBind) Fault {
 		if fault != FaultNone {
 			return fault
 		}
-		piece = r.piece(w, key, qpn, off, b)
+		piece = r.windowPart(w, key, qpn, off, b)
 		t.guard(piece)
 	}
 	t.unbind(w)
 	w.key.Store(uint32(key))
-	slot := t.slot(w.index())
-	slot.variant = uint8(key)
 	if piece != nil {
 		w.bound = piece
 		piece.parent.windows++
-		slot.region.Store(piece)
+		t.slot(key).region.Store(piece)
 	}
 	return FaultNone
 }
 
-// bindable checks whether w may be bound to what b names of r, which may be nil,
-// and returns where in r that begins.
+// bindable checks whether w may be bound to the part of r that b describes, and returns its offset in r. r may be nil.
 func (w *Window) bindable(r *Region, b ib.MWBind) (uint64, Fault) {
 	switch {
 	case r == nil || r.window != nil:
@@ -92,7 +87,7 @@ func (w *Window) bindable(r *Region, b ib.MWBind) (uint64, Fault) {
 	return off, FaultNone
 }
 
-// windowAddr returns the address by which peers name the first byte.
+// windowAddr returns the address of the window's first byte for peers.
 func windowAddr(b ib.MWBind) uint64 {
 	if b.Access&ib.ZeroBased != 0 {
 		return 0
@@ -100,8 +95,8 @@ func windowAddr(b ib.MWBind) uint64 {
 	return b.Addr
 }
 
-// piece returns what w opens of r, from off on.
-func (r *Region) piece(w *Window, key ib.Key, qpn ib.QPN, off uint64, b ib.MWBind) *Region {
+// windowPart returns the part of r, from off on, that w opens.
+func (r *Region) windowPart(w *Window, key ib.Key, qpn ib.QPN, off uint64, b ib.MWBind) *Region {
 	p := &Region{
 		key: key, pd: w.pd, mem: r.mem, iova: windowAddr(b), length: b.Length, access: b.Access,
 		window: w, parent: r, base: off, qpn: qpn,
@@ -112,12 +107,10 @@ func (r *Region) piece(w *Window, key ib.Key, qpn ib.QPN, off uint64, b ib.MWBin
 	return p
 }
 
-// windowAt returns the window that the upper bits of key name, nil if none. The
-// caller holds mu.
+// windowAt returns the window with the index of key, nil if there is none. The caller holds mu.
 func (t *Table) windowAt(key ib.Key) *Window {
-	index := uint32(key >> 8)
-	if index >= t.fresh {
-		return nil
+	if w := t.slot(key).window; w != nil && w.Key()>>8 == key>>8 {
+		return w
 	}
-	return t.slot(index).window
+	return nil
 }

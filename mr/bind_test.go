@@ -51,13 +51,15 @@ var bindRules = []struct {
 	{"no window of this key", func(c *bindCall) { c.key = 6 << 8 }, [2]Fault{FaultKey, FaultKey}},
 	{"key 0", func(c *bindCall) { c.key = 0 }, [2]Fault{FaultKey, FaultKey}},
 	{"index beyond the table", func(c *bindCall) { c.key = 1<<32 - 1 }, [2]Fault{FaultKey, FaultKey}},
-	{"a region's key for the window", func(c *bindCall) { c.key = ib.NextKey(c.r.Key()) }, [2]Fault{FaultKey, FaultKey}},
+	{"a region's key for the window", func(c *bindCall) { c.key = ib.NextKey(c.r.Key()) },
+		[2]Fault{FaultKey, FaultKey}},
 	{"window of another domain", func(c *bindCall) { c.pd = c.other }, [2]Fault{FaultPD, FaultPD}},
 	{"present variant", func(c *bindCall) { c.key = c.w.Key() }, [2]Fault{FaultBind, FaultBind}},
 	{"any other variant", func(c *bindCall) { c.key = c.w.Key() ^ 0x80 }, [2]Fault{}},
 
 	{"nothing", withPiece(0x1000, 0), [2]Fault{FaultNone, FaultBind}},
-	{"nothing, of no region", func(c *bindCall) { c.b = ib.MWBind{LKey: 0xBAD, Access: 1 << 20} }, [2]Fault{FaultNone, FaultBind}},
+	{"nothing, of no region", func(c *bindCall) { c.b = ib.MWBind{LKey: 0xBAD, Access: 1 << 20} },
+		[2]Fault{FaultNone, FaultBind}},
 	{"unknown L_Key", func(c *bindCall) { c.b.LKey = 0xBAD }, [2]Fault{FaultKey, FaultKey}},
 	{"L_Key of the wrong variant", func(c *bindCall) { c.b.LKey ^= 1 }, [2]Fault{FaultKey, FaultKey}},
 	{"L_Key of the window", func(c *bindCall) { c.b.LKey = c.w.Key() }, [2]Fault{FaultKey, FaultKey}},
@@ -73,18 +75,24 @@ var bindRules = []struct {
 		c.region(ib.BindWindows | ib.RemoteInvalidate)
 		c.table.Invalidate(c.pd, 0, c.r.Key())
 	}, [2]Fault{FaultKey, FaultKey}},
-	{"region of another domain", func(c *bindCall) { pd := c.pd; c.pd = c.other; c.region(ib.BindWindows); c.pd = pd }, [2]Fault{FaultPD, FaultPD}},
+	{"region of another domain", func(c *bindCall) { pd := c.pd; c.pd = c.other; c.region(ib.BindWindows); c.pd = pd },
+		[2]Fault{FaultPD, FaultPD}},
 
 	{"no rights", withRegion(ib.BindWindows, 0), [2]Fault{}},
 	{"read, of a region that peers cannot read", withRegion(ib.BindWindows, ib.RemoteRead), [2]Fault{}},
 	{"write, likewise", withRegion(ib.BindWindows|ib.LocalWrite, ib.RemoteWrite), [2]Fault{}},
 	{"atomics, likewise", withRegion(ib.BindWindows|ib.LocalWrite, ib.RemoteAtomic), [2]Fault{}},
 	{"region without BindWindows", withRegion(allRights, 0), [2]Fault{FaultAccess, FaultAccess}},
-	{"write without local write", withRegion(ib.BindWindows|ib.RemoteRead, ib.RemoteWrite), [2]Fault{FaultAccess, FaultAccess}},
-	{"atomics without local write", withRegion(ib.BindWindows|ib.RemoteRead, ib.RemoteAtomic), [2]Fault{FaultAccess, FaultAccess}},
-	{"flush", withRegion(ib.BindWindows|ib.FlushGlobal|ib.FlushPersistent, ib.FlushGlobal|ib.FlushPersistent), [2]Fault{}},
-	{"flush, not of the region", withRegion(ib.BindWindows|ib.FlushPersistent, ib.FlushGlobal), [2]Fault{FaultAccess, FaultAccess}},
-	{"persistence, not of the region", withRegion(ib.BindWindows|ib.FlushGlobal, ib.FlushPersistent), [2]Fault{FaultAccess, FaultAccess}},
+	{"write without local write", withRegion(ib.BindWindows|ib.RemoteRead, ib.RemoteWrite),
+		[2]Fault{FaultAccess, FaultAccess}},
+	{"atomics without local write", withRegion(ib.BindWindows|ib.RemoteRead, ib.RemoteAtomic),
+		[2]Fault{FaultAccess, FaultAccess}},
+	{"flush", withRegion(ib.BindWindows|ib.FlushGlobal|ib.FlushPersistent, ib.FlushGlobal|ib.FlushPersistent),
+		[2]Fault{}},
+	{"flush, not of the region", withRegion(ib.BindWindows|ib.FlushPersistent, ib.FlushGlobal),
+		[2]Fault{FaultAccess, FaultAccess}},
+	{"persistence, not of the region", withRegion(ib.BindWindows|ib.FlushGlobal, ib.FlushPersistent),
+		[2]Fault{FaultAccess, FaultAccess}},
 	{"local write for peers", withRights(ib.LocalWrite), [2]Fault{FaultBind, FaultBind}},
 	{"windows on the window", withRights(ib.BindWindows), [2]Fault{FaultBind, FaultBind}},
 	{"invalidation as a right", withRights(ib.RemoteInvalidate), [2]Fault{FaultBind, FaultBind}},
@@ -122,12 +130,14 @@ func TestBindRules(t *testing.T) {
 			}
 			bound := fault == FaultNone && call.b.Length > 0
 			if fault == FaultNone && w.Key() != call.key || fault != FaultNone && w.Key() != before {
-				t.Errorf("%s, %v: key %#x, was %#x, asked for %#x", c.name, typ, uint32(w.Key()), uint32(before), uint32(call.key))
+				t.Errorf("%s, %v: key %#x, was %#x, asked for %#x", c.name, typ, uint32(w.Key()), uint32(before),
+					uint32(call.key))
 			}
 			if (w.bound != nil) != bound || (call.r.windows == 1) != bound {
 				t.Errorf("%s, %v: bound to %+v, %d windows on the region", c.name, typ, w.bound, call.r.windows)
 			}
-			if _, open := table.CheckRemote(pd, 17, w.Key(), call.b.Addr, 1, 0); call.b.Access&ib.ZeroBased == 0 && (open == FaultNone) != bound {
+			if _, open := table.CheckRemote(pd, 17, w.Key(), call.b.Addr, 1, 0); call.b.Access&ib.ZeroBased == 0 &&
+				(open == FaultNone) != bound {
 				t.Errorf("%s, %v: the key opens: %v", c.name, typ, open)
 			}
 		}
@@ -149,10 +159,12 @@ func TestRebindType1(t *testing.T) {
 	first := bind(t, table, w, 17, all(a, 0))
 	s, _ := table.CheckRemote(pd, 99, first, 0x100, 8, 0)
 	second := bind(t, table, w, 18, all(b, 0))
-	if opens(nothing, 0x100) || opens(first, 0x100) || s.R.Valid() || !opens(second, 0x200) || a.windows != 0 || b.windows != 1 {
+	if opens(nothing, 0x100) || opens(first, 0x100) || s.R.Valid() || !opens(second, 0x200) || a.windows != 0 ||
+		b.windows != 1 {
 		t.Errorf("after the second bind: first %v, second %v", opens(first, 0x100), opens(second, 0x200))
 	}
-	if fault := table.Bind(pd, 17, ib.NextKey(second), ib.MWBind{LKey: a.Key(), Addr: 0x100, Length: 9}); fault != FaultBounds || !opens(second, 0x200) {
+	if fault := table.Bind(pd, 17, ib.NextKey(second),
+		ib.MWBind{LKey: a.Key(), Addr: 0x100, Length: 9}); fault != FaultBounds || !opens(second, 0x200) {
 		t.Errorf("after a bind that failed: %v, opens %v", fault, opens(second, 0x200))
 	}
 	third := bind(t, table, w, 17, ib.MWBind{})
@@ -203,7 +215,8 @@ func TestWindowAtomics(t *testing.T) {
 			for off := range uint64(8) { // of the window
 				for _, zero := range []ib.Access{0, ib.ZeroBased} {
 					for _, direct := range []bool{true, false} {
-						name := fmt.Sprintf("memory at %d, region at %d, window at +%d, rights %#x, direct %v", shift, iova, off, zero, direct)
+						name := fmt.Sprintf("memory at %d, region at %d, window at +%d, rights %#x, direct %v", shift,
+							iova, off, zero, direct)
 						checkWindowAtomics(t, name, Bytes(aligned(40, shift)), direct, uint64(shift), iova, off, zero)
 					}
 				}

@@ -6,14 +6,12 @@ import (
 	"unsafe"
 )
 
-// copyLast copies src into registered memory so that its end appears last:
-// programs learn that a WRITE has arrived by polling the last byte of their
-// buffer (ib_write_lat does), and trust that the rest is there.
+// copyLast copies src into registered memory so that its end becomes visible last: programs learn that a WRITE has
+// arrived by polling the last byte of their buffer (ib_write_lat does), and rely on the rest being there.
 //
-// The last naturally aligned 8 bytes are one atomic store, ordered after the rest;
-// where the end is not aligned to 8, the last 4, 2 or 1 bytes that are aligned
-// take their place, so that a number at the end of a message is never seen torn.
-// len(dst) is len(src). No byte outside dst is touched.
+// The last naturally aligned 8 bytes are one atomic store, ordered after the rest. If the end is not aligned to 8, the
+// last 4, 2 or 1 aligned bytes are, so a number at the end of a message is never seen half written. len(dst) must be
+// len(src). No byte outside dst is accessed.
 func copyLast(dst, src []byte) {
 	n := len(src)
 	if n == 0 {
@@ -42,10 +40,9 @@ func copyLast(dst, src []byte) {
 	}
 }
 
-// fence orders all stores before it ahead of all stores after it, for sizes that
-// sync/atomic has no store for. A sequentially consistent store followed by a
-// sequentially consistent load is a full fence: XCHG on amd64, STLR then LDAR on
-// arm64.
+// fence orders all stores before it ahead of all stores after it, for sizes without an atomic store in sync/atomic. A
+// sequentially consistent store followed by a sequentially consistent load is a full fence: XCHG on amd64, STLR then
+// LDAR on arm64.
 func fence() {
 	var word uint32
 	atomic.StoreUint32(&word, 1)

@@ -194,13 +194,17 @@ func TestAtomics(t *testing.T) {
 		s    Span
 		want error
 	}{
-		{"odd offset", Span{r, 4, 8}, ErrMisaligned}, {"odd memory", Span{odd, 8, 8}, ErrMisaligned}, {"even in odd memory", Span{odd, 4, 8}, nil},
-		{"not direct", Span{far, 8, 8}, ErrNotDirect}, {"short", Span{r, 8, 4}, FaultBounds}, {"long", Span{r, 8, 16}, FaultBounds},
-		{"beyond the region", Span{r, 32, 8}, FaultBounds}, {"offset huge", Span{r, 1<<64 - 8, 8}, FaultBounds}, {"region gone", Span{gone, 8, 8}, FaultKey},
+		{"odd offset", Span{r, 4, 8}, ErrMisaligned}, {"odd memory", Span{odd, 8, 8}, ErrMisaligned},
+		{"even in odd memory", Span{odd, 4, 8}, nil},
+		{"not direct", Span{far, 8, 8}, ErrNotDirect}, {"short", Span{r, 8, 4}, FaultBounds},
+		{"long", Span{r, 8, 16}, FaultBounds},
+		{"beyond the region", Span{r, 32, 8}, FaultBounds}, {"offset huge", Span{r, 1<<64 - 8, 8}, FaultBounds},
+		{"region gone", Span{gone, 8, 8}, FaultKey},
 	} {
 		_, e1 := c.s.CompareSwap(0, 0)
 		_, e2 := c.s.FetchAdd(0)
-		if e3 := c.s.AtomicWrite([8]byte{}); !errors.Is(e1, c.want) || !errors.Is(e2, c.want) || !errors.Is(e3, c.want) {
+		if e3 := c.s.AtomicWrite([8]byte{}); !errors.Is(e1, c.want) || !errors.Is(e2, c.want) ||
+			!errors.Is(e3, c.want) {
 			t.Errorf("%s: %v, %v, %v; want %v", c.name, e1, e2, e3, c.want)
 		}
 	}

@@ -9,25 +9,25 @@ import (
 // FaultNone is the zero value; a Fault other than it is an error.
 type Fault uint8
 
-// Faults. An access looks for those up to FaultBounds, in this order; FaultBind
-// and FaultState are of Bind and Invalidate alone. Nobody is told which it was:
-// a peer gets NAK 0x62, remote access error, for all of them (IBTA 9.7.5.2.4), and
-// a request of one's own completes with a status that is the same for all.
+// Faults. An access is checked for those up to FaultBounds, in this order; FaultBind and FaultState are faults of Bind
+// and Invalidate only. They are not told apart outside: a peer gets NAK 0x62, remote access error, for all of them
+// (IBTA 9.7.5.2.4), and a request of this end completes with the same status for all.
 const (
 	FaultNone   Fault = iota
-	FaultKey          // the key names no region or window that is valid
+	FaultKey          // the key belongs to no valid region or window
 	FaultPD           // the region or window is of another protection domain
 	FaultQP           // the window is bound to another QP
-	FaultAccess       // the region or window lacks a right, or is of a kind that lacks it
+	FaultAccess       // the region or window does not grant the right, or its kind does not allow it
 	FaultBounds       // the bytes are not all in the region or window
-	FaultBind         // no region and window can be bound in this way
+	FaultBind         // the window cannot be bound to the region in this way
 	FaultState        // the window is bound, or the region has windows bound to it
 )
 
-var faultText = [...]string{"no fault", "key of no valid region or window", "region or window of another protection domain",
+var faultText = [...]string{"no fault", "key of no valid region or window",
+	"region or window of another protection domain",
 	"window bound to another QP", "access right missing", "out of bounds", "no such binding", "bound already"}
 
-// String says what was wrong.
+// String describes the fault.
 func (f Fault) String() string {
 	if int(f) < len(faultText) {
 		return faultText[f]
@@ -39,12 +39,10 @@ func (f Fault) Error() string { return "memory access: " + f.String() }
 
 // Errors of operations on checked memory.
 var (
-	// ErrNoRoom: the list of placements has no room for all of a packet. Nothing
-	// was written.
+	// ErrNoRoom: the list of placements is too short for all of a packet. Nothing was written.
 	ErrNoRoom = errors.New("memory access: placement list full")
-	// ErrNotDirect: the region's memory is not in this process; the operation is
-	// for a Placement.
+	// ErrNotDirect: the region's memory is not in this process; the operation needs a Placement.
 	ErrNotDirect = errors.New("memory access: memory is not direct")
-	// ErrMisaligned: an 8-byte operation on an address that is no multiple of 8.
+	// ErrMisaligned: an 8-byte operation on an address that is not a multiple of 8.
 	ErrMisaligned = errors.New("memory access: not a multiple of 8")
 )

@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
+	"time"
+	"unsafe"
 
 	"github.com/goroce/goroce/ib"
 )
@@ -39,7 +41,7 @@ func TestRevokeWaits(t *testing.T) {
 			for i := range data {
 				data[i] = 0xFF
 			}
-			table := NewSharedTable(2*rounds, func() uint8 { return 0 })
+			table := NewSharedTable(2*rounds, CountedKeys(func() uint8 { return 0 }))
 			pd, err := table.NewPD()
 			if err != nil {
 				t.Fatal(err)
@@ -83,11 +85,12 @@ func TestRevokeWaits(t *testing.T) {
 
 // Errors end an access as success does: nobody waits for them for ever.
 func TestRevokeAfterErrors(t *testing.T) {
-	table := NewSharedTable(4, func() uint8 { return 0 })
+	table := NewSharedTable(4, CountedKeys(func() uint8 { return 0 }))
 	pd, _ := table.NewPD()
 	r := register(t, table, pd, Bytes(make([]byte, 16)), 0, ib.LocalWrite|ib.RemoteInvalidate)
 	whole := Span{R: r, Len: 16}
-	for _, err := range []error{whole.Read(make([]byte, 17)), whole.Write(make([]byte, 17)), whole.AtomicWrite([8]byte{})} {
+	for _, err := range []error{whole.Read(make([]byte, 17)), whole.Write(make([]byte, 17)),
+		whole.AtomicWrite([8]byte{})} {
 		if !errors.Is(err, FaultBounds) {
 			t.Error(err)
 		}
@@ -110,5 +113,43 @@ func TestRevokeAfterErrors(t *testing.T) {
 	}
 	if err := word.Read(make([]byte, 8)); !errors.Is(err, FaultKey) || r.users.Load() != 0 {
 		t.Errorf("error %v, %d accesses are counted", err, r.users.Load())
+	}
+}
+
+// TestFault: what covers memory that is not there is revoked, and who revokes it again does
+// not wait for the access that has found out, which never ended.
+func TestFault(t *testing.T) {
+	const size, qpn = 4096, 17
+	buf := make([]byte, 3*size)
+	table := NewSharedTable(8, CountedKeys(func() uint8 { return 0 }))
+	pd, err := table.NewPD()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var regions [3]*Region
+	for i := range regions {
+		regions[i] = register(t, table, pd, Bytes(buf[i*size:][:size]), 0, ib.LocalWrite|ib.RemoteWrite|ib.RemoteInvalidate)
+		if !regions[i].begin() {
+			t.Fatal("a region cannot be used")
+		}
+	}
+	middle := uintptr(unsafe.Pointer(&buf[size]))
+	table.Fault(middle)
+	table.Fault(middle + size - 1)
+	table.Fault(0)
+	for i, r := range regions {
+		if want := i != 1; r.Valid() != want {
+			t.Errorf("region %d is valid: %v, want %v", i, r.Valid(), want)
+		}
+	}
+	revoked := make(chan struct{})
+	go func() {
+		regions[1].revoke()
+		close(revoked)
+	}()
+	select {
+	case <-revoked:
+	case <-time.After(30 * time.Second):
+		t.Error("who revokes it waits for an access that never ends")
 	}
 }

@@ -44,7 +44,7 @@ func counter() func() uint8 {
 
 func newTable(t testing.TB, maxRegions int) (*Table, *PD) {
 	t.Helper()
-	table := NewTable(maxRegions, counter())
+	table := NewTable(maxRegions, CountedKeys(counter()))
 	pd, err := table.NewPD()
 	if err != nil {
 		t.Fatal(err)

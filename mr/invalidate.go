@@ -2,19 +2,16 @@ package mr
 
 import "github.com/goroce/goroce/ib"
 
-// Invalidate revokes a key for QP qpn, a user of pd: for a LOCAL INVALIDATE
-// request of its own, or the peer's SEND with invalidate. The rules are the same
-// for both (IBTA 10.6.5.2, 10.6.7.2):
-//   - a window of type 2 must be bound to qpn, FaultQP otherwise. It is free then,
-//     to be bound again with another variant. Type 1 answers FaultAccess.
-//   - a region must have ib.RemoteInvalidate, FaultAccess otherwise, and no windows
-//     bound to it, FaultState otherwise. It stays in the table, without use, until
-//     Deregister or Reregister. (The C verbs know this only for the kernel's
-//     fast-registered regions; rdma_rxe refuses all others.)
+// Invalidate revokes a key for QP qpn, a user of pd. The request is a LOCAL INVALIDATE of this end, or the peer's SEND
+// with invalidate; the rules are the same for both (IBTA 10.6.5.2, 10.6.7.2):
+//   - a window of type 2 must be bound to qpn, otherwise FaultQP. It becomes free, and may be bound again with
+//     another variant. A window of type 1 is FaultAccess.
+//   - a region must have ib.RemoteInvalidate, otherwise FaultAccess, and no windows may be bound to it, otherwise
+//     FaultState. It stays in the table, unusable, until Deregister or Reregister. (The C verbs allow this only for
+//     regions of the kernel's fast registration; rdma_rxe refuses all others.)
 //
-// FaultKey and FaultPD are as in Check. What has looked at the key already fails
-// when it comes to the memory; in a shared table, an access that is in the middle
-// of it is waited for.
+// FaultKey and FaultPD are as in Check. An access that has been checked but has not reached the memory yet fails. In a
+// shared table, Invalidate waits for accesses that are touching the memory.
 func (t *Table) Invalidate(pd *PD, qpn ib.QPN, key ib.Key) Fault {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -35,7 +32,7 @@ func (t *Table) Invalidate(pd *PD, qpn ib.QPN, key ib.Key) Fault {
 	return FaultNone
 }
 
-// invalidateWindow frees the window that opens r.
+// invalidateWindow unbinds the window that r is the bound part of.
 func (t *Table) invalidateWindow(r *Region, qpn ib.QPN) Fault {
 	switch {
 	case r.window.typ == ib.MWType1:

@@ -4,15 +4,13 @@ import "unsafe"
 
 // Memory is what a region covers. Offsets count from its first byte.
 //
-// If Direct is not nil it returns all Len bytes, always the same ones, and the
-// region's owner keeps them alive until Deregister. Otherwise the bytes are
-// reached by the other methods, which may be slow and may fail; an error of
-// theirs says that these bytes cannot be had (a peer's access then fails as a
-// remote access error). CompareSwap and FetchAdd act on 8 bytes in host byte
-// order, at a multiple of 8 in the region's address space, and return what was
-// there before. Methods may be called from several goroutines at once.
+// If Direct is not nil it returns all Len bytes, always the same slice, and the region's owner keeps them alive until
+// Deregister. Otherwise the bytes are reached by the other methods, which may be slow and may fail. An error means that
+// these bytes cannot be accessed; a peer's access then fails with a remote access error. CompareSwap and FetchAdd act
+// on 8 bytes in host byte order, at a multiple of 8 in the region's address space, and return the previous value.
+// Methods may be called from several goroutines at once.
 //
-// Memory that can survive a loss of power is a Persister too.
+// Memory that can survive a loss of power also implements Persister.
 type Memory interface {
 	Len() uint64
 	Direct() []byte
@@ -65,7 +63,7 @@ func (d direct) FetchAdd(off, add uint64) (uint64, error) {
 	return fetchAdd(p, add), nil
 }
 
-// slice returns n bytes at off, if they exist.
+// slice returns the n bytes at off. ok is false if they do not exist.
 func (d direct) slice(off, n uint64) ([]byte, bool) {
 	size := uint64(len(d))
 	if off > size || n > size-off {

@@ -96,9 +96,11 @@ func mostly[T any](t *rapid.T, name string, right T, any *rapid.Generator[T]) T 
 
 // drawPiece draws offset and length of a piece that mostly lies in size bytes.
 func drawPiece(t *rapid.T, size uint64) (off, n uint64) {
-	off = mostly(t, "off", rapid.SampledFrom([]uint64{0, 1, 8, size / 2}).Draw(t, "off"), rapid.SampledFrom([]uint64{size - 1, size, size + 1, 1<<64 - 1}))
+	off = mostly(t, "off", rapid.SampledFrom([]uint64{0, 1, 8, size / 2}).Draw(t, "off"),
+		rapid.SampledFrom([]uint64{size - 1, size, size + 1, 1<<64 - 1}))
 	rest := size - min(off, size)
-	return off, mostly(t, "length", rapid.SampledFrom([]uint64{rest, rest / 2, rest / 3}).Draw(t, "length"), rapid.SampledFrom([]uint64{0, 1, rest + 1, 65}))
+	return off, mostly(t, "length", rapid.SampledFrom([]uint64{rest, rest / 2, rest / 3}).Draw(t, "length"),
+		rapid.SampledFrom([]uint64{0, 1, rest + 1, 65}))
 }
 
 func drawPD(t *rapid.T, right int) int { return mostly(t, "PD", right, rapid.IntRange(0, 1)) }
@@ -106,7 +108,8 @@ func drawPD(t *rapid.T, right int) int { return mostly(t, "PD", right, rapid.Int
 func drawQPN(t *rapid.T) ib.QPN { return ib.QPN(mostly(t, "QPN", 16, rapid.Just(17))) }
 
 func drawAccess(t *rapid.T, right ib.Access) ib.Access {
-	bits := rapid.SampledFrom([]ib.Access{ib.LocalWrite, ib.RemoteWrite, ib.RemoteRead, ib.RemoteAtomic, ib.BindWindows, ib.ZeroBased, ib.RemoteInvalidate})
+	bits := rapid.SampledFrom([]ib.Access{ib.LocalWrite, ib.RemoteWrite, ib.RemoteRead, ib.RemoteAtomic, ib.BindWindows,
+		ib.ZeroBased, ib.RemoteInvalidate})
 	if rarely(t, "one right less") {
 		right &^= bits.Draw(t, "right")
 	}
@@ -129,7 +132,8 @@ func drawMemory(t *rapid.T) *modelMemory {
 // registrable is the rule for the attributes of a region.
 func registrable(m *modelMemory, iova uint64, access ib.Access) bool {
 	writes := access&(ib.RemoteWrite|ib.RemoteAtomic) != 0
-	return (access&ib.ZeroBased == 0 || iova == 0) && (!writes || access&ib.LocalWrite != 0) && (access&ib.RemoteAtomic == 0 || !m.direct || iova%8 == 0)
+	return (access&ib.ZeroBased == 0 || iova == 0) && (!writes || access&ib.LocalWrite != 0) &&
+		(access&ib.RemoteAtomic == 0 || !m.direct || iova%8 == 0)
 }
 
 func (m *model) register(t *rapid.T) {
@@ -181,7 +185,8 @@ func (m *model) reregister(t *rapid.T) {
 	next := *r
 	next.dead = false
 	mask := ib.ReregMask(rapid.IntRange(1, 7).Draw(t, "mask"))
-	pd, memory, iova, access := drawPD(t, 0), drawMemory(t), r.iova+rapid.Uint64Range(1, 8).Draw(t, "shift"), drawRegionAccess(t)
+	pd, memory, iova, access := drawPD(t, 0), drawMemory(t), r.iova+rapid.Uint64Range(1, 8).Draw(t, "shift"),
+		drawRegionAccess(t)
 	if mask&ib.ReregTranslation != 0 {
 		next.m, next.iova = memory, iova
 	}
@@ -257,7 +262,8 @@ func (m *model) bind(t *rapid.T) {
 	}
 	ok := !w.freed && w.pd == pd && key != w.key && (!type2 || w.bound == nil && b.Length > 0)
 	ok = ok && (b.Length == 0 || !r.closed && !r.dead && r.pd == pd && r.access&ib.BindWindows != 0 &&
-		r.access&ib.ZeroBased == 0 && b.Access&(ib.LocalWrite|ib.BindWindows|ib.RemoteInvalidate) == 0 && (type2 || b.Access&ib.ZeroBased == 0) &&
+		r.access&ib.ZeroBased == 0 && b.Access&(ib.LocalWrite|ib.BindWindows|ib.RemoteInvalidate) == 0 &&
+		(type2 || b.Access&ib.ZeroBased == 0) &&
 		(b.Access&(ib.RemoteWrite|ib.RemoteAtomic) == 0 || r.access&ib.LocalWrite != 0) &&
 		(b.Access&ib.RemoteAtomic == 0 || aligned) &&
 		b.Addr+1 > r.iova && b.Addr+b.Length <= r.iova+64)
@@ -393,7 +399,7 @@ func (m *model) choice(name string, actions ...func(*rapid.T)) func(*rapid.T) {
 func TestTableModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		variant := counter()
-		m := &model{table: NewTable(6, func() uint8 { return variant() % 128 })}
+		m := &model{table: NewTable(6, CountedKeys(func() uint8 { return variant() % 128 }))}
 		for i := range m.pds {
 			m.pds[i], _ = m.table.NewPD()
 		}

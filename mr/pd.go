@@ -7,20 +7,18 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// PD is a protection domain of a Table: regions and windows are reached only by
-// users of the same one.
+// PD is a protection domain of a Table: only users of the same domain reach a region or window (IBTA 10.2.3).
 type PD struct {
 	table *Table
-	num   uint32        // for messages
-	users [numUsers]int // under table.mu
-	freed bool          // under table.mu
+	num   uint32        // for error messages
+	users [numUsers]int // guarded by Table.mu
+	freed bool          // guarded by Table.mu
 }
 
-// User is a kind of object that keeps a PD from being freed.
+// User is a kind of object that uses a PD, which cannot be freed meanwhile.
 type User uint8
 
-// Kinds of users. The Table counts regions and windows itself; the others are
-// counted by whoever makes them.
+// Kinds of users. The Table counts regions and windows; the callers of Acquire and Release count the others.
 const (
 	UserRegion User = iota
 	UserWindow
@@ -32,21 +30,21 @@ const (
 
 var userText = [numUsers]string{"memory regions", "memory windows", "QPs", "SRQs", "address handles"}
 
-// NewPD returns a new protection domain, or an error that wraps ib.ErrLimit when
-// the table has MaxPDs.
+// NewPD returns a new protection domain. The error wraps ib.ErrLimit when the table has MaxPDs.
 func (t *Table) NewPD() (*PD, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.pds == MaxPDs {
-		return nil, fmt.Errorf("allocate protection domain: %d exist, the most that a device has: %w", t.pds, ib.ErrLimit)
+		return nil, fmt.Errorf("allocate protection domain: %d exist, the most that a device has: %w", t.pds,
+			ib.ErrLimit)
 	}
 	t.pds++
 	t.lastPD++
 	return &PD{table: t, num: t.lastPD}, nil
 }
 
-// FreePD ends a protection domain. While objects use it, it returns an error that
-// wraps ib.ErrBusy and counts them; the second time, ib.ErrClosed.
+// FreePD removes a protection domain. The error wraps ib.ErrBusy, with their number, while objects use it; it is
+// ib.ErrClosed the second time.
 func (t *Table) FreePD(pd *PD) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -60,7 +58,8 @@ func (t *Table) FreePD(pd *PD) error {
 		}
 	}
 	if len(busy) > 0 {
-		return fmt.Errorf("free protection domain %d: %w by %s; close them first", pd.num, ib.ErrBusy, strings.Join(busy, ", "))
+		return fmt.Errorf("free protection domain %d: %w by %s; close them first", pd.num, ib.ErrBusy,
+			strings.Join(busy, ", "))
 	}
 	pd.freed = true
 	t.pds--
@@ -78,7 +77,7 @@ func (pd *PD) Acquire(kind User) error {
 	return nil
 }
 
-// Release takes one Acquire back.
+// Release undoes one Acquire.
 func (pd *PD) Release(kind User) {
 	pd.table.mu.Lock()
 	defer pd.table.mu.Unlock()
@@ -88,7 +87,7 @@ func (pd *PD) Release(kind User) {
 	pd.users[kind]--
 }
 
-// holds returns an error unless pd is a living domain of t. The caller holds mu.
+// holds returns an error unless pd is a domain of t that is not freed. The caller holds mu.
 func (t *Table) holds(pd *PD) error {
 	switch {
 	case pd == nil:

@@ -5,10 +5,10 @@ type PlacementKind uint8
 
 // Kinds of placements.
 const (
-	PlaceWrite       PlacementKind = iota // Data to Off
-	PlaceCompareSwap                      // A is the value compared with, B the one stored
-	PlaceFetchAdd                         // A is added
-	PlaceAtomicWrite                      // the 8 bytes of Data to Off, at once where the Memory can
+	PlaceWrite       PlacementKind = iota // write Data to Off
+	PlaceCompareSwap                      // compare with A, store B
+	PlaceFetchAdd                         // add A
+	PlaceAtomicWrite                      // write the 8 bytes of Data, as one store if the Memory can
 )
 
 var placementText = [...]string{"write", "compare & swap", "fetch & add", "atomic write"}
@@ -21,25 +21,25 @@ func (k PlacementKind) String() string {
 	return "unknown placement"
 }
 
-// Placement is work on memory that is not direct, checked and ready, for somebody
-// who may block. Data belongs to the input buffer that it came in: whoever keeps
-// the Placement longer keeps that buffer, or copies.
+// Placement is an access to memory that is not direct: it is checked, and ready to be carried out by a goroutine that
+// may block. Data is part of the input buffer that the packet came in: who keeps the Placement longer keeps that
+// buffer, or copies Data.
 //
-// A train (PlaceWrite only) is the payloads of several packets, Each bytes long, that go
-// one behind the other from Off on. In Data they lie Stride bytes apart, from the start of
-// one to that of the next: the headers of packets are in between.
+// A Placement may be for a train (PlaceWrite only): the payloads of several packets, Each bytes long, which are written
+// one behind the other from Off on. In Data the start of each payload is Stride bytes after the start of the one
+// before, as there are headers in between.
 type Placement struct {
-	ID   uint64 // by which its owner recognises it when it is done
+	ID   uint64 // chosen by the owner, who finds it again when the placement is done
 	Kind PlacementKind
 	R    *Region
 	Off  uint64
 	Data []byte
 	A, B uint64
 
-	Each, Stride int // 0 if it is of one packet
+	Each, Stride int // 0 if it is for one packet
 }
 
-// Packets returns how many packets the placement is of.
+// Packets returns the number of packets that the placement is for.
 func (p *Placement) Packets() int {
 	if p.Each == 0 {
 		return 1
@@ -55,10 +55,9 @@ func (p *Placement) Packet(i int) []byte {
 	return p.Data[i*p.Stride:][:p.Each:p.Each]
 }
 
-// Do carries the placement out and returns, for CompareSwap and FetchAdd, what the memory
-// held before, and for a train that fails, how many of its packets were written: those
-// before the one whose memory has failed. Errors: FaultKey when the region is registered
-// no more, or those of the Memory.
+// Do carries out the placement. For CompareSwap and FetchAdd, old is the previous value of the memory. For a train that
+// fails, it is the number of packets that were written before the one that failed. Errors: FaultKey when the region is
+// not registered any more, or those of the Memory.
 func (p *Placement) Do() (old uint64, err error) {
 	if !p.R.Valid() {
 		return 0, FaultKey

@@ -8,26 +8,26 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// Region is registered memory, or the piece of a registered region that a memory
-// window opens. All its methods may be called at any time, also after Deregister.
+// Region is registered memory, or the part of a registered region that a memory window opens. Its methods may be called
+// at any time, also after Deregister.
 type Region struct {
 	key    ib.Key
 	pd     *PD
 	mem    Memory
-	direct direct // of mem.Direct(), what the region covers
+	direct direct // the part of mem.Direct() that the region covers
 	iova   uint64
 	length uint64
 	access ib.Access
-	state  atomic.Uint32 // regionDead and the like; 0 is the common case
+	state  atomic.Uint32 // bits below; 0 in the common case
 
-	windows int          // how many are bound to it; under Table.mu
-	users   atomic.Int32 // accesses under way, if they are counted
+	windows int          // number of windows bound to it; guarded by Table.mu
+	users   atomic.Int32 // accesses under way, if regionCounts is set
 
-	// Of a window's piece only.
+	// Only if it is what a window opens:
 	window *Window
 	parent *Region
-	base   uint64 // offset in mem of the first byte
-	qpn    ib.QPN // type 2: whose peer may use it
+	base   uint64 // offset of the first byte in mem
+	qpn    ib.QPN // type 2: the QP whose peer may use it
 }
 
 // Bits of a region's state.
@@ -35,10 +35,10 @@ const (
 	regionDead    = 1 << iota // by Deregister
 	regionRevoked             // by Invalidate, or the end of a binding
 	regionCounts              // accesses are counted: see guard.go
+	regionFaulted             // by Table.Fault: an access to it never ended
 )
 
-// Key returns the region's L_Key, which is its R_Key too; of a window's piece, the
-// R_Key of the binding.
+// Key returns the region's L_Key, which is also its R_Key; for what a window opens, the R_Key of the binding.
 func (r *Region) Key() ib.Key { return r.key }
 
 // Addr returns the address of the first byte, as SGEs and peers name it.
@@ -53,22 +53,22 @@ func (r *Region) Access() ib.Access { return r.access }
 // PD returns the protection domain.
 func (r *Region) PD() *PD { return r.pd }
 
-// Direct reports whether the region's bytes are in this process, and written in
-// the call rather than by a Placement.
+// Direct reports whether the region's bytes are in this process, so that they are written by the call and not by a
+// Placement.
 func (r *Region) Direct() bool { return r.direct != nil }
 
-// Valid reports whether the region is still registered and not invalidated, or the
-// window still bound to this piece.
+// Valid reports whether the region is still registered and not invalidated; for what a window opens, whether the window
+// is still bound to it.
 func (r *Region) Valid() bool { return r.state.Load()&(regionDead|regionRevoked) == 0 }
 
-// offset returns where length bytes at address va begin in the region, if all of
-// them are in it. No sum can wrap around.
+// offset returns the offset of address va in the region. ok is false if the length bytes are not all in the region. No
+// sum can overflow.
 func (r *Region) offset(va, length uint64) (off uint64, ok bool) {
 	off = va - r.iova
 	return off, va >= r.iova && off <= r.length && length <= r.length-off
 }
 
-// span returns the piece that an access asks for.
+// span returns the bytes of an access as a Span.
 func (r *Region) span(va, length uint64) (Span, Fault) {
 	off, ok := r.offset(va, length)
 	if !ok || length > math.MaxUint32 {
@@ -77,10 +77,9 @@ func (r *Region) span(va, length uint64) (Span, Fault) {
 	return Span{R: r, Off: off, Len: uint32(length)}, FaultNone
 }
 
-// wordPhase returns the address of the first byte modulo 8, as whoever carries
-// out atomics aligns them: the processor by its own addresses, a Memory that is
-// not direct by those of the region. Peers align them by the address that they
-// know, so for RemoteAtomic the two must agree modulo 8.
+// wordPhase returns the address of the first byte modulo 8, as the one who executes atomics sees it: the processor uses
+// addresses of this process, a Memory that is not direct uses those of the region. Peers align atomics by the region's
+// addresses, so with RemoteAtomic both must agree modulo 8.
 func (r *Region) wordPhase() uint64 {
 	if len(r.direct) == 0 {
 		return r.iova % 8

@@ -6,16 +6,14 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// Reregister changes what mask names of a region: the memory and its address, the
-// protection domain, the rights; the other arguments play no part. It returns the
-// region that takes r's place, under a new key, and revokes r as Deregister does,
-// in one step. (rdma_rxe cannot change the memory.) An invalidated region becomes
-// valid so.
+// Reregister changes what mask names of a region: its memory and address, its protection domain, or its access rights;
+// arguments that are not named are ignored. It returns the region that replaces r, with a new key, and revokes r as
+// Deregister does, both in one step. (rdma_rxe cannot change the memory.) An invalidated region becomes valid again.
 //
-// Errors are those of Register and Deregister, and an *ib.AttrError for a mask
-// that is empty or has unknown bits; r is then as it was. A full table is no
-// obstacle: r's own place is free for its successor.
-func (t *Table) Reregister(r *Region, mask ib.ReregMask, pd *PD, m Memory, iova uint64, access ib.Access) (*Region, error) {
+// Errors are those of Register and Deregister, and an *ib.AttrError for a mask that is empty or has unknown bits; r is
+// then as before. It works with a full table, too, as r's own index becomes free.
+func (t *Table) Reregister(r *Region, mask ib.ReregMask, pd *PD, m Memory, iova uint64, access ib.Access) (*Region,
+	error) {
 	const op, known = "re-register memory", ib.ReregTranslation | ib.ReregPD | ib.ReregAccess
 	if mask == 0 || mask&^known != 0 {
 		return nil, ib.Refuse(op, "mask", fmt.Sprintf("%#x", uint8(mask)),
@@ -43,5 +41,5 @@ func (t *Table) Reregister(r *Region, mask ib.ReregMask, pd *PD, m Memory, iova 
 		return nil, err
 	}
 	t.remove(r)
-	return next, t.add(op, next) // finds a free index: that of r
+	return next, t.add(op, next) // a free index exists: that of r
 }

@@ -32,11 +32,13 @@ func TestReregister(t *testing.T) {
 		if mask&acc != 0 {
 			wantAccess = allRights
 		}
-		if next.PD() != wantPD || next.Addr() != wantIOVA || next.Len() != wantMem.Len() || next.Access() != wantAccess {
+		if next.PD() != wantPD || next.Addr() != wantIOVA || next.Len() != wantMem.Len() ||
+			next.Access() != wantAccess {
 			t.Errorf("mask %d: region %+v", mask, next)
 		}
 		if pd.users[UserRegion]+newPD.users[UserRegion] != 1 || wantPD.users[UserRegion] != 1 {
-			t.Errorf("mask %d: the domains count %d and %d regions", mask, pd.users[UserRegion], newPD.users[UserRegion])
+			t.Errorf("mask %d: the domains count %d and %d regions", mask, pd.users[UserRegion],
+				newPD.users[UserRegion])
 		}
 		if next.Key()>>8 == r.Key()>>8 {
 			t.Errorf("mask %d: same index, key %#x after %#x", mask, uint32(next.Key()), uint32(r.Key()))
@@ -60,7 +62,7 @@ func TestReregister(t *testing.T) {
 // A refused change leaves the region as it was.
 func TestReregisterRefuses(t *testing.T) {
 	table, pd := newTable(t, 8)
-	strangers := NewTable(8, counter())
+	strangers := NewTable(8, CountedKeys(counter()))
 	strangePD, _ := strangers.NewPD()
 	strange := register(t, strangers, strangePD, sized(8), 0, 0)
 	freedPD, _ := table.NewPD()
@@ -88,9 +90,11 @@ func TestReregisterRefuses(t *testing.T) {
 	}{
 		{"empty mask", r, 0, pd, sized(8), 0, 0, ib.ErrInvalid, "mask is 0x0"},
 		{"unknown bit", r, 9, pd, sized(8), 0, 0, ib.ErrInvalid, "mask is 0x9"},
-		{"write without local write", r, ib.ReregAccess, pd, nil, 0, ib.RemoteWrite, ib.ErrInvalid, "re-register memory: Access is 0x2"},
+		{"write without local write", r, ib.ReregAccess, pd, nil, 0, ib.RemoteWrite, ib.ErrInvalid,
+			"re-register memory: Access is 0x2"},
 		{"zero based, with the old address", r, ib.ReregAccess, pd, nil, 0, ib.ZeroBased, ib.ErrInvalid, "IOVA is 0x4"},
-		{"persistent, in memory that is not", r, ib.ReregAccess, pd, nil, 0, ib.FlushPersistent, ib.ErrNotSupported, "Access"},
+		{"persistent, in memory that is not", r, ib.ReregAccess, pd, nil, 0, ib.FlushPersistent, ib.ErrNotSupported,
+			"Access"},
 		{"addresses wrap", r, ib.ReregTranslation, pd, sized(8), 1<<64 - 7, 0, ib.ErrInvalid, "IOVA"},
 		{"too long", r, ib.ReregTranslation, pd, sized(MaxLen + 1), 0, 0, ib.ErrInvalid, "length"},
 		{"freed domain", r, ib.ReregPD, freedPD, nil, 0, 0, ib.ErrClosed, "protection domain"},
@@ -119,7 +123,7 @@ func TestReregisterRefuses(t *testing.T) {
 // A full table can still re-register, many times over, and never repeats a key
 // at once.
 func TestReregisterInFullTable(t *testing.T) {
-	table := NewTable(2, func() uint8 { return 7 })
+	table := NewTable(2, CountedKeys(func() uint8 { return 7 }))
 	pd, _ := table.NewPD()
 	register(t, table, pd, sized(8), 0, 0)
 	r := register(t, table, pd, sized(8), 0, ib.RemoteInvalidate)

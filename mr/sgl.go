@@ -1,9 +1,9 @@
 package mr
 
-// SGL is a scatter/gather list of checked pieces: the bytes of a message, in order.
+// SGL is a scatter/gather list of checked Spans: the bytes of a message, in order.
 type SGL []Span
 
-// Len returns the bytes of all pieces.
+// Len returns the number of bytes.
 func (l SGL) Len() uint64 {
 	n := uint64(0)
 	for i := range l {
@@ -12,7 +12,7 @@ func (l SGL) Len() uint64 {
 	return n
 }
 
-// Direct reports whether all of it is direct memory.
+// Direct reports whether all of the memory is direct.
 func (l SGL) Direct() bool {
 	for i := range l {
 		if l[i].R.direct == nil {
@@ -22,8 +22,7 @@ func (l SGL) Direct() bool {
 	return true
 }
 
-// AppendPart appends to dst the pieces that hold n bytes of the message in l, from
-// byte off on.
+// AppendPart appends to dst the Spans of n bytes of l, from byte off on.
 func (l SGL) AppendPart(dst SGL, off uint64, n int) SGL {
 	for i := 0; i < len(l) && n > 0; i++ {
 		if s := l[i].part(&off, n); s.Len > 0 {
@@ -34,10 +33,9 @@ func (l SGL) AppendPart(dst SGL, off uint64, n int) SGL {
 	return dst
 }
 
-// Gather fills dst with the bytes of the message in sgl, from byte off on. Each
-// byte of memory is read once. It returns FaultKey if a region that it needs is
-// registered no more, FaultBounds if the message ends before dst is full, or the
-// error of a Memory; dst then holds garbage.
+// Gather fills dst with bytes of the message in sgl, from byte off on. Each byte of memory is read once. It returns
+// FaultKey if a region is not registered any more, FaultBounds if the message is too short, or the error of a Memory.
+// The contents of dst are undefined then.
 func Gather(dst []byte, sgl SGL, off uint64) error {
 	for i := 0; i < len(sgl) && len(dst) > 0; i++ {
 		s := sgl[i].part(&off, len(dst))
@@ -55,9 +53,8 @@ func Gather(dst []byte, sgl SGL, off uint64) error {
 	return nil
 }
 
-// GatherEach is Gather for packets that follow one another: for frames of size bytes,
-// each with n bytes of the message behind a header. It reads a region once for all of
-// them where they are in one and its memory is direct.
+// GatherEach is Gather for several packets: for frames of size bytes, each with a header and n bytes of the message. If
+// all bytes are in one region of direct memory, it begins and ends the access only once.
 func GatherEach(frames []byte, size, header, n int, sgl SGL, off uint64) error {
 	count := len(frames) / size
 	if src, r := hold(sgl, off, count*n); r != nil {
@@ -75,8 +72,8 @@ func GatherEach(frames []byte, size, header, n int, sgl SGL, off uint64) error {
 	return nil
 }
 
-// hold finds n bytes from byte off on, and holds their region until its end. It
-// returns nil if they are not all in one region of direct memory.
+// hold returns the n bytes from byte off on with their region, whose access it begins; the caller ends it. It returns
+// nil if the bytes are not all in one region of direct memory.
 func hold(sgl SGL, off uint64, n int) ([]byte, *Region) {
 	for i := range sgl {
 		s := sgl[i].part(&off, n)
@@ -95,14 +92,12 @@ func hold(sgl SGL, off uint64, n int) ([]byte, *Region) {
 	return nil, nil
 }
 
-// Scatter puts p, one packet's payload, into the message in sgl from byte off on.
-// Direct memory is written at once, the end of the payload last (programs poll
-// it). For other memory it appends a PlaceWrite to late, whose Data aliases p and
-// whose ID is 0 for the caller to set; late never grows beyond its capacity.
+// Scatter writes p, the payload of one packet, into the message in sgl from byte off on. It writes direct memory at
+// once, the end of the payload last, because programs poll it. For other memory it appends a PlaceWrite to late: its
+// Data aliases p, and its ID is 0, for the caller to set. late never grows beyond its capacity.
 //
-// Either all of p is dealt with or nothing is written: ErrNoRoom says that late
-// was too full, FaultKey that a region is registered no more, FaultBounds that
-// the message ends before p does.
+// Either all of p is dealt with or nothing is written. ErrNoRoom: late has too little room. FaultKey: a region is not
+// registered any more. FaultBounds: the message is too short.
 func Scatter(sgl SGL, off uint64, p []byte, late []Placement) ([]Placement, error) {
 	if err := scatterable(sgl, off, len(p), cap(late)-len(late)); err != nil {
 		return late, err
@@ -119,13 +114,13 @@ func Scatter(sgl SGL, off uint64, p []byte, late []Placement) ([]Placement, erro
 			continue
 		}
 		if err := s.Write(data); err != nil {
-			return late, err // the region was deregistered this moment
+			return late, err // the region has been deregistered since scatterable
 		}
 	}
 	return late, nil
 }
 
-// scatterable returns the error that writing n bytes would meet.
+// scatterable returns the error of writing n bytes, or nil.
 func scatterable(sgl SGL, off uint64, n, room int) error {
 	for i := 0; i < len(sgl) && n > 0; i++ {
 		s := sgl[i].part(&off, n)
@@ -149,9 +144,8 @@ func scatterable(sgl SGL, off uint64, n, room int) error {
 	return nil
 }
 
-// part returns the piece of s that holds the message from byte *off on, at most n
-// bytes, and counts *off down to the start of the next Span. Len is 0 if the
-// message goes on behind s.
+// part returns the part of s with at most n bytes of the message from byte *off on, and makes *off relative to the
+// start of the next Span. Its Len is 0 if the bytes begin after s.
 func (s *Span) part(off *uint64, n int) Span {
 	skip := min(*off, uint64(s.Len))
 	*off -= skip

@@ -13,7 +13,7 @@ import (
 // drawSGL draws a scatter/gather list over a few regions, direct and not.
 // backing[i] holds the bytes of region i.
 func drawSGL(t *rapid.T) (sgl SGL, regions []*Region, backing [][]byte) {
-	table := NewTable(8, counter())
+	table := NewTable(8, CountedKeys(counter()))
 	pd, err := table.NewPD()
 	if err != nil {
 		t.Fatal(err)
@@ -171,7 +171,8 @@ func TestScatterAllOrNothing(t *testing.T) {
 		t.Errorf("gather from a region that is gone: %v", err)
 	}
 	list, err := Scatter(SGL{{b, 4, 8}}, 0, p[:8], make([]Placement, 0, 1))
-	if err != nil || len(list) != 1 || list[0].R != b || list[0].Off != 4 || &list[0].Data[0] != &p[0] || len(list[0].Data) != 8 {
+	if err != nil || len(list) != 1 || list[0].R != b || list[0].Off != 4 || &list[0].Data[0] != &p[0] ||
+		len(list[0].Data) != 8 {
 		t.Errorf("placement %+v, %v", list, err)
 	}
 }
@@ -181,7 +182,8 @@ func TestZeroAllocations(t *testing.T) {
 	a := register(t, table, pd, Bytes(aligned(4096, 0)), 0, allRights|ib.BindWindows|ib.FlushGlobal)
 	b := register(t, table, pd, late{Bytes(make([]byte, 64))}, 0, allRights)
 	window := bind(t, table, newWindow(t, table, pd, ib.MWType2), 17, all(a, ib.RemoteWrite|ib.FlushGlobal))
-	sges := []ib.SGE{{Addr: 8, Length: 1000, LKey: a.Key()}, {Addr: 0, Length: 64, LKey: b.Key()}, {Addr: 2000, Length: 7, LKey: a.Key()}}
+	sges := []ib.SGE{{Addr: 8, Length: 1000, LKey: a.Key()}, {Addr: 0, Length: 64, LKey: b.Key()},
+		{Addr: 2000, Length: 7, LKey: a.Key()}}
 	sgl, one := make(SGL, 0, 32), make(SGL, 1)
 	p := make([]byte, 900)
 	list := make([]Placement, 0, 8)
@@ -248,7 +250,7 @@ func benchmark(b *testing.B, f func(SGL, []byte)) {
 // TestGatherEach: the payloads are those that Gather finds, wherever they lie, and
 // headers stay as they are.
 func TestGatherEach(t *testing.T) {
-	table := NewTable(8, counter())
+	table := NewTable(8, CountedKeys(counter()))
 	pd, err := table.NewPD()
 	if err != nil {
 		t.Fatal(err)

@@ -2,19 +2,17 @@ package mr
 
 import "encoding/binary"
 
-// Span is a checked piece of a region: Len bytes from offset Off on.
+// Span is a checked part of a region: Len bytes from offset Off on.
 //
-// Its methods return FaultKey when the region is registered no more and
-// FaultBounds when the operation does not fit the piece. All but Read return
-// ErrNotDirect when the memory is for a Placement.
+// Its methods return FaultKey when the region is not registered any more and FaultBounds when the operation does not
+// fit. All but Read return ErrNotDirect when the memory is not direct.
 type Span struct {
 	R   *Region
 	Off uint64
 	Len uint32
 }
 
-// Read fills p with the first bytes of s. A Memory that is not direct may add its
-// own errors.
+// Read fills p with the first bytes of s. If the memory is not direct, its errors are possible, too.
 func (s Span) Read(p []byte) (err error) {
 	if !s.R.begin() {
 		return FaultKey
@@ -31,7 +29,7 @@ func (s Span) Read(p []byte) (err error) {
 	return err
 }
 
-// Write stores p in the first bytes of s, its end last.
+// Write stores p in the first bytes of s, the end last.
 func (s Span) Write(p []byte) (err error) {
 	if !s.R.begin() {
 		return FaultKey
@@ -48,9 +46,9 @@ func (s Span) Write(p []byte) (err error) {
 	return err
 }
 
-// CompareSwap stores swap in the 8 bytes of s if they hold compare, and returns
-// what they held: one atomic operation, in host byte order (as rdma_rxe does it).
-// Len must be 8; ErrMisaligned if the memory is not at a multiple of 8.
+// CompareSwap stores swap in the 8 bytes of s if they hold compare, and returns their previous value. It is one atomic
+// operation, in host byte order as in rdma_rxe. Len must be 8. The error is ErrMisaligned if the memory is not at a
+// multiple of 8.
 func (s Span) CompareSwap(compare, swap uint64) (old uint64, err error) {
 	p, err := s.word()
 	if err != nil {
@@ -61,7 +59,7 @@ func (s Span) CompareSwap(compare, swap uint64) (old uint64, err error) {
 	return old, nil
 }
 
-// FetchAdd adds to the 8 bytes of s, under the rules of CompareSwap.
+// FetchAdd adds to the 8 bytes of s and returns their previous value. Otherwise it is like CompareSwap.
 func (s Span) FetchAdd(add uint64) (old uint64, err error) {
 	p, err := s.word()
 	if err != nil {
@@ -72,9 +70,8 @@ func (s Span) FetchAdd(add uint64) (old uint64, err error) {
 	return old, nil
 }
 
-// AtomicWrite stores data in the 8 bytes of s at once and as they are, under the
-// rules of CompareSwap (the ATOMIC WRITE of the IBTA's memory placement
-// extensions).
+// AtomicWrite stores data in the 8 bytes of s as one store, without changing the byte order. Otherwise it is like
+// CompareSwap. It is for ATOMIC WRITE, of the IBTA's memory placement extensions (annex A19).
 func (s Span) AtomicWrite(data [8]byte) error {
 	p, err := s.word()
 	if err != nil {
@@ -85,7 +82,7 @@ func (s Span) AtomicWrite(data [8]byte) error {
 	return nil
 }
 
-// word returns the 8 bytes of s. If there is no error the caller ends the access.
+// word begins an access and returns the 8 bytes of s. If there is no error, the caller ends the access.
 func (s Span) word() (p *uint64, err error) {
 	if !s.R.begin() {
 		return nil, FaultKey

@@ -11,53 +11,64 @@ import (
 
 // Limits of a table and its regions.
 const (
-	MaxRegions = 1<<24 - 1 // and windows: a key has 24 bits of index; 0 is never one
-	MaxLen     = 1 << 48   // bytes in a region
+	MaxRegions = 1 << 23 // and windows: half of the indices of keys, which have 24 bits
+	MaxLen     = 1 << 48 // bytes in a region
 	MaxPDs     = 1 << 16
 )
 
-// pageSize is how many keys a page of the table has room for.
-const pageSize = 1024
-
-type page [pageSize]slot
-
 // slot is the place of a key index.
 type slot struct {
-	region  atomic.Pointer[Region] // what the key opens; nil while free, and for an unbound window
-	window  *Window                // whose key it is, nil if a region's; guarded by Table.mu
-	variant uint8                  // of the latest key; guarded by Table.mu
+	region atomic.Pointer[Region] // what the key opens; nil while free, and for an unbound window
+	window *Window                // whose key it is, nil if a region's; guarded by Table.mu
 }
+
+// firstSlots is how many places a new table has.
+const firstSlots = 64
 
 // Table holds the protection domains, regions and windows of a device.
 type Table struct {
-	shared bool                   // QPs of several shards use it
-	max    uint32                 // most keys; the indices are 1 to max, so that no key is small
-	pages  []atomic.Pointer[page] // by the upper bits of an index; made on first use
+	shared bool // QPs of several shards use it
+	max    int  // most keys
 
-	mu      sync.Mutex
-	variant func() uint8
-	fresh   uint32   // indices from here on were never used
-	free    []uint32 // used before, oldest first: a stale key stays invalid for long
-	pds     int      // protection domains that exist
-	lastPD  uint32   // number of the newest one
+	// slots has the places of key indices, by their low bits: a power of two, of which no
+	// more than half are taken while there can be more. It is replaced when it grows.
+	slots atomic.Pointer[[]slot]
+
+	mu     sync.Mutex
+	keys   func() ib.Key
+	used   int
+	pds    int    // protection domains that exist
+	lastPD uint32 // number of the newest one
 }
 
 // NewTable returns an empty table for up to maxRegions regions and windows (at
-// most MaxRegions). The variant bytes of keys come from outside, for whoever wants
-// runs to repeat; they should be hard to guess otherwise.
-func NewTable(maxRegions int, variant func() uint8) *Table {
-	maxRegions = min(max(maxRegions, 0), MaxRegions)
-	return &Table{
-		max: uint32(maxRegions), pages: make([]atomic.Pointer[page], maxRegions/pageSize+1),
-		variant: variant, fresh: 1,
+// most MaxRegions). Their keys come from outside: an index in the upper 24 bits, which
+// must come to each number sooner or later, and below it what an owner may choose anew
+// (IBTA 10.6.3.3). Keys with an index of 0, or with one whose place is taken, are passed
+// over. Peers must not be able to guess keys, and one that is not in use any more
+// should not come again soon. CountedKeys has some for whoever wants runs to repeat.
+func NewTable(maxRegions int, keys func() ib.Key) *Table {
+	t := &Table{max: min(max(maxRegions, 0), MaxRegions), keys: keys}
+	slots := make([]slot, firstSlots)
+	t.slots.Store(&slots)
+	return t
+}
+
+// CountedKeys returns keys with the indices 1, 2, 3 ... and the variant bytes that a
+// function says. Anybody can guess them: they are for tests and simulations.
+func CountedKeys(variant func() uint8) func() ib.Key {
+	index := ib.Key(0)
+	return func() ib.Key {
+		index = (index + 1) % (1 << 24)
+		return index<<8 | ib.Key(variant())
 	}
 }
 
 // NewSharedTable is NewTable for QPs of several shards, which are at work at the
 // same time. What a request revokes then is not touched any more when Bind or
 // Invalidate returns, if it is direct memory.
-func NewSharedTable(maxRegions int, variant func() uint8) *Table {
-	t := NewTable(maxRegions, variant)
+func NewSharedTable(maxRegions int, keys func() ib.Key) *Table {
+	t := NewTable(maxRegions, keys)
 	t.shared = true
 	return t
 }
@@ -65,9 +76,8 @@ func NewSharedTable(maxRegions int, variant func() uint8) *Table {
 const knownAccess = ib.LocalWrite | ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtomic | ib.BindWindows | ib.ZeroBased |
 	ib.FlushGlobal | ib.FlushPersistent | ib.RemoteInvalidate
 
-// Register makes m accessible with the given rights to the users of pd, under the
-// addresses from iova on. Errors are an *ib.AttrError for what is not allowed,
-// which wraps ib.ErrNotSupported for FlushPersistent without a Persister,
+// Register makes m accessible to the users of pd with the given rights, at addresses from iova on. Errors are an
+// *ib.AttrError for arguments that are not valid (it wraps ib.ErrNotSupported for FlushPersistent without a Persister),
 // ib.ErrLimit when the table is full, ib.ErrForeign and ib.ErrClosed for pd.
 func (t *Table) Register(pd *PD, m Memory, iova uint64, access ib.Access) (*Region, error) {
 	const op = "register memory"
@@ -86,8 +96,7 @@ func (t *Table) Register(pd *PD, m Memory, iova uint64, access ib.Access) (*Regi
 	return r, nil
 }
 
-// newRegion returns a region that has no key yet, and refuses one that could not
-// work.
+// newRegion checks the arguments and returns a region without a key.
 func newRegion(op string, pd *PD, m Memory, iova uint64, access ib.Access) (*Region, error) {
 	r := &Region{pd: pd, mem: m, direct: m.Direct(), iova: iova, length: m.Len(), access: access}
 	rights, addr := fmt.Sprintf("%#x", uint32(access)), fmt.Sprintf("%#x", iova)
@@ -129,46 +138,62 @@ func (t *Table) add(op string, r *Region) error {
 	r.key = key
 	t.guard(r)
 	r.pd.users[UserRegion]++
-	t.slot(uint32(key >> 8)).region.Store(r)
+	t.slot(key).region.Store(r)
 	return nil
 }
 
-// slot returns the place of an index, which it makes if need be.
-func (t *Table) slot(index uint32) *slot {
-	at := &t.pages[index/pageSize]
-	if at.Load() == nil {
-		at.Store(new(page))
-	}
-	return &at.Load()[index%pageSize]
+// slot returns the place of a key.
+func (t *Table) slot(key ib.Key) *slot {
+	slots := *t.slots.Load()
+	return &slots[int(key>>8)&(len(slots)-1)]
 }
 
-// takeKey returns a key of a free index, with a new variant. The caller holds mu.
+// takeKey returns a key of a free index. The caller holds mu, and uses its slot.
 func (t *Table) takeKey(op string) (ib.Key, error) {
-	v := t.variant()
-	var index uint32
-	switch {
-	case t.fresh <= t.max:
-		index = t.fresh
-		t.fresh++
-	case len(t.free) > 0:
-		index = t.free[0]
-		t.free = t.free[1:]
-		if v == t.slot(index).variant {
-			v++
-		}
-	default:
+	if t.used == t.max {
 		return 0, fmt.Errorf("%s: %d regions and windows exist, the most that this device has: %w", op, t.max, ib.ErrLimit)
 	}
-	t.slot(index).variant = v
-	return ib.Key(index)<<8 | ib.Key(v), nil
+	t.used++
+	if t.used > len(*t.slots.Load())/2 {
+		t.grow()
+	}
+	for {
+		key := t.keys()
+		if s := t.slot(key); key>>8 != 0 && s.window == nil && s.region.Load() == nil {
+			return key, nil
+		}
+	}
 }
 
-// Deregister revokes r's key: later lookups fail, and so does all work on Spans
-// that were checked before. It does not wait for work that has already looked:
-// the caller makes sure that none is under way before the memory goes. It returns
-// an error that wraps ib.ErrBusy while windows are bound to r, and counts them
-// (IBTA 10.6.7.2.6 leaves that to the device); ib.ErrClosed the second time;
-// ib.ErrForeign for another table's region; an *ib.AttrError for a window's piece.
+// grow doubles the places. Indices that have different ones keep different ones. Who
+// has loaded the old places finds there what was registered before; what was removed
+// since is not valid. The caller holds mu.
+func (t *Table) grow() {
+	old := *t.slots.Load()
+	slots := make([]slot, 2*len(old))
+	for i := range old {
+		r, w := old[i].region.Load(), old[i].window
+		var key ib.Key
+		switch {
+		case w != nil:
+			key = w.Key()
+		case r != nil:
+			key = r.key
+		default:
+			continue
+		}
+		s := &slots[int(key>>8)&(len(slots)-1)]
+		s.window = w
+		s.region.Store(r)
+	}
+	t.slots.Store(&slots)
+}
+
+// Deregister revokes r's key: later lookups fail, and so do accesses by Spans that were checked before. It does not
+// wait for accesses under way: the caller makes sure that there are none before the memory is freed. The error wraps
+// ib.ErrBusy, with their number, while windows are bound to r (IBTA 10.6.7.2.6 leaves that to the device); it is
+// ib.ErrClosed the second time, ib.ErrForeign for another table's region, and an *ib.AttrError if r is what a window
+// opens.
 func (t *Table) Deregister(r *Region) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -179,7 +204,7 @@ func (t *Table) Deregister(r *Region) error {
 	return nil
 }
 
-// removable returns the error that removing r meets. The caller holds mu.
+// removable returns the error of removing r, or nil. The caller holds mu.
 func (t *Table) removable(op string, r *Region) error {
 	switch {
 	case r.pd.table != t:
@@ -190,40 +215,31 @@ func (t *Table) removable(op string, r *Region) error {
 	case r.state.Load()&regionDead != 0:
 		return fmt.Errorf("%s: key %#x: %w", op, uint32(r.key), ib.ErrClosed)
 	case r.windows > 0:
-		return fmt.Errorf("%s: key %#x: %w by %d bound memory windows; unbind or free them first", op, uint32(r.key), ib.ErrBusy, r.windows)
+		return fmt.Errorf("%s: key %#x: %w by %d bound memory windows; unbind or free them first", op, uint32(r.key),
+			ib.ErrBusy, r.windows)
 	}
 	return nil
 }
 
-// remove takes r's key back. The caller holds mu.
+// remove revokes r's key and frees its index. The caller holds mu.
 func (t *Table) remove(r *Region) {
-	index := uint32(r.key >> 8)
 	r.state.Or(regionDead)
-	t.slot(index).region.Store(nil)
-	t.free = append(t.free, index)
+	t.slot(r.key).region.Store(nil)
+	t.used--
 	r.pd.users[UserRegion]--
 }
 
-// lookup returns what key opens, a region or a window's piece, nil if nothing.
+// lookup returns the region that key opens, or the part of one that its window opens; nil if there is none.
 func (t *Table) lookup(key ib.Key) *Region {
-	index := uint32(key >> 8)
-	if index > t.max {
-		return nil
-	}
-	p := t.pages[index/pageSize].Load()
-	if p == nil {
-		return nil
-	}
-	r := p[index%pageSize].region.Load()
+	r := t.slot(key).region.Load()
 	if r == nil || r.key != key || !r.Valid() {
 		return nil
 	}
 	return r
 }
 
-// Check decides on an access of a user of pd itself to length bytes at address va
-// of the region that key, an L_Key, names, with the rights in need (0 for reads).
-// A window's key is none.
+// Check checks an access of this end, as a user of pd, to length bytes at address va. key is the L_Key of a region, and
+// need the rights that the access needs (0 for reading). A window's key is not valid here.
 func (t *Table) Check(pd *PD, key ib.Key, va, length uint64, need ib.Access) (Span, Fault) {
 	r := t.lookup(key)
 	switch {
@@ -237,8 +253,8 @@ func (t *Table) Check(pd *PD, key ib.Key, va, length uint64, need ib.Access) (Sp
 	return r.span(va, length)
 }
 
-// CheckRemote decides on an access of a peer, by way of QP qpn of pd, to length
-// bytes at address va of the region or window that key, an R_Key, names.
+// CheckRemote checks an access of a peer, by QP qpn of pd, to length bytes at address va. key is the R_Key of a region
+// or a window (IBTA 10.6.5.2).
 func (t *Table) CheckRemote(pd *PD, qpn ib.QPN, key ib.Key, va, length uint64, need ib.Access) (Span, Fault) {
 	r, fault := t.RemoteRegion(pd, qpn, key, need)
 	if fault != FaultNone {
@@ -247,8 +263,8 @@ func (t *Table) CheckRemote(pd *PD, qpn ib.QPN, key ib.Key, va, length uint64, n
 	return r.span(va, length)
 }
 
-// RemoteRegion returns the region or window's piece that CheckRemote would look
-// for the bytes in: what a FLUSH of all of it is about.
+// RemoteRegion returns the region, or the part of one, that key opens for CheckRemote. It is for a FLUSH of the whole
+// region.
 func (t *Table) RemoteRegion(pd *PD, qpn ib.QPN, key ib.Key, need ib.Access) (*Region, Fault) {
 	r := t.lookup(key)
 	switch {
@@ -264,9 +280,8 @@ func (t *Table) RemoteRegion(pd *PD, qpn ib.QPN, key ib.Key, need ib.Access) (*R
 	return r, FaultNone
 }
 
-// Resolve checks the SGEs of a work request and appends a Span for each to dst.
-// Entries of length 0 are skipped, whatever their key (IBTA 10.8.3.2). On a fault
-// it returns dst as it was.
+// Resolve checks the SGEs of a work request and appends a Span for each to dst. It skips entries of length 0, whatever
+// their key (IBTA 10.8.3.2). On a fault it returns dst unchanged.
 func (t *Table) Resolve(pd *PD, sges []ib.SGE, need ib.Access, dst SGL) (SGL, Fault) {
 	n := len(dst)
 	for i := range sges {

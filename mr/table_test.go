@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"math/big"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
@@ -97,7 +98,7 @@ func TestAccessTable(t *testing.T) {
 
 func TestRegisterRefuses(t *testing.T) {
 	table, pd := newTable(t, 16)
-	stranger, _ := NewTable(1, counter()).NewPD()
+	stranger, _ := NewTable(1, CountedKeys(counter())).NewPD()
 	freed, _ := table.NewPD()
 	if err := table.FreePD(freed); err != nil {
 		t.Fatal(err)
@@ -122,7 +123,8 @@ func TestRegisterRefuses(t *testing.T) {
 		{"persistent, in memory that is not", pd, sized(1), 0, ib.FlushPersistent, ib.ErrNotSupported},
 		{"persistent", pd, &durable{Memory: sized(1)}, 0, ib.FlushPersistent, nil},
 		{"empty", pd, Bytes(nil), math.MaxUint64, 0, nil},
-		{"atomic, address out of step with memory", pd, Bytes(aligned(16, 4)), 8, ib.LocalWrite | ib.RemoteAtomic, ib.ErrInvalid},
+		{"atomic, address out of step with memory", pd, Bytes(aligned(16, 4)), 8, ib.LocalWrite | ib.RemoteAtomic,
+			ib.ErrInvalid},
 		{"atomic, in step", pd, Bytes(aligned(16, 4)), 12, ib.LocalWrite | ib.RemoteAtomic, nil},
 		{"no atomics, out of step", pd, Bytes(aligned(16, 4)), 8, ib.LocalWrite | ib.RemoteWrite, nil},
 		{"another table's domain", stranger, sized(1), 0, 0, ib.ErrForeign},
@@ -149,17 +151,13 @@ func TestTableFull(t *testing.T) {
 	register(t, table, pd, sized(1), 0, 0)
 }
 
-// An index that is used again has another variant, whatever the source of
-// variants says, so that the old key opens nothing.
+// A key is not used again soon, so that the old one opens nothing.
 func TestKeysChangeOnReuse(t *testing.T) {
-	table := NewTable(1, func() uint8 { return 0xFF })
+	table := NewTable(1, CountedKeys(func() uint8 { return 0xFF }))
 	pd, _ := table.NewPD()
 	var old *Region
 	for range 300 {
 		r := register(t, table, pd, sized(1), 0, 0)
-		if r.Key()>>8 != 1 {
-			t.Fatalf("key %#x: the only index is 1", uint32(r.Key()))
-		}
 		if old != nil {
 			if old.Key() == r.Key() {
 				t.Fatalf("key %#x again", uint32(r.Key()))
@@ -179,27 +177,75 @@ func TestKeysChangeOnReuse(t *testing.T) {
 		}
 		old = r
 	}
-	if err := NewTable(1, counter()).Deregister(old); !errors.Is(err, ib.ErrForeign) {
+	if err := NewTable(1, CountedKeys(counter())).Deregister(old); !errors.Is(err, ib.ErrForeign) {
 		t.Errorf("another table's region: %v", err)
 	}
 }
 
-// The index that was free for longest is used first.
-func TestIndexReuseOrder(t *testing.T) {
-	table, pd := newTable(t, 3)
-	var regions []*Region
-	for range 3 {
-		regions = append(regions, register(t, table, pd, sized(1), 0, 0))
+// Keys may come in any order: those of index 0, and those whose place is taken, are passed
+// over; a table grows while it is used, and finds what is there, and only that.
+func TestKeysAtRandom(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	const most = 3000
+	table := NewTable(most, func() ib.Key {
+		if rng.IntN(4) == 0 {
+			return ib.Key(rng.Uint32() & 0xFF)
+		}
+		return ib.Key(rng.Uint32())
+	})
+	pd, err := table.NewPD()
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, i := range []int{1, 0, 2} {
-		if err := table.Deregister(regions[i]); err != nil {
+	var live []*Region
+	var windows []*Window
+	have := map[ib.Key]bool{}
+	for len(have) < most {
+		if len(have)%3 == 0 {
+			w := newWindow(t, table, pd, ib.MWType2)
+			windows, have[w.Key()] = append(windows, w), true
+		} else {
+			r := register(t, table, pd, sized(8), 0, ib.BindWindows|ib.RemoteRead)
+			live, have[r.Key()] = append(live, r), true
+		}
+	}
+	if _, err := table.Register(pd, sized(1), 0, 0); !errors.Is(err, ib.ErrLimit) {
+		t.Errorf("one too many: %v", err)
+	}
+	if _, none := have[0]; none {
+		t.Error("an index of 0 was given out")
+	}
+	for i, w := range windows {
+		old := w.Key()
+		delete(have, old)
+		have[bind(t, table, w, 17, all(live[i], ib.RemoteRead))] = true
+	}
+	for range 100_000 {
+		key := ib.Key(rng.Uint32())
+		if _, fault := table.CheckRemote(pd, 17, key, 0, 1, ib.RemoteRead); (fault == FaultNone) != have[key] {
+			t.Fatalf("key %#x: %v", uint32(key), fault)
+		}
+	}
+	for key := range have {
+		if _, fault := table.CheckRemote(pd, 17, key, 0, 1, ib.RemoteRead); fault != FaultNone {
+			t.Fatalf("key %#x: %v", uint32(key), fault)
+		}
+	}
+	for _, w := range windows {
+		if err := table.FreeWindow(w); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, want := range []ib.Key{2, 1, 3} {
-		if r := register(t, table, pd, sized(1), 0, 0); r.Key()>>8 != want {
-			t.Errorf("index %d, want %d", r.Key()>>8, want)
+	for _, r := range live {
+		if err := table.Deregister(r); err != nil {
+			t.Fatal(err)
 		}
+		if _, fault := table.CheckRemote(pd, 17, r.Key(), 0, 1, 0); fault != FaultKey {
+			t.Fatalf("key %#x after its end: %v", uint32(r.Key()), fault)
+		}
+	}
+	for range most {
+		register(t, table, pd, sized(1), 0, 0)
 	}
 }
 
@@ -229,13 +275,13 @@ func TestPDLifetime(t *testing.T) {
 	if err := pd.Acquire(UserQP); !errors.Is(err, ib.ErrClosed) {
 		t.Errorf("use of a freed domain: %v", err)
 	}
-	if err := NewTable(1, counter()).FreePD(pd); !errors.Is(err, ib.ErrForeign) {
+	if err := NewTable(1, CountedKeys(counter())).FreePD(pd); !errors.Is(err, ib.ErrForeign) {
 		t.Errorf("free in another table: %v", err)
 	}
 }
 
 func TestPDLimit(t *testing.T) {
-	table := NewTable(1, counter())
+	table := NewTable(1, CountedKeys(counter()))
 	var last *PD
 	for range MaxPDs {
 		pd, err := table.NewPD()
@@ -257,15 +303,18 @@ func TestResolve(t *testing.T) {
 	table, pd := newTable(t, 4)
 	a := register(t, table, pd, sized(100), 1000, 0)
 	b := register(t, table, pd, sized(50), 0, ib.LocalWrite)
-	good := []ib.SGE{{Addr: 1010, Length: 5, LKey: a.Key()}, {Length: 0, LKey: 0xBAD}, {Addr: 0, Length: 50, LKey: b.Key()}}
+	good := []ib.SGE{{Addr: 1010, Length: 5, LKey: a.Key()}, {Length: 0, LKey: 0xBAD},
+		{Addr: 0, Length: 50, LKey: b.Key()}}
 	sgl, fault := table.Resolve(pd, good, 0, nil)
-	if fault != FaultNone || len(sgl) != 2 || sgl[0] != (Span{a, 10, 5}) || sgl[1] != (Span{b, 0, 50}) || sgl.Len() != 55 {
+	if fault != FaultNone || len(sgl) != 2 || sgl[0] != (Span{a, 10, 5}) || sgl[1] != (Span{b, 0, 50}) ||
+		sgl.Len() != 55 {
 		t.Errorf("resolved to %+v, %v", sgl, fault)
 	}
 	if got, fault := table.Resolve(pd, good, ib.LocalWrite, sgl); fault != FaultAccess || len(got) != 2 {
 		t.Errorf("for writing: %d spans, %v", len(got), fault)
 	}
-	if got, fault := table.Resolve(pd, []ib.SGE{good[0], {Addr: 1099, Length: 2, LKey: a.Key()}}, 0, sgl[:0]); fault != FaultBounds || len(got) != 0 {
+	if got, fault := table.Resolve(pd, []ib.SGE{good[0], {Addr: 1099, Length: 2, LKey: a.Key()}}, 0,
+		sgl[:0]); fault != FaultBounds || len(got) != 0 {
 		t.Errorf("beyond the end: %d spans, %v", len(got), fault)
 	}
 }

@@ -7,24 +7,22 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// Window is a memory window: a key that is bound to a piece of a region, with
-// rights of its own for peers, and unbound, without a registration (IBTA 10.6.7).
-// Its methods may be called by several goroutines, also after FreeWindow.
+// Window is a memory window: a key that can be bound to a part of a region, with access rights of its own for peers,
+// and unbound again, at less cost than a registration (IBTA 10.6.7). Its methods may be called from several goroutines,
+// also after FreeWindow.
 //
-// The upper 24 bits of its key never change. A bind chooses the lower 8, the
-// variant. A window of type 2 is free, until it is bound to a QP; from there only
-// an invalidation makes it free again. It may outlive that QP, and is then good
-// for FreeWindow alone.
+// The upper 24 bits of the key never change. A bind chooses the lower 8, the variant. A window of type 2 is free until
+// it is bound to a QP; only an invalidation makes it free again. It may outlive that QP, and can then only be freed by
+// FreeWindow.
 type Window struct {
 	pd    *PD
 	typ   ib.MWType
 	key   atomic.Uint32
-	bound *Region // what it opens, nil while unbound; under Table.mu
-	freed bool    // under Table.mu
+	bound *Region // the part of a region that it opens, nil while unbound; guarded by Table.mu
+	freed bool    // guarded by Table.mu
 }
 
-// Key returns the present R_Key: of the latest bind, even where an invalidation
-// has ended that since.
+// Key returns the current R_Key: that of the latest bind, even if it has been invalidated since.
 func (w *Window) Key() ib.Key { return ib.Key(w.key.Load()) }
 
 // Type returns the window's type.
@@ -32,9 +30,6 @@ func (w *Window) Type() ib.MWType { return w.typ }
 
 // PD returns the protection domain.
 func (w *Window) PD() *PD { return w.pd }
-
-// index returns what the upper bits of the key say.
-func (w *Window) index() uint32 { return uint32(w.Key() >> 8) }
 
 // AllocWindow makes a window for the users of pd; its key opens nothing yet.
 // Errors are an *ib.AttrError for an unknown type, ib.ErrLimit when the table is
@@ -55,14 +50,13 @@ func (t *Table) AllocWindow(pd *PD, typ ib.MWType) (*Window, error) {
 	}
 	w := &Window{pd: pd, typ: typ}
 	w.key.Store(uint32(key))
-	t.slot(w.index()).window = w
+	t.slot(w.Key()).window = w
 	pd.users[UserWindow]++
 	return w, nil
 }
 
-// FreeWindow ends a window. If it is bound it is unbound first, as by
-// Invalidate. It returns ib.ErrClosed the second time, ib.ErrForeign for
-// another table's window.
+// FreeWindow removes a window from the table. If it is bound, it is unbound first, as by Invalidate. The error is
+// ib.ErrClosed the second time, ib.ErrForeign for another table's window.
 func (t *Table) FreeWindow(w *Window) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -74,14 +68,14 @@ func (t *Table) FreeWindow(w *Window) error {
 	}
 	t.unbind(w)
 	w.freed = true
-	t.slot(w.index()).window = nil
-	t.free = append(t.free, w.index())
+	t.slot(w.Key()).window = nil
+	t.used--
 	w.pd.users[UserWindow]--
 	return nil
 }
 
-// unbind ends what a window is bound to, if anything: its key opens nothing more,
-// and work on the Spans that were checked through it fails. The caller holds mu.
+// unbind ends the binding of w, if there is one: its key opens nothing any more, and accesses by Spans that were
+// checked through it fail. The caller holds mu.
 func (t *Table) unbind(w *Window) {
 	r := w.bound
 	if r == nil {
@@ -90,5 +84,5 @@ func (t *Table) unbind(w *Window) {
 	w.bound = nil
 	r.revoke()
 	r.parent.windows--
-	t.slot(w.index()).region.Store(nil)
+	t.slot(w.Key()).region.Store(nil)
 }

@@ -14,7 +14,7 @@ import (
 // Windows live in the keys of regions, and keep their domain from being freed.
 func TestAllocWindow(t *testing.T) {
 	table, pd := newTable(t, 3)
-	strangePD, _ := NewTable(1, counter()).NewPD()
+	strangePD, _ := NewTable(1, CountedKeys(counter())).NewPD()
 	freedPD, _ := table.NewPD()
 	if err := table.FreePD(freedPD); err != nil {
 		t.Fatal(err)
@@ -25,8 +25,10 @@ func TestAllocWindow(t *testing.T) {
 		typ  ib.MWType
 		want error
 	}{
-		{"type 0", pd, 0, ib.ErrInvalid}, {"type 3", pd, 3, ib.ErrInvalid}, {"no domain", nil, ib.MWType1, ib.ErrInvalid},
-		{"another table's domain", strangePD, ib.MWType1, ib.ErrForeign}, {"freed domain", freedPD, ib.MWType2, ib.ErrClosed},
+		{"type 0", pd, 0, ib.ErrInvalid}, {"type 3", pd, 3, ib.ErrInvalid},
+		{"no domain", nil, ib.MWType1, ib.ErrInvalid},
+		{"another table's domain", strangePD, ib.MWType1, ib.ErrForeign},
+		{"freed domain", freedPD, ib.MWType2, ib.ErrClosed},
 	} {
 		if w, err := table.AllocWindow(c.pd, c.typ); !errors.Is(err, c.want) || w != nil {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)
@@ -45,19 +47,21 @@ func TestAllocWindow(t *testing.T) {
 			t.Errorf("a new %v window opens: %v", w.Type(), fault)
 		}
 	}
-	if _, err := table.AllocWindow(pd, ib.MWType1); !errors.Is(err, ib.ErrLimit) || !strings.Contains(err.Error(), "allocate memory window: 3 regions and windows") {
+	if _, err := table.AllocWindow(pd, ib.MWType1); !errors.Is(err, ib.ErrLimit) ||
+		!strings.Contains(err.Error(), "allocate memory window: 3 regions and windows") {
 		t.Errorf("fourth key of three: %v", err)
 	}
-	if err := table.FreePD(pd); !errors.Is(err, ib.ErrBusy) || !strings.Contains(err.Error(), "1 memory regions, 2 memory windows") {
+	if err := table.FreePD(pd); !errors.Is(err, ib.ErrBusy) ||
+		!strings.Contains(err.Error(), "1 memory regions, 2 memory windows") {
 		t.Errorf("free of the domain: %v", err)
 	}
 }
 
-// The key that a window had last opens nothing when its index is used again, by
+// The key that a window had last opens nothing when its place is used again, by
 // whatever, and whatever the source of variants says.
 func TestWindowKeyOnReuse(t *testing.T) {
 	variant := uint8(7)
-	table := NewTable(2, func() uint8 { return variant })
+	table := NewTable(2, CountedKeys(func() uint8 { return variant }))
 	pd, _ := table.NewPD()
 	r := register(t, table, pd, sized(8), 0, ib.BindWindows)
 	for range 300 {
@@ -68,8 +72,8 @@ func TestWindowKeyOnReuse(t *testing.T) {
 		}
 		variant = uint8(old)
 		next := register(t, table, pd, sized(8), 0, 0)
-		if next.Key()>>8 != old>>8 || next.Key() == old {
-			t.Fatalf("key %#x after %#x in the only free place", uint32(next.Key()), uint32(old))
+		if _, fault := table.CheckRemote(pd, 17, old, 0, 8, 0); next.Key() == old || fault != FaultKey {
+			t.Fatalf("key %#x after %#x, which says %v", uint32(next.Key()), uint32(old), fault)
 		}
 		if err := table.Deregister(next); err != nil {
 			t.Fatal(err)
@@ -89,7 +93,7 @@ func TestFreeWindow(t *testing.T) {
 		if fault != FaultNone {
 			t.Fatal(fault)
 		}
-		if err := NewTable(2, counter()).FreeWindow(w); !errors.Is(err, ib.ErrForeign) {
+		if err := NewTable(2, CountedKeys(counter())).FreeWindow(w); !errors.Is(err, ib.ErrForeign) {
 			t.Errorf("%v: another table's window: %v", typ, err)
 		}
 		if err := table.FreeWindow(w); err != nil {
@@ -197,7 +201,8 @@ func (f *peerTest) run(t *testing.T, checks []peerCheck) {
 			t.Errorf("%s: span %+v", c.name, s)
 		}
 		region, fault := f.table.RemoteRegion(c.pd, c.qpn, c.key, c.need)
-		if want := c.want == FaultNone || c.want == FaultBounds; want != (fault == FaultNone) || want != (region != nil) {
+		if want := c.want == FaultNone || c.want == FaultBounds; want != (fault == FaultNone) ||
+			want != (region != nil) {
 			t.Errorf("%s: all of it: %v", c.name, fault)
 		}
 	}
@@ -268,7 +273,8 @@ func TestWindowMovesBytes(t *testing.T) {
 		table, pd := newTable(t, 2)
 		r := register(t, table, pd, m, 0x1000, ib.BindWindows|ib.LocalWrite)
 		w := newWindow(t, table, pd, ib.MWType2)
-		key := bind(t, table, w, 17, ib.MWBind{LKey: r.Key(), Addr: 0x1010, Length: 32, Access: allRights&^ib.LocalWrite | ib.ZeroBased})
+		key := bind(t, table, w, 17, ib.MWBind{LKey: r.Key(), Addr: 0x1010, Length: 32,
+			Access: allRights&^ib.LocalWrite | ib.ZeroBased})
 		s, fault := table.CheckRemote(pd, 17, key, 8, 16, ib.RemoteWrite)
 		if fault != FaultNone || s.R.Direct() != direct {
 			t.Fatal(fault, s.R.Direct())
@@ -326,7 +332,8 @@ func TestConcurrentBinds(t *testing.T) {
 			for range rounds {
 				old, key := w.Key(), ib.NextKey(w.Key())
 				half := uint64(key%2) * 64 // of odd keys, the second
-				if fault := table.Bind(pd, qpn, key, ib.MWBind{LKey: r.Key(), Addr: half, Length: 64, Access: ib.RemoteWrite}); fault != FaultNone {
+				if fault := table.Bind(pd, qpn, key, ib.MWBind{LKey: r.Key(), Addr: half, Length: 64,
+					Access: ib.RemoteWrite}); fault != FaultNone {
 					t.Errorf("bind: %v", fault)
 					return
 				}

@@ -59,7 +59,7 @@ func (r *requester) impliedNAK(now ib.Instant) {
 		return
 	}
 	r.q.cfg.Stats.ImpliedNAK++
-	r.recover(now, r.win.una)
+	r.lost(now, r.win.una)
 }
 
 // moveTo advances una. Forward progress refills the retry budgets and restarts
@@ -85,7 +85,7 @@ func (r *requester) moveTo(now ib.Instant, psn ib.PSN) {
 func (r *requester) releaseRange(from, to ib.PSN) {
 	for from.Before(to) {
 		s := r.slot(r.find(from))
-		n := min(s.last().Add(1).Sub(from), to.Sub(from))
+		n := min(s.from(from), to.Sub(from))
 		again := r.win.unmark(from, n)
 		r.q.flow.release(n-again, s.cost)
 		from = from.Add(n)
@@ -261,6 +261,7 @@ func (r *requester) rnrNAK(now ib.Instant, p *wire.Packet) {
 		r.rnrRetry--
 	}
 	r.goBack(p.PSN, false)
+	r.probe.stop()
 	r.q.timers.clear(timerAck)
 	r.q.timers.clear(timerProbe)
 	r.q.timers.set(timerRNR, now+ib.Instant(wire.RNRDelay(uint8(p.AETH.Syndrome)&0x1F)))
@@ -290,10 +291,11 @@ func (r *requester) nak(now ib.Instant, p *wire.Packet) {
 		return
 	}
 	r.q.cfg.Stats.RcvdSeqErr++
+	r.probeAnswered(now)
 	if !r.acknowledge(now, p.PSN) || r.gap {
 		return
 	}
-	r.recover(now, p.PSN)
+	r.lost(now, p.PSN)
 }
 
 // moveToFailed completes what a fatal NAK acknowledges: all before it, up to a

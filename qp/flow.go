@@ -22,10 +22,12 @@ type Flow struct {
 	packets    int // in flight
 	bytes      int
 	lossEndsAt ib.Instant // losses before this belong to the halving that was made
+	undoCap    int        // cap before the ACK timeouts that may have been early; 0 for none
 	rtt        rttEstimate
 	noProbes   bool
 
 	first, last *QP // waiting, in order
+	turn        *QP // left the queue by Next, and has not sent yet
 }
 
 // NewFlow returns the account of a destination that nothing was sent to yet.
@@ -75,12 +77,57 @@ func (f *Flow) onACK(packets int) {
 // onLoss is multiplicative decrease, once for all losses of one flight, which
 // lasts a round trip.
 func (f *Flow) onLoss(now ib.Instant) {
+	f.undoCap = 0
+	f.decrease(now)
+}
+
+// onTimeout counts an ACK timeout as a loss, until undo.
+func (f *Flow) onTimeout(now ib.Instant) {
+	if f.undoCap == 0 {
+		f.undoCap = f.cap
+	}
+	f.decrease(now)
+}
+
+// undo takes back what ACK timeouts did to the cap: they ended before the peer could
+// answer, and nothing was lost (RFC 4015, 3).
+func (f *Flow) undo() {
+	f.cap = max(f.cap, f.undoCap)
+	f.undoCap = 0
+}
+
+func (f *Flow) decrease(now ib.Instant) {
 	if now < f.lossEndsAt {
 		return
 	}
 	f.lossEndsAt = now + ib.Instant(f.rtt.flight())
 	f.cap = max(f.cap/2, flowMin)
 	f.acked = 0
+}
+
+// takeTurn ends the turn that q got by Next, and reports whether it had one.
+func (f *Flow) takeTurn(q *QP) bool {
+	if f.turn != q {
+		return false
+	}
+	f.turn = nil
+	return true
+}
+
+// admits reports whether q may send now: there is room, and it is q's turn or nobody
+// waits. Else a QP whose ACKs come in would take the room that they make, again and
+// again, and those that wait for it would starve.
+func (f *Flow) admits(q *QP, turn bool) bool {
+	switch {
+	case f.full():
+		return false
+	case turn:
+		return true
+	case f.turn != nil || f.first != nil && f.first != q:
+		return false
+	}
+	f.remove(q)
+	return true
 }
 
 // wait queues q until there is room.
@@ -97,19 +144,22 @@ func (f *Flow) wait(q *QP) {
 	f.last = q
 }
 
-// Next returns a QP that waits for room, if there is room; it is out of the
-// queue then and must be given to NextPackets. It returns nil otherwise.
+// Next returns the QP that has waited the longest, if there is room; it is out of the
+// queue then and must be given to NextPackets, before which there is no other. Next
+// returns nil otherwise.
 func (f *Flow) Next() *QP {
-	if f.first == nil || f.full() {
+	if f.turn != nil || f.first == nil || f.full() {
 		return nil
 	}
 	q := f.first
 	f.remove(q)
+	f.turn = q
 	return q
 }
 
-// remove takes q out of the queue, wherever it stands.
+// remove takes q out of the queue, wherever it stands, and takes its turn away.
 func (f *Flow) remove(q *QP) {
+	f.takeTurn(q)
 	if !q.waiting {
 		return
 	}

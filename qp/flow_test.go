@@ -77,8 +77,8 @@ func TestFlowBounds(t *testing.T) {
 	}
 }
 
-// TestFlowQueue: QPs get their turn in the order in which they came, and one that
-// leaves takes nobody with it.
+// TestFlowQueue: QPs get their turn in the order in which they came, one at a time, and
+// one that leaves takes nobody with it.
 func TestFlowQueue(t *testing.T) {
 	f := NewFlow()
 	f.charge(flowStart, 1)
@@ -97,13 +97,23 @@ func TestFlowQueue(t *testing.T) {
 		if got := f.Next(); got != want {
 			t.Fatalf("next is %p, want %p", got, want)
 		}
+		if want != nil && (f.Next() != nil || f.admits(qps[2], false)) {
+			t.Error("two have a turn at once")
+		}
+		if want != nil && !f.takeTurn(want) {
+			t.Error("it is not its turn")
+		}
 	}
 	f.wait(qps[0])
 	f.wait(qps[1])
 	f.remove(qps[1]) // the last
 	f.wait(qps[2])
-	if f.Next() != qps[0] || f.Next() != qps[2] || f.Next() != nil {
+	if f.Next() != qps[0] || f.admits(qps[1], false) {
 		t.Fatal("the queue is broken after its last one left")
+	}
+	f.remove(qps[0]) // with its turn
+	if f.admits(qps[1], false) || f.Next() != qps[2] || !f.takeTurn(qps[2]) || !f.admits(qps[1], false) {
+		t.Fatal("the queue is broken after one left that had its turn")
 	}
 }
 

@@ -19,12 +19,21 @@ func (r *requester) goBack(psn ib.PSN, lost bool) {
 	// What is marked counts as lost: it leaves the destination's account.
 	for psn.Before(r.win.nxt) {
 		s := r.slot(r.find(psn))
-		n := min(s.last().Add(1).Sub(psn), r.win.nxt.Sub(psn))
+		n := min(s.from(psn), r.win.nxt.Sub(psn))
 		r.q.flow.release(r.win.mark(psn, n), s.cost)
 		psn = psn.Add(n)
 	}
 	r.unasked = 0
-	r.probe.restart()
+	r.probe.due = 0
+}
+
+// lost sends again from psn on, since an answer shows that a packet was lost. The
+// responder has discarded those behind it, so what was timed is sent again, too.
+func (r *requester) lost(now ib.Instant, psn ib.PSN) {
+	r.gap = true
+	r.probe.stop()
+	r.q.flow.onLoss(now)
+	r.recover(now, psn)
 }
 
 // recover spends a retry on sending again from psn on. With no retry left the
@@ -38,10 +47,8 @@ func (r *requester) recover(now ib.Instant, psn ib.PSN) {
 		return
 	}
 	r.retry--
-	r.gap = true
 	st.CompleterRetry++
 	r.goBack(psn, true)
-	r.q.flow.onLoss(now)
 	r.armAck(now)
 	r.armProbe(now)
 }
@@ -56,7 +63,21 @@ func (r *requester) ackTimeout(now ib.Instant) {
 		return
 	}
 	r.q.cfg.Stats.LocalAckTimeout++
+	r.gap = true
+	r.probe.askedAgain(now, byTimeout)
+	r.q.flow.onTimeout(now)
 	r.recover(now, r.win.una)
+}
+
+// judgeTimeout decides, when una has moved, about the ACK timeouts before. An answer that
+// comes sooner after the latest than half a round trip belongs to what was sent before
+// it, so nothing was lost (RFC 3522, 3.2, which tells it by time stamps). Before a round
+// trip was measured the peer may be far away.
+func (r *requester) judgeTimeout(now ib.Instant) {
+	p, rtt := &r.probe, r.q.flow.rtt.mean
+	if p.again == byTimeout && (rtt == 0 || int64(now-p.againAt) < rtt/2) {
+		r.q.flow.undo()
+	}
 }
 
 // rnrOver ends the wait after an RNR NAK; NextPackets goes on.

@@ -83,7 +83,7 @@ func newServiceHost(t testing.TB, typ ib.QPType, num ib.QPN, shared bool) *host 
 	t.Helper()
 	h := &host{t: t, mem: ring.Alloc(memSize), slow: mrtest.New(4096), flow: NewFlow()}
 	variant := uint8(num)
-	h.table = mr.NewTable(8, func() uint8 { variant++; return variant })
+	h.table = mr.NewTable(8, mr.CountedKeys(func() uint8 { variant++; return variant }))
 	var err error
 	h.pd, err = h.table.NewPD()
 	h.must(err)

@@ -29,6 +29,8 @@ const (
 	// probesMost bounds the probes without a measured round trip. Each waits twice
 	// as long as the one before, and a peer that is gone is not asked for ever.
 	probesMost = 10
+	// probesCarried is how many probes in a row, each answered, make the waits longer and longer.
+	probesCarried = 3
 )
 
 // rttEstimate is the round trip to a destination, the delay of the peer's ACKs
@@ -64,46 +66,94 @@ func (e *rttEstimate) overdue() int64 {
 	if e.mean == 0 {
 		return rttUnknown
 	}
-	return max(2*e.mean, e.mean+4*e.deviation, probeLeast)
+	return max(e.rto(), probeLeast)
 }
+
+// rto is how long an answer may take, by the estimate (RFC 6298, 2.3); 0 before the first
+// sample.
+func (e *rttEstimate) rto() int64 { return max(2*e.mean, e.mean+4*e.deviation) }
 
 // prober measures round trips, and knows what is left of a probe.
 type prober struct {
 	timedAt ib.Instant // when the packet that is timed left
+	againAt ib.Instant // when the peer was asked again the last time
 	timed   ib.PSN
 	timing  bool
-	doubt   bool  // a probe left since: whatever comes may be its answer
-	sent    uint8 // probes since a round trip was measured
+	again   again // what the peer was asked again for
+	sent    uint8 // probes since a round trip was measured: each waits twice as long as the one before
 	due     uint8 // packets of a probe that are to leave
 }
 
-// restart forgets the packet that is timed, since it is sent again.
-func (p *prober) restart() { p.timing, p.due = false, 0 }
+// again says whether the peer was asked again since a packet is timed: whatever comes may
+// be the answer to that.
+type again uint8
+
+const (
+	never again = iota
+	byProbe
+	byTimeout // of the ACK, since una moved
+)
+
+// stop forgets the packet that is timed, and the probe that is to leave.
+func (p *prober) stop() { p.timing, p.due = false, 0 }
+
+// askedAgain notes that the peer is asked again.
+func (p *prober) askedAgain(now ib.Instant, why again) { p.again, p.againAt = why, now }
 
 // timeRTT times packets that ask for an ACK, one at a time. Those that are sent
 // again will do: a responder that sent a NAK has discarded the ones before.
 func (r *requester) timeRTT(now ib.Instant, tx *TxPacket) {
 	p := &r.probe
 	if tx.AckReq && !p.timing {
-		p.timing, p.doubt, p.timed, p.timedAt = true, false, tx.PSN, now
+		p.timing, p.again, p.timed, p.timedAt = true, never, tx.PSN, now
 	}
 }
 
-// heard notes that una has moved. While each answer takes a probe no round trip can
-// be told, and the time between probes stays as long as it has become (Karn's
-// rule, RFC 6298, 5). Only the first estimate takes a sample in doubt: it is too
-// long at worst.
+// heard notes that una has moved, and measures the round trip.
 func (r *requester) heard(now ib.Instant) {
-	p := &r.probe
-	p.due = 0
-	if p.timing && p.timed.Before(r.win.una) {
-		p.timing = false
-		if rtt := &r.q.flow.rtt; !p.doubt || rtt.mean == 0 {
-			rtt.add(int64(now - p.timedAt))
-			p.sent = 0
-		}
-	}
+	r.probe.due = 0
+	r.probeAnswered(now)
+	r.judgeTimeout(now)
+	r.measure(now)
 	r.armProbe(now)
+}
+
+// measure takes the time of the packet that is timed. If the peer was asked again since,
+// it is in doubt what has been answered (Karn, RFC 6298, 3):
+//   - An answer that comes sooner after that than the peer can answer is that to the
+//     packet itself.
+//   - One that comes later than the peer ever took says that the path has become longer,
+//     at least as long as that is ago.
+//   - In between nothing can be said. But an ACK timeout does not back off, as probes do:
+//     if it is too early again and again the estimate rises step by step.
+func (r *requester) measure(now ib.Instant) {
+	p, rtt := &r.probe, &r.q.flow.rtt
+	if !p.timing || !p.timed.Before(r.win.una) {
+		return
+	}
+	p.timing = false
+	since := int64(now - p.againAt)
+	switch {
+	case p.again == never || since < rtt.mean/2:
+		rtt.add(int64(now - p.timedAt))
+		p.sent = 0
+	case since > rtt.rto(): // or it is the first
+		rtt.add(since)
+	case p.again == byTimeout:
+		rtt.add(2 * rtt.mean)
+	}
+}
+
+// probeAnswered notes that the peer has said something new. If that comes as soon after a
+// probe as the peer takes to answer, packets get lost, and the waits become shorter: a
+// network that loses packets for hours must not wear probes out. If it comes at another
+// time it may be late, of a path that has become longer, and the waits stay as long as
+// they are until a round trip is measured.
+func (r *requester) probeAnswered(now ib.Instant) {
+	p := &r.probe
+	if p.sent > probesCarried && int64(now-p.againAt) <= r.q.flow.rtt.rto() {
+		p.sent /= 2
+	}
 }
 
 // armProbe starts the wait for an answer, if one was asked for.
@@ -123,7 +173,7 @@ func (r *requester) probeTimeout(now ib.Instant) {
 		return
 	}
 	p := &r.probe
-	p.due, p.doubt = 2, true
+	p.due = 2
 	p.sent++
 	r.q.cfg.Stats.TailProbes++
 	r.armProbe(now)
@@ -132,7 +182,7 @@ func (r *requester) probeTimeout(now ib.Instant) {
 // probePacket builds the next packet of a probe: the oldest in flight, then the
 // latest, unless that was all. One that belongs to a READ asks for all that is
 // missing of it (see repeat).
-func (r *requester) probePacket(tx *TxPacket) bool {
+func (r *requester) probePacket(now ib.Instant, tx *TxPacket) bool {
 	p := &r.probe
 	if p.due == 0 {
 		return false
@@ -149,6 +199,7 @@ func (r *requester) probePacket(tx *TxPacket) bool {
 		return false
 	}
 	p.due--
+	p.askedAgain(now, byProbe)
 	if _, n := r.repeat(psn, tx); psn.Add(n) == end {
 		p.due = 0
 	}

@@ -246,11 +246,13 @@ func TestProbeDeadPeer(t *testing.T) {
 					t.Errorf("%v, timeout %d: %v", op, c.timeout, x.wcs)
 				}
 				if most := int(c.retries)*flight + 2*probesMost; x.sent > most {
-					t.Errorf("%v, timeout %d: %d packets to a peer that is gone, want at most %d", op, c.timeout, x.sent, most)
+					t.Errorf("%v, timeout %d: %d packets to a peer that is gone, want at most %d",
+						op, c.timeout, x.sent, most)
 				}
 			}
 			if c.timeout != 0 && ends[0] != ends[1] {
-				t.Errorf("%v, timeout %d, retries %d: given up at %d ns, without probes at %d ns", op, c.timeout, c.retries, ends[1], ends[0])
+				t.Errorf("%v, timeout %d, retries %d: given up at %d ns, without probes at %d ns",
+					op, c.timeout, c.retries, ends[1], ends[0])
 			}
 		}
 	}
@@ -296,7 +298,8 @@ func TestProbePassesFullFlow(t *testing.T) {
 	x.now = x.a.q.Deadline()
 	x.a.q.HandleTimeout(x.now)
 	out := x.a.emit(x.now, 8)
-	if len(out) != 2 || !out[0].AckReq || !out[1].AckReq || out[0].PSN != x.a.q.req.win.una || out[1].PSN != x.a.q.req.win.nxt.Add(-1) {
+	win := &x.a.q.req.win
+	if len(out) != 2 || !out[0].AckReq || !out[1].AckReq || out[0].PSN != win.una || out[1].PSN != win.nxt.Add(-1) {
 		t.Errorf("%d packets, want the oldest and the latest, with AckReq: %v", len(out), out)
 	}
 	if packets, now := x.a.flow.InFlight(); packets != before || now != held {
@@ -435,45 +438,100 @@ func TestProbeBacksOff(t *testing.T) {
 	if got := x.a.flow.rtt.mean; got != int64(2*oneWay) {
 		t.Errorf("the estimate is %d ns: an answer in doubt has changed it", got)
 	}
-	x.post(ib.WRWrite, 8)
-	x.a.emit(x.now, 8)
-	if got := x.a.q.timers[timerProbe] - x.now; got != 8*probeLeast {
+	if got := x.nextProbe(); got != 8*probeLeast {
 		t.Errorf("%d ns to the next probe, want %d, as long as it has become", got, 8*probeLeast)
 	}
 	x.a.handle(x.now+2*oneWay, ack(x.a.q.req.win.nxt.Add(-1), 3))
 	x.now += 2 * oneWay
-	x.post(ib.WRWrite, 8)
-	x.a.emit(x.now, 8)
-	if got := x.a.q.timers[timerProbe] - x.now; got != probeLeast {
+	if got := x.nextProbe(); got != probeLeast {
 		t.Errorf("%d ns to the next probe, want %d", got, probeLeast)
 	}
 }
 
-// TestProbeSlowPath: on a path that is longer than the first wait, the estimate
-// comes from an answer in doubt, and probes cease.
-func TestProbeSlowPath(t *testing.T) {
-	const rtt = 10 * rttUnknown
-	a := newHost(t, ourNum)
-	a.q.cfg.Probe = true
-	a.up(ib.RTS, goodAttr(peerNum, ourPSN, peerPSN))
-	now := ib.Instant(0)
-	for i := range 3 {
-		a.post(&ib.SendWR{ID: 1, Opcode: ib.WRSend, SGL: []ib.SGE{a.sge(0, 8)}})
-		sent := len(a.emit(now, 8))
-		answer := now + rtt
-		for a.q.timers[timerProbe] < answer {
-			now = a.q.timers[timerProbe]
-			a.q.HandleTimeout(now)
-			sent += len(a.emit(now, 8))
+// nextProbe posts a small WRITE and returns how long it waits for its answer.
+func (x *path) nextProbe() ib.Instant {
+	x.t.Helper()
+	x.post(ib.WRWrite, 8)
+	x.a.emit(x.now, 8)
+	return x.a.q.timers[timerProbe] - x.now
+}
+
+// TestProbesLast: a network that loses packets for hours does not wear probes out. Here
+// each request is lost once, so no round trip can be measured.
+func TestProbesLast(t *testing.T) {
+	x := newPath(t, nil)
+	writes := 0
+	x.lose = func(_ *host, p *wire.Packet) bool {
+		if isWrite(p) {
+			writes++
 		}
-		now = answer
-		a.handle(now, ack(ourPSN.Add(i), ib.PSN(i+1)))
-		if want := []int{4, 1, 1}[i]; sent != want { // probes after 1, 3 and 7 waits
-			t.Errorf("message %d: sent %d times, want %d", i, sent, want)
+		return isWrite(p) && writes%2 == 1
+	}
+	for i := range 100 {
+		began := x.now
+		x.post(ib.WRWrite, 8)
+		x.run(i + 1)
+		if took := x.now - began; took > probeLeast<<probesCarried+2*oneWay {
+			t.Fatalf("WRITE %d took %d ns, with %d ACK timeouts", i, took, x.a.stats.LocalAckTimeout)
 		}
 	}
-	if got := a.flow.rtt.mean; got != rtt {
-		t.Errorf("the round trip is estimated at %d ns, want %d", got, rtt)
+}
+
+// TestProbeLongerPath: an answer that comes later than the peer ever took says that the
+// path has become longer. Soon the estimate is right, and probes cease.
+func TestProbeLongerPath(t *testing.T) {
+	for late := ib.Instant(probeLeast); late < 200*probeLeast; late += probeLeast / 3 {
+		x := newPath(t, nil)
+		const messages, few = 20, 10
+		for i := range messages {
+			sent := x.now
+			x.nextProbe()
+			probes := 0
+			for ; x.a.q.Deadline() < sent+late; probes++ {
+				x.now = x.a.q.Deadline()
+				x.a.q.HandleTimeout(x.now)
+				x.a.emit(x.now, 8)
+			}
+			x.now = sent + late
+			x.a.handle(x.now, ack(x.a.q.req.win.nxt.Add(-1), ib.PSN(i+2)))
+			if i >= few && probes > 0 {
+				t.Errorf("a round trip of %d ns: %d probes for message %d", late, probes, i)
+			}
+		}
+		if got := x.a.flow.rtt.mean; got < int64(late/2) || got > int64(late) {
+			t.Errorf("the round trip is estimated at %d ns, want %d", got, late)
+		}
+	}
+}
+
+// TestProbeSlowPath: on a path that is longer than the first wait the estimate begins too
+// short, with the time since the latest probe, and is right after a few answers: probes
+// cease.
+func TestProbeSlowPath(t *testing.T) {
+	for rtt := ib.Instant(rttUnknown); rtt < 50*rttUnknown; rtt += rttUnknown / 7 {
+		a := newHost(t, ourNum)
+		a.q.cfg.Probe = true
+		a.up(ib.RTS, goodAttr(peerNum, ourPSN, peerPSN))
+		now := ib.Instant(0)
+		const messages, few = 20, 15
+		for i := range messages {
+			a.post(&ib.SendWR{ID: 1, Opcode: ib.WRSend, SGL: []ib.SGE{a.sge(0, 8)}})
+			sent := len(a.emit(now, 8))
+			answer := now + rtt
+			for a.q.Deadline() < answer {
+				now = a.q.Deadline()
+				a.q.HandleTimeout(now)
+				sent += len(a.emit(now, 8))
+			}
+			now = answer
+			a.handle(now, ack(ourPSN.Add(i), ib.PSN(i+1)))
+			if i >= few && sent != 1 {
+				t.Errorf("a round trip of %d ns: message %d left %d times", rtt, i, sent)
+			}
+		}
+		if got := a.flow.rtt.mean; got < int64(rtt/2) || got > int64(rtt) {
+			t.Errorf("the round trip is estimated at %d ns, want %d", got, rtt)
+		}
 	}
 }
 

@@ -116,6 +116,10 @@ func New(cfg Config) *QP {
 	return q
 }
 
+// Reached returns the PSN that the peer's next request should have, and the oldest of the QP's
+// own that is not acknowledged. They move by packets that fit the connection, and by no others.
+func (q *QP) Reached() (expected, unacknowledged ib.PSN) { return q.resp.epsn, q.req.win.una }
+
 // Num returns the QP number.
 func (q *QP) Num() ib.QPN { return q.cfg.Num }
 
@@ -140,8 +144,9 @@ func (q *QP) AH() *ib.AHAttr { return &q.attr.AH }
 // DestQPN returns the peer's QP number; it is meaningful from RTR on.
 func (q *QP) DestQPN() ib.QPN { return q.attr.DestQPN }
 
-// SetFlow names the in-flight account of the destination, which reliable
-// services need and others have no use for. The engine calls it after the transition to RTR, and when an SQD-to-SQD modify moves the QP.
+// SetFlow names the in-flight account of the destination, which reliable services need
+// and others have no use for. The engine calls it after the transition to RTR, and when a
+// modify of SQD moves the QP.
 func (q *QP) SetFlow(f *Flow) {
 	if q.flow != nil {
 		q.req.uncharge()

@@ -119,6 +119,10 @@ func (r *requester) fetch() error {
 // again, then what is new. It returns how many elements it has used, and how many
 // packets follow them in trains.
 func (r *requester) emit(now ib.Instant, out []TxPacket) (n, trains int) {
+	if len(out) == 0 {
+		return 0, 0
+	}
+	turn := r.q.flow.takeTurn(r.q)
 	if r.q.timers.isSet(timerRNR) {
 		return 0, 0
 	}
@@ -127,7 +131,7 @@ func (r *requester) emit(now ib.Instant, out []TxPacket) (n, trains int) {
 			r.q.timers.set(timerPace, at)
 			break
 		}
-		if r.probe.due == 0 && r.q.flow.full() && r.hasWork() {
+		if r.probe.due == 0 && r.hasWork() && !r.q.flow.admits(r.q, turn) {
 			r.q.flow.wait(r.q)
 			break
 		}
@@ -153,7 +157,7 @@ func (r *requester) emit(now ib.Instant, out []TxPacket) (n, trains int) {
 func (r *requester) packet(now ib.Instant, tx *TxPacket) bool {
 	r.starved = false
 	switch {
-	case r.probePacket(tx):
+	case r.probePacket(now, tx):
 		r.leadRepeat(tx)
 		return true
 	case r.starved:
@@ -287,7 +291,11 @@ func (r *requester) beginNext(s *sendWQE) bool {
 	if SupportsSend(r.q.cfg.Type, s.wr.Opcode) {
 		status = s.begin(r.q, r.win.nxt, r.ssn.Add(1))
 	}
-	if status == ib.WCSuccess {
+	switch {
+	case status == ib.WCSuccess && !r.spanHolds(s):
+		s.begun = false
+		return false
+	case status == ib.WCSuccess:
 		r.ssn = r.ssn.Add(s.messages())
 		return true
 	}
@@ -295,6 +303,21 @@ func (r *requester) beginNext(s *sendWQE) bool {
 		r.fail(r.cur, status)
 	}
 	return false
+}
+
+// spanMost is how many PSNs the requests may have that have begun and are not complete. PSNs
+// are compared within half of their 2^24 (IBTA 9.7.2). What is in flight is much less, but
+// a request whose data is still being placed is not complete long after the peer's answer.
+const spanMost = 1 << 23
+
+// spanHolds reports whether the message at cur may begin. One that is alone always may: the
+// longest, 2^31 bytes, has spanMost PSNs at an MTU of 256.
+func (r *requester) spanHolds(s *sendWQE) bool {
+	if r.oldest == r.cur {
+		return true
+	}
+	begun := int((r.win.nxt - r.slot(r.oldest).first) & ib.PSNMask)
+	return begun+s.npsn <= spanMost
 }
 
 // gaveOut books n PSNs of the message at cur as sent.
@@ -318,7 +341,7 @@ func (r *requester) nextRead(s *sendWQE, tx *TxPacket) bool {
 	if r.starved = !s.ready(r.q, psn); r.starved {
 		return false
 	}
-	left := s.last().Sub(psn) + 1
+	left := s.from(psn)
 	n := min(left, r.win.room(), r.q.flow.room(s.cost))
 	if n < left && n < min(windowSize, r.q.flow.cap)/4 && r.win.inFlight() > 0 {
 		return false // rather one large piece a little later
@@ -418,11 +441,14 @@ func (r *requester) find(psn ib.PSN) uint32 {
 
 // armAck starts the local ACK timer, if there is one and something is in flight.
 func (r *requester) armAck(now ib.Instant) {
-	timeout := wire.AckTimeout(r.q.attr.Timeout)
+	timeout := int64(wire.AckTimeout(r.q.attr.Timeout))
 	if timeout == 0 || r.win.inFlight() == 0 {
 		r.q.timers.clear(timerAck)
 		return
 	}
+	// The timer may run for up to four times its value (IBTA 9.7.6.1.3): to a peer that is
+	// far away it runs for as long as an answer takes.
+	timeout = min(max(timeout, r.q.flow.rtt.rto()), 4*timeout)
 	r.q.timers.set(timerAck, now+ib.Instant(timeout))
 }
 
@@ -430,7 +456,7 @@ func (r *requester) armAck(now ib.Instant) {
 func (r *requester) uncharge() {
 	r.releaseRange(r.win.una, r.win.nxt)
 	r.win.mark(r.win.una, r.win.inFlight())
-	r.probe.restart()
+	r.probe.stop()
 }
 
 // stop gives up all that is in flight; the slots stay for flush.
@@ -446,7 +472,7 @@ func (r *requester) stop() {
 	}
 	r.win.start(r.win.nxt)
 	r.reads.reset()
-	r.probe.restart()
+	r.probe.stop()
 }
 
 // reset forgets everything.

@@ -8,18 +8,20 @@ import (
 	"testing"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/wire"
 )
 
-// rxeResponder answers READs as rdma_rxe does (rxe_resp.c of Linux 6.12). Requests are
-// answered one behind the other, each to its end. What is particular is a duplicate: it
-// must lie within what the duplicate before it has asked for, which is not what the
+// rxeResponder answers READs and WRITEs as rdma_rxe does (rxe_resp.c of Linux 6.12).
+// Requests are answered one behind the other, each to its end. What is particular is a
+// duplicate READ: it must lie within what the duplicate before it has asked for, which is not what the
 // specification says (IBTA 9.7.5.1.3: within the original request). A READ that was
 // asked for again from the middle on is never answered from its beginning any more.
 type rxeResponder struct {
 	mem       []byte
 	epsn, msn ib.PSN
-	nakSent   bool // one sequence NAK for each gap
+	nakSent   bool   // one sequence NAK for each gap
+	at        uint64 // where the WRITE under way goes on
 	resources []rxeResource
 	head      int
 	refused   int        // duplicates that it has dropped
@@ -38,7 +40,7 @@ type rxeResource struct {
 // rxeAnswerTime is what a response packet takes to make, in nanoseconds.
 const rxeAnswerTime = 2_000
 
-func (r *rxeResponder) handle(now ib.Instant, p *wire.Packet) {
+func (r *rxeResponder) handle(now ib.Instant, p wire.Packet) {
 	r.busy = max(r.busy, now)
 	switch gap := p.PSN.Sub(r.epsn); {
 	case gap > 0:
@@ -46,8 +48,10 @@ func (r *rxeResponder) handle(now ib.Instant, p *wire.Packet) {
 			r.nakSent = true
 			r.answer(wire.RCAck, r.epsn, wire.NAKSequence, nil)
 		}
+	case p.Opcode.IsWrite():
+		r.write(&p, gap < 0)
 	case gap < 0:
-		r.duplicate(p)
+		r.duplicate(&p)
 	default:
 		r.nakSent = false
 		res := &r.resources[r.head]
@@ -55,7 +59,26 @@ func (r *rxeResponder) handle(now ib.Instant, p *wire.Packet) {
 		*res = rxeResource{first: p.PSN, npsn: packets(p.RETH.Len), va: p.RETH.VA, length: p.RETH.Len}
 		r.epsn = p.PSN.Add(res.npsn)
 		r.msn = r.msn.Add(1)
-		r.reply(p, true)
+		r.reply(&p, true)
+	}
+}
+
+// write takes a packet of a WRITE. A duplicate is acknowledged by the latest PSN, whatever
+// its own is.
+func (r *rxeResponder) write(p *wire.Packet, duplicate bool) {
+	if !duplicate {
+		r.nakSent = false
+		if op := p.Opcode.Op(); op == wire.OpWriteFirst || op == wire.OpWriteOnly {
+			r.at = p.RETH.VA
+		}
+		r.at += uint64(copy(r.mem[r.at-memAddr:], p.Payload))
+		r.epsn = r.epsn.Add(1)
+		if op := p.Opcode.Op(); op == wire.OpWriteLast || op == wire.OpWriteOnly {
+			r.msn = r.msn.Add(1)
+		}
+	}
+	if p.AckReq || duplicate {
+		r.answer(wire.RCAck, r.epsn.Add(-1), wire.AckNoCredits, nil)
 	}
 }
 
@@ -109,109 +132,88 @@ const pathMTU = ib.MTU1024
 
 func packets(n uint32) int { return max(1, (int(n)+int(pathMTU)-1)/int(pathMTU)) }
 
-// rxeRun is a requester that reads from an rxeResponder over a network that loses
-// packets, or delivers them late, by a seed, in virtual time.
+// rxeRun is a requester that reads from an rxeResponder, or writes, over a network, in
+// virtual time.
 type rxeRun struct {
 	*testing.T
-	network
-	rng   *rand.Rand
-	now   ib.Instant
-	us    *host
-	rxe   rxeResponder
-	queue []arrival // by time
-	reads [][2]int  // offset and length of each, posted in order
-}
-
-// network is how bad it is: probabilities of a packet, and how late the late ones are.
-type network struct {
-	drop, late float64
-	delay      ib.Instant
-}
-
-type arrival struct {
-	at    ib.Instant
-	toRxe bool
-	p     wire.Packet
+	link
+	now      ib.Instant
+	us       *host
+	rxe      rxeResponder
+	arrivals arrivals
+	posts    [][2]int // offset and length of each, posted in order
 }
 
 // readsInFlight is how many READs both ends agree on.
 const readsInFlight = 16
 
 func newRxeRun(t *testing.T, net network, seed uint64) *rxeRun {
-	x := &rxeRun{T: t, network: net, rng: rand.New(rand.NewPCG(seed, 0)), us: newHost(t, ourNum)}
+	if net.oneWay == 0 {
+		net.oneWay = oneWay
+	}
+	x := &rxeRun{T: t, link: link{network: net, rng: rand.New(rand.NewPCG(seed, 0))}, us: newHost(t, ourNum)}
 	x.us.q.cfg.Probe = true
 	attr := goodAttr(peerNum, ourPSN, peerPSN)
 	attr.PathMTU, attr.MaxRdAtomic, attr.RetryCnt = pathMTU, readsInFlight, 7
 	x.us.up(ib.RTS, attr)
 	x.rxe = rxeResponder{mem: make([]byte, memSize), epsn: ourPSN, resources: make([]rxeResource, readsInFlight)}
-	x.rxe.send = func(at ib.Instant, p wire.Packet) { x.carry(at, false, p) }
+	x.rxe.send = func(at ib.Instant, p wire.Packet) { x.send(at, x.us.handle, p) }
 	for i := range x.rxe.mem {
 		x.rxe.mem[i] = byte(x.rng.Uint32()) | 1
 	}
 	return x
 }
 
-// carry takes a packet over the network, or loses it.
-func (x *rxeRun) carry(at ib.Instant, toRxe bool, p wire.Packet) {
-	if x.rng.Float64() < x.drop {
-		return
+// send sends a packet to one of the two.
+func (x *rxeRun) send(now ib.Instant, to func(ib.Instant, wire.Packet), p wire.Packet) {
+	if at, ok := x.carry(now, len(p.Payload)); ok {
+		x.arrivals.add(arrival{at: at, to: to, p: p})
 	}
-	at += oneWay
-	if x.rng.Float64() < x.late {
-		at += x.delay
-	}
-	i, _ := slices.BinarySearchFunc(x.queue, at+1, func(a arrival, at ib.Instant) int { return int(a.at - at) })
-	x.queue = slices.Insert(x.queue, i, arrival{at, toRxe, p})
 }
 
-// post posts a READ of n bytes of anywhere, to the same offset.
-func (x *rxeRun) post(n int) {
+// post posts a READ or WRITE of n bytes of anywhere, to the same offset.
+func (x *rxeRun) post(op ib.WROpcode, n int) {
 	off := x.rng.IntN(memSize - n + 1)
 	x.us.q.now = x.now
-	x.us.post(&ib.SendWR{ID: uint64(len(x.reads)), Opcode: ib.WRRead, Flags: ib.SendSignaled,
+	x.us.post(&ib.SendWR{ID: uint64(len(x.posts)), Opcode: op, Flags: ib.SendSignaled,
 		SGL: []ib.SGE{x.us.sge(off, n)}, RemoteAddr: memAddr + uint64(off)})
-	x.reads = append(x.reads, [2]int{off, n})
+	x.posts = append(x.posts, [2]int{off, n})
 }
 
 // step sends what is to be sent, and goes on to what happens next.
 func (x *rxeRun) step() {
 	for _, tx := range x.us.emit(x.now, 16) {
-		x.carry(x.now, true, tx.Packet)
+		if tx.Opcode.IsWrite() {
+			tx.Payload = make([]byte, tx.Len)
+			if err := mr.Gather(tx.Payload, tx.SGL, tx.Off); err != nil {
+				x.Fatal(err)
+			}
+		}
+		x.send(x.now, x.rxe.handle, tx.Packet)
 	}
-	next := x.us.q.Deadline()
-	if len(x.queue) > 0 {
-		next = min(next, x.queue[0].at)
-	}
+	next := min(x.us.q.Deadline(), x.arrivals.next())
 	if next == ib.Never {
 		x.Fatalf("nothing can happen any more at %d ns", x.now)
 	}
 	x.now = max(x.now, next)
-	for len(x.queue) > 0 && x.queue[0].at <= x.now {
-		a := x.queue[0]
-		x.queue = x.queue[1:]
-		if a.toRxe {
-			x.rxe.handle(x.now, &a.p)
-		} else {
-			x.us.handle(x.now, a.p)
-		}
-	}
+	x.arrivals.deliver(x.now)
 	if x.us.q.Deadline() <= x.now {
 		x.us.q.HandleTimeout(x.now)
 	}
 }
 
-// await takes the completion of the READ with number id.
+// await takes the completion of the request with number id.
 func (x *rxeRun) await(id int) {
 	var wc [1]ib.WC
 	for x.us.sendCQ.Poll(wc[:]) == 0 {
 		x.step()
 	}
-	off, n := x.reads[id][0], x.reads[id][1]
+	off, n := x.posts[id][0], x.posts[id][1]
 	switch {
 	case wc[0].ID != uint64(id) || wc[0].Status != ib.WCSuccess:
-		x.Fatalf("READ %d of %d bytes: %v at %d ns", id, n, wc[0], x.now)
+		x.Fatalf("request %d of %d bytes: %v at %d ns", id, n, wc[0], x.now)
 	case !bytes.Equal(x.us.mem[off:off+n], x.rxe.mem[off:off+n]):
-		x.Fatalf("READ %d of %d bytes has wrong data", id, n)
+		x.Fatalf("request %d of %d bytes has wrong data", id, n)
 	}
 }
 
@@ -233,6 +235,8 @@ func TestReadFromRxe(t *testing.T) {
 		{"loss=7%", network{drop: 0.07}},
 		{"loss=15%", network{drop: 0.15}},
 		{"late=5%", network{late: 0.05, delay: 2_000_000}},
+		{"late=30%", network{late: 0.3, delay: 5_000_000}},
+		{"latency=100ms", network{oneWay: 100 * ms}},
 		{"loss=7%,late=5%", network{drop: 0.07, late: 0.05, delay: 2_000_000}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -241,7 +245,7 @@ func TestReadFromRxe(t *testing.T) {
 				t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 					x := newRxeRun(t, c.network, seed)
 					for i := range reads {
-						x.post(sizes[x.rng.IntN(len(sizes))])
+						x.post(ib.WRRead, sizes[x.rng.IntN(len(sizes))])
 						if i >= readsInFlight {
 							x.await(i - readsInFlight)
 						}
@@ -255,5 +259,43 @@ func TestReadFromRxe(t *testing.T) {
 				})
 			}
 		})
+	}
+}
+
+// TestWriteToRxe: WRITEs complete over the same networks, with one posted at a time, as a
+// ping-pong does, and with many. What is late comes behind its repetition, and its NAK is
+// the only one.
+func TestWriteToRxe(t *testing.T) {
+	const seeds = 12
+	for _, c := range []struct {
+		name string
+		network
+	}{
+		{"loss=2%", network{drop: 0.02}},
+		{"loss=7%", network{drop: 0.07}},
+		{"loss=15%", network{drop: 0.15}},
+		{"late=5%", network{late: 0.05, delay: 2_000_000}},
+		{"late=30%", network{late: 0.3, delay: 5_000_000}},
+		{"latency=100ms", network{oneWay: 100 * ms}},
+	} {
+		for _, load := range []struct{ size, count, depth int }{{4096, 100, 1}, {64 << 10, 48, 16}} {
+			t.Run(fmt.Sprintf("%s/%d bytes, %d at a time", c.name, load.size, load.depth), func(t *testing.T) {
+				t.Parallel()
+				for seed := range uint64(seeds) {
+					t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+						x := newRxeRun(t, c.network, seed)
+						for i := range load.count {
+							if i >= load.depth {
+								x.await(i - load.depth)
+							}
+							x.post(ib.WRWrite, load.size)
+						}
+						for i := load.count - load.depth; i < load.count; i++ {
+							x.await(i)
+						}
+					})
+				}
+			})
+		}
 	}
 }

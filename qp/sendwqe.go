@@ -30,6 +30,11 @@ type sendWQE struct {
 // last is the PSN of the message's last packet.
 func (s *sendWQE) last() ib.PSN { return s.first.Add(s.npsn - 1) }
 
+// from is how many PSNs the message has from psn on, one of its own. A message of 2^31
+// bytes has 2^23 PSNs at an MTU of 256, so its first PSN comes after the one behind its
+// last in the order of PSNs: those two must not be compared.
+func (s *sendWQE) from(psn ib.PSN) int { return s.npsn - psn.Sub(s.first) }
+
 // packetOverhead is what the Flow charges for a packet beside its payload.
 const packetOverhead = 64
 

@@ -264,7 +264,7 @@ func TestNewAddressOverUDP(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i := range links {
-				links[i] = wrap.Seal(wrap.Turn(links[i]))
+				links[i] = wrap.Seal(wrap.Loopback(links[i]))
 			}
 			return openHostShards(t, links, shards-1, roce.Options{}, 1<<16)
 		}

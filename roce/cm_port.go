@@ -1,7 +1,6 @@
 package roce
 
 import (
-	crand "crypto/rand"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
@@ -83,15 +82,10 @@ type cmPort struct {
 
 var _ ib.CMDevice = (*Device)(nil)
 
-// newCMPort makes the connection manager. Its numbers are random, or with a seed repeatable.
-func newCMPort(d *Device, seed uint64) *cmPort {
+// newCMPort makes the connection manager.
+func newCMPort(d *Device) *cmPort {
+	rng := newRand(d.opts.Seed, streamCM)
 	var key [32]byte
-	if seed != 0 {
-		binary.LittleEndian.PutUint64(key[:], seed)
-	} else {
-		_, _ = crand.Read(key[:]) // which does not fail
-	}
-	rng := rand.New(rand.NewChaCha8(key))
 	for i := 0; i < len(key); i += 8 {
 		binary.LittleEndian.PutUint64(key[i:], rng.Uint64())
 	}

@@ -416,6 +416,7 @@ func (a *tenant) Alloc(n int) ([]byte, error) {
 	return a.rings[len(a.rings)-1], nil
 }
 func (*tenant) Notify(*roce.CQ) {}
+func (*tenant) Fault(uintptr)   {}
 func (*tenant) Event(ib.Event)  {}
 
 // Take rings for each QP that has sent.
@@ -427,6 +428,7 @@ func (a *tenant) Take(_ ib.Instant, ring func(*roce.QP)) {
 }
 func (*tenant) Sleep() bool      { return false }
 func (*tenant) Awake(ib.Instant) {}
+func (*tenant) Faulted() bool    { return false }
 func (*tenant) GiveWay() bool    { return false }
 
 // watcher is a link that would look at a file descriptor.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/qp"
 	"github.com/goroce/goroce/roce/internal/engine"
+	"github.com/goroce/goroce/roce/internal/sequence"
 	"github.com/goroce/goroce/roce/link"
 )
 
@@ -71,7 +71,6 @@ func Open(l link.Link, opts Options) (*Device, error) { return OpenShards([]link
 // the shard of its send CQ. Who wants QPs to be served in parallel gives them
 // different CQs. On one shard there can be (65,536 - 32) / len(links) QPs.
 func OpenShards(links []link.Link, opts Options) (*Device, error) {
-	seed := opts.Seed
 	opts = opts.withDefaults()
 	if len(links) == 0 {
 		return nil, ib.Refuse("open device", "links", 0, "1 at least", ib.ErrInvalid)
@@ -88,7 +87,7 @@ func OpenShards(links []link.Link, opts Options) (*Device, error) {
 		return nil, ib.Refuse("open device on "+caps.NetIf, "MTU", caps.MTU,
 			"at least 336 bytes, for a path MTU of 256", ib.ErrInvalid)
 	}
-	rng := rand.New(rand.NewPCG(opts.Seed, 0x90c3))
+	rng := newRand(opts.Seed, streamNumbers)
 	d := &Device{
 		opts: opts, caps: caps, guid: guidOf(caps.Local), maxMTU: mtu,
 		events: newEventQueue(),
@@ -103,14 +102,17 @@ func OpenShards(links []link.Link, opts Options) (*Device, error) {
 	if len(links) > 1 {
 		newTable = mr.NewSharedTable
 	}
-	d.mem = newTable(maxMRs+maxMWs, func() uint8 { return uint8(rng.Uint32()) })
+	indices := sequence.New(rng, 24)               // the upper bits of a key
+	variants := newRand(opts.Seed, streamVariants) // the table's, which calls under its lock
+	d.mem = newTable(maxMRs+maxMWs, func() ib.Key { return ib.Key(indices.Next())<<8 | ib.Key(variants.Uint32()&0xFF) })
 	var err error
 	d.engine, err = engine.New(links, engine.Options{Rand: rng, Spin: opts.Spin, Manual: opts.Manual, OnOffloadOff: opts.OnOffloadOff,
-		Limits: qp.Limits{GIDs: len(caps.Local), MTU: mtu, MaxRdAtomic: maxRdAtomic}}, owner{d})
+		PinSourcePort: opts.PinSourcePort,
+		Limits:        qp.Limits{GIDs: len(caps.Local), MTU: mtu, MaxRdAtomic: maxRdAtomic}}, owner{d})
 	if err != nil {
 		return nil, err
 	}
-	d.cm = newCMPort(d, seed)
+	d.cm = newCMPort(d)
 	d.engine.SetGSI(d.cm)
 	d.engine.Start()
 	return d, nil

@@ -33,8 +33,14 @@ const (
 
 func newTarget(t testing.TB) *target {
 	t.Helper()
+	return newTargetWith(t, roce.Options{})
+}
+
+func newTargetWith(t testing.TB, o roce.Options) *target {
+	t.Helper()
 	network := mem.NewNetwork()
-	dev, err := roce.Open(wrap.Seal(network.Open([]ib.GID{gidA}, mem.Options{})), roce.Options{Manual: true, Seed: 1, AckDelay: -1})
+	o.Manual, o.Seed, o.AckDelay = true, 1, -1
+	dev, err := roce.Open(wrap.Seal(network.Open([]ib.GID{gidA}, mem.Options{})), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,6 +164,48 @@ func TestDropReasons(t *testing.T) {
 				t.Error("a receive completed")
 			}
 		})
+	}
+}
+
+// TestPinSourcePort: with the option a connection takes packets from the port only that the first
+// which fitted came from, until it is made anew; without it from any.
+func TestPinSourcePort(t *testing.T) {
+	const peer, forger = 0xC123, 0xC124
+	for _, pin := range []bool{false, true} {
+		v := newTargetWith(t, roce.Options{PinSourcePort: pin})
+		taken := func(port uint16, psn ib.PSN) bool {
+			v.outer.SrcPort = port
+			v.hit(v.frame(&wire.Packet{BTH: wire.BTH{Opcode: wire.RCSendOnly, PSN: psn}, Payload: []byte("hello")}))
+			n, _ := v.cq.Poll(make([]ib.WC, 1))
+			return n == 1
+		}
+		for _, step := range []struct {
+			what string
+			port uint16
+			psn  ib.PSN
+			want bool
+		}{
+			{"a forger who does not know the PSN", forger, 0x123456, false},
+			{"the peer", peer, 0xFFFFF0, true},
+			{"a forger who knows it", forger, 0xFFFFF1, !pin},
+			{"the peer again", peer, 0xFFFFF1, pin},
+		} {
+			if got := taken(step.port, step.psn); got != step.want {
+				t.Errorf("pinned %v, %s: taken %v, want %v", pin, step.what, got, step.want)
+			}
+		}
+		if s := v.dev.Stats(); (s.DropSourcePort == 1) != pin {
+			t.Errorf("pinned %v: %d packets counted", pin, s.DropSourcePort)
+		}
+		if err := v.qp.Modify(ib.QPAttr{State: ib.Reset}, ib.AttrState); err != nil {
+			t.Fatal(err)
+		}
+		w := &world{t: t}
+		w.bringUp(v.host, gidB, 0x1234, ib.MTU256, nil)
+		w.recv(v.host, ib.RecvWR{SGL: v.sge(0, 1000)})
+		if !taken(forger, 0xFFFFF0) {
+			t.Errorf("pinned %v: a new connection does not take the port of its peer", pin)
+		}
 	}
 }
 

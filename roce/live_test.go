@@ -30,7 +30,7 @@ func newLive(t testing.TB, bufSize int) *world {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return openHost(t, wrap.Seal(wrap.Turn(l)), roce.Options{}, bufSize)
+		return openHost(t, wrap.Seal(wrap.Loopback(l)), roce.Options{}, bufSize)
 	}
 	return &world{t: t, a: open(), b: open(), timeout: liveTimeout}
 }

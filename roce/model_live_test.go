@@ -114,7 +114,7 @@ func (w *realWire) open(t *testing.T, i int, bad wrap.FaultConfig) *host {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := wrap.Fault(wrap.Seal(wrap.Turn(bare)), bad)
+	f := wrap.Fault(wrap.Seal(wrap.Loopback(bare)), bad)
 	h := openHost(t, f, roce.Options{}, modelMem)
 	t.Cleanup(func() {
 		h.dev.Close() // nobody else counts any more

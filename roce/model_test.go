@@ -135,7 +135,7 @@ func faultyStack(seed uint64, rng *rand.Rand) stack {
 		if bad.Drop == 0 {
 			return l
 		}
-		return wrap.Corrupt(l, seed, flips)
+		return wrap.Corrupt(l, wrap.FaultConfig{Seed: seed, Corrupt: flips})
 	}
 	return stack{above: above, below: below}
 }

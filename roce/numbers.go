@@ -1,5 +1,31 @@
 package roce
 
+import (
+	crand "crypto/rand"
+	"encoding/binary"
+	"math/rand/v2"
+)
+
+// What a device draws numbers for: with one seed these are apart.
+const (
+	streamCM       = iota // communication IDs, first PSNs, ports
+	streamNumbers         // QP numbers, indices of keys
+	streamVariants        // variant bytes of keys
+)
+
+// newRand returns a source of numbers that nobody can guess who sees some of them, or
+// with a seed repeatable ones.
+func newRand(seed uint64, stream byte) *rand.Rand {
+	var key [32]byte
+	if seed == 0 {
+		_, _ = crand.Read(key[:]) // which does not fail
+	} else {
+		binary.LittleEndian.PutUint64(key[:], seed)
+		key[8] = stream
+	}
+	return rand.New(rand.NewChaCha8(key))
+}
+
 // numbers gives objects of one kind their numbers: from 1 on, those that were
 // used before last.
 type numbers struct {

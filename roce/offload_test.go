@@ -172,27 +172,82 @@ func TestOffloadLiesAndLoss(t *testing.T) {
 	}
 }
 
-// TestOffloadOffForAll: what RC has found out holds for UC.
-func TestOffloadOffForAll(t *testing.T) {
+// TestOffloadOffForDestination: what RC has found out of a destination holds for UC, and
+// for no other destination: a peer that lies slows nobody else down.
+func TestOffloadOffForDestination(t *testing.T) {
 	runs := 0
 	w := segmented(t, 1<<18, func(ids []uint16) { runs++; clear(ids) }, nil, noFaults, nil)
-	list := w.connectMany(1, nil)
-	for i := 0; w.a.dev.Offload() == roce.OffloadOn && i < 500; i++ {
+	w.giveUp(w.connectMany(1, nil))
+	if off := w.a.dev.OffloadOff(); len(off) != 1 || off[0] != gidB {
+		t.Errorf("offload is off to %v", off)
+	}
+	other := gidB
+	other[15]++
+	for _, c := range []struct {
+		dst   ib.GID
+		alone bool
+	}{{gidB, true}, {other, false}} {
+		uc, err := w.a.pd.CreateQP(ib.QPInit{Type: ib.UC, SendCQ: w.a.cq, RecvCQ: w.a.cq, Cap: ib.QPCap{MaxSendWR: 4, MaxSendSGE: 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.modify(uc, ib.QPAttr{State: ib.Init, Port: 1}, ib.AttrState|ib.AttrPKeyIndex|ib.AttrPort|ib.AttrAccess)
+		w.modify(uc, ib.QPAttr{State: ib.RTR, AH: ib.AHAttr{DGID: c.dst}, PathMTU: ib.MTU256, DestQPN: 77},
+			ib.AttrState|ib.AttrAV|ib.AttrPathMTU|ib.AttrDestQPN|ib.AttrRQPSN)
+		w.modify(uc, ib.QPAttr{State: ib.RTS}, ib.AttrState|ib.AttrSQPSN)
+		w.a.qp, runs = uc, 0
+		w.send(w.a, ib.SendWR{Opcode: ib.WRSend, SGL: w.a.sge(0, 10_000)})
+		w.wantDone(w.a, 0)
+		if (runs == 0) != c.alone {
+			t.Errorf("to %v: UC sent several frames at once %d times; each alone: want %v", c.dst.Addr(), runs, c.alone)
+		}
+	}
+}
+
+// giveUp exchanges messages until offload is off.
+func (w *world) giveUp(list []ends) {
+	w.t.Helper()
+	for i := range 500 {
+		if w.a.dev.Offload() == roce.OffloadOff {
+			return
+		}
 		w.exchange(list, ib.WRSend, 10_000, byte(i))
 	}
-	uc, err := w.a.pd.CreateQP(ib.QPInit{Type: ib.UC, SendCQ: w.a.cq, RecvCQ: w.a.cq, Cap: ib.QPCap{MaxSendWR: 4, MaxSendSGE: 1}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.modify(uc, ib.QPAttr{State: ib.Init, Port: 1}, ib.AttrState|ib.AttrPKeyIndex|ib.AttrPort|ib.AttrAccess)
-	w.modify(uc, ib.QPAttr{State: ib.RTR, AH: ib.AHAttr{DGID: gidB}, PathMTU: ib.MTU256, DestQPN: 77}, ib.AttrState|ib.AttrAV|ib.AttrPathMTU|ib.AttrDestQPN|ib.AttrRQPSN)
-	w.modify(uc, ib.QPAttr{State: ib.RTS}, ib.AttrState|ib.AttrSQPSN)
-	w.a.qp, runs = uc, 0
-	sent := w.a.dev.Stats().Link.TxFrames
-	w.send(w.a, ib.SendWR{Opcode: ib.WRSend, SGL: w.a.sge(0, 10_000)})
-	w.wantDone(w.a, 0)
-	if n := w.a.dev.Stats().Link.TxFrames - sent; n != 40 || runs != 0 {
-		t.Errorf("UC sent %d frames, %d times several at once; want 40, each alone", n, runs)
+	w.t.Fatal("offload is still on")
+}
+
+// TestOffloadTriedAgain: after ten minutes runs are on trial again, and trusted when one
+// has arrived. Until then no message takes harm, whether the NIC still lies or not.
+func TestOffloadTriedAgain(t *testing.T) {
+	for _, honest := range []bool{false, true} {
+		t.Run(fmt.Sprintf("honest=%v", honest), func(t *testing.T) {
+			lie, runs, reports := true, 0, 0
+			w := segmented(t, 1<<18, func(ids []uint16) {
+				if runs++; lie {
+					clear(ids)
+				}
+			}, nil, noFaults, func(ib.GID) { reports++ })
+			list := w.connectMany(1, nil)
+			w.giveUp(list)
+			lie = !honest
+			w.now += ib.Instant(10 * time.Minute)
+			if w.exchange(list, ib.WRSend, 10_000, 1); w.a.dev.Offload() != roce.OffloadOn {
+				t.Fatalf("after ten minutes offload is %v", w.a.dev.Offload())
+			}
+			if !honest {
+				w.giveUp(list)
+				if reports != 2 {
+					t.Errorf("%d reports, want 2", reports)
+				}
+				return
+			}
+			w.exchange(list, ib.WRSend, 60_000, 2) // ends the trial
+			runs = 0
+			w.exchange(list, ib.WRSend, 60_000, 3)
+			if st := w.a.dev.Stats(); runs == 0 || st.OffloadOff != 0 || reports != 1 {
+				t.Errorf("%d runs of several frames, %d reports, %+v", runs, reports, st)
+			}
+		})
 	}
 }
 

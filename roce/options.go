@@ -10,8 +10,9 @@ import (
 type Options struct {
 	// Name is the device's name, "goroce0" by default.
 	Name string
-	// Seed makes keys, QP numbers and the connection manager's numbers repeatable; 0
-	// takes the clock's word, and for the connection manager random bytes.
+	// Seed makes keys, QP numbers and the connection manager's numbers repeatable, and
+	// known to whoever knows it: it is for tests and simulations. 0 takes random bytes
+	// of the kernel.
 	Seed uint64
 	// AckDelay is how long a plain ACK may wait for data to ride behind.
 	// 0 takes 20 us; negative sends ACKs at once.
@@ -31,9 +32,15 @@ type Options struct {
 	// answer is a few round trips late; a peer that is just slow sees a duplicate
 	// request now and then.
 	NoProbes bool
-	// OnOffloadOff, if set, is called once when segmentation offload is given up
-	// (see Device.Offload), with the peer that did not get what was sent so. It
-	// must not block and not call the device.
+	// PinSourcePort has a connected QP take packets from one UDP source port only: that of
+	// the first packet that fitted the connection, until the QP is reset or its address vector
+	// is set again. To speak as the peer takes that port then, besides QP number and PSN: up to
+	// 14 bits more to guess, none of a peer on link udp, which has port 4791 always. Leave it
+	// off where peers change the port of a connection: an RNIC may be told to
+	// (mlx5dv_modify_qp_udp_sport, LAG), or gets a new flow label. rdma_rxe and goroce keep it.
+	PinSourcePort bool
+	// OnOffloadOff, if set, is called when segmentation offload is given up for a
+	// destination (see Device.OffloadOff). It must not block and not call the device.
 	OnOffloadOff func(peer ib.GID)
 	// ActiveMTU caps the path MTU that the port offers; 0 takes what the link's
 	// interface allows.
@@ -72,9 +79,6 @@ const (
 func (o Options) withDefaults() Options {
 	if o.Name == "" {
 		o.Name = "goroce0"
-	}
-	if o.Seed == 0 {
-		o.Seed = uint64(time.Now().UnixNano())
 	}
 	o.AckDelay = orDefault(o.AckDelay, ackDelayNS)
 	o.Spin = orDefault(o.Spin, spinNS)

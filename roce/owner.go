@@ -38,6 +38,18 @@ func (o owner) SRQEvent(s *qp.SRQ, t ib.EventType) {
 	o.deliver(of.pd.tenant, ib.Event{Type: t, SRQ: of})
 }
 
+// Fault tells the tenant that memory which it shares is not there. What covers the memory is
+// revoked, for those who would touch it next.
+func (o owner) Fault(q *engine.QP, addr uintptr) bool {
+	t := q.Owner.(*QP).pd.tenant
+	if t == nil {
+		return false
+	}
+	o.dev.mem.Fault(addr)
+	t.Fault(addr)
+	return true
+}
+
 // LinkDown tells whoever has opened the device that it is of no more use.
 func (o owner) LinkDown(error) {
 	if !o.dev.fatal.Swap(true) {

@@ -29,7 +29,7 @@ func newLiveShards(t testing.TB, shards, home, bufSize int) *world {
 			t.Fatal(err)
 		}
 		for i, l := range links {
-			links[i] = wrap.Seal(wrap.Turn(l))
+			links[i] = wrap.Seal(wrap.Loopback(l))
 		}
 		return openHostShards(t, links, home, roce.Options{}, bufSize)
 	}

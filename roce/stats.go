@@ -18,13 +18,15 @@ type Stats struct {
 	DropService   uint64 // packets of another service than the QP's
 	DropPKey      uint64 // packets of another partition
 	DropAddress   uint64 // packets that are not from the QP's peer, or not to its address
-	CrossedShards uint64 // frames that arrived by the link of another shard than their QP's
-	DropMailbox   uint64 // those of them that found the other shard's mailbox full
-	EventsLost    uint64 // asynchronous events that nobody took in time
-	DropForgedMAD uint64 // datagrams of tenants to QP 1, which only the connection manager writes: they stay here
-	OffloadTrials uint64 // times that runs to a destination came under suspicion; see Offload
-	OffloadOff    uint64 // 1 once runs are given up
-	Link          link.Stats
+	// DropSourcePort counts packets from another UDP source port than the pinned one.
+	DropSourcePort uint64
+	CrossedShards  uint64 // frames that arrived by the link of another shard than their QP's
+	DropMailbox    uint64 // those of them that found the other shard's mailbox full
+	EventsLost     uint64 // asynchronous events that nobody took in time
+	DropForgedMAD  uint64 // datagrams of tenants to QP 1, which only the connection manager writes: they stay here
+	OffloadTrials  uint64 // times that runs to a destination came under suspicion; see Offload
+	OffloadOff     uint64 // destinations that runs are given up for at present
+	Link           link.Stats
 }
 
 // Stats returns the counters as they stand, of all shards together.
@@ -35,6 +37,7 @@ func (d *Device) Stats() Stats {
 		add(reflect.ValueOf(&sum).Elem(), reflect.ValueOf(&st).Elem())
 	})
 	sum.LinkDowned, sum.EventsLost = d.linkDowned.Load(), d.eventsLost.Load()
+	sum.OffloadOff = uint64(len(d.OffloadOff()))
 	return sum
 }
 
@@ -80,6 +83,7 @@ func (s *Stats) Counters() []Counter {
 		{"drop_no_resource", s.DropNoResource}, {"drop_link", s.Link.RxDropped},
 		{"rx_overflow", s.Link.RxOverflow}, {"crossed_shards", s.CrossedShards}, {"drop_mailbox", s.DropMailbox},
 		{"events_lost", s.EventsLost}, {"drop_forged_mad", s.DropForgedMAD},
-		{"offload_trials", s.OffloadTrials}, {"offload_off", s.OffloadOff},
+		{"offload_trials", s.OffloadTrials}, {"offload_off", s.OffloadOff}, {"drop_forged_source", s.Link.RxForged},
+		{"drop_source_port", s.DropSourcePort},
 	}
 }

@@ -28,6 +28,11 @@ type Tenant interface {
 
 	// Event takes an asynchronous event of one of the tenant's objects, as Notify.
 	Event(e ib.Event)
+
+	// Fault says that memory which the tenant shares, a ring or a region, is not there: the
+	// device has touched it at addr, an address of this process, and has abandoned the QP at
+	// hand. Others of the tenant will fare likewise. It is called as Notify.
+	Fault(addr uintptr)
 }
 
 // Doorbells are the doorbells of all tenants' QPs on one shard. The shard calls them on its
@@ -44,6 +49,10 @@ type Doorbells interface {
 	// GiveWay lets the tenants' processes have this processor for a moment. It reports
 	// false if the shard had better sleep.
 	GiveWay() bool
+	// Faulted is called after one of the others has touched memory of a tenant that is not
+	// there, and ended in a panic (debug.SetPanicOnFault). It looks at that no more, and
+	// reports false if there is none such.
+	Faulted() bool
 }
 
 // SetDoorbells makes the shard with that number look at b, from its next turn on. What

@@ -49,6 +49,8 @@ func (n *lodger) Alloc(size int) ([]byte, error) {
 }
 
 func (n *lodger) Notify(c *roce.CQ) { n.told = append(n.told, c) }
+func (n *lodger) Fault(uintptr)     {}
+func (n *lodger) Faulted() bool     { return false }
 func (n *lodger) Event(e ib.Event)  { n.events = append(n.events, e.Type) }
 
 func (n *lodger) Take(_ ib.Instant, rung func(*roce.QP)) {

@@ -57,7 +57,7 @@ func walk(t *testing.T, seed uint64, shards, goroutines, steps int) {
 		links, err := udp.OpenShards([]netip.Addr{addr}, udp.Options{}, shards)
 		must(t, err)
 		for i, l := range links {
-			links[i] = wrap.Seal(wrap.Turn(l))
+			links[i] = wrap.Seal(wrap.Loopback(l))
 		}
 		dev, err := roce.OpenShards(links, roce.Options{Seed: seed + uint64(i)})
 		must(t, err)

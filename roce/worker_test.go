@@ -65,6 +65,7 @@ type silent struct{}
 
 func (silent) Alloc(size int) ([]byte, error) { return ring.Alloc(size), nil }
 func (silent) Notify(*roce.CQ)                {}
+func (silent) Fault(uintptr)                  {}
 func (silent) Event(ib.Event)                 {}
 
 const anyAccess = ib.LocalWrite | ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtomic

@@ -30,10 +30,20 @@ type WorkerOptions struct {
 	// processor, and how often it has slept. A shard's loop may take the worker's turns
 	// then, which saves waking a thread, as long as memory is quick.
 	Effort func() (cpu time.Duration, sleeps uint64)
+	// OnFault, if set, is called when direct memory that a turn touches is not there: the
+	// worker has closed itself, and nothing of the turn is answered. It is called on the
+	// goroutine of the turn and must not block. Without it the process ends.
+	OnFault func(addr uintptr)
 }
 
 // NewWorker starts a worker, for AllocPDFor. Its owner closes it.
 func (d *Device) NewWorker(o WorkerOptions) *Worker {
+	if told := o.OnFault; told != nil {
+		o.OnFault = func(addr uintptr) {
+			d.mem.Fault(addr)
+			told(addr)
+		}
+	}
 	w := &Worker{d, d.engine.NewWorker(slowmem.Options(o))}
 	d.workers.add(w)
 	return w

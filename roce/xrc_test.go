@@ -35,6 +35,7 @@ func (g *guardedRings) Alloc(size int) ([]byte, error) {
 }
 
 func (g *guardedRings) Notify(*roce.CQ) {}
+func (g *guardedRings) Fault(uintptr)   {}
 func (g *guardedRings) Event(ib.Event)  {}
 
 func (g *guardedRings) last() []byte { return g.maps[len(g.maps)-1] }

@@ -44,7 +44,8 @@ func TestCredits(t *testing.T) {
 			t.Errorf("%v grants %d credits", s, n)
 		}
 	}
-	for n, want := range map[int]int{-1: 0, 0: 0, 1: 1, 4: 4, 5: 4, 6: 6, 7: 6, 1000: 768, 32767: 24576, 32768: 32768, 1 << 30: 32768} {
+	for n, want := range map[int]int{-1: 0, 0: 0, 1: 1, 4: 4, 5: 4, 6: 6, 7: 6, 1000: 768, 32767: 24576, 32768: 32768,
+		1 << 30: 32768} {
 		if got, ok := AckCredits(n).Credits(); !ok || got != want {
 			t.Errorf("AckCredits(%d) grants %d, want %d", n, got, want)
 		}
@@ -53,8 +54,8 @@ func TestCredits(t *testing.T) {
 
 // IBTA 9.7.5.2.8, in milliseconds as the specification prints it.
 func TestRNRDelay(t *testing.T) {
-	want := []float64{655.36, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08, 0.12, 0.16, 0.24, 0.32, 0.48, 0.64, 0.96, 1.28, 1.92, 2.56,
-		3.84, 5.12, 7.68, 10.24, 15.36, 20.48, 30.72, 40.96, 61.44, 81.92, 122.88, 163.84, 245.76, 327.68, 491.52}
+	want := []float64{655.36, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08, 0.12, 0.16, 0.24, 0.32, 0.48, 0.64, 0.96, 1.28, 1.92,
+		2.56, 3.84, 5.12, 7.68, 10.24, 15.36, 20.48, 30.72, 40.96, 61.44, 81.92, 122.88, 163.84, 245.76, 327.68, 491.52}
 	for code, ms := range want {
 		if got := float64(RNRDelay(uint8(code))) / 1e6; got != ms {
 			t.Errorf("code %d: %g ms, want %g", code, got, ms)
@@ -63,7 +64,8 @@ func TestRNRDelay(t *testing.T) {
 }
 
 func TestAckTimeout(t *testing.T) {
-	for code, want := range map[uint8]int64{0: 0, 1: 8192, 14: 67_108_864, 17: 536_870_912, 31: 8_796_093_022_208, 32: 0} {
+	for code, want := range map[uint8]int64{0: 0, 1: 8192, 14: 67_108_864, 17: 536_870_912, 31: 8_796_093_022_208,
+		32: 0} {
 		if got := AckTimeout(code); got != want {
 			t.Errorf("code %d: %d ns, want %d", code, got, want)
 		}

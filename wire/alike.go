@@ -6,22 +6,22 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// This file is about packets that differ from the one before in nothing but PSN,
-// payload and, of WRITEs, address, and ask for no ACK: what long messages and trains
-// of WRITE ONLYs mostly are. They may be written and read without looking at each field.
+// This file is header prediction: it is about packets that differ from the one before only in PSN, payload and, for
+// WRITE ONLY, address, and do not ask for an ACK. Most packets of long messages and of trains of WRITE ONLYs are so.
+// They can be written and read without encoding and decoding each field.
 
-// alikeLens are the lengths of the headers of such packets.
+// alikeLens has the length of the headers of such packets by opcode.
 var alikeLens = [256]uint8{
 	RCWriteOnly:      BTHLen + RETHLen,
 	RCSendMiddle:     BTHLen,
 	RCReadRespMiddle: BTHLen,
 }
 
-// AlikeLen returns the length of the headers of packets with an opcode that may be
-// alike, and 0 for others.
+// AlikeLen returns the length of the headers of packets with this opcode, 0 if such packets can never be alike.
 func AlikeLen(op Opcode) int { return int(alikeLens[op]) }
 
-// PutAlike writes the headers of a packet like the one before. Only a WRITE has va.
+// PutAlike writes the headers of the packet that follows before. va is the address of a WRITE ONLY; other packets have
+// none.
 func PutAlike(frame, before []byte, psn ib.PSN, va uint64) {
 	n := AlikeLen(Opcode(before[0]))
 	copy(frame[:n], before[:n])
@@ -31,7 +31,8 @@ func PutAlike(frame, before []byte, psn ib.PSN, va uint64) {
 	}
 }
 
-// Alike reports whether frame, BTH to ICRC as the one before, is like it and next.
+// Alike reports whether frame, from BTH to ICRC, is the packet that follows before and differs only in the fields
+// above.
 func Alike(frame, before []byte) bool {
 	if len(frame) != len(before) || len(frame) < BTHLen+ICRCLen {
 		return false

@@ -9,22 +9,21 @@ import (
 // BTHLen is the length of the BTH in bytes.
 const BTHLen = 12
 
-// BTH is the base transport header (IBTA 9.2), in every packet.
+// BTH is the base transport header (IBTA 9.2) of every packet.
 //
-// IBTA has receivers ignore reserved bits; they are kept here so that a decoded
-// packet can be written as it was.
+// Receivers ignore reserved bits (IBTA 9.2). They are kept here, so that a decoded packet can be encoded unchanged.
 type BTH struct {
 	Opcode Opcode
-	SE     bool   // solicited event: the receiver's armed CQ shall raise an event
-	MigReq bool   // path migration state; rdma_rxe sends 0, NICs send 1, neither looks
+	SE     bool   // solicited event: the receiver's CQ, if armed, raises an event
+	MigReq bool   // path migration state; rdma_rxe sends 0, NICs send 1, and both ignore it
 	PadCnt uint8  // 0..3 bytes of pad after the payload
 	TVer   uint8  // transport header version, 0
 	PKey   uint16 // partition key
-	FECN   bool   // congestion was met on the way here
-	BECN   bool   // congestion was met on the way back: the mark of a CNP
+	FECN   bool   // the packet has met congestion on its way (forward)
+	BECN   bool   // packets of the other direction have met congestion (backward): set in a CNP
 	Resv6  uint8  // six reserved bits after BECN
 	DestQP ib.QPN
-	AckReq bool  // the responder shall acknowledge this packet
+	AckReq bool  // the responder must acknowledge this packet
 	Resv7  uint8 // seven reserved bits after AckReq
 	PSN    ib.PSN
 }
@@ -38,7 +37,7 @@ const (
 	bthAckReq = 0x80
 )
 
-// decode reads the header from b, which holds at least BTHLen bytes.
+// decode decodes the header from b, which has at least BTHLen bytes.
 func (h *BTH) decode(b []byte) {
 	_ = b[BTHLen-1]
 	h.Opcode = Opcode(b[0])
@@ -58,8 +57,7 @@ func (h *BTH) decode(b []byte) {
 	h.PSN = ib.PSN(psn) & ib.PSNMask
 }
 
-// put writes the header to b, which holds at least BTHLen bytes. Bits that do
-// not fit their field are cut off.
+// put writes the header to b, which has at least BTHLen bytes. Values that do not fit their field are cut.
 func (h *BTH) put(b []byte) {
 	_ = b[BTHLen-1]
 	b[0] = byte(h.Opcode)
@@ -71,7 +69,7 @@ func (h *BTH) put(b []byte) {
 	b[8] = flag(h.AckReq, bthAckReq) | h.Resv7&0x7F
 }
 
-// flag returns bit if on, and 0 otherwise.
+// flag returns bit if on is true, otherwise 0.
 func flag(on bool, bit byte) byte {
 	if on {
 		return bit

@@ -2,7 +2,7 @@ package wire
 
 import "github.com/goroce/goroce/ib"
 
-// Most private data of each message, in bytes (IBTA 12.6).
+// Lengths of the private data fields in bytes (IBTA 12.6).
 const (
 	REQPrivateLen     = 92
 	MRAPrivateLen     = 222
@@ -18,37 +18,36 @@ const (
 	SIDRREPInfoLen = 72
 )
 
-// REQ asks for a connection (IBTA 12.6.5). Timeouts are 5-bit codes t that stand
-// for 4.096 us * 2^t.
+// REQ requests a connection (IBTA 12.6.5). Timeouts are 5-bit codes t for 4.096 us * 2^t.
 type REQ struct {
 	LocalID               uint32 // communication ID of the sender
-	ServiceID             uint64 // what is asked for
+	ServiceID             uint64 // the service to connect to
 	CAGUID                uint64 // of the sender's device
 	QKey                  uint32
-	QPN                   ib.QPN // the sender's
-	ResponderResources    uint8  // READs and atomics that the sender takes at a time
-	InitiatorDepth        uint8  // that it wants to have under way
-	RemoteResponseTimeout uint8  // within which the receiver shall answer
+	QPN                   ib.QPN // of the sender
+	ResponderResources    uint8  // READs and atomics that the sender accepts at a time
+	InitiatorDepth        uint8  // READs and atomics that the sender wants to have outstanding
+	RemoteResponseTimeout uint8  // time in which the receiver should answer
 	Transport             uint8  // CMTransportRC ...
 	FlowControl           bool   // end-to-end flow control by credits
-	StartingPSN           ib.PSN // the first that the sender of the message expects
-	LocalResponseTimeout  uint8  // within which the sender will answer
+	StartingPSN           ib.PSN // the first PSN that the sender of the message expects
+	LocalResponseTimeout  uint8  // time in which the sender will answer
 	RetryCount            uint8  // 3 bits
 	PKey                  uint16
-	PathMTU               ib.MTU // 0 if the code on the wire is none
+	PathMTU               ib.MTU // 0 if the code is not valid
 	RDCExists             bool
 	RNRRetry              uint8 // 3 bits
 	MaxCMRetries          uint8 // 4 bits
 	SRQ                   bool
 	ExtTransport          uint8 // 3 bits: 1 is XRC
 	Primary, Alternate    CMPath
-	PrivateData           []byte // at most REQPrivateLen; decoded, all of them
+	PrivateData           []byte // at most REQPrivateLen; Decode returns the whole field
 }
 
 // CMPath is a path of a REQ.
 type CMPath struct {
 	LocalLID, RemoteLID uint16
-	LocalGID, RemoteGID ib.GID // local is the sender's
+	LocalGID, RemoteGID ib.GID // LocalGID is the sender's
 	FlowLabel           uint32 // 20 bits
 	Rate                uint8  // 6 bits
 	TrafficClass        uint8
@@ -65,27 +64,27 @@ const (
 	CMTransportExt = 3 // ExtTransport says which
 )
 
-// MRA says that the answer to a message takes longer (IBTA 12.6.6).
+// MRA says that the answer to a message will take longer (IBTA 12.6.6).
 type MRA struct {
 	LocalID, RemoteID uint32
-	Message           CMMessage // which was received
+	Message           CMMessage // the message that was received
 	ServiceTimeout    uint8     // 5-bit code
 	PrivateData       []byte
 }
 
-// CMMessage says which message a MRA or REJ is about.
+// CMMessage is the message that a MRA or REJ refers to.
 type CMMessage uint8
 
 // Messages that MRA and REJ name.
 const (
 	MessageREQ   CMMessage = 0
 	MessageREP   CMMessage = 1
-	MessageOther CMMessage = 2 // REJ: none of these; MRA: LAP
+	MessageOther CMMessage = 2 // REJ: none of these; MRA: a LAP
 )
 
-// REJ refuses (IBTA 12.6.7).
+// REJ rejects a message, or a connection (IBTA 12.6.7).
 type REJ struct {
-	LocalID, RemoteID uint32 // LocalID is 0 if the sender has none
+	LocalID, RemoteID uint32 // LocalID is 0 if the sender has no ID
 	Message           CMMessage
 	Reason            RejectReason
 	Info              []byte // additional reject information, at most REJInfoLen
@@ -97,7 +96,7 @@ type REP struct {
 	LocalID, RemoteID  uint32
 	QKey               uint32
 	QPN                ib.QPN
-	StartingPSN        ib.PSN // the first that the sender of the message expects
+	StartingPSN        ib.PSN // the first PSN that the sender of the message expects
 	ResponderResources uint8
 	InitiatorDepth     uint8
 	TargetACKDelay     uint8 // 5-bit code
@@ -109,7 +108,7 @@ type REP struct {
 	PrivateData        []byte
 }
 
-// RTU ends the three-way handshake (IBTA 12.6.9).
+// RTU completes the three-way handshake (IBTA 12.6.9).
 type RTU struct {
 	LocalID, RemoteID uint32
 	PrivateData       []byte
@@ -118,7 +117,7 @@ type RTU struct {
 // DREQ ends a connection (IBTA 12.6.10).
 type DREQ struct {
 	LocalID, RemoteID uint32
-	RemoteQPN         ib.QPN // the receiver's
+	RemoteQPN         ib.QPN // of the receiver
 	PrivateData       []byte
 }
 
@@ -128,7 +127,7 @@ type DREP struct {
 	PrivateData       []byte
 }
 
-// SIDRREQ asks for the UD QP behind a service ID (IBTA 12.11.2.1).
+// SIDRREQ asks for the UD QP of a service ID (IBTA 12.11.2.1).
 type SIDRREQ struct {
 	RequestID   uint32
 	PKey        uint16
@@ -136,7 +135,7 @@ type SIDRREQ struct {
 	PrivateData []byte
 }
 
-// SIDRREP answers it (IBTA 12.11.2.2).
+// SIDRREP answers a SIDRREQ (IBTA 12.11.2.2).
 type SIDRREP struct {
 	RequestID   uint32
 	Status      SIDRStatus
@@ -147,21 +146,21 @@ type SIDRREP struct {
 	PrivateData []byte
 }
 
-// SIDRStatus is the answer of a SIDRREP.
+// SIDRStatus says whether a SIDRREP has a QP, and if not, why.
 type SIDRStatus uint8
 
 // SIDR statuses.
 const (
 	SIDRValid       SIDRStatus = 0
-	SIDRUnsupported SIDRStatus = 1 // no such service ID
-	SIDRReject      SIDRStatus = 2 // by the service
+	SIDRUnsupported SIDRStatus = 1 // no such service
+	SIDRReject      SIDRStatus = 2 // rejected by the service
 	SIDRNoQP        SIDRStatus = 3
 	SIDRRedirect    SIDRStatus = 4
 	SIDRBadVersion  SIDRStatus = 5
 	numSIDRStatus              = 6
 )
 
-// RejectReason says why a REJ refuses (IBTA 12.6.7.2).
+// RejectReason is the reason of a REJ (IBTA 12.6.7.2).
 type RejectReason uint16
 
 // Reasons of a REJ.
@@ -173,9 +172,9 @@ const (
 	RejectUnsupported            RejectReason = 5
 	RejectInvalidCommID          RejectReason = 6
 	RejectInvalidCommInstance    RejectReason = 7
-	RejectInvalidServiceID       RejectReason = 8 // nobody listens
+	RejectInvalidServiceID       RejectReason = 8 // there is no listener
 	RejectInvalidTransport       RejectReason = 9
-	RejectStale                  RejectReason = 10 // the sender's QP is part of a connection here
+	RejectStale                  RejectReason = 10 // the sender's QP has a connection here already
 	RejectRDCNotExist            RejectReason = 11
 	RejectInvalidGID             RejectReason = 12
 	RejectInvalidLID             RejectReason = 13
@@ -202,17 +201,17 @@ const (
 	RejectVendorOption           RejectReason = 35
 )
 
-// CMHeaderLen is the length of the header that rdma_cm puts before the private
-// data of REQs and SIDR_REQs (IBTA annex A11, Linux's struct cma_hdr).
+// CMHeaderLen is the length of the header that rdma_cm puts before the private data of REQs and SIDR_REQs (IBTA annex
+// A11, Linux's struct cma_hdr).
 const CMHeaderLen = 36
 
-// CMHeader names the two ends by address (IBTA annex A11).
+// CMHeader has the addresses and the source port of a connection (IBTA annex A11).
 type CMHeader struct {
-	Src, Dst ib.GID // IPv4 in its mapped form; both of one family
+	Src, Dst ib.GID // IPv4 addresses in mapped form; both of one family
 	SrcPort  uint16
 }
 
-// PortSpace is the part of a service ID that says which ports are meant.
+// PortSpace is the part of a service ID that says what the ports mean.
 type PortSpace = ib.PortSpace
 
 // Port spaces of rdma_cm.

@@ -156,7 +156,7 @@ func (m *SIDRREP) Put(mad *[MADLen]byte) {
 	binary.BigEndian.PutUint32(b[20:], m.QKey)
 }
 
-// getIDs reads the communication IDs that most messages begin with.
+// getIDs returns the communication IDs that most messages begin with.
 func getIDs(b []byte) (local, remote uint32) {
 	return binary.BigEndian.Uint32(b), binary.BigEndian.Uint32(b[4:])
 }
@@ -166,23 +166,22 @@ func putIDs(b []byte, local, remote uint32) {
 	binary.BigEndian.PutUint32(b[4:], remote)
 }
 
-// getHigh24 reads the upper three bytes of a word: QP numbers and PSNs.
+// getHigh24 returns the upper three bytes of a word: a QP number or a PSN.
 func getHigh24(b []byte) uint32 { return binary.BigEndian.Uint32(b) >> 8 }
 
-// putHigh24 writes a word of three bytes and one.
+// putHigh24 writes a word whose upper three bytes are high and whose last byte is low.
 func putHigh24(b []byte, high uint32, low uint8) {
 	binary.BigEndian.PutUint32(b, high<<8|uint32(low))
 }
 
-// getInfo returns the additional information in its field; a length beyond the
-// field is taken for all of it.
+// getInfo returns the first n bytes of the field of additional information, all of it if n is beyond its end.
 func getInfo(field []byte, n uint8) []byte {
 	n = min(n, uint8(len(field)))
 	return field[:n:n]
 }
 
-// putPrivate writes private data from offset off of a message to its end, zeroes
-// all before, and returns the message.
+// putPrivate writes private data from offset off of a message to its end, zeroes everything before, and returns the
+// message.
 func putPrivate(mad *[MADLen]byte, off int, data []byte) []byte {
 	b := mad[MADHeaderLen:]
 	putData(b[off:], data)
@@ -190,7 +189,7 @@ func putPrivate(mad *[MADLen]byte, off int, data []byte) []byte {
 	return b
 }
 
-// putData fills a field with data and zeroes; it returns how many are data.
+// putData writes data into a field and zeroes the rest. It returns how many bytes of data fit.
 func putData(field, data []byte) int {
 	n := copy(field, data)
 	clear(field[n:])

@@ -6,7 +6,7 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// The refusals of CMHeader.Decode.
+// Errors of CMHeader.Decode.
 var (
 	errCMShort     = &HeaderError{"CM header", "36 bytes", ErrShort}
 	errCMVersion   = &HeaderError{"CM header", "version 0", ErrVersion}
@@ -14,10 +14,9 @@ var (
 	errCMMapped    = &HeaderError{"CM header", "no IPv4-mapped addresses in IP version 6", ErrAddress}
 )
 
-// Decode reads the header at the start of private data: byte 0 is the header's
-// version, the upper half of byte 1 that of IP. An IPv4 address is in the last
-// four of its 16 bytes; like Linux, Decode ignores the others. It refuses what is
-// short, of another version, or says IPv6 and has IPv4-mapped addresses.
+// Decode decodes the header at the start of private data. Byte 0 is the header's version, the upper half of byte 1 the
+// IP version. An IPv4 address is in the last four of its 16 bytes; like Linux, Decode ignores the others. It refuses a
+// header that is too short or has another version, and one that says IPv6 but has IPv4-mapped addresses.
 func (h *CMHeader) Decode(private []byte) error {
 	if len(private) < CMHeaderLen {
 		return errCMShort
@@ -42,8 +41,8 @@ func (h *CMHeader) Decode(private []byte) error {
 	return nil
 }
 
-// Put writes the header to the first CMHeaderLen bytes of private, which has at
-// least as many. The family is that of Src.
+// Put writes the header to the first CMHeaderLen bytes of private, which must have as many. The IP version is that of
+// Src.
 func (h *CMHeader) Put(private []byte) {
 	b := private[:CMHeaderLen]
 	clear(b)
@@ -59,8 +58,8 @@ func (h *CMHeader) Put(private []byte) {
 	copy(b[20:36], h.Dst[:])
 }
 
-// SplitServiceID is the inverse of [ib.PortSpace.ServiceID]. It is not ok if the
-// service ID is in none of the port spaces named above.
+// SplitServiceID is the inverse of [ib.PortSpace.ServiceID]. ok is false if the service ID is in none of the port
+// spaces above.
 func SplitServiceID(id uint64) (space PortSpace, port uint16, ok bool) {
 	if id>>32 != 0 {
 		return 0, 0, false

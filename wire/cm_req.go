@@ -6,7 +6,7 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// Where the two paths of a REQ begin, and its private data.
+// Offsets of the two paths of a REQ, and of its private data.
 const (
 	reqPrimary   = 52
 	reqAlternate = reqPrimary + cmPathLen
@@ -42,8 +42,7 @@ func (m *REQ) Decode(mad *[MADLen]byte) {
 	m.PrivateData = b[reqPrivate:]
 }
 
-// Put writes what follows the MAD header. A path MTU that is none of the five
-// becomes code 0.
+// Put writes what follows the MAD header. An invalid path MTU becomes code 0.
 func (m *REQ) Put(mad *[MADLen]byte) {
 	b := putPrivate(mad, reqPrivate, m.PrivateData)
 	binary.BigEndian.PutUint32(b, m.LocalID)

@@ -22,7 +22,8 @@ type cmMessage interface {
 // cmMessages returns an empty message of each kind.
 func cmMessages() map[CMAttr]cmMessage {
 	return map[CMAttr]cmMessage{
-		AttrREQ: new(REQ), AttrMRA: new(MRA), AttrREJ: new(REJ), AttrREP: new(REP), AttrRTU: new(RTU), AttrDREQ: new(DREQ),
+		AttrREQ: new(REQ), AttrMRA: new(MRA), AttrREJ: new(REJ), AttrREP: new(REP), AttrRTU: new(RTU),
+		AttrDREQ: new(DREQ),
 		AttrDREP: new(DREP), AttrSIDRREQ: new(SIDRREQ), AttrSIDRREP: new(SIDRREP),
 	}
 }
@@ -44,22 +45,27 @@ const rpingPath = "testdata/rping.pcap"
 // What two Linux hosts said to each other before and after rping, field by field;
 // and encoded again, to the same bytes.
 func TestCMOfLinux(t *testing.T) {
-	client, server := ib.GID{10: 0xFF, 11: 0xFF, 12: 192, 13: 168, 14: 77, 15: 2}, ib.GID{10: 0xFF, 11: 0xFF, 12: 192, 13: 168, 14: 77, 15: 1}
+	client, server := ib.GID{10: 0xFF, 11: 0xFF, 12: 192, 13: 168, 14: 77, 15: 2},
+		ib.GID{10: 0xFF, 11: 0xFF, 12: 192, 13: 168, 14: 77, 15: 1}
 	const clientID, serverID = 0x16b9caac, 0x7d0ab7be
-	path := CMPath{LocalLID: 0xFFFF, RemoteLID: 0xFFFF, LocalGID: client, RemoteGID: server, FlowLabel: 0xcd1b0, HopLimit: 64, AckTimeout: 19}
+	path := CMPath{LocalLID: 0xFFFF, RemoteLID: 0xFFFF, LocalGID: client, RemoteGID: server, FlowLabel: 0xcd1b0,
+		HopLimit: 64, AckTimeout: 19}
 	header := make([]byte, REQPrivateLen)
 	(&CMHeader{Src: client, Dst: server, SrcPort: 60694}).Put(header)
 	want := []struct {
 		attr CMAttr
 		msg  cmMessage
 	}{
-		{AttrREQ, &REQ{LocalID: clientID, ServiceID: PortSpaceTCP.ServiceID(7174), CAGUID: 0x505400fffe000002, QPN: 0x29,
-			ResponderResources: 1, InitiatorDepth: 1, RemoteResponseTimeout: 20, StartingPSN: 0x8797e9, LocalResponseTimeout: 20,
-			RetryCount: 7, PKey: ib.DefaultPKey, PathMTU: ib.MTU1024, RNRRetry: 7, MaxCMRetries: 15, Primary: path, PrivateData: header}},
-		{AttrREP, &REP{LocalID: serverID, RemoteID: clientID, QPN: 0x29, StartingPSN: 0x2d5803, ResponderResources: 1, InitiatorDepth: 1,
-			TargetACKDelay: 15, RNRRetry: 7, CAGUID: 0x505400fffe000001, PrivateData: make([]byte, REPPrivateLen)}},
+		{AttrREQ, &REQ{LocalID: clientID, ServiceID: PortSpaceTCP.ServiceID(7174), CAGUID: 0x505400fffe000002,
+			QPN: 0x29, ResponderResources: 1, InitiatorDepth: 1, RemoteResponseTimeout: 20, StartingPSN: 0x8797e9,
+			LocalResponseTimeout: 20, RetryCount: 7, PKey: ib.DefaultPKey, PathMTU: ib.MTU1024, RNRRetry: 7,
+			MaxCMRetries: 15, Primary: path, PrivateData: header}},
+		{AttrREP, &REP{LocalID: serverID, RemoteID: clientID, QPN: 0x29, StartingPSN: 0x2d5803, ResponderResources: 1,
+			InitiatorDepth: 1, TargetACKDelay: 15, RNRRetry: 7, CAGUID: 0x505400fffe000001,
+			PrivateData: make([]byte, REPPrivateLen)}},
 		{AttrRTU, &RTU{LocalID: clientID, RemoteID: serverID, PrivateData: make([]byte, RTUPrivateLen)}},
-		{AttrDREQ, &DREQ{LocalID: clientID, RemoteID: serverID, RemoteQPN: 0x29, PrivateData: make([]byte, DREQPrivateLen)}},
+		{AttrDREQ, &DREQ{LocalID: clientID, RemoteID: serverID, RemoteQPN: 0x29,
+			PrivateData: make([]byte, DREQPrivateLen)}},
 		{AttrDREP, &DREP{LocalID: serverID, RemoteID: clientID, PrivateData: make([]byte, DREPPrivateLen)}},
 	}
 	mads := madsOf(t, rpingPath)
@@ -69,8 +75,8 @@ func TestCMOfLinux(t *testing.T) {
 	for i, w := range want {
 		var h MADHeader
 		h.Decode(mads[i])
-		wantHeader := MADHeader{BaseVersion: MADBaseVersion, Class: MADClassCM, ClassVersion: MADClassVersionCM, Method: MADMethodSend,
-			TID: 0x2_accab916, Attr: w.attr}
+		wantHeader := MADHeader{BaseVersion: MADBaseVersion, Class: MADClassCM, ClassVersion: MADClassVersionCM,
+			Method: MADMethodSend, TID: 0x2_accab916, Attr: w.attr}
 		if diff := cmp.Diff(wantHeader, h); diff != "" {
 			t.Errorf("%v: header (-want +got):\n%s", w.attr, diff)
 		}
@@ -222,10 +228,12 @@ func TestCMLayout(t *testing.T) {
 
 // The MAD header has its fields where IBTA 13.4.3 has them.
 func TestMADHeader(t *testing.T) {
-	want := MADHeader{BaseVersion: 1, Class: 7, ClassVersion: 2, Method: 3, Status: 0x0405, TID: 0x08090a0b0c0d0e0f, Attr: 0x1011, Modifier: 0x14151617}
+	want := MADHeader{BaseVersion: 1, Class: 7, ClassVersion: 2, Method: 3, Status: 0x0405, TID: 0x08090a0b0c0d0e0f,
+		Attr: 0x1011, Modifier: 0x14151617}
 	mad := [MADLen]byte{4: 0xFF, 7: 0xFF, 19: 0xFF, 24: 0xFF}
 	want.Put(&mad)
-	if diff := cmp.Diff(unhex(t, "010702030405000008090a0b0c0d0e0f1011000014151617ff"), mad[:MADHeaderLen+1]); diff != "" {
+	if diff := cmp.Diff(unhex(t, "010702030405000008090a0b0c0d0e0f1011000014151617ff"),
+		mad[:MADHeaderLen+1]); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	var got MADHeader
@@ -256,13 +264,15 @@ func TestMADOfPacket(t *testing.T) {
 // A header names messages of the connection manager.
 func TestMADName(t *testing.T) {
 	for want, h := range map[string]MADHeader{
-		"CM REQ": {Class: MADClassCM, Attr: AttrREQ}, "CM SIDR_REP": {Class: MADClassCM, Attr: AttrSIDRREP}, "CM APR": {Class: MADClassCM, Attr: AttrAPR},
+		"CM REQ": {Class: MADClassCM, Attr: AttrREQ}, "CM SIDR_REP": {Class: MADClassCM, Attr: AttrSIDRREP},
+		"CM APR": {Class: MADClassCM, Attr: AttrAPR},
 	} {
 		if got := h.Name(); got != want {
 			t.Errorf("%+v is %q, want %q", h, got, want)
 		}
 	}
-	for _, h := range []MADHeader{{Class: 3, Attr: AttrREQ}, {Class: MADClassCM, Attr: AttrREQ - 1}, {Class: MADClassCM, Attr: AttrAPR + 1}} {
+	for _, h := range []MADHeader{{Class: 3, Attr: AttrREQ}, {Class: MADClassCM, Attr: AttrREQ - 1},
+		{Class: MADClassCM, Attr: AttrAPR + 1}} {
 		if got := h.Name(); got != "MAD" {
 			t.Errorf("%+v is %q", h, got)
 		}
@@ -289,27 +299,31 @@ func (f fields) gid() ib.GID {
 
 func (f fields) path() CMPath {
 	return CMPath{LocalLID: uint16(f.bits(16)), RemoteLID: uint16(f.bits(16)), LocalGID: f.gid(), RemoteGID: f.gid(),
-		FlowLabel: uint32(f.bits(20)), Rate: f.u8(6), TrafficClass: f.u8(8), HopLimit: f.u8(8), SL: f.u8(4), SubnetLocal: f.bool(), AckTimeout: f.u8(5)}
+		FlowLabel: uint32(f.bits(20)), Rate: f.u8(6), TrafficClass: f.u8(8), HopLimit: f.u8(8), SL: f.u8(4),
+		SubnetLocal: f.bool(), AckTimeout: f.u8(5)}
 }
 
 // message draws a message of the kind.
 func (f fields) message(a CMAttr) cmMessage {
 	switch a {
 	case AttrREQ:
-		return &REQ{LocalID: f.u32(), ServiceID: f.u64(), CAGUID: f.u64(), QKey: f.u32(), QPN: f.qpn(), ResponderResources: f.u8(8),
-			InitiatorDepth: f.u8(8), RemoteResponseTimeout: f.u8(5), Transport: f.u8(2), FlowControl: f.bool(), StartingPSN: f.psn(),
-			LocalResponseTimeout: f.u8(5), RetryCount: f.u8(3), PKey: uint16(f.bits(16)), PathMTU: ib.MTUFromCode(int(f.bits(3))),
-			RDCExists: f.bool(), RNRRetry: f.u8(3), MaxCMRetries: f.u8(4), SRQ: f.bool(), ExtTransport: f.u8(3),
-			Primary: f.path(), Alternate: f.path(), PrivateData: f.data(REQPrivateLen)}
+		return &REQ{LocalID: f.u32(), ServiceID: f.u64(), CAGUID: f.u64(), QKey: f.u32(), QPN: f.qpn(),
+			ResponderResources: f.u8(8), InitiatorDepth: f.u8(8), RemoteResponseTimeout: f.u8(5), Transport: f.u8(2),
+			FlowControl: f.bool(), StartingPSN: f.psn(), LocalResponseTimeout: f.u8(5), RetryCount: f.u8(3),
+			PKey: uint16(f.bits(16)), PathMTU: ib.MTUFromCode(int(f.bits(3))), RDCExists: f.bool(), RNRRetry: f.u8(3),
+			MaxCMRetries: f.u8(4), SRQ: f.bool(), ExtTransport: f.u8(3), Primary: f.path(), Alternate: f.path(),
+			PrivateData: f.data(REQPrivateLen)}
 	case AttrMRA:
-		return &MRA{LocalID: f.u32(), RemoteID: f.u32(), Message: CMMessage(f.bits(2)), ServiceTimeout: f.u8(5), PrivateData: f.data(MRAPrivateLen)}
+		return &MRA{LocalID: f.u32(), RemoteID: f.u32(), Message: CMMessage(f.bits(2)), ServiceTimeout: f.u8(5),
+			PrivateData: f.data(MRAPrivateLen)}
 	case AttrREJ:
-		return &REJ{LocalID: f.u32(), RemoteID: f.u32(), Message: CMMessage(f.bits(2)), Reason: RejectReason(f.bits(16)),
-			Info: f.data(REJInfoLen), PrivateData: f.data(REJPrivateLen)}
+		return &REJ{LocalID: f.u32(), RemoteID: f.u32(), Message: CMMessage(f.bits(2)),
+			Reason: RejectReason(f.bits(16)), Info: f.data(REJInfoLen), PrivateData: f.data(REJPrivateLen)}
 	case AttrREP:
-		return &REP{LocalID: f.u32(), RemoteID: f.u32(), QKey: f.u32(), QPN: f.qpn(), StartingPSN: f.psn(), ResponderResources: f.u8(8),
-			InitiatorDepth: f.u8(8), TargetACKDelay: f.u8(5), FailoverAccepted: f.u8(2), FlowControl: f.bool(), RNRRetry: f.u8(3),
-			SRQ: f.bool(), CAGUID: f.u64(), PrivateData: f.data(REPPrivateLen)}
+		return &REP{LocalID: f.u32(), RemoteID: f.u32(), QKey: f.u32(), QPN: f.qpn(), StartingPSN: f.psn(),
+			ResponderResources: f.u8(8), InitiatorDepth: f.u8(8), TargetACKDelay: f.u8(5), FailoverAccepted: f.u8(2),
+			FlowControl: f.bool(), RNRRetry: f.u8(3), SRQ: f.bool(), CAGUID: f.u64(),
+			PrivateData: f.data(REPPrivateLen)}
 	case AttrRTU:
 		return &RTU{LocalID: f.u32(), RemoteID: f.u32(), PrivateData: f.data(RTUPrivateLen)}
 	case AttrDREQ:
@@ -317,10 +331,11 @@ func (f fields) message(a CMAttr) cmMessage {
 	case AttrDREP:
 		return &DREP{LocalID: f.u32(), RemoteID: f.u32(), PrivateData: f.data(DREPPrivateLen)}
 	case AttrSIDRREQ:
-		return &SIDRREQ{RequestID: f.u32(), PKey: uint16(f.bits(16)), ServiceID: f.u64(), PrivateData: f.data(SIDRREQPrivateLen)}
+		return &SIDRREQ{RequestID: f.u32(), PKey: uint16(f.bits(16)), ServiceID: f.u64(),
+			PrivateData: f.data(SIDRREQPrivateLen)}
 	default:
-		return &SIDRREP{RequestID: f.u32(), Status: SIDRStatus(f.bits(8)), QPN: f.qpn(), ServiceID: f.u64(), QKey: f.u32(),
-			Info: f.data(SIDRREPInfoLen), PrivateData: f.data(SIDRREPPrivateLen)}
+		return &SIDRREP{RequestID: f.u32(), Status: SIDRStatus(f.bits(8)), QPN: f.qpn(), ServiceID: f.u64(),
+			QKey: f.u32(), Info: f.data(SIDRREPInfoLen), PrivateData: f.data(SIDRREPPrivateLen)}
 	}
 }
 
@@ -367,19 +382,22 @@ func TestCMAlias(t *testing.T) {
 		{"SIDRREP.Info", rep.Info, 24, SIDRREPInfoLen}, {"SIDRREP.PrivateData", rep.PrivateData, 96, SIDRREPPrivateLen},
 	} {
 		if len(c.data) != c.len || cap(c.data) != c.len || &c.data[0] != &mad[MADHeaderLen+c.at] {
-			t.Errorf("%s: %d bytes with room for %d, want the %d at offset %d", c.name, len(c.data), cap(c.data), c.len, c.at)
+			t.Errorf("%s: %d bytes with room for %d, want the %d at offset %d", c.name, len(c.data), cap(c.data), c.len,
+				c.at)
 		}
 	}
 }
 
 // The header of rdma_cm, as Linux writes it for IPv4, and for IPv6.
 func TestCMHeader(t *testing.T) {
-	client, server := ib.GID{10: 0xFF, 11: 0xFF, 12: 192, 13: 168, 14: 77, 15: 2}, ib.GID{10: 0xFF, 11: 0xFF, 12: 192, 13: 168, 14: 77, 15: 1}
+	client, server := ib.GID{10: 0xFF, 11: 0xFF, 12: 192, 13: 168, 14: 77, 15: 2},
+		ib.GID{10: 0xFF, 11: 0xFF, 12: 192, 13: 168, 14: 77, 15: 1}
 	for _, c := range []struct {
 		bytes string
 		want  CMHeader
 	}{
-		{"0040ed16" + "000000000000000000000000c0a84d02" + "000000000000000000000000c0a84d01", CMHeader{client, server, 60694}},
+		{"0040ed16" + "000000000000000000000000c0a84d02" + "000000000000000000000000c0a84d01",
+			CMHeader{client, server, 60694}},
 		{"00601234" + "fd000000000000000000000000000001" + "fd000000000000000000000000000002",
 			CMHeader{ib.GID{0: 0xFD, 15: 1}, ib.GID{0: 0xFD, 15: 2}, 0x1234}},
 	} {
@@ -451,15 +469,21 @@ func TestCMText(t *testing.T) {
 		got  interface{ String() string }
 		want string
 	}{
-		{AttrREQ, "REQ"}, {AttrMRA, "MRA"}, {AttrREJ, "REJ"}, {AttrREP, "REP"}, {AttrRTU, "RTU"}, {AttrDREQ, "DREQ"}, {AttrDREP, "DREP"},
-		{AttrSIDRREQ, "SIDR_REQ"}, {AttrSIDRREP, "SIDR_REP"}, {AttrLAP, "LAP"}, {AttrAPR, "APR"}, {CMAttr(0), "CMAttr(0)"}, {CMAttr(0x1B), "CMAttr(27)"},
+		{AttrREQ, "REQ"}, {AttrMRA, "MRA"}, {AttrREJ, "REJ"}, {AttrREP, "REP"}, {AttrRTU, "RTU"}, {AttrDREQ, "DREQ"},
+		{AttrDREP, "DREP"},
+		{AttrSIDRREQ, "SIDR_REQ"}, {AttrSIDRREP, "SIDR_REP"}, {AttrLAP, "LAP"}, {AttrAPR, "APR"},
+		{CMAttr(0), "CMAttr(0)"}, {CMAttr(0x1B), "CMAttr(27)"},
 		{MessageREQ, "REQ"}, {MessageREP, "REP"}, {MessageOther, "other"}, {CMMessage(3), "CMMessage(3)"},
-		{RejectNoQP, "no QP available"}, {RejectInvalidServiceID, "invalid service ID"}, {RejectStale, "stale connection"},
+		{RejectNoQP, "no QP available"}, {RejectInvalidServiceID, "invalid service ID"},
+		{RejectStale, "stale connection"},
 		{RejectInvalidGID, "invalid GID"}, {RejectInvalidMTU, "invalid path MTU"}, {RejectConsumer, "consumer reject"},
 		{RejectVendorOption, "vendor option not supported"},
-		{RejectReason(0), "RejectReason(0)"}, {RejectReason(34), "RejectReason(34)"}, {RejectReason(0xFFFF), "RejectReason(65535)"},
-		{SIDRValid, "valid"}, {SIDRUnsupported, "service ID not supported"}, {SIDRBadVersion, "unsupported class version"}, {SIDRStatus(6), "SIDRStatus(6)"},
-		{PortSpaceIPoIB, "IPoIB"}, {PortSpaceTCP, "TCP"}, {PortSpaceUDP, "UDP"}, {PortSpaceIB, "IB"}, {PortSpace(7), "PortSpace(0x0007)"},
+		{RejectReason(0), "RejectReason(0)"}, {RejectReason(34), "RejectReason(34)"},
+		{RejectReason(0xFFFF), "RejectReason(65535)"},
+		{SIDRValid, "valid"}, {SIDRUnsupported, "service ID not supported"},
+		{SIDRBadVersion, "unsupported class version"}, {SIDRStatus(6), "SIDRStatus(6)"},
+		{PortSpaceIPoIB, "IPoIB"}, {PortSpaceTCP, "TCP"}, {PortSpaceUDP, "UDP"}, {PortSpaceIB, "IB"},
+		{PortSpace(7), "PortSpace(0x0007)"},
 	} {
 		if got := c.got.String(); got != c.want {
 			t.Errorf("got %q, want %q", got, c.want)

@@ -5,7 +5,7 @@ func (m CMMessage) String() string { return nameOf(messageText[:], int(m), "CMMe
 
 var messageText = [...]string{MessageREQ: "REQ", MessageREP: "REP", MessageOther: "other"}
 
-// String says in a few words why the request was refused.
+// String returns the reason in a few words.
 func (r RejectReason) String() string { return nameOf(rejectText[:], int(r), "RejectReason") }
 
 var rejectText = [...]string{
@@ -17,17 +17,20 @@ var rejectText = [...]string{
 	RejectInvalidSL: "invalid service level", RejectInvalidTrafficClass: "invalid traffic class",
 	RejectInvalidHopLimit: "invalid hop limit", RejectInvalidPacketRate: "invalid packet rate",
 	RejectInvalidAltGID: "invalid alternate GID", RejectInvalidAltLID: "invalid alternate LID",
-	RejectInvalidAltSL: "invalid alternate service level", RejectInvalidAltTrafficClass: "invalid alternate traffic class",
-	RejectInvalidAltHopLimit: "invalid alternate hop limit", RejectInvalidAltPacketRate: "invalid alternate packet rate",
-	RejectPortCMRedirect: "port and CM redirection", RejectPortRedirect: "port redirection",
-	RejectInvalidMTU: "invalid path MTU", RejectResponderResources: "too few responder resources",
+	RejectInvalidAltSL:           "invalid alternate service level",
+	RejectInvalidAltTrafficClass: "invalid alternate traffic class",
+	RejectInvalidAltHopLimit:     "invalid alternate hop limit",
+	RejectInvalidAltPacketRate:   "invalid alternate packet rate",
+	RejectPortCMRedirect:         "port and CM redirection",
+	RejectPortRedirect:           "port redirection",
+	RejectInvalidMTU:             "invalid path MTU", RejectResponderResources: "too few responder resources",
 	RejectConsumer: "consumer reject", RejectRNRRetry: "RNR retry count not accepted",
 	RejectDuplicateCommID: "duplicate communication ID", RejectInvalidClassVersion: "unsupported class version",
 	RejectInvalidFlowLabel: "invalid flow label", RejectInvalidAltFlowLabel: "invalid alternate flow label",
 	RejectVendorOption: "vendor option not supported",
 }
 
-// String says the status in a few words.
+// String returns the status in a few words.
 func (s SIDRStatus) String() string { return nameOf(sidrText[:], int(s), "SIDRStatus") }
 
 var sidrText = [numSIDRStatus]string{

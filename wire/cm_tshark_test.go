@@ -33,9 +33,12 @@ type field struct {
 // wrongly: three bytes, or one, with the masks of four.
 func dissection(h *MADHeader, m cmMessage, mad *[MADLen]byte) []field {
 	out := []field{
-		{"infiniband.mad.baseversion", h.BaseVersion}, {"infiniband.mad.mgmtclass", h.Class}, {"infiniband.mad.classversion", h.ClassVersion},
-		{"infiniband.mad.method", h.Method}, {"infiniband.mad.status", h.Status}, {"infiniband.mad.transactionid", h.TID},
-		{"infiniband.mad.attributeid", h.Attr}, {"infiniband.mad.attributemodifier", h.Modifier}, {"infiniband.mad.data", mad[MADHeaderLen:]},
+		{"infiniband.mad.baseversion", h.BaseVersion}, {"infiniband.mad.mgmtclass", h.Class},
+		{"infiniband.mad.classversion", h.ClassVersion},
+		{"infiniband.mad.method", h.Method}, {"infiniband.mad.status", h.Status},
+		{"infiniband.mad.transactionid", h.TID},
+		{"infiniband.mad.attributeid", h.Attr}, {"infiniband.mad.attributemodifier", h.Modifier},
+		{"infiniband.mad.data", mad[MADHeaderLen:]},
 	}
 	switch m := m.(type) {
 	case *REQ:
@@ -44,25 +47,29 @@ func dissection(h *MADHeader, m cmMessage, mad *[MADLen]byte) []field {
 		out = append(out, []field{
 			{"infiniband.cm.rej.localcommid", m.LocalID}, {"infiniband.cm.rej.remotecommid", m.RemoteID},
 			{"infiniband.cm.rej.msgrej", uint8(m.Message)}, {"infiniband.cm.rej.rejinfolen", len(m.Info)},
-			{"infiniband.cm.rej.reason", uint16(m.Reason)}, {"infiniband.cm.rej.ari", mad[MADHeaderLen+12 : MADHeaderLen+12+REJInfoLen]},
+			{"infiniband.cm.rej.reason", uint16(m.Reason)},
+			{"infiniband.cm.rej.ari", mad[MADHeaderLen+12 : MADHeaderLen+12+REJInfoLen]},
 			{"infiniband.cm.rej.private", m.PrivateData}}...)
 	case *REP:
 		out = append(out, []field{
-			{"infiniband.cm.rep", m.LocalID}, {"infiniband.cm.rep.remotecommid", m.RemoteID}, {"infiniband.cm.rep.localqkey", m.QKey},
+			{"infiniband.cm.rep", m.LocalID}, {"infiniband.cm.rep.remotecommid", m.RemoteID},
+			{"infiniband.cm.rep.localqkey", m.QKey},
 			{"infiniband.cm.rep.localqpn", uint32(m.QPN)}, {"infiniband.cm.rep.startpsn", uint32(m.StartingPSN)},
 			{"infiniband.cm.rep.respres", m.ResponderResources}, {"infiniband.cm.rep.initdepth", m.InitiatorDepth},
 			{"infiniband.cm.rep.tgtackdelay", m.TargetACKDelay}, {"infiniband.cm.rep.failoveracc", m.FailoverAccepted},
 			{"infiniband.cm.rep.e2eflowctrl", bit(m.FlowControl)}, {"infiniband.cm.rep.rnrretrcount", m.RNRRetry},
-			{"infiniband.cm.rep.srq", bit(m.SRQ)}, {"infiniband.cm.rep.localcaguid", m.CAGUID}, {"infiniband.cm.rep.private", m.PrivateData}}...)
+			{"infiniband.cm.rep.srq", bit(m.SRQ)}, {"infiniband.cm.rep.localcaguid", m.CAGUID},
+			{"infiniband.cm.rep.private", m.PrivateData}}...)
 	case *RTU:
-		out = append(out, []field{{"infiniband.cm.rtu.localcommid", m.LocalID}, {"infiniband.cm.rtu.remotecommid", m.RemoteID},
-			{"infiniband.cm.rtu.private", m.PrivateData}}...)
+		out = append(out, []field{{"infiniband.cm.rtu.localcommid", m.LocalID},
+			{"infiniband.cm.rtu.remotecommid", m.RemoteID}, {"infiniband.cm.rtu.private", m.PrivateData}}...)
 	case *DREQ:
-		out = append(out, []field{{"infiniband.cm.dreq.localcommid", m.LocalID}, {"infiniband.cm.dreq.remotecommid", m.RemoteID},
-			{"infiniband.cm.req.remoteqpneecn", uint32(m.RemoteQPN)}, {"infiniband.cm.dreq.private", m.PrivateData}}...)
+		out = append(out, []field{{"infiniband.cm.dreq.localcommid", m.LocalID},
+			{"infiniband.cm.dreq.remotecommid", m.RemoteID}, {"infiniband.cm.req.remoteqpneecn", uint32(m.RemoteQPN)},
+			{"infiniband.cm.dreq.private", m.PrivateData}}...)
 	case *DREP:
-		out = append(out, []field{{"infiniband.cm.drsp.localcommid", m.LocalID}, {"infiniband.cm.drsp.remotecommid", m.RemoteID},
-			{"infiniband.cm.drsp.private", m.PrivateData}}...)
+		out = append(out, []field{{"infiniband.cm.drsp.localcommid", m.LocalID},
+			{"infiniband.cm.drsp.remotecommid", m.RemoteID}, {"infiniband.cm.drsp.private", m.PrivateData}}...)
 	}
 	return out
 }
@@ -70,36 +77,48 @@ func dissection(h *MADHeader, m cmMessage, mad *[MADLen]byte) []field {
 func reqDissection(m *REQ) []field {
 	p, a := &m.Primary, &m.Alternate
 	out := []field{
-		{"infiniband.cm.req", m.LocalID}, {"infiniband.cm.req.localcaguid", m.CAGUID}, {"infiniband.cm.req.localqkey", m.QKey},
+		{"infiniband.cm.req", m.LocalID}, {"infiniband.cm.req.localcaguid", m.CAGUID},
+		{"infiniband.cm.req.localqkey", m.QKey},
 		{"infiniband.cm.req.localqpn", uint32(m.QPN)}, {"infiniband.cm.req.responderres", m.ResponderResources},
-		{"infiniband.cm.req.initdepth", m.InitiatorDepth}, {"infiniband.cm.req.remoteresptout", m.RemoteResponseTimeout},
+		{"infiniband.cm.req.initdepth", m.InitiatorDepth},
+		{"infiniband.cm.req.remoteresptout", m.RemoteResponseTimeout},
 		{"infiniband.cm.req.transpsvctype", m.Transport}, {"infiniband.cm.req.e2eflowctrl", bit(m.FlowControl)},
-		{"infiniband.cm.req.startpsn", uint32(m.StartingPSN)}, {"infiniband.cm.req.localresptout", m.LocalResponseTimeout},
-		{"infiniband.cm.req.retrcount", m.RetryCount}, {"infiniband.cm.req.pkey", m.PKey}, {"infiniband.cm.req.pppmtu", m.PathMTU.Code()},
+		{"infiniband.cm.req.startpsn", uint32(m.StartingPSN)},
+		{"infiniband.cm.req.localresptout", m.LocalResponseTimeout},
+		{"infiniband.cm.req.retrcount", m.RetryCount}, {"infiniband.cm.req.pkey", m.PKey},
+		{"infiniband.cm.req.pppmtu", m.PathMTU.Code()},
 		{"infiniband.cm.req.rdcexist", bit(m.RDCExists)}, {"infiniband.cm.req.rnrretrcount", m.RNRRetry},
-		{"infiniband.cm.req.maxcmretr", m.MaxCMRetries}, {"infiniband.cm.req.srq", bit(m.SRQ)}, {"infiniband.cm.req.ext_transport", m.ExtTransport},
+		{"infiniband.cm.req.maxcmretr", m.MaxCMRetries}, {"infiniband.cm.req.srq", bit(m.SRQ)},
+		{"infiniband.cm.req.ext_transport", m.ExtTransport},
 		{"infiniband.cm.req.prim_locallid", p.LocalLID}, {"infiniband.cm.req.prim_remotelid", p.RemoteLID},
-		{"infiniband.cm.req.prim_localgid", netip.AddrFrom16(p.LocalGID)}, {"infiniband.cm.req.prim_remotegid", netip.AddrFrom16(p.RemoteGID)},
-		{"infiniband.cm.req.prim_tfcclass", p.TrafficClass}, {"infiniband.cm.req.prim_hoplim", p.HopLimit}, {"infiniband.cm.req.prim_sl", p.SL},
-		{"infiniband.cm.req.prim_subnetlocal", bit(p.SubnetLocal)}, {"infiniband.cm.req.prim_localacktout", p.AckTimeout},
+		{"infiniband.cm.req.prim_localgid", netip.AddrFrom16(p.LocalGID)},
+		{"infiniband.cm.req.prim_remotegid", netip.AddrFrom16(p.RemoteGID)},
+		{"infiniband.cm.req.prim_tfcclass", p.TrafficClass}, {"infiniband.cm.req.prim_hoplim", p.HopLimit},
+		{"infiniband.cm.req.prim_sl", p.SL},
+		{"infiniband.cm.req.prim_subnetlocal", bit(p.SubnetLocal)},
+		{"infiniband.cm.req.prim_localacktout", p.AckTimeout},
 		{"infiniband.cm.req.alt_locallid", a.LocalLID}, {"infiniband.cm.req.alt_remotelid", a.RemoteLID},
 		{"infiniband.cm.req.alt_localgid", a.LocalGID[:]}, {"infiniband.cm.req.alt_remotegid", a.RemoteGID[:]},
-		{"infiniband.cm.req.alt_tfcclass", a.TrafficClass}, {"infiniband.cm.req.alt_hoplim", a.HopLimit}, {"infiniband.cm.req.alt_sl", a.SL},
+		{"infiniband.cm.req.alt_tfcclass", a.TrafficClass}, {"infiniband.cm.req.alt_hoplim", a.HopLimit},
+		{"infiniband.cm.req.alt_sl", a.SL},
 		{"infiniband.cm.req.alt_subnetlocal", bit(a.SubnetLocal)}, {"infiniband.cm.req.alt_localacktout", a.AckTimeout},
 	}
 	_, port, ok := SplitServiceID(m.ServiceID)
 	var h CMHeader
 	if !ok || h.Decode(m.PrivateData) != nil {
-		return append(out, field{"infiniband.cm.req.serviceid", m.ServiceID}, field{"infiniband.cm.req.private", m.PrivateData})
+		return append(out, field{"infiniband.cm.req.serviceid", m.ServiceID},
+			field{"infiniband.cm.req.private", m.PrivateData})
 	}
 	family := "6"
 	if h.Src.Is4() {
 		family = "4"
 	}
 	return append(out, field{"infiniband.cm.req.serviceid.dport", port},
-		field{"infiniband.cm.req.ip_cm.majv", 0}, field{"infiniband.cm.req.ip_cm.minv", 0}, field{"infiniband.cm.req.ip_cm.ipv", family},
+		field{"infiniband.cm.req.ip_cm.majv", 0}, field{"infiniband.cm.req.ip_cm.minv", 0},
+		field{"infiniband.cm.req.ip_cm.ipv", family},
 		field{"infiniband.cm.req.ip_cm.sport", h.SrcPort}, field{"infiniband.cm.req.ip_cm.sip" + family, h.Src.Addr()},
-		field{"infiniband.cm.req.ip_cm.dip" + family, h.Dst.Addr()}, field{"infiniband.cm.req.ip_cm.private", m.PrivateData[CMHeaderLen:]})
+		field{"infiniband.cm.req.ip_cm.dip" + family, h.Dst.Addr()},
+		field{"infiniband.cm.req.ip_cm.private", m.PrivateData[CMHeaderLen:]})
 }
 
 // text is the value in one form: numbers decimal, bytes in hexadecimal.
@@ -123,9 +142,11 @@ func tsharkText(s string) string {
 
 // madFrame returns a frame that carries a MAD from QP 1 to QP 1.
 func madFrame(mad *[MADLen]byte) []byte {
-	p := Packet{BTH: BTH{Opcode: UDSendOnly, PKey: ib.DefaultPKey, DestQP: ib.QPNGSI}, DETH: DETH{QKey: 0x80010000, SrcQP: ib.QPNGSI}, Payload: mad[:]}
+	p := Packet{BTH: BTH{Opcode: UDSendOnly, PKey: ib.DefaultPKey, DestQP: ib.QPNGSI},
+		DETH: DETH{QKey: 0x80010000, SrcQP: ib.QPNGSI}, Payload: mad[:]}
 	f := Frame{EtherDst: [6]byte{2, 0, 0, 0, 0, 2}, EtherSrc: [6]byte{2, 0, 0, 0, 0, 1}}
-	f.Outer = Outer{Src: ib.GID{0: 0xFD, 15: 1}, Dst: ib.GID{0: 0xFD, 15: 2}, SrcPort: 0xD872, DstPort: Port, HopLimit: 64}
+	f.Outer = Outer{Src: ib.GID{0: 0xFD, 15: 1}, Dst: ib.GID{0: 0xFD, 15: 2}, SrcPort: 0xD872, DstPort: Port,
+		HopLimit: 64}
 	return encode(&f, &p)
 }
 
@@ -182,7 +203,8 @@ func TestTsharkCM(t *testing.T) {
 				req.ServiceID |= 1 << 63 // none of rdma_cm
 				if f.bool() {
 					ip := CMHeader{Src: f.gid(), Dst: f.gid(), SrcPort: uint16(f.bits(16))}
-					req.ServiceID, req.PrivateData = PortSpaceTCP.ServiceID(uint16(f.bits(16))), make([]byte, REQPrivateLen)
+					req.ServiceID, req.PrivateData = PortSpaceTCP.ServiceID(uint16(f.bits(16))),
+						make([]byte, REQPrivateLen)
 					ip.Put(req.PrivateData)
 				}
 			}

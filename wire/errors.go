@@ -17,8 +17,8 @@ var (
 	ErrAddress  = errors.New("bad address")
 )
 
-// HeaderError says which header of a packet was refused and why. Every value
-// that this package returns is made once, at start-up.
+// HeaderError says which header of a packet was refused, and why. All values that this package returns are allocated
+// once, at start-up.
 type HeaderError struct {
 	Header string // "BTH", "IPv4" ...
 	Want   string // what is allowed
@@ -30,7 +30,7 @@ func (e *HeaderError) Error() string { return e.Header + ": " + e.Err.Error() + 
 // Unwrap returns the sentinel.
 func (e *HeaderError) Unwrap() error { return e.Err }
 
-// The refusals of Packet.Decode.
+// Errors of Packet.Decode.
 var (
 	errBTHShort     = &HeaderError{"BTH", "12 bytes", ErrShort}
 	errBTHOpcode    = &HeaderError{"BTH", "an opcode of RC, UC, UD or XRC, or CNP", ErrOpcode}
@@ -43,7 +43,7 @@ var (
 	errPayloadLong  = &HeaderError{"payload", "at most 4096 bytes, the largest path MTU", ErrPayload}
 )
 
-// The refusals of Frame.Decode and Frame.DecodeIP.
+// Errors of Frame.Decode and Frame.DecodeIP.
 var (
 	errEtherShort   = &HeaderError{"Ethernet", "14 bytes, 18 with a VLAN tag", ErrShort}
 	errEtherType    = &HeaderError{"Ethernet", "EtherType IPv4 or IPv6, after at most one 802.1Q tag", ErrProtocol}

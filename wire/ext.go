@@ -18,16 +18,16 @@ const (
 	ImmLen          = 4
 	IETHLen         = 4
 
-	// MaxHeaderLen is the length of the longest headers: BTH, XRCETH, AtomicETH.
+	// MaxHeaderLen is the length of the longest combination of headers: BTH, XRCETH, AtomicETH.
 	MaxHeaderLen = BTHLen + XRCETHLen + AtomicETHLen
 )
 
-// RETH is the RDMA extended transport header (IBTA 9.3.3): the remote memory
-// that a WRITE, a READ, a FLUSH or an ATOMIC WRITE is about.
+// RETH is the RDMA extended transport header (IBTA 9.3.3): the remote memory of a WRITE, a READ, a FLUSH or an ATOMIC
+// WRITE.
 type RETH struct {
 	VA   uint64
 	RKey ib.Key
-	Len  uint32 // bytes of the whole message; at most 2^31
+	Len  uint32 // length of the whole message in bytes; at most 2^31
 }
 
 func (h *RETH) decode(b []byte) {
@@ -44,8 +44,8 @@ func (h *RETH) put(b []byte) {
 	binary.BigEndian.PutUint32(b[12:], h.Len)
 }
 
-// AtomicETH is the atomic extended transport header (IBTA 9.3.4). The operands
-// are numbers: the responder applies them in its own byte order.
+// AtomicETH is the atomic extended transport header (IBTA 9.3.4). Swap and Compare are numbers: the responder uses its
+// own byte order in memory.
 type AtomicETH struct {
 	VA      uint64 // a multiple of 8
 	RKey    ib.Key
@@ -89,18 +89,17 @@ func (h *DETH) put(b []byte) {
 	binary.BigEndian.PutUint32(b[4:], uint32(h.Resv)<<24|uint32(h.SrcQP&ib.QPNMask))
 }
 
-// FETH is the FLUSH extended transport header (annex A19). It stands before
-// the RETH.
+// FETH is the FLUSH extended transport header (IBTA A19). It precedes the RETH.
 type FETH struct {
 	Placement   uint8  // FlushGlobal, FlushPersistent or both
 	Selectivity uint8  // FlushRange or FlushRegion
-	Resv        uint32 // 26 reserved bits above
+	Resv        uint32 // the upper 26 bits, which are reserved
 }
 
-// What a FLUSH promises (placement) and how much it covers (selectivity).
+// Placement types and selectivity levels of a FLUSH (IBTA A19.4.2).
 const (
-	FlushGlobal     uint8 = 1 << 0 // later readers at the responder see the data
-	FlushPersistent uint8 = 1 << 1 // the data outlives a loss of power
+	FlushGlobal     uint8 = 1 << 0 // the data is visible to later readers at the responder
+	FlushPersistent uint8 = 1 << 1 // the data survives a loss of power
 
 	FlushRange  uint8 = 0 // the bytes that the RETH names
 	FlushRegion uint8 = 1 // all of the memory region

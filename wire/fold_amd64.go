@@ -7,28 +7,27 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// This file and fold_amd64.s compute CRCs of packets on processors with AVX-512,
-// 256 bytes at a time (V. Gopal and others, "Fast CRC Computation for Generic
-// Polynomials Using PCLMULQDQ", Intel, 2009). crc32.Update takes 64 at a time, and
-// the ICRC was a fifth of what a packet costs.
+// This file and fold_amd64.s compute CRCs of packets on processors with AVX-512, 256 bytes at a time (V. Gopal and
+// others, "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ", Intel, 2009). crc32.Update works on 64 bytes
+// at a time, and then the ICRC took a fifth of the time for a packet.
 
-// canFold is whether the processor has what fold takes.
-var canFold = cpu.X86.HasAVX512F && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VL && cpu.X86.HasAVX512VPCLMULQDQ && cpu.X86.HasBMI2
+// canFold is true if the processor has the instructions of fold.
+var canFold = cpu.X86.HasAVX512F && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VL && cpu.X86.HasAVX512VPCLMULQDQ &&
+	cpu.X86.HasBMI2
 
-// foldCRC returns the CRC register, from 0, after b with first, little endian, added to
-// its first eight bytes. A register to begin with is added to the first four. The length
-// of b is such that foldable says so.
+// foldCRC returns the CRC register after b, from register 0, with first (little endian) added to the first eight bytes.
+// To begin with another register, add that to the first four bytes. The length of b must be foldable.
 func foldCRC(first uint64, b []byte) uint32 { return fold(&keys, first, b) }
 
 //go:noescape
 func fold(k *foldKeys, first uint64, b []byte) uint32
 
-// foldKeys is what fold multiplies with.
+// foldKeys are the constants that fold multiplies by.
 type foldKeys struct {
-	// blocks and lanes are for the first and the second eight bytes of 16, to take them
-	// forward: by 256 bytes, 192, 128 and 64, and from the lanes of a block to the last.
+	// blocks and lanes move the first and the second eight bytes of 16 forward: blocks by 256, 192, 128 and 64 bytes,
+	// lanes from each lane of a block to the last.
 	blocks, lanes [4][2]uint64
-	// end reduces 16 bytes to a register: to 8, to 4, and modulo the polynomial.
+	// end reduces 16 bytes to the register: to 8 bytes, to 4, and modulo the polynomial.
 	end [4]uint64
 }
 
@@ -40,8 +39,8 @@ var keys = foldKeys{
 
 func forward(bytes int) [2]uint64 { return [2]uint64{power(8*bytes + 32), power(8*bytes - 32)} }
 
-// power returns x to the n modulo the polynomial, bits reversed as they are in the
-// register, and shifted by the one that a product of reversed numbers is short.
+// power returns x^n modulo the polynomial, with the bits reversed as in the register, and shifted by one, because a
+// product of two reversed numbers has one bit less.
 func power(n int) uint64 {
 	r := uint32(1 << 31)
 	for range n {
@@ -50,10 +49,10 @@ func power(n int) uint64 {
 	return uint64(r) << 1
 }
 
-// quotient returns x to the 64 divided by the polynomial, bits reversed.
+// quotient returns x^64 divided by the polynomial, with the bits reversed.
 func quotient() uint64 {
 	polynomial := uint64(bits.Reverse32(crc32.IEEE))
-	r, q := uint64(1<<32), uint64(0) // what is left of the highest terms; 33 steps
+	r, q := uint64(1<<32), uint64(0) // remainder and quotient; 33 steps
 	for range 33 {
 		top := r >> 32
 		q = q<<1 | top

@@ -15,24 +15,23 @@ const (
 	etherVLAN = 0x8100
 )
 
-// Frame is a whole packet as packet sockets, XDP and captures show it.
+// Frame is a whole packet, with its Ethernet header, as packet sockets, XDP and captures have it.
 type Frame struct {
 	EtherDst, EtherSrc [6]byte
 	VLAN               uint16 // with HasVLAN: priority, DEI and VLAN number
 	HasVLAN            bool
 
 	Outer     Outer
-	Transport []byte // BTH to ICRC
+	Transport []byte // from BTH to ICRC
 
-	// PartialUDPSum makes Decode and DecodeIP take the UDP checksum as it is. Set
-	// it for packets that never left the machine: the kernel shows them with the
-	// checksum that a NIC would have completed.
+	// PartialUDPSum makes Decode and DecodeIP accept any UDP checksum. Set it for packets that have not left the
+	// machine: the kernel delivers them with an incomplete checksum, which a NIC would have completed.
 	PartialUDPSum bool
 }
 
-// Decode reads a frame from its Ethernet header on. Transport then lies within b;
-// bytes after the IP packet (padding of short frames) are ignored. The ICRC is not
-// looked at: see Outer.Check. After an error the fields are unspecified.
+// Decode decodes a frame that begins with its Ethernet header. Transport is then a part of b. Bytes after the IP packet
+// (padding of short frames) are ignored. The ICRC is not checked: see Outer.Check. After an error the fields are
+// undefined.
 func (f *Frame) Decode(b []byte) error {
 	if len(b) < EtherLen {
 		return errEtherShort
@@ -57,7 +56,7 @@ func (f *Frame) Decode(b []byte) error {
 	return errEtherType
 }
 
-// DecodeIP is Decode from the IP header on. It leaves the Ethernet fields alone.
+// DecodeIP decodes a frame that begins with its IP header. It leaves the Ethernet fields alone.
 func (f *Frame) DecodeIP(b []byte) error {
 	if len(b) == 0 {
 		return errIPShort
@@ -65,7 +64,7 @@ func (f *Frame) DecodeIP(b []byte) error {
 	return f.decodeIP(b, b[0]>>4)
 }
 
-// decodeIP reads a packet of the given IP version.
+// decodeIP decodes a packet of the given IP version.
 func (f *Frame) decodeIP(b []byte, version byte) (err error) {
 	switch {
 	case len(b) == 0:
@@ -85,9 +84,9 @@ func (f *Frame) decodeIP(b []byte, version byte) (err error) {
 	return f.decodeUDP(b)
 }
 
-// decodeIPv4 reads an IPv4 header and returns what it carries. Headers that RoCEv2
-// does not have are to be dropped (CA17-24); one without "don't fragment" is let
-// pass all the same, as rdma_rxe does, because the ICRC is still exact.
+// decodeIPv4 decodes an IPv4 header and returns its payload. Headers that RoCEv2 does not allow must be dropped
+// (CA17-24). A header without "don't fragment" is accepted nevertheless, as in rdma_rxe, because the ICRC can still be
+// computed.
 func (o *Outer) decodeIPv4(b []byte) ([]byte, error) {
 	if len(b) < IPv4Len {
 		return nil, errIPv4Short
@@ -120,8 +119,8 @@ func mapped(a [4]byte) ib.GID {
 	return ib.GID{10: 0xFF, 11: 0xFF, 12: a[0], 13: a[1], 14: a[2], 15: a[3]}
 }
 
-// decodeIPv6 reads an IPv6 header and returns what it carries. A mapped address
-// in it would be taken for IPv4 later; no sender may use one (RFC 4942, 2.2).
+// decodeIPv6 decodes an IPv6 header and returns its payload. An IPv4-mapped address is refused: it would be taken for
+// IPv4 later, and no sender may use one (RFC 4942, 2.2).
 func (o *Outer) decodeIPv6(b []byte) ([]byte, error) {
 	if len(b) < IPv6Len {
 		return nil, errIPv6Short
@@ -143,8 +142,7 @@ func (o *Outer) decodeIPv6(b []byte) ([]byte, error) {
 	return b[IPv6Len : IPv6Len+n], nil
 }
 
-// decodeUDP reads the UDP header at the beginning of b, which ends where the IP
-// packet ends.
+// decodeUDP decodes the UDP header at the start of b, which ends where the IP packet ends.
 func (f *Frame) decodeUDP(b []byte) error {
 	if len(b) < UDPLen+BTHLen+ICRCLen {
 		return errUDPShort
@@ -165,17 +163,17 @@ func (f *Frame) decodeUDP(b []byte) error {
 	return nil
 }
 
-// udpSum adds up what the UDP checksum covers (RFC 768, RFC 8200 8.1), the
-// checksum itself included: 0xFFFF says that it is right. The upper bytes of a
-// mapped address do not count in IPv4; they add 0xFFFF each, which is nothing.
+// udpSum returns the sum over what the UDP checksum covers (RFC 768, RFC 8200 8.1), including the checksum itself:
+// 0xFFFF if that is right. Over IPv4 the upper bytes of mapped addresses do not belong to it, but each adds 0xFFFF,
+// which is 0 in one's complement.
 func (o *Outer) udpSum(udp []byte) uint16 {
 	sum := uint64(protoUDP + len(udp))
 	sum += uint64(sum16(0, o.Src[:])) + uint64(sum16(0, o.Dst[:]))
 	return sum16(sum, udp)
 }
 
-// sum16 returns the one's complement sum of b's big endian 16-bit words and of
-// sum, as the Internet checksum has it (RFC 1071).
+// sum16 returns the one's complement sum of the big-endian 16-bit words of b and of sum, the Internet checksum (RFC
+// 1071).
 func sum16(sum uint64, b []byte) uint16 {
 	var carry uint64
 	for ; len(b) >= 8; b = b[8:] {

@@ -115,7 +115,8 @@ func TestFrameRoundTrip(t *testing.T) {
 	r := newRand(t)
 	var got Frame
 	for i := range 100 {
-		want := Frame{EtherDst: [6]byte(randomFrame(r, 6)), EtherSrc: [6]byte(randomFrame(r, 6)), Outer: randomOuter(r, i%2 == 0)}
+		want := Frame{EtherDst: [6]byte(randomFrame(r, 6)), EtherSrc: [6]byte(randomFrame(r, 6)),
+			Outer: randomOuter(r, i%2 == 0)}
 		if want.HasVLAN = i%4 < 2; want.HasVLAN {
 			want.VLAN = uint16(r.Uint32())
 		}
@@ -128,7 +129,8 @@ func TestFrameRoundTrip(t *testing.T) {
 		if !bytes.Equal(got.Transport, transport) || cap(got.Transport) != len(transport) {
 			t.Errorf("transport % x, want % x", got.Transport, transport)
 		}
-		if got.EtherDst != want.EtherDst || got.EtherSrc != want.EtherSrc || got.HasVLAN != want.HasVLAN || want.HasVLAN && got.VLAN != want.VLAN || got.Outer != want.Outer {
+		if got.EtherDst != want.EtherDst || got.EtherSrc != want.EtherSrc || got.HasVLAN != want.HasVLAN ||
+			want.HasVLAN && got.VLAN != want.VLAN || got.Outer != want.Outer {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
 	}

@@ -6,23 +6,21 @@ import (
 	"math/bits"
 )
 
-// The invariant CRC (IBTA 7.8.1, A17.3.3) is the Ethernet CRC-32 over the packet
-// from the IP header to the last byte of pad, with ones in place of the fields
-// that routers change, and of the link header that InfiniBand has there and
-// Ethernet has not: eight bytes of ones come first.
+// The invariant CRC (IBTA 7.8.1, A17.3.3) is the Ethernet CRC-32 of the packet from the IP header to the last byte of
+// pad. Fields that routers change are replaced by ones. Eight bytes of ones come first, in place of InfiniBand's local
+// route header, which Ethernet does not have.
+//   - IPv4: type of service, time to live, header checksum
+//   - IPv6: traffic class, flow label, hop limit
+//   - UDP: checksum
+//   - BTH: byte 4, which has FECN, BECN and six reserved bits
 //
-//	IPv4   type of service, time to live, header checksum
-//	IPv6   traffic class, flow label, hop limit
-//	UDP    checksum
-//	BTH    byte 4: FECN, BECN and six reserved bits
-//
-// It goes at the end of the packet, least significant byte first.
+// It is appended to the packet, least significant byte first.
 
 // ICRCLen is the length of the ICRC in bytes.
 const ICRCLen = 4
 
-// ICRC returns the invariant CRC of a packet with these outer headers. transport
-// runs from the BTH to the last byte of pad, at least BTHLen bytes.
+// ICRC returns the invariant CRC of a packet with these outer headers. transport is the packet from the BTH to the last
+// byte of pad, at least BTHLen bytes.
 func (o *Outer) ICRC(transport []byte) uint32 {
 	crc := o.Prefix(len(transport)+ICRCLen).ICRC(o.ID, transport)
 	if o.Twice {
@@ -31,19 +29,17 @@ func (o *Outer) ICRC(transport []byte) uint32 {
 	return crc
 }
 
-// Prefix is what the outer headers of frames of one length contribute to their
-// ICRCs: computed once for a run of frames, in which only the IPv4 identification
-// differs.
+// Prefix is the part of the ICRC that depends on the outer headers. It is computed once for a run of frames of one
+// length, which differ only in the IPv4 identification.
 type Prefix struct {
 	crc uint32 // register after the headers, with identification 0
 	v4  bool
 }
 
-// Prefix returns the prefix of frames of n bytes, BTH to ICRC. ID and Twice play
-// no part.
+// Prefix returns the prefix of frames of n bytes, from BTH to ICRC. It ignores ID and Twice.
 func (o *Outer) Prefix(n int) Prefix { return Prefix{o.crcHeaders(uint32(n)), o.Src.Is4()} }
 
-// ICRC is that of Outer, for a packet with an identification.
+// ICRC is Outer.ICRC for a packet with the identification id.
 func (p Prefix) ICRC(id uint16, transport []byte) uint32 {
 	crc := p.crc
 	if p.v4 {
@@ -67,31 +63,31 @@ func (p Prefix) ICRC(id uint16, transport []byte) uint32 {
 	return ^crc
 }
 
-// Seal fills in the last four bytes of a frame of the prefix's length.
+// Seal writes the ICRC into the last four bytes of a frame, which must have the length of the prefix.
 func (p Prefix) Seal(id uint16, frame []byte) {
 	n := len(frame) - ICRCLen
 	binary.LittleEndian.PutUint32(frame[n:], p.ICRC(id, frame[:n]))
 }
 
-// Check reports whether a frame of the prefix's length, at least BTHLen+ICRCLen,
-// has the right ICRC.
+// Check reports whether a frame has the correct ICRC. The frame must have the length of the prefix, at least
+// BTHLen+ICRCLen.
 func (p Prefix) Check(id uint16, frame []byte) bool {
 	n := len(frame) - ICRCLen
 	return binary.LittleEndian.Uint32(frame[n:]) == p.ICRC(id, frame[:n])
 }
 
-// Seal fills in the last four bytes of a frame, which runs from BTH to ICRC.
+// Seal writes the ICRC into the last four bytes of a frame, which is a packet from BTH to ICRC.
 func (o *Outer) Seal(frame []byte) {
 	n := len(frame) - ICRCLen
 	binary.LittleEndian.PutUint32(frame[n:], o.ICRC(frame[:n]))
 }
 
-// Check reports whether a frame, from BTH to ICRC, has the right ICRC.
+// Check reports whether a frame, from BTH to ICRC, has the correct ICRC.
 func (o *Outer) Check(frame []byte) bool {
 	return len(frame) >= BTHLen+ICRCLen && o.diff(frame) == 0
 }
 
-// diff returns the ICRC that the frame has, XOR the one that it should have.
+// diff returns the ICRC of the frame XOR the correct one.
 func (o *Outer) diff(frame []byte) uint32 {
 	n := len(frame) - ICRCLen
 	return binary.LittleEndian.Uint32(frame[n:]) ^ o.ICRC(frame[:n])
@@ -101,21 +97,21 @@ const (
 	// icrcSeed is the CRC register after the eight bytes of ones.
 	icrcSeed = 0xDEBB20E3
 
-	// bthMask covers byte 4 of the BTH.
+	// bthMask replaces byte 4 of the BTH by ones.
 	bthMask = 0xFF << 24
 
-	// crcLong is the length from which carry-less multiplication is faster than crc8.
+	// crcLong is the length from which on carry-less multiplication is faster than crc8.
 	crcLong = 64
 )
 
-// foldable is for lengths that fold takes: whole words, eight bytes or more of them in
-// front of full blocks.
+// foldable reports whether fold can process n bytes: whole words, of which at least eight bytes precede the full
+// blocks.
 func foldable(n int) bool { return n >= crcLong && n%4 == 0 && n%64 != 4 }
 
-// crcHeaders returns the CRC register after the outer headers, masked and with
-// identification 0, of a transport packet of n bytes, BTH to ICRC. It takes them eight bytes at a time
-// from the fields, never writing them anywhere: bytes on the stack would escape
-// to the heap through crc32.Update, which calls a function variable.
+// crcHeaders returns the CRC register after the outer headers of a transport packet of n bytes, from BTH to ICRC. The
+// fields are masked, and the identification is 0. It takes the headers eight bytes at a time from the fields and does
+// not write them to memory: a buffer on the stack would escape to the heap through crc32.Update, which calls a function
+// variable.
 func (o *Outer) crcHeaders(n uint32) uint32 {
 	crc := uint32(icrcSeed)
 	udpLen := UDPLen + n
@@ -154,11 +150,11 @@ func crc4(crc, v uint32) uint32 {
 // crcTable[k][c] is the CRC register, from 0, after byte c and k zero bytes.
 var crcTable = makeCRCTable()
 
-// idTable[i][c] is what byte c of an identification, the i-th, adds to the CRC
-// register behind the outer headers: the CRC is linear.
+// idTable[i][c] is what byte i of an identification contributes to the CRC register after the outer headers if it is c;
+// contributions can be added because the CRC is linear.
 var idTable = makeIDTable()
 
-// idToBTH is how many bytes of outer headers follow the identification.
+// idToBTH is the number of outer header bytes after the identification.
 const idToBTH = IPv4Len + UDPLen - 6
 
 func makeIDTable() (t [2][256]uint32) {

@@ -2,25 +2,22 @@ package wire
 
 import "encoding/binary"
 
-// The ICRC covers the IPv4 identification. A program on a plain UDP socket can
-// neither choose the identification of what it sends nor see that of what it
-// receives; but the CRC is linear, and that is enough to do without.
+// The ICRC covers the IPv4 identification. A program with a plain UDP socket can neither choose the identification of
+// packets that it sends nor see that of packets that it receives. Because the CRC is linear, it can compute what it
+// needs nevertheless.
 //
-// Write the 16 bits of an identification as a polynomial d over GF(2). Behind it
-// k = 14 + 8 + (frame length - 4) bytes go into the ICRC, so two packets that
-// differ by d there, and nowhere else, have ICRCs that differ by d * x^(8k+32)
-// modulo the CRC's polynomial. Given d this re-seals a packet; given the
-// difference it is solved for d by multiplying with the inverse power. Of the 2^32
-// possible differences 2^16 lead to a d of 16 bits, so a packet that is damaged
-// elsewhere passes with probability 2^-16.
+// Write the 16 bits of an identification as a polynomial over GF(2). k = 14 + 8 + (frame length - 4) bytes between it
+// and the end of the packet are part of the ICRC. So if two packets differ only in their identifications, by d, their
+// ICRCs differ by d * x^(8k+32) modulo the CRC's polynomial. Given d, this corrects the ICRC of a packet. Given the
+// difference of the ICRCs, multiplying by the inverse power yields d. Of the 2^32 possible differences, 2^16 yield a d
+// of 16 bits, so a packet that is corrupted elsewhere is accepted with probability 2^-16.
 
-// SolveID returns the identification that explains the ICRC of a frame, which
-// runs from BTH to ICRC, if one does; it is then the only one. All other fields of
-// o must be known. Where o.ID is already right nothing is solved and the cost is
-// that of Check: set it to the best guess. Not ok for IPv6, which has no such
-// field, even if the ICRC is right.
+// SolveID returns the identification with which the ICRC of a frame, from BTH to ICRC, is correct. There is at most
+// one. All other fields of o must be known. If o.ID is correct already, SolveID costs no more than Check, so set o.ID
+// to the best guess. ok is false if there is no such identification, and always for IPv6, which has no such field.
 func (o *Outer) SolveID(frame []byte) (id uint16, ok bool) {
-	if len(frame) < BTHLen+ICRCLen || len(frame) > maxUDPPayload || !o.Src.Is4() || o.Twice && 2*len(frame) > maxUDPPayload {
+	if len(frame) < BTHLen+ICRCLen || len(frame) > maxUDPPayload || !o.Src.Is4() || o.Twice &&
+		2*len(frame) > maxUDPPayload {
 		return 0, false
 	}
 	diff := o.diff(frame)
@@ -35,8 +32,8 @@ func (o *Outer) SolveID(frame []byte) (id uint16, ok bool) {
 	return o.ID ^ polyID(d), d&0xFFFF == 0
 }
 
-// Reseal corrects the ICRC of an IPv4 frame, which runs from BTH to ICRC, for a
-// change of the identification. A frame is at most 65,507 bytes long.
+// Reseal corrects the ICRC of an IPv4 frame, from BTH to ICRC, for another identification. The frame has at most 65,507
+// bytes.
 func Reseal(frame []byte, oldID, newID uint16) {
 	if oldID == newID {
 		return
@@ -46,18 +43,17 @@ func Reseal(frame []byte, oldID, newID uint16) {
 	binary.LittleEndian.PutUint32(icrc, binary.LittleEndian.Uint32(icrc)^diff)
 }
 
-// Polynomials modulo the CRC's are held with the bits reversed, as in the CRC
-// itself: bit 31 is the coefficient of x^0, bit 0 that of x^31. Bytes are sent
-// first byte first and least significant bit first, highest power first.
+// Polynomials modulo the CRC's are stored with their bits reversed, as in the CRC itself: bit 31 is the coefficient of
+// x^0, bit 0 that of x^31. In a packet, the first byte and the least significant bit have the highest power.
 
-// idPoly returns the polynomial of an identification: powers below 16.
+// idPoly returns the polynomial of an identification.
 func idPoly(id uint16) uint32 { return uint32(id&0xFF)<<24 | uint32(id>>8)<<16 }
 
 // polyID is the inverse of idPoly.
 func polyID(d uint32) uint16 { return uint16(d>>24) | uint16(d>>16&0xFF)<<8 }
 
 const (
-	crcPoly  = 0xEDB88320                // without its x^32
+	crcPoly  = 0xEDB88320                // without x^32
 	polyOne  = 1 << 31                   // x^0
 	polyX8   = 1 << 23                   // x^8
 	polyInvX = crcPoly<<1&0xFFFFFFFF | 1 // x^-1: (polynomial - 1) / x
@@ -78,8 +74,7 @@ func multiply(a, b uint32) uint32 {
 	return r
 }
 
-// powers holds base^n for n below 2^16 in two tables: by the lower and by the
-// upper byte of n.
+// powers has base^n for n below 2^16, in two tables: for the low and for the high byte of n.
 type powers struct{ lo, hi [256]uint32 }
 
 var (

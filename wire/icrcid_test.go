@@ -117,7 +117,8 @@ func TestReseal(t *testing.T) {
 		seed := rapid.Uint64().Draw(t, "seed")
 		size := rapid.OneOf(rapid.IntRange(BTHLen+ICRCLen, 300), rapid.IntRange(300, maxUDPPayload)).Draw(t, "size")
 		oldID, newID := rapid.Uint16().Draw(t, "old"), rapid.Uint16().Draw(t, "new")
-		o := Outer{Src: mapped([4]byte{10, 0, 0, 1}), Dst: mapped([4]byte{10, 0, 0, 2}), SrcPort: uint16(seed), DstPort: Port, ID: oldID}
+		o := Outer{Src: mapped([4]byte{10, 0, 0, 1}), Dst: mapped([4]byte{10, 0, 0, 2}), SrcPort: uint16(seed),
+			DstPort: Port, ID: oldID}
 		frame := make([]byte, size)
 		for i := range frame {
 			frame[i] = byte(seed >> (i % 57))
@@ -142,7 +143,8 @@ func TestMultiply(t *testing.T) {
 	for range 1000 {
 		a, b, c := r.Uint32(), r.Uint32(), r.Uint32()
 		if multiply(a, polyOne) != a || multiply(a, b) != multiply(b, a) ||
-			multiply(a, b^c) != multiply(a, b)^multiply(a, c) || multiply(multiply(a, b), c) != multiply(a, multiply(b, c)) {
+			multiply(a, b^c) != multiply(a, b)^multiply(a, c) ||
+			multiply(multiply(a, b), c) != multiply(a, multiply(b, c)) {
 			t.Fatalf("a %#x, b %#x, c %#x", a, b, c)
 		}
 		n := r.IntN(1 << 16)

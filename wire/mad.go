@@ -9,23 +9,23 @@ import (
 
 // Lengths of management datagrams in bytes (IBTA 13.4.3).
 const (
-	MADLen       = 256 // the whole of one: always this long
+	MADLen       = 256 // length of every MAD
 	MADHeaderLen = 24
 )
 
-// MADHeader is the header that all management datagrams begin with (IBTA 13.4.3).
+// MADHeader is the header of all management datagrams (IBTA 13.4.3).
 type MADHeader struct {
 	BaseVersion  uint8 // 1
 	Class        uint8 // management class: MADClassCM
 	ClassVersion uint8 // 2 for the communication manager
-	Method       uint8 // MADMethodSend, also for what answers
+	Method       uint8 // MADMethodSend, for answers, too
 	Status       uint16
-	TID          uint64 // transaction: an answer has that of what it answers
+	TID          uint64 // transaction ID; an answer has the ID of what it answers
 	Attr         CMAttr
 	Modifier     uint32
 }
 
-// Values that messages of the communication manager have in their headers.
+// Header values of the connection manager's messages.
 const (
 	MADBaseVersion    = 1
 	MADClassCM        = 0x07
@@ -51,8 +51,7 @@ const (
 	AttrAPR     CMAttr = 0x1A // AlternatePathResponse
 )
 
-// MAD returns the management datagram that a packet carries to QP 1; it is the
-// packet's payload. It is nil if there is none.
+// MAD returns the payload of a packet to QP 1 if it is a management datagram, otherwise nil.
 func (p *Packet) MAD() *[MADLen]byte {
 	if p.DestQP != ib.QPNGSI || p.Opcode.Service() != UD || len(p.Payload) != MADLen {
 		return nil
@@ -78,8 +77,7 @@ func (h *MADHeader) Put(mad *[MADLen]byte) {
 	binary.BigEndian.PutUint32(mad[20:], h.Modifier)
 }
 
-// Name names the message, as in "CM REQ". It is "MAD" if the message is none of the
-// connection manager's.
+// Name returns the name of the message, like "CM REQ", or "MAD" if it is not a message of the connection manager.
 func (h *MADHeader) Name() string {
 	if h.Class != MADClassCM || h.Attr < AttrREQ || h.Attr > AttrAPR {
 		return "MAD"
@@ -95,7 +93,7 @@ var attrText = [...]string{
 	AttrSIDRREQ: "SIDR_REQ", AttrSIDRREP: "SIDR_REP", AttrLAP: "LAP", AttrAPR: "APR",
 }
 
-// nameOf returns table[i], or the kind and the number where the table has no name.
+// nameOf returns table[i], or kind with the number if the table has no name for it.
 func nameOf(table []string, i int, kind string) string {
 	if i < len(table) && table[i] != "" {
 		return table[i]

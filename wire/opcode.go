@@ -2,9 +2,8 @@ package wire
 
 import "fmt"
 
-// Opcode is the first byte of the BTH: a transport service in the upper three
-// bits, an operation in the lower five (IBTA 9.2.1; A17.9.3 for CNP; A19 for FLUSH
-// and ATOMIC WRITE).
+// Opcode is the first byte of the BTH: the upper three bits are the transport service, the lower five the operation
+// (IBTA 9.2.1; A17.9.3 for CNP; A19 for FLUSH and ATOMIC WRITE).
 type Opcode uint8
 
 // Opcodes of reliable connections.
@@ -98,8 +97,7 @@ const (
 // Service is the transport service that an opcode belongs to.
 type Service uint8
 
-// Transport services. Reliable datagram has a number, but no opcodes here: no
-// RoCE device implements it.
+// Transport services. Reliable datagram has a number, but no opcodes here, because no RoCE device implements it.
 const (
 	RC Service = iota
 	UC
@@ -121,7 +119,7 @@ func (s Service) String() string {
 	return fmt.Sprintf("Service(%d)", uint8(s))
 }
 
-// Op is an operation without its service: the lower five bits of the opcode.
+// Op is an operation: the lower five bits of the opcode.
 type Op uint8
 
 // Operations.
@@ -172,9 +170,10 @@ const (
 )
 
 // headerLens holds the length in bytes of each extension header, by bit.
-var headerLens = [numHeaders]int{XRCETHLen, DETHLen, FETHLen, RETHLen, AtomicETHLen, AETHLen, AtomicAckETHLen, ImmLen, IETHLen}
+var headerLens = [numHeaders]int{XRCETHLen, DETHLen, FETHLen, RETHLen, AtomicETHLen, AETHLen, AtomicAckETHLen, ImmLen,
+	IETHLen}
 
-// opFlags say what an operation is.
+// opFlags are the properties of an operation.
 type opFlags uint16
 
 const (
@@ -190,28 +189,31 @@ const (
 	opReadResp
 	opAtomic
 	opPayload
-	opConnected // in UC as well
-	opDatagram  // in UD as well
+	opConnected // also in UC
+	opDatagram  // also in UD
 )
 
-// operations is the table of RC, from which the other services follow.
+// operations has the operations of RC. Those of the other services are derived from it.
 var operations = [32]struct {
 	name    string
 	flags   opFlags
 	headers HeaderSet
 }{
-	OpSendFirst:      {"SEND First", opRequest | opSend | opFirst | opPayload | opConnected, 0},
-	OpSendMiddle:     {"SEND Middle", opRequest | opSend | opMiddle | opPayload | opConnected, 0},
-	OpSendLast:       {"SEND Last", opRequest | opSend | opLast | opPayload | opConnected, 0},
-	OpSendLastImm:    {"SEND Last with Immediate", opRequest | opSend | opLast | opPayload | opConnected, HasImm},
-	OpSendOnly:       {"SEND Only", opRequest | opSend | opOnly | opPayload | opConnected | opDatagram, 0},
-	OpSendOnlyImm:    {"SEND Only with Immediate", opRequest | opSend | opOnly | opPayload | opConnected | opDatagram, HasImm},
-	OpWriteFirst:     {"RDMA WRITE First", opRequest | opWrite | opFirst | opPayload | opConnected, HasRETH},
-	OpWriteMiddle:    {"RDMA WRITE Middle", opRequest | opWrite | opMiddle | opPayload | opConnected, 0},
-	OpWriteLast:      {"RDMA WRITE Last", opRequest | opWrite | opLast | opPayload | opConnected, 0},
-	OpWriteLastImm:   {"RDMA WRITE Last with Immediate", opRequest | opWrite | opLast | opPayload | opConnected, HasImm},
-	OpWriteOnly:      {"RDMA WRITE Only", opRequest | opWrite | opOnly | opPayload | opConnected, HasRETH},
-	OpWriteOnlyImm:   {"RDMA WRITE Only with Immediate", opRequest | opWrite | opOnly | opPayload | opConnected, HasRETH | HasImm},
+	OpSendFirst:   {"SEND First", opRequest | opSend | opFirst | opPayload | opConnected, 0},
+	OpSendMiddle:  {"SEND Middle", opRequest | opSend | opMiddle | opPayload | opConnected, 0},
+	OpSendLast:    {"SEND Last", opRequest | opSend | opLast | opPayload | opConnected, 0},
+	OpSendLastImm: {"SEND Last with Immediate", opRequest | opSend | opLast | opPayload | opConnected, HasImm},
+	OpSendOnly:    {"SEND Only", opRequest | opSend | opOnly | opPayload | opConnected | opDatagram, 0},
+	OpSendOnlyImm: {"SEND Only with Immediate", opRequest | opSend | opOnly | opPayload | opConnected | opDatagram,
+		HasImm},
+	OpWriteFirst:  {"RDMA WRITE First", opRequest | opWrite | opFirst | opPayload | opConnected, HasRETH},
+	OpWriteMiddle: {"RDMA WRITE Middle", opRequest | opWrite | opMiddle | opPayload | opConnected, 0},
+	OpWriteLast:   {"RDMA WRITE Last", opRequest | opWrite | opLast | opPayload | opConnected, 0},
+	OpWriteLastImm: {"RDMA WRITE Last with Immediate", opRequest | opWrite | opLast | opPayload | opConnected,
+		HasImm},
+	OpWriteOnly: {"RDMA WRITE Only", opRequest | opWrite | opOnly | opPayload | opConnected, HasRETH},
+	OpWriteOnlyImm: {"RDMA WRITE Only with Immediate", opRequest | opWrite | opOnly | opPayload | opConnected,
+		HasRETH | HasImm},
 	OpReadRequest:    {"RDMA READ Request", opRequest | opRead | opOnly, HasRETH},
 	OpReadRespFirst:  {"RDMA READ Response First", opResponse | opReadResp | opFirst | opPayload, HasAETH},
 	OpReadRespMiddle: {"RDMA READ Response Middle", opResponse | opReadResp | opMiddle | opPayload, 0},
@@ -227,12 +229,12 @@ var operations = [32]struct {
 	OpAtomicWrite:    {"ATOMIC WRITE", opRequest | opOnly | opPayload, HasRETH},
 }
 
-// shape is what the decoder needs to know of an opcode.
+// shape is what the decoder must know about an opcode.
 type shape struct {
 	flags     opFlags // 0: no such opcode
 	headers   HeaderSet
 	headerLen uint8
-	fixed     uint8 // the only payload length allowed; 0 for any
+	fixed     uint8 // the only valid payload length; 0 if it varies
 }
 
 var shapes = makeShapes()
@@ -265,7 +267,7 @@ func makeShapes() (t [256]shape) {
 	return t
 }
 
-// measured returns s with its header length worked out.
+// measured returns s with the length of its headers.
 func (s shape) measured() shape {
 	n := BTHLen
 	for i, size := range headerLens {
@@ -277,13 +279,13 @@ func (s shape) measured() shape {
 	return s
 }
 
-// Valid reports whether the opcode exists.
+// Valid reports whether the opcode is defined.
 func (o Opcode) Valid() bool { return shapes[o].flags != 0 }
 
-// Service returns the transport service, also of an opcode that is not valid.
+// Service returns the transport service. The opcode need not be valid.
 func (o Opcode) Service() Service { return Service(o >> 5) }
 
-// Op returns the operation, also of an opcode that is not valid.
+// Op returns the operation. The opcode need not be valid.
 func (o Opcode) Op() Op { return Op(o & 0x1F) }
 
 // Headers returns the extension headers that follow the BTH.
@@ -293,47 +295,47 @@ func (o Opcode) Headers() HeaderSet { return shapes[o].headers }
 // opcode is not valid.
 func (o Opcode) HeaderLen() int { return int(shapes[o].headerLen) }
 
-// IsRequest reports whether a requester sends it.
+// IsRequest reports whether packets with the opcode are sent by a requester.
 func (o Opcode) IsRequest() bool { return shapes[o].flags&opRequest != 0 }
 
-// IsResponse reports whether a responder sends it.
+// IsResponse reports whether packets with the opcode are sent by a responder.
 func (o Opcode) IsResponse() bool { return shapes[o].flags&opResponse != 0 }
 
-// First reports whether it begins a message of several packets.
+// First reports whether the packet begins a message of several packets.
 func (o Opcode) First() bool { return shapes[o].flags&opFirst != 0 }
 
-// Middle reports whether it neither begins nor ends its message.
+// Middle reports whether the packet neither begins nor ends its message.
 func (o Opcode) Middle() bool { return shapes[o].flags&opMiddle != 0 }
 
-// Last reports whether it ends a message of several packets.
+// Last reports whether the packet ends a message of several packets.
 func (o Opcode) Last() bool { return shapes[o].flags&opLast != 0 }
 
-// Only reports whether it is a whole message: the opcodes so named, and requests
-// that always take one packet (READ, atomics, FLUSH, ATOMIC WRITE).
+// Only reports whether the packet is a whole message: the opcodes of that name, and requests that always fit into one
+// packet (READ, atomics, FLUSH, ATOMIC WRITE).
 func (o Opcode) Only() bool { return shapes[o].flags&opOnly != 0 }
 
-// Starts reports whether it is the first packet of a message: First or Only.
+// Starts reports whether the packet is the first of its message: First or Only.
 func (o Opcode) Starts() bool { return shapes[o].flags&(opFirst|opOnly) != 0 }
 
-// Ends reports whether it is the final packet of a message: Last or Only.
+// Ends reports whether the packet is the last of its message: Last or Only.
 func (o Opcode) Ends() bool { return shapes[o].flags&(opLast|opOnly) != 0 }
 
 // HasPayload reports whether payload may follow the headers.
 func (o Opcode) HasPayload() bool { return shapes[o].flags&opPayload != 0 }
 
-// IsSend reports whether it is part of a SEND.
+// IsSend reports whether the packet is part of a SEND.
 func (o Opcode) IsSend() bool { return shapes[o].flags&opSend != 0 }
 
-// IsWrite reports whether it is part of an RDMA WRITE; ATOMIC WRITE is not one.
+// IsWrite reports whether the packet is part of an RDMA WRITE; ATOMIC WRITE is not one.
 func (o Opcode) IsWrite() bool { return shapes[o].flags&opWrite != 0 }
 
-// IsRead reports whether it is an RDMA READ request.
+// IsRead reports whether the packet is an RDMA READ request.
 func (o Opcode) IsRead() bool { return shapes[o].flags&opRead != 0 }
 
-// IsReadResp reports whether it is part of an RDMA READ response.
+// IsReadResp reports whether the packet is part of an RDMA READ response.
 func (o Opcode) IsReadResp() bool { return shapes[o].flags&opReadResp != 0 }
 
-// IsAtomic reports whether it is COMPARE & SWAP or FETCH & ADD.
+// IsAtomic reports whether the packet is a COMPARE & SWAP or FETCH & ADD request.
 func (o Opcode) IsAtomic() bool { return shapes[o].flags&opAtomic != 0 }
 
 // String returns the specification's name, such as "RC SEND First".

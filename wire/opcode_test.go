@@ -113,7 +113,8 @@ func TestOpcodeTable(t *testing.T) {
 		if op.Valid() != valid[op] {
 			t.Errorf("%#02x: Valid is %v", i, op.Valid())
 		}
-		if !op.Valid() && (op.HeaderLen() != 0 || op.IsRequest() || op.IsResponse() || op.HasPayload() || op.Starts() || op.Ends()) {
+		if !op.Valid() && (op.HeaderLen() != 0 || op.IsRequest() || op.IsResponse() || op.HasPayload() || op.Starts() ||
+			op.Ends()) {
 			t.Errorf("%#02x: not valid, but has properties", i)
 		}
 	}
@@ -128,16 +129,21 @@ func TestOpcodeClasses(t *testing.T) {
 	}{
 		{"First", Opcode.First, []Op{OpSendFirst, OpWriteFirst, OpReadRespFirst}},
 		{"Middle", Opcode.Middle, []Op{OpSendMiddle, OpWriteMiddle, OpReadRespMiddle}},
-		{"Last", Opcode.Last, []Op{OpSendLast, OpSendLastImm, OpSendLastInv, OpWriteLast, OpWriteLastImm, OpReadRespLast}},
+		{"Last", Opcode.Last, []Op{OpSendLast, OpSendLastImm, OpSendLastInv, OpWriteLast, OpWriteLastImm,
+			OpReadRespLast}},
 		{"Only", Opcode.Only, []Op{OpSendOnly, OpSendOnlyImm, OpSendOnlyInv, OpWriteOnly, OpWriteOnlyImm, OpReadRequest,
 			OpReadRespOnly, OpCompareSwap, OpFetchAdd, OpFlush, OpAtomicWrite}},
-		{"IsSend", Opcode.IsSend, []Op{OpSendFirst, OpSendMiddle, OpSendLast, OpSendLastImm, OpSendOnly, OpSendOnlyImm, OpSendLastInv, OpSendOnlyInv}},
-		{"IsWrite", Opcode.IsWrite, []Op{OpWriteFirst, OpWriteMiddle, OpWriteLast, OpWriteLastImm, OpWriteOnly, OpWriteOnlyImm}},
+		{"IsSend", Opcode.IsSend, []Op{OpSendFirst, OpSendMiddle, OpSendLast, OpSendLastImm, OpSendOnly, OpSendOnlyImm,
+			OpSendLastInv, OpSendOnlyInv}},
+		{"IsWrite", Opcode.IsWrite, []Op{OpWriteFirst, OpWriteMiddle, OpWriteLast, OpWriteLastImm, OpWriteOnly,
+			OpWriteOnlyImm}},
 		{"IsRead", Opcode.IsRead, []Op{OpReadRequest}},
 		{"IsReadResp", Opcode.IsReadResp, []Op{OpReadRespFirst, OpReadRespMiddle, OpReadRespLast, OpReadRespOnly}},
 		{"IsAtomic", Opcode.IsAtomic, []Op{OpCompareSwap, OpFetchAdd}},
-		{"IsResponse", Opcode.IsResponse, []Op{OpReadRespFirst, OpReadRespMiddle, OpReadRespLast, OpReadRespOnly, OpAck, OpAtomicAck}},
-		{"no payload", func(o Opcode) bool { return !o.HasPayload() }, []Op{OpReadRequest, OpAck, OpAtomicAck, OpCompareSwap, OpFetchAdd, OpFlush}},
+		{"IsResponse", Opcode.IsResponse, []Op{OpReadRespFirst, OpReadRespMiddle, OpReadRespLast, OpReadRespOnly, OpAck,
+			OpAtomicAck}},
+		{"no payload", func(o Opcode) bool { return !o.HasPayload() },
+			[]Op{OpReadRequest, OpAck, OpAtomicAck, OpCompareSwap, OpFetchAdd, OpFlush}},
 	}
 	for _, c := range classes {
 		member := map[Op]bool{}

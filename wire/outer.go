@@ -7,7 +7,7 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// Lengths of the outer headers, and other constants of theirs.
+// Lengths of the outer headers, and other constants.
 const (
 	EtherLen = 14
 	VLANLen  = 4
@@ -24,11 +24,11 @@ const (
 	ipv4VerIHL = 0x45
 )
 
-// Outer holds the fields of the IP and UDP headers. The packet is IPv4 if Src is
-// an IPv4-mapped GID; Dst must then be one too.
+// Outer has the fields of the IP and UDP headers. The packet is IPv4 if Src is an IPv4-mapped GID; then Dst must be
+// one, too.
 //
-// What is not here is fixed: IPv4 without options (CA17-3) and fragments, IPv6
-// without extension headers, lengths as the transport packet has it.
+// Everything else is fixed: IPv4 without options (CA17-3) and fragments, IPv6 without extension headers, lengths as the
+// transport packet needs them.
 type Outer struct {
 	Src, Dst         ib.GID
 	SrcPort, DstPort uint16
@@ -36,11 +36,10 @@ type Outer struct {
 	HopLimit         uint8  // IPv4: time to live
 	FlowLabel        uint32 // IPv6 only, 20 bits
 	ID               uint16 // IPv4 only: identification
-	NoDF             bool   // IPv4 only: "don't fragment" is off, against CA17-7; receivers let it pass
+	NoDF             bool   // IPv4 only: "don't fragment" is not set, against CA17-7; receivers accept it
 
-	// Twice makes the ICRC functions count BTH and extension headers once more, as
-	// they are, behind the packet. rdma_rxe does so with FLUSH, where its table of
-	// opcodes (rxe_opcode.c) does not say where the payload begins.
+	// Twice makes the ICRC functions process BTH and extension headers once more, unmasked, after the packet. rdma_rxe
+	// does so for FLUSH, because its table of opcodes (rxe_opcode.c) does not say where the payload begins.
 	Twice bool
 }
 
@@ -52,9 +51,8 @@ func (o *Outer) Len() int {
 	return IPv6Len + UDPLen
 }
 
-// PutGRH writes what a UD receive holds before the payload: the IP header of a
-// packet with transportLen bytes from BTH to ICRC. An IPv4 header stands in the
-// last 20 bytes, behind zeros (A17.4.5.1).
+// PutGRH writes the 40 bytes that precede the payload in the buffer of a UD receive: the IP header of a packet with
+// transportLen bytes from BTH to ICRC. An IPv4 header is in the last 20 bytes, after zeros (A17.4.5.1).
 func (o *Outer) PutGRH(grh *[ib.GRHLen]byte, transportLen int) {
 	if o.Src.Is4() {
 		clear(grh[:IPv6Len-IPv4Len])
@@ -64,9 +62,8 @@ func (o *Outer) PutGRH(grh *[ib.GRHLen]byte, transportLen int) {
 	o.putIPv6(grh[:], UDPLen+transportLen)
 }
 
-// AppendHeaders appends IP and UDP headers for a transport packet of transportLen
-// bytes (BTH to ICRC) to b. The UDP checksum is 0, as rdma_rxe and NICs send it:
-// the ICRC covers more.
+// AppendHeaders appends IP and UDP headers for a transport packet of transportLen bytes, from BTH to ICRC, to b. The
+// UDP checksum is 0, as from rdma_rxe and NICs: the ICRC covers more.
 func (o *Outer) AppendHeaders(b []byte, transportLen int) []byte {
 	at, n := len(b), o.Len()
 	b = slices.Grow(b, n)[:at+n]

@@ -16,12 +16,12 @@ const (
 	cnpLen         = 16
 )
 
-// Packet is a transport packet without its ICRC. Only the headers that
-// BTH.Opcode calls for mean anything; Decode leaves the others as they were.
+// Packet is a transport packet without its ICRC. Only the headers that BTH.Opcode has are valid; Decode does not change
+// the others.
 type Packet struct {
 	BTH
 	XRCSRQ    uint32 // XRCETH: number of the shared receive queue, 24 bits
-	XRCResv   uint8  // XRCETH: reserved byte before it
+	XRCResv   uint8  // XRCETH: reserved byte before XRCSRQ
 	DETH      DETH
 	FETH      FETH
 	RETH      RETH
@@ -30,17 +30,15 @@ type Packet struct {
 	AtomicAck uint64 // AtomicAckETH: the value before the operation
 	Imm       uint32
 	InvKey    ib.Key // IETH: the R_Key to invalidate
-	Payload   []byte // without pad
+	Payload   []byte // without the pad
 }
 
-// Decode reads a packet: b runs from the BTH to the last byte of pad, without
-// the four bytes of ICRC. Payload then lies within b.
+// Decode decodes a packet. b is the packet from the BTH to the last byte of pad, without the ICRC. Payload is then a
+// part of b.
 //
-// It refuses what is wrong whatever the state of the QP, and what rdma_rxe drops
-// without an answer too: short packets, unknown opcodes and versions, bad pad.
-// Rules whose breach the responder must answer with a NAK, such as payload that
-// is not a path MTU long in a FIRST packet, are left to it. After an error
-// the fields are unspecified.
+// Decode refuses what is wrong in any state of the QP, and rdma_rxe drops without an answer, too: packets that are too
+// short, unknown opcodes and versions, a wrong pad count. Violations that the responder must answer with a NAK, such as
+// a FIRST packet whose payload is not the path MTU, are left to the responder. After an error the fields are undefined.
 func (p *Packet) Decode(b []byte) error {
 	if len(b) < BTHLen {
 		return errBTHShort
@@ -61,7 +59,7 @@ func (p *Packet) Decode(b []byte) error {
 	return p.decodePayload(s, b[n:])
 }
 
-// decodeExt reads the extension headers in set from b, which is long enough.
+// decodeExt decodes the extension headers in set from b, which is long enough.
 func (p *Packet) decodeExt(set HeaderSet, b []byte) {
 	if set&HasXRCETH != 0 {
 		v := binary.BigEndian.Uint32(b)
@@ -101,7 +99,7 @@ func (p *Packet) decodeExt(set HeaderSet, b []byte) {
 	}
 }
 
-// decodePayload takes the payload out of what follows the headers.
+// decodePayload sets Payload to what follows the headers, without the pad.
 func (p *Packet) decodePayload(s *shape, b []byte) error {
 	n := len(b) - int(p.PadCnt)
 	switch {
@@ -120,16 +118,16 @@ func (p *Packet) decodePayload(s *shape, b []byte) error {
 	return nil
 }
 
-// AppendHeaders appends BTH and extension headers to b. Payload, PadCnt bytes of
-// zero pad (see PadFor) and the ICRC are for the caller to add.
+// AppendHeaders appends BTH and extension headers to b. The caller adds payload, PadCnt zero bytes of pad (see PadFor)
+// and the ICRC.
 func (p *Packet) AppendHeaders(b []byte) []byte {
 	n := len(b)
 	b = slices.Grow(b, MaxHeaderLen)[:n+MaxHeaderLen]
 	return b[:n+p.PutHeaders(b[n:])]
 }
 
-// PutHeaders writes BTH and extension headers to the beginning of b and returns
-// their length. b must be Opcode.HeaderLen() bytes long; MaxHeaderLen always do.
+// PutHeaders writes BTH and extension headers to the start of b and returns their length. b must have at least
+// Opcode.HeaderLen() bytes; MaxHeaderLen is always enough.
 func (p *Packet) PutHeaders(b []byte) int {
 	s := &shapes[p.Opcode]
 	p.BTH.put(b)
@@ -178,6 +176,6 @@ func (p *Packet) putExt(set HeaderSet, b []byte) {
 	}
 }
 
-// PadFor returns how many bytes of pad, 0 to 3, follow n bytes of payload
-// (IBTA 9.2: transport packets are a multiple of 4 bytes long).
+// PadFor returns the number of pad bytes, 0 to 3, after n bytes of payload: the length of transport packets is a
+// multiple of 4 (IBTA 9.2).
 func PadFor(n int) uint8 { return uint8(-n & 3) }

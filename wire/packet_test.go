@@ -27,7 +27,8 @@ const (
 	vectorCNP = "45c2003c718c4000401191610a0011010a001201000012b7002800008100ffff4000011800000000" +
 		"00000000000000000000000000000000" + "82fd002a"
 	// SEND Only "hello": three bytes of pad.
-	vectorSend = "45000034000040004011b965c0a80001c0a80002f80612b7002000000430ffff000000118000012368656c6c6f0000009a18aa06"
+	vectorSend = "45000034000040004011b965c0a80001c0a80002f80612b700200000" +
+		"0430ffff000000118000012368656c6c6f0000009a18aa06"
 	// Its acknowledgement, MSN 1.
 	vectorAck = "45000030000040004011b969c0a80002c0a80001f80612b7001c00001100ffff00000012000001231f00000106719519"
 )
@@ -87,19 +88,22 @@ func TestFieldLayout(t *testing.T) {
 		t.Errorf("FLUSH:\n got % x\nwant % x", got, want)
 	}
 	p = Packet{
-		BTH:    BTH{Opcode: RCCompareSwap},
-		Atomic: AtomicETH{VA: 0x1112131415161718, RKey: 0x21222324, Swap: 0x3132333435363738, Compare: 0x4142434445464748},
+		BTH: BTH{Opcode: RCCompareSwap},
+		Atomic: AtomicETH{VA: 0x1112131415161718, RKey: 0x21222324, Swap: 0x3132333435363738,
+			Compare: 0x4142434445464748},
 	}
 	want = unhex(t, "130000000000000000000000"+"1112131415161718"+"21222324"+"3132333435363738"+"4142434445464748")
 	if got := p.AppendHeaders(nil); !bytes.Equal(got, want) {
 		t.Errorf("CmpSwap:\n got % x\nwant % x", got, want)
 	}
-	p = Packet{BTH: BTH{Opcode: UDSendOnlyImm}, DETH: DETH{QKey: 0x80010000, SrcQP: 0xFF000001, Resv: 0x99}, Imm: 0xCAFEF00D}
+	p = Packet{BTH: BTH{Opcode: UDSendOnlyImm}, DETH: DETH{QKey: 0x80010000, SrcQP: 0xFF000001, Resv: 0x99},
+		Imm: 0xCAFEF00D}
 	want = unhex(t, "650000000000000000000000"+"8001000099000001"+"cafef00d")
 	if got := p.AppendHeaders(nil); !bytes.Equal(got, want) {
 		t.Errorf("UD SEND Only with Immediate:\n got % x\nwant % x", got, want)
 	}
-	p = Packet{BTH: BTH{Opcode: RCAtomicAck}, AETH: AETH{Syndrome: AckNoCredits, MSN: 0xFF000102}, AtomicAck: 0x0102030405060708}
+	p = Packet{BTH: BTH{Opcode: RCAtomicAck}, AETH: AETH{Syndrome: AckNoCredits, MSN: 0xFF000102},
+		AtomicAck: 0x0102030405060708}
 	want = unhex(t, "120000000000000000000000"+"1f000102"+"0102030405060708")
 	if got := p.AppendHeaders(nil); !bytes.Equal(got, want) {
 		t.Errorf("ATOMIC Acknowledge:\n got % x\nwant % x", got, want)

@@ -11,10 +11,10 @@ import (
 	"github.com/goroce/goroce/cmd/goroced/internal/admin"
 )
 
-// adminFlags say which daemon to ask.
+// adminFlags select the daemon.
 type adminFlags struct {
-	Socket string `name:"admin" placeholder:"PATH" type:"path" help:"Admin socket of the daemon (default: $$GOROCED_ADMIN, then where daemons are)."`
-	Device string `aliases:"dev" short:"d" placeholder:"DEV" help:"Device of the daemon (default: all, or the only one where one is needed)."`
+	Socket string `name:"admin" placeholder:"PATH" type:"path" help:"Admin socket of the daemon (default: $$GOROCED_ADMIN, then the usual places)."`
+	Device string `aliases:"dev" short:"d" placeholder:"DEV" help:"Device of the daemon (default: all, or the only one if one is needed)."`
 }
 
 // captureCmd is `goroced capture`.
@@ -42,7 +42,7 @@ func (c *captureCmd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
-		defer f.Close() // Capture reports errors in writing
+		defer f.Close() // Capture returns errors of writing
 		out = f
 	} else if isTerminal(out) {
 		return errors.New("a capture is not for terminals: give -o FILE, or pipe it into `goroced decode -` or " +

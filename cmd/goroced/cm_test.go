@@ -84,7 +84,8 @@ func TestRping(t *testing.T) {
 			t.Parallel()
 			addr := linktest.Loopback().String()
 			server, port := serve(t, "rping", "-s", "-a", addr, "-v")
-			args := append([]string{"rping", "-c", "-a", addr, "-I", linktest.Loopback().String(), "-p", port, "-C", "20", "-v"}, strings.Fields(flags)...)
+			args := append([]string{"rping", "-c", "-a", addr, "-I", linktest.Loopback().String(), "-p", port, "-C",
+				"20", "-v"}, strings.Fields(flags)...)
 			start(t, args...).done(t, "client", "ping data: ", "client DISCONNECT EVENT...\n")
 			server.done(t, "server", "server ping data: ", "server DISCONNECT EVENT...\n")
 			if got := strings.Count(server.out.String(), "\n"); got != 20 {
@@ -100,7 +101,8 @@ func TestRpingPersistent(t *testing.T) {
 	server, port := serve(t, "rping", "-s", "-P", "--addr", addr)
 	var clients []*process
 	for range 3 {
-		clients = append(clients, start(t, "rping", "-c", "-a", addr, "--addr", linktest.Loopback().String(), "-p", port, "-C", "50", "-V"))
+		clients = append(clients, start(t, "rping", "-c", "-a", addr, "--addr", linktest.Loopback().String(), "-p",
+			port, "-C", "50", "-V"))
 	}
 	for _, c := range clients {
 		c.done(t, "client", "client DISCONNECT EVENT...\n")
@@ -108,7 +110,8 @@ func TestRpingPersistent(t *testing.T) {
 	if err := server.cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
-	if code := server.wait(t); code != exitFailure || !strings.HasSuffix(server.err.String(), "goroced: interrupted\n") {
+	if code := server.wait(t); code != exitFailure || !strings.HasSuffix(server.err.String(),
+		"goroced: interrupted\n") {
 		t.Errorf("exit code %d: %s", code, server.err.String())
 	}
 }
@@ -117,27 +120,30 @@ func TestRpingPersistent(t *testing.T) {
 func TestRpingServerDies(t *testing.T) {
 	addr := linktest.Loopback().String()
 	server, port := serve(t, "rping", "-s", "-a", addr)
-	client, _ := startUntil(t, "rdma-ping-9: ", "rping", "-c", "-a", addr, "-I", linktest.Loopback().String(), "-p", port,
-		"--ack-timeout", "15", "--timeout", "1s", "-v")
+	client, _ := startUntil(t, "rdma-ping-9: ", "rping", "-c", "-a", addr, "-I", linktest.Loopback().String(), "-p",
+		port, "--ack-timeout", "15", "--timeout", "1s", "-v")
 	if err := server.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	server.wait(t)
-	if code := client.wait(t); code != exitFailure || bytes.Count(client.err.Bytes(), []byte("\n")) != 1 || !strings.Contains(client.err.String(), addr) {
+	if code := client.wait(t); code != exitFailure || bytes.Count(client.err.Bytes(), []byte("\n")) != 1 ||
+		!strings.Contains(client.err.String(), addr) {
 		t.Errorf("exit code %d: %s", code, client.err.String())
 	}
 }
 
 func TestRstream(t *testing.T) {
 	for _, flags := range []string{
-		"-C 10", "-S 100000 -C 3 -T v -T async -T b", "-I 5 -C 5 -S 8 -T verify -B 8192 -i 32 -k 2", "-I 3 -C 1 -T v --drop 0.02 --ack-timeout 16",
+		"-C 10", "-S 100000 -C 3 -T v -T async -T b", "-I 5 -C 5 -S 8 -T verify -B 8192 -i 32 -k 2",
+		"-I 3 -C 1 -T v --drop 0.02 --ack-timeout 16",
 		"--iomap -C 10", "--iomap -S 100000 -I 2 -C 3 -T v -T n",
 	} {
 		t.Run(flags, func(t *testing.T) {
 			t.Parallel()
 			addr := linktest.Loopback().String()
 			server, port := serve(t, append([]string{"rstream", "-f", "ip", "-b", addr}, strings.Fields(flags)...)...)
-			client := start(t, append([]string{"rstream", "-s", addr, "-b", linktest.Loopback().String(), "-p", port}, strings.Fields(flags)...)...)
+			client := start(t, append([]string{"rstream", "-s", addr, "-b", linktest.Loopback().String(), "-p", port},
+				strings.Fields(flags)...)...)
 			client.done(t, "client", "name      bytes ", "\ncustom ")
 			server.done(t, "server", "name      bytes ", "\ncustom ")
 		})
@@ -161,7 +167,8 @@ func TestConnectErrors(t *testing.T) {
 		{"rping -s -a 192.0.2.77", exitFailure, "192.0.2.77"},
 		{"rping -s -a 192.0.2.77 --addr " + own, exitFailure, "-a takes an address of the device"},
 		{"rping -c -a no-such-host..invalid --addr " + own, exitFailure, "no-such-host..invalid"},
-		{"rping -c -a " + linktest.Loopback().String() + " --timeout 200ms --addr " + own, exitFailure, "no answer to REQ"},
+		{"rping -c -a " + linktest.Loopback().String() + " --timeout 200ms --addr " + own, exitFailure,
+			"no answer to REQ"},
 		{"rping -s --drop 1 --addr " + own, exitFailure, "--drop is 1"},
 		{"rping -s --addr " + own + " --netif lo", exitFailure, "one of them"},
 		{"rstream -T s", exitUsage, "not supported"},
@@ -173,12 +180,15 @@ func TestConnectErrors(t *testing.T) {
 		{"rstream -S 0 --addr " + own, exitFailure, "1 to 1073741824"},
 		{"rstream -f ip -s localhost", exitFailure, "only without -f ip"},
 		{"rstream -B 1 -S 1 --addr " + own, exitFailure, "4 KiB"},
-		{"rstream -s " + linktest.Loopback().String() + " --timeout 200ms --addr " + own, exitFailure, "no answer to REQ"},
+		{"rstream -s " + linktest.Loopback().String() + " --timeout 200ms --addr " + own, exitFailure,
+			"no answer to REQ"},
 	} {
 		p, code := goroced(t, strings.Fields(c.args)...)
 		said := p.err.String()
-		if code != c.code || !strings.HasPrefix(said, "goroced: ") || strings.Count(said, "\n") != 1 || !strings.Contains(said, c.want) {
-			t.Errorf("goroced %s: exit code %d, want %d, and one line that says %q:\n%s", c.args, code, c.code, c.want, said)
+		if code != c.code || !strings.HasPrefix(said, "goroced: ") || strings.Count(said, "\n") != 1 ||
+			!strings.Contains(said, c.want) {
+			t.Errorf("goroced %s: exit code %d, want %d, and one line that says %q:\n%s", c.args, code, c.code, c.want,
+				said)
 		}
 	}
 }

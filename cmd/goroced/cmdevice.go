@@ -10,21 +10,20 @@ import (
 	"github.com/goroce/goroce/roce/link/wrap"
 )
 
-// cmDeviceFlags are deviceFlags for subcommands that connect by address: without
-// -d, which is another option of librdmacm's tools, and with a device that is found
-// by address, as theirs are.
+// cmDeviceFlags are deviceFlags for subcommands that connect by address. They have no -d, which is another option of
+// librdmacm's tools, and they find the device by address, as those tools do.
 type cmDeviceFlags struct {
 	Device string       `aliases:"ib-dev" default:"soft" placeholder:"DEV" help:"soft, or a name that devinfo -l lists (default ${default}); the connections of an RNIC belong to the kernel." group:"Device"`
-	Link   string       `default:"auto" enum:"auto,udp,rawsock,afxdp" help:"What carries the packets of a software device: ${enum}." group:"Device"`
+	Link   string       `default:"auto" enum:"auto,udp,rawsock,afxdp" help:"Link of a software device: ${enum}." group:"Device"`
 	NetIf  string       `name:"netif" placeholder:"IF" help:"Network interface whose addresses to use (default: the address that the other options name or, at a client, that the way to the server begins with; failing that, the interface of the default route)." group:"Device"`
-	Addr   []netip.Addr `placeholder:"IP" help:"Own addresses to use, instead of --netif." group:"Device"`
-	Shards int          `placeholder:"N" help:"Threads that a software device spreads its queue pairs over, a power of two (default: one for each four processors, 4 at most)." group:"Device"`
+	Addr   []netip.Addr `placeholder:"IP" help:"Local addresses to use instead of --netif." group:"Device"`
+	Shards int          `placeholder:"N" help:"Number of threads of a software device, a power of two (default: one for four processors, at most 4)." group:"Device"`
 
 	daemonFlags
 }
 
-// with opens the device for the time of use. local is the own address that the
-// options name, remote the host to reach; either may be "".
+// with opens the device and calls use. local is the local address of the options, remote the host to connect to; either
+// may be "".
 func (f *cmDeviceFlags) with(ctx context.Context, local, remote string, faults wrap.FaultConfig, pcap string,
 	use func(ib.Device) error) error {
 	d := deviceFlags(*f)
@@ -34,8 +33,8 @@ func (f *cmDeviceFlags) with(ctx context.Context, local, remote string, faults w
 	return d.with(ctx, faults, pcap, use)
 }
 
-// findAddr returns the own address to use, none if nothing is known. The kernel
-// chooses a socket's address by the route, without sending anything.
+// findAddr returns the local address to use, or none if it is not known. The kernel chooses it by the route to remote;
+// nothing is sent.
 func findAddr(local, remote string) []netip.Addr {
 	if a, err := netip.ParseAddr(local); err == nil && !a.IsUnspecified() {
 		return []netip.Addr{a}

@@ -24,7 +24,7 @@ func (c *completionCmd) Run(a *app) error {
 	return err
 }
 
-// completeCmd is `goroced complete`, which the scripts call.
+// completeCmd is `goroced complete`, which the shell scripts call.
 type completeCmd struct {
 	Words []string `arg:"" optional:"" help:"What stands on the command line after goroced."`
 }

@@ -22,7 +22,7 @@ type configCheckCmd struct {
 	File string `arg:"" optional:"" help:"Which file; without it the configuration that serve would run with, environment and all."`
 }
 
-// Run runs the subcommand. Everything that is wrong has a line on standard output.
+// Run runs the subcommand. It prints a line on standard output for each error in the configuration.
 func (c *configCheckCmd) Run(a *app) error {
 	sources := config.Process("", nil)
 	what := "the configuration"
@@ -65,8 +65,8 @@ func (c *configShowCmd) Run(a *app, parsed *kong.Context) error {
 	return printJSON(a.out, loaded.Settings())
 }
 
-// settingFlags are settings of the daemon: the tag "key" names them. They are stronger than the environment, which
-// is stronger than the file.
+// settingFlags are settings of the daemon; the tag "key" is the key of the setting. Flags override the environment,
+// which overrides the file.
 type settingFlags struct {
 	Config    string   `placeholder:"FILE" type:"path" help:"Configuration file (default: $$GOROCED_CONFIG, then /etc/goroce/goroced.toml for root and ~/.config/goroce/goroced.toml for others, if it is there)." group:"Settings"`
 	Socket    string   `key:"socket" placeholder:"PATH" type:"path" help:"Socket for clients (default: /run/goroce/goroced.sock for root, $$XDG_RUNTIME_DIR/goroce/goroced.sock for others)." group:"Settings"`
@@ -78,11 +78,11 @@ type settingFlags struct {
 	Drain     string   `key:"drain" placeholder:"TIME" help:"How long clients may take to leave when the daemon is told to end." group:"Settings"`
 	LogLevel  string   `key:"log.level" placeholder:"LEVEL" help:"debug, info, warn, error." group:"Settings"`
 	LogFormat string   `key:"log.format" placeholder:"FORMAT" help:"text, json." group:"Settings"`
-	Metrics   string   `key:"metrics.listen" placeholder:"ADDR:PORT" help:"Serve /metrics, /healthz and /debug/pprof on this loopback address." group:"Settings"`
+	Metrics   string   `key:"metrics.listen" placeholder:"ADDR:PORT" help:"Serve /metrics and /healthz on this loopback address." group:"Settings"`
 	Set       []string `placeholder:"KEY=VALUE" sep:"none" help:"Any setting: the keys are those of 'config show'." group:"Settings"`
 }
 
-// load puts the configuration together. The flags are those of the command line that was parsed.
+// load loads the configuration. The flags are those of the parsed command line.
 func (f *settingFlags) load(parsed *kong.Context) (*config.Config, error) {
 	var flags []config.Flag
 	for _, flag := range parsed.Flags() {

@@ -18,8 +18,7 @@ import (
 	"github.com/goroce/goroce/roce/host"
 )
 
-// daemon is what `goroced serve` runs: the devices of a configuration, and
-// what gives them to clients.
+// daemon is what `goroced serve` runs: the devices of a configuration, and the server for clients.
 type daemon struct {
 	*server.Server
 	started time.Time
@@ -27,14 +26,15 @@ type daemon struct {
 	live    host.Live // captures and faults
 }
 
-// openDaemon opens the devices, all or none.
+// openDaemon opens all devices. If one fails, it closes the others.
 func openDaemon(c *config.Config, log *slog.Logger) (runner.Daemon, http.Handler, func() error, error) {
 	d := &daemon{started: time.Now()}
 	for i, device := range c.Devices {
 		o := host.Options{Live: &d.live, Link: device.Link, NetIf: device.NetIf, Addrs: device.Addresses,
 			Shards: device.Shards}
-		o.Device.Name = device.Name
+		o.Device.Name, o.Device.PinSourcePort = device.Name, device.PinPorts
 		o.Device.OnOffloadOff = func(peer ib.GID) { log.Warn("segmentation offload goes off", "peer", peer.Addr()) }
+		o.OnNetIf = func(name string, index int) { logNetIf(log, name, index) }
 		o.OnAddress = func(err error) { log.Warn("an address cannot be had", "err", err) }
 		dev, err := host.Open(o)
 		if err == nil && d.has(dev.Attr().Name) {
@@ -62,6 +62,15 @@ func openDaemon(c *config.Config, log *slog.Logger) (runner.Daemon, http.Handler
 	return d, mux, d.close, nil
 }
 
+// logNetIf says what has become of the interface of a device.
+func logNetIf(log *slog.Logger, name string, index int) {
+	if index == 0 {
+		log.Warn("the network interface is gone; its device is down until there is one of this name again", "netif", name)
+		return
+	}
+	log.Warn("the network interface was made again; its device follows, unless its link is afxdp, which takes a restart", "netif", name, "index", index)
+}
+
 // Reload takes the limits of a configuration, and whose memory may be registered.
 func (d *daemon) Reload(c *config.Config) error {
 	user := serverLimits(&c.User.Limits)
@@ -73,8 +82,8 @@ func (d *daemon) Reload(c *config.Config) error {
 }
 
 func serverLimits(l *config.Limits) server.Limits {
-	return server.Limits{QPs: l.QPs, MRs: l.MRs, MWs: l.MWs, CQEntries: l.CQEntries, PDs: l.PDs, SRQs: l.SRQs,
-		AHs: l.AHs, XRCDs: l.XRCDs, Channels: l.Channels, Pinned: l.Pinned}
+	return server.Limits{QPs: l.QPs, MRs: l.MRs, MWs: l.MWs, CQs: l.CQs, CQEntries: l.CQEntries, PDs: l.PDs, SRQs: l.SRQs,
+		AHs: l.AHs, XRCDs: l.XRCDs, Channels: l.Channels, Pinned: l.Pinned, Heap: l.Heap}
 }
 
 func (d *daemon) has(name string) bool {
@@ -91,7 +100,7 @@ func (d *daemon) close() (err error) {
 	return err
 }
 
-// Stats returns the figures of all devices.
+// Stats returns the statistics of all devices.
 func (d *daemon) Stats() map[string]roce.Stats {
 	stats := map[string]roce.Stats{}
 	for _, dev := range d.devices {
@@ -100,23 +109,23 @@ func (d *daemon) Stats() map[string]roce.Stats {
 	return stats
 }
 
-// daemonStatus is what /v1/status shows.
+// daemonStatus is the contents of /v1/status.
 type daemonStatus struct {
 	Version version        `json:"version"`
 	PID     int            `json:"pid"`
 	Started time.Time      `json:"started"`
 	Clients int            `json:"clients"`
-	Users   []server.Usage `json:"users"` // who have clients
+	Users   []server.Usage `json:"users"` // users with clients
 	Devices []admin.Device `json:"devices"`
 }
 
-// Status describes the devices.
+// Status returns the state of the daemon and its devices.
 func (d *daemon) Status() any {
 	return daemonStatus{Version: readVersion(), PID: os.Getpid(), Started: d.started, Clients: d.Clients(),
 		Users: d.Usage(), Devices: d.Devices()}
 }
 
-// Devices describes the devices.
+// Devices returns a description of each device.
 func (d *daemon) Devices() []admin.Device {
 	list := []admin.Device{}
 	for _, dev := range d.devices {
@@ -135,7 +144,7 @@ func (d *daemon) Devices() []admin.Device {
 	return list
 }
 
-// Counters returns the figures of all devices.
+// Counters returns the counters of all devices.
 func (d *daemon) Counters() map[string]admin.Counters {
 	all := map[string]admin.Counters{}
 	for name, stats := range d.Stats() {
@@ -146,7 +155,7 @@ func (d *daemon) Counters() map[string]admin.Counters {
 	return all
 }
 
-// connection tells a capture or a fault whom a queue pair is connected to.
+// connection returns the peer of a queue pair, for captures and faults.
 func (d *daemon) connection(device string, qpn ib.QPN) (peer ib.GID, peerQPN ib.QPN, ok bool) {
 	for _, q := range d.QPs() {
 		if q.Device == device && q.QPN == uint32(qpn) && q.Peer.IsValid() {

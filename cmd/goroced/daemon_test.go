@@ -28,7 +28,8 @@ func newServed(t *testing.T, flags ...string) *served {
 	t.Helper()
 	dir, addr := t.TempDir(), linktest.Loopback().String()
 	socket, admin := filepath.Join(dir, "s"), filepath.Join(dir, "a")
-	args := append([]string{"serve", "--config", configFile(t, ""), "--socket", socket, "--admin", admin, "--addr", addr}, flags...)
+	args := append([]string{"serve", "--config", configFile(t, ""), "--socket", socket, "--admin", admin, "--addr",
+		addr}, flags...)
 	p, _ := startUntil(t, "msg=ready", args...)
 	t.Cleanup(func() {
 		_ = p.cmd.Process.Signal(syscall.SIGTERM)
@@ -47,7 +48,8 @@ func TestThroughDaemon(t *testing.T) {
 	if out := success(t, with("devinfo", a.client)...); !strings.Contains(out, "PORT_ACTIVE") {
 		t.Errorf("devinfo says %s", out)
 	}
-	for _, tool := range []string{"pingpong -c -n 100", "pingpong --service ud -c -n 100", "perf write bw -n 200", "perf send lat -n 200", "perf read bw -n 100 -e"} {
+	for _, tool := range []string{"pingpong -c -n 100", "pingpong --service ud -c -n 100", "perf write bw -n 200",
+		"perf send lat -n 200", "perf read bw -n 100 -e"} {
 		port := freePort(t)
 		p := start(t, with(tool+" -p "+port, a.client)...)
 		waitListening(t, port)
@@ -89,10 +91,12 @@ func TestViews(t *testing.T) {
 	client := d.waits(t)
 	pid := strconv.Itoa(client.cmd.Process.Pid)
 	for _, c := range []struct{ args, want string }{
-		{"devices", `(?m)^    device          	   node GUID\n    ------          	-{16}\n    goroce_lo       	[0-9a-f]{16}\n$`},
+		{"devices",
+			`(?m)^    device          	   node GUID\n    ------          	-{16}\n    goroce_lo       	[0-9a-f]{16}\n$`},
 		{"status", `^link goroce_lo/1 state ACTIVE physical_state LINK_UP netdev lo \n$`},
 		{"qp", `(?m)^link goroce_lo/1 lqpn \d+ rqpn 0 type RC state INIT .* pid ` + pid + ` comm goroced`},
-		{"mr", `(?m)^dev goroce_lo mrn \d+ rkey 0x[0-9a-f]+ lkey 0x[0-9a-f]+ iova 0x[0-9a-f]+ mrlen \d+ pid ` + pid + ` comm goroced`},
+		{"mr", `(?m)^dev goroce_lo mrn \d+ rkey 0x[0-9a-f]+ lkey 0x[0-9a-f]+ iova 0x[0-9a-f]+ mrlen \d+ pid ` + pid +
+			` comm goroced`},
 		{"stat", `^link goroce_lo/1 sent_pkts \d+ rcvd_pkts \d+ duplicate_request 0 `},
 	} {
 		if out := success(t, with(c.args, d.admin)...); !regexp.MustCompile(c.want).MatchString(out) {
@@ -104,7 +108,8 @@ func TestViews(t *testing.T) {
 		}
 	}
 	var qps []server.QPInfo
-	if err := json.Unmarshal([]byte(success(t, with("qp --json", d.admin)...)), &qps); err != nil || len(qps) != 1 || qps[0].UID != uint32(os.Getuid()) {
+	if err := json.Unmarshal([]byte(success(t, with("qp --json", d.admin)...)), &qps); err != nil || len(qps) != 1 ||
+		qps[0].UID != uint32(os.Getuid()) {
 		t.Errorf("qp --json: %+v, %v", qps, err)
 	}
 	for _, view := range []string{"devices", "status", "qp", "mr", "stat"} {
@@ -117,8 +122,10 @@ func TestViews(t *testing.T) {
 		}
 	}
 	var status struct{ Users []server.Usage }
-	if err := json.Unmarshal([]byte(success(t, with("status --json", d.admin)...)), &status); err != nil || len(status.Users) != 1 ||
-		status.Users[0].UID != uint32(os.Getuid()) || status.Users[0].Amount["connections"] != 1 || status.Users[0].Amount["qps"] != 1 {
+	if err := json.Unmarshal([]byte(success(t, with("status --json", d.admin)...)), &status); err != nil ||
+		len(status.Users) != 1 ||
+		status.Users[0].UID != uint32(os.Getuid()) || status.Users[0].Amount["connections"] != 1 ||
+		status.Users[0].Amount["qps"] != 1 {
 		t.Errorf("status --json: %+v, %v", status, err)
 	}
 }
@@ -161,7 +168,8 @@ func TestWatch(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("interrupted: %v", err)
 	}
-	if p, code := goroced(t, with("stat -w -i 0s", d.admin)...); code != exitFailure || !strings.Contains(p.err.String(), "more than 0") {
+	if p, code := goroced(t, with("stat -w -i 0s", d.admin)...); code != exitFailure ||
+		!strings.Contains(p.err.String(), "more than 0") {
 		t.Errorf("exit code %d: %s", code, p.err.String())
 	}
 }
@@ -173,7 +181,8 @@ func TestDevinfoThroughDaemon(t *testing.T) {
 		t.Errorf("devinfo -l says %q", out)
 	}
 	var infos []devinfo.Info
-	if err := json.Unmarshal([]byte(success(t, with("devinfo --json", d.client)...)), &infos); err != nil || len(infos) != 1 || infos[0].Name != "goroce_lo" ||
+	if err := json.Unmarshal([]byte(success(t, with("devinfo --json", d.client)...)), &infos); err != nil ||
+		len(infos) != 1 || infos[0].Name != "goroce_lo" ||
 		infos[0].Ports[0].GIDs[0].GID.Unmap().String() != d.addr {
 		t.Errorf("devinfo --json: %+v, %v", infos, err)
 	}
@@ -206,8 +215,9 @@ func TestDemoThroughDaemon(t *testing.T) {
 		"SEND": "client SEND First, client SEND Middle, client SEND Last, server ACK",
 		// The daemon sends a WRITE in packets that stand for themselves.
 		"RDMA WRITE": "client WRITE Only, client WRITE Only, client WRITE Only, server ACK",
-		"RDMA READ":  "client READ Request, server READ Response First, server READ Response Middle, server READ Response Last",
-		"Atomics":    "client CmpSwap, server ATOMIC ACK, client FetchAdd, server ATOMIC ACK",
+		"RDMA READ": "client READ Request, server READ Response First, server READ Response Middle, server READ " +
+			"Response Last",
+		"Atomics": "client CmpSwap, server ATOMIC ACK, client FetchAdd, server ATOMIC ACK",
 	}
 	seen := map[string]bool{} // a slow machine has some sent again, late ACKs too
 	for _, e := range r.Tour {
@@ -228,7 +238,8 @@ func TestDemoThroughDaemon(t *testing.T) {
 		t.Errorf("%d exchanges, %s", len(r.Tour), r.No_Packets)
 	}
 	none := filepath.Join(t.TempDir(), "none")
-	if r := demo(append(d.client, "--admin", none)...); len(r.Tour) != len(want) || !strings.Contains(r.No_Packets, none) {
+	if r := demo(append(d.client, "--admin", none)...); len(r.Tour) != len(want) ||
+		!strings.Contains(r.No_Packets, none) {
 		t.Errorf("without the admin socket: %d exchanges, %s", len(r.Tour), r.No_Packets)
 	}
 	p, code := goroced(t, append([]string{"demo", "--drop", "0.1"}, d.client...)...)

@@ -17,7 +17,7 @@ type demoCmd struct {
 	Server netip.Addr `placeholder:"IP" help:"The server's address (default: 127.0.0.2)."`
 	JSON   bool       `help:"Print JSON."`
 	Device string     `short:"d" placeholder:"DEV" help:"Device of the daemon (default: its first)." group:"Device"`
-	Admin  string     `placeholder:"PATH" type:"path" help:"Admin socket of the daemon, for the packets (default: $$GOROCED_ADMIN, then where daemons are)." group:"Device"`
+	Admin  string     `placeholder:"PATH" type:"path" help:"Admin socket of the daemon, to capture packets (default: $$GOROCED_ADMIN, then the usual places)." group:"Device"`
 	daemonFlags
 	faultFlags
 	ladderFlags
@@ -25,9 +25,9 @@ type demoCmd struct {
 
 // Help is printed under the flags.
 func (*demoCmd) Help() string {
-	return "Needs no RDMA hardware and no privilege. Try it again with --drop 0.05: lost packets are shown, and how " +
-		"the protocol makes them good. --pcap writes a file for Wireshark or `goroced decode`. With --daemon the " +
-		"hosts are two clients of a running daemon; who may not capture there sees no packets."
+	return "Needs no RDMA hardware and no privilege. Try it again with --drop 0.05: it shows lost packets, and how " +
+		"the protocol recovers. --pcap writes a file for Wireshark or `goroced decode`. With --daemon the " +
+		"hosts are two clients of a running daemon; users who may not capture there see no packets."
 }
 
 // Run runs the subcommand.

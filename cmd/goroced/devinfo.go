@@ -56,7 +56,7 @@ func (c *devinfoCmd) Run(a *app) error {
 	return nil
 }
 
-// find lists the daemon's devices, or those that this program could open.
+// find returns the daemon's devices, or those that this program could open.
 func (c *devinfoCmd) find(a *app) ([]devinfo.Found, error) {
 	if c.asked() {
 		conn, err := socket.Dial(socket.Client, c.Socket)

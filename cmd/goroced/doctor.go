@@ -9,9 +9,9 @@ import (
 
 // doctorCmd is `goroced doctor`.
 type doctorCmd struct {
-	Peer  netip.Addr   `arg:"" optional:"" help:"Address of a host to be spoken with: look at the way there, too."`
-	NetIf string       `name:"netif" placeholder:"IF" help:"Network interface to look at (default: the one that leads to the peer, or that of the default route)."`
-	Addr  []netip.Addr `placeholder:"IP" help:"Own addresses to look at, instead of --netif."`
+	Peer  netip.Addr   `arg:"" optional:"" help:"Address of a host to communicate with: also check the route to it."`
+	NetIf string       `name:"netif" placeholder:"IF" help:"Network interface to check (default: that of the route to the peer, or of the default route)."`
+	Addr  []netip.Addr `placeholder:"IP" help:"Local addresses to check instead of --netif."`
 	JSON  bool         `help:"Print a JSON object."`
 }
 

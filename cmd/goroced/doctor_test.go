@@ -18,7 +18,8 @@ import (
 // TestDoctor: exit code 1 and one line on standard error if something fails.
 func TestDoctor(t *testing.T) {
 	addr := linktest.Loopback().String()
-	if out := success(t, "doctor", "--addr", addr, addr); !strings.Contains(out, "ok    port       UDP port 4791 is free\n") ||
+	if out := success(t, "doctor", "--addr", addr, addr); !strings.Contains(out,
+		"ok    port       UDP port 4791 is free\n") ||
 		!strings.Contains(out, "ok    route      "+addr+" by lo") || !strings.Contains(out, " 0 fail\n") {
 		t.Errorf("doctor:\n%s", out)
 	}
@@ -70,7 +71,8 @@ func TestDoctorUnprivileged(t *testing.T) {
 	}
 	addr := linktest.Loopback().String()
 	shell := func(line string) string {
-		out, err := exec.Command(setpriv, "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "sh", "-c", line).CombinedOutput()
+		out, err := exec.Command(setpriv, "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "sh",
+			"-c", line).CombinedOutput()
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", line, err, out)
 		}
@@ -78,7 +80,8 @@ func TestDoctorUnprivileged(t *testing.T) {
 	}
 	doctor := own + " doctor --addr " + addr
 	out := shell("ulimit -l 64; " + doctor)
-	for _, want := range []string{"warn  links      rawsock lacks CAP_NET_RAW\n", "warn  links      afxdp lacks CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF\n",
+	for _, want := range []string{"warn  links      rawsock lacks CAP_NET_RAW\n",
+		"warn  links      afxdp lacks CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF\n",
 		"warn  memlock    64 KiB", "warn  firewall "} {
 		if !strings.Contains(out, want) {
 			t.Errorf("nothing says %q:\n%s", want, out)
@@ -88,7 +91,8 @@ func TestDoctorUnprivileged(t *testing.T) {
 	if out, err := exec.Command("sh", "-c", remedy).CombinedOutput(); err != nil {
 		t.Fatalf("%q: %v\n%s", remedy, err, out)
 	}
-	if out := shell(doctor); !strings.Contains(out, "ok    links      afxdp has") || !strings.Contains(out, "ok    links      rawsock has") {
+	if out := shell(doctor); !strings.Contains(out, "ok    links      afxdp has") ||
+		!strings.Contains(out, "ok    links      rawsock has") {
 		t.Errorf("after %s:\n%s", remedy, out)
 	}
 }

@@ -24,10 +24,10 @@ type faultAddCmd struct {
 	Peer        string        `placeholder:"IP" help:"Only packets to and from this peer."`
 	Opcode      string        `placeholder:"CLASS" default:"" enum:"request,response,send,write,read,read-response,atomic,ack,cnp," help:"Only request, response, send, write, read, read-response, atomic, ack or cnp packets."`
 	PSN         string        `name:"psn" placeholder:"N[-M]" help:"Only packets with this PSN, or one in this range."`
-	Delay       time.Duration `placeholder:"D" help:"How much later packets go on (delay only)."`
-	Count       uint64        `short:"n" placeholder:"N" help:"Only the first so many."`
-	Probability float64       `short:"p" placeholder:"P" help:"Each with this probability (default: 1)."`
-	Seed        uint64        `placeholder:"N" help:"Which packets, with -p, and which bits (default: random, and printed)."`
+	Delay       time.Duration `placeholder:"D" help:"How long packets are delayed (delay only)."`
+	Count       uint64        `short:"n" placeholder:"N" help:"Only this many packets."`
+	Probability float64       `short:"p" placeholder:"P" help:"Each packet with this probability (default: 1)."`
+	Seed        uint64        `placeholder:"N" help:"Seed for the choice of packets (with -p) and bits (default: random, and printed)."`
 	TTL         time.Duration `name:"ttl" placeholder:"D" help:"After which the fault goes by itself."`
 	adminFlags
 }

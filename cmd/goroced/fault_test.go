@@ -21,7 +21,8 @@ import (
 func serveAdmin(t *testing.T) string {
 	t.Helper()
 	var live host.Live
-	dev, err := host.Open(host.Options{Addrs: []netip.Addr{linktest.Loopback()}, Live: &live, Device: roce.Options{Name: "a"}})
+	dev, err := host.Open(host.Options{Addrs: []netip.Addr{linktest.Loopback()}, Live: &live,
+		Device: roce.Options{Name: "a"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,15 +43,18 @@ func serveAdmin(t *testing.T) string {
 func TestFault(t *testing.T) {
 	socket := " --admin " + serveAdmin(t)
 	for _, c := range []struct{ args, want string }{
-		{"fault add drop --qp 0x11 --psn 5-9 -n 1 --seed 3 --ttl 1h", "a fault 1: drop qp 0x11 psn 5-9 count 1 seed 3 ttl 1h0m0s; matched 0, hit 0\n"},
-		{"fault add delay --delay 5ms --opcode ack --direction in -p 0.5 --seed 4 -d a", "a fault 2: delay by 5ms direction in opcode ack probability 0.5 seed 4; matched 0, hit 0\n"},
+		{"fault add drop --qp 0x11 --psn 5-9 -n 1 --seed 3 --ttl 1h",
+			"a fault 1: drop qp 0x11 psn 5-9 count 1 seed 3 ttl 1h0m0s; matched 0, hit 0\n"},
+		{"fault add delay --delay 5ms --opcode ack --direction in -p 0.5 --seed 4 -d a",
+			"a fault 2: delay by 5ms direction in opcode ack probability 0.5 seed 4; matched 0, hit 0\n"},
 		{"fault list --json", `"opcode": "ack"`},
 		{"fault clear 1", "1 removed\n"},
 		{"fault list", "a fault 2: delay"},
 		{"fault clear", "1 removed\n"},
 		{"fault list", ""},
 	} {
-		if out := success(t, strings.Fields(c.args+socket)...); !strings.HasPrefix(out, c.want) && !strings.Contains(c.args, "--json") || !strings.Contains(out, c.want) {
+		if out := success(t, strings.Fields(c.args+socket)...); !strings.HasPrefix(out, c.want) &&
+			!strings.Contains(c.args, "--json") || !strings.Contains(out, c.want) {
 			t.Errorf("goroced %s: %q, want %q", c.args, out, c.want)
 		}
 	}
@@ -68,7 +72,8 @@ func TestFault(t *testing.T) {
 	} {
 		p, code := goroced(t, strings.Fields(c.args)...)
 		if code != c.code || !strings.Contains(p.err.String(), c.want) || strings.Count(p.err.String(), "\n") != 1 {
-			t.Errorf("goroced %s: exit code %d, want %d: %q, want %q in one line", c.args, code, c.code, p.err.String(), c.want)
+			t.Errorf("goroced %s: exit code %d, want %d: %q, want %q in one line", c.args, code, c.code, p.err.String(),
+				c.want)
 		}
 	}
 }

@@ -16,28 +16,28 @@ import (
 	"github.com/goroce/goroce/roce/link/wrap"
 )
 
-// deviceFlags choose a device.
+// deviceFlags select a device.
 type deviceFlags struct {
 	Device string       `short:"d" aliases:"ib-dev" default:"soft" placeholder:"DEV" help:"soft, a name that devinfo -l lists, or rnic:NAME for an RNIC (default ${default})." group:"Device"`
-	Link   string       `default:"auto" enum:"auto,udp,rawsock,afxdp" help:"What carries the packets of a software device: ${enum}." group:"Device"`
+	Link   string       `default:"auto" enum:"auto,udp,rawsock,afxdp" help:"Link of a software device: ${enum}." group:"Device"`
 	NetIf  string       `name:"netif" placeholder:"IF" help:"Network interface whose addresses to use (default: that of the default route)." group:"Device"`
-	Addr   []netip.Addr `placeholder:"IP" help:"Own addresses to use, instead of --netif." group:"Device"`
-	Shards int          `placeholder:"N" help:"Threads that a software device spreads its queue pairs over, a power of two (default: one for each four processors, 4 at most)." group:"Device"`
+	Addr   []netip.Addr `placeholder:"IP" help:"Local addresses to use instead of --netif." group:"Device"`
+	Shards int          `placeholder:"N" help:"Number of threads of a software device, a power of two (default: one for four processors, at most 4)." group:"Device"`
 
 	daemonFlags
 }
 
-// daemonFlags lead to the daemon.
+// daemonFlags select a daemon.
 type daemonFlags struct {
-	Daemon bool   `help:"Through the daemon, whose device --device may name, instead of a device of this program's own." group:"Device"`
-	Socket string `placeholder:"PATH" type:"path" help:"The daemon's socket, and --daemon (default: $$GOROCED_SOCKET, then where daemons are)." group:"Device"`
+	Daemon bool   `help:"Use a device of the daemon (see --device) instead of one of this program." group:"Device"`
+	Socket string `placeholder:"PATH" type:"path" help:"Socket of the daemon; implies --daemon (default: $$GOROCED_SOCKET, then the usual places)." group:"Device"`
 }
 
-// asked reports whether the daemon is wanted.
+// asked reports whether the device is to be one of a daemon.
 func (f *daemonFlags) asked() bool { return f.Daemon || f.Socket != "" }
 
-// with opens the device for the time of f, with the network bad as faults say. The
-// capture file, if there is one, is complete afterwards.
+// with opens the device, calls f and closes it. faults apply to its frames. If pcap is set, the capture file is
+// complete when with returns.
 func (f *deviceFlags) with(ctx context.Context, faults wrap.FaultConfig, pcap string,
 	use func(ib.Device) error) (err error) {
 	o := host.Options{Link: f.Link, NetIf: f.NetIf, Addrs: f.Addr, Shards: f.Shards, Fault: faults}
@@ -63,16 +63,16 @@ func (f *deviceFlags) with(ctx context.Context, faults wrap.FaultConfig, pcap st
 	return use(dev)
 }
 
-// offloadOff says why it gets slower.
+// offloadOff explains that a peer makes segmentation offload impossible.
 func offloadOff(peer ib.GID) {
 	fmt.Fprintf(os.Stderr, "goroced: segmentation offload goes off: %v gets the packets that leave alone, "+
 		"but not those that the NIC cuts from longer ones\n", peer.Addr())
 }
 
-// faultFlags make the network bad.
+// faultFlags configure faults.
 type faultFlags struct {
-	Drop float64 `placeholder:"P" help:"Lose each packet sent with this probability, on purpose." group:"Faults"`
-	Seed uint64  `default:"1" help:"Which packets are lost." group:"Faults"`
+	Drop float64 `placeholder:"P" help:"Drop each sent packet with this probability." group:"Faults"`
+	Seed uint64  `default:"1" help:"Seed that determines which packets are dropped." group:"Faults"`
 }
 
 func (f *faultFlags) config() (wrap.FaultConfig, error) {
@@ -82,7 +82,7 @@ func (f *faultFlags) config() (wrap.FaultConfig, error) {
 	return wrap.FaultConfig{Drop: f.Drop, Seed: f.Seed}, nil
 }
 
-// createCapture creates a capture file; nil for no name.
+// createCapture creates a capture file; it returns nil if name is empty.
 func createCapture(name string) (*os.File, error) {
 	if name == "" {
 		return nil, nil
@@ -94,7 +94,7 @@ func createCapture(name string) (*os.File, error) {
 	return f, nil
 }
 
-// ladderFlags say how ladder diagrams are drawn.
+// ladderFlags configure ladder diagrams.
 type ladderFlags struct {
 	Width int  `placeholder:"N" help:"Columns of diagrams (default: the terminal's, or 100)."`
 	ASCII bool `help:"Draw without Unicode characters."`
@@ -104,7 +104,7 @@ func (f *ladderFlags) options() trace.Options {
 	return trace.Options{Width: f.columns(), ASCII: f.ASCII}
 }
 
-// columns returns the width to draw in, 0 if nothing is known.
+// columns returns the width of the diagrams, 0 if it is not known.
 func (f *ladderFlags) columns() int {
 	if f.Width > 0 {
 		return f.Width

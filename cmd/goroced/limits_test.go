@@ -35,7 +35,8 @@ func TestFullLimits(t *testing.T) {
 					return
 				}
 				p, code := goroced(t, d.waiter(freePort(t))...)
-				if said := p.err.String(); code != exitFailure || strings.Count(said, "\n") != 1 || !strings.Contains(said, c.want) ||
+				if said := p.err.String(); code != exitFailure || strings.Count(said, "\n") != 1 ||
+					!strings.Contains(said, c.want) ||
 					!strings.Contains(said, c.key+" in the daemon's configuration raises it") {
 					t.Errorf("exit code %d, want one line that says %q and how to raise it:\n%s", code, c.want, said)
 				}
@@ -78,11 +79,14 @@ func TestOtherVersion(t *testing.T) {
 		conn := abi.NewConn(c)
 		h, body, _, _ := conn.Receive()
 		hello, _ := abi.Get[abi.Hello](body)
-		text, status := abi.PutError(nil, fmt.Errorf("hello: the daemon speaks version 9, the client %d to %d: %w", hello.MinVersion, hello.MaxVersion, abi.ErrVersion))
+		text, status := abi.PutError(nil, fmt.Errorf("hello: the daemon speaks version 9, the client %d to %d: %w",
+			hello.MinVersion, hello.MaxVersion, abi.ErrVersion))
 		_ = conn.Send(abi.Header{Op: h.Op, Seq: h.Seq, Status: status}, text)
 	}()
 	p, code := goroced(t, "devinfo", "--socket", socket)
-	if said := p.err.String(); code != exitFailure || strings.Count(said, "\n") != 1 || !strings.Contains(said, fmt.Sprintf("the daemon speaks version 9, the client %d to %d", abi.Version, abi.Version)) {
+	if said := p.err.String(); code != exitFailure || strings.Count(said, "\n") != 1 ||
+		!strings.Contains(said, fmt.Sprintf("the daemon speaks version 9, the client %d to %d", abi.Version,
+			abi.Version)) {
 		t.Errorf("exit code %d: %s", code, said)
 	}
 }

@@ -1,12 +1,9 @@
-// Goroced is RDMA over Converged Ethernet in user space: it shows what RoCEv2
-// does, talks it to other machines, and takes captures of it apart. `goroced --help`
-// lists the subcommands.
+// Goroced is RDMA over Converged Ethernet in user space: it demonstrates RoCEv2, uses it with other machines, serves it
+// to the programs of this one, and decodes captures. `goroced --help` lists the subcommands.
 //
-// Exit codes: 0 is success, 1 failure, 2 a command line that is not understood.
-// Errors are one line on standard error.
+// Exit codes: 0 is success, 1 failure, 2 an invalid command line. Errors are one line on standard error.
 //
-// This package holds flags and wiring only; what the subcommands do is in the
-// packages under internal.
+// This package only has flags, and connects them with the packages under internal, which implement the subcommands.
 package main
 
 import (
@@ -29,32 +26,32 @@ const (
 	exitUsage   = 2
 )
 
-// commandLine is what kong parses: one field a subcommand.
+// commandLine is what kong parses: a field for each subcommand.
 type commandLine struct {
 	Demo       demoCmd       `cmd:"" help:"Show RoCEv2 at work between two hosts in this process."`
-	Pingpong   pingpongCmd   `cmd:"" help:"SEND messages to and fro, with another goroced or with rdma-core's ibv_*_pingpong."`
+	Pingpong   pingpongCmd   `cmd:"" help:"SEND messages back and forth, with another goroced or with rdma-core's ibv_*_pingpong."`
 	Rping      rpingCmd      `cmd:"" help:"Ping by RDMA READ and WRITE over rdma_cm, with another goroced or with librdmacm's rping."`
 	Rstream    rstreamCmd    `cmd:"" help:"Stream over rsockets and measure, with another goroced or with librdmacm's rstream and riostream."`
 	Perf       perfCmd       `cmd:"" help:"Measure bandwidth or latency, with another goroced or with perftest's ib_*_bw and ib_*_lat."`
-	Devinfo    devinfoCmd    `cmd:"" help:"Describe the RDMA device that this machine gets, like ibv_devinfo."`
+	Devinfo    devinfoCmd    `cmd:"" help:"Describe the RDMA device of this machine, like ibv_devinfo."`
 	Devices    devicesCmd    `cmd:"" help:"List the devices of a running daemon, like ibv_devices."`
 	Status     statusCmd     `cmd:"" help:"Show the ports of a running daemon, like rdma link."`
 	QP         qpCmd         `cmd:"" name:"qp" help:"Show the queue pairs of a running daemon's clients, like rdma resource show qp."`
 	MR         mrCmd         `cmd:"" name:"mr" help:"Show the memory regions of a running daemon's clients, like rdma resource show mr."`
 	Stat       statCmd       `cmd:"" help:"Show the counters of a running daemon, like rdma statistic."`
 	Capture    captureCmd    `cmd:"" help:"Capture packets of a running daemon."`
-	Fault      faultCmd      `cmd:"" help:"Lose, delay, duplicate or corrupt packets of a running daemon, to test applications."`
+	Fault      faultCmd      `cmd:"" help:"Drop, delay, duplicate or corrupt packets of a running daemon, to test applications."`
 	Serve      serveCmd      `cmd:"" help:"Run the daemon: RDMA for every process on this machine."`
 	Config     configCmd     `cmd:"" help:"Check or show the daemon's configuration."`
 	Decode     decodeCmd     `cmd:"" help:"Explain the RoCEv2 packets of a capture file."`
 	Explain    explainCmd    `cmd:"" help:"Explain a rule of the protocol by running it."`
-	Doctor     doctorCmd     `cmd:"" help:"Find what keeps RDMA from working on this machine, and say what helps."`
+	Doctor     doctorCmd     `cmd:"" help:"Find out what prevents RDMA from working on this machine, and what to do."`
 	Completion completionCmd `cmd:"" help:"Print a script that lets the shell complete command lines."`
 	Complete   completeCmd   `cmd:"" hidden:"" help:"Answer the script of completion."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 }
 
-// app is what every subcommand gets.
+// app is passed to every subcommand.
 type app struct {
 	ctx context.Context // ends with SIGINT and SIGTERM
 	out io.Writer
@@ -87,13 +84,13 @@ func run(args []string) int {
 	return report(err, exitFailure)
 }
 
-// report writes an error as one line.
+// report prints an error on one line.
 func report(err error, code int) int {
 	fmt.Fprintf(os.Stderr, "goroced: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
 	return code
 }
 
-// printJSON prints v for people and programs.
+// printJSON prints v as indented JSON.
 func printJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")

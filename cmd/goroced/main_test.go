@@ -122,8 +122,10 @@ func TestErrors(t *testing.T) {
 		{"pingpong -s many", exitUsage, "many"},
 		{"pingpong a b", exitUsage, "b"},
 		{"pingpong --link carrier-pigeon", exitUsage, "rawsock"},
-		{"pingpong -o", exitUsage, "not supported"}, {"pingpong -O", exitUsage, "not supported"}, {"pingpong -P", exitUsage, "not supported"},
-		{"pingpong -t", exitUsage, "not supported"}, {"pingpong -j", exitUsage, "not supported"}, {"pingpong -N", exitUsage, "not supported"},
+		{"pingpong -o", exitUsage, "not supported"}, {"pingpong -O", exitUsage, "not supported"},
+		{"pingpong -P", exitUsage, "not supported"},
+		{"pingpong -t", exitUsage, "not supported"}, {"pingpong -j", exitUsage, "not supported"},
+		{"pingpong -N", exitUsage, "not supported"},
 		{"pingpong -U", exitUsage, "not supported"},
 		{"pingpong --drop 1 --addr " + own, exitFailure, "--drop is 1"},
 		{"pingpong --addr " + own + " no-such-host..invalid", exitFailure, "no-such-host..invalid"},
@@ -155,8 +157,10 @@ func TestErrors(t *testing.T) {
 	} {
 		p, code := goroced(t, strings.Fields(c.args)...)
 		said := p.err.String()
-		if code != c.code || !strings.HasPrefix(said, "goroced: ") || strings.Count(said, "\n") != 1 || !strings.Contains(said, c.want) {
-			t.Errorf("goroced %s: exit code %d, want %d, and one line that says %q:\n%s", c.args, code, c.code, c.want, said)
+		if code != c.code || !strings.HasPrefix(said, "goroced: ") || strings.Count(said, "\n") != 1 ||
+			!strings.Contains(said, c.want) {
+			t.Errorf("goroced %s: exit code %d, want %d, and one line that says %q:\n%s", c.args, code, c.code, c.want,
+				said)
 		}
 	}
 }
@@ -173,7 +177,8 @@ func TestHelp(t *testing.T) {
 func TestDemo(t *testing.T) {
 	where := []string{"demo", "--client", linktest.Loopback().String(), "--server", linktest.Loopback().String()}
 	out := success(t, where...)
-	for _, want := range []string{"SEND First psn=100", "READ Response Last", "FetchAdd", "every one right", "there and back", "rdma_sends"} {
+	for _, want := range []string{"SEND First psn=100", "READ Response Last", "FetchAdd", "every one right",
+		"there and back", "rdma_sends"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("demo does not say %q:\n%s", want, out)
 		}
@@ -248,7 +253,8 @@ func TestPingpong(t *testing.T) {
 	for _, flags := range []string{
 		"", "-s 1", "-s 5001 -m 2048", "-s 1048576 -n 5 --ack-timeout 19", "-e", "-m 256 -r 2 -n 100", "-g 0 -l 3",
 		"-c -s 20000", "-c -e --drop 0.05 --seed 7 --ack-timeout 16 -n 100", "-d soft",
-		"--service uc -c", "--service uc -s 9000 -m 512", "--service ud -c -s 1000", "--service ud -e", "--service srq -c -e", "--service srq -q 3",
+		"--service uc -c", "--service uc -s 9000 -m 512", "--service ud -c -s 1000", "--service ud -e",
+		"--service srq -c -e", "--service srq -q 3",
 	} {
 		t.Run(flags, func(t *testing.T) {
 			t.Parallel()
@@ -259,14 +265,16 @@ func TestPingpong(t *testing.T) {
 			case strings.Contains(flags, "srq"):
 				addresses *= 16
 			}
-			args := append(strings.Fields("pingpong -n 200 -p "+freePort(t)+" --ack-timeout 18"), strings.Fields(flags)...)
+			args := append(strings.Fields("pingpong -n 200 -p "+freePort(t)+" --ack-timeout 18"),
+				strings.Fields(flags)...)
 			addr := linktest.Loopback().String()
 			server := start(t, append(args, "--addr", addr)...)
 			waitListening(t, args[4])
 			client := start(t, append(args, "--addr", linktest.Loopback().String(), addr)...)
 			for name, p := range map[string]*process{"server": server, "client": client} {
 				code := p.wait(t)
-				if code != 0 || !strings.Contains(p.out.String(), " usec/iter\n") || strings.Count(p.out.String(), "\n") != addresses+2 {
+				if code != 0 || !strings.Contains(p.out.String(), " usec/iter\n") ||
+					strings.Count(p.out.String(), "\n") != addresses+2 {
 					t.Errorf("%s: exit code %d:\n%s%s", name, code, p.out.String(), p.err.String())
 				}
 			}
@@ -292,7 +300,8 @@ func TestPingpongPeerDies(t *testing.T) {
 	port, addr := freePort(t), linktest.Loopback().String()
 	server := start(t, "pingpong", "--addr", addr, "-p", port, "-n", "100000000")
 	waitListening(t, port)
-	client := start(t, "pingpong", "--addr", linktest.Loopback().String(), "-p", port, "-n", "100000000", "--timeout", "1s", addr)
+	client := start(t, "pingpong", "--addr", linktest.Loopback().String(), "-p", port, "-n", "100000000", "--timeout",
+		"1s", addr)
 	time.AfterFunc(300*time.Millisecond, func() { _ = server.cmd.Process.Kill() })
 	server.wait(t)
 	if code := client.wait(t); code != exitFailure || strings.Count(client.err.String(), "\n") != 1 {

@@ -12,16 +12,15 @@ import (
 	"github.com/goroce/goroce/roce/daemon/server"
 )
 
-// figures are what metrics show.
+// figures are the sources of the metrics.
 type figures interface {
-	Stats() map[string]roce.Stats // of the devices, by their names
+	Stats() map[string]roce.Stats // by the devices' names
 	Usage() []server.Usage
 	UserLimits() map[string]int64
 	Totals() server.Totals
 }
 
-// metricsHandler serves the figures of devices and users, of the process and of the Go
-// runtime to Prometheus.
+// metricsHandler serves metrics of devices, users, the process and the Go runtime to Prometheus.
 func metricsHandler(source figures) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(newDeviceCollector(source), usageCollector{source}, collectors.NewGoCollector(),
@@ -29,8 +28,7 @@ func metricsHandler(source figures) http.Handler {
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 }
 
-// deviceCollector shows roce.Stats: goroce_NAME_total{device="..."}, where NAME is that
-// of rdma_rxe's hw_counters.
+// deviceCollector collects roce.Stats as goroce_NAME_total{device="..."}. NAME is as in rdma_rxe's hw_counters.
 type deviceCollector struct {
 	source  figures
 	metrics map[string]deviceMetric
@@ -41,8 +39,8 @@ type deviceMetric struct {
 	prometheus.ValueType
 }
 
-// deviceGauges are the figures that count no events; they end in no _total.
-var deviceGauges = map[string]string{"offload_off": "Shards of an RDMA device that have given up segmentation offload."}
+// deviceGauges are the statistics that do not count events; their names do not end in _total.
+var deviceGauges = map[string]string{"offload_off": "Destinations to which segmentation offload is given up for now."}
 
 func newDeviceCollector(source figures) *deviceCollector {
 	c := &deviceCollector{source, map[string]deviceMetric{}}
@@ -58,14 +56,14 @@ func newDeviceCollector(source figures) *deviceCollector {
 	return c
 }
 
-// Describe is prometheus.Collector's.
+// Describe implements prometheus.Collector.
 func (c *deviceCollector) Describe(to chan<- *prometheus.Desc) {
 	for _, m := range c.metrics {
 		to <- m.Desc
 	}
 }
 
-// Collect is prometheus.Collector's.
+// Collect implements prometheus.Collector.
 func (c *deviceCollector) Collect(to chan<- prometheus.Metric) {
 	for device, stats := range c.source.Stats() {
 		for _, counter := range stats.Counters() {
@@ -75,18 +73,19 @@ func (c *deviceCollector) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// usageCollector shows what users hold who have clients now, and what a user may hold. A
-// series is added for each such user, and none for each client.
+// usageCollector collects what users with clients hold, and their limits. There is a series for each such user, none
+// for each client.
 type usageCollector struct{ source figures }
 
-// userGauges are the series of a user, and those of the limits. Keys are those of
-// limits.user in the configuration; what is not here is an object.
+// userGauges are the gauges of a user, with those of its limits. The keys are those of limits.user in the
+// configuration. All other keys are kinds of objects.
 var userGauges = map[string]struct{ used, limit *prometheus.Desc }{
 	"connections": userGauge("goroce_clients", "goroce_clients_limit", "clients"),
 	"pinned":      userGauge("goroce_pinned_bytes", "goroce_pinned_limit_bytes", "bytes of memory"),
+	"heap":        userGauge("goroce_heap_bytes", "goroce_heap_limit_bytes", "bytes of the daemon's own memory"),
 }
 
-// userObjects have the key as a label.
+// userObjects is for the other keys; its label is the key.
 var userObjects = userGauge("goroce_objects", "goroce_objects_limit", "objects of a kind", "kind")
 
 func userGauge(used, limit, what string, labels ...string) struct{ used, limit *prometheus.Desc } {
@@ -96,14 +95,16 @@ func userGauge(used, limit, what string, labels ...string) struct{ used, limit *
 	}
 }
 
-// Totals of the server.
+// Counters of the server.
 var (
 	connectedTotal = prometheus.NewDesc("goroce_connections_total", "Clients that have connected.", nil, nil)
 	refusedTotal   = prometheus.NewDesc("goroce_refused_requests_total", "Requests of clients that were refused.",
 		[]string{"reason"}, nil)
+	faultsTotal = prometheus.NewDesc("goroce_client_memory_faults_total",
+		"Times that memory which a client shares was not there; the client was dropped.", nil, nil)
 )
 
-// Describe is prometheus.Collector's.
+// Describe implements prometheus.Collector.
 func (usageCollector) Describe(to chan<- *prometheus.Desc) {
 	for _, g := range userGauges {
 		to <- g.used
@@ -113,12 +114,14 @@ func (usageCollector) Describe(to chan<- *prometheus.Desc) {
 	to <- userObjects.limit
 	to <- connectedTotal
 	to <- refusedTotal
+	to <- faultsTotal
 }
 
-// Collect is prometheus.Collector's.
+// Collect implements prometheus.Collector.
 func (c usageCollector) Collect(to chan<- prometheus.Metric) {
 	totals := c.source.Totals()
 	to <- prometheus.MustNewConstMetric(connectedTotal, prometheus.CounterValue, float64(totals.Clients))
+	to <- prometheus.MustNewConstMetric(faultsTotal, prometheus.CounterValue, float64(totals.Faults))
 	for reason, n := range totals.Refused {
 		to <- prometheus.MustNewConstMetric(refusedTotal, prometheus.CounterValue, float64(n), reason)
 	}

@@ -24,8 +24,9 @@ func (someStats) Stats() map[string]roce.Stats {
 }
 
 func (someStats) Usage() []server.Usage {
-	return []server.Usage{{UID: 0, Amount: map[string]int64{"connections": 2, "qps": 5, "cq_entries": 0, "pinned": 1 << 30}},
-		{UID: 65534, Amount: map[string]int64{"connections": 1, "qps": 1, "cq_entries": 64, "pinned": 0}}}
+	return []server.Usage{{UID: 0, Amount: map[string]int64{"connections": 2, "qps": 5, "cq_entries": 0,
+		"pinned": 1 << 30}}, {UID: 65534, Amount: map[string]int64{"connections": 1, "qps": 1, "cq_entries": 64,
+		"pinned": 0}}}
 }
 
 func (someStats) UserLimits() map[string]int64 {
@@ -57,13 +58,14 @@ func TestMetrics(t *testing.T) {
 			if deviceGauges[c.Name] != "" {
 				continue
 			}
-			if prefix := fmt.Sprintf("\ngoroce_%s_total{device=%q} ", c.Name, device); strings.Count(body, prefix) != 1 {
+			if prefix := fmt.Sprintf("\ngoroce_%s_total{device=%q} ", c.Name, device); strings.Count(body,
+				prefix) != 1 {
 				t.Errorf("no %s", prefix)
 			}
 		}
 	}
-	for _, want := range []string{`goroce_sent_pkts_total{device="goroce_eth0"} 1.099511627776e+12`, `goroce_rx_icrc_errors_total{device="goroce_eth1"} 3`,
-		"# TYPE goroce_offload_off gauge\n", `goroce_offload_off{device="goroce_eth1"} 2`,
+	for _, want := range []string{`goroce_sent_pkts_total{device="goroce_eth0"} 1.099511627776e+12`,
+		`goroce_rx_icrc_errors_total{device="goroce_eth1"} 3`, "# TYPE goroce_offload_off gauge\n", `goroce_offload_off{device="goroce_eth1"} 2`,
 		`goroce_clients{uid="0"} 2`, "goroce_clients_limit 1024\n", `goroce_pinned_bytes{uid="0"} 1.073741824e+09`, "goroce_pinned_limit_bytes 1.7179869184e+10\n",
 		`goroce_objects{kind="qps",uid="0"} 5`, `goroce_objects{kind="cq_entries",uid="65534"} 64`, `goroce_objects_limit{kind="qps"} 32768`,
 		"goroce_connections_total 9\n", `goroce_refused_requests_total{reason="limit"} 4`, `goroce_refused_requests_total{reason="other"} 0`,

@@ -40,6 +40,20 @@ func TestUnits(t *testing.T) {
 	}
 }
 
+// TestUnitLimits: a daemon that fails comes back however often, and can take neither the
+// machine's threads nor its memory. It may have as many threads as Go's runtime (10,000).
+func TestUnitLimits(t *testing.T) {
+	unit, err := os.ReadFile("packaging/systemd/goroced.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"StartLimitIntervalSec=0", "Restart=on-failure", "RestartSec=1s", "TasksMax=11000", "MemoryMax=50%"} {
+		if !strings.Contains(string(unit), "\n"+line+"\n") {
+			t.Errorf("the unit does not say %s", line)
+		}
+	}
+}
+
 // copyFile copies a unit. What it starts becomes the program that is tested.
 func copyFile(t *testing.T, from, to string) {
 	t.Helper()

@@ -14,11 +14,11 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// perfCmd is `goroced perf`. Short flags are those of ib_write_bw and its sisters.
+// perfCmd is `goroced perf`. Short flags are those of ib_write_bw and the other perftest tools.
 type perfCmd struct {
 	Op   perf.Op   `arg:"" help:"send, write, read or atomic."`
 	Test perf.Test `arg:"" help:"bw for bandwidth, lat for latency."`
-	Host string    `arg:"" optional:"" help:"Where the server is. Without it this end is the server."`
+	Host string    `arg:"" optional:"" help:"Host of the server. Without it this end is the server."`
 
 	Connection perf.Service `short:"c" default:"RC" placeholder:"C" help:"Transport service: RC, UC (send, write) or UD (send); the same at both ends (default ${default})."`
 
@@ -86,7 +86,7 @@ func (c *perfCmd) Run(a *app) error {
 	return errors.Join(err, stop())
 }
 
-// options are the test's defaults and what the command line says.
+// options returns the defaults of the test with the values of the command line.
 func (c *perfCmd) options(a *app) perf.Options {
 	o := perf.Defaults(c.Op, c.Test)
 	o.Service, o.Host, o.Port, o.CM = c.Connection, c.Host, c.Port, c.CM
@@ -111,8 +111,7 @@ func (c *perfCmd) options(a *app) perf.Options {
 	return o
 }
 
-// jsonFile is the name of a file for JSON, with a default for a flag without a
-// value.
+// jsonFile is a flag with the name of a JSON file. Its value is optional.
 type jsonFile string
 
 const (
@@ -120,10 +119,10 @@ const (
 	defaultJSON jsonFile = "perftest_out.json"
 )
 
-// IsBool says that the flag needs no value.
+// IsBool tells kong that the flag needs no value.
 func (*jsonFile) IsBool() bool { return true }
 
-// Decode takes the value of --out_json=FILE, which kong has put first.
+// Decode decodes the value of --out_json=FILE, which kong has put first.
 func (f *jsonFile) Decode(ctx *kong.DecodeContext) error {
 	*f = defaultJSON
 	if ctx.Scan.Peek().Type == kong.FlagValueToken {
@@ -146,7 +145,7 @@ func (f jsonFile) write(out io.Writer, rep *perf.Report) error {
 	return errors.Join(rep.WriteJSON(file), file.Close())
 }
 
-// profileCPU begins a CPU profile, if a file is named, until stop is called.
+// profileCPU starts a CPU profile if a file is named. stop ends it.
 func profileCPU(name string) (stop func() error, err error) {
 	if name == "" {
 		return func() error { return nil }, nil

@@ -41,7 +41,8 @@ func TestPerf(t *testing.T) {
 				}
 			}
 			var rep perf.Report
-			if err := json.Unmarshal(client.out.Bytes(), &rep); err != nil || len(rep.Results) == 0 || rep.Results[0].Iterations == 0 {
+			if err := json.Unmarshal(client.out.Bytes(), &rep); err != nil || len(rep.Results) == 0 ||
+				rep.Results[0].Iterations == 0 {
 				t.Errorf("the client's report: %v\n%s", err, client.out.String())
 			}
 			if !strings.Contains(server.out.String(), rep.Info.Test) {
@@ -56,7 +57,8 @@ func TestPerfFiles(t *testing.T) {
 	port, addr := freePort(t), linktest.Loopback().String()
 	server, _ := startUntil(t, "waiting for a client", "perf", "write", "bw", "-p", port, "--addr", addr, "-n", "50")
 	dir := t.TempDir()
-	report, profile, capture := filepath.Join(dir, "r.json"), filepath.Join(dir, "cpu.out"), filepath.Join(dir, "p.pcapng")
+	report, profile, capture := filepath.Join(dir, "r.json"), filepath.Join(dir, "cpu.out"),
+		filepath.Join(dir, "p.pcapng")
 	out := success(t, "perf", "write", "bw", "-p", port, "--addr", linktest.Loopback().String(), "-n", "50",
 		"--out_json="+report, "--cpuprofile", profile, "--pcap", capture, addr)
 	if code := server.wait(t); code != 0 || !strings.Contains(out, " #bytes     #iterations ") {
@@ -86,12 +88,14 @@ func TestPerfErrors(t *testing.T) {
 		{"perf read bw -c UC" + own, exitFailure, "[RC] for read bw"},
 		{"perf write bw -m 1500" + own, exitFailure, "256, 512, 1024, 2048, 4096"},
 		{"perf write bw --drop 1" + own, exitFailure, "--drop is 1"},
-		{"perf write bw -p 1 127.0.0.1" + own, exitFailure, "start it there first: `goroced perf write bw`, or `ib_write_bw -x INDEX`"},
+		{"perf write bw -p 1 127.0.0.1" + own, exitFailure,
+			"start it there first: `goroced perf write bw`, or `ib_write_bw -x INDEX`"},
 		{"perf write bw --cpuprofile /nosuch/file" + own, exitFailure, "/nosuch/file"},
 	} {
 		p, code := goroced(t, strings.Fields(c.args)...)
 		if code != c.code || !strings.Contains(p.err.String(), c.want) || strings.Count(p.err.String(), "\n") != 1 {
-			t.Errorf("goroced %s: exit code %d, want %d: %q, want %q in one line", c.args, code, c.code, p.err.String(), c.want)
+			t.Errorf("goroced %s: exit code %d, want %d: %q, want %q in one line", c.args, code, c.code, p.err.String(),
+				c.want)
 		}
 	}
 }

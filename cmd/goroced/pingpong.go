@@ -8,10 +8,9 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// pingpongCmd is `goroced pingpong`. Short flags are those of ibv_rc_pingpong and
-// its sisters.
+// pingpongCmd is `goroced pingpong`. Short flags are those of ibv_rc_pingpong and the other ping-pongs of libibverbs.
 type pingpongCmd struct {
-	Host string `arg:"" optional:"" help:"Where the server is. Without it this end is the server."`
+	Host string `arg:"" optional:"" help:"Host of the server. Without it this end is the server."`
 
 	Service pingpong.Service `default:"rc" placeholder:"S" help:"Transport service: rc, uc, ud, or srq, which is RC on a shared receive queue (default ${default}); the same at both ends."`
 
@@ -28,7 +27,7 @@ type pingpongCmd struct {
 	Check   bool `name:"chk" short:"c" help:"Check the data; give it at both ends."`
 
 	Timeout    time.Duration `default:"10s" help:"Longest wait for the peer."`
-	AckTimeout int           `name:"ack-timeout" default:"14" placeholder:"T" help:"Local ACK timeout, 4.096 us * 2^T (default ${default}; rc and srq). With --drop, 10 to 12 is quicker."`
+	AckTimeout int           `name:"ack-timeout" default:"14" placeholder:"T" help:"Local ACK timeout, 4.096 us * 2^T (default ${default}; rc and srq). With --drop, 10 to 12 is faster."`
 	Retry      int           `default:"7" help:"How often a packet is sent again before the peer counts as gone (rc and srq)."`
 	Pcap       string        `placeholder:"FILE" type:"path" help:"Capture all packets to a pcapng file."`
 
@@ -37,7 +36,7 @@ type pingpongCmd struct {
 	refusedFlags
 }
 
-// refusedFlags are options of ibv_rc_pingpong that need what we do not have.
+// refusedFlags are options of ibv_rc_pingpong that goroced does not support.
 type refusedFlags struct {
 	ODP          bool `short:"o" hidden:""`
 	ImplicitODP  bool `name:"iodp" short:"O" hidden:""`
@@ -77,7 +76,7 @@ func (*pingpongCmd) Help() string {
 		"--addr 127.0.0.1` and `goroced pingpong --addr 127.0.0.2 127.0.0.1`."
 }
 
-// Validate is called when the command line was parsed.
+// Validate is called by kong when the command line is parsed.
 func (c *pingpongCmd) Validate() error { return c.refusedFlags.check() }
 
 // Run runs the subcommand.
@@ -92,7 +91,7 @@ func (c *pingpongCmd) Run(a *app) error {
 	})
 }
 
-// options are the service's defaults and what the command line says.
+// options returns the defaults of the service with the values of the command line.
 func (c *pingpongCmd) options(a *app) pingpong.Options {
 	o := pingpong.Defaults(c.Service)
 	o.Host, o.Port, o.IBPort, o.GIDIndex = c.Host, c.Port, c.IBPort, c.GIDIdx

@@ -14,9 +14,9 @@ type rpingCmd struct {
 	Server bool `short:"s" xor:"role" help:"Be the server."`
 	Client bool `short:"c" xor:"role" help:"Be the client."`
 
-	Address    string     `short:"a" placeholder:"HOST" help:"Where the server is; at the server, the own address to listen on (default: all of the device)."`
-	Source     netip.Addr `short:"I" placeholder:"IP" help:"Own address to connect from (client)."`
-	Port       int        `short:"p" default:"7174" help:"rdma_cm port of the server; 0 at the server takes one that is free."`
+	Address    string     `short:"a" placeholder:"HOST" help:"Host of the server; at the server, the address to listen on (default: all of the device)."`
+	Source     netip.Addr `short:"I" placeholder:"IP" help:"Source address (client)."`
+	Port       int        `short:"p" default:"7174" help:"rdma_cm port of the server; a server with 0 chooses a free one."`
 	Count      int        `short:"C" placeholder:"N" help:"Pings; 0, the default, goes on until interrupted (client)."`
 	Size       int        `short:"S" default:"64" help:"Bytes of a ping, 1 to 65536 (client; ours as server takes any, rping as server needs the same -S and takes 23 to 65535)."`
 	Verbose    bool       `short:"v" help:"Print the text of each ping."`
@@ -26,7 +26,7 @@ type rpingCmd struct {
 	OwnQP      bool       `name:"self-create-qp" short:"q" help:"For compatibility; it makes no difference here."`
 
 	Timeout    time.Duration `default:"10s" help:"Longest wait for the peer. A server waits for its clients without limit."`
-	AckTimeout int           `name:"ack-timeout" placeholder:"T" help:"Local ACK timeout of both ends, 4.096 us * 2^T (client; default 16). With --drop, 10 to 12 is quicker."`
+	AckTimeout int           `name:"ack-timeout" placeholder:"T" help:"Local ACK timeout of both ends, 4.096 us * 2^T (client; default 16). With --drop, 10 to 12 is faster."`
 	Pcap       string        `placeholder:"FILE" type:"path" help:"Capture all packets to a pcapng file."`
 
 	cmDeviceFlags
@@ -41,7 +41,7 @@ func (*rpingCmd) Help() string {
 		"-a 127.0.0.1 -I 127.0.0.2 -C 5 -v -V`."
 }
 
-// Validate is called when the command line was parsed.
+// Validate is called by kong when the command line is parsed.
 func (c *rpingCmd) Validate() error {
 	if !c.Server && !c.Client {
 		return fmt.Errorf("%w: neither -s nor -c is given: be the server or the client?", ib.ErrInvalid)

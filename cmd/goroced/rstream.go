@@ -13,23 +13,23 @@ import (
 // rstreamCmd is `goroced rstream`. Short flags are those of librdmacm's rstream and
 // riostream.
 type rstreamCmd struct {
-	Server string `short:"s" placeholder:"HOST" help:"Where the server is. Without it this end is the server."`
-	Bind   string `short:"b" placeholder:"ADDR" help:"Own address: to listen on (default: all of the device), or to connect from."`
+	Server string `short:"s" placeholder:"HOST" help:"Host of the server. Without it this end is the server."`
+	Bind   string `short:"b" placeholder:"ADDR" help:"Local address to listen on (default: all of the device) or to connect from."`
 	Format string `short:"f" default:"name" placeholder:"F" help:"What -s and -b are: name (default), ip or ipv6."`
-	Port   int    `short:"p" default:"7471" help:"rdma_cm port of the server; 0 at the server takes one that is free."`
-	IOMap  bool   `name:"iomap" help:"Play riostream: write straight into memory that the peer has mapped."`
+	Port   int    `short:"p" default:"7471" help:"rdma_cm port of the server; a server with 0 chooses a free one."`
+	IOMap  bool   `name:"iomap" help:"Be riostream: write directly into memory that the peer has mapped."`
 
-	Iterations *int     `short:"I" placeholder:"1" help:"One test of so many turns of transfers to and fro, instead of the series."`
-	Transfers  *int     `short:"C" placeholder:"1000" help:"One test of so many transfers in a turn, instead of the series."`
-	Size       string   `short:"S" placeholder:"1000" help:"One test of transfers of so many bytes, instead of the series; or \"all\": the series with 33 sizes, 64 bytes to 6 MiB."`
-	Test       []string `short:"T" sep:"none" placeholder:"OPT" help:"v or verify checks the data. a or async, b or blocking, n or nonblocking and r or resolve make no difference here. May be repeated."`
+	Iterations *int     `short:"I" placeholder:"1" help:"One test of this many iterations instead of the series."`
+	Transfers  *int     `short:"C" placeholder:"1000" help:"One test of this many transfers in an iteration instead of the series."`
+	Size       string   `short:"S" placeholder:"1000" help:"One test of transfers of this many bytes instead of the series; or \"all\": the series with 33 sizes, 64 bytes to 6 MiB."`
+	Test       []string `short:"T" sep:"none" placeholder:"OPT" help:"v or verify checks the data. a or async, b or blocking, n or nonblocking and r or resolve have no effect here. May be repeated."`
 
-	Buffer    int `short:"B" default:"524288" help:"Bytes of the send buffer and of the receive buffer."`
-	Inline    int `short:"i" placeholder:"64" help:"Bytes up to which data are posted inline."`
-	KeepAlive int `short:"k" placeholder:"15" help:"Seconds without traffic after which to find out whether the peer is there."`
+	Buffer    int `short:"B" default:"524288" help:"Size of the send buffer and of the receive buffer in bytes."`
+	Inline    int `short:"i" placeholder:"64" help:"Largest size in bytes that is sent inline."`
+	KeepAlive int `short:"k" placeholder:"15" help:"Seconds without traffic until a keepalive message is sent."`
 
 	Timeout    time.Duration `default:"10s" help:"Longest wait for the peer. A server waits for its client without limit."`
-	AckTimeout int           `name:"ack-timeout" placeholder:"T" help:"Local ACK timeout of both ends, 4.096 us * 2^T (client; default 16). With --drop, 10 to 12 is quicker."`
+	AckTimeout int           `name:"ack-timeout" placeholder:"T" help:"Local ACK timeout of both ends, 4.096 us * 2^T (client; default 16). With --drop, 10 to 12 is faster."`
 	Pcap       string        `placeholder:"FILE" type:"path" help:"Capture all packets to a pcapng file."`
 
 	cmDeviceFlags
@@ -40,14 +40,14 @@ type rstreamCmd struct {
 
 // Help is printed under the flags.
 func (*rstreamCmd) Help() string {
-	return "Streams data to and fro over rsockets and reports latency and bandwidth. The peer may be librdmacm's " +
+	return "Streams data back and forth over rsockets and reports latency and bandwidth. The peer may be librdmacm's " +
 		"rstream, or riostream with --iomap, on a real device or on rdma_rxe. -I, -C, -S and -T v have to be the " +
-		"same at both ends, which do not tell one another. The series are latency tests and bandwidth tests of 64 " +
+		"same at both ends, because they are not transmitted. The series are latency tests and bandwidth tests of 64 " +
 		"bytes, 4 KiB, 64 KiB and 1 MiB. On one machine give each end an address of its own: `goroced rstream -b " +
 		"127.0.0.1 -S all` and `goroced rstream -s 127.0.0.1 -b 127.0.0.2 -S all`."
 }
 
-// Validate is called when the command line was parsed.
+// Validate is called by kong when the command line is parsed.
 func (c *rstreamCmd) Validate() error {
 	o := rstream.Defaults()
 	o.Server, o.Bind, o.Port, o.IOMap = c.Server, c.Bind, c.Port, c.IOMap

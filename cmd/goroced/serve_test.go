@@ -31,8 +31,10 @@ func TestServe(t *testing.T) {
 	dir, addr := t.TempDir(), linktest.Loopback().String()
 	admin := filepath.Join(dir, "a")
 	p, _ := startUntil(t, "msg=ready", "serve", "--config", configFile(t, "[[device]]\nname = 'overridden'"),
-		"--socket", filepath.Join(dir, "s"), "--admin", admin, "--addr", addr, "--set", "device.name=blue", "--log-level", "debug")
-	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		"--socket", filepath.Join(dir,
+			"s"), "--admin", admin, "--addr", addr, "--set", "device.name=blue", "--log-level", "debug")
+	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn,
+		error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", admin)
 	}}}
 	get := func(path string) []byte {
@@ -52,7 +54,8 @@ func TestServe(t *testing.T) {
 	if err := json.Unmarshal(get("/v1/status"), &s); err != nil {
 		t.Fatal(err)
 	}
-	if s.PID != p.cmd.Process.Pid || len(s.Devices) != 1 || s.Devices[0].Name != "blue" || s.Devices[0].State != "PORT_ACTIVE" ||
+	if s.PID != p.cmd.Process.Pid || len(s.Devices) != 1 || s.Devices[0].Name != "blue" ||
+		s.Devices[0].State != "PORT_ACTIVE" ||
 		len(s.Devices[0].Addresses) != 1 || s.Devices[0].Addresses[0].String() != addr {
 		t.Errorf("status %+v", s)
 	}
@@ -72,7 +75,8 @@ func TestServeErrors(t *testing.T) {
 	dir := t.TempDir()
 	file := configFile(t, "\n[limits.user]\nqps = -1\n")
 	at := func(args ...string) []string {
-		return append([]string{"serve", "--socket", filepath.Join(dir, "s"), "--admin", filepath.Join(dir, "a")}, args...)
+		return append([]string{"serve", "--socket", filepath.Join(dir, "s"), "--admin", filepath.Join(dir, "a")},
+			args...)
 	}
 	for _, c := range []struct {
 		args []string
@@ -91,7 +95,8 @@ func TestServeErrors(t *testing.T) {
 	} {
 		p, code := goroced(t, c.args...)
 		said := p.err.String()
-		if code != exitFailure || !strings.HasPrefix(said, "goroced: ") || strings.Count(said, "\n") != 1 || !strings.Contains(said, c.want) {
+		if code != exitFailure || !strings.HasPrefix(said, "goroced: ") || strings.Count(said, "\n") != 1 ||
+			!strings.Contains(said, c.want) {
 			t.Errorf("goroced %v: exit code %d, want one line that says %q:\n%s", c.args, code, c.want, said)
 		}
 	}
@@ -100,7 +105,9 @@ func TestServeErrors(t *testing.T) {
 func TestConfig(t *testing.T) {
 	bad := configFile(t, "nosuch = 1\n\ndrain = 3\n")
 	p, _ := goroced(t, "config", "check", bad)
-	if want := bad + ":3: drain = 3: wrong type; allowed: a duration"; !strings.HasPrefix(p.out.String(), bad+":1: nosuch: unknown key") || !strings.Contains(p.out.String(), "\n"+want) || strings.Count(p.out.String(), "\n") != 2 {
+	if want := bad + ":3: drain = 3: wrong type; allowed: a duration"; !strings.HasPrefix(p.out.String(),
+		bad+":1: nosuch: unknown key") || !strings.Contains(p.out.String(), "\n"+want) ||
+		strings.Count(p.out.String(), "\n") != 2 {
 		t.Errorf("check says %s", p.out.String())
 	}
 	good := configFile(t, "drain = '3s'")
@@ -109,7 +116,8 @@ func TestConfig(t *testing.T) {
 	}
 	flags := []string{"--config", good, "--socket", "/x/s", "--admin", "/x/a"}
 	shown := success(t, append([]string{"config", "show"}, flags...)...)
-	for _, want := range []string{`drain = "3s"`, "# " + good + ":1\n", "# --socket\n", "[limits.user]\n", "# default\n"} {
+	for _, want := range []string{`drain = "3s"`, "# " + good + ":1\n", "# --socket\n", "[limits.user]\n",
+		"# default\n"} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("show does not say %q:\n%s", want, shown)
 		}
@@ -119,7 +127,8 @@ func TestConfig(t *testing.T) {
 		Key, Origin string
 		Value       any
 	}
-	if err := json.Unmarshal([]byte(success(t, append([]string{"config", "show", "--json"}, flags...)...)), &list); err != nil {
+	if err := json.Unmarshal([]byte(success(t, append([]string{"config", "show", "--json"}, flags...)...)),
+		&list); err != nil {
 		t.Fatal(err)
 	}
 	if len(list) < 30 || list[0].Key != "socket" || list[0].Value != "/x/s" || list[0].Origin != "--socket" {

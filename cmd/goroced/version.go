@@ -11,7 +11,7 @@ type versionCmd struct {
 	JSON bool `help:"Print JSON."`
 }
 
-// version is what the Go toolchain stamped into the program.
+// version is the build information of the program.
 type version struct {
 	Version  string `json:"version"` // "(devel)" if not built from a released version
 	Revision string `json:"revision,omitempty"`

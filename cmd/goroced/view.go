@@ -13,13 +13,13 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// viewFlags are those of subcommands that show something of a running daemon.
+// viewFlags are the flags of subcommands that show the state of a running daemon.
 type viewFlags struct {
 	JSON bool `help:"Print JSON."`
 	adminFlags
 }
 
-// show prints what get returns, all of it or that of --device.
+// show prints what get returns: everything, or what belongs to --device.
 func show[T any](f *viewFlags, a *app, get func(*admin.Client, context.Context) ([]T, error), device func(*T) string,
 	text func(io.Writer, []T) error) error {
 	client, err := f.client(a)
@@ -39,7 +39,7 @@ func show[T any](f *viewFlags, a *app, get func(*admin.Client, context.Context) 
 	return text(a.out, list)
 }
 
-// client returns a client of the daemon, which has the device that is asked for.
+// client returns a client of the daemon's admin socket. If --device is set, the daemon must have that device.
 func (f *viewFlags) client(a *app) (*admin.Client, error) {
 	client := admin.NewClient(f.Socket)
 	if f.Device == "" {
@@ -97,8 +97,8 @@ func (c *mrCmd) Run(a *app) error {
 
 // statCmd is `goroced stat`.
 type statCmd struct {
-	Watch    bool          `short:"w" help:"Go on, and print what was added each time; the first time, since the device was opened. On a terminal: a table of what is not zero."`
-	Interval time.Duration `short:"i" default:"1s" help:"Time between two prints of --watch."`
+	Watch    bool          `short:"w" help:"Repeat, and print the increase each time; the first time, since the device was opened. On a terminal: a table of what is not zero."`
+	Interval time.Duration `short:"i" default:"1s" help:"Interval of --watch."`
 	viewFlags
 }
 
@@ -119,7 +119,7 @@ func (c *statCmd) Run(a *app) error {
 		}
 		switch {
 		case c.Watch && a.ctx.Err() != nil:
-			return nil // this is how it ends
+			return nil // interrupted: the usual end
 		case err != nil || !c.Watch:
 			return err
 		}
@@ -138,7 +138,7 @@ func (c *statCmd) print(w io.Writer, all, before map[string]admin.Counters) erro
 	}
 	switch {
 	case c.JSON && c.Watch:
-		return json.NewEncoder(w).Encode(added) // a line each time
+		return json.NewEncoder(w).Encode(added) // one object on each line
 	case c.JSON:
 		return printJSON(w, added)
 	case c.Watch && isTerminal(w):

@@ -1,8 +1,7 @@
-// Package hostmem gets memory from Linux for registration and for rings: page
-// aligned, outside the Go heap, and where wanted shared with another process.
+// Package hostmem allocates memory from Linux for registration and for rings: page aligned, outside the Go heap, and if
+// wanted shared with another process.
 //
-// The side that shares calls [Alloc] and passes [Buffer.FD] on; the other side
-// calls [Map]. Sharing rests on memfds sealed with F_SEAL_SHRINK: without the seal
-// either side could truncate the file, and the other would die of SIGBUS at its
-// next access.
+// The process that shares memory calls [Alloc] and passes [Buffer.FD] to the other, which calls [Map]. The memory is a
+// memfd sealed with F_SEAL_SHRINK: without the seal either process could truncate the file, and the other would be
+// killed by SIGBUS at its next access.
 package hostmem

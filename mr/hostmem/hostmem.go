@@ -16,28 +16,27 @@ import (
 // MaxSize is the largest buffer, in bytes.
 const MaxSize = 1 << 46
 
-// Options say how memory is to be had.
+// Options say how to allocate memory.
 type Options struct {
 	// Private memory has no file: it cannot be shared. Alloc only.
 	Private bool
-	// Populate gets all pages now, so that lack of memory is an error here and
-	// not a fault, or a slow first access, later.
+	// Populate allocates all pages at once, so that lack of memory is an error of the call and not a fault, or a slow
+	// first access, later.
 	Populate bool
 	// Lock keeps all pages in RAM (mlock). It populates too, and counts against
 	// RLIMIT_MEMLOCK.
 	Lock bool
 }
 
-// Buffer is mapped memory. Bytes and FD are not for use after Close; the methods
-// may be called from several goroutines at once.
+// Buffer is mapped memory. Its methods may be called from several goroutines at once. Bytes and FD must not be used
+// after Close.
 type Buffer struct {
 	mu sync.Mutex
 	b  []byte
-	fd int // -1 if private, or mapped from a descriptor of somebody else's
+	fd int // -1 if private, or mapped from another owner's descriptor
 }
 
-// Alloc returns size zero bytes, page aligned: a new memfd sealed with
-// F_SEAL_SHRINK, or private memory.
+// Alloc returns size bytes, zeroed and page aligned: a new memfd sealed with F_SEAL_SHRINK, or private memory.
 func Alloc(size int, o Options) (*Buffer, error) {
 	if err := checkSize("allocate memory", size); err != nil {
 		return nil, err
@@ -57,7 +56,7 @@ func Alloc(size int, o Options) (*Buffer, error) {
 	return buf, nil
 }
 
-// mapNew gives a new memfd its size and its seal, and maps it.
+// mapNew sets the size and the seal of a new memfd, and maps it.
 func mapNew(fd, size int, o Options) (*Buffer, error) {
 	if err := unix.Ftruncate(fd, int64(size)); err != nil {
 		return nil, fmt.Errorf("allocate memory: %d bytes: ftruncate: %w", size, err)
@@ -68,9 +67,9 @@ func mapNew(fd, size int, o Options) (*Buffer, error) {
 	return mapBuffer(fd, size, unix.MAP_SHARED, o)
 }
 
-// Map maps the first size bytes of a memfd that another process made. It takes
-// only what that process cannot pull away again: an *ib.AttrError says which seal
-// or size is wrong. fd stays the caller's and may be closed once Map returns.
+// Map maps the first size bytes of a memfd that another process made. It accepts only memory that the other process
+// cannot remove any more; otherwise an *ib.AttrError says which seal or size is wrong. The caller keeps fd and may
+// close it when Map has returned.
 func Map(fd, size int, o Options) (*Buffer, error) {
 	if err := checkSize("map memory", size); err != nil {
 		return nil, err
@@ -84,8 +83,8 @@ func Map(fd, size int, o Options) (*Buffer, error) {
 	return mapBuffer(fd, size, unix.MAP_SHARED, o)
 }
 
-// checkFile refuses descriptors whose mapping could fault or cannot be had. The
-// seal is checked before the size: from then on the file only grows.
+// checkFile refuses descriptors that cannot be mapped, or whose mapping could fault. It checks the seal before the
+// size: a file with the seal cannot shrink any more.
 func checkFile(fd, size int) error {
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	if err != nil {
@@ -122,7 +121,7 @@ func checkFile(fd, size int) error {
 	return nil
 }
 
-// mapBuffer maps, and populates and locks as o says.
+// mapBuffer maps memory, and populates and locks it as o says.
 func mapBuffer(fd, size, flags int, o Options) (*Buffer, error) {
 	b, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, flags)
 	if err != nil {
@@ -140,7 +139,7 @@ func mapBuffer(fd, size, flags int, o Options) (*Buffer, error) {
 	return &Buffer{b: b, fd: -1}, nil
 }
 
-// populate gets all pages, writable.
+// populate allocates all pages for writing.
 func populate(b []byte) error {
 	err := unix.Madvise(b, unix.MADV_POPULATE_WRITE)
 	if err == nil {
@@ -149,12 +148,11 @@ func populate(b []byte) error {
 	if !errors.Is(err, unix.EINVAL) {
 		return fmt.Errorf("map memory: populate %d bytes: %w", len(b), err)
 	}
-	touch(b) // kernels before 5.14 do not know MADV_POPULATE_WRITE
+	touch(b) // kernels before 5.14 do not support MADV_POPULATE_WRITE
 	return nil
 }
 
-// touch writes to every page without changing a byte: adding nothing, atomically,
-// is safe whatever other users of the memory do meanwhile.
+// touch writes to every page without changing a byte. It adds 0 atomically, which is safe while others use the memory.
 func touch(b []byte) {
 	for i := 0; i < len(b); i += os.Getpagesize() {
 		atomic.AddUint32((*uint32)(unsafe.Pointer(&b[i])), 0)
@@ -164,19 +162,20 @@ func touch(b []byte) {
 // LockError reports that memory could not be locked into RAM. It matches
 // ib.ErrLimit when the limit is the reason.
 type LockError struct {
-	Size  int    // bytes that were to be locked
-	Limit uint64 // RLIMIT_MEMLOCK in bytes: what the process may lock in all
-	Err   error  // what the kernel said
+	Size  int    // bytes to lock
+	Limit uint64 // RLIMIT_MEMLOCK: how many bytes the process may lock in total
+	Err   error  // the kernel's error
 }
 
 func (e *LockError) Error() string {
-	return fmt.Sprintf("lock %d bytes into RAM: %v; RLIMIT_MEMLOCK is %d bytes: raise it (ulimit -l, LimitMEMLOCK=), or do without Lock", e.Size, e.Err, e.Limit)
+	return fmt.Sprintf("lock %d bytes into RAM: %v; RLIMIT_MEMLOCK is %d bytes: raise it (ulimit -l, LimitMEMLOCK=), "+
+		"or do without Lock", e.Size, e.Err, e.Limit)
 }
 
 // Unwrap returns the kernel's error.
 func (e *LockError) Unwrap() error { return e.Err }
 
-// Is makes a lock that the limit forbids match ib.ErrLimit.
+// Is makes the error match ib.ErrLimit if RLIMIT_MEMLOCK is the cause.
 func (e *LockError) Is(target error) bool {
 	return target == ib.ErrLimit && (e.Err == unix.ENOMEM || e.Err == unix.EPERM || e.Err == unix.EAGAIN)
 }
@@ -200,16 +199,16 @@ func (b *Buffer) Bytes() []byte {
 	return b.b
 }
 
-// FD returns the memfd, to be passed to another process. It stays the Buffer's;
-// private and mapped memory, and a closed Buffer, have none: -1.
+// FD returns the memfd, for another process. The Buffer keeps it. Private memory, mapped memory and a closed Buffer
+// have none: -1.
 func (b *Buffer) FD() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.fd
 }
 
-// Close unmaps the memory: an access afterwards is a SIGSEGV, so the regions and
-// rings in it are closed first. Close is idempotent.
+// Close unmaps the memory. An access afterwards is a SIGSEGV, so close the regions and rings in it first. Close is
+// idempotent.
 func (b *Buffer) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

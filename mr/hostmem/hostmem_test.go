@@ -65,7 +65,8 @@ func TestAlloc(t *testing.T) {
 func wantResident(t *testing.T, b []byte) {
 	t.Helper()
 	pages := make([]byte, (len(b)+os.Getpagesize()-1)/os.Getpagesize())
-	if _, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), uintptr(unsafe.Pointer(&pages[0]))); errno != 0 {
+	if _, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)),
+		uintptr(unsafe.Pointer(&pages[0]))); errno != 0 {
 		t.Fatalf("mincore: %v", errno)
 	}
 	for i, p := range pages {
@@ -153,18 +154,24 @@ func TestMapRefuses(t *testing.T) {
 	}{
 		{"good", good, 4096, Options{}, ""},
 		{"part of the file", good, 100, Options{}, ""},
-		{"sealed against growth too", func(t *testing.T) int { return sealed(t, unix.MFD_ALLOW_SEALING, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW) }, 4096, Options{}, ""},
+		{"sealed against growth too", func(t *testing.T) int {
+			return sealed(t, unix.MFD_ALLOW_SEALING, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW)
+		}, 4096, Options{}, ""},
 		{"beyond the file", good, 4097, Options{}, "at most the 4096 bytes"},
 		{"no size", good, 0, Options{}, "1 to"},
 		{"negative size", good, -1, Options{}, "1 to"},
 		{"huge size", good, MaxSize + 1, Options{}, "1 to"},
 		{"private", good, 4096, Options{Private: true}, "shared"},
-		{"no seal", func(t *testing.T) int { return sealed(t, unix.MFD_ALLOW_SEALING, 0) }, 4096, Options{}, "F_SEAL_SHRINK set"},
-		{"wrong seal", func(t *testing.T) int { return sealed(t, unix.MFD_ALLOW_SEALING, unix.F_SEAL_GROW) }, 4096, Options{}, "F_SEAL_SHRINK set"},
+		{"no seal", func(t *testing.T) int { return sealed(t, unix.MFD_ALLOW_SEALING, 0) }, 4096, Options{},
+			"F_SEAL_SHRINK set"},
+		{"wrong seal", func(t *testing.T) int { return sealed(t, unix.MFD_ALLOW_SEALING, unix.F_SEAL_GROW) }, 4096,
+			Options{}, "F_SEAL_SHRINK set"},
 		{"future writes sealed", func(t *testing.T) int {
 			return sealed(t, unix.MFD_ALLOW_SEALING, unix.F_SEAL_SHRINK|unix.F_SEAL_FUTURE_WRITE)
 		}, 4096, Options{}, "F_SEAL_FUTURE_WRITE"},
-		{"writes sealed", func(t *testing.T) int { return sealed(t, unix.MFD_ALLOW_SEALING, unix.F_SEAL_SHRINK|unix.F_SEAL_WRITE) }, 4096, Options{}, "F_SEAL_WRITE"},
+		{"writes sealed", func(t *testing.T) int {
+			return sealed(t, unix.MFD_ALLOW_SEALING, unix.F_SEAL_SHRINK|unix.F_SEAL_WRITE)
+		}, 4096, Options{}, "F_SEAL_WRITE"},
 		{"huge pages", func(t *testing.T) int {
 			return sealed(t, unix.MFD_ALLOW_SEALING|unix.MFD_HUGETLB, unix.F_SEAL_SHRINK)
 		}, 4096, Options{}, "ordinary pages"},
@@ -230,7 +237,8 @@ func TestLock(t *testing.T) {
 			t.Errorf("beyond the limit: %v", err)
 			return
 		}
-		if lockErr.Size != 1<<20 || lockErr.Limit != 1<<16 || !strings.Contains(err.Error(), "RLIMIT_MEMLOCK is 65536") {
+		if lockErr.Size != 1<<20 || lockErr.Limit != 1<<16 ||
+			!strings.Contains(err.Error(), "RLIMIT_MEMLOCK is 65536") {
 			t.Errorf("error %v", err)
 		}
 		if after := openFiles(t); after != before {

@@ -1,5 +1,4 @@
-// Package mrtest has memory for tests that is slow and unreliable in ways that
-// the test decides.
+// Package mrtest has memory for tests that is slow, and fails when the test wants it to.
 //
 // A [Memory] is not direct, so writes to it become placements. The test hands
 // them to a [Queue], which keeps them until the test completes or fails them one
@@ -13,12 +12,12 @@ import (
 	"github.com/goroce/goroce/mr"
 )
 
-// Memory is memory that cannot be had directly. It is for one goroutine at a time.
+// Memory is memory that is not direct. It is not safe for concurrent use.
 type Memory struct {
 	B    []byte // the contents
-	Fail error  // while not nil, what every access returns
+	Fail error  // if not nil, the error of every access
 
-	Reads, Writes, Atomics, Persists int // accesses tried
+	Reads, Writes, Atomics, Persists int // number of accesses, failed ones included
 }
 
 // New returns size zero bytes.
@@ -46,7 +45,7 @@ func (m *Memory) WriteAt(p []byte, off uint64) error {
 	return err
 }
 
-// CompareSwap stores swap at off if compare is there, and returns what was.
+// CompareSwap stores swap at off if the value there is compare, and returns the previous value.
 func (m *Memory) CompareSwap(off, compare, swap uint64) (uint64, error) {
 	return m.update(off, func(old uint64) uint64 {
 		if old == compare {
@@ -56,12 +55,12 @@ func (m *Memory) CompareSwap(off, compare, swap uint64) (uint64, error) {
 	})
 }
 
-// FetchAdd adds to the number at off and returns what it was.
+// FetchAdd adds to the number at off and returns the previous value.
 func (m *Memory) FetchAdd(off, add uint64) (uint64, error) {
 	return m.update(off, func(old uint64) uint64 { return old + add })
 }
 
-// Persist pretends to make n bytes from offset off on persistent (mr.Persister).
+// Persist counts the call and returns the error that the access meets (mr.Persister).
 func (m *Memory) Persist(off, n uint64) error {
 	m.Persists++
 	_, err := m.slice(off, n)
@@ -79,7 +78,7 @@ func (m *Memory) update(off uint64, f func(uint64) uint64) (uint64, error) {
 	return old, nil
 }
 
-// slice returns n bytes at off, or the error that the access meets.
+// slice returns n bytes at off, or the error of the access.
 func (m *Memory) slice(off, n uint64) ([]byte, error) {
 	if m.Fail != nil {
 		return nil, m.Fail
@@ -90,7 +89,7 @@ func (m *Memory) slice(off, n uint64) ([]byte, error) {
 	return m.B[off : off+n], nil
 }
 
-// Queue holds placements that are under way, oldest first.
+// Queue holds placements that are not carried out yet, oldest first.
 type Queue struct{ late []mr.Placement }
 
 // Add takes placements, with copies of their data.
@@ -115,8 +114,8 @@ func (q *Queue) Complete() (id, old uint64, ok bool, err error) {
 	return p.ID, old, true, err
 }
 
-// Drop takes the oldest placement away undone, for the test to report to Placed
-// with an error, and returns its ID.
+// Drop removes the oldest placement without carrying it out, and returns its ID. The test reports it to Placed with an
+// error.
 func (q *Queue) Drop() (id uint64, ok bool) {
 	p, ok := q.take()
 	return p.ID, ok

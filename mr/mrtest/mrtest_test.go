@@ -14,20 +14,22 @@ import (
 // One packet into late memory: nothing happens until the test says so, and then
 // in order, from data that no longer depends on the packet's buffer.
 func TestLateWrite(t *testing.T) {
-	table := mr.NewTable(1, func() uint8 { return 0 })
+	table := mr.NewTable(1, mr.CountedKeys(func() uint8 { return 0 }))
 	pd, _ := table.NewPD()
 	m := mrtest.New(32)
 	r, err := table.Register(pd, m, 0x1000, ib.LocalWrite|ib.RemoteAtomic)
 	if err != nil {
 		t.Fatal(err)
 	}
-	sgl, _ := table.Resolve(pd, []ib.SGE{{Addr: 0x1008, Length: 4, LKey: r.Key()}, {Addr: 0x1000, Length: 2, LKey: r.Key()}}, ib.LocalWrite, nil)
+	sgl, _ := table.Resolve(pd, []ib.SGE{{Addr: 0x1008, Length: 4, LKey: r.Key()},
+		{Addr: 0x1000, Length: 2, LKey: r.Key()}}, ib.LocalWrite, nil)
 	packet := []byte("abcdef")
 	late, err := mr.Scatter(sgl, 0, packet, make([]mr.Placement, 0, 4))
 	if err != nil {
 		t.Fatal(err)
 	}
-	late = append(late, mr.Placement{Kind: mr.PlaceFetchAdd, R: r, Off: 16, A: 3}, mr.Placement{Kind: mr.PlaceCompareSwap, R: r, Off: 16, A: 3, B: 9})
+	late = append(late, mr.Placement{Kind: mr.PlaceFetchAdd, R: r, Off: 16, A: 3},
+		mr.Placement{Kind: mr.PlaceCompareSwap, R: r, Off: 16, A: 3, B: 9})
 	for i := range late {
 		late[i].ID = uint64(10 + i)
 	}
@@ -41,7 +43,8 @@ func TestLateWrite(t *testing.T) {
 		t.Helper()
 		id, old, ok, err := q.Complete()
 		if !ok || id != wantID || old != wantOld || !errors.Is(err, wantErr) {
-			t.Errorf("placement %d returned %d, %v, %v; want placement %d to return %d, %v", id, old, ok, err, wantID, wantOld, wantErr)
+			t.Errorf("placement %d returned %d, %v, %v; want placement %d to return %d, %v", id, old, ok, err, wantID,
+				wantOld, wantErr)
 		}
 	}
 	complete(10, 0, nil)
@@ -79,7 +82,8 @@ func TestBounds(t *testing.T) {
 	for _, off := range []uint64{9, 16, 17, 1<<64 - 1} {
 		_, e1 := m.FetchAdd(off, 1)
 		_, e2 := m.CompareSwap(off, 1, 2)
-		for _, err := range []error{m.ReadAt(make([]byte, 8), off), m.WriteAt(make([]byte, 8), off), m.Persist(off, 8), e1, e2} {
+		for _, err := range []error{m.ReadAt(make([]byte, 8), off), m.WriteAt(make([]byte, 8), off), m.Persist(off, 8),
+			e1, e2} {
 			if err != mr.FaultBounds {
 				t.Errorf("offset %#x: %v", off, err)
 			}
@@ -88,7 +92,7 @@ func TestBounds(t *testing.T) {
 }
 
 func TestPersist(t *testing.T) {
-	table := mr.NewTable(1, func() uint8 { return 0 })
+	table := mr.NewTable(1, mr.CountedKeys(func() uint8 { return 0 }))
 	pd, _ := table.NewPD()
 	m := mrtest.New(16)
 	r, err := table.Register(pd, m, 0, ib.FlushPersistent)

@@ -37,7 +37,7 @@ type srq struct {
 // neither are the keys.
 func newHost(name string, variant uint8) (*host, error) {
 	h := &host{name: name, ahs: map[ib.AHNum]*qp.AH{}}
-	h.table = mr.NewTable(256, func() uint8 { variant++; return variant })
+	h.table = mr.NewTable(256, mr.CountedKeys(func() uint8 { variant++; return variant }))
 	var err error
 	if h.pd, err = h.table.NewPD(); err != nil {
 		return nil, err

@@ -7,9 +7,8 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// What our REQs say about times, as 5-bit codes. A Linux peer resends its REP
-// after our response timeout (cm_req_handler): 2^16 * 4.096 us are 268 ms, so that
-// a REP lost costs a quarter of a second. Linux itself says 20, 4.3 s, both ways.
+// Times in our REQs, as 5-bit codes. A Linux peer retransmits its REP after our response timeout (cm_req_handler). With
+// 2^16 * 4.096 us = 268 ms a lost REP costs a quarter of a second; with Linux's own value, 20, it would cost 4.3 s.
 const (
 	remoteResponse = 20
 	localResponse  = 16
@@ -17,12 +16,11 @@ const (
 	ackDelay       = 15 // in REPs; rdma_rxe's local_ca_ack_delay (rxe_param.h)
 
 	defaultHopLimit = 64
-	lidPermissive   = 0xFFFF // what Linux says for LIDs with a hop limit over 1
+	lidPermissive   = 0xFFFF // what Linux sends as LIDs if the hop limit is over 1
 )
 
-// Connect sends a REQ. For a service ID of rdma_cm (wire.SplitServiceID) the header
-// with the addresses goes before the private data, which may have 56 bytes then, 92
-// otherwise. GiveUp 0 stands for ib.Never.
+// Connect sends a REQ (IBTA 12.6.5). If the service ID is one of rdma_cm (wire.SplitServiceID), the rdma_cm header with
+// the addresses precedes the private data, which may then have 56 bytes, otherwise 92. GiveUp 0 stands for ib.Never.
 func (m *Manager) Connect(now ib.Instant, c Connect) (ID, error) {
 	if c.Service != ib.RC && c.Service != ib.UC {
 		return 0, ib.Refuse("connect", "Service", c.Service, "RC or UC; Resolve is for datagrams", ib.ErrInvalid)
@@ -37,8 +35,9 @@ func (m *Manager) Connect(now ib.Instant, c Connect) (ID, error) {
 	n := m.add(c.Path)
 	n.tid, n.localQPN = m.rng.Uint64(), c.QPN
 	n.path.HopLimit = hopLimit(c.Path)
-	n.params = ConnParams{RQPSN: m.newPSN(), Service: c.Service, PathMTU: c.PathMTU, ResponderResources: c.ResponderResources,
-		InitiatorDepth: c.InitiatorDepth, AckTimeout: c.AckTimeout, RetryCount: c.RetryCount, RNRRetry: c.RNRRetry}
+	n.params = ConnParams{RQPSN: m.newPSN(), Service: c.Service, PathMTU: c.PathMTU,
+		ResponderResources: c.ResponderResources,
+		InitiatorDepth:     c.InitiatorDepth, AckTimeout: c.AckTimeout, RetryCount: c.RetryCount, RNRRetry: c.RNRRetry}
 	if c.GiveUp > 0 {
 		n.giveUp = c.GiveUp
 	}
@@ -56,7 +55,8 @@ func (m *Manager) req(n *conn, c *Connect, private []byte) *wire.REQ {
 		PKey: ib.DefaultPKey, PathMTU: c.PathMTU, SRQ: c.SRQ,
 		Primary: wire.CMPath{
 			LocalLID: lidPermissive, RemoteLID: lidPermissive, LocalGID: n.path.Local, RemoteGID: n.path.Remote,
-			FlowLabel: n.path.FlowLabel, TrafficClass: n.path.TrafficClass, HopLimit: n.path.HopLimit, AckTimeout: c.AckTimeout,
+			FlowLabel: n.path.FlowLabel, TrafficClass: n.path.TrafficClass, HopLimit: n.path.HopLimit,
+			AckTimeout: c.AckTimeout,
 		},
 		PrivateData: private,
 	}
@@ -83,8 +83,8 @@ func (m *Manager) errLimit(op string) error {
 		fmt.Sprintf("at most %d, Options.MaxConns; release some", m.opts.MaxConns), ErrLimit)
 }
 
-// privateData puts the rdma_cm header before the consumer's data where the service
-// ID wants it. The field has most bytes.
+// privateData returns the private data field: the consumer's data, after the rdma_cm header if the service ID is one of
+// rdma_cm. The field has room for most bytes.
 func privateData(op string, service uint64, p Path, port uint16, data []byte, most int) ([]byte, error) {
 	if _, _, ok := wire.SplitServiceID(service); !ok {
 		return data, checkLen(op, "private data", data, most)
@@ -98,8 +98,8 @@ func privateData(op string, service uint64, p Path, port uint16, data []byte, mo
 	return append(b, data...), nil
 }
 
-// longer takes a MRA for what we wait for: the wait goes on for what it says.
-func longer(m *Manager, c *conn, in *input) {
+// handleMRA extends the wait for an answer by the time that a MRA asks for (IBTA 12.6.6), at most maxDelay.
+func handleMRA(m *Manager, c *conn, in *input) {
 	s, about := mraReqRcvd, wire.MessageREQ
 	if c.state == repSent {
 		s, about = mraRepRcvd, wire.MessageREP
@@ -109,13 +109,12 @@ func longer(m *Manager, c *conn, in *input) {
 		return
 	}
 	wait := min(timeoutOf(in.mra.ServiceTimeout), maxDelay) + m.interval(c.sent)
-	m.enter(c, s, min(in.now+wait, c.giveUp))
+	m.setState(c, s, min(in.now+wait, c.giveUp))
 }
 
-// replied takes the REP. One that names a QP of a connection that is there is
-// stale (IBTA 12.9.8.3.1, Linux's cm_rep_handler): that connection ends, and this
-// one goes on asking.
-func replied(m *Manager, c *conn, in *input) {
+// handleREP handles the REP to our REQ. If the REP names a peer's QP that has another connection here, that connection
+// is stale and ends; this one keeps waiting for a valid REP (IBTA 12.9.8.3.1, Linux's cm_rep_handler).
+func handleREP(m *Manager, c *conn, in *input) {
 	rep := &in.rep
 	remote := remoteKey{id: rep.LocalID, guid: rep.CAGUID, gid: in.path.Remote}
 	qp := qpKey{rep.QPN, rep.CAGUID, in.path.Remote}
@@ -126,31 +125,32 @@ func replied(m *Manager, c *conn, in *input) {
 	if old := m.byQP[qp]; old != nil {
 		m.stats.Stale++
 		m.rejectREP(in, wire.RejectStale)
-		m.do(old, onStale, in)
+		m.dispatch(old, onStale, in)
 		return
 	}
-	m.knows(c, remote, qp)
+	m.setPeer(c, remote, qp)
 	p := &c.params
 	p.RemoteQPN, p.SQPSN, p.RNRRetry = rep.QPN, rep.StartingPSN, rep.RNRRetry
 	p.ResponderResources = min(p.ResponderResources, rep.InitiatorDepth)
 	p.InitiatorDepth = min(p.InitiatorDepth, rep.ResponderResources)
 	m.raise(c, Event{Kind: Replied, Conn: *p, SRQ: rep.SRQ, PrivateData: clone(rep.PrivateData)})
-	m.enter(c, repRcvd, ib.Never)
+	m.setState(c, repRcvd, ib.Never)
 }
 
-// rejectREP refuses a REP with the IDs that it has.
+// rejectREP rejects the REP in in, with the communication IDs of the REP.
 func (m *Manager) rejectREP(in *input, reason wire.RejectReason) {
-	m.reply(in, wire.AttrREJ, &wire.REJ{LocalID: in.rep.RemoteID, RemoteID: in.rep.LocalID, Message: wire.MessageREP, Reason: reason})
+	m.reply(in, wire.AttrREJ, &wire.REJ{LocalID: in.rep.RemoteID, RemoteID: in.rep.LocalID, Message: wire.MessageREP,
+		Reason: reason})
 }
 
-// orphanREP refuses a REP to a REQ that is not ours any more (IBTA 12.6.7.2, reason
-// 6). Linux lets it be; its own peers give up only after all retries of the REP.
+// orphanREP rejects a REP to a REQ that does not exist any more (IBTA 12.6.7.2, reason 6). Linux ignores it, and so the
+// peer gives up only after it has sent the REP for the last time.
 func orphanREP(m *Manager, _ *conn, in *input) {
 	m.stats.UnknownID++
 	m.rejectREP(in, wire.RejectInvalidCommID)
 }
 
-// Confirm sends the RTU after Replied. private may have 224 bytes.
+// Confirm sends the RTU after Replied (IBTA 12.6.9). private may have 224 bytes.
 func (m *Manager) Confirm(now ib.Instant, id ID, private []byte) error {
 	c, err := m.get("confirm", id, mayConfirm)
 	if err != nil {
@@ -161,36 +161,38 @@ func (m *Manager) Confirm(now ib.Instant, id ID, private []byte) error {
 	}
 	c.compose(wire.AttrRTU, c.tid, &wire.RTU{LocalID: uint32(c.id), RemoteID: c.remote.id, PrivateData: private})
 	m.transmit(c)
-	m.enter(c, established, ib.Never)
+	m.setState(c, established, ib.Never)
 	return nil
 }
 
-// repeatRTU answers a REP that was sent again: the RTU was lost.
+// repeatRTU answers a repeated REP, whose sender has not got our RTU.
 func repeatRTU(m *Manager, c *conn, in *input) {
-	if c.lastAttr != wire.AttrRTU { // the REQ was the peer's
+	if c.lastAttr != wire.AttrRTU { // this end is the passive one: the REQ was the peer's
 		m.stats.Ignored++
 		return
 	}
 	repeat(m, c, in)
 }
 
-func rejected(m *Manager, c *conn, in *input) {
-	m.fail(c, Event{Kind: Rejected, Reason: in.rej.Reason, Info: clone(in.rej.Info), PrivateData: clone(in.rej.PrivateData)})
+func handleREJ(m *Manager, c *conn, in *input) {
+	m.fail(c, Event{Kind: Rejected, Reason: in.rej.Reason, Info: clone(in.rej.Info),
+		PrivateData: clone(in.rej.PrivateData)})
 }
 
-// replaced ends a connection whose peer begins anew before the handshake is over.
+// replaced ends a connection whose peer has begun a new one, with the same QP, before the handshake was over.
 func replaced(m *Manager, c *conn, _ *input) {
 	m.fail(c, Event{Kind: Rejected, Reason: wire.RejectStale})
 }
 
-// noREP gives up. A peer that thinks about the request need not any more.
+// noREP ends a connection whose REQs got no answer. A REJ tells a peer that has asked for more time that it need not
+// answer any more.
 func noREP(m *Manager, c *conn, _ *input) {
-	m.sayTimeout(c)
+	m.rejectTimeout(c)
 	m.fail(c, Event{Kind: Unreachable, Waited: "REQ", Sent: c.sent})
 }
 
-// abandon takes the REQ back (Linux's cm_destroy_id).
+// abandon takes the REQ back with a REJ, for the consumer has released the connection (Linux's cm_destroy_id).
 func abandon(m *Manager, c *conn, _ *input) {
-	m.sayTimeout(c)
+	m.rejectTimeout(c)
 	m.forget(c)
 }

@@ -8,14 +8,14 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// ID names a connection, a resolution or a request of this port: the local
-// communication ID of its messages, a random number that is never 0.
+// ID identifies a connection, a resolution or a request of this port. It is the local communication ID in its messages:
+// random, never 0.
 type ID uint32
 
-// ListenID names a listener.
+// ListenID identifies a listener.
 type ListenID uint32
 
-// Path is where messages go, and data afterwards.
+// Path says where messages go, and later the data of the connection.
 type Path struct {
 	Local, Remote ib.GID
 	FlowLabel     uint32
@@ -23,37 +23,36 @@ type Path struct {
 	HopLimit      uint8 // 0 stands for 64
 }
 
-// Message is a management datagram to send to QP 1 of Path.Remote.
+// Message is a MAD to send to QP 1 of Path.Remote.
 type Message struct {
 	Path Path
 	MAD  [wire.MADLen]byte
 }
 
-// Params are what an end brings to a connection. Their defaults are the caller's
-// business: all values are taken as they are.
+// Params are what one end contributes to a connection. All values are used as they are; defaults are up to the caller.
 type Params struct {
 	QPN                ib.QPN
 	Service            ib.QPType // RC or UC
 	SRQ                bool
-	ResponderResources uint8 // READs and atomics that we take at a time
-	InitiatorDepth     uint8 // that we want to have under way
-	RetryCount         uint8 // of both ends' QPs; the active end says it
-	RNRRetry           uint8 // how often the peer's QP repeats what found no receive
+	ResponderResources uint8 // READs and atomics that this end accepts at a time
+	InitiatorDepth     uint8 // READs and atomics that this end wants to have outstanding
+	RetryCount         uint8 // of both ends' QPs; the active end chooses it
+	RNRRetry           uint8 // RNR NAKs after which the peer's QP retransmits; 7: any number
 	PrivateData        []byte
 }
 
-// Connect asks for a connection.
+// Connect has the arguments of Manager.Connect.
 type Connect struct {
 	Params
 	Path       Path
 	ServiceID  uint64
 	SrcPort    uint16 // goes into the rdma_cm header of the private data
 	PathMTU    ib.MTU
-	AckTimeout uint8      // 5-bit code: local ACK timeout of both ends
-	GiveUp     ib.Instant // when an answer is no longer waited for; ib.Never leaves it to Options.Retries
+	AckTimeout uint8      // 5-bit code of the local ACK timeout of both ends
+	GiveUp     ib.Instant // when to stop waiting for an answer; ib.Never leaves it to Options.Retries
 }
 
-// Resolve asks for a datagram service's QP.
+// Resolve has the arguments of Manager.Resolve, which asks for the QP of a datagram service.
 type Resolve struct {
 	Path        Path
 	ServiceID   uint64
@@ -62,7 +61,7 @@ type Resolve struct {
 	GiveUp      ib.Instant
 }
 
-// Answer replies to a request of a datagram service.
+// Answer has the arguments of Manager.Answer, which answers a request of a datagram service.
 type Answer struct {
 	Status      wire.SIDRStatus
 	QPN         ib.QPN
@@ -71,7 +70,7 @@ type Answer struct {
 	PrivateData []byte
 }
 
-// EventKind says what happened. Names are those of rdma_cm_event_type.
+// EventKind says what happened. The names are those of rdma_cm_event_type.
 type EventKind uint8
 
 // Events.
@@ -83,21 +82,20 @@ const (
 	Replied
 	// Established: the peer is ready (its RTU came).
 	Established
-	// Rejected: a REJ came, or a SIDR_REP with a status other than valid; or, with
-	// reason stale, the peer began anew before the handshake was over. The ID is gone.
+	// Rejected: the peer sent a REJ, or a SIDR_REP with a status other than valid; or the peer's QP began a new
+	// connection before the handshake was over (reason stale). The ID is released.
 	Rejected
-	// Unreachable: nobody answered. The ID is gone.
+	// Unreachable: the peer did not answer. The ID is released.
 	Unreachable
-	// Disconnected: either end wanted it so, or the peer is gone. The ID goes
-	// with TimewaitExit.
+	// Disconnected: one end has disconnected, or the peer is gone. The ID exists until TimewaitExit.
 	Disconnected
-	// TimewaitExit: no packets of the connection are under way any more; its QP
-	// number may be used again. The ID is gone.
+	// TimewaitExit: no packet of the connection can be in the network any more; its QP number may be used again. The ID
+	// is released.
 	TimewaitExit
-	// Resolved: the datagram service answered. The ID is gone.
+	// Resolved: the datagram service answered. The ID is released.
 	Resolved
-	// Dropped: a request that nobody had answered yet is gone: the peer gave up,
-	// for Reason if it said so, or there were too many.
+	// Dropped: a request has ended before it was answered: the peer gave up (Reason, if the peer sent one), a limit
+	// of Options was reached, or the listener was closed. The ID is released.
 	Dropped
 )
 
@@ -110,7 +108,8 @@ func (k EventKind) String() string {
 }
 
 var eventText = [...]string{
-	"Request", "Replied", "Established", "Rejected", "Unreachable", "Disconnected", "TimewaitExit", "Resolved", "Dropped",
+	"Request", "Replied", "Established", "Rejected", "Unreachable", "Disconnected", "TimewaitExit", "Resolved",
+	"Dropped",
 }
 
 // Event is something that happened to a connection.
@@ -119,32 +118,31 @@ type Event struct {
 	ID        ID
 	Listener  ListenID      // Request
 	Datagram  bool          // Request, Rejected, Unreachable: it is about SIDR
-	Path      Path          // Request: the way back
-	Header    wire.CMHeader // Request: the two ends by address
-	HasHeader bool          // Request: the service ID is one of rdma_cm
+	Path      Path          // Request: the path back to the peer
+	Header    wire.CMHeader // Request: addresses and ports from the rdma_cm header
+	HasHeader bool          // Request: the service ID belongs to rdma_cm, so Header is valid
 
-	Conn   ConnParams        // Request, Replied, Established: as agreed so far; the first PSNs are there from the start
+	Conn   ConnParams        // Request, Replied, Established: as agreed so far; the first PSNs are always set
 	SRQ    bool              // Request, Replied: the peer's QP has an SRQ
 	QKey   uint32            // Resolved, with Conn.RemoteQPN
 	Reason wire.RejectReason // Rejected, Dropped
 	Status wire.SIDRStatus   // Rejected, with Datagram
-	Waited string            // Unreachable: the message that got no answer: "REQ", "REP", "SIDR_REQ"
+	Waited string            // Unreachable: the message that was not answered: "REQ", "REP", "SIDR_REQ"
 	Sent   int               // Unreachable: how often it was sent
 
-	Info        []byte // Rejected: additional information
-	PrivateData []byte // the peer's, without the rdma_cm header: all bytes of the field
+	Info        []byte // Rejected: additional reject information
+	PrivateData []byte // the whole field of the peer's message, without the rdma_cm header
 }
 
-// ConnParams are what the QP of a connection has to be set to.
+// ConnParams are the attributes that the QP of a connection must have.
 type ConnParams struct {
 	RemoteQPN ib.QPN
 	RQPSN     ib.PSN // QPAttr.RQPSN
 	SQPSN     ib.PSN
 	Service   ib.QPType
 	PathMTU   ib.MTU
-	// ResponderResources is what the peer wants to have under way, in a Request;
-	// afterwards QPAttr.MaxDestRdAtomic. InitiatorDepth is what the peer takes,
-	// afterwards QPAttr.MaxRdAtomic.
+	// In a Request, ResponderResources is how many READs and atomics the peer wants to have outstanding, and
+	// InitiatorDepth how many it accepts; afterwards they are QPAttr.MaxDestRdAtomic and QPAttr.MaxRdAtomic.
 	ResponderResources uint8
 	InitiatorDepth     uint8
 	AckTimeout         uint8
@@ -152,11 +150,11 @@ type ConnParams struct {
 	RNRRetry           uint8
 }
 
-// Errors of the inputs.
+// Errors of a Manager's methods.
 var (
-	ErrUnknownID = errors.New("no such connection") // it may just have gone
+	ErrUnknownID = errors.New("no such connection") // it may have ended a moment ago
 	ErrState     = ib.ErrState                      // the connection's state does not allow it
 	ErrPrivate   = ib.ErrPrivateData
-	ErrInUse     = ib.ErrAddrInUse // the service ID has a listener
-	ErrLimit     = ib.ErrLimit     // too many connections
+	ErrInUse     = ib.ErrAddrInUse // the service ID has a listener already
+	ErrLimit     = ib.ErrLimit     // too many IDs
 )

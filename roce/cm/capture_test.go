@@ -42,8 +42,8 @@ func readMADs(t *testing.T) map[string]*[wire.MADLen]byte {
 	return mads
 }
 
-// same compares a message of ours with one of Linux, byte by byte, after patch has
-// made equal what may differ.
+// same compares a message of this package with Linux's, byte by byte, after patch has copied the values that may
+// differ.
 func same(t *testing.T, name string, ours, linux [wire.MADLen]byte, patch func(h, linux *wire.MADHeader)) {
 	t.Helper()
 	var h, lh wire.MADHeader
@@ -56,7 +56,7 @@ func same(t *testing.T, name string, ours, linux [wire.MADLen]byte, patch func(h
 	}
 }
 
-// differ copies Linux's value of a field, which must be another.
+// differ copies Linux's value of a field, which must differ.
 func differ[T comparable](t *testing.T, name string, ours *T, linux T) {
 	t.Helper()
 	if *ours == linux {
@@ -74,8 +74,8 @@ func message(t *testing.T, m *Manager) [wire.MADLen]byte {
 	return out.MAD
 }
 
-// Our active side says what Linux's says, but for its own numbers and a shorter
-// response timeout (see localResponse).
+// The messages of our active end equal Linux's, except for IDs and numbers of our own and a shorter response timeout
+// (see localResponse).
 func TestActiveLikeLinux(t *testing.T) {
 	mads := readMADs(t)
 	m := New(Options{GUID: clientGUID, Seed: seedOf(1)})
@@ -97,7 +97,10 @@ func TestActiveLikeLinux(t *testing.T) {
 	psn := m.conns[id].params.RQPSN
 	req.Put(&ours)
 	var reqTID uint64
-	same(t, "REQ", ours, *mads["REQ"], func(h, lh *wire.MADHeader) { reqTID = h.TID; differ(t, "REQ's TID", &h.TID, lh.TID) })
+	same(t, "REQ", ours, *mads["REQ"], func(h, lh *wire.MADHeader) {
+		reqTID = h.TID
+		differ(t, "REQ's TID", &h.TID, lh.TID)
+	})
 
 	// Linux's REP, to our ID.
 	var rep wire.REP
@@ -107,8 +110,11 @@ func TestActiveLikeLinux(t *testing.T) {
 	m.Handle(0, Path{Local: clientGID, Remote: serverGID}, mads["REP"][:])
 	var e Event
 	m.NextEvent(&e)
-	want := Event{Kind: Replied, ID: id, PrivateData: make([]byte, 196), Conn: ConnParams{RemoteQPN: 0x29, RQPSN: psn, SQPSN: 0x2D5803,
-		Service: ib.RC, PathMTU: ib.MTU1024, ResponderResources: 1, InitiatorDepth: 1, AckTimeout: 19, RetryCount: 7, RNRRetry: 7}}
+	want := Event{Kind: Replied, ID: id, PrivateData: make([]byte, 196),
+		Conn: ConnParams{RemoteQPN: 0x29, RQPSN: psn, SQPSN: 0x2D5803,
+			Service: ib.RC, PathMTU: ib.MTU1024, ResponderResources: 1, InitiatorDepth: 1, AckTimeout: 19,
+			RetryCount: 7,
+			RNRRetry:   7}}
 	if d := cmp.Diff(want, e); d != "" {
 		t.Fatal("Linux's REP:", d)
 	}
@@ -139,8 +145,7 @@ func TestActiveLikeLinux(t *testing.T) {
 	same(t, "DREQ", ours, *mads["DREQ"], func(h, lh *wire.MADHeader) { h.TID = lh.TID })
 }
 
-// Our passive side takes Linux's messages and answers as Linux does, but for its own
-// numbers.
+// Our passive end accepts Linux's messages and answers as Linux does, except for numbers of its own.
 func TestPassiveLikeLinux(t *testing.T) {
 	mads := readMADs(t)
 	m := New(Options{GUID: serverGUID, Seed: seedOf(1)})
@@ -155,8 +160,8 @@ func TestPassiveLikeLinux(t *testing.T) {
 	want := Event{Kind: Request, ID: e.ID, Listener: l, HasHeader: true, PrivateData: make([]byte, 56),
 		Path:   Path{Local: serverGID, Remote: clientGID, FlowLabel: 0xCD1B0, HopLimit: 64},
 		Header: wire.CMHeader{Src: clientGID, Dst: serverGID, SrcPort: 0xED16},
-		Conn: ConnParams{RemoteQPN: 0x29, RQPSN: e.Conn.RQPSN, SQPSN: 0x8797E9, Service: ib.RC, PathMTU: ib.MTU1024, ResponderResources: 1, InitiatorDepth: 1,
-			AckTimeout: 19, RetryCount: 7, RNRRetry: 7},
+		Conn: ConnParams{RemoteQPN: 0x29, RQPSN: e.Conn.RQPSN, SQPSN: 0x8797E9, Service: ib.RC, PathMTU: ib.MTU1024,
+			ResponderResources: 1, InitiatorDepth: 1, AckTimeout: 19, RetryCount: 7, RNRRetry: 7},
 	}
 	if d := cmp.Diff(want, e); d != "" {
 		t.Fatal("Linux's REQ:", d)

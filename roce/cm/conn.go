@@ -9,12 +9,13 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// state is a state of IBTA 12.9.7. IDLE, LISTEN and the states in which the
-// specification waits for a QP transition that is none of ours do not occur.
+// state is a state of the CM state machine (IBTA 12.9.7). IDLE, LISTEN and the states in which the specification waits
+// for a QP transition do not occur: a connection is created by its first message, and QP transitions are the
+// consumer's.
 type state uint8
 
 const (
-	unknown     state = iota // no connection of ours
+	unknown     state = iota // no such connection
 	reqSent                  // REQ Sent
 	mraReqRcvd               // REP Wait: MRA(REQ) received
 	reqRcvd                  // REQ Rcvd
@@ -56,63 +57,63 @@ func (s stateSet) String() string {
 // Groups of states.
 const (
 	datagramStates stateSet = 1<<sidrReqSent | 1<<sidrReqRcvd
-	// peerUnknown: the peer's communication ID has not come yet.
+	// peerUnknown: the states in which the peer's communication ID is not known yet.
 	peerUnknown stateSet = 1<<reqSent | 1<<mraReqRcvd | 1<<sidrReqSent
-	// halfOpen: a request of the peer takes memory here, and the peer has not
-	// shown yet that it receives what we send to its address.
+	// halfOpen: a request of the peer takes memory here, and the peer has not shown yet that it receives what is sent
+	// to its address.
 	halfOpen stateSet = 1<<reqRcvd | 1<<mraReqSent | 1<<repSent | 1<<mraRepRcvd | 1<<sidrReqRcvd
 )
 
-// conn is a connection, a resolution or a request.
+// conn is a connection, a resolution (SIDR, asking end) or a request that is not answered yet.
 type conn struct {
 	id       ID
 	state    state
-	released bool // the consumer wants to hear no more
+	released bool // the consumer wants no further events
 	listener ListenID
 	path     Path
-	service  uint64     // of a SIDR_REQ, which the SIDR_REP names
-	tid      uint64     // of the REQ or SIDR_REQ, which the answers to it echo
-	giveUp   ib.Instant // when tries of the last message end, whatever their number
+	service  uint64     // of a SIDR_REQ; the SIDR_REP repeats it
+	tid      uint64     // of the REQ or SIDR_REQ; answers to it repeat it
+	giveUp   ib.Instant // deadline of all retransmissions, whatever their number
 
 	localQPN ib.QPN
 	params   ConnParams
 	remote   remoteKey // set when the peer's communication ID is known
 	qp       qpKey     // set when the peer's QP is known
 
-	last     [wire.MADLen]byte // the message of ours that may be sent again
+	last     [wire.MADLen]byte // the last message that may have to be retransmitted
 	lastAttr wire.CMAttr
-	sent     int // how often it was
+	sent     int // how often the last message was sent
 
-	at    ib.Instant // see timers
+	at    ib.Instant // deadline; see timers
 	index int
 
-	inHalf, inSource, inTimewait *list.Element // see limits.go
+	inHalf, inSource, inTimewait *list.Element // positions in lists, see limits.go
 }
 
-// remoteKey names a connection in its peer's terms. The GID is not in Linux's key
-// (cm_insert_remote_id); here nobody takes another host's GUID for its own.
+// remoteKey identifies a connection by what its peer calls it. Linux's key (cm_insert_remote_id) is without the GID;
+// here it prevents that another host claims this GUID.
 type remoteKey struct {
 	id       uint32
-	guid     uint64 // 0 with SIDR, which has none
+	guid     uint64 // 0 for SIDR, whose messages carry none
 	gid      ib.GID
 	datagram bool
 }
 
-// qpKey names a QP of a peer (Linux's cm_insert_remote_qpn; the GID as above).
+// qpKey identifies a QP of a peer (Linux's cm_insert_remote_qpn; with the GID for the reason above).
 type qpKey struct {
 	qpn  ib.QPN
 	guid uint64
 	gid  ib.GID
 }
 
-// add makes a connection with an ID of its own; it is in no state yet.
+// add creates a connection with a new ID, in state unknown.
 func (m *Manager) add(path Path) *conn {
 	c := &conn{id: m.newID(), path: path, giveUp: ib.Never, at: ib.Never, index: -1}
 	m.conns[c.id] = c
 	return c
 }
 
-// newID draws an ID that is not in use. Who can guess IDs can end connections of others.
+// newID draws a random ID that is not in use. IDs must not be guessable: who knows one can end the connection.
 func (m *Manager) newID() ID {
 	for {
 		if id := ID(m.rng.Uint32()); id != 0 && m.conns[id] == nil {
@@ -121,24 +122,24 @@ func (m *Manager) newID() ID {
 	}
 }
 
-// enter changes the state; at is when onExpired is due.
-func (m *Manager) enter(c *conn, s state, at ib.Instant) {
+// setState changes the state of c. at is its new deadline, at which the step onExpired runs.
+func (m *Manager) setState(c *conn, s state, at ib.Instant) {
 	c.state = s
 	if halfOpen.has(s) != (c.inHalf != nil) {
-		m.half.move(c)
+		m.half.toggle(c)
 	}
 	m.timers.set(c, at)
 }
 
-// knows notes who the peer of a connection is.
-func (m *Manager) knows(c *conn, r remoteKey, q qpKey) {
+// setPeer records the peer's communication ID and QP.
+func (m *Manager) setPeer(c *conn, r remoteKey, q qpKey) {
 	c.remote, c.qp = r, q
 	m.byRemote[r], m.byQP[q] = c, c
 }
 
-// forget ends c without a trace.
+// forget removes c from all indexes.
 func (m *Manager) forget(c *conn) {
-	m.enter(c, unknown, ib.Never)
+	m.setState(c, unknown, ib.Never)
 	m.forgetQP(c)
 	if c.inTimewait != nil {
 		m.waiting.Remove(c.inTimewait)
@@ -147,21 +148,20 @@ func (m *Manager) forget(c *conn) {
 	delete(m.conns, c.id)
 }
 
-// forgetQP frees the number of the peer's QP, unless another connection has it by
-// now.
+// forgetQP removes the peer's QP from the index, unless another connection has taken the entry over.
 func (m *Manager) forgetQP(c *conn) {
 	if m.byQP[c.qp] == c {
 		delete(m.byQP, c.qp)
 	}
 }
 
-// fail raises the last event of c and forgets it.
+// fail raises the last event of c and forgets c.
 func (m *Manager) fail(c *conn, e Event) {
 	m.raise(c, e)
 	m.forget(c)
 }
 
-// get returns the connection that an input is about.
+// get returns the connection that a consumer's call names, or an error if its state is not among may.
 func (m *Manager) get(op string, id ID, may stateSet) (*conn, error) {
 	c := m.conns[id]
 	if c == nil || c.released {

@@ -26,11 +26,12 @@ const (
 	asking // a datagram service was asked for
 )
 
-var phaseText = [...]string{"gone", "asked", "answered", "requested", "accepted", "up", "leaving", "down", "resolving", "asking"}
+var phaseText = [...]string{"gone", "asked", "answered", "requested", "accepted", "up", "leaving", "down", "resolving",
+	"asking"}
 
 func (p phase) String() string { return phaseText[p] }
 
-// grammar is which events an ID may have, and what the consumer knows then.
+// grammar has the events that an ID may get in each phase, and the next phase.
 var grammar = [...]map[EventKind]phase{
 	asked:     {Replied: answered, Rejected: gone, Unreachable: gone},
 	answered:  {Rejected: gone},
@@ -43,7 +44,7 @@ var grammar = [...]map[EventKind]phase{
 	asking:    {Dropped: gone},
 }
 
-// link is a consumer's view of an ID.
+// link is a consumer's state of an ID.
 type link struct {
 	phase  phase
 	conn   ConnParams
@@ -52,8 +53,8 @@ type link struct {
 	events []string
 }
 
-// consumer uses a manager as a program might: it answers events, changes its mind,
-// and checks that what it hears makes sense.
+// consumer uses a manager as a program might: it answers events, sometimes changes its mind, and checks that the events
+// that it gets are consistent.
 type consumer struct {
 	*Manager
 	w     *model
@@ -95,14 +96,14 @@ func (c *consumer) end(id ID, why any) {
 	c.ended[id] = why
 }
 
-// must checks a call that the consumer may make as far as it knows.
+// must checks a call that must succeed according to what the consumer knows.
 func (c *consumer) must(call string, err error) {
 	if err != nil {
 		c.fail("%s: %v", call, err)
 	}
 }
 
-// hear takes all events.
+// hear takes all events out of the manager.
 func (c *consumer) hear() {
 	var e Event
 	for c.NextEvent(&e) {
@@ -121,7 +122,7 @@ func (c *consumer) hear() {
 	}
 }
 
-// told takes an event of an ID that is there.
+// told handles an event of a known ID.
 func (c *consumer) told(e *Event) {
 	l := c.links[e.ID]
 	if l == nil || l.phase == gone {
@@ -145,7 +146,7 @@ func (c *consumer) told(e *Event) {
 	}
 }
 
-// act does something that the phase of an ID allows.
+// act makes a random call that the phase of an ID allows.
 func (c *consumer) act(id ID) {
 	l, now := c.links[id], c.w.now
 	roll := c.rng.IntN(100)
@@ -164,7 +165,8 @@ func (c *consumer) act(id ID) {
 		c.end(id, "released")
 	case l.phase == requested && roll < 70:
 		l.qpn = c.newQPN()
-		p := Params{QPN: l.qpn, ResponderResources: uint8(c.rng.IntN(8)), InitiatorDepth: uint8(c.rng.IntN(8)), RNRRetry: 7}
+		p := Params{QPN: l.qpn, ResponderResources: uint8(c.rng.IntN(8)), InitiatorDepth: uint8(c.rng.IntN(8)),
+			RNRRetry: 7}
 		conn, err := c.Accept(now, id, p)
 		c.must("Accept", err)
 		l.phase, l.conn = accepted, conn
@@ -188,7 +190,7 @@ func (c *consumer) act(id ID) {
 	}
 }
 
-// start asks for a connection, or a service.
+// start makes a connection request, or a service request.
 func (c *consumer) start(peer *consumer) {
 	path := Path{Local: c.gid, Remote: peer.gid}
 	giveUp := ib.Never
@@ -207,14 +209,16 @@ func (c *consumer) start(peer *consumer) {
 		c.listener, _ = c.Listen(testService, netip.Addr{}, false)
 	}
 	id, err := c.Connect(c.w.now, Connect{
-		Params: Params{QPN: l.qpn, Service: ib.RC, ResponderResources: uint8(c.rng.IntN(8)), InitiatorDepth: uint8(c.rng.IntN(8)), RetryCount: 7, RNRRetry: 7},
-		Path:   path, ServiceID: testService + uint64(c.rng.IntN(20)/19), SrcPort: 9, PathMTU: ib.MTU1024, AckTimeout: uint8(8 + c.rng.IntN(13)), GiveUp: giveUp,
+		Params: Params{QPN: l.qpn, Service: ib.RC, ResponderResources: uint8(c.rng.IntN(8)),
+			InitiatorDepth: uint8(c.rng.IntN(8)), RetryCount: 7, RNRRetry: 7},
+		Path: path, ServiceID: testService + uint64(c.rng.IntN(20)/19), SrcPort: 9, PathMTU: ib.MTU1024,
+		AckTimeout: uint8(8 + c.rng.IntN(13)), GiveUp: giveUp,
 	})
 	c.must("Connect", err)
 	c.begin(id, l)
 }
 
-// newQPN gives a QP number, in some worlds one that was used before.
+// newQPN returns a QP number, in some runs one that was used before.
 func (c *consumer) newQPN() ib.QPN {
 	if c.w.reuse && c.qpn > 2 && c.rng.IntN(8) == 0 {
 		return 2 + ib.QPN(c.rng.IntN(int(c.qpn-1)))

@@ -1,9 +1,7 @@
-// Package cm is the communication manager of one port (IBTA chapter 12): it makes
-// and ends connections by exchanging management datagrams over the general
-// services QP, QP 1. It is a pure state machine: datagrams, wishes and the time go
-// in, datagrams and events come out. It reads no clock, starts no goroutine and
-// does no IO. The software device owns one for its port (package roce, cm_port.go), and
-// gives applications channels and IDs to use it by.
+// Package cm is the communication manager of one port (IBTA chapter 12): it makes and ends connections by exchanging
+// management datagrams over QP 1, the general services QP. It is a pure state machine: datagrams, calls of the consumer
+// and the time go in, datagrams and events come out. It reads no clock, starts no goroutine and does no IO. The
+// software device owns one Manager for its port (package roce, cm_port.go); applications use it by channels and IDs.
 //
 //	     active                                         passive
 //	Connect   IDLE                                       Listen
@@ -17,36 +15,35 @@
 //	event:
 //	Disconnected TIMEWAIT  <---------- DREP ----------
 //
-// A [Manager] holds the connections by their communication ID, [ID]. Each input
-// may change the state of one of them, send messages and raise events; afterwards
-// the caller takes both out with NextMessage and NextEvent. Deadline says when
-// Timeout wants to be called: messages that want an answer are sent again, sooner
-// than Linux does it, and with growing intervals.
+// A [Manager] holds the connections by their communication ID, [ID]. Each input may change the state of one of them,
+// send messages and raise events; afterwards the caller takes both out with NextMessage and NextEvent. Deadline says
+// when to call Timeout, which sends messages again that have got no answer: at first sooner than Linux does, then at
+// growing intervals.
 //
-// What is done in each state is in one table, in table.go; testdata/table.txt says
-// what comes of it. Some ways through it:
+// The table in table.go has the step for each state and each input; testdata/table.txt lists what the steps do. Some
+// ways through it:
 //
-// A REQ arrives (request, passive.go). One that names a QP of the same peer, GUID and address
-// that has a connection here ends that as stale, for the peer has forgotten it; one of any
-// other host does not. Without a listener it is rejected. Otherwise there is a
-// connection in REQ RCVD, with a first PSN to expect, and a Request. Copies of the REQ are
-// dropped until the answer, and then answered again.
+// A REQ arrives (handleREQ in passive.go). If it names a peer's QP (same GUID, GID and QP number) that has a connection
+// here, the peer has forgotten that connection, which therefore ends as stale (IBTA 12.9.8.3.1). If nobody listens to
+// the service ID, the REQ is rejected. Otherwise a connection in state REQ RCVD is created, with the first PSN that
+// this end expects, and Request is raised. Copies of the REQ are ignored until the consumer has answered; later they
+// are answered again.
 //
-// Accept sends the REP and repeats it. If the RTU is lost the peer has an established
-// connection and this end does not: the repeated REP makes the peer repeat the RTU
-// (repeatRTU), and data that arrive do as well (DataArrived).
+// Accept sends the REP, and sends it again until the RTU arrives. If the RTU is lost, the connection is established at
+// the peer only: the next REP makes the peer repeat the RTU (repeatRTU). The first data to arrive have the same effect
+// as the RTU (DataArrived).
 //
-// DREQs cross: each end is in DREQ SENT when the other's comes, answers it with a DREP and goes to
-// timewait (disconnected). The DREPs that follow are duplicates. A DREQ for a connection
-// that is not there is answered too (orphanDREQ): its sender wants to be rid of it.
+// Two DREQs cross: each end is in state DREQ SENT when the other's DREQ arrives, answers it with a DREP and enters
+// timewait (handleDisconnect). The DREPs that follow are duplicates. A DREQ for an unknown connection is answered, too
+// (orphanDREQ), because its sender waits for a DREP.
 //
-// A consumer goes without a word (Release): what is under way is ended for the peer, by a REJ
-// or a DREQ, as the row onRelease says for each state, and no event comes of it any more.
+// A consumer calls Release without ending the connection first: the step onRelease of its state tells the peer by a REJ
+// or a DREQ, and no further events are raised.
 //
-// The UD twin is SIDR: Resolve sends SIDR_REQ, the other side gets an event
-// Request with Datagram set, and Answer replies with a QP number and Q_Key.
+// For datagram services there is SIDR (IBTA 12.11): Resolve sends a SIDR_REQ, the other end raises Request with
+// Datagram set, and Answer replies with a QP number and a Q_Key.
 //
-// What comes from the wire is bounded: connections that are half open, in total
-// and by source, and those in timewait. Beyond it the oldest go. All that is
-// dropped or refused is counted in [Stats].
+// Whatever comes from the wire takes bounded memory: the half-open connections, in total and by source, and those in
+// timewait are limited by [Options]. At a limit the oldest connection makes room. What is dropped or rejected is
+// counted in [Stats].
 package cm

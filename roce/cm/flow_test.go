@@ -8,7 +8,7 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// padded is private data as it arrives: the whole field.
+// padded returns private data as it arrives: padded to the whole field.
 func padded(s string, n int) []byte { return append([]byte(s), make([]byte, n-len(s))...) }
 
 func TestConnect(t *testing.T) {
@@ -31,7 +31,7 @@ func TestConnect(t *testing.T) {
 		t.Fatal("event Request:", d)
 	}
 
-	// B takes fewer READs than A wants under way, and may have as many as A takes.
+	// B accepts fewer READs than A wants to have outstanding, and may have as many outstanding as A accepts.
 	got, err := B.Accept(w.now, req.ID, consent())
 	w.check(err)
 	if psnA == psnB {
@@ -79,7 +79,8 @@ func TestSIDR(t *testing.T) {
 	w := newWorld(t, 2, Options{})
 	A, B := w.hosts[0], w.hosts[1]
 	l := B.listen(service, true)
-	a, err := A.Resolve(w.now, Resolve{Path: A.pathTo(B), ServiceID: service, SrcPort: 9, PrivateData: []byte("who"), GiveUp: ib.Never})
+	a, err := A.Resolve(w.now, Resolve{Path: A.pathTo(B), ServiceID: service, SrcPort: 9, PrivateData: []byte("who"),
+		GiveUp: ib.Never})
 	w.check(err)
 	req := B.event(Request)
 	want := Event{Kind: Request, ID: req.ID, Listener: l, Datagram: true, HasHeader: true,
@@ -92,7 +93,8 @@ func TestSIDR(t *testing.T) {
 	}
 	w.check(B.Answer(w.now, req.ID, Answer{QPN: 0x33, QKey: 0x01234567, PrivateData: []byte("me")}))
 	got := A.event(Resolved)
-	if d := cmp.Diff(Event{Kind: Resolved, ID: a, Datagram: true, Conn: ConnParams{RemoteQPN: 0x33}, QKey: 0x01234567, PrivateData: padded("me", 136)}, got); d != "" {
+	if d := cmp.Diff(Event{Kind: Resolved, ID: a, Datagram: true, Conn: ConnParams{RemoteQPN: 0x33}, QKey: 0x01234567,
+		PrivateData: padded("me", 136)}, got); d != "" {
 		t.Fatal("event Resolved:", d)
 	}
 	w.want("A SIDR_REQ", "B SIDR_REP")

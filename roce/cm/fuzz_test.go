@@ -9,9 +9,8 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// FuzzHandle hands arbitrary datagrams, and messages of a peer with bytes of the
-// input in them, to connections in all states. Nothing panics, and what is held
-// stays within bounds.
+// FuzzHandle passes arbitrary datagrams, and messages of a peer that contain bytes of the input, to connections in all
+// states. Nothing may panic, and memory must stay bounded.
 func FuzzHandle(f *testing.F) {
 	f.Add(uint64(1), []byte{0, 0, 0})
 	f.Add(uint64(2), slices.Repeat([]byte{1, 200, 7, 3, 17, 0x15}, 20))
@@ -28,7 +27,7 @@ func FuzzHandle(f *testing.F) {
 	})
 }
 
-// abuse plays a script against a manager: three bytes say what comes next.
+// abuse runs a script against a manager: three bytes determine each step.
 func (l *lab) abuse(rng *rand.Rand, script []byte) {
 	for len(script) >= 3 {
 		op, at, value := script[0], script[1], script[2]
@@ -69,12 +68,13 @@ func (l *lab) abuse(rng *rand.Rand, script []byte) {
 	}
 }
 
-// takeOut checks bounds.
+// takeOut takes out messages and events and checks the limits.
 func (l *lab) takeOut() {
 	if n := l.m.messages.len(); n > 8 {
 		l.t.Fatalf("%d messages after one input", n)
 	}
-	if n := len(l.m.conns); n > 1+8+4 || l.m.half.all.Len() > 8 || l.m.waiting.Len() > 4 || len(l.m.byRemote) > n || len(l.m.byQP) > n || len(l.m.timers) > n {
+	if n := len(l.m.conns); n > 1+8+4 || l.m.half.all.Len() > 8 || l.m.waiting.Len() > 4 || len(l.m.byRemote) > n ||
+		len(l.m.byQP) > n || len(l.m.timers) > n {
 		l.t.Fatalf("it holds too much: %s", l.m.leftover())
 	}
 	var m Message

@@ -7,8 +7,7 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// halfOpenList holds the connections that are half open, the oldest first, of all
-// sources and of each.
+// halfOpenList has the half-open connections, oldest first: all of them, and by source.
 type halfOpenList struct {
 	all      *list.List
 	bySource map[ib.GID]*list.List
@@ -18,8 +17,8 @@ func newHalfOpenList() halfOpenList {
 	return halfOpenList{all: list.New(), bySource: map[ib.GID]*list.List{}}
 }
 
-// move takes c in, or out if it is in.
-func (h *halfOpenList) move(c *conn) {
+// toggle adds c, or removes it if it is in the list.
+func (h *halfOpenList) toggle(c *conn) {
 	src := c.path.Remote
 	l := h.bySource[src]
 	if c.inHalf == nil {
@@ -38,41 +37,39 @@ func (h *halfOpenList) move(c *conn) {
 	}
 }
 
-// makeRoom keeps the bounds before a request of src is taken; false means that
-// there is no ID for it.
+// makeRoom enforces the limits before a request of src is accepted. It returns false if no ID can be freed for it.
 func (m *Manager) makeRoom(src ib.GID) bool {
 	if l := m.half.bySource[src]; l != nil && l.Len() >= m.opts.MaxHalfOpenSource {
-		m.evict(l.Front().Value.(*conn))
+		m.evictHalfOpen(l.Front().Value.(*conn))
 	}
 	if m.half.all.Len() >= m.opts.MaxHalfOpen {
-		m.evict(m.half.all.Front().Value.(*conn))
+		m.evictHalfOpen(m.half.all.Front().Value.(*conn))
 	}
 	return m.roomForID()
 }
 
-// roomForID makes room for one more ID at the expense of one in timewait.
+// roomForID frees an ID for one more connection, from timewait if all are in use.
 func (m *Manager) roomForID() bool {
 	if len(m.conns) < m.opts.MaxConns {
 		return true
 	}
-	return m.leaveEarly()
+	return m.evictTimewait()
 }
 
-// evict drops what is half open for a newer one, which may be a live peer's. The
-// old one's peer is told, for it may be one too: a message for each REQ is not
-// more than what came in.
-func (m *Manager) evict(c *conn) {
+// evictHalfOpen ends a half-open connection in favour of a newer one. Either peer may be genuine, so the old one is
+// sent a REJ: one message for each REQ does not amplify traffic.
+func (m *Manager) evictHalfOpen(c *conn) {
 	m.stats.HalfOpenDropped++
-	m.refuse(c, wire.RejectNoResources, nil, nil)
-	if mayDataArrived.has(c.state) { // accepted: the RTU is missing
+	m.reject(c, wire.RejectNoResources, nil, nil)
+	if mayDataArrived.has(c.state) { // accepted: only the RTU is missing
 		m.fail(c, Event{Kind: Unreachable, Waited: "REP", Sent: c.sent})
 		return
 	}
 	m.fail(c, Event{Kind: Dropped})
 }
 
-// leaveEarly ends the oldest timewait.
-func (m *Manager) leaveEarly() bool {
+// evictTimewait ends the timewait of the connection that has been in it longest.
+func (m *Manager) evictTimewait() bool {
 	oldest := m.waiting.Front()
 	if oldest == nil {
 		return false
@@ -82,6 +79,6 @@ func (m *Manager) leaveEarly() bool {
 	return true
 }
 
-// hasRoom says whether another input may be taken: it adds a few messages and
-// events at most, and what has not been taken out is bounded so.
+// hasRoom reports whether another input may be handled. An input adds a few messages and events at most, so this bounds
+// both queues.
 func (m *Manager) hasRoom() bool { return m.messages.len() < queueRoom && m.events.len() < queueRoom }

@@ -9,11 +9,12 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// flood sends h n REQs from one address, each of another QP and communication ID.
+// flood sends h n REQs from one address, each with another QP and communication ID.
 func flood(h *host, from ib.GID, first, n int) {
 	path := Path{Local: h.gid, Remote: from}
 	for i := first; i < first+n; i++ {
-		req := wire.REQ{LocalID: uint32(i), ServiceID: 1, CAGUID: 7, QPN: ib.QPN(i + 2), PathMTU: 1024, RemoteResponseTimeout: 20, MaxCMRetries: 15}
+		req := wire.REQ{LocalID: uint32(i), ServiceID: 1, CAGUID: 7, QPN: ib.QPN(i + 2), PathMTU: 1024,
+			RemoteResponseTimeout: 20, MaxCMRetries: 15}
 		req.Primary.RemoteGID = h.gid
 		var mad [wire.MADLen]byte
 		format(&mad, wire.AttrREQ, 1, &req)
@@ -21,8 +22,7 @@ func flood(h *host, from ib.GID, first, n int) {
 	}
 }
 
-// A flood of requests costs bounded memory. The oldest go; the consumer and their
-// senders are told.
+// A flood of requests uses bounded memory. The oldest are evicted; the consumer and their senders are told.
 func TestFlood(t *testing.T) {
 	for _, test := range []struct {
 		name              string
@@ -58,7 +58,8 @@ func TestFlood(t *testing.T) {
 					t.Fatalf("event %v", e)
 				}
 			}
-			if held := len(A.conns); held != test.wantHeld || A.half.all.Len() != held || len(A.byRemote) != held || len(A.byQP) != held {
+			if held := len(A.conns); held != test.wantHeld || A.half.all.Len() != held || len(A.byRemote) != held ||
+				len(A.byQP) != held {
 				t.Errorf("it holds %d, want %d; %s", held, test.wantHeld, A.leftover())
 			}
 			if n := int(A.stats.HalfOpenDropped); n != test.dropped || len(A.events) != requests+n {
@@ -76,7 +77,7 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// One source's flood does not cost another source its request.
+// A flood from one source does not evict another source's request.
 func TestFloodSpares(t *testing.T) {
 	w := newWorld(t, 2, Options{MaxHalfOpen: 50, MaxHalfOpenSource: 20})
 	A, B := w.hosts[0], w.hosts[1]
@@ -93,7 +94,7 @@ func TestFloodSpares(t *testing.T) {
 	if e := A.event(Replied); e.ID != a {
 		t.Fatal(e)
 	}
-	// What is established is not half open any more.
+	// An established connection is not half open any more.
 	w.check(A.Confirm(w.now, a, nil))
 	B.event(Established)
 	for source := range 100 {
@@ -105,8 +106,7 @@ func TestFloodSpares(t *testing.T) {
 	}
 }
 
-// What was accepted and waits for the RTU is half open, too; its consumer is told as
-// if the peer had not answered.
+// An accepted connection that waits for the RTU is half open, too; when it is evicted, its consumer gets Unreachable.
 func TestFloodAccepted(t *testing.T) {
 	w := newWorld(t, 1, Options{MaxHalfOpenSource: 1})
 	A := w.hosts[0]
@@ -123,8 +123,7 @@ func TestFloodAccepted(t *testing.T) {
 	w.want("A REP", "A REJ")
 }
 
-// Messages and events that nobody takes out are bounded: what arrives then is lost,
-// as on the wire.
+// Messages and events that are not taken out are limited: later input is dropped, as on a lossy network.
 func TestOverrun(t *testing.T) {
 	w := newWorld(t, 1, Options{})
 	A := w.hosts[0]
@@ -135,7 +134,7 @@ func TestOverrun(t *testing.T) {
 	if A.Manager.events.len() > queueRoom+2 || A.stats.Overrun == 0 {
 		t.Fatalf("%d events; %+v", A.Manager.events.len(), A.stats)
 	}
-	// Timeouts do not go beyond it either, and nothing is lost by it.
+	// Timeouts respect the limit, too, and lose nothing.
 	w.now = A.Deadline()
 	A.Timeout(w.now)
 	if A.Deadline() > w.now {
@@ -226,7 +225,7 @@ func TestMaxConns(t *testing.T) {
 		w.check(A.Disconnect(w.now, id, nil))
 		w.settle()
 	}
-	// Four are in timewait, of which three may be: the oldest left.
+	// Four are in timewait, where the limit is three: the oldest has left.
 	for _, h := range w.hosts {
 		exits := 0
 		for _, e := range h.events {

@@ -9,8 +9,8 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// A connection is made and ended while the first two copies of one message are
-// lost. Both ends come through, each with its events once.
+// A connection is made and ended while the first two copies of one message are lost. Both ends get all their events,
+// each once.
 func TestLostMessage(t *testing.T) {
 	for _, test := range []struct {
 		from string
@@ -18,11 +18,14 @@ func TestLostMessage(t *testing.T) {
 		want []string
 	}{
 		{"A", wire.AttrREQ, []string{"A REQ lost", "A REQ lost", "A REQ", "B REP", "A RTU", "A DREQ", "B DREP"}},
-		// After 200 ms both ends send again, and the copy of the REQ gets a REP, too.
-		{"B", wire.AttrREP, []string{"A REQ", "B REP lost", "A REQ", "B REP lost", "B REP", "A RTU", "A DREQ", "B DREP"}},
-		{"A", wire.AttrRTU, []string{"A REQ", "B REP", "A RTU lost", "B REP", "A RTU lost", "B REP", "A RTU", "A DREQ", "B DREP"}},
+		// After 200 ms both ends retransmit, and the copy of the REQ is answered by a REP, too.
+		{"B", wire.AttrREP, []string{"A REQ", "B REP lost", "A REQ", "B REP lost", "B REP", "A RTU", "A DREQ",
+			"B DREP"}},
+		{"A", wire.AttrRTU, []string{"A REQ", "B REP", "A RTU lost", "B REP", "A RTU lost", "B REP", "A RTU", "A DREQ",
+			"B DREP"}},
 		{"A", wire.AttrDREQ, []string{"A REQ", "B REP", "A RTU", "A DREQ lost", "A DREQ lost", "A DREQ", "B DREP"}},
-		{"B", wire.AttrDREP, []string{"A REQ", "B REP", "A RTU", "A DREQ", "B DREP lost", "A DREQ", "B DREP lost", "A DREQ", "B DREP"}},
+		{"B", wire.AttrDREP, []string{"A REQ", "B REP", "A RTU", "A DREQ", "B DREP lost", "A DREQ", "B DREP lost",
+			"A DREQ", "B DREP"}},
 	} {
 		t.Run(test.attr.String(), func(t *testing.T) {
 			w := newWorld(t, 2, Options{})
@@ -49,8 +52,8 @@ func TestLostMessage(t *testing.T) {
 	}
 }
 
-// The first copy goes again after 200 ms; the interval doubles up to 1.6 s. After
-// 15 more the sender gives up, or at GiveUp, whatever comes first to it.
+// The first retransmission is after 200 ms; the interval doubles up to 1.6 s. The sender gives up after 15
+// retransmissions, or at GiveUp if that is earlier.
 func TestGiveUp(t *testing.T) {
 	for _, test := range []struct {
 		giveUp, took ib.Instant // from now
@@ -107,8 +110,8 @@ func TestGiveUp(t *testing.T) {
 	}
 }
 
-// A REJ for timeout ends the request at a peer that has not answered yet: it finds
-// it by the GUID, for the sender does not know the peer's ID.
+// A REJ with reason timeout ends the request at a peer that has not answered yet. The peer finds it by the GUID, for
+// the sender does not know the peer's ID.
 func TestTimeoutTellsPeer(t *testing.T) {
 	w := newWorld(t, 2, Options{})
 	A, B := w.hosts[0], w.hosts[1]
@@ -125,8 +128,7 @@ func TestTimeoutTellsPeer(t *testing.T) {
 	w.empty()
 }
 
-// The acceptor gives up when no RTU comes, and the REJ reaches the other end
-// whatever it knows.
+// The acceptor gives up when no RTU comes, and the other end handles the REJ in every state.
 func TestNoRTU(t *testing.T) {
 	for _, repLost := range []bool{true, false} {
 		w := newWorld(t, 2, Options{Retries: 3})
@@ -155,7 +157,7 @@ func TestNoRTU(t *testing.T) {
 	}
 }
 
-// A peer that is gone does not keep a connection from ending.
+// A peer that does not answer cannot prevent the end of a connection.
 func TestNoDREP(t *testing.T) {
 	w := newWorld(t, 2, Options{})
 	a, _ := w.connect()
@@ -173,7 +175,7 @@ func TestNoDREP(t *testing.T) {
 	}
 }
 
-// Delay tells the peer to wait: it does not send again before that time.
+// Delay tells the peer to wait: it does not retransmit before that time.
 func TestDelay(t *testing.T) {
 	w := newWorld(t, 2, Options{})
 	A, B := w.hosts[0], w.hosts[1]
@@ -199,7 +201,7 @@ func TestDelay(t *testing.T) {
 	w.quiet()
 }
 
-// A peer cannot make us wait for long by one MRA.
+// A peer cannot make us wait for a long time by one MRA.
 func TestDelayBounded(t *testing.T) {
 	w := newWorld(t, 2, Options{})
 	A, B := w.hosts[0], w.hosts[1]
@@ -213,12 +215,13 @@ func TestDelayBounded(t *testing.T) {
 	}
 }
 
-// A request that nobody answers is dropped when its sender's tries are over: 16
-// times the response timeout that the REQ says, 75 s at most.
+// A request that is not answered is dropped when its sender has given up: after 16 times the response timeout in the
+// REQ, at most 75 s.
 func TestRequestLife(t *testing.T) {
-	for code, want := range map[uint8]ib.Instant{10: 16 * 4096 << 10, 18: 16 * 4096 << 18, 20: 16 * 4096 << 20, 21: 75 * second, 31: 75 * second} {
+	for code, want := range map[uint8]ib.Instant{10: 16 * 4096 << 10, 18: 16 * 4096 << 18, 20: 16 * 4096 << 20,
+		21: 75 * second, 31: 75 * second} {
 		m := New(Options{})
-		if got := m.life(&wire.REQ{RemoteResponseTimeout: code, MaxCMRetries: 15}); got != want {
+		if got := m.requestLife(&wire.REQ{RemoteResponseTimeout: code, MaxCMRetries: 15}); got != want {
 			t.Errorf("response timeout %d: %d ns, want %d", code, got, want)
 		}
 	}
@@ -239,8 +242,7 @@ func TestRequestLife(t *testing.T) {
 	w.empty()
 }
 
-// Each message comes once more at each later time of a connection's life: nothing
-// happens but an answer to the copy.
+// Each message is repeated at each later point of a connection: the only effect is an answer to the copy.
 func TestReplays(t *testing.T) {
 	w := newWorld(t, 2, Options{})
 	A, B := w.hosts[0], w.hosts[1]

@@ -10,8 +10,7 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// Manager is the communication manager of a port. It is not safe for concurrent
-// use.
+// Manager is the communication manager of a port. It is not safe for concurrent use.
 type Manager struct {
 	opts      Options
 	rng       *rand.Rand
@@ -23,15 +22,15 @@ type Manager struct {
 	byQP     map[qpKey]*conn // without those in timewait
 	timers   timers
 	half     halfOpenList
-	waiting  *list.List // in timewait, the oldest first
+	waiting  *list.List // connections in timewait, oldest first
 
-	in       input // what is being handled
+	in       input // what is being handled; kept here to save allocations
 	messages queue[Message]
 	events   queue[Event]
 	stats    Stats
 }
 
-// listenKey is what a listener takes.
+// listenKey is what a listener occupies.
 type listenKey struct {
 	service  uint64
 	local    netip.Addr
@@ -47,10 +46,9 @@ func New(o Options) *Manager {
 	}
 }
 
-// Listen takes requests for a service ID that are sent to one local address, to any of a
-// family if local is unspecified, or to any if local is zero; the narrower listener goes
-// first. Requests for connections and for datagram services are apart: one service ID may
-// have listeners of both kinds.
+// Listen accepts requests for a service ID that are sent to one local address. If local is unspecified, that means any
+// address of its family; if local is zero, any address at all. The listener with the most specific address gets a
+// request. A service ID may have two listeners, for connections and for datagrams.
 func (m *Manager) Listen(service uint64, local netip.Addr, datagram bool) (ListenID, error) {
 	key := listenKey{service, local, datagram}
 	if l, ok := m.listeners[key]; ok {
@@ -62,7 +60,7 @@ func (m *Manager) Listen(service uint64, local netip.Addr, datagram bool) (Liste
 	return m.nextList, nil
 }
 
-// listener finds who takes a request.
+// listener returns the listener for a request.
 func (m *Manager) listener(service uint64, local ib.GID, datagram bool) (ListenID, bool) {
 	family := netip.IPv6Unspecified()
 	if local.Is4() {
@@ -76,15 +74,15 @@ func (m *Manager) listener(service uint64, local ib.GID, datagram bool) (ListenI
 	return 0, false
 }
 
-// Take makes a Request independent of its listener: Unlisten leaves it alone.
+// Take detaches a Request from its listener, so that Unlisten leaves it alone.
 func (m *Manager) Take(id ID) {
 	if c := m.conns[id]; c != nil {
 		c.listener = 0
 	}
 }
 
-// Unlisten ends a listener and rejects what is waiting for an answer and was not taken
-// (Take), each with an event Dropped.
+// Unlisten ends a listener. It rejects the requests that are neither answered nor taken (Take) and raises Dropped for
+// each.
 func (m *Manager) Unlisten(now ib.Instant, l ListenID) {
 	for key, id := range m.listeners {
 		if id == l {
@@ -95,15 +93,14 @@ func (m *Manager) Unlisten(now ib.Instant, l ListenID) {
 		c := e.Value.(*conn)
 		e = e.Next()
 		if c.listener == l && (mayAccept | mayAnswer).has(c.state) {
-			m.refuse(c, wire.RejectInvalidServiceID, nil, nil)
+			m.reject(c, wire.RejectInvalidServiceID, nil, nil)
 			m.fail(c, Event{Kind: Dropped})
 		}
 	}
 }
 
-// Reject answers a Request, or Replied, with a REJ; a Request of a datagram
-// service with a SIDR_REP of status SIDRReject, which has no room for the reason.
-// info may have 72 bytes, private 148 (SIDR: 136).
+// Reject answers a Request, or Replied, with a REJ (IBTA 12.6.7); a Request of a datagram service with a SIDR_REP of
+// status SIDRReject, which cannot carry the reason. info may have 72 bytes, private 148 (SIDR: 136).
 func (m *Manager) Reject(now ib.Instant, id ID, reason wire.RejectReason, info, private []byte) error {
 	c, err := m.get("reject", id, mayReject)
 	if err != nil {
@@ -119,15 +116,14 @@ func (m *Manager) Reject(now ib.Instant, id ID, reason wire.RejectReason, info, 
 	if err := checkLen("reject", "private data", private, most); err != nil {
 		return err
 	}
-	m.refuse(c, reason, info, private)
+	m.reject(c, reason, info, private)
 	m.forget(c)
 	return nil
 }
 
-// Delay answers a Request, or Replied, with a MRA: the real answer will come
-// within d. It may be called again. The code for the time goes up to 2.4 hours;
-// Linux waits as long as it stands for, a Manager asks again after 5 s at most and
-// gets the MRA again.
+// Delay answers a Request, or Replied, with a MRA (IBTA 12.6.6): the answer will come within d, at most 2.4 hours. It
+// may be called again. Linux waits for the whole time; a Manager asks again after 5 s at the latest and gets the MRA
+// again.
 func (m *Manager) Delay(now ib.Instant, id ID, d ib.Instant) error {
 	c, err := m.get("delay", id, mayDelay)
 	if err != nil {
@@ -140,12 +136,12 @@ func (m *Manager) Delay(now ib.Instant, id ID, d ib.Instant) error {
 	}
 	c.compose(wire.AttrMRA, c.tid, &mra)
 	m.transmit(c)
-	m.enter(c, s, at)
+	m.setState(c, s, at)
 	return nil
 }
 
-// Disconnect sends a DREQ. private may have 220 bytes. If one is under way already,
-// for the peer turned out to have forgotten the connection, nothing more is done.
+// Disconnect sends a DREQ (IBTA 12.6.10). private may have 220 bytes. Nothing happens if a DREQ is under way already,
+// which is so when the peer turned out to have forgotten the connection.
 func (m *Manager) Disconnect(now ib.Instant, id ID, private []byte) error {
 	c, err := m.get("disconnect", id, mayDisconnect)
 	if err != nil {
@@ -155,21 +151,21 @@ func (m *Manager) Disconnect(now ib.Instant, id ID, private []byte) error {
 		return err
 	}
 	if c.state == established {
-		m.hangUp(c, now, private)
+		m.sendDREQ(c, now, private)
 	}
 	return nil
 }
 
-// Release ends whatever is under way with this ID, with the message that tells
-// the peer. No event will come of it any more.
+// Release ends whatever is under way with this ID, and tells the peer by the message that the state calls for. No
+// further event is raised for the ID.
 func (m *Manager) Release(now ib.Instant, id ID) {
 	if c := m.conns[id]; c != nil {
 		m.in = input{now: now}
-		m.do(c, onRelease, &m.in)
+		m.dispatch(c, onRelease, &m.in)
 	}
 }
 
-// checkLen checks data that go into a field of a message.
+// checkLen checks the length of data for a field of a message.
 func checkLen(op, what string, data []byte, most int) error {
 	if len(data) <= most {
 		return nil

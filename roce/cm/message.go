@@ -7,8 +7,8 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// input is what happens: a message, or with only now set, the passing of time or
-// the consumer's wish. What hdr.Attr names is decoded; its data are parts of mad.
+// input is what the state machine handles: a message, or if only now is set, a deadline or a call of the consumer. The
+// field that hdr.Attr names is decoded; its byte slices point into mad.
 type input struct {
 	now  ib.Instant
 	path Path
@@ -26,7 +26,7 @@ type input struct {
 	sidrRep wire.SIDRREP
 }
 
-// Handle takes a datagram that arrived over path (Local is our GID).
+// Handle handles a datagram that arrived over path; path.Local is the GID of this end.
 func (m *Manager) Handle(now ib.Instant, path Path, mad []byte) {
 	if !m.hasRoom() {
 		m.stats.Overrun++
@@ -45,14 +45,14 @@ func (m *Manager) Handle(now ib.Instant, path Path, mad []byte) {
 	m.stats.Received[in.hdr.Attr-wire.AttrREQ]++
 	c := m.match(in)
 	if c != nil && in.hdr.Attr == wire.AttrDREQ && in.dreq.RemoteQPN != c.localQPN {
-		m.stats.WrongQPN++ // Linux's cm_dreq_handler takes no such either
+		m.stats.WrongQPN++ // Linux's cm_dreq_handler ignores such a DREQ, too
 		return
 	}
-	m.do(c, column(in.hdr.Attr-wire.AttrREQ), in)
+	m.dispatch(c, column(in.hdr.Attr-wire.AttrREQ), in)
 }
 
-// wellFormed checks source and header. Only a REQ of another class version is
-// answered (IBTA 12.6.7.2, reason 31), with the ID that is where ours is.
+// wellFormed checks source and MAD header. Of all malformed messages only a REQ of another class version is answered
+// (IBTA 12.6.7.2, reason 31), with the communication ID at the place where this version has it.
 func (m *Manager) wellFormed(in *input) bool {
 	h := &in.hdr
 	src := in.path.Remote.Addr()
@@ -71,14 +71,14 @@ func (m *Manager) wellFormed(in *input) bool {
 		}
 		return false
 	case h.Attr < wire.AttrREQ || h.Attr > wire.AttrSIDRREP:
-		// There are no alternate paths: Linux drops LAP and APR on RoCE, too.
+		// Alternate paths are not supported: Linux drops LAP and APR on RoCE, too.
 		m.stats.Unsupported++
 		return false
 	}
 	return true
 }
 
-// match decodes the message and finds the connection that it is about.
+// match decodes the message and finds the connection that it belongs to.
 func (m *Manager) match(in *input) *conn {
 	switch in.hdr.Attr {
 	case wire.AttrREQ:
@@ -107,16 +107,15 @@ func (m *Manager) match(in *input) *conn {
 		return m.byRemote[remoteKey{id: in.sidrReq.RequestID, gid: in.path.Remote, datagram: true}]
 	default:
 		in.sidrRep.Decode(&in.mad)
-		if c := m.between(in, in.sidrRep.RequestID); c != nil && c.state == sidrReqSent {
+		if c := m.findLocal(in, in.sidrRep.RequestID); c != nil && c.state == sidrReqSent {
 			return c
 		}
 		return nil
 	}
 }
 
-// between finds the connection with an ID of ours, if the message went between
-// its two GIDs.
-func (m *Manager) between(in *input, local uint32) *conn {
+// findLocal returns the connection with our ID local, if the message went between its two GIDs.
+func (m *Manager) findLocal(in *input, local uint32) *conn {
 	c := m.conns[ID(local)]
 	if c == nil || c.path.Local != in.path.Local || c.path.Remote != in.path.Remote {
 		return nil
@@ -124,16 +123,16 @@ func (m *Manager) between(in *input, local uint32) *conn {
 	return c
 }
 
-// find finds the connection with both IDs; the peer's may be news.
+// find returns the connection with both IDs. The peer's ID may be new to the connection.
 func (m *Manager) find(in *input, local, remote uint32) *conn {
-	c := m.between(in, local)
+	c := m.findLocal(in, local)
 	if c == nil || datagramStates.has(c.state) || !peerUnknown.has(c.state) && c.remote.id != remote {
 		return nil
 	}
 	return c
 }
 
-// findBoth finds the connection with both IDs.
+// findBoth returns the connection with exactly these two IDs.
 func (m *Manager) findBoth(in *input, local, remote uint32) *conn {
 	if c := m.find(in, local, remote); c != nil && !peerUnknown.has(c.state) {
 		return c
@@ -141,10 +140,9 @@ func (m *Manager) findBoth(in *input, local, remote uint32) *conn {
 	return nil
 }
 
-// findRejected finds what a REJ is about. With reason timeout the sender of a REQ
-// knows no ID of ours: its GUID, in the additional information, and its own ID
-// name the connection (Linux's cm_acquire_rejected_id). A REJ of our REQ has no
-// meaning any more when a REP has come: then it answers a copy of the REQ.
+// findRejected returns the connection that a REJ is about. The sender of a REQ that timed out (reason timeout) does not
+// know our ID: its GUID, in the additional information, and its own ID identify the connection (Linux's
+// cm_acquire_rejected_id). A REJ of our REQ that arrives after a REP only answers a repeated REQ, and is ignored.
 func (m *Manager) findRejected(in *input) *conn {
 	r := &in.rej
 	if r.Reason == wire.RejectTimeout && len(r.Info) >= 8 {
@@ -154,7 +152,7 @@ func (m *Manager) findRejected(in *input) *conn {
 		}
 	}
 	if r.Message == wire.MessageREQ {
-		if c := m.between(in, r.RemoteID); c != nil && peerUnknown.has(c.state) && !datagramStates.has(c.state) {
+		if c := m.findLocal(in, r.RemoteID); c != nil && peerUnknown.has(c.state) && !datagramStates.has(c.state) {
 			return c
 		}
 		return nil
@@ -162,24 +160,24 @@ func (m *Manager) findRejected(in *input) *conn {
 	return m.find(in, r.RemoteID, r.LocalID)
 }
 
-// reqKey names the connection that a REQ is for.
+// reqKey returns the key of the connection that a REQ belongs to.
 func (in *input) reqKey() remoteKey {
 	return remoteKey{id: in.req.LocalID, guid: in.req.CAGUID, gid: in.path.Remote}
 }
 
-// rejectREQ refuses a REQ for which no connection is made.
+// rejectREQ rejects a REQ for which no connection exists.
 func (m *Manager) rejectREQ(in *input, reason wire.RejectReason, info []byte) {
 	m.reply(in, wire.AttrREJ, &wire.REJ{RemoteID: in.req.LocalID, Message: wire.MessageREQ, Reason: reason, Info: info})
 }
 
-// refuse sends the REJ or SIDR_REP that ends c for its peer. Fields as in Linux's
-// cm_format_rej.
-func (m *Manager) refuse(c *conn, reason wire.RejectReason, info, private []byte) {
+// reject sends the REJ or SIDR_REP that ends c at its peer. The fields are those of Linux's cm_format_rej.
+func (m *Manager) reject(c *conn, reason wire.RejectReason, info, private []byte) {
 	if c.state == sidrReqRcvd {
 		m.answerSIDR(c, Answer{Status: sidrStatusOf(reason), Info: info, PrivateData: private})
 		return
 	}
-	rej := wire.REJ{LocalID: uint32(c.id), RemoteID: c.remote.id, Message: wire.MessageOther, Reason: reason, Info: info, PrivateData: private}
+	rej := wire.REJ{LocalID: uint32(c.id), RemoteID: c.remote.id, Message: wire.MessageOther, Reason: reason,
+		Info: info, PrivateData: private}
 	switch c.state {
 	case reqRcvd:
 		rej.LocalID, rej.Message = 0, wire.MessageREQ
@@ -191,10 +189,10 @@ func (m *Manager) refuse(c *conn, reason wire.RejectReason, info, private []byte
 	m.send(c, wire.AttrREJ, c.tid, &rej)
 }
 
-// sayTimeout is the REJ of one whose patience is over; the GUID helps a peer who
-// has not told its ID yet.
-func (m *Manager) sayTimeout(c *conn) {
+// rejectTimeout sends a REJ because the peer has not answered in time. The additional information is our GUID, by which
+// a peer that has not told its ID yet finds the connection.
+func (m *Manager) rejectTimeout(c *conn) {
 	var guid [8]byte
 	binary.BigEndian.PutUint64(guid[:], m.opts.GUID)
-	m.refuse(c, wire.RejectTimeout, guid[:], nil)
+	m.reject(c, wire.RejectTimeout, guid[:], nil)
 }

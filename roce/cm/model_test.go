@@ -17,11 +17,9 @@ var (
 	modelSeed  = flag.Uint64("cm.seed", 0, "the one seed that TestModel runs, to replay a failure")
 )
 
-// TestModel lets three consumers connect to one another and to themselves over a
-// network that drops, duplicates, reorders and delays, in virtual time. They
-// answer, refuse, wait, disconnect and let go as they please. What they hear must
-// make sense to each of them, both ends of a connection must agree, and in the end
-// nothing may be left.
+// TestModel lets three consumers connect to one another and to themselves over a network that drops, duplicates,
+// reorders and delays, in virtual time. They accept, reject, wait, disconnect and release at random. The events of each
+// must be consistent, both ends of a connection must agree, and in the end nothing may be left.
 func TestModel(t *testing.T) {
 	var heard [Dropped + 1]int
 	runSeeds(t, *modelSeeds, func(t *testing.T, seed uint64) {
@@ -62,7 +60,7 @@ func runSeeds(t *testing.T, n int, f func(*testing.T, uint64)) {
 type network interface {
 	send(now ib.Instant, from int, m *Message)
 	due() ib.Instant // of the next arrival
-	// arrive hands over what is due.
+	// arrive delivers the messages that are due.
 	arrive(now ib.Instant, handle func(to int, path Path, mad []byte))
 	heal() // no more faults
 }
@@ -81,7 +79,7 @@ type model struct {
 	heard     [Dropped + 1]int // events of all consumers
 }
 
-// reaction is a consumer's next look at an ID.
+// reaction is the time at which a consumer acts on an ID.
 type reaction struct {
 	at ib.Instant
 	c  *consumer
@@ -92,8 +90,9 @@ func newModel(t *testing.T, seed uint64, n network) *model {
 	w := &model{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 2)), net: n, now: second, reuse: seed%4 == 0}
 	for i := range 3 {
 		c := &consumer{
-			Manager: New(Options{GUID: uint64(i) + 1, Seed: seedOf(seed*3 + uint64(i)), MaxHalfOpenSource: 4, MaxTimewait: 5}),
-			w:       w, name: string(rune('A' + i)), gid: gidOf(i), rng: rand.New(rand.NewPCG(seed, 10+uint64(i))),
+			Manager: New(Options{GUID: uint64(i) + 1, Seed: seedOf(seed*3 + uint64(i)), MaxHalfOpenSource: 4,
+				MaxTimewait: 5}),
+			w: w, name: string(rune('A' + i)), gid: gidOf(i), rng: rand.New(rand.NewPCG(seed, 10+uint64(i))),
 			links: map[ID]*link{}, ended: map[ID]any{}, qpn: 2,
 		}
 		for _, datagram := range []bool{true, false} {
@@ -109,8 +108,7 @@ func newModel(t *testing.T, seed uint64, n network) *model {
 
 const modelStarts = 40
 
-// run plays the consumers' wishes, then heals the network and sees what became of
-// them, then lets go of all.
+// run runs the consumers' random calls. Then it repairs the network, checks the result, and releases all IDs.
 func (w *model) run() {
 	pause := ib.Instant(1) << (20 + w.rng.IntN(13)) // 1 ms to 4 s
 	for range modelStarts {
@@ -140,21 +138,21 @@ func (w *model) run() {
 			c.fail("it still holds %s", s)
 		}
 	}
-	// A connection takes 16 copies of four messages at most, and an answer to each
-	// of their copies.
+	// A connection takes at most 16 copies of four messages, and an answer to each copy.
 	if most := modelStarts * 4 * 16 * 4; w.sent > most {
 		w.t.Fatalf("seed %d: %d messages for %d connections", w.seed, w.sent, modelStarts)
 	}
 }
 
-// react lets a consumer look at an ID after a while.
+// react schedules a consumer's action on an ID.
 func (w *model) react(c *consumer, id ID) {
 	r := reaction{w.now + ib.Instant(c.rng.Int64N(int64(second))), c, id}
-	i, _ := slices.BinarySearchFunc(w.reactions, r.at, func(r reaction, at ib.Instant) int { return cmp.Compare(r.at, at) })
+	i, _ := slices.BinarySearchFunc(w.reactions, r.at,
+		func(r reaction, at ib.Instant) int { return cmp.Compare(r.at, at) })
 	w.reactions = slices.Insert(w.reactions, i, r)
 }
 
-// until plays all that happens until then.
+// until runs everything that happens until then.
 func (w *model) until(end ib.Instant) {
 	for {
 		w.settle()
@@ -216,17 +214,17 @@ func (w *model) peerOf(c *consumer, id ID) (*consumer, ID) {
 	return nil, 0
 }
 
-// confirmed says whether the peer of an accepted connection may send data to it,
-// and not to an earlier one that a copy of the same REQ made.
+// confirmed reports whether the peer of an accepted connection may send data to it, and not to an earlier one from a
+// copy of the same REQ.
 func (w *model) confirmed(c *consumer, id ID) bool {
 	p, peer := w.peerOf(c, id)
 	other := p.links[peer]
-	return other != nil && other.phase == up && other.conn.RQPSN == c.links[id].conn.SQPSN && other.conn.SQPSN == c.links[id].conn.RQPSN
+	return other != nil && other.phase == up && other.conn.RQPSN == c.links[id].conn.SQPSN &&
+		other.conn.SQPSN == c.links[id].conn.RQPSN
 }
 
-// agree checks both ends of all connections when the network has been good for
-// long: who is up has a peer that is up with the same parameters, unless the peer
-// has ended it and the message that said so was lost.
+// agree checks both ends of all connections after the network has been good for a long time: an established end has an
+// established peer with the same parameters, unless the peer has disconnected and that message was lost.
 func (w *model) agree() {
 	for _, c := range w.consumers {
 		for _, id := range c.ids {
@@ -243,8 +241,10 @@ func (w *model) agree() {
 				c.fail("ID %#x is up, its peer %#x of %s is %+v", uint32(id), uint32(peer), p.name, other)
 			}
 			mine, theirs := l.conn, other.conn
-			if mine.RemoteQPN != other.qpn || mine.RQPSN != theirs.SQPSN || mine.SQPSN != theirs.RQPSN || mine.PathMTU != theirs.PathMTU ||
-				mine.InitiatorDepth != theirs.ResponderResources || mine.AckTimeout != theirs.AckTimeout || mine.Service != theirs.Service {
+			if mine.RemoteQPN != other.qpn || mine.RQPSN != theirs.SQPSN || mine.SQPSN != theirs.RQPSN ||
+				mine.PathMTU != theirs.PathMTU ||
+				mine.InitiatorDepth != theirs.ResponderResources || mine.AckTimeout != theirs.AckTimeout ||
+				mine.Service != theirs.Service {
 				c.fail("ID %#x: the ends do not agree: %+v, %+v", uint32(id), mine, theirs)
 			}
 		}

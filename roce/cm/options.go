@@ -4,20 +4,20 @@ import "github.com/goroce/goroce/ib"
 
 // Options adjust a Manager. Zero fields take the defaults.
 type Options struct {
-	GUID uint64 // of the device: peers take GUID and QP number for a connection
+	GUID uint64 // of the device; peers identify its QPs by GUID and QP number
 
-	// Seed is that of communication IDs, transaction IDs and starting PSNs. Peers and
-	// strangers must not be able to guess it: take it from crypto/rand.
+	// Seed is the seed of communication IDs, transaction IDs and first PSNs. Nobody else must be able to guess it: take
+	// it from crypto/rand.
 	Seed [32]byte
 
-	Resend      ib.Instant // until a message is sent again for the first time (default 200 ms); doubles then
-	ResendMax   ib.Instant // what it doubles up to (default 1.6 s)
-	Retries     int        // how often a message is sent again (default 15)
-	RequestLife ib.Instant // most that a request waits for its answer (default 75 s)
+	Resend      ib.Instant // first interval of retransmission (default 200 ms); it doubles each time
+	ResendMax   ib.Instant // largest interval (default 1.6 s)
+	Retries     int        // retransmissions of a message (default 15)
+	RequestLife ib.Instant // longest time that a request waits for the consumer's answer (default 75 s)
 
 	MaxConns          int // IDs of all kinds (default 65536)
-	MaxHalfOpen       int // requests received whose handshake is not over (default 4096)
-	MaxHalfOpenSource int // the same from one GID (default 1024)
+	MaxHalfOpen       int // requests received whose handshake is not complete (default 4096)
+	MaxHalfOpenSource int // those from one GID (default 1024)
 	MaxTimewait       int // connections in timewait (default 16384)
 }
 
@@ -27,15 +27,14 @@ const (
 	second      ib.Instant = 1e9
 )
 
-// Bounds that are not options.
+// Limits that are not options.
 const (
-	// maxDelay is how long a peer's MRA keeps us from asking again. Linux says 68 s
-	// there as a matter of course, and answers a copy with another MRA or, if its
-	// answer got lost, with that.
+	// maxDelay limits how long a MRA of the peer delays our next retransmission. Linux always asks for 68 s; it answers
+	// a repeated message with another MRA or, if its answer was lost, with the answer.
 	maxDelay    = 5 * second
 	minTimewait = millisecond
 	maxTimewait = 4 * second
-	queueRoom   = 1024 // messages or events that wait to be taken out
+	queueRoom   = 1024 // messages or events that wait for NextMessage or NextEvent
 )
 
 func (o Options) withDefaults() Options {

@@ -5,17 +5,16 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// request takes a REQ that is new.
-func request(m *Manager, _ *conn, in *input) {
+// handleREQ handles a new REQ (IBTA 12.9.7.2): it rejects it, or creates a connection in REQ RCVD and raises Request.
+func handleREQ(m *Manager, _ *conn, in *input) {
 	req := &in.req
 	qp := qpKey{req.QPN, req.CAGUID, in.path.Remote}
 	if old := m.byQP[qp]; old != nil {
-		// The peer has forgotten the connection that its QP had (IBTA 12.9.8.3.1,
-		// Linux's cm_match_req). In timewait the QP's number is free again, as in
-		// Linux's cm_enter_timewait.
+		// The peer has forgotten the connection that its QP had (IBTA 12.9.8.3.1, Linux's cm_match_req). A QP whose
+		// connection is in timewait may be used again, as in Linux's cm_enter_timewait.
 		m.stats.Stale++
 		m.rejectREQ(in, wire.RejectStale, nil)
-		m.do(old, onStale, in)
+		m.dispatch(old, onStale, in)
 		return
 	}
 	listener, ok := m.listener(req.ServiceID, in.path.Local, false)
@@ -25,7 +24,7 @@ func request(m *Manager, _ *conn, in *input) {
 		return
 	}
 	e := Event{Kind: Request, Listener: listener, PrivateData: req.PrivateData}
-	if reason, info := objection(in, &e); reason != 0 {
+	if reason, info := checkREQ(in, &e); reason != 0 {
 		m.stats.Refused++
 		m.rejectREQ(in, reason, info)
 		return
@@ -35,22 +34,21 @@ func request(m *Manager, _ *conn, in *input) {
 		m.rejectREQ(in, wire.RejectNoResources, nil)
 		return
 	}
-	// What the peer has for its packets holds for ours (Linux's cm_req_handler).
+	// Flow label, traffic class and hop limit of the peer's packets are used for ours, too (Linux's cm_req_handler).
 	c := m.add(Path{Local: in.path.Local, Remote: in.path.Remote, FlowLabel: req.Primary.FlowLabel,
 		TrafficClass: req.Primary.TrafficClass, HopLimit: req.Primary.HopLimit})
 	c.listener, c.tid = listener, in.hdr.TID
 	c.params = paramsOf(req)
-	c.params.RQPSN = m.newPSN() // now, for the consumer sets its QP before it accepts
-	m.knows(c, in.reqKey(), qp)
-	m.enter(c, reqRcvd, in.now+m.life(req))
+	c.params.RQPSN = m.newPSN() // now, because the consumer needs it for its QP before it accepts
+	m.setPeer(c, in.reqKey(), qp)
+	m.setState(c, reqRcvd, in.now+m.requestLife(req))
 	e.Path, e.Conn, e.SRQ, e.PrivateData = c.path, c.params, req.SRQ, clone(e.PrivateData)
 	m.raise(c, e)
 }
 
-// objection returns why a REQ cannot be taken, 0 if it can, and what the REJ's
-// additional information says. It fills in the header of e and takes it off the
-// private data.
-func objection(in *input, e *Event) (wire.RejectReason, []byte) {
+// checkREQ returns the reason to reject a REQ, 0 if there is none, and the REJ's additional information (IBTA
+// 12.6.7.2). It moves the rdma_cm header from the private data of e to e.Header.
+func checkREQ(in *input, e *Event) (wire.RejectReason, []byte) {
 	req := &in.req
 	switch {
 	case req.Transport != wire.CMTransportRC && req.Transport != wire.CMTransportUC:
@@ -63,7 +61,7 @@ func objection(in *input, e *Event) (wire.RejectReason, []byte) {
 		return wire.RejectInvalidGID, in.path.Local[:]
 	}
 	if err := e.takeHeader(req.ServiceID); err != nil {
-		// Linux's cma_ib_req_handler fails then, which makes a consumer's reject.
+		// Linux's cma_ib_req_handler fails here, and the REJ then has the reason "consumer reject".
 		return wire.RejectConsumer, nil
 	}
 	if e.HasHeader && e.Header.Dst != in.path.Local {
@@ -72,8 +70,7 @@ func objection(in *input, e *Event) (wire.RejectReason, []byte) {
 	return 0, nil
 }
 
-// takeHeader moves the rdma_cm header out of the private data, if the service ID
-// says that there is one.
+// takeHeader moves the rdma_cm header out of the private data, if the service ID is one of rdma_cm.
 func (e *Event) takeHeader(service uint64) error {
 	if _, _, ok := wire.SplitServiceID(service); !ok {
 		return nil
@@ -85,8 +82,8 @@ func (e *Event) takeHeader(service uint64) error {
 	return nil
 }
 
-// paramsOf returns what a REQ says, from our side: responder resources and
-// initiator depth change places, and its first PSN is the first that we send.
+// paramsOf returns the contents of a REQ from this end's point of view: responder resources and initiator depth change
+// places, and the starting PSN of the REQ is the one that this end starts to send with.
 func paramsOf(req *wire.REQ) ConnParams {
 	p := ConnParams{RemoteQPN: req.QPN, SQPSN: req.StartingPSN, Service: ib.RC, PathMTU: req.PathMTU,
 		ResponderResources: req.InitiatorDepth, InitiatorDepth: req.ResponderResources,
@@ -97,15 +94,14 @@ func paramsOf(req *wire.REQ) ConnParams {
 	return p
 }
 
-// life is how long a request is worth an answer: until its sender's tries are over.
-func (m *Manager) life(req *wire.REQ) ib.Instant {
+// requestLife returns how long it makes sense to answer a request: until its sender has given up.
+func (m *Manager) requestLife(req *wire.REQ) ib.Instant {
 	return min(timeoutOf(req.RemoteResponseTimeout)*ib.Instant(req.MaxCMRetries+1), m.opts.RequestLife)
 }
 
-// Accept answers a Request with a REP. The QP must be in RTS by then, with what the Request
-// said and what is returned: the peer may send as soon as it has the REP. Private data may
-// have 196 bytes. The peer gets no more of responder resources and initiator depth than it
-// asked for.
+// Accept answers a Request with a REP (IBTA 12.6.8). Set up the QP first, with what the Request said and Accept's own
+// result, up to RTS: the peer may send as soon as it has the REP. Private data may have 196 bytes. Responder resources
+// and initiator depth are limited to what the peer has asked for.
 func (m *Manager) Accept(now ib.Instant, id ID, p Params) (ConnParams, error) {
 	c, err := m.get("accept", id, mayAccept)
 	if err != nil {
@@ -127,57 +123,54 @@ func (m *Manager) Accept(now ib.Instant, id ID, p Params) (ConnParams, error) {
 	return *q, nil
 }
 
-// ready takes the RTU.
-func ready(m *Manager, c *conn, in *input) {
+// handleRTU completes the handshake of the passive end.
+func handleRTU(m *Manager, c *conn, in *input) {
 	m.raise(c, Event{Kind: Established, Conn: c.params, PrivateData: clone(in.rtu.PrivateData)})
-	m.enter(c, established, ib.Never)
+	m.setState(c, established, ib.Never)
 }
 
-// DataArrived says that the first packet came over the accepted connection: the
-// RTU must have been lost (IBTA 12.9.6). It raises Established, without private
-// data.
+// DataArrived says that the first packet has arrived on an accepted connection, so the RTU must have been lost (IBTA
+// 12.9.6). It raises Established, without private data.
 func (m *Manager) DataArrived(now ib.Instant, id ID) {
 	if c := m.conns[id]; c != nil && mayDataArrived.has(c.state) {
 		m.raise(c, Event{Kind: Established, Conn: c.params})
-		m.enter(c, established, ib.Never)
+		m.setState(c, established, ib.Never)
 	}
 }
 
-// withdrawn takes the REJ of a peer that does not wait for our answer any more.
+// withdrawn handles the REJ of a peer that does not wait for our answer any more.
 func withdrawn(m *Manager, c *conn, in *input) {
 	m.fail(c, Event{Kind: Dropped, Reason: in.rej.Reason})
 }
 
-// superseded ends a request whose peer begins anew with the same QP before it has
-// an answer.
+// superseded ends an unanswered request whose peer has begun a new connection with the same QP.
 func superseded(m *Manager, c *conn, _ *input) {
 	m.fail(c, Event{Kind: Dropped})
 }
 
-// lapsed ends a request that nobody answered: its sender has given up by now.
+// lapsed ends a request that the consumer did not answer in time: its sender has given up by now.
 func lapsed(m *Manager, c *conn, _ *input) {
 	m.stats.Lapsed++
 	m.fail(c, Event{Kind: Dropped})
 }
 
-// noRTU gives up.
+// noRTU ends a connection whose REPs got no RTU.
 func noRTU(m *Manager, c *conn, _ *input) {
-	m.sayTimeout(c)
+	m.rejectTimeout(c)
 	m.fail(c, Event{Kind: Unreachable, Waited: "REP", Sent: c.sent})
 }
 
-// decline ends what the consumer does not want to go on with.
+// decline rejects what the consumer has released before the handshake was over.
 func decline(m *Manager, c *conn, _ *input) {
-	m.refuse(c, wire.RejectConsumer, nil, nil)
+	m.reject(c, wire.RejectConsumer, nil, nil)
 	m.forget(c)
 }
 
-// refuseStale answers the copy of a REQ whose connection is over: it must not
-// make another one.
+// refuseStale answers a repeated REQ whose connection has ended already. It must not create another connection.
 func refuseStale(m *Manager, _ *conn, in *input) {
 	m.stats.Duplicates++
 	m.rejectREQ(in, wire.RejectStale, nil)
 }
 
-// clone copies data of a message for an event.
+// clone copies data out of a received message, so that an event may keep it.
 func clone(b []byte) []byte { return append([]byte(nil), b...) }

@@ -6,11 +6,10 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// queue is first in, first out. Its memory follows what is in it, also if it is
-// never empty.
+// queue is a FIFO. It gives memory back as it shrinks, even if it never gets empty.
 type queue[T any] struct {
 	items []T
-	head  int // those before it are taken out
+	head  int // items before it have been taken out
 }
 
 func (q *queue[T]) len() int { return len(q.items) - q.head }
@@ -33,16 +32,16 @@ func (q *queue[T]) next(out *T) bool {
 	return true
 }
 
-// NextMessage takes out the oldest message to send; false if there is none.
+// NextMessage takes out the oldest message to send. It returns false if there is none.
 func (m *Manager) NextMessage(out *Message) bool { return m.messages.next(out) }
 
-// Pending reports whether NextMessage has one.
+// Pending reports whether NextMessage has a message.
 func (m *Manager) Pending() bool { return m.messages.len() > 0 }
 
-// NextEvent takes out the oldest event; false if there is none.
+// NextEvent takes out the oldest event. It returns false if there is none.
 func (m *Manager) NextEvent(out *Event) bool { return m.events.next(out) }
 
-// raise tells the consumer of c, unless it let go of c.
+// raise queues an event of c, unless the consumer has released c.
 func (m *Manager) raise(c *conn, e Event) {
 	if c.released {
 		return
@@ -51,33 +50,33 @@ func (m *Manager) raise(c *conn, e Event) {
 	m.events.put(e)
 }
 
-// body is what follows the MAD header.
+// body is a message's content after the MAD header.
 type body interface{ Put(*[wire.MADLen]byte) }
 
-// compose makes the message that c may have to send again.
+// compose builds a message of c that may have to be sent again.
 func (c *conn) compose(attr wire.CMAttr, tid uint64, b body) {
 	format(&c.last, attr, tid, b)
 	c.lastAttr, c.sent = attr, 0
 }
 
-// transmit sends the last message of c.
+// transmit sends the last composed message of c.
 func (m *Manager) transmit(c *conn) {
 	m.post(c.path, c.lastAttr, &c.last)
 }
 
-// send sends a message of c that will not be sent again.
+// send sends a message of c that is never repeated.
 func (m *Manager) send(c *conn, attr wire.CMAttr, tid uint64, b body) {
 	var mad [wire.MADLen]byte
 	format(&mad, attr, tid, b)
 	m.post(c.path, attr, &mad)
 }
 
-// reply answers a message on the path that it came by, without a connection.
+// reply answers a message on the path by which it came, without a connection.
 func (m *Manager) reply(in *input, attr wire.CMAttr, b body) {
 	var mad [wire.MADLen]byte
 	format(&mad, attr, in.hdr.TID, b)
 	p := in.path
-	p.HopLimit = 0 // what is left of the datagram's own may not reach back
+	p.HopLimit = 0 // the hop limit that is left in the received datagram may not suffice for the way back
 	m.post(p, attr, &mad)
 }
 

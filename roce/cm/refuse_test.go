@@ -34,8 +34,7 @@ func TestNoListener(t *testing.T) {
 	w.empty()
 }
 
-// A consumer says why: the acceptor of a request, the connector of a reply, and a
-// datagram service.
+// A consumer rejects with a reason: the acceptor of a request, the connector of a reply, and a datagram service.
 func TestReject(t *testing.T) {
 	w := newWorld(t, 2, Options{})
 	A, B := w.hosts[0], w.hosts[1]
@@ -67,7 +66,8 @@ func TestReject(t *testing.T) {
 	a, err = A.Resolve(w.now, Resolve{Path: A.pathTo(B), ServiceID: testService, GiveUp: ib.Never})
 	w.check(err)
 	w.check(B.Reject(w.now, B.event(Request).ID, wire.RejectConsumer, info, private))
-	want = Event{Kind: Rejected, ID: a, Datagram: true, Status: wire.SIDRReject, Info: info, PrivateData: padded("why not", 136)}
+	want = Event{Kind: Rejected, ID: a, Datagram: true, Status: wire.SIDRReject, Info: info,
+		PrivateData: padded("why not", 136)}
 	if d := cmp.Diff(want, A.event(Rejected)); d != "" {
 		t.Fatal(d)
 	}
@@ -75,7 +75,7 @@ func TestReject(t *testing.T) {
 	w.empty()
 }
 
-// Release tells the peer, whatever the state; the released side hears nothing.
+// Release tells the peer, in every state; the released end gets no event.
 func TestRelease(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -162,7 +162,7 @@ func TestUnlisten(t *testing.T) {
 	}
 }
 
-// A listener for one GID goes before one for all, and takes nothing else.
+// A listener for one GID has precedence over one for all, and accepts nothing else.
 func TestListenGID(t *testing.T) {
 	w := newWorld(t, 2, Options{})
 	A, B := w.hosts[0], w.hosts[1]
@@ -192,14 +192,15 @@ func TestListenGID(t *testing.T) {
 	}
 }
 
-// What a REQ may not say, and the reason of the REJ.
+// Invalid contents of a REQ, and the reason of the REJ.
 func TestObjections(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		spoil  func(*wire.REQ)
 		reason wire.RejectReason
 	}{
-		{"XRC", func(r *wire.REQ) { r.Transport, r.ExtTransport = wire.CMTransportExt, 1 }, wire.RejectInvalidTransport},
+		{"XRC", func(r *wire.REQ) { r.Transport, r.ExtTransport = wire.CMTransportExt, 1 },
+			wire.RejectInvalidTransport},
 		{"RD", func(r *wire.REQ) { r.Transport = 2 }, wire.RejectInvalidTransport},
 		{"QP 0", func(r *wire.REQ) { r.QPN = 0 }, wire.RejectUnsupported},
 		{"QP 1", func(r *wire.REQ) { r.QPN = 1 }, wire.RejectUnsupported},
@@ -261,7 +262,7 @@ func TestSIDRObjections(t *testing.T) {
 	}
 }
 
-// A path within the subnet is said to be one, as Linux does; it has no LIDs.
+// A path within the subnet is marked as such, as in Linux; it has no LIDs.
 func TestSubnetLocal(t *testing.T) {
 	w := newWorld(t, 1, Options{})
 	A := w.hosts[0]
@@ -294,17 +295,27 @@ func TestBadMAD(t *testing.T) {
 		{"short", func(b []byte) []byte { return b[:255] }, path, func(s *Stats) uint64 { return s.BadLength }, ""},
 		{"empty", func(b []byte) []byte { return nil }, path, func(s *Stats) uint64 { return s.BadLength }, ""},
 		{"long", func(b []byte) []byte { return append(b, 0) }, path, func(s *Stats) uint64 { return s.BadLength }, ""},
-		{"base version", func(b []byte) []byte { b[0] = 2; return b }, path, func(s *Stats) uint64 { return s.BadHeader }, ""},
+		{"base version", func(b []byte) []byte { b[0] = 2; return b }, path,
+			func(s *Stats) uint64 { return s.BadHeader }, ""},
 		{"class", func(b []byte) []byte { b[1] = 3; return b }, path, func(s *Stats) uint64 { return s.BadHeader }, ""},
-		{"method", func(b []byte) []byte { b[3] = 1; return b }, path, func(s *Stats) uint64 { return s.BadHeader }, ""},
-		{"class version of a REQ", func(b []byte) []byte { b[2] = 1; return b }, path, func(s *Stats) uint64 { return s.BadHeader }, "REJ(REQ:31)"},
-		{"class version of a REJ", func(b []byte) []byte { b[2], b[17] = 1, 0x12; return b }, path, func(s *Stats) uint64 { return s.BadHeader }, ""},
-		{"LAP", func(b []byte) []byte { b[17] = 0x19; return b }, path, func(s *Stats) uint64 { return s.Unsupported }, ""},
-		{"APR", func(b []byte) []byte { b[17] = 0x1A; return b }, path, func(s *Stats) uint64 { return s.Unsupported }, ""},
-		{"ClassPortInfo", func(b []byte) []byte { b[17] = 1; return b }, path, func(s *Stats) uint64 { return s.Unsupported }, ""},
-		{"high attribute", func(b []byte) []byte { b[16] = 0xFF; return b }, path, func(s *Stats) uint64 { return s.Unsupported }, ""},
-		{"multicast source", func(b []byte) []byte { return b }, Path{Local: gidOf(0), Remote: ib.GID{0: 0xFF, 1: 2}}, func(s *Stats) uint64 { return s.BadSource }, ""},
-		{"no source", func(b []byte) []byte { return b }, Path{Local: gidOf(0)}, func(s *Stats) uint64 { return s.BadSource }, ""},
+		{"method", func(b []byte) []byte { b[3] = 1; return b }, path, func(s *Stats) uint64 { return s.BadHeader },
+			""},
+		{"class version of a REQ", func(b []byte) []byte { b[2] = 1; return b }, path,
+			func(s *Stats) uint64 { return s.BadHeader }, "REJ(REQ:31)"},
+		{"class version of a REJ", func(b []byte) []byte { b[2], b[17] = 1, 0x12; return b }, path,
+			func(s *Stats) uint64 { return s.BadHeader }, ""},
+		{"LAP", func(b []byte) []byte { b[17] = 0x19; return b }, path, func(s *Stats) uint64 { return s.Unsupported },
+			""},
+		{"APR", func(b []byte) []byte { b[17] = 0x1A; return b }, path, func(s *Stats) uint64 { return s.Unsupported },
+			""},
+		{"ClassPortInfo", func(b []byte) []byte { b[17] = 1; return b }, path,
+			func(s *Stats) uint64 { return s.Unsupported }, ""},
+		{"high attribute", func(b []byte) []byte { b[16] = 0xFF; return b }, path,
+			func(s *Stats) uint64 { return s.Unsupported }, ""},
+		{"multicast source", func(b []byte) []byte { return b }, Path{Local: gidOf(0), Remote: ib.GID{0: 0xFF, 1: 2}},
+			func(s *Stats) uint64 { return s.BadSource }, ""},
+		{"no source", func(b []byte) []byte { return b }, Path{Local: gidOf(0)},
+			func(s *Stats) uint64 { return s.BadSource }, ""},
 	} {
 		m := New(Options{})
 		b := good
@@ -320,8 +331,7 @@ func TestBadMAD(t *testing.T) {
 	}
 }
 
-// A message that has a connection's IDs but comes from elsewhere, or names another
-// QP, does not touch it.
+// A message with a connection's IDs that comes from another address, or names another QP, has no effect.
 func TestForged(t *testing.T) {
 	w := newWorld(t, 3, Options{})
 	a, b := w.connect()
@@ -333,7 +343,8 @@ func TestForged(t *testing.T) {
 		w.carry(C, m)
 	}
 	forge(wire.AttrDREQ, &wire.DREQ{LocalID: uint32(b), RemoteID: uint32(a), RemoteQPN: 0x100})
-	forge(wire.AttrREJ, &wire.REJ{LocalID: uint32(b), RemoteID: uint32(a), Message: wire.MessageOther, Reason: wire.RejectConsumer})
+	forge(wire.AttrREJ, &wire.REJ{LocalID: uint32(b), RemoteID: uint32(a), Message: wire.MessageOther,
+		Reason: wire.RejectConsumer})
 	forge(wire.AttrREQ, &wire.REQ{LocalID: 77, CAGUID: B.opts.GUID, QPN: 0x200, ServiceID: 1})
 	w.want("C DREQ", "C REJ", "C REQ", "A DREP", "A REJ")
 	wrong := Message{Path: B.pathTo(A)}
@@ -358,15 +369,16 @@ func TestForged(t *testing.T) {
 	w.quiet()
 }
 
-// The IDs and the TID of a REJ, by the state that it is sent in, are Linux's
-// (cm_format_rej): an end that has not told its ID before does not do so now.
+// IDs and TID of a REJ, in each state, are those of Linux (cm_format_rej): an end that has not told its ID yet does not
+// tell it in the REJ.
 func TestREJFields(t *testing.T) {
 	for _, test := range []struct {
 		state string
 		local bool
 		want  wire.REJ
 	}{
-		{"REQ SENT", true, wire.REJ{Message: wire.MessageOther, Reason: wire.RejectTimeout, Info: []byte{0, 0, 0, 0, 0, 0, 0, 5}}},
+		{"REQ SENT", true, wire.REJ{Message: wire.MessageOther, Reason: wire.RejectTimeout,
+			Info: []byte{0, 0, 0, 0, 0, 0, 0, 5}}},
 		{"REQ RCVD", false, wire.REJ{RemoteID: peerID, Message: wire.MessageREQ, Reason: wire.RejectConsumer}},
 		{"MRA(REQ) SENT", true, wire.REJ{RemoteID: peerID, Message: wire.MessageREQ, Reason: wire.RejectConsumer}},
 		{"REP SENT", true, wire.REJ{RemoteID: peerID, Message: wire.MessageOther, Reason: wire.RejectConsumer}},
@@ -392,8 +404,7 @@ func TestREJFields(t *testing.T) {
 	}
 }
 
-// What is answered without a connection goes back on the way that it came, with a
-// hop limit of its own.
+// An answer without a connection takes the path by which the message came, with its own hop limit.
 func TestReplyPath(t *testing.T) {
 	m := New(Options{})
 	var mad [wire.MADLen]byte
@@ -484,7 +495,7 @@ func TestConnectService(t *testing.T) {
 	}
 }
 
-// The message of a call in the wrong state says what the state is.
+// The error of a call in the wrong state names the state.
 func TestErrorText(t *testing.T) {
 	w := newWorld(t, 2, Options{})
 	A := w.hosts[0]

@@ -5,8 +5,8 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// Resolve sends a SIDR_REQ. Private data may have 180 bytes with the rdma_cm header
-// (see Connect), 216 without. GiveUp 0 stands for ib.Never.
+// Resolve sends a SIDR_REQ (IBTA 12.11.2.1) and returns the ID of the resolution. Private data may have 180 bytes where
+// the rdma_cm header precedes them (see Connect), 216 otherwise. GiveUp 0 stands for ib.Never.
 func (m *Manager) Resolve(now ib.Instant, r Resolve) (ID, error) {
 	private, err := privateData("resolve", r.ServiceID, r.Path, r.SrcPort, r.PrivateData, wire.SIDRREQPrivateLen)
 	if err != nil {
@@ -21,13 +21,14 @@ func (m *Manager) Resolve(now ib.Instant, r Resolve) (ID, error) {
 	if r.GiveUp > 0 {
 		c.giveUp = r.GiveUp
 	}
-	c.compose(wire.AttrSIDRREQ, c.tid, &wire.SIDRREQ{RequestID: uint32(c.id), PKey: ib.DefaultPKey, ServiceID: r.ServiceID, PrivateData: private})
+	c.compose(wire.AttrSIDRREQ, c.tid, &wire.SIDRREQ{RequestID: uint32(c.id), PKey: ib.DefaultPKey,
+		ServiceID: r.ServiceID, PrivateData: private})
 	m.await(c, sidrReqSent, now)
 	return c.id, nil
 }
 
-// resolve takes a SIDR_REQ that is new.
-func resolve(m *Manager, _ *conn, in *input) {
+// handleSIDRREQ handles a new SIDR_REQ: it creates a connection in SIDR REQ RCVD and raises Request.
+func handleSIDRREQ(m *Manager, _ *conn, in *input) {
 	req := &in.sidrReq
 	listener, ok := m.listener(req.ServiceID, in.path.Local, true)
 	if !ok {
@@ -47,22 +48,22 @@ func resolve(m *Manager, _ *conn, in *input) {
 		return
 	}
 	c := m.add(in.path)
-	c.path.HopLimit = 0 // as in reply
+	c.path.HopLimit = 0 // use the default, as reply does
 	c.listener, c.tid, c.service = listener, in.hdr.TID, req.ServiceID
 	c.remote = remoteKey{id: req.RequestID, gid: in.path.Remote, datagram: true}
 	m.byRemote[c.remote] = c
-	m.enter(c, sidrReqRcvd, in.now+m.opts.RequestLife)
+	m.setState(c, sidrReqRcvd, in.now+m.opts.RequestLife)
 	e.Path, e.PrivateData = c.path, clone(e.PrivateData)
 	m.raise(c, e)
 }
 
 func (m *Manager) rejectSIDR(in *input, status wire.SIDRStatus) {
-	m.reply(in, wire.AttrSIDRREP, &wire.SIDRREP{RequestID: in.sidrReq.RequestID, Status: status, ServiceID: in.sidrReq.ServiceID})
+	m.reply(in, wire.AttrSIDRREP, &wire.SIDRREP{RequestID: in.sidrReq.RequestID, Status: status,
+		ServiceID: in.sidrReq.ServiceID})
 }
 
-// Answer answers a Request of a datagram service with a SIDR_REP. The ID is gone;
-// if the SIDR_REP is lost, the request comes again. Info may have 72 bytes,
-// PrivateData 136.
+// Answer answers a Request of a datagram service with a SIDR_REP (IBTA 12.11.2.2). The ID is released at once; if the
+// SIDR_REP is lost, the peer's repeated SIDR_REQ raises a new Request. Info may have 72 bytes, PrivateData 136.
 func (m *Manager) Answer(now ib.Instant, id ID, a Answer) error {
 	c, err := m.get("answer", id, mayAnswer)
 	if err != nil {
@@ -80,11 +81,11 @@ func (m *Manager) Answer(now ib.Instant, id ID, a Answer) error {
 }
 
 func (m *Manager) answerSIDR(c *conn, a Answer) {
-	m.send(c, wire.AttrSIDRREP, c.tid, &wire.SIDRREP{RequestID: c.remote.id, Status: a.Status, QPN: a.QPN, ServiceID: c.service,
-		QKey: a.QKey, Info: a.Info, PrivateData: a.PrivateData})
+	m.send(c, wire.AttrSIDRREP, c.tid, &wire.SIDRREP{RequestID: c.remote.id, Status: a.Status, QPN: a.QPN,
+		ServiceID: c.service, QKey: a.QKey, Info: a.Info, PrivateData: a.PrivateData})
 }
 
-// sidrStatusOf says with a SIDR_REP what a REJ says with a reason.
+// sidrStatusOf maps the reason of a REJ to the status of a SIDR_REP.
 func sidrStatusOf(r wire.RejectReason) wire.SIDRStatus {
 	switch r {
 	case wire.RejectInvalidServiceID:
@@ -96,8 +97,8 @@ func sidrStatusOf(r wire.RejectReason) wire.SIDRStatus {
 	}
 }
 
-// resolved takes the SIDR_REP.
-func resolved(m *Manager, c *conn, in *input) {
+// handleSIDRREP handles the answer to our SIDR_REQ.
+func handleSIDRREP(m *Manager, c *conn, in *input) {
 	rep := &in.sidrRep
 	e := Event{Kind: Resolved, Datagram: true, Info: clone(rep.Info), PrivateData: clone(rep.PrivateData)}
 	if rep.Status == wire.SIDRValid {
@@ -108,7 +109,7 @@ func resolved(m *Manager, c *conn, in *input) {
 	m.fail(c, e)
 }
 
-// noSIDRREP gives up.
+// noSIDRREP ends a resolution whose last SIDR_REQ got no answer.
 func noSIDRREP(m *Manager, c *conn, _ *input) {
 	m.fail(c, Event{Kind: Unreachable, Datagram: true, Waited: "SIDR_REQ", Sent: c.sent})
 }

@@ -7,15 +7,15 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// restart makes h forget everything, as a host does that starts anew.
+// restart makes h lose all state, like a host that restarts.
 func (h *host) restart(seed uint64) {
 	o := h.opts
 	o.Seed = seedOf(seed)
 	h.Manager = New(o)
 }
 
-// A host starts anew and connects with a QP number that it used before. The other
-// end finds out, ends the old connection, and the next try succeeds.
+// A host restarts and connects with a QP number that it has used before. The other end detects that and ends the old
+// connection, and the next REQ succeeds.
 func TestStaleREQ(t *testing.T) {
 	w := newWorld(t, 2, Options{})
 	_, b := w.connect()
@@ -36,7 +36,7 @@ func TestStaleREQ(t *testing.T) {
 	w.check(err)
 	B.event(Request)
 	w.want("A REQ")
-	// When B leaves timewait, the number belongs to the new one all the same.
+	// When B leaves timewait, the QP number still belongs to the new connection.
 	w.pass(second)
 	B.event(TimewaitExit)
 	w.log = nil
@@ -71,8 +71,7 @@ func TestNotStale(t *testing.T) {
 	}
 }
 
-// The restarted host accepts with a QP number that the connector knows as part of
-// an old connection.
+// The restarted host accepts with a QP number that is part of an old connection of the connector.
 func TestStaleREP(t *testing.T) {
 	w := newWorld(t, 2, Options{})
 	old, _ := w.connect()
@@ -93,7 +92,7 @@ func TestStaleREP(t *testing.T) {
 	}
 	w.want("A REQ", "B REP", "A REJ", "A DREQ", "B DREP")
 
-	// A goes on asking, and B may try again.
+	// A keeps asking, and B may try again.
 	b := B.wait(Request).ID
 	A.event(TimewaitExit)
 	_, err = B.Accept(w.now, b, consent())
@@ -103,8 +102,7 @@ func TestStaleREP(t *testing.T) {
 	}
 }
 
-// A connector changes its mind and connects anew with the same QP, while the old
-// request still waits: the old one goes.
+// A connector gives up and connects again with the same QP, while the old request still waits: the old one is dropped.
 func TestStaleRequest(t *testing.T) {
 	w := newWorld(t, 2, Options{})
 	A, B := w.hosts[0], w.hosts[1]
@@ -126,7 +124,7 @@ func TestStaleRequest(t *testing.T) {
 	w.want("A REQ", "A REJ lost", "A REQ", "B REJ", "A REQ")
 }
 
-// A copy of a REQ that comes when its connection is over does not make another.
+// A copy of a REQ that arrives when its connection has ended does not create another.
 func TestLateREQ(t *testing.T) {
 	w := newWorld(t, 2, Options{})
 	a, _ := w.connect()
@@ -141,7 +139,7 @@ func TestLateREQ(t *testing.T) {
 	w.quiet()
 }
 
-// The peer's first data come before the RTU, or instead of it.
+// The peer's first data arrive before the RTU, or the RTU is lost.
 func TestDataArrived(t *testing.T) {
 	w := newWorld(t, 2, Options{})
 	A, B := w.hosts[0], w.hosts[1]
@@ -208,7 +206,8 @@ func TestBothDisconnect(t *testing.T) {
 
 // Timewait is twice the local ACK timeout, within 1 ms and 4 s.
 func TestTimewait(t *testing.T) {
-	for code, want := range map[uint8]ib.Instant{0: millisecond, 10: 2 * 4096 << 10, 16: 2 * 4096 << 16, 19: 4 * second, 31: 4 * second} {
+	for code, want := range map[uint8]ib.Instant{0: millisecond, 10: 2 * 4096 << 10, 16: 2 * 4096 << 16, 19: 4 * second,
+		31: 4 * second} {
 		w := newWorld(t, 2, Options{})
 		A, B := w.hosts[0], w.hosts[1]
 		B.listen(testService, false)

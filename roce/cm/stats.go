@@ -2,41 +2,40 @@ package cm
 
 import "github.com/goroce/goroce/wire"
 
-// Counts is a number for each message of the communication manager.
+// Counts has one counter for each type of message.
 type Counts [wire.AttrAPR - wire.AttrREQ + 1]uint64
 
-// Of returns the count of a message: AttrREQ to AttrAPR.
+// Of returns the count of one type of message, AttrREQ to AttrAPR.
 func (c *Counts) Of(a wire.CMAttr) uint64 { return c[a-wire.AttrREQ] }
 
-// Stats counts.
+// Stats are the counters of a Manager.
 type Stats struct {
 	Received Counts // well-formed messages
-	Sent     Counts // messages, those that were sent again included
-	Resent   uint64 // messages sent again because no answer came in time
+	Sent     Counts // messages, retransmissions included
+	Resent   uint64 // retransmissions, because no answer came in time
 
-	// Of what was received:
-	Duplicates  uint64 // messages whose first copy did its work
-	Ignored     uint64 // messages that the connection's state does not take
-	UnknownID   uint64 // messages for connections that are not there
-	NoListener  uint64 // requests for a service ID that nobody listens to
-	Refused     uint64 // requests whose contents are wrong
-	Stale       uint64 // REQs and REPs that name the peer's QP of another connection
+	// Received messages that had no effect:
+	Duplicates  uint64 // copies of messages that were handled before
+	Ignored     uint64 // messages that are not expected in the connection's state
+	UnknownID   uint64 // messages for connections that do not exist
+	NoListener  uint64 // requests for a service ID without a listener
+	Refused     uint64 // requests with invalid contents
+	Stale       uint64 // REQs and REPs that name a peer's QP which has another connection here
 	WrongQPN    uint64 // DREQs that name another QP than the connection's
 	BadLength   uint64 // datagrams that are not 256 bytes long
-	BadHeader   uint64 // of another base version, class, class version or method
-	BadSource   uint64 // from a multicast or unspecified address
-	Unsupported uint64 // LAP, APR and attributes that are none
-	Overrun     uint64 // dropped because too many messages or events wait to be taken out
+	BadHeader   uint64 // wrong base version, class, class version or method
+	BadSource   uint64 // source is a multicast or the unspecified address
+	Unsupported uint64 // LAP, APR and unknown attributes
+	Overrun     uint64 // dropped because the queue of messages or of events was full
 
-	// What the bounds of Options cost:
-	HalfOpenDropped uint64 // requests that made room for newer ones
+	// What the limits of Options cost:
+	HalfOpenDropped uint64 // half-open requests evicted by newer ones
 	TimewaitDropped uint64 // connections that left timewait early
-	NoResources     uint64 // requests refused for want of IDs
+	NoResources     uint64 // requests rejected because no ID was free
 
-	Lapsed uint64 // requests that nobody answered while the peer waited
+	Lapsed uint64 // requests that the consumer did not answer before the peer gave up
 
-	// Open is how many connections, resolutions and requests there are now, those in
-	// timewait included.
+	// Open is the number of connections, resolutions and requests that exist now, those in timewait included.
 	Open uint64
 }
 

@@ -1,7 +1,7 @@
 package cm
 
-// A column of the table: something that may happen to a connection. The first
-// nine are messages, in the order of their attributes.
+// column is a column of the table: something that may happen to a connection. The first nine are messages, in the order
+// of their attribute numbers.
 type column uint8
 
 const (
@@ -14,68 +14,67 @@ const (
 	onDREP
 	onSIDRREQ
 	onSIDRREP
-	onStale      // a REQ or REP for something else names the peer's QP: the peer forgot this
-	onExpired    // the deadline is over
-	onUnanswered // it was the last try
-	onRelease    // the consumer lets go
+	onStale      // a REQ or REP of another connection names the peer's QP, so the peer has forgotten this connection
+	onExpired    // the deadline has passed
+	onUnanswered // the deadline has passed, and the message was sent for the last time
+	onRelease    // the consumer releases the ID
 	numColumns
 )
 
-// step is what is done. c is nil in the row unknown.
+// step handles one cell of the table. c is nil in the row unknown.
 type step func(m *Manager, c *conn, in *input)
 
-// table is the protocol: what a connection does, by its state, with what happens
-// to it (IBTA 12.9.7, and Linux's cm.c where that is silent). A REQ belongs to the
-// connection that its sender, GUID and communication ID name, a message that has
-// both IDs to the one that has both; REP, REJ and SIDR_REP may come before the
-// peer's ID is known. What belongs to no connection is in the first row.
+// table is the state machine: the step for each state of a connection and each thing that may happen to it (IBTA
+// 12.9.7, and Linux's cm.c where that says nothing). Messages find their connection like this: a REQ by GUID, GID and
+// communication ID of its sender; a message with both communication IDs by both; REP, REJ and SIDR_REP by our ID alone
+// if the peer's is not known yet. The row unknown is for messages that belong to no connection.
 //
-// Where there is nothing, the state does not take the message: it is ignored and
-// counted. Steps that repeat something do no more, for that was what got lost.
+// An empty cell means that the message is not expected in this state: it is counted and ignored. A step that answers a
+// repeated message sends the earlier answer again and does nothing else.
 var table [numStates][numColumns]step
 
-func init() { // the steps use the table in their turn
+func init() { // not an initializer: the steps refer to the table
 	table = [numStates][numColumns]step{
-		unknown: {onREQ: request, onMRA: orphan, onREJ: orphan, onREP: orphanREP, onRTU: orphan, onDREQ: orphanDREQ, onDREP: orphan,
-			onSIDRREQ: resolve, onSIDRREP: orphan},
+		unknown: {onREQ: handleREQ, onMRA: orphan, onREJ: orphan, onREP: orphanREP, onRTU: orphan, onDREQ: orphanDREQ,
+			onDREP: orphan, onSIDRREQ: handleSIDRREQ, onSIDRREP: orphan},
 
-		// Active side.
-		reqSent: {onMRA: longer, onREJ: rejected, onREP: replied,
-			onExpired: tryAgain, onUnanswered: noREP, onRelease: abandon},
-		mraReqRcvd: {onMRA: duplicate, onREJ: rejected, onREP: replied,
-			onExpired: tryAgain, onUnanswered: noREP, onRelease: abandon},
-		repRcvd: {onREJ: rejected, onREP: duplicate,
+		// Active end.
+		reqSent: {onMRA: handleMRA, onREJ: handleREJ, onREP: handleREP,
+			onExpired: resend, onUnanswered: noREP, onRelease: abandon},
+		mraReqRcvd: {onMRA: duplicate, onREJ: handleREJ, onREP: handleREP,
+			onExpired: resend, onUnanswered: noREP, onRelease: abandon},
+		repRcvd: {onREJ: handleREJ, onREP: duplicate,
 			onStale: replaced, onRelease: decline},
-		mraRepSent: {onREJ: rejected, onREP: repeat,
+		mraRepSent: {onREJ: handleREJ, onREP: repeat,
 			onStale: replaced, onRelease: decline},
 
-		// Passive side.
+		// Passive end.
 		reqRcvd: {onREQ: duplicate, onREJ: withdrawn,
 			onStale: superseded, onExpired: lapsed, onRelease: decline},
 		mraReqSent: {onREQ: repeat, onREJ: withdrawn,
 			onStale: superseded, onExpired: lapsed, onRelease: decline},
-		repSent: {onREQ: repeat, onMRA: longer, onREJ: rejected, onRTU: ready, onDREQ: readyAndGone,
-			onStale: replaced, onExpired: tryAgain, onUnanswered: noRTU, onRelease: decline},
-		mraRepRcvd: {onREQ: duplicate, onMRA: duplicate, onREJ: rejected, onRTU: ready, onDREQ: readyAndGone,
-			onStale: replaced, onExpired: tryAgain, onUnanswered: noRTU, onRelease: decline},
+		repSent: {onREQ: repeat, onMRA: handleMRA, onREJ: handleREJ, onRTU: handleRTU, onDREQ: disconnectBeforeRTU,
+			onStale: replaced, onExpired: resend, onUnanswered: noRTU, onRelease: decline},
+		mraRepRcvd: {onREQ: duplicate, onMRA: duplicate, onREJ: handleREJ, onRTU: handleRTU,
+			onDREQ: disconnectBeforeRTU, onStale: replaced, onExpired: resend, onUnanswered: noRTU, onRelease: decline},
 
-		// Either.
-		established: {onREQ: duplicate, onREJ: lost, onREP: repeatRTU, onRTU: duplicate, onDREQ: disconnected,
-			onStale: end, onRelease: depart},
-		dreqSent: {onREQ: duplicate, onREJ: lost, onRTU: duplicate, onDREQ: disconnected, onDREP: disconnected,
-			onExpired: tryAgain, onUnanswered: noDREP, onRelease: letGo},
+		// Either end.
+		established: {onREQ: duplicate, onREJ: rejectedEstablished, onREP: repeatRTU, onRTU: duplicate,
+			onDREQ: handleDisconnect, onStale: disconnectStale, onRelease: releaseEstablished},
+		dreqSent: {onREQ: duplicate, onREJ: rejectedEstablished, onRTU: duplicate, onDREQ: handleDisconnect,
+			onDREP: handleDisconnect, onExpired: resend, onUnanswered: noDREP, onRelease: markReleased},
 		timewait: {onREQ: refuseStale, onRTU: duplicate, onDREQ: repeatDREP, onDREP: duplicate,
-			onExpired: exit, onRelease: letGo},
+			onExpired: exitTimewait, onRelease: markReleased},
 
 		// Datagram services.
-		sidrReqSent: {onSIDRREP: resolved,
-			onExpired: tryAgain, onUnanswered: noSIDRREP, onRelease: drop},
+		sidrReqSent: {onSIDRREP: handleSIDRREP,
+			onExpired: resend, onUnanswered: noSIDRREP, onRelease: drop},
 		sidrReqRcvd: {onSIDRREQ: duplicate,
 			onExpired: lapsed, onRelease: decline},
 	}
 }
 
-// Where the consumer may call what. It may Release anywhere.
+// The states in which the consumer may call each method. Release is allowed in all of them.
 const (
 	mayAccept      stateSet = 1<<reqRcvd | 1<<mraReqSent
 	mayConfirm     stateSet = 1<<repRcvd | 1<<mraRepSent
@@ -86,8 +85,8 @@ const (
 	mayDataArrived stateSet = 1<<repSent | 1<<mraRepRcvd
 )
 
-// do looks up and does.
-func (m *Manager) do(c *conn, col column, in *input) {
+// dispatch runs the step for what has happened to c.
+func (m *Manager) dispatch(c *conn, col column, in *input) {
 	s := unknown
 	if c != nil {
 		s = c.state
@@ -102,7 +101,7 @@ func (m *Manager) do(c *conn, col column, in *input) {
 func duplicate(m *Manager, _ *conn, _ *input) { m.stats.Duplicates++ }
 func orphan(m *Manager, _ *conn, _ *input)    { m.stats.UnknownID++ }
 
-// repeat answers the copy of a message as the message was answered.
+// repeat answers a repeated message with the message that answered it the first time.
 func repeat(m *Manager, c *conn, _ *input) {
 	m.stats.Duplicates++
 	m.transmit(c)

@@ -16,7 +16,7 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// The peer that the tests of the table play by hand.
+// The peer, whose messages the tests make.
 const (
 	peerID   = 0x77770001
 	peerGUID = 0x0BAD_CAFE
@@ -25,8 +25,7 @@ const (
 	peerTID  = 0x1111_2222_3333
 )
 
-// lab is one manager, one connection of it, and a peer whose messages are made by
-// hand.
+// lab is a manager with one connection, and a peer whose messages the test makes.
 type lab struct {
 	t   *testing.T
 	m   *Manager
@@ -36,13 +35,13 @@ type lab struct {
 
 var labPath = Path{Local: gidOf(0), Remote: gidOf(1)}
 
-// labState is a way to a state.
+// labState says how to reach a state.
 type labState struct {
 	name  string
 	reach func(l *lab)
 }
 
-// labs makes a connection in each state, by what a consumer and a peer do.
+// labs reaches each state, by calls of the consumer and messages of the peer.
 var labs = []labState{
 	{"unknown", func(l *lab) {}},
 	{"REQ SENT", func(l *lab) { l.connect() }},
@@ -86,7 +85,8 @@ func (l *lab) listen(datagram bool) {
 }
 
 func (l *lab) connect() {
-	id, err := l.m.Connect(l.now, Connect{Params: Params{QPN: ourQPN, Service: ib.RC}, Path: labPath, ServiceID: testService, PathMTU: 1024, GiveUp: ib.Never})
+	id, err := l.m.Connect(l.now, Connect{Params: Params{QPN: ourQPN, Service: ib.RC}, Path: labPath,
+		ServiceID: testService, PathMTU: 1024, GiveUp: ib.Never})
 	l.check(err)
 	l.id = id
 }
@@ -108,10 +108,11 @@ func (l *lab) takeID() {
 	l.id = e.ID
 }
 
-// messages are what a peer may send to a connection: all with the right IDs.
-var messages = []string{"REQ", "MRA", "MRA(REP)", "REJ", "REJ(REP)", "REP", "RTU", "DREQ", "DREP", "SIDR_REQ", "SIDR_REP"}
+// messages are the messages that a peer may send to a connection, all with the correct IDs.
+var messages = []string{"REQ", "MRA", "MRA(REP)", "REJ", "REJ(REP)", "REP", "RTU", "DREQ", "DREP", "SIDR_REQ",
+	"SIDR_REP"}
 
-// message hands a message of the peer to the manager, after change.
+// message passes a message of the peer to the manager, after change.
 func (l *lab) message(name string, change ...func(mad []byte) []byte) {
 	l.t.Helper()
 	us := uint32(l.id)
@@ -124,8 +125,10 @@ func (l *lab) message(name string, change ...func(mad []byte) []byte) {
 	case "REQ", "stale REQ":
 		private := make([]byte, wire.REQPrivateLen)
 		(&wire.CMHeader{Src: labPath.Remote, Dst: labPath.Local}).Put(private)
-		req := &wire.REQ{LocalID: peerID, ServiceID: testService, CAGUID: peerGUID, QPN: peerQPN, RemoteResponseTimeout: 20, MaxCMRetries: 15,
-			PathMTU: 1024, Primary: wire.CMPath{LocalGID: labPath.Remote, RemoteGID: labPath.Local, AckTimeout: 14}, PrivateData: private}
+		req := &wire.REQ{LocalID: peerID, ServiceID: testService, CAGUID: peerGUID, QPN: peerQPN,
+			RemoteResponseTimeout: 20, MaxCMRetries: 15,
+			PathMTU: 1024, Primary: wire.CMPath{LocalGID: labPath.Remote, RemoteGID: labPath.Local, AckTimeout: 14},
+			PrivateData: private}
 		if name == "stale REQ" {
 			req.LocalID++
 		}
@@ -137,10 +140,12 @@ func (l *lab) message(name string, change ...func(mad []byte) []byte) {
 	case "REJ":
 		attr, b = wire.AttrREJ, &wire.REJ{RemoteID: us, Message: wire.MessageREQ, Reason: wire.RejectConsumer}
 	case "REJ(REP)":
-		attr, b = wire.AttrREJ, &wire.REJ{LocalID: peerID, RemoteID: us, Message: wire.MessageREP, Reason: wire.RejectConsumer}
+		attr, b = wire.AttrREJ, &wire.REJ{LocalID: peerID, RemoteID: us, Message: wire.MessageREP,
+			Reason: wire.RejectConsumer}
 	case "REJ(timeout)":
 		guid := binary.BigEndian.AppendUint64(nil, peerGUID)
-		attr, b = wire.AttrREJ, &wire.REJ{LocalID: peerID, Message: wire.MessageOther, Reason: wire.RejectTimeout, Info: guid}
+		attr, b = wire.AttrREJ, &wire.REJ{LocalID: peerID, Message: wire.MessageOther, Reason: wire.RejectTimeout,
+			Info: guid}
 	case "REP":
 		attr, b = wire.AttrREP, &wire.REP{LocalID: peerID, RemoteID: us, QPN: peerQPN, CAGUID: peerGUID}
 	case "RTU":
@@ -167,8 +172,9 @@ func (l *lab) message(name string, change ...func(mad []byte) []byte) {
 	l.m.Handle(l.now, labPath, datagram)
 }
 
-// inputs are what the consumer and time may do, and what happens elsewhere.
-var inputs = []string{"Accept", "Answer", "Reject", "Delay", "Confirm", "DataArrived", "Disconnect", "Release", "Expired", "Unanswered", "Stale"}
+// inputs are the consumer's calls, deadlines, and events of other connections.
+var inputs = []string{"Accept", "Answer", "Reject", "Delay", "Confirm", "DataArrived", "Disconnect", "Release",
+	"Expired", "Unanswered", "Stale"}
 
 func (l *lab) input(name string) error {
 	c := l.m.conns[l.id]
@@ -206,8 +212,8 @@ func (l *lab) input(name string) error {
 	return nil
 }
 
-// outcome describes what happened: what was counted besides messages, "+MESSAGE"
-// sent, "!Event", and ">STATE" if it is another than before.
+// outcome describes the result: the counters that changed (except those of messages), "+MESSAGE" that was sent,
+// "!Event", and ">STATE" if the state has changed.
 func (l *lab) outcome(before state) string {
 	var out []string
 	counted := reflect.ValueOf(l.m.stats)
@@ -238,7 +244,7 @@ func (l *lab) state() state {
 	return unknown
 }
 
-// describe is the name of a message, with a REJ's message and reason.
+// describe returns the name of a message; for a REJ also its message and reason.
 func describe(mad *[wire.MADLen]byte) string {
 	attr := attrOf(mad)
 	switch attr {
@@ -258,8 +264,7 @@ func describe(mad *[wire.MADLen]byte) string {
 	return attr.String()
 }
 
-// TestTable walks all states with all that may happen in them. testdata/table.txt
-// says what must come of it.
+// TestTable tests every input in every state. testdata/table.txt has the expected outcomes.
 func TestTable(t *testing.T) {
 	want := readTable(t)
 	for _, st := range labs {
@@ -292,7 +297,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// readTable reads what each cell must do.
+// readTable reads the expected outcome of each cell.
 func readTable(t *testing.T) map[[2]string]string {
 	file, err := os.ReadFile("testdata/table.txt")
 	if err != nil {

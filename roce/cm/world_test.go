@@ -14,8 +14,7 @@ import (
 
 const testService = 0x0000000001061D2F // rdma_cm's TCP port 7471
 
-// world is hosts on a network, in virtual time. Messages arrive at once, unless
-// lose wants otherwise.
+// world is hosts on a network, in virtual time. Messages arrive at once, unless lose drops them.
 type world struct {
 	t     *testing.T
 	now   ib.Instant
@@ -30,7 +29,7 @@ type sentMessage struct {
 	Message
 }
 
-// host is a manager with an address and the events that came out of it.
+// host is a manager with an address, and its events.
 type host struct {
 	*Manager
 	w      *world
@@ -50,7 +49,7 @@ func newWorld(t *testing.T, n int, o Options) *world {
 	return w
 }
 
-// seedOf makes a seed of a number.
+// seedOf returns a seed made of a number.
 func seedOf(n uint64) (seed [32]byte) {
 	binary.LittleEndian.PutUint64(seed[:], n)
 	return seed
@@ -62,7 +61,7 @@ func (h *host) pathTo(peer *host) Path {
 	return Path{Local: h.gid, Remote: peer.gid, FlowLabel: 0x12345}
 }
 
-// settle carries messages until there are none, at one instant.
+// settle delivers messages until there are none, without passing time.
 func (w *world) settle() {
 	for again := true; again; {
 		again = false
@@ -101,7 +100,7 @@ func (w *world) carry(from *host, m Message) {
 	}
 }
 
-// back is a path as the other end sees it.
+// back returns a path as the other end sees it.
 func back(p Path) Path {
 	p.Local, p.Remote = p.Remote, p.Local
 	return p
@@ -113,7 +112,7 @@ func attrOf(mad *[wire.MADLen]byte) wire.CMAttr {
 	return h.Attr
 }
 
-// pass lets time pass, with all deadlines on the way.
+// pass passes time, with all deadlines in between.
 func (w *world) pass(d ib.Instant) {
 	w.settle()
 	end := w.now + d
@@ -134,7 +133,7 @@ func (w *world) pass(d ib.Instant) {
 	w.now = end
 }
 
-// want checks what was sent since the last call: "A REQ", "B REP lost" ...
+// want checks which messages were sent since the last call: "A REQ", "B REP lost" ...
 func (w *world) want(lines ...string) {
 	w.t.Helper()
 	w.settle()
@@ -159,7 +158,7 @@ func (h *host) event(kind EventKind) Event {
 	return e
 }
 
-// wait lets time pass until h has an event, which must be of this kind.
+// wait passes time until h has an event, which must be of this kind.
 func (h *host) wait(kind EventKind) Event {
 	h.w.t.Helper()
 	for range 100 {
@@ -183,7 +182,7 @@ func (w *world) quiet() {
 	}
 }
 
-// empty checks that nothing is held any more.
+// empty checks that a manager holds nothing any more.
 func (w *world) empty() {
 	w.t.Helper()
 	w.quiet()
@@ -194,12 +193,14 @@ func (w *world) empty() {
 	}
 }
 
-// leftover says what a manager holds.
+// leftover describes what a manager holds.
 func (m *Manager) leftover() string {
 	var held []string
 	for what, n := range map[string]int{
-		"conns": len(m.conns), "byRemote": len(m.byRemote), "byQP": len(m.byQP), "timers": len(m.timers), "half open": m.half.all.Len(),
-		"sources": len(m.half.bySource), "timewait": m.waiting.Len(), "messages": m.messages.len(), "events": m.events.len(),
+		"conns": len(m.conns), "byRemote": len(m.byRemote), "byQP": len(m.byQP), "timers": len(m.timers),
+		"half open": m.half.all.Len(),
+		"sources":   len(m.half.bySource), "timewait": m.waiting.Len(), "messages": m.messages.len(),
+		"events": m.events.len(),
 	} {
 		if n != 0 {
 			held = append(held, fmt.Sprintf("%d %s", n, what))
@@ -223,20 +224,23 @@ func (w *world) check(err error) {
 	}
 }
 
-// wish is a Connect with everything set.
+// wish returns a Connect with all fields set.
 func (h *host) wish(peer *host) Connect {
 	return Connect{
-		Params: Params{QPN: 0x100, Service: ib.RC, ResponderResources: 5, InitiatorDepth: 3, RetryCount: 6, RNRRetry: 4, PrivateData: []byte("hello")},
-		Path:   h.pathTo(peer), ServiceID: testService, SrcPort: 40000, PathMTU: ib.MTU1024, AckTimeout: 14, GiveUp: ib.Never,
+		Params: Params{QPN: 0x100, Service: ib.RC, ResponderResources: 5, InitiatorDepth: 3, RetryCount: 6, RNRRetry: 4,
+			PrivateData: []byte("hello")},
+		Path: h.pathTo(peer), ServiceID: testService, SrcPort: 40000, PathMTU: ib.MTU1024, AckTimeout: 14,
+		GiveUp: ib.Never,
 	}
 }
 
-// consent is a Params to accept with.
+// consent returns the Params to accept with.
 func consent() Params {
-	return Params{QPN: 0x200, Service: ib.RC, ResponderResources: 2, InitiatorDepth: 16, RNRRetry: 7, PrivateData: []byte("welcome")}
+	return Params{QPN: 0x200, Service: ib.RC, ResponderResources: 2, InitiatorDepth: 16, RNRRetry: 7,
+		PrivateData: []byte("welcome")}
 }
 
-// connect takes A and B to established and returns both IDs.
+// connect establishes a connection from A to B and returns both IDs.
 func (w *world) connect() (a, b ID) {
 	w.t.Helper()
 	A, B := w.hosts[0], w.hosts[1]

@@ -148,7 +148,8 @@ func TestInterfaceDownUp(t *testing.T) {
 		nsA.Command(t, "ip", "link", "set", nsA.IfName, "up")
 		wantPort(t, a, ib.EventPortActive, ib.PortActive)
 		nsA.Command(t, "ip", "addr", "add", nsA.Addr6.String()+"/64", "dev", nsA.IfName, "nodad")
-		for end := time.Now().Add(20 * time.Second); !cmp.Equal(before, table(t, a), addrsEqual); time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(20 * time.Second); !cmp.Equal(before, table(t, a),
+			addrsEqual); time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("the table is %v, was %v", table(t, a), before)
 			}

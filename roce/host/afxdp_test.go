@@ -56,7 +56,8 @@ func TestAFXDPRefused(t *testing.T) {
 		return
 	}
 	var refused *afxdp.Error
-	if !errors.As(err, &refused) || !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "use link udp") {
+	if !errors.As(err, &refused) || !errors.Is(err, errors.ErrUnsupported) ||
+		!strings.Contains(err.Error(), "use link udp") {
 		t.Errorf("on loopback: error %v, want an *afxdp.Error that says what to use", err)
 	}
 }

@@ -18,15 +18,16 @@ import (
 // ErrCapability matches every [CapabilityError] with errors.Is.
 var ErrCapability = errors.New("missing capability")
 
-// CapabilityError says that a link needs a privilege which the process lacks.
+// CapabilityError says that a link needs a capability that the process does not have.
 type CapabilityError struct {
 	Link       string // "rawsock"
 	Capability string // "CAP_NET_RAW"
-	Err        error  // what the kernel said
+	Err        error  // the kernel's error
 }
 
 func (e *CapabilityError) Error() string {
-	return fmt.Sprintf("link %s needs %s: %v; run as root, or `setcap %s+ep` the program, or use link udp, which needs no privilege",
+	return fmt.Sprintf("link %s needs %s: %v; run as root, or `setcap %s+ep` the program, or use link udp, which "+
+		"needs no privilege",
 		e.Link, e.Capability, e.Err, strings.ToLower(e.Capability))
 }
 
@@ -43,17 +44,18 @@ type driver struct {
 	open       func(addrs []netip.Addr, shards int) ([]link.Link, error)
 }
 
-// drivers stand in the order in which "auto" tries them. Plain sockets come
-// first: they need no privilege, any interface will do, and with segmentation
-// offload, sending and receiving, nothing is faster. Raw frames are for who wants one source port per connection, so that networks spread load, or an exact
-// check of the ICRCs of IPv4 packets, whose identifications sockets do not see.
-// AF_XDP stands last: it takes the interface's one place for an XDP program, some
-// NICs lose their carrier for a moment when that is attached, and only where the
-// driver has zero copy can it be the fastest.
+// drivers are in the order in which "auto" tries them. Plain sockets are first: they need no privilege, work on any
+// interface, and with segmentation offload on both ends nothing is faster. Raw frames are for users who want a source
+// port for each connection, so that networks spread the load, or an exact check of the ICRCs of IPv4 packets, whose
+// identifications sockets do not show. AF_XDP is last: an interface has room for one XDP program only, some NICs lose
+// their carrier for a moment when it is attached, and only with a zero-copy driver it can be the fastest.
 var drivers = []driver{
 	{"udp", "", func(a []netip.Addr, n int) ([]link.Link, error) { return udp.OpenShards(a, udp.Options{}, n) }},
 	{"rawsock", "CAP_NET_RAW", openRawsock},
-	{"afxdp", "CAP_NET_RAW,CAP_NET_ADMIN,CAP_BPF", func(a []netip.Addr, n int) ([]link.Link, error) { return afxdp.OpenShards(a, afxdp.Options{}, n) }},
+	{"afxdp", "CAP_NET_RAW,CAP_NET_ADMIN,CAP_BPF", func(a []netip.Addr, n int) ([]link.Link,
+		error) {
+		return afxdp.OpenShards(a, afxdp.Options{}, n)
+	}},
 }
 
 func openRawsock(addrs []netip.Addr, shards int) ([]link.Link, error) {
@@ -67,8 +69,8 @@ func openRawsock(addrs []netip.Addr, shards int) ([]link.Link, error) {
 	return []link.Link{l}, nil
 }
 
-// openLinks opens the links of a device with so many shards, 0 for as many as suit,
-// of the kind with that name, or for "auto" of the first kind that can be.
+// openLinks opens the links of a device with that number of shards (0: as many as suit the machine), with the named
+// driver, or for "auto" with the first one that works.
 func openLinks(name string, addrs []netip.Addr, shards int) ([]link.Link, error) {
 	auto := name == "" || name == "auto"
 	var known []string
@@ -93,8 +95,7 @@ func openLinks(name string, addrs []netip.Addr, shards int) ([]link.Link, error)
 		case d.capability != "" && errors.Is(err, fs.ErrPermission):
 			err = &CapabilityError{d.name, d.capability, err}
 		}
-		// Only a privilege that is missing, or something that the interface or the
-		// kernel cannot do at all, is no reason to give up.
+		// The next driver is tried only if a privilege is missing, or the interface or the kernel lacks a function.
 		if !auto || !errors.Is(err, fs.ErrPermission) && !errors.Is(err, errors.ErrUnsupported) {
 			return nil, err
 		}
@@ -106,8 +107,7 @@ func openLinks(name string, addrs []netip.Addr, shards int) ([]link.Link, error)
 	return nil, errors.Join(failed...)
 }
 
-// openShards opens so many links. Where the number is not given, one will do if the
-// link cannot have more.
+// openShards opens a number of links. If it is 0 and the driver cannot open as many as suit, it opens one.
 func (d *driver) openShards(addrs []netip.Addr, shards int) ([]link.Link, error) {
 	if shards > 0 {
 		return d.open(addrs, shards)
@@ -120,8 +120,8 @@ func (d *driver) openShards(addrs []netip.Addr, shards int) ([]link.Link, error)
 	return links, err
 }
 
-// shardsFor returns how many shards suit a machine: one for each four processors, as
-// applications need some too, 4 at most.
+// shardsFor returns the number of shards for a machine: one for four processors, since applications need some, too; at
+// most 4.
 func shardsFor(processors int) int {
 	n := 1
 	for n < 4 && 8*n <= processors {
@@ -130,7 +130,7 @@ func shardsFor(processors int) int {
 	return n
 }
 
-// autoNote says how the link was chosen.
+// autoNote describes how the link was chosen.
 func autoNote(name string, failed []error, note string) string {
 	var b strings.Builder
 	for _, err := range failed {
@@ -152,7 +152,7 @@ type noted struct {
 	note string
 }
 
-// Caps says the same as the link, with the note.
+// Caps returns the capabilities of the link with the other note.
 func (n *noted) Caps() link.Caps {
 	c := n.Link.Caps()
 	c.Note = n.note

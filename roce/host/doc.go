@@ -2,12 +2,10 @@
 //
 //	dev, err := host.Open(host.Options{NetIf: "eth0"})
 //
-// [Open] finds the addresses, which become the GID table, picks a link that
-// carries frames to and from them, puts the wrappers around it that were asked
-// for (faults, captures, traces), and hands the stack to a *roce.Device, which is
-// an ib.Device. From then on the device's port follows the interface. [Interfaces]
-// lists what there is to choose from.
+// [Open] finds the addresses, which become the GID table, chooses a link for them, adds the requested wrappers (faults,
+// captures, traces), and opens a *roce.Device, which is an ib.Device, on it. From then on the device's port follows the
+// interface. [Interfaces] returns the interfaces to choose from.
 //
-// Files: host.go opens and stacks, choose.go picks the link, netif.go knows the
-// network interfaces, watch.go follows one, live.go reaches devices that run.
+// Files: host.go opens devices and stacks links, choose.go chooses the link, netif.go finds network interfaces,
+// watch.go follows one, live.go reaches running devices.
 package host

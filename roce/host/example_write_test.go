@@ -56,7 +56,8 @@ func open(buf []byte) *end {
 	check(err)
 	e.mr, err = pd.RegMR(ib.MRInit{Buf: buf, Access: ib.LocalWrite | ib.RemoteWrite})
 	check(err)
-	e.qp, err = pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: e.cq, RecvCQ: e.cq, Cap: ib.QPCap{MaxSendWR: 1, MaxSendSGE: 1}})
+	e.qp, err = pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: e.cq, RecvCQ: e.cq,
+		Cap: ib.QPCap{MaxSendWR: 1, MaxSendSGE: 1}})
 	check(err)
 	return e
 }

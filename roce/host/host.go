@@ -13,74 +13,65 @@ import (
 	"github.com/goroce/goroce/roce/link/wrap"
 )
 
-// DevicePrefix begins the names of devices, before that of their network
-// interface: goroce_eth0.
+// DevicePrefix precedes the network interface in names of devices: goroce_eth0.
 const DevicePrefix = "goroce_"
 
-// Options say what device to open. The zero value opens the interface of the
-// default route.
+// Options configure a device. The zero value opens the interface of the default route.
 type Options struct {
-	// Link is "udp", "rawsock", "afxdp" or "auto", which "" stands for.
+	// Link is "udp", "rawsock", "afxdp" or "auto"; "" stands for "auto".
 	Link string
 
-	// NetIf names the network interface whose addresses the device has, those that
-	// come later, too. Addrs names the addresses themselves, in GID order; IPv6
-	// link-local ones carry their zone. The device has no others then, and these for
-	// as long as they are there. At most one of the two may be set. With neither it is the
-	// interface of the default route or, failing that, the only one that is up
-	// besides loopback.
+	// NetIf is the network interface whose addresses the device has, including later ones. Addrs are the addresses
+	// themselves, in GID order; IPv6 link-local ones need a zone. The device then has no others, and has each for as
+	// long as it exists. At most one of NetIf and Addrs may be set. Without either, the interface is that of the
+	// default route or else the only one that is up besides loopback.
 	NetIf string
 	Addrs []netip.Addr
 
-	// Shards is how many loops the device has, each on a goroutine and a link of its
-	// own: a power of two up to link.MaxShards. 0 takes one for each four processors
-	// (GOMAXPROCS), 4 at most, and 1 where the link cannot have more: rawsock never
-	// can, afxdp has one for each queue of the interface at most. The link's note says
-	// how many there are, if it is not one. See roce.OpenShards for what belongs to
-	// which.
+	// Shards is the number of loops of the device, each with a goroutine and a link of its own: a power of two up to
+	// link.MaxShards. 0 stands for one for four processors (GOMAXPROCS), at most 4, and for 1 if the link cannot have
+	// more: rawsock never can, afxdp has at most one for each queue of the interface. The link's note tells the number
+	// unless it is 1. See roce.OpenShards for how QPs are distributed.
 	Shards int
 
-	// Fault and Corrupt make the network bad on purpose: see wrap.Fault, and
-	// wrap.Corrupt, whose seed is Fault.Seed and whose probability is Corrupt. The
-	// seed is the first shard's; those of the others follow from it. OnDrop is never
-	// called twice at a time.
-	Fault   wrap.FaultConfig
-	Corrupt float64
+	// Fault has the faults of a bad network: see wrap.Fault and wrap.Corrupt. The seed is for the first shard; those of
+	// the others are derived from it. OnDrop is never called concurrently.
+	Fault wrap.FaultConfig
 
-	// FlushRxe sends FLUSH with the ICRC that rdma_rxe computes for it, which
-	// counts the headers twice. Other peers drop it; what arrives is taken either
-	// way.
+	// FlushRxe sends FLUSH with the ICRC that rdma_rxe computes, which covers the headers twice. Other peers drop it.
+	// Both kinds are accepted.
 	FlushRxe bool
 
-	// Pcap takes a pcapng capture of all frames. It is complete when the device
-	// is closed, which also reports the first error in writing it.
+	// Pcap receives a pcapng capture of all frames. It is complete when the device is closed; Close then returns the
+	// first error of writing.
 	Pcap io.Writer
-	// Trace is called for each frame, on the device's own goroutines, never twice at
-	// a time.
+	// Trace is called for each frame, on goroutines of the device, never concurrently.
 	Trace func(*wrap.Event)
 
-	// Live, if it is not nil, can capture and disturb the device's traffic from the time
-	// when Open has returned until the device is closed.
+	// Live, if not nil, can capture the device's traffic, and apply faults to it, from the return of Open until the
+	// device is closed.
 	Live *Live
 
-	// OnAddress, if it is not nil, is told why the device cannot have an address of its
-	// interface, each time that this was tried. It is called on one goroutine.
+	// OnAddress, if not nil, is called with the error each time that an address of the interface could not be added to
+	// the device. It is called on one goroutine.
 	OnAddress func(error)
+
+	// OnNetIf, if it is not nil, is told when the network interface is gone, with index 0,
+	// and when there is one of its name again. It is called on one goroutine.
+	OnNetIf func(name string, index int)
 
 	// Device adjusts the device. Its name is that of the interface behind
 	// DevicePrefix, unless it says otherwise.
 	Device roce.Options
 }
 
-// Open opens a device. Its port is active while the network interface is up, has
-// a carrier, and holds any of the addresses. Addresses that come and go change the GID
-// table, which raises ib.EventGIDChange; the interface's MTU changes the active MTU. An
-// address that cannot be used yet is tried again when the next thing happens to any
-// interface or address of the host.
+// Open opens a device. Its port is active while the network interface is up, has a carrier, and has any of the
+// addresses. When addresses come and go the GID table changes, which raises ib.EventGIDChange; the interface's MTU
+// determines the active MTU. An address that cannot be used yet is tried again after the next event of any interface or
+// address of the host.
 //
-// An address that another program speaks RoCEv2 on is a *port.Error; a link that
-// needs a privilege which the process lacks, and which was asked for by name, is a
-// *CapabilityError.
+// If another program uses RoCEv2 on an address, the error is a *port.Error. If the link was chosen by name, and needs a
+// privilege that the process does not have, it is a *CapabilityError.
 func Open(o Options) (*roce.Device, error) {
 	dev, err := open(o)
 	if err != nil {
@@ -136,12 +127,12 @@ func closeAll(links []link.Link) {
 	}
 }
 
-// seedStep is what lies between the seeds of two shards: an odd number whose bits look
-// random (2^64 over the golden ratio).
+// seedStep is the difference between the seeds of two shards: 2^64 over the golden ratio, an odd number whose bits look
+// random.
 const seedStep = 0x9E3779B97F4A7C15
 
-// stackAll puts the wrappers around each link, live among them unless it is nil. What
-// they share takes turns.
+// stackAll puts the wrappers around each link, including those of live unless it is nil. Callbacks that links share are
+// serialized.
 func stackAll(links []link.Link, o Options, live *liveDevice) error {
 	var mu sync.Mutex
 	if trace := o.Trace; trace != nil && len(links) > 1 {
@@ -160,7 +151,7 @@ func stackAll(links []link.Link, o Options, live *liveDevice) error {
 	}
 	var capture *wrap.Capturer
 	for i := range links {
-		l := wrap.Turn(links[i])
+		l := wrap.Loopback(links[i])
 		if o.Trace != nil {
 			l = wrap.Trace(l, o.Trace)
 		}
@@ -170,13 +161,13 @@ func stackAll(links []link.Link, o Options, live *liveDevice) error {
 			}
 			l = capture
 		}
-		links[i] = disturb(live.tapped(l), &o, live)
+		links[i] = addFaults(live.tapped(l), &o, live)
 		o.Fault.Seed += seedStep
 	}
 	return nil
 }
 
-// record puts a capture around l, the first one or one beside another.
+// record puts a Capturer around l: the first one, or one that writes to the same file.
 func record(capture **wrap.Capturer, l link.Link, w io.Writer) (err error) {
 	if *capture != nil {
 		*capture = (*capture).Beside(l)
@@ -186,11 +177,10 @@ func record(capture **wrap.Capturer, l link.Link, w io.Writer) (err error) {
 	return err
 }
 
-// disturb puts the seal around l, and the faults that were or may be asked for above
-// and below it, in the order that package link prescribes.
-func disturb(l link.Link, o *Options, live *liveDevice) link.Link {
-	if o.Corrupt > 0 {
-		l = wrap.Corrupt(l, o.Fault.Seed, o.Corrupt)
+// addFaults puts the seal around l, and the faults above and below it, in the order that package link requires.
+func addFaults(l link.Link, o *Options, live *liveDevice) link.Link {
+	if o.Fault.Corrupt > 0 {
+		l = wrap.Corrupt(l, o.Fault)
 	}
 	l = live.corrupted(l)
 	if o.FlushRxe {
@@ -199,8 +189,8 @@ func disturb(l link.Link, o *Options, live *liveDevice) link.Link {
 		l = wrap.Seal(l)
 	}
 	l = live.ruled(l)
-	if f := &o.Fault; f.Drop > 0 || f.Duplicate > 0 || f.Reorder > 0 || f.Delay > 0 {
-		l = wrap.Fault(l, *f)
+	if !o.Fault.Perfect() {
+		l = wrap.Fault(l, o.Fault)
 	}
 	return l
 }

@@ -90,7 +90,8 @@ func TestOpenLoopback(t *testing.T) {
 	if _, err := Open(Options{Addrs: []netip.Addr{a}}); !errors.Is(err, port.ErrTaken) {
 		t.Errorf("opened again: error %v, want %v", err, port.ErrTaken)
 	}
-	named := openDevice(t, Options{Link: "udp", Addrs: []netip.Addr{linktest.Loopback()}, Device: roce.Options{Name: "mine"}})
+	named := openDevice(t, Options{Link: "udp", Addrs: []netip.Addr{linktest.Loopback()},
+		Device: roce.Options{Name: "mine"}})
 	if name := named.Attr().Name; name != "mine" || strings.Contains(named.Link().Note, "automatic") {
 		t.Errorf("device %q, note %q", name, named.Link().Note)
 	}
@@ -124,7 +125,8 @@ func TestInterfaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	i := slices.IndexFunc(list, func(i Interface) bool { return i.Loopback })
-	if i < 0 || list[i].Device() != "goroce_lo" || !slices.Contains(list[i].Addrs, netip.MustParseAddr("127.0.0.1")) || list[i].MTU < 1500 {
+	if i < 0 || list[i].Device() != "goroce_lo" || !slices.Contains(list[i].Addrs, netip.MustParseAddr("127.0.0.1")) ||
+		list[i].MTU < 1500 {
 		t.Errorf("loopback is not there, or not itself: %+v", list)
 	}
 }
@@ -234,13 +236,15 @@ func (s *side) connect(t testing.TB, peer *side, gid int) {
 
 func (s *side) connectTo(t testing.TB, peer *side, ah ib.AHAttr, timeout uint8) {
 	t.Helper()
-	attr := ib.QPAttr{State: ib.Init, Port: 1, Access: ib.RemoteWrite, AH: ah, PathMTU: ib.MTU1024, DestQPN: peer.qp.Num(), Timeout: timeout, RetryCnt: 7}
+	attr := ib.QPAttr{State: ib.Init, Port: 1, Access: ib.RemoteWrite, AH: ah, PathMTU: ib.MTU1024,
+		DestQPN: peer.qp.Num(), Timeout: timeout, RetryCnt: 7}
 	for _, step := range []struct {
 		to   ib.QPState
 		mask ib.QPAttrMask
 	}{
 		{ib.Init, ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess},
-		{ib.RTR, ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer},
+		{ib.RTR, ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic |
+			ib.AttrMinRNRTimer},
 		{ib.RTS, ib.AttrSQPSN | ib.AttrMaxRdAtomic | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry},
 	} {
 		attr.State = step.to
@@ -256,8 +260,8 @@ func write(t *testing.T, from, to *side) error {
 	for i := range from.buf {
 		from.buf[i] = byte(i * 7)
 	}
-	wr := ib.SendWR{Opcode: ib.WRWrite, SGL: []ib.SGE{{Addr: from.mr.Addr(), Length: uint32(len(from.buf)), LKey: from.mr.LKey()}},
-		RemoteAddr: to.mr.Addr(), RKey: to.mr.RKey()}
+	wr := ib.SendWR{Opcode: ib.WRWrite, SGL: []ib.SGE{{Addr: from.mr.Addr(), Length: uint32(len(from.buf)),
+		LKey: from.mr.LKey()}}, RemoteAddr: to.mr.Addr(), RKey: to.mr.RKey()}
 	if _, err := from.qp.PostSend([]ib.SendWR{wr}); err != nil {
 		return err
 	}
@@ -286,8 +290,8 @@ func write(t *testing.T, from, to *side) error {
 func TestStack(t *testing.T) {
 	var capture bytes.Buffer
 	sent, bad := 0, 0
-	o := Options{Addrs: []netip.Addr{linktest.Loopback()}, Pcap: &capture, Corrupt: 0.1,
-		Fault: wrap.FaultConfig{Drop: 0.1, Seed: 1},
+	o := Options{Addrs: []netip.Addr{linktest.Loopback()}, Pcap: &capture,
+		Fault: wrap.FaultConfig{Drop: 0.1, Corrupt: 0.1, Seed: 1},
 		Trace: func(ev *wrap.Event) {
 			if ev.Sent {
 				sent++
@@ -327,11 +331,13 @@ func TestShards(t *testing.T) {
 	}
 	for _, n := range []int{-2, 3, 32} {
 		var attr *ib.AttrError
-		if _, err := Open(Options{Addrs: []netip.Addr{linktest.Loopback()}, Shards: n}); !errors.As(err, &attr) || attr.Attr != "Shards" {
+		if _, err := Open(Options{Addrs: []netip.Addr{linktest.Loopback()}, Shards: n}); !errors.As(err, &attr) ||
+			attr.Attr != "Shards" {
 			t.Errorf("asked for %d: error %v, want an *ib.AttrError", n, err)
 		}
 	}
-	if _, err := Open(Options{Link: "rawsock", Addrs: []netip.Addr{linktest.Loopback()}, Shards: 2}); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "one shard") {
+	if _, err := Open(Options{Link: "rawsock", Addrs: []netip.Addr{linktest.Loopback()}, Shards: 2}); !errors.Is(err,
+		errors.ErrUnsupported) || !strings.Contains(err.Error(), "one shard") {
 		t.Errorf("rawsock: error %v, want one that says that it has one shard", err)
 	}
 }

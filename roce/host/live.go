@@ -12,13 +12,12 @@ import (
 	"github.com/goroce/goroce/roce/link/wrap"
 )
 
-// Live captures and disturbs the traffic of devices while they run: those that Open
-// was given it for (Options.Live), until they are closed. Any goroutine may use it. The
-// zero value is ready.
+// Live captures the traffic of devices while they run, and applies faults to it: of the devices that were opened with
+// it (Options.Live), until they are closed. It may be used from several goroutines at once. The zero value is ready.
 type Live struct {
-	// Connection returns the peer of an own QP and the peer's QP, if it is connected. It
-	// is asked when a capture or a rule names an own QP only: of connections, the frames
-	// sent do not name it. Nil knows none. Set it before the first use.
+	// Connection returns the peer, and the peer's QP, of a connected QP of this host. It is called when a capture or a
+	// rule names only the QP of this host, because sent frames of a connection do not have its number. If it is nil, no
+	// connection is known. Set it before the first use.
 	Connection func(device string, qpn ib.QPN) (peer ib.GID, peerQPN ib.QPN, ok bool)
 
 	mu      sync.Mutex
@@ -46,7 +45,7 @@ func (l *Live) Devices() []string {
 	return names
 }
 
-// Capture begins a capture on a device; "" is the only one there is. See wrap.Tap.
+// Capture starts a capture on a device; "" is the only device. See wrap.Tap.
 func (l *Live) Capture(device string, w io.Writer, m wrap.Match) (*wrap.Capture, error) {
 	d, err := l.device("start capture", device)
 	if err != nil {
@@ -55,7 +54,7 @@ func (l *Live) Capture(device string, w io.Writer, m wrap.Match) (*wrap.Capture,
 	return d.tap.Attach(w, l.complete(d, m))
 }
 
-// AddRule adds a rule to a device; "" is the only one there is. See wrap.Rules.
+// AddRule adds a rule to a device; "" is the only device. See wrap.Rules.
 func (l *Live) AddRule(device string, r wrap.Rule) (DeviceRule, error) {
 	d, err := l.device("add fault rule", device)
 	if err != nil {
@@ -77,7 +76,7 @@ func (l *Live) Rules(device string) ([]DeviceRule, error) {
 	return rules, err
 }
 
-// RemoveRule removes one rule from a device; "" is the only one there is.
+// RemoveRule removes a rule from a device; "" is the only device.
 func (l *Live) RemoveRule(device string, id uint64) error {
 	d, err := l.device("remove fault rule", device)
 	if err != nil {
@@ -86,13 +85,13 @@ func (l *Live) RemoveRule(device string, id uint64) error {
 	return d.rules.Remove(id)
 }
 
-// ClearRules removes all rules of a device, "" is all devices, and returns how many.
+// ClearRules removes all rules of a device ("": of all devices) and returns their number.
 func (l *Live) ClearRules(device string) (n int, err error) {
 	err = l.each("clear fault rules", device, func(d *liveDevice) { n += d.rules.Clear() })
 	return n, err
 }
 
-// complete adds the other way of a connection of which m names the own QP only.
+// complete adds the peer of the connection to m, if m names only the QP of this host.
 func (l *Live) complete(d *liveDevice, m wrap.Match) wrap.Match {
 	if l.Connection == nil || m.QPN == 0 || m.PeerQPN != 0 {
 		return m
@@ -105,7 +104,7 @@ func (l *Live) complete(d *liveDevice, m wrap.Match) wrap.Match {
 	return m
 }
 
-// running returns the devices that are not closed, and forgets the others.
+// running returns the devices that are not closed, and removes the others.
 func (l *Live) running() []*liveDevice {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -113,7 +112,7 @@ func (l *Live) running() []*liveDevice {
 	return slices.Clone(l.devices)
 }
 
-// device returns the device with that name, the only one for "".
+// device returns the device with that name, for "" the only one.
 func (l *Live) device(op, name string) (*liveDevice, error) {
 	running := l.running()
 	var names []string
@@ -130,7 +129,7 @@ func (l *Live) device(op, name string) (*liveDevice, error) {
 	return nil, err
 }
 
-// each calls f for the device with that name, for all of them for "".
+// each calls f for the device with that name, for "" for all of them.
 func (l *Live) each(op, name string, f func(*liveDevice)) error {
 	if name != "" {
 		d, err := l.device(op, name)
@@ -146,14 +145,14 @@ func (l *Live) each(op, name string, f func(*liveDevice)) error {
 	return nil
 }
 
-// add takes in a device that was opened.
+// add adds a device that has been opened.
 func (l *Live) add(d *liveDevice) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.devices = append(l.devices, d)
 }
 
-// The wrappers are left out of the stack of a device that is not live.
+// The methods of liveDevice work on nil, too: a device that is not live has no wrappers for it.
 
 func (d *liveDevice) tapped(l link.Link) link.Link {
 	if d == nil {

@@ -22,8 +22,8 @@ func BenchmarkLive(b *testing.B) {
 			x.connect(b, y, 0)
 			y.connect(b, x, 0)
 			b.SetBytes(int64(len(x.buf)))
-			wr := ib.SendWR{Opcode: ib.WRWrite, SGL: []ib.SGE{{Addr: x.mr.Addr(), Length: uint32(len(x.buf)), LKey: x.mr.LKey()}},
-				RemoteAddr: y.mr.Addr(), RKey: y.mr.RKey()}
+			wr := ib.SendWR{Opcode: ib.WRWrite, SGL: []ib.SGE{{Addr: x.mr.Addr(), Length: uint32(len(x.buf)),
+				LKey: x.mr.LKey()}}, RemoteAddr: y.mr.Addr(), RKey: y.mr.RKey()}
 			var wc [1]ib.WC
 			for b.Loop() {
 				if _, err := x.qp.PostSend([]ib.SendWR{wr}); err != nil {

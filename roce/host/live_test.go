@@ -21,7 +21,8 @@ import (
 // openPair opens a live device, named "a", and another, and connects a QP of each.
 func openPair(t *testing.T, live *Live) (a, b *side) {
 	t.Helper()
-	a = newSide(t, openDevice(t, Options{Addrs: []netip.Addr{linktest.Loopback()}, Live: live, Device: roce.Options{Name: "a"}}))
+	a = newSide(t, openDevice(t, Options{Addrs: []netip.Addr{linktest.Loopback()}, Live: live,
+		Device: roce.Options{Name: "a"}}))
 	b = newSide(t, openDevice(t, Options{Addrs: []netip.Addr{linktest.Loopback()}}))
 	a.connect(t, b, 0)
 	b.connect(t, a, 0)
@@ -58,7 +59,8 @@ func TestLiveRules(t *testing.T) {
 		t.Errorf("the receiver saw %d gaps and %d wrong ICRCs, want some and 1", st.OutOfSeqRequest, st.RxICRCErrors)
 	}
 	list, err := live.Rules("")
-	if err != nil || len(list) != 2 || list[0].ID != drop.ID || list[0].Hits != 1 || list[0].Device != "a" || list[1].ID != corrupt.ID || list[1].Hits != 1 {
+	if err != nil || len(list) != 2 || list[0].ID != drop.ID || list[0].Hits != 1 || list[0].Device != "a" ||
+		list[1].ID != corrupt.ID || list[1].Hits != 1 {
 		t.Errorf("rules %+v, %v", list, err)
 	}
 	if err := live.RemoveRule("a", drop.ID); err != nil {
@@ -149,7 +151,8 @@ func TestLiveCapture(t *testing.T) {
 func TestLiveErrors(t *testing.T) {
 	var live Live
 	var attr *ib.AttrError
-	if _, err := live.Capture("", io.Discard, wrap.Match{}); !errors.As(err, &attr) || !strings.Contains(attr.Allowed, "no device") {
+	if _, err := live.Capture("", io.Discard, wrap.Match{}); !errors.As(err, &attr) ||
+		!strings.Contains(attr.Allowed, "no device") {
 		t.Errorf("without a device: error %v", err)
 	}
 	for _, name := range []string{"a", "b"} {

@@ -14,8 +14,7 @@ import (
 	"github.com/goroce/goroce/roce/neigh"
 )
 
-// ErrNoInterface: there is no network interface to open, or not the one that was
-// asked for.
+// ErrNoInterface: there is no network interface to open, or the requested one does not exist.
 var ErrNoInterface = errors.New("no such network interface")
 
 // Interface is a network interface that a device can be opened on.
@@ -24,15 +23,14 @@ type Interface struct {
 	MTU      int // IP MTU in bytes
 	Up       bool
 	Loopback bool
-	Default  bool         // Open takes it if nothing else is said
-	Addrs    []netip.Addr // in GID order; link-local ones carry their zone
+	Default  bool         // Open uses it by default
+	Addrs    []netip.Addr // in GID order; link-local addresses have a zone
 }
 
-// Device returns the name of the device that Open makes of the interface.
+// Device returns the name of the device that Open would open on the interface.
 func (i *Interface) Device() string { return DevicePrefix + i.Name }
 
-// Interfaces lists the network interfaces that have addresses, in the kernel's
-// order.
+// Interfaces returns the network interfaces that have addresses, in the kernel's order.
 func Interfaces() ([]Interface, error) {
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -62,9 +60,8 @@ func Interfaces() ([]Interface, error) {
 	return list, nil
 }
 
-// gidOrder sorts addresses as Linux fills a port's GID table: the IPv6
-// link-local address first, which is the default GID, then the others as they
-// are configured (ib_core, roce_gid_mgmt.c).
+// gidOrder sorts addresses as in Linux's GID tables: first the IPv6 link-local address, which is the default GID, then
+// the others in the order in which they were configured (ib_core, roce_gid_mgmt.c).
 func gidOrder(addrs []netip.Addr, zone string) []netip.Addr {
 	var first, rest []netip.Addr
 	for _, a := range addrs {
@@ -77,8 +74,8 @@ func gidOrder(addrs []netip.Addr, zone string) []netip.Addr {
 	return append(first, rest...)
 }
 
-// defaultRoute returns the name of the interface that the default route with the
-// lowest metric leaves by, IPv4 before IPv6; "" if there is none.
+// defaultRoute returns the interface of the default route with the lowest metric, IPv4 before IPv6; "" if there is
+// none.
 func defaultRoute(links []netlink.Link) (string, error) {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		routes, err := netlink.RouteList(nil, family)
@@ -112,8 +109,7 @@ func isZeroMask(m net.IPMask) bool {
 	return ones == 0
 }
 
-// pick returns the index of the interface to open if nothing is said, -1 if that
-// is not clear.
+// pick returns the index of the interface to open by default, -1 if that is not clear.
 func pick(list []Interface, route string) int {
 	found := -1
 	for i := range list {
@@ -138,11 +134,12 @@ func pick(list []Interface, route string) int {
 	return found
 }
 
-// addresses returns the addresses that o asks for.
+// addresses returns the addresses that o selects.
 func addresses(o *Options) ([]netip.Addr, error) {
 	if len(o.Addrs) > 0 {
 		if o.NetIf != "" {
-			return nil, fmt.Errorf("both an interface (%s) and addresses (%v) are given; one of them is enough", o.NetIf, o.Addrs)
+			return nil, fmt.Errorf("both an interface (%s) and addresses (%v) are given; one of them is enough",
+				o.NetIf, o.Addrs)
 		}
 		return o.Addrs, nil
 	}
@@ -159,13 +156,15 @@ func addresses(o *Options) ([]netip.Addr, error) {
 	case i >= 0:
 		return nil, fmt.Errorf("interface %s is down; `ip link set %s up` brings it up", o.NetIf, o.NetIf)
 	case o.NetIf == "":
-		return nil, fmt.Errorf("%w: no default route, and not just one interface besides loopback; name an interface or an address of %s",
-			ErrNoInterface, names(list))
+		return nil,
+			fmt.Errorf("%w: no default route, and not just one interface besides loopback; name an interface or an "+
+				"address of %s",
+				ErrNoInterface, names(list))
 	}
 	return nil, fmt.Errorf("%w: %s has no address, or is not there; there are %s", ErrNoInterface, o.NetIf, names(list))
 }
 
-// names lists the interfaces for an error.
+// names returns the names of interfaces, for an error.
 func names(list []Interface) string {
 	if len(list) == 0 {
 		return "none with an address"

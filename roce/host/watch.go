@@ -7,16 +7,20 @@ import (
 	"github.com/goroce/goroce/roce/neigh"
 )
 
-// watched is the link of a device that follows its network interface. It ends the watch
-// when the device closes it.
+// watched is the link of a device that follows its network interface. Closing it ends the watch.
 type watched struct {
 	link.Link
 	stop func()
 }
 
-// watch tells the device what becomes of its interface, now and whenever that changes.
+// watch reports the state of the interface to the device, now and after each change.
 func (w *watched) watch(dev *roce.Device, o *Options) (err error) {
+	index := -1 // at first
 	w.stop, err = neigh.WatchLink(dev.Link().NetIf, o.Addrs, func(s neigh.LinkState) error {
+		if index != -1 && s.Index != index && o.OnNetIf != nil {
+			o.OnNetIf(dev.Link().NetIf, s.Index)
+		}
+		index = s.Index
 		err := follow(dev, s)
 		if err != nil && o.OnAddress != nil {
 			o.OnAddress(err)
@@ -26,10 +30,10 @@ func (w *watched) watch(dev *roce.Device, o *Options) (err error) {
 	return err
 }
 
-// follow tells the device the state of its interface. It fails if there is an address
-// that the device cannot have yet.
+// follow reports a state of the interface to the device. It fails if there is an address that the device cannot use
+// yet.
 func follow(dev *roce.Device, s neigh.LinkState) error {
-	if s.MTU > 0 { // it is 0 when the interface is gone
+	if s.MTU > 0 { // 0 if the interface is gone
 		dev.SetMTU(s.MTU)
 	}
 	var gids []ib.GID
@@ -37,13 +41,12 @@ func follow(dev *roce.Device, s neigh.LinkState) error {
 		gids = append(gids, ib.GIDFromAddr(a))
 	}
 	err := dev.SetAddresses(gids)
-	dev.SetPortState(portState(s)) // who hears of it finds the addresses
+	dev.SetPortState(portState(s)) // last, so that who is notified finds the new addresses
 	return err
 }
 
-// portState returns what an interface makes of a port. Linux's own RoCE devices
-// look at the interface and its carrier (ib_core, ib_get_curr_port_state). A port
-// whose addresses are all gone is of no more use than one that is down.
+// portState returns the state of the port for a state of the interface. Linux's RoCE devices use the interface and its
+// carrier (ib_core, ib_get_curr_port_state). Here a port is also down if it has no address left.
 func portState(s neigh.LinkState) ib.PortState {
 	if s.Up && len(s.Addrs) > 0 {
 		return ib.PortActive
@@ -51,7 +54,7 @@ func portState(s neigh.LinkState) ib.PortState {
 	return ib.PortDown
 }
 
-// Close ends the watch, unless it never began.
+// Close ends the watch, if it has begun.
 func (w *watched) Close() error {
 	err := w.Link.Close()
 	if w.stop != nil {

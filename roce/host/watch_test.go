@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"runtime"
 	"testing"
@@ -86,6 +87,44 @@ func TestPortEvents(t *testing.T) {
 			y.connect(t, x, 0)
 			if err := write(t, x, y); err != nil {
 				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestNetIfMadeAgain: a device is down while its interface does not exist, and goes on with one
+// that is made under the same name: connections, groups and new addresses.
+func TestNetIfMadeAgain(t *testing.T) {
+	for _, c := range []struct {
+		link   string
+		byName bool
+	}{{"udp", false}, {"udp", true}, {"rawsock", false}, {"rawsock", true}} {
+		t.Run(fmt.Sprintf("%s/by name %v", c.link, c.byName), func(t *testing.T) {
+			nsA, nsB := linktest.NewVeth(t, 1500)
+			heard := make(chan int, 100)
+			open := func(ns *linktest.Namespace) *roce.Device {
+				o := Options{Link: c.link, NetIf: ns.IfName, OnNetIf: func(_ string, index int) { heard <- index }}
+				if !c.byName {
+					o.NetIf, o.Addrs = "", []netip.Addr{ns.Addr4}
+				}
+				return openIn(t, ns, o)
+			}
+			a, b := open(nsA), open(nsB)
+			x, y := over(t, a, b, nsA.Addr4, nsB.Addr4)
+			exchange(t, x, y)
+			for range 2 {
+				nsA.Command(t, "ip", "link", "del", nsA.IfName) // and its peer's
+				wantPort(t, a, ib.EventPortErr, ib.PortDown)
+				wantPort(t, b, ib.EventPortErr, ib.PortDown)
+				linktest.MakeVeth(t, nsA, nsB, 1500)
+				wantPort(t, a, ib.EventPortActive, ib.PortActive)
+				wantPort(t, b, ib.EventPortActive, ib.PortActive)
+				exchange(t, x, y)
+				for _, made := range []bool{false, false, true, true} {
+					if index := <-heard; made != (index != 0) {
+						t.Errorf("index %d is told, made again: %v", index, made)
+					}
+				}
 			}
 		})
 	}

@@ -5,12 +5,11 @@ import "github.com/goroce/goroce/ib"
 // MaxShards is how many links one device may run on.
 const MaxShards = 16
 
-// ShardOf returns which of n links, a power of two, the packets for a QP should
-// arrive by: that of the shard of the device to which the QP belongs. The low bits of
-// the QP number say so; the general services QP belongs to the first.
+// ShardOf returns which of n links, a power of two, should receive the packets for a QP: that of the QP's shard. It is
+// the low bits of the QP number; the general services QP belongs to the first shard.
 //
-// Links whose hardware or kernel cannot look at QP numbers deliver to any of the n.
-// Devices pass such packets on, at the price of a copy.
+// A link whose hardware or kernel cannot select by QP number delivers to any of the n. The device passes such packets
+// to the right shard, which costs a copy.
 func ShardOf(qpn ib.QPN, n int) int {
 	if qpn == ib.QPNGSI {
 		return 0
@@ -18,7 +17,7 @@ func ShardOf(qpn ib.QPN, n int) int {
 	return int(qpn) & (n - 1)
 }
 
-// FrameShard is ShardOf for the destination QP of a frame.
+// FrameShard returns ShardOf for the destination QP of a frame.
 func FrameShard(frame []byte, n int) int {
 	if len(frame) < 8 {
 		return 0

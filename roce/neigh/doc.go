@@ -1,9 +1,6 @@
-// Package neigh asks the kernel, over netlink, what a driver that builds its own
-// Ethernet frames must know: which interface holds an address ([Holding]), where
-// packets to an address go ([RouteTo]), and what MAC address they are sent to
-// ([Table]). The kernel does all routing and neighbour discovery; this package
-// only asks. [WatchLink] tells what becomes of an interface.
+// Package neigh gets from the kernel, over netlink, what a driver that builds its own Ethernet frames must know: which
+// interface has an address ([Holding]), the route to an address ([RouteTo]), and the destination MAC address ([Table]).
+// Routing and neighbour discovery are the kernel's. [WatchLink] follows changes of an interface.
 //
-// Everything refers to the network namespace of the calling thread; [Namespace]
-// goes back to one later.
+// All functions refer to the network namespace of the calling thread; [Namespace] allows returning to one.
 package neigh

@@ -8,33 +8,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// neighbour is what the kernel says about a host on the link.
+// neighbour is an entry of the kernel's neighbour table.
 type neighbour struct {
 	addr   netip.Addr
 	mac    [6]byte
 	usable bool // packets may be sent to mac
-	failed bool // the host does not answer, or the kernel forgot it
+	failed bool // the host does not answer, or the kernel has dropped the entry
 }
 
-// Neighbour states in which the MAC address is good enough to send to
-// (NUD_VALID of linux/neighbour.h, less those without an address).
+// Neighbour states in which the MAC address can be used (NUD_VALID of linux/neighbour.h, without the states that have
+// no address).
 const usableStates = netlink.NUD_REACHABLE | netlink.NUD_STALE | netlink.NUD_DELAY | netlink.NUD_PROBE |
 	netlink.NUD_PERMANENT | netlink.NUD_NOARP
 
-// kernel is the netlink side of a table: sockets in its network namespace.
+// kernel has the netlink sockets of a table, in its network namespace.
 type kernel struct {
 	index   int
 	ns      Namespace
 	netlink *netlink.Handle
-	prod4   int // UDP sockets, for those who may not use NTF_USE; -1 if none
-	prod6   int
+	probe4  int // UDP sockets to use without NTF_USE; -1 if none
+	probe6  int
 
-	updates <-chan neighbour // nil while not subscribed
+	updates <-chan neighbour // nil while there is no subscription
 	stop    chan struct{}    // ends the subscription
 }
 
 func newKernel(index int) (k *kernel, err error) {
-	k = &kernel{index: index, ns: CurrentNamespace(), prod4: prodSocket(unix.AF_INET, index), prod6: prodSocket(unix.AF_INET6, index)}
+	k = &kernel{index: index, ns: CurrentNamespace(), probe4: probeSocket(unix.AF_INET, index),
+		probe6: probeSocket(unix.AF_INET6, index)}
 	if k.netlink, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		k.close()
 		return nil, fmt.Errorf("netlink socket: %w", err)
@@ -45,7 +46,7 @@ func newKernel(index int) (k *kernel, err error) {
 
 func (k *kernel) close() {
 	k.unsubscribe()
-	_, _ = unix.Close(k.prod4), unix.Close(k.prod6)
+	_, _ = unix.Close(k.probe4), unix.Close(k.probe6)
 	if k.netlink != nil {
 		k.netlink.Close()
 	}
@@ -60,8 +61,8 @@ func (k *kernel) unsubscribe() {
 	}
 }
 
-// subscribe makes updates a channel of changes, if it is none. The kernel ends the
-// subscription, which closes the channel, when changes come too fast.
+// subscribe sets updates to a channel of changes, if it is nil. If there are too many changes at once, the kernel ends
+// the subscription, which closes the channel.
 func (k *kernel) subscribe() {
 	if k.updates != nil {
 		return
@@ -84,13 +85,13 @@ func (k *kernel) subscribe() {
 			}
 			select {
 			case out <- n:
-			case <-stop: // drain raw, so that its sender ends
+			case <-stop: // drain raw, so that its sender can return
 			}
 		}
 	}()
 }
 
-// neighbour translates; it is not ok if n is on another interface.
+// neighbour converts n. ok is false if n is on another interface.
 func (k *kernel) neighbour(n *netlink.Neigh) (neighbour, bool) {
 	addr, ok := addrOf(n.IP)
 	if !ok || n.LinkIndex != k.index {
@@ -104,7 +105,7 @@ func (k *kernel) neighbour(n *netlink.Neigh) (neighbour, bool) {
 	return out, true
 }
 
-// list returns the kernel's table for the interface.
+// list returns the kernel's neighbours of the interface.
 func (k *kernel) list(is4 bool) []neighbour {
 	family := netlink.FAMILY_V6
 	if is4 {
@@ -112,7 +113,7 @@ func (k *kernel) list(is4 bool) []neighbour {
 	}
 	have, err := k.netlink.NeighList(k.index, family)
 	if err != nil {
-		return nil // updates or the next refresh will tell
+		return nil // an update or the next refresh will follow
 	}
 	var list []neighbour
 	for i := range have {
@@ -123,7 +124,7 @@ func (k *kernel) list(is4 bool) []neighbour {
 	return list
 }
 
-// nextHop returns where packets to dst go first.
+// nextHop returns the next hop of packets to dst.
 func (k *kernel) nextHop(dst netip.Addr) (netip.Addr, error) {
 	found, err := k.netlink.RouteGetWithOptions(dst.AsSlice(), &netlink.RouteGetOptions{OifIndex: k.index})
 	if err != nil {
@@ -137,8 +138,8 @@ func (k *kernel) nextHop(dst netip.Addr) (netip.Addr, error) {
 	return dst, nil
 }
 
-// resolve has the kernel find hop's MAC address, or confirm it if it is old, as if
-// a packet were sent. That takes CAP_NET_ADMIN; without it a packet is sent.
+// resolve makes the kernel find hop's MAC address, or confirm an old one, as if it had a packet to send. Without
+// CAP_NET_ADMIN it really sends a packet.
 func (k *kernel) resolve(hop netip.Addr) {
 	err := k.netlink.NeighSet(&netlink.Neigh{LinkIndex: k.index, IP: hop.AsSlice(), Flags: netlink.NTF_USE})
 	if err == nil {
@@ -146,15 +147,15 @@ func (k *kernel) resolve(hop netip.Addr) {
 	}
 	// An empty datagram to the discard service (RFC 863).
 	if hop.Is4() {
-		_ = unix.Sendto(k.prod4, nil, unix.MSG_DONTWAIT, &unix.SockaddrInet4{Port: 9, Addr: hop.As4()})
+		_ = unix.Sendto(k.probe4, nil, unix.MSG_DONTWAIT, &unix.SockaddrInet4{Port: 9, Addr: hop.As4()})
 		return
 	}
-	_ = unix.Sendto(k.prod6, nil, unix.MSG_DONTWAIT, &unix.SockaddrInet6{Port: 9, Addr: hop.As16(), ZoneId: uint32(k.index)})
+	_ = unix.Sendto(k.probe6, nil, unix.MSG_DONTWAIT, &unix.SockaddrInet6{Port: 9, Addr: hop.As16(),
+		ZoneId: uint32(k.index)})
 }
 
-// prodSocket returns a socket that sends by one interface and no further than the
-// link, or -1.
-func prodSocket(family, index int) int {
+// probeSocket returns a socket that sends by one interface, and only to hosts on the link, or -1.
+func probeSocket(family, index int) int {
 	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1

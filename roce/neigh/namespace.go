@@ -7,12 +7,12 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// Namespace is a network namespace. A goroutine may find itself on a thread of
-// another one than it was on when it opened a link; Do goes back there.
+// Namespace is a network namespace. The thread of a goroutine may be in another namespace than when it opened a link;
+// Do runs a function in the original one.
 type Namespace struct{ handle netns.NsHandle }
 
-// CurrentNamespace returns the namespace of the calling thread. Close frees it.
-// Where /proc does not show namespaces all threads are taken to share one.
+// CurrentNamespace returns the namespace of the calling thread. Close frees it. If /proc does not show namespaces, all
+// threads are assumed to share one.
 func CurrentNamespace() Namespace {
 	handle, err := netns.Get()
 	if err != nil {
@@ -21,8 +21,8 @@ func CurrentNamespace() Namespace {
 	return Namespace{handle}
 }
 
-// Do runs f in the namespace: on the calling thread if it is there, which takes no
-// privilege, or else on one that moves there, which takes CAP_SYS_ADMIN.
+// Do runs f in the namespace: on the calling thread if that is in it, which needs no privilege, otherwise on a thread
+// that enters it, which needs CAP_SYS_ADMIN.
 func (n Namespace) Do(f func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -33,7 +33,7 @@ func (n Namespace) Do(f func() error) error {
 	}
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
 		if err := netns.Set(n.handle); err != nil {
 			done <- fmt.Errorf("enter the network namespace of the link: %w", err)
 			return

@@ -75,7 +75,8 @@ func TestRouteTo(t *testing.T) {
 				return err
 			}
 			if r.Src != tt.src || r.Gateway != tt.gateway || r.NetIf != a.IfName || r.Index == 0 || r.MTU != tt.mtu {
-				t.Errorf("route to %v is %+v, want from %v by gateway %v, MTU %d", tt.dst, r, tt.src, tt.gateway, tt.mtu)
+				t.Errorf("route to %v is %+v, want from %v by gateway %v, MTU %d", tt.dst, r, tt.src, tt.gateway,
+					tt.mtu)
 			}
 		}
 		if r, err := neigh.RouteTo(netip.MustParseAddr("10.60.0.1")); err == nil {
@@ -197,7 +198,8 @@ func TestTableUnprivileged(t *testing.T) {
 func resolveUnprivileged(t *testing.T) {
 	var addr [3]string // own, and two of the peer
 	var mac []byte
-	if _, err := fmt.Sscanf(os.Getenv("GOROCE_TEST_RESOLVE"), "%s %s %s %x", &addr[0], &addr[1], &addr[2], &mac); err != nil {
+	if _, err := fmt.Sscanf(os.Getenv("GOROCE_TEST_RESOLVE"), "%s %s %s %x", &addr[0], &addr[1], &addr[2],
+		&mac); err != nil {
 		t.Fatal(err)
 	}
 	addr4, addr6 := netip.MustParseAddr(addr[1]), netip.MustParseAddr(addr[2])

@@ -10,7 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// ErrNoInterface: no network interface holds the address.
+// ErrNoInterface: no network interface has the address.
 var ErrNoInterface = errors.New("no network interface holds the address")
 
 // NetIf is a network interface.
@@ -21,13 +21,13 @@ type NetIf struct {
 	MAC      [6]byte
 	Up       bool
 	Loopback bool
-	Ethernet bool // its frames have Ethernet headers; so do those of loopback
-	NoARP    bool // MAC addresses do not matter on it
+	Ethernet bool // frames have Ethernet headers; on loopback, too
+	NoARP    bool // the interface does not use MAC addresses
 }
 
-// Holding returns the interface that holds addr. Loopback interfaces hold the
-// whole of their networks. The zone of an IPv6 link-local address names the
-// interface by name or index; without one the first that has the address is taken.
+// Holding returns the interface that has addr. A loopback interface has all addresses of its networks. The zone of an
+// IPv6 link-local address is the name or index of the interface; without a zone, the first interface that has the
+// address is returned.
 func Holding(addr netip.Addr) (NetIf, error) {
 	links, err := netlink.LinkList()
 	if err != nil {

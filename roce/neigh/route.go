@@ -8,16 +8,16 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Route is the way that packets to an address take.
+// Route is the route of packets to an address.
 type Route struct {
-	Src     netip.Addr // the address that they are sent from
-	NetIf   string     // the interface that they leave by
+	Src     netip.Addr // the source address of the packets
+	NetIf   string     // the interface that they are sent by
 	Index   int        // its index
-	Gateway netip.Addr // the router that they go to; invalid if the destination is on the link
-	MTU     int        // the route's if it has one, or else the interface's
+	Gateway netip.Addr // the next router; invalid if the destination is on the link
+	MTU     int        // of the route, or else of the interface
 }
 
-// RouteTo asks for the route to dst.
+// RouteTo asks the kernel for the route to dst.
 func RouteTo(dst netip.Addr) (Route, error) {
 	found, err := netlink.RouteGetWithOptions(dst.AsSlice(), nil)
 	if err != nil {

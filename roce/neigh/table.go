@@ -12,48 +12,44 @@ import (
 )
 
 const (
-	// refreshEvery is how often routes and neighbours of destinations in use are
-	// looked at again: a change may have gone unreported, and the kernel, which
-	// does not see our packets, would forget neighbours that it thinks unused.
-	// Destinations that were not used between two looks are forgotten.
+	// refreshEvery is the interval at which routes and neighbours of the destinations in use are checked again. A
+	// change may not have been reported, and the kernel, which does not see our packets, would drop neighbours that it
+	// thinks are unused. A destination that was not used for a whole interval is dropped from the table.
 	refreshEvery = 15 * time.Second
 
-	// maxEntries bounds the table. To further destinations there is no MAC address
-	// until others are forgotten.
+	// maxEntries limits the table. If it is full, new destinations have no MAC address until others are dropped.
 	maxEntries = 1 << 16
 
-	maxAsked = 256 // destinations that wait to be asked for
+	maxAsked = 256 // destinations that wait for the worker
 )
 
-// Table knows the MAC addresses that packets leaving one interface go to. It
-// learns them from the kernel on first use, and follows changes. Lookup is for one
-// goroutine after the other or several at once; it neither blocks nor allocates.
+// Table has the MAC addresses for packets that leave by one interface. It learns them from the kernel on first use, and
+// follows changes. Lookup may be called from several goroutines at once; it neither blocks nor allocates.
 type Table struct {
 	netif  NetIf
 	kernel *kernel
 	ask    chan ib.GID   // destinations to learn
 	done   chan struct{} // closed by Close
-	ended  chan struct{} // closed when the worker has ended
+	ended  chan struct{} // closed when the worker has returned
 	tell   func()
 	once   sync.Once
 
 	mu      sync.RWMutex
 	entries map[ib.GID]*entry
-	changed chan struct{} // closed and replaced whenever an entry changes
+	changed chan struct{} // closed and replaced when an entry changes
 }
 
 // entry is a destination.
 type entry struct {
-	hop   netip.Addr // where packets go first: a gateway or the destination; set by the worker
+	hop   netip.Addr // next hop: a gateway or the destination; set by the worker
 	mac   [6]byte
-	known bool        // mac is good
-	asked atomic.Bool // it is being learned
+	known bool        // mac is valid
+	asked atomic.Bool // the worker has been asked
 	used  atomic.Bool // since the last refresh
 }
 
-// NewTable returns a table for an interface of this thread's network namespace.
-// Close ends the goroutines that follow changes. changed, if not nil, is called on
-// one of them when Lookup may have another answer than before.
+// NewTable returns a table for an interface of this thread's network namespace. Close ends the goroutines that follow
+// changes. If changed is not nil, it is called on one of them when a result of Lookup may have changed.
 func NewTable(n NetIf, changed func()) (*Table, error) {
 	if changed == nil {
 		changed = func() {}
@@ -76,8 +72,8 @@ func NewTable(n NetIf, changed func()) (*Table, error) {
 	return t, nil
 }
 
-// Lookup returns the MAC address that a packet to dst is sent to. If it is not
-// known the kernel is asked to find out, and the packet must wait or be dropped.
+// Lookup returns the destination MAC address for packets to dst. If it is not known, the kernel is asked to find it,
+// and the packet must wait or be dropped.
 func (t *Table) Lookup(dst *ib.GID) (mac [6]byte, ok bool) {
 	if t.netif.NoARP {
 		return mac, true
@@ -99,7 +95,7 @@ func (t *Table) Lookup(dst *ib.GID) (mac [6]byte, ok bool) {
 	return mac, ok
 }
 
-// add makes an entry for dst and asks for it.
+// add creates an entry for dst and requests it.
 func (t *Table) add(dst ib.GID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -111,18 +107,18 @@ func (t *Table) add(dst ib.GID) {
 	t.request(dst, e)
 }
 
-// request asks the worker to learn dst.
+// request asks the worker for dst.
 func (t *Table) request(dst ib.GID, e *entry) {
 	e.used.Store(true)
 	e.asked.Store(true)
 	select {
 	case t.ask <- dst:
 	default:
-		e.asked.Store(false) // the next packet asks again
+		e.asked.Store(false) // the next packet will ask again
 	}
 }
 
-// Resolve waits until the MAC address that packets to dst are sent to is known.
+// Resolve waits until the destination MAC address for packets to dst is known.
 func (t *Table) Resolve(ctx context.Context, dst netip.Addr) error {
 	gid := ib.GIDFromAddr(dst)
 	for {
@@ -142,13 +138,13 @@ func (t *Table) Resolve(ctx context.Context, dst netip.Addr) error {
 	}
 }
 
-// Close ends the table.
+// Close ends the table's goroutines.
 func (t *Table) Close() {
 	t.once.Do(func() { close(t.done) })
 	<-t.ended
 }
 
-// work is the goroutine that talks to the kernel.
+// work is the worker, the goroutine that calls the kernel.
 func (t *Table) work() {
 	defer close(t.ended)
 	defer t.kernel.close()
@@ -173,11 +169,11 @@ func (t *Table) work() {
 	}
 }
 
-// learn finds the next hop to dst and its MAC address, or has the kernel find it.
+// learn finds the next hop to dst and its MAC address, or makes the kernel find it.
 func (t *Table) learn(dst ib.GID) {
 	hop, err := t.kernel.nextHop(dst.Addr())
 	if err != nil {
-		t.forget(dst) // no route now; perhaps when the next packet asks
+		t.forget(dst) // there is no route; the next packet may ask again
 		return
 	}
 	t.mu.Lock()
@@ -186,8 +182,8 @@ func (t *Table) learn(dst ib.GID) {
 	}
 	t.mu.Unlock()
 	t.kernel.resolve(hop)
-	// If the kernel knew it there will be no update, nor if it does not even look for it:
-	// the interface is down.
+	// No update will follow if the kernel knows the address already, or does not look for it because the interface is
+	// down.
 	looks := false
 	for _, u := range t.kernel.list(hop.Is4()) {
 		if u.addr == hop {
@@ -200,7 +196,7 @@ func (t *Table) learn(dst ib.GID) {
 	}
 }
 
-// refresh looks at all destinations again.
+// refresh checks all destinations again.
 func (t *Table) refresh() {
 	t.mu.Lock()
 	var used []ib.GID
@@ -217,7 +213,7 @@ func (t *Table) refresh() {
 	}
 }
 
-// update takes over what the kernel says about one neighbour.
+// update applies a change of one neighbour.
 func (t *Table) update(u neighbour) {
 	defer t.tell()
 	t.mu.Lock()

@@ -13,28 +13,29 @@ import (
 )
 
 // LinkState is what may change about an interface while it is in use. It is all
-// zero once the interface is gone.
+// zero while the interface is gone.
 type LinkState struct {
+	Index int          // another one when the interface was deleted and made again
 	Up    bool         // administratively, and with a carrier
 	MTU   int          // of IP packets, in bytes
-	Addrs []netip.Addr // those in question that are there and can be used
+	Addrs []netip.Addr // those of the watched addresses that exist and can be used
 }
 
 func (s *LinkState) equal(o *LinkState) bool {
-	return s.Up == o.Up && s.MTU == o.MTU && slices.Equal(s.Addrs, o.Addrs)
+	return s.Index == o.Index && s.Up == o.Up && s.MTU == o.MTU && slices.Equal(s.Addrs, o.Addrs)
 }
 
 // WatchLink calls changed with the state of an interface: once before it returns, then
 // whenever the state is another, from one goroutine. Changes that follow one another
-// fast may be seen as one. If changed returns an error it is called again as soon as
+// fast may be seen as one. An interface is followed when it is renamed, and by its name when
+// it is deleted and another one of that name is made: changed hears that it is gone first,
+// always. If changed returns an error it is called again as soon as
 // anything happens to any interface or address, the same state or another.
 //
-// The addresses in question are addrs, in that order, each on the interface that has it
-// now, or on this one; for nil all addresses of this one, in the kernel's order and
-// without zones.
+// The watched addresses are addrs, in that order, each on the interface that has it now, or on this one if none has. If
+// addrs is nil they are all addresses of this interface, in the kernel's order and without zones.
 //
-// stop ends the watch and waits for a call that is under way; it may be called more than
-// once, but not by changed.
+// stop ends the watch and waits for a running call of changed. It may be called more than once, but not by changed.
 func WatchLink(name string, addrs []netip.Addr, changed func(LinkState) error) (stop func(), err error) {
 	w := &watch{changed: changed, ended: make(chan struct{})}
 	if err := w.open(name, addrs); err != nil {
@@ -50,45 +51,51 @@ func WatchLink(name string, addrs []netip.Addr, changed func(LinkState) error) (
 	}), nil
 }
 
-// watch waits for the kernel to say that something has changed about any interface
-// or address, and looks what.
+// watch waits until the kernel reports a change of any interface or address, and then compares the state.
 type watch struct {
-	index   int
+	itf     itf
 	homes   []home // of the addresses in question, nil for all of the interface
 	changed func(LinkState) error
 
 	events *nl.NetlinkSocket
 	ask    *netlink.Handle
-	last   LinkState // as changed was told
-	told   bool      // anything was
-	again  bool      // it is to be told once more
+	last   LinkState // the last state passed to changed
+	told   bool      // changed has been called
+	again  bool      // changed must be called again
 	ended  chan struct{}
+}
+
+// itf is an interface, which may be deleted and made again.
+type itf struct {
+	name  string
+	index int
 }
 
 // home is where an address in question belongs.
 type home struct {
 	addr     netip.Addr
-	index    int  // of the interface
-	loopback bool // which has the whole of its networks
+	itf      itf
+	loopback bool // the interface has the whole of its networks
 }
 
 func (w *watch) open(name string, addrs []netip.Addr) (err error) {
 	if w.ask, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		return err
 	}
-	itf, err := w.ask.LinkByName(name)
+	have, err := w.ask.LinkByName(name)
 	if err != nil {
 		return err
 	}
-	w.index = itf.Attrs().Index
+	w.itf = itf{name, have.Attrs().Index}
 	for _, a := range addrs {
 		n, err := Holding(a)
 		if err != nil { // it may come
-			n = netIf(itf.Attrs())
+			n = netIf(have.Attrs())
 		}
-		w.homes = append(w.homes, home{a, n.Index, n.Loopback})
+		w.homes = append(w.homes, home{a, itf{n.Name, n.Index}, n.Loopback})
 	}
-	w.events, err = nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR)
+	w.events, err = nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR,
+		unix.RTNLGRP_IPV6_IFADDR)
 	if err != nil {
 		return fmt.Errorf("subscribe to changes: %w", err)
 	}
@@ -105,45 +112,70 @@ func (w *watch) close() {
 	}
 }
 
-// run ends when stop closes the socket.
+// run returns when stop closes the socket.
 func (w *watch) run() {
 	defer close(w.ended)
 	defer w.close()
 	for {
-		// ENOBUFS: changes came too fast, and some are lost. The others tell.
+		// ENOBUFS: there were too many events, and some were lost. The others suffice.
 		if _, _, err := w.events.Receive(); err != nil && !errors.Is(err, unix.ENOBUFS) {
 			return
 		}
-		// If the state changes while it is asked for, the answer is an error, and
-		// another message on its way.
+		// If the state changes while it is being read, the result is an error, and another event follows.
 		if now, err := w.state(); err == nil && (w.again || !now.equal(&w.last)) {
-			w.last = now
-			w.again = w.changed(now) != nil
+			w.tell(now)
 		}
 	}
 }
 
-func (w *watch) state() (LinkState, error) {
-	itf, err := w.ask.LinkByIndex(w.index)
+// tell tells the state.
+func (w *watch) tell(now LinkState) {
+	if w.last.Index != 0 && now.Index != 0 && now.Index != w.last.Index {
+		_ = w.changed(LinkState{}) // it has been gone for a moment
+	}
+	w.last = now
+	w.again = w.changed(now) != nil
+}
+
+// find returns the interface as it is, by name if it is another one now; nil if there is none.
+func (w *watch) find(i *itf) (netlink.Link, error) {
+	have, err := w.ask.LinkByIndex(i.index)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
-		return LinkState{}, nil
+		have, err = w.ask.LinkByName(i.name)
+	}
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		return nil, nil
 	}
 	if err != nil {
+		return nil, err
+	}
+	*i = itf{have.Attrs().Name, have.Attrs().Index}
+	return have, nil
+}
+
+func (w *watch) state() (LinkState, error) {
+	itf, err := w.find(&w.itf)
+	if itf == nil || err != nil {
 		return LinkState{}, err
+	}
+	for i := range w.homes {
+		if _, err := w.find(&w.homes[i].itf); err != nil {
+			return LinkState{}, err
+		}
 	}
 	have, err := w.ask.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {
 		return LinkState{}, err
 	}
 	a := itf.Attrs()
-	return LinkState{Up: a.RawFlags&unix.IFF_LOWER_UP != 0, MTU: a.MTU, Addrs: w.held(have)}, nil
+	return LinkState{Index: a.Index, Up: a.RawFlags&unix.IFF_LOWER_UP != 0, MTU: a.MTU, Addrs: w.held(have)}, nil
 }
 
-// held returns the addresses in question that are among those of the host.
+// held returns the watched addresses that are among those of the host.
 func (w *watch) held(have []netlink.Addr) (addrs []netip.Addr) {
 	if w.homes == nil {
 		for i := range have {
-			if a, ok := addrOf(have[i].IP); ok && have[i].LinkIndex == w.index && w.usable(&have[i], a) {
+			if a, ok := addrOf(have[i].IP); ok && have[i].LinkIndex == w.itf.index && w.usable(&have[i], a) {
 				addrs = append(addrs, a)
 			}
 		}
@@ -151,7 +183,7 @@ func (w *watch) held(have []netlink.Addr) (addrs []netip.Addr) {
 	}
 	for _, home := range w.homes {
 		there := func(a netlink.Addr) bool {
-			return a.LinkIndex == home.index && w.usable(&a, home.addr) && holds(a.IPNet, home.addr.WithZone("").Unmap(), home.loopback)
+			return a.LinkIndex == home.itf.index && w.usable(&a, home.addr) && holds(a.IPNet, home.addr.WithZone("").Unmap(), home.loopback)
 		}
 		if slices.ContainsFunc(have, there) {
 			addrs = append(addrs, home.addr)
@@ -160,15 +192,15 @@ func (w *watch) held(have []netlink.Addr) (addrs []netip.Addr) {
 	return addrs
 }
 
-// usable reports whether an address can be used, or goes on being used: Linux detects
-// duplicates again when a carrier is back, and leaves the address in GID tables
-// meanwhile (roce_gid_mgmt.c). Before anything is told any may be in use.
+// usable reports whether an address can be used. When a carrier is back, Linux runs duplicate address detection again,
+// and keeps the address in GID tables meanwhile (roce_gid_mgmt.c); so an address that was usable stays so. Before the
+// first call of changed, any may be in use.
 func (w *watch) usable(h *netlink.Addr, a netip.Addr) bool {
 	return usable(h) || h.Flags&unix.IFA_F_DADFAILED == 0 && (!w.told || slices.Contains(w.last.Addrs, a))
 }
 
-// Usable returns the addresses that a socket can be bound to, without zones: not those
-// that duplicate address detection has not passed yet, or has failed.
+// Usable returns the addresses that a socket can be bound to, without zones. Addresses are left out if duplicate
+// address detection has not finished or has failed.
 func Usable(have []netlink.Addr) []netip.Addr {
 	var addrs []netip.Addr
 	for i := range have {

@@ -28,7 +28,8 @@ func watch(t *testing.T, name string, addrs ...netip.Addr) <-chan neigh.LinkStat
 	return states
 }
 
-var same = []cmp.Option{cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Addr{})}
+// same leaves the index out, which the kernel chooses.
+var same = []cmp.Option{cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Addr{}), cmpopts.IgnoreFields(neigh.LinkState{}, "Index")}
 
 // await returns when a state comes; those before it may be on the way to it.
 func await(t *testing.T, what string, states <-chan neigh.LinkState, want neigh.LinkState) {
@@ -86,6 +87,30 @@ func TestWatchLink(t *testing.T) {
 	}
 }
 
+// An interface that is deleted and made again is followed by its name, whether addresses are
+// named or not, and is seen to be gone in between.
+func TestWatchMadeAgain(t *testing.T) {
+	a, b := linktest.NewVeth(t, 1500)
+	var given, all <-chan neigh.LinkState
+	_ = a.Do(func() error {
+		given, all = watch(t, a.IfName, a.Addr4), watch(t, a.IfName)
+		return nil
+	})
+	want := neigh.LinkState{Up: true, MTU: 1500, Addrs: []netip.Addr{a.Addr4}}
+	await(t, "at first", given, want)
+	first := (<-all).Index
+	for range 3 {
+		a.Command(t, "ip", "link", "del", a.IfName)
+		linktest.MakeVeth(t, a, b, 1500)
+		await(t, "gone", given, neigh.LinkState{})
+		await(t, "there again", given, want)
+		await(t, "gone", all, neigh.LinkState{})
+		for s := awaitAddr(t, all, a.Addr4); s.Index == first || s.Index == 0; {
+			t.Fatalf("the interface has index %d, %d before", s.Index, first)
+		}
+	}
+}
+
 // Who names no address watches all of the interface: those that can be used.
 func TestWatchAllAddresses(t *testing.T) {
 	a, _ := linktest.NewVeth(t, 1500)
@@ -97,7 +122,8 @@ func TestWatchAllAddresses(t *testing.T) {
 			t.Errorf("at first %v, want %v there", first.Addrs, want)
 		}
 	}
-	if len(first.Addrs) != 3 || slices.ContainsFunc(first.Addrs, func(a netip.Addr) bool { return a.Zone() != "" || a.IsLoopback() }) {
+	if len(first.Addrs) != 3 || slices.ContainsFunc(first.Addrs,
+		func(a netip.Addr) bool { return a.Zone() != "" || a.IsLoopback() }) {
 		t.Errorf("at first %v, want three without zones, none of another interface", first.Addrs)
 	}
 }
@@ -112,7 +138,8 @@ func TestWatchTentative(t *testing.T) {
 			b.Command(t, "ip", "link", "set", b.IfName, "down")
 			var states <-chan neigh.LinkState
 			_ = a.Do(func() error { states = watch(t, a.IfName, addrs...); return nil })
-			a.Command(t, "sysctl", "-qw", "net.ipv6.conf."+a.IfName+".accept_dad=1", "net.ipv6.conf."+a.IfName+".dad_transmits=1")
+			a.Command(t, "sysctl", "-qw", "net.ipv6.conf."+a.IfName+".accept_dad=1",
+				"net.ipv6.conf."+a.IfName+".dad_transmits=1")
 			a.Command(t, "ip", "addr", "add", six.String()+"/64", "dev", a.IfName)
 			a.Command(t, "ip", "addr", "add", four.String()+"/24", "dev", a.IfName)
 			if s := awaitAddr(t, states, four); slices.Contains(s.Addrs, six) {
@@ -171,12 +198,13 @@ func TestWatchLinkStop(t *testing.T) {
 	before := runtime.NumGoroutine()
 	for range 10 {
 		calls := 0
-		stop, err := neigh.WatchLink("lo", []netip.Addr{netip.MustParseAddr("127.9.9.9")}, func(s neigh.LinkState) error {
-			if calls++; !s.Up || s.MTU < 1500 || len(s.Addrs) != 1 {
-				t.Errorf("loopback is %+v", s)
-			}
-			return nil
-		})
+		stop, err := neigh.WatchLink("lo", []netip.Addr{netip.MustParseAddr("127.9.9.9")},
+			func(s neigh.LinkState) error {
+				if calls++; !s.Up || s.MTU < 1500 || len(s.Addrs) != 1 {
+					t.Errorf("loopback is %+v", s)
+				}
+				return nil
+			})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,40 +13,38 @@ import (
 	"github.com/goroce/goroce/roce/cm"
 )
 
-// CM is an application's part of the connection manager of a device's port: an event channel
-// of it, and all that is connected and listened to by way of it. It is safe for concurrent
-// use.
+// CM is an application's access to the connection manager of a device: an event channel with its connections and
+// listeners. It is safe for concurrent use.
 type CM struct {
 	dev     ib.Device
 	ch      ib.CM
 	onEvent func(ib.CMEvent)
-	stopped chan struct{} // run has ended
+	stopped chan struct{} // closed when run has returned
 	closing sync.Once
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	owners    map[ib.CMID]owner
 	listeners map[ib.CMID]*Listener
-	conns     map[*Conn]struct{} // that are not closed
-	err       error              // why nothing goes any more; nil while open
+	conns     map[*Conn]struct{} // not closed yet
+	err       error              // why the CM has ended; nil while it is open
 }
 
-// owner is whom the events of an ID are for. Both methods are called with CM.mu
-// held.
+// owner receives the events of an ID. Both methods are called with CM.mu held.
 type owner interface {
 	event(*ib.CMEvent)
-	end(error) // nothing will happen any more, for this reason
+	end(error) // no further event will come, because of this error
 }
 
 // Options adjust a CM.
 type Options struct {
-	// OnEvent is told of all events of all connections, in their order, before
-	// anybody else. It must not block, nor call the CM.
+	// OnEvent is called with every event of all connections, in their order, before the event is handled. It must
+	// neither block nor call the CM.
 	OnEvent func(ib.CMEvent)
 }
 
-// Open opens an event channel of the device's connection manager. A device may have many
-// CMs, of one process or several: they share its ports, as sockets do. The error of a device
-// without a connection manager matches ib.ErrNotSupported.
+// Open opens an event channel of the device's connection manager. A device may have many CMs, in one process or
+// several; they share its ports, as sockets do. If the device has no connection manager, the error matches
+// ib.ErrNotSupported.
 func Open(dev ib.Device, o Options) (*CM, error) {
 	ch, err := openChannel(dev)
 	if err != nil {
@@ -64,7 +62,8 @@ func openChannel(dev ib.Device) (ib.CM, error) {
 	d, ok := dev.(ib.CMDevice)
 	if !ok {
 		return nil,
-			fmt.Errorf("the device has none (ib.CMDevice); connect its queue pairs by hand, or use another device: %w", ib.ErrNotSupported)
+			fmt.Errorf("the device has none (ib.CMDevice); connect its queue pairs by hand, or use another device: %w",
+				ib.ErrNotSupported)
 	}
 	return d.OpenCM()
 }
@@ -72,8 +71,8 @@ func openChannel(dev ib.Device) (ib.CM, error) {
 // Device returns the device.
 func (c *CM) Device() ib.Device { return c.dev }
 
-// Stats returns the counters of the port's connection manager, which all users of the device
-// share; they are zero if the device does not tell them.
+// Stats returns the counters of the port's connection manager, which all users of the device share. They are zero if
+// the device does not report them.
 func (c *CM) Stats() cm.Stats {
 	if d, ok := c.dev.(interface{ CMStats() cm.Stats }); ok {
 		return d.CMStats()
@@ -81,7 +80,7 @@ func (c *CM) Stats() cm.Stats {
 	return cm.Stats{}
 }
 
-// run hands out events until the channel is closed.
+// run dispatches events until the channel is closed.
 func (c *CM) run() {
 	defer close(c.stopped)
 	for {
@@ -96,7 +95,7 @@ func (c *CM) run() {
 	}
 }
 
-// dispatch takes an event to its owner. One of an ID that was closed meanwhile has none.
+// dispatch passes an event to the owner of its ID. An ID that has been closed has no owner.
 func (c *CM) dispatch(ev *ib.CMEvent) {
 	if c.onEvent != nil {
 		c.onEvent(*ev)
@@ -114,13 +113,13 @@ func (c *CM) dispatch(ev *ib.CMEvent) {
 	}
 }
 
-// lastEvent reports whether nothing comes of an ID behind such an event.
+// lastEvent reports whether no further event of an ID follows one of this type.
 func lastEvent(t ib.CMEventType) bool {
 	return t == ib.CMRejected || t == ib.CMUnreachable || t == ib.CMTimewaitExit
 }
 
-// input runs f with mu held, if the CM is open.
-func (c *CM) input(f func() error) error {
+// whileOpen calls f with mu held. If the CM is closed it returns the cause instead.
+func (c *CM) whileOpen(f func() error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
@@ -129,14 +128,14 @@ func (c *CM) input(f func() error) error {
 	return f()
 }
 
-// forget closes an ID, of which nothing will be heard any more. The caller holds mu.
+// forget closes an ID that needs no owner any more. The caller holds mu.
 func (c *CM) forget(id ib.CMID) {
 	delete(c.owners, id)
 	_ = id.Close()
 }
 
-// left is how long ctx has, 0 if it has no deadline.
-func left(ctx context.Context) time.Duration {
+// timeLeft returns the time until the deadline of ctx, 0 if it has none.
+func timeLeft(ctx context.Context) time.Duration {
 	at, ok := ctx.Deadline()
 	if !ok {
 		return 0
@@ -144,9 +143,9 @@ func left(ctx context.Context) time.Duration {
 	return max(time.Until(at), 1)
 }
 
-// lastWord waits a moment for the end of what ctx has just ended, if the connection manager
-// has that deadline too: it knows how often it has asked.
-func lastWord(ctx context.Context, bounded bool, done <-chan struct{}) {
+// awaitTimeout is for a ctx that has just ended by its deadline. If the connection manager has that deadline too
+// (bounded), awaitTimeout waits a moment for done, because the manager's event tells how often the message was sent.
+func awaitTimeout(ctx context.Context, bounded bool, done <-chan struct{}) {
 	if !bounded || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return
 	}
@@ -158,9 +157,8 @@ func lastWord(ctx context.Context, bounded bool, done <-chan struct{}) {
 	}
 }
 
-// Close ends all connections and listeners, and closes what was made for them. The
-// peers are told, once. All calls that wait return errors that match ib.ErrClosed. The
-// device stays open.
+// Close ends all connections and listeners, and closes what was created for them. Each peer is told once. Calls that
+// wait return errors that match ib.ErrClosed. The device stays open.
 func (c *CM) Close() error {
 	var err error
 	c.closing.Do(func() { err = c.close() })
@@ -180,7 +178,7 @@ func (c *CM) close() error {
 	return errors.Join(errs...)
 }
 
-// shut ends everything for the reason err.
+// shut ends everything, with err as the cause.
 func (c *CM) shut(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -196,7 +194,7 @@ func (c *CM) shut(err error) {
 		o.end(err)
 	}
 	clear(c.owners)
-	for conn := range c.conns { // those that have no ID yet
+	for conn := range c.conns { // connections without an ID
 		conn.end(err)
 	}
 }

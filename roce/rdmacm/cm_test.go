@@ -23,7 +23,8 @@ import (
 // TestNoCM: the error says that the device has no connection manager.
 func TestNoCM(t *testing.T) {
 	a, _ := pair(t)
-	if _, err := rdmacm.Open(struct{ ib.Device }{a.dev}, rdmacm.Options{}); !errors.Is(err, ib.ErrNotSupported) || !strings.Contains(err.Error(), "has none") {
+	if _, err := rdmacm.Open(struct{ ib.Device }{a.dev}, rdmacm.Options{}); !errors.Is(err, ib.ErrNotSupported) ||
+		!strings.Contains(err.Error(), "has none") {
 		t.Errorf("Open returned %v", err)
 	}
 }
@@ -34,7 +35,8 @@ func TestCloseCM(t *testing.T) {
 	before := runtime.NumGoroutine()
 	n := mem.NewNetwork()
 	open := func(addr string) (*counter, *rdmacm.CM) {
-		dev, err := roce.Open(wrap.Seal(wrap.Turn(n.Open([]ib.GID{ib.GIDFromAddr(netip.MustParseAddr(addr))}, mem.Options{}))), roce.Options{})
+		dev, err := roce.Open(wrap.Seal(wrap.Loopback(n.Open([]ib.GID{ib.GIDFromAddr(netip.MustParseAddr(addr))},
+			mem.Options{}))), roce.Options{})
 		must(t, err)
 		d := newCounter(dev)
 		c, err := rdmacm.Open(d, rdmacm.Options{})
@@ -167,7 +169,8 @@ func TestGarbage(t *testing.T) {
 			for i := range junk {
 				junk[i] = byte(rng.Uint32())
 			}
-			d.send(t, ib.AHAttr{DGID: ib.GIDFromAddr(b.addr), SGIDIndex: gids[0].Index}, ib.QPNGSI, 0x80010000, string(junk))
+			d.send(t, ib.AHAttr{DGID: ib.GIDFromAddr(b.addr), SGIDIndex: gids[0].Index}, ib.QPNGSI, 0x80010000,
+				string(junk))
 		}
 		until(t, "all is counted", func() bool {
 			s := b.cm.Stats()

@@ -9,39 +9,40 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// Config says what an end of a connection is like. The zero value is good for
-// trying things: a QP with small queues and a CQ for each.
+// Config configures one end of a connection. The zero value is good for experiments: a QP with small queues, and one
+// CQ.
 type Config struct {
-	Service   ib.QPType      // RC, which 0 stands for, UC; UD for Listen and Resolve
+	Service   ib.QPType      // RC (which 0 stands for) or UC; UD for Listen and Resolve
 	Space     wire.PortSpace // 0 stands for PortSpaceTCP, with UD for PortSpaceUDP
-	ServiceID uint64         // if not 0, the service ID itself, whatever the port
-	Local     netip.AddrPort // Dial, Resolve: source address and port; zero fields are chosen
+	ServiceID uint64         // if not 0, used instead of the service ID of Space and the port
+	Local     netip.AddrPort // Dial, Resolve: source address and port; a zero address or port is chosen
 
-	// QP is one of the caller's own, in RESET; it stays the caller's. Otherwise
-	// one is made, and closed with the Conn, out of what follows.
+	// QP is a QP of the caller, in RESET, which remains the caller's. If it is nil, a QP is created with the fields
+	// below, and closed with the Conn.
 	QP     ib.QP
-	PD     ib.PD // nil makes one
-	SendCQ ib.CQ // nil makes one, without a channel
-	RecvCQ ib.CQ // nil takes SendCQ
+	PD     ib.PD // nil: one is created
+	SendCQ ib.CQ // nil: one is created, without a channel
+	RecvCQ ib.CQ // nil: SendCQ
 	SRQ    ib.SRQ
-	Cap    ib.QPCap // zero takes 16 work requests of 1 SGE each way
+	Cap    ib.QPCap // zero: 16 work requests of 1 SGE in each queue
 	SigAll bool
-	Access ib.Access // what the peer may do; LocalWrite makes no difference
+	Access ib.Access // what the peer may do; LocalWrite has no effect
 
-	// Prepare is called when the QP is in INIT, before the peer can send. If the
-	// connection does not come about afterwards, its Done is closed.
+	// Prepare is called when the QP is in INIT, before the peer can send. If the connection fails afterwards, its Done
+	// is closed.
 	Prepare func(*Conn) error
 
 	PrivateData []byte // at most 56 bytes in Dial, 180 in Resolve, 196 in Accept, 136 in AcceptDatagram
 
-	// For counts, 0 takes the default and a negative number stands for none.
-	ResponderResources int    // READs and atomics that the peer may have under way (default 16)
-	InitiatorDepth     int    // that we may (default 16); the peer may grant fewer
-	RetryCount         int    // 1 to 7 (default 7)
-	RNRRetry           int    // 1 to 7 (default 7: for ever)
-	AckTimeout         int    // 5-bit code: local ACK timeout of both ends (default 16: 268 ms)
-	MinRNRTimer        int    // 5-bit code (default 12: 640 us)
-	PathMTU            ib.MTU // Dial: what to use, Accept: the most to take; 0 is the port's
+	// In the fields below, 0 stands for the default and a negative number for zero.
+	ResponderResources int // READs and atomics that the peer may have outstanding (default 16)
+	// READs and atomics that this end may have outstanding (default 16); the peer may grant fewer
+	InitiatorDepth int
+	RetryCount     int    // 1 to 7 (default 7)
+	RNRRetry       int    // 1 to 7 (default 7: for ever)
+	AckTimeout     int    // 5-bit code of the local ACK timeout of both ends (default 16: 268 ms)
+	MinRNRTimer    int    // 5-bit code of the RNR NAK delay (default 12: 640 us)
+	PathMTU        ib.MTU // Dial: the path MTU; Accept: the largest to accept; 0 is the port's
 }
 
 // Defaults of Config.
@@ -53,14 +54,15 @@ const (
 	defaultWR          = 16
 )
 
-// complete returns o with its defaults, or says what is wrong with it. The first of
-// the services that op has is the default.
+// complete returns o with defaults filled in, or an error about a field. services are those that op supports; the first
+// is the default.
 func (o Config) complete(dev ib.Device, op string, services ...ib.QPType) (Config, error) {
 	if o.Service == 0 {
 		o.Service = services[0]
 	}
 	if !slices.Contains(services, o.Service) {
-		return o, refuse(op, "Service", o.Service, fmt.Sprintf("one of %v; Resolve asks for datagram services", services))
+		return o, refuse(op, "Service", o.Service, fmt.Sprintf("one of %v; Resolve asks for datagram services",
+			services))
 	}
 	if o.Space == 0 && o.Service == ib.UD {
 		o.Space = wire.PortSpaceUDP
@@ -92,13 +94,13 @@ func (o Config) complete(dev ib.Device, op string, services ...ib.QPType) (Confi
 			return o, refuse(op, c.attr, *c.v, fmt.Sprintf("1 to %d; 0 for the default, negative for none", c.max))
 		}
 	}
-	if o.Service == ib.UC { // without READs and atomics
+	if o.Service == ib.UC { // UC has no READs and atomics
 		o.ResponderResources, o.InitiatorDepth = 0, 0
 	}
 	return o, o.completeQP(dev, op)
 }
 
-// completeQP does it for what the QP is made of.
+// completeQP fills in and checks the fields from which the QP is created.
 func (o *Config) completeQP(dev ib.Device, op string) error {
 	if o.Cap == (ib.QPCap{}) {
 		o.Cap = ib.QPCap{MaxSendWR: defaultWR, MaxRecvWR: defaultWR, MaxSendSGE: 1, MaxRecvSGE: 1}
@@ -111,12 +113,13 @@ func (o *Config) completeQP(dev ib.Device, op string) error {
 		o.PathMTU = port.ActiveMTU
 	}
 	if !o.PathMTU.Valid() || o.PathMTU > port.ActiveMTU {
-		return refuse(op, "PathMTU", int(o.PathMTU), fmt.Sprintf("256, 512, 1024, 2048 or 4096, at most the port's %d; 0 for that", port.ActiveMTU))
+		return refuse(op, "PathMTU", int(o.PathMTU),
+			fmt.Sprintf("256, 512, 1024, 2048 or 4096, at most the port's %d; 0 for that", port.ActiveMTU))
 	}
 	return nil
 }
 
-// params is what this end brings to a connection.
+// params returns what this end contributes to a connection.
 func (o *Config) params(qp ib.QPN) ib.CMConnParam {
 	return ib.CMConnParam{
 		QPN: qp, SRQ: o.SRQ != nil,

@@ -11,7 +11,7 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// How a connection comes about.
+// The operation that made a Conn, for its errors.
 const (
 	opDial   = "dial"
 	opAccept = "accept"
@@ -20,25 +20,25 @@ const (
 // Conn is a connected queue pair. It is safe for concurrent use.
 type Conn struct {
 	cm            *CM
-	op            string // how it came about: opDial or opAccept
+	op            string // opDial or opAccept
 	local, remote netip.AddrPort
-	listener      *Listener // whose Accept made it; nil for others
+	listener      *Listener // the listener whose Accept made it; nil for others
 	up            chan struct{}
 	done          chan struct{}
 
-	closeMu sync.Mutex // held while objects are closed
+	closeMu sync.Mutex // held while the Conn's objects are closed
 
-	// Guarded by CM.mu; the application gets the Conn after ep is set.
+	// Guarded by CM.mu, except that ep is set before the application gets the Conn.
 	ep      endpoint
-	id      ib.CMID // nil before Accept has answered
+	id      ib.CMID // nil until Accept has answered
 	params  cm.ConnParams
 	private []byte
-	bounded bool // the wait for the answer to our REQ has a deadline
-	asked   bool // we want it to end
+	bounded bool // the connection manager knows the deadline of our REQ
+	asked   bool // this end has disconnected
 	err     error
 }
 
-// newConn makes conn, of which the ends are set, a connection without a QP.
+// newConn registers conn, whose addresses are set, as a connection without a QP.
 func (c *CM) newConn(conn *Conn) (*Conn, error) {
 	conn.cm, conn.up, conn.done = c, make(chan struct{}), make(chan struct{})
 	c.mu.Lock()
@@ -50,7 +50,7 @@ func (c *CM) newConn(conn *Conn) (*Conn, error) {
 	return conn, nil
 }
 
-// open makes the QP.
+// open creates the QP.
 func (c *Conn) open(id ib.CMID, o *Config) error {
 	var ep endpoint
 	err := ep.open(c.cm.dev, id, o)
@@ -63,7 +63,7 @@ func (c *Conn) open(id ib.CMID, o *Config) error {
 	return err
 }
 
-// prepare lets the application have its turn.
+// prepare calls Config.Prepare.
 func (c *Conn) prepare(o *Config) error {
 	if o.Prepare == nil {
 		return nil
@@ -74,11 +74,11 @@ func (c *Conn) prepare(o *Config) error {
 	return nil
 }
 
-// event takes what happens to the connection.
+// event handles an event of the connection's ID.
 func (c *Conn) event(ev *ib.CMEvent) {
 	switch ev.Type {
 	case ib.CMConnectResponse:
-		c.replied(ev)
+		c.connectResponse(ev)
 	case ib.CMEstablished:
 		c.established()
 	case ib.CMRejected:
@@ -102,8 +102,8 @@ func (c *Conn) event(ev *ib.CMEvent) {
 	}
 }
 
-// replied brings the active end up.
-func (c *Conn) replied(ev *ib.CMEvent) {
+// connectResponse takes the QP of the active end to RTS and sends the RTU.
+func (c *Conn) connectResponse(ev *ib.CMEvent) {
 	c.private = ev.Param.PrivateData
 	params, err := c.ep.connect(c.id, ev.Param)
 	if err == nil {
@@ -139,7 +139,7 @@ func (c *Conn) established() {
 	}
 }
 
-// end takes the QP to ERR and says why; the first reason counts.
+// end takes the QP to ERR and closes Done. Only the first call counts.
 func (c *Conn) end(err error) {
 	if c.err != nil {
 		return
@@ -152,20 +152,20 @@ func (c *Conn) end(err error) {
 	}
 }
 
-// await waits until the connection is up. When it fails the connection manager knows
-// nothing of it any more.
+// await waits until the connection is established. If it returns an error, the connection manager has no ID of this
+// connection any more.
 func (c *Conn) await(ctx context.Context, step string) error {
 	select {
 	case <-c.up:
 	case <-c.done:
 	case <-ctx.Done():
-		lastWord(ctx, c.bounded, c.done)
+		awaitTimeout(ctx, c.bounded, c.done)
 	}
 	m := c.cm
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if c.isUp() {
-		return nil // whatever came of it since
+		return nil // established, even if it has ended since
 	}
 	if c.err == nil {
 		c.release(&TimeoutError{Op: c.op, Addr: c.remote.String(), Step: step, Err: ctx.Err()})
@@ -173,7 +173,7 @@ func (c *Conn) await(ctx context.Context, step string) error {
 	return c.err
 }
 
-// release ends the connection for the connection manager. The caller holds CM.mu.
+// release closes the connection's ID and ends the connection. The caller holds CM.mu.
 func (c *Conn) release(err error) {
 	if c.id != nil {
 		c.cm.forget(c.id)
@@ -184,39 +184,37 @@ func (c *Conn) release(err error) {
 // QP returns the queue pair.
 func (c *Conn) QP() ib.QP { return c.ep.qp }
 
-// PD returns the QP's protection domain; nil with a QP of the caller's.
+// PD returns the QP's protection domain; nil if the caller brought its own QP.
 func (c *Conn) PD() ib.PD { return c.ep.pd }
 
-// SendCQ returns where sends complete: Config.SendCQ, or the one that was made.
+// SendCQ returns the CQ of sends: Config.SendCQ, or the one that was created.
 func (c *Conn) SendCQ() ib.CQ { return c.ep.sendCQ }
 
-// RecvCQ returns where receives complete.
+// RecvCQ returns the CQ of receives.
 func (c *Conn) RecvCQ() ib.CQ { return c.ep.recvCQ }
 
-// LocalAddr returns our address and port.
+// LocalAddr returns the local address and port.
 func (c *Conn) LocalAddr() netip.AddrPort { return c.local }
 
-// RemoteAddr returns the peer's address and port. What a peer without rdma_cm does
-// not say is 0.
+// RemoteAddr returns the peer's address and port. The port is 0 if the peer does not tell it, as without rdma_cm.
 func (c *Conn) RemoteAddr() netip.AddrPort { return c.remote }
 
-// PrivateData returns what the peer sent with its request or answer: all bytes of
-// the field. The caller must not change it.
+// PrivateData returns the peer's private data: the whole field of its request or answer. The caller must not change it.
 func (c *Conn) PrivateData() []byte {
 	c.cm.mu.Lock()
 	defer c.cm.mu.Unlock()
 	return c.private
 }
 
-// Params returns what was agreed.
+// Params returns the parameters that both ends have agreed on.
 func (c *Conn) Params() cm.ConnParams {
 	c.cm.mu.Lock()
 	defer c.cm.mu.Unlock()
 	return c.params
 }
 
-// DataArrived says that a receive has completed before Accept returned: the peer is ready,
-// though its RTU got lost.
+// DataArrived tells that a receive has completed before Accept has returned: the peer is ready, so its RTU must have
+// been lost (IBTA 12.9.6).
 func (c *Conn) DataArrived() {
 	c.cm.mu.Lock()
 	defer c.cm.mu.Unlock()
@@ -225,21 +223,20 @@ func (c *Conn) DataArrived() {
 	}
 }
 
-// Done is closed when the connection has ended, whoever ended it. The QP is in ERR
-// then, and its work is flushed. Err says why: ErrDisconnected for the peer's
-// wish, ib.ErrClosed for ours.
+// Done is closed when the connection has ended, whoever ended it. Then the QP is in ERR and its requests are flushed.
+// Err has the cause: ErrDisconnected if the peer ended it, ib.ErrClosed if this end did.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// Err returns why the connection has ended, nil while it has not.
+// Err returns the cause of the connection's end; nil before.
 func (c *Conn) Err() error {
 	c.cm.mu.Lock()
 	defer c.cm.mu.Unlock()
 	return c.err
 }
 
-// Disconnect ends the connection and waits until the peer knows, or ctx ends; the
-// state machine goes on then. Until the peer has answered, the QP serves it. What
-// has ended already is no error.
+// Disconnect ends the connection and waits until the peer has answered, or ctx ends; in that case the connection
+// manager goes on by itself. The QP serves the peer until the answer has come. It is no error if the connection has
+// ended already.
 func (c *Conn) Disconnect(ctx context.Context) error {
 	if err := c.disconnect(ctx); err != nil {
 		return opError("disconnect", c.remote.String(), err)
@@ -249,7 +246,7 @@ func (c *Conn) Disconnect(ctx context.Context) error {
 
 func (c *Conn) disconnect(ctx context.Context) error {
 	m := c.cm
-	err := m.input(func() error {
+	err := m.whileOpen(func() error {
 		if c.err != nil || c.asked {
 			return nil
 		}
@@ -264,15 +261,14 @@ func (c *Conn) disconnect(ctx context.Context) error {
 	case <-c.done:
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		return m.err // a CM that closes does not wait for the peer
+		return m.err // the CM is being closed, and does not wait for the peer
 	case <-ctx.Done():
 		return &TimeoutError{Op: "disconnect", Addr: c.remote.String(), Step: "DREQ", Err: ctx.Err()}
 	}
 }
 
-// Close disconnects without waiting, and closes what was made for the Conn. Memory
-// that is registered in its PD makes it fail with ib.ErrBusy: close that, and
-// Close again.
+// Close disconnects without waiting, and closes the objects that were created for the Conn. If memory is registered in
+// its PD, Close fails with ib.ErrBusy: close the regions, and call Close again.
 func (c *Conn) Close() error {
 	m := c.cm
 	m.mu.Lock()

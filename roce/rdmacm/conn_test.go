@@ -81,7 +81,8 @@ func TestDisconnectUnanswered(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
 	var timeout *rdmacm.TimeoutError
-	if err := c.Disconnect(ctx); !errors.As(err, &timeout) || timeout.Step != "DREQ" || !errors.Is(err, context.DeadlineExceeded) {
+	if err := c.Disconnect(ctx); !errors.As(err, &timeout) || timeout.Step != "DREQ" ||
+		!errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Disconnect returned %v", err)
 	}
 	must(t, s.Disconnect(patience(t))) // the other's gets through
@@ -138,7 +139,8 @@ func TestCloseRaces(t *testing.T) {
 				c := <-prepared
 				_ = c.Close()
 			}()
-			c, err := a.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{Prepare: func(c *rdmacm.Conn) error { prepared <- c; return nil }})
+			c, err := a.cm.Dial(ctx, l.Addr().String(),
+				rdmacm.Config{Prepare: func(c *rdmacm.Conn) error { prepared <- c; return nil }})
 			if err == nil {
 				_ = c.Disconnect(ctx)
 				err = c.Close()
@@ -212,11 +214,14 @@ func TestAcceptGoesOn(t *testing.T) {
 	go func() { s, _ := l.Accept(ctx); accepted <- s }()
 	own := errors.New("changed my mind")
 	for range 3 {
-		broken := rdmacm.Config{Prepare: func(c *rdmacm.Conn) error { return c.QP().Modify(ib.QPAttr{State: ib.Err}, ib.AttrState) }}
+		broken := rdmacm.Config{Prepare: func(c *rdmacm.Conn) error {
+			return c.QP().Modify(ib.QPAttr{State: ib.Err}, ib.AttrState)
+		}}
 		if _, err := a.cm.Dial(ctx, l.Addr().String(), broken); !errors.Is(err, ib.ErrState) {
 			t.Fatalf("Dial returned %v", err)
 		}
-		if _, err := a.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{Prepare: func(*rdmacm.Conn) error { return own }}); !errors.Is(err, own) {
+		if _, err := a.cm.Dial(ctx, l.Addr().String(),
+			rdmacm.Config{Prepare: func(*rdmacm.Conn) error { return own }}); !errors.Is(err, own) {
 			t.Fatalf("Dial returned %v", err)
 		}
 	}
@@ -254,7 +259,9 @@ func TestAcceptUnanswered(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	var timeout *rdmacm.TimeoutError
-	if _, err := r.Accept(ctx, rdmacm.Config{}); !errors.As(err, &timeout) || timeout.Step != "REP" || !errors.Is(err, context.DeadlineExceeded) || !strings.HasPrefix(err.Error(), "accept "+r.RemoteAddr().String()) {
+	if _, err := r.Accept(ctx, rdmacm.Config{}); !errors.As(err, &timeout) || timeout.Step != "REP" ||
+		!errors.Is(err, context.DeadlineExceeded) || !strings.HasPrefix(err.Error(),
+		"accept "+r.RemoteAddr().String()) {
 		t.Errorf("Accept returned %v", err)
 	}
 	c := <-dialled

@@ -8,7 +8,7 @@ import (
 	"github.com/goroce/goroce/roce/cm"
 )
 
-// counter is a device that counts what was made on it and not closed.
+// counter is a device that counts the objects made on it that are not closed.
 type counter struct {
 	ib.Device
 	mu   sync.Mutex
@@ -17,20 +17,20 @@ type counter struct {
 
 func newCounter(d ib.Device) *counter { return &counter{Device: d, live: map[string]int{}} }
 
-// OpenCM opens the device's. It is not counted: it ends with the CM, or the test would not.
+// OpenCM opens a CM of the device. It is not counted; the tests would not end without closing it.
 func (c *counter) OpenCM() (ib.CM, error) { return c.Device.(ib.CMDevice).OpenCM() }
 
-// CMStats is the device's.
+// CMStats returns the device's counters.
 func (c *counter) CMStats() cm.Stats { return c.Device.(interface{ CMStats() cm.Stats }).CMStats() }
 
-// left returns the numbers of what is not closed.
+// left returns the numbers of objects that are not closed.
 func (c *counter) left() map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return maps.Clone(c.live)
 }
 
-// object counts one thing.
+// object is an object that is counted.
 type object struct {
 	c      *counter
 	kind   string
@@ -57,7 +57,7 @@ func (o *object) close(f func() error) error {
 	return err
 }
 
-// The objects that a CM makes. Each knows the device's own, which its verbs want.
+// Counted objects of a CM. Each has the device's object, which the device's verbs need.
 type (
 	countedPD struct {
 		ib.PD

@@ -11,7 +11,7 @@ import (
 // groups (Linux's RDMA_UDP_QKEY).
 const DefaultQKey = ib.DefaultCMQKey
 
-// Service is a datagram service of a peer: where to send.
+// Service is a datagram service of a peer: the destination of its datagrams.
 type Service struct {
 	AH          ib.AHAttr
 	QPN         ib.QPN
@@ -19,8 +19,8 @@ type Service struct {
 	PrivateData []byte // all bytes of the field
 }
 
-// Resolve asks for the datagram service at host:port. Of o it takes Service, which
-// is UD, Space, ServiceID, Local and PrivateData. Errors are those of Dial.
+// Resolve asks for the datagram service at host:port (SIDR, IBTA 12.11). It uses the fields Service, which must be UD,
+// Space, ServiceID, Local and PrivateData of o. Its errors are like Dial's.
 func (c *CM) Resolve(ctx context.Context, addr string, o Config) (*Service, error) {
 	const op = "resolve"
 	o, err := o.complete(c.dev, op, ib.UD)
@@ -45,12 +45,12 @@ func (c *CM) Resolve(ctx context.Context, addr string, o Config) (*Service, erro
 	return &q.service, nil
 }
 
-// resolution is a question for a datagram service.
+// resolution is a SIDR_REQ that waits for its answer.
 type resolution struct {
 	cm   *CM
 	id   ib.CMID
 	addr string
-	done chan struct{} // closed with the answer
+	done chan struct{} // closed when the answer has come
 
 	// Guarded by CM.mu until done is closed.
 	bounded bool
@@ -60,8 +60,8 @@ type resolution struct {
 
 // ask sends the SIDR_REQ.
 func (q *resolution) ask(ctx context.Context, private []byte) error {
-	return q.cm.input(func() error {
-		p := ib.CMConnParam{PrivateData: private, Timeout: left(ctx)}
+	return q.cm.whileOpen(func() error {
+		p := ib.CMConnParam{PrivateData: private, Timeout: timeLeft(ctx)}
 		q.bounded = p.Timeout > 0
 		q.cm.owners[q.id] = q
 		return q.id.Connect(p)
@@ -87,7 +87,7 @@ func (q *resolution) event(ev *ib.CMEvent) {
 
 func (q *resolution) end(err error) {
 	select {
-	case <-q.done: // answered, and the CM closes
+	case <-q.done: // the answer has come, and the CM is being closed
 	default:
 		q.err = err
 		close(q.done)
@@ -100,7 +100,7 @@ func (q *resolution) await(ctx context.Context) error {
 	case <-q.done:
 		return q.err
 	case <-ctx.Done():
-		lastWord(ctx, q.bounded, q.done)
+		awaitTimeout(ctx, q.bounded, q.done)
 	}
 	q.cm.mu.Lock()
 	defer q.cm.mu.Unlock()

@@ -38,7 +38,8 @@ func TestDatagrams(t *testing.T) {
 			if diff := cmp.Diff(padded("who?", 180), r.PrivateData()); diff != "" || r.RemoteAddr().Port() == 0 {
 				t.Error(r.RemoteAddr(), diff)
 			}
-			if _, err := r.Accept(ctx, rdmacm.Config{}); err == nil || !strings.Contains(err.Error(), "AcceptDatagram") {
+			if _, err := r.Accept(ctx, rdmacm.Config{}); err == nil ||
+				!strings.Contains(err.Error(), "AcceptDatagram") {
 				t.Errorf("accepted as a connection: %v", err)
 			}
 			back, err := r.AcceptDatagram(server.qp.Num(), 0, []byte("me"))
@@ -93,7 +94,8 @@ func TestDatagramRefusals(t *testing.T) {
 	} {
 		tt.ask()
 		var e *rdmacm.RejectError
-		if err := <-rejected; !errors.As(err, &e) || e.Status != tt.status || !errors.Is(err, &rdmacm.RejectError{Status: tt.status}) ||
+		if err := <-rejected; !errors.As(err, &e) || e.Status != tt.status ||
+			!errors.Is(err, &rdmacm.RejectError{Status: tt.status}) ||
 			!bytes.Equal(e.PrivateData, padded(tt.private, 136)) || !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("rejected with %v, want status %d, private data %q", err, tt.status, tt.private)
 		}
@@ -101,10 +103,12 @@ func TestDatagramRefusals(t *testing.T) {
 	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer cancel()
 	var timeout *rdmacm.TimeoutError
-	if _, err := a.cm.Resolve(short, "192.0.2.9:7471", rdmacm.Config{}); !errors.As(err, &timeout) || timeout.Step != "SIDR_REQ" || !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := a.cm.Resolve(short, "192.0.2.9:7471", rdmacm.Config{}); !errors.As(err, &timeout) ||
+		timeout.Step != "SIDR_REQ" || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("resolved at nobody's: %v", err)
 	}
-	if _, err := a.cm.Resolve(ctx, "192.0.2.2:7471", rdmacm.Config{PrivateData: make([]byte, 181)}); !errors.Is(err, cm.ErrPrivate) {
+	if _, err := a.cm.Resolve(ctx, "192.0.2.2:7471", rdmacm.Config{PrivateData: make([]byte, 181)}); !errors.Is(err,
+		cm.ErrPrivate) {
 		t.Errorf("too much private data: %v", err)
 	}
 	if !a.cm.Idle() {
@@ -124,7 +128,8 @@ func TestJoin(t *testing.T) {
 		my, err := b.cm.Join(ctx, addr, y.qp)
 		must(t, err)
 		gids, _ := a.dev.GIDs(1)
-		if local := gids[mx.AH.SGIDIndex].GID.Addr(); local.IsLinkLocalUnicast() != addr.IsLinkLocalMulticast() || local.Is4() != addr.Unmap().Is4() {
+		if local := gids[mx.AH.SGIDIndex].GID.Addr(); local.IsLinkLocalUnicast() != addr.IsLinkLocalMulticast() ||
+			local.Is4() != addr.Unmap().Is4() {
 			t.Errorf("%s: sent from %v", group, local)
 		}
 		x.send(t, mx.AH, mx.QPN, mx.QKey, "to all")
@@ -150,7 +155,8 @@ func TestJoin(t *testing.T) {
 		t.Errorf("joined a unicast address: %v", err)
 	}
 	c, _ := connect(t, a, b, rdmacm.Config{}, rdmacm.Config{})
-	if _, err := a.cm.Join(ctx, addrPort("239.1.2.3:0").Addr(), c.QP()); !errors.As(err, &attr) || attr.Allowed != "UD" {
+	if _, err := a.cm.Join(ctx, addrPort("239.1.2.3:0").Addr(), c.QP()); !errors.As(err, &attr) ||
+		attr.Allowed != "UD" {
 		t.Errorf("an RC QP joined: %v", err)
 	}
 }

@@ -6,12 +6,12 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// Dial connects to host:port. An address resolves as the net package does it. ctx
-// bounds all of it; an error that matches ctx's says which step got no answer.
-// Without a deadline resends run out after some twenty seconds.
+// Dial connects to host:port. Host names are resolved as in package net. ctx limits the whole operation; an error that
+// matches the error of ctx says which message got no answer. Without a deadline, Dial gives up after some twenty
+// seconds of retransmissions.
 //
-// A refusal is a *RejectError, silence a *TimeoutError. A QP of the caller's is in
-// ERR after a failure.
+// If the peer refuses, the error is a *RejectError; if it does not answer, a *TimeoutError. If Dial fails, a QP that
+// the caller has provided is in ERR.
 func (c *CM) Dial(ctx context.Context, addr string, o Config) (*Conn, error) {
 	const op = opDial
 	o, err := o.complete(c.dev, op, ib.RC, ib.UC)
@@ -37,7 +37,7 @@ func (c *CM) Dial(ctx context.Context, addr string, o Config) (*Conn, error) {
 		err = conn.await(ctx, "REQ")
 	}
 	if err != nil {
-		_ = conn.Close() // busy if Prepare registered memory, which its owner closes
+		_ = conn.Close() // fails with ib.ErrBusy if Prepare registered memory; its owner closes it
 		return nil, opError(op, addr, err)
 	}
 	return conn, nil
@@ -46,12 +46,12 @@ func (c *CM) Dial(ctx context.Context, addr string, o Config) (*Conn, error) {
 // request sends the REQ.
 func (c *Conn) request(ctx context.Context, o *Config) error {
 	m := c.cm
-	return m.input(func() error {
-		if c.err != nil { // Prepare closed it
+	return m.whileOpen(func() error {
+		if c.err != nil { // Prepare has closed it
 			return c.err
 		}
 		p := o.params(c.ep.qp.Num())
-		p.Timeout = left(ctx)
+		p.Timeout = timeLeft(ctx)
 		c.bounded = p.Timeout > 0
 		m.owners[c.id] = c
 		return c.id.Connect(p)

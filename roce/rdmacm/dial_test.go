@@ -45,13 +45,17 @@ func TestConnect(t *testing.T) {
 				_, err := c.QP().PostRecv([]ib.RecvWR{{ID: 7, SGL: inbox.sgl()}})
 				return err
 			}
-			l := listen(t, b, tt.host, rdmacm.ListenConfig{Config: rdmacm.Config{Service: tt.service, PrivateData: []byte("pong"), Prepare: prepare}})
+			l := listen(t, b, tt.host, rdmacm.ListenConfig{Config: rdmacm.Config{Service: tt.service,
+				PrivateData: []byte("pong"), Prepare: prepare}})
 			_, port, _ := net.SplitHostPort(l.Addr().String())
-			c, s := dialTo(t, a, l, tt.dial+":"+port, rdmacm.Config{Service: tt.service, PrivateData: []byte("ping"), Cap: ib.QPCap{MaxSendWR: 1, MaxInline: 16}, SigAll: true})
+			c, s := dialTo(t, a, l, tt.dial+":"+port, rdmacm.Config{Service: tt.service, PrivateData: []byte("ping"),
+				Cap: ib.QPCap{MaxSendWR: 1, MaxInline: 16}, SigAll: true})
 			if c.LocalAddr() != s.RemoteAddr() || s.LocalAddr() != c.RemoteAddr() || c.LocalAddr().Port() < 49152 {
-				t.Errorf("client %v to %v, server %v to %v", c.LocalAddr(), c.RemoteAddr(), s.LocalAddr(), s.RemoteAddr())
+				t.Errorf("client %v to %v, server %v to %v", c.LocalAddr(), c.RemoteAddr(), s.LocalAddr(),
+					s.RemoteAddr())
 			}
-			if p := c.Params(); (p.ResponderResources == 0) != (tt.service == ib.UC) || (p.InitiatorDepth == 0) != (tt.service == ib.UC) {
+			if p := c.Params(); (p.ResponderResources == 0) != (tt.service == ib.UC) ||
+				(p.InitiatorDepth == 0) != (tt.service == ib.UC) {
 				t.Errorf("READs and atomics of a connection of type %v: %+v", tt.service, p)
 			}
 			if diff := cmp.Diff(padded("ping", 56), s.PrivateData()); diff != "" {
@@ -60,7 +64,8 @@ func TestConnect(t *testing.T) {
 			if diff := cmp.Diff(padded("pong", 196), c.PrivateData()); diff != "" {
 				t.Error("the client's view of private data:", diff)
 			}
-			if _, err := c.QP().PostSend([]ib.SendWR{{Opcode: ib.WRSend, Flags: ib.SendInline, Inline: []byte("hello")}}); err != nil {
+			if _, err := c.QP().PostSend([]ib.SendWR{{Opcode: ib.WRSend, Flags: ib.SendInline,
+				Inline: []byte("hello")}}); err != nil {
 				t.Fatal(err)
 			}
 			want(t, poll(t, c.SendCQ()))
@@ -82,12 +87,13 @@ func TestConnect(t *testing.T) {
 func TestParams(t *testing.T) {
 	a, b := pair(t)
 	c, s := connect(t, a, b,
-		rdmacm.Config{ResponderResources: 4, InitiatorDepth: 9, RetryCount: 3, RNRRetry: 2, AckTimeout: 15, MinRNRTimer: 5, PathMTU: ib.MTU512, Access: ib.RemoteRead},
+		rdmacm.Config{ResponderResources: 4, InitiatorDepth: 9, RetryCount: 3, RNRRetry: 2, AckTimeout: 15,
+			MinRNRTimer: 5, PathMTU: ib.MTU512, Access: ib.RemoteRead},
 		rdmacm.Config{ResponderResources: 6, InitiatorDepth: -1, RetryCount: 1, RNRRetry: 4, AckTimeout: 9})
-	wantC := cm.ConnParams{RemoteQPN: s.QP().Num(), RQPSN: s.Params().SQPSN, SQPSN: s.Params().RQPSN, Service: ib.RC, PathMTU: ib.MTU512,
-		ResponderResources: 0, InitiatorDepth: 6, AckTimeout: 15, RetryCount: 3, RNRRetry: 4}
-	wantS := cm.ConnParams{RemoteQPN: c.QP().Num(), RQPSN: c.Params().SQPSN, SQPSN: c.Params().RQPSN, Service: ib.RC, PathMTU: ib.MTU512,
-		ResponderResources: 6, InitiatorDepth: 0, AckTimeout: 15, RetryCount: 3, RNRRetry: 2}
+	wantC := cm.ConnParams{RemoteQPN: s.QP().Num(), RQPSN: s.Params().SQPSN, SQPSN: s.Params().RQPSN, Service: ib.RC,
+		PathMTU: ib.MTU512, ResponderResources: 0, InitiatorDepth: 6, AckTimeout: 15, RetryCount: 3, RNRRetry: 4}
+	wantS := cm.ConnParams{RemoteQPN: c.QP().Num(), RQPSN: c.Params().SQPSN, SQPSN: c.Params().RQPSN, Service: ib.RC,
+		PathMTU: ib.MTU512, ResponderResources: 6, InitiatorDepth: 0, AckTimeout: 15, RetryCount: 3, RNRRetry: 2}
 	for _, e := range []struct {
 		name   string
 		conn   *rdmacm.Conn
@@ -103,9 +109,12 @@ func TestParams(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := cm.ConnParams{RemoteQPN: q.DestQPN, RQPSN: q.RQPSN, SQPSN: q.SQPSN, Service: ib.RC, PathMTU: q.PathMTU,
-			ResponderResources: uint8(q.MaxDestRdAtomic), InitiatorDepth: uint8(q.MaxRdAtomic), AckTimeout: q.Timeout, RetryCount: q.RetryCnt, RNRRetry: q.RNRRetry}
-		if diff := cmp.Diff(e.want, got); diff != "" || q.State != ib.RTS || q.MinRNRTimer != e.minRNR || q.Access != e.access {
-			t.Errorf("%s: QP in %v, MinRNRTimer %d, access %#x: %s", e.name, q.State, q.MinRNRTimer, uint32(q.Access), diff)
+			ResponderResources: uint8(q.MaxDestRdAtomic), InitiatorDepth: uint8(q.MaxRdAtomic), AckTimeout: q.Timeout,
+			RetryCount: q.RetryCnt, RNRRetry: q.RNRRetry}
+		if diff := cmp.Diff(e.want, got); diff != "" || q.State != ib.RTS || q.MinRNRTimer != e.minRNR ||
+			q.Access != e.access {
+			t.Errorf("%s: QP in %v, MinRNRTimer %d, access %#x: %s", e.name, q.State, q.MinRNRTimer, uint32(q.Access),
+				diff)
 		}
 	}
 }
@@ -153,7 +162,8 @@ func TestOwnObjects(t *testing.T) {
 		"RecvCQ":  {RecvCQ: cq},
 	} {
 		c, s := connect(t, a, b, o, rdmacm.Config{Cap: ib.QPCap{MaxSendWR: 1, MaxInline: 8}, SigAll: true})
-		if o.QP != nil && (c.QP() != qp || c.PD() != nil) || o.PD != nil && c.PD() != pd || o.RecvCQ != nil && c.RecvCQ() != cq {
+		if o.QP != nil && (c.QP() != qp || c.PD() != nil) || o.PD != nil && c.PD() != pd || o.RecvCQ != nil &&
+			c.RecvCQ() != cq {
 			t.Errorf("%s: the connection has others", name)
 		}
 		if name == "SRQ" && c.RecvCQ().Entries() < 16+4 {
@@ -187,15 +197,20 @@ func TestPrepare(t *testing.T) {
 		}
 		return own
 	}}})
-	if _, err := a.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{Prepare: func(*rdmacm.Conn) error { return own }}); !errors.Is(err, own) {
+	if _, err := a.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{Prepare: func(*rdmacm.Conn) error {
+		return own
+	}}); !errors.Is(err, own) {
 		t.Errorf("Dial returned %v", err)
 	}
-	if _, err := a.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{Prepare: func(c *rdmacm.Conn) error { return c.Close() }}); !errors.Is(err, ib.ErrClosed) {
+	if _, err := a.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{Prepare: func(c *rdmacm.Conn) error {
+		return c.Close()
+	}}); !errors.Is(err, ib.ErrClosed) {
 		t.Errorf("Dial of what Prepare closed: %v", err)
 	}
 	accepted := make(chan error, 1)
 	go func() { _, err := l.Accept(ctx); accepted <- err }()
-	if _, err := a.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{}); !errors.Is(err, &rdmacm.RejectError{Reason: wire.RejectConsumer}) {
+	if _, err := a.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{}); !errors.Is(err,
+		&rdmacm.RejectError{Reason: wire.RejectConsumer}) {
 		t.Errorf("Dial returned %v, want a consumer's reject", err)
 	}
 	if err := <-accepted; !errors.Is(err, own) {
@@ -210,7 +225,8 @@ func TestNobodyThere(t *testing.T) {
 	defer cancel()
 	_, err := a.cm.Dial(ctx, "192.0.2.9:7471", rdmacm.Config{})
 	var timeout *rdmacm.TimeoutError
-	if !errors.As(err, &timeout) || timeout.Step != "REQ" || timeout.Sent == 0 || !timeout.Timeout() || !errors.Is(err, context.DeadlineExceeded) {
+	if !errors.As(err, &timeout) || timeout.Step != "REQ" || timeout.Sent == 0 || !timeout.Timeout() ||
+		!errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("Dial returned %#v", err)
 	}
 	for _, s := range []string{"dial 192.0.2.9:7471", "REQ", "4791", fmt.Sprintf("sent %d times", timeout.Sent)} {

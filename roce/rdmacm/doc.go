@@ -14,11 +14,11 @@
 // business. For datagrams, [CM.Resolve] and a listener with Config.Service ib.UD find the QP
 // and Q_Key behind a port. [CM.Join] makes a UD QP a member of a multicast group.
 //
-// Peers may send as soon as the handshake is over. Config.Prepare is the place to
-// post the first receives: the QP is in INIT then, and the peer does not know of it.
+// Peers may send as soon as the handshake is over. Post the first receives in Config.Prepare: the QP is in INIT then,
+// and the peer does not know it yet.
 //
-// One mutex, CM.mu, guards all that hangs on a CM. Events and calls take it; device verbs and
-// operations of the connection manager are called under it, and wait for nobody.
+// One mutex, CM.mu, guards the state of a CM and of everything that was made with it. Events and calls take it. They
+// call verbs and operations of the connection manager with the mutex held; none of those blocks.
 //
 //	cm.go                    the channel: events to their owners
 //	route.go                 addresses: names, and the ID that is taken to a peer's

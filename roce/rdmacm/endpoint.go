@@ -8,12 +8,12 @@ import (
 	"github.com/goroce/goroce/roce/cm"
 )
 
-// objects are things that were made, in order.
+// objects are closers in the order of their creation.
 type objects []io.Closer
 
 func (o *objects) add(c io.Closer) { *o = append(*o, c) }
 
-// close closes the last first, and all that can be. It may be called again.
+// close closes as many as possible, the last one first. It may be called again.
 func (o objects) close() error {
 	var errs []error
 	for i := len(o) - 1; i >= 0; i-- {
@@ -22,17 +22,17 @@ func (o objects) close() error {
 	return errors.Join(errs...)
 }
 
-// endpoint is the QP of a connection and what it works with.
+// endpoint is the QP of a connection with its PD and CQs.
 type endpoint struct {
 	dev            ib.Device
 	qp             ib.QP
 	pd             ib.PD
 	sendCQ, recvCQ ib.CQ
 	minRNR         uint8
-	made           objects // by us
+	made           objects // created by open
 }
 
-// open makes what o leaves to be made, and takes the QP to INIT.
+// open creates the objects that o does not provide, and takes the QP to INIT.
 func (e *endpoint) open(dev ib.Device, id ib.CMID, o *Config) error {
 	e.dev, e.minRNR = dev, uint8(o.MinRNRTimer)
 	e.sendCQ, e.recvCQ = o.SendCQ, o.RecvCQ
@@ -79,7 +79,7 @@ func (e *endpoint) makeQP(o *Config) (err error) {
 	return nil
 }
 
-// entries is how much can be outstanding on the CQ that is made.
+// entries returns the number of entries for the CQ: the most completions that can be outstanding.
 func (o *Config) entries() (int, error) {
 	n := o.Cap.MaxSendWR
 	switch {
@@ -96,8 +96,8 @@ func (o *Config) entries() (int, error) {
 	return max(n, 1), nil
 }
 
-// connect takes the QP from INIT to RTS, with what id says, but no more READs and atomics
-// than most. It returns what the QP has.
+// connect takes the QP from INIT to RTS, with the attributes that id says, but with at most the responder resources and
+// initiator depth of most. It returns the attributes of the QP.
 func (e *endpoint) connect(id ib.CMID, most ib.CMConnParam) (cm.ConnParams, error) {
 	var p cm.ConnParams
 	for _, state := range []ib.QPState{ib.RTR, ib.RTS} {
@@ -116,7 +116,7 @@ func (e *endpoint) connect(id ib.CMID, most ib.CMConnParam) (cm.ConnParams, erro
 	return p, nil
 }
 
-// connParams is what the attributes of a connected QP say.
+// connParams converts the attributes of a connected QP.
 func connParams(service ib.QPType, a *ib.QPAttr) cm.ConnParams {
 	return cm.ConnParams{
 		RemoteQPN: a.DestQPN, RQPSN: a.RQPSN, SQPSN: a.SQPSN, Service: service, PathMTU: a.PathMTU,
@@ -125,7 +125,7 @@ func connParams(service ib.QPType, a *ib.QPAttr) cm.ConnParams {
 	}
 }
 
-// fail takes the QP to ERR. A QP of the caller's may be closed by now.
+// fail takes the QP to ERR. A QP of the caller may be closed already.
 func (e *endpoint) fail() {
 	if e.qp != nil {
 		_ = e.qp.Modify(ib.QPAttr{State: ib.Err}, ib.AttrState)

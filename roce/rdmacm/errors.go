@@ -9,42 +9,45 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// ErrDisconnected is Conn.Err of a connection that the peer has ended.
+// ErrDisconnected is the error of a connection that the peer has ended (Conn.Err).
 var ErrDisconnected = errors.New("disconnected by the peer")
 
-// RejectError says that the peer refused. errors.Is matches it with a
-// &RejectError{Reason: r}, or one with a Status, whatever the other fields are.
+// RejectError says that the peer has refused. errors.Is(err, &RejectError{Reason: r}) compares the reason only, and
+// with a Status only the status.
 type RejectError struct {
 	Op     string // "dial", "resolve", "accept"
 	Addr   string
 	Reason wire.RejectReason // of connections
 	Status wire.SIDRStatus   // of datagram services, which have no Reason
 	Info   []byte            // additional reject information
-	// PrivateData is the peer's: all bytes of the field, as Linux gives them.
+	// PrivateData is the peer's private data: the whole field of the message, as with librdmacm.
 	PrivateData []byte
 }
 
 func (e *RejectError) Error() string {
 	if e.Reason == 0 {
-		return fmt.Sprintf("%s %s: rejected with status %d, %v%s", e.Op, e.Addr, uint8(e.Status), e.Status, statusAdvice[e.Status])
+		return fmt.Sprintf("%s %s: rejected with status %d, %v%s", e.Op, e.Addr, uint8(e.Status), e.Status,
+			statusAdvice[e.Status])
 	}
-	return fmt.Sprintf("%s %s: rejected for reason %d, %v%s", e.Op, e.Addr, uint16(e.Reason), e.Reason, rejectAdvice[e.Reason])
+	return fmt.Sprintf("%s %s: rejected for reason %d, %v%s", e.Op, e.Addr, uint16(e.Reason), e.Reason,
+		rejectAdvice[e.Reason])
 }
 
-// Is compares reason and status.
+// Is reports whether target is a RejectError with the same reason or status.
 func (e *RejectError) Is(target error) bool {
 	t, ok := target.(*RejectError)
 	return ok && t.Reason == e.Reason && t.Status == e.Status
 }
 
-// rejectAdvice says what a reason means here, and what to do.
+// rejectAdvice says what a reason means for the caller, and what to do.
 var rejectAdvice = map[wire.RejectReason]string{
-	wire.RejectNoResources:        ": the peer's backlog is full, or it has no more QPs; try again later",
-	wire.RejectTimeout:            ": the peer waited in vain for our answer; its messages reach us, ours get lost",
-	wire.RejectInvalidServiceID:   ": nobody listens there; check the port, and that the listener has this address and service",
+	wire.RejectNoResources: ": the peer's backlog is full, or it has no more QPs; try again later",
+	wire.RejectTimeout:     ": the peer waited in vain for our answer; its messages reach us, ours get lost",
+	wire.RejectInvalidServiceID: ": nobody listens there; check the port, and that the listener has this " +
+		"address and service",
 	wire.RejectInvalidTransport:   ": the listener wants another service; choose Config.Service as there",
 	wire.RejectStale:              ": the peer takes us for an older connection; try again",
-	wire.RejectInvalidGID:         ": the peer has not the address that it was asked by; is there a NAT on the way?",
+	wire.RejectInvalidGID:         ": the peer does not have the address that it was asked by; is there a NAT?",
 	wire.RejectInvalidMTU:         ": the peer's port takes only smaller packets; set Config.PathMTU",
 	wire.RejectConsumer:           ": the application there refused; its private data may say why",
 	wire.RejectInvalidCommID:      ": the peer knows nothing of this connection any more",
@@ -80,20 +83,20 @@ func (e *TimeoutError) Error() string {
 // Unwrap returns the context's error.
 func (e *TimeoutError) Unwrap() error { return e.Err }
 
-// Timeout reports that time ran out, as net.Error has it; false if the context was
-// cancelled.
+// Timeout reports whether time ran out, as in net.Error; it is false if the context was cancelled.
 func (e *TimeoutError) Timeout() bool { return !errors.Is(e.Err, context.Canceled) }
 
-// stepAdvice says what to look at.
+// stepAdvice says what to check if a message got no answer.
 var stepAdvice = map[string]string{
 	"REQ":      unreachableAdvice,
 	"SIDR_REQ": unreachableAdvice,
 	"REP":      "; the peer asked and then fell silent: it gave up, or our messages do not reach it",
 }
 
-const unreachableAdvice = "; is the host up, does every firewall pass UDP port 4791 both ways, does anybody there speak RoCEv2 (goroce, rdma_rxe, a RoCE NIC)?"
+const unreachableAdvice = "; is the host up, does every firewall pass UDP port 4791 both ways, " +
+	"does anybody there speak RoCEv2 (goroce, rdma_rxe, a RoCE NIC)?"
 
-// opError says what was tried, unless err does so itself.
+// opError adds the operation and the address to err, unless err names them itself.
 func opError(op, addr string, err error) error {
 	switch err.(type) {
 	case *RejectError, *TimeoutError:
@@ -102,7 +105,7 @@ func opError(op, addr string, err error) error {
 	return fmt.Errorf("%s %s: %w", op, addr, err)
 }
 
-// refuse returns an error about an argument.
+// refuse returns the error for an argument that is not valid.
 func refuse(op, attr string, value any, allowed string) error {
 	return ib.Refuse(op, attr, value, allowed, ib.ErrInvalid)
 }

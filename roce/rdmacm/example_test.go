@@ -43,7 +43,8 @@ func Example() {
 		return
 	}
 	defer conn.Close()
-	if _, err := conn.QP().PostSend([]ib.SendWR{{Opcode: ib.WRSend, Flags: ib.SendInline, Inline: []byte("hello")}}); err != nil {
+	if _, err := conn.QP().PostSend([]ib.SendWR{{Opcode: ib.WRSend, Flags: ib.SendInline,
+		Inline: []byte("hello")}}); err != nil {
 		fmt.Println(err)
 		return
 	}

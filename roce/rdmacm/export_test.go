@@ -1,12 +1,11 @@
 package rdmacm
 
-// Idle reports whether the CM holds nothing, and the port's connection manager no
-// connection either, not even in timewait.
+// Idle reports whether the CM has no objects, and the port's connection manager no connection, not even in timewait.
 func (c *CM) Idle() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.owners) == 0 && len(c.conns) == 0 && len(c.listeners) == 0 && c.Stats().Open == 0
 }
 
-// Choose is what Dial chooses addresses by.
+// Choose is choose, for tests.
 var Choose = choose

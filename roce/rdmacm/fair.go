@@ -2,17 +2,17 @@ package rdmacm
 
 import "net/netip"
 
-// A listener's room is shared by the hosts that ask: one that asks and then falls silent, as
-// often as it may, keeps others out for no longer than until they ask, too.
+// The hosts that send requests share a listener's backlog. A host that sends requests and never completes a handshake
+// keeps another host out only until that one sends a request, too.
 
-// sourced has come from a host.
-type sourced interface{ source() netip.Addr }
+// hasSource is a request or a connection of a host.
+type hasSource interface{ source() netip.Addr }
 
 func (r *Request) source() netip.Addr { return r.remote.Addr() }
 func (c *Conn) source() netip.Addr    { return c.remote.Addr() }
 
-// shares counts items by source.
-func shares[T sourced](items []T) map[netip.Addr]int {
+// countBySource counts items by host.
+func countBySource[T hasSource](items []T) map[netip.Addr]int {
 	n := map[netip.Addr]int{}
 	for _, item := range items {
 		n[item.source()]++
@@ -20,10 +20,10 @@ func shares[T sourced](items []T) map[netip.Addr]int {
 	return n
 }
 
-// victim returns the oldest item of the source that has most, if a host that has n of them
-// may take its place: that is, if it still has no more than the other then.
-func victim[T sourced](items []T, n int) (oldest T, ok bool) {
-	count := shares(items)
+// victim returns the item to drop in favour of a host that has n items: the oldest item of the host that has the most.
+// ok is false if that host would then have fewer than the other.
+func victim[T hasSource](items []T, n int) (oldest T, ok bool) {
+	count := countBySource(items)
 	most := 0
 	for _, item := range items {
 		if c := count[item.source()]; c > most {

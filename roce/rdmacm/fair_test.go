@@ -13,8 +13,8 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// TestHogConfirmsNothing: a host that asks again and again and confirms no answer keeps others
-// out of a listener for no longer than a handshake takes.
+// TestHogConfirmsNothing: a host that sends many requests and never confirms keeps others out of a listener for no
+// longer than a handshake takes.
 func TestHogConfirmsNothing(t *testing.T) {
 	n := network{mem.NewNetwork()}
 	hog := n.open(t, "1", func(l link.Link) link.Link {
@@ -56,8 +56,8 @@ func TestHogConfirmsNothing(t *testing.T) {
 	must(t, c.Close())
 }
 
-// TestHogFillsBacklog: requests of a host that fills a backlog go, the oldest first, in favour of
-// one that has fewer.
+// TestHogFillsBacklog: requests of a host that fills a backlog are rejected, the oldest first, in favour of a host that
+// has fewer.
 func TestHogFillsBacklog(t *testing.T) {
 	n := network{mem.NewNetwork()}
 	hog, b, a := n.open(t, "1", same), n.open(t, "2", same), n.open(t, "3", same)

@@ -28,7 +28,7 @@ type node struct {
 	addr netip.Addr // the device's first
 }
 
-// at is a port of the host as Dial takes it.
+// at returns the address of a port of the host for Dial.
 func (h *node) at(port string) string { return net.JoinHostPort(h.addr.String(), port) }
 
 // openHost opens a device on a link, for as long as the test runs.
@@ -51,31 +51,29 @@ func openHost(t testing.TB, l link.Link) *node {
 	return h
 }
 
-// same is the link as it is.
+// same returns the link unchanged.
 func same(l link.Link) link.Link { return l }
 
-// network is hosts in memory.
+// network is hosts on a network in memory.
 type network struct{ *mem.Network }
 
-// open opens host number n: 192.0.2.n, 2001:db8::n, fe80::n. above stands between
-// the device and the wire.
+// open opens host number n: 192.0.2.n, 2001:db8::n, fe80::n. above wraps its link.
 func (n network) open(t testing.TB, number string, above func(link.Link) link.Link) *node {
 	t.Helper()
 	var gids []ib.GID
 	for _, prefix := range []string{"192.0.2.", "2001:db8::", "fe80::"} {
 		gids = append(gids, ib.GIDFromAddr(netip.MustParseAddr(prefix+number)))
 	}
-	return openHost(t, above(wrap.Seal(wrap.Turn(n.Open(gids, mem.Options{})))))
+	return openHost(t, above(wrap.Seal(wrap.Loopback(n.Open(gids, mem.Options{})))))
 }
 
-// pair is hosts 1 and 2 of a network in memory.
+// pair returns hosts 1 and 2 of a network in memory.
 func pair(t testing.TB) (a, b *node) {
 	n := network{mem.NewNetwork()}
 	return n.open(t, "1", same), n.open(t, "2", same)
 }
 
-// udpPair is two hosts with UDP sockets on loopback. Frames that leave are lost
-// with probability drop.
+// udpPair returns two hosts with UDP sockets on loopback. Frames are dropped with probability drop when they are sent.
 func udpPair(t testing.TB, drop float64, seed uint64) (a, b *node) {
 	t.Helper()
 	open := func(seed uint64) *node {
@@ -83,7 +81,7 @@ func udpPair(t testing.TB, drop float64, seed uint64) (a, b *node) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l = wrap.Seal(wrap.Turn(l))
+		l = wrap.Seal(wrap.Loopback(l))
 		if drop > 0 {
 			l = wrap.Fault(l, wrap.FaultConfig{Seed: seed, Drop: drop})
 		}
@@ -92,14 +90,14 @@ func udpPair(t testing.TB, drop float64, seed uint64) (a, b *node) {
 	return open(seed), open(seed + 1)
 }
 
-// patience bounds what a test waits for.
+// patience limits the waits of a test.
 func patience(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// until waits for a condition that nothing announces.
+// until waits for a condition by polling.
 func until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
@@ -195,7 +193,7 @@ func (m memory) sgl() []ib.SGE {
 	return []ib.SGE{{Addr: m.Addr(), Length: uint32(len(m.buf)), LKey: m.LKey()}}
 }
 
-// censor drops messages of the connection manager that leave.
+// censor is a link that drops some of the connection manager's messages that are sent.
 type censor struct {
 	link.Link
 	drop func(wire.CMAttr) bool
@@ -217,7 +215,7 @@ func (c *censor) Send(now ib.Instant, runs []link.Run) (int, error) {
 	return len(runs), nil
 }
 
-// cmMessage says which message a frame to QP 1 is: behind BTH and DETH.
+// cmMessage returns which message a frame to QP 1 is; the MAD follows BTH and DETH.
 func cmMessage(frame []byte) (wire.CMAttr, bool) {
 	const mad = 12 + 8
 	if len(frame) < mad+wire.MADLen || frame[7] != 1 {
@@ -257,9 +255,11 @@ func newUD(t testing.TB, h *node) *datagrams {
 	must(t, err)
 	d.cq, err = h.dev.CreateCQ(ib.CQInit{Entries: 16})
 	must(t, err)
-	d.qp, err = d.pd.CreateQP(ib.QPInit{Type: ib.UD, SendCQ: d.cq, RecvCQ: d.cq, Cap: ib.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxRecvSGE: 1, MaxInline: 512}})
+	d.qp, err = d.pd.CreateQP(ib.QPInit{Type: ib.UD, SendCQ: d.cq, RecvCQ: d.cq,
+		Cap: ib.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxRecvSGE: 1, MaxInline: 512}})
 	must(t, err)
-	must(t, d.qp.Modify(ib.QPAttr{State: ib.Init, Port: 1, QKey: rdmacm.DefaultQKey}, ib.AttrState|ib.AttrPKeyIndex|ib.AttrPort|ib.AttrQKey))
+	must(t, d.qp.Modify(ib.QPAttr{State: ib.Init, Port: 1, QKey: rdmacm.DefaultQKey},
+		ib.AttrState|ib.AttrPKeyIndex|ib.AttrPort|ib.AttrQKey))
 	d.in = register(t, d.pd, ib.GRHLen+32)
 	_, err = d.qp.PostRecv([]ib.RecvWR{{SGL: d.in.sgl()}})
 	must(t, err)
@@ -275,7 +275,8 @@ func (d *datagrams) send(t testing.TB, to ib.AHAttr, qpn ib.QPN, qkey uint32, te
 	must(t, err)
 	t.Cleanup(func() { ah.Close() })
 	until(t, "there is room in the send queue", func() bool {
-		_, err = d.qp.PostSend([]ib.SendWR{{Opcode: ib.WRSend, Flags: ib.SendInline, Inline: []byte(text), AH: ah.Num(), RemoteQPN: qpn, RemoteQKey: qkey}})
+		_, err = d.qp.PostSend([]ib.SendWR{{Opcode: ib.WRSend, Flags: ib.SendInline, Inline: []byte(text), AH: ah.Num(),
+			RemoteQPN: qpn, RemoteQKey: qkey}})
 		return !errors.Is(err, ib.ErrQueueFull)
 	})
 	must(t, err)

@@ -8,11 +8,11 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// Membership is that of a QP in a multicast group.
+// Membership is the membership of a QP in a multicast group.
 type Membership struct {
 	AH   ib.AHAttr
 	QPN  ib.QPN // ib.QPNMulticast
-	QKey uint32 // DefaultQKey, as rdma_cm has it
+	QKey uint32 // DefaultQKey, as in rdma_cm
 
 	cm    *CM
 	id    ib.CMID
@@ -20,9 +20,8 @@ type Membership struct {
 	group ib.GID
 }
 
-// Join makes a UD QP a member of a multicast group and returns where to send. The
-// group's GID is the IP address of the group, as Linux has it for RoCEv2
-// (cma_iboe_set_mgid). Linux joins IPv4 groups only.
+// Join makes a UD QP a member of a multicast group and returns where to send. The group's GID is its IP address, as in
+// Linux's cma_iboe_set_mgid. Linux joins IPv4 groups only.
 func (c *CM) Join(ctx context.Context, group netip.Addr, qp ib.QP) (*Membership, error) {
 	m, err := c.join(ctx, plain(group), qp)
 	if err != nil {
@@ -58,7 +57,7 @@ func (c *CM) join(ctx context.Context, group netip.Addr, qp ib.QP) (*Membership,
 	return m, nil
 }
 
-// join makes an ID for the membership and asks the connection manager where the group is.
+// join creates an ID for the membership and joins the group with it.
 func (m *Membership) join(ctx context.Context, local, group netip.Addr) error {
 	id, s, err := m.cm.newID(ib.CMIDInit{Type: ib.UD})
 	if err != nil {

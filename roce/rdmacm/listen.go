@@ -11,39 +11,39 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// ListenConfig says what a listener is like.
+// ListenConfig configures a listener.
 type ListenConfig struct {
-	Config      // of what Accept accepts; Service UD makes a datagram service
-	Backlog int // requests that wait for Request or Accept (default 128); more are rejected
+	Config      // for connections that Accept returns; with Service UD it is a datagram service
+	Backlog int // requests that may wait for Request or Accept (default 128); more are rejected
 }
 
 const defaultBacklog = 128
 
-// Listener takes requests. It is safe for concurrent use.
+// Listener accepts requests. It is safe for concurrent use.
 type Listener struct {
 	cm       *CM
 	id       ib.CMID
 	addr     netip.AddrPort
 	o        ListenConfig
 	datagram bool
-	done     chan struct{} // closed with the listener
+	done     chan struct{} // closed when the listener is
 
 	// Guarded by CM.mu.
-	open     map[*Request]struct{} // those without an answer
-	requests []*Request            // those of them that nobody has taken
-	shaking  []*Conn               // Accept has answered, the peer has not confirmed
-	ready    []*Conn               // the peer has
-	changed  chan struct{}         // closed, and made anew, when there is news above
-	closed   bool
+	open       map[*Request]struct{} // not answered yet
+	requests   []*Request            // those of open that Request and Accept have not taken yet
+	handshakes []*Conn               // accepted, but not confirmed by the peer
+	ready      []*Conn               // confirmed by the peer, for Accept to return
+	changed    chan struct{}         // closed and replaced when one of the above has changed
+	closed     bool
 }
 
-// Listen takes requests for host:port; an empty or unspecified host stands for all
-// addresses of the device, port 0 for one that is free. Others may listen on the same port
-// of the device at another address; one that listens at all has it alone.
+// Listen accepts requests for host:port. An empty or unspecified host stands for all addresses of the device, port 0
+// for a free port. Another listener may use the same port at another address of the device, but no address can have
+// two.
 func (c *CM) Listen(ctx context.Context, addr string, o ListenConfig) (*Listener, error) {
 	l, err := c.newListener(ctx, addr, o)
 	if err == nil {
-		err = c.input(l.start)
+		err = c.whileOpen(l.start)
 	}
 	if err != nil {
 		return nil, opError("listen", addr, err)
@@ -51,7 +51,7 @@ func (c *CM) Listen(ctx context.Context, addr string, o ListenConfig) (*Listener
 	return l, nil
 }
 
-// newListener checks the arguments.
+// newListener checks the arguments and creates a Listener.
 func (c *CM) newListener(ctx context.Context, addr string, o ListenConfig) (*Listener, error) {
 	full, err := o.complete(c.dev, "listen", ib.RC, ib.UC, ib.UD)
 	if err != nil {
@@ -88,7 +88,7 @@ func (c *CM) newListener(ctx context.Context, addr string, o ListenConfig) (*Lis
 		done: make(chan struct{}), changed: make(chan struct{})}, nil
 }
 
-// start has the connection manager listen.
+// start makes the connection manager listen.
 func (l *Listener) start() error {
 	id, err := l.cm.ch.CreateID(ib.CMIDInit{Space: l.o.Space, Type: l.o.Service, ServiceID: l.o.ServiceID})
 	if err != nil {
@@ -96,10 +96,10 @@ func (l *Listener) start() error {
 	}
 	at := l.addr
 	if at.Addr().IsUnspecified() {
-		at = netip.AddrPortFrom(netip.IPv6Unspecified(), at.Port()) // of both families
+		at = netip.AddrPortFrom(netip.IPv6Unspecified(), at.Port()) // both families
 	}
 	if err = id.Bind(at); err == nil {
-		err = id.Listen(0) // the backlog is kept here
+		err = id.Listen(0) // no limit: the Listener has its own backlog
 	}
 	var q ib.CMIDAttr
 	if err == nil {
@@ -114,12 +114,12 @@ func (l *Listener) start() error {
 	return nil
 }
 
-// Addr returns the address that is listened on, with the port that was chosen. An
-// unspecified address stands for all of the device, of both families.
+// Addr returns the address of the listener, with the port that was chosen. An unspecified address stands for all
+// addresses of the device, of both families.
 func (l *Listener) Addr() netip.AddrPort { return l.addr }
 
-// Close ends the listener and rejects what waits. Connections that Accept returned
-// stay.
+// Close ends the listener and rejects the requests that are not answered. Connections that Accept has returned stay
+// open.
 func (l *Listener) Close() error {
 	c := l.cm
 	c.mu.Lock()
@@ -139,11 +139,11 @@ func (l *Listener) shut() {
 	delete(c.listeners, l.id)
 	_ = l.id.Close()
 	for r := range l.open {
-		_ = r.decline(wire.RejectInvalidServiceID, nil, nil)
+		_ = r.reject(wire.RejectInvalidServiceID, nil, nil)
 		delete(c.owners, r.id)
 		r.end(l.errClosed())
 	}
-	unclaimed := append(l.ready, l.shaking...)
+	unclaimed := append(l.ready, l.handshakes...)
 	l.ready = nil
 	for _, conn := range unclaimed {
 		l.abandon(conn, l.errClosed())
@@ -154,72 +154,71 @@ func (l *Listener) errClosed() error {
 	return fmt.Errorf("listener on %v: %w", l.addr, ib.ErrClosed)
 }
 
-// abandon closes a connection that nobody has seen but Prepare.
+// abandon closes a connection that the application has seen at most in Prepare.
 func (l *Listener) abandon(conn *Conn, err error) {
-	l.shaken(conn)
+	l.handshakeDone(conn)
 	conn.release(err)
 	delete(l.cm.conns, conn)
-	_ = conn.ep.made.close() // busy if Prepare registered memory, which its owner closes
+	_ = conn.ep.made.close() // fails with ib.ErrBusy if Prepare registered memory; its owner closes it
 }
 
-// shaken says that a connection is no longer half open.
-func (l *Listener) shaken(conn *Conn) {
-	l.shaking = slices.DeleteFunc(l.shaking, func(other *Conn) bool { return other == conn })
+// handshakeDone removes a connection from those that wait for the peer.
+func (l *Listener) handshakeDone(conn *Conn) {
+	l.handshakes = slices.DeleteFunc(l.handshakes, func(other *Conn) bool { return other == conn })
 }
 
-// announce wakes whoever waits.
-func (l *Listener) announce() {
+// wake wakes the goroutines in wait.
+func (l *Listener) wake() {
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
 
-// established makes a connection one for Accept to return.
+// established makes a connection available to Accept.
 func (l *Listener) established(conn *Conn) {
-	l.shaken(conn)
+	l.handshakeDone(conn)
 	l.ready = append(l.ready, conn)
-	l.announce()
+	l.wake()
 }
 
-// ended forgets a connection that never was one.
+// ended drops a connection whose handshake has failed.
 func (l *Listener) ended(conn *Conn) {
-	if slices.Contains(l.shaking, conn) {
+	if slices.Contains(l.handshakes, conn) {
 		l.abandon(conn, conn.err)
-		l.announce()
+		l.wake()
 	}
 }
 
-// request takes a new request to its listener. What is beyond the backlog is refused at
-// once: the oldest request of the host that has most of them, if that is still not the new
-// one's.
+// request adds a new request to its listener. If the backlog is full, it rejects the oldest request of the host that
+// has the most of them; if that host has no more than the new one's, it rejects the new request.
 func (c *CM) request(ev *ib.CMEvent) {
 	l := c.listeners[ev.Listener]
-	if l == nil { // closed by now
+	if l == nil { // the listener has been closed
 		_ = ev.ID.Reject(ib.CMReject{Reason: uint16(wire.RejectInvalidServiceID)})
 		_ = ev.ID.Close()
 		return
 	}
 	r, err := newRequest(l, ev)
-	if err != nil { // it is over already
+	if err != nil { // the request has ended already
 		_ = ev.ID.Close()
 		return
 	}
 	l.open[r] = struct{}{}
 	if len(l.requests) >= l.o.Backlog {
-		loser, ok := victim(l.requests, shares(l.requests)[r.source()])
+		loser, ok := victim(l.requests, countBySource(l.requests)[r.source()])
 		if !ok {
 			loser = r
 		}
-		loser.pass(wire.RejectNoResources)
+		loser.rejectOverflow(wire.RejectNoResources)
 	}
 	if r.gone != nil {
 		return
 	}
 	c.owners[ev.ID] = r
 	l.requests = append(l.requests, r)
-	l.announce()
+	l.wake()
 }
 
-// wait waits until take, which is called with CM.mu held, returns true.
+// wait waits until take returns true. It calls take with CM.mu held.
 func (l *Listener) wait(ctx context.Context, op string, take func() bool) error {
 	for {
 		l.cm.mu.Lock()
@@ -240,24 +239,24 @@ func (l *Listener) wait(ctx context.Context, op string, take func() bool) error 
 	}
 }
 
-// next takes the oldest request.
+// next takes the oldest request out of the queue.
 func (l *Listener) next() *Request {
 	r := l.requests[0]
 	l.requests = slices.Delete(l.requests, 0, 1)
 	return r
 }
 
-// nextToAccept takes the oldest request that there is room to shake hands with, nil if there is
-// none. Where peers have taken all of it and do not confirm, the oldest handshake of
-// the host that has most of them ends in favour of another host's request.
+// nextToAccept takes the oldest request out of the queue if another handshake may begin, otherwise it returns nil. If
+// all handshakes wait for peers that do not confirm, the oldest one of the host that has the most of them is ended in
+// favour of another host's request.
 func (l *Listener) nextToAccept() *Request {
-	if len(l.shaking) < l.o.Backlog {
+	if len(l.handshakes) < l.o.Backlog {
 		return l.next()
 	}
-	count := shares(l.shaking)
+	count := countBySource(l.handshakes)
 	for _, r := range l.requests {
-		if loser, ok := victim(l.shaking, count[r.source()]); ok {
-			l.abandon(loser, fmt.Errorf("%w: it did not confirm, and others wait", errPassed))
+		if loser, ok := victim(l.handshakes, count[r.source()]); ok {
+			l.abandon(loser, fmt.Errorf("%w: it did not confirm, and others wait", errPeer))
 			l.requests = slices.DeleteFunc(l.requests, func(q *Request) bool { return q == r })
 			return r
 		}
@@ -265,7 +264,7 @@ func (l *Listener) nextToAccept() *Request {
 	return nil
 }
 
-// Request waits for the next request. Whoever takes it answers it.
+// Request waits for the next request. The caller must answer it.
 func (l *Listener) Request(ctx context.Context) (r *Request, err error) {
 	err = l.wait(ctx, "request", func() bool {
 		if len(l.requests) > 0 {
@@ -276,10 +275,9 @@ func (l *Listener) Request(ctx context.Context) (r *Request, err error) {
 	return r, err
 }
 
-// Accept accepts requests as Config says, and returns the first connection whose
-// peer is ready. Peers that fall silent keep no other waiting. Those that give up,
-// and those that want another service, are passed over; an error says that the
-// listener has ended, or that a QP could not be made or prepared.
+// Accept accepts requests as configured, and returns the first connection that its peer has confirmed. A peer that does
+// not confirm does not delay other peers. Requests of peers that give up, or ask for another service, are skipped. An
+// error means that the listener has ended, or that a QP could not be created or prepared.
 func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 	const op = "accept"
 	if l.datagram {
@@ -302,7 +300,7 @@ func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 		if err != nil || conn != nil {
 			return conn, err
 		}
-		if _, err := r.start(l.o.Config, l); err != nil && !errors.Is(err, errPassed) {
+		if _, err := r.start(l.o.Config, l); err != nil && !errors.Is(err, errPeer) {
 			return nil, opError(op, r.remote.String(), err)
 		}
 	}

@@ -35,7 +35,8 @@ func TestNoListener(t *testing.T) {
 	l := listen(t, b, b.at("0"), rdmacm.ListenConfig{})
 	for _, addr := range []string{b.at("1"), "[2001:db8::2]:" + port(l)} {
 		e := rejection(t, a, addr, rdmacm.Config{})
-		if e.Reason != wire.RejectInvalidServiceID || !strings.Contains(e.Error(), "reason 8") || !strings.Contains(e.Error(), "nobody listens") {
+		if e.Reason != wire.RejectInvalidServiceID || !strings.Contains(e.Error(), "reason 8") ||
+			!strings.Contains(e.Error(), "nobody listens") {
 			t.Errorf("%s: %v", addr, e)
 		}
 	}
@@ -51,7 +52,8 @@ func TestRequest(t *testing.T) {
 	l := listen(t, b, ":0", rdmacm.ListenConfig{})
 	rejected := make(chan *rdmacm.RejectError, 1)
 	go func() {
-		rejected <- rejection(t, a, b.at(port(l)), rdmacm.Config{PrivateData: []byte("let me in"), ResponderResources: 3, InitiatorDepth: 5})
+		rejected <- rejection(t, a, b.at(port(l)), rdmacm.Config{PrivateData: []byte("let me in"),
+			ResponderResources: 3, InitiatorDepth: 5})
 	}()
 	r, err := l.Request(ctx)
 	must(t, err)
@@ -70,7 +72,8 @@ func TestRequest(t *testing.T) {
 	}
 	must(t, r.Reject([]byte("go away")))
 	e := <-rejected
-	if e.Reason != wire.RejectConsumer || !bytes.Equal(e.PrivateData, padded("go away", 148)) || !strings.Contains(e.Error(), "reason 28") || !strings.Contains(e.Error(), "application") {
+	if e.Reason != wire.RejectConsumer || !bytes.Equal(e.PrivateData, padded("go away", 148)) ||
+		!strings.Contains(e.Error(), "reason 28") || !strings.Contains(e.Error(), "application") {
 		t.Errorf("%v with %q", e, e.PrivateData)
 	}
 	for name, again := range map[string]func() error{
@@ -94,11 +97,13 @@ func TestAcceptRefuses(t *testing.T) {
 	l := listen(t, b, b.at("0"), rdmacm.ListenConfig{})
 	accepted := make(chan *rdmacm.Conn, 1)
 	go func() { c, _ := l.Accept(ctx); accepted <- c }()
-	if e := rejection(t, a, l.Addr().String(), rdmacm.Config{Service: ib.UC, PathMTU: ib.MTU256}); e.Reason != wire.RejectInvalidTransport {
+	if e := rejection(t, a, l.Addr().String(), rdmacm.Config{Service: ib.UC,
+		PathMTU: ib.MTU256}); e.Reason != wire.RejectInvalidTransport {
 		t.Errorf("UC to an RC listener: %v", e)
 	}
 	e := rejection(t, a, l.Addr().String(), rdmacm.Config{PathMTU: ib.MTU4096})
-	if e.Reason != wire.RejectInvalidMTU || e.Info[0] != byte(ib.MTU1024.Code()) || !strings.Contains(e.Error(), "Config.PathMTU") {
+	if e.Reason != wire.RejectInvalidMTU || e.Info[0] != byte(ib.MTU1024.Code()) ||
+		!strings.Contains(e.Error(), "Config.PathMTU") {
 		t.Errorf("a path MTU that the server has not: %v, info %v", e, e.Info[:1])
 	}
 	c, err := a.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{PathMTU: ib.MTU1024})
@@ -129,7 +134,8 @@ func TestBacklog(t *testing.T) {
 		}()
 	}
 	until(t, "two requests wait", func() bool { s := b.cm.Stats(); return s.Received.Of(wire.AttrREQ) == 2 })
-	if e := rejection(t, a, l.Addr().String(), rdmacm.Config{}); e.Reason != wire.RejectNoResources || !strings.Contains(e.Error(), "backlog") {
+	if e := rejection(t, a, l.Addr().String(), rdmacm.Config{}); e.Reason != wire.RejectNoResources ||
+		!strings.Contains(e.Error(), "backlog") {
 		t.Errorf("the third: %v", e)
 	}
 	for range 2 {
@@ -168,7 +174,8 @@ func TestListenPorts(t *testing.T) {
 	if x.Addr().Port() < 49152 || y.Addr().Port() < 49152 || x.Addr() == y.Addr() {
 		t.Errorf("chosen: %v, %v", x.Addr(), y.Addr())
 	}
-	for addr, says := range map[string]string{"192.0.2.1:0": "192.0.2.2, 2001:db8::2, fe80::2", "192.0.2.2": "missing port"} {
+	for addr, says := range map[string]string{"192.0.2.1:0": "192.0.2.2, 2001:db8::2, fe80::2",
+		"192.0.2.2": "missing port"} {
 		if _, err := b.cm.Listen(ctx, addr, rdmacm.ListenConfig{}); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("listen %s: %v, which does not say %q", addr, err, says)
 		}

@@ -11,8 +11,8 @@ import (
 
 var seed = flag.Uint64("rdmacm.seed", 1, "seed of the losses in TestLoss")
 
-// serve accepts until the listener closes. A connection is closed when the peer has
-// ended it. The function that it returns waits for all of them.
+// serve accepts until the listener is closed, and closes each connection when the peer has ended it. The returned
+// function waits for all of them.
 func serve(t testing.TB, l *rdmacm.Listener) (wait func()) {
 	t.Helper()
 	var conns sync.WaitGroup
@@ -55,7 +55,7 @@ func visit(t testing.TB, h *node, addr string, o rdmacm.Config) {
 	}
 }
 
-// short is a connection that leaves timewait soon.
+// short configures a connection that leaves timewait soon.
 var short = rdmacm.Config{AckTimeout: 1}
 
 // TestInARow opens and closes a thousand connections.
@@ -73,7 +73,7 @@ func TestInARow(t *testing.T) {
 	}
 }
 
-// together opens n connections at once, and closes them when all are there.
+// together opens n connections concurrently, and closes them when all are established.
 func together(t *testing.T, a, b *node, n int) {
 	l := listen(t, b, b.at("0"), rdmacm.ListenConfig{Backlog: n})
 	wait := serve(t, l)
@@ -118,8 +118,8 @@ func TestAtOnce(t *testing.T) {
 	together(t, a, b, 200)
 }
 
-// TestLoss: with one frame of twenty lost in each direction all of two hundred
-// connections come up and go, and none leaks.
+// TestLoss: if one frame of twenty is lost in each direction, all of two hundred connections are established and ended,
+// and none leaks.
 func TestLoss(t *testing.T) {
 	t.Logf("-rdmacm.seed=%d", *seed)
 	a, b := udpPair(t, 0.05, *seed)

@@ -13,21 +13,21 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// errPassed marks failures that are the peer's: it gave up, or wants what the
-// listener has not.
-var errPassed = errors.New("the peer's request cannot be met")
+// errPeer marks failures that are the peer's: it has given up, or asks for something that the listener does not
+// provide. Accept skips such requests.
+var errPeer = errors.New("the peer's request cannot be met")
 
-// Request is a peer's wish to connect, or for a datagram service. It waits for one
-// answer: Accept, AcceptDatagram or Reject, from any goroutine.
+// Request is a peer's request for a connection, or for a datagram service. It must be answered once, by Accept,
+// AcceptDatagram or Reject, from any goroutine.
 type Request struct {
 	l             *Listener
 	id            ib.CMID
 	datagram      bool
-	back          ib.AHAttr // of a datagram service: the way back
+	back          ib.AHAttr // of a datagram service: the address vector of the peer
 	local, remote netip.AddrPort
 	private       []byte
 	params        cm.ConnParams
-	gone          error // why it cannot be answered; guarded by CM.mu
+	gone          error // why it cannot be answered any more; guarded by CM.mu
 }
 
 func newRequest(l *Listener, ev *ib.CMEvent) (*Request, error) {
@@ -47,29 +47,27 @@ func newRequest(l *Listener, ev *ib.CMEvent) (*Request, error) {
 	return r, nil
 }
 
-// LocalAddr returns the address that was asked.
+// LocalAddr returns the address that the peer has connected to.
 func (r *Request) LocalAddr() netip.AddrPort { return r.local }
 
-// RemoteAddr returns the peer's address and port; 0 for a port that it does not
-// say, as without rdma_cm.
+// RemoteAddr returns the peer's address and port. The port is 0 if the peer does not tell it, as without rdma_cm.
 func (r *Request) RemoteAddr() netip.AddrPort { return r.remote }
 
-// PrivateData returns what the peer sent: all bytes of the field, as Linux gives
-// them.
+// PrivateData returns the peer's private data: the whole field of the message, as with librdmacm.
 func (r *Request) PrivateData() []byte { return r.private }
 
-// Params returns what the peer wants; zero for a datagram service.
+// Params returns the parameters that the peer asks for; zero for a datagram service.
 func (r *Request) Params() cm.ConnParams { return r.params }
 
-// event says that the request is gone unanswered.
+// event handles the end of a request that was not answered.
 func (r *Request) event(ev *ib.CMEvent) {
 	if lastEvent(ev.Type) {
 		_ = r.id.Close()
-		r.end(fmt.Errorf("%w: the peer gave up, or there were too many requests", errPassed))
+		r.end(fmt.Errorf("%w: the peer gave up, or there were too many requests", errPeer))
 	}
 }
 
-// end lets the request be unanswerable.
+// end makes the request fail all further answers with err.
 func (r *Request) end(err error) {
 	if r.gone != nil {
 		return
@@ -79,9 +77,9 @@ func (r *Request) end(err error) {
 	r.l.requests = slices.DeleteFunc(r.l.requests, func(q *Request) bool { return q == r })
 }
 
-// answer runs f, which answers, unless somebody has.
+// answer calls f to answer the request, unless it has been answered or has ended.
 func (r *Request) answer(f func() error) error {
-	return r.l.cm.input(func() error {
+	return r.l.cm.whileOpen(func() error {
 		if r.gone != nil {
 			return r.gone
 		}
@@ -93,7 +91,7 @@ func (r *Request) answer(f func() error) error {
 	})
 }
 
-// answered makes the request one that cannot be answered any more.
+// answered records that the request has been answered.
 func (r *Request) answered() {
 	if c := r.l.cm; c.owners[r.id] == owner(r) {
 		delete(c.owners, r.id)
@@ -101,22 +99,20 @@ func (r *Request) answered() {
 	r.end(fmt.Errorf("request of %v: answered: %w", r.remote, ib.ErrState))
 }
 
-// Accept answers, and waits until the peer is ready. If it fails the peer is
-// rejected.
+// Accept accepts the request, and waits until the peer has confirmed. If Accept fails, the request is rejected.
 func (r *Request) Accept(ctx context.Context, o Config) (*Conn, error) {
 	conn, err := r.start(o, nil)
 	if err != nil {
 		return nil, opError("accept", r.remote.String(), err)
 	}
 	if err := conn.await(ctx, "REP"); err != nil {
-		_ = conn.Close() // busy if Prepare registered memory, which its owner closes
+		_ = conn.Close() // fails with ib.ErrBusy if Prepare registered memory; its owner closes it
 		return nil, opError("accept", r.remote.String(), err)
 	}
 	return conn, nil
 }
 
-// start makes the QP and sends the REP. The connection belongs to l, if that is
-// not nil.
+// start creates the QP and sends the REP. The connection belongs to l, if l is not nil.
 func (r *Request) start(o Config, l *Listener) (*Conn, error) {
 	if r.datagram {
 		return nil, refuse("accept", "request", "for a datagram service", "AcceptDatagram")
@@ -130,7 +126,7 @@ func (r *Request) start(o Config, l *Listener) (*Conn, error) {
 		conn, err = r.l.cm.newConn(&Conn{op: opAccept, local: r.local, remote: r.remote, private: r.private})
 	}
 	if err != nil {
-		r.turnDown(wire.RejectNoResources, nil)
+		r.rejectUnanswered(wire.RejectNoResources, nil)
 		return nil, err
 	}
 	reason := wire.RejectNoResources
@@ -142,31 +138,30 @@ func (r *Request) start(o Config, l *Listener) (*Conn, error) {
 		err = r.answer(func() error { return r.accept(conn, &o, l) })
 	}
 	if err != nil {
-		r.turnDown(reason, nil)
-		_ = conn.Close() // busy if Prepare registered memory, which its owner closes
+		r.rejectUnanswered(reason, nil)
+		_ = conn.Close() // fails with ib.ErrBusy if Prepare registered memory; its owner closes it
 		return nil, err
 	}
 	return conn, nil
 }
 
-// check refuses what this end has not.
+// check refuses a request that needs more than this end can provide.
 func (r *Request) check(o *Config) error {
 	switch {
 	case r.params.Service != o.Service:
-		r.turnDown(wire.RejectInvalidTransport, nil)
-		return fmt.Errorf("%w: the peer asks for service %v, this end has %v", errPassed, r.params.Service, o.Service)
+		r.rejectUnanswered(wire.RejectInvalidTransport, nil)
+		return fmt.Errorf("%w: the peer asks for service %v, this end has %v", errPeer, r.params.Service, o.Service)
 	case r.params.PathMTU > o.PathMTU:
-		r.turnDown(wire.RejectInvalidMTU, []byte{byte(o.PathMTU.Code())})
-		return fmt.Errorf("%w: the peer asks for path MTU %d, this port has %d", errPassed, r.params.PathMTU, o.PathMTU)
+		r.rejectUnanswered(wire.RejectInvalidMTU, []byte{byte(o.PathMTU.Code())})
+		return fmt.Errorf("%w: the peer asks for path MTU %d, this port has %d", errPeer, r.params.PathMTU, o.PathMTU)
 	}
 	return nil
 }
 
-// accept sends the REP once the QP is in RTS: the peer may send as soon as it has
-// it.
+// accept takes the QP to RTS and then sends the REP: the peer may send as soon as it has the REP.
 func (r *Request) accept(conn *Conn, o *Config, l *Listener) error {
 	switch {
-	case conn.err != nil: // Prepare closed it
+	case conn.err != nil: // Prepare has closed it
 		return conn.err
 	case l != nil && l.closed:
 		return l.errClosed()
@@ -184,14 +179,13 @@ func (r *Request) accept(conn *Conn, o *Config, l *Listener) error {
 	r.l.cm.owners[r.id] = conn
 	if l != nil {
 		conn.listener = l
-		l.shaking = append(l.shaking, conn)
+		l.handshakes = append(l.handshakes, conn)
 	}
 	return nil
 }
 
-// AcceptDatagram answers with the UD QP, and returns where to answer the peer: at
-// the QP that its datagrams come from. Q_Key 0 stands for that of rdma_cm,
-// 0x01234567.
+// AcceptDatagram answers with the number of a UD QP. It returns the address vector of the peer; the peer's QP number is
+// known from the source of its datagrams. Q_Key 0 stands for that of rdma_cm, 0x01234567.
 func (r *Request) AcceptDatagram(qp ib.QPN, qkey uint32, private []byte) (ib.AHAttr, error) {
 	ah, err := r.acceptDatagram(qp, qkey, private)
 	if err != nil {
@@ -213,31 +207,31 @@ func (r *Request) acceptDatagram(qp ib.QPN, qkey uint32, private []byte) (ib.AHA
 	})
 }
 
-// Reject refuses, as a consumer (reason 28). private is at most 148 bytes, for a
+// Reject rejects the request with reason 28, consumer reject (IBTA 12.6.7.2). private is at most 148 bytes, for a
 // datagram service 136.
 func (r *Request) Reject(private []byte) error {
-	err := r.answer(func() error { return r.decline(wire.RejectConsumer, nil, private) })
+	err := r.answer(func() error { return r.reject(wire.RejectConsumer, nil, private) })
 	if err != nil {
 		return opError("reject", r.remote.String(), err)
 	}
 	return nil
 }
 
-// pass refuses a request that nobody has answered. The caller holds CM.mu.
-func (r *Request) pass(reason wire.RejectReason) {
-	_ = r.decline(reason, nil, nil)
+// rejectOverflow rejects a request because there are too many. The caller holds CM.mu.
+func (r *Request) rejectOverflow(reason wire.RejectReason) {
+	_ = r.reject(reason, nil, nil)
 	delete(r.l.cm.owners, r.id)
-	r.end(fmt.Errorf("%w: there were too many requests", errPassed))
+	r.end(fmt.Errorf("%w: there were too many requests", errPeer))
 }
 
-// turnDown refuses for a reason of ours, if nobody has answered yet.
-func (r *Request) turnDown(reason wire.RejectReason, info []byte) {
-	_ = r.answer(func() error { return r.decline(reason, info, nil) })
+// rejectUnanswered rejects the request for a reason of this package, unless it has been answered.
+func (r *Request) rejectUnanswered(reason wire.RejectReason, info []byte) {
+	_ = r.answer(func() error { return r.reject(reason, info, nil) })
 }
 
-// decline refuses. A datagram service does so with a status, which the reason stands for. A
-// device that cannot send the reason refuses as a consumer.
-func (r *Request) decline(reason wire.RejectReason, info, private []byte) error {
+// reject sends the REJ. For a datagram service it is a SIDR_REP with the status that the reason stands for. A device
+// that cannot send the reason sends that of a consumer (28).
+func (r *Request) reject(reason wire.RejectReason, info, private []byte) error {
 	err := r.id.Reject(ib.CMReject{Reason: uint16(reason), Info: info, PrivateData: private})
 	if errors.Is(err, ib.ErrNotSupported) {
 		err = r.id.Reject(ib.CMReject{PrivateData: private})
@@ -248,10 +242,9 @@ func (r *Request) decline(reason wire.RejectReason, info, private []byte) error 
 	return err
 }
 
-// Delay tells the peer that the answer will take up to d. The peer of a datagram
-// service cannot be told.
+// Delay tells the peer that the answer will take up to d (a MRA, IBTA 12.6.6). A datagram service has no such message.
 func (r *Request) Delay(d time.Duration) error {
-	err := r.l.cm.input(func() error {
+	err := r.l.cm.whileOpen(func() error {
 		if r.gone != nil {
 			return r.gone
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// lookup finds the addresses of host and the number of port, in the order of the
-// resolver. Literal ones take no resolver.
+// lookup returns the addresses of host, in the order of the resolver, and the number of port. IP addresses are not sent
+// to the resolver.
 func lookup(ctx context.Context, space wire.PortSpace, hostPort string) (addrs []netip.Addr, port uint16, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, 0, err
@@ -43,11 +43,11 @@ func lookup(ctx context.Context, space wire.PortSpace, hostPort string) (addrs [
 	return addrs, port, err
 }
 
-// plain is an address as GIDs have it.
+// plain returns a without a zone, and IPv4 not in IPv6-mapped form, as addresses of GIDs are.
 func plain(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
-// choose returns the first of the remote addresses that the device has a source
-// address for, and that. local is the one that the caller wants, if it is valid.
+// choose returns the first of the remote addresses that can be reached from an address of the device, and that source
+// address. local, if valid, is the source address that the caller wants.
 func choose(gids []ib.GIDEntry, remotes []netip.Addr, local netip.Addr) (remote, src netip.Addr, err error) {
 	for _, r := range remotes {
 		if r.IsMulticast() || r.IsUnspecified() {
@@ -77,14 +77,14 @@ func holds(gids []ib.GIDEntry, a netip.Addr) bool {
 	return slices.ContainsFunc(gids, func(e ib.GIDEntry) bool { return e.GID == ib.GIDFromAddr(a) })
 }
 
-// route is the way to a peer, and the ID that it was found for.
+// route is the route to a peer, with the ID that has resolved it.
 type route struct {
 	id            ib.CMID
 	local, remote netip.AddrPort
 	ah            ib.AHAttr
 }
 
-// route finds the way to addr. The caller closes the ID.
+// route resolves addr. The caller closes the ID.
 func (c *CM) route(ctx context.Context, addr string, o *Config) (r route, err error) {
 	remotes, port, err := lookup(ctx, o.Space, addr)
 	if err != nil {
@@ -125,17 +125,17 @@ func (c *CM) route(ctx context.Context, addr string, o *Config) (r route, err er
 	return r, nil
 }
 
-// steps is the owner of an ID that is being made ready, step by step.
-type steps struct {
+// resolver is the owner of an ID while its addresses are resolved.
+type resolver struct {
 	cm   *CM
 	id   ib.CMID
 	next chan ib.CMEvent
-	over chan struct{} // closed with the CM
-	err  error         // why; set before
+	done chan struct{} // closed when the CM is
+	err  error         // the cause; set before done is closed
 }
 
-// newID makes an ID.
-func (c *CM) newID(init ib.CMIDInit) (ib.CMID, *steps, error) {
+// newID creates an ID, with a resolver as its owner.
+func (c *CM) newID(init ib.CMIDInit) (ib.CMID, *resolver, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
@@ -145,17 +145,16 @@ func (c *CM) newID(init ib.CMIDInit) (ib.CMID, *steps, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	s := &steps{cm: c, id: id, next: make(chan ib.CMEvent, 1), over: make(chan struct{})}
+	s := &resolver{cm: c, id: id, next: make(chan ib.CMEvent, 1), done: make(chan struct{})}
 	c.owners[id] = s
 	return id, s, nil
 }
 
-// resolve takes an ID to where it can ask.
-func (s *steps) resolve(ctx context.Context, o *Config, local, remote netip.AddrPort) error {
-	timeout := max(left(ctx), 0)
+// resolve resolves address and route of an ID, so that it can connect.
+func (s *resolver) resolve(ctx context.Context, o *Config, local, remote netip.AddrPort) error {
+	timeout := max(timeLeft(ctx), 0)
 	if _, err := s.do(ctx, ib.CMAddrResolved, func() error {
-		return s.id.ResolveAddr(local, remote,
-			timeout)
+		return s.id.ResolveAddr(local, remote, timeout)
 	}); err != nil {
 		return err
 	}
@@ -171,8 +170,8 @@ func (s *steps) resolve(ctx context.Context, o *Config, local, remote netip.Addr
 	return err
 }
 
-// do takes a step and waits for what comes of it.
-func (s *steps) do(ctx context.Context, want ib.CMEventType, step func() error) (ib.CMEvent, error) {
+// do calls op and waits for the event that it raises.
+func (s *resolver) do(ctx context.Context, want ib.CMEventType, step func() error) (ib.CMEvent, error) {
 	if err := step(); err != nil {
 		return ib.CMEvent{}, err
 	}
@@ -182,21 +181,21 @@ func (s *steps) do(ctx context.Context, want ib.CMEventType, step func() error) 
 			return ev, fmt.Errorf("%v, status %d: %w", ev.Type, ev.Status, ib.ErrNoAddr)
 		}
 		return ev, nil
-	case <-s.over:
+	case <-s.done:
 		return ib.CMEvent{}, s.err
 	case <-ctx.Done():
 		return ib.CMEvent{}, ctx.Err()
 	}
 }
 
-func (s *steps) event(ev *ib.CMEvent) {
+func (s *resolver) event(ev *ib.CMEvent) {
 	select {
 	case s.next <- *ev:
-	default: // nobody waits: of an address that has gone
+	default: // not waited for: the port has lost an address
 	}
 }
 
-func (s *steps) end(err error) {
+func (s *resolver) end(err error) {
 	s.err = err
-	close(s.over)
+	close(s.done)
 }

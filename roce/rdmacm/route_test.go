@@ -42,7 +42,8 @@ func TestSource(t *testing.T) {
 
 // TestChoose: of several addresses of a name the first that can be reached.
 func TestChoose(t *testing.T) {
-	names := []netip.Addr{netip.MustParseAddr("2001:db8::2"), netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("192.0.2.3")}
+	names := []netip.Addr{netip.MustParseAddr("2001:db8::2"), netip.MustParseAddr("192.0.2.2"),
+		netip.MustParseAddr("192.0.2.3")}
 	for _, tt := range []struct {
 		table               []ib.GIDEntry
 		local               string
@@ -66,7 +67,8 @@ func TestChoose(t *testing.T) {
 				t.Errorf("%v from %s: %v, which does not say %q", tt.table, tt.local, err, tt.fails)
 			}
 		} else if err != nil || remote.String() != tt.remote || from.String() != tt.from {
-			t.Errorf("%v from %s: %v from %v, %v; want %s from %s", tt.table, tt.local, remote, from, err, tt.remote, tt.from)
+			t.Errorf("%v from %s: %v from %v, %v; want %s from %s", tt.table, tt.local, remote, from, err, tt.remote,
+				tt.from)
 		}
 	}
 }

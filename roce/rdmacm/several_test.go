@@ -89,7 +89,8 @@ func TestPortByAddress(t *testing.T) {
 	const at4, at6, atAll = "192.0.2.2:7471", "[2001:db8::2]:7471", ":7471"
 	l1, l2 := listen(t, b1, at4, rdmacm.ListenConfig{}), listen(t, b2, at6, rdmacm.ListenConfig{})
 	for _, addr := range []string{at4, at6, atAll, "0.0.0.0:7471"} {
-		if _, err := b3.cm.Listen(ctx, addr, rdmacm.ListenConfig{}); !errors.Is(err, cm.ErrInUse) || !errors.Is(err, ib.ErrBusy) {
+		if _, err := b3.cm.Listen(ctx, addr, rdmacm.ListenConfig{}); !errors.Is(err, cm.ErrInUse) ||
+			!errors.Is(err, ib.ErrBusy) {
 			t.Errorf("listen on %s, beside others: %v", addr, err)
 		}
 	}
@@ -216,7 +217,8 @@ func TestSeveralAtOnce(t *testing.T) {
 	}
 	for i, h := range nodes {
 		until(t, fmt.Sprintf("nothing is left on CM %d", i), h.cm.Idle)
-		if s := h.cm.Stats(); s.Sent.Of(wire.AttrREQ) < n/4 || s.Sent.Of(wire.AttrREP) < n/4 || s.NoListener != 0 || s.Stale != 0 {
+		if s := h.cm.Stats(); s.Sent.Of(wire.AttrREQ) < n/4 || s.Sent.Of(wire.AttrREP) < n/4 || s.NoListener != 0 ||
+			s.Stale != 0 {
 			t.Errorf("CM %d: %+v", i, s)
 		}
 	}

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// CloseWrite tells the peer that nothing more comes: its Read returns io.EOF after
-// what was written. Read goes on.
+// CloseWrite tells the peer that no more data comes: the peer's Read returns io.EOF after the data written so far. Read
+// of this end goes on.
 func (c *Conn) CloseWrite() error {
 	return c.shut(func() {
 		c.writeClosed = true
@@ -14,8 +14,8 @@ func (c *Conn) CloseWrite() error {
 	})
 }
 
-// CloseRead makes Read return io.EOF and drops what arrives from now on. The peer
-// is not told, unless CloseWrite was called too: then its Write fails.
+// CloseRead makes Read return io.EOF, and drops data that arrives from now on. The peer is told only if CloseWrite has
+// been called, too; then its Write fails.
 func (c *Conn) CloseRead() error {
 	return c.shut(func() {
 		c.readClosed = true
@@ -35,16 +35,15 @@ func (c *Conn) shut(set func()) error {
 	set()
 	switch {
 	case c.readClosed && c.writeClosed:
-		c.say(ctrlDisconnect)
+		c.sendControl(ctrlDisconnect)
 	case c.writeClosed && !wasWriteClosed:
-		c.say(ctrlShutdown)
+		c.sendControl(ctrlShutdown)
 	}
 	return nil
 }
 
-// Close ends the connection. Read and Write return at once; what Write reported as
-// written still gets to the peer, in the background, for at most Options.Linger.
-// A program that is about to end waits for Done.
+// Close ends the connection. Read and Write return at once. Data that Write has reported as written is still sent in
+// the background, for at most Options.Linger. A program that is about to exit waits for Done.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,35 +54,34 @@ func (c *Conn) Close() error {
 	c.readable.Broadcast()
 	c.writable.Broadcast()
 	if !c.writeClosed || !c.eof {
-		c.say(ctrlDisconnect)
+		c.sendControl(ctrlDisconnect)
 	}
 	c.timers = append(c.timers, time.AfterFunc(c.ep.o.Linger, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.fail(broken(errLinger))
 	}))
-	c.settle()
+	c.stopIfDrained()
 	return nil
 }
 
-// Done is closed when Close has finished in the background: the peer has all that
-// was written, or never will, and the memory and the queues are free.
+// Done is closed when the work of Close in the background is over: the peer has all data, or cannot get it any more,
+// and all resources are free.
 func (c *Conn) Done() <-chan struct{} { return c.released }
 
-// say sends a control message once the connection allows it, and nothing after a
-// disconnect message.
-func (c *Conn) say(message uint32) {
-	if c.saidAll || c.peerClosed || c.err != nil {
+// sendControl sends a control message, or queues it until a slot is free. Nothing is sent after a disconnect message.
+func (c *Conn) sendControl(message uint32) {
+	if c.disconnectSent || c.peerClosed || c.err != nil {
 		return
 	}
-	c.saidAll = message == ctrlDisconnect
+	c.disconnectSent = message == ctrlDisconnect
 	c.pending = append(c.pending, message)
 	c.sendPending()
 }
 
-// settle stops the connection after Close, when nothing of ours is under way any
-// more, or when it does not matter: the peer has closed its end, or is gone.
-func (c *Conn) settle() {
+// stopIfDrained ends the connection after Close: when all requests have completed, or when the peer has closed its end
+// or is gone, so that they do not matter.
+func (c *Conn) stopIfDrained() {
 	if !c.closed {
 		return
 	}

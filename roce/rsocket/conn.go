@@ -15,16 +15,16 @@ import (
 // Network is the name of the network, in Addr and in errors.
 const Network = "rsocket"
 
-// Addr is the address of an end: IP address and rdma_cm port.
+// Addr is the address of one end: IP address and rdma_cm port.
 type Addr struct{ netip.AddrPort }
 
 // Network returns "rsocket".
 func (Addr) Network() string { return Network }
 
-// transport is the connection below: who connected the QP, and closes it.
+// transport is the connected QP, an *rdmacm.Conn outside of tests.
 type transport interface {
 	Done() <-chan struct{} // closed when the connection has ended; the QP is in ERR
-	Err() error            // why
+	Err() error            // the cause of the end
 	Close() error          // disconnects and destroys the QP; does not wait
 }
 
@@ -42,44 +42,43 @@ type Conn struct {
 	local  Addr
 	remote Addr
 
-	stop     context.CancelFunc // ends run
+	stop     context.CancelFunc // makes run return
 	stopped  context.Context
 	released chan struct{}
 
-	// One Read and one Write go on at a time. Both locks are taken before mu.
+	// At most one Read and one Write run at a time. Both locks are taken before mu.
 	readMu  sync.Mutex
 	writeMu sync.Mutex
 
 	mu       sync.Mutex
-	readable *sync.Cond // what Read waits for may have happened
-	writable *sync.Cond // Write, and all that sends
+	readable *sync.Cond // signaled when Read may be able to go on
+	writable *sync.Cond // signaled when Write, or another sender, may be able to go on
 
 	in       inbound
 	out      outbound
 	maps     mappings
 	wcs      [64]ib.WC
-	wr       [1]ib.SendWR      // what post sends
-	sgl      [2]ib.SGE         // guarded by writeMu: what stage staged
-	control  [mapEntryLen]byte // the payload of control
-	reading  int               // unread bytes that a Read is copying
+	wr       [1]ib.SendWR      // the request of post
+	sgl      [2]ib.SGE         // the SGL of stage; guarded by writeMu
+	control  [mapEntryLen]byte // the payload of control requests
+	reading  int               // unread bytes that a Read is copying without holding mu
 	err      error             // why the connection broke
 	activity bool              // something completed since the last keepalive
 
-	closed      bool // Close was called
-	readClosed  bool // CloseRead was
-	writeClosed bool
-	eof         bool // the peer sends no more
-	peerClosed  bool // the peer receives no more either
-	pending     []uint32
-	saidAll     bool // we told the peer that we neither send nor receive
+	closed         bool // Close has been called
+	readClosed     bool // CloseRead has been called
+	writeClosed    bool
+	eof            bool // the peer has said that it sends no more
+	peerClosed     bool // the peer has said that it does not receive either
+	pending        []uint32
+	disconnectSent bool // the disconnect message has been sent
 
 	readDeadline  deadline
 	writeDeadline deadline
 	timers        []*time.Timer // keepalive, linger
 }
 
-// newConn starts a connection on a QP in RTS whose receives are posted. It owns
-// ep and tr from then on.
+// newConn starts a connection on a QP in RTS whose receives are posted. It takes ownership of ep and tr.
 func newConn(ep *endpoint, qp ib.QP, tr transport, peer record, local, remote netip.AddrPort) *Conn {
 	c := &Conn{
 		ep: ep, qp: qp, tr: tr, local: Addr{local}, remote: Addr{remote}, released: make(chan struct{}),
@@ -111,13 +110,13 @@ func (c *Conn) SetDeadline(t time.Time) error {
 	})
 }
 
-// SetReadDeadline sets when Read gives up; zero stands for never.
+// SetReadDeadline sets the time after which Read fails; zero means never.
 func (c *Conn) SetReadDeadline(t time.Time) error {
 	return c.setDeadline(func() { c.readDeadline.set(t, &c.mu, c.readable) })
 }
 
-// SetWriteDeadline sets when Write, WriteAt, Map and Unmap give up; zero stands
-// for never. Bytes that Write reports as written are on their way.
+// SetWriteDeadline sets the time after which Write, WriteAt, Map and Unmap fail; zero means never. Bytes that Write has
+// reported as written are sent nevertheless.
 func (c *Conn) SetWriteDeadline(t time.Time) error {
 	return c.setDeadline(func() { c.writeDeadline.set(t, &c.mu, c.writable) })
 }
@@ -132,7 +131,7 @@ func (c *Conn) setDeadline(set func()) error {
 	return nil
 }
 
-// opError says which call on which connection failed.
+// opError adds the operation and the addresses to err.
 func (c *Conn) opError(op string, err error) error {
 	if err == nil || errors.Is(err, io.EOF) {
 		return err

@@ -5,14 +5,13 @@ import (
 	"time"
 )
 
-// deadline is the time at which the waits of one direction end. Conn.mu guards it.
+// deadline is the deadline of one direction. Conn.mu guards it.
 type deadline struct {
 	timer   *time.Timer
 	expired bool
 }
 
-// set replaces the deadline. mu is the lock that guards it and wakes those who
-// wait under it.
+// set replaces the deadline. mu guards it; waiters wait with mu held.
 func (d *deadline) set(t time.Time, mu *sync.Mutex, waiters *sync.Cond) {
 	d.stop()
 	d.expired = false
@@ -29,7 +28,7 @@ func (d *deadline) set(t time.Time, mu *sync.Mutex, waiters *sync.Cond) {
 	timer = time.AfterFunc(left, func() {
 		mu.Lock()
 		defer mu.Unlock()
-		if d.timer == timer { // else it was replaced while it fired
+		if d.timer == timer { // not replaced in the meantime
 			d.expired = true
 			waiters.Broadcast()
 		}

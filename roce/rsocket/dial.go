@@ -9,10 +9,9 @@ import (
 	"github.com/goroce/goroce/roce/rdmacm"
 )
 
-// Dial connects to host:port. ctx bounds the connecting, not the connection.
+// Dial connects to host:port. ctx limits the time to connect; the connection does not depend on it.
 //
-// Errors are *net.OpError around those of [rdmacm.CM.Dial], or around a
-// *ProtocolError if what answered is no rsocket.
+// Errors are *net.OpError. They wrap the errors of [rdmacm.CM.Dial], or a *ProtocolError if the peer is no rsocket.
 func Dial(ctx context.Context, cm *rdmacm.CM, addr string, o Options) (*Conn, error) {
 	c, err := dial(ctx, cm, addr, o)
 	if err != nil {
@@ -43,8 +42,7 @@ func dial(ctx context.Context, cm *rdmacm.CM, addr string, o Options) (*Conn, er
 	return newConn(ep, rc.QP(), rc, peer, rc.LocalAddr(), rc.RemoteAddr()), nil
 }
 
-// config is the connection that the endpoint wants below: no READs, RNR NAKs for
-// ever.
+// config returns the configuration of the QP: no READs, and any number of RNR NAKs.
 func (ep *endpoint) config() rdmacm.Config {
 	r := ep.record()
 	return rdmacm.Config{
@@ -53,18 +51,17 @@ func (ep *endpoint) config() rdmacm.Config {
 	}
 }
 
-// Dialer dials with a CM and Options. Its method is of the shape that
-// http.Transport.DialContext and others want.
+// Dialer dials with a CM and Options. Its method fits http.Transport.DialContext and similar fields.
 type Dialer struct {
 	CM      *rdmacm.CM
 	Options Options
 }
 
-// DialContext is Dial. The network, "tcp" or whatever a caller says, plays no part.
+// DialContext is like Dial. It ignores network.
 func (d *Dialer) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
 	c, err := Dial(ctx, d.CM, addr, d.Options)
 	if err != nil {
-		return nil, err // not a nil *Conn in an interface
+		return nil, err // otherwise the interface would hold a nil *Conn
 	}
 	return c, nil
 }

@@ -1,18 +1,18 @@
-// Package rsocket is stream sockets over RDMA: net.Conn and net.Listener that
-// speak the rsockets protocol of librdmacm. The peer is another goroce, or a C
-// program on rsockets: rstream, riostream, rcopy, anything under librspreload.
+// Package rsocket provides stream sockets over RDMA: net.Conn and net.Listener with the rsockets protocol of librdmacm.
+// The peer is another goroce, or a C program on rsockets: rstream, riostream, rcopy, anything under librspreload.
 //
-//	l, err := rsocket.Listen(ctx, cm, ":7471", rsocket.Options{})      c, err := rsocket.Dial(ctx, cm, "192.0.2.1:7471", rsocket.Options{})
-//	c, err := l.Accept()                                               c.Write(b)
+//	l, err := rsocket.Listen(ctx, cm, ":7471", rsocket.Options{})
+//	c, err := l.Accept()
 //
-// # How bytes get across
+//	c, err := rsocket.Dial(ctx, cm, "192.0.2.1:7471", rsocket.Options{})
+//	c.Write(b)
 //
-// RDMA writes into memory that the peer has offered, so the question is who offers
-// what when. Each end has a receive buffer, which it offers in halves, and a target
-// SGL: a table of two entries, in which the peer writes where its free halves are.
-// Everything is an RDMA WRITE with immediate. The payload goes where it belongs; the
-// 32-bit immediate tells the other side what happened, and needs no memory there,
-// only a receive.
+// # How data is transferred
+//
+// An RDMA WRITE needs memory that the peer has offered beforehand. Each end has a receive buffer, which it offers in
+// halves, and a target SGL: a table of two entries, in which the peer writes where its free halves are. Every message
+// is an RDMA WRITE with immediate: the payload goes into the offered memory, and the 32-bit immediate, which takes a
+// receive but no memory, tells the other end what was written.
 //
 //	A                                                            B
 //	|-- REQ, private data: record ------------------------------>|  my target SGL is there; write the first
@@ -30,43 +30,38 @@
 //	|<------------------ WRITE of nothing, control: disconnect --|  neither end sends any more
 //	|<----------------------------------------------------- DREQ-|
 //
-// The record tells A the address of B's SGL (for what A offers), B's first half, the
-// credits, and B's byte order, in which A writes to tables. An entry is used up
-// before the next is looked at, and no message crosses its end, so the receive
-// buffer fills like a ring.
+// The record tells A the address of B's SGL (in which A offers its own halves), B's first half, the credits, and B's
+// byte order, which A uses for what it writes into B's tables. An entry is used up before the next one is read, and no
+// message extends beyond an entry, so the receive buffer fills like a ring.
 //
 // # Flow control
 //
-// Sending data needs space and credits. Space is what is left of the entry. Credits
-// are receives at the peer: a data message is numbered, modulo 2^16, and the
-// immediate of a credit update is the number to stop before. An update comes when
-// half of the buffer was read, with an entry, or when half of the queue was used,
-// without. Credit updates and control messages need no credits, else two ends could
-// wait for each other; four entries of the send queue are set aside for them. Where
-// the peer has no receive left its RNR NAKs delay them, for ever if need be.
+// Sending data needs space and credits. Space is the unused rest of the current entry. Credits are receives at the
+// peer: data messages are counted modulo 2^16, and the immediate of a credit update is the count at which to stop. An
+// end sends an update with an entry when half of its buffer has been read, and one without an entry when half of its
+// receives have been used. Credit updates and control messages need no credits, otherwise two ends could wait for each
+// other; four entries of the send queue are reserved for them. If the peer has no receive left, its RNR NAKs delay them
+// for as long as it takes.
 //
-// This package posts receives again as soon as their messages are handled and counts
-// them as free then; rsocket.c counts them when the application has read the bytes.
+// This package posts a receive again as soon as its message is handled, and counts it as free from then on; rsocket.c
+// does so when the application has read the bytes.
 //
 // # Ends
 //
-// CloseWrite sends a shutdown message, Close a disconnect message and, once all is
-// acknowledged, the connection manager's DREQ, which is an end of the stream, too, if
-// it comes alone: a program that is killed leaves one behind. Without a DREQ the
-// connection was broken, and Read says so.
+// CloseWrite sends a shutdown message. Close sends a disconnect message and, once everything is acknowledged, the
+// connection manager's DREQ. A DREQ alone ends the stream, too: it is all that a killed program leaves behind. If the
+// connection ends without a DREQ it was broken, and Read returns an error.
 //
 // # Mapped buffers
 //
-// [Conn.Map] lets the peer write straight into a buffer of ours: by
-// [Conn.WriteAt], or riowrite in C. The owner WRITEs an entry (offset, address, key,
-// length) into the peer's iomap, a table behind its target SGL, with an immediate
-// that names the entry. WriteAt then is a WRITE without immediate. Nobody is told of
-// it: a byte on the stream afterwards says that it is there.
+// [Conn.Map] lets the peer write directly into a buffer of this end, with [Conn.WriteAt], or riowrite in C. The owner
+// of the buffer WRITEs an entry (offset, address, key, length) into the peer's iomap, a table behind its target SGL,
+// with an immediate that has the index of the entry. WriteAt then is a WRITE without immediate, which the owner does
+// not notice; a byte on the stream afterwards tells it that the data is there.
 //
 // # In the package
 //
-// record.go and message.go have the wire. inbound.go and outbound.go are the state of
-// the two directions, without IO; progress.go moves it on as completions come, on a
-// goroutine of the connection or on whichever calls Read and Write. endpoint.go makes
-// the memory, dial.go and listen.go connect it.
+// record.go and message.go have the formats on the wire. inbound.go and outbound.go are the state of the two
+// directions, without IO. progress.go handles completions, on a goroutine of the connection or on those that call Read
+// and Write. endpoint.go creates memory and CQ, dial.go and listen.go connect them.
 package rsocket

@@ -10,28 +10,27 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// hostBigEndian says how this host reads its target SGL.
+// hostBigEndian is the byte order in which this host reads its target SGL.
 var hostBigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
 
-// endpoint is what a connection needs before there is one: memory that the record
-// tells the peer of, and the CQ. Its domain is its own, so that a peer reaches
-// nothing of another connection.
+// endpoint has what must exist before the connection: the memory that the record describes to the peer, and the CQ.
+// Each endpoint has a protection domain of its own, so a peer cannot reach memory of other connections.
 type endpoint struct {
 	o    Options
 	pd   ib.PD
 	ch   ib.Channel
 	cq   ib.CQ
-	recv []ib.RecvWR // as many as the receive queue takes; they have no memory
+	recv []ib.RecvWR // one for each entry of the receive queue; they have no memory
 
 	send    []byte
 	sendMR  ib.MR
 	data    []byte // the receive buffer
 	dataMR  ib.MR
-	table   []uint64 // the target SGL and, behind it, the iomap: the peer writes them
+	table   []uint64 // the target SGL and, behind it, the iomap; the peer writes them
 	tableMR ib.MR
 }
 
-// newEndpoint makes an endpoint.
+// newEndpoint creates an endpoint.
 func newEndpoint(dev ib.Device, o Options) (*endpoint, error) {
 	attr := dev.Attr()
 	o, err := o.resolve(&attr)
@@ -49,7 +48,7 @@ func newEndpoint(dev ib.Device, o Options) (*endpoint, error) {
 	return ep, nil
 }
 
-// open makes the objects. The CQ is armed, for those who wait for the first message.
+// open creates the objects. The CQ is armed for firstEvent.
 func (ep *endpoint) open(dev ib.Device) (err error) {
 	if ep.pd, err = dev.AllocPD(); err != nil {
 		return err
@@ -66,8 +65,8 @@ func (ep *endpoint) open(dev ib.Device) (err error) {
 	return ep.register(dev)
 }
 
-// memory returns n bytes on an 8-byte boundary that dev reaches. They are there as long as
-// the endpoint: what reads or writes goes on for a moment when that is closed.
+// memory returns n bytes on an 8-byte boundary that dev reaches. They are kept as long as the endpoint is referenced,
+// because Read and Write may still use them for a moment after it is closed.
 func (ep *endpoint) memory(dev ib.Device, n int) []byte {
 	if a, ok := dev.(ib.Allocator); ok {
 		if buf, err := a.Alloc(n); err == nil {
@@ -79,7 +78,7 @@ func (ep *endpoint) memory(dev ib.Device, n int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), n)
 }
 
-// register makes the memory: one piece, of which the table comes first.
+// register registers the memory, as one region that begins with the table.
 func (ep *endpoint) register(dev ib.Device) (err error) {
 	size := sglEntries*sgeLen + ep.o.MapSlots*mapEntryLen
 	buf := ep.memory(dev, size+ep.o.SendBuffer+ep.o.ReceiveBuffer)
@@ -96,8 +95,7 @@ func (ep *endpoint) register(dev ib.Device) (err error) {
 	return err
 }
 
-// record describes the endpoint to the peer, with the first half of the receive
-// buffer.
+// record returns the record for the peer, with the first half of the receive buffer.
 func (ep *endpoint) record() record {
 	return record{
 		bigEndian: hostBigEndian, ioMap: true, credits: uint16(ep.o.ReceiveQueue), mapSlots: ep.o.MapSlots,
@@ -106,9 +104,10 @@ func (ep *endpoint) record() record {
 	}
 }
 
-// cap is the capacity of the QP.
+// cap returns the capacity of the QP.
 func (ep *endpoint) cap() ib.QPCap {
-	return ib.QPCap{MaxSendWR: ep.o.SendQueue, MaxRecvWR: ep.o.ReceiveQueue, MaxSendSGE: 2, MaxRecvSGE: 1, MaxInline: ep.o.Inline}
+	return ib.QPCap{MaxSendWR: ep.o.SendQueue, MaxRecvWR: ep.o.ReceiveQueue, MaxSendSGE: 2, MaxRecvSGE: 1,
+		MaxInline: ep.o.Inline}
 }
 
 // postReceives fills the receive queue of a QP in INIT.
@@ -123,7 +122,7 @@ func (ep *endpoint) firstEvent(ctx context.Context) bool {
 	return err == nil
 }
 
-// close gives everything back. The QP is closed, or was never made.
+// close closes the objects. The QP must be closed already, or must not exist.
 func (ep *endpoint) close() {
 	for _, mr := range []ib.MR{ep.sendMR, ep.dataMR, ep.tableMR} {
 		if mr != nil {

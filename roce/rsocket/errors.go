@@ -6,11 +6,10 @@ import (
 	"syscall"
 )
 
-// ProtocolError says that the peer sent what no rsocket sends. The connection
-// ended with it, or did not come up.
+// ProtocolError says that the peer has violated the protocol. It ends the connection, or the attempt to connect.
 type ProtocolError struct {
-	What    string // what was wrong: "credits"
-	Value   uint64 // what it was
+	What    string // the item that was wrong: "credits"
+	Value   uint64 // its value
 	Allowed string
 }
 
@@ -18,7 +17,7 @@ func (e *ProtocolError) Error() string {
 	return fmt.Sprintf("rsocket protocol violated by the peer: %s: %d, want %s", e.What, e.Value, e.Allowed)
 }
 
-// MapError says that a mapping failed, or a write into one.
+// MapError says that a mapping, or a write to one, has failed.
 type MapError struct {
 	Op      string // "map", "unmap", "write"
 	Offset  int64
@@ -37,11 +36,11 @@ func (e *MapError) Unwrap() error { return e.Err }
 // ErrNotMapped: no buffer is mapped at that offset.
 var ErrNotMapped = errors.New("not mapped")
 
-// Why connections break. What breaks one matches syscall.ECONNRESET too.
+// Causes of broken connections. An error that has one of them matches syscall.ECONNRESET, too.
 var (
 	errPeerClosed = errors.New("the peer closed the connection")
 	errLinger     = errors.New("the peer did not take what was written within the time that Options.Linger gives")
 )
 
-// broken is the error of a connection that broke.
+// broken returns the error of a connection that is broken because of cause.
 func broken(cause error) error { return fmt.Errorf("%w: %w", syscall.ECONNRESET, cause) }

@@ -81,7 +81,7 @@ func openDevices(t testing.TB, open medium) (a, b *roce.Device) {
 	return device(la), device(lb)
 }
 
-// hand is a transport that was connected by hand: nobody tells the peer of its end.
+// hand is a transport that the test has connected; the peer is not told of its end.
 type hand struct {
 	qp     ib.QP
 	done   chan struct{}
@@ -105,7 +105,7 @@ func (h *hand) end(reason error) {
 	close(h.done)
 }
 
-// half is one end of a connection, before it is one.
+// half is one end of a connection before newConn.
 type half struct {
 	dev *roce.Device
 	ep  *endpoint
@@ -134,7 +134,8 @@ func (h *half) bringUp(t testing.TB, peer *half) {
 			t.Fatal(err)
 		}
 	}
-	modify(ib.QPAttr{State: ib.Init, Port: 1, Access: ib.RemoteWrite}, ib.AttrState|ib.AttrPKeyIndex|ib.AttrPort|ib.AttrAccess)
+	modify(ib.QPAttr{State: ib.Init, Port: 1, Access: ib.RemoteWrite},
+		ib.AttrState|ib.AttrPKeyIndex|ib.AttrPort|ib.AttrAccess)
 	if err := h.ep.postReceives(h.qp); err != nil {
 		t.Fatal(err)
 	}
@@ -142,9 +143,10 @@ func (h *half) bringUp(t testing.TB, peer *half) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := ib.QPAttr{State: ib.RTR, AH: ib.AHAttr{DGID: peer.dev.Link().Local[0]}, PathMTU: port.ActiveMTU, DestQPN: peer.qp.Num(),
-		MinRNRTimer: 12, Timeout: 13, RetryCnt: 7, RNRRetry: 7}
-	modify(a, ib.AttrState|ib.AttrAV|ib.AttrPathMTU|ib.AttrDestQPN|ib.AttrRQPSN|ib.AttrMaxDestRdAtomic|ib.AttrMinRNRTimer)
+	a := ib.QPAttr{State: ib.RTR, AH: ib.AHAttr{DGID: peer.dev.Link().Local[0]}, PathMTU: port.ActiveMTU,
+		DestQPN: peer.qp.Num(), MinRNRTimer: 12, Timeout: 13, RetryCnt: 7, RNRRetry: 7}
+	modify(a,
+		ib.AttrState|ib.AttrAV|ib.AttrPathMTU|ib.AttrDestQPN|ib.AttrRQPSN|ib.AttrMaxDestRdAtomic|ib.AttrMinRNRTimer)
 	a.State = ib.RTS
 	modify(a, ib.AttrState|ib.AttrSQPSN|ib.AttrMaxRdAtomic|ib.AttrTimeout|ib.AttrRetryCnt|ib.AttrRNRRetry)
 }

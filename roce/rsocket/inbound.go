@@ -2,36 +2,36 @@ package rsocket
 
 import "fmt"
 
-// inbound is the receive buffer: a ring that the peer writes into, in the order in
-// which it was given the halves.
+// inbound is the state of the receive buffer: a ring that the peer writes in the order in which its halves are offered.
 //
 //	      read      +avail         +offered        +freed
 //	-------|-----------|--------------|---------------|----
 //	       | unread    | the peer may | read, not yet |
 //	       |           | write here   | offered anew  |
 //
-// It does no IO. The caller copies unread bytes and locks.
+// It does no IO. The caller copies the data and holds the lock.
 type inbound struct {
 	size    int
 	read    int    // offset of the first unread byte
 	avail   int    // unread bytes
-	offered int    // bytes that the peer may still write
-	freed   int    // bytes to offer, when they make a half
+	offered int    // bytes that the peer may write
+	freed   int    // bytes that have been read; offered when they make a half
 	next    int    // offset of the half to offer next
-	queue   int    // receives that are posted: the peer's credits
+	queue   int    // posted receives, which are the peer's credits
 	msgs    uint16 // data messages that arrived
-	granted uint16 // msgs when the limit was last told
+	granted uint16 // msgs when the peer was last told the limit
 }
 
-// newInbound is the state after the record, which offers the first half.
+// newInbound returns the state after the record has offered the first half.
 func newInbound(size, queue int) inbound {
 	return inbound{size: size, offered: size / 2, freed: size / 2, next: size / 2, queue: queue}
 }
 
-// arrived takes note of a data message.
+// arrived records the arrival of a data message.
 func (b *inbound) arrived(n uint32) error {
 	if uint64(n) > uint64(b.offered) {
-		return &ProtocolError{What: "length of a data message", Value: uint64(n), Allowed: fmt.Sprintf("at most the %d bytes offered", b.offered)}
+		return &ProtocolError{What: "length of a data message", Value: uint64(n),
+			Allowed: fmt.Sprintf("at most the %d bytes offered", b.offered)}
 	}
 	b.offered -= int(n)
 	b.avail += int(n)
@@ -46,7 +46,7 @@ func (b *inbound) unread(buf []byte, n int) (first, second []byte) {
 	return buf[b.read : b.read+k], buf[:n-k]
 }
 
-// consumed takes note of n bytes that were read.
+// consumed records that n bytes have been read.
 func (b *inbound) consumed(n int) {
 	b.avail -= n
 	b.freed += n
@@ -56,20 +56,20 @@ func (b *inbound) consumed(n int) {
 	}
 }
 
-// wantsGrant reports whether it is time to tell the peer of credits or of space:
-// when half of the queue or of the buffer is free (rs_give_credits).
+// wantsGrant reports whether to send the peer credits or space: when half of the queue or of the buffer is free
+// (rs_give_credits).
 func (b *inbound) wantsGrant() bool {
 	return b.freed >= b.size/2 || b.msgs-b.granted >= uint16(b.queue/2)
 }
 
-// limit is the number of the data message before which the peer has to stop.
-// Receives are posted again at once, so what arrived counts, not what was read.
+// limit returns the count of data messages at which the peer must stop. Receives are posted again at once, so it
+// depends on messages that have arrived, not on those that have been read.
 func (b *inbound) limit() uint16 {
 	b.granted = b.msgs
 	return b.msgs + uint16(b.queue)
 }
 
-// offer returns the offset of the half to give to the peer, if one is free.
+// offer returns the offset of the half to offer next, if it is free.
 func (b *inbound) offer() (offset int, ok bool) {
 	half := b.size / 2
 	if b.freed < half {

@@ -10,7 +10,7 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// mapEntry says that an end's memory stands for a range of offsets.
+// mapEntry maps a range of offsets to memory of one end.
 type mapEntry struct {
 	offset uint64
 	sge    sge
@@ -20,61 +20,63 @@ func (e *mapEntry) append(b []byte, o binary.AppendByteOrder) []byte {
 	return e.sge.append(o.AppendUint64(b, e.offset), o)
 }
 
-// holds reports whether the entry has the offset.
+// holds reports whether the entry contains the offset.
 func (e *mapEntry) holds(offset uint64) bool {
 	return offset >= e.offset && offset-e.offset < uint64(e.sge.length)
 }
 
-// mappings are the buffers that either end has mapped for the other. Conn.mu
-// guards them.
+// mappings are the buffers that the two ends have mapped for each other. Conn.mu guards them.
 type mappings struct {
-	table  []uint64   // our iomap, which the peer writes
-	theirs []mapEntry // copies of its entries: where WriteAt goes
+	table       []uint64   // iomap of this end, which the peer writes
+	peerEntries []mapEntry // copies of its entries, for WriteAt
 
-	ours []ownMapping // by slot of the peer's iomap
+	ours []ownMapping // by index in the peer's iomap
 	next int          // the slot to try first: one that was used last is used again last
 	at   sge          // the peer's iomap
 }
 
-// ownMapping is a buffer of ours that the peer may write into.
+// ownMapping is a buffer of this end that the peer may write into.
 type ownMapping struct {
 	entry mapEntry
 	mr    ib.MR // nil while the slot is free
 }
 
-// newMappings is the state that the peer's record makes.
+// newMappings returns the initial state, which the peer's record determines.
 func newMappings(table []uint64, r *record) mappings {
 	at := r.sgl
 	at.addr += uint64(r.sgl.length) * sgeLen
-	return mappings{table: table, theirs: make([]mapEntry, len(table)*8/mapEntryLen), ours: make([]ownMapping, r.mapSlots), at: at}
+	return mappings{table: table, peerEntries: make([]mapEntry, len(table)*8/mapEntryLen),
+		ours: make([]ownMapping, r.mapSlots), at: at}
 }
 
-// updated takes over an entry of our iomap.
+// updated reads an entry of the iomap that the peer has written.
 func (m *mappings) updated(index uint32) error {
-	if uint64(index) >= uint64(len(m.theirs)) {
-		return &ProtocolError{What: "index of an iomap entry", Value: uint64(index), Allowed: fmt.Sprintf("less than the %d offered", len(m.theirs))}
+	if uint64(index) >= uint64(len(m.peerEntries)) {
+		return &ProtocolError{What: "index of an iomap entry", Value: uint64(index),
+			Allowed: fmt.Sprintf("less than the %d offered", len(m.peerEntries))}
 	}
 	words := m.table[3*index : 3*index+3]
 	var raw [mapEntryLen]byte
-	for i := len(words) - 1; i >= 0; i-- { // as in outbound.retarget
+	for i := len(words) - 1; i >= 0; i-- { // as in outbound.nextTarget
 		binary.NativeEndian.PutUint64(raw[8*i:], atomic.LoadUint64(&words[i]))
 	}
 	e := mapEntry{offset: binary.NativeEndian.Uint64(raw[:]), sge: parseSGE(raw[8:], binary.NativeEndian)}
 	if end := e.offset + uint64(e.sge.length); e.offset > math.MaxInt64 || end > math.MaxInt64 {
-		return &ProtocolError{What: "offset of an iomap entry", Value: e.offset, Allowed: "one that a signed 64-bit number holds, with its length"}
+		return &ProtocolError{What: "offset of an iomap entry", Value: e.offset,
+			Allowed: "one that a signed 64-bit number holds, with its length"}
 	}
 	if err := e.sge.check(); err != nil {
 		return err
 	}
-	m.theirs[index] = e
+	m.peerEntries[index] = e
 	return nil
 }
 
-// find returns the first entry that has the offset, as rsocket.c takes them.
+// find returns the first entry that contains the offset, as rsocket.c does.
 func (m *mappings) find(offset uint64) *mapEntry {
-	for i := range m.theirs {
-		if m.theirs[i].holds(offset) {
-			return &m.theirs[i]
+	for i := range m.peerEntries {
+		if m.peerEntries[i].holds(offset) {
+			return &m.peerEntries[i]
 		}
 	}
 	return nil
@@ -90,7 +92,7 @@ func (m *mappings) freeSlot() int {
 	return -1
 }
 
-// overlaps reports whether a mapping of ours has any of the offsets.
+// overlaps reports whether a mapping of this end contains any of the offsets.
 func (m *mappings) overlaps(offset, n uint64) bool {
 	for i := range m.ours {
 		e := &m.ours[i]
@@ -101,7 +103,7 @@ func (m *mappings) overlaps(offset, n uint64) bool {
 	return false
 }
 
-// release gives all regions back.
+// release deregisters all regions.
 func (m *mappings) release() {
 	for i := range m.ours {
 		if mr := m.ours[i].mr; mr != nil {
@@ -110,13 +112,12 @@ func (m *mappings) release() {
 	}
 }
 
-// Map lets the peer write into buf: its WriteAt, riowrite in C, with offsets from
-// the given one on. Offset -1 takes the address of buf, as riomap does. It returns
-// the offset. access must be ib.RemoteWrite.
+// Map lets the peer write into buf, by its WriteAt (riowrite in C), at offsets from the given one on. Offset -1 stands
+// for the address of buf, as with riomap. Map returns the offset. access must be ib.RemoteWrite.
 //
-// buf belongs to the peer until Unmap or Done: what the peer writes appears there
-// without a call. A message that the peer sends afterwards says that all is there.
-// The peer's Options.MapSlots limits the number of mappings; none may overlap.
+// Until Unmap or Done, data that the peer writes appears in buf without a call of this end. When a message arrives that
+// the peer has sent afterwards, all of the data is there. The peer's Options.MapSlots limits the number of mappings,
+// which must not overlap.
 func (c *Conn) Map(buf []byte, access ib.Access, offset int64) (int64, error) {
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
@@ -137,12 +138,13 @@ func (c *Conn) Map(buf []byte, access ib.Access, offset int64) (int64, error) {
 		return 0, c.opError("map", err)
 	}
 	m := &c.maps.ours[slot]
-	m.mr, m.entry = mr, mapEntry{offset: uint64(offset), sge: sge{addr: mr.Addr(), key: mr.RKey(), length: uint32(len(buf))}}
+	m.mr, m.entry = mr, mapEntry{offset: uint64(offset),
+		sge: sge{addr: mr.Addr(), key: mr.RKey(), length: uint32(len(buf))}}
 	c.maps.next = (slot + 1) % len(c.maps.ours)
 	return offset, c.opError("map", c.writeEntry(slot, &m.entry))
 }
 
-// checkMap checks the arguments of Map and finds a slot.
+// checkMap checks the arguments of Map and returns a free slot.
 func (c *Conn) checkMap(buf []byte, access ib.Access, offset int64) (slot int, err error) {
 	refuse := func(allowed string, err error) (int, error) {
 		return 0, &MapError{Op: "map", Offset: offset, Len: len(buf), Allowed: allowed, Err: err}
@@ -158,15 +160,16 @@ func (c *Conn) checkMap(buf []byte, access ib.Access, offset int64) (slot int, e
 		return refuse("offsets that no other mapping has; Unmap it first", ib.ErrInvalid)
 	}
 	if slot = c.maps.freeSlot(); slot < 0 {
-		return refuse(fmt.Sprintf("%d mappings at a time; the peer's Options.MapSlots (RDMA_IOMAPSIZE) says so", len(c.maps.ours)), ib.ErrLimit)
+		return refuse(fmt.Sprintf("%d mappings at a time; the peer's Options.MapSlots (RDMA_IOMAPSIZE) says so",
+			len(c.maps.ours)), ib.ErrLimit)
 	}
 	return slot, nil
 }
 
 func (c *Conn) hasSlot() bool { return c.out.slots > 0 }
 
-// writeEntry writes an entry of the peer's iomap. That takes none of the credits
-// for data: a peer that is rsocket.c would never give it back.
+// writeEntry writes an entry of the peer's iomap. It uses no credit for data, because rsocket.c never gives back a
+// credit that was used so.
 func (c *Conn) writeEntry(slot int, e *mapEntry) error {
 	c.out.slots--
 	wr := c.request(ib.WRWriteImm)
@@ -176,8 +179,8 @@ func (c *Conn) writeEntry(slot int, e *mapEntry) error {
 	return c.post()
 }
 
-// Unmap ends a mapping. The peer is told, but what it has under way breaks the
-// connection: it has to be done with the buffer before.
+// Unmap ends a mapping and tells the peer. The peer must not be writing to the buffer any more: a write under way
+// breaks the connection.
 func (c *Conn) Unmap(buf []byte) error {
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
@@ -195,12 +198,12 @@ func (c *Conn) Unmap(buf []byte) error {
 		m.mr = nil
 		return c.opError("unmap", mr.Close())
 	}
-	return c.opError("unmap", &MapError{Op: "unmap", Len: len(buf), Allowed: "exactly a buffer that Map was given", Err: ErrNotMapped})
+	return c.opError("unmap", &MapError{Op: "unmap", Len: len(buf), Allowed: "exactly a buffer that Map was given",
+		Err: ErrNotMapped})
 }
 
-// WriteAt writes p into what the peer has mapped at these offsets. Where part of
-// them is not mapped it writes up to there and returns a *MapError. What is
-// written with Write afterwards arrives after it.
+// WriteAt writes p to the offsets that the peer has mapped. If a part of them is not mapped, it writes up to there and
+// returns a *MapError. Data that Write sends afterwards arrives later.
 func (c *Conn) WriteAt(p []byte, off int64) (n int, err error) {
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
@@ -214,7 +217,7 @@ func (c *Conn) WriteAt(p []byte, off int64) (n int, err error) {
 	return n, c.opError("write", err)
 }
 
-// writeDirect writes the first bytes of p with one request.
+// writeDirect writes the first bytes of p by one request.
 func (c *Conn) writeDirect(p []byte, off int64) (int, error) {
 	ready := func() bool {
 		return c.out.slots > 0 && c.out.ring.free() >= min(len(p), c.out.ring.size/4)
@@ -224,7 +227,8 @@ func (c *Conn) writeDirect(p []byte, off int64) (int, error) {
 	}
 	e := c.maps.find(uint64(off))
 	if off < 0 || e == nil {
-		return 0, &MapError{Op: "write", Offset: off, Len: len(p), Allowed: "offsets that the peer has mapped", Err: ErrNotMapped}
+		return 0, &MapError{Op: "write", Offset: off, Len: len(p), Allowed: "offsets that the peer has mapped",
+			Err: ErrNotMapped}
 	}
 	skip := uint64(off) - e.offset
 	n := int(min(uint64(min(len(p), c.out.ring.free(), maxMessage)), uint64(e.sge.length)-skip))

@@ -163,7 +163,8 @@ func TestCloseWakes(t *testing.T) {
 	}
 	wantRead(t, p.b, make([]byte, n), nil)
 	for what, err := range map[string]error{
-		"Close": p.a.Close(), "CloseWrite": p.a.CloseWrite(), "CloseRead": p.a.CloseRead(), "SetDeadline": p.a.SetDeadline(time.Time{}),
+		"Close": p.a.Close(), "CloseWrite": p.a.CloseWrite(), "CloseRead": p.a.CloseRead(),
+		"SetDeadline": p.a.SetDeadline(time.Time{}),
 	} {
 		if !errors.Is(err, net.ErrClosed) {
 			t.Errorf("%s after Close: %v, want net.ErrClosed", what, err)

@@ -22,17 +22,17 @@ type Listener struct {
 	addr  Addr
 
 	stop   context.CancelFunc
-	ctx    context.Context // ends with Close, or with the CM
+	ctx    context.Context // ends with Close, or when the CM ends
 	ready  chan *Conn
-	tasks  sync.WaitGroup // run, and the handshakes under way
+	tasks  sync.WaitGroup // run and handshakes
 	closed atomic.Bool
 }
 
-// Listen takes connections for host:port; an empty host stands for all addresses
-// of the device, port 0 for one that is free. ctx bounds the resolving of addr.
+// Listen accepts connections for host:port; an empty host stands for all addresses of the device, port 0 for a free
+// port. ctx limits the resolution of addr.
 //
-// Handshakes go on side by side, Options.Backlog of them at most; a peer that is
-// slow holds up no other. What is no rsocket is refused, and Options.OnRefuse told.
+// Up to Options.Backlog handshakes run concurrently, so a slow peer does not delay other peers. A request that is not
+// from an rsocket is rejected and reported to Options.OnRefuse.
 func Listen(ctx context.Context, cm *rdmacm.CM, addr string, o Options) (*Listener, error) {
 	l, err := listen(ctx, cm, addr, o)
 	if err != nil {
@@ -63,7 +63,7 @@ func listen(ctx context.Context, cm *rdmacm.CM, addr string, o Options) (*Listen
 // Addr returns the address, an Addr, with the port that was chosen.
 func (l *Listener) Addr() net.Addr { return l.addr }
 
-// Accept returns the next connection.
+// Accept waits for the next connection.
 func (l *Listener) Accept() (net.Conn, error) {
 	c, err := l.AcceptConn(context.Background())
 	if err != nil {
@@ -72,8 +72,8 @@ func (l *Listener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// AcceptConn returns the next connection. It fails when ctx ends, and with
-// net.ErrClosed when the Listener or the CM is closed.
+// AcceptConn waits for the next connection. It fails when ctx ends, and with net.ErrClosed when the Listener or the CM
+// is closed.
 func (l *Listener) AcceptConn(ctx context.Context) (*Conn, error) {
 	select {
 	case c := <-l.ready:
@@ -85,7 +85,7 @@ func (l *Listener) AcceptConn(ctx context.Context) (*Conn, error) {
 	}
 }
 
-// Close refuses those who wait. Connections that were accepted go on.
+// Close ends the Listener and rejects requests that wait. Connections that were accepted stay open.
 func (l *Listener) Close() error {
 	if l.closed.Swap(true) {
 		return l.opError("close", net.ErrClosed)
@@ -127,7 +127,7 @@ func (l *Listener) run() {
 	}
 }
 
-// handshake accepts a request and hands the connection to Accept.
+// handshake accepts a request and passes the connection to Accept.
 func (l *Listener) handshake(req *rdmacm.Request) {
 	c, err := l.accept(req)
 	if err != nil {
@@ -157,8 +157,7 @@ func (l *Listener) accept(req *rdmacm.Request) (*Conn, error) {
 	cfg := ep.config()
 	first := make(chan struct{})
 	cfg.Prepare = func(rc *rdmacm.Conn) error {
-		// A message of the peer's says as well as its RTU that it is ready
-		// (IBTA 12.9.7.2).
+		// A message from the peer says as well as its RTU that the peer is ready (IBTA 12.9.7.2).
 		go func() {
 			defer close(first)
 			if ep.firstEvent(ctx) {

@@ -1,20 +1,19 @@
 package rsocket
 
-// Messages are the 32-bit immediates of RDMA WRITEs: a type in the top 3 bits, a
-// value in the others.
+// Messages are the 32-bit immediates of RDMA WRITEs: a type in the top 3 bits, and a value.
 const (
 	valueBits = 29
 	valueMask = 1<<valueBits - 1
 )
 
-// msgType says what a message means.
+// msgType is the type of a message.
 type msgType uint8
 
-// Types of messages. The others are reserved.
+// Types of messages. Others are reserved.
 const (
-	msgData    msgType = 0 // the value's number of bytes was written to the target
-	msgCredits msgType = 4 // the value is the new limit of data messages; a target SGL entry may have been written
-	msgMap     msgType = 6 // the iomap entry of that index was written
+	msgData    msgType = 0 // that number of bytes was written to the target
+	msgCredits msgType = 4 // the new limit of data messages; an entry of the target SGL may have been written
+	msgMap     msgType = 6 // the iomap entry with that index was written
 	msgControl msgType = 7 // one of the values below
 )
 
@@ -29,15 +28,15 @@ func message(t msgType, value uint32) uint32 { return uint32(t)<<valueBits | val
 
 func splitMessage(imm uint32) (msgType, uint32) { return msgType(imm >> valueBits), imm & valueMask }
 
-// Work request IDs: what a completion gives back.
-type sendKind uint8
+// workKind is a part of the ID of a work request: what its completion releases.
+type workKind uint8
 
 const (
-	sentData    sendKind = iota // a data slot, and bytes of the send buffer
-	sentControl                 // a control slot
+	sentData    workKind = iota // an entry of the send queue for data, and bytes of the send buffer
+	sentControl                 // an entry for control
 	received                    // a receive
 )
 
-func workID(k sendKind, n int) uint64 { return uint64(k)<<56 | uint64(n) }
+func workID(k workKind, n int) uint64 { return uint64(k)<<56 | uint64(n) }
 
-func splitID(id uint64) (sendKind, int) { return sendKind(id >> 56), int(id & (1<<56 - 1)) }
+func splitID(id uint64) (workKind, int) { return workKind(id >> 56), int(id & (1<<56 - 1)) }

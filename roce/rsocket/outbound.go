@@ -7,44 +7,42 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// ctrlSlots is how many entries of the send queue are set aside, so that credits
-// and control messages never wait for data.
+// ctrlSlots is the number of send queue entries that are reserved for credits and control messages, so that these never
+// wait for data.
 const ctrlSlots = 4
 
-// outbound is what sending depends on: the send buffer, slots of the send queue,
-// and what the peer allows. It does no IO.
+// outbound is the state of sending: the send buffer, entries of the send queue, and the buffer and credits that the
+// peer has granted. It does no IO.
 type outbound struct {
 	ring  ring // the send buffer
 	slots int  // free entries of the send queue for data
-	ctrl  int  // and for control
+	ctrl  int  // free entries of the send queue for credits and control messages
 
-	msgs  uint16 // data messages that were sent
-	limit uint16 // stop when msgs gets here
+	msgs  uint16 // number of data messages sent, modulo 2^16
+	limit uint16 // value of msgs at which to stop
 
-	target sge      // what is left of the peer's buffer
-	sgl    []uint64 // our target SGL, which the peer writes
-	entry  int      // the one to look at next
+	target sge      // the unused rest of the peer's buffer
+	sgl    []uint64 // target SGL of this end, which the peer writes
+	entry  int      // index of the next entry of sgl to read
 
-	theirs    sge // the peer's target SGL; length counts entries
-	theirNext int // the one to write next
-	order     binary.AppendByteOrder
+	peerSGL  sge // target SGL of the peer; length is the number of entries
+	peerNext int // index of the entry of the peer's SGL to write next
+	order    binary.AppendByteOrder
 }
 
-// newOutbound is the state that the peer's record makes.
+// newOutbound returns the initial state, which the peer's record determines.
 func newOutbound(size, queue int, sgl []uint64, r *record) outbound {
 	return outbound{
 		ring: ring{size: size}, slots: queue - ctrlSlots, ctrl: ctrlSlots, limit: r.credits,
-		target: r.data, sgl: sgl, entry: 1, theirs: r.sgl, theirNext: 1, order: r.byteOrder(),
+		target: r.data, sgl: sgl, entry: 1, peerSGL: r.sgl, peerNext: 1, order: r.byteOrder(),
 	}
 }
 
-// retarget takes the next buffer out of the target SGL when the present one is
-// used up. The peer writes an entry again only after its buffer was used, so that
-// what was taken is made empty first.
+// nextTarget reads the next buffer out of the target SGL when the current one is used up. The peer may write an entry
+// again as soon as its buffer is in use, so nextTarget clears the entry before that.
 //
-// The length is loaded first, and atomically: devices write the last word of an
-// entry last.
-func (o *outbound) retarget() error {
+// It loads the length first, and atomically, because devices write the last word of an entry last.
+func (o *outbound) nextTarget() error {
 	if o.target.length > 0 {
 		return nil
 	}
@@ -66,7 +64,7 @@ func (o *outbound) retarget() error {
 	return nil
 }
 
-// room is how many bytes of the peer's buffer a message may fill now: 0 without
+// room returns how many bytes of the peer's buffer the next message may fill, 0 without credits.
 // credits.
 func (o *outbound) room() int {
 	if o.msgs == o.limit || o.slots == 0 {
@@ -75,7 +73,7 @@ func (o *outbound) room() int {
 	return min(int(o.target.length), valueMask)
 }
 
-// take takes n bytes of the peer's buffer, for one message.
+// take reserves n bytes of the peer's buffer for one message.
 func (o *outbound) take(n int) (addr uint64, key ib.Key) {
 	addr, key = o.target.addr, o.target.key
 	o.target.addr += uint64(n)
@@ -85,19 +83,19 @@ func (o *outbound) take(n int) (addr uint64, key ib.Key) {
 	return addr, key
 }
 
-// theirEntry returns the address of the entry of the peer's SGL to write next.
-func (o *outbound) theirEntry() uint64 {
-	addr := o.theirs.addr + uint64(o.theirNext)*sgeLen
-	o.theirNext = (o.theirNext + 1) % int(o.theirs.length)
+// peerEntry returns the address of the entry of the peer's SGL to write next.
+func (o *outbound) peerEntry() uint64 {
+	addr := o.peerSGL.addr + uint64(o.peerNext)*sgeLen
+	o.peerNext = (o.peerNext + 1) % int(o.peerSGL.length)
 	return addr
 }
 
-// ring is a ring buffer that is filled and freed in order.
+// ring is the state of a ring buffer that is allocated and freed in order.
 type ring struct{ size, head, used int }
 
 func (r *ring) free() int { return r.size - r.used }
 
-// take takes n bytes and returns where they are: the second part is at 0.
+// take allocates n bytes, in up to two parts: first bytes at off, second bytes at 0.
 func (r *ring) take(n int) (off, first, second int) {
 	off, first = r.head, min(n, r.size-r.head)
 	r.used += n

@@ -8,21 +8,20 @@ import (
 	"github.com/goroce/goroce/roce/rdmacm"
 )
 
-// run takes completions until the connection is over, then gives all back. Read
-// and Write take completions too, when they have nothing else to do.
+// run handles completions until the connection is over, and then releases everything. Read and Write handle
+// completions, too, while they wait.
 func (c *Conn) run() {
 	defer close(c.released)
 	c.mu.Lock()
-	c.grant() // the second half of the buffer
+	c.grant() // offer the second half of the buffer
 	c.mu.Unlock()
 	for c.await() {
 	}
-	<-c.stopped.Done() // a broken connection waits for Close
+	<-c.stopped.Done() // a broken connection stays until Close
 	c.release()
 }
 
-// await takes what is there and waits for more. It reports whether there may be
-// any.
+// await handles the completions that are there and waits for more. It returns false if none can come any more.
 func (c *Conn) await() bool {
 	c.mu.Lock()
 	if err := c.ep.cq.Arm(false); err != nil {
@@ -46,19 +45,19 @@ func (c *Conn) await() bool {
 	return false
 }
 
-// watch ends the connection when the transport does.
+// watch ends the connection when the transport ends.
 func (c *Conn) watch() {
 	select {
 	case <-c.released:
 	case <-c.tr.Done():
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.progress() // what arrived before the end counts
+		c.progress() // handle what arrived before the end
 		c.fail(broken(c.tr.Err()))
 	}
 }
 
-// release gives back what the connection holds.
+// release closes and frees everything that the connection holds.
 func (c *Conn) release() {
 	c.mu.Lock()
 	for _, t := range c.timers {
@@ -74,8 +73,8 @@ func (c *Conn) release() {
 	c.ep.close()
 }
 
-// progress takes the completions that are there and does what they allow. It
-// returns how many there were. The caller holds mu.
+// progress handles the completions that are there, and sends what they make possible. It returns their number. The
+// caller holds mu.
 func (c *Conn) progress() int {
 	total, recvs := 0, 0
 	for n := len(c.wcs); n == len(c.wcs); {
@@ -101,18 +100,18 @@ func (c *Conn) progress() int {
 	c.discard()
 	c.sendPending()
 	c.grant()
-	c.settle()
+	c.stopIfDrained()
 	c.readable.Broadcast()
 	c.writable.Broadcast()
 	return total
 }
 
-// completed handles a completion and returns how many receives it used up.
+// completed handles a completion and returns how many receives it has used.
 func (c *Conn) completed(wc *ib.WC) (receives int) {
 	kind, n := splitID(wc.ID)
 	switch {
 	case wc.Status != ib.WCSuccess:
-		c.fail(c.flushed(wc))
+		c.fail(c.requestError(wc))
 	case kind == received:
 		if err := c.receive(wc.Imm); err != nil {
 			c.fail(broken(err))
@@ -129,25 +128,25 @@ func (c *Conn) completed(wc *ib.WC) (receives int) {
 	return 0
 }
 
-// flushed says why a request failed: because of the end of the connection below,
-// if that is known by now.
-func (c *Conn) flushed(wc *ib.WC) error {
+// requestError returns the error for a failed request: the cause of the transport's end if that is known, otherwise the
+// completion's status.
+func (c *Conn) requestError(wc *ib.WC) error {
 	if err := c.tr.Err(); err != nil {
 		return broken(err)
 	}
 	return broken(wc.Err())
 }
 
-// receive handles a message from the peer.
+// receive handles a message of the peer.
 func (c *Conn) receive(imm uint32) error {
 	switch t, value := splitMessage(imm); t {
 	case msgData:
 		return c.in.arrived(value)
 	case msgCredits:
 		c.out.limit = uint16(value)
-		return c.out.retarget()
+		return c.out.nextTarget()
 	case msgMap:
-		return c.maps.updated(value & 0xFFFF) // the other bits are reserved
+		return c.maps.updated(value & 0xFFFF) // the upper bits are reserved
 	case msgControl:
 		return c.receiveControl(value)
 	default:
@@ -168,23 +167,23 @@ func (c *Conn) receiveControl(value uint32) error {
 	return nil
 }
 
-// grant tells the peer of credits, and of half a buffer where one is free. It does
-// so in the control slots; if all are under way a completion comes back here.
+// grant sends credits to the peer, with half a buffer if one is free. It needs control slots; if none is free, a later
+// completion calls it again.
 func (c *Conn) grant() {
-	if c.out.ctrl == 0 || c.err != nil || c.eof || c.saidAll || !c.in.wantsGrant() {
+	if c.out.ctrl == 0 || c.err != nil || c.eof || c.disconnectSent || !c.in.wantsGrant() {
 		return
 	}
 	wr := c.controlRequest(ib.WRWriteImm)
 	if off, ok := c.in.offer(); ok {
 		s := sge{addr: c.ep.dataMR.Addr() + uint64(off), key: c.ep.dataMR.RKey(), length: uint32(c.in.size / 2)}
 		wr.Flags, wr.Inline = ib.SendInline, s.append(c.control[:0], c.out.order)
-		wr.RemoteAddr, wr.RKey = c.out.theirEntry(), c.out.theirs.key
+		wr.RemoteAddr, wr.RKey = c.out.peerEntry(), c.out.peerSGL.key
 	}
 	wr.Imm = message(msgCredits, uint32(c.in.limit()))
 	_ = c.post()
 }
 
-// controlRequest takes a control slot for a request.
+// controlRequest returns a request that uses a control slot; one must be free.
 func (c *Conn) controlRequest(op ib.WROpcode) *ib.SendWR {
 	c.out.ctrl--
 	wr := c.request(op)
@@ -202,9 +201,8 @@ func (c *Conn) sendPending() {
 	}
 }
 
-// fail breaks the connection, unless it is over already. To a peer that
-// disconnects it is the same with a message in the stream and without: what has
-// arrived stays readable, then comes the end (rsocket.c).
+// fail breaks the connection, unless it is over already. If the peer disconnects, with or without a disconnect message,
+// that is the end of the stream: data that has arrived can still be read (as in rsocket.c).
 func (c *Conn) fail(err error) {
 	if errors.Is(err, rdmacm.ErrDisconnected) {
 		c.eof, c.peerClosed = true, true
@@ -212,14 +210,14 @@ func (c *Conn) fail(err error) {
 	if c.err == nil {
 		c.err = err
 	}
-	c.settle()
+	c.stopIfDrained()
 	c.readable.Broadcast()
 	c.writable.Broadcast()
 }
 
-// keepAlive starts the timer that finds out about peers that are gone: it sends an
-// empty WRITE without immediate, which costs the peer no receive, as rsocket.c
-// does. Without an answer the retries of the QP end the connection.
+// keepAlive starts the timer that detects peers that have disappeared. Like rsocket.c it sends an empty WRITE without
+// immediate, which uses no receive of the peer. If there is no answer, the QP runs out of retries, which ends the
+// connection.
 func (c *Conn) keepAlive() {
 	var t *time.Timer
 	c.mu.Lock()

@@ -10,7 +10,7 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// raw is a peer that the test plays itself, message by message.
+// raw is a peer that the test implements, message by message.
 type raw struct {
 	t     testing.TB
 	h     *half
@@ -19,8 +19,8 @@ type raw struct {
 	inbox []ib.WC
 }
 
-// newRaw connects a Conn to a raw peer, whose record the test may change. The
-// Conn's first message, the second half of its buffer, is taken already.
+// newRaw connects a Conn to a raw peer, whose record the test may change. It has received the Conn's first message, the
+// second half of its buffer.
 func newRaw(t testing.TB, o Options, change func(*record)) *raw {
 	t.Helper()
 	devA, devB := openDevices(t, overMem)
@@ -75,7 +75,7 @@ func (r *raw) entry(i int, s sge, limit uint32) {
 func isSend(wc *ib.WC) bool    { return !isReceive(wc) }
 func isReceive(wc *ib.WC) bool { return wc.ID>>56 == uint64(received) }
 
-// next returns the next completion that pick takes, in real time.
+// next waits for the next completion that pick accepts.
 func (r *raw) next(pick func(*ib.WC) bool) ib.WC {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -111,8 +111,7 @@ func (r *raw) poll() bool {
 	return n > 0
 }
 
-// want takes the Conn's next message, which must be this one, and returns how many
-// bytes came with it.
+// want receives the Conn's next message, which must be this one, and returns the length of its payload.
 func (r *raw) want(t msgType, value uint32) int {
 	r.t.Helper()
 	wc := r.next(isReceive)
@@ -128,8 +127,8 @@ func (r *raw) want(t msgType, value uint32) int {
 	return int(wc.ByteLen)
 }
 
-// quiet fails if the Conn sends a message before it has answered an empty WRITE;
-// everything that it could send by itself would be there by then.
+// quiet fails if the Conn sends a message before it has answered an empty WRITE; anything that it could send by itself
+// would have arrived by then.
 func (r *raw) quiet() {
 	r.t.Helper()
 	r.say(msgControl, ctrlKeepAlive)
@@ -145,5 +144,5 @@ func (r *raw) table() []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(&r.h.ep.table[0])), len(r.h.ep.table)*8)
 }
 
-// other is the byte order that this host does not have.
+// other is the byte order that differs from this host's.
 var other = map[bool]binary.ByteOrder{true: binary.LittleEndian, false: binary.BigEndian}[hostBigEndian]

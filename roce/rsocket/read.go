@@ -6,12 +6,11 @@ import (
 	"os"
 )
 
-// smallCopy is how many bytes are copied under the lock rather than letting go of
-// it for that.
+// smallCopy is the largest number of bytes that are copied with mu held; for more, mu is released.
 const smallCopy = 4 << 10
 
-// Read reads what has arrived, and waits if nothing has. It returns io.EOF when
-// all was read and the peer has shut down or closed its end, and after CloseRead.
+// Read reads data that has arrived, and waits if there is none. It returns io.EOF after CloseRead, and when all data
+// has been read and the peer has closed its end, or its sending half.
 func (c *Conn) Read(p []byte) (int, error) {
 	c.readMu.Lock()
 	defer c.readMu.Unlock()
@@ -42,15 +41,14 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// discard drops what arrives after CloseRead, but not from under a Read that is
-// copying.
+// discard drops data that arrives after CloseRead, except what a Read is copying.
 func (c *Conn) discard() {
 	if c.readClosed && c.reading == 0 {
 		c.in.consumed(c.in.avail)
 	}
 }
 
-// readEnds reports whether a Read of n bytes ends without any.
+// readEnds reports whether a Read of n bytes returns without data, and with which error.
 func (c *Conn) readEnds(n int) (bool, error) {
 	switch {
 	case c.closed:

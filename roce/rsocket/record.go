@@ -7,43 +7,42 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// recordLen is the length of the connection record that both ends send as private
-// data of their REQ and REP. Its fields are big endian.
+// recordLen is the length of the connection record: the private data of REQ and REP. Its fields are big endian.
 const recordLen = 40
 
-// version is the only one of the protocol.
+// version is the only version of the protocol.
 const version = 1
 
 // Flags of a record.
 const (
 	flagBigEndian = 1 << 0 // the sender reads its SGL and iomap as a big-endian host
-	flagIOMap     = 1 << 1 // it knows iomaps
+	flagIOMap     = 1 << 1 // the sender supports iomaps
 )
 
-// The target SGL of every known implementation has this many entries.
+// sglEntries is the number of entries of the target SGL in all known implementations.
 const sglEntries = 2
 
-// sge names memory of one end for the other: where it may RDMA WRITE.
+// sge is memory of one end that the other may WRITE to.
 type sge struct {
 	addr   uint64
 	key    ib.Key
 	length uint32
 }
 
-// Sizes of what the peers write into each other's memory.
+// Sizes of the table entries that the ends write into each other's memory.
 const (
 	sgeLen      = 16 // address, key, length
 	mapEntryLen = 24 // offset, address, key, length
 )
 
-// record is what an end tells of itself: where its target SGL is, and its first
-// receive buffer. The iomap lies behind the SGL.
+// record describes an end to its peer: its target SGL, behind which lies the iomap, and the first half of its receive
+// buffer.
 type record struct {
 	bigEndian bool
 	ioMap     bool
-	credits   uint16 // messages that its receive queue takes
+	credits   uint16 // size of its receive queue
 	mapSlots  int    // entries of its iomap
-	sgl       sge    // length counts entries
+	sgl       sge    // length is the number of entries
 	data      sge
 }
 
@@ -63,10 +62,11 @@ func (r *record) append(b []byte) []byte {
 	return r.data.append(b, binary.BigEndian)
 }
 
-// parseRecord decodes a record; private data may be longer.
+// parseRecord decodes a record, which other bytes may follow.
 func parseRecord(b []byte) (r record, err error) {
 	if len(b) < recordLen {
-		return r, &ProtocolError{What: "connection record of so many bytes", Value: uint64(len(b)), Allowed: "40 or more"}
+		return r, &ProtocolError{What: "connection record of so many bytes", Value: uint64(len(b)),
+			Allowed: "40 or more"}
 	}
 	if b[0] != version {
 		return r, &ProtocolError{What: "version", Value: uint64(b[0]), Allowed: "1; the peer is no rsocket program"}
@@ -84,7 +84,7 @@ func parseRecord(b []byte) (r record, err error) {
 	return r, r.check()
 }
 
-// check refuses records that the peer cannot mean.
+// check rejects records with impossible values.
 func (r *record) check() error {
 	if r.credits == 0 {
 		return &ProtocolError{What: "credits", Value: 0, Allowed: "1 or more"}
@@ -98,15 +98,16 @@ func (r *record) check() error {
 	return r.data.check()
 }
 
-// check refuses buffers that wrap around the end of memory.
+// check rejects buffers that wrap around the end of the address space.
 func (s *sge) check() error {
 	if s.addr+uint64(s.length) < s.addr {
-		return &ProtocolError{What: "address of a buffer", Value: s.addr, Allowed: fmt.Sprintf("one where %d bytes fit", s.length)}
+		return &ProtocolError{What: "address of a buffer", Value: s.addr,
+			Allowed: fmt.Sprintf("one where %d bytes fit", s.length)}
 	}
 	return nil
 }
 
-// byteOrder is that of the end that sent r.
+// byteOrder returns the byte order of the end that sent r.
 func (r *record) byteOrder() binary.AppendByteOrder {
 	if r.bigEndian {
 		return binary.BigEndian
@@ -124,8 +125,8 @@ func parseSGE(b []byte, o binary.ByteOrder) sge {
 	return sge{addr: o.Uint64(b), key: ib.Key(o.Uint32(b[8:])), length: o.Uint32(b[12:])}
 }
 
-// mapCode encodes the size of an iomap: up to 128 it is the number itself; above,
-// the low seven bits count 256 entries each (rs_value_to_scale).
+// mapCode encodes the size of an iomap: up to 128 as the number itself; above, the low seven bits count units of 256
+// entries (rs_value_to_scale).
 func mapCode(slots int) uint8 {
 	if slots <= 128 {
 		return uint8(slots)

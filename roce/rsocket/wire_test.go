@@ -265,8 +265,8 @@ func FuzzMessages(f *testing.F) {
 			}
 		}
 		peer := sampleRecord
-		c := &Conn{ep: ep, qp: nullQP{}, in: newInbound(4096, 16), out: newOutbound(len(ep.send), 16, ep.table[:4], &peer),
-			maps: newMappings(ep.table[4:], &peer)}
+		c := &Conn{ep: ep, qp: nullQP{}, in: newInbound(4096, 16),
+			out: newOutbound(len(ep.send), 16, ep.table[:4], &peer), maps: newMappings(ep.table[4:], &peer)}
 		for ; len(messages) >= 4; messages = messages[4:] {
 			if err := c.receive(binary.BigEndian.Uint32(messages)); err != nil {
 				if !isProtocolError(err) {
@@ -283,7 +283,7 @@ func FuzzMessages(f *testing.F) {
 			if n := c.out.room(); n > 0 {
 				c.out.take(n)
 				c.out.slots++
-				if err := c.out.retarget(); err != nil && !isProtocolError(err) {
+				if err := c.out.nextTarget(); err != nil && !isProtocolError(err) {
 					t.Fatal(err)
 				}
 			}

@@ -8,12 +8,12 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// maxMessage is the most that one message carries. The peer reads the first part
-// of a long Write while the next is under way.
+// maxMessage is the largest payload of one message. Limiting it lets the peer read the first part of a long Write while
+// the next one is under way.
 const maxMessage = 64 << 10
 
-// Write writes all of p, or returns how much and why not more. What it reports as
-// written was handed to the device: it arrives unless the connection breaks.
+// Write writes all of p, or returns the number of bytes written and an error. Bytes that it reports as written have
+// been handed to the device: they arrive unless the connection breaks.
 func (c *Conn) Write(p []byte) (n int, err error) {
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
@@ -33,8 +33,7 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 	return n, c.opError("write", err)
 }
 
-// awaitSend waits until ready, which is called under mu, or until nothing more may
-// be sent.
+// awaitSend waits until ready returns true, or until the connection can send no more. It calls ready with mu held.
 func (c *Conn) awaitSend(ready func() bool) error {
 	for {
 		if err := c.writeEnds(); err != nil {
@@ -52,7 +51,7 @@ func (c *Conn) awaitSend(ready func() bool) error {
 	}
 }
 
-// writeEnds returns why nothing more may be sent.
+// writeEnds returns the error of Write if the connection can send no more.
 func (c *Conn) writeEnds() error {
 	switch {
 	case c.closed:
@@ -65,14 +64,14 @@ func (c *Conn) writeEnds() error {
 	return c.err
 }
 
-// canSend reports whether it is worth sending some of n bytes: at least a quarter
-// of the send buffer, or all that fits the peer's buffer.
+// canSend reports whether to send some of n bytes now: if that is at least a quarter of the send buffer, or all that
+// fits the peer's buffer.
 func (c *Conn) canSend(n int) bool {
 	n = min(n, c.out.room())
 	return n > 0 && (n <= c.ep.o.Inline || c.out.ring.free() >= min(n, c.out.ring.size/4))
 }
 
-// sendData sends the first bytes of p, as canSend found possible.
+// sendData sends the first bytes of p. canSend must have returned true.
 func (c *Conn) sendData(p []byte) (int, error) {
 	n := min(len(p), c.out.room(), maxMessage)
 	inline := n <= c.ep.o.Inline
@@ -93,20 +92,20 @@ func (c *Conn) sendData(p []byte) (int, error) {
 	if err := c.post(); err != nil {
 		return 0, err
 	}
-	if err := c.out.retarget(); err != nil {
+	if err := c.out.nextTarget(); err != nil {
 		c.fail(broken(err))
 	}
 	return n, nil
 }
 
-// staged is a piece of the send buffer, to send from.
+// staged is a part of the send buffer that holds data to send.
 type staged struct {
 	sgl []ib.SGE
 	n   int
 }
 
-// stage copies p into the send buffer. Long copies let go of mu, so that the end
-// may have come meanwhile.
+// stage copies p into the send buffer. It releases mu during a long copy, so the connection may have ended when it
+// returns.
 func (c *Conn) stage(p []byte) (staged, error) {
 	off, first, second := c.out.ring.take(len(p))
 	if len(p) > smallCopy {
@@ -129,13 +128,13 @@ func (c *Conn) stage(p []byte) (staged, error) {
 	return staged{c.sgl[:2], len(p)}, nil
 }
 
-// request returns the request that post sends, to fill in.
+// request returns the request that post will send, for the caller to fill in.
 func (c *Conn) request(op ib.WROpcode) *ib.SendWR {
 	c.wr[0] = ib.SendWR{Opcode: op}
 	return &c.wr[0]
 }
 
-// post sends the request. A device that refuses it breaks the connection.
+// post posts the request. If the device refuses it, the connection is broken.
 func (c *Conn) post() error {
 	if _, err := c.qp.PostSend(c.wr[:]); err != nil {
 		c.fail(broken(err))

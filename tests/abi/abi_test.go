@@ -170,7 +170,7 @@ func TestClient(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dev, err := roce.Open(wrap.Seal(wrap.Turn(l)), roce.Options{})
+	dev, err := roce.Open(wrap.Seal(wrap.Loopback(l)), roce.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

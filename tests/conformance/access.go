@@ -2,8 +2,7 @@ package conformance
 
 import "github.com/goroce/goroce/ib"
 
-// accessCases: each operation needs a right of the region and one of the queue
-// pair, and no other.
+// accessCases: each operation needs one right of the region and one of the queue pair, and no other.
 func accessCases() []Case {
 	var list []Case
 	for _, o := range remoteOps {
@@ -25,7 +24,8 @@ func accessCases() []Case {
 				// an invalid request.
 				Active: func(e *End) { refusedRequest(e, o, ib.WCRemInvReqErr) },
 				Passive: func(e *End) {
-					refusingPassive(e, o, qpAccess&^o.access, func() *target { return e.good(o.length(), ib.LocalWrite|o.access) })
+					refusingPassive(e, o, qpAccess&^o.access,
+						func() *target { return e.good(o.length(), ib.LocalWrite|o.access) })
 				},
 			},
 			Case{
@@ -57,7 +57,7 @@ func accessCases() []Case {
 	)
 }
 
-// permittedRequest is a request for which everything is granted, and only that.
+// permittedRequest is a request for which exactly the necessary rights are granted.
 func permittedRequest(e *End, o op) {
 	c := e.connect()
 	t := e.good(o.length(), o.localAccess())
@@ -79,7 +79,7 @@ func permittingPassive(e *End, o op) {
 	e.sync("done")
 }
 
-// rightsChange: Modify in RTS opens and closes the QP to an operation.
+// rightsChange: Modify in RTS grants and revokes the right to an operation.
 func rightsChange(e *End) {
 	c := e.connect()
 	m := e.mem(8, 0)
@@ -111,8 +111,7 @@ func readIntoConst(e *End) {
 	e.sync("done")
 }
 
-// badRights registers memory with a combination that makes no sense (IBTA
-// 11.2.8.2).
+// badRights registers memory with an invalid combination of rights (IBTA 11.2.8.2).
 func badRights(a ib.Access) func(*End) {
 	return func(e *End) {
 		mr, err := e.pd().RegMR(ib.MRInit{Buf: e.bytes(64), Access: a})

@@ -2,20 +2,19 @@ package conformance
 
 import "sync"
 
-// Arena hands out pieces of one buffer, for Party.Alloc of devices that want memory of
-// their own making. It begins again at the start when it has been through: what was there
-// is not registered any more.
+// Arena allocates parts of one buffer, for Party.Alloc of devices that must allocate their memory themselves. At the
+// end of the buffer it starts again at the beginning; the regions there are closed by then.
 type Arena struct {
 	mu  sync.Mutex
 	buf []byte
 	at  int
 }
 
-// NewArena returns an arena over buf, which begins on a cache line and has room for all
-// that the cases register at a time.
+// NewArena returns an arena over buf, which must be aligned to a cache line and have room for everything that the cases
+// register at a time.
 func NewArena(buf []byte) *Arena { return &Arena{buf: buf} }
 
-// Alloc returns n zero bytes that start on a cache line.
+// Alloc returns n zeroed bytes that are aligned to a cache line.
 func (a *Arena) Alloc(n int) []byte {
 	a.mu.Lock()
 	defer a.mu.Unlock()

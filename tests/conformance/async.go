@@ -2,9 +2,8 @@ package conformance
 
 import "github.com/goroce/goroce/ib"
 
-// asyncCases: events that no completion tells of (IBTA 11.6.3). Others are with
-// what raises them: the send queue drained (sqd.go), limit and last receive of SRQs
-// (srq.go), CQ overrun (cq.go).
+// asyncCases: events without a completion (IBTA 11.6.3). Others are with what raises them: the send queue drained
+// (sqd.go), limit and last receive of SRQs (srq.go), CQ overrun (cq.go).
 func asyncCases() []Case {
 	var list []Case
 	for _, o := range []op{opWrite, opRead, opFAA} {
@@ -44,7 +43,7 @@ func asyncCases() []Case {
 	)
 }
 
-// established: the first message that arrives in RTR tells that the peer is ready.
+// established: the first message that arrives in RTR shows that the peer is ready.
 func established(e *End) {
 	c := e.newConn()
 	m := e.mem(64, ib.LocalWrite)

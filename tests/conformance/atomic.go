@@ -6,15 +6,14 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// Offsets of the words of an atomic case. Their neighbours must not change.
+// Offsets of the words of an atomic case. The bytes around them must not change.
 const (
 	wordAt   = 16 // in the peer's region
 	resultAt = 8  // in the requester's
 	wordMem  = 48
 )
 
-// atomicStep is an atomic operation on a word: what is asked, and what must come
-// of it.
+// atomicStep is an atomic operation on a word, with its expected results.
 type atomicStep struct {
 	wr            ib.WROpcode
 	compare, swap uint64
@@ -36,22 +35,28 @@ func atomicCases() []Case {
 		steps("faa/adds", atomicStep{ib.WRFetchAdd, 0, 5, a, a + 5}),
 		steps("faa/wraps", atomicStep{ib.WRFetchAdd, 0, 2, math.MaxUint64, 1}),
 		steps("faa/0-reads", atomicStep{ib.WRFetchAdd, 0, 0, a, a}),
-		steps("atomic/one-after-another", atomicStep{ib.WRFetchAdd, 0, 1, a, a + 1}, atomicStep{ib.WRCompareSwap, a + 1, b, a + 1, b},
-			atomicStep{ib.WRCompareSwap, a, c, b, b}, atomicStep{ib.WRFetchAdd, 0, 1, b, b + 1}),
+		steps("atomic/one-after-another", atomicStep{ib.WRFetchAdd, 0, 1, a, a + 1},
+			atomicStep{ib.WRCompareSwap, a + 1, b, a + 1, b}, atomicStep{ib.WRCompareSwap, a, c, b, b},
+			atomicStep{ib.WRFetchAdd, 0, 1, b, b + 1}),
 		{Name: "atomic/many-in-flight-add-up", Active: manyAdds, Passive: manyAddsPassive},
 		{Name: "atomic/unaligned-never-executes", Active: unalignedAtomic, Passive: unalignedAtomicPassive},
 		{Name: "atomic/result-needs-8-bytes", Active: shortResult, Passive: untouchedPassive},
-		{Name: "atomic-write/8-bytes", Needs: both(ib.CapAtomicWrite), Active: atomicWrite, Passive: atomicWritePassive},
-		{Name: "atomic-write/inline", Needs: both(ib.CapAtomicWrite), Active: atomicWriteInline, Passive: atomicWritePassive},
-		{Name: "flush/range-after-write", Needs: both(ib.CapFlushGlobal), Active: flushAfterWrite(ib.FlushRange), Passive: flushPassive},
-		{Name: "flush/persistent-needs-the-right", Needs: both(ib.CapFlushGlobal), Active: flushPersistent, Passive: func(e *End) {
-			c := e.connect(flushable)
-			m := e.mem(64, ib.LocalWrite|ib.RemoteWrite|ib.FlushGlobal)
-			m.expose()
-			e.sync("failed")
-			c.wantState(ib.Err)
-		}},
-		{Name: "flush/region-after-write", Needs: both(ib.CapFlushGlobal), Active: flushAfterWrite(ib.FlushRegion), Passive: flushPassive},
+		{Name: "atomic-write/8-bytes", Needs: both(ib.CapAtomicWrite), Active: atomicWrite,
+			Passive: atomicWritePassive},
+		{Name: "atomic-write/inline", Needs: both(ib.CapAtomicWrite), Active: atomicWriteInline,
+			Passive: atomicWritePassive},
+		{Name: "flush/range-after-write", Needs: both(ib.CapFlushGlobal), Active: flushAfterWrite(ib.FlushRange),
+			Passive: flushPassive},
+		{Name: "flush/persistent-needs-the-right", Needs: both(ib.CapFlushGlobal), Active: flushPersistent,
+			Passive: func(e *End) {
+				c := e.connect(flushable)
+				m := e.mem(64, ib.LocalWrite|ib.RemoteWrite|ib.FlushGlobal)
+				m.expose()
+				e.sync("failed")
+				c.wantState(ib.Err)
+			}},
+		{Name: "flush/region-after-write", Needs: both(ib.CapFlushGlobal), Active: flushAfterWrite(ib.FlushRegion),
+			Passive: flushPassive},
 	}
 }
 
@@ -60,8 +65,8 @@ func atomics(e *End, steps []atomicStep) {
 	m := e.mem(wordMem, ib.LocalWrite)
 	r := e.peerMem()
 	for i, s := range steps {
-		wc := c.do(ib.SendWR{ID: uint64(i), Opcode: s.wr, SGL: m.sgl(resultAt, 8), RemoteAddr: r.Addr + wordAt, RKey: r.RKey,
-			Compare: s.compare, Swap: s.swap})
+		wc := c.do(ib.SendWR{ID: uint64(i), Opcode: s.wr, SGL: m.sgl(resultAt, 8), RemoteAddr: r.Addr + wordAt,
+			RKey: r.RKey, Compare: s.compare, Swap: s.swap})
 		m.want(resultAt, word(s.was))
 		m.check()
 		if wc.ByteLen != 8 {
@@ -81,13 +86,14 @@ func atomicsPassive(e *End, was, is uint64) {
 	m.check()
 }
 
-// manyAdds posts more atomics than may be in flight; each result is another.
+// manyAdds posts more atomics than may be in flight; all results differ.
 func manyAdds(e *End) {
 	c := e.connect()
 	m := e.mem(8*depth, ib.LocalWrite)
 	r := e.peerMem()
 	for i := range depth {
-		c.post(ib.SendWR{ID: uint64(i), Opcode: ib.WRFetchAdd, SGL: m.sgl(8*i, 8), RemoteAddr: r.Addr, RKey: r.RKey, Swap: 3})
+		c.post(ib.SendWR{ID: uint64(i), Opcode: ib.WRFetchAdd, SGL: m.sgl(8*i, 8), RemoteAddr: r.Addr, RKey: r.RKey,
+			Swap: 3})
 	}
 	for i := range depth {
 		c.sq.done(uint64(i), ib.WCFetchAdd)
@@ -107,13 +113,14 @@ func manyAddsPassive(e *End) {
 	m.check()
 }
 
-// unalignedAtomic: a device refuses the request when it is posted, or the
-// responder answers that it is invalid (IBTA 9.4.5).
+// unalignedAtomic: a device refuses the request when it is posted, or the responder answers that it is invalid (IBTA
+// 9.4.5).
 func unalignedAtomic(e *End) {
 	c := e.connect()
 	m := e.mem(wordMem, ib.LocalWrite)
 	r := e.peerMem()
-	wr := ib.SendWR{ID: 1, Opcode: ib.WRFetchAdd, SGL: m.sgl(resultAt, 8), RemoteAddr: r.Addr + wordAt + 4, RKey: r.RKey, Swap: 1}
+	wr := ib.SendWR{ID: 1, Opcode: ib.WRFetchAdd, SGL: m.sgl(resultAt, 8), RemoteAddr: r.Addr + wordAt + 4,
+		RKey: r.RKey, Swap: 1}
 	if _, err := c.qp.PostSend([]ib.SendWR{wr}); err != nil {
 		e.names(err, "posting an unaligned atomic", "RemoteAddr", ib.ErrInvalid)
 	} else {
@@ -131,7 +138,7 @@ func unalignedAtomicPassive(e *End) {
 	m.check()
 }
 
-// shortResult gives the result too little room.
+// shortResult gives too little room for the result.
 func shortResult(e *End) {
 	c := e.connect()
 	m := e.mem(wordMem, ib.LocalWrite)
@@ -146,7 +153,7 @@ func shortResult(e *End) {
 	e.sync("done")
 }
 
-// untouchedPassive exposes memory with all rights that must not change.
+// untouchedPassive exposes memory with all rights, which must not change.
 func untouchedPassive(e *End) {
 	e.connect()
 	m := e.mem(wordMem, allAccess)
@@ -168,7 +175,8 @@ func atomicWrite(e *End) {
 func atomicWriteInline(e *End) {
 	c := e.connect()
 	r := e.peerMem()
-	c.do(ib.SendWR{ID: 1, Opcode: ib.WRAtomicWrite, Flags: ib.SendInline, Inline: pattern(7, 8), RemoteAddr: r.Addr + wordAt, RKey: r.RKey})
+	c.do(ib.SendWR{ID: 1, Opcode: ib.WRAtomicWrite, Flags: ib.SendInline, Inline: pattern(7, 8),
+		RemoteAddr: r.Addr + wordAt, RKey: r.RKey})
 	e.sync("done")
 }
 
@@ -183,8 +191,7 @@ func atomicWritePassive(e *End) {
 
 func flushable(s *setup) { s.access |= ib.FlushGlobal }
 
-// flushAfterWrite writes and flushes: when the FLUSH completes the data are where
-// all can see them.
+// flushAfterWrite writes and flushes: when the FLUSH has completed, all observers see the data.
 func flushAfterWrite(extent ib.FlushExtent) func(*End) {
 	return func(e *End) {
 		c := e.connect(flushable)
@@ -201,12 +208,12 @@ func flushAfterWrite(extent ib.FlushExtent) func(*End) {
 	}
 }
 
-// flushPersistent asks for more than the region and the queue pair of the peer
-// grant.
+// flushPersistent requests more than the peer's region and queue pair grant.
 func flushPersistent(e *End) {
 	c := e.connect()
 	r := e.peerMem()
-	c.post(ib.SendWR{ID: 1, Opcode: ib.WRFlush, RemoteAddr: r.Addr, RKey: r.RKey, Flush: ib.Flush{Length: 8, Level: ib.FlushPersistently}})
+	c.post(ib.SendWR{ID: 1, Opcode: ib.WRFlush, RemoteAddr: r.Addr, RKey: r.RKey,
+		Flush: ib.Flush{Length: 8, Level: ib.FlushPersistently}})
 	c.sq.failsAny(1, ib.WCRemAccessErr, ib.WCRemInvReqErr)
 	e.sync("failed")
 }

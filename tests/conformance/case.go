@@ -10,24 +10,24 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// Case is one rule of the verbs, as two halves or as one.
+// Case is one rule of the verbs, with two halves or one.
 type Case struct {
-	// Name reads like the rule, topic first: "keys/remote/write/stale".
+	// Name states the rule, topic first: "keys/remote/write/stale".
 	Name string
-	// Needs says what the devices must be able to do.
+	// Needs are the capabilities that the devices need.
 	Needs Needs
 	// Active and Passive are the halves of a pair.
 	Active, Passive func(*End)
-	// Alone is the whole case, where no partner is needed; the others are nil.
+	// Alone is the whole case if it needs no partner; then the others are nil.
 	Alone func(*End)
 }
 
-// Needs lists capabilities. A device that lacks one skips the case.
+// Needs has capabilities. If a device does not have one, the case is skipped.
 type Needs struct {
-	Active, Passive ib.DeviceCaps // of the device in that role; for Alone it is Active
+	Active, Passive ib.DeviceCaps // of the device in that role; for Alone, Active counts
 }
 
-// both is what both devices need, or the only one.
+// both returns Needs for both devices, or the only one.
 func both(c ib.DeviceCaps) Needs { return Needs{c, c} }
 
 // half returns the function of a role.
@@ -41,7 +41,7 @@ func (c *Case) half(r Role) func(*End) {
 	return c.Alone
 }
 
-// need returns what the device in a role must be able to do.
+// need returns the capabilities that the device in a role needs.
 func (c *Case) need(r Role) ib.DeviceCaps {
 	if r == Passive {
 		return c.Needs.Passive
@@ -57,7 +57,7 @@ func find(name string) (*Case, error) {
 	return nil, fmt.Errorf("no case %q: %w", name, ib.ErrInvalid)
 }
 
-// digest identifies the suite, so that both sides are of one build.
+// digest identifies the suite, so that both sides run the same one.
 func digest() string {
 	h := sha256.New()
 	for i := range cases {
@@ -66,7 +66,7 @@ func digest() string {
 	return fmt.Sprintf("%x", h.Sum(nil)[:8])
 }
 
-// List writes the names of all cases with what they need.
+// List writes the names of all cases with their needs.
 func List(w io.Writer) error {
 	for i := range cases {
 		c := &cases[i]
@@ -81,12 +81,13 @@ func List(w io.Writer) error {
 	return nil
 }
 
-// capNames lists the capabilities that cases may need.
+// capNames are the capabilities that cases may need.
 var capNames = []struct {
 	bit  ib.DeviceCaps
 	name string
 }{
-	{ib.CapMemWindow, "MemWindow"}, {ib.CapXRC, "XRC"}, {ib.CapLocalInv, "LocalInv"}, {ib.CapMemWindow2B, "MemWindow2B"},
+	{ib.CapMemWindow, "MemWindow"}, {ib.CapXRC, "XRC"}, {ib.CapLocalInv, "LocalInv"},
+	{ib.CapMemWindow2B, "MemWindow2B"},
 	{ib.CapFlushGlobal, "FlushGlobal"}, {ib.CapFlushPersistent, "FlushPersistent"}, {ib.CapAtomicWrite, "AtomicWrite"},
 	{ib.CapMulticast, "Multicast"}, {ib.CapRereg, "Rereg"}, {ib.CapTimestamp, "Timestamp"}, {ib.CapCM, "CM"},
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// is ends the half unless err matches one of the sentinels.
+// is fails the half unless err matches one of the sentinels.
 func (e *End) is(err error, what string, sentinels ...error) {
 	if err == nil {
 		e.fatalf("%s succeeded, want %v", what, sentinels)
@@ -21,8 +21,8 @@ func (e *End) is(err error, what string, sentinels ...error) {
 	e.fatalf("%s: the error %q is none of %v", what, err, sentinels)
 }
 
-// names ends the half unless err is an *ib.AttrError for that attribute which
-// matches one of the sentinels. Case does not matter.
+// names fails the half unless err is an *ib.AttrError for that attribute (ignoring case) which matches one of the
+// sentinels.
 func (e *End) names(err error, what, attr string, sentinels ...error) {
 	e.is(err, what, sentinels...)
 	var a *ib.AttrError
@@ -34,8 +34,7 @@ func (e *End) names(err error, what, attr string, sentinels ...error) {
 	}
 }
 
-// busy ends the half unless close is refused since the object is in use, in words
-// that match by.
+// busy fails the half unless close is refused because the object is in use; the error must match by.
 func (e *End) busy(what string, close func() error, by string) {
 	err := close()
 	e.is(err, "closing the "+what, ib.ErrBusy)

@@ -37,7 +37,7 @@ func (c *channel) next(want ib.CMEventType) ib.CMEvent {
 	return ev
 }
 
-// failed is next for an event with that status.
+// failed waits for the next event, which must have that type and status.
 func (c *channel) failed(want ib.CMEventType, status int) ib.CMEvent {
 	ev := c.next(want)
 	if ev.Status != status && !c.e.apply(func(r rule) bool {
@@ -48,7 +48,7 @@ func (c *channel) failed(want ib.CMEventType, status int) ib.CMEvent {
 	return ev
 }
 
-// none ends the half if there is an event.
+// none fails the half if there is an event.
 func (c *channel) none() {
 	over, cancel := context.WithCancel(c.e.ctx)
 	cancel()
@@ -69,16 +69,16 @@ func (c *channel) newID(init ib.CMIDInit) *cmID {
 	return c.owned(id)
 }
 
-// owned sees to it that an ID is closed behind the case.
+// owned registers an ID to be closed after the case.
 func (c *channel) owned(id ib.CMID) *cmID {
 	c.e.own("CM ID", id.Close)
 	return &cmID{id, c}
 }
 
-// at is a port of the device's own address.
+// at returns the address of a port of the device.
 func (e *End) at(port uint16) netip.AddrPort { return netip.AddrPortFrom(e.s.me.GID.Addr(), port) }
 
-// listen makes a listener at a port that is free, and tells the other half which.
+// listen creates a listener at a free port, and tells the other half the port.
 func (c *channel) listen(init ib.CMIDInit, backlog int) *cmID {
 	id := c.newID(init)
 	c.e.must(id.Bind(c.e.at(0)), "bind to %v", c.e.at(0))
@@ -87,7 +87,7 @@ func (c *channel) listen(init ib.CMIDInit, backlog int) *cmID {
 	return id
 }
 
-// port is the ID's own.
+// port returns the ID's port.
 func (id *cmID) port() uint16 {
 	q, err := id.Query()
 	id.c.e.must(err, "query CM ID")
@@ -100,7 +100,7 @@ func (c *channel) request() (*cmID, ib.CMEvent) {
 	return c.owned(ev.ID), ev
 }
 
-// towards makes an ID that may ask the other half's listener.
+// towards creates an ID that has resolved the other half's listener.
 func (c *channel) towards(init ib.CMIDInit) *cmID {
 	return c.towardsPort(init, hear[uint16](c.e, "port"))
 }
@@ -108,14 +108,14 @@ func (c *channel) towards(init ib.CMIDInit) *cmID {
 func (c *channel) towardsPort(init ib.CMIDInit, port uint16) *cmID {
 	id := c.newID(init)
 	dst := netip.AddrPortFrom(c.e.peer.GID.Addr(), port)
-	c.e.must(id.ResolveAddr(c.e.at(0), dst, time.Second), "resolve %v", dst)
+	c.e.must(id.ResolveAddr(c.e.at(0), dst, 10*time.Second), "resolve %v", dst)
 	c.next(ib.CMAddrResolved)
-	c.e.must(id.ResolveRoute(time.Second), "resolve route")
+	c.e.must(id.ResolveRoute(10*time.Second), "resolve route")
 	c.next(ib.CMRouteResolved)
 	return id
 }
 
-// cmParam is what both ends bring where a case does not say.
+// cmParam returns the parameters of both ends by default.
 func cmParam(c *conn) ib.CMConnParam {
 	return ib.CMConnParam{QPN: c.qp.Num(), ResponderResources: 1, InitiatorDepth: 1, RetryCount: 7, RNRRetry: 7}
 }
@@ -136,7 +136,7 @@ func (id *cmID) up(c *conn) {
 	}
 }
 
-// cmService makes a QP of that service in INIT, and what to ask for.
+// cmService creates a QP of that service in INIT, and returns the CMIDInit for it.
 func (c *channel) cmService(t ib.QPType) (*conn, ib.CMIDInit) {
 	return c.e.newConn(service(t)), ib.CMIDInit{Type: t}
 }
@@ -171,7 +171,7 @@ func (c *channel) accept(t ib.QPType, change ...func(*ib.CMConnParam)) (*cmID, *
 	return id, q, ev
 }
 
-// holds ends the half unless private data are text and zeros, n bytes in all.
+// holds fails the half unless private data are text and zeros, n bytes in total.
 func (c *channel) holds(what string, data []byte, text string, n int) {
 	want := append([]byte(text), make([]byte, n-len(text))...)
 	if !bytes.Equal(data, want) {
@@ -179,7 +179,7 @@ func (c *channel) holds(what string, data []byte, text string, n int) {
 	}
 }
 
-// hangUp ends a connection, or waits until the other half does, and sees timewait pass.
+// hangUp disconnects, or waits until the other half does, and waits for the end of timewait.
 func (id *cmID) hangUp(first bool) {
 	if first {
 		id.c.e.must(id.Disconnect(), "disconnect")

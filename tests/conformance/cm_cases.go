@@ -9,7 +9,7 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// cmCases are those of the connection manager: what a program of rdma_cm may rely on.
+// cmCases: what a program of rdma_cm may rely on.
 func cmCases() []Case {
 	return needCM([]Case{
 		{Name: "cm/connect/rc", Active: cmDial(ib.RC), Passive: cmAccept(ib.RC)},
@@ -53,7 +53,7 @@ func cmCases() []Case {
 	})
 }
 
-// needCM makes cases need a connection manager on both sides.
+// needCM adds the need of a connection manager on both sides.
 func needCM(cases []Case) []Case {
 	for i := range cases {
 		cases[i].Needs = both(ib.CapCM)
@@ -72,7 +72,7 @@ func cmAccepted(c *channel, t ib.QPType) (*cmID, *conn) {
 	return id, q
 }
 
-// cmDial connects, sends a message, and ends the connection.
+// cmDial connects, sends a message, and disconnects.
 func cmDial(t ib.QPType) func(*End) {
 	return func(e *End) {
 		c := e.newCM()
@@ -134,7 +134,7 @@ func cmParamsPassive(e *End) {
 	id.hangUp(false)
 }
 
-// cmLens are lengths of private data up to the most that fits, beside what does not.
+// cmLens tries private data of several lengths, up to most, and some that are too long.
 func (c *channel) cmLens(what string, most int, try func([]byte) error) {
 	c.e.is(try(make([]byte, most+1)), what+" with too much private data", ib.ErrPrivateData)
 	c.e.must(try([]byte(strings.Repeat("x", most))), "%s with %d bytes of private data", what, most)
@@ -172,7 +172,7 @@ func cmPrivatePassive(e *End) {
 	e.must(id.Reject(ib.CMReject{PrivateData: []byte("b")}), "reject")
 }
 
-// cmEarlyData sends before it establishes.
+// cmEarlyData sends before it calls Establish.
 func cmEarlyData(e *End) {
 	c := e.newCM()
 	q, init := c.cmService(ib.RC)
@@ -207,29 +207,38 @@ func cmNotified(e *End) {
 var cmReasons = []int{1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26,
 	27, 28, 29, 30, 31, 32, 33, 35}
 
+// cmRejectedFor asks once for each reason, which is in the private data.
 func cmRejectedFor(reasons []int) func(*End) {
 	return func(e *End) {
 		c := e.newCM()
 		port := hear[uint16](e, "port")
 		q, init := c.cmService(ib.RC)
+		p := cmParam(q)
 		for _, r := range reasons {
 			id := c.towardsPort(init, port)
-			e.must(id.Connect(cmParam(q)), "connect")
+			p.PrivateData = []byte{byte(r)}
+			e.must(id.Connect(p), "connect")
 			c.failed(ib.CMRejected, r)
 			e.must(id.Close(), "close")
 		}
 	}
 }
 
+// cmRejectFor answers with the reason that is asked for. A REQ that was sent again because
+// the REJ took long makes another request, as the first is forgotten.
 func cmRejectFor(reasons []int) func(*End) {
 	return func(e *End) {
 		c := e.newCM()
 		c.listen(ib.CMIDInit{}, 0)
-		for _, r := range reasons {
-			id, _ := c.request()
+		for next := 0; next < len(reasons); {
+			id, ev := c.request()
+			r := int(ev.Param.PrivateData[0])
 			e.must(id.Reject(ib.CMReject{Reason: uint16(r)}), "reject with reason %d", r)
 			e.is(id.Reject(ib.CMReject{}), "rejecting once more", ib.ErrState)
 			e.must(id.Close(), "close")
+			if r == reasons[next] {
+				next++
+			}
 		}
 	}
 }
@@ -263,7 +272,7 @@ func cmAnswerRejected(e *End) {
 	e.sync("rejected")
 }
 
-// cmNobody asks where nobody listens.
+// cmNobody connects to a port without a listener.
 func cmNobody(t ib.QPType, want ib.CMEventType, status int) func(*End) {
 	return func(e *End) {
 		c := e.newCM()
@@ -273,7 +282,7 @@ func cmNobody(t ib.QPType, want ib.CMEventType, status int) func(*End) {
 	}
 }
 
-// cmUnusedPort tells of a port that had a listener.
+// cmUnusedPort exposes a port that had a listener.
 func cmUnusedPort(e *End) {
 	c := e.newCM()
 	id := c.newID(ib.CMIDInit{})
@@ -288,7 +297,7 @@ func cmBacklog(e *End) {
 	l := c.listen(ib.CMIDInit{}, 2)
 	hear[bool](e, "one too many was rejected")
 	e.must(l.Close(), "close the listener")
-	c.none() // the requests that nobody has read went with it
+	c.none() // the unread requests have been dropped with the listener
 }
 
 func cmBeyondBacklog(e *End) {
@@ -312,7 +321,7 @@ func cmSilence(t ib.QPType) func(*End) {
 		q, init := c.cmService(t)
 		id := c.towards(init)
 		p := cmParam(q)
-		p.Timeout = 300 * time.Millisecond
+		p.Timeout = time.Second
 		e.must(id.Connect(p), "connect")
 		c.failed(ib.CMUnreachable, -110)
 		e.is(id.Connect(p), "connecting once more", ib.ErrState)
@@ -326,7 +335,7 @@ func cmCountsTries(e *End) {
 	q, init := c.cmService(ib.RC)
 	id := c.towards(init)
 	p := cmParam(q)
-	p.Timeout = 300 * time.Millisecond
+	p.Timeout = time.Second
 	e.must(id.Connect(p), "connect")
 	if ev := c.failed(ib.CMUnreachable, -110); ev.Tries < 1 {
 		e.fatalf("asked %d times", ev.Tries)
@@ -344,7 +353,7 @@ func cmMute(t ib.QPType) func(*End) {
 	}
 }
 
-// cmSilent does not answer, and hears that the peer has given up.
+// cmSilent does not answer, and gets the event that the peer has given up.
 func cmSilent(e *End) {
 	c := e.newCM()
 	c.listen(ib.CMIDInit{}, 0)
@@ -354,7 +363,7 @@ func cmSilent(e *End) {
 	e.is(id.Accept(cmParam(q)), "accepting what was taken back", ib.ErrState)
 }
 
-// cmEnds makes a connection, and ends it or sees it end.
+// cmEnds makes a connection, and disconnects or waits for the peer's disconnect.
 func cmEnds(t ib.QPType, first bool, connect func(*channel, ib.QPType) (*cmID, *conn)) func(*End) {
 	return func(e *End) {
 		id, _ := connect(e.newCM(), t)
@@ -435,7 +444,7 @@ func cmWrongState(e *End) {
 	c.none()
 }
 
-// cmNoQP names a QP that does not exist.
+// cmNoQP accepts or connects with a QP that does not exist.
 func cmNoQP(e *End) {
 	c := e.newCM()
 	id := c.towards(ib.CMIDInit{})

@@ -15,6 +15,7 @@ import (
 // messages are repeated, and each event comes once all the same. Refusals by applications are
 // left out: a REJ is not repeated, so the peer asks again and the application answers again.
 func TestCMLoss(t *testing.T) {
+	t.Parallel()
 	const seed = 7
 	t.Logf("fault seed %d", seed)
 	for _, where := range []string{"in process", "daemon"} {
@@ -26,7 +27,7 @@ func TestCMLoss(t *testing.T) {
 					t.Fatal(err)
 				}
 				bad := wrap.FaultConfig{Seed: seed, Drop: 0.2, Duplicate: 0.1, Reorder: 0.1}
-				dev, err := roce.Open(wrap.Fault(wrap.Seal(wrap.Turn(l)), bad), roce.Options{})
+				dev, err := roce.Open(wrap.Fault(wrap.Seal(wrap.Loopback(l)), bad), roce.Options{})
 				if err != nil {
 					t.Fatal(err)
 				}

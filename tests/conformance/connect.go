@@ -6,16 +6,15 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// setup says how a connected queue pair is made. The zero value of a field is what
-// newSetup makes of it.
+// setup configures a connected queue pair. newSetup has the defaults.
 type setup struct {
 	init ib.QPInit
 	pd   ib.PD
-	srq  *sharedQueue // to take receives from
+	srq  *sharedQueue // SRQ for receives
 
 	access   ib.Access
 	mtu      ib.MTU
-	psn      ib.PSN // of the first packet that we send
+	psn      ib.PSN // of the first packet that this end sends
 	rdAtomic int    // initiator depth and responder resources
 	minRNR   uint8
 	timeout  uint8
@@ -23,47 +22,47 @@ type setup struct {
 	rnrRetry uint8
 }
 
-// Timeout codes: what a case waits that needs the peer's silence, and what the
-// others do, which a slow guest must not reach.
+// Timeout codes: one for cases that wait for a peer that does not answer, and one for the others, which a slow guest
+// must not reach.
 const (
 	shortTimeout = 12 // 17 ms
 	longTimeout  = 18 // 1.1 s
 )
 
-// depth is how many requests a queue takes where a case does not say.
+// depth is the number of requests in a queue by default.
 const depth = 16
 
-// newSetup returns what most cases want: RC, both queues on CQs of their own, each
-// request completes.
+// newSetup returns the defaults: RC, a CQ for each queue, and all requests signaled.
 func (e *End) newSetup() *setup {
 	return &setup{
-		init: ib.QPInit{Type: ib.RC, SigAll: true, Cap: ib.QPCap{MaxSendWR: depth, MaxRecvWR: depth, MaxSendSGE: 4, MaxRecvSGE: 4,
-			MaxInline: min(64, e.attr.MaxInline)}},
+		init: ib.QPInit{Type: ib.RC, SigAll: true, Cap: ib.QPCap{MaxSendWR: depth, MaxRecvWR: depth, MaxSendSGE: 4,
+			MaxRecvSGE: 4, MaxInline: min(64, e.attr.MaxInline)}},
 		pd: e.pd(), access: ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtomic, mtu: e.mtu(), psn: 0x123456,
-		rdAtomic: min(4, e.attr.MaxQPRdAtomic, e.attr.MaxQPInitRdAtom), minRNR: 1, timeout: longTimeout, retry: 7, rnrRetry: 7,
+		rdAtomic: min(4, e.attr.MaxQPRdAtomic, e.attr.MaxQPInitRdAtom), minRNR: 1, timeout: longTimeout, retry: 7,
+		rnrRetry: 7,
 	}
 }
 
-// conn is a queue pair that is, or will be, connected to one of the other half.
+// conn is a queue pair that is connected, or will be, to one of the other half.
 type conn struct {
 	e      *End
 	s      *setup
 	qp     ib.QP
 	sq, rq *queue       // completions of the two work queues
-	srq    *sharedQueue // where receives come from, if not from the queue pair
+	srq    *sharedQueue // where receives are posted if not to the queue pair
 	peer   station
-	ah     ib.AHAttr // where the peer is
+	ah     ib.AHAttr // address of the peer
 }
 
-// station is what an end of a connection tells the other.
+// station is what an end of a connection tells the other one.
 type station struct {
 	QPN ib.QPN
 	PSN ib.PSN
-	SRQ uint32 // XRC: where requests go
+	SRQ uint32 // XRC: destination of requests
 }
 
-// connect makes a queue pair and connects it to the one that the other half makes
-// by the same call. Both are ready when it returns.
+// connect creates a queue pair and connects it to the one that the other half creates by the same call. When it
+// returns, both are ready.
 func (e *End) connect(change ...func(*setup)) *conn {
 	c := e.newConn(change...)
 	c.meet()
@@ -73,7 +72,7 @@ func (e *End) connect(change ...func(*setup)) *conn {
 	return c
 }
 
-// newConn makes a queue pair and takes it to INIT.
+// newConn creates a queue pair and takes it to INIT.
 func (e *End) newConn(change ...func(*setup)) *conn {
 	s := e.newSetup()
 	for _, f := range change {
@@ -93,18 +92,18 @@ func (e *End) newConn(change ...func(*setup)) *conn {
 	return c
 }
 
-// on puts both work queues on these CQs.
+// on uses these CQs for the work queues.
 func on(sq, rq *queue) func(*setup) {
 	return func(s *setup) { s.init.SendCQ, s.init.RecvCQ = sq.cq, rq.cq }
 }
 
-// selective lets only requests with SendSignaled complete.
+// selective makes only requests with SendSignaled complete.
 func selective(s *setup) { s.init.SigAll = false }
 
-// impatient gives up soon on a peer that does not answer, or has no receive.
+// impatient uses a short timeout and few retries for a peer that does not answer or has no receive.
 func impatient(s *setup) { s.timeout, s.retry, s.rnrRetry = shortTimeout, 1, 0 }
 
-// meet exchanges with the other half what both need to know.
+// meet exchanges stations with the other half.
 func (c *conn) meet() {
 	mine := station{QPN: c.qp.Num(), PSN: c.s.psn}
 	if c.srq != nil {
@@ -119,7 +118,7 @@ func (c *conn) modify(a ib.QPAttr, mask ib.QPAttrMask) {
 	c.e.must(c.qp.Modify(a, mask), "modify QP to %v with %v", a.State, mask)
 }
 
-// Attributes that the transitions of RC carry.
+// Attributes of the transitions of RC.
 const (
 	maskInit = ib.AttrState | ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess
 	maskPeer = ib.AttrState | ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN
@@ -127,21 +126,23 @@ const (
 	maskRTS  = ib.AttrState | ib.AttrSQPSN | ib.AttrMaxRdAtomic | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry
 )
 
-// masks of the transitions of each service.
+// Attributes of the transitions of each service.
 var (
 	initMask = map[ib.QPType]ib.QPAttrMask{ib.RC: maskInit, ib.UC: maskInit, ib.XRCINI: maskInit, ib.XRCTGT: maskInit,
 		ib.UD: ib.AttrState | ib.AttrPKeyIndex | ib.AttrPort | ib.AttrQKey}
-	rtrMask = map[ib.QPType]ib.QPAttrMask{ib.RC: maskRTR, ib.UC: maskPeer, ib.XRCINI: maskPeer, ib.XRCTGT: maskRTR, ib.UD: ib.AttrState}
+	rtrMask = map[ib.QPType]ib.QPAttrMask{ib.RC: maskRTR, ib.UC: maskPeer, ib.XRCINI: maskPeer, ib.XRCTGT: maskRTR,
+		ib.UD: ib.AttrState}
 	rtsMask = map[ib.QPType]ib.QPAttrMask{ib.RC: maskRTS, ib.UC: ib.AttrState | ib.AttrSQPSN, ib.XRCINI: maskRTS,
 		ib.XRCTGT: ib.AttrState | ib.AttrSQPSN | ib.AttrTimeout, ib.UD: ib.AttrState | ib.AttrSQPSN}
 )
 
-// attrs returns the attributes that the setup and the peer make, for any state.
+// attrs returns the attributes for the setup and the peer, for all states.
 func (c *conn) attrs() ib.QPAttr {
 	s := c.s
 	return ib.QPAttr{Port: 1, Access: s.access, QKey: defaultQKey,
-		AH: c.ah, PathMTU: s.mtu, DestQPN: c.peer.QPN, RQPSN: c.peer.PSN, MaxDestRdAtomic: s.rdAtomic, MinRNRTimer: s.minRNR,
-		SQPSN: s.psn, MaxRdAtomic: s.rdAtomic, Timeout: s.timeout, RetryCnt: s.retry, RNRRetry: s.rnrRetry}
+		AH: c.ah, PathMTU: s.mtu, DestQPN: c.peer.QPN, RQPSN: c.peer.PSN, MaxDestRdAtomic: s.rdAtomic,
+		MinRNRTimer: s.minRNR,
+		SQPSN:       s.psn, MaxRdAtomic: s.rdAtomic, Timeout: s.timeout, RetryCnt: s.retry, RNRRetry: s.rnrRetry}
 }
 
 func (c *conn) to(state ib.QPState, mask ib.QPAttrMask) {
@@ -156,7 +157,7 @@ func (c *conn) rts()    { c.to(ib.RTS, rtsMask[c.s.init.Type]) }
 func (c *conn) reset()  { c.to(ib.Reset, ib.AttrState) }
 func (c *conn) err()    { c.to(ib.Err, ib.AttrState) }
 
-// state asks the device for the QP's state.
+// state queries the QP's state.
 func (c *conn) state() ib.QPState { return c.query().State }
 
 func (c *conn) query() ib.QPAttr {
@@ -165,8 +166,8 @@ func (c *conn) query() ib.QPAttr {
 	return a
 }
 
-// wantState ends the half unless the QP is in that state, or soon is: a device may
-// report an error before it has drawn all consequences.
+// wantState fails the half unless the QP reaches that state soon: a device may report an error before it has changed
+// the state.
 func (c *conn) wantState(want ib.QPState) {
 	got := c.state()
 	for range 500 {
@@ -179,8 +180,8 @@ func (c *conn) wantState(want ib.QPState) {
 	c.e.fatalf("the QP is in %v, want %v", got, want)
 }
 
-// post posts send requests, which the device must take. Those of an XRC initiator
-// go to the SRQ that the other half told of, unless they say otherwise.
+// post posts send requests, which the device must accept. Requests of an XRC initiator go to the SRQ of the other half
+// unless they have another number.
 func (c *conn) post(wrs ...ib.SendWR) {
 	for i := range wrs {
 		if wrs[i].RemoteSRQ == 0 {
@@ -193,7 +194,7 @@ func (c *conn) post(wrs ...ib.SendWR) {
 	}
 }
 
-// recv posts a receive, which the device must take.
+// recv posts a receive, which the device must accept.
 func (c *conn) recv(id uint64, sgl []ib.SGE) {
 	if c.srq != nil {
 		c.srq.recv(id, sgl)
@@ -204,29 +205,29 @@ func (c *conn) recv(id uint64, sgl []ib.SGE) {
 	}
 }
 
-// do posts a request and waits for its success.
+// do posts a request and waits for its successful completion.
 func (c *conn) do(wr ib.SendWR) ib.WC {
 	c.post(wr)
 	return c.sq.done(wr.ID, wcOpcodes[wr.Opcode])
 }
 
-// broken ends the half unless the request, the latest posted, ends with status
-// and takes the QP to ERR.
+// broken fails the half unless the request, the last one posted, completes with status and takes the QP to ERR.
 func (c *conn) broken(wr ib.SendWR, status ib.WCStatus) {
 	c.post(wr)
 	c.sq.fails(wr.ID, status)
 	c.wantState(ib.Err)
 }
 
-// wcOpcodes says how completions of successful requests are labelled.
+// wcOpcodes are the opcodes of completions of successful requests.
 var wcOpcodes = map[ib.WROpcode]ib.WCOpcode{
-	ib.WRSend: ib.WCSend, ib.WRSendImm: ib.WCSend, ib.WRSendInv: ib.WCSend, ib.WRWrite: ib.WCWrite, ib.WRWriteImm: ib.WCWrite,
-	ib.WRRead: ib.WCRead, ib.WRCompareSwap: ib.WCCompareSwap, ib.WRFetchAdd: ib.WCFetchAdd, ib.WRLocalInv: ib.WCLocalInv,
-	ib.WRBindMW: ib.WCBindMW, ib.WRFlush: ib.WCFlush, ib.WRAtomicWrite: ib.WCAtomicWrite,
+	ib.WRSend: ib.WCSend, ib.WRSendImm: ib.WCSend, ib.WRSendInv: ib.WCSend, ib.WRWrite: ib.WCWrite,
+	ib.WRWriteImm: ib.WCWrite,
+	ib.WRRead:     ib.WCRead, ib.WRCompareSwap: ib.WCCompareSwap, ib.WRFetchAdd: ib.WCFetchAdd,
+	ib.WRLocalInv: ib.WCLocalInv,
+	ib.WRBindMW:   ib.WCBindMW, ib.WRFlush: ib.WCFlush, ib.WRAtomicWrite: ib.WCAtomicWrite,
 }
 
-// lonely makes a queue pair in RTS that is connected to itself: for what needs no
-// peer.
+// lonely creates a queue pair in RTS that is connected to itself, for cases that need no peer.
 func (e *End) lonely(change ...func(*setup)) *conn {
 	c := e.newConn(change...)
 	c.peer, c.ah = station{QPN: c.qp.Num(), PSN: c.s.psn}, e.toSelf()

@@ -22,14 +22,15 @@ func cqCases() []Case {
 		{Name: "cq/resize-below-what-is-there", Alone: resizeTooSmall},
 		{Name: "cq/resize-down", Alone: resizeDown},
 		{Name: "cq/one-for-both-queues", Active: oneCQ, Passive: oneCQ},
-		{Name: "cq/shared-by-queue-pairs", Active: func(e *End) { manyOnOne(e, true) }, Passive: func(e *End) { manyOnOne(e, false) }},
+		{Name: "cq/shared-by-queue-pairs", Active: func(e *End) { manyOnOne(e, true) },
+			Passive: func(e *End) { manyOnOne(e, false) }},
 		{Name: "cq/overrun-is-an-event", Alone: overrun},
 		{Name: "cq/overrun-ends-the-queue-pair", Alone: overrunQP},
 		{Name: "cq/timestamps-rise", Needs: both(ib.CapTimestamp), Active: timestamps, Passive: timestampsPassive},
 	}
 }
 
-// self makes a lonely queue pair, with memory that it can write to through itself.
+// self creates a queue pair that is connected to itself, and memory that write writes to.
 func (e *End) self(change ...func(*setup)) (c *conn, write func(id uint64)) {
 	c = e.lonely(change...)
 	m := e.mem(16, allAccess)
@@ -38,8 +39,7 @@ func (e *End) self(change ...func(*setup)) (c *conn, write func(id uint64)) {
 	}
 }
 
-// pile makes n completions, with IDs from 0 on, that nobody polls. An event for
-// each tells that it is there.
+// pile makes n completions, with IDs from 0 on, that are not polled. It waits for the event of each.
 func (q *queue) pile(n int, write func(id uint64)) {
 	for i := range n {
 		q.e.must(q.cq.Arm(false), "arm CQ")
@@ -57,7 +57,7 @@ func (q *queue) wait() {
 	}
 }
 
-// quiet ends the half if there is an event of the channel, now or soon.
+// quiet fails the half if the channel has an event, now or soon.
 func (q *queue) quiet() {
 	ctx, cancel := context.WithTimeout(q.e.ctx, 5*time.Millisecond)
 	defer cancel()
@@ -69,7 +69,7 @@ func (q *queue) quiet() {
 	}
 }
 
-// batch polls up to room completions at once: IDs from first on, n of them.
+// batch polls up to room completions at once and expects n of them, with IDs from first on.
 func (q *queue) batch(room, first, n int) {
 	wcs := make([]ib.WC, room)
 	got, err := q.cq.Poll(wcs)
@@ -94,7 +94,7 @@ func pollBatches(e *End) {
 	c.sq.batch(1, 0, 0)
 }
 
-// resizeKeeps grows a CQ with completions in it; more fit in afterwards.
+// resizeKeeps enlarges a CQ with completions in it; then there is room for more.
 func resizeKeeps(e *End) {
 	q := e.newQueue(depth)
 	_, write := e.self(on(q, e.newQueue(1)))
@@ -125,7 +125,7 @@ func resizeTooSmall(e *End) {
 	e.names(q.cq.Resize(0), "resizing the CQ to nothing", "Entries", ib.ErrInvalid)
 }
 
-// resizeDown shrinks a CQ again and again while it is used.
+// resizeDown shrinks a CQ repeatedly while it is used.
 func resizeDown(e *End) {
 	q := e.newQueue(4 * depth)
 	_, write := e.self(on(q, e.newQueue(1)))
@@ -136,7 +136,7 @@ func resizeDown(e *End) {
 	}
 }
 
-// oneCQ has one CQ for its sends and its receives.
+// oneCQ uses one CQ for sends and receives.
 func oneCQ(e *End) {
 	q := e.newQueue(2 * depth)
 	c := e.connect(on(q, q))
@@ -155,7 +155,7 @@ func oneCQ(e *End) {
 	e.sync("done")
 }
 
-// manyOnOne connects queue pairs on one CQ: the completions say whose they are.
+// manyOnOne connects several queue pairs with one CQ: completions have the number of their queue pair.
 func manyOnOne(e *End, sends bool) {
 	const n = 4
 	q := e.newQueue(4 * depth)
@@ -206,14 +206,14 @@ func overrun(e *End) {
 	e.event(ib.EventCQErr, q.cq)
 }
 
-// overrunQP: a queue pair whose completion is lost cannot go on.
+// overrunQP: a queue pair whose completion was lost ends in ERR.
 func overrunQP(e *End) {
 	c, _ := e.overflow()
 	e.event(ib.EventQPFatal, c.qp)
 	c.wantState(ib.Err)
 }
 
-// timestamps hold completions between two readings of the clock, in order.
+// timestamps: the timestamps of completions are between two readings of the clock, in order.
 func timestamps(e *End) {
 	c := e.connect()
 	r := e.peerMem()

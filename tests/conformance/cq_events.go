@@ -24,7 +24,7 @@ func cqEventCases() []Case {
 	}
 }
 
-// armedOnce: two completions behind one Arm make one event.
+// armedOnce: two completions after one Arm raise one event.
 func armedOnce(e *End) {
 	c, write := e.self()
 	e.must(c.sq.cq.Arm(false), "arm CQ")
@@ -43,8 +43,7 @@ func notArmed(e *End) {
 	c.sq.done(1, ib.WCWrite)
 }
 
-// armedLate: a completion that is in the queue when it is armed makes no event;
-// the next one does.
+// armedLate: a completion that is in the queue already raises no event; the next one does.
 func armedLate(e *End) {
 	c, write := e.self()
 	c.sq.pile(1, write)
@@ -55,7 +54,7 @@ func armedLate(e *End) {
 	c.sq.batch(2, 0, 2)
 }
 
-// severalQueues: the channel says which CQ has a completion.
+// severalQueues: the channel returns the CQ that has a completion.
 func severalQueues(e *End) {
 	ch := e.newChannel()
 	var queues []*queue
@@ -85,7 +84,7 @@ func waitCancelled(e *End) {
 	q.quiet()
 }
 
-// waitClosed closes a channel under a waiter.
+// waitClosed closes a channel while a goroutine waits for it.
 func waitClosed(e *End) {
 	ch := e.newChannel()
 	ended := make(chan error, 1)
@@ -98,7 +97,7 @@ func waitClosed(e *End) {
 	e.is(<-ended, "waiting on a channel that is closed", ib.ErrClosed)
 }
 
-// pingPong goes to and fro by nothing but events: what comes after Arm makes one.
+// pingPong sends messages back and forth and waits by events only: what arrives after Arm raises one.
 func pingPong(e *End) {
 	c := e.connect()
 	for i := range 20 {
@@ -117,7 +116,7 @@ func pingPong(e *End) {
 	}
 }
 
-// solicit sends a message that asks for no event, then a long one that does.
+// solicit sends a message without the solicited flag, then a long one with it.
 func solicit(o op) func(*End) {
 	return func(e *End) {
 		c := e.connect()
@@ -133,7 +132,7 @@ func solicit(o op) func(*End) {
 	}
 }
 
-// solicited arms for solicited events: the first message makes none.
+// solicited arms for solicited events: the first message raises none.
 func solicited(e *End) {
 	c := e.connect()
 	m := e.mem(3*int(e.mtu()), allAccess)
@@ -156,7 +155,7 @@ func solicitedFailure(e *End) {
 	e.must(c.sq.cq.Arm(true), "arm CQ for solicited events")
 	write(1)
 	c.sq.quiet()
-	c.sq.done(1, ib.WCWrite) // before the QP flushes what is under way
+	c.sq.done(1, ib.WCWrite) // before the QP flushes outstanding requests
 	e.must(c.sq.cq.Arm(true), "arm CQ for solicited events")
 	c.err()
 	c.post(ib.SendWR{ID: 2, Opcode: ib.WRSend})

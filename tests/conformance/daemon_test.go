@@ -70,6 +70,7 @@ func tenant(t *testing.T, socket string, memfd bool) Party {
 
 // TestDaemon pairs clients of daemons: of one each, and of the same one.
 func TestDaemon(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name    string
 		daemons int
@@ -85,6 +86,7 @@ func TestDaemon(t *testing.T) {
 		{"process memory at one end, one daemon", 1, 1, [2]bool{0: true}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			skipUnlessFull(t, c.full)
 			a := serve(t, loopback(t, c.shards))
 			b := a

@@ -50,6 +50,7 @@ type machine struct {
 // Bob's on the first machine registers the memory of his process, which that daemon may
 // reach; all others have memfds. Eve may not use the daemons.
 func TestDaemonUsers(t *testing.T) {
+	t.Parallel()
 	a, b := linktest.NewVeth(t, 1500)
 	dir := t.TempDir()
 	for d := dir; d != os.TempDir(); d = filepath.Dir(d) {
@@ -72,7 +73,8 @@ func TestDaemonUsers(t *testing.T) {
 		leads, serves user
 	}{
 		{"alice here, bob there", user{here, uidAlice, a.Addr4, "memfd"}, user{there, uidBob, b.Addr4, "memfd"}},
-		{"bob here, with memory of his process, alice there", user{here, uidBob, a.Addr6, "process"}, user{there, uidAlice, b.Addr6, "memfd"}},
+		{"bob here, with memory of his process, alice there", user{here, uidBob, a.Addr6, "process"},
+			user{there, uidAlice, b.Addr6, "memfd"}},
 	} {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
@@ -197,7 +199,8 @@ type user struct {
 
 // client makes the command that plays one half.
 func (u *users) client(c user, args ...string) *exec.Cmd {
-	return u.command(c.uid, u.conformance, append(args, "-device", "daemon:"+c.socket, "-gid", c.gid.String(), "-memory", c.memory)...)
+	return u.command(c.uid, u.conformance, append(args, "-device", "daemon:"+c.socket, "-gid", c.gid.String(),
+		"-memory", c.memory)...)
 }
 
 // serves starts a client that plays the other half, and returns where it listens.
@@ -221,7 +224,8 @@ func (u *users) serves(c user) (peer string) {
 // leads plays all cases with the client that listens at peer.
 func (u *users) leads(c user, peer string) {
 	u.Helper()
-	cmd := u.client(c, "run", "-json", "-case", os.Getenv("GOROCE_CASES"), "-limit", time.Minute.String(), "-peer", peer)
+	cmd := u.client(c, "run", "-json", "-case", os.Getenv("GOROCE_CASES"), "-limit", time.Minute.String(), "-peer",
+		peer)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := c.Do(cmd.Run)
@@ -268,9 +272,11 @@ func (u *users) refusals(here, there *machine) {
 		tool  string
 		wants []string
 	}{
-		{uidEve, here, "devinfo", []string{here.socket, "may not connect", "mode 0660", "group " + strconv.Itoa(gidRDMA), "membership in the socket's group"}},
+		{uidEve, here, "devinfo", []string{here.socket, "may not connect", "mode 0660",
+			"group " + strconv.Itoa(gidRDMA), "membership in the socket's group"}},
 		{uidEve, there, "devinfo", []string{there.socket, "may not connect", "membership in the socket's group"}},
-		{uidAlice, here, "rping -s -p 80", []string{"80 of TCP", "1024 and above " + alice, "root and the daemon's own user"}},
+		{uidAlice, here, "rping -s -p 80", []string{"80 of TCP", "1024 and above " + alice,
+			"root and the daemon's own user"}},
 	} {
 		args := append(strings.Fields(c.tool), "--daemon", "--socket", c.on.socket)
 		code, stdout, stderr := u.run(c.on, c.uid, u.goroced, args...)
@@ -289,14 +295,17 @@ func (u *users) refusals(here, there *machine) {
 // sees too.
 func (u *users) keys(m *machine) {
 	cmd := u.command(uidAlice, u.goroced, "pingpong", "-p", "18599", "--socket", m.socket)
-	u.begin(m.Namespace, cmd, &cmd.Stderr, func(line string) bool { return strings.Contains(line, "waiting for a client") })
+	u.begin(m.Namespace, cmd, &cmd.Stderr, func(line string) bool {
+		return strings.Contains(line, "waiting for a client")
+	})
 	defer func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}()
 	for uid, want := range map[int]bool{uidBob: false, uidDaemon1: true} {
 		code, stdout, stderr := u.run(m, uid, u.goroced, "mr", "--admin", m.admin)
-		if code != 0 || !strings.Contains(stdout, "pid "+strconv.Itoa(cmd.Process.Pid)) || strings.Contains(stdout, "rkey") != want {
+		if code != 0 || !strings.Contains(stdout, "pid "+strconv.Itoa(cmd.Process.Pid)) ||
+			strings.Contains(stdout, "rkey") != want {
 			u.Errorf("user %d, for whom keys are %v, sees with exit code %d\n%s%s", uid, want, code, stdout, stderr)
 		}
 	}
@@ -327,7 +336,8 @@ func (u *users) processMemory(here, there *machine) {
 	} {
 		code, stdout, stderr := u.run(c.on, c.uid, c.program, "run", "-case", "send/size/1", "-peer", peer,
 			"-device", "daemon:"+c.on.socket, "-gid", c.on.Addr4.String(), "-memory", "process")
-		if code != 1 || !strings.Contains(stdout, "register memory: ") || !strings.Contains(stdout, "permission denied") || !strings.Contains(stdout, c.says) {
+		if code != 1 || !strings.Contains(stdout, "register memory: ") ||
+			!strings.Contains(stdout, "permission denied") || !strings.Contains(stdout, c.says) {
 			u.Errorf("user %d: exit code %d, want 1 and words that say %q:\n%s%s", c.uid, code, c.says, stdout, stderr)
 		}
 	}

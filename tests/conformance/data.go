@@ -7,14 +7,14 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// op is a request that moves data, and what the peer sees of it.
+// op is a request that transfers data, with its effects at the peer.
 type op struct {
 	name   string
 	wr     ib.WROpcode
 	recv   bool // consumes a receive
 	atomic bool
-	pulls  bool      // data come to the requester
-	access ib.Access // that the peer's memory and QP must grant
+	pulls  bool      // data are transferred to the requester
+	access ib.Access // right that the peer's memory and QP must grant
 }
 
 // The operations of RC.
@@ -33,7 +33,7 @@ var (
 	remoteOps = []op{opWrite, opWriteImm, opRead, opCAS, opFAA, opAtomicWrit, opFlush}
 )
 
-// needs lists the capabilities that an operation takes.
+// needs returns the capabilities that an operation needs.
 func (o *op) needs() Needs {
 	switch o.wr {
 	case ib.WRAtomicWrite:
@@ -44,7 +44,7 @@ func (o *op) needs() Needs {
 	return Needs{}
 }
 
-// length is what the request carries where the case does not care.
+// length returns the length of the request if the case does not set it.
 func (o *op) length() int {
 	if o.atomic {
 		return 8
@@ -65,10 +65,10 @@ func (o *op) request(id uint64, sgl []ib.SGE, r remote) ib.SendWR {
 	return wr
 }
 
-// imm is the immediate of a request; its bytes all differ.
+// imm returns the immediate of a request, whose bytes all differ.
 func imm(id uint64) uint32 { return 0x01020304 + uint32(id)<<8 }
 
-// size is a length of messages that means something.
+// size is a significant length of messages.
 type size struct {
 	name string
 	of   func(mtu int) int
@@ -83,7 +83,7 @@ var sizes = []size{
 	{"64KiB", fixedSize(64 << 10)}, {"1MiB", fixedSize(1 << 20)},
 }
 
-// margin is how many bytes of a region stay untouched on either side of a message.
+// margin is the number of bytes before and after a message that must not change.
 const margin = 24
 
 func dataCases() []Case {
@@ -108,7 +108,7 @@ func dataCases() []Case {
 	)
 }
 
-// sizeCase moves one message and checks every byte at both ends.
+// sizeCase transfers one message and checks every byte at both ends.
 func sizeCase(o op, s size, mtu *ib.MTU, t ib.QPType) Case {
 	change := func(e *End) func(*setup) {
 		return func(s *setup) {
@@ -140,7 +140,7 @@ func sizeCase(o op, s size, mtu *ib.MTU, t ib.QPType) Case {
 	}
 }
 
-// transfer moves n bytes to or from the other half, which calls take.
+// transfer transfers n bytes to or from the other half, which calls take.
 func (o *op) transfer(c *conn, n int) {
 	e := c.e
 	m := e.mem(n+2*margin, ib.LocalWrite)
@@ -164,9 +164,8 @@ func (o *op) transfer(c *conn, n int) {
 	c.sq.empty()
 }
 
-// unseen reports whether nothing tells either half that the data have arrived: UC
-// acknowledges nothing, and a WRITE makes no completion at the receiver. A SEND
-// behind it does.
+// unseen reports whether neither half can tell when the data have arrived: UC has no acknowledgements, and a WRITE
+// makes no completion at the receiver. A SEND after it shows it.
 func (o *op) unseen(c *conn) bool { return c.s.init.Type == ib.UC && !o.recv }
 
 // take is the other half of transfer.
@@ -218,10 +217,10 @@ func (o *op) received(c *conn, n int) {
 	}
 }
 
-// many is more messages than the queues hold.
+// many is a number of messages that exceeds the queues.
 const many = 5 * depth
 
-// manySends keeps the send queue full; each message is of another length.
+// manySends keeps the send queue full; all messages differ in length.
 func manySends(e *End) {
 	c := e.connect()
 	m := e.mem(many, ib.LocalWrite)
@@ -252,7 +251,7 @@ func manyReceives(e *End) {
 	}
 }
 
-// bothWays plays the same on both sides: WRITEs out, WRITEs in, all at once.
+// bothWays runs the same at both ends: WRITEs in both directions at the same time.
 func bothWays(e *End) {
 	const n = 20_000
 	c := e.connect()
@@ -289,8 +288,7 @@ func psnWrapsPassive(e *End) {
 	opWrite.take(c, 5*int(e.mtu()))
 }
 
-// earlySend sends before the peer's QP has left INIT: the request is sent again
-// until it is answered.
+// earlySend sends before the peer's QP has left INIT: the request is retransmitted until it is answered.
 func earlySend(e *End) {
 	quick := func(s *setup) { s.timeout = shortTimeout + 2 }
 	c := e.newConn(quick)

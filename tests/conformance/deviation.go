@@ -8,28 +8,28 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// Role says which half a device plays.
+// Role says which half a device runs.
 type Role string
 
 // Roles.
 const (
 	Active  Role = "active"  // the requester, the client
 	Passive Role = "passive" // the responder, the server
-	Alone   Role = "alone"   // no partner
+	Alone   Role = "alone"   // without a partner
 )
 
-// Deviation is a difference of a kind of device: a row of a table.
+// Deviation is a known difference of a kind of device, a row of a table.
 type Deviation struct {
-	// Kind is of the device: a pattern, as path.Match has it, for Party.Kind and the
-	// family of its address, "rdma_rxe/6.1/IPv4"; a trailing /** takes in all below.
+	// Kind is a pattern, as in path.Match, for Party.Kind and the family of the address, "rdma_rxe/6.1/IPv4"; a
+	// trailing /** matches everything below.
 	Kind   string
-	Role   Role   // what the device plays; "" for any
-	Cases  string // a pattern for names; a trailing /** takes in all below
+	Role   Role   // role of the device; "" for any
+	Cases  string // pattern for names; a trailing /** matches everything below
 	Effect Effect
-	Reason string // why, and where that can be read
+	Reason string // the cause, with its source
 }
 
-// Effect is what a deviation does to a case. The functions below make them.
+// Effect is the effect of a deviation on a case; see the functions below.
 type Effect struct {
 	Kind  effectKind
 	Want  ib.WCStatus
@@ -50,11 +50,11 @@ const (
 	effectFails  effectKind = "fails"
 )
 
-// Skip leaves the case out: it would hang, or take a device down.
+// Skip skips the case, because it would hang, or crash a device.
 func Skip() Effect { return Effect{Kind: effectSkip} }
 
-// Status lets a work request end with got where the case wants another status, in
-// either half. The rest of the case holds.
+// Status allows a work request to complete with got where the case expects want, in both halves. The rest of the case
+// applies.
 func Status(want, got ib.WCStatus) Effect {
 	return Effect{Kind: effectStatus, Want: want, Got: got}
 }
@@ -86,7 +86,7 @@ func (e Effect) String() string {
 	return string(e.Kind)
 }
 
-// applies reports whether the row is for this device in this case.
+// applies reports whether the row is for this device and this case.
 func (d *Deviation) applies(kind string, role Role, name string) bool {
 	if d.Role != "" && d.Role != role {
 		return false
@@ -94,7 +94,7 @@ func (d *Deviation) applies(kind string, role Role, name string) bool {
 	return matchPath(d.Kind, kind) && matchPath(d.Cases, name)
 }
 
-// matchPath is path.Match, with a trailing /** for all below.
+// matchPath is path.Match with a trailing /** for everything below.
 func matchPath(pattern, name string) bool {
 	if prefix, ok := strings.CutSuffix(pattern, "/**"); ok {
 		parts := strings.Count(prefix, "/") + 1
@@ -108,14 +108,14 @@ func matchPath(pattern, name string) bool {
 	return err == nil && ok
 }
 
-// rule is a deviation on its way to a half, which does not know the table.
+// rule is a deviation as it is sent to a half, which does not know the table.
 type rule struct {
 	Row    int  // in the leader's table
-	Remote bool // it is the other half's device that deviates
+	Remote bool // the deviation is of the other half's device
 	Effect Effect
 }
 
-// rulesFor returns what the table says of a case, for the halves here and there.
+// rulesFor returns the rules of the table for a case, for the halves here and there.
 func rulesFor(table []Deviation, name string, here, there *hello, role Role) (local, remote []rule) {
 	other := map[Role]Role{Active: Passive, Passive: Active}[role]
 	for i := range table {

@@ -2,7 +2,7 @@ package conformance
 
 import "github.com/goroce/goroce/ib"
 
-// The kernels that the lab has, and all.
+// Kinds: the kernels of the lab, and all.
 const (
 	rxe    = "rdma_rxe/**"
 	rxe61  = "rdma_rxe/6.1/*"
@@ -11,8 +11,8 @@ const (
 	rxeIPv6 = "rdma_rxe/*/IPv6"
 )
 
-// RxeDeviations are those of Linux's rdma_rxe, behind package rnic. Files are those
-// of drivers/infiniband/sw/rxe, where no other tree is named.
+// RxeDeviations are the deviations of Linux's rdma_rxe as package rnic shows them. Files are in
+// drivers/infiniband/sw/rxe unless another directory is named.
 var RxeDeviations = []Deviation{
 	// Local keys.
 	{rxe61, Active, "keys/local/send/*", Status(ib.WCLocProtErr, ib.WCLocQPOpErr), localKey},
@@ -24,7 +24,8 @@ var RxeDeviations = []Deviation{
 	{rxe612, Active, "bounds/local/send/*", Status(ib.WCLocProtErr, ib.WCWRFlushErr), allFlushed},
 	{rxe612, Active, "bounds/local/write/*", Status(ib.WCLocProtErr, ib.WCWRFlushErr), allFlushed},
 	{rxe, Active, "flush-error/behind-a-failure", Skip(),
-		"requests before a local failure that are not acknowledged yet are flushed with it (6.12), or nothing more completes (6.1, now and then)"},
+		"requests before a local failure that are not acknowledged yet are flushed with it (6.12), or nothing more " +
+			"completes (6.1, now and then)"},
 	{rxe, Passive, "keys/local/receive/*", Status(ib.WCLocProtErr, ib.WCLocQPOpErr), receiveKey},
 	{rxe, Passive, "bounds/local/receive/*", Status(ib.WCLocProtErr, ib.WCLocQPOpErr), receiveKey},
 	{rxe, Passive, "access/receives-need-local-write", Status(ib.WCLocProtErr, ib.WCLocQPOpErr), receiveKey},
@@ -34,24 +35,33 @@ var RxeDeviations = []Deviation{
 
 	// States.
 	{rxe, Alone, "flush-error/posted-in-error/receive", Skip(),
-		"receives are posted without the kernel (providers/rxe post_recv), which does not look for them in ERR: they are never flushed"},
+		"receives are posted without the kernel (providers/rxe post_recv), which does not look for them in ERR: they " +
+			"are never flushed"},
 	{rxe, Active, "sqd/finishes-what-it-began", Skip(),
 		"in SQD a message that waits for a receive is not sent again (rxe_req.c req_next_wqe): the queue never drains"},
-	{rxe, Alone, "states/current-state-must-agree", Fails("succeeded"), "cur_qp_state is believed (rxe_qp.c rxe_qp_chk_attr)"},
-	{rxe61, Alone, "states/query-returns-the-current-state", Fails("current state RESET"), "cur_qp_state is never set (rxe_qp.c)"},
+	{rxe, Alone, "states/current-state-must-agree", Fails("succeeded"),
+		"cur_qp_state is believed (rxe_qp.c rxe_qp_chk_attr)"},
+	{rxe61, Alone, "states/query-returns-the-current-state", Fails("current state RESET"),
+		"cur_qp_state is never set (rxe_qp.c)"},
 	{rxe61, Active, "uc/failure-stops-only-the-send-queue", Fails("local QP operation error"), noSQE},
 	{rxe612, Active, "uc/failure-stops-only-the-send-queue", Fails("Work Request Flushed Error"), noSQE},
 
 	// Datagrams.
 	{rxe61, Active, "ud/failure-stops-only-the-send-queue", Fails("local QP operation error"), noSQE},
 	{rxe612, Active, "ud/failure-stops-only-the-send-queue", Fails("Work Request Flushed Error"), noSQE},
-	{rxe61, Passive, "ud/silent/receive-too-short", Fails("local QP operation error"), "the receive fails (rxe_resp.c send_data_in)"},
-	{rxe, Active, "ud/longer-than-the-mtu", Status(ib.WCLocLenErr, ib.WCSuccess), "what is longer than the MTU is not sent, and succeeds (rxe_req.c)"},
-	{rxe, Passive, "multicast/*", Skip(), "the interface does not join the IP group (rxe_mcast.c sets a MAC filter, for IPv4 the wrong one), so the IP layer drops what comes"},
+	{rxe61, Passive, "ud/silent/receive-too-short", Fails("local QP operation error"),
+		"the receive fails (rxe_resp.c send_data_in)"},
+	{rxe, Active, "ud/longer-than-the-mtu", Status(ib.WCLocLenErr, ib.WCSuccess),
+		"what is longer than the MTU is not sent, and succeeds (rxe_req.c)"},
+	{rxe, Passive, "multicast/*", Skip(),
+		"the interface does not join the IP group (rxe_mcast.c sets a MAC filter, for IPv4 the wrong one), so the IP " +
+			"layer drops what comes"},
 
 	// Shared receive queues.
-	{rxe, Alone, "srq/limit-above-what-is-there", NoEvent(ib.EventSRQLimit), "the limit is looked at when a receive is taken (rxe_resp.c get_srq_wqe)"},
-	{rxe, Alone, "srq/resize-below-what-is-there", Fails("does not name the attribute"), "the kernel says EINVAL for any reason (rxe_srq.c)"},
+	{rxe, Alone, "srq/limit-above-what-is-there", NoEvent(ib.EventSRQLimit),
+		"the limit is looked at when a receive is taken (rxe_resp.c get_srq_wqe)"},
+	{rxe, Alone, "srq/resize-below-what-is-there", Fails("does not name the attribute"),
+		"the kernel says EINVAL for any reason (rxe_srq.c)"},
 	{rxe61, Passive, "srq/last-receive-of-a-queue-pair", NoEvent(ib.EventLastWQE), lastWQE},
 	{rxe61, Passive, "srq/a-queue-pair-ends-the-others-go-on", NoEvent(ib.EventLastWQE), lastWQE},
 	{rxe, Passive, "srq/pd-is-that-of-the-srq", Fails("local QP operation error"), srqPD},
@@ -61,7 +71,8 @@ var RxeDeviations = []Deviation{
 	{rxe, Passive, "window/*/one-byte-over", Fails("success"), windowBounds},
 	{rxe, Passive, "window/*/one-byte-before", Fails("success"), windowBounds},
 	{rxe, Passive, "window/type-2/zero-based-ends-where-it-ends", Fails("success"), windowBounds},
-	{rxe, Alone, "window/*/bind/address-wraps", Fails("success"), "the end is computed without a look at overflow (rxe_mw.c rxe_check_bind_mw)"},
+	{rxe, Alone, "window/*/bind/address-wraps", Fails("success"),
+		"the end is computed without a look at overflow (rxe_mw.c rxe_check_bind_mw)"},
 	{rxe612, Alone, "window/*/bind/region-lacks-bind-windows", Status(ib.WCMWBindErr, ib.WCWRFlushErr), allFlushed},
 	{rxe612, Alone, "window/*/bind/*-needs-local-write", Status(ib.WCMWBindErr, ib.WCWRFlushErr), allFlushed},
 	{rxe612, Alone, "window/*/bind/one-byte-*", Status(ib.WCMWBindErr, ib.WCWRFlushErr), allFlushed},
@@ -74,9 +85,12 @@ var RxeDeviations = []Deviation{
 	{rxe, Passive, "invalidate/*/region", Fails("no RemoteInvalidate"), noInvalidate},
 	{rxe, Passive, "invalidate/by-send/region-without-the-right", Fails("success"), lateInvalidate},
 	{rxe, Passive, "invalidate/by-send/unknown-key", Fails("success"), lateInvalidate},
-	{rxe, Passive, "invalidate/by-send/window-of-another-queue-pair", Fails("success"), "the queue pair is not compared (rxe_mw.c rxe_check_invalidate_mw)"},
-	{rxe, Alone, "invalidate/local/window-of-another-queue-pair", Fails("success"), "the queue pair is not compared (rxe_mw.c rxe_check_invalidate_mw)"},
-	{rxe, Alone, "invalidate/local/window-that-is-free", Skip(), "the kernel crashes: rxe_do_invalidate_mw (rxe_mw.c) drops what a free window does not have"},
+	{rxe, Passive, "invalidate/by-send/window-of-another-queue-pair", Fails("success"),
+		"the queue pair is not compared (rxe_mw.c rxe_check_invalidate_mw)"},
+	{rxe, Alone, "invalidate/local/window-of-another-queue-pair", Fails("success"),
+		"the queue pair is not compared (rxe_mw.c rxe_check_invalidate_mw)"},
+	{rxe, Alone, "invalidate/local/window-that-is-free", Skip(),
+		"the kernel crashes: rxe_do_invalidate_mw (rxe_mw.c) drops what a free window does not have"},
 
 	// Reregistration.
 	{rxe, Passive, "rereg/rights/*", Fails("not supported"), noRereg},
@@ -87,8 +101,10 @@ var RxeDeviations = []Deviation{
 
 	// Events.
 	{rxe, Alone, "cq/overrun-ends-the-queue-pair", NoEvent(ib.EventQPFatal), noEvents},
-	{rxe, Alone, "cq/overrun-ends-the-queue-pair", Fails("the QP is in RTS"), "completions that find the CQ full are lost, and the queue pair goes on (rxe_cq.c rxe_cq_post)"},
-	{rxe, Alone, "solicited/failure-counts", Skip(), "only the peer's bit counts (rxe_cq.c rxe_cq_post): the event never comes"},
+	{rxe, Alone, "cq/overrun-ends-the-queue-pair", Fails("the QP is in RTS"),
+		"completions that find the CQ full are lost, and the queue pair goes on (rxe_cq.c rxe_cq_post)"},
+	{rxe, Alone, "solicited/failure-counts", Skip(),
+		"only the peer's bit counts (rxe_cq.c rxe_cq_post): the event never comes"},
 	{rxe, Passive, "events/access-error/*", NoEvent(ib.EventQPAccessErr), noEvents},
 	{rxe, Passive, "events/request-error/*", NoEvent(ib.EventQPReqErr), noEvents},
 	{rxe, Passive, "events/communication-established", NoEvent(ib.EventCommEst), noEvents},
@@ -114,18 +130,20 @@ var RxeDeviations = []Deviation{
 	{rxeIPv6, Passive, "cm/multicast/datagrams", Fails("not supported"), groupsIPv6},
 }
 
-// Reasons that several rows share.
+// Reasons of several rows.
 const (
-	allFlushed   = "a local failure moves the queue pair to ERR before it is reported, and is flushed like all others (rxe_req.c)"
-	localKey     = "a bad L_Key of a request fails in the requester's own way (rxe_req.c)"
-	receiveKey   = "a bad L_Key of a receive is a malformed WQE (rxe_resp.c RESPST_ERR_MALFORMED_WQE)"
-	immReceive   = "the receive of a WRITE with immediate is taken before the key is looked at, and fails with it (rxe_resp.c check_resource)"
+	allFlushed = "a local failure moves the queue pair to ERR before it is reported, and is flushed like all " +
+		"others (rxe_req.c)"
+	localKey   = "a bad L_Key of a request fails in the requester's own way (rxe_req.c)"
+	receiveKey = "a bad L_Key of a receive is a malformed WQE (rxe_resp.c RESPST_ERR_MALFORMED_WQE)"
+	immReceive = "the receive of a WRITE with immediate is taken before the key is looked at, and fails with it " +
+		"(rxe_resp.c check_resource)"
 	noSQE        = "there is no SQE: the queue pair goes to ERR (rxe_req.c)"
 	lastWQE      = "the event is raised only by a responder that has something to do (rxe_resp.c rxe_drain_req_pkts)"
 	srqPD        = "receives of an SRQ are checked against the queue pair's PD (rxe_resp.c, copy_data with qp->pd)"
 	localInv     = "a local invalidation that fails is an operation error (rxe_req.c rxe_do_local_ops)"
 	noInvalidate = "regions of the C verbs cannot be invalidated (package rnic)"
-	// rxe_resp.c checks the key when it completes the receive, behind the ACK.
+	// rxe_resp.c checks the key when it completes the receive, after the ACK.
 	lateInvalidate = "the message is acknowledged before its key is looked at (rxe_resp.c RESPST_ERR_INVALIDATE_RKEY)"
 	noRereg        = "the provider has no rereg_mr (providers/rxe rxe.c); the kernel has it since 6.3"
 	noEvents       = "the kernel never raises it (rxe_qp.c, rxe_resp.c)"

@@ -10,10 +10,10 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// End is one half at work: its device, the way to the other half, and all that
-// the half has made. Its methods end the half where something is wrong.
+// End is a running half: its device, the connection to the other half, and the objects that the half has created. Its
+// methods end the half on an error.
 type End struct {
-	ctx   context.Context // over at the deadline, and when the other half fails
+	ctx   context.Context // ends at the deadline, and when the other half fails
 	s     *session
 	role  Role
 	rules []rule
@@ -24,7 +24,7 @@ type End struct {
 	peer *hello
 
 	mu      sync.Mutex
-	made    []closer // in the order in which they were made
+	made    []closer // in the order of their creation
 	applied map[int]bool
 	events  []ib.Event    // not claimed yet
 	raised  chan struct{} // closed and replaced when events change
@@ -32,40 +32,39 @@ type End struct {
 	thePD ib.PD
 }
 
-// closer is an object to close behind the case.
+// closer is an object to close after the case.
 type closer struct {
 	what  string
 	close func() error
 }
 
 func newEnd(ctx context.Context, s *session, role Role, rules []rule) *End {
-	return &End{ctx: ctx, s: s, role: role, rules: rules, dev: s.party.Device, attr: s.me.Attr, port: s.me.Port, peer: &s.peer,
-		applied: map[int]bool{}, raised: make(chan struct{})}
+	return &End{ctx: ctx, s: s, role: role, rules: rules, dev: s.party.Device, attr: s.me.Attr, port: s.me.Port,
+		peer: &s.peer, applied: map[int]bool{}, raised: make(chan struct{})}
 }
 
-// failure and skipped are what fatalf and skipf panic with; End.call takes them.
+// failure and skipped are the panics of fatalf and skipf; End.call recovers them.
 type failure struct{ error }
 
 type skipped string
 
-// fatalf ends the half with an error. In goroutines that a half starts it may be
-// called only under parallel.
+// fatalf ends the half with an error. Goroutines that a half starts may call it only under parallel.
 func (e *End) fatalf(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
 
-// skipf ends both halves: the rule does not concern these devices.
+// skipf ends both halves, because the rule does not apply to these devices.
 func (e *End) skipf(format string, args ...any) { panic(skipped(fmt.Sprintf(format, args...))) }
 
-// must ends the half if a verb failed.
+// must ends the half if err is not nil.
 func (e *End) must(err error, format string, args ...any) {
 	if err != nil {
 		e.fatalf("%s: %w", fmt.Sprintf(format, args...), err)
 	}
 }
 
-// tell hands a value to the other half, which gets it with hear.
+// tell sends a value to the other half, which gets it with hear.
 func (e *End) tell(name string, v any) { e.must(e.s.tell(name, v), "tell %s", name) }
 
-// hear waits for a value of that name.
+// hear waits for a value with that name.
 func hear[T any](e *End, name string) (v T) {
 	if err := e.s.hear(e.ctx, name, &v); err != nil {
 		panic(failure{err})
@@ -73,21 +72,21 @@ func hear[T any](e *End, name string) (v T) {
 	return v
 }
 
-// sync waits until both halves have got here.
+// sync waits until both halves have called it.
 func (e *End) sync(name string) {
 	e.tell("at "+name, true)
 	hear[bool](e, "at "+name)
 }
 
-// alive ends the half if its time is over; loops without other waits call it.
+// alive ends the half if its time is over. Loops that do not wait otherwise call it.
 func (e *End) alive() {
 	if e.ctx.Err() != nil {
 		panic(failure{context.Cause(e.ctx)})
 	}
 }
 
-// linger gives something that must not happen the time to happen, or something
-// that cannot be seen from here. What holds afterwards may not depend on it.
+// linger waits for something that must not happen, or that cannot be seen from here. Nothing afterwards may depend on
+// the time.
 func (e *End) linger(d time.Duration) {
 	select {
 	case <-time.After(d):
@@ -96,8 +95,7 @@ func (e *End) linger(d time.Duration) {
 	}
 }
 
-// parallel runs f(0) to f(n-1) at once and waits for all. The first failure ends
-// the half.
+// parallel runs f(0) to f(n-1) concurrently and waits for all. The first failure ends the half.
 func (e *End) parallel(n int, f func(i int)) {
 	verdicts := make(chan verdict, n)
 	for i := range n {
@@ -117,15 +115,15 @@ func (e *End) parallel(n int, f func(i int)) {
 	}
 }
 
-// own sees to it that an object is closed behind the case.
+// own registers an object to be closed after the case.
 func (e *End) own(what string, close func() error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.made = append(e.made, closer{what, close})
 }
 
-// closeAll closes what the case made, latest first. Every Close must succeed, of
-// objects that the case has closed itself as well: Close is idempotent.
+// closeAll closes the objects of the case, last first. Each Close must succeed, also for objects that the case has
+// closed itself, because Close is idempotent.
 func (e *End) closeAll() verdict {
 	done := make(chan verdict, 1)
 	go func() {
@@ -150,14 +148,14 @@ func (e *End) closeAll() verdict {
 	}
 }
 
-// deviates reports whether a rule lets a status stand for another, and notes it.
+// deviates reports whether a rule allows a status instead of another, and records its use.
 func (e *End) deviates(want, got ib.WCStatus) bool {
 	return e.apply(func(r rule) bool {
 		return r.Effect.Kind == effectStatus && r.Effect.Want == want && r.Effect.Got == got
 	})
 }
 
-// apply notes the rules that match, and reports whether there are any.
+// apply records the rules that match, and reports whether there are any.
 func (e *End) apply(match func(rule) bool) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -171,7 +169,7 @@ func (e *End) apply(match func(rule) bool) bool {
 	return found
 }
 
-// usedRules lists the rows that applied.
+// usedRules returns the rows that were used.
 func (e *End) usedRules() []int {
 	var rows []int
 	for row := range e.applied {

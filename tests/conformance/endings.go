@@ -6,11 +6,12 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// flushCases: what becomes of queued work when a queue pair ends, and of work that
-// is posted afterwards (IBTA 10.3.1.5, 10.8.3.2).
+// flushCases: what happens to queued requests when a queue pair ends, and to requests that are posted afterwards (IBTA
+// 10.3.1.5, 10.8.3.2).
 func flushCases() []Case {
 	return []Case{
-		{Name: "flush-error/both-queues-in-order", Active: flushBoth, Passive: func(e *End) { e.connect(); e.sync("flushed") }},
+		{Name: "flush-error/both-queues-in-order", Active: flushBoth,
+			Passive: func(e *End) { e.connect(); e.sync("flushed") }},
 		{Name: "flush-error/posted-in-error/send", Alone: func(e *End) {
 			c := e.lonely()
 			m := e.mem(64, ib.LocalWrite)
@@ -30,9 +31,12 @@ func flushCases() []Case {
 			}
 		}},
 		{Name: "flush-error/behind-a-failure", Active: flushBehind, Passive: scratchPassive},
-		{Name: "flush-error/receives-of-the-refusing-side", Active: func(e *End) { refusedRequest(e, opWrite, ib.WCRemAccessErr) }, Passive: flushedReceives},
-		{Name: "flush-error/unsignalled-requests-too", Active: flushUnsignalled, Passive: func(e *End) { e.connect(); e.sync("flushed") }},
-		{Name: "reset/makes-no-completions", Active: resetSilent, Passive: func(e *End) { e.connect(); e.sync("reset") }},
+		{Name: "flush-error/receives-of-the-refusing-side",
+			Active: func(e *End) { refusedRequest(e, opWrite, ib.WCRemAccessErr) }, Passive: flushedReceives},
+		{Name: "flush-error/unsignalled-requests-too", Active: flushUnsignalled,
+			Passive: func(e *End) { e.connect(); e.sync("flushed") }},
+		{Name: "reset/makes-no-completions", Active: resetSilent,
+			Passive: func(e *End) { e.connect(); e.sync("reset") }},
 		{Name: "reset/connects-again", Active: connectsAgain, Passive: connectsAgainPassive},
 		{Name: "reset/after-error-connects-again", Active: mends, Passive: mendsPassive},
 		{Name: "full/send-queue", Active: fullSend, Passive: fullSendPassive},
@@ -42,8 +46,7 @@ func flushCases() []Case {
 	}
 }
 
-// flushBoth: with no receive at the peer nothing completes, until ERR completes
-// all, oldest first, on both queues.
+// flushBoth: without a receive at the peer nothing completes, until ERR completes everything, in order, on both queues.
 func flushBoth(e *End) {
 	c := e.connect()
 	m := e.mem(64, ib.LocalWrite)
@@ -68,7 +71,8 @@ func flushBehind(e *End) {
 	r := e.peerMem()
 	c.recv(100, m.all())
 	c.post(opWrite.request(0, m.sgl(0, 8), r),
-		ib.SendWR{ID: 1, Opcode: ib.WRWrite, SGL: []ib.SGE{{Addr: m.addr(0), Length: 8, LKey: badKey(m.mr.LKey())}}, RemoteAddr: r.Addr, RKey: r.RKey},
+		ib.SendWR{ID: 1, Opcode: ib.WRWrite, SGL: []ib.SGE{{Addr: m.addr(0), Length: 8, LKey: badKey(m.mr.LKey())}},
+			RemoteAddr: r.Addr, RKey: r.RKey},
 		opWrite.request(2, m.sgl(8, 8), r), opWrite.request(3, m.sgl(16, 8), r))
 	c.sq.done(0, ib.WCWrite)
 	c.sq.fails(1, ib.WCLocProtErr)
@@ -120,8 +124,7 @@ func resetSilent(e *End) {
 	e.sync("reset")
 }
 
-// again takes the connection's queue pair through RESET to a new connection, with
-// other packet sequence numbers.
+// again takes the connection's queue pair through RESET to a new connection with other first PSNs.
 func (c *conn) again() {
 	c.e.sync("old connection is over")
 	c.reset()
@@ -169,11 +172,11 @@ func mendsPassive(e *End) {
 	opWrite.take(c, 100)
 }
 
-// bound is more than any device makes of a queue of depth entries.
+// bound is larger than any device's queue of depth entries.
 const bound = 64 * depth
 
-// fullSend posts until the queue is full: not before what was asked for, and then
-// with the right error. When there is room again it goes on.
+// fullSend posts until the queue is full, which must not be earlier than requested, and must give the right error. When
+// there is room again, posting works.
 func fullSend(e *End) {
 	c := e.connect()
 	m := e.mem(8, 0)
@@ -245,7 +248,7 @@ func roomAgainPassive(e *End) {
 	}
 }
 
-// noQueues: a queue pair without queues takes no work.
+// noQueues: a queue pair without queues accepts no requests.
 func noQueues(e *End) {
 	c := e.lonely(func(s *setup) { s.init.Cap = ib.QPCap{} })
 	_, err := c.qp.PostSend([]ib.SendWR{{Opcode: ib.WRSend}})

@@ -7,8 +7,8 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// hub hands a device's asynchronous events to the halves that are at work on it:
-// NextEvent is the device's, and both halves of a case may be on one.
+// hub distributes a device's asynchronous events to the halves that run on it: NextEvent belongs to the device, and
+// both halves of a case may use one device.
 type hub struct {
 	dev    ib.Device
 	users  int
@@ -39,7 +39,7 @@ func openHub(dev ib.Device) *hub {
 	return h
 }
 
-// close leaves the device's events to others when the last user is gone.
+// close stops reading the device's events when the last user has closed the hub.
 func (h *hub) close() {
 	hubs.Lock()
 	defer hubs.Unlock()
@@ -85,8 +85,7 @@ func (e *End) raise(ev ib.Event) {
 	e.raised = make(chan struct{})
 }
 
-// claim takes an event of that type of one of the objects, nil for any object, if
-// there is one.
+// claim takes an event of that type of an object (nil for any object) if there is one.
 func (e *End) claim(t ib.EventType, object any) (ok bool, changed chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -119,7 +118,7 @@ func (e *End) event(t ib.EventType, object any) {
 	}
 }
 
-// noEvent ends the half if there is an event of that type of the object.
+// noEvent fails the half if there is an event of that type of the object.
 func (e *End) noEvent(t ib.EventType, object any) {
 	if ok, _ := e.claim(t, object); ok {
 		e.fatalf("an event %v that nothing calls for", t)
@@ -136,7 +135,7 @@ func (e *End) eventTypes() []ib.EventType {
 	return types
 }
 
-// noAlarm ends the half if something broke that no case asked for.
+// noAlarm fails the half if there was an error event that no case has claimed.
 func (e *End) noAlarm() {
 	for _, t := range []ib.EventType{ib.EventDeviceFatal, ib.EventSRQErr} {
 		if ok, _ := e.claim(t, nil); ok {

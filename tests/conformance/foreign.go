@@ -2,7 +2,7 @@ package conformance
 
 import "github.com/goroce/goroce/ib"
 
-// Objects of another device: of no device at all, which is as foreign as can be.
+// Objects of another device. They belong to no device at all.
 type (
 	alienCQ      struct{ ib.CQ }
 	alienChannel struct{ ib.Channel }
@@ -29,15 +29,24 @@ func foreignCases() []Case {
 			return second(e.dev.CreateCQ(ib.CQInit{Entries: 1, Channel: alienChannel{}}))
 		}),
 		refused("send-cq", "CQ", 0, func(e *End) error { return rc(e, func(i *ib.QPInit) { i.SendCQ = alienCQ{} }) }),
-		refused("receive-cq", "CQ", 0, func(e *End) error { return rc(e, func(i *ib.QPInit) { i.RecvCQ = alienCQ{} }) }),
+		refused("receive-cq", "CQ", 0, func(e *End) error {
+			return rc(e, func(i *ib.QPInit) {
+				i.RecvCQ = alienCQ{}
+			})
+		}),
 		refused("no-send-cq", "nil CQ", 0, func(e *End) error { return rc(e, func(i *ib.QPInit) { i.SendCQ = nil }) }),
-		refused("no-receive-cq", "nil CQ", 0, func(e *End) error { return rc(e, func(i *ib.QPInit) { i.RecvCQ = nil }) }),
+		refused("no-receive-cq", "nil CQ", 0, func(e *End) error {
+			return rc(e, func(i *ib.QPInit) {
+				i.RecvCQ = nil
+			})
+		}),
 		refused("srq", "SRQ", 0, func(e *End) error { return rc(e, func(i *ib.QPInit) { i.SRQ = alienSRQ{} }) }),
 		refused("xrc-domain-of-a-qp", "XRC domain", ib.CapXRC, func(e *End) error {
 			return second(e.pd().CreateQP(ib.QPInit{Type: ib.XRCTGT, XRCD: alienXRCD{}}))
 		}),
 		refused("xrc-domain-of-an-srq", "XRC domain", ib.CapXRC, func(e *End) error {
-			return second(e.pd().CreateSRQ(ib.SRQInit{Type: ib.SRQXRC, SRQAttr: ib.SRQAttr{MaxWR: 1, MaxSGE: 1}, XRCD: alienXRCD{}, CQ: e.newQueue(1).cq}))
+			return second(e.pd().CreateSRQ(ib.SRQInit{Type: ib.SRQXRC, SRQAttr: ib.SRQAttr{MaxWR: 1, MaxSGE: 1},
+				XRCD: alienXRCD{}, CQ: e.newQueue(1).cq}))
 		}),
 		refused("pd-of-a-reregistration", "PD", 0, func(e *End) error {
 			return e.mem(64, 0).mr.Rereg(ib.ReregPD, alienPD{}, ib.MRInit{})

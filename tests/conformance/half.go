@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// grace is what a half gets, past its deadline, to notice that it is over. A half
-// that is still under way then hangs in the device. It is a variable for tests.
+// grace is how long a half may go on after its deadline. A half that is still running then hangs in the device. Tests
+// change it.
 var grace = 5 * time.Second
 
 var errDeadline = errors.New("the case ran out of time")
 
-// play runs one half of a case, from the order to the closing of all it made. It
-// has said "finished" and "closed" to the other side when it returns.
+// play runs one half of a case, from the order to closing its objects. When it returns, it has sent "finished" and
+// "closed" to the other side.
 func (s *session) play(c *Case, role Role, limit time.Duration, rules []rule) (body, closing verdict) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
@@ -36,7 +36,7 @@ func (s *session) play(c *Case, role Role, limit time.Duration, rules []rule) (b
 	if body.Broken {
 		return body, body
 	}
-	// What the other half is still doing may need our objects.
+	// The other half may still need our objects.
 	if paired {
 		late, stop := context.WithTimeoutCause(context.Background(), limit+2*grace, errDeadline)
 		_ = s.await(late, func(b *mailbox) bool { return b.finished != nil })
@@ -70,7 +70,7 @@ func (s *session) endWithPeer(ctx context.Context, cancel context.CancelCauseFun
 	}
 }
 
-// perform calls f and waits for it, at most until some time past the deadline.
+// perform calls f and waits for it, until some time after the deadline at most.
 func (e *End) perform(f func(*End)) verdict {
 	done := make(chan verdict, 1)
 	go func() { done <- e.call(func() { f(e) }) }()
@@ -83,11 +83,12 @@ func (e *End) perform(f func(*End)) verdict {
 	case v := <-done:
 		return v
 	case <-time.After(grace):
-		return verdict{Error: fmt.Sprintf("the %s half does not return: %v", e.role, context.Cause(e.ctx)), Broken: true}
+		return verdict{Error: fmt.Sprintf("the %s half does not return: %v", e.role, context.Cause(e.ctx)),
+			Broken: true}
 	}
 }
 
-// call runs f, which may end in End.fatalf or End.skipf.
+// call calls f, which may panic in End.fatalf or End.skipf.
 func (e *End) call(f func()) (v verdict) {
 	defer func() {
 		switch p := recover().(type) {

@@ -44,15 +44,17 @@ var failWrite = Case{Name: "t/status", Active: func(e *End) {
 	c.sq.fails(1, ib.WCRemAccessErr)
 }, Passive: func(e *End) { e.connect(grants(0)) }}
 
+// rowOf returns a table with one row for the cases of TestVerdicts.
+func rowOf(role Role, effect Effect) []Deviation {
+	return []Deviation{{"goroce/*", role, "t/*", effect, "reason"}}
+}
+
 // TestVerdicts: whatever goes wrong in a half is reported once, by whose fault it
 // is, and ends both halves long before the deadline.
 func TestVerdicts(t *testing.T) {
 	boom := func(e *End) { e.fatalf("boom: %w", ib.ErrInvalid) }
 	waits := func(e *End) { hear[int](e, "never told") }
 	polls := func(e *End) { e.newQueue(1).next() }
-	table := func(role Role, effect Effect) []Deviation {
-		return []Deviation{{"goroce/*", role, "t/*", effect, "reason"}}
-	}
 	for _, c := range []struct {
 		name string
 		Case
@@ -64,28 +66,34 @@ func TestVerdicts(t *testing.T) {
 		{name: "passive fails", Case: Case{Active: polls, Passive: boom}, err: "there: boom: invalid argument"},
 		{name: "both fail", Case: Case{Active: boom, Passive: boom}, err: "there: boom"},
 		{name: "alone fails", Case: Case{Alone: boom}, err: "here: boom"},
-		{name: "peer ends early", Case: Case{Active: waits, Passive: nothing}, err: `ended without telling "never told"`},
+		{name: "peer ends early", Case: Case{Active: waits, Passive: nothing},
+			err: `ended without telling "never told"`},
 		{name: "panic", Case: Case{Active: func(*End) { panic("oops") }, Passive: waits}, err: "panic: oops"},
-		{name: "goroutine fails", Case: Case{Active: func(e *End) { e.parallel(3, func(int) { boom(e) }) }, Passive: waits}, err: "here: boom"},
+		{name: "goroutine fails", Case: Case{Active: func(e *End) { e.parallel(3, func(int) { boom(e) }) },
+			Passive: waits}, err: "here: boom"},
 		{name: "skipped", Case: Case{Active: waits, Passive: func(e *End) { e.skipf("not today") }}, skip: "not today"},
-		{name: "lacks", Case: Case{Active: nothing, Passive: nothing, Needs: Needs{Passive: 1 << 50}}, skip: "(there) lacks"},
-		{name: "not closed", Case: Case{Alone: func(e *End) { e.own("thing", func() error { return ib.ErrBusy }) }}, err: "close thing: in use"},
-		{name: "left open", Case: Case{Alone: func(e *End) { _, _ = e.pd().RegMR(ib.MRInit{Buf: make([]byte, 8)}) }}, err: "close PD: "},
-		{name: "guard byte", Case: Case{Alone: func(e *End) { m := e.mem(8, 0); m.whole[guard+8] ^= 1; m.check() }}, err: "offset 8"},
+		{name: "lacks", Case: Case{Active: nothing, Passive: nothing, Needs: Needs{Passive: 1 << 50}},
+			skip: "(there) lacks"},
+		{name: "not closed", Case: Case{Alone: func(e *End) { e.own("thing", func() error { return ib.ErrBusy }) }},
+			err: "close thing: in use"},
+		{name: "left open", Case: Case{Alone: func(e *End) { _, _ = e.pd().RegMR(ib.MRInit{Buf: make([]byte, 8)}) }},
+			err: "close PD: "},
+		{name: "guard byte", Case: Case{Alone: func(e *End) { m := e.mem(8, 0); m.whole[guard+8] ^= 1; m.check() }},
+			err: "offset 8"},
 		{name: "status", Case: failWrite, err: "remote invalid request error, want remote access error"},
 
-		{name: "status deviates", Case: failWrite, deviations: table(Passive, Status(ib.WCRemAccessErr, ib.WCRemInvReqErr))},
-		{name: "of the other role", Case: failWrite, deviations: table(Alone, Status(ib.WCRemAccessErr, ib.WCRemInvReqErr)), err: "want remote access"},
-		{name: "to another status", Case: failWrite, deviations: table(Active, Status(ib.WCRemAccessErr, ib.WCRemOpErr)), err: "want remote access"},
-		{name: "stale status", Case: Case{Active: nothing, Passive: nothing}, deviations: table("", Status(1, 2)), err: "stale deviation"},
-		{name: "fails as told", Case: Case{Active: boom, Passive: waits}, deviations: table(Active, Fails("boom"))},
-		{name: "fails otherwise", Case: Case{Active: boom, Passive: waits}, deviations: table(Active, Fails("bang")), err: "boom"},
-		{name: "stale failure", Case: Case{Active: nothing, Passive: nothing}, deviations: table(Active, Fails("boom")), err: "stale deviation"},
-		{name: "left out", Case: Case{Active: boom, Passive: boom}, deviations: table(Passive, Skip()), skip: "deviation: reason"},
-		{name: "stale CM status", Case: Case{Active: nothing, Passive: nothing}, deviations: table("", CMStatus(3, 28)),
+		{name: "status deviates", Case: failWrite, deviations: rowOf(Passive, Status(ib.WCRemAccessErr, ib.WCRemInvReqErr))},
+		{name: "of the other role", Case: failWrite, deviations: rowOf(Alone, Status(ib.WCRemAccessErr, ib.WCRemInvReqErr)), err: "want remote access"},
+		{name: "to another status", Case: failWrite, deviations: rowOf(Active, Status(ib.WCRemAccessErr, ib.WCRemOpErr)), err: "want remote access"},
+		{name: "stale status", Case: Case{Active: nothing, Passive: nothing}, deviations: rowOf("", Status(1, 2)), err: "stale deviation"},
+		{name: "fails as told", Case: Case{Active: boom, Passive: waits}, deviations: rowOf(Active, Fails("boom"))},
+		{name: "fails otherwise", Case: Case{Active: boom, Passive: waits}, deviations: rowOf(Active, Fails("bang")), err: "boom"},
+		{name: "stale failure", Case: Case{Active: nothing, Passive: nothing}, deviations: rowOf(Active, Fails("boom")), err: "stale deviation"},
+		{name: "left out", Case: Case{Active: boom, Passive: boom}, deviations: rowOf(Passive, Skip()), skip: "deviation: reason"},
+		{name: "stale CM status", Case: Case{Active: nothing, Passive: nothing}, deviations: rowOf("", CMStatus(3, 28)),
 			err: "stale deviation"},
-		{name: "no event", Case: Case{Alone: func(e *End) { e.event(ib.EventCQErr, nil) }}, deviations: table(Alone, NoEvent(ib.EventCQErr))},
-		{name: "stale event", Case: Case{Alone: overrun}, deviations: table(Alone, NoEvent(ib.EventSRQLimit)), err: "stale deviation"},
+		{name: "no event", Case: Case{Alone: func(e *End) { e.event(ib.EventCQErr, nil) }}, deviations: rowOf(Alone, NoEvent(ib.EventCQErr))},
+		{name: "stale event", Case: Case{Alone: overrun}, deviations: rowOf(Alone, NoEvent(ib.EventSRQLimit)), err: "stale deviation"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.Case.Name = "t/" + c.name
@@ -132,7 +140,8 @@ func TestDeadline(t *testing.T) {
 
 // TestHangUp: the other side disappears in the middle of a case.
 func TestHangUp(t *testing.T) {
-	r := play(t, Case{Name: "t/gone", Active: func(e *End) { hear[int](e, "never told") }, Passive: func(e *End) { e.s.wire.conn.Close() }}, Options{})
+	r := play(t, Case{Name: "t/gone", Active: func(e *End) { hear[int](e, "never told") },
+		Passive: func(e *End) { e.s.wire.conn.Close() }}, Options{})
 	if r.Err == nil || !r.Broken || !strings.Contains(r.Err.Error(), "control connection") {
 		t.Errorf("%+v", r)
 	}

@@ -2,8 +2,8 @@ package conformance
 
 import "github.com/goroce/goroce/ib"
 
-// invalidateCases: who may revoke which key, by a request of its own or by the
-// peer's SEND (IBTA 10.6.5.2, 10.6.7.2).
+// invalidateCases: which keys may be invalidated, by a request of the own queue pair or by the peer's SEND (IBTA
+// 10.6.5.2, 10.6.7.2).
 func invalidateCases() []Case {
 	windows := append(localInvalidations(), sendInvalidations()...)
 	for i := range windows {
@@ -20,7 +20,7 @@ func invalidateCases() []Case {
 	return append(windows, regions...)
 }
 
-// localInvalidations are those of windows by a request.
+// localInvalidations are cases of LOCAL INVALIDATE of windows.
 func localInvalidations() []Case {
 	rw := ib.RemoteRead | ib.RemoteWrite
 	return []Case{
@@ -60,12 +60,14 @@ func localInvalidations() []Case {
 	}
 }
 
-// sendInvalidations are those of windows by the peer's SEND.
+// sendInvalidations are cases of SEND with invalidate of windows.
 func sendInvalidations() []Case {
 	rw := ib.RemoteRead | ib.RemoteWrite
 	return []Case{
-		{Name: "invalidate/by-send/window", Active: invalidatingSend(0), Passive: func(e *End) { invalidatedWindow(e, 0) }},
-		{Name: "invalidate/by-send/of-several-packets", Active: invalidatingSend(5000), Passive: func(e *End) { invalidatedWindow(e, 5000) }},
+		{Name: "invalidate/by-send/window", Active: invalidatingSend(0),
+			Passive: func(e *End) { invalidatedWindow(e, 0) }},
+		{Name: "invalidate/by-send/of-several-packets", Active: invalidatingSend(5000),
+			Passive: func(e *End) { invalidatedWindow(e, 5000) }},
 		{Name: "invalidate/by-send/window-is-free-again", Active: func(e *End) {
 			c := e.connect()
 			r := e.peerMem()
@@ -117,7 +119,7 @@ func sendInvalidations() []Case {
 	}
 }
 
-// regionInvalidations are those of regions, and of what is no key.
+// regionInvalidations are cases with regions, and with invalid keys.
 func regionInvalidations() []Case {
 	return []Case{
 		{Name: "invalidate/local/unknown-key", Alone: func(e *End) {
@@ -158,8 +160,8 @@ func regionInvalidations() []Case {
 	}
 }
 
-// invalidatingSend revokes the key that the other half exposes, with a message of n
-// bytes, and finds it revoked.
+// invalidatingSend invalidates the key that the other half exposes by a message of n bytes, and checks that the key is
+// invalid.
 func invalidatingSend(n int) func(*End) {
 	return func(e *End) {
 		c := e.connect()
@@ -182,7 +184,7 @@ func invalidatedWindow(e *End, n int) {
 	e.must(m.mr.Close(), "close the MR that is bound no more")
 }
 
-// invalidated exposes a key, and takes the message that revokes it.
+// invalidated exposes a key, and receives the message that invalidates it.
 func invalidated(e *End, c *conn, r remote, n int) {
 	in := e.mem(n+8, ib.LocalWrite)
 	c.recv(1, in.sgl(0, n))
@@ -197,8 +199,8 @@ func invalidated(e *End, c *conn, r remote, n int) {
 	c.wantState(ib.Err)
 }
 
-// badInvalidate asks to revoke what may not be. The receiver may answer, or fall
-// silent (IBTA 9.9.3: class J faults are not answered).
+// badInvalidate sends an invalidation that is not allowed. The receiver may answer or not (IBTA 9.9.3: class J faults
+// are not answered).
 func badInvalidate(e *End) {
 	c := e.connect(impatient)
 	r := e.peerMem()
@@ -207,7 +209,7 @@ func badInvalidate(e *End) {
 	e.sync("failed")
 }
 
-// badInvalidated: the message ends the receive, and the queue pair.
+// badInvalidated: the receive fails, and the queue pair ends.
 func badInvalidated(e *End, c *conn, key ib.Key) {
 	c.recv(1, nil)
 	e.exposeKey(0, key, 0)

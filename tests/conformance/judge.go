@@ -6,14 +6,13 @@ import (
 	"strings"
 )
 
-// side is what one side reports.
+// side is the report of one side.
 type side struct {
 	name          string
 	body, closing verdict
 }
 
-// judge turns both sides' verdicts into a result, and holds the deviations to
-// their word.
+// judge makes a result of the verdicts of both sides, and checks that deviations that were announced have occurred.
 func (l *Leader) judge(rules []rule, sides []side) (r Result) {
 	used := map[int]bool{}
 	for _, s := range sides {
@@ -40,8 +39,8 @@ func (l *Leader) judge(rules []rule, sides []side) (r Result) {
 	return r
 }
 
-// joined collects errors. What a half only passes on is not one of its own, but
-// says where it was.
+// joined joins the errors of both sides. An error that a half only passes on is not counted as its own, but adds where
+// the half was.
 func joined(sides []side) error {
 	var errs, echoes []error
 	for _, s := range sides {
@@ -61,8 +60,8 @@ func joined(sides []side) error {
 	return errors.Join(append(errs, echoes...)...)
 }
 
-// hold compares a result with a row of the table: it must have been of use, and
-// takes an error off that it announced.
+// hold checks a deviation that was announced: it must have been used, or its error must have occurred, which is then
+// removed from r.
 func (l *Leader) hold(r *Result, rule rule, used bool) {
 	d := &l.opts.Deviations[rule.Row]
 	if d.Effect.Kind == effectFails && r.Err != nil && strings.Contains(r.Err.Error(), d.Effect.Text) {
@@ -72,6 +71,7 @@ func (l *Leader) hold(r *Result, rule rule, used bool) {
 	case used:
 		r.Note += fmt.Sprintf("deviation of %s: %v: %s\n", d.Kind, d.Effect, d.Reason)
 	case r.Err == nil:
-		r.Err = fmt.Errorf("stale deviation, remove it or mend it: %s, %s: %v (%s)", d.Kind, d.Cases, d.Effect, d.Reason)
+		r.Err = fmt.Errorf("stale deviation, remove it or mend it: %s, %s: %v (%s)", d.Kind, d.Cases, d.Effect,
+			d.Reason)
 	}
 }

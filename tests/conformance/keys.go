@@ -7,13 +7,13 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// badKey returns a key that names nothing: no device has so many regions.
+// badKey returns a key without a region: no device has so many.
 func badKey(k ib.Key) ib.Key { return k ^ 0xF5_00_00_00 }
 
-// otherVariant returns a key of the same index whose last byte is another.
+// otherVariant returns a key with the same index and another low byte.
 func otherVariant(k ib.Key) ib.Key { return k ^ 0x55 }
 
-// target is memory that a request names, and how it names it: a mistake, mostly.
+// target is memory that a request names, usually in a wrong way.
 type target struct {
 	m    *region
 	addr uint64
@@ -28,27 +28,27 @@ func (t *target) sgl() []ib.SGE {
 
 func (t *target) remote() remote { return remote{t.addr, t.rkey, t.n} }
 
-// good names n bytes in the middle of a region.
+// good returns a target of n bytes in the middle of a region.
 func (e *End) good(n int, access ib.Access) *target {
 	m := e.mem(n+2*margin, access)
 	return &target{m, m.addr(margin), n, m.mr.LKey(), m.mr.RKey()}
 }
 
-// edge names a region's last, or only, n bytes.
+// edge returns a target that is the last n bytes of a region.
 func (e *End) edge(n int, access ib.Access) *target {
 	m := e.mem(n, access)
 	return &target{m, m.addr(0), n, m.mr.LKey(), m.mr.RKey()}
 }
 
-// mistake makes a target that may not be used.
+// mistake makes a target that must not be used.
 type mistake struct {
 	name string
-	// whole leaves it out for operations of 8 bytes at a multiple of 8.
+	// bytes excludes it for operations on 8 bytes at a multiple of 8.
 	bytes bool
 	make  func(e *End, n int, access ib.Access) *target
 }
 
-// Mistakes in naming memory: "keys" those of the key, "bounds" those of the address.
+// Mistakes of naming memory: "keys" are about the key, "bounds" about the address.
 var (
 	keyMistakes = []mistake{
 		{"unknown", false, func(e *End, n int, access ib.Access) *target {
@@ -152,7 +152,7 @@ func keyCases() []Case {
 	)
 }
 
-// localAccess is what our own memory must grant: to take data in, LocalWrite.
+// localAccess returns the right that the requester's memory needs: LocalWrite for data that come in.
 func (o *op) localAccess() ib.Access {
 	if o.pulls {
 		return ib.LocalWrite
@@ -160,8 +160,7 @@ func (o *op) localAccess() ib.Access {
 	return 0
 }
 
-// localCase names the requester's own memory wrongly: the request fails there and
-// the peer sees nothing of it.
+// localCase names the requester's memory wrongly: the request fails locally and the peer does not notice it.
 func localCase(topic string, o op, m mistake) Case {
 	return Case{
 		Name: fmt.Sprintf("%s/local/%s/%s", topic, o.name, m.name),
@@ -169,8 +168,8 @@ func localCase(topic string, o op, m mistake) Case {
 			c := e.connect()
 			t := m.make(e, o.length(), o.localAccess())
 			wr := o.request(1, t.sgl(), e.peerMem())
-			// Where a result goes may be looked at when it comes: an atomic may have been
-			// executed by then, so it is one that changes nothing.
+			// The memory for a result may be checked when the result arrives. An atomic may have been executed by then,
+			// so this one changes nothing.
 			wr.Swap = 0
 			c.broken(wr, ib.WCLocProtErr)
 			e.sync("failed")
@@ -191,8 +190,8 @@ func localCase(topic string, o op, m mistake) Case {
 	}
 }
 
-// receiveCase names memory wrongly in a receive: it fails when a message comes,
-// and the sender learns of an operational error (IBTA 9.9.3, table 57).
+// receiveCase names memory wrongly in a receive: the receive fails when a message arrives, and the sender gets an
+// operational error (IBTA 9.9.3, table 57).
 func receiveCase(topic string, m mistake) Case {
 	return Case{
 		Name: fmt.Sprintf("%s/local/receive/%s", topic, m.name),
@@ -216,8 +215,8 @@ func receiveCase(topic string, m mistake) Case {
 	}
 }
 
-// remoteCase names the peer's memory wrongly: the peer answers with a remote
-// access error, both queue pairs end, nothing is touched.
+// remoteCase names the peer's memory wrongly: the peer answers with a remote access error, both queue pairs end, and
+// the memory does not change.
 func remoteCase(topic string, o op, m mistake) Case {
 	return Case{
 		Name:  fmt.Sprintf("%s/remote/%s/%s", topic, o.name, m.name),
@@ -231,13 +230,13 @@ func remoteCase(topic string, o op, m mistake) Case {
 	}
 }
 
-// qpAccess is what queue pairs grant where all is granted.
+// qpAccess are the rights of queue pairs that grant everything.
 const qpAccess = ib.QPAccessMask &^ ib.FlushPersistent
 
-// grants sets the queue pair's access.
+// grants sets the rights of the queue pair.
 func grants(a ib.Access) func(*setup) { return func(s *setup) { s.access = a } }
 
-// fullAccess is qpAccess, as far as the device knows these rights.
+// fullAccess returns the rights of qpAccess that the device supports.
 func (e *End) fullAccess() ib.Access {
 	a := ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtomic
 	if e.attr.Caps&ib.CapFlushGlobal != 0 {
@@ -246,7 +245,7 @@ func (e *End) fullAccess() ib.Access {
 	return a
 }
 
-// refusedRequest posts a request that the peer refuses.
+// refusedRequest posts a request that the peer must refuse.
 func refusedRequest(e *End, o op, status ib.WCStatus) {
 	c := e.connect()
 	t := e.good(o.length(), ib.LocalWrite)
@@ -256,8 +255,7 @@ func refusedRequest(e *End, o op, status ib.WCStatus) {
 	e.sync("failed")
 }
 
-// refusingPassive exposes a target that may not be used in this way. A receive,
-// where the operation takes one, is flushed.
+// refusingPassive exposes a target that must not be used in this way. If the operation takes a receive, it is flushed.
 func refusingPassive(e *End, o op, access ib.Access, make func() *target) {
 	c := e.connect(grants(access & e.fullAccess()))
 	t := make()
@@ -275,8 +273,7 @@ func refusingPassive(e *End, o op, access ib.Access, make func() *target) {
 	spare.check()
 }
 
-// zeroLength: a request of no bytes touches no memory, so its key does not matter
-// (IBTA 9.7.4.1.5).
+// zeroLength: a request of no bytes accesses no memory, so its key does not matter (IBTA 9.7.4.1.5).
 func zeroLength(e *End, o op) {
 	c := e.connect()
 	r := e.peerMem()
@@ -291,12 +288,13 @@ func zeroLengthLocal(e *End) {
 	m := e.mem(8+2*margin, 0)
 	m.put(margin, pattern(1, 8))
 	_ = e.peerMem()
-	c.do(ib.SendWR{ID: 1, Opcode: ib.WRSend, SGL: []ib.SGE{{Addr: 1, Length: 0, LKey: badKey(m.mr.LKey())}, m.sge(margin, 8)}})
+	c.do(ib.SendWR{ID: 1, Opcode: ib.WRSend, SGL: []ib.SGE{{Addr: 1, Length: 0, LKey: badKey(m.mr.LKey())},
+		m.sge(margin, 8)}})
 	e.sync("moved")
 	c.sq.empty()
 }
 
-// secondPiece: a message goes whole or not at all.
+// secondPiece: a message is transferred completely or not at all.
 func secondPiece(e *End) {
 	c := e.connect()
 	m := e.mem(64, 0)
@@ -324,8 +322,7 @@ func longOverPassive(e *End) {
 	m.check()
 }
 
-// keysInTurn uses regions that come and go: each key opens its own memory, for as
-// long as it lives.
+// keysInTurn uses regions that come and go: each key opens its own region only, and only while that is registered.
 func keysInTurn(e *End) {
 	c := e.connect()
 	m := e.mem(64, ib.LocalWrite)

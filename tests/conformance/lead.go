@@ -12,24 +12,24 @@ import (
 	"time"
 )
 
-// DefaultLimit is what a half of a case may take.
+// DefaultLimit is the time limit of each half of a case.
 const DefaultLimit = 10 * time.Second
 
-// Options adjust a run.
+// Options configure a run.
 type Options struct {
 	Deviations []Deviation
-	Cases      string        // a pattern for names, as Deviation.Cases; "" for all
+	Cases      string        // a pattern for names, as in Deviation.Cases; "" for all
 	Limit      time.Duration // of each half of a case; 0 is DefaultLimit
 }
 
-// Leader leads a run: it knows the table and says what is played.
+// Leader leads a run: it has the table of deviations and chooses the cases.
 type Leader struct {
 	s    *session
 	opts Options
 }
 
-// Lead meets the server on conn and takes conn over. The caller must Close the
-// Leader; the devices stay open.
+// Lead connects with the server on conn and takes ownership of conn. The caller must Close the Leader; the devices stay
+// open.
 func Lead(conn net.Conn, p Party, o Options) (*Leader, error) {
 	s, err := newSession(conn, p)
 	if err != nil {
@@ -42,21 +42,21 @@ func Lead(conn net.Conn, p Party, o Options) (*Leader, error) {
 	return &Leader{s, o}, nil
 }
 
-// Close hangs up, which ends the server.
+// Close disconnects, which ends the server.
 func (l *Leader) Close() { l.s.close() }
 
 // Peer returns the kind and name of the other side's device.
 func (l *Leader) Peer() (kind, device string) { return l.s.peer.Kind, l.s.peer.Attr.Name }
 
-// Item is a case with the part that each side plays in it.
+// Item is a case with the roles of both sides.
 type Item struct {
 	c *Case
-	// role is what the leader's device plays; "" if it is the server's that is alone.
+	// role is the role of the leader's device; "" if the server's device runs the case alone.
 	role Role
 }
 
-// Name is the case's name and what the leader's device does: "active", "passive",
-// or, of cases without a partner, "here" or "there".
+// Name returns the case's name and the role of the leader's device: "active", "passive", or for cases without a
+// partner, "here" or "there".
 func (i Item) Name() string {
 	switch i.role {
 	case Alone:
@@ -67,8 +67,7 @@ func (i Item) Name() string {
 	return i.c.Name + "/" + string(i.role)
 }
 
-// Plan lists what is to be done: each pair of halves in both directions, each
-// lone case on both devices.
+// Plan returns all items: each pair of halves in both directions, and each case without a partner on both devices.
 func (l *Leader) Plan() []Item {
 	var items []Item
 	for i := range cases {
@@ -85,7 +84,7 @@ func (l *Leader) Plan() []Item {
 	return items
 }
 
-// roles returns what the two devices play; "" for one that does nothing.
+// roles returns the roles of the two devices; "" for one that does nothing.
 func (i Item) roles() (here, there Role) {
 	switch i.role {
 	case Active:
@@ -98,16 +97,16 @@ func (i Item) roles() (here, there Role) {
 	return "", Alone
 }
 
-// Result is how an Item went. With neither Skip nor Err it passed.
+// Result is the result of an Item. It has passed if Skip and Err are not set.
 type Result struct {
-	Skip string // why it was not played
+	Skip string // why it was skipped
 	Err  error
-	Note string // deviations that applied
+	Note string // deviations that were used
 	// Broken says that the run cannot go on.
 	Broken bool
 }
 
-// Outcome is how an Item went, as the command prints it with -json.
+// Outcome is the result of an Item, as the command prints it with -json.
 type Outcome struct {
 	Name   string
 	Err    string `json:",omitempty"`
@@ -116,8 +115,7 @@ type Outcome struct {
 	Millis int64
 }
 
-// ReadOutcomes reads what the command has printed with -json, up to the first line that is
-// no outcome.
+// ReadOutcomes parses the output of the command with -json, up to the first line that is not an Outcome.
 func ReadOutcomes(printed []byte) ([]Outcome, error) {
 	var outcomes []Outcome
 	for decoder := json.NewDecoder(bytes.NewReader(printed)); ; {
@@ -131,7 +129,7 @@ func ReadOutcomes(printed []byte) ([]Outcome, error) {
 	}
 }
 
-// Do plays an item. The caller asks for one at a time.
+// Do runs an item. The caller must run one at a time.
 func (l *Leader) Do(ctx context.Context, it Item) Result {
 	local, remote := l.rules(it)
 	if why := l.leftOut(it, local, remote); why != "" {
@@ -156,7 +154,7 @@ func (l *Leader) Do(ctx context.Context, it Item) Result {
 	return l.judge(slices.Concat(local, remote), []side{ours, theirs})
 }
 
-// leftOut says why an item is not to be played; "" if it is.
+// leftOut returns why an item is skipped; "" if it is not.
 func (l *Leader) leftOut(it Item, local, remote []rule) string {
 	here, there := it.roles()
 	for _, d := range []struct {
@@ -195,7 +193,7 @@ func (s *session) reported(ctx context.Context, limit time.Duration) (body, clos
 	return body, closing
 }
 
-// rules returns the deviations that matter to an item, for each side.
+// rules returns the deviations that apply to an item, for each side.
 func (l *Leader) rules(it Item) (local, remote []rule) {
 	s := l.s
 	if it.role == "" {
@@ -205,8 +203,8 @@ func (l *Leader) rules(it Item) (local, remote []rule) {
 	return rulesFor(l.opts.Deviations, it.c.Name, &s.me, &s.peer, it.role)
 }
 
-// Serve plays what the leader at the other end of conn asks for, until it hangs
-// up. It takes conn over; the device stays open.
+// Serve runs what the leader at the other end of conn orders, until the leader disconnects. It takes ownership of conn;
+// the device stays open.
 func Serve(conn net.Conn, p Party) error {
 	s, err := newSession(conn, p)
 	if err != nil {

@@ -8,12 +8,13 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// lifetimeCases: objects in use cannot be closed, and say by what they are used;
-// closed objects take nothing; those of another device are refused.
+// lifetimeCases: objects in use cannot be closed, and the error names their user; closed objects refuse calls; objects
+// of another device are refused.
 func lifetimeCases() []Case {
 	list := append(busyPDs(), busyOthers()...)
 	list = append(list,
-		Case{Name: "busy/still-works", Active: busyStillWorks, Passive: func(e *End) { opWrite.take(e.connect(), 100) }},
+		Case{Name: "busy/still-works", Active: busyStillWorks,
+			Passive: func(e *End) { opWrite.take(e.connect(), 100) }},
 		Case{Name: "close/queue-pair-with-work-under-way", Alone: closeUnderWork})
 	return append(append(list, closedCases()...), foreignCases()...)
 }
@@ -91,15 +92,14 @@ func busyOthers() []Case {
 	}
 }
 
-// released ends the half unless an object is busy by what uses it, and free when
-// that is gone.
+// released checks that an object cannot be closed while another uses it, and can afterwards.
 func (e *End) released(what string, close func() error, by string, user func() error) {
 	e.busy(what, close, by)
 	e.must(user(), "close what uses the %s", what)
 	e.must(close(), "close the %s that is free", what)
 }
 
-// busyStillWorks: a refused Close changes nothing.
+// busyStillWorks: a Close that fails has no effect.
 func busyStillWorks(e *End) {
 	c := e.connect()
 	e.busy("PD", e.pd().Close, "QP|queue pair")
@@ -108,7 +108,7 @@ func busyStillWorks(e *End) {
 	opWrite.transfer(c, 100)
 }
 
-// closeUnderWork closes queue pairs that have work under way, again and again.
+// closeUnderWork repeatedly closes queue pairs with outstanding requests.
 func closeUnderWork(e *End) {
 	for range 20 {
 		c, write := e.self()
@@ -122,7 +122,7 @@ func closeUnderWork(e *End) {
 // closedCase closes an object and calls its verbs.
 type closedCase struct {
 	name string
-	// open makes the object and returns how to close it and its verbs.
+	// open creates the object and returns its Close and its verbs.
 	open func(e *End) (close func() error, verbs map[string]func() error)
 }
 
@@ -149,10 +149,12 @@ var closedObjects = []closedCase{
 		pd := e.newPD()
 		cq := e.newQueue(1).cq
 		return pd.Close, map[string]func() error{
-			"RegMR":     func() error { return second(pd.RegMR(ib.MRInit{Buf: e.bytes(8)})) },
-			"CreateAH":  func() error { return second(pd.CreateAH(e.toPeer())) },
-			"CreateSRQ": func() error { return second(pd.CreateSRQ(ib.SRQInit{SRQAttr: ib.SRQAttr{MaxWR: 1, MaxSGE: 1}})) },
-			"CreateQP":  func() error { return second(pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: cq, RecvCQ: cq})) },
+			"RegMR":    func() error { return second(pd.RegMR(ib.MRInit{Buf: e.bytes(8)})) },
+			"CreateAH": func() error { return second(pd.CreateAH(e.toPeer())) },
+			"CreateSRQ": func() error {
+				return second(pd.CreateSRQ(ib.SRQInit{SRQAttr: ib.SRQAttr{MaxWR: 1, MaxSGE: 1}}))
+			},
+			"CreateQP": func() error { return second(pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: cq, RecvCQ: cq})) },
 		}
 	}},
 	{"CQ", func(e *End) (func() error, map[string]func() error) {
@@ -190,7 +192,9 @@ var closedObjects = []closedCase{
 			"Modify":   func() error { return s.Modify(ib.SRQAttr{Limit: 1}, ib.SRQLimit) },
 			"Query":    func() error { return second(s.Query()) },
 			"PostRecv": func() error { return second(s.PostRecv([]ib.RecvWR{{}})) },
-			"CreateQP": func() error { return second(e.pd().CreateQP(ib.QPInit{Type: ib.RC, SendCQ: cq, RecvCQ: cq, SRQ: s})) },
+			"CreateQP": func() error {
+				return second(e.pd().CreateQP(ib.QPInit{Type: ib.RC, SendCQ: cq, RecvCQ: cq, SRQ: s}))
+			},
 		}
 	}},
 	{"AH", func(e *End) (func() error, map[string]func() error) {

@@ -8,8 +8,8 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// limitCases: what is beyond a device is refused with the attribute's name, and
-// what the device says that it can, it can.
+// limitCases: a request beyond a limit of the device is refused with the attribute's name, and everything within the
+// limits works.
 func limitCases() []Case {
 	return slices.Concat(deviceCases(), creationCases(), capacityCases(), ahCases(), []Case{
 		{Name: "mr/same-memory-twice", Active: sameMemory, Passive: sameMemoryPassive},
@@ -53,7 +53,7 @@ func deviceCases() []Case {
 	}
 }
 
-// creationCases create what no device has.
+// creationCases create objects that no device supports.
 func creationCases() []Case {
 	return []Case{
 		{Name: "limits/queue-pair-at-its-most", Alone: func(e *End) {
@@ -70,7 +70,8 @@ func creationCases() []Case {
 				e.names(err, fmt.Sprintf("creating a CQ of %d entries", n), "Entries", ib.ErrInvalid, ib.ErrLimit)
 			}
 			cq := e.newCQ(ib.CQInit{Entries: 4})
-			e.names(cq.Resize(e.attr.MaxCQE+1), "resizing a CQ beyond the device's limit", "Entries", ib.ErrInvalid, ib.ErrLimit)
+			e.names(cq.Resize(e.attr.MaxCQE+1), "resizing a CQ beyond the device's limit", "Entries", ib.ErrInvalid,
+				ib.ErrLimit)
 		}},
 		{Name: "limits/access-of-a-region", Alone: func(e *End) {
 			mr, err := e.pd().RegMR(ib.MRInit{Buf: e.bytes(64), Access: 1 << 19})
@@ -92,7 +93,7 @@ func creationCases() []Case {
 	}
 }
 
-// capacityCases ask for larger queue pairs than there are.
+// capacityCases create queue pairs that are too large.
 func capacityCases() []Case {
 	var list []Case
 	for _, l := range []struct {
@@ -150,8 +151,10 @@ func ahCases() []Case {
 func deviceAttrs(e *End) {
 	a, p := e.attr, e.port
 	for name, n := range map[string]int{
-		"Ports": a.Ports, "MaxQP": a.MaxQP, "MaxQPWR": a.MaxQPWR, "MaxSGE": a.MaxSGE, "MaxCQ": a.MaxCQ, "MaxCQE": a.MaxCQE,
-		"MaxMR": a.MaxMR, "MaxPD": a.MaxPD, "MaxAH": a.MaxAH, "MaxSRQ": a.MaxSRQ, "MaxSRQWR": a.MaxSRQWR, "MaxSRQSGE": a.MaxSRQSGE,
+		"Ports": a.Ports, "MaxQP": a.MaxQP, "MaxQPWR": a.MaxQPWR, "MaxSGE": a.MaxSGE, "MaxCQ": a.MaxCQ,
+		"MaxCQE": a.MaxCQE,
+		"MaxMR":  a.MaxMR, "MaxPD": a.MaxPD, "MaxAH": a.MaxAH, "MaxSRQ": a.MaxSRQ, "MaxSRQWR": a.MaxSRQWR,
+		"MaxSRQSGE":     a.MaxSRQSGE,
 		"MaxQPRdAtomic": a.MaxQPRdAtomic, "MaxQPInitRdAtom": a.MaxQPInitRdAtom, "GIDTableLen": p.GIDTableLen,
 	} {
 		if n < 1 {
@@ -161,7 +164,8 @@ func deviceAttrs(e *End) {
 	if a.Name == "" || a.MaxMRSize == 0 || a.NodeGUID == 0 {
 		e.fatalf("name %q, GUID %#x, regions of up to %d bytes", a.Name, a.NodeGUID, a.MaxMRSize)
 	}
-	for c, n := range map[ib.DeviceCaps]int{ib.CapMemWindow: a.MaxMW, ib.CapXRC: a.MaxXRCD, ib.CapMulticast: min(a.MaxMcastGroup, a.MaxMcastQP)} {
+	for c, n := range map[ib.DeviceCaps]int{ib.CapMemWindow: a.MaxMW, ib.CapXRC: a.MaxXRCD,
+		ib.CapMulticast: min(a.MaxMcastGroup, a.MaxMcastQP)} {
 		if a.Caps&c != 0 && n < 1 {
 			e.fatalf("the device has %s, and a limit of %d", capText(c), n)
 		}
@@ -193,7 +197,7 @@ func ahAttrs(e *End) {
 	check(0x40, 5)
 }
 
-// sameMemory: two regions on the same bytes have keys and rights of their own.
+// sameMemory: two regions on the same bytes have separate keys and rights.
 func sameMemory(e *End) {
 	c := e.connect()
 	m := e.mem(64, 0)
@@ -219,8 +223,8 @@ func sameMemoryPassive(e *End) {
 	m.check()
 }
 
-// ownIOVA is an address that memory is registered under. Within a page it is where
-// the memory is: devices that map pages need that.
+// ownIOVA returns an address to register memory under. Its offset in a page is that of the memory, as devices that map
+// pages require.
 func (m *region) ownIOVA() uint64 {
 	const page = 4096
 	return 0x7700_0000_0000 + uint64(uintptr(unsafe.Pointer(&m.buf[0])))%page
@@ -236,8 +240,7 @@ func ownAddress(e *End) {
 	e.sync("done")
 }
 
-// ownAddressPassive registers memory under an address that it does not have, for
-// its peer and for itself.
+// ownAddressPassive registers memory under another address, for its peer and for itself.
 func ownAddressPassive(e *End) {
 	e.connect()
 	m := e.rawMem(4096)
@@ -258,7 +261,7 @@ func ownAddressPassive(e *End) {
 	q.check()
 }
 
-// manyRegions: keys of regions that live at the same time all differ.
+// manyRegions: the keys of regions that exist at the same time differ.
 func manyRegions(e *End) {
 	keys := map[ib.Key]bool{}
 	buf := e.bytes(64)

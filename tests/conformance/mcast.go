@@ -30,7 +30,7 @@ func mcastCases() []Case {
 	}
 }
 
-// group returns a multicast group of the parties' family.
+// group returns multicast group n of the parties' IP version.
 func (e *End) group(n byte) ib.GID {
 	if e.s.me.GID.Is4() {
 		return ib.GIDFromAddr(netip.AddrFrom4([4]byte{239, 77, 0, n}))
@@ -50,14 +50,15 @@ func (d *endpoint) attach(group ib.GID) {
 	d.e.must(d.qp.AttachMulticast(group), "attach to %v", group.Addr())
 }
 
-// got ends the half unless datagrams of just these lengths come, in any order:
-// those to a group and those to a queue pair may take different ways.
+// got expects datagrams with these lengths, in any order, because those to a group and those to a queue pair may take
+// different ways.
 func (d *endpoint) got(lengths ...int) {
 	for range lengths {
 		wc := d.rq.next()
 		i := slices.Index(lengths, int(wc.ByteLen)-ib.GRHLen)
 		if wc.Status != ib.WCSuccess || i < 0 {
-			d.e.fatalf("receive %d: %v, %d bytes; due are datagrams of %v", wc.ID, wc.Status, int(wc.ByteLen)-ib.GRHLen, lengths)
+			d.e.fatalf("receive %d: %v, %d bytes; due are datagrams of %v", wc.ID, wc.Status, int(wc.ByteLen)-ib.GRHLen,
+				lengths)
 		}
 		lengths = slices.Delete(lengths, i, i+1)
 	}
@@ -65,7 +66,7 @@ func (d *endpoint) got(lengths ...int) {
 	d.rq.empty()
 }
 
-// member makes a queue pair with receives, attached to the first group.
+// member creates a queue pair with receives that is attached to the first group.
 func (e *End) member() *endpoint {
 	d := e.datagram()
 	m := e.mem(4*128, ib.LocalWrite)
@@ -85,7 +86,7 @@ func mcastSend(e *End) {
 	e.sync("received")
 }
 
-// mcastMembers attaches two queue pairs; both get the datagram.
+// mcastMembers attaches two queue pairs; both receive the datagram.
 func mcastMembers(e *End) {
 	d := e.member()
 	other := e.into(ib.RTS, service(ib.UD))
@@ -119,7 +120,7 @@ func mcastTwoSends(e *End) {
 	e.sync("received")
 }
 
-// mcastDetached leaves the second group before something is sent to it.
+// mcastDetached detaches from the second group before a datagram is sent to it.
 func mcastDetached(e *End) {
 	d := e.member()
 	d.attach(e.group(2))
@@ -132,7 +133,7 @@ func mcastDetached(e *End) {
 	e.sync("received")
 }
 
-// mcastOtherGroup is in the first group only.
+// mcastOtherGroup is attached to the first group only.
 func mcastOtherGroup(e *End) {
 	d := e.member()
 	e.sync("attached")

@@ -10,24 +10,24 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// region is registered memory that knows what it should hold. Guard bytes stand
-// before and behind the region: writes that miss it are seen.
+// region is registered memory with its expected contents. Guard bytes before and after it detect writes outside the
+// region.
 type region struct {
 	e      *End
 	mr     ib.MR
 	buf    []byte // the region's bytes
 	whole  []byte // with the guards
-	expect []byte // what whole should hold
+	expect []byte // expected contents of whole
 }
 
-// guard is how many bytes stand on either side of a region.
+// guard is the number of guard bytes on each side.
 const guard = 64
 
-// allAccess is what most regions grant.
+// allAccess are the rights of most regions.
 const allAccess = ib.LocalWrite | ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtomic
 
-// mem registers n bytes in the half's own PD. They hold what n and the role make
-// of them, so that no two halves' memory is alike.
+// mem registers n bytes in the half's own PD. Their initial contents depend on n and the role, so the memory of the two
+// halves differs.
 func (e *End) mem(n int, access ib.Access) *region { return e.memIn(e.pd(), n, access) }
 
 func (e *End) memIn(pd ib.PD, n int, access ib.Access) *region {
@@ -49,7 +49,7 @@ func (e *End) rawMem(n int) *region {
 	return &region{e: e, whole: whole, expect: bytes.Clone(whole), buf: whole[guard : guard+n : guard+n]}
 }
 
-// bytes returns n bytes that start on a cache line, to register.
+// bytes returns n bytes to register, aligned to a cache line.
 func (e *End) bytes(n int) []byte {
 	if alloc := e.s.party.Alloc; alloc != nil {
 		return alloc(n)
@@ -59,7 +59,7 @@ func (e *End) bytes(n int) []byte {
 	return b[off : off+n : off+n]
 }
 
-// pattern returns n bytes that both halves can make from a seed: splitmix64.
+// pattern returns n bytes that depend on seed only, the same in both halves (splitmix64).
 func pattern(seed uint64, n int) []byte {
 	b := make([]byte, (n+7)&^7)
 	for i := 0; i < len(b); i += 8 {
@@ -72,30 +72,30 @@ func pattern(seed uint64, n int) []byte {
 	return b[:n]
 }
 
-// addr is the address of a byte of the region, as SGEs and peers name it.
+// addr returns the address of byte off of the region for SGEs and peers.
 func (m *region) addr(off int) uint64 { return m.mr.Addr() + uint64(off) }
 
-// sge names n bytes.
+// sge returns the SGE of n bytes.
 func (m *region) sge(off, n int) ib.SGE {
 	return ib.SGE{Addr: m.addr(off), Length: uint32(n), LKey: m.mr.LKey()}
 }
 
-// sgl is sge, as a list.
+// sgl returns a list of that SGE.
 func (m *region) sgl(off, n int) []ib.SGE { return []ib.SGE{m.sge(off, n)} }
 
-// all names the whole region.
+// all returns the SGL of the whole region.
 func (m *region) all() []ib.SGE { return m.sgl(0, len(m.buf)) }
 
-// put writes to the region, as its owner.
+// put writes to the region, and expects the data there.
 func (m *region) put(off int, data []byte) {
 	copy(m.buf[off:], data)
 	m.want(off, data)
 }
 
-// want notes what the device should have written.
+// want expects data that the device should have written.
 func (m *region) want(off int, data []byte) { copy(m.expect[guard+off:guard+len(m.buf)], data) }
 
-// check ends the half unless every byte is as it should be, guards included.
+// check fails the half unless every byte is as expected, including the guards.
 func (m *region) check() {
 	if bytes.Equal(m.whole, m.expect) {
 		return
@@ -107,10 +107,11 @@ func (m *region) check() {
 			n++
 		}
 	}
-	m.e.fatalf("memory differs in %d of %d bytes; the first at offset %d is %#02x, want %#02x", n, len(m.buf), i-guard, m.whole[i], m.expect[i])
+	m.e.fatalf("memory differs in %d of %d bytes; the first at offset %d is %#02x, want %#02x", n, len(m.buf), i-guard,
+		m.whole[i], m.expect[i])
 }
 
-// remote is what a peer must know of a region.
+// remote is what a peer must know about a region.
 type remote struct {
 	Addr uint64
 	RKey ib.Key
@@ -119,16 +120,15 @@ type remote struct {
 
 func (m *region) remote() remote { return remote{m.mr.Addr(), m.mr.RKey(), len(m.buf)} }
 
-// expose tells the other half of the region; it gets it with peerMem.
+// expose tells the other half about the region, which gets it with peerMem.
 func (m *region) expose() { m.e.tell("memory", m.remote()) }
 
 func (e *End) peerMem() remote { return hear[remote](e, "memory") }
 
-// putWord writes 8 bytes of the region as a number in host byte order, as atomics
-// see it.
+// putWord writes 8 bytes of the region as a number in host byte order, which atomics use.
 func (m *region) putWord(off int, v uint64) { m.put(off, word(v)) }
 
-// awaitWord waits until a peer has written that number, where no completion tells.
+// awaitWord waits until a peer has written that number, if there is no completion for it.
 func (m *region) awaitWord(off int, v uint64) {
 	for atomic.LoadUint64((*uint64)(unsafe.Pointer(&m.buf[off]))) != v {
 		m.e.linger(time.Millisecond)

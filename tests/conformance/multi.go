@@ -21,7 +21,7 @@ func multiCases() []Case {
 
 const pairs = 64
 
-// manyPairs writes by 64 queue pairs on two CQs; each writes to a place of its own.
+// manyPairs writes with 64 queue pairs on two CQs, each to its own memory.
 func manyPairs(e *End) {
 	sq, rq := e.newQueue(pairs*2), e.newQueue(1)
 	var conns []*conn
@@ -61,7 +61,7 @@ func manyPairsPassive(e *End) {
 
 const workers = 8
 
-// manyGoroutines sends by connections of their own, all at once.
+// manyGoroutines sends on several connections at the same time.
 func manyGoroutines(e *End) {
 	var conns []*conn
 	for range workers {
@@ -99,8 +99,8 @@ func manyGoroutinesPassive(e *End) {
 	e.sync("done")
 }
 
-// manyPosters posts from several goroutines to one queue pair: nothing is lost, and
-// what one goroutine posts stays in order.
+// manyPosters posts to one queue pair from several goroutines: nothing is lost, and the requests of each goroutine stay
+// in order.
 func manyPosters(e *End) {
 	c := e.connect(func(s *setup) { s.init.Cap.MaxSendWR = workers * depth })
 	m := e.mem(workers*depth, 0)
@@ -145,8 +145,7 @@ func manyPostersPassive(e *End) {
 	e.sync("done")
 }
 
-// manyPollers polls one CQ from several goroutines: each completion goes to one of
-// them.
+// manyPollers polls one CQ from several goroutines: each completion is returned once.
 func manyPollers(e *End) {
 	const n = 4 * depth
 	c := e.connect(func(s *setup) { s.init.Cap.MaxSendWR = n })
@@ -185,7 +184,7 @@ func manyPollers(e *End) {
 	e.sync("done")
 }
 
-// churn makes and closes objects while a connection is busy.
+// churn creates and closes objects while a connection is busy.
 func churn(e *End) {
 	c := e.connect()
 	m := e.mem(64, 0)
@@ -202,7 +201,7 @@ func churn(e *End) {
 	e.sync("done")
 }
 
-// round makes one object of most kinds and closes it.
+// round creates an object of most kinds and closes it.
 func (e *End) round(what string) {
 	pd := e.newPD()
 	buf := e.bytes(64)
@@ -210,7 +209,8 @@ func (e *End) round(what string) {
 	e.must(err, "register MR %s", what)
 	ch := e.newChannel()
 	cq := e.newCQ(ib.CQInit{Entries: 4, Channel: ch})
-	qp := e.newQP(pd, ib.QPInit{Type: ib.RC, SendCQ: cq, RecvCQ: cq, Cap: ib.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}})
+	qp := e.newQP(pd, ib.QPInit{Type: ib.RC, SendCQ: cq, RecvCQ: cq,
+		Cap: ib.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}})
 	ah := e.newAH(pd, nil)
 	e.is(pd.Close(), "closing a PD in use", ib.ErrBusy)
 	for _, close := range []func() error{ah.Close, qp.Close, cq.Close, ch.Close, mr.Close, pd.Close} {
@@ -226,8 +226,8 @@ func makeAndClose(e *End) {
 	})
 }
 
-// changeAtOnce modifies and queries one queue pair from all sides; it ends where the
-// last Modify says.
+// changeAtOnce modifies and queries one queue pair from several goroutines; at the end it has the values of the last
+// Modify.
 func changeAtOnce(e *End) {
 	c := e.lonely()
 	e.parallel(4, func(i int) {

@@ -2,7 +2,7 @@ package conformance
 
 import "github.com/goroce/goroce/ib"
 
-// pd returns the half's own protection domain, the same each time.
+// pd returns the half's own protection domain, always the same one.
 func (e *End) pd() ib.PD {
 	if e.thePD == nil {
 		e.thePD = e.newPD()
@@ -59,7 +59,7 @@ func (e *End) newMW(pd ib.PD, t ib.MWType) ib.MW {
 	return mw
 }
 
-// newAH makes an address handle for the peer's address.
+// newAH creates an address handle for the peer's address.
 func (e *End) newAH(pd ib.PD, change func(*ib.AHAttr)) ib.AH {
 	attr := e.toPeer()
 	if change != nil {
@@ -71,15 +71,15 @@ func (e *End) newAH(pd ib.PD, change func(*ib.AHAttr)) ib.AH {
 	return ah
 }
 
-// toPeer is the address vector of the other half's device.
+// toPeer returns the address vector of the other half's device.
 func (e *End) toPeer() ib.AHAttr {
 	return ib.AHAttr{DGID: e.peer.GID, SGIDIndex: e.s.me.GIDIndex, Port: 1}
 }
 
-// toSelf is the address vector of the half's own device.
+// toSelf returns the address vector of the half's own device.
 func (e *End) toSelf() ib.AHAttr {
 	return ib.AHAttr{DGID: e.s.me.GID, SGIDIndex: e.s.me.GIDIndex, Port: 1}
 }
 
-// mtu is the largest path MTU that both ports have.
+// mtu returns the largest path MTU that both ports support.
 func (e *End) mtu() ib.MTU { return min(e.port.ActiveMTU, e.peer.Port.ActiveMTU) }

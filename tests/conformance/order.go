@@ -2,7 +2,7 @@ package conformance
 
 import "github.com/goroce/goroce/ib"
 
-// orderCases: what is done in which order (IBTA 10.8.3.3, table 76).
+// orderCases: the order of execution (IBTA 10.8.3.3, table 76).
 func orderCases() []Case {
 	return []Case{
 		{Name: "order/send-shows-the-write-before-it", Active: writeThenSend, Passive: writeThenSendPassive},
@@ -83,8 +83,9 @@ func writeThenAtomicPassive(e *End) {
 	m.check()
 }
 
-// mixedOps is what mixed posts, behind each other.
-var mixedOps = []op{opWrite, opRead, opSend, opFAA, opWriteImm, opRead, opWrite, opCAS, opSendImm, opWrite, opRead, opSend}
+// mixedOps are the operations that mixed posts, one after the other.
+var mixedOps = []op{opWrite, opRead, opSend, opFAA, opWriteImm, opRead, opWrite, opCAS, opSendImm, opWrite, opRead,
+	opSend}
 
 func mixed(e *End) {
 	c := e.connect()
@@ -126,8 +127,8 @@ func mixedPassive(e *End) {
 	c.rq.empty()
 }
 
-// readThenSend reads, or fetches, and sends what came in behind it. The fence
-// makes the SEND wait for the data.
+// readThenSend READs, or executes an atomic, and sends the result in the next request. The fence makes the SEND wait
+// for the data.
 func readThenSend(o op) func(*End) {
 	return func(e *End) {
 		c := e.connect()
@@ -186,8 +187,7 @@ func fencedWritePassive(e *End) {
 	to.check()
 }
 
-// manyReads posts more READs than the peer has resources for: the requester keeps
-// the rest back.
+// manyReads posts more READs than the peer has responder resources: the requester holds the others back.
 func manyReads(e *End) { readAll(e, e.connect()) }
 
 func manyReadsPassive(e *End) {

@@ -30,7 +30,7 @@ func openShards(t *testing.T, links []link.Link, err error) Party {
 		t.Fatal(err)
 	}
 	for i, l := range links {
-		links[i] = wrap.Seal(linktest.Verify(t, wrap.Turn(l)))
+		links[i] = wrap.Seal(linktest.Verify(t, wrap.Loopback(l)))
 	}
 	dev, err := roce.OpenShards(links, roce.Options{})
 	if err != nil {
@@ -67,6 +67,7 @@ func runPair(t *testing.T, here, there Party) {
 // that of path MTU 4096; with shards, whose packets arrive where they should, or all by
 // the link of one.
 func TestMem(t *testing.T) {
+	t.Parallel()
 	const a4, b4 = "192.0.2.1", "192.0.2.2"
 	for _, f := range []struct {
 		name, a, b string
@@ -80,10 +81,12 @@ func TestMem(t *testing.T) {
 		{"4 shards, one that receives", a4, b4, 4, false, mem.Options{Steer: func(*link.Run, int) int { return 1 }}},
 	} {
 		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
 			skipUnlessFull(t, f.full)
 			network := mem.NewNetwork()
 			at := func(s string) Party {
-				return openShards(t, network.OpenShards([]ib.GID{ib.GIDFromAddr(netip.MustParseAddr(s))}, f.o, f.shards), nil)
+				return openShards(t, network.OpenShards([]ib.GID{ib.GIDFromAddr(netip.MustParseAddr(s))}, f.o,
+					f.shards), nil)
 			}
 			runPair(t, at(f.a), at(f.b))
 		})
@@ -103,6 +106,7 @@ func loopbackWith(t *testing.T, o udp.Offload, shards int) Party {
 
 // TestUDP pairs devices on the loopback interface, without privileges.
 func TestUDP(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name    string
 		offload udp.Offload
@@ -114,6 +118,7 @@ func TestUDP(t *testing.T) {
 		{"two shards", udp.OffloadAuto, 2, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			skipUnlessFull(t, c.full)
 			runPair(t, loopbackWith(t, c.offload, c.shards), loopbackWith(t, c.offload, c.shards))
 		})
@@ -123,8 +128,10 @@ func TestUDP(t *testing.T) {
 // TestSelf plays both halves on one device: its queue pairs talk to each other
 // through the device's own address, of one shard or of two.
 func TestSelf(t *testing.T) {
+	t.Parallel()
 	for _, shards := range []int{1, 2} {
 		t.Run(fmt.Sprint(shards), func(t *testing.T) {
+			t.Parallel()
 			p := loopback(t, shards)
 			runPair(t, p, p)
 		})
@@ -163,6 +170,7 @@ func onVeth(t *testing.T, d driver) (here, there Party) {
 
 // TestVeth pairs devices in two network namespaces.
 func TestVeth(t *testing.T) {
+	t.Parallel()
 	for _, d := range []driver{
 		{"udp", func(a []netip.Addr) (link.Link, error) { return udp.Open(a, udp.Options{}) }},
 		{"rawsock", rawsockWith(rawsock.OffloadAuto)},
@@ -171,6 +179,7 @@ func TestVeth(t *testing.T) {
 		{"afxdp, generic", afxdpWith(afxdp.Options{Generic: true})},
 	} {
 		t.Run(d.name, func(t *testing.T) {
+			t.Parallel()
 			here, there := onVeth(t, d)
 			for row, family := range []string{"IPv4", "IPv6"} {
 				here.GIDIndex, there.GIDIndex = row, row

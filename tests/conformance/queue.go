@@ -8,8 +8,8 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// queue is a CQ with a channel of its own, waited for by events: a guest of the
-// lab has one CPU, and who spins there takes it from the device.
+// queue is a CQ with a channel of its own. Cases wait for events, because a guest of the lab has one processor, and
+// polling would take it from the device.
 type queue struct {
 	e  *End
 	cq ib.CQ
@@ -21,7 +21,7 @@ func (e *End) newQueue(entries int) *queue {
 	return &queue{e, e.newCQ(ib.CQInit{Entries: entries, Channel: ch}), ch}
 }
 
-// poll takes a completion if there is one.
+// poll polls a completion.
 func (q *queue) poll() (wc ib.WC, ok bool) {
 	var wcs [1]ib.WC
 	n, err := q.cq.Poll(wcs[:])
@@ -32,8 +32,8 @@ func (q *queue) poll() (wc ib.WC, ok bool) {
 // next waits for the next completion.
 func (q *queue) next() ib.WC { return q.await("any request") }
 
-// await waits for the next completion, which should be of what. After arming it
-// looks once more, since what was in the queue before raises no event.
+// await waits for the next completion, which should be of what. After arming it polls once more, because completions
+// that are in the queue already raise no event.
 func (q *queue) await(what string) ib.WC {
 	for {
 		if wc, ok := q.poll(); ok {
@@ -56,16 +56,17 @@ func (q *queue) await(what string) ib.WC {
 	}
 }
 
-// done waits for the next completion, which must be the success of that request.
+// done waits for the next completion, which must be the success of request id.
 func (q *queue) done(id uint64, op ib.WCOpcode) ib.WC {
 	wc := q.await(fmt.Sprintf("request %d (%v)", id, op))
 	if wc.ID != id || wc.Status != ib.WCSuccess || wc.Opcode != op {
-		q.e.fatalf("completion of request %d (%v): %v, want success of request %d (%v)", wc.ID, wc.Opcode, wc.Status, id, op)
+		q.e.fatalf("completion of request %d (%v): %v, want success of request %d (%v)", wc.ID, wc.Opcode, wc.Status,
+			id, op)
 	}
 	return wc
 }
 
-// succeeds is done for any kind of request.
+// succeeds is done for any opcode.
 func (q *queue) succeeds(id uint64) ib.WC {
 	wc := q.await(fmt.Sprintf("request %d", id))
 	if wc.ID != id || wc.Status != ib.WCSuccess {
@@ -74,7 +75,7 @@ func (q *queue) succeeds(id uint64) ib.WC {
 	return wc
 }
 
-// received is done for a receive, of n bytes.
+// received is done for a receive of n bytes.
 func (q *queue) received(id uint64, n int) ib.WC {
 	wc := q.done(id, ib.WCRecv)
 	if int(wc.ByteLen) != n {
@@ -83,7 +84,7 @@ func (q *queue) received(id uint64, n int) ib.WC {
 	return wc
 }
 
-// fails waits for the next completion, which must end that request with status.
+// fails waits for the next completion, which must be of request id, with status.
 func (q *queue) fails(id uint64, status ib.WCStatus) ib.WC {
 	wc := q.await(fmt.Sprintf("request %d (to fail)", id))
 	if wc.ID != id || wc.Status != status && !q.e.deviates(status, wc.Status) {
@@ -92,14 +93,14 @@ func (q *queue) fails(id uint64, status ib.WCStatus) ib.WC {
 	return wc
 }
 
-// failsAny is fails where devices are free to choose a status.
+// failsAny is fails if devices may choose between statuses.
 func (q *queue) failsAny(id uint64, statuses ...ib.WCStatus) {
 	if wc := q.await(fmt.Sprintf("request %d (to fail)", id)); wc.ID != id || !slices.Contains(statuses, wc.Status) {
 		q.e.fatalf("completion of request %d: %v, want one of %v of request %d", wc.ID, wc.Status, statuses, id)
 	}
 }
 
-// empty ends the half if there is a completion.
+// empty fails the half if there is a completion.
 func (q *queue) empty() {
 	if wc, ok := q.poll(); ok {
 		q.e.fatalf("completion of request %d (%v, %v) that nothing calls for", wc.ID, wc.Opcode, wc.Status)

@@ -5,7 +5,8 @@ import "github.com/goroce/goroce/ib"
 func reregCases() []Case {
 	memory := []Case{
 		{Name: "rereg/memory/new-is-open", Active: reregUse, Passive: func(e *End) { reregMemory(e, true) }},
-		{Name: "rereg/memory/old-address-is-closed", Active: reregRefused, Passive: func(e *End) { reregMemory(e, false) }},
+		{Name: "rereg/memory/old-address-is-closed", Active: reregRefused,
+			Passive: func(e *End) { reregMemory(e, false) }},
 	}
 	for i := range memory {
 		memory[i].Needs.Passive = ib.CapRereg
@@ -45,14 +46,16 @@ func reregRights() []Case {
 		{Name: "rereg/closed", Alone: func(e *End) {
 			m := e.mem(64, allAccess)
 			e.must(m.mr.Close(), "close MR")
-			e.is(m.mr.Rereg(ib.ReregAccess, nil, ib.MRInit{Access: allAccess}), "reregistering a closed MR", ib.ErrClosed)
+			e.is(m.mr.Rereg(ib.ReregAccess, nil, ib.MRInit{Access: allAccess}), "reregistering a closed MR",
+				ib.ErrClosed)
 		}},
 		{Name: "rereg/bound-to-windows", Needs: both(ib.CapMemWindow), Alone: func(e *End) {
 			c := e.lonely()
 			m := e.mem(winMem, winAccess)
 			w := e.newMW(e.pd(), ib.MWType1)
 			c.bind(w, piece(m, ib.RemoteRead))
-			e.is(m.mr.Rereg(ib.ReregAccess, nil, ib.MRInit{Access: allAccess}), "reregistering an MR with windows", ib.ErrBusy)
+			e.is(m.mr.Rereg(ib.ReregAccess, nil, ib.MRInit{Access: allAccess}), "reregistering an MR with windows",
+				ib.ErrBusy)
 			e.must(w.Close(), "close MW")
 			m.rereg(ib.ReregAccess, nil, ib.MRInit{Access: allAccess})
 		}},
@@ -82,7 +85,7 @@ func reregPDs() []Case {
 	}
 }
 
-// rereg changes a region that nobody uses.
+// rereg changes a region that is not in use.
 func (m *region) rereg(mask ib.ReregMask, pd ib.PD, init ib.MRInit) {
 	m.e.must(m.mr.Rereg(mask, pd, init), "reregister with mask %#x", uint8(mask))
 }
@@ -102,8 +105,7 @@ func reregRefused(e *End) {
 	e.sync("used")
 }
 
-// reregPassive changes a region of all rights, or another, and exposes what change
-// says.
+// reregPassive changes a region with all rights, or another one, and exposes what change returns.
 func reregPassive(change func(e *End, m *region) remote) func(*End) {
 	return func(e *End) {
 		e.connect()
@@ -113,7 +115,7 @@ func reregPassive(change func(e *End, m *region) remote) func(*End) {
 	}
 }
 
-// reregMemory puts other memory behind a region.
+// reregMemory replaces the memory of a region.
 func reregMemory(e *End, fresh bool) {
 	e.connect()
 	m, other := e.mem(64, allAccess), e.rawMem(128)

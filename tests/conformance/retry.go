@@ -6,7 +6,7 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// retryCases: what happens when the peer has no receive, or does not answer.
+// retryCases: the peer has no receive, or does not answer.
 func retryCases() []Case {
 	list := []Case{
 		{Name: "rnr/retry-0-fails-at-once", Active: rnrFails(opSend, 0), Passive: noReceive},
@@ -46,7 +46,7 @@ func retryCases() []Case {
 
 func noRNR(s *setup) { s.rnrRetry = 0 }
 
-// rnrFails sends to a peer that posts no receive.
+// rnrFails sends to a peer without a receive.
 func rnrFails(o op, retries uint8) func(*End) {
 	return func(e *End) {
 		c := e.connect(func(s *setup) { s.rnrRetry = retries })
@@ -56,7 +56,7 @@ func rnrFails(o op, retries uint8) func(*End) {
 	}
 }
 
-// noReceive has memory, and no receive. Its queue pair lives on.
+// noReceive has memory but no receive. Its queue pair is not affected.
 func noReceive(e *End) {
 	c := e.connect()
 	m := e.mem(64, allAccess)
@@ -77,8 +77,7 @@ func rnrWaits(o op) func(*End) {
 	}
 }
 
-// lateReceive posts its receive when the sender has been told to wait, most
-// likely.
+// lateReceive posts its receive when the sender has most likely got an RNR NAK.
 func lateReceive(o op) func(*End) {
 	return func(e *End) {
 		c := e.connect()
@@ -95,7 +94,7 @@ func lateReceive(o op) func(*End) {
 	}
 }
 
-// rnrOrder: messages behind one that waits for a receive do not overtake it.
+// rnrOrder: messages after one that waits for a receive do not overtake it.
 func rnrOrder(e *End) {
 	c := e.connect()
 	m := e.mem(64, 0)
@@ -116,7 +115,7 @@ func rnrOrderPassive(e *End) {
 	}
 }
 
-// unanswered asks a peer that is no more.
+// unanswered sends a request to a peer that does not exist any more.
 func unanswered(o op, change ...func(*setup)) func(*End) {
 	return func(e *End) {
 		c := e.connect(append([]func(*setup){impatient}, change...)...)

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// Run leads the suite against the server at the other end of conn; each item is a
-// subtest.
+// Run leads the suite against the server at the other end of conn. Each item is a subtest.
 func Run(t *testing.T, conn net.Conn, p Party, o Options) {
 	t.Helper()
 	l, err := Lead(conn, p, o)
@@ -34,7 +33,7 @@ func Run(t *testing.T, conn net.Conn, p Party, o Options) {
 	}
 }
 
-// RunPair runs the suite for two devices of this process, which may be the same.
+// RunPair runs the suite for two devices of this process, which may be the same device.
 func RunPair(t *testing.T, here, there Party, o Options) {
 	t.Helper()
 	leader, server := net.Pipe()

@@ -14,12 +14,11 @@ import (
 // Party is a device that takes part.
 type Party struct {
 	Device ib.Device
-	// Kind is what deviations go by: "goroce", "rdma_rxe/6.1".
+	// Kind is the kind of device in the table of deviations: "goroce", "rdma_rxe/6.1".
 	Kind string
-	// GIDIndex is the row of the GID table that it speaks from. Both parties'
-	// addresses are of one family.
+	// GIDIndex is the row of the GID table that it sends from. The addresses of both parties are of one family.
 	GIDIndex int
-	// Alloc returns n bytes of memory to register; nil takes Go's own.
+	// Alloc returns n bytes of memory to register; nil stands for Go's allocator.
 	Alloc func(n int) []byte
 }
 
@@ -28,7 +27,7 @@ var (
 	errSuite  = errors.New("the two sides are of different builds of the suite")
 )
 
-// session is one side of the connection, for as long as it lasts.
+// session is one side of a connection.
 type session struct {
 	party    Party
 	me, peer hello
@@ -38,18 +37,18 @@ type session struct {
 
 	mu      sync.Mutex
 	box     mailbox
-	err     error         // why the connection is over
+	err     error         // why the connection has ended
 	changed chan struct{} // closed and replaced when box or err change
 }
 
-// mailbox is what the other half has said in the present case.
+// mailbox has what the other half has sent in the current case.
 type mailbox struct {
 	values   map[string][]json.RawMessage
 	finished *verdict
 	closed   *verdict
 }
 
-// newSession introduces the sides to each other and starts to listen.
+// newSession exchanges hellos with the other side and starts to listen.
 func newSession(conn net.Conn, p Party) (*session, error) {
 	s := &session{party: p, wire: newWire(conn), orders: make(chan order, 1), changed: make(chan struct{})}
 	if err := s.introduce(); err != nil {
@@ -93,12 +92,13 @@ func (s *session) introduce() error {
 	case s.peer.Suite != s.me.Suite:
 		return fmt.Errorf("%w: %s here, %s there", errSuite, s.me.Suite, s.peer.Suite)
 	case s.peer.GID.Is4() != s.me.GID.Is4():
-		return fmt.Errorf("GID %v here and %v there are of two families: %w", s.me.GID.Addr(), s.peer.GID.Addr(), ib.ErrInvalid)
+		return fmt.Errorf("GID %v here and %v there are of two families: %w", s.me.GID.Addr(), s.peer.GID.Addr(),
+			ib.ErrInvalid)
 	}
 	return nil
 }
 
-// listen takes what the other side says until it hangs up.
+// listen receives messages until the other side disconnects.
 func (s *session) listen() {
 	for {
 		m, err := s.wire.receive()
@@ -131,16 +131,14 @@ func (s *session) listen() {
 	}
 }
 
-// newCase forgets what was said in the last case. The leader calls it before the
-// order goes out, so nothing of the new one can be lost.
+// newCase clears the mailbox. The leader calls it before it sends the order, so nothing of the new case can be lost.
 func (s *session) newCase() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.box = mailbox{}
 }
 
-// await waits until ready says so, which it is asked with the mailbox locked,
-// until the connection is over, or until ctx ends.
+// await waits until ready returns true, the connection has ended, or ctx ends. It calls ready with the mailbox locked.
 func (s *session) await(ctx context.Context, ready func(*mailbox) bool) error {
 	for {
 		s.mu.Lock()
@@ -160,7 +158,7 @@ func (s *session) await(ctx context.Context, ready func(*mailbox) bool) error {
 	}
 }
 
-// tell hands a value to the other half.
+// tell sends a value to the other half.
 func (s *session) tell(name string, v any) error {
 	raw, err := json.Marshal(v)
 	if err != nil {
@@ -169,7 +167,7 @@ func (s *session) tell(name string, v any) error {
 	return s.wire.send(message{Tell: &value{name, raw}})
 }
 
-// hear takes the oldest value of that name that the other half told.
+// hear returns the oldest value with that name from the other half.
 func (s *session) hear(ctx context.Context, name string, v any) error {
 	var raw json.RawMessage
 	err := s.await(ctx, func(b *mailbox) bool {
@@ -187,7 +185,7 @@ func (s *session) hear(ctx context.Context, name string, v any) error {
 	return json.Unmarshal(raw, v)
 }
 
-// peerError is an error that the other half is to blame for.
+// peerError is an error that the other half has caused.
 type peerError struct{ text string }
 
 func (e *peerError) Error() string { return e.text }

@@ -2,7 +2,7 @@ package conformance
 
 import "github.com/goroce/goroce/ib"
 
-// shape is how a message lies in memory: the lengths of its pieces.
+// shape is the lengths of the pieces of a message in memory.
 type shape struct {
 	name string
 	of   func(limit, mtu int) []int
@@ -21,7 +21,7 @@ var shapes = []shape{
 	}},
 }
 
-// gap lies between the pieces.
+// gap is the number of bytes between pieces.
 const gap = 9
 
 func sum(list []int) (n int) {
@@ -31,7 +31,7 @@ func sum(list []int) (n int) {
 	return n
 }
 
-// scattered registers memory for the pieces and returns the list that names them.
+// scattered registers memory for the pieces and returns it with the SGL.
 func (e *End) scattered(pieces []int, access ib.Access) (*region, []ib.SGE) {
 	m := e.mem(sum(pieces)+gap*(len(pieces)+1), access)
 	var sgl []ib.SGE
@@ -43,7 +43,7 @@ func (e *End) scattered(pieces []int, access ib.Access) (*region, []ib.SGE) {
 	return m, sgl
 }
 
-// spread calls f for each piece with its place in the region and in the message.
+// spread calls f for each piece with its offsets in the region and in the message.
 func spread(pieces []int, f func(at, off, n int)) {
 	at, off := gap, 0
 	for _, n := range pieces {
@@ -53,7 +53,7 @@ func spread(pieces []int, f func(at, off, n int)) {
 	}
 }
 
-// limit is how many SGEs both devices take.
+// limit returns the number of SGEs that both devices support.
 func (e *End) limit() int { return min(e.attr.MaxSGE, e.peer.Attr.MaxSGE) }
 
 func withSGEs(n int) func(*setup) {
@@ -105,7 +105,7 @@ func sglCases() []Case {
 	)
 }
 
-// gatherCase collects a message from pieces; the peer has one piece of memory.
+// gatherCase sends a message from several pieces; the peer has one piece of memory.
 func gatherCase(o op, sh shape) Case {
 	return Case{
 		Name: "sgl/gather/" + o.name + "/" + sh.name,
@@ -129,7 +129,7 @@ func gatherCase(o op, sh shape) Case {
 	}
 }
 
-// scatterCase spreads a message over pieces: those of a receive, or of a READ.
+// scatterCase receives or READs a message into several pieces.
 func scatterCase(o op, sh shape) Case {
 	whole := func(e *End) {
 		n := sum(sh.of(e.limit(), int(e.mtu())))
@@ -165,7 +165,7 @@ func scatterCase(o op, sh shape) Case {
 	return c
 }
 
-// emptyActive sends a message without any SGE: of no bytes.
+// emptyActive sends a message of no bytes, without an SGE.
 func emptyActive(o op) func(*End) {
 	return func(e *End) {
 		c := e.connect()

@@ -30,12 +30,12 @@ func signalCases() []Case {
 	return list
 }
 
-// inlineLimit is what inline cases ask for.
+// inlineLimit is the MaxInline that inline cases request.
 const inlineLimit = 128
 
 func (h *hello) inline() int { return min(inlineLimit, h.Attr.MaxInline) }
 
-// inline is how much goes inline in our requests.
+// inline returns how much the device sends inline.
 func (e *End) inline() int { return e.s.me.inline() }
 
 func (e *End) inlineQP() func(*setup) {
@@ -52,7 +52,7 @@ func inlineSend(e *End, o op, n int) {
 	e.sync("moved")
 }
 
-// inlineReuse overwrites the payload as soon as PostSend is back.
+// inlineReuse overwrites the payload when PostSend has returned.
 func inlineReuse(e *End) {
 	c := e.connect(e.inlineQP())
 	r := e.peerMem()
@@ -97,13 +97,14 @@ func oneOfMany(e *End) {
 	for i := range 10 {
 		c.post(ib.SendWR{ID: uint64(i), Opcode: ib.WRWrite, SGL: m.all(), RemoteAddr: r.Addr, RKey: r.RKey})
 	}
-	c.post(ib.SendWR{ID: 10, Opcode: ib.WRWrite, Flags: ib.SendSignaled, SGL: m.all(), RemoteAddr: r.Addr, RKey: r.RKey})
+	c.post(ib.SendWR{ID: 10, Opcode: ib.WRWrite, Flags: ib.SendSignaled, SGL: m.all(), RemoteAddr: r.Addr,
+		RKey: r.RKey})
 	c.sq.done(10, ib.WCWrite)
 	c.sq.empty()
 	e.sync("done")
 }
 
-// scratchPassive exposes memory that the case may do anything to.
+// scratchPassive exposes memory whose contents do not matter.
 func scratchPassive(e *End) {
 	e.connect()
 	m := e.mem(64, allAccess)
@@ -111,15 +112,15 @@ func scratchPassive(e *End) {
 	e.sync("done")
 }
 
-// spaceComesBack posts many times what the queue holds, and polls only the one
-// signalled request of each round.
+// spaceComesBack posts many times the capacity of the queue, and polls only the one signaled request of each round.
 func spaceComesBack(e *End) {
 	c := e.connect(selective)
 	m := e.mem(8, ib.LocalWrite)
 	r := e.peerMem()
 	for round := range 10 {
 		for i := range depth {
-			wr := ib.SendWR{ID: uint64(round*depth + i), Opcode: ib.WRWrite, SGL: m.all(), RemoteAddr: r.Addr, RKey: r.RKey}
+			wr := ib.SendWR{ID: uint64(round*depth + i), Opcode: ib.WRWrite, SGL: m.all(), RemoteAddr: r.Addr,
+				RKey: r.RKey}
 			if i == depth-1 {
 				wr.Flags = ib.SendSignaled
 			}
@@ -134,7 +135,8 @@ func unsignalledFailure(e *End) {
 	c := e.connect(selective)
 	m := e.mem(8, ib.LocalWrite)
 	r := e.peerMem()
-	c.broken(ib.SendWR{ID: 7, Opcode: ib.WRWrite, SGL: m.all(), RemoteAddr: r.Addr, RKey: badKey(r.RKey)}, ib.WCRemAccessErr)
+	c.broken(ib.SendWR{ID: 7, Opcode: ib.WRWrite, SGL: m.all(), RemoteAddr: r.Addr, RKey: badKey(r.RKey)},
+		ib.WCRemAccessErr)
 	e.sync("done")
 }
 

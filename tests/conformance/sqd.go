@@ -10,10 +10,9 @@ func toSQD(c *conn) {
 	c.modify(ib.QPAttr{State: ib.SQD, SQDNotify: true}, ib.AttrState|ib.AttrSQDNotify)
 }
 
-// drain takes a queue pair to SQD (IBTA 10.3.1.7): the message that is under way is
-// finished, then an event comes; what is posted meanwhile waits for RTS. The first
-// message finds no receive at the peer, so it stays under way for as long as the
-// case wants; a device that had not begun it is drained at once.
+// drain takes a queue pair to SQD (IBTA 10.3.1.7): it finishes the message that is under way and raises an event;
+// requests that are posted meanwhile wait for RTS. The first message finds no receive at the peer, so it stays under
+// way as long as the case needs. A device that has not begun it is drained at once.
 func drain(e *End) {
 	c := e.connect()
 	m := e.mem(64, 0)
@@ -54,7 +53,7 @@ func drainPassive(e *End) {
 	c.rq.received(2, 2)
 }
 
-// drainedChange changes in SQD what RTS does not let change.
+// drainedChange changes attributes in SQD that cannot be changed in RTS.
 func drainedChange(e *End) {
 	c := e.connect()
 	toSQD(c)

@@ -32,7 +32,7 @@ func (s *sharedQueue) query() ib.SRQAttr {
 	return a
 }
 
-// from takes receives out of a shared queue.
+// from makes a queue pair take its receives from a shared queue.
 func (s *sharedQueue) from(t *setup) {
 	t.srq, t.init.SRQ = s, s.srq
 	t.init.Cap.MaxRecvWR, t.init.Cap.MaxRecvSGE = 0, 0
@@ -47,7 +47,8 @@ func srqCases() []Case {
 		{Name: "srq/limit-above-what-is-there", Alone: srqLimitAtOnce},
 		{Name: "srq/resize-keeps-receives", Active: srqSends(1), Passive: srqResize},
 		{Name: "srq/resize-below-what-is-there", Alone: srqTooSmall},
-		{Name: "srq/last-receive-of-a-queue-pair", Active: func(e *End) { e.connect(); e.sync("done") }, Passive: srqLast},
+		{Name: "srq/last-receive-of-a-queue-pair", Active: func(e *End) { e.connect(); e.sync("done") },
+			Passive: srqLast},
 		{Name: "srq/a-queue-pair-ends-the-others-go-on", Active: srqSends(2), Passive: srqOneEnds},
 		{Name: "srq/pd-is-that-of-the-srq", Active: srqSends(1), Passive: srqOwnPD},
 		{Name: "srq/pd-is-not-that-of-the-queue-pair", Active: srqWrongPD, Passive: srqWrongPDPassive},
@@ -87,7 +88,8 @@ func srqCases() []Case {
 			})
 		}
 	}
-	return append(list, Case{Name: "srq/UD/send", Active: func(e *End) { udSend(e, opSend, 100) }, Passive: srqDatagram})
+	return append(list, Case{Name: "srq/UD/send", Active: func(e *End) { udSend(e, opSend, 100) },
+		Passive: srqDatagram})
 }
 
 func service(t ib.QPType) func(*setup) { return func(s *setup) { s.init.Type = t } }
@@ -118,8 +120,7 @@ func srqLate(e *End) {
 	m.check()
 }
 
-// srqSends makes n connections and sends on each, in turn, messages whose lengths
-// count up.
+// srqSends makes n connections and sends on each, in turn, messages of increasing length.
 func srqSends(n int) func(*End) {
 	return func(e *End) {
 		var conns []*conn
@@ -136,7 +137,7 @@ func srqSends(n int) func(*End) {
 	}
 }
 
-// srqShared: receives go to whoever needs one, oldest first.
+// srqShared: the oldest receive goes to the queue pair that needs one first.
 func srqShared(e *End) {
 	s := e.newSharedQueue(e.pd())
 	rq := e.newQueue(depth)
@@ -158,7 +159,7 @@ func srqShared(e *End) {
 	e.sync("done")
 }
 
-// srqTurns sends one message whenever it is told to, and ends when told to.
+// srqTurns sends a message each time that it is told to, and returns when told to.
 func srqTurns(e *End) {
 	c := e.connect()
 	for hear[bool](e, "more") {
@@ -166,14 +167,14 @@ func srqTurns(e *End) {
 	}
 }
 
-// turn has the other half send a message.
+// turn makes the other half send a message.
 func (c *conn) turn(id uint64) {
 	c.e.tell("more", true)
 	c.rq.received(id, 0)
 }
 
-// srqLimit: the event comes when fewer receives than the limit are left, not
-// before, and disarms it.
+// srqLimit: the event is raised when fewer receives than the limit are left, not earlier, and the limit is then
+// disarmed.
 func srqLimit(e *End) {
 	s := e.newSharedQueue(e.pd())
 	c := e.connect(s.from)
@@ -250,8 +251,8 @@ func srqTooSmall(e *End) {
 	}
 }
 
-// srqLast: a queue pair on an SRQ has no receives of its own to flush; it says by
-// an event that it takes no more (IBTA 11.6.3.2).
+// srqLast: a queue pair on an SRQ has no receives of its own to flush; an event says that it will take no more (IBTA
+// 11.6.3.2).
 func srqLast(e *End) {
 	s := e.newSharedQueue(e.pd())
 	c := e.connect(s.from)
@@ -262,8 +263,8 @@ func srqLast(e *End) {
 	e.sync("done")
 }
 
-// srqOneEnds: messages for the first of two queue pairs arrive before it ends; the
-// second goes on with what is left.
+// srqOneEnds: messages for the first of two queue pairs arrive before it ends; the second one uses the remaining
+// receives.
 func srqOneEnds(e *End) {
 	s := e.newSharedQueue(e.pd())
 	a, b := e.connect(s.from), e.connect(s.from)
@@ -286,8 +287,7 @@ func srqOneEnds(e *End) {
 	e.sync("done")
 }
 
-// srqOwnPD: the memory of a receive is of the SRQ's PD, whatever that of the queue
-// pair (IBTA 10.2.9.1).
+// srqOwnPD: the memory of a receive must be in the SRQ's PD, whatever the PD of the queue pair (IBTA 10.2.9.1).
 func srqOwnPD(e *End) {
 	pd := e.newPD()
 	s := e.newSharedQueue(pd)

@@ -6,7 +6,7 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// into takes a fresh, lonely queue pair to a state.
+// into takes a new queue pair without a peer to a state.
 func (e *End) into(state ib.QPState, change ...func(*setup)) *conn {
 	c := e.newConn(change...)
 	c.peer, c.ah = station{QPN: c.qp.Num(), PSN: c.s.psn}, e.toSelf()
@@ -29,7 +29,7 @@ func (e *End) into(state ib.QPState, change ...func(*setup)) *conn {
 	return c
 }
 
-// liveStates are those that a case can bring about by itself.
+// liveStates are the states that a case can reach by itself.
 var liveStates = []ib.QPState{ib.Reset, ib.Init, ib.RTR, ib.RTS, ib.SQD, ib.Err}
 
 func stateCases() []Case {
@@ -69,7 +69,8 @@ func stateCases() []Case {
 		}
 	}
 	for _, state := range []ib.QPState{ib.Reset, ib.Init, ib.RTR} {
-		list = append(list, Case{Name: fmt.Sprintf("states/attributes-required/%v", state+1), Alone: func(e *End) { attributesRequired(e, state) }})
+		list = append(list, Case{Name: fmt.Sprintf("states/attributes-required/%v", state+1),
+			Alone: func(e *End) { attributesRequired(e, state) }})
 	}
 	for _, b := range badAttrs {
 		list = append(list, Case{Name: "states/refused/" + b.name, Alone: func(e *End) { refusedAttr(e, b) }})
@@ -88,7 +89,7 @@ func stateCases() []Case {
 	)
 }
 
-// legal says which transitions there are (IBTA 10.3.1, figure 124).
+// legal reports whether a transition is allowed (IBTA 10.3.1, figure 124).
 func legal(from, to ib.QPState) bool {
 	if to == ib.Reset || to == ib.Err {
 		return true
@@ -106,11 +107,11 @@ func legal(from, to ib.QPState) bool {
 	return false
 }
 
-// fullMask is what an RC transition to a state carries.
+// fullMask has the attributes of an RC transition to each state.
 var fullMask = map[ib.QPState]ib.QPAttrMask{ib.Init: maskInit, ib.RTR: maskRTR, ib.RTS: maskRTS, ib.SQD: ib.AttrState,
 	ib.Reset: ib.AttrState, ib.Err: ib.AttrState}
 
-// requiredMask is what the transition from a state on must carry.
+// requiredMask has the required attributes of the transition from each state.
 var requiredMask = map[ib.QPState]ib.QPAttrMask{ib.Reset: maskInit, ib.Init: maskRTR, ib.RTR: maskRTS}
 
 // attributesRequired leaves out each attribute in turn.
@@ -128,7 +129,7 @@ func attributesRequired(e *End, from ib.QPState) {
 	c.modify(a, full)
 }
 
-// badAttr is an attribute with a value that no device takes.
+// badAttr is an attribute with a value that all devices must refuse.
 type badAttr struct {
 	name string
 	from ib.QPState
@@ -153,17 +154,21 @@ var badAttrs = []badAttr{
 	}},
 	{"destination-qpn", ib.Init, ib.AttrDestQPN, func(_ *End, a *ib.QPAttr) { a.DestQPN = 1 << 24 }},
 	{"receive-psn", ib.Init, ib.AttrRQPSN, func(_ *End, a *ib.QPAttr) { a.RQPSN = 1 << 24 }},
-	{"responder-resources", ib.Init, ib.AttrMaxDestRdAtomic, func(e *End, a *ib.QPAttr) { a.MaxDestRdAtomic = e.attr.MaxQPRdAtomic + 1 }},
+	{"responder-resources", ib.Init, ib.AttrMaxDestRdAtomic,
+		func(e *End, a *ib.QPAttr) { a.MaxDestRdAtomic = e.attr.MaxQPRdAtomic + 1 }},
 	{"min-rnr-timer", ib.Init, ib.AttrMinRNRTimer, func(_ *End, a *ib.QPAttr) { a.MinRNRTimer = 32 }},
 	{"send-psn", ib.RTR, ib.AttrSQPSN, func(_ *End, a *ib.QPAttr) { a.SQPSN = 1 << 24 }},
-	{"initiator-depth", ib.RTR, ib.AttrMaxRdAtomic, func(e *End, a *ib.QPAttr) { a.MaxRdAtomic = e.attr.MaxQPInitRdAtom + 1 }},
+	{"initiator-depth", ib.RTR, ib.AttrMaxRdAtomic, func(e *End,
+		a *ib.QPAttr) {
+		a.MaxRdAtomic = e.attr.MaxQPInitRdAtom + 1
+	}},
 	{"timeout", ib.RTR, ib.AttrTimeout, func(_ *End, a *ib.QPAttr) { a.Timeout = 32 }},
 	{"retry-count", ib.RTR, ib.AttrRetryCnt, func(_ *End, a *ib.QPAttr) { a.RetryCnt = 8 }},
 	{"rnr-retry-count", ib.RTR, ib.AttrRNRRetry, func(_ *End, a *ib.QPAttr) { a.RNRRetry = 8 }},
 }
 
-// refusedAttr sets a bad value: the error names the attribute, the queue pair stays
-// where it was, and goes on with a good value.
+// refusedAttr sets an invalid value: the error names the attribute, the queue pair keeps its state, and accepts a valid
+// value afterwards.
 func refusedAttr(e *End, b badAttr) {
 	c := e.into(b.from)
 	good := c.attrs()
@@ -188,7 +193,8 @@ func wrongTransition(e *End) {
 		state ib.QPState
 		mask  ib.QPAttrMask
 	}{
-		{ib.Init, ib.AttrTimeout}, {ib.RTR, ib.AttrPathMTU}, {ib.RTS, ib.AttrDestQPN}, {ib.RTS, ib.AttrTimeout}, {ib.RTS, ib.AttrQKey},
+		{ib.Init, ib.AttrTimeout}, {ib.RTR, ib.AttrPathMTU}, {ib.RTS, ib.AttrDestQPN}, {ib.RTS, ib.AttrTimeout},
+		{ib.RTS, ib.AttrQKey},
 	} {
 		c := e.into(x.state)
 		a := c.attrs()
@@ -211,7 +217,8 @@ func queryAfterModify(e *End) {
 		{"AH.DGID", got.AH.DGID, want.AH.DGID}, {"AH.SGIDIndex", got.AH.SGIDIndex, want.AH.SGIDIndex},
 		{"PathMTU", got.PathMTU, want.PathMTU}, {"DestQPN", got.DestQPN, want.DestQPN},
 		{"RQPSN", got.RQPSN, want.RQPSN}, {"SQPSN", got.SQPSN, want.SQPSN},
-		{"MaxRdAtomic", got.MaxRdAtomic, want.MaxRdAtomic}, {"MaxDestRdAtomic", got.MaxDestRdAtomic, want.MaxDestRdAtomic},
+		{"MaxRdAtomic", got.MaxRdAtomic, want.MaxRdAtomic},
+		{"MaxDestRdAtomic", got.MaxDestRdAtomic, want.MaxDestRdAtomic},
 		{"MinRNRTimer", got.MinRNRTimer, want.MinRNRTimer}, {"Timeout", got.Timeout, want.Timeout},
 		{"RetryCnt", got.RetryCnt, want.RetryCnt}, {"RNRRetry", got.RNRRetry, want.RNRRetry},
 	} {
@@ -233,7 +240,7 @@ func queryCaps(e *End) {
 	}
 }
 
-// initAgain: in INIT the attributes of INIT may change.
+// initAgain: the attributes of INIT may be changed in INIT.
 func initAgain(e *End) {
 	c := e.into(ib.Init)
 	c.modify(ib.QPAttr{State: ib.Init, Access: ib.RemoteRead}, ib.AttrState|ib.AttrAccess)

@@ -10,7 +10,7 @@ func ucCases() []Case {
 	var list []Case
 	for _, o := range []op{opSend, opSendImm, opWrite, opWriteImm} {
 		for _, s := range sizes {
-			if s.name != "1MiB" { // UC has nothing against overrunning a socket
+			if s.name != "1MiB" { // on UC it may overrun the socket's buffer
 				list = append(list, sizeCase(o, s, nil, ib.UC))
 			}
 		}
@@ -37,7 +37,8 @@ func ucCases() []Case {
 			e.sync("failed")
 		}},
 		Case{Name: "uc/long-message-to-a-short-receive-writes-nothing-else", Active: ucLong, Passive: ucShort},
-		Case{Name: "uc/failure-stops-only-the-send-queue", Active: sendQueueError(ib.UC), Passive: sendQueueErrorPassive(ib.UC)},
+		Case{Name: "uc/failure-stops-only-the-send-queue", Active: sendQueueError(ib.UC),
+			Passive: sendQueueErrorPassive(ib.UC)},
 		Case{Name: "uc/no-reads-and-atomics", Alone: func(e *End) {
 			c := e.into(ib.RTS, unreliable)
 			m := e.mem(8, ib.LocalWrite)
@@ -87,8 +88,7 @@ func ucShort(e *End) {
 	m.check()
 }
 
-// ucNoReceive: a message that finds no receive is dropped. The WRITE behind it
-// shows that its turn is over.
+// ucNoReceive: a message without a receive is dropped. The WRITE after it shows when that has happened.
 func ucNoReceive(e *End) {
 	c := e.connect(unreliable)
 	m := e.mem(77, 0)
@@ -114,8 +114,7 @@ func ucNoReceivePassive(e *End) {
 	e.sync("received")
 }
 
-// ucSilent makes a request that the peer cannot carry out: it succeeds all the
-// same, and the next message finds everything in order.
+// ucSilent sends a request that the peer cannot execute: it succeeds nevertheless, and the next message works.
 func ucSilent(bad func(c *conn, r remote)) func(*End) {
 	return func(e *End) {
 		c := e.connect(unreliable)
@@ -139,13 +138,14 @@ func ucSilentPassive(access ib.Access) func(*End) {
 	}
 }
 
-// sendQueueError: on UC and UD a request that cannot be sent stops the send queue
-// (SQE); the receive queue goes on, and Modify to RTS mends it (IBTA 10.3.1.6).
+// sendQueueError: on UC and UD a request that cannot be sent stops the send queue (SQE). The receive queue goes on, and
+// Modify to RTS restarts the send queue (IBTA 10.3.1.6).
 func sendQueueError(t ib.QPType) func(*End) {
 	return func(e *End) {
 		c, to := e.connectOrMeet(t)
 		m := e.mem(64, ib.LocalWrite)
-		bad := ib.SendWR{ID: 1, Opcode: ib.WRSend, SGL: []ib.SGE{{Addr: m.addr(0), Length: 8, LKey: badKey(m.mr.LKey())}}}
+		bad := ib.SendWR{ID: 1, Opcode: ib.WRSend, SGL: []ib.SGE{{Addr: m.addr(0), Length: 8,
+			LKey: badKey(m.mr.LKey())}}}
 		good := ib.SendWR{ID: 2, Opcode: ib.WRSend, SGL: m.sgl(0, 8)}
 		to(&bad)
 		to(&good)
@@ -155,7 +155,7 @@ func sendQueueError(t ib.QPType) func(*End) {
 		c.sq.fails(2, ib.WCWRFlushErr)
 		c.wantState(ib.SQE)
 		e.tell("send to me", true)
-		c.rq.next() // the receive queue is alive
+		c.rq.next() // the receive queue still works
 		c.wantState(ib.SQE)
 		c.modify(ib.QPAttr{State: ib.RTS}, ib.AttrState)
 		c.do(good)
@@ -175,7 +175,7 @@ func sendQueueErrorPassive(t ib.QPType) func(*End) {
 	}
 }
 
-// connectOrMeet is connect for UC and datagram for UD; to addresses a request.
+// connectOrMeet is connect for UC and datagram for UD; to sets the destination of a request.
 func (e *End) connectOrMeet(t ib.QPType) (c *conn, to func(*ib.SendWR)) {
 	if t == ib.UD {
 		d := e.datagram()

@@ -10,13 +10,13 @@ import (
 // defaultQKey is the Q_Key of all UD queue pairs of the suite.
 const defaultQKey = 0x11111111
 
-// endpoint is a UD queue pair that knows one of the other half's.
+// endpoint is a UD queue pair that knows a queue pair of the other half.
 type endpoint struct {
 	*conn
-	ah ib.AH // of the other half's device
+	ah ib.AH // destination: the other half's device
 }
 
-// datagram makes a UD queue pair and tells the other half of it.
+// datagram creates a UD queue pair and tells the other half its address.
 func (e *End) datagram(change ...func(*setup)) *endpoint {
 	c := e.newConn(append([]func(*setup){func(s *setup) { s.init.Type = ib.UD }}, change...)...)
 	c.meet()
@@ -27,7 +27,7 @@ func (e *End) datagram(change ...func(*setup)) *endpoint {
 	return d
 }
 
-// address sends a request to the other half's queue pair.
+// address sets the destination of a request to the other half's queue pair.
 func (d *endpoint) address(wr *ib.SendWR) {
 	wr.AH, wr.RemoteQPN, wr.RemoteQKey = d.ah.Num(), d.peer.QPN, defaultQKey
 }
@@ -42,7 +42,7 @@ func (d *endpoint) message(id uint64, sgl []ib.SGE) ib.SendWR {
 func udCases() []Case {
 	var list []Case
 	for _, o := range []op{opSend, opSendImm} {
-		for _, s := range sizes[:6] { // up to the MTU
+		for _, s := range sizes[:6] { // up to the path MTU
 			list = append(list, Case{
 				Name:    fmt.Sprintf("ud/%s/size/%s", o.name, s.name),
 				Active:  func(e *End) { udSend(e, o, s.of(int(e.mtu()))) },
@@ -51,10 +51,12 @@ func udCases() []Case {
 		}
 	}
 	for _, b := range udMistakes {
-		list = append(list, Case{Name: "ud/silent/" + b.name, Active: func(e *End) { udSilent(e, b) }, Passive: func(e *End) { udSilentPassive(e, b) }})
+		list = append(list, Case{Name: "ud/silent/" + b.name, Active: func(e *End) { udSilent(e, b) },
+			Passive: func(e *End) { udSilentPassive(e, b) }})
 	}
 	for _, b := range ahMistakes {
-		list = append(list, Case{Name: "ud/address-handle/" + b.name, Active: func(e *End) { udBadAH(e, b.make) }, Passive: udSilence})
+		list = append(list, Case{Name: "ud/address-handle/" + b.name, Active: func(e *End) { udBadAH(e, b.make) },
+			Passive: udSilence})
 	}
 	return append(list,
 		Case{Name: "ud/silent/no-receive", Active: udNoReceive, Passive: udNoReceivePassive},
@@ -64,7 +66,8 @@ func udCases() []Case {
 		Case{Name: "ud/one-queue-pair-to-many", Active: udToMany, Passive: udMany},
 		Case{Name: "ud/gathers-and-scatters", Active: udGather, Passive: udScatter},
 		Case{Name: "ud/traffic-class-arrives", Active: udTrafficClass, Passive: udTrafficClassPassive},
-		Case{Name: "ud/failure-stops-only-the-send-queue", Active: sendQueueError(ib.UD), Passive: sendQueueErrorPassive(ib.UD)},
+		Case{Name: "ud/failure-stops-only-the-send-queue", Active: sendQueueError(ib.UD),
+			Passive: sendQueueErrorPassive(ib.UD)},
 		Case{Name: "ud/only-sends", Alone: func(e *End) {
 			c := e.into(ib.RTS, func(s *setup) { s.init.Type = ib.UD })
 			m := e.mem(8, ib.LocalWrite)
@@ -94,8 +97,7 @@ func udSend(e *End, o op, n int) {
 	e.sync("moved")
 }
 
-// udReceive checks all that a datagram brings: the payload behind 40 bytes, and the
-// sender in the completion.
+// udReceive checks a received datagram: the payload after 40 bytes, and the sender in the completion.
 func udReceive(e *End, o op, n int) {
 	d := e.datagram()
 	m := e.mem(ib.GRHLen+n+margin, ib.LocalWrite)
@@ -106,18 +108,18 @@ func udReceive(e *End, o op, n int) {
 	e.sync("moved")
 }
 
-// seen checks a datagram in memory. What the first 40 bytes hold is for AHFromWC.
+// seen checks the payload of a datagram in memory. The first 40 bytes are for AHFromWC.
 func (d *endpoint) seen(m *region, at int, payload []byte) {
 	m.want(at, m.buf[at:at+ib.GRHLen])
 	m.want(at+ib.GRHLen, payload)
 	m.check()
 }
 
-// udMistake makes a datagram that the receiver drops without a word.
+// udMistake makes a datagram that the receiver drops without an answer.
 type udMistake struct {
 	name string
 	wr   func(wr *ib.SendWR)
-	room int // payload bytes that the receive has room for
+	room int // size of the receive, without the first 40 bytes
 }
 
 var udMistakes = []udMistake{
@@ -139,7 +141,7 @@ func udSilent(e *End, b udMistake) {
 	e.sync("moved")
 }
 
-// udSilentPassive: the dropped datagram has not used up the receive.
+// udSilentPassive: the dropped datagram has not consumed the receive.
 func udSilentPassive(e *End, b udMistake) {
 	d := e.datagram()
 	m := e.mem(ib.GRHLen+64, ib.LocalWrite)
@@ -151,7 +153,7 @@ func udSilentPassive(e *End, b udMistake) {
 	e.sync("moved")
 }
 
-// udNoReceive: a datagram that finds no receive is nobody's error.
+// udNoReceive: a datagram without a receive causes no error at either end.
 func udNoReceive(e *End) {
 	d := e.datagram()
 	m := e.mem(64, 0)
@@ -171,7 +173,7 @@ func udNoReceivePassive(e *End) {
 	d.recv(2, m.all())
 	e.sync("receive posted")
 	wc := d.rq.next()
-	if wc.ByteLen == ib.GRHLen+64 { // it was still under way
+	if wc.ByteLen == ib.GRHLen+64 { // sent earlier
 		wc = d.rq.next()
 	}
 	if wc.Status != ib.WCSuccess || wc.ByteLen != ib.GRHLen+5 {
@@ -205,7 +207,7 @@ func udTooLong(e *End) {
 	e.sync("failed")
 }
 
-// ahMistakes are address handles that a request may not name.
+// ahMistakes are address handles that a request must not name.
 var ahMistakes = []struct {
 	name string
 	make func(e *End) ib.AHNum
@@ -234,8 +236,8 @@ func udBadAH(e *End, make func(*End) ib.AHNum) {
 	e.sync("failed")
 }
 
-// udAsk and udAnswer: the answer goes to where the datagram came from, by nothing
-// but what its completion and its first 40 bytes say.
+// udAsk and udAnswer: the answer goes back to the sender of the datagram, found only by its completion and its first 40
+// bytes.
 func udAsk(e *End) {
 	d := e.datagram()
 	m := e.mem(ib.GRHLen+64, ib.LocalWrite)
@@ -255,17 +257,20 @@ func udAnswer(e *End) {
 	e.tell("receive posted", true)
 	wc := d.rq.received(1, ib.GRHLen+10)
 	if wc.Flags&ib.WCGRH == 0 || wc.SrcQP != d.peer.QPN {
-		e.fatalf("the datagram is from QP %#x, not %#x, GRH: %v", uint32(wc.SrcQP), uint32(d.peer.QPN), wc.Flags&ib.WCGRH != 0)
+		e.fatalf("the datagram is from QP %#x, not %#x, GRH: %v", uint32(wc.SrcQP), uint32(d.peer.QPN),
+			wc.Flags&ib.WCGRH != 0)
 	}
 	gids, err := e.dev.GIDs(1)
 	e.must(err, "query GIDs")
 	attr, err := ib.AHFromWC(gids, &wc, m.buf)
 	e.must(err, "make an address vector from the completion")
 	if attr.DGID != e.peer.GID || attr.SGIDIndex != e.s.me.GIDIndex {
-		e.fatalf("the datagram came from %v to row %d, not from %v to row %d", attr.DGID.Addr(), attr.SGIDIndex, e.peer.GID.Addr(), e.s.me.GIDIndex)
+		e.fatalf("the datagram came from %v to row %d, not from %v to row %d", attr.DGID.Addr(), attr.SGIDIndex,
+			e.peer.GID.Addr(), e.s.me.GIDIndex)
 	}
 	back := e.newAH(e.pd(), func(a *ib.AHAttr) { *a = attr })
-	d.do(ib.SendWR{ID: 1, Opcode: ib.WRSend, SGL: m.sgl(0, 20), AH: back.Num(), RemoteQPN: wc.SrcQP, RemoteQKey: defaultQKey})
+	d.do(ib.SendWR{ID: 1, Opcode: ib.WRSend, SGL: m.sgl(0, 20), AH: back.Num(), RemoteQPN: wc.SrcQP,
+		RemoteQKey: defaultQKey})
 }
 
 // udOwnQKey: a Q_Key with the highest bit set stands for the sender's own (IBTA
@@ -319,7 +324,7 @@ func udGather(e *End) {
 	d.do(d.message(1, []ib.SGE{m.sge(0, 10), m.sge(20, 0), m.sge(30, 20)}))
 }
 
-// udScatter splits the first 40 bytes over two pieces of memory.
+// udScatter splits the first 40 bytes between two pieces of memory.
 func udScatter(e *End) {
 	d := e.datagram()
 	m := e.mem(200, ib.LocalWrite)
@@ -362,7 +367,7 @@ func udTrafficClassPassive(e *End) {
 	}
 }
 
-// udQKeyChanges: what a queue pair takes is up to its present Q_Key.
+// udQKeyChanges: the current Q_Key decides which datagrams a queue pair accepts.
 func udQKeyChanges(e *End) {
 	d := e.datagram()
 	m := e.mem(8, 0)

@@ -6,22 +6,22 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// What windows open of a region of winMem bytes.
+// The part of a region of winMem bytes that windows open.
 const (
 	winMem = 4096
 	winAt  = 104
 	winLen = 1000
 )
 
-// winAccess is what a region grants that only windows open to peers.
+// winAccess are the rights of a region that peers reach only by windows.
 const winAccess = ib.LocalWrite | ib.BindWindows
 
-// piece is the part of a region that windows of the suite open.
+// piece is the part of a region that the suite's windows open.
 func piece(m *region, access ib.Access) ib.MWBind {
 	return ib.MWBind{LKey: m.mr.LKey(), Addr: m.addr(winAt), Length: winLen, Access: access}
 }
 
-// needWindow is the capability of a type.
+// needWindow returns the capability for windows of a type.
 func needWindow(t ib.MWType) ib.DeviceCaps {
 	if t == ib.MWType1 {
 		return ib.CapMemWindow
@@ -29,8 +29,7 @@ func needWindow(t ib.MWType) ib.DeviceCaps {
 	return ib.CapMemWindow2B
 }
 
-// postBind posts the binding of a window, as its type wants it, and returns the key
-// that it will have.
+// postBind posts the bind of a window, in the way of its type, and returns the new key.
 func (c *conn) postBind(w ib.MW, id uint64, b ib.MWBind) (ib.Key, error) {
 	if w.Type() == ib.MWType1 {
 		err := w.Bind(c.qp, id, ib.SendSignaled, b)
@@ -49,7 +48,7 @@ func (c *conn) bind(w ib.MW, b ib.MWBind) ib.Key {
 	return key
 }
 
-// bindFails posts a binding that must fail, when it is posted or by its completion.
+// bindFails posts a bind that must fail, by PostSend or by its completion.
 func (c *conn) bindFails(w ib.MW, b ib.MWBind) {
 	if _, err := c.postBind(w, 77, b); err != nil {
 		c.e.is(err, "binding a window wrongly", ib.ErrInvalid, ib.ErrForeign, ib.ErrClosed)
@@ -59,7 +58,7 @@ func (c *conn) bindFails(w ib.MW, b ib.MWBind) {
 	c.wantState(ib.Err)
 }
 
-// exposeKey tells the other half of bytes that a window opens.
+// exposeKey tells the other half about bytes that a window opens.
 func (e *End) exposeKey(addr uint64, key ib.Key, n int) { e.tell("memory", remote{addr, key, n}) }
 
 func windowCases() []Case {
@@ -77,10 +76,10 @@ func windowCases() []Case {
 	return append(list, windowType1Cases()...)
 }
 
-// typedWindowCases are the rules that hold for both types.
+// typedWindowCases are the rules for both types.
 func typedWindowCases(t ib.MWType) []Case {
 	rw := ib.RemoteRead | ib.RemoteWrite
-	// opens exposes a window; the other half may try at other bytes of the region.
+	// opens exposes a window; the other half may also try other bytes of the region.
 	opens := func(access ib.Access, at, n int) func(*End) {
 		return func(e *End) {
 			c := e.connect()
@@ -140,7 +139,7 @@ func typedWindowCases(t ib.MWType) []Case {
 	return append(list, windowMistakes(t)...)
 }
 
-// windowMistakes are bindings that fail and take the queue pair with them.
+// windowMistakes are binds that fail and end the queue pair.
 func windowMistakes(t ib.MWType) []Case {
 	var list []Case
 	for _, b := range []struct {
@@ -148,9 +147,13 @@ func windowMistakes(t ib.MWType) []Case {
 		region ib.Access
 		change func(e *End, b *ib.MWBind, m *region)
 	}{
-		{"region-lacks-bind-windows", ib.LocalWrite | ib.RemoteRead | ib.RemoteWrite, func(*End, *ib.MWBind, *region) {}},
+		{"region-lacks-bind-windows", ib.LocalWrite | ib.RemoteRead | ib.RemoteWrite,
+			func(*End, *ib.MWBind, *region) {}},
 		{"write-needs-local-write", ib.BindWindows, func(*End, *ib.MWBind, *region) {}},
-		{"atomic-needs-local-write", ib.BindWindows, func(_ *End, b *ib.MWBind, _ *region) { b.Access = ib.RemoteAtomic }},
+		{"atomic-needs-local-write", ib.BindWindows, func(_ *End, b *ib.MWBind,
+			_ *region) {
+			b.Access = ib.RemoteAtomic
+		}},
 		{"one-byte-over", winAccess, func(_ *End, b *ib.MWBind, _ *region) { b.Length = winMem - winAt + 1 }},
 		{"one-byte-before", winAccess, func(_ *End, b *ib.MWBind, m *region) { b.Addr = m.addr(0) - 1 }},
 		{"address-wraps", winAccess, func(_ *End, b *ib.MWBind, _ *region) { b.Addr = 1<<64 - 8 }},
@@ -191,10 +194,10 @@ func windowMistakes(t ib.MWType) []Case {
 		}})
 }
 
-// windowUse writes through a window and reads it back.
+// windowUse writes through a window and reads the data back.
 func windowUse(e *End) { useWindow(e.connect(), false) }
 
-// windowUseWhenTold does so when a message says that the window is there.
+// windowUseWhenTold is windowUse after a message has said that the window exists.
 func windowUseWhenTold(e *End) { useWindow(e.connect(), true) }
 
 func useWindow(c *conn, whenTold bool) {
@@ -214,8 +217,7 @@ func useWindow(c *conn, whenTold bool) {
 	e.sync("used")
 }
 
-// windowOpens binds a window and lets the other half use all of it. zero is
-// ib.ZeroBased or nothing.
+// windowOpens binds a window and lets the other half use all of it. zero is ib.ZeroBased or 0.
 func windowOpens(e *End, t ib.MWType, zero ib.Access) {
 	c := e.connect()
 	m := e.mem(winMem, winAccess)
@@ -228,14 +230,14 @@ func windowOpens(e *End, t ib.MWType, zero ib.Access) {
 	windowUsed(e, m)
 }
 
-// windowUsed waits until the other half has written all that a window opens.
+// windowUsed waits until the other half has written everything that a window opens.
 func windowUsed(e *End, m *region) {
 	e.sync("used")
 	m.want(winAt, pattern(5, winLen))
 	m.check()
 }
 
-// windowRefused tries what the window that the other half exposes does not open.
+// windowRefused tries an access that the exposed window does not allow.
 func windowRefused(e *End, o op) {
 	c := e.connect()
 	r := e.peerMem()
@@ -275,8 +277,7 @@ func windowAtomicPassive(e *End, t ib.MWType) {
 	m.check()
 }
 
-// windowThenSend posts a SEND behind the binding: who receives it can use the
-// window (IBTA 10.8.3.3).
+// windowThenSend posts a SEND after the bind: who receives it can use the window (IBTA 10.8.3.3).
 func windowThenSend(e *End, t ib.MWType) {
 	c := e.connect()
 	m := e.mem(winMem, winAccess)

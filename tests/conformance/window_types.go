@@ -19,21 +19,23 @@ func windowType1Cases() []Case {
 			e.exposeKey(m.addr(winAt), key, winLen)
 			windowUsed(e, m)
 		}},
-		{Name: "window/type-1/old-key-dies-when-bound-again", Active: func(e *End) { windowRefused(e, opWrite) }, Passive: func(e *End) {
-			windowClosed(e, ib.MWType1, func(c *conn, m *region, w ib.MW) ib.Key {
-				old := c.bind(w, piece(m, rw))
-				c.bind(w, piece(m, rw))
-				return old
-			})
-		}},
-		{Name: "window/type-1/length-0-closes", Active: func(e *End) { windowRefused(e, opWrite) }, Passive: func(e *End) {
-			windowClosed(e, ib.MWType1, func(c *conn, m *region, w ib.MW) ib.Key {
-				key := c.bind(w, piece(m, rw))
-				c.bind(w, ib.MWBind{LKey: m.mr.LKey(), Addr: m.addr(winAt)})
-				e.must(m.mr.Close(), "close the MR that is bound no more")
-				return key
-			})
-		}},
+		{Name: "window/type-1/old-key-dies-when-bound-again", Active: func(e *End) { windowRefused(e, opWrite) },
+			Passive: func(e *End) {
+				windowClosed(e, ib.MWType1, func(c *conn, m *region, w ib.MW) ib.Key {
+					old := c.bind(w, piece(m, rw))
+					c.bind(w, piece(m, rw))
+					return old
+				})
+			}},
+		{Name: "window/type-1/length-0-closes", Active: func(e *End) { windowRefused(e, opWrite) },
+			Passive: func(e *End) {
+				windowClosed(e, ib.MWType1, func(c *conn, m *region, w ib.MW) ib.Key {
+					key := c.bind(w, piece(m, rw))
+					c.bind(w, ib.MWBind{LKey: m.mr.LKey(), Addr: m.addr(winAt)})
+					e.must(m.mr.Close(), "close the MR that is bound no more")
+					return key
+				})
+			}},
 		{Name: "window/type-1/any-queue-pair-of-the-pd-may-be-used", Active: func(e *End) {
 			e.connect()
 			windowUse(e)
@@ -73,15 +75,17 @@ func windowType1Cases() []Case {
 func windowType2Cases() []Case {
 	rw := ib.RemoteRead | ib.RemoteWrite
 	list := []Case{
-		{Name: "window/type-2/zero-based", Active: windowUse, Passive: func(e *End) { windowOpens(e, ib.MWType2, ib.ZeroBased) }},
-		{Name: "window/type-2/zero-based-ends-where-it-ends", Active: func(e *End) { windowRefused(e, opWrite) }, Passive: func(e *End) {
-			c := e.connect()
-			m := e.mem(winMem, winAccess)
-			key := c.bind(e.newMW(e.pd(), ib.MWType2), piece(m, rw|ib.ZeroBased))
-			e.exposeKey(0, key, winLen+1)
-			e.sync("failed")
-			m.check()
-		}},
+		{Name: "window/type-2/zero-based", Active: windowUse,
+			Passive: func(e *End) { windowOpens(e, ib.MWType2, ib.ZeroBased) }},
+		{Name: "window/type-2/zero-based-ends-where-it-ends", Active: func(e *End) { windowRefused(e, opWrite) },
+			Passive: func(e *End) {
+				c := e.connect()
+				m := e.mem(winMem, winAccess)
+				key := c.bind(e.newMW(e.pd(), ib.MWType2), piece(m, rw|ib.ZeroBased))
+				e.exposeKey(0, key, winLen+1)
+				e.sync("failed")
+				m.check()
+			}},
 		{Name: "window/type-2/another-queue-pair", Active: func(e *End) {
 			e.connect()
 			windowRefused(e, opWrite)
@@ -101,7 +105,8 @@ func windowType2Cases() []Case {
 			m := e.mem(winMem, winAccess)
 			w := e.newMW(e.pd(), ib.MWType2)
 			c.bind(w, piece(m, rw))
-			_, err := c.qp.PostSend([]ib.SendWR{{ID: 2, Opcode: ib.WRBindMW, RKey: ib.NextKey(ib.NextKey(w.RKey())), Bind: piece(m, rw)}})
+			_, err := c.qp.PostSend([]ib.SendWR{{ID: 2, Opcode: ib.WRBindMW, RKey: ib.NextKey(ib.NextKey(w.RKey())),
+				Bind: piece(m, rw)}})
 			e.must(err, "post bind")
 			c.sq.fails(2, ib.WCMWBindErr)
 		}},

@@ -10,8 +10,8 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// message is what the two sides say to each other: one JSON object a line. One of
-// its pointers is set, which says what kind it is.
+// message is a message between the two sides: one JSON object on a line. One of its pointers is set, which determines
+// the kind of message.
 type message struct {
 	Hello    *hello   `json:"hello,omitempty"`
 	Run      *order   `json:"run,omitempty"`
@@ -22,7 +22,7 @@ type message struct {
 
 // hello introduces a side.
 type hello struct {
-	Suite    string // digest of the cases: both sides must know the same
+	Suite    string // digest of the cases, which must be the same on both sides
 	Kind     string
 	Attr     ib.DeviceAttr
 	Port     ib.PortAttr
@@ -30,7 +30,7 @@ type hello struct {
 	GIDIndex int
 }
 
-// kind is what deviations go by.
+// kind returns the device kind for the table of deviations.
 func (h *hello) kind() string {
 	if h.GID.Is4() {
 		return h.Kind + "/IPv4"
@@ -46,23 +46,22 @@ type order struct {
 	Rules     []rule
 }
 
-// value is something that one half tells the other. Values of a name arrive in
-// the order in which they were told.
+// value is a value from one half to the other. Values of a name arrive in order.
 type value struct {
 	Name  string
 	Value json.RawMessage
 }
 
-// verdict is how a half, or its closing, ended. An empty Error is success.
+// verdict is the result of a half, or of closing its objects. An empty Error means success.
 type verdict struct {
 	Error  string `json:",omitempty"`
-	Skip   string `json:",omitempty"` // why the half cannot be played here
-	Echo   bool   `json:",omitempty"` // Error only passes on what the other half said
-	Broken bool   `json:",omitempty"` // the half did not return: the side is of no more use
-	Used   []int  `json:",omitempty"` // rules that applied
+	Skip   string `json:",omitempty"` // why the half cannot run here
+	Echo   bool   `json:",omitempty"` // Error only repeats the other half's error
+	Broken bool   `json:",omitempty"` // the half did not return, so the side cannot be used any more
+	Used   []int  `json:",omitempty"` // rules that were applied
 }
 
-// maxLine bounds a message, so that a stray peer cannot make us allocate more.
+// maxLine limits the length of a message, and so what a foreign peer can make us allocate.
 const maxLine = 1 << 20
 
 // wire is the connection to the other side.
@@ -89,8 +88,7 @@ func (w *wire) send(m message) error {
 	return nil
 }
 
-// receive returns the next message; the error wraps net.ErrClosed or io.EOF when
-// the other side is gone.
+// receive returns the next message. The error wraps net.ErrClosed or io.EOF when the other side has disconnected.
 func (w *wire) receive() (m message, err error) {
 	if !w.in.Scan() {
 		if err = w.in.Err(); err == nil {

@@ -6,15 +6,15 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// An XRC connection goes one way (IBTA A14): the active half has an initiator, the
-// passive one a target, and SRQs that requests name by number.
+// An XRC connection has one direction (IBTA A14): the active half has an initiator, the passive one a target, and SRQs
+// that requests name by number.
 
 func xrcInitiator(s *setup) {
 	s.init.Type = ib.XRCINI
 	s.init.Cap.MaxRecvWR, s.init.Cap.MaxRecvSGE = 0, 0
 }
 
-// xrcTarget makes an XRC target whose peer sends to a shared queue by default.
+// xrcTarget makes the setup an XRC target whose peer sends to a shared queue by default.
 func xrcTarget(d ib.XRCD, q *sharedQueue) func(*setup) {
 	return func(s *setup) {
 		s.init = ib.QPInit{Type: ib.XRCTGT, XRCD: d}
@@ -22,7 +22,7 @@ func xrcTarget(d ib.XRCD, q *sharedQueue) func(*setup) {
 	}
 }
 
-// newXRCQueue makes an XRC SRQ with the queue that its receives complete on.
+// newXRCQueue creates an XRC SRQ, with the queue for completions of its receives.
 func (e *End) newXRCQueue(pd ib.PD, d ib.XRCD) (*sharedQueue, *queue) {
 	rq := e.newQueue(4 * depth)
 	srq := e.newSRQ(pd, ib.SRQInit{Type: ib.SRQXRC, SRQAttr: ib.SRQAttr{MaxWR: depth, MaxSGE: 2}, XRCD: d, CQ: rq.cq})
@@ -32,8 +32,7 @@ func (e *End) newXRCQueue(pd ib.PD, d ib.XRCD) (*sharedQueue, *queue) {
 	return &sharedQueue{e, srq}, rq
 }
 
-// xrcPassive makes a domain, an SRQ and a connected target, whose receives complete
-// on its rq.
+// xrcPassive creates a domain, an SRQ and a connected target. Receives complete on its rq.
 func (e *End) xrcPassive() (*conn, ib.XRCD) {
 	d := e.newXRCD()
 	q, rq := e.newXRCQueue(e.pd(), d)
@@ -59,12 +58,15 @@ func xrcCases() []Case {
 		Case{Name: "xrc/requests-choose-their-srq", Active: xrcTwoSRQs, Passive: xrcTwoSRQsPassive},
 		Case{Name: "xrc/targets-share-an-srq", Active: xrcTwoTargets, Passive: xrcTwoTargetsPassive},
 		Case{Name: "xrc/waits-for-a-receive", Active: xrcWaits, Passive: xrcWaitsPassive},
-		Case{Name: "xrc/no-such-srq", Active: xrcRefused(func(c *conn) uint32 { return c.peer.SRQ ^ 0x800000 }), Passive: func(e *End) {
-			c, _ := e.xrcPassive()
-			e.sync("failed")
-			c.wantState(ib.Err)
-		}},
-		Case{Name: "xrc/srq-of-another-domain", Active: xrcRefused(func(c *conn) uint32 { return hear[uint32](c.e, "stranger") }), Passive: func(e *End) {
+		Case{Name: "xrc/no-such-srq", Active: xrcRefused(func(c *conn) uint32 { return c.peer.SRQ ^ 0x800000 }),
+			Passive: func(e *End) {
+				c, _ := e.xrcPassive()
+				e.sync("failed")
+				c.wantState(ib.Err)
+			}},
+		Case{Name: "xrc/srq-of-another-domain", Active: xrcRefused(func(c *conn) uint32 {
+			return hear[uint32](c.e, "stranger")
+		}), Passive: func(e *End) {
 			c, _ := e.xrcPassive()
 			other, rq := e.newXRCQueue(e.pd(), e.newXRCD())
 			other.recv(1, nil)
@@ -78,15 +80,18 @@ func xrcCases() []Case {
 		Case{Name: "xrc/initiators-take-no-receives", Alone: func(e *End) {
 			c := e.newConn(xrcInitiator)
 			_, err := c.qp.PostRecv([]ib.RecvWR{{ID: 1}})
-			e.is(err, "posting a receive to an XRC initiator", ib.ErrInvalid, ib.ErrNotSupported, ib.ErrQueueFull, ib.ErrState)
+			e.is(err, "posting a receive to an XRC initiator", ib.ErrInvalid, ib.ErrNotSupported, ib.ErrQueueFull,
+				ib.ErrState)
 		}},
 		Case{Name: "xrc/targets-take-no-requests", Alone: func(e *End) {
 			d := e.newXRCD()
 			c := e.into(ib.RTS, xrcTarget(d, nil))
 			_, err := c.qp.PostSend([]ib.SendWR{{Opcode: ib.WRSend}})
-			e.is(err, "posting a request to an XRC target", ib.ErrInvalid, ib.ErrNotSupported, ib.ErrQueueFull, ib.ErrState)
+			e.is(err, "posting a request to an XRC target", ib.ErrInvalid, ib.ErrNotSupported, ib.ErrQueueFull,
+				ib.ErrState)
 			_, err = c.qp.PostRecv([]ib.RecvWR{{ID: 1}})
-			e.is(err, "posting a receive to an XRC target", ib.ErrInvalid, ib.ErrNotSupported, ib.ErrQueueFull, ib.ErrState)
+			e.is(err, "posting a receive to an XRC target", ib.ErrInvalid, ib.ErrNotSupported, ib.ErrQueueFull,
+				ib.ErrState)
 		}},
 		Case{Name: "xrc/srq-needs-domain-and-cq", Alone: func(e *End) {
 			d, cq := e.newXRCD(), e.newQueue(1).cq
@@ -204,7 +209,7 @@ func xrcWaitsPassive(e *End) {
 	e.sync("done")
 }
 
-// xrcRefused names an SRQ that the target may not use.
+// xrcRefused names an SRQ that the target must not use.
 func xrcRefused(srq func(c *conn) uint32) func(*End) {
 	return func(e *End) {
 		c := e.connect(xrcInitiator)
@@ -228,8 +233,8 @@ func xrcWrite(want ib.WCStatus) func(*End) {
 	}
 }
 
-// xrcPD exposes memory of the SRQ's PD, or of the target's, which is another: XRC
-// requests reach what the SRQ that they name can (IBTA A14.3.3).
+// xrcPD exposes memory of the SRQ's PD, or of the target's, which differs: XRC requests reach memory in the PD of the
+// SRQ that they name (IBTA A14.3.3).
 func xrcPD(ofSRQ bool) func(*End) {
 	return func(e *End) {
 		d := e.newXRCD()

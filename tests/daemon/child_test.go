@@ -20,7 +20,9 @@ const roleEnv = "GOROCE_DAEMON_TEST_ROLE"
 // roles is what children can be told to do. Parent and child speak JSON.
 var roles = map[string]func(c *parent){
 	"flood":   flood,
+	"greedy":  greedy,
 	"hostile": hostile,
+	"spin":    spin,
 	"stuck":   stuck,
 }
 

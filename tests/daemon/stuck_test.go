@@ -7,6 +7,7 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/daemon/client"
+	"github.com/goroce/goroce/tests/linktest"
 	"github.com/goroce/goroce/tests/require"
 	"github.com/goroce/goroce/tests/uffd"
 )
@@ -98,4 +99,30 @@ func stuck(c *parent) {
 	must(fault.Resolve(n.buf))
 	c.tell("done")
 	c.hear(&resolve) // until it is killed
+}
+
+// TestEndsBesideStuck: SIGTERM ends the daemon while it reads memory that never comes, before and
+// after it has dropped the client.
+func TestEndsBesideStuck(t *testing.T) {
+	if !reachable() {
+		require.Missing(t, "the daemon may not read other processes of its user: kernel.yama.ptrace_scope is not 0")
+	}
+	for _, dropped := range []bool{false, true} {
+		a := startDaemonAt(t, t.TempDir(), linktest.Loopback().String())
+		c := startChild(t, "stuck", job{Socket: a.socket})
+		var refused, heard string
+		if c.hear(&refused); refused != "" {
+			a.stop()
+			require.Missing(t, "userfaultfd for faults of the kernel (root, or vm.unprivileged_userfaultfd=1): %s", refused)
+		}
+		var peer card
+		c.hear(&peer)
+		c.tell(peer) // itself: nothing has to arrive
+		c.hear(&heard)
+		if dropped {
+			c.hear(&heard)
+		}
+		a.stop()
+		c.kill()
+	}
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/goroce/goroce/roce/link"
 )
 
-// Addresses tests AddLocal and RemoveLocal: spare is an address that the first link does
-// not have, but may.
+// Addresses tests AddLocal and RemoveLocal. spare is an address that the first link does not have, but may have.
 func Addresses(t *testing.T, open Open, spare ib.GID) {
 	for _, tt := range []struct {
 		name string
 		test func(t *testing.T, a, b link.Link, spare ib.GID)
 	}{
-		{"ComeAndGo", testComeAndGo}, {"Refused", testAddressRefused}, {"WhileWaiting", testAddressWhileWaiting}, {"Closed", testAddressClosed},
+		{"ComeAndGo", testComeAndGo}, {"Refused", testAddressRefused}, {"WhileWaiting", testAddressWhileWaiting},
+		{"Closed", testAddressClosed},
 	} {
 		t.Run("Addresses/"+tt.name, func(t *testing.T) {
 			a, b := open(t)
@@ -35,7 +35,7 @@ func change(t *testing.T, f func(ib.GID) error, g ib.GID) {
 	}
 }
 
-// lost sends a run from an address that the link does not have.
+// lost sends a run from an address that the link does not have, which must be counted as lost.
 func lost(t *testing.T, l link.Link, r link.Run) {
 	t.Helper()
 	before := l.Stats().TxErrors
@@ -45,14 +45,14 @@ func lost(t *testing.T, l link.Link, r link.Run) {
 	}
 }
 
-// await is Collect at the second link for what the first one may hold until it knows
-// the MAC address of a new destination.
+// await is Collect at the second link, for runs that the first link may hold until it knows the MAC address of a new
+// destination.
 func await(t *testing.T, from, to link.Link, n int) []link.Run {
 	t.Helper()
 	before := to.Stats().RxFrames
 	in := make([]link.Run, 1)
 	for end := time.Now().Add(patience); ; {
-		if _, err := from.Recv(0, in); err != nil { // sends what has waited
+		if _, err := from.Recv(0, in); err != nil { // sends held runs
 			t.Fatal(err)
 		}
 		_ = to.Wait(time.Millisecond, false)
@@ -69,8 +69,8 @@ func await(t *testing.T, from, to link.Link, n int) []link.Run {
 	}
 }
 
-// A link receives what comes to an address, and sends from it, while it has it. The
-// others are not touched.
+// A link receives frames to an address, and sends from it, while it has the address. Its other addresses are not
+// affected.
 func testComeAndGo(t *testing.T, a, b link.Link, spare ib.GID) {
 	var next uint32
 	own := a.Caps().Local[0]
@@ -102,7 +102,7 @@ func testComeAndGo(t *testing.T, a, b link.Link, spare ib.GID) {
 		to = NewRun(b, a, &next, 1, 64, 0)
 		to.Dst = spare
 		SendAll(t, b, []link.Run{to})
-		last := NewRun(b, a, &next, 1, 64, 0) // which comes behind it, if that comes at all
+		last := NewRun(b, a, &next, 1, 64, 0) // would arrive after the lost one
 		SendAll(t, b, []link.Run{last})
 		got = Collect(t, a, 1)
 		same(t, got, []link.Run{last})
@@ -115,7 +115,7 @@ func testComeAndGo(t *testing.T, a, b link.Link, spare ib.GID) {
 	}
 }
 
-// Each call is refused where it makes no sense, and changes nothing.
+// Invalid calls are refused and change nothing.
 func testAddressRefused(t *testing.T, a, b link.Link, spare ib.GID) {
 	own := a.Caps().Local[0]
 	for _, tt := range []struct {
@@ -140,7 +140,7 @@ func testAddressRefused(t *testing.T, a, b link.Link, spare ib.GID) {
 	same(t, Collect(t, a, 1), []link.Run{r})
 }
 
-// What comes to an address ends a Wait that began before the address came.
+// Frames to an address end a Wait that began before the address was added.
 func testAddressWhileWaiting(t *testing.T, a, b link.Link, spare ib.GID) {
 	var next uint32
 	r := NewRun(b, a, &next, 1, 64, 0)
@@ -163,7 +163,7 @@ func testAddressWhileWaiting(t *testing.T, a, b link.Link, spare ib.GID) {
 	SendAll(t, b, []link.Run{r})
 	in := make([]link.Run, 1)
 	for late, arrived := time.After(patience), false; !arrived; {
-		_, _ = b.Recv(0, in) // sends what waits for a MAC address
+		_, _ = b.Recv(0, in) // sends runs that wait for a MAC address
 		select {
 		case <-got:
 			arrived = true

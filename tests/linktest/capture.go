@@ -23,13 +23,14 @@ type Capture struct {
 	cmd  *exec.Cmd
 }
 
-// Capture records the next n RoCEv2 packets that the namespace's interface
-// receives. It returns when the capture has begun.
+// Capture captures the next n RoCEv2 packets that the namespace's interface receives. It returns when the capture has
+// begun.
 func (n *Namespace) Capture(t testing.TB, packets int) *Capture {
 	t.Helper()
 	path := require.Command(t, "tcpdump")
 	c := &Capture{File: filepath.Join(t.TempDir(), "capture.pcap"), want: packets}
-	c.cmd = exec.Command(path, "-i", n.IfName, "-Q", "in", "--immediate-mode", "-U", "-s", "70000", "-B", "32768", // room for 400 packets
+	// room for 400 packets
+	c.cmd = exec.Command(path, "-i", n.IfName, "-Q", "in", "--immediate-mode", "-U", "-s", "70000", "-B", "32768",
 		"-c", fmt.Sprint(packets), "-w", c.File, "udp dst port 4791")
 	stderr, err := c.cmd.StderrPipe()
 	if err == nil {
@@ -49,8 +50,7 @@ func (n *Namespace) Capture(t testing.TB, packets int) *Capture {
 	return nil
 }
 
-// Packets waits until all packets were captured and returns them, from the
-// Ethernet header on.
+// Packets waits until all packets are captured and returns them, from the Ethernet header on.
 func (c *Capture) Packets(t testing.TB) [][]byte {
 	t.Helper()
 	stop := time.AfterFunc(patience, func() { _ = c.cmd.Process.Signal(os.Interrupt) })
@@ -78,14 +78,15 @@ func (c *Capture) Packets(t testing.TB) [][]byte {
 	return packets
 }
 
-// Tshark fails unless tshark finds want RoCEv2 packets in a capture file, and
-// nothing wrong with any. It does not check ICRCs.
+// Tshark fails unless tshark decodes want RoCEv2 packets in a capture file without complaints. Tshark does not check
+// ICRCs.
 func Tshark(t testing.TB, file string, want int) {
 	t.Helper()
 	const severityError = "8388608"
-	// RoCEv2 has no UDP checksum, not even on IPv6, where tshark misses it.
-	cmd := exec.Command(require.Command(t, "tshark"), "-r", file, "-T", "fields", "-o", "udp.ignore_ipv6_zero_checksum:TRUE",
-		"-e", "frame.number", "-e", "infiniband.bth.opcode", "-e", "_ws.expert.severity", "-e", "_ws.expert.message")
+	// RoCEv2 has no UDP checksum, about which tshark would complain over IPv6.
+	cmd := exec.Command(require.Command(t, "tshark"), "-r", file, "-T", "fields", "-o",
+		"udp.ignore_ipv6_zero_checksum:TRUE", "-e", "frame.number", "-e", "infiniband.bth.opcode", "-e",
+		"_ws.expert.severity", "-e", "_ws.expert.message")
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("%v: %v", cmd, err)

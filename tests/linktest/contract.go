@@ -14,8 +14,7 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// Open returns two links that reach one another, each by its first address. They
-// are closed when the test ends.
+// Open returns two links that can reach one another, each by its first address. They are closed when the test ends.
 type Open func(t testing.TB) (a, b link.Link)
 
 // contractTest is a part of the contract.
@@ -48,12 +47,12 @@ func Run(t *testing.T, open Open) {
 	}
 }
 
-// patience bounds every wait for something that must come.
+// patience limits every wait for something that must come.
 const patience = 5 * time.Second
 
-// NewRun returns a run from a to b of n frames of size bytes and, if tail is not
-// 0, one more of tail bytes: a SEND in the middle of a message, whose packets have
-// the PSNs from next on, or its end where there is a tail. ICRCs are for Seal.
+// NewRun returns a run from a to b of n frames of size bytes and, if tail is not 0, one more of tail bytes. The frames
+// are packets of a SEND with the PSNs from next on: the middle of a message, or its end if there is a tail. Seal writes
+// the ICRCs.
 func NewRun(a, b link.Link, next *uint32, n, size, tail int) link.Run {
 	r := link.Run{
 		Src: a.Caps().Local[0], Dst: b.Caps().Local[0],
@@ -75,7 +74,7 @@ func NewRun(a, b link.Link, next *uint32, n, size, tail int) link.Run {
 	return r
 }
 
-// SendAll sends the runs, waiting for room where need be.
+// SendAll sends the runs, and waits for room if necessary.
 func SendAll(t testing.TB, l link.Link, runs []link.Run) {
 	t.Helper()
 	for end := time.Now().Add(patience); len(runs) > 0; {
@@ -123,7 +122,7 @@ func Collect(t testing.TB, l link.Link, n int) []link.Run {
 	return got
 }
 
-// receive is Collect for who looks at nothing, and allocates nothing.
+// receive receives frames without looking at them, and allocates nothing.
 func receive(t testing.TB, l link.Link, want int, in []link.Run) {
 	for got, end := 0, time.Now().Add(patience); got < want; {
 		if time.Now().After(end) {
@@ -163,7 +162,7 @@ func same(t testing.TB, got, want []link.Run) {
 		t.Fatalf("%d frames arrived, want %d", len(g), len(w))
 	}
 	for i := range w {
-		// Up to the ICRC, which a wrapper may have filled in.
+		// Compare up to the ICRC, which a wrapper may have written.
 		if len(g[i]) != len(w[i]) || !bytes.Equal(g[i][:len(g[i])-4], w[i][:len(w[i])-4]) {
 			t.Fatalf("frame %d is %d bytes %.16x, want %d bytes %.16x", i, len(g[i]), g[i], len(w[i]), w[i])
 		}
@@ -182,7 +181,8 @@ func largest(a, b link.Link) int {
 
 func testCaps(t *testing.T, a, _ link.Link) {
 	c := a.Caps()
-	if c.Name == "" || len(c.Local) == 0 || c.MTU < 336 || c.RunFrames < 1 || c.RunBytes < c.MTU-48 && c.RunBytes < 65000 {
+	if c.Name == "" || len(c.Local) == 0 || c.MTU < 336 || c.RunFrames < 1 || c.RunBytes < c.MTU-48 &&
+		c.RunBytes < 65000 {
 		t.Errorf("capabilities make no sense: %+v", c)
 	}
 	if d := a.Deadline(); d != ib.Never {
@@ -210,7 +210,7 @@ func testHeader(t *testing.T, a, b link.Link) {
 	}
 }
 
-// Runs of all shapes, in batches, arrive in order and whole.
+// Runs of all shapes, in batches, arrive completely and in order.
 func testOrder(t *testing.T, a, b link.Link) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -263,7 +263,7 @@ func testLargestRun(t *testing.T, a, b link.Link) {
 	}
 }
 
-// Recv gives no more than there is room for, and keeps the rest.
+// Recv returns no more runs than there is room for, and keeps the rest.
 func testShortRecv(t *testing.T, a, b link.Link) {
 	var next uint32
 	var out []link.Run
@@ -363,7 +363,7 @@ func testWait(t *testing.T, a, b link.Link) {
 func testWake(t *testing.T, _, b link.Link) {
 	b.Wake()
 	b.Wake()
-	if err := b.Wait(-1, false); err != nil { // the Wake before it counts
+	if err := b.Wait(-1, false); err != nil { // the earlier Wake counts
 		t.Fatal(err)
 	}
 	var wakers sync.WaitGroup
@@ -374,7 +374,7 @@ func testWake(t *testing.T, _, b link.Link) {
 			t.Fatal(err)
 		}
 		wakers.Wait()
-		// The Wake may have come after the Wait that an earlier one ended.
+		// The Wake may have come after another one has ended that Wait.
 		if err := b.Wait(0, false); err != nil {
 			t.Fatal(err)
 		}
@@ -382,8 +382,8 @@ func testWake(t *testing.T, _, b link.Link) {
 }
 
 func testClose(t *testing.T, a, b link.Link) {
-	// One goroutine waits again and again; the Wait that Close ends, whether it has
-	// begun or not, is the one that does not return nil.
+	// One goroutine calls Wait again and again. Close ends a Wait that is running, or the next one, and that Wait does
+	// not return nil.
 	woken, ended := make(chan struct{}), make(chan error)
 	go func() {
 		for {
@@ -394,7 +394,7 @@ func testClose(t *testing.T, a, b link.Link) {
 			woken <- struct{}{}
 		}
 	}()
-	for range 10 { // so that it is under way, most likely
+	for range 10 { // so that it is most likely running
 		b.Wake()
 		<-woken
 	}
@@ -429,7 +429,7 @@ func testClose(t *testing.T, a, b link.Link) {
 	}
 }
 
-// One run out and in again, in steady state, costs no allocation on either side.
+// Sending and receiving a run, in the steady state, does not allocate.
 func testNoAllocation(t *testing.T, a, b link.Link) {
 	var next uint32
 	out := []link.Run{NewRun(a, b, &next, min(a.Caps().RunFrames, 8), 1040, 0), NewRun(a, b, &next, 1, 32, 0)}

@@ -1,3 +1,2 @@
-// Package linktest holds what every Link must keep, as tests ([Run]), and the
-// network namespaces to try drivers in ([NewVeth]).
+// Package linktest has tests of what every Link must do ([Run]), and network namespaces to test drivers in ([NewVeth]).
 package linktest

@@ -11,10 +11,11 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// NewFrame returns an Ethernet frame with 64 bytes of RoCEv2 from another host to an
-// address, in a VLAN unless vlan is nil.
+// NewFrame returns an Ethernet frame with 64 bytes of RoCEv2 from another host to an address. If vlan is not nil it has
+// that VLAN tag.
 func NewFrame(mac [6]byte, dst ib.GID, vlan *uint16) []byte {
-	f := wire.Frame{EtherDst: mac, EtherSrc: [6]byte{2}, Outer: wire.Outer{Src: dst, Dst: dst, SrcPort: 1, DstPort: link.Port, HopLimit: 1}}
+	f := wire.Frame{EtherDst: mac, EtherSrc: [6]byte{2},
+		Outer: wire.Outer{Src: dst, Dst: dst, SrcPort: 1, DstPort: link.Port, HopLimit: 1}}
 	f.Outer.Src[15] = 77
 	if vlan != nil {
 		f.HasVLAN, f.VLAN = true, *vlan

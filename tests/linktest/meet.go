@@ -7,8 +7,7 @@ import (
 	"github.com/goroce/goroce/roce/link"
 )
 
-// Meet lets two links learn one another's MAC addresses: frames sent before that may
-// be lost, or wait.
+// Meet makes two links learn one another's MAC addresses. Frames that are sent before may be lost or delayed.
 func Meet(t testing.TB, a, b link.Link) {
 	t.Helper()
 	for _, dir := range [][2]link.Link{{a, b}, {b, a}} {
@@ -16,8 +15,8 @@ func Meet(t testing.TB, a, b link.Link) {
 	}
 }
 
-// meet sends from one link to the other until something arrives, and then takes what
-// else is on its way, and what the table of neighbours has woken the sender for.
+// meet sends from one link to the other until something arrives. Then it receives the rest, and consumes the wake-up of
+// the sender by its neighbour table.
 func meet(t testing.TB, from, to link.Link) {
 	t.Helper()
 	var psn uint32
@@ -35,7 +34,7 @@ func meet(t testing.TB, from, to link.Link) {
 		}
 	}
 	_ = from.Wait(0, false)
-	_, _ = from.Recv(0, nil) // sends what has waited
+	_, _ = from.Recv(0, nil) // sends held runs
 	for end := time.Now().Add(50 * time.Millisecond); got < sent && time.Now().Before(end); {
 		_ = to.Wait(time.Millisecond, false)
 		n, _ := to.Recv(0, in)
@@ -44,10 +43,10 @@ func meet(t testing.TB, from, to link.Link) {
 	_ = from.Wait(0, false)
 }
 
-// Fresh returns a link whose statistics begin now.
+// Fresh returns a link whose statistics start now.
 func Fresh(l link.Link) link.Link { return &fresh{l, l.Stats()} }
 
-// fresh is a link whose statistics begin after the links met.
+// fresh is a link whose statistics start at stats.
 type fresh struct {
 	link.Link
 	before link.Stats
@@ -69,7 +68,7 @@ func (f *fresh) Stats() link.Stats {
 func StatsWhileWaiting(t *testing.T, l link.Link) {
 	waited := make(chan error)
 	go func() {
-		l.Wake() // so that the second Wait is under way, most likely
+		l.Wake() // so that the second Wait is most likely running
 		_ = l.Wait(-1, false)
 		waited <- nil
 		waited <- l.Wait(-1, false)

@@ -10,18 +10,20 @@ import (
 	"github.com/goroce/goroce/roce/link"
 )
 
-// Membership tests that links on a real interface, which open makes, join groups in
-// such a way that switches and the NIC hear of it, and of its end.
+// Membership tests that links on a real interface, which open opens, announce memberships in groups, and their end, to
+// switches and the NIC.
 func Membership(t *testing.T, open func(*Namespace, netip.Addr) link.Link) {
 	ns, _ := NewVeth(t, 1500)
 	for _, addr := range []netip.Addr{ns.Addr4, ns.Addr6} {
-		for _, end := range []func(link.Link, ib.GID) error{link.Link.Leave, func(l link.Link, _ ib.GID) error { return l.Close() }} {
+		closed := func(l link.Link, _ ib.GID) error { return l.Close() }
+		for _, end := range []func(link.Link, ib.GID) error{link.Link.Leave, closed} {
 			l := open(ns, addr)
 			group := NewGroup(l)
 			check := func(when string, want bool) {
 				t.Helper()
 				if host, nic := ns.member(t, group); host != want || nic != want {
-					t.Errorf("%s: host a member of %v: %v, NIC lets it in: %v; want %v", when, group.Addr(), host, nic, want)
+					t.Errorf("%s: host a member of %v: %v, NIC lets it in: %v; want %v", when, group.Addr(), host, nic,
+						want)
 				}
 			}
 			check("before Join", false)
@@ -36,8 +38,8 @@ func Membership(t *testing.T, open func(*Namespace, netip.Addr) link.Link) {
 	}
 }
 
-// member reports whether the namespace's interface is a member of a group, and lets
-// its frames in.
+// member reports whether the host is a member of a group on the namespace's interface, and whether the NIC accepts the
+// group's frames.
 func (n *Namespace) member(t testing.TB, group ib.GID) (host, nic bool) {
 	t.Helper()
 	mac := GroupMAC(group)

@@ -14,7 +14,7 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// multicast are the tests of the contract that concern groups.
+// multicast are the parts of the contract about groups.
 var multicast = []contractTest{
 	{"Groups/Receive", testGroupReceive},
 	{"Groups/Members", testGroupMembers},
@@ -29,21 +29,20 @@ var multicast = []contractTest{
 
 var groups atomic.Uint32
 
-// NewGroup returns a multicast group of the IP version of l's first address, which
-// no other test uses, in this process or, most likely, in another of the machine.
+// NewGroup returns a multicast group of the IP version of l's first address that no other test uses, in this process
+// or, most likely, in another one.
 func NewGroup(l link.Link) ib.GID {
 	n := uint32(os.Getpid())<<8 + groups.Add(1)
-	g := ib.GID{0: 0xFF, 1: 0x05} // of the site
+	g := ib.GID{0: 0xFF, 1: 0x05} // site-local scope
 	if l.Caps().Local[0].Is4() {
 		g = ib.GID{10: 0xFF, 11: 0xFF}
-		n = 239<<24 | n&0xFFFFFF // of the organisation
+		n = 239<<24 | n&0xFFFFFF // organization-local scope
 	}
 	binary.BigEndian.PutUint32(g[12:], n)
 	return g
 }
 
-// GroupMAC returns the MAC address of a group that NewGroup made (RFC 1112, RFC
-// 2464).
+// GroupMAC returns the MAC address of a group made by NewGroup (RFC 1112, RFC 2464).
 func GroupMAC(g ib.GID) [6]byte {
 	if g.Is4() {
 		return [6]byte{0x01, 0x00, 0x5E, g[13] & 0x7F, g[14], g[15]}
@@ -51,16 +50,17 @@ func GroupMAC(g ib.GID) [6]byte {
 	return [6]byte{0x33, 0x33, g[12], g[13], g[14], g[15]}
 }
 
-// NewDatagram returns a UD SEND of size bytes in all from a to a group.
+// NewDatagram returns a UD SEND from a to a group, with size bytes in total.
 func NewDatagram(a link.Link, group ib.GID, size int) link.Run {
-	r := link.Run{Src: a.Caps().Local[0], Dst: group, SrcPort: 0xC123, TrafficClass: 0x68, HopLimit: 33, Size: size, Buf: make([]byte, size)}
+	r := link.Run{Src: a.Caps().Local[0], Dst: group, SrcPort: 0xC123, TrafficClass: 0x68, HopLimit: 33, Size: size,
+		Buf: make([]byte, size)}
 	p := wire.Packet{BTH: wire.BTH{Opcode: wire.UDSendOnly, PKey: ib.DefaultPKey, DestQP: ib.QPNMulticast}}
 	p.DETH = wire.DETH{QKey: 0x01234567, SrcQP: 0x12}
 	p.PutHeaders(r.Buf)
 	return r
 }
 
-// join joins the group, by whoever is given.
+// join joins the group on each of the links.
 func join(t *testing.T, group ib.GID, links ...link.Link) {
 	t.Helper()
 	for _, l := range links {
@@ -74,7 +74,8 @@ func join(t *testing.T, group ib.GID, links ...link.Link) {
 func sendTo(t *testing.T, a link.Link, group ib.GID) []link.Run {
 	t.Helper()
 	var next uint32
-	out := []link.Run{NewRun(a, a, &next, 1, 64, 0), NewRun(a, a, &next, min(a.Caps().RunFrames-1, 20), 1040, 68), NewRun(a, a, &next, 1, largest(a, a), 0)}
+	out := []link.Run{NewRun(a, a, &next, 1, 64, 0), NewRun(a, a, &next, min(a.Caps().RunFrames-1, 20), 1040, 68),
+		NewRun(a, a, &next, 1, largest(a, a), 0)}
 	for i := range out {
 		out[i].Dst = group
 	}
@@ -82,7 +83,7 @@ func sendTo(t *testing.T, a link.Link, group ib.GID) []link.Run {
 	return out
 }
 
-// onlyMarker fails if anything has come to the link to but what from sends it now.
+// onlyMarker fails if the link to has received anything but what from sends now.
 func onlyMarker(t *testing.T, what string, from, to link.Link) {
 	t.Helper()
 	var next uint32
@@ -101,7 +102,7 @@ func onlyMarker(t *testing.T, what string, from, to link.Link) {
 	}
 }
 
-// A member receives what is sent to the group; who only sends receives nothing.
+// A member receives frames to the group; a link that only sends to it does not.
 func testGroupReceive(t *testing.T, a, b link.Link) {
 	group := NewGroup(a)
 	join(t, group, b)
@@ -128,7 +129,7 @@ func testGroupReceive(t *testing.T, a, b link.Link) {
 	}
 }
 
-// Each member receives each frame once: the sender's own too.
+// Each member receives each frame once, including the sender's own frames.
 func testGroupMembers(t *testing.T, a, b link.Link) {
 	group := NewGroup(a)
 	join(t, group, a, b)
@@ -139,7 +140,8 @@ func testGroupMembers(t *testing.T, a, b link.Link) {
 			same(t, got, out)
 			for _, r := range got {
 				if r.Src != out[0].Src || r.Dst != group {
-					t.Errorf("from %v to %v, want from %v to %v", r.Src.Addr(), r.Dst.Addr(), out[0].Src.Addr(), group.Addr())
+					t.Errorf("from %v to %v, want from %v to %v", r.Src.Addr(), r.Dst.Addr(), out[0].Src.Addr(),
+						group.Addr())
 				}
 			}
 		}
@@ -148,7 +150,7 @@ func testGroupMembers(t *testing.T, a, b link.Link) {
 	onlyMarker(t, "once", a, b)
 }
 
-// Groups do not mix, not even those that share a MAC address.
+// Groups are separate, even if they have the same MAC address.
 func testGroupsApart(t *testing.T, a, b link.Link) {
 	first, second := NewGroup(a), NewGroup(a)
 	sameMAC := first
@@ -183,7 +185,7 @@ func testGroupLeave(t *testing.T, a, b link.Link) {
 			t.Fatalf("Leave: %v", err)
 		}
 		out = sendTo(t, a, group)
-		same(t, Collect(t, a, len(Frames(out...))), out) // who stays, stays
+		same(t, Collect(t, a, len(Frames(out...))), out) // the remaining member still receives
 		onlyMarker(t, "after Leave", a, b)
 		out = sendTo(t, a, other)
 		same(t, Collect(t, b, len(Frames(out...))), out)
@@ -221,8 +223,7 @@ func testGroupRefused(t *testing.T, a, b link.Link) {
 	onlyMarker(t, "once", a, b)
 }
 
-// Frames to a group end a Wait, even one that began before the link joined; a
-// membership alone does not.
+// Frames to a group end a Wait, even one that began before the link joined; joining does not.
 func testGroupWait(t *testing.T, a, b link.Link) {
 	group := NewGroup(a)
 	got := make(chan error, 1)
@@ -250,7 +251,7 @@ func testGroupWait(t *testing.T, a, b link.Link) {
 	case <-time.After(patience):
 		t.Fatal("a frame to a group does not end Wait")
 	}
-	if err := b.Wait(0, false); err != nil { // takes a Wake that is left
+	if err := b.Wait(0, false); err != nil { // consumes a Wake that may be left
 		t.Fatal(err)
 	}
 	start := time.Now()
@@ -262,7 +263,7 @@ func testGroupWait(t *testing.T, a, b link.Link) {
 	}
 }
 
-// Joining and leaving goes on beside receiving.
+// Join and Leave may be called while another goroutine receives.
 func testGroupAnyGoroutine(t *testing.T, a, b link.Link) {
 	stay := NewGroup(a)
 	join(t, stay, b)

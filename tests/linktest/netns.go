@@ -19,8 +19,8 @@ import (
 	"github.com/goroce/goroce/tests/require"
 )
 
-// Namespace is a network namespace with one veth interface and loopback up. It
-// has no name and ends with the test, whatever becomes of the test.
+// Namespace is a network namespace with one veth interface and loopback up. It has no name and ends with the test,
+// however the test ends.
 type Namespace struct {
 	IfName string
 	Addr4  netip.Addr
@@ -39,10 +39,19 @@ func NewVeth(t testing.TB, mtu int) (a, b *Namespace) {
 	n := vethCount.Add(1)
 	a, b = newNamespace(t), newNamespace(t)
 	a.IfName, b.IfName = fmt.Sprintf("gr%da%d", n, os.Getpid()), fmt.Sprintf("gr%db%d", n, os.Getpid())
+	MakeVeth(t, a, b, mtu)
+	return a, b
+}
+
+// MakeVeth makes the veth pair of two namespaces, which was deleted, anew: with the same names
+// and addresses.
+func MakeVeth(t testing.TB, a, b *Namespace, mtu int) {
+	t.Helper()
 	err := a.Do(func() error {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name, attrs.MTU = a.IfName, mtu
-		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: b.IfName, PeerNamespace: netlink.NsFd(b.handle)})
+		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: b.IfName,
+			PeerNamespace: netlink.NsFd(b.handle)})
 	})
 	if err != nil {
 		t.Fatalf("create veth pair: %v", err)
@@ -51,12 +60,10 @@ func NewVeth(t testing.TB, mtu int) (a, b *Namespace) {
 	b.configure(t, mtu, "10.99.0.2/24", "fd99::2/64")
 	a.waitUp(t)
 	b.waitUp(t)
-	return a, b
 }
 
-// waitUp waits until the interface is operational, and its IPv6 link-local
-// address usable: the kernel notices some time after both ends were brought up,
-// and drops packets until then.
+// waitUp waits until the interface is operational and its IPv6 link-local address usable. The kernel notices some time
+// after both ends are up, and drops packets until then.
 func (n *Namespace) waitUp(t testing.TB) {
 	t.Helper()
 	err := n.Do(func() error {
@@ -79,8 +86,8 @@ func (n *Namespace) waitUp(t testing.TB) {
 	}
 }
 
-// hasLinkLocal reports whether the interface has an IPv6 link-local address that
-// passed duplicate address detection.
+// hasLinkLocal reports whether the interface has an IPv6 link-local address that has passed duplicate address
+// detection.
 func hasLinkLocal(itf netlink.Link) bool {
 	addrs, err := netlink.AddrList(itf, netlink.FAMILY_V6)
 	if err != nil {
@@ -120,15 +127,15 @@ func (n *Namespace) configure(t testing.TB, mtu int, addrs ...string) {
 		if err != nil {
 			return err
 		}
-		// Spares each test the second that duplicate address detection takes; where
-		// /proc is read-only, waitUp waits for it.
+		// This saves each test the second that duplicate address detection takes. If /proc is read-only, waitUp waits
+		// for it.
 		_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+n.IfName+"/accept_dad", []byte("0"), 0)
 		n.MAC = [6]byte(veth.Attrs().HardwareAddr)
 		if err := netlink.LinkSetMTU(veth, mtu); err != nil {
 			return err
 		}
-		// Without it the link-local address is not usable for a second or two, and
-		// without that no neighbour can be asked for.
+		// Otherwise the link-local address is not usable for a second or two, and no neighbour can be resolved without
+		// it.
 		noDAD := "/proc/sys/net/ipv6/conf/" + n.IfName + "/accept_dad"
 		if err := os.WriteFile(noDAD, []byte("0"), 0); err != nil {
 			return err
@@ -160,7 +167,7 @@ func (n *Namespace) addAddr(itf netlink.Link, s string) error {
 	return netlink.AddrAdd(itf, addr)
 }
 
-// Spare gives n's interface one more address, beside those that n names, and returns it.
+// Spare adds an address to n's interface, beside those that n names, and returns it.
 func (n *Namespace) Spare(t testing.TB, v6 bool) ib.GID {
 	t.Helper()
 	addr := "10.99.0.101/24"
@@ -171,7 +178,7 @@ func (n *Namespace) Spare(t testing.TB, v6 bool) ib.GID {
 	return ib.GIDFromAddr(netip.MustParsePrefix(addr).Addr())
 }
 
-// Do runs f on a thread in the namespace. What f opens stays in the namespace.
+// Do runs f on a thread in the namespace. Sockets that f opens stay in the namespace.
 func (n *Namespace) Do(f func() error) error {
 	return onThread(func() error {
 		if err := netns.Set(n.handle); err != nil {
@@ -181,8 +188,8 @@ func (n *Namespace) Do(f func() error) error {
 	})
 }
 
-// onThread runs f on a thread of its own, which ends with f: a thread whose
-// namespace was changed must not run other goroutines.
+// onThread runs f on a thread of its own, which ends with f, because other goroutines must not run on a thread whose
+// namespace has changed.
 func onThread(f func() error) error {
 	done := make(chan error)
 	go func() {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Port returns a TCP port that nobody listens on. It is below those that the kernel gives
-// to connections, so none of a busy machine's takes it before the caller listens there.
+// Port returns a TCP port that nobody listens on. It is below the kernel's range of ephemeral ports, so that no
+// connection takes it before the caller listens.
 func Port(t testing.TB) int {
 	t.Helper()
 	for range 1000 {

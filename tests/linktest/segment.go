@@ -5,10 +5,9 @@ import (
 	"github.com/goroce/goroce/roce/link"
 )
 
-// Segment returns a Link on l, whose rule is IDFree and which never blocks, that
-// plays a NIC with segmentation offload: its Caps promise IDIndex. number is given
-// the identifications of the frames of each run of several, 0, 1, 2 .., and may
-// break the promise; nil keeps it.
+// Segment returns a Link on l that imitates a NIC with segmentation offload: its Caps have IDIndex. l must have IDFree
+// and never block. number is called with the identifications 0, 1, 2 .. of the frames of each run of several, and may
+// change them against the promise of IDIndex; it may be nil.
 func Segment(l link.Link, number func(ids []uint16)) link.Link {
 	s := &segmenter{Link: l, caps: l.Caps(), number: number}
 	s.caps.Name, s.caps.ID, s.caps.Segments = "segment", link.IDIndex, true

@@ -9,8 +9,8 @@ import (
 	"github.com/goroce/goroce/wire/layers"
 )
 
-// Verify returns a Link around l that decodes every frame, sent or received, with package wire and, independently, with
-// gopacket, and fails the test if they read different things, or if the ICRC is wrong. Frames must be sealed above it.
+// Verify returns a Link around l that decodes every frame, sent or received, with package wire and independently with
+// gopacket. It fails the test if the results differ or the ICRC is wrong. Frames must be sealed above it.
 func Verify(t testing.TB, l link.Link) link.Link {
 	var f wire.Frame
 	var buf []byte

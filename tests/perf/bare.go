@@ -11,8 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sizes of RoCEv2 frames, as the loops imitate them: the UDP payload from BTH to
-// ICRC.
+// Sizes of RoCEv2 frames, which the loops imitate: the UDP payload from BTH to ICRC.
 const (
 	middleHeader = 12 // BTH: MIDDLE and LAST
 	firstHeader  = 28 // BTH, RETH: FIRST and ONLY
@@ -20,7 +19,7 @@ const (
 	ackLen       = 20 // BTH, AETH, ICRC
 )
 
-// Limits of a run, those of the udp link.
+// Limits of a run, as in the udp link.
 const (
 	runSegments = 64
 	runBytes    = 65000
@@ -32,30 +31,29 @@ const loopPort = 4791
 type socket struct {
 	fd      int
 	out, in message
-	spin    time.Duration // how long an empty socket is looked at before recv sleeps
-	empty   time.Time     // since when it is; zero if it was not
+	spin    time.Duration // how long recv polls an empty socket before it sleeps
+	empty   time.Time     // since when the socket is empty; zero if it is not
 }
 
-// loopSpin is the spin of the loops, that of the engine.
+// loopSpin is the spin of the loops, as in the engine.
 const loopSpin = 200 * time.Microsecond
 
-// message is what sendmsg and recvmsg take: one buffer, an IPv4 address, one
-// control message.
+// message holds the arguments of sendmsg and recvmsg: one buffer, an IPv4 address, one control message.
 type message struct {
 	hdr     unix.Msghdr
 	iov     unix.Iovec
 	name    unix.RawSockaddrInet4
 	control struct {
 		unix.Cmsghdr
-		value uint32 // UDP_SEGMENT takes two bytes of it, UDP_GRO gives all four
+		value uint32 // UDP_SEGMENT uses two bytes of it, UDP_GRO all four
 		_     uint32
 	}
 }
 
-// loopBuffer is the receive buffer of the loops, that of the udp link.
+// loopBuffer is the receive buffer of the loops, as in the udp link.
 const loopBuffer = 4 << 20
 
-// newSocket binds a socket to the job's own address and sends to the peer's.
+// newSocket binds a socket to the job's address and sends to the peer's.
 func newSocket(j *Job) (*socket, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -72,7 +70,7 @@ func newSocket(j *Job) (*socket, error) {
 		}
 	}
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, loopBuffer) != nil {
-		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, loopBuffer) // as much as an ordinary user may
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, loopBuffer) // limited for an ordinary user
 	}
 	if err := unix.Bind(fd, &unix.SockaddrInet4{Port: loopPort, Addr: j.Self.As4()}); err != nil {
 		s.close()
@@ -91,8 +89,7 @@ func newSocket(j *Job) (*socket, error) {
 
 func (s *socket) close() { _ = unix.Close(s.fd) }
 
-// send sends buf as segments of that size and a shorter last one. What the kernel
-// has no room for is lost, as on a wire.
+// send sends buf in segments of that size, the last of which may be shorter. If the kernel has no room, they are lost.
 func (s *socket) send(buf []byte, segment int) error {
 	m := &s.out
 	m.iov.Base, m.iov.Len = &buf[0], uint64(len(buf))
@@ -109,8 +106,8 @@ func (s *socket) send(buf []byte, segment int) error {
 	return nil
 }
 
-// recv receives a run: n bytes, in segments of that size and a shorter last one.
-// n is 0 if there is none; then it may sleep for a millisecond.
+// recv receives a run: n bytes, in segments of that size, the last of which may be shorter. If there is none, n is 0;
+// then recv may have slept for a millisecond.
 func (s *socket) recv(buf []byte) (n, segment int, err error) {
 	m := &s.in
 	m.iov.Base, m.iov.Len = &buf[0], uint64(len(buf))
@@ -132,7 +129,7 @@ func (s *socket) recv(buf []byte) (n, segment int, err error) {
 	return n, segment, nil
 }
 
-// rest sleeps if the socket has been empty for long.
+// rest sleeps if the socket has been empty for some time.
 func (s *socket) rest() {
 	switch now := time.Now(); {
 	case s.empty.IsZero():
@@ -155,13 +152,13 @@ func (m *message) call(trap uintptr, fd int) (int, unix.Errno) {
 	}
 }
 
-// putCRC ends a segment with the CRC of what stands before.
+// putCRC writes the CRC of a segment at its end.
 func putCRC(segment []byte) {
 	n := len(segment) - crcLen
 	binary.LittleEndian.PutUint32(segment[n:], crc32.ChecksumIEEE(segment[:n]))
 }
 
-// checkCRC returns an error if a segment does not end with its CRC.
+// checkCRC returns an error unless a segment ends with its CRC.
 func checkCRC(segment []byte) error {
 	n := len(segment) - crcLen
 	if n < 0 || binary.LittleEndian.Uint32(segment[n:]) != crc32.ChecksumIEEE(segment[:n]) {
@@ -170,8 +167,7 @@ func checkCRC(segment []byte) error {
 	return nil
 }
 
-// bareSegment is the segment of the bare loop: the size asked for, or a MIDDLE of
-// the wire's path MTU.
+// bareSegment returns the segment size of the bare loop: the requested size, or a MIDDLE of the wire's path MTU.
 func bareSegment(j *Job) int {
 	if j.Size > 0 {
 		return j.Size

@@ -12,11 +12,10 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// newBridge makes a wire of two namespaces and a third with a bridge between them,
-// which drops packets at random: the share id.Loss of those of RoCEv2 and of
-// those of iperf3, each by itself, in both directions. The ends segment what they
-// send before it leaves, so that the bridge sees single packets. That the kernel
-// lacks what this takes is no failure.
+// newBridge creates a wire of two namespaces, and a third one with a bridge between them. The bridge drops packets at
+// random: the share id.Loss of RoCEv2 packets and of iperf3's, independently, in both directions. The ends segment
+// their packets before they send them, so the bridge sees single packets. If the kernel lacks a feature for this, the
+// wire is skipped.
 func newBridge(ctx context.Context, id WireID) (*wire, error) {
 	a, errA := newNamespace()
 	b, errB := newNamespace()
@@ -63,15 +62,14 @@ func buildBridge(a, b netns.NsHandle, mtu int) error {
 	return setUp("br0", mtu)
 }
 
-// segment makes the interface take single packets only; the kernel cuts runs up
-// just before.
+// segment makes the kernel cut runs into single packets before it passes them to the interface.
 func (n *namespace) segment(ctx context.Context) error {
 	_, err := n.command(ctx, "ethtool", "-K", ethDev, "tso", "off", "tx-udp-segmentation", "off")
 	return err
 }
 
-// drop sets the loss of the bridge in the namespace, with a firewall that frames
-// between its ports pass. The kernel's random numbers have no seed.
+// drop sets the loss of the bridge in the namespace, by a firewall rule for frames between its ports. The kernel's
+// random numbers cannot be seeded.
 func (n *namespace) drop(ctx context.Context, percent float64) error {
 	err := n.do(func() error {
 		return os.WriteFile("/proc/sys/net/bridge/bridge-nf-call-iptables", []byte("1"), 0)

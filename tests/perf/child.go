@@ -16,7 +16,7 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// Job says what an end does. It travels to the process that does it, as JSON.
+// Job is the task of an end. It is passed as JSON to the process that runs it.
 type Job struct {
 	Kind     string
 	Far      bool
@@ -24,38 +24,38 @@ type Job struct {
 	Peer     netip.Addr
 	NetIf    string        // of Self
 	MTU      int           // IP MTU of the wire
-	Duration time.Duration // of the measurement, without the warm-up
+	Duration time.Duration // of the measurement, after the warm-up
 
-	// What the kind needs of the following.
+	// Parameters of the kind:
 	Op         ib.WROpcode
-	Size       int    // bytes of a message, or of a segment
+	Size       int    // size of a message, or of a segment
 	Depth      int    // requests in flight of each QP
-	QPs        int    // 0 is one
-	Link       string // of package host; "" is "udp"
+	QPs        int    // 0 stands for 1
+	Link       string // a link of package host; "" stands for "udp"
 	RecvBuffer int    // bytes of the udp link's socket buffer, 0 for its default
-	Memory     string // of a client of a daemon; "" for no daemon, but a device of its own
-	Events     bool   // wait for events where there is nothing to poll
+	Memory     string // memory of a client of a daemon; "": no daemon, but a device of its own
+	Events     bool   // wait for events when there is nothing to poll
 
 	User    bool // run it as an ordinary user
 	Profile bool // write a CPU profile to descriptor 3
-	Leash   bool // end when standard input does
+	Leash   bool // end when standard input ends
 
-	daemon *daemon // of this end, once it runs; nil for none
+	daemon *daemon // the running daemon of this end; nil if there is none
 }
 
-// text is j for the environment of a child.
+// text returns the job for the environment of a child.
 func (j *Job) text() string {
 	text, err := json.Marshal(j)
 	if err != nil {
-		panic(err) // a Job has nothing that cannot be JSON
+		panic(err) // a Job can always be encoded
 	}
 	return string(text)
 }
 
-// half is what an end does in its process.
+// half is the task of an end in its process.
 type half func(j *Job, p *peer) (Result, error)
 
-// kinds are what a Job can name: the near end's half and the far one's.
+// kinds are the kinds of jobs: the halves of the near and of the far end.
 var kinds = map[string]struct{ near, far half }{
 	"bare":     {bareSend, bareReceive},
 	"shaped":   {shapedSend, shapedReceive},
@@ -68,11 +68,11 @@ var kinds = map[string]struct{ near, far half }{
 	"loop":     {loopNear, loopFar},
 }
 
-// jobEnv holds a child's Job.
+// jobEnv is the environment variable with a child's Job.
 const jobEnv = "GOROCE_PERF_JOB"
 
-// Child plays an end, and does not return, if this process was started as one.
-// Programs that call Run call it first.
+// Child runs an end, and does not return, if this process was started as one. Programs that call Run must call it
+// first.
 func Child() {
 	text, ok := os.LookupEnv(jobEnv)
 	if !ok {
@@ -134,18 +134,18 @@ func (j *Job) do() (Result, error) {
 	return kind.near(j, p)
 }
 
-// timeout bounds a job, whatever happens.
+// timeout is the limit of a job.
 func (j *Job) timeout() time.Duration { return 30*time.Second + 3*j.Duration }
 
-// grace is what one end is given to end by itself when the other has failed.
+// grace is how long one end may go on when the other has failed.
 const grace = 2 * time.Second
 
-// SkipError says why a row cannot be measured here, which is no failure.
+// SkipError says why a row cannot be measured here. It is not a failure.
 type SkipError struct{ Reason string }
 
 func (e *SkipError) Error() string { return "skipped: " + e.Reason }
 
-// pair measures by running both halves of a kind.
+// pair measures a row by running both halves of a kind.
 func pair(j Job) measure {
 	return func(ctx context.Context, w *wire, o *Options) (Result, error) {
 		j.MTU, j.Duration, j.Profile = w.MTU, o.Duration, o.profile != nil

@@ -13,8 +13,8 @@ import (
 // connectPort is the rdma_cm port that the far end of a connect job listens on.
 const connectPort = 7471
 
-// dialNear dials and disconnects, Depth at a time. A connection is REQ, REP, RTU,
-// DREQ and DREP, and a QP with its queues at both ends.
+// dialNear dials and disconnects, Depth at a time. For each connection there are a REQ, REP, RTU, DREQ and DREP, and a
+// QP with its queues at both ends.
 func dialNear(j *Job, p *peer) (Result, error) {
 	dev, cm, err := openCM(j)
 	if err != nil {
@@ -55,7 +55,7 @@ func dialNear(j *Job, p *peer) (Result, error) {
 	return r.of(0, 5), err
 }
 
-// acceptFar accepts, and closes what its peer ends.
+// acceptFar accepts connections, and closes those that the peer has ended.
 func acceptFar(j *Job, p *peer) (Result, error) {
 	dev, cm, err := openCM(j)
 	if err != nil {

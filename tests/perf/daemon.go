@@ -20,19 +20,19 @@ import (
 	"github.com/goroce/goroce/roce/daemon/server"
 )
 
-// What memory the clients of daemons have.
+// Memory of the clients of daemons.
 const (
 	memfd         = "memfd"   // client.Alloc
-	processMemory = "process" // where Go's allocator puts it
+	processMemory = "process" // Go's heap
 )
 
-// daemonKind is the kind of the job that a daemon is: one more process of an end.
+// daemonKind is the job of a daemon, which is a further process of an end.
 const daemonKind = "daemon"
 
 // daemon is a process that serves one device, and its socket.
 type daemon struct {
 	cmd   *exec.Cmd
-	leash io.Closer // which ends it
+	leash io.Closer // closing it ends the process
 	dir   string
 }
 
@@ -78,17 +78,17 @@ func (d *daemon) socket() string { return filepath.Join(d.dir, "socket") }
 func (d *daemon) stop() {
 	if d.cmd != nil {
 		_ = d.leash.Close()
-		_ = d.cmd.Wait() // it says that it was ended, which it was
+		_ = d.cmd.Wait() // its error says that it was killed
 	}
 	_ = os.RemoveAll(d.dir)
 }
 
-// cpu returns the processor time that the daemon has used; 0 for none.
+// cpu returns the processor time of the daemon; 0 if there is none.
 func (d *daemon) cpu() time.Duration {
 	if d == nil {
 		return 0
 	}
-	const cpuClock = 2 // CPUCLOCK_SCHED: a process's clock is named by its number (clock_getcpuclockid)
+	const cpuClock = 2 // CPUCLOCK_SCHED; the clock ID contains the process ID (clock_getcpuclockid)
 	var t unix.Timespec
 	if unix.ClockGettime(int32(^d.cmd.Process.Pid<<3|cpuClock), &t) != nil {
 		return 0
@@ -96,7 +96,7 @@ func (d *daemon) cpu() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// resident returns the MiB of memory that the daemon has.
+// resident returns the resident memory of the daemon in MiB.
 func (d *daemon) resident() (float64, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", d.cmd.Process.Pid))
 	if err != nil {
@@ -111,8 +111,7 @@ func (d *daemon) resident() (float64, error) {
 	return 0, errors.New("the daemon's status shows no memory")
 }
 
-// serveDevice is what a daemon does, until its leash ends it: it serves a device at the
-// socket that is descriptor 3.
+// serveDevice runs a daemon until its leash is closed: it serves a device at the socket with descriptor 3.
 func serveDevice(j *Job) error {
 	dev, err := openDevice(j)
 	if err != nil {
@@ -130,7 +129,7 @@ func serveDevice(j *Job) error {
 	return errors.Join(file.Close(), s.Serve(context.Background(), l.(*net.UnixListener)))
 }
 
-// served is a device of a daemon, which ends with it.
+// served is a device of a daemon. Closing it ends the daemon.
 type served struct {
 	*client.Device
 	daemon *daemon

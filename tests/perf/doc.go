@@ -1,4 +1,4 @@
-// Package perf measures goroce beside what else the same wire can carry.
+// Package perf compares goroce with other uses of the same wire.
 //
 //	go run ./tests/perf/cmd/perf                       # everything, as root
 //	go run ./tests/perf/cmd/perf -list                 # the rows and their bars
@@ -7,54 +7,42 @@
 //
 // # What is measured
 //
-// A row is one figure, of goroce or of a yardstick. Its two ends are processes of
-// their own, started anew for each measurement, in two network namespaces that a
-// veth pair joins. Rows on a bridge have a third namespace between the two, which
-// drops single packets at random. With -vm the ends are in two guests of the rxe
-// lab.
+// A row is a figure, of goroce or of something to compare it with. Its two ends are processes, started for each
+// measurement, in two network namespaces that a veth pair joins. For rows on a bridge there is a third namespace
+// between the two, which drops single packets at random. With -vm the ends are also run in two guests of the rxe lab.
 //
-// The yardsticks: TCP is one stream of iperf3. The bare loop is one thread a side
-// on unconnected UDP sockets: a sendmsg of as many equal segments as fit
-// (UDP_SEGMENT), UDP_GRO at the receiver, and a CRC32 of every segment on both
-// sides. The shaped loop is the same with the packets of classic WRITEs (FIRST,
-// MIDDLE, LAST), a copy of the payload on each side, a window and
-// acknowledgements; it has no protocol. The bare ring loop is one AF_XDP socket a
-// side and no CRC.
+// Rows for comparison: TCP is one stream of iperf3. The bare loop is one thread at each end on unconnected UDP sockets:
+// a sendmsg of as many equal segments as fit (UDP_SEGMENT), UDP_GRO at the receiver, and a CRC32 of every segment at
+// both ends. The shaped loop adds the packets of classic WRITEs (FIRST, MIDDLE, LAST), a copy of the payload at each
+// end, a window and acknowledgements, but no protocol. The bare ring loop is one AF_XDP socket at each end, without a
+// CRC.
 //
-// # How to read the figures
+// Machines differ, and one machine differs from hour to hour. So rows are measured in turn, round by round, and the
+// ratios within a round count: a bar says how many times the figure of another row a row should reach, and next to it
+// are the median, the smallest and the greatest ratio of the rounds. A wide range means that something else ran on the
+// machine. The verdict is "ok" or "short"; a run does not fail by it.
 //
-// Machines differ, and one machine differs from hour to hour. So rows are taken
-// in turn, round by round, and what counts are ratios within a round: a bar says
-// how many times its yardstick a row must reach, and beside it stands the median
-// of the rounds' ratios, with the least and the greatest. A wide range means that
-// something else ran on the machine. Bars are judged, "ok" or "short", but nothing
-// fails by them.
+// Gb/s are payload, without headers of RDMA, IP or Ethernet, also for the loops. Bandwidth rows keep 128 requests in
+// flight, all of them signaled, and poll. With a reliable service a completed message has been acknowledged; loops
+// count what has arrived. Ping-pong rows are half round trips with both ends polling: for WRITE they poll the memory
+// that the peer writes, and their CQ.
 //
-// Gb/s are payload: no headers of RDMA, IP or Ethernet, in the loops neither.
-// Bandwidth rows keep 128 requests in flight, ask for a completion of each, and
-// poll. What a reliable service completes has been acknowledged; loops count what
-// arrived. Ping-pong rows are half round trips with both sides polling: for
-// WRITE they poll the memory that the peer writes, and their CQ.
+// Rows with daemons have one more process at each end, a daemon that owns the device. The client's memory is a memfd,
+// or any memory. In bandwidth rows the client waits for events when there is nothing to poll, because it shares its
+// processor.
 //
-// Rows of daemons have one more process at each end, a daemon that owns the device.
-// Its client's memory is a memfd or any; in bandwidth rows the client waits for
-// events where there is nothing to poll, as it shares its processor.
-//
-// CPU is the processor time of both ends, daemons included, user and system, for
-// each packet that carries data; kernel work of the wire counts where it happened to
-// run, which with veth is mostly the sender. Ends that spin use all the time there is,
-// so a CPU figure is an upper bound of the work.
+// CPU is the processor time of both ends, including daemons, user and system, for each packet with payload. The
+// kernel's work for the wire counts where it happened to run, which with veth is mostly the sender. Ends that spin use
+// all time that there is, so a CPU figure is an upper bound of the work.
 //
 // # How to add a row
 //
-// A line in table (rows.go) names it, its unit, and how to measure it: mostly
-// pair(Job{...}), which runs both halves of a kind (child.go) with the parameters
-// in the Job. A new kind is two functions, one for each end, of which one counts
-// (meter.go).
+// Add a line to table (rows.go) with the name, the unit, and how to measure the row: usually pair(Job{...}), which runs
+// both halves of a kind (child.go) with the parameters in the Job. A new kind consists of two functions, one for each
+// end, one of which counts (meter.go).
 //
-// Files: rows.go is the table, run.go takes the rounds; wire.go, bridge.go and
-// vm.go make places to measure in; child.go and peer.go run the two ends, and
-// tcp.go, bare.go, shaped.go, ring.go with xsk.go, verbs.go, pingpong.go, loop.go
-// and idle.go are what they do; ends.go opens goroce, daemon.go starts daemons;
-// stats.go judges, report.go and machine.go print, plots.go and svg.go draw.
+// Files: rows.go is the table, run.go runs the rounds. wire.go, bridge.go and vm.go create wires. child.go and peer.go
+// run the two ends; tcp.go, bare.go, shaped.go, ring.go with xsk.go, verbs.go, pingpong.go, loop.go and idle.go are the
+// kinds. ends.go opens goroce, daemon.go starts daemons. stats.go compares with bars, report.go and machine.go print,
+// plots.go and svg.go draw.
 package perf

@@ -17,7 +17,7 @@ import (
 type end struct {
 	dev     ib.Device
 	pd      ib.PD
-	cq      ib.CQ      // of all QPs, for both directions
+	cq      ib.CQ      // of all QPs, for sends and receives
 	channel ib.Channel // of cq; nil if it is polled
 	mem     []byte
 	mr      ib.MR
@@ -26,7 +26,7 @@ type end struct {
 	remote place
 }
 
-// place is what an end tells the other.
+// place is what an end tells the other end about itself.
 type place struct {
 	GID  ib.GID
 	QPNs []ib.QPN
@@ -34,10 +34,10 @@ type place struct {
 	RKey ib.Key
 }
 
-// maxReads is how many READs a QP keeps in flight.
+// maxReads is the number of READs that a QP keeps in flight.
 const maxReads = 16
 
-// openAny opens the device that j asks for, which may be a daemon's.
+// openAny opens the device of j, which may be a daemon's.
 func openAny(j *Job) (ib.Device, error) {
 	if j.Memory != "" {
 		return openServed(j)
@@ -45,8 +45,8 @@ func openAny(j *Job) (ib.Device, error) {
 	return openDevice(j)
 }
 
-// openDevice opens the device of this process that j asks for. That a link other than udp cannot
-// be had is no failure.
+// openDevice opens the device of j in this process. If the machine cannot have a link other than udp, the row is
+// skipped.
 func openDevice(j *Job) (*roce.Device, error) {
 	addrs := []netip.Addr{j.Self}
 	if j.RecvBuffer > 0 {
@@ -54,7 +54,7 @@ func openDevice(j *Job) (*roce.Device, error) {
 		if err != nil {
 			return nil, err
 		}
-		return roce.Open(wrap.Seal(wrap.Turn(l)), roce.Options{})
+		return roce.Open(wrap.Seal(wrap.Loopback(l)), roce.Options{})
 	}
 	if j.Link == "" || j.Link == "udp" {
 		return host.Open(host.Options{Link: "udp", Addrs: addrs})
@@ -91,7 +91,7 @@ func openEnd(j *Job) (*end, error) {
 	}
 	e := &end{dev: dev, mem: make([]byte, max(j.Size, 64))}
 	if j.Memory == memfd {
-		e.mem, err = client.Alloc(len(e.mem)) // goes with the process
+		e.mem, err = client.Alloc(len(e.mem)) // freed when the process ends
 	}
 	if err == nil {
 		err = e.open(j)
@@ -138,7 +138,7 @@ func (j *Job) qpCap() ib.QPCap {
 	return ib.QPCap{MaxSendWR: j.Depth, MaxRecvWR: j.Depth, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: pingSize}
 }
 
-// connect swaps places with the other end and takes all QPs to RTS.
+// connect exchanges places with the other end and takes all QPs to RTS.
 func (e *end) connect(p *peer) error {
 	mine := place{Addr: e.mr.Addr(), RKey: e.mr.RKey()}
 	gids, err := e.dev.GIDs(1)
@@ -174,19 +174,20 @@ func connectQP(qp ib.QP, gid ib.GID, peer ib.QPN, mtu ib.MTU) error {
 	}
 	attr = ib.QPAttr{State: ib.RTR, AH: ib.AHAttr{DGID: gid}, PathMTU: mtu, DestQPN: peer,
 		MaxDestRdAtomic: maxReads, MinRNRTimer: 12, MaxRdAtomic: maxReads, Timeout: 14, RetryCnt: 7, RNRRetry: 7}
-	if err := qp.Modify(attr, ib.AttrState|ib.AttrAV|ib.AttrPathMTU|ib.AttrDestQPN|ib.AttrRQPSN|ib.AttrMaxDestRdAtomic|ib.AttrMinRNRTimer); err != nil {
+	if err := qp.Modify(attr, ib.AttrState|ib.AttrAV|ib.AttrPathMTU|ib.AttrDestQPN|ib.AttrRQPSN|
+		ib.AttrMaxDestRdAtomic|ib.AttrMinRNRTimer); err != nil {
 		return err
 	}
 	attr.State = ib.RTS
 	return qp.Modify(attr, ib.AttrState|ib.AttrSQPSN|ib.AttrMaxRdAtomic|ib.AttrTimeout|ib.AttrRetryCnt|ib.AttrRNRRetry)
 }
 
-// sge names the first n bytes of the end's memory.
+// sge returns the SGE of the first n bytes of the end's memory.
 func (e *end) sge(n int) []ib.SGE {
 	return []ib.SGE{{Addr: e.mr.Addr(), Length: uint32(n), LKey: e.mr.LKey()}}
 }
 
-// poll takes completions out of the CQ. A failed one is an error.
+// poll polls the CQ. A failed completion is an error.
 func (e *end) poll(wcs []ib.WC) (int, error) {
 	n, err := e.cq.Poll(wcs)
 	if n == 0 && err == nil && e.channel != nil {
@@ -200,7 +201,7 @@ func (e *end) poll(wcs []ib.WC) (int, error) {
 	return n, err
 }
 
-// await is poll for a queue that was empty: it waits for the event, but not for long.
+// await is poll for a queue that was empty: it waits for an event, for a short time.
 func (e *end) await(wcs []ib.WC) (int, error) {
 	if err := e.cq.Arm(false); err != nil {
 		return 0, err

@@ -43,9 +43,12 @@ func TestHalves(t *testing.T) {
 		{"WRITE, small buffers", Job{Kind: "stream", Op: ib.WRWrite, Size: 64, Depth: 2, RecvBuffer: userRecv}, false},
 		{"WRITE ping-pong", Job{Kind: "pingpong", Op: ib.WRWrite, Size: pingSize, Depth: 16}, true},
 		{"WRITE, events", Job{Kind: "stream", Op: ib.WRWrite, Size: 64, Depth: 16, Events: true}, false},
-		{"WRITE, daemons, memfd", Job{Kind: "stream", Op: ib.WRWrite, Size: 64, Depth: 16, Events: true, Memory: memfd}, false},
-		{"WRITE, daemons, process memory", Job{Kind: "stream", Op: ib.WRWrite, Size: 64, Depth: 16, Events: true, Memory: processMemory}, false},
-		{"WRITE ping-pong, daemons", Job{Kind: "pingpong", Op: ib.WRWrite, Size: pingSize, Depth: 16, Memory: memfd}, true},
+		{"WRITE, daemons, memfd", Job{Kind: "stream", Op: ib.WRWrite, Size: 64, Depth: 16, Events: true, Memory: memfd},
+			false},
+		{"WRITE, daemons, process memory", Job{Kind: "stream", Op: ib.WRWrite, Size: 64, Depth: 16, Events: true,
+			Memory: processMemory}, false},
+		{"WRITE ping-pong, daemons", Job{Kind: "pingpong", Op: ib.WRWrite, Size: pingSize, Depth: 16, Memory: memfd},
+			true},
 		{"looped", Job{Kind: "loop", QPs: 2, Depth: 16}, true},
 		{"looped, daemon", Job{Kind: "loop", QPs: 2, Depth: 16, Memory: memfd}, true},
 		{"SEND ping-pong", Job{Kind: "pingpong", Op: ib.WRSend, Size: pingSize, Depth: 16}, true},
@@ -107,7 +110,8 @@ func measureHere(t *testing.T, j Job) Result {
 
 // TestChild: a process that was started as an end prints a Result.
 func TestChild(t *testing.T) {
-	near := Job{Kind: "bareping", MTU: loopbackMTU, Duration: shortest, Self: linktest.Loopback(), Peer: linktest.Loopback()}
+	near := Job{Kind: "bareping", MTU: loopbackMTU, Duration: shortest, Self: linktest.Loopback(),
+		Peer: linktest.Loopback()}
 	far := near
 	far.Far, far.Self, far.Peer = true, near.Peer, near.Self
 	done := make(chan error)
@@ -166,13 +170,16 @@ func TestPutPacket(t *testing.T) {
 		j := &Job{Self: address.Draw(t, "own address"), Peer: address.Draw(t, "peer's address")}
 		got := make([]byte, size)
 		putPacket(got, j, src, dst)
-		ip := layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolUDP, SrcIP: j.Self.AsSlice(), DstIP: j.Peer.AsSlice()}
+		ip := layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolUDP, SrcIP: j.Self.AsSlice(),
+			DstIP: j.Peer.AsSlice()}
 		want := gopacket.NewSerializeBuffer()
 		for _, step := range []struct {
 			layer gopacket.SerializableLayer
 			fix   bool // lengths and checksums; that of UDP stays 0
-		}{{payload, false}, {&udp, false}, {&ip, true}, {&layers.Ethernet{SrcMAC: src, DstMAC: dst, EthernetType: layers.EthernetTypeIPv4}, false}} {
-			if err := step.layer.SerializeTo(want, gopacket.SerializeOptions{FixLengths: step.fix, ComputeChecksums: step.fix}); err != nil {
+		}{{payload, false}, {&udp, false}, {&ip, true},
+			{&layers.Ethernet{SrcMAC: src, DstMAC: dst, EthernetType: layers.EthernetTypeIPv4}, false}} {
+			if err := step.layer.SerializeTo(want, gopacket.SerializeOptions{FixLengths: step.fix,
+				ComputeChecksums: step.fix}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -189,7 +196,8 @@ func TestRing(t *testing.T) {
 	var producer, consumer atomic.Uint32
 	producer.Store(start)
 	consumer.Store(start)
-	give := xskRing[uint64]{mine: &producer, theirs: &consumer, entries: entries, next: start, limit: start, room: ringEntries}
+	give := xskRing[uint64]{mine: &producer, theirs: &consumer, entries: entries, next: start, limit: start,
+		room: ringEntries}
 	take := xskRing[uint64]{mine: &consumer, theirs: &producer, entries: entries, next: start, limit: start}
 	given, taken := uint64(0), uint64(0)
 	for round := range 10 {

@@ -7,8 +7,8 @@ import (
 	"github.com/goroce/goroce/qp/ring"
 )
 
-// idle connects many QPs and leaves them alone. It reports the memory that each
-// takes besides its rings, or that of the daemon, and the processor time of doing nothing.
+// idle connects many QPs and does nothing with them. It reports the memory of each QP without its rings, or that of the
+// daemon, and the processor time.
 func idle(j *Job, p *peer) (Result, error) {
 	e, err := openEnd(j)
 	if err != nil {
@@ -47,10 +47,10 @@ func idle(j *Job, p *peer) (Result, error) {
 	return r, err
 }
 
-// heap returns the bytes in use of the Go heap and of stacks.
+// heap returns the size of the Go heap and of stacks in bytes.
 func heap() uint64 {
 	runtime.GC()
-	runtime.GC() // what had a finalizer
+	runtime.GC() // frees what had a finalizer
 	var s runtime.MemStats
 	runtime.ReadMemStats(&s)
 	return s.HeapAlloc + s.StackInuse

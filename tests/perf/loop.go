@@ -9,8 +9,8 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// loopNear plays ping-pong with itself: by two QPs of one device that are connected to
-// each other, so that nothing but a device, and its daemon if there is one, takes part.
+// loopNear plays ping-pong with itself, with two QPs of one device that are connected to each other. So only the device
+// takes part, and its daemon if there is one.
 func loopNear(j *Job, p *peer) (Result, error) {
 	e, err := openEnd(j)
 	if err != nil {
@@ -57,7 +57,7 @@ func (e *end) loop() error {
 	return nil
 }
 
-// passOn writes a number by a QP, and polls until it has come, to the word of that QP.
+// passOn WRITEs a number with a QP, and polls until it has arrived in the word of that QP.
 func (e *end) passOn(qp int, n uint64) error {
 	var number [pingSize]byte
 	binary.NativeEndian.PutUint64(number[:], n)
@@ -68,14 +68,14 @@ func (e *end) passOn(qp int, n uint64) error {
 	}
 	var wcs [4]ib.WC
 	for word := (*uint64)(unsafe.Pointer(&e.mem[qp*pingSize])); ; {
-		// At least once: a number that is there at once leaves a completion, too.
+		// Poll at least once: a number that has arrived at once has a completion, too.
 		if _, err := e.poll(wcs[:]); err != nil || atomic.LoadUint64(word) >= n {
 			return err
 		}
 	}
 }
 
-// loopFar is there for the clock.
+// loopFar only takes part in starting the clock.
 func loopFar(j *Job, p *peer) (Result, error) {
 	m, err := p.start(j)
 	if err != nil {

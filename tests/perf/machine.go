@@ -9,21 +9,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Machine names what was measured on.
+// Machine describes the machine of the measurement.
 type Machine struct {
 	CPU    string `json:"cpu"`
 	CPUs   int    `json:"cpus"`
 	Kernel string `json:"kernel"`
 	Go     string `json:"go"`
-	Load   string `json:"load"` // average of the minute before: what else ran
+	Load   string `json:"load"` // load average of the last minute: what else ran
 }
 
-// String is one line.
+// String formats the description on one line.
 func (m Machine) String() string {
 	return fmt.Sprintf("%s, load %s at the start", m.short(), m.Load)
 }
 
-// short leaves out what differs from run to run.
+// short leaves out what differs between runs.
 func (m Machine) short() string {
 	return fmt.Sprintf("%d x %s, Linux %s, %s", m.CPUs, m.CPU, m.Kernel, m.Go)
 }

@@ -8,45 +8,44 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// meter counts what passes within a window of time, which opens when the wire has
-// warmed up.
+// meter counts what happens within an interval, which begins after the warm-up.
 type meter struct {
 	opens, closes time.Time
-	open, done    bool // inside the window; past it
+	open, done    bool // within the interval; after it
 	total         uint64
 	latency       *hdrhistogram.Histogram // in ns
 
 	start, end mark
-	daemon     *daemon // whose processor time counts, too
+	daemon     *daemon // daemon whose processor time is included
 }
 
-// mark is a reading at an edge of the window.
+// mark is a reading at the start or the end of the interval.
 type mark struct {
 	at    time.Time
 	total uint64
 	cpu   time.Duration
 }
 
-// Latencies beyond maxLatency count as maxLatency.
+// maxLatency is the largest latency that is recorded; larger ones count as maxLatency.
 const maxLatency = 10 * time.Second
 
 // newMeter returns a meter whose warm-up begins now.
 func newMeter(j *Job) *meter {
 	opens := time.Now().Add(warmup(j.Duration))
-	return &meter{opens: opens, closes: opens.Add(j.Duration), latency: hdrhistogram.New(1, int64(maxLatency), 3), daemon: j.daemon}
+	return &meter{opens: opens, closes: opens.Add(j.Duration), latency: hdrhistogram.New(1, int64(maxLatency), 3),
+		daemon: j.daemon}
 }
 
-// warmup is how long a row runs before it counts: neighbours are resolved, windows
-// have grown.
+// warmup returns how long a row runs before it is measured, to resolve neighbours and let windows grow.
 func warmup(d time.Duration) time.Duration { return min(d/4, 250*time.Millisecond) }
 
-// add counts n more, and looks at the clock.
+// add counts n more, and reads the clock.
 func (m *meter) add(n int) {
 	m.total += uint64(n)
 	m.look(time.Now())
 }
 
-// record counts one round trip that ended now.
+// record records a round trip that has ended at now.
 func (m *meter) record(began, now time.Time) {
 	m.total++
 	if m.open {
@@ -67,11 +66,11 @@ func (m *meter) look(now time.Time) {
 
 func (m *meter) mark(now time.Time) mark {
 	var u unix.Rusage
-	_ = unix.Getrusage(unix.RUSAGE_SELF, &u) // it has no way to fail
+	_ = unix.Getrusage(unix.RUSAGE_SELF, &u) // cannot fail
 	return mark{at: now, total: m.total, cpu: time.Duration(u.Utime.Nano()+u.Stime.Nano()) + m.daemon.cpu()}
 }
 
-// sleep passes the window by, for an end that has nothing to do.
+// sleep waits until the end of the interval, at an end that has nothing to do.
 func (m *meter) sleep() {
 	time.Sleep(time.Until(m.opens))
 	m.add(0)
@@ -79,8 +78,8 @@ func (m *meter) sleep() {
 	m.add(0)
 }
 
-// result returns what was counted within the window, or until now if it is still
-// open: the end that counts may be done a moment earlier.
+// result returns what was counted in the interval. If the interval has not ended, that is up to now: the other end may
+// be done a moment earlier.
 func (m *meter) result() (Result, error) {
 	switch {
 	case m.open:
@@ -101,31 +100,31 @@ func (m *meter) result() (Result, error) {
 	return r, nil
 }
 
-// quantiles are the percentiles that a latency row keeps; the median comes first.
+// quantiles are the percentiles of a latency row; the median is first.
 var quantiles = []float64{50, 90, 99, 99.9, 99.99}
 
-// Result is what one end measured, or both together.
+// Result is the result of one end, or of both together.
 type Result struct {
-	Seconds  float64   `json:"seconds"`  // of the window
-	CPU      float64   `json:"cpu"`      // processor time within it, in seconds
-	Messages float64   `json:"messages"` // that were counted within it
+	Seconds  float64   `json:"seconds"`  // of the interval
+	CPU      float64   `json:"cpu"`      // processor time in the interval, in seconds
+	Messages float64   `json:"messages"` // messages counted in the interval
 	Bytes    float64   `json:"bytes"`    // payload
-	Packets  float64   `json:"packets"`  // that carried it
+	Packets  float64   `json:"packets"`  // packets with payload
 	Latency  []float64 `json:"latency_us,omitempty"`
 	PerQP    float64   `json:"bytes_per_qp,omitempty"`
 	Daemon   float64   `json:"daemon_mib,omitempty"` // memory of a daemon
 
-	Skip string `json:"skip,omitempty"` // why nothing was measured
+	Skip string `json:"skip,omitempty"` // the reason if nothing was measured
 }
 
-// of returns r with messages of size bytes in that many packets each.
+// of returns r with messages of size bytes, which take packets packets each.
 func (r Result) of(size, packets int) Result {
 	r.Bytes, r.Packets = r.Messages*float64(size), r.Messages*float64(packets)
 	return r
 }
 
-// merge joins the two ends. One of them counted; the processor time of the other
-// is scaled to the same window.
+// merge merges the results of the two ends. Only one of them has counted; the processor time of the other is scaled to
+// the same interval.
 func merge(a, b Result) Result {
 	if b.Messages > a.Messages || b.PerQP > a.PerQP {
 		a, b = b, a

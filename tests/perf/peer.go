@@ -16,7 +16,7 @@ import (
 // controlPort is the TCP port at which the far end waits for the near one.
 const controlPort = 18600
 
-// peer is the other end. While a row is measured the connection is quiet.
+// peer is the connection to the other end. It carries nothing while a row is measured.
 type peer struct {
 	conn  net.Conn
 	enc   *json.Encoder
@@ -72,8 +72,8 @@ func swap[T any](p *peer, mine T) (theirs T, err error) {
 	return theirs, err
 }
 
-// start returns when both ends have called it, and a meter whose window is the
-// same at both. From then on p.ended tells when the other end is done.
+// start returns a meter when both ends have called it; the measured interval is the same at both. From then on p.ended
+// tells whether the other end is done.
 func (p *peer) start(j *Job) (*meter, error) {
 	if _, err := swap(p, struct{}{}); err != nil {
 		return nil, err
@@ -86,8 +86,8 @@ func (p *peer) start(j *Job) (*meter, error) {
 	return newMeter(j), nil
 }
 
-// finish tells the other end that this one is done, and waits until both are: what
-// an end holds must last as long as the other uses it.
+// finish tells the other end that this one is done, and waits until both are, because what an end holds must last as
+// long as the other end uses it.
 func (p *peer) finish() {
 	if half, ok := p.conn.(*net.TCPConn); ok {
 		_ = half.CloseWrite()

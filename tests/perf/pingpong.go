@@ -11,9 +11,8 @@ import (
 )
 
 const (
-	pingSize = 8 // bytes of a ping
-	// pingFrame is the size of an 8-byte WRITE ONLY, which the bare ping-pong
-	// sends.
+	pingSize = 8 // payload of a ping
+	// pingFrame is the size of an 8-byte WRITE ONLY, the frame of the bare ping-pong.
 	pingFrame = firstHeader + pingSize + crcLen
 )
 
@@ -41,7 +40,7 @@ func barePing(j *Job, p *peer) (Result, error) {
 				return Result{}, err
 			}
 			if time.Since(began) > pingPatience {
-				break // lost, or the first before the neighbour was known
+				break // lost, or sent before the neighbour was known
 			}
 		}
 		end := time.Now()
@@ -85,8 +84,8 @@ func barePong(j *Job, p *peer) (Result, error) {
 	return m.result()
 }
 
-// pinger sends 8-byte numbers and takes those of the other end: by WRITE, polling
-// the memory, or by SEND, polling the CQ.
+// pinger sends 8-byte numbers and receives those of the other end: by WRITE, polling the memory, or by SEND, polling
+// the CQ.
 type pinger struct {
 	*end
 	p    *peer
@@ -123,13 +122,13 @@ func (g *pinger) send(n uint64) error {
 	return err
 }
 
-// wait polls until the number has come, or the other end is done.
+// wait polls until the number has arrived, or the other end is done.
 func (g *pinger) wait(n uint64) error {
 	for g.got < n && !g.p.ended.Load() {
 		if g.wr[0].Opcode == ib.WRWrite {
-			// A WRITE stores its last aligned 8 bytes at once, after the others.
+			// A WRITE stores the last aligned 8 bytes at once, after the others.
 			if g.got = atomic.LoadUint64(g.word); g.got >= n {
-				return g.reap() // a number that is there at once leaves a completion, too
+				return g.reap() // a number that has arrived at once has a completion, too
 			}
 		}
 		if err := g.reap(); err != nil {
@@ -139,7 +138,7 @@ func (g *pinger) wait(n uint64) error {
 	return nil
 }
 
-// reap takes what the CQ has: ends of our own requests, and received numbers.
+// reap polls completions of requests and of received numbers.
 func (g *pinger) reap() error {
 	done, err := g.poll(g.wcs[:])
 	for i := range g.wcs[:done] {

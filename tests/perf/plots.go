@@ -15,7 +15,8 @@ func (rep *Report) WritePlots(dir string) error {
 		return err
 	}
 	var errs []error
-	for name, c := range map[string]*chart{"throughput": rep.throughput(), "latency": rep.latency(), "loss": rep.goodput()} {
+	for name, c := range map[string]*chart{"throughput": rep.throughput(), "latency": rep.latency(),
+		"loss": rep.goodput()} {
 		if len(c.lines) == 0 {
 			continue
 		}
@@ -28,9 +29,10 @@ func (rep *Report) WritePlots(dir string) error {
 	return errors.Join(errs...)
 }
 
-// throughput is payload over message size, with TCP beside it.
+// throughput plots payload over message size, with TCP for comparison.
 func (rep *Report) throughput() *chart {
-	c := &chart{title: "RC WRITE throughput over message size", subtitle: rep.Machine.short(), xLabel: "message", yLabel: "Gb/s of payload"}
+	c := &chart{title: "RC WRITE throughput over message size", subtitle: rep.Machine.short(), xLabel: "message",
+		yLabel: "Gb/s of payload"}
 	for _, size := range curve {
 		c.ticks = append(c.ticks, sizeName(size))
 	}
@@ -49,9 +51,10 @@ func (rep *Report) throughput() *chart {
 	return c
 }
 
-// latency is the half round trip over its percentiles.
+// latency plots the half round trip over percentiles.
 func (rep *Report) latency() *chart {
-	c := &chart{title: "Half round trip of 8 bytes, both sides polling", subtitle: rep.Machine.short(), xLabel: "percentile", yLabel: "us", log: true}
+	c := &chart{title: "Half round trip of 8 bytes, both sides polling", subtitle: rep.Machine.short(),
+		xLabel: "percentile", yLabel: "us", log: true}
 	for _, q := range quantiles {
 		c.ticks = append(c.ticks, fmt.Sprintf("%g", q))
 	}
@@ -67,9 +70,10 @@ func (rep *Report) latency() *chart {
 	return c
 }
 
-// goodput is what lossy wires carry.
+// goodput plots the throughput of lossy wires.
 func (rep *Report) goodput() *chart {
-	c := &chart{title: "Goodput over loss of single packets", subtitle: rep.Machine.short(), xLabel: "packets lost", yLabel: "Gb/s of payload", log: true}
+	c := &chart{title: "Goodput over loss of single packets", subtitle: rep.Machine.short(), xLabel: "packets lost",
+		yLabel: "Gb/s of payload", log: true}
 	for _, loss := range losses {
 		c.ticks = append(c.ticks, fmt.Sprintf("%g %%", loss))
 	}
@@ -86,20 +90,20 @@ func (rep *Report) goodput() *chart {
 	return c
 }
 
-// add adds a line, if there is anything of it.
+// add adds a line if it has any points.
 func (c *chart) add(l line) {
 	if len(l.all()) > 0 {
 		c.lines = append(c.lines, l)
 	}
 }
 
-// short is the first part of a row's name.
+// short returns the first part of a row's name.
 func short(name string) string {
 	s, _, _ := strings.Cut(name, ",")
 	return s
 }
 
-// wires returns those of a kind.
+// wires returns the wires of a kind.
 func (rep *Report) wires(kind string) []*WireReport {
 	var list []*WireReport
 	for _, w := range rep.Wires {
@@ -110,7 +114,7 @@ func (rep *Report) wires(kind string) []*WireReport {
 	return list
 }
 
-// spread sums up what of takes from a row's samples; nil if there are none.
+// spread returns the spread of a function of a row's samples; nil if there are none.
 func (w *WireReport) spread(row string, of func(*Sample) float64) *Spread {
 	r := w.row(row)
 	if r == nil {

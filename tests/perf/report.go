@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Report is what a Run found.
+// Report is the result of a Run.
 type Report struct {
 	Machine  Machine       `json:"machine"`
 	Time     time.Time     `json:"time"`
@@ -18,19 +18,19 @@ type Report struct {
 	Wires    []*WireReport `json:"wires"`
 }
 
-// WireReport holds the rows of a wire.
+// WireReport has the rows of a wire.
 type WireReport struct {
 	WireID
 	Rows []*RowReport `json:"rows"`
 }
 
-// RowReport is what became of a row.
+// RowReport is the result of a row.
 type RowReport struct {
 	Name     string    `json:"name"`
 	Unit     string    `json:"unit"`
-	Samples  []*Sample `json:"samples"` // by round; nil where the row could not be measured
+	Samples  []*Sample `json:"samples"` // by round; nil if the row could not be measured
 	Verdicts []Verdict `json:"verdicts,omitempty"`
-	Skipped  string    `json:"skipped,omitempty"` // why
+	Skipped  string    `json:"skipped,omitempty"` // the reason
 	Errors   []string  `json:"errors,omitempty"`
 
 	row Row
@@ -39,7 +39,7 @@ type RowReport struct {
 // Sample is one measurement of a row.
 type Sample struct {
 	Value          float64 `json:"value"`             // in the row's unit
-	CPUPerPacketNS float64 `json:"cpu_per_packet_ns"` // of both ends together; 0 if no packets were counted
+	CPUPerPacketNS float64 `json:"cpu_per_packet_ns"` // of both ends; 0 if no packets were counted
 	Result
 }
 
@@ -48,14 +48,15 @@ func newReport(o *Options, plans []plan) *Report {
 	for _, p := range plans {
 		w := &WireReport{WireID: p.id}
 		for _, r := range p.rows {
-			w.Rows = append(w.Rows, &RowReport{Name: r.Name, Unit: r.Unit.Name, Samples: make([]*Sample, o.Rounds), row: r})
+			w.Rows = append(w.Rows, &RowReport{Name: r.Name, Unit: r.Unit.Name, Samples: make([]*Sample, o.Rounds),
+				row: r})
 		}
 		rep.Wires = append(rep.Wires, w)
 	}
 	return rep
 }
 
-// judge fills in the verdicts.
+// judge sets the verdicts.
 func (rep *Report) judge() {
 	for _, w := range rep.Wires {
 		for _, r := range w.Rows {
@@ -72,7 +73,7 @@ func (rep *Report) judge() {
 	}
 }
 
-// row returns the row of that name, nil if it was not measured here.
+// row returns the row with that name, nil if it was not measured.
 func (w *WireReport) row(name string) *RowReport {
 	for _, r := range w.Rows {
 		if r.Name == name {
@@ -99,7 +100,7 @@ func (rep *Report) WriteTable(out io.Writer) error {
 		for _, r := range w.Rows {
 			r.write(t)
 		}
-		_ = t.Flush() // a Builder takes all
+		_ = t.Flush() // a Builder never fails
 		for line := range strings.Lines(lines.String()) {
 			if _, err := fmt.Fprintln(out, strings.TrimRight(line, " \n")); err != nil {
 				return err
@@ -109,7 +110,7 @@ func (rep *Report) WriteTable(out io.Writer) error {
 	return nil
 }
 
-// write writes a line for the row, and one more for each bar but the first.
+// write writes a line for the row, and another one for each bar but the first.
 func (r *RowReport) write(out io.Writer) {
 	value, ok := summary(r.Samples, func(s *Sample) float64 { return s.Value })
 	switch {
@@ -121,7 +122,8 @@ func (r *RowReport) write(out io.Writer) {
 		return
 	}
 	cpu, _ := summary(r.Samples, func(s *Sample) float64 { return s.CPUPerPacketNS })
-	fmt.Fprintf(out, "  %s\t%s %s\t(%s to %s)\t%s\t", r.Name, figure(value.Median), r.Unit, figure(value.Min), figure(value.Max), perPacket(cpu.Median))
+	fmt.Fprintf(out, "  %s\t%s %s\t(%s to %s)\t%s\t", r.Name, figure(value.Median), r.Unit, figure(value.Min),
+		figure(value.Max), perPacket(cpu.Median))
 	for i, v := range r.Verdicts {
 		if i > 0 {
 			fmt.Fprint(out, "\n\t\t\t\t")
@@ -131,7 +133,7 @@ func (r *RowReport) write(out io.Writer) {
 	fmt.Fprintln(out)
 }
 
-// figure writes a figure with three digits or so.
+// figure formats a figure with about three digits.
 func figure(x float64) string {
 	switch {
 	case x >= 100:
@@ -142,7 +144,7 @@ func figure(x float64) string {
 	return fmt.Sprintf("%.4f", x)
 }
 
-// perPacket writes processor time, if there is any.
+// perPacket formats processor time, if there is any.
 func perPacket(ns float64) string {
 	if ns == 0 {
 		return ""
@@ -150,7 +152,7 @@ func perPacket(ns float64) string {
 	return fmt.Sprintf("%.0f ns/packet", ns)
 }
 
-// String is "0.92 of 0.85 x TCP cubic: ok (0.90 to 0.95)".
+// String formats the verdict: "0.92 of 0.85 x TCP cubic: ok (0.90 to 0.95)".
 func (v Verdict) String() string {
 	word := "short"
 	if v.OK {
@@ -160,5 +162,6 @@ func (v Verdict) String() string {
 	if v.Most {
 		most = "at most "
 	}
-	return fmt.Sprintf("%s of %s%g%s: %s (%s to %s)", figure(v.Median), most, v.Bound, v.against(), word, figure(v.Min), figure(v.Max))
+	return fmt.Sprintf("%s of %s%g%s: %s (%s to %s)", figure(v.Median), most, v.Bound, v.against(), word, figure(v.Min),
+		figure(v.Max))
 }

@@ -39,12 +39,17 @@ func TestJudge(t *testing.T) {
 	}{
 		{"pairs, not medians", least(1, "of"), samples(10, 20, 30), samples(20, 20, 20),
 			Verdict{Spread: Spread{1, 0.5, 1.5}, OK: true}, false},
-		{"short", least(1.1, "of"), samples(10, 20, 30), samples(20, 20, 20), Verdict{Spread: Spread{1, 0.5, 1.5}}, false},
-		{"even number", least(1, "of"), samples(10, 30), samples(10, 10), Verdict{Spread: Spread{2, 1, 3}, OK: true}, false},
-		{"gaps", least(1, "of"), samples(0, 20, 30), samples(10, 0, 15), Verdict{Spread: Spread{2, 2, 2}, OK: true}, false},
+		{"short", least(1.1, "of"), samples(10, 20, 30), samples(20, 20, 20), Verdict{Spread: Spread{1, 0.5, 1.5}},
+			false},
+		{"even number", least(1, "of"), samples(10, 30), samples(10, 10), Verdict{Spread: Spread{2, 1, 3}, OK: true},
+			false},
+		{"gaps", least(1, "of"), samples(0, 20, 30), samples(10, 0, 15), Verdict{Spread: Spread{2, 2, 2}, OK: true},
+			false},
 		{"ceiling", most(1.3, "of"), samples(12), samples(10), Verdict{Spread: Spread{1.2, 1.2, 1.2}, OK: true}, false},
-		{"beyond the ceiling", most(1.3, "of"), samples(15), samples(10), Verdict{Spread: Spread{1.5, 1.5, 1.5}}, false},
-		{"as much more", over(2, "of"), samples(11, 13), samples(10, 10), Verdict{Spread: Spread{2, 1, 3}, OK: true}, false},
+		{"beyond the ceiling", most(1.3, "of"), samples(15), samples(10), Verdict{Spread: Spread{1.5, 1.5, 1.5}},
+			false},
+		{"as much more", over(2, "of"), samples(11, 13), samples(10, 10), Verdict{Spread: Spread{2, 1, 3}, OK: true},
+			false},
 		{"too much more", over(2, "of"), samples(13), samples(10), Verdict{Spread: Spread{3, 3, 3}}, false},
 		{"alone", least(2, ""), samples(1, 3, 5), nil, Verdict{Spread: Spread{3, 1, 5}, OK: true}, false},
 		{"no yardstick", least(2, "of"), samples(1), nil, Verdict{}, true},
@@ -67,7 +72,7 @@ func TestMeter(t *testing.T) {
 		m.record(at(ms-2), at(ms))
 	}
 	step(-20) // warms up
-	step(0)   // opens the window
+	step(0)   // begins the interval
 	for ms := 10; ms <= 100; ms += 10 {
 		step(ms)
 	}
@@ -80,7 +85,7 @@ func TestMeter(t *testing.T) {
 		t.Errorf("counted %+v, want 10 in 0.1 s, with half round trips of 1 ms", r)
 	}
 	if _, err := newMeter(&Job{Duration: time.Hour}).result(); err == nil {
-		t.Error("a window that never opened has a result")
+		t.Error("an interval that never began has a result")
 	}
 }
 
@@ -101,7 +106,8 @@ func testReport() *Report {
 		for _, s := range list {
 			if s != nil {
 				s.CPUPerPacketNS = 250
-				s.Result = Result{Seconds: 1, Bytes: s.Value * 1e9 / 8, Messages: 1, Latency: []float64{s.Value, 10, 20, 30, 40}}
+				s.Result = Result{Seconds: 1, Bytes: s.Value * 1e9 / 8, Messages: 1,
+					Latency: []float64{s.Value, 10, 20, 30, 40}}
 			}
 		}
 		return list
@@ -112,7 +118,8 @@ func testReport() *Report {
 	skipped := row("RC WRITE 64 KiB, afxdp", samples(0, 0, 0))
 	skipped.Skipped = "no rights"
 	rep := &Report{
-		Machine: Machine{CPU: "Test <CPU> & Co", CPUs: 2, Kernel: "6.1", Go: "go1", Load: "0.10"}, Rounds: 3, Duration: time.Second,
+		Machine: Machine{CPU: "Test <CPU> & Co", CPUs: 2, Kernel: "6.1", Go: "go1", Load: "0.10"}, Rounds: 3,
+		Duration: time.Second,
 		Wires: []*WireReport{
 			{WireID{Kind: veth, MTU: 1500}, []*RowReport{
 				row(cubic, measured(50, 40, 60)),
@@ -217,9 +224,11 @@ func TestChart(t *testing.T) {
 			s := spread(rapid.SliceOfN(figure, 1, 3).Draw(t, "figures"))
 			return &s
 		})
-		c := &chart{title: rapid.String().Draw(t, "title"), ticks: []string{"a", "b", "<c>"}, log: rapid.Bool().Draw(t, "log")}
+		c := &chart{title: rapid.String().Draw(t, "title"), ticks: []string{"a", "b", "<c>"},
+			log: rapid.Bool().Draw(t, "log")}
 		for range rapid.IntRange(0, 8).Draw(t, "lines") {
-			c.lines = append(c.lines, line{name: c.title, points: rapid.SliceOfN(point, 3, 3).Draw(t, "points"), level: point.Draw(t, "level")})
+			c.lines = append(c.lines, line{name: c.title, points: rapid.SliceOfN(point, 3, 3).Draw(t, "points"),
+				level: point.Draw(t, "level")})
 		}
 		var out strings.Builder
 		if err := c.write(&out); err != nil {

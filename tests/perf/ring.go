@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The bare ring loop sends packets from one AF_XDP socket to another as fast as
-// the rings take them. Nothing looks into them.
+// The bare ring loop sends packets from one AF_XDP socket to another as fast as the rings accept them, without reading
+// their contents.
 
 // Lengths of headers.
 const (
@@ -109,8 +109,7 @@ func ringReceive(j *Job, p *peer) (Result, error) {
 	return r.of(j.Size, 1), err
 }
 
-// openRing opens a socket on the job's interface. That there is none is no
-// failure.
+// openRing opens a socket on the job's interface. If it cannot be opened, the row is skipped.
 func openRing(j *Job) (*net.Interface, *xsk, error) {
 	itf, err := net.InterfaceByName(j.NetIf)
 	if err != nil {
@@ -145,14 +144,14 @@ func putPacket(b []byte, j *Job, src, dst net.HardwareAddr) {
 	binary.BigEndian.PutUint16(udp[4:], uint16(len(udp)))
 }
 
-// redirect makes UDP packets over IPv4 that arrive at the interface go to the
-// socket, until the link is closed or this process ends.
+// redirect attaches a program that redirects UDP packets over IPv4 from the interface to the socket, until the link is
+// closed or this process ends.
 func redirect(ifIndex, fd int) (link.Link, error) {
 	sockets, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.XSKMap, KeySize: 4, ValueSize: 4, MaxEntries: 1})
 	if err != nil {
 		return nil, fmt.Errorf("make a map of sockets: %w", err)
 	}
-	defer sockets.Close() // the program holds it
+	defer sockets.Close() // the program has a reference
 	if err := sockets.Put(uint32(0), uint32(fd)); err != nil {
 		return nil, fmt.Errorf("put the socket into a map: %w", err)
 	}
@@ -171,7 +170,7 @@ func redirect(ifIndex, fd int) (link.Link, error) {
 		asm.JNE.Imm(asm.R4, unix.IPPROTO_UDP, pass),
 		asm.LoadMapPtr(asm.R1, sockets.FD()),
 		asm.Mov.Imm(asm.R2, 0),
-		asm.Mov.Imm(asm.R3, xdpPass), // if the socket is gone
+		asm.Mov.Imm(asm.R3, xdpPass), // if the socket is closed
 		asm.FnRedirectMap.Call(),
 		asm.Return(),
 		asm.Mov.Imm(asm.R0, xdpPass).WithSymbol(pass),
@@ -180,7 +179,7 @@ func redirect(ifIndex, fd int) (link.Link, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load the XDP program: %w", err)
 	}
-	defer program.Close() // the link holds it
+	defer program.Close() // the link has a reference
 	l, err := link.AttachXDP(link.XDPOptions{Program: program, Interface: ifIndex, Flags: link.XDPDriverMode})
 	if err != nil {
 		return nil, fmt.Errorf("attach the XDP program in native mode: %w", err)

@@ -9,31 +9,31 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// Row is one figure.
+// Row is a figure to measure.
 type Row struct {
 	Name string
 	Unit Unit
 	On   places
 	Bars []Bar
-	// Measure takes the figure once. A *SkipError says why it cannot be had here.
+	// Measure measures the figure once. A *SkipError says why it cannot be measured here.
 	Measure measure
 }
 
 type measure func(ctx context.Context, w *wire, o *Options) (Result, error)
 
-// places are the wires that a row is measured on.
+// places selects the wires that a row is measured on.
 type places uint8
 
 const (
 	everyMTU    places = iota // veth, at each MTU
 	firstMTU                  // veth, at the first one
 	lossy                     // bridges that lose packets, at the first MTU
-	xdpRows                   // veth of their own, at the first MTU: an XDP program changes its offloads
-	guests                    // the lab's, with -vm
-	lossyGuests               // the same, losing packets
+	xdpRows                   // veth pairs of their own, at the first MTU: an XDP program changes their offloads
+	guests                    // guests of the lab, with -vm
+	lossyGuests               // the same guests, with loss
 )
 
-// Unit is what a figure counts. It is not a number where nothing was counted.
+// Unit is the unit of a figure. Its value is NaN if nothing was counted.
 type Unit struct {
 	Name string
 	of   func(*Result) float64
@@ -51,10 +51,10 @@ var (
 	cpuShare  = Unit{"% CPU", func(r *Result) float64 { return 100 * r.CPU / r.Seconds }}
 )
 
-// Gbps is the payload in 10^9 bits per second.
+// Gbps returns the payload in 10^9 bits per second.
 func (r *Result) Gbps() float64 { return r.Bytes * 8 / r.Seconds / 1e9 }
 
-// quantile returns latency number i of quantiles in us, NaN if there is none.
+// quantile returns latency number i of quantiles in us, NaN if it was not measured.
 func (r *Result) quantile(i int) float64 {
 	if i >= len(r.Latency) {
 		return math.NaN()
@@ -62,12 +62,11 @@ func (r *Result) quantile(i int) float64 {
 	return r.Latency[i]
 }
 
-// Bar is what a row must reach: Bound times the figure of another row on the same
-// wire, or for Over that figure and Bound more, or Bound itself. It is a floor, or for
-// Most a ceiling.
+// Bar is what a row should reach: Bound times the figure of another row on the same wire; with Over, that figure plus
+// Bound; without another row, Bound itself. It is a minimum, or with Most a maximum.
 type Bar struct {
 	Bound float64 `json:"bound"`
-	Of    string  `json:"of,omitempty"` // "" compares with nothing
+	Of    string  `json:"of,omitempty"` // "": no other row
 	Most  bool    `json:"most,omitempty"`
 	Over  bool    `json:"over,omitempty"`
 }
@@ -76,7 +75,7 @@ func least(bound float64, of string) Bar { return Bar{Bound: bound, Of: of} }
 func most(bound float64, of string) Bar  { return Bar{Bound: bound, Of: of, Most: true} }
 func over(bound float64, of string) Bar  { return Bar{Bound: bound, Of: of, Most: true, Over: true} }
 
-// against is what a bar's bound is held against: " x TCP cubic, one stream".
+// against describes what the bound refers to: " x TCP cubic, one stream".
 func (b *Bar) against() string {
 	switch {
 	case b.Of == "":
@@ -87,7 +86,7 @@ func (b *Bar) against() string {
 	return " x " + b.Of
 }
 
-// Names of rows that others are held against, or that plots show.
+// Names of rows that bars refer to, or that plots show.
 const (
 	cubic     = "TCP cubic, one stream"
 	bbr       = "TCP bbr, one stream"
@@ -118,7 +117,7 @@ func stream(op ib.WROpcode, size int) Job {
 	return Job{Kind: "stream", Op: op, Size: size, Depth: depth}
 }
 
-// table holds every row but those of the throughput curve.
+// table has all rows except those of the throughput curve.
 var table = []Row{
 	{Name: cubic, Unit: gbps, Measure: tcp("cubic")},
 	{Name: bbr, Unit: gbps, Measure: tcp("bbr")},
@@ -137,7 +136,8 @@ var table = []Row{
 	{Name: "RC WRITE 4 KiB, 1,000 QPs", Unit: gbps, Bars: []Bar{least(0.7, write4K)},
 		Measure: pair(Job{Kind: "stream", Op: ib.WRWrite, Size: 4 << 10, Depth: 4, QPs: manyQPs})},
 	{Name: "RC WRITE 64 KiB, ordinary user", Unit: gbps, Bars: []Bar{least(0.9, write64K)},
-		Measure: pair(Job{Kind: "stream", Op: ib.WRWrite, Size: 64 << 10, Depth: depth, RecvBuffer: userRecv, User: true})},
+		Measure: pair(Job{Kind: "stream", Op: ib.WRWrite, Size: 64 << 10, Depth: depth, RecvBuffer: userRecv,
+			User: true})},
 	{Name: "RC WRITE 64 KiB, rawsock", Unit: gbps,
 		Measure: pair(Job{Kind: "stream", Op: ib.WRWrite, Size: 64 << 10, Depth: depth, Link: "rawsock"})},
 
@@ -149,11 +149,13 @@ var table = []Row{
 		Measure: pair(Job{Kind: "pingpong", Op: ib.WRWrite, Size: pingSize, Depth: depth})},
 	{Name: sendPing, Unit: us, On: firstMTU, Bars: []Bar{most(1.3, barePings)},
 		Measure: pair(Job{Kind: "pingpong", Op: ib.WRSend, Size: pingSize, Depth: depth})},
-	{Name: "RC WRITE 64 KiB, events", Unit: gbps, Measure: pair(Job{Kind: "stream", Op: ib.WRWrite, Size: 64 << 10, Depth: depth, Events: true})},
+	{Name: "RC WRITE 64 KiB, events", Unit: gbps, Measure: pair(Job{Kind: "stream", Op: ib.WRWrite, Size: 64 << 10,
+		Depth: depth, Events: true})},
 	{Name: "RC WRITE 64 KiB, daemons, memfd", Unit: gbps, Bars: []Bar{least(0.8, write64K)},
 		Measure: pair(Job{Kind: "stream", Op: ib.WRWrite, Size: 64 << 10, Depth: depth, Events: true, Memory: memfd})},
 	{Name: "RC WRITE 64 KiB, daemons, process memory", Unit: gbps, Bars: []Bar{least(0.5, write64K)},
-		Measure: pair(Job{Kind: "stream", Op: ib.WRWrite, Size: 64 << 10, Depth: depth, Events: true, Memory: processMemory})},
+		Measure: pair(Job{Kind: "stream", Op: ib.WRWrite, Size: 64 << 10, Depth: depth, Events: true,
+			Memory: processMemory})},
 	{Name: looped, Unit: us, On: firstMTU, Measure: pair(Job{Kind: "loop", QPs: 2, Depth: depth})},
 	{Name: looped + ", of a daemon", Unit: us, On: firstMTU, Bars: []Bar{over(2, looped)},
 		Measure: pair(Job{Kind: "loop", QPs: 2, Depth: depth, Memory: memfd})},
@@ -168,8 +170,10 @@ var table = []Row{
 		Measure: pair(Job{Kind: "idle", QPs: idleQPs, Depth: 1})},
 	{Name: "10,000 idle QPs, CPU of both ends", Unit: cpuShare, On: firstMTU, Bars: []Bar{most(0.1, "")},
 		Measure: pair(Job{Kind: "idle", QPs: idleQPs, Depth: 1})},
-	{Name: "rdma_cm connections, in a row", Unit: perSecond, On: firstMTU, Measure: pair(Job{Kind: "connect", Depth: 1})},
-	{Name: "rdma_cm connections, 16 at once", Unit: perSecond, On: firstMTU, Measure: pair(Job{Kind: "connect", Depth: 16})},
+	{Name: "rdma_cm connections, in a row", Unit: perSecond, On: firstMTU,
+		Measure: pair(Job{Kind: "connect", Depth: 1})},
+	{Name: "rdma_cm connections, 16 at once", Unit: perSecond, On: firstMTU,
+		Measure: pair(Job{Kind: "connect", Depth: 16})},
 	{Name: bareRing, Unit: mpps, On: xdpRows, Measure: pair(Job{Kind: "ring", Size: 1100})},
 	{Name: "RC WRITE 64 KiB, afxdp", Unit: mpps, On: xdpRows, Bars: []Bar{least(0.8, bareRing)},
 		Measure: pair(Job{Kind: "stream", Op: ib.WRWrite, Size: 64 << 10, Depth: depth, Link: "afxdp"})},
@@ -178,15 +182,16 @@ var table = []Row{
 	{Name: write64K, Unit: gbps, On: lossy, Measure: pair(stream(ib.WRWrite, 64<<10))},
 
 	{Name: rxeWrite, Unit: gbps, On: guests, Measure: rxeStream},
-	{Name: write64K, Unit: gbps, On: guests, Measure: pair(stream(ib.WRWrite, 64<<10)), Bars: []Bar{least(1.5, rxeWrite)}},
+	{Name: write64K, Unit: gbps, On: guests, Measure: pair(stream(ib.WRWrite, 64<<10)),
+		Bars: []Bar{least(1.5, rxeWrite)}},
 	{Name: rxeWrite, Unit: gbps, On: lossyGuests, Measure: rxeStream},
 	{Name: write64K, Unit: gbps, On: lossyGuests, Measure: pair(stream(ib.WRWrite, 64<<10))},
 }
 
-// curve are the sizes of WRITEs that the throughput plot shows.
+// curve has the WRITE sizes of the throughput plot.
 var curve = []int{8, 64, 512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20}
 
-// losses are the shares of packets, in percent, that bridges and guests lose.
+// losses are the percentages of packets that bridges and guests lose.
 var losses = []float64{0, 0.1, 1}
 
 // rows returns every row on a wire.

@@ -44,31 +44,32 @@ func TestBars(t *testing.T) {
 		}
 	}
 	want := map[string]int{
-		"RC WRITE 64 KiB: at least 0.85 x shaped loop, 64 KiB":                                                              2,
-		"RC WRITE 64 KiB: at least 0.6 x TCP cubic, one stream":                                                             2,
-		"RC WRITE 64 KiB: at least 1.3 x TCP bbr, one stream":                                                               2,
-		"RC WRITE 1 MiB: at least 0.85 x shaped loop, 1 MiB":                                                                2,
-		"RC WRITE 1 MiB: at least 0.7 x TCP cubic, one stream":                                                              2,
-		"RC WRITE 1 MiB: at least 1.5 x TCP bbr, one stream":                                                                2,
-		"RC WRITE 4 KiB: at least 0.5 x RC WRITE 64 KiB":                                                                    2,
-		"RC READ 64 KiB: at least 0.7 x RC WRITE 64 KiB":                                                                    2,
-		"RC SEND 64 KiB: at least 1 x RC WRITE 64 KiB":                                                                      2,
-		"RC WRITE 8 B: at least 0.3 x bare loop, 40-byte segments":                                                          2,
-		"RC WRITE 8 B: at least 2":                                                                                          2,
-		"RC WRITE 8 B, ping-pong: at most 1.3 x bare UDP ping-pong, 40 bytes":                                               1,
-		"RC SEND 8 B, ping-pong: at most 1.3 x bare UDP ping-pong, 40 bytes":                                                1,
-		"RC WRITE 4 KiB, 1,000 QPs: at least 0.7 x RC WRITE 4 KiB":                                                          2,
-		"RC WRITE 64 KiB, ordinary user: at least 0.9 x RC WRITE 64 KiB":                                                    2,
-		"10,000 idle QPs, memory: at most 4096":                                                                             1,
-		"10,000 idle QPs, CPU of both ends: at most 0.1":                                                                    1,
-		"RC WRITE 64 KiB, afxdp: at least 0.8 x bare ring loop (AF_XDP), 1,100 bytes":                                       1,
-		"RC WRITE 64 KiB: at least 1.5 x rdma_rxe RC WRITE 64 KiB (ib_write_bw)":                                            1,
-		"RC WRITE 64 KiB, daemons, memfd: at least 0.8 x RC WRITE 64 KiB":                                                   2,
-		"RC WRITE 64 KiB, daemons, process memory: at least 0.5 x RC WRITE 64 KiB":                                          2,
-		"RC WRITE 8 B, ping-pong within a device, of a daemon: at most 2 more than RC WRITE 8 B, ping-pong within a device": 1,
-		"RC WRITE 8 B, ping-pong, daemons: at most 8 more than RC WRITE 8 B, ping-pong":                                     1,
-		"100 idle QPs of a daemon, its memory: at most 64":                                                                  1,
-		"100 idle QPs of daemons, CPU of both ends: at most 1":                                                              1,
+		"RC WRITE 64 KiB: at least 0.85 x shaped loop, 64 KiB":                        2,
+		"RC WRITE 64 KiB: at least 0.6 x TCP cubic, one stream":                       2,
+		"RC WRITE 64 KiB: at least 1.3 x TCP bbr, one stream":                         2,
+		"RC WRITE 1 MiB: at least 0.85 x shaped loop, 1 MiB":                          2,
+		"RC WRITE 1 MiB: at least 0.7 x TCP cubic, one stream":                        2,
+		"RC WRITE 1 MiB: at least 1.5 x TCP bbr, one stream":                          2,
+		"RC WRITE 4 KiB: at least 0.5 x RC WRITE 64 KiB":                              2,
+		"RC READ 64 KiB: at least 0.7 x RC WRITE 64 KiB":                              2,
+		"RC SEND 64 KiB: at least 1 x RC WRITE 64 KiB":                                2,
+		"RC WRITE 8 B: at least 0.3 x bare loop, 40-byte segments":                    2,
+		"RC WRITE 8 B: at least 2":                                                    2,
+		"RC WRITE 8 B, ping-pong: at most 1.3 x bare UDP ping-pong, 40 bytes":         1,
+		"RC SEND 8 B, ping-pong: at most 1.3 x bare UDP ping-pong, 40 bytes":          1,
+		"RC WRITE 4 KiB, 1,000 QPs: at least 0.7 x RC WRITE 4 KiB":                    2,
+		"RC WRITE 64 KiB, ordinary user: at least 0.9 x RC WRITE 64 KiB":              2,
+		"10,000 idle QPs, memory: at most 4096":                                       1,
+		"10,000 idle QPs, CPU of both ends: at most 0.1":                              1,
+		"RC WRITE 64 KiB, afxdp: at least 0.8 x bare ring loop (AF_XDP), 1,100 bytes": 1,
+		"RC WRITE 64 KiB: at least 1.5 x rdma_rxe RC WRITE 64 KiB (ib_write_bw)":      1,
+		"RC WRITE 64 KiB, daemons, memfd: at least 0.8 x RC WRITE 64 KiB":             2,
+		"RC WRITE 64 KiB, daemons, process memory: at least 0.5 x RC WRITE 64 KiB":    2,
+		"RC WRITE 8 B, ping-pong within a device, of a daemon: at most 2 more than RC WRITE 8 B, ping-pong within a " +
+			"device": 1,
+		"RC WRITE 8 B, ping-pong, daemons: at most 8 more than RC WRITE 8 B, ping-pong": 1,
+		"100 idle QPs of a daemon, its memory: at most 64":                              1,
+		"100 idle QPs of daemons, CPU of both ends: at most 1":                          1,
 	}
 	for bar, n := range want {
 		if got[bar] != n {
@@ -94,7 +95,8 @@ func TestChoose(t *testing.T) {
 func TestList(t *testing.T) {
 	var out strings.Builder
 	(&Options{MTUs: []int{1500}}).WriteList(&out)
-	for _, want := range []string{"two namespaces, veth, MTU 1500\n", "  RC WRITE 8 B [M msg/s]\n", "      at least 0.6 x TCP cubic, one stream\n"} {
+	for _, want := range []string{"two namespaces, veth, MTU 1500\n", "  RC WRITE 8 B [M msg/s]\n",
+		"      at least 0.6 x TCP cubic, one stream\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the list lacks %q:\n%s", want, &out)
 		}
@@ -192,7 +194,8 @@ func TestShapedMessages(t *testing.T) {
 				t.Fatalf("sent %d bytes in %d messages of %d bytes, up to byte %d", s.inFlight, firsts, size, at)
 			}
 			if !lossy && (!slices.Equal(s.payload, r.memory) || r.received != uint64(s.inFlight)) {
-				t.Fatalf("%d bytes were sent, %d arrived; right ones: %v", s.inFlight, r.received, slices.Equal(s.payload, r.memory))
+				t.Fatalf("%d bytes were sent, %d arrived; right ones: %v", s.inFlight, r.received,
+					slices.Equal(s.payload, r.memory))
 			}
 		}
 	})

@@ -17,28 +17,27 @@ import (
 // Options say what to measure.
 type Options struct {
 	Rounds   int           // at least 1
-	Duration time.Duration // of a row in a round; iperf3 takes whole seconds
-	// Rows selects rows by name; nil takes all. Those that a selected one is held
-	// against come along.
+	Duration time.Duration // of a row in a round; iperf3 supports whole seconds only
+	// Rows selects rows by name; nil selects all. Rows that bars of selected rows refer to are measured, too.
 	Rows *regexp.Regexp
-	MTUs []int // IP MTUs of the wires; rows that need one wire only take the first
-	VM   bool  // measure in the rxe lab's guests too
-	// CPUProfile is "" or the pattern of file names: cpu.out makes
-	// cpu.veth-1500.RC-WRITE-64-KiB.near.out, and so on, of the last round.
+	MTUs []int // IP MTUs of the wires; rows that are measured at one MTU use the first
+	VM   bool  // also measure in guests of the rxe lab
+	// CPUProfile is "" or a pattern of file names: cpu.out results in cpu.veth-1500.RC-WRITE-64-KiB.near.out and so on,
+	// for the last round.
 	CPUProfile string
-	Progress   io.Writer // a line for each measurement
+	Progress   io.Writer // gets a line for each measurement
 
-	profile func(far bool) (*os.File, error) // of the measurement at hand
+	profile func(far bool) (*os.File, error) // opens a profile of the current measurement
 }
 
-// plan is a wire and the rows to be measured on it.
+// plan is a wire with the rows to measure on it.
 type plan struct {
 	id    WireID
 	rows  []Row
 	build func(context.Context) (*wire, error)
 }
 
-// plans lists the wires that any selected row needs.
+// plans returns the wires for the selected rows.
 func (o *Options) plans() []plan {
 	var list []plan
 	add := func(id WireID, rows []Row, build func(context.Context) (*wire, error)) {
@@ -54,7 +53,7 @@ func (o *Options) plans() []plan {
 		id := WireID{Kind: veth, MTU: mtu}
 		add(id, on, func(context.Context) (*wire, error) { return newVeth(id) })
 	}
-	id := WireID{Kind: xdp, MTU: 1500} // native XDP on veth takes no packets beyond a page
+	id := WireID{Kind: xdp, MTU: 1500} // native XDP on veth does not support packets larger than a page
 	add(id, rows(xdpRows), func(context.Context) (*wire, error) { return newVeth(id) })
 	for _, loss := range losses {
 		id := WireID{Kind: bridge, MTU: o.MTUs[0], Loss: loss}
@@ -73,7 +72,7 @@ func (o *Options) plans() []plan {
 	return list
 }
 
-// choose returns the rows that are selected, and those that their bars name.
+// choose returns the selected rows, and those that their bars refer to.
 func (o *Options) choose(rows []Row) []Row {
 	if o.Rows == nil {
 		return rows
@@ -91,11 +90,10 @@ func (o *Options) choose(rows []Row) []Row {
 	return slices.DeleteFunc(slices.Clone(rows), func(r Row) bool { return !wanted[r.Name] })
 }
 
-// Run measures. An error of one row does not end the others; what was measured
-// is returned along with the errors.
+// Run measures. After an error in one row it goes on with the others; it returns the report with the errors.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	plans := o.plans()
-	wires := make([]*wire, len(plans)) // nil where one cannot be had
+	wires := make([]*wire, len(plans)) // nil if a wire could not be created
 	defer func() {
 		for _, w := range wires {
 			if w != nil {
@@ -139,7 +137,9 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 func (o *Options) take(ctx context.Context, w *wire, row *RowReport, round int) error {
 	what := fmt.Sprintf("%v: %s", w.WireID, row.Name)
 	if o.CPUProfile != "" {
-		o.profile = func(far bool) (*os.File, error) { return os.Create(profileName(o.CPUProfile, w.WireID, row.Name, far)) }
+		o.profile = func(far bool) (*os.File, error) {
+			return os.Create(profileName(o.CPUProfile, w.WireID, row.Name, far))
+		}
 	}
 	var r Result
 	var err error
@@ -159,7 +159,7 @@ func (o *Options) take(ctx context.Context, w *wire, row *RowReport, round int) 
 		row.Skipped = skip.Reason
 		fmt.Fprintf(o.Progress, "%s: %v\n", what, skip)
 		return nil
-	case err != nil && ctx.Err() != nil: // interrupted
+	case err != nil && ctx.Err() != nil: // the run was interrupted
 		return err
 	case err != nil:
 		err = fmt.Errorf("%s: %w", what, err)
@@ -176,7 +176,7 @@ func (o *Options) take(ctx context.Context, w *wire, row *RowReport, round int) 
 	return nil
 }
 
-// profileName makes the name of one profile from the pattern.
+// profileName returns the file name of a profile for the pattern.
 func profileName(pattern string, id WireID, row string, far bool) string {
 	ext := filepath.Ext(pattern)
 	end := "near"
@@ -187,7 +187,7 @@ func profileName(pattern string, id WireID, row string, far bool) string {
 	return fmt.Sprintf("%s.%s-%d.%s.%s%s", strings.TrimSuffix(pattern, ext), id.Kind, id.MTU, slug, end, ext)
 }
 
-// WriteList lists what the options select, with the bars.
+// WriteList lists the selected rows with their bars.
 func (o *Options) WriteList(out io.Writer) {
 	for _, p := range o.plans() {
 		fmt.Fprintf(out, "%v\n", p.id)
@@ -200,7 +200,7 @@ func (o *Options) WriteList(out io.Writer) {
 	}
 }
 
-// String is "at least 0.85 x TCP cubic".
+// String formats the bar: "at least 0.85 x TCP cubic".
 func (b Bar) String() string {
 	s := "at least"
 	if b.Most {

@@ -7,29 +7,26 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// The shaped loop sends messages as classic WRITEs: FIRST, MIDDLE and LAST, of
-// which FIRST is longer by a RETH, or an ONLY. The first byte of a frame is the
-// length of its headers.
+// The shaped loop sends messages in the packets of classic WRITEs: FIRST, which is longer by a RETH, MIDDLE and LAST,
+// or an ONLY. The first byte of a frame is the length of its headers.
 
 const (
-	// shapedWindow is what the shaped loop keeps in flight, in bytes of payload.
+	// shapedWindow is the number of payload bytes that the shaped loop keeps in flight.
 	shapedWindow = 1 << 20
-	// ackMessages is how many messages an acknowledgement may stand for.
+	// ackMessages is the largest number of messages that one acknowledgement covers.
 	ackMessages = 16
-	// patience is how long the sender waits for an acknowledgement before it
-	// takes what is in flight for lost.
+	// patience is how long the sender waits for an acknowledgement before it assumes that everything in flight is lost.
 	patience = 5 * time.Millisecond
 )
 
-// pathMTU is the path MTU of a wire with that IP MTU.
+// pathMTU returns the path MTU for an IP MTU.
 func pathMTU(mtu int) int { return int(ib.MTUFor(mtu)) }
 
-// packets is how many packets carry a message.
+// packets returns how many packets a message has.
 func packets(size, mtu int) int { return max((size+mtu-1)/mtu, 1) }
 
-// shape returns the payloads of the packets of a message, run by run: those of a
-// run make frames of one size, and at most one shorter. Messages of one packet
-// share a run.
+// shape returns the payload sizes of a message's packets, run by run. The frames of a run have one size, except that
+// one may be shorter. Messages of one packet share a run.
 func shape(size, mtu int) [][]int {
 	if size <= mtu {
 		run := make([]int, min(runSegments, runBytes/(size+firstHeader+crcLen)))
@@ -39,7 +36,7 @@ func shape(size, mtu int) [][]int {
 		return [][]int{run}
 	}
 	var runs [][]int
-	first, bytes := 0, 0 // sizes of the run's first frame and of all of it
+	first, bytes := 0, 0 // sizes of the first frame and of the whole run
 	open := false
 	for header := firstHeader; size > 0; header = middleHeader {
 		payload := min(size, mtu)
@@ -62,9 +59,9 @@ type shapedSender struct {
 	p        *peer
 	payload  []byte // of one message
 	buf      []byte // of a run
-	acks     []byte // received ones
+	acks     []byte // received acknowledgements
 	inFlight int
-	acked    uint64 // payload bytes, as the receiver last said
+	acked    uint64 // payload bytes, from the last acknowledgement
 }
 
 func shapedSend(j *Job, p *peer) (Result, error) {
@@ -96,15 +93,13 @@ func shapedSend(j *Job, p *peer) (Result, error) {
 	return m.result()
 }
 
-// run sends a run that begins at that byte of a message, and returns where the
-// next one does.
+// run sends a run that begins at byte at of a message, and returns the start of the next one.
 func (s *shapedSender) run(payloads []int, at int) (int, error) {
 	bytes, segment, at := s.fill(payloads, at)
 	return at, s.send(s.buf[:bytes], segment)
 }
 
-// fill makes the run, and returns its length, the size of its segments, and where
-// the next one begins.
+// fill builds a run. It returns its length, the size of its segments, and the start of the next run.
 func (s *shapedSender) fill(payloads []int, at int) (bytes, segment, next int) {
 	for _, n := range payloads {
 		header := middleHeader
@@ -122,7 +117,7 @@ func (s *shapedSender) fill(payloads []int, at int) (bytes, segment, next int) {
 	return bytes, segment, at
 }
 
-// wait takes acknowledgements until there is room in the window for a run.
+// wait reads acknowledgements until the window has room for a run.
 func (s *shapedSender) wait() error {
 	for began := time.Now(); s.inFlight > shapedWindow/2; {
 		n, _, err := s.recv(s.acks)
@@ -146,14 +141,14 @@ func (s *shapedSender) wait() error {
 	return nil
 }
 
-// ackedAt is where an acknowledgement tells the bytes received, in 8 bytes.
+// ackedAt is the offset of the number of received bytes, 8 bytes, in an acknowledgement.
 const ackedAt = 4
 
-// shapedReceiver copies payload out and acknowledges it.
+// shapedReceiver copies the payload out and acknowledges it.
 type shapedReceiver struct {
 	*socket
 	memory          []byte // of one message
-	at              int    // where the next payload goes
+	at              int    // offset of the next payload
 	received, acked uint64 // payload bytes
 	ack             [ackLen]byte
 }
@@ -191,7 +186,7 @@ func shapedReceive(j *Job, p *peer) (Result, error) {
 	return result.of(j.Size, packets(j.Size, pathMTU(j.MTU))), err
 }
 
-// take places the payload of a run.
+// take copies the payload of a run.
 func (r *shapedReceiver) take(run []byte, segment int) error {
 	for at := 0; at < len(run); at += segment {
 		frame := run[at:min(at+segment, len(run))]
@@ -203,7 +198,7 @@ func (r *shapedReceiver) take(run []byte, segment int) error {
 		if header == firstHeader {
 			r.at = 0
 		}
-		r.at += copy(r.memory[r.at:], payload) // after a loss, wherever it fits
+		r.at += copy(r.memory[r.at:], payload) // after a loss it may not fit
 		r.received += uint64(len(payload))
 	}
 	return nil

@@ -2,29 +2,29 @@ package perf
 
 import "slices"
 
-// Spread is the middle and the range of some figures.
+// Spread is the median and the range of some figures.
 type Spread struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
 	Max    float64 `json:"max"`
 }
 
-// spread sums figures up. There must be one.
+// spread returns the spread of figures, of which there must be at least one.
 func spread(figures []float64) Spread {
 	s := slices.Sorted(slices.Values(figures))
 	n := len(s)
 	return Spread{Median: (s[(n-1)/2] + s[n/2]) / 2, Min: s[0], Max: s[n-1]}
 }
 
-// Verdict is how a row stands to a bar.
+// Verdict is the result of comparing a row with a bar.
 type Verdict struct {
 	Bar
 	Spread      // of the ratios or differences within the rounds, or of the figures themselves
 	OK     bool `json:"ok"` // the median reaches the bar
 }
 
-// judge holds the samples of a row against those of the row that the bar names.
-// Only rounds in which both were measured count; without one there is no verdict.
+// judge compares the samples of a row with those of the row that the bar refers to. Only rounds in which both were
+// measured count; if there are none, it returns false.
 func judge(bar Bar, row, of []*Sample) (Verdict, bool) {
 	var figures []float64
 	for i, s := range row {
@@ -49,8 +49,7 @@ func judge(bar Bar, row, of []*Sample) (Verdict, bool) {
 	return v, true
 }
 
-// summary is the spread of what a function takes from the samples that there are;
-// false if there are none.
+// summary returns the spread of a function of the samples; false if there are none.
 func summary(samples []*Sample, of func(*Sample) float64) (Spread, bool) {
 	var figures []float64
 	for _, s := range samples {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// chart is lines over named places on the x axis.
+// chart is a chart of lines; the x axis has names.
 type chart struct {
 	title, subtitle string
 	xLabel, yLabel  string
@@ -18,8 +18,7 @@ type chart struct {
 	lines           []line
 }
 
-// line has a point for each tick, nil where there is none, or one level for all.
-// Points show their range.
+// line has a point with its range for each tick (nil: none), or one level for all.
 type line struct {
 	name   string
 	points []*Spread
@@ -27,20 +26,19 @@ type line struct {
 	dashed bool
 }
 
-// all returns what there is of the line.
+// all returns the points or the level.
 func (l *line) all() []*Spread {
 	return slices.DeleteFunc(append(slices.Clone(l.points), l.level), func(p *Spread) bool { return p == nil })
 }
 
-// The page, and the plot within it, in pixels.
+// Sizes of the page, and of the plot in it, in pixels.
 const (
 	pageWidth, pageHeight       = 800, 420
 	left, right, top, bottom    = 64, 590, 64, 360
 	legendX, legendY, legendGap = right + 24, top + 10, 22
 )
 
-// style has colours that can be told apart, also by the colour-blind, on light and
-// on dark pages.
+// style has colours that the colour-blind can distinguish, too, on light and on dark pages.
 const style = `
 text { font: 12px sans-serif; fill: #333 }
 .title { font-size: 15px; font-weight: bold }
@@ -63,7 +61,8 @@ const colours = 6
 // write draws the chart.
 func (c *chart) write(out io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img">`+"\n", pageWidth, pageHeight)
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img">`+"\n", pageWidth,
+		pageHeight)
 	fmt.Fprintf(&b, "<title>%s</title>\n<style>%s</style>\n", escape(c.title), style)
 	text(&b, left, 24, "title", "start", c.title)
 	text(&b, left, 44, "faint", "start", c.subtitle)
@@ -94,11 +93,11 @@ func text(b *strings.Builder, x, y float64, class, anchor, s string) {
 
 func escape(s string) string {
 	var b strings.Builder
-	_ = xml.EscapeText(&b, []byte(s)) // a Builder takes all
+	_ = xml.EscapeText(&b, []byte(s)) // a Builder never fails
 	return b.String()
 }
 
-// x is where a tick of the x axis stands.
+// x returns the position of a tick of the x axis.
 func (c *chart) x(i int) float64 {
 	return left + (float64(i)+0.5)*(right-left)/float64(len(c.ticks))
 }
@@ -110,7 +109,7 @@ func (c *chart) draw(b *strings.Builder, y scale, l line, i int) {
 	if l.dashed {
 		lineClass += " dashed"
 	}
-	aside := (float64(i) - float64(len(c.lines)-1)/2) * 4 // so that ranges do not hide each other
+	aside := (float64(i) - float64(len(c.lines)-1)/2) * 4 // so that ranges do not cover each other
 	path, op := "", "M"
 	for tick, p := range l.points {
 		if p == nil || c.log && p.Min <= 0 {
@@ -120,7 +119,8 @@ func (c *chart) draw(b *strings.Builder, y scale, l line, i int) {
 		x := c.x(tick) + aside
 		path += fmt.Sprintf("%s%.1f %.1f", op, x, y.at(p.Median))
 		op = "L"
-		fmt.Fprintf(b, `<line class="%s" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, class, x, x, y.at(p.Min), y.at(p.Max))
+		fmt.Fprintf(b, `<line class="%s" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, class, x, x, y.at(p.Min),
+			y.at(p.Max))
 		fmt.Fprintf(b, `<circle class="%s" cx="%.1f" cy="%.1f" r="3"/>`+"\n", class, x, y.at(p.Median))
 	}
 	if l.level != nil {
@@ -141,7 +141,7 @@ type scale struct {
 	ticks    []float64
 }
 
-// at is where a value stands: at the bottom if it is too small for the axis.
+// at returns the position of a value, which is the bottom if the value is too small.
 func (s scale) at(v float64) float64 {
 	share := (v - s.min) / (s.max - s.min)
 	if s.log {
@@ -150,7 +150,7 @@ func (s scale) at(v float64) float64 {
 	return bottom - share*(bottom-top)
 }
 
-// scale finds round ticks around all points.
+// scale chooses a scale with round ticks for all points.
 func (c *chart) scale() scale {
 	least, most := math.Inf(1), 0.0
 	for _, l := range c.lines {
@@ -160,7 +160,7 @@ func (c *chart) scale() scale {
 			}
 		}
 	}
-	if most == 0 { // nothing to show
+	if most == 0 { // there is nothing to show
 		least, most = 1, 1
 	}
 	if c.log {
@@ -169,13 +169,13 @@ func (c *chart) scale() scale {
 	return linearScale(most)
 }
 
-// maxDecades bounds what a logarithmic axis spans.
+// maxDecades limits the range of a logarithmic axis.
 const maxDecades = 1e6
 
 // steps are the round numbers within a decade.
 var steps = []float64{1, 2, 5}
 
-// linearScale begins at 0 and has about five ticks.
+// linearScale returns a scale from 0 with about five ticks.
 func linearScale(most float64) scale {
 	decade := math.Pow(10, math.Floor(math.Log10(most/5)))
 	step := 10 * decade
@@ -192,7 +192,7 @@ func linearScale(most float64) scale {
 	return s
 }
 
-// logScale goes from a round number to another.
+// logScale returns a scale between two round numbers.
 func logScale(least, most float64) scale {
 	s := scale{log: true}
 	for exponent := int(math.Floor(math.Log10(least))) - 1; ; exponent++ {

@@ -14,11 +14,10 @@ import (
 
 const iperfPort = "5201"
 
-// tcpHeaders is what of the MTU a segment has no payload in: IPv4, TCP and its
-// timestamps.
+// tcpHeaders is the size of IPv4 and TCP headers and timestamps, the part of the MTU without payload.
 const tcpHeaders = 20 + 20 + 12
 
-// iperf is what of `iperf3 -J` is of use here.
+// iperf has the used fields of `iperf3 -J`.
 type iperf struct {
 	Error string
 	End   struct {
@@ -39,7 +38,7 @@ func tcp(congestion string) measure {
 		if _, err := exec.LookPath("iperf3"); err != nil {
 			return Result{}, &SkipError{"iperf3 is not on the PATH"}
 		}
-		seconds := math.Ceil(o.Duration.Seconds()) // iperf3 knows whole ones only
+		seconds := math.Ceil(o.Duration.Seconds()) // iperf3 supports whole seconds only
 		ctx, cancel := context.WithTimeout(ctx, time.Duration(3*seconds+30)*time.Second)
 		defer cancel()
 		server := make(chan error, 1)
@@ -47,10 +46,11 @@ func tcp(congestion string) measure {
 			_, err := w.far.command(ctx, "iperf3", "-s", "-1", "-p", iperfPort)
 			server <- err
 		}()
-		args := []string{"-J", "-p", iperfPort, "-c", w.far.addr().String(), "-C", congestion, "-t", strconv.Itoa(int(seconds))}
+		args := []string{"-J", "-p", iperfPort, "-c", w.far.addr().String(), "-C", congestion, "-t",
+			strconv.Itoa(int(seconds))}
 		t, err := iperfClient(ctx, w.near, args)
 		if err != nil {
-			cancel() // it may not have reached the server
+			cancel() // the client may not have reached the server
 			<-server
 			return Result{}, err
 		}

@@ -2,24 +2,25 @@ package perf
 
 import "github.com/goroce/goroce/ib"
 
-// pollBatch is how many completions a poll takes.
+// pollBatch is the number of completions of one poll.
 const pollBatch = 64
 
 // streamer keeps requests in flight on every QP.
 type streamer struct {
 	*end
 	wrs  [][]ib.SendWR // of each QP; their ID is its index
-	free []int         // of those, how many may be posted
+	free []int         // how many of them may be posted
 	wcs  []ib.WC
 }
 
 func newStreamer(j *Job, e *end) *streamer {
-	s := &streamer{end: e, wrs: make([][]ib.SendWR, len(e.qps)), free: make([]int, len(e.qps)), wcs: make([]ib.WC, pollBatch)}
+	s := &streamer{end: e, wrs: make([][]ib.SendWR, len(e.qps)), free: make([]int, len(e.qps)),
+		wcs: make([]ib.WC, pollBatch)}
 	for i := range s.wrs {
 		s.free[i] = j.Depth
 		for range j.Depth {
-			s.wrs[i] = append(s.wrs[i], ib.SendWR{ID: uint64(i), Opcode: j.Op, Flags: ib.SendSignaled, SGL: e.sge(j.Size),
-				RemoteAddr: e.remote.Addr, RKey: e.remote.RKey})
+			s.wrs[i] = append(s.wrs[i], ib.SendWR{ID: uint64(i), Opcode: j.Op, Flags: ib.SendSignaled,
+				SGL: e.sge(j.Size), RemoteAddr: e.remote.Addr, RKey: e.remote.RKey})
 		}
 	}
 	return s
@@ -35,7 +36,7 @@ func (s *streamer) fill(qp uint64) error {
 	return err
 }
 
-// turn replaces the requests that have completed, and returns how many had.
+// turn posts requests again that have completed, and returns their number.
 func (s *streamer) turn() (int, error) {
 	n, err := s.poll(s.wcs)
 	for i := range s.wcs[:n] {
@@ -78,7 +79,7 @@ func streamNear(j *Job, p *peer) (Result, error) {
 	return r.of(j.Size, packets(j.Size, pathMTU(j.MTU))), err
 }
 
-// streamFar is there for WRITEs and READs, and receives SENDs.
+// streamFar is the passive end of WRITEs and READs, and receives SENDs.
 func streamFar(j *Job, p *peer) (Result, error) {
 	e, err := connected(j, p)
 	if err != nil {

@@ -16,17 +16,16 @@ import (
 	"github.com/goroce/goroce/tests/rxe/lab"
 )
 
-// guestPair are two guests of the rxe lab. Several wires share them: they differ
-// in what the bridge loses.
+// guestPair is two guests of the rxe lab. They are shared by several wires, which differ in the loss of the bridge.
 type guestPair struct {
 	mtu int
 	lab *lab.Lab // nil until the first wire
 }
 
-// guestProgram is where this program stands in a guest.
+// guestProgram is the path of this program in a guest.
 const guestProgram = "/perf"
 
-// wire makes a wire of the guests.
+// wire returns a wire between the guests.
 func (g *guestPair) wire(ctx context.Context, id WireID) (*wire, error) {
 	if g.lab == nil {
 		if err := g.start(ctx); err != nil {
@@ -40,7 +39,7 @@ func (g *guestPair) wire(ctx context.Context, id WireID) (*wire, error) {
 	}, nil
 }
 
-// start boots the guests, and brings this program in.
+// start boots the guests, and copies this program into them.
 func (g *guestPair) start(ctx context.Context) (err error) {
 	if g.lab, err = lab.Start(ctx, lab.Config{Kernels: []lab.Kernel{lab.Linux61, lab.Linux61}}); err != nil {
 		return err
@@ -59,7 +58,8 @@ func (g *guestPair) start(ctx context.Context) (err error) {
 	}
 	defer os.RemoveAll(dir)
 	program := filepath.Join(dir, "perf")
-	build := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", program, "github.com/goroce/goroce/tests/perf/cmd/perf")
+	build := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", program,
+		"github.com/goroce/goroce/tests/perf/cmd/perf")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the program for the guests (run this within the module): %w: %s", err, out)
@@ -71,8 +71,8 @@ func (g *guestPair) start(ctx context.Context) (err error) {
 		if err := stopRxe(ctx, vm); err != nil {
 			return err
 		}
-		// The bridge is to drop single packets. Where the kernel cannot segment for
-		// the device, there is nothing to switch off.
+		// The bridge must drop single packets. If the kernel cannot segment for the device, there is nothing to switch
+		// off.
 		if _, err := vm.Run(ctx, "ethtool", "-K", ethDev, "tx-udp-segmentation", "off"); err != nil {
 			return err
 		}
@@ -80,21 +80,21 @@ func (g *guestPair) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// stopRxe takes rdma_rxe out of the guest: as long as the module is there it holds
-// the port of RoCEv2.
+// stopRxe removes rdma_rxe from the guest, because the module occupies UDP port 4791.
 func stopRxe(ctx context.Context, vm *lab.VM) error {
 	if _, err := vm.Output(ctx, "rdma", "link", "delete", lab.RxeDev); err != nil {
 		return err
 	}
-	return vm.Until(ctx, "rmmod rdma_rxe") // its last users go a moment later
+	return vm.Until(ctx, "rmmod rdma_rxe") // its last users disappear a moment later
 }
 
 func startRxe(ctx context.Context, vm *lab.VM) error {
-	_, err := vm.Output(ctx, "sh", "-c", "insmod /modules/rdma_rxe.ko && rdma link add "+lab.RxeDev+" type rxe netdev "+ethDev)
+	_, err := vm.Output(ctx, "sh", "-c",
+		"insmod /modules/rdma_rxe.ko && rdma link add "+lab.RxeDev+" type rxe netdev "+ethDev)
 	return err
 }
 
-// guest is a site that is a VM.
+// guest is a site in a VM.
 type guest struct{ *lab.VM }
 
 func (g *guest) addr() netip.Addr { return g.IPv4 }
@@ -113,11 +113,10 @@ func (g *guest) half(ctx context.Context, j Job, _ *Options) ([]byte, error) {
 	return []byte(result.Stdout), err
 }
 
-// rxeRate finds the average in what ib_write_bw --report_gbits prints: size,
-// iterations, peak, average, messages.
+// rxeRate matches the average in the output of ib_write_bw --report_gbits: size, iterations, peak, average, messages.
 var rxeRate = regexp.MustCompile(`(?m)^\s*\d+\s+(\d+)\s+[\d.]+\s+([\d.]+)\s+[\d.]+\s*$`)
 
-// rxeStream measures rdma_rxe with perftest, which takes whole seconds.
+// rxeStream measures rdma_rxe with perftest, which supports whole seconds only.
 func rxeStream(ctx context.Context, w *wire, o *Options) (_ Result, err error) {
 	near, far := w.near.(*guest), w.far.(*guest)
 	seconds := max(int(o.Duration.Seconds()), 2)
@@ -131,8 +130,9 @@ func rxeStream(ctx context.Context, w *wire, o *Options) (_ Result, err error) {
 	}
 	tool := func(g *guest) ([]string, error) {
 		gid, err := g.GIDIndex(ctx, g.IPv4)
-		return []string{"-d", lab.RxeDev, "-x", strconv.Itoa(gid), "-s", strconv.Itoa(64 << 10), "-t", strconv.Itoa(depth),
-			"-m", strconv.Itoa(pathMTU(w.MTU)), "-D", strconv.Itoa(seconds), "-F", "--report_gbits"}, err
+		return []string{"-d", lab.RxeDev, "-x", strconv.Itoa(gid), "-s", strconv.Itoa(64 << 10), "-t",
+			strconv.Itoa(depth), "-m", strconv.Itoa(pathMTU(w.MTU)), "-D", strconv.Itoa(seconds), "-F",
+			"--report_gbits"}, err
 	}
 	serverArgs, err := tool(far)
 	if err != nil {

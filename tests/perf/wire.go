@@ -19,23 +19,22 @@ import (
 // site is an end of a wire.
 type site interface {
 	addr() netip.Addr
-	// half runs an end as a process of its own, to its end, and returns what it
-	// printed.
+	// half runs an end as a process of its own, waits for it, and returns its output.
 	half(ctx context.Context, j Job, o *Options) ([]byte, error)
-	// command runs a program, to its end, and returns what it printed.
+	// command runs a program, waits for it, and returns its output.
 	command(ctx context.Context, name string, args ...string) ([]byte, error)
 }
 
-// wire is a place to measure in.
+// wire is a pair of sites to measure between.
 type wire struct {
 	WireID
 	near, far site
-	// enter sets what other wires share with this one; nil if nothing.
+	// enter sets up what this wire shares with others; nil if it shares nothing.
 	enter func(context.Context) error
 	close func()
 }
 
-// WireID names a wire: its kind, and what differs among those of a kind.
+// WireID identifies a wire: its kind, and the differences between wires of a kind.
 type WireID struct {
 	Kind string  `json:"kind"`
 	MTU  int     `json:"mtu"`          // IP MTU
@@ -66,9 +65,8 @@ var wireNames = map[string]string{
 	vm:     "two emulated guests",
 }
 
-// namespace is a site that is a network namespace with the interface eth0. It has
-// no name and is gone when its handle is closed and the processes within have
-// ended, whatever becomes of this one.
+// namespace is a site in a network namespace with the interface eth0. It has no name and disappears when its handle is
+// closed and the processes in it have ended, however this process ends.
 type namespace struct {
 	handle netns.NsHandle
 	ip     netip.Addr
@@ -88,8 +86,8 @@ func newNamespace() (*namespace, error) {
 	return n, nil
 }
 
-// onThread runs f on a thread of its own, which ends with f: a thread whose
-// namespace was changed must not run other goroutines.
+// onThread runs f on a thread of its own, which ends with f, because other goroutines must not run on a thread whose
+// namespace has changed.
 func onThread(f func() error) error {
 	done := make(chan error)
 	go func() {
@@ -115,7 +113,7 @@ func (n *namespace) command(ctx context.Context, name string, args ...string) ([
 	return n.run(exec.CommandContext(ctx, name, args...))
 }
 
-// run starts cmd in the namespace and waits for its end.
+// run runs cmd in the namespace.
 func (n *namespace) run(cmd *exec.Cmd) ([]byte, error) {
 	var out, errs strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errs
@@ -130,11 +128,11 @@ func (n *namespace) run(cmd *exec.Cmd) ([]byte, error) {
 	return []byte(out.String()), nil
 }
 
-// nobody is the user and group that stand for an ordinary user.
+// nobody is the user and group ID for an ordinary user.
 const nobody = 65534
 
 func (n *namespace) half(ctx context.Context, j Job, o *Options) ([]byte, error) {
-	// The link of the kernel, so that another user need not reach the path.
+	// /proc/self/exe works even if the user cannot reach the path of the program.
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")
 	cmd.Args[0] = "perf"
 	j.NetIf, j.Leash = ethDev, true
@@ -165,7 +163,7 @@ var (
 	farPrefix  = netip.MustParsePrefix("10.99.0.2/24")
 )
 
-// newVeth makes a wire of two namespaces joined by a veth pair.
+// newVeth creates a wire of two namespaces joined by a veth pair.
 func newVeth(id WireID) (*wire, error) {
 	a, errA := newNamespace()
 	b, errB := newNamespace()
@@ -191,7 +189,7 @@ func closeAll(namespaces ...*namespace) {
 	}
 }
 
-// addVeth makes a veth pair whose one end is in the thread's namespace.
+// addVeth creates a veth pair, one end of which is in the thread's namespace.
 func addVeth(name, peerName string, peer netns.NsHandle) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = name
@@ -235,8 +233,8 @@ func setUp(name string, mtu int) error {
 	return nil
 }
 
-// waitUp waits until the interface is operational: the kernel notices some time
-// after both ends were brought up, and drops packets until then.
+// waitUp waits until the interface is operational. The kernel notices some time after both ends are up, and drops
+// packets until then.
 func (n *namespace) waitUp() error {
 	return n.do(func() error {
 		for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {

@@ -24,8 +24,7 @@ type xsk struct {
 const (
 	chunks   = 2048 // in the UMEM
 	chunkLen = 2048
-	// ringEntries is twice as much: the kernel tells late which entries of the
-	// FILL ring it has taken.
+	// ringEntries is twice the number of chunks, because the kernel reports consumed entries of the FILL ring late.
 	ringEntries = 2 * chunks
 )
 
@@ -42,7 +41,8 @@ func newXSK(ifIndex int) (s *xsk, err error) {
 }
 
 func (s *xsk) open(ifIndex int) (err error) {
-	s.umem, err = unix.Mmap(-1, 0, chunks*chunkLen, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
+	s.umem, err = unix.Mmap(-1, 0, chunks*chunkLen, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
 	if err != nil {
 		return os.NewSyscallError("mmap", err)
 	}
@@ -50,7 +50,8 @@ func (s *xsk) open(ifIndex int) (err error) {
 	if err := s.setOption(unix.XDP_UMEM_REG, unsafe.Pointer(&reg), unsafe.Sizeof(reg)); err != nil {
 		return err
 	}
-	for _, option := range []int{unix.XDP_UMEM_FILL_RING, unix.XDP_UMEM_COMPLETION_RING, unix.XDP_RX_RING, unix.XDP_TX_RING} {
+	for _, option := range []int{unix.XDP_UMEM_FILL_RING, unix.XDP_UMEM_COMPLETION_RING, unix.XDP_RX_RING,
+		unix.XDP_TX_RING} {
 		entries := uint32(ringEntries)
 		if err := s.setOption(option, unsafe.Pointer(&entries), unsafe.Sizeof(entries)); err != nil {
 			return err
@@ -70,11 +71,13 @@ func (s *xsk) open(ifIndex int) (err error) {
 	if err != nil {
 		return err
 	}
-	return os.NewSyscallError("bind", unix.Bind(s.fd, &unix.SockaddrXDP{Flags: unix.XDP_COPY, Ifindex: uint32(ifIndex)}))
+	return os.NewSyscallError("bind", unix.Bind(s.fd, &unix.SockaddrXDP{Flags: unix.XDP_COPY,
+		Ifindex: uint32(ifIndex)}))
 }
 
 func (s *xsk) setOption(option int, value unsafe.Pointer, size uintptr) error {
-	_, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(s.fd), unix.SOL_XDP, uintptr(option), uintptr(value), size, 0)
+	_, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(s.fd), unix.SOL_XDP, uintptr(option), uintptr(value),
+		size, 0)
 	if errno != 0 {
 		return os.NewSyscallError(fmt.Sprintf("setsockopt %d of SOL_XDP", option), errno)
 	}
@@ -84,7 +87,7 @@ func (s *xsk) setOption(option int, value unsafe.Pointer, size uintptr) error {
 // chunk returns a chunk of the UMEM.
 func (s *xsk) chunk(i int) []byte { return s.umem[i*chunkLen : (i+1)*chunkLen] }
 
-// kick makes the kernel send what the TX ring holds, or some of it.
+// kick makes the kernel send entries of the TX ring, not necessarily all.
 func (s *xsk) kick() error {
 	_, _, errno := unix.Syscall6(unix.SYS_SENDTO, uintptr(s.fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
 	switch errno {
@@ -94,7 +97,7 @@ func (s *xsk) kick() error {
 	return os.NewSyscallError("sendto", errno)
 }
 
-// close frees the socket, and its memory once the kernel has no use for it.
+// close closes the socket, and frees its memory when the kernel does not use it any more.
 func (s *xsk) close() {
 	_ = unix.Close(s.fd)
 	for _, mapped := range [][]byte{s.fill.mapped, s.completion.mapped, s.rx.mapped, s.tx.mapped, s.umem} {
@@ -104,15 +107,14 @@ func (s *xsk) close() {
 	}
 }
 
-// xskRing is one side of a ring that is shared with the kernel: the producer's,
-// which gives entries, or the consumer's, which takes them. Entries change hands
-// when publish is called (Documentation/networking/af_xdp.rst).
+// xskRing is the producer's or the consumer's side of a ring that is shared with the kernel. publish passes entries to
+// the other side (Documentation/networking/af_xdp.rst).
 type xskRing[T any] struct {
 	mapped       []byte
 	mine, theirs *atomic.Uint32 // indices, free running
 	entries      []T
-	next         uint32 // entry to use
-	limit        uint32 // the first that may not be used, as last seen
+	next         uint32 // next entry to use
+	limit        uint32 // first entry that must not be used, as last read
 	room         uint32 // distance of limit and theirs
 }
 
@@ -132,8 +134,7 @@ func (r *xskRing[T]) open(fd int, at int64, off unix.XDPRingOffset, producer boo
 	return nil
 }
 
-// give returns the next entry to fill, take the next one that was filled; nil if
-// there is none.
+// give returns the next entry to fill, take the next one that the kernel has filled; nil if there is none.
 func (r *xskRing[T]) give() *T { return r.use() }
 func (r *xskRing[T]) take() *T { return r.use() }
 
@@ -148,5 +149,5 @@ func (r *xskRing[T]) use() *T {
 	return entry
 }
 
-// publish hands the entries that were used over.
+// publish passes the used entries to the other side.
 func (r *xskRing[T]) publish() { r.mine.Store(r.next) }

@@ -1,5 +1,4 @@
-// Package toolstest plays the ends of tools in tests: it gives each a device and
-// looks at what it writes.
+// Package toolstest runs the ends of tools in tests: it opens a device for each end and records its output.
 package toolstest
 
 import (
@@ -19,7 +18,7 @@ import (
 	"github.com/goroce/goroce/tests/linktest"
 )
 
-// Patience is when a test gives up.
+// Patience is when a test fails that waits.
 const Patience = time.Minute
 
 // Device opens a device over UDP on a loopback address of its own, for as long as
@@ -48,7 +47,7 @@ func Addr(t *testing.T, dev ib.Device) netip.Addr {
 type Output struct {
 	mu    sync.Mutex
 	b     bytes.Buffer
-	grown chan struct{} // has an element when something was written since it was taken
+	grown chan struct{} // has an element when something was written since the last read
 }
 
 // NewOutput returns an empty output.
@@ -70,7 +69,7 @@ func (o *Output) String() string {
 	return o.b.String()
 }
 
-// End is an end under way.
+// End is a running end of a tool.
 type End struct {
 	Out, Log *Output
 	Stop     context.CancelFunc
@@ -78,8 +77,7 @@ type End struct {
 	done     chan struct{}
 }
 
-// Start begins an end: run is what the tool does. It is stopped and waited for
-// when the test ends.
+// Start starts an end: run is the tool. When the test ends, Start stops it and waits for it.
 func Start(t *testing.T, run func(ctx context.Context, out, log io.Writer) error) *End {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -92,7 +90,7 @@ func Start(t *testing.T, run func(ctx context.Context, out, log io.Writer) error
 	return e
 }
 
-// Wait returns how the end ended.
+// Wait waits for the end and returns its error.
 func (e *End) Wait(t *testing.T) error {
 	t.Helper()
 	select {
@@ -103,7 +101,7 @@ func (e *End) Wait(t *testing.T) error {
 	return e.err
 }
 
-// Await returns what matches in one of the end's outputs as soon as something does.
+// Await waits until an output matches the pattern, and returns the match.
 func (e *End) Await(t *testing.T, o *Output, pattern string) []string {
 	t.Helper()
 	re := regexp.MustCompile(pattern)

@@ -31,9 +31,8 @@ type BTH struct {
 	udp *layers.UDP
 }
 
-// SetOuter tells the BTH in which headers it will travel, so that SerializeTo can
-// compute the ICRC. ip is *layers.IPv4 or *layers.IPv6; their lengths need not be
-// set, all else must be as it will be on the wire.
+// SetOuter sets the headers in front of the BTH, from which SerializeTo computes the ICRC. ip is a *layers.IPv4 or
+// *layers.IPv6. All fields except the lengths must be as on the wire.
 func (b *BTH) SetOuter(ip gopacket.NetworkLayer, udp *layers.UDP) error {
 	switch ip.(type) {
 	case *layers.IPv4, *layers.IPv6:
@@ -49,7 +48,7 @@ func (b *BTH) LayerType() gopacket.LayerType { return LayerTypeBTH }
 // CanDecode returns LayerTypeBTH.
 func (b *BTH) CanDecode() gopacket.LayerClass { return LayerTypeBTH }
 
-// NextLayerType returns what the opcode calls for.
+// NextLayerType returns the next header of the opcode.
 func (b *BTH) NextLayerType() gopacket.LayerType { return b.after(LayerTypeBTH) }
 
 // DecodeFromBytes reads the header.
@@ -74,8 +73,8 @@ func (b *BTH) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
 	return nil
 }
 
-// SerializeTo writes the header, and into the last four bytes behind it the ICRC
-// if opts asks for checksums and SetOuter was called.
+// SerializeTo writes the header. If opts asks for checksums and SetOuter has been called, it also writes the ICRC, into
+// the last four bytes of buf.
 func (b *BTH) SerializeTo(buf gopacket.SerializeBuffer, opts gopacket.SerializeOptions) error {
 	h, err := buf.PrependBytes(12)
 	if err != nil {
@@ -94,11 +93,11 @@ func (b *BTH) SerializeTo(buf gopacket.SerializeBuffer, opts gopacket.SerializeO
 	return nil
 }
 
-// seal writes the ICRC of a packet, BTH to ICRC, into its last four bytes.
+// seal computes the ICRC of a packet, from BTH to ICRC, and writes it into the last four bytes.
 func (b *BTH) seal(packet []byte) error {
 	buf := gopacket.NewSerializeBuffer()
 	lengths := gopacket.SerializeOptions{FixLengths: true}
-	udp := *b.udp // copies: the caller's layers stay as they are
+	udp := *b.udp // copies, so that the caller's layers do not change
 	var ip gopacket.SerializableLayer
 	switch v := b.ip.(type) {
 	case *layers.IPv4:

@@ -10,7 +10,7 @@ import (
 
 var be = binary.BigEndian
 
-// prepend makes room for n bytes in front of buf and has fill write them.
+// prepend adds n bytes in front of buf and calls fill to write them.
 func prepend(buf gopacket.SerializeBuffer, n int, fill func([]byte)) error {
 	b, err := buf.PrependBytes(n)
 	if err != nil {

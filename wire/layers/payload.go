@@ -12,11 +12,11 @@ import (
 
 const icrcLen = 4
 
-// Payload is what a packet carries, and the pad behind it.
+// Payload is the payload of a packet with the pad after it.
 type Payload struct {
 	header
 	Data []byte
-	Pad  []byte // as many bytes as the BTH's PadCnt says
+	Pad  []byte // PadCnt of the BTH is its length
 }
 
 // LayerType returns LayerTypePayload.
@@ -31,7 +31,7 @@ func (p *Payload) NextLayerType() gopacket.LayerType { return LayerTypeICRC }
 // Payload returns the data without pad, as gopacket.ApplicationLayer.
 func (p *Payload) Payload() []byte { return p.Data }
 
-// DecodeFromBytes takes all but the last four bytes.
+// DecodeFromBytes decodes all but the last four bytes.
 func (p *Payload) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
 	n := len(data) - icrcLen
 	pad := 0
@@ -49,8 +49,8 @@ func (p *Payload) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error
 	return nil
 }
 
-// SerializeTo writes data and pad. FixLengths makes the pad what it has to be,
-// and sets PadCnt of the BTH that this layer follows.
+// SerializeTo writes data and pad. With FixLengths it computes the pad, and sets PadCnt of the BTH that this layer
+// follows.
 func (p *Payload) SerializeTo(buf gopacket.SerializeBuffer, opts gopacket.SerializeOptions) error {
 	if opts.FixLengths {
 		p.Pad = make([]byte, (4-len(p.Data)%4)%4)
@@ -66,7 +66,7 @@ func (p *Payload) SerializeTo(buf gopacket.SerializeBuffer, opts gopacket.Serial
 // ICRC is the invariant CRC at the end of every packet.
 type ICRC struct {
 	header
-	Value uint32 // what the four bytes say, least significant first
+	Value uint32 // the four bytes, least significant first
 }
 
 // LayerType returns LayerTypeICRC.
@@ -75,7 +75,7 @@ func (c *ICRC) LayerType() gopacket.LayerType { return LayerTypeICRC }
 // CanDecode returns LayerTypeICRC.
 func (c *ICRC) CanDecode() gopacket.LayerClass { return LayerTypeICRC }
 
-// NextLayerType says that nothing follows.
+// NextLayerType returns gopacket.LayerTypeZero: nothing follows.
 func (c *ICRC) NextLayerType() gopacket.LayerType { return gopacket.LayerTypeZero }
 
 // DecodeFromBytes reads the ICRC.
@@ -87,7 +87,7 @@ func (c *ICRC) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
 	return nil
 }
 
-// SerializeTo writes Value. A BTH in front may put the right one in its place.
+// SerializeTo writes Value. A BTH in front may replace it by the correct one.
 func (c *ICRC) SerializeTo(buf gopacket.SerializeBuffer, _ gopacket.SerializeOptions) error {
 	return prepend(buf, icrcLen, func(b []byte) { binary.LittleEndian.PutUint32(b, c.Value) })
 }
@@ -120,8 +120,7 @@ func ComputeICRC(ip []byte) (uint32, error) {
 	return crc32.ChecksumIEEE(masked), nil
 }
 
-// CheckICRC reports whether a decoded packet has the right ICRC. The error says
-// what the packet lacks to tell.
+// CheckICRC reports whether a decoded packet has the correct ICRC. The error says which layer is missing to compute it.
 func CheckICRC(packet gopacket.Packet) (bool, error) {
 	icrc, _ := packet.Layer(LayerTypeICRC).(*ICRC)
 	if icrc == nil {

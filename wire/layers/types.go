@@ -26,7 +26,7 @@ const (
 	LayerTypeICRC
 )
 
-// layer is what every type of this package implements.
+// layer is implemented by every type of this package.
 type layer interface {
 	gopacket.Layer
 	gopacket.DecodingLayer
@@ -66,7 +66,7 @@ func init() {
 	layers.RegisterUDPPortLayerType(wire.Port, LayerTypeBTH)
 }
 
-// decodeFrom adds the layer of the given type and all that follow it to p.
+// decodeFrom adds the layer of the given type, and all that follow it, to p.
 func decodeFrom(typ gopacket.LayerType, data []byte, p gopacket.PacketBuilder) error {
 	var bth *BTH
 	for typ != gopacket.LayerTypeZero {
@@ -132,11 +132,10 @@ type header struct {
 	bth *BTH
 }
 
-// Follow tells the layer which BTH it follows. Decoding needs it to know what
-// comes next; without it that is payload.
+// Follow tells the layer which BTH it belongs to. Decoding needs that to find the next layer; otherwise it is payload.
 func (h *header) Follow(bth *BTH) { h.bth = bth }
 
-// take makes the first n bytes of data the layer's contents.
+// take makes the first n bytes of data the layer's contents, and the others its payload.
 func (h *header) take(name string, data []byte, n int, df gopacket.DecodeFeedback) error {
 	if len(data) < n {
 		df.SetTruncated()
@@ -146,7 +145,7 @@ func (h *header) take(name string, data []byte, n int, df gopacket.DecodeFeedbac
 	return nil
 }
 
-// after returns the type of the layer that follows the one of type typ.
+// after returns the type of the layer that follows one of type typ.
 func (h *header) after(typ gopacket.LayerType) gopacket.LayerType {
 	if h.bth != nil {
 		chain := append([]gopacket.LayerType{LayerTypeBTH}, extensions(h.bth.Opcode)...)

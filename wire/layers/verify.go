@@ -13,8 +13,8 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// Verify checks an Ethernet frame with two decoders that share no code: this package and package wire must read the
-// same from it, and both must find its ICRC right. The error says what differs.
+// Verify decodes an Ethernet frame with this package and with package wire, which share no code. It returns an error,
+// which says what differs, unless both decode the same values and find the ICRC correct.
 func Verify(frame []byte) error {
 	packet := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.NoCopy)
 	if e := packet.ErrorLayer(); e != nil {
@@ -44,7 +44,7 @@ func Verify(frame []byte) error {
 	return nil
 }
 
-// toWire puts the layers of a packet into the form that package wire gives them.
+// toWire converts the layers of a packet to the form of package wire.
 func toWire(packet gopacket.Packet) (p wire.Packet) {
 	for _, l := range packet.Layers() {
 		switch l := l.(type) {

@@ -180,3 +180,54 @@ func FuzzError(f *testing.F) {
 		_ = GetError(body, Status(status)).Error()
 	})
 }
+
+// TestNoDescriptors: a message whose descriptors find no room is known for what it is, and the
+// next one is taken.
+func TestNoDescriptors(t *testing.T) {
+	p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ends [2]*Conn
+	for i, fd := range p {
+		f := os.NewFile(uintptr(fd), "end")
+		c, err := net.FileConn(f)
+		f.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		ends[i] = NewConn(c.(*net.UnixConn))
+	}
+	for seq := range uint32(2) {
+		if err := ends[0].Send(Header{Op: OpRegMR, Seq: seq}, nil, int(os.Stdin.Fd())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	free, err := unix.FcntlInt(os.Stdin.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(free)
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	few := before
+	few.Cur = uint64(free)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
+		t.Fatal(err)
+	}
+	h, _, fds, err := ends[1].Receive()
+	if e := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); e != nil {
+		t.Fatal(e)
+	}
+	if !errors.Is(err, ErrDescriptors) || !errors.Is(err, ib.ErrLimit) || len(fds) != 0 || h != (Header{Op: OpRegMR}) {
+		t.Errorf("without room: %+v, %d descriptors, %v", h, len(fds), err)
+	}
+	h, _, fds, err = ends[1].Receive()
+	if err != nil || len(fds) != 1 || h.Seq != 1 {
+		t.Errorf("with room: %+v, %d descriptors, %v", h, len(fds), err)
+	}
+	CloseAll(fds)
+}

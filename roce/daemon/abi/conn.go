@@ -7,6 +7,8 @@ import (
 	"net"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/ib"
 )
 
 // Conn is a control socket: SOCK_SEQPACKET, a message a packet. One goroutine may
@@ -60,12 +62,19 @@ func (c *Conn) Await() (rights bool, err error) {
 	return rights, err
 }
 
+// ErrDescriptors: the kernel had no descriptors left for those that came with a message.
+var ErrDescriptors = fmt.Errorf("the process has no descriptors left for those of the message: %w", ib.ErrLimit)
+
 // Receive returns the next message. The body is valid until the next call; the
 // descriptors are the caller's, close-on-exec, those that come with an error too. io.EOF
-// says that the other end is gone. A message that is no message is an error, and the
-// connection of no more use.
+// says that the other end is gone. With ErrDescriptors the header is right, and the
+// connection goes on. A message that is no message is another error, and the connection of
+// no more use.
 func (c *Conn) Receive() (h Header, body []byte, fds []int, err error) {
 	n, oobn, flags, _, err := c.ReadMsgUnix(c.in, c.oob)
+	if errors.Is(err, unix.ECONNRESET) { // it was closed before it had read what we sent; its last words are still here
+		n, oobn, flags, _, err = c.ReadMsgUnix(c.in, c.oob)
+	}
 	fds, rights := receivedFDs(c.oob[:oobn])
 	switch {
 	case err != nil:
@@ -73,12 +82,15 @@ func (c *Conn) Receive() (h Header, body []byte, fds []int, err error) {
 		err = io.EOF
 	case rights != nil:
 		err = rights
-	case flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 || len(fds) > MaxFDs:
+	case flags&unix.MSG_TRUNC != 0 || len(fds) > MaxFDs:
 		err = fmt.Errorf("a message of more than %d bytes or %d descriptors", MaxMessage, MaxFDs)
 	case n < HeaderLen:
 		err = fmt.Errorf("a message of %d bytes, less than the %d of its header", n, HeaderLen)
 	default:
 		h, err = Get[Header](c.in[:HeaderLen])
+		if err == nil && flags&unix.MSG_CTRUNC != 0 {
+			err = ErrDescriptors
+		}
 		return h, c.in[HeaderLen:n], fds, err
 	}
 	return Header{}, nil, fds, err

@@ -32,7 +32,7 @@ func newDaemon(t testing.TB, o server.Options) *daemon {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dev, err := roce.Open(wrap.Seal(wrap.Turn(l)), roce.Options{})
+	dev, err := roce.Open(wrap.Seal(wrap.Loopback(l)), roce.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
@@ -65,7 +67,8 @@ func (l *control) do(op abi.Op, body []byte, fds ...int) ([]byte, []int, error) 
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.seq++
-	if err := l.conn.Send(abi.Header{Op: op, Seq: l.seq}, body, fds...); err != nil {
+	err := l.conn.Send(abi.Header{Op: op, Seq: l.seq}, body, fds...)
+	if err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) { // which may follow its last words
 		return nil, nil, fmt.Errorf("%v: %w", op, ErrGone)
 	}
 	timeout := time.NewTimer(patience)
@@ -89,8 +92,9 @@ func (l *control) do(op abi.Op, body []byte, fds ...int) ([]byte, []int, error) 
 // take returns the body and the descriptors of what must be the answer to the latest
 // request.
 func (l *control) take(op abi.Op, a answer) ([]byte, []int, error) {
+	refused := op == abi.OpHello && a.header.Seq == 0 && a.header.Status != abi.OK // before it has read anything
 	switch {
-	case a.header.Op != op || a.header.Seq != l.seq:
+	case a.header.Op != op || a.header.Seq != l.seq && !refused:
 		abi.CloseAll(a.fds)
 		l.close()
 		return nil, nil, fmt.Errorf("%v: the daemon answers %v %d, not %d: %w", op, a.header.Op, a.header.Seq, l.seq, ErrGone)

@@ -56,6 +56,9 @@ var resources = []struct {
 		return h.pd.RegMR(ib.MRInit{Buf: h.buf[:64]})
 	}},
 	{"mws", "memory windows", func(l *server.Limits, n int) { l.MWs = n }, 0, func(h *holder) (any, error) { return h.pd.AllocMW(ib.MWType1) }},
+	{"cqs", "CQs", func(l *server.Limits, n int) { l.CQs = n }, 1, func(h *holder) (any, error) {
+		return h.dev.CreateCQ(ib.CQInit{Entries: 1})
+	}},
 	{"cq_entries", "CQ entries", func(l *server.Limits, n int) { l.CQEntries = n }, 1, func(h *holder) (any, error) {
 		return h.dev.CreateCQ(ib.CQInit{Entries: 1})
 	}},

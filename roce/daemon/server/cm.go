@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,7 +84,7 @@ func (s *Server) mayBind(uid uint32) func(ib.PortSpace, uint16) error {
 }
 
 func openCM(c *session, _ []byte, _ []int) (reply, error) {
-	if err := c.take(abi.OpOpenCM, channels, 1); err != nil {
+	if err := cmp.Or(c.take(abi.OpOpenCM, channels, 1), c.take(abi.OpOpenCM, descriptors, 1)); err != nil {
 		return done(err)
 	}
 	box, theirs, err := newOutbox()

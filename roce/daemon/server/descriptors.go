@@ -41,9 +41,6 @@ func spareConn(c *net.UnixConn) error {
 	return errors.Join(controlErr, err)
 }
 
-// helloLimit is how long a connection that is one too many may take to hear why.
-const helloLimit = 5 * time.Second
-
 // fullPause is how long nobody is let in when the system has no descriptors, or no memory.
 const fullPause = 100 * time.Millisecond
 

@@ -13,7 +13,8 @@
 //   - It writes nonsense into its rings: the QP fails (package ring copies out once,
 //     then checks). Into its doorbells: the shard looks at QPs of its own in vain.
 //   - It does not read its events, or its replies: they are kept up to a limit, and lost
-//     then; its own goroutine waits, no shard.
+//     then; its own goroutine waits, no shard. It has one reply with descriptors unread at
+//     most, for those in flight are counted for the daemon as a whole (reply.go).
 //   - It sends requests that make no sense: they are refused, or the connection ends.
 //   - It passes memory that shrinks: such is not taken (F_SEAL_SHRINK).
 //   - It passes descriptors that take for ever to close: what closes them has a few threads
@@ -21,8 +22,12 @@
 //     a client that was not let in.
 //   - It asks for more than its share: Limits, and mappings, of which a process has few
 //     (machine.go). It connects until there are no descriptors: some are kept back for those
-//     who are there (descriptors.go).
+//     who are there (descriptors.go), and who is refused is told so and closed at once.
 //   - It dies: its connection ends, and what it has made is closed, QPs first.
+//   - Its memory is not there in spite of all that, by a mistake of this package, or since the
+//     kernel cannot bring a page: the access is a fault, the client is dropped (session.Fault),
+//     which is counted and logged with the stack, and the process lives on. Tests and the build
+//     tag guardmaps end it instead, to see the mistake.
 //
 // # Lifetimes
 //
@@ -52,6 +57,11 @@
 //     leaves waits for Worker.Done on a goroutine of its own (reap).
 //  5. It is unmapped, and only then booked out: bytes, mappings and objects, and the session
 //     as one of its user's.
+//
+// No goroutine waits for a client's memory while it holds a lock, so nothing but the session
+// itself feels that memory hangs: not the other sessions, not who lists objects (inspect.go),
+// not the end of the daemon. Serve waits a few seconds for sessions that do not end for
+// another reason, a kernel call for one, and returns without them.
 //
 // Who may do what, beside connecting, is decided by the user of the process that has
 // connected (SO_PEERCRED), where Linux asks for capabilities (privilege.go): privileged

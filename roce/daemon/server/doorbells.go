@@ -22,6 +22,8 @@ type clientDoorbells struct {
 	free []uint32                  // the session's
 	wake int                       // eventfd, which the client writes to and the daemon never reads
 
+	fault func() // ends the session; it does not block
+
 	// Guarded by doorbells.mu.
 	active bool
 	quiet  ib.Instant // since when nothing has rung
@@ -64,8 +66,10 @@ type doorbells struct {
 	mu     sync.Mutex
 	all    map[int32]*clientDoorbells // by eventfd
 	active []*clientDoorbells
-	asked  ib.Instant // when the kernel was asked for the list
+	hand   *clientDoorbells // whose memory is being touched
+	asked  ib.Instant       // when the kernel was asked for the list
 	woken  []unix.EpollEvent
+	edges  []unix.EpollEvent // of woken: those that were not looked at yet
 }
 
 const (
@@ -101,8 +105,14 @@ func (t *doorbells) remove(b *clientDoorbells) {
 	_ = unix.EpollCtl(t.epoll, unix.EPOLL_CTL_DEL, b.wake, nil)
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.forget(b)
+}
+
+// forget is the part of remove under mu. Those that are not active may be in the list after a
+// fault, which has ended Take in the middle.
+func (t *doorbells) forget(b *clientDoorbells) {
 	delete(t.all, int32(b.wake))
-	t.active = slices.DeleteFunc(t.active, func(c *clientDoorbells) bool { return c == b })
+	t.active = slices.DeleteFunc(t.active, func(c *clientDoorbells) bool { return c == b || !c.active })
 }
 
 // Take calls rung for each QP whose doorbell has rung.
@@ -115,6 +125,7 @@ func (t *doorbells) Take(now ib.Instant, rung func(*roce.QP)) {
 	}
 	idle := false
 	for _, b := range t.active {
+		t.hand = b
 		any := b.ring.Take(func(i uint32) {
 			if q := b.qps[i].Load(); q != nil {
 				rung(q)
@@ -129,6 +140,7 @@ func (t *doorbells) Take(now ib.Instant, rung func(*roce.QP)) {
 			b.quiet = now
 		}
 	}
+	t.hand = nil
 	if idle {
 		t.active = slices.DeleteFunc(t.active, func(b *clientDoorbells) bool { return !b.active })
 	}
@@ -136,16 +148,36 @@ func (t *doorbells) Take(now ib.Instant, rung func(*roce.QP)) {
 
 // activate makes those clients active whose eventfds were written to.
 func (t *doorbells) activate(now ib.Instant) {
-	n, _ := unix.EpollWait(t.epoll, t.woken, 0) // edges that are seen are gone
-	for _, e := range t.woken[:max(n, 0)] {
-		b := t.all[e.Fd]
+	if len(t.edges) == 0 {
+		n, _ := unix.EpollWait(t.epoll, t.woken, 0) // edges that are seen are gone
+		t.edges = t.woken[:max(n, 0)]
+	}
+	for len(t.edges) > 0 {
+		b := t.all[t.edges[0].Fd]
+		t.edges = t.edges[1:] // before b is touched: a fault there shall not lose the others
 		if b == nil || b.active {
 			continue
 		}
+		t.hand = b
 		b.ring.Awake()
 		b.active, b.quiet = true, now
 		t.active = append(t.active, b)
 	}
+	t.hand = nil
+}
+
+// Faulted ends the use of the doorbells that were touched last, whose memory is not there.
+func (t *doorbells) Faulted() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	b := t.hand
+	if b == nil {
+		return false
+	}
+	t.hand = nil
+	t.forget(b)
+	b.fault()
+	return true
 }
 
 // GiveWay lets another process have the processor.
@@ -155,9 +187,12 @@ func (t *doorbells) GiveWay() bool { return t.yielder.Yield() }
 func (t *doorbells) Sleep() (rung bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	rung = len(t.edges) > 0
 	for _, b := range t.active {
+		t.hand = b
 		rung = b.ring.Sleep() || rung
 	}
+	t.hand = nil
 	return rung
 }
 
@@ -166,6 +201,7 @@ func (t *doorbells) Awake(now ib.Instant) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, b := range t.active {
+		t.hand = b
 		b.ring.Awake()
 	}
 	t.activate(now)

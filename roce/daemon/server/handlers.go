@@ -1,8 +1,10 @@
 package server
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -91,9 +93,6 @@ func hello(c *session, h *abi.Hello) (reply, error) {
 		return done(fmt.Errorf("hello: the daemon speaks version %d, the client %d to %d: %w; install the same goroced for both",
 			abi.Version, h.MinVersion, h.MaxVersion, abi.ErrVersion))
 	}
-	if c.refused != nil {
-		return done(c.refused)
-	}
 	if allow := c.srv.opts.Allow; allow != nil {
 		if err := allow(c.who.Uid, c.who.Gid); err != nil {
 			return done(fmt.Errorf("hello: user %d: %w: %w", c.who.Uid, abi.ErrPermission, err))
@@ -115,7 +114,7 @@ func open(c *session, o *abi.Open) (r reply, err error) {
 	if err != nil {
 		return done(err)
 	}
-	if err := c.take(abi.OpOpen, mappings, 1); err != nil {
+	if err := c.takeSession(abi.OpOpen, u); err != nil {
 		return done(err)
 	}
 	events, theirs, err := newOutbox()
@@ -123,7 +122,7 @@ func open(c *session, o *abi.Open) (r reply, err error) {
 		return done(err)
 	}
 	c.unit, c.events = u, events
-	c.worker = u.dev.NewWorker(roce.WorkerOptions{OnStuck: c.stuck, Effort: procmem.Effort})
+	c.worker = u.dev.NewWorker(roce.WorkerOptions{OnStuck: c.stuck, OnFault: c.Fault, Effort: procmem.Effort})
 	if err := c.hang(); err != nil {
 		_ = unix.Close(theirs)
 		c.events.close()
@@ -151,6 +150,12 @@ func open(c *session, o *abi.Open) (r reply, err error) {
 	return r, nil
 }
 
+// takeSession books what a connection takes once it has a device.
+func (c *session) takeSession(op abi.Op, u *unit) error {
+	shards := int64(len(u.doorbells))
+	return cmp.Or(c.take(op, mappings, 1), c.take(op, descriptors, 2+shards), c.take(op, heap, sessionHeap+shards*sessionShardHeap))
+}
+
 // hang makes the doorbells.
 func (c *session) hang() (err error) {
 	size := ring.DoorbellsSize(perShard)
@@ -162,6 +167,8 @@ func (c *session) hang() (err error) {
 		if err != nil {
 			return err
 		}
+		at := uintptr(unsafe.Pointer(&c.shared.buf[i*size]))
+		b.fault = func() { c.Fault(at) }
 		c.doorbells = append(c.doorbells, b)
 		if err := t.add(b); err != nil {
 			return err
@@ -248,7 +255,7 @@ func (h *channel) Close() error {
 }
 
 func createChannel(c *session, _ []byte, _ []int) (reply, error) {
-	if err := c.take(abi.OpCreateChannel, channels, 1); err != nil {
+	if err := cmp.Or(c.take(abi.OpCreateChannel, channels, 1), c.take(abi.OpCreateChannel, descriptors, 1)); err != nil {
 		return done(err)
 	}
 	box, theirs, err := newOutbox()
@@ -256,9 +263,9 @@ func createChannel(c *session, _ []byte, _ []int) (reply, error) {
 		return done(err)
 	}
 	h := &channel{outbox: box}
-	r, err := c.holds(kindChannel, h, h.Close)
-	r.fds, r.sent = []int{theirs}, func() { _ = unix.Close(theirs) }
-	return r, err
+	handle := c.add(&object{kind: kindChannel, value: h, close: h.Close})
+	return reply{body: abi.Put(nil, &abi.Object{Handle: handle}), fds: []int{theirs}, sent: func() { _ = unix.Close(theirs) },
+		made: handle}, nil
 }
 
 // queue is the tenant of one CQ: it knows where the CQ's events go.
@@ -277,7 +284,7 @@ func (q *queue) Notify(*roce.CQ) {
 
 func createCQ(c *session, r *abi.CreateCQ) (reply, error) {
 	const op = abi.OpCreateCQ
-	if err := c.take(op, cqEntries, int64(r.Entries)); err != nil {
+	if err := cmp.Or(c.take(op, cqs, 1), c.take(op, cqEntries, int64(r.Entries))); err != nil {
 		return done(err)
 	}
 	h, err := optional[*channel](c, op, "Channel", r.Channel)
@@ -304,10 +311,17 @@ func createCQ(c *session, r *abi.CreateCQ) (reply, error) {
 	}
 	handle := c.add(o)
 	tenant.event = abi.Put(nil, &abi.Completion{CQ: handle})
-	return c.ringed(handle, 0)
+	return c.begun(handle, 0)
 }
 
-// ringed is the reply that brings the rings of a new object, or new ones of an old.
+// begun is the reply that brings the rings of a new object.
+func (c *session) begun(h abi.Handle, num uint32) (reply, error) {
+	r, err := c.ringed(h, num)
+	r.made = h
+	return r, err
+}
+
+// ringed is the reply that brings the rings of an object.
 func (c *session) ringed(h abi.Handle, num uint32) (reply, error) {
 	rings := c.objects[h].rings
 	r := abi.Ring{Handle: h, Num: num, Size: uint64(len(rings.buf))}
@@ -401,7 +415,7 @@ func createSRQ(c *session, r *abi.CreateSRQ) (reply, error) {
 	if err != nil {
 		return done(err)
 	}
-	return c.ringed(c.add(&object{kind: kindSRQ, value: srq, close: srq.Close, rings: c.made}), srq.Num())
+	return c.begun(c.add(&object{kind: kindSRQ, value: srq, close: srq.Close, rings: c.made}), srq.Num())
 }
 
 func modifySRQ(c *session, r *abi.SRQAttr) (reply, error) {

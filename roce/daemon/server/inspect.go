@@ -20,25 +20,26 @@ type Owner struct {
 	Comm string `json:"comm"` // its name; "" if it has ended
 }
 
-// QPInfo describes a client's queue pair.
+// QPInfo describes a client's queue pair. The numbers and the peer let anybody speak as the
+// peer: they are for the owner, and privileged users.
 type QPInfo struct {
 	Device  string     `json:"device"`
-	QPN     uint32     `json:"lqpn"`
+	QPN     uint32     `json:"lqpn,omitempty"` // 0 is not shown
 	PeerQPN uint32     `json:"rqpn,omitempty"`
 	Type    string     `json:"type"`
 	State   string     `json:"state"`
-	RQPSN   uint32     `json:"rq_psn"`
-	SQPSN   uint32     `json:"sq_psn"`
+	RQPSN   uint32     `json:"rq_psn,omitempty"`
+	SQPSN   uint32     `json:"sq_psn,omitempty"`
 	Peer    netip.Addr `json:"peer"` // not valid before RTR, and for datagrams
 	PathMTU int        `json:"path_mtu,omitempty"`
 	Owner
 }
 
-// MRInfo describes a client's memory region. Key and IOVA let a peer reach the memory:
-// they are for privileged users.
+// MRInfo describes a client's memory region. Number, key and IOVA let a peer reach the
+// memory: they are for the owner, and privileged users.
 type MRInfo struct {
 	Device string `json:"device"`
-	Number uint32 `json:"mrn"`
+	Number uint32 `json:"mrn,omitempty"`
 	Key    uint32 `json:"lkey,omitempty"` // and rkey; 0 is not shown
 	IOVA   uint64 `json:"iova,omitempty"`
 	Length int    `json:"mrlen"`

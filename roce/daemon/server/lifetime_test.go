@@ -3,11 +3,13 @@ package server
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/daemon/abi"
 	"github.com/goroce/goroce/roce/daemon/client"
 	"github.com/goroce/goroce/tests/require"
 	"github.com/goroce/goroce/tests/uffd"
@@ -117,8 +119,8 @@ func TestMemoryInUse(t *testing.T) {
 			}
 			must(t, c.fault.Resolve(c.pages))
 			eventually(t, "the user holds nothing", func() bool { return len(s.Usage()) == 0 })
-			if s.accounts.mapped != 0 {
-				t.Errorf("%d mappings are left", s.accounts.mapped)
+			if s.accounts.scarce[scarceMappings].used != 0 {
+				t.Errorf("%d mappings are left", s.accounts.scarce[scarceMappings].used)
 			}
 		})
 	}
@@ -130,7 +132,7 @@ func fewMappings(t *testing.T, most int64) (s *Server, c *client.Device, holds f
 	t.Helper()
 	c = serving(t, func(server *Server) {
 		s = server
-		s.accounts.mappings = most
+		s.accounts.scarce[scarceMappings].most = most
 	})
 	return s, c, func(key string) int64 { return s.Usage()[0].Amount[key] }
 }
@@ -206,5 +208,43 @@ func TestMappingsOfUsers(t *testing.T) {
 	}
 	if holds("mappings") != before {
 		t.Errorf("%d mappings, %d before", holds("mappings"), before)
+	}
+}
+
+// TestScarce: what all users share is left for others, whatever it is, and what it is made of:
+// pinned memory and heap are one. Who is refused hears what raises the limit.
+func TestScarce(t *testing.T) {
+	for _, c := range []struct {
+		kind scarceKind
+		what []resource
+		help string
+	}{
+		{scarceMappings, []resource{mappings}, "vm.max_map_count"},
+		{scarceDescriptors, []resource{descriptors}, "LimitNOFILE="},
+		{scarceThreads, []resource{threads}, "TasksMax="},
+		{scarceMemory, []resource{pinned, heap}, "MemoryMax="},
+	} {
+		s := &Server{}
+		s.accounts.scarce[c.kind].most = 80
+		var users [3]*session
+		for i, want := range []int64{40, 20, 10} {
+			u := &session{srv: s, user: &account{}}
+			users[i] = u
+			var err error
+			for n := 0; err == nil && n < 100; n++ {
+				err = u.book(abi.OpCreateCQ, c.what[n%len(c.what)], 1)
+			}
+			if got := u.user.usedOf(c.kind); got != want || !errors.Is(err, ib.ErrLimit) || !strings.Contains(err.Error(), c.help) {
+				t.Errorf("%s: user %d gets %d of 80, want %d; then %v", resourceText[c.what[0]].name, i, got, want, err)
+			}
+		}
+		for _, u := range users {
+			for _, what := range c.what {
+				u.give([]held{{what, u.user.used[what]}})
+			}
+		}
+		if n := s.accounts.scarce[c.kind].used; n != 0 {
+			t.Errorf("%d are left", n)
+		}
 	}
 }

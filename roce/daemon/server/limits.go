@@ -10,13 +10,14 @@ import (
 )
 
 // Limits bound what one client, or all clients of one user, may hold. A field of 0 is no
-// limit but the device's. Pinned leaves out what a QP stages of memory that is no memfd,
-// 512 KiB at most: QPs bound it.
+// limit but the device's and the machine's.
 type Limits struct {
-	QPs, MRs, MWs, CQEntries, PDs, SRQs, AHs, XRCDs, Channels int
-	Pinned                                                    int64 // bytes: registered pages of memfds, each once, and rings
-	Connections                                               int   // of a user
-	CM                                                        CMLimits
+	QPs, MRs, MWs, CQs, CQEntries, PDs, SRQs, AHs, XRCDs, Channels int
+
+	Pinned      int64 // bytes: registered pages of memfds, each once, and rings
+	Heap        int64 // bytes that the daemon itself takes for all of these: see heap.go
+	Connections int   // of a user
+	CM          CMLimits
 }
 
 // CMLimits bound what a user has of the connection manager of each device: roce.CMLimits.
@@ -30,6 +31,7 @@ const (
 	qps resource = iota
 	mrs
 	mws
+	cqs
 	cqEntries
 	pds
 	srqs
@@ -37,20 +39,24 @@ const (
 	xrcds
 	channels
 	pinned
-	mappings // limited by the machine, not by Limits: see machine.go
+	heap
+	mappings // these are limited by the machine only: see scarce.go
+	descriptors
+	threads
 	numResources
 )
 
 var resourceText = [numResources]struct{ name, key string }{
-	qps: {"QPs", "qps"}, mrs: {"memory regions", "mrs"}, mws: {"memory windows", "mws"}, cqEntries: {"CQ entries", "cq_entries"},
+	qps: {"QPs", "qps"}, mrs: {"memory regions", "mrs"}, mws: {"memory windows", "mws"}, cqs: {"CQs", "cqs"}, cqEntries: {"CQ entries", "cq_entries"},
 	pds: {"PDs", "pds"}, srqs: {"SRQs", "srqs"}, ahs: {"address handles", "ahs"}, xrcds: {"XRC domains", "xrcds"},
-	channels: {"completion channels", "channels"}, pinned: {"bytes of memory", "pinned"}, mappings: {"mappings", "mappings"},
+	channels: {"completion channels", "channels"}, pinned: {"bytes of memory", "pinned"}, heap: {"bytes of the daemon's heap", "heap"},
+	mappings: {"mappings", "mappings"}, descriptors: {"descriptors", "descriptors"}, threads: {"threads that may hang", "threads"},
 }
 
 // table returns the limits by resource.
 func (l *Limits) table() [numResources]int64 {
-	return [numResources]int64{qps: int64(l.QPs), mrs: int64(l.MRs), mws: int64(l.MWs), cqEntries: int64(l.CQEntries), pds: int64(l.PDs),
-		srqs: int64(l.SRQs), ahs: int64(l.AHs), xrcds: int64(l.XRCDs), channels: int64(l.Channels), pinned: l.Pinned}
+	return [numResources]int64{qps: int64(l.QPs), mrs: int64(l.MRs), mws: int64(l.MWs), cqs: int64(l.CQs), cqEntries: int64(l.CQEntries), pds: int64(l.PDs),
+		srqs: int64(l.SRQs), ahs: int64(l.AHs), xrcds: int64(l.XRCDs), channels: int64(l.Channels), pinned: l.Pinned, heap: l.Heap}
 }
 
 // held is an amount of a resource.
@@ -61,14 +67,12 @@ type held struct {
 
 // accounts are what clients and users hold.
 type accounts struct {
-	mappings int64 // of all clients, at most; 0 is no limit
-
 	mu           sync.Mutex
 	client, user [numResources]int64 // limits
 	connections  int                 // limit of a user's
 	cm           CMLimits            // of a user's
 	users        map[uint32]*account
-	mapped       int64 // mappings that there are
+	scarce       [numScarce]scarce
 }
 
 // account is what a client, or a user, holds.
@@ -83,16 +87,20 @@ func (a *accounts) set(client, user Limits) {
 	defer a.mu.Unlock()
 	a.client, a.user, a.connections = client.table(), user.table(), user.Connections
 	a.cm = user.CM
-	a.user[mappings] = a.mappings / 2
+	for what, s := range scarceOf {
+		if s != plenty && a.user[what] == 0 {
+			a.user[what] = a.scarce[s].most / 2 // of a user that is alone
+		}
+	}
 }
 
-// mostRefused is how many connections of a user, beyond what it may have, hear why they are
-// refused. More of them are closed at once.
+// mostRefused is how many connections of a user, beyond what it may have, can wait to be
+// closed before no others are let in meanwhile.
 const mostRefused = 64
 
 // enter returns the account of a user, for one more client, and an error if that is one
-// too many: it leaves all the same. unheard says that it is not even told why.
-func (a *accounts) enter(uid uint32) (u *account, unheard bool, err error) {
+// too many: it leaves all the same. crowd says that many such connections wait to be closed.
+func (a *accounts) enter(uid uint32) (u *account, crowd bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.users == nil {
@@ -125,13 +133,28 @@ func (a *accounts) leave(uid uint32) {
 	}
 }
 
-// take books n more for the object at hand, if the client and its user may have them.
+// take books n more for the object at hand, and what they take of the heap, if the client and
+// its user may have them.
 func (c *session) take(op abi.Op, what resource, n int64) error {
 	if err := c.book(op, what, n); err != nil {
 		return err
 	}
 	c.pending = append(c.pending, held{what, n})
+	if each := heapBytes[what]; each > 0 {
+		return c.take(op, heap, each*n)
+	}
 	return nil
+}
+
+// keepBooked makes what was taken of these the session's, not the object's at hand.
+func (c *session) keepBooked(list ...resource) {
+	c.pending = slices.DeleteFunc(c.pending, func(h held) bool {
+		if slices.Contains(list, h.what) {
+			c.booked = append(c.booked, h)
+			return true
+		}
+		return false
+	})
 }
 
 // book is take for what is no object's.
@@ -144,9 +167,7 @@ func (c *session) book(op abi.Op, what resource, n int64) error {
 	}
 	c.own.used[what] += n
 	c.user.used[what] += n
-	if what == mappings {
-		a.mapped += n
-	}
+	a.scarce[scarceOf[what]].used += n
 	return nil
 }
 
@@ -158,12 +179,11 @@ func (c *session) room(what resource, n int64, op abi.Op) error {
 	full := func(of string, would int64, allowed string) error {
 		return ib.Refuse(op.String(), fmt.Sprintf("%s of one %s", text.name, of), would, allowed, ib.ErrLimit)
 	}
-	if what == mappings {
-		left, would := a.mappings-a.mapped, c.user.used[what]+n
-		if a.mappings > 0 && would > left {
-			return full("user", would, fmt.Sprintf("%d, as many as are left for others, of %d; sysctl vm.max_map_count raises it", left, a.mappings))
+	if kind := scarceOf[what]; kind != plenty {
+		s, would := &a.scarce[kind], c.user.usedOf(kind)+n
+		if left := s.most - s.used; s.most > 0 && (would > left || n > left) {
+			return full("user", would, fmt.Sprintf("%d, as many as are left for others, of %d; %s", left, s.most, scarceText[kind]))
 		}
-		return nil
 	}
 	for _, l := range []struct {
 		of         string
@@ -188,9 +208,7 @@ func (c *session) give(list []held) {
 	for _, h := range list {
 		c.own.used[h.what] -= h.n
 		c.user.used[h.what] -= h.n
-		if h.what == mappings {
-			a.mapped -= h.n
-		}
+		a.scarce[scarceOf[h.what]].used -= h.n
 	}
 }
 

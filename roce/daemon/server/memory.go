@@ -71,24 +71,45 @@ func (c *session) openProcess(op abi.Op, fds []int) error {
 	if c.process != nil {
 		return nil
 	}
-	pidfd, err := peerPidfd(c.conn.UnixConn, int(c.who.Pid))
-	if err != nil {
-		return fmt.Errorf("%v: find the client's process: %w", op, err)
+	// Two descriptors, and the thread of a worker that its memory may hold up.
+	for _, h := range []held{{descriptors, 2}, {threads, 1}} {
+		if err := c.take(op, h.what, h.n); err != nil {
+			return err
+		}
 	}
-	if err := spare(pidfd); err != nil {
+	p, pidfd, err := c.findProcess(op, own, fds)
+	if err != nil {
+		return err
+	}
+	if err := c.takeLate(op); err != nil {
+		p.Close()
 		_ = unix.Close(pidfd)
 		return err
 	}
-	p := procmem.NewProcess(int(c.who.Pid), pidfd)
+	c.keepBooked(descriptors, threads)
+	c.pidfd, c.process = pidfd, p
+	return nil
+}
+
+// findProcess is openProcess once that is allowed, and booked.
+func (c *session) findProcess(op abi.Op, own bool, fds []int) (p *procmem.Process, pidfd int, err error) {
+	pidfd, err = peerPidfd(c.conn.UnixConn, int(c.who.Pid))
+	if err != nil {
+		return nil, -1, fmt.Errorf("%v: find the client's process: %w", op, err)
+	}
+	if err := spare(pidfd); err != nil {
+		_ = unix.Close(pidfd)
+		return nil, -1, err
+	}
+	p = procmem.NewProcess(int(c.who.Pid), pidfd)
 	if !own || len(fds) > 0 && errors.Is(p.Probe(), procmem.ErrPermission) {
 		p, err = c.bindProcess(pidfd, fds)
 	}
 	if err != nil {
 		_ = unix.Close(pidfd)
-		return notTouched(op, err)
+		return nil, -1, notTouched(op, err)
 	}
-	c.pidfd, c.process = pidfd, p
-	return nil
+	return p, pidfd, nil
 }
 
 // bindProcess takes the memory of a process by what that has opened. Another user's is

@@ -19,6 +19,9 @@ func createQP(c *session, r *abi.CreateQP) (reply, error) {
 		return done(err)
 	}
 	init, err := c.qpInit(r)
+	if err == nil {
+		err = c.takeQP(op, &init.Cap)
+	}
 	if err != nil {
 		return done(err)
 	}
@@ -52,7 +55,7 @@ func createQP(c *session, r *abi.CreateQP) (reply, error) {
 		return says(answer)
 	}
 	answer.Size = uint64(len(o.rings.buf))
-	return reply{body: abi.Put(nil, &answer), fds: []int{o.rings.fd}, sent: o.rings.sent}, nil
+	return reply{body: abi.Put(nil, &answer), fds: []int{o.rings.fd}, sent: o.rings.sent, made: answer.Handle}, nil
 }
 
 // qpInit resolves the handles of a request.
@@ -91,6 +94,9 @@ func modifyQP(c *session, r *abi.QPAttr) (reply, error) {
 	}
 	a, mask := r.Attr(), ib.QPAttrMask(r.Mask)
 	if err := c.mayHave(q, &a, mask); err != nil {
+		return done(err)
+	}
+	if err := c.takeRdAtomic(abi.OpModifyQP, c.objects[r.QP], &a, mask); err != nil {
 		return done(err)
 	}
 	return done(q.Modify(a, mask))

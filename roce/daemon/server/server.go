@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/abi"
+	"github.com/goroce/goroce/roce/daemon/machine"
 )
 
 // Options adjust a server. The zero value suits most.
@@ -37,7 +39,8 @@ type Server struct {
 	log   *slog.Logger
 	units []*unit // in the order in which clients see them
 
-	privileged func(uid uint32) bool // privileged, but in tests
+	privileged func(uid uint32) bool                                          // privileged, but in tests
+	send       func(c *abi.Conn, h abi.Header, body []byte, fds ...int) error // abi.Conn.Send, but in tests
 
 	accounts                     accounts
 	strangers                    *closer // of those whose user is not known
@@ -70,8 +73,9 @@ func New(devices []*roce.Device, o Options) (*Server, error) {
 	if len(devices) < 1 || len(devices) > abi.MaxDevices {
 		return nil, ib.Refuse("serve", "devices", len(devices), fmt.Sprintf("1 to %d", abi.MaxDevices), ib.ErrInvalid)
 	}
-	s := &Server{opts: o, log: o.Log, privileged: privileged, strangers: newCloser(), sessions: map[*session]struct{}{}}
-	s.accounts.mappings = clientMappings()
+	s := &Server{opts: o, log: o.Log, privileged: privileged, send: (*abi.Conn).Send, strangers: newCloser(),
+		sessions: map[*session]struct{}{}}
+	s.accounts.setMachine(machine.Read())
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -156,8 +160,10 @@ func (s *Server) Clients() int {
 }
 
 // Serve answers the clients that connect to l, a Unix socket of packets, until ctx ends;
-// it closes l. All clients' objects are gone when it returns. It is called once.
-func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
+// it closes l. All clients' objects are gone when it returns, unless a session does not end
+// within a few seconds, which is an error: what that one has stays until the process ends.
+// Serve is called once.
+func (s *Server) Serve(ctx context.Context, l *net.UnixListener) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for _, u := range s.units {
@@ -166,7 +172,7 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 	s.mu.Lock()
 	s.listener = l
 	s.mu.Unlock()
-	defer s.running.Wait()
+	defer func() { err = errors.Join(err, s.awaitSessions()) }()
 	defer s.shut()
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
@@ -200,11 +206,36 @@ func (s *Server) shut() {
 	}
 }
 
-// unheardLimit is how long nobody else is let in while a connection is closed whose user has
-// far too many.
-const unheardLimit = time.Second
+// endLimit is how long the sessions that were shut may take to end. They wait for no memory;
+// but who asks the kernel about a client's process may wait for the kernel.
+const endLimit = 3 * time.Second
 
-// admit returns the session of a new connection; nil if it is closed at once.
+// awaitSessions waits for all sessions to end, but not for ever: nothing that a client does
+// keeps the daemon from ending.
+func (s *Server) awaitSessions() error {
+	ended := make(chan struct{})
+	go func() {
+		s.running.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return nil
+	case <-time.After(endLimit):
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var pids []int32
+	for c := range s.sessions {
+		pids = append(pids, c.who.Pid)
+	}
+	return fmt.Errorf("%w: those of processes %d have not ended %v after they were dropped", errStuck, pids, endLimit)
+}
+
+// errStuck: sessions do not end.
+var errStuck = errors.New("sessions of clients hang")
+
+// admit returns the session of a new connection; nil if it is refused.
 func (s *Server) admit(conn *net.UnixConn) *session {
 	who, err := peerOf(conn)
 	if err != nil {
@@ -212,30 +243,20 @@ func (s *Server) admit(conn *net.UnixConn) *session {
 		s.log.Warn("client without credentials", "err", err)
 		return nil
 	}
-	user, unheard, err := s.accounts.enter(who.Uid)
-	if unheard {
-		s.log.Debug("a connection too many is closed", "uid", who.Uid, "err", err)
-		closed := make(chan struct{})
-		user.closer.closeConn(func() {
-			_ = conn.Close()
-			s.accounts.leave(who.Uid)
-			close(closed)
-		})
-		select { // who connects faster than that waits in the queue of the listener
-		case <-closed:
-		case <-time.After(unheardLimit):
-		}
+	user, crowd, err := s.accounts.enter(who.Uid)
+	if err == nil {
+		err = spareConn(conn)
+	}
+	if err != nil {
+		s.refuse(conn, who.Uid, user, crowd, err)
 		return nil
 	}
-	c := newSession(s, conn, who, user, err)
-	if c.refused != nil { // before anybody can hang up
-		_ = conn.SetReadDeadline(time.Now().Add(helloLimit))
-	}
-	return c
+	return newSession(s, conn, who, user)
 }
 
 // attend serves one client until its connection ends.
 func (s *Server) attend(c *session) {
+	debug.SetPanicOnFault(true) // see session.safely
 	defer c.closeConn()
 	if !s.enter(c) {
 		return

@@ -19,9 +19,17 @@ import (
 // newServer returns a server of one device, and a socket for it.
 func newServer(t *testing.T) (*Server, *net.UnixListener) {
 	t.Helper()
-	l, err := udp.Open([]netip.Addr{linktest.Loopback()}, udp.Options{})
+	return newShardedServer(t, 1)
+}
+
+func newShardedServer(t *testing.T, shards int) (*Server, *net.UnixListener) {
+	t.Helper()
+	links, err := udp.OpenShards([]netip.Addr{linktest.Loopback()}, udp.Options{}, shards)
 	must(t, err)
-	dev, err := roce.Open(wrap.Seal(wrap.Turn(l)), roce.Options{})
+	for i, l := range links {
+		links[i] = wrap.Seal(wrap.Loopback(l))
+	}
+	dev, err := roce.OpenShards(links, roce.Options{})
 	must(t, err)
 	s, err := New([]*roce.Device{dev}, Options{})
 	must(t, err)

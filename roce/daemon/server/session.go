@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/abi"
 	"github.com/goroce/goroce/roce/daemon/internal/procmem"
+	"github.com/goroce/goroce/roce/internal/fault"
 )
 
 // session is one client's connection, and all that it has made: a tenant of its device.
@@ -37,7 +39,6 @@ type session struct {
 	events    *outbox
 	objects   map[abi.Handle]*object
 	last      abi.Handle // given out
-	refused   error      // why it is one client too many: it hears so, and has to go
 	own       account
 	user      *account
 	usesCM    bool // it holds its user's account at the connection manager
@@ -68,6 +69,8 @@ type object struct {
 	free  func()          // of a region; nil for others
 	rings *shared         // nil for those without
 	holds []held
+
+	rdAtomic [2]int // of a QP: the most of its own, and of its peer's, that were booked
 }
 
 // release frees what a closed object had.
@@ -105,11 +108,8 @@ func peerOf(c *net.UnixConn) (who *unix.Ucred, err error) {
 	return who, errors.Join(controlErr, err)
 }
 
-func newSession(s *Server, conn *net.UnixConn, who *unix.Ucred, user *account, refused error) *session {
-	if refused == nil {
-		refused = spareConn(conn)
-	}
-	c := &session{srv: s, conn: abi.NewConn(conn), who: who, user: user, refused: refused, objects: map[abi.Handle]*object{},
+func newSession(s *Server, conn *net.UnixConn, who *unix.Ucred, user *account) *session {
+	c := &session{srv: s, conn: abi.NewConn(conn), who: who, user: user, objects: map[abi.Handle]*object{},
 		handles: map[any]abi.Handle{}, ending: make(chan struct{})}
 	c.ties.Store(1) // the connection
 	return c
@@ -119,35 +119,29 @@ func newSession(s *Server, conn *net.UnixConn, who *unix.Ucred, user *account, r
 func (c *session) serve() error {
 	for {
 		m, err := c.receive()
-		if err != nil {
-			switch {
-			case errors.Is(err, os.ErrDeadlineExceeded):
-				return c.refused
-			case errors.Is(err, io.EOF):
-				return nil
-			}
-			return err
+		switch {
+		case errors.Is(err, abi.ErrDescriptors):
+			err = c.deny(m.Header, err)
+		case errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded): // of hangUp
+			return nil
+		case err == nil:
+			err = c.handle(&m)
 		}
-		r, err := c.answer(m.Op, m.body, m.fds)
-		c.srv.totals.note(err)
-		m.release()
-		reply := abi.Header{Op: m.Op, Seq: m.Seq}
 		if err != nil {
-			r.body, reply.Status = abi.PutError(nil, err)
-		}
-		err = c.conn.Send(reply, r.body, r.fds...)
-		r.sent()
-		if err = cmp.Or(err, c.refused); err != nil {
 			return err
 		}
 	}
 }
 
-// reply is the answer to a request.
-type reply struct {
-	body []byte
-	fds  []int
-	sent func() // what to do once it has left
+// handle carries out a request, and answers it.
+func (c *session) handle(m *message) error {
+	r, err := c.answer(m.Op, m.body, m.fds)
+	m.release()
+	if err != nil {
+		return c.deny(m.Header, err)
+	}
+	c.srv.totals.note(nil)
+	return c.reply(m.Header, &r)
 }
 
 // answer carries out a request. The descriptors stay the caller's.
@@ -165,7 +159,11 @@ func (c *session) answer(op abi.Op, body []byte, fds []int) (reply, error) {
 		return none, fmt.Errorf("%v: say hello, and open a device, first: %w", op, ib.ErrState)
 	}
 	c.made, c.pending = nil, nil
-	r, err := handle(c, body, fds)
+	r := none
+	err := c.safely(func() (err error) {
+		r, err = handle(c, body, fds)
+		return err
+	})
 	if err != nil {
 		c.made.free()
 		c.give(c.pending)
@@ -189,7 +187,7 @@ func (c *session) end() {
 	}
 	slices.SortFunc(all, func(a, b *object) int { return cmp.Compare(a.kind, b.kind) })
 	for _, o := range all {
-		if err := o.close(); err != nil {
+		if err := c.safely(o.close); err != nil {
 			c.srv.log.Error("an object of a client that is gone cannot be closed", "kind", o.kind, "err", err)
 			continue // its memory stays: the device may still look at it
 		}
@@ -307,6 +305,36 @@ func (c *session) Alloc(size int) (_ []byte, err error) {
 
 // Notify is never called: CQs have tenants of their own, that know their channel.
 func (c *session) Notify(*roce.CQ) {}
+
+// Fault ends the session: what it shares is not there (roce.Tenant).
+func (c *session) Fault(addr uintptr) {
+	if faultsEnd {
+		panic(fmt.Sprintf("memory of a client is not there: %#x", addr))
+	}
+	stack := debug.Stack() // of the access
+	c.srv.totals.faults.Add(1)
+	go func() { // without the caller's locks
+		c.srv.log.Error("memory of a client is not there; it is dropped", "pid", c.who.Pid, "uid", c.who.Uid,
+			"address", fmt.Sprintf("%#x", addr), "stack", string(stack))
+		c.hangUp()
+	}()
+}
+
+// safely calls f, which may touch memory that the client shares, on the session's goroutine,
+// which panics on faults. If the memory is not there the session ends.
+func (c *session) safely(f func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			addr, ok := fault.Addr(v)
+			if !ok {
+				panic(v)
+			}
+			c.Fault(addr)
+			err = fmt.Errorf("%v: memory that is shared is not there: %w", c.op, ib.ErrClosed)
+		}
+	}()
+	return f()
+}
 
 // Event tells the client of an event (roce.Tenant).
 func (c *session) Event(e ib.Event) {

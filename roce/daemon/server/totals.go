@@ -11,6 +11,7 @@ import (
 // Totals count what has happened since the server was made.
 type Totals struct {
 	Clients uint64            // that have connected
+	Faults  uint64            // times that memory which a client shares was not there; it was dropped
 	Refused map[string]uint64 // requests, by reason: "limit", "permission", "version", "other"
 }
 
@@ -23,6 +24,7 @@ var refusalReasons = [...]struct {
 // totals are the counters of Totals.
 type totals struct {
 	clients atomic.Uint64
+	faults  atomic.Uint64
 	refused [len(refusalReasons)]atomic.Uint64
 }
 
@@ -41,7 +43,7 @@ func (t *totals) note(err error) {
 
 // Totals returns the counts as they stand.
 func (s *Server) Totals() Totals {
-	t := Totals{Clients: s.totals.clients.Load(), Refused: map[string]uint64{}}
+	t := Totals{Clients: s.totals.clients.Load(), Faults: s.totals.faults.Load(), Refused: map[string]uint64{}}
 	for i, r := range refusalReasons {
 		t.Refused[r.name] = s.totals.refused[i].Load()
 	}

@@ -11,6 +11,10 @@ import (
 // it would otherwise hit whatever is mapped there next.
 var unmap = unix.Munmap
 
+// faultsEnd has the process end at a use of memory that a client shares, or shared, and that
+// is not there. A daemon lives on (session.Fault), but a test is to see it.
+var faultsEnd bool
+
 // guard replaces a mapping with one that nobody may touch, and that keeps its addresses.
 // Neighbours are one mapping for the kernel.
 func guard(pages []byte) error {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -38,6 +39,7 @@ type answers struct {
 	mu   sync.Mutex
 	in   []answer
 	out  []answer // the shard's
+	at   int      // of out: the next
 }
 
 // answer gives answers to the shards that they are for.
@@ -73,7 +75,17 @@ func (l *answers) take() []answer {
 	clear(l.out)
 	l.in, l.out = l.out[:0], l.in
 	l.some.Store(false)
+	l.at = 0
 	return l.out
+}
+
+// again puts back what take has returned and nobody has looked at.
+func (l *answers) again() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.in = slices.Insert(l.in, 0, l.out[l.at:]...)
+	l.at = len(l.out)
+	l.some.Store(len(l.in) > 0)
 }
 
 // takeAnswers tells QPs what their worker has done.
@@ -82,9 +94,11 @@ func (s *Shard) takeAnswers() bool {
 	for i := range list {
 		a := &list[i]
 		q := a.User
+		s.answers.at = i + 1
 		if q.core == nil { // closed
 			continue
 		}
+		s.hand = q
 		if a.Fetch {
 			q.core.Fetched(s.now, a.ID, a.Err)
 		} else {

@@ -58,6 +58,11 @@
 // The [Owner] takes events, [GSI] decides about datagrams of QP 1, [Doorbells] are those of
 // QPs whose application is in another process. All are called per event, never per packet.
 //
+// # Faults
+//
+// Memory that an application of another process shares may turn out not to be there. The loops
+// survive that (fault.go): the QP at hand is abandoned, the [Owner] ends its application.
+//
 // # Ends
 //
 // When QP.Close returns, no turn looks at the QP, its rings or its CQs any more, and answers

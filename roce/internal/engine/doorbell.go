@@ -20,6 +20,10 @@ type Doorbells interface {
 	// GiveWay lets the applications' processes have this processor for a moment. It
 	// reports false if the shard had better sleep.
 	GiveWay() bool
+	// Faulted is called after one of the others has touched memory of an application that
+	// is not there, and ended in a panic. It looks at that no more, and reports false if
+	// there is none such.
+	Faulted() bool
 }
 
 // doorbells are the QPs of a shard that have work since its last turn.
@@ -93,7 +97,20 @@ func (d *doorbells) take(now ib.Instant) []*QP {
 	return rung
 }
 
+// again puts back what take has returned and nobody has looked at.
+func (d *doorbells) again() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i, q := range d.spare {
+		if q != nil {
+			d.spare[i] = nil
+			d.rung = append(d.rung, q)
+		}
+	}
+}
+
 func (s *Shard) takeDoorbells() bool {
+	s.hand = nil
 	rung := s.doorbells.take(s.now)
 	for i, q := range rung {
 		rung[i] = nil
@@ -101,6 +118,7 @@ func (s *Shard) takeDoorbells() bool {
 		if q.core == nil { // closed
 			continue
 		}
+		s.hand = q
 		if q.remote {
 			q.core.Rearm()
 		}

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/goroce/goroce/ib"
@@ -18,10 +17,13 @@ import (
 
 // Options say how the loops run.
 type Options struct {
-	Rand   *rand.Rand    // generations of QP numbers
+	Rand   *rand.Rand    // of QP numbers
 	Spin   time.Duration // how long an idle loop looks for work before it sleeps, at most
 	Manual bool          // no goroutine is started: the owner calls Step
 	Limits qp.Limits     // of the port's QPs, at first
+	// PinSourcePort has connected QPs take packets from the UDP source port only that the first
+	// came from which fitted the connection.
+	PinSourcePort bool
 	// OnOffloadOff, if not nil, hears of the peer for which runs were given up. It must
 	// not block, and not call the engine.
 	OnOffloadOff func(peer ib.GID)
@@ -39,6 +41,9 @@ type Owner interface {
 	CQError(c *qp.CQ)
 	// SRQEvent takes an asynchronous event of an SRQ.
 	SRQEvent(s *qp.SRQ, t ib.EventType)
+	// Fault says that memory of the application that q belongs to is not there, at addr: q
+	// was abandoned (qp.QP.Abandon). False says that nobody can go on without it.
+	Fault(q *QP, addr uintptr) bool
 	// LinkDown says that a link has failed for good.
 	LinkDown(err error)
 }
@@ -50,7 +55,7 @@ type Engine struct {
 	caps    link.Caps // of the first link, like the others'
 	shards  []*Shard
 	origin  time.Time
-	offload atomic.Bool // runs were given up
+	alone   aloneTable
 	running sync.WaitGroup
 }
 
@@ -177,6 +182,3 @@ func (e *Engine) NewLock() sync.Locker {
 func (e *Engine) NewWorker(o slowmem.Options) *Worker {
 	return slowmem.New(o, e.opts.Manual, e.now, e.answer)
 }
-
-// OffloadOff reports whether runs were given up because they do not arrive.
-func (e *Engine) OffloadOff() bool { return e.offload.Load() }

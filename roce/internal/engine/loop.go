@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,6 +16,7 @@ import (
 // then sleeps on the link. While an application polls it stands aside. It ends early when
 // a worker's turn lasts too long, and another goroutine goes on.
 func (s *Shard) run() {
+	debug.SetPanicOnFault(true) // see fault.go
 	var spin spinner
 	spin.init(s.engine.opts.Spin)
 	for {
@@ -38,7 +40,7 @@ func (s *Shard) run() {
 		if spin.idle(now) && s.giveWay(now) {
 			continue
 		}
-		if err := s.sleep(now); err != nil {
+		if err := s.sleepSafely(now); err != nil {
 			s.linkDown(err)
 			s.engine.running.Done()
 			return
@@ -51,8 +53,16 @@ func (s *Shard) ownTurn(now ib.Instant) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.inline.own = true
-	defer func() { s.inline.own = false }()
+	defer s.endTurn()
 	return s.turn(now)
+}
+
+// endTurn ends a turn of the loop, whatever has become of it.
+func (s *Shard) endTurn() {
+	s.inline.own = false
+	if v := recover(); v != nil {
+		s.survive(v)
+	}
 }
 
 // giveWay lets others run between two looks for work, and reports whether to look once

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"fmt"
 	"math"
 	"sync/atomic"
 
@@ -34,6 +33,7 @@ type QP struct {
 	timer     timerEntry
 	flow      *flow
 	path      link.Run // the addressing of what it sends
+	peerPort  uint16   // UDP source port that packets must have; 0 while it is not known, or any will do
 	offload   offload.QP
 }
 
@@ -96,11 +96,7 @@ func (q *QP) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.clock()
-	s.tx.lastACK(q)
-	var toReset = ib.QPAttr{State: ib.Reset}
-	if err := q.core.Modify(s.now, &toReset, ib.AttrState); err != nil {
-		panic(fmt.Sprintf("engine: QP %#x cannot be reset: %v", uint32(q.num), err)) // RESET is legal from everywhere
-	}
+	s.resetSafely(q)
 	s.setFlow(q, nil)
 	s.deadlines.remove(q)
 	q.app.ready.remove(q)
@@ -136,6 +132,7 @@ func (q *QP) Modify(attr *ib.QPAttr, mask ib.QPAttrMask, path *link.Run) (open b
 	}
 	if q.core.State() == ib.Reset {
 		s.setFlow(q, nil)
+		q.peerPort = 0
 	}
 	s.after(q)
 	s.wake()
@@ -157,6 +154,7 @@ func (s *Shard) setPath(q *QP, path *link.Run) {
 	q.app.ready.remove(q) // after puts it where it belongs
 	q.peerShard = link.ShardOf(q.core.DestQPN(), peerShards)
 	q.path = *path
+	q.peerPort = 0
 	q.path.SrcPort = s.sourcePort(path.FlowLabel, q.num, q.core.DestQPN())
 	if !qp.Reliable(q.typ) {
 		return
@@ -196,6 +194,9 @@ type flow struct {
 	dst     ib.GID
 	qps     int
 	trial   offload.Trial
+
+	aloneSeen  uint32     // the changes of the engine's table that aloneUntil is of
+	aloneUntil ib.Instant // packets go alone until then; 0 if they need not
 }
 
 // setFlow moves q to its application's account of a destination, nil for none. What room
@@ -226,19 +227,20 @@ func (s *Shard) setFlow(q *QP, dst *ib.GID) {
 // watched reports whether it must be seen if what q sends in runs arrives: IPv4 has an
 // identification, which somebody else numbers.
 func (s *Shard) watched(q *QP) bool {
-	return s.engine.caps.Segments && !s.engine.offload.Load() && q.path.Src.Is4()
+	return s.engine.caps.Segments && q.path.Src.Is4() && q.flow != nil && !s.alone(q.flow)
 }
 
 // judge looks at what became of q's packets.
 func (s *Shard) judge(q *QP, e *qp.Effects) {
-	if q.flow == nil || !s.engine.caps.Segments || s.engine.offload.Load() {
+	if q.flow == nil || !s.engine.caps.Segments || s.alone(q.flow) {
 		return
 	}
 	t := &q.flow.trial
 	v := q.offload.Observe(t, e.Requests, e.Answers)
 	s.stats.OffloadTrials += uint64(v.Trials)
 	if v.Proven {
-		s.offloadOff(q.flow.dst)
+		t.End()
+		s.giveUpRuns(q.flow.dst)
 	}
 	q.flow.account.SetProbes(!t.On())
 	if e.State == ib.Err {
@@ -246,14 +248,10 @@ func (s *Shard) judge(q *QP, e *qp.Effects) {
 	}
 }
 
-// offloadOff gives runs up.
-func (s *Shard) offloadOff(peer ib.GID) {
-	if s.engine.offload.Swap(true) {
-		return
-	}
-	s.stats.OffloadOff++
-	if f := s.engine.opts.OnOffloadOff; f != nil {
-		f(peer)
+// giveUpRuns lets packets to dst go alone from now on.
+func (s *Shard) giveUpRuns(dst ib.GID) {
+	if f := s.engine.opts.OnOffloadOff; s.engine.alone.add(dst, s.now) && f != nil {
+		f(dst)
 	}
 }
 
@@ -262,10 +260,13 @@ func (s *Shard) runLimit(q *QP, p *qp.TxPacket, path *link.Run) int {
 	switch {
 	case !s.engine.caps.Segments || !path.Src.Is4():
 		return math.MaxInt
-	case s.engine.offload.Load():
-		return 1
 	case q.flow == nil: // UC and UD: nothing is heard of them
+		if s.now < s.engine.alone.get(path.Dst) {
+			return 1
+		}
 		return math.MaxInt
+	case s.alone(q.flow):
+		return 1
 	}
 	most, suspected := q.offload.RunLimit(&q.flow.trial, p)
 	if suspected {

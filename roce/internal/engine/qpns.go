@@ -2,82 +2,78 @@ package engine
 
 import (
 	"math/bits"
+	"math/rand/v2"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/internal/sequence"
 )
 
-// qpnTable maps the QP numbers of a shard to its QPs. A number is an index in the
-// low 16 bits and, above, a generation that changes each time the index is used
-// again, so that packets of a dead connection do not reach its successor. The
-// lowest bits of the index are the shard's (link.ShardOf); the rest is the place in
-// slots.
+// qpnTable maps the QP numbers of a shard to its QPs. The lowest bits of a number are the
+// shard's (link.ShardOf), the others come from a sequence: strangers cannot guess them, and
+// packets of a dead connection do not reach its successor, because a number does not come
+// again for long. Those of them that are lowest are the place in slots, of which no more than
+// half are taken.
 type qpnTable struct {
-	slots []*QP
-	gens  []uint8
-	free  []uint16 // places, oldest first
-	first uint8    // generation of fresh indices
+	slots []*QP // a power of two
+	used  int
+	order *sequence.Sequence
 	shard ib.QPN
 	shift int // bits of the shard
 }
 
 // The first 16 numbers stay free, as with rdma_rxe: 0 and 1 are special.
 const (
-	firstQPN  = 16
-	maxQPs    = 1<<16 - 32
-	qpnIndex  = 1<<16 - 1
-	growQPNs  = 64
-	qpnGenBit = 16
+	qpnBits  = 24
+	firstQPN = 16
+	maxQPs   = 1<<16 - 32
+	growQPNs = 64
 )
 
-// newQPNTable returns the table of one of so many shards.
-func newQPNTable(gen uint8, shard, shards int) *qpnTable {
-	t := &qpnTable{first: gen, shard: ib.QPN(shard), shift: bits.Len(uint(shards - 1))}
-	t.grow((firstQPN + growQPNs) >> t.shift)
-	t.free = t.free[firstQPN>>t.shift:]
-	return t
-}
-
-// grow adds places up to n.
-func (t *qpnTable) grow(n int) {
-	for i := len(t.slots); i < min(n, (maxQPs+firstQPN)>>t.shift); i++ {
-		t.slots = append(t.slots, nil)
-		t.gens = append(t.gens, t.first)
-		t.free = append(t.free, uint16(i))
-	}
+// newQPNTable returns the table of one of so many shards. The key of its sequence comes
+// from rng.
+func newQPNTable(rng *rand.Rand, shard, shards int) *qpnTable {
+	shift := bits.Len(uint(shards - 1))
+	return &qpnTable{slots: make([]*QP, growQPNs), order: sequence.New(rng, qpnBits-shift), shard: ib.QPN(shard), shift: shift}
 }
 
 // room reports whether there is a number left.
-func (t *qpnTable) room() bool {
-	if len(t.free) == 0 {
-		t.grow(2 * len(t.slots))
-	}
-	return len(t.free) > 0
-}
+func (t *qpnTable) room() bool { return t.used < maxQPs>>t.shift }
 
 // add gives q a number; there is room.
 func (t *qpnTable) add(q *QP) ib.QPN {
-	i := t.free[0]
-	t.free = t.free[1:]
-	t.slots[i] = q
-	return ib.QPN(t.gens[i])<<qpnGenBit | ib.QPN(i)<<t.shift | t.shard
+	if t.used++; t.used > len(t.slots)/2 {
+		t.grow()
+	}
+	for {
+		n := ib.QPN(t.order.Next())<<t.shift | t.shard
+		if at := &t.slots[t.place(n)]; *at == nil && n >= firstQPN && n != ib.QPNMulticast {
+			*at = q
+			return n
+		}
+	}
 }
 
-func (t *qpnTable) place(n ib.QPN) int { return int(n&qpnIndex) >> t.shift }
+// grow doubles the places. Numbers that have different ones keep different ones.
+func (t *qpnTable) grow() {
+	old := t.slots
+	t.slots = make([]*QP, 2*len(old))
+	for _, q := range old {
+		if q != nil {
+			t.slots[t.place(q.num)] = q
+		}
+	}
+}
+
+func (t *qpnTable) place(n ib.QPN) int { return int(n) >> t.shift & (len(t.slots) - 1) }
 
 func (t *qpnTable) remove(n ib.QPN) {
-	i := t.place(n)
-	t.slots[i] = nil
-	t.gens[i]++
-	t.free = append(t.free, uint16(i))
+	t.slots[t.place(n)] = nil
+	t.used--
 }
 
 // get returns the QP with number n, nil if there is none.
 func (t *qpnTable) get(n ib.QPN) *QP {
-	i := t.place(n)
-	if i >= len(t.slots) {
-		return nil
-	}
-	q := t.slots[i]
+	q := t.slots[t.place(n)]
 	if q == nil || q.num != n {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"math/rand/v2"
 	"testing"
 
 	"github.com/goroce/goroce/ib"
@@ -12,7 +13,7 @@ import (
 func TestQPNumbers(t *testing.T) {
 	for _, shards := range []int{1, 2, 4, link.MaxShards} {
 		for shard := range shards {
-			testQPNumbers(t, newQPNTable(250, shard, shards), shard, shards)
+			testQPNumbers(t, newQPNTable(rand.New(rand.NewPCG(1, 2)), shard, shards), shard, shards)
 		}
 	}
 }
@@ -44,9 +45,13 @@ func testQPNumbers(t *testing.T, table *qpnTable, shard, shards int) {
 		}
 		live = live[:0]
 	}
+	if table.used != 0 {
+		t.Fatalf("%d numbers are in use", table.used)
+	}
 	n := 0
 	for ; table.room(); n++ {
-		table.add(&QP{})
+		q := &QP{}
+		q.num = table.add(q)
 	}
 	if n != maxQPs/shards {
 		t.Errorf("shard %d of %d has %d numbers, want %d", shard, shards, n, maxQPs/shards)

@@ -137,6 +137,7 @@ func (r *receiver) train(q *QP, run *link.Run, i int, prefix wire.Prefix) (taken
 			return taken, true
 		}
 		r.handOver()
+		r.s.hand = q
 		took := q.core.HandleAlike(r.s.now, run.Buf[first*run.Size:(first+n)*run.Size], run.Size)
 		r.s.stats.RcvdPkts += uint64(took)
 		r.s.after(q)
@@ -167,14 +168,31 @@ func (r *receiver) dispatch(run *link.Run, p *wire.Packet) *QP {
 	}
 	r.s.stats.RcvdPkts++
 	r.qp = q
-	if r.n++; r.n == len(r.packets) {
+	if r.n++; q.peerPort == 0 && r.s.engine.opts.PinSourcePort {
+		r.pin(q, run)
+	} else if r.n == len(r.packets) {
 		r.handOver()
 	}
 	return q
 }
 
+// pin hands over a packet of run for q, which is the only one that waits, and has q take packets
+// from this source port only from now on if it fitted the connection. Packets of others do not
+// fit, unless they know the PSN.
+func (r *receiver) pin(q *QP, run *link.Run) {
+	expected, unacknowledged := q.core.Reached()
+	r.handOver()
+	if q.core == nil {
+		return
+	}
+	if e, u := q.core.Reached(); e != expected || u != unacknowledged {
+		q.peerPort = run.SrcPort
+	}
+}
+
 // accept checks what a packet must have before its QP sees it (IBTA 9.6.1):
-// service, partition and, for connected services, the peer's address and ours.
+// service, partition and, for connected services, the peer's address and ours, and the
+// source port if it is pinned.
 func (r *receiver) accept(q *QP, run *link.Run, p *wire.Packet) bool {
 	st := &r.s.stats
 	switch {
@@ -184,6 +202,8 @@ func (r *receiver) accept(q *QP, run *link.Run, p *wire.Packet) bool {
 		st.DropPKey++
 	case run.Src != q.path.Dst || run.Dst != q.path.Src:
 		st.DropAddress++
+	case q.peerPort != 0 && run.SrcPort != q.peerPort:
+		st.DropSourcePort++
 	default:
 		return true
 	}
@@ -196,6 +216,7 @@ func (r *receiver) handOver() {
 		return
 	}
 	q := r.qp
+	r.s.hand = q
 	q.core.HandlePackets(r.s.now, r.packets[:r.n])
 	r.n, r.qp = 0, nil
 	r.s.after(q)
@@ -249,6 +270,7 @@ func (r *receiver) deliver(q *QP, p *wire.Packet, grh *[ib.GRHLen]byte) {
 		st.DropService++
 	default:
 		st.RcvdPkts++
+		r.s.hand = q
 		q.core.HandleDatagram(r.s.now, p, grh)
 		r.s.after(q)
 	}

@@ -30,6 +30,7 @@ type Shard struct {
 	rx        receiver
 	tx        transmitter
 	stats     Stats
+	hand      *QP // whose application's memory the turn touches: see fault.go
 	closed    bool
 
 	doorbells doorbells
@@ -43,7 +44,7 @@ type Shard struct {
 
 func newShard(e *Engine, id int, l link.Link, shards int) *Shard {
 	s := &Shard{engine: e, id: id, link: l, limits: e.opts.Limits,
-		qpns:   newQPNTable(uint8(e.opts.Rand.Uint32()), id, shards),
+		qpns:   newQPNTable(e.opts.Rand, id, shards),
 		ready:  schedule{apps: map[any]*app{}},
 		groups: map[ib.GID]group{}}
 	s.doorbells.ringing = s.ring
@@ -97,6 +98,7 @@ func (s *Shard) clock() ib.Instant {
 func (s *Shard) runTimers() bool {
 	busy := false
 	for q := s.deadlines.pop(s.now); q != nil; q = s.deadlines.pop(s.now) {
+		s.hand = q
 		if q.core.Deadline() <= s.now {
 			q.core.HandleTimeout(s.now)
 			busy = true

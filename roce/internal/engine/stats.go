@@ -14,12 +14,13 @@ type Stats struct {
 	DropService   uint64 // packets of another service than the QP's
 	DropPKey      uint64 // packets of another partition
 	DropAddress   uint64 // packets that are not from the QP's peer, or not to its address
-	CrossedShards uint64 // frames that arrived by the link of another shard than their QP's
-	DropMailbox   uint64 // those of them that found the other shard's mailbox full
-	DropForgedMAD uint64 // datagrams of other processes to QP 1, which only the connection manager writes: they stay here
-	OffloadTrials uint64 // times that runs to a destination came under suspicion
-	OffloadOff    uint64 // 1 once runs are given up
-	Link          link.Stats
+	// DropSourcePort counts packets from another UDP source port than the pinned one.
+	DropSourcePort uint64
+	CrossedShards  uint64 // frames that arrived by the link of another shard than their QP's
+	DropMailbox    uint64 // those of them that found the other shard's mailbox full
+	DropForgedMAD  uint64 // datagrams of other processes to QP 1, which only the connection manager writes: they stay here
+	OffloadTrials  uint64 // times that runs to a destination came under suspicion
+	Link           link.Stats
 }
 
 // Stats returns the counters of the shard as they stand. The caller holds its lock

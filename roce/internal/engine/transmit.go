@@ -67,6 +67,7 @@ func (t *transmitter) drain() bool {
 // running out of its turn it goes to the end.
 func (t *transmitter) pull(q *QP) bool {
 	now := t.s.now
+	t.s.hand = q
 	n := q.core.NextPackets(now, t.packets)
 	packets := n
 	for i := range t.packets[:n] {
@@ -180,7 +181,7 @@ func (t *transmitter) more(q *QP, p *qp.TxPacket) int {
 
 // follow watches a packet that went into a run, behind another.
 func (t *transmitter) follow(q *QP, p *qp.TxPacket, behind bool) {
-	if behind && q.flow != nil && t.s.watched(q) {
+	if behind && t.s.watched(q) {
 		q.offload.Watch(&q.flow.trial, p, t.last)
 	}
 	t.last = offload.Packet{QP: &q.offload, Request: p.Opcode.IsRequest(), PSN: p.PSN}
@@ -190,7 +191,10 @@ func (t *transmitter) follow(q *QP, p *qp.TxPacket, behind bool) {
 // train.
 func (t *transmitter) settled(q *QP, p *qp.TxPacket) bool {
 	caps := &t.s.engine.caps
-	return !caps.Segments || !q.path.Src.Is4() || q.flow != nil && !t.s.engine.offload.Load() && q.offload.Unwatched(&q.flow.trial, p)
+	if !caps.Segments || !q.path.Src.Is4() {
+		return true
+	}
+	return q.flow != nil && !t.s.alone(q.flow) && q.offload.Unwatched(&q.flow.trial, p)
 }
 
 // payload copies the payload into the frame: the only time that it is read, so

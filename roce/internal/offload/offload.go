@@ -15,8 +15,9 @@
 // probes, which would hide what was lost, but whenever a good many packets have arrived so,
 // two new ones go together. If these arrive, the losses were ordinary ones and the
 // trial is over. If they are lost, time after time, and nothing else ever is, runs
-// are the reason: offload goes off for the life of the link, for all destinations,
-// UC and UD. A packet lost alone begins the count anew, so a bad network ends no
+// are the reason, and the owner gives them up for this destination, UC and UD too, for
+// a while. Others find out for themselves: this one may lie. A packet lost alone begins
+// the count anew, so a bad network ends no
 // offload: where it loses a share q of all packets, one count has a chance of
 // (1-q)^16 (2q-q^2), at the worst 0.04, and it takes six. A peer that has died
 // confirms nothing, so it counts for nothing.
@@ -73,9 +74,15 @@ func (t *Trial) sampleLost() bool {
 	if t.on || t.missed < misses {
 		return false
 	}
-	*t = Trial{on: true, pairs: t.pairs}
+	t.Begin()
 	return true
 }
+
+// Begin puts runs on trial.
+func (t *Trial) Begin() { *t = Trial{on: true, pairs: t.pairs} }
+
+// End takes the suspicion away.
+func (t *Trial) End() { *t = Trial{pairs: t.pairs} }
 
 // sampleArrived takes the suspicion away; a trial needs more.
 func (t *Trial) sampleArrived() { t.missed = 0 }
@@ -101,9 +108,6 @@ func (t *Trial) sendPair() uint32 {
 	t.pair = t.pairs
 	return t.pair
 }
-
-// pairArrived ends the trial.
-func (t *Trial) pairArrived() { *t = Trial{pairs: t.pairs} }
 
 // pairLost reports whether that proves it.
 func (t *Trial) pairLost() bool {
@@ -217,7 +221,7 @@ func (d *direction) observe(t *Trial, now *qp.Progress, v *Verdict) {
 			v.Trials++
 		}
 	case outcome == arrived && ofTrial:
-		t.pairArrived()
+		t.End()
 	case outcome == arrived:
 		t.sampleArrived()
 	}

@@ -67,7 +67,7 @@ func TestTrial(t *testing.T) {
 			case "lost":
 				guilt = d.pairLost()
 			case "here":
-				d.pairArrived()
+				d.End()
 			case "otherLoss":
 				d.otherLoss()
 			}
@@ -93,7 +93,7 @@ func TestTrialLossRates(t *testing.T) {
 			case !d.due():
 				d.confirmed(1)
 			case d.sendPair() != 0 && !lost() && !lost():
-				d.pairArrived()
+				d.End()
 			default:
 				if d.pairLost() {
 					t.Fatalf("%d %% loss, seed %d, prove that runs do not arrive", percent, percent)

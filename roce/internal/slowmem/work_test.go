@@ -24,7 +24,7 @@ func (u until) WriteAt(p []byte, off uint64) error {
 
 func lateRegion(t *testing.T, mem mr.Memory) *mr.Region {
 	t.Helper()
-	table := mr.NewTable(1, func() uint8 { return 1 })
+	table := mr.NewTable(1, mr.CountedKeys(func() uint8 { return 1 }))
 	pd, err := table.NewPD()
 	if err != nil {
 		t.Fatal(err)

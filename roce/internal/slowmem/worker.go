@@ -5,12 +5,14 @@ package slowmem
 
 import (
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"time"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/qp"
+	"github.com/goroce/goroce/roce/internal/fault"
 )
 
 // Worker reads and writes memory that is not direct, on behalf of users of type Q (queue
@@ -68,6 +70,10 @@ type Options struct {
 	// processor, and how often it has slept. A shard's loop may take the worker's turns
 	// then, which saves waking a thread, as long as memory is quick.
 	Effort func() (cpu time.Duration, sleeps uint64)
+	// OnFault, if set, is called when direct memory that a turn touches is not there: the
+	// worker has closed itself, and nothing of the turn is answered. It is called on the
+	// goroutine of the turn and must not block. Without it the process ends.
+	OnFault func(addr uintptr)
 }
 
 // Bounds of a turn: so often QPs get answers, and who waits for memory to be let go.
@@ -149,6 +155,7 @@ func (w *Worker[Q]) Fetch(q Q, list []qp.Fetch) {
 // and what waits is batches.
 func (w *Worker[Q]) run() {
 	defer close(w.done)
+	debug.SetPanicOnFault(w.opts.OnFault != nil)
 	for range w.wake {
 		for w.Turn() {
 		}
@@ -173,15 +180,39 @@ func (w *Worker[Q]) Turn() bool {
 	}
 	runtime.LockOSThread() // effort is a thread's
 	before := w.effort()
-	places, gets, bytes := w.touch()
+	places, gets, bytes, faulted := w.touchSafely()
 	after := w.effort()
 	runtime.UnlockOSThread()
+	if faulted {
+		w.answers = w.answers[:0]
+		w.end(0, 0)
+		return false
+	}
 	w.patience.learn(w.clock(), before, after, bytes)
 	w.answer(w.answers)
 	clear(w.answers)
 	w.answers = w.answers[:0]
 	w.end(places, gets)
 	return true
+}
+
+// touchSafely is touch. A fault of direct memory closes the worker.
+func (w *Worker[Q]) touchSafely() (places, gets, bytes int, faulted bool) {
+	if w.opts.OnFault != nil {
+		defer func() {
+			if v := recover(); v != nil {
+				addr, ok := fault.Addr(v)
+				if !ok {
+					panic(v)
+				}
+				faulted = true
+				w.Close()
+				w.opts.OnFault(addr)
+			}
+		}()
+	}
+	places, gets, bytes = w.touch()
+	return places, gets, bytes, false
 }
 
 // touch reads and writes memory, as much as belongs to a turn: so many placements and

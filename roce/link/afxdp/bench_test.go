@@ -27,10 +27,9 @@ const (
 	benchAhead  = 512 // frames that the bare sender may be ahead; half of what a ring takes
 )
 
-// BenchmarkVeth compares what a device carries in RC WRITEs of 64 KiB, path MTU 1024,
-// with the bare rings: two threads that do no more than put descriptors in and take
-// them out. The rows take turns between the same namespaces; figures are medians, the
-// ratio is that of the pairs.
+// BenchmarkVeth compares RC WRITEs of 64 KiB between devices, path MTU 1024, with the bare rings: two threads that only
+// put descriptors into the rings and take them out. The rows alternate between the same namespaces; figures are
+// medians, the ratio is that of pairs.
 //
 //	go test -run '^$' -bench Veth -benchtime 1x ./roce/link/afxdp
 func BenchmarkVeth(b *testing.B) {
@@ -70,7 +69,7 @@ func openBench(b *testing.B, n *linktest.Namespace, o Options) *conn {
 	return c
 }
 
-// benchRings returns the frames a second that arrive.
+// benchRings returns how many frames arrive in a second.
 func benchRings(b *testing.B, from, to *conn) float64 {
 	b.Helper()
 	defer from.Close()
@@ -116,9 +115,9 @@ func benchRings(b *testing.B, from, to *conn) float64 {
 	return rate
 }
 
-// drain takes all frames that arrived.
+// drain receives all frames that have arrived.
 func drain(q *queue) int {
-	q.giveBack()
+	q.refill()
 	n := q.rx.ready()
 	for i := range n {
 		q.lent = append(q.lent, q.rx.at(i).Addr)
@@ -127,11 +126,10 @@ func drain(q *queue) int {
 	return n
 }
 
-// yield lets another thread have the processor, where there are more threads than
-// processors.
+// yield lets another thread run if there are more threads than processors.
 func yield() { _, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 
-// prepare fills all chunks that are sent from with a frame.
+// prepare fills all chunks to send from with a frame.
 func prepare(from, to *conn) {
 	var psn uint32
 	r := linktest.NewRun(from, to, &psn, 1, benchPacket, 0)
@@ -144,7 +142,7 @@ func prepare(from, to *conn) {
 	}
 }
 
-// benchDevice returns the packets a second that acknowledged WRITEs take.
+// benchDevice returns how many packets of WRITEs are acknowledged in a second.
 func benchDevice(b *testing.B, from, to *conn) float64 {
 	b.Helper()
 	near, far := newEnd(b, from, benchSize), newEnd(b, to, benchSize)

@@ -18,8 +18,7 @@ import (
 	"github.com/goroce/goroce/tests/linktest"
 )
 
-// Other traffic of the interface passes as if the link was not there, while RoCEv2
-// frames rush past it.
+// Other traffic of the interface is not affected by the link, while many RoCEv2 frames arrive.
 func TestOtherTraffic(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 1500)
 	for _, o := range []Options{{}, {Generic: true}} {
@@ -122,7 +121,7 @@ func pattern(n int) []byte {
 	return b
 }
 
-// The kernel answers RoCEv2 packets with nothing, those to closed queues included.
+// The kernel does not answer RoCEv2 packets, not even those to closed queues.
 func TestGuard(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 1500)
 	a, b := open(t, na, Options{}, na.Addr4), open(t, nb, Options{Generic: true}, nb.Addr4)
@@ -206,7 +205,7 @@ func dropping(ns *linktest.Namespace, f func() error, lack bool, caps ...uint) e
 	})
 }
 
-// Who lacks a capability is told which one; the three of them are enough.
+// The error names the missing capability; the three capabilities suffice.
 func TestPermission(t *testing.T) {
 	na, _ := linktest.NewVeth(t, 1500)
 	open := func() error {
@@ -223,7 +222,8 @@ func TestPermission(t *testing.T) {
 		{[]uint{unix.CAP_NET_RAW}, "missing: CAP_NET_RAW"},
 		{[]uint{unix.CAP_NET_ADMIN, unix.CAP_SYS_ADMIN}, "missing: CAP_NET_ADMIN"},
 		{[]uint{unix.CAP_BPF, unix.CAP_SYS_ADMIN}, "missing: CAP_BPF"},
-		{[]uint{unix.CAP_NET_RAW, unix.CAP_NET_ADMIN, unix.CAP_BPF, unix.CAP_SYS_ADMIN}, "missing: CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF"},
+		{[]uint{unix.CAP_NET_RAW, unix.CAP_NET_ADMIN, unix.CAP_BPF, unix.CAP_SYS_ADMIN},
+			"missing: CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF"},
 	} {
 		err := dropping(na, open, true, tt.drop...)
 		if !errors.Is(err, fs.ErrPermission) || !strings.HasSuffix(err.Error(), tt.want) {
@@ -253,7 +253,7 @@ func TestPermission(t *testing.T) {
 	}
 }
 
-// Errors say what the next step is.
+// Errors say what to do next.
 func TestAdvice(t *testing.T) {
 	for _, tt := range []struct {
 		err  error
@@ -262,7 +262,9 @@ func TestAdvice(t *testing.T) {
 	}{
 		{unix.EAFNOSUPPORT, "CONFIG_XDP_SOCKETS", errors.ErrUnsupported},
 		{unix.ENOSYS, "CONFIG_BPF_SYSCALL", errors.ErrUnsupported},
-		{&memlockError{6 << 20}, "6144 KiB of UMEM: it exceeds what may be locked in memory (`ulimit -l`); raise the limit, or give the program CAP_IPC_LOCK", unix.ENOBUFS},
+		{&memlockError{6 << 20},
+			"6144 KiB of UMEM: it exceeds what may be locked in memory (`ulimit -l`); raise the limit, or give the " +
+				"program CAP_IPC_LOCK", unix.ENOBUFS},
 		{unix.EBUSY, "another program has AF_XDP sockets", unix.EBUSY},
 		{unix.EINVAL, "nosuch0: attach the XDP program: invalid argument", unix.EINVAL},
 	} {

@@ -58,7 +58,7 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// What is to an address that came later comes by the rings, too.
+// Frames to an address that was added later arrive by the rings, too.
 func TestAddressByRings(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 1500)
 	a, b := open(t, na, Options{}, na.Addr4), openIn(t, nb, native, nb.Addr4)
@@ -92,7 +92,10 @@ func TestAddressByRings(t *testing.T) {
 }
 
 func TestMembership(t *testing.T) {
-	linktest.Membership(t, func(ns *linktest.Namespace, addr netip.Addr) link.Link { return openIn(t, ns, native, addr) })
+	linktest.Membership(t, func(ns *linktest.Namespace,
+		addr netip.Addr) link.Link {
+		return openIn(t, ns, native, addr)
+	})
 }
 
 // A device is asked for its statistics while its loop waits.
@@ -132,13 +135,15 @@ func TestWays(t *testing.T) {
 			byRings, byKernel := b.byRings()
 			var psn uint32
 			longest := min(4112, a.Caps().MTU-48, b.Caps().MTU-48) &^ 3
-			out := []link.Run{linktest.NewRun(a, b, &psn, 30, 1040, 68), linktest.NewRun(a, b, &psn, 10, 20, 0), linktest.NewRun(a, b, &psn, 3, longest, 0)}
+			out := []link.Run{linktest.NewRun(a, b, &psn, 30, 1040, 68), linktest.NewRun(a, b, &psn, 10, 20, 0),
+				linktest.NewRun(a, b, &psn, 3, longest, 0)}
 			want := len(linktest.Frames(out...))
 			linktest.SendAll(t, a, out)
 			linktest.Collect(t, b, want)
 			r, k := b.byRings()
 			if r, k = r-byRings, k-byKernel; r+k != want || tt.way == rings && k > 0 || tt.way == kernel && r > 0 {
-				t.Errorf("%s, %v: %d frames came by the rings and %d through the kernel; want all %d by one way", tt.name, addr[1], r, k, want)
+				t.Errorf("%s, %v: %d frames came by the rings and %d through the kernel; want all %d by one way",
+					tt.name, addr[1], r, k, want)
 			}
 			_, _ = a.Close(), b.Close()
 		}
@@ -202,7 +207,8 @@ func TestOnTheWire(t *testing.T) {
 			want.ID = first + uint16(i)
 		}
 		if f.Outer != want || f.EtherSrc != na.MAC || f.EtherDst != nb.MAC {
-			t.Errorf("packet %d from %x to %x: %+v, want from %x to %x: %+v", i, f.EtherSrc, f.EtherDst, f.Outer, na.MAC, nb.MAC, want)
+			t.Errorf("packet %d from %x to %x: %+v, want from %x to %x: %+v", i, f.EtherSrc, f.EtherDst, f.Outer,
+				na.MAC, nb.MAC, want)
 		}
 		if !f.Outer.Check(f.Transport) {
 			t.Errorf("packet %d has a wrong ICRC", i)
@@ -245,8 +251,7 @@ func TestOverheard(t *testing.T) {
 	}
 }
 
-// What nobody takes out of the rings is dropped and counted, and nothing is lost for
-// good: afterwards frames arrive as before.
+// Frames that are not taken out of the rings are dropped and counted; later frames arrive as before.
 func TestOverflow(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 1500)
 	a, b := open(t, na, Options{}, na.Addr4), open(t, nb, Options{}, nb.Addr4)
@@ -264,7 +269,8 @@ func TestOverflow(t *testing.T) {
 		s := b.Stats()
 		got, lost := s.RxFrames-before.RxFrames, s.RxOverflow-before.RxOverflow
 		if got != uint64(b.mem.rx) || lost == 0 || got+lost > sent { // veth may lose some on the way
-			t.Errorf("round %d: received %d, lost %d; want %d, and %d together at most", round, got, lost, b.mem.rx, sent)
+			t.Errorf("round %d: received %d, lost %d; want %d, and %d together at most", round, got, lost, b.mem.rx,
+				sent)
 		}
 		before = s
 	}
@@ -300,8 +306,8 @@ func TestNobodyThere(t *testing.T) {
 	}
 }
 
-// While the interface is down what is sent is lost, and counted; then all is well.
-// Without ARP no frame waits for an address.
+// While the interface is down, sent frames are lost and counted; later everything works. Without ARP no frame waits for
+// an address.
 func TestInterfaceDown(t *testing.T) {
 	na, _ := linktest.NewVeth(t, 1500)
 	na.Command(t, "ip", "link", "set", na.IfName, "arp", "off")

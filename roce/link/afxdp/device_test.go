@@ -35,7 +35,7 @@ func newEnd(t testing.TB, l link.Link, size int) *end {
 
 func newEndWith(t testing.TB, l link.Link, size int, o roce.Options) *end {
 	t.Helper()
-	dev, err := roce.Open(wrap.Seal(wrap.Turn(l)), o)
+	dev, err := roce.Open(wrap.Seal(wrap.Loopback(l)), o)
 	must(t, err)
 	t.Cleanup(func() { _ = dev.Close() })
 	return newEndOn(t, dev, size)
@@ -72,11 +72,15 @@ func (e *end) connect(t testing.TB, peer *end, gid int) {
 	t.Helper()
 	attr := ib.QPAttr{State: ib.Init, Port: 1, Access: ib.QPAccessMask}
 	must(t, e.qp.Modify(attr, ib.AttrState|ib.AttrPKeyIndex|ib.AttrPort|ib.AttrAccess))
-	attr = ib.QPAttr{State: ib.RTR, AH: ib.AHAttr{DGID: peer.dev.Link().Local[gid], SGIDIndex: gid}, PathMTU: e.pathMTU(t, peer),
-		DestQPN: peer.qp.Num(), MinRNRTimer: 12, Timeout: 19, RetryCnt: 7, RNRRetry: 7}
-	must(t, e.qp.Modify(attr, ib.AttrState|ib.AttrAV|ib.AttrPathMTU|ib.AttrDestQPN|ib.AttrRQPSN|ib.AttrMaxDestRdAtomic|ib.AttrMinRNRTimer))
+	attr = ib.QPAttr{State: ib.RTR, AH: ib.AHAttr{DGID: peer.dev.Link().Local[gid], SGIDIndex: gid},
+		PathMTU: e.pathMTU(t, peer), DestQPN: peer.qp.Num(), MinRNRTimer: 12, Timeout: 19, RetryCnt: 7, RNRRetry: 7}
+	must(t,
+		e.qp.Modify(attr,
+			ib.AttrState|ib.AttrAV|ib.AttrPathMTU|ib.AttrDestQPN|ib.AttrRQPSN|ib.AttrMaxDestRdAtomic|
+				ib.AttrMinRNRTimer))
 	attr.State = ib.RTS
-	must(t, e.qp.Modify(attr, ib.AttrState|ib.AttrSQPSN|ib.AttrMaxRdAtomic|ib.AttrTimeout|ib.AttrRetryCnt|ib.AttrRNRRetry))
+	must(t,
+		e.qp.Modify(attr, ib.AttrState|ib.AttrSQPSN|ib.AttrMaxRdAtomic|ib.AttrTimeout|ib.AttrRetryCnt|ib.AttrRNRRetry))
 }
 
 func must(t testing.TB, err error) {
@@ -128,7 +132,8 @@ func TestPingPong(t *testing.T) {
 		{"native", native, native, 1500, ib.MTU1024},
 		{"native, jumbo", native, native, 9000, ib.MTU4096},
 		{"generic, jumbo", generic, generic, 9000, ib.MTU4096},
-		{"one chunk", with(Options{oneChunk: true, Generic: true}), with(Options{oneChunk: true, Generic: true}), 9000, ib.MTU2048},
+		{"one chunk", with(Options{oneChunk: true, Generic: true}), with(Options{oneChunk: true, Generic: true}), 9000,
+			ib.MTU2048},
 		{"native with UDP", native, plain, 1500, ib.MTU1024},
 		{"UDP with native, jumbo", plain, native, 9000, ib.MTU4096},
 		{"generic with UDP", generic, plain, 1500, ib.MTU1024},

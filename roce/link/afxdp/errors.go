@@ -10,14 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Error says what an interface, or the kernel, refused, and what to do about it. It
-// matches fs.ErrPermission where a capability is missing, and errors.ErrUnsupported
-// where there is no AF_XDP at all.
+// Error says what an interface, or the kernel, has refused, and what to do. It matches fs.ErrPermission if a capability
+// is missing, and errors.ErrUnsupported if the kernel has no AF_XDP.
 type Error struct {
 	NetIf  string
-	Op     string // what was being done: "attach the XDP program"
+	Op     string // the operation: "attach the XDP program"
 	Advice string // the next step; may be empty
-	Err    error  // what the kernel said
+	Err    error  // the kernel's error
 }
 
 func (e *Error) Error() string {
@@ -31,13 +30,13 @@ func (e *Error) Error() string {
 // Unwrap returns what the kernel said.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is makes errors.Is(err, errors.ErrUnsupported) true for a kernel that was built
-// without AF_XDP, beside the error numbers that say so themselves.
+// Is makes errors.Is(err, errors.ErrUnsupported) also true for errors of kernels that were built without AF_XDP and
+// return another error number.
 func (e *Error) Is(target error) bool {
 	return target == errors.ErrUnsupported && errors.Is(e.Err, unix.EAFNOSUPPORT)
 }
 
-// memlockError is ENOBUFS of XDP_UMEM_REG: too much memory to be locked.
+// memlockError is ENOBUFS from XDP_UMEM_REG: the limit of locked memory is exceeded.
 type memlockError struct{ bytes int }
 
 func (e *memlockError) Error() string {
@@ -46,7 +45,7 @@ func (e *memlockError) Error() string {
 
 func (e *memlockError) Unwrap() error { return unix.ENOBUFS }
 
-// refused makes an *Error of err, if that is not nil.
+// refused returns an *Error for err, or nil if err is nil.
 func refused(netif, op string, err error) error {
 	if err == nil {
 		return nil
@@ -65,23 +64,24 @@ func advice(netif string, err error) string {
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
 		return occupied(netif)
 	case errors.Is(err, errors.ErrUnsupported), errors.Is(err, unix.EAFNOSUPPORT):
-		return "the kernel needs CONFIG_XDP_SOCKETS and CONFIG_BPF_SYSCALL, and Linux 5.9; links rawsock and udp do without"
+		return "the kernel needs CONFIG_XDP_SOCKETS and CONFIG_BPF_SYSCALL, and Linux 5.9; links rawsock and udp do " +
+			"without"
 	}
 	return ""
 }
 
-// occupied says who may be in the way.
+// occupied says which program may occupy the interface.
 func occupied(netif string) string {
 	l, err := netlink.LinkByName(netif)
 	if err == nil && l.Attrs().Xdp != nil && l.Attrs().Xdp.Attached {
 		return fmt.Sprintf("XDP program %d is on the interface already, perhaps that of another device on it; "+
-			"`bpftool net` says more, and `ip link set %s xdp off` removes one that no process holds", l.Attrs().Xdp.ProgId, netif)
+			"`bpftool net` says more, and `ip link set %s xdp off` removes one that no process holds",
+			l.Attrs().Xdp.ProgId, netif)
 	}
 	return "another program has AF_XDP sockets on the interface"
 }
 
-// needed are the capabilities without which there is no AF_XDP link. CAP_SYS_ADMIN
-// stands for all but the first.
+// needed are the capabilities that an AF_XDP link needs. CAP_SYS_ADMIN includes all but the first.
 var needed = []struct {
 	name string
 	bit  uint
@@ -91,7 +91,7 @@ var needed = []struct {
 	{"CAP_BPF", unix.CAP_BPF},
 }
 
-// lacking names the needed capabilities that the calling thread does not have.
+// lacking returns the names of the needed capabilities that the calling thread does not have.
 func lacking() string {
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData

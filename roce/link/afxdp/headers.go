@@ -11,17 +11,16 @@ const (
 	offSum = wire.EtherLen + 10
 )
 
-// headers are those of frames that differ in the IPv4 identification only: of a run,
-// without its tail. To build them for each frame would cost a tenth of what the
-// kernel takes to send it.
+// headers are the headers of the frames of a run (without a shorter tail), which differ only in the IPv4
+// identification. Building them for each frame would take a tenth of the time that the kernel takes to send it.
 type headers struct {
 	frame wire.Frame
 	bytes [wire.EtherLen + wire.VLANLen + wire.IPv6Len + wire.UDPLen]byte // with identification 0
 	len   int
-	sum   uint32 // of the IPv4 header, as its checksum counts; 0 in IPv6
+	sum   uint32 // checksum of the IPv4 header, not yet complemented; 0 for IPv6
 }
 
-// build makes the headers of frames with so many bytes from BTH to ICRC.
+// build builds the headers of frames with transportLen bytes from BTH to ICRC.
 func (h *headers) build(transportLen int) {
 	h.frame.Outer.ID = 0
 	h.len = len(h.frame.AppendHeaders(h.bytes[:0], transportLen))
@@ -31,8 +30,7 @@ func (h *headers) build(transportLen int) {
 	}
 }
 
-// put writes the headers of the frame with that identification (RFC 791, RFC 1071)
-// and returns how long they are.
+// put writes the headers of the frame with that identification (RFC 791, RFC 1071) and returns their length.
 func (h *headers) put(b []byte, id uint16) int {
 	copy(b, h.bytes[:h.len])
 	if h.sum != 0 {

@@ -16,8 +16,10 @@ func TestHeaders(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	var h headers
 	for range 2000 {
-		f := wire.Frame{EtherDst: testMAC, EtherSrc: [6]byte{6, 5, 4, 3, 2, 1}, Outer: wire.Outer{Src: v4(1), Dst: v4(byte(rng.Uint32())),
-			SrcPort: uint16(rng.Uint32()), DstPort: link.Port, TrafficClass: uint8(rng.Uint32()), HopLimit: uint8(rng.Uint32()), ID: uint16(rng.Uint32())}}
+		f := wire.Frame{EtherDst: testMAC, EtherSrc: [6]byte{6, 5, 4, 3, 2, 1},
+			Outer: wire.Outer{Src: v4(1), Dst: v4(byte(rng.Uint32())), SrcPort: uint16(rng.Uint32()),
+				DstPort: link.Port, TrafficClass: uint8(rng.Uint32()), HopLimit: uint8(rng.Uint32()),
+				ID: uint16(rng.Uint32())}}
 		if rng.IntN(4) == 0 {
 			f.Outer.Src, f.Outer.Dst, f.Outer.FlowLabel = v6(1), v6(byte(rng.Uint32())), rng.Uint32N(1<<20)
 		}

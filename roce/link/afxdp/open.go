@@ -20,25 +20,24 @@ import (
 	"github.com/goroce/goroce/roce/link/internal/packet"
 )
 
-// Options for Open. The zero value takes the fastest that works.
+// Options for Open. The zero value uses the fastest mode that works.
 type Options struct {
-	// Generic attaches the program where the kernel's stack begins instead of in
-	// the driver. Any interface can do that, and it is slower.
+	// Generic attaches the program at the start of the kernel's stack instead of in the driver. That works with any
+	// interface, and is slower.
 	Generic bool
-	// Copy has the kernel copy frames between UMEM and the driver even if the
-	// driver can do without.
+	// Copy makes the kernel copy frames between UMEM and driver, even if the driver supports zero copy.
 	Copy bool
-	// Queues bounds how many queues of the interface are served, from the first;
-	// 0 serves all. What arrives at others takes the way through the kernel.
+	// Queues limits how many queues of the interface are served, from the first on; 0 serves all. Packets of the other
+	// queues go through the kernel.
 	Queues int
-	// BusyPoll, if not 0, has the driver run within our system calls, up to that
-	// long, instead of on interrupts (SO_PREFER_BUSY_POLL).
+	// BusyPoll, if not 0, makes the driver run in our system calls, for up to that time each, instead of on interrupts
+	// (SO_PREFER_BUSY_POLL).
 	BusyPoll time.Duration
 
-	oneChunk bool // as if the kernel had no frames of several chunks
+	oneChunk bool // for tests: as if the kernel had no frames of several chunks
 }
 
-// conn is the link, or one of several on an interface.
+// conn is a link, one of possibly several on an interface.
 type conn struct {
 	*base
 	caps   link.Caps
@@ -47,33 +46,32 @@ type conn struct {
 	closed atomic.Bool
 	freed  sync.Once
 
-	// main says that what comes through the kernel arrives by this link.
+	// main is set for the link that also receives what comes through the kernel.
 	main    bool
 	queues  []*queue
-	senders int // the first ones, which the interface also has to send
+	senders int // the first queues, which the interface also has for sending
 
-	// mu is held by the owner's calls, but not while Wait waits; Close takes it once
-	// they are told to end.
+	// mu is held during calls of the owner, except while Wait blocks. Close takes it after all calls have been told to
+	// end.
 	mu      sync.Mutex
-	headers headers // of what is sent
+	headers headers // of the run that is being sent
 	rx      rxState
 	stats   link.Stats
 }
 
 // base is what the links on an interface share.
 type base struct {
-	kernel  *packet.Conn // the way through the kernel
+	kernel  *packet.Conn // the packet socket
 	program *program
 	filter  filter
 	mem     *umem
-	users   atomic.Int32 // links
-	lent    atomic.Bool  // a link was closed while what it had received could be looked at
+	users   atomic.Int32 // number of open links
+	lent    atomic.Bool  // a link was closed while frames that it had received could still be in use
 }
 
-// Open opens a link on the addresses, which one Ethernet interface must hold; an
-// IPv6 link-local address carries its zone unless only one interface has it. If
-// another program has the port, the error is a *port.Error; what the interface or the
-// kernel refuses is an *Error.
+// Open opens a link on the addresses, which one Ethernet interface must have. An IPv6 link-local address needs its
+// zone, unless only one interface has it. If another program has the port, the error is a *port.Error; what the
+// interface or the kernel refuses is an *Error.
 func Open(addrs []netip.Addr, o Options) (link.Link, error) {
 	links, err := OpenShards(addrs, o, 1)
 	if err != nil {
@@ -85,7 +83,8 @@ func Open(addrs []netip.Addr, o Options) (link.Link, error) {
 func (b *base) open(o *Options, shards int) (conns []*conn, err error) {
 	netif := b.kernel.NetIf()
 	if netif.Loopback {
-		return nil, &Error{NetIf: netif.Name, Op: "look for XDP", Err: errors.ErrUnsupported, Advice: "use link udp on loopback"}
+		return nil, &Error{NetIf: netif.Name, Op: "look for XDP", Err: errors.ErrUnsupported,
+			Advice: "use link udp on loopback"}
 	}
 	rx, tx := channels(netif.Name)
 	if o.Queues > 0 {
@@ -93,7 +92,8 @@ func (b *base) open(o *Options, shards int) (conns []*conn, err error) {
 	}
 	if n := min(rx, tx); n < shards {
 		return nil, &Error{NetIf: netif.Name, Op: fmt.Sprintf("open %d shards", shards), Err: errors.ErrUnsupported,
-			Advice: fmt.Sprintf("each needs a queue to receive and one to send, and there are %d; `ethtool -L` may make more", n)}
+			Advice: fmt.Sprintf("each needs a queue to receive and one to send, and there are %d; `ethtool -L` may "+
+				"make more", n)}
 	}
 	b.filter = filter{netif: netif, local: b.kernel.Caps().Local, queues: rx, several: !o.oneChunk && knowsSeveral()}
 	mode, err := b.attach(o, &b.filter)
@@ -119,8 +119,8 @@ func (b *base) open(o *Options, shards int) (conns []*conn, err error) {
 	return conns, nil
 }
 
-// attach puts the program on the interface: in the driver or, if that cannot, where
-// the stack begins. It returns which of the two, and why.
+// attach attaches the program to the interface: in the driver or, if that fails, at the start of the stack. It returns
+// which, and why.
 func (b *base) attach(o *Options, f *filter) (mode string, err error) {
 	mode = "generic XDP"
 	if !o.Generic {
@@ -138,26 +138,26 @@ func (b *base) attach(o *Options, f *filter) (mode string, err error) {
 	return mode, err
 }
 
-// openQueues opens the sockets, in the fastest way that all queues know.
+// openQueues opens the sockets, in the fastest mode that all queues support.
 func (b *base) openQueues(o *Options, f *filter) ([]*queue, error) {
-	how := binding{netif: f.netif.Index, ways: []uint16{unix.XDP_ZEROCOPY, unix.XDP_COPY}, busyPoll: o.BusyPoll}
+	how := binding{netif: f.netif.Index, modes: []uint16{unix.XDP_ZEROCOPY, unix.XDP_COPY}, busyPoll: o.BusyPoll}
 	if b.program.layout.several {
-		how.ways = []uint16{unix.XDP_ZEROCOPY | unix.XDP_USE_SG, unix.XDP_COPY | unix.XDP_USE_SG}
+		how.modes = []uint16{unix.XDP_ZEROCOPY | unix.XDP_USE_SG, unix.XDP_COPY | unix.XDP_USE_SG}
 	}
 	if o.Copy || f.generic {
-		how.ways = how.ways[1:]
+		how.modes = how.modes[1:]
 	}
 	queues, err := b.openQueuesBy(&how, f.queues)
 	if err != nil && len(queues) > 0 && queues[0].zeroCopy {
 		closeAll(queues)
 		b.mem.free()
-		how.ways = how.ways[1:]
+		how.modes = how.modes[1:]
 		queues, err = b.openQueuesBy(&how, f.queues)
 	}
 	return queues, err
 }
 
-// openQueuesBy returns, with an error, those that it has opened.
+// openQueuesBy opens the sockets of n queues. With an error it returns those that are open.
 func (b *base) openQueuesBy(how *binding, n int) (queues []*queue, err error) {
 	if b.mem, err = newUMEM(n, b.program.layout.chunk); err != nil {
 		return nil, err
@@ -176,7 +176,7 @@ func (b *base) openQueuesBy(how *binding, n int) (queues []*queue, err error) {
 	return queues, nil
 }
 
-// describe says in a few words what came of it all.
+// describe describes the mode in a few words.
 func (b *base) describe(o *Options, mode string, queues []*queue) string {
 	note := mode + ", copy mode"
 	if queues[0].zeroCopy {
@@ -201,11 +201,10 @@ func (b *base) describe(o *Options, mode string, queues []*queue) string {
 // Caps says what the link can do.
 func (c *conn) Caps() link.Caps { return c.caps }
 
-// Deadline is never.
+// Deadline returns ib.Never.
 func (c *conn) Deadline() ib.Instant { return ib.Never }
 
-// Stats adds what went through the kernel, for all links on the interface together, to
-// those of the main one.
+// Stats returns the counters. Those of the packet socket, which is shared, are added in the main link.
 func (c *conn) Stats() link.Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -233,7 +232,7 @@ func (c *conn) Stats() link.Stats {
 	return s
 }
 
-// retryTime is how soon the device is offered again what it took no more of.
+// retryTime is the interval at which the device is offered frames that it has not taken.
 const retryTime = time.Millisecond
 
 // Wait returns early if frames wait in a TX ring; Recv and Send offer them again.
@@ -249,17 +248,17 @@ func (c *conn) Wait(d time.Duration, writable bool) error {
 // Wake ends a Wait.
 func (c *conn) Wake() { c.wait.Wake() }
 
-// Watch makes fd end Wait too.
+// Watch makes fd end Wait, too.
 func (c *conn) Watch(fd int) error { return c.wait.Watch(fd) }
 
-// Join makes the host a member of the group; its frames come through the kernel.
+// Join makes the host a member of the group. Its frames come through the kernel.
 func (c *conn) Join(g ib.GID) error { return c.kernel.Join(g) }
 
 // Leave ends the membership.
 func (c *conn) Leave(g ib.GID) error { return c.kernel.Leave(g) }
 
-// AddLocal has the program take what is to the address. It is shared: the main link's
-// call does it.
+// AddLocal makes the program redirect packets to the address. The program is shared, so only the main link's call does
+// it.
 func (c *conn) AddLocal(g ib.GID) error {
 	return c.local.Add(g, func() error {
 		if c.main {
@@ -269,7 +268,7 @@ func (c *conn) AddLocal(g ib.GID) error {
 	})
 }
 
-// RemoveLocal has the program pass what is to the address.
+// RemoveLocal makes the program pass packets to the address to the kernel.
 func (c *conn) RemoveLocal(g ib.GID) error {
 	return c.local.Remove(g, func() error {
 		if c.main {
@@ -279,7 +278,7 @@ func (c *conn) RemoveLocal(g ib.GID) error {
 	})
 }
 
-// refilter gives the program other addresses.
+// refilter replaces the program by one for other addresses.
 func (b *base) refilter(local []ib.GID) error {
 	f := b.filter
 	f.local = local
@@ -300,7 +299,7 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// free closes the link's sockets and, of the last link, the rest.
+// free closes the link's sockets and, for the last link, everything else.
 func (c *conn) free() {
 	c.local.Shut()
 	for _, q := range c.queues {
@@ -317,9 +316,8 @@ func (c *conn) free() {
 	c.closeSolo()
 }
 
-// free takes the program off the interface first, and gives the port back last, with
-// the last sockets closed in between. Frames in UMEM that Recv has returned may still
-// be looked at: then it stays as long as any of the links can be reached.
+// free removes the program from the interface first, then closes the last sockets, and releases the port last. Frames
+// in the UMEM that Recv has returned may still be in use; then the UMEM stays until none of the links is reachable.
 func (b *base) free(last []*queue) {
 	if b.program != nil {
 		b.program.close()

@@ -22,8 +22,7 @@ import (
 
 const patience = 10 * time.Second
 
-// gone waits until the kernel has freed a program: that takes until no processor can
-// be running it any more.
+// gone waits until the kernel has freed a program, which is when no processor can be running it any more.
 func gone(t *testing.T, id ebpf.ProgramID) {
 	t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
@@ -82,15 +81,17 @@ func TestDetach(t *testing.T) {
 		return err
 	})
 	var refused *Error
-	if !errors.As(err, &refused) || !errors.Is(err, unix.EBUSY) || !strings.Contains(err.Error(), fmt.Sprintf("XDP program %d", mine)) {
+	if !errors.As(err, &refused) || !errors.Is(err, unix.EBUSY) ||
+		!strings.Contains(err.Error(), fmt.Sprintf("XDP program %d", mine)) {
 		t.Errorf("a second link on the interface: %v, want an *Error that names program %d", err, mine)
 	}
 	if id, after := hooked(t, nb), descriptors(t); id != mine || after != before {
-		t.Errorf("after that program %d is on the interface and %d files are open, want %d and %d", id, after, mine, before)
+		t.Errorf("after that program %d is on the interface and %d files are open, want %d and %d", id, after, mine,
+			before)
 	}
 }
 
-// holdEnv makes the test binary a process that holds a link on that address.
+// holdEnv makes the test binary a process that keeps a link on that address open.
 const holdEnv = "GOROCE_AFXDP_HOLD"
 
 // TestHold is that process.
@@ -115,8 +116,7 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// A process that is killed under traffic leaves nothing behind: the next one begins
-// at once.
+// A process that is killed while frames flow leaves nothing behind: the next one can open a link at once.
 func TestKill(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 1500)
 	b := open(t, nb, Options{}, nb.Addr4)
@@ -182,7 +182,7 @@ func flood(t *testing.T, b link.Link, to netip.Addr) (stop func()) {
 	}
 }
 
-// A link may be closed while frames rush in, and opened again.
+// A link may be closed while many frames arrive, and opened again.
 func TestCloseUnderTraffic(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 9000)
 	b := open(t, nb, Options{}, nb.Addr4)
@@ -221,7 +221,7 @@ func TestCloseUnderTraffic(t *testing.T) {
 	}
 }
 
-// What Recv has returned may be looked at after Close.
+// Frames that Recv has returned may be read after Close.
 func TestFramesAfterClose(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 1500)
 	a, b := open(t, na, Options{}, na.Addr4), open(t, nb, Options{}, nb.Addr4)

@@ -16,7 +16,7 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// Offsets in a frame, and what stands there.
+// Offsets in a frame, and values of its fields.
 const (
 	offEtherType = 12
 	offIP        = wire.EtherLen
@@ -35,7 +35,7 @@ const (
 	offUDP6  = offIP + wire.IPv6Len
 
 	plainIPv4 = 0x45   // version 4, no options
-	fragment  = 0x3FFF // more fragments, or not the first
+	fragment  = 0x3FFF // more fragments follow, or it is not the first
 )
 
 // Offsets in struct xdp_md (linux/bpf.h).
@@ -60,29 +60,29 @@ const (
 	toSocket = "ours"
 )
 
-// program is the XDP program on an interface, as long as it is open.
+// program is the XDP program on an interface.
 type program struct {
 	sockets *ebpf.Map // by receive queue
 	prog    *ebpf.Program
 	hook    bpflink.Link
-	layout  layout // of the frames that it takes
+	layout  layout // of the frames that it redirects
 }
 
-// filter says which frames go to the sockets.
+// filter says which frames are redirected to the sockets.
 type filter struct {
 	netif   neigh.NetIf
 	local   []ib.GID
 	queues  int
-	several bool // sockets take frames of several chunks
-	generic bool // what the stack sees is looked at, not what the driver receives
+	several bool // sockets accept frames of several chunks
+	generic bool // the program sees what the stack sees, not what the driver receives
 }
 
-// newProgram puts the program on the interface, in the driver or where the stack
-// begins.
+// newProgram attaches the program to the interface, in the driver or at the start of the stack.
 func newProgram(f *filter) (*program, error) {
 	p := &program{}
 	var err error
-	p.sockets, err = ebpf.NewMap(&ebpf.MapSpec{Name: "goroce_sockets", Type: ebpf.XSKMap, KeySize: 4, ValueSize: 4, MaxEntries: uint32(f.queues)})
+	p.sockets, err = ebpf.NewMap(&ebpf.MapSpec{Name: "goroce_sockets", Type: ebpf.XSKMap, KeySize: 4, ValueSize: 4,
+		MaxEntries: uint32(f.queues)})
 	if err != nil {
 		return nil, refused(f.netif.Name, "make the map of sockets", err)
 	}
@@ -94,8 +94,7 @@ func newProgram(f *filter) (*program, error) {
 	if f.generic {
 		mode = bpflink.XDPGenericMode
 	}
-	// The hook is a file descriptor: it ends with the process, whatever becomes of
-	// that.
+	// The attachment is a file descriptor, so it ends with the process in any case.
 	p.hook, err = bpflink.AttachXDP(bpflink.XDPOptions{Program: p.prog, Interface: f.netif.Index, Flags: mode})
 	if err != nil {
 		p.close()
@@ -104,11 +103,12 @@ func newProgram(f *filter) (*program, error) {
 	return p, nil
 }
 
-// load hands the program to the kernel, which checks it. It sees frames that are not
-// in one piece only where sockets take such, too.
+// load loads the program into the kernel, which verifies it. The program sees frames in several fragments only if the
+// sockets accept such frames.
 func (p *program) load(f *filter) error {
 	p.layout = layoutFor(f.netif.MTU, f.several)
-	spec := ebpf.ProgramSpec{Name: "goroce_rocev2", Type: ebpf.XDP, License: "Apache-2.0", Instructions: f.assemble(p.sockets.FD(), p.layout.mtu)}
+	spec := ebpf.ProgramSpec{Name: "goroce_rocev2", Type: ebpf.XDP, License: "Apache-2.0",
+		Instructions: f.assemble(p.sockets.FD(), p.layout.mtu)}
 	if f.several {
 		spec.Flags = unix.BPF_F_XDP_HAS_FRAGS
 	}
@@ -117,8 +117,8 @@ func (p *program) load(f *filter) error {
 	return err
 }
 
-// replace puts the program for another filter, of the same queues, in the place of the
-// one on the interface. Each packet meets one or the other.
+// replace replaces the program on the interface by one for another filter with the same queues. Each packet is handled
+// by one of the two.
 func (p *program) replace(f *filter) error {
 	old := p.prog
 	err := p.load(f)
@@ -132,7 +132,7 @@ func (p *program) replace(f *filter) error {
 	return refused(f.netif.Name, "replace the XDP program", err)
 }
 
-// serve gives the frames of a receive queue to a socket.
+// serve redirects the frames of a receive queue to a socket.
 func (p *program) serve(queue, fd int) error {
 	if err := p.sockets.Put(uint32(queue), uint32(fd)); err != nil {
 		return fmt.Errorf("hand queue %d to its socket: %w", queue, err)
@@ -140,7 +140,7 @@ func (p *program) serve(queue, fd int) error {
 	return nil
 }
 
-// close takes the program off the interface.
+// close detaches the program from the interface.
 func (p *program) close() {
 	if p.hook != nil {
 		_ = p.hook.Close()
@@ -151,14 +151,12 @@ func (p *program) close() {
 	_ = p.sockets.Close()
 }
 
-// assemble returns the program. It redirects RoCEv2 packets to our addresses and MAC
-// address to the socket of their queue, and passes everything else, or where there is
-// no socket, to the kernel: so also IPv4 packets with options or in fragments and
-// frames with a VLAN tag. The kernel is also left what may be several frames in one
-// piece; the packet socket sees the seams. That is what exceeds the MTU, and, in
-// generic mode, what has an unfinished UDP checksum and so has not left the machine
-// yet. A driver that runs XDP itself does not get such (veth turns the segmentation
-// offload of its other end off).
+// assemble returns the program. It redirects RoCEv2 packets to our addresses and MAC address to the socket of their
+// queue. It passes everything else to the kernel, and everything that arrives by a queue without a socket; that
+// includes IPv4 packets with options or in fragments, and frames with a VLAN tag. It also passes what may be several
+// frames merged into one, because only the packet socket gets to know the frame size. That is a packet longer than the
+// MTU and, in generic mode, one with an incomplete UDP checksum, which has not left the machine. A driver that runs XDP
+// itself does not get such packets (veth disables the segmentation offload of its other end).
 func (f *filter) assemble(sockets, mtu int) asm.Instructions {
 	return slices.Concat(
 		asm.Instructions{
@@ -193,7 +191,7 @@ func (f *filter) assemble(sockets, mtu int) asm.Instructions {
 		asm.Instructions{
 			asm.LoadMem(asm.R2, rCtx, mdQueue, asm.Word).WithSymbol(toSocket),
 			asm.LoadMapPtr(asm.R1, sockets),
-			asm.Mov.Imm(asm.R3, xdpPass), // if there is no socket
+			asm.Mov.Imm(asm.R3, xdpPass), // if the queue has no socket
 			asm.FnRedirectMap.Call(),
 			asm.Return(),
 			asm.Mov.Imm(asm.R0, xdpPass).WithSymbol(toKernel),
@@ -203,7 +201,7 @@ func (f *filter) assemble(sockets, mtu int) asm.Instructions {
 
 const xdpPass = 2 // XDP_PASS
 
-// needs passes frames of less than n bytes, of those in the first piece.
+// needs passes frames whose first fragment has less than n bytes to the kernel.
 func needs(n int32) asm.Instructions {
 	return asm.Instructions{
 		asm.Mov.Reg(rField, rData),
@@ -212,7 +210,7 @@ func needs(n int32) asm.Instructions {
 	}
 }
 
-// isRoCE passes what is not UDP to the port of RoCEv2.
+// isRoCE passes packets that are not UDP to port 4791 to the kernel.
 func isRoCE(offProto, offUDP int16) asm.Instructions {
 	return asm.Instructions{
 		asm.LoadMem(rField, rData, offProto, asm.Byte),
@@ -222,7 +220,7 @@ func isRoCE(offProto, offUDP int16) asm.Instructions {
 	}
 }
 
-// notLonger passes packets whose length field says more than most.
+// notLonger passes packets to the kernel whose length field is greater than most.
 func notLonger(offLen int16, most int) asm.Instructions {
 	return asm.Instructions{
 		asm.LoadMem(rField, rData, offLen, asm.Half),
@@ -231,10 +229,9 @@ func notLonger(offLen int16, most int) asm.Instructions {
 	}
 }
 
-// finished passes packets whose UDP checksum is only the sum of the pseudo header,
-// the addresses being so many words of 4 bytes: the sender has left the rest of the
-// sum to the hardware. A finished one looks like that in 1 of 65536 packets. One's
-// complement sums do not depend on the byte order (RFC 1071).
+// finished passes packets to the kernel whose UDP checksum is only the sum of the pseudo header, with addresses of
+// words*4 bytes: the sender has left the rest of the sum to the hardware. A complete checksum has that value in 1 of
+// 65536 packets. One's complement sums do not depend on the byte order (RFC 1071).
 func (f *filter) finished(offAddrs int16, words int, offUDP int16) asm.Instructions {
 	if !f.generic {
 		return nil
@@ -262,7 +259,7 @@ func (f *filter) finished(offAddrs int16, words int, offUDP int16) asm.Instructi
 		asm.Mov.Imm(rField, 0).WithSymbol(known))
 }
 
-// to4 takes packets to the IPv4 addresses and passes others.
+// to4 redirects packets to the IPv4 addresses and passes others to the kernel.
 func (f *filter) to4() asm.Instructions {
 	p := asm.Instructions{asm.LoadMem(rField, rData, offDst4, asm.Word)}
 	for i := range f.local {
@@ -273,7 +270,7 @@ func (f *filter) to4() asm.Instructions {
 	return append(p, asm.Ja.Label(toKernel))
 }
 
-// to6 takes packets to the IPv6 addresses and passes others.
+// to6 redirects packets to the IPv6 addresses and passes others to the kernel.
 func (f *filter) to6() (p asm.Instructions) {
 	for i := range f.local {
 		if f.local[i].Is4() {
@@ -290,11 +287,11 @@ func (f *filter) to6() (p asm.Instructions) {
 	return append(p, asm.Ja.Label(toKernel))
 }
 
-// word returns the constant that 4 bytes of a frame are when loaded.
+// word returns the value of 4 bytes of a frame as the program loads it.
 func word(b []byte) int32 { return int32(binary.NativeEndian.Uint32(b)) }
 
-// half is word for 2 bytes.
+// half returns the value of 2 bytes of a frame as the program loads it.
 func half(b []byte) int32 { return int32(binary.NativeEndian.Uint16(b)) }
 
-// net16 is half for a number in network byte order.
+// net16 returns the value of a number in network byte order as the program loads it.
 func net16(v uint16) int32 { return half(binary.BigEndian.AppendUint16(nil, v)) }

@@ -186,7 +186,8 @@ func TestChunks(t *testing.T) {
 	for queues, rx := range map[int]int{1: 2048, 4: 2048, 5: 1024, 16: 512, 64: 512} {
 		u := share(queues, 2048)
 		if u.rx != rx || u.tx != rx/2 {
-			t.Errorf("%d queues: %d chunks to receive to and %d to send from, want %d and %d", queues, u.rx, u.tx, rx, rx/2)
+			t.Errorf("%d queues: %d chunks to receive to and %d to send from, want %d and %d", queues, u.rx, u.tx, rx,
+				rx/2)
 		}
 		seen := map[uint64]bool{}
 		for q := range queues {

@@ -13,47 +13,47 @@ import (
 )
 
 const (
-	// releaseTime bounds the wait for what a closed socket had: the kernel takes queue
-	// and locked memory back some time after the close.
+	// releaseTime limits the wait for the resources of a closed socket: the kernel releases queue and locked memory
+	// some time after the close.
 	releaseTime  = 2 * time.Second
 	releaseRetry = time.Millisecond
 
-	// sendBuffer is more than all chunks of a queue, in socket buffers: these rings
-	// bound what is under way, not the socket.
+	// sendBuffer is larger than all chunks of a queue, counted in socket buffers. What may be outstanding is limited by
+	// the rings, not by the socket.
 	sendBuffer = 64 << 20
 
 	kernelBatch = 32 // TX_BATCH_SIZE of net/xdp/xsk.c
 )
 
-// queue is an AF_XDP socket on one receive and one send queue of the interface, with
-// its rings and its chunks of UMEM.
+// queue is an AF_XDP socket for one receive and one send queue of the interface, with its rings and its chunks of the
+// UMEM.
 type queue struct {
 	id       int
 	fd       int
 	mem      *umem
-	maps     [][]byte // the rings' memory
+	maps     [][]byte // memory of the rings
 	zeroCopy bool
-	busy     bool       // the kernel's driver runs when we call, not on interrupts
-	broken   unix.Errno // why the latest kick sent nothing
+	busy     bool       // the driver runs in our system calls, not on interrupts
+	broken   unix.Errno // error of the last kick, 0 if it succeeded
 
 	rx   consumer[unix.XDPDesc]
 	tx   producer[unix.XDPDesc]
-	fill producer[uint64] // chunks to receive to
-	done consumer[uint64] // chunks that were sent
+	fill producer[uint64] // chunks for received frames
+	done consumer[uint64] // chunks whose frames have been sent
 
 	free []uint64 // chunks to send from
-	lent []uint64 // chunks with what Recv has returned
+	lent []uint64 // chunks of the frames that Recv has returned
 }
 
-// binding says how sockets are bound.
+// binding says how to bind sockets.
 type binding struct {
 	netif    int
-	ways     []uint16 // flags, the best first
+	modes    []uint16 // flags to try, best first
 	busyPoll time.Duration
 }
 
-// openQueue opens the socket of a queue. The first one registers mem; further ones
-// name it, and are bound in the same way.
+// openQueue opens the socket of a queue. The first socket registers mem; the others share it, and are bound with the
+// same flags.
 func openQueue(id int, mem *umem, first *queue, b *binding) (*queue, error) {
 	q := &queue{id: id, fd: -1, mem: mem, busy: b.busyPoll > 0}
 	err := q.open(first, b)
@@ -69,7 +69,7 @@ func (q *queue) open(first *queue, b *binding) (err error) {
 		return fmt.Errorf("AF_XDP socket: %w", os.NewSyscallError("socket", err))
 	}
 	if first == nil {
-		if err := patiently(unix.ENOBUFS, func() error { return register(q.fd, q.mem) }); err != nil {
+		if err := retryWhile(unix.ENOBUFS, func() error { return register(q.fd, q.mem) }); err != nil {
 			return err
 		}
 	}
@@ -89,7 +89,7 @@ func (q *queue) open(first *queue, b *binding) (err error) {
 		q.zeroCopy = first.zeroCopy
 		return q.bind(b.netif, unix.XDP_SHARED_UMEM, first.fd)
 	}
-	for _, way := range b.ways {
+	for _, way := range b.modes {
 		q.zeroCopy = way&unix.XDP_ZEROCOPY != 0
 		if err = q.bind(b.netif, way|unix.XDP_USE_NEED_WAKEUP, 0); err == nil {
 			break
@@ -98,8 +98,8 @@ func (q *queue) open(first *queue, b *binding) (err error) {
 	return err
 }
 
-// mapRings makes the four rings and maps them. As there are as many entries as
-// chunks, no chunk ever lacks one.
+// mapRings creates the four rings and maps them. They have as many entries as there are chunks, so an entry for a chunk
+// is always free.
 func (q *queue) mapRings() error {
 	for _, r := range []struct {
 		name string
@@ -132,7 +132,8 @@ func (q *queue) mapRings() error {
 }
 
 func mapRing[T any](q *queue, page int64, at *unix.XDPRingOffset, n int) (ring[T], error) {
-	mem, err := unix.Mmap(q.fd, page, ringLen[T](at, n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
+	mem, err := unix.Mmap(q.fd, page, ringLen[T](at, n), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED|unix.MAP_POPULATE)
 	if err != nil {
 		return ring[T]{}, fmt.Errorf("map ring: %w", err)
 	}
@@ -140,10 +141,11 @@ func mapRing[T any](q *queue, page int64, at *unix.XDPRingOffset, n int) (ring[T
 	return newRing[T](mem, at, n), nil
 }
 
-// tune sets what makes the socket faster. Only busy polling was asked for.
+// tune sets options that make the socket faster. Only errors of busy polling are returned: it was asked for.
 func (q *queue) tune(busyPoll time.Duration) error {
 	_ = unix.SetsockoptInt(q.fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, sendBuffer)
-	_ = unix.SetsockoptInt(q.fd, unix.SOL_XDP, unix.XDP_MAX_TX_SKB_BUDGET, q.mem.tx) // frames sent in one call; Linux 6.18
+	// frames sent in one call; Linux 6.18
+	_ = unix.SetsockoptInt(q.fd, unix.SOL_XDP, unix.XDP_MAX_TX_SKB_BUDGET, q.mem.tx)
 	if busyPoll <= 0 {
 		return nil
 	}
@@ -164,11 +166,11 @@ func (q *queue) tune(busyPoll time.Duration) error {
 
 func (q *queue) bind(netif int, flags uint16, shared int) error {
 	at := &unix.SockaddrXDP{Flags: flags, Ifindex: uint32(netif), QueueID: uint32(q.id), SharedUmemFD: uint32(shared)}
-	return os.NewSyscallError("bind", patiently(unix.EBUSY, func() error { return unix.Bind(q.fd, at) }))
+	return os.NewSyscallError("bind", retryWhile(unix.EBUSY, func() error { return unix.Bind(q.fd, at) }))
 }
 
-// patiently calls f until it returns anything but that error, or for too long.
-func patiently(until unix.Errno, f func() error) error {
+// retryWhile calls f until it returns another error than until, or none, for at most releaseTime.
+func retryWhile(until unix.Errno, f func() error) error {
 	for end := time.Now().Add(releaseTime); ; time.Sleep(releaseRetry) {
 		if err := f(); !errors.Is(err, until) || time.Now().After(end) {
 			return err
@@ -176,7 +178,7 @@ func patiently(until unix.Errno, f func() error) error {
 	}
 }
 
-// close ends the socket. UMEM stays.
+// close closes the socket and unmaps the rings. The UMEM stays.
 func (q *queue) close() {
 	if q.fd >= 0 {
 		_ = unix.Close(q.fd)
@@ -186,7 +188,7 @@ func (q *queue) close() {
 	}
 }
 
-// reclaim takes back the chunks that were sent.
+// reclaim makes the chunks of sent frames free.
 func (q *queue) reclaim() {
 	n := q.done.ready()
 	for i := range n {
@@ -197,12 +199,12 @@ func (q *queue) reclaim() {
 	}
 }
 
-// room reports whether so many chunks can be sent.
+// room reports whether a number of chunks can be sent.
 func (q *queue) room(chunks int) bool { return len(q.free) >= chunks && q.tx.room(chunks) >= chunks }
 
-// kick shows the kernel what was put in the TX ring and has it sent, as far as the
-// device takes it. How far the kernel is cannot be told from the ring: before Linux
-// 6.18 it sends 32 frames in a call and says EAGAIN without moving the index.
+// kick publishes the entries in the TX ring and makes the kernel send as much as the device takes. The ring does not
+// tell how much that is: before Linux 6.18 the kernel sends 32 frames in a call and returns EAGAIN without moving the
+// index.
 func (q *queue) kick(s *link.Stats) {
 	q.tx.publish()
 	q.broken = 0
@@ -212,21 +214,21 @@ func (q *queue) kick(s *link.Stats) {
 			return
 		case unix.EBUSY: // the device has dropped a frame
 			sock.Lose(s, 1, errno.Error())
-		case unix.EAGAIN, unix.ENOBUFS: // so many at a time, or the device takes no more
+		case unix.EAGAIN, unix.ENOBUFS: // the limit of one call, or the device takes no more
 			tries--
-		default: // the interface is down, or gone
+		default: // the interface is down or gone
 			q.broken = errno
 			return
 		}
 	}
 }
 
-// waiting reports whether frames wait in the TX ring for the next kick. A driver that
-// copies nothing takes them by itself; while the interface is down there is no use.
+// waiting reports whether frames in the TX ring need another kick. A zero-copy driver takes them by itself, and while
+// the interface is down a kick is useless.
 func (q *queue) waiting() bool { return !q.zeroCopy && q.broken == 0 && q.tx.left() > 0 }
 
-// giveBack makes the chunks that Recv has lent ready to be received to.
-func (q *queue) giveBack() {
+// refill returns the chunks of the frames that Recv has returned to the kernel.
+func (q *queue) refill() {
 	if len(q.lent) > 0 {
 		for _, addr := range q.lent {
 			q.fill.put(addr)
@@ -239,7 +241,7 @@ func (q *queue) giveBack() {
 	}
 }
 
-// overflow returns how many frames the kernel dropped for want of chunks.
+// overflow returns how many frames the kernel has dropped for lack of chunks.
 func (q *queue) overflow() uint64 {
 	s, err := statistics(q.fd)
 	if err != nil {

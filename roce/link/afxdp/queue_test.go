@@ -11,8 +11,8 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// TestKick has a unix socket in place of the AF_XDP socket, which answers as that does:
-// while the device takes no more frames wait, and are offered again.
+// TestKick replaces the AF_XDP socket by a unix socket with the same errors: while the device takes no more, frames
+// wait and are offered again.
 func TestKick(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -62,8 +62,8 @@ func TestKick(t *testing.T) {
 	}
 }
 
-// TestChunksOfAFrame feeds the RX ring chunk by chunk: a frame counts when its last
-// one is there. What is longer than any frame can be does no harm.
+// TestChunksOfAFrame fills the RX ring chunk by chunk: a frame is received when its last chunk is there. Frames that
+// are too long are dropped.
 func TestChunksOfAFrame(t *testing.T) {
 	kernel, rx := newTestRing[unix.XDPDesc](16, 0)
 	fill, taken := newTestRing[uint64](16, 0)

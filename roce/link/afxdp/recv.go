@@ -13,14 +13,13 @@ import (
 const rxBatch = 32
 
 type rxState struct {
-	whole   [rxBatch][]byte // frames of several chunks, put together
+	whole   [rxBatch][]byte // frames of several chunks, in one piece
 	headers wire.Frame
-	turn    int // source to look at first
+	next    int // queue to begin with
 }
 
 func (r *rxState) init(l *layout) {
-	// The ICRC covers more than a UDP checksum, and that of a packet which has not
-	// left the machine is not finished.
+	// The UDP checksum of a packet that has not left the machine is incomplete, and the ICRC covers more.
 	r.headers.PartialUDPSum = true
 	if !l.several {
 		return
@@ -30,8 +29,8 @@ func (r *rxState) init(l *layout) {
 	}
 }
 
-// Recv looks at each queue once, and the main link at what came through the kernel,
-// beginning with another one each time.
+// Recv receives from each queue once, and in the main link also from the kernel's way. It begins with another one each
+// time.
 func (c *conn) Recv(now ib.Instant, in []link.Run) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -43,9 +42,9 @@ func (c *conn) Recv(now ib.Instant, in []link.Run) (int, error) {
 	if c.main {
 		sources++
 	}
-	c.rx.turn = (c.rx.turn + 1) % sources
+	c.rx.next = (c.rx.next + 1) % sources
 	for i := range sources {
-		source := (c.rx.turn + i) % sources
+		source := (c.rx.next + i) % sources
 		if source < len(c.queues) {
 			got += c.receive(c.queues[source], in[got:], got)
 		} else if got < len(in) {
@@ -59,11 +58,10 @@ func (c *conn) Recv(now ib.Instant, in []link.Run) (int, error) {
 	return got, nil
 }
 
-// receive turns frames that q has into runs, of which there are used already, and
-// gives the chunks of earlier ones back. Nobody else may come by to offer the device
-// again what it took no more of: who polls does not wait.
+// receive makes runs of the frames in q, after the runs in use, and returns the chunks of earlier runs to the kernel.
+// It also offers the device frames that it has not taken earlier, as an owner that polls does not call Wait.
 func (c *conn) receive(q *queue, in []link.Run, used int) (got int) {
-	q.giveBack()
+	q.refill()
 	if q.waiting() {
 		q.kick(&c.stats)
 	}
@@ -72,7 +70,7 @@ func (c *conn) receive(q *queue, in []link.Run, used int) (got int) {
 	for at < ready && got < len(in) {
 		frame, chunks := c.frame(q, at, ready, used+got)
 		if chunks == 0 {
-			break // the rest of the frame is not there yet
+			break // the rest of the frame has not arrived yet
 		}
 		at += chunks
 		if c.decode(frame, &in[got]) {
@@ -85,9 +83,8 @@ func (c *conn) receive(q *queue, in []link.Run, used int) (got int) {
 	return got
 }
 
-// frame returns the frame whose first chunk is the at-th of those that are ready, and
-// how many chunks it takes, which it lends. A frame of several is put together in the
-// given slot.
+// frame returns the frame whose first chunk is number at of those that are ready, and how many chunks it has. They are
+// in use until the next Recv. A frame of several chunks is copied into the given slot.
 func (c *conn) frame(q *queue, at, ready, slot int) (frame []byte, chunks int) {
 	chunks = 1
 	for q.rx.at(at+chunks-1).Options&unix.XDP_PKT_CONTD != 0 {
@@ -108,7 +105,7 @@ func (c *conn) frame(q *queue, at, ready, slot int) (frame []byte, chunks int) {
 	return whole, chunks
 }
 
-// decode reads the headers of a frame and makes a run of it, if it is one of ours.
+// decode decodes the headers of a frame. If the frame is for this link, it makes a run of it.
 func (c *conn) decode(frame []byte, r *link.Run) bool {
 	if c.rx.headers.Decode(frame) != nil {
 		c.stats.RxDropped++

@@ -10,7 +10,7 @@ import (
 	"github.com/goroce/goroce/roce/link/internal/sock"
 )
 
-// Send puts the frames in the TX rings and then has the kernel look at these.
+// Send puts frames into the TX rings and then notifies the kernel.
 func (c *conn) Send(now ib.Instant, out []link.Run) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -25,14 +25,14 @@ func (c *conn) Send(now ib.Instant, out []link.Run) (int, error) {
 	return taken, nil
 }
 
-// kick has the kernel look at all TX rings.
+// kick notifies the kernel of all TX rings.
 func (c *conn) kick() {
 	for _, q := range c.queues {
 		q.kick(&c.stats)
 	}
 }
 
-// send takes one run. It returns false if there is no room.
+// send sends one run. It returns false if there is no room.
 func (c *conn) send(now ib.Instant, one []link.Run) bool {
 	r := &one[0]
 	why := runs.Refuse(&c.caps, r)
@@ -47,10 +47,10 @@ func (c *conn) send(now ib.Instant, one []link.Run) bool {
 		return c.sendByKernel(now, one)
 	}
 	mac, known := c.kernel.Neighbour(r)
-	if !known { // it waits there until it is
+	if !known { // it waits there until it is known
 		return c.sendByKernel(now, one)
 	}
-	// All frames of a flow pass one queue, and so stay in order.
+	// All frames of a flow use the same queue, so they stay in order.
 	q := c.queues[int(r.SrcPort)%c.senders]
 	if why := q.state(&c.stats); why != 0 {
 		sock.Lose(&c.stats, r.Frames(), why.Error())
@@ -81,7 +81,7 @@ func (c *conn) sendByKernel(now ib.Instant, one []link.Run) bool {
 	return n == 1 || err != nil
 }
 
-// state returns why nothing can be sent, or 0: it tries again what failed before.
+// state returns why nothing can be sent, or 0. It first tries again what has failed before.
 func (q *queue) state(s *link.Stats) unix.Errno {
 	if q.broken != 0 {
 		q.kick(s)
@@ -89,7 +89,8 @@ func (q *queue) state(s *link.Stats) unix.Errno {
 	return q.broken
 }
 
-// makeRoom makes room for so many chunks. It returns false if that takes longer.
+// makeRoom frees chunks that have been sent, and kicks the kernel if there is still no room for a number of chunks. It
+// returns false if that did not help; it does not wait.
 func (q *queue) makeRoom(chunks int, s *link.Stats) bool {
 	q.reclaim()
 	if q.room(chunks) {
@@ -100,8 +101,7 @@ func (q *queue) makeRoom(chunks int, s *link.Stats) bool {
 	return q.room(chunks)
 }
 
-// put puts a frame in the TX ring, in as many chunks as it takes, for which there is
-// room.
+// put puts a frame into the TX ring. There must be room for its chunks.
 func (q *queue) put(h *headers, id uint16, transport []byte) {
 	addr, chunk := q.take()
 	n := h.put(chunk, id)
@@ -120,7 +120,7 @@ func (q *queue) put(h *headers, id uint16, transport []byte) {
 	}
 }
 
-// take returns a chunk to send from.
+// take returns a free chunk to send from.
 func (q *queue) take() (addr uint64, chunk []byte) {
 	last := len(q.free) - 1
 	addr, q.free = q.free[last], q.free[:last]

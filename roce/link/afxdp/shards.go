@@ -14,11 +14,10 @@ import (
 	"github.com/goroce/goroce/roce/link/internal/sock"
 )
 
-// OpenShards opens as many links on the same addresses as a device has shards, a
-// power of two, and not more than the interface has queues: each link serves some of
-// these, and has the memory in common with the others. The NIC spreads packets over
-// its queues as it sees fit, so a link gets those of other shards, too. What comes
-// through the kernel comes by the first link.
+// OpenShards opens a link for each shard of a device on the same addresses. shards is a power of two, and at most the
+// number of the interface's queues. Each link serves some of the queues; all share the memory. The NIC decides which
+// queue gets a packet, so a link also gets packets of other shards. What comes through the kernel is received by the
+// first link.
 func OpenShards(addrs []netip.Addr, o Options, shards int) ([]link.Link, error) {
 	if shards < 1 || shards > link.MaxShards || shards&(shards-1) != 0 {
 		return nil, ib.Refuse("open afxdp link", "shards", shards, fmt.Sprintf("1 to %d, a power of two",
@@ -44,8 +43,7 @@ func OpenShards(addrs []netip.Addr, o Options, shards int) ([]link.Link, error) 
 	return links, nil
 }
 
-// share gives the queues to so many links in turn, and their frames to them. The
-// first senders of the queues can send, too.
+// share distributes the queues among the links, with their frames. The first senders of the queues can also send.
 func (b *base) share(queues []*queue, senders, shards int) (conns []*conn, err error) {
 	defer func() {
 		if err != nil {
@@ -88,40 +86,39 @@ type waiter interface {
 	Wait(d time.Duration, writable bool) error
 	Wake()
 	Watch(fd int) error
-	Shut() // ends all Waits, and returns when none is under way any more
+	Shut() // ends all Waits, and returns when they have returned
 }
 
-// solo is the waiter of a link that has nothing to do with what comes through the
-// kernel.
-type solo struct {
-	mu sync.Mutex // held by Wait
+// ownWaiter is the waiter of a link that receives nothing through the kernel.
+type ownWaiter struct {
+	mu sync.Mutex // held during Wait
 	*sock.Poller
 }
 
-func newSolo(fds []int) (*solo, error) {
+func newSolo(fds []int) (*ownWaiter, error) {
 	p, err := sock.NewPoller(fds)
-	return &solo{Poller: p}, err
+	return &ownWaiter{Poller: p}, err
 }
 
-func (s *solo) Wait(d time.Duration, writable bool) error {
+func (s *ownWaiter) Wait(d time.Duration, writable bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.Poller.Wait(d, writable)
 }
 
-func (s *solo) Watch(fd int) error {
+func (s *ownWaiter) Watch(fd int) error {
 	s.Poller.Add(fd)
 	return nil
 }
 
-func (s *solo) Shut() {
+func (s *ownWaiter) Shut() {
 	s.Poller.Shut()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 }
 
 func (c *conn) closeSolo() {
-	if s, ok := c.wait.(*solo); ok {
+	if s, ok := c.wait.(*ownWaiter); ok {
 		s.Close()
 	}
 }

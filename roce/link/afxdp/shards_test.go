@@ -167,7 +167,8 @@ func TestShardsRefused(t *testing.T) {
 	}
 	var refused *Error
 	for _, err := range []error{open(Options{}, 4), open(Options{Queues: 1}, 2)} {
-		if !errors.As(err, &refused) || !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "ethtool") {
+		if !errors.As(err, &refused) || !errors.Is(err, errors.ErrUnsupported) ||
+			!strings.Contains(err.Error(), "ethtool") {
 			t.Errorf("error %v, want an *Error that says what to do", err)
 		}
 	}
@@ -187,7 +188,7 @@ func TestDeviceOfShards(t *testing.T) {
 	device := func(ns *linktest.Namespace, o Options) *roce.Device {
 		links := openShards(t, ns, o, 2)
 		for i, l := range links {
-			links[i] = wrap.Seal(wrap.Turn(l))
+			links[i] = wrap.Seal(wrap.Loopback(l))
 		}
 		dev, err := roce.OpenShards(links, roce.Options{})
 		must(t, err)

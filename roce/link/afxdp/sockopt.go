@@ -8,9 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// register makes m the memory of an AF_XDP socket.
+// register registers m as the memory of an AF_XDP socket.
 func register(fd int, m *umem) error {
-	reg := unix.XDPUmemReg{Addr: uint64(uintptr(unsafe.Pointer(&m.mem[0]))), Len: uint64(len(m.mem)), Size: uint32(m.chunk)}
+	reg := unix.XDPUmemReg{Addr: uint64(uintptr(unsafe.Pointer(&m.mem[0]))), Len: uint64(len(m.mem)),
+		Size: uint32(m.chunk)}
 	_, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.SOL_XDP, unix.XDP_UMEM_REG,
 		uintptr(unsafe.Pointer(&reg)), unsafe.Sizeof(reg), 0)
 	if errno == unix.ENOBUFS {
@@ -22,8 +23,8 @@ func register(fd int, m *umem) error {
 	return nil
 }
 
-// knowsSeveral reports whether the kernel knows frames of several chunks (Linux
-// 6.6). It looks at the flags of bind before it looks for the interface.
+// knowsSeveral reports whether the kernel supports frames of several chunks (Linux 6.6). It relies on bind checking the
+// flags before the interface.
 func knowsSeveral() bool {
 	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -33,7 +34,7 @@ func knowsSeveral() bool {
 	return unix.Bind(fd, &unix.SockaddrXDP{Flags: unix.XDP_USE_SG}) != unix.EINVAL
 }
 
-// offsets returns where in their memory the fields of a socket's rings are.
+// offsets returns the offsets of the fields of a socket's rings.
 func offsets(fd int) (at unix.XDPMmapOffsets, err error) {
 	err = getsockopt(fd, unix.XDP_MMAP_OFFSETS, unsafe.Pointer(&at), unsafe.Sizeof(at))
 	return at, err
@@ -47,18 +48,19 @@ func statistics(fd int) (s unix.XDPStatistics, err error) {
 
 func getsockopt(fd, opt int, value unsafe.Pointer, size uintptr) error {
 	length := uint32(size)
-	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_XDP, uintptr(opt), uintptr(value), uintptr(unsafe.Pointer(&length)), 0)
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_XDP, uintptr(opt), uintptr(value),
+		uintptr(unsafe.Pointer(&length)), 0)
 	switch {
 	case errno != 0:
 		return os.NewSyscallError("getsockopt", errno)
 	case uintptr(length) != size:
-		return fmt.Errorf("AF_XDP socket option %d has %d bytes, not %d: the kernel is older than Linux 5.9", opt, length, size)
+		return fmt.Errorf("AF_XDP socket option %d has %d bytes, not %d: the kernel is older than Linux 5.9", opt,
+			length, size)
 	}
 	return nil
 }
 
-// channels returns how many receive and send queues an interface has: 1 where it does
-// not tell.
+// channels returns the number of receive and send queues of an interface, 1 if it does not tell.
 func channels(netif string) (rx, tx int) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -75,13 +77,14 @@ func channels(netif string) (rx, tx int) {
 	}
 	copy(req.name[:], netif)
 	req.data = unsafe.Pointer(&ch)
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req))); errno != 0 {
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL,
+		uintptr(unsafe.Pointer(&req))); errno != 0 {
 		return 1, 1
 	}
 	return max(int(ch.rx+ch.combined), 1), max(int(ch.tx+ch.combined), 1)
 }
 
-// call is sendto or recvfrom without data, which has the kernel look at the rings.
+// call calls sendto or recvfrom without data, which makes the kernel process the rings.
 func call(trap uintptr, fd int) unix.Errno {
 	_, _, errno := unix.Syscall6(trap, uintptr(fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
 	return errno

@@ -1,19 +1,16 @@
-// Package mem is a network in memory: links that hand runs to one another inside
-// one process, without sockets, privileges or a clock.
+// Package mem is a network in memory: links that pass runs to one another within one process, without sockets,
+// privileges or a clock.
 //
 //	network := mem.NewNetwork()
 //	a := network.Open([]ib.GID{gidA}, mem.Options{})
 //	b := network.Open([]ib.GID{gidB}, mem.Options{})
 //
-// What Send was given, the owner of the destination GID can Recv at once: under
-// virtual time one goroutine steps all devices in turn. Real goroutines may own
-// the links as well; Wait then sleeps until a run arrives.
+// The owner of the destination GID can Recv at once what was passed to Send, so under virtual time one goroutine can
+// step all devices in turn. The links may also be owned by different goroutines; Wait then blocks until a run arrives.
 //
-// Like a switch the network has bounded memory: a run for a link whose queue is
-// full is dropped and counted there (Stats.RxOverflow). Runs to nobody are
-// counted at the sender (Stats.TxErrors); those to a multicast group go to all its
-// members, in the order in which they joined, be there any or not. Faults, delay
-// and captures come from package wrap.
+// Like a switch, the network has bounded memory: a run for a link whose queue is full is dropped and counted there
+// (Stats.RxOverflow). Runs to unknown GIDs are counted at the sender (Stats.TxErrors). Runs to a multicast group go to
+// all its members, if any, in the order in which they joined. Faults, delay and captures are in package wrap.
 package mem
 
 import (
@@ -33,29 +30,29 @@ import (
 
 // Defaults of Options.
 const (
-	DefaultMTU        = 4200 // room for path MTU 4096 in rdma_rxe's reckoning
+	DefaultMTU        = 4200 // enough for path MTU 4096, see ib.MTUFor
 	DefaultRunFrames  = 64
 	DefaultQueueRuns  = 1024
 	DefaultQueueBytes = 1 << 20
 	maxRunBytes       = 65000
 )
 
-// Options says what a link can do. Zero fields take the defaults above.
+// Options are the capabilities of a link. Zero fields take the defaults above.
 type Options struct {
-	MTU        int // bytes of IP packet that fit
-	RunFrames  int // most frames in a run; 1 plays a link without offload
-	QueueRuns  int // runs that wait for Recv, at most
-	QueueBytes int // bytes of frames that wait for Recv, at most
+	MTU        int // most bytes of an IP packet
+	RunFrames  int // most frames in a run; 1 is a link without offload
+	QueueRuns  int // most runs that wait for Recv
+	QueueBytes int // most bytes of frames that wait for Recv
 
-	// Steer chooses among several links with the same GIDs, 0 to n-1; nil takes
-	// link.FrameShard of the first frame. It is called by senders.
+	// Steer chooses one of n links with the same GIDs; nil stands for link.FrameShard of the first frame. Senders call
+	// it.
 	Steer func(r *link.Run, n int) int
 }
 
 // Network connects the links that were opened on it.
 type Network struct {
-	mu      sync.RWMutex          // taken before that of a link
-	owner   map[ib.GID][]*memLink // several: a device with as many shards
+	mu      sync.RWMutex          // taken before the mutex of a link
+	owner   map[ib.GID][]*memLink // several for a device with several shards
 	members map[ib.GID][]*memLink // of multicast groups
 }
 
@@ -64,12 +61,11 @@ func NewNetwork() *Network {
 	return &Network{owner: make(map[ib.GID][]*memLink), members: make(map[ib.GID][]*memLink)}
 }
 
-// Open returns a new link that owns the GIDs. A GID that another link owned
-// moves to the new one, as it does with AddLocal.
+// Open returns a new link that owns the GIDs. A GID that another link owned moves to the new one; with AddLocal, too.
 func (n *Network) Open(gids []ib.GID, o Options) link.Link { return n.OpenShards(gids, o, 1)[0] }
 
-// OpenShards returns links that own the GIDs together: a run for one of them goes to
-// one of the links (Options.Steer).
+// OpenShards returns several links that own the GIDs together: a run to one of the GIDs goes to one of the links
+// (Options.Steer).
 func (n *Network) OpenShards(gids []ib.GID, o Options, shards int) []link.Link {
 	links := make([]link.Link, shards)
 	owners := make([]*memLink, shards)
@@ -121,7 +117,7 @@ func or(v, def int) int {
 	return v
 }
 
-// deliver gives r to those whom it is for. It reports false if that is nobody.
+// deliver passes r to the links of its destination. It returns false if there is none.
 func (n *Network) deliver(r *link.Run) bool {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
@@ -141,19 +137,19 @@ func (n *Network) deliver(r *link.Run) bool {
 
 type memLink struct {
 	net    *Network
-	device []*memLink // those that own the same GIDs
+	device []*memLink // links with the same GIDs, this one included
 	steer  func(*link.Run, int) int
 	caps   link.Caps
 	local  local.Set
-	stats  link.Stats // the owner's; RxOverflow is kept in overflow
+	stats  link.Stats // used by the owner; RxOverflow is counted in overflow
 	closed atomic.Bool
 	woken  atomic.Bool
 	timer  *time.Timer
 
-	// arrived holds a token when Wait has something to look at.
+	// arrived has a token when Wait has to look again.
 	arrived chan struct{}
 
-	mu       sync.Mutex // guards what senders touch
+	mu       sync.Mutex // guards the fields below, which senders use
 	queue    *runs.Queue
 	overflow uint64
 }
@@ -188,7 +184,7 @@ func (l *memLink) sendRun(r *link.Run) {
 	l.stats.TxBytes += uint64(len(r.Buf))
 }
 
-// deliver is called by the sender.
+// deliver queues a run. The sender calls it.
 func (l *memLink) deliver(r *link.Run) {
 	l.mu.Lock()
 	ok := l.queue.Push(r)
@@ -197,12 +193,12 @@ func (l *memLink) deliver(r *link.Run) {
 	}
 	l.mu.Unlock()
 	if ok {
-		l.ring()
+		l.signal()
 	}
 }
 
-// ring makes Wait look.
-func (l *memLink) ring() {
+// signal makes Wait look again.
+func (l *memLink) signal() {
 	select {
 	case l.arrived <- struct{}{}:
 	default:
@@ -257,7 +253,7 @@ func (l *memLink) pending() bool {
 
 func (l *memLink) Wake() {
 	l.woken.Store(true)
-	l.ring()
+	l.signal()
 }
 
 func (l *memLink) Watch(int) error {
@@ -291,15 +287,14 @@ func (l *memLink) Leave(g ib.GID) error {
 	return nil
 }
 
-// disown makes a GID that l owns nobody's, its companions' neither. The caller holds
-// n.mu.
+// disown removes a GID from l and from the links that share it. The caller holds n.mu.
 func (n *Network) disown(g ib.GID, l *memLink) {
 	if slices.Contains(n.owner[g], l) {
 		delete(n.owner, g)
 	}
 }
 
-// leave takes l out of a group. The caller holds n.mu.
+// leave removes l from a group. The caller holds n.mu.
 func (n *Network) leave(g ib.GID, l *memLink) {
 	left := slices.DeleteFunc(n.members[g], func(m *memLink) bool { return m == l })
 	if len(left) > 0 {
@@ -313,7 +308,7 @@ func (l *memLink) AddLocal(g ib.GID) error {
 	l.net.mu.Lock()
 	defer l.net.mu.Unlock()
 	return l.local.Add(g, func() error {
-		l.net.owner[g] = l.device // as for Open; the others find it so
+		l.net.owner[g] = l.device // for all links of the device, as in Open
 		return nil
 	})
 }
@@ -348,6 +343,6 @@ func (l *memLink) Close() error {
 		l.net.leave(g, l)
 	}
 	l.net.mu.Unlock()
-	l.ring()
+	l.signal()
 	return nil
 }

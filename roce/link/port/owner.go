@@ -7,18 +7,19 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/goroce/goroce/roce/link"
 )
 
-// Owner is what could be found out about who has a port.
+// Owner describes who has a port, as far as it could be found out.
 type Owner struct {
 	PID    int    // 0 if no process was found
 	Name   string // the process's command name
 	UID    int    // of the socket; -1 if no socket was found
-	Goroce bool   // a goroce process has claimed the port: see Claim
+	Goroce bool   // it is a goroce process, as it says: see Announce
 	Kernel bool   // no process was found, and rdma_rxe, which is loaded, has such a socket
 }
 
@@ -43,11 +44,8 @@ func (o Owner) String() string {
 // FindOwner looks for the socket that has UDP port 4791 at addr, or at all
 // addresses, and for the process that holds it. It needs no privilege, but
 // without any it sees only the caller's own processes.
-func FindOwner(addr netip.Addr) Owner { return findOwner(addr, locked(addr)) }
-
-// findOwner is FindOwner where it is known whether a goroce process has claimed the port.
-func findOwner(addr netip.Addr, goroce bool) Owner {
-	owner := Owner{UID: -1, Goroce: goroce}
+func FindOwner(addr netip.Addr) Owner {
+	owner := Owner{UID: -1}
 	wildcard := false
 	for _, table := range []string{"udp", "udp6"} {
 		eachLine(table, func(line string) {
@@ -60,6 +58,7 @@ func findOwner(addr netip.Addr, goroce bool) Owner {
 			wildcard = s.local.Addr().IsUnspecified()
 		})
 	}
+	owner.Goroce = owner.UID >= 0 && owner.announced(addr)
 	if owner.likeRxe(wildcard) {
 		_, err := os.Stat("/sys/module/rdma_rxe")
 		owner.Kernel = err == nil
@@ -67,20 +66,26 @@ func findOwner(addr netip.Addr, goroce bool) Owner {
 	return owner
 }
 
-// likeRxe reports whether a socket could be rdma_rxe's, which binds to all addresses
-// (rxe_net.c). A process of root's that cannot be seen and does the same looks alike.
+// likeRxe reports whether a socket could be rdma_rxe's, which is bound to all addresses (rxe_net.c). The socket of a
+// root process that the caller cannot see looks alike.
 func (o Owner) likeRxe(wildcard bool) bool {
 	return o.PID == 0 && o.UID == 0 && wildcard && !o.Goroce
 }
 
-// locked reports whether a goroce process has claimed the port.
-func locked(addr netip.Addr) (found bool) {
-	eachLine("unix", func(line string) { found = found || strings.HasSuffix(line, " "+lockName(addr)) })
+// announced reports whether there is a notice of the owner's. Of a process that cannot be seen
+// any notice counts.
+func (o Owner) announced(addr netip.Addr) (found bool) {
+	name := " " + noticeName(addr)
+	eachLine("unix", func(line string) {
+		if f := strings.Fields(line); strings.HasSuffix(line, name) && len(f) > 7 {
+			found = found || o.PID == 0 || holds(o.PID, f[6])
+		}
+	})
 	return found
 }
 
-// eachLine reads a table of this thread's network namespace, which need not be that of
-// its process.
+// eachLine calls do for each line of a table of this thread's network namespace, which may differ from that of the
+// process.
 func eachLine(table string, do func(line string)) {
 	f, err := os.Open("/proc/thread-self/net/" + table)
 	if err != nil {
@@ -99,7 +104,7 @@ type socket struct {
 	inode string
 }
 
-// covers reports whether s stands in the way of port 4791 at addr.
+// covers reports whether s conflicts with a bind to port 4791 at addr.
 func (s socket) covers(addr netip.Addr) bool {
 	a := s.local.Addr()
 	return s.local.Port() == link.Port && (a == addr.WithZone("") || a.IsUnspecified() && (a.Is6() || addr.Is4()))
@@ -109,8 +114,8 @@ func (s socket) covers(addr netip.Addr) bool {
 //
 //	12: 0100007F:12B7 00000000:0000 07 00000000:00000000 00:00000000 00000000  1000  0 31337 2 ...
 //
-// where an address is printed as 32-bit words in host byte order, which is
-// little endian on the machines that we run on.
+// Addresses are printed as 32-bit words in host byte order, which is little endian on the machines that goroce
+// supports.
 func parseSocket(line string) (socket, bool) {
 	f := strings.Fields(line)
 	if len(f) < 10 {
@@ -133,12 +138,22 @@ func parseSocket(line string) (socket, bool) {
 	return socket{netip.AddrPortFrom(addr.Unmap(), uint16(portNum)), uid, f[9]}, true
 }
 
+// holds reports whether a process has the socket with this inode open.
+func holds(pid int, inode string) bool {
+	fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	return slices.ContainsFunc(fds, func(fd string) bool { return isSocket(fd, inode) })
+}
+
+func isSocket(fd, inode string) bool {
+	target, err := os.Readlink(fd)
+	return err == nil && target == "socket:["+inode+"]"
+}
+
 // holder returns the process that has the socket with this inode open.
 func holder(inode string) (pid int, name string) {
-	want := "socket:[" + inode + "]"
 	fds, _ := filepath.Glob("/proc/[0-9]*/fd/*")
 	for _, fd := range fds {
-		if target, err := os.Readlink(fd); err != nil || target != want {
+		if !isSocket(fd, inode) {
 			continue
 		}
 		dir := filepath.Dir(filepath.Dir(fd))

@@ -1,12 +1,17 @@
-// Package port claims UDP port 4791 at an address for one driver, and says who
-// has it when it is taken.
+// Package port says who has UDP port 4791 at an address when it is taken.
 //
 // All of RoCEv2 arrives at this one port, so two programs cannot both speak it
 // at one address. A plain bind would fail with EADDRINUSE, which helps nobody:
-// [Error] names the owner and the ways out. Beside the bind there is a lock, an
-// abstract unix socket per address, because a program that binds with
-// SO_REUSEPORT, as a driver with several queues does, would silently share the
-// port with another of the same user and each would get half of the packets.
+// [Error] names the owner and the ways out.
+//
+// The bind is the only lock, since nobody else can hold it in advance. A driver whose
+// sockets share the port (SO_REUSEPORT) binds the first one without sharing, which fails
+// if anybody has the port, and lets the others of its own in after that ([Share]).
+// Otherwise two programs of a user would share it silently, and each would get half of
+// the packets.
+//
+// Who has the port says that it is goroce by the name of an abstract Unix socket
+// ([Announce]). Anybody can take such a name, so nothing is refused for want of it.
 package port
 
 import (
@@ -31,7 +36,8 @@ type Error struct {
 func (e *Error) Error() string {
 	advice := "use another address, or another network namespace, or stop it"
 	if e.Owner.Goroce {
-		advice = "if that is the daemon, go through it (--daemon); otherwise use another address or network namespace, or stop it"
+		advice = "if that is the daemon, go through it (--daemon); otherwise use another address or network " +
+			"namespace, or stop it"
 	}
 	return fmt.Sprintf("%v: %v by %v; %s", netip.AddrPortFrom(e.Addr, link.Port), ErrTaken, e.Owner, advice)
 }
@@ -39,37 +45,41 @@ func (e *Error) Error() string {
 // Is makes errors.Is(err, ErrTaken) true.
 func (e *Error) Is(target error) bool { return target == ErrTaken }
 
-// Lock is held for as long as the port is in use. The kernel lets it go when the
-// process ends.
-type Lock struct{ fd int }
+// Share lets further sockets of the same user bind where fd is bound, which says so too.
+func Share(fd int) error {
+	return os.NewSyscallError("setsockopt SO_REUSEPORT", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
+}
 
-// Claim locks the port at addr within this network namespace. It fails with
-// *Error if another driver has it.
-func Claim(addr netip.Addr) (*Lock, error) {
+// Notice says that a goroce process has the port at an address, until it is withdrawn or
+// the process ends.
+type Notice struct{ fd int }
+
+// Announce tells others of this network namespace that the port at addr is a goroce
+// process's: the caller has bound it. If somebody has taken the name they are not told.
+func Announce(addr netip.Addr) *Notice {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, os.NewSyscallError("socket", err)
+		return &Notice{-1}
 	}
-	name := lockName(addr)
-	err = unix.Bind(fd, &unix.SockaddrUnix{Name: name})
-	if err == nil {
-		return &Lock{fd}, nil
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: noticeName(addr)}); err != nil {
+		_ = unix.Close(fd)
+		return &Notice{-1}
 	}
-	_ = unix.Close(fd)
-	if errors.Is(err, unix.EADDRINUSE) {
-		return nil, &Error{Addr: addr, Owner: FindOwner(addr)}
-	}
-	return nil, fmt.Errorf("lock %s: %w", name, err)
+	return &Notice{fd}
 }
 
-// lockName is an abstract name. These belong to the network namespace, as ports do.
-func lockName(addr netip.Addr) string {
-	return fmt.Sprintf("@goroce/%v", netip.AddrPortFrom(addr, link.Port))
+// noticeName is an abstract name. These belong to the network namespace, as ports do.
+func noticeName(addr netip.Addr) string {
+	return fmt.Sprintf("@goroce/%v", netip.AddrPortFrom(addr.WithZone(""), link.Port))
 }
 
-// Release gives the port back.
-func (l *Lock) Release() { _ = unix.Close(l.fd) }
+// Withdraw ends the notice.
+func (n *Notice) Withdraw() {
+	if n.fd >= 0 {
+		_ = unix.Close(n.fd)
+	}
+}
 
 // Taken returns the *Error for addr, having looked for the owner. Drivers call it when bind
-// says EADDRINUSE. The lock is theirs then: it is no goroce process that has the port.
-func Taken(addr netip.Addr) error { return &Error{Addr: addr, Owner: findOwner(addr, false)} }
+// says EADDRINUSE.
+func Taken(addr netip.Addr) error { return &Error{Addr: addr, Owner: FindOwner(addr)} }

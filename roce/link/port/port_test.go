@@ -2,10 +2,14 @@ package port
 
 import (
 	"errors"
+	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/goroce/goroce/tests/require"
 )
 
 func TestParseSocket(t *testing.T) {
@@ -15,9 +19,11 @@ func TestParseSocket(t *testing.T) {
 		uid   int
 		inode string
 	}{
-		{"  12: 0100007F:12B7 00000000:0000 07 00000000:00000000 00:00000000 00000000  1000        0 31337 2 0000000000000000 0",
+		{"  12: 0100007F:12B7 00000000:0000 07 00000000:00000000 00:00000000 00000000  1000        0 31337 2 " +
+			"0000000000000000 0",
 			"127.0.0.1:4791", 1000, "31337"},
-		{" 7: 00000000000000000000000001000000:12B7 00000000000000000000000000000000:0000 07 00000000:00000000 00:00000000 00000000 0 0 99 2 0 0",
+		{" 7: 00000000000000000000000001000000:12B7 00000000000000000000000000000000:0000 07 00000000:00000000 " +
+			"00:00000000 00000000 0 0 99 2 0 0",
 			"[::1]:4791", 0, "99"},
 		{" 7: 0000000000000000FFFF0000630A0A0A:0035 00000000000000000000000000000000:0000 07 0:0 00:0 0 5 0 98 2 0 0",
 			"10.10.10.99:53", 5, "98"},
@@ -29,8 +35,11 @@ func TestParseSocket(t *testing.T) {
 		}
 	}
 	for _, line := range []string{
-		"", "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops",
-		"1: 010:12B7 x x x x x 0 0 99 2", "1: 0100007F12B7 x x x x x 0 0 99 2", "1: 0100007F:12B7 x x x x x root 0 99 2", "1: 0100007F00:12B7 x x x x x 0 0 99 2",
+		"",
+		"  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref " +
+			"pointer drops",
+		"1: 010:12B7 x x x x x 0 0 99 2", "1: 0100007F12B7 x x x x x 0 0 99 2",
+		"1: 0100007F:12B7 x x x x x root 0 99 2", "1: 0100007F00:12B7 x x x x x 0 0 99 2",
 	} {
 		if s, ok := parseSocket(line); ok {
 			t.Errorf("%q is taken for a socket: %+v", line, s)
@@ -60,27 +69,43 @@ func TestCovers(t *testing.T) {
 	}
 }
 
-func TestClaim(t *testing.T) {
-	addr := netip.MustParseAddr("192.0.2.201") // a lock needs no interface
-	first, err := Claim(addr)
+// TestNotice: who has bound the port is called goroce as long as it says so itself. A name that
+// another process has taken stands in nobody's way, and makes no owner.
+func TestNotice(t *testing.T) {
+	addr := netip.AddrFrom4([4]byte{127, 9, byte(os.Getpid() >> 8), byte(os.Getpid())})
+	notice := Announce(addr)
+	defer notice.Withdraw()
+	if o := FindOwner(addr); o.Goroce || o.UID != -1 {
+		t.Errorf("where nobody has the port the owner is %+v", o)
+	}
+	conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 4791)))
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer conn.Close()
 	var taken *Error
-	if _, err := Claim(addr); !errors.Is(err, ErrTaken) || !errors.As(err, &taken) || !taken.Owner.Goroce {
-		t.Errorf("second claim: %v, want ErrTaken by goroce", err)
+	if err := Taken(addr); !errors.Is(err, ErrTaken) || !errors.As(err, &taken) || !taken.Owner.Goroce || taken.Owner.PID != os.Getpid() {
+		t.Errorf("the port is %v, want goroce's", err)
 	}
-	if !errors.As(Taken(addr), &taken) || taken.Owner.Goroce {
-		t.Errorf("who has the lock hears %v: it is another program that has the port", taken)
+	notice.Withdraw()
+
+	squatter := exec.Command("python3", "-c", `import socket, sys
+s = socket.socket(socket.AF_UNIX); s.bind("\0" + sys.argv[1]); print("bound", flush=True); sys.stdin.read()`, noticeName(addr)[1:])
+	in, err1 := squatter.StdinPipe()
+	out, err2 := squatter.StdoutPipe()
+	if err := errors.Join(err1, err2, squatter.Start()); err != nil {
+		require.Missing(t, "python3: %v", err)
 	}
-	first.Release()
-	second, err := Claim(addr)
-	if err != nil {
-		t.Fatalf("after release: %v", err)
+	defer func() {
+		_ = in.Close()
+		_ = squatter.Wait()
+	}()
+	if _, err := out.Read(make([]byte, 5)); err != nil {
+		t.Fatal(err)
 	}
-	second.Release()
-	if FindOwner(addr).Goroce {
-		t.Error("a lock that was released is still found")
+	Announce(addr).Withdraw()
+	if o := FindOwner(addr); o.Goroce {
+		t.Errorf("by another process's word the owner is %+v", o)
 	}
 }
 
@@ -94,15 +119,17 @@ func TestOwnerText(t *testing.T) {
 		{Owner{UID: 1001}, "user 1001"},
 		{Owner{UID: -1}, "by a process that cannot be seen"},
 		{Owner{UID: 1001, Goroce: true}, "goroce in a process of user 1001"},
-		{Owner{PID: 7, Name: "goroced", Goroce: true}, "goroce in process 7 (goroced); if that is the daemon, go through it (--daemon)"},
+		{Owner{PID: 7, Name: "goroced", Goroce: true},
+			"goroce in process 7 (goroced); if that is the daemon, go through it (--daemon)"},
 	} {
-		if got := (&Error{Addr: netip.MustParseAddr("::1"), Owner: tt.o}).Error(); !strings.Contains(got, tt.want) || !strings.Contains(got, "[::1]:4791") {
+		if got := (&Error{Addr: netip.MustParseAddr("::1"), Owner: tt.o}).Error(); !strings.Contains(got, tt.want) ||
+			!strings.Contains(got, "[::1]:4791") {
 			t.Errorf("%+v: %q does not say %q and where", tt.o, got, tt.want)
 		}
 	}
 }
 
-// TestLikeRxe: neither a process that is seen nor goroce's lock leaves the kernel.
+// TestLikeRxe: neither a process that is seen nor a goroce leaves the kernel.
 func TestLikeRxe(t *testing.T) {
 	for _, c := range []struct {
 		o        Owner

@@ -34,7 +34,8 @@ func TestGroupOnTheWire(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 1500)
 	a := openIn(t, na, raw, na.Addr4, na.Addr6)
 	l := wrap.Seal(a)
-	out := []link.Run{linktest.NewDatagram(a, linktest.NewGroup(a), 64), linktest.NewDatagram(a, ib.GID{0: 0xFF, 1: 0x05, 15: 9}, 1040)}
+	out := []link.Run{linktest.NewDatagram(a, linktest.NewGroup(a), 64),
+		linktest.NewDatagram(a, ib.GID{0: 0xFF, 1: 0x05, 15: 9}, 1040)}
 	out[1].Src = a.Caps().Local[1]
 	capture := nb.Capture(t, len(out))
 	linktest.SendAll(t, l, out)
@@ -46,14 +47,15 @@ func TestGroupOnTheWire(t *testing.T) {
 		if mac := linktest.GroupMAC(out[i].Dst); f.EtherDst != mac || f.EtherSrc != na.MAC {
 			t.Errorf("packet %d from %x to %x, want from %x to %x", i, f.EtherSrc, f.EtherDst, na.MAC, mac)
 		}
-		if f.Outer.Dst != out[i].Dst || f.Outer.SrcPort != out[i].SrcPort || f.Outer.HopLimit != out[i].HopLimit || !f.Outer.Check(f.Transport) {
+		if f.Outer.Dst != out[i].Dst || f.Outer.SrcPort != out[i].SrcPort || f.Outer.HopLimit != out[i].HopLimit ||
+			!f.Outer.Check(f.Transport) {
 			t.Errorf("packet %d: %+v, ICRC right: %v", i, f.Outer, f.Outer.Check(f.Transport))
 		}
 	}
 	linktest.Tshark(t, capture.File, len(out))
 }
 
-// What counts is the group, not the MAC address that a frame came to.
+// The group decides, not the destination MAC address of a frame.
 func TestGroupFrames(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 1500)
 	nb.Command(t, "ip", "link", "set", nb.IfName, "promisc", "on")
@@ -138,7 +140,8 @@ func TestGroupGuard(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 20 {
-			linktest.SendAll(t, a, []link.Run{linktest.NewDatagram(a, linktest.NewGroup(a), 64), linktest.NewDatagram(a, group, 64)})
+			linktest.SendAll(t, a, []link.Run{linktest.NewDatagram(a, linktest.NewGroup(a), 64),
+				linktest.NewDatagram(a, group, 64)})
 		}
 		linktest.Collect(t, b, 20)
 	}

@@ -111,7 +111,8 @@ func checkWire(t *testing.T, packets [][]byte, out []link.Run, from, to [6]byte,
 				want.ID = 0
 			}
 			if f.Outer != want || f.EtherSrc != from || f.EtherDst != to {
-				t.Fatalf("run %d frame %d from %x to %x: %+v, want from %x to %x: %+v", i, j, f.EtherSrc, f.EtherDst, f.Outer, from, to, want)
+				t.Fatalf("run %d frame %d from %x to %x: %+v, want from %x to %x: %+v", i, j, f.EtherSrc, f.EtherDst,
+					f.Outer, from, to, want)
 			}
 			frame := f.Transport
 			if whole {
@@ -138,7 +139,8 @@ func TestWholeRuns(t *testing.T) {
 		a, b := openIn(t, na, raw, addrs[0]), openIn(t, nb, raw, addrs[1])
 		linktest.Meet(t, a, b)
 		var psn uint32
-		out := []link.Run{linktest.NewRun(a, b, &psn, 62, 1040, 20), linktest.NewRun(a, b, &psn, 1, 40, 0), linktest.NewRun(a, b, &psn, 63, 20, 16)}
+		out := []link.Run{linktest.NewRun(a, b, &psn, 62, 1040, 20), linktest.NewRun(a, b, &psn, 1, 40, 0),
+			linktest.NewRun(a, b, &psn, 63, 20, 16)}
 		for i := range out {
 			seal(&out[i], uint16(65_530+20*i))
 		}
@@ -149,7 +151,8 @@ func TestWholeRuns(t *testing.T) {
 		}
 		for i, r := range got {
 			if r.Size != out[i].Size || len(r.Buf) != len(out[i].Buf) {
-				t.Errorf("run %d: %d bytes in frames of %d, want %d in frames of %d", i, len(r.Buf), r.Size, len(out[i].Buf), out[i].Size)
+				t.Errorf("run %d: %d bytes in frames of %d, want %d in frames of %d", i, len(r.Buf), r.Size,
+					len(out[i].Buf), out[i].Size)
 			}
 			checkICRCs(t, &r)
 		}
@@ -261,7 +264,8 @@ func TestOffload(t *testing.T) {
 		}
 		return err
 	})
-	if !strings.Contains(err.Error(), "segmentation offload is not possible") || !strings.Contains(err.Error(), "use OffloadAuto") {
+	if !strings.Contains(err.Error(), "segmentation offload is not possible") ||
+		!strings.Contains(err.Error(), "use OffloadAuto") {
 		t.Errorf("without loopback: %v", err)
 	}
 }

@@ -196,8 +196,8 @@ func TestNobodyThere(t *testing.T) {
 	}
 }
 
-// TestFirstFrames: what is sent before the neighbour is known arrives when it is,
-// in order, and what does not fit is counted.
+// TestFirstFrames: frames that are sent before the neighbour is known arrive when it is, in order; those that do not
+// fit are counted.
 func TestFirstFrames(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 1500)
 	a, b := openIn(t, na, raw, na.Addr4), openIn(t, nb, raw, nb.Addr4)
@@ -309,7 +309,7 @@ func TestPermission(t *testing.T) {
 	}
 }
 
-// What waits for a MAC address is lost if its own address goes meanwhile.
+// A frame that waits for a MAC address is lost if its source address is removed meanwhile.
 func TestHeldFromAddressThatGoes(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 1500)
 	a := openIn(t, na, raw, na.Addr4)
@@ -327,7 +327,8 @@ func TestHeldFromAddressThatGoes(t *testing.T) {
 	if err := a.RemoveLocal(later); err != nil {
 		t.Fatal(err)
 	}
-	na.Command(t, "ip", "neigh", "replace", "10.99.0.200", "lladdr", net.HardwareAddr(nb.MAC[:]).String(), "dev", na.IfName)
+	na.Command(t, "ip", "neigh", "replace", "10.99.0.200", "lladdr", net.HardwareAddr(nb.MAC[:]).String(), "dev",
+		na.IfName)
 	for end := time.Now().Add(20 * time.Second); a.Stats().TxErrors+a.Stats().TxFrames == 0; {
 		_ = a.Wait(10*time.Millisecond, false)
 		if _, err := a.Recv(0, make([]link.Run, 1)); err != nil {

@@ -113,7 +113,7 @@ func checkRun(r *link.Run) bool {
 	return true
 }
 
-// BenchmarkPingPong sends a frame of 40 bytes to and fro, both sides spinning.
+// BenchmarkPingPong sends a frame of 40 bytes back and forth; both ends spin.
 func BenchmarkPingPong(b *testing.B) {
 	na, nb := linktest.NewVeth(b, 1500)
 	x, y := openIn(b, na, udp.Options{}, na.Addr4), openIn(b, nb, udp.Options{}, nb.Addr4)

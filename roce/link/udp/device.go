@@ -12,7 +12,7 @@ import (
 // device is the network interface that holds an address.
 type device struct {
 	neigh.NetIf
-	checksums bool // it completes UDP checksums, or the kernel did not say
+	checksums bool // it computes UDP checksums, or the kernel did not tell
 }
 
 func findDevice(a netip.Addr) (device, error) {
@@ -20,8 +20,8 @@ func findDevice(a netip.Addr) (device, error) {
 	return device{n, err == nil && checksums(n.Name)}, err
 }
 
-// checksums asks the interface whether it completes checksums. Kernels before
-// 6.11 refuse UDP_SEGMENT with EIO where it does not.
+// checksums asks the interface whether it computes UDP checksums. If it does not, kernels before 6.11 refuse
+// UDP_SEGMENT with EIO.
 func checksums(name string) bool {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -32,7 +32,7 @@ func checksums(name string) bool {
 	req := struct {
 		name [unix.IFNAMSIZ]byte
 		data unsafe.Pointer
-		_    [16]byte // struct ifreq has room for more
+		_    [16]byte // padding to the size of struct ifreq
 	}{data: unsafe.Pointer(&value)}
 	copy(req.name[:unix.IFNAMSIZ-1], name)
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req)))

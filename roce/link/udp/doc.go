@@ -3,32 +3,26 @@
 //
 //	l, err := udp.Open([]netip.Addr{addr}, udp.Options{})
 //
-// There is one socket per local address, bound to port 4791, which comes and goes with
-// it. A socket knows nothing of ICRCs, so the driver's task is to make the kernel send
-// headers that can be foreseen: sockets are never connected and their path MTU
-// discovery is in PROBE mode, for then Linux sends every IPv4 packet with "don't
-// fragment" and identification 0, and numbers the segments of a run 0, 1, 2 ...
-// (ip_select_ident and inet_gso_segment). Caps.ID says which of the two rules holds.
+// There is one socket for each local address, bound to port 4791. A socket cannot compute ICRCs, so the kernel must
+// send headers that can be predicted: the sockets are not connected, and their path MTU discovery is in PROBE mode.
+// Linux then sends every IPv4 packet with "don't fragment" and identification 0, and numbers the segments of a run 0,
+// 1, 2 ... (ip_select_ident and inet_gso_segment). Caps.ID says which of the two rules applies.
 //
 // Speed comes from segmentation: a run leaves as one message (UDP_SEGMENT) and
 // arrives as one (UDP_GRO); several runs share a system call (sendmmsg,
 // recvmmsg). Traffic of rdma_rxe and NICs is never merged, since its UDP checksum
 // is 0, and arrives a frame at a time.
 //
-// Each multicast group that is joined has a socket of its own, bound to the group,
-// on each interface of the link. On a host with several members every one receives
-// a frame, whichever program sends it. Groups of IPv6 need a route, which Linux
-// makes for every interface but loopback.
+// Each joined multicast group has a socket of its own, bound to the group, on each interface of the link. If several
+// programs of a host are members, each receives a frame, whichever program sends it. IPv6 groups need a route, which
+// Linux has for every interface but loopback.
 //
-// A device with several shards has several links ([OpenShards]), whose sockets share
-// the port (SO_REUSEPORT). A classic BPF program, which anybody may attach, has the
-// kernel choose the socket by the destination QP.
+// A device with several shards has several links ([OpenShards]), whose sockets share the port (SO_REUSEPORT). A classic
+// BPF program, which any user may attach, makes the kernel choose the socket by the destination QP.
 //
-// What a socket cannot do: choose the source port, choose an IPv6 flow label (the
-// kernel makes one up, and the ICRC does not cover it), or see the identification
-// of what it receives.
+// A socket cannot choose the source port or the IPv6 flow label (the kernel chooses a label, which the ICRC does not
+// cover), and cannot see the IPv4 identification of what it receives.
 //
-// Files: open.go makes the sockets, offload.go finds out about segmentation,
-// send.go and recv.go move runs, shards.go shares the port, local.go adds and removes
-// addresses, group.go joins groups, device.go knows the interface.
+// Files: open.go opens the sockets, offload.go detects segmentation offload, send.go and recv.go move runs, shards.go
+// shares the port, local.go adds and removes addresses, group.go joins groups, device.go queries the interface.
 package udp

@@ -15,9 +15,8 @@ import (
 	"github.com/goroce/goroce/roce/link/port"
 )
 
-// Join opens sockets that receive what is sent to the group. Members of this host
-// get copies of what it sends there itself: IP_MULTICAST_LOOP, which is on by
-// default.
+// Join opens sockets that receive frames to the group. They also receive what this host sends there itself:
+// IP_MULTICAST_LOOP is on by default.
 func (c *conn) Join(g ib.GID) error {
 	c.sockets.Lock()
 	defer c.sockets.Unlock()
@@ -42,8 +41,7 @@ func (c *conn) Join(g ib.GID) error {
 	return nil
 }
 
-// Leave closes the group's sockets. Recv does not use them meanwhile, and what
-// Wait sees of them ends with Remove.
+// Leave closes the group's sockets. Recv does not use them meanwhile, and Remove ends their use by Wait.
 func (c *conn) Leave(g ib.GID) error {
 	c.sockets.Lock()
 	defer c.sockets.Unlock()
@@ -62,8 +60,8 @@ func (r *rxState) member(g *ib.GID) bool {
 	return group.Is(g) && slices.ContainsFunc(r.socks, func(s *socket) bool { return s.local == *g })
 }
 
-// groupSockets opens a socket for g on each interface that holds an address of its
-// IP version, for a link-local group is another one on each.
+// groupSockets opens a socket for g on each interface that has an address of its IP version; a link-local group is a
+// different one on each.
 func (c *conn) groupSockets(g ib.GID) (socks []*socket, err error) {
 	for i := range c.socks {
 		index := c.socks[i].index
@@ -84,9 +82,8 @@ func (c *conn) groupSockets(g ib.GID) (socks []*socket, err error) {
 	return socks, nil
 }
 
-// groupSocket returns a socket that receives what comes to g by one interface, and
-// nothing else: sockets that are bound to a unicast address receive no multicast,
-// and one that is bound to none would receive too much.
+// groupSocket returns a socket that receives only frames to g from one interface. Sockets that are bound to a unicast
+// address receive no multicast, and one that is not bound to an address would receive too much.
 func groupSocket(g ib.GID, index int) (*socket, error) {
 	a := g.Addr()
 	s, err := newSocket(a, index)
@@ -95,8 +92,8 @@ func groupSocket(g ib.GID, index int) (*socket, error) {
 	}
 	err = setOptions(s.fd, []option{
 		{"SO_REUSEADDR", unix.SOL_SOCKET, unix.SO_REUSEADDR, 1, false}, // other programs may be members
-		// Before Linux 5.7 that takes CAP_NET_RAW. Without it a frame that another
-		// program joined the group for, on another interface, comes here too.
+		// Before Linux 5.7 this needs CAP_NET_RAW. Without it the socket also receives frames to the group from another
+		// interface, if another program has joined the group there.
 		{"SO_BINDTOIFINDEX", unix.SOL_SOCKET, unix.SO_BINDTOIFINDEX, index, true},
 	})
 	if err == nil {
@@ -115,12 +112,13 @@ func groupSocket(g ib.GID, index int) (*socket, error) {
 	return nil, err
 }
 
-// sendGroupsBy makes what the socket sends to groups leave by one interface: the
-// one of its address, whatever the routes say. IPv4 would look for that itself.
+// sendGroupsBy makes the socket send frames to groups by one interface, that of its address, whatever the routes say.
+// IPv4 would look that up itself.
 func (s *socket) sendGroupsBy(index int) error {
 	if s.is4 {
 		err := unix.SetsockoptIPMreqn(s.fd, unix.IPPROTO_IP, unix.IP_MULTICAST_IF, &unix.IPMreqn{Ifindex: int32(index)})
 		return os.NewSyscallError("setsockopt IP_MULTICAST_IF", err)
 	}
-	return os.NewSyscallError("setsockopt IPV6_MULTICAST_IF", unix.SetsockoptInt(s.fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_IF, index))
+	return os.NewSyscallError("setsockopt IPV6_MULTICAST_IF",
+		unix.SetsockoptInt(s.fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_IF, index))
 }

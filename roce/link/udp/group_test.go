@@ -14,7 +14,10 @@ import (
 )
 
 func TestMembership(t *testing.T) {
-	linktest.Membership(t, func(ns *linktest.Namespace, addr netip.Addr) link.Link { return openIn(t, ns, udp.Options{}, addr) })
+	linktest.Membership(t, func(ns *linktest.Namespace,
+		addr netip.Addr) link.Link {
+		return openIn(t, ns, udp.Options{}, addr)
+	})
 }
 
 // linkLocal returns the IPv6 link-local address of the namespace's interface.
@@ -42,7 +45,8 @@ func linkLocal(t *testing.T, ns *linktest.Namespace) (a netip.Addr) {
 // Groups of the link only, from a link-local address and a global one.
 func TestLinkLocalGroup(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 1500)
-	a, b := openIn(t, na, udp.Options{}, linkLocal(t, na), na.Addr6), openIn(t, nb, udp.Options{}, nb.Addr6, linkLocal(t, nb))
+	a, b := openIn(t, na, udp.Options{}, linkLocal(t, na), na.Addr6),
+		openIn(t, nb, udp.Options{}, nb.Addr6, linkLocal(t, nb))
 	group := linktest.NewGroup(a)
 	group[1] = 0x02
 	if err := b.Join(group); err != nil {
@@ -53,7 +57,8 @@ func TestLinkLocalGroup(t *testing.T) {
 		r.Src = src
 		linktest.SendAll(t, a, []link.Run{r})
 		if got := linktest.Collect(t, b, 1)[0]; got.Src != src || got.Dst != group {
-			t.Errorf("received from %v to %v, want from %v to %v", got.Src.Addr(), got.Dst.Addr(), src.Addr(), group.Addr())
+			t.Errorf("received from %v to %v, want from %v to %v", got.Src.Addr(), got.Dst.Addr(), src.Addr(),
+				group.Addr())
 		}
 	}
 }
@@ -63,7 +68,8 @@ func TestLinkLocalGroup(t *testing.T) {
 func TestInterfacesOfGroup(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 1500)
 	na.Command(t, "ip", "link", "add", "second", "type", "veth", "peer", "name", "end")
-	for _, cmd := range []string{"link set end up", "link set second up", "addr add 10.98.0.1/24 dev second", "addr add 10.98.0.2/24 dev second",
+	for _, cmd := range []string{"link set end up", "link set second up", "addr add 10.98.0.1/24 dev second",
+		"addr add 10.98.0.2/24 dev second",
 		"addr add fd98::1/64 dev second nodad", "addr add fd98::2/64 dev second nodad"} {
 		na.Command(t, "ip", strings.Fields(cmd)...)
 	}
@@ -90,7 +96,8 @@ func TestInterfacesOfGroup(t *testing.T) {
 				linktest.SendAll(t, both, []link.Run{r})
 				for _, l := range receivers {
 					if got := linktest.Collect(t, l, 1)[0]; got.Src != r.Src || len(got.Buf) != len(r.Buf) {
-						t.Errorf("received %d bytes from %v, want %d from %v", len(got.Buf), got.Src.Addr(), len(r.Buf), r.Src.Addr())
+						t.Errorf("received %d bytes from %v, want %d from %v", len(got.Buf), got.Src.Addr(), len(r.Buf),
+							r.Src.Addr())
 					}
 				}
 			}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/link/internal/group"
 	"github.com/goroce/goroce/roce/link/internal/sock"
 )
 
@@ -25,8 +26,28 @@ func (c *conn) AddLocal(g ib.GID) error {
 		c.socks = append(c.socks, s)
 		c.rx.socks = append(c.rx.socks, s)
 		c.poller.AddSocket(s.fd)
-		return nil
+		return c.ns.Do(func() error { return c.rejoin(s) })
 	})
+}
+
+// rejoin makes s's interface a member of the groups that the link has joined, if it is not
+// yet: it may be another interface than when they were. The caller holds c.sockets.
+func (c *conn) rejoin(s *socket) error {
+	for _, member := range slices.Clone(c.rx.socks) {
+		g := member.local
+		have := func(o *socket) bool { return o.local == g && o.index == s.index }
+		if !group.Is(&g) || g.Is4() != s.is4 || slices.ContainsFunc(c.rx.socks, have) {
+			continue
+		}
+		added, err := groupSocket(g, s.index)
+		if err != nil {
+			return fmt.Errorf("udp link: join %v again: %w", g.Addr(), err)
+		}
+		sock.SetRecvBuffer(added.fd, c.recvBuffer)
+		c.rx.socks = append(c.rx.socks, added)
+		c.poller.Add(added.fd)
+	}
+	return nil
 }
 
 // localSocket returns the socket of an address that the link did not have.
@@ -44,8 +65,7 @@ func (c *conn) localSocket(g ib.GID) (*socket, error) {
 	return s, nil
 }
 
-// addrOf returns the address of a GID with its zone: that with which it was opened, or
-// the link's interface.
+// addrOf returns the address of a GID with its zone: the one passed to Open, or the link's interface.
 func (c *conn) addrOf(g ib.GID) netip.Addr {
 	a := g.Addr()
 	i := slices.IndexFunc(c.opened, func(o netip.Addr) bool { return o.WithZone("") == a })
@@ -58,8 +78,7 @@ func (c *conn) addrOf(g ib.GID) netip.Addr {
 	return a
 }
 
-// RemoveLocal closes the socket of the address. Send and Recv do not use it meanwhile,
-// and what Wait sees of it ends with Remove.
+// RemoveLocal closes the socket of the address. Send and Recv do not use it meanwhile, and Remove ends its use by Wait.
 func (c *conn) RemoveLocal(g ib.GID) error {
 	return c.local.Remove(g, func() error {
 		c.sockets.Lock()
@@ -69,7 +88,7 @@ func (c *conn) RemoveLocal(g ib.GID) error {
 	})
 }
 
-// closeSockets closes those of an address or a group. The caller holds c.sockets.
+// closeSockets closes the sockets of an address or a group. The caller holds c.sockets.
 func (c *conn) closeSockets(g ib.GID) {
 	own := func(s *socket) bool { return s.local == g }
 	for _, s := range c.rx.socks {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// decideOffload says whether runs go to the kernel whole, and if not, why.
+// decideOffload returns whether runs are passed to the kernel as a whole, and if not, why.
 func (c *conn) decideOffload(want Offload, dev device, a netip.Addr) (on bool, why string) {
 	switch {
 	case want == OffloadOff:
@@ -22,9 +22,9 @@ func (c *conn) decideOffload(want Offload, dev device, a netip.Addr) (on bool, w
 	return true, ""
 }
 
-// probe sends a run of two segments from a socket to itself. Sandboxes that offer
-// the socket option without the function show here. Errors that do not speak of
-// segmentation, such as a loopback interface that is down, do not count.
+// probe sends a run of two segments from a socket to itself. It detects sandboxes that accept the socket option without
+// implementing it. Errors that have nothing to do with segmentation, such as a loopback interface that is down, are
+// ignored.
 func probe(a netip.Addr, index int) error {
 	domain := unix.AF_INET6
 	if a.Is4() {

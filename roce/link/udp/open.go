@@ -20,53 +20,52 @@ import (
 	"github.com/goroce/goroce/roce/neigh"
 )
 
-// Offload says whether runs are given to the kernel whole.
+// Offload says whether runs are passed to the kernel as a whole.
 type Offload uint8
 
 // Offload settings.
 const (
-	OffloadAuto Offload = iota // if kernel and interface can
-	OffloadOn                  // fail to open if they cannot
-	OffloadOff                 // send frame by frame
+	OffloadAuto Offload = iota // if kernel and interface support it
+	OffloadOn                  // opening fails if they do not
+	OffloadOff                 // never
 )
 
 // DefaultRecvBuffer is Options.RecvBuffer if that is 0.
 const DefaultRecvBuffer = 4 << 20
 
-// Options for Open. The zero value is fine.
+// Options for Open. The zero value is ready.
 type Options struct {
 	Offload Offload
-	// RecvBuffer is the receive buffer to ask for per socket, in bytes. An
-	// ordinary user gets at most net.core.rmem_max; Caps.Note says how much it is.
+	// RecvBuffer is the size of each socket's receive buffer in bytes. Without privileges it is limited to
+	// net.core.rmem_max; Caps.Note tells the actual size.
 	RecvBuffer int
 }
 
-// Limits of a run. Older kernels take 64 segments. 65,000 bytes leave room for
-// the headers in the 64 KiB that a segmenting device takes at once.
+// Limits of a run. Older kernels cut into at most 64 segments. 65,000 bytes leave room for the headers in 64 KiB, the
+// limit of segmenting devices.
 const (
 	runFrames = 64
 	runBytes  = 65000
 )
 
-// conn is the link.
+// conn is a link.
 type conn struct {
 	caps       link.Caps
 	offload    bool
 	recvBuffer int
-	ns         neigh.Namespace // where the sockets are
-	opened     []netip.Addr    // the first addresses, with their zones
+	ns         neigh.Namespace // network namespace of the sockets
+	opened     []netip.Addr    // addresses of Open, with their zones
 	shard      int
 	claim      *claim
 	local      local.Set
 	poller     *sock.Poller
 	closed     atomic.Bool
 
-	// sockets guards socks and rx.socks: Send and Recv hold it, as do those who add or
-	// remove sockets, which may be any goroutine.
+	// sockets guards socks and rx.socks. Send and Recv hold it, and so does any goroutine that adds or removes sockets.
 	sockets sync.Mutex
-	socks   []*socket // one per local address
+	socks   []*socket // one for each local address
 
-	// mu is held by the owner's calls; Close takes it once they are told to end.
+	// mu is held during calls of the owner. Close takes it after all calls have been told to end.
 	mu    sync.Mutex
 	tx    *sock.Outbox
 	rx    rxState
@@ -79,12 +78,11 @@ type socket struct {
 	local ib.GID
 	is4   bool
 	index int    // of the interface
-	drops uint32 // SO_RXQ_OVFL as last seen
+	drops uint32 // last value of SO_RXQ_OVFL
 }
 
-// Open opens a link on the addresses, which must be this host's; an IPv6
-// link-local address carries its zone unless only one interface has it. If
-// another program has the port, the error is a *port.Error.
+// Open opens a link on the addresses, which this host must have. An IPv6 link-local address needs its zone, unless only
+// one interface has it. If another program has the port, the error is a *port.Error.
 func Open(addrs []netip.Addr, o Options) (link.Link, error) {
 	links, err := OpenShards(addrs, o, 1)
 	if err != nil {
@@ -145,34 +143,45 @@ func (c *conn) open(addrs []netip.Addr, o Options) error {
 	return err
 }
 
-// openSocket returns a socket that is bound to the port at a, which the interface with
-// that index has.
+// openSocket returns a socket that is bound to the port at a, an address of the interface with that index.
 func (c *conn) openSocket(a netip.Addr, index int) (*socket, error) {
-	if err := c.claim.take(a); err != nil {
-		return nil, err
-	}
 	s, err := newSocket(a, index)
 	if err != nil {
-		c.claim.drop(ib.GIDFromAddr(a))
 		return nil, err
 	}
 	if err := c.prepare(s, a); err != nil {
-		c.closeSocket(s)
+		_ = unix.Close(s.fd)
 		return nil, err
 	}
+	c.claim.take(a)
 	return s, nil
 }
 
-// prepare sets what a socket needs to be that of address a, and binds it.
+// prepare sets what a socket needs to be that of address a, and binds it. The first shard's
+// gets the port alone, and then shares it with the others'; the last one steers them all.
 func (c *conn) prepare(s *socket, a netip.Addr) error {
 	if err := s.sendGroupsBy(s.index); err != nil {
 		return fmt.Errorf("%v: %w", a, err)
 	}
-	if c.claim.shards > 1 {
-		if err := setOptions(s.fd, []option{{"SO_REUSEPORT", unix.SOL_SOCKET, unix.SO_REUSEPORT, 1, false}}); err != nil {
-			return fmt.Errorf("%v: %w", a, err)
-		}
+	first, last := c.shard == 0, c.shard == c.claim.shards-1
+	var err error
+	if !first {
+		err = port.Share(s.fd)
 	}
+	if err == nil {
+		err = bind(s, a)
+	}
+	if err == nil && first && !last {
+		err = port.Share(s.fd)
+	}
+	if err == nil && last && !first {
+		err = s.steer(c.claim.shards)
+	}
+	return err
+}
+
+// bind binds a socket to the port at a.
+func bind(s *socket, a netip.Addr) error {
 	err := unix.Bind(s.fd, sockaddr(a, link.Port, s.index))
 	if errors.Is(err, unix.EADDRINUSE) {
 		return port.Taken(a)
@@ -180,14 +189,11 @@ func (c *conn) prepare(s *socket, a netip.Addr) error {
 	if err != nil {
 		return fmt.Errorf("bind %v: %w (is it an address of this host?)", netip.AddrPortFrom(a, link.Port), err)
 	}
-	if c.shard == 0 && c.claim.shards > 1 {
-		return s.steer(c.claim.shards)
-	}
 	return nil
 }
 
-// closeSocket closes the socket of an address or a group, and gives the port of an
-// address back, which it gets only once the socket is closed.
+// closeSocket closes the socket of an address or a group. It releases the port of an address only after the socket is
+// closed.
 func (c *conn) closeSocket(s *socket) {
 	_ = unix.Close(s.fd)
 	if !group.Is(&s.local) {
@@ -195,8 +201,7 @@ func (c *conn) closeSocket(s *socket) {
 	}
 }
 
-// newSocket returns a socket for a, on the interface with that index, with its
-// options set. It is not bound yet.
+// newSocket returns a socket for a on the interface with that index. Its options are set, and it is not bound.
 func newSocket(a netip.Addr, index int) (*socket, error) {
 	domain, options := unix.AF_INET6, options6
 	if a.Is4() {
@@ -231,7 +236,7 @@ const ipv6FlowInfo = 11
 type option struct {
 	name           string
 	level, opt, on int
-	optional       bool // older kernels lack it and we can do without
+	optional       bool // not an error if the kernel does not have it
 }
 
 var options4 = []option{
@@ -253,7 +258,7 @@ var options6 = []option{
 	{"IPV6_RECVHOPLIMIT", unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT, 1, false},
 	{"IPV6_RECVTCLASS", unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS, 1, false},
 	{"IPV6_FLOWINFO", unix.IPPROTO_IPV6, ipv6FlowInfo, 1, true},
-	// rdma_rxe and NICs send UDP checksum 0, which IPv6 sockets drop otherwise.
+	// rdma_rxe and NICs send UDP checksum 0, which IPv6 sockets drop by default.
 	{"UDP_NO_CHECK6_RX", unix.IPPROTO_UDP, unix.UDP_NO_CHECK6_RX, 1, false},
 	{"UDP_GRO", unix.IPPROTO_UDP, unix.UDP_GRO, 1, true},
 	{"SO_RXQ_OVFL", unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1, true},
@@ -304,7 +309,7 @@ func (c *conn) Close() error {
 
 func (c *conn) free() {
 	c.local.Shut()
-	c.sockets.Lock() // a Join may be under way
+	c.sockets.Lock() // a Join may be running
 	defer c.sockets.Unlock()
 	if c.poller != nil {
 		c.poller.Close()

@@ -12,11 +12,10 @@ import (
 )
 
 const (
-	rxBatch  = 32      // messages that one recvmmsg takes
-	rxBuffer = 1 << 16 // no datagram, and nothing that UDP_GRO merges, is longer
+	rxBatch  = 32      // messages of one recvmmsg
+	rxBuffer = 1 << 16 // no datagram, and nothing merged by UDP_GRO, is longer
 
-	// rxControl is room for seven control messages of up to 8 bytes; there are at
-	// most five.
+	// rxControl is the size of the buffer for control messages: seven of up to 8 bytes; there are at most five.
 	rxControl = 7 * (unix.SizeofCmsghdr + 8)
 )
 
@@ -24,8 +23,8 @@ type rxState struct {
 	batch *sock.Batch
 	bufs  []byte
 
-	socks []*socket // those of addresses and of joined groups; guarded by conn.sockets
-	next  int       // socket to look at first
+	socks []*socket // of addresses and of joined groups; guarded by conn.sockets
+	next  int       // socket to begin with
 }
 
 func (r *rxState) init() {
@@ -38,7 +37,7 @@ func (r *rxState) init() {
 
 func (r *rxState) buf(i int) []byte { return r.bufs[i*rxBuffer : (i+1)*rxBuffer] }
 
-// Recv looks at each socket once, beginning with another one each time.
+// Recv receives from each socket once, and begins with another one each time.
 func (c *conn) Recv(_ ib.Instant, in []link.Run) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -48,9 +47,9 @@ func (c *conn) Recv(_ ib.Instant, in []link.Run) (int, error) {
 	c.sockets.Lock()
 	defer c.sockets.Unlock()
 	room := min(len(in), rxBatch)
-	used, got := 0, 0 // messages, and runs made of them
+	used, got := 0, 0 // messages, and the runs made of them
 	for range c.rx.socks {
-		s := c.rx.turn()
+		s := c.rx.nextSocket()
 		if used == room {
 			break
 		}
@@ -65,8 +64,8 @@ func (c *conn) Recv(_ ib.Instant, in []link.Run) (int, error) {
 	return got, nil
 }
 
-// turn returns the socket whose turn it is.
-func (r *rxState) turn() *socket {
+// nextSocket returns the socket to receive from next.
+func (r *rxState) nextSocket() *socket {
 	if r.next >= len(r.socks) {
 		r.next = 0
 	}
@@ -74,7 +73,7 @@ func (r *rxState) turn() *socket {
 	return r.socks[r.next-1]
 }
 
-// receive turns message i into a run. It reports whether there is anything in it.
+// receive makes a run of message i. It returns false if that is empty.
 func (c *conn) receive(s *socket, i int, r *link.Run) bool {
 	b := c.rx.batch
 	*r = link.Run{Dst: s.local, Size: b.N(i), Buf: c.rx.buf(i)[:b.N(i)]}
@@ -101,7 +100,7 @@ func (c *conn) receive(s *socket, i int, r *link.Run) bool {
 	return true
 }
 
-// readControl takes from the control messages of message i what they say about r.
+// readControl sets fields of r from the control messages of message i.
 func (c *conn) readControl(s *socket, i int, r *link.Run) {
 	for kind, data := range c.rx.batch.Controls(i) {
 		value := *(*uint32)(data)
@@ -111,7 +110,7 @@ func (c *conn) readControl(s *socket, i int, r *link.Run) {
 		case kindTTL, kindHopLimit:
 			r.HopLimit = uint8(value)
 		case kindTOS:
-			r.TrafficClass = *(*uint8)(data) // one byte, unlike the others
+			r.TrafficClass = *(*uint8)(data) // unlike the others, it has one byte
 		case kindTClass:
 			r.TrafficClass = uint8(value)
 		case kindFlowInfo:
@@ -123,7 +122,7 @@ func (c *conn) readControl(s *socket, i int, r *link.Run) {
 	}
 }
 
-// Control messages that a socket was asked for.
+// The control messages that sockets ask for.
 var (
 	kindGRO      = sock.Kind{Level: unix.IPPROTO_UDP, Type: unix.UDP_GRO}
 	kindTTL      = sock.Kind{Level: unix.IPPROTO_IP, Type: unix.IP_TTL}
@@ -134,7 +133,7 @@ var (
 	kindDrops    = sock.Kind{Level: unix.SOL_SOCKET, Type: unix.SO_RXQ_OVFL}
 )
 
-// swap turns a port as a socket address holds it into a number.
+// swap converts a port between network and little-endian byte order.
 func swap(p uint16) uint16 { return p>>8 | p<<8 }
 
 func mapped(a [4]byte) ib.GID {

@@ -12,12 +12,12 @@ import (
 	"github.com/goroce/goroce/roce/link/internal/sock"
 )
 
-// txBatch is how many messages one sendmmsg takes: at least runFrames, so that a
-// run fits when it goes frame by frame.
+// txBatch is the number of messages of one sendmmsg. It is at least runFrames, so that a run which is sent frame by
+// frame fits.
 const txBatch = 64
 
-// defaultHops is the hop limit that the sockets are set to (options4, options6). It
-// stands for a hop limit of 0, too, which no packet can leave with.
+// defaultHops is the hop limit that the sockets are set to (options4, options6). It is also used for a hop limit of 0,
+// with which no packet can be sent.
 const defaultHops = 64
 
 // cmsg is a control message with 4 bytes of data.
@@ -34,25 +34,24 @@ type cmsg16 struct {
 	_     [6]byte
 }
 
-// txControl is the most bytes that go with a message. The kernel takes its time over
-// each part, so what a message does not need is left off: the segment size where there
-// is one frame, marks where they are those of the socket.
+// txControl is the size of the control messages of one message. The kernel spends time on each, so those that a message
+// does not need are left out: the segment size for a single frame, and marks that equal those of the socket.
 const txControl = int(unsafe.Sizeof(cmsg16{}) + unsafe.Sizeof(marks{}))
 
-// marks are what a message says of its IP header.
+// marks are the IP header fields of a message: hop limit and traffic class.
 type marks struct{ hops, tos cmsg }
 
 func intCmsg(level, typ int32, v int) cmsg {
 	return cmsg{Cmsghdr: unix.Cmsghdr{Len: unix.SizeofCmsghdr + 4, Level: level, Type: typ}, value: int32(v)}
 }
 
-// segmentCmsg cuts a message into packets of size bytes.
+// segmentCmsg makes the kernel cut a message into packets of size bytes.
 func segmentCmsg(size int) cmsg16 {
-	return cmsg16{Cmsghdr: unix.Cmsghdr{Len: unix.SizeofCmsghdr + 2, Level: unix.IPPROTO_UDP, Type: unix.UDP_SEGMENT}, value: uint16(size)}
+	return cmsg16{Cmsghdr: unix.Cmsghdr{Len: unix.SizeofCmsghdr + 2, Level: unix.IPPROTO_UDP, Type: unix.UDP_SEGMENT},
+		value: uint16(size)}
 }
 
-// Send sends each stretch of runs that leave by the same socket with one system
-// call.
+// Send sends successive runs that use the same socket by one system call.
 func (c *conn) Send(_ ib.Instant, out []link.Run) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,7 +77,7 @@ func (c *conn) Send(_ ib.Instant, out []link.Run) (int, error) {
 	return len(out), nil
 }
 
-// socketFor returns the socket that r leaves by, or why it cannot.
+// socketFor returns the socket for r, or why there is none.
 func (c *conn) socketFor(r *link.Run) (*socket, string) {
 	if why := runs.Refuse(&c.caps, r); why != "" {
 		return nil, why
@@ -91,8 +90,7 @@ func (c *conn) socketFor(r *link.Run) (*socket, string) {
 	return nil, runs.NotOurs
 }
 
-// fill makes messages of as many runs as leave by s and fit, and returns how many
-// these are.
+// fill makes messages of the first runs that use s and fit, and returns the number of runs.
 func (c *conn) fill(s *socket, out []link.Run) (stretch int) {
 	c.tx.Reset()
 	for ; stretch < len(out); stretch++ {
@@ -118,7 +116,7 @@ func (c *conn) fill(s *socket, out []link.Run) (stretch int) {
 	return stretch
 }
 
-// message fills message i with p, which holds that many frames of r.
+// message makes message i of p, which has that number of frames of r.
 func (c *conn) message(i int, s *socket, r *link.Run, p []byte, frames int) {
 	b := c.tx.Batch
 	b.SetBuf(i, 0, p)
@@ -152,7 +150,8 @@ func marksOf(s *socket, r *link.Run) marks {
 	if s.is4 {
 		return marks{intCmsg(unix.IPPROTO_IP, unix.IP_TTL, hops), intCmsg(unix.IPPROTO_IP, unix.IP_TOS, tos)}
 	}
-	return marks{intCmsg(unix.IPPROTO_IPV6, unix.IPV6_HOPLIMIT, hops), intCmsg(unix.IPPROTO_IPV6, unix.IPV6_TCLASS, tos)}
+	return marks{intCmsg(unix.IPPROTO_IPV6, unix.IPV6_HOPLIMIT, hops),
+		intCmsg(unix.IPPROTO_IPV6, unix.IPV6_TCLASS, tos)}
 }
 
 // portBE is the destination port as a socket address holds it.

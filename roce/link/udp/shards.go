@@ -17,10 +17,9 @@ import (
 	"github.com/goroce/goroce/roce/neigh"
 )
 
-// OpenShards opens as many links on the same addresses as a device has shards, a
-// power of two. Each has sockets of its own, and gets the frames for the QPs that
-// link.ShardOf gives to it, in the order in which the links are returned: the kernel
-// looks at the first frame of what it delivers as one.
+// OpenShards opens a link for each shard of a device, a power of two, on the same addresses. Each has its own sockets
+// and receives the frames for the QPs that link.ShardOf assigns to it, in the order of the returned links. For frames
+// that the kernel has merged, the first one decides.
 func OpenShards(addrs []netip.Addr, o Options, shards int) ([]link.Link, error) {
 	if len(addrs) == 0 {
 		return nil, errors.New("udp link: no address given")
@@ -45,7 +44,8 @@ func openShards(addrs []netip.Addr, o Options, shards int) ([]link.Link, error) 
 	var links []link.Link
 	var conns []*conn
 	for shard := range shards {
-		c := &conn{recvBuffer: o.RecvBuffer, ns: neigh.CurrentNamespace(), opened: slices.Clone(addrs), shard: shard, claim: owner}
+		c := &conn{recvBuffer: o.RecvBuffer, ns: neigh.CurrentNamespace(), opened: slices.Clone(addrs), shard: shard,
+			claim: owner}
 		links, conns = append(links, c), append(conns, c)
 		if err = c.open(addrs, o); err != nil {
 			break
@@ -60,52 +60,44 @@ func openShards(addrs []netip.Addr, o Options, shards int) ([]link.Link, error) 
 	return nil, err
 }
 
-// claim is the right to the port at the addresses of the links of a device. Sockets
-// that share the port let any other socket of the same user in: locks keep other
-// drivers out.
+// claim is what the links of a device have of the port together.
 type claim struct {
 	shards int
 	mu     sync.Mutex
 	ports  map[ib.GID]*claimed
 }
 
-// claimed is the port at one address.
+// claimed is the lock of the port at one address.
 type claimed struct {
-	lock  *port.Lock
-	users int // sockets of the links
+	notice *port.Notice
+	users  int // sockets of the links
 }
 
-// take adds a user of the port at a, which the first one locks.
-func (c *claim) take(a netip.Addr) error {
+// take adds a user of the port at a, which is bound.
+func (c *claim) take(a netip.Addr) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.ports[ib.GIDFromAddr(a)]
 	if p == nil {
-		lock, err := port.Claim(a.WithZone(""))
-		if err != nil {
-			return err
-		}
-		p = &claimed{lock: lock}
+		p = &claimed{notice: port.Announce(a)}
 		c.ports[ib.GIDFromAddr(a)] = p
 	}
 	p.users++
-	return nil
 }
 
-// drop takes a user away, and gives the port back with the last.
+// drop takes a user away.
 func (c *claim) drop(g ib.GID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.ports[g]
 	if p.users--; p.users == 0 {
-		p.lock.Release()
+		p.notice.Withdraw()
 		delete(c.ports, g)
 	}
 }
 
 // steer tells the kernel which socket of those that share the port with s gets a
-// packet: as many as there are shards, in the order of their binding. While there are
-// fewer of them the kernel takes any.
+// packet: as many as there are shards, in the order of their binding.
 func (s *socket) steer(shards int) error {
 	program, err := bpf.Assemble(shardOf(shards))
 	if err != nil {
@@ -115,7 +107,8 @@ func (s *socket) steer(shards int) error {
 	for i, p := range program {
 		filter[i] = unix.SockFilter{Code: p.Op, Jt: p.Jt, Jf: p.Jf, K: p.K}
 	}
-	err = unix.SetsockoptSockFprog(s.fd, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
+	err = unix.SetsockoptSockFprog(s.fd, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF,
+		&unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
 	if err != nil {
 		return fmt.Errorf("%v: share the port among %d shards: %w (%w)", s.local.Addr(), shards,
 			os.NewSyscallError("setsockopt SO_ATTACH_REUSEPORT_CBPF", err), errors.ErrUnsupported)
@@ -123,8 +116,7 @@ func (s *socket) steer(shards int) error {
 	return nil
 }
 
-// shardOf is link.FrameShard as a program. Offsets count from the UDP payload, the
-// frame.
+// shardOf is link.FrameShard as a BPF program. Offsets count from the UDP payload, the frame.
 func shardOf(shards int) []bpf.Instruction {
 	return []bpf.Instruction{
 		bpf.LoadAbsolute{Off: 4, Size: 4}, // reserved bits, and 24 bits of destination QP

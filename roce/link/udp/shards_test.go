@@ -35,7 +35,8 @@ func closeAll(links []link.Link) {
 // runTo returns a run of frames for a QP.
 func runTo(src, dst netip.Addr, qpn ib.QPN, frames int) link.Run {
 	const size = 64
-	r := link.Run{Src: ib.GIDFromAddr(src), Dst: ib.GIDFromAddr(dst), SrcPort: link.Port, Size: size, Buf: make([]byte, frames*size)}
+	r := link.Run{Src: ib.GIDFromAddr(src), Dst: ib.GIDFromAddr(dst), SrcPort: link.Port, Size: size,
+		Buf: make([]byte, frames*size)}
 	for i := range frames {
 		f := r.Frame(i)
 		f[5], f[6], f[7] = byte(qpn>>16), byte(qpn>>8), byte(qpn)
@@ -43,8 +44,7 @@ func runTo(src, dst netip.Addr, qpn ib.QPN, frames int) link.Run {
 	return r
 }
 
-// TestSteering: what is for a QP arrives by the link of its shard, be it a frame or a
-// run of many, and by no other.
+// TestSteering: a frame for a QP, or a run of many, arrives by the link of the QP's shard and by no other.
 func TestSteering(t *testing.T) {
 	t.Run("loopback", func(t *testing.T) {
 		for _, n := range []int{2, 4, link.MaxShards} {
@@ -87,12 +87,14 @@ func steers(t *testing.T, from link.Link, to []link.Link, src, dst netip.Addr) {
 					got += in[i].Frames()
 				}
 				if err != nil || time.Now().After(end) {
-					t.Fatalf("QP %#x: %d of %d frames arrived by link %d of %d, %v", uint32(qpn), got, frames, want, len(to), err)
+					t.Fatalf("QP %#x: %d of %d frames arrived by link %d of %d, %v", uint32(qpn), got, frames, want,
+						len(to), err)
 				}
 			}
 			for i, l := range to {
 				if n, err := l.Recv(0, in); n != 0 || err != nil {
-					t.Errorf("QP %#x: %d runs by link %d of %d, %v; want them by %d", uint32(qpn), n, i, len(to), err, want)
+					t.Errorf("QP %#x: %d runs by link %d of %d, %v; want them by %d", uint32(qpn), n, i, len(to), err,
+						want)
 				}
 			}
 		}
@@ -178,7 +180,8 @@ func TestShardsRefused(t *testing.T) {
 	addr := linktest.Loopback()
 	for _, n := range []int{-1, 0, 3, 2 * link.MaxShards} {
 		var attr *ib.AttrError
-		if _, err := udp.OpenShards([]netip.Addr{addr}, udp.Options{}, n); !errors.As(err, &attr) || !strings.Contains(err.Error(), "power of two") {
+		if _, err := udp.OpenShards([]netip.Addr{addr}, udp.Options{}, n); !errors.As(err, &attr) ||
+			!strings.Contains(err.Error(), "power of two") {
 			t.Errorf("%d shards: error %v, want an *ib.AttrError that says what is allowed", n, err)
 		}
 	}

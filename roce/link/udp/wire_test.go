@@ -92,7 +92,8 @@ func TestGroupOnTheWire(t *testing.T) {
 			var next uint32
 			run := linktest.NewRun(a, a, &next, 30, 1040, 68)
 			run.Dst = group
-			out := []link.Run{linktest.NewDatagram(a, group, 64), run, linktest.NewDatagram(a, group, 1040), linktest.NewDatagram(a, group, 64)}
+			out := []link.Run{linktest.NewDatagram(a, group, 64), run, linktest.NewDatagram(a, group, 1040),
+				linktest.NewDatagram(a, group, 64)}
 			capture := nb.Capture(t, 34)
 			linktest.SendAll(t, a, out)
 			packets := capture.Packets(t)
@@ -123,10 +124,12 @@ func checkWire(t *testing.T, packets [][]byte, out []link.Run, rule link.IDRule,
 				id = uint16(j)
 			}
 			if f.Outer.ID != id || f.Outer.NoDF || f.Outer.SrcPort != link.Port {
-				t.Fatalf("run %d frame %d: ID %d, DF %v, source port %d; want ID %d, DF, 4791", i, j, f.Outer.ID, !f.Outer.NoDF, f.Outer.SrcPort, id)
+				t.Fatalf("run %d frame %d: ID %d, DF %v, source port %d; want ID %d, DF, 4791", i, j, f.Outer.ID,
+					!f.Outer.NoDF, f.Outer.SrcPort, id)
 			}
 			if f.Outer.TrafficClass != r.TrafficClass || f.Outer.HopLimit != r.HopLimit {
-				t.Errorf("run %d frame %d: traffic class %#x, hop limit %d", i, j, f.Outer.TrafficClass, f.Outer.HopLimit)
+				t.Errorf("run %d frame %d: traffic class %#x, hop limit %d", i, j, f.Outer.TrafficClass,
+					f.Outer.HopLimit)
 			}
 			if whole {
 				f.Transport = f.Transport[:min(r.Size, len(f.Transport))]

@@ -8,11 +8,11 @@ import (
 	"github.com/goroce/goroce/roce/link"
 )
 
-// bthMasked is the byte of a frame that no checksum covers: FECN, BECN and
-// reserved bits of the BTH. A flip there is no corruption that anybody could see.
+// bthMasked is the byte of a frame that the ICRC does not cover: FECN, BECN and reserved bits of the BTH. No receiver
+// could detect that it was changed.
 const bthMasked = 4
 
-// Corrupter is a Link that damages frames; see [Corrupt].
+// Corrupter is a Link that corrupts frames; see [Corrupt].
 type Corrupter struct {
 	link.Link
 	rng         *rand.Rand
@@ -20,22 +20,23 @@ type Corrupter struct {
 	flipped     atomic.Uint64
 
 	out     []link.Run
-	flips   []int    // for each of out, how many frames were damaged
-	scratch [][]byte // copies of damaged runs
+	flips   []int    // for each of out, how many frames were corrupted
+	scratch [][]byte // copies of corrupted runs
 }
 
-// Corrupt returns a Link that flips one bit in each frame sent with the given
-// probability, determined by seed. It belongs below Seal: a receiver must notice
-// and drop every damaged frame.
-func Corrupt(l link.Link, seed uint64, probability float64) *Corrupter {
-	return &Corrupter{Link: l, rng: rand.New(rand.NewPCG(seed, 2)), probability: probability}
+// Corrupt returns a Link that flips one bit in each frame sent with probability
+// c.Corrupt, determined by c.Seed; it does nothing else of c. It belongs below Seal: a
+// receiver must notice and drop every damaged frame. Other than Network it leaves runs
+// whole, so it suits every link.
+func Corrupt(l link.Link, c FaultConfig) *Corrupter {
+	return &Corrupter{Link: l, rng: rand.New(rand.NewPCG(c.Seed, 2)), probability: c.Corrupt}
 }
 
-// Flipped returns how many frames were damaged. Any goroutine may call it.
+// Flipped returns how many frames were corrupted. Any goroutine may call it.
 func (c *Corrupter) Flipped() uint64 { return c.flipped.Load() }
 
-// Send damages copies. The caller's frames stay good: it sends them again if they
-// are not taken, and Seal would then bless the damage.
+// Send corrupts copies. The caller sends frames again if they are not taken, and Seal would then compute an ICRC for
+// the corrupted ones.
 func (c *Corrupter) Send(now ib.Instant, out []link.Run) (int, error) {
 	c.out, c.flips = c.out[:0], c.flips[:0]
 	copies := 0
@@ -62,7 +63,7 @@ func (c *Corrupter) Send(now ib.Instant, out []link.Run) (int, error) {
 	return n, err
 }
 
-// copy returns a copy of b in scratch buffer i.
+// copy copies b into scratch buffer i.
 func (c *Corrupter) copy(i int, b []byte) []byte {
 	if i == len(c.scratch) {
 		c.scratch = append(c.scratch, nil)
@@ -71,7 +72,7 @@ func (c *Corrupter) copy(i int, b []byte) []byte {
 	return c.scratch[i]
 }
 
-// flip flips one bit of a frame that a checksum covers.
+// flip flips one of the bits that the ICRC covers.
 func (c *Corrupter) flip(frame []byte) {
 	bit := c.rng.IntN((len(frame) - 1) * 8)
 	if bit >= bthMasked*8 {

@@ -9,67 +9,159 @@ import (
 	"github.com/goroce/goroce/roce/link"
 )
 
-// DefaultMaxDelay is FaultConfig.MaxDelay if that is 0.
-const DefaultMaxDelay = time.Millisecond
+// Defaults of FaultConfig.
+const (
+	DefaultMaxDelay = time.Millisecond
+	DefaultBuffer   = time.Millisecond
+)
 
-// FaultConfig says how bad a network Fault plays. A frame suffers one fault at
-// most, so the probabilities may add up to 1.
+// FaultConfig says how bad a network is: what happens to frames by chance, and what the
+// path that all of them take is like. A frame suffers one of the faults at most, so the
+// probabilities may add up to 1.
 type FaultConfig struct {
-	// Seed determines everything: the same frames in the same order suffer the
-	// same faults.
+	// Seed determines everything: the same frames in the same order, at the same times,
+	// suffer the same faults.
 	Seed uint64
 
 	// Probabilities, for each frame:
-	Drop      float64 // it is lost
-	Duplicate float64 // it arrives twice, at once
-	Reorder   float64 // it arrives after the next frame between the same hosts, or after MaxDelay
-	Delay     float64 // it arrives later by a random time up to MaxDelay
+	Drop        float64 // it is lost
+	Duplicate   float64 // it arrives twice, at once
+	Reorder     float64 // it arrives after the next frame between the same hosts, or after MaxDelay
+	Delay       float64 // it arrives later by a random time up to MaxDelay
+	Late        float64 // it arrives later by LateBy
+	BadChecksum float64 // its UDP checksum is wrong; see OnBadChecksum
+	MarkCE      float64 // Congestion Experienced (RFC 3168), whether or not its sender knows ECN
+	Corrupt     float64 // one bit that the ICRC covers is flipped; not by Fault
+	Truncate    float64 // its end is missing, at least 4 bytes of it; not by Fault
 
-	MaxDelay time.Duration
+	MaxDelay time.Duration // DefaultMaxDelay if 0
+	LateBy   time.Duration
 
-	// OnSend and OnRecv choose the direction; if neither is set it is OnSend.
+	// Burst is loss of frames that follow each other, besides Drop.
+	Burst Burst
+
+	// The path, the same for every frame:
+	Latency   time.Duration // it arrives that much later
+	Jitter    time.Duration // and later by a random time up to this: frames overtake each other
+	Rate      int64         // bits of IP packets that it carries in a second; 0 is no limit
+	Buffer    time.Duration // frames that would have to wait longer for their turn, with Rate, are lost
+	BlackHole int           // IP packets of more bytes vanish, and nobody is told; 0 for none
+
+	// OnSend and OnRecv say which frames suffer faults; if neither is set, those that are sent.
 	OnSend, OnRecv bool
 
-	// OnDrop is called for each frame that is lost, so that a trace can show it.
-	// r is the run that held the frame; both are valid during the call only.
+	// OnDrop is called for each frame that is dropped, so that a trace can show it. r is the run of the frame. Both are
+	// valid during the call only.
 	OnDrop func(now ib.Instant, r *link.Run, frame []byte)
+
+	// OnBadChecksum, if it is set, takes each frame on whose UDP checksum is to be wrong. r
+	// holds it alone, and is valid during the call only. Without it the frame is lost, as it
+	// is for most receivers: the kernel drops it before link udp or rdma_rxe, and link rawsock
+	// does so itself. Only link afxdp would take it, since the ICRC says more.
+	OnBadChecksum func(now ib.Instant, r *link.Run)
 }
 
-// FaultCounts counts frames by what happened to them.
-type FaultCounts struct{ Passed, Dropped, Duplicated, Reordered, Delayed uint64 }
+// Burst is the Gilbert-Elliott model of loss in bursts: 1/End frames long on average,
+// with 1/Begin frames between them.
+type Burst struct {
+	Begin float64 // probability that a burst begins with a frame
+	End   float64 // probability that a burst ends before its next frame
+	Loss  float64 // probability of each frame of a burst to be lost; 0 stands for 1
+}
 
-// Faulter is a Link with faults; see [Fault].
+// Perfect reports whether c has no fault.
+func (c *FaultConfig) Perfect() bool {
+	for _, p := range c.chances() {
+		if p.p > 0 {
+			return false
+		}
+	}
+	return c.Burst.Begin == 0 && !c.hasPath()
+}
+
+// chance is the probability of a fault.
+type chance struct {
+	p float64
+	fault
+}
+
+// chances are the faults that exclude each other. The order is part of what a seed means.
+func (c *FaultConfig) chances() []chance {
+	return []chance{{c.Drop, drop}, {c.Duplicate, duplicate}, {c.Reorder, reorder}, {c.Delay, delay}, {c.Late, late},
+		{c.BadChecksum, badChecksum}, {c.MarkCE, markCE}, {c.Corrupt, corrupted}, {c.Truncate, truncate}}
+}
+
+func (c *FaultConfig) hasPath() bool {
+	return c.Latency > 0 || c.Jitter > 0 || c.Rate > 0 || c.BlackHole > 0
+}
+
+// FaultCounts counts frames by what happened to them. Passed are those that nothing
+// happened to, but that the path took its time.
+type FaultCounts struct {
+	Passed, Dropped, Duplicated, Reordered, Delayed uint64
+	BadChecksums, Marked, Corrupted, Truncated      uint64
+}
+
+// Faulter is a Link with faults; see [Fault] and [Network].
 type Faulter struct {
 	link.Link
 	onSend, onRecv bool
-	send, recv     lane
+	send, recv     injector
 	in             []link.Run // what the Link below received
 	now            ib.Instant // latest
+	path           *Faulter   // the Link below if that is the path of the same network; or nil
 }
 
-// Fault returns a Link that does to frames what a bad network does. It belongs
-// above Seal, because it splits runs around the frames that it touches; frames
-// between these stay together.
+// Fault returns a Link that does to frames what a bad network does, but for Corrupt
+// and Truncate: it belongs above Seal, because it splits runs around the frames that it
+// touches, and what it cut would be sealed as if it were whole. Frames between those
+// stay together, as long as there is no path.
 func Fault(l link.Link, c FaultConfig) *Faulter {
+	c.Corrupt, c.Truncate = 0, 0
+	return Network(l, c)
+}
+
+// Network is Fault with Corrupt and Truncate. It belongs below Seal. l must not number
+// the frames of a run by their place (link.IDIndex), unless its faults are OnRecv.
+func Network(l link.Link, c FaultConfig) *Faulter {
 	if c.MaxDelay <= 0 {
 		c.MaxDelay = DefaultMaxDelay
 	}
-	f := &Faulter{Link: l, onSend: c.OnSend || !c.OnRecv, onRecv: c.OnRecv}
-	// Two lanes, so that what is received does not change what is sent.
-	f.send.init(c, 0)
-	f.recv.init(c, 1)
+	if c.Buffer <= 0 {
+		c.Buffer = DefaultBuffer
+	}
+	if !c.hasPath() {
+		return newFaulter(l, c)
+	}
+	path := newFaulter(l, c)
+	path.send.takePath(2)
+	path.recv.takePath(3)
+	f := newFaulter(path, c)
+	f.path = path
 	return f
 }
 
-// Counts returns what happened so far. Any goroutine may call it.
-func (f *Faulter) Counts() FaultCounts {
-	a, b := f.send.counts(), f.recv.counts()
-	return FaultCounts{a.Passed + b.Passed, a.Dropped + b.Dropped, a.Duplicated + b.Duplicated,
-		a.Reordered + b.Reordered, a.Delayed + b.Delayed}
+func newFaulter(l link.Link, c FaultConfig) *Faulter {
+	f := &Faulter{Link: l, onSend: c.OnSend || !c.OnRecv, onRecv: c.OnRecv}
+	// Separate random streams, so that received frames have no influence on what happens to sent ones.
+	f.send.init(c, 0)
+	f.recv.init(c, 1)
+	f.send.numbered = l.Caps().ID == link.IDFree
+	return f
 }
 
-// Send takes all runs, or none while frames that it had to keep because the Link
-// below would block are still waiting.
+// Counts returns the counters. Any goroutine may call it.
+func (f *Faulter) Counts() FaultCounts {
+	var c FaultCounts
+	f.send.addTo(&c)
+	f.recv.addTo(&c)
+	if f.path != nil {
+		c.Dropped += f.path.send.dropped.Load() + f.path.recv.dropped.Load()
+	}
+	return c
+}
+
+// Send takes all runs. It takes none while frames wait that the Link below could not take earlier.
 func (f *Faulter) Send(now ib.Instant, out []link.Run) (int, error) {
 	f.now = now
 	if !f.onSend {
@@ -87,7 +179,7 @@ func (f *Faulter) Send(now ib.Instant, out []link.Run) (int, error) {
 	return len(out), nil
 }
 
-// release sends what was kept and is due now.
+// release sends the held frames that are due.
 func (f *Faulter) release(now ib.Instant) error {
 	f.send.release(now)
 	if len(f.send.out) == 0 {
@@ -96,8 +188,8 @@ func (f *Faulter) release(now ib.Instant) error {
 	return f.flush(now)
 }
 
-// flush sends what stands in the send lane, and copies what is not taken, since
-// the caller keeps its buffers.
+// flush sends the output of the send side. It copies what the Link below does not take, because the caller reuses its
+// buffers.
 func (f *Faulter) flush(now ib.Instant) error {
 	n, err := f.Link.Send(now, f.send.out)
 	f.send.keep(n)
@@ -123,8 +215,7 @@ func (f *Faulter) Recv(now ib.Instant, in []link.Run) (int, error) {
 	return n, nil
 }
 
-// receive fills the receive lane from the Link below. All that it returned
-// earlier is taken back.
+// receive receives from the Link below. It invalidates everything that it has returned earlier.
 func (f *Faulter) receive(now ib.Instant, most int) error {
 	f.recv.keep(0)
 	if len(f.in) < most {
@@ -138,7 +229,7 @@ func (f *Faulter) receive(now ib.Instant, most int) error {
 	return err
 }
 
-// Deadline is when the next delayed frame is due.
+// Deadline returns when the next held frame is due.
 func (f *Faulter) Deadline() ib.Instant {
 	if len(f.recv.out) > 0 {
 		return f.now
@@ -155,8 +246,19 @@ func (f *Faulter) Wait(d time.Duration, writable bool) error {
 }
 
 // tally is FaultCounts for the goroutine that counts and those that read.
-type tally struct{ passed, dropped, duplicated, reordered, delayed atomic.Uint64 }
+type tally struct {
+	passed, dropped, duplicated, reordered, delayed  atomic.Uint64
+	badChecksums, marked, corruptedFrames, truncated atomic.Uint64
+}
 
-func (t *tally) counts() FaultCounts {
-	return FaultCounts{t.passed.Load(), t.dropped.Load(), t.duplicated.Load(), t.reordered.Load(), t.delayed.Load()}
+func (t *tally) addTo(c *FaultCounts) {
+	c.Passed += t.passed.Load()
+	c.Dropped += t.dropped.Load()
+	c.Duplicated += t.duplicated.Load()
+	c.Reordered += t.reordered.Load()
+	c.Delayed += t.delayed.Load()
+	c.BadChecksums += t.badChecksums.Load()
+	c.Marked += t.marked.Load()
+	c.Corrupted += t.corruptedFrames.Load()
+	c.Truncated += t.truncated.Load()
 }

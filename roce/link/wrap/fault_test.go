@@ -64,8 +64,8 @@ func TestDuplicate(t *testing.T) {
 	}
 }
 
-// A reordered frame goes behind the next one between the same hosts, however long
-// that takes, but not beyond MaxDelay.
+// A reordered frame is passed on after the next one between the same hosts, whenever that comes, but at MaxDelay at the
+// latest.
 func TestReorder(t *testing.T) {
 	rec := newRecorder()
 	seed := uint64(0)
@@ -142,7 +142,7 @@ func TestDelay(t *testing.T) {
 	}
 }
 
-// Same seed, same frames: same faults. Another seed: others.
+// Equal seeds and frames result in equal faults, other seeds in others.
 func TestDeterminism(t *testing.T) {
 	run := func(seed uint64) ([]int, wrap.FaultCounts) {
 		rec := newRecorder()
@@ -171,8 +171,7 @@ func TestDeterminism(t *testing.T) {
 	}
 }
 
-// What the Link below does not take is kept, in order, with the caller's buffers
-// free to change.
+// What the Link below does not take is kept, in order; the caller may change its buffers.
 func TestFaultBlocked(t *testing.T) {
 	rec := newRecorder()
 	rec.take = 2
@@ -226,7 +225,7 @@ func TestFaultOnRecv(t *testing.T) {
 	}
 }
 
-// Delayed frames are bounded: those beyond pass at once.
+// The number of delayed frames is limited: further ones are passed on at once.
 func TestHeldBound(t *testing.T) {
 	rec := newRecorder()
 	f := wrap.Fault(rec, wrap.FaultConfig{Delay: 1})
@@ -261,7 +260,7 @@ func TestFaultNoAllocation(t *testing.T) {
 	}
 }
 
-// sink is a recorder that forgets.
+// sink is a recorder that keeps nothing.
 type sink struct{ *recorder }
 
 func (*sink) Send(_ ib.Instant, out []link.Run) (int, error) { return len(out), nil }

@@ -15,8 +15,8 @@ func outerOf(r *link.Run) wire.Outer {
 	}
 }
 
-// outerSent is outerOf for a run that a link with these capabilities sends: the
-// link may use a source port of its own.
+// outerSent returns the IP and UDP headers of r when a link with these capabilities sends it, which may use a source
+// port of its own.
 func outerSent(r *link.Run, c *link.Caps) wire.Outer {
 	o := outerOf(r)
 	if c.FixedSrcPort != 0 {
@@ -25,7 +25,7 @@ func outerSent(r *link.Run, c *link.Caps) wire.Outer {
 	return o
 }
 
-// sentID returns the identification that frame i of r is sent with.
+// sentID returns the identification of frame i of r when it is sent.
 func sentID(r *link.Run, rule link.IDRule, i int) uint16 {
 	switch rule {
 	case link.IDIndex:
@@ -36,9 +36,8 @@ func sentID(r *link.Run, rule link.IDRule, i int) uint16 {
 	return 0
 }
 
-// receivedID returns the identification that frame i of a received run had: the
-// one that explains its ICRC, if there is one. Which it is cannot be seen for the
-// later frames of a run, nor for any from a plain UDP socket.
+// receivedID returns the identification of frame i of a received run: the one with which its ICRC is correct, if there
+// is one. It is not known otherwise for the later frames of a run, and for all frames from a plain UDP socket.
 func receivedID(r *link.Run, i int) uint16 {
 	o := outerOf(r)
 	if !r.Src.Is4() {

@@ -16,13 +16,13 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// The two interfaces of a capture file tell directions apart.
+// A capture file has two interfaces, which tell sent and received frames apart.
 const (
 	pcapSent     = 0
 	pcapReceived = 1
 )
 
-// Capturer is a Link that writes what passes to a capture file; see [Pcap].
+// Capturer is a Link that writes frames to a capture file; see [Pcap].
 type Capturer struct {
 	link.Link
 	caps  link.Caps
@@ -31,7 +31,7 @@ type Capturer struct {
 	file  *captureFile
 }
 
-// captureFile is what the Capturers of a device's links share.
+// captureFile is the file that the Capturers of a device share.
 type captureFile struct {
 	mu    sync.Mutex
 	w     *pcapgo.NgWriter
@@ -39,16 +39,13 @@ type captureFile struct {
 	err   error
 }
 
-// Pcap returns a Link that writes each frame, sent or received, to w in pcapng
-// form, as the Ethernet packet that a tap on the wire would show. Frames sent
-// stand on the interface "NAME sent", the others on "NAME received". MAC
-// addresses of hosts are made up from the GIDs. Identifications are those sent; where the
-// Link below does not see those received they are solved from the ICRC, so that a
-// dissector finds the ICRCs right.
+// Pcap returns a Link that writes each frame, sent or received, to w in pcapng format, as an Ethernet packet like on
+// the wire. Sent frames have the interface "NAME sent", received ones "NAME received". MAC addresses of hosts are
+// derived from their GIDs. IPv4 identifications of sent frames are the real ones; for received frames, if the Link
+// below does not know them, they are solved from the ICRC, so that dissectors find the ICRCs correct.
 //
-// epoch is the wall clock time of Instant 0; if it is zero the first frame is
-// taken to pass at the current time. The file is complete after Close, and up to
-// date whenever Wait is called. w stays the caller's. If writing fails the
+// epoch is the wall clock time of Instant 0; if it is zero, the first frame is assumed to pass at the current time. The
+// file is complete after Close, and up to date after each call of Wait. w stays the caller's. If writing fails, the
 // capture ends and the Link goes on: see Err.
 func Pcap(l link.Link, w io.Writer, epoch time.Time) (*Capturer, error) {
 	file := &captureFile{epoch: epoch}
@@ -60,7 +57,7 @@ func Pcap(l link.Link, w io.Writer, epoch time.Time) (*Capturer, error) {
 	return c, nil
 }
 
-// newPcapWriter begins a capture file of a device's links.
+// newPcapWriter writes the start of a capture file for links with these capabilities.
 func newPcapWriter(w io.Writer, caps *link.Caps) (*pcapgo.NgWriter, error) {
 	name := caps.NetIf
 	if name == "" {
@@ -82,20 +79,20 @@ func newPcapWriter(w io.Writer, caps *link.Caps) (*pcapgo.NgWriter, error) {
 	return ng, nil
 }
 
-// Beside returns a Link around another link of the same device, whose frames go to
-// the same file. The file is complete when all of them are closed.
+// Beside returns a Link around another link of the same device, which writes to the same file. The file is complete
+// when all of the Links are closed.
 func (c *Capturer) Beside(l link.Link) *Capturer {
 	return &Capturer{Link: l, caps: l.Caps(), file: c.file}
 }
 
-// Err returns why the capture ended early, or nil. Any goroutine may call it.
+// Err returns the error that has ended the capture, or nil. Any goroutine may call it.
 func (c *Capturer) Err() error {
 	c.file.mu.Lock()
 	defer c.file.mu.Unlock()
 	return c.file.err
 }
 
-// Send writes what the Link below took.
+// Send writes the frames that the Link below has taken.
 func (c *Capturer) Send(now ib.Instant, out []link.Run) (int, error) {
 	n, err := c.Link.Send(now, out)
 	for i := range out[:n] {
@@ -109,7 +106,7 @@ func (c *Capturer) Send(now ib.Instant, out []link.Run) (int, error) {
 	return n, err
 }
 
-// Recv writes what the Link below received.
+// Recv writes the frames that the Link below has received.
 func (c *Capturer) Recv(now ib.Instant, in []link.Run) (int, error) {
 	n, err := c.Link.Recv(now, in)
 	for i := range in[:n] {
@@ -143,8 +140,8 @@ func (c *Capturer) write(now ib.Instant, itf int, frame []byte) {
 	}, c.buf)
 }
 
-// macOf returns a group's MAC address, and for a host a locally administered one
-// with the last bytes of its GID.
+// macOf returns the MAC address of a group, and for a host a locally administered one made of the last bytes of its
+// GID.
 func macOf(g *ib.GID) [6]byte {
 	if group.Is(g) {
 		return group.MAC(g)
@@ -152,7 +149,7 @@ func macOf(g *ib.GID) [6]byte {
 	return [6]byte{0x02, 0, g[12], g[13], g[14], g[15]}
 }
 
-// Wait brings the file up to date first.
+// Wait first brings the file up to date.
 func (c *Capturer) Wait(d time.Duration, writable bool) error {
 	_ = c.file.flush()
 	return c.Link.Wait(d, writable)
@@ -167,8 +164,7 @@ func (f *captureFile) flush() error {
 	return f.err
 }
 
-// Close closes the Link below and completes the file. An error of either is
-// returned, the capture's first.
+// Close closes the Link below and completes the file. It returns the error of the capture, or else that of the Link.
 func (c *Capturer) Close() error {
 	err := c.Link.Close()
 	if werr := c.file.flush(); werr != nil {

@@ -33,8 +33,8 @@ func TestPcap(t *testing.T) {
 	l := wrap.Seal(c)
 	send(t, l, 1*ms, newRun(0, 3, 64, 32))
 
-	// Three ways to receive: the identification is known, it must be solved, and
-	// a merged run of which only the first is known.
+	// Three kinds of received frames: the identification is known, it must be solved, or only the first of a merged run
+	// is known.
 	received := newRecorder()
 	peerLink := wrap.Seal(received)
 	for range 5 { // the sender's counter does not start at 0
@@ -92,7 +92,7 @@ func TestPcap(t *testing.T) {
 	linktest.Tshark(t, path, len(wantIDs))
 }
 
-// A datagram to a group stands in the capture as it stands on the wire.
+// A datagram to a group is captured as it is on the wire.
 func TestPcapGroup(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.pcapng")
 	file, err := os.Create(path)
@@ -223,7 +223,8 @@ func TestTrace(t *testing.T) {
 	}
 	var got []seen
 	l := wrap.Seal(wrap.Trace(rec, func(e *wrap.Event) {
-		got = append(got, seen{e.Now, e.Sent, e.Packet.PSN, e.Packet.Opcode, e.Outer.ID, e.Err == nil && e.Outer.Check(e.Frame)})
+		got = append(got, seen{e.Now, e.Sent, e.Packet.PSN, e.Packet.Opcode, e.Outer.ID, e.Err == nil &&
+			e.Outer.Check(e.Frame)})
 	}))
 	send(t, l, 4, newRun(7, 1, 64, 32))
 	junk := link.Run{Src: peer, Dst: local, Size: 16, Buf: bytes.Repeat([]byte{0xFF}, 16)}
@@ -247,15 +248,15 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// The whole stack keeps the contract of a Link.
+// The whole stack fulfils the contract of a Link.
 func TestContract(t *testing.T) {
 	stack := func(l link.Link) link.Link {
-		l = wrap.Trace(wrap.Turn(l), func(*wrap.Event) {})
+		l = wrap.Trace(wrap.Loopback(l), func(*wrap.Event) {})
 		c, err := wrap.Pcap(l, io.Discard, time.Time{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return wrap.Fault(wrap.Seal(wrap.Corrupt(c, 1, 0)), wrap.FaultConfig{OnSend: true, OnRecv: true})
+		return wrap.Fault(wrap.Seal(wrap.Corrupt(c, wrap.FaultConfig{})), wrap.FaultConfig{OnSend: true, OnRecv: true})
 	}
 	linktest.Run(t, func(testing.TB) (a, b link.Link) {
 		n := mem.NewNetwork()

@@ -10,7 +10,7 @@ import (
 	"github.com/goroce/goroce/tests/linktest"
 )
 
-// recorder is a Link that remembers what it was sent and receives what it is told.
+// recorder is a Link that records what is sent, and receives what the test sets.
 type recorder struct {
 	caps link.Caps
 	take int        // runs that Send takes before it would block; negative: all
@@ -24,7 +24,8 @@ var (
 )
 
 func newRecorder() *recorder {
-	return &recorder{take: -1, caps: link.Caps{Name: "rec", MTU: 1500, Local: []ib.GID{local}, RunFrames: 64, RunBytes: 65000, ID: link.IDFree}}
+	return &recorder{take: -1, caps: link.Caps{Name: "rec", MTU: 1500, Local: []ib.GID{local}, RunFrames: 64,
+		RunBytes: 65000, ID: link.IDFree}}
 }
 
 func (r *recorder) Caps() link.Caps { return r.caps }

@@ -16,9 +16,9 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// Bounds of rules.
+// Limits of rules.
 const (
-	MaxRules     = 64 // of one table, spent ones included
+	MaxRules     = 64 // in a table, including spent rules
 	MaxRuleDelay = 10 * time.Second
 )
 
@@ -27,13 +27,13 @@ type Action string
 
 // Actions.
 const (
-	ActDrop      Action = "drop"      // it is lost
-	ActDelay     Action = "delay"     // it goes on Rule.Delay later
-	ActDuplicate Action = "duplicate" // it goes on twice
+	ActDrop      Action = "drop"      // the frame is lost
+	ActDelay     Action = "delay"     // the frame is passed on after Rule.Delay
+	ActDuplicate Action = "duplicate" // the frame is passed on twice
 	ActCorrupt   Action = "corrupt"   // one bit that the ICRC covers is flipped
 )
 
-// Direction is a way that frames go; "" is both.
+// Direction says whether a rule applies to received or to sent frames; "" is both.
 type Direction string
 
 // Directions.
@@ -42,10 +42,10 @@ const (
 	DirOut Direction = "out" // sent
 )
 
-// Class is a kind of opcode; "" is all. See Classes.
+// Class is a group of opcodes; "" is all. See Classes.
 type Class string
 
-// classes says what opcodes belong to which.
+// classes has the opcodes of each class.
 var classes = map[Class]func(wire.Opcode) bool{
 	"":              func(wire.Opcode) bool { return true },
 	"request":       wire.Opcode.IsRequest,
@@ -55,22 +55,22 @@ var classes = map[Class]func(wire.Opcode) bool{
 	"read":          func(o wire.Opcode) bool { return o.IsRead() && o.IsRequest() },
 	"read-response": wire.Opcode.IsReadResp,
 	"atomic":        func(o wire.Opcode) bool { return o.IsAtomic() && o.IsRequest() },
-	"ack":           func(o wire.Opcode) bool { return o.IsResponse() && !o.IsReadResp() }, // NAKs and ATOMIC Acknowledges too
-	"cnp":           func(o wire.Opcode) bool { return o == wire.CNP },
+	// NAKs and ATOMIC Acknowledges, too
+	"ack": func(o wire.Opcode) bool { return o.IsResponse() && !o.IsReadResp() },
+	"cnp": func(o wire.Opcode) bool { return o == wire.CNP },
 }
 
-// Classes lists the classes that there are.
+// Classes returns all classes.
 func Classes() []Class {
 	return slices.Sorted(maps.Keys(classes))[1:] // without ""
 }
 
-// PSNRange is the PSNs from First to Last, counted modulo 2^24. It holds at most half
-// of them.
+// PSNRange is a range of PSNs, from First to Last modulo 2^24. It has at most half of all PSNs.
 type PSNRange struct{ First, Last ib.PSN }
 
 func (p *PSNRange) has(psn ib.PSN) bool { return !psn.Before(p.First) && !psn.After(p.Last) }
 
-// Rule says what to do to which frames. All conditions that are set must hold.
+// Rule says what to do with which frames. A frame must meet all conditions that are set.
 type Rule struct {
 	Match
 	Direction Direction
@@ -80,16 +80,15 @@ type Rule struct {
 	Action Action
 	Delay  time.Duration // of ActDelay, up to MaxRuleDelay
 
-	Count       uint64  // how many frames suffer at most; 0 for no limit
-	Probability float64 // of each frame that the conditions hold for; 0 stands for 1
-	// Seed determines by chance which frames suffer, and which bits are flipped. 0
-	// takes a random one.
+	Count       uint64  // number of frames that are affected; 0 for no limit
+	Probability float64 // probability that a frame which meets the conditions is affected; 0 stands for 1
+	// Seed makes the choice of frames, and of bits to flip, repeatable. 0 chooses a random seed.
 	Seed uint64
 
-	TTL time.Duration // after which the rule goes; 0 for never
+	TTL time.Duration // time until the rule is removed; 0 for never
 }
 
-// check refuses nonsense.
+// check refuses invalid rules.
 func (r *Rule) check() error {
 	const op = "add fault rule"
 	if err := r.Match.check(op); err != nil {
@@ -102,11 +101,14 @@ func (r *Rule) check() error {
 		value   any
 		allowed string
 	}{
-		{fates[r.Action] != intact, "Action", r.Action, "drop, delay, duplicate, corrupt"},
-		{r.Direction == "" || r.Direction == DirIn || r.Direction == DirOut, "Direction", r.Direction, "in, out, or empty for both"},
-		{classes[r.Class] != nil, "Class", r.Class, fmt.Sprintf("%s, or empty for all", strings.Join(classNames(), ", "))},
+		{faults[r.Action] != intact, "Action", r.Action, "drop, delay, duplicate, corrupt"},
+		{r.Direction == "" || r.Direction == DirIn || r.Direction == DirOut, "Direction", r.Direction,
+			"in, out, or empty for both"},
+		{classes[r.Class] != nil, "Class", r.Class, fmt.Sprintf("%s, or empty for all",
+			strings.Join(classNames(), ", "))},
 		{r.PSN == nil || r.PSN.valid(), "PSN", r.PSN, "24 bits each, First not after Last, at most half of all"},
-		{!delayed || r.Delay > 0 && r.Delay <= MaxRuleDelay, "Delay", r.Delay, fmt.Sprintf("more than 0, up to %v", MaxRuleDelay)},
+		{!delayed || r.Delay > 0 && r.Delay <= MaxRuleDelay, "Delay", r.Delay,
+			fmt.Sprintf("more than 0, up to %v", MaxRuleDelay)},
 		{delayed || r.Delay == 0, "Delay", r.Delay, "0, unless the action is delay"},
 		{r.Probability >= 0 && r.Probability <= 1, "Probability", r.Probability, "more than 0 up to 1; 0 stands for 1"},
 		{r.TTL >= 0, "TTL", r.TTL, "0 for no end, or more"},
@@ -132,33 +134,32 @@ func (p *PSNRange) valid() bool {
 
 func (p *PSNRange) String() string { return fmt.Sprintf("%d-%d", p.First, p.Last) }
 
-// RuleStatus is a rule in a table.
+// RuleStatus is the state of a rule in a table.
 type RuleStatus struct {
-	ID uint64 // of the table, from 1 on
+	ID uint64 // unique in the table, from 1 on
 	Rule
-	Matched uint64 // frames that the conditions held for, until the rule was spent
-	Hits    uint64 // frames that suffered
+	Matched uint64 // frames that have met the conditions while the rule was not spent
+	Hits    uint64 // frames that were affected
 }
 
-// Rules is a table of faults that can be changed while the links run. While it is
-// empty, or all rules are spent, it costs the links one atomic load a call. The zero value is ready;
-// all links of a device share one.
+// Rules is a table of faults that can be changed while the links run. While it is empty, or all rules are spent, it
+// costs the links one atomic load for each call. The zero value is ready. All links of a device share one table.
 //
-// Rules are looked at in the order in which they were added, and the first that applies
-// decides over a frame; those that corrupt are looked at after all others. A rule whose
-// Count is used up is spent: it does nothing more, but stays in the table to be seen.
+// A frame is compared with the rules in the order in which they were added, and the first that applies decides. Rules
+// that corrupt frames come after all others. A rule whose Count is used up is spent: it has no further effect, but
+// stays in the table to be listed.
 //
 // Any goroutine may call the methods at any time.
 type Rules struct {
-	above, below atomic.Pointer[[]*rule] // not spent, those that corrupt below; nil for none
+	above, below atomic.Pointer[[]*rule] // rules that are not spent; those that corrupt are in below; nil for none
 
-	mu   sync.Mutex // guards what follows, and changes of above and below
+	mu   sync.Mutex // guards the fields below, and changes of above and below
 	all  []*rule    // by ID
-	last uint64     // ID
-	open int        // wrappers that were not closed yet
+	last uint64     // last ID assigned
+	open int        // wrappers that are not closed
 }
 
-// rule is a Rule and what became of it.
+// rule is a Rule with its state.
 type rule struct {
 	Rule
 	id            uint64
@@ -167,15 +168,15 @@ type rule struct {
 	timer         *time.Timer // nil without TTL
 }
 
-// Add adds a rule at the end. An *ib.AttrError says what is wrong with it, or, with
-// ib.ErrLimit, that MaxRules are there. The status returned tells its ID and seed.
+// Add adds a rule at the end and returns its status with ID and seed. The error is an *ib.AttrError: it says what is
+// wrong with the rule or, with ib.ErrLimit, that there are MaxRules already.
 func (t *Rules) Add(r Rule) (RuleStatus, error) {
 	if err := r.check(); err != nil {
 		return RuleStatus{}, err
 	}
 	r.Probability = cmp.Or(r.Probability, 1)
 	for r.Seed == 0 {
-		r.Seed = rand.Uint64() >> 11 // fits the numbers of JSON
+		r.Seed = rand.Uint64() >> 11 // so that it fits a number in JSON
 	}
 	if r.PSN != nil {
 		psn := *r.PSN
@@ -197,8 +198,8 @@ func (t *Rules) Add(r Rule) (RuleStatus, error) {
 	return added.status(), nil
 }
 
-// Remove removes the rule with that ID; an *ib.AttrError says that there is none.
-// Frames that it delayed still go on when they are due.
+// Remove removes a rule; an *ib.AttrError says that it does not exist. Frames that the rule has delayed are still
+// passed on when they are due.
 func (t *Rules) Remove(id uint64) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -225,7 +226,7 @@ func (t *Rules) Clear() int {
 	return n
 }
 
-// List returns the rules, in the order in which they are looked at.
+// List returns the rules in their order.
 func (t *Rules) List() []RuleStatus {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -236,7 +237,7 @@ func (t *Rules) List() []RuleStatus {
 	return list
 }
 
-// publish shows the links the rules that are not spent. The caller holds mu.
+// publish updates above and below. The caller holds mu.
 func (t *Rules) publish() {
 	var above, below []*rule
 	for _, r := range t.all {
@@ -260,14 +261,14 @@ func show(p *atomic.Pointer[[]*rule], list []*rule) {
 	p.Store(&list)
 }
 
-// republish is publish for the links, when a rule was spent or is not any more.
+// republish calls publish for the links, after a rule has become spent, or is not spent any more.
 func (t *Rules) republish() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.publish()
 }
 
-// linkClosed ends the timers when it was the last link.
+// linkClosed stops the timers when the last link is closed.
 func (t *Rules) linkClosed() {
 	t.mu.Lock()
 	t.open--
@@ -290,7 +291,7 @@ func (r *rule) stop() {
 
 func (r *rule) spent() bool { return r.Count > 0 && r.hits.Load() >= r.Count }
 
-// holds reports whether the conditions hold for a frame of run.
+// holds reports whether a frame of run meets the conditions.
 func (r *rule) holds(sent bool, run *link.Run, frame []byte) bool {
 	if r.Direction == DirIn && sent || r.Direction == DirOut && !sent || len(frame) < wire.BTHLen {
 		return false
@@ -304,9 +305,9 @@ func (r *rule) holds(sent bool, run *link.Run, frame []byte) bool {
 	return r.class(wire.Opcode(frame[0])) && r.Match.frame(sent, run, frame)
 }
 
-// strike decides by count and chance whether a frame that the conditions hold for
-// suffers. It returns a random number that the seed and the frame's turn determine.
-func (r *rule) strike() (random uint64, ok bool) {
+// draw decides by count and chance whether a frame that meets the conditions is affected. It also returns a random
+// number, which depends only on the seed and on how many frames have met the conditions.
+func (r *rule) draw() (random uint64, ok bool) {
 	random = mix(r.Seed + r.matched.Add(1)*goldenRatio)
 	if float64(random>>11)/(1<<53) >= r.Probability {
 		return random, false
@@ -332,13 +333,13 @@ func mix(z uint64) uint64 {
 	return z ^ z>>31
 }
 
-// apply returns the first rule that a frame of run suffers, nil if it goes on.
+// apply returns the first rule that affects a frame of run, or nil.
 func (t *Rules) apply(list []*rule, sent bool, run *link.Run, frame []byte) (*rule, uint64) {
 	for _, r := range list {
 		if r.spent() || !r.holds(sent, run, frame) {
 			continue
 		}
-		random, ok := r.strike()
+		random, ok := r.draw()
 		if !ok {
 			continue
 		}

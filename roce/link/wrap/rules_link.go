@@ -8,11 +8,8 @@ import (
 	"github.com/goroce/goroce/roce/link"
 )
 
-// fates says how the actions look from above Seal.
-var fates = map[Action]fate{ActDrop: drop, ActDuplicate: duplicate, ActDelay: delay, ActCorrupt: corrupted}
-
-// corrupted is the fate of a frame below Seal.
-const corrupted fate = delay + 1
+// faults are the faults of the actions.
+var faults = map[Action]fault{ActDrop: drop, ActDuplicate: duplicate, ActDelay: delay, ActCorrupt: corrupted}
 
 // Above returns a Link on which frames are dropped, delayed and duplicated. It belongs
 // above Seal, as Fault does, and Below below it. While maxHeld frames wait, further
@@ -20,16 +17,15 @@ const corrupted fate = delay + 1
 func (t *Rules) Above(l link.Link) link.Link {
 	t.opened()
 	r := &ruled{Faulter: Fault(l, FaultConfig{OnSend: true, OnRecv: true}), rules: t}
-	r.send.judge = func(run *link.Run, i int) (fate, time.Duration) { return t.judge(true, run, i) }
-	r.recv.judge = func(run *link.Run, i int) (fate, time.Duration) { return t.judge(false, run, i) }
+	r.send.decide = func(_ ib.Instant, run *link.Run, i int) (fault, time.Duration) { return t.decide(true, run, i) }
+	r.recv.decide = func(_ ib.Instant, run *link.Run, i int) (fault, time.Duration) { return t.decide(false, run, i) }
 	return r
 }
 
-// Below returns a Link on which frames are corrupted: those sent after they were
-// sealed, those received before the device checks them.
+// Below returns a Link on which frames are corrupted: after they were sealed, or before the device checks them.
 func (t *Rules) Below(l link.Link) link.Link {
 	t.opened()
-	return &damager{Link: l, rules: t}
+	return &ruleCorrupter{Link: l, rules: t}
 }
 
 func (t *Rules) opened() {
@@ -38,8 +34,8 @@ func (t *Rules) opened() {
 	t.open++
 }
 
-// judge decides over frame i of r.
-func (t *Rules) judge(sent bool, r *link.Run, i int) (fate, time.Duration) {
+// decide returns the fault of frame i of r.
+func (t *Rules) decide(sent bool, r *link.Run, i int) (fault, time.Duration) {
 	list := t.above.Load()
 	if list == nil {
 		return intact, 0
@@ -48,10 +44,10 @@ func (t *Rules) judge(sent bool, r *link.Run, i int) (fate, time.Duration) {
 	if hit == nil {
 		return intact, 0
 	}
-	return fates[hit.Action], hit.Delay
+	return faults[hit.Action], hit.Delay
 }
 
-// ruled is a Faulter that rules judge for.
+// ruled is a Faulter whose faults are decided by rules.
 type ruled struct {
 	*Faulter
 	rules  *Rules
@@ -77,11 +73,11 @@ func (r *ruled) Close() error {
 	return r.Link.Close()
 }
 
-// idle reports whether nothing waits in the lane.
-func (l *lane) idle() bool { return len(l.out) == 0 && len(l.held) == 0 }
+// idle reports whether no frame waits.
+func (l *injector) idle() bool { return len(l.out) == 0 && len(l.held) == 0 }
 
-// damager is a Link that corrupts frames as rules say.
-type damager struct {
+// ruleCorrupter is a Link that corrupts frames by rules.
+type ruleCorrupter struct {
 	link.Link
 	rules      *Rules
 	send, recv damage
@@ -89,21 +85,21 @@ type damager struct {
 	closed     sync.Once
 }
 
-// damage is what was done to the runs of one call. It is done to copies: a sender
-// sends again what is not taken, and what is received may be another's as well.
+// damage is what was done to the runs of one call. Only copies are changed, because a sender sends again what is not
+// taken, and a received buffer may have other readers.
 type damage struct {
 	hits    []hit
-	scratch [][]byte // copies of damaged runs
-	copies  int      // of scratch in use
+	scratch [][]byte // copies of corrupted runs
+	copies  int      // how many of scratch are in use
 }
 
-// hit is a frame that a rule struck.
+// hit is a frame that a rule affects.
 type hit struct {
 	run  int
 	rule *rule
 }
 
-func (d *damager) Send(now ib.Instant, out []link.Run) (int, error) {
+func (d *ruleCorrupter) Send(now ib.Instant, out []link.Run) (int, error) {
 	list := d.rules.below.Load()
 	if list == nil {
 		return d.Link.Send(now, out)
@@ -115,7 +111,7 @@ func (d *damager) Send(now ib.Instant, out []link.Run) (int, error) {
 	return n, err
 }
 
-func (d *damager) Recv(now ib.Instant, in []link.Run) (int, error) {
+func (d *ruleCorrupter) Recv(now ib.Instant, in []link.Run) (int, error) {
 	n, err := d.Link.Recv(now, in)
 	if list := d.rules.below.Load(); list != nil && n > 0 {
 		d.recv.apply(d.rules, *list, false, in[:n])
@@ -123,13 +119,12 @@ func (d *damager) Recv(now ib.Instant, in []link.Run) (int, error) {
 	return n, err
 }
 
-func (d *damager) Close() error {
+func (d *ruleCorrupter) Close() error {
 	d.closed.Do(d.rules.linkClosed)
 	return d.Link.Close()
 }
 
-// apply gives the runs that hold struck frames other buffers, with a flipped bit in
-// each of these frames.
+// apply replaces the buffers of runs with affected frames by copies, and flips a bit in each of these frames.
 func (d *damage) apply(t *Rules, list []*rule, sent bool, runs []link.Run) {
 	d.hits, d.copies = d.hits[:0], 0
 	for i := range runs {
@@ -158,8 +153,8 @@ func (d *damage) copy(b []byte) []byte {
 	return *s
 }
 
-// takeBack uncounts hits on runs from the n-th on, which were not sent: when they are
-// sent again they shall suffer again.
+// takeBack undoes the counting of hits on runs from the n-th on. They were not sent, and will be affected again when
+// they are.
 func (d *damage) takeBack(t *Rules, n int) {
 	unspent := false
 	for _, h := range d.hits {
@@ -175,7 +170,7 @@ func (d *damage) takeBack(t *Rules, n int) {
 	}
 }
 
-// flip flips the bit of a frame that random chooses among those that the ICRC covers.
+// flip flips one of the bits that the ICRC covers; random chooses it.
 func flip(frame []byte, random uint64) {
 	bit := int(random % uint64((len(frame)-1)*8))
 	if bit >= bthMasked*8 {

@@ -19,7 +19,7 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// ruledStack puts Rules, with a Seal between, around a recorder.
+// ruledStack returns a recorder with Rules around it, above and below a Seal.
 func ruledStack(rules *wrap.Rules) (link.Link, *recorder) {
 	rec := newRecorder()
 	return rules.Above(wrap.Seal(rules.Below(rec))), rec
@@ -34,7 +34,7 @@ func add(t *testing.T, rules *wrap.Rules, r wrap.Rule) wrap.RuleStatus {
 	return st
 }
 
-// only is the range of one PSN.
+// only returns the range of one PSN.
 func only(psn ib.PSN) *wrap.PSNRange { return &wrap.PSNRange{First: psn, Last: psn} }
 
 // badICRCs returns the PSNs of frames whose ICRC is wrong.
@@ -42,8 +42,8 @@ func badICRCs(runs []link.Run) []int {
 	bad := []int{}
 	for _, r := range runs {
 		for i := range r.Frames() {
-			o := wire.Outer{Src: r.Src, Dst: r.Dst, SrcPort: r.SrcPort, DstPort: link.Port, TrafficClass: r.TrafficClass,
-				HopLimit: r.HopLimit, FlowLabel: r.FlowLabel, ID: r.ID + uint16(i)}
+			o := wire.Outer{Src: r.Src, Dst: r.Dst, SrcPort: r.SrcPort, DstPort: link.Port,
+				TrafficClass: r.TrafficClass, HopLimit: r.HopLimit, FlowLabel: r.FlowLabel, ID: r.ID + uint16(i)}
 			if !o.Check(r.Frame(i)) {
 				bad = append(bad, int(r.Frame(i)[11]))
 			}
@@ -52,7 +52,7 @@ func badICRCs(runs []link.Run) []int {
 	return bad
 }
 
-// Each action does to exactly the frame with PSN 2 what it says.
+// Each action is applied to the frame with PSN 2 and to no other.
 func TestRuleActions(t *testing.T) {
 	for _, c := range []struct {
 		rule  wrap.Rule
@@ -172,7 +172,7 @@ func TestRuleDatagram(t *testing.T) {
 	}
 }
 
-// The seed decides, and is told if it was not given.
+// The seed decides which frames are affected; if it was not set, it is returned.
 func TestRuleProbability(t *testing.T) {
 	lost := func(seed uint64) ([]int, wrap.RuleStatus) {
 		var rules wrap.Rules
@@ -195,7 +195,7 @@ func TestRuleProbability(t *testing.T) {
 	}
 }
 
-// What the link below does not take has not suffered: it does when it is sent again.
+// A frame that the link below does not take does not count as affected; it is affected when it is sent again.
 func TestRuleNotTaken(t *testing.T) {
 	var rules wrap.Rules
 	rec := newRecorder()
@@ -241,7 +241,8 @@ func TestRuleErrors(t *testing.T) {
 		c.change(&r)
 		_, err := rules.Add(r)
 		var attr *ib.AttrError
-		if !errors.As(err, &attr) || attr.Attr != c.attr || !errors.Is(err, ib.ErrInvalid) || !strings.Contains(attr.Allowed, c.allowed) {
+		if !errors.As(err, &attr) || attr.Attr != c.attr || !errors.Is(err, ib.ErrInvalid) ||
+			!strings.Contains(attr.Allowed, c.allowed) {
 			t.Errorf("%s: error %v, want what is allowed: %q", c.attr, err, c.allowed)
 		}
 	}
@@ -280,7 +281,7 @@ func TestRuleTTL(t *testing.T) {
 	})
 }
 
-// Rules come and go while several links run. Count is kept over all of them.
+// Rules are added and removed while several links run. Count applies to all links together.
 func TestRulesUnderTraffic(t *testing.T) {
 	const links, count = 3, 50
 	var rules wrap.Rules
@@ -322,7 +323,7 @@ func TestRulesUnderTraffic(t *testing.T) {
 	}
 }
 
-// The wrappers keep the contract of a Link, also with rules that never apply.
+// The wrappers fulfil the contract of a Link, also with rules that never apply.
 func TestRulesContract(t *testing.T) {
 	for _, busy := range []bool{false, true} {
 		linktest.Run(t, func(testing.TB) (a, b link.Link) {

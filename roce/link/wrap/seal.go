@@ -7,14 +7,13 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// Seal returns a Link that fills in the ICRC, the last four bytes, of every frame
-// sent through it. It knows from l.Caps what source port and identifications the
-// frames will carry; where these are free it numbers all frames consecutively, as
-// a host with one counter does. What is received passes untouched.
+// Seal returns a Link that writes the ICRC into the last four bytes of every frame that is sent. From l.Caps it knows
+// the source port and the IPv4 identifications that the frames will have. If the driver uses Run.ID (link.IDFree), it
+// numbers all frames consecutively, like a host with a single counter. Received frames are not changed.
 func Seal(l link.Link) link.Link { return &sealer{Link: l, caps: l.Caps()} }
 
-// SealForRxe is Seal for peers that are rdma_rxe: FLUSH gets the ICRC that it
-// computes (wire.Outer.Twice), which others drop.
+// SealForRxe is Seal for peers that are rdma_rxe. It gives FLUSH the ICRC that rdma_rxe computes (wire.Outer.Twice),
+// which other peers would drop.
 func SealForRxe(l link.Link) link.Link { return &sealer{Link: l, caps: l.Caps(), forRxe: true} }
 
 type sealer struct {
@@ -41,7 +40,7 @@ func (s *sealer) seal(r *link.Run) {
 	for i := range r.Frames() {
 		frame := r.Frame(i)
 		if len(frame) < runs.MinFrame {
-			return // the driver refuses it
+			return // the driver will refuse it
 		}
 		if len(frame) != r.Size {
 			prefix = o.Prefix(len(frame))

@@ -52,7 +52,7 @@ func TestSeal(t *testing.T) {
 	}
 }
 
-// Identifications wrap around; frames too short to be sealed do no harm.
+// Identifications wrap around; frames that are too short to be sealed are ignored.
 func TestSealLimits(t *testing.T) {
 	rec := newRecorder()
 	l := wrap.Seal(rec)
@@ -67,12 +67,12 @@ func TestSealLimits(t *testing.T) {
 	send(t, l, 0, link.Run{}, link.Run{Size: 4, Buf: make([]byte, 15)}, link.Run{Size: -1, Buf: make([]byte, 15)})
 }
 
-func TestTurn(t *testing.T) {
+func TestLoopback(t *testing.T) {
 	rec := newRecorder()
 	rec.caps.ID, rec.caps.FixedSrcPort = link.IDIndex, link.Port
 	second := ib.GID{0: 0xFD, 15: 7}
 	rec.caps.Local = append(rec.caps.Local, second)
-	l := wrap.Seal(wrap.Turn(rec))
+	l := wrap.Seal(wrap.Loopback(rec))
 
 	away, own, own6 := newRun(0, 2, 64, 0), newRun(2, 2, 64, 32), newRun(5, 1, 64, 0)
 	own.Dst = local
@@ -82,6 +82,7 @@ func TestTurn(t *testing.T) {
 		t.Errorf("PSNs %v went down, want those of two runs to others", got)
 	}
 	rec.rx = []link.Run{newRun(9, 1, 64, 0)}
+	rec.rx[0].Src, rec.rx[0].Dst = peer, local
 	in := make([]link.Run, 8)
 	n, err := l.Recv(0, in)
 	if n != 3 || err != nil {
@@ -106,10 +107,10 @@ func TestTurn(t *testing.T) {
 	}
 }
 
-// Runs come back to an address while the link has it.
-func TestTurnAddresses(t *testing.T) {
+// Runs to an address are looped as long as the link has it.
+func TestLoopbackAddresses(t *testing.T) {
 	n := mem.NewNetwork()
-	l := wrap.Turn(n.Open([]ib.GID{local}, mem.Options{}))
+	l := wrap.Loopback(n.Open([]ib.GID{local}, mem.Options{}))
 	later := ib.GID{10: 0xFF, 11: 0xFF, 12: 10, 15: 9}
 	in := make([]link.Run, 4)
 	for i, has := range []bool{false, true, false} {
@@ -133,17 +134,17 @@ func TestTurnAddresses(t *testing.T) {
 			want = 2
 		}
 		if lost := int(l.Stats().TxErrors - before); got != want || lost != 2-want {
-			t.Errorf("with the address %v: %d runs come back, %d are lost; want %d and %d", has, got, lost, want, 2-want)
+			t.Errorf("with the address %v: %d runs come back, %d are lost; want %d and %d", has, got, lost, want,
+				2-want)
 		}
 	}
 }
 
-// A driver that blocks keeps the order: nothing behind the run that it does not
-// take is turned.
-func TestTurnBlocked(t *testing.T) {
+// If the driver blocks, the order is kept: runs after the one that it does not take are not looped.
+func TestLoopbackBlocked(t *testing.T) {
 	rec := newRecorder()
 	rec.take = 1
-	l := wrap.Turn(rec)
+	l := wrap.Loopback(rec)
 	away, own := newRun(0, 1, 64, 0), newRun(1, 1, 64, 0)
 	own.Dst = local
 	in := make([]link.Run, 8)
@@ -155,8 +156,54 @@ func TestTurnBlocked(t *testing.T) {
 	}
 }
 
-func TestTurnOverflow(t *testing.T) {
-	l := wrap.Turn(newRecorder())
+// TestLoopbackForged: what comes from below is not from the link itself, whatever it claims.
+// Only what it has sent to a group comes back there, from its own port.
+func TestLoopbackForged(t *testing.T) {
+	later := ib.GID{10: 0xFF, 11: 0xFF, 12: 10, 15: 9}
+	multicast := ib.GID{10: 0xFF, 11: 0xFF, 12: 239, 15: 1}
+	for _, c := range []struct {
+		name     string
+		src, dst ib.GID
+		port     uint16 // that the run comes from
+		fixed    uint16 // Caps.FixedSrcPort
+		taken    bool
+	}{
+		{"another host", peer, local, 0xC000, 0, true},
+		{"oneself", local, local, 0xC000, 0, false},
+		{"oneself, right port", local, local, link.Port, link.Port, false},
+		{"an address that came later", later, local, 0xC000, 0, false},
+		{"to a group", local, multicast, 0xC000, 0, true},
+		{"to a group, right port", local, multicast, link.Port, link.Port, true},
+		{"to a group, another port", local, multicast, 0xC000, link.Port, false},
+		{"to a group, another host", peer, multicast, 0xC000, link.Port, true},
+	} {
+		below := newRecorder()
+		below.caps.FixedSrcPort = c.fixed
+		l := wrap.Loopback(below)
+		if err := l.AddLocal(later); err != nil {
+			t.Fatal(err)
+		}
+		run, honest := newRun(0, 3, 64, 0), newRun(7, 1, 64, 0)
+		run.Src, run.Dst, run.SrcPort = c.src, c.dst, c.port
+		honest.Src, honest.Dst = peer, local
+		below.rx = []link.Run{run, honest}
+		in := make([]link.Run, 8)
+		n, _ := l.Recv(0, in)
+		want, forged := 2, uint64(0)
+		if !c.taken {
+			want, forged = 1, 3
+		}
+		if n != want || in[n-1].Frame(0)[12] != honest.Frame(0)[12] {
+			t.Errorf("%s: %d runs received, want %d, the last an honest one", c.name, n, want)
+		}
+		if s := l.Stats(); s.RxForged != forged {
+			t.Errorf("%s: %d frames counted as forged, want %d", c.name, s.RxForged, forged)
+		}
+	}
+}
+
+func TestLoopbackOverflow(t *testing.T) {
+	l := wrap.Loopback(newRecorder())
 	own := newRun(0, 62, 1040, 0)
 	own.Dst = local
 	for range 100 {
@@ -180,7 +227,7 @@ func TestTurnOverflow(t *testing.T) {
 
 func TestCorrupt(t *testing.T) {
 	rec := newRecorder()
-	c := wrap.Corrupt(rec, 1, 1)
+	c := wrap.Corrupt(rec, wrap.FaultConfig{Seed: 1, Corrupt: 1})
 	l := wrap.Seal(c)
 	out := newRun(0, 8, 64, 16)
 	for range 200 {
@@ -207,7 +254,7 @@ func TestCorrupt(t *testing.T) {
 
 func TestCorruptSometimes(t *testing.T) {
 	rec := newRecorder()
-	c := wrap.Corrupt(rec, 1, 0.1)
+	c := wrap.Corrupt(rec, wrap.FaultConfig{Seed: 1, Corrupt: 0.1})
 	l := wrap.Seal(c)
 	for range 100 {
 		send(t, l, 0, newRun(0, 50, 64, 0))
@@ -226,7 +273,7 @@ func TestCorruptSometimes(t *testing.T) {
 	}
 }
 
-// TestSealForRxe: FLUSH alone has another ICRC.
+// TestSealForRxe: only FLUSH has a different ICRC.
 func TestSealForRxe(t *testing.T) {
 	for _, opcode := range []wire.Opcode{wire.RCFlush, wire.RCReadRequest} {
 		rec := newRecorder()

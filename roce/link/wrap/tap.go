@@ -11,25 +11,23 @@ import (
 	"github.com/goroce/goroce/roce/link"
 )
 
-// MaxCaptures is how many captures one Tap feeds at a time.
+// MaxCaptures is the number of captures that one Tap feeds at a time.
 const MaxCaptures = 16
 
-// Tap is where captures of a running device are taken. While there is none it costs
-// the links one atomic load a call. The zero value is ready; all links of a device
-// share one.
+// Tap lets captures begin and end while a device runs. Without captures it costs the links one atomic load for each
+// call. The zero value is ready. All links of a device share one Tap.
 //
-// Any goroutine may attach captures and end them at any time.
+// Any goroutine may attach and end captures at any time.
 type Tap struct {
 	captures atomic.Pointer[[]*Capture] // nil while there are none
 
-	mu   sync.Mutex // guards what follows, and changes of captures
+	mu   sync.Mutex // guards the fields below, and changes of captures
 	caps link.Caps  // of the first link
-	open int        // links that were not closed yet
+	open int        // links that are not closed
 }
 
-// Around returns a Link that shows what passes to the captures, frames as Pcap would
-// write them. It belongs where Pcap does. When the last Link of a Tap is closed its
-// captures end.
+// Around returns a Link that shows the captures each frame, as Pcap would write it. It has the same place in the stack
+// as Pcap. When the last Link of a Tap is closed, its captures end.
 func (t *Tap) Around(l link.Link) link.Link {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -41,20 +39,19 @@ func (t *Tap) Around(l link.Link) link.Link {
 	return &tapped{Link: l, tap: t, caps: caps}
 }
 
-// Closed reports whether the Tap has no links that are open.
+// Closed reports whether all links of the Tap are closed.
 func (t *Tap) Closed() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.open == 0
 }
 
-// Attach begins a capture of the frames that m selects, in pcapng form, to w. It
-// writes the beginning of the file before it returns; a goroutine of the capture's
-// own writes the rest until Close, the end of the links, or an error. w stays the
+// Attach starts a capture of the frames that m selects, in pcapng format, to w. It writes the start of the file before
+// it returns. A goroutine of the capture writes the rest until Close, the end of the links, or an error. w stays the
 // caller's.
 //
-// A Tap that feeds MaxCaptures already refuses with an *ib.AttrError that wraps
-// ib.ErrLimit; one without open links, with ib.ErrClosed.
+// If the Tap feeds MaxCaptures already, the error is an *ib.AttrError that wraps ib.ErrLimit; without open links it
+// wraps ib.ErrClosed.
 func (t *Tap) Attach(w io.Writer, m Match) (*Capture, error) {
 	const op = "start capture"
 	if err := m.check(op); err != nil {
@@ -73,8 +70,7 @@ func (t *Tap) Attach(w io.Writer, m Match) (*Capture, error) {
 	return c, nil
 }
 
-// add gives c its place, and frames from then on: whoever sees the beginning of the
-// file sees all that passes later.
+// add adds c, which gets frames from then on, so whoever sees the start of the file will find all later frames in it.
 func (t *Tap) add(op string, c *Capture) (link.Caps, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -99,7 +95,7 @@ func (t *Tap) list() []*Capture {
 	return nil
 }
 
-// detach removes a capture, if it is there.
+// detach removes a capture if it is attached.
 func (t *Tap) detach(c *Capture) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -111,8 +107,7 @@ func (t *Tap) detach(c *Capture) {
 	t.captures.Store(&list)
 }
 
-// linkClosed ends all captures when it was the last link. It does not wait for their
-// writers.
+// linkClosed ends all captures when the last link is closed. It does not wait for their writers.
 func (t *Tap) linkClosed() {
 	t.mu.Lock()
 	t.open--
@@ -127,7 +122,7 @@ func (t *Tap) linkClosed() {
 	}
 }
 
-// tapped is a Link with a Tap.
+// tapped is a Link that feeds a Tap.
 type tapped struct {
 	link.Link
 	tap    *Tap

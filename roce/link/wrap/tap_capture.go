@@ -13,35 +13,34 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// captureBytes bounds the packets of a capture that wait for its writer.
+// captureBytes limits the packets of a capture that wait to be written.
 const captureBytes = 4 << 20
 
 // CaptureCounts counts the frames of a capture.
 type CaptureCounts struct {
-	Matched uint64 // that passed and were selected
-	Dropped uint64 // of these, lost because the writer was too slow
+	Matched uint64 // frames that were selected
+	Dropped uint64 // selected frames that were lost because the writer was too slow
 }
 
-// Capture is a recording that a Tap feeds. Packets wait in a queue for the writer;
-// when that is full they are lost, and counted in the file's interface statistics. The
-// links never wait.
+// Capture is a capture that a Tap feeds. Packets wait in a queue for the writer. If the queue is full they are dropped,
+// and counted in the file's interface statistics; links never wait.
 type Capture struct {
 	tap   *Tap
 	match Match
-	file  *pcapgo.NgWriter // its goroutine's
-	wake  chan struct{}    // holds a token when there is something to write, or the end
-	done  chan struct{}    // closed when nothing more is written
-	err   error            // why it ended early; to be read after done
+	file  *pcapgo.NgWriter // used by run only
+	wake  chan struct{}    // has a token when there is something to write, or the capture has ended
+	done  chan struct{}    // closed when run has returned
+	err   error            // why the capture ended early; valid after done
 
 	mu     sync.Mutex
-	frame  wire.Frame // scratch
-	epoch  time.Time  // the wall clock time of Instant 0
+	frame  wire.Frame // reused for each frame
+	epoch  time.Time  // wall clock time of Instant 0
 	queue  packetQueue
 	counts [2]CaptureCounts // sent, received
 	ended  bool
 }
 
-// packetQueue is packets, each behind the one before it in buf.
+// packetQueue is a queue of packets, stored one after another in buf.
 type packetQueue struct {
 	packets []queuedPacket
 	buf     []byte
@@ -50,26 +49,26 @@ type packetQueue struct {
 type queuedPacket struct {
 	now ib.Instant
 	itf int // pcapSent or pcapReceived
-	end int // in buf
+	end int // its end in buf
 }
 
 func newCapture(t *Tap, m Match) *Capture {
 	return &Capture{tap: t, match: m, wake: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
-// Counts returns what was captured so far, sent and received. Any goroutine may call it.
+// Counts returns the counters of sent and of received frames. Any goroutine may call it.
 func (c *Capture) Counts() CaptureCounts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return CaptureCounts{c.counts[0].Matched + c.counts[1].Matched, c.counts[0].Dropped + c.counts[1].Dropped}
 }
 
-// Done returns a channel that is closed when the capture has ended and nothing more is
-// written: after Close, after the device was closed, or after an error.
+// Done returns a channel that is closed when the capture has ended and everything is written: after Close, after the
+// device was closed, or after an error.
 func (c *Capture) Done() <-chan struct{} { return c.done }
 
-// Close ends the capture, waits until what was captured is written, and returns the
-// first error in writing. Any goroutine may call it, more than once.
+// Close ends the capture, waits until all captured packets are written, and returns the first error of writing. Any
+// goroutine may call it, more than once.
 func (c *Capture) Close() error {
 	c.tap.detach(c)
 	c.end(nil)
@@ -77,7 +76,7 @@ func (c *Capture) Close() error {
 	return c.err
 }
 
-// end makes the goroutine write what is left, and nothing after an error.
+// end makes run write the rest, or nothing if err is not nil, and return.
 func (c *Capture) end(err error) {
 	c.mu.Lock()
 	c.ended = true
@@ -95,7 +94,7 @@ func (c *Capture) ring() {
 	}
 }
 
-// take queues the selected frames of runs that passed. The links' goroutines call it.
+// take queues the selected frames of batch. It is called by goroutines of the links.
 func (c *Capture) take(now ib.Instant, itf int, caps *link.Caps, batch []link.Run) {
 	if len(batch) == 0 {
 		return
@@ -136,7 +135,7 @@ func (c *Capture) takeRun(now ib.Instant, itf int, caps *link.Caps, r *link.Run)
 	}
 }
 
-// push queues one packet, whose outer headers stand in c.frame.
+// push queues one packet. c.frame has its outer headers.
 func (c *Capture) push(now ib.Instant, itf int, frame []byte) {
 	if c.epoch.IsZero() {
 		c.epoch = time.Now().Add(-time.Duration(now))
@@ -147,12 +146,12 @@ func (c *Capture) push(now ib.Instant, itf int, frame []byte) {
 	q.packets = append(q.packets, queuedPacket{now, itf, len(q.buf)})
 }
 
-// run writes until the end. It takes the queue as a whole and leaves an empty one.
+// run writes packets until the end. It takes the whole queue at a time and leaves an empty one.
 func (c *Capture) run() {
 	defer close(c.done)
 	defer c.tap.detach(c)
 	var full packetQueue
-	var told uint64 // losses that stand in the file
+	var told uint64 // losses that the file's statistics have already
 	for range c.wake {
 		c.mu.Lock()
 		full, c.queue = c.queue, packetQueue{full.packets[:0], full.buf[:0]}
@@ -194,8 +193,8 @@ func (c *Capture) write(q *packetQueue, epoch time.Time) error {
 	return nil
 }
 
-// writeStats writes an interface statistics block for each direction. A capture that is
-// cut off has those that were written when frames were lost.
+// writeStats writes an interface statistics block for each direction. A file that is cut off has the blocks that were
+// written after earlier losses.
 func (c *Capture) writeStats(counts *[2]CaptureCounts) error {
 	for itf, n := range counts {
 		err := c.file.WriteInterfaceStats(itf, pcapgo.NgInterfaceStatistics{

@@ -8,18 +8,18 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// Match selects frames by whom they are between. The zero value selects all.
+// Match selects frames by the hosts and QPs that they go between. The zero value selects all frames.
 //
-// A frame names the QP that it is for. Only datagrams also name the one that they
-// come from (DETH), so QPN alone finds of a connection what is received, and PeerQPN
-// alone what is sent. Both together find both ways.
+// Frames have the number of the QP that they go to; only datagrams also have the number of the one that they come from
+// (DETH). So for a connection, QPN alone selects what is received, PeerQPN alone what is sent, and both together select
+// both.
 type Match struct {
-	QPN     ib.QPN // own QP; 0 for any
-	PeerQPN ib.QPN // the peer's QP; 0 for any. If QPN is set too, either will do.
+	QPN     ib.QPN // QP of this host; 0 for any
+	PeerQPN ib.QPN // QP of the peer; 0 for any. If QPN is set, too, a frame need only match one of them.
 	Peer    ib.GID // the other host; zero for any
 }
 
-// check refuses QP numbers that there cannot be.
+// check refuses invalid QP numbers.
 func (m *Match) check(op string) error {
 	for _, c := range []struct {
 		attr string
@@ -56,10 +56,10 @@ func (m *Match) frame(sent bool, r *link.Run, frame []byte) bool {
 	return m.QPN != 0 && own == m.QPN || m.PeerQPN != 0 && peer == m.PeerQPN
 }
 
-// ends returns the QPs that a frame is for and from; 0 if it does not name the latter.
+// ends returns the destination and the source QP of a frame; from is 0 if the frame does not have it.
 func ends(frame []byte) (to, from ib.QPN) {
 	to = ib.QPN(binary.BigEndian.Uint32(frame[4:])) & ib.QPNMask // IBTA 9.2.1
-	// A DETH follows the BTH at once, its second word is the source QP (IBTA 9.3.2).
+	// A DETH follows the BTH directly. Its second word is the source QP (IBTA 9.3.2).
 	if op := wire.Opcode(frame[0]); op.Headers()&wire.HasDETH != 0 && len(frame) >= op.HeaderLen() {
 		from = ib.QPN(binary.BigEndian.Uint32(frame[wire.BTHLen+4:])) & ib.QPNMask
 	}

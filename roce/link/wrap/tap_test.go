@@ -20,13 +20,13 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// recorded is what stands in a capture file.
+// recorded is the contents of a capture file.
 type recorded struct {
 	sent, received []int // PSNs
 	matched, lost  uint64
 }
 
-// read reads a capture file. Every ICRC must be right.
+// read reads a capture file, in which all ICRCs must be correct.
 func read(t *testing.T, file io.Reader) (got recorded) {
 	t.Helper()
 	r, err := pcapgo.NewNgReader(file, pcapgo.NgReaderOptions{})
@@ -120,8 +120,7 @@ func TestTap(t *testing.T) {
 	}
 }
 
-// gate is a writer that lets the beginning of the file through and holds the rest
-// until it is opened.
+// gate is a writer that passes the start of the file and blocks the rest until it is opened.
 type gate struct {
 	bytes.Buffer
 	began bool
@@ -136,8 +135,7 @@ func (g *gate) Write(p []byte) (int, error) {
 	return g.Buffer.Write(p)
 }
 
-// A writer that hangs loses frames, which are counted. The link does not wait, and
-// other captures get everything.
+// If a writer blocks, its frames are dropped and counted. The link does not wait, and other captures get everything.
 func TestTapSlowWriter(t *testing.T) {
 	const runs, each, size = 200, 60, 1040 // 12 MB, thrice what may wait
 	var tap wrap.Tap
@@ -154,18 +152,19 @@ func TestTapSlowWriter(t *testing.T) {
 	closeCapture(t, c)
 	got := read(t, &slow.Buffer)
 	if got.matched != runs*each || got.lost != c.Counts().Dropped || len(got.sent) != int(got.matched-got.lost) {
-		t.Errorf("%d packets in the file; it says that %d matched and %d were lost; counts %+v", len(got.sent), got.matched, got.lost, c.Counts())
+		t.Errorf("%d packets in the file; it says that %d matched and %d were lost; counts %+v", len(got.sent),
+			got.matched, got.lost, c.Counts())
 	}
 }
 
-// discard is a Link that takes everything and keeps nothing.
+// discard is a Link that accepts everything and keeps nothing.
 type discard struct{ *recorder }
 
 func newDiscard() discard { return discard{newRecorder()} }
 
 func (discard) Send(_ ib.Instant, out []link.Run) (int, error) { return len(out), nil }
 
-// Captures come and go while several links run, and end with them.
+// Captures begin and end while several links run, and end with the links.
 func TestTapUnderTraffic(t *testing.T) {
 	const links = 3
 	var tap wrap.Tap
@@ -247,7 +246,7 @@ func TestTapErrors(t *testing.T) {
 	}
 }
 
-// What a Tap and Rules that nobody uses cost a call, beside the bare links.
+// The cost of a call with an unused Tap and unused Rules, compared with the bare links.
 func BenchmarkIdle(b *testing.B) {
 	for _, with := range []bool{false, true} {
 		n := mem.NewNetwork()

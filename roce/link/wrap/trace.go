@@ -9,16 +9,15 @@ import (
 // Event is a frame that passed a Trace.
 type Event struct {
 	Now    ib.Instant
-	Sent   bool // else received
+	Sent   bool // false: received
 	Outer  wire.Outer
-	Frame  []byte      // BTH to ICRC; valid during the call only
-	Packet wire.Packet // what Frame says; Payload lies in Frame
-	Err    error       // why Frame could not be decoded; Packet is then unspecified
+	Frame  []byte      // from BTH to ICRC; valid during the call only
+	Packet wire.Packet // the decoded Frame; Payload is a part of Frame
+	Err    error       // why Frame could not be decoded; then Packet is undefined
 }
 
-// Trace returns a Link that calls f for each frame, in order, when it was sent or
-// received. The Event is reused: f keeps nothing of it. Where the Link below does
-// not see the identification of a received frame it is solved from the ICRC.
+// Trace returns a Link that calls f for each frame that is sent or received, in order. The Event is reused, so f must
+// not keep it. If the Link below does not know the IPv4 identification of a received frame, it is solved from the ICRC.
 func Trace(l link.Link, f func(*Event)) link.Link {
 	return &tracer{Link: l, caps: l.Caps(), f: f}
 }

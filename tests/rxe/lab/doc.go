@@ -10,7 +10,8 @@
 //
 // The program under test runs in HostNS (Lab.HostCommand, HostCommandAs);
 // captures and tools that look at the wire run in WireNS (Lab.WireCommand).
-// Lab.SetMTU, SetLoss and SetOffload shape the wire for everyone on it. A VM
+// Lab.SetMTU, SetLoss and SetOffload shape the wire for everyone on it; Lab.Forward plays
+// a bad network to one guest, repeatably. A VM
 // runs commands (Run, Output, Start) over a virtio-serial port, apart from the
 // network, and reads what rxe knows (GIDIndex, Counters, ActiveMTU).
 //

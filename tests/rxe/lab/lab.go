@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+
+	"github.com/goroce/goroce/tests/rxe/forward"
 )
 
 // Config says what a Lab consists of. The zero value is one guest with 6.1.
@@ -39,6 +41,8 @@ type Lab struct {
 	mtu       int
 	lossy     bool
 	noOffload bool
+	forwarder *forward.Forwarder
+	forwarded int // the guest behind it, 0 for none
 
 	closeOnce sync.Once
 	closeErr  error
@@ -102,20 +106,24 @@ func (l *Lab) start(ctx context.Context, kernels []Kernel, cpus int) error {
 // them.
 func (l *Lab) Close() error {
 	l.closeOnce.Do(func() {
+		if l.forwarder != nil {
+			l.closeErr = l.forwarder.Close()
+			l.forwarder, l.forwarded = nil, 0
+		}
 		for _, vm := range l.VMs {
 			vm.stop()
 		}
 		if l.janitor != nil {
-			l.closeErr = errors.Join(l.janitor.Close(), l.cleaned())
+			l.closeErr = errors.Join(l.closeErr, l.janitor.Close(), l.cleaned())
 		}
 	})
 	return l.closeErr
 }
 
-// Reset puts the wire back to how Start made it: DefaultMTU, no loss,
+// Reset puts the wire back to how Start made it: DefaultMTU, no loss, no forwarder,
 // segmentation offload on.
 func (l *Lab) Reset() error {
-	var errs []error
+	errs := []error{l.unforward()}
 	if l.lossy {
 		errs = append(errs, l.SetLoss(0))
 	}

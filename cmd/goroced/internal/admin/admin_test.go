@@ -60,7 +60,8 @@ func serve(t *testing.T) *daemon {
 // open opens a device of the daemon.
 func (d *daemon) open(t *testing.T, name string) *roce.Device {
 	t.Helper()
-	dev, err := host.Open(host.Options{Addrs: []netip.Addr{linktest.Loopback()}, Live: &d.live, Device: roce.Options{Name: name}})
+	dev, err := host.Open(host.Options{Addrs: []netip.Addr{linktest.Loopback()}, Live: &d.live,
+		Device: roce.Options{Name: name}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +252,8 @@ func TestCaptureLimit(t *testing.T) {
 	}
 	tooMany := capture(t, d.client, CaptureOptions{})
 	<-tooMany.done
-	if !errors.Is(tooMany.err, ib.ErrLimit) || !strings.Contains(tooMany.err.Error(), "end one first") || tooMany.file.Len() != 0 {
+	if !errors.Is(tooMany.err, ib.ErrLimit) || !strings.Contains(tooMany.err.Error(), "end one first") ||
+		tooMany.file.Len() != 0 {
 		t.Errorf("error %v", tooMany.err)
 	}
 	p.send(t)
@@ -282,8 +284,8 @@ func TestFaults(t *testing.T) {
 	d := serve(t)
 	p := newPair(t, d.open(t, "a"))
 	ctx := t.Context()
-	want := Fault{Device: "a", ID: 1, Action: "delay", Direction: "out", Opcode: "send", QP: uint32(p.from.Num()), PSN: "1-16777215",
-		Delay: "1ms", Count: 2, Probability: 1, Seed: 7, TTL: "1h0m0s"}
+	want := Fault{Device: "a", ID: 1, Action: "delay", Direction: "out", Opcode: "send", QP: uint32(p.from.Num()),
+		PSN: "1-16777215", Delay: "1ms", Count: 2, Probability: 1, Seed: 7, TTL: "1h0m0s"}
 	asked := want
 	asked.Device, asked.ID, asked.Probability, asked.PSN = "", 0, 0, "1-0xFFFFFF"
 	_, err := d.client.AddFault(ctx, asked)
@@ -301,7 +303,8 @@ func TestFaults(t *testing.T) {
 	if diff := cmp.Diff([]Fault{want}, list); err != nil || diff != "" {
 		t.Errorf("listed: %v %s", err, diff)
 	}
-	for _, part := range []string{"a fault 1: delay by 1ms", "direction out", "opcode send", "count 2", "seed 7", "hit 1"} {
+	for _, part := range []string{"a fault 1: delay by 1ms", "direction out", "opcode send", "count 2", "seed 7",
+		"hit 1"} {
 		if s := list[0].String(); !strings.Contains(s, part) {
 			t.Errorf("%q does not say %q", s, part)
 		}
@@ -310,7 +313,8 @@ func TestFaults(t *testing.T) {
 		t.Error(err)
 	}
 	for _, peer := range []string{"192.0.2.9", "2001:db8::9"} {
-		if f, err := d.client.AddFault(ctx, Fault{Action: "drop", Peer: peer, PSN: "5"}); err != nil || f.Peer != peer || f.PSN != "5" || f.Seed == 0 {
+		if f, err := d.client.AddFault(ctx, Fault{Action: "drop", Peer: peer, PSN: "5"}); err != nil ||
+			f.Peer != peer || f.PSN != "5" || f.Seed == 0 {
 			t.Errorf("%+v, %v", f, err)
 		}
 	}
@@ -353,7 +357,8 @@ func TestRefused(t *testing.T) {
 		{call("GET", "nothing", nil), 404, "404 Not Found"},
 	} {
 		var e *Error
-		if !errors.As(c.err, &e) || e.Status != c.status || !strings.Contains(e.Error(), c.want) || !errors.Is(c.err, ib.ErrInvalid) {
+		if !errors.As(c.err, &e) || e.Status != c.status || !strings.Contains(e.Error(), c.want) ||
+			!errors.Is(c.err, ib.ErrInvalid) {
 			t.Errorf("error %v; want status %d that says %q", c.err, c.status, c.want)
 		}
 	}
@@ -370,7 +375,8 @@ func TestUnreachable(t *testing.T) {
 	l.SetUnlinkOnClose(false)
 	l.Close()
 	for _, path := range []string{stale, filepath.Join(dir, "none")} {
-		if _, err := NewClient(path).Faults(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "goroced serve") {
+		if _, err := NewClient(path).Faults(t.Context(), ""); err == nil ||
+			!strings.Contains(err.Error(), "goroced serve") {
 			t.Errorf("%s: error %v", path, err)
 		}
 	}

@@ -12,21 +12,20 @@ import (
 
 // CaptureOptions say what to capture.
 type CaptureOptions struct {
-	Device     string // "" where there is only one
+	Device     string // "" if there is only one
 	QP, PeerQP uint32 // 0 for any: see wrap.Match
 	Peer       string // IP address, "" for any
-	Packets    uint64 // after which to end; 0 for no limit
+	Packets    uint64 // number of packets; 0 for no limit
 }
 
-// CaptureResult says what a capture brought.
+// CaptureResult describes a finished capture.
 type CaptureResult struct {
 	Packets uint64 // in the file
-	Lost    uint64 // frames that the daemon dropped, because they were not read fast enough
+	Lost    uint64 // frames that the daemon dropped because they were not read fast enough
 }
 
-// Capture writes a pcapng capture to w until the context or the daemon's device ends, or
-// there are enough packets. None of these is an error. What was written ends with a whole
-// block, and is up to date always.
+// Capture writes a pcapng capture to w until the context ends, the daemon's device is closed, or there are enough
+// packets; none of these is an error. w gets whole blocks only, and gets them at once.
 func (c *Client) Capture(ctx context.Context, w io.Writer, o CaptureOptions) (CaptureResult, error) {
 	qpn := func(n uint32) string {
 		if n == 0 {
@@ -51,8 +50,8 @@ func (c *Client) Capture(ctx context.Context, w io.Writer, o CaptureOptions) (Ca
 	return b.result(), err
 }
 
-// Blocks of pcapng (draft-ietf-opsawg-pcapng 4.3, 4.6): type, total length, body, total
-// length again. The daemon writes them in little-endian order.
+// Blocks of pcapng (draft-ietf-opsawg-pcapng 4.3, 4.6): type, total length, body, total length again. The daemon uses
+// little-endian byte order.
 const (
 	blockPacket     = 6
 	blockStatistics = 5
@@ -65,10 +64,10 @@ const (
 	optIfDrop = 5
 )
 
-// bufferSize is that of the client's reader and writer.
+// bufferSize is the size of the client's buffers.
 const bufferSize = 1 << 16
 
-// errCaptureFile wraps errors of the writer.
+// errCaptureFile marks errors of the writer.
 var errCaptureFile = errors.New("capture file")
 
 // blocks copies whole blocks.
@@ -86,7 +85,7 @@ func (b *blocks) result() CaptureResult {
 	return CaptureResult{b.packets, b.lost[0] + b.lost[1]}
 }
 
-// copy ends with the end of the stream, which may cut a block, or with enough packets.
+// copy returns at the end of the stream, which may be within a block, or after enough packets.
 func (b *blocks) copy() error {
 	for b.most == 0 || b.packets < b.most {
 		err := b.read()
@@ -108,7 +107,7 @@ func (b *blocks) copy() error {
 	return nil
 }
 
-// read fills buf with the next block.
+// read reads the next block into buf.
 func (b *blocks) read() error {
 	b.buf = append(b.buf[:0], make([]byte, blockHead)...)
 	if _, err := io.ReadFull(b.r, b.buf); err != nil {
@@ -123,7 +122,7 @@ func (b *blocks) read() error {
 	return err
 }
 
-// look counts the packets and losses of the block at hand.
+// look counts the packets and losses of the current block.
 func (b *blocks) look() {
 	switch binary.LittleEndian.Uint32(b.buf) {
 	case blockPacket:

@@ -57,12 +57,14 @@ func TestCutStream(t *testing.T) {
 			t.Fatalf("cut at %d: %v", n, err)
 		}
 		var again bytes.Buffer
-		if same, err := copyBlocks(file.Bytes(), 0, &again); err != nil || same != got || !bytes.Equal(file.Bytes(), again.Bytes()) {
+		if same, err := copyBlocks(file.Bytes(), 0, &again); err != nil || same != got ||
+			!bytes.Equal(file.Bytes(), again.Bytes()) {
 			t.Errorf("cut at %d: the file ends with half a block", n)
 		}
 	}
 	var file bytes.Buffer
-	if got, err := copyBlocks(whole, 0, &file); err != nil || got != (CaptureResult{2, 3}) || !bytes.Equal(file.Bytes(), whole) {
+	if got, err := copyBlocks(whole, 0, &file); err != nil || got != (CaptureResult{2, 3}) ||
+		!bytes.Equal(file.Bytes(), whole) {
 		t.Errorf("whole: %+v, %v", got, err)
 	}
 	if got, err := copyBlocks(whole, 1, &file); err != nil || got.Packets != 1 {
@@ -72,7 +74,8 @@ func TestCutStream(t *testing.T) {
 
 // A full disk is an error, and so is what is no capture.
 func TestBadStream(t *testing.T) {
-	if _, err := copyBlocks(bytes.Repeat([]byte("no pcapng "), 9), 0, io.Discard); err == nil || errors.Is(err, errCaptureFile) {
+	if _, err := copyBlocks(bytes.Repeat([]byte("no pcapng "), 9), 0, io.Discard); err == nil ||
+		errors.Is(err, errCaptureFile) {
 		t.Errorf("garbage: error %v", err)
 	}
 	r, w := io.Pipe()

@@ -16,7 +16,7 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// Error is what the daemon answered instead of doing what it was asked.
+// Error is an error that the daemon has returned.
 type Error struct {
 	Status int // of HTTP
 	Text   string
@@ -24,7 +24,7 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Text }
 
-// Is makes errors.Is match the sentinels that package ib has for what was wrong.
+// Is makes errors.Is match the sentinel of package ib that corresponds to the HTTP status.
 func (e *Error) Is(target error) bool {
 	switch e.Status {
 	case http.StatusBadRequest, http.StatusNotFound:
@@ -37,14 +37,14 @@ func (e *Error) Is(target error) bool {
 	return false
 }
 
-// Client asks a daemon.
+// Client is a client of a daemon's admin socket.
 type Client struct {
 	socket string
 	http   http.Client
 }
 
-// NewClient returns a client of the daemon whose admin socket has that path; "" looks
-// where daemons have theirs. It connects when it is used.
+// NewClient returns a client of the daemon whose admin socket has that path; "" stands for the default paths. It
+// connects when it is used.
 func NewClient(socket string) *Client {
 	return &Client{socket: socket, http: http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -61,7 +61,7 @@ func (c *Client) Faults(ctx context.Context, device string) ([]Fault, error) {
 	return list.Faults, err
 }
 
-// AddFault adds a fault and returns it as it is then, with ID and seed.
+// AddFault adds a fault and returns it with its ID and seed.
 func (c *Client) AddFault(ctx context.Context, f Fault) (Fault, error) {
 	var added Fault
 	err := c.call(ctx, http.MethodPost, "faults", f, &added)
@@ -73,14 +73,14 @@ func (c *Client) RemoveFault(ctx context.Context, device string, id uint64) erro
 	return c.call(ctx, http.MethodDelete, query("faults", "device", device, "id", strconv.FormatUint(id, 10)), nil, nil)
 }
 
-// ClearFaults removes all faults of a device, "" is all devices, and returns how many.
+// ClearFaults removes all faults of a device ("": of all devices) and returns their number.
 func (c *Client) ClearFaults(ctx context.Context, device string) (int, error) {
 	var n removed
 	err := c.call(ctx, http.MethodDelete, query("faults", "device", device), nil, &n)
 	return n.Removed, err
 }
 
-// query returns a path with the parameters, name and value, that are not empty.
+// query returns a path with those of the parameters (name, value) that are not empty.
 func query(path string, params ...string) string {
 	q := url.Values{}
 	for i := 0; i < len(params); i += 2 {
@@ -91,7 +91,7 @@ func query(path string, params ...string) string {
 	return path + "?" + q.Encode()
 }
 
-// call sends in as JSON, unless it is nil, and reads the answer into out.
+// call sends in as JSON, unless it is nil, and decodes the answer into out.
 func (c *Client) call(ctx context.Context, method, path string, in, out any) error {
 	var body io.Reader
 	if in != nil {
@@ -115,7 +115,7 @@ func (c *Client) call(ctx context.Context, method, path string, in, out any) err
 	return nil
 }
 
-// do returns the body of an answer that does not refuse.
+// do returns the body of the answer, or the error that the daemon has returned.
 func (c *Client) do(ctx context.Context, method, path string, body io.Reader) (io.ReadCloser, error) {
 	r, err := http.NewRequestWithContext(ctx, method, "http://goroced/v1/"+path, body)
 	if err != nil {
@@ -136,7 +136,7 @@ func (c *Client) do(ctx context.Context, method, path string, body io.Reader) (i
 	return nil, &Error{answer.StatusCode, p.Error}
 }
 
-// daemon names the daemon for people.
+// daemon describes the daemon for errors.
 func (c *Client) daemon() string {
 	if c.socket == "" {
 		return "the daemon"
@@ -144,7 +144,7 @@ func (c *Client) daemon() string {
 	return "the daemon at " + c.socket
 }
 
-// unreachable says why there is no answer, and what to do.
+// unreachable explains why there is no answer, and what to do.
 func (c *Client) unreachable(err error) error {
 	var failed *sockets.DialError
 	if errors.As(err, &failed) {

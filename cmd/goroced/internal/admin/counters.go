@@ -6,17 +6,17 @@ import (
 	"fmt"
 )
 
-// Counter is a named figure.
+// Counter is a named counter.
 type Counter struct {
 	Name  string
 	Value uint64
 }
 
-// Counters are the figures of a device, in the order and by the names of rxe's
-// hw_counters where it has them. In JSON they are one object.
+// Counters are the counters of a device, with the order and names of rdma_rxe's hw_counters where it has them. In JSON
+// they are one object.
 type Counters []Counter
 
-// MarshalJSON is json.Marshaler's. It keeps the order.
+// MarshalJSON implements json.Marshaler. It keeps the order.
 func (c Counters) MarshalJSON() ([]byte, error) {
 	b := []byte{'{'}
 	for i, counter := range c {
@@ -28,7 +28,7 @@ func (c Counters) MarshalJSON() ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// UnmarshalJSON is json.Unmarshaler's. It keeps the order.
+// UnmarshalJSON implements json.Unmarshaler. It keeps the order.
 func (c *Counters) UnmarshalJSON(b []byte) error {
 	d := json.NewDecoder(bytes.NewReader(b))
 	if brace, err := d.Token(); err != nil || brace != json.Delim('{') {
@@ -36,7 +36,7 @@ func (c *Counters) UnmarshalJSON(b []byte) error {
 	}
 	*c = nil
 	for d.More() {
-		name, err := d.Token() // a string: what follows a brace or a comma
+		name, err := d.Token() // after a brace or a comma it is always a string
 		if err != nil {
 			return err
 		}
@@ -49,8 +49,7 @@ func (c *Counters) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Since returns what was added since before. Of a daemon that began anew meanwhile, that
-// is everything.
+// Since returns the difference to before. If the daemon has been restarted meanwhile, that is c itself.
 func (c Counters) Since(before Counters) Counters {
 	old := map[string]uint64{}
 	for _, counter := range before {

@@ -1,7 +1,6 @@
-// Package admin is HTTP on a Unix socket to look at a running daemon ([RegisterView])
-// and to disturb it: captures of its devices and faults on them ([Register]). These are
-// handlers for the daemon; [Client] asks them for the subcommands, and the Print
-// functions show the answers as rdma-core's and iproute2's tools would.
+// Package admin is HTTP on a Unix socket to inspect a running daemon ([RegisterView]), to capture the traffic of its
+// devices, and to apply faults to it ([Register]). These functions register handlers in the daemon. [Client] calls them
+// for the subcommands, and the Print functions format the answers like rdma-core's and iproute2's tools.
 //
 //	GET    /v1/devices                              [Device ...]
 //	GET    /v1/qps                                  [server.QPInfo ...]
@@ -12,10 +11,9 @@
 //	POST   /v1/faults                               a Fault in, the Fault with ID and seed out
 //	DELETE /v1/faults?device=&id=                   {"removed": 1}; without id all of them
 //
-// device may be left out where there is only one, and to list or remove the faults of all.
-// QP numbers are decimal, or hexadecimal behind 0x. An answer other than 2xx holds
-// {"error": "what was wrong, and what is allowed"}.
+// device may be omitted if there is only one, and to list or remove the faults of all. QP numbers are decimal, or
+// hexadecimal with 0x. An answer other than 2xx has {"error": "what was wrong, and what is allowed"}.
 //
-// Whoever may use [Register]'s handlers can read all traffic of the devices, and break it:
-// package serve keeps them for root and the daemon's own user.
+// Who may use [Register]'s handlers can read all traffic of the devices, and disrupt it. Package serve restricts them
+// to root and the daemon's own user.
 package admin

@@ -11,11 +11,11 @@ import (
 	"github.com/goroce/goroce/roce/link/wrap"
 )
 
-// Fault is a wrap.Rule of a device in JSON, with what became of it. Durations are like
-// "5ms"; PSN is one, or a range like "70-90".
+// Fault is a wrap.Rule of a device in JSON, with its counters. Durations are like "5ms"; PSN is a number, or a range
+// like "70-90".
 type Fault struct {
 	Device string `json:"device,omitempty"`
-	ID     uint64 `json:"id,omitempty"` // told
+	ID     uint64 `json:"id,omitempty"` // set by the daemon
 
 	Action      string  `json:"action"`
 	Direction   string  `json:"direction,omitempty"`
@@ -30,15 +30,15 @@ type Fault struct {
 	Seed        uint64  `json:"seed,omitempty"`
 	TTL         string  `json:"ttl,omitempty"`
 
-	Matched uint64 `json:"matched"` // told
-	Hits    uint64 `json:"hits"`    // told
+	Matched uint64 `json:"matched"` // set by the daemon
+	Hits    uint64 `json:"hits"`    // set by the daemon
 }
 
 type faultList struct {
 	Faults []Fault `json:"faults"`
 }
 
-// faultOf describes a rule.
+// faultOf converts a rule.
 func faultOf(r *host.DeviceRule) Fault {
 	f := Fault{
 		Device: r.Device, ID: r.ID,
@@ -67,7 +67,7 @@ func faultOf(r *host.DeviceRule) Fault {
 	return f
 }
 
-// rule returns the rule that f describes; wrap.Rules checks it.
+// rule converts f to a rule; wrap.Rules checks it.
 func (f *Fault) rule() (r wrap.Rule, err error) {
 	const op = "add fault rule"
 	r = wrap.Rule{
@@ -88,7 +88,7 @@ func (f *Fault) rule() (r wrap.Rule, err error) {
 	return r, err
 }
 
-// parsePSN reads "7" or "7-9"; nil for "".
+// parsePSN parses "7" or "7-9"; it returns nil for "".
 func parsePSN(op, s string) (*wrap.PSNRange, error) {
 	if s == "" {
 		return nil, nil

@@ -3,30 +3,84 @@ package admin
 import (
 	"bytes"
 	"encoding/json"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
 	srv "github.com/goroce/goroce/roce/daemon/server"
 )
 
-// TestKeys: who is not privileged sees memory regions, and nothing that reaches them.
+const (
+	me = iota + 1000
+	other
+)
+
+func onlyMine(uid uint32) bool { return uid == me }
+func all(uint32) bool          { return true }
+
+// TestKeys: users see the memory regions of others, and nothing that reaches them.
 func TestKeys(t *testing.T) {
+	const hidden, mine, theirs = "dev blue mrlen 32 pid 41 comm app \n",
+		"dev blue mrn 7 rkey 0x712 lkey 0x712 iova 0x7f0000001000 mrlen 64 pid 42 comm app \n",
+		"dev blue mrn 3 rkey 0x301 lkey 0x301 iova 0x7f0000002000 mrlen 32 pid 41 comm app \n"
 	for _, c := range []struct {
-		privileged bool
-		want       string
-	}{
-		{true, "dev blue mrn 7 rkey 0x712 lkey 0x712 iova 0x7f0000001000 mrlen 64 pid 42 comm app \n"},
-		{false, "dev blue mrn 7 mrlen 64 pid 42 comm app \n"},
-	} {
-		list := []srv.MRInfo{{Device: "blue", Number: 7, Key: 0x712, IOVA: 0x7f0000001000, Length: 64, Owner: srv.Owner{PID: 42, Comm: "app"}}}
-		list = mrsFor(list, c.privileged)
+		sees func(uint32) bool
+		want string
+		keys int
+	}{{all, theirs + mine, 2}, {onlyMine, hidden + mine, 1}} {
+		list := mrsFor([]srv.MRInfo{
+			{Device: "blue", Number: 3, Key: 0x301, IOVA: 0x7f0000002000, Length: 32, Owner: srv.Owner{PID: 41, UID: other, Comm: "app"}},
+			{Device: "blue", Number: 7, Key: 0x712, IOVA: 0x7f0000001000, Length: 64, Owner: srv.Owner{PID: 42, UID: me, Comm: "app"}}}, c.sees)
 		var text bytes.Buffer
 		if err := PrintMRs(&text, list); err != nil || text.String() != c.want {
-			t.Errorf("privileged %v: %q, %v", c.privileged, &text, err)
+			t.Errorf("%q, %v; want %q", &text, err, c.want)
 		}
 		text.Reset()
-		if err := json.NewEncoder(&text).Encode(list); err != nil || strings.Contains(text.String(), "key") != c.privileged || strings.Contains(text.String(), "iova") != c.privileged {
-			t.Errorf("privileged %v: %s, %v", c.privileged, &text, err)
+		if err := json.NewEncoder(&text).Encode(list); err != nil {
+			t.Fatal(err)
+		}
+		for _, secret := range []string{"mrn", "lkey", "iova"} {
+			if n := strings.Count(text.String(), secret); n != c.keys {
+				t.Errorf("%s is shown of %d regions, want %d: %s", secret, n, c.keys, &text)
+			}
+		}
+	}
+}
+
+// TestConnections: users see the queue pairs of others, and nothing that a packet for them must
+// have.
+func TestConnections(t *testing.T) {
+	pair := []srv.QPInfo{
+		{Device: "blue", QPN: 111111, PeerQPN: 222222, Type: "RC", State: "RTS", RQPSN: 333333, SQPSN: 444444, Peer: netip.MustParseAddr("192.0.2.7"), PathMTU: 1024,
+			Owner: srv.Owner{PID: 42, UID: me, Comm: "app"}},
+		{Device: "blue", QPN: 555555, PeerQPN: 666666, Type: "RC", State: "RTS", RQPSN: 777777, SQPSN: 888888, Peer: netip.MustParseAddr("192.0.2.8"), PathMTU: 1024,
+			Owner: srv.Owner{PID: 41, UID: other, Comm: "theirs"}}}
+	const mine = "link blue/1 lqpn 111111 rqpn 222222 type RC state RTS rq-psn 333333 sq-psn 444444 path-mig-state MIGRATED pid 42 comm app \n"
+	for _, c := range []struct {
+		sees func(uint32) bool
+		want string
+	}{
+		{all, mine + "link blue/1 lqpn 555555 rqpn 666666 type RC state RTS rq-psn 777777 sq-psn 888888 path-mig-state MIGRATED pid 41 comm theirs \n"},
+		{onlyMine, "link blue/1 type RC state RTS pid 41 comm theirs \n" + mine},
+	} {
+		list := qpsFor(slices.Clone(pair), c.sees)
+		var text, data bytes.Buffer
+		if err := PrintQPs(&text, list); err != nil || text.String() != c.want {
+			t.Errorf("%q, %v; want %q", &text, err, c.want)
+		}
+		if err := json.NewEncoder(&data).Encode(list); err != nil {
+			t.Fatal(err)
+		}
+		for _, secret := range []string{"555555", "666666", "777777", "888888", "192.0.2.8"} {
+			if shown := strings.Contains(data.String(), secret); shown != c.sees(other) {
+				t.Errorf("%s is shown: %v, want %v", secret, shown, c.sees(other))
+			}
+		}
+		for _, own := range []string{"111111", "222222", "333333", "444444", "192.0.2.7"} {
+			if !strings.Contains(data.String(), own) {
+				t.Errorf("%s, which is one's own, is not shown", own)
+			}
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/goroce/goroce/roce/link/wrap"
 )
 
-// Register puts the handlers for captures and faults on the devices of live into mux.
+// Register registers the handlers for captures and faults of the devices of live.
 func Register(mux *http.ServeMux, live *host.Live) {
 	s := &server{live}
 	mux.HandleFunc("GET /v1/capture", s.capture)
@@ -26,10 +26,10 @@ func Register(mux *http.ServeMux, live *host.Live) {
 
 type server struct{ live *host.Live }
 
-// maxBody bounds what a client may send.
+// maxBody limits the body of a request.
 const maxBody = 1 << 16
 
-// answer makes a handler of a function that returns what to answer.
+// answer returns a handler that sends the result of f.
 func answer(f func(*http.Request) (int, any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
@@ -42,7 +42,7 @@ func answer(f func(*http.Request) (int, any, error)) http.HandlerFunc {
 	}
 }
 
-// problem is the body of an answer that refuses.
+// problem is the body of an error.
 type problem struct {
 	Error string `json:"error"`
 }
@@ -52,10 +52,10 @@ func refuse(w http.ResponseWriter, err error) { writeJSON(w, statusOf(err), prob
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // the client may be gone
+	_ = json.NewEncoder(w).Encode(v) // the client may have disconnected
 }
 
-// statusOf returns the HTTP status that tells of err.
+// statusOf returns the HTTP status for err.
 func statusOf(err error) int {
 	var attr *ib.AttrError
 	switch {
@@ -71,11 +71,10 @@ func statusOf(err error) int {
 	return http.StatusInternalServerError
 }
 
-// lastWrites is how long a capture that ends may take to hand over the rest.
+// lastWrites is how long the end of a capture may take to send the rest.
 const lastWrites = time.Second
 
-// capture streams until the client goes away, the server ends the request or the device
-// is closed.
+// capture streams until the client disconnects, the server ends the request, or the device is closed.
 func (s *server) capture(w http.ResponseWriter, r *http.Request) {
 	device, m, err := parseFilter(r.URL.Query())
 	if err != nil {
@@ -83,7 +82,7 @@ func (s *server) capture(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	control := http.NewResponseController(w)
-	_ = control.SetWriteDeadline(time.Time{}) // the server's is for short answers
+	_ = control.SetWriteDeadline(time.Time{}) // the server's limit is for short answers
 	w.Header().Set("Content-Type", "application/x-pcapng")
 	c, err := s.live.Capture(device, &stream{w, control}, m)
 	if err != nil {
@@ -95,10 +94,10 @@ func (s *server) capture(w http.ResponseWriter, r *http.Request) {
 	case <-r.Context().Done():
 		_ = control.SetWriteDeadline(time.Now().Add(lastWrites))
 	}
-	_ = c.Close() // it fails when the client is gone, which is how captures end
+	_ = c.Close() // fails if the client has disconnected, which is the usual end
 }
 
-// stream is a response that leaves at once.
+// stream is a response whose data are sent at once.
 type stream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
@@ -156,12 +155,12 @@ func (s *server) remove(r *http.Request) (int, any, error) {
 	return http.StatusOK, removed{1}, s.live.RemoveRule(device, id)
 }
 
-// removed says how many faults are gone.
+// removed is the number of removed faults.
 type removed struct {
 	Removed int `json:"removed"`
 }
 
-// parseFilter reads what a capture is to show.
+// parseFilter parses the selection of a capture.
 func parseFilter(q url.Values) (device string, m wrap.Match, err error) {
 	const op = "start capture"
 	for key, values := range q {
@@ -193,7 +192,7 @@ func parseQPN(op, attr, s string) (ib.QPN, error) {
 	return ib.QPN(n), nil
 }
 
-// parsePeer returns the GID of an address; zero for "".
+// parsePeer returns the GID of an address; it is zero for "".
 func parsePeer(op, s string) (ib.GID, error) {
 	if s == "" {
 		return ib.GID{}, nil

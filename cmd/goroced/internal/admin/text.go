@@ -13,8 +13,7 @@ import (
 	srv "github.com/goroce/goroce/roce/daemon/server"
 )
 
-// Layouts are those of ibv_devices and of iproute2's rdma, so that who reads, or
-// parses, theirs reads these.
+// The formats are those of ibv_devices and of iproute2's rdma, for people and scripts that know these tools.
 
 // PrintDevices prints as ibv_devices does.
 func PrintDevices(w io.Writer, list []Device) error {
@@ -42,12 +41,18 @@ func PrintLinks(w io.Writer, list []Device) error {
 }
 
 // PrintQPs prints as `rdma resource show qp` does. What a QP of a kind has is what the
-// kernel tells of it (drivers/infiniband/core/nldev.c, fill_res_qp_entry).
+// kernel tells of it (drivers/infiniband/core/nldev.c, fill_res_qp_entry). Other users' are
+// without numbers.
 func PrintQPs(w io.Writer, list []srv.QPInfo) error {
 	var b strings.Builder
 	for _, q := range list {
 		connected, xrc := q.Type == ib.RC.String() || q.Type == ib.UC.String(), strings.HasPrefix(q.Type, "XRC")
-		fmt.Fprintf(&b, "link %s/1 lqpn %d ", q.Device, q.QPN)
+		fmt.Fprintf(&b, "link %s/1 ", q.Device)
+		if q.QPN == 0 {
+			fmt.Fprintf(&b, "type %s state %s pid %d comm %s \n", q.Type, q.State, q.PID, q.Comm)
+			continue
+		}
+		fmt.Fprintf(&b, "lqpn %d ", q.QPN)
 		if connected {
 			fmt.Fprintf(&b, "rqpn %d ", q.PeerQPN)
 		}
@@ -65,13 +70,13 @@ func PrintQPs(w io.Writer, list []srv.QPInfo) error {
 	return err
 }
 
-// PrintMRs prints as `rdma resource show mr` does: keys only for whom they are shown to.
+// PrintMRs prints as `rdma resource show mr` does. Keys are only printed if the daemon has returned them.
 func PrintMRs(w io.Writer, list []srv.MRInfo) error {
 	var b strings.Builder
 	for _, m := range list {
-		fmt.Fprintf(&b, "dev %s mrn %d ", m.Device, m.Number)
+		fmt.Fprintf(&b, "dev %s ", m.Device)
 		if m.Key != 0 {
-			fmt.Fprintf(&b, "rkey 0x%x lkey 0x%x iova 0x%x ", m.Key, m.Key, m.IOVA)
+			fmt.Fprintf(&b, "mrn %d rkey 0x%x lkey 0x%x iova 0x%x ", m.Number, m.Key, m.Key, m.IOVA)
 		}
 		fmt.Fprintf(&b, "mrlen %d pid %d comm %s \n", m.Length, m.PID, m.Comm)
 	}
@@ -93,11 +98,10 @@ func PrintCounters(w io.Writer, all map[string]Counters) error {
 	return err
 }
 
-// clearScreen has a terminal begin anew at its top (ECMA-48: CUP, ED).
+// clearScreen clears a terminal and moves the cursor to its top (ECMA-48: CUP, ED).
 const clearScreen = "\x1b[H\x1b[2J"
 
-// PrintChange fills the screen of a terminal: all counters that are not zero, and what
-// was added in the last interval.
+// PrintChange prints, on a cleared terminal, all counters that are not zero, and what the last interval has added.
 func PrintChange(w io.Writer, all, added map[string]Counters, interval time.Duration) error {
 	var b strings.Builder
 	b.WriteString(clearScreen)

@@ -1,11 +1,13 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 
 	runner "github.com/goroce/goroce/cmd/goroced/internal/serve"
 	srv "github.com/goroce/goroce/roce/daemon/server"
@@ -15,7 +17,7 @@ import (
 type Device struct {
 	Name      string       `json:"name"`
 	GUID      GUID         `json:"node_guid"`
-	State     string       `json:"state"` // of the port, as ibv_devinfo has it
+	State     string       `json:"state"` // of the port, in ibv_devinfo's words
 	Link      string       `json:"link"`
 	Note      string       `json:"note,omitempty"`
 	NetIf     string       `json:"netif,omitempty"`
@@ -24,18 +26,18 @@ type Device struct {
 	Addresses []netip.Addr `json:"addresses"` // in GID order
 }
 
-// GUID is a node GUID: in JSON, where a number of 64 bits would suffer, in ibv_devinfo's
-// four groups.
+// GUID is a node GUID. In JSON it is a string in ibv_devinfo's four groups, because many JSON parsers would round a
+// number of 64 bits.
 type GUID uint64
 
 const guidFormat = "%04x:%04x:%04x:%04x"
 
-// MarshalText is encoding.TextMarshaler's.
+// MarshalText implements encoding.TextMarshaler.
 func (g GUID) MarshalText() ([]byte, error) {
 	return fmt.Appendf(nil, guidFormat, uint64(g)>>48, g>>32&0xFFFF, g>>16&0xFFFF, g&0xFFFF), nil
 }
 
-// UnmarshalText is encoding.TextUnmarshaler's.
+// UnmarshalText implements encoding.TextUnmarshaler.
 func (g *GUID) UnmarshalText(text []byte) error {
 	var part [4]uint64
 	_, err := fmt.Sscanf(string(text), guidFormat, &part[0], &part[1], &part[2], &part[3])
@@ -43,39 +45,61 @@ func (g *GUID) UnmarshalText(text []byte) error {
 	return err
 }
 
-// View is what a daemon shows of itself.
+// View is the state of a daemon that the admin socket shows.
 type View interface {
 	Devices() []Device
 	QPs() []srv.QPInfo
 	MRs() []srv.MRInfo
-	// Counters returns the figures of all devices, by their names.
+	// Counters returns the counters of all devices, by device name.
 	Counters() map[string]Counters
 }
 
-// RegisterView adds the requests that show v: GET /v1/devices, /v1/qps, /v1/mrs and
-// /v1/stats.
+// RegisterView registers the handlers that show v: GET /v1/devices, /v1/qps, /v1/mrs and /v1/stats.
 func RegisterView(mux *http.ServeMux, v View) {
 	shows(mux, "devices", func(context.Context) any { return v.Devices() })
-	shows(mux, "qps", func(context.Context) any { return v.QPs() })
-	shows(mux, "mrs", func(who context.Context) any { return mrsFor(v.MRs(), runner.Privileged(who)) })
+	shows(mux, "qps", func(who context.Context) any { return qpsFor(v.QPs(), seenBy(who)) })
+	shows(mux, "mrs", func(who context.Context) any { return mrsFor(v.MRs(), seenBy(who)) })
 	shows(mux, "stats", func(context.Context) any { return v.Counters() })
 }
 
 func shows(mux *http.ServeMux, path string, get func(who context.Context) any) {
 	mux.HandleFunc("GET /v1/"+path, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(get(r.Context())) // an error means that the client is gone
+		_ = json.NewEncoder(w).Encode(get(r.Context())) // an error means that the client has disconnected
 	})
 }
 
-// mrsFor hides from other users what would let them reach the memory. rdma_nl asks for
-// CAP_NET_ADMIN to show keys (nldev.c fill_res_mr_entry).
-func mrsFor(list []srv.MRInfo, privileged bool) []srv.MRInfo {
+// seenBy reports of users whether whoever makes a request may see what is theirs.
+func seenBy(who context.Context) func(uid uint32) bool {
+	return func(uid uint32) bool { return runner.MaySee(who, uid) }
+}
+
+// qpsFor hides of other users' queue pairs what packets for them must have: whoever knows
+// addresses, numbers and PSNs of a connection can speak as its peer.
+func qpsFor(list []srv.QPInfo, sees func(uid uint32) bool) []srv.QPInfo {
 	for i := range list {
-		if !privileged {
-			list[i].Key, list[i].IOVA = 0, 0
+		if q := &list[i]; !sees(q.UID) {
+			*q = srv.QPInfo{Device: q.Device, Type: q.Type, State: q.State, Owner: q.Owner}
 		}
 	}
+	slices.SortFunc(list, func(a, b srv.QPInfo) int { // the order told of the numbers, too
+		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.QPN, b.QPN), cmp.Compare(a.PID, b.PID))
+	})
+	return list
+}
+
+// mrsFor hides of other users' memory regions what would let one reach the memory; a number
+// is part of the key. rdma_nl asks for CAP_NET_ADMIN to show keys (nldev.c
+// fill_res_mr_entry).
+func mrsFor(list []srv.MRInfo, sees func(uid uint32) bool) []srv.MRInfo {
+	for i := range list {
+		if m := &list[i]; !sees(m.UID) {
+			m.Number, m.Key, m.IOVA = 0, 0, 0
+		}
+	}
+	slices.SortFunc(list, func(a, b srv.MRInfo) int {
+		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Key, b.Key), cmp.Compare(a.PID, b.PID))
+	})
 	return list
 }
 
@@ -97,20 +121,20 @@ func (c *Client) MRs(ctx context.Context) (list []srv.MRInfo, err error) {
 	return list, err
 }
 
-// Counters returns the figures of the daemon's devices.
+// Counters returns the counters of the daemon's devices.
 func (c *Client) Counters(ctx context.Context) (all map[string]Counters, err error) {
 	err = c.call(ctx, http.MethodGet, "stats", nil, &all)
 	return all, err
 }
 
-// Status returns what /v1/status says, as it is.
+// Status returns the contents of /v1/status.
 func (c *Client) Status(ctx context.Context) (text json.RawMessage, err error) {
 	err = c.call(ctx, http.MethodGet, "status", nil, &text)
 	return text, err
 }
 
-// DeviceOfQP returns the name of the device that q is of.
+// DeviceOfQP returns the device name of q.
 func DeviceOfQP(q *srv.QPInfo) string { return q.Device }
 
-// DeviceOfMR returns the name of the device that m is of.
+// DeviceOfMR returns the device name of m.
 func DeviceOfMR(m *srv.MRInfo) string { return m.Device }

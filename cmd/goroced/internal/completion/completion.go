@@ -1,6 +1,5 @@
-// Package completion lets shells complete command lines of a program that kong
-// parses. [Script] is what the shell loads; it asks the program, which answers with
-// [Candidates], so that what is offered is what this very program takes.
+// Package completion lets shells complete command lines of a program that uses kong. The shell loads [Script], which
+// runs the program, which answers with [Candidates]; so completions always fit the installed program.
 package completion
 
 import (
@@ -13,12 +12,12 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// Shells are those that Script knows.
+// Shells are the shells that Script supports.
 var Shells = []string{"bash", "zsh", "fish"}
 
-// The scripts run `PROGRAM complete -- WORD...` with the words after the program up to
-// the cursor; the last one, which may be empty, is to be completed. An answer line is
-// the whole word, a tab, and help. Without an answer shells complete file names.
+// The scripts run `PROGRAM complete -- WORD...` with the words after the program up to the cursor. The last word, which
+// may be empty, is to be completed. Each line of the answer is a whole word, a tab, and help. If the answer is empty,
+// the shell completes file names.
 var scripts = map[string]string{
 	"bash": `# bash completion of NAME: source <(NAME completion bash)
 _NAME() {
@@ -53,8 +52,7 @@ complete -c NAME -f -a '(__NAME_complete)'
 `,
 }
 
-// Script returns the script for a shell, one of Shells. The name of the program is a
-// word of letters.
+// Script returns the script for one of Shells. The name of the program must consist of letters.
 func Script(shell, program string) (string, error) {
 	s, ok := scripts[shell]
 	if !ok {
@@ -63,13 +61,12 @@ func Script(shell, program string) (string, error) {
 	return strings.ReplaceAll(s, "NAME", program), nil
 }
 
-// Candidate is a word that fits.
+// Candidate is a completion of a word.
 type Candidate struct{ Word, Help string }
 
 func (c Candidate) String() string { return c.Word + "\t" + c.Help }
 
-// Candidates returns what the last of the words can become. Nothing fits if words is
-// empty.
+// Candidates returns the completions of the last word, none if words is empty.
 func Candidates(root *kong.Node, words []string) []Candidate {
 	if len(words) == 0 {
 		return nil
@@ -81,19 +78,19 @@ func Candidates(root *kong.Node, words []string) []Candidate {
 	return at.fitting(words[len(words)-1])
 }
 
-// place is how far a command line has come.
+// place is the state of parsing a command line.
 type place struct {
 	node   *kong.Node
-	flag   *kong.Flag // whose value comes next; nil if none does
-	args   int        // positional arguments so far
-	noFlag bool       // after --
+	flag   *kong.Flag // whose value is the next word; nil if none
+	args   int        // number of positional arguments so far
+	noFlag bool       // "--" has been seen
 }
 
-// pass goes on by a word.
+// pass parses one word.
 func (p *place) pass(word string) {
 	switch {
 	case p.flag != nil:
-		if word != "=" { // where bash divides --flag=value
+		if word != "=" { // bash splits --flag=value into three words
 			p.flag = nil
 		}
 	case p.isFlag(word):
@@ -116,10 +113,10 @@ func (p *place) pass(word string) {
 
 func (p *place) isFlag(word string) bool { return !p.noFlag && len(word) > 1 && word[0] == '-' }
 
-// flags are those that can be given here.
+// flags returns the flags that are possible here.
 func (p *place) flags() []*kong.Flag { return slices.Concat(p.node.AllFlags(true)...) }
 
-// find returns the flag that is called --name or -n; nil if there is none.
+// find returns the flag named --name or -n; nil if there is none.
 func (p *place) find(word string) *kong.Flag {
 	for _, f := range p.flags() {
 		if word == "--"+f.Name || f.Short != 0 && word == "-"+string(f.Short) ||
@@ -130,7 +127,7 @@ func (p *place) find(word string) *kong.Flag {
 	return nil
 }
 
-// fitting lists what begins with a word.
+// fitting returns the completions of a word.
 func (p *place) fitting(word string) []Candidate {
 	var all []Candidate
 	name, _, hasValue := strings.Cut(word, "=")
@@ -161,14 +158,14 @@ func (p *place) fitting(word string) []Candidate {
 	return slices.DeleteFunc(all, func(c Candidate) bool { return !strings.HasPrefix(c.Word, word) })
 }
 
-// values lists the values that a flag or an argument can have, if they are few.
+// values returns the possible values of a flag or an argument, if they are known.
 func values(v *kong.Value, prefix string) []Candidate {
 	if v.Enum == "" {
 		return nil
 	}
 	var all []Candidate
 	for _, s := range v.EnumSlice() {
-		if s != "" { // which stands for none
+		if s != "" { // an empty string stands for no value
 			all = append(all, Candidate{prefix + s, fmt.Sprintf("%s %s", v.Name, s)})
 		}
 	}

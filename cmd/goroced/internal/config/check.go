@@ -8,7 +8,7 @@ import (
 	"github.com/goroce/goroce/cmd/goroced/internal/config/socket"
 )
 
-// check finds what no single setting shows, and completes the devices.
+// check finds conflicts between settings, and completes the devices.
 func (c *Config) check() (errs []error) {
 	if len(c.Devices) == 0 {
 		c.Devices = make([]Device, 1)
@@ -37,7 +37,7 @@ func (c *Config) check() (errs []error) {
 	return append(errs, c.checkDevices()...)
 }
 
-// conflict names the place that a value is from.
+// conflict returns the error of a value that conflicts with others.
 func (c *Config) conflict(key string, v any, allowed string) *Error {
 	from := c.origins[key]
 	return &Error{Source: from.source, Line: from.line, Key: key, Value: v, Allowed: allowed, Err: ErrConflict}
@@ -74,8 +74,7 @@ func (c *Config) checkDevices() (errs []error) {
 	return errs
 }
 
-// Restart returns the keys in which old and c differ and which only a restart changes.
-// A reload takes the others.
+// Restart returns the keys whose values differ in old and c, and which a reload cannot change.
 func (c *Config) Restart(old *Config) (keys []string) {
 	before := old.Settings()
 	values := map[string]string{}
@@ -88,7 +87,7 @@ func (c *Config) Restart(old *Config) (keys []string) {
 		}
 		delete(values, s.Key)
 	}
-	for _, s := range before { // of devices that are gone
+	for _, s := range before { // of removed devices
 		if _, left := values[s.Key]; left && strings.HasPrefix(s.Key, deviceKey) {
 			keys = append(keys, s.Key)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/goroce/goroce/roce/daemon/machine"
 	"github.com/goroce/goroce/roce/daemon/server"
 )
 
@@ -129,7 +130,7 @@ func TestFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := defaults(1, Sources{Environ: user}.getenv)
+	want := defaults(1, Sources{Environ: user}.getenv, machine.Read())
 	want.Socket, want.Admin, want.SocketMode, want.SocketGroup, want.Drain = "/tmp/x/s", "/tmp/x/a", 0o666, "rdma",
 		time.Minute
 	want.Devices = []Device{
@@ -198,7 +199,8 @@ var badFiles = []struct {
 	{"unknown table", "[limits.usr]\nqps = 1",
 		[]Error{{Line: 2, Key: "limits.usr.qps", Allowed: "user, connection", Err: ErrUnknownKey}}},
 	{"unknown key in table", "[limits.user]\n# QPs\nqp = 1",
-		[]Error{{Line: 3, Key: "limits.user.qp", Allowed: "connections, cm_ids, cm_half_open, cm_backlog, qps, mrs", Err: ErrUnknownKey}}},
+		[]Error{{Line: 3, Key: "limits.user.qp", Allowed: "connections, cm_ids, cm_half_open, cm_backlog, qps, mrs",
+			Err: ErrUnknownKey}}},
 	{"unknown table", "\n[nosuch]\na = 1",
 		[]Error{{Line: 3, Key: "nosuch.a", Allowed: "limits, memory, log, metrics, device", Err: ErrUnknownKey}}},
 	{"unknown empty table", "\n[nosuch]\n",
@@ -306,8 +308,8 @@ func TestTextErrors(t *testing.T) {
 		{Source: "--log-level", Key: "log.level", Allowed: "debug", Err: ErrValue},
 		{Source: "--set", Key: "nosuch.key", Allowed: "limits", Err: ErrUnknownKey},
 	})
-	for name, want := range map[string]int{"GOROCED_LIMITS_USER_QP": 14, "GOROCED_METRICS_LISTEN_": 2,
-		"GOROCED_X_Y": 41} {
+	for name, want := range map[string]int{"GOROCED_LIMITS_USER_QP": 16, "GOROCED_METRICS_LISTEN_": 2,
+		"GOROCED_X_Y": 46} {
 		_, err := Load(Sources{File: write(t, ""), UID: 1, Environ: append(user, name+"=1")})
 		if got := strings.Count(fmt.Sprint(err), envPrefix) - 1; got != want {
 			t.Errorf("%s: %d variables are close, want %d: %v", name, got, want, err)
@@ -366,7 +368,7 @@ func TestDocument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := defaults(0, os.Getenv)
+	want := defaults(0, os.Getenv, machine.Read())
 	want.SocketGroup, want.Devices = "rdma", []Device{{Name: "blue", NetIf: "eth0", Link: "auto"}}
 	if diff := cmp.Diff(want, c, cmpopts.IgnoreUnexported(Config{}),
 		cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})); diff != "" {
@@ -393,9 +395,9 @@ func TestRestart(t *testing.T) {
 		{"", "socket = '/x'\n[log]\nformat = 'json'", []string{"socket", "log.format"}},
 		{"[[device]]\nnetif = 'a'", "[[device]]\nnetif = 'b'", []string{"device[0].netif"}},
 		{"", "[[device]]\nnetif = 'a'\n[[device]]\nnetif = 'b'", []string{"device[0].netif",
-			"device[1].name", "device[1].link", "device[1].netif", "device[1].addresses", "device[1].shards"}},
+			"device[1].name", "device[1].link", "device[1].netif", "device[1].addresses", "device[1].shards", "device[1].pin_source_port"}},
 		{"[[device]]\nnetif = 'a'\n[[device]]\nnetif = 'b'", "[[device]]\nnetif = 'a'",
-			[]string{"device[1].name", "device[1].link", "device[1].netif", "device[1].addresses", "device[1].shards"}},
+			[]string{"device[1].name", "device[1].link", "device[1].netif", "device[1].addresses", "device[1].shards", "device[1].pin_source_port"}},
 	} {
 		if diff := cmp.Diff(c.want, load(c.now).Restart(load(c.old))); diff != "" {
 			t.Errorf("from %q to %q: %s", c.old, c.now, diff)
@@ -420,7 +422,7 @@ func FuzzFile(f *testing.F) {
 			}
 			return
 		}
-		c := defaults(0, os.Getenv)
+		c := defaults(0, os.Getenv, machine.Read())
 		for _, err := range c.applyFile(parsed) {
 			var e *Error
 			if !errors.As(err, &e) || e.Line == 0 {
@@ -439,13 +441,33 @@ func TestServerLimits(t *testing.T) {
 	}
 	for key := range keys {
 		for _, table := range []string{"limits.user.", "limits.connection."} {
-			if key == "mappings" || key == "connections" && table == "limits.connection." {
-				continue // the machine's limit; a limit of users only
+			machine := key == "mappings" || key == "descriptors" || key == "threads"
+			if machine || key == "connections" && table == "limits.connection." { // a limit of users only
+				continue
 			}
 			flags := []Flag{{Key: "socket", Value: "/s"}, {Key: "admin", Value: "/a"}, {Key: table + key, Value: "9"}}
 			if _, err := Load(Sources{UID: -1, Flags: flags}); err != nil {
 				t.Errorf("%s: %v", table+key, err)
 			}
+		}
+	}
+}
+
+// TestMachine: the default limits leave a small machine its memory and its descriptors.
+func TestMachine(t *testing.T) {
+	for _, c := range []struct {
+		machine.Capacity
+		connections                      int
+		user, heap, connection, connHeap int64
+	}{
+		{machine.Capacity{Memory: 64 << 30, Descriptors: 65536}, 1024, 32 << 30, 8 << 30, 16 << 30, 4 << 30},
+		{machine.Capacity{Memory: 1 << 30, Descriptors: 1024}, 64, 512 << 20, 128 << 20, 256 << 20, 64 << 20},
+		{machine.Capacity{Memory: 64 << 20, Descriptors: 64}, 16, 32 << 20, 16 << 20, 16 << 20, 16 << 20},
+	} {
+		d := defaults(0, os.Getenv, c.Capacity)
+		if d.User.Connections != c.connections || d.User.Pinned != c.user || d.User.Heap != c.heap ||
+			d.Connection.Pinned != c.connection || d.Connection.Heap != c.connHeap {
+			t.Errorf("%+v: %+v, a connection %+v", c.Capacity, d.User, d.Connection)
 		}
 	}
 }

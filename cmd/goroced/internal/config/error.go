@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// What is wrong with a setting: the Err of an [Error].
+// Kinds of problems: the Err of an [Error].
 var (
 	ErrSyntax     = errors.New("not TOML")
 	ErrUnknownKey = errors.New("unknown key")
@@ -16,14 +16,13 @@ var (
 	ErrConflict   = errors.New("conflict")
 )
 
-// Error says what is wrong with a configuration, and where. [Load] joins all that it
-// finds.
+// Error is a problem of a configuration. [Load] joins all problems that it finds.
 type Error struct {
-	Source  string // the file's path, the variable's name, the flag, or "" for a default
-	Line    int    // in the file, from 1; 0 if it is none
-	Key     string // as in the file: "limits.user.qps"; "" if the file is no TOML, or for an unknown variable
+	Source  string // path of the file, name of the variable, the flag, or "" for a default
+	Line    int    // in the file, from 1; 0 otherwise
+	Key     string // as in the file: "limits.user.qps"; "" for invalid TOML and unknown variables
 	Value   any    // nil for an unknown key
-	Allowed string // for people
+	Allowed string // what is allowed
 	Err     error  // ErrSyntax, ErrUnknownKey, ErrType, ErrValue or ErrConflict
 }
 
@@ -56,7 +55,7 @@ func (e *Error) place() string {
 	return fmt.Sprintf("%s:%d", e.Source, e.Line)
 }
 
-// display writes a value as TOML has it: strings, numbers, booleans and lists look the same in JSON.
+// display formats a value as in TOML: strings, numbers, booleans and lists look the same in JSON.
 func display(v any) string {
 	var b strings.Builder
 	e := json.NewEncoder(&b)

@@ -14,22 +14,22 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// maxFile bounds what is read, in bytes.
+// maxFile is the largest size of a file in bytes.
 const maxFile = 1 << 20
 
 // deviceKey is the array of tables in which a file lists devices.
 const deviceKey = "device"
 
-// file is what a file says.
+// file is the contents of a file.
 type file struct {
 	name    string
 	values  map[string]any // by key; those of devices with their index: "device[0].netif"
-	keys    []string       // of values, in the order of lines
+	keys    []string       // of values, in the order of their lines
 	lines   map[string]int // of keys and tables
 	devices int
 }
 
-// readFile reads a file. It fails with *Error if that is no TOML.
+// readFile reads a file. The error is an *Error if it is not valid TOML.
 func readFile(name string) (*file, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -65,9 +65,8 @@ func parse(name string, data []byte) (*file, error) {
 	return f, nil
 }
 
-// flatten lists the values of a table by their keys. A table that is empty has none;
-// what should be a table and is not, and lists of tables other than the devices, stay
-// values, which no setting takes.
+// flatten lists the values of a table by their keys. An empty table has none. A value in place of a table, and lists of
+// tables other than the devices, are kept as values, which no setting accepts.
 func (f *file) flatten(prefix string, table map[string]any) {
 	for name, v := range table {
 		key := prefix + quote(name)
@@ -86,7 +85,7 @@ func (f *file) flatten(prefix string, table map[string]any) {
 	}
 }
 
-// quote returns a key's part as a dotted key has it.
+// quote quotes a part of a dotted key if necessary.
 func quote(name string) string {
 	if name == "" || strings.ContainsFunc(name, func(r rune) bool { return !isBareKey(r) }) {
 		return strconv.Quote(name)
@@ -99,7 +98,7 @@ func isBareKey(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-'
 }
 
-// line returns the line of a key or, for what is a list of tables, that of the first.
+// line returns the line of a key; for a list of tables, that of the first one.
 func (f *file) line(key string) int {
 	if line, ok := f.lines[key]; ok {
 		return line
@@ -112,13 +111,12 @@ func notTable(v any) bool {
 	return !ok
 }
 
-// isTable reports whether settings are in the table with this key.
+// isTable reports whether the table with this key has settings.
 func isTable(key string) bool {
 	return slices.ContainsFunc(settings(&Config{}), func(s setting) bool { return strings.HasPrefix(s.key, key+".") })
 }
 
-// lines returns the lines on which keys and tables of a document, which is known to be
-// good, begin.
+// lines returns the line on which each key and table of a valid document begins.
 func lines(data []byte) map[string]int {
 	l := liner{at: map[string]int{}}
 	l.parser.Reset(data)
@@ -147,8 +145,8 @@ type liner struct {
 	at     map[string]int
 }
 
-// name joins a dotted key behind a prefix, in which arrays of tables stand for their
-// last element. It returns the line of the key's last part.
+// name appends a dotted key to a prefix; arrays of tables in it stand for their last element. It returns the line of
+// the key's last part.
 func (l *liner) name(prefix string, elements map[string]int, key unstable.Iterator) (name string, line int) {
 	for key.Next() {
 		if n, ok := elements[name]; ok {
@@ -169,7 +167,7 @@ func (l *liner) keyValue(prefix string, n *unstable.Node) {
 	l.inline(name, n.Value())
 }
 
-// inline looks into inline tables, and into lists of them.
+// inline adds the keys of inline tables, and of lists of them.
 func (l *liner) inline(name string, v *unstable.Node) {
 	children := v.Children()
 	switch v.Kind {

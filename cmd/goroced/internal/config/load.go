@@ -9,35 +9,35 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/goroce/goroce/roce/daemon/machine"
 )
 
-// Sources are where a configuration comes from.
+// Sources are the sources of a configuration.
 type Sources struct {
-	// File must be there if it is named. "" takes what GOROCED_CONFIG names or, failing
-	// that, DefaultFile, if that is there.
+	// File must exist if it is set. "" stands for the value of GOROCED_CONFIG or else DefaultFile, if that exists.
 	File    string
 	Environ []string // as os.Environ returns it
-	Flags   []Flag   // later ones are stronger
-	UID     int      // effective, of the daemon
+	Flags   []Flag   // later ones override earlier ones
+	UID     int      // effective user ID of the daemon
 }
 
 // Flag is a setting from the command line.
 type Flag struct {
-	Name  string // for people: "--socket"
-	Key   string // as in the file; those of the one device are "device.netif" ...
+	Name  string // for errors: "--socket"
+	Key   string // as in the file; "device.netif" and so on for the only device
 	Value string
 }
 
-// fileVariable names the file.
+// fileVariable is the environment variable with the path of the file.
 const fileVariable = envPrefix + "CONFIG"
 
-// Process returns the sources of this process, with those flags.
+// Process returns the sources of this process, with the given flags.
 func Process(file string, flags []Flag) Sources {
 	return Sources{File: file, Environ: os.Environ(), Flags: flags, UID: os.Geteuid()}
 }
 
-// DefaultFile returns the file that is read if none is named; "" if there is no place
-// for it.
+// DefaultFile returns the path of the file that is read by default; "" if there is none.
 func (s Sources) DefaultFile() string {
 	if s.UID == 0 {
 		return "/etc/goroce/goroced.toml"
@@ -61,10 +61,10 @@ func (s Sources) getenv(name string) string {
 	return ""
 }
 
-// Load puts a configuration together and checks it. What is wrong are *Error values,
-// joined, or that a file cannot be read.
+// Load loads and checks a configuration. The error joins an *Error for each problem, or says that a file cannot be
+// read.
 func Load(s Sources) (*Config, error) {
-	c := defaults(s.UID, s.getenv)
+	c := defaults(s.UID, s.getenv, machine.Read())
 	var errs []error
 	f, err := s.file()
 	if err != nil {
@@ -84,7 +84,7 @@ func Load(s Sources) (*Config, error) {
 	return c, nil
 }
 
-// file reads the file that is to be read; nil without error if there is none.
+// file reads the configuration file; it returns nil without an error if there is none.
 func (s Sources) file() (*file, error) {
 	name := s.File
 	if name == "" {
@@ -103,10 +103,9 @@ func (s Sources) file() (*file, error) {
 	return f, err
 }
 
-// texts lists what the environment says, then the flags. The errors are of variables
-// that are none.
+// texts returns the settings of the environment, then those of the flags. The errors are about unknown variables.
 func (s Sources) texts() (texts []Flag, errs []error) {
-	keys := map[string]string{fileVariable: ""} // which is no setting
+	keys := map[string]string{fileVariable: ""} // not a setting
 	for _, st := range slices.Concat(settings(&Config{}), deviceSettings(deviceKey+".", &Device{})) {
 		keys[variable(st.key)] = st.key
 	}
@@ -125,7 +124,7 @@ func (s Sources) texts() (texts []Flag, errs []error) {
 	return append(texts, s.Flags...), errs
 }
 
-// nearVariables lists those that begin with as many words of name as any do.
+// nearVariables returns the variables that share the most leading words with name.
 func nearVariables(all []string, name string) string {
 	for {
 		name = name[:strings.LastIndexByte(strings.TrimSuffix(name, "_"), '_')+1]
@@ -136,7 +135,7 @@ func nearVariables(all []string, name string) string {
 	}
 }
 
-// applyFile stores what a file says.
+// applyFile stores the settings of a file.
 func (c *Config) applyFile(f *file) (errs []error) {
 	c.Devices = make([]Device, f.devices)
 	all := settings(c)
@@ -150,8 +149,8 @@ func (c *Config) applyFile(f *file) (errs []error) {
 	return errs
 }
 
-// applyTexts stores what the environment and the flags say. They describe one device at
-// most, in place of those of the file.
+// applyTexts stores the settings of environment and flags. Together these describe at most one device, which replaces
+// those of the file.
 func (c *Config) applyTexts(texts []Flag) (errs []error) {
 	var own Device
 	all := slices.Concat(settings(c), deviceSettings(deviceKey+".", &own))
@@ -174,7 +173,7 @@ func (c *Config) applyTexts(texts []Flag) (errs []error) {
 	return errs
 }
 
-// apply stores one value, in one of all settings, and where it comes from.
+// apply stores one value in its setting, and records its source.
 func (c *Config) apply(all []setting, source Error, store func(value) error) []error {
 	i := slices.IndexFunc(all, func(s setting) bool { return s.key == source.Key })
 	if i < 0 {
@@ -189,8 +188,7 @@ func (c *Config) apply(all []setting, source Error, store func(value) error) []e
 	return nil
 }
 
-// near lists the keys of the table that an unknown key is in or, where there is no such
-// table, of the one around it.
+// near returns the keys in the table of an unknown key, or if there is no such table, in the table around it.
 func near(all []setting, key string) string {
 	prefix := key[:strings.LastIndexByte(key, '.')+1]
 	var names []string

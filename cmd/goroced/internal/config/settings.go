@@ -14,11 +14,11 @@ import (
 // setting is a key of the configuration.
 type setting struct {
 	key   string // as in the file: "limits.user.qps"
-	live  bool   // a reload changes it, without a restart
+	live  bool   // a reload can change it
 	value value
 }
 
-// maxCount bounds counts of objects: QP numbers have 24 bits.
+// maxCount limits counts of objects: QP numbers have 24 bits.
 const maxCount = 1 << 24
 
 // settings lists all keys but those of devices, bound to c.
@@ -48,6 +48,7 @@ func limits(prefix string, l *Limits) []setting {
 		{prefix + "qps", true, number(&l.QPs, maxCount)},
 		{prefix + "mrs", true, number(&l.MRs, maxCount)},
 		{prefix + "mws", true, number(&l.MWs, maxCount)},
+		{prefix + "cqs", true, number(&l.CQs, maxCount)},
 		{prefix + "cq_entries", true, number(&l.CQEntries, 1<<30)},
 		{prefix + "pds", true, number(&l.PDs, maxCount)},
 		{prefix + "srqs", true, number(&l.SRQs, maxCount)},
@@ -55,11 +56,11 @@ func limits(prefix string, l *Limits) []setting {
 		{prefix + "xrcds", true, number(&l.XRCDs, maxCount)},
 		{prefix + "channels", true, number(&l.Channels, maxCount)},
 		{prefix + "pinned", true, bytesize(&l.Pinned)},
+		{prefix + "heap", true, bytesize(&l.Heap)},
 	}
 }
 
-// deviceSettings lists the keys of a device, bound to d. The prefix is that of the
-// keys: "device[0].", or "device." where there is one at most.
+// deviceSettings lists the keys of a device, bound to d. prefix is "device[0].", or "device." if there can be only one.
 func deviceSettings(prefix string, d *Device) []setting {
 	return []setting{
 		{prefix + "name", false, deviceName(&d.Name)},
@@ -67,10 +68,11 @@ func deviceSettings(prefix string, d *Device) []setting {
 		{prefix + "netif", false, netif(&d.NetIf)},
 		{prefix + "addresses", false, addresses(&d.Addresses)},
 		{prefix + "shards", false, shards(&d.Shards)},
+		{prefix + "pin_source_port", false, boolean(&d.PinPorts)},
 	}
 }
 
-// shards is a power of two, or 0.
+// shards is 0 or a power of two.
 func shards(to *int) value {
 	return count(to, fmt.Sprintf("0, or a power of two up to %d", link.MaxShards), func(n int) bool {
 		return n >= 0 && n <= link.MaxShards && n&(n-1) == 0

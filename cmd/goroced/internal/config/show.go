@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Setting is a key as it is in effect.
+// Setting is the effective value of a key.
 type Setting struct {
 	Key    string `json:"key"`
-	Value  any    `json:"value"`  // as a file writes it
+	Value  any    `json:"value"`  // as in a file
 	Origin string `json:"origin"` // "default", a file and line, a variable or a flag
 
 	live bool
@@ -32,8 +32,7 @@ func (c *Config) Settings() []Setting {
 	return list
 }
 
-// Show writes the configuration as a file that would make it, each value with a comment
-// that says where it comes from.
+// Show writes the configuration as a file that would result in it; a comment gives the source of each value.
 func (c *Config) Show(w io.Writer) error {
 	var b strings.Builder
 	table := ""

@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// value is one kind of setting, bound to the field that stores it. All kinds are parsed from text, as variables and
-// flags are; literal says which of the file's values have such a text.
+// value is the value of a setting, bound to the field that stores it. All values are parsed from text, as in variables
+// and flags; literal says which TOML values have such a text.
 type value struct {
 	allowed string // for people
 	literal func(v any) (text string, ok bool)
-	text    func(text string) error // stores it, or fails with ErrValue
-	get     func() any              // what is stored, as a file has it
+	text    func(text string) error // parses and stores it; the error is ErrValue
+	get     func() any              // the stored value as a file has it
 }
 
-// set stores what a file says. It fails with ErrType or ErrValue and then stores nothing.
+// set stores a value of a file. The error is ErrType or ErrValue; then nothing is stored.
 func (v value) set(from any) error {
 	text, ok := v.literal(from)
 	if !ok {
@@ -30,7 +30,7 @@ func (v value) set(from any) error {
 	return v.text(text)
 }
 
-// stored is a value of type T.
+// stored returns a value of type T.
 func stored[T any](to *T, allowed string, literal func(any) (string, bool), parse func(string) (T, bool),
 	get func(T) any) value {
 	return value{allowed, literal, func(text string) error {
@@ -43,7 +43,7 @@ func stored[T any](to *T, allowed string, literal func(any) (string, bool), pars
 	}, func() any { return get(*to) }}
 }
 
-// The literals of TOML that settings take.
+// Which TOML values a setting accepts, and their text.
 
 func isString(v any) (string, bool) {
 	s, ok := v.(string)
@@ -67,7 +67,7 @@ func isBoolean(v any) (string, bool) {
 	return strconv.FormatBool(b), ok
 }
 
-// isStrings takes a list of strings, which are separated by commas in a text.
+// isStrings accepts a list of strings, which a text separates by commas.
 func isStrings(v any) (string, bool) {
 	list, ok := v.([]any)
 	parts := make([]string, len(list))
@@ -79,12 +79,12 @@ func isStrings(v any) (string, bool) {
 	return strings.Join(parts, ","), ok
 }
 
-// number lies between 0 and most.
+// number is a number between 0 and most.
 func number(to *int, most int) value {
 	return count(to, fmt.Sprintf("a number, 0 to %d", most), func(n int) bool { return n >= 0 && n <= most })
 }
 
-// count is a number that ok takes.
+// count is a number that ok accepts.
 func count(to *int, allowed string, ok func(int) bool) value {
 	return stored(to, allowed, isInteger, func(s string) (int, bool) {
 		n, err := strconv.Atoi(s)
@@ -97,7 +97,7 @@ var units = []struct {
 	shift uint
 }{{"TiB", 40}, {"GiB", 30}, {"MiB", 20}, {"KiB", 10}, {"", 0}}
 
-// bytesize is a number of bytes; texts may have a unit.
+// bytesize is a number of bytes; a text may have a unit.
 func bytesize(to *int64) value {
 	return stored(to, "bytes, 0 or more, or a text with a unit: KiB, MiB, GiB, TiB", isSize, parseSize,
 		func(n int64) any {
@@ -131,12 +131,12 @@ func parsed[T any](to *T, allowed string, parse func(string) (T, bool), show fun
 	return stored(to, allowed, isString, parse, func(v T) any { return show(v) })
 }
 
-// text takes every string that ok does.
+// text is a string that ok accepts.
 func text(to *string, allowed string, ok func(string) bool) value {
 	return parsed(to, allowed, func(s string) (string, bool) { return s, ok(s) }, func(s string) string { return s })
 }
 
-// choice is one of these texts.
+// choice is one of the given texts.
 func choice(to *string, of ...string) value {
 	return text(to, strings.Join(of, ", "), func(s string) bool { return slices.Contains(of, s) })
 }
@@ -167,7 +167,7 @@ func level(to *slog.Level) value {
 func listen(to *netip.AddrPort) value {
 	const allowed = `an IP address and port like "127.0.0.1:9471", or "" for nowhere`
 	return parsed(to, allowed, func(s string) (a netip.AddrPort, ok bool) {
-		ok = a.UnmarshalText([]byte(s)) == nil // takes "" as well
+		ok = a.UnmarshalText([]byte(s)) == nil // accepts "", too
 		return a, ok
 	}, func(a netip.AddrPort) string {
 		text, _ := a.MarshalText() // cannot fail
@@ -175,7 +175,7 @@ func listen(to *netip.AddrPort) value {
 	})
 }
 
-// addresses is a list of different IP addresses.
+// addresses is a list of IP addresses without duplicates.
 func addresses(to *[]netip.Addr) value {
 	const allowed = "a list of IP addresses, link-local ones with their zone"
 	return stored(to, allowed, isStrings, func(s string) (addrs []netip.Addr, ok bool) {

@@ -11,13 +11,13 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// Options say what Run prints. The zero value is a line a packet.
+// Options select what Run prints. With the zero value it prints a line for each packet.
 type Options struct {
 	Name    string // of the file, for errors and the summary
 	QP      ib.QPN // only packets of connections with this queue pair; 0 for all
-	Errors  bool   // only packets with which something is wrong
-	Verbose bool   // every field, and packets that are not RoCEv2
-	JSON    bool   // a JSON object a packet, and one for the summary
+	Errors  bool   // only packets with problems
+	Verbose bool   // every field, and also packets that are not RoCEv2
+	JSON    bool   // a JSON object for each packet, and one for the summary
 	Ladder  bool   // a ladder diagram for each connection instead of lines
 
 	Width int  // of ladders, in columns; 0 for 100
@@ -32,8 +32,7 @@ func (o *Options) check() error {
 	return nil
 }
 
-// printer is a form of output. packet is called for each packet that the options
-// let through.
+// printer prints one form of output. packet is called for each packet that the options select.
 type printer interface {
 	packet(*packet) error
 	summary(*Summary) error
@@ -41,9 +40,8 @@ type printer interface {
 
 // Run reads a capture file from r, prints it to w, and returns the summary.
 //
-// If the file is damaged or ends in the middle of a packet, Run prints what came
-// before, with the summary, and returns a *capfile.Error. Memory is bounded but
-// for Ladder, which keeps the lines of the first 100,000 packets.
+// If the file is damaged or ends within a packet, Run prints the packets before that, with the summary, and returns a
+// *capfile.Error. Memory is bounded, except that Ladder keeps the lines of the first 100,000 packets.
 func Run(w io.Writer, r io.Reader, opts Options) (Summary, error) {
 	if opts.Name == "" {
 		opts.Name = "capture"
@@ -71,7 +69,7 @@ func Run(w io.Writer, r io.Reader, opts Options) (Summary, error) {
 	return d.sum, readErr
 }
 
-// newPrinter returns the printer that the options ask for.
+// newPrinter returns the printer for the options.
 func newPrinter(w *bufio.Writer, opts *Options) printer {
 	switch {
 	case opts.JSON:
@@ -82,7 +80,7 @@ func newPrinter(w *bufio.Writer, opts *Options) printer {
 	return &textPrinter{w: w, verbose: opts.Verbose}
 }
 
-// decoder is a run under way.
+// decoder is the state of Run.
 type decoder struct {
 	opts    Options
 	out     printer
@@ -126,8 +124,8 @@ func (d *decoder) all(in *capfile.Reader) error {
 
 // one handles one packet.
 func (d *decoder) one(p *packet) error {
-	// Receivers drop what has a wrong ICRC, and its PSN may be nonsense. But where
-	// all are wrong, somebody has rewritten the addresses.
+	// Receivers drop packets with a wrong ICRC, whose PSN may be corrupted, too. But if all ICRCs are wrong, somebody
+	// has rewritten the addresses.
 	if p.err == nil && (p.icrc != icrcWrong || d.sum.ICRC.Right == 0) {
 		p.effect = d.tracker.Add(p.num, p.at, &p.frame.Outer, &p.pkt)
 	}
@@ -138,7 +136,7 @@ func (d *decoder) one(p *packet) error {
 	return d.out.packet(p)
 }
 
-// wanted reports whether the options let a packet through.
+// wanted reports whether the options select a packet.
 func (d *decoder) wanted(p *packet) bool {
 	switch {
 	case p.other:

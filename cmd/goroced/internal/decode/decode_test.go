@@ -143,7 +143,8 @@ func TestICRC(t *testing.T) {
 func TestRewritten(t *testing.T) {
 	o, alien := outer(), outer()
 	alien.Src[15] = 9
-	text, sum := run(t, pcap(capfile.Raw, ipPacket(o, transport(alien, wire.RCSendOnly, 1, 0)), ipPacket(o, transport(alien, wire.RCSendOnly, 1, 0))), Options{})
+	text, sum := run(t, pcap(capfile.Raw, ipPacket(o, transport(alien, wire.RCSendOnly, 1, 0)),
+		ipPacket(o, transport(alien, wire.RCSendOnly, 1, 0))), Options{})
 	if sum.ICRC.Wrong != 2 || !strings.Contains(text, "AGAIN: #1") {
 		t.Errorf("%+v\n%s", sum.ICRC, text)
 	}
@@ -157,7 +158,8 @@ func TestRun(t *testing.T) {
 	for i, n := range []int{256, 256, 256, 17} {
 		o := base
 		o.ID += uint16(i)
-		frames = append(frames, transport(o, []wire.Opcode{wire.RCSendMiddle, wire.RCSendLast}[i/3], ib.PSN(100+i), n)...)
+		frames = append(frames, transport(o, []wire.Opcode{wire.RCSendMiddle, wire.RCSendLast}[i/3], ib.PSN(100+i),
+			n)...)
 	}
 	text, sum := run(t, pcap(capfile.Raw, ipPacket(base, frames)), Options{})
 	if sum.Packets != 1 || sum.Runs != 1 || sum.RoCE != 4 || sum.ICRC.Right != 4 || sum.Problems != 0 {
@@ -168,7 +170,8 @@ func TestRun(t *testing.T) {
 	}
 	// A damaged run is one malformed packet.
 	frames[20] ^= 1
-	if _, sum := run(t, pcap(capfile.Raw, ipPacket(base, frames)), Options{}); sum.Malformed+sum.ICRC.Wrong != 1 || sum.RoCE > 1 {
+	if _, sum := run(t, pcap(capfile.Raw, ipPacket(base, frames)), Options{}); sum.Malformed+sum.ICRC.Wrong != 1 ||
+		sum.RoCE > 1 {
 		t.Errorf("damaged: %+v", sum)
 	}
 }
@@ -179,7 +182,8 @@ func TestLinkTypes(t *testing.T) {
 	ip := ipPacket(o, transport(o, wire.RCSendOnly, 1, 10))
 	wrap := func(head ...byte) []byte { return append(head, ip...) }
 	for link, packet := range map[capfile.LinkType][]byte{
-		capfile.Ethernet: append(wrap(0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 2, 0x81, 0, 0x60, 5, 8, 0), 0, 0, 0), // VLAN, padding
+		// VLAN, padding
+		capfile.Ethernet: append(wrap(0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 2, 0x81, 0, 0x60, 5, 8, 0), 0, 0, 0),
 		capfile.Raw:      ip,
 		capfile.SLL:      wrap(0, 0, 0, 1, 0, 6, 0, 0, 0, 0, 0, 2, 0, 0, 8, 0),
 		capfile.SLL2:     wrap(8, 0, 0, 0, 0, 0, 0, 2, 0, 1, 0, 6, 0, 0, 0, 0, 0, 2, 0, 0),
@@ -246,7 +250,8 @@ func TestFilters(t *testing.T) {
 			t.Errorf("%+v: %d packets shown of %d, want %d", c.opts, n, sum.Packets, c.want)
 		}
 	}
-	if _, err := Run(io.Discard, strings.NewReader(""), Options{Ladder: true, JSON: true}); !errors.Is(err, ib.ErrInvalid) {
+	if _, err := Run(io.Discard, strings.NewReader(""), Options{Ladder: true, JSON: true}); !errors.Is(err,
+		ib.ErrInvalid) {
 		t.Errorf("ladder and JSON: %v", err)
 	}
 }
@@ -302,7 +307,8 @@ func (w *failWriter) Write(b []byte) (int, error) {
 func TestWriteError(t *testing.T) {
 	for _, opts := range []Options{{}, {JSON: true}, {Ladder: true}, {Verbose: true}} {
 		for _, room := range []int{0, 5000} {
-			if _, err := Run(&failWriter{room}, bytes.NewReader(testFile(t, "loss.pcap")), opts); !errors.Is(err, errFull) {
+			if _, err := Run(&failWriter{room}, bytes.NewReader(testFile(t, "loss.pcap")), opts); !errors.Is(err,
+				errFull) {
 				t.Errorf("%+v: %v, want the writer's error", opts, err)
 			}
 		}
@@ -315,7 +321,8 @@ func FuzzDecode(f *testing.F) {
 	f.Add(testFile(f, "pingpong.pcap")[:2300])
 	f.Add(testFile(f, "rping.pcap")[:1500])
 	o := outer()
-	f.Add(pcap(capfile.SLL2, append([]byte{8, 0, 0, 0, 0, 0, 0, 2, 0, 1, 0, 6, 0, 0, 0, 0, 0, 2, 0, 0}, ipPacket(o, transport(o, wire.RCReadRequest, 5, 0))...)))
+	f.Add(pcap(capfile.SLL2, append([]byte{8, 0, 0, 0, 0, 0, 0, 2, 0, 1, 0, 6, 0, 0, 0, 0, 0, 2, 0, 0},
+		ipPacket(o, transport(o, wire.RCReadRequest, 5, 0))...)))
 	f.Fuzz(func(t *testing.T, file []byte) {
 		for _, opts := range []Options{{Verbose: true}, {JSON: true}, {Ladder: true}} {
 			sum, err := Run(io.Discard, bytes.NewReader(file), opts)

@@ -9,7 +9,7 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// printFields writes every field of every header, a line a header.
+// printFields writes every field of every header, a line for each header.
 func printFields(w io.Writer, p *packet) {
 	if !p.located {
 		return
@@ -29,7 +29,7 @@ func printFields(w io.Writer, p *packet) {
 	}
 }
 
-// fieldLine writes the fields of a header.
+// fieldLine appends a field to the line of a header.
 type fieldLine func(name, format string, args ...any)
 
 func littleEndian(v uint32) [4]byte {
@@ -96,7 +96,7 @@ func extFields(line fieldLine, p *wire.Packet) {
 	}
 }
 
-// shownPayload is how many bytes of payload are printed.
+// shownPayload is the number of payload bytes that are printed.
 const shownPayload = 32
 
 func payloadFields(line fieldLine, p *packet) {

@@ -10,41 +10,41 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// verdict says what the ICRC of a packet is worth.
+// verdict is the result of checking the ICRC of a packet.
 type verdict uint8
 
 const (
-	icrcUnknown verdict = iota // the capture does not hold the whole packet
+	icrcUnknown verdict = iota // the capture does not have the whole packet
 	icrcRight
 	icrcWrong
-	icrcOtherID // right, had the IP header another identification
+	icrcOtherID // correct with another IPv4 identification
 	numVerdicts
 )
 
 // String returns the word in listings.
 func (v verdict) String() string { return [numVerdicts]string{"-", "ok", "BAD", "id?"}[v] }
 
-// packet is a captured packet with all that was found out about it.
+// packet is a captured packet with everything that was found out about it.
 type packet struct {
 	num     int
 	at      ib.Instant
-	since   ib.Instant // at, from the first packet of the file on
+	since   ib.Instant // time since the first packet of the file
 	link    capfile.LinkType
 	wireLen int
-	cut     bool // the capture holds only the beginning
+	cut     bool // the capture has only the start of the packet
 	other   bool // not RoCEv2; err says what it is
 	err     error
-	located bool // frame is right, also if err is not nil
-	part    int  // from 1: of a run that was captured in one piece (run.go)
+	located bool // frame is valid, even if err is not nil
+	part    int  // number in a run that was captured in one piece, from 1 (run.go)
 
 	frame  wire.Frame
 	pkt    wire.Packet
 	icrc   verdict
-	id     uint16 // icrcOtherID: the identification that makes the ICRC right
+	id     uint16 // icrcOtherID: the identification with which the ICRC is correct
 	effect track.Effect
 }
 
-// problem reports whether something is wrong with a packet.
+// problem reports whether anything is wrong with a packet.
 func (p *packet) problem() bool {
 	if p.other {
 		return false
@@ -52,7 +52,7 @@ func (p *packet) problem() bool {
 	return p.err != nil || p.icrc == icrcWrong || p.effect.Kind.Problem() || p.effect.Missing > 0
 }
 
-// maxWireLen is the length of the longest packet that is filled up if it was cut.
+// maxWireLen is the length up to which packets that were cut are padded.
 const maxWireLen = 64<<10 + 64
 
 // read decodes a captured packet.
@@ -60,10 +60,10 @@ func (p *packet) read(raw *capfile.Packet) {
 	p.num, p.at, p.link, p.wireLen = raw.Num, raw.At, raw.Link, raw.WireLen
 	data := raw.Data
 	if p.cut = raw.WireLen > len(data); p.cut && raw.WireLen <= maxWireLen {
-		// Lengths in the headers shall agree; the bytes that are not there read 0.
+		// The lengths in the headers must agree with the data, so missing bytes become 0.
 		data = append(make([]byte, 0, raw.WireLen), data...)[:raw.WireLen]
 	}
-	// Captures on the sending machine show checksums that its NIC completes.
+	// Captures on the sending machine have checksums that the NIC will complete.
 	p.frame.PartialUDPSum = true
 	p.err = p.readFrame(data)
 	if p.err != nil {
@@ -74,7 +74,7 @@ func (p *packet) read(raw *capfile.Packet) {
 	p.readTransport()
 }
 
-// readTransport decodes what is in the UDP packet.
+// readTransport decodes the contents of the UDP packet.
 func (p *packet) readTransport() {
 	t := p.frame.Transport
 	p.err = p.pkt.Decode(t[:len(t)-wire.ICRCLen])
@@ -83,7 +83,7 @@ func (p *packet) readTransport() {
 	}
 }
 
-// readFrame decodes everything up to the UDP header.
+// readFrame decodes the headers down to UDP.
 func (p *packet) readFrame(data []byte) error {
 	if p.link == capfile.Ethernet {
 		return p.frame.Decode(data)
@@ -97,9 +97,8 @@ func (p *packet) readFrame(data []byte) error {
 
 var errNotIP = errors.New("neither IPv4 nor IPv6")
 
-// check computes the ICRC, and if it is wrong, looks for an identification that
-// explains it: on the sending machine a capture shows the packet as it was before
-// the kernel or the NIC numbered it.
+// check checks the ICRC. If it is wrong, check looks for an identification with which it is correct: a capture on the
+// sending machine has the packet from before the kernel or the NIC set the identification.
 func (p *packet) check() {
 	o, t := &p.frame.Outer, p.frame.Transport
 	if o.Check(t) {
@@ -112,8 +111,7 @@ func (p *packet) check() {
 	}
 }
 
-// addressed reports whether a packet that could not be decoded goes to the UDP
-// port of RoCEv2 all the same.
+// addressed reports whether a packet that could not be decoded is to UDP port 4791.
 func addressed(link capfile.LinkType, b []byte) bool {
 	if link == capfile.Ethernet {
 		if len(b) < wire.EtherLen {

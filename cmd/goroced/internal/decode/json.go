@@ -8,7 +8,7 @@ import (
 	"github.com/goroce/goroce/cmd/goroced/internal/trace"
 )
 
-// jsonPrinter prints a JSON object a line.
+// jsonPrinter prints a JSON object on each line.
 type jsonPrinter struct{ enc *json.Encoder }
 
 func newJSONPrinter(w *bufio.Writer) *jsonPrinter {
@@ -17,13 +17,13 @@ func newJSONPrinter(w *bufio.Writer) *jsonPrinter {
 	return &jsonPrinter{enc}
 }
 
-// jsonPacket is a packet's line. Addresses of memory and operands are strings in
-// hexadecimal: JSON's numbers do not hold 64 bits.
+// jsonPacket is the line of a packet. Memory addresses and operands are hexadecimal strings, because JSON's numbers
+// cannot hold 64 bits.
 type jsonPacket struct {
 	Packet  int    `json:"packet"`
-	SinceNS int64  `json:"since_ns"`       // from the first packet of the file on
+	SinceNS int64  `json:"since_ns"`       // since the first packet of the file
 	Length  int    `json:"length"`         // on the wire
-	Part    int    `json:"part,omitempty"` // of a run that was captured in one piece, from 1
+	Part    int    `json:"part,omitempty"` // number in a run that was captured in one piece, from 1
 	Error   string `json:"error,omitempty"`
 
 	Src     string `json:"src,omitempty"`
@@ -34,11 +34,11 @@ type jsonPacket struct {
 	Opcode string     `json:"opcode,omitempty"`
 	Label  string     `json:"label,omitempty"`
 	DestQP uint32     `json:"dest_qp,omitempty"`
-	SrcQP  uint32     `json:"src_qp,omitempty"` // if it is known
+	SrcQP  uint32     `json:"src_qp,omitempty"` // if known
 	PSN    *uint32    `json:"psn,omitempty"`
 	AckReq bool       `json:"ack_req,omitempty"`
 	Bytes  *int       `json:"payload,omitempty"`
-	ICRC   string     `json:"icrc,omitempty"` // "ok", "BAD", "id?": right with ICRCID, "-": not known
+	ICRC   string     `json:"icrc,omitempty"` // "ok", "BAD", "id?" (correct with ICRCID), "-" (not known)
 	ICRCID *uint16    `json:"icrc_id,omitempty"`
 	Effect *jsonTrack `json:"effect,omitempty"`
 }
@@ -49,7 +49,7 @@ type jsonTrack struct {
 	Problem  bool   `json:"problem"`
 	Text     string `json:"text,omitempty"`
 	Message  string `json:"message,omitempty"` // "SEND 3"
-	From     uint32 `json:"from"`              // bytes of the message, to excluded
+	From     uint32 `json:"from"`              // range of bytes in the message, to excluded
 	To       uint32 `json:"to"`
 	Of       int    `json:"of,omitempty"`
 	Cause    string `json:"cause,omitempty"`
@@ -87,7 +87,7 @@ func (j *jsonPrinter) packet(p *packet) error {
 	return j.enc.Encode(&out)
 }
 
-// newJSONTrack returns what the packet does to its connection.
+// newJSONTrack returns the packet's effect on its connection.
 func newJSONTrack(p *packet) *jsonTrack {
 	e := &p.effect
 	out := &jsonTrack{Kind: e.Kind.String(), Problem: p.problem(), Text: meaning(p), From: e.From, To: e.To, Of: e.Of,

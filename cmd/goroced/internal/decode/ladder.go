@@ -12,12 +12,12 @@ import (
 
 const (
 	maxRows = 100_000
-	// foldRows is the longest run of similar packets that is drawn.
+	// foldRows is the longest run of similar packets that is not shortened.
 	foldRows = 4
 )
 
-// ladderPrinter draws each connection. It keeps all rows to the end: only then is
-// it known which flows belong together and which packets were lost.
+// ladderPrinter draws each connection. It keeps all rows until the end, because only then it is known which flows
+// belong together and which packets were lost.
 type ladderPrinter struct {
 	w       *bufio.Writer
 	opts    *Options
@@ -60,8 +60,7 @@ func (l *ladderPrinter) row(num int) *row {
 	return nil
 }
 
-// ladderNote says what the arrow does not show. It is short, and the same for
-// packets that can be folded into one row.
+// ladderNote returns what the arrow does not show. It is short, and equal for packets that can be folded into one row.
 func ladderNote(p *packet) string {
 	e := &p.effect
 	if p.icrc == icrcWrong || p.icrc == icrcOtherID || e.Missing > 0 || e.Restarted {
@@ -81,7 +80,7 @@ func ladderNote(p *packet) string {
 		if p.cut {
 			return ""
 		}
-		_, says := madText(&p.pkt) // the arrow has its name
+		_, says := madText(&p.pkt) // the label has the name
 		return says
 	case track.New, track.Response, track.SequenceNAK:
 		return ""

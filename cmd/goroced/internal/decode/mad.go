@@ -8,8 +8,8 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// madText summarizes the management datagram of a packet to QP 1: the message's
-// name, and what matters of it. Both are empty if there is no datagram.
+// madText returns the name and a description of the management datagram in a packet to QP 1. Both are empty if there is
+// none.
 func madText(p *wire.Packet) (name, says string) {
 	mad := p.MAD()
 	if mad == nil {
@@ -24,15 +24,14 @@ func madText(p *wire.Packet) (name, says string) {
 	return h.Name(), fmt.Sprintf("class %#02x method %#02x attribute %#04x", h.Class, h.Method, uint16(h.Attr))
 }
 
-// cmMessage is a message of the connection manager that describes itself.
+// cmMessage is a message of the connection manager that can describe itself.
 type cmMessage interface {
 	Decode(mad *[wire.MADLen]byte)
-	says() string          // what matters, "" if the name says it all
-	fields(line fieldLine) // all of it
+	says() string          // description, "" if the name suffices
+	fields(line fieldLine) // writes all fields
 }
 
-// cmMessageOf returns an empty message of the kind that a header announces, nil
-// if it announces none.
+// cmMessageOf returns an empty message of the type in the header, nil if the type is not known.
 func cmMessageOf(h *wire.MADHeader) cmMessage {
 	if h.Class != wire.MADClassCM {
 		return nil
@@ -108,7 +107,7 @@ func (m *cmSIDRREP) says() string {
 	return fmt.Sprintf("%s: qp %#x, qkey %#08x", m.Status, uint32(m.QPN), m.QKey)
 }
 
-// serviceText names a service ID: rdma_cm makes it of a port space and a port.
+// serviceText formats a service ID; those of rdma_cm have a port space and a port.
 func serviceText(id uint64) string {
 	if space, port, ok := wire.SplitServiceID(id); ok {
 		return fmt.Sprintf("%v port %d", space, port)
@@ -116,8 +115,8 @@ func serviceText(id uint64) string {
 	return fmt.Sprintf("%#x", id)
 }
 
-// mraMessage names the message that an MRA is about (IBTA 12.6.6): what means none
-// of them in a REJ is the LAP.
+// mraMessage returns the name of the message that an MRA refers to (IBTA 12.6.6). The value that in a REJ means "other"
+// means LAP.
 func mraMessage(m wire.CMMessage) string {
 	if m == wire.MessageOther {
 		return wire.AttrLAP.String()
@@ -125,11 +124,10 @@ func mraMessage(m wire.CMMessage) string {
 	return m.String()
 }
 
-// timeoutText writes the time that a 5-bit code of the connection manager stands
-// for: 4.096 us * 2^code.
+// timeoutText formats the duration of a 5-bit code of the connection manager: 4.096 us * 2^code.
 func timeoutText(code uint8) string { return trace.Elapsed(4096 << code) }
 
-// numbered writes a value's words and its number; without words, it is the number.
+// numbered formats a value as words and number, or as the number if there are no words for it.
 func numbered[T interface {
 	~uint8 | ~uint16
 	fmt.Stringer

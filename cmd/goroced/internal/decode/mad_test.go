@@ -39,13 +39,15 @@ func conversation() []byte {
 	o := outer()
 	header := make([]byte, wire.CMHeaderLen, wire.REQPrivateLen)
 	(&wire.CMHeader{Src: o.Src, Dst: o.Dst, SrcPort: 40000}).Put(header)
-	alternate := wire.CMPath{LocalLID: 1, RemoteLID: 2, LocalGID: ib.GID{0: 0xFD, 15: 1}, RemoteGID: ib.GID{0: 0xFD, 15: 2}, FlowLabel: 0x12345,
-		Rate: 3, TrafficClass: 0x68, HopLimit: 5, SL: 6, SubnetLocal: true, AckTimeout: 17}
-	req := wire.REQ{LocalID: 0xa1, ServiceID: wire.PortSpaceTCP.ServiceID(7471), CAGUID: 0x5054000000000001, QKey: 0x77, QPN: 0x11,
-		ResponderResources: 4, InitiatorDepth: 5, RemoteResponseTimeout: 20, Transport: wire.CMTransportExt, FlowControl: true, StartingPSN: 100,
-		LocalResponseTimeout: 21, RetryCount: 6, PKey: ib.DefaultPKey, PathMTU: ib.MTU4096, RDCExists: true, RNRRetry: 7, MaxCMRetries: 15,
-		SRQ: true, ExtTransport: 1, Primary: wire.CMPath{LocalGID: o.Src, RemoteGID: o.Dst, HopLimit: 64, AckTimeout: 19},
-		Alternate: alternate, PrivateData: append(header, "a question that takes more than a line"...)}
+	alternate := wire.CMPath{LocalLID: 1, RemoteLID: 2, LocalGID: ib.GID{0: 0xFD, 15: 1},
+		RemoteGID: ib.GID{0: 0xFD, 15: 2}, FlowLabel: 0x12345, Rate: 3, TrafficClass: 0x68, HopLimit: 5, SL: 6,
+		SubnetLocal: true, AckTimeout: 17}
+	req := wire.REQ{LocalID: 0xa1, ServiceID: wire.PortSpaceTCP.ServiceID(7471), CAGUID: 0x5054000000000001, QKey: 0x77,
+		QPN: 0x11, ResponderResources: 4, InitiatorDepth: 5, RemoteResponseTimeout: 20, Transport: wire.CMTransportExt,
+		FlowControl: true, StartingPSN: 100, LocalResponseTimeout: 21, RetryCount: 6, PKey: ib.DefaultPKey,
+		PathMTU: ib.MTU4096, RDCExists: true, RNRRetry: 7, MaxCMRetries: 15, SRQ: true, ExtTransport: 1,
+		Primary: wire.CMPath{LocalGID: o.Src, RemoteGID: o.Dst, HopLimit: 64, AckTimeout: 19}, Alternate: alternate,
+		PrivateData: append(header, "a question that takes more than a line"...)}
 	v6 := make([]byte, wire.CMHeaderLen)
 	(&wire.CMHeader{Src: ib.GID{0: 0xFD, 15: 1}, Dst: ib.GID{0: 0xFD, 15: 2}, SrcPort: 40001}).Put(v6)
 	var packets [][]byte
@@ -55,23 +57,30 @@ func conversation() []byte {
 		m    interface{ Put(*[wire.MADLen]byte) }
 	}{
 		{false, wire.AttrREQ, &req},
-		{true, wire.AttrMRA, &wire.MRA{LocalID: 0xb1, RemoteID: 0xa1, Message: wire.MessageREQ, ServiceTimeout: 22, PrivateData: []byte("wait")}},
-		{true, wire.AttrREP, &wire.REP{LocalID: 0xb1, RemoteID: 0xa1, QKey: 0x88, QPN: 0x22, StartingPSN: 200, ResponderResources: 5, InitiatorDepth: 4,
-			TargetACKDelay: 15, FailoverAccepted: 2, FlowControl: true, RNRRetry: 3, SRQ: true, CAGUID: 0x5054000000000002, PrivateData: []byte("yes")}},
+		{true, wire.AttrMRA, &wire.MRA{LocalID: 0xb1, RemoteID: 0xa1, Message: wire.MessageREQ, ServiceTimeout: 22,
+			PrivateData: []byte("wait")}},
+		{true, wire.AttrREP, &wire.REP{LocalID: 0xb1, RemoteID: 0xa1, QKey: 0x88, QPN: 0x22, StartingPSN: 200,
+			ResponderResources: 5, InitiatorDepth: 4, TargetACKDelay: 15, FailoverAccepted: 2, FlowControl: true,
+			RNRRetry: 3, SRQ: true, CAGUID: 0x5054000000000002, PrivateData: []byte("yes")}},
 		{false, wire.AttrMRA, &wire.MRA{LocalID: 0xa1, RemoteID: 0xb1, Message: wire.MessageOther, ServiceTimeout: 0}},
 		{false, wire.AttrRTU, &wire.RTU{LocalID: 0xa1, RemoteID: 0xb1, PrivateData: []byte{0, 1}}},
 		{false, wire.AttrDREQ, &wire.DREQ{LocalID: 0xa1, RemoteID: 0xb1, RemoteQPN: 0x22}},
 		{true, wire.AttrDREP, &wire.DREP{LocalID: 0xb1, RemoteID: 0xa1}},
-		{false, wire.AttrREQ, &wire.REQ{LocalID: 0xa2, ServiceID: 0x1000000000000001, QPN: 0x12, PathMTU: 0, PrivateData: []byte("no header")}},
-		{true, wire.AttrREJ, &wire.REJ{LocalID: 0xb2, RemoteID: 0xa2, Message: wire.MessageREQ, Reason: wire.RejectInvalidServiceID,
-			Info: []byte{9, 0}, PrivateData: []byte("no")}},
-		{false, wire.AttrREJ, &wire.REJ{LocalID: 0xa2, RemoteID: 0xb2, Message: wire.MessageREP, Reason: wire.RejectConsumer}},
+		{false, wire.AttrREQ, &wire.REQ{LocalID: 0xa2, ServiceID: 0x1000000000000001, QPN: 0x12, PathMTU: 0,
+			PrivateData: []byte("no header")}},
+		{true, wire.AttrREJ, &wire.REJ{LocalID: 0xb2, RemoteID: 0xa2, Message: wire.MessageREQ,
+			Reason: wire.RejectInvalidServiceID, Info: []byte{9, 0}, PrivateData: []byte("no")}},
+		{false, wire.AttrREJ, &wire.REJ{LocalID: 0xa2, RemoteID: 0xb2, Message: wire.MessageREP,
+			Reason: wire.RejectConsumer}},
 		{true, wire.AttrREJ, &wire.REJ{RemoteID: 0xa3, Message: wire.MessageOther, Reason: 999}},
-		{false, wire.AttrREQ, &wire.REQ{LocalID: 0xa3, ServiceID: wire.PortSpaceIB.ServiceID(1), PathMTU: ib.MTU256, PrivateData: []byte{7}}},
-		{false, wire.AttrSIDRREQ, &wire.SIDRREQ{RequestID: 0xa4, PKey: ib.DefaultPKey, ServiceID: wire.PortSpaceUDP.ServiceID(7174), PrivateData: v6}},
-		{true, wire.AttrSIDRREP, &wire.SIDRREP{RequestID: 0xa4, Status: wire.SIDRValid, QPN: 0x33, ServiceID: wire.PortSpaceUDP.ServiceID(7174),
-			QKey: 0x1234567, PrivateData: []byte("here")}},
-		{true, wire.AttrSIDRREP, &wire.SIDRREP{RequestID: 0xa5, Status: wire.SIDRUnsupported, ServiceID: 7, Info: []byte{1}}},
+		{false, wire.AttrREQ, &wire.REQ{LocalID: 0xa3, ServiceID: wire.PortSpaceIB.ServiceID(1), PathMTU: ib.MTU256,
+			PrivateData: []byte{7}}},
+		{false, wire.AttrSIDRREQ, &wire.SIDRREQ{RequestID: 0xa4, PKey: ib.DefaultPKey,
+			ServiceID: wire.PortSpaceUDP.ServiceID(7174), PrivateData: v6}},
+		{true, wire.AttrSIDRREP, &wire.SIDRREP{RequestID: 0xa4, Status: wire.SIDRValid, QPN: 0x33,
+			ServiceID: wire.PortSpaceUDP.ServiceID(7174), QKey: 0x1234567, PrivateData: []byte("here")}},
+		{true, wire.AttrSIDRREP, &wire.SIDRREP{RequestID: 0xa5, Status: wire.SIDRUnsupported, ServiceID: 7,
+			Info: []byte{1}}},
 		{false, wire.AttrLAP, nil},
 		{true, 0x7F, nil},
 	} {
@@ -85,7 +94,8 @@ func conversation() []byte {
 // TestConnectionManager: all messages in words, field by field, and as a ladder.
 func TestConnectionManager(t *testing.T) {
 	file := conversation()
-	for name, opts := range map[string]Options{"cm.txt": {}, "cm-fields.txt": {Verbose: true}, "cm-ladder.txt": {Ladder: true, Width: 110}} {
+	for name, opts := range map[string]Options{"cm.txt": {}, "cm-fields.txt": {Verbose: true},
+		"cm-ladder.txt": {Ladder: true, Width: 110}} {
 		opts.Name = "cm.pcap"
 		got, sum := run(t, file, opts)
 		if sum.Problems != 0 || sum.RoCE != 18 {
@@ -99,7 +109,8 @@ func TestConnectionManager(t *testing.T) {
 // bytes do not.
 func TestCutMAD(t *testing.T) {
 	const captured = 80 // up to the communication ID
-	packet := madPacket(false, 1, wire.MADHeader{Class: wire.MADClassCM, Attr: wire.AttrREQ}, &wire.REQ{LocalID: 7, QPN: 8})
+	packet := madPacket(false, 1, wire.MADHeader{Class: wire.MADClassCM, Attr: wire.AttrREQ},
+		&wire.REQ{LocalID: 7, QPN: 8})
 	file := pcap(capfile.Raw, packet)
 	binary.LittleEndian.PutUint32(file[24+8:], captured)
 	file = file[:24+16+captured]

@@ -8,8 +8,8 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// madFields writes the header of a management datagram, then its message or, if
-// it is none of the connection manager's, the bytes.
+// madFields writes the header of a management datagram, and the fields of its message. If it is not a message of the
+// connection manager, it writes the bytes.
 func madFields(line fieldLine, mad *[wire.MADLen]byte) {
 	var h wire.MADHeader
 	h.Decode(mad)
@@ -103,8 +103,8 @@ func (m *cmSIDRREP) fields(line fieldLine) {
 	dataFields(line, "private", m.PrivateData)
 }
 
-// rdmaCMFields writes the header that rdma_cm puts before private data, then the
-// data. Only service IDs with a port have it.
+// rdmaCMFields writes the header that rdma_cm puts before private data, and the data. Only service IDs with a port have
+// it.
 func rdmaCMFields(line fieldLine, service uint64, private []byte) {
 	if _, _, ok := wire.SplitServiceID(service); ok {
 		var h wire.CMHeader
@@ -118,8 +118,7 @@ func rdmaCMFields(line fieldLine, service uint64, private []byte) {
 	dataFields(line, "private", private)
 }
 
-// dataFields writes bytes but for the zeros at their end, of which private data
-// usually has many.
+// dataFields writes bytes without the zeros at their end, of which private data usually has many.
 func dataFields(line fieldLine, name string, b []byte) {
 	data := bytes.TrimRight(b, "\x00")
 	text := fmt.Sprintf("%d bytes: ", len(b))
@@ -136,7 +135,7 @@ func dataFields(line fieldLine, name string, b []byte) {
 	}
 }
 
-// serviceField writes a service ID and the port that it stands for, if any.
+// serviceField formats a service ID, with its port if it has one.
 func serviceField(id uint64) string {
 	s := fmt.Sprintf("%#016x", id)
 	if _, _, ok := wire.SplitServiceID(id); ok {
@@ -149,5 +148,5 @@ func idsText(local, remote uint32) string {
 	return fmt.Sprintf("local id %#08x remote id %#08x", local, remote)
 }
 
-// codeText writes a 5-bit code and the time that it stands for.
+// codeText formats a 5-bit code with its duration.
 func codeText(code uint8) string { return fmt.Sprintf("%d (%s)", code, timeoutText(code)) }

@@ -2,20 +2,18 @@ package decode
 
 import "github.com/goroce/goroce/wire"
 
-// Shortest and longest RoCEv2 packet, from BTH to ICRC.
+// Lengths of the shortest and the longest RoCEv2 packet, from BTH to ICRC.
 const (
 	minTransport = wire.BTHLen + wire.ICRCLen
 	maxTransport = wire.MaxHeaderLen + wire.MaxPayload + wire.ICRCLen
 )
 
-// split returns the packets of a run: what segmentation offload was given, or
-// what receive offload made, in one piece. A capture on the machine itself shows
-// it so: one IP header, then packets of equal size and perhaps a shorter tail.
-// Nothing says what that size is, but the ICRC of the first packet does. split
-// returns nil if p is no run.
+// split returns the packets of a run that was captured in one piece: before segmentation offload has cut it, or after
+// receive offload has merged it. A capture on the machine itself has one IP header, then packets of equal size, the
+// last of which may be shorter. The size is not stored anywhere, but the ICRC of the first packet determines it. split
+// returns nil if p is not a run.
 //
-// Linux numbers the packets of a run upwards from the identification that the
-// capture shows.
+// Linux numbers the packets of a run from the captured identification on.
 func (p *packet) split() []packet {
 	if !p.located || p.cut || p.err == nil && p.icrc == icrcRight {
 		return nil
@@ -37,7 +35,7 @@ func (p *packet) split() []packet {
 	return parts
 }
 
-// runSize returns the length of the first packet of a run, 0 if there is none.
+// runSize returns the length of the first packet of a run, 0 if it is not a run.
 func (p *packet) runSize() int {
 	t := p.frame.Transport
 	for size := minTransport; size <= min(len(t)-minTransport, maxTransport); size += 4 {

@@ -10,16 +10,17 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// Summary is what a capture amounts to. Filters do not change it.
+// Summary is the summary of a capture. Filters have no influence on it.
 type Summary struct {
-	Name      string              `json:"name"`
-	Packets   int                 `json:"packets"`
-	Runs      int                 `json:"runs"`      // of Packets, captured before segmentation offload split them
-	RoCE      int                 `json:"roce"`      // counting each packet of a run
-	Malformed int                 `json:"malformed"` // to UDP port 4791, but not RoCEv2 packets
+	Name    string `json:"name"`
+	Packets int    `json:"packets"`
+	// among Packets, those captured before segmentation offload has cut them
+	Runs      int                 `json:"runs"`
+	RoCE      int                 `json:"roce"`      // each packet of a run counts
+	Malformed int                 `json:"malformed"` // packets to UDP port 4791 that are not RoCEv2
 	Other     int                 `json:"other"`
-	Problems  int                 `json:"problems"`  // packets that Options.Errors shows
-	Untracked int                 `json:"untracked"` // packets of more flows than can be followed
+	Problems  int                 `json:"problems"`  // packets that Options.Errors selects
+	Untracked int                 `json:"untracked"` // packets of flows beyond the number that can be followed
 	FirstNS   int64               `json:"first_ns"`  // since 1970
 	LastNS    int64               `json:"last_ns"`
 	ICRC      ICRCCounts          `json:"icrc"`
@@ -28,16 +29,15 @@ type Summary struct {
 	Connections []Connection `json:"connections"`
 }
 
-// ICRCCounts counts packets by what their ICRC is worth.
+// ICRCCounts counts packets by the result of checking their ICRC.
 type ICRCCounts struct {
 	Right   int `json:"right"`
 	Wrong   int `json:"wrong"`
-	OtherID int `json:"other_id"` // right, had the IP header another identification
-	Unknown int `json:"unknown"`  // the capture does not hold the whole packet
+	OtherID int `json:"other_id"` // correct with another IPv4 identification
+	Unknown int `json:"unknown"`  // the capture does not have the whole packet
 }
 
-// Connection is a connection in the capture, or datagrams between two queue
-// pairs.
+// Connection is a connection in the capture, or the datagrams between two queue pairs.
 type Connection struct {
 	Service    string      `json:"service"`
 	MTU        int         `json:"mtu"`        // path MTU in bytes; 0 if no packet shows it
@@ -46,9 +46,9 @@ type Connection struct {
 
 // Direction is one direction of a connection.
 type Direction struct {
-	From       string         `json:"from"` // "192.168.0.1 qp 0x12"; without queue pair if that is not known
+	From       string         `json:"from"` // "192.168.0.1 qp 0x12"; without the queue pair if it is not known
 	To         string         `json:"to"`
-	Unanswered int            `json:"unanswered"`   // requests at the end of the capture
+	Unanswered int            `json:"unanswered"`   // requests without an answer at the end of the capture
 	BitsPerSec float64        `json:"bits_per_sec"` // of Stats.Payload; 0 if no time passed
 	Messages   map[string]int `json:"messages"`     // Stats.Messages by verb
 	Again      map[string]int `json:"again"`        // Stats.Again by reason
@@ -86,7 +86,7 @@ func (s *Summary) count(p *packet) {
 	*[numVerdicts]*int{&s.ICRC.Unknown, &s.ICRC.Right, &s.ICRC.Wrong, &s.ICRC.OtherID}[p.icrc]++
 }
 
-// newConnection sums up a tracked connection.
+// newConnection returns the summary of a connection.
 func newConnection(c *track.Conn) Connection {
 	out := Connection{Service: c.Service.String(), MTU: c.MTU()}
 	first, last := c.Flows[0].Stats.First, c.Flows[0].Stats.Last
@@ -117,7 +117,7 @@ func newConnection(c *track.Conn) Connection {
 	return out
 }
 
-// endpoint names a queue pair.
+// endpoint formats a queue pair.
 func endpoint(e track.Endpoint) string { return fmt.Sprintf("%v qp %#x", e.Addr.Addr(), uint32(e.QPN)) }
 
 // print writes the summary for people.
@@ -201,7 +201,7 @@ func (d *Direction) print(w io.Writer) {
 
 func gapsText(n int) string { return fmt.Sprintf(", in gaps: %d", n) }
 
-// messagesText counts the messages by verb.
+// messagesText formats the numbers of messages by verb.
 func messagesText(st *track.Stats) string {
 	var parts []string
 	for v, n := range st.Messages {
@@ -215,7 +215,7 @@ func messagesText(st *track.Stats) string {
 	return strings.Join(parts, ", ")
 }
 
-// againText counts retransmissions by cause.
+// againText formats the numbers of retransmissions by cause.
 func againText(st *track.Stats) string {
 	var parts []string
 	for w, text := range [track.NumWhys]string{track.WhyTimeout: "after a timeout", track.WhyNAK: "after a NAK",
@@ -228,7 +228,7 @@ func againText(st *track.Stats) string {
 	return " (" + strings.Join(parts, ", ") + ")"
 }
 
-// rateText writes bits per second with three significant digits.
+// rateText formats bits per second with three significant digits.
 func rateText(bps float64) string {
 	for _, u := range []struct {
 		size float64

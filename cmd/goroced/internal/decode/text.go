@@ -9,19 +9,19 @@ import (
 	"github.com/goroce/goroce/cmd/goroced/internal/trace"
 )
 
-// textPrinter prints a line a packet.
+// textPrinter prints a line for each packet.
 type textPrinter struct {
 	w       *bufio.Writer
 	verbose bool
 	started bool
-	route   int // widths of columns: of the widest text so far
+	route   int // column widths, those of the widest text so far
 	label   int
 }
 
 const (
 	minRoute = len("192.168.100.1 -> 192.168.100.2 qp 0x12")
 	minLabel = len("SEND Middle psn=16777215 AckReq (1024 B)")
-	maxLabel = 70 // longer ones push the meaning to the right
+	maxLabel = 70 // longer labels shift the next column to the right
 )
 
 func (t *textPrinter) packet(p *packet) error {
@@ -53,7 +53,7 @@ func (t *textPrinter) summary(s *Summary) error {
 	return nil
 }
 
-// route says from where to where a packet went.
+// route returns source and destination of a packet.
 func route(p *packet) string {
 	o := &p.frame.Outer
 	switch {
@@ -65,7 +65,7 @@ func route(p *packet) string {
 	return fmt.Sprintf("%v -> %v qp %#x", o.Src.Addr(), o.Dst.Addr(), uint32(p.pkt.DestQP))
 }
 
-// label says what the packet itself says.
+// label describes the packet itself.
 func label(p *packet) string {
 	switch {
 	case p.other:
@@ -76,7 +76,7 @@ func label(p *packet) string {
 	return trace.Label(&p.pkt)
 }
 
-// meaning says what the packet does, and what is wrong with it.
+// meaning describes the effect of the packet, and problems.
 func meaning(p *packet) string {
 	if p.err != nil {
 		return ""
@@ -101,7 +101,7 @@ func meaning(p *packet) string {
 	return s
 }
 
-// joinText puts a semicolon between two phrases unless one is empty.
+// joinText joins two phrases with a semicolon, unless one is empty.
 func joinText(a, b string) string {
 	if a == "" || b == "" {
 		return a + b

@@ -81,7 +81,8 @@ func TestTshark(t *testing.T) {
 	}
 	var want, got []string
 	opcodes := map[wire.Opcode]int{}
-	for line := range strings.Lines(tshark(t, path, "-T", "fields", "-e", "infiniband.bth.opcode", "-e", "infiniband.bth.destqp", "-e", "infiniband.bth.psn")) {
+	for line := range strings.Lines(tshark(t, path, "-T", "fields", "-e", "infiniband.bth.opcode", "-e",
+		"infiniband.bth.destqp", "-e", "infiniband.bth.psn")) {
 		op, rest, _ := strings.Cut(strings.TrimSpace(line), "\t")
 		n, err := strconv.ParseUint(op, 0, 8)
 		if err != nil {

@@ -47,7 +47,8 @@ func TestCapture(t *testing.T) {
 // checkTshark fails unless every frame is InfiniBand, whole and unremarkable.
 func checkTshark(t *testing.T, path string, frames int) {
 	t.Helper()
-	fields := []string{"frame.number", "frame.protocols", "infiniband.bth.opcode", "_ws.malformed", "_ws.expert.message"}
+	fields := []string{"frame.number", "frame.protocols", "infiniband.bth.opcode", "_ws.malformed",
+		"_ws.expert.message"}
 	args := []string{"-r", path, "-T", "fields"}
 	for _, f := range fields {
 		args = append(args, "-e", f)
@@ -64,7 +65,8 @@ func checkTshark(t *testing.T, path string, frames int) {
 	}
 	for _, line := range lines {
 		f := strings.Split(line, "\t")
-		if len(f) != len(fields) || !strings.Contains(f[1], ":udp:infiniband") || f[2] == "" || f[3] != "" || f[4] != "" {
+		if len(f) != len(fields) || !strings.Contains(f[1], ":udp:infiniband") || f[2] == "" || f[3] != "" ||
+			f[4] != "" {
 			t.Errorf("tshark on a frame: %q", f)
 		}
 	}

@@ -15,14 +15,14 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// Daemon names a running daemon. The hosts are then two clients of it, on the same
-// device, so that their packets turn round inside the daemon.
+// Daemon selects a running daemon. The hosts are then two clients of it on the same device, so their packets do not
+// leave the daemon.
 type Daemon struct {
-	Socket, Admin string // paths; "" is where daemons have theirs
-	Device        string // "" is the first
+	Socket, Admin string // paths; "" is the default
+	Device        string // "" is the first one
 }
 
-// dial opens the daemon's device as a client of its own.
+// dial opens the daemon's device as a client.
 func (s *side) dial(ctx context.Context, d *Daemon) error {
 	dev, err := device.OpenDaemon(ctx, d.Socket, d.Device, host.Options{})
 	if err != nil {
@@ -43,7 +43,7 @@ func (s *side) dial(ctx context.Context, d *Daemon) error {
 // packetStream is a capture of the packets between the hosts.
 type packetStream struct {
 	stop func()
-	done chan struct{} // closed when it has ended
+	done chan struct{} // closed when the capture has ended
 }
 
 // close ends the capture.
@@ -54,8 +54,8 @@ func (c *packetStream) close() {
 	}
 }
 
-// captureInto hands the packets of the client's queue pair, both ways, to the recorder. It fails with what the daemon
-// says to who may not capture.
+// captureInto passes the packets of the client's queue pair, in both directions, to the recorder. It fails with the
+// daemon's error if the user may not capture.
 func (p *pair) captureInto(ctx context.Context) (*packetStream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	c := &packetStream{stop: cancel, done: make(chan struct{})}
@@ -66,7 +66,7 @@ func (p *pair) captureInto(ctx context.Context) (*packetStream, error) {
 		_ = in.CloseWithError(err)
 	}()
 	r, err := pcapgo.NewNgReader(out, pcapgo.DefaultNgReaderOptions)
-	if err != nil { // the admin client's, if that has one
+	if err != nil { // the admin client's error, if it has failed
 		cancel()
 		return nil, errors.Join(err, out.Close())
 	}
@@ -80,8 +80,8 @@ func (p *pair) captureInto(ctx context.Context) (*packetStream, error) {
 	return c, nil
 }
 
-// record takes the next packet of a capture, which shows a connection from one end: what
-// the client sends on its first interface, what it receives on the second.
+// record records the next packet of a capture. The capture is taken at the client's QP: the first interface has what
+// the client sends, the second what it receives.
 func (p *pair) record(r *pcapgo.NgReader) error {
 	data, info, err := r.ReadPacketData()
 	if err != nil {

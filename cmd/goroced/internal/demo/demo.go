@@ -12,33 +12,30 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// ErrData: bytes arrived that are not those that were sent.
+// ErrData: received bytes differ from those that were sent.
 var ErrData = errors.New("data differ")
 
-// Options of Run. The zero value suits.
+// Options of Run. The zero value is ready.
 type Options struct {
-	// Daemon, if it is not nil, has the hosts be clients of a daemon. Client, Server,
-	// Drop and Pcap are of no use then, and refused.
+	// Daemon, if not nil, makes the hosts clients of a daemon. Client, Server, Drop and Pcap must not be set then.
 	Daemon *Daemon
-	// Client and Server are the hosts' addresses, 127.0.0.1 and 127.0.0.2 by
-	// default. Both must be this machine's.
+	// Client and Server are the addresses of the hosts, by default 127.0.0.1 and 127.0.0.2. Both must be addresses of
+	// this machine.
 	Client, Server netip.Addr
-	// MTU is the path MTU, 1024 by default.
+	// MTU is the path MTU, by default 1024.
 	MTU ib.MTU
-	// Drop is the probability with which each host loses a packet that it sends;
-	// Seed makes the losses repeatable as far as timing lets them be.
+	// Drop is the probability with which each host drops a packet that it sends. Seed makes the drops repeatable as far
+	// as timing allows.
 	Drop float64
 	Seed uint64
-	// Pcap takes a pcapng capture of the tour, as the client sees it, with a
-	// little bulk traffic at the end. It is complete when Run returns.
+	// Pcap receives a pcapng capture of the tour as seen by the client, with some bulk traffic at the end. It is
+	// complete when Run returns.
 	Pcap io.Writer
-	// Measure is how long the measurement of bandwidth takes, a second by
-	// default; that of latency takes a third of it.
+	// Measure is the duration of the bandwidth measurement, by default a second; that of latency takes a third of it.
 	Measure time.Duration
 }
 
-// MaxDrop is the most that Options.Drop may be. With more, one loss in a few
-// would exhaust the seven retries of a packet.
+// MaxDrop is the largest Options.Drop. With more, the seven retries of a packet would often not suffice.
 const MaxDrop = 0.25
 
 func (o Options) withDefaults() (Options, error) {
@@ -63,8 +60,8 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// ownDevice returns the first option that is set and that concerns devices of this
-// process; "" if none is.
+// ownDevice returns the name of the first option that is set and only concerns devices of this process; "" if there is
+// none.
 func (o *Options) ownDevice() string {
 	for _, c := range []struct {
 		given bool
@@ -77,8 +74,7 @@ func (o *Options) ownDevice() string {
 	return ""
 }
 
-// Run gives the demonstration. Wrong data are an error that matches ErrData;
-// there is no report then.
+// Run runs the demonstration. If data are wrong, the error matches ErrData and there is no report.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -94,7 +90,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	return rep, nil
 }
 
-// inPair opens a pair of hosts for the time of f, and adds up what they counted.
+// inPair opens a pair of hosts, calls f, closes them, and adds their counters to the report.
 func inPair(ctx context.Context, o Options, rec *recorder, capture io.Writer, rep *Report,
 	f func(*pair) error) (err error) {
 	p, err := openPair(ctx, o, rec, capture)

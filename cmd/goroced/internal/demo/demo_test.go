@@ -57,7 +57,8 @@ func TestTour(t *testing.T) {
 			t.Errorf("%s: %s, want %s", e.Title, got, want[i])
 		}
 	}
-	if rep.Write.Messages < slots || rep.Write.BytesPerSecond <= 0 || rep.PingPong.Messages < 2 || rep.PingPong.MedianUS <= 0 {
+	if rep.Write.Messages < slots || rep.Write.BytesPerSecond <= 0 || rep.PingPong.Messages < 2 ||
+		rep.PingPong.MedianUS <= 0 {
 		t.Errorf("figures %+v %+v", rep.Write, rep.PingPong)
 	}
 	if rep.Losses.Dropped != 0 {
@@ -186,7 +187,8 @@ func TestTimeoutIsExplained(t *testing.T) {
 		p.At = us * 1000
 		return p
 	}
-	first, ack := Packet{From: "client", Label: "SEND Only psn=100"}, Packet{From: "server", Label: "ACK psn=100", Lost: true}
+	first, ack := Packet{From: "client", Label: "SEND Only psn=100"},
+		Packet{From: "server", Label: "ACK psn=100", Lost: true}
 	again := first
 	again.Again = true
 	for _, c := range []struct {

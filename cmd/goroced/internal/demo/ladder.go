@@ -10,18 +10,17 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// row is a line of a ladder: a packet or something local.
+// row is a packet or a local event.
 type row struct {
 	at     ib.Instant
 	packet *Packet
 	local  *local
 }
 
-// ladder draws an exchange. timeout is the local ACK timeout, to explain silences
-// by.
+// ladder draws an exchange. timeout is the local ACK timeout, which explains pauses.
 func (e *Exchange) ladder(timeout time.Duration, opts trace.Options) *trace.Ladder {
 	l := trace.NewLadder("client", "server", opts)
-	var asked ib.Instant // when the client sent last
+	var asked ib.Instant // when the client has sent its last request
 	rows := e.rows()
 	for i := range rows {
 		r := &rows[i]
@@ -30,7 +29,7 @@ func (e *Exchange) ladder(timeout time.Duration, opts trace.Options) *trace.Ladd
 			continue
 		}
 		p := r.packet
-		// The clocks are not quite the same, hence "nearly".
+		// The clocks of the hosts differ a little, hence 90 % of the timeout.
 		if nearly := ib.Instant(timeout) * 9 / 10; p.Again && p.From == "client" && r.at-asked > nearly {
 			l.Note(fmt.Sprintf("no answer within the local ACK timeout of %s: send again",
 				trace.Elapsed(int64(timeout))))
@@ -43,7 +42,7 @@ func (e *Exchange) ladder(timeout time.Duration, opts trace.Options) *trace.Ladd
 	return l
 }
 
-// note says what is special about a packet.
+// note returns a remark if something is special about the packet.
 func (p *Packet) note() string {
 	switch {
 	case p.Lost && p.Again:
@@ -58,8 +57,8 @@ func (p *Packet) note() string {
 	return ""
 }
 
-// rows merges packets and local events by time. Clocks are compared with an
-// uncertainty of microseconds, so what a program did first stays first.
+// rows merges packets and local events by time. Times of different clocks may be microseconds off, so the events of a
+// program keep their place before its packets.
 func (e *Exchange) rows() []row {
 	var rows []row
 	for i := range e.locals {

@@ -10,13 +10,13 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// The measurement of bandwidth keeps slots messages of slotSize bytes in flight.
+// The measurement of bandwidth keeps this number of messages of slotSize bytes in flight.
 const (
 	slots    = 16
 	slotSize = 64 << 10
 )
 
-// Bandwidth is what RDMA WRITEs of 64 KiB achieved.
+// Bandwidth is the result for RDMA WRITEs of 64 KiB.
 type Bandwidth struct {
 	Size           int     `json:"message_bytes"`
 	InFlight       int     `json:"in_flight"`
@@ -25,10 +25,10 @@ type Bandwidth struct {
 	BytesPerSecond float64 `json:"bytes_per_second"`
 }
 
-// Latency is what a ping-pong of 8-byte SENDs took: there and back.
+// Latency is the round-trip time of 8-byte SENDs.
 type Latency struct {
 	Size     int     `json:"message_bytes"`
-	Messages uint64  `json:"messages"` // in both directions
+	Messages uint64  `json:"messages"` // in both directions together
 	MedianUS float64 `json:"round_trip_median_us"`
 	P99US    float64 `json:"round_trip_p99_us"`
 }
@@ -43,8 +43,8 @@ func measure(ctx context.Context, p *pair, rep *Report) error {
 	return nil
 }
 
-// bandwidth writes slot by slot. Each message begins with its number, so that
-// what the server holds in the end can be told from what came earlier.
+// bandwidth writes the slots in turn. Each message begins with its number, so that at the end the server's memory shows
+// which message has arrived last.
 func (p *pair) bandwidth(ctx context.Context, b *Bandwidth) error {
 	c, s := p.client, p.server
 	fill(c.buf[:tourOffset], 'B')
@@ -81,7 +81,7 @@ func (p *pair) bandwidth(ctx context.Context, b *Bandwidth) error {
 	return compare(s.buf[:tourOffset], c.buf[:tourOffset])
 }
 
-// latency sends a number there and back, again and again.
+// latency sends numbers to the server and back.
 func (p *pair) latency(ctx context.Context, l *Latency) error {
 	const size, most = 8, 100_000
 	samples := make([]time.Duration, 0, most)
@@ -102,8 +102,8 @@ func (p *pair) latency(ctx context.Context, l *Latency) error {
 	return nil
 }
 
-// sendNumber sends n from one host to the other and waits until it is there. The
-// sender's own completion is taken on the next call, when it has come.
+// sendNumber sends n from one host to the other and waits until it has arrived. The next call polls the sender's
+// completion.
 func (p *pair) sendNumber(ctx context.Context, from, to *side, n uint64) error {
 	if err := to.postRecv(tourOffset, 8); err != nil {
 		return err

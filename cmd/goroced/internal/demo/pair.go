@@ -18,26 +18,25 @@ import (
 	"github.com/goroce/goroce/roce/link/wrap"
 )
 
-// Connection parameters. The tour's numbers are small and round so that packets
-// are easy to follow; real programs begin at random PSNs.
+// Connection parameters. The tour has small round numbers, so that packets are easy to follow; real programs use random
+// first PSNs.
 const (
 	clientPSN = 100
 	serverPSN = 500
-	clientMem = 0x10000 // where the memory begins, for SGEs and the peer
+	clientMem = 0x10000 // address of the memory, for SGEs and the peer
 	serverMem = 0x20000
 
-	bufSize    = slots*slotSize + slotSize // the slots, then what the tour uses
+	bufSize    = slots*slotSize + slotSize // the slots, and what the tour uses
 	tourOffset = slots * slotSize
 	retries    = 7
 
-	// The local ACK timeout is 4.096 us * 2^code. It is shorter where losses are
-	// made on purpose, for there are many timeouts to sit out, but long enough
-	// that a busy machine is not taken for a lost packet eight times in a row.
+	// The local ACK timeout is 4.096 us * 2^code. It is shorter if packets are dropped, because there will be many
+	// timeouts, but long enough that a busy machine does not exhaust the retries.
 	timeoutCode      = 14 // 67 ms
 	timeoutCodeLossy = 12 // 17 ms
 )
 
-// The wait for a completion polls for spinTime, then now and then up to patience.
+// A wait for a completion polls for spinTime, then with pauses, for at most patience.
 const (
 	spinTime = 200 * time.Microsecond
 	patience = 10 * time.Second
@@ -48,19 +47,19 @@ type side struct {
 	name    string
 	addr    netip.Addr
 	dev     ib.Device
-	link    string            // what carries its packets
-	note    string            // about that
-	stats   func() roce.Stats // nil if the device is shared with others
+	link    string            // link that sends its packets
+	note    string            // note of the link
+	stats   func() roce.Stats // nil if the device is shared with other programs
 	pd      ib.PD
 	cq      ib.CQ
 	mr      ib.MR
 	qp      ib.QP
 	buf     []byte
-	last    ib.PSN // of the last request that was posted
+	last    ib.PSN // of the last posted request
 	dropped atomic.Uint64
 }
 
-// pair is the two hosts, connected.
+// pair is the two connected hosts.
 type pair struct {
 	opts           Options
 	rec            *recorder // nil if packets are not recorded
@@ -92,7 +91,7 @@ func openPair(ctx context.Context, o Options, rec *recorder, pcap io.Writer) (*p
 	return p, nil
 }
 
-// open makes a device and everything on it but the connection.
+// open opens a device and creates everything on it; the QP is not connected yet.
 func (s *side) open(ctx context.Context, o Options, addr netip.Addr, rec *recorder, iova uint64,
 	pcap io.Writer) (err error) {
 	if o.Daemon != nil {
@@ -119,10 +118,10 @@ func (s *side) open(ctx context.Context, o Options, addr netip.Addr, rec *record
 	return err
 }
 
-// wrapped are the options of a device of this process that records and loses packets.
+// wrapped returns the options of a device of this process that records and drops packets.
 func (s *side) wrapped(o Options, rec *recorder, seed uint64, pcap io.Writer) host.Options {
-	// The tour shows segmentation, and nothing is probed for that cannot be lost: a busy
-	// machine would add packets to the ladders.
+	// The tour shows segmentation, so it uses no trains. It needs no tail probes if nothing can be lost, and on a busy
+	// machine these would add packets to the ladders.
 	opts := host.Options{Pcap: pcap, Device: roce.Options{Name: "goroce_" + s.name, NoTrains: true,
 		NoProbes: o.Drop == 0}}
 	opts.Fault = wrap.FaultConfig{Seed: o.Seed + seed, Drop: o.Drop,
@@ -147,9 +146,8 @@ func (s *side) own(addr netip.Addr, o host.Options) error {
 	return nil
 }
 
-// connect takes both QPs from RESET to RTS. The two programs of a real connection
-// tell one another QP number, first PSN, address, memory address and R_Key over
-// TCP or with the connection manager; here both ends are at hand.
+// connect takes both QPs from RESET to RTS. Two programs would exchange QP numbers, first PSNs, addresses, memory
+// addresses and R_Keys over TCP or with the connection manager; here both ends are in one process.
 func (p *pair) connect() error {
 	code := uint8(timeoutCode)
 	if p.opts.Drop > 0 {
@@ -198,18 +196,18 @@ func (p *pair) close() error {
 	return errors.Join(errs...)
 }
 
-// sge names n bytes of the host's memory at an offset.
+// sge returns the SGL of n bytes of the host's memory at an offset.
 func (s *side) sge(off, n int) []ib.SGE {
 	return []ib.SGE{{Addr: s.mr.Addr() + uint64(off), Length: uint32(n), LKey: s.mr.LKey()}}
 }
 
-// remote fills in the address and key by which the other side names memory of s.
+// remote sets the address and R_Key with which the other host reaches memory of s.
 func (s *side) remote(wr ib.SendWR, off int) ib.SendWR {
 	wr.RemoteAddr, wr.RKey = s.mr.Addr()+uint64(off), s.mr.RKey()
 	return wr
 }
 
-// post posts a request, which takes a PSN for each packet of its data, one at least.
+// post posts a request. It uses a PSN for each packet of its data, at least one.
 func (p *pair) post(s *side, wr ib.SendWR) error {
 	n := len(wr.Inline)
 	for _, sge := range wr.SGL {
@@ -226,8 +224,8 @@ func (s *side) postRecv(off, n int) error {
 	return err
 }
 
-// wait polls for the next completion and fails unless it is a success. What takes
-// long is looked for less often, to leave the processor to the devices.
+// wait polls for the next completion; an unsuccessful one is an error. After a while it polls with pauses, to leave the
+// processor to the devices.
 func (s *side) wait(ctx context.Context) (ib.WC, error) {
 	var wc [1]ib.WC
 	for start := time.Now(); ; {

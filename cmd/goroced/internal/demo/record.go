@@ -13,37 +13,35 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// Packet is a packet that a host sent.
+// Packet is a packet that a host has sent.
 type Packet struct {
-	At    ib.Instant `json:"at_ns"` // since the tour began
+	At    ib.Instant `json:"at_ns"` // since the start of the tour
 	From  string     `json:"from"`  // "client" or "server"
 	Label string     `json:"packet"`
 	PSN   ib.PSN     `json:"psn"`
-	Lost  bool       `json:"lost,omitempty"`  // dropped on purpose
-	Again bool       `json:"again,omitempty"` // a repetition of what was sent before
+	Lost  bool       `json:"lost,omitempty"`  // dropped by fault injection
+	Again bool       `json:"again,omitempty"` // sent before
 	nak   bool
 }
 
-// recorder collects the packets of two hosts. Each reports on its own goroutine
-// and by its own clock. Both clocks count from some instant at opening, which is
-// found by comparing them with ours: no report comes before the step whose time
-// it carries, and some come right after.
+// recorder collects the packets of two hosts. Each host reports on its own goroutine, with times of its own clock. Both
+// clocks start when the devices are opened. The start is found by comparing them with the recorder's clock: a report
+// never comes before the time that it has, and some come directly after it.
 type recorder struct {
 	mu      sync.Mutex
 	mtu     int
 	began   time.Time
-	lag     map[string]ib.Instant // our clock minus the host's, at most
+	lag     map[string]ib.Instant // upper bound of the recorder's clock minus the host's
 	sent    map[string]int
 	arrived map[string]int // at the other host
 	packets []Packet
-	// captured: packets come from a capture, all of them by their sender and with the
-	// time of day.
+	// captured: packets are those of a capture, with the time of day. All are recorded as sent.
 	captured bool
-	covered  map[string]ib.PSN // up to where a host has sent requests
-	replied  map[reply]bool    // responses sent
+	covered  map[string]ib.PSN // PSN up to which a host has sent requests
+	replied  map[reply]bool    // responses that were sent
 }
 
-// reply identifies a response, for telling repetitions.
+// reply identifies a response, to detect retransmissions.
 type reply struct {
 	from string
 	psn  ib.PSN
@@ -56,17 +54,17 @@ func (r *recorder) init(mtu int) {
 		replied: map[reply]bool{}}
 }
 
-// capture takes a packet that a host sent at a time of day.
+// capture records a captured packet.
 func (r *recorder) capture(host string, at time.Time, p *wire.Packet) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.add(host, ib.Instant(at.Sub(r.began)), p, false)
 }
 
-// now is the recorder's clock.
+// now returns the time of the recorder's clock.
 func (r *recorder) now() ib.Instant { return ib.Instant(time.Since(r.began)) }
 
-// passed takes a packet that host sent or received.
+// passed records a packet that host has sent or received.
 func (r *recorder) passed(host string, ev *wrap.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -84,8 +82,7 @@ func (r *recorder) passed(host string, ev *wrap.Event) {
 	r.add(host, ev.Now, &ev.Packet, false)
 }
 
-// lost takes a packet that host did not send because the fault injector dropped
-// it. A nil recorder ignores it.
+// lost records a packet of host that the fault injector has dropped. A nil recorder ignores it.
 func (r *recorder) lost(host string, now ib.Instant, frame []byte) {
 	if r == nil {
 		return
@@ -98,14 +95,14 @@ func (r *recorder) lost(host string, now ib.Instant, frame []byte) {
 	}
 }
 
-// add records a packet; At is by the host's clock until take.
+// add records a packet. At is the time of the host's clock until take is called.
 func (r *recorder) add(host string, now ib.Instant, p *wire.Packet, lost bool) {
 	nak := p.Opcode.Headers()&wire.HasAETH != 0 && !p.AETH.Syndrome.IsAck()
 	r.packets = append(r.packets, Packet{At: now, From: host, Label: trace.Label(p), PSN: p.PSN, Lost: lost, nak: nak,
 		Again: r.repeated(reply{host, p.PSN, nak}, p)})
 }
 
-// repeated reports whether a host sent p, or what p asks for, before.
+// repeated reports whether a host has sent p, or a request for the same PSNs, before.
 func (r *recorder) repeated(id reply, p *wire.Packet) bool {
 	if p.Opcode.IsResponse() {
 		seen := r.replied[id]
@@ -113,7 +110,7 @@ func (r *recorder) repeated(id reply, p *wire.Packet) bool {
 		return seen
 	}
 	host, last := id.from, p.PSN
-	if p.Opcode.Op() == wire.OpReadRequest { // takes a PSN for each packet of the response
+	if p.Opcode.Op() == wire.OpReadRequest { // has a PSN for each packet of the response
 		last = last.Add(max(int(p.RETH.Len)+r.mtu-1, 1)/r.mtu - 1)
 	}
 	if !last.After(r.covered[host]) {
@@ -124,9 +121,8 @@ func (r *recorder) repeated(id reply, p *wire.Packet) bool {
 	return before
 }
 
-// settle waits until whatever arrived has been recorded by its sender too, which
-// reports only after the fact. Of a capture, the answer to the client's last request is
-// what comes last.
+// settle waits until all packets that have arrived are also recorded by their sender, which reports them only after
+// sending. In a capture, it waits for the answer to the client's last request, which is the last packet.
 func (r *recorder) settle(last ib.PSN) error {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		r.mu.Lock()
@@ -142,9 +138,9 @@ func (r *recorder) settle(last ib.PSN) error {
 	return fmt.Errorf("packets that were sent have not been recorded within %v", patience)
 }
 
-// take returns the packets since the last take in the order in which they left. last is
-// the PSN of the client's last request. Packets of one step have the same time; these go
-// by PSN, since losses are reported before the packets around them.
+// take returns the packets since the last call, in the order in which they were sent. last is the PSN of the client's
+// last request. Packets that were sent in one step have the same time and are sorted by PSN, because drops are reported
+// before the other packets.
 func (r *recorder) take(last ib.PSN) ([]Packet, error) {
 	if err := r.settle(last); err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ import (
 	"github.com/goroce/goroce/cmd/goroced/internal/trace"
 )
 
-// Report is what a demonstration showed.
+// Report is the result of a demonstration.
 type Report struct {
 	Client   Host        `json:"client"`
 	Server   Host        `json:"server"`
@@ -22,29 +22,29 @@ type Report struct {
 	Tour     []*Exchange `json:"tour"`
 	Write    Bandwidth   `json:"rdma_write"`
 	PingPong Latency     `json:"ping_pong"`
-	Losses   *Losses     `json:"losses,omitempty"` // nil if the device is shared with others
-	// Blind says why there are no packets in the tour; "" if there are.
+	Losses   *Losses     `json:"losses,omitempty"` // nil if the device is shared with other programs
+	// Blind is why the tour has no packets; "" if it has.
 	Blind string `json:"no_packets,omitempty"`
 
 	daemon  bool
 	timeout time.Duration
-	names   []string // of counters, in order
+	names   []string // names of the counters, in order
 }
 
-// Host is one of the two.
+// Host is one of the two hosts.
 type Host struct {
 	Addr     string            `json:"address"`
 	Link     string            `json:"link"`
 	Note     string            `json:"link_note"`
-	Counters map[string]uint64 `json:"counters,omitempty"` // those that are not zero; none if the device is shared
+	Counters map[string]uint64 `json:"counters,omitempty"` // those that are not zero; nil if the device is shared
 }
 
-// Losses says what was lost and how it was made good, both hosts together.
+// Losses are counters of lost packets and of recovery from loss, of both hosts together.
 type Losses struct {
 	Dropped    uint64 `json:"dropped_on_purpose"`
-	Recoveries uint64 `json:"recoveries"`     // times that a requester went back and sent again
-	ByNAK      uint64 `json:"by_nak"`         // because the responder saw a gap
-	ByTimeout  uint64 `json:"by_ack_timeout"` // because no answer came
+	Recoveries uint64 `json:"recoveries"`     // times that a requester went back and retransmitted
+	ByNAK      uint64 `json:"by_nak"`         // recoveries because the responder had seen a gap
+	ByTimeout  uint64 `json:"by_ack_timeout"` // recoveries because no answer came in time
 }
 
 func newReport(o *Options) *Report {
@@ -55,7 +55,7 @@ func newReport(o *Options) *Report {
 	return r
 }
 
-// describe notes what the hosts run on.
+// describe sets the description of the hosts.
 func (r *Report) describe(p *pair) {
 	r.timeout = p.timeout
 	if p.blind != nil {
@@ -66,14 +66,14 @@ func (r *Report) describe(p *pair) {
 	}
 }
 
-// hosts goes over what the report says of both hosts of p.
+// hosts iterates over the hosts of the report and of p.
 func (r *Report) hosts(p *pair) iter.Seq2[*Host, *side] {
 	return func(yield func(*Host, *side) bool) {
 		_ = yield(&r.Client, p.client) && yield(&r.Server, p.server)
 	}
 }
 
-// addCounters adds what the hosts of p counted.
+// addCounters adds the counters of the hosts of p.
 func (r *Report) addCounters(p *pair) {
 	r.names = r.names[:0]
 	for h, s := range r.hosts(p) {
@@ -107,7 +107,7 @@ func (r *Report) WriteJSON(w io.Writer) error {
 	return enc.Encode(r)
 }
 
-// WriteText tells the story to people.
+// WriteText writes the report for people.
 func (r *Report) WriteText(w io.Writer, opts trace.Options) error {
 	var b strings.Builder
 	r.writeIntroduction(&b)
@@ -131,7 +131,7 @@ func (r *Report) WriteText(w io.Writer, opts trace.Options) error {
 	return err
 }
 
-// The beginnings of the story.
+// The first sentences of the text.
 const (
 	aboutOwn = "Two RDMA hosts in one process, each a queue pair of the reliable connection (RC) service, talking " +
 		"RoCEv2 in ordinary UDP packets to port 4791. No RDMA hardware, no kernel module, no privilege."
@@ -207,7 +207,7 @@ func (r *Report) writeCounters(b *strings.Builder) {
 	_ = tw.Flush()
 }
 
-// bytesText writes a number of bytes with a decimal unit.
+// bytesText formats a number of bytes with a decimal unit.
 func bytesText(n float64) string {
 	unit := 0
 	for ; n >= 1000 && unit < 3; unit++ {
@@ -216,7 +216,7 @@ func bytesText(n float64) string {
 	return fmt.Sprintf("%.3g %s", n, [...]string{"B", "kB", "MB", "GB"}[unit])
 }
 
-// wrapText breaks a sentence into indented lines.
+// wrapText wraps a sentence into indented lines.
 func wrapText(s string) string {
 	const width, indent = 96, "   "
 	var b strings.Builder

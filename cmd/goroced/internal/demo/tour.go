@@ -8,29 +8,28 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// tourBytes is the size of the tour's messages: three packets at the usual path
-// MTU of 1024.
+// tourBytes is the size of the tour's messages: three packets at the path MTU of 1024.
 const tourBytes = 2500
 
-// Exchange is one stop of the tour.
+// Exchange is one stop of the tour: an operation with its packets.
 type Exchange struct {
 	Title   string   `json:"title"`
 	About   string   `json:"-"`
 	Result  string   `json:"result"`
-	Tries   int      `json:"tries"` // how often it was done; the packets are those of the last time
+	Tries   int      `json:"tries"` // how often it was run; the packets are those of the last time
 	Packets []Packet `json:"packets"`
 	locals  []local
 }
 
-// local is something that a host's program did or was told.
+// local is an event of a host's program.
 type local struct {
 	at   ib.Instant
 	host string
 	text string
 }
 
-// stop is an operation that the tour shows. do carries it out, calling note for
-// what the programs see, and returns what came of it.
+// stop is an operation of the tour. do executes it, calls note for local events, and returns a description of the
+// result.
 type stop struct {
 	title, about string
 	do           func(ctx context.Context, p *pair, note func(s *side, text string)) (string, error)
@@ -50,11 +49,10 @@ var stops = []stop{
 			"before.", atomics},
 }
 
-// patientTries bounds how often an exchange is repeated until it suffers a loss.
+// patientTries limits how often an exchange is repeated until it loses a packet.
 const patientTries = 200
 
-// tour makes all stops. Where losses are made, the first is repeated until it has
-// one to show.
+// tour makes all stops. If packets are dropped, the first exchange is repeated until it has lost one.
 func tour(ctx context.Context, p *pair, rep *Report) error {
 	for i, s := range stops {
 		e := &Exchange{Title: s.title, About: s.about}
@@ -68,7 +66,7 @@ func tour(ctx context.Context, p *pair, rep *Report) error {
 	if p.opts.Pcap == nil {
 		return nil
 	}
-	// Something longer for the capture, and not too long.
+	// A few longer messages for the capture.
 	for i := range slots / 2 {
 		wr := p.server.remote(ib.SendWR{Opcode: ib.WRWrite, SGL: p.client.sge(i*slotSize, slotSize)}, i*slotSize)
 		if err := p.post(p.client, wr); err != nil {
@@ -83,11 +81,11 @@ func tour(ctx context.Context, p *pair, rep *Report) error {
 	return nil
 }
 
-// run makes one stop and collects what happened.
+// run makes one stop and collects its packets.
 func (e *Exchange) run(ctx context.Context, p *pair, s stop) (err error) {
 	e.locals = nil
 	e.Tries++
-	if _, err := p.take(); err != nil { // what came after the last exchange
+	if _, err := p.take(); err != nil { // packets that arrived after the last exchange
 		return err
 	}
 	e.Result, err = s.do(ctx, p, func(s *side, text string) {
@@ -100,7 +98,7 @@ func (e *Exchange) run(ctx context.Context, p *pair, s stop) (err error) {
 	return err
 }
 
-// take returns the packets since the last time.
+// take returns the packets since the last call.
 func (p *pair) take() ([]Packet, error) {
 	if p.blind != nil {
 		return nil, nil
@@ -177,7 +175,7 @@ func read(ctx context.Context, p *pair, note func(*side, string)) (string, error
 	return fmt.Sprintf("%d bytes fetched, every one right", tourBytes), s.compare(c)
 }
 
-// atomics turns 41 into 42 and adds 58.
+// atomics changes 41 to 42 with a CAS, and adds 58.
 func atomics(ctx context.Context, p *pair, note func(*side, string)) (string, error) {
 	c, s := p.client, p.server
 	word := s.buf[tourOffset:][:8]
@@ -213,19 +211,18 @@ func atomics(ctx context.Context, p *pair, note func(*side, string)) (string, er
 	return "41 became 42, and 42 became 100; both old values came back right", nil
 }
 
-// meetDevice orders what the program does to its memory with what the device does.
-// The completion at the other host does so, but the race detector does not see
-// that: a packet is no synchronisation to it.
+// meetDevice orders the program's accesses to its memory with those of the device. The completion at the other host
+// does so already, but the race detector cannot see that, because a packet is no synchronization to it.
 func (s *side) meetDevice() { _, _ = s.qp.Query() }
 
-// fill writes a pattern that no shift of it equals.
+// fill writes a pattern that differs from itself at every offset.
 func fill(b []byte, seed byte) {
 	for i := range b {
 		b[i] = seed + byte(i*7) + byte(i>>8)
 	}
 }
 
-// compare checks that s holds the bytes that from had the tour send.
+// compare checks that s has the bytes that the tour has sent from from.
 func (from *side) compare(s *side) error {
 	return compare(s.buf[tourOffset:][:tourBytes], from.buf[tourOffset:][:tourBytes])
 }

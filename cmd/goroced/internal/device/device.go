@@ -1,5 +1,5 @@
-// Package device opens the RDMA device that a command line names. It is the one
-// place where the kind of device is chosen; what runs on it sees an ib.Device.
+// Package device opens the RDMA device that a command line names. It is the only place where the kind of device
+// matters; its users have an ib.Device.
 package device
 
 import (
@@ -17,18 +17,18 @@ import (
 	"github.com/goroce/goroce/roce/rnic"
 )
 
-// Soft names the software device, which "" stands for too.
+// Soft is the name of the software device; "" stands for it, too.
 const Soft = "soft"
 
-// rnicPrefix begins the names of RNICs, before the kernel's name.
+// rnicPrefix precedes the kernel's name in names of RNICs.
 const rnicPrefix = "rnic:"
 
-// Names lists what Open takes, for people.
+// Names are the names that Open accepts, for errors and help.
 const Names = Soft + ", " + host.DevicePrefix + "IF (software, on network interface IF), " +
 	rnicPrefix + "NAME (an RNIC, as ibv_devices names it)"
 
-// Open opens a device: one of Names. The options are those of the software device;
-// an RNIC refuses them, as it has a link and addresses of its own.
+// Open opens the named device. The options are for software devices; an RNIC refuses them, because it has its own link
+// and addresses.
 func Open(name string, o host.Options) (ib.Device, error) {
 	netif, onIf := strings.CutPrefix(name, host.DevicePrefix)
 	rnicName, isRNIC := strings.CutPrefix(name, rnicPrefix)
@@ -51,8 +51,8 @@ func Open(name string, o host.Options) (ib.Device, error) {
 	return nil, refuse(name, ib.ErrInvalid)
 }
 
-// OpenDaemon opens a device of the daemon, the first for "" and for Soft. socket is its
-// socket's path; "" is where daemons are.
+// OpenDaemon opens a device of the daemon; "" and Soft stand for the first. socketPath is the path of its socket; "" is
+// the default.
 func OpenDaemon(ctx context.Context, socketPath, name string, o host.Options) (ib.Device, error) {
 	if given := softOption(&o); given != "" {
 		return nil, refuse(name, fmt.Errorf(
@@ -72,8 +72,7 @@ func OpenDaemon(ctx context.Context, socketPath, name string, o host.Options) (i
 	return dev, nil
 }
 
-// Memory returns n bytes to register with dev, on a page boundary: such as it reaches
-// quickest, if it has a wish.
+// Memory returns n bytes to register with dev, aligned to a page. If the device is an ib.Allocator, it allocates them.
 func Memory(dev ib.Device, n int) []byte {
 	if a, ok := dev.(ib.Allocator); ok && n > 0 {
 		if buf, err := a.Alloc(n); err == nil {
@@ -86,15 +85,14 @@ func Memory(dev ib.Device, n int) []byte {
 	return buf[skip : skip+n : skip+n]
 }
 
-// Free gives back what Memory has returned. Its regions are closed.
+// Free releases what Memory has returned. Its regions must be closed.
 func Free(dev ib.Device, buf []byte) {
 	if a, ok := dev.(ib.Allocator); ok {
-		_ = a.Free(buf) // what it has not given is Go's
+		_ = a.Free(buf) // an error means that the memory is Go's
 	}
 }
 
-// RNICs lists the RNICs by the names that Open takes; none where a program cannot
-// open any.
+// RNICs returns the names of the RNICs; none if this program cannot open RNICs.
 func RNICs() ([]string, error) {
 	names, err := rnic.Devices()
 	if errors.Is(err, ib.ErrNotSupported) {
@@ -106,7 +104,7 @@ func RNICs() ([]string, error) {
 	return names, err
 }
 
-// openSoft does not turn a nil *roce.Device into an interface that is not nil.
+// openSoft opens a software device. It exists because a nil *roce.Device in an interface would not equal nil.
 func openSoft(o host.Options) (ib.Device, error) {
 	dev, err := host.Open(o)
 	if err != nil {
@@ -115,8 +113,7 @@ func openSoft(o host.Options) (ib.Device, error) {
 	return dev, nil
 }
 
-// softOption returns the first option that is set; "" if none is. They are called
-// by the flags that set them.
+// softOption returns the first option that is set, by the name of its flag; "" if there is none.
 func softOption(o *host.Options) string {
 	for _, c := range []struct {
 		given bool
@@ -126,8 +123,7 @@ func softOption(o *host.Options) string {
 		{o.NetIf != "", "--netif"},
 		{len(o.Addrs) > 0, "--addr"},
 		{o.Shards != 0, "--shards"},
-		{o.Fault.Drop > 0 || o.Fault.Duplicate > 0 || o.Fault.Reorder > 0 || o.Fault.Delay > 0 || o.Corrupt > 0,
-			"--drop"},
+		{!o.Fault.Perfect(), "--drop"},
 		{o.Pcap != nil || o.Trace != nil, "--pcap"},
 	} {
 		if c.given {

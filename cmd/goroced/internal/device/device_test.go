@@ -32,7 +32,8 @@ func TestSoft(t *testing.T) {
 
 // TestInterface: a name that devinfo -l lists is that of a network interface.
 func TestInterface(t *testing.T) {
-	if _, err := Open("goroce_nosuch0", host.Options{}); !errors.Is(err, host.ErrNoInterface) || !strings.Contains(err.Error(), "nosuch0") {
+	if _, err := Open("goroce_nosuch0", host.Options{}); !errors.Is(err, host.ErrNoInterface) ||
+		!strings.Contains(err.Error(), "nosuch0") {
 		t.Errorf("error %v, want %v", err, host.ErrNoInterface)
 	}
 }
@@ -69,7 +70,8 @@ func TestRefused(t *testing.T) {
 	} {
 		var attr *ib.AttrError
 		dev, err := Open(c.name, c.o)
-		if dev != nil || !errors.As(err, &attr) || !errors.Is(err, ib.ErrInvalid) || attr.Allowed != Names || !strings.Contains(err.Error(), c.want) {
+		if dev != nil || !errors.As(err, &attr) || !errors.Is(err, ib.ErrInvalid) || attr.Allowed != Names ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("device %q: %v, error %v, want one that says %q and what is allowed", c.name, dev, err, c.want)
 		}
 	}

@@ -1,6 +1,5 @@
-// Package devinfo describes a device in the layout of rdma-core's ibv_devinfo, so
-// that people and scripts that know that tool read it at once. [Write] prints a
-// device, [List] the devices that could be opened.
+// Package devinfo describes a device in the format of rdma-core's ibv_devinfo, for people and scripts that know that
+// tool. [Write] prints a device, [List] the devices that could be opened.
 package devinfo
 
 import (
@@ -14,14 +13,14 @@ import (
 	"github.com/goroce/goroce/roce/link"
 )
 
-// linked is a device that knows its link: a software device.
+// linked is a software device, which can describe its link.
 type linked interface {
 	Link() link.Caps
 	Offload() roce.Offload
 }
 
-// Write describes dev. Verbosely it adds the limits, the GID table and, of a
-// software device, a block about the link, which ibv_devinfo does not have.
+// Write describes dev. If verbose is set it adds the limits, the GID table and, for a software device, a block about
+// the link, which ibv_devinfo does not have.
 func Write(w io.Writer, dev ib.Device, verbose bool) error {
 	port, err := dev.QueryPort(1)
 	if err != nil {
@@ -50,12 +49,10 @@ func Write(w io.Writer, dev ib.Device, verbose bool) error {
 	return err
 }
 
-// printer writes "name: value" lines with values in a column, as the C tool
-// aligns them: by tabs of 8.
+// printer writes "name: value" lines with the values in a column, aligned by tabs of 8 like the C tool's.
 type printer struct{ strings.Builder }
 
-// line writes a line that is indented by some tabs. Values begin in column 40, or
-// 48 in the port's block.
+// line writes a line with that number of leading tabs. Values begin in column 40, or 48 in the port's block.
 func (p *printer) line(indent int, name, format string, args ...any) {
 	column := 5
 	if indent == 3 {
@@ -84,8 +81,8 @@ type number struct {
 	value int
 }
 
-// limits writes those of ibv_devinfo's lines that we have a figure for, in its
-// order, and max_inline_data, which it lacks.
+// limits writes the limits that ibv_devinfo prints and the device has, in the same order, and max_inline_data, which
+// ibv_devinfo does not print.
 func (p *printer) limits(a *ib.DeviceAttr) {
 	p.line(1, "max_mr_size", "0x%x", a.MaxMRSize)
 	p.numbers(number{"max_qp", a.MaxQP}, number{"max_qp_wr", a.MaxQPWR})
@@ -107,7 +104,7 @@ func (p *printer) numbers(list ...number) {
 	}
 }
 
-// caps writes the capabilities, and the names of those that ibv_devinfo knows.
+// caps writes the capabilities, with the names that ibv_devinfo has for them.
 func (p *printer) caps(have ib.DeviceCaps) {
 	p.line(1, "device_cap_flags", "0x%08x", uint32(have))
 	for _, c := range []struct {
@@ -146,8 +143,7 @@ func (p *printer) gids(table []ib.GIDEntry) {
 	}
 }
 
-// link writes what is particular to a software device: what carries its packets, and
-// why.
+// link writes how a software device sends its packets, and why it chose that link.
 func (p *printer) link(c link.Caps, offload roce.Offload) {
 	p.line(3, "link", "%s", c.Name)
 	if c.Note != "" {
@@ -164,7 +160,7 @@ func (p *printer) link(c link.Caps, offload roce.Offload) {
 	p.line(3, "udp_src_port", "%s", src)
 }
 
-// guid is a GUID in the C tool's four groups.
+// guid formats a GUID in four groups, as the C tool does.
 func guid(g uint64) string {
 	return fmt.Sprintf("%04x:%04x:%04x:%04x", g>>48, g>>32&0xFFFF, g>>16&0xFFFF, g&0xFFFF)
 }

@@ -61,7 +61,8 @@ func TestLayout(t *testing.T) {
 	for _, want := range []string{
 		"\n\tmax_mr_size:\t\t\t0x", "\n\tmax_qp:\t\t\t\t65504\n", "\n\tmax_qp_init_rd_atom:\t\t128\n",
 		"\n\t\t\tmax_msg_sz:\t\t0x80000000\n", "\n\t\t\tGID[  0]:\t\t::ffff:" + addr.String() + ", RoCE v2\n",
-		"\n\t\t\tlink:\t\t\tudp\n", "\n\t\t\tlink_note:\t\tudp, the automatic choice: ", "\n\t\t\tnetdev:\t\t\tlo\n", "\n\t\t\tnetdev_mtu:\t\t",
+		"\n\t\t\tlink:\t\t\tudp\n", "\n\t\t\tlink_note:\t\tudp, the automatic choice: ", "\n\t\t\tnetdev:\t\t\tlo\n",
+		"\n\t\t\tnetdev_mtu:\t\t",
 		" packets, 65000 bytes\n",
 	} {
 		if !strings.Contains(b.String(), want) {
@@ -87,7 +88,8 @@ func TestAnyDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"hca_id:\trxe0\n", "\n\tmax_srq:\t\t\t1024\n\tmax_srq_wr:\t\t\t512\n", "\n\tmax_ah:\t\t\t\t100\n", "\n\t\t\tGID[  5]:\t\t::, RoCE v2\n",
+		"hca_id:\trxe0\n", "\n\tmax_srq:\t\t\t1024\n\tmax_srq_wr:\t\t\t512\n", "\n\tmax_ah:\t\t\t\t100\n",
+		"\n\t\t\tGID[  5]:\t\t::, RoCE v2\n",
 		"\n\tdevice_cap_flags:\t\t0x01100000\n\t\t\t\t\tXRC\n\t\t\t\t\tMEM_WINDOW_TYPE_2B\n\tmax_sge:",
 	} {
 		if !strings.Contains(b.String(), want) {
@@ -142,8 +144,10 @@ func TestDescribe(t *testing.T) {
 		t.Fatal(err)
 	}
 	words := strings.Fields(strings.NewReplacer(" (", "_", ")", "_").Replace(text.String()))
-	for _, want := range []string{info.Name, info.NodeGUID, strconv.Itoa(info.MaxQP), strconv.Itoa(info.MaxCQE), strconv.Itoa(info.MaxInline),
-		info.Ports[0].State + "_4_", info.Ports[0].LinkLayer, strconv.Itoa(info.Ports[0].ActiveMTU) + "_5_", info.Ports[0].GIDs[0].GID.String() + ","} {
+	for _, want := range []string{info.Name, info.NodeGUID, strconv.Itoa(info.MaxQP), strconv.Itoa(info.MaxCQE),
+		strconv.Itoa(info.MaxInline),
+		info.Ports[0].State + "_4_", info.Ports[0].LinkLayer, strconv.Itoa(info.Ports[0].ActiveMTU) + "_5_",
+		info.Ports[0].GIDs[0].GID.String() + ","} {
 		if !slices.Contains(words, want) {
 			t.Errorf("no %s in\n%s", want, text.String())
 		}

@@ -6,7 +6,7 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// Info describes a device under the names that ibv_devinfo has.
+// Info describes a device, with the names of ibv_devinfo.
 type Info struct {
 	Name         string `json:"hca_id"`
 	Firmware     string `json:"fw_ver"`

@@ -12,8 +12,8 @@ import (
 // Found is a device that could be opened.
 type Found struct {
 	Name      string       `json:"hca_id"`
-	Addresses []netip.Addr `json:"addresses,omitempty"` // of a software device
-	Default   bool         `json:"default,omitempty"`   // it is opened if none is named
+	Addresses []netip.Addr `json:"addresses,omitempty"` // of software devices
+	Default   bool         `json:"default,omitempty"`   // opened by default
 }
 
 // Software returns the software devices: one for each network interface that is up.
@@ -34,7 +34,7 @@ func Named(names []string) (found []Found) {
 	return found
 }
 
-// List prints the devices as `ibv_devinfo -l` does, with what else is known.
+// List prints the devices as `ibv_devinfo -l` does, with additional information.
 func List(w io.Writer, list []Found) error {
 	plural := "s"
 	if len(list) == 1 {

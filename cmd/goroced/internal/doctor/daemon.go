@@ -24,10 +24,10 @@ import (
 	"github.com/goroce/goroce/roce/daemon/client"
 )
 
-// errSilent is why a daemon is not waited for.
+// errSilent is the cause that ends the wait for a daemon.
 var errSilent = errors.New("it hangs, or is stopped")
 
-// sockets lists where programs look for a daemon.
+// sockets returns the paths where programs look for a daemon.
 func (e *env) sockets(k socket.Kind) []string {
 	list := socket.Candidates(k, "", e.getenv)
 	for i := range list {
@@ -36,7 +36,7 @@ func (e *env) sockets(k socket.Kind) []string {
 	return list
 }
 
-// daemonShares reports whether a daemon that answers has an address.
+// daemonShares reports whether a running daemon has an address.
 func (e *env) daemonShares(a netip.Addr) bool {
 	return slices.ContainsFunc(e.sockets(socket.Client), func(path string) bool {
 		_, addrs, err := e.ask(path)
@@ -44,8 +44,8 @@ func (e *env) daemonShares(a netip.Addr) bool {
 	})
 }
 
-// ask talks to the daemon at a client socket as programs do. It returns what the daemon
-// has, in words, and the addresses of its devices.
+// ask connects to the daemon at a client socket, as programs do. It returns a description of the daemon's devices, and
+// their addresses.
 func (e *env) ask(path string) (text string, addrs []netip.Addr, err error) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), e.patience, errSilent)
 	defer cancel()
@@ -70,7 +70,7 @@ func (e *env) ask(path string) (text string, addrs []netip.Addr, err error) {
 	return fmt.Sprintf("protocol version %d, devices %s", g.Version, strings.Join(texts, ", ")), addrs, nil
 }
 
-// addressesOf opens a device of the daemon for a moment.
+// addressesOf opens a device of the daemon for a moment and returns its addresses.
 func addressesOf(ctx context.Context, path, name string) (addrs []netip.Addr, err error) {
 	dev, err := client.Dial(ctx, client.Options{Socket: path, Device: name})
 	if err != nil {
@@ -84,7 +84,7 @@ func addressesOf(ctx context.Context, path, name string) (addrs []netip.Addr, er
 	return addrs, err
 }
 
-// look asks a daemon what it is by its admin socket.
+// look asks a daemon for its state by its admin socket.
 func (e *env) look(path string) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), e.patience, errSilent)
 	defer cancel()
@@ -101,8 +101,8 @@ func (e *env) look(path string) (string, error) {
 	return fmt.Sprintf("goroced %s, process %d, clients: %d", status.Version.Version, status.PID, status.Clients), err
 }
 
-// checkDaemon talks to the daemons that programs would find. None is needed: programs can
-// open a device of their own.
+// checkDaemon connects to the daemons that programs would find. A daemon is optional: programs can open devices
+// themselves.
 func checkDaemon(e *env) []Finding {
 	var found []Finding
 	for _, path := range e.sockets(socket.Client) {
@@ -115,29 +115,29 @@ func checkDaemon(e *env) []Finding {
 	for _, path := range e.sockets(socket.Admin) {
 		text, err := e.look(path)
 		for _, f := range e.judge(path, text, err, socket.AdminVariable) {
-			f.Status = min(f.Status, Warn) // programs work without
+			f.Status = min(f.Status, Warn) // programs work without a daemon
 			found = append(found, f)
 		}
 	}
 	return found
 }
 
-// refusals are why a socket is of no use. The first that matches counts.
+// refusals are the reasons why a socket cannot be used. The first one that matches is reported.
 var refusals = []struct {
 	is     error
-	text   string // what is said before the error, if it is not said instead
+	text   string // precedes the error, or replaces it
 	remedy string
 }{
-	{errSilent, "no answer", "restart the daemon; SIGQUIT makes it tell its log where it hangs"},
+	{errSilent, "no answer", "restart the daemon; SIGQUIT makes it log where it hangs"},
 	{unix.EAGAIN, "no answer, and its queue is full",
-		"restart the daemon; SIGQUIT makes it tell its log where it hangs"},
+		"restart the daemon; SIGQUIT makes it log where it hangs"},
 	{abi.ErrVersion, "", "install the same goroced for the daemon and here"},
 	{ib.ErrLimit, "", "end some, or raise it and reload the daemon (SIGHUP)"},
 	{abi.ErrPermission, "", "ask whoever runs the daemon"},
 }
 
-// judge says what an answer means, or that there was none. The socket that a variable
-// names must be there.
+// judge returns the finding for an answer, or for the lack of one. A socket that an environment variable names must
+// exist.
 func (e *env) judge(path, text string, err error, variable string) []Finding {
 	f := Finding{Status: Fail}
 	switch {

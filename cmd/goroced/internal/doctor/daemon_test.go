@@ -166,8 +166,10 @@ func TestDaemonSays(t *testing.T) {
 		words  string
 		remedy string
 	}{
-		{name: "user", o: server.Options{Allow: func(uint32, uint32) error { return errors.New("not on Sundays") }}, words: "not on Sundays", remedy: "ask whoever"},
-		{name: "limit", o: server.Options{User: server.Limits{Connections: 1}}, words: "connections of one user", remedy: "raise it"},
+		{name: "user", o: server.Options{Allow: func(uint32, uint32) error { return errors.New("not on Sundays") }},
+			words: "not on Sundays", remedy: "ask whoever"},
+		{name: "limit", o: server.Options{User: server.Limits{Connections: 1}}, words: "connections of one user",
+			remedy: "raise it"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e := machine(t, nil)
@@ -202,13 +204,15 @@ func TestDaemonVersion(t *testing.T) {
 			}
 			conn := abi.NewConn(c)
 			if h, _, _, err := conn.Receive(); err == nil {
-				body, status := abi.PutError(nil, fmt.Errorf("hello: the daemon speaks version 99, the client 1 to 1: %w", abi.ErrVersion))
+				body, status := abi.PutError(nil,
+					fmt.Errorf("hello: the daemon speaks version 99, the client 1 to 1: %w", abi.ErrVersion))
 				_ = conn.Send(abi.Header{Op: h.Op, Seq: h.Seq, Status: status}, body)
 			}
 			_ = c.Close()
 		}
 	}()
-	if f := wantFound(t, e.examine(), "daemon", Fail, "the daemon speaks version 99, the client 1 to 1"); !strings.Contains(f.Remedy, "the same goroced") {
+	if f := wantFound(t, e.examine(), "daemon", Fail,
+		"the daemon speaks version 99, the client 1 to 1"); !strings.Contains(f.Remedy, "the same goroced") {
 		t.Errorf("remedy %q", f.Remedy)
 	}
 }
@@ -225,7 +229,10 @@ func TestDaemonShows(t *testing.T) {
 		t.Fatal(err)
 	}
 	status := map[string]any{"version": map[string]string{"version": "v7"}, "pid": 9, "clients": 3}
-	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(status) })}
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
+		_ = json.NewEncoder(w).Encode(status)
+	})}
 	go s.Serve(l)
 	t.Cleanup(func() { _ = s.Close() })
 	if f := pick(e.examine(), "daemon", OK, name+": goroced v7, process 9, clients: 3"); f == nil {
@@ -265,7 +272,8 @@ func TestDaemonRefuses(t *testing.T) {
 		done <- checkDaemon(e)
 	}()
 	found := <-done
-	if len(found) != 1 || found[0].Status != Fail || !strings.Contains(found[0].Text, "no right to connect to "+name) || found[0].Remedy == "" {
+	if len(found) != 1 || found[0].Status != Fail || !strings.Contains(found[0].Text, "no right to connect to "+name) ||
+		found[0].Remedy == "" {
 		t.Errorf("found %+v", found)
 	}
 	if err := os.Chmod(name, 0o666); err != nil {

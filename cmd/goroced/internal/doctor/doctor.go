@@ -1,36 +1,32 @@
-// Package doctor finds what keeps RDMA from working on this machine, and says of
-// each problem what would help.
+// Package doctor finds out what prevents RDMA from working on this machine, and what to do about each problem.
 //
 //	findings, err := doctor.Examine(doctor.Options{NetIf: "eth0"})
 //	err = doctor.Write(os.Stdout, findings)
 //
-// It changes nothing, but for a device that it opens for a moment, a socket that it
-// connects to, and a packet that it makes the kernel receive. It sees the network
-// namespace of the calling thread.
+// It changes nothing, but it opens a device for a moment, connects to a socket, and makes the kernel receive a packet.
+// It examines the network namespace of the calling thread.
 //
-// The firewall is asked by that packet (probe.go): one that looks as if the peer had
-// sent it either reaches UDP port 4791 or does not, whatever sets, eBPF programs or
-// conditions unknown here decide. The rules are read as well, for the packet cannot
-// tell which of them drops it and what would help; nothing can be sent for a peer that
-// is not named, nor without CAP_BPF; and of what leaves no packet is made, as it would
-// reach the peer.
+// The firewall is examined with that packet (probe.go): it looks as if the peer had sent it, and either reaches UDP
+// port 4791 or does not, whatever sets, eBPF programs or unknown conditions decide. The rules are read as well: the
+// packet does not tell which rule drops it, and it cannot be made without a named peer or without CAP_BPF. No packet is
+// made for the other direction, because it would reach the peer.
 //
 // Files: doctor.go has the table of checks, env.go what they see of the machine,
 // report.go prints; the checks are in subject.go and netif.go (interface, addresses,
 // MTU), port.go (port 4791), links.go (privileges, offload, memory), machine.go
-// (ptrace, clock, processor), daemon.go, and firewall.go, which judges the rules that
-// iptables.go and nft.go read, and knows what probe.go found out.
+// (ptrace, clock, processor), daemon.go, and firewall.go and senders.go, which judge the
+// rules that iptables.go and nft.go read; the former knows what probe.go found out.
 package doctor
 
 import "net/netip"
 
-// Status says how bad a finding is.
+// Status is the severity of a finding.
 type Status uint8
 
 // Statuses.
 const (
 	OK   Status = iota
-	Warn        // it works, but slowly, or not everything does
+	Warn        // it works, but slowly or not completely
 	Fail        // it does not work
 )
 
@@ -38,32 +34,31 @@ var statusNames = [...]string{OK: "ok", Warn: "warn", Fail: "fail"}
 
 func (s Status) String() string { return statusNames[s] }
 
-// MarshalText makes it a word in JSON.
+// MarshalText encodes the status as a word.
 func (s Status) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// Finding is what a check found.
+// Finding is the result of a check.
 type Finding struct {
-	Check  string `json:"check"` // its name in the table
+	Check  string `json:"check"` // name of the check
 	Status Status `json:"status"`
 	Text   string `json:"text"`
-	// Remedy says what helps; "" if all is well.
+	// Remedy says what to do; "" if there is no problem.
 	Remedy string `json:"remedy,omitempty"`
-	// Command is the remedy as a line for the shell, where it is one. Most need root.
+	// Command is the remedy as a shell command, if it is one. Most need root.
 	Command string `json:"command,omitempty"`
 }
 
-// Options say what to look at. The zero value is the interface of the default route.
+// Options say what to examine. The zero value stands for the interface of the default route.
 type Options struct {
 	// NetIf and Addrs are as in host.Options. At most one of the two may be set.
 	NetIf string
 	Addrs []netip.Addr
-	// Peer is the host to be spoken with, if the way to it is to be looked at, too.
-	// Without NetIf and Addrs, the interface is the one that leads there.
+	// Peer is a host to communicate with; the route to it is then examined, too. Without NetIf and Addrs, the interface
+	// is that of the route.
 	Peer netip.Addr
 }
 
-// checks stand in the order in which problems are best solved. A check about an
-// interface finds nothing if there is none.
+// checks are in the order in which problems are best solved. Checks of an interface return nothing if there is none.
 var checks = []struct {
 	name string
 	run  func(*env) []Finding
@@ -75,6 +70,7 @@ var checks = []struct {
 	{"rp_filter", checkReversePath},
 	{"port", checkPort},
 	{"firewall", checkFirewall},
+	{"senders", checkSenders},
 	{"device", checkDevice},
 	{"links", checkLinks},
 	{"offload", checkOffload},
@@ -86,8 +82,8 @@ var checks = []struct {
 	{"daemon", checkDaemon},
 }
 
-// Examine runs all checks. An error says that o is wrong, or that the machine could
-// not be looked at; problems are findings.
+// Examine runs all checks. An error means that o is invalid, or that the machine could not be examined; problems are
+// findings.
 func Examine(o Options) ([]Finding, error) {
 	e, err := newEnv(o)
 	if err != nil {
@@ -107,7 +103,7 @@ func (e *env) examine() []Finding {
 	return all
 }
 
-// Count returns how many findings have the status.
+// Count returns the number of findings with the status.
 func Count(findings []Finding, s Status) int {
 	n := 0
 	for i := range findings {
@@ -118,5 +114,5 @@ func Count(findings []Finding, s Status) int {
 	return n
 }
 
-// ok is a finding that all is well.
+// ok returns the finding that there is no problem.
 func ok(text string) []Finding { return []Finding{{Text: text}} }

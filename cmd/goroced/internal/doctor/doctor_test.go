@@ -103,7 +103,8 @@ func TestLoopback(t *testing.T) {
 		t.Error("the interface is not the one that leads to the peer")
 	}
 	for _, c := range checks { // every check says something, but for these
-		if c.name != "rp_filter" && c.name != "route" && !slices.ContainsFunc(found, func(f Finding) bool { return f.Check == c.name }) {
+		if c.name != "rp_filter" && c.name != "route" &&
+			!slices.ContainsFunc(found, func(f Finding) bool { return f.Check == c.name }) {
 			t.Errorf("check %s found nothing", c.name)
 		}
 	}
@@ -117,19 +118,22 @@ func TestPortTaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := wantFound(t, examine(t, here, o), "port", Fail, fmt.Sprintf("%v:4791 is taken by process %d", addr, os.Getpid()))
+	f := wantFound(t, examine(t, here, o), "port", Fail,
+		fmt.Sprintf("%v:4791 is taken by process %d", addr, os.Getpid()))
 	if want := fmt.Sprintf("kill %d", os.Getpid()); f.Command != want {
 		t.Errorf("command %q, want %q", f.Command, want)
 	}
 	hold.Close()
 	wantOK(t, examine(t, here, o), "port")
 
-	lock, err := port.Claim(addr)
+	hold, err = net.ListenPacket("udp", net.JoinHostPort(addr.String(), "4791"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantFound(t, examine(t, here, o), "port", Fail, "taken by goroce in a process")
-	lock.Release()
+	notice := port.Announce(addr)
+	wantFound(t, examine(t, here, o), "port", Fail, fmt.Sprintf("taken by goroce in process %d", os.Getpid()))
+	notice.Withdraw()
+	hold.Close()
 	wantOK(t, examine(t, here, o), "port")
 }
 
@@ -192,7 +196,8 @@ func TestJSON(t *testing.T) {
 		if err := json.Unmarshal(b.Bytes(), &got); err != nil {
 			t.Fatal(err)
 		}
-		if got.OK != (s != Fail) || len(got.Findings) != 1 || got.Findings[0]["status"] != s.String() || got.Findings[0]["command"] != "b" {
+		if got.OK != (s != Fail) || len(got.Findings) != 1 || got.Findings[0]["status"] != s.String() ||
+			got.Findings[0]["command"] != "b" {
 			t.Errorf("%v: %s", s, b.String())
 		}
 	}

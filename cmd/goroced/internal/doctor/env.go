@@ -16,21 +16,21 @@ import (
 	"github.com/goroce/goroce/roce/link/port"
 )
 
-// env is what checks see of the machine. Tests put others in the place of its parts.
+// env is the checks' view of the machine. Tests replace parts of it.
 type env struct {
 	Options
 	subject
 
-	root     string        // of /proc, /sys and sockets
-	program  string        // this one, for setcap
-	patience time.Duration // with a daemon
+	root     string        // path prefix of /proc, /sys and sockets
+	program  string        // path of this program, for setcap
+	patience time.Duration // how long to wait for a daemon
 	getenv   func(string) string
 	getOwner func(netip.Addr) port.Owner
 	open     func([]netip.Addr) (note string, err error)
 	probe    func(netif string, local, peer netip.Addr) (arrived bool, err error)
 	command  func(name string, args ...string) (string, error)
 	memlock  func() (uint64, error)
-	// sockopt sets an option of a new UDP socket, and returns what it is then.
+	// sockopt sets an option of a new UDP socket, and returns its value afterwards.
 	sockopt func(level, option, value int) (int, error)
 }
 
@@ -52,11 +52,10 @@ func newEnv(o Options) (*env, error) {
 	}, nil
 }
 
-// path returns where a file of the machine is.
+// path returns the path of a file of the machine.
 func (e *env) path(name string) string { return filepath.Join(e.root, name) }
 
-// read returns the text of a file of the machine without the space around it, "" if it
-// is not there.
+// read returns the trimmed contents of a file of the machine, "" if it does not exist.
 func (e *env) read(name string) string {
 	text, err := os.ReadFile(e.path(name))
 	if err != nil {
@@ -65,7 +64,7 @@ func (e *env) read(name string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// has reports whether the process has a capability now.
+// has reports whether the process has a capability.
 func (e *env) has(c capability) bool {
 	// The first user namespace maps all 2^32 - 1 users to themselves.
 	if m := strings.Fields(e.read("/proc/thread-self/uid_map")); c.host && len(m) == 3 && m[2] != "4294967295" {
@@ -80,7 +79,7 @@ func (e *env) has(c capability) bool {
 	return false
 }
 
-// openBriefly opens a device and closes it. The link's note says how it was chosen.
+// openBriefly opens a device, closes it, and returns the note of its link.
 func openBriefly(addrs []netip.Addr) (string, error) {
 	dev, err := host.Open(host.Options{Addrs: addrs})
 	if err != nil {
@@ -102,8 +101,7 @@ func runCommand(name string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// lookPath finds programs of the administrator, too, which the PATH of an ordinary user
-// may lack.
+// lookPath finds a program, also in the administrator's directories, which the PATH of an ordinary user may not have.
 func lookPath(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	if err == nil {

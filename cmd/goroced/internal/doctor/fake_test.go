@@ -19,8 +19,10 @@ import (
 func machine(t *testing.T, files map[string]string) *env {
 	t.Helper()
 	e := &env{
-		root: t.TempDir(), program: "/bin/goroced", patience: 10 * time.Second, getenv: func(string) string { return "" },
-		subject:  subject{netif: &netif{name: "eth0", mtu: 1500, up: true, carrier: true}, usable: []netip.Addr{netip.MustParseAddr("10.0.0.1")}},
+		root: t.TempDir(), program: "/bin/goroced", patience: 10 * time.Second,
+		getenv: func(string) string { return "" },
+		subject: subject{netif: &netif{name: "eth0", mtu: 1500, up: true, carrier: true},
+			usable: []netip.Addr{netip.MustParseAddr("10.0.0.1")}},
 		getOwner: func(netip.Addr) port.Owner { return port.Owner{UID: -1} },
 		open:     func([]netip.Addr) (string, error) { return "udp", nil },
 		probe:    func(string, netip.Addr, netip.Addr) (bool, error) { return false, errors.ErrUnsupported },
@@ -51,56 +53,79 @@ func (e *env) setCaps(t *testing.T, caps ...capability) {
 	for _, c := range caps {
 		bits |= 1 << c.bit
 	}
-	e.write(t, "/proc/thread-self/status", fmt.Sprintf("Name:\tx\nCapPrm:\tffff\nCapEff:\t%016x\nCapBnd:\tffff\n", bits))
+	e.write(t, "/proc/thread-self/status", fmt.Sprintf("Name:\tx\nCapPrm:\tffff\nCapEff:\t%016x\nCapBnd:\tffff\n",
+		bits))
 }
 
 const clockDir = "/sys/devices/system/clocksource/clocksource0/"
 
+// fileCases are files of a machine with the finding that they lead to.
+var fileCases = []struct {
+	name    string
+	files   map[string]string
+	caps    []capability
+	check   string
+	status  Status
+	words   string
+	command string
+}{
+	{name: "yama 0", files: map[string]string{"/proc/sys/kernel/yama/ptrace_scope": "0\n"}, check: "ptrace",
+		words: "own user"},
+	{name: "yama 1", files: map[string]string{"/proc/sys/kernel/yama/ptrace_scope": "1\n"}, check: "ptrace",
+		status: Warn, words: "is 1: a daemon reaches any memory of clients of its own user only by a file",
+		command: "sysctl -w kernel.yama.ptrace_scope=0"},
+	{name: "yama 1, privileged", files: map[string]string{"/proc/sys/kernel/yama/ptrace_scope": "1\n"},
+		caps: []capability{sysPtrace}, check: "ptrace", words: "(CAP_SYS_PTRACE)"},
+	{name: "yama 2", files: map[string]string{"/proc/sys/kernel/yama/ptrace_scope": "2\n"}, check: "ptrace",
+		status: Warn, words: "is 2: ",
+		command: "setcap cap_sys_ptrace+ep /bin/goroced"},
+	{name: "yama 3, privileged", files: map[string]string{"/proc/sys/kernel/yama/ptrace_scope": "3\n"},
+		caps: []capability{sysPtrace}, check: "ptrace", status: Warn, words: "is 3: "},
+
+	{name: "clock tsc", files: map[string]string{clockDir + "current_clocksource": "tsc\n"}, check: "clock",
+		words: "tsc"},
+	{name: "clock hpet", files: map[string]string{clockDir + "current_clocksource": "hpet\n",
+		clockDir + "available_clocksource": "hpet acpi_pm\n"}, check: "clock", status: Warn, words: "hpet"},
+
+	{name: "cgroup v2, none", files: map[string]string{"/proc/thread-self/cgroup": "0::/a/b\n",
+		"/sys/fs/cgroup/a/cpu.max": "max 100000\n"}, check: "cpu", words: "no limit"},
+	{name: "cgroup v2, parent", files: map[string]string{"/proc/thread-self/cgroup": "0::/a/b\n",
+		"/sys/fs/cgroup/a/cpu.max": "50000 100000\n", "/sys/fs/cgroup/a/b/cpu.max": "max 100000\n"}, check: "cpu",
+		status: Warn, words: "0.50 processors (/sys/fs/cgroup/a/cpu.max)"},
+	{name: "cgroup v2, container", files: map[string]string{"/proc/thread-self/cgroup": "0::/../x\n",
+		"/sys/fs/cgroup/cpu.max": "90000 100000\n"}, check: "cpu", status: Warn, words: "0.90"},
+	{name: "cgroup v2, enough", files: map[string]string{"/proc/thread-self/cgroup": "0::/\n",
+		"/sys/fs/cgroup/cpu.max": "200000 100000\n"}, check: "cpu", words: "2.00"},
+	{name: "cgroup v1", files: map[string]string{"/proc/thread-self/cgroup": "4:memory:/m\n3:cpu,cpuacct:/a\n",
+		"/sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_quota_us":  "25000\n",
+		"/sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_period_us": "100000\n",
+		"/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us":    "-1\n",
+		"/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us":   "100000\n"}, check: "cpu", status: Warn, words: "0.25"},
+
+	{name: "links, nobody", check: "links", status: Warn, words: "afxdp lacks CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF",
+		command: "setcap cap_net_raw,cap_net_admin,cap_bpf+ep /bin/goroced"},
+	{name: "links, raw missing", caps: []capability{netAdmin}, check: "links", status: Warn,
+		words: "rawsock lacks CAP_NET_RAW", command: "setcap cap_net_raw+ep /bin/goroced"},
+	{name: "links, raw", caps: []capability{netRaw}, check: "links", words: "rawsock has"},
+	{name: "links, all", caps: []capability{netRaw, netAdmin, bpf}, check: "links", words: "afxdp has"},
+
+	{name: "links, user namespace",
+		files: map[string]string{"/proc/thread-self/uid_map": "         0       1000          1\n"},
+		caps:  []capability{netRaw, netAdmin, bpf}, check: "links", status: Warn, words: "afxdp lacks CAP_BPF",
+		command: "setcap cap_net_raw,cap_net_admin,cap_bpf+ep /bin/goroced"},
+	{name: "links, first namespace",
+		files: map[string]string{"/proc/thread-self/uid_map": "         0          0 4294967295\n"},
+		caps:  []capability{netRaw, netAdmin, bpf}, check: "links", words: "afxdp has"},
+
+	{name: "firewall, nobody", check: "firewall", status: Warn, words: "without CAP_NET_ADMIN",
+		command: "sudo /bin/goroced doctor --netif eth0"},
+	{name: "firewall, no program", caps: []capability{netAdmin}, check: "firewall", status: Warn,
+		words: "neither nft nor iptables-save"},
+}
+
 // TestFiles: what is read from files, with the problem and without.
 func TestFiles(t *testing.T) {
-	for _, c := range []struct {
-		name    string
-		files   map[string]string
-		caps    []capability
-		check   string
-		status  Status
-		words   string
-		command string
-	}{
-		{name: "yama 0", files: map[string]string{"/proc/sys/kernel/yama/ptrace_scope": "0\n"}, check: "ptrace", words: "own user"},
-		{name: "yama 1", files: map[string]string{"/proc/sys/kernel/yama/ptrace_scope": "1\n"}, check: "ptrace", status: Warn, words: "is 1: a daemon reaches any memory of clients of its own user only by a file",
-			command: "sysctl -w kernel.yama.ptrace_scope=0"},
-		{name: "yama 1, privileged", files: map[string]string{"/proc/sys/kernel/yama/ptrace_scope": "1\n"}, caps: []capability{sysPtrace}, check: "ptrace", words: "(CAP_SYS_PTRACE)"},
-		{name: "yama 2", files: map[string]string{"/proc/sys/kernel/yama/ptrace_scope": "2\n"}, check: "ptrace", status: Warn, words: "is 2: ",
-			command: "setcap cap_sys_ptrace+ep /bin/goroced"},
-		{name: "yama 3, privileged", files: map[string]string{"/proc/sys/kernel/yama/ptrace_scope": "3\n"}, caps: []capability{sysPtrace}, check: "ptrace", status: Warn, words: "is 3: "},
-
-		{name: "clock tsc", files: map[string]string{clockDir + "current_clocksource": "tsc\n"}, check: "clock", words: "tsc"},
-		{name: "clock hpet", files: map[string]string{clockDir + "current_clocksource": "hpet\n", clockDir + "available_clocksource": "hpet acpi_pm\n"},
-			check: "clock", status: Warn, words: "hpet"},
-
-		{name: "cgroup v2, none", files: map[string]string{"/proc/thread-self/cgroup": "0::/a/b\n", "/sys/fs/cgroup/a/cpu.max": "max 100000\n"}, check: "cpu", words: "no limit"},
-		{name: "cgroup v2, parent", files: map[string]string{"/proc/thread-self/cgroup": "0::/a/b\n", "/sys/fs/cgroup/a/cpu.max": "50000 100000\n", "/sys/fs/cgroup/a/b/cpu.max": "max 100000\n"},
-			check: "cpu", status: Warn, words: "0.50 processors (/sys/fs/cgroup/a/cpu.max)"},
-		{name: "cgroup v2, container", files: map[string]string{"/proc/thread-self/cgroup": "0::/../x\n", "/sys/fs/cgroup/cpu.max": "90000 100000\n"}, check: "cpu", status: Warn, words: "0.90"},
-		{name: "cgroup v2, enough", files: map[string]string{"/proc/thread-self/cgroup": "0::/\n", "/sys/fs/cgroup/cpu.max": "200000 100000\n"}, check: "cpu", words: "2.00"},
-		{name: "cgroup v1", files: map[string]string{"/proc/thread-self/cgroup": "4:memory:/m\n3:cpu,cpuacct:/a\n", "/sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_quota_us": "25000\n",
-			"/sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_period_us": "100000\n", "/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "-1\n", "/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000\n"},
-			check: "cpu", status: Warn, words: "0.25"},
-
-		{name: "links, nobody", check: "links", status: Warn, words: "afxdp lacks CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF", command: "setcap cap_net_raw,cap_net_admin,cap_bpf+ep /bin/goroced"},
-		{name: "links, raw missing", caps: []capability{netAdmin}, check: "links", status: Warn, words: "rawsock lacks CAP_NET_RAW", command: "setcap cap_net_raw+ep /bin/goroced"},
-		{name: "links, raw", caps: []capability{netRaw}, check: "links", words: "rawsock has"},
-		{name: "links, all", caps: []capability{netRaw, netAdmin, bpf}, check: "links", words: "afxdp has"},
-
-		{name: "links, user namespace", files: map[string]string{"/proc/thread-self/uid_map": "         0       1000          1\n"}, caps: []capability{netRaw, netAdmin, bpf},
-			check: "links", status: Warn, words: "afxdp lacks CAP_BPF", command: "setcap cap_net_raw,cap_net_admin,cap_bpf+ep /bin/goroced"},
-		{name: "links, first namespace", files: map[string]string{"/proc/thread-self/uid_map": "         0          0 4294967295\n"}, caps: []capability{netRaw, netAdmin, bpf},
-			check: "links", words: "afxdp has"},
-
-		{name: "firewall, nobody", check: "firewall", status: Warn, words: "without CAP_NET_ADMIN", command: "sudo /bin/goroced doctor --netif eth0"},
-		{name: "firewall, no program", caps: []capability{netAdmin}, check: "firewall", status: Warn, words: "neither nft nor iptables-save"},
-	} {
+	for _, c := range fileCases {
 		t.Run(c.name, func(t *testing.T) {
 			e := machine(t, c.files)
 			e.setCaps(t, c.caps...)
@@ -118,7 +143,8 @@ func TestFiles(t *testing.T) {
 
 // TestClockRemedy: the command chooses the quick clock source.
 func TestClockRemedy(t *testing.T) {
-	e := machine(t, map[string]string{clockDir + "current_clocksource": "hpet\n", clockDir + "available_clocksource": "hpet tsc acpi_pm\n"})
+	e := machine(t, map[string]string{clockDir + "current_clocksource": "hpet\n",
+		clockDir + "available_clocksource": "hpet tsc acpi_pm\n"})
 	f := wantFound(t, e.examine(), "clock", Warn, "hpet")
 	if err := shell(f.Command); err != nil {
 		t.Fatal(err)
@@ -179,7 +205,8 @@ func TestChecksums(t *testing.T) {
 		return features, nil
 	}
 	features = "Features for eth0:\ntx-checksumming: off [fixed]\ntx-udp-segmentation: off [fixed]\n"
-	if f := wantFound(t, e.examine(), "offload", Warn, "does not complete checksums"); f.Command != "" || !strings.Contains(f.Remedy, "it cannot") {
+	if f := wantFound(t, e.examine(), "offload", Warn, "does not complete checksums"); f.Command != "" ||
+		!strings.Contains(f.Remedy, "it cannot") {
 		t.Errorf("%+v", f)
 	}
 	features = "Features for eth0:\ntx-checksumming: on\ntx-udp-segmentation: on [fixed]\n"
@@ -190,7 +217,8 @@ func TestChecksums(t *testing.T) {
 
 // TestKernelHasPort: rdma_rxe, by the names of its devices.
 func TestKernelHasPort(t *testing.T) {
-	e := machine(t, map[string]string{"/sys/class/infiniband/rxe0/parent": "eth0\n", "/sys/class/infiniband/mlx5_0/fw_ver": "1\n"})
+	e := machine(t, map[string]string{"/sys/class/infiniband/rxe0/parent": "eth0\n",
+		"/sys/class/infiniband/mlx5_0/fw_ver": "1\n"})
 	e.getOwner = func(netip.Addr) port.Owner { return port.Owner{Kernel: true} }
 	if f := wantFound(t, e.examine(), "port", Fail, "rdma_rxe"); f.Command != "rdma link delete rxe0" {
 		t.Errorf("command %q", f.Command)

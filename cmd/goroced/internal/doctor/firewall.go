@@ -9,7 +9,7 @@ import (
 	"github.com/goroce/goroce/roce/link"
 )
 
-// tri is the answer of a condition on a packet of which not everything is known.
+// tri is the result of a condition on a packet whose fields are not all known.
 type tri int8
 
 const (
@@ -27,16 +27,17 @@ func sure(b bool) tri {
 
 func (t tri) not() tri { return yes - t }
 
-// packet is the first RoCEv2 packet of a new connection, between an address of ours
-// and the peer, or anybody.
+// packet is the first RoCEv2 packet of a new connection, between a local address and the peer, or any host if there is
+// no peer.
 type packet struct {
-	in    bool // it arrives
+	in    bool // it is received, not sent
 	netif string
 	local netip.Addr
 	peer  netip.Addr // invalid if not known
+	uid   uint32     // of the socket that sends it
 }
 
-// at compares the packet's source or destination.
+// at compares the packet's source or destination with a prefix.
 func (p *packet) at(source bool, in netip.Prefix) tri {
 	a := p.local
 	if source == p.in {
@@ -53,8 +54,8 @@ func (p *packet) at(source bool, in netip.Prefix) tri {
 	return sure(in.Masked().Contains(a.WithZone("")))
 }
 
-// interfaceIs compares the interface that the packet arrives by (in) or leaves by. A
-// name that ends in + or * stands for all that begin so.
+// interfaceIs compares the interface that receives the packet (in) or sends it. A name that ends in + or * stands for
+// all names that begin like it.
 func (p *packet) interfaceIs(in bool, name string) tri {
 	if in != p.in {
 		return sure(name == "+" || name == "*" || name == "")
@@ -65,8 +66,7 @@ func (p *packet) interfaceIs(in bool, name string) tri {
 	return sure(name == p.netif)
 }
 
-// sourcePort compares the source port, which the sender chooses; destPort the
-// destination's.
+// sourcePort compares the source port, which the sender may choose freely; destPort the destination port.
 func sourcePort(from, to int) tri {
 	if from == 0 && to == 65535 {
 		return yes
@@ -76,19 +76,19 @@ func sourcePort(from, to int) tri {
 
 func destPort(from, to int) tri { return sure(from <= link.Port && link.Port <= to) }
 
-// verdict is what a rule does with a packet that it matches.
+// verdict is what a rule does with a packet that meets its conditions.
 type verdict uint8
 
 const (
 	goOn verdict = iota
 	accept
 	drop
-	giveBack // to the chain that called
-	call     // another chain, and come back
-	branch   // to another chain, and come back where this one would
+	giveBack // return to the calling chain
+	call     // call another chain
+	branch   // go to another chain, and return where this one would
 )
 
-// rule is one of a firewall.
+// rule is a rule of a firewall.
 type rule struct {
 	match   func(*packet) tri
 	verdict verdict
@@ -98,19 +98,19 @@ type rule struct {
 
 // chain is a list of rules.
 type chain struct {
-	table  string // with its family: "ip filter"
+	table  string // with the address family: "ip filter"
 	name   string
-	hook   string // "input" and so on; "" if other chains call it
+	hook   string // "input" and so on; "" if it is only called by other chains
 	policy verdict
 	rules  []rule
-	// insert is the command that puts a rule before all others which accepts UDP 4791.
+	// insert is the command that inserts a rule which accepts UDP 4791 before all others.
 	insert string
 }
 
-// ruleset is all chains of one family of IP, or of both, by table and name.
+// ruleset has all chains of one IP version, or of both, by table and name.
 type ruleset map[string]*chain
 
-// sees reports whether packets of a's version of IP pass the chain.
+// sees reports whether packets of the IP version of a pass the chain.
 func (c *chain) sees(a netip.Addr) bool {
 	family, _, _ := strings.Cut(c.table, " ")
 	return family == "inet" || (family == "ip") == a.Is4()
@@ -118,20 +118,19 @@ func (c *chain) sees(a netip.Addr) bool {
 
 func (r ruleset) add(c *chain) { r[c.table+" "+c.name] = c }
 
-// walk is a packet's way through one base chain.
+// walk follows a packet through one base chain.
 type walk struct {
 	rules   ruleset
 	packet  *packet
 	escaped bool   // a rule may have accepted it
-	doubt   string // the first rule that may drop it; "" if none
-	steps   int    // a ruleset could have loops if it was changed while it was read
+	doubt   string // the first rule that may drop it; "" if there is none
+	steps   int    // rules seen; a ruleset that changes while it is read could have loops
 }
 
-// maxSteps bounds a walk.
+// maxSteps limits a walk.
 const maxSteps = 100_000
 
-// through returns what c does for sure with a packet that comes to it, and the rule
-// that does it.
+// through returns the verdict of c on a packet that certainly comes to it, and the rule that decides.
 func (w *walk) through(c *chain) (verdict, string) {
 	for i := range c.rules {
 		r := &c.rules[i]
@@ -167,7 +166,7 @@ func (w *walk) through(c *chain) (verdict, string) {
 	return goOn, ""
 }
 
-// judge says whether a base chain drops the packet, and by what rule.
+// judge returns whether a base chain drops the packet, and by which rule.
 func (r ruleset) judge(c *chain, p *packet) (drops tri, by string) {
 	w := walk{rules: r, packet: p}
 	v, by := w.through(c)
@@ -185,14 +184,14 @@ func (r ruleset) judge(c *chain, p *packet) (drops tri, by string) {
 	return no, ""
 }
 
-// hooks are the places that a packet passes, by whether it arrives.
+// hooks are the places that a received (true) or a sent packet passes.
 var hooks = map[bool][]string{
 	true:  {"prerouting", "input"},
 	false: {"output", "postrouting"},
 }
 
-// checkFirewall looks for rules that drop UDP 4791. Of what arrives from a known peer a probe
-// knows better than the rules, but not which rule drops it.
+// checkFirewall looks for rules that drop UDP 4791. For packets from a known peer, a probe is more reliable than the
+// rules, but it does not tell which rule drops the packet.
 func checkFirewall(e *env) []Finding {
 	if e.netif == nil || len(e.usable) == 0 {
 		return nil
@@ -210,7 +209,7 @@ func checkFirewall(e *env) []Finding {
 	}
 	arrives, asked := e.peerArrives()
 	var found []Finding
-	suspects := false // rules that what arrives has to pass
+	suspects := false // there are rules for received packets
 	for _, set := range sets {
 		for _, key := range sortedKeys(set) {
 			f, bad := e.judgeChain(set, set[key])
@@ -241,7 +240,7 @@ func checkFirewall(e *env) []Finding {
 	return ok("no rule drops UDP port 4791 (" + strings.Join(sources, ", ") + ")")
 }
 
-// judgeChain sends a packet of each kind through a base chain, until one is dropped.
+// judgeChain evaluates a base chain for a packet of each kind, until one is dropped.
 func (e *env) judgeChain(set ruleset, c *chain) (Finding, bool) {
 	var worst Finding
 	for _, in := range []bool{true, false} {
@@ -252,7 +251,7 @@ func (e *env) judgeChain(set ruleset, c *chain) (Finding, bool) {
 			if !c.sees(a) {
 				continue
 			}
-			p := &packet{in: in, netif: e.netif.name, local: a}
+			p := &packet{in: in, netif: e.netif.name, local: a, uid: e.sender()}
 			if e.Peer.IsValid() && e.Peer.Is4() == a.Is4() {
 				p.peer = e.Peer
 			}
@@ -271,9 +270,9 @@ func (e *env) judgeChain(set ruleset, c *chain) (Finding, bool) {
 	return worst, worst.Text != ""
 }
 
-// rulesets reads all rules that can be read, and says by which programs.
+// rulesets reads all rules that can be read. sources are the programs that were used.
 func (e *env) rulesets() (sets []ruleset, sources []string) {
-	saved := map[string]bool{} // tables that iptables-save shows, which nft shows but in part
+	saved := map[string]bool{} // tables that iptables-save shows; nft shows them incompletely
 	for _, p := range []struct{ save, family, program string }{
 		{"iptables-save", "ip", "iptables"}, {"ip6tables-save", "ip6", "ip6tables"},
 		{"iptables-legacy-save", "ip", "iptables-legacy"}, {"ip6tables-legacy-save", "ip6", "ip6tables-legacy"},

@@ -22,7 +22,8 @@ func nftRule(expr string) string {
 
 // nftMatch is a rule that accepts where a field has a value.
 func nftMatch(left, op, right string) string {
-	return nftRule(`{"match": {"op": "` + op + `", "left": {` + left + `}, "right": ` + right + `}}, {"counter": {"packets": 0, "bytes": 0}}, {"accept": null}`)
+	return nftRule(`{"match": {"op": "` + op + `", "left": {` + left + `}, "right": ` + right +
+		`}}, {"counter": {"packets": 0, "bytes": 0}}, {"accept": null}`)
 }
 
 const (
@@ -50,7 +51,8 @@ func TestRules(t *testing.T) {
 		{"nft", nftRules(nftMatch(`"payload": {"protocol": "th", "field": "sport"}`, "==", "4791")), Warn},
 		{"nft", nftRules(nftMatch(nftSaddr, "==", `"10.0.0.2"`)), Warn},
 		{"nft", nftRules(nftMatch(nftSaddr, "==", `{"prefix": {"addr": "0.0.0.0", "len": 0}}`)), OK},
-		{"nft", nftRules(nftMatch(`"payload": {"protocol": "ip", "field": "daddr"}`, "==", `{"prefix": {"addr": "10.0.0.0", "len": 8}}`)), OK},
+		{"nft", nftRules(nftMatch(`"payload": {"protocol": "ip", "field": "daddr"}`, "==",
+			`{"prefix": {"addr": "10.0.0.0", "len": 8}}`)), OK},
 		{"nft", nftRules(nftMatch(`"payload": {"protocol": "ip6", "field": "daddr"}`, "==", `"fd00::1"`)), Fail},
 		{"nft", nftRules(nftMatch(`"payload": {"protocol": "tcp", "field": "dport"}`, "==", "4791")), Fail},
 		{"nft", nftRules(nftMatch(nftState, "in", `["established", "related"]`)), Fail},
@@ -75,8 +77,11 @@ func TestRules(t *testing.T) {
 		{"iptables-save", saveDrop + "-A INPUT -j RDMA\n-A RDMA -j RETURN\n-A RDMA -j ACCEPT\n", Fail},
 		{"iptables-save", saveDrop + "-A INPUT -g RDMA\n-A INPUT -j ACCEPT\n-A RDMA -p tcp -j ACCEPT\n", Fail},
 		{"iptables-save", saveDrop + "-A INPUT -s 10.0.0.0/8 -j RDMA\n-A RDMA -j ACCEPT\n", Warn},
-		{"iptables-save", "*filter\n:INPUT ACCEPT [0:0]\n:RDMA - [0:0]\n-A INPUT -s 10.0.0.0/8 -j RDMA\n-A RDMA -p udp -j RETURN\n-A RDMA -j DROP\n", OK},
-		{"iptables-save", "*filter\n:INPUT ACCEPT [0:0]\n:RDMA - [0:0]\n-A INPUT -s 10.0.0.0/8 -j RDMA\n-A RDMA -j DROP\n", Warn},
+		{"iptables-save",
+			"*filter\n:INPUT ACCEPT [0:0]\n:RDMA - [0:0]\n-A INPUT -s 10.0.0.0/8 -j RDMA\n-A RDMA -p udp -j " +
+				"RETURN\n-A RDMA -j DROP\n", OK},
+		{"iptables-save",
+			"*filter\n:INPUT ACCEPT [0:0]\n:RDMA - [0:0]\n-A INPUT -s 10.0.0.0/8 -j RDMA\n-A RDMA -j DROP\n", Warn},
 		{"iptables-save", saveDrop + "-A INPUT -j LOG --log-prefix \"x -j ACCEPT -m y\"\n", Fail},
 		{"iptables-save", saveDrop + "-A INPUT -p udp -m comment --comment \"-s me\" -j ACCEPT\n", OK},
 		{"iptables-save", saveDrop + "-A INPUT -i eth+ -j ACCEPT\n", OK},
@@ -102,7 +107,8 @@ func TestRules(t *testing.T) {
 func TestRulesOfBoth(t *testing.T) {
 	e := machine(t, nil)
 	e.setCaps(t, netAdmin)
-	nft := strings.ReplaceAll(nftRules(nftRule(`{"xt": null}, {"accept": null}`)), `"inet", "table": "t"`, `"ip", "table": "filter"`)
+	nft := strings.ReplaceAll(nftRules(nftRule(`{"xt": null}, {"accept": null}`)), `"inet", "table": "t"`,
+		`"ip", "table": "filter"`)
 	out := map[string]string{"nft": nft}
 	e.command = func(name string, _ ...string) (string, error) {
 		if text, ok := out[name]; ok {
@@ -126,7 +132,8 @@ func TestRulesPeer(t *testing.T) {
 		if name != "iptables-save" {
 			return "", errors.New("not there")
 		}
-		return "*filter\n:INPUT ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n-A INPUT -s 10.0.0.7/32 -j DROP\n-A OUTPUT -d 10.0.0.8/32 -j DROP\n", nil
+		return "*filter\n:INPUT ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n-A INPUT -s 10.0.0.7/32 -j DROP\n-A OUTPUT -d " +
+			"10.0.0.8/32 -j DROP\n", nil
 	}
 	for peer, want := range map[string]Status{"10.0.0.7": Fail, "10.0.0.8": Fail, "10.0.0.9": OK, "": Warn} {
 		e.Peer, _ = netip.ParseAddr(peer)
@@ -138,9 +145,12 @@ func TestRulesPeer(t *testing.T) {
 
 // TestRulesJunk: no text takes the parsers down.
 func TestRulesJunk(t *testing.T) {
-	words := []string{"*filter", ":INPUT DROP", "-A INPUT", " -j", " -g", " !", " -p", " udp", " --dport", " 1:", " \"", "\n", " -s", " 1.2.3.4/99", " INPUT", " -i", " +"}
-	expr := []string{`{"jump": {"target": "c"}}`, `{"goto": 7}`, `{"match": 5}`, `{"match": {"op": "=="}}`, `{"vmap": {"data": {"set": [[1], [1, 2], [{}, {"drop": 0}]]}}}`,
-		`{}`, `{"match": {"op": "==", "left": {"payload": {"protocol": "ip", "field": "saddr"}}, "right": {"prefix": {"addr": "::", "len": -4}}}}`, `{"accept": null}`}
+	words := []string{"*filter", ":INPUT DROP", "-A INPUT", " -j", " -g", " !", " -p", " udp", " --dport", " 1:", " \"",
+		"\n", " -s", " 1.2.3.4/99", " INPUT", " -i", " +"}
+	expr := []string{`{"jump": {"target": "c"}}`, `{"goto": 7}`, `{"match": 5}`, `{"match": {"op": "=="}}`,
+		`{"vmap": {"data": {"set": [[1], [1, 2], [{}, {"drop": 0}]]}}}`,
+		`{}`,
+		`{"match": {"op": "==", "left": {"payload": {"protocol": "ip", "field": "saddr"}}, "right": {"prefix": {"addr": "::", "len": -4}}}}`, `{"accept": null}`}
 	rapid.Check(t, func(t *rapid.T) {
 		set := parseSave(rapid.StringOf(rapid.Rune()).Draw(t, "text"), "ip", "iptables")
 		saved := ""

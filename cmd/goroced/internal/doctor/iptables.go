@@ -16,9 +16,8 @@ var iptablesHooks = map[string]string{"PREROUTING": "prerouting", "INPUT": "inpu
 
 var iptablesVerdicts = map[string]verdict{"ACCEPT": accept, "DROP": drop, "REJECT": drop, "RETURN": giveBack}
 
-// parseSave reads what iptables-save prints (iptables-save(8)): per table "*filter",
-// chains ":INPUT DROP [0:0]" and rules "-A INPUT ... -j ACCEPT". What it does not
-// know, it passes over.
+// parseSave parses the output of iptables-save(8): for each table "*filter", chains ":INPUT DROP [0:0]" and rules "-A
+// INPUT ... -j ACCEPT". Unknown lines are skipped.
 func parseSave(text, family, program string) ruleset {
 	set := ruleset{}
 	table := ""
@@ -48,8 +47,8 @@ func parseSave(text, family, program string) ruleset {
 	return set
 }
 
-// splitWords splits at spaces outside double quotes. Quotes stay, so that what is in
-// them looks like no option.
+// splitWords splits a line at spaces outside double quotes. Quotes are kept, so that quoted text is not taken for an
+// option.
 func splitWords(line string) []string {
 	quoted := false
 	return strings.FieldsFunc(line, func(r rune) bool {
@@ -67,7 +66,7 @@ func parseSaveRule(words []string, line string) rule {
 	negate := false
 	for i := 0; i < len(words); i++ {
 		option := words[i]
-		// The arguments are what follows up to the next option.
+		// The arguments end at the next option.
 		args := words[i+1:]
 		if n := slices.IndexFunc(args, func(w string) bool { return strings.HasPrefix(w, "-") || w == "!" }); n >= 0 {
 			args = args[:n]
@@ -95,8 +94,8 @@ func parseSaveRule(words []string, line string) rule {
 	return r
 }
 
-// saveVerdict translates the target of a rule. Targets that are neither known nor
-// chains (LOG, MARK) go on.
+// saveVerdict translates the target of a rule. A target that is neither known nor a chain (LOG, MARK) does not end the
+// chain.
 func saveVerdict(option, target string) (verdict, string) {
 	if v, ok := iptablesVerdicts[target]; ok {
 		return v, ""
@@ -120,7 +119,7 @@ func all(conds []func(*packet) tri) func(*packet) tri {
 
 func always(t tri) func(*packet) tri { return func(*packet) tri { return t } }
 
-// saveCondition translates a condition; maybe, if it is not known.
+// saveCondition translates a condition. Unknown conditions yield maybe.
 func saveCondition(option, arg string) func(*packet) tri {
 	switch option {
 	case "-p":
@@ -137,6 +136,8 @@ func saveCondition(option, arg string) func(*packet) tri {
 		return always(anyPort(arg, destPort))
 	case "--sport", "--sports":
 		return always(anyPort(arg, sourcePort))
+	case "--uid-owner":
+		return func(p *packet) tri { return p.userIs(arg) }
 	case "--ctstate", "--state":
 		return always(sure(slices.Contains(strings.Split(arg, ","), "NEW")))
 	}
@@ -152,7 +153,7 @@ func parsePrefix(s string) (netip.Prefix, bool) {
 	return netip.PrefixFrom(a, a.BitLen()), err == nil
 }
 
-// anyPort compares with a list such as "53,4000:5000".
+// anyPort compares a port with a list such as "53,4000:5000".
 func anyPort(list string, is func(from, to int) tri) tri {
 	best := no
 	for item := range strings.SplitSeq(list, ",") {

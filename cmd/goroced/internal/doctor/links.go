@@ -9,7 +9,7 @@ import (
 	"github.com/goroce/goroce/roce/link/udp"
 )
 
-// privileges are what the links need. Link udp needs none.
+// privileges are the capabilities that links need. Link udp needs none.
 var privileges = []struct {
 	link string
 	caps []capability
@@ -22,8 +22,8 @@ var privileges = []struct {
 type capability struct {
 	name string
 	bit  int
-	// host: it does not count in a user namespace, such as that of a container
-	// without root. The network's do, for the network of that namespace.
+	// host is set if the capability has no effect in a user namespace, such as that of a container without root.
+	// Network capabilities have an effect on the network of their namespace.
 	host bool
 }
 
@@ -35,7 +35,7 @@ var (
 	sysPtrace = capability{"cap_sys_ptrace", unix.CAP_SYS_PTRACE, false}
 )
 
-// setcap returns the command that gives this program capabilities.
+// setcap returns the command that grants capabilities to this program.
 func (e *env) setcap(caps ...capability) string {
 	var names []string
 	for _, c := range caps {
@@ -63,8 +63,7 @@ func checkLinks(e *env) []Finding {
 	return found
 }
 
-// checkOffload looks for segmentation by the kernel, on which the speed of plain
-// sockets rests.
+// checkOffload checks segmentation offload by the kernel, which plain sockets need to be fast.
 func checkOffload(e *env) []Finding {
 	var lacks []string
 	for _, o := range []struct {
@@ -91,7 +90,7 @@ func checkOffload(e *env) []Finding {
 	return found
 }
 
-// ethtool asks the interface for what segmentation rests on.
+// ethtool queries the interface's features that segmentation depends on.
 func (e *env) ethtool() ([]Finding, error) {
 	out, err := e.command("ethtool", "-k", e.netif.name)
 	if err != nil {
@@ -118,10 +117,10 @@ func (e *env) ethtool() ([]Finding, error) {
 	return ok("the kernel has UDP_SEGMENT and UDP_GRO; " + who + " cuts the packets"), nil
 }
 
-// checkBuffers looks at the size that receive buffers may have.
+// checkBuffers checks the limit of receive buffer sizes.
 func checkBuffers(e *env) []Finding {
 	const want = udp.DefaultRecvBuffer
-	// The kernel doubles what is asked for, and so do these figures.
+	// The kernel doubles the requested size, and so do the figures here.
 	got, err := e.sockopt(unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, want)
 	if err != nil {
 		got, err = e.sockopt(unix.SOL_SOCKET, unix.SO_RCVBUF, want)
@@ -138,7 +137,7 @@ func checkBuffers(e *env) []Finding {
 	return ok(fmt.Sprintf("receive buffers hold %d KiB", got>>11))
 }
 
-// memlockWant is the memory that link afxdp locks at most.
+// memlockWant is the most memory that link afxdp locks.
 const memlockWant = 12 << 20
 
 func checkMemlock(e *env) []Finding {

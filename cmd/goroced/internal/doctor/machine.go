@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// checkPtrace looks whether a daemon may reach any memory of its own user's clients by
-// process_vm_readv, which asks as ptrace does (Linux Documentation, Yama). Else they open
-// it for the daemon, as those of other users do (procmem.Bind).
+// checkPtrace checks whether a daemon may access any memory of clients of its own user by process_vm_readv, for which
+// the rules of ptrace apply (Linux documentation, Yama). If not, these clients must permit it themselves, as those of
+// other users do (procmem.Bind).
 func checkPtrace(e *env) []Finding {
 	scope := e.read("/proc/sys/kernel/yama/ptrace_scope")
 	remedy, limits := map[string]Finding{
@@ -32,7 +32,7 @@ func checkPtrace(e *env) []Finding {
 	return ok("a daemon reaches the memory of clients of its own user")
 }
 
-// quickClocks are read without a system call (vDSO), on amd64 and arm64.
+// quickClocks can be read without a system call (vDSO), on amd64 and arm64.
 var quickClocks = []string{"tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter"}
 
 func checkClock(e *env) []Finding {
@@ -56,8 +56,8 @@ func checkClock(e *env) []Finding {
 	return []Finding{f}
 }
 
-// checkCPU looks for a limit of control groups below one processor: shards that poll
-// are stopped then, in the middle of a message.
+// checkCPU looks for a control group's limit below one processor: it would stop a polling shard in the middle of a
+// message.
 func checkCPU(e *env) []Finding {
 	least, where := 0.0, ""
 	for line := range strings.Lines(e.read("/proc/thread-self/cgroup")) {
@@ -85,8 +85,7 @@ func checkCPU(e *env) []Finding {
 	return ok(fmt.Sprintf("a control group allows %.2f processors", least))
 }
 
-// quota returns the processors that one control group allows, and the file that says
-// so, "" if there is no limit.
+// quota returns how many processors a control group allows, and the file that says so; "" if there is no limit.
 func (e *env) quota(controllers, dir string) (float64, string) {
 	file := path.Join("/sys/fs/cgroup", dir, "cpu.max") // version 2: "QUOTA PERIOD", or "max PERIOD"
 	f := strings.Fields(e.read(file))

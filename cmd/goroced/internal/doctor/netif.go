@@ -25,7 +25,7 @@ func checkInterface(e *env) []Finding {
 	return ok(n.name + " is up")
 }
 
-// checkGIDs looks at the addresses, which are the GID table.
+// checkGIDs checks the addresses, which become the GID table.
 func checkGIDs(e *env) []Finding {
 	if e.netif == nil {
 		return nil
@@ -57,7 +57,7 @@ func checkGIDs(e *env) []Finding {
 	return found
 }
 
-// duplicates finds addresses that another interface of this machine has, too.
+// duplicates finds addresses that another interface of this machine has as well.
 func (e *env) duplicates() []Finding {
 	var found []Finding
 	for i := range e.all {
@@ -67,7 +67,7 @@ func (e *env) duplicates() []Finding {
 		}
 		n, err := readNetIf(other.Name)
 		if err != nil {
-			continue // it went away meanwhile
+			continue // it has disappeared meanwhile
 		}
 		for _, a := range n.addrs {
 			if slices.Contains(e.usable, a.Addr()) {
@@ -81,7 +81,7 @@ func (e *env) duplicates() []Finding {
 	return found
 }
 
-// checkMTU looks at the interface's MTU: packets are not fragmented.
+// checkMTU checks the interface's MTU, because packets must not be fragmented.
 func checkMTU(e *env) []Finding {
 	if e.netif == nil {
 		return nil
@@ -98,7 +98,7 @@ func checkMTU(e *env) []Finding {
 	case mtu == 0:
 		raise[0].Status = Fail
 		return raise
-	case mtu < ib.MTU1024: // 1104 and more carry what Ethernet's 1500 does
+	case mtu < ib.MTU1024: // 1104 and more suffice for the path MTU of Ethernet's 1500
 		raise[0].Status = Warn
 		raise[0].Text += ", less than the 1024 that peers on Ethernet choose"
 		return raise
@@ -108,7 +108,7 @@ func checkMTU(e *env) []Finding {
 	return ok(text)
 }
 
-// checkRoute looks at the way to the peer.
+// checkRoute checks the route to the peer.
 func checkRoute(e *env) []Finding {
 	if e.netif == nil || !e.Peer.IsValid() {
 		return nil
@@ -145,13 +145,13 @@ func checkRoute(e *env) []Finding {
 
 func hostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
-// checkReversePath: with the strict reverse path filter (RFC 3704), an IPv4 packet is
-// dropped whose source is routed by another interface.
+// checkReversePath checks for the strict reverse path filter (RFC 3704), which drops IPv4 packets whose source is
+// routed by another interface.
 func checkReversePath(e *env) []Finding {
 	if e.netif == nil || e.netif.loopback {
 		return nil
 	}
-	// The kernel takes the larger one (ip-sysctl: conf/{all,interface}/rp_filter).
+	// The kernel uses the larger value (ip-sysctl: conf/{all,interface}/rp_filter).
 	mode := max(e.read("/proc/sys/net/ipv4/conf/all/rp_filter"),
 		e.read("/proc/sys/net/ipv4/conf/"+e.netif.name+"/rp_filter"))
 	others := 0

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// nftObject is an element of what `nft -j list ruleset` prints (libnftables-json(5)).
-// Sets, maps and the rest are passed over.
+// nftObject is an element of the output of `nft -j list ruleset` (libnftables-json(5)). Sets, maps and others are
+// skipped.
 type nftObject struct {
 	Chain *struct {
 		Family, Table, Name, Hook, Policy string
@@ -24,10 +24,10 @@ type nftObject struct {
 var nftVerdicts = map[string]verdict{"accept": accept, "drop": drop, "reject": drop, "return": giveBack, "jump": call,
 	"goto": branch}
 
-// nftEffects are statements that every packet passes.
+// nftEffects are statements that do not decide about the packet.
 var nftEffects = []string{"counter", "log", "notrack", "mangle", "meta", "ct helper"}
 
-// parseNft reads the chains and rules.
+// parseNft parses the chains and rules.
 func parseNft(text []byte) (ruleset, error) {
 	var doc struct{ Nftables []nftObject }
 	if err := json.Unmarshal(text, &doc); err != nil {
@@ -36,7 +36,7 @@ func parseNft(text []byte) (ruleset, error) {
 	set := ruleset{}
 	for _, o := range doc.Nftables {
 		c := o.Chain
-		// The other families see frames, not IP packets.
+		// The other families are about frames, not IP packets.
 		if c == nil || !slices.Contains([]string{"ip", "ip6", "inet"}, c.Family) {
 			continue
 		}
@@ -55,23 +55,23 @@ func parseNft(text []byte) (ruleset, error) {
 	return set, nil
 }
 
-// nftExpr is an expression: one name, and what belongs to it.
+// nftExpr is an expression: an object with one name and its value.
 type nftExpr map[string]json.RawMessage
 
-// verdict returns the verdict that the expression is, if it is one.
+// verdict returns the verdict of the expression. ok is false if it has none.
 func (e nftExpr) verdict() (v verdict, target string, ok bool) {
 	for name, value := range e {
 		if v, ok = nftVerdicts[name]; ok {
 			var to struct{ Target string }
-			_ = json.Unmarshal(value, &to) // null, but for jump and goto
+			_ = json.Unmarshal(value, &to) // null, except for jump and goto
 			return v, to.Target, true
 		}
 	}
 	return goOn, "", false
 }
 
-// parseNftRule reads the expressions of a rule: conditions, then what is done. A map
-// of verdicts becomes a rule for each of its elements.
+// parseNftRule parses the expressions of a rule: conditions, then a verdict. A map of verdicts becomes a rule for each
+// of its elements.
 func parseNftRule(exprs []nftExpr, text string) []rule {
 	var conds []func(*packet) tri
 	var rules []rule
@@ -98,8 +98,8 @@ func parseNftRule(exprs []nftExpr, text string) []rule {
 	return rules
 }
 
-// nftMap reads a map of verdicts: {"key": field, "data": {"set": [[value, verdict], ...]}}.
-// One with a name, which stands elsewhere, may accept.
+// nftMap parses a map of verdicts: {"key": field, "data": {"set": [[value, verdict], ...]}}. A map with a name is
+// defined elsewhere, and is assumed to accept possibly.
 func nftMap(text json.RawMessage) []rule {
 	var m struct {
 		Key  nftField
@@ -130,7 +130,7 @@ type nftField struct {
 	Payload *struct{ Protocol, Field string }
 }
 
-// nftCondition translates a condition; maybe, if it is not known.
+// nftCondition translates a condition. Unknown conditions yield maybe.
 func nftCondition(text json.RawMessage) func(*packet) tri {
 	var m struct {
 		Op    string
@@ -145,7 +145,7 @@ func nftCondition(text json.RawMessage) func(*packet) tri {
 		best := no
 		for _, v := range nftValues(m.Right) {
 			if name, ok := v.(string); ok && strings.HasPrefix(name, "@") {
-				best = max(best, maybe) // a set that stands elsewhere
+				best = max(best, maybe) // a named set, which is defined elsewhere
 				continue
 			}
 			best = max(best, is(p, v))
@@ -193,6 +193,8 @@ func nftCompare(f *nftField) func(*packet, any) tri {
 	case "meta iifname", "meta iif", "meta oifname", "meta oif":
 		in := strings.HasPrefix(field, "meta i")
 		return func(p *packet, v any) tri { name, _ := v.(string); return p.interfaceIs(in, name) }
+	case "meta skuid":
+		return nftUser
 	case "ct state":
 		return func(_ *packet, v any) tri { return sure(v == "new") }
 	case "udp dport", "th dport":

@@ -11,13 +11,13 @@ import (
 	"github.com/goroce/goroce/roce/link/port"
 )
 
-// checkPort looks for who has UDP port 4791 at the addresses.
+// checkPort checks who has UDP port 4791 at the addresses.
 func checkPort(e *env) []Finding {
 	if e.netif == nil || len(e.usable) == 0 {
 		return nil
 	}
 	var found []Finding
-	seen := map[string]bool{} // a socket at [::] is in the way of all addresses
+	seen := map[string]bool{} // a socket at [::] conflicts with all addresses
 	for _, a := range e.usable {
 		f, taken := e.portAt(a)
 		if taken && !seen[f.Remedy+f.Command] {
@@ -31,7 +31,7 @@ func checkPort(e *env) []Finding {
 	return found
 }
 
-// portAt says who has the port at an address.
+// portAt finds out who has the port at an address.
 func (e *env) portAt(a netip.Addr) (f Finding, taken bool) {
 	where := netip.AddrPortFrom(a, link.Port)
 	o := e.getOwner(a)
@@ -59,7 +59,7 @@ func (e *env) portAt(a netip.Addr) (f Finding, taken bool) {
 
 // deleteRxe returns the command that removes the rdma_rxe devices.
 func (e *env) deleteRxe() string {
-	// Of the drivers only rdma_rxe and siw have this attribute.
+	// Of all drivers only rdma_rxe and siw have this attribute.
 	parents, _ := filepath.Glob(e.path("/sys/class/infiniband/*/parent"))
 	var commands []string
 	for _, p := range parents {
@@ -71,7 +71,7 @@ func (e *env) deleteRxe() string {
 	return strings.Join(commands, "; ")
 }
 
-// checkDevice opens a device where nothing that is known of stands in the way.
+// checkDevice opens a device, unless a known problem prevents it.
 func checkDevice(e *env) []Finding {
 	if e.netif == nil || len(e.usable) == 0 {
 		return nil

@@ -22,13 +22,13 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// probeWait is how long a probe may take to arrive. The kernel delivers it at once, unless it hands received packets
-// over to other processors (RPS).
+// probeWait is how long a probe may take to arrive. The kernel delivers it at once, unless it passes received packets
+// to other processors (RPS).
 const probeWait = 200 * time.Millisecond
 
-// peerArrives finds out by a packet whether what the peer sends reaches UDP port 4791 of all own addresses of its IP
-// version. asked is false where that cannot be found out: no peer, an interface that is down, no address of the
-// peer's version, or no way to probe.
+// peerArrives finds out, with a packet, whether packets of the peer reach UDP port 4791 at all local addresses of the
+// peer's IP version. asked is false if that cannot be found out: there is no peer, the interface is down, it has no
+// address of the peer's version, or there is no way to probe.
 func (e *env) peerArrives() (arrives, asked bool) {
 	if !e.Peer.IsValid() || !e.netif.up || e.netif.loopback || e.ownAddress(e.Peer) {
 		return false, false
@@ -59,7 +59,7 @@ func (e *env) ownAddress(a netip.Addr) bool {
 // probePort makes the kernel receive a UDP packet on an interface as if the peer had sent it, and reports whether it
 // reaches a socket at port 4791 of local. It leaves nothing behind: an XDP program that passes everything is run once,
 // on that packet, without being attached (BPF_F_TEST_XDP_LIVE_FRAMES). Errors: the port is taken, the kernel is older
-// than 5.18 or lacks the means for this interface, CAP_BPF or CAP_NET_ADMIN is missing.
+// than 5.18 or cannot do this on the interface, CAP_BPF or CAP_NET_ADMIN is missing.
 func probePort(netifName string, local, peer netip.Addr) (arrived bool, err error) {
 	netif, err := net.InterfaceByName(netifName)
 	if err != nil {
@@ -73,7 +73,7 @@ func probePort(netifName string, local, peer netip.Addr) (arrived bool, err erro
 		return false, err
 	}
 	defer socket.Close()
-	token := make([]byte, 16) // no RoCEv2 packet is as short
+	token := make([]byte, 16) // no RoCEv2 packet is as short as that
 	rand.Read(token)
 	if err := injectProbe(netif, local, peer, token); err != nil {
 		return false, err
@@ -93,7 +93,8 @@ func probePort(netifName string, local, peer netip.Addr) (arrived bool, err erro
 	}
 }
 
-// listenProbe opens a UDP socket. RoCEv2 packets have no UDP checksum, which IPv6 sockets take only if told to.
+// listenProbe opens a UDP socket. The probe has no UDP checksum, as RoCEv2 packets; IPv6 sockets drop such packets by
+// default.
 func listenProbe(at netip.AddrPort) (net.PacketConn, error) {
 	allow := func(_, _ string, c syscall.RawConn) (err error) {
 		if at.Addr().Is4() {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Write prints findings as a checklist, remedies indented, and a summary.
+// Write prints findings as a checklist with indented remedies, and a summary.
 func Write(w io.Writer, findings []Finding) error {
 	const indent = "                 "
 	var b strings.Builder
@@ -25,8 +25,8 @@ func Write(w io.Writer, findings []Finding) error {
 	return err
 }
 
-// WriteJSON prints findings as one JSON object: {"ok": bool, "findings": [...]}. It is
-// ok if none fails.
+// WriteJSON prints findings as one JSON object: {"ok": bool, "findings": [...]}. ok is true if no finding has the
+// status Fail.
 func WriteJSON(w io.Writer, findings []Finding) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")

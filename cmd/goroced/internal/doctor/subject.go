@@ -14,12 +14,12 @@ import (
 	"github.com/goroce/goroce/roce/neigh"
 )
 
-// subject is the interface that is looked at.
+// subject is the interface to examine.
 type subject struct {
 	netif   *netif           // nil if none was found
-	missing Finding          // why not
-	usable  []netip.Addr     // the addresses that a device would have, in GID order
-	all     []host.Interface // of the machine, with usable addresses
+	missing Finding          // why there is none
+	usable  []netip.Addr     // addresses that a device would have, in GID order
+	all     []host.Interface // interfaces of the machine that have usable addresses
 }
 
 // netif is a network interface.
@@ -32,13 +32,13 @@ type netif struct {
 	addrs    []address
 }
 
-// address is one of an interface.
+// address is an address of an interface.
 type address struct {
 	netip.Prefix
-	tentative, failed bool // as duplicate address detection says
+	tentative, failed bool // state of duplicate address detection
 }
 
-// findSubject finds the interface that o means.
+// findSubject finds the interface that o selects.
 func findSubject(o *Options) (subject, error) {
 	if o.NetIf != "" && len(o.Addrs) > 0 {
 		return subject{}, fmt.Errorf("both an interface (%s) and addresses (%v) are given; one of them is enough",
@@ -67,7 +67,7 @@ func findSubject(o *Options) (subject, error) {
 	return s, nil
 }
 
-// choose returns the name of the interface, or why there is none.
+// choose returns the name of the interface, or a finding if there is none.
 func (s *subject) choose(o *Options) (string, Finding) {
 	switch {
 	case o.NetIf != "":
@@ -92,7 +92,7 @@ func (s *subject) choose(o *Options) (string, Finding) {
 		Remedy: "name one with --netif; there are " + s.names()}
 }
 
-// names lists the interfaces.
+// names returns the names of the interfaces.
 func (s *subject) names() string {
 	links, err := netlink.LinkList()
 	if err != nil {

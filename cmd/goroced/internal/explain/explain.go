@@ -11,19 +11,19 @@ import (
 	"github.com/goroce/goroce/qp/script"
 )
 
-// Options say how a rule is shown.
+// Options configure the output.
 type Options struct {
 	Width int  // columns of the terminal; 0 stands for 100
 	ASCII bool // no Unicode box-drawing characters
 }
 
-// groups are the groups of rules, in the order in which they are best read.
+// groups are the groups of rules, in the order in which to read them.
 var groups = []string{
 	"sending", "acknowledging", "loss", "READ, atomics, FLUSH", "flow control", "errors", "states", "memory",
 	"windows", "shared receives", "other services",
 }
 
-// List writes the names of all rules with a line about each, by group.
+// List writes the names of all rules, by group, with a line about each.
 func List(w io.Writer) error {
 	byGroup := map[string][]*script.Script{}
 	for _, name := range script.Names() {
@@ -46,9 +46,8 @@ func List(w io.Writer) error {
 	return out.Flush()
 }
 
-// Rule runs the script of a rule and writes it as a ladder. The error is an
-// *UnknownError if there is no such rule, and a *script.Failure if the protocol
-// does not do what the script says.
+// Rule runs the script of a rule and writes it as a ladder. The error is an *UnknownError if there is no such rule, and
+// a *script.Failure if the protocol behaves differently from the script.
 func Rule(w io.Writer, name string, opts Options) error {
 	if !slices.Contains(script.Names(), name) {
 		return &UnknownError{Name: name, Closest: closest(name, script.Names())}
@@ -75,16 +74,15 @@ func Rule(w io.Writer, name string, opts Options) error {
 
 const legend = "1[0:1024] are bytes 0 to 1023 of message 1, R+8 is byte 8 of region R."
 
-// page is a rule on its way to the terminal: paragraphs, and a ladder for every
-// scene.
+// page is the output of a rule: paragraphs, and a ladder for every scene.
 type page struct {
 	out    *bufio.Writer
 	opts   Options
 	ladder *trace.Ladder
-	prose  []string // paragraphs whose place the next step decides
+	prose  []string // paragraphs not written yet; the next step decides where they belong
 }
 
-// step takes a step of the script.
+// step handles a step of the script.
 func (p *page) step(s script.Step) {
 	switch s.Kind {
 	case script.Prose:
@@ -108,7 +106,7 @@ func (p *page) step(s script.Step) {
 	}
 }
 
-// scene begins a new ladder. Paragraphs that stand before it introduce it.
+// scene begins a new ladder. Paragraphs before it introduce it.
 func (p *page) scene(s script.Step) {
 	p.endScene()
 	for _, text := range p.prose {
@@ -124,7 +122,7 @@ func (p *page) scene(s script.Step) {
 // endScene draws the ladder.
 func (p *page) endScene() {
 	if p.ladder != nil {
-		p.ladder.WriteTo(p.out) // errors stay with the bufio.Writer, for Flush
+		p.ladder.WriteTo(p.out) // errors are kept by the bufio.Writer until Flush
 		fmt.Fprintln(p.out)
 	}
 }
@@ -148,7 +146,7 @@ func (p *page) paragraph(text string) {
 	fmt.Fprint(p.out, "\n\n")
 }
 
-// plain says in words what a script abbreviates.
+// plain replaces abbreviations of scripts by words.
 func plain(text string) string {
 	verb, rest, _ := strings.Cut(text, " ")
 	if long, ok := longVerbs[verb]; ok {
@@ -163,7 +161,7 @@ var longVerbs = map[string]string{
 	"window": "packets that may be in flight:", "persisted": "made persistent:",
 }
 
-// withReason appends what the script says about a step.
+// withReason appends the script's reason for a step.
 func withReason(text, reason string) string {
 	if reason == "" {
 		return text

@@ -10,7 +10,7 @@ import (
 // UnknownError: there is no rule of that name.
 type UnknownError struct {
 	Name    string
-	Closest []string // names that it may have been meant for, best first
+	Closest []string // similar names, best first
 }
 
 func (e *UnknownError) Error() string {
@@ -18,10 +18,10 @@ func (e *UnknownError) Error() string {
 		strings.Join(e.Closest, ", "))
 }
 
-// mostClose is how many names an UnknownError suggests.
+// mostClose limits the names that an UnknownError suggests.
 const mostClose = 3
 
-// closest returns the names that look most like name.
+// closest returns the names that are most similar to name.
 func closest(name string, names []string) []string {
 	type candidate struct {
 		name string
@@ -43,8 +43,7 @@ func closest(name string, names []string) []string {
 	return out
 }
 
-// distance counts the letters to add, drop or change that lead from a to b
-// (Levenshtein).
+// distance returns the number of letters to insert, delete or change to turn a into b (Levenshtein).
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

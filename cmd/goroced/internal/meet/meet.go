@@ -1,6 +1,6 @@
-// Package meet makes the TCP connection over which the two ends of a measurement tell one another where their
-// queue pairs are, before the messages go over RoCE. The server waits for one client. What the ends say is up to
-// the callers: pingpong speaks as libibverbs' tools do, perf as perftest does.
+// Package meet makes the TCP connection over which the two ends of a measurement exchange the addresses of their queue
+// pairs, before they send messages over RoCE. The server waits for one client. The contents of the exchange are up to
+// the caller: package pingpong uses the format of libibverbs' tools, package perf that of perftest.
 package meet
 
 import (
@@ -16,24 +16,24 @@ import (
 	"time"
 )
 
-// ErrExchange: the ends could not tell one another what they have to.
+// ErrExchange: the exchange over TCP has failed.
 var ErrExchange = errors.New("exchange with the peer failed")
 
-// Options say where the ends meet.
+// Options configure the connection.
 type Options struct {
-	Host    string        // the server; "" to be the server, on all addresses
-	Port    int           // of TCP, 1 to 65535
-	Timeout time.Duration // for reaching the server; the server waits for its client until ctx ends
+	Host    string        // host of the server; "" makes this end the server, on all addresses
+	Port    int           // TCP port, 1 to 65535
+	Timeout time.Duration // of the client to connect; a server waits for its client until ctx ends
 
-	Listening func()                   // called at the server before it waits; nil for none
-	Command   func(args string) string // how the other end is started, for errors
+	Listening func()                   // called at the server before it waits; may be nil
+	Command   func(args string) string // command line of the other end, for errors
 }
 
-// Conn is the connection to the peer. It is for one reader and one writer at a time.
+// Conn is the connection to the peer. One goroutine may read and one may write at a time.
 type Conn struct {
 	net.Conn
 	r      *bufio.Reader
-	unhook func() bool // keeps ctx's end from closing the connection
+	unhook func() bool // stops the closing of the connection by the end of ctx
 }
 
 // Connect returns the connection to the peer. It is closed when ctx ends, or by Close.
@@ -91,13 +91,13 @@ func (c *Conn) Close() error {
 	return c.Conn.Close()
 }
 
-// Limit bounds the time that what follows may take, together; 0 takes the bound away.
+// Limit sets the time that all of the following calls together may take; 0 removes the limit.
 func (c *Conn) Limit(d time.Duration) {
 	deadline := time.Time{}
 	if d > 0 {
 		deadline = time.Now().Add(d)
 	}
-	_ = c.SetDeadline(deadline) // fails on a closed connection only, as all that follows does
+	_ = c.SetDeadline(deadline) // fails only if the connection is closed, and then the following calls fail, too
 }
 
 // Send sends a message.
@@ -108,7 +108,7 @@ func (c *Conn) Send(msg []byte) error {
 	return nil
 }
 
-// Receive fills msg with what the peer sends.
+// Receive fills msg with bytes from the peer.
 func (c *Conn) Receive(msg []byte) error {
 	got, err := io.ReadFull(c.r, msg)
 	if err != nil {
@@ -117,8 +117,8 @@ func (c *Conn) Receive(msg []byte) error {
 	return nil
 }
 
-// Await returns when the peer has begun to send what Receive will return next (nil), or when it has closed the
-// connection or the limit has passed.
+// Await waits until the peer has begun to send what Receive will return next (nil), has closed the connection, or the
+// limit has passed.
 func (c *Conn) Await() error {
 	_, err := c.r.Peek(1)
 	return err

@@ -7,8 +7,7 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// binaryAddresses are addresses as they go over rdma_cm: perftest's structure as
-// 64-bit machines lay it out, big endian.
+// binaryAddresses encodes addresses for rdma_cm: perftest's structure as on 64-bit machines, big endian.
 //
 //	 0  LID, OUT, QPN, PSN, R_Key   4 bytes each
 //	20  4 bytes of padding
@@ -33,8 +32,8 @@ func (binaryAddresses) encode(a *address) []byte {
 	return msg
 }
 
-// decode reads an address, of binaryLen bytes, checking every field. A GID may be
-// missing: the connection has told it.
+// decode decodes an address of binaryLen bytes and checks every field. The GID may be missing, because the connection
+// has it.
 func (binaryAddresses) decode(msg []byte) (address, error) {
 	field := func(i int) uint32 { return binary.BigEndian.Uint32(msg[4*i:]) }
 	for _, f := range []struct {

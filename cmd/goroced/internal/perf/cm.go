@@ -16,39 +16,39 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// cmMeeting is a reliable connection by rdma_cm over which messages go as SENDs. The
-// queue pairs of the test are connected at the same port afterwards; see connectCM.
+// cmMeeting is a reliable connection by rdma_cm that carries the messages as SENDs. The queue pairs of the test are
+// connected at the same port afterwards; see connectCM.
 type cmMeeting struct {
 	binaryAddresses
 	ctx       context.Context // ends all waits
 	o         *Options
-	own       netip.Addr // own address to use; zero for any
+	own       netip.Addr // local address to use; zero for any
 	cm        *rdmacm.CM
-	listener  *rdmacm.Listener // server: of connections, this one and the test's
-	datagrams *rdmacm.Listener // server: of the test's, with UD
+	listener  *rdmacm.Listener // server: listener for connections, this one and those of the test
+	datagrams *rdmacm.Listener // server: listener for the test's UD queue pairs
 	conn      *rdmacm.Conn
 
 	pd      ib.PD
 	channel ib.Channel
 	cq      ib.CQ
 	mr      ib.MR
-	buf     []byte  // slots of cmSlotLen, one a receive
-	arrived []ib.WC // receives that nobody has taken, one a slot at most
-	unacked int     // SENDs
-	err     error   // why nothing goes any more
+	buf     []byte  // slots of cmSlotLen, one for each receive
+	arrived []ib.WC // completed receives that have not been read, at most one for each slot
+	unacked int     // outstanding SENDs
+	err     error   // why the connection cannot be used any more
 	owned   []io.Closer
 }
 
-// A receive has room for the longest message. The peer is one message ahead at most.
+// A receive has room for the longest message. The peer is at most one message ahead.
 const (
 	cmSlotLen  = 64
 	cmSlots    = 2
 	cmSendRoom = 4
 
-	cmSendID = cmSlots // after the IDs of receives, which are their slots
+	cmSendID = cmSlots // after the IDs of receives, which are slots
 )
 
-// farewell bounds how long the end of a meeting waits for the peer.
+// farewell limits the wait for the peer at the end of a meeting.
 const farewell = time.Second
 
 // meetCM connects to the server, or waits for the client.
@@ -64,7 +64,7 @@ func meetCM(ctx context.Context, dev ib.Device, o *Options) (*cmMeeting, error) 
 	return m, nil
 }
 
-// open makes what the connection needs.
+// open creates the objects that the connection needs.
 func (m *cmMeeting) open(dev ib.Device) (err error) {
 	if m.o.GIDIndex >= 0 {
 		table, err := dev.GIDs(1)
@@ -112,7 +112,7 @@ func (m *cmMeeting) connect() (err error) {
 	if m.o.server() {
 		m.conn, err = m.accept(config)
 	} else {
-		config.PathMTU = ib.MTU256 // which all ports have, and no message is longer
+		config.PathMTU = ib.MTU256 // supported by all ports, and no message is longer
 		m.conn, err = m.dial(config)
 	}
 	if err != nil {
@@ -138,7 +138,7 @@ func (m *cmMeeting) postRecv(qp ib.QP, slot int) error {
 	return err
 }
 
-// source is where connections come from.
+// source returns the source address of connections.
 func (m *cmMeeting) source() netip.AddrPort {
 	if !m.own.IsValid() {
 		return netip.AddrPort{}
@@ -146,7 +146,7 @@ func (m *cmMeeting) source() netip.AddrPort {
 	return netip.AddrPortFrom(m.own, 0)
 }
 
-// orNone is a count as rdmacm.Config has it, where 0 stands for the default.
+// orNone converts a count for rdmacm.Config, where 0 stands for the default.
 func orNone(n int) int {
 	if n == 0 {
 		return -1
@@ -169,7 +169,7 @@ func (m *cmMeeting) dial(config rdmacm.Config) (*rdmacm.Conn, error) {
 
 func (m *cmMeeting) server() string { return net.JoinHostPort(m.o.Host, strconv.Itoa(m.o.Port)) }
 
-// notListening reports whether nobody listens at the port.
+// notListening reports whether the error means that nobody listens at the port.
 func notListening(err error) bool {
 	return errors.Is(err, &rdmacm.RejectError{Reason: wire.RejectInvalidServiceID}) ||
 		errors.Is(err, &rdmacm.RejectError{Status: wire.SIDRUnsupported})
@@ -253,7 +253,7 @@ func (m *cmMeeting) receive(ctx context.Context, msg []byte) error {
 	return m.postRecv(m.conn.QP(), int(wc.ID))
 }
 
-// await waits until what is wanted is so.
+// await waits until wanted returns true.
 func (m *cmMeeting) await(ctx context.Context, wanted func() bool) error {
 	for !wanted() {
 		if m.err != nil {
@@ -272,7 +272,7 @@ func (m *cmMeeting) await(ctx context.Context, wanted func() bool) error {
 	return nil
 }
 
-// poll takes completions, and returns how many there were.
+// poll polls completions and returns their number.
 func (m *cmMeeting) poll() int {
 	var wcs [cmSlots + cmSendRoom]ib.WC
 	n, err := m.cq.Poll(wcs[:])
@@ -289,7 +289,7 @@ func (m *cmMeeting) poll() int {
 		}
 	}
 	if err != nil && m.err == nil {
-		if ended := m.conn.Err(); ended != nil { // requests that were flushed tell nothing
+		if ended := m.conn.Err(); ended != nil { // the cause of flushed requests
 			err = ended
 		}
 		m.err = fmt.Errorf("%w: the connection to %v ended: %w", ErrExchange, m.conn.RemoteAddr(), err)
@@ -310,18 +310,17 @@ func (m *cmMeeting) peer() presence {
 	return here
 }
 
-// leave does nothing: where the tools part without a word, the end of the test's
-// connections is one.
+// leave does nothing: the end of the test's connections is the message that peers wait for.
 func (m *cmMeeting) leave(time.Duration) {}
 
 func (m *cmMeeting) localAddr() netip.Addr { return m.conn.LocalAddr().Addr() }
 
-// Close ends the connection, as soon as the peer has the last message.
+// Close ends the connection, after the peer has got the last message.
 func (m *cmMeeting) Close() error {
 	if m.conn != nil {
 		ctx, cancel := context.WithTimeout(m.ctx, farewell)
 		_ = m.await(ctx, func() bool { return m.unacked == 0 })
-		_ = m.conn.Disconnect(ctx) // to no avail if the peer has gone first
+		_ = m.conn.Disconnect(ctx) // fails if the peer has left
 		cancel()
 	}
 	var errs []error

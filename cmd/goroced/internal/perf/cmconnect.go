@@ -10,8 +10,8 @@ import (
 	"github.com/goroce/goroce/roce/rdmacm"
 )
 
-// connectCM connects the queue pairs by rdma_cm, in step with the peer: the C tools
-// swap empty addresses before they do so, and afterwards.
+// connectCM connects the queue pairs by rdma_cm, in step with the peer: the C tools swap empty addresses before and
+// afterwards.
 func (s *session) connectCM() error {
 	if err := s.swapNothing(); err != nil {
 		return err
@@ -67,7 +67,7 @@ func (s *session) joinConn(ctx context.Context, qp ib.QP) (conn *rdmacm.Conn, er
 	}
 	config.PathMTU = o.MTU
 	err = s.cm.untilListening(ctx, func() error {
-		if err := qp.Modify(ib.QPAttr{State: ib.Reset}, ib.AttrState); err != nil { // ERR after a failure
+		if err := qp.Modify(ib.QPAttr{State: ib.Reset}, ib.AttrState); err != nil { // it is in ERR after a failure
 			return err
 		}
 		conn, err = s.cm.cm.Dial(ctx, s.cm.server(), config)
@@ -76,22 +76,22 @@ func (s *session) joinConn(ctx context.Context, qp ib.QP) (conn *rdmacm.Conn, er
 	return conn, err
 }
 
-// request waits for the next request of the client. Other hosts are turned down.
+// request waits for the next request of the client. Requests of other hosts are rejected.
 func (m *cmMeeting) request(ctx context.Context, l *rdmacm.Listener) (*rdmacm.Request, error) {
 	for {
 		r, err := l.Request(ctx)
 		if err != nil || r.RemoteAddr().Addr() == m.conn.RemoteAddr().Addr() {
 			return r, err
 		}
-		_ = r.Reject(nil) // it may have given up
+		_ = r.Reject(nil) // fails if the host has given up
 	}
 }
 
-// listenEach is how often a client looks whether the server listens already: the C
-// tool begins to after the step that precedes.
+// listenEach is the interval at which a client tries to connect: the C tool starts to listen only after the preceding
+// step.
 const listenEach = 50 * time.Millisecond
 
-// untilListening runs f again as long as nobody listens.
+// untilListening calls f again as long as nobody listens.
 func (m *cmMeeting) untilListening(ctx context.Context, f func() error) error {
 	for {
 		err := f()
@@ -117,7 +117,7 @@ func (m *cmMeeting) stopListening() error {
 	return err
 }
 
-// offer takes the client's request for datagrams to queue pair i.
+// offer answers the client's request for datagrams to queue pair i.
 func (s *session) offer(ctx context.Context, i int) error {
 	if err := s.e.readyDatagrams(i); err != nil {
 		return err
@@ -133,7 +133,7 @@ func (s *session) offer(ctx context.Context, i int) error {
 	return s.e.addAH(ah)
 }
 
-// resolve asks where the datagrams of queue pair i go.
+// resolve asks for the destination of queue pair i's datagrams.
 func (s *session) resolve(ctx context.Context, i int) (err error) {
 	if err := s.e.readyDatagrams(i); err != nil {
 		return err
@@ -162,9 +162,8 @@ func (e *endpoint) readyDatagrams(i int) error {
 	return e.qps[i].Modify(ib.QPAttr{State: ib.RTS, SQPSN: e.local[i].psn}, tr.rts)
 }
 
-// introduce sends the peer the datagram by which the C tools learn a client's QPN:
-// their servers wait for it. Those of goroce have no receive for it, as the address
-// that they get next tells the same.
+// introduce sends the datagram from which the C tools' servers learn the client's QPN, and which they wait for. Servers
+// of goroce have no receive for it and drop it, because the address that follows has the QPN, too.
 func (e *endpoint) introduce(ctx context.Context, i int, peer ib.QPN) error {
 	_, err := e.qps[i].PostSend([]ib.SendWR{{Opcode: ib.WRSendImm, Flags: ib.SendSignaled, Imm: uint32(e.qps[i].Num()),
 		SGL: []ib.SGE{{Addr: e.mr.Addr(), Length: 4, LKey: e.mr.LKey()}}, AH: e.ahs[i].Num(), RemoteQPN: peer,
@@ -183,8 +182,7 @@ func (e *endpoint) introduce(ctx context.Context, i int, peer ib.QPN) error {
 	}
 }
 
-// part ends the connections by rdma_cm as the C tools do: the server asks for it, and
-// the client waits until it has.
+// part ends the connections by rdma_cm as the C tools do: the server disconnects, and the client waits for that.
 func (e *endpoint) part(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, e.o.Timeout)
 	defer cancel()

@@ -12,11 +12,11 @@ import (
 	"github.com/goroce/goroce/roce/rdmacm"
 )
 
-// qkey is the C tool's; queue pairs that rdma_cm connects have its own.
+// qkey is the C tool's Q_Key; queue pairs that are connected by rdma_cm use rdma_cm's.
 const qkey = 0x11111111
 
-// Work request IDs say what completed: a receive or a send, of which queue pair,
-// and of how many requests the completion tells.
+// Work request IDs have the kind of request, the index of the queue pair, and the number of requests that the
+// completion stands for.
 const (
 	recvID     = 0
 	sendID     = 1
@@ -33,12 +33,12 @@ func workKind(id uint64) int    { return int(id & (1<<kindBits - 1)) }
 func workIndex(id uint64) int   { return int(id >> kindBits & (1<<indexBits - 1)) }
 func workCount(id uint64) int64 { return int64(id >> countShift) }
 
-// endpoint is the queue pairs of an end, with their memory.
+// endpoint has the queue pairs of an end with their memory.
 type endpoint struct {
 	o       *Options
 	t       *traits
 	meeting meeting
-	cycle   int // length of the piece that small messages go round
+	cycle   int // length of the piece that small messages use in turn
 	size    int // bytes of a message
 
 	pd      ib.PD
@@ -54,17 +54,17 @@ type endpoint struct {
 	mem           *memory
 	local, remote []address
 
-	stock    []int // receives that are posted, by queue pair
+	stock    []int // posted receives, by queue pair
 	recvs    []ib.RecvWR
 	recvList []ib.SGE
 
 	schedule schedule
 	patience patience
-	done     atomic.Int64 // messages, for the progress
+	done     atomic.Int64 // number of messages, for the progress
 	wcs      [64]ib.WC
 }
 
-// newEndpoint makes the queue pairs, and takes those to INIT that rdma_cm will not.
+// newEndpoint creates the queue pairs, and takes them to INIT unless rdma_cm does.
 func newEndpoint(dev ib.Device, s *session) (e *endpoint, err error) {
 	e = &endpoint{o: s.o, t: s.t, meeting: s.meeting, cycle: s.cycle, qkey: qkey, mem: newMemory(dev, s.o, s.cycle)}
 	if s.o.CM {
@@ -83,7 +83,7 @@ func newEndpoint(dev ib.Device, s *session) (e *endpoint, err error) {
 	return e, nil
 }
 
-// open makes what the queue pairs need.
+// open creates the objects that the queue pairs need.
 func (e *endpoint) open(dev ib.Device) (err error) {
 	if e.pd, err = dev.AllocPD(); err != nil {
 		return err
@@ -132,7 +132,7 @@ func (e *endpoint) openQPs() error {
 
 func (e *endpoint) own(c io.Closer) { e.owned = append(e.owned, c) }
 
-// close frees what was made, last first.
+// close closes the objects, last first.
 func (e *endpoint) close() error {
 	e.schedule.cancel()
 	var errs []error
@@ -142,7 +142,7 @@ func (e *endpoint) close() error {
 	return errors.Join(errs...)
 }
 
-// addresses works out what to tell the peer.
+// addresses sets the addresses to send to the peer.
 func (e *endpoint) addresses(gid ib.GID) {
 	outstanding := 1
 	if e.o.fetches() {
@@ -159,7 +159,7 @@ func (e *endpoint) addresses(gid ib.GID) {
 // hopLimit is the C tool's.
 const hopLimit = 64
 
-// connect takes the queue pairs to RTS, with the C tools' settings.
+// connect takes the queue pairs to RTS, with the attributes of the C tools.
 func (e *endpoint) connect(sgid int) error {
 	for i, qp := range e.qps {
 		local, remote := &e.local[i], &e.remote[i]
@@ -191,7 +191,7 @@ func (e *endpoint) connect(sgid int) error {
 	return nil
 }
 
-// addAH says where the datagrams of the next queue pair go.
+// addAH creates the address handle for the next queue pair.
 func (e *endpoint) addAH(attr ib.AHAttr) error {
 	ah, err := e.pd.CreateAH(attr)
 	if err != nil {
@@ -202,7 +202,7 @@ func (e *endpoint) addAH(attr ib.AHAttr) error {
 	return nil
 }
 
-// maxOutstanding is how many READs and atomics this end keeps in flight at most.
+// maxOutstanding returns how many READs and atomics this end keeps in flight.
 func (e *endpoint) maxOutstanding() int {
 	if e.o.fetches() {
 		return e.o.Outstanding
@@ -210,8 +210,7 @@ func (e *endpoint) maxOutstanding() int {
 	return 1
 }
 
-// restock posts receives where they run low, so that all of RxDepth are posted.
-// They share an area: nobody looks at the data.
+// restock posts receives where few are left, up to RxDepth. They share an area, because nobody looks at the data.
 func (e *endpoint) restock() error {
 	if !e.o.receives() {
 		return nil
@@ -224,7 +223,7 @@ func (e *endpoint) restock() error {
 	return nil
 }
 
-// recvBatch is how many receives are posted at once.
+// recvBatch is the number of receives that are posted at once.
 const recvBatch = 64
 
 func (e *endpoint) restockQP(i int) error {

@@ -22,17 +22,15 @@ import (
 //	keys      where a queue pair and its memory are; see address
 //	report    what an end has measured of bandwidth, five messages of 8 bytes
 //
-// Numbers are big endian, fractions too. Keys are swapped as often as the ends have
-// to wait for one another, too.
+// Numbers are big endian, fractions too. Addresses ("keys") are also swapped to wait for one another.
 const (
 	versionLen = 16
 	version    = "6.06"
-	// goroceMark stands behind the NUL of a goroce end's version, where the C tools
-	// do not look.
+	// goroceMark follows the NUL of a goroce end's version, where the C tools ignore it.
 	goroceMark = "goroce"
 
-	// oldestVersion is that which perftest 6.06 still speaks with. From newestVersion
-	// on the C tools count otherwise, and later ones negotiate.
+	// oldestVersion is the oldest version that perftest 6.06 accepts. From newestVersion on the C tools count
+	// differently, and later ones negotiate.
 	oldestVersion, newestVersion = 5.70, 7
 )
 
@@ -59,7 +57,7 @@ func decodeVersion(msg []byte) (text string, goroce bool, err error) {
 
 func encodeInt(v int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(v)) }
 
-// decodeInt reads a number of the peer's that may be lo to hi.
+// decodeInt decodes a number of the peer, which must be in lo to hi.
 func decodeInt(msg []byte, what string, lo, hi int) (int, error) {
 	v := int(int32(binary.BigEndian.Uint32(msg)))
 	if v < lo || v > hi {
@@ -78,17 +76,17 @@ func decodeMTU(msg []byte) (ib.MTU, error) {
 	return m, nil
 }
 
-// address is what an end tells of a queue pair. Over TCP it goes as the text
+// address is the address of a queue pair and its memory. Over TCP it is the text
 //
 //	LID:OUT:QPN:PSN:RKEY:VADDR:GID:SRQN:
 //
-// of 4, 4, 6, 6, 8, 16, 16 x 2 and 8 hexadecimal digits, the bytes of the GID with
-// colons between them, and a NUL; over rdma_cm as a C structure, see binary.go.
+// of 4, 4, 6, 6, 8, 16, 16 x 2 and 8 hexadecimal digits, with colons between the bytes of the GID, and a NUL; over
+// rdma_cm it is a C structure, see binary.go.
 type address struct {
 	lid         uint16 // 0 on Ethernet
-	outstanding int    // READs and atomics in flight that it takes
+	outstanding int    // READs and atomics that the end accepts at a time
 	qpn         ib.QPN
-	psn         ib.PSN // of the first packet that it sends
+	psn         ib.PSN // of the first packet that the queue pair sends
 	rkey        ib.Key
 	vaddr       uint64
 	gid         ib.GID
@@ -100,7 +98,7 @@ const (
 	addressFields = 6 + len(ib.GID{}) + 1
 )
 
-// textAddresses are addresses as they go over TCP.
+// textAddresses encodes addresses for TCP.
 type textAddresses struct{}
 
 func (textAddresses) encode(a *address) []byte {
@@ -112,7 +110,7 @@ func (textAddresses) encode(a *address) []byte {
 	return fmt.Appendf(msg, "%08x:\x00", a.srqn)
 }
 
-// decode reads an address, checking every field.
+// decode decodes an address and checks every field.
 func (textAddresses) decode(msg []byte) (a address, err error) {
 	text := strings.TrimRight(string(msg), "\x00")
 	bad := func(why string) (address, error) {
@@ -146,9 +144,8 @@ func (textAddresses) decode(msg []byte) (a address, err error) {
 	return a, nil
 }
 
-// figures are what an end reports of its bandwidth: the size and number of messages,
-// bytes and messages a second. On the wire bandwidth is in the unit that the sender
-// was started for.
+// figures are the bandwidth results of an end: size and number of messages, bytes and messages per second. Bandwidth is
+// in the unit of the sender's options.
 type figures [5]uint64
 
 func (b *Row) figures() figures {

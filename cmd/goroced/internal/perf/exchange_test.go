@@ -17,7 +17,8 @@ import (
 
 // The C tool's message for OUT 16, QPN 0x12, PSN 0x123456, R_Key 0x1a2b3c4d, memory
 // at 0x7f0012345000 and GID ::ffff:10.0.0.1.
-const message = "0000:0010:000012:123456:1a2b3c4d:00007f0012345000:00:00:00:00:00:00:00:00:00:00:ff:ff:0a:00:00:01:00000000:\x00"
+const message = "0000:0010:000012:123456:1a2b3c4d:00007f0012345000:" +
+	"00:00:00:00:00:00:00:00:00:00:ff:ff:0a:00:00:01:00000000:\x00"
 
 var messageAddress = address{outstanding: 16, qpn: 0x12, psn: 0x123456, rkey: 0x1a2b3c4d, vaddr: 0x7f0012345000,
 	gid: ib.GIDFromAddr(netip.MustParseAddr("10.0.0.1"))}

@@ -10,8 +10,8 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// localGID chooses a row of the table: the one with that index or, if the index is negative, the one that suits
-// the connection to the peer.
+// localGID returns the row of the table with that index or, if the index is negative, the one that fits the connection
+// to the peer.
 func localGID(table []ib.GIDEntry, index int, local netip.Addr) (*ib.GIDEntry, error) {
 	if index >= 0 || len(table) == 0 {
 		i := slices.IndexFunc(table, func(e ib.GIDEntry) bool { return e.Index == index })
@@ -24,7 +24,7 @@ func localGID(table []ib.GIDEntry, index int, local netip.Addr) (*ib.GIDEntry, e
 	return meet.GID(table, local), nil
 }
 
-// gidText is a GID as perftest prints it: its bytes in decimal.
+// gidText formats a GID as perftest does: its bytes in decimal.
 func gidText(g ib.GID) string {
 	var b strings.Builder
 	for i, v := range g {

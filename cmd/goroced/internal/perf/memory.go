@@ -10,17 +10,15 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// Messages that are small go round a piece of memory, of a page at least, a cache
-// line apart; larger ones have one place. The ends agree on how long the piece is:
-// the larger of their pages.
+// Small messages use a piece of memory in turn, at least a page long, at the distance of a cache line; larger messages
+// use one place. The ends agree on the length of the piece (cycle): the larger of their page sizes.
 const (
 	minCycle  = 4096
 	maxCycle  = 1 << 20
 	cacheLine = 64
 )
 
-// area is the memory of a queue pair in one direction. With UD the place of a GRH
-// stands before the message.
+// areaSize returns the size of a queue pair's memory for one direction. With UD, room for a GRH precedes the message.
 func areaSize(o *Options, cycle int) int {
 	n := max(o.Size, cycle)
 	if o.datagrams() {
@@ -31,17 +29,15 @@ func areaSize(o *Options, cycle int) int {
 
 func roundUp(n, to int) int { return (n + to - 1) / to * to }
 
-// memory is where the messages lie: the areas that are sent from, and those that
-// the peer's messages arrive in or that it reads.
+// memory has the messages: the areas to send from, and those that the peer's messages arrive in or that it reads.
 type memory struct {
 	buf  []byte
 	area int
 	qps  int
 }
 
-// newMemory allocates the areas and fills them with noise, the same at each end:
-// what is sent differs from what is there, so that data which did not arrive can be
-// told. A message of Write Lat is seen by its last byte, which begins as 0.
+// newMemory allocates the areas and fills them with pseudo-random bytes, equal at both ends. The two areas differ, so
+// data that did not arrive can be detected. A message of Write Lat is detected by its last byte, which is 0 at first.
 func newMemory(dev ib.Device, o *Options, cycle int) *memory {
 	m := &memory{area: areaSize(o, cycle), qps: o.NumQP}
 	m.buf = device.Memory(dev, 2*m.qps*m.area)
@@ -52,11 +48,11 @@ func newMemory(dev ib.Device, o *Options, cycle int) *memory {
 	return m
 }
 
-// out and in are the offsets of a queue pair's areas.
+// out and in return the offsets of a queue pair's areas.
 func (m *memory) out(qp int) int { return qp * m.area }
 func (m *memory) in(qp int) int  { return (m.qps + qp) * m.area }
 
-// places says how messages of a size go round: so many places, so far apart.
+// places returns how many places messages of a size use, and their distance.
 func places(size, cycle int) (n, step int) {
 	step = roundUp(size, cacheLine)
 	if 2*size > cycle {
@@ -76,7 +72,7 @@ func newPollByte(b *byte) pollByte {
 	return pollByte{(*uint32)(unsafe.Add(unsafe.Pointer(b), -int(shift))), shift}
 }
 
-// load reads the byte, by an atomic load of the word around it.
+// load loads the byte, by an atomic load of the word that contains it.
 func (p pollByte) load() byte {
 	var bytes [4]byte
 	binary.NativeEndian.PutUint32(bytes[:], atomic.LoadUint32(p.word))

@@ -9,56 +9,56 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// Options of Run. Start from Defaults. What is marked (both) must be the same at
-// both ends: nothing of it goes over the wire.
+// Options of Run. Start from Defaults. Options marked (both) must be equal at both ends, because they are not
+// transmitted.
 type Options struct {
 	Op      Op      // (both)
 	Test    Test    // (both)
 	Service Service // (both)
 
-	Host string // where the server is; "" makes this end the server
-	Port int    // TCP port of the server, or with CM rdma_cm's
-	CM   bool   // meet and connect by rdma_cm, not over TCP (both); the C tools do not with UC
+	Host string // host of the server; "" makes this end the server
+	Port int    // TCP port of the server, or its rdma_cm port if CM is set
+	CM   bool   // connect by rdma_cm instead of TCP (both); the C tools cannot with UC
 
-	GIDIndex int    // local address; -1 takes the one that the TCP connection uses
-	MTU      ib.MTU // path MTU, 0 for the port's; the smaller of both ends' is used
+	GIDIndex int    // index of the local address; -1: the address of the TCP connection
+	MTU      ib.MTU // path MTU, 0: the port's; the smaller one of both ends is used
 
 	Size     int           // bytes of a message (both)
-	All      bool          // all sizes from 2 to Size or, with Size 0, to 8 MiB, in powers of two (both)
-	Iters    int           // messages of each queue pair and size, each way (both)
-	Duration time.Duration // run for so long instead, and measure its middle half (both)
+	All      bool          // all powers of two from 2 to Size, or to 8 MiB if Size is 0 (both)
+	Iters    int           // messages of each queue pair and size in each direction (both)
+	Duration time.Duration // run for this time instead, and measure its middle half (both)
 	NumQP    int           // queue pairs (both)
 
 	Bidirectional bool // both ends send; BW only (both)
 
-	TxDepth  int // requests in flight of a queue pair
-	RxDepth  int // receives to keep posted on a queue pair; Send only
-	CQMod    int // a completion is asked for each so many requests; 0 chooses
-	PostList int // requests to post at a time; 0 as many as there is room for
-	Inline   int // messages up to this size are copied into the request
+	TxDepth  int // outstanding requests of a queue pair
+	RxDepth  int // receives that are kept posted on a queue pair; Send only
+	CQMod    int // every CQMod-th request makes a completion; 0 chooses
+	PostList int // requests to post at a time; 0: as many as there is room for
+	Inline   int // messages up to this size are sent inline
 
-	// Outstanding is how many READs or atomics a queue pair has in flight; 0 takes the most that
-	// the device can. Read and Atomic only.
+	// Outstanding is the number of READs or atomics that a queue pair keeps in flight; 0 stands for the device's limit.
+	// Read and Atomic only.
 	Outstanding int
 	AtomicOp    AtomicOp // Atomic only
-	Events      bool     // sleep until completions arrive, rather than poll
+	Events      bool     // sleep until completions arrive instead of polling
 
 	AckTimeout int // RC: code t of the local ACK timeout, 4.096 us * 2^t
-	RetryCount int // RC: how often a packet is sent again before the peer counts as gone
+	RetryCount int // RC: retransmissions of a packet before the peer counts as dead
 
-	// Timeout bounds the TCP connection, each message of the meeting, and how long
-	// nothing may happen in a run. A server waits for its client without limit.
+	// Timeout limits the TCP connection's setup, each message of the exchange, and how long nothing may happen in a
+	// run. A server waits for its client without limit.
 	Timeout time.Duration
 
-	Gbits bool // bandwidth in Gb/s, not in MiB/s
+	Gbits bool // bandwidth in Gb/s instead of MiB/s
 
-	Out io.Writer // what the C tool prints
+	Out io.Writer // output of the C tool
 	Log io.Writer // advice and progress for people; may be nil
 
-	inspect func(*endpoint) // tests look at the memory before it is freed
+	inspect func(*endpoint) // for tests: called before the memory is freed
 }
 
-// MaxSize bounds a message, and all memory of an end.
+// MaxSize limits the size of a message, and the memory of an end.
 const MaxSize = 1 << 30
 
 // largest is the last size of Options.All.
@@ -83,7 +83,7 @@ func (o *Options) traits() *traits { return &tests[o.Op][o.Test] }
 
 func (o *Options) server() bool { return o.Host == "" }
 
-// normalize fills in what Options leave open.
+// normalize fills in defaults.
 func (o *Options) normalize(attr *ib.DeviceAttr, port *ib.PortAttr) {
 	if o.Log == nil {
 		o.Log = io.Discard
@@ -108,14 +108,14 @@ func (o *Options) normalize(attr *ib.DeviceAttr, port *ib.PortAttr) {
 	}
 }
 
-// A completion each hundred messages is the C tool's default, and one each message
-// above 8 KiB. A quarter of the queue keeps the other three at work.
+// By default every hundredth message makes a completion, as in the C tool, and every message above 8 KiB. A quarter of
+// the queue keeps the other three quarters busy.
 const (
 	maxCQMod = 100
 	noCQMod  = 8192
 )
 
-// check refuses options that cannot work, before the peer learns of this end.
+// check refuses invalid options before the peer is contacted.
 func (o *Options) check(attr *ib.DeviceAttr, port *ib.PortAttr) error {
 	limit := min(MaxSize, int(port.MaxMsgSize))
 	if o.Op == Atomic {
@@ -148,10 +148,10 @@ func (o *Options) check(attr *ib.DeviceAttr, port *ib.PortAttr) error {
 	return o.checkPath(attr, port)
 }
 
-// maxQP is that of the C tool.
+// maxQP is the C tool's limit.
 const maxQP = 16384
 
-// checkTest refuses what the test does not allow.
+// checkTest refuses options that are not valid for the test.
 func (o *Options) checkTest() error {
 	t := o.traits()
 	switch {
@@ -184,7 +184,7 @@ func (o *Options) checkTest() error {
 	return nil
 }
 
-// checkPath refuses what the path, or the device, does not carry.
+// checkPath refuses options that the path, or the device, does not support.
 func (o *Options) checkPath(attr *ib.DeviceAttr, port *ib.PortAttr) error {
 	switch {
 	case !o.MTU.Valid():
@@ -207,8 +207,8 @@ func (o *Options) checkPath(attr *ib.DeviceAttr, port *ib.PortAttr) error {
 	return nil
 }
 
-// sendDepth is the length of a send queue. A test of latency asks for a completion
-// now and then only, and needs room in between.
+// sendDepth returns the length of a send queue. A latency test requests completions only from time to time, and needs
+// room in between.
 func (o *Options) sendDepth() int {
 	if o.Test == Lat {
 		return max(o.TxDepth, 4*latCQMod)
@@ -216,7 +216,7 @@ func (o *Options) sendDepth() int {
 	return o.TxDepth
 }
 
-// sizes are those of the messages, one run each.
+// sizes returns the sizes of the messages, each of which is a run.
 func (o *Options) sizes() (sizes []int) {
 	if !o.All {
 		return []int{o.Size}

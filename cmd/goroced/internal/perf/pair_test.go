@@ -106,11 +106,15 @@ func TestPairs(t *testing.T) {
 	}{
 		{"plain", always, func(*Options) {}, wrap.FaultConfig{}},
 		{"four queue pairs", bw, func(o *Options) { o.NumQP = 4 }, wrap.FaultConfig{}},
-		{"events", func(o *Options) bool { return !o.traits().memory }, func(o *Options) { o.Events = true }, wrap.FaultConfig{}},
+		{"events", func(o *Options) bool { return !o.traits().memory }, func(o *Options) { o.Events = true },
+			wrap.FaultConfig{}},
 		{"duration", always, func(o *Options) { o.Duration = 100 * time.Millisecond }, wrap.FaultConfig{}},
-		{"all sizes", func(o *Options) bool { return o.Op != Atomic }, func(o *Options) { o.All, o.Size, o.Iters = true, 1024, 30 }, wrap.FaultConfig{}},
+		{"all sizes", func(o *Options) bool { return o.Op != Atomic },
+			func(o *Options) { o.All, o.Size, o.Iters = true, 1024, 30 }, wrap.FaultConfig{}},
 		{"both directions", bw, func(o *Options) { o.Bidirectional = true }, wrap.FaultConfig{}},
-		{"both directions for a while", bw, func(o *Options) { o.Bidirectional, o.Duration = true, 100*time.Millisecond }, wrap.FaultConfig{}},
+		{"both directions for a while", bw, func(o *Options) {
+			o.Bidirectional, o.Duration = true, 100*time.Millisecond
+		}, wrap.FaultConfig{}},
 		{"both directions, all sizes", func(o *Options) bool { return o.Test == BW && o.Op != Atomic },
 			func(o *Options) { o.Bidirectional, o.All, o.Size, o.Iters = true, true, 256, 30 }, wrap.FaultConfig{}},
 		{"inline", func(o *Options) bool { return !o.fetches() }, func(o *Options) { o.Size, o.Inline = 64, 64 },
@@ -124,8 +128,10 @@ func TestPairs(t *testing.T) {
 		{"rdma_cm, four queue pairs", bw, func(o *Options) { o.CM, o.NumQP, o.Bidirectional = true, 4, true },
 			wrap.FaultConfig{}},
 		{"rdma_cm, losses", func(o *Options) bool { return rc(o) && o.Op == Write },
-			func(o *Options) { o.CM, o.Size, o.Iters, o.AckTimeout = true, min(o.Size, 1024), 50, lossTimeout }, wrap.FaultConfig{Drop: 0.02, Seed: 9}},
-		{"losses", rc, func(o *Options) { o.Size, o.Iters, o.AckTimeout = min(o.Size, 1024), 100, lossTimeout }, wrap.FaultConfig{Drop: 0.02, Seed: 7}},
+			func(o *Options) { o.CM, o.Size, o.Iters, o.AckTimeout = true, min(o.Size, 1024), 50, lossTimeout },
+			wrap.FaultConfig{Drop: 0.02, Seed: 9}},
+		{"losses", rc, func(o *Options) { o.Size, o.Iters, o.AckTimeout = min(o.Size, 1024), 100, lossTimeout },
+			wrap.FaultConfig{Drop: 0.02, Seed: 7}},
 	} {
 		for _, o := range pairs() {
 			if !c.where(&o) {
@@ -391,7 +397,8 @@ func TestNoServer(t *testing.T) {
 	o := Defaults(Write, BW)
 	o.CM, o.Host = true, addr.String()
 	client := start(t, dev, o)
-	if err := client.Wait(t); err == nil || !strings.Contains(err.Error(), "start it there first: `goroced perf write bw -R`") {
+	if err := client.Wait(t); err == nil || !strings.Contains(err.Error(),
+		"start it there first: `goroced perf write bw -R`") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -11,30 +11,30 @@ import (
 )
 
 var (
-	// ErrSilent: nothing has happened for as long as Options.Timeout.
+	// ErrSilent: nothing has happened for Options.Timeout.
 	ErrSilent = errors.New("the peer fell silent")
-	// ErrPeerLeft: the peer ended before it had done its part.
+	// ErrPeerLeft: the peer has ended before its part was done.
 	ErrPeerLeft = errors.New("the peer has left")
-	// ErrData: a message was not what it should be.
+	// ErrData: a message was not as expected.
 	ErrData = errors.New("unexpected message")
 )
 
-// Polling goes on without a look at the clock; these are the looks in between.
+// Polling does not read the clock each time; these are the intervals.
 const (
-	yieldEach = 16   // empty polls: let other goroutines run, of which the peer may be one
-	lookEach  = 1024 // empty polls: look whether waiting is of use
+	yieldEach = 16   // empty polls: let other goroutines run, one of which may be the peer
+	lookEach  = 1024 // empty polls: check whether waiting still makes sense
 
 	// grace is how long after the peer's end something may still arrive.
 	grace = 200 * time.Millisecond
-	// nap bounds a sleep for events, after which the rest is looked at.
+	// nap limits a wait for events, after which everything else is checked.
 	nap = 50 * time.Millisecond
 )
 
-// patience waits for something to happen.
+// patience decides how long to wait for something to happen.
 type patience struct {
 	misses int
-	since  time.Time     // the first look that found nothing; zero before
-	quiet  time.Duration // from then to the last look
+	since  time.Time     // the first check that found nothing; zero before
+	quiet  time.Duration // time from then to the last check
 }
 
 func (p *patience) hit() {
@@ -43,8 +43,7 @@ func (p *patience) hit() {
 	}
 }
 
-// miss is called after each look that found nothing, and reports whether it is time
-// for a closer one.
+// miss must be called after each poll that has found nothing. It returns true if it is time to call look.
 func (p *patience) miss() bool {
 	p.misses++
 	if p.misses%yieldEach == 0 {
@@ -53,7 +52,7 @@ func (p *patience) miss() bool {
 	return p.misses%lookEach == 0
 }
 
-// look notes for how long nothing happened.
+// look records how long nothing has happened.
 func (p *patience) look(now time.Time) {
 	if p.since.IsZero() {
 		p.since = now
@@ -62,7 +61,7 @@ func (p *patience) look(now time.Time) {
 	p.quiet = now.Sub(p.since)
 }
 
-// poll moves completions to e.wcs and returns how many, which may be none.
+// poll moves completions to e.wcs and returns their number, which may be 0.
 func (e *endpoint) poll(ctx context.Context) (int, error) {
 	n, err := e.cq.Poll(e.wcs[:])
 	switch {
@@ -77,7 +76,7 @@ func (e *endpoint) poll(ctx context.Context) (int, error) {
 	return 0, e.miss(ctx)
 }
 
-// miss is called when nothing was found.
+// miss must be called when nothing was found.
 func (e *endpoint) miss(ctx context.Context) error {
 	if !e.patience.miss() {
 		return nil
@@ -85,9 +84,8 @@ func (e *endpoint) miss(ctx context.Context) error {
 	return e.look(ctx)
 }
 
-// sleep waits for an event and asks for the next. It may be that of a completion
-// which was polled before. The caller polls again, as completions that came before
-// Arm make no event.
+// sleep waits for an event and arms the CQ again. The event may belong to a completion that has been polled already.
+// The caller must poll again, because completions that arrive before Arm raise no event.
 func (e *endpoint) sleep(ctx context.Context) error {
 	wait, cancel := context.WithTimeout(ctx, nap)
 	defer cancel()
@@ -100,7 +98,7 @@ func (e *endpoint) sleep(ctx context.Context) error {
 	return e.look(ctx)
 }
 
-// look gives up where waiting is of no use.
+// look returns an error if waiting makes no sense any more.
 func (e *endpoint) look(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -124,7 +122,7 @@ func (e *endpoint) silent(quiet time.Duration) error {
 	return err
 }
 
-// explain adds to a failed completion what it most likely means.
+// explain adds the most likely cause to the error of a failed completion.
 func (e *endpoint) explain(err error) error {
 	peer := e.remote[0].gid.Addr()
 	var wc *ib.WCError

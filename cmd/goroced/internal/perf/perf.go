@@ -8,11 +8,10 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// Run plays one end of a test on dev and prints what the C tool prints.
+// Run runs one end of a test on dev and prints what the C tool prints.
 //
-// Errors: ib.AttrError for options that cannot work, before the peer is bothered;
-// ErrExchange; ErrSilent and ErrPeerLeft; ErrData; ib.WCError for a request that
-// failed.
+// Errors: ib.AttrError for invalid options, before the peer is contacted; ErrExchange; ErrSilent and ErrPeerLeft;
+// ErrData; ib.WCError for a failed request.
 func Run(ctx context.Context, dev ib.Device, o Options) (rep *Report, err error) {
 	if !o.known() {
 		return nil, ib.Refuse("perf", "Op", fmt.Sprintf("%v %v", o.Op, o.Test),
@@ -50,7 +49,7 @@ func Run(ctx context.Context, dev ib.Device, o Options) (rep *Report, err error)
 	return &s.report, nil
 }
 
-// run goes through the session.
+// run runs all parts of the session.
 func (s *session) run(ctx context.Context, dev ib.Device, device string) (err error) {
 	if s.gid, err = localGID(s.table, s.o.GIDIndex, s.meeting.localAddr()); err != nil {
 		return err
@@ -80,7 +79,7 @@ func (s *session) run(ctx context.Context, dev ib.Device, device string) (err er
 	return nil
 }
 
-// suspect adds to an error of the exchange what it most likely means.
+// suspect adds the most likely cause to an error of the exchange.
 func (s *session) suspect(err error) error {
 	if !errors.Is(err, ErrExchange) {
 		return err

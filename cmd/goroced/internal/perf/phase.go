@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// phase is the part of a run of a given duration: the first and the last quarter
-// are not measured. A run of a given number of messages is measured all the time.
+// phase is a part of a run with a given duration, whose first and last quarter are not measured. A run with a given
+// number of messages is measured all the time.
 type phase int32
 
 const (
@@ -16,13 +16,13 @@ const (
 	ended
 )
 
-// schedule is the phases of a run.
+// schedule has the phases of a run.
 type schedule struct {
 	now    atomic.Int32 // phase
 	timers []*time.Timer
 }
 
-// set makes a schedule for a run that has not begun.
+// set sets the schedule of a run that has not begun.
 func (s *schedule) set(d time.Duration) {
 	s.cancel()
 	if d == 0 {
@@ -45,7 +45,7 @@ func (s *schedule) begin(d time.Duration) {
 	}
 }
 
-// enter goes on to a phase. Timers that are late fire in any order.
+// enter goes to a phase. It only goes forward, because late timers fire in any order.
 func (s *schedule) enter(p phase) {
 	for {
 		now := s.now.Load()

@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// The text is perftest's, to the space, so that scripts which read its output read
-// ours.
+// The text equals perftest's, including spaces, so that scripts can parse it.
 
 const resultLine = "---------------------------------------------------------------------------------------\n"
 
@@ -15,12 +14,12 @@ const waiting = "\n************************************\n" +
 	"* Waiting for client to connect... *\n" +
 	"************************************\n"
 
-// waitingCM is what a server says behind the description of a test by rdma_cm, though
-// the client has connected by then.
+// waitingCM is printed by a server after the description of a test with rdma_cm, although the client is connected by
+// then.
 const waitingCM = " Waiting for client rdma_cm QP to connect\n" +
 	" Please run the same command with the IB/RoCE interface IP\n" + resultLine
 
-// title is the test's name: "RDMA_Write Bidirectional BW Test".
+// title returns the name of the test: "RDMA_Write Bidirectional BW Test".
 func (o *Options) title() string {
 	t := o.traits()
 	words := []string{t.title}
@@ -41,7 +40,7 @@ func (o *Options) title() string {
 	return strings.Join(append(words, "Test"), " ")
 }
 
-// info describes the test.
+// info returns the description of the test.
 func (o *Options) info(device string, gidIndex int) Info {
 	i := Info{Test: o.title(), DualPort: "OFF", Device: device, NumQP: o.NumQP, Transport: "IB",
 		Connection: o.Service.String(), SRQ: "OFF", MTU: int(o.MTU), LinkType: "Ethernet", GIDIndex: gidIndex,
@@ -97,8 +96,7 @@ func (i *Info) print(w io.Writer) {
 	fmt.Fprintf(w, " Data ex. method : %s\n%s", i.Exchange, resultLine)
 }
 
-// print writes an address as perftest does, which prints a LID of 0 without 0x, and
-// with rdma_cm nothing of the memory.
+// print prints an address as perftest does: a LID of 0 has no 0x, and with rdma_cm the memory is left out.
 func (a *address) print(w io.Writer, side string, o *Options) {
 	lid := "0000"
 	if a.lid != 0 {
@@ -114,10 +112,10 @@ func (a *address) print(w io.Writer, side string, o *Options) {
 	fmt.Fprintf(w, "\n GID: %s\n", gidText(a.gid))
 }
 
-// hexText is C's %#0*x: the width counts the 0x.
+// hexText is C's %#0*x, whose width includes the 0x.
 func hexText(v uint64, width int) string { return fmt.Sprintf("0x%0*x", width-2, v) }
 
-// header begins the table of results.
+// header returns the header of the table of results.
 func (o *Options) header() string {
 	switch {
 	case o.Test == BW:

@@ -8,12 +8,11 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Report is what a run has measured. As JSON it has perftest's names.
+// Report is the result of a run. JSON names are perftest's.
 type Report struct {
 	Info Info `json:"test_info"`
-	// Results hold one row a size. The server of a test that is one-sided, and not
-	// bidirectional, has what the client reports: the last row of a bandwidth test,
-	// and none of latency.
+	// Results has a row for each size. The server of a one-sided test that is not bidirectional has what the client
+	// reports: the last row of a bandwidth test, and nothing of a latency test.
 	Results []Row `json:"results"`
 }
 
@@ -43,24 +42,23 @@ type Info struct {
 // Row is the result of one size.
 type Row struct {
 	Size       int     `json:"MsgSize"`
-	Iterations int64   `json:"n_iterations"` // messages that were measured, all queue pairs together
+	Iterations int64   `json:"n_iterations"` // messages that were measured, of all queue pairs
 	Lost       int64   `json:"lost,omitempty"`
-	Seconds    float64 `json:"seconds,omitempty"` // that they took; 0 if the peer has measured
+	Seconds    float64 `json:"seconds,omitempty"` // time that they took; 0 if the peer has measured it
 	*Bandwidth
 	*Latency
 }
 
-// Bandwidth is what a BW test measures, of both directions together if it is
-// bidirectional.
+// Bandwidth is the result of a BW test, the sum of both directions if it is bidirectional.
 type Bandwidth struct {
-	// Peak is in MiB/s or Gb/s (Info.Unit), of the best window of one queue depth; 0 with a duration.
+	// Peak is in MiB/s or Gb/s (Info.Unit): the bandwidth of the best stretch of one queue depth; 0 with a duration.
 	Peak    float64 `json:"BW_peak"`
-	Average float64 `json:"BW_average"` // of all
-	MsgRate float64 `json:"MsgRate"`    // millions of messages a second
+	Average float64 `json:"BW_average"` // of the whole run
+	MsgRate float64 `json:"MsgRate"`    // millions of messages per second
 }
 
-// Latency is what a Lat test measures, in microseconds: half a round trip with Send
-// and Write, all of it with Read and Atomic.
+// Latency is the result of a Lat test in microseconds: half of a round trip for Send and Write, the whole round trip
+// for Read and Atomic.
 type Latency struct {
 	Min     float64 `json:"t_min"`
 	Max     float64 `json:"t_max"`
@@ -69,7 +67,7 @@ type Latency struct {
 	StdDev  float64 `json:"t_stdev"`
 	P99     float64 `json:"percentile_99"`
 	P999    float64 `json:"percentile_99.9"`
-	TPS     float64 `json:"tps_average"` // messages a second
+	TPS     float64 `json:"tps_average"` // messages per second
 }
 
 // WriteJSON writes the report, indented.
@@ -97,14 +95,14 @@ func (o *Options) unit() (name string, size float64) {
 type tally struct {
 	count       int64
 	start, stop time.Time
-	window      int64   // messages between two looks at the peak
-	best        float64 // messages a second
+	stretch     int64   // number of messages of a stretch that may be the peak
+	best        float64 // messages per second
 	markCount   int64
 	markTime    time.Time
 }
 
-func (t *tally) begin(now time.Time, window int64) {
-	*t = tally{start: now, stop: now, window: window, markTime: now}
+func (t *tally) begin(now time.Time, stretch int64) {
+	*t = tally{start: now, stop: now, stretch: stretch, markTime: now}
 }
 
 func (t *tally) running() bool { return !t.start.IsZero() }
@@ -112,7 +110,7 @@ func (t *tally) running() bool { return !t.start.IsZero() }
 func (t *tally) add(n int64, now time.Time) {
 	t.count += n
 	t.stop = now
-	if done := t.count - t.markCount; done >= t.window {
+	if done := t.count - t.markCount; done >= t.stretch {
 		t.best = max(t.best, perSecond(done, now.Sub(t.markTime)))
 		t.markCount, t.markTime = t.count, now
 	}
@@ -125,7 +123,7 @@ func perSecond(n int64, d time.Duration) float64 {
 	return float64(n) / d.Seconds()
 }
 
-// row reports the tally of messages of a size.
+// row returns the row of the table for messages of a size.
 func (t *tally) row(o *Options, size int) Row {
 	_, unit := o.unit()
 	elapsed := t.stop.Sub(t.start)
@@ -137,20 +135,20 @@ func (t *tally) row(o *Options, size int) Row {
 	return Row{Size: size, Iterations: t.count, Seconds: elapsed.Seconds(), Bandwidth: b}
 }
 
-// add sums both directions.
+// add adds the other direction.
 func (r *Row) add(other *Row) {
 	r.Peak += other.Peak
 	r.Bandwidth.Average += other.Bandwidth.Average
 	r.MsgRate += other.MsgRate
 }
 
-// samples are latencies: times between two messages.
+// samples are latencies: the times between two messages.
 type samples struct {
 	hist *hdrhistogram.Histogram // nanoseconds
 	last time.Time
 }
 
-// Samples of latency are kept with three digits, up to a minute.
+// Samples are recorded with three digits, up to a minute.
 const (
 	maxSample    = int64(time.Minute)
 	sampleDigits = 3
@@ -167,13 +165,12 @@ func (s *samples) begin() {
 // tick ends a sample and begins the next.
 func (s *samples) tick(now time.Time) {
 	if !s.last.IsZero() {
-		_ = s.hist.RecordValue(min(int64(now.Sub(s.last)), maxSample)) // fails above the limit only
+		_ = s.hist.RecordValue(min(int64(now.Sub(s.last)), maxSample)) // fails only above the limit
 	}
 	s.last = now
 }
 
-// row reports the samples of messages of a size, each of which crossed the network
-// trips times.
+// row returns the row of the table for messages of a size, each of which has crossed the network trips times.
 func (s *samples) row(size, trips int) Row {
 	us := func(ns float64) float64 { return ns / 1e3 / float64(trips) }
 	h := s.hist

@@ -129,7 +129,8 @@ func TestJSON(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	for _, key := range []string{`"test": "Send BW Test"`, `"MsgSize": 8`, `"n_iterations": 7`, `"BW_average": 2`, `"percentile_99.9": 7`} {
+	for _, key := range []string{`"test": "Send BW Test"`, `"MsgSize": 8`, `"n_iterations": 7`, `"BW_average": 2`,
+		`"percentile_99.9": 7`} {
 		if !strings.Contains(b.String(), key) {
 			t.Errorf("there is no %s:\n%s", key, b.String())
 		}
@@ -157,8 +158,10 @@ func TestText(t *testing.T) {
 		{func(*Options) {}, Send, Lat,
 			Row{Size: 2, Iterations: 1000, Latency: &Latency{Min: 0.85, Max: 5.5, Typical: 0.9, Average: 0.91,
 				StdDev: 0.1, P99: 1, P999: 5}},
-			" #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] \n" +
-				" 2       1000          0.85           5.50         0.90     \t       0.91        \t0.10   \t\t1.00    \t\t5.00   \n"},
+			" #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   " +
+				"99% percentile[usec]   99.9% percentile[usec] \n" +
+				" 2       1000          0.85           5.50         0.90     \t       0.91        \t0.10   \t\t1.00  " +
+				"  \t\t5.00   \n"},
 		{func(o *Options) { o.Duration = time.Second }, Send, Lat,
 			Row{Size: 2, Iterations: 1000, Latency: &Latency{Average: 0.91, TPS: 549450.55}},
 			" #bytes        #iterations       t_avg[usec]    tps average\n" +

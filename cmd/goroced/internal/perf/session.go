@@ -14,7 +14,7 @@ type session struct {
 	o       *Options
 	t       *traits
 	meeting meeting
-	cm      *cmMeeting // the same, if it connects the queue pairs
+	cm      *cmMeeting // the same meeting, if it connects the queue pairs
 	table   []ib.GIDEntry
 	gid     *ib.GIDEntry
 	goroce  bool // the peer is a goroce end
@@ -62,7 +62,7 @@ func (s *session) greet() error {
 	return nil
 }
 
-// agree swaps a size; the larger one counts.
+// agree swaps a size and returns the larger one.
 func (s *session) agree(mine int, what string, lo, hi int) (int, error) {
 	var msg [4]byte
 	if err := s.meeting.swap(encodeInt(mine), msg[:], s.o.Timeout); err != nil {
@@ -72,7 +72,7 @@ func (s *session) agree(mine int, what string, lo, hi int) (int, error) {
 	return max(v, mine), err
 }
 
-// connect tells the peer where the queue pairs are, and connects them to its.
+// connect swaps the addresses of the queue pairs with the peer, and connects them.
 func (s *session) connect() error {
 	if s.cm != nil {
 		if err := s.connectCM(); err != nil {
@@ -131,8 +131,7 @@ func (s *session) swapAddress(i int, limit time.Duration) (err error) {
 	return err
 }
 
-// step waits until the peer has come as far. It may be at work: that takes as long
-// as it takes.
+// step waits until the peer has come to the same step. There is no limit, because the peer may be running a test.
 func (s *session) step() error { return s.swapAddress(0, 0) }
 
 // play runs the test.
@@ -158,8 +157,8 @@ func (s *session) play(ctx context.Context) error {
 	return s.finish()
 }
 
-// attend is the part of an end that only has memory: it waits until the client has
-// done, which reports its bandwidth, but not its latency.
+// attend is the part of an end that only provides memory. It waits until the client is done, which then reports its
+// bandwidth, but not its latency.
 func (s *session) attend() error {
 	if s.o.Test == BW {
 		fmt.Fprint(s.o.Out, s.o.header())
@@ -179,7 +178,7 @@ func (s *session) attend() error {
 	return nil
 }
 
-// add takes a result.
+// add adds a result.
 func (s *session) add(row Row) {
 	row.print(s.o.Out, s.o)
 	s.report.Results = append(s.report.Results, row)
@@ -188,9 +187,8 @@ func (s *session) add(row Row) {
 	}
 }
 
-// bandwidth runs one size, in step with a peer that takes part. Where both ends
-// send they tell one another their figures; when, and whether they wait for one
-// another afterwards, differs between the C tools.
+// bandwidth runs one size, in step with a peer that takes part. If both ends send, they exchange their results; when
+// they do so, and whether they wait for one another afterwards, differs between the C tools.
 func (s *session) bandwidth(ctx context.Context, size int) (Row, error) {
 	if err := s.e.restock(); err != nil {
 		return Row{}, err
@@ -237,8 +235,8 @@ func (s *session) latency(ctx context.Context, size int) (Row, error) {
 	return s.e.volley(ctx, size)
 }
 
-// finish ends the session in step with the peer, which may still need this end's
-// acknowledgements. ib_write_lat has no word for it: it closes the connection.
+// finish ends the session in step with the peer, which may still need acknowledgements of this end. ib_write_lat has no
+// message for that: it closes the connection.
 func (s *session) finish() error {
 	if s.t.memory && !s.goroce {
 		s.meeting.leave(s.o.Timeout)
@@ -255,7 +253,7 @@ func (s *session) finish() error {
 	return s.step()
 }
 
-// swapFigures tells the peer what this end has measured, and returns its own.
+// swapFigures sends the peer this end's result, and returns the peer's.
 func (s *session) swapFigures(mine *Row) (Row, error) {
 	var theirs figures
 	for i, v := range mine.figures() {
@@ -268,14 +266,14 @@ func (s *session) swapFigures(mine *Row) (Row, error) {
 	return theirs.row()
 }
 
-// Progress is shown so often: of a longer run of a duration from its begin, of one of a
+// Intervals of progress messages: runs with a given duration that are longer show progress from the start, runs with a
 // number of messages after that time.
 const (
 	progressFrom = 5 * time.Second
 	progressEach = time.Second
 )
 
-// showProgress says how a long run goes, until the returned function is called.
+// showProgress prints the progress of a long run until stop is called.
 func (s *session) showProgress() (stop func()) {
 	if d := s.o.Duration; d > 0 && d <= progressFrom {
 		return func() {}
@@ -301,14 +299,14 @@ func (s *session) showProgress() (stop func()) {
 	return func() { close(done) }
 }
 
-// progress tells of a run that goes on for so long, at a rate of messages a second.
+// progress returns the progress message of a run: the time so far, and messages per second.
 func (o *Options) progress(elapsed time.Duration, rate float64) string {
 	of := ""
 	if o.Duration > 0 {
 		of = fmt.Sprintf(" of %.0f", o.Duration.Seconds())
 	}
 	line := fmt.Sprintf("after %.0f%s s: %.0f messages/s", elapsed.Seconds(), of, rate)
-	if o.All { // of some size
+	if o.All { // of one of the sizes
 		return line
 	}
 	unit, bytes := o.unit()

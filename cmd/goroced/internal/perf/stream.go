@@ -2,12 +2,12 @@ package perf
 
 import "github.com/goroce/goroce/ib"
 
-// stream is the requests of one queue pair at one size. Posting allocates nothing.
+// stream posts the requests of one queue pair at one size. Posting allocates nothing.
 type stream struct {
 	qp    ib.QP
-	proto ib.SendWR // all that requests have in common
+	proto ib.SendWR // the fields that all requests have in common
 	data  []byte    // inline data
-	mod   int64     // a completion is asked for each so many requests
+	mod   int64     // every mod-th request makes a completion
 
 	local, remote   uint64 // addresses of the first place
 	slot, slots     int
@@ -15,9 +15,9 @@ type stream struct {
 	wrs             []ib.SendWR
 	sges            []ib.SGE
 	index           int
-	posted, reaped  int64 // requests; those that a completion has told of
+	posted, reaped  int64 // requests; those whose completion has been polled
 	limit           int64 // requests to post, 0 for no limit
-	sinceCompletion int64 // requests since the last one that asked for a completion
+	sinceCompletion int64 // requests since the last one with a completion
 }
 
 // postBatch is the most that is posted at once.
@@ -60,7 +60,7 @@ func newStream(e *endpoint, i, size, mod int, limit int64) *stream {
 	return s
 }
 
-// room is how many requests may be posted, of a queue of this depth.
+// room returns how many requests may be posted to a queue of this depth.
 func (s *stream) room(depth int) int {
 	room := int64(depth) - (s.posted - s.reaped)
 	if s.limit > 0 {
@@ -69,7 +69,7 @@ func (s *stream) room(depth int) int {
 	return int(room)
 }
 
-// post posts n requests, or as many as go at once.
+// post posts up to n requests.
 func (s *stream) post(n int) error {
 	n = min(n, len(s.wrs))
 	for i := range n {
@@ -80,7 +80,7 @@ func (s *stream) post(n int) error {
 	return err
 }
 
-// prepare makes the next request, the i-th of a batch.
+// prepare prepares the next request, number i of a batch.
 func (s *stream) prepare(i int) {
 	wr, sge := &s.wrs[i], &s.sges[i]
 	offset := s.slot * s.step

@@ -134,8 +134,8 @@ func TestNoAllocation(t *testing.T) {
 			s.limit = 0
 		}
 		now := time.Now()
-		x.sent.begin(now, x.window())
-		x.received.begin(now, x.window())
+		x.sent.begin(now, x.stretch())
+		x.received.begin(now, x.stretch())
 		if err := x.restock(); err != nil {
 			t.Fatal(err)
 		}

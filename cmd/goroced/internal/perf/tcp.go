@@ -9,8 +9,7 @@ import (
 	"github.com/goroce/goroce/cmd/goroced/internal/meet"
 )
 
-// tcpMeeting is a TCP connection. A goroutine waits for the next byte while
-// messages go over RoCE.
+// tcpMeeting is a TCP connection. While messages go over RoCE, a goroutine waits for the next byte.
 type tcpMeeting struct {
 	*meet.Conn
 	textAddresses
@@ -19,8 +18,7 @@ type tcpMeeting struct {
 	idle   chan struct{}
 }
 
-// meetTCP connects to the server, or waits for the client. The connection ends with
-// ctx.
+// meetTCP connects to the server, or waits for the client. The connection is closed when ctx ends.
 func meetTCP(ctx context.Context, o *Options) (*tcpMeeting, error) {
 	conn, err := meet.Connect(ctx, meet.Options{Host: o.Host, Port: o.Port, Timeout: o.Timeout, Command: o.command,
 		Listening: func() { o.announce("TCP") }})
@@ -64,7 +62,7 @@ func (m *tcpMeeting) swap(mine, theirs []byte, limit time.Duration) error {
 	return nil
 }
 
-// receive reads a message, when the goroutine has stopped to read.
+// receive reads a message, after the goroutine has stopped reading.
 func (m *tcpMeeting) receive(msg []byte) error {
 	<-m.idle
 	return m.Receive(msg)

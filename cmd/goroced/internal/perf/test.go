@@ -8,7 +8,7 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// Op is the operation that is measured.
+// Op is the measured operation.
 type Op int
 
 // The operations.
@@ -22,12 +22,12 @@ const (
 
 var opNames = [numOps]string{"send", "write", "read", "atomic"}
 
-// Test is what is measured of it.
+// Test is the measured property.
 type Test int
 
 // The tests.
 const (
-	BW  Test = iota // bandwidth: as many messages as go
+	BW  Test = iota // bandwidth: as many messages as possible
 	Lat             // latency: one message at a time
 	numTests
 )
@@ -78,18 +78,18 @@ func name(names []string, i int, kind string) string {
 	return names[i]
 }
 
-// UnmarshalText takes a name, as a command line gives it.
+// UnmarshalText parses a name.
 func (o *Op) UnmarshalText(text []byte) error { return parse((*int)(o), opNames[:], "Op", text) }
 
-// UnmarshalText takes a name, as a command line gives it.
+// UnmarshalText parses a name.
 func (t *Test) UnmarshalText(text []byte) error { return parse((*int)(t), testNames[:], "Test", text) }
 
-// UnmarshalText takes a name, as a command line gives it.
+// UnmarshalText parses a name.
 func (s *Service) UnmarshalText(text []byte) error {
 	return parse((*int)(s), serviceNames[:], "Service", text)
 }
 
-// UnmarshalText takes a name, as a command line gives it.
+// UnmarshalText parses a name.
 func (a *AtomicOp) UnmarshalText(text []byte) error {
 	return parse((*int)(a), atomicNames[:], "AtomicOp", text)
 }
@@ -103,22 +103,21 @@ func parse(v *int, names []string, kind string, text []byte) error {
 	return nil
 }
 
-// traits is what tells an operation's test apart.
+// traits are the differences between the tests.
 type traits struct {
 	tool     string // the C tool
-	title    string // as it prints it, before "BW Test"
+	title    string // as the C tool prints it, before "BW Test"
 	services []Service
 	access   ib.Access
 
-	twoSided bool // the peer's program takes part, not just its device
-	memory   bool // a message is seen by the change of its last byte, not by a completion
-	trips    int  // times that a sample of latency crosses the network, halved
+	twoSided bool // the peer's program takes part, not only its device
+	memory   bool // a message is detected by its last byte, not by a completion
+	trips    int  // network crossings of a latency sample, halved
 
 	size, iters, txDepth, rxDepth int // defaults
 
-	// The ends swap the addresses of all queue pairs, connect them, and swap the
-	// addresses once more. Besides, they swap those of the first before all that, in
-	// between, or afterwards.
+	// The ends swap the addresses of all queue pairs, connect them, and swap the addresses again. In addition they swap
+	// those of the first queue pair before, in between, or afterwards.
 	before, between, after bool
 }
 
@@ -133,7 +132,7 @@ var (
 	reliable   = []Service{RC}
 )
 
-// tests is that table. Defaults are the C tools'.
+// tests has the traits. Defaults are the C tools'.
 var tests = [numOps][numTests]traits{
 	Send: {
 		BW: {tool: "ib_send_bw", title: "Send", services: anyService, access: sendAccess, twoSided: true,
@@ -162,7 +161,7 @@ var tests = [numOps][numTests]traits{
 	},
 }
 
-// opcode is that of the requests.
+// opcode returns the opcode of the requests.
 func (o *Options) opcode() ib.WROpcode {
 	switch {
 	case o.Op == Write:
@@ -177,17 +176,16 @@ func (o *Options) opcode() ib.WROpcode {
 	return ib.WRFetchAdd
 }
 
-// fetches reports whether requests bring data back, so that they count against the
-// READs and atomics in flight.
+// fetches reports whether requests return data, so that they count against the READs and atomics in flight.
 func (o *Options) fetches() bool { return o.Op == Read || o.Op == Atomic }
 
-// datagrams reports whether each request names its destination.
+// datagrams reports whether each request has its own destination.
 func (o *Options) datagrams() bool { return o.Service == UD }
 
-// lossy reports whether the service repeats nothing.
+// lossy reports whether the service does not retransmit.
 func (o *Options) lossy() bool { return o.Service != RC }
 
-// transport is what a service means to the verbs.
+// transport has what a service means for the verbs.
 var transport = [numServices]struct {
 	qpType         ib.QPType
 	init, rtr, rts ib.QPAttrMask
@@ -215,9 +213,9 @@ func (o *Options) receives() bool {
 	return o.Op == Send && (o.server() || o.Bidirectional || o.Test == Lat)
 }
 
-// passive reports whether this end only has memory for the peer.
+// passive reports whether this end only provides memory.
 func (o *Options) passive() bool { return !o.sends() && !o.receives() }
 
-// begins reports whether this end sends the first message of a test of latency: with
-// ib_send_lat the client does, with ib_write_lat the server.
+// begins reports whether this end sends the first message of a latency test: with ib_send_lat the client does, with
+// ib_write_lat the server.
 func (o *Options) begins() bool { return o.server() == o.traits().memory }

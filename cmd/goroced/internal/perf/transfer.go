@@ -8,20 +8,20 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// transfer is a run of a BW test at one size: this end sends, or receives, or both.
+// transfer is a bandwidth test at one size: this end sends, receives, or both.
 type transfer struct {
 	*endpoint
-	streams  []*stream // what this end sends
+	streams  []*stream // requests of this end
 	began    time.Time
 	sent     tally
 	received tally
-	arrived  int64 // messages that came, measured or not
-	expected int64 // of them; 0 if there is no saying
-	reaped   int64 // requests that are complete, of all queue pairs
+	arrived  int64 // received messages, measured or not
+	expected int64 // number of messages to receive; 0 if not known
+	reaped   int64 // completed requests of all queue pairs
 }
 
-// transfer runs a test of bandwidth at one size, and reports what this end has
-// measured: what it has sent, if it sends, and otherwise what it has received.
+// transfer runs a bandwidth test at one size. It returns what this end has measured: what it has sent, or if it does
+// not send, what it has received.
 func (e *endpoint) transfer(ctx context.Context, size int) (Row, error) {
 	x := e.newTransfer(size)
 	e.schedule.set(e.o.Duration)
@@ -34,7 +34,7 @@ func (e *endpoint) transfer(ctx context.Context, size int) (Row, error) {
 		t = &x.received
 	}
 	if t.running() && t.stop.Equal(t.start) {
-		t.start = x.began // all came at once
+		t.start = x.began // all messages were polled at once
 	}
 	row := t.row(e.o, size)
 	if x.expected > 0 {
@@ -66,7 +66,7 @@ func (x *transfer) run(ctx context.Context) error {
 	if x.o.sends() {
 		x.schedule.begin(x.o.Duration)
 		if x.o.Duration == 0 {
-			x.sent.begin(x.began, x.window())
+			x.sent.begin(x.began, x.stretch())
 		}
 	}
 	for {
@@ -87,10 +87,10 @@ func (x *transfer) run(ctx context.Context) error {
 	}
 }
 
-// window is how many messages the peak is measured over.
-func (x *transfer) window() int64 { return int64(x.o.TxDepth * x.o.NumQP) }
+// stretch returns the number of messages over which the peak is measured.
+func (x *transfer) stretch() int64 { return int64(x.o.TxDepth * x.o.NumQP) }
 
-// over reports whether all is done.
+// over reports whether everything is done.
 func (x *transfer) over() (bool, error) {
 	if x.o.sends() && x.o.Duration > 0 {
 		return x.schedule.phase() == ended, nil
@@ -104,8 +104,7 @@ func (x *transfer) over() (bool, error) {
 	return x.abandoned()
 }
 
-// abandoned reports whether the peer will send no more: it says so, or it is long
-// past its time.
+// abandoned reports whether the peer will send nothing more: it has said so, or its time is long over.
 func (x *transfer) abandoned() (bool, error) {
 	quiet := x.patience.quiet
 	switch {
@@ -120,11 +119,10 @@ func (x *transfer) abandoned() (bool, error) {
 	return x.o.sends() && x.o.lossy() && quiet > lossGrace, nil
 }
 
-// lossGrace is how long an end of a bidirectional test waits for messages that may
-// be lost.
+// lossGrace is how long an end of a bidirectional test waits for messages that may have been lost.
 const lossGrace = time.Second
 
-// post posts as much as there is room for.
+// post posts as many requests as there is room for.
 func (x *transfer) post() error {
 	if x.o.Duration > 0 && x.schedule.phase() == ended {
 		return nil
@@ -139,7 +137,7 @@ func (x *transfer) post() error {
 	return nil
 }
 
-// account takes completions.
+// account handles completions.
 func (x *transfer) account(wcs []ib.WC) error {
 	if len(wcs) == 0 {
 		return nil
@@ -177,7 +175,7 @@ func (x *transfer) account(wcs []ib.WC) error {
 	return nil
 }
 
-// measure counts messages that are in time.
+// measure counts messages that belong to the measured phase.
 func (x *transfer) measure(t *tally, n int64, now time.Time) {
 	if n == 0 {
 		return
@@ -185,7 +183,7 @@ func (x *transfer) measure(t *tally, n int64, now time.Time) {
 	if !t.running() {
 		x.schedule.begin(x.o.Duration)
 		if x.schedule.phase() == sampling {
-			t.begin(now, x.window())
+			t.begin(now, x.stretch())
 		}
 		if x.o.Duration > 0 {
 			return

@@ -9,22 +9,22 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// latCQMod is how often a test of latency asks for a completion, where it does not
-// wait for each: seldom, as the ends time one another by messages.
+// latCQMod is the interval of completions in a latency test, if it does not wait for each. They are rare because the
+// messages themselves show the progress.
 const latCQMod = 16
 
-// volley is a run of a Lat test at one size.
+// volley is a latency test at one size.
 type volley struct {
 	*endpoint
 	out     *stream
 	samples samples
-	limit   int64 // messages each way, 0 with a duration
+	limit   int64 // messages in each direction, 0 with a duration
 	arrived int64
 	last    pollByte // of the message that the peer writes
 	mine    *byte    // last byte of the message that this end writes
 }
 
-// volley runs a test of latency at one size.
+// volley runs a latency test at one size.
 func (e *endpoint) volley(ctx context.Context, size int) (Row, error) {
 	v := e.newVolley(size)
 	e.schedule.set(e.o.Duration)
@@ -57,7 +57,7 @@ func (e *endpoint) newVolley(size int) *volley {
 	return v
 }
 
-// more reports whether there is more to do after n messages.
+// more reports whether the test goes on after n messages.
 func (v *volley) more(n int64) bool {
 	if v.limit > 0 {
 		return n < v.limit
@@ -65,7 +65,7 @@ func (v *volley) more(n int64) bool {
 	return v.schedule.phase() != ended
 }
 
-// rally sends messages to and fro.
+// rally sends messages back and forth.
 func (v *volley) rally(ctx context.Context) error {
 	serve := v.o.begins()
 	if serve {
@@ -90,7 +90,7 @@ func (v *volley) rally(ctx context.Context) error {
 	return v.drain(ctx)
 }
 
-// send sends the next message, and makes up for a receive while it is on its way.
+// send sends the next message, and replaces a used receive while it is on its way.
 func (v *volley) send(ctx context.Context) error {
 	for v.out.room(v.o.sendDepth()) <= 0 {
 		if err := v.reap(ctx); err != nil {
@@ -110,7 +110,7 @@ func (v *volley) send(ctx context.Context) error {
 	return v.restockQP(0)
 }
 
-// tick takes the time of a message.
+// tick records the time of a message.
 func (v *volley) tick() {
 	v.done.Add(1)
 	if v.schedule.phase() == sampling {
@@ -118,8 +118,8 @@ func (v *volley) tick() {
 	}
 }
 
-// await waits for the n-th message of the peer, or the end of the run. Polling the
-// completion queue drives the software device too.
+// await waits for message n of the peer, or the end of the run. Polling the completion queue also drives the software
+// device.
 func (v *volley) await(ctx context.Context, n int64) error {
 	for v.arrived < n && v.more(n-1) {
 		if v.t.memory && v.last.load() == byte(n) {
@@ -134,7 +134,7 @@ func (v *volley) await(ctx context.Context, n int64) error {
 	return nil
 }
 
-// reap takes completions.
+// reap polls completions.
 func (v *volley) reap(ctx context.Context) error {
 	n, err := v.poll(ctx)
 	if err != nil {
@@ -158,8 +158,8 @@ func (v *volley) reap(ctx context.Context) error {
 	return nil
 }
 
-// drain waits until all messages are acknowledged. The peer of a Write test may be
-// gone then: ib_write_lat ends as soon as it has seen the last byte.
+// drain waits until all messages are acknowledged. The peer of a Write test may have left: ib_write_lat ends as soon as
+// it has seen the last byte.
 func (v *volley) drain(ctx context.Context) error {
 	for v.limit > 0 && v.out.reaped < v.out.posted {
 		err := v.reap(ctx)
@@ -176,7 +176,7 @@ func (v *volley) drain(ctx context.Context) error {
 	return nil
 }
 
-// fetch does one READ or atomic after the other.
+// fetch executes READs or atomics one after the other.
 func (v *volley) fetch(ctx context.Context) error {
 	v.schedule.begin(v.o.Duration)
 	for v.more(v.out.posted) {

@@ -10,8 +10,8 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// Work request IDs. The low bits are those of the C tool, so that a set of them
-// fits a number; above stands the slot of a receive.
+// Work request IDs. The low bits are those of the C tool and may be combined to a set; the upper bits are the slot of a
+// receive.
 const (
 	recvID  = 1
 	sendID  = 2
@@ -19,7 +19,7 @@ const (
 	slotBit = 2
 )
 
-// endpoint is the queue pairs of an end, with their memory.
+// endpoint has the queue pairs of an end with their memory.
 type endpoint struct {
 	*traits
 	o    *Options
@@ -32,18 +32,18 @@ type endpoint struct {
 	qps     []ib.QP
 	recvs   receiver    // where receives are posted
 	sends   []ib.SendWR // the SEND of each queue pair, once it is connected
-	owned   []io.Closer // all of these, in the order in which they were made
+	owned   []io.Closer // all of these, in the order of their creation
 
 	mem  *memory
 	free []int // slots of receives that are not posted
 }
 
-// receiver takes receives: a queue pair, or the SRQ of many.
+// receiver is where receives are posted: a queue pair, or the SRQ of several.
 type receiver interface {
 	PostRecv(wrs []ib.RecvWR) (int, error)
 }
 
-// newEndpoint makes the queue pairs, takes them to INIT and posts receives.
+// newEndpoint creates the queue pairs, takes them to INIT and posts receives.
 func newEndpoint(dev ib.Device, o *Options) (e *endpoint, err error) {
 	e = &endpoint{traits: o.Service.traits(), o: o, mem: newMemory(dev, o)}
 	for slot := range o.RxDepth {
@@ -62,7 +62,7 @@ func newEndpoint(dev ib.Device, o *Options) (e *endpoint, err error) {
 	return e, nil
 }
 
-// open makes what the queue pairs need.
+// open creates the objects that the queue pairs need.
 func (e *endpoint) open(dev ib.Device) (err error) {
 	if e.pd, err = dev.AllocPD(); err != nil {
 		return err
@@ -83,7 +83,7 @@ func (e *endpoint) open(dev ib.Device) (err error) {
 	return nil
 }
 
-// openQPs makes the queue pairs, and the SRQ if they share one.
+// openQPs creates the queue pairs, and the SRQ if they share one.
 func (e *endpoint) openQPs() error {
 	init := ib.QPInit{Type: e.qpType, SendCQ: e.cq, RecvCQ: e.cq, Cap: ib.QPCap{MaxSendWR: 1, MaxSendSGE: 1}}
 	if e.shared {
@@ -115,7 +115,7 @@ func (e *endpoint) openQPs() error {
 
 func (e *endpoint) own(c io.Closer) { e.owned = append(e.owned, c) }
 
-// close frees what was made, last first.
+// close closes the objects, last first.
 func (e *endpoint) close() error {
 	var errs []error
 	for _, c := range slices.Backward(e.owned) {
@@ -124,7 +124,7 @@ func (e *endpoint) close() error {
 	return errors.Join(errs...)
 }
 
-// addresses returns what to tell the peer, but for the GID.
+// addresses returns the addresses for the peer, without GID.
 func (e *endpoint) addresses() []address {
 	addrs := make([]address, len(e.qps))
 	for i, qp := range e.qps {
@@ -133,7 +133,7 @@ func (e *endpoint) addresses() []address {
 	return addrs
 }
 
-// connect takes the queue pairs to RTS, with the C tools' settings.
+// connect takes the queue pairs to RTS, with the attributes of the C tools.
 func (e *endpoint) connect(local, remote []address, sgid int) error {
 	for i := range e.qps {
 		if err := e.connectQP(i, &local[i], &remote[i], sgid); err != nil {

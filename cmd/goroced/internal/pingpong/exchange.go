@@ -12,26 +12,24 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// ErrExchange: the ends could not tell one another their addresses over TCP.
+// ErrExchange: the exchange of addresses over TCP has failed.
 var ErrExchange = meet.ErrExchange
 
-// address is what an end tells of its queue pair.
+// address is the address of a queue pair.
 type address struct {
 	lid uint16 // 0 on Ethernet
 	qpn ib.QPN
-	psn ib.PSN // of the first packet that it sends
-	gid ib.GID // zero if the C tool was started without -g
+	psn ib.PSN // of the first packet that the queue pair sends
+	gid ib.GID // zero if the C tool runs without -g
 }
 
-// The meeting over TCP is the C tools'. The client sends its addresses, the server
-// makes its queue pairs ready and sends its own, the client answers that it is
-// done. An address is the text
+// The exchange over TCP is that of the C tools. The client sends its addresses, the server connects its queue pairs and
+// sends its own addresses, the client answers when its queue pairs are connected. An address is the text
 //
 //	LID:QPN:PSN:GID
 //
-// of 4, 6, 6 and 32 hexadecimal digits, the GID in network order, and a NUL, which
-// is sent too; so is that of the answer. With SRQ there are always srqLines
-// addresses: those beyond the queue pairs are all zeros.
+// of 4, 6, 6 and 32 hexadecimal digits, the GID in network order, and a NUL. The answer ends with a NUL, too. With SRQ
+// there are always srqLines addresses; unused ones are zero.
 const (
 	addressLen = len("0000:000000:000000:00000000000000000000000000000000") + 1
 	doneText   = "done\x00"
@@ -41,7 +39,7 @@ func (a *address) encode() []byte {
 	return fmt.Appendf(nil, "%04x:%06x:%06x:%s\x00", a.lid, uint32(a.qpn), uint32(a.psn), hex.EncodeToString(a.gid[:]))
 }
 
-// encodeAddresses returns the message of this many lines.
+// encodeAddresses returns the message with that number of lines.
 func encodeAddresses(addrs []address, lines int) []byte {
 	var msg []byte
 	for i := range lines {
@@ -54,8 +52,7 @@ func encodeAddresses(addrs []address, lines int) []byte {
 	return msg
 }
 
-// decodeAddresses reads a message, checking every field, and leaves out lines of
-// zeros.
+// decodeAddresses decodes a message. It checks every field, and leaves out lines of zeros.
 func decodeAddresses(msg []byte) (addrs []address, err error) {
 	for ; len(msg) >= addressLen; msg = msg[addressLen:] {
 		a, err := decodeAddress(msg[:addressLen])
@@ -69,7 +66,7 @@ func decodeAddresses(msg []byte) (addrs []address, err error) {
 	return addrs, nil
 }
 
-// decodeAddress reads one address.
+// decodeAddress decodes one address.
 func decodeAddress(msg []byte) (a address, err error) {
 	text := strings.TrimRight(string(msg), "\x00")
 	bad := func(why string) (address, error) {
@@ -92,19 +89,18 @@ func decodeAddress(msg []byte) (a address, err error) {
 	return address{uint16(lid), ib.QPN(qpn), ib.PSN(psn), ib.GID(gid)}, nil
 }
 
-// String is the address as the C tool prints it.
+// String formats the address as the C tool does.
 func (a *address) String() string {
 	return fmt.Sprintf("LID 0x%04x, QPN 0x%06x, PSN 0x%06x, GID %s", a.lid, uint32(a.qpn), uint32(a.psn),
 		gidText(a.gid))
 }
 
-// command is how the other end is started, with goroced or the C tool.
+// command returns the command line of the other end, with goroced or the C tool.
 func (t *traits) command(args string) string {
 	return fmt.Sprintf("`goroced pingpong --service %s%s`, or `%s -g INDEX%s`", t.name, args, t.tool, args)
 }
 
-// exchange tells the peer where we are and learns where it is. Between the two,
-// the server makes its queue pairs ready.
+// exchange exchanges addresses with the peer. In between, the server calls ready to connect its queue pairs.
 func exchange(conn *meet.Conn, o *Options, local []address, ready func([]address) error) (remote []address, err error) {
 	conn.Limit(o.Timeout)
 	t := o.Service.traits()
@@ -145,19 +141,17 @@ func exchange(conn *meet.Conn, o *Options, local []address, ready func([]address
 	return remote, nil
 }
 
-// suspect adds to an error of the exchange what it most likely means.
+// suspect adds the most likely cause to an error of the exchange.
 func (t *traits) suspect(err error) error {
 	return fmt.Errorf("%w; is the peer %s, or goroced with --service %s?", err, t.tool, t.name)
 }
 
-// farewell waits until the peer has got all that it needs from us. A goroce peer
-// says so by a second "done" when its last message is acknowledged; for as long
-// as it has not, our queue pair must be there to repeat an ACK that was lost. The
-// C tool has closed its end of the connection long ago, and sees nothing of this:
-// it is given the time of two retransmissions.
+// farewell waits until the peer needs nothing from this end any more. A goroce peer sends a second "done" when its last
+// message is acknowledged; until then our queue pair must exist, to repeat an ACK that was lost. The C tool has closed
+// its end of the connection already; farewell waits for the time of two retransmissions of it.
 func farewell(conn *meet.Conn, o *Options) {
 	conn.Limit(o.Timeout)
-	_ = conn.Send([]byte(doneText)) // the C tool is gone
+	_ = conn.Send([]byte(doneText)) // fails if the peer is the C tool, which has left
 	if err := conn.Receive(make([]byte, len(doneText))); err != nil {
 		time.Sleep(min(2*o.ackTimeout(), o.Timeout))
 	}

@@ -8,11 +8,10 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// gidText is a GID as inet_ntop prints it: "::ffff:192.0.2.1".
+// gidText formats a GID as inet_ntop does: "::ffff:192.0.2.1".
 func gidText(g ib.GID) string { return netip.AddrFrom16(g).String() }
 
-// indexedGID returns a row of the table, nil if none is asked for and there is
-// more than one.
+// indexedGID returns the row with that index. Index -1 stands for the only row; if there are more, it returns nil.
 func indexedGID(table []ib.GIDEntry, index int) (*ib.GIDEntry, error) {
 	i := slices.IndexFunc(table, func(e ib.GIDEntry) bool { return e.Index == index })
 	switch {

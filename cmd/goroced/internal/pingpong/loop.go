@@ -12,20 +12,20 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// ErrSilent: the peer sent nothing for as long as Options.Timeout.
+// ErrSilent: the peer has sent nothing for Options.Timeout.
 var ErrSilent = errors.New("the peer fell silent")
 
-// game is the state of the play. Each queue pair plays for itself; they stop when
-// all of them together have sent and received enough.
+// game is the state of the ping-pong. Each queue pair plays on its own; they stop when all together have sent and
+// received enough.
 type game struct {
 	*endpoint
 	remote         []address
 	sent, received int
-	pending        []uint64 // IDs of what has to complete before a queue pair's next SEND
+	pending        []uint64 // IDs of the requests that must complete before a queue pair's next SEND
 	page           int
 }
 
-// play sends and receives Options.Iters messages. The client begins.
+// play sends and receives Options.Iters messages. The client starts.
 func (e *endpoint) play(ctx context.Context, remote []address) error {
 	g := &game{endpoint: e, remote: remote, pending: make([]uint64, len(e.qps)), page: os.Getpagesize()}
 	for i := range g.qps {
@@ -54,17 +54,17 @@ func (e *endpoint) play(ctx context.Context, remote []address) error {
 
 func (g *game) over() bool { return g.sent >= g.o.Iters && g.received >= g.o.Iters }
 
-// serve sends a queue pair's message.
+// serve sends the message of a queue pair.
 func (g *game) serve(i int) error {
 	g.pending[i] = recvID | sendID
 	return g.post(i)
 }
 
-// take deals with one completion. When a queue pair's last SEND is complete and
-// the peer's message is there it is its turn again.
+// take handles one completion. When a queue pair's last SEND is complete and the peer's message has arrived, it sends
+// again.
 func (g *game) take(wc *ib.WC) error {
 	if g.over() {
-		return nil // receives that a failed last SEND has flushed, and what is beyond Options.Iters
+		return nil // receives flushed after a failed last SEND, and those beyond Options.Iters
 	}
 	if err := wc.Err(); err != nil {
 		if g.peerHasLeft(wc) {
@@ -97,16 +97,15 @@ func (g *game) take(wc *ib.WC) error {
 	return nil
 }
 
-// peerHasLeft reports whether a failed completion is that of a queue pair's very
-// last SEND, after the peer's last message. The C tool ends as soon as it has that
-// SEND and the ACK of its own, so when its ACK is lost there is nobody to repeat
-// it. For the client the peer's last message even proves that the SEND arrived: it
-// is the answer. (Two goroce ends wait for one another.)
+// peerHasLeft reports whether a failed completion is the very last SEND of a queue pair, after the peer's last message.
+// The C tool exits as soon as it has received that SEND and the ACK of its own, so if the ACK of ours is lost, nobody
+// repeats it. At the client, the peer's last message even proves that the SEND has arrived, because it answers it. (Two
+// goroce ends wait for one another.)
 func (g *game) peerHasLeft(wc *ib.WC) bool {
 	return wc.Status == ib.WCRetryExcErr && g.received >= g.o.Iters && g.sent >= g.o.Iters-g.o.NumQP
 }
 
-// look checks a message and makes room for the next.
+// look checks a message and frees its memory for the next one.
 func (g *game) look(i int, wc *ib.WC) error {
 	if got := int(wc.ByteLen) - g.headroom; got != g.o.Size {
 		return fmt.Errorf("message %d: %w: %d bytes arrived, should be %d; both ends need the same -s", g.received,
@@ -125,7 +124,7 @@ func (g *game) look(i int, wc *ib.WC) error {
 	return nil
 }
 
-// check looks at all that a receive has filled.
+// check compares all bytes that a receive has filled.
 func (g *game) check(slot int, remote *address, wc *ib.WC) error {
 	grh, message := g.mem.area(slot)
 	if g.datagrams {
@@ -147,12 +146,11 @@ func (g *game) check(slot int, remote *address, wc *ib.WC) error {
 	return nil
 }
 
-// spinTime is how long an end that polls does so before it sleeps after all. The
-// C tool never sleeps; where processors are few that keeps the peer, the devices
-// and everybody else from doing what it waits for.
+// spinTime is how long an end polls before it sleeps. The C tool never sleeps; with few processors that keeps the peer
+// and the devices from doing what it waits for.
 const spinTime = 200 * time.Microsecond
 
-// wait returns at least one completion.
+// wait waits for at least one completion.
 func (g *game) wait(ctx context.Context, wcs []ib.WC) (int, error) {
 	start := time.Now()
 	for {
@@ -170,9 +168,8 @@ func (g *game) wait(ctx context.Context, wcs []ib.WC) (int, error) {
 	}
 }
 
-// sleep waits for an event and asks for the next. It may be that of a completion
-// which was polled before. The caller polls again, as completions that came before
-// Arm make no event.
+// sleep waits for an event and arms the CQ again. The event may belong to a completion that has been polled already.
+// The caller must poll again, because completions that arrive before Arm raise no event.
 func (g *game) sleep(ctx context.Context) error {
 	wait, cancel := context.WithTimeout(ctx, g.o.Timeout)
 	defer cancel()
@@ -196,7 +193,7 @@ func (g *game) silent() error {
 		err, g.silence, g.agree)
 }
 
-// explain adds to a failed completion what it most likely means.
+// explain adds the most likely cause to the error of a failed completion.
 func (g *game) explain(err error) error {
 	peer := g.remote[0].gid.Addr()
 	var wc *ib.WCError

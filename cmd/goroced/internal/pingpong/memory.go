@@ -5,21 +5,20 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// memory is what is sent and where messages arrive. By default it is one piece, as
-// in the C tool, so that the server returns what it got. If data are checked, what
-// arrives must not already stand there: then the message that is sent lies behind
-// the areas in which messages arrive.
+// memory has the message to send and room for received ones. By default these are the same memory, as in the C tool, so
+// the server returns what it has received. If data are checked, a received message must not be in memory already: then
+// the message to send is behind the areas for received ones.
 type memory struct {
 	buf      []byte
-	send     int // offset of the message that is sent
-	headroom int // bytes of an area before the message
-	stride   int // bytes of an area
+	send     int // offset of the message to send
+	headroom int // bytes before the message in an area
+	stride   int // size of an area
 	areas    int
 }
 
-// areas is how many messages need memory of their own when they arrive. A queue
-// pair's next message comes when the last one was looked at and answered. Queue
-// pairs that share their receives know nothing of one another.
+// areas returns how many messages need memory of their own when they are received. The next message of a queue pair
+// comes after the last one has been checked and answered, but queue pairs that share receives are independent of one
+// another.
 func (o *Options) areas() int {
 	if o.Check && o.Service.traits().shared {
 		return o.RxDepth
@@ -39,16 +38,16 @@ func newMemory(dev ib.Device, o *Options) *memory {
 	return m
 }
 
-// offset is where a receive places its message.
+// offset returns where a receive places its message.
 func (m *memory) offset(slot int) int { return slot % m.areas * m.stride }
 
-// area is what a receive fills: headroom, then the message.
+// area returns the memory of a receive: headroom, then the message.
 func (m *memory) area(slot int) (headroom, message []byte) {
 	a := m.buf[m.offset(slot):][:m.stride]
 	return a[:m.headroom], a[m.headroom:]
 }
 
-// wipe makes sure that the next message has to arrive to be right.
+// wipe overwrites b, so that the next message is right only if it arrives.
 func wipe(b []byte) {
 	for i := range b {
 		b[i] = wipedByte

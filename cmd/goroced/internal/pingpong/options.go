@@ -10,31 +10,31 @@ import (
 
 // Options of Run. Start from Defaults.
 type Options struct {
-	Service Service // the peer's must be the same
+	Service Service // must be the same at the peer
 
-	Host string // where the server is; "" makes this end the server
+	Host string // host of the server; "" makes this end the server
 	Port int    // TCP port of the server
 
 	IBPort   int    // always 1
-	GIDIndex int    // local address; -1 takes the one that the TCP connection uses
+	GIDIndex int    // index of the local address; -1: the address of the TCP connection
 	Size     int    // bytes of a message
 	MTU      ib.MTU // path MTU; 0 with UD, where a message is one packet
 	NumQP    int    // queue pairs; 1, except with SRQ
-	RxDepth  int    // receives to keep posted
-	Iters    int    // messages that each end sends, all queue pairs together
-	SL       int    // service level; RoCEv2 packets have no place for it
-	Events   bool   // sleep until completions arrive, rather than poll first
+	RxDepth  int    // receives that are kept posted
+	Iters    int    // messages of each end, of all queue pairs together
+	SL       int    // service level; RoCEv2 packets do not carry it
+	Events   bool   // sleep until completions arrive instead of polling first
 	Check    bool   // check the data
 
-	// With RC and SRQ.
+	// For RC and SRQ:
 	AckTimeout int // code t of the local ACK timeout, 4.096 us * 2^t
-	RetryCount int // how often a packet is sent again before the peer counts as gone
+	RetryCount int // retransmissions of a packet before the peer counts as dead
 
-	// Timeout bounds the TCP connection, the meeting over it, and each wait for
-	// the next message. A server waits for its client without limit.
+	// Timeout limits the TCP connection's setup, the exchange over it, and each wait for the next message. A server
+	// waits for its client without limit.
 	Timeout time.Duration
 
-	Out io.Writer // what the C tool prints
+	Out io.Writer // output of the C tool
 	Log io.Writer // advice for people; may be nil
 }
 
@@ -45,10 +45,10 @@ func Defaults(s Service) Options {
 		RxDepth: 500, Iters: 1000, AckTimeout: 14, RetryCount: 7, Timeout: 10 * time.Second, Out: io.Discard}
 }
 
-// MaxSize bounds a message, and the memory in which messages arrive.
+// MaxSize limits the size of a message, and of the memory for received messages.
 const MaxSize = 1 << 30
 
-// check refuses options that cannot work, before the peer learns of this end.
+// check refuses invalid options before the peer is contacted.
 func (o *Options) check(dev ib.Device) error {
 	if o.Service < 0 || int(o.Service) >= len(services) {
 		return ib.Refuse("pingpong", "Service", o.Service, ServiceNames(), ib.ErrInvalid)
@@ -82,7 +82,7 @@ func (o *Options) check(dev ib.Device) error {
 	return o.checkService(&port)
 }
 
-// checkService refuses what the service, or the path MTU, does not allow.
+// checkService refuses options that are not valid for the service or the path MTU.
 func (o *Options) checkService(port *ib.PortAttr) error {
 	t := o.Service.traits()
 	switch {

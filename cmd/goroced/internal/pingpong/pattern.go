@@ -6,22 +6,21 @@ import (
 	"os"
 )
 
-// ErrData: bytes arrived that are not those that were sent.
+// ErrData: received bytes differ from those that were sent.
 var ErrData = errors.New("data differ")
 
-// The C tools fill their buffer with one byte and, checking data, write the number
-// of each page modulo sizeof(char), which is 0, to the page's first byte. Their
-// servers look at these bytes once, at the end.
+// The C tools fill their buffer with one byte. To check data they write the number of each page modulo sizeof(char),
+// which is 0, to the first byte of the page, and their servers check these bytes once, at the end.
 const (
 	pageByte  = 0x00
-	wipedByte = 0xE5 // stands where nothing has arrived
+	wipedByte = 0xE5 // value of bytes that have not been received yet
 
-	// smallestPage is the page size that some peers have and all of ours are
-	// multiples of: there, the byte is that of a page or not.
+	// smallestPage is the page size of some peers; all other page sizes are multiples of it. There a byte may be the
+	// first of a page or not.
 	smallestPage = 4096
 )
 
-// fillPattern writes what the client sends.
+// fillPattern writes the data of the client.
 func fillPattern(b []byte, fill byte, check bool) {
 	for i := range b {
 		b[i] = fill
@@ -31,7 +30,7 @@ func fillPattern(b []byte, fill byte, check bool) {
 	}
 }
 
-// checkPattern looks at every byte of a message.
+// checkPattern checks every byte of a message.
 func checkPattern(b []byte, fill byte, pageSize int) error {
 	for i, got := range b {
 		if got == fill && i%pageSize != 0 {

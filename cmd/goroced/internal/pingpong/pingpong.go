@@ -11,14 +11,14 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// Result is what a run achieved.
+// Result is the result of a run.
 type Result struct {
 	Bytes   int64 // in both directions
 	Iters   int
 	Elapsed time.Duration
 }
 
-// Run plays one end on dev and prints what the C tool prints.
+// Run runs one end on dev and prints what the C tool prints.
 func Run(ctx context.Context, dev ib.Device, o Options) (res Result, err error) {
 	if o.Log == nil {
 		o.Log = io.Discard
@@ -39,7 +39,7 @@ func Run(ctx context.Context, dev ib.Device, o Options) (res Result, err error) 
 	return e.run(ctx)
 }
 
-// run meets the peer, plays and reports.
+// run connects to the peer, plays and prints the result.
 func (e *endpoint) run(ctx context.Context) (res Result, err error) {
 	o := e.o
 	gid, err := indexedGID(e.gids, o.GIDIndex)
@@ -85,7 +85,7 @@ func (e *endpoint) run(ctx context.Context) (res Result, err error) {
 	return res, nil
 }
 
-// say fills in the GID and prints the addresses.
+// say sets the GID of the addresses and prints them.
 func say(w io.Writer, local []address, gid *ib.GIDEntry) {
 	for i := range local {
 		local[i].gid = gid.GID
@@ -93,7 +93,7 @@ func say(w io.Writer, local []address, gid *ib.GIDEntry) {
 	}
 }
 
-// meet returns a TCP connection to the peer, which ends with ctx.
+// meet returns a TCP connection to the peer, which is closed when ctx ends.
 func (o *Options) meet(ctx context.Context) (*meet.Conn, error) {
 	command := o.Service.traits().command
 	return meet.Connect(ctx, meet.Options{Host: o.Host, Port: o.Port, Timeout: o.Timeout, Command: command,
@@ -102,7 +102,7 @@ func (o *Options) meet(ctx context.Context) (*meet.Conn, error) {
 		}})
 }
 
-// print writes the figures as the C tool does.
+// print prints the result as the C tool does.
 func (r *Result) print(w io.Writer) {
 	us := float64(r.Elapsed.Nanoseconds()) / 1e3
 	fmt.Fprintf(w, "%d bytes in %.2f seconds = %.2f Mbit/sec\n", r.Bytes, us/1e6, float64(r.Bytes)*8/us)

@@ -83,7 +83,9 @@ func TestMatch(t *testing.T) {
 		{"events", func(o *Options) { o.Events = true }, wrap.FaultConfig{}},
 		{"one receive", func(o *Options) { o.RxDepth = 1 }, wrap.FaultConfig{}},
 		{"losses", func(o *Options) { o.AckTimeout = lossTimeout }, wrap.FaultConfig{Drop: 0.05, Seed: 7}},
-		{"losses, events, long", func(o *Options) { o.AckTimeout, o.Size, o.Iters, o.Events = lossTimeout, 20_000, 20, true }, wrap.FaultConfig{Drop: 0.05, Seed: 7}},
+		{"losses, events, long", func(o *Options) {
+			o.AckTimeout, o.Size, o.Iters, o.Events = lossTimeout, 20_000, 20, true
+		}, wrap.FaultConfig{Drop: 0.05, Seed: 7}},
 	} {
 		for _, check := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, check %v", c.name, check), func(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// Service is a transport service to play on. Each has a C tool of its own.
+// Service is a transport service, with a C tool of its own.
 type Service int
 
 // The services.
@@ -18,7 +18,7 @@ const (
 	SRQ                // reliable connections on a shared receive queue: ibv_srq_pingpong
 )
 
-// traits is all that tells the services apart.
+// traits are the differences between the services.
 type traits struct {
 	name, tool string
 	qpType     ib.QPType
@@ -31,25 +31,25 @@ type traits struct {
 
 	lines    int  // addresses that the ends exchange
 	headroom int  // bytes before the message where it arrives
-	fill     byte // what messages are filled with
+	fill     byte // byte that messages are filled with
 
-	init, rtr, rts ib.QPAttrMask // attributes that take a queue pair there
+	init, rtr, rts ib.QPAttrMask // attributes of the transitions to these states
 
-	agree   string // options that the ends must agree on
-	silence string // what it can mean that nothing comes
+	agree   string // options that must be equal at both ends
+	silence string // possible causes if nothing arrives
 }
 
-// maxQP bounds the queue pairs of an end: the C tool exchanges srqLines addresses,
-// however many there are, and takes one queue pair less.
+// maxQP limits the queue pairs of an end: the C tool always exchanges srqLines addresses, and supports one queue pair
+// less.
 const (
 	srqLines = 256
 	maxQP    = srqLines - 1
 )
 
-// qkey is that of the C tool.
+// qkey is the C tool's Q_Key.
 const qkey = 0x11111111
 
-// Attributes of the transitions, as the C tools give them.
+// Attributes of the transitions, as in the C tools.
 const (
 	initConnected = ib.AttrState | ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess
 	rtrConnected  = ib.AttrState | ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN
@@ -89,7 +89,7 @@ var services = [...]traits{
 
 func (s Service) traits() *traits { return &services[s] }
 
-// String is the service's name: "rc".
+// String returns the service's name: "rc".
 func (s Service) String() string {
 	if s < 0 || int(s) >= len(services) {
 		return fmt.Sprintf("Service(%d)", int(s))
@@ -97,7 +97,7 @@ func (s Service) String() string {
 	return services[s].name
 }
 
-// UnmarshalText takes a name, as a command line gives it.
+// UnmarshalText parses a name.
 func (s *Service) UnmarshalText(name []byte) error {
 	for i := range services {
 		if services[i].name == string(name) {
@@ -108,7 +108,7 @@ func (s *Service) UnmarshalText(name []byte) error {
 	return ib.Refuse("pingpong", "Service", string(name), ServiceNames(), ib.ErrInvalid)
 }
 
-// ServiceNames lists the names, for people.
+// ServiceNames returns all names, for errors.
 func ServiceNames() string {
 	var names []string
 	for i := range services {

@@ -138,7 +138,8 @@ func TestServices(t *testing.T) {
 		{"one queue pair", []Service{SRQ}, func(o *Options) { o.NumQP = 1 }, wrap.FaultConfig{}},
 		{"255 queue pairs", []Service{SRQ}, func(o *Options) { o.NumQP, o.Iters = 255, 2000 }, wrap.FaultConfig{}},
 		{"fewer messages than queue pairs", []Service{SRQ}, func(o *Options) { o.Iters = 3 }, wrap.FaultConfig{}},
-		{"losses", []Service{SRQ}, func(o *Options) { o.AckTimeout = lossTimeout }, wrap.FaultConfig{Drop: 0.02, Seed: 7}},
+		{"losses", []Service{SRQ}, func(o *Options) { o.AckTimeout = lossTimeout },
+			wrap.FaultConfig{Drop: 0.02, Seed: 7}},
 	} {
 		for _, service := range c.services {
 			for _, check := range []bool{false, true} {
@@ -176,7 +177,8 @@ func TestLostPacket(t *testing.T) {
 			o.Timeout, o.Iters = 2*time.Second, 10_000
 			server, client := match(t, o, wrap.FaultConfig{Drop: 0.05, Seed: 7})
 			for name, e := range map[string]*end{"server": server, "client": client} {
-				if err := e.Wait(t); !errors.Is(err, ErrSilent) || !strings.Contains(err.Error(), "does not repeat what was lost") {
+				if err := e.Wait(t); !errors.Is(err, ErrSilent) ||
+					!strings.Contains(err.Error(), "does not repeat what was lost") {
 					t.Errorf("%s: error %v, want %v with advice", name, err, ErrSilent)
 				}
 			}
@@ -200,7 +202,8 @@ func TestOtherService(t *testing.T) {
 			client := startClient(t, server, clientDev, co)
 			serverErr, clientErr := server.Wait(t), client.Wait(t)
 			if serverErr == nil || clientErr == nil || !strings.Contains(clientErr.Error(), "service") {
-				t.Errorf("%v server: %v; %v client: %v; the client should name the service", c[0], serverErr, c[1], clientErr)
+				t.Errorf("%v server: %v; %v client: %v; the client should name the service", c[0], serverErr, c[1],
+					clientErr)
 			}
 		})
 	}

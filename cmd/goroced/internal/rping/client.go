@@ -13,11 +13,11 @@ import (
 // client is the connection of a client, with the memory of its pings.
 type client struct {
 	*endpoint
-	start, sink     []byte // what is sent, and where it returns to
+	start, sink     []byte // the text to send, and where it returns
 	startMR, sinkMR ib.MR
 }
 
-// ping is the life of a client.
+// ping runs a client.
 func ping(ctx context.Context, cm *rdmacm.CM, o *Options) (err error) {
 	c, err := newClient(cm.Device(), o)
 	if err != nil {
@@ -69,7 +69,7 @@ func (c *client) connect(ctx context.Context, cm *rdmacm.CM) error {
 	return nil
 }
 
-// ping has text n READ and written back.
+// ping runs ping n: the server READs the text and WRITEs it back.
 func (c *client) ping(ctx context.Context, n int) error {
 	fillText(c.start, n)
 	wipe(c.sink)
@@ -95,8 +95,7 @@ func (c *client) ping(ctx context.Context, n int) error {
 	return nil
 }
 
-// disconnect ends the connection. All pings went well, so a server that is gone
-// meanwhile is worth a note, no more.
+// disconnect ends the connection. All pings have succeeded, so if the server is gone that is only logged.
 func (c *client) disconnect(ctx context.Context) error {
 	wait, cancel := context.WithTimeout(ctx, c.o.Timeout)
 	defer cancel()

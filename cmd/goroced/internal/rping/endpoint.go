@@ -26,14 +26,14 @@ type endpoint struct {
 	channel ib.Channel
 	cq      ib.CQ
 	dev     ib.Device
-	message []byte // where messages arrive
+	message []byte // buffer of received messages
 	mr      ib.MR  // of message
 	owned   []io.Closer
 
-	conn *rdmacm.Conn // from Prepare on
+	conn *rdmacm.Conn // set by Prepare
 }
 
-// newEndpoint makes what a connection needs.
+// newEndpoint creates the objects for a connection.
 func newEndpoint(dev ib.Device, o *Options) (*endpoint, error) {
 	e := &endpoint{o: o, dev: dev}
 	e.message = e.memory(messageLen)
@@ -63,14 +63,14 @@ func (e *endpoint) open(dev ib.Device) (err error) {
 	return e.cq.Arm(false)
 }
 
-// memory returns n bytes, until close.
+// memory returns n bytes, which close frees.
 func (e *endpoint) memory(n int) []byte {
 	buf := device.Memory(e.dev, n)
 	e.own(freed{e.dev, buf})
 	return buf
 }
 
-// freed is memory that is given back by Close.
+// freed is memory that Close frees.
 type freed struct {
 	dev ib.Device
 	buf []byte
@@ -81,7 +81,7 @@ func (f freed) Close() error {
 	return nil
 }
 
-// register makes memory known to the device, until close.
+// register registers memory, until close.
 func (e *endpoint) register(b []byte, access ib.Access) (ib.MR, error) {
 	mr, err := e.pd.RegMR(ib.MRInit{Buf: b, Access: access})
 	if err != nil {
@@ -93,7 +93,7 @@ func (e *endpoint) register(b []byte, access ib.Access) (ib.MR, error) {
 
 func (e *endpoint) own(c io.Closer) { e.owned = append(e.owned, c) }
 
-// close ends the connection and frees what was made, last first.
+// close ends the connection and closes the objects, last first.
 func (e *endpoint) close() error {
 	var errs []error
 	for _, c := range slices.Backward(e.owned) {
@@ -102,14 +102,12 @@ func (e *endpoint) close() error {
 	return errors.Join(errs...)
 }
 
-// queues is the capacity of the QP. At most four requests wait for their
-// completions at a time; the rest is what the C tool has.
+// queues returns the capacity of the QP. At most four requests are outstanding; the rest is as in the C tool.
 func queues() ib.QPCap {
 	return ib.QPCap{MaxSendWR: 16, MaxRecvWR: 2, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: messageLen}
 }
 
-// config is the connection's: the C tool's parameters, and the first receive
-// before the peer can send.
+// config returns the C tool's connection parameters. Prepare posts the first receive before the peer can send.
 func (e *endpoint) config(access ib.Access) rdmacm.Config {
 	return rdmacm.Config{
 		PD: e.pd, SendCQ: e.cq, RecvCQ: e.cq, Cap: queues(), Access: access,
@@ -126,7 +124,7 @@ func (e *endpoint) postRecv() error {
 	return err
 }
 
-// sgl names the first bytes of a region.
+// sgl returns the SGL of the first bytes of a region.
 func sgl(mr ib.MR, length int) []ib.SGE {
 	return []ib.SGE{{Addr: mr.Addr(), Length: uint32(length), LKey: mr.LKey()}}
 }
@@ -138,7 +136,7 @@ func (e *endpoint) send(p place) error {
 	return err
 }
 
-// receive waits for a message and makes room for the next.
+// receive waits for a message and posts the next receive.
 func (e *endpoint) receive(ctx context.Context) (p place, err error) {
 	wc, err := e.await(ctx, idRecv)
 	if err != nil {
@@ -162,8 +160,8 @@ func (e *endpoint) rdma(ctx context.Context, op ib.WROpcode, mr ib.MR, length in
 	return err
 }
 
-// await waits until the request of that ID is complete. SENDs of ours may complete
-// at any time; all else comes in turn.
+// await waits for the completion of the request with that ID. SENDs may complete at any time; other requests complete
+// in order.
 func (e *endpoint) await(ctx context.Context, id uint64) (ib.WC, error) {
 	for {
 		wc, err := e.next(ctx)
@@ -181,7 +179,7 @@ func (e *endpoint) await(ctx context.Context, id uint64) (ib.WC, error) {
 	}
 }
 
-// next returns the next completion. It sleeps, as the C tool does.
+// next returns the next completion. Like the C tool it sleeps until there is one.
 func (e *endpoint) next(ctx context.Context) (ib.WC, error) {
 	var wc [1]ib.WC
 	for {
@@ -195,8 +193,8 @@ func (e *endpoint) next(ctx context.Context) (ib.WC, error) {
 	}
 }
 
-// sleep waits for an event and asks for the next. The caller polls again, as
-// completions that came before Arm make no event.
+// sleep waits for an event and arms the CQ again. The caller must poll again, because completions that arrive before
+// Arm raise no event.
 func (e *endpoint) sleep(ctx context.Context) error {
 	wait, cancel := context.WithTimeout(ctx, e.o.Timeout)
 	defer cancel()

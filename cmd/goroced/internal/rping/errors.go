@@ -13,15 +13,15 @@ import (
 
 // Errors of Run.
 var (
-	// ErrData: a text returned that is not the one that was sent.
+	// ErrData: the returned text differs from the one that was sent.
 	ErrData = errors.New("data mismatch")
-	// ErrSilent: the peer sent nothing for as long as Options.Timeout.
+	// ErrSilent: the peer has sent nothing for Options.Timeout.
 	ErrSilent = errors.New("the peer fell silent")
-	// ErrProtocol: the peer did something that rping does not do.
+	// ErrProtocol: the peer has sent something that rping does not send.
 	ErrProtocol = errors.New("the peer does not speak rping")
 )
 
-// explainDial adds to a failed Dial what to do.
+// explainDial adds advice to the error of a failed Dial.
 func (o *Options) explainDial(err error) error {
 	var reject *rdmacm.RejectError
 	if errors.As(err, &reject) && reject.Reason == wire.RejectInvalidServiceID {
@@ -31,8 +31,8 @@ func (o *Options) explainDial(err error) error {
 	return fmt.Errorf("connect to the server: %w", err)
 }
 
-// explain adds to the error of a request what it most likely means. Requests that
-// were flushed tell nothing: the end of the connection does.
+// explain adds the most likely cause to the error of a request. For a flushed request that is the end of the
+// connection.
 func (e *endpoint) explain(ctx context.Context, err error) error {
 	var wc *ib.WCError
 	if !errors.As(err, &wc) {
@@ -53,7 +53,7 @@ func (e *endpoint) explain(ctx context.Context, err error) error {
 	return fmt.Errorf("%v: %w", peer, err)
 }
 
-// ended says why the connection ended.
+// ended returns the cause of the connection's end.
 func (e *endpoint) ended(ctx context.Context, flushed error) error {
 	limit := time.NewTimer(e.o.Timeout)
 	defer limit.Stop()

@@ -19,7 +19,7 @@ import (
 func memDevice(t *testing.T, network *mem.Network, addr string) ib.Device {
 	t.Helper()
 	l := network.Open([]ib.GID{ib.GIDFromAddr(netip.MustParseAddr(addr))}, mem.Options{})
-	dev, err := roce.Open(wrap.Seal(wrap.Turn(l)), roce.Options{})
+	dev, err := roce.Open(wrap.Seal(wrap.Loopback(l)), roce.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,11 +7,11 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// messageLen is the length of every SEND of either end.
+// messageLen is the length of every SEND.
 const messageLen = 16
 
-// place is what a client's message says: where the server may READ or WRITE. A
-// server's message, the go-ahead, is as long and all zeros.
+// place is a client's message: the memory that the server may READ or WRITE. A server's message, the go-ahead, has the
+// same length and is all zeros.
 type place struct {
 	addr   uint64
 	rkey   ib.Key
@@ -28,7 +28,7 @@ func decodePlace(b *[messageLen]byte) place {
 	return place{binary.BigEndian.Uint64(b[:]), ib.Key(binary.BigEndian.Uint32(b[8:])), binary.BigEndian.Uint32(b[12:])}
 }
 
-// String is the place as logs show it.
+// String formats the place for logs.
 func (p place) String() string {
 	return fmt.Sprintf("address %#x, R_Key %#x, %d bytes", p.addr, uint32(p.rkey), p.length)
 }

@@ -11,33 +11,32 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// MaxSize bounds the bytes of a ping. The C tool takes 23 to 65535.
+// MaxSize limits the bytes of a ping. The C tool accepts 23 to 65535.
 const MaxSize = 64 << 10
 
 // Options of Run. Start from Defaults.
 type Options struct {
-	Server bool // else this end is the client
+	Server bool // otherwise this end is the client
 
-	Addr   string     // the server; at the server, the address to listen on, "" for all of the device
-	Port   int        // of the server; 0 at the server takes one that is free
-	Source netip.Addr // client: the address to connect from; the zero Addr leaves it to the device
+	Addr   string     // host of the server; at the server, the address to listen on, "" for all of the device
+	Port   int        // port of the server; a server with 0 chooses a free one
+	Source netip.Addr // client: source address; the zero Addr lets the device choose
 
-	Count      int  // client: pings; 0 goes on until the context ends
+	Count      int  // client: number of pings; 0: until the context ends
 	Size       int  // client: bytes of a ping
 	Verbose    bool // print the text of each ping
-	Validate   bool // client: check that each text returns as it was
+	Validate   bool // client: check each returned text
 	Debug      bool // log each step
-	Persistent bool // server: serve clients, many at once, until the context ends
+	Persistent bool // server: serve clients, several at once, until the context ends
 
-	// AckTimeout is the code t of the local ACK timeout, 4.096 us * 2^t. The
-	// client's holds for both ends; 0 takes the default of package rdmacm.
+	// AckTimeout is the code t of the local ACK timeout, 4.096 us * 2^t. The client's applies to both ends; 0 stands
+	// for the default of package rdmacm.
 	AckTimeout int
 
-	// Timeout bounds the connection's making and each wait for the peer. A server
-	// waits for its clients without limit.
+	// Timeout limits the connection's setup and each wait for the peer. A server waits for clients without limit.
 	Timeout time.Duration
 
-	Out io.Writer // what the C tool prints on standard output
+	Out io.Writer // standard output of the C tool
 	Log io.Writer // events, steps and advice for people; may be nil
 }
 
@@ -46,7 +45,7 @@ func Defaults() Options {
 	return Options{Port: 7174, Size: 64, Timeout: 10 * time.Second, Out: io.Discard}
 }
 
-// check refuses options that cannot work, before the peer learns of this end.
+// check refuses invalid options before the peer is contacted.
 func (o *Options) check() error {
 	lowest := 1
 	if o.Server {
@@ -79,5 +78,5 @@ func (o *Options) check() error {
 	return nil
 }
 
-// hostPort is the server's address.
+// hostPort returns the address of the server.
 func (o *Options) hostPort() string { return net.JoinHostPort(o.Addr, strconv.Itoa(o.Port)) }

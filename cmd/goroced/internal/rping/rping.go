@@ -11,9 +11,8 @@ import (
 	"github.com/goroce/goroce/roce/rdmacm"
 )
 
-// Run plays one end on dev. A client returns when it has disconnected after
-// Options.Count pings; a server when its client has, or if it is persistent, when
-// ctx ends.
+// Run runs one end on dev. A client returns when it has disconnected after Options.Count pings. A server returns when
+// its client has disconnected, a persistent one when ctx ends.
 func Run(ctx context.Context, dev ib.Device, o Options) (err error) {
 	if o.Log == nil {
 		o.Log = io.Discard
@@ -36,7 +35,7 @@ func Run(ctx context.Context, dev ib.Device, o Options) (err error) {
 	return ping(ctx, cm, &o)
 }
 
-// lockedWriter is written by the goroutines of several connections.
+// lockedWriter is a writer for the goroutines of several connections.
 type lockedWriter struct {
 	mu *sync.Mutex
 	w  io.Writer

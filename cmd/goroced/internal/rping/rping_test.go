@@ -159,7 +159,8 @@ func TestValidate(t *testing.T) {
 		co.Addr, co.Port, co.Count, co.Validate = toolstest.Addr(t, dev).String(), int(l.Addr().Port()), 2, true
 		client := start(t, toolstest.Device(t, wrap.FaultConfig{}), co)
 		serveCorrupt(t, cm, l, c.corrupt)
-		if err := client.Wait(t); !errors.Is(err, ErrData) || !strings.Contains(err.Error(), "ping 0: data mismatch: "+c.want) {
+		if err := client.Wait(t); !errors.Is(err, ErrData) ||
+			!strings.Contains(err.Error(), "ping 0: data mismatch: "+c.want) {
 			t.Errorf("the client ended with %v, want: %s", err, c.want)
 		}
 	}
@@ -219,11 +220,13 @@ func TestHostileClient(t *testing.T) {
 		{"nobody's memory", func(_ context.Context, c *client) error { return c.send(place{1, 2, 3}) },
 			&ib.WCError{Status: ib.WCRemAccessErr}, "lets us not into the memory"},
 		{"short message", func(_ context.Context, c *client) error {
-			_, err := c.conn.QP().PostSend([]ib.SendWR{{ID: idSend, Opcode: ib.WRSend, Flags: ib.SendSignaled | ib.SendInline, Inline: []byte{1}}})
+			_, err := c.conn.QP().PostSend([]ib.SendWR{{ID: idSend, Opcode: ib.WRSend,
+				Flags: ib.SendSignaled | ib.SendInline, Inline: []byte{1}}})
 			return err
 		}, ErrProtocol, "has 1 bytes, not 16"},
 		{"long message", func(_ context.Context, c *client) error {
-			_, err := c.conn.QP().PostSend([]ib.SendWR{{ID: idSend, Opcode: ib.WRSend, Flags: ib.SendSignaled, SGL: sgl(c.startMR, 17)}})
+			_, err := c.conn.QP().PostSend([]ib.SendWR{{ID: idSend, Opcode: ib.WRSend, Flags: ib.SendSignaled,
+				SGL: sgl(c.startMR, 17)}})
 			return err
 		}, ErrProtocol, "not of 16 bytes"},
 		{"no room", func(ctx context.Context, c *client) error {
@@ -265,7 +268,8 @@ func TestWritesText(t *testing.T) {
 	server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), Defaults())
 	co.Size = 5
 	c := connect(t, toolstest.Device(t, wrap.FaultConfig{}), co)
-	for _, pair := range [][2]string{{"ab\x00cd", "ab\x00\xe5\xe5"}, {"abcde", "abcde"}, {"\x00bcde", "\x00\xe5\xe5\xe5\xe5"}} {
+	for _, pair := range [][2]string{{"ab\x00cd", "ab\x00\xe5\xe5"}, {"abcde", "abcde"},
+		{"\x00bcde", "\x00\xe5\xe5\xe5\xe5"}} {
 		copy(c.start, pair[0])
 		wipe(c.sink)
 		for _, mr := range []ib.MR{c.startMR, c.sinkMR} {
@@ -295,7 +299,8 @@ func TestOutOfTurn(t *testing.T) {
 	if err := c.send(place{c.startMR.Addr(), c.startMR.RKey(), 64}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.await(t.Context(), idRDMA); !errors.Is(err, ErrProtocol) || !strings.Contains(err.Error(), "out of turn") {
+	if _, err := c.await(t.Context(), idRDMA); !errors.Is(err, ErrProtocol) ||
+		!strings.Contains(err.Error(), "out of turn") {
 		t.Errorf("a go-ahead while an RDMA is waited for: %v", err)
 	}
 }
@@ -357,7 +362,8 @@ func TestNobodyListens(t *testing.T) {
 	co.Port++
 	client = start(t, toolstest.Device(t, wrap.FaultConfig{}), co)
 	var reject *rdmacm.RejectError
-	if err := client.Wait(t); !errors.As(err, &reject) || !strings.Contains(err.Error(), "start it there first: `goroced rping -s -p ") {
+	if err := client.Wait(t); !errors.As(err, &reject) ||
+		!strings.Contains(err.Error(), "start it there first: `goroced rping -s -p ") {
 		t.Errorf("a port where nobody listens: %v", err)
 	}
 	server.Stop()
@@ -367,7 +373,8 @@ func TestNobodyListens(t *testing.T) {
 func TestForeignSource(t *testing.T) {
 	server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), Defaults())
 	co.Source = netip.MustParseAddr(co.Addr)
-	if err := start(t, toolstest.Device(t, wrap.FaultConfig{}), co).Wait(t); !errors.Is(err, ib.ErrInvalid) || !strings.Contains(err.Error(), co.Addr) {
+	if err := start(t, toolstest.Device(t, wrap.FaultConfig{}), co).Wait(t); !errors.Is(err, ib.ErrInvalid) ||
+		!strings.Contains(err.Error(), co.Addr) {
 		t.Errorf("a client with the server's address: %v", err)
 	}
 	server.Stop()

@@ -10,11 +10,11 @@ import (
 	"github.com/goroce/goroce/roce/rdmacm"
 )
 
-// maxClients bounds what clients of a persistent server make it hold: a queue pair
-// and MaxSize bytes each. More wait for the first to go.
+// maxClients limits the clients of a persistent server, each of which takes a queue pair and MaxSize bytes. More must
+// wait.
 const maxClients = 256
 
-// serve is the life of a server.
+// serve runs a server.
 func serve(ctx context.Context, cm *rdmacm.CM, o *Options) error {
 	l, err := cm.Listen(ctx, o.hostPort(), rdmacm.ListenConfig{})
 	if err != nil {
@@ -33,8 +33,7 @@ func serve(ctx context.Context, cm *rdmacm.CM, o *Options) error {
 	return serveClient(ctx, cm, r, o)
 }
 
-// serveMany serves clients until ctx ends. What goes wrong with one of them is no
-// business of the others.
+// serveMany serves clients until ctx ends. An error with one client has no effect on others.
 func serveMany(ctx context.Context, cm *rdmacm.CM, l *rdmacm.Listener, o *Options) error {
 	var clients sync.WaitGroup
 	defer clients.Wait()
@@ -119,7 +118,7 @@ func (s *server) accept(ctx context.Context, r *rdmacm.Request) error {
 	return nil
 }
 
-// pong READs a text and writes it to where the client says next.
+// pong READs a text and WRITEs it to the place in the client's next message.
 func (s *server) pong(ctx context.Context, from place) error {
 	s.o.debugf("received %v", from)
 	if from.length > MaxSize {
@@ -141,7 +140,7 @@ func (s *server) pong(ctx context.Context, from place) error {
 		return err
 	}
 	s.o.debugf("received %v", to)
-	// The C tool writes the text with its NUL, however much was READ.
+	// The C tool writes the text with its NUL, however much it has READ.
 	length := min(len(data)+1, int(from.length))
 	if int64(to.length) < int64(length) {
 		return fmt.Errorf("%w: it has room for %d bytes of a text of %d", ErrProtocol, to.length, length)

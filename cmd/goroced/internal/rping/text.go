@@ -5,12 +5,11 @@ import (
 	"fmt"
 )
 
-// wipedByte stands where no text has returned. No text has it.
+// wipedByte is the value of bytes that have not returned. It does not occur in texts.
 const wipedByte = 0xE5
 
-// fillText writes the text of ping n, counted from 0: its name, then letters and
-// what ASCII has between them from 'A' to 'z', begun one later in each ping, and a
-// NUL as the last byte.
+// fillText writes the text of ping n, from 0 on: a name, then the ASCII characters from 'A' to 'z', starting one later
+// in each ping, and a NUL as the last byte.
 func fillText(b []byte, n int) {
 	const first, span = 'A', 'z' - 'A' + 1
 	named := copy(b, fmt.Sprintf("rdma-ping-%d: ", n))
@@ -20,13 +19,13 @@ func fillText(b []byte, n int) {
 	b[len(b)-1] = 0
 }
 
-// text returns what stands before the first NUL, which is all if there is none.
+// text returns the bytes before the first NUL, or all if there is none.
 func text(b []byte) []byte {
 	before, _, _ := bytes.Cut(b, []byte{0})
 	return before
 }
 
-// checkText compares what has returned with what was sent.
+// checkText compares the returned text with the one that was sent.
 func checkText(got, want []byte) error {
 	for i := range want {
 		if got[i] == want[i] {

@@ -10,19 +10,18 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// errTurn: the peer began a test before the last was over.
+// errTurn: the peer has begun a test before the last one was over.
 var errTurn = errors.New("a message of the peer came out of turn")
 
-// iomap moves transfers by writing into the memory that the peer has mapped, at
-// offset 0. The stream carries the messages of sync only: listen waits for them,
-// and for the end of the stream.
+// iomap transfers by writing into the memory that the peer has mapped at offset 0. The stream only carries the messages
+// of sync; listen waits for these, and for the end of the stream.
 type iomap struct {
 	*stream
-	marker byte // the last byte of the next turn's last transfer
+	marker byte // last byte of the last transfer of the next phase
 
-	syncs chan struct{} // messages that came
-	ended chan struct{} // closed when no more come
-	err   error         // why; to be read after ended
+	syncs chan struct{} // messages that have arrived
+	ended chan struct{} // closed when no more messages can arrive
+	err   error         // the cause; valid after ended
 }
 
 func newIOMap(s *stream) *iomap {
@@ -32,7 +31,7 @@ func newIOMap(s *stream) *iomap {
 	return m
 }
 
-// listen ends with the connection.
+// listen returns when the connection ends.
 func (m *iomap) listen() {
 	defer close(m.ended)
 	message := make([]byte, syncLen)
@@ -49,15 +48,15 @@ func (m *iomap) listen() {
 	}
 }
 
-// begin maps the memory. The peer learns of that before the message of sync.
+// begin maps the memory. The peer learns that before it gets the message of sync.
 func (m *iomap) begin(t *test) error {
 	m.marker = 0
-	m.mem.bytes[t.size-1] = 0xFF // no marker soon
+	m.mem.bytes[t.size-1] = 0xFF // a value that no marker has soon
 	_, err := m.conn.Map(m.mem.bytes[:t.size], ib.RemoteWrite, 0)
 	return err
 }
 
-// sync is no transfer here: its bytes do not count.
+// sync does not count as a transfer.
 func (m *iomap) sync(send bool) error {
 	if send {
 		return m.write(make([]byte, syncLen))
@@ -74,8 +73,7 @@ func (m *iomap) sync(send bool) error {
 	}
 }
 
-// send writes the transfers of a turn. The last one is formatted and ends with the
-// marker, the others leave as the memory is.
+// send writes the transfers of one phase. Only the last one is formatted, and ends with the marker.
 func (m *iomap) send(t *test) error {
 	b := m.mem.bytes[:t.size]
 	for i := range t.transfers {
@@ -108,7 +106,7 @@ func (m *iomap) writeAll(b []byte) error {
 	return nil
 }
 
-// receive waits for the last transfer of a turn.
+// receive waits for the last transfer of a phase.
 func (m *iomap) receive(t *test) error {
 	if err := m.arrive(t.size-1, m.marker); err != nil {
 		return err
@@ -120,17 +118,15 @@ func (m *iomap) receive(t *test) error {
 	return m.data.check(m.mem.bytes[:t.size-1])
 }
 
-// The memory is polled without a pause for spinTime, then after pauses of at least
-// pollTime. The C tool never pauses. Where processors are few that keeps the device
-// from doing what is waited for, and the pauses pay: on two of them, between two
-// processes, transfers of 64 bytes take less than half of the time.
+// The memory is polled without a pause for spinTime, then with pauses of at least pollTime. The C tool never pauses.
+// With few processors, polling keeps the device from doing the work that is waited for: with pauses, transfers of 64
+// bytes between two processes on two processors take less than half of the time.
 const (
 	spinTime = 20 * time.Microsecond
 	pollTime = 5 * time.Microsecond
 )
 
-// arrive waits until byte i is the marker. What was written before the end of the
-// stream is there when that is seen.
+// arrive waits until byte i is the marker. If the end of the stream is seen, everything written before is there, too.
 func (m *iomap) arrive(i int, marker byte) error {
 	start := time.Now()
 	for m.mem.load(i) != marker {
@@ -153,7 +149,7 @@ func (m *iomap) arrive(i int, marker byte) error {
 
 func (m *iomap) end(t *test) error { return m.conn.Unmap(m.mem.bytes[:t.size]) }
 
-// finish waits for the peer's end of stream, which comes when it has got all.
+// finish waits for the end of the peer's stream, which comes when the peer has received everything.
 func (m *iomap) finish() error {
 	if err := m.conn.CloseWrite(); err != nil {
 		return err

@@ -13,42 +13,41 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// MaxSize bounds a transfer, which lies in memory as a whole.
+// MaxSize limits the size of a transfer, all of which is in memory.
 const MaxSize = 1 << 30
 
 // Options of Run. Start from Defaults.
 type Options struct {
-	Server  string // where the server is; "" makes this end the server
-	Bind    string // server: the address to listen on, "" for all of the device; client: to connect from
-	Port    int    // of the server; 0 at the server takes one that is free
+	Server  string // host of the server; "" makes this end the server
+	Bind    string // server: address to listen on, "" for all of the device; client: source address
+	Port    int    // port of the server; a server with 0 chooses a free one
 	Numeric bool   // Server and Bind are IP addresses, not names
-	IOMap   bool   // play riostream
+	IOMap   bool   // run riostream
 
-	Custom     bool // one test of the three numbers below, rather than the series
+	Custom     bool // one test with the three numbers below instead of the series
 	Iterations int
-	Transfers  int  // each way in an iteration
+	Transfers  int  // in each direction of an iteration
 	Size       int  // bytes of a transfer
-	AllSizes   bool // the series have all sizes, 64 bytes to 6 MiB, rather than four of them
+	AllSizes   bool // use all sizes in the series, 64 bytes to 6 MiB, instead of four of them
 
-	Verify bool // the data count up, and are checked
+	Verify bool // send data that count up, and check them
 
-	Buffer int // bytes of the send and of the receive buffer
-	Inline int // bytes up to which data are posted inline; 0 takes the default of package rsocket
+	Buffer int // size of the send and of the receive buffer in bytes
+	Inline int // largest inline size in bytes; 0: default of package rsocket
 
-	// KeepAlive is the time without traffic after which the peer is asked whether it is there;
-	// 0 takes the default of package rsocket.
+	// KeepAlive is the idle time after which a keepalive message is sent; 0 stands for the default of package rsocket.
 	KeepAlive time.Duration
 
-	// AckTimeout is the code t of the local ACK timeout, 4.096 us * 2^t. The
-	// client's holds for both ends; 0 takes the default of package rsocket.
+	// AckTimeout is the code t of the local ACK timeout, 4.096 us * 2^t. The client's applies to both ends; 0 stands
+	// for the default of package rsocket.
 	AckTimeout int
 
-	// Timeout bounds the connection's making and each wait for the peer. A server
-	// waits for its client without limit. Data that the peer writes into mapped
-	// memory show only when all are there: there the keepalive stands guard.
+	// Timeout limits the connection's setup and each wait for the peer. A server waits for its first client without
+	// limit. The progress of data that the peer writes into mapped memory cannot be seen; there the keepalive detects a
+	// dead peer.
 	Timeout time.Duration
 
-	Out io.Writer // what the C tool prints
+	Out io.Writer // output of the C tool
 	Log io.Writer // advice for people; may be nil
 
 	limit int // most transfers or iterations of a test in the series; 0 for no limit
@@ -60,8 +59,7 @@ func Defaults() Options {
 		Out: io.Discard}
 }
 
-// testOptions are what -T takes, as words of which a prefix is enough for the C
-// tool to know them, and as letters.
+// testOptions are the values of -T. The C tool accepts letters, and words of which these are prefixes.
 var testOptions = []struct {
 	letter, word, refused string
 }{
@@ -74,8 +72,8 @@ var testOptions = []struct {
 	{"v", "verify", ""},
 }
 
-// SetTest sets what an argument of the C tool's -T says: a letter, or a longer
-// word that begins like one of those in its usage text.
+// SetTest sets the option of an argument of the C tool's -T: a letter, or a word that begins like one in its usage
+// text.
 func (o *Options) SetTest(arg string) error {
 	i := slices.IndexFunc(testOptions, func(t struct{ letter, word, refused string }) bool {
 		return arg == t.letter || strings.HasPrefix(strings.ToLower(arg), t.word)
@@ -91,7 +89,7 @@ func (o *Options) SetTest(arg string) error {
 	return nil
 }
 
-// check refuses options that cannot work, before the peer learns of this end.
+// check refuses invalid options before the peer is contacted.
 func (o *Options) check() error {
 	lowest := 1
 	if o.Server == "" {
@@ -125,5 +123,5 @@ func (o *Options) check() error {
 	return nil
 }
 
-// hostPort adds the port.
+// hostPort appends the port to a host.
 func (o *Options) hostPort(host string) string { return net.JoinHostPort(host, strconv.Itoa(o.Port)) }

@@ -37,7 +37,8 @@ func TestOptions(t *testing.T) {
 		o := Defaults()
 		c.change(&o)
 		var refused *ib.AttrError
-		if err := Run(t.Context(), dev, o); !errors.As(err, &refused) || refused.Attr != c.attr && refused.Attr != "ReceiveBuffer" {
+		if err := Run(t.Context(), dev, o); !errors.As(err, &refused) || refused.Attr != c.attr &&
+			refused.Attr != "ReceiveBuffer" {
 			t.Errorf("%+v: %v, want a word on %s", o, err, c.attr)
 		}
 	}
@@ -54,7 +55,8 @@ func TestSetTest(t *testing.T) {
 		{"v", true, nil}, {"verify", true, nil},
 		{"s", false, ib.ErrNotSupported}, {"sockets", false, ib.ErrNotSupported},
 		{"f", false, ib.ErrNotSupported}, {"fork", false, ib.ErrNotSupported},
-		{"", false, ib.ErrInvalid}, {"x", false, ib.ErrInvalid}, {"ver", false, ib.ErrInvalid}, {"V", false, ib.ErrInvalid},
+		{"", false, ib.ErrInvalid}, {"x", false, ib.ErrInvalid}, {"ver", false, ib.ErrInvalid},
+		{"V", false, ib.ErrInvalid},
 	} {
 		o := Defaults()
 		if err := o.SetTest(c.arg); !errors.Is(err, c.want) || o.Verify != c.verify {
@@ -68,8 +70,10 @@ func TestDefaultSeries(t *testing.T) {
 	o := Defaults()
 	series := o.connections()
 	want := [][]test{
-		{{"64_lat", 64, 1, 100_000}, {"4k_lat", 4 << 10, 1, 10_000}, {"64k_lat", 64 << 10, 1, 1000}, {"1m_lat", 1 << 20, 1, 100}},
-		{{"64_bw", 64, 100_000, 1}, {"4k_bw", 4 << 10, 10_000, 1}, {"64k_bw", 64 << 10, 1000, 1}, {"1m_bw", 1 << 20, 100, 1}},
+		{{"64_lat", 64, 1, 100_000}, {"4k_lat", 4 << 10, 1, 10_000}, {"64k_lat", 64 << 10, 1, 1000},
+			{"1m_lat", 1 << 20, 1, 100}},
+		{{"64_bw", 64, 100_000, 1}, {"4k_bw", 4 << 10, 10_000, 1}, {"64k_bw", 64 << 10, 1000, 1},
+			{"1m_bw", 1 << 20, 100, 1}},
 	}
 	if diff := cmp.Diff(want, series, cmp.AllowUnexported(test{})); diff != "" {
 		t.Errorf("series (-want +got):\n%s", diff)
@@ -93,8 +97,10 @@ func TestTable(t *testing.T) {
 		t.Errorf("table (-want +got):\n%s", diff)
 	}
 	for n, want := range map[int64][2]string{
-		0: {"0", "0"}, 999: {"999", "999"}, 1000: {"1000", "1k"}, 1024: {"1k", "1k"}, 1536: {"1.5k", "1k"}, 10 << 10: {"10k", "10k"},
-		11<<10 - 1: {"10k", "11k"}, 1<<20 - 1: {"1023k", "1m"}, 1 << 20: {"1m", "1m"}, 5 << 29: {"2.5g", "2b"}, 1 << 40: {"1024g", "1099b"},
+		0: {"0", "0"}, 999: {"999", "999"}, 1000: {"1000", "1k"}, 1024: {"1k", "1k"}, 1536: {"1.5k", "1k"},
+		10 << 10:   {"10k", "10k"},
+		11<<10 - 1: {"10k", "11k"}, 1<<20 - 1: {"1023k", "1m"}, 1 << 20: {"1m", "1m"}, 5 << 29: {"2.5g", "2b"},
+		1 << 40: {"1024g", "1099b"},
 	} {
 		if got := [2]string{sizeText(n), countText(n)}; got != want {
 			t.Errorf("%d is %q, want %q", n, got, want)

@@ -6,16 +6,16 @@ import (
 	"fmt"
 )
 
-// ErrData: bytes arrived that are not those that were sent.
+// ErrData: received bytes differ from those that were sent.
 var ErrData = errors.New("data verification failed")
 
-// pattern is the data of an end, if they are verified: bytes that count up, through
-// all tests and connections, each way for itself.
+// pattern generates and checks the data of an end, if they are verified: bytes that count up through all tests and
+// connections, for each direction separately.
 type pattern struct {
 	sent, received int64
 }
 
-// counting counts up, from each of its first 256 bytes on for at least 4 KiB.
+// counting has bytes that count up, at least 4 KiB of them from each of its first 256 bytes on.
 var counting = func() (b [256 + 4096]byte) {
 	for i := range b {
 		b[i] = byte(i)
@@ -23,10 +23,10 @@ var counting = func() (b [256 + 4096]byte) {
 	return b
 }()
 
-// after is what follows n bytes.
+// after returns the pattern after n bytes.
 func after(n int64) []byte { return counting[byte(n):] }
 
-// fill writes the next bytes that are sent.
+// fill writes the next bytes to send.
 func (p *pattern) fill(b []byte) {
 	for len(b) > 0 {
 		n := copy(b, after(p.sent))
@@ -35,7 +35,7 @@ func (p *pattern) fill(b []byte) {
 	}
 }
 
-// check looks at the next bytes that have arrived.
+// check compares the next received bytes.
 func (p *pattern) check(b []byte) error {
 	for len(b) > 0 {
 		want := after(p.received)
@@ -49,7 +49,7 @@ func (p *pattern) check(b []byte) error {
 	return nil
 }
 
-// firstWrong says which byte is.
+// firstWrong returns the error for the first byte that differs.
 func (p *pattern) firstWrong(b []byte) error {
 	i := 0
 	for b[i] == byte(p.received+int64(i)) {

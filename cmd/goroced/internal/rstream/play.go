@@ -10,23 +10,23 @@ import (
 	"github.com/goroce/goroce/roce/rsocket"
 )
 
-// ErrSilent: the peer sent or took nothing for as long as Options.Timeout.
+// ErrSilent: the peer has neither sent nor received anything for Options.Timeout.
 var ErrSilent = errors.New("the peer fell silent")
 
 // syncLen is the length of the messages that begin a test.
 const syncLen = 16
 
-// mover moves the transfers of a connection.
+// mover executes the transfers of a connection.
 type mover interface {
-	begin(t *test) error // before the test's first message
+	begin(t *test) error // called before the first message of a test
 	sync(send bool) error
-	send(t *test) error // the transfers of one iteration, one way
+	send(t *test) error // the transfers of one iteration in one direction
 	receive(t *test) error
 	end(t *test) error
-	finish() error // when all tests are done: waits until the peer knows it too
+	finish() error // called after all tests: waits until the peer is done, too
 }
 
-// play plays the tests of a connection.
+// play runs the tests of a connection.
 func (p *player) play(conn *rsocket.Conn, tests []test) error {
 	var m mover
 	s := &stream{player: p, conn: conn, setDeadline: conn.SetDeadline}
@@ -46,7 +46,7 @@ func (p *player) play(conn *rsocket.Conn, tests []test) error {
 	return err
 }
 
-// test plays one test. The client's turn comes first.
+// test runs one test. The client sends first.
 func (p *player) test(m mover, t *test) error {
 	client := p.l == nil
 	turns := []func(*test) error{m.receive, m.send}
@@ -73,7 +73,7 @@ func (p *player) test(m mover, t *test) error {
 	return m.end(t)
 }
 
-// explain says what an error of the connection most likely means.
+// explain adds the most likely cause to an error of the connection.
 func (p *player) explain(err error) error {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):

@@ -13,7 +13,7 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// player is an end, from test to test.
+// player is one end of the program, with the state that it keeps between tests.
 type player struct {
 	o    *Options
 	cm   *rdmacm.CM
@@ -22,8 +22,7 @@ type player struct {
 	data pattern
 }
 
-// Run plays one end on dev and prints what the C tool prints. Both ends return when
-// all tests are done.
+// Run runs one end on dev and prints what the C tool prints. Both ends return when all tests are done.
 func Run(ctx context.Context, dev ib.Device, o Options) (err error) {
 	if o.Log == nil {
 		o.Log = io.Discard
@@ -68,7 +67,7 @@ func (p *player) listen(ctx context.Context) (err error) {
 	return nil
 }
 
-// socket is what connections are like.
+// socket returns the options of the connections.
 func (o *Options) socket() rsocket.Options {
 	s := rsocket.Options{SendBuffer: o.Buffer, ReceiveBuffer: o.Buffer, Inline: o.Inline, KeepAlive: o.KeepAlive,
 		AckTimeout: o.AckTimeout}
@@ -81,7 +80,7 @@ func (o *Options) socket() rsocket.Options {
 	return s
 }
 
-// connection makes a connection and plays its tests.
+// connection makes a connection and runs its tests.
 func (p *player) connection(ctx context.Context, i int, tests []test) error {
 	conn, err := p.connect(ctx, i)
 	if err != nil {
@@ -99,7 +98,7 @@ func (p *player) connection(ctx context.Context, i int, tests []test) error {
 	return err
 }
 
-// connect makes connection i. A server has patience with its client's first only.
+// connect makes connection i. A server waits for the first connection without limit, for the others as long as Timeout.
 func (p *player) connect(ctx context.Context, i int) (*rsocket.Conn, error) {
 	wait, cancel := context.WithTimeout(ctx, p.o.Timeout)
 	defer cancel()
@@ -120,7 +119,7 @@ func (p *player) connect(ctx context.Context, i int) (*rsocket.Conn, error) {
 	return conn, err
 }
 
-// explainDial adds to a failed Dial what to do.
+// explainDial adds advice to the error of a failed Dial.
 func (o *Options) explainDial(err error) error {
 	var reject *rdmacm.RejectError
 	if errors.As(err, &reject) && reject.Reason == wire.RejectInvalidServiceID {

@@ -93,8 +93,10 @@ func TestSeries(t *testing.T) {
 
 	o.limit, o.AllSizes = 1, true
 	var latency, bandwidth []string
-	for _, c := range strings.Fields("64:128 128:256 192:384 256:512 384:768 512:1k 768:1.5k 1k:2k 1.5k:3k 2k:4k 3k:6k 4k:8k 6k:12k 8k:16k 12k:24k 16k:32k " +
-		"24k:48k 32k:64k 48k:96k 64k:128k 96k:192k 128k:256k 192k:384k 256k:512k 384k:768k 512k:1m 768k:1.5m 1m:2m 1.5m:3m 2m:4m 3m:6m 4m:8m 6m:12m") {
+	for _, c := range strings.Fields("64:128 128:256 192:384 256:512 384:768 512:1k 768:1.5k 1k:2k 1.5k:3k 2k:4k " +
+		"3k:6k 4k:8k 6k:12k 8k:16k 12k:24k 16k:32k " +
+		"24k:48k 32k:64k 48k:96k 64k:128k 96k:192k 128k:256k 192k:384k 256k:512k 384k:768k 512k:1m 768k:1.5m 1m:2m " +
+		"1.5m:3m 2m:4m 3m:6m 4m:8m 6m:12m") {
 		size, total, _ := strings.Cut(c, ":")
 		latency = append(latency, fmt.Sprintf("%s_lat %[1]s 1 1 %s", size, total))
 		bandwidth = append(bandwidth, fmt.Sprintf("%s_bw %[1]s 1 1 %s", size, total))
@@ -130,7 +132,8 @@ func TestBindAndKeepAlive(t *testing.T) {
 	}
 	foreign := Defaults()
 	foreign.Server, foreign.Bind, foreign.Port = co.Server, toolstest.Addr(t, serverDev).String(), co.Port
-	if err := Run(t.Context(), clientDev, foreign); !errors.Is(err, ib.ErrInvalid) || !strings.Contains(err.Error(), foreign.Bind) {
+	if err := Run(t.Context(), clientDev, foreign); !errors.Is(err, ib.ErrInvalid) ||
+		!strings.Contains(err.Error(), foreign.Bind) {
 		t.Errorf("a client with the server's address: %v", err)
 	}
 }
@@ -178,7 +181,8 @@ func TestStreamOnTheWire(t *testing.T) {
 			exchange(16, turn)
 		}
 		if wrong >= 0 {
-			if err := server.Wait(t); !errors.Is(err, ErrData) || !strings.Contains(err.Error(), fmt.Sprintf("byte %d is ", wrong)) {
+			if err := server.Wait(t); !errors.Is(err, ErrData) ||
+				!strings.Contains(err.Error(), fmt.Sprintf("byte %d is ", wrong)) {
 				t.Errorf("byte %d is wrong: %v", wrong, err)
 			}
 			continue
@@ -233,7 +237,8 @@ func TestMappedOnTheWire(t *testing.T) {
 			}
 		}
 		if wrong >= 0 {
-			if err := server.Wait(t); !errors.Is(err, ErrData) || !strings.Contains(err.Error(), fmt.Sprintf("byte %d is ", wrong)) {
+			if err := server.Wait(t); !errors.Is(err, ErrData) ||
+				!strings.Contains(err.Error(), fmt.Sprintf("byte %d is ", wrong)) {
 				t.Errorf("byte %d is wrong: %v", wrong, err)
 			}
 			continue
@@ -312,7 +317,8 @@ func TestPeerEnds(t *testing.T) {
 			if err := conn.Close(); err != nil {
 				t.Fatal(err)
 			}
-			if err := server.Wait(t); err == nil || errors.Is(err, ErrSilent) || !strings.Contains(err.Error(), "test custom: ") {
+			if err := server.Wait(t); err == nil || errors.Is(err, ErrSilent) ||
+				!strings.Contains(err.Error(), "test custom: ") {
 				t.Errorf("after %d messages: %v", messages, err)
 			}
 		}
@@ -339,7 +345,8 @@ func TestSilence(t *testing.T) {
 	both(t, o, func(t *testing.T, o Options) {
 		server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), o)
 		dial(t, co)
-		if err := server.Wait(t); !errors.Is(err, ErrSilent) || !strings.Contains(err.Error(), "both ends need the same tests") {
+		if err := server.Wait(t); !errors.Is(err, ErrSilent) ||
+			!strings.Contains(err.Error(), "both ends need the same tests") {
 			t.Errorf("the server ended with: %v", err)
 		}
 	})
@@ -374,7 +381,8 @@ func TestPatience(t *testing.T) {
 	if err := conn.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := server.Wait(t); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "connection 2 of the client") {
+	if err := server.Wait(t); !errors.Is(err, context.DeadlineExceeded) ||
+		!strings.Contains(err.Error(), "connection 2 of the client") {
 		t.Errorf("the server of a client without bandwidth tests ended with: %v", err)
 	}
 }
@@ -402,12 +410,14 @@ func TestNobodyListens(t *testing.T) {
 	server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), Defaults())
 	co.Port++
 	var reject *rdmacm.RejectError
-	if err := start(t, toolstest.Device(t, wrap.FaultConfig{}), co).Wait(t); !errors.As(err, &reject) || !strings.Contains(err.Error(), "start it there first: `goroced rstream -p ") {
+	if err := start(t, toolstest.Device(t, wrap.FaultConfig{}), co).Wait(t); !errors.As(err, &reject) ||
+		!strings.Contains(err.Error(), "start it there first: `goroced rstream -p ") {
 		t.Errorf("a port where nobody listens: %v", err)
 	}
 	server.Stop()
 
-	co.Server, co.Timeout = toolstest.Addr(t, toolstest.Device(t, wrap.FaultConfig{Drop: 1})).String(), 300*time.Millisecond
+	co.Server, co.Timeout = toolstest.Addr(t, toolstest.Device(t, wrap.FaultConfig{Drop: 1})).String(),
+		300*time.Millisecond
 	var silence *rdmacm.TimeoutError
 	if err := start(t, toolstest.Device(t, wrap.FaultConfig{}), co).Wait(t); !errors.As(err, &silence) {
 		t.Errorf("a host of which nothing comes back: %v", err)

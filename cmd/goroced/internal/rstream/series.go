@@ -2,15 +2,15 @@ package rstream
 
 import "fmt"
 
-// test is what a row of the table reports.
+// test is a test, which has a row in the table.
 type test struct {
 	name       string
 	size       int // bytes of a transfer
-	transfers  int // each way in an iteration
+	transfers  int // in each direction of an iteration
 	iterations int
 }
 
-// connections returns the tests of each connection.
+// connections returns the tests, grouped by connection.
 func (o *Options) connections() [][]test {
 	if o.Custom {
 		return [][]test{{{"custom", o.Size, o.Transfers, o.Iterations}}}
@@ -27,8 +27,8 @@ func (o *Options) connections() [][]test {
 	return [][]test{latency, bandwidth}
 }
 
-// sizes are those of the series: from 64 bytes on the powers of two, and what is
-// half way between them from 128 bytes on.
+// sizes returns the sizes of the series: powers of two from 64 bytes on, and the sizes half way between them from 128
+// bytes on.
 func (o *Options) sizes() []int {
 	if !o.AllSizes {
 		return []int{1 << 6, 1 << 12, 1 << 16, 1 << 20}
@@ -40,7 +40,7 @@ func (o *Options) sizes() []int {
 	return sizes
 }
 
-// count is how often the series transfer a size.
+// count returns how many times the series transfer a size.
 func count(size int) int {
 	switch {
 	case size >= 1<<20:
@@ -53,7 +53,7 @@ func count(size int) int {
 	return 100_000
 }
 
-// largest is the bytes of the largest transfer.
+// largest returns the size of the largest transfer in bytes.
 func largest(connections [][]test) (size int) {
 	for _, tests := range connections {
 		for _, t := range tests {

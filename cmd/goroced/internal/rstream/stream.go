@@ -7,20 +7,19 @@ import (
 	"github.com/goroce/goroce/roce/rsocket"
 )
 
-// stream moves transfers as bytes of the stream.
+// stream transfers bytes of the stream.
 type stream struct {
 	*player
 	conn        *rsocket.Conn
-	setDeadline func(time.Time) error // of all that waits for the peer
-	renew       time.Time             // when the deadline is to be moved
+	setDeadline func(time.Time) error // for everything that waits for the peer
+	renew       time.Time             // when to extend the deadline next
 }
 
-// maxChunk bounds what is written at a time, so that the deadline bounds a wait for
-// the peer and not the whole transfer.
+// maxChunk limits the size of a write, so that the deadline applies to a wait for the peer and not to the whole
+// transfer.
 const maxChunk = 256 << 10
 
-// tick moves the deadline. As it is called for every piece of a transfer it does
-// so now and then only.
+// tick extends the deadline. It is called for every part of a transfer, and does so only from time to time.
 func (s *stream) tick() error {
 	now := time.Now()
 	if now.Before(s.renew) {
@@ -75,7 +74,7 @@ func (s *stream) transfer(send bool, size int) error {
 
 func (s *stream) begin(*test) error { return nil }
 
-// sync is a transfer too: its bytes count.
+// sync counts as a transfer.
 func (s *stream) sync(send bool) error { return s.transfer(send, syncLen) }
 
 func (s *stream) send(t *test) error    { return s.turn(true, t) }
@@ -92,7 +91,7 @@ func (s *stream) turn(send bool, t *test) error {
 
 func (s *stream) end(*test) error { return nil }
 
-// finish waits for the peer's end of stream, which comes when it has got all.
+// finish waits for the end of the peer's stream, which comes when the peer has received everything.
 func (s *stream) finish() error {
 	if err := s.conn.CloseWrite(); err != nil {
 		return err

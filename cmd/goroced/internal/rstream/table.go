@@ -11,7 +11,7 @@ func printHeader(w io.Writer) {
 		"usec/xfer")
 }
 
-// printRow reports a test. What it counts went both ways.
+// printRow prints the result of a test. The counts are for both directions together.
 func printRow(w io.Writer, t *test, elapsed time.Duration) {
 	transfers := 2 * int64(t.transfers) * int64(t.iterations)
 	bytes := transfers * int64(t.size)
@@ -21,7 +21,7 @@ func printRow(w io.Writer, t *test, elapsed time.Duration) {
 		float64(bytes)*8/(1000*us), us/float64(transfers))
 }
 
-// sizeText is n in units of 1024, with one decimal below ten of a unit unless it is 0.
+// sizeText formats n in units of 1024, with one decimal below ten units unless that is 0.
 func sizeText(n int64) string {
 	base, unit := int64(1), ""
 	for i, u := range []string{"k", "m", "g"} {
@@ -35,7 +35,7 @@ func sizeText(n int64) string {
 	return fmt.Sprintf("%d%s", n/base, unit)
 }
 
-// countText is n in units of 1000, cut off.
+// countText formats n in units of 1000, rounded down.
 func countText(n int64) string {
 	switch {
 	case n >= 1e9:

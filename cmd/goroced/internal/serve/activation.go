@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// activated takes the sockets that the service manager passed (LISTEN_FDS, see
-// sd_listen_fds(3)). Their types tell them apart, so one socket unit can have both.
+// activated uses the sockets that the service manager has passed (LISTEN_FDS, see sd_listen_fds(3)). They are told
+// apart by their types, so one socket unit can have both.
 func (s *sockets) activated() error {
 	for _, f := range activation.Files(true) {
 		err := s.take(f)
-		_ = f.Close() // a listener has a copy
+		_ = f.Close() // the listener has a duplicate
 		if err != nil {
 			return fmt.Errorf("socket activation, %s: %w", f.Name(), err)
 		}

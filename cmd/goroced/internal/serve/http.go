@@ -16,14 +16,22 @@ import (
 	"golang.org/x/net/netutil"
 )
 
-// maxAdmin bounds the connections to the admin socket, and to the metrics listener.
-const maxAdmin = 64
+// maxMetrics bounds the connections to the metrics listener.
+const maxMetrics = 64
 
-// open lists what every user who can connect to the admin socket may get. All else,
-// which shows or changes other users' traffic, is for root and the daemon's own user.
+// Times that a client may take. Handlers whose answers take longer say so.
+const (
+	headerLimit = 5 * time.Second
+	readLimit   = 10 * time.Second
+	writeLimit  = 30 * time.Second
+	idleLimit   = 10 * time.Second
+)
+
+// open lists the paths for every user who can connect to the admin socket. All others show or change other users'
+// traffic, and are for root and the daemon's own user.
 var open = []string{"/healthz", "/metrics", "/v1/status", "/v1/devices", "/v1/qps", "/v1/mrs", "/v1/stats"}
 
-// healthLimit is how long the daemon may take to say how it is.
+// healthLimit is how long the daemon may take to report its health.
 const healthLimit = 5 * time.Second
 
 // web are the HTTP servers.
@@ -38,8 +46,8 @@ func (w web) close() {
 // serveHTTP serves the admin socket and, if configured, metrics on TCP.
 func (r *runner) serveHTTP(on *sockets, admin http.Handler) (servers web) {
 	start := func(l net.Listener, h http.Handler) {
-		s := &http.Server{Handler: h, ConnContext: withPeer, ReadHeaderTimeout: 5 * time.Second,
-			IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+		s := &http.Server{Handler: h, ConnContext: withPeer, ReadHeaderTimeout: headerLimit,
+			ReadTimeout: readLimit, WriteTimeout: writeLimit, IdleTimeout: idleLimit, MaxHeaderBytes: 16 << 10,
 			ErrorLog: slog.NewLogLogger(r.log.Handler(), slog.LevelDebug)}
 		servers = append(servers, s)
 		go func() {
@@ -52,24 +60,30 @@ func (r *runner) serveHTTP(on *sockets, admin http.Handler) (servers web) {
 		r.log.Info("metrics", "url", fmt.Sprintf("http://%s/metrics", tcp.Addr()))
 		mux := http.NewServeMux()
 		r.observe(mux)
-		start(netutil.LimitListener(tcp, maxAdmin), mux)
+		start(netutil.LimitListener(tcp, maxMetrics), mux)
 	}
 	mux := http.NewServeMux()
 	r.observe(mux)
+	profile(mux)
 	mux.HandleFunc("GET /v1/status", r.status)
 	if admin != nil {
 		mux.Handle("/v1/", admin)
 	}
-	start(&peerListener{on.admin, make(chan struct{}, maxAdmin)}, authorize(mux))
+	start(newPeerListener(on.admin), authorize(mux))
 	return servers
 }
 
-// observe registers what neither shows nor changes traffic.
+// observe registers handlers that neither show nor change traffic.
 func (r *runner) observe(mux *http.ServeMux) {
 	mux.HandleFunc("GET /healthz", r.health)
 	if r.Metrics != nil {
 		mux.Handle("GET /metrics", r.Metrics(r.daemon))
 	}
+}
+
+// profile registers what shows the insides of the daemon: only on the admin socket, where it
+// is known who asks.
+func profile(mux *http.ServeMux) {
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
@@ -77,7 +91,7 @@ func (r *runner) observe(mux *http.ServeMux) {
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 }
 
-// authorize refuses users what is not theirs.
+// authorize rejects requests that the user is not permitted to make.
 func authorize(h http.Handler) http.Handler {
 	own := uint32(os.Geteuid())
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -96,8 +110,8 @@ func (r *runner) status(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, r.daemon.Status())
 }
 
-// health asks the daemon for its status, as the watchdog does. One request at a time
-// asks, so that a daemon that hangs does not collect them.
+// health asks the daemon for its status, as the watchdog does. Only one request at a time does so, so that requests do
+// not pile up if the daemon hangs.
 func (r *runner) health(w http.ResponseWriter, req *http.Request) {
 	ctx, cancel := context.WithTimeout(req.Context(), healthLimit)
 	defer cancel()
@@ -123,5 +137,5 @@ func (r *runner) health(w http.ResponseWriter, req *http.Request) {
 func writeJSON(w http.ResponseWriter, code int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(v) // an error means that the client is gone
+	_ = json.NewEncoder(w).Encode(v) // an error means that the client has disconnected
 }

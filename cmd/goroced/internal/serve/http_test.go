@@ -3,13 +3,18 @@ package serve
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // TestAdmin: a handler knows who asks; health and profiles are there.
@@ -24,7 +29,8 @@ func TestAdmin(t *testing.T) {
 		t.Errorf("the peer is %+v, want %+v", p, want)
 	}
 	for path, want := range map[string]string{
-		"/healthz": `200 {"status":"ok"}`, "/v1/nosuch": "404", "/": "404", "/metrics": "404", "/debug/pprof/cmdline": "200 ",
+		"/healthz": `200 {"status":"ok"}`, "/v1/nosuch": "404", "/": "404", "/metrics": "404",
+		"/debug/pprof/cmdline": "200 ",
 	} {
 		if got := c.get(path); !strings.HasPrefix(got, want) {
 			t.Errorf("%s: %.100s", path, got)
@@ -35,7 +41,10 @@ func TestAdmin(t *testing.T) {
 // TestAuthorize: other users see, and change nothing.
 func TestAuthorize(t *testing.T) {
 	privileged := false
-	h := authorize(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { privileged = Privileged(r.Context()) }))
+	h := authorize(http.HandlerFunc(func(_ http.ResponseWriter,
+		r *http.Request) {
+		privileged = Privileged(r.Context())
+	}))
 	own := uint32(os.Geteuid())
 	for _, c := range []struct {
 		peer         *Peer
@@ -64,6 +73,132 @@ func TestAuthorize(t *testing.T) {
 		}
 		if want := c.peer != nil && c.peer.UID != own+1; w.Code == 200 && privileged != want {
 			t.Errorf("%+v: privileged %v", c.peer, privileged)
+		}
+	}
+}
+
+// TestMaySee: what is a user's own is for that user, root and the daemon's own user.
+func TestMaySee(t *testing.T) {
+	own := uint32(os.Geteuid())
+	const owner, other = 100_000, 100_001
+	for _, c := range []struct {
+		peer *Peer
+		want bool
+	}{{&Peer{UID: owner}, true}, {&Peer{UID: 0}, true}, {&Peer{UID: own}, true}, {&Peer{UID: other}, false}, {nil, false}} {
+		ctx := t.Context()
+		if c.peer != nil {
+			ctx = context.WithValue(ctx, peerKey{}, c.peer)
+		}
+		if got := MaySee(ctx, owner); got != c.want {
+			t.Errorf("%+v may see what is user %d's: %v", c.peer, owner, got)
+		}
+	}
+}
+
+// strangers is a listener whose clients are of the users that the test says, one after the other.
+func strangers(t *testing.T, users <-chan uint32) (*peerListener, func() net.Conn) {
+	t.Helper()
+	address := &net.UnixAddr{Net: "unix", Name: filepath.Join(t.TempDir(), "admin")}
+	below, err := net.ListenUnix("unix", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newPeerListener(below)
+	l.peerOf = func(*net.UnixConn) (*Peer, error) { return &Peer{UID: <-users}, nil }
+	return l, func() net.Conn {
+		t.Helper()
+		conn, err := net.DialUnix("unix", nil, address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		_ = conn.SetDeadline(time.Now().Add(limit))
+		return conn
+	}
+}
+
+// TestAdminCrowd: users whose connections read and write nothing keep neither others nor root
+// from the admin socket. One too many is told so, and closed.
+func TestAdminCrowd(t *testing.T) {
+	users := make(chan uint32, 1)
+	l, dial := strangers(t, users)
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("served")) })}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(l) }()
+	defer func() {
+		_ = server.Close()
+		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	}()
+	ask := func(uid uint32) string {
+		t.Helper()
+		users <- uid
+		conn := dial()
+		_, _ = conn.Write([]byte("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))
+		answer, err := io.ReadAll(conn)
+		if err != nil && len(answer) == 0 {
+			t.Fatalf("user %d gets no answer: %v", uid, err)
+		}
+		return string(answer)
+	}
+	own := uint32(os.Geteuid())
+	const first = 100_000 // users that the daemon's own is not
+	for i := range uint32(2 * maxAdmin) {
+		users <- first + i%7
+		dial() // and no word
+	}
+	for uid, want := range map[uint32]string{0: "served", own: "served", first: "503 ", first + 7: "503 "} {
+		if answer := ask(uid); !strings.Contains(answer, want) {
+			t.Errorf("user %d among silent connections of seven others: %.60q, want %s", uid, answer, want)
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for uid, n := range l.others {
+		if n > maxAdminsUser {
+			t.Errorf("user %d has %d connections", uid, n)
+		}
+	}
+}
+
+// TestAdminLeaves: a connection that is closed makes room.
+func TestAdminLeaves(t *testing.T) {
+	users := make(chan uint32, 1)
+	l, dial := strangers(t, users)
+	defer l.Close()
+	const uid = 100_000
+	for range 3 * maxAdmin {
+		users <- uid
+		conn := dial()
+		taken, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = taken.Close(), conn.Close()
+		_ = taken.Close() // as http.Server may
+	}
+	if l.all != 0 || l.sum != 0 || len(l.others) != 0 {
+		t.Errorf("%d connections are left, %d of others: %v", l.all, l.sum, l.others)
+	}
+}
+
+// TestHTTPLimits: nobody holds a connection of any listener for ever.
+func TestHTTPLimits(t *testing.T) {
+	admin, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: filepath.Join(t.TempDir(), "admin")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &runner{log: slog.New(slog.DiscardHandler), failed: make(chan error, 2)}
+	servers := r.serveHTTP(&sockets{admin: admin, metrics: tcp}, nil)
+	defer servers.close()
+	for _, s := range servers {
+		if s.ReadHeaderTimeout <= 0 || s.ReadTimeout <= 0 || s.WriteTimeout <= 0 || s.IdleTimeout <= 0 {
+			t.Errorf("limits %v, %v, %v, %v: one of them is none", s.ReadHeaderTimeout, s.ReadTimeout, s.WriteTimeout, s.IdleTimeout)
 		}
 	}
 }
@@ -101,7 +236,8 @@ func TestUnhealthy(t *testing.T) {
 	})
 }
 
-// TestMetricsListener: what is served on TCP shows no traffic and changes nothing.
+// TestMetricsListener: what is served on TCP, where nobody knows who asks, shows neither traffic
+// nor the insides of the daemon, and changes nothing.
 func TestMetricsListener(t *testing.T) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -110,7 +246,8 @@ func TestMetricsListener(t *testing.T) {
 	addr := free.Addr().String()
 	_ = free.Close()
 	start(t, t.TempDir(), "[metrics]\nlisten = '"+addr+"'")
-	for path, want := range map[string]string{"/healthz": `200 {"status":"ok"}`, "/debug/pprof/cmdline": "200", "/v1/status": "404", "/v1/devices": "404"} {
+	for path, want := range map[string]string{"/healthz": `200 {"status":"ok"}`, "/debug/pprof/": "404", "/debug/pprof/cmdline": "404",
+		"/debug/pprof/trace": "404", "/v1/status": "404", "/v1/devices": "404"} {
 		if got := get(t, http.DefaultClient, "http://"+addr+path); !strings.HasPrefix(got, want) {
 			t.Errorf("%s: %.100s", path, got)
 		}

@@ -1,6 +1,5 @@
-// Package serve runs the daemon: its sockets, its signals, what it tells the service
-// manager, and the HTTP by which it is looked at. What the daemon does for its clients
-// is a [Daemon], which is made elsewhere.
+// Package serve runs the daemon: its sockets, signals, messages to the service manager, and HTTP. What it does for its
+// clients is a [Daemon], which the caller provides.
 package serve
 
 import (
@@ -22,42 +21,39 @@ import (
 
 // Daemon serves clients.
 type Daemon interface {
-	// Serve takes clients from l until ctx ends, then drops those it has, gives
-	// everything back and returns nil. It returns sooner only with an error. It closes l.
+	// Serve accepts clients from l until ctx ends. Then it disconnects those that are left, frees everything and
+	// returns nil. It returns earlier only with an error. It closes l.
 	Serve(ctx context.Context, l *net.UnixListener) error
 
-	// Reload takes those settings of a configuration that can change in a running
-	// daemon, all or none.
+	// Reload applies the settings that can change in a running daemon, all or none.
 	Reload(c *config.Config) error
 
-	// Drain takes no more clients from now on and waits until all have left. It fails
-	// when ctx ends before. Serve goes on meanwhile.
+	// Drain stops accepting clients and waits until all have disconnected. It fails if ctx ends before. Serve continues
+	// meanwhile.
 	Drain(ctx context.Context) error
 
-	// Status is what /v1/status shows, as JSON. Calling it is also how the daemon's
-	// health is judged: it must return soon.
+	// Status returns the contents of /v1/status. The call also checks the daemon's health, so it must return soon.
 	Status() any
 }
 
-// Options say what to run.
+// Options configure Run.
 type Options struct {
 	Config *config.Config
-	Load   func() (*config.Config, error) // reads the configuration again, for SIGHUP
-	Log    io.Writer                      // takes the log
+	Load   func() (*config.Config, error) // loads the configuration again, for SIGHUP
+	Log    io.Writer                      // where the log is written
 
-	// Open makes the daemon. The handler serves what is under /v1/ except /v1/status,
-	// for who may: see [Peer]. Drop undoes it, after Serve has returned.
+	// Open opens the daemon. admin serves the paths under /v1/ except /v1/status; it checks permissions by [Peer]. drop
+	// closes the daemon after Serve has returned.
 	Open func(c *config.Config, log *slog.Logger) (d Daemon, admin http.Handler, drop func() error, err error)
 
-	// Metrics makes what serves /metrics; nil if nothing does.
+	// Metrics returns the handler of /metrics; nil if there is none.
 	Metrics func(d Daemon) http.Handler
 }
 
-// Run runs the daemon until ctx ends, which drains it; a SIGTERM or SIGINT in the
-// meantime cuts that short. SIGHUP reloads the configuration. It returns nil after an
-// orderly end.
+// Run runs the daemon until ctx ends. Then it drains the daemon; a SIGTERM or SIGINT in the meantime ends that at once.
+// SIGHUP reloads the configuration. Run returns nil after an orderly end.
 func Run(ctx context.Context, o Options) (err error) {
-	hangup := make(chan os.Signal, 1) // before anybody is told that the daemon runs
+	hangup := make(chan os.Signal, 1) // before anybody can know that the daemon runs
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
 	level := new(slog.LevelVar)
@@ -90,20 +86,20 @@ func Run(ctx context.Context, o Options) (err error) {
 	return r.loop(ctx, hangup)
 }
 
-// errEnded is part of the error if something ends that should not.
+// errEnded is the error of a part of the daemon that ends without being told to.
 var errEnded = errors.New("it ended by itself")
 
 type runner struct {
 	Options
 	log      *slog.Logger
 	level    *slog.LevelVar
-	patience time.Duration // with clients, at the end
+	patience time.Duration // how long clients may take to leave at the end
 	daemon   Daemon
-	failed   chan error    // takes what ends the daemon; has room for each that can fail
+	failed   chan error    // gets errors that end the daemon; buffered for all that can occur
 	asking   chan struct{} // full while /healthz waits for the daemon
 }
 
-// loop answers signals and tells the service manager, until the end.
+// loop handles signals and notifies the service manager until the end.
 func (r *runner) loop(ctx context.Context, hangup <-chan os.Signal) error {
 	alive := newWatchdog(r.log)
 	defer alive.stop()
@@ -125,14 +121,13 @@ func (r *runner) loop(ctx context.Context, hangup <-chan os.Signal) error {
 	}
 }
 
-// alive tells the service manager that the daemon answers.
+// alive notifies the service manager if the daemon answers.
 func (r *runner) alive() {
 	r.daemon.Status()
 	notify(r.log, "WATCHDOG=1")
 }
 
-// reload reads the configuration again and takes what can change. A bad one changes
-// nothing.
+// reload loads the configuration again and applies it. An invalid one has no effect.
 func (r *runner) reload() {
 	notify(r.log, reloading())
 	defer notify(r.log, "READY=1")
@@ -144,7 +139,7 @@ func (r *runner) reload() {
 		r.log.Error("reload refused, the configuration stays as it was", "error", oneLine(err))
 		return
 	}
-	// What needs a restart is measured against what the daemon was started with.
+	// The comparison is with the configuration that the daemon was started with.
 	if keys := c.Restart(r.Config); len(keys) > 0 {
 		r.log.Warn("these settings change with a restart only", "keys", strings.Join(keys, " "))
 	}
@@ -153,7 +148,7 @@ func (r *runner) reload() {
 	r.log.Info("reloaded")
 }
 
-// drain ends the daemon, with time for its clients to leave.
+// drain gives clients time to leave and then ends the daemon.
 func (r *runner) drain(alive watchdog) error {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
@@ -179,7 +174,7 @@ func (r *runner) drain(alive watchdog) error {
 	}
 }
 
-// logger writes a log in that format.
+// logger returns a logger for a format.
 func logger(w io.Writer, format string, level slog.Leveler) *slog.Logger {
 	o := &slog.HandlerOptions{Level: level}
 	if format == "json" {
@@ -188,5 +183,5 @@ func logger(w io.Writer, format string, level slog.Leveler) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, o))
 }
 
-// oneLine writes an error that joins several in one line.
+// oneLine formats joined errors on one line.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

@@ -57,7 +57,10 @@ func openFake(c *config.Config, _ *slog.Logger) (Daemon, http.Handler, func() er
 	f := &fake{qps: c.Connection.QPs}
 	f.gone = sync.NewCond(&f.mu)
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/devices", func(w http.ResponseWriter, r *http.Request) { writeJSON(w, 200, PeerOf(r.Context())) })
+	mux.HandleFunc("GET /v1/devices", func(w http.ResponseWriter,
+		r *http.Request) {
+		writeJSON(w, 200, PeerOf(r.Context()))
+	})
 	return f, mux, func() error { fmt.Fprintln(os.Stderr, "dropped"); return nil }, nil
 }
 
@@ -139,7 +142,8 @@ const limit = 30 * time.Second
 // prepare makes a daemon that has yet to start.
 func prepare(t *testing.T, dir, configuration string, env ...string) *child {
 	t.Helper()
-	c := &child{t: t, socket: filepath.Join(dir, "s"), admin: filepath.Join(dir, "a"), file: filepath.Join(t.TempDir(), "goroced.toml")}
+	c := &child{t: t, socket: filepath.Join(dir, "s"), admin: filepath.Join(dir, "a"),
+		file: filepath.Join(t.TempDir(), "goroced.toml")}
 	c.configure(configuration)
 	manager := filepath.Join(t.TempDir(), "notify")
 	var err error
@@ -150,7 +154,8 @@ func prepare(t *testing.T, dir, configuration string, env ...string) *child {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	t.Cleanup(cancel)
 	c.cmd = exec.CommandContext(ctx, os.Args[0])
-	c.cmd.Env = append([]string{asDaemon + "=1", "GOROCED_CONFIG=" + c.file, "GOROCED_SOCKET=" + c.socket, "GOROCED_ADMIN=" + c.admin, "NOTIFY_SOCKET=" + manager}, env...)
+	c.cmd.Env = append([]string{asDaemon + "=1", "GOROCED_CONFIG=" + c.file, "GOROCED_SOCKET=" + c.socket,
+		"GOROCED_ADMIN=" + c.admin, "NOTIFY_SOCKET=" + manager}, env...)
 	c.cmd.Stderr = &c.log
 	return c
 }
@@ -242,9 +247,10 @@ func (c *child) connect() *net.UnixConn {
 // get makes a request on the admin socket.
 func (c *child) get(path string) string {
 	c.t.Helper()
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", c.admin)
-	}}, Timeout: limit}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", c.admin)
+		}}, Timeout: limit}
 	return get(c.t, &client, "http://goroced"+path)
 }
 
@@ -292,7 +298,8 @@ func TestLife(t *testing.T) {
 	c.told("STOPPING=1\nEXTEND_TIMEOUT_USEC=15000000")
 	c.wantStatus(`200 {"clients":1,"qps":8}`)
 	_ = conn.Close()
-	c.ends(0, "keys=log.format", "goroced.toml:2: limits.connection.qp: unknown key", "bad luck", "msg=stopped", "dropped\n")
+	c.ends(0, "keys=log.format", "goroced.toml:2: limits.connection.qp: unknown key", "bad luck", "msg=stopped",
+		"dropped\n")
 	if strings.Contains(c.log.String(), "clients are dropped") {
 		t.Error("clients were dropped")
 	}

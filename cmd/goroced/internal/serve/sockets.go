@@ -20,11 +20,11 @@ import (
 // ErrInUse matches every [InUseError] with errors.Is.
 var ErrInUse = errors.New("socket in use")
 
-// InUseError says that something else has the path of a socket.
+// InUseError says that the path of a socket is in use.
 type InUseError struct {
 	Path string
-	Peer *Peer  // who listens there; nil if unknown
-	What string // for people
+	Peer *Peer  // process that listens there; nil if unknown
+	What string // kind of socket, for people
 }
 
 func (e *InUseError) Error() string {
@@ -39,7 +39,7 @@ func (e *InUseError) Error() string {
 // Is makes errors.Is(err, ErrInUse) true.
 func (e *InUseError) Is(target error) bool { return target == ErrInUse }
 
-// sockets are what the daemon listens on.
+// sockets are the sockets that the daemon listens on.
 type sockets struct {
 	client, admin *net.UnixListener
 	metrics       net.Listener // TCP; nil if none is configured
@@ -49,7 +49,7 @@ type sockets struct {
 func (s *sockets) close() {
 	for _, l := range []*net.UnixListener{s.client, s.admin} {
 		if l != nil {
-			_ = l.Close() // removes the file, if it was made here
+			_ = l.Close() // removes the file unless the service manager made it
 		}
 	}
 	if s.metrics != nil {
@@ -60,8 +60,7 @@ func (s *sockets) close() {
 	}
 }
 
-// listen takes the sockets that the service manager holds, and makes those it does not,
-// and that for metrics.
+// listen uses the sockets that the service manager has passed, and creates the missing ones and that for metrics.
 func listen(c *config.Config, log *slog.Logger) (s *sockets, err error) {
 	s = &sockets{}
 	defer func() {
@@ -93,8 +92,8 @@ func listen(c *config.Config, log *slog.Logger) (s *sockets, err error) {
 	return s, nil
 }
 
-// bind makes a socket, in place of one that a dead daemon left. A lock beside it, which
-// dies with its holder, keeps two daemons from replacing each other's.
+// bind creates a socket, replacing one that a dead daemon has left. A lock next to it, which the kernel releases when
+// its holder dies, prevents two daemons from replacing each other's socket.
 func (s *sockets) bind(network, path string, c *config.Config) (*net.UnixListener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("socket %s: %w", path, err)
@@ -110,7 +109,7 @@ func (s *sockets) bind(network, path string, c *config.Config) (*net.UnixListene
 	if err := clear(network, path); err != nil {
 		return nil, err
 	}
-	// Nobody may connect before the permissions are right.
+	// Nobody must be able to connect before the permissions are set.
 	before := unix.Umask(0o177)
 	l, err := net.ListenUnix(network, &net.UnixAddr{Name: path, Net: network})
 	unix.Umask(before)
@@ -124,7 +123,7 @@ func (s *sockets) bind(network, path string, c *config.Config) (*net.UnixListene
 	return l, nil
 }
 
-// clear removes the socket file that a dead process left, and nothing else.
+// clear removes the socket file of a dead process, and nothing else.
 func clear(network, path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -150,7 +149,7 @@ func clear(network, path string) error {
 	return fmt.Errorf("socket %s is there already: %w", path, err)
 }
 
-// listener finds out who listens on a path; nil if nobody tells.
+// listener returns the process that listens on a path; nil if that cannot be found out.
 func listener(network, path string) *Peer {
 	conn, err := net.DialUnix(network, nil, &net.UnixAddr{Name: path, Net: network})
 	if err != nil {
@@ -161,7 +160,7 @@ func listener(network, path string) *Peer {
 	return peer
 }
 
-// permit gives a socket its group and permissions.
+// permit sets group and permissions of a socket.
 func permit(path string, c *config.Config) error {
 	if c.SocketGroup != "" {
 		gid, err := group(c.SocketGroup)

@@ -33,7 +33,8 @@ func TestLiveDaemonsSockets(t *testing.T) {
 	live := start(t, dir, "")
 	c := prepare(t, dir, "")
 	c.run()
-	c.ends(1, live.socket, "another daemon has it", fmt.Sprintf("process %d of user %d", live.cmd.Process.Pid, os.Geteuid()), "--socket")
+	c.ends(1, live.socket, "another daemon has it", fmt.Sprintf("process %d of user %d", live.cmd.Process.Pid,
+		os.Geteuid()), "--socket")
 	live.connect()
 }
 
@@ -118,7 +119,8 @@ func TestActivation(t *testing.T) {
 	for _, c := range []struct {
 		networks []string
 		says     string
-	}{{[]string{"unixpacket", "unixpacket"}, "second socket"}, {[]string{"unixgram"}, "ListenSequentialPacket="}, {[]string{"tcp"}, "no Unix socket"}} {
+	}{{[]string{"unixpacket", "unixpacket"}, "second socket"}, {[]string{"unixgram"},
+		"ListenSequentialPacket="}, {[]string{"tcp"}, "no Unix socket"}} {
 		d, _ := prepareActivated(t, sh, c.networks)
 		d.run()
 		d.ends(1, "socket activation", c.says)

@@ -1,7 +1,6 @@
 // Package trace draws RoCE conversations as ladder diagrams on a text terminal.
 //
-// A [Ladder] collects what happened between two sides: packets, things that one
-// side did by itself, remarks. WriteTo lays them out:
+// A [Ladder] collects what happens between two sides: packets, events of one side, remarks. WriteTo draws them:
 //
 //	   time  client                                  server
 //	      0  ●  post SEND 2500 B                          │
@@ -11,14 +10,13 @@
 //	9.60 us  │◄── NAK PSN sequence error psn=101 msn=0 ───┤
 //	         │┄┄┄┄┄┄┄┄┄┄┄┄ go back to psn 101 ┄┄┄┄┄┄┄┄┄┄┄┄│
 //
-// Times count from the first event. A row without one happened at the same
-// Instant as the row above; one with a plus sign, that long after it, where three
-// digits do not tell. Arrows are horizontal: the time is that at which whoever
-// called Packet saw the packet.
+// Times count from the first event. A row without a time has the same Instant as the row above. A row with a plus sign
+// has the time since the row above, because three digits would not tell the two apart. Arrows are horizontal: the time
+// of a packet is the one passed to Packet.
 //
-// [Label] and [ShortLabel] are texts for a packet, [Elapsed] that for a span of
-// time. Other listings of packets use them as well.
+// [Label] and [ShortLabel] return texts for a packet, [Elapsed] for a duration. They are also used by other listings of
+// packets.
 //
-// Files: ladder.go collects, fold.go shortens runs of similar packets, layout.go
-// measures columns, draw.go makes the rows, label.go writes packets as text.
+// Files: ladder.go collects events, fold.go shortens runs of similar packets, layout.go computes column widths, draw.go
+// draws rows, label.go describes packets.
 package trace

@@ -6,13 +6,12 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// glyphs are what ladders are drawn with, one cell each.
+// glyphs are the characters of a ladder, one cell each.
 type glyphs struct {
 	life, tailLeft, tailRight, dash, headRight, headLeft, dot, remark string
 }
 
-// The characters of WGL4, which every terminal font has; the arrow heads that
-// also exist as emoji are avoided.
+// The characters are in WGL4, which every terminal font has. Arrow heads that are also emoji are avoided.
 var unicodeGlyphs = glyphs{"│", "├", "┤", "─", "►", "◄", "●", "┄"}
 
 var asciiGlyphs = glyphs{"|", "|", "|", "-", ">", "<", "*", "."}
@@ -20,7 +19,7 @@ var asciiGlyphs = glyphs{"|", "|", "|", "-", ">", "<", "*", "."}
 // lostMark ends the arrow of a lost packet.
 const lostMark = "X"
 
-// drawing is a ladder on its way to text.
+// drawing is a ladder that is being drawn.
 type drawing struct {
 	ladder *Ladder
 	events []event
@@ -52,15 +51,15 @@ func (d *drawing) draw() string {
 	return d.out.String()
 }
 
-// clock writes the time column.
+// clock formats the time column.
 type clock struct {
 	started      bool
 	origin, last ib.Instant
 	shown        string
 }
 
-// text returns the time of a row: nothing if it is that of the row before, and
-// "+" with the difference if three digits do not tell the two apart.
+// text returns the time of a row: empty if it equals that of the row before, and "+" with the difference if three
+// digits do not tell the two apart.
 func (c *clock) text(at ib.Instant) string {
 	if !c.started {
 		c.started, c.origin, c.last = true, at, at
@@ -79,7 +78,7 @@ func (c *clock) text(at ib.Instant) string {
 	return text
 }
 
-// header names the columns: each side's name stands at its lifeline.
+// header writes the name of each side at its lifeline.
 func (d *drawing) header() {
 	half := (d.inner + 1) / 2
 	left := padRight(d.ladder.left, half)
@@ -101,7 +100,7 @@ func (d *drawing) event(e *event, when string) {
 	}
 }
 
-// local draws text at one lifeline, with a dot on it.
+// local draws text at one lifeline, with a dot.
 func (d *drawing) local(e *event, when string) {
 	start, end := d.dot, d.life
 	if !e.left {
@@ -113,8 +112,8 @@ func (d *drawing) local(e *event, when string) {
 	}
 }
 
-// packet draws an arrow with its label. Words of the label that do not fit follow
-// below, and so does the note if it has no column of its own.
+// packet draws an arrow with its label. Words of the label that do not fit follow on lines below, and so does the note
+// if there is no column for notes.
 func (d *drawing) packet(e *event, when string) {
 	label := wrap(e.text, d.inner-arrowCells)
 	notes := []string(nil)
@@ -165,7 +164,7 @@ func (d *drawing) arrow(label string, fromLeft, lost bool) string {
 	return gap + head + shaft
 }
 
-// aside returns the cells between the lifelines for text at one of them.
+// aside returns the cells between the lifelines for text beside one of them.
 func (d *drawing) aside(text string, left bool) string {
 	if left {
 		return padRight("  "+text, d.inner)

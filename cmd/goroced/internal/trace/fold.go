@@ -26,8 +26,7 @@ func fold(events []event, limit int) []event {
 	return out
 }
 
-// runLen returns how many events at the beginning of events, at least 1, are
-// packets similar to the first.
+// runLen returns how many of the first events, at least 1, are packets similar to the first.
 func runLen(events []event) int {
 	n := 1
 	for n < len(events) && similar(&events[n-1], &events[n]) {
@@ -36,8 +35,8 @@ func runLen(events []event) int {
 	return n
 }
 
-// similar reports whether packet b continues the run that packet a is in. What
-// follows the PSN in a label may differ: lengths, addresses, message numbers.
+// similar reports whether packet b continues a run that packet a is in. The labels may differ after the PSN: lengths,
+// addresses, message numbers.
 func similar(a, b *event) bool {
 	if a.kind != packetEvent || b.kind != packetEvent || a.left != b.left || a.lost != b.lost || a.note != b.note {
 		return false
@@ -50,7 +49,7 @@ func similar(a, b *event) bool {
 	return opA == opB && psnB.After(psnA)
 }
 
-// folded returns the event that stands for a run.
+// folded returns the event that replaces a run.
 func folded(run []event) event {
 	first, last := &run[0], &run[len(run)-1]
 	text := first.text
@@ -63,7 +62,7 @@ func folded(run []event) event {
 	return e
 }
 
-// splitPSN returns what precedes "psn=" in a label, and the number behind it.
+// splitPSN splits a label into the text before "psn=" and the number after it.
 func splitPSN(label string) (op string, psn ib.PSN, ok bool) {
 	op, rest, found := strings.Cut(label, "psn=")
 	digits, _, _ := strings.Cut(rest, " ")

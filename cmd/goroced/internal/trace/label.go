@@ -7,13 +7,12 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// Label describes a packet in one short line: operation, PSN, flags, the fields
-// of its extension headers, payload length. The service is named unless it is
-// RC. Numbers are decimal, addresses, keys and operands hexadecimal.
+// Label describes a packet on one short line: operation, PSN, flags, fields of the extension headers, payload length.
+// Services other than RC are named. Numbers are decimal; addresses, keys and operands are hexadecimal.
 func Label(p *wire.Packet) string { return label(p, true) }
 
-// ShortLabel is Label without addresses, keys and operands: it fits the arrows of
-// a Ladder. Of a management datagram it is only the message's name.
+// ShortLabel is Label without addresses, keys and operands, which fits the arrows of a Ladder. For a management
+// datagram it is the name of the message.
 func ShortLabel(p *wire.Packet) string {
 	if mad := p.MAD(); mad != nil {
 		var h wire.MADHeader
@@ -48,10 +47,10 @@ func label(p *wire.Packet, full bool) string {
 	return b.String()
 }
 
-// opShort abbreviates names of the specification that are said all the time.
+// opShort abbreviates frequent parts of the specification's names.
 var opShort = strings.NewReplacer("RDMA ", "", "Acknowledge", "ACK", "with Immediate", "imm", "with Invalidate", "inv")
 
-// opText names the operation; of an acknowledge, what it says.
+// opText returns the name of the operation; for an acknowledge, its syndrome.
 func opText(p *wire.Packet) string {
 	service, name, found := strings.Cut(p.Opcode.String(), " ")
 	if !found {
@@ -88,7 +87,7 @@ func flagText(b *strings.Builder, p *wire.Packet) {
 	}
 }
 
-// askText adds the extension headers of requests.
+// askText adds the fields of request headers.
 func askText(b *strings.Builder, p *wire.Packet) {
 	set := p.Opcode.Headers()
 	if set&wire.HasXRCETH != 0 {
@@ -114,7 +113,7 @@ func askText(b *strings.Builder, p *wire.Packet) {
 	}
 }
 
-// answerText adds what responses say beside the MSN, and the small headers.
+// answerText adds the fields of response headers except the MSN, and those of the small headers.
 func answerText(b *strings.Builder, p *wire.Packet) {
 	set := p.Opcode.Headers()
 	if n, ok := p.AETH.Syndrome.Credits(); ok && set&wire.HasAETH != 0 {
@@ -131,7 +130,7 @@ func answerText(b *strings.Builder, p *wire.Packet) {
 	}
 }
 
-// flushText names what a FLUSH promises and covers.
+// flushText describes placement type and selectivity of a FLUSH.
 func flushText(h *wire.FETH) string {
 	s := ""
 	if h.Placement&wire.FlushGlobal != 0 {
@@ -146,8 +145,8 @@ func flushText(h *wire.FETH) string {
 	return s
 }
 
-// Elapsed writes a span of nanoseconds with three significant digits, in us, ms
-// or s: "0.120 us", "67.1 ms". Nothing is "0".
+// Elapsed formats a duration in nanoseconds with three significant digits, in us, ms or s: "0.120 us", "67.1 ms". Zero
+// is "0".
 func Elapsed(ns int64) string {
 	sign, v := "", float64(ns)/1e3
 	if ns < 0 {

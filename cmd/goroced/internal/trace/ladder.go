@@ -8,16 +8,15 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// Options say how a ladder is drawn.
+// Options configure the drawing of a ladder.
 type Options struct {
 	// Width is the number of columns of the terminal; 0 stands for 100, and
 	// less than 60 is taken as 60.
 	Width int
 	// ASCII draws with - | > < * instead of Unicode box-drawing characters.
 	ASCII bool
-	// Fold shortens runs of more than Fold similar packets (same direction,
-	// operation and note, rising PSNs) to the first and a count of the others.
-	// 0 draws every packet.
+	// Fold shortens runs of more than Fold similar packets (same sender, operation and note, rising PSNs) to the first
+	// packet and the number of the others. 0 draws all packets.
 	Fold int
 }
 
@@ -35,7 +34,7 @@ type Ladder struct {
 	events      []event
 }
 
-// eventKind says what an event is.
+// eventKind is the kind of an event.
 type eventKind uint8
 
 const (
@@ -48,7 +47,7 @@ const (
 type event struct {
 	kind eventKind
 	at   ib.Instant
-	left bool // at, or from, the left side
+	left bool // at, or sent by, the left side
 	text string
 	lost bool
 	note string
@@ -63,33 +62,32 @@ func NewLadder(left, right string, opts Options) *Ladder {
 	return &Ladder{left: clean(left), right: clean(right), opts: opts}
 }
 
-// Packet adds a packet, such as Label describes it. A lost one ends midway. note
-// says why, or what the packet means; it may be empty.
+// Packet adds a packet with a label, such as that of Label. The arrow of a lost packet ends midway. note explains the
+// packet; it may be empty.
 func (l *Ladder) Packet(at ib.Instant, fromLeft bool, label string, lost bool, note string) {
 	l.events = append(l.events, event{kind: packetEvent, at: at, left: fromLeft, text: clean(label), lost: lost,
 		note: clean(note)})
 }
 
-// Local adds something that happened at one side alone: a request posted, a
-// completion, a timer.
+// Local adds an event of one side: a request posted, a completion, a timer.
 func (l *Ladder) Local(at ib.Instant, left bool, text string) {
 	l.events = append(l.events, event{kind: localEvent, at: at, left: left, text: clean(text)})
 }
 
-// Note adds a remark between the events before and after it.
+// Note adds a remark between the events added before and after it.
 func (l *Ladder) Note(text string) {
 	l.events = append(l.events, event{kind: noteEvent, text: clean(text)})
 }
 
-// WriteTo draws the ladder. It may be called again after more events were added.
+// WriteTo draws the ladder. More events may be added afterwards, to draw it again.
 func (l *Ladder) WriteTo(w io.Writer) (int64, error) {
 	d := newDrawing(l, fold(l.events, l.opts.Fold))
 	n, err := io.WriteString(w, d.draw())
 	return int64(n), err
 }
 
-// clean replaces what would move the cursor. Names and notes may come from a
-// capture, and a terminal obeys escape sequences.
+// clean replaces characters that could move the cursor. Names and notes may come from a capture, and terminals
+// interpret escape sequences.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

@@ -48,7 +48,8 @@ func lossySend(l *Ladder) {
 	l.Packet(us(12.2), true, "SEND Last psn=102 AckReq (452 B)", false, "again")
 	l.Packet(us(20), false, "ACK psn=102 msn=1", true, "")
 	l.Local(us(20.1), false, "completion: RECV success, 2500 B")
-	l.Note("the ACK is lost: nothing but the local ACK timeout of 67.1 ms tells the requester, which then sends everything again from the first packet without an acknowledgement")
+	l.Note("the ACK is lost: nothing but the local ACK timeout of 67.1 ms tells the requester, which then sends " +
+		"everything again from the first packet without an acknowledgement")
 	l.Packet(us(67112), true, "SEND First psn=100 (1024 B)", false, "")
 	l.Packet(us(67120), false, "ACK psn=102 msn=1", false, "duplicate")
 	l.Local(us(67121), true, "completion: SEND success")
@@ -111,14 +112,21 @@ func TestFold(t *testing.T) {
 		limit  int
 		want   []string
 	}{
-		{"run", []event{middle("1"), middle("2"), middle("3"), middle("4")}, 3, []string{"SEND Middle psn=1 (1024 B)", "... 3 more SEND Middle psn=2..4"}},
-		{"at the limit", []event{middle("1"), middle("2"), middle("3")}, 3, []string{middle("1").text, middle("2").text, middle("3").text}},
-		{"off", []event{middle("1"), middle("2"), middle("3")}, 0, []string{middle("1").text, middle("2").text, middle("3").text}},
+		{"run", []event{middle("1"), middle("2"), middle("3"), middle("4")}, 3,
+			[]string{"SEND Middle psn=1 (1024 B)", "... 3 more SEND Middle psn=2..4"}},
+		{"at the limit", []event{middle("1"), middle("2"), middle("3")}, 3,
+			[]string{middle("1").text, middle("2").text, middle("3").text}},
+		{"off", []event{middle("1"), middle("2"), middle("3")}, 0,
+			[]string{middle("1").text, middle("2").text, middle("3").text}},
 		{"two are never folded", []event{middle("1"), middle("2")}, 1, []string{middle("1").text, middle("2").text}},
-		{"wraps around", []event{middle("16777214"), middle("16777215"), middle("0")}, 1, []string{middle("16777214").text, "... 2 more SEND Middle psn=16777215..0"}},
-		{"PSN goes back", []event{middle("2"), middle("3"), middle("1"), middle("2")}, 1, []string{middle("2").text, middle("3").text, middle("1").text, middle("2").text}},
-		{"lost", []event{middle("1"), middle("2"), lost, middle("4")}, 1, []string{middle("1").text, middle("2").text, lost.text, middle("4").text}},
-		{"direction", []event{middle("1"), middle("2"), back}, 1, []string{middle("1").text, middle("2").text, back.text}},
+		{"wraps around", []event{middle("16777214"), middle("16777215"), middle("0")}, 1,
+			[]string{middle("16777214").text, "... 2 more SEND Middle psn=16777215..0"}},
+		{"PSN goes back", []event{middle("2"), middle("3"), middle("1"), middle("2")}, 1,
+			[]string{middle("2").text, middle("3").text, middle("1").text, middle("2").text}},
+		{"lost", []event{middle("1"), middle("2"), lost, middle("4")}, 1,
+			[]string{middle("1").text, middle("2").text, lost.text, middle("4").text}},
+		{"direction", []event{middle("1"), middle("2"), back}, 1,
+			[]string{middle("1").text, middle("2").text, back.text}},
 		{"no PSN", []event{packet("CNP"), packet("CNP"), packet("CNP")}, 1, []string{"CNP", "... 2 more CNP"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -5,28 +5,27 @@ import (
 	"unicode/utf8"
 )
 
-// Columns, in cells. From the left: time, gap, left lifeline, the space between
-// the lifelines, right lifeline; then gap and notes if there are notes and the
-// terminal is wide enough.
+// Columns, in cells. From the left: time, gap, left lifeline, space between the lifelines, right lifeline; then gap and
+// notes, if there are notes and the terminal is wide enough.
 const (
 	timeCells = 9 // "-1.23 ms"
 	gapCells  = 2
 
 	minInner  = 40 // space between the lifelines
-	wrapInner = 60 // labels do not wrap for the sake of notes in less than this
+	wrapInner = 60 // labels are not wrapped below this width to make room for notes
 	minNotes  = 22 // a narrower column would wrap every other word
-	// arrowCells is what an arrow needs beside its label: "── " and " ─►".
+	// arrowCells is the width of an arrow without its label: "── " and " ─►".
 	arrowCells = 8
 )
 
-// layout is the width of the columns that depend on what is drawn.
+// layout has the widths of the columns that depend on the events.
 type layout struct {
 	inner int // between the lifelines
-	notes int // right of them; 0 puts notes below their packet
+	notes int // right of the right lifeline; 0 draws notes below their packet
 }
 
-// measure fits events into width cells: as narrow a ladder as the labels allow,
-// and notes beside it rather than below it.
+// measure computes the layout of events for a width in cells: the narrowest ladder that holds the labels, with notes
+// beside it if possible.
 func measure(events []event, width int) layout {
 	room := width - timeCells - gapCells - 2
 	inner, notes := minInner, 0
@@ -41,7 +40,7 @@ func measure(events []event, width int) layout {
 		return layout{inner: min(inner, room)}
 	}
 	notes = min(notes, minNotes)
-	// The longest labels may wrap if that makes room for the notes.
+	// Wrapping the longest labels may make room for the notes.
 	beside := min(inner, max(room-gapCells-notes, wrapInner))
 	if beside+gapCells+notes <= room {
 		return layout{inner: beside, notes: room - gapCells - beside}
@@ -49,7 +48,7 @@ func measure(events []event, width int) layout {
 	return layout{inner: min(max(inner, wrapInner), room)}
 }
 
-// cells returns how many columns s takes, one for each rune.
+// cells returns the width of s: one cell for each rune.
 func cells(s string) int { return utf8.RuneCountInString(s) }
 
 // wrap breaks s between words into lines of at most width cells; longer words
@@ -87,7 +86,7 @@ func padRight(s string, width int) string {
 	return string([]rune(s)[:width])
 }
 
-// padLeft is padRight with the text on the right.
+// padLeft is padRight with the blanks on the left.
 func padLeft(s string, width int) string {
 	if n := cells(s); n < width {
 		return strings.Repeat(" ", width-n) + s
@@ -95,7 +94,7 @@ func padLeft(s string, width int) string {
 	return string([]rune(s)[:width])
 }
 
-// center puts s into the middle of width cells of fill.
+// center centers s in width cells of fill.
 func center(s string, width int, fill string) string {
 	space := max(width-cells(s), 0)
 	return strings.Repeat(fill, space/2) + s + strings.Repeat(fill, space-space/2)

@@ -1,6 +1,5 @@
-// Package group holds what the drivers share about multicast groups: which GIDs
-// are groups ([Is]), which ones a link can join ([CheckJoin]), and what MAC address
-// their frames go to ([MAC]).
+// Package group has what drivers need for multicast groups: which GIDs are groups ([Is]), which groups a link can join
+// ([CheckJoin]), and to which MAC address their frames go ([MAC]).
 package group
 
 import (
@@ -15,9 +14,8 @@ import (
 // ff00::/8 (RFC 4291, 2.7).
 func Is(g *ib.GID) bool { return g[0] == 0xFF || g[12]&0xF0 == 0xE0 && g.Is4() }
 
-// MAC returns the address that frames to a group go to: 01:00:5e and the last 23
-// bits of an IPv4 group (RFC 1112, 6.4), 33:33 and the last 32 of an IPv6 one
-// (RFC 2464, 7).
+// MAC returns the MAC address of a group: 01:00:5e and the last 23 bits of an IPv4 group (RFC 1112, 6.4), 33:33 and the
+// last 32 bits of an IPv6 group (RFC 2464, 7).
 func MAC(g *ib.GID) [6]byte {
 	if g.Is4() {
 		return [6]byte{0x01, 0x00, 0x5E, g[13] & 0x7F, g[14], g[15]}
@@ -25,7 +23,7 @@ func MAC(g *ib.GID) [6]byte {
 	return [6]byte{0x33, 0x33, g[12], g[13], g[14], g[15]}
 }
 
-// CheckJoin returns why a link that has these addresses now cannot join g, or nil.
+// CheckJoin returns why a link with these addresses cannot join g, or nil.
 func CheckJoin(c *link.Caps, local []ib.GID, g ib.GID, joined bool) error {
 	switch {
 	case !Is(&g):

@@ -56,7 +56,8 @@ func TestCheck(t *testing.T) {
 		switch {
 		case tt.reason == "" && tt.err != nil:
 			t.Errorf("%s: %v", tt.name, tt.err)
-		case tt.reason != "" && (!errors.As(tt.err, &refused) || !errors.Is(tt.err, ib.ErrInvalid) || !strings.Contains(tt.err.Error(), tt.reason)):
+		case tt.reason != "" && (!errors.As(tt.err, &refused) || !errors.Is(tt.err, ib.ErrInvalid) ||
+			!strings.Contains(tt.err.Error(), tt.reason)):
 			t.Errorf("%s: %v, want ErrInvalid that says %q", tt.name, tt.err, tt.reason)
 		}
 	}

@@ -1,4 +1,4 @@
-// Package local holds the addresses that a link has at the moment ([Set]).
+// Package local has the addresses of a link, which change while it is open ([Set]).
 package local
 
 import (
@@ -14,21 +14,21 @@ import (
 
 // Set is a set of addresses. Reading takes no lock.
 type Set struct {
-	link string                   // for errors
-	list atomic.Pointer[[]ib.GID] // a new one with each change
+	link string                   // name of the link, for errors
+	list atomic.Pointer[[]ib.GID] // replaced by each change
 
-	mu   sync.Mutex // held while it changes
+	mu   sync.Mutex // held during a change
 	shut bool
 }
 
-// Init gives the set of the link with that name its first addresses.
+// Init sets the first addresses of the link with that name.
 func (s *Set) Init(name string, gids []ib.GID) {
 	s.link = name
 	gids = slices.Clone(gids)
 	s.list.Store(&gids)
 }
 
-// List returns the addresses. It is not to be written to.
+// List returns the addresses. The caller must not change the slice.
 func (s *Set) List() []ib.GID { return *s.list.Load() }
 
 // Has reports whether g is one of the addresses.
@@ -42,7 +42,7 @@ func (s *Set) Has(g *ib.GID) bool {
 	return false
 }
 
-// Add adds g if change, which makes the link have it, succeeds.
+// Add adds g if change succeeds, which makes the link receive its frames.
 func (s *Set) Add(g ib.GID, change func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,7 +62,7 @@ func (s *Set) Add(g ib.GID, change func() error) error {
 	return nil
 }
 
-// Remove removes g, before change takes it from the link.
+// Remove removes g, and then calls change, which makes the link stop receiving its frames.
 func (s *Set) Remove(g ib.GID, change func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,8 +77,7 @@ func (s *Set) Remove(g ib.GID, change func() error) error {
 	return change()
 }
 
-// Shut makes Add and Remove return link.ErrClosed, and returns when none is under way
-// any more.
+// Shut makes Add and Remove return link.ErrClosed, and returns when none is running any more.
 func (s *Set) Shut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

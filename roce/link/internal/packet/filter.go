@@ -12,7 +12,7 @@ import (
 	"github.com/goroce/goroce/roce/link"
 )
 
-// Offsets in a frame, and what stands there.
+// Offsets in a frame, and values of its fields.
 const (
 	offEtherType = 12
 	offIP        = 14
@@ -28,16 +28,16 @@ const (
 	offPort6  = offIP + 40 + 2
 
 	plainIPv4 = 0x45   // version 4, no options
-	fragment  = 0x3FFF // more fragments, or not the first
+	fragment  = 0x3FFF // more fragments follow, or it is not the first
 )
 
-const acceptAll = 1 << 18 // bytes of a frame that pass: more than it has
+const acceptAll = 1 << 18 // bytes of a frame that pass; more than any frame has
 
 // ours accepts RoCEv2 packets to the given addresses.
 func ours(local []ib.GID) []bpf.Instruction { return roce(to4(local), to6(local)) }
 
-// toGroups accepts RoCEv2 packets to any multicast group: which ones are joined is
-// looked up later, for a socket has room for little more than a hundred.
+// toGroups accepts RoCEv2 packets to any multicast group. Whether the group is joined is checked later, because a
+// filter has room for little more than a hundred groups.
 func toGroups() []bpf.Instruction {
 	return roce(
 		[]bpf.Instruction{
@@ -53,10 +53,9 @@ func toGroups() []bpf.Instruction {
 		})
 }
 
-// roce lets the given instructions decide over IPv4 and IPv6 packets of RoCEv2,
-// which come from a classic BPF program over a frame from its Ethernet header on.
-// What they do not accept is rejected, as is all else. An IPv4 packet with options
-// or in fragments is none of RoCEv2.
+// roce returns a classic BPF program for a frame from its Ethernet header on. It runs v4 or v6 on RoCEv2 packets over
+// IPv4 or IPv6. What they do not accept is rejected, and so is everything else. IPv4 packets with options or in
+// fragments are not RoCEv2.
 func roce(v4, v6 []bpf.Instruction) []bpf.Instruction {
 	v4 = slices.Concat(
 		require(offVersion4, 1, plainIPv4),
@@ -75,7 +74,7 @@ func roce(v4, v6 []bpf.Instruction) []bpf.Instruction {
 			bpf.Jump{Skip: uint32(len(v4))},
 		},
 		v4,
-		[]bpf.Instruction{ // the accumulator still holds the EtherType
+		[]bpf.Instruction{ // the accumulator still has the EtherType
 			bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.ETH_P_IPV6, SkipTrue: 1},
 			bpf.RetConstant{Val: 0},
 		},
@@ -86,7 +85,7 @@ func roce(v4, v6 []bpf.Instruction) []bpf.Instruction {
 
 var reject = []bpf.Instruction{bpf.RetConstant{Val: 0}}
 
-// require goes on if what stands at off is val, and rejects the frame otherwise.
+// require rejects the frame unless the value at off is val.
 func require(off uint32, size int, val uint32) []bpf.Instruction {
 	return []bpf.Instruction{
 		bpf.LoadAbsolute{Off: off, Size: size},
@@ -117,16 +116,16 @@ func to6(local []ib.GID) (p []bpf.Instruction) {
 		for w := range 4 { // two instructions a word, and one to accept
 			p = append(p,
 				bpf.LoadAbsolute{Off: uint32(offDst6 + 4*w), Size: 4},
-				bpf.JumpIf{Cond: bpf.JumpEqual, Val: binary.BigEndian.Uint32(local[i][4*w:]), SkipFalse: uint8(2*(3-w) + 1)})
+				bpf.JumpIf{Cond: bpf.JumpEqual, Val: binary.BigEndian.Uint32(local[i][4*w:]),
+					SkipFalse: uint8(2*(3-w) + 1)})
 		}
 		p = append(p, bpf.RetConstant{Val: acceptAll})
 	}
 	return p
 }
 
-// passing rejects frames that pass the interface other than in the given ways,
-// PACKET_HOST and the like, and those of a VLAN, whose tag the kernel has moved
-// from the frame to its metadata. VLAN 0 is no VLAN but a priority.
+// passing rejects frames whose packet type (PACKET_HOST and the like) is not one of ways, and frames of a VLAN, whose
+// tag the kernel has moved from the frame to its metadata. VLAN 0 is only a priority, not a VLAN.
 func passing(ways ...uint32) []bpf.Instruction {
 	p := []bpf.Instruction{bpf.LoadExtension{Num: bpf.ExtType}}
 	for i, way := range ways {

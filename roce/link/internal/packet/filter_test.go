@@ -14,7 +14,7 @@ func v4(last byte) ib.GID { return ib.GID{10: 0xFF, 11: 0xFF, 12: 10, 15: last} 
 
 func v6(last byte) ib.GID { return ib.GID{0: 0xFD, 7: last, 15: last} }
 
-// Any group is let through, and nothing else.
+// All groups are accepted, and nothing else.
 func TestGroupFilter(t *testing.T) {
 	vm, err := bpf.NewVM(toGroups())
 	if err != nil {

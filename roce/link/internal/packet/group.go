@@ -13,16 +13,15 @@ import (
 	"github.com/goroce/goroce/roce/link/internal/sock"
 )
 
-// members receives what is sent to the joined groups: by a packet socket of its
-// own, which shows what this host sends, too. The other one does not, so that
-// unicast traffic does not pay for it.
+// members receives frames to the joined groups, by a packet socket that also gets what this host sends. The main packet
+// socket does not, which would slow down unicast traffic.
 type members struct {
-	mu     sync.Mutex     // Join and Leave come from any goroutine
-	fd     int            // the packet socket, -1 while no group is joined
-	joined map[ib.GID]int // groups, and the sockets that make the host a member
+	mu     sync.Mutex     // any goroutine may call Join and Leave
+	fd     int            // packet socket, -1 while no group is joined
+	joined map[ib.GID]int // groups, with the sockets that make the host a member
 }
 
-// Join makes the host a member of the group, and looks out for its frames.
+// Join makes the host a member of the group, and receives its frames.
 func (c *Conn) Join(g ib.GID) error {
 	m := &c.members
 	m.mu.Lock()
@@ -54,8 +53,7 @@ func (c *Conn) join(g ib.GID) error {
 	return nil
 }
 
-// membership returns a socket that is a member of the group. Nothing arrives there:
-// it is bound to no port.
+// membership returns a socket that is a member of the group. It is not bound to a port, so it receives nothing.
 func membership(g *ib.GID, index int) (int, error) {
 	family := unix.AF_INET6
 	if g.Is4() {
@@ -72,11 +70,11 @@ func membership(g *ib.GID, index int) (int, error) {
 	return fd, nil
 }
 
-// listen opens the packet socket. A switch or an access point may have turned a
-// multicast frame into a unicast one.
+// listen opens the packet socket. Its filter also accepts packets to this host, because a switch or an access point may
+// have turned a multicast frame into a unicast frame.
 func (c *Conn) listen() error {
 	filter := append(passing(unix.PACKET_MULTICAST, unix.PACKET_HOST, unix.PACKET_OUTGOING), toGroups()...)
-	fd, err := packetSocket(filter, c.netif.Loopback) // what is sent by loopback arrives there anyway
+	fd, err := packetSocket(filter, c.netif.Loopback) // loopback delivers what is sent anyway
 	if err != nil {
 		return err
 	}
@@ -90,8 +88,8 @@ func (c *Conn) listen() error {
 	return nil
 }
 
-// Leave ends the host's membership; other programs may have their own. Recv does
-// not use the packet socket meanwhile, and what Wait sees of it ends with Remove.
+// Leave ends the host's membership; other programs may have their own. Recv does not use the packet socket meanwhile,
+// and Remove ends its use by Wait.
 func (c *Conn) Leave(g ib.GID) error {
 	m := &c.members
 	m.mu.Lock()

@@ -13,24 +13,19 @@ import (
 	"github.com/goroce/goroce/roce/link/port"
 )
 
-// guard holds port 4791 at one address: a UDP socket that receives nothing.
+// guard occupies port 4791 at one address: a UDP socket that receives nothing.
 type guard struct {
-	fd   int
-	lock *port.Lock
+	fd     int
+	notice *port.Notice
 }
 
-// newGuard takes the port at a. index is the interface that holds a.
+// newGuard occupies the port at a, an address of the interface with that index.
 func newGuard(a netip.Addr, index int) (guard, error) {
-	lock, err := port.Claim(a.WithZone(""))
-	if err != nil {
-		return guard{}, err
-	}
 	fd, err := guardSocket(a, index)
 	if err != nil {
-		lock.Release()
 		return guard{}, err
 	}
-	return guard{fd, lock}, nil
+	return guard{fd, port.Announce(a)}, nil
 }
 
 func guardSocket(a netip.Addr, index int) (int, error) {
@@ -44,11 +39,11 @@ func guardSocket(a netip.Addr, index int) (int, error) {
 	if err != nil {
 		return -1, os.NewSyscallError("socket", err)
 	}
-	// A datagram that a filter drops is not answered with ICMP.
+	// The kernel does not answer datagrams with ICMP that a filter drops.
 	err = attach(fd, []bpf.Instruction{bpf.RetConstant{Val: 0}})
 	if err == nil && mergesByID() {
-		// Without it the kernel takes a run in one piece apart, to drop it frame by
-		// frame: two thirds of what the run costs from one namespace to another.
+		// Without UDP_GRO the kernel would segment a run in one piece, only to drop each frame. That would take two
+		// thirds of the time for a run between two namespaces.
 		err = unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1)
 	}
 	if err == nil {
@@ -64,7 +59,7 @@ func guardSocket(a netip.Addr, index int) (int, error) {
 	return -1, fmt.Errorf("guard %v: %w", netip.AddrPortFrom(a, link.Port), err)
 }
 
-// zone returns the interface index that a socket address for a must have.
+// zone returns the interface index for the socket address of a.
 func zone(a netip.Addr, index int) uint32 {
 	if a.Is6() && a.IsLinkLocalUnicast() {
 		return uint32(index)
@@ -74,5 +69,5 @@ func zone(a netip.Addr, index int) uint32 {
 
 func (g guard) close() {
 	_ = unix.Close(g.fd)
-	g.lock.Release()
+	g.notice.Withdraw()
 }

@@ -11,10 +11,9 @@ import (
 	"github.com/goroce/goroce/roce/link/internal/sock"
 )
 
-// Runs to a destination whose MAC address is being learned are held for as long,
-// and up to as many bytes, as the kernel would hold packets of its own: three
-// probes a second apart (mcast_solicit, retrans_time_ms), unres_qlen_bytes. UC and
-// UD have nobody to send a lost one again.
+// Runs to a destination whose MAC address is not known yet are held as long, and up to as many bytes, as the kernel
+// holds its own packets: three probes at intervals of a second (mcast_solicit, retrans_time_ms), unres_qlen_bytes. UC
+// and UD do not retransmit, so a dropped run would be lost.
 const (
 	holdBytes = 212_992
 	holdTime  = 3_000_000_000 // nanoseconds
@@ -22,12 +21,12 @@ const (
 
 // holding has the held runs, oldest first.
 type holding struct {
-	runs  []link.Run // whose Buf are copies
+	runs  []link.Run // their Buf are copies
 	since []ib.Instant
 	bytes int
 
-	any  atomic.Bool // there are some
-	news atomic.Bool // an address was learned since the last look
+	any  atomic.Bool // runs is not empty
+	news atomic.Bool // an address has become known since release has last checked
 }
 
 // hold keeps a copy of r. It returns false if there is no room.
@@ -35,7 +34,7 @@ func (c *Conn) hold(now ib.Instant, r *link.Run) bool {
 	if !c.held.add(now, r) {
 		return false
 	}
-	// What was learned before learned could see that something waits is news, too.
+	// An address that became known before any was set counts as news, too.
 	if _, known := c.peers.Lookup(&r.Dst); known {
 		c.learned()
 	}
@@ -54,12 +53,12 @@ func (h *holding) add(now ib.Instant, r *link.Run) bool {
 	return true
 }
 
-// to reports whether a run to dst is held: later ones line up behind it.
+// to reports whether a run to dst is held. Later runs to dst must wait behind it.
 func (h *holding) to(dst *ib.GID) bool {
 	return slices.ContainsFunc(h.runs, func(r link.Run) bool { return r.Dst == *dst })
 }
 
-// learned is called from the table of neighbours, on its own goroutine.
+// learned is called on the goroutine of the neighbour table.
 func (c *Conn) learned() {
 	if c.held.any.Load() {
 		c.held.news.Store(true)
@@ -67,8 +66,7 @@ func (c *Conn) learned() {
 	}
 }
 
-// release sends held runs whose destination is known now, and gives up those that
-// have waited too long.
+// release sends held runs whose destination has become known, and drops those that have waited too long.
 func (c *Conn) release(now ib.Instant) {
 	h := &c.held
 	if len(h.runs) == 0 || !h.news.Swap(false) && now-h.since[0] < holdTime {
@@ -86,10 +84,11 @@ func (c *Conn) release(now ib.Instant) {
 		case known && c.sendHeld(r, mac):
 			h.bytes -= len(r.Buf)
 			continue
-		case known: // the socket is full
+		case known: // the socket's buffer is full
 			h.news.Store(true)
 		case now-h.since[i] >= holdTime:
-			sock.Lose(&c.stats, int(runs.Count(r)), "nobody tells the MAC address of the destination, or of the gateway to it")
+			sock.Lose(&c.stats, int(runs.Count(r)),
+				"nobody tells the MAC address of the destination, or of the gateway to it")
 			h.bytes -= len(r.Buf)
 			continue
 		}

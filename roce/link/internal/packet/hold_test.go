@@ -10,8 +10,8 @@ import (
 	"github.com/goroce/goroce/tests/linktest"
 )
 
-// TestLearnedMeanwhile: the address is learned after a frame was found to have to
-// wait, and before it does: nobody will tell of it again.
+// TestLearnedMeanwhile: the address becomes known after the decision to hold a frame and before it is held, so no later
+// notification will come.
 func TestLearnedMeanwhile(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 1500)
 	open := func(ns *linktest.Namespace, addr netip.Addr) (c *Conn) {

@@ -1,26 +1,28 @@
 package packet
 
 import (
+	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/neigh"
 )
 
-// AddLocal takes the port at the address and lets its frames in.
+// AddLocal reserves the port at the address and receives its frames.
 func (c *Conn) AddLocal(g ib.GID) error {
 	return c.AddLocalWith(g, func([]ib.GID) error { return nil })
 }
 
-// RemoveLocal keeps the frames of an address out and gives its port back.
+// RemoveLocal stops receiving frames to an address and releases its port.
 func (c *Conn) RemoveLocal(g ib.GID) error {
 	return c.RemoveLocalWith(g, func([]ib.GID) error { return nil })
 }
 
-// AddLocalWith is AddLocal for a link that must be told all addresses, too: nothing
-// changes if tell fails.
+// AddLocalWith is AddLocal for a link that also needs the list of all addresses. If tell fails nothing changes.
 func (c *Conn) AddLocalWith(g ib.GID, tell func(all []ib.GID) error) error {
 	return c.local.Add(g, func() error {
 		all := append(slices.Clone(c.local.List()), g)
@@ -33,6 +35,9 @@ func (c *Conn) AddLocalWith(g ib.GID, tell func(all []ib.GID) error) error {
 }
 
 func (c *Conn) addLocal(g ib.GID, all []ib.GID, tell func([]ib.GID) error) error {
+	if err := c.follow(g.Addr()); err != nil {
+		return err
+	}
 	guard, err := newGuard(g.Addr(), c.netif.Index)
 	if err != nil {
 		return err
@@ -47,6 +52,50 @@ func (c *Conn) addLocal(g ib.GID, all []ib.GID, tell func([]ib.GID) error) error
 	}
 	c.guards[g] = guard
 	return nil
+}
+
+// follow binds the packet sockets to the interface that holds a, if it is another one than
+// before: it was deleted, and made again under its name. Memberships of groups and what was
+// known of neighbours went with the old one. Who changes local changes netif.
+func (c *Conn) follow(a netip.Addr) error {
+	n, err := neigh.Holding(a)
+	if err != nil || n.Index == c.netif.Index || n.Name != c.netif.Name {
+		return err
+	}
+	peers, err := neigh.NewTable(n, c.learned)
+	if err != nil {
+		return err
+	}
+	old, err := c.bindTo(n, peers)
+	old.Close()
+	return err
+}
+
+// bindTo is follow while nobody sends or receives. It returns the table of neighbours that is
+// of no more use.
+func (c *Conn) bindTo(n neigh.NetIf, peers *neigh.Table) (old *neigh.Table, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m := &c.members
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := bind(c.fd, &n); err != nil {
+		return peers, err
+	}
+	old, c.peers, c.netif = c.peers, peers, n
+	if m.fd >= 0 {
+		err = bind(m.fd, &n)
+	}
+	for g, fd := range m.joined {
+		again, e := membership(&g, n.Index)
+		if e != nil {
+			err = errors.Join(err, fmt.Errorf("join %v again: %w", g.Addr(), e))
+			continue
+		}
+		_ = unix.Close(fd)
+		m.joined[g] = again
+	}
+	return old, err
 }
 
 // RemoveLocalWith is RemoveLocal for a link that must be told what addresses are left.
@@ -66,8 +115,7 @@ func (c *Conn) RemoveLocalWith(g ib.GID, tell func(left []ib.GID) error) error {
 	})
 }
 
-// letIn makes the packet socket receive what is for these addresses, from the next
-// packet on.
+// letIn makes the packet socket receive packets to these addresses, from the next packet on.
 func (c *Conn) letIn(gids []ib.GID) error {
 	return attach(c.fd, append(passing(unix.PACKET_HOST), ours(gids)...))
 }

@@ -14,19 +14,19 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// Offload says whether runs are given to the kernel whole.
+// Offload says whether runs are passed to the kernel as a whole.
 type Offload uint8
 
 // Offload settings.
 const (
-	OffloadAuto Offload = iota // if the kernel can
-	OffloadOn                  // fail to open if it cannot
-	OffloadOff                 // send frame by frame
+	OffloadAuto Offload = iota // if the kernel supports it
+	OffloadOn                  // opening fails if it does not
+	OffloadOff                 // never
 )
 
 var errAsked = errors.New("as asked")
 
-// noOffload returns why runs go frame by frame, or nil.
+// noOffload returns why runs are sent frame by frame, or nil.
 func noOffload(want Offload) error {
 	if want == OffloadOff {
 		return errAsked
@@ -38,8 +38,8 @@ func noOffload(want Offload) error {
 	return err
 }
 
-// probe sends a run of two frames by the loopback interface. It is for a MAC address
-// which that does not have, so that nobody receives it.
+// probe sends a run of two frames by the loopback interface, to a MAC address which that does not have, so nobody
+// receives it.
 func probe() error {
 	self := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	lo, err := neigh.Holding(self)
@@ -64,16 +64,15 @@ func probe() error {
 	return nil
 }
 
-// mergesByID reports whether a socket with UDP_GRO has the kernel merge only packets
-// whose IPv4 identifications count up, or are all the same, so that those of a merged
-// run can be told from the first. Linux does since 6.10 (gro_receive_network_flush).
+// mergesByID reports whether UDP_GRO makes the kernel merge only packets whose IPv4 identifications count up, or are
+// all equal, so that the first of a merged run determines the others. Linux does so since 6.10
+// (gro_receive_network_flush).
 func mergesByID() bool {
 	var u unix.Utsname
 	return unix.Uname(&u) == nil && reaches(unix.ByteSliceToString(u.Release[:]), 6, 10)
 }
 
-// reaches reports whether a kernel's release, such as "6.12.9-amd64", is that version
-// or a later one.
+// reaches reports whether a kernel's release, such as "6.12.9-amd64", is at least that version.
 func reaches(release string, major, minor int) bool {
 	var a, b int
 	_, err := fmt.Sscanf(release, "%d.%d", &a, &b)

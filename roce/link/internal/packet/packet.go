@@ -1,10 +1,9 @@
-// Package packet is the link over a packet socket. Package rawsock is that and no
-// more; package afxdp has it beside its rings, for what these leave to the kernel.
+// Package packet is the link over a packet socket. Package rawsock is its public form; package afxdp uses it for
+// packets that go through the kernel.
 //
-// Files: packet.go makes the sockets, guard.go those that keep the kernel quiet,
-// filter.go says which frames are ours, offload.go finds out about segmentation,
-// vnet.go asks for it, send.go and recv.go move runs, hold.go keeps those whose MAC
-// address is being learned, local.go adds and removes addresses, group.go joins groups.
+// Files: packet.go opens the sockets, guard.go those that keep the kernel from answering, filter.go selects frames,
+// offload.go detects segmentation offload, vnet.go uses it, send.go and recv.go move runs, hold.go holds those whose
+// MAC address is not known yet, local.go adds and removes addresses, group.go joins groups.
 package packet
 
 import (
@@ -31,36 +30,36 @@ const DefaultRecvBuffer = 4 << 20
 
 // Options for Open.
 type Options struct {
-	Name       string // of the driver: Caps.Name, and before errors
+	Name       string // name of the driver, for Caps.Name and errors
 	Offload    Offload
 	RecvBuffer int // see rawsock.Options
 }
 
-// Limits of a run. 65,000 bytes leave room for the headers in the 64 KiB that an IP
-// packet may have, and so a run that is one.
+// Limits of a run. 65,000 bytes leave room for the headers in 64 KiB, the limit of an IP packet, which a run is when it
+// is sent.
 const (
 	runFrames = 64
 	runBytes  = 65000
 )
 
-// Conn is the link.
+// Conn is a link.
 type Conn struct {
 	caps       link.Caps
 	offload    bool
 	netif      neigh.NetIf
 	recvBuffer int
-	ns         neigh.Namespace // where the sockets are
-	fd         int             // the packet socket that sends, and receives what is for the addresses
+	ns         neigh.Namespace // network namespace of the sockets
+	fd         int             // packet socket that sends, and receives packets to the addresses
 	members    members
 	local      local.Set
-	guards     map[ib.GID]guard // changed by who changes local
+	guards     map[ib.GID]guard // guarded by local's lock
 	peers      *neigh.Table
 	poller     *sock.Poller
 	closed     atomic.Bool
 	freed      sync.Once
 
-	// waits is held by Wait, mu by the owner's other calls: Stats does not have to
-	// wait until Wait ends. Close takes both once they are told to end.
+	// waits is held during Wait, mu during the owner's other calls, so that Stats need not wait for Wait. Close takes
+	// both after all calls have been told to end.
 	waits sync.Mutex
 	mu    sync.Mutex
 	tx    txState
@@ -74,7 +73,8 @@ func Open(addrs []netip.Addr, o Options) (*Conn, error) {
 	if o.RecvBuffer == 0 {
 		o.RecvBuffer = DefaultRecvBuffer
 	}
-	c := &Conn{recvBuffer: o.RecvBuffer, ns: neigh.CurrentNamespace(), fd: -1, guards: make(map[ib.GID]guard), members: members{fd: -1, joined: make(map[ib.GID]int)}}
+	c := &Conn{recvBuffer: o.RecvBuffer, ns: neigh.CurrentNamespace(), fd: -1, guards: make(map[ib.GID]guard),
+		members: members{fd: -1, joined: make(map[ib.GID]int)}}
 	c.caps.Name = o.Name
 	if err := c.open(addrs, o.Offload); err != nil {
 		c.free()
@@ -95,7 +95,7 @@ func (c *Conn) open(addrs []netip.Addr, want Offload) (err error) {
 		gids = append(gids, ib.GIDFromAddr(a))
 	}
 	c.local.Init(c.caps.Name, gids)
-	// The packet socket comes first: if we may not have one, nothing else matters.
+	// The packet socket is opened first: without the right to have one, nothing else matters.
 	if c.fd, err = packetSocket(append(passing(unix.PACKET_HOST), ours(gids)...), true); err != nil {
 		return err
 	}
@@ -139,9 +139,10 @@ func (c *Conn) open(addrs []netip.Addr, want Offload) (err error) {
 	return bind(c.fd, &c.netif)
 }
 
-// bind ties a packet socket to an interface. From here on frames arrive.
+// bind binds a packet socket to an interface. From then on it receives frames.
 func bind(fd int, n *neigh.NetIf) error {
-	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: bigEndian16(unix.ETH_P_ALL), Ifindex: n.Index}); err != nil {
+	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: bigEndian16(unix.ETH_P_ALL),
+		Ifindex: n.Index}); err != nil {
 		return fmt.Errorf("bind packet socket to %s: %w", n.Name, err)
 	}
 	return nil
@@ -149,7 +150,7 @@ func bind(fd int, n *neigh.NetIf) error {
 
 func bigEndian16(v uint16) uint16 { return v<<8 | v>>8 }
 
-// commonNetIf returns the interface that holds all addresses.
+// commonNetIf returns the interface that has all addresses.
 func commonNetIf(addrs []netip.Addr) (neigh.NetIf, error) {
 	var n neigh.NetIf
 	for i, a := range addrs {
@@ -158,8 +159,10 @@ func commonNetIf(addrs []netip.Addr) (neigh.NetIf, error) {
 			return n, err
 		}
 		if i > 0 && have.Index != n.Index {
-			return n, fmt.Errorf("%v is on %s and %v on %s; the addresses of one link must be on one interface (link udp has no such limit)",
-				addrs[0], n.Name, a, have.Name)
+			return n,
+				fmt.Errorf("%v is on %s and %v on %s; the addresses of one link must be on one interface (link udp "+
+					"has no such limit)",
+					addrs[0], n.Name, a, have.Name)
 		}
 		n = have
 	}
@@ -169,8 +172,8 @@ func commonNetIf(addrs []netip.Addr) (neigh.NetIf, error) {
 	return n, nil
 }
 
-// packetSocket returns a socket that is not bound yet. It shows what the filter
-// accepts of what passes the interface, or of what arrives by it only.
+// packetSocket returns a socket that is not bound yet. It receives frames that the filter accepts: all that pass the
+// interface, or if arrivingOnly is set, only received ones.
 func packetSocket(filter []bpf.Instruction, arrivingOnly bool) (int, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -197,15 +200,14 @@ func setOption(fd int, name string, opt int) error {
 	return nil
 }
 
-// Caps says what the link can do.
+// Caps returns the capabilities of the link.
 func (c *Conn) Caps() link.Caps { return c.caps }
 
-// NetIf returns the interface that holds the addresses, as it was at Open.
+// NetIf returns the interface that holds the addresses. It is for who has just opened c.
 func (c *Conn) NetIf() neigh.NetIf { return c.netif }
 
-// Beside adds sockets that send most of what leaves: Wait looks at them, too, and
-// whether they take more rather than whether the packet socket does. It is for who
-// has just opened c.
+// Beside adds sockets that send most frames: Wait waits for them, too, and with writable set for them instead of the
+// packet socket. It must be called directly after Open.
 func (c *Conn) Beside(socks []int) error {
 	p, err := sock.NewPoller(socks)
 	if err != nil {
@@ -214,13 +216,13 @@ func (c *Conn) Beside(socks []int) error {
 	c.poller.Close()
 	c.poller = p
 	p.Add(c.fd)
-	return p.Wait(0, false) // takes the Wake that Add counts as
+	return p.Wait(0, false) // consumes the Wake that Add counts as
 }
 
-// Deadline is never: what is held waits for news, or for the next call.
+// Deadline returns ib.Never: held runs wait for a MAC address, or for the next call.
 func (c *Conn) Deadline() ib.Instant { return ib.Never }
 
-// Stats asks the kernel what it dropped since last asked.
+// Stats adds what the kernel has dropped since the last call.
 func (c *Conn) Stats() link.Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -236,7 +238,7 @@ func (c *Conn) Stats() link.Stats {
 	return c.stats
 }
 
-// Wait waits for frames, for room, for Wake.
+// Wait waits for frames, for room to send, or for Wake.
 func (c *Conn) Wait(d time.Duration, writable bool) error {
 	c.waits.Lock()
 	defer c.waits.Unlock()
@@ -249,14 +251,13 @@ func (c *Conn) Wait(d time.Duration, writable bool) error {
 // Wake ends a Wait.
 func (c *Conn) Wake() { c.poller.Wake() }
 
-// Watch makes fd end Wait too.
+// Watch makes fd end Wait, too.
 func (c *Conn) Watch(fd int) error {
 	c.poller.Add(fd)
 	return nil
 }
 
-// Shut makes all calls but Close return link.ErrClosed, and returns when no Wait is
-// under way any more.
+// Shut makes all calls but Close return link.ErrClosed, and returns when no Wait is running any more.
 func (c *Conn) Shut() {
 	c.closed.Store(true)
 	c.poller.Shut()
@@ -264,7 +265,7 @@ func (c *Conn) Shut() {
 	defer c.waits.Unlock()
 }
 
-// Close is Shut, and frees what there is when no call is under way any more.
+// Close calls Shut, waits for running calls, and frees everything.
 func (c *Conn) Close() error {
 	c.Shut()
 	c.mu.Lock()

@@ -15,9 +15,9 @@ import (
 
 const (
 	rxBatch  = 32
-	rxBuffer = 1<<16 + 64 // the longest IP packet, and an Ethernet header
+	rxBuffer = 1<<16 + 64 // longest IP packet, and an Ethernet header
 
-	// rxErrors bounds how many error reports of the socket one Recv skips.
+	// rxErrors limits how many errors of the socket one Recv skips.
 	rxErrors = 8
 )
 
@@ -26,7 +26,7 @@ type rxState struct {
 	vnet  [rxBatch][vnetLen]byte
 	bufs  []byte
 	frame wire.Frame
-	turn  int // socket to look at first
+	next  int // socket to begin with
 }
 
 func (r *rxState) init() {
@@ -40,7 +40,7 @@ func (r *rxState) init() {
 
 func (r *rxState) buf(i int) []byte { return r.bufs[i*rxBuffer : (i+1)*rxBuffer] }
 
-// Recv looks at each socket once, beginning with another one each time.
+// Recv receives from each socket once, and begins with another one each time.
 func (c *Conn) Recv(now ib.Instant, in []link.Run) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -51,11 +51,11 @@ func (c *Conn) Recv(now ib.Instant, in []link.Run) (int, error) {
 	c.members.mu.Lock()
 	defer c.members.mu.Unlock()
 	room := min(len(in), rxBatch)
-	used, got := 0, 0 // messages, and runs made of them
-	c.rx.turn ^= 1
+	used, got := 0, 0 // messages, and the runs made of them
+	c.rx.next ^= 1
 	fds := c.receivers()
 	for i := range fds {
-		n := c.fetch(fds[i^c.rx.turn], used, room)
+		n := c.fetch(fds[i^c.rx.next], used, room)
 		for i := used; i < used+n; i++ {
 			if c.receive(i, &in[got]) {
 				got++
@@ -66,19 +66,18 @@ func (c *Conn) Recv(now ib.Instant, in []link.Run) (int, error) {
 	return got, nil
 }
 
-// receivers returns the packet sockets, -1 for one that is not there. The caller
-// holds c.members.mu.
+// receivers returns the packet sockets, -1 for one that is not open. The caller holds c.members.mu.
 func (c *Conn) receivers() [2]int { return [2]int{c.fd, c.members.fd} }
 
-// fetch receives messages [from, to) and returns how many came.
+// fetch receives messages [from, to) and returns their number.
 func (c *Conn) fetch(fd, from, to int) int {
 	if fd < 0 || from == to {
 		return 0
 	}
 	n, errno := c.rx.batch.Recv(fd, from, to)
 	for skip := 0; errno != 0 && errno != unix.EAGAIN && skip < rxErrors; skip++ {
-		// EINVAL is a run in one piece on kernels before 6.2, whose vnet header
-		// has no word for it. ENETDOWN says that the interface went down.
+		// EINVAL: a run in one piece on kernels before 6.2, whose vnet header cannot describe it. ENETDOWN: the
+		// interface went down.
 		if errno == unix.EINVAL {
 			c.stats.RxDropped++
 		}
@@ -87,14 +86,14 @@ func (c *Conn) fetch(fd, from, to int) int {
 	return n
 }
 
-// receive turns message i into a run. It reports whether there is anything in it.
+// receive makes a run of message i. It returns false if that is empty.
 func (c *Conn) receive(i int, r *link.Run) bool {
 	*r = link.Run{}
 	switch ok := c.decode(i, r); {
 	case !ok:
 		c.stats.RxDropped++
 	case group.Is(&r.Dst) && !c.members.has(&r.Dst):
-		return false // for others of this host
+		return false // for another program of this host
 	default:
 		c.stats.RxDropped += uint64(runs.Trim(r))
 	}
@@ -107,8 +106,7 @@ func (c *Conn) receive(i int, r *link.Run) bool {
 	return true
 }
 
-// decode reads the headers of message i. It fails if they are not those of a
-// RoCEv2 packet.
+// decode decodes the headers of message i. It returns false if it is not a RoCEv2 packet.
 func (c *Conn) decode(i int, r *link.Run) bool {
 	b := c.rx.batch
 	if b.N(i) < vnetLen || b.Flags(i)&unix.MSG_TRUNC != 0 {
@@ -117,7 +115,7 @@ func (c *Conn) decode(i int, r *link.Run) bool {
 	vnet := &c.rx.vnet[i]
 	gso := vnet[vnetGSOType] &^ unix.VIRTIO_NET_HDR_GSO_ECN
 	f := &c.rx.frame
-	// The sum is not finished, or verified already.
+	// With these flags the checksum is incomplete, or verified already.
 	const trusted = unix.VIRTIO_NET_HDR_F_NEEDS_CSUM | unix.VIRTIO_NET_HDR_F_DATA_VALID
 	f.PartialUDPSum = vnet[vnetFlags]&trusted != 0 || gso != unix.VIRTIO_NET_HDR_GSO_NONE
 	if f.Decode(c.rx.buf(i)[:b.N(i)-vnetLen]) != nil {
@@ -134,7 +132,7 @@ func (c *Conn) decode(i int, r *link.Run) bool {
 	return true
 }
 
-// Received returns the run that is the frame f and no more.
+// Received returns the run of the single frame f.
 func Received(f *wire.Frame) link.Run {
 	o := &f.Outer
 	return link.Run{

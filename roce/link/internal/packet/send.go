@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// txBatch is how many messages one sendmmsg takes: at least runFrames, so that a
-	// run fits when it goes frame by frame.
+	// txBatch is the number of messages of one sendmmsg. It is at least runFrames, so that a run which is sent frame by
+	// frame fits.
 	txBatch = 128
 
-	// A message is a struct virtio_net_hdr, headers, and a frame or a whole run.
+	// A message is a struct virtio_net_hdr, the headers, and a frame or a whole run.
 	headerLen = vnetLen + wire.EtherLen + wire.VLANLen + wire.IPv6Len + wire.UDPLen
 
-	defaultHops = 64 // stands for a hop limit of 0, which no packet can leave with
+	defaultHops = 64 // also used for a hop limit of 0, with which no packet can be sent
 )
 
 type txState struct {
@@ -30,7 +30,7 @@ type txState struct {
 
 func (t *txState) init() { t.Outbox = sock.NewOutbox(txBatch, 2, 0) }
 
-// Send sends as many runs as make txBatch messages with one system call.
+// Send sends as many runs as fit into txBatch messages by one system call.
 func (c *Conn) Send(now ib.Instant, out []link.Run) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -49,9 +49,8 @@ func (c *Conn) Send(now ib.Instant, out []link.Run) (int, error) {
 	return len(out), nil
 }
 
-// fill makes messages of as many runs as fit and returns how many these are. A run
-// that cannot be sent is held or counted, and stands alone: if Flush gave back the
-// runs before it, that would be done again.
+// fill makes messages of the first runs that fit, and returns the number of runs. A run that cannot be sent now is held
+// or counted, and handled alone: if Flush returned runs before it, it would be handled twice.
 func (c *Conn) fill(now ib.Instant, out []link.Run) (stretch int) {
 	c.tx.Reset()
 	for ; stretch < len(out); stretch++ {
@@ -62,7 +61,8 @@ func (c *Conn) fill(now ib.Instant, out []link.Run) (stretch int) {
 				return stretch
 			}
 			if why != "" || !c.hold(now, r) {
-				sock.Lose(&c.stats, int(runs.Count(r)), cmp.Or(why, "too much waits for the MAC addresses of destinations"))
+				sock.Lose(&c.stats, int(runs.Count(r)),
+					cmp.Or(why, "too much waits for the MAC addresses of destinations"))
 			}
 			return 1
 		}
@@ -74,8 +74,8 @@ func (c *Conn) fill(now ib.Instant, out []link.Run) (stretch int) {
 	return stretch
 }
 
-// destination returns the MAC address that r goes to, if it is known and r may go
-// at once; or why r can never go.
+// destination returns the destination MAC address of r. known says that r may be sent now; why says that r can never be
+// sent.
 func (c *Conn) destination(r *link.Run) (mac [6]byte, known bool, why string) {
 	if why := runs.Refuse(&c.caps, r); why != "" {
 		return mac, false, why
@@ -90,9 +90,9 @@ func (c *Conn) destination(r *link.Run) (mac [6]byte, known bool, why string) {
 	return mac, known && !c.held.to(&r.Dst), ""
 }
 
-// Neighbour returns the MAC address that r, which is for a host, goes to, if it is
-// known and no earlier run to the host is held. Any way that r goes then will do;
-// otherwise it has to be sent by c. Any goroutine may call it.
+// Neighbour returns the destination MAC address of r, which must be for a host. known says that the address is known,
+// and no earlier run to the host is held: then r may be sent in any way. Otherwise c must send it. Any goroutine may
+// call Neighbour.
 func (c *Conn) Neighbour(r *link.Run) (mac [6]byte, known bool) {
 	mac, known = c.peers.Lookup(&r.Dst)
 	if !c.held.any.Load() {
@@ -103,8 +103,8 @@ func (c *Conn) Neighbour(r *link.Run) (mac [6]byte, known bool) {
 	return mac, known && !c.held.to(&r.Dst)
 }
 
-// Address gives f the headers of r's first frame, which goes to that MAC address.
-// The identification of each further frame is one more.
+// Address sets f to the headers of r's first frame, with the destination MAC address mac. The identification of each
+// further frame is one more.
 func (c *Conn) Address(f *wire.Frame, r *link.Run, mac [6]byte) {
 	f.EtherDst, f.EtherSrc = mac, c.netif.MAC
 	f.Outer = wire.Outer{
@@ -118,7 +118,7 @@ func (c *Conn) Address(f *wire.Frame, r *link.Run, mac [6]byte) {
 	}
 }
 
-// messages returns how many messages r makes.
+// messages returns how many messages r takes.
 func (c *Conn) messages(r *link.Run) int {
 	if c.offload {
 		return 1
@@ -126,8 +126,8 @@ func (c *Conn) messages(r *link.Run) int {
 	return r.Frames()
 }
 
-// add makes messages of r, which is run number n of the stretch. A frame that goes by
-// itself has no UDP checksum, like those of rdma_rxe and NICs.
+// add makes messages of r, run number n of those that Send sends together. A frame that is sent by itself has no UDP
+// checksum, like those of rdma_rxe and NICs.
 func (c *Conn) add(n int, r *link.Run, mac [6]byte) {
 	f := &c.tx.frame
 	c.Address(f, r, mac)
@@ -142,8 +142,8 @@ func (c *Conn) add(n int, r *link.Run, mac [6]byte) {
 	}
 }
 
-// message adds a message with p, which holds that many frames of run n, behind the
-// headers of c.tx.frame. It returns all headers: nothing is asked of the kernel yet.
+// message adds a message with the headers of c.tx.frame and p, which has that number of frames of run n. It returns the
+// headers, which ask nothing of the kernel yet.
 func (c *Conn) message(n, frames int, p []byte) (headers []byte) {
 	m := c.tx.Add(n, frames, len(p))
 	vnet := c.tx.headers[m][:vnetLen]

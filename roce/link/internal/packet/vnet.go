@@ -8,13 +8,13 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// Fields of struct virtio_net_hdr (linux/virtio_net.h), which stands before each
-// frame because of PACKET_VNET_HDR, in host byte order.
+// Offsets in struct virtio_net_hdr (linux/virtio_net.h), which precedes each frame because of PACKET_VNET_HDR. It is in
+// host byte order.
 const (
 	vnetFlags      = 0
 	vnetGSOType    = 1
-	vnetHeaders    = 2 // length of the headers before the first segment
-	vnetGSOSize    = 4 // length of a segment
+	vnetHeaders    = 2 // length of the headers of a segment
+	vnetGSOSize    = 4 // length of the payload of a segment
 	vnetCsumStart  = 6
 	vnetCsumOffset = 8
 	vnetLen        = 10
@@ -22,10 +22,9 @@ const (
 	offUDPSum = 6 // in a UDP header
 )
 
-// segment makes of headers, a zeroed virtio_net_hdr and the headers of a packet with
-// n bytes from BTH on, those of segments of size bytes. The kernel, or the NIC, takes
-// the packet apart, numbers the IPv4 identifications from the packet's upward
-// (inet_gso_segment), and completes the UDP checksums: without NEEDS_CSUM it refuses.
+// segment makes the kernel, or the NIC, cut a packet into segments of size bytes. headers is a zeroed virtio_net_hdr
+// and the headers of a packet with n bytes from the BTH on. The segments get IPv4 identifications from the packet's on
+// (inet_gso_segment) and complete UDP checksums: the kernel refuses segmentation without NEEDS_CSUM.
 func segment(headers []byte, o *wire.Outer, size, n int) {
 	headers[vnetFlags], headers[vnetGSOType] = unix.VIRTIO_NET_HDR_F_NEEDS_CSUM, unix.VIRTIO_NET_HDR_GSO_UDP_L4
 	udp := len(headers) - wire.UDPLen
@@ -36,9 +35,9 @@ func segment(headers []byte, o *wire.Outer, size, n int) {
 	binary.BigEndian.PutUint16(headers[udp+offUDPSum:], pseudoSum(o, wire.UDPLen+n))
 }
 
-// pseudoSum adds up the pseudo header of a UDP packet (RFC 768, RFC 8200 8.1): what a
-// checksum begins with that somebody else completes. The upper bytes of mapped
-// addresses, which IPv4 does not count, add up to nothing (RFC 1071).
+// pseudoSum returns the sum of the pseudo header of a UDP packet (RFC 768, RFC 8200 8.1), to which the kernel or the
+// NIC adds the rest of the checksum. The upper bytes of mapped addresses, which do not belong to it for IPv4, add up to
+// zero (RFC 1071).
 func pseudoSum(o *wire.Outer, udpLen int) uint16 {
 	sum := uint32(unix.IPPROTO_UDP + udpLen)
 	for i := 0; i < len(o.Src); i += 2 {

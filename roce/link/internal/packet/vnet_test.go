@@ -51,7 +51,8 @@ func TestSegment(t *testing.T) {
 		if h := binary.NativeEndian.Uint16(message[vnetHeaders:]); int(h) != len(message)-vnetLen {
 			t.Fatalf("%d bytes of headers, want %d", h, len(message)-vnetLen)
 		}
-		if message[vnetFlags] != unix.VIRTIO_NET_HDR_F_NEEDS_CSUM || message[vnetGSOType] != unix.VIRTIO_NET_HDR_GSO_UDP_L4 ||
+		if message[vnetFlags] != unix.VIRTIO_NET_HDR_F_NEEDS_CSUM ||
+			message[vnetGSOType] != unix.VIRTIO_NET_HDR_GSO_UDP_L4 ||
 			int(binary.NativeEndian.Uint16(message[vnetGSOSize:])) != size {
 			t.Fatalf("virtio_net_hdr %x, want segments of %d bytes", message[:vnetLen], size)
 		}

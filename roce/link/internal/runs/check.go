@@ -2,7 +2,7 @@ package runs
 
 import "github.com/goroce/goroce/roce/link"
 
-// MinFrame is the shortest frame that can be one: BTH and ICRC.
+// MinFrame is the length of the shortest possible frame: BTH and ICRC.
 const MinFrame = 16
 
 // Bytes of IP and UDP header in front of a frame.
@@ -11,7 +11,7 @@ const (
 	Overhead6 = 40 + 8
 )
 
-// NotOurs says why a run is lost whose source is no address of the link.
+// NotOurs is the error for a run whose source is not an address of the link.
 const NotOurs = "source GID is not one of this link"
 
 // Overhead returns the bytes of IP and UDP header in front of r's frames.
@@ -48,13 +48,11 @@ func wellFormed(r *link.Run) bool {
 	return r.Size >= MinFrame && r.Size%4 == 0 && (tail == 0 || tail >= MinFrame && tail%4 == 0)
 }
 
-// Count returns the number of frames to book for r, which may be nonsense: at
-// least 1.
+// Count returns the number of frames to count for r, which may be malformed: at least 1.
 func Count(r *link.Run) uint64 { return uint64(max(r.Frames(), 1)) }
 
-// Trim makes a received run keep the promise of link.Run: frames of at least
-// MinFrame bytes and a multiple of 4. It returns how many frames had to go; if
-// these are all, r.Buf is empty.
+// Trim removes malformed frames from a received run, so that all have at least MinFrame bytes and a multiple of 4 as
+// link.Run requires. It returns how many it has removed; if these are all, r.Buf is empty.
 func Trim(r *link.Run) (dropped int) {
 	switch {
 	case len(r.Buf) == 0:

@@ -1,4 +1,3 @@
-// Package runs holds what several links do with runs: check one before it is
-// sent ([Refuse]), tidy one that was received ([Trim]), and queue copies of runs
-// in bounded memory ([Queue]).
+// Package runs has what several links do with runs: check a run to send ([Refuse]), trim a received run ([Trim]), and
+// queue copies of runs in bounded memory ([Queue]).
 package runs

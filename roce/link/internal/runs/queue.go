@@ -2,26 +2,25 @@ package runs
 
 import "github.com/goroce/goroce/roce/link"
 
-// Queue is a FIFO of runs. Push copies a run's frames into one ring of bytes
-// that is allocated when the queue is made; Pop lends runs out until the next
-// Pop. It has no lock.
+// Queue is a FIFO of runs. Push copies a run's frames into a ring buffer that is allocated once. Pop returns runs that
+// are valid until the next Pop. A Queue is not safe for concurrent use.
 type Queue struct {
 	ring []byte
-	tail int // where the newest run ends in ring
+	tail int // end of the newest run in ring
 
-	// slots[first] is the oldest run that still holds bytes; count runs start
-	// there, of which the first lent are with the caller of Pop.
+	// slots[first] is the oldest run that still occupies bytes; count runs start there, and the first lent of them have
+	// been returned by Pop.
 	slots              []slot
 	first, count, lent int
 }
 
 type slot struct {
 	run   link.Run
-	start int // where the run starts in ring
+	start int // start of the run in ring
 }
 
-// NewQueue returns a queue for at most maxRuns runs of maxBytes together. A run
-// occupies contiguous bytes, so that the end of the ring may stay unused.
+// NewQueue returns a queue for at most maxRuns runs with at most maxBytes in total. A run is contiguous, so the end of
+// the ring may stay unused.
 func NewQueue(maxRuns, maxBytes int) *Queue {
 	return &Queue{ring: make([]byte, maxBytes), slots: make([]slot, maxRuns)}
 }
@@ -29,8 +28,7 @@ func NewQueue(maxRuns, maxBytes int) *Queue {
 // Len returns how many runs Pop can return.
 func (q *Queue) Len() int { return q.count - q.lent }
 
-// Push appends a copy of r, which must not be empty. It reports false, and does
-// nothing, if the queue has no room.
+// Push appends a copy of r, which must not be empty. It returns false if the queue has no room.
 func (q *Queue) Push(r *link.Run) bool {
 	if q.count == len(q.slots) {
 		return false
@@ -47,7 +45,7 @@ func (q *Queue) Push(r *link.Run) bool {
 	return true
 }
 
-// place returns where in the ring n contiguous bytes are free.
+// place returns the start of n contiguous free bytes of the ring.
 func (q *Queue) place(n int) (start int, ok bool) {
 	if q.count == 0 {
 		return 0, n <= len(q.ring)
@@ -63,8 +61,7 @@ func (q *Queue) place(n int) (start int, ok bool) {
 	}
 }
 
-// Pop takes back what the previous Pop lent, and lends up to len(out) of the
-// oldest runs.
+// Pop frees the runs that the previous Pop has returned, and returns up to len(out) of the oldest runs.
 func (q *Queue) Pop(out []link.Run) int {
 	q.first = (q.first + q.lent) % len(q.slots)
 	q.count -= q.lent

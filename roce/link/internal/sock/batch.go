@@ -14,17 +14,16 @@ type mmsghdr struct {
 	_   uint32
 }
 
-// Batch is an array of message headers, made once and used for every call: the
-// calls do not allocate. Each message has its own buffers, address and room for
-// control messages.
+// Batch is an array of message headers. It is allocated once and used for every call, so calls do not allocate. Each
+// message has its own buffers, address and room for control messages.
 type Batch struct {
 	hdrs    []mmsghdr
 	iovs    []unix.Iovec
 	names   []unix.RawSockaddrInet6 // the larger of the two families
 	control []uint64                // words, so that control messages are aligned
 	perIov  int
-	perCtl  int // words of control a message
-	stale   int // the kernel has overwritten the headers below this one
+	perCtl  int // words of control room for each message
+	stale   int // the kernel has overwritten the headers before this one
 }
 
 // NewBatch returns a batch of n messages with iovs buffers and controlLen bytes
@@ -90,11 +89,10 @@ func (b *Batch) Addr4(i int) *unix.RawSockaddrInet4 {
 // Addr6 returns the address of received message i.
 func (b *Batch) Addr6(i int) *unix.RawSockaddrInet6 { return &b.names[i] }
 
-// Control returns message i's control room, for the caller to lay a struct of
-// control messages over it.
+// Control returns the control room of message i, in which the caller writes control messages.
 func (b *Batch) Control(i int) unsafe.Pointer { return unsafe.Pointer(b.hdrs[i].hdr.Control) }
 
-// SetControlLen says how many bytes of message i's control room are in use.
+// SetControlLen sets how many bytes of the control room of message i are in use.
 func (b *Batch) SetControlLen(i, n int) { b.hdrs[i].hdr.SetControllen(n) }
 
 // N returns the length of received message i.
@@ -103,14 +101,13 @@ func (b *Batch) N(i int) int { return int(b.hdrs[i].n) }
 // Flags returns the MSG_ flags of received message i.
 func (b *Batch) Flags(i int) int { return int(b.hdrs[i].hdr.Flags) }
 
-// Send sends messages [from, to) with sendmmsg and returns how many left. An
-// error concerns the first message that did not.
+// Send sends messages [from, to) with sendmmsg and returns how many were sent. An error is about the first message that
+// was not.
 func (b *Batch) Send(fd, from, to int) (int, unix.Errno) {
 	return b.call(unix.SYS_SENDMMSG, fd, from, to, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 }
 
-// Recv receives into messages [from, to) with recvmmsg and returns how many
-// came. It does not block.
+// Recv receives into messages [from, to) with recvmmsg and returns how many were received. It does not block.
 func (b *Batch) Recv(fd, from, to int) (int, unix.Errno) {
 	for i := from; i < b.stale; i++ {
 		b.restore(i)
@@ -120,7 +117,7 @@ func (b *Batch) Recv(fd, from, to int) (int, unix.Errno) {
 	return n, errno
 }
 
-// restore makes message i ready to receive.
+// restore makes message i ready to receive again.
 func (b *Batch) restore(i int) {
 	h := &b.hdrs[i].hdr
 	h.Name = (*byte)(unsafe.Pointer(&b.names[i]))
@@ -145,8 +142,8 @@ func (b *Batch) call(trap uintptr, fd, from, to, flags int) (int, unix.Errno) {
 // Kind identifies a control message.
 type Kind struct{ Level, Type int32 }
 
-// Controls iterates over the control messages of received message i: their kind,
-// and their data, of which 4 bytes may be read.
+// Controls iterates over the control messages of received message i: their kind and their data, at least 4 bytes of
+// which may be read.
 func (b *Batch) Controls(i int) iter.Seq2[Kind, unsafe.Pointer] {
 	room := b.control[i*b.perCtl : (i+1)*b.perCtl]
 	room = room[:min(int(b.hdrs[i].hdr.Controllen)/8, len(room))]

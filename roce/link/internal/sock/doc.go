@@ -1,4 +1,3 @@
-// Package sock holds the socket plumbing that the drivers share: arrays of
-// message headers for sendmmsg and recvmmsg ([Batch]), and a poll loop that
-// other goroutines can interrupt ([Poller]).
+// Package sock has what drivers need for sockets: arrays of message headers for sendmmsg and recvmmsg ([Batch]), and a
+// poll loop that other goroutines can interrupt ([Poller]).
 package sock

@@ -8,18 +8,17 @@ import (
 	"github.com/goroce/goroce/roce/link"
 )
 
-// finishWait is an Outbox's finishWait.
+// finishWait is the default of Outbox.finishWait.
 const finishWait = 10 * time.Millisecond
 
-// Outbox is a Batch of messages made of runs: one message for a whole run, or one
-// for each of its frames.
+// Outbox is a Batch of messages that are made of runs: one message for a whole run, or one for each of its frames.
 type Outbox struct {
 	*Batch
 	content []content
 	n       int
 
-	// finishWait bounds the wait for room in the socket when a run that goes frame by
-	// frame has begun and must be finished.
+	// finishWait limits the wait for room in the socket when a part of a run has been sent frame by frame, and the rest
+	// must follow.
 	finishWait time.Duration
 }
 
@@ -37,17 +36,16 @@ func (o *Outbox) Reset() { o.n = 0 }
 // Room returns how many messages can be added.
 func (o *Outbox) Room() int { return len(o.content) - o.n }
 
-// Add adds a message, which the caller then fills, with frames of the run with
-// that index. Messages of a run follow one another.
+// Add adds a message with frames of the given run; the caller then fills it. Messages of a run follow one another.
 func (o *Outbox) Add(run, frames, bytes int) (message int) {
 	o.content[o.n] = content{run, frames, bytes}
 	o.n++
 	return o.n - 1
 }
 
-// Flush sends all messages by fd and counts them in s. It returns how many runs
-// were taken: total, or fewer when the socket would block. A run of which a part
-// has left is taken: Flush waits for room, or gives up the rest.
+// Flush sends all messages by fd and counts them in s. It returns how many runs were taken: total, or fewer if the
+// socket would block. A run of which a part has been sent counts as taken: Flush waits for room for the rest, or drops
+// it.
 func (o *Outbox) Flush(fd, total int, s *link.Stats) (taken int) {
 	for at := 0; at < o.n; {
 		n, errno := o.Send(fd, at, o.n)
@@ -82,7 +80,7 @@ func (o *Outbox) count(i int, s *link.Stats) {
 	s.TxBytes += uint64(o.content[i].bytes)
 }
 
-// Lose counts frames that the kernel did not take, or was not given.
+// Lose counts frames that were not sent because of the error why.
 func Lose(s *link.Stats, frames int, why string) {
 	s.TxErrors += uint64(frames)
 	s.LastError = why

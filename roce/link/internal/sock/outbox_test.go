@@ -118,7 +118,8 @@ func TestFlushError(t *testing.T) {
 	if taken := o.Flush(tx, 3, &s); taken != 3 {
 		t.Errorf("%d runs taken, want 3", taken)
 	}
-	if got := drain(rx); string(got) != "\x00\x02" || s.TxFrames != 2 || s.TxErrors != 1 || s.LastError != "message too long" {
+	if got := drain(rx); string(got) != "\x00\x02" || s.TxFrames != 2 || s.TxErrors != 1 ||
+		s.LastError != "message too long" {
 		t.Errorf("messages %v arrived, stats %+v", got, s)
 	}
 }

@@ -11,22 +11,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Poller waits for sockets to become ready, or to be woken. One goroutine calls
-// Wait; any may call the other methods.
+// Poller waits until sockets are ready, or until it is woken. One goroutine calls Wait; any may call the other methods.
 type Poller struct {
-	fds    []unix.PollFd // the eventfd, the sockets, the receivers; Wait's
-	socks  int           // how many of fds are sockets
-	awake  atomic.Bool   // the eventfd is, or is about to be, readable
+	fds    []unix.PollFd // the eventfd, the sockets, the receivers; used by Wait
+	socks  int           // number of sockets in fds
+	awake  atomic.Bool   // the eventfd is readable, or will be in a moment
 	closed atomic.Bool
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	event     int        // -1 after Close
 	sockets   []int
 	receivers []int
-	changes   uint64     // of sockets and receivers
-	loaded    uint64     // changes when fds was made
-	polling   bool       // Wait is in the kernel, which holds what is in fds
-	polled    *sync.Cond // it is no more
+	changes   uint64     // counts changes of sockets and receivers
+	loaded    uint64     // changes when fds was last updated
+	polling   bool       // Wait is in the kernel with fds
+	polled    *sync.Cond // signaled when polling becomes false
 }
 
 // NewPoller returns a Poller over the sockets, which stay the caller's.
@@ -35,20 +34,21 @@ func NewPoller(socks []int) (*Poller, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("eventfd", err)
 	}
-	p := &Poller{event: event, sockets: slices.Clone(socks), fds: []unix.PollFd{{Fd: int32(event), Events: unix.POLLIN}}, changes: 1}
+	p := &Poller{event: event, sockets: slices.Clone(socks),
+		fds: []unix.PollFd{{Fd: int32(event), Events: unix.POLLIN}}, changes: 1}
 	p.polled = sync.NewCond(&p.mu)
 	return p, nil
 }
 
-// AddSocket adds a socket that is received from and sent by. It counts as a Wake.
+// AddSocket adds a socket that is used to receive and to send. It counts as a Wake.
 func (p *Poller) AddSocket(fd int) { p.change(func() { p.sockets = append(p.sockets, fd) }) }
 
-// Add adds a descriptor that is waited for until it can be read: a socket that is
-// received from but not sent by, or any other. It counts as a Wake.
+// Add adds a descriptor to be waited for until it is readable: a socket that is only used to receive, or any other. It
+// counts as a Wake.
 func (p *Poller) Add(receiver int) { p.change(func() { p.receivers = append(p.receivers, receiver) }) }
 
-// Remove takes a descriptor out. No Wait looks at it when it returns: if the caller closes
-// it then, its address is free. It counts as a Wake.
+// Remove removes a descriptor. No Wait uses it after Remove has returned, so its address is free once the caller has
+// closed it. It counts as a Wake.
 func (p *Poller) Remove(fd int) {
 	same := func(other int) bool { return other == fd }
 	p.change(func() {
@@ -70,7 +70,7 @@ func (p *Poller) change(f func()) {
 	p.Wake()
 }
 
-// begin brings fds up to date, for the kernel to look at.
+// begin updates fds before the kernel uses it.
 func (p *Poller) begin() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -89,8 +89,8 @@ func (p *Poller) begin() {
 	}
 }
 
-// Wait waits until a socket is readable, or writable if that is asked for, until
-// Wake, or for at most d; a negative d is no limit.
+// Wait waits until a socket is readable, or writable if that is set, until Wake, or for at most d (no limit if
+// negative).
 func (p *Poller) Wait(d time.Duration, writable bool) error {
 	if p.closed.Load() {
 		return link.ErrClosed
@@ -124,8 +124,7 @@ func (p *Poller) end() {
 	p.polled.Broadcast()
 }
 
-// drain takes the wake-up back. A Wake between the read and the Swap writes
-// nothing; it counts as this one, whose Wait is about to return.
+// drain clears the eventfd. A Wake between the read and the Swap does not write, but this Wait returns anyway.
 func (p *Poller) drain() {
 	var count [8]byte
 	_, _ = unix.Read(p.event, count[:])
@@ -151,7 +150,7 @@ func (p *Poller) Shut() {
 	p.Wake()
 }
 
-// Close frees the Poller. No Wait may be under way: Shut ends it.
+// Close frees the Poller. No Wait may be running: call Shut first.
 func (p *Poller) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -161,15 +160,15 @@ func (p *Poller) Close() {
 	}
 }
 
-// Writable waits until fd takes data, for at most d.
+// Writable waits until fd accepts data, for at most d.
 func Writable(fd int, d time.Duration) bool {
 	fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
 	n, err := poll(fds[:], d)
 	return err == nil && n > 0
 }
 
-// poll is ppoll, which knows nanoseconds, carried on after signals: the Go
-// runtime sends them to threads that it wants to preempt.
+// poll calls ppoll, which has nanoseconds. It goes on after signals, which the Go runtime sends to threads that it
+// preempts.
 func poll(fds []unix.PollFd, d time.Duration) (int, error) {
 	var end time.Time
 	if d > 0 {

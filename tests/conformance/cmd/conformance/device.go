@@ -17,7 +17,7 @@ import (
 	"github.com/goroce/goroce/tests/conformance"
 )
 
-// deviceFlags choose a device and its address.
+// deviceFlags select a device and its address.
 type deviceFlags struct {
 	device, gid, kind string
 	memory            string
@@ -26,10 +26,14 @@ type deviceFlags struct {
 
 func (d *deviceFlags) register(flags *flag.FlagSet) {
 	flags.StringVar(&d.device, "device", "", "rnic:NAME, udp:ADDR[,ADDR...], rawsock:IFACE or daemon:SOCKET")
-	flags.StringVar(&d.gid, "gid", "", "the GID to speak from: its index, or its IP address (default the first that is not link-local)")
-	flags.BoolVar(&d.flushRxe, "flush-rxe", false, "udp and rawsock: the peer is rdma_rxe, which has an ICRC of its own for FLUSH")
-	flags.StringVar(&d.memory, "memory", "memfd", "daemon: where the memory lies that is registered: memfd, which the daemon maps, or process")
-	flags.StringVar(&d.kind, "kind", "", "the kind that deviations go by (default goroce, or that of the RNIC: rdma_rxe/6.1)")
+	flags.StringVar(&d.gid, "gid", "",
+		"the GID to speak from: its index, or its IP address (default the first that is not link-local)")
+	flags.BoolVar(&d.flushRxe, "flush-rxe", false,
+		"udp and rawsock: the peer is rdma_rxe, which has an ICRC of its own for FLUSH")
+	flags.StringVar(&d.memory, "memory", "memfd",
+		"daemon: where the memory lies that is registered: memfd, which the daemon maps, or process")
+	flags.StringVar(&d.kind, "kind", "",
+		"the kind that deviations go by (default goroce, or that of the RNIC: rdma_rxe/6.1)")
 }
 
 // open opens the device.
@@ -47,7 +51,8 @@ func (d *deviceFlags) open(ctx context.Context) (p conformance.Party, err error)
 	case "daemon":
 		p, err = d.openDaemon(ctx, name)
 	default:
-		err = fmt.Errorf("device %q: rnic:NAME, udp:ADDR[,ADDR...], rawsock:IFACE or daemon:SOCKET: %w", d.device, ib.ErrInvalid)
+		err = fmt.Errorf("device %q: rnic:NAME, udp:ADDR[,ADDR...], rawsock:IFACE or daemon:SOCKET: %w", d.device,
+			ib.ErrInvalid)
 	}
 	if err != nil {
 		return p, err
@@ -61,10 +66,10 @@ func (d *deviceFlags) open(ctx context.Context) (p conformance.Party, err error)
 	return p, err
 }
 
-// arenaSize is more than what the cases register at a time.
+// arenaSize is more than the cases register at a time.
 const arenaSize = 256 << 20
 
-// openDaemon makes the process a client of the daemon at a socket.
+// openDaemon opens the daemon's device at a socket.
 func (d *deviceFlags) openDaemon(ctx context.Context, socket string) (p conformance.Party, err error) {
 	p.Kind = "goroce"
 	switch d.memory {
@@ -79,13 +84,13 @@ func (d *deviceFlags) openDaemon(ctx context.Context, socket string) (p conforma
 		return p, fmt.Errorf("memory %q: memfd or process: %w", d.memory, ib.ErrInvalid)
 	}
 	dev, err := client.Dial(ctx, client.Options{Socket: socket})
-	if err == nil { // a nil *client.Device is no nil interface
+	if err == nil { // otherwise the interface would hold a nil *client.Device
 		p.Device = dev
 	}
 	return p, err
 }
 
-// openSoft does not turn a nil *roce.Device into an interface that is not nil.
+// openSoft opens a software device. It exists because a nil *roce.Device in an interface would not equal nil.
 func openSoft(o host.Options, addrs string) (ib.Device, error) {
 	for _, s := range strings.Split(addrs, ",") {
 		if s == "" {
@@ -104,7 +109,7 @@ func openSoft(o host.Options, addrs string) (ib.Device, error) {
 	return dev, nil
 }
 
-// rnicKind is what deviations call an RNIC: rdma_rxe's change with the kernel.
+// rnicKind returns the kind of an RNIC for deviations; that of rdma_rxe contains the kernel version.
 func rnicKind(name string) string {
 	if !strings.HasPrefix(name, "rxe") {
 		return "rnic"
@@ -117,7 +122,7 @@ func rnicKind(name string) string {
 	return "rdma_rxe/" + strings.Join(version[:min(2, len(version))], ".")
 }
 
-// row finds the row of the GID table that the flag names.
+// row returns the row of the GID table for the flag.
 func (d *deviceFlags) row(dev ib.Device) (int, error) {
 	if n, err := strconv.Atoi(d.gid); err == nil {
 		return n, nil
@@ -132,5 +137,6 @@ func (d *deviceFlags) row(dev ib.Device) (int, error) {
 			return g.Index, nil
 		}
 	}
-	return 0, fmt.Errorf("GID %q is not in the table of %s, which has %v: %w", d.gid, dev.Attr().Name, gids, ib.ErrInvalid)
+	return 0, fmt.Errorf("GID %q is not in the table of %s, which has %v: %w", d.gid, dev.Attr().Name, gids,
+		ib.ErrInvalid)
 }

@@ -1,13 +1,11 @@
-// Command conformance runs the conformance suite on two devices, of which one may
-// be on another machine:
+// Command conformance runs the conformance suite on two devices, one of which may be on another machine:
 //
 //	conformance serve -device rnic:rxe0 -gid 10.77.0.2 -listen :7471
 //	conformance run -device udp:10.77.0.1 -peer 10.77.0.2:7471
 //	conformance list
 //
-// Devices are rnic:NAME (package rnic, with build tag rnic), udp:ADDR[,ADDR...],
-// rawsock:IFACE, and daemon:SOCKET (`goroced serve`). A server serves one leader after another, until it is told
-// to end by a signal.
+// Devices are rnic:NAME (package rnic, with build tag rnic), udp:ADDR[,ADDR...], rawsock:IFACE, and daemon:SOCKET
+// (`goroced serve`). A server serves one leader after another, until a signal ends it.
 package main
 
 import (
@@ -51,7 +49,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 
 func list(_ context.Context, _ []string, out io.Writer) error { return conformance.List(out) }
 
-// serve plays the other half of whoever connects.
+// serve runs the other half for each leader that connects.
 func serve(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
 	var d deviceFlags
@@ -108,7 +106,8 @@ func lead(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("%w; start `conformance serve` there first", err)
 	}
-	l, err := conformance.Lead(conn, party, conformance.Options{Deviations: conformance.RxeDeviations, Cases: *cases, Limit: *limit})
+	l, err := conformance.Lead(conn, party, conformance.Options{Deviations: conformance.RxeDeviations, Cases: *cases,
+		Limit: *limit})
 	if err != nil {
 		return err
 	}
@@ -121,7 +120,7 @@ func lead(ctx context.Context, args []string, out io.Writer) error {
 	return report(ctx, l, show)
 }
 
-// report plays all, and shows how each went.
+// report runs all items, and shows the result of each.
 func report(ctx context.Context, l *conformance.Leader, show func(*conformance.Outcome)) error {
 	failed, items := 0, l.Plan()
 	for i, it := range items {

@@ -49,7 +49,8 @@ func TestTwoProcesses(t *testing.T) {
 	}
 	for range 2 { // one leader after another
 		var report bytes.Buffer
-		args := []string{"run", "-device", fmt.Sprintf("udp:%v", linktest.Loopback()), "-peer", peer, "-case", "[s-w]*/**", "-v"}
+		args := []string{"run", "-device", fmt.Sprintf("udp:%v", linktest.Loopback()), "-peer", peer, "-case",
+			"[s-w]*/**", "-v"}
 		if err := run(ctx, args, &report); err != nil || strings.Count(report.String(), "\nok ") < 100 {
 			t.Errorf("%v\n%s", err, report.Bytes())
 		}
@@ -83,7 +84,8 @@ func TestArguments(t *testing.T) {
 		}
 	}
 	var list bytes.Buffer
-	if err := run(t.Context(), []string{"list"}, &list); err != nil || !strings.Contains(list.String(), "alone states/post-send/RTR") {
+	if err := run(t.Context(), []string{"list"}, &list); err != nil ||
+		!strings.Contains(list.String(), "alone states/post-send/RTR") {
 		t.Errorf("%v\n%s", err, list.Bytes())
 	}
 }

@@ -2,8 +2,7 @@
 //
 //	go run ./tests/perf/cmd/perf
 //
-// The documentation of package perf says how to read what it prints. An interrupt
-// ends it, with what it has measured by then.
+// The documentation of package perf explains the output. An interrupt ends the run, with the results so far.
 package main
 
 import (
@@ -39,7 +38,8 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	flags.IntVar(&o.Rounds, "rounds", 9, "how often each row is measured")
 	flags.DurationVar(&o.Duration, "duration", time.Second, "how long a row is measured in a round")
 	flags.BoolVar(&o.VM, "vm", false, "measure in two guests of the rxe lab too")
-	flags.StringVar(&o.CPUProfile, "cpuprofile", "", "write CPU profiles of both ends of each row to files named after `FILE`")
+	flags.StringVar(&o.CPUProfile, "cpuprofile", "",
+		"write CPU profiles of both ends of each row to files named after `FILE`")
 	only := flags.String("rows", "", "measure the rows that this `regexp` matches, and those they are held against")
 	mtus := flags.String("mtu", "1500,9000", "MTUs of the wires, in `bytes`")
 	jsonFile := flags.String("json", "", "write all samples to `FILE`")
@@ -78,7 +78,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	return errors.Join(errs...)
 }
 
-// parse checks the options, and fills in what is not a plain flag.
+// parse checks the options, and sets those that need parsing.
 func parse(o *perf.Options, only, mtus string) error {
 	if o.Rounds < 1 || o.Duration <= 0 {
 		return fmt.Errorf("-rounds %d -duration %v: at least one round and some time are needed", o.Rounds, o.Duration)

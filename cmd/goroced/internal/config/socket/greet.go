@@ -2,21 +2,23 @@ package socket
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"syscall"
 	"time"
 
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
-// Greeting is what a daemon says to a client first.
+// Greeting is the first message of a daemon to a client.
 type Greeting struct {
 	Version int      // of the protocol: see package abi
-	Devices []string // the first is the one that programs get if they name none
+	Devices []string // the first one is the default
 }
 
-// Greet asks the daemon behind a connection to its client socket, which is of no more
-// use then. A daemon that does not answer is waited for until ctx ends.
+// Greet reads the greeting of a daemon from a connection to its client socket, which cannot be used for anything else
+// afterwards. It waits until ctx ends.
 func Greet(ctx context.Context, conn *net.UnixConn) (Greeting, error) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -25,7 +27,7 @@ func Greet(ctx context.Context, conn *net.UnixConn) (Greeting, error) {
 	var h abi.Header
 	var body []byte
 	err := c.Send(abi.Header{Op: abi.OpHello}, abi.Put(nil, &hello))
-	if err == nil {
+	if err == nil || errors.Is(err, syscall.EPIPE) { // a daemon that refuses at once has said why
 		var fds []int
 		h, body, fds, err = c.Receive()
 		abi.CloseAll(fds)

@@ -1,5 +1,4 @@
-// Package socket says where the daemon's sockets are, for the daemon and for who looks
-// for it.
+// Package socket has the paths of the daemon's sockets, for the daemon and its clients.
 package socket
 
 import (
@@ -13,11 +12,10 @@ import (
 	"syscall"
 )
 
-// MaxPath is how long a path may be: struct sockaddr_un has room for 108 bytes with a
-// zero at the end.
+// MaxPath is the largest length of a path: struct sockaddr_un has 108 bytes, and the path ends with a zero byte.
 const MaxPath = 107
 
-// Environment variables that name a running daemon's sockets.
+// Environment variables with the paths of a running daemon's sockets.
 const (
 	ClientVariable = "GOROCED_SOCKET"
 	AdminVariable  = "GOROCED_ADMIN"
@@ -33,12 +31,11 @@ func in(dir string) Paths {
 	return Paths{filepath.Join(dir, "goroced.sock"), filepath.Join(dir, "goroced-admin.sock")}
 }
 
-// system is where root's daemon has its sockets.
+// system are the sockets of root's daemon.
 var system = in("/run/goroce")
 
-// Default returns where a daemon of that user listens unless it is told otherwise.
-// Both paths are "" for an ordinary user without a runtime directory: no other
-// directory is sure to be the user's own.
+// Default returns the default sockets of a user's daemon. Both paths are "" for an ordinary user without a runtime
+// directory, because no other directory certainly belongs to the user.
 func Default(uid int, getenv func(string) string) Paths {
 	if uid == 0 {
 		return system
@@ -49,18 +46,17 @@ func Default(uid int, getenv func(string) string) Paths {
 	return Paths{}
 }
 
-// Kind is which of a daemon's sockets is meant.
+// Kind selects one of a daemon's sockets.
 type Kind int
 
-// The two sockets.
+// The two sockets of a daemon.
 const (
 	Client Kind = iota
 	Admin
 )
 
-// Candidates returns where to look for a daemon's socket, in this order: what a flag
-// names, what the environment names, the user's own daemon, root's. The first two
-// stand alone.
+// Candidates returns the paths where to look for a daemon's socket, in order. If a flag is set, that is the only one,
+// else if an environment variable is set, its value; otherwise they are those of the user's own daemon and of root's.
 func Candidates(k Kind, flag string, getenv func(string) string) []string {
 	variable, of := ClientVariable, func(p Paths) string { return p.Client }
 	if k == Admin {
@@ -79,8 +75,7 @@ func Candidates(k Kind, flag string, getenv func(string) string) []string {
 	return append(found, of(system))
 }
 
-// Dial connects to a daemon that runs: to the first of the candidates that answers. It
-// fails with a *DialError.
+// Dial connects to the first of the candidates that answers. The error is a *DialError.
 func Dial(k Kind, flag string) (*net.UnixConn, error) {
 	return DialAny(k, Candidates(k, flag, os.Getenv))
 }
@@ -102,14 +97,14 @@ func DialAny(k Kind, paths []string) (*net.UnixConn, error) {
 	return nil, failed
 }
 
-// Attempt is a socket that could not be connected to.
+// Attempt is a socket that Dial could not connect to.
 type Attempt struct {
 	Path string
 	Err  error // matches fs.ErrNotExist, fs.ErrPermission, syscall.ECONNREFUSED ...
 }
 
-// DialError says that no daemon was reached, where it was looked for, and whether none
-// runs or the user lacks rights.
+// DialError says that no daemon could be reached, which sockets were tried, and whether none runs or the user has no
+// permission.
 type DialError struct {
 	Kind  Kind
 	Tried []Attempt
@@ -131,7 +126,7 @@ func (e *DialError) Error() string {
 	return fmt.Sprintf("cannot reach goroced: %s; %s", strings.Join(texts, "; "), advice)
 }
 
-// Unwrap returns what the kernel said of each.
+// Unwrap returns the errors of the attempts.
 func (e *DialError) Unwrap() []error {
 	errs := make([]error, len(e.Tried))
 	for i, a := range e.Tried {
@@ -161,11 +156,11 @@ func isSocket(path string) bool {
 	return err == nil && info.Mode().Type() == fs.ModeSocket
 }
 
-// owner describes who may.
+// owner says which users may connect.
 func owner(path string) string {
 	info, err := os.Stat(path)
 	if err != nil {
-		return "" // the directory is closed to the user too
+		return "" // the user has no access to the directory either
 	}
 	st := info.Sys().(*syscall.Stat_t)
 	return fmt.Sprintf(" (mode %04o, user %d, group %d)", info.Mode().Perm(), st.Uid, st.Gid)

@@ -30,10 +30,13 @@ func TestCandidates(t *testing.T) {
 		want []string
 	}{
 		{Client, "/f", map[string]string{"GOROCED_SOCKET": "/e"}, []string{"/f"}},
-		{Client, "", map[string]string{"GOROCED_SOCKET": "/e", "GOROCED_ADMIN": "/a", "XDG_RUNTIME_DIR": "/x"}, []string{"/e"}},
+		{Client, "", map[string]string{"GOROCED_SOCKET": "/e", "GOROCED_ADMIN": "/a", "XDG_RUNTIME_DIR": "/x"},
+			[]string{"/e"}},
 		{Admin, "", map[string]string{"GOROCED_SOCKET": "/e", "GOROCED_ADMIN": "/a"}, []string{"/a"}},
-		{Client, "", map[string]string{"XDG_RUNTIME_DIR": "/x"}, []string{"/x/goroce/goroced.sock", "/run/goroce/goroced.sock"}},
-		{Admin, "", map[string]string{"XDG_RUNTIME_DIR": "/x"}, []string{"/x/goroce/goroced-admin.sock", "/run/goroce/goroced-admin.sock"}},
+		{Client, "", map[string]string{"XDG_RUNTIME_DIR": "/x"},
+			[]string{"/x/goroce/goroced.sock", "/run/goroce/goroced.sock"}},
+		{Admin, "", map[string]string{"XDG_RUNTIME_DIR": "/x"},
+			[]string{"/x/goroce/goroced-admin.sock", "/run/goroce/goroced-admin.sock"}},
 		{Client, "", map[string]string{"XDG_RUNTIME_DIR": "relative"}, []string{"/run/goroce/goroced.sock"}},
 	} {
 		if diff := cmp.Diff(c.want, Candidates(c.kind, c.flag, env(c.env))); diff != "" {
@@ -70,7 +73,8 @@ func TestDialAny(t *testing.T) {
 // TestDialError says of each place why there is no daemon, and what to do.
 func TestDialError(t *testing.T) {
 	dir := t.TempDir()
-	none, stale, stream, plain := filepath.Join(dir, "none"), filepath.Join(dir, "stale"), filepath.Join(dir, "stream"), filepath.Join(dir, "plain")
+	none, stale, stream, plain := filepath.Join(dir, "none"), filepath.Join(dir, "stale"), filepath.Join(dir, "stream"),
+		filepath.Join(dir, "plain")
 	if err := os.WriteFile(plain, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -96,10 +100,12 @@ func TestDialError(t *testing.T) {
 		err  error
 		text string
 	}{
-		{none, fs.ErrNotExist, "no daemon runs"}, {stale, syscall.ECONNREFUSED, "died"}, {stream, syscall.EPROTOTYPE, "another type"},
+		{none, fs.ErrNotExist, "no daemon runs"}, {stale, syscall.ECONNREFUSED, "died"},
+		{stream, syscall.EPROTOTYPE, "another type"},
 		{plain, syscall.ECONNREFUSED, "no socket"},
 	} {
-		if a := failed.Tried[i]; a.Path != want.path || !errors.Is(a.Err, want.err) || !strings.Contains(err.Error(), want.path+": ") || !strings.Contains(a.reason(), want.text) {
+		if a := failed.Tried[i]; a.Path != want.path || !errors.Is(a.Err, want.err) ||
+			!strings.Contains(err.Error(), want.path+": ") || !strings.Contains(a.reason(), want.text) {
 			t.Errorf("attempt %d is %v: %s", i, a, err)
 		}
 	}
@@ -127,7 +133,8 @@ func TestDialRights(t *testing.T) {
 	if os.Geteuid() == 0 {
 		err = &DialError{Client, []Attempt{{path, syscall.EACCES}}}
 	}
-	if !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "mode 0400") || !strings.Contains(err.Error(), "group") {
+	if !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "mode 0400") ||
+		!strings.Contains(err.Error(), "group") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -1,12 +1,10 @@
 // Package capfile reads capture files: pcap with microseconds or nanoseconds,
 // and pcapng, in either byte order.
 //
-// Files come from anywhere, so the reader trusts nothing: whatever the bytes, it
-// returns packets or an Error that names the file and the packet, and never
-// holds more than MaxCapture bytes of a file. The readers of gopacket/pcapgo do
-// not fit here: they allocate what a length field says, divide by a time
-// resolution of the file's choice, and keep link types in 8 bits, which do not
-// hold LINUX_SLL2 (276), the one of "tcpdump -i any".
+// Files may come from anywhere and are not trusted: whatever the bytes, the reader returns packets or an Error that
+// names the file and the packet, and never keeps more than MaxCapture bytes of a file. The readers of gopacket/pcapgo
+// are not used because they allocate as much as a length field says, divide by a time resolution from the file, and
+// store link types in 8 bits, too few for LINUX_SLL2 (276), which "tcpdump -i any" writes.
 package capfile
 
 import (
@@ -19,8 +17,7 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// MaxCapture is the most bytes of one packet that a file may hold; tcpdump and
-// wireshark have the same limit.
+// MaxCapture limits the captured bytes of a packet, as in tcpdump and wireshark.
 const MaxCapture = 256 << 10
 
 // Sentinels for errors.Is.
@@ -30,12 +27,12 @@ var (
 	ErrCorrupt   = errors.New("damaged file")
 )
 
-// Error says where and why reading a capture file ended.
+// Error says where and why a capture file could not be read.
 type Error struct {
 	File   string
-	Packet int    // the packet that could not be read, from 1; 0 for the file header
-	Detail string // what was found, what is allowed
-	Err    error  // one of the sentinels, or what the reader underneath returned
+	Packet int    // the packet that could not be read, from 1; 0 is the file header
+	Detail string // what was found, and what is allowed
+	Err    error  // one of the sentinels, or the error of the underlying reader
 }
 
 func (e *Error) Error() string {
@@ -52,36 +49,36 @@ func (e *Error) Unwrap() error { return e.Err }
 // Packet is a captured packet.
 type Packet struct {
 	Num     int        // from 1
-	At      ib.Instant // nanoseconds since 1970; 0 where the file has no time
+	At      ib.Instant // nanoseconds since 1970; 0 if the file has no time
 	Link    LinkType
-	Data    []byte // what was captured; valid until the next call of Next
-	WireLen int    // length of the packet when it was captured, at least len(Data)
+	Data    []byte // the captured bytes; valid until the next call of Next
+	WireLen int    // length on the wire, at least len(Data)
 }
 
 // Reader reads the packets of one file.
 type Reader struct {
 	name  string
 	r     *bufio.Reader
-	num   int // packets begun
+	num   int // number of the packet being read
 	buf   []byte
 	order binary.ByteOrder
 	next  func(*Packet) error
 
-	// pcap
+	// Fields of pcap files.
 	link   LinkType
 	tickNS int64
 
-	// pcapng
+	// Fields of pcapng files.
 	ifaces []iface
 }
 
-// The first four bytes of a file, read in little endian.
+// The first four bytes of a file, as a little-endian number.
 const (
 	magicMicro    = 0xA1B2C3D4
 	magicMicroBig = 0xD4C3B2A1
 	magicNano     = 0xA1B23C4D
 	magicNanoBig  = 0x4D3CB2A1
-	magicNG       = 0x0A0D0D0A // the same in both orders
+	magicNG       = 0x0A0D0D0A // the same in both byte orders
 	magicGzip     = 0x8B1F     // two bytes
 )
 
@@ -114,11 +111,10 @@ func NewReader(name string, r io.Reader) (*Reader, error) {
 	return nil, c.fail(ErrFormat, "begins with %#08x; want pcap or pcapng, as tcpdump -w and wireshark write", magic)
 }
 
-// Next reads a packet into p. It returns io.EOF after the last one, and an *Error
-// when the file cannot be read on.
+// Next reads a packet into p. It returns io.EOF after the last one, and an *Error if the file cannot be read.
 func (c *Reader) Next(p *Packet) error { return c.next(p) }
 
-// read fills the buffer with the next n bytes, at most MaxCapture + headers.
+// read reads the next n bytes, at most MaxCapture and headers, into the buffer.
 func (c *Reader) read(n int, what string) ([]byte, error) {
 	if cap(c.buf) < n {
 		c.buf = make([]byte, n, max(n, 2048))
@@ -130,7 +126,7 @@ func (c *Reader) read(n int, what string) ([]byte, error) {
 	return b, nil
 }
 
-// skip passes over n bytes.
+// skip skips n bytes.
 func (c *Reader) skip(n int64, what string) error {
 	if _, err := io.CopyN(io.Discard, c.r, n); err != nil {
 		return c.ended(err, "within "+what)
@@ -138,13 +134,13 @@ func (c *Reader) skip(n int64, what string) error {
 	return nil
 }
 
-// atEnd reports whether the file ends here, between packets.
+// atEnd reports whether the file ends here, which must be between packets.
 func (c *Reader) atEnd() bool {
 	_, err := c.r.Peek(1)
 	return err == io.EOF
 }
 
-// ended turns the error of a read into an *Error.
+// ended converts the error of a read to an *Error.
 func (c *Reader) ended(err error, detail string) error {
 	if err == io.EOF || err == io.ErrUnexpectedEOF {
 		err = ErrTruncated

@@ -154,11 +154,13 @@ func TestFormats(t *testing.T) {
 // the other packet blocks, resolutions and offsets of time.
 func TestNGBlocks(t *testing.T) {
 	le, be := binary.LittleEndian, binary.BigEndian
-	file := ngSection(le, uint16(SLL2), 9, 0, 1, 0, 0x8A, 0, 0, 0, 14, 0, 8, 0, 100, 0, 0, 0, 0, 0, 0, 0) // 2^-10 s, 100 s on
+	// 2^-10 s, 100 s on
+	file := ngSection(le, uint16(SLL2), 9, 0, 1, 0, 0x8A, 0, 0, 0, 14, 0, 8, 0, 100, 0, 0, 0, 0, 0, 0, 0)
 	file = append(file, ngPacket(le, 0, 5<<10|512, &Packet{Data: []byte("x"), WireLen: 1})...)
 	file = append(file, block(le, blockSimple, append(le.AppendUint32(nil, 9), "simple"...))...)
 	file = append(file, ngSection(be, uint16(Raw))...)
-	file = append(file, block(be, blockOldPacket, append([]byte{0, 0, 0, 77, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 2, 0, 0, 0, 2}, "ab"...))...)
+	file = append(file, block(be, blockOldPacket, append([]byte{0, 0, 0, 77, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 2, 0, 0,
+		0, 2}, "ab"...))...)
 	got, err := all(file)
 	if err != nil {
 		t.Fatal(err)
@@ -183,7 +185,8 @@ func TestResolutions(t *testing.T) {
 		resol uint8
 		ticks uint64
 		want  int64
-	}{{6, 1_500_000, 1.5e9}, {0, 3, 3e9}, {19, 15e17, 15e7}, {0x80, 3, 3e9}, {0xBF, 1 << 62, 5e8}, {20, 1 << 62, 0}, {0xC0, 1 << 62, 0}} {
+	}{{6, 1_500_000, 1.5e9}, {0, 3, 3e9}, {19, 15e17, 15e7}, {0x80, 3, 3e9}, {0xBF, 1 << 62, 5e8}, {20, 1 << 62, 0},
+		{0xC0, 1 << 62, 0}} {
 		f := iface{tsResol: c.resol}
 		if got := int64(f.instant(c.ticks)); got != c.want {
 			t.Errorf("resolution %#x, %d ticks = %d ns, want %d", c.resol, c.ticks, got, c.want)
@@ -193,7 +196,8 @@ func TestResolutions(t *testing.T) {
 
 // TestTruncated: every way to cut a file short is either its end or ErrTruncated.
 func TestTruncated(t *testing.T) {
-	for name, file := range map[string][]byte{"pcap": pcapFile(binary.LittleEndian, magicNano, 1), "pcapng": ngwriter(t)} {
+	for name, file := range map[string][]byte{"pcap": pcapFile(binary.LittleEndian, magicNano, 1),
+		"pcapng": ngwriter(t)} {
 		ends := 0
 		for n := range file {
 			got, err := all(file[:n])
@@ -235,16 +239,21 @@ func TestDamaged(t *testing.T) {
 		{"gzip", []byte{0x1F, 0x8B, 8, 0}, ErrFormat, "gunzip"},
 		{"empty", nil, ErrTruncated, "file header"},
 		{"pcap version", edit(4, 7), ErrFormat, "version 7"},
-		{"pcap length", edit(pcapHeaderLen+8, 1<<31), ErrCorrupt, "packet 1: damaged file: captured length 2147483648; at most 262144"},
+		{"pcap length", edit(pcapHeaderLen+8, 1<<31), ErrCorrupt,
+			"packet 1: damaged file: captured length 2147483648; at most 262144"},
 		{"second packet", edit(pcapHeaderLen+pcapRecordLen+3+8, 1<<20), ErrCorrupt, "packet 2"},
 		{"pcapng byte order", append(le.AppendUint32(nil, magicNG), make([]byte, 24)...), ErrCorrupt, "byte order"},
-		{"pcapng version", append(append([]byte(nil), ng[:12]...), append([]byte{9, 0, 0, 0}, ng[16:]...)...), ErrFormat, "version 9"},
+		{"pcapng version", append(append([]byte(nil), ng[:12]...), append([]byte{9, 0, 0, 0}, ng[16:]...)...),
+			ErrFormat, "version 9"},
 		{"block length", append(bytes.Clone(ng), 6, 0, 0, 0, 3, 0, 0, 0), ErrCorrupt, "length 3"},
 		{"long block", append(bytes.Clone(ng), 99, 0, 0, 0, 0, 0, 0, 0x70), ErrCorrupt, "block of type 0x63"},
-		{"interface", append(bytes.Clone(ng), ngPacket(le, 5, 0, &sample[0])...), ErrCorrupt, "interface 5, but the section describes 1"},
+		{"interface", append(bytes.Clone(ng), ngPacket(le, 5, 0, &sample[0])...), ErrCorrupt,
+			"interface 5, but the section describes 1"},
 		{"packet block", append(bytes.Clone(ng), block(le, blockPacket, make([]byte, 8))...), ErrCorrupt, "packet 1"},
-		{"captured length", append(bytes.Clone(ng), block(le, blockPacket, append(make([]byte, 12), 0xFF, 0, 0, 0, 0, 0, 0, 0))...), ErrCorrupt, "room for 0"},
-		{"simple block", block(le, blockSection, append(le.AppendUint32(nil, byteOrderMagic), 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)), nil, ""},
+		{"captured length", append(bytes.Clone(ng), block(le, blockPacket,
+			append(make([]byte, 12), 0xFF, 0, 0, 0, 0, 0, 0, 0))...), ErrCorrupt, "room for 0"},
+		{"simple block", block(le, blockSection, append(le.AppendUint32(nil, byteOrderMagic), 1, 0, 0, 0, 0, 0, 0, 0, 0,
+			0, 0, 0)), nil, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := all(c.file)

@@ -5,11 +5,11 @@ import (
 	"fmt"
 )
 
-// LinkType says what a captured packet begins with. Numbers are those of
+// LinkType is the kind of header at the start of a captured packet. The numbers are those of
 // www.tcpdump.org/linktypes.html.
 type LinkType uint16
 
-// Link types that RoCE packets come with.
+// Link types of RoCE packets.
 const (
 	Null     LinkType = 0 // BSD loopback: address family in host order
 	Ethernet LinkType = 1
@@ -52,7 +52,7 @@ func (t LinkType) String() string {
 	return fmt.Sprintf("LinkType(%d)", uint16(t))
 }
 
-// Known reports whether IP can handle the link type, or it is Ethernet.
+// Known reports whether the link type is Ethernet or can be decoded by IP.
 func (t LinkType) Known() bool {
 	switch t {
 	case Null, Ethernet, RawBSD, RawOpen, Raw, SLL, SLL2, IPv4, IPv6:
@@ -61,16 +61,15 @@ func (t LinkType) Known() bool {
 	return false
 }
 
-// IP returns the IP packet in a captured packet of any known link type but
-// Ethernet; not ok if it holds something else.
+// IP returns the IP packet in a captured packet of a known link type other than Ethernet. ok is false if it contains
+// something else.
 func (t LinkType) IP(b []byte) (ip []byte, ok bool) {
 	protocol := uint16(etherIPv4)
 	switch t {
 	case RawBSD, RawOpen, Raw, IPv4, IPv6:
 		ip = b
 	case Null:
-		// The family has the byte order and the value of the capturing system;
-		// the version nibble of what follows says enough.
+		// Byte order and value of the family depend on the capturing system; the version in the IP header suffices.
 		if len(b) >= nullLen {
 			ip = b[nullLen:]
 		}

@@ -21,8 +21,8 @@ func (c *Reader) pcapHeader() error {
 	if major := c.order.Uint16(b[4:]); major != 2 {
 		return c.fail(ErrFormat, "pcap version %d; want 2", major)
 	}
-	// The upper 16 bits say whether an FCS follows each packet, and how long it
-	// is; bytes after the IP packet are ignored anyway.
+	// The upper 16 bits say whether an FCS follows each packet, and its length; bytes after the IP packet are ignored
+	// anyway.
 	c.link = LinkType(c.order.Uint32(b[20:]))
 	return nil
 }
@@ -52,7 +52,7 @@ func (c *Reader) packet(p *Packet, at ib.Instant, link LinkType, captured, lengt
 	if err != nil {
 		return err
 	}
-	// A length below what was captured is nonsense that some writers produce.
+	// Some writers store a length below that of the captured bytes.
 	wireLen := min(max(int64(length), int64(captured)), 1<<30)
 	*p = Packet{Num: c.num, At: at, Link: link, Data: data, WireLen: int(wireLen)}
 	return nil

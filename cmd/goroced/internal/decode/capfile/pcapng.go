@@ -20,9 +20,9 @@ const (
 const (
 	byteOrderMagic = 0x1A2B3C4D
 
-	maxBlock      = 16 << 20 // of blocks that are skipped
-	maxInterface  = 64 << 10 // bytes of an interface description
-	maxInterfaces = 4096     // in one section
+	maxBlock      = 16 << 20 // limit of skipped blocks
+	maxInterface  = 64 << 10 // limit of an interface description in bytes
+	maxInterfaces = 4096     // limit for a section
 
 	optEnd          = 0
 	optTSResol      = 9
@@ -36,11 +36,11 @@ const (
 type iface struct {
 	link     LinkType
 	snapLen  uint32
-	tsResol  uint8 // power of ten, or with the top bit, of two
+	tsResol  uint8 // power of ten, or of two if the top bit is set
 	tsOffset int64 // seconds
 }
 
-// nextNG reads blocks up to and including the next packet.
+// nextNG reads blocks until it has read a packet.
 func (c *Reader) nextNG(p *Packet) error {
 	for {
 		if c.atEnd() {
@@ -68,8 +68,8 @@ func (c *Reader) nextNG(p *Packet) error {
 	}
 }
 
-// blockHeader reads a block's type, and returns the length of its body: without
-// the twelve bytes of type and length before and length after it.
+// blockHeader reads a block's type and returns the length of its body, without the twelve bytes of type, length, and
+// trailing length.
 func (c *Reader) blockHeader() (typ uint32, body int64, err error) {
 	b, err := c.read(8, "a block's header")
 	if err != nil {
@@ -99,7 +99,7 @@ func (c *Reader) blockHeader() (typ uint32, body int64, err error) {
 	return typ, int64(total) - 12, nil
 }
 
-// section begins a new section: interfaces are numbered from 0 again.
+// section begins a new section, in which interfaces are numbered from 0.
 func (c *Reader) section(n int64) error {
 	if n < 16 {
 		return c.fail(ErrCorrupt, "section header of %d bytes; want at least 28", n+12)
@@ -145,8 +145,7 @@ func (c *Reader) interfaceBlock(n int64) error {
 	return nil
 }
 
-// packetBlock reads an enhanced packet block, or the obsolete packet block, whose
-// interface number has 16 bits.
+// packetBlock reads an enhanced packet block, or an obsolete packet block, which has an interface number of 16 bits.
 func (c *Reader) packetBlock(p *Packet, typ uint32, n int64) error {
 	c.num++
 	if n < packetHeaderLen {
@@ -169,7 +168,7 @@ func (c *Reader) packetBlock(p *Packet, typ uint32, n int64) error {
 	return c.blockData(p, f.instant(ticks), f.link, captured, length, n-packetHeaderLen)
 }
 
-// simpleBlock reads a simple packet block: of the first interface, without time.
+// simpleBlock reads a simple packet block, which is of the first interface and has no time.
 func (c *Reader) simpleBlock(p *Packet, n int64) error {
 	c.num++
 	if n < simpleHeaderLen || len(c.ifaces) == 0 {
@@ -188,8 +187,8 @@ func (c *Reader) simpleBlock(p *Packet, n int64) error {
 	return c.blockData(p, 0, c.ifaces[0].link, captured, length, n-simpleHeaderLen)
 }
 
-// blockData reads the packet in the remaining n bytes of a block, and passes over
-// its options and the block's trailing length.
+// blockData reads the packet in the remaining n bytes of a block, and skips its options and the block's trailing
+// length.
 func (c *Reader) blockData(p *Packet, at ib.Instant, link LinkType, captured, length uint32, n int64) error {
 	if int64(captured) > n {
 		return c.fail(ErrCorrupt, "captured length %d, but the block has room for %d", captured, n)
@@ -200,8 +199,8 @@ func (c *Reader) blockData(p *Packet, at ib.Instant, link LinkType, captured, le
 	return c.skip(n-int64(captured)+4, "the packet")
 }
 
-// instant turns a time stamp into nanoseconds since 1970. Resolutions that no
-// capture can have (finer than 2^-63 or 10^-19 s) count as if there were no time.
+// instant converts a time stamp to nanoseconds since 1970. A resolution finer than 2^-63 or 10^-19 s is invalid, and
+// counts as no time.
 func (f *iface) instant(ticks uint64) ib.Instant {
 	perSecond := uint64(1)
 	if exp := f.tsResol & 0x7F; f.tsResol&0x80 != 0 {

@@ -7,16 +7,16 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// Why says what made a requester send something again.
+// Why is the reason of a retransmission.
 type Why uint8
 
 // Reasons.
 const (
-	WhyTimeout  Why = iota // nothing told it: the local ACK timeout ran out
+	WhyTimeout  Why = iota // the local ACK timeout has expired (IBTA 9.7.6.1.3)
 	WhyNAK                 // a NAK for a PSN sequence error
-	WhyRNR                 // a receiver-not-ready NAK, and the wait it asked for
-	WhyResponse            // a response arrived while an earlier one was missing: an implied NAK (IBTA 9.7.5)
-	WhyGoBack              // an earlier packet was sent again, and this one follows it
+	WhyRNR                 // an RNR NAK, after the delay that it asks for
+	WhyResponse            // an implied NAK: a later response arrived while one was missing (IBTA 9.7.5.1.4)
+	WhyGoBack              // an earlier packet was retransmitted, and this one follows it
 	NumWhys     = iota
 )
 
@@ -25,17 +25,17 @@ func (w Why) String() string {
 	return [NumWhys]string{"timeout", "nak", "rnr-nak", "missing-response", "go-back"}[w]
 }
 
-// Cause is why a request was sent again.
+// Cause is the cause of a retransmission.
 type Cause struct {
 	Why Why
-	// Packet is the NAK, the response that came too early, the retransmission
-	// that this one follows, or for a timeout, the transmission before.
+	// Packet is the NAK, the response that came too early, the retransmission that this one follows, or for a timeout,
+	// the previous transmission.
 	Packet int
 	Wait   int64  // nanoseconds since Packet
-	PSN    ib.PSN // the PSN sent again
+	PSN    ib.PSN // the retransmitted PSN
 }
 
-// String returns the cause as a phrase.
+// String describes the cause in a phrase.
 func (c *Cause) String() string {
 	switch c.Why {
 	case WhyNAK:
@@ -50,13 +50,11 @@ func (c *Cause) String() string {
 	return fmt.Sprintf("timeout %s after #%d", trace.Elapsed(c.Wait), c.Packet)
 }
 
-// quiet is a silence, in nanoseconds, after which a retransmission counts as the
-// work of a timer, whatever came before: requesters act on NAKs at once and go
-// back without a pause, and few set timeouts below 4.096 us * 2^10.
+// quiet is the pause, in nanoseconds, after which a retransmission is attributed to a timer, whatever came before:
+// requesters react to NAKs at once and retransmit without pauses, and timeouts below 4.096 us * 2^10 are rare.
 const quiet = 4e6
 
-// whyAgain finds out why request psn, seen before as old, was sent again by
-// packet num.
+// whyAgain returns the cause of the retransmission of request psn by packet num. old is the earlier transmission.
 func (r *requests) whyAgain(num int, at ib.Instant, psn ib.PSN, old *entry) Cause {
 	c := Cause{Why: WhyTimeout, Packet: old.num, Wait: int64(at - old.at), PSN: psn}
 	if r.again && psn == r.cursor && at-r.lastAt < quiet {
@@ -77,9 +75,8 @@ func (r *requests) whyAgain(num int, at ib.Instant, psn ib.PSN, old *entry) Caus
 	return c
 }
 
-// lostFor returns the captured packet that cannot have arrived if the requester
-// begins to send again at psn: the response with that PSN, or the acknowledge
-// that covered it; 0 if there is none.
+// lostFor returns the captured packet that cannot have arrived if the requester retransmits from psn on: the response
+// with that PSN, or the ACK that covered it; 0 if there is none.
 func (r *requests) lostFor(psn ib.PSN, old *entry) int {
 	if old.msg.Verb.answered() {
 		if resp := r.resp.find(psn); resp != nil && resp.num > old.num {

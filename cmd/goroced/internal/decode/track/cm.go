@@ -5,14 +5,14 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// maxCM bounds what connection managers can make the tracker remember.
+// maxCM limits the memory for messages of connection managers.
 const maxCM = 1 << 14
 
-// cm learns from the connection managers' messages which queue pairs belong
-// together: REQ names one and REP the other (IBTA 12.6.5, 12.6.8).
+// cm learns from messages of the connection managers which queue pairs are connected: the REQ has one number and the
+// REP the other (IBTA 12.6.5, 12.6.8).
 type cm struct {
-	asked map[cmID]ib.QPN     // by REQ: communication ID to queue pair
-	peers map[cmPeer]Endpoint // both ways
+	asked map[cmID]ib.QPN     // from REQs: the queue pair of a communication ID
+	peers map[cmPeer]Endpoint // in both directions
 }
 
 type cmID struct {
@@ -25,7 +25,7 @@ type cmPeer struct {
 	dst Endpoint
 }
 
-// datagram looks at a datagram for the connection manager.
+// datagram handles a datagram to the connection manager.
 func (c *cm) datagram(o *wire.Outer, p *wire.Packet) {
 	mad := p.MAD()
 	if mad == nil {

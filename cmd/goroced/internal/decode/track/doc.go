@@ -1,20 +1,16 @@
-// Package track follows RoCE connections by looking on: given packets in the
-// order of a capture, it says of each what it does to its connection.
+// Package track follows the RoCE connections in a capture: for each packet, in order, it determines the effect on the
+// connection.
 //
-// A [Flow] is everything that one address sends to one queue pair; the packets do
-// not name the sender's QP. Requests in a flow are answered in another: a
-// response whose PSN is awaited there pairs the two, and so do the connection
-// manager's messages (cm.go) and the source QP of datagrams. Two paired flows are
-// a [Conn].
+// A [Flow] is all packets from one address to one queue pair; packets do not have the number of the sender's QP. The
+// responses to the requests of a flow are in another flow. Two flows are paired if one has a response with a PSN that
+// the other awaits, by messages of the connection manager (cm.go), and by the source QP of datagrams. A pair of flows
+// is a [Conn].
 //
-// Requests of a flow, and what answers them, are followed by a requests value:
-// PSNs sent and answered (window.go), messages (message.go), and why something
-// was sent again (cause.go). request.go handles what the requester sends,
-// response.go what comes back. Each returns an [Effect]; effect.go turns it into
-// a sentence.
+// A requests value follows the requests of a flow and their responses: PSNs of both (history.go), messages
+// (message.go), and reasons of retransmissions (cause.go). request.go handles requests, response.go responses. Each
+// returns an [Effect], which effect.go can format as a sentence.
 //
-// Looking on has limits. A packet may be lost after it was captured, or before;
-// the tracker infers the one from what is asked for again, the other from a gap
-// in the PSNs. It keeps no payload, and of each flow a bounded history: at most the
-// 8,192 latest requests and responses.
+// There are limits. A packet may be lost before or after the point of capture; the tracker infers the latter from
+// retransmissions, the former from gaps in the PSNs. It keeps no payload, and a bounded history of each flow: at most
+// the last 8,192 requests and responses.
 package track

@@ -9,37 +9,37 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// Kind says what a packet is to its connection.
+// Kind is the role of a packet in its connection.
 type Kind uint8
 
 // Kinds.
 const (
 	Ignored           Kind = iota // not followed
 	Datagram                      // UD, which has no connection
-	Congestion                    // a congestion notification packet
-	Orphan                        // a response whose request the capture lacks
-	New                           // a request in its turn
-	Gap                           // a request that comes after PSNs that the capture lacks
-	Late                          // a request that fills such a gap, or an old one of a UC
-	Retransmission                // a request that was seen before
-	Ack                           // acknowledges something
-	DuplicateAck                  // acknowledges nothing new
-	SequenceNAK                   // asks for PSNs again
-	RNR                           // asks to wait
-	FatalNAK                      // ends the connection
-	Response                      // of READ, atomics, FLUSH, ATOMIC WRITE, in its turn
-	ResponseGap                   // one that comes after responses that the capture lacks
-	DuplicateResponse             // one that was seen before
+	Congestion                    // a congestion notification packet (CNP)
+	Orphan                        // a response whose request is not in the capture
+	New                           // a request with the expected PSN
+	Gap                           // a request after PSNs that are missing in the capture
+	Late                          // a request that fills such a gap, or an old one on UC
+	Retransmission                // a request that has been seen before
+	Ack                           // an ACK of something new
+	DuplicateAck                  // an ACK of nothing new
+	SequenceNAK                   // a NAK that asks for PSNs again
+	RNR                           // an RNR NAK
+	FatalNAK                      // a NAK that ends the connection
+	Response                      // of READ, atomics, FLUSH, ATOMIC WRITE, with the expected PSN
+	ResponseGap                   // a response after others that are missing in the capture
+	DuplicateResponse             // a response that has been seen before
 	NumKinds          = iota
 )
 
 var kindText = [NumKinds]string{"ignored", "datagram", "congestion", "orphan", "new", "gap", "late", "retransmission",
 	"ack", "duplicate-ack", "nak-sequence", "rnr-nak", "nak", "response", "response-gap", "duplicate-response"}
 
-// String returns one word for the kind.
+// String returns the name of the kind.
 func (k Kind) String() string { return kindText[k] }
 
-// Problem reports whether a flawless connection has no such packets.
+// Problem reports whether such packets occur only if something goes wrong.
 func (k Kind) Problem() bool {
 	switch k {
 	case Ignored, Datagram, Orphan, New, Ack, Response:
@@ -48,33 +48,32 @@ func (k Kind) Problem() bool {
 	return true
 }
 
-// Effect says what a packet does to its connection. Fields that do not apply to
-// Kind are zero.
+// Effect is the effect of a packet on its connection. Fields that do not belong to Kind are zero.
 type Effect struct {
 	Kind Kind
 	Flow *Flow // the flow that the packet is in
 
 	Msg       *Message // the message that it is part of, or a response to
-	From, To  uint32   // bytes of the message, To excluded
+	From, To  uint32   // range of bytes in the message, To excluded
 	Of        int      // the packet that it repeats, or the request that it answers
-	Restarted bool     // a new connection on the same queue pairs begins here
+	Restarted bool     // a new connection of the same queue pairs begins here
 
-	Missing      int    // PSNs that the capture lacks before this packet
-	MissingFirst ib.PSN // the first of them
+	Missing      int    // number of PSNs before this packet that are missing in the capture
+	MissingFirst ib.PSN // the first missing PSN
 
-	Cause Cause // Retransmission: why
+	Cause Cause // Retransmission: the reason
 	Lost  int   // a packet that was captured, but seems not to have arrived
 
-	AckFirst, AckLast   int // the packets that it acknowledges
-	DoneCount           int // messages that it completes
+	AckFirst, AckLast   int // the range of packets that it acknowledges
+	DoneCount           int // number of messages that it completes
 	DoneFirst, DoneLast *Message
 
 	syndrome wire.Syndrome
-	PSN      ib.PSN // NAKs: the PSN asked for
+	PSN      ib.PSN // NAKs: the expected PSN
 	Result   uint64 // atomics: the value before the operation
 }
 
-// String returns the effect as a phrase for people.
+// String describes the effect in a phrase.
 func (e *Effect) String() string {
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
@@ -116,7 +115,7 @@ func (e *Effect) String() string {
 	return strings.Join(parts, "; ")
 }
 
-// psnRange names n PSNs from first on.
+// psnRange formats n PSNs from first on.
 func psnRange(first ib.PSN, n int) string {
 	if n == 1 {
 		return fmt.Sprintf("psn %d missing", first)
@@ -124,7 +123,7 @@ func psnRange(first ib.PSN, n int) string {
 	return fmt.Sprintf("psn %d..%d missing", first, first.Add(n-1))
 }
 
-// messageText says what part of which message the packet is.
+// messageText says which part of which message the packet is.
 func (e *Effect) messageText() string {
 	s := e.Msg.String()
 	if e.isResponse() {
@@ -181,7 +180,7 @@ func (e *Effect) ackText() string {
 	return s
 }
 
-// DoneText says which messages a response completes; it is empty if none.
+// DoneText says which messages a response completes, "" if none.
 func (e *Effect) DoneText() string {
 	switch {
 	case e.DoneCount == 0:

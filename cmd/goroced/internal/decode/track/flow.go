@@ -11,24 +11,22 @@ type Endpoint struct {
 	QPN  ib.QPN
 }
 
-// Flow is all packets from one address to one queue pair. Of a connection there
-// are two, each other's Peer.
+// Flow is all packets from one address to one queue pair. A connection has two, which are each other's Peer.
 type Flow struct {
 	Src     ib.GID
 	Dst     Endpoint
 	Service wire.Service
-	Peer    *Flow // nil while it is not known
+	Peer    *Flow // nil if not known
 	Conn    *Conn
 	Stats   Stats
 
 	srcPort uint16 // of the first packet
-	tries   int    // to find the peer
-	mtu     int    // path MTU; 0 while it is not known
+	tries   int    // attempts to find the peer
+	mtu     int    // path MTU; 0 if not known
 	req     requests
 }
 
-// Source returns the sending queue pair. It is ok if the peer is known: its
-// packets go there.
+// Source returns the sending queue pair. ok is false if it is not known, because the peer is not.
 func (f *Flow) Source() (Endpoint, bool) {
 	if f.Peer == nil {
 		return Endpoint{Addr: f.Src}, false
@@ -36,8 +34,7 @@ func (f *Flow) Source() (Endpoint, bool) {
 	return f.Peer.Dst, true
 }
 
-// Outstanding returns how many requests were seen that nothing answers, among
-// those that the tracker remembers.
+// Outstanding returns how many of the requests in the history have no answer.
 func (f *Flow) Outstanding() int {
 	if f.Service != wire.RC && f.Service != wire.XRC {
 		return 0
@@ -56,14 +53,13 @@ func (f *Flow) Outstanding() int {
 	return n
 }
 
-// Conn is a connection: one flow, or a pair. Flows[0] is the one that was seen
-// first.
+// Conn is a connection: one flow or two. Flows[0] was seen first.
 type Conn struct {
 	Flows   []*Flow
 	Service wire.Service
 }
 
-// Has reports whether the connection has a queue pair of this number.
+// Has reports whether the connection has a queue pair with this number.
 func (c *Conn) Has(qpn ib.QPN) bool {
 	for _, f := range c.Flows {
 		if f.Dst.QPN == qpn {

@@ -7,7 +7,7 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// Verb is what a message does, in the specification's words.
+// Verb is the operation of a message.
 type Verb uint8
 
 // Verbs.
@@ -27,7 +27,7 @@ func (v Verb) String() string {
 	return [NumVerbs]string{"SEND", "WRITE", "READ", "CmpSwap", "FetchAdd", "FLUSH", "ATOMIC WRITE"}[v]
 }
 
-// verbOf returns the verb that a request packet belongs to.
+// verbOf returns the verb of a request packet.
 func verbOf(op wire.Opcode) Verb {
 	switch {
 	case op.IsWrite():
@@ -46,31 +46,28 @@ func verbOf(op wire.Opcode) Verb {
 	return Send
 }
 
-// answered reports whether the verb has responses of its own, so that a plain
-// acknowledge does not complete it.
+// answered reports whether the verb has responses of its own, so that an ACK does not complete it.
 func (v Verb) answered() bool { return v >= Read }
 
 // Message is one SEND, WRITE, READ ... of a flow.
 type Message struct {
 	Verb Verb
-	N    int // its number among the messages of this verb in the flow, from 1
-	// Total is the length in bytes; HasTotal says that it is known: a SEND's is
-	// not before its last packet.
+	N    int // number among the messages of this verb in the flow, from 1
+	// Total is the length in bytes if HasTotal is set. The length of a SEND is known at its last packet.
 	Total    uint32
 	HasTotal bool
-	// Headless: the capture lacks the beginning, so that byte ranges count from
-	// the first packet seen.
+	// Headless: the start is missing in the capture, so byte ranges count from the first packet that was seen.
 	Headless bool
 
 	bytes    uint32 // seen so far
-	respNext ib.PSN // the response that comes next, if the verb has any
-	done     bool   // the last response was seen
+	respNext ib.PSN // the next expected response, if the verb has any
+	done     bool   // the last response has been seen
 }
 
 // String returns the verb and the number.
 func (m *Message) String() string { return fmt.Sprintf("%v %d", m.Verb, m.N) }
 
-// newMessage begins a message with request packet p.
+// newMessage creates a message that begins with request packet p.
 func (r *requests) newMessage(p *wire.Packet) *Message {
 	v := verbOf(p.Opcode)
 	r.counts[v]++

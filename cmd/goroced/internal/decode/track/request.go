@@ -5,47 +5,45 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// requests follows the requests in one flow and the responses to them.
+// requests follows the requests of a flow and their responses.
 type requests struct {
 	started bool
-	next    ib.PSN // after the highest request
-	// open: the highest request is a READ, and how many responses it has is not
-	// known before the path MTU is. next counts one.
+	next    ib.PSN // PSN after the last request
+	// open: the last request is a READ, and its number of responses is not known, because the path MTU is not. next
+	// assumes one.
 	open    bool
-	unacked ib.PSN // the first that no response covers
+	unacked ib.PSN // the first PSN without a response
 	counts  [NumVerbs]int
-	cur     *Message // the message whose end has not come
+	cur     *Message // the message that has not ended yet
 
-	sent     window // requests
-	resp     window // responses that are not plain acknowledges
-	respFrom ib.PSN // where to look for missing responses
+	sent     history // requests
+	resp     history // responses other than ACKs
+	respFrom ib.PSN  // where to look for missing responses
 
-	again     bool   // the latest request was a retransmission
-	cursor    ib.PSN // after the latest request
-	episode   int    // the packet with which going back began
+	again     bool   // the last packet was a retransmission
+	cursor    ib.PSN // PSN after the last packet
+	episode   int    // the packet with which the retransmission began
 	episodeAt ib.Instant
 
-	nak struct { // the latest NAK, until the requester reacts
+	nak struct { // the last NAK, until the requester reacts
 		num int
 		at  ib.Instant
 		rnr bool
 	}
-	latest struct { // the latest response
+	latest struct { // the last response
 		num int
 		at  ib.Instant
 		psn ib.PSN
 	}
-	ackNum int        // the latest packet that acknowledged something
-	lastAt ib.Instant // when the latest packet of either direction was seen
+	ackNum int        // the last packet that acknowledged something
+	lastAt ib.Instant // time of the last packet in either direction
 }
 
-// Jumps of PSNs.
+// Jumps of the PSN.
 const (
-	// farPSN is one that no loss explains: another connection uses the same queue
-	// pairs.
+	// farPSN is too far for a loss: another connection uses the same queue pairs.
 	farPSN = 1 << 16
-	// farthest is one that even a hole in the capture, in the middle of a
-	// message, does not explain.
+	// farthest is too far even for a gap in the capture in the middle of a message.
 	farthest = 1 << 20
 )
 
@@ -79,7 +77,7 @@ func (f *Flow) request(num int, at ib.Instant, p *wire.Packet) Effect {
 	return e
 }
 
-// elsewhere reports whether a request cannot belong to those seen so far.
+// elsewhere reports whether a request cannot belong to the same connection as those seen so far.
 func (r *requests) elsewhere(p *wire.Packet) bool {
 	d := p.PSN.Sub(r.next)
 	if d > -farPSN && d < farPSN || r.sent.find(p.PSN) != nil {
@@ -88,8 +86,7 @@ func (r *requests) elsewhere(p *wire.Packet) bool {
 	return d < 0 || d > farthest || p.Opcode.Starts()
 }
 
-// settle works out the number of responses of a READ of unknown length in
-// packets from the PSN of the request that follows it.
+// settle computes the number of responses of a READ from the PSN of the request after it.
 func (r *requests) settle(psn ib.PSN, mtu int) {
 	read := r.sent.last()
 	if !r.open || read == nil || !psn.After(read.psn) {
@@ -104,16 +101,16 @@ func (r *requests) settle(psn ib.PSN, mtu int) {
 		}
 	}
 	if mtu == 0 {
-		mtu = int(ib.MTU1024) // the commonest on Ethernet; the rest is a gap
+		mtu = int(ib.MTU1024) // the usual one on Ethernet; the difference counts as a gap
 	}
 	read.span = responses(read.msg.Total, mtu)
 	r.open, r.next = false, read.end()
 }
 
-// responses returns how many packets answer a READ (at least one: IBTA 9.7).
+// responses returns the number of response packets of a READ, at least one (IBTA 9.7).
 func responses(n uint32, mtu int) int { return min(max((int(n)+mtu-1)/mtu, 1), maxResponses) }
 
-// fresh handles a request beyond all that were seen.
+// fresh handles a request after all that were seen.
 func (f *Flow) fresh(e *Effect, num int, at ib.Instant, p *wire.Packet) {
 	r := &f.req
 	if p.Opcode.Starts() || r.cur == nil || r.cur.Verb != verbOf(p.Opcode) {
@@ -135,7 +132,7 @@ func (f *Flow) fresh(e *Effect, num int, at ib.Instant, p *wire.Packet) {
 	r.again, r.cursor = false, r.next
 }
 
-// record enters a request that was not seen before, at an offset in its message.
+// record adds a new request, with its offset in the message.
 func (f *Flow) record(e *Effect, num int, at ib.Instant, p *wire.Packet, m *Message, offset uint32) {
 	r := &f.req
 	n := entry{psn: p.PSN, span: 1, num: num, at: at, msg: m, from: offset, to: offset + uint32(len(p.Payload)),
@@ -160,7 +157,7 @@ func (f *Flow) record(e *Effect, num int, at ib.Instant, p *wire.Packet, m *Mess
 	f.Stats.fresh(p, n.last, m)
 }
 
-// repeated handles a request at or before the highest seen.
+// repeated handles a request that is not after the last one seen.
 func (f *Flow) repeated(e *Effect, num int, at ib.Instant, p *wire.Packet) {
 	r := &f.req
 	old := r.sent.find(p.PSN)
@@ -175,7 +172,7 @@ func (f *Flow) repeated(e *Effect, num int, at ib.Instant, p *wire.Packet) {
 		e.Lost = r.lostFor(p.PSN, old)
 	}
 	if old.msg.Verb.answered() {
-		// A READ may be issued again from the middle, for what is missing.
+		// A READ may be repeated from the middle, for the missing responses.
 		e.From += uint32(p.PSN.Sub(old.psn) * f.mtu)
 		old.msg.respNext = p.PSN
 		if p.PSN.Before(r.respFrom) {
@@ -187,8 +184,8 @@ func (f *Flow) repeated(e *Effect, num int, at ib.Instant, p *wire.Packet) {
 	f.Stats.Again[e.Cause.Why]++
 }
 
-// late handles a request that is new although later ones have been seen: it was
-// lost before the capture point, or the network changed the order.
+// late handles a new request whose PSN is before others that were seen: it was lost before the point of capture, or
+// reordered by the network.
 func (f *Flow) late(e *Effect, num int, at ib.Instant, p *wire.Packet, old *entry) {
 	e.Kind = Late
 	f.Stats.Late++
@@ -211,8 +208,8 @@ func (f *Flow) late(e *Effect, num int, at ib.Instant, p *wire.Packet, old *entr
 	r.again, r.cursor, r.nak.num = true, p.PSN.Add(1), 0
 }
 
-// learnMTU takes the path MTU from a packet whose payload must be that long: a
-// FIRST or a MIDDLE (IBTA 9.7). It holds in both directions.
+// learnMTU learns the path MTU from a FIRST or MIDDLE packet, whose payload has that length (IBTA 9.7). It is the same
+// in both directions.
 func (f *Flow) learnMTU(p *wire.Packet) {
 	n := len(p.Payload)
 	if f.mtu > 0 || !(p.Opcode.First() || p.Opcode.Middle()) || !ib.MTU(n).Valid() {
@@ -224,7 +221,7 @@ func (f *Flow) learnMTU(p *wire.Packet) {
 	}
 }
 
-// setMTU also settles how many responses the latest READ has.
+// setMTU sets the path MTU, and the number of responses of the last READ.
 func (f *Flow) setMTU(n int) {
 	if f.mtu > 0 {
 		return

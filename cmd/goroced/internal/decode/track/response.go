@@ -5,7 +5,7 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// response handles packet num, which answers the requests of flow f.
+// response handles packet num, a response to requests of flow f.
 func (f *Flow) response(num int, at ib.Instant, p *wire.Packet) Effect {
 	r := &f.req
 	e := Effect{Kind: Ack}
@@ -35,15 +35,14 @@ func (f *Flow) response(num int, at ib.Instant, p *wire.Packet) Effect {
 	return e
 }
 
-// count counts what seems to have been lost.
+// count counts packets that seem to have been lost.
 func (f *Flow) count(e *Effect) {
 	if e.Lost > 0 {
 		f.Stats.Lost++
 	}
 }
 
-// awaits reports whether psn belongs to a request that was seen: a response with
-// it may be one to this flow.
+// awaits reports whether psn belongs to a request that was seen, so that a response with it may be for this flow.
 func (r *requests) awaits(psn ib.PSN) bool {
 	if len(r.sent.entries) == 0 {
 		return false
@@ -51,15 +50,15 @@ func (r *requests) awaits(psn ib.PSN) bool {
 	return !psn.Before(r.sent.entries[0].psn) && (psn.Before(r.next) || r.open)
 }
 
-// plausible reports whether a response of this connection may have the PSN, even
-// if the capture lacks the request.
+// plausible reports whether psn may be that of a response of this connection, even if the capture does not have the
+// request.
 func (r *requests) plausible(psn ib.PSN) bool {
 	d := psn.Sub(r.next)
 	return r.started && (d > -farPSN && d < farPSN || r.sent.find(psn) != nil)
 }
 
-// acknowledge marks all requests up to psn as arrived (an acknowledge covers all
-// before it: IBTA 9.7.5), and notes which.
+// acknowledge marks all requests up to psn as acknowledged (an ACK covers all requests before it, IBTA 9.7.5) and
+// records them in e.
 func (f *Flow) acknowledge(e *Effect, num int, psn ib.PSN) {
 	r := &f.req
 	if psn.Before(r.unacked) {
@@ -85,7 +84,7 @@ func (f *Flow) acknowledge(e *Effect, num int, psn ib.PSN) {
 	r.unacked, r.ackNum = psn.Add(1), num
 }
 
-// nak handles an acknowledge that says no.
+// nak handles a NAK.
 func (f *Flow) nak(e *Effect, num int, at ib.Instant, p *wire.Packet) {
 	r := &f.req
 	e.syndrome, e.PSN = p.AETH.Syndrome, p.PSN
@@ -147,13 +146,13 @@ func (f *Flow) answer(e *Effect, num int, at ib.Instant, p *wire.Packet) {
 	f.acknowledge(e, num, p.PSN)
 }
 
-// missing looks for responses that ought to have come before one with psn, but
-// were never seen. Each is reported once, until its request is sent again.
+// missing looks for responses before psn that should have come but were not seen. Each is reported once, until its
+// request is retransmitted.
 func (f *Flow) missing(e *Effect, psn ib.PSN) {
 	r := &f.req
 	i := r.sent.index(r.respFrom)
 	if i > 0 {
-		i-- // a READ that is partly answered
+		i-- // a READ with some of its responses
 	}
 	for ; i < len(r.sent.entries) && r.sent.entries[i].psn.Before(psn); i++ {
 		n := &r.sent.entries[i]

@@ -5,23 +5,21 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// Stats counts what happened to the requests of a flow. What is said of
-// responses concerns those to these requests; the packets themselves are in the
-// opposite flow.
+// Stats counts the requests of a flow. Counters about responses are about responses to these requests; the response
+// packets are in the opposite flow.
 type Stats struct {
-	Packets   int           `json:"packets"` // of the flow itself, requests and responses
-	Bytes     int64         `json:"bytes"`   // payload of those
+	Packets   int           `json:"packets"` // of the flow, requests and responses
+	Bytes     int64         `json:"bytes"`   // payload of these packets
 	First     ib.Instant    `json:"first_ns"`
 	Last      ib.Instant    `json:"last_ns"`
-	Requests  int           `json:"requests"`  // not counting repeated ones
-	Messages  [NumVerbs]int `json:"-"`         // whose last packet was seen
-	Completed int           `json:"completed"` // messages that a response completed
-	// Payload counts the bytes that requests carried and that READs fetched, each
-	// once.
+	Requests  int           `json:"requests"`  // without retransmissions
+	Messages  [NumVerbs]int `json:"-"`         // messages whose last packet was seen
+	Completed int           `json:"completed"` // messages that a response has completed
+	// Payload is the number of bytes that requests have carried and READs have fetched, without retransmissions.
 	Payload int64 `json:"payload"`
 
-	Gaps               int          `json:"gaps"`    // places where requests are missing in the capture
-	Missing            int          `json:"missing"` // requests missing there
+	Gaps               int          `json:"gaps"`    // number of times that requests are missing in the capture
+	Missing            int          `json:"missing"` // number of missing requests
 	Late               int          `json:"late"`
 	Again              [NumWhys]int `json:"-"` // retransmitted requests
 	ResponseGaps       int          `json:"response_gaps"`
@@ -31,11 +29,11 @@ type Stats struct {
 	SequenceNAKs       int          `json:"sequence_naks"`
 	RNRs               int          `json:"rnr_naks"`
 	FatalNAKs          int          `json:"fatal_naks"`
-	Lost               int          `json:"lost"`       // captured, but seem not to have arrived
+	Lost               int          `json:"lost"`       // packets that were captured, but seem not to have arrived
 	Congestion         int          `json:"congestion"` // CNPs for the flow's queue pair
 }
 
-// Retransmissions returns how many requests were sent again.
+// Retransmissions returns how many requests were retransmitted.
 func (s *Stats) Retransmissions() int {
 	n := 0
 	for _, c := range s.Again {
@@ -44,7 +42,7 @@ func (s *Stats) Retransmissions() int {
 	return n
 }
 
-// packet counts any packet of the flow.
+// packet counts a packet of the flow.
 func (s *Stats) packet(at ib.Instant, p *wire.Packet) {
 	if s.Packets == 0 {
 		s.First = at
@@ -54,7 +52,7 @@ func (s *Stats) packet(at ib.Instant, p *wire.Packet) {
 	s.Last = max(s.Last, at)
 }
 
-// fresh counts a request that was not seen before.
+// fresh counts a new request.
 func (s *Stats) fresh(p *wire.Packet, last bool, m *Message) {
 	s.Requests++
 	s.Payload += int64(len(p.Payload))
@@ -63,10 +61,10 @@ func (s *Stats) fresh(p *wire.Packet, last bool, m *Message) {
 	}
 }
 
-// answered counts a response that was not seen before.
+// answered counts a new response.
 func (s *Stats) answered(p *wire.Packet) { s.Payload += int64(len(p.Payload)) }
 
-// datagram counts a message of its own.
+// datagram counts a datagram.
 func (s *Stats) datagram(p *wire.Packet) {
 	s.Requests++
 	s.Messages[Send]++

@@ -76,7 +76,8 @@ var stories = []struct {
 		{0, 'A', req(wire.RCSendOnly, 100, 1), "SEND 1, all 1 B"},
 		{0, 'A', req(wire.RCSendOnly, 101, 1), "SEND 2, all 1 B"},
 		{0, 'A', req(wire.RCSendOnly, 102, 1), "SEND 3, all 1 B"},
-		{1, 'B', nak(101, wire.NAKSequence), "NAK: expected #2, want it again; acknowledges #1, completes SEND 1; so #2 was lost after its capture"},
+		{1, 'B', nak(101, wire.NAKSequence),
+			"NAK: expected #2, want it again; acknowledges #1, completes SEND 1; so #2 was lost after its capture"},
 		{2, 'A', req(wire.RCSendOnly, 101, 1), "AGAIN: #2, after NAK #4; SEND 2, all 1 B"},
 		{2, 'A', req(wire.RCSendOnly, 102, 1), "AGAIN: #3, going back with #5; SEND 3, all 1 B"},
 		{2, 'A', req(wire.RCSendOnly, 103, 1), "SEND 4, all 1 B"},
@@ -85,7 +86,8 @@ var stories = []struct {
 	{"a lost acknowledge, the timer", []step{
 		{0, 'A', req(wire.RCSendOnly, 100, 1), "SEND 1, all 1 B"},
 		{1, 'B', ack(100), "acknowledges #1, completes SEND 1"},
-		{68, 'A', req(wire.RCSendOnly, 100, 1), "AGAIN: #1, timeout 68.0 ms after #1; SEND 1, all 1 B; so #2 was lost after its capture"},
+		{68, 'A', req(wire.RCSendOnly, 100, 1),
+			"AGAIN: #1, timeout 68.0 ms after #1; SEND 1, all 1 B; so #2 was lost after its capture"},
 		{69, 'B', ack(100), "acknowledges nothing new"},
 	}},
 	{"the timer runs out again while going back", []step{
@@ -125,7 +127,9 @@ var stories = []struct {
 		{1, 'B', resp(wire.RCReadRespFirst, 100, 256), "READ 1 (#1), bytes 0..255 of 1000"},
 		{1, 'B', resp(wire.RCReadRespMiddle, 101, 256), "READ 1 (#1), bytes 256..511 of 1000"},
 		{1, 'B', resp(wire.RCReadRespMiddle, 102, 256), "READ 1 (#1), bytes 512..767 of 1000"},
-		{2, 'A', rdma(wire.RCReadRequest, 101, 744, 0), "AGAIN: #1, implied NAK, response psn 101 is missing; READ 1, bytes 256..999 of 1000; so #3 was lost after its capture"},
+		{2, 'A', rdma(wire.RCReadRequest, 101, 744, 0),
+			"AGAIN: #1, implied NAK, response psn 101 is missing; READ 1, bytes 256..999 of 1000; so #3 was lost " +
+				"after its capture"},
 		{3, 'B', resp(wire.RCReadRespFirst, 101, 256), "AGAIN: #3; READ 1, bytes 256..511 of 1000"},
 		{3, 'B', resp(wire.RCReadRespMiddle, 102, 256), "AGAIN: #4; READ 1, bytes 512..767 of 1000"},
 		{3, 'B', resp(wire.RCReadRespLast, 103, 232), "READ 1 (#5), bytes 768..999 of 1000"},
@@ -136,7 +140,8 @@ var stories = []struct {
 		{1, 'B', resp(wire.RCReadRespFirst, 100, 256), "READ 1 (#1), bytes 0..255 of 1000"},
 		{1, 'B', resp(wire.RCReadRespMiddle, 102, 256), "GAP: psn 101 missing; READ 1 (#1), bytes 512..767 of 1000"},
 		{1, 'B', resp(wire.RCReadRespOnly, 104, 200), "GAP: psn 103 missing; READ 2 (#2), all 200 B"},
-		{2, 'A', rdma(wire.RCReadRequest, 101, 744, 0), "AGAIN: #1, implied NAK, response psn 101 is missing; READ 1, bytes 256..999 of 1000"},
+		{2, 'A', rdma(wire.RCReadRequest, 101, 744, 0),
+			"AGAIN: #1, implied NAK, response psn 101 is missing; READ 1, bytes 256..999 of 1000"},
 		{3, 'B', resp(wire.RCReadRespLast, 103, 232), "GAP: psn 101 missing; READ 1 (#6), bytes 768..999 of 1000"},
 	}},
 	{"an acknowledge instead of responses", []step{
@@ -155,13 +160,15 @@ var stories = []struct {
 	}},
 	{"a refusal ends the connection", []step{
 		{0, 'A', rdma(wire.RCWriteOnly, 100, 4, 4), "WRITE 1, all 4 B"},
-		{1, 'B', nak(100, wire.NAKRemoteAccess), "NAK: #1 refused, remote access error; the connection is over; WRITE 1"},
+		{1, 'B', nak(100, wire.NAKRemoteAccess),
+			"NAK: #1 refused, remote access error; the connection is over; WRITE 1"},
 	}},
 	{"PSNs wrap around", []step{
 		{0, 'A', req(wire.RCSendFirst, ib.PSNMask, 256), "SEND 1, bytes 0..255"},
 		{0, 'A', req(wire.RCSendLast, 0, 1), "SEND 1, bytes 256..256 of 257"},
 		{1, 'B', ack(0), "acknowledges #1..#2, completes SEND 1"},
-		{2, 'A', req(wire.RCSendLast, 0, 1), "AGAIN: #2, timeout 2.00 ms after #2; SEND 1, bytes 256..256 of 257; so #3 was lost after its capture"},
+		{2, 'A', req(wire.RCSendLast, 0, 1),
+			"AGAIN: #2, timeout 2.00 ms after #2; SEND 1, bytes 256..256 of 257; so #3 was lost after its capture"},
 	}},
 	{"the capture begins in the middle", []step{
 		{0, 'B', ack(99), "answers what the capture does not show"},
@@ -179,7 +186,8 @@ var stories = []struct {
 	}},
 	{"PSNs that go back too far, in the middle of a message", []step{
 		{0, 'A', req(wire.RCSendFirst, 5000000, 256), "SEND 1, bytes 0..255"},
-		{0, 'A', req(wire.RCSendMiddle, 100, 256), "a new connection: its PSNs start anew; SEND 2, begun before the capture"},
+		{0, 'A', req(wire.RCSendMiddle, 100, 256),
+			"a new connection: its PSNs start anew; SEND 2, begun before the capture"},
 	}},
 	{"UC: nothing is answered or sent again", []step{
 		{0, 'A', req(wire.UCSendFirst, 100, 256), "SEND 1, bytes 0..255"},
@@ -192,8 +200,10 @@ var stories = []struct {
 		{0, 'A', req(wire.RCSendLast, 101, 1), "SEND 1, bytes 256..256 of 257"},
 		{0, 'A', rdma(wire.RCReadRequest, 102, 1<<28, 0), "READ 1, all 268435456 B"},
 		{0, 'A', req(wire.RCSendOnly, 102+(1<<20), 1), "SEND 2, all 1 B"},
-		{1, 'B', resp(wire.RCReadRespFirst, 102, 256), "READ 1 (#3), bytes 0..255 of 268435456; acknowledges #1..#2, completes SEND 1"},
-		{1, 'B', resp(wire.RCReadRespLast, 101+(1<<20), 256), "GAP: psn 103..1048676 missing; READ 1 (#3), bytes 268435200..268435455 of 268435456"},
+		{1, 'B', resp(wire.RCReadRespFirst, 102, 256),
+			"READ 1 (#3), bytes 0..255 of 268435456; acknowledges #1..#2, completes SEND 1"},
+		{1, 'B', resp(wire.RCReadRespLast, 101+(1<<20), 256),
+			"GAP: psn 103..1048676 missing; READ 1 (#3), bytes 268435200..268435455 of 268435456"},
 		{1, 'B', ack(102 + (1 << 20)), "acknowledges #4, completes SEND 2"},
 	}},
 	{"congestion", []step{
@@ -268,9 +278,11 @@ func TestPairingByCM(t *testing.T) {
 	for _, first := range []byte{'A', 'B'} {
 		var tr Tracker
 		send(&tr, 1, hostA, hostB, 1, 55410, mad(wire.MADClassCM, wire.AttrREQ, &wire.REQ{LocalID: 7, QPN: qpA}))
-		send(&tr, 2, hostB, hostA, 1, 55410, mad(wire.MADClassCM, wire.AttrREP, &wire.REP{LocalID: 8, RemoteID: 7, QPN: qpB}))
+		send(&tr, 2, hostB, hostA, 1, 55410, mad(wire.MADClassCM, wire.AttrREP,
+			&wire.REP{LocalID: 8, RemoteID: 7, QPN: qpB}))
 		// No reply: another management class.
-		send(&tr, 2, hostB, hostA, 1, 55410, mad(wire.MADClassCM+1, wire.AttrREP, &wire.REP{LocalID: 9, RemoteID: 7, QPN: qpB + 1}))
+		send(&tr, 2, hostB, hostA, 1, 55410, mad(wire.MADClassCM+1, wire.AttrREP,
+			&wire.REP{LocalID: 9, RemoteID: 7, QPN: qpB + 1}))
 		for i, from := range []byte{first, 'A' + 'B' - first} {
 			if from == 'A' {
 				send(&tr, 3+i, hostA, hostB, qpB, 1, req(wire.RCSendOnly, 100, 1))
@@ -280,7 +292,8 @@ func TestPairingByCM(t *testing.T) {
 		}
 		// The datagrams are a pair of their own.
 		c := tr.Conns()
-		if len(c) != 2 || len(c[0].Flows) != 2 || len(c[1].Flows) != 2 || !c[1].Has(qpA) || !c[1].Has(qpB) || c[1].Has(1) {
+		if len(c) != 2 || len(c[0].Flows) != 2 || len(c[1].Flows) != 2 || !c[1].Has(qpA) || !c[1].Has(qpB) ||
+			c[1].Has(1) {
 			t.Errorf("data from %c first: connections %+v", first, c)
 		}
 	}
@@ -314,15 +327,15 @@ func TestStats(t *testing.T) {
 // many flows.
 func TestBounds(t *testing.T) {
 	var tr Tracker
-	for i := range 10 * windowKeep {
+	for i := range 10 * historyKeep {
 		send(&tr, i, hostA, hostB, qpB, 1, req(wire.RCSendOnly, ib.PSN(i), 1))
 	}
 	f := tr.Conns()[0].Flows[0]
-	if n := len(f.req.sent.entries); n > 2*windowKeep {
-		t.Errorf("window holds %d entries, at most %d allowed", n, 2*windowKeep)
+	if n := len(f.req.sent.entries); n > 2*historyKeep {
+		t.Errorf("history has %d entries, at most %d allowed", n, 2*historyKeep)
 	}
-	if e := send(&tr, 1, hostA, hostB, qpB, 1, req(wire.RCSendOnly, 9*windowKeep, 1)); e.Kind != Retransmission {
-		t.Errorf("a packet of the window: %v, want a retransmission", e.Kind)
+	if e := send(&tr, 1, hostA, hostB, qpB, 1, req(wire.RCSendOnly, 9*historyKeep, 1)); e.Kind != Retransmission {
+		t.Errorf("a packet of the history: %v, want a retransmission", e.Kind)
 	}
 	for i := range 2 * maxFlows {
 		send(&tr, i, hostA, hostB, ib.QPN(i+100), 1, req(wire.RCSendOnly, 1, 1))
@@ -345,7 +358,8 @@ func TestLongWindow(t *testing.T) {
 		psn = psn.Add(1 << 20)
 	}
 	sorted(t, &tr.Conns()[0].Flows[0].req.sent)
-	if e := send(&tr, 99, hostB, hostA, qpA, 1, resp(wire.RCReadRespFirst, psn.Add(-1<<20), 256)); e.Kind != ResponseGap || e.Msg.N != 40 {
+	if e := send(&tr, 99, hostB, hostA, qpA, 1, resp(wire.RCReadRespFirst, psn.Add(-1<<20),
+		256)); e.Kind != ResponseGap || e.Msg.N != 40 {
 		t.Errorf("response to the last READ: %v", &e)
 	}
 }
@@ -390,10 +404,10 @@ func FuzzTracker(f *testing.F) {
 	})
 }
 
-func sorted(t *testing.T, w *window) {
+func sorted(t *testing.T, w *history) {
 	for i := 1; i < len(w.entries); i++ {
 		if a, b := w.entries[i-1].psn, w.entries[i].psn; !a.Before(b) {
-			t.Fatalf("window out of order: psn %d before %d", a, b)
+			t.Fatalf("history out of order: psn %d before %d", a, b)
 		}
 	}
 }

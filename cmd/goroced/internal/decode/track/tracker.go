@@ -5,16 +5,16 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// Limits of what a capture can make the tracker remember.
+// Limits of the tracker's memory.
 const (
 	maxFlows = 1 << 14
-	maxTries = 256 // responses that look for the flow they answer
+	maxTries = 256 // responses for which a flow looks for its peer
 )
 
 // Tracker follows all connections of a capture. The zero value is ready.
 type Tracker struct {
 	flows map[flowKey]*Flow
-	// pairs lists the flows between two addresses: candidates for pairing.
+	// pairs has the flows between two addresses, which are candidates for pairing.
 	pairs map[pairKey][]*Flow
 	conns []*Conn
 	cm    cm
@@ -27,13 +27,12 @@ type flowKey struct {
 	src     ib.GID
 	dst     Endpoint
 	service wire.Service
-	srcQP   ib.QPN // UD only: datagrams name it
+	srcQP   ib.QPN // UD only, where datagrams have it
 }
 
 type pairKey struct{ src, dst ib.GID }
 
-// Add takes the next packet of the capture: its number, when it was captured, its
-// outer headers, and what they carry.
+// Add handles the next packet of the capture: its number, time, outer headers and contents.
 func (t *Tracker) Add(num int, at ib.Instant, o *wire.Outer, p *wire.Packet) Effect {
 	f := t.flow(o, p)
 	if f == nil {
@@ -71,14 +70,14 @@ func (t *Tracker) Conns() []*Conn {
 	return out
 }
 
-// flow returns the flow that a packet belongs to, nil when there are too many.
+// flow returns the flow of a packet, nil if there are too many flows.
 func (t *Tracker) flow(o *wire.Outer, p *wire.Packet) *Flow {
 	k := flowKey{src: o.Src, dst: Endpoint{o.Dst, p.DestQP}, service: p.Opcode.Service()}
 	switch k.service {
 	case wire.UD:
 		k.srcQP = p.DETH.SrcQP
 	case wire.CNPService:
-		k.service = wire.RC // congestion notifications go to connections
+		k.service = wire.RC // congestion notifications belong to connections
 	}
 	if f := t.flows[k]; f != nil {
 		return f
@@ -99,16 +98,16 @@ func (t *Tracker) flow(o *wire.Outer, p *wire.Packet) *Flow {
 	return f
 }
 
-// pairNew pairs a new flow if its packet says enough, or the connection manager
-// said it: everything but a first RC packet without CM.
+// pairNew pairs a new flow if its packet, or a message of the connection manager, determines the peer. That is so for
+// everything but the first packet of an RC connection without CM.
 func (t *Tracker) pairNew(f *Flow, k flowKey) {
 	switch f.Service {
 	case wire.UD:
 		back := flowKey{src: k.dst.Addr, dst: Endpoint{k.src, k.srcQP}, service: wire.UD, srcQP: k.dst.QPN}
 		t.pair(f, t.flows[back])
 	case wire.UC:
-		// Nothing ever answers. rdma_rxe and NICs make one source port of both
-		// queue pair numbers, so that it is the same in both directions.
+		// There are never any responses. rdma_rxe and NICs compute the source port from both queue pair numbers, so it
+		// is the same in both directions.
 		var only *Flow
 		for _, g := range t.pairs[pairKey{f.Dst.Addr, f.Src}] {
 			if g.Service == wire.UC && g.Peer == nil && g.srcPort == f.srcPort {
@@ -126,7 +125,7 @@ func (t *Tracker) pairNew(f *Flow, k flowKey) {
 	}
 }
 
-// pair makes f and g each other's peers. g may be nil: then nothing happens.
+// pair makes f and g each other's peer. It does nothing if g is nil.
 func (t *Tracker) pair(f, g *Flow) {
 	if g == nil || g == f || f.Peer != nil || g.Peer != nil {
 		return
@@ -145,7 +144,7 @@ func (t *Tracker) pair(f, g *Flow) {
 	f.Conn.Flows = []*Flow{f, g}
 }
 
-// response handles a packet of flow f that answers requests of the opposite flow.
+// response handles a packet of flow f that responds to requests of the opposite flow.
 func (t *Tracker) response(f *Flow, num int, at ib.Instant, p *wire.Packet) Effect {
 	if f.Peer == nil && f.tries < maxTries {
 		f.tries++
@@ -157,10 +156,9 @@ func (t *Tracker) response(f *Flow, num int, at ib.Instant, p *wire.Packet) Effe
 	return f.Peer.response(num, at, p)
 }
 
-// asker returns the flow that awaits a response with this PSN, nil if there is
-// none. PSNs start at random, so that it is seldom more than one; then the source
-// port decides, which senders often make of both queue pair numbers, and then
-// what was requested last.
+// asker returns the flow that awaits a response with this PSN, nil if there is none. First PSNs are random, so more
+// than one is rare. Then the source port decides, which senders often compute from both queue pair numbers, and after
+// that the latest request.
 func (t *Tracker) asker(f *Flow, psn ib.PSN) *Flow {
 	var best *Flow
 	for _, g := range t.pairs[pairKey{f.Dst.Addr, f.Src}] {
@@ -174,7 +172,7 @@ func (t *Tracker) asker(f *Flow, psn ib.PSN) *Flow {
 	return best
 }
 
-// better reports whether a is likelier than b to be asked by what came from port.
+// better reports whether a is more likely than b to have requested a response from port.
 func better(a, b *Flow, port uint16) bool {
 	if (a.srcPort == port) != (b.srcPort == port) {
 		return a.srcPort == port

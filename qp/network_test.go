@@ -1,0 +1,284 @@
+package qp
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/mr"
+	"github.com/goroce/goroce/wire"
+)
+
+const ms ib.Instant = 1_000_000
+
+// network is how bad the way between two devices is, the same in both directions.
+type network struct {
+	oneWay ib.Instant // of every packet
+	drop   float64    // probability that a packet is lost
+	late   float64    // probability that it comes later, by delay
+	delay  ib.Instant
+	rate   float64    // of a bottleneck, in bytes in a nanosecond; 0 for none
+	buffer ib.Instant // a packet that would wait longer for the bottleneck is lost
+}
+
+// link is one direction of a network, in virtual time.
+type link struct {
+	network
+	rng  *rand.Rand
+	free ib.Instant // when the bottleneck is free
+}
+
+// carry returns when a packet of size bytes that leaves now arrives; false if it is lost.
+func (l *link) carry(now ib.Instant, size int) (ib.Instant, bool) {
+	at := now
+	if l.rate > 0 {
+		l.free = max(l.free, now)
+		if l.free-now > l.buffer {
+			return 0, false
+		}
+		l.free += ib.Instant(float64(size) / l.rate)
+		at = l.free
+	}
+	if l.rng.Float64() < l.drop {
+		return 0, false
+	}
+	at += l.oneWay
+	if l.rng.Float64() < l.late {
+		at += l.delay
+	}
+	return at, true
+}
+
+// arrivals are packets under way, in the order of their arrival.
+type arrivals []arrival
+
+type arrival struct {
+	at ib.Instant
+	to func(now ib.Instant, p wire.Packet)
+	p  wire.Packet
+}
+
+func (q *arrivals) add(a arrival) {
+	i, _ := slices.BinarySearchFunc(*q, a.at+1, func(a arrival, at ib.Instant) int { return int(a.at - at) })
+	*q = slices.Insert(*q, i, a)
+}
+
+// deliver hands over what has arrived.
+func (q *arrivals) deliver(now ib.Instant) {
+	for len(*q) > 0 && (*q)[0].at <= now {
+		a := (*q)[0]
+		*q = (*q)[1:]
+		a.to(now, a.p)
+	}
+}
+
+// next is when the next packet arrives.
+func (q arrivals) next() ib.Instant {
+	if len(q) == 0 {
+		return ib.Never
+	}
+	return q[0].at
+}
+
+// devices is QPs of one device, each with its peer on another, over a network and with one
+// account (Flow), in virtual time.
+type devices struct {
+	*testing.T
+	now      ib.Instant
+	forth    link
+	back     link
+	pairs    []*pair
+	flow     *Flow
+	arrivals arrivals
+}
+
+type pair struct {
+	a, b   *host
+	posted int
+	done   []ib.Instant // when each request was complete
+	failed ib.WCStatus
+}
+
+func newDevices(t *testing.T, net network, pairs int, seed uint64) *devices {
+	rng := rand.New(rand.NewPCG(seed, 0))
+	x := &devices{T: t, forth: link{network: net, rng: rng}, back: link{network: net, rng: rng}, flow: NewFlow()}
+	for i := range ib.QPN(pairs) {
+		p := &pair{a: newHost(t, 0x100+2*i), b: newHost(t, 0x101+2*i)}
+		p.a.flow = x.flow
+		a, b := goodAttr(p.b.q.Num(), ourPSN, peerPSN), goodAttr(p.a.q.Num(), peerPSN, ourPSN)
+		a.MaxRdAtomic, b.MaxDestRdAtomic = 16, 16
+		p.a.q.cfg.Probe, p.b.q.cfg.Probe = true, true
+		p.a.up(ib.RTS, a)
+		p.b.up(ib.RTS, b)
+		x.pairs = append(x.pairs, p)
+	}
+	return x
+}
+
+// load is what each QP does: n requests, depth of them at a time.
+type load struct {
+	op             ib.WROpcode
+	size, depth, n int
+}
+
+// run goes on until every QP has done its load, or has failed.
+func (x *devices) run(l load) {
+	for {
+		busy := false
+		for _, p := range x.pairs {
+			if x.poll(p) || p.posted == 0 {
+				x.post(p, l)
+			}
+			if p.a.q.send {
+				x.emit(&x.forth, p.a, p.b)
+			}
+			if p.b.q.send {
+				x.emit(&x.back, p.b, p.a)
+			}
+			busy = busy || p.failed == ib.WCSuccess && len(p.done) < l.n
+		}
+		for q := x.flow.Next(); q != nil; q = x.flow.Next() {
+			i := slices.IndexFunc(x.pairs, func(p *pair) bool { return p.a.q == q })
+			x.emit(&x.forth, x.pairs[i].a, x.pairs[i].b)
+		}
+		if !busy {
+			return
+		}
+		x.step()
+	}
+}
+
+// step goes on to what happens next.
+func (x *devices) step() {
+	next := x.arrivals.next()
+	for _, p := range x.pairs {
+		next = min(next, p.a.q.Deadline(), p.b.q.Deadline())
+	}
+	if next == ib.Never {
+		x.Fatalf("nothing can happen any more at %d ns", x.now)
+	}
+	x.now = max(x.now, next)
+	x.arrivals.deliver(x.now)
+	for _, p := range x.pairs {
+		for _, h := range []*host{p.a, p.b} {
+			if h.q.Deadline() <= x.now {
+				h.q.HandleTimeout(x.now)
+			}
+		}
+	}
+}
+
+// post keeps the requests of a QP going, and its peer's receives.
+func (x *devices) post(p *pair, l load) {
+	for l.op == ib.WRSend && p.b.rq.Push(&ib.RecvWR{SGL: []ib.SGE{p.b.sge(0, l.size)}}) == nil {
+	}
+	p.b.rq.Publish()
+	p.b.q.Doorbell(x.now)
+	for ; p.posted < l.n && p.posted-len(p.done) < l.depth; p.posted++ {
+		p.a.must(p.a.sq.Push(&ib.SendWR{Opcode: l.op, Flags: ib.SendSignaled, SGL: []ib.SGE{p.a.sge(0, l.size)},
+			RemoteAddr: memAddr, RKey: p.b.region.Key()}))
+	}
+	p.a.sq.Publish()
+	p.a.q.Doorbell(x.now)
+}
+
+// poll takes completions and reports whether there were any.
+func (x *devices) poll(p *pair) bool {
+	var wcs [hostEntries]ib.WC
+	n := p.a.sendCQ.Poll(wcs[:])
+	for _, wc := range wcs[:n] {
+		if p.failed == ib.WCSuccess {
+			p.failed = wc.Status
+		}
+		p.done = append(p.done, x.now)
+	}
+	return p.b.recvCQ.Poll(wcs[:])+n > 0
+}
+
+func (x *devices) emit(l *link, from, to *host) {
+	for _, tx := range from.emit(x.now, 16) {
+		p := tx.Packet
+		p.Payload = make([]byte, tx.Len)
+		if tx.Inline != nil {
+			copy(p.Payload, tx.Inline)
+		} else if err := mr.Gather(p.Payload, tx.SGL, tx.Off); err != nil {
+			x.Fatal(err)
+		}
+		if at, ok := l.carry(x.now, tx.Len+packetOverhead); ok {
+			x.arrivals.add(arrival{at: at, to: to.handle, p: p})
+		}
+	}
+}
+
+// TestBadNetworks: what two devices get done over networks that real ones have seen, and
+// over which rdma_rxe gets on. No QP waits longer for its next completion than row says,
+// and all are done in time.
+func TestBadNetworks(t *testing.T) {
+	const seeds = 3
+	near := network{oneWay: ms / 40}
+	with := func(change func(*network)) network {
+		n := near
+		change(&n)
+		return n
+	}
+	// The ACK timeout of goodAttr is 67 ms.
+	const ackTimeout = 67 * ms
+	write, read, send := ib.WRWrite, ib.WRRead, ib.WRSend
+	all := []ib.WROpcode{write, read, send}
+	for _, c := range []struct {
+		name    string
+		net     network
+		qps     int
+		ops     []ib.WROpcode
+		size    int
+		n       int
+		longest ib.Instant // wait of a QP for a completion
+		end     ib.Instant
+	}{
+		// An answer takes three times as long as the ACK timeout. 128 KiB are in flight at first.
+		{"100ms", network{oneWay: 100 * ms}, 1, all, 64 << 10, 40, 450 * ms, 5000 * ms},
+		{"100ms", network{oneWay: 100 * ms}, 1, all, 64, 200, 250 * ms, 4000 * ms},
+		{"late=30%", with(func(n *network) { n.late, n.delay = 0.3, 5*ms }), 1, all, 4096, 100, 60 * ms, 1000 * ms},
+		{"late=5%", with(func(n *network) { n.late, n.delay = 0.05, 2*ms }), 1, all, 64 << 10, 40, 20 * ms, 150 * ms},
+		{"loss=5%", with(func(n *network) { n.drop = 0.05 }), 1, all, 64 << 10, 40, 30 * ms, 150 * ms},
+		{"loss=7%", with(func(n *network) { n.drop = 0.07 }), 1, all, 64 << 10, 40, 40 * ms, 300 * ms},
+		{"loss=15%", with(func(n *network) { n.drop = 0.15 }), 1, all, 64 << 10, 40, 400 * ms, 1000 * ms},
+		// 1 Gb/s for 16 QPs, and a buffer of 2 ms: no QP may starve beside the others.
+		{"bottleneck", network{oneWay: ms / 40, rate: 0.125, buffer: 2 * ms}, 16, all, 64 << 10, 10, ackTimeout, 150 * ms},
+	} {
+		for _, op := range c.ops {
+			t.Run(fmt.Sprintf("%s/%v/%d", c.name, op, c.size), func(t *testing.T) {
+				t.Parallel()
+				for seed := range uint64(seeds) {
+					x := newDevices(t, c.net, c.qps, seed)
+					x.run(load{op: op, size: c.size, depth: 16, n: c.n})
+					x.judge(seed, c.longest, c.end)
+				}
+			})
+		}
+	}
+}
+
+func (x *devices) judge(seed uint64, longest, end ib.Instant) {
+	wait, timeouts := ib.Instant(0), uint64(0)
+	for i, p := range x.pairs {
+		if p.failed != ib.WCSuccess {
+			x.Errorf("seed %d: QP %d failed after %d requests: %v", seed, i, len(p.done), p.failed)
+		}
+		before := ib.Instant(0)
+		for _, at := range p.done {
+			wait, before = max(wait, at-before), at
+		}
+		timeouts += p.a.stats.LocalAckTimeout
+	}
+	x.Logf("seed %d: %.1f ms, a QP waited %.1f ms at most, %d ACK timeouts",
+		seed, float64(x.now)/1e6, float64(wait)/1e6, timeouts)
+	if wait > longest {
+		x.Errorf("seed %d: a QP waited %d ns for a completion, want %d at most", seed, wait, longest)
+	}
+	if x.now > end {
+		x.Errorf("seed %d: it took %d ns, want %d at most", seed, x.now, end)
+	}
+}

@@ -1,0 +1,98 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/daemon/abi"
+	"github.com/goroce/goroce/roce/daemon/client"
+)
+
+// soon fails the test if f does not return.
+func soon(t *testing.T, what string, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	select {
+	case <-done:
+	case <-time.After(30 * time.Second):
+		t.Fatalf("%s waits for memory that does not move", what)
+	}
+}
+
+// TestHangingMemory: while a client deregisters memory that does not move, nobody else waits:
+// neither who lists the objects of all clients, nor another client, nor who ends the server.
+func TestHangingMemory(t *testing.T) {
+	s, listener := newServer(t)
+	s.SetProcesses(true, true)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx, listener) }()
+	c := newStuckClient(t, listener.Addr().String())
+	deregistered := make(chan error, 1)
+	go func() { deregistered <- c.mapped.Close() }()
+	for gone := false; !gone; { // until the session is dropped, at least
+		soon(t, "the list of MRs", func() { s.MRs() })
+		soon(t, "the list of QPs", func() { s.QPs() })
+		soon(t, "the list of users", func() { s.Usage() })
+		soon(t, "a change of limits", func() { s.SetLimits(Limits{}, Limits{}) })
+		soon(t, "another client", func() {
+			other, err := client.Dial(t.Context(), client.Options{Socket: listener.Addr().String()})
+			must(t, err)
+			must(t, other.Close())
+		})
+		select {
+		case err := <-deregistered:
+			gone = errors.Is(err, client.ErrGone) || errors.Is(err, ib.ErrClosed)
+			if !gone {
+				t.Fatalf("memory that is in use is deregistered: %v", err)
+			}
+		default:
+		}
+	}
+	cancel()
+	soon(t, "the end of the server", func() { must(t, <-ended) })
+	must(t, c.fault.Resolve(c.pages))
+	eventually(t, "the user holds nothing", func() bool { return len(s.Usage()) == 0 })
+}
+
+// TestHangingSession: the server ends although the goroutine of a session hangs, and says whose.
+func TestHangingSession(t *testing.T) {
+	usual, hangs, release := handlers[abi.OpClock], make(chan struct{}), make(chan struct{})
+	handlers[abi.OpClock] = func(*session, []byte, []int) (reply, error) {
+		close(hangs)
+		<-release
+		return reply{}, ib.ErrClosed
+	}
+	defer func() { handlers[abi.OpClock] = usual }()
+	s, listener := newServer(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx, listener) }()
+	dev, err := client.Dial(t.Context(), client.Options{Socket: listener.Addr().String()})
+	must(t, err)
+	defer dev.Close()
+	asked := make(chan struct{})
+	go func() {
+		_, _ = dev.Clock()
+		close(asked)
+	}()
+	<-hangs
+	cancel()
+	soon(t, "the end of the server", func() {
+		if err := <-ended; !errors.Is(err, errStuck) {
+			t.Errorf("the server ends with %v, want %v", err, errStuck)
+		}
+	})
+	close(release)
+	<-asked
+	eventually(t, "the session is gone", func() bool { return s.Clients() == 0 })
+}

@@ -1,0 +1,76 @@
+package server
+
+import (
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/daemon/abi"
+)
+
+// Objects take memory of the daemon beside what clients share: it is booked as their user's.
+// The figures are measured (TestHeap), and rounded up. A QP takes as much as its queues
+// are long (roce.QPHeap), and more once its client has memory that only a worker can touch
+// (roce.QPHeapLate): that counts from the client's first registration of such memory on.
+
+// heapBytes is what one of each kind takes.
+var heapBytes = [numResources]int64{mrs: 1024, mws: 384, cqs: 1024, pds: 512, srqs: 1024, ahs: 512, xrcds: 512, channels: 512}
+
+// What a connection takes, with the stacks of its goroutines, and more on each shard.
+const (
+	sessionHeap      = 48 << 10
+	sessionShardHeap = 52 << 10
+)
+
+// takeQP books a QP.
+func (c *session) takeQP(op abi.Op, cap *ib.QPCap) error {
+	n := roce.QPHeap(cap)
+	if c.process != nil {
+		n += roce.QPHeapLate()
+	}
+	return c.take(op, heap, n)
+}
+
+// extend books n bytes more for an object that is there.
+func (c *session) extend(op abi.Op, o *object, n int64) error {
+	if n <= 0 {
+		return nil
+	}
+	if err := c.book(op, heap, n); err != nil {
+		return err
+	}
+	o.holds = append(o.holds, held{heap, n})
+	return nil
+}
+
+// takeRdAtomic books what Modify makes for READs and atomics, beyond what o has had.
+func (c *session) takeRdAtomic(op abi.Op, o *object, a *ib.QPAttr, mask ib.QPAttrMask) error {
+	next := o.rdAtomic
+	if mask&ib.AttrMaxRdAtomic != 0 {
+		next[0] = max(next[0], a.MaxRdAtomic)
+	}
+	if mask&ib.AttrMaxDestRdAtomic != 0 {
+		next[1] = max(next[1], a.MaxDestRdAtomic)
+	}
+	more := roce.QPHeapRdAtomic(next[0], next[1]) - roce.QPHeapRdAtomic(o.rdAtomic[0], o.rdAtomic[1])
+	if err := c.extend(op, o, more); err != nil {
+		return err
+	}
+	o.rdAtomic = next
+	return nil
+}
+
+// takeLate books what all QPs take for memory that only a worker can touch.
+func (c *session) takeLate(op abi.Op) error {
+	var list []*object
+	for _, o := range c.objects {
+		if o.kind == kindQP {
+			list = append(list, o)
+		}
+	}
+	if err := c.book(op, heap, int64(len(list))*roce.QPHeapLate()); err != nil {
+		return err
+	}
+	for _, o := range list {
+		o.holds = append(o.holds, held{heap, roce.QPHeapLate()})
+	}
+	return nil
+}

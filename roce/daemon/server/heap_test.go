@@ -1,0 +1,194 @@
+package server
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/daemon/abi"
+)
+
+// bareSession is a session whose requests the test carries out itself, so that no client's
+// memory is in the way of measuring the server's.
+type bareSession struct {
+	t *testing.T
+	*session
+}
+
+func newBareSession(t *testing.T, s *Server) *bareSession {
+	t.Helper()
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	must(t, err)
+	file := os.NewFile(uintptr(ends[0]), "socket")
+	conn, err := net.FileConn(file)
+	must(t, err)
+	must(t, file.Close())
+	who := &unix.Ucred{Pid: int32(os.Getpid()), Uid: uint32(os.Getuid())}
+	user, _, err := s.accounts.enter(who.Uid)
+	must(t, err)
+	c := &bareSession{t, newSession(s, conn.(*net.UnixConn), who, user)}
+	c.greeted = true
+	c.ask(abi.OpOpen, abi.Put(nil, &abi.Open{}))
+	t.Cleanup(func() {
+		c.end()
+		c.closeConn()
+		must(t, unix.Close(ends[1]))
+	})
+	return c
+}
+
+// ask carries out a request, and returns the body of the reply.
+func (c *bareSession) ask(op abi.Op, body []byte, fds ...int) []byte {
+	c.t.Helper()
+	r, err := c.answer(op, body, fds)
+	if err != nil {
+		c.t.Fatalf("%v: %v", op, err)
+	}
+	r.sent()
+	return r.body
+}
+
+// make carries out a request that makes an object, and returns its handle.
+func (c *bareSession) make(op abi.Op, body []byte, fds ...int) abi.Handle {
+	c.t.Helper()
+	reply := c.ask(op, body, fds...)
+	o, err := abi.Get[abi.Object](reply[:4])
+	must(c.t, err)
+	return o.Handle
+}
+
+// makeQP makes an RC QP in RTS.
+func (c *bareSession) makeQP(pd, cq abi.Handle, sendWR, sge, inline uint32) {
+	c.t.Helper()
+	gids, err := c.unit.dev.GIDs(1)
+	must(c.t, err)
+	h := c.make(abi.OpCreateQP, abi.Put(nil, &abi.CreateQP{PD: pd, SendCQ: cq, RecvCQ: cq, Type: uint32(ib.RC),
+		MaxSendWR: sendWR, MaxRecvWR: 16, MaxSendSGE: sge, MaxRecvSGE: sge, MaxInline: inline}))
+	for _, a := range []struct {
+		state ib.QPState
+		mask  ib.QPAttrMask
+	}{
+		{ib.Init, ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess},
+		{ib.RTR, ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer},
+		{ib.RTS, ib.AttrSQPSN | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry | ib.AttrMaxRdAtomic},
+	} {
+		attr := ib.QPAttr{State: a.state, Port: 1, PathMTU: ib.MTU1024, DestQPN: 5, MaxRdAtomic: 16, MaxDestRdAtomic: 16,
+			Timeout: 14, AH: ib.AHAttr{DGID: gids[0].GID, Port: 1}}
+		body := abi.QPAttrOf(h, &attr, a.mask|ib.AttrState)
+		c.ask(abi.OpModifyQP, abi.Put(nil, &body))
+	}
+}
+
+// heapInUse returns the bytes of the heap that are reachable.
+func heapInUse() int64 {
+	runtime.GC()
+	runtime.GC() // what a finalizer, or a cleanup, has let go
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// aloneEnv says that this process runs one test, and nothing else lives in its heap.
+const aloneEnv = "GOROCE_HEAP_TEST_ALONE"
+
+// alone runs the test in a process of its own, and reports whether this is that one.
+func alone(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(aloneEnv) != "" {
+		return true
+	}
+	exe, err := os.Executable()
+	must(t, err)
+	cmd := exec.Command(exe, "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), aloneEnv+"=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+	t.Logf("%s", out)
+	return false
+}
+
+// TestHeap: what the daemon books for objects is what its heap grows by: not less, and not so
+// much more that a limit would mean nothing. A table that grows does so for one kind, though
+// all use it; so each may be off by as much, all together not.
+func TestHeap(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	const count = 1000
+	s, _ := newServer(t)
+	c := newBareSession(t, s)
+	pd := c.make(abi.OpAllocPD, nil)
+	cq := c.make(abi.OpCreateCQ, abi.Put(nil, &abi.CreateCQ{Entries: 64}))
+	gids, err := c.unit.dev.GIDs(1)
+	must(t, err)
+	memfd, err := unix.MemfdCreate("heap", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	must(t, err)
+	defer unix.Close(memfd)
+	must(t, unix.Ftruncate(memfd, 1<<20))
+	_, err = unix.FcntlInt(uintptr(memfd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
+	must(t, err)
+	var allBooked, allGrown int64
+	for _, x := range []struct {
+		what string
+		make func(i int)
+	}{
+		{"PD", func(int) { c.make(abi.OpAllocPD, nil) }},
+		{"XRC domain", func(int) { c.make(abi.OpAllocXRCD, nil) }},
+		{"channel", func(int) { c.make(abi.OpCreateChannel, nil) }},
+		{"CQ", func(int) { c.make(abi.OpCreateCQ, abi.Put(nil, &abi.CreateCQ{Entries: 64})) }},
+		{"SRQ", func(int) {
+			c.make(abi.OpCreateSRQ, abi.Put(nil, &abi.CreateSRQ{PD: pd, MaxWR: 16, MaxSGE: 4}))
+		}},
+		{"AH", func(int) {
+			c.make(abi.OpCreateAH, abi.Put(nil, &abi.CreateAH{PD: pd, AH: abi.AHOf(&ib.AHAttr{DGID: gids[0].GID, Port: 1})}))
+		}},
+		{"MW", func(int) { c.make(abi.OpAllocMW, abi.Put(nil, &abi.AllocMW{PD: pd, Type: uint32(ib.MWType2)})) }},
+		{"MR", func(i int) {
+			c.make(abi.OpRegMR, abi.Put(nil, &abi.RegMR{PD: pd, Kind: abi.MemFD, Addr: uint64(i), Length: 64}), memfd)
+		}},
+		{"small QP", func(int) { c.makeQP(pd, cq, 16, 1, 0) }},
+		{"large QP", func(int) { c.makeQP(pd, cq, 512, 16, 256) }},
+	} {
+		booked, before := s.Usage()[0].Amount["heap"], heapInUse()
+		for i := range count {
+			x.make(i)
+		}
+		grown := heapInUse() - before
+		booked = s.Usage()[0].Amount["heap"] - booked
+		t.Logf("%s: %d bytes each, %d booked", x.what, grown/count, booked/count)
+		if booked < grown*9/10-512*count || booked > 2*grown+512*count {
+			t.Errorf("%s: the heap grows by %d bytes each, %d are booked", x.what, grown/count, booked/count)
+		}
+		allBooked, allGrown = allBooked+booked, allGrown+grown
+	}
+	if allBooked < allGrown {
+		t.Errorf("the heap grows by %d bytes, %d are booked", allGrown, allBooked)
+	}
+}
+
+// TestHeapOfSessions is the same for connections.
+func TestHeapOfSessions(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	s, _ := newServer(t)
+	newBareSession(t, s)
+	const count = 100
+	booked, before := s.Usage()[0].Amount["heap"], heapInUse()
+	for range count {
+		newBareSession(t, s)
+	}
+	grown := heapInUse() - before
+	booked = s.Usage()[0].Amount["heap"] - booked
+	t.Logf("a connection: %d bytes, %d booked", grown/count, booked/count)
+	if booked < grown*9/10 || booked > 2*grown {
+		t.Errorf("the heap grows by %d bytes each, %d are booked", grown/count, booked/count)
+	}
+}

@@ -1,0 +1,124 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/daemon/abi"
+)
+
+// reply is the answer to a request.
+type reply struct {
+	body []byte
+	fds  []int
+	sent func()     // what to do once it has left, or cannot
+	made abi.Handle // of the object that the descriptors are of, if it is new
+}
+
+// A descriptor in a message that nobody has read yet is in flight. The kernel counts those
+// of all that a user has sent, and the daemon may have no more of them than RLIMIT_NOFILE:
+// beyond that no client gets a descriptor (unix(7), ETOOMANYREFS). So a client gets no
+// reply with descriptors while it has not read those before. Then the daemon has no more in
+// flight than it has open: the largest reply, to open device, has one for each that the
+// session keeps.
+
+// reply answers a request that was carried out.
+func (c *session) reply(to abi.Header, r *reply) error {
+	answer := abi.Header{Op: to.Op, Seq: to.Seq}
+	err := c.read(len(r.fds) > 0)
+	if err == nil {
+		err = c.srv.send(c.conn, answer, r.body, r.fds...)
+	}
+	r.sent()
+	if !errors.Is(err, unix.ETOOMANYREFS) {
+		return err
+	}
+	return c.unsent(to, r)
+}
+
+// unsent answers a request whose reply cannot bring its descriptors, and undoes what was made.
+// Where something that was there before has changed, the session ends.
+func (c *session) unsent(to abi.Header, r *reply) error {
+	full := ib.Refuse(to.Op.String(), "descriptors in flight", len(r.fds),
+		"less than RLIMIT_NOFILE together for the daemon's user, whose programs have sent too many that nobody has received",
+		ib.ErrLimit)
+	if r.made == 0 {
+		return errors.Join(full, c.deny(to, full))
+	}
+	if _, err := closeObject(c, &abi.Object{Handle: r.made}); err != nil {
+		return err
+	}
+	return c.deny(to, full)
+}
+
+// deny answers a request with an error.
+func (c *session) deny(to abi.Header, err error) error {
+	c.srv.totals.note(err)
+	body, status := abi.PutError(nil, err)
+	return c.srv.send(c.conn, abi.Header{Op: to.Op, Seq: to.Seq, Status: status}, body)
+}
+
+// unreadLimit is how long a client that asks for descriptors may leave earlier replies unread.
+const unreadLimit = 30 * time.Second
+
+// read waits until the client has read all replies, if the next one has descriptors. One that
+// waits for its answers before it asks on is never waited for.
+func (c *session) read(fds bool) error {
+	if !fds {
+		return nil
+	}
+	raw, err := c.conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	for wait, end := time.Millisecond, time.Now().Add(unreadLimit); ; wait = min(2*wait, time.Second/4) {
+		unread := 0
+		if e := raw.Control(func(fd uintptr) { unread, err = unix.IoctlGetInt(int(fd), unix.TIOCOUTQ) }); e != nil || err != nil {
+			return errors.Join(e, err)
+		}
+		switch {
+		case unread == 0:
+			return nil
+		case time.Now().After(end):
+			return fmt.Errorf("replies lie unread for %v: %w", unreadLimit, ib.ErrLimit)
+		}
+		select {
+		case <-time.After(wait):
+		case <-c.ending:
+			return fmt.Errorf("reply: %w", ib.ErrClosed)
+		}
+	}
+}
+
+// closeLimit is how long nobody else is let in while a connection is closed whose user has many
+// of them.
+const closeLimit = time.Second
+
+// refuse tells a new connection why it is one too many, and closes it. It waits for no word of
+// the client: a new socket has room for a message, and a refused one keeps no descriptor.
+func (s *Server) refuse(conn *net.UnixConn, uid uint32, user *account, crowd bool, why error) {
+	s.totals.clients.Add(1)
+	s.totals.note(why)
+	s.log.Debug("a connection too many is closed", "uid", uid, "err", why)
+	body, status := abi.PutError(nil, why)
+	_ = conn.SetWriteDeadline(time.Now().Add(closeLimit))
+	_ = s.send(abi.NewConn(conn), abi.Header{Op: abi.OpHello, Status: status}, body) // it may be gone
+	closed := make(chan struct{})
+	user.closer.closeConn(func() {
+		_ = conn.Close()
+		s.accounts.leave(uid)
+		close(closed)
+	})
+	if !crowd {
+		return
+	}
+	select { // who connects faster than that waits in the queue of the listener
+	case <-closed:
+	case <-time.After(closeLimit):
+	}
+}

@@ -1,0 +1,192 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/daemon/abi"
+	"github.com/goroce/goroce/roce/daemon/client"
+)
+
+// byHand runs a server for as long as the test does, and returns what connects to it.
+func byHand(t *testing.T, adjust func(*Server)) (s *Server, dial func() *abi.Conn) {
+	t.Helper()
+	s, listener := newServer(t)
+	adjust(s)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx, listener) }()
+	t.Cleanup(func() {
+		cancel()
+		must(t, <-ended)
+	})
+	return s, func() *abi.Conn {
+		c, err := net.DialUnix("unixpacket", nil, listener.Addr().(*net.UnixAddr))
+		must(t, err)
+		t.Cleanup(func() { c.Close() })
+		must(t, c.SetDeadline(time.Now().Add(30*time.Second)))
+		return abi.NewConn(c)
+	}
+}
+
+// call sends a request and returns the answer to it.
+func call(t *testing.T, c *abi.Conn, op abi.Op, body []byte) error {
+	t.Helper()
+	must(t, c.Send(abi.Header{Op: op, Seq: uint32(op)}, body))
+	return answered(t, c, op)
+}
+
+// answered receives the answer to a request.
+func answered(t *testing.T, c *abi.Conn, op abi.Op) error {
+	t.Helper()
+	h, text, fds, err := c.Receive()
+	must(t, err)
+	abi.CloseAll(fds)
+	if h.Op != op || h.Seq != uint32(op) {
+		t.Fatalf("%v is answered by %v %d", op, h.Op, h.Seq)
+	}
+	if h.Status != abi.OK {
+		return abi.GetError(text, h.Status)
+	}
+	return nil
+}
+
+// begin says hello and opens the device.
+func begin(t *testing.T, c *abi.Conn) {
+	t.Helper()
+	must(t, call(t, c, abi.OpHello, abi.Put(nil, &abi.Hello{Magic: abi.Magic, MinVersion: abi.Version, MaxVersion: abi.Version})))
+	must(t, call(t, c, abi.OpOpen, abi.Put(nil, &abi.Open{})))
+}
+
+// TestRefusedAtOnce: a connection that is one too many hears why and is closed without having
+// said a word, so that it keeps no descriptor of the daemon; one that says hello hears the same.
+func TestRefusedAtOnce(t *testing.T) {
+	s, dial := byHand(t, func(s *Server) { s.SetLimits(Limits{}, Limits{Connections: 1}) })
+	begin(t, dial())
+	for _, speaks := range []bool{false, true} {
+		for range 3 * mostRefused {
+			c := dial()
+			if speaks {
+				err := c.Send(abi.Header{Op: abi.OpHello, Seq: 1}, nil)
+				if err != nil && !errors.Is(err, unix.EPIPE) {
+					t.Fatal(err)
+				}
+			}
+			h, text, _, err := c.Receive()
+			must(t, err)
+			if why := abi.GetError(text, h.Status); h.Op != abi.OpHello || h.Seq != 0 || !errors.Is(why, ib.ErrLimit) {
+				t.Fatalf("refused with %+v, %v", h, why)
+			}
+			if _, _, _, err := c.Receive(); !errors.Is(err, io.EOF) {
+				t.Fatalf("after the refusal: %v, want the end of the connection", err)
+			}
+		}
+	}
+	eventually(t, "one connection is left", func() bool {
+		s.accounts.mu.Lock()
+		defer s.accounts.mu.Unlock()
+		return len(s.accounts.users) == 1 && s.Clients() == 1
+	})
+}
+
+// TestUnreadReplies: a client that does not read what it has asked for gets no more
+// descriptors, which would be in flight for ever, and others do not feel it.
+func TestUnreadReplies(t *testing.T) {
+	s, dial := byHand(t, func(*Server) {})
+	c, other := dial(), dial()
+	begin(t, c)
+	begin(t, other)
+	const asked = 50
+	channels := func() int64 { return s.Usage()[0].Amount["channels"] }
+	for range asked {
+		must(t, c.Send(abi.Header{Op: abi.OpCreateChannel, Seq: uint32(abi.OpCreateChannel)}, nil))
+	}
+	eventually(t, "the first request is carried out", func() bool { return channels() > 0 })
+	for range 200 {
+		must(t, call(t, other, abi.OpClock, nil))
+	}
+	if n := channels(); n > 2 {
+		t.Errorf("%d channels were made for a client that reads no reply; want 1, and one that waits", n)
+	}
+	for i := range asked {
+		if err := answered(t, c, abi.OpCreateChannel); err != nil {
+			t.Fatalf("channel %d, when the client reads: %v", i+1, err)
+		}
+	}
+}
+
+// TestUnreadEnds: a session that waits for its client to read ends as any other.
+func TestUnreadEnds(t *testing.T) {
+	s, dial := byHand(t, func(*Server) {})
+	c := dial()
+	begin(t, c)
+	for range 3 {
+		must(t, c.Send(abi.Header{Op: abi.OpCreateChannel}, nil))
+	}
+	eventually(t, "a request waits", func() bool { return s.Usage()[0].Amount["channels"] == 2 })
+	must(t, c.Close())
+	eventually(t, "the user holds nothing", func() bool { return len(s.Usage()) == 0 })
+}
+
+// TestInFlight: where the kernel takes no more descriptors in flight, the client hears that as the
+// answer to its request, what was made for it is gone, and its session goes on.
+func TestInFlight(t *testing.T) {
+	var full atomic.Bool
+	var s *Server
+	dev := serving(t, func(server *Server) {
+		s = server
+		s.send = func(c *abi.Conn, h abi.Header, body []byte, fds ...int) error {
+			if full.Load() && len(fds) > 0 {
+				return fmt.Errorf("%v: %w", h.Op, unix.ETOOMANYREFS)
+			}
+			return c.Send(h, body, fds...)
+		}
+	})
+	pd, err := dev.AllocPD()
+	must(t, err)
+	cq, err := dev.CreateCQ(ib.CQInit{Entries: 4})
+	must(t, err)
+	makers := map[string]func() (interface{ Close() error }, error){
+		"a channel": func() (interface{ Close() error }, error) { return dev.CreateChannel() },
+		"a CQ":      func() (interface{ Close() error }, error) { return dev.CreateCQ(ib.CQInit{Entries: 4}) },
+		"an SRQ": func() (interface{ Close() error }, error) {
+			return pd.CreateSRQ(ib.SRQInit{SRQAttr: ib.SRQAttr{MaxWR: 4, MaxSGE: 1}})
+		},
+		"a QP": func() (interface{ Close() error }, error) {
+			return pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: cq, RecvCQ: cq, Cap: ib.QPCap{MaxSendWR: 4, MaxSendSGE: 1}})
+		},
+	}
+	for what, make := range makers {
+		before := fmt.Sprint(s.Usage())
+		full.Store(true)
+		if _, err := make(); !errors.Is(err, ib.ErrLimit) {
+			t.Errorf("%s that cannot be sent: %v, want ErrLimit", what, err)
+		}
+		full.Store(false)
+		if after := fmt.Sprint(s.Usage()); after != before {
+			t.Errorf("%s that cannot be sent is booked: %s, before %s", what, after, before)
+		}
+		o, err := make()
+		if err != nil {
+			t.Fatalf("%s, when there is room again: %v", what, err)
+		}
+		must(t, o.Close())
+	}
+	full.Store(true)
+	if err := cq.Resize(64); !errors.Is(err, ib.ErrLimit) {
+		t.Errorf("a CQ whose new ring cannot be sent: %v", err)
+	}
+	eventually(t, "the session ends", func() bool { return s.Clients() == 0 })
+	if _, err := dev.AllocPD(); !errors.Is(err, client.ErrGone) {
+		t.Errorf("after that: %v, want the daemon gone", err)
+	}
+}

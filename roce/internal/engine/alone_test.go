@@ -1,0 +1,32 @@
+package engine
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// TestAloneTable: it remembers a bounded number of destinations for a while, and none of
+// them can be driven out.
+func TestAloneTable(t *testing.T) {
+	gid := func(i int) (g ib.GID) {
+		binary.BigEndian.PutUint32(g[12:], uint32(i))
+		return g
+	}
+	var a aloneTable
+	for i := range aloneMost {
+		if !a.add(gid(i), 1) || a.add(gid(i), 2) {
+			t.Fatalf("destination %d is not new once", i)
+		}
+	}
+	if a.add(gid(aloneMost), aloneFor) || a.get(gid(aloneMost)) != 0 {
+		t.Error("a full table took another destination")
+	}
+	if got := a.get(gid(7)); got != 1+aloneFor || len(a.list(aloneFor)) != aloneMost {
+		t.Errorf("alone until %d, %d destinations", got, len(a.list(aloneFor)))
+	}
+	if len(a.list(1+aloneFor)) != 0 || !a.add(gid(aloneMost), 1+aloneFor) || len(a.until) != 1 {
+		t.Errorf("%d destinations when all but one are over", len(a.until))
+	}
+}

@@ -1,0 +1,50 @@
+package lab
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/goroce/goroce/roce/link/wrap"
+)
+
+// TestForward loses all RoCEv2 packets to a guest, and none of others; when the forwarder is
+// taken out again the wire is as before.
+func TestForward(t *testing.T) {
+	const sent = 50
+	l := pair(t)
+	ping := func(when string) {
+		t.Helper()
+		cmd := l.HostCommand(within(t, toolTimeout), "busybox", "ping", "-c", "1", "-W", "20", l.VMs[0].IPv4.String())
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("ping %s: %v\n%s", when, err, out)
+		}
+	}
+	if err := l.Forward(1, wrap.FaultConfig{Drop: 1}); err != nil {
+		t.Fatal(err)
+	}
+	ping("through the forwarder")
+	for _, to := range []netip.Addr{l.VMs[0].IPv4, l.VMs[0].IPv6} {
+		if err := inside(l.HostNS, func() error { return sendDatagrams(netip.AddrPortFrom(to, 4791), sent) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for end := time.Now().Add(toolTimeout); ; time.Sleep(time.Millisecond) {
+		from, to := l.Forwarded()
+		if to.Dropped == 2*sent && from.Dropped == 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("dropped %d packets to the guest, and %d from it; want %d and none", to.Dropped, from.Dropped, 2*sent)
+		}
+	}
+	for range 2 { // once more makes no difference
+		if err := l.Forward(1, wrap.FaultConfig{}); err != nil {
+			t.Fatal(err)
+		}
+		ping("without the forwarder")
+	}
+	if from, to := l.Forwarded(); from != (wrap.FaultCounts{}) || to != (wrap.FaultCounts{}) {
+		t.Errorf("%+v and %+v without a forwarder", from, to)
+	}
+}
