@@ -128,7 +128,8 @@ func TestFault(t *testing.T) {
 	}
 	var regions [3]*Region
 	for i := range regions {
-		regions[i] = register(t, table, pd, Bytes(buf[i*size:][:size]), 0, ib.LocalWrite|ib.RemoteWrite|ib.RemoteInvalidate)
+		regions[i] = register(t, table, pd, Bytes(buf[i*size:][:size]), 0,
+			ib.LocalWrite|ib.RemoteWrite|ib.RemoteInvalidate)
 		if !regions[i].begin() {
 			t.Fatal("a region cannot be used")
 		}

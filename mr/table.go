@@ -151,7 +151,8 @@ func (t *Table) slot(key ib.Key) *slot {
 // takeKey returns a key of a free index. The caller holds mu, and uses its slot.
 func (t *Table) takeKey(op string) (ib.Key, error) {
 	if t.used == t.max {
-		return 0, fmt.Errorf("%s: %d regions and windows exist, the most that this device has: %w", op, t.max, ib.ErrLimit)
+		return 0, fmt.Errorf("%s: %d regions and windows exist, the most that this device has: %w", op, t.max,
+			ib.ErrLimit)
 	}
 	t.used++
 	if t.used > len(*t.slots.Load())/2 {

@@ -164,7 +164,8 @@ var attrChecks = []attrCheck{
 	{ib.AttrPathMTU, func(a *ib.QPAttr) any { return int(a.PathMTU) },
 		func(a *ib.QPAttr, l *Limits) bool { return a.PathMTU.Valid() && a.PathMTU <= l.MTU },
 		func(l *Limits) string {
-			return fmt.Sprintf("256, 512, 1024, 2048 or 4096, at most the port's active MTU of %d; both ends need the same", l.MTU)
+			return fmt.Sprintf("256, 512, 1024, 2048 or 4096, at most the port's active MTU of %d; both ends need "+
+				"the same", l.MTU)
 		}},
 	{ib.AttrDestQPN, func(a *ib.QPAttr) any { return fmt.Sprintf("%#x", uint32(a.DestQPN)) },
 		func(a *ib.QPAttr, _ *Limits) bool { return a.DestQPN > ib.QPNGSI && a.DestQPN < ib.QPNMulticast },
@@ -228,7 +229,8 @@ func (q *QP) checkModify(a *ib.QPAttr, mask ib.QPAttrMask) (to ib.QPState, err e
 			return from, err
 		}
 		if !validUnicast(a.AH.DGID) {
-			return refuse("AH", fmt.Sprintf("DGID %v", a.AH.DGID), "the peer's address, not a multicast group", ib.ErrInvalid)
+			return refuse("AH", fmt.Sprintf("DGID %v", a.AH.DGID), "the peer's address, not a multicast group",
+				ib.ErrInvalid)
 		}
 	}
 	for i := range attrChecks {

@@ -36,7 +36,8 @@ var attrRows = map[ib.QPType][]attrRow{
 		{ib.RTS, ib.RTS, "", "CurState Access MinRNRTimer", "RateLimit"},
 		{ib.RTS, ib.SQD, "", "SQDNotify", ""},
 		{ib.SQD, ib.RTS, "", "CurState Access MinRNRTimer", "RateLimit"},
-		{ib.SQD, ib.SQD, "", "AH PKeyIndex Port MaxDestRdAtomic Timeout RetryCnt RNRRetry MaxRdAtomic Access MinRNRTimer", "RateLimit"},
+		{ib.SQD, ib.SQD, "", "AH PKeyIndex Port MaxDestRdAtomic Timeout RetryCnt RNRRetry MaxRdAtomic Access " +
+			"MinRNRTimer", "RateLimit"},
 	},
 	ib.UC: {
 		{ib.Reset, ib.Init, "PKeyIndex Port Access", "", ""},

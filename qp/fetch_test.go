@@ -235,7 +235,8 @@ func TestFetchOfFlushed(t *testing.T) {
 	a, _ := connectedBy(t, ib.UC, false)
 	post := func(ids ...uint64) (fetches []Fetch) {
 		for _, id := range ids {
-			a.post(&ib.SendWR{ID: id, Opcode: ib.WRSend, SGL: []ib.SGE{{Addr: slowAddr, Length: 100, LKey: a.slowReg.Key()}}})
+			a.post(&ib.SendWR{ID: id, Opcode: ib.WRSend, SGL: []ib.SGE{{Addr: slowAddr, Length: 100,
+				LKey: a.slowReg.Key()}}})
 		}
 		a.q.NextPackets(0, make([]TxPacket, 8))
 		return append(fetches, a.fetches()...)

@@ -50,7 +50,8 @@ func (f *Front) PostSend(wrs []ib.SendWR) (n int, ring bool, err error) {
 
 func (f *Front) pushSend(wr *ib.SendWR) error {
 	if !SupportsSend(f.Type, wr.Opcode) {
-		return f.refuse("post send", "Opcode", wr.Opcode, fmt.Sprintf("%s on a QP of type %v", SendOps(f.Type), f.Type), ib.ErrNotSupported)
+		return f.refuse("post send", "Opcode", wr.Opcode, fmt.Sprintf("%s on a QP of type %v", SendOps(f.Type), f.Type),
+			ib.ErrNotSupported)
 	}
 	if f.SQ.Entries() == 0 {
 		return fmt.Errorf("post send on QP %#x: created with MaxSendWR 0: %w", uint32(f.Num), ib.ErrQueueFull)

@@ -17,8 +17,10 @@ func HeapBytes(c *ib.QPCap) int64 {
 	if c.MaxSendWR > 0 {
 		entries = 1 << bits.Len(uint(c.MaxSendWR-1)) // as the ring has
 	}
-	entry := int(unsafe.Sizeof(sendWQE{})) + c.MaxSendSGE*int(unsafe.Sizeof(ib.SGE{})+unsafe.Sizeof(mr.Span{})) + c.MaxInline
-	return int64(int(unsafe.Sizeof(QP{})) + entries*entry + c.MaxRecvSGE*int(unsafe.Sizeof(ib.SGE{})+unsafe.Sizeof(mr.Span{})))
+	entry := int(unsafe.Sizeof(sendWQE{})) + c.MaxSendSGE*int(unsafe.Sizeof(ib.SGE{})+unsafe.Sizeof(mr.Span{})) +
+		c.MaxInline
+	receive := c.MaxRecvSGE * int(unsafe.Sizeof(ib.SGE{})+unsafe.Sizeof(mr.Span{}))
+	return int64(int(unsafe.Sizeof(QP{})) + entries*entry + receive)
 }
 
 // RdAtomicBytes is what it takes for READs and atomics: so many of its own, and of the peer's.

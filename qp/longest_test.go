@@ -16,7 +16,8 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-var longestAll = flag.Bool("longest.all", false, "send the longest messages with every MTU, operation and loss: minutes")
+var longestAll = flag.Bool("longest.all", false,
+	"send the longest messages with every MTU, operation and loss: minutes")
 
 // wide returns n bytes of addresses behind which lies the same piece of memory over and over,
 // which is the first few bytes of it: messages of gigabytes take no gigabytes.
@@ -30,7 +31,8 @@ func wide(t *testing.T, n int) (all, piece []byte) {
 	}
 	var at unsafe.Pointer
 	if err == nil {
-		at, err = unix.MmapPtr(-1, 0, nil, uintptr(n), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+		at, err = unix.MmapPtr(-1, 0, nil, uintptr(n), unix.PROT_NONE,
+			unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +119,8 @@ func (x *longest) run(most int) (wcs []ib.WC) {
 		}
 		now = min(x.a.q.Deadline(), x.b.q.Deadline())
 		if silences++; now == ib.Never || packets > most || silences > 100 {
-			x.t.Fatalf("after %d packets nothing moves: requester una %d nxt %d, %d in flight by the flow's account, responder expects %d",
+			x.t.Fatalf("after %d packets nothing moves: requester una %d nxt %d, %d in flight by the flow's account, "+
+				"responder expects %d",
 				packets, x.a.q.req.win.una, x.a.q.req.win.nxt, x.a.flow.packets, x.b.q.resp.epsn)
 		}
 		x.a.q.HandleTimeout(now)
@@ -143,7 +146,8 @@ func TestLongestMessage(t *testing.T) {
 		{ib.RC, ib.WRSend, false}, {ib.RC, ib.WRSend, true}, {ib.UC, ib.WRWrite, false}} {
 		for _, mtu := range []ib.MTU{ib.MTU256, ib.MTU512, ib.MTU1024, ib.MTU2048, ib.MTU4096} {
 			for _, size := range []int{maxMessage - 1, maxMessage} {
-				if usual := mtu == ib.MTU256 && size == maxMessage && (c.loss || c.op == ib.WRWrite); !usual && !*longestAll {
+				if usual := mtu == ib.MTU256 && size == maxMessage && (c.loss || c.op == ib.WRWrite); !usual &&
+					!*longestAll {
 					continue
 				}
 				t.Run(fmt.Sprintf("%v/%v/MTU %d/%d/loss %v", c.typ, c.op, mtu, size, c.loss), func(t *testing.T) {
@@ -168,11 +172,13 @@ func longestMessage(t *testing.T, typ ib.QPType, op ib.WROpcode, mtu ib.MTU, siz
 		}
 	}
 	for id, n := range []int{size, 1} {
-		wr := ib.SendWR{ID: uint64(id), Opcode: op, Flags: ib.SendSignaled, RemoteAddr: memAddr, RKey: x.region[1].Key(), SGL: x.halves(0, n)}
+		wr := ib.SendWR{ID: uint64(id), Opcode: op, Flags: ib.SendSignaled, RemoteAddr: memAddr,
+			RKey: x.region[1].Key(), SGL: x.halves(0, n)}
 		x.a.post(&wr)
 	}
 	for i, wc := range x.run(3*packets + 1000) {
-		if wc.ID != uint64(i) || wc.Status != ib.WCSuccess || op == ib.WRRead && wc.ByteLen != []uint32{uint32(size), 1}[i] {
+		if wc.ID != uint64(i) || wc.Status != ib.WCSuccess || op == ib.WRRead &&
+			wc.ByteLen != []uint32{uint32(size), 1}[i] {
 			t.Errorf("completion %+v", wc)
 		}
 	}
@@ -198,7 +204,8 @@ func longestMessage(t *testing.T, typ ib.QPType, op ib.WROpcode, mtu ib.MTU, siz
 func (x *longest) halves(host, n int) []ib.SGE {
 	key := x.region[host].Key()
 	half := n / 2
-	return []ib.SGE{{Addr: memAddr, Length: uint32(half), LKey: key}, {Addr: memAddr + uint64(half), Length: uint32(n - half), LKey: key}}
+	return []ib.SGE{{Addr: memAddr, Length: uint32(half), LKey: key},
+		{Addr: memAddr + uint64(half), Length: uint32(n - half), LKey: key}}
 }
 
 // TestLongestReadOfOthers: a READ of 2^31 bytes at an MTU of 256 that comes as one request,

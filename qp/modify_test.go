@@ -44,7 +44,8 @@ func checkModify(t *testing.T, h *host, row attrRow, a ib.QPAttr, mask ib.QPAttr
 func TestModifyValues(t *testing.T) {
 	ok := ""
 	up := map[string]attrRow{
-		"INIT": rowOf(ib.RC, ib.Reset, ib.Init), "RTR": rowOf(ib.RC, ib.Init, ib.RTR), "RTS": rowOf(ib.RC, ib.RTR, ib.RTS),
+		"INIT": rowOf(ib.RC, ib.Reset, ib.Init), "RTR": rowOf(ib.RC, ib.Init, ib.RTR),
+		"RTS": rowOf(ib.RC, ib.RTR, ib.RTS),
 	}
 	for _, c := range []struct {
 		to   string
@@ -56,9 +57,11 @@ func TestModifyValues(t *testing.T) {
 		{"INIT", "Port", func(a *ib.QPAttr) { a.Port = 2 }, "is 2: invalid argument; allowed: 1"},
 		{"INIT", "PKeyIndex", func(a *ib.QPAttr) { a.PKeyIndex = 1 }, "is 1: invalid argument; allowed: 0"},
 		{"INIT", "Access", func(a *ib.QPAttr) { a.Access = 0 }, ok},
-		{"INIT", "Access", func(a *ib.QPAttr) { a.Access = ib.BindWindows }, "is 0x10: invalid argument; allowed: any of RemoteWrite"},
+		{"INIT", "Access", func(a *ib.QPAttr) { a.Access = ib.BindWindows },
+			"is 0x10: invalid argument; allowed: any of RemoteWrite"},
 		{"RTR", "PathMTU", func(a *ib.QPAttr) { a.PathMTU = 4096 }, ok},
-		{"RTR", "PathMTU", func(a *ib.QPAttr) { a.PathMTU = 0 }, "is 0: invalid argument; allowed: 256, 512, 1024, 2048 or 4096"},
+		{"RTR", "PathMTU", func(a *ib.QPAttr) { a.PathMTU = 0 },
+			"is 0: invalid argument; allowed: 256, 512, 1024, 2048 or 4096"},
 		{"RTR", "PathMTU", func(a *ib.QPAttr) { a.PathMTU = 1500 }, "is 1500: invalid argument; allowed: 256"},
 		{"RTR", "PathMTU", func(a *ib.QPAttr) { a.PathMTU = 8192 }, "at most the port's active MTU of 4096"},
 		{"RTR", "DestQPN", func(a *ib.QPAttr) { a.DestQPN = 2 }, ok},
@@ -66,21 +69,26 @@ func TestModifyValues(t *testing.T) {
 		{"RTR", "DestQPN", func(a *ib.QPAttr) { a.DestQPN = 1 }, "is 0x1: invalid argument; allowed: 2 to 0xfffffe"},
 		{"RTR", "DestQPN", func(a *ib.QPAttr) { a.DestQPN = 0xFFFFFF }, "is 0xffffff: invalid argument"},
 		{"RTR", "RQPSN", func(a *ib.QPAttr) { a.RQPSN = 0xFFFFFF }, ok},
-		{"RTR", "RQPSN", func(a *ib.QPAttr) { a.RQPSN = 0x1000000 }, "is 0x1000000: invalid argument; allowed: 24 bits"},
+		{"RTR", "RQPSN", func(a *ib.QPAttr) { a.RQPSN = 0x1000000 },
+			"is 0x1000000: invalid argument; allowed: 24 bits"},
 		{"RTR", "MaxDestRdAtomic", func(a *ib.QPAttr) { a.MaxDestRdAtomic = 0 }, ok},
 		{"RTR", "MaxDestRdAtomic", func(a *ib.QPAttr) { a.MaxDestRdAtomic = 16 }, ok},
-		{"RTR", "MaxDestRdAtomic", func(a *ib.QPAttr) { a.MaxDestRdAtomic = 17 }, "is 17: invalid argument; allowed: 0 to 16"},
-		{"RTR", "MaxDestRdAtomic", func(a *ib.QPAttr) { a.MaxDestRdAtomic = -1 }, "is -1: invalid argument; allowed: 0 to 16"},
+		{"RTR", "MaxDestRdAtomic", func(a *ib.QPAttr) { a.MaxDestRdAtomic = 17 },
+			"is 17: invalid argument; allowed: 0 to 16"},
+		{"RTR", "MaxDestRdAtomic", func(a *ib.QPAttr) { a.MaxDestRdAtomic = -1 },
+			"is -1: invalid argument; allowed: 0 to 16"},
 		{"RTR", "MinRNRTimer", func(a *ib.QPAttr) { a.MinRNRTimer = 31 }, ok},
 		{"RTR", "MinRNRTimer", func(a *ib.QPAttr) { a.MinRNRTimer = 32 }, "is 32: invalid argument; allowed: 0 to 31"},
 		{"RTR", "AH", func(a *ib.QPAttr) { a.AH.SGIDIndex = 1 }, "is SGID index 1: invalid argument; allowed: 0 to 0"},
 		{"RTR", "AH", func(a *ib.QPAttr) { a.AH.SGIDIndex = -1 }, "is SGID index -1: invalid argument"},
-		{"RTR", "AH", func(a *ib.QPAttr) { a.AH.DGID = ib.GID{} }, "is DGID 0000:0000:0000:0000:0000:0000:0000:0000: invalid argument; allowed: a unicast"},
+		{"RTR", "AH", func(a *ib.QPAttr) { a.AH.DGID = ib.GID{} },
+			"is DGID 0000:0000:0000:0000:0000:0000:0000:0000: invalid argument; allowed: a unicast"},
 		{"RTR", "AH", func(a *ib.QPAttr) { a.AH.DGID = ib.GID{0: 0xFF, 1: 0x0E, 15: 1} }, "is DGID ff0e:"},
 		{"RTR", "AH", func(a *ib.QPAttr) { a.AH.DGID = ib.GID{10: 0xFF, 11: 0xFF, 12: 224, 15: 1} }, "is DGID 0000:"},
 		{"RTR", "AH", func(a *ib.QPAttr) { a.AH.Port = 0 }, ok},
 		{"RTR", "AH", func(a *ib.QPAttr) { a.AH.Port = 2 }, "is AH port 2: invalid argument; allowed: 1"},
-		{"RTR", "AH", func(a *ib.QPAttr) { a.AH.FlowLabel = 1 << 20 }, "is flow label 0x100000: invalid argument; allowed: 20 bits"},
+		{"RTR", "AH", func(a *ib.QPAttr) { a.AH.FlowLabel = 1 << 20 },
+			"is flow label 0x100000: invalid argument; allowed: 20 bits"},
 		{"RTS", "SQPSN", func(a *ib.QPAttr) { a.SQPSN = 1 << 24 }, "is 0x1000000: invalid argument; allowed: 24 bits"},
 		{"RTS", "MaxRdAtomic", func(a *ib.QPAttr) { a.MaxRdAtomic = 17 }, "is 17: invalid argument; allowed: 0 to 16"},
 		{"RTS", "MaxRdAtomic", func(a *ib.QPAttr) { a.MaxRdAtomic = -1 }, "is -1: invalid argument; allowed: 0 to 16"},
@@ -106,9 +114,11 @@ func TestModifyState(t *testing.T) {
 	}{
 		{ib.RTS, ib.RTR, ib.RTS, ib.ErrState, "State is RTR: wrong state; allowed: from RTS: RESET, ERR, RTS, SQD"},
 		{ib.Reset, ib.RTS, ib.Reset, ib.ErrState, "State is RTS: wrong state; allowed: from RESET: RESET, ERR, INIT"},
-		{ib.RTS, ib.NumQPStates, ib.RTS, ib.ErrInvalid, "State is 7: invalid argument; allowed: RESET, INIT, RTR, RTS, SQD or ERR"},
+		{ib.RTS, ib.NumQPStates, ib.RTS, ib.ErrInvalid, "State is 7: invalid argument; allowed: RESET, INIT, RTR, " +
+			"RTS, SQD or ERR"},
 		{ib.RTS, 255, ib.RTS, ib.ErrInvalid, "State is 255"},
-		{ib.RTS, ib.RTS, ib.RTR, ib.ErrState, "CurState is RTR: wrong state; allowed: RTS, the state that the QP is in"},
+		{ib.RTS, ib.RTS, ib.RTR, ib.ErrState, "CurState is RTR: wrong state; allowed: RTS, the state that the QP is " +
+			"in"},
 	} {
 		h := hostIn(t, c.from)
 		a := goodAttr(peerNum, ourPSN, peerPSN)
@@ -130,7 +140,8 @@ func TestModifyKeepsState(t *testing.T) {
 	a := ib.QPAttr{State: ib.Err, MinRNRTimer: 3, RateLimit: 1000}
 	h.must(h.q.Modify(0, &a, ib.AttrMinRNRTimer|ib.AttrRateLimit))
 	got := h.q.Query()
-	if got.State != ib.RTS || got.CurState != ib.RTS || got.MinRNRTimer != 3 || got.RateLimit != 1000 || got.Timeout != 14 {
+	if got.State != ib.RTS || got.CurState != ib.RTS || got.MinRNRTimer != 3 || got.RateLimit != 1000 ||
+		got.Timeout != 14 {
 		t.Errorf("%+v", got)
 	}
 }

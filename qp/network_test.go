@@ -246,7 +246,8 @@ func TestBadNetworks(t *testing.T) {
 		{"loss=7%", with(func(n *network) { n.drop = 0.07 }), 1, all, 64 << 10, 40, 40 * ms, 300 * ms},
 		{"loss=15%", with(func(n *network) { n.drop = 0.15 }), 1, all, 64 << 10, 40, 400 * ms, 1000 * ms},
 		// 1 Gb/s for 16 QPs, and a buffer of 2 ms: no QP may starve beside the others.
-		{"bottleneck", network{oneWay: ms / 40, rate: 0.125, buffer: 2 * ms}, 16, all, 64 << 10, 10, ackTimeout, 150 * ms},
+		{"bottleneck", network{oneWay: ms / 40, rate: 0.125, buffer: 2 * ms}, 16, all, 64 << 10, 10, ackTimeout,
+			150 * ms},
 	} {
 		for _, op := range c.ops {
 			t.Run(fmt.Sprintf("%s/%v/%d", c.name, op, c.size), func(t *testing.T) {

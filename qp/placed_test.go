@@ -44,7 +44,8 @@ type latePlacement struct {
 }
 
 func newLatePeer(t *testing.T, seed uint64) *latePeer {
-	p := &latePeer{host: newHost(t, ourNum), rng: rand.New(rand.NewPCG(seed, 1)), waiting: map[ib.PSN]int{}, failed: map[ib.PSN]bool{}}
+	p := &latePeer{host: newHost(t, ourNum), rng: rand.New(rand.NewPCG(seed, 1)), waiting: map[ib.PSN]int{},
+		failed: map[ib.PSN]bool{}}
 	p.up(ib.RTS, goodAttr(peerNum, ourPSN, peerPSN))
 	p.q.attr.PathMTU = ib.MTU256
 	inside := false

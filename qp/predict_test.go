@@ -32,7 +32,8 @@ func twins(t *testing.T) [2]*host {
 // told is what a responder answers, and what it has come to.
 func (h *host) told(now ib.Instant) string {
 	r := &h.q.resp
-	return fmt.Sprintf("%s epsn %v msn %v acked %v quiet %v, %v", h.answers(now), r.epsn, r.msn, r.acked, r.quiet, h.q.State())
+	return fmt.Sprintf("%s epsn %v msn %v acked %v quiet %v, %v", h.answers(now), r.epsn, r.msn, r.acked, r.quiet,
+		h.q.State())
 }
 
 // TestForeseenRequests: a responder that foresees does just what one does that looks
@@ -68,7 +69,8 @@ func TestForeseenRequests(t *testing.T) {
 				got[k] = h.told(now)
 			}
 			if got[0] != got[1] || !bytes.Equal(short.mem[:1<<17], long.mem[:1<<17]) {
-				t.Fatalf("seed %d, packet %d, %v PSN %v: %s\nlooked at anew: %s", seed, i, p.Opcode, p.PSN, got[0], got[1])
+				t.Fatalf("seed %d, packet %d, %v PSN %v: %s\nlooked at anew: %s", seed, i, p.Opcode, p.PSN, got[0],
+					got[1])
 			}
 		}
 	}
@@ -122,7 +124,8 @@ func TestForeseenTrain(t *testing.T) {
 			a.q.cfg.Trains = true
 			var all []TxPacket
 			for _, n := range []int{100, 5 * 1024, 1024, 70*1024 + 3, 8, 20_000} {
-				a.post(&ib.SendWR{Opcode: ib.WRWrite, SGL: []ib.SGE{a.sge(n, n)}, RemoteAddr: memAddr, RKey: b.region.Key()})
+				a.post(&ib.SendWR{Opcode: ib.WRWrite, SGL: []ib.SGE{a.sge(n, n)}, RemoteAddr: memAddr,
+					RKey: b.region.Key()})
 			}
 			for now := ib.Instant(0); len(all) < 114 && now < 1000; now++ {
 				out := a.emit(now, size)
@@ -149,11 +152,14 @@ func TestForeseenTrain(t *testing.T) {
 			if unasked >= askMost {
 				t.Fatalf("batches of %d: packet %d, and none has asked for an ACK since %d", batch, i, unasked)
 			}
-			if inTrain && (p.AckReq || p.Train != got[0][i-1].Train-1 || p.PSN != got[0][i-1].PSN.Add(1) || p.Len != got[0][i-1].Len) {
+			if inTrain && (p.AckReq || p.Train != got[0][i-1].Train-1 || p.PSN != got[0][i-1].PSN.Add(1) ||
+				p.Len != got[0][i-1].Len) {
 				t.Errorf("packet %d is not like the one before: %+v", i, p.BTH)
 			}
-			if p.PSN != want.PSN || p.Opcode != want.Opcode || p.RETH != want.RETH || !bytes.Equal(data(t, p), data(t, want)) {
-				t.Errorf("batches of %d, packet %d: %+v %+v, one by one %+v %+v", batch, i, p.BTH, p.RETH, want.BTH, want.RETH)
+			if p.PSN != want.PSN || p.Opcode != want.Opcode || p.RETH != want.RETH ||
+				!bytes.Equal(data(t, p), data(t, want)) {
+				t.Errorf("batches of %d, packet %d: %+v %+v, one by one %+v %+v", batch, i, p.BTH, p.RETH, want.BTH,
+					want.RETH)
 			}
 		}
 		if most := len(got[0]) * (batch - 1) / batch; alike < most/2 {
@@ -198,8 +204,10 @@ func TestForeseenFrames(t *testing.T) {
 			taken += n
 			whole.placeAll(now)
 			single.placeAll(now)
-			if got, want := whole.told(now), single.told(now); got != want || !bytes.Equal(whole.mem[:1<<17], single.mem[:1<<17]) {
-				t.Fatalf("seed %d, run %d of %d %v, %d taken: %s\none by one: %s", seed, i, len(frames)/size, p.Opcode, n, got, want)
+			if got, want := whole.told(now), single.told(now); got != want ||
+				!bytes.Equal(whole.mem[:1<<17], single.mem[:1<<17]) {
+				t.Fatalf("seed %d, run %d of %d %v, %d taken: %s\none by one: %s", seed, i, len(frames)/size, p.Opcode,
+					n, got, want)
 			}
 		}
 	}
@@ -232,8 +240,10 @@ func TestLateFrames(t *testing.T) {
 			a, b := whole.placeAll(now)
 			single.placeAll(now)
 			placements, packets = placements+a, packets+b
-			if got, want := whole.told(now), single.told(now); got != want || !bytes.Equal(whole.slow.B, single.slow.B) {
-				t.Fatalf("seed %d, run %d of %d, %d taken, memory of %d bytes: %s\none by one: %s", seed, i, len(frames)/size, n, end, got, want)
+			if got, want := whole.told(now), single.told(now); got != want ||
+				!bytes.Equal(whole.slow.B, single.slow.B) {
+				t.Fatalf("seed %d, run %d of %d, %d taken, memory of %d bytes: %s\none by one: %s", seed, i,
+					len(frames)/size, n, end, got, want)
 			}
 		}
 	}

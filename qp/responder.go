@@ -497,7 +497,8 @@ func (r *responder) readRequest(now ib.Instant, p *wire.Packet) {
 	}
 	mtu := int(r.q.attr.PathMTU)
 	n := max(1, (int(p.RETH.Len)+mtu-1)/mtu)
-	res := r.remember(resource{kind: resRead, first: p.PSN, npsn: int32(n), a: p.RETH.VA, b: number(uint64(p.RETH.RKey)), span: span})
+	res := r.remember(resource{kind: resRead, first: p.PSN, npsn: int32(n), a: p.RETH.VA,
+		b: number(uint64(p.RETH.RKey)), span: span})
 	r.epsn = p.PSN.Add(n)
 	r.commit(now, commit{kind: commitRead, res: res, psn: r.epsn.Add(-1), messages: 1}, 0)
 }

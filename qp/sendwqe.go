@@ -182,18 +182,24 @@ func (s *segments) at(isFirst, isLast bool) wire.Op {
 
 // sendOps is the same for all services; services says which of them each has.
 var sendOps = [256]sendOp{
-	ib.WRSend:        push(ib.WCSend, true, wire.OpSendFirst, wire.OpSendMiddle, wire.OpSendLast, wire.OpSendOnly),
-	ib.WRSendImm:     push(ib.WCSend, true, wire.OpSendFirst, wire.OpSendMiddle, wire.OpSendLastImm, wire.OpSendOnlyImm),
-	ib.WRSendInv:     push(ib.WCSend, true, wire.OpSendFirst, wire.OpSendMiddle, wire.OpSendLastInv, wire.OpSendOnlyInv),
-	ib.WRWrite:       push(ib.WCWrite, false, wire.OpWriteFirst, wire.OpWriteMiddle, wire.OpWriteLast, wire.OpWriteOnly),
-	ib.WRWriteImm:    push(ib.WCWrite, true, wire.OpWriteFirst, wire.OpWriteMiddle, wire.OpWriteLastImm, wire.OpWriteOnlyImm),
-	ib.WRRead:        {kind: kindRead, answered: true, segments: segments{only: wire.OpReadRequest}, wc: ib.WCRead},
-	ib.WRCompareSwap: {kind: kindAtomic, answered: true, segments: segments{only: wire.OpCompareSwap}, wc: ib.WCCompareSwap},
-	ib.WRFetchAdd:    {kind: kindAtomic, answered: true, segments: segments{only: wire.OpFetchAdd}, wc: ib.WCFetchAdd},
-	ib.WRAtomicWrite: {kind: kindAtomicWrite, answered: true, segments: segments{only: wire.OpAtomicWrite}, wc: ib.WCAtomicWrite},
-	ib.WRFlush:       {kind: kindFlush, answered: true, segments: segments{only: wire.OpFlush}, wc: ib.WCFlush},
-	ib.WRLocalInv:    {kind: kindLocal, wc: ib.WCLocalInv},
-	ib.WRBindMW:      {kind: kindLocal, wc: ib.WCBindMW},
+	ib.WRSend: push(ib.WCSend, true, wire.OpSendFirst, wire.OpSendMiddle, wire.OpSendLast, wire.OpSendOnly),
+	ib.WRSendImm: push(ib.WCSend, true, wire.OpSendFirst, wire.OpSendMiddle, wire.OpSendLastImm,
+		wire.OpSendOnlyImm),
+	ib.WRSendInv: push(ib.WCSend, true, wire.OpSendFirst, wire.OpSendMiddle, wire.OpSendLastInv,
+		wire.OpSendOnlyInv),
+	ib.WRWrite: push(ib.WCWrite, false, wire.OpWriteFirst, wire.OpWriteMiddle, wire.OpWriteLast,
+		wire.OpWriteOnly),
+	ib.WRWriteImm: push(ib.WCWrite, true, wire.OpWriteFirst, wire.OpWriteMiddle, wire.OpWriteLastImm,
+		wire.OpWriteOnlyImm),
+	ib.WRRead: {kind: kindRead, answered: true, segments: segments{only: wire.OpReadRequest}, wc: ib.WCRead},
+	ib.WRCompareSwap: {kind: kindAtomic, answered: true, segments: segments{only: wire.OpCompareSwap},
+		wc: ib.WCCompareSwap},
+	ib.WRFetchAdd: {kind: kindAtomic, answered: true, segments: segments{only: wire.OpFetchAdd}, wc: ib.WCFetchAdd},
+	ib.WRAtomicWrite: {kind: kindAtomicWrite, answered: true, segments: segments{only: wire.OpAtomicWrite},
+		wc: ib.WCAtomicWrite},
+	ib.WRFlush:    {kind: kindFlush, answered: true, segments: segments{only: wire.OpFlush}, wc: ib.WCFlush},
+	ib.WRLocalInv: {kind: kindLocal, wc: ib.WCLocalInv},
+	ib.WRBindMW:   {kind: kindLocal, wc: ib.WCBindMW},
 }
 
 func push(wc ib.WCOpcode, recv bool, first, middle, last, only wire.Op) sendOp {

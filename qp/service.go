@@ -35,7 +35,8 @@ func ops(list ...ib.WROpcode) opSet {
 var (
 	datagramOps  = ops(ib.WRSend, ib.WRSendImm)
 	connectedOps = datagramOps | ops(ib.WRWrite, ib.WRWriteImm, ib.WRBindMW, ib.WRLocalInv)
-	reliableOps  = connectedOps | ops(ib.WRSendInv, ib.WRRead, ib.WRCompareSwap, ib.WRFetchAdd, ib.WRFlush, ib.WRAtomicWrite)
+	reliableOps  = connectedOps | ops(ib.WRSendInv, ib.WRRead, ib.WRCompareSwap, ib.WRFetchAdd, ib.WRFlush,
+		ib.WRAtomicWrite)
 )
 
 // services is indexed by ib.QPType.
@@ -44,8 +45,10 @@ var services = [...]service{
 		wire: wire.RC, transitions: &transitionsRC, sends: true, receives: true, reliable: true, ops: reliableOps},
 	ib.UC: {takes: "SEND, RDMA WRITE, LOCAL INVALIDATE and BIND MW",
 		wire: wire.UC, transitions: &transitionsUC, sends: true, receives: true, ops: connectedOps},
-	ib.UD:  {takes: "SEND", wire: wire.UD, transitions: &transitionsUD, sends: true, receives: true, datagram: true, ops: datagramOps},
-	ib.GSI: {takes: "SEND", wire: wire.UD, transitions: &transitionsGSI, sends: true, receives: true, datagram: true, ops: datagramOps},
+	ib.UD: {takes: "SEND", wire: wire.UD, transitions: &transitionsUD, sends: true, receives: true, datagram: true,
+		ops: datagramOps},
+	ib.GSI: {takes: "SEND", wire: wire.UD, transitions: &transitionsGSI, sends: true, receives: true, datagram: true,
+		ops: datagramOps},
 	ib.XRCINI: {takes: "SEND, RDMA WRITE, RDMA READ, atomics, FLUSH, LOCAL INVALIDATE and BIND MW",
 		wire: wire.XRC, transitions: &transitionsXRCINI, sends: true, reliable: true, xrc: true, ops: reliableOps},
 	ib.XRCTGT: {takes: "nothing: targets only answer",

@@ -21,13 +21,15 @@ func TestServices(t *testing.T) {
 		reliable, datagram, sends bool
 	}{
 		{ib.RC, wire.RC, all, true, false, true},
-		{ib.UC, wire.UC, []ib.WROpcode{ib.WRSend, ib.WRSendImm, ib.WRWrite, ib.WRWriteImm, ib.WRLocalInv, ib.WRBindMW}, false, false, true},
+		{ib.UC, wire.UC, []ib.WROpcode{ib.WRSend, ib.WRSendImm, ib.WRWrite, ib.WRWriteImm, ib.WRLocalInv, ib.WRBindMW},
+			false, false, true},
 		{ib.UD, wire.UD, []ib.WROpcode{ib.WRSend, ib.WRSendImm}, false, true, true},
 		{ib.GSI, wire.UD, []ib.WROpcode{ib.WRSend, ib.WRSendImm}, false, true, true},
 		{ib.XRCINI, wire.XRC, all, true, false, true},
 		{ib.XRCTGT, wire.XRC, nil, true, false, false},
 	} {
-		if !Known(c.typ) || WireService(c.typ) != c.wire || Reliable(c.typ) != c.reliable || Datagram(c.typ) != c.datagram || Sends(c.typ) != c.sends {
+		if !Known(c.typ) || WireService(c.typ) != c.wire || Reliable(c.typ) != c.reliable ||
+			Datagram(c.typ) != c.datagram || Sends(c.typ) != c.sends {
 			t.Errorf("%v: known %v, %v, reliable %v, datagrams %v, sends %v", c.typ, Known(c.typ), WireService(c.typ),
 				Reliable(c.typ), Datagram(c.typ), Sends(c.typ))
 		}

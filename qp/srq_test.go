@@ -143,7 +143,8 @@ func TestSRQDomain(t *testing.T) {
 		h.handle(0, h.sendOnly(peerPSN))
 		h.handle(0, h.sendOnly(peerPSN+1))
 		got := h.outcome(nil)
-		if want := "recv 1 success, recv 2 local protection error"; !strings.Contains(got, want) || h.q.State() != ib.Err {
+		if want := "recv 1 success, recv 2 local protection error"; !strings.Contains(got, want) ||
+			h.q.State() != ib.Err {
 			t.Errorf("%v: %q, want %q; the QP is in %v", typ, got, want, h.q.State())
 		}
 	}

@@ -27,7 +27,8 @@ func TestReadTable(t *testing.T) {
 		psn  ib.PSN
 		slot int // -1: none
 	}{
-		{ib.PSNMask - 2, -1}, {ib.PSNMask - 1, 0}, {ib.PSNMask, 0}, {0, 1}, {2, 1}, {3, 2}, {6, 2}, {7, -1}, {1 << 23, -1},
+		{ib.PSNMask - 2, -1}, {ib.PSNMask - 1, 0}, {ib.PSNMask, 0}, {0, 1}, {2, 1}, {3, 2}, {6, 2}, {7, -1},
+		{1 << 23, -1},
 	} {
 		rd := rt.find(c.psn)
 		if (rd == nil) != (c.slot < 0) || rd != nil && rd.slot != uint32(c.slot) {
@@ -54,7 +55,8 @@ func TestReadTable(t *testing.T) {
 
 // read returns a resource of a READ of n packets.
 func read(psn ib.PSN, n int) resource {
-	return resource{kind: resRead, first: psn, npsn: int32(n), span: [1]mr.Span{{Len: uint32(n) * 1024}}, a: 0x1000, b: number(7)}
+	return resource{kind: resRead, first: psn, npsn: int32(n), span: [1]mr.Span{{Len: uint32(n) * 1024}}, a: 0x1000,
+		b: number(7)}
 }
 
 // TestResourcesInOrder: responses are due in PSN order, and what is not ready

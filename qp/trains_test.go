@@ -76,7 +76,8 @@ func newTrainPair(t *testing.T, seed uint64) *trainPair {
 		if op == ib.WRSend && rng.IntN(20) > 0 { // or the receive comes too late
 			b.postRecv(&ib.RecvWR{ID: uint64(i), SGL: []ib.SGE{b.sge(i<<16, split), b.sge(i<<16+split, size-split)}})
 		}
-		a.post(&ib.SendWR{ID: uint64(i), Opcode: op, Flags: ib.SendSignaled, SGL: sgl, RemoteAddr: memAddr + uint64(i<<16), RKey: b.region.Key()})
+		a.post(&ib.SendWR{ID: uint64(i), Opcode: op, Flags: ib.SendSignaled, SGL: sgl, RemoteAddr: memAddr +
+			uint64(i<<16), RKey: b.region.Key()})
 	}
 	return x
 }
@@ -119,7 +120,8 @@ func (x *trainPair) deliver(txs []TxPacket, to *host, rng *rand.Rand) (list stri
 		p.Payload = data(x.t, &txs[i])
 		list += fmt.Sprintf("%v %v ack %v, %d bytes\n", p.Opcode, p.PSN, p.AckReq, len(p.Payload))
 		if rng.IntN(60) > 0 {
-			frames = append(frames, append(append(p.AppendHeaders(nil), p.Payload...), make([]byte, int(p.PadCnt)+wire.ICRCLen)...))
+			frames = append(frames, append(append(p.AppendHeaders(nil), p.Payload...),
+				make([]byte, int(p.PadCnt)+wire.ICRCLen)...))
 		}
 	}
 	for i := 0; i < len(frames); i++ {
@@ -160,7 +162,8 @@ func TestTrainsTooLong(t *testing.T) {
 			h.up(ib.RTS, goodAttr(peerNum, ourPSN, peerPSN))
 			psn := peerPSN
 			if c.first == wire.RCReadRespFirst {
-				h.post(&ib.SendWR{ID: 1, Opcode: ib.WRRead, SGL: []ib.SGE{h.sge(mtu, room*mtu)}, RemoteAddr: memAddr, RKey: 1})
+				h.post(&ib.SendWR{ID: 1, Opcode: ib.WRRead, SGL: []ib.SGE{h.sge(mtu, room*mtu)}, RemoteAddr: memAddr,
+					RKey: 1})
 				psn = h.emit(0, 8)[0].PSN
 			} else {
 				h.postRecv(&ib.RecvWR{ID: 1, SGL: []ib.SGE{h.sge(mtu, room*mtu)}})
@@ -181,7 +184,8 @@ func TestTrainsTooLong(t *testing.T) {
 				}
 			}
 			var wcs [4]ib.WC
-			got[way] = fmt.Sprintf("%v, %+v, %v, %x", h.answers(1), wcs[:h.sendCQ.Poll(wcs[:])], h.q.State(), h.mem[:(sent+2)*mtu])
+			got[way] = fmt.Sprintf("%v, %+v, %v, %x", h.answers(1), wcs[:h.sendCQ.Poll(wcs[:])], h.q.State(),
+				h.mem[:(sent+2)*mtu])
 		}
 		if got[0] != got[1] {
 			t.Errorf("%s: %.300s\none by one: %.300s", c.name, got[0], got[1])

@@ -42,7 +42,8 @@ func (m *windowModel) first() (ib.PSN, bool) {
 // wrap of the PSN and of the bitmap.
 func TestWindowIsASet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		start := rapid.SampledFrom([]ib.PSN{0, 1, 63, 64, 2047, 2048, 1 << 23, ib.PSNMask - 70, ib.PSNMask}).Draw(t, "start")
+		start := rapid.SampledFrom([]ib.PSN{0, 1, 63, 64, 2047, 2048, 1 << 23, ib.PSNMask - 70, ib.PSNMask}).Draw(t,
+			"start")
 		var w window
 		w.start(start)
 		m := &windowModel{una: start, nxt: start, need: map[ib.PSN]bool{}}
@@ -82,7 +83,8 @@ func TestWindowIsASet(t *testing.T) {
 				psn, ok := w.firstNeeded()
 				wantPSN, wantOK := m.first()
 				if psn != wantPSN || ok != wantOK {
-					t.Fatalf("first needed is %d %v, want %d %v (una %d, nxt %d)", psn, ok, wantPSN, wantOK, w.una, w.nxt)
+					t.Fatalf("first needed is %d %v, want %d %v (una %d, nxt %d)", psn, ok, wantPSN, wantOK, w.una,
+						w.nxt)
 				}
 				if w.inFlight()+w.room() != windowSize || w.holds(w.nxt) || w.holds(w.una.Add(-1)) {
 					t.Fatalf("%d in flight, room for %d, holds its ends", w.inFlight(), w.room())

@@ -172,7 +172,8 @@ func checkSource(op string, ah *ib.AHAttr, t gidTable) error {
 		return nil
 	}
 	return ib.Refuse(op, "AH", "DGID "+ah.DGID.Addr().String(),
-		fmt.Sprintf("an address of the family of local GID %d, %v; choose another SGIDIndex", i, row.gid.Addr()), ib.ErrInvalid)
+		fmt.Sprintf("an address of the family of local GID %d, %v; choose another SGIDIndex", i, row.gid.Addr()),
+		ib.ErrInvalid)
 }
 
 // defaultHops is the hop limit of Linux routes.
@@ -192,5 +193,6 @@ func (t gidTable) path(a *ib.AHAttr) link.Run {
 	if hops == 0 {
 		hops = defaultHops
 	}
-	return link.Run{Src: t[a.SGIDIndex].gid, Dst: a.DGID, TrafficClass: a.TrafficClass, HopLimit: hops, FlowLabel: a.FlowLabel}
+	return link.Run{Src: t[a.SGIDIndex].gid, Dst: a.DGID, TrafficClass: a.TrafficClass, HopLimit: hops,
+		FlowLabel: a.FlowLabel}
 }

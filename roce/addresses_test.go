@@ -57,7 +57,8 @@ func wantChanges(t *testing.T, dev ib.Device, want int) {
 // TestGIDIndexes: rows keep their index; an address that comes back takes its own if
 // that is free.
 func TestGIDIndexes(t *testing.T) {
-	h := openHost(t, mem.NewNetwork().Open([]ib.GID{gid(1), gid(2), gid(3)}, mem.Options{}), roce.Options{Manual: true, Seed: 1}, 64)
+	h := openHost(t, mem.NewNetwork().Open([]ib.GID{gid(1), gid(2), gid(3)}, mem.Options{}),
+		roce.Options{Manual: true, Seed: 1}, 64)
 	for _, step := range []struct {
 		what string
 		set  []ib.GID
@@ -68,9 +69,12 @@ func TestGIDIndexes(t *testing.T) {
 		{"the same", []ib.GID{gid(3), gid(2), gid(1)}, map[int]ib.GID{0: gid(1), 1: gid(2), 2: gid(3)}, 0, 3},
 		{"two go", []ib.GID{gid(3)}, map[int]ib.GID{2: gid(3)}, 2, 3},
 		{"the later one is back", []ib.GID{gid(3), gid(2)}, map[int]ib.GID{1: gid(2), 2: gid(3)}, 1, 3},
-		{"a new one takes the first empty row", []ib.GID{gid(3), gid(2), gid(9)}, map[int]ib.GID{0: gid(9), 1: gid(2), 2: gid(3)}, 1, 3},
-		{"whose row is taken gets another", []ib.GID{gid(1), gid(3), gid(2), gid(9)}, map[int]ib.GID{0: gid(9), 1: gid(2), 2: gid(3), 3: gid(1)}, 1, 4},
-		{"one for another", []ib.GID{gid(1), gid(3), gid(7), gid(9)}, map[int]ib.GID{0: gid(9), 1: gid(7), 2: gid(3), 3: gid(1)}, 2, 4},
+		{"a new one takes the first empty row", []ib.GID{gid(3), gid(2), gid(9)},
+			map[int]ib.GID{0: gid(9), 1: gid(2), 2: gid(3)}, 1, 3},
+		{"whose row is taken gets another", []ib.GID{gid(1), gid(3), gid(2), gid(9)},
+			map[int]ib.GID{0: gid(9), 1: gid(2), 2: gid(3), 3: gid(1)}, 1, 4},
+		{"one for another", []ib.GID{gid(1), gid(3), gid(7), gid(9)},
+			map[int]ib.GID{0: gid(9), 1: gid(7), 2: gid(3), 3: gid(1)}, 2, 4},
 		{"none", nil, map[int]ib.GID{}, 4, 4},
 		{"back in another order", []ib.GID{gid(1), gid(9)}, map[int]ib.GID{0: gid(9), 3: gid(1)}, 2, 4},
 	} {
@@ -166,7 +170,8 @@ func TestEmptyRow(t *testing.T) {
 	for what, err := range map[string]error{
 		"create AH": created,
 		"modify AH": ah.(*roce.AH).Modify(ib.AHAttr{DGID: gidB}),
-		"modify QP": w.a.qp.Modify(toRTR, ib.AttrState|ib.AttrAV|ib.AttrPathMTU|ib.AttrDestQPN|ib.AttrRQPSN|ib.AttrMaxDestRdAtomic|ib.AttrMinRNRTimer),
+		"modify QP": w.a.qp.Modify(toRTR, ib.AttrState|ib.AttrAV|ib.AttrPathMTU|ib.AttrDestQPN|ib.AttrRQPSN|
+			ib.AttrMaxDestRdAtomic|ib.AttrMinRNRTimer),
 	} {
 		var refused *ib.AttrError
 		if !errors.As(err, &refused) || !errors.Is(err, ib.ErrInvalid) || refused.Attr != "AH" {
@@ -198,7 +203,8 @@ func TestAddressGone(t *testing.T) {
 				if err := dev.SetAddresses(nil); err != nil {
 					t.Fatal(err)
 				}
-				w.send(w.a, ib.SendWR{ID: 1, Opcode: ib.WRWrite, SGL: w.a.sge(0, 1<<16), RemoteAddr: w.b.mr.Addr(), RKey: w.b.mr.RKey()})
+				w.send(w.a, ib.SendWR{ID: 1, Opcode: ib.WRWrite, SGL: w.a.sge(0, 1<<16), RemoteAddr: w.b.mr.Addr(),
+					RKey: w.b.mr.RKey()})
 				for range 3 { // timeouts
 					w.advance()
 				}
@@ -230,14 +236,17 @@ func TestMTUChange(t *testing.T) {
 	for _, tt := range []struct {
 		bytes int
 		want  ib.MTU
-	}{{1500, ib.MTU1024}, {576, ib.MTU256}, {68, ib.MTU256}, {0, ib.MTU256}, {2200, ib.MTU2048}, {9000, ib.MTU4096}, {1104, ib.MTU1024}, {1103, ib.MTU512}} {
+	}{{1500, ib.MTU1024}, {576, ib.MTU256}, {68, ib.MTU256}, {0, ib.MTU256}, {2200, ib.MTU2048}, {9000, ib.MTU4096},
+		{1104, ib.MTU1024}, {1103, ib.MTU512}} {
 		w.a.dev.SetMTU(tt.bytes)
 		if p, err := w.a.dev.QueryPort(1); err != nil || p.ActiveMTU != tt.want || p.MaxMTU != ib.MTU4096 {
-			t.Errorf("interface MTU %d: active MTU %d of %d, %v; want %d", tt.bytes, p.ActiveMTU, p.MaxMTU, err, tt.want)
+			t.Errorf("interface MTU %d: active MTU %d of %d, %v; want %d", tt.bytes, p.ActiveMTU, p.MaxMTU, err,
+				tt.want)
 		}
 	}
 	wantChanges(t, w.a.dev, 0)
-	w.send(w.a, ib.SendWR{ID: 1, Opcode: ib.WRWrite, SGL: w.a.sge(0, 1<<14), RemoteAddr: w.b.mr.Addr(), RKey: w.b.mr.RKey()})
+	w.send(w.a, ib.SendWR{ID: 1, Opcode: ib.WRWrite, SGL: w.a.sge(0, 1<<14), RemoteAddr: w.b.mr.Addr(),
+		RKey: w.b.mr.RKey()})
 	w.wantDone(w.a, 1)
 	if a, err := connected.Query(); err != nil || a.PathMTU != ib.MTU2048 {
 		t.Errorf("a connected QP has path MTU %d, %v; want 2048", a.PathMTU, err)
@@ -245,7 +254,8 @@ func TestMTUChange(t *testing.T) {
 	w.makeQP(w.a)
 	w.modify(w.a.qp, ib.QPAttr{State: ib.Init, Port: 1}, ib.AttrState|ib.AttrPKeyIndex|ib.AttrPort|ib.AttrAccess)
 	attr := ib.QPAttr{State: ib.RTR, AH: ib.AHAttr{DGID: gidB}, PathMTU: ib.MTU1024, DestQPN: 9}
-	const mask = ib.AttrState | ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer
+	const mask = ib.AttrState | ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic |
+		ib.AttrMinRNRTimer
 	if err := w.a.qp.Modify(attr, mask); !errors.Is(err, ib.ErrInvalid) {
 		t.Errorf("path MTU 1024 on a port with 512: %v, want ErrInvalid", err)
 	}
@@ -278,7 +288,8 @@ func TestNewAddressOverUDP(t *testing.T) {
 		w.makeQP(w.b)
 		w.bringUp(w.a, w.b.gid(), w.b.qp.Num(), ib.MTU1024, func(a *ib.QPAttr) { a.AH.SGIDIndex = 1 })
 		w.bringUp(w.b, spare, w.a.qp.Num(), ib.MTU1024, nil)
-		write := ib.SendWR{ID: 1, Opcode: ib.WRWrite, SGL: w.a.sge(0, 1<<16), RemoteAddr: w.b.mr.Addr(), RKey: w.b.mr.RKey()}
+		write := ib.SendWR{ID: 1, Opcode: ib.WRWrite, SGL: w.a.sge(0, 1<<16), RemoteAddr: w.b.mr.Addr(),
+			RKey: w.b.mr.RKey()}
 		for round := range 3 {
 			clear(w.b.buf)
 			w.send(w.a, write)

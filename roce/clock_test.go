@@ -30,7 +30,8 @@ func TestTimeGoesOn(t *testing.T) {
 					t.Error(err)
 				}
 				// An input that completes nothing, with the time of the verb.
-				if err := w.b.qp.Modify(ib.QPAttr{State: ib.RTS, MinRNRTimer: 12}, ib.AttrState|ib.AttrMinRNRTimer); err != nil {
+				if err := w.b.qp.Modify(ib.QPAttr{State: ib.RTS, MinRNRTimer: 12},
+					ib.AttrState|ib.AttrMinRNRTimer); err != nil {
 					t.Error(err)
 				}
 			case <-stop:
@@ -46,7 +47,8 @@ func TestTimeGoesOn(t *testing.T) {
 			t.Fatalf("%d of %d requests in a minute", done, rounds*depth)
 		}
 		for ; posted < rounds*depth && posted-done < depth; posted++ {
-			wr := ib.SendWR{Opcode: ib.WRWrite, Flags: ib.SendSignaled, SGL: w.a.sge(0, size), RemoteAddr: w.a.mr.Addr() + size, RKey: w.a.mr.RKey()}
+			wr := ib.SendWR{Opcode: ib.WRWrite, Flags: ib.SendSignaled, SGL: w.a.sge(0, size),
+				RemoteAddr: w.a.mr.Addr() + size, RKey: w.a.mr.RKey()}
 			q := w.a.qp
 			if posted%4 == 0 {
 				q, wr.SGL[0].Length = uc, 8

@@ -52,7 +52,8 @@ func TestLastACK(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			network := mem.NewNetwork()
 			open := func(gid ib.GID) *host {
-				return openHost(t, wrap.Seal(network.Open([]ib.GID{gid}, mem.Options{})), roce.Options{Manual: true, Seed: 1, AckDelay: time.Hour}, 4096)
+				return openHost(t, wrap.Seal(network.Open([]ib.GID{gid}, mem.Options{})),
+					roce.Options{Manual: true, Seed: 1, AckDelay: time.Hour}, 4096)
 			}
 			w := &world{t: t, a: open(gidA), b: open(gidB)}
 			w.connect(ib.MTU1024, nil)

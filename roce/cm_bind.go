@@ -103,7 +103,8 @@ func (id *CMID) bindPort(op string) error {
 			return nil
 		}
 	}
-	taken := fmt.Sprintf("0, and all %d ports from %d on are taken in port space %v", ports, firstDynamicPort, id.init.Space)
+	taken := fmt.Sprintf("0, and all %d ports from %d on are taken in port space %v", ports, firstDynamicPort,
+		id.init.Space)
 	return ib.Refuse(op, "port", taken, "0 when one is free; close IDs first", ib.ErrLimit)
 }
 
@@ -135,7 +136,8 @@ func (p *cmPort) checkBind(op string, id *CMID, key uint64, reuse bool) error {
 		if space, port, ok := wire.SplitServiceID(key); ok {
 			value = fmt.Sprintf("%d of port space %v (service ID %#x)", port, space, key)
 		}
-		allowed := fmt.Sprintf("one that nobody has at %v; %v has it. Choose another port or address, 0 for a free one, or end the other",
+		allowed := fmt.Sprintf("one that nobody has at %v; %v has it. Choose another port or address, 0 for a free "+
+			"one, or end the other",
 			id.local.Addr(), other.local.Addr())
 		return ib.Refuse(op, "port", value, allowed, ib.ErrAddrInUse)
 	}

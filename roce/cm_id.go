@@ -98,7 +98,8 @@ func completeCMID(op string, init *ib.CMIDInit) error {
 		return ib.Refuse(op, "Space", init.Space, "TCP, UDP, IB, IPoIB", ib.ErrInvalid)
 	case init.ServiceID>>24 == prefixIP && !port:
 		return ib.Refuse(op, "ServiceID", fmt.Sprintf("%#x", init.ServiceID),
-			"one outside the services of IP protocols, which name their sender in the private data; or a port of Space", ib.ErrInvalid)
+			"one outside the services of IP protocols, which name their sender in the private data; or a port of Space",
+			ib.ErrInvalid)
 	}
 	return nil
 }

@@ -56,7 +56,8 @@ func TestCMModel(t *testing.T) {
 			return
 		}
 	}
-	for _, e := range []ib.CMEventType{ib.CMConnectRequest, ib.CMConnectResponse, ib.CMEstablished, ib.CMRejected, ib.CMUnreachable,
+	for _, e := range []ib.CMEventType{ib.CMConnectRequest, ib.CMConnectResponse, ib.CMEstablished, ib.CMRejected,
+		ib.CMUnreachable,
 		ib.CMDisconnected, ib.CMTimewaitExit} {
 		if came[e] < *cmSeeds {
 			t.Errorf("%d times %v: that is hardly a test", came[e], e)
@@ -68,13 +69,15 @@ func newCMModel(t *testing.T, seed uint64, came map[ib.CMEventType]int) *cmModel
 	rng := rand.New(rand.NewPCG(seed, 3))
 	bad := wrap.FaultConfig{MaxDelay: time.Duration(1 + rng.Int64N(int64(300*time.Millisecond)))}
 	if rng.IntN(5) != 0 {
-		bad.Drop, bad.Duplicate, bad.Reorder, bad.Delay = rng.Float64()*0.3, rng.Float64()*0.2, rng.Float64()*0.2, rng.Float64()*0.5
+		bad.Drop, bad.Duplicate, bad.Reorder, bad.Delay = rng.Float64()*0.3, rng.Float64()*0.2, rng.Float64()*0.2,
+			rng.Float64()*0.5
 	}
 	above := func(l link.Link) link.Link {
 		bad.Seed++
 		return wrap.Fault(l, bad)
 	}
-	m := &cmModel{world: newWorld(t, seed, 64, stack{above: above, below: same}), seed: seed, rng: rng, last: map[ib.CMID]ib.CMEventType{}, came: came}
+	m := &cmModel{world: newWorld(t, seed, 64, stack{above: above, below: same}), seed: seed, rng: rng,
+		last: map[ib.CMID]ib.CMEventType{}, came: came}
 	for i, h := range []*host{m.a, m.b, m.a, m.b} { // two owners on each
 		c := m.newCM(h)
 		m.ends = append(m.ends, c)

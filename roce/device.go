@@ -106,7 +106,8 @@ func OpenShards(links []link.Link, opts Options) (*Device, error) {
 	variants := newRand(opts.Seed, streamVariants) // the table's, which calls under its lock
 	d.mem = newTable(maxMRs+maxMWs, func() ib.Key { return ib.Key(indices.Next())<<8 | ib.Key(variants.Uint32()&0xFF) })
 	var err error
-	d.engine, err = engine.New(links, engine.Options{Rand: rng, Spin: opts.Spin, Manual: opts.Manual, OnOffloadOff: opts.OnOffloadOff,
+	d.engine, err = engine.New(links, engine.Options{Rand: rng, Spin: opts.Spin, Manual: opts.Manual,
+		OnOffloadOff:  opts.OnOffloadOff,
 		PinSourcePort: opts.PinSourcePort,
 		Limits:        qp.Limits{GIDs: len(caps.Local), MTU: mtu, MaxRdAtomic: maxRdAtomic}}, owner{d})
 	if err != nil {
@@ -143,14 +144,16 @@ func (d *Device) Deadline() ib.Instant { return d.engine.Deadline() }
 // Attr describes the device.
 func (d *Device) Attr() ib.DeviceAttr {
 	return ib.DeviceAttr{
-		Name: d.opts.Name, FirmwareVersion: "goroce", NodeGUID: d.guid, SysImageGUID: d.guid, VendorID: 0xFFFFFF, Ports: 1,
+		Name: d.opts.Name, FirmwareVersion: "goroce", NodeGUID: d.guid, SysImageGUID: d.guid, VendorID: 0xFFFFFF,
+		Ports: 1,
 		Caps: ib.CapMemWindow | ib.CapMemWindow2B | ib.CapXRC | ib.CapLocalInv | ib.CapAtomicWrite | ib.CapFlushGlobal |
 			ib.CapMulticast | ib.CapRereg | ib.CapTimestamp | ib.CapCM,
 		Atomic: ib.AtomicHCA,
 		MaxQP:  maxQPs, MaxQPWR: maxQPWR, MaxSGE: maxSGE, MaxInline: maxInline, MaxCQ: maxCQs, MaxCQE: maxCQE,
 		MaxMR: maxMRs, MaxMRSize: mr.MaxLen, MaxMW: maxMWs, MaxPD: maxPDs, MaxAH: maxAHs,
 		MaxSRQ: maxSRQs, MaxSRQWR: maxQPWR, MaxSRQSGE: maxSGE, MaxXRCD: maxXRCDs,
-		MaxMcastGroup: maxMcastGroups, MaxMcastQP: maxMcastQPs, MaxQPRdAtomic: maxRdAtomic, MaxQPInitRdAtom: maxRdAtomic,
+		MaxMcastGroup: maxMcastGroups, MaxMcastQP: maxMcastQPs, MaxQPRdAtomic: maxRdAtomic,
+		MaxQPInitRdAtom: maxRdAtomic,
 		LocalCAAckDelay: 15,
 	}
 }
@@ -161,7 +164,8 @@ func (d *Device) QueryPort(port int) (ib.PortAttr, error) {
 	if err := checkPort("query port", port); err != nil {
 		return ib.PortAttr{}, err
 	}
-	return ib.PortAttr{State: ib.PortState(d.port.Load()), MaxMTU: ib.MTU4096, ActiveMTU: ib.MTU(d.mtu.Load()), MaxMsgSize: maxMsgSize,
+	return ib.PortAttr{State: ib.PortState(d.port.Load()), MaxMTU: ib.MTU4096, ActiveMTU: ib.MTU(d.mtu.Load()),
+		MaxMsgSize:  maxMsgSize,
 		GIDTableLen: len(*d.gids.Load()), NetIf: d.caps.NetIf}, nil
 }
 

@@ -18,7 +18,8 @@ func TestEveryOperation(t *testing.T) {
 
 		w.recv(w.b, ib.RecvWR{ID: 7, SGL: w.b.sge(0, n)})
 		w.send(w.a, ib.SendWR{ID: 1, Opcode: ib.WRSendImm, SGL: w.a.sge(0, n), Imm: 42})
-		if wc := w.poll(w.b); wc.Err() != nil || wc.ID != 7 || wc.ByteLen != n || wc.Imm != 42 || wc.Flags&ib.WCWithImm == 0 {
+		if wc := w.poll(w.b); wc.Err() != nil || wc.ID != 7 || wc.ByteLen != n || wc.Imm != 42 ||
+			wc.Flags&ib.WCWithImm == 0 {
 			t.Errorf("MTU %d: SEND: receive completed as %+v", mtu, wc)
 		}
 		w.wantDone(w.a, 1)
@@ -27,7 +28,8 @@ func TestEveryOperation(t *testing.T) {
 		}
 
 		clear(w.b.buf)
-		w.send(w.a, ib.SendWR{ID: 2, Opcode: ib.WRWrite, SGL: w.a.sge(5, n), RemoteAddr: w.b.mr.Addr() + 3, RKey: w.b.mr.RKey()})
+		w.send(w.a, ib.SendWR{ID: 2, Opcode: ib.WRWrite, SGL: w.a.sge(5, n), RemoteAddr: w.b.mr.Addr() + 3,
+			RKey: w.b.mr.RKey()})
 		w.wantDone(w.a, 2)
 		if !bytes.Equal(w.a.buf[5:5+n], w.b.buf[3:3+n]) {
 			t.Errorf("MTU %d: WRITE: data differ", mtu)
@@ -35,15 +37,18 @@ func TestEveryOperation(t *testing.T) {
 
 		clear(w.a.buf)
 		fill(w.b.buf, 9)
-		w.send(w.a, ib.SendWR{ID: 3, Opcode: ib.WRRead, SGL: w.a.sge(1, n), RemoteAddr: w.b.mr.Addr() + 8, RKey: w.b.mr.RKey()})
+		w.send(w.a, ib.SendWR{ID: 3, Opcode: ib.WRRead, SGL: w.a.sge(1, n), RemoteAddr: w.b.mr.Addr() + 8,
+			RKey: w.b.mr.RKey()})
 		w.wantDone(w.a, 3)
 		if !bytes.Equal(w.a.buf[1:1+n], w.b.buf[8:8+n]) {
 			t.Errorf("MTU %d: READ: data differ", mtu)
 		}
 
 		binary.NativeEndian.PutUint64(w.b.buf[16:], 100)
-		w.send(w.a, ib.SendWR{ID: 4, Opcode: ib.WRFetchAdd, SGL: w.a.sge(64, 8), RemoteAddr: w.b.mr.Addr() + 16, RKey: w.b.mr.RKey(), Swap: 11})
-		w.send(w.a, ib.SendWR{ID: 5, Opcode: ib.WRCompareSwap, SGL: w.a.sge(72, 8), RemoteAddr: w.b.mr.Addr() + 16, RKey: w.b.mr.RKey(), Compare: 111, Swap: 5})
+		w.send(w.a, ib.SendWR{ID: 4, Opcode: ib.WRFetchAdd, SGL: w.a.sge(64, 8), RemoteAddr: w.b.mr.Addr() + 16,
+			RKey: w.b.mr.RKey(), Swap: 11})
+		w.send(w.a, ib.SendWR{ID: 5, Opcode: ib.WRCompareSwap, SGL: w.a.sge(72, 8), RemoteAddr: w.b.mr.Addr() + 16,
+			RKey: w.b.mr.RKey(), Compare: 111, Swap: 5})
 		w.wantDone(w.a, 4)
 		w.wantDone(w.a, 5)
 		if old := binary.NativeEndian.Uint64(w.a.buf[64:]); old != 100 {

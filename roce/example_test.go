@@ -21,9 +21,11 @@ func Example() {
 	var cqs [2]ib.CQ
 	var mrs [2]ib.MR
 	bufs := [2][]byte{[]byte("written by RDMA"), make([]byte, 15)}
-	gids := [2]ib.GID{ib.GIDFromAddr(netip.MustParseAddr("192.0.2.1")), ib.GIDFromAddr(netip.MustParseAddr("192.0.2.2"))}
+	gids := [2]ib.GID{ib.GIDFromAddr(netip.MustParseAddr("192.0.2.1")),
+		ib.GIDFromAddr(netip.MustParseAddr("192.0.2.2"))}
 	for i := range devs {
-		dev, err := roce.Open(wrap.Seal(network.Open([]ib.GID{gids[i]}, mem.Options{})), roce.Options{Manual: true, Seed: 1})
+		dev, err := roce.Open(wrap.Seal(network.Open([]ib.GID{gids[i]}, mem.Options{})),
+			roce.Options{Manual: true, Seed: 1})
 		check(err)
 		defer dev.Close()
 		pd, err := dev.AllocPD()

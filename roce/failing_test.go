@@ -53,7 +53,8 @@ func failMemory(t *testing.T, seed uint64) {
 	for i := range most {
 		sizes[i] = 1 + rng.IntN(3000)
 		at := i * space
-		wr := ib.SendWR{ID: uint64(i), Opcode: ib.WRWrite, SGL: w.a.sge(at, sizes[i]), RemoteAddr: region.Addr() + uint64(at), RKey: region.RKey()}
+		wr := ib.SendWR{ID: uint64(i), Opcode: ib.WRWrite, SGL: w.a.sge(at, sizes[i]), RemoteAddr: region.Addr() +
+			uint64(at), RKey: region.RKey()}
 		switch n := rng.IntN(16); {
 		case n == 0:
 			wr.RKey++ // B refuses it

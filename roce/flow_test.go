@@ -25,12 +25,14 @@ func TestRoomOfEnded(t *testing.T) {
 			first := w.a.qp
 			w.bringUp(w.a, gidB, 0x777, ib.MTU1024, nil) // which nobody has
 			w.connect(ib.MTU1024, nil)
-			wr := ib.SendWR{ID: 7, Opcode: ib.WRWrite, SGL: w.a.sge(0, size), RemoteAddr: w.b.mr.Addr(), RKey: w.b.mr.RKey()}
+			wr := ib.SendWR{ID: 7, Opcode: ib.WRWrite, SGL: w.a.sge(0, size), RemoteAddr: w.b.mr.Addr(),
+				RKey: w.b.mr.RKey()}
 			if _, err := first.PostSend([]ib.SendWR{wr}); err != nil {
 				t.Fatal(err)
 			}
 			w.settle()
-			w.send(w.a, ib.SendWR{ID: 1, Opcode: ib.WRWrite, SGL: w.a.sge(0, 8), RemoteAddr: w.b.mr.Addr(), RKey: w.b.mr.RKey()})
+			w.send(w.a, ib.SendWR{ID: 1, Opcode: ib.WRWrite, SGL: w.a.sge(0, 8), RemoteAddr: w.b.mr.Addr(),
+				RKey: w.b.mr.RKey()})
 			w.settle()
 			var wcs [2]ib.WC
 			if n, _ := w.a.cq.Poll(wcs[:]); n != 0 {

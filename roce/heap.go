@@ -11,8 +11,10 @@ import (
 // QPHeap is what a QP with these capabilities takes from its creation on, in bytes.
 // Those that CreateQP would refuse count as the most that it allows.
 func QPHeap(c *ib.QPCap) int64 {
-	return qpObjects + qp.HeapBytes(&ib.QPCap{MaxSendWR: min(c.MaxSendWR, maxQPWR), MaxRecvWR: min(c.MaxRecvWR, maxQPWR),
-		MaxSendSGE: max(min(c.MaxSendSGE, maxSGE), 1), MaxRecvSGE: max(min(c.MaxRecvSGE, maxSGE), 1), MaxInline: min(c.MaxInline, maxInline)})
+	return qpObjects + qp.HeapBytes(&ib.QPCap{MaxSendWR: min(c.MaxSendWR, maxQPWR),
+		MaxRecvWR:  min(c.MaxRecvWR, maxQPWR),
+		MaxSendSGE: max(min(c.MaxSendSGE, maxSGE), 1), MaxRecvSGE: max(min(c.MaxRecvSGE, maxSGE), 1),
+		MaxInline: min(c.MaxInline, maxInline)})
 }
 
 // qpObjects is what a QP takes beside that of package qp: the objects of this package and of

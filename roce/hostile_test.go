@@ -49,7 +49,9 @@ func newTargetWith(t testing.TB, o roce.Options) *target {
 	v := &target{host: h, peer: network.Open([]ib.GID{gidB}, mem.Options{})}
 	v.whole = make([]byte, guard+registered+guard)
 	v.buf = v.whole[guard : guard+registered]
-	h.mr, err = h.pd.RegMR(ib.MRInit{Buf: v.buf, Access: ib.LocalWrite | ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtomic})
+	h.mr,
+		err = h.pd.RegMR(ib.MRInit{Buf: v.buf,
+		Access: ib.LocalWrite | ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtomic})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +233,8 @@ func FuzzDevice(f *testing.F) {
 		&wire.Packet{BTH: wire.BTH{Opcode: wire.RCWriteLast, PSN: psn + 1, AckReq: true}, Payload: full}))
 	f.Add(list(&wire.Packet{BTH: wire.BTH{Opcode: wire.RCReadRequest, PSN: psn}, RETH: reth},
 		&wire.Packet{BTH: wire.BTH{Opcode: wire.RCReadRequest, PSN: psn}, RETH: reth}))
-	f.Add(list(&wire.Packet{BTH: wire.BTH{Opcode: wire.RCFetchAdd, PSN: psn}, Atomic: wire.AtomicETH{VA: reth.VA, RKey: reth.RKey, Swap: 1}}))
+	f.Add(list(&wire.Packet{BTH: wire.BTH{Opcode: wire.RCFetchAdd, PSN: psn},
+		Atomic: wire.AtomicETH{VA: reth.VA, RKey: reth.RKey, Swap: 1}}))
 	f.Add(list(&wire.Packet{BTH: wire.BTH{Opcode: wire.RCAck, PSN: psn}, AETH: wire.AETH{Syndrome: wire.NAKSequence}}))
 	f.Fuzz(func(t *testing.T, input []byte) {
 		v := newTarget(t)
@@ -289,8 +292,10 @@ func TestTrainsAreChecked(t *testing.T) {
 			v := newTarget(t)
 			run := v.outer
 			for i := range count {
-				p := &wire.Packet{BTH: wire.BTH{Opcode: wire.RCWriteOnly, PSN: ib.PSN(0xFFFFF0).Add(i), AckReq: i == count-1},
-					RETH: wire.RETH{VA: v.mr.Addr() + uint64(i*size), RKey: v.mr.RKey(), Len: size}, Payload: bytes.Repeat([]byte{byte(i + 1)}, size)}
+				p := &wire.Packet{BTH: wire.BTH{Opcode: wire.RCWriteOnly, PSN: ib.PSN(0xFFFFF0).Add(i),
+					AckReq: i == count-1},
+					RETH:    wire.RETH{VA: v.mr.Addr() + uint64(i*size), RKey: v.mr.RKey(), Len: size},
+					Payload: bytes.Repeat([]byte{byte(i + 1)}, size)}
 				p.DestQP, p.PKey = v.qp.Num(), ib.DefaultPKey
 				if i == bad {
 					c.spoil(v, p)
@@ -315,8 +320,10 @@ func TestTrainsAreChecked(t *testing.T) {
 				v.step()
 			}
 			st := v.dev.Stats()
-			got[way] = fmt.Sprintf("%x %d packets, %d bad ICRC, %d no QP, %d P_Key, %d gaps, %d again, %d in no state for it", sha256.Sum256(v.whole),
-				st.RcvdPkts, st.RxICRCErrors, st.DropNoQP, st.DropPKey, st.OutOfSeqRequest, st.DuplicateRequest, st.DropState)
+			got[way] = fmt.Sprintf("%x %d packets, %d bad ICRC, %d no QP, %d P_Key, %d gaps, %d again, %d in no "+
+				"state for it", sha256.Sum256(v.whole),
+				st.RcvdPkts, st.RxICRCErrors, st.DropNoQP, st.DropPKey, st.OutOfSeqRequest, st.DuplicateRequest,
+				st.DropState)
 		}
 		if got[0] != got[1] {
 			t.Errorf("%s: %s, one by one %s", c.name, got[0], got[1])

@@ -66,7 +66,8 @@ func TestRewrittenMemory(t *testing.T) {
 		}
 	}()
 	for i := range require.Rounds(60, 300) {
-		w.send(w.b, ib.SendWR{Opcode: ib.WRRead, SGL: w.b.sge(0, 1<<15), RemoteAddr: w.a.mr.Addr(), RKey: w.a.mr.RKey()})
+		w.send(w.b, ib.SendWR{Opcode: ib.WRRead, SGL: w.b.sge(0, 1<<15), RemoteAddr: w.a.mr.Addr(),
+			RKey: w.a.mr.RKey()})
 		w.recv(w.b, ib.RecvWR{SGL: w.b.sge(1<<15, 1<<15)})
 		w.send(w.a, ib.SendWR{Opcode: ib.WRSend, SGL: w.a.sge(0, 1<<15)})
 		for _, h := range []*host{w.b, w.b, w.a} {
@@ -91,7 +92,8 @@ func TestOwnAddress(t *testing.T) {
 	w.b = &host{dev: w.a.dev, pd: w.a.pd, cq: w.a.cq, buf: w.a.buf, mr: w.a.mr}
 	w.connectTo(w.a.gid(), w.a.gid(), ib.MTU1024, nil)
 	fill(w.a.buf[:1<<15], 3)
-	w.send(w.a, ib.SendWR{ID: 1, Opcode: ib.WRWrite, SGL: w.a.sge(0, 1<<15), RemoteAddr: w.a.mr.Addr() + 1<<15, RKey: w.a.mr.RKey()})
+	w.send(w.a, ib.SendWR{ID: 1, Opcode: ib.WRWrite, SGL: w.a.sge(0, 1<<15), RemoteAddr: w.a.mr.Addr() + 1<<15,
+		RKey: w.a.mr.RKey()})
 	if wc := w.wait(w.a); wc.Err() != nil {
 		t.Fatal(wc.Err())
 	}
@@ -118,7 +120,8 @@ func TestEvents(t *testing.T) {
 		if err := w.a.cq.Arm(false); err != nil {
 			t.Fatal(err)
 		}
-		w.send(w.a, ib.SendWR{Opcode: ib.WRWrite, SGL: w.a.sge(0, 8), RemoteAddr: w.a.mr.Addr() + 8, RKey: w.a.mr.RKey()})
+		w.send(w.a, ib.SendWR{Opcode: ib.WRWrite, SGL: w.a.sge(0, 8), RemoteAddr: w.a.mr.Addr() + 8,
+			RKey: w.a.mr.RKey()})
 		cq, err := ch.Wait(ctx)
 		if err != nil || cq != w.a.cq {
 			t.Fatalf("Wait returned %v, %v", cq, err)

@@ -63,7 +63,8 @@ func TestModelLive(t *testing.T) {
 			}
 			for seed := first; seed <= last; seed++ {
 				if !t.Run(fmt.Sprint(seed), func(t *testing.T) { wire.play(t, seed) }) {
-					t.Fatalf("seed %d failed; try it again with: go test ./roce -run 'TestModelLive/^%s$' -model.liveseed=%[1]d", seed, d.name)
+					t.Fatalf("seed %d failed; try it again with: go test ./roce -run 'TestModelLive/^%s$' "+
+						"-model.liveseed=%[1]d", seed, d.name)
 				}
 			}
 			if s := wire.sent; s.TxFrames <= s.TxRuns {
@@ -169,5 +170,6 @@ func (w *world) playLive(a, b *modelSide) {
 		}
 	}
 	w.t.Errorf("stuck: A has %d/%d posted and waits for %d+%d completions, B %d/%d and %d+%d",
-		a.posted, len(a.work), len(a.wantSend), len(a.wantRecv), b.posted, len(b.work), len(b.wantSend), len(b.wantRecv))
+		a.posted, len(a.work), len(a.wantSend), len(a.wantRecv), b.posted, len(b.work), len(b.wantSend),
+		len(b.wantRecv))
 }

@@ -37,7 +37,8 @@ func TestModel(t *testing.T) {
 			// A test of its own, so that its worlds are gone before the next begins.
 			ok := t.Run(fmt.Sprintf("%d shards/%d", c.shards, seed), func(t *testing.T) { runModel(t, seed, c.shards) })
 			if !ok {
-				t.Fatalf("replay it with: go test ./roce -run TestModel -model.seed=%d -model.shards=%d", seed, c.shards)
+				t.Fatalf("replay it with: go test ./roce -run TestModel -model.seed=%d -model.shards=%d", seed,
+					c.shards)
 			}
 		}
 	}
@@ -144,7 +145,8 @@ func faultyStack(seed uint64, rng *rand.Rand) stack {
 func tracer(name string) func(*wrap.Event) {
 	return func(e *wrap.Event) {
 		if p := &e.Packet; e.Sent {
-			fmt.Printf("%9d %s sends %v psn=%#x ackreq=%v %v msn=%d reth=%d len=%d\n", e.Now, name, p.Opcode, p.PSN, p.AckReq,
+			fmt.Printf("%9d %s sends %v psn=%#x ackreq=%v %v msn=%d reth=%d len=%d\n", e.Now, name, p.Opcode, p.PSN,
+				p.AckReq,
 				p.AETH.Syndrome, p.AETH.MSN, p.RETH.Len, len(p.Payload))
 		}
 	}
@@ -200,13 +202,15 @@ func (s *modelSide) plan(mtu int) {
 	last := &s.work[len(s.work)-1]
 	if last.Flags&ib.SendSignaled == 0 {
 		last.Flags |= ib.SendSignaled
-		s.wantSend = append(s.wantSend, ib.WC{ID: last.ID, QPN: s.qp.Num(), Opcode: completionOf[last.Opcode], ByteLen: s.readLen(last)})
+		s.wantSend = append(s.wantSend, ib.WC{ID: last.ID, QPN: s.qp.Num(), Opcode: completionOf[last.Opcode],
+			ByteLen: s.readLen(last)})
 	}
 }
 
 var completionOf = map[ib.WROpcode]ib.WCOpcode{
-	ib.WRSend: ib.WCSend, ib.WRSendImm: ib.WCSend, ib.WRSendInv: ib.WCSend, ib.WRWrite: ib.WCWrite, ib.WRWriteImm: ib.WCWrite,
-	ib.WRRead: ib.WCRead, ib.WRCompareSwap: ib.WCCompareSwap, ib.WRFetchAdd: ib.WCFetchAdd,
+	ib.WRSend: ib.WCSend, ib.WRSendImm: ib.WCSend, ib.WRSendInv: ib.WCSend, ib.WRWrite: ib.WCWrite,
+	ib.WRWriteImm: ib.WCWrite,
+	ib.WRRead:     ib.WCRead, ib.WRCompareSwap: ib.WCCompareSwap, ib.WRFetchAdd: ib.WCFetchAdd,
 }
 
 // readLen is the ByteLen of a READ's or atomic's completion.
@@ -297,8 +301,9 @@ func (s *modelSide) planWrite(wr *ib.SendWR, wc *ib.WC, n int) {
 	wr.RemoteAddr, wr.RKey = p.mr.Addr()+uint64(at), p.mr.RKey()
 	if s.rng.IntN(3) == 0 {
 		wr.Opcode, wr.Imm = ib.WRWriteImm, s.rng.Uint32()
-		p.wantRecv = append(p.wantRecv, ib.WC{ID: uint64(p.landing(8)), QPN: p.qp.Num(), Opcode: ib.WCRecvImm, ByteLen: uint32(n),
-			Flags: ib.WCWithImm, Imm: wr.Imm})
+		p.wantRecv = append(p.wantRecv, ib.WC{ID: uint64(p.landing(8)), QPN: p.qp.Num(), Opcode: ib.WCRecvImm,
+			ByteLen: uint32(n),
+			Flags:   ib.WCWithImm, Imm: wr.Imm})
 	}
 }
 
@@ -366,7 +371,8 @@ func (w *world) play(a, b *modelSide) {
 		}
 	}
 	w.t.Errorf("stuck at %d ns: A has %d/%d posted and waits for %d+%d completions, B %d/%d and %d+%d", w.now,
-		a.posted, len(a.work), len(a.wantSend), len(a.wantRecv), b.posted, len(b.work), len(b.wantSend), len(b.wantRecv))
+		a.posted, len(a.work), len(a.wantSend), len(a.wantRecv), b.posted, len(b.work), len(b.wantSend),
+		len(b.wantRecv))
 }
 
 func (s *modelSide) finished() bool { return len(s.wantSend) == 0 && len(s.wantRecv) == 0 }

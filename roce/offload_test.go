@@ -43,13 +43,15 @@ func each(ids []uint16, f func(uint16) uint16) {
 
 // segmented makes two hosts whose links number segments as told (nil: honestly),
 // with faults above.
-func segmented(t testing.TB, bufSize int, a, b func([]uint16), bad func(seed uint64, l link.Link) link.Link, off func(ib.GID)) *world {
+func segmented(t testing.TB, bufSize int, a, b func([]uint16), bad func(seed uint64, l link.Link) link.Link,
+	off func(ib.GID)) *world {
 	t.Helper()
 	return segmentedAt(t, gidA, gidB, bufSize, a, b, bad, off)
 }
 
 // segmentedAt is segmented for hosts with other addresses.
-func segmentedAt(t testing.TB, gidA, gidB ib.GID, bufSize int, a, b func([]uint16), bad func(seed uint64, l link.Link) link.Link, off func(ib.GID)) *world {
+func segmentedAt(t testing.TB, gidA, gidB ib.GID, bufSize int, a, b func([]uint16),
+	bad func(seed uint64, l link.Link) link.Link, off func(ib.GID)) *world {
 	t.Helper()
 	network := mem.NewNetwork()
 	open := func(gid ib.GID, seed uint64, number func([]uint16)) *host {
@@ -99,7 +101,8 @@ func (w *world) tryExchange(list []ends, op ib.WROpcode, size int, seed byte) er
 		if op == ib.WRSend {
 			w.recv(w.b, ib.RecvWR{SGL: w.b.sge(i*size, size)})
 		}
-		w.send(w.a, ib.SendWR{Opcode: op, SGL: w.a.sge(i*size, size), RemoteAddr: w.b.mr.Addr() + uint64(i*size), RKey: w.b.mr.RKey()})
+		w.send(w.a, ib.SendWR{Opcode: op, SGL: w.a.sge(i*size, size), RemoteAddr: w.b.mr.Addr() + uint64(i*size),
+			RKey: w.b.mr.RKey()})
 	}
 	for range list {
 		if wc := w.poll(w.a); wc.Err() != nil {
@@ -137,8 +140,10 @@ func TestOffloadLies(t *testing.T) {
 					for ; rounds < 500 && liar.dev.Offload() == roce.OffloadOn; rounds++ {
 						w.exchange(list, op, 10_000, byte(rounds))
 					}
-					if st := liar.dev.Stats(); liar.dev.Offload() != roce.OffloadOff || reports != 1 || st.OffloadOff != 1 || st.OffloadTrials != 1 {
-						t.Fatalf("after %d rounds offload is %v, reported %d times: %+v", rounds, liar.dev.Offload(), reports, st)
+					if st := liar.dev.Stats(); liar.dev.Offload() != roce.OffloadOff || reports != 1 ||
+						st.OffloadOff != 1 || st.OffloadTrials != 1 {
+						t.Fatalf("after %d rounds offload is %v, reported %d times: %+v", rounds, liar.dev.Offload(),
+							reports, st)
 					}
 					before := w.a.dev.Stats().CompleterRetry
 					for i := range 20 {
@@ -167,7 +172,8 @@ func TestOffloadLiesAndLoss(t *testing.T) {
 			w.exchange(list, ib.WRWrite, 10_000, byte(rounds))
 		}
 		if w.a.dev.Offload() != roce.OffloadOff || w.b.dev.Offload() != roce.OffloadOn {
-			t.Errorf("seed %d: after %d rounds offload is %v at the liar, %v at the honest host", seed, rounds, w.a.dev.Offload(), w.b.dev.Offload())
+			t.Errorf("seed %d: after %d rounds offload is %v at the liar, %v at the honest host", seed, rounds,
+				w.a.dev.Offload(), w.b.dev.Offload())
 		}
 	}
 }
@@ -187,7 +193,8 @@ func TestOffloadOffForDestination(t *testing.T) {
 		dst   ib.GID
 		alone bool
 	}{{gidB, true}, {other, false}} {
-		uc, err := w.a.pd.CreateQP(ib.QPInit{Type: ib.UC, SendCQ: w.a.cq, RecvCQ: w.a.cq, Cap: ib.QPCap{MaxSendWR: 4, MaxSendSGE: 1}})
+		uc, err := w.a.pd.CreateQP(ib.QPInit{Type: ib.UC, SendCQ: w.a.cq, RecvCQ: w.a.cq,
+			Cap: ib.QPCap{MaxSendWR: 4, MaxSendSGE: 1}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -274,7 +281,8 @@ func TestOffloadRetryCounts(t *testing.T) {
 // TestOffloadLostACKs: a host that only answers hears of no loss, so ACKs that
 // were missed make the next ones go alone. Messages of both directions arrive.
 func TestOffloadLostACKs(t *testing.T) {
-	w := segmented(t, 1<<18, nil, func(ids []uint16) { each(ids, func(i uint16) uint16 { return 7 * i }) }, noFaults, nil)
+	w := segmented(t, 1<<18, nil, func(ids []uint16) { each(ids, func(i uint16) uint16 { return 7 * i }) }, noFaults,
+		nil)
 	w.connect(ib.MTU256, nil)
 	for i := range 300 {
 		w.recv(w.a, ib.RecvWR{SGL: w.a.sge(0, 64)})
@@ -353,7 +361,8 @@ func TestOffloadSilence(t *testing.T) {
 		dead = true
 		for _, e := range list {
 			w.use(e)
-			w.send(w.a, ib.SendWR{Opcode: ib.WRWrite, SGL: w.a.sge(0, 10_000), RemoteAddr: w.b.mr.Addr(), RKey: w.b.mr.RKey()})
+			w.send(w.a, ib.SendWR{Opcode: ib.WRWrite, SGL: w.a.sge(0, 10_000), RemoteAddr: w.b.mr.Addr(),
+				RKey: w.b.mr.RKey()})
 		}
 		for end := w.now + 150e6; w.now < end && w.advance(); {
 		}
@@ -375,7 +384,8 @@ func TestOffloadSilence(t *testing.T) {
 	dead = true
 	for _, e := range list {
 		w.use(e)
-		w.send(w.a, ib.SendWR{ID: 1, Opcode: ib.WRWrite, SGL: w.a.sge(0, 10_000), RemoteAddr: w.b.mr.Addr(), RKey: w.b.mr.RKey()})
+		w.send(w.a, ib.SendWR{ID: 1, Opcode: ib.WRWrite, SGL: w.a.sge(0, 10_000), RemoteAddr: w.b.mr.Addr(),
+			RKey: w.b.mr.RKey()})
 	}
 	for range list {
 		if wc := w.poll(w.a); wc.Status != ib.WCRetryExcErr {

@@ -92,7 +92,9 @@ func newHost(t testing.TB, dev *roce.Device, bufSize int) *host {
 	if h.cq, err = dev.CreateCQ(ib.CQInit{Entries: 1024}); err != nil {
 		t.Fatal(err)
 	}
-	h.mr, err = h.pd.RegMR(ib.MRInit{Buf: h.buf, Access: ib.LocalWrite | ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtomic})
+	h.mr,
+		err = h.pd.RegMR(ib.MRInit{Buf: h.buf,
+		Access: ib.LocalWrite | ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtomic})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +156,8 @@ func (w *world) bringUp(h *host, peer ib.GID, dest ib.QPN, mtu ib.MTU, change fu
 	if change != nil {
 		change(&attr)
 	}
-	w.modify(h.qp, attr, ib.AttrState|ib.AttrAV|ib.AttrPathMTU|ib.AttrDestQPN|ib.AttrRQPSN|ib.AttrMaxDestRdAtomic|ib.AttrMinRNRTimer)
+	w.modify(h.qp, attr,
+		ib.AttrState|ib.AttrAV|ib.AttrPathMTU|ib.AttrDestQPN|ib.AttrRQPSN|ib.AttrMaxDestRdAtomic|ib.AttrMinRNRTimer)
 	attr.State = ib.RTS
 	w.modify(h.qp, attr, ib.AttrState|ib.AttrSQPSN|ib.AttrMaxRdAtomic|ib.AttrTimeout|ib.AttrRetryCnt|ib.AttrRNRRetry)
 }

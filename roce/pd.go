@@ -138,7 +138,8 @@ func (m *MR) rereg(mask ib.ReregMask, pd ib.PD, init *ib.MRInit) (gone <-chan st
 
 // replace registers anew. The channel is closed when nothing touches the old memory any
 // more. The caller holds mu, and waits without it: the memory may never move.
-func (m *MR) replace(mask ib.ReregMask, pd ib.PD, mem mr.Memory, iova uint64, access ib.Access) (gone <-chan struct{}, err error) {
+func (m *MR) replace(mask ib.ReregMask, pd ib.PD, mem mr.Memory, iova uint64, access ib.Access) (gone <-chan struct{},
+	err error) {
 	before := m.pd
 	if err := m.register(mask, pd, mem, iova, access); err != nil {
 		return nil, err

@@ -27,7 +27,8 @@ func TestPollerDrives(t *testing.T) {
 	w.connectTo(w.a.gid(), w.b.gid(), ib.MTU1024, nil)
 	for i := range 200 {
 		w.pollUntilAside(w.a)
-		w.send(w.a, ib.SendWR{ID: uint64(i), Opcode: ib.WRWrite, SGL: w.a.sge(0, 3000), RemoteAddr: w.b.mr.Addr(), RKey: w.b.mr.RKey()})
+		w.send(w.a, ib.SendWR{ID: uint64(i), Opcode: ib.WRWrite, SGL: w.a.sge(0, 3000), RemoteAddr: w.b.mr.Addr(),
+			RKey: w.b.mr.RKey()})
 		if wc := w.wait(w.a); wc.Err() != nil || wc.ID != uint64(i) {
 			t.Fatalf("completion %+v, want success of request %d", wc, i)
 		}
@@ -40,7 +41,8 @@ func TestPollerLeaves(t *testing.T) {
 	w.connectTo(w.a.gid(), w.b.gid(), ib.MTU1024, nil)
 	for i := range 200 {
 		w.pollUntilAside(w.a)
-		w.send(w.b, ib.SendWR{ID: uint64(i), Opcode: ib.WRWrite, SGL: w.b.sge(0, 3000), RemoteAddr: w.a.mr.Addr(), RKey: w.a.mr.RKey()})
+		w.send(w.b, ib.SendWR{ID: uint64(i), Opcode: ib.WRWrite, SGL: w.b.sge(0, 3000), RemoteAddr: w.a.mr.Addr(),
+			RKey: w.a.mr.RKey()})
 		if wc := w.wait(w.b); wc.Err() != nil || wc.ID != uint64(i) {
 			t.Fatalf("completion %+v, want success of request %d", wc, i)
 		}

@@ -57,7 +57,8 @@ func (p *PD) CreateQP(init ib.QPInit) (ib.QP, error) {
 	cfg.Probe = !d.opts.NoProbes
 	cfg.MaxLate = maxLate
 	q.count(1)
-	q.part = q.home.Add(engine.QPInit{Owner: q, App: p.tenant, Remote: p.tenant != nil, Config: cfg, Front: &q.front, Worker: p.worker})
+	q.part = q.home.Add(engine.QPInit{Owner: q, App: p.tenant, Remote: p.tenant != nil, Config: cfg, Front: &q.front,
+		Worker: p.worker})
 	q.num = q.part.Num()
 	d.byNum.Store(q.num, q)
 	d.qps[q] = struct{}{}
@@ -70,7 +71,8 @@ func (p *PD) checkQP(init *ib.QPInit) (*QP, error) {
 		return nil, ib.Refuse("create QP", attr, value, allowed, err)
 	}
 	if !qp.Known(init.Type) || init.Type == ib.GSI {
-		return bad("Type", init.Type, "RC, UC, UD, XRCINI, XRCTGT; QP 1 is the connection manager's (OpenCM)", ib.ErrNotSupported)
+		return bad("Type", init.Type, "RC, UC, UD, XRCINI, XRCTGT; QP 1 is the connection manager's (OpenCM)",
+			ib.ErrNotSupported)
 	}
 	for _, c := range []struct {
 		attr       string

@@ -66,7 +66,8 @@ func TestRunsAcrossQPs(t *testing.T) {
 		}
 		sent := ends[0].Stats()
 		if sent.TxFrames != qps*size/1024 || 4*sent.TxRuns > sent.TxFrames {
-			t.Errorf("%d runs at a time: %d frames in %d runs, want %d in about a fifth", take, sent.TxFrames, sent.TxRuns, qps*size/1024)
+			t.Errorf("%d runs at a time: %d frames in %d runs, want %d in about a fifth", take, sent.TxFrames,
+				sent.TxRuns, qps*size/1024)
 		}
 	}
 }

@@ -50,12 +50,14 @@ func TestDatagram(t *testing.T) {
 	}
 	fill(w.a.buf[:100], 3)
 	w.recv(w.b, ib.RecvWR{ID: 9, SGL: w.b.sge(0, 140)})
-	w.send(w.a, ib.SendWR{ID: 1, Opcode: ib.WRSendImm, Imm: 77, SGL: w.a.sge(0, 100), AH: ah.Num(), RemoteQPN: w.b.qp.Num(), RemoteQKey: qkey})
+	w.send(w.a, ib.SendWR{ID: 1, Opcode: ib.WRSendImm, Imm: 77, SGL: w.a.sge(0, 100), AH: ah.Num(),
+		RemoteQPN: w.b.qp.Num(), RemoteQKey: qkey})
 	if wc := w.poll(w.a); wc.Status != ib.WCSuccess || wc.Opcode != ib.WCSend {
 		t.Errorf("sender: %+v", wc)
 	}
 	wc := w.poll(w.b)
-	want := ib.WC{ID: 9, Opcode: ib.WCRecv, Flags: ib.WCGRH | ib.WCWithImm, ByteLen: 140, Imm: 77, QPN: w.b.qp.Num(), SrcQP: w.a.qp.Num(), Timestamp: wc.Timestamp}
+	want := ib.WC{ID: 9, Opcode: ib.WCRecv, Flags: ib.WCGRH | ib.WCWithImm, ByteLen: 140, Imm: 77, QPN: w.b.qp.Num(),
+		SrcQP: w.a.qp.Num(), Timestamp: wc.Timestamp}
 	if wc != want {
 		t.Errorf("receiver: %+v, want %+v", wc, want)
 	}
@@ -82,7 +84,8 @@ func TestMulticast(t *testing.T) {
 		t.Fatal(err)
 	}
 	post := func() {
-		w.send(w.a, ib.SendWR{Opcode: ib.WRSend, SGL: w.a.sge(0, 10), AH: ah.Num(), RemoteQPN: ib.QPNMulticast, RemoteQKey: qkey})
+		w.send(w.a, ib.SendWR{Opcode: ib.WRSend, SGL: w.a.sge(0, 10), AH: ah.Num(), RemoteQPN: ib.QPNMulticast,
+			RemoteQKey: qkey})
 		if wc := w.poll(w.a); wc.Status != ib.WCSuccess {
 			t.Fatalf("sender: %v", wc.Status)
 		}
@@ -163,7 +166,8 @@ func TestBusy(t *testing.T) {
 	must(t, err)
 	srq, err := h.pd.CreateSRQ(ib.SRQInit{SRQAttr: ib.SRQAttr{MaxWR: 4, MaxSGE: 1}})
 	must(t, err)
-	xsrq, err := h.pd.CreateSRQ(ib.SRQInit{Type: ib.SRQXRC, SRQAttr: ib.SRQAttr{MaxWR: 4, MaxSGE: 1}, XRCD: xrcd, CQ: h.cq})
+	xsrq, err := h.pd.CreateSRQ(ib.SRQInit{Type: ib.SRQXRC, SRQAttr: ib.SRQAttr{MaxWR: 4, MaxSGE: 1}, XRCD: xrcd,
+		CQ: h.cq})
 	must(t, err)
 	w.newQP(h, ib.QPInit{Type: ib.UC, SRQ: srq})
 	w.newQP(h, ib.QPInit{Type: ib.XRCTGT, XRCD: xrcd})

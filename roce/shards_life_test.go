@@ -28,7 +28,8 @@ func TestCloseBusyShards(t *testing.T) {
 				self.connectOn(cqsA[i], cqsA[(i+1)%4], cqsA[i], nil),
 			} {
 				workers.Go(func() {
-					wr := ib.SendWR{Opcode: ib.WRWrite, SGL: w.a.sge(0, 8192), RemoteAddr: w.a.mr.Addr(), RKey: w.a.mr.RKey()}
+					wr := ib.SendWR{Opcode: ib.WRWrite, SGL: w.a.sge(0, 8192), RemoteAddr: w.a.mr.Addr(),
+						RKey: w.a.mr.RKey()}
 					wcs := make([]ib.WC, 16)
 					for n := 0; ; n++ {
 						if _, err := q.PostSend([]ib.SendWR{wr}); errors.Is(err, ib.ErrClosed) {
@@ -89,7 +90,8 @@ func pass(a, b *host, off int) error {
 		return err
 	}
 	for _, h := range []*host{a, b} {
-		if h.qp, err = h.pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: h.cq, RecvCQ: h.cq, Cap: cap, SigAll: true}); err != nil {
+		if h.qp, err = h.pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: h.cq, RecvCQ: h.cq, Cap: cap,
+			SigAll: true}); err != nil {
 			return err
 		}
 	}
@@ -123,14 +125,16 @@ func pass(a, b *host, off int) error {
 
 // up takes h's QP to RTS with its peer's.
 func (w *world) up(h, peer *host) error {
-	attr := ib.QPAttr{Port: 1, Access: ib.QPAccessMask, AH: ib.AHAttr{DGID: peer.gid()}, PathMTU: ib.MTU1024, DestQPN: peer.qp.Num(),
+	attr := ib.QPAttr{Port: 1, Access: ib.QPAccessMask, AH: ib.AHAttr{DGID: peer.gid()}, PathMTU: ib.MTU1024,
+		DestQPN:         peer.qp.Num(),
 		MaxDestRdAtomic: 1, MinRNRTimer: 12, MaxRdAtomic: 1, Timeout: liveTimeout, RetryCnt: 7, RNRRetry: 7}
 	for _, step := range []struct {
 		to   ib.QPState
 		mask ib.QPAttrMask
 	}{
 		{ib.Init, ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess},
-		{ib.RTR, ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer},
+		{ib.RTR, ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic |
+			ib.AttrMinRNRTimer},
 		{ib.RTS, ib.AttrSQPSN | ib.AttrMaxRdAtomic | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry},
 	} {
 		attr.State = step.to

@@ -84,7 +84,8 @@ func TestShardOfQP(t *testing.T) {
 	if targets != [shards]int{2, 2, 2, 2} {
 		t.Errorf("XRC targets by shard: %v", targets)
 	}
-	if _, err := h.pd.CreateQP(ib.QPInit{Type: ib.GSI, SendCQ: cqs[1], RecvCQ: cqs[1]}); !errors.Is(err, ib.ErrNotSupported) {
+	if _, err := h.pd.CreateQP(ib.QPInit{Type: ib.GSI, SendCQ: cqs[1], RecvCQ: cqs[1]}); !errors.Is(err,
+		ib.ErrNotSupported) {
 		t.Errorf("a general services QP: %v; the connection manager has it", err)
 	}
 }
@@ -143,12 +144,14 @@ func TestCrossing(t *testing.T) {
 			w := newWorld(t, 1, 1<<17, stack{above: same, below: same, shards: 4, steer: c.steer, home: 2})
 			w.connect(ib.MTU1024, nil)
 			fill(w.a.buf, 5)
-			w.send(w.a, ib.SendWR{ID: 1, Opcode: ib.WRWrite, SGL: w.a.sge(0, 1<<17), RemoteAddr: w.b.mr.Addr(), RKey: w.b.mr.RKey()})
+			w.send(w.a, ib.SendWR{ID: 1, Opcode: ib.WRWrite, SGL: w.a.sge(0, 1<<17), RemoteAddr: w.b.mr.Addr(),
+				RKey: w.b.mr.RKey()})
 			if wc := w.poll(w.a); wc.Err() != nil || !bytes.Equal(w.a.buf, w.b.buf) {
 				t.Fatalf("%v, or data differ", wc.Status)
 			}
 			st := w.b.dev.Stats()
-			if (st.CrossedShards >= 128) != c.cross || (st.CrossedShards == 0) == c.cross || st.DropMailbox+st.DropNoQP+st.OutOfSeqRequest != 0 {
+			if (st.CrossedShards >= 128) != c.cross || (st.CrossedShards == 0) == c.cross ||
+				st.DropMailbox+st.DropNoQP+st.OutOfSeqRequest != 0 {
 				t.Errorf("%+v", st)
 			}
 		})
@@ -166,7 +169,8 @@ func TestMixedRun(t *testing.T) {
 	w.datagramUp(sender)
 	var members [shards]ib.QP
 	for i, cq := range w.b.sendCQs(t) {
-		q, err := w.b.pd.CreateQP(ib.QPInit{Type: ib.UD, SendCQ: cq, RecvCQ: w.b.cq, Cap: ib.QPCap{MaxRecvWR: each, MaxRecvSGE: 1}})
+		q, err := w.b.pd.CreateQP(ib.QPInit{Type: ib.UD, SendCQ: cq, RecvCQ: w.b.cq,
+			Cap: ib.QPCap{MaxRecvWR: each, MaxRecvSGE: 1}})
 		must(t, err)
 		w.datagramUp(q)
 		for j := range each {
@@ -178,7 +182,8 @@ func TestMixedRun(t *testing.T) {
 	for range each {
 		for i := range members {
 			q := members[i/2+i%2*shards/2] // such that look alike follow each other
-			_, err := sender.PostSend([]ib.SendWR{{Opcode: ib.WRSend, SGL: w.a.sge(0, 8), AH: ah.Num(), RemoteQPN: q.Num(), RemoteQKey: qkey}})
+			_, err := sender.PostSend([]ib.SendWR{{Opcode: ib.WRSend, SGL: w.a.sge(0, 8), AH: ah.Num(),
+				RemoteQPN: q.Num(), RemoteQKey: qkey}})
 			must(t, err)
 		}
 		w.settle()
@@ -191,7 +196,8 @@ func TestMixedRun(t *testing.T) {
 		}
 		next[wc.QPN]++
 	}
-	if st := w.b.dev.Stats(); len(next) != shards || st.DropNoQP != 0 || st.RcvdPkts != shards*each || st.CrossedShards == 0 {
+	if st := w.b.dev.Stats(); len(next) != shards || st.DropNoQP != 0 || st.RcvdPkts != shards*each ||
+		st.CrossedShards == 0 {
 		t.Errorf("%d QPs got datagrams; %+v", len(next), st)
 	}
 }
@@ -243,7 +249,8 @@ func TestGroupOverShards(t *testing.T) {
 			continue // nobody is on the shard whose link joins
 		}
 		for range 2 {
-			q, err := w.b.pd.CreateQP(ib.QPInit{Type: ib.UD, SendCQ: cq, RecvCQ: w.b.cq, Cap: ib.QPCap{MaxRecvWR: 8, MaxRecvSGE: 1}})
+			q, err := w.b.pd.CreateQP(ib.QPInit{Type: ib.UD, SendCQ: cq, RecvCQ: w.b.cq,
+				Cap: ib.QPCap{MaxRecvWR: 8, MaxRecvSGE: 1}})
 			must(t, err)
 			w.datagramUp(q)
 			must(t, q.AttachMulticast(gid))
@@ -255,7 +262,8 @@ func TestGroupOverShards(t *testing.T) {
 		}
 	}
 	for len(members) > 0 {
-		w.send(w.a, ib.SendWR{Opcode: ib.WRSend, SGL: w.a.sge(0, 10), AH: ah.Num(), RemoteQPN: ib.QPNMulticast, RemoteQKey: qkey})
+		w.send(w.a, ib.SendWR{Opcode: ib.WRSend, SGL: w.a.sge(0, 10), AH: ah.Num(), RemoteQPN: ib.QPNMulticast,
+			RemoteQKey: qkey})
 		w.settle()
 		got := map[ib.QPN]int{}
 		wcs := make([]ib.WC, 32)
@@ -276,7 +284,8 @@ func TestGroupOverShards(t *testing.T) {
 		must(t, members[last].DetachMulticast(gid))
 		members = members[:last]
 	}
-	w.send(w.a, ib.SendWR{Opcode: ib.WRSend, SGL: w.a.sge(0, 10), AH: ah.Num(), RemoteQPN: ib.QPNMulticast, RemoteQKey: qkey})
+	w.send(w.a, ib.SendWR{Opcode: ib.WRSend, SGL: w.a.sge(0, 10), AH: ah.Num(), RemoteQPN: ib.QPNMulticast,
+		RemoteQKey: qkey})
 	w.settle()
 	if st := w.b.dev.Stats(); st.DropAddress != 0 || st.DropMailbox != 0 {
 		t.Errorf("dropped: %+v", st)
@@ -295,15 +304,18 @@ func TestSharedHandles(t *testing.T) {
 	w.datagramUp(receiver)
 	xrcd, err := w.b.dev.AllocXRCD()
 	must(t, err)
-	srq, err := w.b.pd.CreateSRQ(ib.SRQInit{Type: ib.SRQXRC, XRCD: xrcd, CQ: w.b.cq, SRQAttr: ib.SRQAttr{MaxWR: 8, MaxSGE: 1}})
+	srq, err := w.b.pd.CreateSRQ(ib.SRQInit{Type: ib.SRQXRC, XRCD: xrcd, CQ: w.b.cq,
+		SRQAttr: ib.SRQAttr{MaxWR: 8, MaxSGE: 1}})
 	must(t, err)
 	for i, cq := range w.a.sendCQs(t) {
-		q, err := w.a.pd.CreateQP(ib.QPInit{Type: ib.UD, SendCQ: cq, RecvCQ: cq, Cap: ib.QPCap{MaxSendWR: 4, MaxSendSGE: 1}})
+		q, err := w.a.pd.CreateQP(ib.QPInit{Type: ib.UD, SendCQ: cq, RecvCQ: cq,
+			Cap: ib.QPCap{MaxSendWR: 4, MaxSendSGE: 1}})
 		must(t, err)
 		w.datagramUp(q)
 		_, err = receiver.PostRecv([]ib.RecvWR{{ID: uint64(i), SGL: w.b.sge(0, 100)}})
 		must(t, err)
-		_, err = q.PostSend([]ib.SendWR{{Opcode: ib.WRSend, SGL: w.a.sge(0, 10), AH: ah.Num(), RemoteQPN: receiver.Num(), RemoteQKey: qkey}})
+		_, err = q.PostSend([]ib.SendWR{{Opcode: ib.WRSend, SGL: w.a.sge(0, 10), AH: ah.Num(),
+			RemoteQPN: receiver.Num(), RemoteQKey: qkey}})
 		must(t, err)
 		if wc := w.poll(w.b); wc.Err() != nil || wc.ID != uint64(i) || wc.SrcQP != q.Num() {
 			t.Errorf("datagram from shard %d: %+v", i, wc)
@@ -328,7 +340,8 @@ func TestSharedHandles(t *testing.T) {
 // bringUpXRC takes an XRC QP to RTS.
 func (w *world) bringUpXRC(q ib.QP, peer ib.GID, dest ib.QPN) {
 	w.t.Helper()
-	attr := ib.QPAttr{State: ib.Init, Port: 1, AH: ib.AHAttr{DGID: peer}, PathMTU: ib.MTU1024, DestQPN: dest, MinRNRTimer: 1, Timeout: liveTimeout, RetryCnt: 7, RNRRetry: 7}
+	attr := ib.QPAttr{State: ib.Init, Port: 1, AH: ib.AHAttr{DGID: peer}, PathMTU: ib.MTU1024, DestQPN: dest,
+		MinRNRTimer: 1, Timeout: liveTimeout, RetryCnt: 7, RNRRetry: 7}
 	w.modify(q, attr, ib.AttrState|ib.AttrPKeyIndex|ib.AttrPort|ib.AttrAccess)
 	toRTR, toRTS := ib.AttrState|ib.AttrAV|ib.AttrPathMTU|ib.AttrDestQPN|ib.AttrRQPSN, ib.AttrState|ib.AttrSQPSN
 	if q.Type() == ib.XRCTGT {
@@ -386,7 +399,8 @@ func TestQueuesOverShards(t *testing.T) {
 		for _, wc := range wcs[:n] {
 			count := binary.NativeEndian.Uint64(w.b.buf[16*wc.ID:])
 			if wc.Err() != nil || seen[wc.ID] || count != next[wc.QPN] {
-				t.Fatalf("QP %#x: receive %d, %v, holds message %d; want %d", uint32(wc.QPN), wc.ID, wc.Status, count, next[wc.QPN])
+				t.Fatalf("QP %#x: receive %d, %v, holds message %d; want %d", uint32(wc.QPN), wc.ID, wc.Status, count,
+					next[wc.QPN])
 			}
 			seen[wc.ID] = true
 			next[wc.QPN]++
@@ -453,7 +467,8 @@ func TestOwnAddressOverShards(t *testing.T) {
 		if i%2 == 1 {
 			from, to = w.b, w.a
 		}
-		w.send(from, ib.SendWR{ID: 1, Opcode: ib.WRWrite, SGL: from.sge(0, 1<<15), RemoteAddr: to.mr.Addr() + 1<<15, RKey: to.mr.RKey()})
+		w.send(from, ib.SendWR{ID: 1, Opcode: ib.WRWrite, SGL: from.sge(0, 1<<15), RemoteAddr: to.mr.Addr() + 1<<15,
+			RKey: to.mr.RKey()})
 		if wc := w.wait(from); wc.Err() != nil || !bytes.Equal(w.a.buf[:1<<15], w.a.buf[1<<15:]) {
 			t.Fatalf("round %d: %v, or data differ", i, wc.Status)
 		}
@@ -474,7 +489,8 @@ func TestPollerOfShard(t *testing.T) {
 				t.Fatalf("the goroutine does not make room for who polls: %d completions, %v", n, err)
 			}
 		}
-		w.send(w.a, ib.SendWR{ID: uint64(i), Opcode: ib.WRWrite, SGL: w.a.sge(0, 3000), RemoteAddr: w.b.mr.Addr(), RKey: w.b.mr.RKey()})
+		w.send(w.a, ib.SendWR{ID: uint64(i), Opcode: ib.WRWrite, SGL: w.a.sge(0, 3000), RemoteAddr: w.b.mr.Addr(),
+			RKey: w.b.mr.RKey()})
 		if wc := w.wait(w.a); wc.Err() != nil || wc.ID != uint64(i) {
 			t.Fatalf("completion %+v, want success of request %d", wc, i)
 		}

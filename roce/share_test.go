@@ -21,13 +21,15 @@ func TestSharesTakeTurns(t *testing.T) {
 	for _, e := range w.connectMany(qps, nil) {
 		w.use(e)
 		for range writes {
-			w.send(w.a, ib.SendWR{Opcode: ib.WRWrite, SGL: w.a.sge(0, size), RemoteAddr: w.b.mr.Addr(), RKey: w.b.mr.RKey()})
+			w.send(w.a, ib.SendWR{Opcode: ib.WRWrite, SGL: w.a.sge(0, size), RemoteAddr: w.b.mr.Addr(),
+				RKey: w.b.mr.RKey()})
 		}
 	}
 	frames, before := 0, -1 // what left since the tenant has posted, and before its packet
 	a.link.sent = func(r *link.Run) {
 		for i := range r.Frames() {
-			if dest := ib.QPN(binary.BigEndian.Uint32(r.Frame(i)[4:]) & 0xFFFFFF); dest == b.qp.Num() && before < 0 { // BTH
+			if dest := ib.QPN(binary.BigEndian.Uint32(r.Frame(i)[4:]) & 0xFFFFFF); dest == b.qp.Num() &&
+				before < 0 { // BTH
 				before = frames
 			}
 			frames++

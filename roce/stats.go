@@ -75,7 +75,8 @@ func (s *Stats) Counters() []Counter {
 		{"send_err", s.Link.TxErrors}, {"link_downed", s.LinkDowned}, {"rdma_sends", s.RDMASends},
 		{"rdma_recvs", s.RDMARecvs},
 
-		{"local_ack_timeout_err", s.LocalAckTimeout}, {"tail_probes", s.TailProbes}, {"implied_nak_seq_err", s.ImpliedNAK},
+		{"local_ack_timeout_err", s.LocalAckTimeout}, {"tail_probes", s.TailProbes},
+		{"implied_nak_seq_err", s.ImpliedNAK},
 		{"duplicate_response", s.DuplicateResponse}, {"ghost_response", s.GhostResponse},
 		{"rx_icrc_errors", s.RxICRCErrors}, {"drop_malformed", s.DropMalformed}, {"drop_no_qp", s.DropNoQP},
 		{"drop_service", s.DropService}, {"drop_pkey", s.DropPKey}, {"drop_address", s.DropAddress},

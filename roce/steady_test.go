@@ -14,7 +14,8 @@ func TestNoAllocation(t *testing.T) {
 	t.Run("one shard", func(t *testing.T) { testNoAllocation(t, plain, false) })
 	t.Run("memory that is not direct", func(t *testing.T) { testNoAllocation(t, plain, true) })
 	t.Run("crossing shards", func(t *testing.T) {
-		testNoAllocation(t, stack{above: same, below: same, shards: 2, home: 1, steer: func(*link.Run, int) int { return 0 }}, false)
+		testNoAllocation(t, stack{above: same, below: same, shards: 2, home: 1,
+			steer: func(*link.Run, int) int { return 0 }}, false)
 	})
 }
 
@@ -26,7 +27,8 @@ func testNoAllocation(t *testing.T, s stack, slow bool) {
 	}
 	w.connect(ib.MTU1024, nil)
 	remote := func(op ib.WROpcode, n int) []ib.SendWR {
-		return []ib.SendWR{{Opcode: op, Flags: ib.SendSignaled, SGL: w.a.sge(0, n), RemoteAddr: w.b.mr.Addr(), RKey: w.b.mr.RKey()}}
+		return []ib.SendWR{{Opcode: op, Flags: ib.SendSignaled, SGL: w.a.sge(0, n), RemoteAddr: w.b.mr.Addr(),
+			RKey: w.b.mr.RKey()}}
 	}
 	recv := []ib.RecvWR{{SGL: w.b.sge(0, 1<<16)}}
 	var wcs [4]ib.WC

@@ -113,7 +113,8 @@ func (p *PD) RegMemory(mem mr.Memory, iova uint64, access ib.Access) (*MR, error
 // ReregMemory is Rereg with memory as RegMemory takes it, and does not wait: gone is closed
 // when nothing touches the old memory any more, as Deregister has it. pd is looked at if
 // mask says so.
-func (m *MR) ReregMemory(mask ib.ReregMask, pd *PD, mem mr.Memory, iova uint64, access ib.Access) (gone <-chan struct{}, err error) {
+func (m *MR) ReregMemory(mask ib.ReregMask, pd *PD, mem mr.Memory, iova uint64, access ib.Access) (gone <-chan struct{},
+	err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.replace(mask, pd, mem, iova, access)

@@ -77,7 +77,8 @@ type apartment struct {
 
 func newApartment(t *testing.T, network *mem.Network, gid ib.GID) *apartment {
 	t.Helper()
-	a := &apartment{lodger: &lodger{t: t}, buf: make([]byte, 4096), link: &watching{Link: network.Open([]ib.GID{gid}, mem.Options{})}}
+	a := &apartment{lodger: &lodger{t: t}, buf: make([]byte, 4096),
+		link: &watching{Link: network.Open([]ib.GID{gid}, mem.Options{})}}
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -149,15 +150,18 @@ func connectApartments(t *testing.T, a, b *apartment) {
 	t.Helper()
 	for _, p := range [][2]*apartment{{a, b}, {b, a}} {
 		own, peer := p[0], p[1]
-		attr := ib.QPAttr{PathMTU: ib.MTU1024, DestQPN: peer.qp.Num(), MaxRdAtomic: 1, MaxDestRdAtomic: 1, Timeout: 14, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 12,
+		attr := ib.QPAttr{PathMTU: ib.MTU1024, DestQPN: peer.qp.Num(), MaxRdAtomic: 1, MaxDestRdAtomic: 1, Timeout: 14,
+			RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 12,
 			AH: ib.AHAttr{DGID: peer.dev.Link().Local[0], Port: 1}, Port: 1, Access: ib.RemoteWrite}
 		for _, step := range []struct {
 			state ib.QPState
 			mask  ib.QPAttrMask
 		}{
 			{ib.Init, ib.AttrState | ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess},
-			{ib.RTR, ib.AttrState | ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer},
-			{ib.RTS, ib.AttrState | ib.AttrSQPSN | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry | ib.AttrMaxRdAtomic},
+			{ib.RTR, ib.AttrState | ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN |
+				ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer},
+			{ib.RTS, ib.AttrState | ib.AttrSQPSN | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry |
+				ib.AttrMaxRdAtomic},
 		} {
 			attr.State = step.state
 			if err := own.qp.Modify(attr, step.mask); err != nil {
@@ -185,7 +189,8 @@ func TestTenants(t *testing.T) {
 	b.cqRing.Arm(false)
 	copy(a.buf, "from ring to ring")
 	for range 2 { // the second one rings again
-		a.send(ib.SendWR{Opcode: ib.WRSend, Flags: ib.SendSignaled, SGL: []ib.SGE{{Addr: 0x1000, Length: 17, LKey: a.mr.LKey()}}})
+		a.send(ib.SendWR{Opcode: ib.WRSend, Flags: ib.SendSignaled,
+			SGL: []ib.SGE{{Addr: 0x1000, Length: 17, LKey: a.mr.LKey()}}})
 		run()
 		if got := a.statuses(); !slices.Equal(got, []ib.WCStatus{ib.WCSuccess}) {
 			t.Fatalf("the sender's completions: %v", got)

@@ -38,7 +38,8 @@ func TestRandomWalk(t *testing.T) {
 	for _, shards := range []int{1, 2, 4} {
 		for i := range n {
 			seed := first + uint64(i)
-			t.Run(fmt.Sprintf("%d shards, seed %d", shards, seed), func(t *testing.T) { walk(t, seed, shards, 4, 3000) })
+			t.Run(fmt.Sprintf("%d shards, seed %d", shards, seed),
+				func(t *testing.T) { walk(t, seed, shards, 4, 3000) })
 		}
 	}
 }
@@ -145,7 +146,8 @@ func pick[T any](w *walker, r *rand.Rand, pool string) (o T) {
 }
 
 // typed are the errors that a verb may return.
-var typed = []error{ib.ErrInvalid, ib.ErrState, ib.ErrQueueFull, ib.ErrLimit, ib.ErrBusy, ib.ErrClosed, ib.ErrNotSupported,
+var typed = []error{ib.ErrInvalid, ib.ErrState, ib.ErrQueueFull, ib.ErrLimit, ib.ErrBusy, ib.ErrClosed,
+	ib.ErrNotSupported,
 	ib.ErrForeign, context.DeadlineExceeded, context.Canceled}
 
 func (w *walker) check(verb string, err error) {
@@ -168,7 +170,8 @@ func (w *walker) step(r *rand.Rand) {
 
 // some returns a number that is often small, sometimes at a limit, rarely absurd.
 func some(r *rand.Rand) int {
-	return [...]int{0, 1, 2, 3, 4, 8, 16, 64, 256, 1 << 15, 1<<15 + 1, 1 << 20, 1<<31 - 1, -1}[min(r.IntN(10)+r.IntN(5), 13)]
+	return [...]int{0, 1, 2, 3, 4, 8, 16, 64, 256, 1 << 15, 1<<15 + 1, 1 << 20, 1<<31 - 1,
+		-1}[min(r.IntN(10)+r.IntN(5), 13)]
 }
 
 func bits[T ~uint8 | ~uint32](r *rand.Rand, from ...T) (v T) {
@@ -290,7 +293,8 @@ var actions = []struct {
 		if pd == nil {
 			return nil
 		}
-		o, err := pd.CreateSRQ(ib.SRQInit{Type: ib.SRQType(r.IntN(3)), XRCD: pick[ib.XRCD](w, r, "xrcd"), CQ: pick[ib.CQ](w, r, "cq"),
+		o, err := pd.CreateSRQ(ib.SRQInit{Type: ib.SRQType(r.IntN(3)), XRCD: pick[ib.XRCD](w, r, "xrcd"),
+			CQ:      pick[ib.CQ](w, r, "cq"),
 			SRQAttr: ib.SRQAttr{MaxWR: some(r) % (1 << 12), MaxSGE: r.IntN(34), Limit: r.IntN(4)}})
 		return w.add("srq", o, err)
 	}},
@@ -301,7 +305,8 @@ var actions = []struct {
 		}
 		_, err1 := s.Query()
 		_, err2 := s.PostRecv([]ib.RecvWR{{ID: 1, SGL: w.sgl(r)}, {ID: 2, SGL: w.sgl(r)}})
-		return first(err1, err2, s.Modify(ib.SRQAttr{MaxWR: some(r) % (1 << 12), Limit: r.IntN(6)}, ib.SRQAttrMask(r.IntN(5))))
+		return first(err1, err2, s.Modify(ib.SRQAttr{MaxWR: some(r) % (1 << 12), Limit: r.IntN(6)},
+			ib.SRQAttrMask(r.IntN(5))))
 	}},
 	{"create QP", func(w *walker, r *rand.Rand) error {
 		o, err := w.createQP(r, [...]ib.QPType{ib.RC, ib.UC, ib.UD, ib.XRCINI, ib.XRCTGT, ib.GSI, 0, 200}[r.IntN(8)])
@@ -371,7 +376,8 @@ func first(errs ...error) error {
 
 // memory draws what to register.
 func (w *walker) memory(r *rand.Rand) ib.MRInit {
-	m := ib.MRInit{Buf: make([]byte, r.IntN(5000)), Access: bits(r, ib.LocalWrite, ib.RemoteWrite, ib.RemoteRead, ib.RemoteAtomic,
+	m := ib.MRInit{Buf: make([]byte, r.IntN(5000)), Access: bits(r, ib.LocalWrite, ib.RemoteWrite, ib.RemoteRead,
+		ib.RemoteAtomic,
 		ib.BindWindows, ib.RemoteInvalidate, ib.FlushGlobal)}
 	switch r.IntN(10) {
 	case 0:
@@ -410,7 +416,8 @@ func (w *walker) bind(r *rand.Rand) (b ib.MWBind) {
 }
 
 func (w *walker) vector(r *rand.Rand) ib.AHAttr {
-	a := ib.AHAttr{DGID: w.gids[r.IntN(2)], TrafficClass: uint8(r.IntN(256)), HopLimit: uint8(r.IntN(3)), FlowLabel: r.Uint32N(1 << 20)}
+	a := ib.AHAttr{DGID: w.gids[r.IntN(2)], TrafficClass: uint8(r.IntN(256)), HopLimit: uint8(r.IntN(3)),
+		FlowLabel: r.Uint32N(1 << 20)}
 	if r.IntN(10) == 0 {
 		a.SGIDIndex, a.DGID[0], a.FlowLabel = some(r), uint8(r.IntN(256)), r.Uint32()
 	}
@@ -419,7 +426,8 @@ func (w *walker) vector(r *rand.Rand) ib.AHAttr {
 
 // request draws a send request.
 func (w *walker) request(r *rand.Rand) ib.SendWR {
-	wr := ib.SendWR{ID: r.Uint64(), Opcode: ib.WROpcode(r.IntN(17)), Imm: r.Uint32(), RemoteQPN: ib.QPN(r.Uint32N(1 << 24)),
+	wr := ib.SendWR{ID: r.Uint64(), Opcode: ib.WROpcode(r.IntN(17)), Imm: r.Uint32(),
+		RemoteQPN:  ib.QPN(r.Uint32N(1 << 24)),
 		RemoteQKey: qkey, RemoteSRQ: r.Uint32N(4), Compare: r.Uint64N(2), Swap: r.Uint64N(2), Bind: w.bind(r),
 		Flags: bits(r, ib.SendFence, ib.SendSignaled, ib.SendSolicited),
 		Flush: ib.Flush{Length: r.Uint32N(100), Level: ib.FlushLevel(r.IntN(4)), Extent: ib.FlushExtent(r.IntN(3))}}
@@ -457,8 +465,10 @@ func (w *walker) createQP(r *rand.Rand, typ ib.QPType) (ib.QP, error) {
 	if pd == nil {
 		return nil, ib.ErrInvalid
 	}
-	init := ib.QPInit{Type: typ, SendCQ: pick[ib.CQ](w, r, "cq"), RecvCQ: pick[ib.CQ](w, r, "cq"), XRCD: pick[ib.XRCD](w, r, "xrcd"),
-		SigAll: r.IntN(2) == 0, Cap: ib.QPCap{MaxSendWR: r.IntN(40), MaxRecvWR: r.IntN(40), MaxSendSGE: r.IntN(6), MaxRecvSGE: r.IntN(6), MaxInline: r.IntN(128)}}
+	init := ib.QPInit{Type: typ, SendCQ: pick[ib.CQ](w, r, "cq"), RecvCQ: pick[ib.CQ](w, r, "cq"),
+		XRCD:   pick[ib.XRCD](w, r, "xrcd"),
+		SigAll: r.IntN(2) == 0, Cap: ib.QPCap{MaxSendWR: r.IntN(40), MaxRecvWR: r.IntN(40), MaxSendSGE: r.IntN(6),
+			MaxRecvSGE: r.IntN(6), MaxInline: r.IntN(128)}}
 	if r.IntN(3) == 0 {
 		init.SRQ = pick[ib.SRQ](w, r, "srq")
 	}
@@ -470,7 +480,8 @@ func (w *walker) createQP(r *rand.Rand, typ ib.QPType) (ib.QP, error) {
 
 // attr draws attributes, mostly such that they are legal.
 func (w *walker) attr(r *rand.Rand, to ib.QPState) ib.QPAttr {
-	a := ib.QPAttr{State: to, CurState: ib.QPState(r.IntN(7)), Port: 1, Access: ib.QPAccessMask, QKey: qkey, AH: w.vector(r),
+	a := ib.QPAttr{State: to, CurState: ib.QPState(r.IntN(7)), Port: 1, Access: ib.QPAccessMask, QKey: qkey,
+		AH:      w.vector(r),
 		PathMTU: ib.MTU1024, DestQPN: ib.QPN(r.Uint32N(1 << 24)), MaxRdAtomic: r.IntN(9), MaxDestRdAtomic: r.IntN(9),
 		MinRNRTimer: 1, Timeout: uint8(8 + r.IntN(3)), RetryCnt: uint8(r.IntN(3)), RNRRetry: uint8(r.IntN(3))}
 	if r.IntN(20) == 0 {
@@ -481,8 +492,10 @@ func (w *walker) attr(r *rand.Rand, to ib.QPState) ib.QPAttr {
 
 // up takes a QP to RTS the proper way for its type.
 func (w *walker) up(q ib.QP, a ib.QPAttr) error {
-	const toInit, peer = ib.AttrState | ib.AttrPKeyIndex | ib.AttrPort, ib.AttrState | ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN
-	const reply, retry = ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer, ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry | ib.AttrMaxRdAtomic
+	const toInit, peer = ib.AttrState | ib.AttrPKeyIndex | ib.AttrPort,
+		ib.AttrState | ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN
+	const reply, retry = ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer,
+		ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry | ib.AttrMaxRdAtomic
 	masks := map[ib.QPType][3]ib.QPAttrMask{
 		ib.RC:     {toInit | ib.AttrAccess, peer | reply, ib.AttrState | ib.AttrSQPSN | retry},
 		ib.UC:     {toInit | ib.AttrAccess, peer, ib.AttrState | ib.AttrSQPSN},
@@ -501,7 +514,8 @@ func (w *walker) up(q ib.QP, a ib.QPAttr) error {
 
 // connect makes a pair of QPs that reach each other, so that there is traffic.
 func (w *walker) connect(r *rand.Rand) error {
-	types := [...][2]ib.QPType{{ib.RC, ib.RC}, {ib.RC, ib.RC}, {ib.UC, ib.UC}, {ib.UD, ib.UD}, {ib.XRCINI, ib.XRCTGT}}[r.IntN(5)]
+	types := [...][2]ib.QPType{{ib.RC, ib.RC}, {ib.RC, ib.RC}, {ib.UC, ib.UC}, {ib.UD, ib.UD},
+		{ib.XRCINI, ib.XRCTGT}}[r.IntN(5)]
 	a, err := w.createQP(r, types[0])
 	if err != nil {
 		return err

@@ -116,7 +116,8 @@ func newStuck(t *testing.T, inline bool) *stuckWorld {
 	}
 	b.pd = pd
 	w.tenant = world{t: t, a: &a, b: &b}
-	w.tenant.connectTo(a.gid(), b.gid(), ib.MTU1024, func(a *ib.QPAttr) { a.Timeout = 20 }) // nobody gives up before the test does
+	w.tenant.connectTo(a.gid(), b.gid(), ib.MTU1024,
+		func(a *ib.QPAttr) { a.Timeout = 20 }) // nobody gives up before the test does
 	return w
 }
 
@@ -140,7 +141,8 @@ func TestStuckMemory(t *testing.T) {
 				t.Errorf("the worker's turn is inline: %v", !inline)
 			}
 			for i := range 20 {
-				w.send(w.a, ib.SendWR{ID: uint64(i), Opcode: ib.WRWrite, SGL: w.a.sge(0, 1<<15), RemoteAddr: w.b.mr.Addr() + 1<<16, RKey: w.b.mr.RKey()})
+				w.send(w.a, ib.SendWR{ID: uint64(i), Opcode: ib.WRWrite, SGL: w.a.sge(0, 1<<15),
+					RemoteAddr: w.b.mr.Addr() + 1<<16, RKey: w.b.mr.RKey()})
 				if wc := w.wait(w.a); wc.Err() != nil {
 					t.Fatal(wc.Err())
 				}
@@ -170,7 +172,8 @@ func TestCloseStuckMemory(t *testing.T) {
 		t.Run(fmt.Sprintf("inline %v, worker closed %v", inline, giveUp), func(t *testing.T) {
 			w := newStuck(t, inline)
 			a, b := w.tenant.a, w.tenant.b
-			w.tenant.send(a, ib.SendWR{ID: 1, Opcode: ib.WRWrite, SGL: a.sge(0, 1<<16), RemoteAddr: 0, RKey: b.mr.RKey()})
+			w.tenant.send(a, ib.SendWR{ID: 1, Opcode: ib.WRWrite, SGL: a.sge(0, 1<<16), RemoteAddr: 0,
+				RKey: b.mr.RKey()})
 			await(t, "the worker is at the memory", w.mem.entered)
 			if err := b.qp.Close(); err != nil {
 				t.Fatal(err)
@@ -252,7 +255,8 @@ func TestNoWorker(t *testing.T) {
 		t.Fatal(err)
 	}
 	var attr *ib.AttrError
-	if _, err := pd.RegMemory(newGated(64), 0, anyAccess); !errors.Is(err, ib.ErrNotSupported) || !errors.As(err, &attr) {
+	if _, err := pd.RegMemory(newGated(64), 0, anyAccess); !errors.Is(err, ib.ErrNotSupported) ||
+		!errors.As(err, &attr) {
 		t.Errorf("%v, want an *ib.AttrError with ErrNotSupported", err)
 	}
 	m, err := pd.RegMemory(mr.Bytes(make([]byte, 64)), 0, ib.LocalWrite)

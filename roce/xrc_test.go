@@ -127,7 +127,8 @@ func newXRCPair(t *testing.T, shards int, slow bool) *xrcPair {
 	must(t, err)
 	xrcd, err := p.b.dev.AllocXRCD()
 	must(t, err)
-	p.srq, err = pd.CreateSRQ(ib.SRQInit{Type: ib.SRQXRC, XRCD: xrcd, CQ: p.cq, SRQAttr: ib.SRQAttr{MaxWR: 8, MaxSGE: 1}})
+	p.srq, err = pd.CreateSRQ(ib.SRQInit{Type: ib.SRQXRC, XRCD: xrcd, CQ: p.cq,
+		SRQAttr: ib.SRQAttr{MaxWR: 8, MaxSGE: 1}})
 	must(t, err)
 	posted, err := ring.OpenRecv(p.tenant.last())
 	must(t, err)
@@ -152,7 +153,8 @@ func newXRCPair(t *testing.T, shards int, slow bool) *xrcPair {
 // has handed slow placements over without an answer yet.
 func (p *xrcPair) receive() {
 	p.t.Helper()
-	_, err := p.ini.PostSend([]ib.SendWR{{Opcode: ib.WRSend, Flags: ib.SendSignaled, SGL: p.a.sge(0, 2000), RemoteSRQ: p.srq.Num()}})
+	_, err := p.ini.PostSend([]ib.SendWR{{Opcode: ib.WRSend, Flags: ib.SendSignaled, SGL: p.a.sge(0, 2000),
+		RemoteSRQ: p.srq.Num()}})
 	must(p.t, err)
 	for range 10 {
 		p.a.dev.Step(p.now)

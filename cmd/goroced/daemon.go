@@ -65,10 +65,12 @@ func openDaemon(c *config.Config, log *slog.Logger) (runner.Daemon, http.Handler
 // logNetIf says what has become of the interface of a device.
 func logNetIf(log *slog.Logger, name string, index int) {
 	if index == 0 {
-		log.Warn("the network interface is gone; its device is down until there is one of this name again", "netif", name)
+		log.Warn("the network interface is gone; its device is down until there is one of this name again", "netif",
+			name)
 		return
 	}
-	log.Warn("the network interface was made again; its device follows, unless its link is afxdp, which takes a restart", "netif", name, "index", index)
+	log.Warn("the network interface was made again; its device follows, unless its link is afxdp, which takes a "+
+		"restart", "netif", name, "index", index)
 }
 
 // Reload takes the limits of a configuration, and whose memory may be registered.
@@ -82,8 +84,9 @@ func (d *daemon) Reload(c *config.Config) error {
 }
 
 func serverLimits(l *config.Limits) server.Limits {
-	return server.Limits{QPs: l.QPs, MRs: l.MRs, MWs: l.MWs, CQs: l.CQs, CQEntries: l.CQEntries, PDs: l.PDs, SRQs: l.SRQs,
-		AHs: l.AHs, XRCDs: l.XRCDs, Channels: l.Channels, Pinned: l.Pinned, Heap: l.Heap}
+	return server.Limits{QPs: l.QPs, MRs: l.MRs, MWs: l.MWs, CQs: l.CQs, CQEntries: l.CQEntries, PDs: l.PDs,
+		SRQs: l.SRQs,
+		AHs:  l.AHs, XRCDs: l.XRCDs, Channels: l.Channels, Pinned: l.Pinned, Heap: l.Heap}
 }
 
 func (d *daemon) has(name string) bool {

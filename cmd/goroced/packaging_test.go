@@ -47,7 +47,8 @@ func TestUnitLimits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range []string{"StartLimitIntervalSec=0", "Restart=on-failure", "RestartSec=1s", "TasksMax=11000", "MemoryMax=50%"} {
+	for _, line := range []string{"StartLimitIntervalSec=0", "Restart=on-failure", "RestartSec=1s", "TasksMax=11000",
+		"MemoryMax=50%"} {
 		if !strings.Contains(string(unit), "\n"+line+"\n") {
 			t.Errorf("the unit does not say %s", line)
 		}

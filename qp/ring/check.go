@@ -54,7 +54,8 @@ func (q *Send) check(wr *ib.SendWR) error {
 			return refuse("post send", "Inline", fmt.Sprintf("%d bytes", length), "none unless Flags has SendInline")
 		}
 		if len(wr.SGL) > int(q.maxSGE) {
-			return refuse("post send", "SGL", fmt.Sprintf("%d entries", len(wr.SGL)), fmt.Sprintf("at most %d (QPCap.MaxSendSGE)", q.maxSGE))
+			return refuse("post send", "SGL", fmt.Sprintf("%d entries", len(wr.SGL)),
+				fmt.Sprintf("at most %d (QPCap.MaxSendSGE)", q.maxSGE))
 		}
 		length = total(wr.SGL)
 	}
@@ -62,10 +63,12 @@ func (q *Send) check(wr *ib.SendWR) error {
 		return refuse("post send", "SGL", fmt.Sprintf("%d entries", len(wr.SGL)), fmt.Sprintf("none for %v", wr.Opcode))
 	}
 	if length < r.minLen || length > r.maxLen {
-		return refuse("post send", "length", length, fmt.Sprintf("%d to %d bytes for %v", r.minLen, r.maxLen, wr.Opcode))
+		return refuse("post send", "length", length, fmt.Sprintf("%d to %d bytes for %v", r.minLen, r.maxLen,
+			wr.Opcode))
 	}
 	if r.aligned && wr.RemoteAddr%8 != 0 {
-		return refuse("post send", "RemoteAddr", fmt.Sprintf("%#x", wr.RemoteAddr), "multiples of 8 for atomic operations")
+		return refuse("post send", "RemoteAddr", fmt.Sprintf("%#x", wr.RemoteAddr),
+			"multiples of 8 for atomic operations")
 	}
 	return q.checkNames(wr)
 }
@@ -97,10 +100,12 @@ func (q *Send) checkInline(wr *ib.SendWR, r *rule) error {
 		return refuse("post send", "Flags", "SendInline", fmt.Sprintf("no inline payload for %v", wr.Opcode))
 	}
 	if len(wr.SGL) != 0 {
-		return refuse("post send", "SGL", fmt.Sprintf("%d entries", len(wr.SGL)), "none with SendInline: the payload is in Inline")
+		return refuse("post send", "SGL", fmt.Sprintf("%d entries", len(wr.SGL)),
+			"none with SendInline: the payload is in Inline")
 	}
 	if len(wr.Inline) > int(q.maxInline) {
-		return refuse("post send", "Inline", fmt.Sprintf("%d bytes", len(wr.Inline)), fmt.Sprintf("at most %d (QPCap.MaxInline)", q.maxInline))
+		return refuse("post send", "Inline", fmt.Sprintf("%d bytes", len(wr.Inline)),
+			fmt.Sprintf("at most %d (QPCap.MaxInline)", q.maxInline))
 	}
 	return nil
 }
@@ -108,7 +113,8 @@ func (q *Send) checkInline(wr *ib.SendWR, r *rule) error {
 // check refuses what is wrong with wr whatever the state of the QP.
 func (q *Recv) check(wr *ib.RecvWR) error {
 	if len(wr.SGL) > int(q.maxSGE) {
-		return refuse("post receive", "SGL", fmt.Sprintf("%d entries", len(wr.SGL)), fmt.Sprintf("at most %d (QPCap.MaxRecvSGE)", q.maxSGE))
+		return refuse("post receive", "SGL", fmt.Sprintf("%d entries", len(wr.SGL)),
+			fmt.Sprintf("at most %d (QPCap.MaxRecvSGE)", q.maxSGE))
 	}
 	if n := total(wr.SGL); n > MaxMessage {
 		return refuse("post receive", "length", n, fmt.Sprintf("at most %d bytes", MaxMessage))

@@ -67,7 +67,8 @@ func NewDoorbells(b []byte, n int) (*Doorbells, error) {
 	}
 	clear(b[:size])
 	tops := doorbellTops(n)
-	*(*doorbellsHeader)(unsafe.Pointer(&b[0])) = doorbellsHeader{magic: doorbellsMagic, version: version, doorbells: uint32(tops * 4096)}
+	*(*doorbellsHeader)(unsafe.Pointer(&b[0])) = doorbellsHeader{magic: doorbellsMagic, version: version,
+		doorbells: uint32(tops * 4096)}
 	return &Doorbells{unsafe.Pointer(&b[0]), uint32(tops)}, nil
 }
 
@@ -78,8 +79,10 @@ func OpenDoorbells(b []byte) (*Doorbells, error) {
 		return nil, err
 	}
 	h := *(*doorbellsHeader)(unsafe.Pointer(&b[0]))
-	if h.magic != doorbellsMagic || h.version != version || h.doorbells == 0 || h.doorbells > MaxDoorbells || h.doorbells%4096 != 0 {
-		return nil, ib.Refuse(op, "header", fmt.Sprintf("magic %#x, version %d, %d doorbells", h.magic, h.version, h.doorbells),
+	if h.magic != doorbellsMagic || h.version != version || h.doorbells == 0 || h.doorbells > MaxDoorbells ||
+		h.doorbells%4096 != 0 {
+		return nil, ib.Refuse(op, "header", fmt.Sprintf("magic %#x, version %d, %d doorbells", h.magic, h.version,
+			h.doorbells),
 			fmt.Sprintf("magic %#x, version %d", doorbellsMagic, version), ib.ErrInvalid)
 	}
 	if err := checkBuffer(op, b, DoorbellsSize(int(h.doorbells))); err != nil {

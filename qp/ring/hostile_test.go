@@ -149,7 +149,8 @@ func TestProducerIndexBounds(t *testing.T) {
 			got++
 		}
 		if got != c.want {
-			t.Errorf("%d popped, %d released, producer index %#x: popped %d more, want %d", c.popped, c.released, c.prod, got, c.want)
+			t.Errorf("%d popped, %d released, producer index %#x: popped %d more, want %d", c.popped, c.released,
+				c.prod, got, c.want)
 		}
 	}
 }

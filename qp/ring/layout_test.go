@@ -83,7 +83,8 @@ func TestSendLayout(t *testing.T) {
 	push(t, q, &ib.SendWR{ID: 0x0102030405060708, Opcode: ib.WRSendImm, Flags: ib.SendFence | ib.SendSolicited,
 		SGL: []ib.SGE{{Addr: 0x1111111111111111, Length: 0x222222, LKey: 0x33333333}, {Addr: 4, Length: 5, LKey: 6}},
 		Imm: 0x44444444, RemoteSRQ: 0x555555, RemoteAddr: 0x6666666666666666, RKey: 0x77777777,
-		Compare: 0x8888888888888888, Swap: 0x9999999999999999, RemoteQPN: 0xAAAAAA, AH: 0xBBBBBBBB, RemoteQKey: 0xCCCCCCCC})
+		Compare: 0x8888888888888888, Swap: 0x9999999999999999, RemoteQPN: 0xAAAAAA, AH: 0xBBBBBBBB,
+		RemoteQKey: 0xCCCCCCCC})
 	push(t, q, &ib.SendWR{ID: 1, Opcode: ib.WRSend, Flags: ib.SendInline, Inline: []byte{0xA1, 0xA2, 0xA3}})
 	q.Publish()
 
@@ -93,7 +94,8 @@ func TestSendLayout(t *testing.T) {
 		{"imm", 16, 4, 0x44444444}, {"remote_srq", 20, 4, 0x555555}, {"remote_addr", 24, 8, 0x6666666666666666},
 		{"rkey", 32, 4, 0x77777777}, {"remote_qpn", 36, 4, 0xAAAAAA}, {"compare", 40, 8, 0x8888888888888888},
 		{"swap", 48, 8, 0x9999999999999999}, {"ah", 56, 4, 0xBBBBBBBB}, {"remote_qkey", 60, 4, 0xCCCCCCCC},
-		{"sge[0].addr", 64, 8, 0x1111111111111111}, {"sge[0].length", 72, 4, 0x222222}, {"sge[0].lkey", 76, 4, 0x33333333},
+		{"sge[0].addr", 64, 8, 0x1111111111111111}, {"sge[0].length", 72, 4, 0x222222},
+		{"sge[0].lkey", 76, 4, 0x33333333},
 		{"sge[1].addr", 80, 8, 4}, {"sge[1].length", 88, 4, 5}, {"sge[1].lkey", 92, 4, 6},
 	})
 	checkFields(t, slots[128:256], []field{
@@ -110,14 +112,16 @@ func TestSharedBytes(t *testing.T) {
 	b, q := newSend(t, 4, 0, 0)
 	push(t, q, &ib.SendWR{Opcode: ib.WRSendInv, InvalidateKey: 0x11111111})
 	push(t, q, &ib.SendWR{Opcode: ib.WRLocalInv, InvalidateKey: 0x22222222})
-	push(t, q, &ib.SendWR{Opcode: ib.WRBindMW, RKey: 0x33333333, Bind: ib.MWBind{LKey: 0x44444444, Addr: 0x5555555555555555,
-		Length: 0x6666666666666666, Access: 0x77777777}})
+	push(t, q, &ib.SendWR{Opcode: ib.WRBindMW, RKey: 0x33333333,
+		Bind: ib.MWBind{LKey: 0x44444444, Addr: 0x5555555555555555,
+			Length: 0x6666666666666666, Access: 0x77777777}})
 	push(t, q, &ib.SendWR{Opcode: ib.WRFlush, RKey: 0x33333333, RemoteAddr: 8,
 		Flush: ib.Flush{Length: 0x88888888, Level: ib.FlushGlobally | ib.FlushPersistently, Extent: ib.FlushRegion}})
 	slots := b[256:]
 	checkFields(t, slots[0:64], []field{{"opcode", 8, 1, 9}, {"key", 16, 4, 0x11111111}})
 	checkFields(t, slots[64:128], []field{{"opcode", 8, 1, 7}, {"key", 16, 4, 0x22222222}})
-	checkFields(t, slots[128:192], []field{{"opcode", 8, 1, 8}, {"key", 16, 4, 0x44444444}, {"remote_addr", 24, 8, 0x5555555555555555},
+	checkFields(t, slots[128:192], []field{{"opcode", 8, 1, 8}, {"key", 16, 4, 0x44444444},
+		{"remote_addr", 24, 8, 0x5555555555555555},
 		{"rkey", 32, 4, 0x33333333}, {"length", 40, 8, 0x6666666666666666}, {"access", 48, 8, 0x77777777}})
 	checkFields(t, slots[192:256], []field{{"opcode", 8, 1, 14}, {"remote_addr", 24, 8, 8}, {"rkey", 32, 4, 0x33333333},
 		{"length", 40, 8, 0x88888888}, {"flush", 48, 8, 3 | 1<<32}})
@@ -125,7 +129,8 @@ func TestSharedBytes(t *testing.T) {
 
 func TestRecvLayout(t *testing.T) {
 	b, q := newRecv(t, 2, 2)
-	if err := q.Push(&ib.RecvWR{ID: 0x0102030405060708, SGL: []ib.SGE{{Addr: 1, Length: 2, LKey: 3}, {Addr: 4, Length: 5, LKey: 6}}}); err != nil {
+	if err := q.Push(&ib.RecvWR{ID: 0x0102030405060708, SGL: []ib.SGE{{Addr: 1, Length: 2, LKey: 3},
+		{Addr: 4, Length: 5, LKey: 6}}}); err != nil {
 		t.Fatal(err)
 	}
 	checkFields(t, b[256:320], []field{
@@ -187,7 +192,8 @@ func TestOpenRefuses(t *testing.T) {
 		value  uint32
 	}{
 		{"magic", 0, 1}, {"version", 4, 2 | 1<<16}, {"kind", 4, 1 | 2<<16},
-		{"entries not a power of two", 8, 3}, {"entries beyond the buffer", 8, 32}, {"entries beyond the limit", 8, 1 << 31},
+		{"entries not a power of two", 8, 3}, {"entries beyond the buffer", 8, 32},
+		{"entries beyond the limit", 8, 1 << 31},
 		{"slot size", 12, 64}, {"max SGE", 16, 33}, {"max SGE beyond the slot", 16, 32}, {"max inline", 20, 1 << 30},
 	} {
 		b, _ := newSend(t, 16, 4, 64)
@@ -214,7 +220,8 @@ func TestOpenRefuses(t *testing.T) {
 func TestAllocIsAligned(t *testing.T) {
 	for size := range 200 {
 		b := Alloc(size)
-		if p := uintptr(unsafe.Pointer(unsafe.SliceData(b))); size > 0 && p%Align != 0 || len(b) != size || cap(b) != size {
+		if p := uintptr(unsafe.Pointer(unsafe.SliceData(b))); size > 0 && p%Align != 0 || len(b) != size ||
+			cap(b) != size {
 			t.Fatalf("Alloc(%d): address %#x, length %d, capacity %d", size, p, len(b), cap(b))
 		}
 	}

@@ -52,7 +52,8 @@ func application(sq *Send, cq *CQ, p peer) error {
 	wcs := make([]ib.WC, 5)
 	for posted, done := uint64(0), uint64(0); done < messages; {
 		for posted < messages && posted-done < window(posted) {
-			wr := ib.SendWR{ID: posted, Opcode: ib.WRSend, Flags: ib.SendInline, Inline: binary.NativeEndian.AppendUint64(nil, ^posted)}
+			wr := ib.SendWR{ID: posted, Opcode: ib.WRSend, Flags: ib.SendInline,
+				Inline: binary.NativeEndian.AppendUint64(nil, ^posted)}
 			err := sq.Push(&wr)
 			if errors.Is(err, ib.ErrQueueFull) {
 				break
@@ -218,7 +219,8 @@ func TestSecondProcess(t *testing.T) {
 	var out bytes.Buffer
 	child.Stdout, child.Stderr = &out, &out
 	if err := child.Start(); errors.Is(err, unix.ENOEXEC) {
-		require.Missing(t, "the kernel cannot start this test's binary: it runs under user-mode emulation, without binfmt_misc")
+		require.Missing(t,
+			"the kernel cannot start this test's binary: it runs under user-mode emulation, without binfmt_misc")
 	} else if err != nil {
 		t.Fatal(err)
 	}

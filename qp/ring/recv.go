@@ -75,7 +75,8 @@ func (q *Recv) Pop(dst *ib.RecvWR) (bool, error) {
 	slot := q.slot(q.popped)
 	s := *(*recvSlot)(slot) // the only look at these bytes: the application can change them at any time
 	if s.numSGE > q.maxSGE {
-		return false, fmt.Errorf("%w: receive entry %d has %d SGEs; allowed: %d", ErrCorrupt, q.popped, s.numSGE, q.maxSGE)
+		return false, fmt.Errorf("%w: receive entry %d has %d SGEs; allowed: %d", ErrCorrupt, q.popped, s.numSGE,
+			q.maxSGE)
 	}
 	dst.ID = s.id
 	dst.SGL = append(dst.SGL[:0], payload[ib.SGE](slot, recvPayload, int(s.numSGE))...)

@@ -86,8 +86,9 @@ func drawSend(t *rapid.T, maxSGE, maxInline int) ib.SendWR {
 		ID: rapid.Uint64().Draw(t, "id"), Opcode: rapid.SampledFrom(opcodes).Draw(t, "opcode"),
 		Flags: ib.SendFlags(rapid.Uint8Range(0, 7).Draw(t, "flags")), Imm: rapid.Uint32().Draw(t, "imm"),
 		RemoteAddr: rapid.Uint64().Draw(t, "addr"),
-		RKey:       ib.Key(rapid.Uint32().Draw(t, "rkey")), Compare: rapid.Uint64().Draw(t, "compare"), Swap: rapid.Uint64().Draw(t, "swap"),
-		AH: ib.AHNum(rapid.Uint32().Draw(t, "ah")), RemoteQPN: ib.QPN(rapid.Uint32Range(0, 1<<24-1).Draw(t, "qpn")),
+		RKey:       ib.Key(rapid.Uint32().Draw(t, "rkey")), Compare: rapid.Uint64().Draw(t, "compare"),
+		Swap: rapid.Uint64().Draw(t, "swap"),
+		AH:   ib.AHNum(rapid.Uint32().Draw(t, "ah")), RemoteQPN: ib.QPN(rapid.Uint32Range(0, 1<<24-1).Draw(t, "qpn")),
 		RemoteQKey: rapid.Uint32().Draw(t, "qkey"), RemoteSRQ: rapid.Uint32Range(0, 1<<24-1).Draw(t, "srq"),
 	}
 	drawArguments(t, &wr)
@@ -125,7 +126,8 @@ func drawArguments(t *rapid.T, wr *ib.SendWR) {
 			Length: rapid.Uint64().Draw(t, "bind len"), Access: ib.Access(rapid.Uint32().Draw(t, "bind access"))}
 	case ib.WRFlush:
 		wr.Compare, wr.Swap = 0, 0
-		wr.Flush = ib.Flush{Length: rapid.Uint32().Draw(t, "flush len"), Level: ib.FlushLevel(rapid.Uint8Range(1, 3).Draw(t, "level")),
+		wr.Flush = ib.Flush{Length: rapid.Uint32().Draw(t, "flush len"),
+			Level:  ib.FlushLevel(rapid.Uint8Range(1, 3).Draw(t, "level")),
 			Extent: ib.FlushExtent(rapid.Uint8Range(0, 1).Draw(t, "extent"))}
 	}
 }
@@ -154,8 +156,10 @@ func TestSendModel(t *testing.T) {
 			"push": func(t *rapid.T) {
 				wr := drawSend(t, maxSGE, maxInline)
 				err := app.Push(&wr)
-				if full := len(pushed)+len(published)+popped == entries; full != errors.Is(err, ib.ErrQueueFull) || !full && err != nil {
-					t.Fatalf("Push: %v with %d+%d+%d of %d slots taken", err, len(pushed), len(published), popped, entries)
+				if full := len(pushed)+len(published)+popped == entries; full != errors.Is(err, ib.ErrQueueFull) ||
+					!full && err != nil {
+					t.Fatalf("Push: %v with %d+%d+%d of %d slots taken", err, len(pushed), len(published), popped,
+						entries)
 				}
 				if err == nil {
 					pushed = append(pushed, wr)
@@ -238,8 +242,10 @@ func TestRecvWrapsAndFills(t *testing.T) {
 }
 
 // allFieldsWC has another value in every field.
-var allFieldsWC = ib.WC{ID: 0x0102030405060708, Status: ib.WCRetryExcErr, Opcode: ib.WCRecvImm, Flags: ib.WCGRH | ib.WCWithInv,
-	VendorErr: 0x11111111, ByteLen: 0x22222222, Imm: 0x33333333, InvalidatedKey: 0x44444444, QPN: 0x555555, SrcQP: 0x666666, Timestamp: -7}
+var allFieldsWC = ib.WC{ID: 0x0102030405060708, Status: ib.WCRetryExcErr, Opcode: ib.WCRecvImm,
+	Flags:     ib.WCGRH | ib.WCWithInv,
+	VendorErr: 0x11111111, ByteLen: 0x22222222, Imm: 0x33333333, InvalidatedKey: 0x44444444, QPN: 0x555555,
+	SrcQP: 0x666666, Timestamp: -7}
 
 func TestCQWrapsAndFills(t *testing.T) {
 	b, _ := newCQ(t, 4)

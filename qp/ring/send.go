@@ -65,7 +65,8 @@ func (s *sendSlot) get(wr *ib.SendWR) {
 		wr.Bind = ib.MWBind{LKey: ib.Key(s.imm), Addr: s.remoteAddr, Length: s.compare, Access: ib.Access(s.swap)}
 	case ib.WRFlush:
 		wr.Compare, wr.Swap = 0, 0
-		wr.Flush = ib.Flush{Length: uint32(s.compare), Level: ib.FlushLevel(s.swap), Extent: ib.FlushExtent(s.swap >> 32)}
+		wr.Flush = ib.Flush{Length: uint32(s.compare), Level: ib.FlushLevel(s.swap),
+			Extent: ib.FlushExtent(s.swap >> 32)}
 	}
 }
 

@@ -8,8 +8,10 @@ import (
 
 // statusNames are those of ibv_wc_status, without IBV_WC_.
 var statusNames = map[ib.WCStatus]string{
-	ib.WCSuccess: "SUCCESS", ib.WCLocLenErr: "LOC_LEN_ERR", ib.WCLocQPOpErr: "LOC_QP_OP_ERR", ib.WCLocProtErr: "LOC_PROT_ERR",
-	ib.WCWRFlushErr: "WR_FLUSH_ERR", ib.WCMWBindErr: "MW_BIND_ERR", ib.WCBadRespErr: "BAD_RESP_ERR", ib.WCLocAccessErr: "LOC_ACCESS_ERR",
+	ib.WCSuccess: "SUCCESS", ib.WCLocLenErr: "LOC_LEN_ERR", ib.WCLocQPOpErr: "LOC_QP_OP_ERR",
+	ib.WCLocProtErr: "LOC_PROT_ERR",
+	ib.WCWRFlushErr: "WR_FLUSH_ERR", ib.WCMWBindErr: "MW_BIND_ERR", ib.WCBadRespErr: "BAD_RESP_ERR",
+	ib.WCLocAccessErr: "LOC_ACCESS_ERR",
 	ib.WCRemInvReqErr: "REM_INV_REQ_ERR", ib.WCRemAccessErr: "REM_ACCESS_ERR", ib.WCRemOpErr: "REM_OP_ERR",
 	ib.WCRetryExcErr: "RETRY_EXC_ERR", ib.WCRNRRetryExcErr: "RNR_RETRY_EXC_ERR",
 }

@@ -27,7 +27,8 @@ type packetName struct {
 	syndrome wire.Syndrome
 }
 
-var abbreviate = strings.NewReplacer("RC ", "", "RDMA ", "", "Acknowledge", "ACK", "with Immediate", "imm", "with Invalidate", "inv")
+var abbreviate = strings.NewReplacer("RC ", "", "RDMA ", "", "Acknowledge", "ACK", "with Immediate", "imm",
+	"with Invalidate", "inv")
 
 func makeShortNames() map[string]packetName {
 	names := map[string]packetName{}
@@ -303,7 +304,8 @@ func (r *runner) describe(p *packet) string {
 	if n, ok := p.AETH.Syndrome.Credits(); ok && h&wire.HasAETH != 0 {
 		add(true, "credits=%d", n)
 	}
-	add(h&wire.HasAETH != 0 && p.AETH.Syndrome.IsRNR(), "delay=%v", time.Duration(wire.RNRDelay(p.AETH.Syndrome.Code())))
+	add(h&wire.HasAETH != 0 && p.AETH.Syndrome.IsRNR(), "delay=%v",
+		time.Duration(wire.RNRDelay(p.AETH.Syndrome.Code())))
 	add(h&wire.HasAtomicAckETH != 0, "was=%d", p.AtomicAck)
 	add(h&wire.HasImm != 0, "imm=%#x", p.Imm)
 	add(h&wire.HasIETH != 0, "inv=%#x", uint32(p.InvKey))

@@ -17,7 +17,8 @@ import (
 
 // forgery is a SEND for a QP, as its peer could send it, that starts at a PSN.
 func forgery(src, dst ib.GID, port uint16, to ib.QPN, psn ib.PSN) []byte {
-	p := wire.Packet{BTH: wire.BTH{Opcode: wire.RCSendOnly, PKey: ib.DefaultPKey, DestQP: to, PSN: psn, AckReq: true}, Payload: []byte("forged!!")}
+	p := wire.Packet{BTH: wire.BTH{Opcode: wire.RCSendOnly, PKey: ib.DefaultPKey, DestQP: to, PSN: psn, AckReq: true},
+		Payload: []byte("forged!!")}
 	frame := append(append(p.AppendHeaders(nil), p.Payload...), make([]byte, wire.ICRCLen)...)
 	outer := wire.Outer{Src: src, Dst: dst, SrcPort: port, DstPort: link.Port}
 	outer.Seal(frame)
@@ -62,20 +63,23 @@ func connectPair(t *testing.T, dev *roce.Device) (qps [2]ib.QP, cq ib.CQ, mr ib.
 	cq, err = dev.CreateCQ(ib.CQInit{Entries: 64})
 	check(err)
 	for i := range qps {
-		qps[i], err = pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: cq, RecvCQ: cq, Cap: ib.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: 8}})
+		qps[i], err = pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: cq, RecvCQ: cq,
+			Cap: ib.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: 8}})
 		check(err)
 	}
 	gids, err := dev.GIDs(1)
 	check(err)
 	for i, q := range qps {
-		a := ib.QPAttr{Port: 1, PathMTU: ib.MTU1024, DestQPN: qps[1-i].Num(), AH: ib.AHAttr{DGID: gids[0].GID, Port: 1}, RQPSN: 7, SQPSN: 7,
+		a := ib.QPAttr{Port: 1, PathMTU: ib.MTU1024, DestQPN: qps[1-i].Num(), AH: ib.AHAttr{DGID: gids[0].GID, Port: 1},
+			RQPSN: 7, SQPSN: 7,
 			Timeout: 14, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 12, MaxRdAtomic: 1, MaxDestRdAtomic: 1}
 		for _, s := range []struct {
 			to   ib.QPState
 			mask ib.QPAttrMask
 		}{
 			{ib.Init, ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess},
-			{ib.RTR, ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer},
+			{ib.RTR, ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic |
+				ib.AttrMinRNRTimer},
 			{ib.RTS, ib.AttrSQPSN | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry | ib.AttrMaxRdAtomic},
 		} {
 			a.State = s.to
@@ -92,7 +96,8 @@ func TestForgedByLocalUser(t *testing.T) {
 	own, beside := linktest.Loopback(), linktest.Loopback()
 	dev := openDevice(t, Options{Addrs: []netip.Addr{own}, Link: "udp"})
 	qps, cq, mr, buf := connectPair(t, dev)
-	if _, err := qps[1].PostRecv([]ib.RecvWR{{ID: 1, SGL: []ib.SGE{{Addr: mr.Addr(), Length: 64, LKey: mr.LKey()}}}}); err != nil {
+	if _, err := qps[1].PostRecv([]ib.RecvWR{{ID: 1, SGL: []ib.SGE{{Addr: mr.Addr(), Length: 64,
+		LKey: mr.LKey()}}}}); err != nil {
 		t.Fatal(err)
 	}
 	gid := ib.GIDFromAddr(own)
@@ -120,7 +125,8 @@ func TestForgedByLocalUser(t *testing.T) {
 		}
 	}
 
-	if _, err := qps[0].PostSend([]ib.SendWR{{ID: 2, Opcode: ib.WRSend, Flags: ib.SendSignaled | ib.SendInline, Inline: []byte("the true")}}); err != nil {
+	if _, err := qps[0].PostSend([]ib.SendWR{{ID: 2, Opcode: ib.WRSend, Flags: ib.SendSignaled | ib.SendInline,
+		Inline: []byte("the true")}}); err != nil {
 		t.Fatal(err)
 	}
 	for end, got := time.Now().Add(30*time.Second), 0; got < 2; {

@@ -183,7 +183,8 @@ func (w *watch) held(have []netlink.Addr) (addrs []netip.Addr) {
 	}
 	for _, home := range w.homes {
 		there := func(a netlink.Addr) bool {
-			return a.LinkIndex == home.itf.index && w.usable(&a, home.addr) && holds(a.IPNet, home.addr.WithZone("").Unmap(), home.loopback)
+			return a.LinkIndex == home.itf.index && w.usable(&a, home.addr) &&
+				holds(a.IPNet, home.addr.WithZone("").Unmap(), home.loopback)
 		}
 		if slices.ContainsFunc(have, there) {
 			addrs = append(addrs, home.addr)

@@ -29,7 +29,8 @@ func watch(t *testing.T, name string, addrs ...netip.Addr) <-chan neigh.LinkStat
 }
 
 // same leaves the index out, which the kernel chooses.
-var same = []cmp.Option{cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Addr{}), cmpopts.IgnoreFields(neigh.LinkState{}, "Index")}
+var same = []cmp.Option{cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Addr{}),
+	cmpopts.IgnoreFields(neigh.LinkState{}, "Index")}
 
 // await returns when a state comes; those before it may be on the way to it.
 func await(t *testing.T, what string, states <-chan neigh.LinkState, want neigh.LinkState) {

@@ -145,7 +145,8 @@ func (d *device) gids(op string, port int) ([]ib.GIDEntry, error) {
 	for i := range table {
 		row := &table[i]
 		if row.gid_type == C.IBV_GID_TYPE_ROCE_V2 && int(row.port_num) == port {
-			rows = append(rows, ib.GIDEntry{GID: goGID(&row.gid), Index: int(row.gid_index), NetIf: interfaceName(row.ndev_ifindex)})
+			rows = append(rows, ib.GIDEntry{GID: goGID(&row.gid), Index: int(row.gid_index),
+				NetIf: interfaceName(row.ndev_ifindex)})
 		}
 	}
 	return rows, nil

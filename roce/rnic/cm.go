@@ -57,7 +57,8 @@ func (d *device) OpenCM() (ib.CM, error) {
 	defer p.mu.Unlock()
 	c, err := C.rdma_create_event_channel()
 	if c == nil {
-		return nil, fmt.Errorf("%s of %s, which takes module rdma_ucm and rights to /dev/infiniband/rdma_cm: %w", op, d.name,
+		return nil, fmt.Errorf("%s of %s, which takes module rdma_ucm and rights to /dev/infiniband/rdma_cm: %w", op,
+			d.name,
 			errors.Join(ib.ErrNotSupported, err))
 	}
 	ch, err := newCMChannel(p, c)

@@ -58,7 +58,8 @@ func (p *cmPort) localAddr(op string, a netip.Addr) (netip.Addr, error) {
 		}
 		gids = append(gids, r.GIDEntry)
 	}
-	return a, ib.Refuse(op, "address", a, "one of the device: "+ib.ListGIDs(gids)+"; an unspecified one for all of them",
+	return a, ib.Refuse(op, "address", a, "one of the device: "+ib.ListGIDs(gids)+"; an unspecified one for all of "+
+		"them",
 		ib.ErrNoAddr)
 }
 

@@ -123,7 +123,8 @@ func (id *cmID) ResolveAddr(local, dst netip.AddrPort, timeout time.Duration) (e
 		src = p.cAddr(netip.AddrPortFrom(from, local.Port()))
 	}
 	there := p.cAddr(netip.AddrPortFrom(to, dst.Port()))
-	if err := id.inUse(op, local.Port(), C.rnic_cm_resolve_addr(id.c, &src, &there, milliseconds(timeout))); err != nil {
+	if err := id.inUse(op, local.Port(), C.rnic_cm_resolve_addr(id.c, &src, &there,
+		milliseconds(timeout))); err != nil {
 		return err
 	}
 	id.state = cmAddrQuery
@@ -386,7 +387,8 @@ func (id *cmID) Reject(r ib.CMReject) error {
 	case r.Reason != 0 && r.Reason != reasonConsumer && r.Reason != reasonVendorOption:
 		return ib.Refuse(op, "Reason", r.Reason, "28 or 35: rdma_ucm sends no other", ib.ErrNotSupported)
 	case len(r.Info) > 0:
-		return ib.Refuse(op, "Info", fmt.Sprintf("%d bytes", len(r.Info)), "none: rdma_ucm sends none", ib.ErrNotSupported)
+		return ib.Refuse(op, "Info", fmt.Sprintf("%d bytes", len(r.Info)), "none: rdma_ucm sends none",
+			ib.ErrNotSupported)
 	}
 	var c C.struct_rnic_cm_param
 	privateBytes(&c, r.PrivateData)

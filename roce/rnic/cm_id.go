@@ -138,7 +138,8 @@ func (id *cmID) refresh(op string) error {
 	C.rnic_cm_query(id.c, &info)
 	if info.device != nil && C.GoString(info.device) != id.port.dev.name {
 		return ib.Refuse(op, "address", goAddr(&info.local).Addr(), fmt.Sprintf(
-			"one that the kernel reaches by %s; this it reaches by %s. Bind to an address of the device", id.port.dev.name,
+			"one that the kernel reaches by %s; this it reaches by %s. Bind to an address of the device",
+			id.port.dev.name,
 			C.GoString(info.device)), ib.ErrNoAddr)
 	}
 	id.local, id.remote = goAddr(&info.local), goAddr(&info.remote)

@@ -82,7 +82,8 @@ func TestDial(t *testing.T) {
 		peer := <-conns
 		for _, c := range []*rdmacm.Conn{conn, peer} {
 			p := c.Params()
-			if q := try(c.QP().Query())(r); p.PathMTU != mtu || q.PathMTU != mtu || q.Timeout != 18 || q.State != ib.RTS {
+			if q := try(c.QP().Query())(r); p.PathMTU != mtu || q.PathMTU != mtu || q.Timeout != 18 ||
+				q.State != ib.RTS {
 				t.Errorf("path MTU %d and %d, timeout %d, state %v; want %d, 18, RTS", p.PathMTU, q.PathMTU, q.Timeout,
 					q.State, mtu)
 			}

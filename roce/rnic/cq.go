@@ -48,7 +48,8 @@ func (d *device) createCQ(init ib.CQInit, extended bool) (ib.CQ, error) {
 		uses, reports = append(uses, &ch.object), ch.c
 	}
 	stamps := d.attr.Caps&ib.CapTimestamp != 0
-	c, err := C.rnic_create_cq(d.ctx, C.int(roundUp(init.Entries, d.attr.MaxCQE)), reports, cInt(extended), cInt(stamps))
+	c, err := C.rnic_create_cq(d.ctx, C.int(roundUp(init.Entries, d.attr.MaxCQE)), reports, cInt(extended),
+		cInt(stamps))
 	if c == nil {
 		return nil, verbError(op, err)
 	}
@@ -118,7 +119,8 @@ const rxeVendor = 0xFFFFFF
 
 // translate fills in a completion. Of one that failed most fields have no meaning.
 func (c *cq) translate(to *ib.WC, from *C.struct_rnic_wc) {
-	*to = ib.WC{ID: uint64(from.id), Status: ib.WCStatus(from.status), VendorErr: uint32(from.vendor_err), QPN: ib.QPN(from.qp_num)}
+	*to = ib.WC{ID: uint64(from.id), Status: ib.WCStatus(from.status), VendorErr: uint32(from.vendor_err),
+		QPN: ib.QPN(from.qp_num)}
 	if to.Status != ib.WCSuccess {
 		return
 	}

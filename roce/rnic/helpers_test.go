@@ -109,7 +109,8 @@ const (
 func (r *rig) ready(q ib.QP, peer ib.QPN) {
 	r.Helper()
 	r.toInit(q)
-	attr := ib.QPAttr{State: ib.RTR, AH: r.here(), PathMTU: ib.MTU1024, DestQPN: peer, RQPSN: firstPSN, MaxDestRdAtomic: 4, MinRNRTimer: 1}
+	attr := ib.QPAttr{State: ib.RTR, AH: r.here(), PathMTU: ib.MTU1024, DestQPN: peer, RQPSN: firstPSN,
+		MaxDestRdAtomic: 4, MinRNRTimer: 1}
 	mask := ib.AttrState
 	switch q.Type() {
 	case ib.RC:

@@ -23,14 +23,16 @@ func TestRegions(t *testing.T) {
 	twice := try(r.pd.RegMR(ib.MRInit{Buf: buf, IOVA: 0x10000, Access: allRights}))(r)
 	zero := try(r.pd.RegMR(ib.MRInit{Buf: buf, Access: allRights | ib.ZeroBased}))(r)
 	if first.Len() != 5000 || twice.Addr() != 0x10000 || zero.Addr() != 0 || first.LKey() == twice.LKey() {
-		t.Errorf("length %d, addresses %#x and %#x, keys %#x and %#x", first.Len(), twice.Addr(), zero.Addr(), first.LKey(), twice.LKey())
+		t.Errorf("length %d, addresses %#x and %#x, keys %#x and %#x", first.Len(), twice.Addr(), zero.Addr(),
+			first.LKey(), twice.LKey())
 	}
 	a, _ := r.newPair(ib.RC)
 	src, from := r.register(64)
 	copy(from, "to an address of its own")
 	for _, m := range []ib.MR{twice, zero} {
 		clear(buf)
-		r.send(a, ib.SendWR{ID: 1, Opcode: ib.WRWrite, Flags: ib.SendSignaled, SGL: []ib.SGE{sge(src, 0, 24)}, RemoteAddr: m.Addr() + 100, RKey: m.RKey()})
+		r.send(a, ib.SendWR{ID: 1, Opcode: ib.WRWrite, Flags: ib.SendSignaled, SGL: []ib.SGE{sge(src, 0, 24)},
+			RemoteAddr: m.Addr() + 100, RKey: m.RKey()})
 		if r.want(1, ib.WCWrite); !bytes.Equal(buf[100:124], from[:24]) {
 			t.Errorf("written to %#x: %q", m.Addr(), buf[100:124])
 		}
@@ -117,7 +119,8 @@ func newWindow(t *testing.T) *window {
 // write writes through the window's key and returns the status.
 func (w *window) write(addr uint64, key ib.Key) ib.WCStatus {
 	w.Helper()
-	w.send(w.a, ib.SendWR{ID: 5, Opcode: ib.WRWrite, Flags: ib.SendSignaled, SGL: []ib.SGE{sge(w.src, 0, 18)}, RemoteAddr: addr, RKey: key})
+	w.send(w.a, ib.SendWR{ID: 5, Opcode: ib.WRWrite, Flags: ib.SendSignaled, SGL: []ib.SGE{sge(w.src, 0, 18)},
+		RemoteAddr: addr, RKey: key})
 	wc := w.next(w.cq)
 	if wc.ID != 5 {
 		w.Fatalf("completion %+v, want that of the WRITE", wc)
@@ -178,7 +181,8 @@ func TestWindowType2(t *testing.T) {
 	win := try(w.pd.AllocMW(ib.MWType2))(w.rig)
 	bind := func(b ib.MWBind) {
 		t.Helper()
-		w.send(w.b, ib.SendWR{ID: 1, Opcode: ib.WRBindMW, Flags: ib.SendSignaled, RKey: ib.NextKey(win.RKey()), Bind: b})
+		w.send(w.b, ib.SendWR{ID: 1, Opcode: ib.WRBindMW, Flags: ib.SendSignaled, RKey: ib.NextKey(win.RKey()),
+			Bind: b})
 		w.want(1, ib.WCBindMW)
 	}
 	bind(w.middle(ib.RemoteWrite | ib.ZeroBased))
@@ -191,15 +195,18 @@ func TestWindowType2(t *testing.T) {
 	bind(w.middle(ib.RemoteWrite))
 	// The peer sends the key back.
 	w.recv(w.b, ib.RecvWR{ID: 3, SGL: []ib.SGE{sge(w.dst, 0, 8)}})
-	w.send(w.a, ib.SendWR{ID: 4, Opcode: ib.WRSendInv, Flags: ib.SendSignaled, SGL: []ib.SGE{sge(w.src, 0, 8)}, InvalidateKey: win.RKey()})
+	w.send(w.a, ib.SendWR{ID: 4, Opcode: ib.WRSendInv, Flags: ib.SendSignaled, SGL: []ib.SGE{sge(w.src, 0, 8)},
+		InvalidateKey: win.RKey()})
 	if wc := w.wantBoth(4, 3); wc.Flags&ib.WCWithInv == 0 || wc.InvalidatedKey != win.RKey() {
 		t.Errorf("completion %+v, want key %#x invalidated", wc, win.RKey())
 	}
 	// Two binds in one post, the second with a key that follows the first's.
 	key := ib.NextKey(win.RKey())
-	w.send(w.b, ib.SendWR{ID: 1, Opcode: ib.WRBindMW, Flags: ib.SendSignaled, RKey: key, Bind: w.middle(ib.RemoteWrite)},
+	w.send(w.b, ib.SendWR{ID: 1, Opcode: ib.WRBindMW, Flags: ib.SendSignaled, RKey: key,
+		Bind: w.middle(ib.RemoteWrite)},
 		ib.SendWR{ID: 2, Opcode: ib.WRLocalInv, Flags: ib.SendSignaled, InvalidateKey: key},
-		ib.SendWR{ID: 3, Opcode: ib.WRBindMW, Flags: ib.SendSignaled, RKey: ib.NextKey(key), Bind: w.middle(ib.RemoteWrite)})
+		ib.SendWR{ID: 3, Opcode: ib.WRBindMW, Flags: ib.SendSignaled, RKey: ib.NextKey(key),
+			Bind: w.middle(ib.RemoteWrite)})
 	w.want(1, ib.WCBindMW)
 	w.want(2, ib.WCLocalInv)
 	w.want(3, ib.WCBindMW)
@@ -226,7 +233,8 @@ func TestWindowOutlivesQP(t *testing.T) {
 	w := newWindow(t)
 	win := try(w.pd.AllocMW(ib.MWType2))(w.rig)
 	for range 2 {
-		w.send(w.b, ib.SendWR{ID: 1, Opcode: ib.WRBindMW, Flags: ib.SendSignaled, RKey: ib.NextKey(win.RKey()), Bind: w.middle(ib.RemoteWrite)})
+		w.send(w.b, ib.SendWR{ID: 1, Opcode: ib.WRBindMW, Flags: ib.SendSignaled, RKey: ib.NextKey(win.RKey()),
+			Bind: w.middle(ib.RemoteWrite)})
 		w.want(1, ib.WCBindMW)
 		if s := w.write(w.dst.Addr()+1000, win.RKey()); s != ib.WCSuccess {
 			t.Errorf("a WRITE through the window: %v", s)

@@ -53,18 +53,24 @@ func upTo(n int) func(*ib.DeviceAttr) int { return func(*ib.DeviceAttr) int { re
 // attrChecks holds the attributes that are integers, in the order in which they
 // are reported.
 var attrChecks = []attrCheck{
-	{ib.AttrPort, func(a *ib.QPAttr) int { return a.Port }, 1, func(d *ib.DeviceAttr) int { return d.Ports }, "the ports of the device"},
+	{ib.AttrPort, func(a *ib.QPAttr) int { return a.Port }, 1, func(d *ib.DeviceAttr) int { return d.Ports },
+		"the ports of the device"},
 	{ib.AttrPKeyIndex, func(a *ib.QPAttr) int { return a.PKeyIndex }, 0, upTo(0), "the default partition"},
-	{ib.AttrDestQPN, func(a *ib.QPAttr) int { return int(a.DestQPN) }, 2, upTo(int(ib.QPNMulticast) - 1), "the peer's QP number"},
+	{ib.AttrDestQPN, func(a *ib.QPAttr) int { return int(a.DestQPN) }, 2, upTo(int(ib.QPNMulticast) - 1),
+		"the peer's QP number"},
 	{ib.AttrRQPSN, func(a *ib.QPAttr) int { return int(a.RQPSN) }, 0, upTo(int(ib.PSNMask)), "24 bits"},
 	{ib.AttrSQPSN, func(a *ib.QPAttr) int { return int(a.SQPSN) }, 0, upTo(int(ib.PSNMask)), "24 bits"},
-	{ib.AttrMaxDestRdAtomic, func(a *ib.QPAttr) int { return a.MaxDestRdAtomic }, 0, func(d *ib.DeviceAttr) int { return min(d.MaxQPRdAtomic, 255) }, "MaxQPRdAtomic"},
-	{ib.AttrMaxRdAtomic, func(a *ib.QPAttr) int { return a.MaxRdAtomic }, 0, func(d *ib.DeviceAttr) int { return min(d.MaxQPInitRdAtom, 255) }, "MaxQPInitRdAtom, at most the peer's MaxDestRdAtomic"},
+	{ib.AttrMaxDestRdAtomic, func(a *ib.QPAttr) int { return a.MaxDestRdAtomic }, 0,
+		func(d *ib.DeviceAttr) int { return min(d.MaxQPRdAtomic, 255) }, "MaxQPRdAtomic"},
+	{ib.AttrMaxRdAtomic, func(a *ib.QPAttr) int { return a.MaxRdAtomic }, 0,
+		func(d *ib.DeviceAttr) int { return min(d.MaxQPInitRdAtom, 255) },
+		"MaxQPInitRdAtom, at most the peer's MaxDestRdAtomic"},
 	{ib.AttrMinRNRTimer, func(a *ib.QPAttr) int { return int(a.MinRNRTimer) }, 0, upTo(31), "a 5-bit code"},
 	{ib.AttrTimeout, func(a *ib.QPAttr) int { return int(a.Timeout) }, 0, upTo(31), "14 is 67 ms, 0 waits for ever"},
 	{ib.AttrRetryCnt, func(a *ib.QPAttr) int { return int(a.RetryCnt) }, 0, upTo(7), "tries"},
 	{ib.AttrRNRRetry, func(a *ib.QPAttr) int { return int(a.RNRRetry) }, 0, upTo(7), "7 retries for ever"},
-	{ib.AttrState, func(a *ib.QPAttr) int { return int(a.State) }, 0, upTo(int(ib.Err)), "RESET, INIT, RTR, RTS, SQD or ERR"},
+	{ib.AttrState, func(a *ib.QPAttr) int { return int(a.State) }, 0, upTo(int(ib.Err)),
+		"RESET, INIT, RTR, RTS, SQD or ERR"},
 }
 
 // checkAttr refuses values that the C form would cut short, or that no device has.
@@ -136,9 +142,11 @@ func required(typ ib.QPType, from, to ib.QPState) ib.QPAttrMask {
 		}
 		return ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess
 	case [2]ib.QPState{ib.Init, ib.RTR}:
-		return map[ib.QPType]ib.QPAttrMask{ib.RC: peer | reply, ib.UC: peer, ib.XRCINI: peer, ib.XRCTGT: peer | reply}[typ]
+		return map[ib.QPType]ib.QPAttrMask{ib.RC: peer | reply, ib.UC: peer, ib.XRCINI: peer,
+			ib.XRCTGT: peer | reply}[typ]
 	case [2]ib.QPState{ib.RTR, ib.RTS}:
-		return ib.AttrSQPSN | map[ib.QPType]ib.QPAttrMask{ib.RC: retry, ib.XRCINI: retry, ib.XRCTGT: ib.AttrTimeout}[typ]
+		return ib.AttrSQPSN | map[ib.QPType]ib.QPAttrMask{ib.RC: retry, ib.XRCINI: retry,
+			ib.XRCTGT: ib.AttrTimeout}[typ]
 	}
 	return 0
 }
@@ -237,8 +245,10 @@ func (q *queuePair) Query() (ib.QPAttr, error) {
 
 // queryMask asks for all attributes that package ib has, but for RateLimit: most
 // providers refuse that.
-const queryMask = ib.AttrState | ib.AttrCurState | ib.AttrSQDNotify | ib.AttrAccess | ib.AttrPKeyIndex | ib.AttrPort | ib.AttrQKey |
-	ib.AttrAV | ib.AttrPathMTU | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry | ib.AttrRQPSN | ib.AttrMaxRdAtomic |
+const queryMask = ib.AttrState | ib.AttrCurState | ib.AttrSQDNotify | ib.AttrAccess | ib.AttrPKeyIndex | ib.AttrPort |
+	ib.AttrQKey |
+	ib.AttrAV | ib.AttrPathMTU | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry | ib.AttrRQPSN |
+	ib.AttrMaxRdAtomic |
 	ib.AttrMinRNRTimer | ib.AttrSQPSN | ib.AttrMaxDestRdAtomic | ib.AttrCap | ib.AttrDestQPN
 
 // query asks the device. The caller holds its mutex.

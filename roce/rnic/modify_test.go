@@ -14,15 +14,18 @@ import (
 func TestQuery(t *testing.T) {
 	r := openRig(t)
 	q := r.newQP(ib.RC)
-	if attr := try(q.Query())(r); attr.State != ib.Reset || attr.Cap.MaxSendWR < defaultCap.MaxSendWR || attr.Cap.MaxInline < defaultCap.MaxInline {
+	if attr := try(q.Query())(r); attr.State != ib.Reset || attr.Cap.MaxSendWR < defaultCap.MaxSendWR ||
+		attr.Cap.MaxInline < defaultCap.MaxInline {
 		t.Errorf("a new QP is %+v", attr)
 	}
 	r.ready(q, 0x123)
 	attr := try(q.Query())(r)
 	want := r.here()
 	want.HopLimit = 64
-	if attr.State != ib.RTS || attr.AH != want || attr.PathMTU != ib.MTU1024 || attr.DestQPN != 0x123 || attr.SQPSN != firstPSN ||
-		attr.Timeout != 14 || attr.RetryCnt != 7 || attr.RNRRetry != 7 || attr.MaxRdAtomic < 4 || attr.MaxDestRdAtomic < 4 ||
+	if attr.State != ib.RTS || attr.AH != want || attr.PathMTU != ib.MTU1024 || attr.DestQPN != 0x123 ||
+		attr.SQPSN != firstPSN ||
+		attr.Timeout != 14 || attr.RetryCnt != 7 || attr.RNRRetry != 7 || attr.MaxRdAtomic < 4 ||
+		attr.MaxDestRdAtomic < 4 ||
 		attr.MinRNRTimer != 1 || attr.Port != 1 || attr.Access != ib.RemoteWrite|ib.RemoteRead|ib.RemoteAtomic {
 		t.Errorf("a QP in RTS is %+v", attr)
 	}
@@ -35,7 +38,8 @@ func TestQuery(t *testing.T) {
 // TestRefusedModify: a refused attribute is named, with the right kind of error.
 func TestRefusedModify(t *testing.T) {
 	r := openRig(t)
-	const rtr = ib.AttrState | ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer
+	const rtr = ib.AttrState | ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic |
+		ib.AttrMinRNRTimer
 	good := func(change func(*ib.QPAttr)) ib.QPAttr {
 		a := ib.QPAttr{State: ib.RTR, AH: r.here(), PathMTU: ib.MTU1024, DestQPN: 5, MaxDestRdAtomic: 1}
 		change(&a)
@@ -50,22 +54,28 @@ func TestRefusedModify(t *testing.T) {
 	}{
 		{"state that does not follow", ib.QPAttr{State: ib.RTS}, ib.AttrState, "State", ib.ErrState},
 		{"no such state", ib.QPAttr{State: 9}, ib.AttrState, "State", ib.ErrInvalid},
-		{"state it is not in", good(func(a *ib.QPAttr) { a.CurState = ib.RTS }), rtr | ib.AttrCurState, "CurState", ib.ErrState},
+		{"state it is not in", good(func(a *ib.QPAttr) { a.CurState = ib.RTS }), rtr | ib.AttrCurState, "CurState",
+			ib.ErrState},
 		{"attribute missing", good(func(a *ib.QPAttr) {}), rtr &^ ib.AttrRQPSN, "attribute mask", ib.ErrInvalid},
 		{"attribute too many", good(func(a *ib.QPAttr) {}), rtr | ib.AttrQKey, "attribute mask", ib.ErrInvalid},
 		{"path migration", good(func(a *ib.QPAttr) {}), rtr | ib.AttrAltPath, "attribute mask", ib.ErrNotSupported},
 		{"path MTU of no code", good(func(a *ib.QPAttr) { a.PathMTU = 1000 }), rtr, "PathMTU", ib.ErrInvalid},
 		{"path MTU too large", good(func(a *ib.QPAttr) { a.PathMTU = ib.MTU4096 }), rtr, "PathMTU", ib.ErrInvalid},
 		{"GID that is not there", good(func(a *ib.QPAttr) { a.AH.SGIDIndex = 200 }), rtr, "AH", ib.ErrInvalid},
-		{"GID beyond the C form", good(func(a *ib.QPAttr) { a.AH.SGIDIndex = 256 + r.gid.Index }), rtr, "AH", ib.ErrInvalid},
-		{"GID of the other family", good(func(a *ib.QPAttr) { a.AH.DGID = ib.GID{0: 0xFD, 1: 0x77, 15: 9} }), rtr, "AH", ib.ErrInvalid},
-		{"no way to the peer", good(func(a *ib.QPAttr) { a.AH.DGID = ib.GIDFromAddr(netip.MustParseAddr("192.0.2.1")) }), rtr, "AH", ib.ErrInvalid},
+		{"GID beyond the C form", good(func(a *ib.QPAttr) { a.AH.SGIDIndex = 256 + r.gid.Index }), rtr, "AH",
+			ib.ErrInvalid},
+		{"GID of the other family", good(func(a *ib.QPAttr) { a.AH.DGID = ib.GID{0: 0xFD, 1: 0x77, 15: 9} }), rtr, "AH",
+			ib.ErrInvalid},
+		{"no way to it", good(func(a *ib.QPAttr) { a.AH.DGID = ib.GIDFromAddr(netip.MustParseAddr("192.0.2.1")) }),
+			rtr, "AH", ib.ErrInvalid},
 		{"no peer", good(func(a *ib.QPAttr) { a.AH.DGID = ib.GID{} }), rtr, "AH", ib.ErrInvalid},
 		{"PSN of 25 bits", good(func(a *ib.QPAttr) { a.RQPSN = 1 << 24 }), rtr, "RQPSN", ib.ErrInvalid},
 		{"QPN of 25 bits", good(func(a *ib.QPAttr) { a.DestQPN = 1 << 24 }), rtr, "DestQPN", ib.ErrInvalid},
 		{"RNR timer of 6 bits", good(func(a *ib.QPAttr) { a.MinRNRTimer = 32 }), rtr, "MinRNRTimer", ib.ErrInvalid},
-		{"too many responder resources", good(func(a *ib.QPAttr) { a.MaxDestRdAtomic = 1000 }), rtr, "MaxDestRdAtomic", ib.ErrInvalid},
-		{"port", ib.QPAttr{State: ib.Init, Port: 9}, ib.AttrState | ib.AttrPort | ib.AttrPKeyIndex | ib.AttrAccess, "Port", ib.ErrInvalid},
+		{"too many responder resources", good(func(a *ib.QPAttr) { a.MaxDestRdAtomic = 1000 }), rtr, "MaxDestRdAtomic",
+			ib.ErrInvalid},
+		{"port", ib.QPAttr{State: ib.Init, Port: 9}, ib.AttrState | ib.AttrPort | ib.AttrPKeyIndex | ib.AttrAccess,
+			"Port", ib.ErrInvalid},
 		{"rights", ib.QPAttr{Access: ib.BindWindows}, ib.AttrAccess, "Access", ib.ErrInvalid},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -119,15 +129,18 @@ func TestRefusedPosts(t *testing.T) {
 			t.Errorf("%+v: %d accepted, %v; want %s, %v", c.wr, n, err, c.attr, c.err)
 		}
 	}
-	if _, err := q.PostSend([]ib.SendWR{{Opcode: ib.WRSend, Flags: ib.SendInline, Inline: append(long[:], make([]byte, 1000)...)}}); !errors.Is(err, ib.ErrInvalid) {
+	if _, err := q.PostSend([]ib.SendWR{{Opcode: ib.WRSend, Flags: ib.SendInline,
+		Inline: append(long[:], make([]byte, 1000)...)}}); !errors.Is(err, ib.ErrInvalid) {
 		t.Errorf("too much inline: %v", err)
 	}
 	if _, err := q.PostRecv([]ib.RecvWR{{SGL: make([]ib.SGE, 99)}}); !errors.Is(err, ib.ErrInvalid) {
 		t.Errorf("receive with too many pieces: %v", err)
 	}
 	for attr, change := range map[string]func(*ib.QPInit){
-		"Cap.MaxSendWR": func(i *ib.QPInit) { i.Cap.MaxSendWR = 1 << 30 }, "Cap.MaxRecvSGE": func(i *ib.QPInit) { i.Cap.MaxRecvSGE = -1 },
-		"Cap.MaxInline": func(i *ib.QPInit) { i.Cap.MaxInline = 1 << 20 }, "Type": func(i *ib.QPInit) { i.Type = ib.GSI },
+		"Cap.MaxSendWR":  func(i *ib.QPInit) { i.Cap.MaxSendWR = 1 << 30 },
+		"Cap.MaxRecvSGE": func(i *ib.QPInit) { i.Cap.MaxRecvSGE = -1 },
+		"Cap.MaxInline":  func(i *ib.QPInit) { i.Cap.MaxInline = 1 << 20 },
+		"Type":           func(i *ib.QPInit) { i.Type = ib.GSI },
 	} {
 		init := ib.QPInit{Type: ib.RC, SendCQ: r.cq, RecvCQ: r.cq, Cap: defaultCap}
 		change(&init)

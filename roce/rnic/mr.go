@@ -90,7 +90,8 @@ func (p *pd) RegMR(init ib.MRInit) (ib.MR, error) {
 	}
 	defer p.dev.mu.Unlock()
 	m := &mr{pd: p, pin: pinned(init.Buf), buf: init.Buf, access: init.Access}
-	c, err := C.rnic_reg_mr(p.c, C.uintptr_t(base), C.size_t(len(init.Buf)), C.uint64_t(iova), C.int(init.Access&memoryRights))
+	c, err := C.rnic_reg_mr(p.c, C.uintptr_t(base), C.size_t(len(init.Buf)), C.uint64_t(iova),
+		C.int(init.Access&memoryRights))
 	if c == nil {
 		m.pin.Unpin()
 		return nil, m.explain(op, err)
@@ -223,7 +224,8 @@ func (m *mr) free() error {
 	if ret := C.ibv_dereg_mr(m.c); ret != 0 {
 		m.dev.refs.addMR(m)
 		if err := syscall.Errno(max(ret, -ret)); err == syscall.EINVAL || err == syscall.EBUSY {
-			return fmt.Errorf("%s: %w by memory windows that are bound to it (errno %d); close or unbind them first", op, ib.ErrBusy, int(err))
+			return fmt.Errorf("%s: %w by memory windows that are bound to it (errno %d); close or unbind them first",
+				op, ib.ErrBusy, int(err))
 		}
 		return check(op, ret)
 	}

@@ -27,7 +27,8 @@ const (
 	numKinds
 )
 
-var kindText = [numKinds]string{"memory window", "QP", "address handle", "SRQ", "memory region", "CQ", "channel", "XRC domain", "protection domain"}
+var kindText = [numKinds]string{"memory window", "QP", "address handle", "SRQ", "memory region", "CQ", "channel",
+	"XRC domain", "protection domain"}
 
 // object is the life of a verbs object. Its fields are guarded by the device's
 // mutex.

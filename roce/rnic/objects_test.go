@@ -59,7 +59,8 @@ func TestLastReceive(t *testing.T) {
 	r := openRig(t)
 	var name unix.Utsname
 	r.must(unix.Uname(&name))
-	if release := unix.ByteSliceToString(name.Release[:]); r.Attr().VendorID == rxeVendor && strings.HasPrefix(release, "6.1.") {
+	if release := unix.ByteSliceToString(name.Release[:]); r.Attr().VendorID == rxeVendor &&
+		strings.HasPrefix(release, "6.1.") {
 		t.Skip("skipped: needs a kernel whose rdma_rxe raises EventLastWQE; 6.1 does not (tests/rxe has 6.12, too)")
 	}
 	s := try(r.pd.CreateSRQ(ib.SRQInit{SRQAttr: ib.SRQAttr{MaxWR: 1, MaxSGE: 1}}))(r)
@@ -112,7 +113,8 @@ func TestXRC(t *testing.T) {
 		return
 	}
 	r.must(err)
-	s := try(r.pd.CreateSRQ(ib.SRQInit{Type: ib.SRQXRC, SRQAttr: ib.SRQAttr{MaxWR: 4, MaxSGE: 1}, XRCD: domain, CQ: r.cq}))(r)
+	s := try(r.pd.CreateSRQ(ib.SRQInit{Type: ib.SRQXRC, SRQAttr: ib.SRQAttr{MaxWR: 4, MaxSGE: 1}, XRCD: domain,
+		CQ: r.cq}))(r)
 	if s.Num() == 0 {
 		t.Error("an XRC SRQ without a number")
 	}
@@ -316,14 +318,17 @@ func TestClosed(t *testing.T) {
 		"AllocPD": second(d.AllocPD()), "AllocXRCD": second(d.AllocXRCD()), "CreateChannel": second(d.CreateChannel()),
 		"CreateCQ": second(d.CreateCQ(ib.CQInit{Entries: 1})), "NextEvent": second(d.NextEvent(r.ctx)),
 		"RegMR": second(pd.RegMR(ib.MRInit{Buf: make([]byte, 8)})), "AllocMW": second(pd.AllocMW(ib.MWType2)),
-		"CreateAH": second(pd.CreateAH(r.here())), "CreateSRQ": second(pd.CreateSRQ(ib.SRQInit{SRQAttr: ib.SRQAttr{MaxWR: 1}})),
-		"CreateQP": second(pd.CreateQP(ib.QPInit{Type: ib.UD, SendCQ: cq, RecvCQ: cq})),
-		"Poll":     second(cq.Poll(make([]ib.WC, 1))), "Arm": cq.Arm(false), "Resize": cq.Resize(8), "Wait": second(ch.Wait(r.ctx)),
+		"CreateAH":  second(pd.CreateAH(r.here())),
+		"CreateSRQ": second(pd.CreateSRQ(ib.SRQInit{SRQAttr: ib.SRQAttr{MaxWR: 1}})),
+		"CreateQP":  second(pd.CreateQP(ib.QPInit{Type: ib.UD, SendCQ: cq, RecvCQ: cq})),
+		"Poll":      second(cq.Poll(make([]ib.WC, 1))), "Arm": cq.Arm(false), "Resize": cq.Resize(8),
+		"Wait":      second(ch.Wait(r.ctx)),
 		"QP.Modify": q.Modify(ib.QPAttr{}, ib.AttrState), "QP.Query": second(q.Query()),
 		"QP.PostSend": second(q.PostSend([]ib.SendWR{{}})), "QP.PostRecv": second(q.PostRecv([]ib.RecvWR{{}})),
 		"AttachMulticast": q.AttachMulticast(group), "DetachMulticast": q.DetachMulticast(group),
-		"SRQ.Modify": s.Modify(ib.SRQAttr{}, ib.SRQLimit), "SRQ.Query": second(s.Query()), "SRQ.PostRecv": second(s.PostRecv([]ib.RecvWR{{}})),
-		"Rereg": m.Rereg(ib.ReregAccess, nil, ib.MRInit{}), "Bind": w.Bind(q, 1, 0, ib.MWBind{}),
+		"SRQ.Modify": s.Modify(ib.SRQAttr{}, ib.SRQLimit), "SRQ.Query": second(s.Query()),
+		"SRQ.PostRecv": second(s.PostRecv([]ib.RecvWR{{}})),
+		"Rereg":        m.Rereg(ib.ReregAccess, nil, ib.MRInit{}), "Bind": w.Bind(q, 1, 0, ib.MWBind{}),
 		"AH.Query": second(a.Query()), "AH.Modify": a.Modify(r.here()),
 	} {
 		if !errors.Is(err, ib.ErrClosed) {
@@ -353,7 +358,8 @@ func TestCloseUnderWay(t *testing.T) {
 	var begun, ended sync.WaitGroup
 	for _, verb := range []func() error{
 		func() error {
-			return second(q.PostSend([]ib.SendWR{{Opcode: ib.WRSend, Flags: ib.SendInline, AH: a.Num(), RemoteQPN: q.Num()}}))
+			return second(q.PostSend([]ib.SendWR{{Opcode: ib.WRSend, Flags: ib.SendInline, AH: a.Num(),
+				RemoteQPN: q.Num()}}))
 		},
 		func() error { return second(q.PostRecv([]ib.RecvWR{{}})) },
 		func() error { return second(cq.Poll(make([]ib.WC, 4))) },

@@ -57,7 +57,8 @@ func (d *device) probe() {
 // those IBV_QP_EX_WITH operations, and how much it got.
 func (d *device) tryQP(pd *C.struct_ibv_pd, cq *C.struct_ibv_cq, inline C.uint32_t, ops C.uint64_t) (got int, ok bool) {
 	init := C.struct_ibv_qp_init_attr{send_cq: cq, recv_cq: cq, qp_type: C.IBV_QPT_RC}
-	init.cap = C.struct_ibv_qp_cap{max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: inline}
+	init.cap = C.struct_ibv_qp_cap{max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1,
+		max_inline_data: inline}
 	var ex *C.struct_ibv_qp_ex
 	qp := C.rnic_create_qp(d.ctx, pd, nil, &init, ops, &ex)
 	if qp == nil {

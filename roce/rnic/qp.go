@@ -74,7 +74,8 @@ func (p *pd) CreateQP(init ib.QPInit) (ib.QP, error) {
 
 // bringTogether finds what the QP uses and puts it into attr. The caller holds
 // the device's mutex.
-func (p *pd) bringTogether(op string, init *ib.QPInit, attr *C.struct_ibv_qp_init_attr) (uses []*object, domain *C.struct_ibv_xrcd, err error) {
+func (p *pd) bringTogether(op string, init *ib.QPInit, attr *C.struct_ibv_qp_init_attr) (uses []*object,
+	domain *C.struct_ibv_xrcd, err error) {
 	d := p.dev
 	uses = []*object{&p.object}
 	if init.Type == ib.XRCTGT {

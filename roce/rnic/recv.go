@@ -58,7 +58,8 @@ func (q *recvQueue) put(to *C.struct_ibv_recv_wr, wr *ib.RecvWR) error {
 func putSGL(to *C.struct_ibv_sge, sgl []ib.SGE) {
 	list := unsafe.Slice(to, len(sgl))
 	for i := range sgl {
-		list[i] = C.struct_ibv_sge{addr: C.uint64_t(sgl[i].Addr), length: C.uint32_t(sgl[i].Length), lkey: C.uint32_t(sgl[i].LKey)}
+		list[i] = C.struct_ibv_sge{addr: C.uint64_t(sgl[i].Addr), length: C.uint32_t(sgl[i].Length),
+			lkey: C.uint32_t(sgl[i].LKey)}
 	}
 }
 

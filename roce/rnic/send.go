@@ -176,17 +176,21 @@ func (q *queuePair) checkRule(wr *ib.SendWR) error {
 	case r.services&(1<<q.typ) == 0:
 		return q.bad("Opcode", wr.Opcode, fmt.Sprintf("what a QP of type %v sends", q.typ), ib.ErrNotSupported)
 	case r.ops != 0 && (q.send.c.ex == nil || q.dev.sendOps&r.ops == 0):
-		return q.bad("Opcode", wr.Opcode, "what device and provider can do on an RC QP: ATOMIC WRITE from rdma-core 44 on, FLUSH later (56 has it)", ib.ErrNotSupported)
+		return q.bad("Opcode", wr.Opcode, "what device and provider can do on an RC QP: ATOMIC WRITE from rdma-core "+
+			"44 on, FLUSH later (56 has it)", ib.ErrNotSupported)
 	case wr.Flags&^sendFlags != 0:
 		return q.bad("Flags", fmt.Sprintf("%#x", uint8(wr.Flags)), "the Send flags of package ib", ib.ErrInvalid)
 	case wr.Flags&ib.SendInline != 0 && !r.inline:
 		return q.bad("Flags", "SendInline", fmt.Sprintf("no inline payload for %v", wr.Opcode), ib.ErrInvalid)
 	case r.noSGL && len(wr.SGL) > 0:
-		return q.bad("SGL", fmt.Sprintf("%d entries", len(wr.SGL)), fmt.Sprintf("none for %v", wr.Opcode), ib.ErrInvalid)
+		return q.bad("SGL", fmt.Sprintf("%d entries", len(wr.SGL)), fmt.Sprintf("none for %v", wr.Opcode),
+			ib.ErrInvalid)
 	case r.minLen > 0 && total(wr.SGL) < r.minLen:
-		return q.bad("length", total(wr.SGL), fmt.Sprintf("at least %d bytes for %v", r.minLen, wr.Opcode), ib.ErrInvalid)
+		return q.bad("length", total(wr.SGL), fmt.Sprintf("at least %d bytes for %v", r.minLen, wr.Opcode),
+			ib.ErrInvalid)
 	case r.aligned && wr.RemoteAddr%8 != 0:
-		return q.bad("RemoteAddr", fmt.Sprintf("%#x", wr.RemoteAddr), "multiples of 8 for atomic operations", ib.ErrInvalid)
+		return q.bad("RemoteAddr", fmt.Sprintf("%#x", wr.RemoteAddr), "multiples of 8 for atomic operations",
+			ib.ErrInvalid)
 	case wr.RemoteQPN > ib.QPNMask:
 		return q.bad("RemoteQPN", fmt.Sprintf("%#x", uint32(wr.RemoteQPN)), "24 bits", ib.ErrInvalid)
 	case wr.RemoteSRQ >= 1<<24:
@@ -213,21 +217,25 @@ func total(sgl []ib.SGE) (n uint64) {
 func (q *queuePair) putPayload(to *C.struct_rnic_wr, wr *ib.SendWR) error {
 	if wr.Flags&ib.SendInline == 0 {
 		if len(wr.SGL) > q.cap.MaxSendSGE {
-			return q.bad("SGL", fmt.Sprintf("%d entries", len(wr.SGL)), fmt.Sprintf("at most %d (QPCap.MaxSendSGE)", q.cap.MaxSendSGE), ib.ErrInvalid)
+			return q.bad("SGL", fmt.Sprintf("%d entries", len(wr.SGL)),
+				fmt.Sprintf("at most %d (QPCap.MaxSendSGE)", q.cap.MaxSendSGE), ib.ErrInvalid)
 		}
 		to.num_sge = C.uint32_t(len(wr.SGL))
 		putSGL(to.sge, wr.SGL)
 		return nil
 	}
 	if len(wr.SGL) > 0 {
-		return q.bad("SGL", fmt.Sprintf("%d entries", len(wr.SGL)), "none with SendInline: the payload is in Inline", ib.ErrInvalid)
+		return q.bad("SGL", fmt.Sprintf("%d entries", len(wr.SGL)), "none with SendInline: the payload is in Inline",
+			ib.ErrInvalid)
 	}
 	if len(wr.Inline) > q.cap.MaxInline {
-		return q.bad("Inline", fmt.Sprintf("%d bytes", len(wr.Inline)), fmt.Sprintf("at most %d (QPCap.MaxInline)", q.cap.MaxInline), ib.ErrInvalid)
+		return q.bad("Inline", fmt.Sprintf("%d bytes", len(wr.Inline)),
+			fmt.Sprintf("at most %d (QPCap.MaxInline)", q.cap.MaxInline), ib.ErrInvalid)
 	}
 	copy(unsafe.Slice((*byte)(to.payload), len(wr.Inline)), wr.Inline)
 	to.num_sge = 1
-	*to.sge = C.struct_ibv_sge{addr: C.uint64_t(uintptr(unsafe.Pointer(to.payload))), length: C.uint32_t(len(wr.Inline))}
+	*to.sge = C.struct_ibv_sge{addr: C.uint64_t(uintptr(unsafe.Pointer(to.payload))),
+		length: C.uint32_t(len(wr.Inline))}
 	return nil
 }
 
@@ -240,8 +248,10 @@ func (q *queuePair) putEight(to *C.struct_rnic_wr, wr *ib.SendWR) error {
 	}
 	for _, sge := range wr.SGL {
 		m := q.dev.refs.mrs[sge.LKey]
-		if m == nil || m.pd != q.pd || sge.Addr < m.addr || sge.Addr-m.addr > uint64(len(m.buf)) || uint64(sge.Length) > uint64(len(m.buf))-(sge.Addr-m.addr) {
-			return q.bad("SGL", fmt.Sprintf("%#x, %d bytes, key %#x", sge.Addr, sge.Length, uint32(sge.LKey)), "memory of an open region in the QP's protection domain", ib.ErrInvalid)
+		if m == nil || m.pd != q.pd || sge.Addr < m.addr || sge.Addr-m.addr > uint64(len(m.buf)) ||
+			uint64(sge.Length) > uint64(len(m.buf))-(sge.Addr-m.addr) {
+			return q.bad("SGL", fmt.Sprintf("%#x, %d bytes, key %#x", sge.Addr, sge.Length, uint32(sge.LKey)),
+				"memory of an open region in the QP's protection domain", ib.ErrInvalid)
 		}
 		value = append(value, m.buf[sge.Addr-m.addr:][:min(sge.Length, 9)]...) // 9 are too many already
 	}
@@ -256,10 +266,12 @@ func (q *queuePair) putEight(to *C.struct_rnic_wr, wr *ib.SendWR) error {
 func (q *queuePair) putAddress(to *C.struct_rnic_wr, wr *ib.SendWR) error {
 	a := q.dev.refs.ah(wr.AH)
 	if a == nil {
-		return q.bad("AH", fmt.Sprintf("%#x", uint32(wr.AH)), "the Num of an open address handle of this device", ib.ErrInvalid)
+		return q.bad("AH", fmt.Sprintf("%#x", uint32(wr.AH)), "the Num of an open address handle of this device",
+			ib.ErrInvalid)
 	}
 	if a.pd != q.pd {
-		return q.bad("AH", fmt.Sprintf("%#x", uint32(wr.AH)), "an address handle of the QP's protection domain", ib.ErrForeign)
+		return q.bad("AH", fmt.Sprintf("%#x", uint32(wr.AH)), "an address handle of the QP's protection domain",
+			ib.ErrForeign)
 	}
 	to.ah, to.remote_qpn, to.remote_qkey = a.c, C.uint32_t(wr.RemoteQPN), C.uint32_t(wr.RemoteQKey)
 	if wr.RemoteQKey>>31 != 0 { // IBTA 10.2.5; rdma_rxe would send it
@@ -272,16 +284,19 @@ func (q *queuePair) putAddress(to *C.struct_rnic_wr, wr *ib.SendWR) error {
 func (q *queuePair) putBind(to *C.struct_rnic_wr, wr *ib.SendWR) error {
 	w := q.dev.refs.mws[wr.RKey&^0xFF]
 	if w == nil || w.typ != ib.MWType2 {
-		return q.bad("RKey", fmt.Sprintf("%#x", uint32(wr.RKey)), "a key of an open window of type 2 (NextKey of its RKey)", ib.ErrInvalid)
+		return q.bad("RKey", fmt.Sprintf("%#x", uint32(wr.RKey)),
+			"a key of an open window of type 2 (NextKey of its RKey)", ib.ErrInvalid)
 	}
 	if w.pd != q.pd {
-		return q.bad("RKey", fmt.Sprintf("%#x", uint32(wr.RKey)), "that of a window in the QP's protection domain", ib.ErrForeign)
+		return q.bad("RKey", fmt.Sprintf("%#x", uint32(wr.RKey)), "that of a window in the QP's protection domain",
+			ib.ErrForeign)
 	}
 	m, err := w.regionOf(&wr.Bind)
 	if err != nil {
 		return err
 	}
 	to.mw, to.mr = w.c, m.c
-	to.bind_addr, to.bind_length, to.bind_access = C.uint64_t(wr.Bind.Addr), C.uint64_t(wr.Bind.Length), C.uint32_t(wr.Bind.Access)
+	to.bind_addr, to.bind_length, to.bind_access = C.uint64_t(wr.Bind.Addr), C.uint64_t(wr.Bind.Length),
+		C.uint32_t(wr.Bind.Access)
 	return nil
 }

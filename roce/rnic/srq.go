@@ -97,7 +97,8 @@ func (d *device) checkSRQ(op string, a *ib.SRQAttr) error {
 }
 
 func cSRQ(d *device, a *ib.SRQAttr) C.struct_ibv_srq_attr {
-	return C.struct_ibv_srq_attr{max_wr: C.uint32_t(roundUp(a.MaxWR, d.attr.MaxSRQWR)), max_sge: C.uint32_t(a.MaxSGE), srq_limit: C.uint32_t(a.Limit)}
+	return C.struct_ibv_srq_attr{max_wr: C.uint32_t(roundUp(a.MaxWR, d.attr.MaxSRQWR)), max_sge: C.uint32_t(a.MaxSGE),
+		srq_limit: C.uint32_t(a.Limit)}
 }
 
 // address is what events name the SRQ by.

@@ -18,10 +18,12 @@ import (
 func TestAttributesRoundTrip(t *testing.T) {
 	attr := ib.QPAttr{
 		State: ib.SQD, CurState: ib.RTS, Port: 1, PKeyIndex: 2, Access: ib.QPAccessMask, QKey: 0x80000001,
-		AH:      ib.AHAttr{DGID: ib.GID{0: 0xFD, 15: 9}, SGIDIndex: 255, Port: 1, TrafficClass: 0xB8, HopLimit: 3, FlowLabel: 0xFFFFF},
+		AH: ib.AHAttr{DGID: ib.GID{0: 0xFD, 15: 9}, SGIDIndex: 255, Port: 1, TrafficClass: 0xB8, HopLimit: 3,
+			FlowLabel: 0xFFFFF},
 		PathMTU: ib.MTU2048, DestQPN: 0xFFFFFE, RQPSN: ib.PSNMask, SQPSN: 1,
 		MaxRdAtomic: 16, MaxDestRdAtomic: 255, MinRNRTimer: 31, Timeout: 30, RetryCnt: 6, RNRRetry: 7,
-		RateLimit: 1 << 31, SQDNotify: true, Cap: ib.QPCap{MaxSendWR: 1, MaxRecvWR: 2, MaxSendSGE: 3, MaxRecvSGE: 4, MaxInline: 5},
+		RateLimit: 1 << 31, SQDNotify: true, Cap: ib.QPCap{MaxSendWR: 1, MaxRecvWR: 2, MaxSendSGE: 3, MaxRecvSGE: 4,
+			MaxInline: 5},
 	}
 	c := cAttr(&attr)
 	if diff := cmp.Diff(attr, goAttr(&c)); diff != "" {

@@ -16,11 +16,13 @@ func TestDescribe(t *testing.T) {
 	attr := r.Attr()
 	t.Logf("%+v", attr)
 	names := try(Devices())(r)
-	if len(names) == 0 || attr.Name == "" || attr.NodeGUID == 0 || attr.Ports < 1 || attr.MaxQP < 2 || attr.MaxInline < 32 {
+	if len(names) == 0 || attr.Name == "" || attr.NodeGUID == 0 || attr.Ports < 1 || attr.MaxQP < 2 ||
+		attr.MaxInline < 32 {
 		t.Errorf("devices %v; attributes %+v", names, attr)
 	}
 	port := try(r.QueryPort(1))(r)
-	if port.State != ib.PortActive || !port.ActiveMTU.Valid() || port.ActiveMTU > port.MaxMTU || port.GIDTableLen < 1 || port.NetIf == "" {
+	if port.State != ib.PortActive || !port.ActiveMTU.Valid() || port.ActiveMTU > port.MaxMTU || port.GIDTableLen < 1 ||
+		port.NetIf == "" {
 		t.Errorf("port %+v", port)
 	}
 	if key := try(r.PKey(1, 0))(r); key != ib.DefaultPKey {
@@ -40,7 +42,8 @@ func TestDescribe(t *testing.T) {
 			t.Errorf("clock of a device without timestamps: %v", err)
 		}
 	}
-	for _, err := range []error{second(r.QueryPort(0)), second(r.GIDs(attr.Ports + 1)), second(r.PKey(1, 1<<16)), second(Open("no-such"))} {
+	for _, err := range []error{second(r.QueryPort(0)), second(r.GIDs(attr.Ports + 1)), second(r.PKey(1, 1<<16)),
+		second(Open("no-such"))} {
 		if e := new(ib.AttrError); !errors.As(err, &e) || !errors.Is(err, ib.ErrInvalid) {
 			t.Errorf("%v: want an AttrError, invalid", err)
 		}
@@ -105,7 +108,8 @@ func TestReliableSend(t *testing.T) {
 	r.arrived(3001)
 
 	r.recv(r.b, ib.RecvWR{ID: 2, SGL: []ib.SGE{sge(r.dst, 0, 64)}})
-	r.send(r.a, ib.SendWR{ID: 1, Opcode: ib.WRSendImm, Flags: ib.SendSignaled | ib.SendInline, Inline: r.from[:9], Imm: 0x01020304})
+	r.send(r.a, ib.SendWR{ID: 1, Opcode: ib.WRSendImm, Flags: ib.SendSignaled | ib.SendInline, Inline: r.from[:9],
+		Imm: 0x01020304})
 	wc = r.wantBoth(1, 2)
 	if wc.Imm != 0x01020304 || wc.Flags&ib.WCWithImm == 0 || wc.ByteLen != 9 {
 		t.Errorf("SEND with immediate: completion %+v", wc)
@@ -158,7 +162,8 @@ func TestReliableAtomics(t *testing.T) {
 		r.want(1, c.wcOp)
 		before, after := binary.NativeEndian.Uint64(r.from), binary.NativeEndian.Uint64(r.to)
 		if before != c.before || after != c.after {
-			t.Errorf("%v(%d, %d): %d became %d; want %d and %d", c.op, c.compare, c.swap, before, after, c.before, c.after)
+			t.Errorf("%v(%d, %d): %d became %d; want %d and %d", c.op, c.compare, c.swap, before, after, c.before,
+				c.after)
 		}
 	}
 }
@@ -254,7 +259,8 @@ func TestFlush(t *testing.T) {
 	wr := r.remote(ib.WRFlush, ib.SendWR{Flush: ib.Flush{Length: 4096, Level: ib.FlushGlobally}})
 	n, err := r.a.PostSend([]ib.SendWR{wr})
 	if errors.Is(err, ib.ErrNotSupported) {
-		t.Skip("skipped: needs a kernel and an rdma-core with FLUSH (tests/rxe has 6.12 with that of Debian 13): " + err.Error())
+		t.Skip("skipped: needs a kernel and an rdma-core with FLUSH (tests/rxe has 6.12 with that of Debian 13): " +
+			err.Error())
 	}
 	if r.must(err); n != 1 {
 		t.Fatal("not posted")
@@ -286,7 +292,8 @@ func TestUnreliable(t *testing.T) {
 		t.Errorf("completion %+v, data %q", wc, buf[1000:1025])
 	}
 	r.recv(b, ib.RecvWR{ID: 2})
-	r.send(a, ib.SendWR{ID: 1, Opcode: ib.WRWriteImm, Flags: ib.SendSignaled, SGL: []ib.SGE{sge(mr, 0, 25)}, RemoteAddr: mr.Addr() + 2000, RKey: mr.RKey(), Imm: 3})
+	r.send(a, ib.SendWR{ID: 1, Opcode: ib.WRWriteImm, Flags: ib.SendSignaled, SGL: []ib.SGE{sge(mr, 0, 25)},
+		RemoteAddr: mr.Addr() + 2000, RKey: mr.RKey(), Imm: 3})
 	if wc := r.wantBoth(1, 2); wc.Imm != 3 || !bytes.Equal(buf[2000:2025], buf[:25]) {
 		t.Errorf("completion %+v, data %q", wc, buf[2000:2025])
 	}
@@ -319,7 +326,8 @@ func TestDatagram(t *testing.T) {
 		}
 		r.send(sender, wr)
 		wc := r.wantBoth(1, 2)
-		if wc.ByteLen != ib.GRHLen+10 || wc.SrcQP != sender.Num() || wc.Flags&ib.WCGRH == 0 || !bytes.Equal(buf[1000+ib.GRHLen:][:10], buf[:10]) {
+		if wc.ByteLen != ib.GRHLen+10 || wc.SrcQP != sender.Num() || wc.Flags&ib.WCGRH == 0 ||
+			!bytes.Equal(buf[1000+ib.GRHLen:][:10], buf[:10]) {
 			t.Errorf("completion %+v, data %q", wc, buf[1000+ib.GRHLen:][:10])
 		}
 		return wc
@@ -442,8 +450,10 @@ func TestExtendedPolling(t *testing.T) {
 	mr, buf := r.register(64)
 	for i := range uint32(3) {
 		r.recv(b, ib.RecvWR{ID: 2, SGL: []ib.SGE{sge(mr, 0, 64)}})
-		r.send(a, ib.SendWR{ID: 1, Opcode: ib.WRSendImm, Flags: ib.SendSignaled | ib.SendInline, Inline: []byte("abc"), Imm: i})
-		if wc := r.wantBoth(1, 2); wc.Imm != i || wc.ByteLen != 3 || wc.QPN != b.Num() || wc.Opcode != ib.WCRecv || string(buf[:3]) != "abc" {
+		r.send(a, ib.SendWR{ID: 1, Opcode: ib.WRSendImm, Flags: ib.SendSignaled | ib.SendInline, Inline: []byte("abc"),
+			Imm: i})
+		if wc := r.wantBoth(1, 2); wc.Imm != i || wc.ByteLen != 3 || wc.QPN != b.Num() || wc.Opcode != ib.WCRecv ||
+			string(buf[:3]) != "abc" {
 			t.Errorf("completion %+v", wc)
 		}
 	}

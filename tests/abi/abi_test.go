@@ -26,17 +26,26 @@ import (
 
 // structs are Go's of the C names.
 var structs = map[string]any{
-	"header": protocol.Header{}, "hello": protocol.Hello{}, "hello_reply": protocol.HelloReply{}, "open": protocol.Open{},
-	"open_reply": protocol.OpenReply{}, "event": protocol.Event{}, "completion": protocol.Completion{}, "port": protocol.Port{},
+	"header": protocol.Header{}, "hello": protocol.Hello{}, "hello_reply": protocol.HelloReply{},
+	"open":       protocol.Open{},
+	"open_reply": protocol.OpenReply{}, "event": protocol.Event{}, "completion": protocol.Completion{},
+	"port":       protocol.Port{},
 	"port_reply": protocol.PortReply{}, "gid_entry": protocol.GIDEntry{}, "pkey_reply": protocol.PKeyReply{},
-	"clock_reply": protocol.ClockReply{}, "object": protocol.Object{}, "create_cq": protocol.CreateCQ{}, "resize_cq": protocol.ResizeCQ{},
-	"ring": protocol.Ring{}, "reg_mr": protocol.RegMR{}, "reg_reply": protocol.RegReply{}, "rereg_mr": protocol.ReregMR{},
-	"alloc_mw": protocol.AllocMW{}, "ah": protocol.AH{}, "create_ah": protocol.CreateAH{}, "create_srq": protocol.CreateSRQ{},
-	"srq_attr": protocol.SRQAttr{}, "create_qp": protocol.CreateQP{}, "qp_attr": protocol.QPAttr{}, "group": protocol.Group{},
-	"cm_signal": protocol.CMSignal{}, "cm_addr": protocol.CMAddr{}, "create_cm_id": protocol.CreateCMID{}, "cm_bind": protocol.CMBind{},
-	"cm_listen": protocol.CMListen{}, "cm_resolve": protocol.CMResolve{}, "cm_param": protocol.CMParam{}, "cm_connect": protocol.CMConnect{},
-	"cm_reject": protocol.CMReject{}, "cm_value": protocol.CMValue{}, "cm_delay": protocol.CMDelay{}, "cm_id_attr": protocol.CMIDAttr{},
-	"cm_event": protocol.CMEvent{},
+	"clock_reply": protocol.ClockReply{}, "object": protocol.Object{}, "create_cq": protocol.CreateCQ{},
+	"resize_cq": protocol.ResizeCQ{},
+	"ring":      protocol.Ring{}, "reg_mr": protocol.RegMR{}, "reg_reply": protocol.RegReply{},
+	"rereg_mr": protocol.ReregMR{},
+	"alloc_mw": protocol.AllocMW{}, "ah": protocol.AH{}, "create_ah": protocol.CreateAH{},
+	"create_srq": protocol.CreateSRQ{},
+	"srq_attr":   protocol.SRQAttr{}, "create_qp": protocol.CreateQP{}, "qp_attr": protocol.QPAttr{},
+	"group":     protocol.Group{},
+	"cm_signal": protocol.CMSignal{}, "cm_addr": protocol.CMAddr{}, "create_cm_id": protocol.CreateCMID{},
+	"cm_bind":   protocol.CMBind{},
+	"cm_listen": protocol.CMListen{}, "cm_resolve": protocol.CMResolve{}, "cm_param": protocol.CMParam{},
+	"cm_connect": protocol.CMConnect{},
+	"cm_reject":  protocol.CMReject{}, "cm_value": protocol.CMValue{}, "cm_delay": protocol.CMDelay{},
+	"cm_id_attr": protocol.CMIDAttr{},
+	"cm_event":   protocol.CMEvent{},
 }
 
 // declarations writes the C code of the page to a header file, and returns its directory.
@@ -62,7 +71,8 @@ func declarations(t *testing.T) string {
 func compile(t *testing.T, dir, source string) string {
 	t.Helper()
 	program := filepath.Join(dir, "program")
-	cmd := exec.Command("gcc", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Wpadded", "-O1", "-I", dir, "-o", program, source)
+	cmd := exec.Command("gcc", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Wpadded", "-O1", "-I", dir, "-o", program,
+		source)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("gcc: %v\n%s", err, out)
 	}
@@ -92,9 +102,11 @@ func TestDeclarations(t *testing.T) {
 		t.Fatal(err)
 	}
 	var main bytes.Buffer
-	main.WriteString("#include <stddef.h>\n#include <stdint.h>\n#include <stdio.h>\n#include \"goroce.h\"\nint main(void) {\n")
+	main.WriteString("#include <stddef.h>\n#include <stdint.h>\n#include <stdio.h>\n#include \"goroce.h\"\nint " +
+		"main(void) {\n")
 	found := map[string]bool{}
-	for _, m := range regexp.MustCompile(`(?s)struct goroce_(\w+) \{(.*?)\n\};`).FindAllStringSubmatch(string(page), -1) {
+	for _, m := range regexp.MustCompile(`(?s)struct goroce_(\w+) \{(.*?)\n\};`).FindAllStringSubmatch(string(page),
+		-1) {
 		name, body := m[1], regexp.MustCompile(`(?s)/\*.*?\*/`).ReplaceAllString(m[2], "")
 		found[name] = true
 		fmt.Fprintf(&main, "printf(\"%s %%zu\", sizeof(struct goroce_%s));\n", name, name)
@@ -191,7 +203,8 @@ func TestClient(t *testing.T) {
 	if err != nil {
 		t.Errorf("the client: %v\n%s", err, out)
 	}
-	for _, want := range []string{"received: hello from C", "written: hello from C", "request on ID of the listener: knock",
+	for _, want := range []string{"received: hello from C", "written: hello from C",
+		"request on ID of the listener: knock",
 		"connected: hello from C", "disconnected"} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("the client does not say %q, but:\n%s", want, out)

@@ -55,13 +55,20 @@ func hostile(c *parent) {
 
 // bodySizes are the lengths of the bodies that requests should have.
 var bodySizes = map[abi.Op]uintptr{
-	abi.OpHello: unsafe.Sizeof(abi.Hello{}), abi.OpOpen: unsafe.Sizeof(abi.Open{}), abi.OpQueryPort: unsafe.Sizeof(abi.Port{}),
-	abi.OpGIDs: unsafe.Sizeof(abi.Port{}), abi.OpPKey: unsafe.Sizeof(abi.Port{}), abi.OpCreateCQ: unsafe.Sizeof(abi.CreateCQ{}),
-	abi.OpResizeCQ: unsafe.Sizeof(abi.ResizeCQ{}), abi.OpRegMR: unsafe.Sizeof(abi.RegMR{}), abi.OpReregMR: unsafe.Sizeof(abi.ReregMR{}),
-	abi.OpAllocMW: unsafe.Sizeof(abi.AllocMW{}), abi.OpCreateAH: unsafe.Sizeof(abi.CreateAH{}), abi.OpModifyAH: unsafe.Sizeof(abi.CreateAH{}),
-	abi.OpCreateSRQ: unsafe.Sizeof(abi.CreateSRQ{}), abi.OpModifySRQ: unsafe.Sizeof(abi.SRQAttr{}), abi.OpQuerySRQ: unsafe.Sizeof(abi.SRQAttr{}),
-	abi.OpCreateQP: unsafe.Sizeof(abi.CreateQP{}), abi.OpModifyQP: unsafe.Sizeof(abi.QPAttr{}), abi.OpQueryQP: unsafe.Sizeof(abi.Object{}),
-	abi.OpAttach: unsafe.Sizeof(abi.Group{}), abi.OpDetach: unsafe.Sizeof(abi.Group{}), abi.OpClose: unsafe.Sizeof(abi.Object{}),
+	abi.OpHello: unsafe.Sizeof(abi.Hello{}), abi.OpOpen: unsafe.Sizeof(abi.Open{}),
+	abi.OpQueryPort: unsafe.Sizeof(abi.Port{}),
+	abi.OpGIDs:      unsafe.Sizeof(abi.Port{}), abi.OpPKey: unsafe.Sizeof(abi.Port{}),
+	abi.OpCreateCQ: unsafe.Sizeof(abi.CreateCQ{}),
+	abi.OpResizeCQ: unsafe.Sizeof(abi.ResizeCQ{}), abi.OpRegMR: unsafe.Sizeof(abi.RegMR{}),
+	abi.OpReregMR: unsafe.Sizeof(abi.ReregMR{}),
+	abi.OpAllocMW: unsafe.Sizeof(abi.AllocMW{}), abi.OpCreateAH: unsafe.Sizeof(abi.CreateAH{}),
+	abi.OpModifyAH:  unsafe.Sizeof(abi.CreateAH{}),
+	abi.OpCreateSRQ: unsafe.Sizeof(abi.CreateSRQ{}), abi.OpModifySRQ: unsafe.Sizeof(abi.SRQAttr{}),
+	abi.OpQuerySRQ: unsafe.Sizeof(abi.SRQAttr{}),
+	abi.OpCreateQP: unsafe.Sizeof(abi.CreateQP{}), abi.OpModifyQP: unsafe.Sizeof(abi.QPAttr{}),
+	abi.OpQueryQP: unsafe.Sizeof(abi.Object{}),
+	abi.OpAttach:  unsafe.Sizeof(abi.Group{}), abi.OpDetach: unsafe.Sizeof(abi.Group{}),
+	abi.OpClose: unsafe.Sizeof(abi.Object{}),
 }
 
 // requests sends requests at random, on a connection that has objects of every kind.
@@ -259,14 +266,16 @@ func (a *attacker) torn(rounds int) {
 		for range min(rounds, 2000) {
 			rounds--
 			wr := ib.SendWR{ID: 1, Opcode: ib.WRWrite, RemoteAddr: hostileBase, RKey: ib.Key(q.key),
-				SGL: []ib.SGE{{Addr: hostileBase, Length: 4096, LKey: ib.Key(q.key)}, {Addr: hostileBase + 8192, Length: 4096, LKey: ib.Key(q.key)}}}
+				SGL: []ib.SGE{{Addr: hostileBase, Length: 4096, LKey: ib.Key(q.key)},
+					{Addr: hostileBase + 8192, Length: 4096, LKey: ib.Key(q.key)}}}
 			if sq.Push(&wr) != nil {
 				a.count("full")
 			}
 			if sq.Publish() && q.doorbells[0].Ring(q.qps[0].Doorbell) {
 				must(q.wake())
 			}
-			if attr, _ := ask[abi.QPAttr](q.raw, abi.OpQueryQP, abi.Object{Handle: q.qps[0].Handle}); ib.QPState(attr.State) != ib.RTS {
+			if attr, _ := ask[abi.QPAttr](q.raw, abi.OpQueryQP,
+				abi.Object{Handle: q.qps[0].Handle}); ib.QPState(attr.State) != ib.RTS {
 				a.count("QPs failed")
 				break
 			}

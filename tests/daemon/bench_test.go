@@ -79,7 +79,8 @@ func stream(b *testing.B, from, to *tenant) float64 {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(b.Context(), patience)
 	defer cancel()
-	wr := []ib.SendWR{{Opcode: ib.WRWrite, Flags: ib.SendSignaled, SGL: from.sge(0, piece), RemoteAddr: to.mr.Addr(), RKey: to.mr.RKey()}}
+	wr := []ib.SendWR{{Opcode: ib.WRWrite, Flags: ib.SendSignaled, SGL: from.sge(0, piece), RemoteAddr: to.mr.Addr(),
+		RKey: to.mr.RKey()}}
 	var wcs [16]ib.WC
 	for posted, done := 0, 0; done < sliceMessages; {
 		for ; posted < sliceMessages && posted-done < len(wcs); posted++ {

@@ -32,7 +32,8 @@ func (a *attacker) limits(rounds int) {
 // limited is what a client can have so much of, as the limits in small are.
 var limited = []limit{
 	{"qps", 20, func(n *tenant) (any, error) {
-		return n.pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: n.cq, RecvCQ: n.cq, Cap: ib.QPCap{MaxSendWR: 1, MaxSendSGE: 1}})
+		return n.pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: n.cq, RecvCQ: n.cq,
+			Cap: ib.QPCap{MaxSendWR: 1, MaxSendSGE: 1}})
 	}},
 	{"mrs", 20, func(n *tenant) (any, error) { return n.pd.RegMR(ib.MRInit{Buf: n.buf, Access: rights}) }},
 	{"mws", 20, func(n *tenant) (any, error) { return n.pd.AllocMW(ib.MWType2) }},
@@ -76,7 +77,8 @@ func (l *limit) exhaust(n *tenant) error {
 // says checks what a refusal says.
 func (l *limit) says(err error) error {
 	var attr *ib.AttrError
-	if !errors.Is(err, ib.ErrLimit) || !errors.As(err, &attr) || !strings.Contains(attr.Allowed, fmt.Sprintf("%d; limits.connection.%s ", l.most, l.key)) {
+	if !errors.Is(err, ib.ErrLimit) || !errors.As(err, &attr) ||
+		!strings.Contains(attr.Allowed, fmt.Sprintf("%d; limits.connection.%s ", l.most, l.key)) {
 		return fmt.Errorf("refused with %w", err)
 	}
 	return nil
@@ -150,7 +152,8 @@ func (a *attacker) silence(rounds int) {
 		must(err)
 		must(raw.Control(func(fd uintptr) {
 			request := abi.Put(nil, &abi.Header{Op: abi.OpHello})
-			request = append(request, abi.Put(nil, &abi.Hello{Magic: abi.Magic, MinVersion: abi.Version, MaxVersion: abi.Version})...)
+			request = append(request, abi.Put(nil, &abi.Hello{Magic: abi.Magic, MinVersion: abi.Version,
+				MaxVersion: abi.Version})...)
 			for err = nil; err == nil; { // until the daemon, too, takes no more
 				err = unix.Sendto(int(fd), request, unix.MSG_DONTWAIT, nil)
 			}

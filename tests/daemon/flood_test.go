@@ -146,7 +146,8 @@ func (g *target) run(rng *rand.Rand, peer card) error {
 		for _, wc := range wcs[:got] {
 			// Memory of a process goes before the QPs do that use it.
 			switch {
-			case wc.Status == ib.WCRetryExcErr, g.Process && (wc.Status == ib.WCRemAccessErr || wc.Status == ib.WCRemOpErr):
+			case wc.Status == ib.WCRetryExcErr, g.Process &&
+				(wc.Status == ib.WCRemAccessErr || wc.Status == ib.WCRemOpErr):
 				gaveUp++
 			case wc.Status == ib.WCWRFlushErr:
 			case wc.Err() != nil:

@@ -64,7 +64,8 @@ func meet(t *testing.T, n, peer *tenant) {
 // write posts a WRITE of all memory to all of the peer's.
 func write(t *testing.T, from, to *tenant) {
 	t.Helper()
-	_, err := from.qps[0].PostSend([]ib.SendWR{{Opcode: ib.WRWrite, Flags: ib.SendSignaled, SGL: from.sge(0, piece), RemoteAddr: to.mr.Addr(), RKey: to.mr.RKey()}})
+	_, err := from.qps[0].PostSend([]ib.SendWR{{Opcode: ib.WRWrite, Flags: ib.SendSignaled, SGL: from.sge(0, piece),
+		RemoteAddr: to.mr.Addr(), RKey: to.mr.RKey()}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +186,8 @@ func mixedGone(t *testing.T, a, b *daemon) {
 	check(errors.Join(target.connect(n.card(), steadily), n.connect(target.card(), steadily)))
 	sgl := append(n.sge(0, 64), ib.SGE{Addr: behind.Addr(), Length: piece - 64, LKey: behind.LKey()})
 	for i := range qps * depth {
-		_, err := n.qps[i%qps].PostSend([]ib.SendWR{{Opcode: ib.WRWrite, Flags: ib.SendSignaled, SGL: sgl, RemoteAddr: target.mr.Addr(), RKey: target.mr.RKey()}})
+		_, err := n.qps[i%qps].PostSend([]ib.SendWR{{Opcode: ib.WRWrite, Flags: ib.SendSignaled, SGL: sgl,
+			RemoteAddr: target.mr.Addr(), RKey: target.mr.RKey()}})
 		check(err)
 	}
 	var wc [1]ib.WC

@@ -20,9 +20,12 @@ import (
 // narrow are limits of a user, all of which a greedy one reaches at once. Memory windows have
 // none of their own: they fill the heap.
 var narrow = []string{
-	"limits.user.connections=30", "limits.user.qps=100", "limits.user.mrs=200", "limits.user.mws=0", "limits.connection.mws=0",
-	"limits.user.cqs=200", "limits.user.cq_entries=65536", "limits.user.pds=100", "limits.user.srqs=100", "limits.user.ahs=200",
-	"limits.user.xrcds=100", "limits.user.channels=80", "limits.user.pinned=64MiB", "limits.user.heap=32MiB", "limits.user.cm_ids=200",
+	"limits.user.connections=30", "limits.user.qps=100", "limits.user.mrs=200", "limits.user.mws=0",
+	"limits.connection.mws=0",
+	"limits.user.cqs=200", "limits.user.cq_entries=65536", "limits.user.pds=100", "limits.user.srqs=100",
+	"limits.user.ahs=200",
+	"limits.user.xrcds=100", "limits.user.channels=80", "limits.user.pinned=64MiB", "limits.user.heap=32MiB",
+	"limits.user.cm_ids=200",
 	"socket_mode=0666",
 }
 
@@ -100,7 +103,8 @@ var wants = []want{
 		return err
 	}},
 	{"large QPs", func(n *tenant) error {
-		_, err := n.pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: n.cq, RecvCQ: n.cq, Cap: ib.QPCap{MaxSendWR: 512, MaxSendSGE: 16, MaxInline: 256}})
+		_, err := n.pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: n.cq, RecvCQ: n.cq,
+			Cap: ib.QPCap{MaxSendWR: 512, MaxSendSGE: 16, MaxInline: 256}})
 		return err
 	}},
 	{"pinned", func(n *tenant) error {
@@ -199,10 +203,12 @@ func TestGreedy(t *testing.T) {
 	for _, p := range took.Problems {
 		t.Error(p)
 	}
-	for what, least := range map[string]int{"connections": 30, "mrs": 100, "cqs": 20, "pds": 20, "srqs": 50, "ahs": 150, "xrcds": 50,
+	for what, least := range map[string]int{"connections": 30, "mrs": 100, "cqs": 20, "pds": 20, "srqs": 50, "ahs": 150,
+		"xrcds":    50,
 		"channels": 10, "qps": 10, "heap": 100} {
 		if took.Counts[what] < least {
-			t.Errorf("it got %d of %s, want %d at least: the limits are not reached one by one", took.Counts[what], what, least)
+			t.Errorf("it got %d of %s, want %d at least: the limits are not reached one by one", took.Counts[what],
+				what, least)
 		}
 	}
 	for range 5 {
@@ -306,7 +312,8 @@ func newStreamPair(b *testing.B, near, far *daemon) (from, to *tenant) {
 // p99 returns the 99th percentile of the microseconds that a small WRITE takes, polled.
 func p99(b *testing.B, from, to *tenant) float64 {
 	b.Helper()
-	wr := []ib.SendWR{{Opcode: ib.WRWrite, Flags: ib.SendSignaled, SGL: from.sge(0, 64), RemoteAddr: to.mr.Addr(), RKey: to.mr.RKey()}}
+	wr := []ib.SendWR{{Opcode: ib.WRWrite, Flags: ib.SendSignaled, SGL: from.sge(0, 64), RemoteAddr: to.mr.Addr(),
+		RKey: to.mr.RKey()}}
 	took := make([]float64, 1000)
 	var wc [1]ib.WC
 	for i := range took {

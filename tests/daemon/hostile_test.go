@@ -18,7 +18,8 @@ import (
 // small are limits that an attacker reaches.
 var small = []string{
 	"limits.user.connections=40", "limits.connection.qps=20", "limits.connection.mrs=20", "limits.connection.mws=20",
-	"limits.connection.cq_entries=4096", "limits.connection.pds=10", "limits.connection.srqs=10", "limits.connection.ahs=10",
+	"limits.connection.cq_entries=4096", "limits.connection.pds=10", "limits.connection.srqs=10",
+	"limits.connection.ahs=10",
 	"limits.connection.xrcds=10", "limits.connection.channels=10", "limits.connection.pinned=16MiB",
 }
 
@@ -46,14 +47,16 @@ func TestHostile(t *testing.T) {
 	} {
 		t.Run(c.attack, func(t *testing.T) {
 			if c.attack == "pages" && !reachable() {
-				require.Missing(t, "the daemon may not read other processes of its user: kernel.yama.ptrace_scope is not 0")
+				require.Missing(t,
+					"the daemon may not read other processes of its user: kernel.yama.ptrace_scope is not 0")
 			}
 			a.lend(t)
 			before := a.settled()
 			if require.Full() {
 				c.rounds *= 4
 			}
-			child := startChild(t, "hostile", job{Socket: a.socket, Seed: seed + uint64(i), Attack: c.attack, Rounds: c.rounds})
+			child := startChild(t, "hostile", job{Socket: a.socket, Seed: seed + uint64(i), Attack: c.attack,
+				Rounds: c.rounds})
 			var r report
 			child.hear(&r)
 			others.goesOn(5)

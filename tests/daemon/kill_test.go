@@ -34,7 +34,8 @@ func TestClientKilled(t *testing.T) {
 		if round == warmUp {
 			before = [2]usage{a.settled(), b.settled()}
 		}
-		j := job{Socket: a.socket, Seed: rng.Uint64(), QPs: 1 + rng.IntN(4), Window: 8, SRQ: round/2%2 == 1, Process: round%4 > 1 && reachable()}
+		j := job{Socket: a.socket, Seed: rng.Uint64(), QPs: 1 + rng.IntN(4), Window: 8, SRQ: round/2%2 == 1,
+			Process: round%4 > 1 && reachable()}
 		c := startChild(t, "flood", j)
 		g := aim(t, targets[round%2], c, j)
 		if round%5 > 0 { // else it dies as soon as it is connected

@@ -39,7 +39,8 @@ func lingering(t testing.TB) int {
 	for err = nil; err == nil; {
 		err = unix.Sendto(fd, make([]byte, 64<<10), unix.MSG_DONTWAIT, nil)
 	}
-	if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 3600}); err != nil {
+	if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER,
+		&unix.Linger{Onoff: 1, Linger: 3600}); err != nil {
 		t.Fatal(err)
 	}
 	return fd
@@ -84,22 +85,30 @@ func TestManyLingering(t *testing.T) {
 		send  func(r *raw, fd int) error
 	}{
 		{"before hello", false, func(r *raw, fd int) error { return r.conn.Send(clock, nil, fd) }},
-		{"behind another message", false, func(r *raw, fd int) error { return errors.Join(r.conn.Send(clock, nil), r.conn.Send(clock, nil, fd)) }},
+		{"behind another message", false, func(r *raw, fd int) error {
+			return errors.Join(r.conn.Send(clock, nil),
+				r.conn.Send(clock, nil, fd))
+		}},
 		{"with a request", true, func(r *raw, fd int) error { return r.conn.Send(clock, nil, fd) }},
-		{"too many", true, func(r *raw, fd int) error { return r.conn.Send(clock, nil, slices.Repeat([]int{fd}, 200)...) }},
+		{"too many", true, func(r *raw, fd int) error {
+			return r.conn.Send(clock, nil,
+				slices.Repeat([]int{fd}, 200)...)
+		}},
 		{"in another socket", true, func(r *raw, fd int) error {
 			p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 			if err != nil {
 				return err
 			}
 			defer abi.CloseAll(p[:])
-			return errors.Join(unix.Sendmsg(p[0], []byte("x"), unix.UnixRights(fd), nil, 0), r.conn.Send(clock, nil, p[1]))
+			return errors.Join(unix.Sendmsg(p[0], []byte("x"), unix.UnixRights(fd), nil, 0),
+				r.conn.Send(clock, nil, p[1]))
 		}},
 	}
 	r, err := dialRaw(a.socket)
 	must(err)
 	r.open()
-	if err := unix.Sendmsg(r.fds[0], []byte("x"), unix.UnixRights(0), nil, unix.MSG_NOSIGNAL); !errors.Is(err, unix.EPIPE) {
+	if err := unix.Sendmsg(r.fds[0], []byte("x"), unix.UnixRights(0), nil, unix.MSG_NOSIGNAL); !errors.Is(err,
+		unix.EPIPE) {
 		t.Errorf("the socket of events takes descriptors: %v", err)
 	}
 	r.close()

@@ -31,7 +31,8 @@ func maxMaps(t *testing.T) int {
 func TestManyRegions(t *testing.T) {
 	most := maxMaps(t)
 	if most > 100_000 {
-		require.Missing(t, "vm.max_map_count is %d, and to reach more than 100,000 takes too long (sysctl vm.max_map_count=65530)", most)
+		require.Missing(t, "vm.max_map_count is %d, and to reach more than 100,000 takes too long (sysctl "+
+			"vm.max_map_count=65530)", most)
 	}
 	a, b := startDaemon(t, "limits.connection.mrs=0", "limits.user.mrs=0"), startDaemon(t)
 	others := startSteady(t, a, b)
@@ -55,9 +56,11 @@ func TestManyRegions(t *testing.T) {
 func TestManyMappings(t *testing.T) {
 	most := maxMaps(t)
 	if most > 100_000 {
-		require.Missing(t, "vm.max_map_count is %d, and to reach more than 100,000 takes too long (sysctl vm.max_map_count=65530)", most)
+		require.Missing(t, "vm.max_map_count is %d, and to reach more than 100,000 takes too long (sysctl "+
+			"vm.max_map_count=65530)", most)
 	}
-	a, b := startDaemon(t, "limits.connection.mrs=0", "limits.user.mrs=0", "limits.connection.srqs=0", "limits.user.srqs=0"), startDaemon(t)
+	a, b := startDaemon(t, "limits.connection.mrs=0", "limits.user.mrs=0", "limits.connection.srqs=0",
+		"limits.user.srqs=0"), startDaemon(t)
 	others := startSteady(t, a, b)
 	before := a.settled()
 	for what, request := range map[string]func(q *queues) (abi.Status, []byte, []int, error){
@@ -68,7 +71,8 @@ func TestManyMappings(t *testing.T) {
 			return q.call(abi.OpRegMR, abi.Put(nil, &register), fd)
 		},
 		"rings": func(q *queues) (abi.Status, []byte, []int, error) {
-			return q.call(abi.OpCreateSRQ, abi.Put(nil, &abi.CreateSRQ{PD: q.pd, Type: uint32(ib.SRQBasic), MaxWR: 1, MaxSGE: 1}))
+			return q.call(abi.OpCreateSRQ, abi.Put(nil, &abi.CreateSRQ{PD: q.pd, Type: uint32(ib.SRQBasic), MaxWR: 1,
+				MaxSGE: 1}))
 		},
 	} {
 		q := newQueues(a.socket)

@@ -37,7 +37,8 @@ func TestMain(m *testing.M) {
 	if err == nil {
 		goroced = filepath.Join(dir, "goroced")
 		var out []byte
-		if out, err = exec.Command("go", "build", "-tags", "guardmaps", "-o", goroced, "../../cmd/goroced").CombinedOutput(); err != nil {
+		if out, err = exec.Command("go", "build", "-tags", "guardmaps", "-o", goroced,
+			"../../cmd/goroced").CombinedOutput(); err != nil {
 			err = fmt.Errorf("go build: %w\n%s", err, out)
 		}
 	}
@@ -126,11 +127,13 @@ func startDaemonAt(t testing.TB, dir, addr string, settings ...string) *daemon {
 	}
 	d := &daemon{TB: t, dir: dir, addr: addr, socket: filepath.Join(dir, "s"), ended: make(chan error, 1)}
 	path := filepath.Join(dir, "a")
-	d.http.Transport = &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var dialer net.Dialer
-		return dialer.DialContext(ctx, "unix", path)
-	}}
-	args := []string{"serve", "--config", config, "--socket", d.socket, "--admin", path, "--addr", addr, "--set", "drain=1s"}
+	d.http.Transport = &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var dialer net.Dialer
+			return dialer.DialContext(ctx, "unix", path)
+		}}
+	args := []string{"serve", "--config", config, "--socket", d.socket, "--admin", path, "--addr", addr, "--set",
+		"drain=1s"}
 	for _, s := range settings {
 		args = append(args, "--set", s)
 	}

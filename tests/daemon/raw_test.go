@@ -136,15 +136,18 @@ func newQueues(socket string) *queues {
 	q.fds = append(q.fds, fds...)
 	cq, fds := ask[abi.Ring](q.raw, abi.OpCreateCQ, abi.CreateCQ{Entries: 256, Channel: channel.Handle})
 	q.ready = q.share(fds[0])
-	srq, fds := ask[abi.Ring](q.raw, abi.OpCreateSRQ, abi.CreateSRQ{PD: pd.Handle, Type: uint32(ib.SRQBasic), MaxWR: 32, MaxSGE: 2})
+	srq, fds := ask[abi.Ring](q.raw, abi.OpCreateSRQ, abi.CreateSRQ{PD: pd.Handle, Type: uint32(ib.SRQBasic), MaxWR: 32,
+		MaxSGE: 2})
 	q.shared = q.share(fds[0])
 	q.pd, q.channel, q.cq, q.srq = pd.Handle, channel.Handle, cq.Handle, srq.Handle
 	q.file = newMemfd(0, hostileMemory, unix.F_SEAL_SHRINK)
 	q.fds = append(q.fds, q.file)
-	mr, _ := ask[abi.RegReply](q.raw, abi.OpRegMR, abi.RegMR{PD: q.pd, Access: uint32(rights), Kind: abi.MemFD, Length: hostileMemory, IOVA: hostileBase}, q.file)
+	mr, _ := ask[abi.RegReply](q.raw, abi.OpRegMR, abi.RegMR{PD: q.pd, Access: uint32(rights), Kind: abi.MemFD,
+		Length: hostileMemory, IOVA: hostileBase}, q.file)
 	q.key = mr.Key
 	for i, t := range []ib.QPType{ib.RC, ib.RC, ib.RC, ib.UC, ib.UD} {
-		c := abi.CreateQP{PD: q.pd, SendCQ: q.cq, RecvCQ: q.cq, Type: uint32(t), MaxSendWR: 32, MaxRecvWR: 32, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 64}
+		c := abi.CreateQP{PD: q.pd, SendCQ: q.cq, RecvCQ: q.cq, Type: uint32(t), MaxSendWR: 32, MaxRecvWR: 32,
+			MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 64}
 		if i == 2 {
 			c.SRQ = q.srq
 		}
@@ -171,17 +174,22 @@ func (q *queues) bringUp(i int) {
 	if i < 2 {
 		peer = 1 - i
 	}
-	a := abi.QPAttr{QP: q.qps[i].Handle, Port: 1, Access: uint32(ib.RemoteWrite | ib.RemoteRead), QKey: 7, PathMTU: 1024, DestQPN: q.qps[min(peer, len(q.qps)-1)].Num,
-		MaxRdAtomic: 4, MaxDestRdAtomic: 4, MinRNRTimer: 1, Timeout: 8, RetryCnt: 1, RNRRetry: 1, AH: abi.AH{DGID: q.gid, Port: 1}}
+	a := abi.QPAttr{QP: q.qps[i].Handle, Port: 1, Access: uint32(ib.RemoteWrite | ib.RemoteRead), QKey: 7,
+		PathMTU: 1024, DestQPN: q.qps[min(peer, len(q.qps)-1)].Num,
+		MaxRdAtomic: 4, MaxDestRdAtomic: 4, MinRNRTimer: 1, Timeout: 8, RetryCnt: 1, RNRRetry: 1,
+		AH: abi.AH{DGID: q.gid, Port: 1}}
 	for _, s := range []struct {
 		to   ib.QPState
 		mask [3]ib.QPAttrMask // RC, UC, UD
 	}{
 		{ib.Reset, [3]ib.QPAttrMask{}},
-		{ib.Init, [3]ib.QPAttrMask{ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess, ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess, ib.AttrPKeyIndex | ib.AttrPort | ib.AttrQKey}},
-		{ib.RTR, [3]ib.QPAttrMask{ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer,
+		{ib.Init, [3]ib.QPAttrMask{ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess,
+			ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess, ib.AttrPKeyIndex | ib.AttrPort | ib.AttrQKey}},
+		{ib.RTR, [3]ib.QPAttrMask{ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic |
+			ib.AttrMinRNRTimer,
 			ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN, 0}},
-		{ib.RTS, [3]ib.QPAttrMask{ib.AttrSQPSN | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry | ib.AttrMaxRdAtomic, ib.AttrSQPSN, ib.AttrSQPSN}},
+		{ib.RTS, [3]ib.QPAttrMask{ib.AttrSQPSN | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry |
+			ib.AttrMaxRdAtomic, ib.AttrSQPSN, ib.AttrSQPSN}},
 	} {
 		a.State, a.Mask = uint32(s.to), uint32(s.mask[max(i-2, 0)]|ib.AttrState)
 		status, body, _, err := q.call(abi.OpModifyQP, abi.Put(nil, &a))

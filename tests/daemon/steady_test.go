@@ -63,7 +63,8 @@ func (s *steady) pass(from, to *tenant, number uint64) error {
 		return err
 	}
 	fill(from.buf[:piece], number)
-	_, err := from.qps[0].PostSend([]ib.SendWR{{ID: number, Opcode: ib.WRWriteImm, Flags: ib.SendSignaled, Imm: uint32(number),
+	_, err := from.qps[0].PostSend([]ib.SendWR{{ID: number, Opcode: ib.WRWriteImm, Flags: ib.SendSignaled,
+		Imm: uint32(number),
 		SGL: from.sge(0, piece), RemoteAddr: to.mr.Addr() + piece, RKey: to.mr.RKey()}})
 	if err != nil {
 		return err

@@ -32,7 +32,8 @@ func TestStuck(t *testing.T) {
 		c := startChild(t, "stuck", job{Socket: a.socket})
 		var refused string
 		if c.hear(&refused); refused != "" {
-			require.Missing(t, "userfaultfd for faults of the kernel (root, or vm.unprivileged_userfaultfd=1): %s", refused)
+			require.Missing(t, "userfaultfd for faults of the kernel (root, or vm.unprivileged_userfaultfd=1): %s",
+				refused)
 		}
 		var peer card
 		c.hear(&peer)
@@ -85,7 +86,8 @@ func stuck(c *parent) {
 	c.hear(&peer)
 	must(n.connect(peer, steadily))
 	sgl := append(n.sge(0, piece/2), ib.SGE{Addr: behind.Addr(), Length: piece / 2, LKey: behind.LKey()})
-	_, err = n.qps[0].PostSend([]ib.SendWR{{Opcode: ib.WRWrite, Flags: ib.SendSignaled, SGL: sgl, RemoteAddr: peer.Addr, RKey: peer.Key}})
+	_, err = n.qps[0].PostSend([]ib.SendWR{{Opcode: ib.WRWrite, Flags: ib.SendSignaled, SGL: sgl, RemoteAddr: peer.Addr,
+		RKey: peer.Key}})
 	must(err)
 	must(fault.Wait())
 	c.tell("it waits")
@@ -113,7 +115,8 @@ func TestEndsBesideStuck(t *testing.T) {
 		var refused, heard string
 		if c.hear(&refused); refused != "" {
 			a.stop()
-			require.Missing(t, "userfaultfd for faults of the kernel (root, or vm.unprivileged_userfaultfd=1): %s", refused)
+			require.Missing(t, "userfaultfd for faults of the kernel (root, or vm.unprivileged_userfaultfd=1): %s",
+				refused)
 		}
 		var peer card
 		c.hear(&peer)

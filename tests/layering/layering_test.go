@@ -21,10 +21,12 @@ const module = "github.com/goroce/goroce/"
 
 // pure packages reach neither the operating system's network nor packet
 // libraries, not even through others.
-var pure = []string{"ib", "wire", "mr", "qp", "qp/ring", "qp/script", "roce", "roce/cm", "roce/internal/engine", "roce/internal/ipid",
+var pure = []string{"ib", "wire", "mr", "qp", "qp/ring", "qp/script", "roce", "roce/cm", "roce/internal/engine",
+	"roce/internal/ipid",
 	"roce/internal/offload", "roce/internal/slowmem", "roce/link"}
 
-var impure = []string{"net", "golang.org/x/sys", "github.com/vishvananda", "github.com/google/gopacket", "github.com/cilium"}
+var impure = []string{"net", "golang.org/x/sys", "github.com/vishvananda", "github.com/google/gopacket",
+	"github.com/cilium"}
 
 // cpu asks the processor what it can, and nobody else.
 const cpu = "golang.org/x/sys/cpu"

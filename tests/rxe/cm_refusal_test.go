@@ -58,7 +58,8 @@ func TestCMRefusals(t *testing.T) {
 					listener, asker = p.theyAsk(ctx, &r)
 				}
 				if !strings.Contains(listener, r.listenerSays) || !strings.Contains(asker, r.askerSays) {
-					t.Errorf("%s\nsays:\n%s\nwant %q\n\n%s\nsays:\n%s\nwant %q", r.listener, listener, r.listenerSays, r.asker, asker, r.askerSays)
+					t.Errorf("%s\nsays:\n%s\nwant %q\n\n%s\nsays:\n%s\nwant %q", r.listener, listener, r.listenerSays,
+						r.asker, asker, r.askerSays)
 				}
 			})
 		}

@@ -37,12 +37,14 @@ var cmTools = []cmTool{
 		said: "end 0", weSay: "1 connections"},
 	{name: "rstream", port: 7471,
 		server: "rstream -b $VM -S 65536 -I 2 -C 5 -T v", client: "rstream -s $HOST -S 65536 -I 2 -C 5 -T v",
-		ourServer: "goroced rstream -b $HOST -S 65536 -I 2 -C 5 -T v", ourClient: "goroced rstream -s $VM -S 65536 -I 2 -C 5 -T v",
-		said: "custom", weSay: "custom"},
+		ourServer: "goroced rstream -b $HOST -S 65536 -I 2 -C 5 -T v",
+		ourClient: "goroced rstream -s $VM -S 65536 -I 2 -C 5 -T v",
+		said:      "custom", weSay: "custom"},
 	{name: "riostream", port: 7471,
 		server: "riostream -b $VM -S 65536 -I 2 -C 5 -T v", client: "riostream -s $HOST -S 65536 -I 2 -C 5 -T v",
-		ourServer: "goroced rstream --iomap -b $HOST -S 65536 -I 2 -C 5 -T v", ourClient: "goroced rstream --iomap -s $VM -S 65536 -I 2 -C 5 -T v",
-		said: "custom", weSay: "custom"},
+		ourServer: "goroced rstream --iomap -b $HOST -S 65536 -I 2 -C 5 -T v",
+		ourClient: "goroced rstream --iomap -s $VM -S 65536 -I 2 -C 5 -T v",
+		said:      "custom", weSay: "custom"},
 }
 
 // mckeyTool joins a group at both ends; the client sends. Linux joins IPv4 groups
@@ -59,8 +61,9 @@ var mckeyTool = cmTool{name: "mckey",
 var (
 	manyAtOnce = cmTool{name: "at-once", port: 7471,
 		server: "ucmatose -b $VM -c 200 -C 0", client: "ucmatose -s $HOST -c 200 -C 0",
-		ourServer: "cmpeer churn --timeout 80s -n 200 --hold", ourClient: "cmpeer churn --timeout 80s -n 200 --hold --at-once $VM",
-		said: "return status 0", weSay: "200 connections"}
+		ourServer: "cmpeer churn --timeout 80s -n 200 --hold",
+		ourClient: "cmpeer churn --timeout 80s -n 200 --hold --at-once $VM",
+		said:      "return status 0", weSay: "200 connections"}
 	manyInARow = cmTool{name: "in-a-row", port: 7174,
 		server: "cmtool tcp serve 7174 1000", client: "cmtool tcp churn $HOST 7471 1000",
 		ourServer: "cmpeer churn --timeout 80s -n 1000", ourClient: "cmpeer churn --timeout 80s -p 7174 -n 1000 $VM",
@@ -85,7 +88,8 @@ func cmRows() []cmRow {
 		}
 	}
 	return append(rows,
-		cmRow{&mckeyTool, client, udp, v4, 0}, cmRow{&mckeyTool, server, udp, v4, 0}, cmRow{&mckeyTool, client, rawsock, v4, 0},
+		cmRow{&mckeyTool, client, udp, v4, 0}, cmRow{&mckeyTool, server, udp, v4, 0},
+		cmRow{&mckeyTool, client, rawsock, v4, 0},
 		cmRow{&manyInARow, client, udp, v4, 0}, cmRow{&manyInARow, server, udp, v4, 0},
 		cmRow{&manyAtOnce, client, udp, v4, 0}, cmRow{&manyAtOnce, server, udp, v4, 0},
 		cmRow{&manyAtOnce, client, udp, v4, 5}, cmRow{&manyAtOnce, server, udp, v4, 5},

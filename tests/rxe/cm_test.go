@@ -83,10 +83,12 @@ func buildCM(t *testing.T) cmPrograms {
 	}
 	goroced := build(t)
 	dir := filepath.Dir(goroced)
-	programs := cmPrograms{"goroced": goroced, "cmpeer": filepath.Join(dir, "cmpeer"), "cmtool": filepath.Join(dir, "cmtool")}
+	programs := cmPrograms{"goroced": goroced, "cmpeer": filepath.Join(dir, "cmpeer"),
+		"cmtool": filepath.Join(dir, "cmtool")}
 	for _, cmd := range []*exec.Cmd{
 		exec.Command("go", "build", "-o", programs["cmpeer"], "./cmd/cmpeer"),
-		exec.Command("gcc", "-Wall", "-Wextra", "-Werror", "-o", programs["cmtool"], "testdata/cmtool.c", "-lrdmacm", "-libverbs"),
+		exec.Command("gcc", "-Wall", "-Wextra", "-Werror", "-o", programs["cmtool"], "testdata/cmtool.c", "-lrdmacm",
+			"-libverbs"),
 	} {
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
@@ -135,8 +137,11 @@ func (p *cmPlay) run(r *cmRow) {
 	}
 	ctx, cancel = context.WithTimeout(p.Context(), cmTimeout)
 	defer cancel()
-	if err := p.vm.Until(ctx, fmt.Sprintf("[ \"$(rdma resource show)\" = '%s' ]", strings.TrimRight(resources, "\n"))); err != nil {
-		left, _ := p.vm.Output(p.Context(), "sh", "-c", "rdma resource show; rdma resource show cm_id; rdma resource show qp")
+	if err := p.vm.Until(ctx, fmt.Sprintf("[ \"$(rdma resource show)\" = '%s' ]",
+		strings.TrimRight(resources, "\n"))); err != nil {
+		left,
+			_ := p.vm.Output(p.Context(), "sh", "-c",
+			"rdma resource show; rdma resource show cm_id; rdma resource show qp")
 		p.Errorf("left over in the guest, which had %s: %v\n%s", resources, err, left)
 	}
 }
@@ -176,7 +181,8 @@ func (p *cmPlay) fromTool(ctx context.Context, tool *cmTool) {
 }
 
 // judgeBoth looks at how the two ended, and shows what both said unless all was well.
-func (p *cmPlay) judgeBoth(us *ourProcess, ourErr error, weSay string, tool []string, result lab.Result, err error, said string) {
+func (p *cmPlay) judgeBoth(us *ourProcess, ourErr error, weSay string, tool []string, result lab.Result, err error,
+	said string) {
 	p.Helper()
 	theirs := result.Stdout + result.Stderr
 	switch {
@@ -191,7 +197,8 @@ func (p *cmPlay) judgeBoth(us *ourProcess, ourErr error, weSay string, tool []st
 
 // words splits a command line and puts in addresses.
 func (p *cmPlay) words(command string) []string {
-	return strings.Fields(strings.NewReplacer("$HOST", p.hostAddr().String(), "$VM", p.vmAddr().String()).Replace(command))
+	return strings.Fields(strings.NewReplacer("$HOST", p.hostAddr().String(), "$VM",
+		p.vmAddr().String()).Replace(command))
 }
 
 // ourProcess is a program at our end.

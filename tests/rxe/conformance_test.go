@@ -66,7 +66,8 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-var lossFull = flag.Bool("cm.loss.full", false, "play all cases with loss of connection managers' messages: 2 minutes a kernel")
+var lossFull = flag.Bool("cm.loss.full", false,
+	"play all cases with loss of connection managers' messages: 2 minutes a kernel")
 
 // cmLoss is the share of messages of connection managers that are lost, in percent.
 const cmLoss = 20
@@ -178,7 +179,8 @@ func (r *suite) again(t *testing.T, family string, lead leader, item string) con
 }
 
 // play starts a server in the guest and leads.
-func (r *suite) play(t *testing.T, family string, lead leader, cases string) (outcomes []conformance.Outcome, err error) {
+func (r *suite) play(t *testing.T, family string, lead leader, cases string) (outcomes []conformance.Outcome,
+	err error) {
 	ctx, cancel := context.WithTimeout(t.Context(), suiteTimeout)
 	defer cancel()
 	l := lab.Shared(t, r.kernel)
@@ -187,7 +189,8 @@ func (r *suite) play(t *testing.T, family string, lead leader, cases string) (ou
 		return nil, err
 	}
 	serving, stop := context.WithCancel(ctx)
-	command := r.user.Command(nil, "/bin/conformance", "serve", "-device", "rnic:"+lab.RxeDev, "-gid", guestAddr(vm, family).String(),
+	command := r.user.Command(nil, "/bin/conformance", "serve", "-device", "rnic:"+lab.RxeDev, "-gid",
+		guestAddr(vm, family).String(),
 		"-listen", fmt.Sprintf(":%d", suitePort))
 	p, err := vm.Start(serving, command[0], command[1:]...)
 	if err != nil {
@@ -197,7 +200,8 @@ func (r *suite) play(t *testing.T, family string, lead leader, cases string) (ou
 	defer func() {
 		stop()
 		if result, ended := p.Wait(); !errors.Is(ended, context.Canceled) {
-			err = errors.Join(err, fmt.Errorf("the server in the guest ended: %w, exit code %d\n%s%s", ended, result.ExitCode, result.Stdout, result.Stderr))
+			err = errors.Join(err, fmt.Errorf("the server in the guest ended: %w, exit code %d\n%s%s", ended,
+				result.ExitCode, result.Stdout, result.Stderr))
 		}
 	}()
 	if err := vm.WaitListen(ctx, suitePort); err != nil {
@@ -249,7 +253,8 @@ func leadArgs(peer, cases string) []string {
 // inside leads in the guest, on the device that serves.
 func (r *suite) inside(ctx context.Context, l *lab.Lab, cases string) ([]byte, error) {
 	vm := l.VMs[0]
-	args := append(leadArgs(fmt.Sprintf("127.0.0.1:%d", suitePort), cases), "-device", "rnic:"+lab.RxeDev, "-gid", vm.IPv4.String())
+	args := append(leadArgs(fmt.Sprintf("127.0.0.1:%d", suitePort), cases), "-device", "rnic:"+lab.RxeDev, "-gid",
+		vm.IPv4.String())
 	command := r.user.Command(nil, "/bin/conformance", args...)
 	result, err := vm.Run(ctx, command[0], command[1:]...)
 	if err == nil && result.ExitCode != 0 {

@@ -47,8 +47,9 @@ var forwardRows = []forwardRow{
 	{name: "reorder=10%", net: wrap.FaultConfig{Reorder: 0.1}, timeout: 17},
 	{name: "late=5%,2ms", net: wrap.FaultConfig{Late: 0.05, LateBy: 2 * time.Millisecond}, timeout: 17},
 	{name: "late=30%,5ms", net: wrap.FaultConfig{Late: 0.3, LateBy: 5 * time.Millisecond}, timeout: 17, few: true},
-	{name: "jitter=200us", net: wrap.FaultConfig{Latency: time.Millisecond, Jitter: 200 * time.Microsecond}, timeout: 17,
-		few: true},
+	{name: "jitter=200us", net: wrap.FaultConfig{Latency: time.Millisecond, Jitter: 200 * time.Microsecond},
+		timeout: 17,
+		few:     true},
 	{name: "latency=100ms", net: wrap.FaultConfig{Latency: 100 * time.Millisecond}, timeout: 14, few: true},
 	{name: "corrupt=2%", net: wrap.FaultConfig{Corrupt: 0.02}, timeout: 17, short: true},
 	{name: "checksum=5%", net: wrap.FaultConfig{BadChecksum: 0.05}, timeout: 15},
@@ -76,7 +77,8 @@ var forwardTools = []forwardTool{
 		ours: "rping -s -a $ME -S 1000", ourClient: "rping -c -a $PEER -C $N -S 1000 -V"},
 	perfTool("write"), perfTool("read"), perfTool("send"),
 	{name: "pingpong", count: 60, port: listenPort,
-		theirs: "ibv_rc_pingpong -d rxe0 -g $GID -c -n $N", theirClient: "ibv_rc_pingpong -d rxe0 -g $GID -c -n $N $PEER",
+		theirs: "ibv_rc_pingpong -d rxe0 -g $GID -c -n $N", theirClient: "ibv_rc_pingpong -d rxe0 -g $GID -c -n $N " +
+			"$PEER",
 		ours:      "pingpong -c -g 0 -n $N --ack-timeout $T --timeout 60s",
 		ourClient: "pingpong -c -g 0 -n $N --ack-timeout $T --timeout 60s $PEER",
 		rate:      regexp.MustCompile(`= ([0-9.]+) usec/iter`), unit: "us"},
@@ -291,7 +293,8 @@ func (p *forwardPlay) play(tool forwardTool, pair forwardPair) (o outcome) {
 	}
 	said, serverErr := server.wait()
 	if err != nil || serverErr != nil {
-		return outcome{err: fmt.Errorf("%w\nclient:\n%s\nserver:\n%s", errors.Join(err, serverErr, ctx.Err()), out, said)}
+		return outcome{err: fmt.Errorf("%w\nclient:\n%s\nserver:\n%s", errors.Join(err, serverErr, ctx.Err()), out,
+			said)}
 	}
 	if tool.rate == nil {
 		return outcome{rate: "ok"}

@@ -26,7 +26,8 @@ func perfRows() []perfRow {
 	sides := []string{client, server}
 	var rows []perfRow
 	for _, side := range sides {
-		for _, tool := range []string{"send_bw", "write_bw", "read_bw", "atomic_bw", "send_lat", "write_lat", "read_lat", "atomic_lat"} {
+		for _, tool := range []string{"send_bw", "write_bw", "read_bw", "atomic_bw", "send_lat", "write_lat",
+			"read_lat", "atomic_lat"} {
 			rows = append(rows, perfRow{tool, side, udp, v4, "-n 100", ""})
 		}
 		for _, tool := range []string{"send_bw", "write_bw", "read_bw", "send_lat", "write_lat", "read_lat"} {
@@ -58,7 +59,8 @@ func perfRows() []perfRow {
 		rows = append(rows, r)
 	}
 	// Up to 8 MiB, which takes its time.
-	return append(rows, perfRow{"write_bw", client, udp, v4, "-n 5 -a", ""}, perfRow{"write_bw", server, udp, v4, "-n 5 -a -b", ""})
+	return append(rows, perfRow{"write_bw", client, udp, v4, "-n 5 -a", ""},
+		perfRow{"write_bw", server, udp, v4, "-n 5 -a -b", ""})
 }
 
 // TestPerftest runs the real perftest at the other end.
@@ -67,11 +69,13 @@ func TestPerftest(t *testing.T) {
 	goroced := build(t)
 	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
 		for _, r := range perfRows() {
-			name := fmt.Sprintf("%s-%s-%s-%s-%s", r.tool, r.side, r.link, r.family, strings.ReplaceAll(r.options+r.own, " ", ""))
+			name := fmt.Sprintf("%s-%s-%s-%s-%s", r.tool, r.side, r.link, r.family,
+				strings.ReplaceAll(r.options+r.own, " ", ""))
 			lab.Row(t, name, func(t testing.TB) {
 				l := lab.Shared(t, kernel)
 				p := &perfPlay{perfRow: r}
-				p.pingpong = pingpong{TB: t, lab: l, vm: l.VMs[0], goroced: goroced, row: row{side: r.side, link: r.link, family: r.family}}
+				p.pingpong = pingpong{TB: t, lab: l, vm: l.VMs[0], goroced: goroced,
+					row: row{side: r.side, link: r.link, family: r.family}}
 				p.run()
 			})
 		}
@@ -148,7 +152,8 @@ func (p *perfPlay) sameRows(ours, theirs string) {
 	if p.side == server {
 		fromServer, fromClient = our, their
 	}
-	alone := !strings.Contains(p.options, "-b") && !strings.HasPrefix(p.perfRow.tool, "send") && p.perfRow.tool != "write_lat"
+	alone := !strings.Contains(p.options, "-b") && !strings.HasPrefix(p.perfRow.tool, "send") &&
+		p.perfRow.tool != "write_lat"
 	switch {
 	case len(fromClient) == 0:
 		p.Error("no results")
@@ -158,7 +163,8 @@ func (p *perfPlay) sameRows(ours, theirs string) {
 		fromClient = fromClient[len(fromClient)-1:]
 	}
 	if fmt.Sprint(fromServer) != fmt.Sprint(fromClient) {
-		p.Errorf("the server has rows of %v, the client of %v\ngoroced perf:\n%s\nC tool:\n%s", fromServer, fromClient, ours, theirs)
+		p.Errorf("the server has rows of %v, the client of %v\ngoroced perf:\n%s\nC tool:\n%s", fromServer, fromClient,
+			ours, theirs)
 	}
 	if p.Failed() {
 		return
@@ -197,7 +203,8 @@ func lastRow(out string) string {
 
 func (p *perfPlay) ours(ctx context.Context, args ...string) *exec.Cmd {
 	op, test, _ := strings.Cut(p.perfRow.tool, "_")
-	list := append([]string{"perf", op, test, "--link", p.perfRow.link, "--addr", p.hostAddr().String(), "-x", "0", "-u", patience,
+	list := append([]string{"perf", op, test, "--link", p.perfRow.link, "--addr", p.hostAddr().String(), "-x", "0",
+		"-u", patience,
 		"--timeout", (rowTimeout / 2).String()}, strings.Fields(p.options)...)
 	list = append(append(list, strings.Fields(p.own)...), args...)
 	if p.perfRow.link == udp {
@@ -209,5 +216,6 @@ func (p *perfPlay) ours(ctx context.Context, args ...string) *exec.Cmd {
 func (p *perfPlay) theirs(ctx context.Context) []string {
 	index, err := p.vm.GIDIndex(ctx, p.vmAddr())
 	p.must(err)
-	return append([]string{"ib_" + p.perfRow.tool, "-d", lab.RxeDev, "-x", strconv.Itoa(index), "-F", "-u", patience}, strings.Fields(p.options)...)
+	return append([]string{"ib_" + p.perfRow.tool, "-d", lab.RxeDev, "-x", strconv.Itoa(index), "-F", "-u", patience},
+		strings.Fields(p.options)...)
 }

@@ -159,8 +159,10 @@ const patience = "18"
 // always meet over IPv4, since ibv_rc_pingpong listens there only; the family of
 // the row is that of the GIDs.
 func (p *pingpong) ours(ctx context.Context, args ...string) *exec.Cmd {
-	args = append([]string{"pingpong", "-c", "--link", p.link, "-s", strconv.Itoa(p.size), "-m", strconv.Itoa(p.pathMTU),
-		"-n", strconv.Itoa(p.iterations()), "--addr", p.hostAddr().String(), "-g", "0", "--timeout", rowTimeout.String()}, args...)
+	args = append([]string{"pingpong", "-c", "--link", p.link, "-s", strconv.Itoa(p.size), "-m",
+		strconv.Itoa(p.pathMTU),
+		"-n", strconv.Itoa(p.iterations()), "--addr", p.hostAddr().String(), "-g", "0", "--timeout",
+		rowTimeout.String()}, args...)
 	if p.loss == 0 {
 		args = append(args, "--ack-timeout", patience)
 	}

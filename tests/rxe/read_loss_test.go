@@ -33,8 +33,10 @@ func TestReadThroughLoss(t *testing.T) {
 			lab.Row(t, n.name, func(t testing.TB) {
 				l := lab.Shared(t, kernel)
 				quiet(t, l)
-				p := &perfPlay{perfRow: perfRow{tool: "read_bw", side: client, link: udp, family: v4, options: n.options}}
-				p.pingpong = pingpong{TB: t, lab: l, vm: l.VMs[0], goroced: goroced, row: row{side: client, link: udp, family: v4}}
+				p := &perfPlay{perfRow: perfRow{tool: "read_bw", side: client, link: udp, family: v4,
+					options: n.options}}
+				p.pingpong = pingpong{TB: t, lab: l, vm: l.VMs[0], goroced: goroced,
+					row: row{side: client, link: udp, family: v4}}
 				p.readThrough(n.fault)
 			})
 		}
@@ -74,7 +76,8 @@ func (p *perfPlay) startDaemon(ctx context.Context) *ourDaemon {
 	p.must(os.WriteFile(config, nil, 0o600))
 	us := &ourProcess{t: p.TB, ready: make(chan struct{})}
 	// It ends by the signal of the cleanup, behind the end of all contexts of the test.
-	us.Cmd = p.lab.HostCommand(context.Background(), p.goroced, "serve", "--config", config, "--socket", d.socket, "--admin", d.admin,
+	us.Cmd = p.lab.HostCommand(context.Background(), p.goroced, "serve", "--config", config, "--socket", d.socket,
+		"--admin", d.admin,
 		"--link", p.perfRow.link, "--addr", p.hostAddr().String(), "--set", "drain=1s")
 	us.Stdout, us.Stderr = us, us
 	p.must(us.Start())

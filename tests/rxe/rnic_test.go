@@ -42,7 +42,8 @@ func requireHeaders(t *testing.T) {
 	t.Helper()
 	for _, header := range []string{"infiniband/verbs.h", "rdma/rdma_cma.h"} {
 		if _, err := os.Stat("/usr/include/" + header); err != nil {
-			require.Missing(t, "package rnic needs libibverbs-dev and librdmacm-dev (.ci/packages installs them): %v", err)
+			require.Missing(t, "package rnic needs libibverbs-dev and librdmacm-dev (.ci/packages installs them): %v",
+				err)
 		}
 	}
 }

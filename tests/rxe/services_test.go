@@ -45,12 +45,14 @@ func TestServices(t *testing.T) {
 	goroced := build(t)
 	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
 		for _, r := range serviceRows() {
-			lab.Row(t, fmt.Sprintf("%s-%s-%s-%s-events=%v", r.service, r.side, r.link, r.family, r.events), func(t testing.TB) {
-				l := lab.Shared(t, kernel)
-				s := &servicePlay{serviceRow: r}
-				s.pingpong = pingpong{TB: t, lab: l, vm: l.VMs[0], goroced: goroced, row: row{side: r.side, link: r.link, family: r.family}}
-				s.run()
-			})
+			lab.Row(t, fmt.Sprintf("%s-%s-%s-%s-events=%v", r.service, r.side, r.link, r.family, r.events),
+				func(t testing.TB) {
+					l := lab.Shared(t, kernel)
+					s := &servicePlay{serviceRow: r}
+					s.pingpong = pingpong{TB: t, lab: l, vm: l.VMs[0], goroced: goroced,
+						row: row{side: r.side, link: r.link, family: r.family}}
+					s.run()
+				})
 		}
 	})
 }
@@ -124,7 +126,8 @@ func (s *servicePlay) options() []string {
 }
 
 func (s *servicePlay) command(ctx context.Context, args ...string) *exec.Cmd {
-	args = append(append([]string{"pingpong", "--service", s.service, "--link", s.link, "--addr", s.hostAddr().String(), "-g", "0",
+	args = append(append([]string{"pingpong", "--service", s.service, "--link", s.link, "--addr", s.hostAddr().String(),
+		"-g", "0",
 		"--ack-timeout", patience, "--timeout", (rowTimeout / 2).String()}, s.options()...), args...)
 	if s.link == udp {
 		return s.lab.HostCommandAs(ctx, "nobody", s.goroced, args...)
@@ -135,7 +138,8 @@ func (s *servicePlay) command(ctx context.Context, args ...string) *exec.Cmd {
 func (s *servicePlay) tool(ctx context.Context) []string {
 	index, err := s.vm.GIDIndex(ctx, s.vmAddr())
 	s.must(err)
-	return append([]string{"ibv_" + s.service + "_pingpong", "-d", lab.RxeDev, "-g", strconv.Itoa(index)}, s.options()...)
+	return append([]string{"ibv_" + s.service + "_pingpong", "-d", lab.RxeDev, "-g", strconv.Itoa(index)},
+		s.options()...)
 }
 
 // TestServicesOnRNIC runs goroced at both ends: in the guest on the kernel's device,
@@ -167,7 +171,8 @@ func TestServicesOnRNIC(t *testing.T) {
 					t.Errorf("goroced pingpong here: %v\n%s", err, out)
 				}
 				if result, err := peer.Wait(); err != nil || result.ExitCode != 0 {
-					t.Errorf("goroced pingpong in the guest: %v, exit code %d\n%s%s", err, result.ExitCode, result.Stdout, result.Stderr)
+					t.Errorf("goroced pingpong in the guest: %v, exit code %d\n%s%s", err, result.ExitCode,
+						result.Stdout, result.Stderr)
 				}
 			})
 		}

@@ -66,7 +66,8 @@ func (r row) fields() [8]any {
 }
 
 // values lists what each field can be.
-var values = [8][]any{{client, server}, {udp, rawsock}, {v4, v6}, {1, 4096, 5001, 1 << 20}, {256, 512, 1024, 2048, 4096},
+var values = [8][]any{{client, server}, {udp, rawsock}, {v4, v6}, {1, 4096, 5001, 1 << 20},
+	{256, 512, 1024, 2048, 4096},
 	{1500, 9000}, {0.0, 3.0}, {true, false}}
 
 func TestRowsCoverPairs(t *testing.T) {

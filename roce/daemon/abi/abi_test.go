@@ -17,10 +17,13 @@ import (
 )
 
 // bodies are all that crosses as it lies in memory.
-var bodies = []any{Header{}, Hello{}, HelloReply{}, Open{}, OpenReply{}, Event{}, Completion{}, Port{}, PortReply{}, GIDEntry{}, PKeyReply{},
-	ClockReply{}, Object{}, CreateCQ{}, ResizeCQ{}, Ring{}, RegMR{}, RegReply{}, ReregMR{}, AllocMW{}, AH{}, CreateAH{}, CreateSRQ{},
+var bodies = []any{Header{}, Hello{}, HelloReply{}, Open{}, OpenReply{}, Event{}, Completion{}, Port{}, PortReply{},
+	GIDEntry{}, PKeyReply{},
+	ClockReply{}, Object{}, CreateCQ{}, ResizeCQ{}, Ring{}, RegMR{}, RegReply{}, ReregMR{}, AllocMW{}, AH{}, CreateAH{},
+	CreateSRQ{},
 	SRQAttr{}, CreateQP{}, QPAttr{}, Group{},
-	CMSignal{}, CMAddr{}, CreateCMID{}, CMBind{}, CMListen{}, CMResolve{}, CMParam{}, CMConnect{}, CMReject{}, CMValue{}, CMDelay{},
+	CMSignal{}, CMAddr{}, CreateCMID{}, CMBind{}, CMListen{}, CMResolve{}, CMParam{}, CMConnect{}, CMReject{},
+	CMValue{}, CMDelay{},
 	CMIDAttr{}, CMEvent{}}
 
 // bytesOf adds up the fields of a type; what is missing from its size is padding.
@@ -92,9 +95,12 @@ func TestErrors(t *testing.T) {
 // TestAttributes: what crosses and comes back is what it was.
 func TestAttributes(t *testing.T) {
 	attr := ib.QPAttr{State: ib.RTS, CurState: ib.SQD, Port: 1, PKeyIndex: 2, Access: ib.RemoteRead, QKey: 3,
-		AH:      ib.AHAttr{DGID: ib.GID{1, 2, 15: 3}, SGIDIndex: 4, Port: 1, TrafficClass: 5, HopLimit: 6, FlowLabel: 7},
-		PathMTU: ib.MTU2048, DestQPN: 8, RQPSN: 9, SQPSN: 10, MaxRdAtomic: 11, MaxDestRdAtomic: 12, MinRNRTimer: 13, Timeout: 14,
-		RetryCnt: 5, RNRRetry: 6, RateLimit: 17, SQDNotify: true, Draining: true, Cap: ib.QPCap{MaxSendWR: 1, MaxRecvWR: 2, MaxSendSGE: 3, MaxRecvSGE: 4, MaxInline: 5}}
+		AH: ib.AHAttr{DGID: ib.GID{1, 2, 15: 3}, SGIDIndex: 4, Port: 1, TrafficClass: 5, HopLimit: 6,
+			FlowLabel: 7},
+		PathMTU: ib.MTU2048, DestQPN: 8, RQPSN: 9, SQPSN: 10, MaxRdAtomic: 11, MaxDestRdAtomic: 12, MinRNRTimer: 13,
+		Timeout:  14,
+		RetryCnt: 5, RNRRetry: 6, RateLimit: 17, SQDNotify: true, Draining: true,
+		Cap: ib.QPCap{MaxSendWR: 1, MaxRecvWR: 2, MaxSendSGE: 3, MaxRecvSGE: 4, MaxInline: 5}}
 	crossed := QPAttrOf(1, &attr, ib.AttrState)
 	if diff := cmp.Diff(attr, crossed.Attr()); diff != "" {
 		t.Error(diff)

@@ -167,7 +167,8 @@ func paramOf(p *ib.CMConnParam) (out CMParam, private CMPrivate) {
 
 func (p *CMParam) param(private []byte) ib.CMConnParam {
 	return ib.CMConnParam{QPN: ib.QPN(p.QPN), QKey: p.QKey, SRQ: p.SRQ != 0, ResponderResources: p.ResponderResources,
-		InitiatorDepth: p.InitiatorDepth, RetryCount: p.RetryCount, RNRRetry: p.RNRRetry, PrivateData: cut(private, p.PrivateLen)}
+		InitiatorDepth: p.InitiatorDepth, RetryCount: p.RetryCount, RNRRetry: p.RNRRetry,
+		PrivateData: cut(private, p.PrivateLen)}
 }
 
 // CMConnectOf returns what an ID connects or accepts with as it crosses.

@@ -31,9 +31,11 @@ func flag(b bool) uint32 {
 func QPAttrOf(qp Handle, a *ib.QPAttr, mask ib.QPAttrMask) QPAttr {
 	return QPAttr{QP: qp, Mask: uint32(mask), State: uint32(a.State), CurState: uint32(a.CurState),
 		Port: uint32(a.Port), PKeyIndex: uint32(a.PKeyIndex), Access: uint32(a.Access), QKey: a.QKey,
-		AH: AHOf(&a.AH), PathMTU: uint32(a.PathMTU), DestQPN: uint32(a.DestQPN), RQPSN: uint32(a.RQPSN), SQPSN: uint32(a.SQPSN),
+		AH: AHOf(&a.AH), PathMTU: uint32(a.PathMTU), DestQPN: uint32(a.DestQPN), RQPSN: uint32(a.RQPSN),
+		SQPSN:       uint32(a.SQPSN),
 		MaxRdAtomic: uint32(a.MaxRdAtomic), MaxDestRdAtomic: uint32(a.MaxDestRdAtomic),
-		MinRNRTimer: uint32(a.MinRNRTimer), Timeout: uint32(a.Timeout), RetryCnt: uint32(a.RetryCnt), RNRRetry: uint32(a.RNRRetry),
+		MinRNRTimer: uint32(a.MinRNRTimer), Timeout: uint32(a.Timeout), RetryCnt: uint32(a.RetryCnt),
+		RNRRetry:  uint32(a.RNRRetry),
 		RateLimit: a.RateLimit, SQDNotify: flag(a.SQDNotify), Draining: flag(a.Draining),
 		MaxSendWR: uint32(a.Cap.MaxSendWR), MaxRecvWR: uint32(a.Cap.MaxRecvWR),
 		MaxSendSGE: uint32(a.Cap.MaxSendSGE), MaxRecvSGE: uint32(a.Cap.MaxRecvSGE), MaxInline: uint32(a.Cap.MaxInline)}
@@ -43,9 +45,11 @@ func QPAttrOf(qp Handle, a *ib.QPAttr, mask ib.QPAttrMask) QPAttr {
 func (a *QPAttr) Attr() ib.QPAttr {
 	return ib.QPAttr{State: ib.QPState(narrow(a.State)), CurState: ib.QPState(narrow(a.CurState)),
 		Port: int(a.Port), PKeyIndex: int(a.PKeyIndex), Access: ib.Access(a.Access), QKey: a.QKey,
-		AH: a.AH.Attr(), PathMTU: ib.MTU(a.PathMTU), DestQPN: ib.QPN(a.DestQPN), RQPSN: ib.PSN(a.RQPSN), SQPSN: ib.PSN(a.SQPSN),
+		AH: a.AH.Attr(), PathMTU: ib.MTU(a.PathMTU), DestQPN: ib.QPN(a.DestQPN), RQPSN: ib.PSN(a.RQPSN),
+		SQPSN:       ib.PSN(a.SQPSN),
 		MaxRdAtomic: int(a.MaxRdAtomic), MaxDestRdAtomic: int(a.MaxDestRdAtomic),
-		MinRNRTimer: narrow(a.MinRNRTimer), Timeout: narrow(a.Timeout), RetryCnt: narrow(a.RetryCnt), RNRRetry: narrow(a.RNRRetry),
+		MinRNRTimer: narrow(a.MinRNRTimer), Timeout: narrow(a.Timeout), RetryCnt: narrow(a.RetryCnt),
+		RNRRetry:  narrow(a.RNRRetry),
 		RateLimit: a.RateLimit, SQDNotify: a.SQDNotify != 0, Draining: a.Draining != 0,
 		Cap: ib.QPCap{MaxSendWR: int(a.MaxSendWR), MaxRecvWR: int(a.MaxRecvWR),
 			MaxSendSGE: int(a.MaxSendSGE), MaxRecvSGE: int(a.MaxRecvSGE), MaxInline: int(a.MaxInline)}}
@@ -54,22 +58,31 @@ func (a *QPAttr) Attr() ib.QPAttr {
 // DeviceOf returns a device's attributes as they cross.
 func DeviceOf(a *ib.DeviceAttr) OpenReply {
 	n := func(v int) uint32 { return uint32(v) }
-	return OpenReply{Name: NameOf(a.Name), Firmware: NameOf(a.FirmwareVersion), NodeGUID: a.NodeGUID, SysImageGUID: a.SysImageGUID,
-		Caps: uint64(a.Caps), MaxMRSize: a.MaxMRSize, VendorID: a.VendorID, VendorPart: a.VendorPartID, HW: a.HWVersion,
+	return OpenReply{Name: NameOf(a.Name), Firmware: NameOf(a.FirmwareVersion), NodeGUID: a.NodeGUID,
+		SysImageGUID: a.SysImageGUID,
+		Caps:         uint64(a.Caps), MaxMRSize: a.MaxMRSize, VendorID: a.VendorID, VendorPart: a.VendorPartID,
+		HW:    a.HWVersion,
 		Ports: n(a.Ports), Atomic: uint32(a.Atomic), MaxQP: n(a.MaxQP), MaxQPWR: n(a.MaxQPWR), MaxSGE: n(a.MaxSGE),
-		MaxInline: n(a.MaxInline), MaxCQ: n(a.MaxCQ), MaxCQE: n(a.MaxCQE), MaxMR: n(a.MaxMR), MaxMW: n(a.MaxMW), MaxPD: n(a.MaxPD),
-		MaxAH: n(a.MaxAH), MaxSRQ: n(a.MaxSRQ), MaxSRQWR: n(a.MaxSRQWR), MaxSRQSGE: n(a.MaxSRQSGE), MaxXRCD: n(a.MaxXRCD),
+		MaxInline: n(a.MaxInline), MaxCQ: n(a.MaxCQ), MaxCQE: n(a.MaxCQE), MaxMR: n(a.MaxMR), MaxMW: n(a.MaxMW),
+		MaxPD: n(a.MaxPD),
+		MaxAH: n(a.MaxAH), MaxSRQ: n(a.MaxSRQ), MaxSRQWR: n(a.MaxSRQWR), MaxSRQSGE: n(a.MaxSRQSGE),
+		MaxXRCD:       n(a.MaxXRCD),
 		MaxMcastGroup: n(a.MaxMcastGroup), MaxMcastQP: n(a.MaxMcastQP), MaxQPRdAtomic: n(a.MaxQPRdAtomic),
 		MaxQPInitRdAtom: n(a.MaxQPInitRdAtom), LocalCAAckDelay: n(a.LocalCAAckDelay)}
 }
 
 // Attr is the inverse of DeviceOf.
 func (r *OpenReply) Attr() ib.DeviceAttr {
-	return ib.DeviceAttr{Name: r.Name.String(), FirmwareVersion: r.Firmware.String(), NodeGUID: r.NodeGUID, SysImageGUID: r.SysImageGUID,
-		Caps: ib.DeviceCaps(r.Caps), MaxMRSize: r.MaxMRSize, VendorID: r.VendorID, VendorPartID: r.VendorPart, HWVersion: r.HW,
-		Ports: int(r.Ports), Atomic: ib.AtomicCap(r.Atomic), MaxQP: int(r.MaxQP), MaxQPWR: int(r.MaxQPWR), MaxSGE: int(r.MaxSGE),
-		MaxInline: int(r.MaxInline), MaxCQ: int(r.MaxCQ), MaxCQE: int(r.MaxCQE), MaxMR: int(r.MaxMR), MaxMW: int(r.MaxMW), MaxPD: int(r.MaxPD),
-		MaxAH: int(r.MaxAH), MaxSRQ: int(r.MaxSRQ), MaxSRQWR: int(r.MaxSRQWR), MaxSRQSGE: int(r.MaxSRQSGE), MaxXRCD: int(r.MaxXRCD),
+	return ib.DeviceAttr{Name: r.Name.String(), FirmwareVersion: r.Firmware.String(), NodeGUID: r.NodeGUID,
+		SysImageGUID: r.SysImageGUID,
+		Caps:         ib.DeviceCaps(r.Caps), MaxMRSize: r.MaxMRSize, VendorID: r.VendorID, VendorPartID: r.VendorPart,
+		HWVersion: r.HW,
+		Ports:     int(r.Ports), Atomic: ib.AtomicCap(r.Atomic), MaxQP: int(r.MaxQP), MaxQPWR: int(r.MaxQPWR),
+		MaxSGE:    int(r.MaxSGE),
+		MaxInline: int(r.MaxInline), MaxCQ: int(r.MaxCQ), MaxCQE: int(r.MaxCQE), MaxMR: int(r.MaxMR),
+		MaxMW: int(r.MaxMW), MaxPD: int(r.MaxPD),
+		MaxAH: int(r.MaxAH), MaxSRQ: int(r.MaxSRQ), MaxSRQWR: int(r.MaxSRQWR), MaxSRQSGE: int(r.MaxSRQSGE),
+		MaxXRCD:       int(r.MaxXRCD),
 		MaxMcastGroup: int(r.MaxMcastGroup), MaxMcastQP: int(r.MaxMcastQP), MaxQPRdAtomic: int(r.MaxQPRdAtomic),
 		MaxQPInitRdAtom: int(r.MaxQPInitRdAtom), LocalCAAckDelay: int(r.LocalCAAckDelay)}
 }

@@ -40,8 +40,9 @@ var (
 	ErrVersion = errors.New("version not supported")
 )
 
-var sentinels = [numStatuses]error{Invalid: ib.ErrInvalid, State: ib.ErrState, QueueFull: ib.ErrQueueFull, Limit: ib.ErrLimit,
-	Busy: ib.ErrBusy, Closed: ib.ErrClosed, NotSupported: ib.ErrNotSupported, Foreign: ib.ErrForeign,
+var sentinels = [numStatuses]error{Invalid: ib.ErrInvalid, State: ib.ErrState, QueueFull: ib.ErrQueueFull,
+	Limit: ib.ErrLimit,
+	Busy:  ib.ErrBusy, Closed: ib.ErrClosed, NotSupported: ib.ErrNotSupported, Foreign: ib.ErrForeign,
 	Permission: ErrPermission, BadVersion: ErrVersion,
 	AddrInUse: ib.ErrAddrInUse, NoAddr: ib.ErrNoAddr, PrivateData: ib.ErrPrivateData}
 

@@ -84,18 +84,23 @@ const (
 	numOps
 )
 
-var opText = [...]string{OpHello: "hello", OpOpen: "open device", OpQueryPort: "query port", OpGIDs: "query GIDs", OpPKey: "query P_Key",
+var opText = [...]string{OpHello: "hello", OpOpen: "open device", OpQueryPort: "query port", OpGIDs: "query GIDs",
+	OpPKey:  "query P_Key",
 	OpClock: "read clock", OpAllocPD: "allocate PD", OpAllocXRCD: "allocate XRCD", OpCreateChannel: "create channel",
 	OpCreateCQ: "create CQ", OpResizeCQ: "resize CQ", OpRegMR: "register memory", OpReregMR: "re-register memory",
 	OpAllocMW: "allocate MW", OpCreateAH: "create AH", OpModifyAH: "modify AH", OpCreateSRQ: "create SRQ",
-	OpModifySRQ: "modify SRQ", OpQuerySRQ: "query SRQ", OpCreateQP: "create QP", OpModifyQP: "modify QP", OpQueryQP: "query QP",
-	OpAttach: "attach multicast", OpDetach: "detach multicast",
+	OpModifySRQ: "modify SRQ", OpQuerySRQ: "query SRQ", OpCreateQP: "create QP", OpModifyQP: "modify QP",
+	OpQueryQP: "query QP",
+	OpAttach:  "attach multicast", OpDetach: "detach multicast",
 	OpClose:  "close",
-	OpOpenCM: "open connection manager", OpCreateCMID: "create CM ID", OpCMEvent: "take CM event", OpCMBind: "bind CM ID",
+	OpOpenCM: "open connection manager", OpCreateCMID: "create CM ID", OpCMEvent: "take CM event",
+	OpCMBind:   "bind CM ID",
 	OpCMListen: "listen", OpCMResolveAddr: "resolve address", OpCMResolveRoute: "resolve route", OpCMConnect: "connect",
-	OpCMAccept: "accept", OpCMEstablish: "establish", OpCMReject: "reject", OpCMDelay: "delay", OpCMDisconnect: "disconnect",
-	OpCMNotify: "notify", OpCMJoin: "join multicast", OpCMLeave: "leave multicast", OpCMInitQPAttr: "QP attributes of CM ID",
-	OpCMSetOption: "set option", OpCMQuery: "query CM ID", OpCMMigrate: "migrate CM ID"}
+	OpCMAccept: "accept", OpCMEstablish: "establish", OpCMReject: "reject", OpCMDelay: "delay",
+	OpCMDisconnect: "disconnect",
+	OpCMNotify:     "notify", OpCMJoin: "join multicast", OpCMLeave: "leave multicast",
+	OpCMInitQPAttr: "QP attributes of CM ID",
+	OpCMSetOption:  "set option", OpCMQuery: "query CM ID", OpCMMigrate: "migrate CM ID"}
 
 // String returns the request in words.
 func (o Op) String() string {

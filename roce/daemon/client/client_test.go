@@ -92,7 +92,8 @@ func (d *daemon) newTenant(t testing.TB, size int) *tenant {
 	n.must(err)
 	n.mr, err = n.pd.RegMR(ib.MRInit{Buf: n.buf, Access: ib.LocalWrite | ib.RemoteWrite | ib.RemoteRead})
 	n.must(err)
-	n.qp, err = n.pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: n.cq, RecvCQ: n.cq, Cap: ib.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 1, MaxRecvSGE: 1}})
+	n.qp, err = n.pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: n.cq, RecvCQ: n.cq,
+		Cap: ib.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 1, MaxRecvSGE: 1}})
 	n.must(err)
 	return n
 }
@@ -113,15 +114,18 @@ func connect(a, b *tenant) {
 		own, peer := p[0], p[1]
 		gids, err := peer.dev.GIDs(1)
 		own.must(err)
-		attr := ib.QPAttr{PathMTU: ib.MTU4096, DestQPN: peer.qp.Num(), MaxRdAtomic: 4, MaxDestRdAtomic: 4, Timeout: 19, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 12,
+		attr := ib.QPAttr{PathMTU: ib.MTU4096, DestQPN: peer.qp.Num(), MaxRdAtomic: 4, MaxDestRdAtomic: 4, Timeout: 19,
+			RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 12,
 			AH: ib.AHAttr{DGID: gids[0].GID, Port: 1}, Port: 1, Access: ib.RemoteWrite | ib.RemoteRead}
 		for _, step := range []struct {
 			state ib.QPState
 			mask  ib.QPAttrMask
 		}{
 			{ib.Init, ib.AttrState | ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess},
-			{ib.RTR, ib.AttrState | ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer},
-			{ib.RTS, ib.AttrState | ib.AttrSQPSN | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry | ib.AttrMaxRdAtomic},
+			{ib.RTR, ib.AttrState | ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN |
+				ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer},
+			{ib.RTS, ib.AttrState | ib.AttrSQPSN | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry |
+				ib.AttrMaxRdAtomic},
 		} {
 			attr.State = step.state
 			own.must(own.qp.Modify(attr, step.mask))
@@ -175,7 +179,8 @@ func TestTwoClients(t *testing.T) {
 		if op == ib.WRRead {
 			a.buf, b.buf = b.buf, a.buf // what was zero must come back
 		}
-		_, err = a.qp.PostSend([]ib.SendWR{{Opcode: op, Flags: ib.SendSignaled, SGL: a.sge(), RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()}})
+		_, err = a.qp.PostSend([]ib.SendWR{{Opcode: op, Flags: ib.SendSignaled, SGL: a.sge(), RemoteAddr: b.mr.Addr(),
+			RKey: b.mr.RKey()}})
 		a.must(err)
 		if wc := a.wait(); wc.Err() != nil {
 			t.Fatalf("%v: %v", op, wc.Err())

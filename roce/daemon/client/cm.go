@@ -116,7 +116,8 @@ func (c *CM) CreateID(init ib.CMIDInit) (ib.CMID, error) {
 	if err := c.err(abi.OpCreateCMID.String()); err != nil {
 		return nil, err
 	}
-	h, err := made(c.dev, abi.OpCreateCMID, abi.CreateCMID{Channel: c.handle, Space: uint32(init.Space), Type: uint32(init.Type),
+	h, err := made(c.dev, abi.OpCreateCMID, abi.CreateCMID{Channel: c.handle, Space: uint32(init.Space),
+		Type:      uint32(init.Type),
 		ServiceID: init.ServiceID})
 	if err != nil {
 		return nil, err
@@ -198,7 +199,8 @@ func fits(op abi.Op, data []byte, most int) error {
 	if len(data) <= most {
 		return nil
 	}
-	return ib.Refuse(op.String(), "private data", fmt.Sprintf("%d bytes", len(data)), fmt.Sprintf("less than %d", most), ib.ErrPrivateData)
+	return ib.Refuse(op.String(), "private data", fmt.Sprintf("%d bytes", len(data)), fmt.Sprintf("less than %d", most),
+		ib.ErrPrivateData)
 }
 
 // Establish answers CMConnectResponse.

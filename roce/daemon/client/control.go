@@ -68,7 +68,8 @@ func (l *control) do(op abi.Op, body []byte, fds ...int) ([]byte, []int, error) 
 	defer l.mu.Unlock()
 	l.seq++
 	err := l.conn.Send(abi.Header{Op: op, Seq: l.seq}, body, fds...)
-	if err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) { // which may follow its last words
+	if err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err,
+		unix.ECONNRESET) { // which may follow its last words
 		return nil, nil, fmt.Errorf("%v: %w", op, ErrGone)
 	}
 	timeout := time.NewTimer(patience)
@@ -97,7 +98,8 @@ func (l *control) take(op abi.Op, a answer) ([]byte, []int, error) {
 	case a.header.Op != op || a.header.Seq != l.seq && !refused:
 		abi.CloseAll(a.fds)
 		l.close()
-		return nil, nil, fmt.Errorf("%v: the daemon answers %v %d, not %d: %w", op, a.header.Op, a.header.Seq, l.seq, ErrGone)
+		return nil, nil, fmt.Errorf("%v: the daemon answers %v %d, not %d: %w", op, a.header.Op, a.header.Seq, l.seq,
+			ErrGone)
 	case a.header.Status != abi.OK:
 		abi.CloseAll(a.fds)
 		return nil, nil, abi.GetError(a.body, a.header.Status)

@@ -102,7 +102,8 @@ func TestNonsense(t *testing.T) {
 			s = nil
 		}
 		if i%500 == 0 {
-			_, err := a.qp.PostSend([]ib.SendWR{{Opcode: ib.WRWrite, Flags: ib.SendSignaled, SGL: a.sge(), RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()}})
+			_, err := a.qp.PostSend([]ib.SendWR{{Opcode: ib.WRWrite, Flags: ib.SendSignaled, SGL: a.sge(),
+				RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()}})
 			a.must(err)
 			if wc := a.wait(); wc.Err() != nil {
 				t.Fatal(wc.Err())
@@ -132,10 +133,12 @@ func TestHello(t *testing.T) {
 	if !errors.Is(err, abi.ErrPermission) || !strings.Contains(err.Error(), "group rdma") {
 		t.Errorf("a user without rights hears %v", err)
 	}
-	if _, err := Dial(t.Context(), Options{Socket: d.socket + "x"}); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "goroced serve") {
+	if _, err := Dial(t.Context(), Options{Socket: d.socket + "x"}); !errors.Is(err, os.ErrNotExist) ||
+		!strings.Contains(err.Error(), "goroced serve") {
 		t.Errorf("no socket: %v", err)
 	}
-	if _, err := Dial(t.Context(), Options{Socket: d.socket, Device: "mlx5_0"}); !errors.Is(err, ib.ErrInvalid) || !strings.Contains(err.Error(), "goroce0") {
+	if _, err := Dial(t.Context(), Options{Socket: d.socket, Device: "mlx5_0"}); !errors.Is(err, ib.ErrInvalid) ||
+		!strings.Contains(err.Error(), "goroce0") {
 		t.Errorf("a device that is not there: %v", err)
 	}
 }
@@ -169,7 +172,8 @@ func TestBadMemory(t *testing.T) {
 		{"two", []int{good, good}, 0, 1, abi.Invalid},
 		{"not sealed", []int{memfd(unix.MFD_ALLOW_SEALING, 8192, 0)}, 0, 1, abi.Invalid},
 		{"not to be sealed", []int{memfd(0, 8192, 0)}, 0, 1, abi.Invalid},
-		{"sealed against writing", []int{memfd(unix.MFD_ALLOW_SEALING, 8192, unix.F_SEAL_SHRINK|unix.F_SEAL_FUTURE_WRITE)}, 0, 1, abi.Invalid},
+		{"sealed against writing", []int{memfd(unix.MFD_ALLOW_SEALING, 8192,
+			unix.F_SEAL_SHRINK|unix.F_SEAL_FUTURE_WRITE)}, 0, 1, abi.Invalid},
 		{"a pipe", func() []int {
 			r, w, _ := os.Pipe()
 			t.Cleanup(func() { r.Close(); w.Close() })
@@ -179,7 +183,8 @@ func TestBadMemory(t *testing.T) {
 		{"around", []int{good}, 8000, ^uint64(0) - 100, abi.Invalid},
 		{"too much", []int{memfd(unix.MFD_ALLOW_SEALING, 4<<30, unix.F_SEAL_SHRINK)}, 0, 4 << 30, abi.Limit},
 	} {
-		body := abi.Put(nil, &abi.RegMR{PD: 1, Access: uint32(ib.LocalWrite), Kind: abi.MemFD, Addr: c.addr, Length: c.length, IOVA: 0x1000})
+		body := abi.Put(nil, &abi.RegMR{PD: 1, Access: uint32(ib.LocalWrite), Kind: abi.MemFD, Addr: c.addr,
+			Length: c.length, IOVA: 0x1000})
 		if got, _ := s.say(abi.OpRegMR, body, c.fds...); got != c.want {
 			t.Errorf("%s: status %d, want %d", c.what, got, c.want)
 		}
@@ -201,7 +206,8 @@ func TestClientsDie(t *testing.T) {
 	round := func() {
 		a, b := d.newTenant(t, 4096), d.newTenant(t, 4096)
 		connect(a, b)
-		_, err := a.qp.PostSend([]ib.SendWR{{Opcode: ib.WRWrite, SGL: a.sge(), RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()}})
+		_, err := a.qp.PostSend([]ib.SendWR{{Opcode: ib.WRWrite, SGL: a.sge(), RemoteAddr: b.mr.Addr(),
+			RKey: b.mr.RKey()}})
 		a.must(err)
 		for _, n := range []*tenant{a, b} {
 			n.must(n.dev.Close())

@@ -50,19 +50,22 @@ var resources = []struct {
 	more      func(h *holder) (any, error)
 }{
 	{"qps", "QPs", func(l *server.Limits, n int) { l.QPs = n }, 0, func(h *holder) (any, error) {
-		return h.pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: h.cq, RecvCQ: h.cq, Cap: ib.QPCap{MaxSendWR: 1, MaxRecvWR: 1}})
+		return h.pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: h.cq, RecvCQ: h.cq,
+			Cap: ib.QPCap{MaxSendWR: 1, MaxRecvWR: 1}})
 	}},
 	{"mrs", "memory regions", func(l *server.Limits, n int) { l.MRs = n }, 0, func(h *holder) (any, error) {
 		return h.pd.RegMR(ib.MRInit{Buf: h.buf[:64]})
 	}},
-	{"mws", "memory windows", func(l *server.Limits, n int) { l.MWs = n }, 0, func(h *holder) (any, error) { return h.pd.AllocMW(ib.MWType1) }},
+	{"mws", "memory windows", func(l *server.Limits, n int) { l.MWs = n }, 0,
+		func(h *holder) (any, error) { return h.pd.AllocMW(ib.MWType1) }},
 	{"cqs", "CQs", func(l *server.Limits, n int) { l.CQs = n }, 1, func(h *holder) (any, error) {
 		return h.dev.CreateCQ(ib.CQInit{Entries: 1})
 	}},
 	{"cq_entries", "CQ entries", func(l *server.Limits, n int) { l.CQEntries = n }, 1, func(h *holder) (any, error) {
 		return h.dev.CreateCQ(ib.CQInit{Entries: 1})
 	}},
-	{"pds", "PDs", func(l *server.Limits, n int) { l.PDs = n }, 1, func(h *holder) (any, error) { return h.dev.AllocPD() }},
+	{"pds", "PDs", func(l *server.Limits, n int) { l.PDs = n }, 1,
+		func(h *holder) (any, error) { return h.dev.AllocPD() }},
 	{"srqs", "SRQs", func(l *server.Limits, n int) { l.SRQs = n }, 0, func(h *holder) (any, error) {
 		return h.pd.CreateSRQ(ib.SRQInit{SRQAttr: ib.SRQAttr{MaxWR: 1, MaxSGE: 1}})
 	}},
@@ -73,8 +76,10 @@ var resources = []struct {
 		}
 		return h.pd.CreateAH(ib.AHAttr{DGID: gids[0].GID, Port: 1})
 	}},
-	{"xrcds", "XRC domains", func(l *server.Limits, n int) { l.XRCDs = n }, 1, func(h *holder) (any, error) { return h.dev.AllocXRCD() }},
-	{"channels", "completion channels", func(l *server.Limits, n int) { l.Channels = n }, 0, func(h *holder) (any, error) { return h.dev.CreateChannel() }},
+	{"xrcds", "XRC domains", func(l *server.Limits, n int) { l.XRCDs = n }, 1,
+		func(h *holder) (any, error) { return h.dev.AllocXRCD() }},
+	{"channels", "completion channels", func(l *server.Limits, n int) { l.Channels = n }, 0,
+		func(h *holder) (any, error) { return h.dev.CreateChannel() }},
 }
 
 // full checks that an error says which limit is full, its value and how to raise it. That
@@ -88,7 +93,8 @@ func full(t *testing.T, err error, what string, limit any, key string) {
 	if !errors.As(err, &refused) || strings.Count(err.Error(), refused.Op+": ") != 1 {
 		t.Errorf("%q does not say once what was refused", err)
 	}
-	for _, w := range []string{what, fmt.Sprintf("; allowed: %v; %s in the daemon's configuration raises it", limit, key)} {
+	for _, w := range []string{what, fmt.Sprintf("; allowed: %v; %s in the daemon's configuration raises it", limit,
+		key)} {
 		if !strings.Contains(err.Error(), w) {
 			t.Errorf("%q does not say %q", err, w)
 		}
@@ -144,7 +150,8 @@ func TestPinnedLimit(t *testing.T) {
 	}
 	_, err = h.dev.CreateCQ(ib.CQInit{Entries: limit / 64})
 	full(t, err, "bytes of memory of one client", limit, "limits.connection.pinned")
-	_, err = h.pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: h.cq, RecvCQ: h.cq, Cap: ib.QPCap{MaxSendWR: limit / 64, MaxSendSGE: 1}})
+	_, err = h.pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: h.cq, RecvCQ: h.cq,
+		Cap: ib.QPCap{MaxSendWR: limit / 64, MaxSendSGE: 1}})
 	full(t, err, "bytes of memory of one client", limit, "limits.connection.pinned")
 	_, err = h.pd.CreateSRQ(ib.SRQInit{SRQAttr: ib.SRQAttr{MaxWR: limit / 64, MaxSGE: 4}})
 	full(t, err, "bytes of memory of one client", limit, "limits.connection.pinned")
@@ -161,7 +168,8 @@ func TestPinnedLimit(t *testing.T) {
 // TestLimits: who asks for more than its share hears of which limit, and gets as much
 // again when it gives back. Other users' clients do not count, its own do.
 func TestLimits(t *testing.T) {
-	d := newDaemon(t, server.Options{Client: server.Limits{PDs: 3, CQEntries: 100}, User: server.Limits{PDs: 4, Connections: 2}})
+	d := newDaemon(t, server.Options{Client: server.Limits{PDs: 3, CQEntries: 100},
+		User: server.Limits{PDs: 4, Connections: 2}})
 	open := func() *Device {
 		dev, err := Dial(t.Context(), Options{Socket: d.socket})
 		if err != nil {

@@ -64,7 +64,10 @@ func Free(buf []byte) error {
 	start := addrOf(buf)
 	pieces.Lock()
 	defer pieces.Unlock()
-	i := slices.IndexFunc(pieces.list, func(p piece) bool { return p.start == start && p.end-p.start == uintptr(len(buf)) })
+	i := slices.IndexFunc(pieces.list, func(p piece) bool {
+		return p.start == start &&
+			p.end-p.start == uintptr(len(buf))
+	})
 	if i < 0 {
 		return ib.Refuse("free memory", "memory", fmt.Sprintf("%d bytes at %#x", len(buf), start),
 			"what Alloc returned, once", ib.ErrInvalid)
@@ -120,11 +123,13 @@ func (p *PD) RegMR(init ib.MRInit) (ib.MR, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &MR{object: object{dev: p.dev, handle: reply.Handle}, addr: r.IOVA, buf: init.Buf, key: ib.Key(reply.Key)}, nil
+	return &MR{object: object{dev: p.dev, handle: reply.Handle}, addr: r.IOVA, buf: init.Buf, key: ib.Key(reply.Key)},
+		nil
 }
 
 // register sends a request about the memory buf, whose place it fills in.
-func register[Request any](d *Device, op abi.Op, r *abi.RegMR, buf []byte, request func() Request) (reply abi.RegReply, err error) {
+func register[Request any](d *Device, op abi.Op, r *abi.RegMR, buf []byte, request func() Request) (reply abi.RegReply,
+	err error) {
 	file := source(buf, r)
 	if file == nil {
 		file = d.ownMemory()
@@ -182,7 +187,8 @@ func (m *MR) Rereg(mask ib.ReregMask, pd ib.PD, init ib.MRInit) error {
 	if err := m.err(op); err != nil {
 		return err
 	}
-	r := abi.ReregMR{MR: m.handle, Mask: uint32(mask), RegMR: abi.RegMR{Access: uint32(init.Access), IOVA: iova(&init, init.Access)}}
+	r := abi.ReregMR{MR: m.handle, Mask: uint32(mask), RegMR: abi.RegMR{Access: uint32(init.Access),
+		IOVA: iova(&init, init.Access)}}
 	if mask&ib.ReregPD != 0 {
 		p, err := owned[*PD](m.dev, op, "PD", pd)
 		if err != nil {

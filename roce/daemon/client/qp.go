@@ -39,7 +39,8 @@ func (p *PD) CreateQP(init ib.QPInit) (ib.QP, error) {
 		return nil, err
 	}
 	c := &init.Cap
-	r := abi.CreateQP{PD: p.handle, Type: uint32(init.Type), MaxSendWR: clamp(c.MaxSendWR), MaxRecvWR: clamp(c.MaxRecvWR),
+	r := abi.CreateQP{PD: p.handle, Type: uint32(init.Type), MaxSendWR: clamp(c.MaxSendWR),
+		MaxRecvWR:  clamp(c.MaxRecvWR),
 		MaxSendSGE: clamp(c.MaxSendSGE), MaxRecvSGE: clamp(c.MaxRecvSGE), MaxInline: clamp(c.MaxInline)}
 	if init.SigAll {
 		r.SigAll = 1
@@ -52,7 +53,8 @@ func (p *PD) CreateQP(init ib.QPInit) (ib.QP, error) {
 		return nil, err
 	}
 	q := &QP{object: object{dev: p.dev, handle: answer.Handle}, shard: answer.Shard, doorbell: answer.Doorbell,
-		front: qp.Front{Num: ib.QPN(answer.Num), Type: init.Type, HasSRQ: init.SRQ != nil, SQ: ring.NoSend(), RQ: ring.NoRecv()}}
+		front: qp.Front{Num: ib.QPN(answer.Num), Type: init.Type, HasSRQ: init.SRQ != nil, SQ: ring.NoSend(),
+			RQ: ring.NoRecv()}}
 	if err := q.attach(&answer, fds); err != nil {
 		return nil, err
 	}
@@ -230,7 +232,8 @@ func (p *PD) CreateSRQ(init ib.SRQInit) (ib.SRQ, error) {
 	if err := p.err(op); err != nil {
 		return nil, err
 	}
-	r := abi.CreateSRQ{PD: p.handle, Type: uint32(init.Type), MaxWR: clamp(init.MaxWR), MaxSGE: clamp(init.MaxSGE), Limit: clamp(init.Limit)}
+	r := abi.CreateSRQ{PD: p.handle, Type: uint32(init.Type), MaxWR: clamp(init.MaxWR), MaxSGE: clamp(init.MaxSGE),
+		Limit: clamp(init.Limit)}
 	if init.Type == ib.SRQXRC {
 		x, err := owned[*XRCD](p.dev, op, "XRCD", init.XRCD)
 		if err != nil {

@@ -67,7 +67,10 @@ func TestUnread(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(ctx, listener) }()
-	eventually(t, "the client has come and gone", func() bool { return s.totals.clients.Load() == 1 && s.Clients() == 0 })
+	eventually(t, "the client has come and gone", func() bool {
+		return s.totals.clients.Load() == 1 &&
+			s.Clients() == 0
+	})
 	cancel()
 	select {
 	case err := <-ended:

@@ -79,7 +79,8 @@ func (s *Server) mayBind(uid uint32) func(ib.PortSpace, uint16) error {
 			return nil
 		}
 		return ib.Refuse("bind", "port", fmt.Sprintf("%d of %v", port, space),
-			fmt.Sprintf("%d and above for user %d; others are for root and the daemon's own user", userPorts, uid), ib.ErrPermission)
+			fmt.Sprintf("%d and above for user %d; others are for root and the daemon's own user", userPorts, uid),
+			ib.ErrPermission)
 	}
 }
 
@@ -113,7 +114,8 @@ func createCMID(c *session, r *abi.CreateCMID) (reply, error) {
 	if err != nil {
 		return done(err)
 	}
-	id, err := ch.CreateID(ib.CMIDInit{Space: ib.PortSpace(min(r.Space, 0xFFFF)), Type: ib.QPType(min(r.Type, 0xFF)), ServiceID: r.ServiceID})
+	id, err := ch.CreateID(ib.CMIDInit{Space: ib.PortSpace(min(r.Space, 0xFFFF)), Type: ib.QPType(min(r.Type, 0xFF)),
+		ServiceID: r.ServiceID})
 	if full := new(ib.AttrError); errors.As(err, &full) && errors.Is(err, ib.ErrLimit) {
 		full.Allowed += "; limits.user.cm_ids in the daemon's configuration raises it"
 	}

@@ -70,14 +70,16 @@ func (c *pairClient) connect(q ib.QP, peer ib.QPN) {
 	c.t.Helper()
 	gids, err := c.dev.GIDs(1)
 	must(c.t, err)
-	attr := ib.QPAttr{PathMTU: ib.MTU1024, DestQPN: peer, MaxRdAtomic: 4, MaxDestRdAtomic: 4, Timeout: 18, RetryCnt: 7, RNRRetry: 7,
+	attr := ib.QPAttr{PathMTU: ib.MTU1024, DestQPN: peer, MaxRdAtomic: 4, MaxDestRdAtomic: 4, Timeout: 18, RetryCnt: 7,
+		RNRRetry:    7,
 		MinRNRTimer: 12, AH: ib.AHAttr{DGID: gids[0].GID, Port: 1}, Port: 1, Access: ib.RemoteWrite | ib.RemoteRead}
 	for _, step := range []struct {
 		state ib.QPState
 		mask  ib.QPAttrMask
 	}{
 		{ib.Init, ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess},
-		{ib.RTR, ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer},
+		{ib.RTR, ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic |
+			ib.AttrMinRNRTimer},
 		{ib.RTS, ib.AttrSQPSN | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry | ib.AttrMaxRdAtomic},
 	} {
 		attr.State = step.state
@@ -161,7 +163,8 @@ func TestMemoryFault(t *testing.T) {
 		"a region, read by a worker":     {memory, func(c *pairClient) { _ = c.write(true) }},
 	} {
 		for shards := 1; shards <= 2; shards++ {
-			t.Run(fmt.Sprintf("%s/shards %d", what, shards), func(t *testing.T) { memoryFault(t, shards, x.gone, x.then) })
+			t.Run(fmt.Sprintf("%s/shards %d", what, shards),
+				func(t *testing.T) { memoryFault(t, shards, x.gone, x.then) })
 		}
 	}
 }

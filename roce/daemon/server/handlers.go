@@ -90,7 +90,8 @@ func hello(c *session, h *abi.Hello) (reply, error) {
 		return done(fmt.Errorf("hello: this is the socket of goroced; magic %#x: %w", h.Magic, ib.ErrInvalid))
 	}
 	if h.MinVersion > abi.Version || h.MaxVersion < abi.Version {
-		return done(fmt.Errorf("hello: the daemon speaks version %d, the client %d to %d: %w; install the same goroced for both",
+		return done(fmt.Errorf("hello: the daemon speaks version %d, the client %d to %d: %w; install the same "+
+			"goroced for both",
 			abi.Version, h.MinVersion, h.MaxVersion, abi.ErrVersion))
 	}
 	if allow := c.srv.opts.Allow; allow != nil {
@@ -153,7 +154,8 @@ func open(c *session, o *abi.Open) (r reply, err error) {
 // takeSession books what a connection takes once it has a device.
 func (c *session) takeSession(op abi.Op, u *unit) error {
 	shards := int64(len(u.doorbells))
-	return cmp.Or(c.take(op, mappings, 1), c.take(op, descriptors, 2+shards), c.take(op, heap, sessionHeap+shards*sessionShardHeap))
+	return cmp.Or(c.take(op, mappings, 1), c.take(op, descriptors, 2+shards),
+		c.take(op, heap, sessionHeap+shards*sessionShardHeap))
 }
 
 // hang makes the doorbells.
@@ -255,7 +257,8 @@ func (h *channel) Close() error {
 }
 
 func createChannel(c *session, _ []byte, _ []int) (reply, error) {
-	if err := cmp.Or(c.take(abi.OpCreateChannel, channels, 1), c.take(abi.OpCreateChannel, descriptors, 1)); err != nil {
+	if err := cmp.Or(c.take(abi.OpCreateChannel, channels, 1),
+		c.take(abi.OpCreateChannel, descriptors, 1)); err != nil {
 		return done(err)
 	}
 	box, theirs, err := newOutbox()
@@ -264,7 +267,8 @@ func createChannel(c *session, _ []byte, _ []int) (reply, error) {
 	}
 	h := &channel{outbox: box}
 	handle := c.add(&object{kind: kindChannel, value: h, close: h.Close})
-	return reply{body: abi.Put(nil, &abi.Object{Handle: handle}), fds: []int{theirs}, sent: func() { _ = unix.Close(theirs) },
+	return reply{body: abi.Put(nil, &abi.Object{Handle: handle}), fds: []int{theirs},
+		sent: func() { _ = unix.Close(theirs) },
 		made: handle}, nil
 }
 
@@ -366,7 +370,8 @@ func allocMW(c *session, r *abi.AllocMW) (reply, error) {
 	if err != nil {
 		return done(err)
 	}
-	return says(abi.RegReply{Handle: c.add(&object{kind: kindMW, value: mw, close: mw.Close}), Key: abi.Handle(mw.RKey())})
+	return says(abi.RegReply{Handle: c.add(&object{kind: kindMW, value: mw, close: mw.Close}),
+		Key: abi.Handle(mw.RKey())})
 }
 
 func createAH(c *session, r *abi.CreateAH) (reply, error) {
@@ -382,7 +387,8 @@ func createAH(c *session, r *abi.CreateAH) (reply, error) {
 	if err != nil {
 		return done(err)
 	}
-	return says(abi.RegReply{Handle: c.add(&object{kind: kindAH, value: ah, close: ah.Close}), Key: abi.Handle(ah.Num())})
+	return says(abi.RegReply{Handle: c.add(&object{kind: kindAH, value: ah, close: ah.Close}),
+		Key: abi.Handle(ah.Num())})
 }
 
 func modifyAH(c *session, r *abi.CreateAH) (reply, error) {
@@ -402,7 +408,8 @@ func createSRQ(c *session, r *abi.CreateSRQ) (reply, error) {
 	if err != nil {
 		return done(err)
 	}
-	init := ib.SRQInit{Type: ib.SRQType(min(r.Type, 0xFF)), SRQAttr: ib.SRQAttr{MaxWR: int(r.MaxWR), MaxSGE: int(r.MaxSGE), Limit: int(r.Limit)}}
+	init := ib.SRQInit{Type: ib.SRQType(min(r.Type, 0xFF)), SRQAttr: ib.SRQAttr{MaxWR: int(r.MaxWR),
+		MaxSGE: int(r.MaxSGE), Limit: int(r.Limit)}}
 	if init.Type == ib.SRQXRC {
 		x, xerr := lookup[*roce.XRCD](c, op, "XRCD", r.XRCD)
 		cq, cerr := lookup[*roce.CQ](c, op, "CQ", r.CQ)

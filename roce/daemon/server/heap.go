@@ -12,7 +12,8 @@ import (
 // (roce.QPHeapLate): that counts from the client's first registration of such memory on.
 
 // heapBytes is what one of each kind takes.
-var heapBytes = [numResources]int64{mrs: 1024, mws: 384, cqs: 1024, pds: 512, srqs: 1024, ahs: 512, xrcds: 512, channels: 512}
+var heapBytes = [numResources]int64{mrs: 1024, mws: 384, cqs: 1024, pds: 512, srqs: 1024, ahs: 512, xrcds: 512,
+	channels: 512}
 
 // What a connection takes, with the stacks of its goroutines, and more on each shard.
 const (

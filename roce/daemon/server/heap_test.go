@@ -74,11 +74,13 @@ func (c *bareSession) makeQP(pd, cq abi.Handle, sendWR, sge, inline uint32) {
 		mask  ib.QPAttrMask
 	}{
 		{ib.Init, ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess},
-		{ib.RTR, ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer},
+		{ib.RTR, ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic |
+			ib.AttrMinRNRTimer},
 		{ib.RTS, ib.AttrSQPSN | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry | ib.AttrMaxRdAtomic},
 	} {
-		attr := ib.QPAttr{State: a.state, Port: 1, PathMTU: ib.MTU1024, DestQPN: 5, MaxRdAtomic: 16, MaxDestRdAtomic: 16,
-			Timeout: 14, AH: ib.AHAttr{DGID: gids[0].GID, Port: 1}}
+		attr := ib.QPAttr{State: a.state, Port: 1, PathMTU: ib.MTU1024, DestQPN: 5, MaxRdAtomic: 16,
+			MaxDestRdAtomic: 16,
+			Timeout:         14, AH: ib.AHAttr{DGID: gids[0].GID, Port: 1}}
 		body := abi.QPAttrOf(h, &attr, a.mask|ib.AttrState)
 		c.ask(abi.OpModifyQP, abi.Put(nil, &body))
 	}
@@ -147,7 +149,8 @@ func TestHeap(t *testing.T) {
 			c.make(abi.OpCreateSRQ, abi.Put(nil, &abi.CreateSRQ{PD: pd, MaxWR: 16, MaxSGE: 4}))
 		}},
 		{"AH", func(int) {
-			c.make(abi.OpCreateAH, abi.Put(nil, &abi.CreateAH{PD: pd, AH: abi.AHOf(&ib.AHAttr{DGID: gids[0].GID, Port: 1})}))
+			c.make(abi.OpCreateAH, abi.Put(nil, &abi.CreateAH{PD: pd,
+				AH: abi.AHOf(&ib.AHAttr{DGID: gids[0].GID, Port: 1})}))
 		}},
 		{"MW", func(int) { c.make(abi.OpAllocMW, abi.Put(nil, &abi.AllocMW{PD: pd, Type: uint32(ib.MWType2)})) }},
 		{"MR", func(i int) {

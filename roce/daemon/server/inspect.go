@@ -85,13 +85,17 @@ func (s *Server) QPs() []QPInfo {
 		if err != nil {
 			return // closed this moment
 		}
-		i := QPInfo{Device: device, QPN: uint32(q.Num()), Type: q.Type().String(), State: a.State.String(), RQPSN: uint32(a.RQPSN), SQPSN: uint32(a.SQPSN), Owner: who}
+		i := QPInfo{Device: device, QPN: uint32(q.Num()), Type: q.Type().String(), State: a.State.String(),
+			RQPSN: uint32(a.RQPSN), SQPSN: uint32(a.SQPSN), Owner: who}
 		if connected := q.Type() != ib.UD && q.Type() != ib.GSI; connected && a.State >= ib.RTR {
 			i.PeerQPN, i.Peer, i.PathMTU = uint32(a.DestQPN), a.AH.DGID.Addr(), int(a.PathMTU)
 		}
 		list = append(list, i)
 	})
-	slices.SortFunc(list, func(a, b QPInfo) int { return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.QPN, b.QPN)) })
+	slices.SortFunc(list, func(a, b QPInfo) int {
+		return cmp.Or(cmp.Compare(a.Device, b.Device),
+			cmp.Compare(a.QPN, b.QPN))
+	})
 	return list
 }
 
@@ -103,9 +107,13 @@ func (s *Server) MRs() []MRInfo {
 	list := []MRInfo{}
 	objectsOf(s, func(device string, who Owner, r *region) {
 		key := uint32(r.LKey())
-		i := MRInfo{Device: device, Number: key >> 8, Key: key, IOVA: r.Addr(), Length: r.Len(), Kind: kindText[r.kind.Load()], Owner: who}
+		i := MRInfo{Device: device, Number: key >> 8, Key: key, IOVA: r.Addr(), Length: r.Len(),
+			Kind: kindText[r.kind.Load()], Owner: who}
 		list = append(list, i)
 	})
-	slices.SortFunc(list, func(a, b MRInfo) int { return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Key, b.Key)) })
+	slices.SortFunc(list, func(a, b MRInfo) int {
+		return cmp.Or(cmp.Compare(a.Device, b.Device),
+			cmp.Compare(a.Key, b.Key))
+	})
 	return list
 }

@@ -106,7 +106,8 @@ func TestMemoryInUse(t *testing.T) {
 			end(t, c)
 			eventually(t, "the session ends", func() bool { return s.Clients() == 0 })
 			u := s.Usage()
-			if len(u) != 1 || u[0].Amount["connections"] != 1 || u[0].Amount["pinned"] < stuckBytes || u[0].Amount["mappings"] < 2 {
+			if len(u) != 1 || u[0].Amount["connections"] != 1 || u[0].Amount["pinned"] < stuckBytes ||
+				u[0].Amount["mappings"] < 2 {
 				t.Errorf("while memory is in use its user holds %+v", u)
 			}
 			other, err := client.Dial(t.Context(), client.Options{Socket: listener.Addr().String()})
@@ -160,7 +161,8 @@ func TestMappings(t *testing.T) {
 		must(t, err)
 		list = append(list, m)
 		if got := holds("mappings") - before; got != c.mappings || holds("pinned") != int64(c.pages*page) {
-			t.Errorf("with [%d, %d): %d mappings, %d bytes pinned; want %d and %d pages", c.from, c.to, got, holds("pinned"), c.mappings, c.pages)
+			t.Errorf("with [%d, %d): %d mappings, %d bytes pinned; want %d and %d pages", c.from, c.to, got,
+				holds("pinned"), c.mappings, c.pages)
 		}
 	}
 	for i, m := range list {
@@ -234,7 +236,8 @@ func TestScarce(t *testing.T) {
 			for n := 0; err == nil && n < 100; n++ {
 				err = u.book(abi.OpCreateCQ, c.what[n%len(c.what)], 1)
 			}
-			if got := u.user.usedOf(c.kind); got != want || !errors.Is(err, ib.ErrLimit) || !strings.Contains(err.Error(), c.help) {
+			if got := u.user.usedOf(c.kind); got != want || !errors.Is(err, ib.ErrLimit) ||
+				!strings.Contains(err.Error(), c.help) {
 				t.Errorf("%s: user %d gets %d of 80, want %d; then %v", resourceText[c.what[0]].name, i, got, want, err)
 			}
 		}

@@ -47,16 +47,21 @@ const (
 )
 
 var resourceText = [numResources]struct{ name, key string }{
-	qps: {"QPs", "qps"}, mrs: {"memory regions", "mrs"}, mws: {"memory windows", "mws"}, cqs: {"CQs", "cqs"}, cqEntries: {"CQ entries", "cq_entries"},
-	pds: {"PDs", "pds"}, srqs: {"SRQs", "srqs"}, ahs: {"address handles", "ahs"}, xrcds: {"XRC domains", "xrcds"},
-	channels: {"completion channels", "channels"}, pinned: {"bytes of memory", "pinned"}, heap: {"bytes of the daemon's heap", "heap"},
-	mappings: {"mappings", "mappings"}, descriptors: {"descriptors", "descriptors"}, threads: {"threads that may hang", "threads"},
+	qps: {"QPs", "qps"}, mrs: {"memory regions", "mrs"}, mws: {"memory windows", "mws"}, cqs: {"CQs", "cqs"},
+	cqEntries: {"CQ entries", "cq_entries"},
+	pds:       {"PDs", "pds"}, srqs: {"SRQs", "srqs"}, ahs: {"address handles", "ahs"}, xrcds: {"XRC domains", "xrcds"},
+	channels: {"completion channels", "channels"}, pinned: {"bytes of memory", "pinned"},
+	heap:     {"bytes of the daemon's heap", "heap"},
+	mappings: {"mappings", "mappings"}, descriptors: {"descriptors", "descriptors"},
+	threads: {"threads that may hang", "threads"},
 }
 
 // table returns the limits by resource.
 func (l *Limits) table() [numResources]int64 {
-	return [numResources]int64{qps: int64(l.QPs), mrs: int64(l.MRs), mws: int64(l.MWs), cqs: int64(l.CQs), cqEntries: int64(l.CQEntries), pds: int64(l.PDs),
-		srqs: int64(l.SRQs), ahs: int64(l.AHs), xrcds: int64(l.XRCDs), channels: int64(l.Channels), pinned: l.Pinned, heap: l.Heap}
+	return [numResources]int64{qps: int64(l.QPs), mrs: int64(l.MRs), mws: int64(l.MWs), cqs: int64(l.CQs),
+		cqEntries: int64(l.CQEntries), pds: int64(l.PDs),
+		srqs: int64(l.SRQs), ahs: int64(l.AHs), xrcds: int64(l.XRCDs), channels: int64(l.Channels), pinned: l.Pinned,
+		heap: l.Heap}
 }
 
 // held is an amount of a resource.
@@ -115,10 +120,12 @@ func (a *accounts) enter(uid uint32) (u *account, crowd bool, err error) {
 	switch {
 	case a.connections > 0 && u.clients > a.connections:
 		err = ib.Refuse("connect", "connections of one user", u.clients,
-			fmt.Sprintf("%d; limits.user.connections in the daemon's configuration raises it", a.connections), ib.ErrLimit)
+			fmt.Sprintf("%d; limits.user.connections in the daemon's configuration raises it", a.connections),
+			ib.ErrLimit)
 	case waiting >= mostWaiting:
 		err = ib.Refuse("connect", "connections of one user that wait for files to be closed", waiting,
-			fmt.Sprintf("less than %d; a program of this user has sent files that take long to close", mostWaiting), ib.ErrLimit)
+			fmt.Sprintf("less than %d; a program of this user has sent files that take long to close", mostWaiting),
+			ib.ErrLimit)
 	}
 	return u, waiting >= 2*mostWaiting || a.connections > 0 && u.clients > a.connections+mostRefused, err
 }
@@ -182,7 +189,8 @@ func (c *session) room(what resource, n int64, op abi.Op) error {
 	if kind := scarceOf[what]; kind != plenty {
 		s, would := &a.scarce[kind], c.user.usedOf(kind)+n
 		if left := s.most - s.used; s.most > 0 && (would > left || n > left) {
-			return full("user", would, fmt.Sprintf("%d, as many as are left for others, of %d; %s", left, s.most, scarceText[kind]))
+			return full("user", would, fmt.Sprintf("%d, as many as are left for others, of %d; %s", left, s.most,
+				scarceText[kind]))
 		}
 	}
 	for _, l := range []struct {
@@ -194,7 +202,8 @@ func (c *session) room(what resource, n int64, op abi.Op) error {
 		{"user", a.user[what], c.user.used[what], "limits.user"},
 	} {
 		if l.most > 0 && n > l.most-l.used {
-			return full(l.of, l.used+n, fmt.Sprintf("%d; %s.%s in the daemon's configuration raises it", l.most, l.table, text.key))
+			return full(l.of, l.used+n, fmt.Sprintf("%d; %s.%s in the daemon's configuration raises it", l.most,
+				l.table, text.key))
 		}
 	}
 	return nil

@@ -101,7 +101,8 @@ func checkMemfd(op abi.Op, fd int) (id fileID, size uint64, err error) {
 		return bad("seals", fmt.Sprintf("%#x", seals), "F_SEAL_SHRINK among them, so that the memory stays")
 	}
 	if seals&(unix.F_SEAL_WRITE|unix.F_SEAL_FUTURE_WRITE) != 0 {
-		return bad("seals", fmt.Sprintf("%#x", seals), "neither F_SEAL_WRITE nor F_SEAL_FUTURE_WRITE: the daemon maps it for writing")
+		return bad("seals", fmt.Sprintf("%#x", seals),
+			"neither F_SEAL_WRITE nor F_SEAL_FUTURE_WRITE: the daemon maps it for writing")
 	}
 	// What is mapped already would not be asked again.
 	if mode, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0); err != nil || mode&unix.O_ACCMODE != unix.O_RDWR {
@@ -113,7 +114,8 @@ func checkMemfd(op abi.Op, fd int) (id fileID, size uint64, err error) {
 		return id, 0, os.NewSyscallError("fstatfs", err)
 	}
 	if fs.Type != unix.TMPFS_MAGIC {
-		return bad("memfd", fmt.Sprintf("file system %#x", fs.Type), "plain memory; huge pages that are not reserved could be missing when they are needed")
+		return bad("memfd", fmt.Sprintf("file system %#x", fs.Type),
+			"plain memory; huge pages that are not reserved could be missing when they are needed")
 	}
 	if err := unix.Fstat(fd, &st); err != nil {
 		return id, 0, os.NewSyscallError("fstat", err)
@@ -123,7 +125,10 @@ func checkMemfd(op abi.Op, fd int) (id fileID, size uint64, err error) {
 
 // populate finds the extent of a mapping, or maps it, and makes the pages be there.
 func (f *file) populate(op abi.Op, fd int, size uint64, m *mapping) error {
-	i := slices.IndexFunc(f.extents, func(e *extent) bool { return e.start <= m.from && m.to <= e.start+uint64(len(e.pages)) })
+	i := slices.IndexFunc(f.extents, func(e *extent) bool {
+		return e.start <= m.from &&
+			m.to <= e.start+uint64(len(e.pages))
+	})
 	if i < 0 {
 		e, err := f.mapExtent(op, fd, size, m.from, m.to)
 		if err != nil {
@@ -147,7 +152,8 @@ func (f *file) mapExtent(op abi.Op, fd int, size, from, to uint64) (*extent, err
 		return nil, err
 	}
 	start, end := from&^(extentBytes-1), min(roundUp(to, extentBytes), roundUp(size, uint64(os.Getpagesize())))
-	pages, err := unix.Mmap(fd, int64(start), int(min(end-start, math.MaxInt)), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	pages, err := unix.Mmap(fd, int64(start), int(min(end-start, math.MaxInt)), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED)
 	if err != nil {
 		f.session.give([]held{{mappings, 1}})
 		return nil, fmt.Errorf("%v: map %d bytes: %w: %w", op, end-start, err, ib.ErrLimit)

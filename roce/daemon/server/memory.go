@@ -65,7 +65,8 @@ func (c *session) openProcess(op abi.Op, fds []int) error {
 		may = &c.srv.ownProcesses
 	}
 	if !may.Load() {
-		return fmt.Errorf("%v: memory that is no memfd, of a process of user %d: %w; allocate it with client.Alloc, or see memory.own_processes and memory.other_processes in the daemon's configuration",
+		return fmt.Errorf("%v: memory that is no memfd, of a process of user %d: %w; allocate it with client.Alloc, "+
+			"or see memory.own_processes and memory.other_processes in the daemon's configuration",
 			op, c.who.Uid, abi.ErrPermission)
 	}
 	if c.process != nil {
@@ -118,7 +119,8 @@ func (c *session) findProcess(op abi.Op, own bool, fds []int) (p *procmem.Proces
 // capabilities that we lack).
 func (c *session) bindProcess(pidfd int, fds []int) (*procmem.Process, error) {
 	if len(fds) != 1 {
-		return nil, fmt.Errorf("%w: user %d has to open it: the client sends no descriptor of its /proc/self/mem", procmem.ErrPermission, c.who.Uid)
+		return nil, fmt.Errorf("%w: user %d has to open it: the client sends no descriptor of its /proc/self/mem",
+			procmem.ErrPermission, c.who.Uid)
 	}
 	return procmem.Bind(int(c.who.Pid), pidfd, fds[0])
 }

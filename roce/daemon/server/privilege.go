@@ -22,7 +22,8 @@ func (c *session) denied(op abi.Op, attr, value, allowed string) error {
 		return nil
 	}
 	return ib.Refuse(op.String(), attr, value,
-		fmt.Sprintf("%s for user %d; others are for root and the daemon's own user", allowed, c.who.Uid), abi.ErrPermission)
+		fmt.Sprintf("%s for user %d; others are for root and the daemon's own user", allowed, c.who.Uid),
+		abi.ErrPermission)
 }
 
 // Q_Keys with the high bit are privileged (IBTA 3.5.3): whoever receives such a datagram

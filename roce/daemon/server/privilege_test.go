@@ -17,7 +17,8 @@ func newQP(t *testing.T, dev ib.Device, typ ib.QPType) ib.QP {
 	must(t, err)
 	cq, err := dev.CreateCQ(ib.CQInit{Entries: 16})
 	must(t, err)
-	q, err := pd.CreateQP(ib.QPInit{Type: typ, SendCQ: cq, RecvCQ: cq, Cap: ib.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}})
+	q, err := pd.CreateQP(ib.QPInit{Type: typ, SendCQ: cq, RecvCQ: cq,
+		Cap: ib.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}})
 	must(t, err)
 	return q
 }

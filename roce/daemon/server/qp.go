@@ -50,7 +50,8 @@ func createQP(c *session, r *abi.CreateQP) (reply, error) {
 		return nil
 	}
 	send, recv := q.Rings()
-	answer := abi.Ring{Handle: c.add(o), Num: uint32(q.Num()), Send: uint64(send), Recv: uint64(recv), Shard: uint32(q.Shard()), Doorbell: doorbell}
+	answer := abi.Ring{Handle: c.add(o), Num: uint32(q.Num()), Send: uint64(send), Recv: uint64(recv),
+		Shard: uint32(q.Shard()), Doorbell: doorbell}
 	if o.rings == nil {
 		return says(answer)
 	}

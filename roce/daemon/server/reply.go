@@ -45,7 +45,8 @@ func (c *session) reply(to abi.Header, r *reply) error {
 // Where something that was there before has changed, the session ends.
 func (c *session) unsent(to abi.Header, r *reply) error {
 	full := ib.Refuse(to.Op.String(), "descriptors in flight", len(r.fds),
-		"less than RLIMIT_NOFILE together for the daemon's user, whose programs have sent too many that nobody has received",
+		"less than RLIMIT_NOFILE together for the daemon's user, whose programs have sent too many that nobody has "+
+			"received",
 		ib.ErrLimit)
 	if r.made == 0 {
 		return errors.Join(full, c.deny(to, full))
@@ -78,7 +79,8 @@ func (c *session) read(fds bool) error {
 	}
 	for wait, end := time.Millisecond, time.Now().Add(unreadLimit); ; wait = min(2*wait, time.Second/4) {
 		unread := 0
-		if e := raw.Control(func(fd uintptr) { unread, err = unix.IoctlGetInt(int(fd), unix.TIOCOUTQ) }); e != nil || err != nil {
+		if e := raw.Control(func(fd uintptr) { unread, err = unix.IoctlGetInt(int(fd), unix.TIOCOUTQ) }); e != nil ||
+			err != nil {
 			return errors.Join(e, err)
 		}
 		switch {

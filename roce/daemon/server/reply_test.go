@@ -63,7 +63,8 @@ func answered(t *testing.T, c *abi.Conn, op abi.Op) error {
 // begin says hello and opens the device.
 func begin(t *testing.T, c *abi.Conn) {
 	t.Helper()
-	must(t, call(t, c, abi.OpHello, abi.Put(nil, &abi.Hello{Magic: abi.Magic, MinVersion: abi.Version, MaxVersion: abi.Version})))
+	must(t, call(t, c, abi.OpHello, abi.Put(nil, &abi.Hello{Magic: abi.Magic, MinVersion: abi.Version,
+		MaxVersion: abi.Version})))
 	must(t, call(t, c, abi.OpOpen, abi.Put(nil, &abi.Open{})))
 }
 
@@ -162,7 +163,8 @@ func TestInFlight(t *testing.T) {
 			return pd.CreateSRQ(ib.SRQInit{SRQAttr: ib.SRQAttr{MaxWR: 4, MaxSGE: 1}})
 		},
 		"a QP": func() (interface{ Close() error }, error) {
-			return pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: cq, RecvCQ: cq, Cap: ib.QPCap{MaxSendWR: 4, MaxSendSGE: 1}})
+			return pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: cq, RecvCQ: cq,
+				Cap: ib.QPCap{MaxSendWR: 4, MaxSendSGE: 1}})
 		},
 	}
 	for what, make := range makers {

@@ -21,8 +21,9 @@ const (
 )
 
 // scarceOf is what resources are made of.
-var scarceOf = [numResources]scarceKind{mappings: scarceMappings, descriptors: scarceDescriptors, threads: scarceThreads,
-	pinned: scarceMemory, heap: scarceMemory}
+var scarceOf = [numResources]scarceKind{mappings: scarceMappings, descriptors: scarceDescriptors,
+	threads: scarceThreads,
+	pinned:  scarceMemory, heap: scarceMemory}
 
 // scarceText says what helps.
 var scarceText = [numScarce]string{
@@ -37,7 +38,8 @@ var scarceText = [numScarce]string{
 func (a *accounts) setMachine(m machine.Capacity) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for kind, n := range map[scarceKind]int64{scarceMappings: m.Mappings, scarceDescriptors: m.Descriptors, scarceMemory: m.Memory} {
+	for kind, n := range map[scarceKind]int64{scarceMappings: m.Mappings, scarceDescriptors: m.Descriptors,
+		scarceMemory: m.Memory} {
 		a.scarce[kind].most = n - n/4
 	}
 	a.scarce[scarceThreads].most = m.Threads / 2

@@ -37,7 +37,8 @@ func newShardedServer(t *testing.T, shards int) (*Server, *net.UnixListener) {
 		must(t, dev.Close())
 		must(t, s.Close())
 	})
-	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Net: "unixpacket", Name: filepath.Join(t.TempDir(), "socket")})
+	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Net: "unixpacket",
+		Name: filepath.Join(t.TempDir(), "socket")})
 	must(t, err)
 	return s, listener
 }

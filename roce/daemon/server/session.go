@@ -104,7 +104,10 @@ func peerOf(c *net.UnixConn) (who *unix.Ucred, err error) {
 	if err != nil {
 		return nil, err
 	}
-	controlErr := raw.Control(func(fd uintptr) { who, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	controlErr := raw.Control(func(fd uintptr) {
+		who, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET,
+			unix.SO_PEERCRED)
+	})
 	return who, errors.Join(controlErr, err)
 }
 

@@ -14,7 +14,8 @@ import (
 // TestTotals: each refused request has one reason.
 func TestTotals(t *testing.T) {
 	s := &Server{}
-	for _, err := range []error{nil, fmt.Errorf("full: %w", ib.ErrLimit), ib.ErrLimit, abi.ErrPermission, abi.ErrVersion, errors.New("x"), ib.ErrInvalid, ib.ErrInvalid} {
+	for _, err := range []error{nil, fmt.Errorf("full: %w", ib.ErrLimit), ib.ErrLimit, abi.ErrPermission,
+		abi.ErrVersion, errors.New("x"), ib.ErrInvalid, ib.ErrInvalid} {
 		s.totals.note(err)
 	}
 	want := Totals{Refused: map[string]uint64{"limit": 2, "permission": 1, "version": 1, "other": 3}}

@@ -13,7 +13,8 @@ func TestUsage(t *testing.T) {
 	s := &Server{}
 	s.SetLimits(Limits{}, Limits{QPs: 5, Connections: 9, Pinned: 100})
 	limits := s.UserLimits()
-	if limits["qps"] != 5 || limits["connections"] != 9 || limits["pinned"] != 100 || limits["mrs"] != 0 || len(limits) != 1+int(numResources) {
+	if limits["qps"] != 5 || limits["connections"] != 9 || limits["pinned"] != 100 || limits["mrs"] != 0 ||
+		len(limits) != 1+int(numResources) {
 		t.Errorf("limits %v", limits)
 	}
 	for _, uid := range []uint32{7, 3, 7} {

@@ -88,7 +88,8 @@ func checkLinks(links []link.Link) error {
 	first := links[0].Caps()
 	for i, l := range links[1:] {
 		c := l.Caps()
-		if c.MTU != first.MTU || c.RunFrames != first.RunFrames || c.RunBytes != first.RunBytes || !slices.Equal(c.Local, first.Local) {
+		if c.MTU != first.MTU || c.RunFrames != first.RunFrames || c.RunBytes != first.RunBytes ||
+			!slices.Equal(c.Local, first.Local) {
 			return ib.Refuse(op, fmt.Sprintf("link %d", i+1), c.Name,
 				"the addresses, MTU and run limits of link 0", ib.ErrInvalid)
 		}

@@ -111,9 +111,9 @@ func (s *Shard) Help() bool {
 // Ring tells the shard of work that does not have to leave at once.
 func (q *QP) Ring() { q.shard.ring(q) }
 
-// Posted tells the shard of new send requests. An application that polls, and posts where nothing is in flight, waits for
-// an answer: it sends on its own thread, at once. Otherwise requests gather until
-// the next turn, and leave in longer runs.
+// Posted tells the shard of new send requests. An application that polls, and posts where
+// nothing is in flight, waits for an answer: it sends on its own thread, at once. Otherwise
+// requests gather until the next turn, and leave in longer runs.
 func (q *QP) Posted() {
 	s := q.shard
 	s.ring(q)

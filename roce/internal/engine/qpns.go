@@ -33,7 +33,8 @@ const (
 // from rng.
 func newQPNTable(rng *rand.Rand, shard, shards int) *qpnTable {
 	shift := bits.Len(uint(shards - 1))
-	return &qpnTable{slots: make([]*QP, growQPNs), order: sequence.New(rng, qpnBits-shift), shard: ib.QPN(shard), shift: shift}
+	return &qpnTable{slots: make([]*QP, growQPNs), order: sequence.New(rng, qpnBits-shift), shard: ib.QPN(shard),
+		shift: shift}
 }
 
 // room reports whether there is a number left.

@@ -240,7 +240,8 @@ func (r *receiver) datagram(run *link.Run, i int, p *wire.Packet) {
 		r.s.qp1.receive(r.s, run, p)
 		return
 	}
-	outer := wire.Outer{Src: run.Src, Dst: run.Dst, TrafficClass: run.TrafficClass, HopLimit: run.HopLimit, FlowLabel: run.FlowLabel}
+	outer := wire.Outer{Src: run.Src, Dst: run.Dst, TrafficClass: run.TrafficClass, HopLimit: run.HopLimit,
+		FlowLabel: run.FlowLabel}
 	if run.KnownID {
 		outer.ID = run.ID + uint16(i)
 	}

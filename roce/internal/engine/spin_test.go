@@ -22,7 +22,8 @@ func TestSpinner(t *testing.T) {
 		{"a gap that it slept through", 200 * time.Microsecond, []ib.Instant{70 * us}, 140 * us},
 		{"no more than the limit", 200 * time.Microsecond, []ib.Instant{150 * us}, 200 * us},
 		{"a gap that sleep is for", 200 * time.Microsecond, []ib.Instant{150 * us, 5000 * us}, 100 * us},
-		{"many of them", 200 * time.Microsecond, []ib.Instant{150 * us, 5000 * us, 5000 * us, 5000 * us, 5000 * us}, 20 * us},
+		{"many of them", 200 * time.Microsecond, []ib.Instant{150 * us, 5000 * us, 5000 * us, 5000 * us, 5000 * us},
+			20 * us},
 		{"a limit below the least", 5 * time.Microsecond, []ib.Instant{4 * us, 300 * us}, 5 * us},
 		{"never", 0, []ib.Instant{1 * us, 300 * us}, 0},
 	} {

@@ -18,7 +18,7 @@ type Stats struct {
 	DropSourcePort uint64
 	CrossedShards  uint64 // frames that arrived by the link of another shard than their QP's
 	DropMailbox    uint64 // those of them that found the other shard's mailbox full
-	DropForgedMAD  uint64 // datagrams of other processes to QP 1, which only the connection manager writes: they stay here
+	DropForgedMAD  uint64 // datagrams of other processes to QP 1, which only the connection manager writes
 	OffloadTrials  uint64 // times that runs to a destination came under suspicion
 	Link           link.Stats
 }

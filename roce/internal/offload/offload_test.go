@@ -34,7 +34,8 @@ func TestTrialBegins(t *testing.T) {
 // are what becomes of a pair, "otherLoss" is another loss, "clean" is that packets
 // arrive. A pair is sent whenever one is due.
 func TestTrial(t *testing.T) {
-	six := []string{"clean", "lost", "clean", "lost", "clean", "lost", "clean", "lost", "clean", "lost", "clean", "lost"}
+	six := []string{"clean", "lost", "clean", "lost", "clean", "lost", "clean", "lost", "clean", "lost", "clean",
+		"lost"}
 	for _, tt := range []struct {
 		name      string
 		steps     []string
@@ -44,7 +45,8 @@ func TestTrial(t *testing.T) {
 		{"five are not enough", six[:10], true, false},
 		{"one pair arrives", append(six[:10:10], "clean", "here"), false, false},
 		{"a pair arrives late", []string{"clean", "here", "begin", "clean", "lost"}, true, false},
-		{"a loss of another kind begins the count anew", append(append(six[:10:10], "otherLoss"), six[2:]...), true, false},
+		{"a loss of another kind begins the count anew", append(append(six[:10:10], "otherLoss"), six[2:]...), true,
+			false},
 		{"and six more end it", append(append(six[:10:10], "otherLoss"), six...), true, true},
 		{"without packets that arrive there is no pair", []string{"otherLoss", "otherLoss", "otherLoss"}, true, false},
 	} {

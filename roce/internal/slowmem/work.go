@@ -41,7 +41,8 @@ func (k *work[Q]) emptied() work[Q] {
 	clear(k.gets)
 	clear(k.getOf)
 	k.data.empty()
-	return work[Q]{writes: k.writes[:0], whose: k.whose[:0], parts: k.parts[:0], data: k.data, gets: k.gets[:0], getOf: k.getOf[:0]}
+	return work[Q]{writes: k.writes[:0], whose: k.whose[:0], parts: k.parts[:0], data: k.data, gets: k.gets[:0],
+		getOf: k.getOf[:0]}
 }
 
 // place appends a placement of q, with a copy of its data.
@@ -49,7 +50,8 @@ func (k *work[Q]) place(q Q, p *mr.Placement) {
 	data, goesOn := k.data.add(p)
 	k.parts = append(k.parts, part{p.ID, len(data), p.Each})
 	if n := len(k.writes) - 1; goesOn && n >= 0 && k.whose[n].q == q {
-		if w := &k.writes[n]; w.Kind == mr.PlaceWrite && p.Kind == mr.PlaceWrite && w.R == p.R && w.Off+uint64(len(w.Data)) == p.Off {
+		if w := &k.writes[n]; w.Kind == mr.PlaceWrite && p.Kind == mr.PlaceWrite && w.R == p.R &&
+			w.Off+uint64(len(w.Data)) == p.Off {
 			w.Data = w.Data[:len(w.Data)+len(data)]
 			k.whose[n].last++
 			return
@@ -82,7 +84,8 @@ func (k *work[Q]) answer(list []Answer[Q], i int, out mr.Outcome) []Answer[Q] {
 	for _, p := range k.parts[who.first:who.last] {
 		a := Answer[Q]{User: who.q, ID: p.id, Old: out.Old, Err: out.Err}
 		if alone {
-			one := mr.Placement{Kind: w.Kind, R: w.R, Off: w.Off + uint64(off), Data: w.Data[off : off+p.n], Each: p.each, Stride: p.each}
+			one := mr.Placement{Kind: w.Kind, R: w.R, Off: w.Off + uint64(off), Data: w.Data[off : off+p.n],
+				Each: p.each, Stride: p.each}
 			a.Old, a.Err = one.Do()
 			off += p.n
 		}

@@ -55,7 +55,8 @@ func TestWorkJoins(t *testing.T) {
 		{a, mr.PlaceWrite, 0, 100}, {a, mr.PlaceWrite, 100, 100}, {a, mr.PlaceWrite, 200, 8},
 		{a, mr.PlaceWrite, 300, 100}, // a gap
 		{b, mr.PlaceWrite, 400, 100}, // another QP
-		{b, mr.PlaceFetchAdd, 504, 0}, {b, mr.PlaceFetchAdd, 504, 0}, {b, mr.PlaceWrite, 512, 4}, {b, mr.PlaceWrite, 516, 4},
+		{b, mr.PlaceFetchAdd, 504, 0}, {b, mr.PlaceFetchAdd, 504, 0}, {b, mr.PlaceWrite, 512, 4},
+		{b, mr.PlaceWrite, 516, 4},
 	} {
 		data := bytes.Repeat([]byte{byte(i + 1)}, p.n)
 		copy(want[p.off:], data)
@@ -117,7 +118,8 @@ func TestWorkTrain(t *testing.T) {
 		}
 		var k work[*user]
 		k.place(nil, &mr.Placement{ID: 1, R: r, Off: 0, Data: payload(0)})
-		k.place(nil, &mr.Placement{ID: 2, R: r, Off: each, Data: frames[head : 2*size+head+each], Each: each, Stride: size})
+		k.place(nil, &mr.Placement{ID: 2, R: r, Off: each, Data: frames[head : 2*size+head+each], Each: each,
+			Stride: size})
 		k.place(nil, &mr.Placement{ID: 3, R: r, Off: 4 * each, Data: payload(4)})
 		clear(frames) // the link's again
 		if len(k.writes) != 1 {
@@ -151,7 +153,8 @@ func TestWorkTrain(t *testing.T) {
 
 // TestWorkTurn: a turn has so many placements, of so many bytes, but one at least.
 func TestWorkTurn(t *testing.T) {
-	for _, x := range []struct{ size, want int }{{8, turnPlaces}, {turnBytes / 4, 4}, {turnBytes - 1, 1}, {2 * turnBytes, 1}} {
+	for _, x := range []struct{ size, want int }{{8, turnPlaces}, {turnBytes / 4, 4}, {turnBytes - 1, 1},
+		{2 * turnBytes, 1}} {
 		r := lateRegion(t, mrtest.New(1))
 		var k work[*user]
 		for range 2 * turnPlaces {

@@ -84,13 +84,15 @@ func TestNotice(t *testing.T) {
 	}
 	defer conn.Close()
 	var taken *Error
-	if err := Taken(addr); !errors.Is(err, ErrTaken) || !errors.As(err, &taken) || !taken.Owner.Goroce || taken.Owner.PID != os.Getpid() {
+	if err := Taken(addr); !errors.Is(err, ErrTaken) || !errors.As(err, &taken) || !taken.Owner.Goroce ||
+		taken.Owner.PID != os.Getpid() {
 		t.Errorf("the port is %v, want goroce's", err)
 	}
 	notice.Withdraw()
 
 	squatter := exec.Command("python3", "-c", `import socket, sys
-s = socket.socket(socket.AF_UNIX); s.bind("\0" + sys.argv[1]); print("bound", flush=True); sys.stdin.read()`, noticeName(addr)[1:])
+s = socket.socket(socket.AF_UNIX); s.bind("\0" + sys.argv[1]); print("bound", flush=True); sys.stdin.read()`,
+		noticeName(addr)[1:])
 	in, err1 := squatter.StdinPipe()
 	out, err2 := squatter.StdoutPipe()
 	if err := errors.Join(err1, err2, squatter.Start()); err != nil {

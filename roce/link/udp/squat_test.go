@@ -22,7 +22,8 @@ func TestSquattedName(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: "@goroce/" + netip.AddrPortFrom(addr, link.Port).String()}); err != nil {
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: "@goroce/" +
+		netip.AddrPortFrom(addr, link.Port).String()}); err != nil {
 		t.Fatal(err)
 	}
 	for _, shards := range []int{1, 2} {

@@ -201,7 +201,8 @@ func TestBadChecksum(t *testing.T) {
 
 // Below the seal, in either direction, the ICRC shows all damage, and none but damage.
 func TestNetworkDamage(t *testing.T) {
-	damage := wrap.FaultConfig{Seed: 1, Drop: 0.1, Duplicate: 0.1, MarkCE: 0.1, Reorder: 0.1, Corrupt: 0.2, Truncate: 0.2}
+	damage := wrap.FaultConfig{Seed: 1, Drop: 0.1, Duplicate: 0.1, MarkCE: 0.1, Reorder: 0.1, Corrupt: 0.2,
+		Truncate: 0.2}
 	check := func(t *testing.T, got []link.Run, c wrap.FaultCounts) {
 		t.Helper()
 		bad, short := 0, 0
@@ -271,9 +272,11 @@ func TestNetworkDamage(t *testing.T) {
 func TestNetworkDeterminism(t *testing.T) {
 	run := func(seed uint64) []link.Run {
 		rec := newRecorder()
-		n := wrap.Network(rec, wrap.FaultConfig{Seed: seed, Drop: 0.05, Late: 0.05, LateBy: time.Millisecond, Corrupt: 0.05,
-			Truncate: 0.05, Burst: wrap.Burst{Begin: 0.01, End: 0.2}, Latency: time.Millisecond, Jitter: time.Millisecond,
-			Rate: 1e8, Buffer: 20 * time.Microsecond})
+		n := wrap.Network(rec, wrap.FaultConfig{Seed: seed, Drop: 0.05, Late: 0.05, LateBy: time.Millisecond,
+			Corrupt:  0.05,
+			Truncate: 0.05, Burst: wrap.Burst{Begin: 0.01, End: 0.2}, Latency: time.Millisecond,
+			Jitter: time.Millisecond,
+			Rate:   1e8, Buffer: 20 * time.Microsecond})
 		for i := range uint32(40) {
 			send(t, n, ib.Instant(i)*ms/10, newRun(20*i, 20, 64, 0))
 		}
@@ -292,7 +295,8 @@ func TestPerfect(t *testing.T) {
 	if c := (wrap.FaultConfig{Seed: 7, MaxDelay: 1, LateBy: 1, Buffer: 1, OnRecv: true}); !c.Perfect() {
 		t.Errorf("%+v is not perfect", c)
 	}
-	for _, c := range []wrap.FaultConfig{{Drop: 0.1}, {Late: 0.1}, {Truncate: 0.1}, {Latency: 1}, {Jitter: 1}, {Rate: 1},
+	for _, c := range []wrap.FaultConfig{{Drop: 0.1}, {Late: 0.1}, {Truncate: 0.1}, {Latency: 1}, {Jitter: 1},
+		{Rate: 1},
 		{BlackHole: 1}, {Burst: wrap.Burst{Begin: 0.1}}} {
 		if c.Perfect() {
 			t.Errorf("%+v is perfect", c)

@@ -116,8 +116,10 @@ func (w *way) Send(_ ib.Instant, runs []link.Run) (int, error) {
 // encode returns frame i of r with all headers.
 func (w *way) encode(r *link.Run, i int) []byte {
 	ether := w.ether[[2]ib.GID{r.Src, r.Dst}]
-	h := wire.Frame{EtherDst: ether[0], EtherSrc: ether[1], Outer: wire.Outer{Src: r.Src, Dst: r.Dst, SrcPort: r.SrcPort,
-		DstPort: link.Port, TrafficClass: r.TrafficClass, HopLimit: r.HopLimit, FlowLabel: r.FlowLabel, ID: r.ID + uint16(i)}}
+	h := wire.Frame{EtherDst: ether[0], EtherSrc: ether[1], Outer: wire.Outer{Src: r.Src, Dst: r.Dst,
+		SrcPort: r.SrcPort,
+		DstPort: link.Port, TrafficClass: r.TrafficClass, HopLimit: r.HopLimit, FlowLabel: r.FlowLabel, ID: r.ID +
+			uint16(i)}}
 	payload := r.Frame(i)
 	w.frame = append(w.frame[:0], make([]byte, vnetLen)...)
 	w.frame = h.AppendHeaders(w.frame, len(payload))

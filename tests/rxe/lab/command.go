@@ -23,7 +23,8 @@ type ExitError struct {
 }
 
 func (e *ExitError) Error() string {
-	return fmt.Sprintf("lab: %s: %s: exit code %d\n%s%s", e.VM, strings.Join(e.Args, " "), e.ExitCode, e.Stdout, e.Stderr)
+	return fmt.Sprintf("lab: %s: %s: exit code %d\n%s%s", e.VM, strings.Join(e.Args, " "), e.ExitCode, e.Stdout,
+		e.Stderr)
 }
 
 // Run runs a program in the guest and waits for its end. An exit code other

@@ -25,7 +25,10 @@ func TestForward(t *testing.T) {
 	}
 	ping("through the forwarder")
 	for _, to := range []netip.Addr{l.VMs[0].IPv4, l.VMs[0].IPv6} {
-		if err := inside(l.HostNS, func() error { return sendDatagrams(netip.AddrPortFrom(to, 4791), sent) }); err != nil {
+		if err := inside(l.HostNS, func() error {
+			return sendDatagrams(netip.AddrPortFrom(to, 4791),
+				sent)
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -35,7 +38,8 @@ func TestForward(t *testing.T) {
 			break
 		}
 		if time.Now().After(end) {
-			t.Fatalf("dropped %d packets to the guest, and %d from it; want %d and none", to.Dropped, from.Dropped, 2*sent)
+			t.Fatalf("dropped %d packets to the guest, and %d from it; want %d and none", to.Dropped, from.Dropped,
+				2*sent)
 		}
 	}
 	for range 2 { // once more makes no difference

@@ -56,7 +56,8 @@ func (k Kernel) fetch(cache string) (unpacked, error) {
 		cmd := exec.Command("bash", "-s", "--", cache, string(k))
 		cmd.Stdin = bytes.NewReader(kernelScript)
 		if output, err := cmd.CombinedOutput(); err != nil {
-			return unpacked{}, fmt.Errorf("kernel %s is not in %s and cannot be fetched (.ci/packages does it where packages can be had): %w\n%s", k, cache, err, output)
+			return unpacked{}, fmt.Errorf("kernel %s is not in %s and cannot be fetched (.ci/packages does it where "+
+				"packages can be had): %w\n%s", k, cache, err, output)
 		}
 		release, err = os.ReadFile(filepath.Join(dir, "release"))
 	}

@@ -102,7 +102,8 @@ func TestPing(t *testing.T) {
 
 func TestSetMTU(t *testing.T) {
 	forEachKernel(t, func(t *testing.T, l *Lab, vm *VM) {
-		tests := []struct{ mtu, active int }{{9000, 4096}, {1500, 1024}, {4200, 4096}, {1280, 1024}, {9000, 4096}, {1500, 1024}}
+		tests := []struct{ mtu, active int }{{9000, 4096}, {1500, 1024}, {4200, 4096}, {1280, 1024}, {9000, 4096},
+			{1500, 1024}}
 		for _, test := range tests {
 			if err := l.SetMTU(test.mtu); err != nil {
 				t.Fatal(err)
@@ -112,7 +113,8 @@ func TestSetMTU(t *testing.T) {
 			}
 			const ipv4AndICMP = 28
 			size := strconv.Itoa(test.mtu - ipv4AndICMP)
-			if _, err := vm.Output(t.Context(), "ping", "-c", "1", "-W", "5", "-s", size, l.HostIPv4.String()); err != nil {
+			if _, err := vm.Output(t.Context(), "ping", "-c", "1", "-W", "5", "-s", size,
+				l.HostIPv4.String()); err != nil {
 				t.Errorf("MTU %d: a packet of that size: %v", test.mtu, err)
 			}
 		}
@@ -164,7 +166,8 @@ func TestSetLoss(t *testing.T) {
 			t.Fatal(err)
 		}
 		// Its first probe goes to the port after the one named.
-		if _, err := l.VMs[0].Output(t.Context(), "traceroute", "-n", "-m", "1", "-q", "1", "-w", "1", "-p", "4790", l.HostIPv4.String()); err != nil {
+		if _, err := l.VMs[0].Output(t.Context(), "traceroute", "-n", "-m", "1", "-q", "1", "-w", "1", "-p", "4790",
+			l.HostIPv4.String()); err != nil {
 			t.Fatal(err)
 		}
 		if dropped, err := l.Dropped(); err != nil || dropped != 1 {
@@ -189,7 +192,8 @@ func TestSetOffload(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := map[bool]string{false: "off", true: "on"}[on]
-		for _, feature := range []string{"tcp-segmentation-offload", "generic-segmentation-offload", "tx-udp-segmentation"} {
+		for _, feature := range []string{"tcp-segmentation-offload", "generic-segmentation-offload",
+			"tx-udp-segmentation"} {
 			if !strings.Contains(string(features), feature+": "+want) {
 				t.Errorf("SetOffload(%v): %s is not %s:\n%s", on, feature, want, features)
 			}
@@ -206,7 +210,8 @@ func TestGuestCommands(t *testing.T) {
 	}
 
 	// Busybox has an ip and a tc too, which know less.
-	if got, err := vm.Output(t.Context(), "sh", "-c", "ip -V && tc -V"); err != nil || strings.Count(got, "iproute2") != 2 {
+	if got, err := vm.Output(t.Context(), "sh", "-c", "ip -V && tc -V"); err != nil ||
+		strings.Count(got, "iproute2") != 2 {
 		t.Errorf("got %q, %v; want the versions of iproute2's ip and tc", got, err)
 	}
 
@@ -256,7 +261,8 @@ func TestGuestServer(t *testing.T) {
 
 func TestHostCommandAs(t *testing.T) {
 	l := pair(t)
-	output, err := l.HostCommandAs(t.Context(), "nobody", "sh", "-c", "id -un; grep -E '^Cap(Inh|Prm|Eff|Bnd|Amb)' /proc/self/status; ls /sys/class/net").Output()
+	output, err := l.HostCommandAs(t.Context(), "nobody", "sh", "-c",
+		"id -un; grep -E '^Cap(Inh|Prm|Eff|Bnd|Amb)' /proc/self/status; ls /sys/class/net").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -468,7 +474,8 @@ func TestNothingStays(t *testing.T) {
 // doing.
 func TestEmulatorFault(t *testing.T) {
 	down := func(console string) error {
-		return errors.Join(errors.New("the case ran out of time"), &DownError{VM: "vm 1", Err: io.EOF, Console: console})
+		return errors.Join(errors.New("the case ran out of time"),
+			&DownError{VM: "vm 1", Err: io.EOF, Console: console})
 	}
 	if !EmulatorFault(down("[ 72.9] traps: PANIC: double fault, error_code: 0x0")) {
 		t.Error("a double fault is not seen")

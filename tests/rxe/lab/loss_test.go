@@ -23,7 +23,10 @@ func TestSetCMLoss(t *testing.T) {
 			packet := make([]byte, 288)
 			packet[4] = 0x80 // a congestion mark, which shares the word
 			copy(packet[5:], test.qpn[:])
-			if err := inside(l.HostNS, func() error { return sendPacket(packet, netip.AddrPortFrom(to, 4791)) }); err != nil {
+			if err := inside(l.HostNS, func() error {
+				return sendPacket(packet,
+					netip.AddrPortFrom(to, 4791))
+			}); err != nil {
 				t.Fatal(err)
 			}
 			if test.dropped {

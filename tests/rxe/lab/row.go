@@ -163,6 +163,7 @@ func reportRetried() {
 	retried.mu.Lock()
 	defer retried.mu.Unlock()
 	if len(retried.rows) > 0 {
-		fmt.Fprintf(os.Stderr, "%d rows on emulated guests were tried twice:\n%s\n", len(retried.rows), strings.Join(retried.rows, "\n"))
+		fmt.Fprintf(os.Stderr, "%d rows on emulated guests were tried twice:\n%s\n", len(retried.rows),
+			strings.Join(retried.rows, "\n"))
 	}
 }

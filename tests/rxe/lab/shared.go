@@ -112,7 +112,8 @@ func Require(t testing.TB, kernels ...Kernel) {
 	if runtime.GOARCH != "amd64" {
 		require.Missing(t, "the rxe lab needs an amd64 machine: its guests run this machine's programs")
 	}
-	for _, name := range []string{"qemu-system-x86_64", "ip", "iptables", "ip6tables", "ethtool", "modprobe", "ldd", "setpriv", "go"} {
+	for _, name := range []string{"qemu-system-x86_64", "ip", "iptables", "ip6tables", "ethtool", "modprobe", "ldd",
+		"setpriv", "go"} {
 		require.Command(t, name)
 	}
 	for _, name := range guestPrograms {

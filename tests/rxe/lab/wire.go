@@ -103,7 +103,8 @@ func (l *Lab) buildWire(guests int) error {
 func buildBridge(hostNS, hostDev string, guests int) error {
 	// The wire's own devices have no addresses and say nothing; frames between
 	// stations pass no firewall until SetLoss wants one.
-	if err := writeSysctls("0", "net/ipv6/conf/default/autoconf", "net/bridge/bridge-nf-call-iptables", "net/bridge/bridge-nf-call-ip6tables"); err != nil {
+	if err := writeSysctls("0", "net/ipv6/conf/default/autoconf", "net/bridge/bridge-nf-call-iptables",
+		"net/bridge/bridge-nf-call-ip6tables"); err != nil {
 		return err
 	}
 	if err := writeSysctls("1", "net/ipv6/conf/all/disable_ipv6", "net/ipv6/conf/default/disable_ipv6"); err != nil {
@@ -180,7 +181,8 @@ func (l *Lab) configureHost() error {
 		if name == "lo" {
 			continue
 		}
-		for _, prefix := range []netip.Prefix{netip.PrefixFrom(l.HostIPv4, prefixIPv4), netip.PrefixFrom(l.HostIPv6, prefixIPv6)} {
+		for _, prefix := range []netip.Prefix{netip.PrefixFrom(l.HostIPv4, prefixIPv4),
+			netip.PrefixFrom(l.HostIPv6, prefixIPv6)} {
 			address, err := netlink.ParseAddr(prefix.String())
 			if err != nil {
 				return err
@@ -246,7 +248,8 @@ func (l *Lab) SetOffload(on bool) error {
 	l.noOffload = !on
 	ctx, cancel := context.WithTimeout(context.Background(), toolTimeout)
 	defer cancel()
-	return runTool(l.HostCommand(ctx, "ethtool", "-K", l.HostDev, "tso", state, "gso", state, "tx-udp-segmentation", state))
+	return runTool(l.HostCommand(ctx, "ethtool", "-K", l.HostDev, "tso", state, "gso", state, "tx-udp-segmentation",
+		state))
 }
 
 // writeSysctls writes one value to sysctls of the thread's namespace; those of

@@ -30,8 +30,10 @@ func TestKeys(t *testing.T) {
 		keys int
 	}{{all, theirs + mine, 2}, {onlyMine, hidden + mine, 1}} {
 		list := mrsFor([]srv.MRInfo{
-			{Device: "blue", Number: 3, Key: 0x301, IOVA: 0x7f0000002000, Length: 32, Owner: srv.Owner{PID: 41, UID: other, Comm: "app"}},
-			{Device: "blue", Number: 7, Key: 0x712, IOVA: 0x7f0000001000, Length: 64, Owner: srv.Owner{PID: 42, UID: me, Comm: "app"}}}, c.sees)
+			{Device: "blue", Number: 3, Key: 0x301, IOVA: 0x7f0000002000, Length: 32,
+				Owner: srv.Owner{PID: 41, UID: other, Comm: "app"}},
+			{Device: "blue", Number: 7, Key: 0x712, IOVA: 0x7f0000001000, Length: 64,
+				Owner: srv.Owner{PID: 42, UID: me, Comm: "app"}}}, c.sees)
 		var text bytes.Buffer
 		if err := PrintMRs(&text, list); err != nil || text.String() != c.want {
 			t.Errorf("%q, %v; want %q", &text, err, c.want)
@@ -52,16 +54,20 @@ func TestKeys(t *testing.T) {
 // have.
 func TestConnections(t *testing.T) {
 	pair := []srv.QPInfo{
-		{Device: "blue", QPN: 111111, PeerQPN: 222222, Type: "RC", State: "RTS", RQPSN: 333333, SQPSN: 444444, Peer: netip.MustParseAddr("192.0.2.7"), PathMTU: 1024,
+		{Device: "blue", QPN: 111111, PeerQPN: 222222, Type: "RC", State: "RTS", RQPSN: 333333, SQPSN: 444444,
+			Peer: netip.MustParseAddr("192.0.2.7"), PathMTU: 1024,
 			Owner: srv.Owner{PID: 42, UID: me, Comm: "app"}},
-		{Device: "blue", QPN: 555555, PeerQPN: 666666, Type: "RC", State: "RTS", RQPSN: 777777, SQPSN: 888888, Peer: netip.MustParseAddr("192.0.2.8"), PathMTU: 1024,
+		{Device: "blue", QPN: 555555, PeerQPN: 666666, Type: "RC", State: "RTS", RQPSN: 777777, SQPSN: 888888,
+			Peer: netip.MustParseAddr("192.0.2.8"), PathMTU: 1024,
 			Owner: srv.Owner{PID: 41, UID: other, Comm: "theirs"}}}
-	const mine = "link blue/1 lqpn 111111 rqpn 222222 type RC state RTS rq-psn 333333 sq-psn 444444 path-mig-state MIGRATED pid 42 comm app \n"
+	const mine = "link blue/1 lqpn 111111 rqpn 222222 type RC state RTS rq-psn 333333 sq-psn 444444 path-mig-state " +
+		"MIGRATED pid 42 comm app \n"
 	for _, c := range []struct {
 		sees func(uint32) bool
 		want string
 	}{
-		{all, mine + "link blue/1 lqpn 555555 rqpn 666666 type RC state RTS rq-psn 777777 sq-psn 888888 path-mig-state MIGRATED pid 41 comm theirs \n"},
+		{all, mine + "link blue/1 lqpn 555555 rqpn 666666 type RC state RTS rq-psn 777777 sq-psn 888888 " +
+			"path-mig-state MIGRATED pid 41 comm theirs \n"},
 		{onlyMine, "link blue/1 type RC state RTS pid 41 comm theirs \n" + mine},
 	} {
 		list := qpsFor(slices.Clone(pair), c.sees)

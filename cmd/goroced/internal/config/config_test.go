@@ -395,9 +395,11 @@ func TestRestart(t *testing.T) {
 		{"", "socket = '/x'\n[log]\nformat = 'json'", []string{"socket", "log.format"}},
 		{"[[device]]\nnetif = 'a'", "[[device]]\nnetif = 'b'", []string{"device[0].netif"}},
 		{"", "[[device]]\nnetif = 'a'\n[[device]]\nnetif = 'b'", []string{"device[0].netif",
-			"device[1].name", "device[1].link", "device[1].netif", "device[1].addresses", "device[1].shards", "device[1].pin_source_port"}},
+			"device[1].name", "device[1].link", "device[1].netif", "device[1].addresses", "device[1].shards",
+			"device[1].pin_source_port"}},
 		{"[[device]]\nnetif = 'a'\n[[device]]\nnetif = 'b'", "[[device]]\nnetif = 'a'",
-			[]string{"device[1].name", "device[1].link", "device[1].netif", "device[1].addresses", "device[1].shards", "device[1].pin_source_port"}},
+			[]string{"device[1].name", "device[1].link", "device[1].netif", "device[1].addresses", "device[1].shards",
+				"device[1].pin_source_port"}},
 	} {
 		if diff := cmp.Diff(c.want, load(c.now).Restart(load(c.old))); diff != "" {
 			t.Errorf("from %q to %q: %s", c.old, c.now, diff)

@@ -37,8 +37,10 @@ func checkSenders(e *env) []Finding {
 	if !daemon {
 		return ok(text + "; that matters where users share a daemon")
 	}
-	return []Finding{{Status: Warn, Text: text, Remedy: "let root and the daemon's user alone (packaging/nftables/goroce.nft):",
-		Command: fmt.Sprintf("nft 'add table inet goroce; add chain inet goroce output { type filter hook output priority filter; }; "+
+	return []Finding{{Status: Warn, Text: text, Remedy: "let root and the daemon's user alone " +
+		"(packaging/nftables/goroce.nft):",
+		Command: fmt.Sprintf("nft 'add table inet goroce; add chain inet goroce output { type filter hook output "+
+			"priority filter; }; "+
 			"add rule inet goroce output udp dport 4791 meta skuid != { 0, %d } counter drop'", uid)}}
 }
 

@@ -50,14 +50,23 @@ func TestSenders(t *testing.T) {
 		{name: "no rule", nft: outputRules("accept")},
 		{name: "the packaged rule", nft: outputRules("accept", toPort+","+skuid("!=", allowed)+drops), kept: true},
 		{name: "one user", nft: outputRules("accept", toPort+","+skuid("!=", fmt.Sprint(own))+drops), kept: true},
-		{name: "a user by name", nft: outputRules("accept", toPort+","+skuid("!=", `{"set": ["root", `+fmt.Sprint(own)+`]}`)+drops), kept: true},
-		{name: "accepted first", nft: outputRules("drop", toPort+","+skuid("==", allowed)+`, {"accept": null}`), kept: true},
-		{name: "a range of users", nft: outputRules("accept", toPort+","+skuid("==", `{"range": [70000, 80000]}`)+drops)},
-		{name: "another user", nft: outputRules("accept", toPort+","+skuid("!=", "77777")+drops), kept: true, block: true},
-		{name: "by one interface", nft: outputRules("accept", `{"match": {"op": "==", "left": {"meta": {"key": "oifname"}}, "right": "eth0"}},`+toPort+","+skuid("!=", allowed)+drops)},
-		{name: "another port", nft: outputRules("accept", strings.Replace(toPort, "4791", "4790", 1)+","+skuid("!=", allowed)+drops)},
-		{name: "iptables", save: fmt.Sprintf("*filter\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -p udp -m udp --dport 4791 -m owner ! --uid-owner %d -j DROP\nCOMMIT\n", own), kept: true},
-		{name: "iptables, other users", save: "*filter\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -p udp -m udp --dport 4791 -m owner --uid-owner 70000-80000 -j DROP\nCOMMIT\n"},
+		{name: "a user by name", nft: outputRules("accept", toPort+","+skuid("!=",
+			`{"set": ["root", `+fmt.Sprint(own)+`]}`)+drops), kept: true},
+		{name: "accepted first", nft: outputRules("drop", toPort+","+skuid("==", allowed)+`, {"accept": null}`),
+			kept: true},
+		{name: "a range of users", nft: outputRules("accept",
+			toPort+","+skuid("==", `{"range": [70000, 80000]}`)+drops)},
+		{name: "another user", nft: outputRules("accept", toPort+","+skuid("!=", "77777")+drops), kept: true,
+			block: true},
+		{name: "by one interface", nft: outputRules("accept",
+			`{"match": {"op": "==", "left": {"meta": {"key": "oifname"}}, "right": "eth0"}},`+toPort+","+skuid("!=",
+				allowed)+drops)},
+		{name: "another port", nft: outputRules("accept", strings.Replace(toPort, "4791", "4790", 1)+","+skuid("!=",
+			allowed)+drops)},
+		{name: "iptables", save: fmt.Sprintf("*filter\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -p udp -m udp --dport 4791 -m "+
+			"owner ! --uid-owner %d -j DROP\nCOMMIT\n", own), kept: true},
+		{name: "iptables, other users", save: "*filter\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -p udp -m udp --dport 4791 " +
+			"-m owner --uid-owner 70000-80000 -j DROP\nCOMMIT\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e := machine(t, map[string]string{"/run/goroce/goroced.sock": ""})
@@ -74,7 +83,8 @@ func TestSenders(t *testing.T) {
 			found := e.examine()
 			if c.kept {
 				wantOK(t, found, "senders")
-			} else if f := wantFound(t, found, "senders", Warn, "any user"); !strings.Contains(f.Command, fmt.Sprintf("{ 0, %d }", own)) {
+			} else if f := wantFound(t, found, "senders", Warn, "any user"); !strings.Contains(f.Command,
+				fmt.Sprintf("{ 0, %d }", own)) {
 				t.Errorf("command %q", f.Command)
 			}
 			if c.block {

@@ -84,7 +84,8 @@ func TestMaySee(t *testing.T) {
 	for _, c := range []struct {
 		peer *Peer
 		want bool
-	}{{&Peer{UID: owner}, true}, {&Peer{UID: 0}, true}, {&Peer{UID: own}, true}, {&Peer{UID: other}, false}, {nil, false}} {
+	}{{&Peer{UID: owner}, true}, {&Peer{UID: 0}, true}, {&Peer{UID: own}, true}, {&Peer{UID: other}, false},
+		{nil, false}} {
 		ctx := t.Context()
 		if c.peer != nil {
 			ctx = context.WithValue(ctx, peerKey{}, c.peer)
@@ -122,7 +123,10 @@ func strangers(t *testing.T, users <-chan uint32) (*peerListener, func() net.Con
 func TestAdminCrowd(t *testing.T) {
 	users := make(chan uint32, 1)
 	l, dial := strangers(t, users)
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("served")) })}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_,
+			_ = w.Write([]byte("served"))
+	})}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(l) }()
 	defer func() {
@@ -198,7 +202,8 @@ func TestHTTPLimits(t *testing.T) {
 	defer servers.close()
 	for _, s := range servers {
 		if s.ReadHeaderTimeout <= 0 || s.ReadTimeout <= 0 || s.WriteTimeout <= 0 || s.IdleTimeout <= 0 {
-			t.Errorf("limits %v, %v, %v, %v: one of them is none", s.ReadHeaderTimeout, s.ReadTimeout, s.WriteTimeout, s.IdleTimeout)
+			t.Errorf("limits %v, %v, %v, %v: one of them is none", s.ReadHeaderTimeout, s.ReadTimeout, s.WriteTimeout,
+				s.IdleTimeout)
 		}
 	}
 }
@@ -246,8 +251,9 @@ func TestMetricsListener(t *testing.T) {
 	addr := free.Addr().String()
 	_ = free.Close()
 	start(t, t.TempDir(), "[metrics]\nlisten = '"+addr+"'")
-	for path, want := range map[string]string{"/healthz": `200 {"status":"ok"}`, "/debug/pprof/": "404", "/debug/pprof/cmdline": "404",
-		"/debug/pprof/trace": "404", "/v1/status": "404", "/v1/devices": "404"} {
+	for path, want := range map[string]string{"/healthz": `200 {"status":"ok"}`, "/debug/pprof/": "404",
+		"/debug/pprof/cmdline": "404",
+		"/debug/pprof/trace":   "404", "/v1/status": "404", "/v1/devices": "404"} {
 		if got := get(t, http.DefaultClient, "http://"+addr+path); !strings.HasPrefix(got, want) {
 			t.Errorf("%s: %.100s", path, got)
 		}

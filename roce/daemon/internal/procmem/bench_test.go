@@ -54,14 +54,17 @@ func openEnd(b *testing.B, mem mr.Memory) *end {
 
 func (e *end) connect(b *testing.B, peer *end, mtu ib.MTU) {
 	b.Helper()
-	a := ib.QPAttr{Port: 1, Access: ib.QPAccessMask, AH: ib.AHAttr{DGID: peer.dev.Link().Local[0], Port: 1}, PathMTU: mtu,
-		DestQPN: peer.qp.Num(), MaxRdAtomic: 4, MaxDestRdAtomic: 4, MinRNRTimer: 12, Timeout: 17, RetryCnt: 7, RNRRetry: 7}
+	a := ib.QPAttr{Port: 1, Access: ib.QPAccessMask, AH: ib.AHAttr{DGID: peer.dev.Link().Local[0], Port: 1},
+		PathMTU: mtu,
+		DestQPN: peer.qp.Num(), MaxRdAtomic: 4, MaxDestRdAtomic: 4, MinRNRTimer: 12, Timeout: 17, RetryCnt: 7,
+		RNRRetry: 7}
 	for _, s := range []struct {
 		to   ib.QPState
 		mask ib.QPAttrMask
 	}{
 		{ib.Init, ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess},
-		{ib.RTR, ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer},
+		{ib.RTR, ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic |
+			ib.AttrMinRNRTimer},
 		{ib.RTS, ib.AttrSQPSN | ib.AttrMaxRdAtomic | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry},
 	} {
 		a.State = s.to

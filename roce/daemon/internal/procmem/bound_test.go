@@ -79,7 +79,8 @@ func TestAnotherProgram(t *testing.T) {
 	c.must(err)
 	for _, m := range []*Memory{m, again} {
 		if err := m.WriteAt([]byte("not for you"), 0); !errors.Is(err, ErrGone) {
-			t.Errorf("at %#x of the program, of which the successor has %#x: %v, want ErrGone", m.addr, successor.addr, err)
+			t.Errorf("at %#x of the program, of which the successor has %#x: %v, want ErrGone", m.addr, successor.addr,
+				err)
 		}
 	}
 	if err := c.p.Probe(); !errors.Is(err, ErrGone) {

@@ -63,7 +63,8 @@ func (e *AccessError) Error() string {
 	return text
 }
 
-const remedy = "same user and kernel.yama.ptrace_scope=0 (or prctl PR_SET_PTRACER in that process), or CAP_SYS_PTRACE, allow it"
+const remedy = "same user and kernel.yama.ptrace_scope=0 (or prctl PR_SET_PTRACER in that process), or " +
+	"CAP_SYS_PTRACE, allow it"
 
 func (e *AccessError) Unwrap() error { return e.Err }
 
@@ -131,7 +132,8 @@ var (
 func (p *Process) Memory(addr, length uint64) (*Memory, error) {
 	const most = 1 << 63 // what lies above is the kernel's
 	if length > most || addr > most-length {
-		return nil, fmt.Errorf("%d bytes at %#x of process %d: addresses end at %#x: %w", length, addr, p.pid, uint64(most), ErrUnmapped)
+		return nil, fmt.Errorf("%d bytes at %#x of process %d: addresses end at %#x: %w", length, addr, p.pid,
+			uint64(most), ErrUnmapped)
 	}
 	return &Memory{p: p, addr: addr, length: length}, nil
 }
@@ -273,7 +275,8 @@ func (m *Memory) failed(remote []unix.RemoteIovec, n int, write bool, err error)
 		n -= remote[0].Len
 		remote = remote[1:]
 	}
-	e := &AccessError{PID: m.p.pid, Addr: uint64(remote[0].Base) + uint64(n), Len: remote[0].Len - n, Write: write, Err: err}
+	e := &AccessError{PID: m.p.pid, Addr: uint64(remote[0].Base) + uint64(n), Len: remote[0].Len - n, Write: write,
+		Err: err}
 	switch err {
 	case unix.ESRCH:
 		return fmt.Errorf("process %d: %w", m.p.pid, ErrGone)

@@ -281,7 +281,8 @@ func TestProbe(t *testing.T) {
 	if got := c.tell("hide"); got != "<nil>" {
 		t.Fatal(got)
 	}
-	if err := c.p.Probe(); os.Getuid() != 0 && (!errors.Is(err, ErrPermission) || !strings.Contains(err.Error(), "CAP_SYS_PTRACE")) {
+	if err := c.p.Probe(); os.Getuid() != 0 && (!errors.Is(err, ErrPermission) ||
+		!strings.Contains(err.Error(), "CAP_SYS_PTRACE")) {
 		t.Errorf("a process that hides: %v, want ErrPermission", err)
 	}
 	c.must(c.cmd.Process.Kill())

@@ -36,7 +36,8 @@ func hang(pages []byte) (fd int, err error) {
 	if err := ioctl(fd, uffdioAPI, unsafe.Pointer(&api)); err != nil {
 		return 0, err
 	}
-	reg := struct{ start, length, mode, ioctls uint64 }{uint64(uintptr(unsafe.Pointer(&pages[0]))), uint64(len(pages)), uffdMissing, 0}
+	reg := struct{ start, length, mode, ioctls uint64 }{uint64(uintptr(unsafe.Pointer(&pages[0]))), uint64(len(pages)),
+		uffdMissing, 0}
 	return fd, ioctl(fd, uffdioRegist, unsafe.Pointer(&reg))
 }
 

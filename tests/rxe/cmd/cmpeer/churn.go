@@ -128,5 +128,6 @@ func report(st cm.Stats) {
 			fmt.Printf("%v: %d received, %d sent\n", a, r, s)
 		}
 	}
-	fmt.Printf("%d sent again, %d duplicates, %d for an unknown ID, %d stale, %d refused\n", st.Resent, st.Duplicates, st.UnknownID, st.Stale, st.Refused)
+	fmt.Printf("%d sent again, %d duplicates, %d for an unknown ID, %d stale, %d refused\n", st.Resent, st.Duplicates,
+		st.UnknownID, st.Stale, st.Refused)
 }

@@ -114,7 +114,8 @@ func (s *station) withDatagrams(m size, f func(*lane) error) error {
 
 // openUD takes a UD QP to RTS.
 func (l *lane) openUD() (err error) {
-	if l.qp, err = l.pd.CreateQP(ib.QPInit{Type: ib.UD, SendCQ: l.cq, RecvCQ: l.cq, Cap: l.capacity(), SigAll: true}); err != nil {
+	if l.qp, err = l.pd.CreateQP(ib.QPInit{Type: ib.UD, SendCQ: l.cq, RecvCQ: l.cq, Cap: l.capacity(),
+		SigAll: true}); err != nil {
 		return err
 	}
 	l.own(l.qp)
@@ -122,7 +123,8 @@ func (l *lane) openUD() (err error) {
 		attr ib.QPAttr
 		mask ib.QPAttrMask
 	}{
-		{ib.QPAttr{State: ib.Init, Port: 1, QKey: rdmacm.DefaultQKey}, ib.AttrState | ib.AttrPKeyIndex | ib.AttrPort | ib.AttrQKey},
+		{ib.QPAttr{State: ib.Init, Port: 1, QKey: rdmacm.DefaultQKey},
+			ib.AttrState | ib.AttrPKeyIndex | ib.AttrPort | ib.AttrQKey},
 		{ib.QPAttr{State: ib.RTR}, ib.AttrState},
 		{ib.QPAttr{State: ib.RTS}, ib.AttrState | ib.AttrSQPSN},
 	} {

@@ -77,7 +77,8 @@ func (l *lane) capacity() ib.QPCap {
 // retries are those of ucmatose.
 func (l *lane) config() rdmacm.Config {
 	return rdmacm.Config{
-		PD: l.pd, SendCQ: l.cq, Cap: l.capacity(), SigAll: true, ResponderResources: 1, InitiatorDepth: 1, RetryCount: 5,
+		PD: l.pd, SendCQ: l.cq, Cap: l.capacity(), SigAll: true, ResponderResources: 1, InitiatorDepth: 1,
+		RetryCount: 5,
 		Prepare: func(c *rdmacm.Conn) error {
 			l.qp = c.QP()
 			return l.postRecvs()

@@ -30,7 +30,8 @@ func (d *dial) Run() error {
 		switch {
 		case errors.As(err, &rejected):
 			fmt.Println(err)
-			fmt.Printf("rejected: reason %d status %d private data %s\n", rejected.Reason, rejected.Status, text(rejected.PrivateData))
+			fmt.Printf("rejected: reason %d status %d private data %s\n", rejected.Reason, rejected.Status,
+				text(rejected.PrivateData))
 			return nil
 		case err != nil:
 			return err

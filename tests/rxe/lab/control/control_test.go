@@ -47,7 +47,8 @@ func TestCommandResult(t *testing.T) {
 		want  Result
 	}{
 		{"output is exact", "", []string{"printf", "a\n\n b"}, Result{Stdout: "a\n\n b"}},
-		{"streams are apart", "", []string{"sh", "-c", "echo out; echo err >&2"}, Result{Stdout: "out\n", Stderr: "err\n"}},
+		{"streams are apart", "", []string{"sh", "-c", "echo out; echo err >&2"},
+			Result{Stdout: "out\n", Stderr: "err\n"}},
 		{"exit code", "", []string{"sh", "-c", "exit 3"}, Result{ExitCode: 3}},
 		{"killed by a signal", "", []string{"sh", "-c", "kill -TERM $$"}, Result{ExitCode: 143}},
 		{"standard input", "one\x00two", []string{"cat"}, Result{Stdout: "one\x00two"}},
@@ -78,7 +79,8 @@ func TestOutputIsBounded(t *testing.T) {
 	c, _ := connect(t)
 	got, err := run(t, c, t.Context(), "", "head", "-c", "5000000", "/dev/zero")
 	if err != nil || len(got.Stdout) != MaxOutput || !got.Truncated {
-		t.Errorf("got %d bytes, truncated %v, %v; want %d bytes, truncated", len(got.Stdout), got.Truncated, err, MaxOutput)
+		t.Errorf("got %d bytes, truncated %v, %v; want %d bytes, truncated", len(got.Stdout), got.Truncated, err,
+			MaxOutput)
 	}
 }
 
@@ -87,7 +89,8 @@ func TestCommandsRunAtOnce(t *testing.T) {
 	var group sync.WaitGroup
 	for range 8 {
 		group.Go(func() {
-			if got, err := run(t, c, t.Context(), "x", "sh", "-c", "cat; echo y >&2"); err != nil || got.Stdout != "x" || got.Stderr != "y\n" {
+			if got, err := run(t, c, t.Context(), "x", "sh", "-c", "cat; echo y >&2"); err != nil ||
+				got.Stdout != "x" || got.Stderr != "y\n" {
 				t.Errorf("got %+v, %v", got, err)
 			}
 		})
@@ -107,7 +110,8 @@ func TestTimeoutEndsCommand(t *testing.T) {
 
 // TestGuestKeepsTime checks the bound that holds when the client is silent.
 func TestGuestKeepsTime(t *testing.T) {
-	done := execute(contextWithTimeout(t, 50*time.Millisecond), request{ID: 1, Args: []string{"sleep", "60"}}, func(reply) {})
+	done := execute(contextWithTimeout(t, 50*time.Millisecond), request{ID: 1, Args: []string{"sleep", "60"}},
+		func(reply) {})
 	if !done.TimedOut || done.ExitCode != exitKilled {
 		t.Errorf("got %+v, want timed out", done)
 	}
