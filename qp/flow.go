@@ -27,6 +27,7 @@ type Flow struct {
 	noProbes   bool
 
 	first, last *QP // waiting, in order
+	need, cost  int // the first waits for room for so many packets of this cost; 0 for any room
 	turn        *QP // left the queue by Next, and has not sent yet
 }
 
@@ -105,6 +106,12 @@ func (f *Flow) decrease(now ib.Instant) {
 	f.acked = 0
 }
 
+// piece is how many responses of the given cost a READ asks for at least, if it has so many:
+// a quarter of the packets that may be in flight, and half of what their bytes allow.
+func (f *Flow) piece(cost int) int {
+	return max(min(f.cap/4, f.cap*flowBytesPerPacket/cost/2), 1)
+}
+
 // takeTurn ends the turn that q got by Next, and reports whether it had one.
 func (f *Flow) takeTurn(q *QP) bool {
 	if f.turn != q {
@@ -144,11 +151,21 @@ func (f *Flow) wait(q *QP) {
 	f.last = q
 }
 
+// waitFirst queues q before all others until there is room for n packets of the given cost.
+// It had its turn, and the room was too small: others must not take that as well.
+func (f *Flow) waitFirst(q *QP, n, cost int) {
+	q.waiting = true
+	if q.nextWaiting = f.first; f.first == nil {
+		f.last = q
+	}
+	f.first, f.need, f.cost = q, n, cost
+}
+
 // Next returns the QP that has waited the longest, if there is room; it is out of the
 // queue then and must be given to NextPackets, before which there is no other. Next
 // returns nil otherwise.
 func (f *Flow) Next() *QP {
-	if f.turn != nil || f.first == nil || f.full() {
+	if f.turn != nil || f.first == nil || f.full() || f.need > 0 && f.room(f.cost) < f.need {
 		return nil
 	}
 	q := f.first
@@ -168,7 +185,7 @@ func (f *Flow) remove(q *QP) {
 		prev = p
 	}
 	if prev == nil {
-		f.first = q.nextWaiting
+		f.first, f.need = q.nextWaiting, 0
 	} else {
 		prev.nextWaiting = q.nextWaiting
 	}

@@ -70,12 +70,12 @@ func (r *requester) ackTimeout(now ib.Instant) {
 }
 
 // judgeTimeout decides, when una has moved, about the ACK timeouts before. An answer that
-// comes sooner after the latest than half a round trip belongs to what was sent before
+// comes sooner after the latest than the peer can answer belongs to what was sent before
 // it, so nothing was lost (RFC 3522, 3.2, which tells it by time stamps). Before a round
 // trip was measured the peer may be far away.
 func (r *requester) judgeTimeout(now ib.Instant) {
-	p, rtt := &r.probe, r.q.flow.rtt.mean
-	if p.again == byTimeout && (rtt == 0 || int64(now-p.againAt) < rtt/2) {
+	p, rtt := &r.probe, &r.q.flow.rtt
+	if p.again == byTimeout && (rtt.mean == 0 || rtt.tooSoon(int64(now-p.againAt))) {
 		r.q.flow.undo()
 	}
 }

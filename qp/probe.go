@@ -39,6 +39,7 @@ const (
 type rttEstimate struct {
 	mean      int64 // 0 before the first sample
 	deviation int64
+	least     int64 // of the samples without doubt; 0 before the first
 }
 
 func (e *rttEstimate) add(sample int64) {
@@ -72,6 +73,24 @@ func (e *rttEstimate) overdue() int64 {
 // rto is how long an answer may take, by the estimate (RFC 6298, 2.3); 0 before the first
 // sample.
 func (e *rttEstimate) rto() int64 { return max(2*e.mean, e.mean+4*e.deviation) }
+
+// sure adds a sample without doubt.
+func (e *rttEstimate) sure(sample int64) {
+	if e.add(sample); e.least == 0 {
+		e.least = sample
+	}
+	e.least = max(min(e.least, sample), 1)
+}
+
+// tooSoon reports whether an answer that comes so long after a packet cannot be its own. What
+// counts is the shortest round trip, if one is known: the mean is too long where packets
+// get lost.
+func (e *rttEstimate) tooSoon(after int64) bool {
+	if e.least == 0 {
+		return after < e.mean/2
+	}
+	return after < e.least/2
+}
 
 // prober measures round trips, and knows what is left of a probe.
 type prober struct {
@@ -132,15 +151,18 @@ func (r *requester) measure(now ib.Instant) {
 		return
 	}
 	p.timing = false
-	since := int64(now - p.againAt)
+	sample, since := int64(now-p.timedAt), int64(now-p.againAt)
 	switch {
-	case p.again == never || since < rtt.mean/2:
-		rtt.add(int64(now - p.timedAt))
+	case p.again == never:
+		rtt.sure(sample)
+		p.sent = 0
+	case rtt.tooSoon(since):
+		rtt.add(sample)
 		p.sent = 0
 	case since > rtt.rto(): // or it is the first
 		rtt.add(since)
 	case p.again == byTimeout:
-		rtt.add(2 * rtt.mean)
+		rtt.add(min(2*rtt.mean, sample))
 	}
 }
 

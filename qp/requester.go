@@ -35,6 +35,7 @@ type requester struct {
 	askRepeats int    // packets of each repetition that ask for an ACK
 	lead       int    // of them, those still to come of the latest
 	starved    bool   // what goes next must be fetched first
+	cramped    int16  // packets that there was no room for in the Flow; 0 if that is not the reason
 	unasked    int    // packets since the last AckReq
 	asked      ib.PSN // highest PSN that an answer was asked for
 	drained    bool   // SQD was reached and reported
@@ -137,6 +138,7 @@ func (r *requester) emit(now ib.Instant, out []TxPacket) (n, trains int) {
 		}
 		tx := &out[n]
 		if !r.packet(now, tx) {
+			r.waitForRoom(n > 0)
 			break
 		}
 		r.q.pace.sent(now, tx.Len+packetOverhead)
@@ -150,6 +152,19 @@ func (r *requester) emit(now ib.Instant, out []TxPacket) (n, trains int) {
 		r.armProbe(now)
 	}
 	return n, trains
+}
+
+// waitForRoom queues for the Flow if the next piece of a READ needs more room than there is:
+// before all others, or behind them if something has left in this turn.
+func (r *requester) waitForRoom(sent bool) {
+	switch {
+	case r.cramped == 0:
+	case sent:
+		r.q.flow.wait(r.q)
+	default:
+		r.q.flow.waitFirst(r.q, int(r.cramped), r.slot(r.cur).cost)
+	}
+	r.cramped = 0
 }
 
 // packet builds what goes next: a probe, what must be sent again, what is new. One
@@ -342,11 +357,15 @@ func (r *requester) nextRead(s *sendWQE, tx *TxPacket) bool {
 		return false
 	}
 	left := s.from(psn)
-	n := min(left, r.win.room(), r.q.flow.room(s.cost))
-	if n < left && n < min(windowSize, r.q.flow.cap)/4 && r.win.inFlight() > 0 {
-		return false // rather one large piece a little later
+	want := min(left, r.q.flow.piece(s.cost)) // rather one large piece a little later
+	switch room := r.q.flow.room(s.cost); {
+	case r.win.room() < want && r.win.inFlight() > 0:
+		return false
+	case room < want && !r.q.flow.Idle():
+		r.cramped = int16(want)
+		return false
 	}
-	n = max(n, 1)
+	n := max(min(left, r.win.room(), r.q.flow.room(s.cost)), 1)
 	if psn != s.first {
 		r.ssn = r.ssn.Add(1)
 	}

@@ -15,22 +15,7 @@ import (
 var (
 	conditionSeeds = flag.Int("conditions.seeds", 4, "seeds that TestConditions and TestBottleneck run in each row")
 	conditionSeed  = flag.Uint64("conditions.seed", 0, "the one seed that they run, to replay a failure")
-	conditionKnown = flag.Bool("conditions.known", false, "run rows, too, that are known to fail")
 )
-
-// knownFailures are rows that the protocol engine does not get through yet, and why. They
-// run with -conditions.known.
-var knownFailures = map[string]string{
-	"TestBottleneck/read": "the QP that begins keeps most of the room: others have their first READ after 70 ms",
-}
-
-// skipKnown skips a row that is known to fail.
-func skipKnown(t *testing.T) {
-	t.Helper()
-	if why := knownFailures[t.Name()]; why != "" && !*conditionKnown {
-		t.Skipf("known to fail, -conditions.known runs it: %s", why)
-	}
-}
 
 // conditions are networks that real peers get through: the rows of tests/rxe's TestForwarder,
 // which plays them between guests, in virtual time. A network is the same both ways.
@@ -83,7 +68,6 @@ func TestConditions(t *testing.T) {
 	for _, c := range conditions {
 		for _, l := range loads {
 			t.Run(c.name+"/"+l.name, func(t *testing.T) {
-				skipKnown(t)
 				eachSeed(t, func(seed uint64) {
 					p := newTraffic(t, seed, c.net, l, 1, c.timeout)
 					p.run()
@@ -110,7 +94,7 @@ func eachSeed(t *testing.T, run func(seed uint64)) {
 	seed := uint64(0)
 	defer func() { // after a Fatal as well
 		if t.Failed() {
-			t.Logf("replay it with: go test ./roce -run '%s$' -conditions.known -conditions.seed=%d", t.Name(), seed)
+			t.Logf("replay it with: go test ./roce -run '%s$' -conditions.seed=%d", t.Name(), seed)
 		}
 	}()
 	for _, seed = range seeds {
@@ -277,7 +261,6 @@ func TestBottleneck(t *testing.T) {
 	const timeout = 67 * time.Millisecond // 14
 	for _, l := range loads[:3] {
 		t.Run(l.name, func(t *testing.T) {
-			skipKnown(t)
 			eachSeed(t, func(seed uint64) {
 				l.count, l.depth = 1<<20, 4
 				net := wrap.FaultConfig{Rate: 1e9, Buffer: 2 * time.Millisecond, Latency: 50 * time.Microsecond}
