@@ -1,6 +1,8 @@
 package conformance
 
 import (
+	"bytes"
+	"encoding/binary"
 	"net/netip"
 	"slices"
 	"time"
@@ -30,12 +32,19 @@ func mcastCases() []Case {
 	}
 }
 
-// group returns multicast group n of the parties' IP version.
+// group returns multicast group n of the parties' IP version. Other pairs that play on the same network at the same
+// time have other groups.
 func (e *End) group(n byte) ib.GID {
-	if e.s.me.GID.Is4() {
-		return ib.GIDFromAddr(netip.AddrFrom4([4]byte{239, 77, 0, n}))
+	first, second := e.s.me.GID, e.peer.GID
+	if bytes.Compare(first[:], second[:]) > 0 {
+		first, second = second, first
 	}
-	return ib.GIDFromAddr(netip.AddrFrom16([16]byte{0: 0xff, 1: 0x12, 14: 0x77, 15: n}))
+	pair := 251*binary.BigEndian.Uint16(first[14:]) + binary.BigEndian.Uint16(second[14:])
+	high, low := byte(pair>>8), byte(pair)
+	if e.s.me.GID.Is4() {
+		return ib.GIDFromAddr(netip.AddrFrom4([4]byte{239, 77 + n, high, low}))
+	}
+	return ib.GIDFromAddr(netip.AddrFrom16([16]byte{0: 0xff, 1: 0x12, 12: 0x77, 13: n, 14: high, 15: low}))
 }
 
 // toGroup returns a SEND to a group.
