@@ -4,73 +4,73 @@
 // (a shard of package engine, a test, a script) hands it inputs and the time, and
 // then carries out its [Effects]:
 //
-//	input                                      what it brings
-//	Modify, SetFlow                            a verb
-//	Doorbell                                   requests in the send ring
-//	HandlePackets, HandleAlike, HandleDatagram packets from the wire
-//	HandleTimeout                              the time of Deadline
-//	Placed, Fetched                            the answer to a placement, to a fetch
-//	NextPackets, then Sent                     the chance to send
+//	input                                      when the owner calls it
+//	Modify, SetFlow                            a verb changes the QP
+//	Doorbell                                   the send ring holds new requests
+//	HandlePackets, HandleAlike, HandleDatagram packets have arrived
+//	HandleTimeout                              Deadline has passed
+//	Placed, Fetched                            a placement or a fetch has ended
+//	NextPackets, then Sent                     the link can take packets
 //
-// Inputs only change state. NextPackets alone builds packets, and gives up when
-// there is nothing to say; Sent tells the QP that they were copied. Completions go to
-// the [CQ]s at once. The same inputs at the same times give the same packets.
+// Inputs only change state. Only NextPackets builds packets; it returns fewer than
+// asked for when there are no more. Sent tells the QP that they were copied. Completions
+// go to the [CQ]s at once. The same inputs at the same times give the same packets.
 //
-// What QPs of several owners write to, a [CQ] or an [SRQ], takes a lock of the
-// owners' around each access if it was given one. That is the only one in this
-// package, nothing waits while it is held, and with one owner there is none. [Due]
-// tells each owner what its inputs have caused.
+// A [CQ] or [SRQ] that QPs of several owners use is created with a lock, which each
+// access takes. It is the only lock in this package, nothing blocks while it is held,
+// and with one owner there is none. [Due] lists for each owner the CQs and SRQs that
+// have events because of its inputs.
 //
-// # The way of a request
+// # The path of a request
 //
 // The application pushes a request into the send ring (package ring). Doorbell
 // copies it out, once, into a slot of the requester (requester.go, sendwqe.go).
-// NextPackets begins the message when its turn comes: local memory is resolved,
-// PSNs are assigned, packets are built one by one. The window (window.go) holds
+// NextPackets begins the message when those before it are sent: it resolves local
+// memory, assigns PSNs and builds packets one by one. The window (window.go) holds
 // the PSNs in flight. The [Flow] (flow.go) caps what is in flight to one
 // destination, all QPs together; the pacer (pacer.go) spaces one QP's packets.
 //
-// At the peer the responder (responder.go) takes packets in PSN order, places
-// data at once into direct memory, and owes an answer: an ACK, a NAK, or the
-// responses of a READ or atomic, kept as resources (resources.go) so that they
-// can be repeated. respond.go turns what is owed into packets. Memory that only
-// somebody else can write makes placements (late.go); what depends on them waits
-// as a commit (commit.go).
+// At the peer the responder (responder.go) takes packets in PSN order, writes data
+// to direct memory at once, and records which answer is pending: an ACK, a NAK, or
+// the responses of a READ or atomic, kept as resources (resources.go) so that they
+// can be repeated. respond.go builds the packets of pending answers. For memory that
+// only the owner's worker can write, the responder makes placements (late.go); ACKs and
+// completions that depend on them wait in a queue of commits (commit.go).
 //
-// Back home the completer (completer.go) moves the window, refills the retry
-// budgets and completes requests in order. Losses show as a NAK, as a response
-// beyond a missing one, or as the end of the ACK timeout; gobackn.go decides what
-// is sent again, marks it in the window, and NextPackets sends it. After a silence
-// of a few round trips a probe (probe.go) asks for the answer that is missing.
+// At the requester the completer (completer.go) moves the window, refills the retry
+// counters and completes requests in order. It learns of losses from a NAK, from a
+// response beyond a missing one, or from the end of the ACK timeout; gobackn.go decides
+// which PSNs are sent again and marks them in the window, and NextPackets sends them.
+// After a silence of a few round trips a probe (probe.go) asks for the missing answer.
 //
 // # Memory that is not direct
 //
-// What only somebody else can touch, since it may take for ever, is never waited for.
-// Arriving data makes placements: ACK, NAK and completion wait until Placed, as commits.
-// Data to be sent makes fetches (fetch.go): NextPackets stops in front of a packet
-// whose payload is not there, as it does for the pacer, and asks for the chunk of the
-// message that it lies in, and for those behind it, also of the next messages. The
-// owner reads them into staging memory of the QP, a fixed number of chunks for requests
-// and as many for READ responses, and says Fetched. Packets then name bytes of a chunk.
-// A chunk is overwritten when it was not asked for the longest: a packet that is sent
-// again after that is fetched again, which is the same to the peer, as the application
-// leaves the memory alone until the request is complete. Memory that cannot be read
-// fails the request with WCLocProtErr, or refuses the peer's READ with a NAK for remote
-// access.
+// Access to memory that is not direct may block for any time, so a QP never does it.
+// It makes placements for arriving data; ACK, NAK and completion wait, as commits,
+// until Placed. It makes fetches (fetch.go) for data to be sent: NextPackets stops in
+// front of a packet whose payload is not fetched yet, as it does for the pacer, and asks
+// for the chunk of the message that holds the payload and for the chunks behind it, also
+// those of the next messages. The owner reads them into staging memory of the QP, a
+// fixed number of chunks for requests and as many for READ responses, and calls Fetched.
+// Packets then refer to bytes of a chunk. The least recently used chunk is overwritten
+// first; if one of its packets must be sent again, it is fetched again. The peer sees no
+// difference, as the application leaves the memory alone until the request is complete.
+// Memory that cannot be read fails the request with WCLocProtErr, or refuses the peer's
+// READ with a NAK for remote access.
 //
 // # Services
 //
-// What has been said is the way of a reliable connection (RC). The others are
-// parts of it: services (service.go) is the table of what each QP type takes. XRC
-// divides the QP into an initiator, which only sends, and a target, which only
+// The text above describes a reliable connection (RC). The other services are
+// parts of it: services (service.go) is the table of what each QP type supports. XRC
+// divides the QP into an initiator, which only sends requests, and a target, which only
 // answers and takes receives from the SRQ that a request names. UC and UD have no
-// way back: a request is complete when Sent says that it has left, and what
-// arrives unwanted is dropped (unreliable.go).
+// acknowledgements: a request is complete once Sent was called for its last packet, and
+// packets that cannot be accepted are dropped (unreliable.go).
 //
 // # Where to find a rule
 //
-//	what each service takes              service.go
-//	states, and what each takes          rules.go
+//	what each service supports           service.go
+//	states, and what each accepts        rules.go
 //	posting, in any process              front.go
 //	attributes of each transition        attr.go, modify.go
 //	segmentation, opcodes                sendwqe.go
@@ -89,12 +89,12 @@
 //	address handles                      ah.go
 //	ACK coalescing, credits              respond.go
 //	what the owner has to do             effects.go
-//	what arrived, what was repeated      progress.go
+//	packets confirmed and repeated       progress.go
 //	timers                               timers.go
 //	flush                                modify.go
 //
-// testdata holds a script for each rule of the protocol, which is a test and a
-// lesson at once: see package script, and "goroced explain".
+// testdata holds a script for each rule of the protocol, which is both a test and
+// documentation: see package script, and "goroced explain".
 //
 // Clauses are those of the InfiniBand Architecture Specification, volume 1
 // (IBTA). Where Linux's rdma_rxe differs, the code says so.

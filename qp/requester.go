@@ -6,10 +6,10 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// requester turns send requests into request packets. Its slots hold the
-// requests that were fetched and have not completed: [oldest, tail), of which
-// [oldest, cur) are sent and cur is in the middle of being sent or not begun.
-// Counters run on and are masked on use.
+// requester turns send requests into request packets. Its slots [oldest, tail) hold
+// the requests that were fetched and have not completed; [oldest, cur) are sent, and
+// cur is partly sent or not begun. The counters increase for ever and are masked when
+// they index slots.
 type requester struct {
 	q     *QP
 	slots []sendWQE
@@ -20,40 +20,40 @@ type requester struct {
 	win   window
 	reads readTable
 	probe prober
-	// placing counts the placements under way of READ data and atomic results.
+	// placing counts the unfinished placements of READ data and atomic results.
 	placing int
 	ssn     ib.PSN // of the latest message begun
 	lsn     ib.PSN // credit limit
-	// credited says that the responder keeps count: lsn is in force.
+	// credited says that the responder sends credits, so that lsn applies.
 	credited bool
 
 	retry    uint8 // retries left of RetryCnt
 	rnrRetry uint8 // RNR retries left
-	// gap says that a loss was seen and acted upon; further packets of the same
-	// flight tell nothing new, until something is acknowledged.
+	// gap says that a loss was seen and handled. Until something is acknowledged,
+	// further NAKs and implied NAKs of the same flight are ignored.
 	gap        bool
 	askRepeats int    // packets of each repetition that ask for an ACK
-	lead       int    // of them, those still to come of the latest
-	starved    bool   // what goes next must be fetched first
-	cramped    int16  // packets that there was no room for in the Flow; 0 if that is not the reason
+	lead       int    // askRepeats that are left of the latest repetition
+	starved    bool   // the payload of the next packet must be fetched first
+	cramped    int16  // packets that the next piece of a READ needs and the Flow had no room for; else 0
 	unasked    int    // packets since the last AckReq
-	asked      ib.PSN // highest PSN that an answer was asked for
-	drained    bool   // SQD was reached and reported
+	asked      ib.PSN // highest PSN for which an answer was requested
+	drained    bool   // checkDrained has reported that nothing is in flight in SQD
 
 	progress Progress
 
-	// The request whose memory cannot be read, while those before it are not complete:
-	// nothing of it, or behind it, is sent.
+	// stuckSlot is a request whose memory cannot be read. It fails once those before it
+	// are complete; until then neither it nor any request behind it is sent.
 	stuck     bool
 	stuckSlot uint32
 
-	// The request that took the QP to ERR, until it is flushed.
+	// failSlot is the request that took the QP to ERR, and failed is set until it is flushed.
 	failed     bool
 	failSlot   uint32
 	failStatus ib.WCStatus
 }
 
-// askMost is how many request packets may pass without asking for an ACK.
+// askMost is how many request packets may be sent without asking for an ACK.
 const askMost = 32
 
 func (r *requester) init(q *QP) {
@@ -61,7 +61,7 @@ func (r *requester) init(q *QP) {
 	n, maxSGE, maxInline := q.cfg.SQ.Entries(), q.cfg.SQ.MaxSGE(), q.cfg.SQ.MaxInline()
 	r.slots = make([]sendWQE, n)
 	r.mask = uint32(n - 1)
-	// Each slot has its share of three arrays, and stays within it.
+	// Each slot gets a part of three arrays; the capacities keep it within that part.
 	sges := make([]ib.SGE, n*maxSGE)
 	inline := make([]byte, n*maxInline)
 	spans := make(mr.SGL, n*maxSGE)
@@ -88,7 +88,7 @@ func (r *requester) start() {
 	r.probe, r.stuck = prober{}, false
 }
 
-// applyAttrs takes over attributes that Modify may change in RTS and SQD.
+// applyAttrs applies attributes that Modify may change in RTS and SQD.
 func (r *requester) applyAttrs() {
 	if r.q.state == ib.SQD && r.reads.empty() {
 		r.reads.size(r.q.attr.MaxRdAtomic)
@@ -97,7 +97,7 @@ func (r *requester) applyAttrs() {
 	r.drained = false
 }
 
-// refill restores the retry budgets, as every forward progress does.
+// refill resets the retry counters; moveTo calls it on every forward progress.
 func (r *requester) refill() {
 	r.retry, r.rnrRetry = r.q.attr.RetryCnt, r.q.attr.RNRRetry
 }
@@ -116,9 +116,9 @@ func (r *requester) fetch() error {
 	return nil
 }
 
-// emit fills out with request packets: first a probe, then what must be sent
-// again, then what is new. It returns how many elements it has used, and how many
-// packets follow them in trains.
+// emit fills out with request packets: first probes, then retransmissions, then new
+// packets. It returns how many elements it has used, and how many packets follow them
+// in trains.
 func (r *requester) emit(now ib.Instant, out []TxPacket) (n, trains int) {
 	if len(out) == 0 {
 		return 0, 0
@@ -154,8 +154,8 @@ func (r *requester) emit(now ib.Instant, out []TxPacket) (n, trains int) {
 	return n, trains
 }
 
-// waitForRoom queues for the Flow if the next piece of a READ needs more room than there is:
-// before all others, or behind them if something has left in this turn.
+// waitForRoom queues the QP at the Flow if the next piece of a READ needs more room than there
+// is: before all other QPs, or behind them if this call of emit has sent a packet.
 func (r *requester) waitForRoom(sent bool) {
 	switch {
 	case r.cramped == 0:
@@ -167,8 +167,8 @@ func (r *requester) waitForRoom(sent bool) {
 	r.cramped = 0
 }
 
-// packet builds what goes next: a probe, what must be sent again, what is new. One
-// whose payload must be fetched first holds back those behind it.
+// packet builds the next packet: a probe, a retransmission or a new packet. If its
+// payload must be fetched first, packet returns false and no later packet overtakes it.
 func (r *requester) packet(now ib.Instant, tx *TxPacket) bool {
 	r.starved = false
 	switch {
@@ -211,9 +211,8 @@ func (r *requester) resend(tx *TxPacket) bool {
 	return true
 }
 
-// leadRepeat has a packet that is sent again ask for an ACK if it is one of the first
-// (AskRepeats). Whether it is timed was decided before: the estimate of the round trip
-// is as without AskRepeats.
+// leadRepeat sets AckReq in the first packets of a repetition (AskRepeats). timeRTT has
+// run before, so these AckReqs do not change which packets are timed.
 func (r *requester) leadRepeat(tx *TxPacket) {
 	if tx.Again && r.lead > 0 {
 		r.lead--
@@ -222,13 +221,13 @@ func (r *requester) leadRepeat(tx *TxPacket) {
 }
 
 // repeat builds the packet of a PSN in flight again. It returns the request that the
-// PSN belongs to, and how many PSNs from it on the packet stands for.
+// PSN belongs to, and how many PSNs from psn on the packet covers.
 //
-// A READ is asked for again from its first missing response on (IBTA 9.7.5.1.4),
-// whichever of its PSNs is wanted. To ask for a part behind that would give up what
-// is missing before: rdma_rxe lets a repeated READ replace what it remembers of the
-// original, and drops every later request for an earlier part (rxe_resp.c), until
-// our retries run out. An atomic is repeated whole, and the responder knows it.
+// A READ is repeated from its first missing response on (IBTA 9.7.5.1.4), whichever
+// of its PSNs psn is. A request for a later part would lose what is missing before it:
+// rdma_rxe lets a repeated READ replace what it remembers of the original, and drops
+// every later request for an earlier part (rxe_resp.c), until our retries run out. An
+// atomic is repeated whole; the responder answers it from its resource.
 func (r *requester) repeat(psn ib.PSN, tx *TxPacket) (s *sendWQE, n int) {
 	s = r.slot(r.find(psn))
 	if !sendOps[s.wr.Opcode].answered {
@@ -242,8 +241,8 @@ func (r *requester) repeat(psn ib.PSN, tx *TxPacket) (s *sendWQE, n int) {
 	return s, rd.end().Sub(psn)
 }
 
-// next builds the next new packet, if the window, the responder and the order of
-// messages allow one.
+// next builds the next new packet, if the window, the responder's credits and resources,
+// and the order of messages allow one.
 func (r *requester) next(tx *TxPacket) bool {
 	if r.stuck || r.win.room() == 0 || !r.begin() {
 		return false
@@ -270,8 +269,8 @@ func (r *requester) next(tx *TxPacket) bool {
 	return true
 }
 
-// begin makes cur a message that has packets to send, and reports whether there
-// is one. Requests that need no packet are done on the way.
+// begin advances cur to a message that has packets to send, and reports whether there
+// is one. It executes requests that need no packet (LOCAL INVALIDATE, BIND MW) itself.
 func (r *requester) begin() bool {
 	for r.cur != r.tail {
 		s := r.slot(r.cur)
@@ -283,7 +282,7 @@ func (r *requester) begin() bool {
 		}
 		s.sent = true
 		r.cur++
-		if r.q.svc.reliable { // others: see QP.Sent
+		if r.q.svc.reliable { // QP.Sent completes those of unreliable services
 			r.complete()
 		}
 	}
@@ -320,13 +319,13 @@ func (r *requester) beginNext(s *sendWQE) bool {
 	return false
 }
 
-// spanMost is how many PSNs the requests may have that have begun and are not complete. PSNs
-// are compared within half of their 2^24 (IBTA 9.7.2). What is in flight is much less, but
-// a request whose data is still being placed is not complete long after the peer's answer.
+// spanMost bounds the PSNs of all requests that have begun and are not complete. PSNs can be
+// compared only within half of their 2^24 (IBTA 9.7.2). Far fewer are in flight, but a request
+// whose data is still being placed may stay incomplete long after the peer has answered.
 const spanMost = 1 << 23
 
-// spanHolds reports whether the message at cur may begin. One that is alone always may: the
-// longest, 2^31 bytes, has spanMost PSNs at an MTU of 256.
+// spanHolds reports whether the message at cur may begin within spanMost. The only message
+// always may: the longest, 2^31 bytes, has spanMost PSNs at an MTU of 256.
 func (r *requester) spanHolds(s *sendWQE) bool {
 	if r.oldest == r.cur {
 		return true
@@ -335,7 +334,7 @@ func (r *requester) spanHolds(s *sendWQE) bool {
 	return begun+s.npsn <= spanMost
 }
 
-// gaveOut books n PSNs of the message at cur as sent.
+// gaveOut records n PSNs of the message at cur as sent.
 func (r *requester) gaveOut(s *sendWQE, n int) {
 	r.win.nxt = r.win.nxt.Add(n)
 	r.q.flow.charge(n, s.cost)
@@ -345,9 +344,9 @@ func (r *requester) gaveOut(s *sendWQE, n int) {
 	}
 }
 
-// nextRead builds a request that is answered, or that of the next piece of a READ. A
-// READ that is longer than what may be in flight is asked for in pieces, each a
-// request of its own: responses have no other flow control.
+// nextRead builds the request packet of an atomic, ATOMIC WRITE or FLUSH, or of the next
+// piece of a READ. A READ that is longer than what may be in flight is split into pieces,
+// each with its own request packet: responses have no other flow control.
 func (r *requester) nextRead(s *sendWQE, tx *TxPacket) bool {
 	if r.reads.full() {
 		return false
@@ -357,7 +356,7 @@ func (r *requester) nextRead(s *sendWQE, tx *TxPacket) bool {
 		return false
 	}
 	left := s.from(psn)
-	want := min(left, r.q.flow.piece(s.cost)) // rather one large piece a little later
+	want := min(left, r.q.flow.piece(s.cost)) // waiting for room for a large piece beats a small one now
 	switch room := r.q.flow.room(s.cost); {
 	case r.win.room() < want && r.win.inFlight() > 0:
 		return false
@@ -375,7 +374,7 @@ func (r *requester) nextRead(s *sendWQE, tx *TxPacket) bool {
 	return true
 }
 
-// buildRead builds the request for the responses from psn to the end of rd.
+// buildRead builds the request packet for the responses from psn to the end of rd.
 func (r *requester) buildRead(rd *readReq, psn ib.PSN, tx *TxPacket) {
 	s := r.slot(rd.slot)
 	if sendOps[s.wr.Opcode].kind != kindRead {
@@ -391,9 +390,9 @@ func (r *requester) buildRead(rd *readReq, psn ib.PSN, tx *TxPacket) {
 	r.asked = laterPSN(r.asked, rd.end().Add(-1))
 }
 
-// askForACK sets AckReq where the packet is one that matters (the last of a
-// message, or the last that may leave for now) and often enough in between: a
-// responder answers to nothing else.
+// askForACK sets AckReq if must is set (the last packet of a message, or the last that
+// may leave for now) and every askEvery packets: a responder acknowledges no other
+// packets of SENDs and WRITEs.
 func (r *requester) askForACK(tx *TxPacket, must bool) {
 	r.unasked++
 	if must || r.unasked >= r.askEvery() {
@@ -403,8 +402,8 @@ func (r *requester) askForACK(tx *TxPacket, must bool) {
 	}
 }
 
-// askEvery is how many packets may pass without asking. An ACK for each quarter of
-// what may be in flight keeps packets moving while it is under way.
+// askEvery is how many packets may be sent without AckReq. With an ACK for each quarter
+// of the congestion window, more packets can leave while an ACK is on its way.
 func (r *requester) askEvery() int {
 	return min(askMost, max(r.q.flow.cap/4, 1))
 }
@@ -416,9 +415,9 @@ func laterPSN(a, b ib.PSN) ib.PSN {
 	return a
 }
 
-// silenceMeansLoss reports whether an answer should have come. It need not while
-// the Flow, the pacer or slow memory holds back all that is to be sent again, or the
-// packet that will ask for an ACK.
+// silenceMeansLoss reports whether a missing answer means that a packet was lost. It does
+// not while the Flow, the pacer or slow memory holds back all packets that are to be sent
+// again, or the packet that will ask for an ACK.
 func (r *requester) silenceMeansLoss() bool {
 	if r.win.needed == r.win.inFlight() {
 		return false
@@ -427,9 +426,9 @@ func (r *requester) silenceMeansLoss() bool {
 	return !heldBack || r.win.holds(r.asked)
 }
 
-// outOfCredit applies end-to-end flow control (IBTA 9.7.7.2): beyond the credit
-// limit one packet may go, to find out, when nothing else is in flight; a
-// message whose first packet was acknowledged has its receive and may go on.
+// outOfCredit applies end-to-end flow control (IBTA 9.7.7.2). Beyond the credit limit
+// one packet may be sent while nothing else is in flight, to learn the new limit. A
+// message whose first packet was acknowledged has its receive and may continue.
 func (r *requester) outOfCredit(s *sendWQE) bool {
 	if !r.credited || !s.ssn.After(r.lsn) {
 		return false
@@ -440,8 +439,8 @@ func (r *requester) outOfCredit(s *sendWQE) bool {
 	return r.win.inFlight() > 0
 }
 
-// find returns the slot whose message holds a PSN in flight: a binary search,
-// since PSNs rise with the slots.
+// find returns the slot whose message holds a PSN in flight. It is a binary search:
+// PSNs increase with the slots.
 func (r *requester) find(psn ib.PSN) uint32 {
 	lo, n := r.oldest, r.cur-r.oldest
 	if r.cur != r.tail && r.slot(r.cur).begun {
@@ -465,20 +464,21 @@ func (r *requester) armAck(now ib.Instant) {
 		r.q.timers.clear(timerAck)
 		return
 	}
-	// The timer may run for up to four times its value (IBTA 9.7.6.1.3): to a peer that is
-	// far away it runs for as long as an answer takes.
+	// The timer may run for up to four times its value (IBTA 9.7.6.1.3): for a distant peer
+	// it is raised to the time in which an answer is expected.
 	timeout = min(max(timeout, r.q.flow.rtt.rto()), 4*timeout)
 	r.q.timers.set(timerAck, now+ib.Instant(timeout))
 }
 
-// uncharge takes what is in flight off the Flow's account.
+// uncharge releases what is in flight from the Flow and marks it to be sent again. SetFlow
+// calls it before the QP changes to another Flow.
 func (r *requester) uncharge() {
 	r.releaseRange(r.win.una, r.win.nxt)
 	r.win.mark(r.win.una, r.win.inFlight())
 	r.probe.stop()
 }
 
-// stop gives up all that is in flight; the slots stay for flush.
+// stop abandons all packets in flight; the slots stay for flush.
 func (r *requester) stop() {
 	for i := r.oldest; i != r.cur; i++ {
 		s := r.slot(i)
@@ -494,7 +494,7 @@ func (r *requester) stop() {
 	r.probe.stop()
 }
 
-// reset forgets everything.
+// reset discards all requests, including those in the ring, without completions.
 func (r *requester) reset() {
 	r.stop()
 	for r.fetch(); r.oldest != r.tail; r.fetch() {
@@ -510,7 +510,7 @@ func (r *requester) reset() {
 // slot i completes with status, all others as flushed.
 func (r *requester) fail(i uint32, status ib.WCStatus) {
 	r.failed, r.failSlot, r.failStatus = true, i, status
-	r.complete() // what was acknowledged before
+	r.complete() // requests that were acknowledged before
 	if r.q.svc.reliable {
 		r.q.becomeErr()
 	} else {
@@ -519,8 +519,8 @@ func (r *requester) fail(i uint32, status ib.WCStatus) {
 }
 
 // failInTurn fails slot i, whose memory cannot be read, as soon as all requests
-// before it are complete: completions come in order, and the first error is the
-// cause of those behind it.
+// before it are complete: completions come in order, and requests behind the first
+// error are flushed.
 func (r *requester) failInTurn(i uint32) {
 	if !r.stuck || i-r.oldest < r.stuckSlot-r.oldest {
 		r.stuck, r.stuckSlot = true, i
@@ -528,14 +528,14 @@ func (r *requester) failInTurn(i uint32) {
 	r.complete()
 }
 
-// blocked reports whether a PSN in flight is of a request that is stuck, or behind it.
+// blocked reports whether a PSN in flight belongs to the stuck request or one behind it.
 func (r *requester) blocked(psn ib.PSN) bool {
 	return r.stuck && r.find(psn)-r.oldest >= r.stuckSlot-r.oldest
 }
 
-// flush completes every request, oldest first: those whose data is here, and that
-// waited only for its placement, with success; the one that failed with its status;
-// the rest with WCWRFlushErr.
+// flush completes every request, oldest first: those before the failed one whose answers
+// had all arrived (acked) with success; the failed one with its status; the rest with
+// WCWRFlushErr.
 func (r *requester) flush() {
 	for good := true; ; {
 		for ; r.oldest != r.tail; r.oldest++ {
@@ -555,7 +555,7 @@ func (r *requester) flush() {
 	}
 }
 
-// finish gives the ring entry of slot i back and makes its completion.
+// finish releases the ring entry of slot i and pushes its completion.
 func (r *requester) finish(i uint32, status ib.WCStatus) {
 	s := r.slot(i)
 	if s.slow {
