@@ -8,18 +8,19 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// commit is what becomes of a request once its data is in memory: the PSN may be
-// acknowledged, a message counts, a receive completes, a READ or atomic may run,
-// a request that must be refused is refused. With direct memory that is at once;
-// otherwise commits wait for their placements, in order. So whatever a packet
-// acknowledges, a NAK included, is in memory, and receives complete in order.
+// commit describes what the responder does once the data of a request, and of those
+// before it, is in memory: acknowledge the PSN, count the message in the MSN, complete
+// a receive, execute a READ or atomic, or refuse the request. With direct memory a
+// commit is carried out at once; otherwise commits wait for their placements, in order.
+// So everything that an ACK or NAK acknowledges is in memory, and receives complete in
+// order.
 type commit struct {
 	kind      commitKind
-	late      int    // placements under way
+	late      int    // unfinished placements
 	failed    bool   // one of them failed
 	psn       ib.PSN // acknowledged by this commit
 	ackReq    bool
-	messages  int  // that end: MSN counts them
+	messages  int  // messages that end with it, to be added to the MSN
 	isSend    bool // the data goes to a receive
 	hasWC     bool
 	solicited bool
@@ -35,13 +36,13 @@ type commitKind uint8
 
 const (
 	commitData   commitKind = iota // SEND or WRITE packet
-	commitRead                     // READ request: responses may be read from memory
+	commitRead                     // READ request: its responses may be sent from now on
 	commitSingle                   // CAS, FAA, ATOMIC WRITE, FLUSH: not executed yet
 	commitError                    // the request is refused, which ends the connection
 )
 
-// commitQueue holds commits that wait, oldest first. It has room only on devices
-// with memory that is not direct.
+// commitQueue holds commits that wait for placements, oldest first. It has room only on
+// devices with memory that is not direct.
 type commitQueue struct {
 	ring       []commit
 	limit      int
@@ -54,13 +55,13 @@ func (c *commitQueue) next() uint32 { return c.tail }
 
 func (c *commitQueue) at(i uint32) *commit { return &c.ring[int(i)&(len(c.ring)-1)] }
 
-// room reports whether another commit could wait, or need not.
+// room reports whether the next commit fits, or need not wait since the queue is empty.
 func (c *commitQueue) room() bool {
 	return c.empty() || int(c.tail-c.head) < len(c.ring)
 }
 
-// push appends a commit. There is room for as many as there may be placements, made
-// for the first one: at a power of two the counters may wrap.
+// push appends a commit. The first push allocates the ring, for as many commits as
+// there may be placements, rounded up to a power of two so that the counters may wrap.
 func (c *commitQueue) push(e commit) *commit {
 	if c.ring == nil {
 		c.ring = make([]commit, 1<<bits.Len(uint(c.limit-1)))
@@ -71,7 +72,7 @@ func (c *commitQueue) push(e commit) *commit {
 	return at
 }
 
-// newCommit describes what a SEND or WRITE packet does when it is in memory.
+// newCommit returns the commit of a SEND or WRITE packet.
 func (r *responder) newCommit(p *wire.Packet) commit {
 	c := commit{psn: p.PSN, ackReq: p.AckReq && r.q.svc.reliable, isSend: p.Opcode.IsSend()}
 	if p.Opcode.Ends() {
@@ -80,7 +81,7 @@ func (r *responder) newCommit(p *wire.Packet) commit {
 	return c
 }
 
-// accept moves on past a SEND or WRITE packet.
+// accept advances epsn past a SEND or WRITE packet and commits c.
 func (r *responder) accept(now ib.Instant, p *wire.Packet, c commit, late int) {
 	r.epsn = p.PSN.Add(1)
 	if p.Opcode.Ends() {
@@ -89,7 +90,8 @@ func (r *responder) accept(now ib.Instant, p *wire.Packet, c commit, late int) {
 	r.commit(now, c, late)
 }
 
-// commit carries c out now if nothing holds it up, or queues it.
+// commit carries c out now if it waits for no placement and no other commit, or queues
+// it.
 func (r *responder) commit(now ib.Instant, c commit, late int) {
 	if late == 0 && r.commits.empty() && !(c.kind == commitSingle && c.res.late()) {
 		r.carryOut(now, &c)
@@ -98,12 +100,12 @@ func (r *responder) commit(now ib.Instant, c commit, late int) {
 	c.late = late
 	queued := r.commits.push(c)
 	if queued.late == 0 && r.commits.at(r.commits.head) == queued {
-		r.carryOut(now, queued) // one that starts its placement
+		r.carryOut(now, queued) // execute starts its placement
 	}
 }
 
-// carryOut does what c says. It returns false if the queue stops here: c waits for a
-// placement of its own, or has taken the QP to ERR.
+// carryOut executes c. It returns false if later commits must not follow: c now waits
+// for a placement, or has taken the QP to ERR.
 func (r *responder) carryOut(now ib.Instant, c *commit) bool {
 	switch c.kind {
 	case commitRead:
@@ -131,10 +133,11 @@ func (r *responder) carryOut(now ib.Instant, c *commit) bool {
 	return true
 }
 
-// errLater says that an operation waits for a placement.
+// errLater is returned for an operation that waits for a placement.
 var errLater = errors.New("waits for a placement")
 
-// execute runs a request of one packet, on direct memory at once.
+// execute executes a single-packet request (commitSingle): on direct memory at once,
+// otherwise by a placement.
 func (r *responder) execute(c *commit) error {
 	if !c.res.late() {
 		return c.res.execute()
@@ -146,7 +149,7 @@ func (r *responder) execute(c *commit) error {
 	return errLater
 }
 
-// placed answers a placement of the commit in slot i.
+// placed handles the result of a placement of the commit in slot i.
 func (r *responder) placed(now ib.Instant, i uint32, result uint64, err error) {
 	if r.q.state == ib.Err || i-r.commits.head >= r.commits.tail-r.commits.head {
 		return
@@ -161,7 +164,8 @@ func (r *responder) placed(now ib.Instant, i uint32, result uint64, err error) {
 	}
 }
 
-// fail notes that a packet cannot be placed: the one behind good others, in a train.
+// fail records that a placement failed. Of a train, good packets were placed before the
+// failed one; the commit is cut to these.
 func (c *commit) fail(good int) {
 	c.failed = true
 	if c.messages > 0 {
@@ -170,7 +174,7 @@ func (c *commit) fail(good int) {
 	}
 }
 
-// refuseNow ends the connection for a request that cannot be executed.
+// refuseNow ends the connection because c is a request that cannot be executed.
 func (r *responder) refuseNow(c *commit) {
 	if c.hasWC {
 		c.hasWC = false // c may stay in the queue until ERR has flushed it
@@ -178,19 +182,20 @@ func (r *responder) refuseNow(c *commit) {
 	}
 	if r.q.svc.reliable {
 		r.die(c.psn, c.nak, c.event)
-	} else { // nobody to tell
+	} else { // unreliable services send no NAK
 		r.q.becomeErr()
 	}
 }
 
-// notPlaced ends the connection for memory that cannot be written: the peer gets a
-// remote access error for its own address, an operational one for our receive.
+// notPlaced ends the connection because memory could not be written. The peer gets a
+// remote access error if the request named the address, and a remote operational error
+// if a receive did.
 func (r *responder) notPlaced(c *commit) {
-	if c.messages > 0 { // those before it, in a train
+	if c.messages > 0 { // packets of the train that were placed
 		r.acked, r.msn = c.psn.Add(-1), r.msn.Add(c.messages)
 	}
 	switch {
-	case !r.q.svc.reliable: // nobody to tell
+	case !r.q.svc.reliable: // sends no NAK
 		r.spoilReceive()
 		r.q.becomeErr()
 		return
@@ -202,8 +207,8 @@ func (r *responder) notPlaced(c *commit) {
 	r.die(c.psn, wire.NAKRemoteOp, ib.EventQPReqErr)
 }
 
-// spoilReceive notes that the receive of the oldest commit's message ends with an
-// error of its own: one that waits for its turn, or the one in use.
+// spoilReceive makes the receive of the oldest commit's message complete with
+// WCLocProtErr: the receive of a queued commit, or the one in use.
 func (r *responder) spoilReceive() {
 	for i := r.commits.head; i != r.commits.tail; i++ {
 		if c := r.commits.at(i); c.hasWC {
@@ -214,7 +219,7 @@ func (r *responder) spoilReceive() {
 	r.recv.spoilt = true
 }
 
-// drain carries out commits whose turn has come.
+// drain carries out commits from the oldest on, up to one that waits for placements.
 func (r *responder) drain(now ib.Instant) {
 	for !r.commits.empty() && r.q.state != ib.Err {
 		c := r.commits.at(r.commits.head)

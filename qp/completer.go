@@ -6,10 +6,10 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// The completer is the requester's ear: it takes responses, moves the window and
-// completes requests in order.
+// The completer is the part of the requester that handles responses: it moves the
+// window and completes requests in order.
 
-// handleResponse takes a response packet (IBTA 9.7.5.2, table 42).
+// handleResponse handles a response packet (IBTA 9.7.5.2, table 42).
 func (r *requester) handleResponse(now ib.Instant, p *wire.Packet) {
 	st := r.q.cfg.Stats
 	if !r.win.holds(p.PSN) {
@@ -38,10 +38,10 @@ func (r *requester) handleResponse(now ib.Instant, p *wire.Packet) {
 	r.checkDrained()
 }
 
-// acknowledge moves una to psn: everything before is acknowledged. It stops at a
-// READ or atomic whose response has not come: the response was lost, which the
-// acknowledgement of something later implies (IBTA 9.7.5.1.4, implied NAK). It
-// reports whether it got to psn.
+// acknowledge moves una to psn: everything before it is acknowledged. It stops at a
+// READ or atomic whose response has not arrived: an acknowledgement of something later
+// implies that the response was lost (IBTA 9.7.5.1.4, implied NAK). It reports whether
+// it reached psn.
 func (r *requester) acknowledge(now ib.Instant, psn ib.PSN) bool {
 	if rd := r.reads.oldest(); rd != nil && rd.next.Before(psn) {
 		r.moveTo(now, rd.next)
@@ -52,8 +52,8 @@ func (r *requester) acknowledge(now ib.Instant, psn ib.PSN) bool {
 	return true
 }
 
-// impliedNAK asks again for what is missing at una; once for a gap, since more
-// packets of the same flight follow.
+// impliedNAK starts the retransmission from una. It does so once for a gap, since more
+// packets of the same flight imply the same loss.
 func (r *requester) impliedNAK(now ib.Instant) {
 	if r.gap {
 		return
@@ -62,7 +62,7 @@ func (r *requester) impliedNAK(now ib.Instant) {
 	r.lost(now, r.win.una)
 }
 
-// moveTo advances una. Forward progress refills the retry budgets and restarts
+// moveTo advances una. Forward progress resets the retry counters and restarts
 // the ACK timer (IBTA 9.9.2.4.1).
 func (r *requester) moveTo(now ib.Instant, psn ib.PSN) {
 	n := psn.Sub(r.win.una)
@@ -80,8 +80,8 @@ func (r *requester) moveTo(now ib.Instant, psn ib.PSN) {
 	r.heard(now)
 }
 
-// releaseRange takes the PSNs from..to off the Flow's account, apart from those
-// that wait to be sent again and left it before.
+// releaseRange releases the PSNs [from, to) from the Flow, except those marked to be
+// sent again: mark has released them already.
 func (r *requester) releaseRange(from, to ib.PSN) {
 	for from.Before(to) {
 		s := r.slot(r.find(from))
@@ -92,15 +92,15 @@ func (r *requester) releaseRange(from, to ib.PSN) {
 	}
 }
 
-// complete finishes the oldest requests as far as they are done, and fails the one
-// that is stuck when its turn has come.
+// complete finishes the oldest requests that are acknowledged and placed. It fails the
+// stuck request once all before it are complete.
 func (r *requester) complete() {
 	for r.oldest != r.cur {
 		s := r.slot(r.oldest)
 		if s.late > 0 || !s.last().Before(r.win.una) || r.q.state == ib.Err || r.failed && r.oldest == r.failSlot {
 			break
 		}
-		if r.stuck && r.oldest == r.stuckSlot { // the peer had it already
+		if r.stuck && r.oldest == r.stuckSlot { // the peer had received all of it
 			r.stuck = false
 		}
 		r.oldest++
@@ -112,7 +112,8 @@ func (r *requester) complete() {
 	}
 }
 
-// checkDrained reports, once, that SQD has nothing in flight (IBTA 10.3.1.7).
+// checkDrained raises EventSQDrained, if the application asked for it, once nothing is
+// under way in SQD (IBTA 10.3.1.7).
 func (r *requester) checkDrained() {
 	if r.q.state != ib.SQD || r.drained || r.busy() {
 		return
@@ -123,15 +124,15 @@ func (r *requester) checkDrained() {
 	}
 }
 
-// busy reports whether a message is under way: in flight, half sent, or its data
-// not in place.
+// busy reports whether a message is under way: in flight, partly sent, or waiting for
+// placements of its data.
 func (r *requester) busy() bool {
 	return r.oldest != r.cur || r.cur != r.tail && r.slot(r.cur).begun
 }
 
-// credit takes the credit count that every AETH carries: the responder has
-// receives for the messages up to MSN + credits (IBTA 9.7.7.2.2). rdma_rxe always
-// sends the code that means it does not count.
+// credit sets lsn from the credit count of an AETH: the responder has receives for
+// the messages up to MSN + credits (IBTA 9.7.7.2.2). rdma_rxe always sends the code
+// for "no credits counted".
 func (r *requester) credit(p *wire.Packet) {
 	if p.Opcode.Op() == wire.OpReadRespMiddle || !p.AETH.Syndrome.IsAck() {
 		return
@@ -147,9 +148,9 @@ func (r *requester) credit(p *wire.Packet) {
 	}
 }
 
-// answered returns the READ or atomic that p answers: the oldest, whose response
-// is due. Whatever was sent before is acknowledged; a gap before p is a lost
-// response. It returns nil if p is of no use.
+// answered returns the READ or atomic that p answers, which is the oldest one. It
+// acknowledges what was sent before p; a gap before p means a lost response. It
+// returns nil if p must be ignored.
 func (r *requester) answered(now ib.Instant, p *wire.Packet) *readReq {
 	rd := r.reads.oldest()
 	if rd == nil || p.PSN.Before(rd.first) {
@@ -162,7 +163,7 @@ func (r *requester) answered(now ib.Instant, p *wire.Packet) *readReq {
 	return rd
 }
 
-// readResponse takes one packet of the data of a READ, or the empty response of a
+// readResponse handles one packet of the data of a READ, or the empty response of a
 // FLUSH or ATOMIC WRITE.
 func (r *requester) readResponse(now ib.Instant, p *wire.Packet) {
 	rd := r.answered(now, p)
@@ -191,9 +192,9 @@ func (r *requester) readResponse(now ib.Instant, p *wire.Packet) {
 	r.moveTo(now, p.PSN.Add(1))
 }
 
-// rightLength checks a READ response against the place it has in the message:
-// full packets, and an end just where the request ends. FIRST and MIDDLE are not
-// told apart, since a repeated request makes any packet the first.
+// rightLength checks the length of a READ response at its position in the message:
+// all packets are full except the last, and the response ends where the request ends.
+// FIRST and MIDDLE are treated alike: after a repeated request any packet may be FIRST.
 func (r *requester) rightLength(rd *readReq, s *sendWQE, p *wire.Packet) bool {
 	mtu := int(r.q.attr.PathMTU)
 	isLast := p.PSN.Add(1) == rd.end()
@@ -204,7 +205,7 @@ func (r *requester) rightLength(rd *readReq, s *sendWQE, p *wire.Packet) bool {
 	return p.Opcode.Ends() == isLast && len(p.Payload) == want
 }
 
-// atomicACK takes the result of a CAS or FAA: the value that memory held before.
+// atomicACK handles the result of a CAS or FAA: the value that memory held before.
 func (r *requester) atomicACK(now ib.Instant, p *wire.Packet) {
 	if r.answered(now, p) == nil {
 		return
@@ -223,8 +224,9 @@ func (r *requester) atomicACK(now ib.Instant, p *wire.Packet) {
 	r.moveTo(now, p.PSN.Add(1))
 }
 
-// place scatters response data into the request's memory. It returns false if
-// the packet cannot be taken now, or ever.
+// place scatters response data into the request's memory. It returns false if there
+// is no room for placements now, or if the memory cannot be written, which fails the
+// request.
 func (r *requester) place(i uint32, off uint64, data []byte) bool {
 	s := r.slot(i)
 	late, err := r.q.late.scatter(s.sgl, off, data, lateOwner{requester: true, slot: i})
@@ -241,8 +243,9 @@ func (r *requester) place(i uint32, off uint64, data []byte) bool {
 	return true
 }
 
-// rnrNAK waits as long as the responder asks, then goes on from the packet that
-// found no receive (IBTA 9.7.5.2.8). A retry count of 7 never runs out.
+// rnrNAK starts the wait that the responder asks for, after which the requester sends
+// again from the packet that found no receive (IBTA 9.7.5.2.8). An RNRRetry of 7 means
+// no limit.
 func (r *requester) rnrNAK(now ib.Instant, p *wire.Packet) {
 	st := r.q.cfg.Stats
 	st.RcvdRNRErr++
@@ -267,7 +270,7 @@ func (r *requester) rnrNAK(now ib.Instant, p *wire.Packet) {
 	r.q.timers.set(timerRNR, now+ib.Instant(wire.RNRDelay(uint8(p.AETH.Syndrome)&0x1F)))
 }
 
-// rnrForEver is the RNRRetry that never runs out.
+// rnrForEver is the RNRRetry that stands for no limit.
 const rnrForEver = 7
 
 // nakStatus maps NAK codes to completion statuses (IBTA 9.7.5.2.9 on); unknown
@@ -282,8 +285,8 @@ func nakStatus(s wire.Syndrome) ib.WCStatus {
 	return ib.WCRemOpErr
 }
 
-// nak takes a NAK. A sequence NAK acknowledges all before its PSN and asks for
-// all from there on; the others end the QP.
+// nak handles a NAK. A sequence NAK acknowledges all PSNs before its own and asks for
+// all from there on; any other NAK takes the QP to ERR.
 func (r *requester) nak(now ib.Instant, p *wire.Packet) {
 	if p.AETH.Syndrome != wire.NAKSequence {
 		r.moveToFailed(now, p.PSN)
@@ -298,8 +301,8 @@ func (r *requester) nak(now ib.Instant, p *wire.Packet) {
 	r.lost(now, p.PSN)
 }
 
-// moveToFailed completes what a fatal NAK acknowledges: all before it, up to a
-// READ or atomic whose response never came.
+// moveToFailed completes the requests that a fatal NAK acknowledges: all before it, up
+// to a READ or atomic whose response has not arrived.
 func (r *requester) moveToFailed(now ib.Instant, psn ib.PSN) {
 	if rd := r.reads.oldest(); rd != nil && rd.next.Before(psn) {
 		psn = rd.next

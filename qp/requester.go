@@ -533,9 +533,9 @@ func (r *requester) blocked(psn ib.PSN) bool {
 	return r.stuck && r.find(psn)-r.oldest >= r.stuckSlot-r.oldest
 }
 
-// flush completes every request, oldest first: those before the failed one whose answers
-// had all arrived (acked) with success; the failed one with its status; the rest with
-// WCWRFlushErr.
+// flush completes every request, oldest first: with success those that were answered
+// and waited only for placements, unless they are behind the failed one; the failed one
+// with its status; the rest with WCWRFlushErr.
 func (r *requester) flush() {
 	for good := true; ; {
 		for ; r.oldest != r.tail; r.oldest++ {

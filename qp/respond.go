@@ -5,17 +5,17 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// Bounds of what an ACK that waits may stand for: requests that asked for one, and
-// packets. Long messages ask rarely, and their sender may have no more than a
-// window of packets in flight.
+// Bounds of what a delayed ACK may cover: requests with AckReq, and packets. Long
+// messages seldom set AckReq, and their sender may have no more than a window of
+// packets in flight.
 const (
 	ackMost    = 16
 	ackPackets = 128
 )
 
-// emit fills out with what may not wait: responses of READs and atomics in PSN
-// order, then a NAK. It returns how many elements it has used, and how many packets
-// follow them in trains.
+// emit fills out with the answers that are not delayed: responses of READs and atomics
+// in PSN order, then a NAK. It returns how many elements it has used, and how many
+// packets follow them in trains.
 func (r *responder) emit(now ib.Instant, out []TxPacket) (n, trains int) {
 	for n+trains < len(out) {
 		s := r.res.next()
@@ -44,9 +44,8 @@ func (r *responder) emit(now ib.Instant, out []TxPacket) (n, trains int) {
 	return n, trains
 }
 
-// emitNAK builds the NAK that is owed. One that was held back for memory may be too
-// late: if its packet has come again meanwhile and was taken, it asks for what is
-// missing now.
+// emitNAK builds the pending NAK. If the NAK had to wait for memory, and the packet it
+// asks for was accepted meanwhile, it becomes a sequence NAK of the PSN expected now.
 func (r *responder) emitNAK(tx *TxPacket) {
 	psn, code := r.nakPSN, r.nakCode
 	if r.nakHeld && !r.dying && psn != r.epsn {
@@ -78,7 +77,7 @@ func (r *responder) response(s *resource, tx *TxPacket) {
 var readResponses = segments{wire.OpReadRespFirst, wire.OpReadRespMiddle, wire.OpReadRespLast, wire.OpReadRespOnly}
 
 // readResponse builds the next packet of a READ's response. MIDDLE packets have
-// no AETH; all carry the MSN with the READ counted (IBTA 9.7.5.1.7).
+// no AETH; the others carry an MSN that counts the READ (IBTA 9.7.5.1.7).
 func (r *responder) readResponse(s *resource, tx *TxPacket) {
 	isFirst, isLast := s.begins, s.cursor.Add(1) == s.end
 	mtu := int(r.q.attr.PathMTU)
@@ -99,7 +98,7 @@ func (r *responder) readResponse(s *resource, tx *TxPacket) {
 	}
 }
 
-// implied drops an ACK that a response with PSN psn makes needless.
+// implied drops the pending ACK if a response with PSN psn acknowledges as much.
 func (r *responder) implied(psn ib.PSN) {
 	if r.ack && !r.acked.After(psn) {
 		r.acksSent()
@@ -111,8 +110,8 @@ func (r *responder) acksSent() {
 	r.q.timers.clear(timerDelayedACK)
 }
 
-// emitACK builds the plain ACK that is owed: behind data, or when it has waited
-// long enough. A lone ACK before data would cost a ping-pong a send of its own.
+// emitACK builds the pending plain ACK if there are packets before it (behindData), or
+// if its delay is over. Sent at once, it would cost a ping-pong one more send call.
 func (r *responder) emitACK(now ib.Instant, tx *TxPacket, behindData bool) int {
 	if !r.ack || r.res.next() != nil {
 		return 0
@@ -127,8 +126,9 @@ func (r *responder) emitACK(now ib.Instant, tx *TxPacket, behindData bool) int {
 	return 1
 }
 
-// aeth acknowledges and tells the credits: the receives that are posted and not
-// in use (IBTA 9.7.7.2.1). Those of a shared queue cannot be promised to one peer.
+// aeth returns an AETH with the MSN and the credits: the receives that are posted and
+// not in use (IBTA 9.7.7.2.1). An SRQ gives no credits, as its receives are for many
+// peers.
 func (r *responder) aeth() wire.AETH {
 	if r.q.usesSRQ() {
 		return wire.AETH{Syndrome: wire.AckNoCredits, MSN: r.msn}
@@ -136,11 +136,11 @@ func (r *responder) aeth() wire.AETH {
 	return wire.AETH{Syndrome: wire.AckCredits(r.q.cfg.RQ.Available()), MSN: r.msn}
 }
 
-// revoked ends a READ whose memory cannot be read any more. What stands behind it
-// is not answered, since that would acknowledge it; an error that was found there
-// does not count any more.
+// revoked ends the connection for a READ whose memory cannot be read any more. Requests
+// behind the READ are not answered, since that would acknowledge it; its NAK replaces
+// one that is pending for a later request.
 func (r *responder) revoked(now ib.Instant, s *resource) {
-	// The requester takes a NAK only for what it still waits for. rdma_rxe names the
+	// The requester ignores a NAK whose PSN it has received already. rdma_rxe names the
 	// first PSN of the request, which a requester that has some responses ignores.
 	psn := s.cursor
 	r.res.cancel()

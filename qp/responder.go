@@ -7,39 +7,39 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// responder executes the peer's requests in PSN order and answers them. What it
-// owes the peer is kept as state (one ACK, one NAK, the resources that have
-// responses to send), never as packets; respond.go turns it into packets.
+// responder executes the peer's requests in PSN order and answers them. It keeps
+// pending answers as state (one ACK, one NAK, the resources that have responses to
+// send), never as packets; respond.go builds the packets.
 type responder struct {
 	q    *QP
 	epsn ib.PSN // expected PSN
 	msn  ib.PSN // messages completed
 
-	srq *SRQ // where receives come from, if not from RQ; XRC: what the latest request named
+	srq *SRQ // where receives come from, if not from RQ; XRC: the SRQ of the latest request
 
-	// The message whose middle we are in.
+	// The message of which more packets are expected.
 	inside message
 	recv   recvWQE
 	write  [1]mr.Span // WRITE: the checked target
 	done   uint64     // bytes of the message that have arrived
-	again  *mr.Region // what the latest WRITE went to, and may the next one; nil if that must be checked
+	again  *mr.Region // region of the latest WRITE, for header prediction; nil if the next needs all checks
 
 	res     resourceTable
 	commits commitQueue
 
-	quiet       bool   // a gap or RNR NAK was sent; later PSNs are dropped silently
+	quiet       bool   // a sequence or RNR NAK was sent; later PSNs are dropped silently
 	acked       ib.PSN // latest PSN that may be acknowledged
-	ack         bool   // an ACK of acked is owed
-	ackCount    int    // requests that asked since the last ACK
-	told        ib.PSN // what the last answer acknowledged
-	ackAgain    bool   // the ACK that is owed answers a request that came again
-	nak         bool   // a NAK is owed
-	nakHeld     bool   // it had to wait until what it acknowledges is in memory
+	ack         bool   // an ACK of acked is pending
+	ackCount    int    // requests with AckReq since the last ACK
+	told        ib.PSN // the PSN that the last answer acknowledged
+	ackAgain    bool   // the pending ACK answers a duplicate request
+	nak         bool   // a NAK is pending
+	nakHeld     bool   // the NAK had to wait until the data before its PSN was in memory
 	nakPSN      ib.PSN
 	nakCode     wire.Syndrome
 	established bool // EventCommEst was raised
-	refused     bool // a request is refused for good: those behind it are dropped
-	dying       bool // the NAK of that is owed: it goes out although the QP is in ERR
+	refused     bool // a request was refused with a fatal NAK: those behind it are dropped
+	dying       bool // that NAK is pending: it is sent although the QP is in ERR
 }
 
 // message says which kind of message a MIDDLE or LAST packet may continue.
@@ -56,10 +56,10 @@ type recvWQE struct {
 	wr    ib.RecvWR
 	sgl   mr.SGL
 	total uint64
-	held  bool // taken from the queue, not completed
-	srq   *SRQ // that queue; nil for RQ
-	cq    *CQ  // where it completes
-	// spoilt says that its memory could not be written.
+	held  bool // taken from the queue and not completed
+	srq   *SRQ // the queue it was taken from; nil for RQ
+	cq    *CQ  // gets its completion
+	// spoilt says that a placement in its memory failed.
 	spoilt bool
 }
 
@@ -95,13 +95,13 @@ func (r *responder) applyAttrs() {
 	}
 }
 
-// silence drops all that is owed to the peer.
+// silence discards all pending answers.
 func (r *responder) silence() {
 	r.ack, r.ackAgain, r.nak, r.ackCount = false, false, false, 0
 	r.res.cancel()
 }
 
-// reset forgets everything, receives included.
+// reset discards all pending work, receives included, without completions.
 func (r *responder) reset() {
 	r.silence()
 	r.commits.reset()
@@ -128,8 +128,8 @@ func (r *responder) popReceive() (ok bool, err error) {
 	return ok, err
 }
 
-// pd is the protection domain of a request: for XRC that of the SRQ which it
-// names (IBTA A14.2.4).
+// pd returns the protection domain that a request is checked against: for XRC that of
+// the SRQ which the request names (IBTA A14.2.4).
 func (r *responder) pd() *mr.PD {
 	if r.q.svc.xrc {
 		return r.srq.pd
@@ -137,7 +137,7 @@ func (r *responder) pd() *mr.PD {
 	return r.q.cfg.PD
 }
 
-// recvPD is the protection domain of a receive's memory: an SRQ has its own.
+// recvPD returns the protection domain of a receive's memory: an SRQ has its own.
 func (r *responder) recvPD() *mr.PD {
 	if r.srq != nil {
 		return r.srq.pd
@@ -156,22 +156,22 @@ func (r *responder) chooseSRQ(p *wire.Packet) bool {
 	return true
 }
 
-// flush completes receives that wait for placements, the one in use and all
-// posted ones, in that order.
+// flush completes the receives of commits that wait for placements, then the receive in
+// use, then all posted ones.
 func (r *responder) flush() {
 	for ; !r.commits.empty(); r.commits.head++ {
 		c := r.commits.at(r.commits.head)
 		if !c.hasWC {
 			continue
 		}
-		if c.wc.Status == ib.WCSuccess || c.kind == commitError { // whose turn has not come
+		if c.wc.Status == ib.WCSuccess || c.kind == commitError { // not carried out yet
 			c.wc.Status = ib.WCWRFlushErr
 		}
 		r.q.complete(c.cq, &c.wc, false)
 	}
 	for {
 		if !r.recv.held && r.q.usesSRQ() {
-			return // what is in the queue belongs to others
+			return // receives left in the SRQ stay for other QPs
 		}
 		if !r.recv.held {
 			ok, err := r.popReceive()
@@ -197,8 +197,8 @@ func (r *responder) endReceive(status ib.WCStatus) {
 	r.q.complete(r.recv.cq, &wc, false)
 }
 
-// handle takes a request packet (IBTA 9.7.4.1, figure 89): first the PSN, then
-// the opcode's order, then the operation.
+// handle handles a request packet (IBTA 9.7.4.1, figure 89): it checks the PSN, then
+// the order of opcodes, then executes the operation.
 func (r *responder) handle(now ib.Instant, p *wire.Packet) {
 	if r.refused || r.foreseen(now, p) {
 		return
@@ -229,8 +229,8 @@ func (r *responder) handle(now ib.Instant, p *wire.Packet) {
 	}
 }
 
-// communicate tells the application of the first packet that arrives in RTR: the
-// peer is ready, before the connection manager's last message said so (IBTA
+// communicate raises EventCommEst for the first packet that arrives in RTR. It shows
+// that the peer is ready before the connection manager's last message says so (IBTA
 // 11.6.3.2).
 func (r *responder) communicate() {
 	if r.q.state == ib.RTR && !r.established {
@@ -239,8 +239,8 @@ func (r *responder) communicate() {
 	}
 }
 
-// refuse answers a request that cannot be executed: a NAK ends a reliable
-// connection, an unreliable one drops the message.
+// refuse rejects a request that cannot be executed: a reliable connection ends with a
+// NAK, an unreliable one drops the message.
 func (r *responder) refuse(now ib.Instant, psn ib.PSN, code wire.Syndrome, event ib.EventType) {
 	if r.q.svc.reliable {
 		r.fatal(now, psn, code, event)
@@ -249,9 +249,9 @@ func (r *responder) refuse(now ib.Instant, psn ib.PSN, code wire.Syndrome, event
 	}
 }
 
-// noRoom drops a packet for want of room for placements. It comes again with a probe
-// or when the requester's timer is over: a sequence NAK would bring it at once, and
-// use up the retries long before slow memory is ready.
+// noRoom drops a packet because there is no room for placements. The peer sends it
+// again in a probe or after its ACK timeout. A sequence NAK would make it do so at
+// once, and use up its retries long before slow memory is ready.
 func (r *responder) noRoom() {
 	r.q.cfg.Stats.DropNoResource++
 	r.quiet = true
@@ -272,8 +272,8 @@ func (r *responder) outOfSequence() {
 }
 
 // inOrder checks the opcode against the message that is under way, and the
-// payload against the path MTU (IBTA 9.7.4.1.4, 9.7.4.1.6): FIRST and MIDDLE are
-// full, LAST is not empty.
+// payload against the path MTU (IBTA 9.7.4.1.4, 9.7.4.1.6): FIRST and MIDDLE must be
+// full, LAST must not be empty.
 func (r *responder) inOrder(p *wire.Packet) bool {
 	want := noMessage
 	if !p.Opcode.Starts() && (p.Opcode.IsSend() || p.Opcode.IsWrite()) {
@@ -295,7 +295,7 @@ func (r *responder) inOrder(p *wire.Packet) bool {
 	return n <= mtu
 }
 
-// send takes a packet of a SEND.
+// send handles a packet of a SEND.
 func (r *responder) send(now ib.Instant, p *wire.Packet) {
 	if p.Opcode.Starts() && !r.openSend(now, p) {
 		return
@@ -326,10 +326,10 @@ func (r *responder) send(now ib.Instant, p *wire.Packet) {
 	r.accept(now, p, c, late)
 }
 
-// tooLong ends a message that the receive has no room for. The requester of a
-// reliable connection learns of an invalid request; the receive has a length
-// error (IBTA 9.7.4.1.6; rdma_rxe reports it as a remote one). For others the
-// message is dropped and the receive stays, unless it came from an SRQ (IBTA
+// tooLong ends a message that is longer than its receive. On a reliable connection the
+// requester gets a NAK for an invalid request, and the receive completes with a length
+// error (IBTA 9.7.4.1.6; rdma_rxe reports it as a remote one). Otherwise the message is
+// dropped and the receive stays in use; one from an SRQ completes with the error (IBTA
 // table 63: classes D and E).
 func (r *responder) tooLong(now ib.Instant, p *wire.Packet) {
 	if !r.q.svc.reliable {
@@ -357,9 +357,9 @@ func (r *responder) openSend(now ib.Instant, p *wire.Packet) bool {
 	return true
 }
 
-// takeReceive takes the next receive, unless a packet that was dropped later has
-// left one in use. With none posted the requester is asked to wait (IBTA
-// 9.7.5.2.8), or an unreliable message is lost: nothing of p takes effect.
+// takeReceive takes the next receive, unless one is still in use from a packet that was
+// dropped. If none is posted, a reliable connection sends an RNR NAK (IBTA 9.7.5.2.8)
+// and an unreliable one drops the message; p has no effect then.
 func (r *responder) takeReceive(now ib.Instant, p *wire.Packet) bool {
 	if r.recv.held {
 		return true
@@ -380,7 +380,8 @@ func (r *responder) takeReceive(now ib.Instant, p *wire.Packet) bool {
 	return ok && err == nil
 }
 
-// failReceive ends the receive in use with an error of its own, and the QP.
+// failReceive completes the receive in use with status and ends the connection with a
+// NAK of the given code.
 func (r *responder) failReceive(now ib.Instant, p *wire.Packet, status ib.WCStatus, code wire.Syndrome) {
 	c := r.failedReceive(status)
 	c.psn, c.nak, c.event = p.PSN, code, ib.EventQPReqErr
@@ -397,7 +398,7 @@ func (r *responder) failedReceive(status ib.WCStatus) commit {
 	return commit{hasWC: true, wc: wc, cq: r.recv.cq, srq: r.recv.srq}
 }
 
-// receiveDone notes in c the completion of the receive in use.
+// receiveDone stores the completion of the receive in use in c.
 func (r *responder) receiveDone(c *commit, p *wire.Packet, op ib.WCOpcode, n uint32) {
 	c.hasWC, c.solicited, c.cq, c.srq = true, p.SE, r.recv.cq, r.recv.srq
 	c.wc = ib.WC{ID: r.recv.wr.ID, Opcode: op, ByteLen: n}
@@ -420,7 +421,7 @@ func (r *responder) invalidate(now ib.Instant, p *wire.Packet) bool {
 	return false
 }
 
-// writeRequest takes a packet of an RDMA WRITE.
+// writeRequest handles a packet of an RDMA WRITE.
 func (r *responder) writeRequest(now ib.Instant, p *wire.Packet) {
 	if p.Opcode.Starts() {
 		if !r.openWrite(now, p) {
@@ -456,8 +457,8 @@ func (r *responder) writeRequest(now ib.Instant, p *wire.Packet) {
 	r.accept(now, p, c, late)
 }
 
-// openWrite checks the RETH of a WRITE. With length 0 neither address nor key
-// matter (IBTA 9.7.4.1.5).
+// openWrite checks the RETH of a WRITE. If the length is 0, address and key are not
+// checked (IBTA 9.7.4.1.5).
 func (r *responder) openWrite(now ib.Instant, p *wire.Packet) bool {
 	if r.q.attr.Access&ib.RemoteWrite == 0 || p.RETH.Len > maxMessage {
 		r.refuse(now, p.PSN, wire.NAKInvalidRequest, ib.EventQPReqErr)
@@ -485,7 +486,7 @@ func (r *responder) checkRETH(now ib.Instant, p *wire.Packet, need ib.Access, sp
 	return true
 }
 
-// readRequest takes an RDMA READ. It occupies the PSNs of its responses.
+// readRequest handles an RDMA READ request, which takes one PSN for each response packet.
 func (r *responder) readRequest(now ib.Instant, p *wire.Packet) {
 	if r.q.attr.Access&ib.RemoteRead == 0 || p.RETH.Len > maxMessage || !r.res.free() {
 		r.fatal(now, p.PSN, wire.NAKInvalidRequest, ib.EventQPReqErr)
@@ -503,7 +504,8 @@ func (r *responder) readRequest(now ib.Instant, p *wire.Packet) {
 	r.commit(now, commit{kind: commitRead, res: res, psn: r.epsn.Add(-1), messages: 1}, 0)
 }
 
-// remember keeps a new READ or atomic, in the place of the oldest.
+// remember stores a new READ or atomic in the resource table, where it replaces the
+// oldest.
 func (r *responder) remember(res resource) *resource {
 	if old := &r.res.ring[r.res.tail]; old.kind == resRead {
 		r.q.fetch.forget(responses, uint32(old.first))
@@ -511,9 +513,9 @@ func (r *responder) remember(res resource) *resource {
 	return r.res.push(res)
 }
 
-// duplicate takes a request that was executed before (IBTA 9.7.5.1.3): SENDs and
-// WRITEs are acknowledged again, READs read again, atomics answered from memory
-// of the first time.
+// duplicate handles a request that was executed before (IBTA 9.7.5.1.3): SENDs and
+// WRITEs are acknowledged again, READs read memory again, and atomics are answered with
+// the result that their resource keeps.
 func (r *responder) duplicate(now ib.Instant, p *wire.Packet) {
 	r.q.cfg.Stats.DuplicateRequest++
 	switch {
@@ -527,20 +529,22 @@ func (r *responder) duplicate(now ib.Instant, p *wire.Packet) {
 	}
 }
 
-// fatal refuses the request at psn for good, when those before it are in memory.
+// fatal refuses the request at psn and ends the connection, once the data of the
+// requests before it is in memory.
 func (r *responder) fatal(now ib.Instant, psn ib.PSN, code wire.Syndrome, event ib.EventType) {
 	r.fail(now, commit{psn: psn, nak: code, event: event})
 }
 
-// fail has c end the connection in its turn. Requests behind it are dropped.
+// fail makes c end the connection once the commits before it are carried out. Requests
+// behind it are dropped.
 func (r *responder) fail(now ib.Instant, c commit) {
 	c.kind = commitError
 	r.refused, r.inside = true, noMessage
 	r.commit(now, c, 0)
 }
 
-// die owes the NAK that ends the connection. The QP is in ERR at once; the NAK
-// still goes out (IBTA 9.9.3).
+// die takes the QP to ERR at once, and keeps the NAK that ends the connection pending:
+// it is still sent (IBTA 9.9.3).
 func (r *responder) die(psn ib.PSN, code wire.Syndrome, event ib.EventType) {
 	if r.dying || r.q.state == ib.Err {
 		return
@@ -552,13 +556,13 @@ func (r *responder) die(psn ib.PSN, code wire.Syndrome, event ib.EventType) {
 	r.q.becomeErr()
 }
 
-// owe notes a NAK to send; it takes the place of an ACK, since it implies one. It
-// waits in emit until everything before its PSN is in memory.
+// owe makes a NAK pending. emit sends it once everything before its PSN is in memory;
+// it also replaces a pending ACK, since a NAK acknowledges what is before it.
 func (r *responder) owe(psn ib.PSN, code wire.Syndrome) {
 	r.nak, r.nakHeld, r.nakPSN, r.nakCode = true, false, psn, code
 }
 
-// oweACK notes an ACK to send. One that waits already now stands for more.
+// oweACK makes an ACK pending. If one is pending already, the two are merged.
 func (r *responder) oweACK(now ib.Instant) {
 	r.ackCount++
 	if r.ack {
