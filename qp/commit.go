@@ -165,7 +165,7 @@ func (r *responder) placed(now ib.Instant, i uint32, result uint64, err error) {
 }
 
 // fail records that a placement failed. Of a train, good packets were placed before the
-// failed one; the commit is cut to these.
+// failed one: messages becomes their number, and psn that of the failed packet.
 func (c *commit) fail(good int) {
 	c.failed = true
 	if c.messages > 0 {

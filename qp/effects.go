@@ -8,46 +8,46 @@ import (
 	"github.com/goroce/goroce/mr"
 )
 
-// Effects is what the owner of a QP has to do after an input, and before what. It is the
-// only way in which a QP asks its owner for anything. (Package raft of etcd has the same
-// idea and calls it Ready.)
+// Effects lists what the owner of a QP has to do after an input, and in which order. A QP
+// has no other way to ask its owner for something. (Package raft of etcd has the same idea
+// and calls it Ready.)
 type Effects struct {
-	// Placements are writes to memory that is not direct, for somebody who may block, in
-	// this order; each is answered with Placed. The list is valid until the next input.
-	// Their data lies in the buffers of the input: the owner copies it before these
-	// buffers are used for something else.
+	// Placements are writes to memory that is not direct, to be executed in this order
+	// where blocking is allowed; the owner calls Placed for each. The list is valid until
+	// the next input. The data lies in the buffers of the input: the owner copies it before
+	// it reuses these buffers.
 	Placements []mr.Placement
 
-	// Fetches are reads of such memory, each to be answered with Fetched. They may begin
-	// when the packets of NextPackets have been copied: what is read may lie where the
-	// payload of one of these was. The list is valid until the next NextPackets; what a
-	// fetch names is its own until the answer.
+	// Fetches are reads of such memory; the owner calls Fetched for each. They may begin
+	// when the packets of NextPackets have been copied: a fetch may overwrite the chunk that
+	// holds the payload of such a packet. The list is valid until the next NextPackets; the
+	// SGL and Buf of a fetch are valid until its Fetched.
 	Fetches []Fetch
 
-	// Events are for the application, after the completions that the input has made:
-	// these are in the CQs already, and Due lists the CQs and SRQs with an event.
+	// Events are for the application, which gets them after the completions of the input.
+	// These are in the CQs already; Due lists the CQs and SRQs with an event.
 	Events EventSet
 
-	// State is what posting has to obey from now on (Front.SetState).
+	// State is the QP's state, for Front.SetState.
 	State ib.QPState
 
-	// Send says that NextPackets is to be called, and will say when there is no more.
+	// Send says that NextPackets is to be called, until it returns no more packets.
 	Send bool
 
 	// Deadline is when HandleTimeout is to be called, and NextPackets after it; ib.Never
-	// if only an input can change anything. An owner that looks too early does no harm.
+	// if only an input can change anything. Calling them too early does no harm.
 	Deadline ib.Instant
 
-	// Requests is the progress of what the requester sends, Answers that of the responses
-	// to READs, atomics, FLUSH and ATOMIC WRITE, for an owner that judges from them
-	// whether its packets arrive. They are valid until the next input.
+	// Requests is the progress of the requester's packets, Answers that of the responses
+	// to READs, atomics, FLUSH and ATOMIC WRITE. The owner may infer from them whether its
+	// packets arrive. They are valid until the next input.
 	Requests, Answers *Progress
 }
 
-// Effects returns what is to be done after the input that has just been made: Modify,
-// SetFlow, Doorbell, HandlePackets, HandleAlike, HandleDatagram, HandleTimeout, Placed,
-// Fetched, or NextPackets with Sent or SendFailed behind it. What it returns once it
-// returns no more.
+// Effects returns what is to be done after the latest input: Modify, SetFlow, Doorbell,
+// HandlePackets, HandleAlike, HandleDatagram, HandleTimeout, Placed, Fetched, or
+// NextPackets followed by Sent or SendFailed. Placements, Fetches, Events and Send are
+// returned only once.
 func (q *QP) Effects() Effects {
 	e := Effects{
 		Placements: q.late.take(), Fetches: q.fetch.take(),

@@ -5,30 +5,30 @@ import (
 	"github.com/goroce/goroce/mr"
 )
 
-// Fetch is a read of memory that is not direct, for somebody who may block: Buf is to
-// be filled with the bytes of SGL. Both are the fetch's until its answer.
+// Fetch is a read of memory that is not direct: the owner has a goroutine that may block
+// fill Buf with the bytes of SGL. The QP uses neither before Fetched is called.
 type Fetch struct {
 	ID  uint64
 	SGL mr.SGL
 	Buf []byte
 }
 
-// Do carries the fetch out. Errors are those of mr.Gather.
+// Do executes the fetch. Errors are those of mr.Gather.
 func (f *Fetch) Do() error { return mr.Gather(f.Buf, f.SGL, 0) }
 
-// Messages are fetched in chunks, of which some are on their way while one is being
-// sent. A chunk is a multiple of every path MTU, so no packet is in two of them.
+// Messages are fetched in chunks; further chunks are fetched while one is being sent.
+// chunkBytes is a multiple of every path MTU, so no packet spans two chunks.
 const (
 	chunkBytes = 64 << 10
 	numChunks  = 4 // of each direction
 )
 
-// chunk is a piece of a message: up to chunkBytes, from a multiple of that on.
+// chunk is a piece of a message: up to chunkBytes, at a multiple of chunkBytes.
 type chunk struct {
 	state  chunkState
 	owner  uint32 // the message
-	index  uint32 // in the message
-	used   uint32 // when it was last asked for
+	index  uint32 // position in the message, in chunks
+	used   uint32 // fetchTable.clock when it was last asked for
 	serial uint32 // of the latest fetch, part of its ID
 	sgl    mr.SGL // what it is fetched from
 	buf    []byte // of chunkBytes, made when first needed
@@ -41,11 +41,11 @@ const (
 	chunkFree chunkState = iota
 	chunkFetching
 	chunkReady
-	chunkOrphan // being fetched, for a message that is over
+	chunkOrphan // being fetched, for a message that has ended
 )
 
-// direction tells apart what is sent from memory: requests, whose messages are known
-// by their slots, and READ responses, known by the first PSN.
+// direction distinguishes the two kinds of messages sent from memory: requests, whose
+// chunk.owner is their slot, and READ responses, whose owner is their first PSN.
 type direction uint8
 
 const (
@@ -54,8 +54,8 @@ const (
 	numDirections
 )
 
-// fetchTable is the staging memory of a QP that has sent from memory which is not
-// direct. Others have none.
+// fetchTable is the staging memory of a QP. It is allocated when the QP first sends from
+// memory that is not direct.
 type fetchTable struct {
 	chunks [numDirections][numChunks]chunk
 	clock  uint32
@@ -63,7 +63,7 @@ type fetchTable struct {
 	taken  bool    // list was handed out; start afresh
 }
 
-// stage returns the fetchTable, which it makes if need be.
+// stage returns the fetchTable, which the first call allocates.
 func (q *QP) stage() *fetchTable {
 	if q.fetch == nil {
 		q.fetch = &fetchTable{list: make([]Fetch, 0, numDirections*numChunks)}
@@ -71,7 +71,8 @@ func (q *QP) stage() *fetchTable {
 	return q.fetch
 }
 
-// find returns the chunk that holds a piece of a message, or is to; nil if none.
+// find returns the chunk that holds a piece of a message or is being fetched for it; nil
+// if there is none.
 func (t *fetchTable) find(d direction, owner, index uint32) *chunk {
 	for i := range t.chunks[d] {
 		c := &t.chunks[d][i]
@@ -82,8 +83,8 @@ func (t *fetchTable) find(d direction, owner, index uint32) *chunk {
 	return nil
 }
 
-// bytes returns the message from byte off on, as far as a chunk has it; nil if that
-// must be fetched first.
+// bytes returns the message from byte off on, up to the end of the chunk; nil if the
+// chunk is not fetched.
 func (t *fetchTable) bytes(d direction, owner, off uint32) []byte {
 	if c := t.find(d, owner, off/chunkBytes); c != nil && c.state == chunkReady {
 		return c.buf[off%chunkBytes : c.n : c.n]
@@ -92,7 +93,7 @@ func (t *fetchTable) bytes(d direction, owner, off uint32) []byte {
 }
 
 // ready reports whether the message in sgl, length bytes long, can be sent from byte
-// off on. It has that fetched if need be, and what follows in the message.
+// off on. It starts fetches of the chunk at off and of those behind it, if necessary.
 func (t *fetchTable) ready(d direction, owner uint32, sgl mr.SGL, off, length uint32) bool {
 	t.clock++
 	t.ahead(d, owner, sgl, off, length, numChunks)
@@ -100,8 +101,9 @@ func (t *fetchTable) ready(d direction, owner uint32, sgl mr.SGL, off, length ui
 	return c != nil && c.state == chunkReady
 }
 
-// ahead has most chunks of a message fetched from byte off on, as far as there is room
-// beside what else was asked for at this time. It returns how many of them are left.
+// ahead starts fetches of up to most chunks of a message from byte off on. It does not
+// replace chunks that were asked for at the present clock. It returns how many of most
+// are left for other messages, 0 if there is no room.
 func (t *fetchTable) ahead(d direction, owner uint32, sgl mr.SGL, off, length uint32, most int) int {
 	for index := off / chunkBytes; most > 0 && uint64(index)*chunkBytes < uint64(length); index++ {
 		c := t.find(d, owner, index)
@@ -117,8 +119,8 @@ func (t *fetchTable) ahead(d direction, owner uint32, sgl mr.SGL, off, length ui
 	return most
 }
 
-// victim returns the chunk that was not asked for the longest; nil if all are being
-// fetched or were asked for just now.
+// victim returns a free chunk or the least recently used one; nil if all are being
+// fetched or were asked for at the present clock.
 func (t *fetchTable) victim(d direction) (v *chunk) {
 	for i := range t.chunks[d] {
 		switch c := &t.chunks[d][i]; {
@@ -132,7 +134,7 @@ func (t *fetchTable) victim(d direction) (v *chunk) {
 	return v
 }
 
-// start has n bytes of a message fetched into c.
+// start starts a fetch of n bytes of a message into c.
 func (t *fetchTable) start(d direction, c *chunk, owner, index uint32, sgl mr.SGL, n uint32) {
 	if c.buf == nil {
 		c.buf = make([]byte, chunkBytes)
@@ -151,7 +153,7 @@ func (t *fetchTable) start(d direction, c *chunk, owner, index uint32, sgl mr.SG
 	}
 }
 
-// forget gives up what was fetched for a message that is over.
+// forget releases the chunks of a message that has ended.
 func (t *fetchTable) forget(d direction, owner uint32) {
 	if t == nil {
 		return
@@ -167,8 +169,8 @@ func (t *fetchTable) forget(d direction, owner uint32) {
 	}
 }
 
-// reset gives the memory back. Fetches that are under way keep what is theirs, and
-// answer to nobody.
+// reset frees the chunks. Fetches that are under way keep their buffers, and their
+// results will be ignored.
 func (t *fetchTable) reset() {
 	if t == nil {
 		return
@@ -183,7 +185,7 @@ func (t *fetchTable) reset() {
 	t.list = t.list[:0]
 }
 
-// done ends fetch id and returns its chunk; nil if nobody waits for it.
+// done ends fetch id and returns its chunk; nil if the chunk no longer waits for it.
 func (t *fetchTable) done(id uint64) (c *chunk, d direction) {
 	d = direction(id & 0xFF / numChunks)
 	if t == nil || d >= numDirections {
@@ -202,7 +204,7 @@ func (t *fetchTable) done(id uint64) (c *chunk, d direction) {
 	return c, d
 }
 
-// take hands the list out, once.
+// take returns the list, but not a second time.
 func (t *fetchTable) take() []Fetch {
 	if t == nil || t.taken {
 		return nil
@@ -211,8 +213,8 @@ func (t *fetchTable) take() []Fetch {
 	return t.list
 }
 
-// Fetched answers a fetch: done, or failed with err. A request whose memory cannot be
-// read fails; a peer's READ of such memory is refused.
+// Fetched reports that a fetch has ended: done, or failed with err. A request whose
+// memory cannot be read fails; a peer's READ of such memory is refused.
 func (q *QP) Fetched(now ib.Instant, id uint64, err error) {
 	q.now = now
 	c, d := q.fetch.done(id)
@@ -233,8 +235,8 @@ func (q *QP) Fetched(now ib.Instant, id uint64, err error) {
 	q.settle()
 }
 
-// notFetched fails the request in slot i. One that has not begun tries again in its
-// turn.
+// notFetched fails the request in slot i. If the request has not begun, the chunk is
+// fetched again when it begins.
 func (r *requester) notFetched(i uint32) {
 	switch {
 	case i-r.oldest >= r.tail-r.oldest || !r.slot(i).begun || r.q.state == ib.Err:
@@ -245,8 +247,8 @@ func (r *requester) notFetched(i uint32) {
 	}
 }
 
-// notFetched refuses the READ that begins at psn, if its turn has come; otherwise it
-// is tried again then.
+// notFetched refuses the READ that begins at psn, if its responses are next to be sent;
+// otherwise the chunk is fetched again when they are.
 func (r *responder) notFetched(now ib.Instant, psn uint32) {
 	if s := r.res.next(); s != nil && s.kind == resRead && uint32(s.first) == psn {
 		r.revoked(now, s)
@@ -263,10 +265,10 @@ func (s *sendWQE) ready(q *QP, psn ib.PSN) bool {
 	return q.stage().ready(requests, s.index, s.sgl, off, s.length)
 }
 
-// lookAhead has messages fetched that come behind the one at cur, whose packet at psn
-// is next, as far as there is room. The application leaves their memory alone, but a
-// READ or an atomic may still write to it where there is a fence, and a key may be
-// invalidated.
+// lookAhead starts fetches for the messages behind the one at cur, whose packet at psn
+// is next, as far as there are chunks. The application leaves their memory alone, but it
+// stops at a fence, where a READ or an atomic may still write to that memory, and at a
+// request like LOCAL INVALIDATE, which may invalidate a key.
 func (r *requester) lookAhead(psn ib.PSN) {
 	s := r.slot(r.cur)
 	off := psn.Sub(s.first) * r.q.mtu()
@@ -287,7 +289,7 @@ func (r *requester) lookAhead(psn ib.PSN) {
 	}
 }
 
-// ready is the same for the next packet of a READ's response.
+// ready reports whether the next packet of a READ's response can be built, likewise.
 func (r *responder) ready(s *resource) bool {
 	if !s.slow() {
 		return true
@@ -296,10 +298,10 @@ func (r *responder) ready(s *resource) bool {
 	return r.q.stage().ready(responses, uint32(s.first), s.span[:], off, s.span[0].Len)
 }
 
-// slow reports whether the response is of memory that must be fetched.
+// slow reports whether the data of the response must be fetched.
 func (s *resource) slow() bool {
 	return s.kind == resRead && s.span[0].Len > 0 && !s.span[0].R.Direct()
 }
 
-// staged names a payload that was fetched; bytes goes on for as long as the chunk does.
+// staged sets the payload to fetched bytes, which go on to the end of the chunk.
 func (tx *TxPacket) staged(bytes []byte) { tx.SGL, tx.Inline = nil, bytes }

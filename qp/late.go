@@ -7,29 +7,29 @@ import (
 	"github.com/goroce/goroce/mr"
 )
 
-// lateOwner says who waits for a placement: a send request, or an entry of the
+// lateOwner says what waits for a placement: a send request, or an entry of the
 // responder's commit queue.
 type lateOwner struct {
 	requester bool
 	used      bool
-	packets   uint16 // that are placed
+	packets   uint16 // whose payload the placement writes
 	slot      uint32
 }
 
-// lateTable holds the placements that somebody else carries out: writes to
-// memory that needs a system call. ACK, NAK and completion wait for Placed.
+// lateTable holds the placements that the QP's owner carries out: writes to memory that
+// is not direct. ACK, NAK and completion wait for Placed.
 type lateTable struct {
 	list   []mr.Placement // made, not yet taken by Effects
 	owners []lateOwner    // by placement ID
-	limit  int            // of both, and of the packets whose data waits
-	n      int            // packets
-	next   int            // where a free owner is likely
-	epoch  uint64         // upper half of IDs: answers from before a reset fit nobody
+	limit  int            // of list, of owners, and of n
+	n      int            // packets whose placements are unfinished
+	next   int            // index in owners from which adopt looks for a free one
+	epoch  uint64         // upper half of IDs: Placed ignores IDs from before a reset
 	taken  bool           // list was handed out; start afresh
 }
 
-// make makes the table if it may have any placement, and reports whether it has not
-// been there before.
+// make allocates the table on its first call, unless limit is 0, and reports whether it
+// did.
 func (t *lateTable) make() bool {
 	if t.limit == len(t.owners) {
 		return false
@@ -39,7 +39,7 @@ func (t *lateTable) make() bool {
 	return true
 }
 
-// reset forgets who waits. Placements that are under way answer to nobody.
+// reset forgets all owners. Results of placements that are under way will be ignored.
 func (t *lateTable) reset() {
 	clear(t.owners)
 	t.list, t.n = t.list[:0], 0
@@ -71,7 +71,7 @@ func (t *lateTable) scatter(sgl mr.SGL, off uint64, data []byte, who lateOwner) 
 	return len(list) - before, nil
 }
 
-// add makes a single placement: of an atomic operation, or of a train of WRITEs.
+// add adds a single placement: of an atomic operation, or of a train of WRITEs.
 func (t *lateTable) add(p mr.Placement, who lateOwner) error {
 	t.make()
 	t.fresh()
@@ -82,15 +82,15 @@ func (t *lateTable) add(p mr.Placement, who lateOwner) error {
 	return nil
 }
 
-// fresh drops a list that was taken.
+// fresh empties the list if it was handed out.
 func (t *lateTable) fresh() {
 	if t.taken {
 		t.list, t.taken = t.list[:0], false
 	}
 }
 
-// adopt takes over placements that were appended to list, up to length n, and
-// gives them IDs.
+// adopt extends list to length n, over placements that were appended to it, and gives
+// them owners and IDs.
 func (t *lateTable) adopt(n int, who lateOwner) {
 	who.used = true
 	for i := len(t.list); i < n; i++ {
@@ -118,7 +118,7 @@ func (t *lateTable) done(id uint64) (who lateOwner, ok bool) {
 	return who, true
 }
 
-// take hands the list out, once.
+// take returns the list, but not a second time.
 func (t *lateTable) take() []mr.Placement {
 	if t.taken {
 		return nil
@@ -127,8 +127,8 @@ func (t *lateTable) take() []mr.Placement {
 	return t.list
 }
 
-// Placed answers a placement: done, or failed with err. result is what Do has returned:
-// for an atomic, the value that memory held before.
+// Placed reports that a placement has ended: done, or failed with err. result is what Do
+// returned: for an atomic, the value that memory held before.
 func (q *QP) Placed(now ib.Instant, id uint64, result uint64, err error) {
 	who, ok := q.late.done(id)
 	switch {
@@ -146,7 +146,7 @@ func (q *QP) Placed(now ib.Instant, id uint64, result uint64, err error) {
 	q.settle()
 }
 
-// placed books a write into the memory of the request in slot i.
+// placed handles the end of a placement in the memory of the request in slot i.
 func (r *requester) placed(i uint32, err error) {
 	s := r.slot(i)
 	s.late--
@@ -162,6 +162,5 @@ func (r *requester) placed(i uint32, err error) {
 	r.checkDrained()
 }
 
-// putNative stores an atomic's 64-bit value as the hosts of a RoCE wire see it:
-// a number in host byte order.
+// putNative stores an atomic's 64-bit value in memory in host byte order.
 func putNative(b []byte, v uint64) { binary.NativeEndian.PutUint64(b, v) }

@@ -7,13 +7,13 @@ import (
 )
 
 // This file is header prediction: in a fast stream most packets are like the one
-// before, and take little of what the others do (V. Jacobson, 4BSD header
-// prediction, 1990). What is not as foreseen takes the long way, which does all that
-// is done here, and more. A requester lets what is alike leave as one element, a train,
-// and a responder or a completer that is given frames takes as many as are foreseen.
+// before, and need only a few of the checks (V. Jacobson, 4BSD header prediction,
+// 1990). All other packets take the normal path, which makes every check. A requester
+// emits alike packets as one element, a train; a responder or completer handles a
+// sequence of alike frames in one call, up to the first that is not as predicted.
 
-// foreseen takes a WRITE ONLY that is next in line and goes where the latest WRITE
-// went, as those of a train do. It reports whether p was one.
+// foreseen executes p and returns true if p is a WRITE ONLY with the expected PSN to
+// the region of the latest WRITE, as those of a train are.
 func (r *responder) foreseen(now ib.Instant, p *wire.Packet) bool {
 	if !r.holds(p) {
 		return false
@@ -30,8 +30,8 @@ func (r *responder) foreseen(now ib.Instant, p *wire.Packet) bool {
 	return true
 }
 
-// train takes frames of size bytes, each like the one before (wire.Alike), of which p
-// is the first, as long as they are foreseen. It returns how many.
+// train handles frames of size bytes, each like the one before (wire.Alike), of which p
+// is the first, up to one that is not as predicted. It returns how many it handled.
 func (r *responder) train(p *wire.Packet, frames []byte, size int) int {
 	switch p.Opcode {
 	case wire.RCWriteOnly:
@@ -42,7 +42,7 @@ func (r *responder) train(p *wire.Packet, frames []byte, size int) int {
 	return 0
 }
 
-// writeTrain takes WRITE ONLYs.
+// writeTrain handles WRITE ONLYs.
 func (r *responder) writeTrain(p *wire.Packet, frames []byte, size int) (n int) {
 	if !r.holds(p) {
 		return r.lateTrain(p, frames, size)
@@ -61,11 +61,11 @@ func (r *responder) writeTrain(p *wire.Packet, frames []byte, size int) (n int) 
 	return n
 }
 
-// maxLateRun bounds the bytes that wait for one placement: nothing of a run is
-// acknowledged before all of it is in memory.
+// maxLateRun bounds the bytes of one placement: none of its packets is acknowledged
+// before all are in memory.
 const maxLateRun = 64 << 10
 
-// lateTrain takes WRITE ONLYs to memory that is not direct.
+// lateTrain handles WRITE ONLYs to memory that is not direct.
 func (r *responder) lateTrain(p *wire.Packet, frames []byte, size int) (taken int) {
 	if !r.nextOnly(p) {
 		return 0
@@ -80,8 +80,8 @@ func (r *responder) lateTrain(p *wire.Packet, frames []byte, size int) (taken in
 	return taken
 }
 
-// lateRun takes the first of frames like p, as far as each goes on where the one before
-// has ended: one placement and one commit for all of them.
+// lateRun handles the first frames, each of which writes where the one before has ended:
+// it makes one placement and one commit for all of them.
 func (r *responder) lateRun(p *wire.Packet, frames []byte, size int) (n int) {
 	each, head, va := len(p.Payload), wire.AlikeLen(p.Opcode), wire.AlikeVA(frames)
 	most := min(len(frames)/size, r.q.late.room(), max(maxLateRun/each, 1))
@@ -103,8 +103,8 @@ func (r *responder) lateRun(p *wire.Packet, frames []byte, size int) (n int) {
 	return n
 }
 
-// sendTrain takes MIDDLEs of the SEND that is under way, while there is direct memory
-// for them.
+// sendTrain handles MIDDLEs of the SEND that is under way, as long as the memory of the
+// receive is direct.
 func (r *responder) sendTrain(p *wire.Packet, frames []byte, size int) (n int) {
 	bytes := uint64(len(p.Payload))
 	if p.PSN != r.epsn || r.inside != inSend || r.q.state != ib.RTS || r.refused || !r.commits.empty() ||
@@ -126,7 +126,7 @@ func (r *responder) sendTrain(p *wire.Packet, frames []byte, size int) (n int) {
 	return n
 }
 
-// takeTrain takes MIDDLEs of the response to the oldest READ, likewise.
+// takeTrain handles MIDDLEs of the response to the oldest READ, likewise.
 func (r *requester) takeTrain(now ib.Instant, p *wire.Packet, frames []byte, size int) (n int) {
 	rd := r.reads.oldest()
 	if p.Opcode != wire.RCReadRespMiddle || rd == nil || rd.next != p.PSN || len(p.Payload) != int(r.q.attr.PathMTU) {
@@ -158,7 +158,8 @@ func payloadLike(p *wire.Packet, frame []byte) []byte {
 	return frame[wire.AlikeLen(p.Opcode):][:len(p.Payload):len(p.Payload)]
 }
 
-// nextOnly reports whether p is a WRITE ONLY that is next in line, behind another one.
+// nextOnly reports whether p is a valid WRITE ONLY with the expected PSN, and the region
+// of an earlier WRITE is known (again).
 func (r *responder) nextOnly(p *wire.Packet) bool {
 	n := len(p.Payload)
 	return p.Opcode == wire.RCWriteOnly && p.PSN == r.epsn && r.again != nil && r.inside == noMessage &&
@@ -166,21 +167,21 @@ func (r *responder) nextOnly(p *wire.Packet) bool {
 		n > 0 && n <= int(r.q.attr.PathMTU) && int(p.RETH.Len) == n
 }
 
-// holds reports whether p is next in line and has a key that opens what the latest WRITE
-// went to, direct memory, which is held then.
+// holds reports whether p passes nextOnly and its R_Key is valid for the region of the
+// latest WRITE, in direct memory. If so, it holds the region (mr.Hold).
 func (r *responder) holds(p *wire.Packet) bool {
 	return r.nextOnly(p) && r.commits.empty() && mr.Hold(r.again, p.RETH.RKey)
 }
 
-// wrote moves on behind n WRITE ONLYs.
+// wrote advances epsn, msn and acked past n WRITE ONLYs.
 func (r *responder) wrote(n int) {
 	r.quiet = false
 	r.epsn, r.msn = r.epsn.Add(n), r.msn.Add(n)
 	r.acked = r.epsn.Add(-1)
 }
 
-// train lets the packets of a message that are behind tx and like it follow at once:
-// all that need no answer and are not the last, most at most. It returns how many.
+// train makes the next packets of the message, which are like tx, follow tx in a train:
+// up to most packets that need no AckReq and are not the last. It returns how many.
 func (r *requester) train(tx *TxPacket, most int) int {
 	psn := r.win.nxt
 	if !r.q.cfg.Trains || wire.AlikeLen(tx.Opcode) == 0 || tx.Again ||
@@ -202,7 +203,7 @@ func (r *requester) train(tx *TxPacket, most int) int {
 }
 
 // staysAlike caps n, how many packets of a message may follow tx, at those whose
-// payloads are at hand.
+// payloads lie in the same chunk, if the payload was fetched.
 func (tx *TxPacket) staysAlike(n int) int {
 	if tx.Inline == nil {
 		return n
@@ -210,7 +211,7 @@ func (tx *TxPacket) staysAlike(n int) int {
 	return min(n, len(tx.Inline)/tx.Len-1)
 }
 
-// readTrain lets MIDDLEs of a READ's response follow tx, likewise.
+// readTrain makes MIDDLEs of a READ's response follow tx in a train, likewise.
 func (r *responder) readTrain(s *resource, tx *TxPacket, most int) int {
 	if !r.q.cfg.Trains || tx.Opcode != wire.RCReadRespMiddle || tx.Again {
 		return 0

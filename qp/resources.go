@@ -10,21 +10,21 @@ import (
 )
 
 // resource is what the responder remembers of a READ or atomic, to answer it and
-// to answer it again if the response is lost (IBTA 9.7.5.1.3). A QP has as many as
-// MaxDestRdAtomic says, used or not: a and b mean different things by kind.
+// to answer it again if the response is lost (IBTA 9.7.5.1.3). A QP allocates
+// MaxDestRdAtomic of them, so a and b are shared by all kinds to keep them small.
 type resource struct {
 	kind     resourceKind
 	op       wire.Op
 	ready    bool // responses can be made
 	pending  bool // responses are to be sent
 	answered bool // all responses were sent once
-	begins   bool // READ: the next response is the first of a round: FIRST or ONLY
+	begins   bool // READ: the next response is FIRST or ONLY
 	again    bool // the request came again
 
 	first  ib.PSN
 	npsn   int32
 	cursor ib.PSN // READ: next response
-	end    ib.PSN // READ: behind the last one
+	end    ib.PSN // READ: the PSN after the last response
 
 	span [1]mr.Span // READ: of the length asked for
 
@@ -51,33 +51,33 @@ const (
 	resEmpty  // FLUSH and ATOMIC WRITE: answered by an empty READ response
 )
 
-// start lets the whole READ response go out.
+// start makes the whole READ response pending.
 func (s *resource) start() {
 	s.cursor, s.end = s.first, s.first.Add(int(s.npsn))
 	s.ready, s.pending, s.begins = true, true, true
 }
 
-// answer notes that the request was executed, and the result of an atomic.
+// answer stores the result of an executed request and makes its response pending.
 func (s *resource) answer(old uint64) {
 	s.a = old
 	s.ready, s.pending = true, true
 }
 
 // resourceTable keeps the latest READs and atomics, as many as the peer may have
-// outstanding (MaxDestRdAtomic): a repetition can be of no older one.
+// outstanding (MaxDestRdAtomic): the peer never repeats an older one.
 type resourceTable struct {
 	ring    []resource
 	tail    int  // next to overwrite, the oldest
 	granted int  // what the ring was sized for
-	idle    bool // next has found nothing, and nothing has come since
-	asked   bool // in the input at hand some request has come again
+	idle    bool // next has found nothing pending, and nothing became pending since
+	asked   bool // the present input has repeated some request
 
 	progress Progress
 }
 
-// size makes room for n, rounded up to a power of two: rdma_rxe rounds what it
-// keeps in flight up in the same way (rxe_qp.c), so it may send more than it was
-// granted. Only Modify may call it: it allocates.
+// size allocates n resources, rounded up to a power of two: rdma_rxe rounds the number
+// it keeps in flight up in the same way (rxe_qp.c), so it may send more than it was
+// granted. Only Modify may call it, since it allocates.
 func (t *resourceTable) size(n int) {
 	t.granted = n
 	if n > 0 {
@@ -90,8 +90,8 @@ func (t *resourceTable) size(n int) {
 	t.tail = 0
 }
 
-// cancel gives up all responses that are still to be sent. Packets that are built
-// already may name a resource's memory, so it stays.
+// cancel drops all pending responses. It keeps the resources, since packets that are
+// built already may refer to their memory.
 func (t *resourceTable) cancel() {
 	for i := range t.ring {
 		t.ring[i].pending = false
@@ -99,9 +99,9 @@ func (t *resourceTable) cancel() {
 }
 
 // free reports whether another request fits. The oldest resource must have been
-// answered once: a peer with more outstanding than agreed breaks the rules (IBTA
-// 9.7.4.1.4; rdma_rxe overwrites instead). One that is being answered again,
-// for a request that came late, may go: the new request says so.
+// answered once: a peer must not have more outstanding than agreed (IBTA 9.7.4.1.4;
+// rdma_rxe overwrites instead). A resource that is being answered again, for a late
+// duplicate, may be replaced: the new request shows that the peer has its answer.
 func (t *resourceTable) free() bool {
 	if len(t.ring) == 0 {
 		return false
@@ -112,7 +112,7 @@ func (t *resourceTable) free() bool {
 
 func (t *resourceTable) push(s resource) *resource {
 	at := &t.ring[t.tail]
-	if at.kind != resNone { // the peer has its answer, or would have no more outstanding
+	if at.kind != resNone { // the peer has its answer, or it could not have sent this request
 		t.progress.confirm(at.first.Add(int(at.npsn)), int(at.npsn))
 	}
 	*at = s
@@ -121,10 +121,10 @@ func (t *resourceTable) push(s resource) *resource {
 	return at
 }
 
-// next returns the resource whose responses are due: the oldest pending one. A
-// resource that is not ready holds back those after it. Every packet asks, and
-// most QPs have nothing to answer for long: looking at all of the ring for that
-// would cost more than building the packet.
+// next returns the oldest pending resource. A resource that is not ready holds back
+// those after it. next is called for every packet, and most QPs seldom have a pending
+// resource: searching the whole ring each time would cost more than building the packet,
+// so idle remembers that there is none.
 func (t *resourceTable) next() *resource {
 	if t.idle {
 		return nil
@@ -145,7 +145,7 @@ func (t *resourceTable) next() *resource {
 	return nil
 }
 
-// find returns the resource that holds a PSN; nil if it is forgotten.
+// find returns the resource whose PSNs include psn; nil if there is none any more.
 func (t *resourceTable) find(psn ib.PSN) *resource {
 	for i := range t.ring {
 		s := &t.ring[i]
@@ -169,7 +169,7 @@ func (t *resourceTable) readAgain(p *wire.Packet, mtu int) {
 	}
 	n := max(1, (int(p.RETH.Len)+mtu-1)/mtu)
 	if s.pending && !p.PSN.Before(s.cursor) {
-		return // on its way anyway
+		return // pending already
 	}
 	s.cursor, s.end = p.PSN, p.PSN.Add(n)
 	s.pending, s.begins, s.again = true, true, true
@@ -185,8 +185,8 @@ func (t *resourceTable) answerAgain(psn ib.PSN) {
 	}
 }
 
-// repeat notes that a request came again. A requester that goes back repeats
-// everything from there on: the first packet says what was missing.
+// repeat records in progress that a request was repeated. A requester that goes back
+// repeats everything from there on, so only the first one of an input counts.
 func (t *resourceTable) repeat(psn ib.PSN) {
 	if t.asked && psn.After(t.progress.From) {
 		return
