@@ -2,11 +2,11 @@ package qp
 
 import "sync"
 
-// Due lists the CQs and SRQs that have an event to tell since an input to one of
-// the shard's QPs. Whoever made the input takes them out again.
+// Due lists the CQs and SRQs that got an event from an input to one of the shard's
+// QPs. The owner that made the input takes them out again with CQ and SRQ.
 //
-// A CQ or SRQ that several shards use stands in one list at a time: what another
-// shard adds meanwhile is told by the shard that has it listed.
+// A CQ or SRQ that several shards use is in one list at a time: the shard that has it
+// listed also delivers the events that other shards add meanwhile.
 type Due struct {
 	cqs  *CQ
 	srqs *SRQ
@@ -30,8 +30,7 @@ func (d *Due) addSRQ(s *SRQ) {
 	d.srqs = s
 }
 
-// CQ returns a CQ with something to tell and takes it off the list; nil if there
-// is none.
+// CQ removes a CQ with an event from the list and returns it; nil if there is none.
 func (d *Due) CQ() *CQ {
 	c := d.cqs
 	if c != nil {
@@ -53,8 +52,8 @@ func (d *Due) SRQ() *SRQ {
 	return s
 }
 
-// acquire and release work the lock of an object that several shards may use; with
-// one shard there is none.
+// acquire and release lock and unlock an object that several shards may use; l is nil
+// for an object of one shard.
 func acquire(l sync.Locker) {
 	if l != nil {
 		l.Lock()

@@ -266,9 +266,9 @@ func (s *sendWQE) ready(q *QP, psn ib.PSN) bool {
 }
 
 // lookAhead starts fetches for the messages behind the one at cur, whose packet at psn
-// is next, as far as there are chunks. The application leaves their memory alone, but it
-// stops at a fence, where a READ or an atomic may still write to that memory, and at a
-// request like LOCAL INVALIDATE, which may invalidate a key.
+// is next, as far as there are chunks. The application leaves their memory alone, but
+// lookAhead stops at a fence, since a READ or an atomic may still write to that memory,
+// and at requests other than SEND and WRITE, since a key may be invalidated.
 func (r *requester) lookAhead(psn ib.PSN) {
 	s := r.slot(r.cur)
 	off := psn.Sub(s.first) * r.q.mtu()

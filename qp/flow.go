@@ -2,8 +2,8 @@ package qp
 
 import "github.com/goroce/goroce/ib"
 
-// Limits of a Flow, in packets. A byte limit of flowBytesPerPacket times as much
-// holds beside it, so that many small packets and few large ones are both bounded.
+// Limits of a Flow, in packets. There is also a byte limit of flowBytesPerPacket for
+// each, so that many small packets and few large ones are both bounded.
 const (
 	flowStart          = 128
 	flowMin            = 4
@@ -11,27 +11,27 @@ const (
 	flowBytesPerPacket = 1024
 )
 
-// Flow is the in-flight account of one destination, all QPs together. RDMA WRITE
-// has no flow control of its own, and a READ asks for a burst: without a common
-// cap many QPs would overrun any socket buffer. The cap grows by one packet for
-// each window that is acknowledged and halves on a loss (AIMD). A QP that found
-// it full waits in a queue and gets its turn as ACKs come in.
+// Flow counts what is in flight to one destination, all QPs together, and holds the
+// congestion window (cap). RDMA WRITE has no flow control of its own, and a READ asks
+// for a burst: without a common cap many QPs would overrun any socket buffer. The cap
+// grows by one packet for each window that is acknowledged and halves on a loss (AIMD).
+// A QP that finds it full waits in a queue, from which Next returns it as ACKs arrive.
 type Flow struct {
 	cap        int // packets
 	acked      int // packets acknowledged since cap last grew
 	packets    int // in flight
 	bytes      int
-	lossEndsAt ib.Instant // losses before this belong to the halving that was made
-	undoCap    int        // cap before the ACK timeouts that may have been early; 0 for none
+	lossEndsAt ib.Instant // losses before this time do not halve cap again
+	undoCap    int        // cap before ACK timeouts that may have been too early; 0 for none
 	rtt        rttEstimate
 	noProbes   bool
 
 	first, last *QP // waiting, in order
-	need, cost  int // the first waits for room for so many packets of this cost; 0 for any room
-	turn        *QP // left the queue by Next, and has not sent yet
+	need, cost  int // first waits for room for need packets of this cost; need is 0 for any room
+	turn        *QP // the QP that Next has returned and that has not sent yet
 }
 
-// NewFlow returns the account of a destination that nothing was sent to yet.
+// NewFlow returns the Flow of a destination to which nothing was sent yet.
 func NewFlow() *Flow { return &Flow{cap: flowStart} }
 
 // Window returns the present cap, in packets.
@@ -40,9 +40,9 @@ func (f *Flow) Window() int { return f.cap }
 // InFlight returns the packets and bytes that are in flight.
 func (f *Flow) InFlight() (packets, bytes int) { return f.packets, f.bytes }
 
-// SetProbes says whether QPs may probe for the tail of a flight, which they may from
-// the start if their Config allows it: who judges from losses what becomes of
-// packets wants none sent again before they are missed.
+// SetProbes sets whether QPs whose Config allows it may send tail probes; initially they
+// may. An owner that infers from retransmissions whether packets arrive turns them off,
+// since a probe sends packets again that are perhaps not lost.
 func (f *Flow) SetProbes(on bool) { f.noProbes = !on }
 
 // Idle reports whether nothing is in flight.
@@ -67,7 +67,7 @@ func (f *Flow) release(packets, cost int) {
 	f.bytes -= packets * cost
 }
 
-// onACK is additive increase.
+// onACK does the additive increase.
 func (f *Flow) onACK(packets int) {
 	f.acked += packets
 	for ; f.acked >= f.cap && f.cap < flowMax; f.cap++ {
@@ -75,14 +75,13 @@ func (f *Flow) onACK(packets int) {
 	}
 }
 
-// onLoss is multiplicative decrease, once for all losses of one flight, which
-// lasts a round trip.
+// onLoss does the multiplicative decrease, once for all losses within one round trip.
 func (f *Flow) onLoss(now ib.Instant) {
 	f.undoCap = 0
 	f.decrease(now)
 }
 
-// onTimeout counts an ACK timeout as a loss, until undo.
+// onTimeout handles an ACK timeout like a loss, but undo can restore the cap.
 func (f *Flow) onTimeout(now ib.Instant) {
 	if f.undoCap == 0 {
 		f.undoCap = f.cap
@@ -90,8 +89,8 @@ func (f *Flow) onTimeout(now ib.Instant) {
 	f.decrease(now)
 }
 
-// undo takes back what ACK timeouts did to the cap: they ended before the peer could
-// answer, and nothing was lost (RFC 4015, 3).
+// undo restores the cap from before ACK timeouts that ended before the peer could have
+// answered, when nothing was lost (RFC 4015, 3).
 func (f *Flow) undo() {
 	f.cap = max(f.cap, f.undoCap)
 	f.undoCap = 0
@@ -106,13 +105,13 @@ func (f *Flow) decrease(now ib.Instant) {
 	f.acked = 0
 }
 
-// piece is how many responses of the given cost a READ asks for at least, if it has so many:
-// a quarter of the packets that may be in flight, and half of what their bytes allow.
+// piece returns how many responses of the given cost a READ asks for at least, unless fewer
+// are left: a quarter of the packets that may be in flight, at most half of the byte limit.
 func (f *Flow) piece(cost int) int {
 	return max(min(f.cap/4, f.cap*flowBytesPerPacket/cost/2), 1)
 }
 
-// takeTurn ends the turn that q got by Next, and reports whether it had one.
+// takeTurn reports whether q is the QP that Next returned last, and ends that turn.
 func (f *Flow) takeTurn(q *QP) bool {
 	if f.turn != q {
 		return false
@@ -121,9 +120,9 @@ func (f *Flow) takeTurn(q *QP) bool {
 	return true
 }
 
-// admits reports whether q may send now: there is room, and it is q's turn or nobody
-// waits. Else a QP whose ACKs come in would take the room that they make, again and
-// again, and those that wait for it would starve.
+// admits reports whether q may send now: there is room, and it is q's turn or no other QP
+// waits. Otherwise a QP whose ACKs come in would always take the room that they make, and
+// the waiting QPs would starve.
 func (f *Flow) admits(q *QP, turn bool) bool {
 	switch {
 	case f.full():
@@ -152,7 +151,7 @@ func (f *Flow) wait(q *QP) {
 }
 
 // waitFirst queues q before all others until there is room for n packets of the given cost.
-// It had its turn, and the room was too small: others must not take that as well.
+// Other QPs do not get the room meanwhile, so it grows until it is large enough for q.
 func (f *Flow) waitFirst(q *QP, n, cost int) {
 	q.waiting = true
 	if q.nextWaiting = f.first; f.first == nil {
@@ -161,9 +160,8 @@ func (f *Flow) waitFirst(q *QP, n, cost int) {
 	f.first, f.need, f.cost = q, n, cost
 }
 
-// Next returns the QP that has waited the longest, if there is room; it is out of the
-// queue then and must be given to NextPackets, before which there is no other. Next
-// returns nil otherwise.
+// Next removes the QP that has waited the longest from the queue and returns it, or nil
+// if there is no room. The caller must call its NextPackets; until then Next returns nil.
 func (f *Flow) Next() *QP {
 	if f.turn != nil || f.first == nil || f.full() || f.need > 0 && f.room(f.cost) < f.need {
 		return nil
@@ -174,7 +172,7 @@ func (f *Flow) Next() *QP {
 	return q
 }
 
-// remove takes q out of the queue, wherever it stands, and takes its turn away.
+// remove removes q from the queue, from any position, and ends its turn.
 func (f *Flow) remove(q *QP) {
 	f.takeTurn(q)
 	if !q.waiting {

@@ -9,30 +9,30 @@ import (
 	"github.com/goroce/goroce/qp/ring"
 )
 
-// Front is the application's end of a QP: it checks what is posted and writes it into the
+// Front is the application's end of a QP: it checks requests and writes them into the
 // rings. It may be in another process than the QP. Any goroutine may post.
 type Front struct {
 	Num    ib.QPN
 	Type   ib.QPType
-	HasSRQ bool       // which receives come from
+	HasSRQ bool       // receives come from an SRQ
 	SQ     *ring.Send // ring.NoSend for none
 	RQ     *ring.Recv // ring.NoRecv for none
 
-	state  atomic.Uint32 // ib.QPState, as far as it is known here
+	state  atomic.Uint32 // ib.QPState, as of the latest SetState
 	sendMu sync.Mutex
 	recvMu sync.Mutex
 }
 
-// State returns the QP's state, as it was set.
+// State returns the state of the latest SetState.
 func (f *Front) State() ib.QPState { return ib.QPState(f.state.Load()) }
 
-// SetState says which state the QP is in, and returns what was known before.
+// SetState records the state of the QP, and returns the state recorded before.
 func (f *Front) SetState(s ib.QPState) (before ib.QPState) {
 	return ib.QPState(f.state.Swap(uint32(s)))
 }
 
-// PostSend posts requests in order. It returns how many, whether the QP's doorbell has to be
-// rung for it, and why the next one is not taken.
+// PostSend posts requests in order. It returns how many were posted, whether the caller has to
+// ring the QP's doorbell, and why the next one was refused.
 func (f *Front) PostSend(wrs []ib.SendWR) (n int, ring bool, err error) {
 	if s := f.State(); !CanPostSend(s) {
 		return 0, false, f.refuse("post send", "QP state", s, "RTS (also SQD and ERR)", ib.ErrState)
@@ -59,7 +59,7 @@ func (f *Front) pushSend(wr *ib.SendWR) error {
 	return f.SQ.Push(wr)
 }
 
-// PostRecv posts receives, as PostSend.
+// PostRecv posts receives. Its results are as those of PostSend.
 func (f *Front) PostRecv(wrs []ib.RecvWR) (n int, ring bool, err error) {
 	if s := f.State(); !CanPostRecv(s) {
 		return 0, false, f.refuse("post receive", "QP state", s, "INIT and later", ib.ErrState)
@@ -78,7 +78,7 @@ func (f *Front) PostRecv(wrs []ib.RecvWR) (n int, ring bool, err error) {
 	return n, f.RQ.Publish(), err
 }
 
-// noReceiveQueue says why the QP takes no receives.
+// noReceiveQueue returns the error that tells why the QP takes no receives.
 func (f *Front) noReceiveQueue() error {
 	const op = "post receive"
 	switch {

@@ -2,12 +2,12 @@ package qp
 
 import "github.com/goroce/goroce/ib"
 
-// This file is the retransmission policy: go-back-N, which is all that a
-// responder of the architecture supports, since it keeps nothing beyond a gap.
-// The rest of the requester only asks for recovery and sends what is marked.
+// This file is the retransmission policy: go-back-N, the only policy that works with
+// an IBTA responder, which discards packets beyond a gap. The rest of the requester
+// calls lost or goBack and sends the PSNs that are marked.
 
-// goBack marks every PSN from psn on to be sent again, since packets were lost or
-// for want of a receive.
+// goBack marks every PSN from psn on to be sent again, because packets were lost or,
+// if lost is false, because the responder had no receive.
 func (r *requester) goBack(psn ib.PSN, lost bool) {
 	if psn.Before(r.win.una) {
 		psn = r.win.una
@@ -16,7 +16,7 @@ func (r *requester) goBack(psn ib.PSN, lost bool) {
 	if lost {
 		r.lead = r.askRepeats
 	}
-	// What is marked counts as lost: it leaves the destination's account.
+	// Marked packets count as lost: they are no longer in flight for the Flow.
 	for psn.Before(r.win.nxt) {
 		s := r.slot(r.find(psn))
 		n := min(s.from(psn), r.win.nxt.Sub(psn))
@@ -27,8 +27,8 @@ func (r *requester) goBack(psn ib.PSN, lost bool) {
 	r.probe.due = 0
 }
 
-// lost sends again from psn on, since an answer shows that a packet was lost. The
-// responder has discarded those behind it, so what was timed is sent again, too.
+// lost starts the retransmission from psn on after an answer that shows a loss. The
+// responder has discarded the packets behind psn, so the timing of one of them stops.
 func (r *requester) lost(now ib.Instant, psn ib.PSN) {
 	r.gap = true
 	r.probe.stop()
@@ -36,9 +36,9 @@ func (r *requester) lost(now ib.Instant, psn ib.PSN) {
 	r.recover(now, psn)
 }
 
-// recover spends a retry on sending again from psn on. With no retry left the
-// oldest request in flight fails (IBTA 9.9.2.4.1: one counter for timeouts, sequence NAKs
-// and implied NAKs). rdma_rxe takes a count of 7 as for ever; here it is seven.
+// recover starts a retransmission from psn on, which uses one retry. With no retry left
+// the oldest request in flight fails (IBTA 9.9.2.4.1: one counter for timeouts, sequence
+// NAKs and implied NAKs). In rdma_rxe a count of 7 means no limit; here it means seven.
 func (r *requester) recover(now ib.Instant, psn ib.PSN) {
 	st := r.q.cfg.Stats
 	if r.retry == 0 {
@@ -69,10 +69,10 @@ func (r *requester) ackTimeout(now ib.Instant) {
 	r.recover(now, r.win.una)
 }
 
-// judgeTimeout decides, when una has moved, about the ACK timeouts before. An answer that
-// comes sooner after the latest than the peer can answer belongs to what was sent before
-// it, so nothing was lost (RFC 3522, 3.2, which tells it by time stamps). Before a round
-// trip was measured the peer may be far away.
+// judgeTimeout decides, when una has moved, whether the ACK timeouts before were too early.
+// If the answer comes sooner after the latest timeout than the peer can answer, it belongs to
+// a packet sent before it, so nothing was lost (RFC 3522, 3.2, which uses time stamps). The
+// same is assumed before a round trip was measured, as the peer may be far away.
 func (r *requester) judgeTimeout(now ib.Instant) {
 	p, rtt := &r.probe, &r.q.flow.rtt
 	if p.again == byTimeout && (rtt.mean == 0 || rtt.tooSoon(int64(now-p.againAt))) {
@@ -80,5 +80,5 @@ func (r *requester) judgeTimeout(now ib.Instant) {
 	}
 }
 
-// rnrOver ends the wait after an RNR NAK; NextPackets goes on.
+// rnrOver ends the wait after an RNR NAK; NextPackets sends again from now on.
 func (r *requester) rnrOver(now ib.Instant) { r.armAck(now) }

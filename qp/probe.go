@@ -2,44 +2,41 @@ package qp
 
 import "github.com/goroce/goroce/ib"
 
-// This file is the tail probe. A responder speaks up about a gap only when a later
-// packet arrives, and only once: if the last packet of a flight is lost, or the
-// NAK, or what is sent again, both sides are silent until the ACK timeout, which
-// is a thousand round trips on a short path. A requester may send again at any
-// time, and what the responder has seen is acknowledged anew (IBTA 9.7.5.1.3). So
-// after a silence of a few round trips it asks what has become of its packets, in
-// the manner of TCP's tail loss probe (RFC 8985, 7):
+// This file is the tail probe. A responder sends a NAK for a gap only when a later
+// packet arrives, and only once. If the last packet of a flight is lost, or the NAK,
+// or the retransmission, both sides are silent until the ACK timeout, which is a
+// thousand round trips on a short path. A requester may send a packet again at any
+// time, and the responder acknowledges a duplicate again (IBTA 9.7.5.1.3). So after
+// a silence of a few round trips the requester sends two packets again, in the manner
+// of TCP's tail loss probe (RFC 8985, 7):
 //
-//   - with the oldest packet in flight, which is what a responder waits for that
-//     has sent its NAK;
-//   - with the latest one behind it, which shows a responder that has seen no gap
-//     yet that there is one.
+//   - the oldest packet in flight, which a responder that has sent a NAK waits for;
+//   - then the latest one, which shows a gap to a responder that has not seen it yet.
 //
-// The answer is an ACK or a sequence NAK, and the completer goes on from there. A
-// probe is outside of all accounts: it takes no retry, leaves the ACK timer and
-// the Flow alone, and is no sign of a loss by itself, for the answer may just be
-// late. rdma_rxe has none.
+// The answer is an ACK or a sequence NAK, which the completer handles as usual. A
+// probe uses no retry, does not change the ACK timer or the Flow, and does not count
+// as a loss, since the answer may just be late. rdma_rxe has no tail probe.
 
 const (
-	// rttUnknown stands for what follows from the round trip until one has been
+	// rttUnknown replaces a time computed from the round trip until one has been
 	// measured, in nanoseconds.
 	rttUnknown = 4_000_000
-	// probeLeast leaves a peer the time to be scheduled, in nanoseconds.
+	// probeLeast is the shortest wait, in which the peer's thread can be scheduled, in nanoseconds.
 	probeLeast = 300_000
 	// probesMost bounds the probes without a measured round trip. Each waits twice
-	// as long as the one before, and a peer that is gone is not asked for ever.
+	// as long as the one before, and those to a peer that is gone come to an end.
 	probesMost = 10
-	// probesCarried is how many probes in a row, each answered, make the waits longer and longer.
+	// probesCarried is how many probes may be sent before answers to them shorten the wait again.
 	probesCarried = 3
 )
 
-// rttEstimate is the round trip to a destination, the delay of the peer's ACKs
-// included, and how far samples are from it, both smoothed (RFC 6298, 2), in
+// rttEstimate estimates the round trip to a destination, including the delay of the
+// peer's ACKs, and the deviation of samples from it, both smoothed (RFC 6298, 2), in
 // nanoseconds.
 type rttEstimate struct {
 	mean      int64 // 0 before the first sample
 	deviation int64
-	least     int64 // of the samples without doubt; 0 before the first
+	least     int64 // of the samples from packets that were sent once (sure); 0 before the first
 }
 
 func (e *rttEstimate) add(sample int64) {
@@ -52,7 +49,7 @@ func (e *rttEstimate) add(sample int64) {
 	e.mean = max(e.mean+off/8, 1)
 }
 
-// flight is how long the answers to what was sent at one time take.
+// flight is the estimated round trip.
 func (e *rttEstimate) flight() int64 {
 	if e.mean == 0 {
 		return rttUnknown
@@ -60,9 +57,9 @@ func (e *rttEstimate) flight() int64 {
 	return e.mean
 }
 
-// overdue is how long to wait for an answer before it is asked for: two round trips
-// (RFC 8985, 7.2), or more to a peer whose answers take now this long and now that
-// (RFC 6298, 2.3), which would be probed for nothing.
+// overdue is how long to wait for an answer before a probe: two round trips (RFC 8985,
+// 7.2), or more if the round trip varies much (RFC 6298, 2.3), since many probes would
+// be needless then.
 func (e *rttEstimate) overdue() int64 {
 	if e.mean == 0 {
 		return rttUnknown
@@ -74,7 +71,7 @@ func (e *rttEstimate) overdue() int64 {
 // sample.
 func (e *rttEstimate) rto() int64 { return max(2*e.mean, e.mean+4*e.deviation) }
 
-// sure adds a sample without doubt.
+// sure adds a sample of a packet that was sent once, so that the answer is surely its own.
 func (e *rttEstimate) sure(sample int64) {
 	if e.add(sample); e.least == 0 {
 		e.least = sample
@@ -82,9 +79,9 @@ func (e *rttEstimate) sure(sample int64) {
 	e.least = max(min(e.least, sample), 1)
 }
 
-// tooSoon reports whether an answer that comes so long after a packet cannot be its own. What
-// counts is the shortest round trip, if one is known: the mean is too long where packets
-// get lost.
+// tooSoon reports whether an answer cannot belong to a packet that was sent only after
+// nanoseconds before it. It compares with the shortest round trip, if one is known, as losses
+// make the mean too long.
 func (e *rttEstimate) tooSoon(after int64) bool {
 	if e.least == 0 {
 		return after < e.mean/2
@@ -92,35 +89,35 @@ func (e *rttEstimate) tooSoon(after int64) bool {
 	return after < e.least/2
 }
 
-// prober measures round trips, and knows what is left of a probe.
+// prober measures round trips and counts the packets of a probe that are left to send.
 type prober struct {
-	timedAt ib.Instant // when the packet that is timed left
-	againAt ib.Instant // when the peer was asked again the last time
+	timedAt ib.Instant // when the timed packet was sent
+	againAt ib.Instant // when the latest probe or ACK timeout was
 	timed   ib.PSN
 	timing  bool
-	again   again // what the peer was asked again for
+	again   again // why packets were sent again since timedAt
 	sent    uint8 // probes since a round trip was measured: each waits twice as long as the one before
-	due     uint8 // packets of a probe that are to leave
+	due     uint8 // packets of a probe that are still to be sent
 }
 
-// again says whether the peer was asked again since a packet is timed: whatever comes may
-// be the answer to that.
+// again says whether packets were sent again, by a probe or an ACK timeout, while a packet is
+// timed: the next answer may belong to one of these.
 type again uint8
 
 const (
 	never again = iota
 	byProbe
-	byTimeout // of the ACK, since una moved
+	byTimeout // the ACK timeout
 )
 
-// stop forgets the packet that is timed, and the probe that is to leave.
+// stop stops timing a packet, and drops the rest of a probe.
 func (p *prober) stop() { p.timing, p.due = false, 0 }
 
-// askedAgain notes that the peer is asked again.
+// askedAgain records that a probe or an ACK timeout sends packets again.
 func (p *prober) askedAgain(now ib.Instant, why again) { p.again, p.againAt = why, now }
 
-// timeRTT times packets that ask for an ACK, one at a time. Those that are sent
-// again will do: a responder that sent a NAK has discarded the ones before.
+// timeRTT times packets with AckReq, one at a time. They may be retransmissions: a
+// responder that sent a NAK has discarded the first transmission.
 func (r *requester) timeRTT(now ib.Instant, tx *TxPacket) {
 	p := &r.probe
 	if tx.AckReq && !p.timing {
@@ -128,7 +125,7 @@ func (r *requester) timeRTT(now ib.Instant, tx *TxPacket) {
 	}
 }
 
-// heard notes that una has moved, and measures the round trip.
+// heard is called when una has moved. It ends the probe and measures the round trip.
 func (r *requester) heard(now ib.Instant) {
 	r.probe.due = 0
 	r.probeAnswered(now)
@@ -137,14 +134,14 @@ func (r *requester) heard(now ib.Instant) {
 	r.armProbe(now)
 }
 
-// measure takes the time of the packet that is timed. If the peer was asked again since,
-// it is in doubt what has been answered (Karn, RFC 6298, 3):
-//   - An answer that comes sooner after that than the peer can answer is that to the
-//     packet itself.
-//   - One that comes later than the peer ever took says that the path has become longer,
-//     at least as long as that is ago.
-//   - In between nothing can be said. But an ACK timeout does not back off, as probes do:
-//     if it is too early again and again the estimate rises step by step.
+// measure adds the round trip of the timed packet to the estimate, once it is acknowledged.
+// If a probe or an ACK timeout has sent packets again since, it is uncertain which packet
+// was answered (Karn's algorithm, RFC 6298, 3):
+//   - An answer that comes too soon after the retransmission answers the timed packet.
+//   - One that comes later after it than an answer takes, by the estimate, shows that the
+//     path has become longer: its round trip is at least the time since the retransmission.
+//   - In between the sample is dropped. But an ACK timeout does not back off, as probes do,
+//     so after one the estimate is raised: timeouts that are too early raise it repeatedly.
 func (r *requester) measure(now ib.Instant) {
 	p, rtt := &r.probe, &r.q.flow.rtt
 	if !p.timing || !p.timed.Before(r.win.una) {
@@ -166,11 +163,11 @@ func (r *requester) measure(now ib.Instant) {
 	}
 }
 
-// probeAnswered notes that the peer has said something new. If that comes as soon after a
-// probe as the peer takes to answer, packets get lost, and the waits become shorter: a
-// network that loses packets for hours must not wear probes out. If it comes at another
-// time it may be late, of a path that has become longer, and the waits stay as long as
-// they are until a round trip is measured.
+// probeAnswered is called for an answer that may be due to a probe. If it arrives within the
+// estimated time for an answer, the probe was justified by a loss, and the count of probes is
+// halved: a network that loses packets for hours must not exhaust probesMost. If it arrives
+// later, the path may have become longer, and the waits stay as long as they are until a
+// round trip is measured.
 func (r *requester) probeAnswered(now ib.Instant) {
 	p := &r.probe
 	if p.sent > probesCarried && int64(now-p.againAt) <= r.q.flow.rtt.rto() {
@@ -178,7 +175,7 @@ func (r *requester) probeAnswered(now ib.Instant) {
 	}
 }
 
-// armProbe starts the wait for an answer, if one was asked for.
+// armProbe starts the probe timer if an answer was requested and is missing.
 func (r *requester) armProbe(now ib.Instant) {
 	p := &r.probe
 	if !r.q.cfg.Probe || r.q.flow.noProbes || p.sent == probesMost || !r.win.holds(r.asked) {
@@ -188,8 +185,7 @@ func (r *requester) armProbe(now ib.Instant) {
 	r.q.timers.set(timerProbe, now+ib.Instant(r.q.flow.rtt.overdue()<<p.sent))
 }
 
-// probeTimeout makes a probe due, if anything is in flight that does not wait to be
-// sent again.
+// probeTimeout starts a probe, unless all that is in flight is marked to be sent again.
 func (r *requester) probeTimeout(now ib.Instant) {
 	if r.sentEnd() == r.win.una || r.q.flow.noProbes {
 		return
@@ -201,9 +197,9 @@ func (r *requester) probeTimeout(now ib.Instant) {
 	r.armProbe(now)
 }
 
-// probePacket builds the next packet of a probe: the oldest in flight, then the
-// latest, unless that was all. One that belongs to a READ asks for all that is
-// missing of it (see repeat).
+// probePacket builds the next packet of a probe: the oldest in flight, then the latest,
+// unless the first covers both. A packet of a READ asks for all that is missing of it
+// (see repeat).
 func (r *requester) probePacket(now ib.Instant, tx *TxPacket) bool {
 	p := &r.probe
 	if p.due == 0 {
@@ -229,8 +225,8 @@ func (r *requester) probePacket(now ib.Instant, tx *TxPacket) bool {
 	return true
 }
 
-// sentEnd returns the PSN behind the last one in flight that does not wait to be
-// sent again.
+// sentEnd returns the PSN up to which all that is in flight is sent: the oldest that is
+// marked to be sent again, or nxt.
 func (r *requester) sentEnd() ib.PSN {
 	if psn, ok := r.win.firstNeeded(); ok {
 		return psn

@@ -8,20 +8,20 @@ import (
 	"github.com/goroce/goroce/qp/ring"
 )
 
-// SRQ is the device's end of a shared receive queue. It belongs to the shard
-// whose QPs take receives from it; the QPs of several shards may if it has a lock.
+// SRQ is the device's end of a shared receive queue. QPs of one shard take receives
+// from it, or QPs of several shards if it has a lock.
 type SRQ struct {
 	lock sync.Locker // nil with one shard
 	ring *ring.Recv
 	pd   *mr.PD
-	// XRC: where receives complete, and the domain that targets must be of.
+	// XRC: the CQ in which receives complete, and the domain that targets must belong to.
 	cq   *CQ
 	xrcd *XRCD
 
 	limit   int  // armed if not 0
-	reached bool // the limit event is due
-	broken  bool // the ring made no sense
-	errored bool // the event of that is due
+	reached bool // EventSRQLimit is pending
+	broken  bool // the ring's content was invalid
+	errored bool // EventSRQErr is pending for that
 
 	// Owner is for the engine that holds the SRQ.
 	Owner any
@@ -30,19 +30,19 @@ type SRQ struct {
 	nextDue *SRQ
 }
 
-// XRCD is an XRC domain: XRC targets take receives from the SRQs of theirs.
+// XRCD is an XRC domain: XRC targets take receives only from SRQs of their own domain.
 type XRCD struct{ _ byte }
 
 // SRQs finds the XRC SRQ that a request names; nil if there is none.
 type SRQs interface{ SRQ(num uint32) *SRQ }
 
-// NewSRQ returns an SRQ that takes receives from a ring. cq and xrcd are nil but
+// NewSRQ returns an SRQ that takes receives from a ring. cq and xrcd are nil except
 // for XRC; lock is as with NewCQ.
 func NewSRQ(r *ring.Recv, pd *mr.PD, cq *CQ, xrcd *XRCD, lock sync.Locker) *SRQ {
 	return &SRQ{lock: lock, ring: r, pd: pd, cq: cq, xrcd: xrcd}
 }
 
-// Capacity returns how many receives the queue holds, and how many pieces one may have.
+// Capacity returns how many receives the queue holds, and how many SGEs one may have.
 func (s *SRQ) Capacity() (entries, maxSGE int) {
 	acquire(s.lock)
 	defer release(s.lock)
@@ -60,15 +60,15 @@ func (s *SRQ) Resize(r *ring.Recv) bool {
 	return true
 }
 
-// prepare gives wr room for any receive of the queue.
+// prepare allocates an SGL in wr that has room for any receive of the queue.
 func (s *SRQ) prepare(wr *ib.RecvWR) {
 	acquire(s.lock)
 	defer release(s.lock)
 	s.ring.Prepare(wr)
 }
 
-// SetLimit arms the limit event: it is due when fewer than n receives are left,
-// which may be at once, and is listed in due then. 0 disarms.
+// SetLimit arms the limit event: it is raised when fewer than n receives are left,
+// which may be at once, and the SRQ is listed in due then. 0 disarms.
 func (s *SRQ) SetLimit(n int, due *Due) {
 	acquire(s.lock)
 	defer release(s.lock)
@@ -76,7 +76,7 @@ func (s *SRQ) SetLimit(n int, due *Due) {
 	s.checkLimit(due)
 }
 
-// Limit returns the armed limit; 0 if there is none, or it was reached.
+// Limit returns the armed limit; 0 if none is armed, or it was reached.
 func (s *SRQ) Limit() int {
 	acquire(s.lock)
 	defer release(s.lock)
@@ -91,8 +91,8 @@ func (s *SRQ) checkLimit(due *Due) {
 	}
 }
 
-// pop copies the next receive out, if one is posted. What there is to tell then is
-// listed in due.
+// pop copies the next receive out of the ring, if one is posted. If that raises an
+// event, the SRQ is listed in due.
 func (s *SRQ) pop(wr *ib.RecvWR, due *Due) (bool, error) {
 	if s.lock == nil {
 		return s.take(wr, due)
@@ -115,11 +115,11 @@ func (s *SRQ) take(wr *ib.RecvWR, due *Due) (bool, error) {
 	return ok, err
 }
 
-// ForgetSRQ ends all use of an SRQ that is being destroyed, by an XRC target: no object of
-// the target's own names it, but its peer's requests do. The owner calls it once requests
-// find the SRQ no more, and before the memory of its ring and of its CQ goes. A receive that
-// the target has taken is forgotten, as those are that are posted; what is left of its
-// message is refused, like a request for an SRQ that does not exist.
+// ForgetSRQ makes an XRC target drop all references to an SRQ that is being destroyed: only
+// requests of its peer name the SRQ. The owner calls it once Config.SRQs does not return the
+// SRQ any more, and before the memory of its ring and of its CQ is freed. A receive that the
+// target has taken never completes, nor do those that are posted. The rest of its message is
+// refused, like a request for an SRQ that does not exist.
 func (q *QP) ForgetSRQ(s *SRQ) {
 	r := &q.resp
 	if !q.svc.xrc {
@@ -138,10 +138,10 @@ func (q *QP) ForgetSRQ(s *SRQ) {
 	}
 }
 
-// CQ returns where the receives of an XRC SRQ complete; nil for a basic one.
+// CQ returns the CQ in which the receives of an XRC SRQ complete; nil for a basic one.
 func (s *SRQ) CQ() *CQ { return s.cq }
 
-// TakeEvent returns an event that is due, as QP.TakeEvent does.
+// TakeEvent returns a pending event and clears it; ok is false if there is none.
 func (s *SRQ) TakeEvent() (t ib.EventType, ok bool) {
 	acquire(s.lock)
 	defer release(s.lock)

@@ -7,13 +7,13 @@ import (
 )
 
 // windowSize bounds the PSNs that one QP has in flight. It divides 2^24, so a
-// PSN's place in the bitmap survives the wrap. More than the Flow allows would
-// never be used. rdma_rxe stops at 128; the responder needs no state for more.
+// PSN keeps its place in the bitmap when PSNs wrap. The Flow never allows more in
+// flight. rdma_rxe stops at 128; the responder needs no state for more.
 const windowSize = flowMax
 
 // window is the set of PSNs in flight: from una, the oldest unacknowledged, up
 // to but not including nxt, the next new one. need marks those that must be sent
-// again. Who marks, and how much, is the recovery policy's affair.
+// again; gobackn.go decides which.
 type window struct {
 	una, nxt ib.PSN
 	needed   int
