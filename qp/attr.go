@@ -14,8 +14,8 @@ type Limits struct {
 	MaxRdAtomic int    // both ways
 }
 
-// transition lists the attributes that a change of state must and may carry
-// (IBTA 11.2.5.2 table 91, as libibverbs and Linux's qp_state_table have it).
+// transition lists the required and optional attributes of a change of state
+// (IBTA 11.2.5.2 table 91, as in libibverbs and Linux's qp_state_table).
 type transition struct {
 	legal    bool
 	required ib.QPAttrMask
@@ -33,7 +33,7 @@ const (
 	attrLive  = ib.AttrCurState | ib.AttrAccess | ib.AttrRateLimit
 )
 
-// Changes to RESET and to ERR are legal from everywhere and carry nothing. Only
+// Changes to RESET and to ERR are legal from every state and have no attributes. Only
 // UC and UD have SQE.
 
 // transitionsRC is the table of the RC service.
@@ -92,8 +92,8 @@ var transitionsUD = transitionTable{
 	ib.SQE: {ib.RTS: {true, 0, ib.AttrCurState | ib.AttrQKey}},
 }
 
-// transitionsGSI is the table of the general services QP, QP 1: UD on the port
-// that it was made for.
+// transitionsGSI is the table of the general services QP, QP 1: UD, but the port is
+// optional, as QP 1 is created for one.
 var transitionsGSI = func() transitionTable {
 	t := transitionsUD
 	t[ib.Reset][ib.Init] = transition{true, ib.AttrPKeyIndex | ib.AttrQKey, ib.AttrPort}
@@ -141,7 +141,7 @@ func (t *transitionTable) lookup(from, to ib.QPState) transition {
 	return t[from][to]
 }
 
-// attrCheck is one attribute's rule: what it may be, and the test of it.
+// attrCheck is the rule for one attribute's values: a test, and a description for errors.
 type attrCheck struct {
 	bit     ib.QPAttrMask
 	value   func(a *ib.QPAttr) any
@@ -242,7 +242,7 @@ func (q *QP) checkModify(a *ib.QPAttr, mask ib.QPAttrMask) (to ib.QPState, err e
 	return to, nil
 }
 
-// nextStates lists the states that may follow from.
+// nextStates lists the states that may follow state from.
 func (t *transitionTable) nextStates(from ib.QPState) string {
 	s := fmt.Sprintf("from %v: RESET, ERR", from)
 	for to := range ib.NumQPStates {

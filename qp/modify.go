@@ -29,13 +29,13 @@ func (q *QP) Modify(now ib.Instant, a *ib.QPAttr, mask ib.QPAttrMask) error {
 		q.resp.applyAttrs()
 	}
 	q.pace.setRate(q.attr.RateLimit)
-	q.resp.again = nil // the right to write may be gone
+	q.resp.again = nil // the access rights may have changed
 	q.settle()
 	return nil
 }
 
-// Query returns the attributes as they stand. The PSNs are those that are expected and
-// sent next, as rdma_rxe has it (rxe_qp_to_attr).
+// Query returns the current attributes. RQPSN is the PSN that is expected next, SQPSN the
+// one that is sent next, as in rdma_rxe (rxe_qp_to_attr).
 func (q *QP) Query() ib.QPAttr {
 	a := q.attr
 	a.State, a.CurState, a.Cap = q.state, q.state, q.cfg.Cap
@@ -49,7 +49,7 @@ func (q *QP) Query() ib.QPAttr {
 	return a
 }
 
-// copyAttrs takes over the attributes that mask names.
+// copyAttrs copies the attributes in mask.
 func (q *QP) copyAttrs(a *ib.QPAttr, mask ib.QPAttrMask) {
 	t := &q.attr
 	for _, c := range []struct {
@@ -80,7 +80,7 @@ func (q *QP) copyAttrs(a *ib.QPAttr, mask ib.QPAttrMask) {
 	}
 }
 
-// becomeReset forgets everything, without completions (IBTA 10.3.1.1).
+// becomeReset discards all work, without completions (IBTA 10.3.1.1).
 func (q *QP) becomeReset() {
 	q.req.reset()
 	q.resp.reset()
@@ -108,8 +108,8 @@ func (q *QP) becomeSQD() {
 	q.req.checkDrained()
 }
 
-// becomeErr ends all work. Requests in flight are given up, everything queued
-// completes with WCWRFlushErr, oldest first (IBTA 10.3.1.5).
+// becomeErr ends all work. It abandons requests in flight, and completes everything
+// queued with WCWRFlushErr, oldest first (IBTA 10.3.1.5).
 func (q *QP) becomeErr() {
 	if q.state == ib.Reset {
 		q.state = ib.Err
@@ -124,17 +124,18 @@ func (q *QP) becomeErr() {
 	q.flush()
 }
 
-// becomeSQE stops the send queue of an unreliable service: what failed completes
-// with its status, what stands behind it as flushed (IBTA 10.3.1.6). Receives go
-// on; RTS takes it from here again.
+// becomeSQE stops the send queue of an unreliable service: the failed request completes
+// with its status, those behind it as flushed (IBTA 10.3.1.6). Receives continue; Modify
+// to RTS starts the send queue again.
 func (q *QP) becomeSQE() {
 	q.state = ib.SQE
 	q.timers.clear(timerPace)
 	q.req.flush()
 }
 
-// flush completes what is queued on both queues with WCWRFlushErr. Memory that a
-// late placement still writes to belongs to the device: the flush waits for it.
+// flush completes what is queued on both queues with WCWRFlushErr. While a placement
+// may still write to memory of a request, the flush waits: a completion would give that
+// memory back to the application.
 func (q *QP) flush() {
 	if q.late.pending() > 0 {
 		return
@@ -150,12 +151,12 @@ func (q *QP) flush() {
 	}
 }
 
-// usesSRQ reports whether receives come from a shared queue: in ERR the QP takes
-// no more of them, and says so when the last is complete (IBTA 10.2.9.4).
+// usesSRQ reports whether receives come from an SRQ. In ERR such a QP takes no more of
+// them, and raises EventLastWQE when the last is complete (IBTA 10.2.9.4).
 func (q *QP) usesSRQ() bool { return q.cfg.SRQ != nil || q.svc.xrc && q.svc.receives }
 
-// fatal handles an error that no completion can report: rings that make no
-// sense, or a dead CQ.
+// fatal handles an error that no completion can report: invalid content of a ring, or a
+// CQ that overran.
 func (q *QP) fatal() {
 	q.raise(ib.EventQPFatal)
 	if q.state != ib.Err {
@@ -163,8 +164,8 @@ func (q *QP) fatal() {
 	}
 }
 
-// complete pushes a completion. Losing one to an overrun is fatal to the QP; the
-// input that did it ends with settle.
+// complete pushes a completion. If the CQ overruns and the completion is lost, settle
+// takes the QP to ERR at the end of the input.
 func (q *QP) complete(cq *CQ, wc *ib.WC, solicited bool) {
 	wc.QPN, wc.Timestamp = q.cfg.Num, q.now
 	if !cq.push(wc, solicited, q.cfg.Due) {
@@ -172,8 +173,8 @@ func (q *QP) complete(cq *CQ, wc *ib.WC, solicited bool) {
 	}
 }
 
-// settle ends every input: there may be something to send, and a QP that lost a
-// completion goes to ERR.
+// settle ends every input: it makes the owner call NextPackets, and takes a QP that
+// lost a completion to ERR.
 func (q *QP) settle() {
 	q.send = true
 	if q.lostCompletion && q.state != ib.Err {

@@ -7,8 +7,8 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// Config says what QP to make. The rings and CQs are the caller's; the QP is
-// the only consumer of SQ and RQ. With an SRQ, and for XRC, RQ takes no work.
+// Config describes the QP that New makes. The rings and CQs belong to the caller; the QP
+// is the only consumer of SQ and RQ. With an SRQ, and for XRC, RQ is not used.
 type Config struct {
 	Num    ib.QPN
 	Type   ib.QPType
@@ -26,38 +26,38 @@ type Config struct {
 	SigAll bool
 	Limits *Limits // the device's; shared by its QPs
 	Stats  *Stats  // the shard's; shared by its QPs
-	Due    *Due    // the shard's; nil if nobody asks what CQs and SRQs have to tell
+	Due    *Due    // the shard's; nil if events of CQs and SRQs are not needed
 
-	// AckDelay is how long a plain ACK may wait for data to ride behind, in
-	// nanoseconds. 0 sends it with the next NextPackets.
+	// AckDelay is how long a plain ACK may wait, in nanoseconds, so that it can follow
+	// other packets in one send. 0 sends it with the next NextPackets.
 	AckDelay int64
 	// Trains sends WRITEs without immediate as trains of WRITE ONLYs, for links
-	// that take runs of equal packets. Their responder cannot tell: each packet
-	// places itself, and no receive is used. It also lets TxPackets have trains.
+	// that take runs of equal packets. The effect at the responder is the same: each
+	// packet names its address, and no receive is used. It also allows TxPacket.Train.
 	Trains bool
-	// Probe asks what has become of the last packets of a flight after a silence of
-	// a few round trips, instead of the ACK timeout.
+	// Probe enables tail probes, after a silence of a few round trips, so that the loss
+	// of the last packets of a flight need not wait for the ACK timeout.
 	Probe bool
-	// MaxLate bounds the placements that wait for Placed. What it takes is made when
-	// the first is; 0 suits devices whose memory is all direct.
+	// MaxLate bounds the placements that wait for Placed. Their tables are allocated
+	// with the first placement; 0 suits devices whose memory is all direct.
 	MaxLate int
 }
 
-// TxPacket is one packet to send, or the first of a train: headers, and a payload that
-// is named, not copied. It is valid until the next input to the QP.
+// TxPacket is one packet to send, or the first of a train: headers, and a reference to
+// the payload. It is valid until the next input to the QP.
 type TxPacket struct {
 	wire.Packet // Payload is unused
 	SGL         mr.SGL
 	Off         uint64 // where in SGL the payload starts
-	Inline      []byte // the payload, if SGL is nil, and behind it those of the train
+	Inline      []byte // the payload, if SGL is nil, followed by those of the train
 	Len         int    // payload bytes, without pad
-	AH          *AH    // where a datagram goes; nil for the QP's peer
-	Train       int    // packets like this one that are to follow it: see Advance
-	Again       bool   // it was sent before, or answers a request that came again
+	AH          *AH    // destination of a datagram; nil for the QP's peer
+	Train       int    // packets like this one that follow it: see Advance
+	Again       bool   // it was sent before, or answers a duplicate request
 }
 
-// Advance makes p the packet of its train that is n behind it: the PSNs, addresses and
-// payloads of a train follow one another, and only the first may ask for an ACK.
+// Advance turns p into the n-th packet after it in its train: the PSNs, addresses and
+// payloads of a train are consecutive, and only the first packet may have AckReq.
 func (p *TxPacket) Advance(n int) {
 	p.AckReq = false
 	p.PSN = p.PSN.Add(n)
@@ -78,7 +78,7 @@ func (p *TxPacket) Pad() int { return -p.Len & 3 }
 type QP struct {
 	cfg    Config
 	svc    *service
-	now    ib.Instant // of the latest input: what completions are stamped with
+	now    ib.Instant // time of the latest input, the timestamp of completions
 	state  ib.QPState
 	attr   ib.QPAttr
 	events EventSet
@@ -90,23 +90,23 @@ type QP struct {
 	req  requester
 	resp responder
 	late lateTable
-	// fetch is nil until memory that is not direct is sent from.
+	// fetch is nil until the QP sends from memory that is not direct.
 	fetch *fetchTable
 
-	// Owner is for the engine that holds the QP; the QP does not look at it.
+	// Owner is for the engine that holds the QP; the QP does not use it.
 	Owner any
 
 	lostCompletion bool // a CQ overran
 	lastWQE        bool // EventLastWQE was raised
-	recvRings      bool // whoever posts receives rings the doorbell
+	recvRings      bool // posting receives rings the doorbell
 
 	nextWaiting *QP // in Flow's list
 	waiting     bool
 }
 
-// New makes a QP in RESET. Apart from the responder resources and the table of
-// outstanding READs, which Modify sizes, and what memory that is not direct takes when
-// it is first met, nothing is allocated later.
+// New makes a QP in RESET. Later allocations are only the responder resources and the
+// table of outstanding READs, in Modify, and the tables and chunks for memory that is
+// not direct, when it is first used.
 func New(cfg Config) *QP {
 	q := &QP{cfg: cfg, svc: &services[cfg.Type]}
 	q.req.init(q)
@@ -116,8 +116,8 @@ func New(cfg Config) *QP {
 	return q
 }
 
-// Reached returns the PSN that the peer's next request should have, and the oldest of the QP's
-// own that is not acknowledged. They move by packets that fit the connection, and by no others.
+// Reached returns the PSN expected in the peer's next request, and the oldest PSN of the QP's
+// requests that is not acknowledged. Only packets with valid PSNs advance them.
 func (q *QP) Reached() (expected, unacknowledged ib.PSN) { return q.resp.epsn, q.req.win.una }
 
 // Num returns the QP number.
@@ -144,9 +144,8 @@ func (q *QP) AH() *ib.AHAttr { return &q.attr.AH }
 // DestQPN returns the peer's QP number; it is meaningful from RTR on.
 func (q *QP) DestQPN() ib.QPN { return q.attr.DestQPN }
 
-// SetFlow names the in-flight account of the destination, which reliable services need
-// and others have no use for. The engine calls it after the transition to RTR, and when a
-// modify of SQD moves the QP.
+// SetFlow sets the Flow of the destination, which only reliable services use. The engine
+// calls it after the transition to RTR, and when Modify in SQD changes the destination.
 func (q *QP) SetFlow(f *Flow) {
 	if q.flow != nil {
 		q.req.uncharge()
@@ -156,14 +155,13 @@ func (q *QP) SetFlow(f *Flow) {
 	q.send = true
 }
 
-// AskRepeats makes the first n requests of what is sent again after a loss ask for an ACK,
-// for an owner that has to see what becomes of them (package offload). 0, as it is at first,
-// leaves it to the places where a requester asks anyway.
+// AskRepeats sets AckReq in the first n request packets of each retransmission after a loss,
+// for an owner that needs to know whether they arrive (package offload). With 0, the initial
+// value, only the packets that have AckReq anyway ask for an ACK.
 func (q *QP) AskRepeats(n int) { q.req.askRepeats = n }
 
-// Doorbell tells the QP that its rings hold new work. Send requests are copied
-// out of the ring, once, and checked; receives stay there until a message needs
-// one.
+// Doorbell tells the QP that its rings hold new requests. It copies send requests out
+// of the ring, once, and checks them; receives stay there until a message needs one.
 func (q *QP) Doorbell(now ib.Instant) {
 	q.now = now
 	r := &rules[q.state]
@@ -183,9 +181,9 @@ func (q *QP) Doorbell(now ib.Instant) {
 	q.settle()
 }
 
-// Rearm asks whoever posts to ring the doorbell for what is posted from now on: for
-// requests and, in ERR, for receives, which are flushed. It is for owners whose
-// application shares nothing but the rings, and comes before Doorbell.
+// Rearm makes the posting process ring the doorbell for later posts: of requests and,
+// in ERR, of receives, since these are flushed. It is for owners whose application
+// shares nothing but the rings, and is called before Doorbell.
 func (q *QP) Rearm() {
 	if q.cfg.SQ.Entries() > 0 {
 		q.cfg.SQ.Sleep()
@@ -201,9 +199,9 @@ func (q *QP) Rearm() {
 	}
 }
 
-// HandlePackets takes a run of decoded packets that were addressed to this QP.
-// The owner has checked the ICRC, the P_Key and the peer's address. Payloads may
-// be reused when it returns, except those that Effects names as placements.
+// HandlePackets handles a run of decoded packets that were addressed to this QP.
+// The owner has checked the ICRC, the P_Key and the peer's address. It may reuse the
+// payload buffers afterwards, except those that Effects.Placements refers to.
 func (q *QP) HandlePackets(now ib.Instant, run []wire.Packet) {
 	q.now = now
 	q.resp.res.asked = false
@@ -213,10 +211,10 @@ func (q *QP) HandlePackets(now ib.Instant, run []wire.Packet) {
 	q.settle()
 }
 
-// HandleAlike takes packets that follow one which HandlePackets was given last, frames
-// of size bytes, BTH to ICRC, each like the one before (wire.Alike), and returns how
-// many it took: HandlePackets must look at the others. What it wants of the owner is
-// the same.
+// HandleAlike handles packets that follow the last one of HandlePackets: frames of size
+// bytes, BTH to ICRC, each like the one before (wire.Alike). It returns how many it
+// handled; the others must go to HandlePackets. The owner makes the same checks as for
+// HandlePackets, and treats the buffers alike.
 func (q *QP) HandleAlike(now ib.Instant, frames []byte, size int) (n int) {
 	var p wire.Packet
 	r := &rules[q.state]
@@ -234,8 +232,8 @@ func (q *QP) HandleAlike(now ib.Instant, frames []byte, size int) (n int) {
 	return n
 }
 
-// HandleDatagram takes one packet that was addressed to a UD QP. grh is what its
-// receive gets before the payload. The owner has checked ICRC and P_Key.
+// HandleDatagram handles one packet that was addressed to a UD QP. grh is written to the
+// receive before the payload. The owner has checked ICRC and P_Key.
 func (q *QP) HandleDatagram(now ib.Instant, p *wire.Packet, grh *[ib.GRHLen]byte) {
 	q.now = now
 	if !rules[q.state].request {
@@ -266,8 +264,8 @@ func (q *QP) handlePacket(now ib.Instant, p *wire.Packet) {
 	q.req.handleResponse(now, p)
 }
 
-// HandleTimeout runs whatever is due at now. A call too early does nothing, a
-// late one does it late.
+// HandleTimeout handles all timers that have expired at now. A call that is too early
+// does nothing.
 func (q *QP) HandleTimeout(now ib.Instant) {
 	q.now = now
 	if q.timers.expired(timerRNR, now) {
@@ -279,21 +277,21 @@ func (q *QP) HandleTimeout(now ib.Instant) {
 	if q.timers.expired(timerProbe, now) {
 		q.req.probeTimeout(now)
 	}
-	// timerDelayedACK and timerPace only bring NextPackets back.
+	// For timerDelayedACK and timerPace it is enough that NextPackets is called again.
 	q.timers.expired(timerDelayedACK, now)
 	q.timers.expired(timerPace, now)
 	q.settle()
 }
 
-// Deadline returns when HandleTimeout, and NextPackets after it, want to be
-// called; ib.Never if only an input can change anything.
+// Deadline returns when HandleTimeout, and NextPackets after it, must be called;
+// ib.Never if only an input can change anything.
 func (q *QP) Deadline() ib.Instant { return q.timers.earliest() }
 
 // NextPackets fills out with packets to send now and returns how many elements it
-// has used. With their trains these are len(out) packets at most; less means that
-// nothing more can leave until the next input (Fetched is one), the next deadline, or
-// room in the Flow (Flow.Next hands the QP back then). Responses go first, requests
-// next; a plain ACK rides behind. The owner copies the packets and calls Sent.
+// has used. With their trains these are len(out) packets at most; fewer means that
+// nothing more can be sent until the next input (Fetched is one), the next deadline, or
+// room in the Flow (Flow.Next returns the QP then). Responses are first, then requests,
+// then a plain ACK. The owner copies the packets and calls Sent.
 func (q *QP) NextPackets(now ib.Instant, out []TxPacket) int {
 	q.now = now
 	r := &rules[q.state]
@@ -301,7 +299,7 @@ func (q *QP) NextPackets(now ib.Instant, out []TxPacket) int {
 	if r.respond || q.resp.dying {
 		n, trains = q.resp.emit(now, out)
 	}
-	r = &rules[q.state] // a READ whose memory is gone has led to ERR
+	r = &rules[q.state] // emit may have gone to ERR for a READ whose memory is gone
 	switch {
 	case r.resend && q.svc.reliable:
 		used, more := q.req.emit(now, out[n:len(out)-trains])
@@ -318,9 +316,9 @@ func (q *QP) NextPackets(now ib.Instant, out []TxPacket) int {
 	return n
 }
 
-// LastACK builds the plain ACK that is owed, and reports whether there is one. It
-// is for an owner that is about to end the QP: what has completed here must not be
-// repeated by the peer until its retries are over.
+// LastACK builds the pending plain ACK, and reports whether there is one. An owner calls
+// it before it ends the QP: otherwise the peer would repeat requests that have completed
+// here until its retries run out.
 func (q *QP) LastACK(now ib.Instant, tx *TxPacket) bool {
 	q.now = now
 	if !rules[q.state].respond || q.resp.emitACK(now, tx, true) == 0 {
@@ -330,9 +328,9 @@ func (q *QP) LastACK(now ib.Instant, tx *TxPacket) bool {
 	return true
 }
 
-// Sent reports that the payloads of the packets from NextPackets have been read:
-// requests of an unreliable service are complete now, which may let more packets
-// leave. Reliable services wait for the peer instead.
+// Sent reports that the payloads of the packets from NextPackets have been copied.
+// Requests of an unreliable service are complete now, which may allow more packets;
+// those of reliable services wait for the peer's answer.
 func (q *QP) Sent(now ib.Instant) {
 	if q.svc.reliable {
 		return

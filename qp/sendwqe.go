@@ -6,36 +6,36 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// sendWQE is a send work queue entry: the QP's own copy of a request, and how
-// far it has got.
+// sendWQE is a send work queue element: the QP's own copy of a request, and its
+// progress.
 type sendWQE struct {
 	wr     ib.SendWR
 	sgl    mr.SGL
 	length uint32
 	first  ib.PSN // PSN of the first packet, once begun
 	npsn   int    // PSNs that the message takes
-	cost   int    // what the Flow charges for each
+	cost   int    // bytes that the Flow charges for each PSN
 	ssn    ib.PSN // send sequence number, for credits (IBTA 9.7.7.2.5)
 	ah     *AH    // UD
-	index  uint32 // of the slot, running on
+	index  uint32 // of the slot, before masking
 	begun  bool
-	slow   bool    // what is sent is not all direct memory: it is fetched
-	train  bool    // a WRITE that leaves as WRITE ONLYs, each a message to the peer
-	sent   bool    // every PSN has been given out
-	acked  bool    // in ERR: all answers had come before, at most placements are missing
-	late   int     // placements under way into sgl
+	slow   bool    // the payload is not all in direct memory: it must be fetched
+	train  bool    // a WRITE that is sent as WRITE ONLYs, each a message to the peer
+	sent   bool    // every PSN has been sent
+	acked  bool    // in ERR: all answers had arrived before, only placements may be missing
+	late   int     // unfinished placements into sgl
 	result [8]byte // atomics: the value that memory held before
 }
 
 // last is the PSN of the message's last packet.
 func (s *sendWQE) last() ib.PSN { return s.first.Add(s.npsn - 1) }
 
-// from is how many PSNs the message has from psn on, one of its own. A message of 2^31
-// bytes has 2^23 PSNs at an MTU of 256, so its first PSN comes after the one behind its
-// last in the order of PSNs: those two must not be compared.
+// from is how many PSNs the message has from psn on, which must be one of its own. A
+// message of 2^31 bytes has 2^23 PSNs at an MTU of 256. Its first PSN then compares as
+// later than the one after its last, so these two must not be compared.
 func (s *sendWQE) from(psn ib.PSN) int { return s.npsn - psn.Sub(s.first) }
 
-// packetOverhead is what the Flow charges for a packet beside its payload.
+// packetOverhead is what the Flow charges for a packet in addition to its payload.
 const packetOverhead = 64
 
 // begin resolves the local memory and gives the message its PSNs, from psn on.
@@ -68,7 +68,7 @@ func (s *sendWQE) begin(q *QP, psn, ssn ib.PSN) ib.WCStatus {
 	return ib.WCSuccess
 }
 
-// messages is how many messages the peer sees: its MSN counts them.
+// messages is how many messages the peer counts in its MSN.
 func (s *sendWQE) messages() int {
 	if s.train {
 		return s.npsn
@@ -76,7 +76,7 @@ func (s *sendWQE) messages() int {
 	return min(s.npsn, 1)
 }
 
-// resolve checks the local memory of a request.
+// resolve checks the local memory of a request and sets sgl, length and slow.
 func (s *sendWQE) resolve(q *QP, op *sendOp) ib.WCStatus {
 	need := ib.Access(0)
 	if op.kind == kindRead || op.kind == kindAtomic {
@@ -102,8 +102,8 @@ func (s *sendWQE) resolve(q *QP, op *sendOp) ib.WCStatus {
 	return ib.WCSuccess
 }
 
-// address looks up where a datagram goes, and refuses one that is longer than a
-// packet (IBTA 9.8.3).
+// address looks up the address handle of a datagram, and refuses a datagram that is
+// longer than a packet (IBTA 9.8.3).
 func (s *sendWQE) address(q *QP) ib.WCStatus {
 	if s.npsn > 1 {
 		return ib.WCLocLenErr
@@ -115,7 +115,7 @@ func (s *sendWQE) address(q *QP) ib.WCStatus {
 	return ib.WCSuccess
 }
 
-// carryOut does a request that leaves no packet.
+// carryOut executes a request that needs no packet.
 func (s *sendWQE) carryOut(q *QP) ib.WCStatus {
 	fault := mr.FaultNone
 	if s.wr.Opcode == ib.WRBindMW {
@@ -141,26 +141,26 @@ func (q *QP) mtu() int {
 // maxMessage is the longest message: 2^31 bytes (IBTA C9-4).
 const maxMessage = 1 << 31
 
-// sendKind tells apart how a request moves data and is answered.
+// sendKind says in which direction a request moves data and how it is answered.
 type sendKind uint8
 
 const (
 	kindNone        sendKind = iota
-	kindPush                 // SEND and WRITE: data out, answered by an ACK
-	kindRead                 // READ: data in
-	kindAtomic               // CAS and FAA: 8 bytes in
-	kindAtomicWrite          // ATOMIC WRITE: 8 bytes out, answered by an empty READ response
+	kindPush                 // SEND and WRITE: data to the peer, answered by an ACK
+	kindRead                 // READ: data from the peer
+	kindAtomic               // CAS and FAA: 8 bytes from the peer
+	kindAtomicWrite          // ATOMIC WRITE: 8 bytes to the peer, answered by an empty READ response
 	kindFlush                // FLUSH: answered by an empty READ response
 	kindLocal                // no packet at all
 )
 
-// sendOp is what a work request opcode means on the wire: the opcodes of its
-// packets by position, and the completion that it makes.
+// sendOp describes a work request opcode: the opcodes of its packets by position, and
+// the opcode of its completion.
 type sendOp struct {
 	kind     sendKind
 	recv     bool // consumes a receive at the peer
 	answered bool // takes one of the peer's responder resources
-	segments      // of one packet: only
+	segments      // requests of one packet have only
 	wc       ib.WCOpcode
 }
 
@@ -180,7 +180,7 @@ func (s *segments) at(isFirst, isLast bool) wire.Op {
 	return s.middle
 }
 
-// sendOps is the same for all services; services says which of them each has.
+// sendOps is the same for all services; the table services lists which of them each has.
 var sendOps = [256]sendOp{
 	ib.WRSend: push(ib.WCSend, true, wire.OpSendFirst, wire.OpSendMiddle, wire.OpSendLast, wire.OpSendOnly),
 	ib.WRSendImm: push(ib.WCSend, true, wire.OpSendFirst, wire.OpSendMiddle, wire.OpSendLastImm,
@@ -207,12 +207,12 @@ func push(wc ib.WCOpcode, recv bool, first, middle, last, only wire.Op) sendOp {
 }
 
 // packet builds the packet that carries the message's PSN psn. A retransmission
-// in the middle of a WRITE goes on with MIDDLE and LAST: the responder still
+// in the middle of a WRITE continues with MIDDLE and LAST: the responder still
 // holds the RETH (IBTA 9.7.5.1.3).
 //
-// In a train each packet has a RETH of its own. All are of one size then, and so
-// are those of the next WRITE: they go on in the same run, where a FIRST, which
-// alone has a RETH, ends it.
+// In a train each packet has a RETH of its own, so all have the same size, as do those
+// of the next WRITE, and one run holds packets of several WRITEs. Otherwise only FIRST
+// has a RETH, so it differs in size and ends the run.
 func (s *sendWQE) packet(q *QP, psn ib.PSN, tx *TxPacket) {
 	op := &sendOps[s.wr.Opcode]
 	i := psn.Sub(s.first)
@@ -232,7 +232,7 @@ func (s *sendWQE) packet(q *QP, psn ib.PSN, tx *TxPacket) {
 	s.payload(q, tx, off, n)
 }
 
-// payload names n bytes of the message, from off on.
+// payload sets the packet's payload to n bytes of the message, from off on.
 func (s *sendWQE) payload(q *QP, tx *TxPacket, off, n int) {
 	tx.Len, tx.PadCnt = n, uint8(-n&3)
 	if s.wr.Flags&ib.SendInline != 0 {
@@ -246,7 +246,7 @@ func (s *sendWQE) payload(q *QP, tx *TxPacket, off, n int) {
 	tx.SGL, tx.Off = s.sgl, uint64(off)
 }
 
-// single builds the packet of a request that has one and is answered by a
+// single builds the packet of a request that has only one and is answered by a
 // response of its own: CAS, FAA, ATOMIC WRITE, FLUSH.
 func (s *sendWQE) single(q *QP, tx *TxPacket) {
 	op := &sendOps[s.wr.Opcode]
@@ -263,7 +263,7 @@ func (s *sendWQE) single(q *QP, tx *TxPacket) {
 	}
 }
 
-// header starts a request packet: where it goes, and no payload.
+// header starts a request packet: it sets opcode, PSN and destination, and no payload.
 func (s *sendWQE) header(q *QP, tx *TxPacket, op wire.Op, psn ib.PSN) {
 	q.header(tx, op, psn)
 	tx.XRCSRQ = s.wr.RemoteSRQ
@@ -281,7 +281,7 @@ func (s *sendWQE) header(q *QP, tx *TxPacket, op wire.Op, psn ib.PSN) {
 // 10.2.5).
 const privilegedQKey = 1 << 31
 
-// header starts a packet to the QP's peer, without payload.
+// header starts a packet to the QP's peer: it sets the BTH and clears the payload.
 func (q *QP) header(tx *TxPacket, op wire.Op, psn ib.PSN) {
 	tx.BTH = wire.BTH{Opcode: q.svc.wire.Opcode(op), PKey: ib.DefaultPKey, DestQP: q.attr.DestQPN, PSN: psn}
 	tx.SGL, tx.Inline, tx.AH, tx.Off, tx.Len, tx.Again, tx.Train = nil, nil, nil, 0, 0, false, 0

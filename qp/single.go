@@ -8,9 +8,9 @@ import (
 
 // This file is the responder's side of requests of one packet that are answered
 // by a response of their own: CAS, FAA, ATOMIC WRITE and FLUSH. They execute
-// once; a repetition is answered from the resource.
+// once; a duplicate is answered from the resource.
 
-// singleRequest takes one.
+// singleRequest handles one of these requests.
 func (r *responder) singleRequest(now ib.Instant, p *wire.Packet) {
 	res := resource{first: p.PSN, npsn: 1, op: p.Opcode.Op()}
 	code := wire.NAKInvalidRequest
@@ -31,7 +31,7 @@ func (r *responder) singleRequest(now ib.Instant, p *wire.Packet) {
 		return
 	}
 	if res.late() && r.q.cfg.MaxLate == 0 {
-		r.noRoom() // there never is: Config.MaxLate is 0
+		r.noRoom() // Config.MaxLate of 0 allows no placement
 		return
 	}
 	kept := r.remember(res)
@@ -49,7 +49,7 @@ func (r *responder) openAtomic(p *wire.Packet, res *resource) wire.Syndrome {
 }
 
 // openAtomicWrite checks an ATOMIC WRITE (IBTA A19.4.3): 8 bytes at a multiple
-// of 8. The right is that to write.
+// of 8. It needs RemoteWrite.
 func (r *responder) openAtomicWrite(p *wire.Packet, res *resource) wire.Syndrome {
 	if r.q.attr.Access&ib.RemoteWrite == 0 || p.RETH.VA%8 != 0 || p.RETH.Len != 8 || !r.res.free() {
 		return wire.NAKInvalidRequest
@@ -59,15 +59,15 @@ func (r *responder) openAtomicWrite(p *wire.Packet, res *resource) wire.Syndrome
 	return r.open(res, p.RETH.RKey, p.RETH.VA, 8, ib.RemoteWrite)
 }
 
-// openFlush checks a FLUSH (IBTA A19.4.2). QP and memory must both grant the
-// placement that is asked for.
+// openFlush checks a FLUSH (IBTA A19.4.2). QP and memory must both grant the rights
+// for the placement type that is requested.
 func (r *responder) openFlush(p *wire.Packet, res *resource) wire.Syndrome {
 	need := flushRights(ib.FlushLevel(p.FETH.Placement))
 	if need == 0 || need&^r.q.attr.Access != 0 || p.FETH.Selectivity > uint8(ib.FlushRegion) || !r.res.free() {
 		return wire.NAKInvalidRequest
 	}
 	res.kind, res.b = resEmpty, word{p.FETH.Placement, p.FETH.Selectivity}
-	if p.FETH.Selectivity == uint8(ib.FlushRegion) { // neither address nor length matter
+	if p.FETH.Selectivity == uint8(ib.FlushRegion) { // address and length are not used
 		region, fault := r.q.cfg.Table.RemoteRegion(r.pd(), r.q.cfg.Num, p.RETH.RKey, need)
 		if fault != mr.FaultNone {
 			return wire.NAKRemoteAccess
@@ -91,7 +91,7 @@ func flushRights(level ib.FlushLevel) ib.Access {
 	return need
 }
 
-// open checks the memory of a request.
+// open checks the memory that a request names and stores it in res.
 func (r *responder) open(res *resource, key ib.Key, va, n uint64, need ib.Access) wire.Syndrome {
 	span, fault := r.q.cfg.Table.CheckRemote(r.pd(), r.q.cfg.Num, key, va, n, need)
 	if fault != mr.FaultNone {
@@ -101,13 +101,13 @@ func (r *responder) open(res *resource, key ib.Key, va, n uint64, need ib.Access
 	return 0
 }
 
-// late reports whether executing the resource takes a placement: memory that is
-// not direct. A FLUSH never does; it follows the placements before it.
+// late reports whether executing the request needs a placement, since its memory is not
+// direct. A FLUSH never does; it waits for the placements before it.
 func (s *resource) late() bool {
 	return (s.kind == resAtomic || s.kind == resEmpty && s.op == wire.OpAtomicWrite) && !s.span[0].R.Direct()
 }
 
-// execute carries a request out on direct memory and notes the answer.
+// execute executes a request on direct memory and stores the answer.
 func (s *resource) execute() error {
 	var old uint64
 	var err error
@@ -128,8 +128,8 @@ func (s *resource) execute() error {
 	return err
 }
 
-// flush makes what was written before visible, or lasting. Everything before it
-// in PSN order has been placed by now.
+// flush makes data that was written before visible or persistent. All requests before
+// it in PSN order have been placed by now.
 func (s *resource) flush() error {
 	span, level, extent := s.span[0], ib.FlushLevel(s.b[0]), ib.FlushExtent(s.b[1])
 	if extent == ib.FlushRegion {
@@ -138,7 +138,7 @@ func (s *resource) flush() error {
 	return span.R.Flush(level, span.Off, uint64(span.Len))
 }
 
-// placement is execute for memory that is not direct.
+// placement returns the placement that executes the request on memory that is not direct.
 func (s *resource) placement() mr.Placement {
 	p := mr.Placement{R: s.span[0].R, Off: s.span[0].Off}
 	switch s.op {

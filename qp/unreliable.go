@@ -6,12 +6,12 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// This file is what UC and UD do otherwise than RC: nothing is acknowledged and
-// nothing sent again, so a request is complete when its last packet has left,
-// and what arrives damaged or unwanted is dropped without a word.
+// This file holds what UC and UD do differently from RC: packets are not acknowledged
+// and not sent again, so a request is complete when its last packet is sent, and
+// incomplete or invalid messages are dropped without a NAK.
 
-// emitUnreliable fills out with request packets. No Flow holds them back: nothing
-// would ever tell that they have arrived.
+// emitUnreliable fills out with request packets. There is no Flow for them, as no ACK
+// would ever release their packets.
 func (r *requester) emitUnreliable(now ib.Instant, out []TxPacket) int {
 	n := 0
 	for n < len(out) {
@@ -49,9 +49,9 @@ func (r *requester) failUnreliable(psn ib.PSN) {
 	}
 }
 
-// handleUnreliable takes a request packet of an unreliable connection (IBTA
+// handleUnreliable handles a request packet of an unreliable connection (IBTA
 // 9.8.2.2). A gap in the PSNs ends the message that is under way; the next FIRST
-// or ONLY, whatever its PSN, is in sequence again.
+// or ONLY is accepted with any PSN.
 func (r *responder) handleUnreliable(now ib.Instant, p *wire.Packet) {
 	if p.PSN != r.epsn {
 		if r.inside != noMessage || !p.Opcode.Starts() {
@@ -60,7 +60,7 @@ func (r *responder) handleUnreliable(now ib.Instant, p *wire.Packet) {
 		r.inside = noMessage
 	}
 	if p.Opcode.Starts() {
-		r.inside = noMessage // a message that lost its end, and a whole round of PSNs
+		r.inside = noMessage // the message before lost its end and exactly 2^24 PSNs
 	}
 	r.epsn = p.PSN.Add(1)
 	r.communicate()
@@ -68,7 +68,7 @@ func (r *responder) handleUnreliable(now ib.Instant, p *wire.Packet) {
 	case !r.commits.room():
 		r.noRoom()
 	case !r.inOrder(p):
-		if p.Opcode.Starts() || r.inside != noMessage { // not the rest of one that was dropped
+		if p.Opcode.Starts() || r.inside != noMessage { // else p is the rest of a dropped message
 			r.drop()
 		}
 	case p.Opcode.IsSend():
@@ -78,15 +78,15 @@ func (r *responder) handleUnreliable(now ib.Instant, p *wire.Packet) {
 	}
 }
 
-// drop gives up a message of an unreliable service. A receive that it has taken
-// serves the next one.
+// drop drops a message of an unreliable service. If it has taken a receive, the next
+// message uses that.
 func (r *responder) drop() {
 	r.inside = noMessage
 	r.q.cfg.Stats.DropMessage++
 }
 
-// datagram takes a UD message: one packet, from whoever knows the Q_Key (IBTA
-// 9.8.3.1). The receive gets the GRH first.
+// datagram handles a UD message: one packet, which must carry the QP's Q_Key (IBTA
+// 9.8.3.1). The GRH is written to the receive before the payload.
 func (r *responder) datagram(now ib.Instant, p *wire.Packet, grh *[ib.GRHLen]byte) {
 	if p.DETH.QKey != r.q.attr.QKey {
 		r.q.cfg.Stats.DropQKey++
@@ -115,7 +115,7 @@ func (r *responder) datagram(now ib.Instant, p *wire.Packet, grh *[ib.GRHLen]byt
 	case err == mr.ErrNoRoom:
 		r.noRoom() // the receive stays in use
 		if late > 0 {
-			r.commit(now, c, late) // for the GRH, which is on its way
+			r.commit(now, c, late) // the placement of the GRH is under way
 		}
 		return
 	case err != nil:
