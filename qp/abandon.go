@@ -5,10 +5,10 @@ import (
 	"github.com/goroce/goroce/qp/ring"
 )
 
-// Abandon takes the QP to ERR without a look at its rings or at memory of its application,
-// which has turned out not to be there, perhaps in the middle of an input: nothing completes,
-// and the peer hears nothing. What is left for the owner is to close the QP. A QP touches
-// memory only where its state is whole, so it may be abandoned wherever that has failed.
+// Abandon takes the QP to ERR without access to its rings or to memory of its application,
+// for an owner that has found this memory gone, perhaps in the middle of an input. Nothing
+// completes, and no packet is sent. The owner must close the QP then. The state of a QP is
+// consistent wherever it accesses memory, so it may be abandoned after any failed access.
 func (q *QP) Abandon() {
 	q.state = ib.Err
 	q.cfg.SQ, q.cfg.RQ = ring.NoSend(), ring.NoRecv()

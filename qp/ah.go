@@ -7,8 +7,8 @@ import (
 	"github.com/goroce/goroce/mr"
 )
 
-// AH is an address handle: the destination of datagrams. Its owner replaces it
-// by another one to modify it, and may give it whatever sending takes.
+// AH is an address handle: the destination of datagrams. Its owner never modifies it,
+// but replaces it by another one, and may keep in Owner what it needs to send.
 type AH struct {
 	PD    *mr.PD
 	Attr  ib.AHAttr
@@ -18,7 +18,7 @@ type AH struct {
 // AHs finds the address handle that a request names; nil if there is none.
 type AHs interface{ AH(ib.AHNum) *AH }
 
-// ahCheck is one rule of address vectors.
+// ahCheck is one rule for address vectors: a test, and a description for errors.
 type ahCheck struct {
 	value   func(a *ib.AHAttr) any
 	ok      func(a *ib.AHAttr, l *Limits) bool
@@ -40,8 +40,8 @@ var ahChecks = []ahCheck{
 		func(a *ib.AHAttr, _ *Limits) bool { return a.FlowLabel < 1<<20 }, fixed("20 bits")},
 }
 
-// CheckAH refuses an address vector that a device with these limits cannot send
-// to, with an *ib.AttrError. Multicast groups pass.
+// CheckAH returns an *ib.AttrError for an address vector that a device with these limits
+// cannot send to. It accepts multicast groups.
 func CheckAH(op string, a *ib.AHAttr, l *Limits) error {
 	for i := range ahChecks {
 		c := &ahChecks[i]
@@ -52,7 +52,7 @@ func CheckAH(op string, a *ib.AHAttr, l *Limits) error {
 	return nil
 }
 
-// validUnicast refuses the unspecified address and multicast groups.
+// validUnicast reports whether g is neither the unspecified address nor a multicast group.
 func validUnicast(g ib.GID) bool {
 	a := g.Addr()
 	return !a.IsUnspecified() && !a.IsMulticast()

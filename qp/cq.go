@@ -7,14 +7,14 @@ import (
 	"github.com/goroce/goroce/qp/ring"
 )
 
-// CQ is the device's end of a completion queue. It belongs to the shard whose QPs
-// write to it; the QPs of several shards may if it has a lock.
+// CQ is the device's end of a completion queue. QPs of one shard write to it, or QPs
+// of several shards if it has a lock.
 type CQ struct {
 	lock    sync.Locker // nil with one shard
 	ring    *ring.CQ
-	overrun bool // dead: entries were lost
-	notify  bool // an armed event is due
-	errored bool // the overrun event is due
+	overrun bool // a completion was lost: no more are accepted
+	notify  bool // the event of an armed CQ is pending
+	errored bool // EventCQErr is pending
 
 	// Owner is for the engine that holds the CQ.
 	Owner any
@@ -35,8 +35,8 @@ func (c *CQ) Entries() int {
 }
 
 // Resize moves the completions to another ring and uses that from now on. It
-// reports false, and does nothing, if they do not fit. The application does not
-// touch the queue meanwhile.
+// returns false, and does nothing, if they do not fit. The application must not
+// use the queue meanwhile.
 func (c *CQ) Resize(r *ring.CQ) bool {
 	acquire(c.lock)
 	defer release(c.lock)
@@ -47,10 +47,10 @@ func (c *CQ) Resize(r *ring.CQ) bool {
 	return true
 }
 
-// push adds a completion. What there is to tell then is listed in due, unless that
-// is nil. When the queue is full the completion is lost, the CQ is dead and stays
-// so (IBTA 10.2.3, CQ overrun): an application that lost one completion cannot
-// trust its bookkeeping any more. It returns false then.
+// push adds a completion. If that raises an event, the CQ is listed in due, unless due
+// is nil. When the queue is full, push returns false, and the CQ accepts no completion
+// from then on (IBTA 10.2.3, CQ overrun): an application that has lost one completion
+// cannot know which of its requests are complete.
 func (c *CQ) push(wc *ib.WC, solicited bool, due *Due) bool {
 	if c.lock == nil {
 		return c.put(wc, solicited, due)
@@ -76,7 +76,7 @@ func (c *CQ) put(wc *ib.WC, solicited bool, due *Due) bool {
 	return true
 }
 
-// TakeNotify reports, once, that an armed event is due.
+// TakeNotify reports whether the event of an armed CQ is pending, and clears it.
 func (c *CQ) TakeNotify() bool {
 	acquire(c.lock)
 	defer release(c.lock)
@@ -85,7 +85,7 @@ func (c *CQ) TakeNotify() bool {
 	return due
 }
 
-// TakeError reports, once, that the CQ overran: EventCQErr is due.
+// TakeError reports whether EventCQErr is pending for an overrun, and clears it.
 func (c *CQ) TakeError() bool {
 	acquire(c.lock)
 	defer release(c.lock)

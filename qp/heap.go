@@ -8,10 +8,10 @@ import (
 	"github.com/goroce/goroce/mr"
 )
 
-// What a QP takes of the heap, beside its rings, for owners that book what others make them
-// hold. It is made at creation, unless it says otherwise.
+// These functions return the heap bytes of a QP without its rings, for owners that limit how
+// much memory their clients use. The memory is allocated at creation, unless stated otherwise.
 
-// HeapBytes is what a QP with these capabilities takes.
+// HeapBytes returns the bytes of a QP with these capabilities.
 func HeapBytes(c *ib.QPCap) int64 {
 	entries := 0
 	if c.MaxSendWR > 0 {
@@ -23,8 +23,8 @@ func HeapBytes(c *ib.QPCap) int64 {
 	return int64(int(unsafe.Sizeof(QP{})) + entries*entry + receive)
 }
 
-// RdAtomicBytes is what it takes for READs and atomics: so many of its own, and of the peer's.
-// Modify makes it.
+// RdAtomicBytes returns the bytes for initiator READs and atomics of its own, and responder of
+// the peer's. Modify allocates them.
 func RdAtomicBytes(initiator, responder int) int64 {
 	if responder > 0 {
 		responder = 1 << bits.Len(uint(responder-1))
@@ -32,8 +32,8 @@ func RdAtomicBytes(initiator, responder int) int64 {
 	return int64(initiator*int(unsafe.Sizeof(readReq{})) + responder*int(unsafe.Sizeof(resource{})))
 }
 
-// LateBytes is what it takes when it first meets memory that is not direct, and keeps: what
-// waits for placements, up to maxLate of them, and the staging memory of both directions.
+// LateBytes returns the bytes that a QP allocates, and keeps, when it first uses memory that is
+// not direct: the queues for up to maxLate placements, and the staging memory of both directions.
 func LateBytes(maxLate int) int64 {
 	waits := 1<<bits.Len(uint(max(maxLate, 1)-1))*int(unsafe.Sizeof(commit{})) +
 		maxLate*int(unsafe.Sizeof(mr.Placement{})+unsafe.Sizeof(lateOwner{}))

@@ -2,8 +2,8 @@ package qp
 
 import "embed"
 
-// Lessons holds the protocol scripts of testdata: each tells one rule of the
-// protocol and is the test of it. Package qp/script runs them.
+// Lessons holds the protocol scripts of testdata: each explains one rule of the
+// protocol and tests it. Package qp/script runs them.
 //
 //go:embed testdata/*.txt
 var Lessons embed.FS

@@ -8,7 +8,7 @@ type pacer struct {
 	free    ib.Instant
 }
 
-// setRate sets the rate in kilobits per second; 0 takes the limit away.
+// setRate sets the rate in kilobits per second; 0 means no limit.
 func (p *pacer) setRate(kbps uint32) {
 	p.nsPerKB = 0
 	if kbps != 0 {
@@ -16,7 +16,7 @@ func (p *pacer) setRate(kbps uint32) {
 	}
 }
 
-// ready returns when the next packet may leave; now or earlier means at once.
+// ready returns when the next packet may be sent; a time not after now means at once.
 func (p *pacer) ready() ib.Instant {
 	if p.nsPerKB == 0 {
 		return 0
@@ -24,7 +24,7 @@ func (p *pacer) ready() ib.Instant {
 	return p.free
 }
 
-// sent books a packet of n bytes. An idle time is not saved up.
+// sent accounts for a packet of n bytes. Idle time does not allow a burst afterwards.
 func (p *pacer) sent(now ib.Instant, n int) {
 	if p.nsPerKB == 0 {
 		return

@@ -2,19 +2,19 @@ package qp
 
 import "github.com/goroce/goroce/ib"
 
-// Progress says what became of the packets of one direction: requests, or
-// answers to READs, atomics and the like. An engine tells from it whether what it
-// sends arrives. Counters run on and wrap. That an answer has arrived shows late: when a
-// new request takes the place of the one that it answers (IBTA 9.7.4.1.4).
+// Progress counts confirmed and repeated packets of one direction: requests, or
+// responses to READs, atomics and the like. An engine infers from it whether its packets
+// arrive. The counters wrap. A response counts as confirmed late: when a new request takes
+// the resource of the request that it answers (IBTA 9.7.4.1.4).
 type Progress struct {
 	Until     ib.PSN // the peer has everything before it
-	Confirmed uint32 // PSNs that Until has passed over
+	Confirmed uint32 // PSNs that Until has passed
 
-	// Repetitions are known at the requester from what it sends again, at the
-	// responder from what it is asked for again.
+	// The requester counts its own retransmissions, the responder the duplicate requests
+	// for which it repeats responses.
 	Repeats uint32 // how many there were
-	From    ib.PSN // where the latest began
-	Lost    bool   // it was for missing packets, not for want of a receive
+	From    ib.PSN // first PSN of the latest
+	Lost    bool   // the latest was because of lost packets, not because of an RNR NAK
 }
 
 func (p *Progress) confirm(until ib.PSN, n int) {

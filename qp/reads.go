@@ -7,13 +7,13 @@ type readReq struct {
 	slot  uint32
 	first ib.PSN
 	npsn  int32
-	next  ib.PSN // the response that is due
+	next  ib.PSN // PSN of the next response
 }
 
 func (r *readReq) end() ib.PSN { return r.first.Add(int(r.npsn)) }
 
 // readTable holds the READs and atomics in flight, oldest first. Its size is the
-// initiator depth, MaxRdAtomic: the responder keeps resources for no more.
+// initiator depth, MaxRdAtomic: the responder has no more resources.
 type readTable struct {
 	reqs []readReq
 	head int

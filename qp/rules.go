@@ -2,14 +2,14 @@ package qp
 
 import "github.com/goroce/goroce/ib"
 
-// rule says what a state does with each kind of input, and which packets it lets
-// out. Inputs that are not accepted have no effect; refused packets are counted.
+// rule says which inputs a state accepts, and which packets it sends. Inputs that are
+// not accepted have no effect; packets that are not accepted are counted.
 type rule struct {
 	postSend  bool // PostSend is accepted
 	postRecv  bool // PostRecv is accepted
 	fetch     bool // Doorbell copies send requests out of the ring
 	flush     bool // work completes with WCWRFlushErr at once
-	flushSend bool // send requests do
+	flushSend bool // send requests complete with WCWRFlushErr at once
 	request   bool // request packets go to the responder
 	response  bool // response packets go to the completer
 	respond   bool // the responder sends
@@ -17,9 +17,9 @@ type rule struct {
 	begin     bool // the requester begins new messages
 }
 
-// rules is the state machine of IBTA 10.3.1, seen from the inputs. RESET and
-// INIT know no peer. RTR receives only. SQD finishes what it has begun. SQE
-// stops sending, for UC and UD, and flushes what is there to send. ERR only flushes.
+// rules is the state machine of IBTA 10.3.1 by state and input. RESET and INIT have no
+// peer. RTR only receives. SQD finishes messages that have begun. SQE, of UC and UD,
+// sends nothing and flushes send requests. ERR only flushes.
 var rules = [ib.NumQPStates]rule{
 	ib.Reset: {},
 	ib.Init:  {postRecv: true},
@@ -32,9 +32,9 @@ var rules = [ib.NumQPStates]rule{
 	ib.Err: {postSend: true, postRecv: true, fetch: true, flush: true},
 }
 
-// CanPostSend reports whether a state takes send requests (IBTA 10.8.3.2: in
+// CanPostSend reports whether a state accepts send requests (IBTA 10.8.3.2: in
 // RESET, INIT and RTR posting is an immediate error).
 func CanPostSend(s ib.QPState) bool { return rules[s].postSend }
 
-// CanPostRecv reports whether a state takes receive requests.
+// CanPostRecv reports whether a state accepts receive requests.
 func CanPostRecv(s ib.QPState) bool { return rules[s].postRecv }

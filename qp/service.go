@@ -5,19 +5,19 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// service says what a type of QP takes of the protocol (IBTA 9.2, 9.8, A14).
+// service says which parts of the protocol a QP type has (IBTA 9.2, 9.8, A14).
 type service struct {
 	wire        wire.Service
 	transitions *transitionTable
 	sends       bool // has a requester
 	receives    bool // has a responder
-	// reliable services count PSNs in flight, acknowledge and send again. The
-	// others know of a request no more than that it left.
+	// reliable services track PSNs in flight, acknowledge and retransmit. In the
+	// others a request is complete once its packets are sent.
 	reliable bool
 	datagram bool   // each request names its destination and is one packet
 	xrc      bool   // requests name their SRQ
-	ops      opSet  // work requests
-	takes    string // the same, for people
+	ops      opSet  // supported work requests
+	takes    string // ops in words, for error messages
 }
 
 // opSet is a set of work request opcodes.
@@ -31,7 +31,7 @@ func ops(list ...ib.WROpcode) opSet {
 	return s
 }
 
-// What the services take (IBTA 10.8.3, table 95; A19 for FLUSH and ATOMIC WRITE).
+// The work requests of the services (IBTA 10.8.3, table 95; A19 for FLUSH and ATOMIC WRITE).
 var (
 	datagramOps  = ops(ib.WRSend, ib.WRSendImm)
 	connectedOps = datagramOps | ops(ib.WRWrite, ib.WRWriteImm, ib.WRBindMW, ib.WRLocalInv)
@@ -55,23 +55,23 @@ var services = [...]service{
 		wire: wire.XRC, transitions: &transitionsXRCTGT, receives: true, reliable: true, xrc: true},
 }
 
-// Known reports whether there is such a type of QP.
+// Known reports whether t is a QP type of this package.
 func Known(t ib.QPType) bool { return int(t) < len(services) && services[t].transitions != nil }
 
-// SupportsSend reports whether a service takes a work request opcode.
+// SupportsSend reports whether a service supports a work request opcode.
 func SupportsSend(t ib.QPType, op ib.WROpcode) bool { return op < 32 && services[t].ops&(1<<op) != 0 }
 
-// SendOps lists, for people, what a service takes.
+// SendOps lists the work requests of a service, for error messages.
 func SendOps(t ib.QPType) string { return services[t].takes }
 
-// Reliable reports whether a service acknowledges and sends again.
+// Reliable reports whether a service acknowledges and retransmits.
 func Reliable(t ib.QPType) bool { return services[t].reliable }
 
 // Datagram reports whether each request of a service names its destination.
 func Datagram(t ib.QPType) bool { return services[t].datagram }
 
-// Sends reports whether a service makes requests.
+// Sends reports whether a service has a requester.
 func Sends(t ib.QPType) bool { return services[t].sends }
 
-// WireService returns the service in the opcodes of a type's packets.
+// WireService returns the service that the packet opcodes of a QP type name.
 func WireService(t ib.QPType) wire.Service { return services[t].wire }

@@ -1,8 +1,8 @@
 package qp
 
-// Stats counts what the QPs of a shard did. The names are those of rdma_rxe's
-// hw_counters, where it has them (rxe_hw_counters.c); the owner of the shard
-// reads and writes them.
+// Stats holds the counters of the QPs of a shard. The names in the comments are those of
+// rdma_rxe's hw_counters, where it has them (rxe_hw_counters.c). Only the owner of the
+// shard reads and writes them.
 type Stats struct {
 	SentPkts          uint64 // sent_pkts
 	RcvdPkts          uint64 // rcvd_pkts
@@ -19,12 +19,12 @@ type Stats struct {
 	RDMASends         uint64 // rdma_sends: SEND messages completed by the requester
 	RDMARecvs         uint64 // rdma_recvs: SEND messages received whole
 	LocalAckTimeout   uint64 // local_ack_timeout_err (mlx5)
-	TailProbes        uint64 // answers that were asked for; see probe.go
+	TailProbes        uint64 // tail probes; see probe.go
 	ImpliedNAK        uint64 // implied_nak_seq_err (mlx5)
-	DuplicateResponse uint64 // responses to what was acknowledged before
-	GhostResponse     uint64 // responses to what was never asked
-	DropState         uint64 // packets that the QP's state does not take
+	DuplicateResponse uint64 // responses whose PSN was acknowledged before
+	GhostResponse     uint64 // responses that no request in flight expects
+	DropState         uint64 // packets that the QP's state does not accept
 	DropQKey          uint64 // datagrams with another Q_Key
-	DropMessage       uint64 // UC and UD messages that were not wanted: no receive, no room, no right
-	DropNoResource    uint64 // requests dropped for want of room for placements
+	DropMessage       uint64 // dropped UC and UD messages: no receive, too long, no access right
+	DropNoResource    uint64 // packets dropped because there was no room for placements
 }

@@ -7,10 +7,10 @@ type timer int
 
 const (
 	timerAck        timer = iota // local ACK timeout of the oldest packet in flight
-	timerProbe                   // an answer is overdue: ask for it
+	timerProbe                   // an answer is overdue: send a tail probe
 	timerRNR                     // end of the delay that an RNR NAK asked for
-	timerDelayedACK              // our ACK may wait no longer
-	timerPace                    // the pacer lets the next packet go
+	timerDelayedACK              // end of the delay of the pending ACK
+	timerPace                    // the pacer allows the next packet
 	numTimers
 )
 
@@ -27,7 +27,7 @@ func (t *timerTable) clearAll() {
 	}
 }
 
-// expired reports whether k is due, and clears it then.
+// expired reports whether k has expired, and if so clears it.
 func (t *timerTable) expired(k timer, now ib.Instant) bool {
 	if now < t[k] {
 		return false

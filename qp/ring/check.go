@@ -6,14 +6,14 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// rule says what a send opcode takes.
+// rule says what a request with a send opcode may have.
 type rule struct {
 	known   bool
 	inline  bool   // the payload may be inline
 	minLen  uint64 // bytes of the SGL or inline payload
 	maxLen  uint64
 	aligned bool // RemoteAddr is a multiple of 8 (IBTA 9.4.5)
-	noSGL   bool // moves no data of its own
+	noSGL   bool // has no local data
 }
 
 var rules = [...]rule{
@@ -23,7 +23,7 @@ var rules = [...]rule{
 	ib.WRSendImm:  {known: true, inline: true, maxLen: MaxMessage},
 	ib.WRSendInv:  {known: true, inline: true, maxLen: MaxMessage},
 	ib.WRRead:     {known: true, maxLen: MaxMessage},
-	// rdma_rxe takes a longer result buffer for atomics too, and fills 8 bytes.
+	// rdma_rxe too accepts a longer result buffer for atomics, and fills 8 bytes.
 	ib.WRCompareSwap: {known: true, minLen: 8, maxLen: MaxMessage, aligned: true},
 	ib.WRFetchAdd:    {known: true, minLen: 8, maxLen: MaxMessage, aligned: true},
 	ib.WRAtomicWrite: {known: true, inline: true, minLen: 8, maxLen: 8, aligned: true},
@@ -34,8 +34,8 @@ var rules = [...]rule{
 
 const sendFlags = ib.SendFence | ib.SendSignaled | ib.SendSolicited | ib.SendInline
 
-// check refuses what is wrong with wr whatever the state of the QP. Push runs it
-// on the caller's request, Pop on the copy of what may be a hostile client's.
+// check returns an error if wr is invalid in every state of the QP. Push checks the
+// caller's request, Pop the copy of a request that a hostile client may have written.
 func (q *Send) check(wr *ib.SendWR) error {
 	if int(wr.Opcode) >= len(rules) || !rules[wr.Opcode].known {
 		return refuse("post send", "Opcode", wr.Opcode, "the WR constants of package ib")
@@ -73,7 +73,7 @@ func (q *Send) check(wr *ib.SendWR) error {
 	return q.checkNames(wr)
 }
 
-// checkNames refuses numbers that no packet could carry.
+// checkNames refuses values that have no encoding in a packet.
 func (q *Send) checkNames(wr *ib.SendWR) error {
 	const flushLevels = ib.FlushGlobally | ib.FlushPersistently
 	switch {
@@ -94,7 +94,7 @@ func (q *Send) checkNames(wr *ib.SendWR) error {
 // maxSRQNum is the highest number that an XRCETH can carry.
 const maxSRQNum = 1<<24 - 1
 
-// checkInline refuses a request with the inline flag that cannot be inline.
+// checkInline checks a request that has the inline flag.
 func (q *Send) checkInline(wr *ib.SendWR, r *rule) error {
 	if !r.inline {
 		return refuse("post send", "Flags", "SendInline", fmt.Sprintf("no inline payload for %v", wr.Opcode))
@@ -110,7 +110,7 @@ func (q *Send) checkInline(wr *ib.SendWR, r *rule) error {
 	return nil
 }
 
-// check refuses what is wrong with wr whatever the state of the QP.
+// check returns an error if wr is invalid in every state of the QP.
 func (q *Recv) check(wr *ib.RecvWR) error {
 	if len(wr.SGL) > int(q.maxSGE) {
 		return refuse("post receive", "SGL", fmt.Sprintf("%d entries", len(wr.SGL)),
@@ -122,8 +122,8 @@ func (q *Recv) check(wr *ib.RecvWR) error {
 	return nil
 }
 
-// total returns the bytes that sgl names. At most MaxSGE entries of less than
-// 2^32 bytes cannot overflow it.
+// total returns the bytes of sgl. The sum of MaxSGE entries of less than 2^32 bytes
+// cannot overflow.
 func total(sgl []ib.SGE) uint64 {
 	n := uint64(0)
 	for i := range sgl {

@@ -6,7 +6,7 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// CQ is a completion queue: the device produces, the application consumes.
+// CQ is a completion queue: the device is the producer, the application the consumer.
 type CQ struct{ ring }
 
 // cqSlot is a completion slot.
@@ -69,9 +69,9 @@ func (q *CQ) Push(wc *ib.WC) bool {
 	return true
 }
 
-// TakeArm reports, after a Push, whether that completion raises an event: the
-// application armed the CQ and has not had its event yet. solicited is set for
-// solicited and for failed completions. It disarms. (Device)
+// TakeArm reports, after a Push, whether that completion raises an event, which is so if
+// the application has armed the CQ for it; TakeArm then disarms the CQ. solicited is set
+// for solicited and for failed completions. (Device)
 func (q *CQ) TakeArm(solicited bool) bool {
 	arm := atomic.LoadUint32(q.wake())
 	if arm == armNone || arm == armSolicited && !solicited {
@@ -104,8 +104,8 @@ func (q *CQ) Poll(wcs []ib.WC) int {
 
 // Arm asks for an event at the next completion, or with solicitedOnly at the next
 // solicited or failed one. Completions that are in the ring already raise none:
-// poll once more after arming. A wish for any completion outlasts a later one for
-// solicited completions only (IBTA 11.4.2.2). (Application)
+// poll once more after arming. A CQ that is armed for any completion stays so when it
+// is armed for solicited ones (IBTA 11.4.2.2). (Application)
 func (q *CQ) Arm(solicitedOnly bool) {
 	if solicitedOnly {
 		atomic.CompareAndSwapUint32(q.wake(), armNone, armSolicited)

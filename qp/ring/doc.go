@@ -15,17 +15,17 @@
 //
 //	device: Push, TakeArm                   application: Poll, Arm
 //
-// Nothing here locks: each side lets one goroutine at a time into its half of
-// the methods. Nothing allocates after creation. The device keeps its own copy
-// of the geometry and of every index that it writes, copies each entry out of
-// the buffer once and checks the copy, so that no byte an application writes can
-// do worse than ErrCorrupt.
+// Nothing here locks: on each side only one goroutine at a time may call the methods
+// of that side. Nothing allocates after creation. The device keeps its own copy of the
+// geometry and of every index that it writes, copies each entry out of the buffer once
+// and checks the copy, so that invalid data from an application can cause ErrCorrupt
+// and nothing worse.
 //
 // # Buffer
 //
 // The buffer starts on a 64-byte boundary. Numbers have the byte order of the
 // machine; u8 to u64 are unsigned, i64 is two's complement. Reserved bytes are
-// written as zero and not looked at. Slot i mod entries holds entry i.
+// written as zero and not read. Slot i mod entries holds entry i.
 //
 //	offset  size                what
 //	0       64                  header, written once by the device
@@ -40,7 +40,7 @@
 //	0       u32   magic       0x474E4952, the letters RING in little-endian memory
 //	4       u16   version     1
 //	6       u16   kind        1 send, 2 receive, 3 completion
-//	8       u32   entries     a power of two, or 0 for a queue that takes no work
+//	8       u32   entries     a power of two, or 0 for a queue that accepts no requests
 //	12      u32   slot_size   bytes, a multiple of 64
 //	16      u32   max_sge     send and receive: at most 32; completion: 0
 //	20      u32   max_inline  send: at most 1024; others: 0
@@ -65,9 +65,9 @@
 //
 // # Doorbell handshake: send and receive rings
 //
-// The wake word is 1 while the device looks at the ring only after a doorbell,
-// and 0 while it looks by itself. A send ring starts with 1. A receive ring
-// starts with 0, for a device looks at it when a message arrives.
+// The wake word is 1 while the device reads the ring only after a doorbell,
+// and 0 while it polls the ring. A send ring starts with 1. A receive ring
+// starts with 0, as a device reads it when a message arrives.
 //
 //	application, publishing          device, going to sleep
 //	1 write the slots                1 store 1 to wake
@@ -77,9 +77,9 @@
 //	  exchange it with 0; if that    4 sleep until the doorbell rings
 //	  returned 1, ring the doorbell
 //
-// The fences make one of the two see the other: either the device finds the
-// entry in its step 3, or the application finds wake set in its step 4. The
-// exchange makes one doorbell of many Publishes.
+// The fences guarantee that at least one side sees the other's store: either the
+// device finds the entry in its step 3, or the application finds wake set in its step
+// 4. The exchange merges the doorbells of many Publishes into one.
 //
 // # Event handshake: completion rings
 //

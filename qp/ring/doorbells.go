@@ -10,9 +10,9 @@ import (
 )
 
 // Doorbells are the doorbells of the queues of one application, for a device in another
-// process: one bit for each queue, so that the device looks at none that has nothing
-// new. Any number of goroutines, and threads of the application, may Ring; the device
-// has one goroutine for the rest.
+// process: one bit for each queue, so that the device reads only queues with new entries.
+// Any number of goroutines, and threads of the application, may call Ring; one goroutine
+// of the device calls the other methods.
 type Doorbells struct {
 	buf  unsafe.Pointer
 	tops uint32 // words of the summary
@@ -39,7 +39,7 @@ type doorbellsHeader struct {
 
 var _ [64]byte = [unsafe.Sizeof(doorbellsHeader{})]byte{}
 
-// doorbellTops returns the words of the summary of n doorbells: each stands for 64 words of
+// doorbellTops returns the number of summary words for n doorbells: each covers 64 words of
 // 64 doorbells.
 func doorbellTops(n int) int { return (n + 4095) / 4096 }
 
@@ -53,7 +53,7 @@ func DoorbellsSize(n int) int {
 	return doorbellsTops + (tops+7)/8*Align + tops*64*8
 }
 
-// NewDoorbells formats b as at least n doorbells, none of which rings: the device's side. b
+// NewDoorbells formats b as at least n doorbells, none of which is set: the device's side. b
 // must start on a 64-byte boundary and hold DoorbellsSize bytes; it belongs to the doorbells
 // from then on.
 func NewDoorbells(b []byte, n int) (*Doorbells, error) {
@@ -99,9 +99,8 @@ func (b *Doorbells) word(i uint32) *uint64 {
 	return (*uint64)(unsafe.Add(b.buf, doorbellsTops+uintptr(b.tops+7)/8*Align+uintptr(i)*8))
 }
 
-// Ring rings doorbell i, and reports whether the device sleeps and must be woken. The
-// work that it announces is in its ring already. It panics if there is no such doorbell.
-// (Application)
+// Ring sets doorbell i, and reports whether the device sleeps and must be woken. The caller
+// has published the entries before. Ring panics if there is no doorbell i. (Application)
 func (b *Doorbells) Ring(i uint32) (asleep bool) {
 	if i >= b.tops*4096 {
 		panic(fmt.Sprintf("ring: doorbell %d of %d", i, b.tops*4096))
@@ -111,9 +110,9 @@ func (b *Doorbells) Ring(i uint32) (asleep bool) {
 	return atomic.LoadUint32(b.wake()) != 0 && atomic.SwapUint32(b.wake(), 0) != 0
 }
 
-// Take calls f for each doorbell that has rung since, and silences it. It reports whether
-// any had. f gets numbers below what NewDoorbells was given, rounded up to a multiple of
-// 4096, whatever the application writes. (Device)
+// Take clears each doorbell that is set and calls f for it. It reports whether any was set.
+// Whatever the application writes, f gets only numbers below the n of NewDoorbells, rounded
+// up to a multiple of 4096. (Device)
 func (b *Doorbells) Take(f func(i uint32)) (any bool) {
 	for t := range b.tops {
 		if atomic.LoadUint64(b.top(t)) == 0 {
@@ -130,8 +129,8 @@ func (b *Doorbells) Take(f func(i uint32)) (any bool) {
 	return any
 }
 
-// Sleep announces that the device waits to be woken. It reports whether doorbells have
-// rung: the device then calls Awake and goes on. (Device)
+// Sleep announces that the device waits to be woken. It reports whether doorbells are set:
+// the device then must call Awake and take them. (Device)
 func (b *Doorbells) Sleep() (rung bool) {
 	storeFence(b.wake(), 1)
 	for t := range b.tops {
@@ -140,5 +139,5 @@ func (b *Doorbells) Sleep() (rung bool) {
 	return rung
 }
 
-// Awake announces that the device looks by itself. (Device)
+// Awake announces that the device polls the doorbells. (Device)
 func (b *Doorbells) Awake() { storeFence(b.wake(), 0) }

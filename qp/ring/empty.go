@@ -2,9 +2,9 @@ package ring
 
 import "sync"
 
-// Rings of no entries: what a QP has in place of a queue that takes no work. All
-// QPs share them, both ends alike. Nothing can be pushed, so nobody writes to them
-// or to the buffer.
+// A QP without a send or receive queue uses a ring of no entries in its place. All QPs,
+// and both ends, share the two rings below. Push always fails, so neither the rings nor
+// their buffers are ever written.
 
 // NoSend returns the send ring of no entries.
 func NoSend() *Send { return noSend() }

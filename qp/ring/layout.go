@@ -18,9 +18,9 @@ const (
 	MaxMessage   = 1 << 31 // bytes in one request (IBTA 9.7.2)
 )
 
-// ErrCorrupt: the other side wrote nonsense into a ring. The device treats the
-// object that owns the ring as failed; the application cannot get it any other
-// way than by writing to the buffer itself.
+// ErrCorrupt is returned when the other side wrote invalid data into a ring. The device
+// treats the object that owns the ring as failed. The application causes it only by
+// writing to the buffer without the methods of this package.
 var ErrCorrupt = errors.New("corrupt ring")
 
 // Align is the boundary in bytes on which every buffer starts.
@@ -70,7 +70,7 @@ type header struct {
 	_          [9]uint32
 }
 
-// The sizes that doc.go promises.
+// The sizes that doc.go states.
 var (
 	_ [64]byte = [unsafe.Sizeof(header{})]byte{}
 	_ [64]byte = [unsafe.Sizeof(sendSlot{})]byte{}
@@ -79,14 +79,14 @@ var (
 	_ [16]byte = [unsafe.Sizeof(ib.SGE{})]byte{}
 )
 
-// geometry is what the size of a ring follows from.
+// geometry determines the size of a ring.
 type geometry struct {
 	kind              kind
 	entries           int // as asked for; rounded up in header
 	maxSGE, maxInline int
 }
 
-// check refuses what exceeds the limits.
+// check returns an error if g exceeds the limits.
 func (g geometry) check() error {
 	maxEntries := MaxEntries
 	minEntries := 0
@@ -158,8 +158,8 @@ func CQSize(entries int) int { return geometry{kindCQ, entries, 0, 0}.size() }
 // Alloc returns size zero bytes that start on a 64-byte boundary, for rings
 // within one process.
 func Alloc(size int) []byte {
-	// The allocator puts what is a multiple of 64 bytes long on such a boundary by
-	// itself, though it does not promise to.
+	// The Go allocator aligns allocations of a multiple of 64 bytes in this way, though
+	// that is not guaranteed.
 	b := make([]byte, (size+Align-1)&^(Align-1))
 	if misaligned(b) != 0 {
 		b = make([]byte, size+Align)
@@ -168,7 +168,7 @@ func Alloc(size int) []byte {
 	return b[:size:size]
 }
 
-// misaligned returns how far behind a boundary b starts.
+// misaligned returns how many bytes after a boundary b starts.
 func misaligned(b []byte) uintptr {
 	return uintptr(unsafe.Pointer(unsafe.SliceData(b))) % Align
 }
@@ -199,7 +199,7 @@ func (g geometry) create(b []byte) (ring, error) {
 	return newRing(b, &h), nil
 }
 
-// open attaches to the ring that b holds. The header is copied out once.
+// open attaches to the ring in b. It reads the header once and checks the copy.
 func open(b []byte, want kind) (ring, error) {
 	op := "attach to " + want.String()
 	if err := checkBuffer(op, b, slotsOffset); err != nil {

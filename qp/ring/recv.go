@@ -7,8 +7,8 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// Recv is a receive queue, of one QP or shared (SRQ): the application produces,
-// the device consumes.
+// Recv is a receive queue, of one QP or shared (SRQ): the application is the producer,
+// the device the consumer.
 type Recv struct{ ring }
 
 // recvSlot is the fixed part of a receive slot; the SGEs follow it.
@@ -66,14 +66,14 @@ func (q *Recv) Publish() (doorbell bool) { return q.publishWork() }
 func (q *Recv) Prepare(dst *ib.RecvWR) { dst.SGL = make([]ib.SGE, 0, q.maxSGE) }
 
 // Pop copies the next published request into dst, as Send.Pop does. The slot
-// stays taken until Release; a device that needs no more than the copy, as one
-// with an SRQ, calls Release(1) at once. (Device)
+// stays occupied until Release; a device that needs only the copy calls Release(1)
+// at once. (Device)
 func (q *Recv) Pop(dst *ib.RecvWR) (bool, error) {
 	if ok, err := q.ready(); !ok {
 		return false, err
 	}
 	slot := q.slot(q.popped)
-	s := *(*recvSlot)(slot) // the only look at these bytes: the application can change them at any time
+	s := *(*recvSlot)(slot) // read only once: the application can change these bytes at any time
 	if s.numSGE > q.maxSGE {
 		return false, fmt.Errorf("%w: receive entry %d has %d SGEs; allowed: %d", ErrCorrupt, q.popped, s.numSGE,
 			q.maxSGE)
@@ -87,21 +87,20 @@ func (q *Recv) Pop(dst *ib.RecvWR) (bool, error) {
 	return true, nil
 }
 
-// Release gives the n oldest popped slots back to the application. It panics if
-// fewer are popped: a fault of the device, which no application can bring about.
-// (Device)
+// Release returns the n oldest popped slots to the application. It panics if fewer
+// are popped, which is a bug of the device and not caused by any application. (Device)
 func (q *Recv) Release(n int) { q.release(n) }
 
-// Available returns how many published requests wait to be popped: what the
-// credit count of an AETH tells the peer (IBTA 9.7.7.2). (Device)
+// Available returns how many published requests wait to be popped: the credit count
+// of an AETH (IBTA 9.7.7.2). (Device)
 func (q *Recv) Available() int { return q.count() }
 
-// Sleep announces that the device waits for a doorbell before it looks at the
-// ring: one that ran out of receives and wants to know of the next. Look at
-// Available once more, as Send.Sleep says. (Device)
+// Sleep announces that the device reads the ring only after a doorbell, for a device
+// that has no receives left and must learn of the next. Call Available once more, as
+// for Send.Sleep. (Device)
 func (q *Recv) Sleep() { storeFence(q.wake(), 1) }
 
-// Awake takes Sleep back. (Device)
+// Awake ends Sleep: posting rings no doorbell any more. (Device)
 func (q *Recv) Awake() { storeFence(q.wake(), 0) }
 
 // MoveTo copies the receives in q to the new ring n, and reports whether there was

@@ -6,24 +6,24 @@ import (
 	"unsafe"
 )
 
-// ring is one side's view of a buffer: all that the three kinds have.
+// ring is one side's view of a buffer, the same for all three kinds of rings.
 //
-// storeFence followed by an atomic Load is the store, full fence, load of the
-// handshakes in doc.go.
+// storeFence followed by an atomic Load implements the sequence of store, full fence
+// and load in the handshakes of doc.go.
 type ring struct {
 	buf               unsafe.Pointer // the buffer, laid out as doc.go says
 	entries, slotSize uint32
 	maxSGE, maxInline uint16
 
-	// The producer's own state. What it wrote to the buffer is never read back.
+	// The producer's state. It never reads its index back from the buffer.
 	next      uint32 // index of the next slot to write
-	published uint32 // what prod was last set to
-	consSeen  uint32 // what cons was when last looked at
+	published uint32 // last value written to prod
+	consSeen  uint32 // last value read from cons
 
-	// The consumer's.
+	// The consumer's state.
 	popped   uint32 // index of the next slot to read
-	released uint32 // what cons was last set to
-	prodSeen uint32 // what prod was when last looked at
+	released uint32 // last value written to cons
+	prodSeen uint32 // last value read from prod
 
 	// A view fills a cache line. The allocator starts objects of 64 bytes on a
 	// multiple of 64, so the two sides of a ring do not share a line.
@@ -32,14 +32,14 @@ type ring struct {
 
 var _ [64]byte = [unsafe.Sizeof(ring{})]byte{}
 
-// storeFence stores v and lets no later load overtake. Stores of sync/atomic are
-// sequentially consistent and would do, but under the race detector they are
-// only releases (__tsan_go_atomic32_store) and a wake-up gets lost now and then;
-// an exchange is a full barrier in either build, and the same instruction on amd64.
+// storeFence stores v and orders the store before later loads. A store of sync/atomic is
+// sequentially consistent and would suffice, but under the race detector it is only a
+// release (__tsan_go_atomic32_store), and wake-ups were lost occasionally. An exchange is
+// a full barrier in both builds, and the same instruction on amd64.
 func storeFence(p *uint32, v uint32) { atomic.SwapUint32(p, v) }
 
-// newRing returns a view that goes on from the indices in b, which holds a ring
-// with header h.
+// newRing returns a view of b, which holds a ring with header h. It starts with the
+// indices in b.
 func newRing(b []byte, h *header) ring {
 	r := ring{
 		buf: unsafe.Pointer(unsafe.SliceData(b)), entries: h.entries, slotSize: h.slotSize,
@@ -51,7 +51,7 @@ func newRing(b []byte, h *header) ring {
 	return r
 }
 
-// The words of the buffer that both sides look at.
+// The words of the buffer that both sides access.
 func (r *ring) prod() *uint32 { return (*uint32)(unsafe.Add(r.buf, prodOffset)) }
 func (r *ring) cons() *uint32 { return (*uint32)(unsafe.Add(r.buf, consOffset)) }
 func (r *ring) wake() *uint32 { return (*uint32)(unsafe.Add(r.buf, wakeOffset)) }
@@ -59,14 +59,14 @@ func (r *ring) wake() *uint32 { return (*uint32)(unsafe.Add(r.buf, wakeOffset)) 
 // Entries returns the capacity: what was asked for, rounded up to a power of two.
 func (r *ring) Entries() int { return int(r.entries) }
 
-// slot returns the memory of entry i. There is none in a ring of no entries: room
-// and ready say so.
+// slot returns the memory of entry i. It must not be called for a ring of no entries,
+// where room and ready return false.
 func (r *ring) slot(i uint32) unsafe.Pointer {
 	return unsafe.Add(r.buf, slotsOffset+uintptr(i&(r.entries-1))*uintptr(r.slotSize))
 }
 
 // payload returns the n elements behind the fixed part of a slot, which is size
-// bytes long. A slot without payload may end there, and the buffer with it.
+// bytes long. If n is 0, the slot and the buffer may end there, so it returns nil.
 func payload[T any](slot unsafe.Pointer, size, n int) []T {
 	if n == 0 {
 		return nil
@@ -74,8 +74,8 @@ func payload[T any](slot unsafe.Pointer, size, n int) []T {
 	return unsafe.Slice((*T)(unsafe.Add(slot, size)), n)
 }
 
-// room reports whether slot next is free. A consumer index that cannot be right
-// makes the number of full slots exceed entries, which counts as full.
+// room reports whether slot next is free. With an invalid consumer index the number of
+// full slots exceeds entries, which counts as full.
 func (r *ring) room() bool {
 	if r.next-r.consSeen < r.entries {
 		return true
@@ -86,7 +86,7 @@ func (r *ring) room() bool {
 	return r.next-r.consSeen < r.entries
 }
 
-// publish shows the consumer all slots before next.
+// publish makes all slots before next visible to the consumer.
 func (r *ring) publish() {
 	r.published = r.next
 	storeFence(r.prod(), r.next)
@@ -101,8 +101,8 @@ func (r *ring) publishWork() (doorbell bool) {
 	return atomic.LoadUint32(r.wake()) != 0 && atomic.SwapUint32(r.wake(), 0) != 0
 }
 
-// pending looks at the producer index and returns how many entries wait. It is
-// an error if they cannot all have been free slots.
+// pending reads the producer index and returns how many entries wait. It returns an
+// error if there are more than there were free slots.
 func (r *ring) pending() (uint32, error) {
 	prod := atomic.LoadUint32(r.prod())
 	n := prod - r.popped
@@ -116,8 +116,8 @@ func (r *ring) pending() (uint32, error) {
 	return n, nil
 }
 
-// ready reports whether slot popped is full. It looks at the producer index only
-// when all that it saw there before has been popped.
+// ready reports whether slot popped is full. It reads the producer index only when all
+// entries up to prodSeen have been popped.
 func (r *ring) ready() (bool, error) {
 	if r.popped != r.prodSeen {
 		return true, nil
@@ -126,8 +126,8 @@ func (r *ring) ready() (bool, error) {
 	return n > 0, err
 }
 
-// count is pending without the error: nonsense counts as a full ring, so that
-// whoever looks for work comes and finds the error.
+// count is pending without the error: an invalid index counts as a full ring, so that
+// the caller goes on to Pop, which returns the error.
 func (r *ring) count() int {
 	n, err := r.pending()
 	if err != nil {
@@ -136,7 +136,7 @@ func (r *ring) count() int {
 	return int(n)
 }
 
-// release gives the n oldest popped slots back.
+// release returns the n oldest popped slots to the producer.
 func (r *ring) release(n int) {
 	if n < 0 || uint32(n) > r.popped-r.released {
 		panic(fmt.Sprintf("ring: release of %d slots, but %d are popped", n, r.popped-r.released))
@@ -145,9 +145,9 @@ func (r *ring) release(n int) {
 	atomic.StoreUint32(r.cons(), r.released)
 }
 
-// moveTo copies what is in r, published and not consumed, to the empty ring n of
-// the same slot size, and reports whether there was room. Both sides of both
-// rings stand still meanwhile.
+// moveTo copies the entries of r that are published and not consumed to the empty ring
+// n of the same slot size, and reports whether there was room. Neither side may use
+// either ring meanwhile.
 func (r *ring) moveTo(n *ring) bool {
 	cons := atomic.LoadUint32(r.cons())
 	count := atomic.LoadUint32(r.prod()) - cons

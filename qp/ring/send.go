@@ -7,7 +7,7 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// Send is a send queue: the application produces, the device consumes.
+// Send is a send queue: the application is the producer, the device the consumer.
 type Send struct{ ring }
 
 // sendSlot is the fixed part of a send slot; the payload follows it.
@@ -28,8 +28,8 @@ type sendSlot struct {
 	remoteQKey uint32
 }
 
-// put writes what a request says. Fields that no opcode needs together share
-// their bytes.
+// put writes the fields of a request. Fields that no opcode uses together share their
+// bytes.
 func (s *sendSlot) put(wr *ib.SendWR) {
 	*s = sendSlot{
 		id: wr.ID, opcode: uint8(wr.Opcode), flags: uint8(wr.Flags),
@@ -49,7 +49,7 @@ func (s *sendSlot) put(wr *ib.SendWR) {
 	}
 }
 
-// get is the inverse of put. SGL and Inline are the caller's affair.
+// get is the inverse of put. It leaves SGL and Inline, which the caller sets.
 func (s *sendSlot) get(wr *ib.SendWR) {
 	*wr = ib.SendWR{
 		ID: s.id, Opcode: ib.WROpcode(s.opcode), Flags: ib.SendFlags(s.flags), SGL: wr.SGL, Inline: wr.Inline,
@@ -103,8 +103,8 @@ func (q *Send) MaxInline() int { return int(q.maxInline) }
 
 // Push copies wr into the next slot; the device does not see it before Publish.
 // It returns ib.ErrQueueFull when no slot is free, and an *ib.AttrError for a
-// request that no send queue of this geometry can take. Either leaves the ring
-// as it was. (Application)
+// request that is invalid in a send queue of this geometry. The ring is unchanged
+// then. (Application)
 func (q *Send) Push(wr *ib.SendWR) error {
 	if err := q.check(wr); err != nil {
 		return err
@@ -131,15 +131,15 @@ func (q *Send) Prepare(dst *ib.SendWR) {
 }
 
 // Pop copies the next published request into dst, reusing the capacity of its
-// slices, and reports whether there was one. The request then passes all the
-// checks that Push makes, whoever wrote it; one that does not is ErrCorrupt and
-// stays in the ring. The slot stays taken until Release. (Device)
+// slices, and reports whether there was one. It repeats all checks of Push on the
+// copy; a request that fails them stays in the ring, and Pop returns ErrCorrupt. The
+// slot stays occupied until Release. (Device)
 func (q *Send) Pop(dst *ib.SendWR) (bool, error) {
 	if ok, err := q.ready(); !ok {
 		return false, err
 	}
 	slot := q.slot(q.popped)
-	s := *(*sendSlot)(slot) // the only look at these bytes: the application can change them at any time
+	s := *(*sendSlot)(slot) // read only once: the application can change these bytes at any time
 	if s.numSGE > q.maxSGE || s.inlineLen > uint32(q.maxInline) {
 		return false, fmt.Errorf("%w: send entry %d has %d SGEs and %d inline bytes; allowed: %d and %d",
 			ErrCorrupt, q.popped, s.numSGE, s.inlineLen, q.maxSGE, q.maxInline)
@@ -154,18 +154,17 @@ func (q *Send) Pop(dst *ib.SendWR) (bool, error) {
 	return true, nil
 }
 
-// Release gives the n oldest popped slots back to the application. It panics if
-// fewer are popped: a fault of the device, which no application can bring about.
-// (Device)
+// Release returns the n oldest popped slots to the application. It panics if fewer
+// are popped, which is a bug of the device and not caused by any application. (Device)
 func (q *Send) Release(n int) { q.release(n) }
 
 // Len returns how many published requests wait to be popped. (Device)
 func (q *Send) Len() int { return q.count() }
 
-// Sleep announces that the device will look at the ring only after a doorbell.
-// What was published before may not have rung: look at Len once more, and if it
-// is not 0 call Awake and go on. (Device)
+// Sleep announces that the device will read the ring only after a doorbell. Entries
+// that were published before Sleep ring none: call Len once more, and if it is not 0,
+// call Awake and continue. (Device)
 func (q *Send) Sleep() { storeFence(q.wake(), 1) }
 
-// Awake announces that the device looks at the ring by itself. (Device)
+// Awake announces that the device polls the ring. (Device)
 func (q *Send) Awake() { storeFence(q.wake(), 0) }
