@@ -11,7 +11,7 @@ import (
 	"github.com/goroce/goroce/qp"
 )
 
-// claimWC takes the oldest completion of a queue and checks it, and the buffer.
+// claimWC takes the oldest completion of a queue and checks it and the buffer.
 func (r *runner) claimWC(e *endpoint, a *args) error {
 	k, err := findKind(a.next())
 	if err != nil {
@@ -54,8 +54,8 @@ func (r *runner) claimWC(e *endpoint, a *args) error {
 	return r.checkBuffer(a, mem)
 }
 
-// await looks for something that e may have done already, or does when it is
-// asked for packets.
+// await calls look for an output of e. If look fails, it asks e for packets, which may
+// cause the output, and calls look again.
 func (r *runner) await(e *endpoint, look func() error) error {
 	e.collect()
 	err := look()
@@ -80,7 +80,7 @@ func (e *endpoint) takeWC(queue string) (*wc, error) {
 	return nil, fmt.Errorf("no completion came")
 }
 
-// checkWC compares what a successful completion tells.
+// checkWC compares the fields of a successful completion with the step.
 func (r *runner) checkWC(e *endpoint, a *args, k kind, got *wc) error {
 	want := wc{queue: got.queue, WC: ib.WC{ID: got.ID, Opcode: k.wc, QPN: got.QPN}}
 	if k.post == ib.WRCompareSwap || k.post == ib.WRFetchAdd {
@@ -111,8 +111,8 @@ func (r *runner) checkWC(e *endpoint, a *args, k kind, got *wc) error {
 	return nil
 }
 
-// checkBuffer checks that a buffer holds the message that the step tells, and is
-// untouched behind it.
+// checkBuffer checks that a buffer holds the message that the step states, and is
+// unchanged behind it.
 func (r *runner) checkBuffer(a *args, mem *area) error {
 	var data []byte
 	if v, ok := a.value("data"); ok {
@@ -157,7 +157,7 @@ func (e *endpoint) takeEvent(name string) error {
 	return fmt.Errorf("it did not come; what came: %q", e.events)
 }
 
-// claimMem claims that memory has changed: "R+0 = 9[0:1024]" or "R+0 = 41".
+// claimMem checks that memory has the content of a claim: "R+0 = 9[0:1024]" or "R+0 = 41".
 func (r *runner) claimMem(_ *endpoint, a *args) error {
 	mem, off, err := r.address(a.next())
 	if err != nil {
@@ -197,7 +197,7 @@ func (r *runner) claimNothing(_ *endpoint, _ *args) error {
 	return nil
 }
 
-// claimTimer checks when the QP wants HandleTimeout.
+// claimTimer checks the QP's Deadline.
 func (r *runner) claimTimer(e *endpoint, a *args) error {
 	if err := e.pump(r.now, r.batch); err != nil {
 		return err
@@ -259,7 +259,7 @@ func (r *runner) claimCount(e *endpoint, a *args) error {
 	return nil
 }
 
-// claimWindow checks the cap of the destination's account.
+// claimWindow checks the congestion window of the destination.
 func (r *runner) claimWindow(e *endpoint, a *args) error {
 	if got := strconv.Itoa(e.flow.Window()); got != a.next() {
 		return fmt.Errorf("it is %s packets", got)

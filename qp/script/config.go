@@ -9,7 +9,7 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// config is what setup and connect may choose of a QP, and modify may change.
+// config holds what setup and connect may set for a QP, and modify may change.
 type config struct {
 	typ     ib.QPType
 	attr    ib.QPAttr
@@ -25,7 +25,7 @@ type config struct {
 	started ib.QPState // state that the scene starts in
 }
 
-// defaults returns the QP of most scripts.
+// defaults returns the config that scripts start from.
 func defaults(psn, peerPSN ib.PSN) config {
 	return config{
 		typ: ib.RC,
@@ -43,7 +43,7 @@ func defaults(psn, peerPSN ib.PSN) config {
 // option is a key of setup, connect and modify.
 type option struct {
 	key string
-	bit ib.QPAttrMask // the attribute that it sets, if it is one
+	bit ib.QPAttrMask // the attribute that it sets, if any
 	set func(c *config, v string) error
 }
 
@@ -123,8 +123,8 @@ func (c *config) take(a *args, prefix string) (mask ib.QPAttrMask) {
 	return mask
 }
 
-// serviceNames maps what scripts call the services. With connect, xrc is an
-// initiator on the left and a target on the right.
+// serviceNames maps the names of services in scripts to QP types. With connect, xrc is
+// an initiator on the left and a target on the right.
 var serviceNames = map[string]ib.QPType{
 	"rc": ib.RC, "uc": ib.UC, "ud": ib.UD, "gsi": ib.GSI, "xrc": ib.XRCINI, "xrc-tgt": ib.XRCTGT,
 }
@@ -136,8 +136,8 @@ const (
 	rtsMask  = ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry | ib.AttrMaxRdAtomic | ib.AttrSQPSN
 )
 
-// wayUp lists the attributes that the way from RESET over INIT and RTR to RTS
-// needs (IBTA 11.2.5.2), step by step.
+// wayUp lists the attributes that each transition from RESET over INIT and RTR to RTS
+// requires (IBTA 11.2.5.2).
 var wayUp = map[ib.QPType]map[ib.QPState]ib.QPAttrMask{
 	ib.RC:     {ib.Init: initMask, ib.RTR: rtrMask, ib.RTS: rtsMask},
 	ib.UC:     {ib.Init: initMask, ib.RTR: peerMask, ib.RTS: ib.AttrSQPSN},
@@ -147,7 +147,7 @@ var wayUp = map[ib.QPType]map[ib.QPState]ib.QPAttrMask{
 	ib.XRCTGT: {ib.Init: initMask, ib.RTR: rtrMask, ib.RTS: ib.AttrTimeout | ib.AttrSQPSN},
 }
 
-// defaultMask returns the attributes that the transition to a state needs.
+// defaultMask returns the attributes that the transition to a state requires.
 func defaultMask(t ib.QPType, to ib.QPState) ib.QPAttrMask { return wayUp[t][to] }
 
 func parseState(v string) (ib.QPState, error) {

@@ -7,7 +7,7 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// fate is what becomes of a packet on the wire.
+// fate is what happens to a packet on the wire.
 type fate uint8
 
 const (
@@ -15,10 +15,10 @@ const (
 	lost
 	twice
 	held     // it arrives later
-	arriving // it was held
+	arriving // it was held before, and arrives now
 )
 
-// arrow is the beginning of a step about a packet.
+// arrow is the first word of a step about a packet.
 type arrow struct {
 	fromLeft bool
 	fate     fate
@@ -35,7 +35,7 @@ type delayed struct {
 	p        packet
 }
 
-// arrow returns the arrow of what e sends.
+// arrow returns the arrow of packets that e sends.
 func (r *runner) arrow(e *endpoint) string {
 	if r.scripted || e == r.ends[0] {
 		return ">"
@@ -43,8 +43,8 @@ func (r *runner) arrow(e *endpoint) string {
 	return "<"
 }
 
-// cross carries out a step about a packet. e is the QP that talks to the scripted
-// peer; nil with connect.
+// cross executes a step about a packet. e is the QP whose peer is scripted; nil with
+// connect.
 func (r *runner) cross(e *endpoint, a arrow, text string) error {
 	switch {
 	case r.scripted && e == nil:
@@ -80,8 +80,8 @@ func (r *runner) cross(e *endpoint, a arrow, text string) error {
 	return nil
 }
 
-// packet returns the packet that a step is about: one that the script makes, one
-// that was delayed, or one that a side sends and that must be as told.
+// packet returns the packet of a step: one that the script makes, one that was
+// delayed, or one that a side sends and that must match the step.
 func (r *runner) packet(e *endpoint, a arrow, s *spec, want wire.Packet, data slice) (packet, error) {
 	from, to := r.ends[0], r.ends[len(r.ends)-1]
 	switch {
@@ -126,7 +126,7 @@ func (r *runner) packet(e *endpoint, a arrow, s *spec, want wire.Packet, data sl
 	return got, nil
 }
 
-// roundTrip puts a packet into bytes and takes it out again.
+// roundTrip encodes a packet and decodes it again.
 func roundTrip(p wire.Packet) packet {
 	b := append(p.AppendHeaders(nil), p.Payload...)
 	b = append(b, make([]byte, p.PadCnt)...)
@@ -135,12 +135,12 @@ func roundTrip(p wire.Packet) packet {
 	return out
 }
 
-// fly lets a packet meet its fate.
+// fly delivers, drops or delays a packet, as its fate says.
 func (r *runner) fly(e *endpoint, a arrow, p packet) {
 	to := r.ends[len(r.ends)-1]
 	switch {
 	case r.scripted && a.fromLeft:
-		return // the scripted peer's
+		return // to the scripted peer
 	case r.scripted:
 		to = e
 	case !a.fromLeft:
@@ -158,7 +158,7 @@ func (r *runner) fly(e *endpoint, a arrow, p packet) {
 	}
 }
 
-// showCrossing tells the observer of a packet.
+// showCrossing shows a packet to the observer.
 func (r *runner) showCrossing(a arrow, text string) {
 	s := Step{Kind: Packet, Left: a.fromLeft, Lost: a.fate == lost, Text: text}
 	switch a.fate {

@@ -13,11 +13,11 @@ import (
 	"github.com/goroce/goroce/mr/mrtest"
 )
 
-// untouched is what buffers hold that nothing was written to.
+// untouched is the initial content of each byte of a buffer.
 const untouched = 0xEE
 
 // fill writes the bytes of a message or region, from byte off on. Every eight
-// bytes differ from all others of all sources, so a payload tells what it is.
+// bytes differ from all others of all sources, so a payload identifies its source.
 func fill(dst []byte, name string, off int) {
 	h := fnv.New64a()
 	h.Write([]byte(name))
@@ -72,7 +72,7 @@ func parseSlices(text string) (b []byte, err error) {
 	return b, nil
 }
 
-// identify says which bytes of which source b holds, for messages.
+// identify says which bytes of which source b holds, for error messages.
 func identify(b []byte, areas map[string]*area, messages map[string]int) string {
 	if len(b) == 0 {
 		return "no data"
@@ -104,9 +104,9 @@ type area struct {
 	addr   uint64
 	key    ib.Key
 	size   int
-	region *mr.Region     // nil: the scripted peer's, or a window's
-	window *mr.Window     // nil: no window
-	slow   *mrtest.Memory // nil: direct
+	region *mr.Region     // nil for memory of the scripted peer and for a window
+	window *mr.Window     // nil if it is no window
+	slow   *mrtest.Memory // nil for direct memory
 	mem    []byte         // the bytes
 	want   []byte         // what the script has claimed so far
 	unsure bool           // a failed request leaves it undefined
@@ -116,8 +116,8 @@ type area struct {
 // piece is an SGE's part of a buffer.
 type piece struct{ off, len int }
 
-// cut divides a buffer into n SGEs. They stand in memory in reverse, so that a
-// message does not come out right by accident.
+// cut divides a buffer into n SGEs. Their order in memory is reversed, so that code
+// which ignores the SGL does not produce the right message by accident.
 func (a *area) cut(n int) {
 	end := a.size
 	for i := range n {
@@ -145,7 +145,7 @@ func (a *area) message(dst, b []byte) {
 	}
 }
 
-// claim notes that b shall be at off, and checks that it is.
+// claim records that b is expected at off, and checks that it is there.
 func (a *area) claim(off int, b []byte) error {
 	if off < 0 || off+len(b) > a.size {
 		return fmt.Errorf("%s has %d bytes", a.name, a.size)
@@ -164,5 +164,5 @@ func (a *area) differs(from, to int) error {
 	return nil
 }
 
-// number returns a 64-bit number as it stands in memory.
+// number returns a 64-bit number in the byte order of memory.
 func number(v uint64) []byte { return binary.NativeEndian.AppendUint64(nil, v) }

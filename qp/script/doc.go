@@ -1,18 +1,18 @@
 // Package script runs the protocol scripts in qp/testdata against real QPs, in
-// virtual time. A script is a test and a lesson at once: it tells one rule of the
-// protocol, and fails if package qp does anything that it does not tell.
+// virtual time. A script both documents and tests one rule of the protocol; it fails
+// if package qp does anything that the script does not state.
 //
-// [Load] parses a script, [Script.Run] runs it and shows each step to an
-// observer, who may draw it. Files: parse.go reads, run.go steps through, host.go
-// holds memory and whatever else QPs share, endpoint.go a QP with its rings,
-// packet.go knows packets as text, data.go the bytes that they carry; steps.go,
-// post.go, window.go, claims.go and crossing.go carry out the steps.
+// [Load] parses a script, [Script.Run] runs it and shows each step to an observer,
+// which may draw it. Files: parse.go parses scripts, run.go runs them, host.go holds
+// memory and other objects that QPs share, endpoint.go a QP with its rings, packet.go
+// parses and formats packets, data.go makes their payload; steps.go, post.go,
+// window.go, claims.go and crossing.go execute the steps.
 //
 // # Text
 //
-// The first line is the title, behind "# "; the second "group: " and the group.
-// Lines that start with a blank are steps, one each; a reason may follow behind
-// " -- " and go on in lines that begin with "--". All else is prose, in paragraphs.
+// The first line is "# " and the title; the second "group: " and the group. Each line
+// that starts with a blank is a step; a reason may follow after " -- " and continue in
+// lines that begin with "--". All other lines are prose, in paragraphs.
 //
 // # Scenes and sides
 //
@@ -20,9 +20,10 @@
 //	connect [key=value ...]    two QPs, "left" and "right", and a wire
 //
 // Each starts a new scene, at time 0. The keys are those of config.go; with
-// connect, left.key and right.key set one side's only. We are left, QP 0x11; our
-// first PSN is 100, that of the peer, QP 0x22, is 500, unless psn and peer-psn say
-// otherwise. In scenes with two sides, steps about one of them begin with its name.
+// connect, left.key and right.key set a key of one side only. The QP under test is
+// left, QP 0x11, with first PSN 100; its peer is QP 0x22, with first PSN 500, unless
+// psn and peer-psn set others. In scenes with two sides, steps about one of them begin
+// with its name.
 //
 //	service=rc|uc|ud|gsi|xrc|xrc-tgt    xrc is an initiator; with connect the
 //	                                    right side is its target
@@ -31,17 +32,17 @@
 //	                                    and SRQ, "first" and "second" (QP 0x12, its
 //	                                    peer 0x23); all steps begin with their names
 //
-// Steps are inputs, or claims about what came of them. Inputs that follow each
-// other happen within one turn of the engine. Before the next input behind a
-// claim, and at the end, everything must have been claimed: every packet, every
-// completion, every event, every byte of memory that changed.
+// Steps are inputs, or claims about their outputs. Consecutive inputs happen within
+// one turn of the engine. Before the next input after a claim, and at the end, all
+// outputs must have been claimed: every packet, every completion, every event, every
+// byte of memory that changed.
 //
 // # Data
 //
-// A message's bytes follow from its number (the ID of its work request), those of
-// a region from its name. 1[0:1024] are the first 1024 bytes of message 1. An
+// A message's bytes are computed from its number (the ID of its work request), those
+// of a region from its name. 1[0:1024] are the first 1024 bytes of message 1. An
 // address is a region's name and an offset: R+1024; or a bound window's, with the
-// window's key. The GRH that comes with a datagram is GRH[0:40].
+// window's key. The GRH of a received datagram is GRH[0:40].
 //
 // # Packets
 //
@@ -54,14 +55,14 @@
 //	>x <x    lost            >> <<    delivered twice
 //	>~ <~    delayed ...     ~> ~<    ... and arriving now
 //
-// Names are those of package wire, shortened as in listings. Fields: psn (first
-// and last, as in psn=101..130, for a run of full packets), AckReq, SE, msn,
-// credits, imm, inv (a region), to (an address: VA and R_Key), rkey (in place of
-// the region's), len (of the RETH), compare, swap, add, was, delay (of an RNR
-// NAK), pad, data; srq (number in the XRCETH), level and extent (of a FLUSH), and
-// for datagrams qkey, ah (where it goes), from and dest (QP numbers). What a claim
-// leaves out must be absent or zero; credits and pad need not be told, nor from and
-// dest where they are the two that talk. credits=none is "not counted".
+// Names are those of package wire, abbreviated. Fields: psn (first and last, as in
+// psn=101..130, for a run of full packets), AckReq, SE, msn, credits, imm, inv (a
+// region), to (an address: VA and R_Key), rkey (in place of the region's), len (of the
+// RETH), compare, swap, add, was, delay (of an RNR NAK), pad, data; srq (number in the
+// XRCETH), level and extent (of a FLUSH), and for datagrams qkey, ah (the destination),
+// from and dest (QP numbers). Fields that a claim omits must be absent or zero in the
+// packet, except credits and pad, and from and dest if they are the QPs of the scene.
+// credits=none is the AETH code for "no credits counted".
 //
 // # Inputs
 //
@@ -83,14 +84,14 @@
 //	post flush ID to=R+0 [len=N] level=global|persistent|global,persistent
 //	     [extent=range|region]
 //	post bind ID mw=W to=R+0 len=N [access=RIGHT,..]
-//	                                    W stands for this piece from here on
+//	                                    W names this piece from here on
 //	post local-inv ID inv=R             or a window
 //	arm send|recv [solicited]           ask for an event of a completion queue
-//	advance DURATION                    deadlines on the way must have no effect
+//	advance DURATION                    deadlines on the way must cause no output
 //	modify STATE [defaults] [key=value ...] [notify] [without=ATTR,..] [with=ATTR,..]
-//	     [refused TEXT]                 TEXT stands in the error
-//	placed [nth=N] [fails]              a write to late memory is done
-//	fetched [nth=N] [fails]             a read of late memory is done
+//	     [refused TEXT]                 the error contains TEXT
+//	placed [nth=N] [fails]              a write to late memory ends
+//	fetched [nth=N] [fails]             a read of late memory ends
 //
 // # Claims
 //
@@ -102,10 +103,10 @@
 //	mem R+0 = 9[0:1024]                 these bytes have arrived; or a 64-bit number
 //	persisted R N                       FLUSH has made late memory persistent N times
 //	state NAME
-//	nothing                             nothing leaves, completes or happens
+//	nothing                             there is no packet, completion or event
 //	timer DURATION|none                 until the QP's deadline
 //	placing N                           writes to late memory under way
 //	fetching N                          reads of late memory under way
 //	count NAME N                        a counter of qp.Stats
-//	window N                            the cap of the destination's account, in packets
+//	window N                            the destination's congestion window, in packets
 package script

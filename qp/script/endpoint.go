@@ -11,8 +11,8 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// endpoint is a QP with all that it needs: what the engine does for it, and the
-// application's ends of its rings.
+// endpoint is a QP with the application's ends of its rings. Its methods do what the
+// engine does for a QP.
 type endpoint struct {
 	*host
 	name  string
@@ -34,7 +34,7 @@ type endpoint struct {
 	packets []packet
 	wcs     []wc
 	events  []string
-	dirty   bool // an input came since NextPackets was last asked
+	dirty   bool // there was an input since the last NextPackets
 }
 
 // completions is a completion queue, seen from both ends.
@@ -63,7 +63,7 @@ func newEndpoint(h *host, name string, num, peer ib.QPN, cfg config) (*endpoint,
 	return e, e.makeQP()
 }
 
-// share takes the receives of the QP from the SRQ of the host.
+// share makes the QP take receives from the SRQ of the host.
 func (e *endpoint) share() error {
 	e.cfg.cap.MaxRecvWR = 0
 	if e.srq(0) != nil {
@@ -99,7 +99,7 @@ func (e *endpoint) makeQP() error {
 	e.sendCQ.name, e.recvCQ.name = "send", "recv"
 	mtu := ib.MTU4096
 	if qp.Datagram(e.cfg.typ) {
-		mtu = e.cfg.attr.PathMTU // there is no path to have one of its own
+		mtu = e.cfg.attr.PathMTU // datagrams have no path MTU, only the port's MTU
 	}
 	cfg := qp.Config{
 		Num: e.num, Type: e.cfg.typ, Table: e.table, PD: e.pd, SQ: sq, RQ: rq,
@@ -140,7 +140,7 @@ func (e *endpoint) start(now ib.Instant) error {
 	return nil
 }
 
-// modify changes the QP, and names its account when it learns of its destination.
+// modify modifies the QP, and sets its Flow in the transition to RTR.
 func (e *endpoint) modify(now ib.Instant, to ib.QPState, attr *ib.QPAttr, mask ib.QPAttrMask) error {
 	a := *attr
 	a.State = to
@@ -155,14 +155,14 @@ func (e *endpoint) modify(now ib.Instant, to ib.QPState, attr *ib.QPAttr, mask i
 	return nil
 }
 
-// input ends every input: it takes what the QP wants done.
+// input is called after every input and collects the QP's effects.
 func (e *endpoint) input() {
 	e.dirty = true
 	e.effects()
 }
 
-// effects notes what the QP wants done, for the script's steps to do or to claim, and
-// reports whether it has more to send.
+// effects stores the QP's effects, for steps that carry them out or claim them, and
+// reports whether the QP has more to send.
 func (e *endpoint) effects() (send bool) {
 	effects := e.qp.Effects()
 	e.late = append(e.late, effects.Placements...)
@@ -197,7 +197,7 @@ func (e *endpoint) pump(now ib.Instant, batch int) error {
 	return nil
 }
 
-// expand returns each packet of trains by itself.
+// expand returns the packets of trains as separate elements.
 func expand(txs []qp.TxPacket) (all []qp.TxPacket) {
 	for _, tx := range txs {
 		for all = append(all, tx); tx.Train > 0; all = append(all, tx) {
@@ -207,8 +207,7 @@ func expand(txs []qp.TxPacket) (all []qp.TxPacket) {
 	return all
 }
 
-// encode makes packets of what the QP wants to send: the payload is read here,
-// once.
+// encode turns TxPackets into packets. It reads the payload, once.
 func (e *endpoint) encode(now ib.Instant, txs []qp.TxPacket) {
 	for i := range txs {
 		tx := &txs[i]
@@ -248,12 +247,12 @@ func (e *endpoint) collect() {
 	}
 }
 
-// poll takes what a completion queue has.
+// poll takes the completions and events of a completion queue.
 func (e *endpoint) poll(q *completions) {
 	var buf [4]ib.WC
 	for n := q.app.Poll(buf[:]); n > 0; n = q.app.Poll(buf[:]) {
 		for _, c := range buf[:n] {
-			c.Timestamp = 0 // a script says when by its place in the order
+			c.Timestamp = 0 // scripts claim no timestamps
 			e.wcs = append(e.wcs, wc{WC: c, queue: q.name})
 		}
 	}
@@ -265,7 +264,7 @@ func (e *endpoint) poll(q *completions) {
 	}
 }
 
-// receive hands a packet to the QP, as it comes from the wire.
+// receive passes a packet from the wire to the QP.
 func (e *endpoint) receive(now ib.Instant, p packet) {
 	if qp.Datagram(e.cfg.typ) {
 		var grh [ib.GRHLen]byte
@@ -277,7 +276,7 @@ func (e *endpoint) receive(now ib.Instant, p packet) {
 	e.input()
 }
 
-// grhName is what scripts call the global route header of a datagram.
+// grhName is the name in scripts of the global route header of a datagram.
 const grhName = "GRH"
 
 // unclaimed describes outputs that no step has claimed; empty if there are none.

@@ -11,7 +11,7 @@ import (
 	"github.com/goroce/goroce/qp/ring"
 )
 
-// host is what the QPs of a side share: memory, protection domains, shared
+// host holds what the QPs of a side share: memory, protection domains, shared
 // receive queues and address handles.
 type host struct {
 	name            string
@@ -20,11 +20,11 @@ type host struct {
 	xrcd, otherXRCD qp.XRCD
 	srqs            []*srq
 	ahs             map[ib.AHNum]*qp.AH
-	teller          *endpoint // the first QP: it tells of the SRQs
+	teller          *endpoint // the first QP, which collects the outputs of the SRQs
 }
 
-// srq is a shared receive queue, seen from both ends. Number 0 is that of all QPs
-// of the host; XRC SRQs have other numbers, and a completion queue each.
+// srq is both ends of a shared receive queue. Number 0 is that of all QPs of the
+// host; XRC SRQs have other numbers, and a completion queue each.
 type srq struct {
 	num    uint32
 	pd     *mr.PD
@@ -33,8 +33,8 @@ type srq struct {
 	cq     completions
 }
 
-// newHost makes a host without memory. No two variants are the same, so that
-// neither are the keys.
+// newHost makes a host without memory. Each host has another variant, so that their
+// keys differ.
 func newHost(name string, variant uint8) (*host, error) {
 	h := &host{name: name, ahs: map[ib.AHNum]*qp.AH{}}
 	h.table = mr.NewTable(256, mr.CountedKeys(func() uint8 { variant++; return variant }))
@@ -46,7 +46,7 @@ func newHost(name string, variant uint8) (*host, error) {
 	return h, err
 }
 
-// domain returns the protection domain that a step names: pd=other, or the usual.
+// domain returns the protection domain of a step: the other one for pd=other.
 func (h *host) domain(a *args) *mr.PD {
 	switch v, ok := a.value("pd"); {
 	case v == "other":
@@ -95,7 +95,7 @@ func (h *host) SRQ(num uint32) *qp.SRQ {
 // AH finds an address handle (qp.AHs).
 func (h *host) AH(num ib.AHNum) *qp.AH { return h.ahs[num] }
 
-// register makes memory of an area, and of the area a region.
+// register allocates the memory of an area and registers it as a region.
 func (h *host) register(a *area, access ib.Access, late bool, pd *mr.PD) error {
 	var m mr.Memory
 	if late {

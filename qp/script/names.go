@@ -23,14 +23,14 @@ var eventNames = map[ib.EventType]string{
 	ib.EventSRQErr: "SRQ_ERR", ib.EventSRQLimit: "SRQ_LIMIT_REACHED", ib.EventLastWQE: "QP_LAST_WQE_REACHED",
 }
 
-// kind is a word for an operation in post and wc.
+// kind describes an operation in post and wc.
 type kind struct {
 	word string
 	post ib.WROpcode
 	wc   ib.WCOpcode
 	recv bool
-	size uint64 // of the buffer, unless the request says so
-	bare bool   // there is no buffer
+	size uint64 // of the buffer, unless the request has len
+	bare bool   // has no buffer
 }
 
 var kinds = []kind{
@@ -56,18 +56,18 @@ func findKind(word string) (kind, error) {
 	return kind{}, fmt.Errorf("%q is no operation; doc.go lists them", word)
 }
 
-// outgoing reports whether the buffer holds what is sent.
+// outgoing reports whether the buffer holds data to be sent.
 func (k *kind) outgoing() bool {
 	return !k.recv && (k.post == ib.WRSend || k.post == ib.WRWrite || k.post == ib.WRAtomicWrite)
 }
 
-// wc is a completion, with the queue that it came from.
+// wc is a completion and the queue that it was polled from.
 type wc struct {
 	ib.WC
 	queue string // name of its completions
 }
 
-// String writes the completion as a claim of it.
+// String formats the completion like the step that claims it.
 func (c *wc) String() string {
 	op, srq := c.queue, ""
 	if op != "send" && op != "recv" {

@@ -12,14 +12,14 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// packet is a packet on the wire. err says why it does not decode.
+// packet is a packet on the wire. err is the error of decoding it.
 type packet struct {
 	wire.Packet
-	ah  ib.AHNum // where a datagram goes
+	ah  ib.AHNum // destination of a datagram
 	err error
 }
 
-// shortNames maps what scripts call a packet to opcode, that of RC, and syndrome.
+// shortNames maps names of packets in scripts to the RC opcode and the syndrome.
 var shortNames = makeShortNames()
 
 type packetName struct {
@@ -44,7 +44,7 @@ func makeShortNames() map[string]packetName {
 	return names
 }
 
-// shortName returns what scripts call p.
+// shortName returns the name of p in scripts.
 func shortName(p *wire.Packet) string {
 	s := p.AETH.Syndrome
 	switch isACK := p.Opcode.Op() == wire.OpAck; {
@@ -56,21 +56,21 @@ func shortName(p *wire.Packet) string {
 	return abbreviate.Replace(wire.RC.Opcode(p.Opcode.Op()).String())
 }
 
-// spec is a packet as a step describes it, or a run of them.
+// spec is a step's description of a packet, or of a run of packets.
 type spec struct {
 	label   string
 	p       wire.Packet
 	data    slice
-	count   int  // packets: their PSNs and data follow each other
-	credits bool // the step tells the credits
-	pad     bool // the step tells the pad
+	count   int  // packets, with consecutive PSNs and data
+	credits bool // the step states the credits
+	pad     bool // the step states the pad
 
 	// Datagrams.
-	dest, from ib.QPN // 0: the two that talk to each other
+	dest, from ib.QPN // 0 for the QP at that end of the scene
 	ah         ib.AHNum
 }
 
-// parseSpec reads the description of a packet.
+// parseSpec parses the description of a packet.
 func (r *runner) parseSpec(text string) (*spec, error) {
 	a := newArgs(text)
 	s := &spec{label: text}
@@ -112,7 +112,7 @@ func (r *runner) parseSpec(text string) (*spec, error) {
 	return s, a.done()
 }
 
-// name takes the longest name of a packet that the words begin with.
+// name takes the longest packet name with which the words begin.
 func (s *spec) name(a *args) error {
 	for n := min(len(a.words), 5); n > 0; n-- {
 		if name, ok := shortNames[strings.Join(a.words[:n], " ")]; ok {
@@ -166,13 +166,13 @@ func (s *spec) address(r *runner, a *args) {
 	}
 }
 
-// noCredits is no number of credits.
+// noCredits stands for a missing "credits="; it is no valid number of credits.
 const noCredits = 1<<32 - 1
 
 // acknowledge takes "credits=" and "delay=".
 func (s *spec) acknowledge(a *args) {
 	if a.flag("credits=none") {
-		s.credits = true // what the name stands for
+		s.credits = true // the syndrome is that of shortNames, AckNoCredits
 	} else if n := a.num("credits", noCredits, 32); n != noCredits {
 		s.p.AETH.Syndrome, s.credits = wire.AckCredits(int(n)), true
 	}
@@ -199,7 +199,7 @@ func (s *spec) datagram(a *args) {
 	s.ah = ib.AHNum(a.num("ah", 0, 32))
 }
 
-// between fills in who sends, and to whom, where the step does not tell.
+// between sets source and destination QP of p, unless the step states others.
 func (s *spec) between(p *wire.Packet, from, to ib.QPN) {
 	p.PKey, p.DestQP, p.DETH.SrcQP = ib.DefaultPKey, to, from
 	if s.dest != 0 {
@@ -222,8 +222,8 @@ func (s *spec) at(i, mtu int) (wire.Packet, slice) {
 	return p, d
 }
 
-// differs returns how a packet that came differs from the one that a step tells;
-// nil if it does not.
+// differs returns an error that says how got differs from the packet of the step; nil
+// if it does not.
 func (s *spec) differs(want wire.Packet, data slice, got *packet) error {
 	if got.err != nil {
 		return got.err
@@ -266,13 +266,13 @@ func (s *spec) differs(want wire.Packet, data slice, got *packet) error {
 	return nil
 }
 
-// tellsSyndrome reports whether the syndromes have to agree: the credits of an
-// ACK need not be told.
+// tellsSyndrome reports whether the syndromes have to be equal: a step may omit the
+// credits of an ACK.
 func (s *spec) tellsSyndrome(got *packet) bool {
 	return s.credits || !s.p.AETH.Syndrome.IsAck() || !got.AETH.Syndrome.IsAck()
 }
 
-// describe writes a packet as a step would.
+// describe formats a packet like a step.
 func (r *runner) describe(p *packet) string {
 	if p.err != nil {
 		return "a packet that does not decode: " + p.err.Error()

@@ -11,11 +11,11 @@ import (
 	"github.com/goroce/goroce/qp"
 )
 
-// Script is one lesson.
+// Script is one protocol script.
 type Script struct {
 	Name  string   // file name without .txt
 	Title string   // the rule in one line
-	Group string   // what it is about
+	Group string   // its topic
 	Why   []string // the paragraphs before the first step
 	lines []line
 }
@@ -52,7 +52,7 @@ func Load(name string) (*Script, error) {
 	return parse(name, string(text))
 }
 
-// parse reads the text of a script.
+// parse parses the text of a script.
 func parse(name, text string) (*Script, error) {
 	s := &Script{Name: name}
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
@@ -92,7 +92,7 @@ func parse(name, text string) (*Script, error) {
 	return s, nil
 }
 
-// addStep adds a step, or more of the reason of the step before.
+// addStep adds a step, or continues the reason of the step before.
 func (s *Script) addStep(num int, text string) error {
 	if more, ok := strings.CutPrefix(text, "-- "); ok {
 		if len(s.lines) == 0 || s.lines[len(s.lines)-1].reason == "" {
@@ -107,12 +107,12 @@ func (s *Script) addStep(num int, text string) error {
 	return nil
 }
 
-// Failure says where a script and the protocol disagree.
+// Failure is the error for a step whose claim is wrong, or for a malformed script.
 type Failure struct {
 	File string
 	Line int
-	Step string // the step in question; empty for errors of form
-	Err  error  // what was expected and what came
+	Step string // the step that failed; may be empty in a malformed script
+	Err  error  // what was expected and what happened
 }
 
 func (f *Failure) Error() string {
@@ -122,15 +122,15 @@ func (f *Failure) Error() string {
 	return fmt.Sprintf("%s:%d: %s: %v", f.File, f.Line, f.Step, f.Err)
 }
 
-// Unwrap returns what was expected and what came.
+// Unwrap returns Err.
 func (f *Failure) Unwrap() error { return f.Err }
 
 func (s *Script) fail(num int, step, format string, args ...any) error {
 	return &Failure{File: "qp/testdata/" + s.Name + ".txt", Line: num, Step: step, Err: fmt.Errorf(format, args...)}
 }
 
-// args are the words of a step behind its verb, to be taken one by one. The first
-// error is kept for done.
+// args holds the words of a step after its verb. Methods remove words from it. The
+// first error is kept for done.
 type args struct {
 	words []string
 	err   error
@@ -148,7 +148,7 @@ func (a *args) next() string {
 	return w
 }
 
-// flag takes a word wherever it stands and reports whether it was there.
+// flag takes a word from any position and reports whether it was there.
 func (a *args) flag(word string) bool {
 	for i, w := range a.words {
 		if w == word {
@@ -159,7 +159,7 @@ func (a *args) flag(word string) bool {
 	return false
 }
 
-// value takes the word "key=..." and returns what follows the sign.
+// value takes the word "key=..." and returns the text after "=".
 func (a *args) value(key string) (string, bool) {
 	for i, w := range a.words {
 		if v, ok := strings.CutPrefix(w, key+"="); ok {
@@ -183,14 +183,14 @@ func (a *args) num(key string, otherwise uint64, bits int) uint64 {
 	return n
 }
 
-// wrong notes an error.
+// wrong records an error, unless there is one already.
 func (a *args) wrong(format string, args ...any) {
 	if a.err == nil {
 		a.err = fmt.Errorf(format, args...)
 	}
 }
 
-// done returns the error that was noted, or one if words are left.
+// done returns the recorded error, or one if words are left.
 func (a *args) done() error {
 	if a.err == nil && len(a.words) > 0 {
 		return fmt.Errorf("%q means nothing here; doc.go lists the words", strings.Join(a.words, " "))

@@ -9,11 +9,11 @@ import (
 	"github.com/goroce/goroce/mr"
 )
 
-// badKey is a key that names nothing.
+// badKey is a key of no region.
 const badKey ib.Key = 0xBAD
 
-// post posts a work request. Its buffer is an area of its own: "send1", "read1"
-// and so on, with the bytes of the message, or untouched.
+// post posts a work request. Its buffer is a new area: "send1", "read1" and so on,
+// with the bytes of the message if it is sent, else filled with untouched.
 func (r *runner) post(e *endpoint, a *args) error {
 	k, err := findKind(a.next())
 	if err != nil {
@@ -68,7 +68,7 @@ func (e *endpoint) sharedQueue(a *args) *srq {
 	return q
 }
 
-// postShared posts a receive to an SRQ: no QP hears of it before a message comes.
+// postShared posts a receive to an SRQ, which rings no doorbell.
 func (r *runner) postShared(e *endpoint, a *args, k kind, id uint64, q *srq) error {
 	sgl, err := r.buffer(e, a, k, id, q.pd)
 	if err != nil {
@@ -116,8 +116,8 @@ func (r *runner) buffer(e *endpoint, a *args, k kind, id uint64, pd *mr.PD) ([]i
 	return sgl, nil
 }
 
-// bufferName names the buffer of a request. With two QPs their names precede, or
-// where they share receives that of their host.
+// bufferName returns the name of a request's buffer. With two QPs it begins with the
+// name of the QP, or for receives with that of the host.
 func bufferName(r *runner, e *endpoint, word string, id uint64) string {
 	name := fmt.Sprintf("%s%d", word, id)
 	switch {
@@ -129,7 +129,7 @@ func bufferName(r *runner, e *endpoint, word string, id uint64) string {
 	return e.name + "-" + name
 }
 
-// pushSend completes a send request and puts it into the ring.
+// pushSend fills in the rest of a send request and pushes it into the ring.
 func (r *runner) pushSend(e *endpoint, a *args, k kind, wr ib.SendWR, inline bool) error {
 	var err error
 	switch k.post {
@@ -169,8 +169,8 @@ func (r *runner) pushSend(e *endpoint, a *args, k kind, wr ib.SendWR, inline boo
 	return e.sq.Push(&wr)
 }
 
-// variant takes the immediate or the key to invalidate, which make other requests
-// of SEND and WRITE.
+// variant takes the immediate or the key to invalidate, which change the opcode of a
+// SEND or WRITE.
 func (r *runner) variant(a *args, k kind, wr *ib.SendWR) error {
 	if v, ok := a.value("imm"); ok {
 		n, err := strconv.ParseUint(v, 0, 32)
@@ -193,8 +193,7 @@ func (r *runner) variant(a *args, k kind, wr *ib.SendWR) error {
 	return nil
 }
 
-// destination takes what a request names at the peer: memory, an SRQ, or all of
-// it for a datagram.
+// destination takes the peer's memory and SRQ, and the destination of a datagram.
 func (r *runner) destination(e *endpoint, a *args, wr *ib.SendWR) error {
 	if v, ok := a.value("to"); ok {
 		mem, off, err := r.address(v)
@@ -211,7 +210,7 @@ func (r *runner) destination(e *endpoint, a *args, wr *ib.SendWR) error {
 	return nil
 }
 
-// flush completes a FLUSH request.
+// flush fills in a FLUSH request.
 func (r *runner) flush(a *args, wr *ib.SendWR) error {
 	level, extent, err := takeFlush(a)
 	wr.Flush = ib.Flush{Length: uint32(a.num("len", 0, 32)), Level: level, Extent: extent}
@@ -220,7 +219,7 @@ func (r *runner) flush(a *args, wr *ib.SendWR) error {
 
 var flushLevels = map[string]ib.FlushLevel{"global": ib.FlushGlobally, "persistent": ib.FlushPersistently}
 
-// takeFlush takes what a FLUSH promises and how much it covers.
+// takeFlush takes the level and the extent of a FLUSH.
 func takeFlush(a *args) (level ib.FlushLevel, extent ib.FlushExtent, err error) {
 	if v, ok := a.value("level"); ok {
 		for name := range strings.SplitSeq(v, ",") {

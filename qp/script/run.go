@@ -13,14 +13,14 @@ type Kind uint8
 
 // Kinds of steps.
 const (
-	Scene  Kind = iota // a new beginning: Text says with what QPs
-	Packet             // a packet crosses, or is lost
-	Local              // something at one side alone
-	Quiet              // nothing happens, and the script says so
-	Prose              // a paragraph about what follows
+	Scene  Kind = iota // a scene begins: Text is the configuration of its QPs
+	Packet             // a packet is delivered or lost
+	Local              // an input or a claim at one side
+	Quiet              // the script claims that nothing happens
+	Prose              // a paragraph about the next steps
 )
 
-// Step is what an observer sees of a script that runs.
+// Step is one step of a running script, as shown to an observer.
 type Step struct {
 	Kind   Kind
 	At     ib.Instant
@@ -28,15 +28,15 @@ type Step struct {
 	Left   bool     // Packet: sent by the left side. Local: at the left side
 	Lost   bool     // Packet
 	Text   string   // the step in the words of the script, without the side
-	Reason string   // what the script says about it; often empty
+	Reason string   // the script's comment on the step; often empty
 	Sides  []string // Scene: names of the left and of the right side
 }
 
-// Run runs the script and shows each step to observe, which may be nil, once it
-// has been carried out. The error is a *Failure.
+// Run runs the script and calls observe, which may be nil, after each step. The error
+// is a *Failure.
 func (s *Script) Run(observe func(Step)) error { return s.run(observe, 64) }
 
-// run runs the script with an engine that takes batch packets at a time.
+// run runs the script and asks QPs for batch packets at a time.
 func (s *Script) run(observe func(Step), batch int) error {
 	if observe == nil {
 		observe = func(Step) {}
@@ -59,7 +59,7 @@ func (s *Script) run(observe func(Step), batch int) error {
 	return nil
 }
 
-// runner is a script under way.
+// runner is the state of a running script.
 type runner struct {
 	s       *Script
 	observe func(Step)
@@ -75,10 +75,10 @@ type runner struct {
 	claiming bool // the step before was a claim
 }
 
-// verb carries out a kind of step.
+// verb describes the steps that begin with a certain word.
 type verb struct {
-	claim bool // it claims an output; the others are inputs
-	sided bool // it is about one side
+	claim bool // the step claims an output; other steps are inputs
+	sided bool // the step is about one side
 	do    func(r *runner, e *endpoint, a *args) error
 }
 
@@ -118,7 +118,7 @@ func init() {
 	}
 }
 
-// step carries out one line.
+// step executes one line.
 func (r *runner) step(text string) error {
 	word, rest, _ := strings.Cut(text, " ")
 	e, word, rest := r.side(word, rest)
@@ -179,7 +179,7 @@ func (r *runner) side(word, rest string) (*endpoint, string, string) {
 	return nil, word, rest
 }
 
-// show tells the observer of the line under way.
+// show shows a step of the present line to the observer.
 func (r *runner) show(s Step) {
 	s.At, s.Line = r.now, r.line.num
 	if s.Reason == "" {
@@ -188,8 +188,8 @@ func (r *runner) show(s Step) {
 	r.observe(s)
 }
 
-// beforeInput separates turns of the engine: behind a claim everything must have
-// been claimed.
+// beforeInput is called before each input. If the step before was a claim, a turn of the
+// engine ends here, and all its outputs must have been claimed.
 func (r *runner) beforeInput() error {
 	if !r.claiming {
 		return nil
@@ -212,7 +212,7 @@ func (r *runner) settle() error {
 	return nil
 }
 
-// endScene checks what a scene leaves behind.
+// endScene checks that nothing is unclaimed, delayed or in flight at the end of a scene.
 func (r *runner) endScene() error {
 	if err := r.settle(); err != nil {
 		return err

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestLessons runs every script, with an engine that takes many packets at a time
-// and with one that takes one.
+// TestLessons runs every script twice: asking QPs for many packets at a time, and for
+// one.
 func TestLessons(t *testing.T) {
 	if len(Names()) == 0 {
 		t.Fatal("there are no scripts")
@@ -24,7 +24,7 @@ func TestLessons(t *testing.T) {
 				t.Error(err)
 			}
 			if s.delaysACKs() {
-				return // whether an ACK finds data to ride behind depends on the batch
+				return // whether an ACK follows other packets in a batch depends on the batch size
 			}
 			if err := s.run(nil, 1); err != nil {
 				t.Errorf("one packet at a time: %v", err)
@@ -61,7 +61,7 @@ func TestRunRepeats(t *testing.T) {
 	}
 }
 
-// wrongScripts are wrong in one place each, and what the failure says.
+// wrongScripts are scripts with one error each, and the text of the failure.
 var wrongScripts = []struct{ name, steps, want string }{
 	{"unclaimed packet", `
  setup
@@ -266,7 +266,7 @@ func TestScriptsCanFail(t *testing.T) {
 	}
 }
 
-// TestParseRefuses gives texts that are no scripts.
+// TestParseRefuses checks that parse refuses malformed scripts.
 func TestParseRefuses(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"", "the first line"},

@@ -11,7 +11,7 @@ import (
 	"github.com/goroce/goroce/qp"
 )
 
-// PSNs and QP numbers of the two sides. A second QP has the numbers behind.
+// PSNs and QP numbers of the two sides. A second QP has the next QP number.
 const (
 	leftPSN, rightPSN = 100, 500
 	leftQPN, rightQPN = 0x11, 0x22
@@ -42,7 +42,7 @@ func (r *runner) setup(_ *endpoint, a *args) error {
 	return nil
 }
 
-// connect begins a scene with two QPs that talk to each other.
+// connect begins a scene with two connected QPs.
 func (r *runner) connect(_ *endpoint, a *args) error {
 	cfgs := []config{defaults(leftPSN, rightPSN), defaults(rightPSN, leftPSN)}
 	names := []string{"left", "right"}
@@ -94,8 +94,8 @@ func (r *runner) addEnd(h *host, name string, num, peer ib.QPN, cfg config) erro
 	return e.start(r.now)
 }
 
-// newArea gives a name to memory. Addresses leave room between areas, so that
-// running out of one does not hit the next.
+// newArea adds a named area. Addresses leave gaps between areas, so that an access
+// beyond the end of one does not hit the next.
 func (r *runner) newArea(name string, size int) (*area, error) {
 	if r.areas[name] != nil {
 		return nil, fmt.Errorf("%s exists already", name)
@@ -153,7 +153,7 @@ func (r *runner) fault(_ *endpoint, a *args) error {
 	return nil
 }
 
-// set changes a number in memory, as the application may at any time.
+// set writes a number to memory, as the application may at any time.
 func (r *runner) set(_ *endpoint, a *args) error {
 	mem, off, err := r.address(a.next())
 	if err != nil {
@@ -168,7 +168,7 @@ func (r *runner) set(_ *endpoint, a *args) error {
 	return err
 }
 
-// address reads "R+1024".
+// address parses "R+1024".
 func (r *runner) address(text string) (*area, int, error) {
 	name, offset, _ := strings.Cut(text, "+")
 	a := r.areas[name]
@@ -179,7 +179,7 @@ func (r *runner) address(text string) (*area, int, error) {
 	return a, off, nil
 }
 
-// addressText writes an address as steps do.
+// addressText formats an address as in steps.
 func (r *runner) addressText(va uint64, key ib.Key) string {
 	for name, a := range r.areas {
 		if a.key == key {
@@ -189,7 +189,7 @@ func (r *runner) addressText(va uint64, key ib.Key) string {
 	return fmt.Sprintf("%#x rkey=%#x", va, uint32(key))
 }
 
-// arm asks for the event of a completion queue.
+// arm arms a completion queue.
 func (r *runner) arm(e *endpoint, a *args) error {
 	q := map[string]*completions{"send": &e.sendCQ, "recv": &e.recvCQ}[a.next()]
 	if q == nil {
@@ -199,8 +199,8 @@ func (r *runner) arm(e *endpoint, a *args) error {
 	return nil
 }
 
-// advance lets time pass. Deadlines on the way are met; if one has an effect the
-// script must stop there.
+// advance advances the time. It handles deadlines on the way; if one of them causes an
+// output, the step fails, and the script must advance to that deadline first.
 func (r *runner) advance(_ *endpoint, a *args) error {
 	d, err := time.ParseDuration(a.next())
 	if err != nil || d <= 0 {
@@ -234,7 +234,7 @@ func (r *runner) advance(_ *endpoint, a *args) error {
 	return nil
 }
 
-// expire runs what is due.
+// expire calls HandleTimeout if the deadline has passed.
 func (e *endpoint) expire(now ib.Instant) {
 	if e.qp.Deadline() <= now {
 		e.qp.HandleTimeout(now)
@@ -288,7 +288,7 @@ func (r *runner) modify(e *endpoint, a *args) error {
 	return nil
 }
 
-// takeRefused takes "refused" and the text behind it.
+// takeRefused takes "refused" and the text after it.
 func takeRefused(a *args) (string, error) {
 	for i, w := range a.words {
 		if w == "refused" {
@@ -338,7 +338,7 @@ func (r *runner) fetched(e *endpoint, a *args) error {
 	return nil
 }
 
-// canPost reports whether the state takes a request.
+// canPost reports whether the state accepts a request.
 func canPost(s ib.QPState, recv bool) bool {
 	if recv {
 		return qp.CanPostRecv(s)

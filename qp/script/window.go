@@ -6,7 +6,7 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// addMW allocates a memory window. Its name stands for nothing until a bind.
+// addMW allocates a memory window. Its name has no memory until a bind.
 func (r *runner) addMW(e *endpoint, a *args) error {
 	mem, err := r.newArea(a.next(), 0)
 	if err != nil {
@@ -20,8 +20,8 @@ func (r *runner) addMW(e *endpoint, a *args) error {
 	return nil
 }
 
-// bind completes a request that binds a window. The window's name stands for the
-// new key and the piece of memory from here on, even if the request fails.
+// bind fills in a request that binds a window. From here on the window's name stands
+// for the new key and the bound memory, even if the request fails.
 func (r *runner) bind(a *args, wr *ib.SendWR) error {
 	name, _ := a.value("mw")
 	mw := r.areas[name]
@@ -38,7 +38,7 @@ func (r *runner) bind(a *args, wr *ib.SendWR) error {
 		if wr.Bind.Access, err = parseAccess(v); err != nil {
 			return err
 		}
-		wr.Bind.Access &^= ib.LocalWrite // of the region alone
+		wr.Bind.Access &^= ib.LocalWrite // only regions have this right
 	}
 	mw.key, mw.addr, mw.size = ib.NextKey(mw.key), wr.Bind.Addr, int(wr.Bind.Length)
 	if wr.Bind.Access&ib.ZeroBased != 0 {
