@@ -10,8 +10,8 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// exchange carries packets between two hosts as an engine does, without bytes on
-// a wire: buffers are made once.
+// exchange passes packets between two hosts as an engine does, but not encoded as
+// bytes, with buffers that are allocated once.
 type exchange struct {
 	t    testing.TB
 	a, b *host
@@ -75,7 +75,7 @@ var streams = []struct {
 	name    string
 	op      ib.WROpcode
 	size    int
-	packets int // of a message, with its responses, at least
+	packets int // minimum for a message with its responses
 	recv    bool
 	shared  bool
 }{
@@ -111,8 +111,8 @@ var streams = []struct {
 	{ib.XRCINI, "FETCH & ADD", ib.WRFetchAdd, 8, 2, false, false},
 }
 
-// TestNoAllocation: a steady stream allocates nothing, whatever the service, the
-// operation and the size.
+// TestNoAllocation checks that a steady stream allocates nothing, for all services,
+// operations and sizes.
 func TestNoAllocation(t *testing.T) {
 	for _, c := range streams {
 		t.Run(fmt.Sprintf("%v/%s", c.typ, c.name), func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestNoAllocation(t *testing.T) {
 			for i := range a.mem {
 				a.mem[i] = byte(i * 7)
 			}
-			const at = memSize / 2 // where it arrives; before is room for a GRH
+			const at = memSize / 2 // where the data arrives, with room for a GRH before it
 			wr := &ib.SendWR{
 				ID: 1, Opcode: c.op, Flags: ib.SendSignaled, SGL: []ib.SGE{a.sge(0, c.size)},
 				RemoteAddr: memAddr + at, RKey: b.region.Key(), RemoteSRQ: srqNum,
@@ -160,7 +160,7 @@ func TestNoAllocation(t *testing.T) {
 	}
 }
 
-// TestNoAllocationInProbe: nor does what a probe takes.
+// TestNoAllocationInProbe checks that probes allocate nothing.
 func TestNoAllocationInProbe(t *testing.T) {
 	a, b := connected(t)
 	a.q.cfg.Probe = true
@@ -186,7 +186,7 @@ func TestNoAllocationInProbe(t *testing.T) {
 	}
 }
 
-// TestNoAllocationInRecovery: nor do losses, NAKs and timeouts allocate.
+// TestNoAllocationInRecovery checks that losses, NAKs and timeouts allocate nothing.
 func TestNoAllocationInRecovery(t *testing.T) {
 	a, b := connected(t)
 	x := &exchange{t: t, a: a, b: b}
@@ -198,7 +198,7 @@ func TestNoAllocationInRecovery(t *testing.T) {
 	if n := testing.AllocsPerRun(50, func() {
 		a.post(wr)
 		lost := a.q.NextPackets(now, x.tx[:3])
-		packets := x.run(now) // a gap, a NAK, and all again
+		packets := x.run(now) // a gap, a NAK, and the retransmission
 		if lost != 3 || packets < 1+1+8+1 {
 			t.Fatalf("%d packets lost, %d arrived", lost, packets)
 		}

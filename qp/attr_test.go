@@ -8,9 +8,9 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// attrRow is a row of the table of IBTA 11.2.5: what a change of state must carry
-// and what it may, as Linux has it (ib_core, qp_state_table), and what it may
-// beyond that.
+// attrRow is a row of the table of IBTA 11.2.5: the required and optional attributes
+// of a change of state, as in Linux (ib_core, qp_state_table), and further optional
+// ones of this package.
 type attrRow struct {
 	from, to ib.QPState
 	must     string
@@ -18,15 +18,15 @@ type attrRow struct {
 	ours     string
 }
 
-// mask is what the change must carry.
+// mask returns the required attributes.
 func (r attrRow) mask() ib.QPAttrMask { return attrBits(r.must) }
 
-// attrRows has the changes of each service, but for those to RESET and ERR. It
+// attrRows has the changes of each service, except those to RESET and ERR. It
 // differs from Linux on purpose:
-//   - RoCE has no alternate path: AltPath and PathMigState are never taken.
-//   - Linux limits the rate of raw packet QPs alone.
-//   - Linux's table lets every service leave SQE for RTS; only UC and UD get there.
-//   - In Linux a GSI QP is made for its port, and takes none later.
+//   - RoCE has no alternate path: AltPath and PathMigState are never accepted.
+//   - Linux limits the rate of raw packet QPs only.
+//   - Linux's table allows SQE to RTS for every service; only UC and UD reach SQE.
+//   - In Linux a GSI QP is created for its port, and accepts none in Modify.
 var attrRows = map[ib.QPType][]attrRow{
 	ib.RC: {
 		{ib.Reset, ib.Init, "PKeyIndex Port Access", "", ""},
@@ -94,9 +94,9 @@ var attrRows = map[ib.QPType][]attrRow{
 	},
 }
 
-// rowOf returns the row of a change of state, and one without a name if there is
-// none. RESET and ERR can be had from everywhere; Linux has no way from RESET to
-// ERR, and takes no CurState with either.
+// rowOf returns the row of a change of state, or one without a name if there is
+// none. RESET and ERR are legal from every state; Linux has no transition from RESET
+// to ERR, and accepts no CurState with either.
 func rowOf(t ib.QPType, from, to ib.QPState) attrRow {
 	if to == ib.Reset || to == ib.Err {
 		return attrRow{from, to, "", "", "CurState"}
@@ -142,7 +142,7 @@ func statesOf(t ib.QPType) []ib.QPState {
 	return list
 }
 
-// forEachService runs a test for all of them.
+// forEachService runs a test for each service.
 func forEachService(t *testing.T, test func(t *testing.T, typ ib.QPType)) {
 	for typ := range ib.QPType(len(services)) {
 		if Known(typ) {
@@ -151,8 +151,8 @@ func forEachService(t *testing.T, test func(t *testing.T, typ ib.QPType)) {
 	}
 }
 
-// TestModifyMask: a required attribute that is missing and one that does not
-// belong are named, and nothing changes.
+// TestModifyMask checks that the error names a missing required attribute or one that
+// is not allowed, and that nothing changes.
 func TestModifyMask(t *testing.T) {
 	forEachService(t, func(t *testing.T, typ ib.QPType) {
 		for _, from := range statesOf(typ) {
@@ -165,8 +165,8 @@ func TestModifyMask(t *testing.T) {
 	})
 }
 
-// checkMasks tries a change of state with each attribute too few or too many, and
-// with all that it may carry.
+// checkMasks tries a change of state with each required attribute missing, with each
+// attribute that is not allowed, and with all that are allowed.
 func checkMasks(t *testing.T, typ ib.QPType, row attrRow) {
 	must, may := row.mask(), attrBits(row.may+" "+row.ours)
 	h := serviceIn(t, typ, row.from)
@@ -186,7 +186,7 @@ func checkMasks(t *testing.T, typ ib.QPType, row attrRow) {
 	checkModify(t, h, row, goodAttr(peerNum, ourPSN, peerPSN), must|may, "", "")
 }
 
-// TestTransitions tries every change of state, with the attributes that it needs.
+// TestTransitions tries every change of state, with the attributes that it requires.
 func TestTransitions(t *testing.T) {
 	forEachService(t, func(t *testing.T, typ ib.QPType) {
 		for _, from := range statesOf(typ) {
@@ -210,10 +210,10 @@ func TestTransitions(t *testing.T) {
 	})
 }
 
-// hostIn returns an RC QP in a state, without work.
+// hostIn returns an RC QP in a state, without work requests.
 func hostIn(t *testing.T, state ib.QPState) *host { return serviceIn(t, ib.RC, state) }
 
-// serviceIn returns a QP of any service in a state, without work.
+// serviceIn returns a QP of any service in a state, without work requests.
 func serviceIn(t *testing.T, typ ib.QPType, state ib.QPState) *host {
 	t.Helper()
 	h := newServiceHost(t, typ, ourNum, false)
@@ -240,7 +240,7 @@ func (h *host) into(state ib.QPState) {
 	}
 }
 
-// failSend posts a request whose L_Key is no good, and takes its completion.
+// failSend posts a request with an invalid L_Key, and takes its completion.
 func (h *host) failSend() {
 	h.t.Helper()
 	h.post(&ib.SendWR{ID: 99, Opcode: ib.WRSend, SGL: []ib.SGE{{Addr: memAddr, Length: 8, LKey: 0xBAD}}, AH: ahNum})

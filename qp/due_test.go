@@ -8,8 +8,8 @@ import (
 	"github.com/goroce/goroce/qp/ring"
 )
 
-// TestDueOfTwo: a CQ that two shards write to stands in the list of the one that
-// had something to tell first; whoever looks next tells for both.
+// TestDueOfTwo checks that a CQ of two shards is in the list of the shard that first
+// added an event, and that this shard delivers the events of both.
 func TestDueOfTwo(t *testing.T) {
 	b := ring.Alloc(ring.CQSize(8))
 	device, err := ring.NewCQ(b, 8)
@@ -44,7 +44,7 @@ func TestDueOfTwo(t *testing.T) {
 }
 
 // TestSharedQueues lets several shards complete to one CQ and take receives from
-// one SRQ: nothing is lost, nothing comes twice, and each arming is told once.
+// one SRQ: nothing is lost or duplicated, and each arming raises one event.
 func TestSharedQueues(t *testing.T) {
 	const shards, each = 4, 2000
 	cqBytes, rqBytes := ring.Alloc(ring.CQSize(shards*each)), ring.Alloc(ring.RecvSize(shards*each, 1))

@@ -8,8 +8,8 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// TestReadRevokedMidway: the NAK has the PSN of the first response that cannot be
-// given, whatever has left before.
+// TestReadRevokedMidway checks that the NAK has the PSN of the first response that
+// cannot be sent, whatever was sent before.
 func TestReadRevokedMidway(t *testing.T) {
 	h := hostIn(t, ib.RTS)
 	p := request(wire.RCReadRequest, peerPSN, nil)
@@ -29,10 +29,10 @@ func TestReadRevokedMidway(t *testing.T) {
 	}
 }
 
-// corrupt makes the producer index of a ring impossible.
+// corrupt writes an invalid producer index to a ring.
 func corrupt(ring []byte) { binary.NativeEndian.PutUint32(ring[64:], 1<<20) }
 
-// TestCorruptSendRing: nonsense in the send ring is fatal, and no more than that.
+// TestCorruptSendRing checks that invalid data in the send ring takes the QP to ERR.
 func TestCorruptSendRing(t *testing.T) {
 	h := hostIn(t, ib.RTS)
 	corrupt(h.sqBytes)
@@ -43,7 +43,7 @@ func TestCorruptSendRing(t *testing.T) {
 	h.must(h.modify(ib.Reset, ib.QPAttr{}, 0))
 }
 
-// TestCorruptRecvRing: the peer is told that it is not its fault.
+// TestCorruptRecvRing checks that the peer gets a NAK for a remote operational error.
 func TestCorruptRecvRing(t *testing.T) {
 	h := hostIn(t, ib.RTS)
 	corrupt(h.rqBytes)

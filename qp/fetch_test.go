@@ -13,7 +13,7 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// slowPair is two connected QPs whose memory is slow on both sides, and the network
+// slowPair is two connected QPs with slow memory on both sides, and the network
 // between them. Reads and writes of memory end in any order; packets get lost.
 type slowPair struct {
 	t     testing.TB
@@ -52,13 +52,13 @@ func newSlowPair(t testing.TB, seed uint64, trains bool) *slowPair {
 	return p
 }
 
-// sge names n bytes of slow memory.
+// sge returns an SGE of n bytes of slow memory.
 func (s *slowSide) sge(off, n int) ib.SGE {
 	return ib.SGE{Addr: s.reg.Addr() + uint64(off), Length: uint32(n), LKey: s.reg.Key()}
 }
 
-// step lets packets, answers of the workers and deadlines happen. It returns false if
-// nothing can.
+// step delivers a packet, ends fetches and placements, or advances to a deadline. It
+// returns false if none of these is left.
 func (p *slowPair) step() bool {
 	busy := false
 	for i, s := range p.sides {
@@ -86,7 +86,7 @@ func (p *slowPair) step() bool {
 	return true
 }
 
-// emit copies the packets that leave now, and takes the fetches then.
+// emit copies the packets that are sent now, and takes the fetches after that.
 func (p *slowPair) emit(s *slowSide) (packets []wire.Packet) {
 	var buf [16]TxPacket
 	for _, tx := range buf[:s.q.NextPackets(p.now, buf[:])] {
@@ -136,8 +136,8 @@ func (p *slowPair) work(s *slowSide) (busy bool) {
 	return busy
 }
 
-// TestSlowModel: WRITEs and READs between slow memories move the right bytes, with and
-// without trains, whatever the order in which memory answers and whatever is lost.
+// TestSlowModel checks that WRITEs and READs between slow memories move the right bytes,
+// with and without trains, in any order of fetches and placements and with any losses.
 func TestSlowModel(t *testing.T) {
 	for seed := range uint64(60) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -178,8 +178,8 @@ func TestSlowModel(t *testing.T) {
 	}
 }
 
-// TestSlowGivesBack: staging memory exists from the first fetch to RESET, and a fetch
-// that ends after that changes nothing, though the QP has begun anew.
+// TestSlowGivesBack checks that staging memory exists from the first fetch to RESET, and
+// that a fetch which ends after RESET changes nothing, even if the QP is in use again.
 func TestSlowGivesBack(t *testing.T) {
 	p := newSlowPair(t, 1, false)
 	a := p.sides[0]
@@ -214,7 +214,7 @@ func TestSlowGivesBack(t *testing.T) {
 	}
 }
 
-// TestFetchedUnknown: answers that nobody waits for are ignored, whatever their ID.
+// TestFetchedUnknown checks that Fetched ignores unknown IDs.
 func TestFetchedUnknown(t *testing.T) {
 	p := newSlowPair(t, 1, false)
 	a := p.sides[0]
@@ -229,8 +229,8 @@ func TestFetchedUnknown(t *testing.T) {
 	}
 }
 
-// TestFetchOfFlushed: memory that a fetch is still being written to is in no other
-// fetch, though the request that it was for is over.
+// TestFetchOfFlushed checks that the buffer of an unfinished fetch is not used for another
+// fetch, even if the request of the first has ended.
 func TestFetchOfFlushed(t *testing.T) {
 	a, _ := connectedBy(t, ib.UC, false)
 	post := func(ids ...uint64) (fetches []Fetch) {
@@ -254,8 +254,8 @@ func TestFetchOfFlushed(t *testing.T) {
 	}
 }
 
-// TestFetchOfOldREAD: what was fetched for a READ is not taken for that of another,
-// when the PSNs come round.
+// TestFetchOfOldREAD checks that chunks fetched for a READ are not used for another READ
+// with the same first PSN, after PSNs have wrapped.
 func TestFetchOfOldREAD(t *testing.T) {
 	h, _ := connected(t)
 	for round := range 2 {

@@ -6,8 +6,8 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// TestFlowAIMD: a packet more for each window that is acknowledged, half of it for
-// each flight with a loss, within bounds.
+// TestFlowAIMD checks that the window grows by a packet for each window acknowledged, and
+// halves for each flight with a loss, within bounds.
 func TestFlowAIMD(t *testing.T) {
 	f := NewFlow()
 	for round := range 10 {
@@ -47,15 +47,15 @@ func TestFlowAIMD(t *testing.T) {
 	}
 }
 
-// TestFlowBounds: packets and bytes are bounded, whichever is reached first.
+// TestFlowBounds checks the limits of packets and of bytes.
 func TestFlowBounds(t *testing.T) {
 	for _, c := range []struct{ cost, most int }{
-		{packetOverhead, 128},        // small packets: their number
-		{1024 + packetOverhead, 121}, // 128 KiB of them; the last one may go over
+		{packetOverhead, 128},        // small packets: the packet limit
+		{1024 + packetOverhead, 121}, // the limit of 128 KiB, which the last one may exceed
 		{4096 + packetOverhead, 32},
 		{128 * 1024, 1},   // exactly full
 		{128*1024 - 1, 2}, // a byte is left
-		{1024, 128},       // both at once
+		{1024, 128},       // both limits at once
 	} {
 		f := NewFlow()
 		n := 0
@@ -77,15 +77,15 @@ func TestFlowBounds(t *testing.T) {
 	}
 }
 
-// TestFlowQueue: QPs get their turn in the order in which they came, one at a time, and
-// one that leaves takes nobody with it.
+// TestFlowQueue checks that Next returns QPs in the order of wait, one at a time, and that
+// removing one leaves the others in the queue.
 func TestFlowQueue(t *testing.T) {
 	f := NewFlow()
 	f.charge(flowStart, 1)
 	qps := []*QP{{}, {}, {}, {}}
 	for _, q := range qps {
 		f.wait(q)
-		f.wait(q) // once is enough
+		f.wait(q) // has no effect
 	}
 	if f.Next() != nil {
 		t.Fatal("a full account hands out a turn")
@@ -117,7 +117,7 @@ func TestFlowQueue(t *testing.T) {
 	}
 }
 
-// TestFlowShared: two QPs to one destination share its account, and neither
+// TestFlowShared checks that two QPs to one destination share its Flow, and neither
 // starves.
 func TestFlowShared(t *testing.T) {
 	a, b := newHost(t, ourNum), newHost(t, ourNum)
@@ -156,8 +156,8 @@ func TestFlowShared(t *testing.T) {
 	}
 }
 
-// TestTimeoutWhileHeld: a timeout while the account holds back all that was lost
-// is no failed attempt.
+// TestTimeoutWhileHeld checks that a timeout uses no retry while the Flow holds back all
+// packets that were lost.
 func TestTimeoutWhileHeld(t *testing.T) {
 	h := newHost(t, ourNum)
 	attr := goodAttr(peerNum, ourPSN, peerPSN)
@@ -166,7 +166,7 @@ func TestTimeoutWhileHeld(t *testing.T) {
 	h.post(&ib.SendWR{ID: 1, Opcode: ib.WRSend, Flags: ib.SendSignaled, SGL: []ib.SGE{h.sge(0, 8)}})
 	h.emit(0, 8)
 	h.q.HandleTimeout(h.q.Deadline())
-	h.flow.charge(flowStart, 1) // other QPs take all
+	h.flow.charge(flowStart, 1) // other QPs use the whole window
 	for range 10 {
 		h.q.HandleTimeout(h.q.Deadline())
 		if n := len(h.emit(0, 8)); n != 0 || h.q.State() != ib.RTS {
@@ -182,8 +182,8 @@ func TestTimeoutWhileHeld(t *testing.T) {
 	}
 }
 
-// TestFlowChange: an SQD-to-SQD change of path moves what is in flight from one
-// account to the other.
+// TestFlowChange checks that an SQD-to-SQD change of path moves what is in flight from one
+// Flow to the other.
 func TestFlowChange(t *testing.T) {
 	h := newHost(t, ourNum)
 	h.up(ib.RTS, goodAttr(peerNum, ourPSN, peerPSN))
@@ -215,7 +215,7 @@ func TestPacer(t *testing.T) {
 	}
 	for _, c := range []struct {
 		kbps uint32
-		ns   ib.Instant // that 1,024 bytes take
+		ns   ib.Instant // for 1,024 bytes
 	}{
 		{8, 1_024_000_000}, {8_000, 1_024_000}, {1_000_000, 8192}, {100_000_000, 81},
 	} {

@@ -11,8 +11,8 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// host is a QP with its rings and memory, for tests of this package. What reads
-// like the protocol is in testdata instead.
+// host is a QP with its rings and memory, for tests of this package. Tests of protocol
+// rules are scripts in testdata instead.
 type host struct {
 	t       testing.TB
 	q       *QP
@@ -33,9 +33,9 @@ type host struct {
 	stats   Stats
 	flow    *Flow
 
-	sqBytes, rqBytes []byte // of the rings, for those who tamper with them
+	sqBytes, rqBytes []byte // buffers of the rings, for tests that corrupt them
 
-	todo struct { // Effects that the test has not asked for yet
+	todo struct { // Effects that the test has not taken yet
 		placements []mr.Placement
 		fetches    []Fetch
 		events     []ib.EventType
@@ -56,7 +56,7 @@ const (
 	ahNum  ib.AHNum = 1
 )
 
-// SRQ and AH make a host the QP's SRQs and AHs.
+// SRQ and AH implement SRQs and AHs for the QP.
 func (h *host) SRQ(num uint32) *SRQ {
 	if num == srqNum {
 		return h.srq
@@ -74,7 +74,7 @@ func (h *host) AH(num ib.AHNum) *AH {
 // newHost makes an RC QP in RESET.
 func newHost(t testing.TB, num ib.QPN) *host { return newServiceHost(t, ib.RC, num, false) }
 
-// hostEntries is how much work the queues of a host hold.
+// hostEntries is the capacity of the queues of a host.
 const hostEntries = 64
 
 // newServiceHost makes a QP of any service in RESET, whose receives come from an
@@ -146,7 +146,7 @@ func (h *host) must(err error) {
 	}
 }
 
-// PSNs and QP numbers of two hosts that talk to each other.
+// PSNs and QP numbers of two connected hosts.
 const (
 	ourNum, peerNum ib.QPN = 0x11, 0x22
 	ourPSN, peerPSN ib.PSN = 100, 500
@@ -154,7 +154,7 @@ const (
 	ourQKey uint32 = 9
 )
 
-// goodAttr has a good value for every attribute of a QP whose peer is peer.
+// goodAttr has a valid value for every attribute of a QP whose peer is peer.
 func goodAttr(peer ib.QPN, sq, rq ib.PSN) ib.QPAttr {
 	return ib.QPAttr{
 		Port: 1, QKey: ourQKey, Access: ib.QPAccessMask, PathMTU: ib.MTU1024, DestQPN: peer, RQPSN: rq, SQPSN: sq,
@@ -174,7 +174,7 @@ func (h *host) modify(to ib.QPState, a ib.QPAttr, mask ib.QPAttrMask) error {
 	return err
 }
 
-// up takes the QP from RESET to RTS, or less far.
+// up takes the QP from RESET towards RTS, up to the given state.
 func (h *host) up(to ib.QPState, a ib.QPAttr) {
 	h.t.Helper()
 	for s := ib.Init; s <= to; s++ {
@@ -198,7 +198,7 @@ func connectedBy(t testing.TB, typ ib.QPType, shared bool) (a, b *host) {
 	return a, b
 }
 
-// sge names n bytes of the host's memory.
+// sge returns an SGE of n bytes of the host's memory.
 func (h *host) sge(off, n int) ib.SGE {
 	return ib.SGE{Addr: memAddr + uint64(off), Length: uint32(n), LKey: h.region.Key()}
 }
@@ -234,7 +234,7 @@ func ack(psn, msn ib.PSN) wire.Packet {
 	return p
 }
 
-// handle gives the QP one packet.
+// handle passes one packet to the QP.
 func (h *host) handle(now ib.Instant, p wire.Packet) {
 	if Datagram(h.q.Type()) {
 		h.q.HandleDatagram(now, &p, new([ib.GRHLen]byte))
@@ -243,7 +243,7 @@ func (h *host) handle(now ib.Instant, p wire.Packet) {
 	h.q.HandlePackets(now, []wire.Packet{p})
 }
 
-// emit returns the packets that leave now, at most batch at a time.
+// emit returns the packets that are sent now, asking for at most batch at a time.
 func (h *host) emit(now ib.Instant, batch int) (out []TxPacket) {
 	buf := make([]TxPacket, batch)
 	for {
@@ -264,7 +264,7 @@ func (h *host) emit(now ib.Instant, batch int) (out []TxPacket) {
 	}
 }
 
-// effects notes what the QP wants done, and reports whether it has more to send.
+// effects stores the QP's effects, and reports whether it has more to send.
 func (h *host) effects() (send bool) {
 	e := h.q.Effects()
 	h.todo.placements = append(h.todo.placements, e.Placements...)
@@ -273,7 +273,7 @@ func (h *host) effects() (send bool) {
 	return e.Send
 }
 
-// placements returns those that were not returned before.
+// placements returns the placements that were not returned before.
 func (h *host) placements() []mr.Placement {
 	h.effects()
 	list := h.todo.placements
@@ -281,7 +281,7 @@ func (h *host) placements() []mr.Placement {
 	return list
 }
 
-// fetches returns those that were not returned before.
+// fetches returns the fetches that were not returned before.
 func (h *host) fetches() []Fetch {
 	h.effects()
 	list := h.todo.fetches
@@ -289,7 +289,7 @@ func (h *host) fetches() []Fetch {
 	return list
 }
 
-// events returns those that were not returned before.
+// events returns the events that were not returned before.
 func (h *host) events() []ib.EventType {
 	h.effects()
 	list := h.todo.events

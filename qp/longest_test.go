@@ -19,8 +19,8 @@ import (
 var longestAll = flag.Bool("longest.all", false,
 	"send the longest messages with every MTU, operation and loss: minutes")
 
-// wide returns n bytes of addresses behind which lies the same piece of memory over and over,
-// which is the first few bytes of it: messages of gigabytes take no gigabytes.
+// wide returns n bytes of address space that maps the same piece of memory repeatedly, and that
+// piece, the first bytes of it: messages of gigabytes need only little memory.
 func wide(t *testing.T, n int) (all, piece []byte) {
 	t.Helper()
 	const size = 1 << 20
@@ -48,7 +48,7 @@ func wide(t *testing.T, n int) (all, piece []byte) {
 	return all, all[:size]
 }
 
-// longest carries one message of the greatest length, and a short one behind it.
+// longest transfers one message of the greatest length, followed by a short one.
 type longest struct {
 	*exchange
 	memory [2][]byte // of a and b
@@ -76,7 +76,7 @@ func newLongest(t *testing.T, typ ib.QPType, mtu ib.MTU) *longest {
 	return x
 }
 
-// move is that of exchange, with losses.
+// move moves packets like exchange.move, with losses.
 func (x *longest) move(now ib.Instant, from, to *host) (packets int) {
 	n := from.q.NextPackets(now, x.tx[:])
 	got := x.rx[:0]
@@ -105,7 +105,7 @@ func (x *longest) move(now ib.Instant, from, to *host) (packets int) {
 	return packets
 }
 
-// run carries packets until both messages are complete, and returns the completions of the
+// run moves packets until both messages are complete, and returns the completions of the
 // requester.
 func (x *longest) run(most int) (wcs []ib.WC) {
 	now := ib.Instant(0)
@@ -129,10 +129,10 @@ func (x *longest) run(most int) (wcs []ib.WC) {
 	return wcs
 }
 
-// TestLongestMessage: messages of 2^31 bytes, the most there may be (IBTA C9-4), and of one
-// less arrive whole, and so does what comes behind them. At an MTU of 256 they have 2^23
-// packets, which is as far as PSNs can be compared. Losses hit the first packet, the one in
-// the middle and the last.
+// TestLongestMessage checks that messages of 2^31 bytes, the maximum (IBTA C9-4), and of one
+// byte less arrive whole, and the next message too. At an MTU of 256 they have 2^23 packets,
+// the limit within which PSNs can be compared. The first, the middle and the last packet are
+// lost once.
 func TestLongestMessage(t *testing.T) {
 	info, _ := debug.ReadBuildInfo()
 	if testing.Short() || slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
@@ -199,8 +199,8 @@ func longestMessage(t *testing.T, typ ib.QPType, op ib.WROpcode, mtu ib.MTU, siz
 	}
 }
 
-// halves names the first n bytes of a host's wide memory, in two pieces: an SGE has less than
-// 2^32 bytes, a message may have more than one.
+// halves returns two SGEs for the first n bytes of a host's wide memory: an SGE has less than
+// 2^32 bytes, a message may have more than one SGE.
 func (x *longest) halves(host, n int) []ib.SGE {
 	key := x.region[host].Key()
 	half := n / 2
@@ -208,8 +208,8 @@ func (x *longest) halves(host, n int) []ib.SGE {
 		{Addr: memAddr + uint64(half), Length: uint32(n - half), LKey: key}}
 }
 
-// TestLongestReadOfOthers: a READ of 2^31 bytes at an MTU of 256 that comes as one request,
-// as rdma_rxe sends it, is answered whole, and its end again.
+// TestLongestReadOfOthers checks that a READ of 2^31 bytes at an MTU of 256 that arrives as one
+// request, as rdma_rxe sends it, is answered whole, and that its end is answered again.
 func TestLongestReadOfOthers(t *testing.T) {
 	x := newLongest(t, ib.RC, ib.MTU256)
 	const packets = maxMessage / 256
@@ -245,8 +245,8 @@ func TestLongestReadOfOthers(t *testing.T) {
 	answer(2)
 }
 
-// TestSpan: a request whose data is not in place keeps its PSNs, and those behind it wait
-// before there are more of them than can be compared.
+// TestSpan checks that a request whose data is not placed keeps its PSNs, and that requests
+// behind it do not begin if there would be more PSNs than can be compared.
 func TestSpan(t *testing.T) {
 	x := newLongest(t, ib.RC, ib.MTU256)
 	h := x.a
