@@ -32,7 +32,8 @@ func TestReadRevokedMidway(t *testing.T) {
 // corrupt writes an invalid producer index to a ring.
 func corrupt(ring []byte) { binary.NativeEndian.PutUint32(ring[64:], 1<<20) }
 
-// TestCorruptSendRing checks that invalid data in the send ring takes the QP to ERR.
+// TestCorruptSendRing checks that invalid data in the send ring takes the QP to ERR, and
+// that it can be reset then.
 func TestCorruptSendRing(t *testing.T) {
 	h := hostIn(t, ib.RTS)
 	corrupt(h.sqBytes)

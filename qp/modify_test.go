@@ -9,7 +9,7 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// checkModify modifies and expects an *ib.AttrError for attr that says text, or
+// checkModify calls Modify and expects an *ib.AttrError for attr that contains text, or
 // success if text is empty.
 func checkModify(t *testing.T, h *host, row attrRow, a ib.QPAttr, mask ib.QPAttrMask, attr, text string) {
 	t.Helper()
@@ -39,8 +39,8 @@ func checkModify(t *testing.T, h *host, row attrRow, a ib.QPAttr, mask ib.QPAttr
 	}
 }
 
-// TestModifyValues gives each attribute values at and beyond its limits. The
-// device has 1 GID, an MTU of 4096 and 16 for MaxRdAtomic both ways.
+// TestModifyValues tries values of each attribute at and beyond its limits. The
+// device has 1 GID, an MTU of 4096 and a MaxRdAtomic of 16 in both directions.
 func TestModifyValues(t *testing.T) {
 	ok := ""
 	up := map[string]attrRow{
@@ -51,7 +51,7 @@ func TestModifyValues(t *testing.T) {
 		to   string
 		attr string
 		set  func(a *ib.QPAttr)
-		want string // value and what is allowed; empty if it is good
+		want string // value and allowed values in the error; empty for no error
 	}{
 		{"INIT", "Port", func(a *ib.QPAttr) { a.Port = 0 }, "is 0: invalid argument; allowed: 1"},
 		{"INIT", "Port", func(a *ib.QPAttr) { a.Port = 2 }, "is 2: invalid argument; allowed: 1"},
@@ -105,7 +105,7 @@ func TestModifyValues(t *testing.T) {
 	}
 }
 
-// TestModifyState: errors about the state itself.
+// TestModifyState checks errors about the state itself.
 func TestModifyState(t *testing.T) {
 	for _, c := range []struct {
 		from, to, cur ib.QPState
@@ -133,8 +133,8 @@ func TestModifyState(t *testing.T) {
 	}
 }
 
-// TestModifyKeepsState: without AttrState the state stays, and the attributes of
-// that transition are taken.
+// TestModifyKeepsState checks that without AttrState the state stays the same, and
+// the attributes are those of the transition to the same state.
 func TestModifyKeepsState(t *testing.T) {
 	h := hostIn(t, ib.RTS)
 	a := ib.QPAttr{State: ib.Err, MinRNRTimer: 3, RateLimit: 1000}

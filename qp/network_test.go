@@ -13,13 +13,13 @@ import (
 
 const ms ib.Instant = 1_000_000
 
-// network is how bad the way between two devices is, the same in both directions.
+// network describes delays and losses between two devices, the same in both directions.
 type network struct {
 	oneWay ib.Instant // of every packet
 	drop   float64    // probability that a packet is lost
-	late   float64    // probability that it comes later, by delay
+	late   float64    // probability that it arrives later, by delay
 	delay  ib.Instant
-	rate   float64    // of a bottleneck, in bytes in a nanosecond; 0 for none
+	rate   float64    // of a bottleneck, in bytes per nanosecond; 0 for none
 	buffer ib.Instant // a packet that would wait longer for the bottleneck is lost
 }
 
@@ -30,7 +30,7 @@ type link struct {
 	free ib.Instant // when the bottleneck is free
 }
 
-// carry returns when a packet of size bytes that leaves now arrives; false if it is lost.
+// carry returns when a packet of size bytes that is sent now arrives; false if it is lost.
 func (l *link) carry(now ib.Instant, size int) (ib.Instant, bool) {
 	at := now
 	if l.rate > 0 {
@@ -51,7 +51,7 @@ func (l *link) carry(now ib.Instant, size int) (ib.Instant, bool) {
 	return at, true
 }
 
-// arrivals are packets under way, in the order of their arrival.
+// arrivals are packets in the network, in the order of their arrival.
 type arrivals []arrival
 
 type arrival struct {
@@ -65,7 +65,7 @@ func (q *arrivals) add(a arrival) {
 	*q = slices.Insert(*q, i, a)
 }
 
-// deliver hands over what has arrived.
+// deliver passes the packets that have arrived to their QPs.
 func (q *arrivals) deliver(now ib.Instant) {
 	for len(*q) > 0 && (*q)[0].at <= now {
 		a := (*q)[0]
@@ -82,8 +82,8 @@ func (q arrivals) next() ib.Instant {
 	return q[0].at
 }
 
-// devices is QPs of one device, each with its peer on another, over a network and with one
-// account (Flow), in virtual time.
+// devices holds QPs of one device, each with its peer on another, over a network and with one
+// Flow, in virtual time.
 type devices struct {
 	*testing.T
 	now      ib.Instant
@@ -117,13 +117,13 @@ func newDevices(t *testing.T, net network, pairs int, seed uint64) *devices {
 	return x
 }
 
-// load is what each QP does: n requests, depth of them at a time.
+// load is the load of each QP: n requests, depth of them at a time.
 type load struct {
 	op             ib.WROpcode
 	size, depth, n int
 }
 
-// run goes on until every QP has done its load, or has failed.
+// run runs until every QP has done its load, or has failed.
 func (x *devices) run(l load) {
 	for {
 		busy := false
@@ -150,7 +150,7 @@ func (x *devices) run(l load) {
 	}
 }
 
-// step goes on to what happens next.
+// step advances the time to the next arrival or deadline, and handles it.
 func (x *devices) step() {
 	next := x.arrivals.next()
 	for _, p := range x.pairs {
@@ -170,7 +170,7 @@ func (x *devices) step() {
 	}
 }
 
-// post keeps the requests of a QP going, and its peer's receives.
+// post posts further requests of a QP, up to the depth, and its peer's receives.
 func (x *devices) post(p *pair, l load) {
 	for l.op == ib.WRSend && p.b.rq.Push(&ib.RecvWR{SGL: []ib.SGE{p.b.sge(0, l.size)}}) == nil {
 	}
@@ -212,9 +212,9 @@ func (x *devices) emit(l *link, from, to *host) {
 	}
 }
 
-// TestBadNetworks: what two devices get done over networks that real ones have seen, and
-// over which rdma_rxe gets on. No QP waits longer for its next completion than row says,
-// and all are done in time.
+// TestBadNetworks runs loads over networks with delays and losses as in tests of real
+// devices, over which rdma_rxe works. No QP may wait longer for its next completion than
+// the row's longest, and all must be done at its end.
 func TestBadNetworks(t *testing.T) {
 	const seeds = 3
 	near := network{oneWay: ms / 40}
@@ -245,7 +245,7 @@ func TestBadNetworks(t *testing.T) {
 		{"loss=5%", with(func(n *network) { n.drop = 0.05 }), 1, all, 64 << 10, 40, 30 * ms, 150 * ms},
 		{"loss=7%", with(func(n *network) { n.drop = 0.07 }), 1, all, 64 << 10, 40, 40 * ms, 300 * ms},
 		{"loss=15%", with(func(n *network) { n.drop = 0.15 }), 1, all, 64 << 10, 40, 400 * ms, 1000 * ms},
-		// 1 Gb/s for 16 QPs, and a buffer of 2 ms: no QP may starve beside the others.
+		// 1 Gb/s for 16 QPs, and a buffer of 2 ms: no QP may starve.
 		{"bottleneck", network{oneWay: ms / 40, rate: 0.125, buffer: 2 * ms}, 16, all, 64 << 10, 10, ackTimeout,
 			150 * ms},
 	} {

@@ -11,10 +11,10 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// TestAcknowledgedMeansPlaced: whatever packet acknowledges a PSN (ACK, NAK, RNR NAK,
-// READ response, ATOMIC ACK), the data of all requests up to there is in memory, however
-// late that memory is and wherever it fails; and receives complete in the order in which
-// they were posted, with the error that ended the connection before all flushed ones.
+// TestAcknowledgedMeansPlaced checks that when any packet acknowledges a PSN (ACK, NAK, RNR
+// NAK, READ response, ATOMIC ACK), the data of all requests up to that PSN is in memory, with
+// any order and any failures of placements. It also checks that receives complete in the order
+// of posting, and the one with the error that ended the connection before all flushed ones.
 func TestAcknowledgedMeansPlaced(t *testing.T) {
 	for seed := range uint64(1000) {
 		if !t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { newLatePeer(t, seed).play() }) {
@@ -23,19 +23,19 @@ func TestAcknowledgedMeansPlaced(t *testing.T) {
 	}
 }
 
-// latePeer sends requests to a host most of whose memory is slow, and fails now and then.
+// latePeer sends requests to a host whose memory is mostly slow and fails occasionally.
 type latePeer struct {
 	*host
 	rng      *rand.Rand
 	requests []wire.Packet // by PSN, from peerPSN on
 	next     int           // which of them is sent next
-	atomics  []ib.PSN      // taken and without a placement, oldest first
+	atomics  []ib.PSN      // accepted and without a placement, oldest first
 	late     []latePlacement
-	waiting  map[ib.PSN]int // placements of a PSN that are under way
+	waiting  map[ib.PSN]int // unfinished placements of a PSN
 	failed   map[ib.PSN]bool
 	posted   uint64 // receives
 	done     uint64 // receives that are complete
-	over     bool   // one of these failed
+	over     bool   // a receive failed
 }
 
 type latePlacement struct {
@@ -55,7 +55,7 @@ func newLatePeer(t *testing.T, seed uint64) *latePeer {
 	return p
 }
 
-// add makes up one more request packet.
+// add appends a random request packet.
 func (p *latePeer) add(inside *bool) {
 	psn := peerPSN.Add(len(p.requests))
 	reth := wire.RETH{VA: slowAddr + uint64(8*p.rng.IntN(256)), RKey: p.slowReg.Key(), Len: 8}
@@ -81,7 +81,7 @@ func (p *latePeer) add(inside *bool) {
 	case kind < 95:
 		r = request(wire.RCFetchAdd, psn, nil)
 		r.Atomic = wire.AtomicETH{VA: reth.VA, RKey: reth.RKey, Swap: 1}
-	default: // a key of nothing
+	default: // a key of no region
 		r = request(wire.RCWriteOnly, psn, make([]byte, 8))
 		r.RETH = wire.RETH{VA: slowAddr, RKey: 0xDEAD, Len: 8}
 	}
@@ -113,7 +113,7 @@ func (p *latePeer) play() {
 	}
 }
 
-// sendNext sends the next request; one in eight is lost, or has been sent before.
+// sendNext sends the next request; one in eight is lost, or is a duplicate.
 func (p *latePeer) sendNext() {
 	switch p.rng.IntN(16) {
 	case 0:
@@ -136,8 +136,8 @@ func (p *latePeer) sendNext() {
 	p.take(r.PSN)
 }
 
-// take takes the placements that an input has led to: of the request that came with it,
-// or of the atomic whose turn has come.
+// take takes the placements of an input: those of the request in it, or of an atomic that
+// was waiting to be executed.
 func (p *latePeer) take(psn ib.PSN) {
 	for _, late := range p.placements() {
 		of := psn
@@ -166,7 +166,7 @@ func (p *latePeer) receive() {
 	p.postRecv(&ib.RecvWR{ID: p.posted, SGL: []ib.SGE{sge}})
 }
 
-// place answers a placement, whichever: one in forty fails.
+// place ends a random placement: one in forty fails.
 func (p *latePeer) place() {
 	if len(p.late) == 0 {
 		return
@@ -190,7 +190,7 @@ func (p *latePeer) fetch() {
 	}
 }
 
-// listen checks what leaves, and the completions.
+// listen checks the packets that are sent, and the completions.
 func (p *latePeer) listen() {
 	p.t.Helper()
 	for _, tx := range p.emit(ib.Instant(1e6), 4) {

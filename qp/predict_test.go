@@ -19,7 +19,7 @@ func (h *host) answers(now ib.Instant) (list string) {
 	return list
 }
 
-// twins returns two responders that are alike.
+// twins returns two responders in the same state.
 func twins(t *testing.T) [2]*host {
 	both := [2]*host{newHost(t, ourNum), newHost(t, ourNum)}
 	for _, h := range both {
@@ -29,15 +29,15 @@ func twins(t *testing.T) [2]*host {
 	return both
 }
 
-// told is what a responder answers, and what it has come to.
+// told holds the answers of a responder and its state.
 func (h *host) told(now ib.Instant) string {
 	r := &h.q.resp
 	return fmt.Sprintf("%s epsn %v msn %v acked %v quiet %v, %v", h.answers(now), r.epsn, r.msn, r.acked, r.quiet,
 		h.q.State())
 }
 
-// TestForeseenRequests: a responder that foresees does just what one does that looks
-// at each packet anew, whatever comes between the WRITEs.
+// TestForeseenRequests checks that a responder gives the same results with and without
+// header prediction, whatever packets come between the WRITEs.
 func TestForeseenRequests(t *testing.T) {
 	const seeds, packets = 300, 200
 	t.Logf("seeds 0 to %d", seeds-1)
@@ -114,8 +114,8 @@ func anyWrite(rng *rand.Rand, h *host) wire.Packet {
 	return p
 }
 
-// TestForeseenTrain: the packets of a train are those that are built one by one,
-// however many may leave at a time.
+// TestForeseenTrain checks that the packets of a train equal those that are built one by
+// one, with any number of packets for each call.
 func TestForeseenTrain(t *testing.T) {
 	for _, batch := range []int{1, 2, 3, 8, 64} {
 		var got [][]TxPacket
@@ -168,7 +168,7 @@ func TestForeseenTrain(t *testing.T) {
 	}
 }
 
-// data reads the payload of a packet.
+// data returns the payload of a packet.
 func data(t *testing.T, p *TxPacket) []byte {
 	t.Helper()
 	b := make([]byte, p.Len)
@@ -180,8 +180,8 @@ func data(t *testing.T, p *TxPacket) []byte {
 	return b
 }
 
-// TestForeseenFrames: frames that are like one another and are handed over together do
-// just what they do one by one, and those that are not taken are left alone.
+// TestForeseenFrames checks that alike frames have the same effect together as one by one,
+// and that frames which HandleAlike does not take have no effect.
 func TestForeseenFrames(t *testing.T) {
 	const seeds, runs = 200, 30
 	t.Logf("seeds 0 to %d", seeds-1)
@@ -216,8 +216,8 @@ func TestForeseenFrames(t *testing.T) {
 	}
 }
 
-// TestLateFrames: so it is with memory that is not direct, where what is handed over
-// together is placed together, even if the memory ends early.
+// TestLateFrames checks the same for memory that is not direct, where frames of one call
+// are placed together, even if the memory ends early.
 func TestLateFrames(t *testing.T) {
 	const seeds, runs = 400, 10
 	t.Logf("seeds 0 to %d", seeds-1)
@@ -252,12 +252,12 @@ func TestLateFrames(t *testing.T) {
 	}
 }
 
-// TestLateRoom: a train is taken as far as there is room for its placement.
+// TestLateRoom checks that a train is taken as far as there is room for its placement.
 func TestLateRoom(t *testing.T) {
 	const room, each = 8, 100
 	h := twins(t)[0]
 	h.q.late.limit, h.q.resp.commits.limit = room, room
-	for _, take := range []int{room - 1, 0, room} { // behind a first one, none, all that there is room for
+	for _, take := range []int{room - 1, 0, room} { // after a first packet, none, and all that there is room for
 		p := request(wire.RCWriteOnly, h.q.resp.epsn, make([]byte, each))
 		p.RETH = wire.RETH{VA: slowAddr, RKey: h.slowReg.Key(), Len: each}
 		frames, size := train(rand.New(rand.NewPCG(5, 5)), p, 2*room, slowAddr, 1)
@@ -274,13 +274,13 @@ func TestLateRoom(t *testing.T) {
 	}
 }
 
-// feed hands frames to both of twins: to the first together, to the other, which foresees
-// nothing, one by one. It returns how many were taken together.
+// feed passes frames to both twins: to the first together, to the other, without header
+// prediction, one by one. It returns how many were taken together.
 func feed(t *testing.T, hosts [2]*host, now ib.Instant, frames []byte, size int) (taken int) {
 	t.Helper()
 	whole, single := hosts[0], hosts[1]
 	for k := 0; k < len(frames); k += size {
-		if k == size { // behind one that was looked at
+		if k == size { // the first frame goes to HandlePackets
 			taken = whole.q.HandleAlike(now, frames[size:], size)
 		}
 		p := decode(t, frames[k:k+size])
@@ -293,8 +293,8 @@ func feed(t *testing.T, hosts [2]*host, now ib.Instant, frames []byte, size int)
 	return taken
 }
 
-// placeAll carries out what waits for it, and returns how many placements that were, of how
-// many packets.
+// placeAll executes all pending placements, and returns how many there were, of how many
+// packets.
 func (h *host) placeAll(now ib.Instant) (placements, packets int) {
 	for _, p := range h.placements() {
 		old, err := p.Do()
@@ -306,7 +306,7 @@ func (h *host) placeAll(now ib.Instant) (placements, packets int) {
 }
 
 // train returns n frames without ICRC, each like the one before, of which the first is p.
-// Now and then one goes elsewhere in a piece of memory.
+// Some of them write elsewhere in a piece of memory.
 func train(rng *rand.Rand, p wire.Packet, n int, at, length uint64) (frames []byte, size int) {
 	pad := make([]byte, int(p.PadCnt)+wire.ICRCLen)
 	for range n {

@@ -9,11 +9,11 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// oneWay is what a packet takes on a path, in nanoseconds.
+// oneWay is the one-way delay of a path, in nanoseconds.
 const oneWay ib.Instant = 25_000
 
 // path carries packets between two hosts in virtual time, in order. lose decides
-// which it loses.
+// which packets are lost.
 type path struct {
 	t     *testing.T
 	now   ib.Instant
@@ -21,7 +21,7 @@ type path struct {
 	lose  func(from *host, p *wire.Packet) bool
 	queue []inTransit
 	wcs   []ib.WC      // of a
-	at    []ib.Instant // when they came
+	at    []ib.Instant // times of the completions
 	sent  int          // packets that a has sent
 }
 
@@ -31,7 +31,7 @@ type inTransit struct {
 	p  wire.Packet
 }
 
-// newPath connects two hosts that probe, and has measured a round trip.
+// newPath connects two hosts with probes, and measures a round trip.
 func newPath(t *testing.T, change func(*ib.QPAttr)) *path {
 	t.Helper()
 	x := &path{t: t, a: newHost(t, ourNum), b: newHost(t, peerNum)}
@@ -65,7 +65,7 @@ func (x *path) post(op ib.WROpcode, size int) {
 		RemoteAddr: memAddr, RKey: x.b.region.Key()})
 }
 
-// run goes on until a has n completions, or nothing more can happen.
+// run runs until a has n completions, or there is no arrival or deadline left.
 func (x *path) run(n int) {
 	x.t.Helper()
 	for range 100_000 {
@@ -123,7 +123,7 @@ func (x *path) step() bool {
 	return true
 }
 
-// nth loses the packets that match, by their number: 1 for the first, and so on.
+// nth loses some of the packets that match, by number: 1 is the first, and so on.
 func nth(match func(*wire.Packet) bool, numbers ...int) func(*host, *wire.Packet) bool {
 	seen := 0
 	return func(_ *host, p *wire.Packet) bool {
@@ -157,8 +157,8 @@ func isWrite(p *wire.Packet) bool        { return p.Opcode.IsWrite() }
 // lastResponse is the last packet of a READ response.
 func lastResponse(p *wire.Packet) bool { return p.Opcode.IsReadResp() && p.Opcode.Ends() }
 
-// TestProbe: each loss that neither side can see is found by probes, after as many
-// waits as it takes and not by the ACK timeout.
+// TestProbe checks that probes find each loss that neither side can see, after a certain
+// number of waits and before the ACK timeout.
 func TestProbe(t *testing.T) {
 	const size = 8 * 1024
 	for _, c := range []struct {
@@ -171,7 +171,7 @@ func TestProbe(t *testing.T) {
 		{"the last packet", ib.WRWrite, nth(isWrite, 8), 1},
 		{"the last three", ib.WRWrite, nth(isWrite, 6, 7, 8), 1},
 		{"the whole flight", ib.WRWrite, nth(isWrite, upTo(8)...), 1},
-		// The first probe learns what has arrived before the gap, the second ends it.
+		// The answer to the first probe acknowledges the packets before the gap, the second ends it.
 		{"a packet, and the NAK", ib.WRWrite, either(nth(isWrite, 3), nth(isAck, 1)), 3},
 		{"a packet, and what is sent again", ib.WRWrite, nth(isWrite, 3, 9), 1},
 		{"the ACK", ib.WRWrite, nth(isAck, 1), 1},
@@ -226,7 +226,8 @@ func either(f, g func(*host, *wire.Packet) bool) func(*host, *wire.Packet) bool 
 	}
 }
 
-// TestProbeDeadPeer: probes change nothing about when a peer is given up, and end.
+// TestProbeDeadPeer checks that probes do not change when requests to a dead peer fail, and
+// that they end.
 func TestProbeDeadPeer(t *testing.T) {
 	for _, op := range []ib.WROpcode{ib.WRWrite, ib.WRRead} {
 		for _, c := range []struct{ timeout, retries uint8 }{{14, 7}, {14, 0}, {8, 7}, {6, 3}, {17, 1}, {0, 7}} {
@@ -258,8 +259,8 @@ func TestProbeDeadPeer(t *testing.T) {
 	}
 }
 
-// TestProbeNotAsked: silence means nothing where no answer was asked for, and
-// while the responder wants to be left alone.
+// TestProbeNotAsked checks that no probe is sent if no answer was requested, or during the
+// delay of an RNR NAK.
 func TestProbeNotAsked(t *testing.T) {
 	t.Run("between the packets of a rate limit", func(t *testing.T) {
 		x := newPath(t, func(a *ib.QPAttr) { a.RateLimit = 8000 }) // a packet takes 1.088 ms
@@ -283,8 +284,8 @@ func TestProbeNotAsked(t *testing.T) {
 	})
 }
 
-// TestProbePassesFullFlow: a probe must not wait for room that only its answer
-// makes.
+// TestProbePassesFullFlow checks that a probe does not wait for room in the Flow, which only
+// its answer can make.
 func TestProbePassesFullFlow(t *testing.T) {
 	x := newPath(t, nil)
 	x.post(ib.WRWrite, 200*1024)
@@ -307,8 +308,8 @@ func TestProbePassesFullFlow(t *testing.T) {
 	}
 }
 
-// TestProbePartlySentAgain: what waits for room to be sent again is not in flight,
-// and no probe names it.
+// TestProbePartlySentAgain checks that packets which wait for room to be sent again are not in
+// flight, and that probes do not send them.
 func TestProbePartlySentAgain(t *testing.T) {
 	x := newPath(t, nil)
 	x.post(ib.WRWrite, 100*1024)
@@ -331,14 +332,14 @@ func TestProbePartlySentAgain(t *testing.T) {
 	}
 }
 
-// TestProbeReads: a probe asks for all that is missing of the oldest READ and of the
-// latest. With two in flight nothing is left to be sent again.
+// TestProbeReads checks that a probe asks for all that is missing of the oldest READ and of
+// the latest. With two in flight nothing is left to be sent again.
 func TestProbeReads(t *testing.T) {
-	const n = 8 // responses of each
+	const n = 8 // responses of each READ
 	for _, c := range []struct {
 		name    string
 		lose    func(*host, *wire.Packet) bool
-		answers int // of b
+		answers int // packets of b
 	}{
 		{"requests lost", nth(isReadRequest, 1, 2), 2 * n},
 		{"responses lost", nth(isReadResponse, upTo(2*n)...), 2*n + 2*n},
@@ -365,13 +366,13 @@ func TestProbeReads(t *testing.T) {
 	}
 }
 
-// TestProbeOvertaken: an answer that comes while the pacer holds a probe back makes
-// it needless.
+// TestProbeOvertaken checks that an answer which arrives while the pacer holds a probe back
+// cancels the probe.
 func TestProbeOvertaken(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		syndrome wire.Syndrome
-		packets  int // that leave when the pacer lets them
+		packets  int // sent when the pacer allows it
 	}{
 		{"by an ACK", wire.AckNoCredits, 0},
 		{"by a NAK", wire.NAKSequence, 1},
@@ -405,8 +406,8 @@ func TestProbeOvertaken(t *testing.T) {
 	}
 }
 
-// TestProbeAfterReset: a QP that has used up its probes has them again when it
-// comes up anew.
+// TestProbeAfterReset checks that a QP that has used up its probes has them again after
+// RESET.
 func TestProbeAfterReset(t *testing.T) {
 	x := newPath(t, func(a *ib.QPAttr) { a.Timeout = 0 })
 	x.lose = func(*host, *wire.Packet) bool { return true }
@@ -424,8 +425,8 @@ func TestProbeAfterReset(t *testing.T) {
 	}
 }
 
-// TestProbeBacksOff: each probe waits twice as long as the one before, until a
-// round trip has been measured without one (Karn).
+// TestProbeBacksOff checks that each probe waits twice as long as the one before, until a
+// round trip has been measured without a probe (Karn's algorithm).
 func TestProbeBacksOff(t *testing.T) {
 	x := newPath(t, nil)
 	x.post(ib.WRWrite, 8)
@@ -448,7 +449,7 @@ func TestProbeBacksOff(t *testing.T) {
 	}
 }
 
-// nextProbe posts a small WRITE and returns how long it waits for its answer.
+// nextProbe posts a small WRITE and returns the wait until the probe.
 func (x *path) nextProbe() ib.Instant {
 	x.t.Helper()
 	x.post(ib.WRWrite, 8)
@@ -456,7 +457,7 @@ func (x *path) nextProbe() ib.Instant {
 	return x.a.q.timers[timerProbe] - x.now
 }
 
-// TestProbesLast: a network that loses packets for hours does not wear probes out. Here
+// TestProbesLast checks that probes continue on a network that loses packets for hours. Here
 // each request is lost once, so no round trip can be measured.
 func TestProbesLast(t *testing.T) {
 	x := newPath(t, nil)
@@ -477,8 +478,8 @@ func TestProbesLast(t *testing.T) {
 	}
 }
 
-// TestProbeLongerPath: an answer that comes later than the peer ever took says that the
-// path has become longer. Soon the estimate is right, and probes cease.
+// TestProbeLongerPath checks that late answers, after the path has become longer, raise the
+// estimate, so that after a while no more probes are sent.
 func TestProbeLongerPath(t *testing.T) {
 	for late := ib.Instant(probeLeast); late < 200*probeLeast; late += probeLeast / 3 {
 		x := newPath(t, nil)
@@ -504,9 +505,9 @@ func TestProbeLongerPath(t *testing.T) {
 	}
 }
 
-// TestProbeSlowPath: on a path that is longer than the first wait the estimate begins too
-// short, with the time since the latest probe, and is right after a few answers: probes
-// cease.
+// TestProbeSlowPath checks that on a path that is longer than the first wait the estimate,
+// which begins too short, with the time since the latest probe, is right after a few
+// answers, and no more probes are sent.
 func TestProbeSlowPath(t *testing.T) {
 	for rtt := ib.Instant(rttUnknown); rtt < 50*rttUnknown; rtt += rttUnknown / 7 {
 		a := newHost(t, ourNum)
@@ -535,7 +536,8 @@ func TestProbeSlowPath(t *testing.T) {
 	}
 }
 
-// TestRTTEstimate: it follows the path, slowly, and never becomes unknown again.
+// TestRTTEstimate checks that the estimate follows the path slowly and never becomes 0
+// (unknown) again.
 func TestRTTEstimate(t *testing.T) {
 	var e rttEstimate
 	if e.overdue() != rttUnknown || e.flight() != rttUnknown {
@@ -556,8 +558,8 @@ func TestRTTEstimate(t *testing.T) {
 	}
 }
 
-// TestRTTDeviation: a peer that answers now quickly and now slowly is given the time
-// that it takes when it is slow; one that has become steady is probed soon again.
+// TestRTTDeviation checks that overdue covers the slow answers of a peer whose answers vary,
+// and gets short again once they are steady.
 func TestRTTDeviation(t *testing.T) {
 	const quick, slow = 100_000, 3_000_000
 	var e rttEstimate

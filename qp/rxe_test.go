@@ -13,23 +13,24 @@ import (
 )
 
 // rxeResponder answers READs and WRITEs as rdma_rxe does (rxe_resp.c of Linux 6.12).
-// Requests are answered one behind the other, each to its end. What is particular is a
-// duplicate READ: it must lie within what the duplicate before it has asked for, which is not what the
-// specification says (IBTA 9.7.5.1.3: within the original request). A READ that was
-// asked for again from the middle on is never answered from its beginning any more.
+// It answers requests one after the other, each completely. It differs from the
+// specification in duplicate READs: each must lie within the range of the duplicate
+// before it (IBTA 9.7.5.1.3: within the original request). After a READ was repeated from
+// the middle on, it is never answered from its beginning any more.
 type rxeResponder struct {
 	mem       []byte
 	epsn, msn ib.PSN
 	nakSent   bool   // one sequence NAK for each gap
-	at        uint64 // where the WRITE under way goes on
+	at        uint64 // address for the next packet of the current WRITE
 	resources []rxeResource
 	head      int
 	refused   int        // duplicates that it has dropped
-	busy      ib.Instant // until then it answers earlier requests
+	busy      ib.Instant // until then it is answering earlier requests
 	send      func(at ib.Instant, p wire.Packet)
 }
 
-// rxeResource is a READ that it remembers, as many as the requester may have in flight.
+// rxeResource is a READ that the responder remembers. There are as many as the requester
+// may have in flight.
 type rxeResource struct {
 	first  ib.PSN
 	npsn   int
@@ -37,7 +38,7 @@ type rxeResource struct {
 	length uint32 // of the original request
 }
 
-// rxeAnswerTime is what a response packet takes to make, in nanoseconds.
+// rxeAnswerTime is the time to build a response packet, in nanoseconds.
 const rxeAnswerTime = 2_000
 
 func (r *rxeResponder) handle(now ib.Instant, p wire.Packet) {
@@ -63,8 +64,8 @@ func (r *rxeResponder) handle(now ib.Instant, p wire.Packet) {
 	}
 }
 
-// write takes a packet of a WRITE. A duplicate is acknowledged by the latest PSN, whatever
-// its own is.
+// write handles a packet of a WRITE. A duplicate is acknowledged with the latest PSN, not
+// with its own.
 func (r *rxeResponder) write(p *wire.Packet, duplicate bool) {
 	if !duplicate {
 		r.nakSent = false
@@ -101,7 +102,7 @@ func (r *rxeResponder) duplicate(p *wire.Packet) {
 	r.reply(p, p.PSN == res.first)
 }
 
-// reply sends what p asks for. A reply from the middle on begins with a MIDDLE or LAST.
+// reply sends the responses to p. A reply from the middle on begins with a MIDDLE or LAST.
 func (r *rxeResponder) reply(p *wire.Packet, begins bool) {
 	data := r.mem[p.RETH.VA-memAddr:][:p.RETH.Len]
 	for i := range packets(p.RETH.Len) {
@@ -164,14 +165,14 @@ func newRxeRun(t *testing.T, net network, seed uint64) *rxeRun {
 	return x
 }
 
-// send sends a packet to one of the two.
+// send sends a packet to the requester or to the responder.
 func (x *rxeRun) send(now ib.Instant, to func(ib.Instant, wire.Packet), p wire.Packet) {
 	if at, ok := x.carry(now, len(p.Payload)); ok {
 		x.arrivals.add(arrival{at: at, to: to, p: p})
 	}
 }
 
-// post posts a READ or WRITE of n bytes of anywhere, to the same offset.
+// post posts a READ or WRITE of n bytes at a random offset, the same on both sides.
 func (x *rxeRun) post(op ib.WROpcode, n int) {
 	off := x.rng.IntN(memSize - n + 1)
 	x.us.q.now = x.now
@@ -180,7 +181,7 @@ func (x *rxeRun) post(op ib.WROpcode, n int) {
 	x.posts = append(x.posts, [2]int{off, n})
 }
 
-// step sends what is to be sent, and goes on to what happens next.
+// step sends, and advances the time to the next arrival or deadline.
 func (x *rxeRun) step() {
 	for _, tx := range x.us.emit(x.now, 16) {
 		if tx.Opcode.IsWrite() {
@@ -202,7 +203,7 @@ func (x *rxeRun) step() {
 	}
 }
 
-// await takes the completion of the request with number id.
+// await runs until the completion of the request with number id, and takes it.
 func (x *rxeRun) await(id int) {
 	var wc [1]ib.WC
 	for x.us.sendCQ.Poll(wc[:]) == 0 {
@@ -217,13 +218,13 @@ func (x *rxeRun) await(id int) {
 	}
 }
 
-// TestReadFromRxe: READs of many packets and of few, as many in flight as rxe grants,
-// complete over networks over which two rdma_rxe read from each other. With the right
-// data, too: a repeated request must name the memory that belongs to its PSN. A long
-// READ leaves in several pieces.
+// TestReadFromRxe checks that READs of many packets and of few, as many in flight as rxe
+// grants, complete over networks over which two rdma_rxe can read from each other, and
+// with the right data: a repeated request must have the address that belongs to its PSN.
+// A long READ is sent in several pieces.
 //
-// Of runs with 15 % loss one in a thousand fails rightly: eight times in a row the
-// request or the first response gets lost, and a retry count of 7 means 7.
+// Of runs with 15 % loss one in a thousand may fail: eight times in a row the request or
+// the first response gets lost, and a retry count of 7 means 7.
 func TestReadFromRxe(t *testing.T) {
 	const seeds, reads = 40, 48
 	sizes := []int{8, 1024, 5000, 64 << 10, 200_000}
@@ -231,7 +232,7 @@ func TestReadFromRxe(t *testing.T) {
 		name string
 		network
 	}{
-		{"loss=2%", network{drop: 0.02}}, // what is corrupted is lost, too
+		{"loss=2%", network{drop: 0.02}}, // corrupted packets are lost, too
 		{"loss=7%", network{drop: 0.07}},
 		{"loss=15%", network{drop: 0.15}},
 		{"late=5%", network{late: 0.05, delay: 2_000_000}},
@@ -253,7 +254,7 @@ func TestReadFromRxe(t *testing.T) {
 					for i := reads - readsInFlight; i < reads; i++ {
 						x.await(i)
 					}
-					if c.late == 0 && x.rxe.refused > 0 { // a late request may be out of date
+					if c.late == 0 && x.rxe.refused > 0 { // rxe may drop a late request
 						t.Errorf("rxe dropped %d repeated requests", x.rxe.refused)
 					}
 				})
@@ -262,9 +263,9 @@ func TestReadFromRxe(t *testing.T) {
 	}
 }
 
-// TestWriteToRxe: WRITEs complete over the same networks, with one posted at a time, as a
-// ping-pong does, and with many. What is late comes behind its repetition, and its NAK is
-// the only one.
+// TestWriteToRxe checks that WRITEs complete over the same networks, with one posted at a
+// time, as in a ping-pong, and with many. A late packet arrives after its retransmission,
+// and there is only one NAK for the gap.
 func TestWriteToRxe(t *testing.T) {
 	const seeds = 12
 	for _, c := range []struct {

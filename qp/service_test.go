@@ -8,7 +8,7 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// TestServices: what each takes, in the verbs' words and on the wire.
+// TestServices checks which work requests and which packets each service supports.
 func TestServices(t *testing.T) {
 	all := []ib.WROpcode{
 		ib.WRSend, ib.WRSendImm, ib.WRSendInv, ib.WRWrite, ib.WRWriteImm, ib.WRRead, ib.WRCompareSwap, ib.WRFetchAdd,

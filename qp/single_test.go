@@ -9,7 +9,7 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// persister is memory that notes what was made persistent.
+// persister is memory that records which parts were made persistent.
 type persister struct {
 	*mrtest.Memory
 	off, n uint64
@@ -38,8 +38,8 @@ func flushRequest(feth wire.FETH, key ib.Key, va uint64, n uint32) wire.Packet {
 	return p
 }
 
-// TestFlushCovers: a FLUSH makes persistent just what it names: its range, or all
-// that the key opens.
+// TestFlushCovers checks that a FLUSH makes persistent exactly its range, or the whole
+// region of its R_Key.
 func TestFlushCovers(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -79,7 +79,7 @@ func TestFlushCovers(t *testing.T) {
 	}
 }
 
-// TestFlushFields: what FETH has no meaning for is an invalid request.
+// TestFlushFields checks that undefined values in the FETH are an invalid request.
 func TestFlushFields(t *testing.T) {
 	for _, c := range []struct {
 		feth wire.FETH
@@ -88,7 +88,7 @@ func TestFlushFields(t *testing.T) {
 		{wire.FETH{Placement: wire.FlushGlobal}, true},
 		{wire.FETH{Placement: wire.FlushPersistent, Selectivity: wire.FlushRegion}, true},
 		{wire.FETH{Placement: wire.FlushGlobal | wire.FlushPersistent}, true},
-		{wire.FETH{Placement: wire.FlushGlobal, Resv: 1}, true}, // reserved bits are not looked at
+		{wire.FETH{Placement: wire.FlushGlobal, Resv: 1}, true}, // reserved bits are ignored
 		{wire.FETH{}, false},
 		{wire.FETH{Placement: 4}, false},
 		{wire.FETH{Placement: wire.FlushGlobal, Selectivity: 2}, false},

@@ -16,7 +16,7 @@ func sharedHost(t *testing.T, typ ib.QPType) *host {
 	return h
 }
 
-// srqEvents takes the events of the SRQs that have told the shard.
+// srqEvents takes the events of the SRQs that are listed in the shard's Due.
 func (h *host) srqEvents() (list []ib.EventType) {
 	for s := h.due.SRQ(); s != nil; s = h.due.SRQ() {
 		for e, ok := s.TakeEvent(); ok; e, ok = s.TakeEvent() {
@@ -26,7 +26,7 @@ func (h *host) srqEvents() (list []ib.EventType) {
 	return list
 }
 
-// TestDue: whoever has something to tell is listed, once, until it is asked.
+// TestDue checks that a CQ or SRQ with events is listed once, until it is taken.
 func TestDue(t *testing.T) {
 	h := sharedHost(t, ib.RC)
 	if h.due.SRQ() != nil || h.due.CQ() != nil {
@@ -56,7 +56,7 @@ func TestDue(t *testing.T) {
 	}
 }
 
-// TestSRQLimit: Limit is what is armed.
+// TestSRQLimit checks Limit and the limit event.
 func TestSRQLimit(t *testing.T) {
 	h := sharedHost(t, ib.RC)
 	for id := range uint64(3) {
@@ -77,7 +77,7 @@ func TestSRQLimit(t *testing.T) {
 	}
 }
 
-// TestSRQResize: receives that have moved to a larger ring are found there.
+// TestSRQResize checks that receives are moved to a larger ring.
 func TestSRQResize(t *testing.T) {
 	h := sharedHost(t, ib.RC)
 	h.postRecv(&ib.RecvWR{ID: 1, SGL: []ib.SGE{h.sge(0, 8)}})
@@ -100,8 +100,8 @@ func TestSRQResize(t *testing.T) {
 	}
 }
 
-// TestCorruptSRQ: nonsense in a shared ring is told once, and is fatal to each QP
-// that meets it. Only a reliable peer hears of it.
+// TestCorruptSRQ checks that invalid data in a shared ring raises one event, and is fatal
+// to each QP that reads it. Only a reliable QP sends a NAK.
 func TestCorruptSRQ(t *testing.T) {
 	for _, c := range []struct {
 		typ  ib.QPType
@@ -128,8 +128,8 @@ func TestCorruptSRQ(t *testing.T) {
 	}
 }
 
-// TestSRQDomain: the memory of a shared receive is of the SRQ's protection domain,
-// that of WRITEs of the QP's.
+// TestSRQDomain checks that the memory of a shared receive must be in the SRQ's protection
+// domain, and that of WRITEs in the QP's.
 func TestSRQDomain(t *testing.T) {
 	for _, typ := range []ib.QPType{ib.RC, ib.UC, ib.UD} {
 		h := sharedHost(t, typ)
@@ -139,7 +139,7 @@ func TestSRQDomain(t *testing.T) {
 		region, err := h.table.Register(other, mr.Bytes(make([]byte, 64)), 0x1000, ib.LocalWrite|ib.RemoteWrite)
 		h.must(err)
 		h.postRecv(&ib.RecvWR{ID: 1, SGL: []ib.SGE{{Addr: 0x1000, Length: 64, LKey: region.Key()}}})
-		h.postRecv(&ib.RecvWR{ID: 2, SGL: []ib.SGE{h.sge(0, 64)}}) // of the QP's
+		h.postRecv(&ib.RecvWR{ID: 2, SGL: []ib.SGE{h.sge(0, 64)}}) // in the QP's domain
 		h.handle(0, h.sendOnly(peerPSN))
 		h.handle(0, h.sendOnly(peerPSN+1))
 		got := h.outcome(nil)

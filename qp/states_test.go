@@ -10,9 +10,9 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// inputs are all that can happen to a QP, but for Modify. Each is tried on a QP
-// that has, as far as its state allows, SEND 1 in flight as PSN 100, receive 2
-// posted, and a WRITE of the peer, PSN 500, on its way into slow memory.
+// inputs are all inputs of a QP except Modify. Each is tried on a QP that has, as far
+// as its state allows, SEND 1 in flight as PSN 100, receive 2 posted, and a WRITE of
+// the peer, PSN 500, with an unfinished placement in slow memory.
 var inputs = []struct {
 	name string
 	do   func(h *host, late []mr.Placement) (taken bool)
@@ -32,7 +32,7 @@ var inputs = []struct {
 		return true
 	}},
 	{"request", func(h *host, _ []mr.Placement) bool {
-		h.handle(0, request(wire.RCSendOnly, peerPSN+1, make([]byte, 8))) // behind the WRITE
+		h.handle(0, request(wire.RCSendOnly, peerPSN+1, make([]byte, 8))) // after the WRITE
 		return true
 	}},
 	{"response", func(h *host, _ []mr.Placement) bool {
@@ -64,9 +64,8 @@ var inputs = []struct {
 	{"NextPackets", func(*host, []mr.Placement) bool { return true }},
 }
 
-// outcomes says what comes of each input in each state: packets, completions,
-// events and changes of state. "-" is nothing; "refused" that the verb is an
-// immediate error.
+// outcomes lists the outputs of each input in each state: packets, completions, events
+// and changes of state. "-" means none; "refused" means that the verb returns an error.
 var outcomes = map[ib.QPState]map[string]string{
 	ib.Reset: {
 		"PostSend": "refused", "PostRecv": "refused", "request": "-", "response": "-",
@@ -91,15 +90,15 @@ var outcomes = map[ib.QPState]map[string]string{
 		"timeout": "SEND Only 100", "early timeout": "-", "Placed": "ACK 500",
 		"request, Placed": "ACK 501, recv 2 success", "NextPackets": "-",
 	},
-	// SQE flushes what there is to send; receiving goes on.
+	// SQE flushes send requests; receiving continues.
 	ib.SQE: {
 		"PostSend": "send 1 Work Request Flushed Error, send 3 Work Request Flushed Error",
 		"PostRecv": "send 1 Work Request Flushed Error", "request": "-", "response": "-",
 		"timeout": "-", "early timeout": "-", "Placed": "ACK 500",
 		"request, Placed": "ACK 501, recv 2 success", "NextPackets": "-",
 	},
-	// ERR waits with the flush for the memory that is being written, and flushes
-	// what was posted since together with the rest.
+	// In ERR the flush waits for the unfinished placement, and then includes what was
+	// posted meanwhile.
 	ib.Err: {
 		"PostSend": "-", "PostRecv": "-", "request": "-", "response": "-",
 		"timeout": "-", "early timeout": "-", "NextPackets": "-",
@@ -123,8 +122,8 @@ func TestStatesAndInputs(t *testing.T) {
 	}
 }
 
-// TestErrFlushesAtOnce: with no memory being written, what is posted in ERR
-// completes at once.
+// TestErrFlushesAtOnce checks that without unfinished placements, requests that are posted
+// in ERR complete at once.
 func TestErrFlushesAtOnce(t *testing.T) {
 	h, late := inState(t, ib.Err)
 	for _, p := range late {
@@ -137,8 +136,8 @@ func TestErrFlushesAtOnce(t *testing.T) {
 	}
 }
 
-// inState returns a QP in the given state, with work under way, and the writes
-// that it waits for.
+// inState returns a QP in the given state, with work under way, and its unfinished
+// placements.
 func inState(t *testing.T, state ib.QPState) (*host, []mr.Placement) {
 	h := newHost(t, ourNum)
 	attr := goodAttr(peerNum, ourPSN, peerPSN)
@@ -156,7 +155,7 @@ func inState(t *testing.T, state ib.QPState) (*host, []mr.Placement) {
 	if CanPostSend(h.q.State()) {
 		h.post(&ib.SendWR{ID: 1, Opcode: ib.WRSend, Flags: ib.SendSignaled, SGL: []ib.SGE{h.sge(0, 8)}})
 	}
-	h.outcome(nil) // SEND 1 leaves
+	h.outcome(nil) // sends SEND 1
 	switch state {
 	case ib.Reset, ib.Err:
 		h.must(h.modify(state, attr, 0))
@@ -164,7 +163,7 @@ func inState(t *testing.T, state ib.QPState) (*host, []mr.Placement) {
 		attr.SQDNotify = true
 		h.must(h.modify(state, attr, ib.AttrSQDNotify))
 	case ib.SQE:
-		h.q.state = ib.SQE // RC never gets there by itself
+		h.q.state = ib.SQE // RC never enters SQE by itself
 	}
 	if h.q.State() != state {
 		t.Fatalf("the QP is in %v", h.q.State())
@@ -172,7 +171,7 @@ func inState(t *testing.T, state ib.QPState) (*host, []mr.Placement) {
 	return h, late
 }
 
-// outcome runs an input and lists all that comes of it.
+// outcome runs an input and lists its outputs.
 func (h *host) outcome(input func() (taken bool)) (list string) {
 	before := h.q.State()
 	if input != nil && !input() {

@@ -35,7 +35,7 @@ func TestReadTable(t *testing.T) {
 			t.Errorf("find(%d) = %+v, want slot %d", c.psn, rd, c.slot)
 		}
 	}
-	for i := range 10 { // round and round
+	for i := range 10 { // so that head wraps
 		if got := rt.oldest().slot; got != uint32(i) {
 			t.Fatalf("oldest is %d, want %d", got, i)
 		}
@@ -53,14 +53,14 @@ func TestReadTable(t *testing.T) {
 	}
 }
 
-// read returns a resource of a READ of n packets.
+// read returns the resource of a READ of n packets.
 func read(psn ib.PSN, n int) resource {
 	return resource{kind: resRead, first: psn, npsn: int32(n), span: [1]mr.Span{{Len: uint32(n) * 1024}}, a: 0x1000,
 		b: number(7)}
 }
 
-// TestResourcesInOrder: responses are due in PSN order, and what is not ready
-// holds back what stands behind it.
+// TestResourcesInOrder checks that responses are sent in PSN order, and that a resource
+// that is not ready holds back those behind it.
 func TestResourcesInOrder(t *testing.T) {
 	var rt resourceTable
 	rt.size(2)
@@ -105,8 +105,8 @@ func TestResourcesInOrder(t *testing.T) {
 	}
 }
 
-// TestResourcesIdle: a table that had nothing to say says what comes later, be it
-// new or asked for again.
+// TestResourcesIdle checks that a table which had nothing pending returns resources that
+// become pending later, new or repeated.
 func TestResourcesIdle(t *testing.T) {
 	var rt resourceTable
 	rt.size(2)
@@ -176,8 +176,8 @@ func TestReadAgain(t *testing.T) {
 	}
 }
 
-// TestReadAgainWhileAnswering: a repetition of what is still to come changes
-// nothing, one of what has gone starts again there.
+// TestReadAgainWhileAnswering checks that a repetition from a PSN that is still to be sent
+// changes nothing, and that one from a PSN that was sent restarts there.
 func TestReadAgainWhileAnswering(t *testing.T) {
 	var rt resourceTable
 	rt.size(1)

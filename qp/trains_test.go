@@ -10,9 +10,9 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// TestTrainsMakeNoDifference: two pairs of QPs exchange the same messages and lose the
-// same packets. One takes what is alike together, the other looks at each packet anew.
-// They send the same packets, complete the same and end with the same memory.
+// TestTrainsMakeNoDifference lets two pairs of QPs exchange the same messages and lose the
+// same packets. One pair uses HandleAlike, the other handles each packet by itself. Both
+// must send the same packets, make the same completions and end with the same memory.
 func TestTrainsMakeNoDifference(t *testing.T) {
 	const seeds = 25
 	t.Logf("seeds 0 to %d", seeds-1)
@@ -54,7 +54,7 @@ type trainPair struct {
 	seed  uint64
 	hosts [2]*host
 	now   ib.Instant
-	taken map[wire.Opcode]int // nil if nothing is to be taken together
+	taken map[wire.Opcode]int // packets that HandleAlike took; nil if it is not used
 	done  int                 // messages
 }
 
@@ -73,7 +73,7 @@ func newTrainPair(t *testing.T, seed uint64) *trainPair {
 		split := rng.IntN(size + 1)
 		sgl := []ib.SGE{a.sge(i<<16, split), a.sge(i<<16+split, size-split)}
 		op := []ib.WROpcode{ib.WRWrite, ib.WRSend, ib.WRRead}[rng.IntN(3)]
-		if op == ib.WRSend && rng.IntN(20) > 0 { // or the receive comes too late
+		if op == ib.WRSend && rng.IntN(20) > 0 { // else the receive is posted too late
 			b.postRecv(&ib.RecvWR{ID: uint64(i), SGL: []ib.SGE{b.sge(i<<16, split), b.sge(i<<16+split, size-split)}})
 		}
 		a.post(&ib.SendWR{ID: uint64(i), Opcode: op, Flags: ib.SendSignaled, SGL: sgl, RemoteAddr: memAddr +
@@ -82,7 +82,8 @@ func newTrainPair(t *testing.T, seed uint64) *trainPair {
 	return x
 }
 
-// round lets each host send, and time pass when none does. It returns what happened.
+// round lets each host send, or advances the time if none does. It returns a description of
+// what happened.
 func (x *trainPair) round(n int) (happened string) {
 	x.now += 10_000
 	for i, from := range x.hosts {
@@ -109,7 +110,7 @@ func (x *trainPair) round(n int) (happened string) {
 	return happened + fmt.Sprintf("%+v %+v", x.hosts[0].stats, x.hosts[1].stats)
 }
 
-// deliver hands packets over, apart from those that are lost.
+// deliver passes packets on, except those that are lost.
 func (x *trainPair) deliver(txs []TxPacket, to *host, rng *rand.Rand) (list string) {
 	var frames [][]byte
 	for i := range txs {
@@ -145,8 +146,8 @@ func (x *trainPair) deliver(txs []TxPacket, to *host, rng *rand.Rand) (list stri
 	return list
 }
 
-// TestTrainsTooLong: a peer that sends more than there is room for, or than was asked
-// for, learns it from a train as from single packets.
+// TestTrainsTooLong checks that a SEND longer than its receive, or a response longer than
+// its READ, is refused in a train as in single packets.
 func TestTrainsTooLong(t *testing.T) {
 	const mtu, room, sent = 1024, 5, 12
 	for _, c := range []struct {

@@ -9,10 +9,10 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// unreliableInputs are all that can happen to a UC or UD QP, but for Modify. Each
-// is tried on a QP that has, as far as its state allows, sent SEND 1 as PSN 100,
-// the receives 2 (slow memory) and 3 posted, and a message of the peer, PSN 500,
-// on its way into slow memory: a WRITE for UC, a SEND into receive 2 for UD.
+// unreliableInputs are all inputs of a UC or UD QP except Modify. Each is tried on a QP
+// that has, as far as its state allows, sent SEND 1 as PSN 100, the receives 2 (slow
+// memory) and 3 posted, and a message of the peer, PSN 500, with an unfinished placement
+// in slow memory: a WRITE for UC, a SEND into receive 2 for UD.
 var unreliableInputs = []struct {
 	name string
 	do   func(h *host, late []mr.Placement) (taken bool)
@@ -71,8 +71,8 @@ var unreliableInputs = []struct {
 	{"NextPackets", func(*host, []mr.Placement) bool { return true }},
 }
 
-// unreliableOutcomes says what comes of each input: what is not told is "-", and
-// in RESET nothing ever happens. RTR receives like RTS, INIT not at all.
+// unreliableOutcomes lists the outputs of each input; inputs that are not listed have "-",
+// as have all in RESET. RTR receives like RTS, INIT not at all.
 var unreliableOutcomes = map[ib.QPType]map[ib.QPState]map[string]string{
 	ib.UC: {
 		ib.Reset: refusedToPost("PostRecv"),
@@ -123,7 +123,7 @@ var unreliableOutcomes = map[ib.QPType]map[ib.QPState]map[string]string{
 			"Placed":               "recv 2 success",
 			"request, Placed":      "recv 2 success, recv 3 success",
 		},
-		// ERR waits with the flush for the memory that is being written.
+		// In ERR the flush waits for the unfinished placement.
 		ib.Err: {
 			"Placed":          "recv 2 Work Request Flushed Error, recv 3 Work Request Flushed Error",
 			"request, Placed": "recv 2 Work Request Flushed Error, recv 3 Work Request Flushed Error",
@@ -131,8 +131,8 @@ var unreliableOutcomes = map[ib.QPType]map[ib.QPState]map[string]string{
 	},
 }
 
-// refusedToPost is what states without a send queue say, and without a receive
-// queue if more is named.
+// refusedToPost returns the outcomes in states that refuse posting of sends, and of the
+// other inputs that are named.
 func refusedToPost(more ...string) map[string]string {
 	m := map[string]string{}
 	for _, name := range append(more, "PostSend", "PostSend, bad key", "PostSend, SendFailed") {
@@ -169,8 +169,8 @@ func TestUnreliableStatesAndInputs(t *testing.T) {
 	}
 }
 
-// unreliableIn returns a QP in the given state, with work under way, and the
-// writes that it waits for.
+// unreliableIn returns a QP in the given state, with work under way, and its unfinished
+// placements.
 func unreliableIn(t *testing.T, typ ib.QPType, state ib.QPState) (*host, []mr.Placement) {
 	h := newServiceHost(t, typ, ourNum, false)
 	attr := goodAttr(peerNum, ourPSN, peerPSN)
@@ -188,7 +188,7 @@ func unreliableIn(t *testing.T, typ ib.QPType, state ib.QPState) (*host, []mr.Pl
 	if CanPostSend(h.q.State()) {
 		h.postSend(1, h.region.Key())
 	}
-	h.outcome(nil) // SEND 1 leaves
+	h.outcome(nil) // sends SEND 1
 	switch state {
 	case ib.Reset, ib.SQD, ib.Err:
 		h.must(h.modify(state, attr, 0))
@@ -201,7 +201,7 @@ func unreliableIn(t *testing.T, typ ib.QPType, state ib.QPState) (*host, []mr.Pl
 	return h, late
 }
 
-// slowMessage is a message of the peer that is for slow memory.
+// slowMessage is a message of the peer to slow memory.
 func (h *host) slowMessage() wire.Packet {
 	if h.q.Type() == ib.UD {
 		return h.sendOnly(peerPSN)
@@ -227,7 +227,7 @@ func (h *host) postSend(id uint64, key ib.Key) bool {
 	return true
 }
 
-// place carries placements out.
+// place executes placements.
 func (h *host) place(late []mr.Placement) {
 	for _, p := range late {
 		old, err := p.Do()
@@ -235,8 +235,8 @@ func (h *host) place(late []mr.Placement) {
 	}
 }
 
-// TestSentSaysMore: after Sent the QP tells its owner to call NextPackets again when what
-// waited for completions may go on, and only then.
+// TestSentSaysMore checks that after Sent, Effects.Send is set when requests that waited for
+// completions may be sent, and only then.
 func TestSentSaysMore(t *testing.T) {
 	h := serviceIn(t, ib.UC, ib.RTS)
 	region, err := h.table.Register(h.pd, mr.Bytes(make([]byte, 8)), 0x1000, ib.RemoteInvalidate)
@@ -265,8 +265,8 @@ func TestSentSaysMore(t *testing.T) {
 	}
 }
 
-// TestNothingCompletesBeforeSent: the payload of a packet that NextPackets has
-// built is still to be read, whatever stands behind it in the queue.
+// TestNothingCompletesBeforeSent checks that no request completes before Sent, whatever is
+// behind it in the queue, since the payload of its packet is not copied yet.
 func TestNothingCompletesBeforeSent(t *testing.T) {
 	h := serviceIn(t, ib.UC, ib.RTS)
 	w, err := h.table.AllocWindow(h.pd, ib.MWType1)
@@ -284,7 +284,8 @@ func TestNothingCompletesBeforeSent(t *testing.T) {
 	}
 }
 
-// TestSentIsForUnreliable: RC completes by the peer's word.
+// TestSentIsForUnreliable checks that an RC request completes with the peer's ACK, not with
+// Sent.
 func TestSentIsForUnreliable(t *testing.T) {
 	h := hostIn(t, ib.RTS)
 	h.postSend(1, h.region.Key())

@@ -8,7 +8,7 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// windowModel is a window as a set of PSNs.
+// windowModel models a window as a set of PSNs.
 type windowModel struct {
 	una, nxt ib.PSN
 	need     map[ib.PSN]bool
@@ -47,7 +47,7 @@ func TestWindowIsASet(t *testing.T) {
 		var w window
 		w.start(start)
 		m := &windowModel{una: start, nxt: start, need: map[ib.PSN]bool{}}
-		// part draws a run within [una, nxt).
+		// part draws a random range within [una, nxt).
 		part := func(name string) (ib.PSN, int) {
 			off := rapid.IntRange(0, w.inFlight()).Draw(t, name+" from")
 			return w.una.Add(off), rapid.IntRange(0, w.inFlight()-off).Draw(t, name+" length")
@@ -97,8 +97,7 @@ func TestWindowIsASet(t *testing.T) {
 	})
 }
 
-// TestWindowFull marks a window that is as full as can be, from every place in the
-// bitmap.
+// TestWindowFull marks a full window, starting at every position in the bitmap.
 func TestWindowFull(t *testing.T) {
 	for _, start := range []ib.PSN{0, 1, 63, 64, 65, 2047, ib.PSNMask, ib.PSNMask - 1000} {
 		var w window

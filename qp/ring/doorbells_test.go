@@ -23,13 +23,13 @@ func newClientDoorbells(t *testing.T, n int) (buf []byte, device, application *D
 	return buf, device, application
 }
 
-// taken returns the doorbells that have rung.
+// taken takes the doorbells that are set and returns them.
 func taken(b *Doorbells) (rung []uint32) {
 	b.Take(func(i uint32) { rung = append(rung, i) })
 	return rung
 }
 
-// Doorbells that ring are taken once, lowest first, however often each rang.
+// TestDoorbells checks that doorbells are taken once, lowest first, however often each rang.
 func TestDoorbells(t *testing.T) {
 	for _, n := range []int{1, 64, 65, 4096, 4097, 3 * 4096, MaxDoorbells} {
 		_, device, app := newClientDoorbells(t, n)
@@ -48,7 +48,8 @@ func TestDoorbells(t *testing.T) {
 	}
 }
 
-// One ring wakes the device, the others find that done.
+// TestDoorbellsWake checks that only the first Ring after Sleep reports that the device must
+// be woken.
 func TestDoorbellsWake(t *testing.T) {
 	_, device, app := newClientDoorbells(t, 100)
 	if app.Ring(1) {
@@ -67,12 +68,13 @@ func TestDoorbellsWake(t *testing.T) {
 	}
 }
 
-// No ring is lost between a device that takes and sleeps and applications that ring.
+// TestDoorbellsRace checks that no doorbell is lost between a device that calls Take and Sleep
+// and goroutines that call Ring.
 func TestDoorbellsRace(t *testing.T) {
 	const n, rounds = 5000, 2000
 	_, device, app := newClientDoorbells(t, n)
 	awake := make(chan struct{}, 1)
-	var left [n]int // guarded by mu: work that was announced, and not taken
+	var left [n]int // guarded by mu: rings of each doorbell that were not taken yet
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for g := range 3 {
@@ -109,7 +111,8 @@ func TestDoorbellsRace(t *testing.T) {
 	}
 }
 
-// Whatever an application writes, the device gets numbers of doorbells, and returns.
+// TestHostileDoorbells checks that Take returns, and passes only valid numbers to f, whatever
+// an application writes.
 func TestHostileDoorbells(t *testing.T) {
 	buf, device, _ := newClientDoorbells(t, 4096)
 	seed := rand.Uint64()

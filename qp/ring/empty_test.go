@@ -8,8 +8,8 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// TestSharedRings: the rings of no entries take and hold nothing, and all goroutines
-// may find that out at once (under the race detector).
+// TestSharedRings checks that the rings of no entries accept and hold nothing, and that
+// goroutines may use them concurrently (under the race detector).
 func TestSharedRings(t *testing.T) {
 	var all sync.WaitGroup
 	for range 4 {

@@ -9,8 +9,8 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// The tests in this file play an application that writes whatever it likes into
-// the buffer of a ring, under a device that was there first.
+// The tests in this file simulate an application that writes arbitrary data into the
+// buffer of a ring while the device uses the ring.
 
 const (
 	hostileEntries = 8
@@ -18,8 +18,8 @@ const (
 	hostileInline  = 100
 )
 
-// drainSend pops what there is and fails the test for what a device must never
-// see. It returns the error that stopped it, if any.
+// drainSend pops all requests and fails the test if one violates the limits of the
+// ring. It returns the error that stopped it, if any.
 func drainSend(t *testing.T, q *Send, wr *ib.SendWR) error {
 	t.Helper()
 	if n := q.Len(); n < 0 || n > hostileEntries {
@@ -65,7 +65,7 @@ func drainRecv(t *testing.T, q *Recv, wr *ib.RecvWR) {
 	}
 }
 
-// scribble overwrites a few places of b: indices, the starts of slots, anything.
+// scribble overwrites some random bytes of b: in indices, starts of slots, or anywhere.
 func scribble(rng *rand.Rand, b []byte, slotSize int) {
 	slot := func() int { return slotsOffset + rng.IntN((len(b)-slotsOffset)/slotSize)*slotSize }
 	for range 1 + rng.IntN(8) {
@@ -112,7 +112,8 @@ func TestHostileProducer(t *testing.T) {
 	}
 }
 
-// The producer index may be anywhere from popped to popped plus the free slots.
+// TestProducerIndexBounds checks that Pop accepts producer indices from popped to popped
+// plus the free slots, and no others.
 func TestProducerIndexBounds(t *testing.T) {
 	for _, c := range []struct {
 		popped, released int
@@ -133,7 +134,7 @@ func TestProducerIndexBounds(t *testing.T) {
 			pop(t, q, &wr)
 		}
 		q.Release(c.released)
-		for i := range hostileEntries { // every slot a good request
+		for i := range hostileEntries { // a valid request in every slot
 			b[slotsOffset+i*int(q.slotSize)+8] = byte(ib.WRSend)
 		}
 		binary.NativeEndian.PutUint32(b[prodOffset:], c.prod)
@@ -155,8 +156,8 @@ func TestProducerIndexBounds(t *testing.T) {
 	}
 }
 
-// An application that moves the consumer index to nonsense gets an overrun; the
-// device writes into no slot that it has not been given.
+// TestHostileConsumer checks that an invalid consumer index causes an overrun, and that
+// the device writes only to slots that are free according to the index.
 func TestHostileConsumer(t *testing.T) {
 	for _, c := range []struct {
 		cons uint32
@@ -183,7 +184,7 @@ func TestHostileConsumer(t *testing.T) {
 	}
 }
 
-// The header is the device's word to the application, never the other way round.
+// TestHeaderIsNotReadBack checks that the device never reads the header in the buffer.
 func TestHeaderIsNotReadBack(t *testing.T) {
 	b, q := newSend(t, hostileEntries, hostileSGE, hostileInline)
 	clear(b[:prodOffset])

@@ -9,7 +9,7 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// field is a row of a table in doc.go and the number that the test put there.
+// field is a row of a table in doc.go and the value that the test wrote there.
 type field struct {
 	name   string
 	offset int
@@ -17,7 +17,7 @@ type field struct {
 	value  uint64
 }
 
-// checkFields compares b with the rows and wants zero between them.
+// checkFields compares b with the rows, and checks that all other bytes are zero.
 func checkFields(t *testing.T, b []byte, fields []field) {
 	t.Helper()
 	rest := append([]byte(nil), b...)
@@ -107,7 +107,7 @@ func TestSendLayout(t *testing.T) {
 	}
 }
 
-// TestSharedBytes: what some opcodes say in the place of others' fields.
+// TestSharedBytes checks the fields that share their bytes with fields of other opcodes.
 func TestSharedBytes(t *testing.T) {
 	b, q := newSend(t, 4, 0, 0)
 	push(t, q, &ib.SendWR{Opcode: ib.WRSendInv, InvalidateKey: 0x11111111})

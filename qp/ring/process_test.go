@@ -17,9 +17,9 @@ import (
 	"github.com/goroce/goroce/tests/require"
 )
 
-// This file runs both handshakes in earnest: an application posts and polls, a
-// device takes and completes, and each sleeps on a pipe as soon as it sees nothing
-// to do. A lost wake-up leaves both asleep, which the deadline finds.
+// This file tests both handshakes with real sleeping: an application posts and polls, a
+// device pops and completes, and each sleeps on a pipe when it finds no entries. If a
+// wake-up is lost, both sleep until the deadline fails the test.
 
 const (
 	messages     = 20000
@@ -30,14 +30,14 @@ const (
 	childEnv     = "GOROCE_RING_TEST_CHILD"
 )
 
-// peer is one side's way to wake the other and to sleep.
+// peer holds the pipes by which one side wakes the other and sleeps itself.
 type peer struct{ doorbell, sleep *os.File }
 
 func (p peer) wake() error { _, err := p.doorbell.Write([]byte{1}); return err }
 func (p peer) wait() error { _, err := p.sleep.Read(make([]byte, 64)); return err }
 
-// window returns how many messages may be under way: for the first half one, so
-// that each needs a handshake either way, then as many as fit.
+// window returns how many messages may be incomplete: for the first half one, so that
+// each needs a handshake in both directions, then as many as fit into the CQ.
 func window(posted uint64) uint64 {
 	if posted < messages/2 {
 		return 1
@@ -46,8 +46,8 @@ func window(posted uint64) uint64 {
 }
 
 // application posts all messages and polls their completions, which must come in
-// order. Both it and the device look a varying number of times before they sleep,
-// so that one's news meets the other in all phases of going to sleep.
+// order. Both it and the device poll a varying number of times before they sleep,
+// so that entries arrive in all phases of the other side's handshake.
 func application(sq *Send, cq *CQ, p peer) error {
 	wcs := make([]ib.WC, 5)
 	for posted, done := uint64(0), uint64(0); done < messages; {
@@ -90,7 +90,7 @@ func application(sq *Send, cq *CQ, p peer) error {
 	return nil
 }
 
-// device takes all messages and completes each.
+// device pops all messages and completes each.
 func device(sq *Send, cq *CQ, p peer) error {
 	var wr ib.SendWR
 	sq.Prepare(&wr)
@@ -224,7 +224,7 @@ func TestSecondProcess(t *testing.T) {
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	bellW.Close() // so that the death of the child ends our wait
+	bellW.Close() // so that the wait in device ends if the child dies
 	if err := device(sq, cq, peer{eventW, bellR}); err != nil {
 		t.Errorf("device: %v", err)
 		cancel()
@@ -234,8 +234,8 @@ func TestSecondProcess(t *testing.T) {
 	}
 }
 
-// TestMain is also the second process of TestSecondProcess: all it knows of the
-// rings is in the memory that it inherits.
+// TestMain also runs as the second process of TestSecondProcess, which attaches to the
+// rings in the memory that it inherits.
 func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) == "" {
 		os.Exit(m.Run())

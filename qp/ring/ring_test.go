@@ -13,7 +13,7 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// start is an index from which the rings of these tests wrap after a few entries.
+// start is an index that wraps after a few entries.
 const start = math.MaxUint32 - 5
 
 // newSend returns a buffer and one handle for both sides.
@@ -47,7 +47,7 @@ func newCQ(t testing.TB, entries int) ([]byte, *CQ) {
 	return b, q
 }
 
-// startAt makes both indices of an empty ring i, for handles opened later.
+// startAt sets both indices of an empty ring to i, for handles opened later.
 func startAt(b []byte, i uint32) {
 	binary.NativeEndian.PutUint32(b[prodOffset:], i)
 	binary.NativeEndian.PutUint32(b[consOffset:], i)
@@ -62,7 +62,7 @@ func push(t testing.TB, q *Send, wr *ib.SendWR) {
 	}
 }
 
-// pop wants an entry.
+// pop calls Pop and fails the test if there is no entry.
 func pop(t testing.TB, q *Send, wr *ib.SendWR) {
 	t.Helper()
 	if ok, err := q.Pop(wr); !ok || err != nil {
@@ -78,7 +78,7 @@ func wantEmpty(t testing.TB, q *Send) {
 	}
 }
 
-// drawSend draws a request that a ring with these limits takes.
+// drawSend draws a request that a ring with these limits accepts.
 func drawSend(t *rapid.T, maxSGE, maxInline int) ib.SendWR {
 	opcodes := []ib.WROpcode{ib.WRWrite, ib.WRWriteImm, ib.WRSend, ib.WRSendImm, ib.WRSendInv, ib.WRRead,
 		ib.WRCompareSwap, ib.WRFetchAdd, ib.WRAtomicWrite, ib.WRLocalInv, ib.WRBindMW, ib.WRFlush}
@@ -114,8 +114,8 @@ func drawSend(t *rapid.T, maxSGE, maxInline int) ib.SendWR {
 	return wr
 }
 
-// drawArguments draws what only some opcodes have, and takes away what shares its
-// bytes in the slot.
+// drawArguments draws the fields that only some opcodes have, and clears the fields that
+// share bytes of the slot with them.
 func drawArguments(t *rapid.T, wr *ib.SendWR) {
 	switch wr.Opcode {
 	case ib.WRSendInv, ib.WRLocalInv:
@@ -132,8 +132,8 @@ func drawArguments(t *rapid.T, wr *ib.SendWR) {
 	}
 }
 
-// TestSendModel runs both sides of a send ring, attached separately and with
-// indices that wrap, against a plain queue.
+// TestSendModel compares a send ring, with both sides attached separately and indices
+// that wrap, with a plain queue.
 func TestSendModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		entries := 1 << rapid.IntRange(0, 4).Draw(t, "log entries")
@@ -241,7 +241,7 @@ func TestRecvWrapsAndFills(t *testing.T) {
 	}
 }
 
-// allFieldsWC has another value in every field.
+// allFieldsWC has a different value in every field.
 var allFieldsWC = ib.WC{ID: 0x0102030405060708, Status: ib.WCRetryExcErr, Opcode: ib.WCRecvImm,
 	Flags:     ib.WCGRH | ib.WCWithInv,
 	VendorErr: 0x11111111, ByteLen: 0x22222222, Imm: 0x33333333, InvalidatedKey: 0x44444444, QPN: 0x555555,
@@ -282,7 +282,7 @@ func TestCQWrapsAndFills(t *testing.T) {
 	}
 }
 
-// A queue of capacity zero is legal; it takes no work.
+// TestNoEntries checks that a queue of capacity zero is legal and accepts no requests.
 func TestNoEntries(t *testing.T) {
 	_, s := newSend(t, 0, 0, 0)
 	if err := s.Push(&ib.SendWR{Opcode: ib.WRSend}); !errors.Is(err, ib.ErrQueueFull) {
@@ -304,7 +304,7 @@ func TestPushRefuses(t *testing.T) {
 		return l
 	}
 	for _, c := range []struct {
-		attr string // the field at fault; empty if the request is good
+		attr string // the invalid field; empty if the request is valid
 		wr   ib.SendWR
 	}{
 		{"", ib.SendWR{Opcode: ib.WRSend}},
@@ -354,8 +354,8 @@ func TestPushRefuses(t *testing.T) {
 	}
 }
 
-// The doorbell rings once for each time that the device went to sleep, and not at
-// all while it is awake.
+// TestDoorbell checks that Publish asks for one doorbell for each Sleep of the device, and
+// for none while the device is awake.
 func TestDoorbell(t *testing.T) {
 	_, q := newSend(t, 16, 1, 0)
 	publish := func(want bool, why string) {
