@@ -12,9 +12,10 @@
 //	Placed, Fetched                            a placement or a fetch has ended
 //	NextPackets, then Sent                     the link can take packets
 //
-// Inputs only change state. Only NextPackets builds packets; it returns fewer than
-// asked for when there are no more. Sent tells the QP that they were copied. Completions
-// go to the [CQ]s at once. The same inputs at the same times give the same packets.
+// Inputs only change state. Packets are built by NextPackets (and LastACK); it returns
+// fewer than asked for when there are no more. Sent tells the QP that they were copied.
+// Completions go to the [CQ]s at once. The same inputs at the same times give the same
+// packets.
 //
 // A [CQ] or [SRQ] that QPs of several owners use is created with a lock, which each
 // access takes. It is the only lock in this package, nothing blocks while it is held,

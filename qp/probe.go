@@ -79,9 +79,8 @@ func (e *rttEstimate) sure(sample int64) {
 	e.least = max(min(e.least, sample), 1)
 }
 
-// tooSoon reports whether an answer cannot belong to a packet that was sent only after
-// nanoseconds before it. It compares with the shortest round trip, if one is known, as losses
-// make the mean too long.
+// tooSoon reports whether an answer comes too soon, after nanoseconds, to belong to a packet.
+// It compares with the shortest round trip, if one is known, as losses make the mean too long.
 func (e *rttEstimate) tooSoon(after int64) bool {
 	if e.least == 0 {
 		return after < e.mean/2

@@ -213,8 +213,8 @@ func (q *QP) HandlePackets(now ib.Instant, run []wire.Packet) {
 
 // HandleAlike handles packets that follow the last one of HandlePackets: frames of size
 // bytes, BTH to ICRC, each like the one before (wire.Alike). It returns how many it
-// handled; the others must go to HandlePackets. The owner makes the same checks as for
-// HandlePackets, and treats the buffers alike.
+// handled; the others must go to HandlePackets. The owner's checks and its reuse of
+// buffers are as for HandlePackets.
 func (q *QP) HandleAlike(now ib.Instant, frames []byte, size int) (n int) {
 	var p wire.Packet
 	r := &rules[q.state]

@@ -33,7 +33,7 @@ type requester struct {
 	// further NAKs and implied NAKs of the same flight are ignored.
 	gap        bool
 	askRepeats int    // packets of each repetition that ask for an ACK
-	lead       int    // askRepeats that are left of the latest repetition
+	lead       int    // of these, packets of the latest repetition that are still to be sent
 	starved    bool   // the payload of the next packet must be fetched first
 	cramped    int16  // packets that the next piece of a READ needs and the Flow had no room for; else 0
 	unasked    int    // packets since the last AckReq

@@ -19,7 +19,7 @@ type resource struct {
 	pending  bool // responses are to be sent
 	answered bool // all responses were sent once
 	begins   bool // READ: the next response is FIRST or ONLY
-	again    bool // the request came again
+	again    bool // a duplicate of the request has arrived
 
 	first  ib.PSN
 	npsn   int32

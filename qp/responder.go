@@ -27,7 +27,7 @@ type responder struct {
 	res     resourceTable
 	commits commitQueue
 
-	quiet       bool   // a sequence or RNR NAK was sent; later PSNs are dropped silently
+	quiet       bool   // a packet was dropped (gap, RNR, noRoom); later PSNs are dropped silently
 	acked       ib.PSN // latest PSN that may be acknowledged
 	ack         bool   // an ACK of acked is pending
 	ackCount    int    // requests with AckReq since the last ACK

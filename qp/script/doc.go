@@ -73,7 +73,7 @@
 //	deregister R                        also the buffer of a request: send1, recv1 ...
 //	fault R                             late memory: every access fails from now on
 //	set R+0 = 41                        a 64-bit number
-//	mw W [type=1|2] [pd=other]          a memory window; type 2 if not told
+//	mw W [type=1|2] [pd=other]          a memory window; type 2 by default
 //	srq NUM [pd=other] [xrcd=other]     an XRC SRQ, with a completion queue of its own
 //	limit N [srq=NUM]                   arms the limit event of an SRQ
 //	ah NUM [pd=other]                   an address handle
