@@ -259,7 +259,7 @@ func TestFetchOfFlushed(t *testing.T) {
 func TestFetchOfOldREAD(t *testing.T) {
 	h, _ := connected(t)
 	for round := range 2 {
-		for i := range ib.PSN(5) { // resources for four
+		for i := range ib.PSN(5) { // there are resources for four
 			p := request(wire.RCReadRequest, peerPSN+i, nil)
 			p.RETH = wire.RETH{VA: memAddr, RKey: h.region.Key(), Len: 8}
 			if i == 0 {

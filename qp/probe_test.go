@@ -210,7 +210,7 @@ func TestProbe(t *testing.T) {
 			if packets, held := x.a.flow.InFlight(); packets != 0 || held != 0 {
 				t.Errorf("%d packets, %d bytes in flight at the end", packets, held)
 			}
-			x.run(2) // nothing is left to happen
+			x.run(2) // runs until no arrival or deadline is left
 			if d := x.a.q.Deadline(); d != ib.Never {
 				t.Errorf("a deadline at %d ns, with nothing in flight", d)
 			}
@@ -218,7 +218,7 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// either loses what one of two would.
+// either loses the packets that f or g loses.
 func either(f, g func(*host, *wire.Packet) bool) func(*host, *wire.Packet) bool {
 	return func(from *host, p *wire.Packet) bool {
 		first, second := f(from, p), g(from, p)

@@ -75,7 +75,7 @@ func (r *requester) init(q *QP) {
 
 func (r *requester) slot(i uint32) *sendWQE { return &r.slots[i&r.mask] }
 
-// start enters RTS.
+// start initializes the requester for RTS.
 func (r *requester) start() {
 	a := &r.q.attr
 	r.win.start(a.SQPSN)

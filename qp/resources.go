@@ -15,7 +15,7 @@ import (
 type resource struct {
 	kind     resourceKind
 	op       wire.Op
-	ready    bool // responses can be made
+	ready    bool // responses can be built
 	pending  bool // responses are to be sent
 	answered bool // all responses were sent once
 	begins   bool // READ: the next response is FIRST or ONLY

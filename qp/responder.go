@@ -77,7 +77,7 @@ func (r *responder) init(q *QP) {
 	r.commits.limit = q.cfg.MaxLate
 }
 
-// start enters RTR.
+// start initializes the responder for RTR.
 func (r *responder) start() {
 	a := &r.q.attr
 	r.epsn, r.acked, r.msn = a.RQPSN, a.RQPSN.Add(-1), 0
