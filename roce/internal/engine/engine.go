@@ -17,50 +17,50 @@ import (
 
 // Options say how the loops run.
 type Options struct {
-	Rand   *rand.Rand    // of QP numbers
+	Rand   *rand.Rand    // source of QP numbers
 	Spin   time.Duration // how long an idle loop looks for work before it sleeps, at most
 	Manual bool          // no goroutine is started: the owner calls Step
-	Limits qp.Limits     // of the port's QPs, at first
-	// PinSourcePort has connected QPs take packets from the UDP source port only that the first
-	// came from which fitted the connection.
+	Limits qp.Limits     // initial limits of the port's QPs
+	// PinSourcePort makes connected QPs accept packets from one UDP source port only: the
+	// port of the first packet that advanced the connection.
 	PinSourcePort bool
-	// OnOffloadOff, if not nil, hears of the peer for which runs were given up. It must
+	// OnOffloadOff, if not nil, is called with the peer for which runs were given up. It must
 	// not block, and not call the engine.
 	OnOffloadOff func(peer ib.GID)
 }
 
-// Owner is whoever has the objects of the API that belong to the engine's QPs, CQs and SRQs.
-// Its methods are called per event, never per packet, under the lock of a shard: they must
+// Owner is implemented by package roce, which holds the API objects of the engine's QPs, CQs and
+// SRQs. Its methods are called per event, never per packet, under the lock of a shard: they must
 // neither block nor call the engine.
 type Owner interface {
 	// QPEvent takes an asynchronous event of a QP.
 	QPEvent(q *QP, t ib.EventType)
-	// CQNotify says that a completion has come which the CQ was armed for, CQError that
-	// the CQ has overrun.
+	// CQNotify reports a completion for which the CQ was armed, CQError that the CQ has
+	// overrun.
 	CQNotify(c *qp.CQ)
 	CQError(c *qp.CQ)
 	// SRQEvent takes an asynchronous event of an SRQ.
 	SRQEvent(s *qp.SRQ, t ib.EventType)
-	// Fault says that memory of the application that q belongs to is not there, at addr: q
-	// was abandoned (qp.QP.Abandon). False says that nobody can go on without it.
+	// Fault reports that memory of q's application is not mapped at addr; the engine abandons
+	// q (qp.QP.Abandon). If Fault returns false, the process cannot continue and panics.
 	Fault(q *QP, addr uintptr) bool
-	// LinkDown says that a link has failed for good.
+	// LinkDown reports that a link has failed for good.
 	LinkDown(err error)
 }
 
-// Engine is the loops of one device, one for each link.
+// Engine runs the loops of one device, one for each link.
 type Engine struct {
 	opts    Options
 	owner   Owner
-	caps    link.Caps // of the first link, like the others'
+	caps    link.Caps // of the first link; the others have the same limits and addresses
 	shards  []*Shard
 	origin  time.Time
 	alone   aloneTable
 	running sync.WaitGroup
 }
 
-// New returns the engine of a device that has its addresses on these links. Start sets
-// its loops going.
+// New returns the engine of a device that has its addresses on these links. Start starts
+// its loops.
 func New(links []link.Link, o Options, owner Owner) (*Engine, error) {
 	if err := checkLinks(links); err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func New(links []link.Link, o Options, owner Owner) (*Engine, error) {
 	return e, nil
 }
 
-// checkLinks refuses links that cannot be those of one device.
+// checkLinks returns an error if links cannot serve one device together.
 func checkLinks(links []link.Link) error {
 	const op = "open device"
 	n := len(links)
@@ -97,7 +97,7 @@ func checkLinks(links []link.Link) error {
 	return nil
 }
 
-// Start sets the loops going, each on a goroutine of its own, unless the owner calls Step.
+// Start starts the loops, each on a goroutine of its own. With Options.Manual it starts none.
 func (e *Engine) Start() {
 	if e.opts.Manual {
 		return
@@ -129,7 +129,7 @@ func (e *Engine) Step(now ib.Instant) (more bool) {
 	return more
 }
 
-// Deadline is when Step wants to be called next, if nothing arrives before.
+// Deadline returns when Step must be called next if nothing arrives before.
 func (e *Engine) Deadline() ib.Instant {
 	at := ib.Never
 	for _, s := range e.shards {
@@ -138,12 +138,12 @@ func (e *Engine) Deadline() ib.Instant {
 	return at
 }
 
-// Now is the clock of engines that run by themselves.
+// Now returns the time of an engine that runs in real time (without Options.Manual).
 func (e *Engine) Now() ib.Instant { return e.now() }
 
 func (e *Engine) now() ib.Instant { return ib.Instant(time.Since(e.origin)) }
 
-// Clock returns the time that completions are stamped with.
+// Clock returns the time with which completions are stamped.
 func (e *Engine) Clock() ib.Instant {
 	s := e.shards[0]
 	s.mu.Lock()
@@ -157,7 +157,7 @@ func (e *Engine) Shards() []*Shard { return e.shards }
 // several reports whether there is more than one shard.
 func (e *Engine) several() bool { return len(e.shards) > 1 }
 
-// Each calls f with one shard after the other, whose lock it holds meanwhile.
+// Each calls f for one shard after the other, under the shard's lock.
 func (e *Engine) Each(f func(*Shard)) {
 	for _, s := range e.shards {
 		s.mu.Lock()
@@ -166,8 +166,8 @@ func (e *Engine) Each(f func(*Shard)) {
 	}
 }
 
-// Quiesce returns when no turn that began before is under way: no loop looks at memory
-// any more that was deregistered.
+// Quiesce returns when every turn that began before the call has ended: no loop touches
+// memory any more that was deregistered before.
 func (e *Engine) Quiesce() { e.Each(func(*Shard) {}) }
 
 // NewLock returns the lock of a CQ or SRQ that the QPs of all shards may use, nil if

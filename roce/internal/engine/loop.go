@@ -12,9 +12,9 @@ import (
 	"github.com/goroce/goroce/roce/link"
 )
 
-// run drives the shard until the link is closed. When idle it spins a little, for latency,
-// then sleeps on the link. While an application polls it stands aside. It ends early when
-// a worker's turn lasts too long, and another goroutine goes on.
+// run drives the shard until the link is closed. When idle it spins for a short time, for
+// latency, and then sleeps in Link.Wait. While an application polls, run leaves the turns to it.
+// It returns early when a worker's turn took too long and another goroutine runs the loop now.
 func (s *Shard) run() {
 	debug.SetPanicOnFault(true) // see fault.go
 	var spin spinner
@@ -48,7 +48,8 @@ func (s *Shard) run() {
 	}
 }
 
-// ownTurn is a turn of the loop, which takes the turns itself of workers that it employs.
+// ownTurn takes a turn of the loop. Workers that get work in it (employ) take their turns on
+// the loop's goroutine afterwards.
 func (s *Shard) ownTurn(now ib.Instant) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,7 +58,7 @@ func (s *Shard) ownTurn(now ib.Instant) bool {
 	return s.turn(now)
 }
 
-// endTurn ends a turn of the loop, whatever has become of it.
+// endTurn ends a turn of the loop, and recovers if the turn panicked on a memory fault.
 func (s *Shard) endTurn() {
 	s.inline.own = false
 	if v := recover(); v != nil {
@@ -65,11 +66,11 @@ func (s *Shard) endTurn() {
 	}
 }
 
-// giveWay lets others run between two looks for work, and reports whether to look once
-// more. For goroutines it does so each time: those that the shard has woken, or that wait
-// for its mutex, are queued behind this one, and other threads take long to fetch them.
-// With applications in other processes it is these that wait, for this processor even, and
-// Gosched would wake a thread: now and then is enough.
+// giveWay lets others run while the loop spins, and reports whether to look for work once
+// more. Without clients in other processes it calls Gosched each time: goroutines that the shard
+// has woken, or that wait for its mutex, are queued behind this one, and other threads take long
+// to steal them. With such clients it is their processes that wait, possibly for this processor,
+// and Gosched would wake a thread, so giveWay calls it only every few milliseconds.
 func (s *Shard) giveWay(now ib.Instant) bool {
 	remote := s.remoteDoorbells()
 	if remote == nil || s.yield.due(now) {
@@ -79,14 +80,14 @@ func (s *Shard) giveWay(now ib.Instant) bool {
 	return remote.GiveWay()
 }
 
-// sleeper keeps the loop from waiting on its link while another goroutine uses the link.
+// sleeper keeps the loop out of Link.Wait while another goroutine uses the link.
 type sleeper struct {
-	waiting sync.Mutex   // held while the loop waits on the link; taken before the shard's mu
-	wanted  atomic.Int32 // goroutines that want it
+	waiting sync.Mutex   // held while the loop is in Link.Wait; taken before the shard's mu
+	wanted  atomic.Int32 // number of goroutines in holdSleep that want the mutex
 }
 
-// sleep waits for a frame, a doorbell, mail, an answer or a deadline. The handshake is
-// that of the rings: announce the sleep, then look once more.
+// sleep waits for a frame, a doorbell, mail, an answer or a deadline. So that no wake-up is
+// lost it first announces the sleep, as with the rings, and then looks for work once more.
 func (s *Shard) sleep(now ib.Instant) error {
 	s.doorbells.sleeping.Store(true)
 	defer s.doorbells.sleeping.Store(false)
@@ -108,8 +109,8 @@ func (s *Shard) sleep(now ib.Instant) error {
 	return s.link.Wait(wait, blocked)
 }
 
-// holdSleep keeps the loop from waiting on the link until releaseSleep: the caller sends
-// meanwhile, under mu, and a Link is not for two goroutines.
+// holdSleep keeps the loop out of Link.Wait until releaseSleep: the caller sends meanwhile,
+// under mu, and two goroutines must not use a Link at the same time.
 func (s *Shard) holdSleep() {
 	s.sleeper.wanted.Add(1)
 	s.wake()
@@ -119,15 +120,15 @@ func (s *Shard) holdSleep() {
 
 func (s *Shard) releaseSleep() { s.sleeper.waiting.Unlock() }
 
-// idle returns how long there is nothing to do: 0 if there is something, negative for no
-// limit. blocked says that the link must become writable first.
+// idle returns how long the loop may wait: 0 if there is work now, negative for no limit.
+// blocked reports that the loop also waits for the link to become writable.
 func (s *Shard) idle(now ib.Instant) (wait time.Duration, blocked bool) {
 	some := s.doorbells.some() || s.mail.some.Load() || s.answers.some.Load()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at := min(s.deadlines.earliest(), s.link.Deadline(), s.qp1.deadline())
 	switch {
-	case s.closed: // doorbells stay unanswered; the link ends the loop
+	case s.closed: // turns do nothing any more; the closed link ends the loop
 		return -1, false
 	case some, at <= now, !s.ready.empty() && !s.tx.blocked:
 		return 0, false
@@ -137,8 +138,7 @@ func (s *Shard) idle(now ib.Instant) (wait time.Duration, blocked bool) {
 	return time.Duration(at - now), s.tx.blocked
 }
 
-// linkDown tells the owner that the device is of no more use, unless it closed the device
-// itself.
+// linkDown reports to the owner that the link has failed, unless the owner closed the device.
 func (s *Shard) linkDown(err error) {
 	s.mu.Lock()
 	closed := s.closed

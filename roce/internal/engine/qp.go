@@ -10,44 +10,44 @@ import (
 	"github.com/goroce/goroce/roce/link"
 )
 
-// QP is what the engine keeps about a queue pair.
+// QP is the engine's state of a queue pair.
 type QP struct {
-	// Owner is whose QP it is: the object of the API. The engine does not look at it.
+	// Owner is the QP's API object (*roce.QP). The engine does not look at it.
 	Owner any
 
 	shard  *Shard
 	num    ib.QPN
 	typ    ib.QPType
-	front  *qp.Front // is shown the state
+	front  *qp.Front // the posting side; show copies the QP's state to it
 	worker func() *Worker
 	remote bool // the application is in another process and shares only the rings
 
-	rung atomic.Bool // in the shard's list of doorbells
+	rung atomic.Bool // the QP is in the shard's list of rung doorbells
 
 	// Guarded by shard.mu.
 	core      *qp.QP // nil once the QP is closed
 	app       *app
 	inReady   bool
 	nextReady *QP
-	peerShard int // by which runs are sorted: the shard of the peer's device that it goes to
+	peerShard int // the assumed shard of the peer's QP, by which ready QPs are grouped into runs
 	timer     timerEntry
 	flow      *flow
-	path      link.Run // the addressing of what it sends
-	peerPort  uint16   // UDP source port that packets must have; 0 while it is not known, or any will do
+	path      link.Run // addresses of the packets that it sends
+	peerPort  uint16   // UDP source port that its packets must come from; 0: any (unknown, or not pinned)
 	offload   offload.QP
 }
 
-// QPInit says what QP to add to a shard.
+// QPInit describes a QP to add to a shard.
 type QPInit struct {
 	Owner any
-	// App is the application that the QP is of, a comparable value: applications take
-	// turns, however many QPs each has. nil is this process.
+	// App identifies the application that the QP belongs to, by a comparable value:
+	// applications take turns in sending, however many QPs each has. nil is this process.
 	App    any
 	Remote bool // the application is in another process
-	// Config is completed by the shard with what is the engine's.
+	// Config is the QP's configuration; Add fills in the fields that the engine provides.
 	Config qp.Config
 	Front  *qp.Front
-	Worker func() *Worker // who touches slow memory; called when there is any
+	Worker func() *Worker // returns the worker for slow memory; called when the QP meets such memory
 }
 
 // Num returns the QP number.
@@ -63,14 +63,14 @@ func (q *QP) Shard() *Shard { return q.shard }
 // nil if the QP is closed.
 func (q *QP) Core() *qp.QP { return q.core }
 
-// Room reports whether the shard has a number left for a QP.
+// Room reports whether the shard has a free QP number.
 func (s *Shard) Room() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.qpns.room()
 }
 
-// Add makes a QP in RESET; there is room.
+// Add makes a QP in RESET. The caller has checked Room.
 func (s *Shard) Add(init QPInit) *QP {
 	cfg := init.Config
 	q := &QP{Owner: init.Owner, shard: s, typ: cfg.Type, front: init.Front, worker: init.Worker, remote: init.Remote}
@@ -87,8 +87,8 @@ func (s *Shard) Add(init QPInit) *QP {
 	return q
 }
 
-// Close forgets the QP: nothing of it is looked at any more when it returns. An ACK that
-// is owed still leaves.
+// Close removes the QP from the shard. When it returns, the engine uses nothing of the QP any
+// more. A pending ACK is still sent.
 func (q *QP) Close() {
 	s := q.shard
 	s.holdSleep()
@@ -103,11 +103,11 @@ func (q *QP) Close() {
 	s.ready.leave(q.app)
 	s.qpns.remove(q.num)
 	q.core = nil
-	s.wake() // others may have its turn
+	s.wake() // QPs that waited for its destination may send now
 }
 
-// Modify runs the Modify verb. path is the addressing of the address vector, which is
-// taken over if mask says so. It returns false if the QP is closed.
+// Modify runs the Modify verb. path is the addressing of the address vector, used if mask has
+// AttrAV. It returns false if the QP is closed.
 func (q *QP) Modify(attr *ib.QPAttr, mask ib.QPAttrMask, path *link.Run) (open bool, err error) {
 	s := q.shard
 	ends := mask&ib.AttrState != 0 && (attr.State == ib.Err || attr.State == ib.Reset)
@@ -139,7 +139,7 @@ func (q *QP) Modify(attr *ib.QPAttr, mask ib.QPAttrMask, path *link.Run) (open b
 	return true, nil
 }
 
-// Query returns the attributes as they stand, and false if the QP is closed.
+// Query returns the current attributes, and false if the QP is closed.
 func (q *QP) Query() (a ib.QPAttr, open bool) {
 	q.shard.mu.Lock()
 	defer q.shard.mu.Unlock()
@@ -149,9 +149,9 @@ func (q *QP) Query() (a ib.QPAttr, open bool) {
 	return q.core.Query(), true
 }
 
-// setPath takes over the addressing of a QP, and finds the account of its destination.
+// setPath sets the addressing of a QP, and finds the congestion account of its destination.
 func (s *Shard) setPath(q *QP, path *link.Run) {
-	q.app.ready.remove(q) // after puts it where it belongs
+	q.app.ready.remove(q) // after puts it back, into the queue of its new peerShard
 	q.peerShard = link.ShardOf(q.core.DestQPN(), peerShards)
 	q.path = *path
 	q.peerPort = 0
@@ -166,8 +166,8 @@ func (s *Shard) setPath(q *QP, path *link.Run) {
 	}
 }
 
-// sourcePort is where packets between two QPs leave from. On a link that has one
-// port for all, those of different QPs are of one path, and share runs.
+// sourcePort returns the UDP source port of packets between two QPs. On a link with one fixed
+// source port, packets of different QPs to one destination have the same path and share runs.
 func (s *Shard) sourcePort(flowLabel uint32, local, remote ib.QPN) uint16 {
 	if p := s.engine.caps.FixedSrcPort; p != 0 {
 		return p
@@ -175,8 +175,8 @@ func (s *Shard) sourcePort(flowLabel uint32, local, remote ib.QPN) uint16 {
 	return sourcePort(flowLabel, local, remote)
 }
 
-// sourcePort spreads connections over the paths of a network: a port from the
-// flow label, or from the pair of QP numbers, the same at both ends (Linux,
+// sourcePort spreads connections over the paths of a network: it derives a port from the
+// flow label, or from the pair of QP numbers, so that both ends derive the same (Linux,
 // rdma_get_udp_sport).
 func sourcePort(flowLabel uint32, local, remote ib.QPN) uint16 {
 	if flowLabel == 0 {
@@ -188,19 +188,19 @@ func sourcePort(flowLabel uint32, local, remote ib.QPN) uint16 {
 	return uint16(0xC000 | flowLabel&0x3FFF ^ flowLabel&0xFC000>>14)
 }
 
-// flow is an application's account of a destination, and the number of QPs that use it.
+// flow is an application's congestion account of a destination, shared by its QPs to it.
 type flow struct {
 	account *qp.Flow
 	dst     ib.GID
 	qps     int
 	trial   offload.Trial
 
-	aloneSeen  uint32     // the changes of the engine's table that aloneUntil is of
-	aloneUntil ib.Instant // packets go alone until then; 0 if they need not
+	aloneSeen  uint32     // value of aloneTable.changes when aloneUntil was read
+	aloneUntil ib.Instant // until when each packet goes in a run of its own; 0 if it need not
 }
 
-// setFlow moves q to its application's account of a destination, nil for none. What room
-// it had at the old one is for those who wait there.
+// setFlow moves q to its application's congestion account of dst, or to none if dst is nil. QPs
+// that waited for room in the old account may use the room that q leaves.
 func (s *Shard) setFlow(q *QP, dst *ib.GID) {
 	if old := q.flow; old != nil {
 		q.offload.Forget(&old.trial)
@@ -224,13 +224,13 @@ func (s *Shard) setFlow(q *QP, dst *ib.GID) {
 	q.core.SetFlow(f.account)
 }
 
-// watched reports whether it must be seen if what q sends in runs arrives: IPv4 has an
-// identification, which somebody else numbers.
+// watched reports whether package offload must check that q's packets in runs arrive: with
+// IPv4, the kernel or the NIC numbers the identifications of a run's frames.
 func (s *Shard) watched(q *QP) bool {
 	return s.engine.caps.Segments && q.path.Src.Is4() && q.flow != nil && !s.alone(q.flow)
 }
 
-// judge looks at what became of q's packets.
+// judge updates the offload trial of q's destination from the progress of q's packets.
 func (s *Shard) judge(q *QP, e *qp.Effects) {
 	if q.flow == nil || !s.engine.caps.Segments || s.alone(q.flow) {
 		return
@@ -248,19 +248,19 @@ func (s *Shard) judge(q *QP, e *qp.Effects) {
 	}
 }
 
-// giveUpRuns lets packets to dst go alone from now on.
+// giveUpRuns makes packets to dst go in runs of one from now on.
 func (s *Shard) giveUpRuns(dst ib.GID) {
 	if f := s.engine.opts.OnOffloadOff; s.engine.alone.add(dst, s.now) && f != nil {
 		f(dst)
 	}
 }
 
-// runLimit returns how many frames at most the run may have that p goes into.
+// runLimit returns the maximum number of frames of the run that p goes into.
 func (s *Shard) runLimit(q *QP, p *qp.TxPacket, path *link.Run) int {
 	switch {
 	case !s.engine.caps.Segments || !path.Src.Is4():
 		return math.MaxInt
-	case q.flow == nil: // UC and UD: nothing is heard of them
+	case q.flow == nil: // UC and UD have no acknowledgements to judge by
 		if s.now < s.engine.alone.get(path.Dst) {
 			return 1
 		}

@@ -8,9 +8,9 @@ import (
 	"github.com/goroce/goroce/roce/link"
 )
 
-// Shard is one loop over one link: it owns QPs, their timers and the accounts of their
-// destinations. All of it is guarded by mu, which the loop holds for a turn at a time;
-// verbs that change a QP take it between turns. Nobody holds the mu of two shards.
+// Shard is one loop over one link: it owns QPs, their timers and the congestion accounts of
+// their destinations. All of it is guarded by mu, which the loop holds for a turn at a time;
+// verbs that change a QP take it between turns. No goroutine holds the mu of two shards.
 type Shard struct {
 	engine *Engine
 	id     int
@@ -26,20 +26,20 @@ type Shard struct {
 	srqs      table[qp.SRQ]
 	groups    map[ib.GID]group
 	qp1       gsiQP
-	due       qp.Due // CQs and SRQs with an event
+	due       qp.Due // CQs and SRQs with pending events
 	rx        receiver
 	tx        transmitter
 	stats     Stats
-	hand      *QP // whose application's memory the turn touches: see fault.go
+	hand      *QP // the QP that the turn is working on, for recovery from faults: see fault.go
 	closed    bool
 
 	doorbells doorbells
-	mail      mailbox // runs that came by other shards' links
-	answers   answers // of workers
+	mail      mailbox // runs that arrived by other shards' links
+	answers   answers // results of workers
 	inline    inlineTurns
 	poller    poller
 	sleeper   sleeper
-	yield     yieldTimer // of whoever drives
+	yield     yieldTimer // of the goroutine that drives the shard
 }
 
 func newShard(e *Engine, id int, l link.Link, shards int) *Shard {
@@ -61,7 +61,7 @@ func (s *Shard) Number() int { return s.id }
 // Link returns the link that the shard runs on.
 func (s *Shard) Link() link.Link { return s.link }
 
-// step is one turn at now.
+// step takes one turn at now.
 func (s *Shard) step(now ib.Instant) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,12 +82,12 @@ func (s *Shard) turn(now ib.Instant) bool {
 	return s.tx.drain() || busy
 }
 
-// advance moves the shard's time on. Whoever drives a turn has read the clock before it
-// had the lock: another turn may have been later since.
+// advance moves the shard's time to now, never backwards. The caller has read the clock before
+// it took the lock, so another turn may have advanced the time further meanwhile.
 func (s *Shard) advance(now ib.Instant) { s.now = max(s.now, now) }
 
-// clock reads the time, for verbs and within long turns. In virtual time it is that of
-// the last turn.
+// clock advances the shard's time to the present and returns it, for verbs and within long
+// turns. In virtual time it returns the time of the last turn.
 func (s *Shard) clock() ib.Instant {
 	if !s.engine.opts.Manual {
 		s.advance(s.engine.now())
@@ -108,14 +108,14 @@ func (s *Shard) runTimers() bool {
 	return busy
 }
 
-// deadline is when step has something to do without outside help.
+// deadline returns when step must run next if nothing arrives and no doorbell rings.
 func (s *Shard) deadline() ib.Instant {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return min(s.deadlines.earliest(), s.link.Deadline(), s.qp1.deadline())
 }
 
-// Locked calls f between two turns.
+// Locked calls f between two turns, under the shard's lock.
 func (s *Shard) Locked(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
