@@ -5,7 +5,7 @@ import (
 	"github.com/goroce/goroce/qp"
 )
 
-// after carries out what a QP wants done after an input, and after its packets were copied.
+// after carries out the effects of a QP (qp.Effects) after an input or after its packets were copied.
 func (s *Shard) after(q *QP) {
 	e := q.core.Effects()
 	if len(e.Placements) > 0 {
@@ -45,15 +45,15 @@ func (s *Shard) deliver() {
 	}
 }
 
-// show shows q's state to the posting side. A receive that was posted while the state
-// went to ERR may have missed the flush; the doorbell is rung for it.
+// show copies q's state to the posting side. A receive that was posted while the QP went to ERR
+// may have missed the flush, so show rings the doorbell, which flushes it.
 func (s *Shard) show(q *QP, state ib.QPState) {
 	if q.front.SetState(state) != state && state == ib.Err {
 		s.ring(q)
 	}
 }
 
-// admit hands the turn to QPs that waited for room in the account of a destination.
+// admit makes QPs ready that waited for room in the congestion window of a destination.
 func (s *Shard) admit(f *flow) {
 	if f == nil {
 		return
@@ -63,7 +63,7 @@ func (s *Shard) admit(f *flow) {
 	}
 }
 
-// SetSRQLimit arms the limit of an SRQ, which may be reached already.
+// SetSRQLimit arms the limit of an SRQ. If the limit is reached already, the event is delivered at once.
 func (s *Shard) SetSRQLimit(srq *qp.SRQ, limit int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

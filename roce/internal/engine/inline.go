@@ -8,27 +8,26 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// A turn of a worker mostly takes less time than to wake its goroutine, and much longer only
-// where memory is slow: a page must be fetched, or made. So a shard's loop takes the turn
-// itself, inline: between two of its own turns, without the shard's lock. If the worker's
-// turn lasts, another goroutine goes on with the loop, as Go's scheduler does with the
-// processor of a thread that is in a system call, and the first one only brings the worker's
-// turn to its end. A worker whose memory was slow stays on its own goroutine for some
-// time, longer each time (slowmem): an application can hold up the others for a small part
-// of it only.
+// A turn of a worker usually takes less time than waking the worker's goroutine would. It takes
+// much longer only when a page must be fetched or allocated. So a shard's loop takes the turn
+// itself, inline: between two of its own turns, without the shard's lock. If the worker's turn
+// exceeds reliefAfter, another goroutine continues the loop, as Go's scheduler hands over the P
+// of a thread that is in a system call, and the first goroutine only finishes the worker's turn.
+// A worker whose memory was slow then stays on its own goroutine for some time, longer each time
+// (slowmem), so an application can delay the others for a small part of the time only.
 
-// reliefAfter is how long a worker's turn lasts before another goroutine takes the loop.
+// reliefAfter is how long a worker's turn may take before another goroutine continues the loop.
 const reliefAfter = ib.Instant(2 * time.Millisecond)
 
 // inlineTurns are the turns of workers that a shard's loop takes.
 type inlineTurns struct {
 	shard   *Shard
-	own     bool      // the loop takes a turn of its own; guarded by the shard's mu
-	workers []*Worker // that were given work since; the loop's
+	own     bool      // the loop is in a turn of its own; guarded by the shard's mu
+	workers []*Worker // workers with work, whose turns the loop takes; used by the loop only
 
-	since   atomic.Int64 // when the worker's turn began that is under way; 0: there is none
-	watch   *time.Timer  // of since
-	watched atomic.Bool  // watch runs
+	since   atomic.Int64 // when the current turn of a worker began; 0: there is none
+	watch   *time.Timer  // calls look
+	watched atomic.Bool  // watch is running
 }
 
 func (t *inlineTurns) init(s *Shard) {
@@ -37,7 +36,8 @@ func (t *inlineTurns) init(s *Shard) {
 	t.watch.Stop()
 }
 
-// employ sees to it that w, which has work, takes a turn. The caller holds mu.
+// employ makes w, which has work, take a turn: on the loop's goroutine if the loop is in its own
+// turn and w is quick, otherwise on w's goroutine. The caller holds mu.
 func (s *Shard) employ(w *Worker) {
 	t := &s.inline
 	switch {
@@ -48,8 +48,8 @@ func (s *Shard) employ(w *Worker) {
 	}
 }
 
-// workerTurn takes a turn of the worker that has waited longest. relieved says that the
-// loop has another goroutine now.
+// workerTurn takes a turn of the worker that has waited longest. relieved reports that another
+// goroutine runs the loop now.
 func (s *Shard) workerTurn() (ran, relieved bool) {
 	t := &s.inline
 	if len(t.workers) == 0 {
@@ -74,7 +74,7 @@ func (s *Shard) workerTurn() (ran, relieved bool) {
 	return true, false
 }
 
-// handBack leaves all turns to the goroutines of the workers.
+// handBack leaves all pending turns to the workers' own goroutines.
 func (t *inlineTurns) handBack() {
 	for _, w := range t.workers {
 		w.Ring()
@@ -83,7 +83,7 @@ func (t *inlineTurns) handBack() {
 	t.workers = t.workers[:0]
 }
 
-// begin says that the loop takes a worker's turn.
+// begin notes that the loop begins a worker's turn, and starts the watch.
 func (t *inlineTurns) begin(now ib.Instant) {
 	t.since.Store(int64(now))
 	if !t.watched.Swap(true) {
@@ -91,10 +91,10 @@ func (t *inlineTurns) begin(now ib.Instant) {
 	}
 }
 
-// end reports whether the loop is still the caller's.
+// end ends a worker's turn, and reports whether the caller still runs the loop.
 func (t *inlineTurns) end(began ib.Instant) bool { return t.since.CompareAndSwap(int64(began), 0) }
 
-// look finds out whether a worker's turn lasts.
+// look starts another goroutine for the loop if the worker's turn has taken reliefAfter.
 func (t *inlineTurns) look() {
 	began := ib.Instant(t.since.Load())
 	if began == 0 {

@@ -9,19 +9,19 @@ import (
 )
 
 // qpnTable maps the QP numbers of a shard to its QPs. The lowest bits of a number are the
-// shard's (link.ShardOf), the others come from a sequence: strangers cannot guess them, and
-// packets of a dead connection do not reach its successor, because a number does not come
-// again for long. Those of them that are lowest are the place in slots, of which no more than
-// half are taken.
+// shard's (link.ShardOf), the others come from a sequence: outsiders cannot guess them, and
+// late packets of a closed connection do not reach a new QP, because numbers are not reused
+// for a long time. The lowest bits of the sequence's part are the index into slots, no more than
+// half of which are in use.
 type qpnTable struct {
 	slots []*QP // a power of two
 	used  int
 	order *sequence.Sequence
 	shard ib.QPN
-	shift int // bits of the shard
+	shift int // number of bits of the shard
 }
 
-// The first 16 numbers stay free, as with rdma_rxe: 0 and 1 are special.
+// The first 16 numbers are not used, as in rdma_rxe: 0 and 1 are special.
 const (
 	qpnBits  = 24
 	firstQPN = 16
@@ -29,18 +29,18 @@ const (
 	growQPNs = 64
 )
 
-// newQPNTable returns the table of one of so many shards. The key of its sequence comes
-// from rng.
+// newQPNTable returns the table of one of the given number of shards. The key of its sequence
+// comes from rng.
 func newQPNTable(rng *rand.Rand, shard, shards int) *qpnTable {
 	shift := bits.Len(uint(shards - 1))
 	return &qpnTable{slots: make([]*QP, growQPNs), order: sequence.New(rng, qpnBits-shift), shard: ib.QPN(shard),
 		shift: shift}
 }
 
-// room reports whether there is a number left.
+// room reports whether another QP may be added.
 func (t *qpnTable) room() bool { return t.used < maxQPs>>t.shift }
 
-// add gives q a number; there is room.
+// add gives q a number and returns it. The caller has checked room.
 func (t *qpnTable) add(q *QP) ib.QPN {
 	if t.used++; t.used > len(t.slots)/2 {
 		t.grow()
@@ -54,7 +54,7 @@ func (t *qpnTable) add(q *QP) ib.QPN {
 	}
 }
 
-// grow doubles the places. Numbers that have different ones keep different ones.
+// grow doubles the slots. Numbers with different slots still have different slots afterwards.
 func (t *qpnTable) grow() {
 	old := t.slots
 	t.slots = make([]*QP, 2*len(old))

@@ -1,21 +1,21 @@
 package engine
 
-// peerShards is how many shards a peer is thought to have.
+// peerShards is how many shards a peer is assumed to have.
 const peerShards = 4
 
-// readyTurns is how many turns the QPs of one queue get before it is the next one's.
+// readyTurns is how many turns the QPs of one queue get before the next queue follows.
 const readyTurns = 64
 
-// readyList is QPs that may have packets to send, each in it once.
+// readyList holds the QPs that may have packets to send, each at most once.
 //
 // It has a queue for each shard that a peer may have, so that QPs whose packets go
-// to the same one (link.ShardOf) have their turns one after the other. A run goes to
-// one shard only: the peer's kernel hands it over whole, by its first frame, and
-// frames for others in it would have to cross there, and be overtaken.
+// to the same shard (link.ShardOf) have consecutive turns. A run goes to one shard
+// only: the peer's kernel delivers it as a whole, to the shard of its first frame.
+// Frames for other shards would go through mailboxes there, and could be overtaken.
 type readyList struct {
 	queues [peerShards]readyQueue
 	at     int // the queue whose turn it is
-	used   int // turns that its QPs have had
+	used   int // turns that the queue's QPs have had
 }
 
 // readyQueue is a queue of QPs.
@@ -29,7 +29,7 @@ func (l *readyList) push(q *QP) {
 	l.queues[q.peerShard].push(q)
 }
 
-// pop returns the QP whose turn it is, nil if there is none.
+// pop returns the QP whose turn it is and removes it; nil if there is none.
 func (l *readyList) pop() *QP {
 	for range peerShards {
 		if l.used < readyTurns && l.queues[l.at].first != nil {
@@ -51,7 +51,7 @@ func (l *readyList) empty() bool {
 	return true
 }
 
-// remove takes q out, wherever it stands.
+// remove removes q from the list, wherever it is.
 func (l *readyList) remove(q *QP) {
 	if !q.inReady {
 		return

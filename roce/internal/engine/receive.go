@@ -16,8 +16,8 @@ const (
 	rxRuns    = 32
 	rxPackets = 64
 
-	// rxAnswer is after how many frames of a batch answers leave: a sender whose
-	// window is in the batch must not wait for its end.
+	// rxAnswer is the number of frames of a batch after which the shard sends: a peer
+	// whose whole window is in the batch must not wait for the end of the batch.
 	rxAnswer = 128
 )
 
@@ -28,7 +28,7 @@ type receiver struct {
 	runs []link.Run
 	ids  ipid.Tracker
 
-	// Packets for one QP that were decoded and not handed over yet.
+	// Packets for one QP that were decoded but not handed over yet.
 	qp      *QP
 	packets []wire.Packet
 	n       int
@@ -40,8 +40,8 @@ func (r *receiver) init(s *Shard) {
 	r.packets = make([]wire.Packet, rxPackets)
 }
 
-// receive takes what other shards have passed on, and one batch from the link. It
-// reports whether there was any.
+// receive processes the runs that other shards have passed on, and one batch from the link.
+// It reports whether there were any.
 func (r *receiver) receive() bool {
 	several := r.s.engine.several()
 	mail := several && r.batch(r.s.mail.take())
@@ -57,7 +57,7 @@ func (r *receiver) receive() bool {
 	return n > 0 || mail
 }
 
-// batch takes runs, and answers in between. It reports whether there were any.
+// batch processes runs, and sends after each rxAnswer frames. It reports whether there were any.
 func (r *receiver) batch(runs []link.Run) bool {
 	frames := 0
 	for i := range runs {
@@ -75,8 +75,8 @@ func (r *receiver) batch(runs []link.Run) bool {
 	return len(runs) > 0
 }
 
-// run takes the frames of one run that are this shard's. The ICRC comes first:
-// until it is checked no other field means anything.
+// run processes those frames of a run that are for this shard. It checks the ICRC first: before
+// that no other field can be trusted.
 func (r *receiver) run(run *link.Run) {
 	shards := len(r.s.engine.shards)
 	mixed := shards > 1 && !isMulticast(&run.Dst)
@@ -115,12 +115,12 @@ func (r *receiver) run(run *link.Run) {
 	}
 }
 
-// trainChunk is how many frames of a train are checked before they are copied, while
-// they are in the processor's first cache.
+// trainChunk is how many frames of a train are checked before their payload is copied: few
+// enough that they are still in the processor's first-level cache.
 const trainChunk = 16
 
-// train hands over frames that follow frame i of a run, which was dispatched to q, and
-// are like it. It returns how many q took, and whether another train may be tried.
+// train hands q the frames behind frame i of a run that are like it (wire.Alike); frame i was
+// dispatched to q. It returns how many q took, and whether another train of the run may be tried.
 func (r *receiver) train(q *QP, run *link.Run, i int, prefix wire.Prefix) (taken int, more bool) {
 	frames := run.Frames()
 	for {
@@ -147,8 +147,8 @@ func (r *receiver) train(q *QP, run *link.Run, i int, prefix wire.Prefix) (taken
 	}
 }
 
-// dispatch finds the QP of a decoded packet, and collects packets of the same QP. It
-// returns the QP if the packet is for it.
+// dispatch finds the QP of a decoded packet, and collects consecutive packets of one QP. It
+// returns the QP, or nil if the packet was dropped.
 func (r *receiver) dispatch(run *link.Run, p *wire.Packet) *QP {
 	q := r.qp
 	if q == nil || q.num != p.DestQP {
@@ -156,7 +156,7 @@ func (r *receiver) dispatch(run *link.Run, p *wire.Packet) *QP {
 			r.s.stats.DropNoQP++
 			return nil
 		}
-		if r.n > 0 { // p lies behind packets of another QP: it moves to the front
+		if r.n > 0 { // r.packets holds packets of another QP before p: hand them over, move p to the front
 			kept := *p
 			r.handOver()
 			r.packets[0] = kept
@@ -176,9 +176,9 @@ func (r *receiver) dispatch(run *link.Run, p *wire.Packet) *QP {
 	return q
 }
 
-// pin hands over a packet of run for q, which is the only one that waits, and has q take packets
-// from this source port only from now on if it fitted the connection. Packets of others do not
-// fit, unless they know the PSN.
+// pin hands over the only collected packet, which is for q and came in run. If the packet advanced
+// the connection, q accepts packets from this source port only from now on. Packets that others
+// forge do not advance it, unless they know the PSN.
 func (r *receiver) pin(q *QP, run *link.Run) {
 	expected, unacknowledged := q.core.Reached()
 	r.handOver()
@@ -190,9 +190,8 @@ func (r *receiver) pin(q *QP, run *link.Run) {
 	}
 }
 
-// accept checks what a packet must have before its QP sees it (IBTA 9.6.1):
-// service, partition and, for connected services, the peer's address and ours, and the
-// source port if it is pinned.
+// accept checks the fields that do not depend on the QP's state (IBTA 9.6.1): service,
+// partition, the peer's address, the local address, and the source port if it is pinned.
 func (r *receiver) accept(q *QP, run *link.Run, p *wire.Packet) bool {
 	st := &r.s.stats
 	switch {
@@ -222,7 +221,7 @@ func (r *receiver) handOver() {
 	r.s.after(q)
 }
 
-// datagram hands a UD packet, frame i of run, to its QP or to all QPs of its
+// datagram hands a UD packet, which is frame i of run, to its QP or to all QPs of its
 // multicast group.
 func (r *receiver) datagram(run *link.Run, i int, p *wire.Packet) {
 	st := &r.s.stats
@@ -230,7 +229,7 @@ func (r *receiver) datagram(run *link.Run, i int, p *wire.Packet) {
 		st.DropPKey++
 		return
 	}
-	if r.n > 0 { // in the order of arrival; p lies behind the packets that go now
+	if r.n > 0 { // keep the order of arrival: hand over the packets before p, move p to the front
 		kept := *p
 		r.handOver()
 		r.packets[0] = kept

@@ -2,9 +2,9 @@ package engine
 
 import "github.com/goroce/goroce/ib"
 
-// app is what one application has of a shard. Ready applications take turns of so many
-// packets, however many QPs each has, and none waits for room that another fills: each has
-// its own accounts of the destinations.
+// app is the state of one application on a shard. Ready applications take turns of AppTurn
+// packets, however many QPs each has. Each application has congestion accounts of its own, so
+// none waits for a congestion window that another fills.
 type app struct {
 	key   any // nil for this process
 	qps   int
@@ -13,11 +13,11 @@ type app struct {
 
 	queued bool
 	next   *app // in the schedule
-	used   int  // packets of this turn
+	used   int  // packets sent in this turn
 }
 
-// AppTurn is how many packets one application may send before it is another's turn;
-// a QP's turn that begins within them may end behind them.
+// AppTurn is how many packets one application may send before the next one's turn. A QP's
+// turn that begins within this number may exceed it.
 const AppTurn = txPackets
 
 // schedule is the queue of applications that have ready QPs.
@@ -26,7 +26,7 @@ type schedule struct {
 	first, last *app
 }
 
-// enter returns the application with a key, for one more QP.
+// enter returns the application with a key, and counts one more QP of it.
 func (l *schedule) enter(key any) *app {
 	a := l.apps[key]
 	if a == nil {
@@ -37,8 +37,8 @@ func (l *schedule) enter(key any) *app {
 	return a
 }
 
-// leave takes back enter. The last QP that leaves has nothing ready, so the application has
-// left the queue when it is its turn.
+// leave counts one QP less. An application without QPs has none ready, so pop removes it from
+// the queue when its turn comes.
 func (l *schedule) leave(a *app) {
 	if a.qps--; a.qps == 0 {
 		delete(l.apps, a.key)
@@ -55,7 +55,7 @@ func (l *schedule) push(q *QP) {
 	}
 }
 
-// pop returns the QP whose turn it is, nil if there is none.
+// pop returns the QP whose turn it is and removes it; nil if there is none.
 func (l *schedule) pop() *QP {
 	for a := l.first; a != nil; a = l.first {
 		if a.used < AppTurn {
@@ -71,7 +71,7 @@ func (l *schedule) pop() *QP {
 	return nil
 }
 
-// charge counts what q has sent in its turn.
+// charge adds packets that q has sent to its application's turn.
 func (l *schedule) charge(q *QP, packets int) { q.app.used += packets }
 
 // empty reports whether no application is in the queue.
@@ -86,7 +86,7 @@ func (l *schedule) append(a *app) {
 	l.last = a
 }
 
-// drop takes the first out, at the end of its turn.
+// drop removes the first application at the end of its turn.
 func (l *schedule) drop() {
 	a := l.first
 	if l.first = a.next; l.first == nil {

@@ -6,19 +6,19 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// spinner decides how long an idle shard looks for work before it sleeps. To be
-// woken costs more than most gaps in a stream last, so it looks for as long as
-// gaps last at present; where they are long anyway, it hardly looks.
+// spinner decides how long an idle shard spins before it sleeps. A wake-up costs more
+// time than most gaps in a stream last, so the shard spins for as long as recent gaps
+// lasted; when gaps are long, it spins only for leastSpin.
 type spinner struct {
 	least, most ib.Instant
-	budget      ib.Instant // of an idle time
-	since       ib.Instant // when this one began; ib.Never while there is work
+	budget      ib.Instant // how long to spin in an idle time
+	since       ib.Instant // when the current idle time began; ib.Never while there is work
 }
 
-// yieldTimer says when a goroutine that does not rest yields to others. One that the
-// scheduler has not seen for 10 ms loses its processor in the middle of a system call, and
-// the runtime's monitor, which does that, then wakes every 20 us to look whether there is
-// more of the kind (runtime, retake and sysmon).
+// yieldTimer says when a goroutine that never blocks calls Gosched. If it has not entered the
+// scheduler for 10 ms, the runtime's monitor takes its P away in the middle of a system call,
+// and then wakes every 20 us to look for more such goroutines (retake and sysmon in package
+// runtime).
 type yieldTimer struct{ next ib.Instant }
 
 // betweenYields is less than those 10 ms.
@@ -32,8 +32,8 @@ func (y *yieldTimer) due(now ib.Instant) bool {
 	return true
 }
 
-// leastSpin is how long a shard looks however long gaps were. In each gap that is
-// longer, this much is wasted.
+// leastSpin is how long a shard spins at least, however long recent gaps were. Each longer
+// gap wastes this much time.
 const leastSpin = 20 * time.Microsecond
 
 func (s *spinner) init(most time.Duration) {
@@ -43,17 +43,17 @@ func (s *spinner) init(most time.Duration) {
 	s.reset()
 }
 
-// reset forgets an idle time that ended otherwise.
+// reset ends an idle time without learning from it.
 func (s *spinner) reset() { s.since = ib.Never }
 
-// busy learns from the idle time that ends with work found at now, if there was
-// any.
+// busy adjusts the budget to the idle time, if any, that ends because work was found
+// at now.
 func (s *spinner) busy(now ib.Instant) {
 	if s.since == ib.Never {
 		return
 	}
 	switch gap := now - s.since; {
-	case gap > s.most: // sleep was right
+	case gap > s.most: // the gap was too long to spin through
 		s.budget = max(s.budget/2, s.least)
 	case gap > s.budget/2:
 		s.budget = min(2*gap, s.most)
@@ -61,7 +61,7 @@ func (s *spinner) busy(now ib.Instant) {
 	s.reset()
 }
 
-// idle reports, when nothing was found at now, whether to look once more.
+// idle notes that no work was found at now, and reports whether to look once more.
 func (s *spinner) idle(now ib.Instant) bool {
 	if s.since == ib.Never {
 		s.since = now

@@ -9,16 +9,16 @@ import (
 )
 
 // Sizes of a send batch: runs that wait for the link, and packets that one QP may
-// send before it is another's turn. At the worst each packet makes a run of its
-// own; a turn begins only when there is room for that.
+// send before another QP gets its turn. In the worst case each packet makes a run of
+// its own; a QP's turn begins only when there is room for that.
 const (
 	txRuns    = 2 * txPackets
 	txPackets = 64
 )
 
-// transmitter asks ready QPs for packets and packs them into runs: frames of one
-// size to one shard of a destination behind each other, whatever their QPs, and a
-// shorter one at the end. That is what segmentation offload takes.
+// transmitter asks ready QPs for packets and packs them into runs, as segmentation offload
+// requires: a run has consecutive frames of one size, the last of which may be shorter, to one
+// shard of one destination. They may be of different QPs.
 type transmitter struct {
 	s       *Shard
 	packets []qp.TxPacket
@@ -28,9 +28,9 @@ type transmitter struct {
 	open    bool           // the last run may still grow
 	last    offload.Packet // the last frame in it
 	blocked bool           // the link takes no more for now
-	path    link.Run       // of the datagram at hand
-	frames  int            // in the last run
-	shard   int            // of the peer, that the last run goes to
+	path    link.Run       // addresses of the current datagram
+	frames  int            // number of frames in the last run
+	shard   int            // shard of the peer that the last run goes to
 }
 
 func (t *transmitter) init(s *Shard) {
@@ -40,11 +40,11 @@ func (t *transmitter) init(s *Shard) {
 	t.buffers = make([][]byte, txRuns)
 }
 
-// pullsPerStep bounds the turns of one step, so that received frames do not wait.
+// pullsPerStep bounds the QPs' turns in one drain, so that received frames do not wait long.
 const pullsPerStep = 64
 
-// drain gives ready QPs their turns and sends. It reports whether there was
-// anything.
+// drain gives ready QPs their turns and sends their packets. It reports whether there
+// were any.
 func (t *transmitter) drain() bool {
 	if t.blocked && !t.flush() {
 		return false
@@ -63,8 +63,8 @@ func (t *transmitter) drain() bool {
 	return t.flush() && sent
 }
 
-// pull packs the packets of one QP. Running out of work it leaves its ready list;
-// running out of its turn it goes to the end.
+// pull packs the packets of one QP. after puts the QP back at the end of its ready list if it
+// has more to send.
 func (t *transmitter) pull(q *QP) bool {
 	now := t.s.now
 	t.s.hand = q
@@ -84,14 +84,14 @@ func (t *transmitter) pull(q *QP) bool {
 	return n > 0
 }
 
-// lastACK sends the ACK that a QP owes, and that waits for data to ride behind,
-// before the QP ends.
+// lastACK sends a pending ACK, which the QP delays to coalesce it with outgoing data, before
+// the QP ends.
 func (t *transmitter) lastACK(q *QP) {
 	if t.n == txRuns || !q.core.LastACK(t.s.now, &t.packets[0]) {
 		return
 	}
-	t.open = false              // it goes alone (package offload): nothing would repeat it
-	_ = t.add(q, &t.packets[0]) // it has no payload to fail with
+	t.open = false              // it goes in a run of one (package offload): the QP cannot repeat it
+	_ = t.add(q, &t.packets[0]) // fails only on a payload, which an ACK does not have
 	t.flush()
 }
 
@@ -132,8 +132,8 @@ func (t *transmitter) add(q *QP, p *qp.TxPacket) error {
 	return nil
 }
 
-// addTrain appends a packet and its train. If the payload of one cannot be read, p is
-// that one.
+// addTrain appends a packet and its train. If the payload of one of them cannot be read, it
+// returns an error and p is that packet.
 func (t *transmitter) addTrain(q *QP, p *qp.TxPacket) error {
 	err := t.add(q, p)
 	for err == nil && p.Train > 0 {
@@ -147,8 +147,8 @@ func (t *transmitter) addTrain(q *QP, p *qp.TxPacket) error {
 	return err
 }
 
-// more appends packets of a train behind p, which is the last in a run, as add would,
-// and returns how many: 0 where that must be looked at one by one.
+// more appends packets of the train of p, which is the last packet of a run, as add would do,
+// and returns how many. It returns 0 if add must handle the next packet on its own.
 func (t *transmitter) more(q *QP, p *qp.TxPacket) int {
 	if !t.open || !t.settled(q, p) {
 		return 0
@@ -179,7 +179,8 @@ func (t *transmitter) more(q *QP, p *qp.TxPacket) int {
 	return n
 }
 
-// follow watches a packet that went into a run, behind another.
+// follow remembers p as the last packet of the run and, if p went behind another packet, lets
+// package offload watch whether it arrives.
 func (t *transmitter) follow(q *QP, p *qp.TxPacket, behind bool) {
 	if behind && t.s.watched(q) {
 		q.offload.Watch(&q.flow.trial, p, t.last)
@@ -187,8 +188,8 @@ func (t *transmitter) follow(q *QP, p *qp.TxPacket, behind bool) {
 	t.last = offload.Packet{QP: &q.offload, Request: p.Opcode.IsRequest(), PSN: p.PSN}
 }
 
-// settled reports whether nothing is to be watched or limited about what follows p in its
-// train.
+// settled reports whether package offload neither watches nor limits the packets that follow p
+// in its train.
 func (t *transmitter) settled(q *QP, p *qp.TxPacket) bool {
 	caps := &t.s.engine.caps
 	if !caps.Segments || !q.path.Src.Is4() {
@@ -197,8 +198,8 @@ func (t *transmitter) settled(q *QP, p *qp.TxPacket) bool {
 	return q.flow != nil && !t.s.alone(q.flow) && q.offload.Unwatched(&q.flow.trial, p)
 }
 
-// payload copies the payload into the frame: the only time that it is read, so
-// the ICRC fits what leaves whatever the application does to its memory.
+// payload copies the payload into the frame. It is read only once, so the ICRC matches the
+// bytes that are sent even if the application changes its memory meanwhile.
 func (t *transmitter) payload(dst []byte, p *qp.TxPacket) error {
 	if p.Inline != nil {
 		copy(dst, p.Inline)
@@ -207,7 +208,7 @@ func (t *transmitter) payload(dst []byte, p *qp.TxPacket) error {
 	return mr.Gather(dst, p.SGL, p.Off)
 }
 
-// fits reports whether a frame may follow in the last run.
+// fits reports whether a frame of that path and size may be appended to the last run.
 func (t *transmitter) fits(path *link.Run, size int) bool {
 	if !t.open {
 		return false
@@ -232,8 +233,8 @@ func (t *transmitter) begin(path *link.Run, size int) {
 	t.open = true
 }
 
-// flush gives the runs to the link. It returns false if the link would block: the
-// runs that are left go first next time.
+// flush gives the runs to the link. It returns false if the link would block; the
+// remaining runs are sent first next time.
 func (t *transmitter) flush() bool {
 	t.open = false
 	if t.n == 0 {
