@@ -9,24 +9,24 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// Packets go alone, each in a run of its own, to a destination that runs have been shown
-// not to reach (package offload).
+// Packets go alone, each in a run of its own, to a destination for which package offload has
+// shown that runs do not arrive.
 const (
-	aloneFor  = ib.Instant(10 * time.Minute) // then runs are on trial again
-	aloneMost = 1024                         // destinations at a time
+	aloneFor  = ib.Instant(10 * time.Minute) // afterwards runs are on trial again
+	aloneMost = 1024                         // destinations in the table at a time
 )
 
-// aloneTable is the destinations to which packets go alone. What one destination answers
-// decides for that one only: a peer that lies slows nobody else down.
+// aloneTable holds the destinations to which packets go alone. Acknowledgements of a destination
+// count for that destination only, so a lying peer slows down no traffic to others.
 type aloneTable struct {
-	changes atomic.Uint32 // how often until has changed; 0 is what most devices ever see
+	changes atomic.Uint32 // how often until has changed; 0 on most devices
 
 	mu    sync.Mutex
 	until map[ib.GID]ib.Instant
 }
 
-// add puts dst into the table and reports whether it was not there. In a full table
-// nobody takes another's place.
+// add puts dst into the table and reports whether it did: not if dst is in it already, or the
+// table is full.
 func (a *aloneTable) add(dst ib.GID, now ib.Instant) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -49,7 +49,7 @@ func (a *aloneTable) add(dst ib.GID, now ib.Instant) bool {
 	return true
 }
 
-// get returns until when packets to dst go alone; 0 if they need not.
+// get returns the time until which packets to dst go alone; 0 if they need not.
 func (a *aloneTable) get(dst ib.GID) ib.Instant {
 	if a.changes.Load() == 0 {
 		return 0
@@ -59,7 +59,7 @@ func (a *aloneTable) get(dst ib.GID) ib.Instant {
 	return a.until[dst]
 }
 
-// list returns the destinations, in order.
+// list returns the destinations in the table at now, sorted.
 func (a *aloneTable) list(now ib.Instant) (list []ib.GID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -76,7 +76,7 @@ func (a *aloneTable) list(now ib.Instant) (list []ib.GID) {
 // arrive there.
 func (e *Engine) OffloadOff() []ib.GID { return e.alone.list(e.Clock()) }
 
-// alone reports whether packets to a destination go alone. When that is over, runs to it
+// alone reports whether packets to a destination go alone. When that time is over, runs to it
 // are on trial until one has arrived.
 func (s *Shard) alone(f *flow) bool {
 	table := &s.engine.alone

@@ -13,36 +13,36 @@ import (
 // Worker touches the slow memory of QPs.
 type Worker = slowmem.Worker[*QP]
 
-// answer is what came of a placement or a fetch.
+// answer is the result of a placement or a fetch.
 type answer = slowmem.Answer[*QP]
 
-// place gives q's worker what arriving packets have left to it, with copies of their data.
+// place gives placements of q's received packets to q's worker, which copies their data.
 func (s *Shard) place(q *QP, list []mr.Placement) {
 	w := q.worker()
 	w.Place(q, list)
 	s.employ(w)
 }
 
-// fetch gives q's worker what must be read before q can send. All packets that q has
-// built are copied.
+// fetch gives fetches, which q needs before it can send, to q's worker. Payloads of the packets
+// that q has built before are already copied into runs.
 func (s *Shard) fetch(q *QP, list []qp.Fetch) {
 	w := q.worker()
 	w.Fetch(q, list)
 	s.employ(w)
 }
 
-// answers are those that wait for the shard's next turn. Workers never take the
-// shard's lock: they would stand still while it works, and it while they look for a
-// thread.
+// answers holds workers' answers until the shard's next turn. Workers never take the shard's
+// lock: they would wait while the shard takes a turn, and the shard would wait for a worker that
+// holds the lock but has no thread to run on.
 type answers struct {
 	some atomic.Bool
 	mu   sync.Mutex
 	in   []answer
-	out  []answer // the shard's
-	at   int      // of out: the next
+	out  []answer // what take returned last; used by the shard only
+	at   int      // index in out of the next answer to process
 }
 
-// answer gives answers to the shards that they are for.
+// answer puts answers into the queues of the shards that their QPs are on.
 func (e *Engine) answer(list []answer) {
 	for _, s := range e.shards {
 		s.answers.put(s, list)
@@ -65,7 +65,7 @@ func (l *answers) put(s *Shard, list []answer) {
 	}
 }
 
-// take returns what waits. It stays valid until the next take.
+// take returns the waiting answers. The list stays valid until the next take.
 func (l *answers) take() []answer {
 	if !l.some.Load() {
 		return nil
@@ -79,7 +79,7 @@ func (l *answers) take() []answer {
 	return l.out
 }
 
-// again puts back what take has returned and nobody has looked at.
+// again puts the answers back that take returned and takeAnswers has not reached.
 func (l *answers) again() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,7 +88,7 @@ func (l *answers) again() {
 	l.some.Store(len(l.in) > 0)
 }
 
-// takeAnswers tells QPs what their worker has done.
+// takeAnswers passes the answers of workers to their QPs.
 func (s *Shard) takeAnswers() bool {
 	list := s.answers.take()
 	for i := range list {

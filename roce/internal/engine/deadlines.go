@@ -8,9 +8,9 @@ type timerEntry struct {
 	index int // in the heap, plus one; 0 if not in it
 }
 
-// deadlines is a binary heap of QPs by deadline. It is lazy: an entry is moved
-// only to an earlier time. One that comes up too early is looked at and put back,
-// which is rare; deadlines that move away with every packet cost nothing.
+// deadlines is a binary heap of QPs by deadline. It is lazy: want moves an entry only
+// to an earlier time. An entry that is popped too early is put back, which is rare;
+// deadlines that move to a later time with every packet cost nothing.
 type deadlines []*QP
 
 // earliest returns the first deadline; ib.Never if there is none.
@@ -21,7 +21,7 @@ func (h deadlines) earliest() ib.Instant {
 	return h[0].timer.at
 }
 
-// want makes sure that q comes up by at.
+// want makes sure that pop returns q at the time at or earlier.
 func (h *deadlines) want(q *QP, at ib.Instant) {
 	switch {
 	case at == ib.Never || q.timer.index != 0 && q.timer.at <= at:

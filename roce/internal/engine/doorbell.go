@@ -7,22 +7,22 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// Doorbells are those of QPs whose application is in another process. The shard calls them
-// on the goroutine of its loop.
+// Doorbells reports the rung doorbells of QPs whose application is in another process. The
+// shard calls its methods on the goroutine of its loop.
 type Doorbells interface {
 	// Take calls ring for each QP that has work since the last time. now is the shard's.
 	Take(now ib.Instant, ring func(*QP))
-	// Sleep announces that the shard sleeps until its link is woken, and reports
-	// whether doorbells have rung that nobody would wake it for.
+	// Sleep announces that the shard sleeps until its link is woken. It reports whether
+	// doorbells have rung before that whose clients will not wake the link.
 	Sleep() (rung bool)
-	// Awake announces that the shard looks by itself.
+	// Awake announces that the shard is awake and calls Take by itself.
 	Awake(now ib.Instant)
-	// GiveWay lets the applications' processes have this processor for a moment. It
-	// reports false if the shard had better sleep.
+	// GiveWay yields this processor to the applications' processes for a moment. It
+	// reports false if the shard should sleep instead.
 	GiveWay() bool
-	// Faulted is called after one of the others has touched memory of an application that
-	// is not there, and ended in a panic. It looks at that no more, and reports false if
-	// there is none such.
+	// Faulted is called after another method has panicked because an application's memory
+	// is not mapped. It stops looking at that memory, and reports false if the fault was
+	// not in such memory.
 	Faulted() bool
 }
 
@@ -31,17 +31,16 @@ type doorbells struct {
 	remote  Doorbells // nil for none; guarded by the shard's mu
 	ringing func(*QP) // Shard.ring
 
-	sleeping atomic.Bool // whoever rings wakes the link
+	sleeping atomic.Bool // the loop sleeps: ring must wake the link
 
 	mu    sync.Mutex
 	rung  []*QP
-	spare []*QP // the other buffer of rung
+	spare []*QP // second buffer: take swaps it with rung
 }
 
-// SetDoorbells makes the shard look at d, from its next turn on. What ends the shard's sleep
-// when a doorbell rings is fd, which becomes readable then; it stays the caller's, who
-// closes it after the engine. An error that matches errors.ErrUnsupported says that the
-// link cannot look at it.
+// SetDoorbells makes the shard look at d, from its next turn on. A doorbell that rings makes fd
+// readable, which ends the shard's sleep. The caller owns fd and closes it after the engine. An
+// error that matches errors.ErrUnsupported means that the link cannot watch fd.
 func (s *Shard) SetDoorbells(d Doorbells, fd int) error {
 	if err := s.link.Watch(fd); err != nil {
 		return err
@@ -58,7 +57,8 @@ func (s *Shard) remoteDoorbells() Doorbells {
 	return s.doorbells.remote
 }
 
-// ring tells the shard that q has new work. Any goroutine may call it.
+// ring puts q, which has new work, on the shard's list of rung doorbells and wakes the loop. Any
+// goroutine may call it.
 func (s *Shard) ring(q *QP) {
 	if q.rung.Swap(true) {
 		return
@@ -70,7 +70,7 @@ func (s *Shard) ring(q *QP) {
 	s.wake()
 }
 
-// wake ends the loop's sleep: there is something to do.
+// wake ends the loop's sleep, if it sleeps.
 func (s *Shard) wake() {
 	if s.doorbells.sleeping.Load() {
 		s.link.Wake()
@@ -84,8 +84,8 @@ func (d *doorbells) some() bool {
 	return len(d.rung) > 0
 }
 
-// take returns the QPs whose doorbells have rung. The list is the shard's until the next
-// take.
+// take returns the QPs whose doorbells have rung. The caller may change the list until the
+// next take.
 func (d *doorbells) take(now ib.Instant) []*QP {
 	if d.remote != nil {
 		d.remote.Take(now, d.ringing)
@@ -97,7 +97,7 @@ func (d *doorbells) take(now ib.Instant) []*QP {
 	return rung
 }
 
-// again puts back what take has returned and nobody has looked at.
+// again puts the QPs back that take returned and takeDoorbells has not reached.
 func (d *doorbells) again() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

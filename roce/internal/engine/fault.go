@@ -8,19 +8,18 @@ import (
 )
 
 // A shard touches memory that applications in other processes share: rings, doorbells and
-// regions. That it is there is the care of who has mapped it. Should it not be there all the
-// same, for a mistake or for a page that the kernel cannot bring, one application fails and
-// not the process: the loop's goroutine panics on faults (debug.SetPanicOnFault) and recovers
-// at the end of the turn. That costs a pointer for each input to a QP, which names the QP at
-// hand: it is abandoned, and its owner told.
+// regions. The package that maps the memory keeps it mapped. If a shard still faults on it, because
+// of a bug or because the kernel cannot supply a page, only that application fails, not the
+// process: the loop's goroutine panics on faults (debug.SetPanicOnFault) and recovers at the end
+// of the turn. For this each input to a QP first stores the QP in Shard.hand. After a fault the
+// shard abandons that QP and calls Owner.Fault.
 //
-// What the turn had before it and has not come to is done by the next: doorbells and answers
-// of workers stay in their lists, timers and ready QPs in theirs. Frames that were received
-// are lost, as on a wire. The memory of this process's own applications is their affair: there a
-// fault ends the process.
+// The next turn does the remaining work of the turn that failed: doorbells, answers of workers,
+// timers and ready QPs stay in their lists. Frames that were received are lost, as if the network
+// had dropped them. A fault in memory of this process's own applications ends the process.
 
-// survive goes on after a panic of a turn, if it was a fault of memory that an application
-// shares. The caller has recovered v, and holds mu.
+// survive recovers from a panic of a turn if it was a fault in memory that an application
+// shares; otherwise it panics again. The caller has recovered v, and holds mu.
 func (s *Shard) survive(v any) {
 	addr, ok := fault.Addr(v)
 	q := s.hand
@@ -46,7 +45,7 @@ func (s *Shard) survive(v any) {
 	s.deliver()
 }
 
-// giveUp drops the run that was begun, if nothing is in it.
+// giveUp closes the last run, and removes it if it is empty.
 func (t *transmitter) giveUp() {
 	t.open = false
 	if t.n > 0 && len(t.runs[t.n-1].Buf) == 0 {
@@ -54,7 +53,7 @@ func (t *transmitter) giveUp() {
 	}
 }
 
-// sleepSafely is sleep, in which doorbells are touched too.
+// sleepSafely calls sleep, and recovers from faults in doorbells, which sleep touches too.
 func (s *Shard) sleepSafely(now ib.Instant) error {
 	defer func() {
 		if v := recover(); v != nil {
@@ -67,8 +66,8 @@ func (s *Shard) sleepSafely(now ib.Instant) error {
 	return s.sleep(now)
 }
 
-// resetSafely takes q, which is being closed, to RESET, after an ACK that it owes. If the
-// memory of its application is not there, q is closed all the same.
+// resetSafely sends the pending ACK of q, which is being closed, and moves q to RESET. If the
+// memory of its application is not mapped, it abandons q, so that q can still be closed.
 func (s *Shard) resetSafely(q *QP) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -83,6 +82,6 @@ func (s *Shard) resetSafely(q *QP) {
 	s.tx.lastACK(q)
 	toReset := ib.QPAttr{State: ib.Reset}
 	if err := q.core.Modify(s.now, &toReset, ib.AttrState); err != nil {
-		panic(fmt.Sprintf("engine: QP %#x cannot be reset: %v", uint32(q.num), err)) // RESET is legal from everywhere
+		panic(fmt.Sprintf("engine: QP %#x cannot be reset: %v", uint32(q.num), err)) // RESET is legal from every state
 	}
 }

@@ -10,28 +10,28 @@ import (
 // gsiQKey is the Q_Key of all general services QPs (IBTA 10.2.5).
 const gsiQKey = 0x80010000
 
-// GSI reads and writes the datagrams of QP 1, the general services QP of the port (IBTA
-// 13.5): the connection manager. The first shard calls it, with its lock held, for each
+// GSI is the connection manager: it reads and writes the datagrams of QP 1, the general services
+// QP of the port (IBTA 13.5). The first shard calls it, with its lock held, for each
 // datagram and once a turn.
 type GSI interface {
-	// Receive takes a datagram that has come by a run. The bytes are the shard's. It
+	// Receive handles a datagram that arrived in a run; it must not keep the payload. It
 	// reports false if the datagram is to an address that the port does not have.
 	Receive(now ib.Instant, from *link.Run, payload []byte) bool
-	// Deadline is when Next wants to be called: 0 for at once. It takes no lock.
+	// Deadline returns when Next must be called: 0 for at once. It takes no lock.
 	Deadline() ib.Instant
-	// Next does what is due, and takes out the next datagram to send: where to (of a run,
-	// the addresses, traffic class, hop limit and flow label), and what. It reports false
-	// if there is none.
+	// Next runs timers that are due, and stores the next datagram to send: its destination
+	// in to (addresses, traffic class, hop limit and flow label), its payload in mad. It
+	// reports false if there is none.
 	Next(now ib.Instant, to *link.Run, mad *[wire.MADLen]byte) bool
 }
 
-// SetGSI makes g read and write the datagrams of QP 1, before Start.
+// SetGSI makes g read and write the datagrams of QP 1. It is called before Start.
 func (e *Engine) SetGSI(g GSI) { e.shards[0].qp1.gsi = g }
 
-// WakeGSI has the first shard ask for datagrams of QP 1.
+// WakeGSI wakes the first shard to send datagrams of QP 1.
 func (e *Engine) WakeGSI() { e.shards[0].wake() }
 
-// FlushGSI sends the datagrams of QP 1 that wait, at once: the process may end now.
+// FlushGSI sends the pending datagrams of QP 1 at once; the process may end afterwards.
 func (e *Engine) FlushGSI() {
 	s := e.shards[0]
 	s.holdSleep()
@@ -46,17 +46,17 @@ func (e *Engine) FlushGSI() {
 	}
 }
 
-// gsiQP is QP 1: a UD QP without rings, as its one user is in the same process and takes
-// what has come at once. Applications have no QP of this kind, so that only the connection
-// manager writes its messages. Other shards' gsiQPs have no user.
+// gsiQP is QP 1: a UD QP without rings, as its only user is in the same process and handles
+// each datagram when it arrives. Applications cannot create a QP 1, so that only the connection
+// manager sends MADs. The gsiQPs of shards other than the first have no user.
 type gsiQP struct {
 	gsi GSI
 	psn ib.PSN
-	to  link.Run // of the datagram at hand
+	to  link.Run // destination of the current datagram
 	mad [wire.MADLen]byte
 }
 
-// deadline is when there is something to do.
+// deadline returns when send must be called next.
 func (g *gsiQP) deadline() ib.Instant {
 	if g.gsi == nil {
 		return ib.Never
@@ -64,7 +64,7 @@ func (g *gsiQP) deadline() ib.Instant {
 	return g.gsi.Deadline()
 }
 
-// receive checks a datagram for QP 1 as a UD QP does, and hands it over.
+// receive checks a datagram for QP 1 as a UD QP does, and hands it to the GSI.
 func (g *gsiQP) receive(s *Shard, run *link.Run, p *wire.Packet) {
 	st := &s.stats
 	switch {
@@ -89,7 +89,7 @@ func (g *gsiQP) send(t *transmitter) (sent bool) {
 			return sent
 		}
 		if !g.gsi.Next(now, &g.to, &g.mad) {
-			continue // only time has passed
+			continue // only a timer was due
 		}
 		g.to.SrcPort = t.s.sourcePort(g.to.FlowLabel, ib.QPNGSI, ib.QPNGSI)
 		p := wire.Packet{BTH: wire.BTH{Opcode: wire.UDSendOnly, PKey: ib.DefaultPKey, DestQP: ib.QPNGSI, PSN: g.psn},
@@ -101,11 +101,11 @@ func (g *gsiQP) send(t *transmitter) (sent bool) {
 	return sent
 }
 
-// addMAD appends a run of one datagram of QP 1.
+// addMAD appends a run with one datagram of QP 1.
 func (t *transmitter) addMAD(to *link.Run, p *wire.Packet, mad *[wire.MADLen]byte) {
 	size := p.Opcode.HeaderLen() + wire.MADLen + wire.ICRCLen
 	t.begin(to, size)
-	t.open = false // a segmentation offload that does not work must not cost connections
+	t.open = false // a faulty segmentation offload must not break connection management
 	run := &t.runs[t.n-1]
 	run.Buf = run.Buf[:size]
 	n := p.PutHeaders(run.Buf)
@@ -115,6 +115,6 @@ func (t *transmitter) addMAD(to *link.Run, p *wire.Packet, mad *[wire.MADLen]byt
 	t.s.stats.RDMASends++
 }
 
-// forges reports whether a packet is a datagram to QP 1 by a process that shares the device
-// with others: it stays here, for it could end or take over their connections.
+// forges reports whether a packet is a datagram to QP 1 by an application in another process. It
+// is not sent, because it could end or take over connections of other applications.
 func (q *QP) forges(p *qp.TxPacket) bool { return p.DestQP == ib.QPNGSI && q.remote }

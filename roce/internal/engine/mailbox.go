@@ -8,24 +8,24 @@ import (
 	"github.com/goroce/goroce/roce/link"
 )
 
-// Bounds of what waits in a mailbox.
+// Capacity of a mailbox.
 const (
 	mailRuns  = 1024
 	mailBytes = 1 << 20
 )
 
-// mailbox holds runs that have arrived by other shards' links, in that order, until
-// the shard takes them with its next step. When it is full they are dropped, as by a
-// switch: only unreliable services notice.
+// mailbox holds runs that have arrived by other shards' links, in the order of arrival, until
+// the shard takes them in its next turn. A full mailbox drops runs, as a switch does:
+// reliable services send them again.
 type mailbox struct {
-	some atomic.Bool // there is something in it
+	some atomic.Bool // the mailbox is not empty
 
 	mu      sync.Mutex
 	in      mail
 	crossed uint64 // frames that were put here
-	dropped uint64 // frames that found no room
+	dropped uint64 // frames that were dropped for lack of room
 
-	out mail // what take returned; the shard's own
+	out mail // what take returned last; used by the shard only
 }
 
 // mail is a list of runs, and the bytes of their frames.
@@ -34,7 +34,7 @@ type mail struct {
 	bytes []byte
 }
 
-// put adds a copy of r, with that many frames of interest.
+// put adds a copy of r, which has the given number of frames for this shard.
 func (m *mailbox) put(r *link.Run, frames int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -44,21 +44,21 @@ func (m *mailbox) put(r *link.Run, frames int) {
 		return
 	}
 	m.crossed += uint64(frames)
-	m.in.bytes = append(m.in.bytes, r.Buf...) // what lies there may move; runs keep to where they were copied
+	m.in.bytes = append(m.in.bytes, r.Buf...) // may move the bytes; earlier runs keep the old array
 	m.in.runs = append(m.in.runs, *r)
 	m.in.runs[len(m.in.runs)-1].Buf = m.in.bytes[at:]
 	m.some.Store(true)
 }
 
-// spread passes a run that the link has received on to the other shards that have
-// a part in it, and reports whether this one has.
+// spread puts a run that the link has received into the mailboxes of the other shards that have
+// frames in it, and reports whether this shard has frames in it.
 func (s *Shard) spread(r *link.Run) bool {
 	var frames [link.MaxShards]int
 	shards := len(s.engine.shards)
 	if isMulticast(&r.Dst) {
 		to := s.groups[r.Dst].shards
 		if to == 0 {
-			return true // it is for nobody, which counts here
+			return true // no QP is attached: this shard counts the drop
 		}
 		for i := range shards {
 			frames[i] = r.Frames() * int(to>>i&1)
@@ -77,10 +77,10 @@ func (s *Shard) spread(r *link.Run) bool {
 	return frames[s.id] > 0
 }
 
-// isMulticast reports whether a GID is that of a group.
+// isMulticast reports whether a GID is a multicast address.
 func isMulticast(g *ib.GID) bool { return g[0] == 0xFF || g[12]>>4 == 0xE && g.Is4() }
 
-// take returns what is in the mailbox. It stays valid until the next take.
+// take empties the mailbox and returns its runs, which stay valid until the next take.
 func (m *mailbox) take() []link.Run {
 	if !m.some.Load() {
 		return nil
@@ -92,7 +92,7 @@ func (m *mailbox) take() []link.Run {
 	return m.out.runs
 }
 
-// count adds to the statistics.
+// count adds the mailbox's counters to the statistics.
 func (m *mailbox) count(st *Stats) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

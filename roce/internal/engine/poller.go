@@ -6,28 +6,28 @@ import (
 	"time"
 )
 
-// An application that polls an empty CQ drives the shard itself, on its own
-// thread: two hand-offs between threads less for each message. The shard's
-// goroutine stands aside meanwhile, and takes over when nobody polls.
+// An application that polls an empty CQ drives the shard itself, on its own thread, which
+// saves two thread switches for each message. The shard's goroutine (the loop) stands aside
+// meanwhile: it waits and takes no turns. It resumes when no application polls any more.
 
 const (
-	// pollerGone is how long nobody polls before the goroutine takes over, at the
-	// least. It looks less often after one that polls for long, up to pollerStays: each
-	// look wakes a thread, which is in the poller's way.
+	// pollerGone is the minimum time without a poll after which the goroutine resumes. The
+	// longer an application has polled, the less often the goroutine checks, at least every
+	// pollerStays: each check wakes a thread, which slows the application down.
 	pollerGone  = 50 * time.Microsecond
 	pollerStays = 32 * pollerGone
 )
 
-// StandsAside reports whether the shard's goroutine leaves the work to who polls.
+// StandsAside reports whether the shard's goroutine leaves the turns to polling applications.
 func (s *Shard) StandsAside() bool { return s.poller.aside.Load() }
 
-// poller is the agreement between the shard's goroutine and who polls.
+// poller coordinates the shard's goroutine and the applications that poll.
 type poller struct {
-	wanted atomic.Bool   // somebody polls and would drive
+	wanted atomic.Bool   // an application polls, and the goroutine shall stand aside
 	aside  atomic.Bool   // the goroutine stands aside
-	polls  atomic.Uint32 // goes on while somebody polls
-	back   chan struct{} // ends standing aside early
-	timer  *time.Timer   // the goroutine's
+	polls  atomic.Uint32 // count of polls; it changes while an application polls
+	back   chan struct{} // makes the goroutine resume early
+	timer  *time.Timer   // used by the goroutine in standAside
 }
 
 func (p *poller) init() {
@@ -36,14 +36,14 @@ func (p *poller) init() {
 	<-p.timer.C
 }
 
-// Polled notes a poll that found something: who does so is still there.
+// Polled counts a poll that found a completion: its application still polls.
 func (s *Shard) Polled() {
 	if p := &s.poller; p.aside.Load() {
 		p.polls.Add(1)
 	}
 }
 
-// LeavePolling says that nobody polls any more.
+// LeavePolling makes the shard's goroutine resume: no application polls any more.
 func (s *Shard) LeavePolling() {
 	p := &s.poller
 	p.wanted.Store(false)
@@ -55,7 +55,7 @@ func (s *Shard) LeavePolling() {
 	}
 }
 
-// standAside waits until nobody polls any more.
+// standAside waits until no application polls any more.
 func (s *Shard) standAside() {
 	p := &s.poller
 	p.aside.Store(true)
@@ -70,7 +70,7 @@ func (s *Shard) standAside() {
 		case <-p.timer.C:
 		}
 		polls := p.polls.Load()
-		if polls == seen && s.mu.TryLock() { // else it is in the middle of a turn
+		if polls == seen && s.mu.TryLock() { // a poller in the middle of a turn holds mu
 			s.mu.Unlock()
 			p.wanted.Store(false)
 			return
@@ -79,8 +79,8 @@ func (s *Shard) standAside() {
 	}
 }
 
-// Help takes a turn on the thread of a polling application, and reports whether
-// it could.
+// Help takes a turn on the thread of a polling application, and reports whether the turn did
+// anything.
 func (s *Shard) Help() bool {
 	if s.engine.opts.Manual {
 		return false
@@ -108,12 +108,12 @@ func (s *Shard) Help() bool {
 	return busy
 }
 
-// Ring tells the shard of work that does not have to leave at once.
+// Ring rings the QP's doorbell for work that the next turn may do.
 func (q *QP) Ring() { q.shard.ring(q) }
 
-// Posted tells the shard of new send requests. An application that polls, and posts where
-// nothing is in flight, waits for an answer: it sends on its own thread, at once. Otherwise
-// requests gather until the next turn, and leave in longer runs.
+// Posted rings the QP's doorbell for new send requests. If the application drives the shard by
+// polling, and nothing is in flight to the destination, Posted sends at once on the caller's
+// thread, for latency. Otherwise requests gather until the next turn, and are sent in longer runs.
 func (q *QP) Posted() {
 	s := q.shard
 	s.ring(q)

@@ -17,13 +17,13 @@ type Stats struct {
 	// DropSourcePort counts packets from another UDP source port than the pinned one.
 	DropSourcePort uint64
 	CrossedShards  uint64 // frames that arrived by the link of another shard than their QP's
-	DropMailbox    uint64 // those of them that found the other shard's mailbox full
-	DropForgedMAD  uint64 // datagrams of other processes to QP 1, which only the connection manager writes
-	OffloadTrials  uint64 // times that runs to a destination came under suspicion
+	DropMailbox    uint64 // frames of other shards that were dropped because the mailbox was full
+	DropForgedMAD  uint64 // datagrams of other processes to QP 1, to which only the connection manager may send
+	OffloadTrials  uint64 // trials of runs to a destination (package offload)
 	Link           link.Stats
 }
 
-// Stats returns the counters of the shard as they stand. The caller holds its lock
+// Stats returns the current counters of the shard. The caller holds its lock
 // (Engine.Each).
 func (s *Shard) Stats() Stats {
 	st := s.stats

@@ -5,8 +5,8 @@ import (
 	"github.com/goroce/goroce/qp"
 )
 
-// table holds objects of one kind by number, from 1 on. Each shard has one of its own, all
-// with the same objects, so that looking one up takes no lock but the shard's.
+// table holds objects of one kind by number, from 1 on. Each shard has its own copy of the
+// table, so that a lookup takes no lock but the shard's.
 type table[T any] struct{ items []*T }
 
 // get returns the object with number n, nil if there is none.
@@ -28,29 +28,29 @@ func (t *table[T]) set(n uint32, v *T) {
 // ahTable holds the address handles (qp.AHs).
 type ahTable struct{ *table[qp.AH] }
 
-// AH finds the handle that a request names.
+// AH returns the address handle with number n.
 func (t ahTable) AH(n ib.AHNum) *qp.AH { return t.get(uint32(n)) }
 
 // srqTable holds the XRC SRQs (qp.SRQs).
 type srqTable struct{ *table[qp.SRQ] }
 
-// SRQ finds the SRQ that a request names.
+// SRQ returns the XRC SRQ with number n.
 func (t srqTable) SRQ(n uint32) *qp.SRQ { return t.get(n) }
 
-// SetAH makes an address handle, nil for none, what requests find under a number. Its Owner
-// is the *link.Run with the addressing of what goes there.
+// SetAH sets the address handle that requests name by n; nil removes it. Its Owner is the
+// *link.Run with the addressing of datagrams to it.
 func (e *Engine) SetAH(n ib.AHNum, ah *qp.AH) { e.Each(func(s *Shard) { s.ahs.set(uint32(n), ah) }) }
 
-// SetSRQ makes an XRC SRQ, nil for none, what requests find under a number.
+// SetSRQ sets the XRC SRQ that requests name by n; nil removes it.
 func (s *Shard) SetSRQ(n uint32, srq *qp.SRQ) { s.srqs.set(n, srq) }
 
-// group is what a shard knows of a multicast group.
+// group is a shard's state of a multicast group.
 type group struct {
 	members []*QP  // the QPs of this shard that are attached
-	shards  uint32 // a bit for each shard that has any
+	shards  uint32 // a bit for each shard with attached QPs
 }
 
-// SetGroup makes the members of a multicast group known to the shards.
+// SetGroup sets the members of a multicast group on all shards.
 func (e *Engine) SetGroup(gid ib.GID, members []*QP) {
 	lists := make([][]*QP, len(e.shards))
 	shards := uint32(0)
@@ -67,8 +67,8 @@ func (e *Engine) SetGroup(gid ib.GID, members []*QP) {
 	})
 }
 
-// SetGIDs tells the shards how many rows the port's GID table has, SetMTU its active MTU.
+// SetGIDs sets the number of rows of the port's GID table on all shards.
 func (e *Engine) SetGIDs(rows int) { e.Each(func(s *Shard) { s.limits.GIDs = rows }) }
 
-// SetMTU is what no path MTU may exceed from now on.
+// SetMTU sets the port's active MTU, which limits later path MTUs, on all shards.
 func (e *Engine) SetMTU(mtu ib.MTU) { e.Each(func(s *Shard) { s.limits.MTU = mtu }) }
