@@ -1,12 +1,12 @@
-// Package fault tells faults on memory from other panics. After debug.SetPanicOnFault a
-// goroutine that touches memory which is not there (SIGSEGV), or which its file has not
-// (SIGBUS), panics, and who recovers goes on. Without it the process ends.
+// Package fault distinguishes memory faults from other panics. After debug.SetPanicOnFault a
+// goroutine that touches memory which is not mapped (SIGSEGV), or lies beyond the end of its file
+// (SIGBUS), panics and can recover. Without SetPanicOnFault the process ends.
 package fault
 
 import "runtime"
 
-// Addr returns the address of the access that made v, what recover returned, and whether
-// it was such a fault. An access through nil is not: that is a mistake of the program.
+// Addr takes the value v that recover returned. It reports whether v is such a fault, and returns
+// the address of the access. A nil dereference is not one: it is a bug in the program.
 func Addr(v any) (addr uintptr, ok bool) {
 	e, ok := v.(interface {
 		runtime.Error

@@ -1,29 +1,28 @@
-// Package offload notices a NIC that numbers segments in its own way. A link that leaves
-// segmentation to others promises that the frames of a run have IPv4 identifications
-// that count up, and their ICRCs are computed so. Linux's software segmentation keeps
-// the promise, and so do many NICs; if one does not, strict peers drop all frames
-// of a run but the first, or all, and nothing on this host shows it. What peers
-// acknowledge does.
+// Package offload detects a NIC that sets IPv4 identifications of segments in its own way. A
+// link with segmentation offload promises that the frames of a run get consecutive IPv4
+// identifications, and their ICRCs are computed for these. Linux's software segmentation
+// keeps the promise, and so do many NICs. If a NIC does not, strict peers drop all frames
+// of a run but the first, or all of them. Nothing on this host shows that, except the
+// peers' acknowledgements.
 //
-// Nothing may be lost for it, so some packets always go alone, in runs of one:
-// the first of each repetition, NAKs, and ACKs of requests that came again. A
-// retry then makes progress whatever the NIC does, so no retry count runs out.
+// No request may fail because of such a NIC, so some packets always go alone, in runs of one:
+// the first of each retransmission, NAKs, and ACKs of duplicate requests. A retry then
+// makes progress whatever the NIC does, so no retry count is exhausted.
 //
-// Each QP watches a sample in each direction: a packet that went in a run behind
-// another. When two in succession must be repeated, or are sent again by a probe
-// (qp/probe.go), their destination is on trial: everything to it goes alone, without
-// probes, which would hide what was lost, but whenever a good many packets have arrived so,
-// two new ones go together. If these arrive, the losses were ordinary ones and the
-// trial is over. If they are lost, time after time, and nothing else ever is, runs
-// are the reason, and the owner gives them up for this destination, UC and UD too, for
-// a while. Others find out for themselves: this one may lie. A packet lost alone begins
-// the count anew, so a bad network ends no
-// offload: where it loses a share q of all packets, one count has a chance of
-// (1-q)^16 (2q-q^2), at the worst 0.04, and it takes six. A peer that has died
-// confirms nothing, so it counts for nothing.
+// Each QP watches a sample in each direction: a packet that went in a run behind another.
+// When two samples in succession are retransmitted, or sent again by a probe (qp/probe.go),
+// runs to their destination are on trial: all packets to it go alone. Probes are off, as they
+// would hide losses. Each time cleanPSNs packets have arrived this way, two new packets go
+// together as a pair. If a pair arrives, the losses were ordinary and the trial ends. If
+// proof pairs in succession are lost, and nothing else is, runs are the reason: the owner
+// gives them up for this destination for some time, for UC and UD too. Other destinations
+// have trials of their own, because this peer may lie. The loss of a packet that went alone
+// restarts the count, so a bad network does not end offload: if it loses a share q of all
+// packets, the probability of one lost pair is (1-q)^16 (2q-q^2), at most 0.04, and six are
+// needed. A dead peer confirms no packets, so it causes no pairs.
 //
-// Only the first two frames of runs are looked at: a NIC that numbers these right
-// and later ones wrong would be slow and not be found out.
+// Only the first two frames of runs are checked: a NIC that numbers these correctly and later
+// ones wrongly would make traffic slow and not be detected.
 package offload
 
 import (
@@ -34,41 +33,41 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// Lead is how many packets of a repetition go alone. Requests among them ask for an ACK
-// (qp.QP.AskRepeats): if nothing else arrives, that these have must show.
+// Lead is how many packets of a retransmission go alone. Requests among them ask for an ACK
+// (qp.QP.AskRepeats), so that their arrival shows even if no other packet arrives.
 const Lead = 2
 
 const (
 	misses    = 2  // samples missed in succession that begin a trial
-	cleanPSNs = 16 // PSNs that must arrive, none lost, before two packets go together
-	proof     = 6  // pairs lost that prove it
+	cleanPSNs = 16 // PSNs that must arrive without a loss before two packets go together
+	proof     = 6  // pairs lost in succession that prove that runs do not arrive
 
-	// After an ACK was missed so many go alone, twice as many each time unless
-	// acksTrusted went in runs since: lost ACKs alone do not show whose fault it
-	// was, and a probe (qp/probe.go) may have come too soon.
+	// After an ACK was lost acksAloneMin ACKs go alone, and each time twice as many, up
+	// to acksAloneMax, unless acksTrusted ACKs went in runs since. Lost ACKs do not begin
+	// a trial: their cause is unknown, and a probe (qp/probe.go) may have come too soon.
 	acksAloneMin = 32
 	acksAloneMax = 1 << 16
 	acksTrusted  = 64
 
-	// givenUp is after how many times cleanPSNs a pair of unknown fate is given up for
-	// another.
+	// A pair of unknown fate is given up for another one after givenUp times cleanPSNs
+	// PSNs have arrived.
 	givenUp = 64
 )
 
-// Trial is what is known of runs to one destination. The zero value trusts them.
+// Trial is the state of runs to one destination. The zero value trusts them.
 type Trial struct {
-	missed int // samples in succession, while it is not on
+	missed int // samples missed in succession, while no trial is on
 	on     bool
 	clean  int    // PSNs that arrived since the last loss
 	lost   int    // pairs lost in succession
-	pair   uint32 // names the pair that is under way; 0 if none is
-	pairs  uint32
+	pair   uint32 // number of the pair in flight; 0 if there is none
+	pairs  uint32 // number of the latest pair
 }
 
 // On reports whether runs are on trial.
 func (t *Trial) On() bool { return t.on }
 
-// sampleLost reports whether that puts runs on trial.
+// sampleLost counts a missed sample, and reports whether that begins a trial.
 func (t *Trial) sampleLost() bool {
 	t.missed++
 	if t.on || t.missed < misses {
@@ -81,20 +80,20 @@ func (t *Trial) sampleLost() bool {
 // Begin puts runs on trial.
 func (t *Trial) Begin() { *t = Trial{on: true, pairs: t.pairs} }
 
-// End takes the suspicion away.
+// End ends the trial.
 func (t *Trial) End() { *t = Trial{pairs: t.pairs} }
 
-// sampleArrived takes the suspicion away; a trial needs more.
+// sampleArrived resets the count of missed samples. It does not end a trial.
 func (t *Trial) sampleArrived() { t.missed = 0 }
 
-// confirmed takes n PSNs that arrived.
+// confirmed counts n PSNs that arrived.
 func (t *Trial) confirmed(n uint32) {
 	if t.on {
 		t.clean = int(min(int64(t.clean)+int64(n), math.MaxInt32))
 	}
 }
 
-// otherLoss takes a loss that runs are not to blame for.
+// otherLoss restarts the counts of the trial after a loss that runs did not cause.
 func (t *Trial) otherLoss() { t.clean, t.lost = 0, 0 }
 
 // due reports whether two packets should go together.
@@ -102,21 +101,21 @@ func (t *Trial) due() bool {
 	return t.on && t.clean >= cleanPSNs && (t.pair == 0 || t.clean >= givenUp*cleanPSNs)
 }
 
-// sendPair notes that two packets go together and names them.
+// sendPair notes that two packets go together, and returns the number of the pair.
 func (t *Trial) sendPair() uint32 {
 	t.pairs = max(t.pairs+1, 1)
 	t.pair = t.pairs
 	return t.pair
 }
 
-// pairLost reports whether that proves it.
+// pairLost counts a lost pair, and reports whether that proves that runs do not arrive.
 func (t *Trial) pairLost() bool {
 	t.clean, t.pair = 0, 0
 	t.lost++
 	return t.lost >= proof
 }
 
-// forget gives up a pair whose fate will not be known.
+// forget gives up a pair whose fate will remain unknown.
 func (t *Trial) forget(pair uint32) {
 	if pair != 0 && t.pair == pair {
 		t.pair = 0
@@ -127,22 +126,22 @@ func (t *Trial) forget(pair uint32) {
 type sample struct {
 	set  bool
 	psn  ib.PSN
-	from ib.PSN // that of the packet before it, if it is of the same QP and direction
-	pair uint32 // its name in the trial; 0 if it is none of one
+	from ib.PSN // PSN of the packet before it if of the same QP and direction, else psn
+	pair uint32 // number of its pair in the trial; 0 if it is not part of one
 }
 
-// fate is what became of a sample.
+// fate is the outcome of a sample.
 type fate uint8
 
 const (
 	unknown fate = iota
 	arrived
 	missed
-	void // it was sent again for another reason
+	void // it was retransmitted for another reason
 )
 
-// observe judges a sample by the progress from then to now. A loss before the run,
-// or for want of a receive, has the run sent again whatever became of it.
+// observe judges a sample by the progress from then to now. After a loss before the run, or
+// an RNR NAK, the run is retransmitted whether it arrived or not, so the sample is void.
 func (w *sample) observe(then, now *qp.Progress) fate {
 	switch {
 	case !w.set:
@@ -160,17 +159,17 @@ func (w *sample) observe(then, now *qp.Progress) fate {
 	return void
 }
 
-// QP is what a QP is asked about its packets.
+// QP is the offload state of a QP.
 type QP struct {
 	requests, answers direction
-	acksAlone         int // ACKs that still go alone
-	acksAfter         int // how many it was to be when that began
-	acksRode          int // that have gone in runs since
+	acksAlone         int // ACKs that still have to go alone
+	acksAfter         int // how many ACKs had to go alone after the latest lost ACK
+	acksRode          int // ACKs that have gone in runs since
 }
 
 type direction struct {
 	seen   qp.Progress
-	lead   int // packets of the latest repetition that still go alone
+	lead   int // packets of the latest retransmission that still go alone
 	sample sample
 }
 
@@ -182,21 +181,21 @@ func (q *QP) Forget(t *Trial) {
 	}
 }
 
-// Verdict is what the progress of a QP has shown of its destination.
+// Verdict is what the progress of a QP shows about runs to its destination.
 type Verdict struct {
-	Trials int  // how often runs came under suspicion
-	Proven bool // runs are the reason why packets are lost
+	Trials int  // number of trials that began
+	Proven bool // packets are lost because they go in runs
 }
 
-// Observe takes the progress of a QP's requests and answers after an input. The engine lets
-// the QPs of the destination probe while runs to it are not on trial.
+// Observe judges the progress of a QP's requests and answers after an input. The engine lets
+// the QPs of a destination send probes only while runs to it are not on trial.
 func (q *QP) Observe(t *Trial, requests, answers *qp.Progress) (v Verdict) {
 	q.requests.observe(t, requests, &v)
 	q.answers.observe(t, answers, &v)
 	return v
 }
 
-// observe takes the progress of one direction.
+// observe judges the progress of one direction.
 func (d *direction) observe(t *Trial, now *qp.Progress, v *Verdict) {
 	if *now == d.seen {
 		return
@@ -233,8 +232,8 @@ func (d *direction) observe(t *Trial, now *qp.Progress, v *Verdict) {
 	}
 }
 
-// RunLimit returns how many frames at most the run may have that p goes into, math.MaxInt
-// for no limit. suspected says that p has put runs to the destination on trial.
+// RunLimit returns the maximum number of frames of the run that p goes into, math.MaxInt
+// for no limit. suspected reports that p has put runs to the destination on trial.
 func (q *QP) RunLimit(t *Trial, p *qp.TxPacket) (most int, suspected bool) {
 	if p.Opcode.Op() == wire.OpAck {
 		if q.ackAlone(p) || t.on {
@@ -258,12 +257,12 @@ func (q *QP) RunLimit(t *Trial, p *qp.TxPacket) (most int, suspected bool) {
 	return 1, suspected
 }
 
-// Unwatched reports whether RunLimit and Watch have nothing to decide about what follows p
-// in its train.
+// Unwatched reports whether RunLimit and Watch do not need to see the packets that follow p in
+// its train.
 func (q *QP) Unwatched(t *Trial, p *qp.TxPacket) bool { return q.direction(p).sample.set && !t.on }
 
-// probed gives up a sample that is sent again before it was missed: whether it had
-// arrived will not be known. It reports whether that begins a trial.
+// probed counts a sample as lost that a probe sends again: whether it had arrived will remain
+// unknown. It reports whether that begins a trial.
 func (d *direction) probed(t *Trial) bool {
 	t.forget(d.sample.pair)
 	d.sample = sample{}
@@ -277,7 +276,7 @@ func (q *QP) direction(p *qp.TxPacket) *direction {
 	return &q.answers
 }
 
-// ackAlone decides on an ACK or NAK.
+// ackAlone reports whether an ACK or NAK must go alone.
 func (q *QP) ackAlone(p *qp.TxPacket) bool {
 	if !p.AETH.Syndrome.IsAck() {
 		return true
@@ -298,7 +297,7 @@ func (q *QP) ackAlone(p *qp.TxPacket) bool {
 	return true
 }
 
-// Packet is one in a run.
+// Packet identifies a packet in a run.
 type Packet struct {
 	QP      *QP
 	Request bool

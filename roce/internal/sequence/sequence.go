@@ -1,5 +1,5 @@
-// Package sequence has the order in which numbers are given out that strangers should not
-// guess: QP numbers, and the indices of keys.
+// Package sequence generates numbers that outsiders must not be able to guess: QP numbers, and
+// the indices of keys.
 package sequence
 
 import (
@@ -9,16 +9,16 @@ import (
 	"math/rand/v2"
 )
 
-// Sequence returns all numbers of so many bits in an order that only a key tells. Each comes
-// once before any comes again, so that a number which is not in use any more names nothing
-// for long.
+// Sequence returns all numbers of a given number of bits in an order that a secret key determines.
+// Each number is returned once before any is returned again, so that a number which is freed is
+// not reused for a long time.
 //
-// It encrypts 0, 1, 2 ... by a Feistel network with the shape and the rounds of FF1 (NIST SP
-// 800-38G) in radix 2, whose round function is AES.
+// It encrypts 0, 1, 2 ... with a Feistel network that has the structure and the number of rounds
+// of FF1 (NIST SP 800-38G) in radix 2. Its round function is AES.
 type Sequence struct {
 	block cipher.Block
 	next  uint32
-	bits  [2]int // of the halves
+	bits  [2]int // sizes of the two halves
 }
 
 const rounds = 10
@@ -31,7 +31,7 @@ func New(rng *rand.Rand, bits int) *Sequence {
 	}
 	block, err := aes.NewCipher(key[:])
 	if err != nil {
-		panic(err) // the length of the key is right
+		panic(err) // cannot happen: the key has a valid length
 	}
 	return &Sequence{block: block, bits: [2]int{bits / 2, bits - bits/2}}
 }

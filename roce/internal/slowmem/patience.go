@@ -7,17 +7,17 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// Quick reports whether a goroutine that must not wait may take a turn: the worker can tell
-// what a turn costs, and memory has not been slow lately.
+// Quick reports whether a goroutine that must not wait may take a turn of the worker: the worker
+// can measure the cost of a turn (Options.Effort), and its memory has not been slow lately.
 func (w *Worker[Q]) Quick(now ib.Instant) bool { return w.opts.Effort != nil && w.patience.has(now) }
 
-// effort is what a thread has spent.
+// effort is the processor time of a thread, and how often it has slept.
 type effort struct {
 	cpu    time.Duration
 	sleeps uint64
 }
 
-// effort asks what this thread has spent so far.
+// effort returns the effort of this thread so far.
 func (w *Worker[Q]) effort() (e effort) {
 	if w.opts.Effort != nil {
 		e.cpu, e.sleeps = w.opts.Effort()
@@ -25,30 +25,31 @@ func (w *Worker[Q]) effort() (e effort) {
 	return e
 }
 
-// patience is that of the shards with a worker.
+// patience decides for how long the shards take no turns of a worker whose memory was slow.
 type patience struct {
-	lost  atomic.Int64 // until when
-	spell ib.Instant   // for how long, the last time
+	lost  atomic.Int64 // the ib.Instant until which shards take no turns
+	spell ib.Instant   // how long that was the last time
 }
 
-// Bounds of the time for which patience is lost: twice as long each time that memory is
-// slow, unless it has not been for patienceBack times as long.
+// Bounds of the time for which shards take no turns of the worker. It doubles each time that
+// memory is slow, and starts again when memory has not been slow for patienceBack times as long.
 const (
 	leastSpell   = ib.Instant(10 * time.Millisecond)
 	mostSpell    = ib.Instant(10 * time.Second)
 	patienceBack = 16
 )
 
-// Memory is slow if it makes a thread sleep, or takes more of the processor than this. Pages
-// that must be made are well within it, huge ones are not.
+// Memory is slow if a turn makes its thread sleep, or takes more processor time than slowTurn
+// and slowByte allow. The allocation of pages is well within that, of huge pages it is not.
 const (
-	slowTurn = 100 * time.Microsecond // and
-	slowByte = 2 * time.Nanosecond    // for each
+	slowTurn = 100 * time.Microsecond // for each turn
+	slowByte = 2 * time.Nanosecond    // for each byte
 )
 
 func (p *patience) has(now ib.Instant) bool { return int64(now) >= p.lost.Load() }
 
-// learn notes what a turn has cost that ends now, and the bytes that it has moved.
+// learn judges a turn that ends now and has moved so many bytes, by its thread's effort before
+// and after.
 func (p *patience) learn(now ib.Instant, before, after effort, bytes int) {
 	if after.sleeps == before.sleeps && after.cpu-before.cpu <= slowTurn+time.Duration(bytes)*slowByte {
 		return

@@ -5,36 +5,36 @@ import (
 	"github.com/goroce/goroce/qp"
 )
 
-// work is what waits for a worker: placements and fetches, and whose they are.
+// work is a list of placements and fetches for a worker, with their QPs.
 type work[Q comparable] struct {
 	writes []mr.Placement
-	whose  []placer[Q] // of writes
+	whose  []placer[Q] // whose[i] belongs to writes[i]
 	parts  []part
-	data   arena // of writes
+	data   arena // data of writes
 	gets   []qp.Fetch
-	getOf  []Q
+	getOf  []Q // getOf[i] is the QP of gets[i]
 
-	placed, got int // how many are done
+	placed, got int // how many writes and gets are done
 }
 
-// placer is the QP of a placement, and the parts that it has: a packet that goes on where
-// the one before has ended is placed with it.
+// placer is the QP of a placement, and its parts: packets that write to consecutive addresses
+// are merged into one placement.
 type placer[Q comparable] struct {
 	q           Q
 	first, last int // in parts, the last one excluded
 }
 
-// part is a packet's share of a placement, or that of a train.
+// part is the share of a packet, or of a train of packets, in a placement.
 type part struct {
 	id   uint64
 	n    int // bytes
-	each int // bytes of a packet, if there are several
+	each int // bytes of each packet of a train; mr.Placement.Each
 }
 
 // finished reports whether all is done.
 func (k *work[Q]) finished() bool { return k.placed == len(k.writes) && k.got == len(k.gets) }
 
-// emptied returns k without what is in it.
+// emptied returns an empty work that reuses the memory of k.
 func (k *work[Q]) emptied() work[Q] {
 	clear(k.writes)
 	clear(k.whose)
@@ -63,7 +63,7 @@ func (k *work[Q]) place(q Q, p *mr.Placement) {
 	k.whose = append(k.whose, placer[Q]{q, len(k.parts) - 1, len(k.parts)})
 }
 
-// some returns how many of the placements that are left make up a turn, one at least if
+// some returns how many of the remaining placements the next turn carries out: at least one if
 // there is one.
 func (k *work[Q]) some() (n int) {
 	left := k.writes[k.placed:]
@@ -75,8 +75,8 @@ func (k *work[Q]) some() (n int) {
 	return n
 }
 
-// answer appends the answers of placement i, which came out so. Where writing fails each
-// part is done again, packet by packet: whose fault is it?
+// answer appends the answers of placement i, whose outcome is out. If writing failed, it repeats
+// each part on its own, packet by packet, to find the packets that cannot be written.
 func (k *work[Q]) answer(list []Answer[Q], i int, out mr.Outcome) []Answer[Q] {
 	w, who := &k.writes[i], &k.whose[i]
 	alone := out.Err != nil && w.Kind == mr.PlaceWrite
@@ -94,20 +94,20 @@ func (k *work[Q]) answer(list []Answer[Q], i int, out mr.Outcome) []Answer[Q] {
 	return list
 }
 
-// arena holds the data of placements that wait, in chunks.
+// arena holds the data of waiting placements, in chunks.
 type arena struct {
 	chunks [][]byte
-	n      int // in use; the last of them is being filled
+	n      int // chunks in use; the last of them is being filled
 }
 
 const (
 	arenaChunk = 64 << 10
-	arenaKeeps = 64 // chunks, when it is empty
+	arenaKeeps = 64 // chunks that an empty arena keeps
 )
 
-// add copies the data of a placement, the packets of a train one behind the other. goesOn
-// says that the copy lies behind the one before. Its capacity may be extended over the
-// next one.
+// add copies the data of a placement, the packets of a train back to back. goesOn reports that
+// the copy directly follows the previous one in memory, which can then be extended over it within
+// its capacity.
 func (a *arena) add(p *mr.Placement) (_ []byte, goesOn bool) {
 	n := p.Packets()
 	bytes := n * len(p.Packet(0))
@@ -125,7 +125,7 @@ func (a *arena) add(p *mr.Placement) (_ []byte, goesOn bool) {
 	return (*c)[at:], goesOn
 }
 
-// empty forgets all data.
+// empty removes all data, and frees all but arenaKeeps chunks.
 func (a *arena) empty() {
 	clear(a.chunks[min(arenaKeeps, len(a.chunks)):])
 	a.chunks = a.chunks[:min(arenaKeeps, len(a.chunks))]

@@ -1,6 +1,6 @@
-// Package slowmem reads and writes memory that is not direct (mr.Memory): that of other
-// processes, which may take for ever. Whoever must not wait (a shard, which belongs to all)
-// hands its placements and fetches to a [Worker].
+// Package slowmem reads and writes memory that is not direct (mr.Memory): memory of other
+// processes, where an access may block for ever. A shard must not wait, as many QPs share it, so
+// it hands its placements and fetches to a [Worker].
 package slowmem
 
 import (
@@ -16,11 +16,11 @@ import (
 )
 
 // Worker reads and writes memory that is not direct, on behalf of users of type Q (queue
-// pairs), under no lock. Users hand placements and fetches over and go on with what does
-// not wait for them; the answers come back by a function of the owner's. A turn of a Worker
-// carries out some of what waits: on its own goroutine, or on that of whoever calls Turn.
+// pairs), under no lock. Users hand placements and fetches over and continue with other work;
+// the worker passes the answers to a function of its owner. A turn of a Worker carries out
+// some of the waiting work, on its own goroutine or on that of a caller of Turn.
 //
-// Memory that never moves stops the users of its worker and nobody else.
+// An access that never returns blocks the users of its worker and no others.
 type Worker[Q comparable] struct {
 	opts   Options
 	clock  func() ib.Instant
@@ -28,65 +28,65 @@ type Worker[Q comparable] struct {
 
 	mu      sync.Mutex
 	queue   work[Q]
-	at      work[Q]       // what is being carried out, by who takes the turn
-	wake    chan struct{} // there is work for the goroutine, or an end
-	turns   uint64        // of memory that is touched without a look at the lock
-	running bool          // such a turn is under way
-	over    chan struct{} // closed when it has ended; nil while nobody waits for that
+	at      work[Q]       // the work being carried out; used by the goroutine that takes the turn
+	wake    chan struct{} // has an item if there is work for the goroutine, or the worker is closed
+	turns   uint64        // turns that have ended
+	running bool          // a turn is under way and touches memory, without mu
+	over    chan struct{} // closed when that turn has ended; nil while nobody waits for it
 	closed  bool
 	done    chan struct{}
 
-	// Guarded by mu, like the others: what tells whether memory moves.
+	// Guarded by mu too: detection of accesses that do not return.
 	watch   *time.Timer
 	watched bool
-	since   time.Time // of the turn under way
-	stuck   uint64    // the latest turn that was reported
+	since   time.Time // start of the current turn
+	stuck   uint64    // number of the latest turn that was reported to OnStuck
 
-	batch   mr.Batch // of who takes the turn, as what follows
+	batch   mr.Batch // this and the following are used by the goroutine that takes the turn
 	out     []mr.Outcome
 	answers []Answer[Q]
 
 	patience patience
 }
 
-// Answer is what came of a placement or a fetch.
+// Answer is the result of a placement or a fetch.
 type Answer[Q comparable] struct {
 	User  Q
-	ID    uint64 // of the placement, or of the fetch
-	Old   uint64 // of a placement: what mr.Placement.Do returned
+	ID    uint64 // of the placement or fetch
+	Old   uint64 // placements only: the value that mr.Placement.Do returned
 	Err   error
 	Fetch bool
 }
 
 // Options adjust a Worker.
 type Options struct {
-	// OnStuck, if set, is called when memory has not moved for StuckAfter, once each
-	// time that it stops. It is called on a goroutine of its own. Nothing is given up:
-	// when the memory moves again, so does the worker.
+	// OnStuck, if set, is called once for each turn that takes longer than StuckAfter,
+	// on a goroutine of its own. The worker does not give up: it continues when the
+	// access returns.
 	OnStuck func()
 	// StuckAfter is a second if 0.
 	StuckAfter time.Duration
-	// Effort, if set, tells what the calling thread has spent so far: time of a
-	// processor, and how often it has slept. A shard's loop may take the worker's turns
-	// then, which saves waking a thread, as long as memory is quick.
+	// Effort, if set, returns the processor time of the calling thread so far, and how
+	// often it has slept. With it a shard's loop may take the worker's turns as long as
+	// memory is fast, which saves waking a thread.
 	Effort func() (cpu time.Duration, sleeps uint64)
-	// OnFault, if set, is called when direct memory that a turn touches is not there: the
-	// worker has closed itself, and nothing of the turn is answered. It is called on the
-	// goroutine of the turn and must not block. Without it the process ends.
+	// OnFault, if set, is called when a turn touches direct memory that is not mapped. The
+	// worker has closed itself then, and sends no answers of the turn. It is called on the
+	// goroutine of the turn and must not block. If it is nil the process ends.
 	OnFault func(addr uintptr)
 }
 
-// Bounds of a turn: so often QPs get answers, and who waits for memory to be let go.
-// Peers wait for ACKs: shorter turns keep them sending, longer ones save calls.
+// Bounds of a turn. At the end of a turn QPs get answers, and callers that wait on Ended
+// continue. Shorter turns send ACKs to peers earlier, longer ones save system calls.
 const (
-	turnPlaces = 64        // so many, and
-	turnBytes  = 256 << 10 // together, or one
-	turnGets   = 4
+	turnPlaces = 64        // placements, and
+	turnBytes  = 256 << 10 // their bytes together, unless a single one has more
+	turnGets   = 4         // fetches
 )
 
-// New starts a worker, which its owner closes. clock is the owner's; answer takes the
-// answers of a turn, on the goroutine of that turn, and must not keep the list. With manual
-// there is no goroutine: turns take place when the owner calls Turn.
+// New starts a worker, which its owner closes. clock returns the owner's time; answer receives
+// the answers of a turn, on the goroutine of that turn, and must not keep the list. If manual is
+// set there is no goroutine: turns take place when the owner calls Turn.
 func New[Q comparable](o Options, manual bool, clock func() ib.Instant, answer func([]Answer[Q])) *Worker[Q] {
 	if o.StuckAfter == 0 {
 		o.StuckAfter = time.Second
@@ -103,9 +103,9 @@ func New[Q comparable](o Options, manual bool, clock func() ib.Instant, answer f
 	return w
 }
 
-// Close ends the worker: no turn begins any more, and what was not begun is never answered.
-// Close does not wait for the turn that is under way, whose memory may never move. That turn
-// goes on touching memory of any kind, direct memory too: Done tells when it has ended.
+// Close ends the worker: no turn begins any more, and waiting work is never answered. Close does
+// not wait for a turn that is under way, as its accesses may never return. Such a turn still
+// touches memory of any kind, direct memory too; Done is closed when it has ended.
 func (w *Worker[Q]) Close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -115,10 +115,11 @@ func (w *Worker[Q]) Close() {
 	w.Ring()
 }
 
-// Done is closed when a closed worker touches no memory any more, whoever took its last turn.
+// Done returns a channel that is closed when a closed worker touches no memory any more, on
+// whichever goroutine its last turn runs.
 func (w *Worker[Q]) Done() <-chan struct{} { return w.done }
 
-// Ring wakes the goroutine.
+// Ring wakes the worker's goroutine.
 func (w *Worker[Q]) Ring() {
 	select {
 	case w.wake <- struct{}{}:
@@ -126,7 +127,7 @@ func (w *Worker[Q]) Ring() {
 	}
 }
 
-// Place takes placements of q over, with copies of their data.
+// Place queues placements of q, with copies of their data.
 func (w *Worker[Q]) Place(q Q, list []mr.Placement) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -138,7 +139,7 @@ func (w *Worker[Q]) Place(q Q, list []mr.Placement) {
 	}
 }
 
-// Fetch takes fetches of q over.
+// Fetch queues fetches of q.
 func (w *Worker[Q]) Fetch(q Q, list []qp.Fetch) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -151,8 +152,8 @@ func (w *Worker[Q]) Fetch(q Q, list []qp.Fetch) {
 	}
 }
 
-// run is the goroutine. It does not look for work as a shard does: that takes a processor,
-// and what waits is batches.
+// run is the worker's goroutine. It does not spin as a shard does: that would occupy a processor,
+// and its work comes in batches.
 func (w *Worker[Q]) run() {
 	defer close(w.done)
 	debug.SetPanicOnFault(w.opts.OnFault != nil)
@@ -172,13 +173,13 @@ func (w *Worker[Q]) isClosed() bool {
 	return w.closed
 }
 
-// Turn carries out some of what waits. It returns false if there is nothing, or if
-// somebody does so already, who will look again.
+// Turn carries out some of the waiting work. It returns false if there is none, or if another
+// goroutine takes a turn already; that goroutine looks for work again after its turn.
 func (w *Worker[Q]) Turn() bool {
 	if !w.begin() {
 		return false
 	}
-	runtime.LockOSThread() // effort is a thread's
+	runtime.LockOSThread() // effort is measured per thread
 	before := w.effort()
 	places, gets, bytes, faulted := w.touchSafely()
 	after := w.effort()
@@ -196,7 +197,7 @@ func (w *Worker[Q]) Turn() bool {
 	return true
 }
 
-// touchSafely is touch. A fault of direct memory closes the worker.
+// touchSafely calls touch, and closes the worker if that faults in direct memory.
 func (w *Worker[Q]) touchSafely() (places, gets, bytes int, faulted bool) {
 	if w.opts.OnFault != nil {
 		defer func() {
@@ -215,8 +216,8 @@ func (w *Worker[Q]) touchSafely() (places, gets, bytes int, faulted bool) {
 	return places, gets, bytes, false
 }
 
-// touch reads and writes memory, as much as belongs to a turn: so many placements and
-// fetches, so many bytes.
+// touch carries out the placements and fetches of one turn. It returns their numbers and the
+// bytes that were moved.
 func (w *Worker[Q]) touch() (places, gets, bytes int) {
 	a := &w.at
 	places = a.some()
@@ -234,7 +235,8 @@ func (w *Worker[Q]) touch() (places, gets, bytes int) {
 	return places, gets, bytes
 }
 
-// begin takes what waits, if the last of it is done, and begins a turn.
+// begin begins a turn. If the work in at is done, it moves the queue there first. It returns false
+// if there is no work, another turn is under way, or the worker is closed.
 func (w *Worker[Q]) begin() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -255,7 +257,7 @@ func (w *Worker[Q]) begin() bool {
 	return true
 }
 
-// end ends a turn that has carried out placements, and so many fetches.
+// end ends a turn that has carried out the given numbers of placements and fetches.
 func (w *Worker[Q]) end(places, gets int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -269,9 +271,9 @@ func (w *Worker[Q]) end(places, gets int) {
 	}
 }
 
-// Ended returns a channel that is closed when no memory is touched that was deregistered
-// before: when the turn that is under way has ended, as a later one finds that the key is
-// none. That the worker is closed does not end a turn.
+// Ended returns a channel that is closed when the worker touches no memory any more that was
+// deregistered before the call: when the current turn has ended, as later turns find the key
+// invalid. Closing the worker does not end a turn.
 func (w *Worker[Q]) Ended() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -284,14 +286,14 @@ func (w *Worker[Q]) Ended() <-chan struct{} {
 	return w.over
 }
 
-// NoTurn is closed: there is nothing to wait for.
+// NoTurn is a closed channel, which Ended returns if there is no turn to wait for.
 var NoTurn = func() <-chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c
 }()
 
-// look looks whether memory has moved for so long.
+// look calls OnStuck if the current turn has taken longer than StuckAfter.
 func (w *Worker[Q]) look() {
 	w.mu.Lock()
 	left := w.opts.StuckAfter - time.Since(w.since)
