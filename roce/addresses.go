@@ -10,11 +10,11 @@ import (
 	"github.com/goroce/goroce/roce/link"
 )
 
-// MaxGIDs is how many rows the GID table grows to.
+// MaxGIDs is the maximum number of rows of the GID table.
 const MaxGIDs = 128
 
-// gidTable is the port's GID table, which is replaced when it changes. A row keeps its
-// index, and while it is empty the GID that it had, which is to have it again.
+// gidTable is the port's GID table. A change replaces the table; rows keep their indices. An
+// empty row remembers its last GID, which gets the same row if it comes back.
 type gidTable []gidRow
 
 type gidRow struct {
@@ -30,12 +30,13 @@ func newGIDTable(gids []ib.GID) *gidTable {
 	return &t
 }
 
-// find returns the index of a row that holds g, or of one that had it, or -1.
+// find returns the index of the row that holds g, or with held false of an empty row that held
+// it last; -1 if there is none.
 func (t gidTable) find(g ib.GID, held bool) int {
 	return slices.Index(t, gidRow{g, held})
 }
 
-// held returns the GIDs, without rows that are empty.
+// held returns the GIDs of the rows that are not empty.
 func (t gidTable) held() (gids []ib.GID) {
 	for _, row := range t {
 		if row.held {
@@ -45,7 +46,7 @@ func (t gidTable) held() (gids []ib.GID) {
 	return gids
 }
 
-// with returns a table with g at its old index, or at the first that is empty.
+// with returns a table with g at its old index, at the first empty one, or in a new row.
 func (t gidTable) with(g ib.GID) *gidTable {
 	i := t.find(g, false)
 	if i < 0 {
@@ -66,24 +67,24 @@ func (t gidTable) without(i int) *gidTable {
 	return &t
 }
 
-// full reports whether there is room for another GID.
+// full reports whether there is no room for another GID.
 func (t gidTable) full() bool {
 	return len(t) >= MaxGIDs && !slices.ContainsFunc(t, func(r gidRow) bool { return !r.held })
 }
 
-// SetAddresses tells the device which addresses it has from now on, each in its network
-// interface. Every one that comes or goes changes the GID table and raises an
-// EventGIDChange. An address that comes back gets its index again unless another one
-// has it, a new one the first index that is empty; other rows stay as they are.
+// SetAddresses sets the addresses of the device, all of which are addresses of its network
+// interface. Each address that is added or removed changes the GID table and raises an
+// EventGIDChange. An address that comes back gets its old index unless another address
+// has it; a new address gets the first empty index. Other rows do not change.
 //
-// A QP whose address has gone sends into nothing: its requests end when its retries
-// are used up, and it goes on as if nothing had been when the address is back before
-// that. Linux differs. It ends the next request of an rdma_rxe QP with a local QP
-// operation error (rxe_req.c), and keeps an index for as long as a QP refers to it, so
-// that the address comes back at another one (ib_core, cache.c).
+// Packets of a QP whose address was removed are not delivered: its requests fail when its
+// retries are exhausted. If the address comes back before that, the QP continues normally.
+// Linux differs. It ends the next request of an rdma_rxe QP with a local QP operation error
+// (rxe_req.c), and keeps an index in use for as long as a QP refers to it, so that the
+// address comes back at another index (ib_core, cache.c).
 //
-// The error joins those of the addresses that the device could not get; others are not
-// touched by it. The caller may try again.
+// The error joins the errors of all addresses that could not be added or removed; the other
+// addresses are set. The caller may try again.
 func (d *Device) SetAddresses(gids []ib.GID) error {
 	d.addresses.Lock()
 	defer d.addresses.Unlock()
@@ -101,7 +102,7 @@ func (d *Device) SetAddresses(gids []ib.GID) error {
 	return errors.Join(errs...)
 }
 
-// addAddress makes all links have an address, or none.
+// addAddress adds an address to all links, or to none if one of them fails.
 func (d *Device) addAddress(g ib.GID) error {
 	if d.gids.Load().full() {
 		return limitError("add address "+g.Addr().String(), "GIDs", MaxGIDs)
@@ -119,8 +120,8 @@ func (d *Device) addAddress(g ib.GID) error {
 	return nil
 }
 
-// removeAddress takes the address of row i from the links, when nobody finds it any
-// more.
+// removeAddress empties row i, so that no lookup finds its address g any more, and then removes g
+// from the links.
 func (d *Device) removeAddress(i int, g ib.GID) error {
 	d.setGIDs(d.gids.Load().without(i))
 	d.cm.addressGone(g)
@@ -131,7 +132,7 @@ func (d *Device) removeAddress(i int, g ib.GID) error {
 	return errors.Join(errs...)
 }
 
-// setGIDs makes a table known, and the change. The caller holds addresses.
+// setGIDs publishes a table and raises EventGIDChange. The caller holds addresses.
 func (d *Device) setGIDs(t *gidTable) {
 	d.gids.Store(t)
 	d.engine.SetGIDs(len(*t))
@@ -139,9 +140,9 @@ func (d *Device) setGIDs(t *gidTable) {
 }
 
 // SetMTU tells the device the IP MTU of its network interface, in bytes. The port's
-// active MTU follows, from 256, which Linux never goes below (rxe_set_mtu), to what it
-// was when the device was opened: buffers are for that. QPs that have a path MTU keep
-// it, and those of datagrams do not. Verbs have no event for this.
+// active MTU follows. Its minimum is 256, as in Linux (rxe_set_mtu), its maximum the active
+// MTU when the device was opened, for which buffers were allocated. QPs that have a path MTU
+// keep it; datagram QPs follow the active MTU. Verbs have no event for this.
 func (d *Device) SetMTU(bytes int) {
 	mtu := min(max(ib.MTUFor(bytes), ib.MTU256), d.maxMTU)
 	d.mtu.Store(int32(mtu))
@@ -156,12 +157,12 @@ func checkAH(op string, ah *ib.AHAttr, t gidTable) error {
 	return checkSource(op, ah, t)
 }
 
-// checkSource refuses an address vector whose GID is gone, or that mixes IPv4 and IPv6:
-// no packet could carry it.
+// checkSource refuses an address vector whose source GID was removed, or that mixes IPv4 and
+// IPv6: no packet could have such addresses.
 func checkSource(op string, ah *ib.AHAttr, t gidTable) error {
 	i := ah.SGIDIndex
 	if i < 0 || i >= len(t) {
-		return nil // the core says what is wrong
+		return nil // the core returns the error
 	}
 	row := &t[i]
 	if !row.held {
@@ -179,7 +180,7 @@ func checkSource(op string, ah *ib.AHAttr, t gidTable) error {
 // defaultHops is the hop limit of Linux routes.
 const defaultHops = 64
 
-// pathOrNone is path where the SGID index may be one that the table does not have.
+// pathOrNone is path for an SGID index that may be outside the table.
 func (t gidTable) pathOrNone(a *ib.AHAttr) link.Run {
 	if a.SGIDIndex < 0 || a.SGIDIndex >= len(t) {
 		return link.Run{}
@@ -187,7 +188,7 @@ func (t gidTable) pathOrNone(a *ib.AHAttr) link.Run {
 	return t.path(a)
 }
 
-// path is the addressing of what goes to a: all but the source port.
+// path returns the addressing of packets to a, except the source port.
 func (t gidTable) path(a *ib.AHAttr) link.Run {
 	hops := a.HopLimit
 	if hops == 0 {

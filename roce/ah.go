@@ -12,7 +12,7 @@ import (
 type AH struct {
 	pd   *PD
 	num  ib.AHNum
-	attr ib.AHAttr // as the rest, guarded by Device.mu
+	attr ib.AHAttr // attr and dead are guarded by Device.mu
 	dead bool
 }
 
@@ -40,12 +40,12 @@ func (p *PD) CreateAH(attr ib.AHAttr) (ib.AH, error) {
 	return a, nil
 }
 
-// set makes core what requests find under the handle's number.
+// set sets core as the handle that requests name by the handle's number; nil removes it.
 func (a *AH) set(core *qp.AH) {
 	a.pd.dev.engine.SetAH(a.num, core)
 }
 
-// newAH checks an address vector and works out what sending to it takes.
+// newAH checks an address vector and makes the core's handle, with the addressing of packets.
 func (p *PD) newAH(op string, attr *ib.AHAttr) (*qp.AH, error) {
 	gids := *p.dev.gids.Load()
 	if err := checkAH(op, attr, gids); err != nil {
@@ -67,7 +67,7 @@ func (a *AH) Query() (ib.AHAttr, error) {
 	return a.attr, nil
 }
 
-// Modify changes where later requests go.
+// Modify changes the destination of later requests.
 func (a *AH) Modify(attr ib.AHAttr) error {
 	core, err := a.pd.newAH("modify AH", &attr)
 	if err != nil {

@@ -12,14 +12,14 @@ import (
 	"github.com/goroce/goroce/roce/internal/engine"
 )
 
-// emptyPolls is how many polls in a row find nothing before one drives the shard: an
-// application that polls now and then is not worth making room for.
+// emptyPolls is how many polls in a row must find nothing before one drives the shard: the loop
+// does not stand aside for an application that polls now and then.
 const emptyPolls = 4
 
 // CQ is a completion queue of the software device.
 type CQ struct {
 	dev     *Device
-	home    *engine.Shard // whose QPs write to it, most likely
+	home    *engine.Shard // the shard of the QPs whose send CQ it is
 	core    *qp.CQ        // the device's end
 	channel *Channel
 	tenant  Tenant // nil for this process
@@ -28,7 +28,7 @@ type CQ struct {
 	ring  *ring.CQ   // nil for a tenant
 	empty int        // polls in a row that found nothing
 
-	qps     int // as srqs, guarded by Device.mu
+	qps     int // qps and srqs are guarded by Device.mu
 	srqs    int
 	dead    atomic.Bool
 	pending bool // queued on the channel; guarded by Channel.mu
@@ -125,7 +125,7 @@ func (c *CQ) Arm(solicitedOnly bool) error {
 	defer c.mu.Unlock()
 	c.ring.Arm(solicitedOnly)
 	c.empty = 0
-	c.home.LeavePolling() // it is going to sleep
+	c.home.LeavePolling() // the application is going to wait for the event
 	return nil
 }
 
@@ -136,7 +136,7 @@ func (c *CQ) err(op string) error {
 	return nil
 }
 
-// own is err for what only the application's end of the ring can do.
+// own is err for operations on the application's end of the ring, which a tenant's CQ lacks.
 func (c *CQ) own(op string) error {
 	if c.tenant != nil {
 		return notHere(op)
@@ -201,7 +201,7 @@ type Channel struct {
 	users atomic.Int32 // CQs
 
 	mu     sync.Mutex
-	queue  []*CQ // with an event that was not taken; each once
+	queue  []*CQ // CQs with an event that Wait has not returned yet, each once
 	signal chan struct{}
 	closed chan struct{}
 	isShut atomic.Bool
@@ -218,7 +218,7 @@ func (d *Device) CreateChannel() (ib.Channel, error) {
 	return ch, nil
 }
 
-// notify queues an event of c. An event that was not taken yet stands for more.
+// notify queues an event of c, unless an earlier event of c is still in the queue.
 func (ch *Channel) notify(c *CQ) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -230,7 +230,7 @@ func (ch *Channel) notify(c *CQ) {
 	ch.wake()
 }
 
-// wake lets one waiter go; the caller holds mu.
+// wake wakes one goroutine in Wait. The caller holds mu.
 func (ch *Channel) wake() {
 	select {
 	case ch.signal <- struct{}{}:
@@ -238,7 +238,7 @@ func (ch *Channel) wake() {
 	}
 }
 
-// take returns the oldest event's CQ, nil if there is none.
+// take removes the oldest event and returns its CQ; nil if there is none.
 func (ch *Channel) take() *CQ {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -282,7 +282,7 @@ func (ch *Channel) Wait(ctx context.Context) (ib.CQ, error) {
 	}
 }
 
-// shut ends all Waits.
+// shut makes all calls of Wait return.
 func (ch *Channel) shut() {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()

@@ -21,7 +21,7 @@ type Device struct {
 	opts   Options
 	caps   link.Caps
 	guid   uint64
-	maxMTU ib.MTU // what the port opened with
+	maxMTU ib.MTU // active MTU at Open, which SetMTU never exceeds
 	mem    *mr.Table
 	engine *engine.Engine
 	events *eventQueue
@@ -37,12 +37,12 @@ type Device struct {
 
 	workers workers
 
-	addresses sync.Mutex // one change of gids after the other; taken before mu
+	addresses sync.Mutex // serializes changes of gids; taken before mu
 
-	byNum sync.Map // ib.QPN to *QP: for who has not the shard's lock
+	byNum sync.Map // ib.QPN to *QP, for lookups without the shard's lock
 
 	mu      sync.Mutex // guards what follows; taken before the lock of any shard
-	turn    int        // of nextShard
+	turn    int        // counts the calls of nextShard
 	pds     int
 	cqs     int
 	srqs    int
@@ -67,9 +67,9 @@ func Open(l link.Link, opts Options) (*Device, error) { return OpenShards([]link
 // receive each packet once, if they can by the link that link.ShardOf names. The
 // device joins multicast groups on the first link only.
 //
-// A CQ has a home shard, which is given in turn when it is created, and a QP is on
-// the shard of its send CQ. Who wants QPs to be served in parallel gives them
-// different CQs. On one shard there can be (65,536 - 32) / len(links) QPs.
+// CreateCQ assigns home shards to CQs in turn, and a QP is on the home shard of its
+// send CQ. QPs with different send CQs can be served in parallel. On one shard there can be
+// (65,536 - 32) / len(links) QPs.
 func OpenShards(links []link.Link, opts Options) (*Device, error) {
 	opts = opts.withDefaults()
 	if len(links) == 0 {
@@ -103,7 +103,7 @@ func OpenShards(links []link.Link, opts Options) (*Device, error) {
 		newTable = mr.NewSharedTable
 	}
 	indices := sequence.New(rng, 24)               // the upper bits of a key
-	variants := newRand(opts.Seed, streamVariants) // the table's, which calls under its lock
+	variants := newRand(opts.Seed, streamVariants) // used by the memory table only, under its lock
 	d.mem = newTable(maxMRs+maxMWs, func() ib.Key { return ib.Key(indices.Next())<<8 | ib.Key(variants.Uint32()&0xFF) })
 	var err error
 	d.engine, err = engine.New(links, engine.Options{Rand: rng, Spin: opts.Spin, Manual: opts.Manual,
@@ -119,7 +119,7 @@ func OpenShards(links []link.Link, opts Options) (*Device, error) {
 	return d, nil
 }
 
-// guidOf makes a GUID of the port's addresses, the same each time: the 64-bit
+// guidOf derives a GUID from the port's addresses, the same each time: their 64-bit
 // FNV-1a hash, marked as locally administered.
 func guidOf(gids []ib.GID) uint64 {
 	h := fnv.New64a()
@@ -130,7 +130,7 @@ func guidOf(gids []ib.GID) uint64 {
 }
 
 // Step drives a device that was opened with Options.Manual: it receives, runs
-// what is due at now, and sends. It reports whether there may be more to do at
+// timers that are due at now, and sends. It reports whether there may be more to do at
 // once.
 func (d *Device) Step(now ib.Instant) (more bool) {
 	d.cm.stept.Store(int64(now))
@@ -138,7 +138,7 @@ func (d *Device) Step(now ib.Instant) (more bool) {
 	return d.workers.step() || more
 }
 
-// Deadline is when Step wants to be called next, if nothing arrives before.
+// Deadline returns when Step must be called next if nothing arrives before.
 func (d *Device) Deadline() ib.Instant { return d.engine.Deadline() }
 
 // Attr describes the device.
@@ -158,8 +158,8 @@ func (d *Device) Attr() ib.DeviceAttr {
 	}
 }
 
-// QueryPort describes the port. Its active MTU follows the network interface (SetMTU),
-// and the GID table has as many rows as were ever needed at a time.
+// QueryPort describes the port. Its active MTU follows the network interface (SetMTU). The GID
+// table never gets shorter: it has as many rows as were ever needed at a time.
 func (d *Device) QueryPort(port int) (ib.PortAttr, error) {
 	if err := checkPort("query port", port); err != nil {
 		return ib.PortAttr{}, err
@@ -183,7 +183,7 @@ func (d *Device) GIDs(port int) ([]ib.GIDEntry, error) {
 	return table, nil
 }
 
-// PKey returns a row of the partition table, which has one.
+// PKey returns a row of the partition table, which has one row.
 func (d *Device) PKey(port, index int) (uint16, error) {
 	if err := checkPort("query P_Key", port); err != nil {
 		return 0, err
@@ -194,7 +194,7 @@ func (d *Device) PKey(port, index int) (uint16, error) {
 	return ib.DefaultPKey, nil
 }
 
-// Clock returns the time that completions are stamped with.
+// Clock returns the time with which completions are stamped.
 func (d *Device) Clock() (ib.Instant, error) {
 	if d.closed.Load() {
 		return 0, fmt.Errorf("read the clock of %s: %w", d.opts.Name, ib.ErrClosed)
@@ -203,7 +203,7 @@ func (d *Device) Clock() (ib.Instant, error) {
 }
 
 // SetPortState tells the device that its network interface came up or went down.
-// It raises EventPortActive or EventPortErr where that is news.
+// It raises EventPortActive or EventPortErr if the state changes.
 func (d *Device) SetPortState(state ib.PortState) {
 	if d.port.Swap(uint32(state)) == uint32(state) {
 		return
@@ -223,8 +223,8 @@ func checkPort(op string, port int) error {
 	return ib.Refuse(op, "port", port, "1, the only port", ib.ErrInvalid)
 }
 
-// Link describes the link that the device runs on, the first if there are several, with
-// the addresses that it has now.
+// Link describes the device's link, the first one if there are several, with its current
+// addresses.
 func (d *Device) Link() link.Caps {
 	caps := d.caps
 	caps.Local = d.gids.Load().held()
@@ -237,7 +237,8 @@ func (d *Device) Shards() int { return len(d.engine.Shards()) }
 // shard returns a shard by number.
 func (d *Device) shard(i int) *engine.Shard { return d.engine.Shards()[i] }
 
-// nextShard returns the shard whose turn it is to get something. The caller holds mu.
+// nextShard returns the shards in turn, for new CQs and for QPs without a send CQ. The caller
+// holds mu.
 func (d *Device) nextShard() *engine.Shard {
 	d.turn++
 	return d.shard((d.turn - 1) % d.Shards())
@@ -246,8 +247,8 @@ func (d *Device) nextShard() *engine.Shard {
 // NextEvent waits for an asynchronous event.
 func (d *Device) NextEvent(ctx context.Context) (ib.Event, error) { return d.events.next(ctx) }
 
-// Close ends the device and all its objects. QPs are gone without completions;
-// whoever waits gets ib.ErrClosed. Peers of connections are told.
+// Close ends the device and all its objects. QPs end without completions, and calls that
+// wait return ib.ErrClosed. The connection manager sends DREQs and REJs to peers.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	if d.closed.Swap(true) {

@@ -15,7 +15,7 @@ type PD struct {
 	dev    *Device
 	core   *mr.PD
 	tenant Tenant  // nil for this process
-	own    *Worker // nil for the device's, and for tenants without
+	own    *Worker // the tenant's worker; nil for this process, and for tenants without one
 	dead   atomic.Bool
 }
 
@@ -82,7 +82,7 @@ func (p *PD) RegMR(init ib.MRInit) (ib.MR, error) {
 	return &MR{dev: p.dev, pd: p, core: core, buf: init.Buf}, nil
 }
 
-// iova is the address that memory with these rights is registered under.
+// iova returns the address at which memory is registered with these rights.
 func iova(init *ib.MRInit, access ib.Access) uint64 {
 	if init.IOVA == 0 && access&ib.ZeroBased == 0 {
 		return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(init.Buf))))
@@ -90,7 +90,7 @@ func iova(init *ib.MRInit, access ib.Access) uint64 {
 	return init.IOVA
 }
 
-// region returns the registration as it stands.
+// region returns the current registration.
 func (m *MR) region() *mr.Region {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -109,8 +109,8 @@ func (m *MR) LKey() ib.Key { return m.region().Key() }
 // RKey returns the remote key, the same number.
 func (m *MR) RKey() ib.Key { return m.region().Key() }
 
-// Rereg registers anew in the place of what is registered, and waits until nothing touches
-// the old memory any more.
+// Rereg replaces the registration, and waits until the device does not touch the old memory
+// any more.
 func (m *MR) Rereg(mask ib.ReregMask, pd ib.PD, init ib.MRInit) error {
 	gone, err := m.rereg(mask, pd, &init)
 	if err != nil {
@@ -136,8 +136,9 @@ func (m *MR) rereg(mask ib.ReregMask, pd ib.PD, init *ib.MRInit) (gone <-chan st
 	return gone, nil
 }
 
-// replace registers anew. The channel is closed when nothing touches the old memory any
-// more. The caller holds mu, and waits without it: the memory may never move.
+// replace replaces the registration. It closes the channel when the device does not touch the old
+// memory any more. The caller holds mu, but must not hold it while it waits on the channel: an
+// access to slow memory may never return.
 func (m *MR) replace(mask ib.ReregMask, pd ib.PD, mem mr.Memory, iova uint64, access ib.Access) (gone <-chan struct{},
 	err error) {
 	before := m.pd
@@ -168,8 +169,8 @@ func (m *MR) register(mask ib.ReregMask, pd ib.PD, mem mr.Memory, iova uint64, a
 	return nil
 }
 
-// Close revokes the key and waits until the shards, and the worker of the domain, touch the
-// memory no more.
+// Close revokes the key and waits until the shards and the worker of the domain do not touch
+// the memory any more.
 func (m *MR) Close() error {
 	gone, err := m.Deregister()
 	if err != nil {
@@ -179,9 +180,9 @@ func (m *MR) Close() error {
 	return nil
 }
 
-// Deregister revokes the key. The shards touch the memory no more when it returns; gone is
-// closed when the worker of the domain does not either. Until then the memory has to be
-// there, also if the worker is closed.
+// Deregister revokes the key. When it returns, the shards do not touch the memory any more; gone
+// is closed when the worker of the domain does not touch it any more either. Until then the
+// memory must stay mapped, even if the worker is closed.
 func (m *MR) Deregister() (gone <-chan struct{}, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

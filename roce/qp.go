@@ -13,7 +13,7 @@ import (
 	"github.com/goroce/goroce/roce/link"
 )
 
-// QP is a queue pair of the software device: the application's end of the rings.
+// QP is a queue pair of the software device. It has the application's end of the rings.
 type QP struct {
 	pd             *PD
 	home           *engine.Shard
@@ -25,7 +25,7 @@ type QP struct {
 	srq            *SRQ
 	xrcd           *XRCD
 
-	front qp.Front // where the application is here; its state is what the shard last saw
+	front qp.Front // posting side of an application in this process; the shard updates its state
 	dead  atomic.Bool
 }
 
@@ -108,9 +108,8 @@ func (q *QP) chooseShard() *engine.Shard {
 	return q.sendCQ.home
 }
 
-// attach looks up the objects that a QP of its type works with. XRC initiators
-// receive nothing, XRC targets have neither queue: receives come from the SRQs of
-// their domain.
+// attach looks up the objects that a QP of its type uses. XRC initiators have no receive
+// queue. XRC targets have neither queue: their receives come from the SRQs of their domain.
 func (q *QP) attach(init *ib.QPInit) (err error) {
 	const op = "create QP"
 	d := q.pd.dev
@@ -141,8 +140,8 @@ func (q *QP) attach(init *ib.QPInit) (err error) {
 	return nil
 }
 
-// count adds n, 1 or -1, to the users of all that the QP works with. The caller holds
-// Device.mu.
+// count adds n, 1 or -1, to the number of users of each object that the QP uses. The caller
+// holds Device.mu.
 func (q *QP) count(n int) {
 	if q.sendCQ != nil {
 		q.sendCQ.qps += n
@@ -162,7 +161,7 @@ func (q *QP) count(n int) {
 	}
 }
 
-// config names the objects for the core.
+// config fills in the objects of the core's configuration.
 func (q *QP) config(cfg *qp.Config) {
 	if q.sendCQ != nil {
 		cfg.SendCQ = q.sendCQ.core
@@ -178,9 +177,9 @@ func (q *QP) config(cfg *qp.Config) {
 	}
 }
 
-// makeRings makes the queues, the send ring before the receive ring in one piece of
-// memory, and attaches to the application's end if that is here. Queues of no entries
-// share rings that are never used.
+// makeRings allocates both queues in one piece of memory, the send ring before the receive
+// ring. If the application is in this process it opens the application's ends too. Queues
+// without entries get shared dummy rings.
 func (q *QP) makeRings() (cfg qp.Config, err error) {
 	q.config(&cfg)
 	f := &q.front
@@ -235,7 +234,7 @@ func (q *QP) Modify(attr ib.QPAttr, mask ib.QPAttrMask) error {
 		path = gids.pathOrNone(&attr.AH)
 	}
 	open, err := q.part.Modify(&attr, mask, &path)
-	if !open { // closed this moment
+	if !open { // closed concurrently
 		return q.err(op)
 	}
 	return err
@@ -247,13 +246,13 @@ func (q *QP) Query() (ib.QPAttr, error) {
 		return ib.QPAttr{}, err
 	}
 	a, open := q.part.Query()
-	if !open { // closed this moment
+	if !open { // closed concurrently
 		return a, q.err("query QP")
 	}
 	return a, nil
 }
 
-// own is err for what only the application's end of the rings can do.
+// own is err for operations on the application's end of the rings, which a tenant's QP lacks.
 func (q *QP) own(op string) error {
 	if q.pd.tenant != nil {
 		return notHere(op)
@@ -286,15 +285,15 @@ func (q *QP) PostRecv(wrs []ib.RecvWR) (n int, err error) {
 		return 0, err
 	}
 	n, _, err = q.front.PostRecv(wrs)
-	// Receives are looked for when a message needs one; only ERR wants to know,
-	// to flush them.
+	// The responder looks for receives when a message needs one. Only a QP in ERR needs
+	// the doorbell, to flush them.
 	if n > 0 && q.front.State() == ib.Err {
 		q.part.Ring()
 	}
 	return n, err
 }
 
-// Close destroys the QP. Requests that are under way end without completions.
+// Close destroys the QP. Outstanding requests end without completions.
 func (q *QP) Close() error {
 	d := q.pd.dev
 	d.mu.Lock()
@@ -313,7 +312,7 @@ func (q *QP) Close() error {
 func (q *QP) drop() {
 	for group, members := range q.pd.dev.groups {
 		if slices.Contains(members, q) {
-			_ = q.pd.dev.detach(q, group) // the link keeps a group that it cannot leave
+			_ = q.pd.dev.detach(q, group) // on an error the link stays in the group
 		}
 	}
 	q.pd.dev.byNum.Delete(q.num)

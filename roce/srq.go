@@ -17,7 +17,7 @@ import (
 type SRQ struct {
 	pd   *PD
 	typ  ib.SRQType
-	xrcd *XRCD // XRC only, as is cq
+	xrcd *XRCD // xrcd and cq are for XRC only
 	cq   *CQ
 	num  uint32
 	dead atomic.Bool
@@ -114,7 +114,7 @@ func (q *SRQ) makeCore(device *ring.Recv, limit int) {
 	}
 }
 
-// setLimit arms the limit, which may be reached already.
+// setLimit arms the limit. If it is reached already, the event is delivered at once.
 func (q *SRQ) setLimit(limit int) { q.pd.dev.shard(0).SetSRQLimit(q.core, limit) }
 
 // Num returns the number of an XRC SRQ; 0 for a basic one.
@@ -168,8 +168,7 @@ func (q *SRQ) Modify(attr ib.SRQAttr, mask ib.SRQAttrMask) error {
 	return nil
 }
 
-// resize moves the receives to a ring of another size. The caller holds the
-// application's end.
+// resize moves the receives to a ring of another size. The caller holds mu.
 func (q *SRQ) resize(size int) error {
 	_, maxSGE := q.core.Capacity()
 	device, buf, err := newRecvRing(q.pd.tenant, size, maxSGE)
@@ -214,7 +213,7 @@ func (q *SRQ) PostRecv(wrs []ib.RecvWR) (n int, err error) {
 	return n, err
 }
 
-// Close destroys the queue. Receives that are posted are forgotten.
+// Close destroys the queue. Posted receives end without completions.
 func (q *SRQ) Close() error {
 	d := q.pd.dev
 	d.mu.Lock()
@@ -237,8 +236,9 @@ func (q *SRQ) Close() error {
 	return nil
 }
 
-// forget makes the QPs of a shard, whose lock the caller holds, forget an XRC SRQ. When
-// all have, nothing looks at its rings and those of its CQ any more on its behalf.
+// forget removes an XRC SRQ from a shard, whose lock the caller holds, and from the shard's
+// target QPs. When all shards have done so, none of them uses the SRQ's ring any more, or its
+// CQ for the SRQ's completions.
 func (q *SRQ) forget(s *engine.Shard) {
 	s.SetSRQ(q.num, nil)
 	for target := range q.xrcd.targets {
@@ -254,7 +254,7 @@ type XRCD struct {
 	core *qp.XRCD
 	dead atomic.Bool
 
-	srqs    int // guarded by Device.mu, as what follows
+	srqs    int // srqs and targets are guarded by Device.mu
 	targets map[*QP]struct{}
 }
 
@@ -286,7 +286,7 @@ func (x *XRCD) Close() error {
 	return nil
 }
 
-// users counts what keeps an object from being closed.
+// users counts, by kind, the objects that still use an object and keep it from being closed.
 type users []struct {
 	n    int
 	what string
