@@ -2,7 +2,7 @@ package roce
 
 import "github.com/goroce/goroce/ib"
 
-// InitQPAttr says what to Modify a QP with, as Linux's rdma_init_qp_attr does.
+// InitQPAttr returns the attributes for a Modify of the ID's QP, as Linux's rdma_init_qp_attr does.
 func (id *CMID) InitQPAttr(to ib.QPState) (attr ib.QPAttr, mask ib.QPAttrMask, err error) {
 	const op = "init QP attributes"
 	if err := id.lock(op); err != nil {
@@ -42,7 +42,7 @@ func (id *CMID) InitQPAttr(to ib.QPState) (attr ib.QPAttr, mask ib.QPAttrMask, e
 	return attr, mask | connectedMask[to] | id.reliableMask(to), nil
 }
 
-// Attributes of connected QPs, and those that RC has besides.
+// Attributes of connected QPs, and the additional ones of RC.
 var (
 	connectedMask = map[ib.QPState]ib.QPAttrMask{
 		ib.RTR: ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN,
@@ -61,8 +61,8 @@ func (id *CMID) reliableMask(to ib.QPState) ib.QPAttrMask {
 	return reliableMask[to]
 }
 
-// rights are what the peer may do (Linux's cm_init_qp_init_attr): WRITE once there is a
-// connection to be made, READ and atomics if this end takes any.
+// rights returns the peer's access rights (Linux's cm_init_qp_init_attr): WRITE once a connection
+// is being made, READ and atomics if this end accepts any.
 func (id *CMID) rights() ib.Access {
 	switch {
 	case id.conn == 0:

@@ -9,21 +9,21 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// Ports that are chosen, up to 65535 (RFC 6335, section 6).
+// firstDynamicPort begins the range of ports for Bind with port 0, up to 65535 (RFC 6335, section 6).
 const firstDynamicPort = 49152
 
-// plainAddr is an address as GIDs have it.
+// plainAddr returns an address in the form of GID addresses: not IPv4-mapped, without a zone.
 func plainAddr(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
 // held returns the port's GIDs.
 func (p *cmPort) held() []ib.GIDEntry {
-	gids, _ := p.dev.GIDs(1) // port 1 is there
+	gids, _ := p.dev.GIDs(1) // never fails: port 1 exists
 	return gids
 }
 
-// localAddr returns the address of the device that a stands for: itself, or for a loopback
-// address its first of the family (Linux's cma_bind_loopback), unless the device is on the
-// loopback interface itself, where others are hosts of their own.
+// localAddr returns the device's address that a means: a itself, or for a loopback address the
+// device's first address of the family (Linux's cma_bind_loopback). If the device is on the
+// loopback interface itself there is no such replacement: other loopback addresses are other hosts.
 func (p *cmPort) localAddr(op string, a netip.Addr) (netip.Addr, error) {
 	gids := p.dev.gids.Load()
 	if gids.find(ib.GIDFromAddr(a), true) >= 0 {
@@ -40,7 +40,7 @@ func (p *cmPort) localAddr(op string, a netip.Addr) (netip.Addr, error) {
 		"one of the device: "+ib.ListGIDs(p.held())+"; an unspecified one for all of them", ib.ErrNoAddr)
 }
 
-// ownAddr returns what a loopback address, or an unspecified one, means as a destination.
+// ownAddr returns the device's address that a loopback or unspecified destination means.
 func (p *cmPort) ownAddr(op string, a netip.Addr) (netip.Addr, error) {
 	if !a.IsUnspecified() {
 		return p.localAddr(op, a)
@@ -63,7 +63,7 @@ func (id *CMID) Bind(local netip.AddrPort) error {
 	return id.bind(op, local)
 }
 
-// bind is Bind for who holds mu.
+// bind is Bind for callers that hold mu.
 func (id *CMID) bind(op string, local netip.AddrPort) (err error) {
 	a := plainAddr(local.Addr())
 	switch {
@@ -76,7 +76,7 @@ func (id *CMID) bind(op string, local netip.AddrPort) (err error) {
 		}
 	}
 	id.local = netip.AddrPortFrom(a, local.Port())
-	if id.init.ServiceID == 0 { // else the service ID is taken by Listen, a port by ResolveAddr
+	if id.init.ServiceID == 0 { // otherwise Listen takes the service ID, or ResolveAddr a port
 		err = id.bindPort(op)
 	}
 	if err != nil {
@@ -87,7 +87,7 @@ func (id *CMID) bind(op string, local netip.AddrPort) (err error) {
 	return nil
 }
 
-// bindPort takes the port of the ID's local address, or one that is free.
+// bindPort reserves the port of the ID's local address, or for port 0 a free one.
 func (id *CMID) bindPort(op string) error {
 	p := id.port
 	if port := id.local.Port(); port != 0 {
@@ -108,7 +108,7 @@ func (id *CMID) bindPort(op string) error {
 	return ib.Refuse(op, "port", taken, "0 when one is free; close IDs first", ib.ErrLimit)
 }
 
-// bindKey takes a port or a service ID for an ID.
+// bindKey reserves a port or a service ID for an ID.
 func (p *cmPort) bindKey(op string, id *CMID, key uint64, reuse bool) error {
 	if space, port, ok := wire.SplitServiceID(key); ok {
 		if may := id.ch.owner.limits.MayBind; may != nil {
@@ -125,8 +125,8 @@ func (p *cmPort) bindKey(op string, id *CMID, key uint64, reuse bool) error {
 	return nil
 }
 
-// checkBind refuses a port or service ID that another ID has at the same address (Linux's
-// cma_check_port).
+// checkBind refuses a port or service ID that another ID has reserved at an overlapping address
+// (Linux's cma_check_port).
 func (p *cmPort) checkBind(op string, id *CMID, key uint64, reuse bool) error {
 	for _, other := range p.binds[key] {
 		if other == id || reuse && other.reuse || !overlap(id, other) {
@@ -144,7 +144,7 @@ func (p *cmPort) checkBind(op string, id *CMID, key uint64, reuse bool) error {
 	return nil
 }
 
-// overlap reports whether the local addresses of two IDs have one in common.
+// overlap reports whether the local addresses of two IDs have an address in common.
 func overlap(a, b *CMID) bool {
 	if a.dual() || b.dual() {
 		return true
@@ -153,10 +153,10 @@ func overlap(a, b *CMID) bool {
 	return x.Is4() == y.Is4() && (x == y || x.IsUnspecified() || y.IsUnspecified())
 }
 
-// dual reports whether the ID's address stands for those of both families.
+// dual reports whether the ID's address means all addresses of both families.
 func (id *CMID) dual() bool { return id.local.Addr() == netip.IPv6Unspecified() && !id.afOnly }
 
-// unbind gives an ID's port or service ID back.
+// unbind frees an ID's port or service ID.
 func (p *cmPort) unbind(id *CMID) {
 	if id.bound == 0 {
 		return
@@ -170,7 +170,7 @@ func (p *cmPort) unbind(id *CMID) {
 	id.bound = 0
 }
 
-// Listen takes requests for the ID's port.
+// Listen makes the ID a listener for requests to its port or service ID.
 func (id *CMID) Listen(backlog int) error {
 	const op = "listen"
 	if err := id.lock(op, cmIdle, cmBound); err != nil {

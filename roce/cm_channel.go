@@ -10,14 +10,14 @@ import (
 
 // CM is an event channel of the connection manager, with its IDs. It implements ib.CM.
 //
-// Its queue is bounded by its IDs: an ID has no more than a few events at a time, for each
-// needs a call, or a step of its connection.
+// Its queue is bounded by the number of its IDs: an ID has only a few events at a time, because
+// each needs a call, or a change of its connection's state.
 type CM struct {
 	port   *cmPort
 	owner  *CMOwner
 	tenant Tenant
 	ready  chan struct{} // has an item if there may be an event
-	onPut  func()        // OnEvent; nil for none
+	onPut  func()        // set by OnEvent; nil for none
 	done   chan struct{} // closed with the channel
 
 	// Guarded by cmPort.mu.
@@ -28,7 +28,7 @@ type CM struct {
 
 var _ ib.CM = (*CM)(nil)
 
-// cmUnread is an event that nobody has read.
+// cmUnread is an event that NextEvent has not returned yet.
 type cmUnread struct {
 	id *CMID
 	ev ib.CMEvent
@@ -41,7 +41,7 @@ func (ch *CM) put(id *CMID, ev ib.CMEvent) {
 	ch.queued()
 }
 
-// queued tells of an event that was put into the queue.
+// queued wakes a goroutine in NextEvent, and calls onPut, after an event was put into the queue.
 func (ch *CM) queued() {
 	ch.wake()
 	if ch.onPut != nil {
@@ -49,11 +49,11 @@ func (ch *CM) queued() {
 	}
 }
 
-// OnEvent has f called whenever an event is queued, for a tenant's channel: with locks held,
-// so it must not block, nor call the device. It is set before the channel is used.
+// OnEvent makes the channel, one of a tenant, call f whenever an event is queued. f is called with
+// locks held, so it must neither block nor call the device. Set it before the channel is used.
 func (ch *CM) OnEvent(f func()) { ch.onPut = f }
 
-// wake lets somebody who waits look.
+// wake wakes one goroutine in NextEvent.
 func (ch *CM) wake() {
 	select {
 	case ch.ready <- struct{}{}:
@@ -61,7 +61,7 @@ func (ch *CM) wake() {
 	}
 }
 
-// drop takes unread events of an ID out, those that which says.
+// drop removes those unread events of an ID for which which returns true.
 func (ch *CM) drop(id *CMID, which func(*ib.CMEvent) bool) {
 	kept := id.unread[:0]
 	for _, e := range id.unread {
@@ -74,7 +74,7 @@ func (ch *CM) drop(id *CMID, which func(*ib.CMEvent) bool) {
 	id.unread = kept
 }
 
-// take takes the oldest event out.
+// take removes the oldest event and returns it.
 func (ch *CM) take() (ev ib.CMEvent, ok bool) {
 	e := ch.events.Front()
 	if e == nil {
@@ -87,7 +87,7 @@ func (ch *CM) take() (ev ib.CMEvent, ok bool) {
 		u.id.wasRead()
 	}
 	if ch.events.Len() > 0 {
-		ch.wake() // another one who waits
+		ch.wake() // another goroutine in NextEvent
 	}
 	return u.ev, true
 }
@@ -134,7 +134,7 @@ func (ch *CM) CreateID(init ib.CMIDInit) (ib.CMID, error) {
 	return ch.newID(init), nil
 }
 
-// newID makes an ID. There is room for it.
+// newID makes an ID. The caller has checked the limit.
 func (ch *CM) newID(init ib.CMIDInit) *CMID {
 	id := &CMID{port: ch.port, ch: ch, init: init, ackTimeout: defaultCMAckTimeout, groups: nil}
 	ch.ids[id] = struct{}{}
@@ -142,7 +142,7 @@ func (ch *CM) newID(init ib.CMIDInit) *CMID {
 	return id
 }
 
-// end wakes all who wait, for good.
+// end makes all calls of NextEvent return, now and later.
 func (ch *CM) end() {
 	if !ch.closed {
 		ch.closed = true
@@ -150,7 +150,7 @@ func (ch *CM) end() {
 	}
 }
 
-// Close closes the channel and its IDs, and sends what peers have to know at once.
+// Close closes the channel and its IDs, and sends the resulting messages to peers at once.
 func (ch *CM) Close() error {
 	p := ch.port
 	p.mu.Lock()

@@ -11,21 +11,21 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// Reasons of REJs that the device gives by itself.
+// Reasons of REJs that the device sends by itself.
 const (
 	rejectNoListener  = wire.RejectInvalidServiceID
 	rejectNoResources = wire.RejectNoResources
 )
 
-// Linux's numbers in statuses of events.
+// Linux's error numbers, for the Status of events.
 const (
 	errnoNoAddr      = 99  // EADDRNOTAVAIL
 	errnoUnreachable = 101 // ENETUNREACH
 	errnoTimedOut    = 110 // ETIMEDOUT
 )
 
-// ResolveAddr finds the local address to reach dst from. There is nobody to ask: it is one
-// of the GID table.
+// ResolveAddr chooses the local address from which to reach dst. It sends no query: the address
+// comes from the GID table.
 func (id *CMID) ResolveAddr(local, dst netip.AddrPort, _ time.Duration) error {
 	const op = "resolve address"
 	if err := id.lock(op, cmIdle, cmBound); err != nil {
@@ -86,7 +86,7 @@ func unspecifiedOf(a netip.Addr) netip.Addr {
 	return netip.IPv6Unspecified()
 }
 
-// ResolveRoute finds the way: RoCE has no more of it than the addresses.
+// ResolveRoute completes the path. RoCE has no route beyond the addresses, so it sends no query.
 func (id *CMID) ResolveRoute(time.Duration) error {
 	if err := id.lock("resolve route", cmAddrResolved); err != nil {
 		return err
@@ -98,7 +98,7 @@ func (id *CMID) ResolveRoute(time.Duration) error {
 	return nil
 }
 
-// checkParam checks what an end brings.
+// checkParam checks the parameters of Connect or Accept.
 func (id *CMID) checkParam(op string, c *ib.CMConnParam) error {
 	for _, f := range []struct {
 		attr  string
@@ -111,7 +111,7 @@ func (id *CMID) checkParam(op string, c *ib.CMConnParam) error {
 	return id.ch.checkQP(op, c.QPN, id.init.Type)
 }
 
-// paramsOf is what the state machine takes of it.
+// paramsOf converts the parameters of Connect or Accept for the state machine.
 func (id *CMID) paramsOf(c *ib.CMConnParam) cm.Params {
 	p := cm.Params{QPN: c.QPN, Service: id.init.Type, SRQ: c.SRQ, ResponderResources: c.ResponderResources,
 		InitiatorDepth: c.InitiatorDepth,
@@ -122,7 +122,7 @@ func (id *CMID) paramsOf(c *ib.CMConnParam) cm.Params {
 	return p
 }
 
-// service is the service ID that the ID asks for.
+// service returns the service ID to which the ID connects.
 func (id *CMID) service() uint64 {
 	if id.init.ServiceID != 0 {
 		return id.init.ServiceID
@@ -130,7 +130,7 @@ func (id *CMID) service() uint64 {
 	return id.init.Space.ServiceID(id.remote.Port())
 }
 
-// Connect asks for a connection, or for a datagram service.
+// Connect requests a connection, or with UD resolves a datagram service.
 func (id *CMID) Connect(c ib.CMConnParam) error {
 	const op = "connect"
 	if err := id.lock(op, cmRouteResolved); err != nil {
@@ -156,7 +156,7 @@ func (id *CMID) Connect(c ib.CMConnParam) error {
 		return err
 	}
 	id.active, id.state = true, cmConnecting
-	id.params.ResponderResources = c.ResponderResources // InitQPAttr tells the rights of the QP by it
+	id.params.ResponderResources = c.ResponderResources // InitQPAttr derives the QP's access rights from it
 	p.conns[id.conn] = id
 	return nil
 }
@@ -211,7 +211,8 @@ func (id *CMID) Establish() error {
 	return err
 }
 
-// answerable refuses what only the other end may do.
+// answerable refuses Accept and Establish if may is false, that is if the ID is the wrong end, or
+// if the ID has no connection.
 func (id *CMID) answerable(op string, may bool) error {
 	if may && id.conn != 0 {
 		return nil
@@ -220,7 +221,7 @@ func (id *CMID) answerable(op string, may bool) error {
 		"Accept after CMConnectRequest, Establish after CMConnectResponse", ib.ErrState)
 }
 
-// Reject refuses.
+// Reject refuses a peer's request or reply.
 func (id *CMID) Reject(r ib.CMReject) error {
 	const op = "reject"
 	if err := id.lock(op, cmConnecting); err != nil {
@@ -239,7 +240,7 @@ func (id *CMID) Reject(r ib.CMReject) error {
 	return nil
 }
 
-// Delay sends a MRA.
+// Delay sends an MRA.
 func (id *CMID) Delay(d time.Duration) error {
 	if err := id.lock("delay", cmConnecting); err != nil {
 		return err
@@ -264,7 +265,7 @@ func (id *CMID) Disconnect() error {
 	return err
 }
 
-// Notify tells of the first data.
+// Notify reports that data arrived on the QP, which may establish the connection without an RTU.
 func (id *CMID) Notify(t ib.EventType) error {
 	if err := id.lock("notify"); err != nil {
 		return err

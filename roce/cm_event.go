@@ -6,7 +6,7 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// handle takes an event of the state machine to the ID that it is about.
+// handle passes an event of the state machine to the ID of its connection.
 func (p *cmPort) handle(ev *cm.Event) {
 	if ev.Kind == cm.Request {
 		p.request(ev)
@@ -21,7 +21,7 @@ func (p *cmPort) handle(ev *cm.Event) {
 	}
 }
 
-// cmHandlers has what to do about each event of the state machine.
+// cmHandlers has the handler of each kind of event of the state machine.
 var cmHandlers = [...]func(*CMID, *cm.Event){
 	cm.Replied: (*CMID).replied, cm.Established: (*CMID).established, cm.Rejected: (*CMID).rejected,
 	cm.Unreachable:  (*CMID).unreachable,
@@ -29,7 +29,7 @@ var cmHandlers = [...]func(*CMID, *cm.Event){
 	cm.Dropped: (*CMID).dropped,
 }
 
-// request makes an ID of a peer's request, or rejects it.
+// request makes a new ID for a peer's request, or rejects the request.
 func (p *cmPort) request(ev *cm.Event) {
 	l := p.listeners[ev.Listener]
 	typ := ev.Conn.Service
@@ -67,7 +67,7 @@ func (p *cmPort) request(ev *cm.Event) {
 	id.ch.put(id, out)
 }
 
-// paramOf is what the peer says, as rdma_cm's users see it.
+// paramOf returns the peer's parameters in the form that rdma_cm reports to applications.
 func (id *CMID) paramOf(ev *cm.Event) ib.CMConnParam {
 	c := &ev.Conn
 	return ib.CMConnParam{QPN: c.RemoteQPN, QKey: ev.QKey, SRQ: ev.SRQ, ResponderResources: c.ResponderResources,
@@ -86,8 +86,8 @@ func (id *CMID) established(ev *cm.Event) {
 	id.ch.put(id, ib.CMEvent{Type: ib.CMEstablished, Param: id.paramOf(ev)})
 }
 
-// rejected ends a try. A datagram service's refusal is CMUnreachable in rdma_cm, with the
-// status of the SIDR_REP.
+// rejected ends an attempt to connect. As in rdma_cm, the refusal of a datagram service is a
+// CMUnreachable event with the status of the SIDR_REP.
 func (id *CMID) rejected(ev *cm.Event) {
 	id.disown()
 	out := ib.CMEvent{Type: ib.CMRejected, Status: int(ev.Reason), Info: ev.Info,
@@ -103,7 +103,7 @@ func (id *CMID) unreachable(ev *cm.Event) {
 	id.lapse(ib.CMEvent{Type: ib.CMUnreachable, Status: -errnoTimedOut, Tries: ev.Sent})
 }
 
-// disconnected keeps the connection of the state machine until timewait is over.
+// disconnected queues CMDisconnected. The ID keeps its connection until timewaitExit.
 func (id *CMID) disconnected(ev *cm.Event) {
 	id.state = cmOver
 	id.ch.put(id, ib.CMEvent{Type: ib.CMDisconnected, Param: ib.CMConnParam{PrivateData: ev.PrivateData}})
@@ -114,15 +114,15 @@ func (id *CMID) timewaitExit(*cm.Event) {
 	id.ch.put(id, ib.CMEvent{Type: ib.CMTimewaitExit})
 }
 
-// resolved has the answer of a datagram service.
+// resolved handles the answer of a datagram service.
 func (id *CMID) resolved(ev *cm.Event) {
 	id.disown()
 	id.state = cmConnected
 	id.ch.put(id, ib.CMEvent{Type: ib.CMEstablished, AH: id.addressVector(), Info: ev.Info, Param: id.paramOf(ev)})
 }
 
-// dropped ends a request that has no answer. Its peer has taken it back, with a reason, or has
-// fallen silent.
+// dropped ends a peer's request before a connection exists: the peer has withdrawn it, with a
+// reason, or does not answer any more.
 func (id *CMID) dropped(ev *cm.Event) {
 	id.disown()
 	out := ib.CMEvent{Type: ib.CMUnreachable, Status: -errnoTimedOut}

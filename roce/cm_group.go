@@ -8,11 +8,11 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// maxCMGroups is how many groups an ID may be a member of.
+// maxCMGroups is the maximum number of groups of which an ID is a member.
 const maxCMGroups = 64
 
-// JoinMulticast joins a group. RoCE has nobody to ask: the group's GID is its IP address
-// (Linux's cma_iboe_set_mgid), and the network learns of the member when a QP is attached.
+// JoinMulticast joins a group. It sends no query: the group's GID is its IP address (Linux's
+// cma_iboe_set_mgid), and the link joins the group only when a QP is attached.
 func (id *CMID) JoinMulticast(group netip.Addr) error {
 	const op = "join"
 	if err := id.lock(op, cmBound, cmAddrResolved, cmRouteResolved); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// cmState is a state of an ID, as Linux's rdma_cm has them (enum rdma_cm_state).
+// cmState is the state of an ID, similar to Linux's enum rdma_cm_state.
 type cmState uint8
 
 const (
@@ -19,9 +19,9 @@ const (
 	cmAddrResolved
 	cmRouteResolved
 	cmListening
-	cmConnecting // asks, or is asked, and has no connection yet
+	cmConnecting // has sent or received a request, and has no connection yet
 	cmConnected
-	cmOver // what came of it is over; only Close is left
+	cmOver // the connection or the attempt has ended; only Close remains
 	cmClosed
 	numCMStates
 )
@@ -32,8 +32,8 @@ func (s cmState) String() string { return cmStateText[s] }
 var cmStateText = [numCMStates]string{"idle", "bound", "address resolved", "route resolved", "listening", "connecting",
 	"connected", "over", "closed"}
 
-// defaultCMAckTimeout is the local ACK timeout of connections, 268 ms: some time for what a
-// busy peer does before it answers.
+// defaultCMAckTimeout is the local ACK timeout of connections, 268 ms: long enough for a busy
+// peer to answer.
 const defaultCMAckTimeout = 16
 
 // CMID is an ID of the connection manager. It implements ib.CMID.
@@ -46,7 +46,7 @@ type CMID struct {
 	state  cmState
 	local  netip.AddrPort
 	remote netip.AddrPort
-	unread []*list.Element // of the channel's events
+	unread []*list.Element // the ID's events in the channel's queue
 
 	tos           uint8
 	reuse, afOnly bool
@@ -54,28 +54,28 @@ type CMID struct {
 	mtu           ib.MTU // CMOptionPathMTU; 0 takes the port's
 	bound         uint64 // the key in cmPort.binds; 0 for none
 
-	// Of a connection, a resolution or a request.
-	conn   cm.ID // 0 before the state machine knows of it, and when it is over
+	// For a connection, a resolution or a request.
+	conn   cm.ID // 0 before the state machine has one, and after its end
 	path   cm.Path
 	params cm.ConnParams
 	active bool
-	agreed bool // params has what both ends say: the QP may go to RTR
+	agreed bool // params has the values of both ends: the QP may go to RTR
 	half   *list.Element
 
-	// Of a request that nobody has read.
+	// For a request whose CMConnectRequest has not been read.
 	listener *CMID
 
-	// Of a listener.
+	// For a listener.
 	listen  cm.ListenID
 	backlog int
-	waiting map[*CMID]struct{} // requests that nobody has read
+	waiting map[*CMID]struct{} // requests whose CMConnectRequest has not been read
 
 	groups []netip.Addr
 }
 
 var _ ib.CMID = (*CMID)(nil)
 
-// completeCMID checks what an ID is to be for, and fills in defaults.
+// completeCMID checks the arguments of CreateID, and fills in defaults.
 func completeCMID(op string, init *ib.CMIDInit) error {
 	if init.Space == 0 {
 		init.Space = ib.PortSpaceTCP
@@ -107,8 +107,8 @@ func completeCMID(op string, init *ib.CMIDInit) error {
 // prefixIP is the upper 40 bits of the service IDs of the RDMA IP CM service (IBTA A11.2).
 const prefixIP = 1
 
-// lock takes the port's lock for a call that is allowed in these states; the caller ends the
-// call with port.unlock.
+// lock takes the port's lock for a call that is allowed in these states only. The caller ends the
+// call with port.unlock, or port.mu.Unlock if the call sends no message.
 func (id *CMID) lock(op string, states ...cmState) error {
 	if err := id.port.lock(op); err != nil {
 		return err
@@ -124,7 +124,7 @@ func (id *CMID) lock(op string, states ...cmState) error {
 	return nil
 }
 
-// check refuses a call in other states; none stands for all.
+// check refuses a call in a state that is not in the list; an empty list allows all states.
 func (id *CMID) check(op string, states ...cmState) error {
 	for _, s := range states {
 		if id.state == s {
@@ -179,7 +179,7 @@ func (id *CMID) SetOption(o ib.CMOption, value int) error {
 	return nil
 }
 
-// pathMTU is what a connection of the ID uses.
+// pathMTU returns the path MTU of the ID's connection.
 func (id *CMID) pathMTU() ib.MTU {
 	switch {
 	case id.params.PathMTU != 0:
@@ -204,8 +204,8 @@ func (id *CMID) Query() (ib.CMIDAttr, error) {
 	return a, nil
 }
 
-// addressVector is the ID's path as QPs and address handles take it. If the port has lost the
-// local address the row of the GID table that it had is empty.
+// addressVector returns the ID's path as an address vector. If the port has lost the local
+// address, it names the empty row of the GID table that had the address.
 func (id *CMID) addressVector() ib.AHAttr {
 	gids := *id.port.dev.gids.Load()
 	index := gids.find(id.path.Local, true)
@@ -237,7 +237,7 @@ func (id *CMID) Migrate(to ib.CM) error {
 	return nil
 }
 
-// moveTo takes the ID and its unread events to a channel.
+// moveTo moves the ID and its unread events to another channel.
 func (id *CMID) moveTo(ch *CM) {
 	from := id.ch
 	delete(from.ids, id)
@@ -253,7 +253,7 @@ func (id *CMID) moveTo(ch *CM) {
 func (id *CMID) Close() error {
 	p := id.port
 	p.mu.Lock()
-	if p.closed { // it is over; only the channel's books are left
+	if p.closed { // the ID has been released; only its channel still counts it
 		defer p.mu.Unlock()
 		id.close(p.clock())
 		return nil
@@ -263,7 +263,7 @@ func (id *CMID) Close() error {
 	return nil
 }
 
-// close ends the ID, and takes it out of its channel.
+// close ends the ID, and removes it from its channel.
 func (id *CMID) close(now ib.Instant) {
 	if id.state == cmClosed {
 		return
@@ -279,8 +279,8 @@ func (id *CMID) close(now ib.Instant) {
 	id.state = cmClosed
 }
 
-// release ends what the ID is part of, with the message that tells the peer, and gives its
-// port back.
+// release ends the ID's listener, connection or request, with the REJ or DREQ to the peer, and
+// frees its port.
 func (id *CMID) release(now ib.Instant) {
 	p := id.port
 	for child := range id.waiting {
@@ -299,7 +299,7 @@ func (id *CMID) release(now ib.Instant) {
 	p.unbind(id)
 }
 
-// disown makes the ID one without a connection, and returns which it had.
+// disown detaches the ID from its connection in the state machine, and returns that.
 func (id *CMID) disown() cm.ID {
 	conn := id.conn
 	if conn != 0 {
@@ -310,7 +310,7 @@ func (id *CMID) disown() cm.ID {
 	return conn
 }
 
-// evict takes a half-open request back in favour of another one. The peer is told.
+// evict ends a half-open request, with a REJ to the peer, to make room for another one.
 func (id *CMID) evict() {
 	p := id.port
 	now := p.clock()
@@ -321,7 +321,8 @@ func (id *CMID) evict() {
 	id.lapse(ib.CMEvent{Type: ib.CMUnreachable, Status: -errnoTimedOut})
 }
 
-// lapse ends a request: with an event, or if nobody has heard of it without a trace.
+// lapse ends an attempt or a request with event ev. A request that no application has read is
+// closed without an event.
 func (id *CMID) lapse(ev ib.CMEvent) {
 	if id.listener != nil {
 		id.close(id.port.clock())
@@ -331,7 +332,8 @@ func (id *CMID) lapse(ev ib.CMEvent) {
 	id.ch.put(id, ev)
 }
 
-// wasRead makes a request its reader's: its listener may end without it.
+// wasRead notes that an application has read a request: the end of the listener does not end it
+// any more.
 func (id *CMID) wasRead() {
 	if id.listener != nil {
 		delete(id.listener.waiting, id)

@@ -7,15 +7,15 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// CMLimits bound what an owner may have of a port's connection manager. Zero fields take the
+// CMLimits bound the objects of an owner in a port's connection manager. Zero fields take the
 // defaults.
 type CMLimits struct {
 	IDs      int // of all kinds, connections included (default 65,536)
-	HalfOpen int // requests of peers whose handshake is not over; the oldest goes for a new one (default 4,096)
-	Backlog  int // requests that one listener has not read (default 4,096); more are rejected
+	HalfOpen int // peers' requests in the handshake; a new one replaces the oldest (default 4,096)
+	Backlog  int // unread requests of one listener (default 4,096); more are rejected
 
-	// MayBind says whether the owner may have a port; nil allows all. It is called with
-	// locks held: it must not block, nor call the device.
+	// MayBind returns an error if the owner may not bind a port; nil allows all ports. It is
+	// called with locks held: it must neither block nor call the device.
 	MayBind func(ib.PortSpace, uint16) error
 }
 
@@ -26,7 +26,7 @@ const (
 	defaultCMBacklog  = 1 << 12
 )
 
-// CMOwner is an account: what all channels that were opened for it have together.
+// CMOwner is an account: it counts the objects of all channels that were opened for it.
 type CMOwner struct {
 	// Guarded by cmPort.mu.
 	limits CMLimits
@@ -34,13 +34,13 @@ type CMOwner struct {
 	half   *list.List // of *CMID, the oldest first
 }
 
-// NewCMOwner makes an account, of a user or a process.
+// NewCMOwner makes an account for a user or a process.
 func (d *Device) NewCMOwner(l CMLimits) *CMOwner {
 	return &CMOwner{limits: l.orDefaults(), half: list.New()}
 }
 
-// SetCMLimits changes the limits of an account. Who holds more already keeps it, and gets no
-// more; a listener keeps the backlog that it has.
+// SetCMLimits changes the limits of an account. An account above the new limits keeps its
+// objects, but gets no more; listeners keep their backlogs.
 func (d *Device) SetCMLimits(o *CMOwner, l CMLimits) {
 	d.cm.mu.Lock()
 	defer d.cm.mu.Unlock()
@@ -82,8 +82,9 @@ func (d *Device) OpenCMFor(o *CMOwner, t Tenant) (*CM, error) {
 	return ch, nil
 }
 
-// checkQP refuses a QP that is not the tenant's, or of another type than the ID: who names a
-// QP of somebody else's makes the peer end that one's connection as stale (IBTA 12.9.8.3.1).
+// checkQP refuses a QP that is not the tenant's, or has another type than the ID. If an
+// application could name another's QP, the peer would end that QP's connection as stale (IBTA
+// 12.9.8.3.1).
 func (ch *CM) checkQP(op string, num ib.QPN, typ ib.QPType) error {
 	q, ok := ch.port.dev.byNum.Load(num)
 	if ok && q.(*QP).pd.tenant == ch.tenant && q.(*QP).typ == typ {
@@ -93,7 +94,7 @@ func (ch *CM) checkQP(op string, num ib.QPN, typ ib.QPType) error {
 		fmt.Sprintf("an open QP of yours of type %v", typ), ib.ErrInvalid)
 }
 
-// toHalf counts a request of a peer as half open. The owner's oldest makes room.
+// toHalf counts a peer's request as half open. At the limit it evicts the owner's oldest one.
 func (o *CMOwner) toHalf(id *CMID) {
 	if o.half.Len() >= o.limits.HalfOpen {
 		oldest := o.half.Front().Value.(*CMID)
@@ -102,7 +103,7 @@ func (o *CMOwner) toHalf(id *CMID) {
 	id.half = o.half.PushBack(id)
 }
 
-// notHalf ends that.
+// notHalf removes a request from the half-open ones, if it is one.
 func (o *CMOwner) notHalf(id *CMID) {
 	if id.half != nil {
 		o.half.Remove(id.half)

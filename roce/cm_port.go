@@ -14,30 +14,30 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// The connection manager of the port: one state machine (package cm) behind QP 1
-// (package engine), used by applications through event channels and IDs (ib.CM, ib.CMID) as
-// Linux's rdma_ucm lets programs use the kernel's. They are those of this process
-// (Device.OpenCM) and of others, behind a daemon (Device.OpenCMFor).
+// The connection manager of the port is one state machine (package cm) behind QP 1
+// (package engine). Applications use it through event channels and IDs (ib.CM, ib.CMID), as
+// programs use the kernel's through Linux's rdma_ucm: applications of this process
+// (Device.OpenCM), and of other processes through a daemon (Device.OpenCMFor).
 //
 //	engine/gsi.go  QP 1: datagrams in and out, on the first shard
 //	cm_port.go     the state machine with its lock, its time, its events
-//	cm_owner.go    who uses it, and how much of it
+//	cm_owner.go    its users, and their limits
 //	cm_channel.go  event channels
-//	cm_id.go       IDs: their life and options
+//	cm_id.go       IDs: their states, options and end
 //	cm_bind.go     addresses and ports
-//	cm_connect.go  what the active and the passive end do
-//	cm_event.go    events of the state machine become those of rdma_cm
-//	cm_attr.go     what to set a QP to
+//	cm_connect.go  verbs of the active and the passive end
+//	cm_event.go    conversion of the state machine's events to those of rdma_cm
+//	cm_attr.go     attributes for the QPs of connections
 //	cm_group.go    multicast groups
 //
 // # The lock
 //
 // cmPort.mu guards the state machine, and all channels and IDs. It is the innermost lock
-// but for links' own: the first shard takes it with its own lock held, so who holds it
-// takes no lock of shards and devices. Everything is done at once under it: an input to the state
-// machine, then its events, which go into the channels' queues; messages stay in the state
-// machine until the first shard takes them out, which it is woken for. So an application
-// never waits for the network here, and a turn of a loop at most for a call of an application.
+// except for those of links: the first shard takes it with its own lock held, so its holder
+// must not take locks of shards and devices. A call holds it for an input to the state machine and
+// for the resulting events, which it puts into the channels' queues. Messages stay in the state
+// machine until the first shard, which the call wakes, takes them out. So an application
+// never waits for the network here, and a turn of a loop waits at most for an application's call.
 //
 // # A connection, step by step
 //
@@ -45,38 +45,39 @@ import (
 // datagram to the state machine, which finds the listener by service ID and address, chooses the
 // first PSN, and raises Request. request makes a new ID on the listener's channel, unless the
 // listener's backlog or the owner's limits are full (REJ, reason 3), and queues
-// CMConnectRequest. The peer's copies of the REQ are dropped meanwhile.
+// CMConnectRequest. Until the answer, duplicates of the REQ are dropped.
 //
-// Accept: the application has taken its QP to RTS by then, for the peer may send as soon as
-// it has the REP. The QP must be the owner's. The REP is sent again until the RTU comes.
+// Accept: the application has moved its QP to RTS before, because the peer may send as soon as
+// it has the REP. The QP must be the owner's. The REP is retransmitted until the RTU arrives.
 //
-// The RTU is lost: the REP goes out again, and the peer's manager answers with the RTU
-// once more. If data have come meanwhile the application may say so (Notify), which
-// establishes the connection at once. If nothing comes the ID gets CMUnreachable.
+// The RTU is lost: the REP is retransmitted, and the peer's manager answers with the RTU
+// again. If data have arrived before the RTU, the application may call Notify, which
+// establishes the connection at once. If nothing arrives the ID gets CMUnreachable.
 //
-// DREQs cross: each end takes the other's as the answer to its own, sends a DREP, and goes to
-// timewait with one CMDisconnected. The DREPs find timewait and are dropped.
+// DREQs cross: each end takes the other's as the answer to its own, sends a DREP, and enters
+// timewait with one CMDisconnected. The DREPs arrive in timewait and are dropped.
 //
-// An owner ends, by its own wish or with its process: each of its IDs is released, where it
-// stands. Bound and resolved IDs just go. A REQ under way is taken back (REJ, reason 4). A
-// request that has no answer is rejected (28; 8 if nobody has read it), as is one that waits for its RTU.
-// A connection gets its DREQ, repeated without the owner, and timewait. A listener's
-// port is free. So the peer hears of it within a round trip, and nothing is left but timewait.
+// An owner ends, by its own call or with its process: each of its IDs is released, in whatever
+// state it is. Bound and resolved IDs need no message. A pending REQ is withdrawn (REJ, reason 4).
+// A peer's request without an answer is rejected (reason 28; 8 if no application has read it), as
+// is one that waits for its RTU. A connection gets a DREQ, which the state machine retransmits
+// without the owner, and timewait. A listener's port becomes free. So the peer learns of the end
+// within a round trip, and only timewait remains.
 
 // cmPort is the connection manager of a device's port.
 type cmPort struct {
 	dev   *Device
-	due   atomic.Int64 // ib.Instant: when the shard shall call next; 0 for at once
+	due   atomic.Int64 // ib.Instant: when the shard must call Next; 0 for at once
 	stept atomic.Int64 // ib.Instant: the time of the last Step, with Options.Manual
-	own   *CMOwner     // this process
+	own   *CMOwner     // account of this process
 
 	mu        sync.Mutex
 	m         *cm.Manager
-	rng       *rand.Rand // of ports
+	rng       *rand.Rand // source of dynamic ports
 	channels  map[*CM]struct{}
 	conns     map[cm.ID]*CMID // of connections, resolutions and requests that are not over
 	listeners map[cm.ListenID]*CMID
-	binds     map[uint64][]*CMID // who has a service ID: by a port of a port space, or itself
+	binds     map[uint64][]*CMID // IDs that have reserved a service ID, or a port, by its service ID
 	closed    bool
 }
 
@@ -96,7 +97,7 @@ func newCMPort(d *Device) *cmPort {
 	return p
 }
 
-// clock is the time of applications' calls.
+// clock returns the time for applications' calls.
 func (p *cmPort) clock() ib.Instant {
 	if p.dev.opts.Manual {
 		return ib.Instant(p.stept.Load())
@@ -114,14 +115,14 @@ func (p *cmPort) lock(op string) error {
 	return nil
 }
 
-// unlock ends a call: it hands out events, and has the shard send what there is to send.
+// unlock ends a call: it delivers events, and wakes the shard to send messages.
 func (p *cmPort) unlock() {
 	p.settle()
 	p.mu.Unlock()
 	p.dev.engine.WakeGSI()
 }
 
-// settle hands out the state machine's events, and says when it wants to be called.
+// settle delivers the state machine's events, and sets due.
 func (p *cmPort) settle() {
 	var ev cm.Event
 	for p.m.NextEvent(&ev) {
@@ -134,10 +135,10 @@ func (p *cmPort) settle() {
 	p.due.Store(int64(at))
 }
 
-// Deadline is when Next wants to be called (engine.GSI).
+// Deadline returns when Next must be called (engine.GSI).
 func (p *cmPort) Deadline() ib.Instant { return ib.Instant(p.due.Load()) }
 
-// Receive takes a datagram for QP 1 (engine.GSI).
+// Receive handles a datagram for QP 1 (engine.GSI).
 func (p *cmPort) Receive(now ib.Instant, from *link.Run, payload []byte) bool {
 	if p.dev.gids.Load().find(from.Dst, true) < 0 {
 		return false
@@ -156,8 +157,8 @@ func (p *cmPort) Receive(now ib.Instant, from *link.Run, payload []byte) bool {
 	return true
 }
 
-// Next runs timers that are due (engine.GSI), and takes out a message to send. What is from an address
-// that the port does not have any more is lost; the state machine repeats it, or gives up.
+// Next runs timers that are due, and takes out a message to send (engine.GSI). It drops messages
+// from an address that the port has lost; the state machine retransmits them, or gives up.
 func (p *cmPort) Next(now ib.Instant, to *link.Run, mad *[wire.MADLen]byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -182,21 +183,22 @@ func (p *cmPort) Next(now ib.Instant, to *link.Run, mad *[wire.MADLen]byte) bool
 	return false
 }
 
-// addressGone tells the IDs that have an address that the port has lost it.
+// addressGone queues CMAddrChange for the IDs with local address g, which the port has lost.
 func (p *cmPort) addressGone(g ib.GID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for ch := range p.channels {
 		for id := range ch.ids {
 			if id.local.IsValid() && id.local.Addr() == g.Addr() {
-				ch.drop(id, func(ev *ib.CMEvent) bool { return ev.Type == ib.CMAddrChange }) // it may come and go
+				ch.drop(id, func(ev *ib.CMEvent) bool { return ev.Type == ib.CMAddrChange }) // one at most is queued
 				ch.put(id, ib.CMEvent{Type: ib.CMAddrChange, Status: -errnoNoAddr})
 			}
 		}
 	}
 }
 
-// close ends everything with the device. The last messages are in the state machine then.
+// close ends all channels and IDs with the device. Their last messages are in the state machine
+// then, for FlushGSI.
 func (p *cmPort) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -219,5 +221,5 @@ func (d *Device) CMStats() cm.Stats {
 	return d.cm.m.Stats()
 }
 
-// addrOf is the address of a GID, as IDs have it.
+// addrOf returns the address of a GID with a port.
 func addrOf(g ib.GID, port uint16) netip.AddrPort { return netip.AddrPortFrom(g.Addr(), port) }

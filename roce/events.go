@@ -7,8 +7,8 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// eventQueue holds asynchronous events until NextEvent takes them. It keeps the
-// oldest eventBacklog; later ones are lost, and counted.
+// eventQueue holds asynchronous events until NextEvent takes them. It holds up to
+// eventBacklog events; when it is full, new events are lost, and counted.
 type eventQueue struct {
 	ready  chan ib.Event
 	closed chan struct{}

@@ -5,11 +5,11 @@ import (
 	"github.com/goroce/goroce/qp"
 )
 
-// What tenants' QPs take of this process's heap, for who books it. Their rings, which tenants
-// share, are not in it.
+// The memory that tenants' QPs use on this process's heap, for package server, which accounts for
+// it. It does not include the rings, which are in memory that the tenants share.
 
-// QPHeap is what a QP with these capabilities takes from its creation on, in bytes.
-// Those that CreateQP would refuse count as the most that it allows.
+// QPHeap returns the bytes that a QP with these capabilities uses from its creation on.
+// Capabilities above the limits of CreateQP count as these limits.
 func QPHeap(c *ib.QPCap) int64 {
 	return qpObjects + qp.HeapBytes(&ib.QPCap{MaxSendWR: min(c.MaxSendWR, maxQPWR),
 		MaxRecvWR:  min(c.MaxRecvWR, maxQPWR),
@@ -17,15 +17,15 @@ func QPHeap(c *ib.QPCap) int64 {
 		MaxInline: min(c.MaxInline, maxInline)})
 }
 
-// qpObjects is what a QP takes beside that of package qp: the objects of this package and of
-// the engine, and its places in tables.
+// qpObjects is what a QP uses besides the memory of package qp: objects of this package and of
+// the engine, and entries in tables.
 const qpObjects = 2048
 
-// QPHeapRdAtomic is what it takes more for so many outstanding READs and atomics of its own,
-// and of the peer's.
+// QPHeapRdAtomic returns the additional bytes for the given numbers of outstanding READs and
+// atomics, as initiator and as responder.
 func QPHeapRdAtomic(initiator, responder int) int64 {
 	return qp.RdAtomicBytes(min(initiator, maxRdAtomic), min(responder, maxRdAtomic))
 }
 
-// QPHeapLate is what it takes more once it meets memory that is not direct.
+// QPHeapLate returns the additional bytes once a QP accesses memory that is not direct.
 func QPHeapLate() int64 { return qp.LateBytes(maxLate) }

@@ -66,8 +66,8 @@ func (q *QP) checkGroup(op string, group ib.GID) error {
 	return nil
 }
 
-// detach takes q out of a group, and the first link with the last member. The caller
-// holds mu.
+// detach removes q from a group. If q was the last member, the first link leaves the group. The
+// caller holds mu.
 func (d *Device) detach(q *QP, group ib.GID) error {
 	members := slices.DeleteFunc(d.groups[group], func(m *QP) bool { return m == q })
 	d.setGroup(group, members)
@@ -77,7 +77,7 @@ func (d *Device) detach(q *QP, group ib.GID) error {
 	return d.shard(0).Link().Leave(group)
 }
 
-// setGroup makes the members of a group known to the shards. The caller holds mu.
+// setGroup sets the members of a group, here and on the shards. The caller holds mu.
 func (d *Device) setGroup(gid ib.GID, members []*QP) {
 	if len(members) == 0 {
 		delete(d.groups, gid)

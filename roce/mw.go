@@ -15,7 +15,7 @@ type MW struct {
 	core *mr.Window
 
 	mu  sync.Mutex
-	key ib.Key // type 1: of the latest Bind, which may not have been carried out yet
+	key ib.Key // type 1: key of the latest Bind, which may not have been carried out yet
 }
 
 // AllocMW makes a memory window.
@@ -34,7 +34,7 @@ func (p *PD) AllocMW(t ib.MWType) (ib.MW, error) {
 // Type returns the kind of window.
 func (w *MW) Type() ib.MWType { return w.core.Type() }
 
-// RKey returns the present key.
+// RKey returns the current key.
 func (w *MW) RKey() ib.Key {
 	if w.core.Type() == ib.MWType2 {
 		return w.core.Key()
@@ -65,7 +65,7 @@ func (w *MW) Bind(qp ib.QP, id uint64, flags ib.SendFlags, b ib.MWBind) error {
 	return nil
 }
 
-// Close frees the window. Peers lose the access that it gave before it returns.
+// Close frees the window. When it returns, peers have no access by the window any more.
 func (w *MW) Close() error {
 	err := w.pd.dev.mem.FreeWindow(w.core)
 	if errors.Is(err, ib.ErrClosed) {

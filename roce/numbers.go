@@ -6,19 +6,19 @@ import (
 	"math/rand/v2"
 )
 
-// What a device draws numbers for: with one seed these are apart.
+// Independent streams of random numbers, so that with one seed they do not repeat each other.
 const (
 	streamCM       = iota // communication IDs, first PSNs, ports
 	streamNumbers         // QP numbers, indices of keys
 	streamVariants        // variant bytes of keys
 )
 
-// newRand returns a source of numbers that nobody can guess who sees some of them, or
-// with a seed repeatable ones.
+// newRand returns a source of random numbers that cannot be predicted from earlier ones, or
+// with a seed a repeatable source.
 func newRand(seed uint64, stream byte) *rand.Rand {
 	var key [32]byte
 	if seed == 0 {
-		_, _ = crand.Read(key[:]) // which does not fail
+		_, _ = crand.Read(key[:]) // never fails
 	} else {
 		binary.LittleEndian.PutUint64(key[:], seed)
 		key[8] = stream
@@ -26,14 +26,15 @@ func newRand(seed uint64, stream byte) *rand.Rand {
 	return rand.New(rand.NewChaCha8(key))
 }
 
-// numbers gives objects of one kind their numbers: from 1 on, those that were
-// used before last.
+// numbers allocates the numbers of objects of one kind: from 1 on. It reuses freed numbers,
+// oldest first, only when more than restNumbers are free.
 type numbers struct {
-	last uint32   // highest that was ever given
-	free []uint32 // oldest first
+	last uint32   // highest number allocated so far
+	free []uint32 // freed numbers, oldest first
 }
 
-// restNumbers is how many numbers rest, so that a stale one names nothing for long.
+// restNumbers is how many freed numbers are kept back, so that a freed number stays invalid for
+// some time.
 const restNumbers = 64
 
 func (t *numbers) take() uint32 {

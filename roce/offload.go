@@ -2,15 +2,15 @@ package roce
 
 import "github.com/goroce/goroce/ib"
 
-// Offload says whether frames leave in runs that the kernel or the NIC takes
-// apart and numbers.
+// Offload says whether the device uses segmentation offload: frames are sent in runs that
+// the kernel or the NIC splits and numbers.
 type Offload uint8
 
 // States of Device.Offload.
 const (
-	OffloadNone Offload = iota // packets leave as the link makes them
+	OffloadNone Offload = iota // the link has no segmentation offload
 	OffloadOn
-	OffloadOff // not to some destinations: see Device.OffloadOff
+	OffloadOff // given up for some destinations: see Device.OffloadOff
 )
 
 func (o Offload) String() string {
@@ -23,7 +23,7 @@ func (o Offload) String() string {
 	return "none"
 }
 
-// Offload tells how the device's segmentation offload does.
+// Offload returns the state of the device's segmentation offload.
 func (d *Device) Offload() Offload {
 	switch {
 	case !d.caps.Segments:
@@ -34,8 +34,8 @@ func (d *Device) Offload() Offload {
 	return OffloadOn
 }
 
-// OffloadOff returns the destinations to which frames do not leave in runs for now: time
-// after time runs did not arrive there while single frames did. A NIC that numbers
-// segments in its own way does that, to all destinations, and so does a peer that lies,
-// to itself. Each is tried again after ten minutes.
+// OffloadOff returns the destinations to which frames are not sent in runs for now, because
+// runs repeatedly did not arrive there while single frames did. The cause is a NIC that sets
+// identifications of segments in its own way, for all destinations, or a lying peer, for that
+// peer only. Runs to each destination are tried again after ten minutes.
 func (d *Device) OffloadOff() []ib.GID { return d.engine.OffloadOff() }

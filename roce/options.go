@@ -6,37 +6,36 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// Options adjust a device. The zero value suits most.
+// Options adjust a device. The zero value suits most applications.
 type Options struct {
 	// Name is the device's name, "goroce0" by default.
 	Name string
 	// Seed makes keys, QP numbers and the connection manager's numbers repeatable, and
-	// known to whoever knows it: it is for tests and simulations. 0 takes random bytes
-	// of the kernel.
+	// predictable for anyone who knows the seed: it is for tests and simulations. 0 takes
+	// random bytes from the kernel.
 	Seed uint64
-	// AckDelay is how long a plain ACK may wait for data to ride behind.
+	// AckDelay is how long a plain ACK may be delayed to be coalesced with outgoing data.
 	// 0 takes 20 us; negative sends ACKs at once.
 	AckDelay time.Duration
-	// Spin is how long an idle shard keeps looking for work at most before it
-	// sleeps; while gaps in its work are longer, it gives up sooner.
+	// Spin is how long an idle shard spins at most before it sleeps; while gaps in
+	// its work are longer than that, it spins for a shorter time.
 	// 0 takes 200 us; negative never spins.
 	Spin time.Duration
-	// Manual leaves it to the caller to drive the device with Step: virtual
-	// time, tests, simulation. No goroutine is started.
+	// Manual makes the caller drive the device with Step, in virtual time, for tests
+	// and simulations. No goroutine is started.
 	Manual bool
 	// NoTrains sends WRITEs as FIRST, MIDDLE and LAST even where trains of WRITE
 	// ONLYs would suit the link's segmentation offload better.
 	NoTrains bool
-	// NoProbes leaves the last packets of a flight to the ACK timeout, as RNICs and
-	// rdma_rxe do. Otherwise their requester asks what has become of them when an
-	// answer is a few round trips late; a peer that is just slow sees a duplicate
-	// request now and then.
+	// NoProbes leaves recovery of the last packets of a flight to the ACK timeout, as RNICs
+	// and rdma_rxe do. If false, the requester sends a tail probe when an answer is a few
+	// round trips late; a peer that is merely slow gets a duplicate request now and then.
 	NoProbes bool
-	// PinSourcePort has a connected QP take packets from one UDP source port only: that of
-	// the first packet that fitted the connection, until the QP is reset or its address vector
-	// is set again. To speak as the peer takes that port then, besides QP number and PSN: up to
-	// 14 bits more to guess, none of a peer on link udp, which has port 4791 always. Leave it
-	// off where peers change the port of a connection: an RNIC may be told to
+	// PinSourcePort makes a connected QP accept packets from one UDP source port only: that of
+	// the first packet that advanced the connection, until the QP is reset or its address vector
+	// is set again. To forge packets of the peer one must then guess that port besides QP number
+	// and PSN: up to 14 bits more; none for a peer on link udp, whose port is always 4791. Leave
+	// it off if peers change the port of a connection: an RNIC may be configured to do so
 	// (mlx5dv_modify_qp_udp_sport, LAG), or gets a new flow label. rdma_rxe and goroce keep it.
 	PinSourcePort bool
 	// OnOffloadOff, if set, is called when segmentation offload is given up for a
@@ -66,8 +65,8 @@ const (
 	maxMcastGroups = 256
 	maxMcastQPs    = 256 // in one group
 
-	// maxLate bounds the placements of a QP that wait for their worker. It is as much
-	// as the requester of a peer has in flight at most: more would be dropped.
+	// maxLate bounds the placements of a QP that wait for their worker. It is the maximum
+	// that the requester of a peer has in flight; further packets are dropped.
 	maxLate = 1024
 
 	maxMsgSize   = 1 << 31

@@ -6,7 +6,7 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// object is what every object of a software device can say of itself.
+// object is implemented by the objects that verbs take as arguments.
 type object interface {
 	comparable
 	owner() *Device
@@ -27,8 +27,8 @@ func (q *QP) isDead() bool      { return q.dead.Load() }
 func (q *SRQ) isDead() bool     { return q.dead.Load() }
 func (x *XRCD) isDead() bool    { return x.dead.Load() }
 
-// owned returns the object behind an argument of a verb: it must be there, of
-// this device, and open.
+// owned returns the object behind an argument of a verb, which must not be nil, belong to
+// this device, and be open.
 func owned[T object](d *Device, op, attr string, arg any) (T, error) {
 	var none T
 	fail := func(allowed string, err error) (T, error) {

@@ -6,7 +6,7 @@ import (
 	"github.com/goroce/goroce/roce/internal/engine"
 )
 
-// owner tells the application what the engine has to tell of its objects (engine.Owner):
+// owner delivers the engine's events to the applications (engine.Owner). The engine calls it
 // under the lock of a shard, so nothing here may block.
 type owner struct{ dev *Device }
 
@@ -38,8 +38,8 @@ func (o owner) SRQEvent(s *qp.SRQ, t ib.EventType) {
 	o.deliver(of.pd.tenant, ib.Event{Type: t, SRQ: of})
 }
 
-// Fault tells the tenant that memory which it shares is not there. What covers the memory is
-// revoked, for those who would touch it next.
+// Fault reports to the tenant that memory which it shares is not mapped. It revokes the keys of
+// regions that contain addr, so that no other access faults on them.
 func (o owner) Fault(q *engine.QP, addr uintptr) bool {
 	t := q.Owner.(*QP).pd.tenant
 	if t == nil {
@@ -50,14 +50,14 @@ func (o owner) Fault(q *engine.QP, addr uintptr) bool {
 	return true
 }
 
-// LinkDown tells whoever has opened the device that it is of no more use.
+// LinkDown raises EventDeviceFatal, once: the device cannot be used any more.
 func (o owner) LinkDown(error) {
 	if !o.dev.fatal.Swap(true) {
 		o.dev.events.put(ib.Event{Type: ib.EventDeviceFatal})
 	}
 }
 
-// deliver gives an event to the tenant that it is for, or to whoever has opened the device.
+// deliver gives an event to tenant t, or if t is nil to the device's event queue.
 func (o owner) deliver(t Tenant, e ib.Event) {
 	if t != nil {
 		t.Event(e)
@@ -66,7 +66,7 @@ func (o owner) deliver(t Tenant, e ib.Event) {
 	}
 }
 
-// raise gives an event to whoever has opened the device.
+// raise puts an event into the device's event queue, or counts it as lost if the queue is full.
 func (d *Device) raise(e ib.Event) {
 	if !d.events.put(e) {
 		d.eventsLost.Add(1)

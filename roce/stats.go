@@ -21,15 +21,15 @@ type Stats struct {
 	// DropSourcePort counts packets from another UDP source port than the pinned one.
 	DropSourcePort uint64
 	CrossedShards  uint64 // frames that arrived by the link of another shard than their QP's
-	DropMailbox    uint64 // those of them that found the other shard's mailbox full
-	EventsLost     uint64 // asynchronous events that nobody took in time
-	DropForgedMAD  uint64 // datagrams of tenants to QP 1, which only the connection manager writes: they stay here
-	OffloadTrials  uint64 // times that runs to a destination came under suspicion; see Offload
-	OffloadOff     uint64 // destinations that runs are given up for at present
+	DropMailbox    uint64 // frames of other shards that were dropped because the mailbox was full
+	EventsLost     uint64 // asynchronous events that were lost because the event queue was full
+	DropForgedMAD  uint64 // datagrams of tenants to QP 1, which only the connection manager may send: not sent
+	OffloadTrials  uint64 // trials of runs to a destination; see Offload
+	OffloadOff     uint64 // destinations for which runs are given up at present
 	Link           link.Stats
 }
 
-// Stats returns the counters as they stand, of all shards together.
+// Stats returns the current counters, summed over all shards.
 func (d *Device) Stats() Stats {
 	var sum Stats
 	d.engine.Each(func(s *engine.Shard) {
@@ -41,8 +41,8 @@ func (d *Device) Stats() Stats {
 	return sum
 }
 
-// add adds the counters of a structure to those of the same names; of texts it keeps the
-// first.
+// add adds the counters of v to the fields of sum with the same names. Of strings it keeps the
+// first that is not empty.
 func add(sum, v reflect.Value) {
 	for i := range v.NumField() {
 		switch to, from := sum.FieldByName(v.Type().Field(i).Name), v.Field(i); from.Kind() {
@@ -58,14 +58,14 @@ func add(sum, v reflect.Value) {
 	}
 }
 
-// Counter is a named figure.
+// Counter is a named counter.
 type Counter struct {
 	Name  string
 	Value uint64
 }
 
-// Counters lists the figures under the names of rdma_rxe's hw_counters, in its
-// order, then those that rdma_rxe lacks.
+// Counters lists the counters under the names of rdma_rxe's hw_counters, in its
+// order, followed by those that rdma_rxe lacks.
 func (s *Stats) Counters() []Counter {
 	return []Counter{
 		{"sent_pkts", s.SentPkts}, {"rcvd_pkts", s.RcvdPkts}, {"duplicate_request", s.DuplicateRequest},

@@ -8,11 +8,11 @@ import (
 	"github.com/goroce/goroce/roce/internal/slowmem"
 )
 
-// Worker reads and writes memory that is not direct (mr.Memory), under no lock: what may
-// take for ever must not take place on a shard, which belongs to all.
+// Worker reads and writes memory that is not direct (mr.Memory), under no lock. Such an access
+// may block for ever, so a shard, which many QPs share, must not do it.
 //
 // A worker serves the QPs of some protection domains: those of one tenant, or all of this
-// process. Memory that never moves stops these and nobody else.
+// process. An access that never returns blocks these QPs and no others.
 type Worker struct {
 	dev  *Device
 	part *engine.Worker
@@ -20,19 +20,19 @@ type Worker struct {
 
 // WorkerOptions adjust a Worker.
 type WorkerOptions struct {
-	// OnStuck, if set, is called when memory has not moved for StuckAfter, once each
-	// time that it stops. It is called on a goroutine of its own. Nothing is given up:
-	// when the memory moves again, so does the worker.
+	// OnStuck, if set, is called once for each turn that takes longer than StuckAfter,
+	// on a goroutine of its own. The worker does not give up: it continues when the
+	// access returns.
 	OnStuck func()
 	// StuckAfter is a second if 0.
 	StuckAfter time.Duration
-	// Effort, if set, tells what the calling thread has spent so far: time of a
-	// processor, and how often it has slept. A shard's loop may take the worker's turns
-	// then, which saves waking a thread, as long as memory is quick.
+	// Effort, if set, returns the processor time of the calling thread so far, and how
+	// often it has slept. With it a shard's loop may take the worker's turns as long as
+	// memory is fast, which saves waking a thread.
 	Effort func() (cpu time.Duration, sleeps uint64)
-	// OnFault, if set, is called when direct memory that a turn touches is not there: the
-	// worker has closed itself, and nothing of the turn is answered. It is called on the
-	// goroutine of the turn and must not block. Without it the process ends.
+	// OnFault, if set, is called when a turn touches direct memory that is not mapped. The
+	// worker has closed itself then, and sends no answers of the turn. It is called on the
+	// goroutine of the turn and must not block. If it is nil the process ends.
 	OnFault func(addr uintptr)
 }
 
@@ -49,22 +49,23 @@ func (d *Device) NewWorker(o WorkerOptions) *Worker {
 	return w
 }
 
-// Close ends the worker: no turn begins any more, and what was not begun is never answered.
-// Close does not wait for the turn that is under way, whose memory may never move. That turn
-// goes on touching memory of any kind, direct memory too: Done tells when it has ended.
+// Close ends the worker: no turn begins any more, and waiting work is never answered. Close does
+// not wait for a turn that is under way, as its accesses may never return. Such a turn still
+// touches memory of any kind, direct memory too; Done is closed when it has ended.
 func (w *Worker) Close() {
 	w.dev.workers.remove(w)
 	w.part.Close()
 }
 
-// Done is closed when a closed worker touches no memory any more, whoever took its last turn.
+// Done returns a channel that is closed when a closed worker touches no memory any more, on
+// whichever goroutine its last turn runs.
 func (w *Worker) Done() <-chan struct{} { return w.part.Done() }
 
-// workers are those of a device.
+// workers holds the workers of a device.
 type workers struct {
 	mu  sync.Mutex
 	all []*Worker
-	own *Worker // of the PDs of this process; made when first needed
+	own *Worker // for the PDs of this process; made when first needed
 }
 
 func (l *workers) add(w *Worker) {
@@ -78,7 +79,7 @@ func (l *workers) remove(w *Worker) {
 	defer l.mu.Unlock()
 	for i := range l.all {
 		if l.all[i] == w {
-			l.all = append(l.all[:i:i], l.all[i+1:]...) // step may have the old list
+			l.all = append(l.all[:i:i], l.all[i+1:]...) // a copy, as step may iterate over the old list
 			return
 		}
 	}
@@ -98,14 +99,14 @@ func (l *workers) step() (busy bool) {
 	return busy
 }
 
-// close ends them all.
+// close closes all workers.
 func (l *workers) close() {
 	for _, w := range l.list() {
 		w.Close()
 	}
 }
 
-// worker returns who touches the memory that p's QPs cannot.
+// worker returns the worker for the slow memory of p's QPs.
 func (p *PD) worker() *engine.Worker {
 	if p.own != nil {
 		return p.own.part
@@ -120,8 +121,8 @@ func (p *PD) worker() *engine.Worker {
 	return l.own.part
 }
 
-// letGo returns a channel that is closed when the domain's QPs and their worker touch
-// nothing any more that was deregistered before. The shards have let go of it already.
+// letGo waits until the shards touch no memory any more that was deregistered before the call. It
+// returns a channel that is closed when the domain's worker does not touch it any more either.
 func (p *PD) letGo() <-chan struct{} {
 	p.dev.engine.Quiesce()
 	w := p.own
