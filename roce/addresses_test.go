@@ -34,7 +34,7 @@ func gids(t testing.TB, dev ib.Device) map[int]ib.GID {
 	return m
 }
 
-// wantChanges takes as many events as there are, all of which must be GID changes.
+// wantChanges reads all events, which must be GID changes.
 func wantChanges(t *testing.T, dev ib.Device, want int) {
 	t.Helper()
 	over, cancel := context.WithCancel(t.Context())
@@ -54,7 +54,7 @@ func wantChanges(t *testing.T, dev ib.Device, want int) {
 	}
 }
 
-// TestGIDIndexes: rows keep their index; an address that comes back takes its own if
+// TestGIDIndexes: rows keep their index; an address that comes back gets its old index if
 // that is free.
 func TestGIDIndexes(t *testing.T) {
 	h := openHost(t, mem.NewNetwork().Open([]ib.GID{gid(1), gid(2), gid(3)}, mem.Options{}),
@@ -106,8 +106,8 @@ func (r *refusing) AddLocal(g ib.GID) error {
 	return r.Link.AddLocal(g)
 }
 
-// TestAddressRefused: an address that one of the links cannot get is not the device's;
-// the others are, and it can be tried again.
+// TestAddressRefused: an address that one of the links cannot get is not added to the device,
+// the others are, and the caller can try again.
 func TestAddressRefused(t *testing.T) {
 	links := mem.NewNetwork().OpenShards([]ib.GID{gid(1)}, mem.Options{}, 2)
 	second := &refusing{links[1], gid(5)}
@@ -147,7 +147,7 @@ func TestGIDTableFull(t *testing.T) {
 	}
 }
 
-// TestEmptyRow: nothing can be moved to an address that is gone.
+// TestEmptyRow: no QP or address handle can be set to an address that was removed.
 func TestEmptyRow(t *testing.T) {
 	w := newWorld(t, 1, 64, plain)
 	w.connect(ib.MTU1024, nil)
@@ -183,8 +183,8 @@ func TestEmptyRow(t *testing.T) {
 	}
 }
 
-// TestAddressGone: a QP whose address has gone ends by its retries, unless the address
-// is back before; it goes on at once then. Other QPs notice nothing.
+// TestAddressGone: requests of a QP whose address was removed fail when its retries are
+// exhausted. If the address comes back before, the QP continues. Other QPs are not affected.
 func TestAddressGone(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -227,8 +227,8 @@ func TestAddressGone(t *testing.T) {
 	}
 }
 
-// TestMTUChange: the active MTU follows the interface, never above what it was at
-// first; QPs that are connected keep theirs.
+// TestMTUChange: the active MTU follows the interface, but never exceeds its initial value;
+// connected QPs keep their path MTU.
 func TestMTUChange(t *testing.T) {
 	w := newWorld(t, 1, 1<<14, plain)
 	w.connect(ib.MTU2048, nil)
@@ -263,8 +263,8 @@ func TestMTUChange(t *testing.T) {
 	w.modify(w.a.qp, attr, mask)
 }
 
-// TestNewAddressOverUDP: an address that comes while the shards run carries a
-// connection, by sockets of each of them.
+// TestNewAddressOverUDP: an address that is added while the shards run can carry a
+// connection, over sockets of each shard.
 func TestNewAddressOverUDP(t *testing.T) {
 	for _, shards := range []int{1, 4} {
 		first, later := linktest.Loopback(), linktest.Loopback()

@@ -6,9 +6,9 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// TestRoomOfEnded: when a QP ends that has all there may be in flight to a
-// destination, the others that wait for room there get it: they have no timer that
-// would make them look again.
+// TestRoomOfEnded: when a QP ends whose packets fill the congestion window of a destination,
+// the QPs that wait for room there become ready: they have no timer that would make them try
+// again.
 func TestRoomOfEnded(t *testing.T) {
 	for _, c := range []struct {
 		name string

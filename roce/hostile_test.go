@@ -21,11 +21,11 @@ type target struct {
 	peer  link.Link
 	outer link.Run
 	now   ib.Instant
-	whole []byte // what lies around the registered memory, too
+	whole []byte // the registered memory and the bytes around it
 }
 
-// Registered memory is the middle of a larger piece, so that a write outside it
-// shows.
+// Registered memory is the middle of a larger buffer, so that the test detects a write
+// outside it.
 const (
 	guard      = 4096
 	registered = 8192
@@ -65,7 +65,7 @@ func newTargetWith(t testing.TB, o roce.Options) *target {
 	return v
 }
 
-// hit sends a frame with a right ICRC, and lets the device answer.
+// hit sends a frame with a correct ICRC, and lets the device answer.
 func (v *target) hit(frame []byte) {
 	o := wire.Outer{Src: v.outer.Src, Dst: v.outer.Dst, SrcPort: v.outer.SrcPort, DstPort: link.Port}
 	o.Seal(frame)
@@ -169,8 +169,8 @@ func TestDropReasons(t *testing.T) {
 	}
 }
 
-// TestPinSourcePort: with the option a connection takes packets from the port only that the first
-// which fitted came from, until it is made anew; without it from any.
+// TestPinSourcePort: with the option a connection accepts packets only from the source port of the
+// first packet that advanced it, until the connection is made anew; without it from any port.
 func TestPinSourcePort(t *testing.T) {
 	const peer, forger = 0xC123, 0xC124
 	for _, pin := range []bool{false, true} {
@@ -212,7 +212,7 @@ func TestPinSourcePort(t *testing.T) {
 }
 
 // FuzzDevice hits a connected QP with frames whose ICRC, QP and addresses are
-// right and the rest is anything: no panic, and no write outside the registered
+// correct and the rest arbitrary: no panic, and no write outside the registered
 // memory. The input is a list of frames, each behind a byte with its length in
 // units of 4.
 func FuzzDevice(f *testing.F) {
@@ -267,8 +267,8 @@ func FuzzDevice(f *testing.F) {
 	})
 }
 
-// TestTrainsAreChecked: the frames of one run do just what they do one by one, though
-// most of a train are not decoded, and whatever is wrong with one of them.
+// TestTrainsAreChecked: the frames of one run have the same effect as the same frames one by one,
+// although most frames of a train are not decoded, and whichever error one of them has.
 func TestTrainsAreChecked(t *testing.T) {
 	const size, count, bad = 64, 40, 23
 	for _, c := range []struct {

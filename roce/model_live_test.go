@@ -24,7 +24,7 @@ var (
 	liveSeed  = flag.Uint64("model.liveseed", 0, "the one seed that TestModelLive runs")
 )
 
-// realLink is a way to open links that frames really leave by.
+// realLink is a way to open links that send frames through the kernel.
 type realLink struct {
 	name string
 	veth bool // between two network namespaces, which takes root
@@ -49,10 +49,10 @@ func realLinks() []realLink {
 	}
 }
 
-// TestModelLive is TestModel over real links in real time: the kernel takes runs
-// apart and puts them together, and its own threads order what arrives. The faults
-// act above, on runs. What happens depends on time too, so a seed that failed may
-// pass when it is played again.
+// TestModelLive is TestModel over real links in real time: the kernel splits and merges
+// runs, and its threads determine the order of arrival. The faults act above the links, on
+// runs. The result depends on timing too, so a seed that failed may pass when it is
+// repeated.
 func TestModelLive(t *testing.T) {
 	for _, d := range realLinks() {
 		t.Run(d.name, func(t *testing.T) {
@@ -85,7 +85,7 @@ type realWire struct {
 		do   func(func() error) error // in the host's network namespace
 	}
 
-	// What all runs together have seen.
+	// Totals over all runs of the test.
 	sent   link.Stats
 	faults wrap.FaultCounts
 }
@@ -150,7 +150,7 @@ func (w *realWire) play(t *testing.T, seed uint64) {
 	world.playLive(newModel(t, world, seed, mtu))
 }
 
-// livePatience is when a run counts as stuck.
+// livePatience is the time after which a run counts as stuck.
 const livePatience = 2 * time.Minute
 
 // playLive is play in real time.

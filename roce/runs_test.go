@@ -32,9 +32,9 @@ func (p *portal) Send(now ib.Instant, runs []link.Run) (int, error) {
 	return p.Link.Send(now, runs[:min(len(runs), p.turn%(p.take+1))])
 }
 
-// TestRunsAcrossQPs: where all packets leave from one port, those of many QPs to
-// one destination travel in the same runs, and none is lost on a link that takes
-// a few runs at a time or none at all.
+// TestRunsAcrossQPs: if all packets have one source port, packets of many QPs to one
+// destination go in the same runs, and none is lost on a link that takes only a few
+// runs at a time or none at all.
 func TestRunsAcrossQPs(t *testing.T) {
 	const qps, size = 64, 4 << 10
 	for _, take := range []int{1, 2, 64} {

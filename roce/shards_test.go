@@ -51,8 +51,8 @@ func (h *host) sendCQs(t testing.TB) []ib.CQ {
 	return cqs
 }
 
-// TestShardOfQP: a QP lives on the shard of its send CQ, whatever else it uses; CQs are
-// spread, and so are QPs that have none.
+// TestShardOfQP: a QP is on the shard of its send CQ, whatever else it uses. CQs are spread over
+// the shards, and so are QPs without a send CQ.
 func TestShardOfQP(t *testing.T) {
 	const shards = 4
 	w := newWorld(t, 1, 64, stack{above: same, below: same, shards: shards})
@@ -110,7 +110,7 @@ func TestShardIsFull(t *testing.T) {
 	must(t, create(cqs[6]))
 }
 
-// TestLinksRefused: links that cannot be those of one device.
+// TestLinksRefused: OpenShards refuses links that cannot serve one device together.
 func TestLinksRefused(t *testing.T) {
 	network := mem.NewNetwork()
 	gid := func(s string) []ib.GID { return []ib.GID{ib.GIDFromAddr(netip.MustParseAddr(s))} }
@@ -132,8 +132,8 @@ func TestLinksRefused(t *testing.T) {
 	}
 }
 
-// TestCrossing: whatever link a message arrives by, its QP gets it; the copies are
-// counted, and where the links deliver right there are none.
+// TestCrossing: a QP gets its messages by whichever link they arrive. Frames that cross to
+// another shard are counted; if each arrives by the link of its shard there are none.
 func TestCrossing(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -181,7 +181,7 @@ func TestMixedRun(t *testing.T) {
 	}
 	for range each {
 		for i := range members {
-			q := members[i/2+i%2*shards/2] // such that look alike follow each other
+			q := members[i/2+i%2*shards/2] // QPs whose packets share runs are consecutive
 			_, err := sender.PostSend([]ib.SendWR{{Opcode: ib.WRSend, SGL: w.a.sge(0, 8), AH: ah.Num(),
 				RemoteQPN: q.Num(), RemoteQKey: qkey}})
 			must(t, err)
@@ -202,8 +202,8 @@ func TestMixedRun(t *testing.T) {
 	}
 }
 
-// TestRunsOfOneShard: QPs that share a path share runs with those only whose peers are
-// on the same shard, so that nothing has to cross.
+// TestRunsOfOneShard: QPs with one path share runs only if their peers are on the same shard, so
+// that no frame has to cross.
 func TestRunsOfOneShard(t *testing.T) {
 	const shards, qps, size = 4, 32, 4096
 	w := newWorld(t, 1, qps*size, stack{above: same, below: same, shards: shards})
@@ -233,8 +233,8 @@ func TestRunsOfOneShard(t *testing.T) {
 	}
 }
 
-// TestGroupOverShards: members on every shard get what comes to their group by the
-// first link, once each, until they leave.
+// TestGroupOverShards: members on every shard get each datagram that arrives for their group by
+// the first link, once each, until they leave.
 func TestGroupOverShards(t *testing.T) {
 	const shards = 4
 	w := newWorld(t, 1, 8192, stack{above: same, below: same, shards: shards})
@@ -478,7 +478,7 @@ func TestOwnAddressOverShards(t *testing.T) {
 	}
 }
 
-// TestPollerOfShard: who polls a CQ drives the shard that the CQ is at home on.
+// TestPollerOfShard: an application that polls a CQ drives the CQ's home shard.
 func TestPollerOfShard(t *testing.T) {
 	w := newLiveShards(t, 2, 1, 4096)
 	w.connectTo(w.a.gid(), w.b.gid(), ib.MTU1024, nil)

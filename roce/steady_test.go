@@ -7,9 +7,9 @@ import (
 	"github.com/goroce/goroce/roce/link"
 )
 
-// TestNoAllocation runs each operation in steady state: from posting to polling,
-// both hosts and the link between them, nothing is allocated; nor where each packet
-// crosses from one shard to another.
+// TestNoAllocation runs each operation in steady state: from posting to polling, both hosts
+// and the link between them allocate nothing, even if each packet crosses from one shard to
+// another.
 func TestNoAllocation(t *testing.T) {
 	t.Run("one shard", func(t *testing.T) { testNoAllocation(t, plain, false) })
 	t.Run("memory that is not direct", func(t *testing.T) { testNoAllocation(t, plain, true) })

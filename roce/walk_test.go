@@ -26,10 +26,10 @@ var (
 	walkSeed  = flag.Uint64("walk.seed", 0, "take only this walk")
 )
 
-// TestRandomWalk calls random verbs with random arguments, good ones and
-// nonsense, on two devices that talk to each other, from several goroutines at
-// once. Whatever happens, nothing panics, every error is typed, and after Close
-// nothing remains.
+// TestRandomWalk calls random verbs with random arguments, valid and invalid ones, on two
+// devices that communicate with each other, from several goroutines at once. Nothing may
+// panic, every error must be typed, and after Close no goroutine, descriptor or heap object may
+// remain.
 func TestRandomWalk(t *testing.T) {
 	first, n := uint64(1), *walkSeeds
 	if *walkSeed != 0 {
@@ -49,7 +49,7 @@ func FuzzRandomWalk(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64, steps uint16) { walk(t, seed, 1<<(seed%3), 2, int(steps)%1000) })
 }
 
-// walk takes one random walk and looks for what it leaves behind.
+// walk takes one random walk and checks that it leaves nothing behind.
 func walk(t *testing.T, seed uint64, shards, goroutines, steps int) {
 	before := remains()
 	w := &walker{t: t, pools: map[string][]any{}}
@@ -79,7 +79,7 @@ func walk(t *testing.T, seed uint64, shards, goroutines, steps int) {
 	for _, d := range w.devs {
 		must(t, d.Close())
 	}
-	for _, pool := range w.pools { // what outlived its device closes as if it had not
+	for _, pool := range w.pools { // objects that outlive their device can still be closed
 		for _, o := range pool {
 			if c, ok := o.(interface{ Close() error }); ok {
 				w.check("close after the device", c.Close())
@@ -374,7 +374,7 @@ func first(errs ...error) error {
 	return nil
 }
 
-// memory draws what to register.
+// memory draws memory to register.
 func (w *walker) memory(r *rand.Rand) ib.MRInit {
 	m := ib.MRInit{Buf: make([]byte, r.IntN(5000)), Access: bits(r, ib.LocalWrite, ib.RemoteWrite, ib.RemoteRead,
 		ib.RemoteAtomic,

@@ -7,8 +7,8 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// TestAloneTable: it remembers a bounded number of destinations for a while, and none of
-// them can be driven out.
+// TestAloneTable: the table holds a bounded number of destinations for a limited time, and a new
+// destination does not replace another one.
 func TestAloneTable(t *testing.T) {
 	gid := func(i int) (g ib.GID) {
 		binary.BigEndian.PutUint32(g[12:], uint32(i))

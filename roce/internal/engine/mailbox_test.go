@@ -7,8 +7,8 @@ import (
 	"github.com/goroce/goroce/roce/link"
 )
 
-// TestMailbox: what is put in comes out once, in order, unchanged by what is put in
-// meanwhile; what finds no room is counted.
+// TestMailbox: take returns each run once, in order, and later puts do not change it. Runs
+// without room are counted.
 func TestMailbox(t *testing.T) {
 	var m mailbox
 	run := func(i, n int) *link.Run {

@@ -8,7 +8,7 @@ import (
 	"github.com/goroce/goroce/roce/link"
 )
 
-// TestQPNumbers: a number is not used again for long, leads to its QP, and names its
+// TestQPNumbers: a number is not reused for a long time, and identifies its QP and its
 // shard.
 func TestQPNumbers(t *testing.T) {
 	for _, shards := range []int{1, 2, 4, link.MaxShards} {

@@ -5,15 +5,15 @@ import (
 	"testing"
 )
 
-// TestReadyQueues: QPs of a queue have their turns one after the other, in order, but a
-// queue that is never empty does not keep others waiting.
+// TestReadyQueues: QPs of a queue have consecutive turns, in order, but a queue that is never
+// empty does not starve the others.
 func TestReadyQueues(t *testing.T) {
 	var l readyList
 	var qs [12]QP
 	for i := range qs {
 		qs[i].peerShard = i % 3
 		l.push(&qs[i])
-		l.push(&qs[i]) // once is enough
+		l.push(&qs[i]) // no effect: it is in the list already
 	}
 	l.remove(&qs[4])
 	l.remove(&qs[4])

@@ -7,8 +7,8 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// TestSpinner: the budget follows the gaps that it can bridge, up to the limit, and
-// shrinks where there is nothing to bridge.
+// TestSpinner: the budget follows gaps that are shorter than the limit, and shrinks when gaps
+// are longer.
 func TestSpinner(t *testing.T) {
 	const us = ib.Instant(time.Microsecond)
 	for _, tt := range []struct {

@@ -10,7 +10,7 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// sender makes frames as a host with some rule for the identification does.
+// sender makes frames as a host with a given rule for the identification does.
 type sender struct {
 	outer wire.Outer
 	psn   ib.PSN
@@ -21,8 +21,8 @@ func newSender(addr string) *sender {
 		Dst: ib.GIDFromAddr(netip.MustParseAddr("192.0.2.9")), SrcPort: 0xC123, DstPort: link.Port}}
 }
 
-// frame returns a SEND of n bytes that was sealed with an identification, as a
-// socket delivers it: without.
+// frame returns a SEND of n bytes whose ICRC was computed with an identification. As a socket
+// delivers it, the frame does not contain the identification.
 func (s *sender) frame(id uint16, n int) link.Run {
 	p := wire.Packet{BTH: wire.BTH{Opcode: wire.RCSendOnly, PKey: ib.DefaultPKey, DestQP: 17, PSN: s.psn}}
 	s.psn++
@@ -37,7 +37,7 @@ func accepts(t *Tracker, now ib.Instant, r link.Run) bool {
 	return t.Check(now, t.Source(&r), &o, &r, 0, r.Frame(0))
 }
 
-// TestIdentificationRules follows the identifications that hosts really use.
+// TestIdentificationRules: the tracker accepts the identifications that real hosts use.
 func TestIdentificationRules(t *testing.T) {
 	const ms = nsPerMilli
 	for _, c := range []struct {
@@ -69,8 +69,8 @@ func TestIdentificationRules(t *testing.T) {
 	}
 }
 
-// TestIdentificationCorruption flips bits in frames of a known sender: with the
-// identification unknown the check still lets next to nothing through.
+// TestIdentificationCorruption flips bits in frames of a known sender: although the
+// identification is unknown, the check accepts almost none of them.
 func TestIdentificationCorruption(t *testing.T) {
 	const seed = 11
 	t.Logf("seed %d", seed)
@@ -104,8 +104,8 @@ func TestIdentificationCorruption(t *testing.T) {
 	}
 }
 
-// TestCounterOverShards: a source counts its packets whatever QP they are for, so each
-// shard sees gaps as long as what the others got.
+// TestCounterOverShards: a source has one counter for the packets of all QPs, so each shard sees
+// gaps as long as the number of packets that the other shards received.
 func TestCounterOverShards(t *testing.T) {
 	var shards [2]Tracker
 	Share([]*Tracker{&shards[0], &shards[1]})

@@ -31,8 +31,8 @@ func TestTrialBegins(t *testing.T) {
 }
 
 // TestTrial takes a destination through a trial, step by step: "lost" and "here"
-// are what becomes of a pair, "otherLoss" is another loss, "clean" is that packets
-// arrive. A pair is sent whenever one is due.
+// are the outcomes of a pair, "otherLoss" is the loss of another packet, "clean" the arrival of
+// packets. A pair is sent whenever one is due.
 func TestTrial(t *testing.T) {
 	six := []string{"clean", "lost", "clean", "lost", "clean", "lost", "clean", "lost", "clean", "lost", "clean",
 		"lost"}
@@ -80,8 +80,8 @@ func TestTrial(t *testing.T) {
 	}
 }
 
-// TestTrialLossRates sends many packets at each of many loss rates, with every
-// loss bringing a trial about: none proves anything.
+// TestTrialLossRates sends many packets at each of many loss rates. Every loss begins a
+// trial, and no trial proves that runs are the cause.
 func TestTrialLossRates(t *testing.T) {
 	for percent := 1; percent < 100; percent += 4 {
 		rng := rand.New(rand.NewPCG(uint64(percent), 4))
@@ -105,8 +105,8 @@ func TestTrialLossRates(t *testing.T) {
 	}
 }
 
-// A pair whose QP has nothing more to say must not hold the trial up, nor may it
-// have a say once another was sent.
+// A pair whose QP makes no more progress must not block the trial, and its outcome must
+// not count once another pair was sent.
 func TestTrialPairForgotten(t *testing.T) {
 	var d Trial
 	begin(&d)
@@ -155,8 +155,8 @@ func TestSample(t *testing.T) {
 	}
 }
 
-// TestAcksAlone: NAKs go alone, since nobody sends them twice, and so do ACKs after
-// one was missed: each time twice as many.
+// TestAcksAlone: NAKs go alone, because they are not retransmitted, and so do ACKs after
+// a lost ACK: each time twice as many.
 func TestAcksAlone(t *testing.T) {
 	var o QP
 	nak := qp.TxPacket{}

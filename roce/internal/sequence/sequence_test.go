@@ -10,7 +10,7 @@ const bits = 24
 
 func newSequence(seed uint64) *Sequence { return New(rand.New(rand.NewPCG(seed, 0)), bits) }
 
-// TestPeriod: each number comes once, then all come again.
+// TestPeriod: each number is returned once before any is returned again.
 func TestPeriod(t *testing.T) {
 	for bits := 2; bits <= 17; bits++ {
 		s := New(rand.New(rand.NewPCG(1, 0)), bits)
@@ -32,7 +32,7 @@ func TestPeriod(t *testing.T) {
 	}
 }
 
-// TestNoneTwice: no number comes a second time. By chance, some two thousand would.
+// TestNoneTwice: no number is repeated. With random numbers about two thousand would be.
 func TestNoneTwice(t *testing.T) {
 	s := newSequence(1)
 	seen := map[uint32]bool{}
@@ -45,8 +45,8 @@ func TestNoneTwice(t *testing.T) {
 	}
 }
 
-// TestKeys: another key makes another order, the same key the same one, and neighbours in
-// it differ in about half of their bits.
+// TestKeys: different keys give different orders, the same key gives the same order, and
+// consecutive numbers differ in about half of their bits.
 func TestKeys(t *testing.T) {
 	take := func(s *Sequence) (list []uint32) {
 		for range 1000 {

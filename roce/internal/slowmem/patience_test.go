@@ -7,8 +7,8 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// TestPatience: it is lost for a time that doubles where memory stays slow, and is short
-// again where memory was quick for long.
+// TestPatience: the time for which shards take no turns doubles while memory stays slow, and
+// starts again after memory was fast for a long time.
 func TestPatience(t *testing.T) {
 	const ms = ib.Instant(time.Millisecond)
 	var p patience
@@ -17,7 +17,7 @@ func TestPatience(t *testing.T) {
 		cost  effort
 		bytes int
 		after ib.Instant // the time before
-		spell ib.Instant // 0: it is not lost
+		spell ib.Instant // 0: shards may still take turns
 	}{
 		{effort{cpu: slowTurn}, 0, 0, 0},
 		{effort{cpu: slowTurn + 1000*slowByte}, 1000, 0, 0},

@@ -9,7 +9,7 @@ import (
 	"github.com/goroce/goroce/mr/mrtest"
 )
 
-// until is memory that ends before the region on it does.
+// until is memory that is shorter than the region registered on it.
 type until struct {
 	*mrtest.Memory
 	end uint64
@@ -39,8 +39,8 @@ func lateRegion(t *testing.T, mem mr.Memory) *mr.Region {
 // user has placements.
 type user struct{ _ byte }
 
-// TestWorkJoins: packets that go on where the one before has ended are placed with it,
-// those of another QP, region, or place are not; each gets an answer of its own.
+// TestWorkJoins: packets that write to consecutive addresses are merged into one placement, those
+// of another QP, region or address are not. Each packet gets an answer of its own.
 func TestWorkJoins(t *testing.T) {
 	mem := mrtest.New(1000)
 	r := lateRegion(t, mem)
@@ -82,7 +82,8 @@ func TestWorkJoins(t *testing.T) {
 	}
 }
 
-// TestWorkFails: of packets that were placed together those fail whose memory is missing.
+// TestWorkFails: of packets that were merged into one placement, only those fail whose memory is
+// missing.
 func TestWorkFails(t *testing.T) {
 	r := lateRegion(t, until{mrtest.New(1000), 250})
 	var k work[*user]
@@ -101,8 +102,8 @@ func TestWorkFails(t *testing.T) {
 	}
 }
 
-// TestWorkTrain: a train is placed with what lies before and behind it, and fails from
-// the packet on whose memory is missing.
+// TestWorkTrain: a train is merged with the packets before and behind it, and fails from the
+// packet on whose memory is missing.
 func TestWorkTrain(t *testing.T) {
 	const size, head, each = 140, 30, 100 // frames
 	payload := func(i int) []byte { return bytes.Repeat([]byte{byte(i + 1)}, each) }
@@ -151,7 +152,8 @@ func TestWorkTrain(t *testing.T) {
 	}
 }
 
-// TestWorkTurn: a turn has so many placements, of so many bytes, but one at least.
+// TestWorkTurn: the numbers of placements and bytes in a turn are bounded, but a turn has at
+// least one placement.
 func TestWorkTurn(t *testing.T) {
 	for _, x := range []struct{ size, want int }{{8, turnPlaces}, {turnBytes / 4, 4}, {turnBytes - 1, 1},
 		{2 * turnBytes, 1}} {
