@@ -7,7 +7,7 @@ import (
 )
 
 // BenchmarkEngine runs both ends and the memory between them on one goroutine, in
-// virtual time: what messages cost without a kernel.
+// virtual time. It measures the cost of messages without the kernel.
 func BenchmarkEngine(b *testing.B) {
 	for _, c := range []struct {
 		name string

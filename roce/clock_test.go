@@ -8,15 +8,15 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// TestTimeGoesOn: the time of a shard never goes back, whoever drives it (its own
-// goroutine, an application that polls, one that posts, a verb) and however long a turn
-// takes: the timestamps of a CQ are in order, and the device's clock is not behind them.
+// TestTimeGoesOn: the time of a shard never goes back, whether its own goroutine, a polling
+// application, a posting application or a verb drives it, and however long a turn takes: the
+// timestamps of a CQ are in order, and the device's clock is not behind them.
 func TestTimeGoesOn(t *testing.T) {
 	const size, depth, rounds = 1 << 16, 32, 1000
 	w := newLive(t, 2*size)
 	w.b = &host{dev: w.a.dev, pd: w.a.pd, cq: w.a.cq, buf: w.a.buf, mr: w.a.mr}
 	w.connectTo(w.a.gid(), w.a.gid(), ib.MTU1024, nil)
-	uc := w.newQP(w.a, ib.QPInit{Type: ib.UC}) // whose requests complete when they have left
+	uc := w.newQP(w.a, ib.QPInit{Type: ib.UC}) // requests of UC complete when they were sent
 	w.modify(uc, ib.QPAttr{State: ib.Init, Port: 1}, ib.AttrState|ib.AttrPKeyIndex|ib.AttrPort|ib.AttrAccess)
 	w.modify(uc, ib.QPAttr{State: ib.RTR, AH: ib.AHAttr{DGID: w.a.gid()}, PathMTU: ib.MTU1024, DestQPN: uc.Num()},
 		ib.AttrState|ib.AttrAV|ib.AttrPathMTU|ib.AttrDestQPN|ib.AttrRQPSN)

@@ -14,8 +14,8 @@ import (
 	"github.com/goroce/goroce/roce/link/wrap"
 )
 
-// TestCloseWithWorkPosted closes devices at the moment at which work is posted: a
-// doorbell that nobody answers any more must not keep the loop awake for ever.
+// TestCloseWithWorkPosted closes devices while work is posted: a doorbell that no turn
+// takes any more must not keep the loop awake for ever.
 func TestCloseWithWorkPosted(t *testing.T) {
 	for range 100 {
 		w := newLive(t, 4096)
@@ -37,8 +37,8 @@ func TestCloseWithWorkPosted(t *testing.T) {
 	}
 }
 
-// TestLastACK ends a QP right after it has completed a receive, while the ACK still
-// waits for data to ride behind. The peer gets it all the same.
+// TestLastACK ends a QP right after it has completed a receive, while the ACK is still
+// delayed. The QP sends the ACK before it ends.
 func TestLastACK(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -76,7 +76,7 @@ func TestLastACK(t *testing.T) {
 	}
 }
 
-// guarded is a link that counts what it is asked to send while its owner waits.
+// guarded is a link that counts calls of Send while another goroutine is in Wait.
 type guarded struct {
 	link.Link
 	waiting atomic.Bool
@@ -96,8 +96,8 @@ func (g *guarded) Send(now ib.Instant, runs []link.Run) (int, error) {
 	return g.Link.Send(now, runs)
 }
 
-// TestLastACKWhileAsleep: the ACK leaves at once while the shard's loop waits on the
-// link, which is not used by two at a time.
+// TestLastACKWhileAsleep: the last ACK is sent at once although the shard's loop is in
+// Link.Wait, and two goroutines never use the link at the same time.
 func TestLastACKWhileAsleep(t *testing.T) {
 	for name, end := range map[string]func(q ib.QP) error{
 		"to ERR": func(q ib.QP) error { return q.Modify(ib.QPAttr{State: ib.Err}, ib.AttrState) },

@@ -20,8 +20,8 @@ var (
 	cmSeeds = flag.Int("cm.seeds", 60, "how many seeds TestCMModel plays")
 )
 
-// cmGrammar is which events may follow which at an ID, by the last one; the zero value stands
-// for an ID that has asked.
+// cmGrammar has the events that may follow the last event of an ID; the zero value means an
+// ID that has called Connect.
 var cmGrammar = map[ib.CMEventType][]ib.CMEventType{
 	0:                    {ib.CMConnectResponse, ib.CMRejected, ib.CMUnreachable},
 	ib.CMConnectRequest:  {ib.CMEstablished, ib.CMRejected, ib.CMUnreachable},
@@ -30,8 +30,8 @@ var cmGrammar = map[ib.CMEventType][]ib.CMEventType{
 	ib.CMDisconnected:    {ib.CMTimewaitExit},
 }
 
-// cmModel is two hosts whose applications connect, answer and change their minds at random, by
-// way of bad links, in virtual time.
+// cmModel is two hosts whose applications connect, answer and disconnect at random, over bad
+// links, in virtual time.
 type cmModel struct {
 	*world
 	seed uint64
@@ -42,8 +42,8 @@ type cmModel struct {
 	came map[ib.CMEventType]int
 }
 
-// TestCMModel: each ID gets events in an order that makes sense, whatever is lost, doubled or
-// late, and in the end nothing is left.
+// TestCMModel: each ID gets events in a legal order, whichever packets are lost, duplicated or
+// delayed, and in the end no state is left.
 func TestCMModel(t *testing.T) {
 	came := map[ib.CMEventType]int{}
 	for i := range *cmSeeds {
@@ -87,7 +87,7 @@ func newCMModel(t *testing.T, seed uint64, came map[ib.CMEventType]int) *cmModel
 	return m
 }
 
-// run plays, ends all, and looks whether all has ended.
+// run takes random steps, closes everything, and checks that no state is left.
 func (m *cmModel) run() {
 	const steps = 150
 	pause := int64(1) << (20 + m.rng.IntN(12)) // 1 ms to 2 s
@@ -113,7 +113,7 @@ func (m *cmModel) run() {
 	}
 }
 
-// until lets time pass, and takes events.
+// until advances the time, and handles events.
 func (m *cmModel) until(at ib.Instant) {
 	m.settle()
 	for next := ib.Instant(0); next <= at; next = min(m.a.dev.Deadline(), m.b.dev.Deadline()) {
@@ -128,7 +128,7 @@ func (m *cmModel) until(at ib.Instant) {
 	}
 }
 
-// hear checks that an event may come now, and mostly answers.
+// hear checks that an event is legal now, and mostly answers it.
 func (m *cmModel) hear(i int, ev *ib.CMEvent) {
 	m.t.Helper()
 	m.came[ev.Type]++
@@ -166,7 +166,7 @@ func (m *cmModel) ask(i int) {
 	m.ids[i] = append(m.ids[i], id)
 }
 
-// act does something about an ID, or closes it.
+// act calls a verb on an ID, or closes it.
 func (m *cmModel) act(i int) {
 	if len(m.ids[i]) == 0 {
 		return
@@ -182,7 +182,7 @@ func (m *cmModel) act(i int) {
 	m.answer(i, id)
 }
 
-// answer does what may follow the last event of an ID.
+// answer calls a verb that may follow the last event of an ID.
 func (m *cmModel) answer(i int, id ib.CMID) {
 	var err error
 	switch m.last[id] {

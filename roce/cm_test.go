@@ -16,7 +16,7 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// over is a context that has ended: who waits with it takes what is there.
+// over is a cancelled context: NextEvent with it returns a queued event or an error at once.
 var over = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -37,7 +37,7 @@ func (w *world) newCM(h *host) *cmEnd {
 	return &cmEnd{w, h, ch}
 }
 
-// events takes all events that there are.
+// events returns all queued events.
 func (c *cmEnd) events() (all []ib.CMEvent) {
 	c.w.t.Helper()
 	c.w.settle()
@@ -51,7 +51,7 @@ func (c *cmEnd) events() (all []ib.CMEvent) {
 	}
 }
 
-// next takes the only event that there is.
+// next returns the only queued event.
 func (c *cmEnd) next(want ib.CMEventType) ib.CMEvent {
 	c.w.t.Helper()
 	all := c.events()
@@ -84,7 +84,7 @@ func (c *cmEnd) listen(port uint16, backlog int) ib.CMID {
 	return id
 }
 
-// resolved makes an ID that may ask a port of a host.
+// resolved makes an ID whose address and route to a port of a host are resolved.
 func (c *cmEnd) resolved(to *host, port uint16) ib.CMID {
 	c.w.t.Helper()
 	id := c.id()
@@ -96,14 +96,14 @@ func (c *cmEnd) resolved(to *host, port uint16) ib.CMID {
 	return id
 }
 
-// param names a new QP of the host's.
+// param returns parameters with a new QP of the host.
 func (c *cmEnd) param() ib.CMConnParam {
 	c.w.t.Helper()
 	q := c.w.newQP(c.h, ib.QPInit{Type: ib.RC})
 	return ib.CMConnParam{QPN: q.Num(), RetryCount: 7, RNRRetry: 7}
 }
 
-// nothingLeft lets time pass until the connection managers hold nothing.
+// nothingLeft advances the time until the connection managers hold no state.
 func (w *world) nothingLeft() {
 	w.t.Helper()
 	for range 10_000 {
@@ -118,7 +118,7 @@ func (w *world) nothingLeft() {
 	}
 }
 
-// TestCMSilence: a REQ that nobody answers goes out 16 times in 22.2 s of virtual time.
+// TestCMSilence: a REQ without an answer is sent 16 times in 22.2 s of virtual time.
 func TestCMSilence(t *testing.T) {
 	w := newWorld(t, 1, 64, stack{above: same, below: func(l link.Link) link.Link { return deaf{l} }})
 	a := w.newCM(w.a)
@@ -137,7 +137,7 @@ func TestCMSilence(t *testing.T) {
 	w.nothingLeft()
 }
 
-// deaf is a link that nothing arrives by.
+// deaf is a link that receives nothing.
 type deaf struct{ link.Link }
 
 func (d deaf) Recv(now ib.Instant, runs []link.Run) (int, error) {
@@ -145,7 +145,7 @@ func (d deaf) Recv(now ib.Instant, runs []link.Run) (int, error) {
 	return 0, err
 }
 
-// TestCMSeed: the numbers of messages come again with the device's seed, and only then.
+// TestCMSeed: the numbers in messages are repeatable with the device's seed, and only then.
 func TestCMSeed(t *testing.T) {
 	numbers := func(seed uint64) (ns [2]ib.PSN) {
 		w := newWorld(t, seed, 64, plain)
@@ -165,8 +165,8 @@ func TestCMSeed(t *testing.T) {
 	}
 }
 
-// stages are how far two ends have come when one of them dies. Each takes the ends there
-// and says which event the survivor gets; none if it does not know of the other.
+// stages are the stages of a connection at which one end dies. Each brings the ends there and
+// has the event that the survivor gets; none if it does not know of the other end.
 var stages = []struct {
 	name  string
 	reach func(t *testing.T, dies, lives *cmEnd)
@@ -216,7 +216,7 @@ var stages = []struct {
 	}, []ib.CMEventType{ib.CMTimewaitExit}},
 }
 
-// half makes a connection that waits for the active end to establish.
+// half makes a connection that waits for Establish of the active end.
 func half(t *testing.T, active, passive *cmEnd) (a, p ib.CMID) {
 	t.Helper()
 	passive.listen(7471, 0)
@@ -228,7 +228,7 @@ func half(t *testing.T, active, passive *cmEnd) (a, p ib.CMID) {
 	return a, p
 }
 
-// whole makes a connection.
+// whole makes an established connection.
 func whole(t *testing.T, active, passive *cmEnd) (a, p ib.CMID) {
 	t.Helper()
 	a, p = half(t, active, passive)
@@ -238,8 +238,8 @@ func whole(t *testing.T, active, passive *cmEnd) (a, p ib.CMID) {
 	return a, p
 }
 
-// TestCMOwnerDies: whatever an owner is at when its channel closes, its peer hears of it in no
-// time, its port is free, and nothing is left but timewait.
+// TestCMOwnerDies: at whichever stage an owner's channel closes, its peer gets the message at
+// once, its port is free, and only timewait is left.
 func TestCMOwnerDies(t *testing.T) {
 	for _, s := range stages {
 		t.Run(s.name, func(t *testing.T) {
@@ -267,7 +267,7 @@ func TestCMOwnerDies(t *testing.T) {
 	}
 }
 
-// TestCMDeviceCloses: owners of a device that closes get its removal, and its peers a DREQ.
+// TestCMDeviceCloses: when a device closes, its owners get CMDeviceRemoval, and its peers a DREQ.
 func TestCMDeviceCloses(t *testing.T) {
 	w := newWorld(t, 1, 64, plain)
 	a, b := w.newCM(w.a), w.newCM(w.b)
@@ -289,13 +289,13 @@ func TestCMDeviceCloses(t *testing.T) {
 	}
 }
 
-// TestCMAddressGone: IDs hear that the port has lost their address.
+// TestCMAddressGone: IDs get an event when the port loses their address.
 func TestCMAddressGone(t *testing.T) {
 	w := newWorld(t, 1, 64, plain)
 	a, b := w.newCM(w.a), w.newCM(w.b)
 	id, _ := whole(t, a, b)
 	other := ib.GIDFromAddr(netip.MustParseAddr("192.0.2.77"))
-	for _, g := range []ib.GID{other, gidA, other} { // what nobody has read does not pile up
+	for _, g := range []ib.GID{other, gidA, other} { // unread events do not accumulate
 		must(t, w.a.dev.SetAddresses([]ib.GID{g}))
 	}
 	if ev := a.next(ib.CMAddrChange); ev.ID != id || ev.Status != -99 {
@@ -309,7 +309,7 @@ func TestCMAddressGone(t *testing.T) {
 	}
 }
 
-// TestCMLoopback: a loopback address stands for the device's first.
+// TestCMLoopback: a loopback address means the device's first address.
 func TestCMLoopback(t *testing.T) {
 	w := newWorld(t, 1, 64, plain)
 	a := w.newCM(w.a)
@@ -344,7 +344,7 @@ func (w *world) asTenant(h *host, l roce.CMLimits, tenant roce.Tenant) *cmEnd {
 	return &cmEnd{w, h, ch}
 }
 
-// TestCMLimits: what an owner may have, all channels of its together.
+// TestCMLimits: the limits of an owner hold for all its channels together.
 func TestCMLimits(t *testing.T) {
 	w := newWorld(t, 1, 64, plain)
 	a := w.newCM(w.a)
@@ -368,7 +368,7 @@ func TestCMLimits(t *testing.T) {
 	must(t, low.Close())
 	b[0].listen(7471, 0)
 
-	// Three requests: the third makes the first go, for two may be half open.
+	// Three requests: the third evicts the first, because only two may be half open.
 	ask := func() ib.CMID {
 		id := a.resolved(w.b, 7471)
 		must(t, id.Connect(a.param()))
@@ -436,8 +436,8 @@ type watcher struct{ link.Link }
 
 func (watcher) Watch(int) error { return nil }
 
-// TestCMOwner: an owner names QPs of its own only, as the active end and as the passive one,
-// and speaks for no other host.
+// TestCMOwner: an owner may only name QPs of its own, as the active end and as the passive one,
+// and may not send as another host.
 func TestCMOwner(t *testing.T) {
 	w := newWorld(t, 1, 64, plain)
 	victim := w.newQP(w.a, ib.QPInit{Type: ib.RC}).Num()
@@ -497,7 +497,7 @@ func TestCMOwner(t *testing.T) {
 	}
 }
 
-// TestTenantsToQP1: what a tenant sends to QP 1 by a QP of its own stays here.
+// TestTenantsToQP1: datagrams from a tenant's QP to QP 1 are not sent.
 func TestTenantsToQP1(t *testing.T) {
 	w := newWorld(t, 1, 64, stack{above: func(l link.Link) link.Link { return watcher{l} }, below: same})
 	a := &tenant{}

@@ -17,13 +17,14 @@ var (
 	conditionSeed  = flag.Uint64("conditions.seed", 0, "the one seed that they run, to replay a failure")
 )
 
-// conditions are networks that real peers get through: the rows of tests/rxe's TestForwarder,
-// which plays them between guests, in virtual time. A network is the same both ways.
+// conditions are networks over which real peers work: the rows of tests/rxe's TestForwarder,
+// which simulates them between guests. Here they run in virtual time. A network is the same in
+// both directions.
 var conditions = []struct {
 	name    string
 	net     wrap.FaultConfig
 	timeout uint8         // of ACKs; 14, 67 ms, if 0
-	most    time.Duration // that a message of 64 KiB takes on average; any time if 0
+	most    time.Duration // maximum average time for a message of 64 KiB; 0: no limit
 }{
 	{name: "perfect"},
 	{name: "loss=7%", net: wrap.FaultConfig{Drop: 0.07}},
@@ -45,7 +46,7 @@ var conditions = []struct {
 	{name: "bottleneck", net: wrap.FaultConfig{Rate: 1e9, Buffer: 2 * time.Millisecond}},
 }
 
-// load is what the requester does.
+// load describes the requester's work.
 type load struct {
 	name               string
 	op                 ib.WROpcode
@@ -61,9 +62,8 @@ var loads = []load{
 }
 
 // TestConditions moves data over each network in virtual time, with a retry count of 7:
-// every request completes, with the right data. Of requests over 15 % loss a few in a
-// thousand would fail rightly, when eight repetitions in a row are lost: other seeds may
-// show that.
+// every request completes, with the right data. At 15 % loss a few requests in a thousand may
+// fail correctly, when eight transmissions in a row are lost: other seeds may show that.
 func TestConditions(t *testing.T) {
 	for _, c := range conditions {
 		for _, l := range loads {
@@ -82,7 +82,7 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// eachSeed runs the seeds until one fails, and says how to repeat that.
+// eachSeed runs the seeds until one fails, and prints how to repeat that one.
 func eachSeed(t *testing.T, run func(seed uint64)) {
 	seeds := []uint64{*conditionSeed}
 	if *conditionSeed == 0 {
@@ -155,7 +155,7 @@ func newTraffic(t *testing.T, seed uint64, net wrap.FaultConfig, l load, qps int
 	return p
 }
 
-// at is where message i lies, at either end.
+// at returns the offset of message i in the memory of either end.
 func (s *stream) at(l load, i int) int { return s.base + i%l.depth*l.size }
 
 func (p *traffic) recv(h *host, q ib.QP, off int) {
@@ -177,7 +177,7 @@ func (p *traffic) send(h, to *host, q ib.QP, off int) {
 	}
 }
 
-// run goes on until all is done, and compares the memories.
+// run continues until all requests are done, and compares the memories.
 func (p *traffic) run() {
 	p.w.t.Helper()
 	p.until(func() bool { return p.left == 0 })
@@ -186,7 +186,7 @@ func (p *traffic) run() {
 	}
 }
 
-// until goes on until over says so, or something has failed.
+// until continues until over returns true, or a request has failed.
 func (p *traffic) until(over func() bool) {
 	w := p.w
 	w.t.Helper()
@@ -209,7 +209,7 @@ func (p *traffic) until(over func() bool) {
 	}
 }
 
-// poll takes the completions of one host.
+// poll handles the completions of one host.
 func (p *traffic) poll(h *host) int {
 	var wcs [32]ib.WC
 	n, err := h.cq.Poll(wcs[:])
@@ -283,8 +283,8 @@ func TestBottleneck(t *testing.T) {
 	}
 }
 
-// TestBlackHole: packets of a full path MTU vanish. What is smaller gets through, and what
-// is not fails when the retries are used up.
+// TestBlackHole: packets of a full path MTU are lost. Smaller ones arrive; a request with a
+// full packet fails when its retries are exhausted.
 func TestBlackHole(t *testing.T) {
 	hole := wrap.FaultConfig{BlackHole: 1000}
 	small := load{op: ib.WRSend, size: 512, count: 20, depth: 4}

@@ -2,7 +2,7 @@ package roce
 
 import "github.com/goroce/goroce/roce/internal/engine"
 
-// StandsAside reports whether the first shard's goroutine leaves the work to who polls.
+// StandsAside reports whether the first shard's goroutine leaves the turns to polling applications.
 func (d *Device) StandsAside() bool { return d.ShardStandsAside(0) }
 
 // ShardStandsAside is StandsAside for any shard.

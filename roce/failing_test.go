@@ -12,7 +12,7 @@ import (
 	"github.com/goroce/goroce/roce"
 )
 
-// dyingMemory is slow memory of which nothing can be written after so many writes.
+// dyingMemory is slow memory that fails all writes after a given number of them.
 type dyingMemory struct {
 	*mrtest.Memory
 	writes int
@@ -26,8 +26,8 @@ func (m *dyingMemory) WriteAt(p []byte, off uint64) error {
 }
 
 // TestFailingMemory: A sends and writes to slow memory of B, which fails at some time, over
-// a bad network. Whatever completes with success at A is in B's memory then; the request
-// that fails is told before those that are flushed, and the receives of B complete in order.
+// a bad network. When a request completes with success at A, its data is in B's memory. The
+// failed request completes before the flushed ones, and the receives of B complete in order.
 func TestFailingMemory(t *testing.T) {
 	seeds := max(*modelSeeds/5, 20)
 	for seed := uint64(1); seed <= uint64(seeds); seed++ {

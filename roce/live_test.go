@@ -18,8 +18,8 @@ import (
 	"github.com/goroce/goroce/tests/require"
 )
 
-// liveTimeout is an ACK timeout of 2.1 s: on a machine that has other things to do a
-// thread may not run for longer than the half second that eight of 67 ms are.
+// liveTimeout is an ACK timeout of 2.1 s: on a busy machine a thread may not run for longer
+// than half a second, which is the sum of eight timeouts of 67 ms.
 const liveTimeout = 19
 
 // newLive is newWorld over UDP sockets on loopback, in real time.
@@ -51,8 +51,8 @@ func (w *world) wait(h *host) ib.WC {
 	return ib.WC{}
 }
 
-// TestRewrittenMemory lets a thread change a region all the time while a peer
-// READs it and it is SENT: what leaves is a copy, so no ICRC is ever wrong.
+// TestRewrittenMemory changes a region continuously while a peer READs it and a SEND sends
+// it: packets carry a copy, so no ICRC is wrong.
 func TestRewrittenMemory(t *testing.T) {
 	w := newLive(t, 1<<16)
 	w.connectTo(w.a.gid(), w.b.gid(), ib.MTU1024, nil)
@@ -85,8 +85,8 @@ func TestRewrittenMemory(t *testing.T) {
 	}
 }
 
-// TestOwnAddress connects two QPs of one device: packets to one's own GID turn
-// round inside.
+// TestOwnAddress connects two QPs of one device: packets to the device's own GID are
+// delivered to it.
 func TestOwnAddress(t *testing.T) {
 	w := newLive(t, 1<<16)
 	w.b = &host{dev: w.a.dev, pd: w.a.pd, cq: w.a.cq, buf: w.a.buf, mr: w.a.mr}

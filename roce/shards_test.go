@@ -159,7 +159,7 @@ func TestCrossing(t *testing.T) {
 }
 
 // TestMixedRun: frames of one run for QPs of several shards each reach theirs, once.
-// Senders do not think of more than four.
+// Senders assume that a peer has four shards.
 func TestMixedRun(t *testing.T) {
 	const shards, each = 8, 20
 	w := newWorld(t, 1, 8192, stack{above: same, below: same, shards: shards})

@@ -28,8 +28,8 @@ var (
 
 // TestRandomWalk calls random verbs with random arguments, valid and invalid ones, on two
 // devices that communicate with each other, from several goroutines at once. Nothing may
-// panic, every error must be typed, and after Close no goroutine, descriptor or heap object may
-// remain.
+// panic, every error must be typed, and after Close no goroutine, file descriptor or memory
+// mapping may remain.
 func TestRandomWalk(t *testing.T) {
 	first, n := uint64(1), *walkSeeds
 	if *walkSeed != 0 {
