@@ -22,7 +22,7 @@ var (
 	modelShard = flag.Int("model.shards", 1, "with how many shards a side")
 )
 
-// TestModel lets two QPs work for each other over a network that drops,
+// TestModel lets two QPs exchange operations over a network that drops,
 // duplicates, reorders, delays and corrupts, in virtual time, and compares every
 // completion and every byte with a plain model: operations of one side take
 // effect at the other in the order in which they were posted, once. The memory of
@@ -44,10 +44,10 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// A host's memory in the model test. The halves that a peer writes and those that
-// it reads are apart; WRITE and READ of the target half are ordered by fences.
+// Layout of a host's memory in the model test. The parts that a peer writes and those
+// that it reads are separate; fences order WRITE and READ of the target part.
 const (
-	modelSource = 0       // what is sent from; never changes
+	modelSource = 0       // source of the data that is sent; never changes
 	modelTarget = 1 << 16 // the peer writes and reads here
 	modelWords  = 2 << 16 // the peer's atomics
 	modelLand   = modelWords + 64
@@ -56,7 +56,7 @@ const (
 	modelMem    = modelLand + modelOps*(modelMost+8)*2
 )
 
-// modelSide is one host with the work that it has to do and what must come of it.
+// modelSide is one host with the work that it has to do and the expected results.
 type modelSide struct {
 	*host
 	t      *testing.T
@@ -81,7 +81,7 @@ func runModel(t *testing.T, seed uint64, shards int) {
 	if shards > 1 {
 		s.home = rng.IntN(shards)
 		s.steer = []func(*link.Run, int) int{
-			nil, // as it should be
+			nil, // to the shard of its QP
 			func(*link.Run, int) int { return 0 },
 			func(_ *link.Run, n int) int { return rng.IntN(n) }, // out of order, too
 		}[rng.IntN(3)]
@@ -106,8 +106,8 @@ func runModel(t *testing.T, seed uint64, shards int) {
 }
 
 // faultyStack builds a bad network: faults above the seal, corruption below. Two
-// seeds in four have links with segmentation offload, of which one keeps its
-// promise.
+// seeds in four have links with segmentation offload, one of which numbers segments
+// correctly.
 func faultyStack(seed uint64, rng *rand.Rand) stack {
 	bad := wrap.FaultConfig{MaxDelay: time.Duration(1+rng.IntN(300)) * time.Microsecond}
 	if rng.IntN(8) != 0 { // one in eight is perfect
@@ -171,7 +171,7 @@ func newModel(t *testing.T, w *world, seed uint64, mtu ib.MTU) (a, b *modelSide)
 	return a, b
 }
 
-// plan makes up the work of s, and works out in the model what it does.
+// plan draws the work of s, and computes its results in the model.
 func (s *modelSide) plan(mtu int) {
 	fenceNext := false
 	for i := range 5 + s.rng.IntN(modelOps-5) {
@@ -188,7 +188,7 @@ func (s *modelSide) plan(mtu int) {
 		case 7:
 			s.planAtomic(&wr, &wc)
 		}
-		// A WRITE may overtake the repetition of a READ; a fence keeps it back.
+		// A WRITE may overtake the retransmission of a READ; a fence prevents that.
 		if fenceNext && (wr.Opcode == ib.WRWrite || wr.Opcode == ib.WRWriteImm) {
 			wr.Flags |= ib.SendFence
 			fenceNext = false
@@ -225,7 +225,7 @@ func (s *modelSide) readLen(wr *ib.SendWR) uint32 {
 	return n
 }
 
-// size favours the edges: nothing, one byte, around multiples of the path MTU.
+// size draws a length, often an edge case: 0, 1, or around multiples of the path MTU.
 func (s *modelSide) size(mtu int) int {
 	switch s.rng.IntN(6) {
 	case 0:
@@ -238,7 +238,7 @@ func (s *modelSide) size(mtu int) int {
 	return s.rng.IntN(300)
 }
 
-// split names n bytes at off by up to four SGEs.
+// split describes n bytes at off by up to four SGEs.
 func (s *modelSide) split(off, n int) []ib.SGE {
 	var sgl []ib.SGE
 	for len(sgl) < 3 && n > 1 && s.rng.IntN(2) == 0 {
@@ -256,7 +256,7 @@ func (s *modelSide) landing(n int) int {
 	return at
 }
 
-// source names n random bytes to send, sometimes inline.
+// source picks n bytes to send, sometimes inline.
 func (s *modelSide) source(wr *ib.SendWR, n int) []byte {
 	off := s.rng.IntN(modelTarget - n)
 	data := s.want[off : off+n]
@@ -343,7 +343,7 @@ func (s *modelSide) planAtomic(wr *ib.SendWR, wc *ib.WC) {
 	binary.NativeEndian.PutUint64(word, next)
 }
 
-// play posts the work bit by bit and checks completions until all is done.
+// play posts the work in steps and checks completions until all is done.
 func (w *world) play(a, b *modelSide) {
 	for range 2_000_000 {
 		for _, s := range []*modelSide{a, b} {
@@ -378,7 +378,7 @@ func (w *world) play(a, b *modelSide) {
 func (s *modelSide) finished() bool { return len(s.wantSend) == 0 && len(s.wantRecv) == 0 }
 func (s *modelSide) idle() bool     { return s.posted == len(s.work) }
 
-// post posts some of what is left, as a program would that does other things too.
+// post posts some of the remaining work, as a program does that also has other work.
 func (s *modelSide) post() {
 	if s.rng.IntN(3) == 0 && s.posted < len(s.work) {
 		n := min(1+s.rng.IntN(8), len(s.work)-s.posted)
@@ -403,8 +403,8 @@ func (s *modelSide) post() {
 	}
 }
 
-// poll takes some completions and compares them with what must come next. It
-// returns how many there were.
+// poll polls some completions and compares them with the expected ones. It returns how
+// many there were.
 func (s *modelSide) poll() int {
 	var wcs [4]ib.WC
 	n, err := s.cq.Poll(wcs[:])

@@ -9,7 +9,7 @@ import (
 	"github.com/goroce/goroce/roce/link/mem"
 )
 
-// drawnNumbers opens a device, and returns the numbers of QPs and the keys that it gives out.
+// drawnNumbers opens a device, and returns the QP numbers and the keys that it allocates.
 func drawnNumbers(t *testing.T, seed uint64) (qpns []ib.QPN, keys []ib.Key) {
 	t.Helper()
 	dev, err := roce.Open(mem.NewNetwork().Open([]ib.GID{gidA}, mem.Options{}), roce.Options{Manual: true, Seed: seed})
@@ -39,8 +39,8 @@ func drawnNumbers(t *testing.T, seed uint64) (qpns []ib.QPN, keys []ib.Key) {
 	return qpns, keys
 }
 
-// TestNumbersAreDrawn: who has some QP numbers and keys of a device does not find others
-// beside them, and another device has others. With a seed they are the same each time.
+// TestNumbersAreDrawn: QP numbers and keys of a device are not close to each other, so that some
+// do not help to guess others, and another device has others. With a seed they are repeatable.
 func TestNumbersAreDrawn(t *testing.T) {
 	qpns, keys := drawnNumbers(t, 0)
 	otherQPNs, otherKeys := drawnNumbers(t, 0)

@@ -15,8 +15,8 @@ import (
 	"github.com/goroce/goroce/tests/linktest"
 )
 
-// numberings are ways in which a NIC may number the segments of a run otherwise
-// than 0, 1, 2 .., which is what their ICRCs say.
+// numberings are ways in which a NIC may number the segments of a run other than 0, 1,
+// 2 .., for which their ICRCs were computed.
 func numberings() map[string]func(ids []uint16) {
 	next, runs := uint16(0), 0
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -41,8 +41,8 @@ func each(ids []uint16, f func(uint16) uint16) {
 	}
 }
 
-// segmented makes two hosts whose links number segments as told (nil: honestly),
-// with faults above.
+// segmented makes two hosts whose links number segments by the given function (nil:
+// correctly), with faults above.
 func segmented(t testing.TB, bufSize int, a, b func([]uint16), bad func(seed uint64, l link.Link) link.Link,
 	off func(ib.GID)) *world {
 	t.Helper()
@@ -63,7 +63,7 @@ func segmentedAt(t testing.TB, gidA, gidB ib.GID, bufSize int, a, b func([]uint1
 
 func noFaults(_ uint64, l link.Link) link.Link { return l }
 
-// ends is one of several connections between the hosts of a world.
+// ends has both ends of one of several connections between the hosts of a world.
 type ends struct{ a, b ib.QP }
 
 // connectMany makes n connections.
@@ -76,10 +76,10 @@ func (w *world) connectMany(n int, change func(*ib.QPAttr)) []ends {
 	return list
 }
 
-// use makes a connection that of send, recv and poll.
+// use selects the connection for send, recv and poll.
 func (w *world) use(e ends) { w.a.qp, w.b.qp = e.a, e.b }
 
-// exchange moves size bytes by each connection, all at once, and checks them.
+// exchange transfers size bytes on each connection, all at the same time, and checks them.
 func (w *world) exchange(list []ends, op ib.WROpcode, size int, seed byte) {
 	w.t.Helper()
 	if err := w.tryExchange(list, op, size, seed); err != nil {
@@ -87,7 +87,7 @@ func (w *world) exchange(list []ends, op ib.WROpcode, size int, seed byte) {
 	}
 }
 
-// tryExchange is exchange where a connection may fail.
+// tryExchange is exchange for connections that may fail.
 func (w *world) tryExchange(list []ends, op ib.WROpcode, size int, seed byte) error {
 	w.t.Helper()
 	src, dst := w.a, w.b
@@ -120,8 +120,8 @@ func (w *world) tryExchange(list []ends, op ib.WROpcode, size int, seed byte) er
 	return nil
 }
 
-// TestOffloadLies: whatever a NIC does to the identifications of segments, all
-// messages arrive with any retry count, and offload goes off where it harms.
+// TestOffloadLies: however a NIC sets the identifications of segments, all messages
+// arrive with any retry count, and offload is given up if frames are lost by it.
 func TestOffloadLies(t *testing.T) {
 	for name, number := range numberings() {
 		for _, op := range []ib.WROpcode{ib.WRWrite, ib.WRSend, ib.WRRead} {
@@ -158,8 +158,8 @@ func TestOffloadLies(t *testing.T) {
 	}
 }
 
-// TestOffloadLiesAndLoss: a lie is found out on a network that also loses a packet
-// now and then.
+// TestOffloadLiesAndLoss: wrong numbering is detected on a network that also loses a
+// packet now and then.
 func TestOffloadLiesAndLoss(t *testing.T) {
 	for seed := range uint64(20) {
 		bad := func(host uint64, l link.Link) link.Link {
@@ -178,8 +178,9 @@ func TestOffloadLiesAndLoss(t *testing.T) {
 	}
 }
 
-// TestOffloadOffForDestination: what RC has found out of a destination holds for UC, and
-// for no other destination: a peer that lies slows nobody else down.
+// TestOffloadOffForDestination: when RC traffic has shown that runs do not arrive at a
+// destination, UC does not use them there either. Other destinations are not affected, so a lying
+// peer slows down no traffic to others.
 func TestOffloadOffForDestination(t *testing.T) {
 	runs := 0
 	w := segmented(t, 1<<18, func(ids []uint16) { runs++; clear(ids) }, nil, noFaults, nil)
@@ -223,8 +224,8 @@ func (w *world) giveUp(list []ends) {
 	w.t.Fatal("offload is still on")
 }
 
-// TestOffloadTriedAgain: after ten minutes runs are on trial again, and trusted when one
-// has arrived. Until then no message takes harm, whether the NIC still lies or not.
+// TestOffloadTriedAgain: after ten minutes runs are on trial again, and trusted when one has
+// arrived. Until then no message fails, whether the NIC still numbers segments wrongly or not.
 func TestOffloadTriedAgain(t *testing.T) {
 	for _, honest := range []bool{false, true} {
 		t.Run(fmt.Sprintf("honest=%v", honest), func(t *testing.T) {
@@ -278,8 +279,8 @@ func TestOffloadRetryCounts(t *testing.T) {
 	}
 }
 
-// TestOffloadLostACKs: a host that only answers hears of no loss, so ACKs that
-// were missed make the next ones go alone. Messages of both directions arrive.
+// TestOffloadLostACKs: a host that only answers does not learn of losses, so lost ACKs
+// make the next ACKs go alone. Messages of both directions arrive.
 func TestOffloadLostACKs(t *testing.T) {
 	w := segmented(t, 1<<18, nil, func(ids []uint16) { each(ids, func(i uint16) uint16 { return 7 * i }) }, noFaults,
 		nil)
@@ -295,7 +296,7 @@ func TestOffloadLostACKs(t *testing.T) {
 			}
 		}
 	}
-	// 32, 64, 128 .. ACKs between one miss and the next.
+	// 32, 64, 128 .. ACKs between one lost ACK and the next.
 	if n := w.b.dev.Stats().DuplicateRequest; n == 0 || n > 5 {
 		t.Errorf("%d requests repeated for 300 messages, want 1 to 5", n)
 	}
@@ -304,8 +305,8 @@ func TestOffloadLostACKs(t *testing.T) {
 	}
 }
 
-// TestOffloadStaysOn: no network that loses, duplicates, reorders or delays makes
-// an honest link look like a liar.
+// TestOffloadStaysOn: on a network that loses, duplicates, reorders or delays packets,
+// offload is not given up for a link that numbers segments correctly.
 func TestOffloadStaysOn(t *testing.T) {
 	for seed := range uint64(100) {
 		rng := rand.New(rand.NewPCG(seed, 9))
@@ -325,7 +326,7 @@ func TestOffloadStaysOn(t *testing.T) {
 		for i := range 12 {
 			op := []ib.WROpcode{ib.WRSend, ib.WRRead, ib.WRWrite}[rng.IntN(3)]
 			if w.tryExchange(list, op, 500+rng.IntN(8000), byte(i)) != nil {
-				break // retries ran out: that many losses in a row
+				break // retries were exhausted by that many losses in a row
 			}
 		}
 		if w.a.dev.Offload() != roce.OffloadOn || w.b.dev.Offload() != roce.OffloadOn {
@@ -334,7 +335,7 @@ func TestOffloadStaysOn(t *testing.T) {
 	}
 }
 
-// TestOffloadIPv6: IPv6 has no identification, so there is nothing to lie about.
+// TestOffloadIPv6: IPv6 has no identification, so a NIC cannot number segments wrongly.
 func TestOffloadIPv6(t *testing.T) {
 	a, b := ib.GID{0: 0xFD, 15: 1}, ib.GID{0: 0xFD, 15: 2}
 	runs := 0
@@ -349,8 +350,8 @@ func TestOffloadIPv6(t *testing.T) {
 	}
 }
 
-// TestOffloadSilence: peers that die, for a while or for good, and peers without a
-// receive show nothing about runs.
+// TestOffloadSilence: peers that die, temporarily or permanently, and peers without a
+// posted receive do not cause offload to be given up.
 func TestOffloadSilence(t *testing.T) {
 	const qps = 30
 	dead := false
@@ -397,7 +398,7 @@ func TestOffloadSilence(t *testing.T) {
 	}
 }
 
-// silence drops all that is sent while dead.
+// silence drops all frames that are sent while dead is set.
 type silence struct {
 	link.Link
 	dead *bool

@@ -36,7 +36,7 @@ type world struct {
 	timeout uint8 // ACK timeout of QPs; 14, 67 ms, if 0
 }
 
-// stack builds a host's links: what stands above the seal, and below it.
+// stack builds a host's links: the layers above the seal, and those below it.
 type stack struct {
 	above, below func(link.Link) link.Link
 
@@ -101,7 +101,7 @@ func newHost(t testing.TB, dev *roce.Device, bufSize int) *host {
 	return h
 }
 
-// slow makes h's memory such that it is not direct.
+// slow replaces h's memory by memory that is not direct.
 func (h *host) slow(t testing.TB) {
 	t.Helper()
 	const access = ib.LocalWrite | ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtomic
@@ -112,7 +112,7 @@ func (h *host) slow(t testing.TB) {
 	h.mr = m
 }
 
-// gid is the host's first address.
+// gid returns the host's first address.
 func (h *host) gid() ib.GID { return h.dev.Link().Local[0] }
 
 func same(l link.Link) link.Link { return l }
@@ -192,7 +192,7 @@ func (w *world) advance() bool {
 	return true
 }
 
-// poll returns h's next completion, moving time on as long as it takes.
+// poll returns h's next completion, and advances the time until there is one.
 func (w *world) poll(h *host) ib.WC {
 	w.t.Helper()
 	var wc [1]ib.WC

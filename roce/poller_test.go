@@ -7,7 +7,7 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// pollUntilAside polls until the device's goroutine has made room.
+// pollUntilAside polls until the device's goroutine stands aside.
 func (w *world) pollUntilAside(h *host) {
 	w.t.Helper()
 	var wcs [1]ib.WC
@@ -21,7 +21,8 @@ func (w *world) pollUntilAside(h *host) {
 	}
 }
 
-// TestPollerDrives: who polls an empty CQ drives the device; messages come and go.
+// TestPollerDrives: an application that polls an empty CQ drives the device, which sends and
+// receives messages.
 func TestPollerDrives(t *testing.T) {
 	w := newLive(t, 4096)
 	w.connectTo(w.a.gid(), w.b.gid(), ib.MTU1024, nil)
@@ -35,7 +36,7 @@ func TestPollerDrives(t *testing.T) {
 	}
 }
 
-// TestPollerLeaves: the device goes on by itself when who polled does so no more.
+// TestPollerLeaves: the device's goroutine resumes when the application stops polling.
 func TestPollerLeaves(t *testing.T) {
 	w := newLive(t, 4096)
 	w.connectTo(w.a.gid(), w.b.gid(), ib.MTU1024, nil)
@@ -49,7 +50,7 @@ func TestPollerLeaves(t *testing.T) {
 	}
 }
 
-// TestPollerSleeps: who arms the CQ is going to sleep, and is woken.
+// TestPollerSleeps: an application that polled arms the CQ and waits, and is woken.
 func TestPollerSleeps(t *testing.T) {
 	w := newLive(t, 4096)
 	ch, err := w.a.dev.CreateChannel()

@@ -12,8 +12,8 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// This file has what the software device adds to the conformance suite: rules of
-// its own, and ways that only virtual time can show.
+// The tests in this file supplement the conformance suite: they test behaviour that only the
+// software device has, or that only virtual time can show.
 
 // newQP makes a QP of any type on h and takes it to RTS with the peer given.
 func (w *world) newQP(h *host, init ib.QPInit) ib.QP {
@@ -37,7 +37,7 @@ func (w *world) datagramUp(q ib.QP) {
 	w.modify(q, ib.QPAttr{State: ib.RTS}, ib.AttrState|ib.AttrSQPSN)
 }
 
-// TestDatagram: a datagram arrives behind its GRH, and its completion is enough
+// TestDatagram: a datagram arrives behind its GRH, and its completion has all that is needed
 // to answer it.
 func TestDatagram(t *testing.T) {
 	w := newWorld(t, 1, 8192, plain)
@@ -71,8 +71,8 @@ func TestDatagram(t *testing.T) {
 	}
 }
 
-// TestMulticast: a group's datagrams reach all its members, the sender's own
-// included, and nobody else.
+// TestMulticast: a group's datagrams reach all its members, including those on the sender's
+// host, and no other QPs.
 func TestMulticast(t *testing.T) {
 	w := newWorld(t, 1, 8192, plain)
 	group := ib.GIDFromAddr(netip.MustParseAddr("239.1.2.3"))
@@ -158,7 +158,7 @@ func TestTimestamps(t *testing.T) {
 	}
 }
 
-// TestBusy: what is in use says by what.
+// TestBusy: closing an object in use fails with an error that names its users.
 func TestBusy(t *testing.T) {
 	w := newWorld(t, 1, 64, plain)
 	h := w.a

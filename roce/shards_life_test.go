@@ -12,8 +12,8 @@ import (
 	"github.com/goroce/goroce/tests/require"
 )
 
-// TestCloseBusyShards closes a device whose shards all send and receive, to the other
-// device and to each other.
+// TestCloseBusyShards closes a device while all its shards exchange messages with the other
+// device and with each other.
 func TestCloseBusyShards(t *testing.T) {
 	for round := range require.Rounds(3, 10) {
 		w := newLiveShards(t, 4, 0, 1<<16)
@@ -80,8 +80,8 @@ func TestQPsComeAndGo(t *testing.T) {
 	all.Wait()
 }
 
-// pass connects two hosts, writes 4096 bytes at off by a region that is registered for
-// it, and closes everything.
+// pass connects two hosts, writes 4096 bytes at off into a region that it registers for
+// this purpose, and closes everything.
 func pass(a, b *host, off int) error {
 	w := &world{a: a, b: b}
 	cap := ib.QPCap{MaxSendWR: 4, MaxSendSGE: 1}

@@ -10,8 +10,8 @@ import (
 	"github.com/goroce/goroce/roce/link/mem"
 )
 
-// TestSharesTakeTurns: another application's hundred QPs are busy, and its account of the
-// destination is full. What a tenant posts now leaves within two turns all the same.
+// TestSharesTakeTurns: another application's hundred QPs are busy, and fill its congestion window
+// of the destination. A tenant's request that is posted now is still sent within two turns.
 func TestSharesTakeTurns(t *testing.T) {
 	network := mem.NewNetwork()
 	a, b := newApartment(t, network, gidA), newApartment(t, network, gidB)
@@ -25,7 +25,7 @@ func TestSharesTakeTurns(t *testing.T) {
 				RKey: w.b.mr.RKey()})
 		}
 	}
-	frames, before := 0, -1 // what left since the tenant has posted, and before its packet
+	frames, before := 0, -1 // frames sent since the tenant has posted, and before its packet
 	a.link.sent = func(r *link.Run) {
 		for i := range r.Frames() {
 			if dest := ib.QPN(binary.BigEndian.Uint32(r.Frame(i)[4:]) & 0xFFFFFF); dest == b.qp.Num() &&

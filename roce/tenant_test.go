@@ -17,7 +17,7 @@ import (
 // watching is a link that could be woken by any descriptor.
 type watching struct {
 	link.Link
-	sent func(r *link.Run) // is shown what leaves; nil for nobody
+	sent func(r *link.Run) // called with each run that is sent; may be nil
 }
 
 func (*watching) Watch(int) error { return nil }
@@ -32,10 +32,10 @@ func (w *watching) Send(now ib.Instant, runs []link.Run) (int, error) {
 	return n, err
 }
 
-// lodger plays the other process: it has the memory of its rings, and doorbells.
+// lodger simulates a tenant's process: it has the memory of its rings, and doorbells.
 type lodger struct {
 	t      *testing.T
-	last   []byte // what was allocated latest
+	last   []byte // the latest allocation
 	told   []*roce.CQ
 	events []ib.EventType
 
@@ -60,7 +60,7 @@ func (n *lodger) Sleep() bool      { return n.device.Sleep() }
 func (n *lodger) GiveWay() bool    { return false }
 func (n *lodger) Awake(ib.Instant) { n.device.Awake() }
 
-// apartment is a tenant's QP, its rings, and what else it takes.
+// apartment is a tenant's QP, its rings, and the other objects that it needs.
 type apartment struct {
 	*lodger
 	link   *watching
@@ -116,7 +116,7 @@ func newApartment(t *testing.T, network *mem.Network, gid ib.GID) *apartment {
 	return a
 }
 
-// send posts a request, and rings if the device wants that.
+// send posts a request, and rings the doorbell if the device has asked for it.
 func (a *apartment) send(wr ib.SendWR) {
 	a.t.Helper()
 	if err := a.sq.Push(&wr); err != nil {
@@ -137,7 +137,7 @@ func (a *apartment) recv(wr ib.RecvWR) {
 	}
 }
 
-// statuses takes the completions.
+// statuses polls the completions and returns their statuses.
 func (a *apartment) statuses() (got []ib.WCStatus) {
 	var wcs [16]ib.WC
 	for _, wc := range wcs[:a.cqRing.Poll(wcs[:])] {
@@ -171,8 +171,8 @@ func connectApartments(t *testing.T, a, b *apartment) {
 	}
 }
 
-// TestTenants has two tenants SEND from ring to ring: the device takes what was posted
-// when the doorbell rings, and tells who has armed.
+// TestTenants makes two tenants SEND through their rings: the device takes posted requests when
+// the doorbell rings, and notifies the tenant that has armed its CQ.
 func TestTenants(t *testing.T) {
 	network := mem.NewNetwork()
 	a, b := newApartment(t, network, gidA), newApartment(t, network, gidB)
@@ -188,7 +188,7 @@ func TestTenants(t *testing.T) {
 	b.recv(ib.RecvWR{SGL: []ib.SGE{{Addr: 0x1000, Length: 100, LKey: b.mr.LKey()}}})
 	b.cqRing.Arm(false)
 	copy(a.buf, "from ring to ring")
-	for range 2 { // the second one rings again
+	for range 2 { // the second request rings the doorbell again
 		a.send(ib.SendWR{Opcode: ib.WRSend, Flags: ib.SendSignaled,
 			SGL: []ib.SGE{{Addr: 0x1000, Length: 17, LKey: a.mr.LKey()}}})
 		run()
@@ -207,7 +207,8 @@ func TestTenants(t *testing.T) {
 		t.Errorf("%d and %d notifications, want one, of who has armed once", len(a.told), len(b.told))
 	}
 
-	// In ERR receives are flushed, those posted later too: they ring.
+	// In ERR receives are flushed. Receives that are posted later ring the doorbell and are
+	// flushed too.
 	if err := b.qp.Modify(ib.QPAttr{State: ib.Err}, ib.AttrState); err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +222,7 @@ func TestTenants(t *testing.T) {
 	}
 }
 
-// TestTenantLies: nonsense in a ring costs its tenant the QP, and nobody else.
+// TestTenantLies: invalid data in a ring moves its tenant's QP to ERR, and affects no others.
 func TestTenantLies(t *testing.T) {
 	network := mem.NewNetwork()
 	a, b := newApartment(t, network, gidA), newApartment(t, network, gidB)
@@ -239,7 +240,7 @@ func TestTenantLies(t *testing.T) {
 	}
 }
 
-// TestTenantsOwnEnd: the verbs that go by the ring are not to be had on this side.
+// TestTenantsOwnEnd: the verbs that use the application's end of a ring fail in this process.
 func TestTenantsOwnEnd(t *testing.T) {
 	a := newApartment(t, mem.NewNetwork(), gidA)
 	srq, err := a.pd.CreateSRQ(ib.SRQInit{SRQAttr: ib.SRQAttr{MaxWR: 3, MaxSGE: 1}})
@@ -265,7 +266,7 @@ func TestTenantsOwnEnd(t *testing.T) {
 	if _, err := ring.OpenCQ(a.last); err != nil {
 		t.Errorf("the new ring: %v", err)
 	}
-	// A link that waits for no descriptors cannot have tenants.
+	// SetDoorbells fails on a link that cannot watch descriptors.
 	dev, err := roce.Open(mem.NewNetwork().Open([]ib.GID{gidB}, mem.Options{}), roce.Options{Manual: true})
 	if err != nil {
 		t.Fatal(err)

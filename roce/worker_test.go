@@ -15,14 +15,14 @@ import (
 	"github.com/goroce/goroce/roce"
 )
 
-// gated is memory that does not move while its gate is shut.
+// gated is memory whose accesses block while its gate is shut.
 type gated struct {
 	mr.Memory
 	gate    chan struct{} // closed: open
-	entered chan struct{} // somebody stands before it
-	within  atomic.Int32  // who touches the memory, or waits for that
-	slept   atomic.Uint64 // how often somebody had to wait
-	inline  atomic.Bool   // the last one was the loop of a shard
+	entered chan struct{} // receives a value when an access begins
+	within  atomic.Int32  // number of accesses under way, or waiting at the gate
+	slept   atomic.Uint64 // how often an access had to wait
+	inline  atomic.Bool   // the last access was by the loop of a shard
 }
 
 func newGated(size int) *gated {
@@ -70,7 +70,7 @@ func (silent) Event(ib.Event)                 {}
 
 const anyAccess = ib.LocalWrite | ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtomic
 
-// await fails the test if c does not tell within a time that no machine needs.
+// await fails the test if nothing arrives on c within a time that no machine needs.
 func await[T any](t *testing.T, what string, c <-chan T) {
 	t.Helper()
 	select {
@@ -80,8 +80,8 @@ func await[T any](t *testing.T, what string, c <-chan T) {
 	}
 }
 
-// stuckWorld is two hosts, of which B has a second QP, of a tenant, whose memory does
-// not move; A has one that is connected to it.
+// stuckWorld is two hosts, of which B has a second QP, of a tenant, whose memory blocks
+// accesses; A has a QP that is connected to it.
 type stuckWorld struct {
 	*world
 	tenant world // the QPs
@@ -90,7 +90,7 @@ type stuckWorld struct {
 	stuck  chan struct{}
 }
 
-// newStuck makes one, where shards take turns of the worker inline, or not.
+// newStuck makes a stuckWorld, where shards take turns of the worker inline, or not.
 func newStuck(t *testing.T, inline bool) *stuckWorld {
 	w := &stuckWorld{world: newLive(t, 1<<17), mem: newGated(1 << 16), stuck: make(chan struct{}, 8)}
 	w.connectTo(w.a.gid(), w.b.gid(), ib.MTU1024, nil)
@@ -121,8 +121,8 @@ func newStuck(t *testing.T, inline bool) *stuckWorld {
 	return w
 }
 
-// TestStuckMemory: memory of one tenant that does not move holds up neither the shard
-// nor others, and is reported once; when it moves again all goes on.
+// TestStuckMemory: blocked memory of one tenant delays neither the shard nor others, and is
+// reported once; when accesses return again the tenant's QP continues.
 func TestStuckMemory(t *testing.T) {
 	for i, op := range []ib.WROpcode{ib.WRWrite, ib.WRRead, ib.WRWrite, ib.WRRead} {
 		inline := i < 2
@@ -164,7 +164,7 @@ func TestStuckMemory(t *testing.T) {
 	}
 }
 
-// TestCloseStuckMemory: MR.Close returns when the worker touches the memory no more, also
+// TestCloseStuckMemory: MR.Close returns when the worker does not touch the memory any more, even
 // if the worker is closed meanwhile; closing the QP before is safe.
 func TestCloseStuckMemory(t *testing.T) {
 	for i := range 4 {
@@ -214,8 +214,8 @@ func TestCloseStuckMemory(t *testing.T) {
 	}
 }
 
-// TestErrands: a shard takes the turns of a worker until memory makes it sleep; then they
-// are the worker's own for some time.
+// TestErrands: a shard takes the turns of a worker until memory makes it sleep; then the worker's
+// own goroutine takes them for some time.
 func TestErrands(t *testing.T) {
 	w := newStuck(t, true)
 	a, b := w.tenant.a, w.tenant.b

@@ -17,8 +17,8 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// guardedRings is a tenant whose rings lie in mappings of their own. When it frees them they
-// cannot be touched any more: a device that still writes there ends the test.
+// guardedRings is a tenant that maps each ring separately. When it frees them they become
+// inaccessible: a device that still writes to them crashes the test.
 type guardedRings struct {
 	t    *testing.T
 	maps [][]byte
@@ -46,7 +46,7 @@ func (g *guardedRings) free() {
 	}
 }
 
-// withhold keeps packets of one opcode from a link while it is on.
+// withhold drops packets of one opcode before a link while it is on.
 type withhold struct {
 	link.Link
 	opcode wire.Opcode
@@ -63,9 +63,9 @@ func (w *withhold) Send(now ib.Instant, runs []link.Run) (int, error) {
 	return w.Link.Send(now, runs)
 }
 
-// TestXRCTargetOutlivesSRQ: an XRC target has taken a receive of an SRQ when that and its
-// CQ are closed, and their rings are gone. Whatever happens to the target then, it writes
-// no completion there.
+// TestXRCTargetOutlivesSRQ: an XRC target has taken a receive of an SRQ when the SRQ and its CQ
+// are closed, and their rings unmapped. Whatever happens to the target afterwards, it writes no
+// completion to that ring.
 func TestXRCTargetOutlivesSRQ(t *testing.T) {
 	fails := func(*xrcPair) {}
 	for _, c := range []struct {
