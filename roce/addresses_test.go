@@ -296,11 +296,11 @@ func TestNewAddressOverUDP(t *testing.T) {
 			if wc := w.wait(w.a); wc.Err() != nil || !bytes.Equal(w.a.buf, w.b.buf) {
 				t.Fatalf("%d shards: WRITE %v, data are right: %v", shards, wc.Err(), bytes.Equal(w.a.buf, w.b.buf))
 			}
-			// Later, what comes while only some have their sockets crosses.
+			// Later, packets cross shards that arrive while only some shards have their sockets.
 			if n := w.a.dev.Stats().CrossedShards; n > 0 && round == 0 {
 				t.Errorf("%d shards: %d frames came by the sockets of another shard", shards, n)
 			}
-			// Gone and back, with a request under way.
+			// The address is removed and added again while a request is outstanding.
 			if err := w.a.dev.SetAddresses([]ib.GID{w.a.gid()}); err != nil {
 				t.Fatal(err)
 			}

@@ -259,7 +259,7 @@ func (id *CMID) Disconnect() error {
 		return nil
 	}
 	err := id.port.m.Disconnect(id.port.clock(), id.conn, nil)
-	if errors.Is(err, cm.ErrState) || errors.Is(err, cm.ErrUnknownID) { // Linux's rdma_disconnect minds neither
+	if errors.Is(err, cm.ErrState) || errors.Is(err, cm.ErrUnknownID) { // Linux's rdma_disconnect ignores both
 		return nil
 	}
 	return err

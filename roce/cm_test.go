@@ -301,7 +301,7 @@ func TestCMAddressGone(t *testing.T) {
 	if ev := a.next(ib.CMAddrChange); ev.ID != id || ev.Status != -99 {
 		t.Errorf("%+v", ev)
 	}
-	must(t, id.Disconnect()) // nobody hears of it
+	must(t, id.Disconnect()) // its DREQ cannot be sent
 	for w.advance() {
 	}
 	if got := types(a.events()); !slices.Equal(got, []ib.CMEventType{ib.CMDisconnected, ib.CMTimewaitExit}) {

@@ -23,7 +23,7 @@ func TestRoomOfEnded(t *testing.T) {
 			w := newWorld(t, 1, size, plain)
 			w.makeQP(w.a)
 			first := w.a.qp
-			w.bringUp(w.a, gidB, 0x777, ib.MTU1024, nil) // which nobody has
+			w.bringUp(w.a, gidB, 0x777, ib.MTU1024, nil) // no such QP exists
 			w.connect(ib.MTU1024, nil)
 			wr := ib.SendWR{ID: 7, Opcode: ib.WRWrite, SGL: w.a.sge(0, size), RemoteAddr: w.b.mr.Addr(),
 				RKey: w.b.mr.RKey()}

@@ -15,7 +15,7 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// target is a device with a connected QP, whose peer is played by the test.
+// target is a device with a connected QP, whose peer the test simulates.
 type target struct {
 	*host
 	peer  link.Link

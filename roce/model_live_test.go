@@ -118,7 +118,7 @@ func (w *realWire) open(t *testing.T, i int, bad wrap.FaultConfig) *host {
 	f := wrap.Fault(wrap.Seal(wrap.Loopback(bare)), bad)
 	h := openHost(t, f, roce.Options{}, modelMem)
 	t.Cleanup(func() {
-		h.dev.Close() // nobody else counts any more
+		h.dev.Close() // so that its counters do not change any more
 		s, c := bare.Stats(), f.Counts()
 		w.sent.TxFrames += s.TxFrames
 		w.sent.TxRuns += s.TxRuns

@@ -34,7 +34,7 @@ func TestModel(t *testing.T) {
 	}
 	for _, c := range []struct{ shards, seeds int }{{1, *modelSeeds}, {2, *modelSeeds / 4}, {4, *modelSeeds / 4}} {
 		for seed := uint64(1); seed <= uint64(c.seeds); seed++ {
-			// A test of its own, so that its worlds are gone before the next begins.
+			// A subtest for each, so that its worlds are closed before the next one begins.
 			ok := t.Run(fmt.Sprintf("%d shards/%d", c.shards, seed), func(t *testing.T) { runModel(t, seed, c.shards) })
 			if !ok {
 				t.Fatalf("replay it with: go test ./roce -run TestModel -model.seed=%d -model.shards=%d", seed,

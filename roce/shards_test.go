@@ -90,7 +90,7 @@ func TestShardOfQP(t *testing.T) {
 	}
 }
 
-// TestShardIsFull: as many QPs as numbers on one shard, while others have room.
+// TestShardIsFull: CreateQP fails when one shard has no QP numbers left, while others have room.
 func TestShardIsFull(t *testing.T) {
 	const shards = link.MaxShards
 	w := newWorld(t, 1, 64, stack{above: same, below: same, shards: shards})
@@ -246,7 +246,7 @@ func TestGroupOverShards(t *testing.T) {
 	var members []ib.QP
 	for i, cq := range w.b.sendCQs(t) {
 		if i == 0 {
-			continue // nobody is on the shard whose link joins
+			continue // no member is on the first shard, whose link joins the group
 		}
 		for range 2 {
 			q, err := w.b.pd.CreateQP(ib.QPInit{Type: ib.UD, SendCQ: cq, RecvCQ: w.b.cq,
@@ -431,7 +431,7 @@ func (w *world) connectOn(cqA, cqB, recvCQ ib.CQ, srq ib.SRQ) ib.QP {
 	return qa
 }
 
-// sendCounted sends so many messages, each with its number, one after the other.
+// sendCounted sends n messages, each with its number, one after the other.
 func sendCounted(t *testing.T, h *host, q ib.QP, cq ib.CQ, n int) {
 	var wcs [1]ib.WC
 	for i := range n {

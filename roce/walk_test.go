@@ -93,7 +93,7 @@ func walk(t *testing.T, seed uint64, shards, goroutines, steps int) {
 	}
 }
 
-// remaining is what a device could leave behind in its process.
+// remaining counts the resources that a device could leave behind in its process.
 type remaining struct{ goroutines, fds, maps int }
 
 // covers reports whether b is no more than a.

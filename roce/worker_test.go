@@ -19,7 +19,7 @@ import (
 type gated struct {
 	mr.Memory
 	gate    chan struct{} // closed: open
-	entered chan struct{} // receives a value when an access begins
+	entered chan struct{} // gets a value when an access begins to wait at the gate
 	within  atomic.Int32  // number of accesses under way, or waiting at the gate
 	slept   atomic.Uint64 // how often an access had to wait
 	inline  atomic.Bool   // the last access was by the loop of a shard
@@ -117,7 +117,7 @@ func newStuck(t *testing.T, inline bool) *stuckWorld {
 	b.pd = pd
 	w.tenant = world{t: t, a: &a, b: &b}
 	w.tenant.connectTo(a.gid(), b.gid(), ib.MTU1024,
-		func(a *ib.QPAttr) { a.Timeout = 20 }) // nobody gives up before the test does
+		func(a *ib.QPAttr) { a.Timeout = 20 }) // longer than the test waits
 	return w
 }
 

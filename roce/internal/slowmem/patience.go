@@ -48,8 +48,8 @@ const (
 
 func (p *patience) has(now ib.Instant) bool { return int64(now) >= p.lost.Load() }
 
-// learn judges a turn that ends now and has moved so many bytes, by its thread's effort before
-// and after.
+// learn judges a turn that ends now and has moved the given number of bytes, by its thread's
+// effort before and after.
 func (p *patience) learn(now ib.Instant, before, after effort, bytes int) {
 	if after.sleeps == before.sleeps && after.cpu-before.cpu <= slowTurn+time.Duration(bytes)*slowByte {
 		return
