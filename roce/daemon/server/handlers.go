@@ -18,7 +18,7 @@ import (
 // handler carries out one kind of request.
 type handler func(c *session, body []byte, fds []int) (reply, error)
 
-// takes makes a handler of a function that takes the body as a T.
+// takes returns a handler that calls f with the body decoded as a T.
 func takes[T any](f func(*session, *T) (reply, error)) handler {
 	return func(c *session, body []byte, _ []int) (reply, error) {
 		v, err := abi.Get[T](body)
@@ -79,10 +79,10 @@ var handlers = [...]handler{
 	abi.OpCMMigrate:      takes(cmMigrate),
 }
 
-// says is a reply with one body.
+// says returns a reply with v as its body.
 func says[T any](v T) (reply, error) { return reply{body: abi.Put(nil, &v)}, nil }
 
-// done is a reply without body.
+// done returns a reply without a body.
 func done(err error) (reply, error) { return reply{}, err }
 
 func hello(c *session, h *abi.Hello) (reply, error) {
@@ -151,14 +151,14 @@ func open(c *session, o *abi.Open) (r reply, err error) {
 	return r, nil
 }
 
-// takeSession books what a connection takes once it has a device.
+// takeSession books the resources that a connection uses once it has opened a device.
 func (c *session) takeSession(op abi.Op, u *unit) error {
 	shards := int64(len(u.doorbells))
 	return cmp.Or(c.take(op, mappings, 1), c.take(op, descriptors, 2+shards),
 		c.take(op, heap, sessionHeap+shards*sessionShardHeap))
 }
 
-// hang makes the doorbells.
+// hang creates the session's doorbells and adds them to those of each shard.
 func (c *session) hang() (err error) {
 	size := ring.DoorbellsSize(perShard)
 	if c.shared, err = newShared("doorbells", size*len(c.unit.doorbells)); err != nil {
@@ -188,7 +188,7 @@ func queryPort(c *session, p *abi.Port) (reply, error) {
 		MaxMsgSize: a.MaxMsgSize, GIDs: uint32(a.GIDTableLen), NetIf: abi.NameOf(a.NetIf)})
 }
 
-// A device's GID table fits the reply.
+// Compiles only if a device's GID table fits the reply.
 const _ = uint(abi.MaxGIDs - roce.MaxGIDs)
 
 func queryGIDs(c *session, p *abi.Port) (r reply, err error) {
@@ -215,7 +215,7 @@ func clock(c *session, _ []byte, _ []int) (reply, error) {
 	return says(abi.ClockReply{Now: int64(now)})
 }
 
-// holds adds an object without rings and says its handle.
+// holds adds an object without rings and returns the reply with its handle.
 func (c *session) holds(k kind, v any, closes func() error) (reply, error) {
 	return says(abi.Object{Handle: c.add(&object{kind: k, value: v, close: closes})})
 }
@@ -242,10 +242,10 @@ func allocXRCD(c *session, _ []byte, _ []int) (reply, error) {
 	return c.holds(kindXRCD, x, x.Close)
 }
 
-// channel is a completion channel: the socket of its events.
+// channel is a completion channel: the outbox that sends its events.
 type channel struct {
 	*outbox
-	cqs int // that use it
+	cqs int // number of CQs that use it
 }
 
 func (h *channel) Close() error {
@@ -272,11 +272,11 @@ func createChannel(c *session, _ []byte, _ []int) (reply, error) {
 		made: handle}, nil
 }
 
-// queue is the tenant of one CQ: it knows where the CQ's events go.
+// queue is the tenant (roce.Tenant) of one CQ: it sends the CQ's events to its channel.
 type queue struct {
 	*session
 	channel *channel
-	event   []byte // abi.Completion
+	event   []byte // an encoded abi.Completion
 }
 
 // Notify sends the event that the CQ was armed for.
@@ -318,14 +318,14 @@ func createCQ(c *session, r *abi.CreateCQ) (reply, error) {
 	return c.begun(handle, 0)
 }
 
-// begun is the reply that brings the rings of a new object.
+// begun returns the reply that carries the rings of a new object.
 func (c *session) begun(h abi.Handle, num uint32) (reply, error) {
 	r, err := c.ringed(h, num)
 	r.made = h
 	return r, err
 }
 
-// ringed is the reply that brings the rings of an object.
+// ringed returns the reply that carries the rings of an object.
 func (c *session) ringed(h abi.Handle, num uint32) (reply, error) {
 	rings := c.objects[h].rings
 	r := abi.Ring{Handle: h, Num: num, Size: uint64(len(rings.buf))}
@@ -348,8 +348,8 @@ func resizeCQ(c *session, r *abi.ResizeCQ) (reply, error) {
 	return c.ringed(r.CQ, 0)
 }
 
-// replace makes what Alloc made the rings of an object, in place of what it had, which no
-// shard uses since the verb has returned.
+// replace gives an object the rings that Alloc has made, and frees its former ones. No shard
+// uses those any more, as the verb has returned.
 func (c *session) replace(h abi.Handle) {
 	o := c.objects[h]
 	o.rings.free()

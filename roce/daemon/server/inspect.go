@@ -13,18 +13,18 @@ import (
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
-// Owner is the process that has made an object.
+// Owner is the client process that has created an object.
 type Owner struct {
 	PID  int32  `json:"pid"`
 	UID  uint32 `json:"uid"`
-	Comm string `json:"comm"` // its name; "" if it has ended
+	Comm string `json:"comm"` // name of the process; "" if it has ended
 }
 
-// QPInfo describes a client's queue pair. The numbers and the peer let anybody speak as the
-// peer: they are for the owner, and privileged users.
+// QPInfo describes a client's queue pair. Who knows the QPNs, the PSNs and the peer's address
+// can forge its packets: show these to the owner and privileged users only.
 type QPInfo struct {
 	Device  string     `json:"device"`
-	QPN     uint32     `json:"lqpn,omitempty"` // 0 is not shown
+	QPN     uint32     `json:"lqpn,omitempty"` // 0 is omitted
 	PeerQPN uint32     `json:"rqpn,omitempty"`
 	Type    string     `json:"type"`
 	State   string     `json:"state"`
@@ -35,19 +35,19 @@ type QPInfo struct {
 	Owner
 }
 
-// MRInfo describes a client's memory region. Number, key and IOVA let a peer reach the
-// memory: they are for the owner, and privileged users.
+// MRInfo describes a client's memory region. Number, key and IOVA let a peer access the memory:
+// show these to the owner and privileged users only.
 type MRInfo struct {
 	Device string `json:"device"`
 	Number uint32 `json:"mrn,omitempty"`
-	Key    uint32 `json:"lkey,omitempty"` // and rkey; 0 is not shown
+	Key    uint32 `json:"lkey,omitempty"` // also the R_Key; 0 is omitted
 	IOVA   uint64 `json:"iova,omitempty"`
 	Length int    `json:"mrlen"`
 	Kind   string `json:"kind"` // "memfd", "process"
 	Owner
 }
 
-// objectsOf returns the objects of all clients of that kind, with their device and owner.
+// objectsOf calls each for all clients' objects of type T, with their device and owner.
 func objectsOf[T any](s *Server, each func(device string, who Owner, v T)) {
 	s.mu.Lock()
 	sessions := make([]*session, 0, len(s.sessions))
@@ -83,7 +83,7 @@ func (s *Server) QPs() []QPInfo {
 	objectsOf(s, func(device string, who Owner, q *roce.QP) {
 		a, err := q.Query()
 		if err != nil {
-			return // closed this moment
+			return // it has just been closed
 		}
 		i := QPInfo{Device: device, QPN: uint32(q.Num()), Type: q.Type().String(), State: a.State.String(),
 			RQPSN: uint32(a.RQPSN), SQPSN: uint32(a.SQPSN), Owner: who}
@@ -101,8 +101,8 @@ func (s *Server) QPs() []QPInfo {
 
 var kindText = map[uint32]string{abi.MemFD: "memfd", abi.MemProcess: "process"}
 
-// MRs describes the memory regions of all clients, by device and key, which the caller
-// shows to whom it may (see MRInfo).
+// MRs describes the memory regions of all clients, by device and key. The caller must restrict
+// who sees them (see MRInfo).
 func (s *Server) MRs() []MRInfo {
 	list := []MRInfo{}
 	objectsOf(s, func(device string, who Owner, r *region) {

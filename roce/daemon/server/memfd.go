@@ -14,39 +14,39 @@ import (
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
-// files are the memfds that a session has registered pieces of. Mappings are few on a machine
-// (vm.max_map_count), so registrations share them: each file is mapped in extents, which go
-// with the last registration in them. Pages count as pinned once, however many registrations
-// have them.
+// files are the memfds of which a session has registered ranges. A process may have few mappings
+// (vm.max_map_count), so registrations share them: each file is mapped in extents, and an extent
+// is unmapped with the last registration in it. A page counts as pinned once, however many
+// registrations contain it.
 type files struct {
 	mu   sync.Mutex
 	list map[fileID]*file
 }
 
-// fileID tells files apart while they are there.
+// fileID identifies a file while it exists.
 type fileID struct{ dev, ino uint64 }
 
 type file struct {
-	session *session // whose account it is
+	session *session // whose account is charged
 	id      fileID
 	extents []*extent
 	pinned  cover
 }
 
-// extent is a piece of a file that is mapped.
+// extent is a mapped range of a file.
 type extent struct {
 	start uint64 // in the file
 	pages []byte
 	users int // registrations
 }
 
-// extentBytes is what is mapped at least, if the file has so much: an extent begins and ends
-// at a multiple of it. The mapping of a large file with few registrations stays small so, as
-// others need addresses too.
+// extentBytes is the unit of mapping: an extent begins and ends at a multiple of it, or at the
+// end of the file. So the mapping of a large file with few registrations stays small, and leaves
+// addresses for others.
 const extentBytes = 64 << 20
 
-// acquire maps length bytes of a memfd from addr on. The memory must not go away under us:
-// the file keeps its size (F_SEAL_SHRINK), and its pages are there.
+// acquire maps length bytes of a memfd from addr on. The memory cannot disappear while it is
+// mapped: the file cannot shrink (F_SEAL_SHRINK), and its pages are populated.
 func (l *files) acquire(c *session, op abi.Op, fds []int, addr, length uint64) (*mapping, error) {
 	if len(fds) != 1 {
 		return nil, ib.Refuse(op.String(), "descriptors", len(fds), "one, of a memfd", ib.ErrInvalid)
@@ -88,7 +88,7 @@ func (l *files) acquire(c *session, op abi.Op, fds []int, addr, length uint64) (
 	return m, nil
 }
 
-// checkMemfd refuses what is no memory that stays, and returns what file it is and its size.
+// checkMemfd refuses files whose memory could disappear, and returns the file's identity and size.
 func checkMemfd(op abi.Op, fd int) (id fileID, size uint64, err error) {
 	bad := func(attr string, value any, allowed string) (fileID, uint64, error) {
 		return id, 0, ib.Refuse(op.String(), attr, value, allowed, ib.ErrInvalid)
@@ -104,7 +104,7 @@ func checkMemfd(op abi.Op, fd int) (id fileID, size uint64, err error) {
 		return bad("seals", fmt.Sprintf("%#x", seals),
 			"neither F_SEAL_WRITE nor F_SEAL_FUTURE_WRITE: the daemon maps it for writing")
 	}
-	// What is mapped already would not be asked again.
+	// If its extent is mapped already there is no mmap(2) that would check the mode.
 	if mode, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0); err != nil || mode&unix.O_ACCMODE != unix.O_RDWR {
 		return bad("access mode", fmt.Sprintf("%#x", mode&unix.O_ACCMODE), "O_RDWR: the daemon maps it for writing")
 	}
@@ -123,7 +123,7 @@ func checkMemfd(op abi.Op, fd int) (id fileID, size uint64, err error) {
 	return fileID{uint64(st.Dev), st.Ino}, uint64(st.Size), nil
 }
 
-// populate finds the extent of a mapping, or maps it, and makes the pages be there.
+// populate finds the extent of a mapping, or maps it, and populates the pages.
 func (f *file) populate(op abi.Op, fd int, size uint64, m *mapping) error {
 	i := slices.IndexFunc(f.extents, func(e *extent) bool {
 		return e.start <= m.from &&
@@ -146,7 +146,7 @@ func (f *file) populate(op abi.Op, fd int, size uint64, m *mapping) error {
 	return nil
 }
 
-// mapExtent maps what is needed, and what lies around it.
+// mapExtent maps the range from..to, extended to multiples of extentBytes.
 func (f *file) mapExtent(op abi.Op, fd int, size, from, to uint64) (*extent, error) {
 	if err := f.session.book(op, mappings, 1); err != nil {
 		return nil, err
@@ -168,7 +168,7 @@ func (l *files) release(m *mapping) {
 	l.drop(m)
 }
 
-// drop is release for who holds mu. What is booked is given back when it is unmapped.
+// drop is release with mu held. Resources are subtracted from the account after the unmapping.
 func (l *files) drop(m *mapping) {
 	f, e := m.file, m.extent
 	back := []held{{pinned, int64(f.pinned.add(m.from, m.to, -1))}}

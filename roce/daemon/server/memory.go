@@ -16,16 +16,16 @@ import (
 	"github.com/goroce/goroce/roce/daemon/internal/procmem"
 )
 
-// mapping is memory of a client that is registered: a piece of a memfd, or of its process.
+// mapping is registered memory of a client: a range of a memfd, or of its process.
 type mapping struct {
 	mr.Memory
-	files    *files // of the session; nil for memory of a process, as are those that follow
+	files    *files // the session's; for memory of a process this and the following fields are zero
 	file     *file
-	extent   *extent // that holds the piece; nil for one of no bytes
-	from, to uint64  // in the file: whole pages
+	extent   *extent // contains the range; nil if the range is empty
+	from, to uint64  // the range in the file, rounded to whole pages
 }
 
-// free gives the memory back. Nobody touches it any more.
+// free releases the memory. The caller makes sure that nothing accesses it any more.
 func (m *mapping) free() {
 	if m.files != nil {
 		m.files.release(m)
@@ -36,7 +36,7 @@ func (m *mapping) free() {
 type region struct {
 	*roce.MR
 	mapping *mapping
-	kind    atomic.Uint32 // of abi.RegMR
+	kind    atomic.Uint32 // abi.RegMR.Kind
 }
 
 // memory returns the memory that a request names, if the client may register it.
@@ -57,7 +57,7 @@ func (c *session) memory(op abi.Op, r *abi.RegMR, fds []int) (*mapping, error) {
 	return nil, ib.Refuse(op.String(), "Kind", r.Kind, "MemFD or MemProcess", ib.ErrInvalid)
 }
 
-// openProcess finds the client's process, by a descriptor that is no other's later.
+// openProcess opens the client's process by a pidfd, which cannot refer to another process later.
 func (c *session) openProcess(op abi.Op, fds []int) error {
 	own := int(c.who.Uid) == os.Getuid()
 	may := &c.srv.otherProcesses
@@ -72,7 +72,7 @@ func (c *session) openProcess(op abi.Op, fds []int) error {
 	if c.process != nil {
 		return nil
 	}
-	// Two descriptors, and the thread of a worker that its memory may hold up.
+	// Two descriptors, and the worker's thread, which the process's memory may block.
 	for _, h := range []held{{descriptors, 2}, {threads, 1}} {
 		if err := c.take(op, h.what, h.n); err != nil {
 			return err
@@ -92,7 +92,7 @@ func (c *session) openProcess(op abi.Op, fds []int) error {
 	return nil
 }
 
-// findProcess is openProcess once that is allowed, and booked.
+// findProcess does the work of openProcess after the permission is checked and the resources are booked.
 func (c *session) findProcess(op abi.Op, own bool, fds []int) (p *procmem.Process, pidfd int, err error) {
 	pidfd, err = peerPidfd(c.conn.UnixConn, int(c.who.Pid))
 	if err != nil {
@@ -113,10 +113,10 @@ func (c *session) findProcess(op abi.Op, own bool, fds []int) (p *procmem.Proces
 	return p, pidfd, nil
 }
 
-// bindProcess takes the memory of a process by what that has opened. Another user's is
-// taken so always, as a right of our own would be one over every program that the process
-// may begin; our own user's where the kernel refuses us that right (Yama, or a process with
-// capabilities that we lack).
+// bindProcess accesses the memory of a process by the /proc/self/mem that it has opened. This
+// is always used for processes of other users, as the daemon's own right to ptrace would extend
+// to every program that the process may execute later. For processes of the daemon's user it is
+// used if the kernel refuses ptrace (Yama, or a process with capabilities that the daemon lacks).
 func (c *session) bindProcess(pidfd int, fds []int) (*procmem.Process, error) {
 	if len(fds) != 1 {
 		return nil, fmt.Errorf("%w: user %d has to open it: the client sends no descriptor of its /proc/self/mem",
@@ -125,7 +125,7 @@ func (c *session) bindProcess(pidfd int, fds []int) (*procmem.Process, error) {
 	return procmem.Bind(int(c.who.Pid), pidfd, fds[0])
 }
 
-// notTouched explains why the client's process is not to be touched.
+// notTouched returns the error that explains why memory of the client's process is refused.
 func notTouched(op abi.Op, err error) error {
 	switch {
 	case errors.Is(err, procmem.ErrPermission):

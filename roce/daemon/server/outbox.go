@@ -9,24 +9,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// outbox sends short messages to a client without ever waiting for it: the shards use
-// it. What the socket does not take now is kept, and leaves when it does.
+// outbox sends short messages to a client and never blocks, as the shards use it. Messages that
+// the socket does not accept at once are queued, and sent when it does.
 type outbox struct {
-	fd   int // of file, which is never set to block
+	fd   int // of file, which stays non-blocking
 	file *os.File
 
 	mu      sync.Mutex
 	owed    [][]byte
-	sending bool // a goroutine is at it
+	sending bool // a goroutine runs settle
 	closed  bool
 }
 
-// owedMost bounds what is kept for a client that does not read; the events of armed
-// CQs are never more than there are CQs.
+// owedMost bounds the messages queued for a client that does not read. There are never more
+// events of armed CQs than there are CQs.
 const owedMost = 4096
 
-// newOutbox returns an outbox, and the client's end of its socket, which is the
-// caller's.
+// newOutbox returns an outbox, and the client's end of its socket, which the caller closes.
 func newOutbox() (o *outbox, theirs int, err error) {
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -37,8 +36,8 @@ func newOutbox() (o *outbox, theirs int, err error) {
 		_ = unix.Close(ends[1])
 		return nil, -1, err
 	}
-	// The client writes nothing there: descriptors that lie in a socket close with it, on the
-	// thread that closes it.
+	// Do not let the client write: descriptors queued in the socket would be closed with it, on
+	// the thread that closes it, and that may block.
 	if err := unix.Shutdown(ends[0], unix.SHUT_RD); err != nil {
 		_ = unix.Close(ends[0])
 		_ = unix.Close(ends[1])
@@ -47,7 +46,7 @@ func newOutbox() (o *outbox, theirs int, err error) {
 	return &outbox{fd: ends[0], file: os.NewFile(uintptr(ends[0]), "events")}, ends[1], nil
 }
 
-// put sends a message, and reports false if it is lost.
+// put sends or queues a message. It returns false if the message is dropped.
 func (o *outbox) put(message []byte) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -71,7 +70,7 @@ func (o *outbox) send(message []byte) error {
 	return unix.Sendto(o.fd, message, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil)
 }
 
-// settle sends what is owed, as the client reads.
+// settle sends the queued messages as the client reads.
 func (o *outbox) settle() {
 	raw, err := o.file.SyscallConn()
 	if err == nil {
@@ -82,13 +81,13 @@ func (o *outbox) settle() {
 				if err := o.send(o.owed[0]); errors.Is(err, unix.EAGAIN) {
 					return false
 				}
-				o.owed = o.owed[1:] // if it was another error the client is gone
+				o.owed = o.owed[1:] // after any other error the client has disconnected
 			}
 			o.sending = false
 			return true
 		})
 	}
-	if err != nil { // it was closed
+	if err != nil { // the socket was closed
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		o.owed, o.sending = nil, false

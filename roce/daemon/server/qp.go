@@ -72,7 +72,7 @@ func (c *session) qpInit(r *abi.CreateQP) (init ib.QPInit, err error) {
 	init = ib.QPInit{Type: ib.QPType(min(r.Type, 0xFF)), SigAll: r.SigAll != 0, Cap: ib.QPCap{
 		MaxSendWR: int(r.MaxSendWR), MaxRecvWR: int(r.MaxRecvWR),
 		MaxSendSGE: int(r.MaxSendSGE), MaxRecvSGE: int(r.MaxRecvSGE), MaxInline: int(r.MaxInline)}}
-	// What is nil must be nil as an interface, too.
+	// A nil pointer must become a nil interface.
 	if send != nil {
 		init.SendCQ = send
 	}
@@ -131,7 +131,7 @@ func detach(c *session, r *abi.Group) (reply, error) {
 	return done(q.DetachMulticast(r.GID))
 }
 
-// String names the kind, for people.
+// String returns the kind's name for messages.
 func (k kind) String() string {
 	names := [...]string{"CM ID", "CM channel", "QP", "SRQ", "MW", "MR", "AH", "CQ", "channel", "XRCD", "PD"}
 	if int(k) < len(names) {

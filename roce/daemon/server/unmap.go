@@ -6,17 +6,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unmap ends a mapping of memory that a client shares. Tests replace it with guard, and so
-// does the build tag guardmaps: a use of the memory that comes later is a fault then, where
-// it would otherwise hit whatever is mapped there next.
+// unmap ends a mapping of memory shared with a client. Tests and the build tag guardmaps
+// replace it with guard: a later access then faults, where it would otherwise hit whatever is
+// mapped at these addresses next.
 var unmap = unix.Munmap
 
-// faultsEnd has the process end at a use of memory that a client shares, or shared, and that
-// is not there. A daemon lives on (session.Fault), but a test is to see it.
+// faultsEnd makes the process end when an access to memory that is, or was, shared with a client
+// faults. A daemon drops the client and goes on (session.Fault), but a test should fail.
 var faultsEnd bool
 
-// guard replaces a mapping with one that nobody may touch, and that keeps its addresses.
-// Neighbours are one mapping for the kernel.
+// guard replaces a mapping with an inaccessible one, which keeps its addresses reserved. The
+// kernel merges adjacent guards into one mapping.
 func guard(pages []byte) error {
 	const fixed = unix.MAP_FIXED | unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | unix.MAP_NORESERVE
 	_, err := unix.MmapPtr(-1, 0, unsafe.Pointer(unsafe.SliceData(pages)), uintptr(len(pages)), unix.PROT_NONE, fixed)
