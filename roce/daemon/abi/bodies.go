@@ -2,7 +2,7 @@ package abi
 
 import "github.com/goroce/goroce/ib"
 
-// Name is a text that ends with its first zero byte, or with its last one.
+// Name is a text that ends before its first zero byte, or fills the array.
 type Name [64]byte
 
 // NameOf returns s as a Name, cut to 63 bytes.
@@ -21,28 +21,28 @@ func (n *Name) String() string {
 	return string(n[:])
 }
 
-// Handle names an object in the requests of one connection. 0 names none.
+// Handle identifies an object in the requests of one connection. 0 means no object.
 type Handle uint32
 
 // Hello begins a connection.
 type Hello struct {
 	Magic                  uint32
-	MinVersion, MaxVersion uint16 // that the client speaks
+	MinVersion, MaxVersion uint16 // versions that the client supports
 }
 
 // MaxDevices is how many devices a daemon may have.
 const MaxDevices = 64
 
-// HelloReply says what the client has come to.
+// HelloReply gives the protocol version and the daemon's devices.
 type HelloReply struct {
-	Version uint16 // both speak it from now on
+	Version uint16 // used by both from now on
 	_       uint16
-	Devices uint32 // of Names; the first is the one to take if nothing else is known
+	Devices uint32 // how many of Names are set; the first is the default
 	Names   [MaxDevices]Name
 }
 
-// Open chooses the connection's device: once, before all that follows. An empty name
-// takes the first.
+// Open chooses the connection's device, once, before any request about the device. An empty name
+// chooses the first.
 type Open struct{ Device Name }
 
 // OpenReply describes the device. With it come these descriptors:
@@ -73,13 +73,13 @@ type OpenReply struct {
 // Event is a message on the socket of asynchronous events.
 type Event struct {
 	Type   uint32 // as ibv_event_type
-	Object Handle // that it concerns; 0 for the device
+	Object Handle // the object concerned; 0 for the device
 }
 
 // Completion is a message on the socket of a channel.
 type Completion struct{ CQ Handle }
 
-// Port is the body of OpQueryPort, OpGIDs and OpPKey: a port and, for OpPKey, a row.
+// Port is the body of OpQueryPort, OpGIDs and OpPKey: a port and, for OpPKey, an index.
 type Port struct{ Port, Index uint32 }
 
 // PortReply describes a port.
@@ -93,7 +93,7 @@ type PortReply struct {
 // MaxGIDs is how many rows a reply to OpGIDs has at most.
 const MaxGIDs = 128
 
-// GIDEntry is a row of the GID table; the reply to OpGIDs is as many as there are.
+// GIDEntry is a row of the GID table; the reply to OpGIDs is a sequence of them.
 type GIDEntry struct {
 	GID   ib.GID
 	Index uint32
@@ -110,8 +110,8 @@ type PKeyReply struct {
 // ClockReply is the device's time in nanoseconds.
 type ClockReply struct{ Now int64 }
 
-// Object is a reply that names what was made. With that of OpCreateChannel comes the
-// socket of its events.
+// Object is a reply with the handle of a new object. The reply to OpCreateChannel carries the
+// socket of the channel's events.
 type Object struct{ Handle Handle }
 
 // CreateCQ is the body of OpCreateCQ.
@@ -120,33 +120,33 @@ type CreateCQ struct {
 	Channel Handle // 0 for none
 }
 
-// ResizeCQ is the body of OpResizeCQ. The client keeps its hands off the queue until
-// the reply has come, and goes on with the ring that came with it.
+// ResizeCQ is the body of OpResizeCQ. The client must not use the queue until the reply
+// arrives, and then uses the ring that the reply carries.
 type ResizeCQ struct {
 	CQ      Handle
 	Entries uint32
 }
 
-// Ring says what memfd has come with a reply: the rings of an object. Their entries
-// and what these hold stand in their headers. For a QP that takes no work at all there
-// is none.
+// Ring describes the memfd that a reply carries: the rings of an object. The rings' headers
+// tell the number of entries and their layout. For a QP that takes no work requests at all
+// there is no memfd.
 type Ring struct {
 	Handle     Handle
-	Num        uint32 // QPN; of XRC SRQs the number
+	Num        uint32 // QPN, or the number of an XRC SRQ
 	Size       uint64 // bytes of the memfd
 	Send, Recv uint64 // QPs: bytes of the send ring, at 0, and of the receive ring behind it
-	Shard      uint32 // QPs: whose doorbells to ring
-	Doorbell   uint32 // and which
+	Shard      uint32 // QPs: the shard with the QP's doorbell
+	Doorbell   uint32 // QPs: index of the doorbell there
 }
 
 // Kinds of memory.
 const (
-	// MemFD is memory of the memfd that comes with the request, sealed with
-	// F_SEAL_SHRINK, from Addr on.
+	// MemFD is memory at offset Addr of the memfd that the request carries, which must be
+	// sealed with F_SEAL_SHRINK.
 	MemFD = 1
-	// MemProcess is memory of the client's process at address Addr. With the request
-	// comes a descriptor of /proc/self/mem, opened by the client for reading and
-	// writing, without which a daemon of another user does not take it.
+	// MemProcess is memory of the client's process at address Addr. The request carries a
+	// descriptor of /proc/self/mem, opened by the client for reading and writing; without
+	// it a daemon of another user refuses the request.
 	MemProcess = 2
 )
 
@@ -157,10 +157,10 @@ type RegMR struct {
 	Kind         uint32
 	_            uint32
 	Addr, Length uint64
-	IOVA         uint64 // address by which it is named
+	IOVA         uint64 // address that work requests use for the first byte
 }
 
-// RegReply names a region.
+// RegReply gives the handle and the key of a new object, or of a region that was registered anew.
 type RegReply struct{ Handle, Key Handle }
 
 // ReregMR is the body of OpReregMR.
@@ -184,8 +184,8 @@ type AH struct {
 	_                          uint16
 }
 
-// CreateAH is the body of OpCreateAH, and of OpModifyAH with the AH's own handle. The
-// reply is a RegReply whose Key is the number that requests take.
+// CreateAH is the body of OpCreateAH, and of OpModifyAH with the AH's own handle as PD. The
+// reply to OpCreateAH is a RegReply, whose Key is the AH's number in work requests.
 type CreateAH struct {
 	PD Handle
 	AH AH
@@ -198,8 +198,8 @@ type CreateSRQ struct {
 	MaxWR, MaxSGE, Limit uint32
 }
 
-// SRQAttr is the body of OpModifySRQ and the reply to OpQuerySRQ. Where the size
-// changes the new ring comes with the reply, as with OpResizeCQ.
+// SRQAttr is the body of OpModifySRQ and the reply to OpQuerySRQ. If the size changes, the
+// reply carries the new ring, as with OpResizeCQ.
 type SRQAttr struct {
 	SRQ                  Handle
 	Mask                 uint32 // as ibv_srq_attr_mask

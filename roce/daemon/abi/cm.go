@@ -7,12 +7,12 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// Requests to the connection manager are the methods of ib.CM and ib.CMID, which say what
-// they do. An event channel comes with a socket that has a message, CMSignal, for each event:
-// it can be read, and polled, while there is one. OpCMEvent then takes the event itself. Less
-// may come than was announced: events of an ID that is closed go with it.
+// Requests to the connection manager correspond to the methods of ib.CM and ib.CMID, where they
+// are documented. The reply that creates an event channel carries a socket. For each event the
+// daemon sends a message, CMSignal, on it, so the socket can be read or polled; OpCMEvent then
+// takes the event itself. There may be fewer events than signals: closing an ID drops its events.
 
-// CMSignal is a message on the socket of an event channel. It carries nothing.
+// CMSignal is a message on the socket of an event channel. It carries no data.
 type CMSignal struct{ _ uint32 }
 
 // CMAddr is an IP address with a port. Family is 4 or 6, or 0 for none; an IPv4 address
@@ -24,7 +24,7 @@ type CMAddr struct {
 	_      uint32
 }
 
-// CMAddrOf returns a as it crosses.
+// CMAddrOf converts a to its form in messages.
 func CMAddrOf(a netip.AddrPort) (out CMAddr) {
 	out.Port = a.Port()
 	switch ip := a.Addr().Unmap().WithZone(""); {
@@ -38,7 +38,7 @@ func CMAddrOf(a netip.AddrPort) (out CMAddr) {
 	return out
 }
 
-// AddrPort is the inverse of CMAddrOf. An unknown family is none.
+// AddrPort is the inverse of CMAddrOf. An unknown family gives an invalid address.
 func (a *CMAddr) AddrPort() netip.AddrPort {
 	switch a.Family {
 	case 4:
@@ -57,8 +57,8 @@ type CreateCMID struct {
 	ServiceID   uint64
 }
 
-// CMBind is the body of OpCMBind, and of OpCMJoin and OpCMLeave, where the address is a
-// group's.
+// CMBind is the body of OpCMBind, and of OpCMJoin and OpCMLeave, where Addr is that of the
+// multicast group.
 type CMBind struct {
 	ID   Handle
 	_    uint32
@@ -136,11 +136,11 @@ type CMIDAttr struct {
 	_             uint32
 }
 
-// CMNoEvent is the type of a CMEvent that says that there is none.
+// CMNoEvent is the Type of a CMEvent if the channel has no event.
 const CMNoEvent = 1<<32 - 1
 
 // CMEvent is the reply to OpCMEvent: ib.CMEvent. The ID of a CMConnectRequest is a new
-// object, the client's to close.
+// object, which the client must close.
 type CMEvent struct {
 	Type         uint32
 	ID, Listener Handle
@@ -156,8 +156,8 @@ type CMEvent struct {
 // cut returns the first n bytes of b, at most all.
 func cut(b []byte, n uint8) []byte { return b[:min(int(n), len(b))] }
 
-// paramOf returns p as it crosses, with its private data. What is longer than any message
-// has room for is cut to a length that the device refuses.
+// paramOf converts p to its form in messages, with its private data. Data too long for any
+// message is cut to a length that the device refuses.
 func paramOf(p *ib.CMConnParam) (out CMParam, private CMPrivate) {
 	out = CMParam{QPN: uint32(p.QPN), QKey: p.QKey, SRQ: uint8(flag(p.SRQ)), ResponderResources: p.ResponderResources,
 		InitiatorDepth: p.InitiatorDepth, RetryCount: p.RetryCount, RNRRetry: p.RNRRetry}
@@ -171,21 +171,21 @@ func (p *CMParam) param(private []byte) ib.CMConnParam {
 		PrivateData: cut(private, p.PrivateLen)}
 }
 
-// CMConnectOf returns what an ID connects or accepts with as it crosses.
+// CMConnectOf returns the body of OpCMConnect or OpCMAccept with parameters p.
 func CMConnectOf(id Handle, p *ib.CMConnParam) CMConnect {
 	c := CMConnect{ID: id, TimeoutNS: int64(p.Timeout)}
 	c.Param, c.Private = paramOf(p)
 	return c
 }
 
-// Conn is the inverse of CMConnectOf. Private data lie in c.
+// Conn is the inverse of CMConnectOf. The private data of the result aliases c.
 func (c *CMConnect) Conn() ib.CMConnParam {
 	p := c.Param.param(c.Private[:])
 	p.Timeout = time.Duration(c.TimeoutNS)
 	return p
 }
 
-// CMRejectOf returns a rejection as it crosses.
+// CMRejectOf converts a rejection to its form in messages.
 func CMRejectOf(id Handle, r *ib.CMReject) CMReject {
 	out := CMReject{ID: id, Reason: r.Reason}
 	out.InfoLen = uint8(copy(out.Info[:], r.Info))
@@ -193,12 +193,12 @@ func CMRejectOf(id Handle, r *ib.CMReject) CMReject {
 	return out
 }
 
-// Reject is the inverse of CMRejectOf. Texts lie in r.
+// Reject is the inverse of CMRejectOf. The slices of the result alias r.
 func (r *CMReject) Reject() ib.CMReject {
 	return ib.CMReject{Reason: r.Reason, Info: cut(r.Info[:], r.InfoLen), PrivateData: cut(r.Private[:], r.PrivateLen)}
 }
 
-// CMIDAttrOf returns a description of an ID as it crosses.
+// CMIDAttrOf converts the attributes of an ID to their form in messages.
 func CMIDAttrOf(a *ib.CMIDAttr) CMIDAttr {
 	return CMIDAttr{Space: uint32(a.Space), Type: uint32(a.Type), ServiceID: a.ServiceID, Local: CMAddrOf(a.Local),
 		Remote: CMAddrOf(a.Remote), PathMTU: uint32(a.PathMTU), AH: AHOf(&a.AH)}
@@ -210,7 +210,7 @@ func (a *CMIDAttr) Attr() ib.CMIDAttr {
 		Local: a.Local.known(), Remote: a.Remote.known(), PathMTU: ib.MTU(a.PathMTU), AH: a.AH.Attr()}
 }
 
-// known is AddrPort, zero where there is no address.
+// known is AddrPort, but returns the zero value, without a port, if there is no address.
 func (a *CMAddr) known() netip.AddrPort {
 	if a.Family == 0 {
 		return netip.AddrPort{}
@@ -218,7 +218,7 @@ func (a *CMAddr) known() netip.AddrPort {
 	return a.AddrPort()
 }
 
-// CMEventOf returns an event as it crosses, without the handles.
+// CMEventOf converts an event to its form in messages, without the handles.
 func CMEventOf(e *ib.CMEvent) CMEvent {
 	out := CMEvent{Type: uint32(e.Type), Status: int32(e.Status), Tries: uint32(e.Tries), AH: AHOf(&e.AH),
 		Group: CMAddrOf(netip.AddrPortFrom(e.Group, 0))}

@@ -11,16 +11,16 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// Conn is a control socket: SOCK_SEQPACKET, a message a packet. One goroutine may
-// Send and another Receive at a time.
+// Conn is a control socket of type SOCK_SEQPACKET, with one message in each packet. One goroutine
+// may Send while another one Receives.
 type Conn struct {
 	*net.UnixConn
 	in  []byte
 	oob []byte
 }
 
-// maxRights is how many descriptors the kernel lets a message have (SCM_MAX_FD). There is room
-// for all: what it has to leave out it closes at once, which may take long.
+// maxRights is how many descriptors the kernel allows in a message (SCM_MAX_FD). Conn has room
+// for all of them: the kernel would close those without room at once, which may take long.
 const maxRights = 253
 
 // NewConn returns the Conn on c.
@@ -28,7 +28,7 @@ func NewConn(c *net.UnixConn) *Conn {
 	return &Conn{UnixConn: c, in: make([]byte, MaxMessage), oob: make([]byte, unix.CmsgSpace(4*maxRights))}
 }
 
-// Send sends a message, and descriptors with it, which stay the caller's.
+// Send sends a message with descriptors. The caller still closes its own copies of them.
 func (c *Conn) Send(h Header, body []byte, fds ...int) error {
 	message := append(Put(make([]byte, 0, HeaderLen+len(body)), &h), body...)
 	var rights []byte
@@ -41,8 +41,8 @@ func (c *Conn) Send(h Header, body []byte, fds ...int) error {
 	return nil
 }
 
-// Await waits for the next message, which it leaves where it is, or for the end of the
-// connection. rights says that descriptors come with it.
+// Await waits for the next message, without receiving it, or for the end of the connection.
+// rights reports whether the message carries descriptors.
 func (c *Conn) Await() (rights bool, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -53,7 +53,7 @@ func (c *Conn) Await() (rights bool, err error) {
 		for err = unix.EINTR; err == unix.EINTR; {
 			_, _, flags, _, err = unix.Recvmsg(int(fd), nil, nil, unix.MSG_PEEK|unix.MSG_DONTWAIT)
 		}
-		rights = flags&unix.MSG_CTRUNC != 0 // there is no room for what the message brings
+		rights = flags&unix.MSG_CTRUNC != 0 // control data is cut off, as there is no buffer for it
 		return err != unix.EAGAIN
 	})
 	if waitErr != nil {
@@ -62,17 +62,17 @@ func (c *Conn) Await() (rights bool, err error) {
 	return rights, err
 }
 
-// ErrDescriptors: the kernel had no descriptors left for those that came with a message.
+// ErrDescriptors means that the process had no free descriptors for those that a message carried.
 var ErrDescriptors = fmt.Errorf("the process has no descriptors left for those of the message: %w", ib.ErrLimit)
 
-// Receive returns the next message. The body is valid until the next call; the
-// descriptors are the caller's, close-on-exec, those that come with an error too. io.EOF
-// says that the other end is gone. With ErrDescriptors the header is right, and the
-// connection goes on. A message that is no message is another error, and the connection of
-// no more use.
+// Receive returns the next message. The body is valid until the next call. The caller closes the
+// descriptors, also those that come with an error; they are close-on-exec. io.EOF means that the
+// other end has closed the connection. With ErrDescriptors the header is valid, and the
+// connection can be used further. A malformed message gives another error, after which the
+// connection is unusable.
 func (c *Conn) Receive() (h Header, body []byte, fds []int, err error) {
 	n, oobn, flags, _, err := c.ReadMsgUnix(c.in, c.oob)
-	if errors.Is(err, unix.ECONNRESET) { // it was closed before it had read what we sent; its last words are still here
+	if errors.Is(err, unix.ECONNRESET) { // the peer closed with our data unread; its last message can still be read
 		n, oobn, flags, _, err = c.ReadMsgUnix(c.in, c.oob)
 	}
 	fds, rights := receivedFDs(c.oob[:oobn])
@@ -96,7 +96,7 @@ func (c *Conn) Receive() (h Header, body []byte, fds []int, err error) {
 	return Header{}, nil, fds, err
 }
 
-// receivedFDs takes the descriptors out of control messages.
+// receivedFDs extracts the descriptors from control messages.
 func receivedFDs(oob []byte) (fds []int, err error) {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {

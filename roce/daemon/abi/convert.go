@@ -2,13 +2,13 @@ package abi
 
 import "github.com/goroce/goroce/ib"
 
-// Attributes cross as they are: the daemon's device checks them, as it does those of
-// its own process. Numbers that do not fit their type in package ib are made ones that
-// the device refuses.
+// Attributes are converted without checks: the daemon's device checks them, as it does those of
+// its own process. Numbers that do not fit their type in package ib become numbers that the
+// device refuses.
 
 func narrow(v uint32) uint8 { return uint8(min(v, 0xFF)) }
 
-// AHOf returns a as it crosses.
+// AHOf converts a to its form in messages.
 func AHOf(a *ib.AHAttr) AH {
 	return AH{DGID: a.DGID, SGIDIndex: uint32(a.SGIDIndex), Port: uint32(a.Port), FlowLabel: a.FlowLabel,
 		TrafficClass: a.TrafficClass, HopLimit: a.HopLimit}
@@ -27,7 +27,7 @@ func flag(b bool) uint32 {
 	return 0
 }
 
-// QPAttrOf returns the attributes of a QP as they cross.
+// QPAttrOf converts the attributes of a QP to their form in messages.
 func QPAttrOf(qp Handle, a *ib.QPAttr, mask ib.QPAttrMask) QPAttr {
 	return QPAttr{QP: qp, Mask: uint32(mask), State: uint32(a.State), CurState: uint32(a.CurState),
 		Port: uint32(a.Port), PKeyIndex: uint32(a.PKeyIndex), Access: uint32(a.Access), QKey: a.QKey,
@@ -55,7 +55,7 @@ func (a *QPAttr) Attr() ib.QPAttr {
 			MaxSendSGE: int(a.MaxSendSGE), MaxRecvSGE: int(a.MaxRecvSGE), MaxInline: int(a.MaxInline)}}
 }
 
-// DeviceOf returns a device's attributes as they cross.
+// DeviceOf converts a device's attributes to their form in messages.
 func DeviceOf(a *ib.DeviceAttr) OpenReply {
 	n := func(v int) uint32 { return uint32(v) }
 	return OpenReply{Name: NameOf(a.Name), Firmware: NameOf(a.FirmwareVersion), NodeGUID: a.NodeGUID,

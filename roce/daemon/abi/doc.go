@@ -1,12 +1,11 @@
-// Package abi is what programs and the daemon say to each other on one machine: the
-// bytes, for both ends.
+// Package abi is the protocol between programs and the daemon on one machine, for both ends.
 //
-// A client connects to a Unix socket of packets (SOCK_SEQPACKET). Each packet is a
-// message: a [Header], and a body that is a struct of this package as it lies in memory,
-// little-endian on the machines there are, fields on their natural boundaries, without
-// hidden padding. A client sends one request after another, each with a number of its
-// own; the daemon answers in order. A Status other than OK has four texts behind it
-// ([PutError]). File descriptors come along by SCM_RIGHTS.
+// A client connects to a Unix socket of type SOCK_SEQPACKET. Each packet is a message: a
+// [Header], and a body that is a struct of this package as it lies in memory: little-endian
+// on the supported machines, fields at their natural alignment, without hidden padding. A
+// client sends one request after another, each with a sequence number; the daemon answers in
+// order. A reply whose Status is not OK has four texts as its body ([PutError]). File
+// descriptors are passed by SCM_RIGHTS.
 //
 //	client                                daemon
 //	Hello      versions, magic       ->
@@ -16,13 +15,13 @@
 //	AllocPD, CreateCQ, RegMR ...     ->
 //	                                 <-   Object, Ring, RegReply ...: handles, memfds
 //	Close      handle                ->
-//	                                 <-   nothing but the header
+//	                                 <-   only the header
 //
-// What is quick goes another way. The rings of queues (package ring) lie in sealed
-// memfds, which come with the replies that make them. A client writes requests there
-// and, where the ring asks for it, rings the QP's doorbell (ring.Doorbells); only when that says
-// that the daemon sleeps does it write to the shard's eventfd. Completions appear in
-// rings; the event of an armed CQ is a [Completion] on its channel's socket, an
-// asynchronous one an [Event] on another. When a connection ends, all that was made by
-// it ends. docs/abi.md has all of it for clients in other languages.
+// The data path uses no messages. The rings of queues (package ring) lie in sealed memfds,
+// which come with the replies to the requests that create the queues. A client writes work
+// requests there and, if the ring asks for it, rings the QP's doorbell (ring.Doorbells). Only
+// if the doorbells say that the daemon sleeps does it write to the shard's eventfd. Completions
+// appear in rings. The event of an armed CQ is a [Completion] on the socket of its channel; an
+// asynchronous event is an [Event] on another socket. When a connection ends, the daemon closes
+// all of its objects. docs/abi.md describes the protocol for clients in other languages.
 package abi

@@ -8,11 +8,10 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// Status is how a request ended. Others than OK have a Failure behind the header.
+// Status is the result of a request. If it is not OK the body of the reply is that of PutError.
 type Status uint16
 
-// Statuses. Each but OK and Failed stands for a sentinel error of package ib, or for
-// one of this package.
+// Statuses. Each but OK and Failed stands for a sentinel error of package ib or of this package.
 const (
 	OK Status = iota
 	Failed
@@ -34,9 +33,9 @@ const (
 
 // Errors that the daemon adds to those of package ib.
 var (
-	// ErrPermission: the client's user may not do that.
+	// ErrPermission means that the client's user may not do that.
 	ErrPermission = ib.ErrPermission
-	// ErrVersion: client and daemon have no version of the protocol in common.
+	// ErrVersion means that client and daemon have no version of the protocol in common.
 	ErrVersion = errors.New("version not supported")
 )
 
@@ -46,8 +45,8 @@ var sentinels = [numStatuses]error{Invalid: ib.ErrInvalid, State: ib.ErrState, Q
 	Permission: ErrPermission, BadVersion: ErrVersion,
 	AddrInUse: ib.ErrAddrInUse, NoAddr: ib.ErrNoAddr, PrivateData: ib.ErrPrivateData}
 
-// statusOf returns the status that stands for err. Later ones are more particular: they wrap
-// sentinels of earlier ones.
+// statusOf returns the status that stands for err. It tries later statuses first: they are more
+// specific, as their sentinels wrap those of earlier ones.
 func statusOf(err error) Status {
 	for s := len(sentinels) - 1; s > 0; s-- {
 		if sentinels[s] != nil && errors.Is(err, sentinels[s]) {
@@ -60,10 +59,10 @@ func statusOf(err error) Status {
 // maxText bounds each text of a failure.
 const maxText = 1 << 10
 
-// PutError appends the body of a reply that says err, and returns its status with it:
-// four texts, each a u16 of its length and its bytes. They are Op, Attr, Value and
-// Allowed of an *ib.AttrError; for other errors the first is all that there is to say,
-// without the words of the sentinel at its end.
+// PutError appends the body of a reply that reports err, and returns it with its status. The
+// body is four texts, each a u16 length followed by its bytes. They are Op, Attr, Value and
+// Allowed of an *ib.AttrError; for other errors the first is the error's text, and the others
+// are empty.
 func PutError(b []byte, err error) ([]byte, Status) {
 	var attr *ib.AttrError
 	texts := [4]string{err.Error()}
@@ -78,8 +77,8 @@ func PutError(b []byte, err error) ([]byte, Status) {
 	return b, statusOf(err)
 }
 
-// GetError returns the error that PutError was given: an *ib.AttrError where it was
-// one, and one that matches the same sentinel with errors.Is in any case.
+// GetError decodes the error that PutError encoded. The result is an *ib.AttrError if that was
+// one, and matches the same sentinel with errors.Is in any case.
 func GetError(b []byte, s Status) error {
 	var texts [4]string
 	for i := range texts {
@@ -102,7 +101,7 @@ func GetError(b []byte, s Status) error {
 	return &failure{texts[0], sentinel}
 }
 
-// failure is an error of the daemon in its own words.
+// failure is an error of the daemon, with the daemon's text and a sentinel.
 type failure struct {
 	text     string
 	sentinel error

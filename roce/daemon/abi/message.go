@@ -7,13 +7,13 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// Version is what this package speaks. A daemon refuses clients that do not.
+// Version is the protocol version of this package. A daemon refuses clients that do not support it.
 const Version = 2
 
 // Magic begins a Hello: "goro" in little-endian memory.
 const Magic = 0x6F726F67
 
-// MaxMessage bounds a message, in bytes, and MaxFDs the descriptors that go with it.
+// MaxMessage bounds a message, in bytes, and MaxFDs the descriptors that it carries.
 const (
 	MaxMessage = 16 << 10
 	MaxFDs     = 16
@@ -27,14 +27,13 @@ type Header struct {
 	Seq    uint32 // chosen by the client
 }
 
-// HeaderLen is the bytes of a Header; the body follows.
+// HeaderLen is the length of a Header in bytes; the body follows.
 const HeaderLen = int(unsafe.Sizeof(Header{}))
 
-// Op is what a request asks for.
+// Op is the kind of a request.
 type Op uint16
 
-// Requests. The types of this package that are named after them, or Object and Handle,
-// are their bodies.
+// Requests. Their bodies are the types of this package that are named after them, or Object.
 const (
 	OpHello Op = 1 + iota
 	OpOpen
@@ -102,7 +101,7 @@ var opText = [...]string{OpHello: "hello", OpOpen: "open device", OpQueryPort: "
 	OpCMInitQPAttr: "QP attributes of CM ID",
 	OpCMSetOption:  "set option", OpCMQuery: "query CM ID", OpCMMigrate: "migrate CM ID"}
 
-// String returns the request in words.
+// String returns the name of the request.
 func (o Op) String() string {
 	if o > 0 && o < numOps {
 		return opText[o]
@@ -110,7 +109,7 @@ func (o Op) String() string {
 	return fmt.Sprintf("request %d", uint16(o))
 }
 
-// Put appends v as it lies in memory: a body is a struct of this package.
+// Put appends v, a struct of this package, as it lies in memory.
 func Put[T any](b []byte, v *T) []byte {
 	return append(b, unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v))...)
 }

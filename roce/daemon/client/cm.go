@@ -19,7 +19,7 @@ var _ ib.CMDevice = (*Device)(nil)
 type CM struct {
 	object
 	socket  *os.File
-	signals chan struct{} // an event waits, or has waited
+	signals chan struct{} // has an item for a signal: there is, or was, an event
 	shut    chan struct{}
 	once    sync.Once
 }
@@ -40,8 +40,8 @@ func (d *Device) OpenCM() (ib.CM, error) {
 	return c, nil
 }
 
-// listen reads the signals of events until the socket ends. Each waits until somebody has
-// taken the one before: what is not read stays in the socket.
+// listen reads event signals until the socket ends. It passes on one at a time, to a caller of
+// NextEvent; further signals stay in the socket.
 func (c *CM) listen() {
 	buf := make([]byte, 64)
 	for {
@@ -69,7 +69,7 @@ func (c *CM) NextEvent(ctx context.Context) (ib.CMEvent, error) {
 		default:
 			ended = c.wait(ctx, op)
 		}
-		// An event may wait whose signal has not been read.
+		// There may be an event whose signal was not read yet.
 		if ev, err := c.take(); ev != nil || err != nil {
 			return *cmp.Or(ev, &ib.CMEvent{}), err
 		}
@@ -93,7 +93,7 @@ func (c *CM) wait(ctx context.Context, op string) error {
 	}
 }
 
-// take takes the oldest event; nil if there is none, or one of an ID that was closed here.
+// take takes the oldest event; nil if there is none.
 func (c *CM) take() (*ib.CMEvent, error) {
 	r, _, err := ask[abi.CMEvent](c.dev.link, abi.OpCMEvent, abi.Object{Handle: c.handle}, 0)
 	if err != nil || r.Type == abi.CMNoEvent {
@@ -111,7 +111,7 @@ func (c *CM) take() (*ib.CMEvent, error) {
 	return &ev, nil
 }
 
-// CreateID makes an ID.
+// CreateID creates an ID.
 func (c *CM) CreateID(init ib.CMIDInit) (ib.CMID, error) {
 	if err := c.err(abi.OpCreateCMID.String()); err != nil {
 		return nil, err
@@ -134,7 +134,7 @@ func (c *CM) Close() error {
 	return nil
 }
 
-// end lets all who wait go.
+// end makes all waiting calls of NextEvent return.
 func (c *CM) end() {
 	c.once.Do(func() {
 		close(c.shut)
@@ -151,7 +151,7 @@ func (d *Device) newCMID(h abi.Handle) *CMID {
 	return id
 }
 
-// call sends a request about an ID that has no reply.
+// call sends a request about an ID whose reply has no body.
 func call[Request any](id *CMID, op abi.Op, r Request) error {
 	if err := id.err(op.String()); err != nil {
 		return err
@@ -159,23 +159,23 @@ func call[Request any](id *CMID, op abi.Op, r Request) error {
 	return tell(id.dev.link, op, r)
 }
 
-// Bind gives the ID a local address.
+// Bind binds the ID to a local address.
 func (id *CMID) Bind(local netip.AddrPort) error {
 	return call(id, abi.OpCMBind, abi.CMBind{ID: id.handle, Addr: abi.CMAddrOf(local)})
 }
 
-// Listen takes requests for the ID's port.
+// Listen starts accepting connection requests for the ID's port.
 func (id *CMID) Listen(backlog int) error {
 	return call(id, abi.OpCMListen, abi.CMListen{ID: id.handle, Backlog: clamp(max(backlog, 0))})
 }
 
-// ResolveAddr finds the local address to reach dst from.
+// ResolveAddr finds the local address from which dst is reached.
 func (id *CMID) ResolveAddr(local, dst netip.AddrPort, timeout time.Duration) error {
 	return call(id, abi.OpCMResolveAddr, abi.CMResolve{ID: id.handle, TimeoutNS: int64(timeout),
 		Local: abi.CMAddrOf(local), Remote: abi.CMAddrOf(dst)})
 }
 
-// ResolveRoute finds the way to that address.
+// ResolveRoute finds the route to the resolved address.
 func (id *CMID) ResolveRoute(timeout time.Duration) error {
 	return call(id, abi.OpCMResolveRoute, abi.CMResolve{ID: id.handle, TimeoutNS: int64(timeout)})
 }
@@ -193,8 +193,8 @@ func (id *CMID) answer(op abi.Op, p *ib.CMConnParam) error {
 	return call(id, op, abi.CMConnectOf(id.handle, p))
 }
 
-// fits refuses private data that no message has room for. Which message has room for how
-// much the device knows.
+// fits refuses private data that is too long for any message. The device checks it against the
+// limit of the particular message.
 func fits(op abi.Op, data []byte, most int) error {
 	if len(data) <= most {
 		return nil
@@ -229,7 +229,7 @@ func (id *CMID) Disconnect() error {
 	return call(id, abi.OpCMDisconnect, abi.Object{Handle: id.handle})
 }
 
-// Notify tells of an event of the QP.
+// Notify reports an event of the QP to the connection manager.
 func (id *CMID) Notify(t ib.EventType) error {
 	return call(id, abi.OpCMNotify, abi.CMValue{ID: id.handle, Which: uint32(t)})
 }
@@ -244,7 +244,7 @@ func (id *CMID) group(op abi.Op, group netip.Addr) error {
 	return call(id, op, abi.CMBind{ID: id.handle, Addr: abi.CMAddrOf(netip.AddrPortFrom(group, 0))})
 }
 
-// InitQPAttr says what to Modify the QP with to take it to a state.
+// InitQPAttr returns the attributes with which Modify takes the QP to a state.
 func (id *CMID) InitQPAttr(to ib.QPState) (ib.QPAttr, ib.QPAttrMask, error) {
 	if err := id.err(abi.OpCMInitQPAttr.String()); err != nil {
 		return ib.QPAttr{}, 0, err

@@ -14,17 +14,17 @@ import (
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
-// ErrGone: the daemon has ended, or has ended the connection. All objects are gone
-// with it; Dial again.
+// ErrGone means that the daemon has ended, or has closed the connection. All objects are lost;
+// call Dial again.
 var ErrGone = errors.New("the daemon is gone")
 
 // patience is how long the daemon may take to answer.
 const patience = 30 * time.Second
 
-// control is the connection's request side: one request after another.
+// control sends requests on the connection, one after another.
 type control struct {
 	conn *abi.Conn
-	gone chan struct{} // closed when the daemon is
+	gone chan struct{} // closed when the connection ends
 
 	mu      sync.Mutex
 	seq     uint32
@@ -43,7 +43,7 @@ func newControl(c *net.UnixConn) *control {
 	return l
 }
 
-// listen takes answers, and notices when there will be no more: requests or not.
+// listen receives answers. It also notices the end of the connection while there is no request.
 func (l *control) listen() {
 	defer close(l.gone)
 	for {
@@ -54,22 +54,22 @@ func (l *control) listen() {
 		}
 		select {
 		case l.answers <- answer{h, slices.Clone(body), fds}:
-		default: // it answers what nobody has asked
+		default: // an answer without a request
 			abi.CloseAll(fds)
 			return
 		}
 	}
 }
 
-// do sends a request and returns the body of the reply and its descriptors, which are
-// the caller's.
+// do sends a request and returns the body of the reply and its descriptors, which the caller
+// closes.
 func (l *control) do(op abi.Op, body []byte, fds ...int) ([]byte, []int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.seq++
 	err := l.conn.Send(abi.Header{Op: op, Seq: l.seq}, body, fds...)
 	if err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err,
-		unix.ECONNRESET) { // which may follow its last words
+		unix.ECONNRESET) { // after these a last answer may still be unread
 		return nil, nil, fmt.Errorf("%v: %w", op, ErrGone)
 	}
 	timeout := time.NewTimer(patience)
@@ -79,7 +79,7 @@ func (l *control) do(op abi.Op, body []byte, fds ...int) ([]byte, []int, error) 
 		return l.take(op, a)
 	case <-l.gone:
 		select {
-		case a := <-l.answers: // its last words
+		case a := <-l.answers: // sent before the daemon closed
 			return l.take(op, a)
 		default:
 			return nil, nil, fmt.Errorf("%v: %w", op, ErrGone)
@@ -90,10 +90,9 @@ func (l *control) do(op abi.Op, body []byte, fds ...int) ([]byte, []int, error) 
 	}
 }
 
-// take returns the body and the descriptors of what must be the answer to the latest
-// request.
+// take checks that a is the answer to the latest request, and returns its body and descriptors.
 func (l *control) take(op abi.Op, a answer) ([]byte, []int, error) {
-	refused := op == abi.OpHello && a.header.Seq == 0 && a.header.Status != abi.OK // before it has read anything
+	refused := op == abi.OpHello && a.header.Seq == 0 && a.header.Status != abi.OK // without reading the hello
 	switch {
 	case a.header.Op != op || a.header.Seq != l.seq && !refused:
 		abi.CloseAll(a.fds)
@@ -109,7 +108,7 @@ func (l *control) take(op abi.Op, a answer) ([]byte, []int, error) {
 
 func (l *control) close() { _ = l.conn.Close() }
 
-// dead reports whether the daemon is gone.
+// dead reports whether the connection has ended.
 func (l *control) dead() bool {
 	select {
 	case <-l.gone:
@@ -119,7 +118,7 @@ func (l *control) dead() bool {
 	}
 }
 
-// ask is do with a body and a reply of fixed types, and n descriptors with it.
+// ask is do with a request and a reply of fixed types. The reply must carry n descriptors.
 func ask[Reply, Request any](l *control, op abi.Op, r Request, n int, give ...int) (reply Reply, fds []int, err error) {
 	body, fds, err := l.do(op, abi.Put(nil, &r), give...)
 	if err == nil {
@@ -135,7 +134,7 @@ func ask[Reply, Request any](l *control, op abi.Op, r Request, n int, give ...in
 	return reply, fds, nil
 }
 
-// tell is ask for requests whose reply has no body.
+// tell sends a request whose reply has no body.
 func tell[Request any](l *control, op abi.Op, r Request) error {
 	_, fds, err := l.do(op, abi.Put(nil, &r))
 	abi.CloseAll(fds)

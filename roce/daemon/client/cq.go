@@ -13,19 +13,19 @@ import (
 	"github.com/goroce/goroce/roce/daemon/internal/yield"
 )
 
-// CQ is a completion queue of the daemon's, polled here.
+// CQ is a completion queue of the daemon, which this process polls in shared memory.
 type CQ struct {
 	object
 
 	mu    sync.Mutex
 	ring  *ring.CQ
 	pages *mapped
-	empty int // polls in a row that found nothing
+	empty int // consecutive polls that found nothing
 	yield yield.Yielder
 }
 
-// yieldAfter is how many polls in a row find nothing before each gives the processor
-// away for a moment: the daemon may be waiting for it.
+// yieldAfter is how many consecutive polls find nothing before each further one yields the
+// processor: the daemon may be waiting for it.
 const yieldAfter = 10
 
 // CreateCQ makes a completion queue.
@@ -52,7 +52,7 @@ func (d *Device) CreateCQ(init ib.CQInit) (ib.CQ, error) {
 	return c, nil
 }
 
-// ringed sends a request whose reply brings a ring for c.
+// ringed sends a request whose reply carries a ring for c.
 func (c *CQ) ringed(d *Device, op abi.Op, request any) (r abi.Ring, err error) {
 	var fds []int
 	switch v := request.(type) {
@@ -75,7 +75,7 @@ func (c *CQ) ringed(d *Device, op abi.Op, request any) (r abi.Ring, err error) {
 	return r, err
 }
 
-// Poll takes completions out of the queue.
+// Poll takes completions from the queue.
 func (c *CQ) Poll(wcs []ib.WC) (int, error) {
 	if err := c.err("poll CQ"); err != nil {
 		return 0, err
@@ -91,7 +91,7 @@ func (c *CQ) Poll(wcs []ib.WC) (int, error) {
 	return n, nil
 }
 
-// Arm asks for an event.
+// Arm requests an event for the next completion.
 func (c *CQ) Arm(solicitedOnly bool) error {
 	if err := c.err("arm CQ"); err != nil {
 		return err
@@ -120,7 +120,7 @@ func (c *CQ) Resize(entries int) error {
 	return err
 }
 
-// clamp makes a number that a device refuses of one that does not cross.
+// clamp converts n for a message. Numbers out of range become one that the device refuses.
 func clamp(n int) uint32 {
 	if n < 0 || n > 1<<31-1 {
 		return 1<<31 - 1
@@ -134,7 +134,7 @@ type Channel struct {
 	socket *os.File
 
 	mu     sync.Mutex
-	queue  []*CQ // with an event that was not taken; each once
+	queue  []*CQ // CQs with an event that Wait has not returned; each at most once
 	signal chan struct{}
 	shut   chan struct{}
 	once   sync.Once
@@ -182,7 +182,7 @@ func (h *Channel) take() {
 	}
 }
 
-// put queues an event. One that was not taken yet stands for more.
+// put queues an event of c, unless one is queued already.
 func (h *Channel) put(c *CQ) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -192,7 +192,7 @@ func (h *Channel) put(c *CQ) {
 	h.wake()
 }
 
-// wake lets one waiter go; the caller holds mu.
+// wake wakes one caller of Wait. The caller of wake holds mu.
 func (h *Channel) wake() {
 	select {
 	case h.signal <- struct{}{}:
@@ -200,7 +200,7 @@ func (h *Channel) wake() {
 	}
 }
 
-// next returns the oldest event's CQ that is open, nil if there is none.
+// next takes the oldest event of an open CQ, and returns that CQ; nil if there is none.
 func (h *Channel) next() *CQ {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -244,7 +244,7 @@ func (h *Channel) Close() error {
 	return nil
 }
 
-// end lets all who wait go.
+// end makes all waiting calls of Wait return.
 func (h *Channel) end() {
 	h.once.Do(func() {
 		close(h.shut)

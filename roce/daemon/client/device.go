@@ -16,10 +16,10 @@ import (
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
-// Options say what to connect to.
+// Options select the daemon and the device.
 type Options struct {
 	Socket string // path of the daemon's socket
-	Device string // "" for the daemon's first
+	Device string // name of the device; "" for the daemon's first
 }
 
 // Device is a device of the daemon. It implements ib.Device.
@@ -34,14 +34,14 @@ type Device struct {
 	closed    atomic.Bool
 
 	memory     sync.Once
-	memoryFile *os.File // ownMemory
+	memoryFile *os.File // opened by ownMemory
 
 	mu      sync.Mutex // guards what follows
 	objects map[abi.Handle]any
 }
 
-// Dial connects to the daemon and opens a device. Where there is no socket, or it is
-// not for this user, the error says so.
+// Dial connects to the daemon and opens a device. The error says so if there is no socket, or
+// this user may not connect to it.
 func Dial(ctx context.Context, o Options) (*Device, error) {
 	var dialer net.Dialer
 	c, err := dialer.DialContext(ctx, "unixpacket", o.Socket)
@@ -51,8 +51,8 @@ func Dial(ctx context.Context, o Options) (*Device, error) {
 	return New(ctx, c.(*net.UnixConn), o.Device)
 }
 
-// New opens a device of the daemon behind a connection, which is the device's from then
-// on, also if that fails. A name of "" is the daemon's first.
+// New opens a device of the daemon on a connection. It takes ownership of the connection, also
+// if it fails. A name of "" means the daemon's first device.
 func New(ctx context.Context, c *net.UnixConn, name string) (*Device, error) {
 	d := &Device{link: newControl(c), objects: map[abi.Handle]any{}, events: make(chan ib.Event, eventBacklog)}
 	stop := context.AfterFunc(ctx, d.link.close)
@@ -64,16 +64,16 @@ func New(ctx context.Context, c *net.UnixConn, name string) (*Device, error) {
 	return d, nil
 }
 
-// Alloc is the package's Alloc: memory that this device reaches quickest.
+// Alloc is the package's Alloc, which returns the memory that this device accesses fastest.
 func (d *Device) Alloc(size int) ([]byte, error) { return Alloc(size) }
 
 // Free is the package's Free.
 func (d *Device) Free(buf []byte) error { return Free(buf) }
 
-// eventBacklog is how many asynchronous events wait for NextEvent.
+// eventBacklog is how many asynchronous events may wait for NextEvent.
 const eventBacklog = 1024
 
-// explain says what a daemon that cannot be reached means.
+// explain returns an error that says why the daemon cannot be reached, and what to do.
 func explain(socket string, err error) error {
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -133,7 +133,7 @@ func (d *Device) ring(shard, doorbell uint32) {
 	_, _ = d.wakes[shard].Write(one[:]) // fails if the device is closed
 }
 
-// err says why nothing works any more.
+// err returns an error if the device is closed or the daemon is gone.
 func (d *Device) err(op string) error {
 	switch {
 	case d.closed.Load():
@@ -182,7 +182,7 @@ func (d *Device) PKey(port, index int) (uint16, error) {
 	return r.PKey, err
 }
 
-// Clock returns the time that completions are stamped with.
+// Clock returns the time of the clock that stamps completions.
 func (d *Device) Clock() (ib.Instant, error) {
 	if err := d.err("read the clock"); err != nil {
 		return 0, err
@@ -212,8 +212,8 @@ func (d *Device) NextEvent(ctx context.Context) (ib.Event, error) {
 	}
 }
 
-// takeEvents reads events until the socket ends. Those that nobody takes are lost, as
-// with a device of the own process.
+// takeEvents reads events until the socket ends. It drops those beyond eventBacklog, as a device
+// in this process would.
 func (d *Device) takeEvents() {
 	buf := make([]byte, 64)
 	for {
@@ -253,8 +253,8 @@ func (d *Device) keep(h abi.Handle, o any) {
 	d.objects[h] = o
 }
 
-// Close ends the connection: the daemon closes all that it has made. Rings stay mapped
-// until then: other goroutines may be looking at them.
+// Close ends the connection, so the daemon closes all objects of the device. Rings stay mapped
+// while an object refers to them, as other goroutines may be accessing them.
 func (d *Device) Close() error {
 	if d.closed.Swap(true) {
 		return nil
@@ -272,7 +272,7 @@ func (d *Device) Close() error {
 			h.end()
 		}
 	}
-	d.memory.Do(func() {}) // opened no more
+	d.memory.Do(func() {}) // so that ownMemory opens nothing after this
 	for _, f := range append(d.wakes, d.memoryFile) {
 		_ = f.Close()
 	}

@@ -7,12 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mapped is memory of the daemon's, or memory that the daemon is to map. It is unmapped
-// when nothing refers to it any more: not before, as verbs of other goroutines may be
-// looking at it while an object is closed.
+// mapped is memory shared with the daemon. The garbage collector has it unmapped when nothing
+// refers to it any more, and not earlier, as verbs of other goroutines may be accessing it while
+// an object is closed.
 type mapped struct{ buf []byte }
 
-// mapFD maps size bytes of a memfd, and closes that.
+// mapFD maps size bytes of a memfd, and closes fd.
 func mapFD(fd, size int) (*mapped, error) {
 	buf, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	_ = unix.Close(fd)

@@ -14,11 +14,10 @@ import (
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
-// pieces are the memory that Alloc has made, by address, for RegMR to find the memfd
-// behind bytes.
+// pieces lists the memory that Alloc has returned, so that RegMR finds the memfd of a buffer.
 var pieces struct {
 	sync.Mutex
-	list []piece // by start
+	list []piece // sorted by start
 }
 
 type piece struct {
@@ -26,8 +25,8 @@ type piece struct {
 	file       *os.File
 }
 
-// Alloc returns size zero bytes that daemons can map, which makes what lies in them
-// quickest to send and receive. They begin on a page boundary. Free gives them back.
+// Alloc returns size zero bytes that the daemon can map, so that sending from them and receiving
+// into them is fastest. They begin on a page boundary. Free releases them.
 func Alloc(size int) ([]byte, error) {
 	if size <= 0 {
 		return nil, ib.Refuse("allocate memory", "size", size, "more than 0 bytes", ib.ErrInvalid)
@@ -58,7 +57,7 @@ func Alloc(size int) ([]byte, error) {
 	return buf, nil
 }
 
-// Free gives back what Alloc has returned. Regions of it go on to be the daemon's until
+// Free releases memory that Alloc has returned. Regions in it stay mapped by the daemon until
 // they are closed.
 func Free(buf []byte) error {
 	start := addrOf(buf)
@@ -79,7 +78,7 @@ func Free(buf []byte) error {
 
 func addrOf(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
 
-// source says where buf lies: in a memfd, or just in this process.
+// source fills in where buf lies: in a memfd of Alloc, which it returns, or just in this process.
 func source(buf []byte, r *abi.RegMR) (file *os.File) {
 	start := addrOf(buf)
 	r.Kind, r.Addr, r.Length = abi.MemProcess, uint64(start), uint64(len(buf))
@@ -104,7 +103,7 @@ type MR struct {
 	key  ib.Key
 }
 
-// iova is the address that memory with these rights is registered under.
+// iova returns the IOVA under which init.Buf is registered with these access rights.
 func iova(init *ib.MRInit, access ib.Access) uint64 {
 	if init.IOVA == 0 && access&ib.ZeroBased == 0 {
 		return uint64(addrOf(init.Buf))
@@ -112,8 +111,8 @@ func iova(init *ib.MRInit, access ib.Access) uint64 {
 	return init.IOVA
 }
 
-// RegMR registers memory. What Alloc returned the daemon maps; other memory it reads
-// and writes by system calls, if it may.
+// RegMR registers memory. The daemon maps memory of Alloc; other memory it reads and writes by
+// system calls, if it has permission.
 func (p *PD) RegMR(init ib.MRInit) (ib.MR, error) {
 	if err := p.err("register memory"); err != nil {
 		return nil, err
@@ -127,7 +126,7 @@ func (p *PD) RegMR(init ib.MRInit) (ib.MR, error) {
 		nil
 }
 
-// register sends a request about the memory buf, whose place it fills in.
+// register sends a request about the memory buf, and fills in where buf lies.
 func register[Request any](d *Device, op abi.Op, r *abi.RegMR, buf []byte, request func() Request) (reply abi.RegReply,
 	err error) {
 	file := source(buf, r)
@@ -150,8 +149,8 @@ func register[Request any](d *Device, op abi.Op, r *abi.RegMR, buf []byte, reque
 	return reply, err
 }
 
-// ownMemory returns this process's memory as a file, by which a daemon of another user
-// reaches it; nil if the process may not open it (PR_SET_DUMPABLE).
+// ownMemory returns this process's /proc/self/mem, by which a daemon of another user accesses
+// its memory; nil if the process may not open it (PR_SET_DUMPABLE).
 func (d *Device) ownMemory() *os.File {
 	d.memory.Do(func() { d.memoryFile, _ = os.OpenFile("/proc/self/mem", os.O_RDWR, 0) })
 	return d.memoryFile
@@ -181,7 +180,7 @@ func (m *MR) LKey() ib.Key {
 // RKey returns the remote key, the same number.
 func (m *MR) RKey() ib.Key { return m.LKey() }
 
-// Rereg registers anew in the place of what is registered.
+// Rereg changes the region's memory, PD or access rights, as mask says.
 func (m *MR) Rereg(mask ib.ReregMask, pd ib.PD, init ib.MRInit) error {
 	const op = "re-register memory"
 	if err := m.err(op); err != nil {
@@ -218,7 +217,7 @@ type MW struct {
 	key ib.Key
 }
 
-// AllocMW makes a memory window.
+// AllocMW allocates a memory window.
 func (p *PD) AllocMW(t ib.MWType) (ib.MW, error) {
 	if err := p.err("allocate MW"); err != nil {
 		return nil, err
@@ -233,8 +232,8 @@ func (p *PD) AllocMW(t ib.MWType) (ib.MW, error) {
 // Type returns the kind of window.
 func (w *MW) Type() ib.MWType { return w.typ }
 
-// RKey returns the present key of a window of type 1, and of one of type 2 the key whose
-// upper 24 bits name it.
+// RKey returns the current key of a window of type 1. For type 2 only the upper 24 bits of the
+// returned key identify the window.
 func (w *MW) RKey() ib.Key {
 	w.mu.Lock()
 	defer w.mu.Unlock()

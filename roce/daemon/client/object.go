@@ -9,7 +9,7 @@ import (
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
-// object is what all objects of a device have.
+// object is the part that all objects of a device have in common.
 type object struct {
 	dev    *Device
 	handle abi.Handle
@@ -17,7 +17,7 @@ type object struct {
 	ending sync.Mutex // held by Close
 }
 
-// err says why the object is of no more use; nil if it is.
+// err returns an error if the object, or its device, can no longer be used.
 func (o *object) err(op string) error {
 	if o.dead.Load() {
 		return fmt.Errorf("%s: %w", op, ib.ErrClosed)
@@ -25,7 +25,7 @@ func (o *object) err(op string) error {
 	return o.dev.err(op)
 }
 
-// Close destroys the object. With the device, or the daemon, it is gone already.
+// Close destroys the object. It does nothing if the device is closed or the daemon has ended.
 func (o *object) Close() error {
 	o.ending.Lock()
 	defer o.ending.Unlock()
@@ -44,8 +44,8 @@ func (o *object) Close() error {
 
 func (o *object) self() *object { return o }
 
-// owned returns the object behind an argument of a verb: it must be there, of this
-// device, and open.
+// owned checks an argument of a verb and returns it as a T: it must be an open object of this
+// device.
 func owned[T interface {
 	comparable
 	self() *object
@@ -66,7 +66,7 @@ func owned[T interface {
 	return o, nil
 }
 
-// made sends a request that makes an object without rings.
+// made sends a request that creates an object without rings, and returns its handle.
 func made[Request any](d *Device, op abi.Op, r Request) (abi.Handle, error) {
 	if err := d.err(op.String()); err != nil {
 		return 0, err
@@ -78,7 +78,7 @@ func made[Request any](d *Device, op abi.Op, r Request) (abi.Handle, error) {
 // XRCD is an XRC domain.
 type XRCD struct{ object }
 
-// AllocXRCD makes an XRC domain.
+// AllocXRCD allocates an XRC domain.
 func (d *Device) AllocXRCD() (ib.XRCD, error) {
 	h, err := made(d, abi.OpAllocXRCD, struct{}{})
 	if err != nil {
@@ -96,7 +96,7 @@ type AH struct {
 	attr ib.AHAttr
 }
 
-// CreateAH makes an address handle.
+// CreateAH creates an address handle.
 func (p *PD) CreateAH(attr ib.AHAttr) (ib.AH, error) {
 	const op = "create AH"
 	if err := p.err(op); err != nil {
@@ -109,7 +109,7 @@ func (p *PD) CreateAH(attr ib.AHAttr) (ib.AH, error) {
 	return &AH{object: object{dev: p.dev, handle: r.Handle}, num: ib.AHNum(r.Key), attr: attr}, nil
 }
 
-// Num returns the number by which requests name the handle.
+// Num returns the number of the handle in send requests.
 func (a *AH) Num() ib.AHNum { return a.num }
 
 // Query returns the address vector.
@@ -122,7 +122,7 @@ func (a *AH) Query() (ib.AHAttr, error) {
 	return a.attr, nil
 }
 
-// Modify changes where later requests go.
+// Modify changes the destination of later send requests.
 func (a *AH) Modify(attr ib.AHAttr) error {
 	if err := a.err("modify AH"); err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 // PD is a protection domain.
 type PD struct{ object }
 
-// AllocPD makes a protection domain.
+// AllocPD allocates a protection domain.
 func (d *Device) AllocPD() (ib.PD, error) {
 	h, err := made(d, abi.OpAllocPD, struct{}{})
 	if err != nil {
@@ -22,17 +22,17 @@ func (d *Device) AllocPD() (ib.PD, error) {
 	return &PD{object{dev: d, handle: h}}, nil
 }
 
-// QP is a queue pair of the daemon's, posted to here.
+// QP is a queue pair of the daemon. This process posts to its rings in shared memory.
 type QP struct {
 	object
-	// front has the state that Modify has made. That the device has gone to ERR or SQE
-	// since makes no difference to what may be posted.
+	// front has the state of the last Modify. If the device has moved the QP to ERR or SQE
+	// since, the same requests may be posted.
 	front           qp.Front
 	shard, doorbell uint32
 	pages           *mapped
 }
 
-// CreateQP makes a queue pair in RESET.
+// CreateQP creates a queue pair in RESET.
 func (p *PD) CreateQP(init ib.QPInit) (ib.QP, error) {
 	const op = "create QP"
 	if err := p.err(op); err != nil {
@@ -62,7 +62,7 @@ func (p *PD) CreateQP(init ib.QPInit) (ib.QP, error) {
 	return q, nil
 }
 
-// name fills in the handles of what a QP works with.
+// name fills in the handles of a QP's CQs, SRQ and XRCD.
 func (d *Device) name(op string, init *ib.QPInit, r *abi.CreateQP) error {
 	for _, a := range []struct {
 		attr string
@@ -70,7 +70,7 @@ func (d *Device) name(op string, init *ib.QPInit, r *abi.CreateQP) error {
 		to   *abi.Handle
 	}{{"SendCQ", init.SendCQ, &r.SendCQ}, {"RecvCQ", init.RecvCQ, &r.RecvCQ}} {
 		if a.cq == nil {
-			continue // the daemon says whether that is right
+			continue // the daemon checks whether the QP needs it
 		}
 		c, err := owned[*CQ](d, op, a.attr, a.cq)
 		if err != nil {
@@ -95,7 +95,7 @@ func (d *Device) name(op string, init *ib.QPInit, r *abi.CreateQP) error {
 	return nil
 }
 
-// askRings asks for a QP: with it comes the memfd of its rings, if it has any.
+// askRings creates a QP. The reply carries the memfd of its rings, if it has any.
 func askRings(d *Device, r abi.CreateQP) (abi.Ring, []int, error) {
 	body, fds, err := d.link.do(abi.OpCreateQP, abi.Put(nil, &r))
 	if err != nil {
@@ -115,7 +115,7 @@ func askRings(d *Device, r abi.CreateQP) (abi.Ring, []int, error) {
 	return answer, fds, err
 }
 
-// attach opens the application's end of the rings.
+// attach maps the rings and opens the application's end of them.
 func (q *QP) attach(r *abi.Ring, fds []int) (err error) {
 	if len(fds) == 0 {
 		return nil
@@ -142,7 +142,7 @@ func (q *QP) Num() ib.QPN { return q.front.Num }
 // Type returns the transport service.
 func (q *QP) Type() ib.QPType { return q.front.Type }
 
-// err names the QP.
+// err is object.err with the QP's number in the error.
 func (q *QP) err(op string) error {
 	if err := q.object.err(op); err != nil {
 		return fmt.Errorf("QP %#x: %w", uint32(q.front.Num), err)
@@ -208,7 +208,7 @@ func (q *QP) AttachMulticast(group ib.GID) error {
 	return tell(q.dev.link, abi.OpAttach, abi.Group{QP: q.handle, GID: group})
 }
 
-// DetachMulticast takes it out again.
+// DetachMulticast removes a UD QP from a multicast group.
 func (q *QP) DetachMulticast(group ib.GID) error {
 	if err := q.err("detach from multicast group"); err != nil {
 		return err
@@ -216,7 +216,7 @@ func (q *QP) DetachMulticast(group ib.GID) error {
 	return tell(q.dev.link, abi.OpDetach, abi.Group{QP: q.handle, GID: group})
 }
 
-// SRQ is a shared receive queue of the daemon's, posted to here.
+// SRQ is a shared receive queue of the daemon. This process posts to its ring in shared memory.
 type SRQ struct {
 	object
 	num uint32
@@ -226,7 +226,7 @@ type SRQ struct {
 	pages *mapped
 }
 
-// CreateSRQ makes a shared receive queue.
+// CreateSRQ creates a shared receive queue.
 func (p *PD) CreateSRQ(init ib.SRQInit) (ib.SRQ, error) {
 	const op = "create SRQ"
 	if err := p.err(op); err != nil {

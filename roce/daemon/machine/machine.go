@@ -1,8 +1,7 @@
 //go:build linux
 
-// Package machine tells how much of what is scarce a process of this machine can have, be it
-// for all of the machine or for a part of it, a container or a unit of systemd. Limits of the
-// daemon come from here.
+// Package machine returns how much of its scarce resources the machine, or the container or
+// systemd unit of this process, allows it. The daemon derives limits from that.
 package machine
 
 import (
@@ -15,22 +14,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Capacity is what this process can have.
+// Capacity is how much this process can have of each resource.
 type Capacity struct {
 	Memory      int64 // bytes
-	Mappings    int64 // of addresses; one more makes mmap(2) fail, which Go's runtime does not survive
+	Mappings    int64 // of memory; beyond them mmap(2) fails, which Go's runtime does not survive
 	Descriptors int64
-	Threads     int64 // one more makes clone(2) fail, or Go's runtime end the process
+	Threads     int64 // beyond them clone(2) fails, or Go's runtime ends the process
 }
 
-// What counts where nobody says.
+// Defaults, used where the system does not tell a limit.
 const (
 	usualMappings = 65530  // DEFAULT_MAX_MAP_COUNT of Linux
 	goThreads     = 10_000 // of Go's runtime (debug.SetMaxThreads)
 )
 
-// Read asks the kernel. Where /proc/sys is hidden, as it is by ProcSubset=pid of the unit,
-// Linux's defaults count.
+// Read asks the kernel for the capacity. If /proc/sys is hidden, as it is with ProcSubset=pid in
+// the systemd unit, Linux's defaults are used.
 func Read() Capacity {
 	c := Capacity{Memory: math.MaxInt64, Mappings: usualMappings, Descriptors: math.MaxInt64, Threads: goThreads}
 	var info unix.Sysinfo_t
@@ -50,9 +49,10 @@ func Read() Capacity {
 	return c
 }
 
-// leastOf returns the least that a controller of cgroups sets for the process, in its own group
-// or one around it: in file of version 2, in file1 of version 1. list is /proc/self/cgroup
-// (cgroups(7)): lines of number, controllers and path; those of version 2 name no controller.
+// leastOf returns the lowest limit that a cgroup controller sets for the process, in its own
+// group or an enclosing one. The limit is in file for cgroups version 2, in file1 for version 1.
+// list is /proc/self/cgroup (cgroups(7)): lines of number, controllers and path, where lines of
+// version 2 name no controller.
 func leastOf(root, list, controller, file, file1 string) int64 {
 	least := int64(math.MaxInt64)
 	for line := range strings.Lines(list) {
@@ -79,7 +79,7 @@ func leastOf(root, list, controller, file, file1 string) int64 {
 	return least
 }
 
-// number reads a number from a file; "max" and the like are none.
+// number reads a number from a file. It returns false for other contents, such as "max".
 func number(file string) (int64, bool) {
 	text, err := os.ReadFile(file)
 	if err != nil {

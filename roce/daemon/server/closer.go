@@ -10,47 +10,46 @@ import (
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
-// closer closes, for the clients of one user, the files that they have sent, which may take as
-// long as a client likes: to close a socket can wait for its peer (SO_LINGER), and to close a
-// file asks its file system, which can be a program of the client (FUSE). A thread is held
-// meanwhile. A user has a few threads for all its clients, and what they cannot close yet waits.
+// closer closes the files that the clients of one user have sent. A client can make that block
+// for any time: closing a socket can wait for its peer (SO_LINGER), and closing a file calls its
+// file system, which can be a program of the client (FUSE). Meanwhile a thread is blocked. Each
+// user has a few threads for all its clients; further closes are queued.
 //
-// The kernel closes a file wherever its last reference ends. It does so in
+// The kernel closes a file when its last reference ends. That may be in
 //   - close(2) of a connection where a message with descriptors lies unread,
 //   - recvmsg(2) of a message with descriptors, if the process can have no more of them,
 //   - close(2) of a descriptor that has come with a message.
 //
-// All three take place in a closer. Whether a message brings descriptors is known before it
-// is taken (abi.Conn.Await).
+// A closer does all three. abi.Conn.Await tells whether a message carries descriptors before the
+// message is received.
 //
-// A thread that waits for a peer stops waiting when it gets a signal, so those that take long
-// get one (nudged). A file system that does not answer holds its thread all the same. It is
-// asked by the third call only, which therefore has threads of its own: connections close
-// whatever a client does.
+// A signal interrupts a thread that waits for a peer, so threads that block for long get one
+// (nudged). It does not interrupt the wait for a file system. Only the third call can wait for
+// one, so it has a pool of its own (files): connections are closed whatever a client does.
 type closer struct {
 	conns, files pool
 
 	mu     sync.Mutex
 	taken  int      // messages whose descriptors wait to be closed
-	parked []func() // messages that are not taken meanwhile
+	parked []func() // receive a message each; run when taken falls below mostTaken
 }
 
 const (
-	mostTaken   = 16 // messages of a user whose descriptors wait to be closed, before others are taken
-	mostWaiting = 64 // connections that wait for it, before new ones are refused
+	mostTaken   = 16 // messages of a user whose descriptors may wait to be closed; no more are received then
+	mostWaiting = 64 // jobs that may wait (closer.waiting) before new connections of the user are refused
 )
 
-// allConns and allFiles bound the threads of all users: a person may have many user IDs
-// (subuid(5)).
+// allConns and allFiles bound the threads for all users together, since one person may have many
+// user IDs (subuid(5)).
 var allConns, allFiles = make(chan struct{}, 64), make(chan struct{}, 192)
 
 func newCloser() *closer { return &closer{conns: pool{all: allConns}, files: pool{all: allFiles}} }
 
-// closeConn has f close a connection.
+// closeConn runs f, which closes a connection, on the pool for connections.
 func (c *closer) closeConn(f func()) { c.conns.do(f) }
 
-// take has f take a message with descriptors, which go to closeFiles then. It waits while
-// many are there already.
+// take runs f, which receives a message with descriptors; its caller passes those to closeFiles
+// later. While mostTaken messages have unclosed descriptors, f is parked.
 func (c *closer) take(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,7 +60,7 @@ func (c *closer) take(f func()) {
 	}
 }
 
-// closeFiles closes the descriptors of a message, and calls then.
+// closeFiles closes the descriptors of a message on the pool for files, and then calls then.
 func (c *closer) closeFiles(fds []int, then func()) {
 	if len(fds) == 0 {
 		then()
@@ -77,7 +76,7 @@ func (c *closer) closeFiles(fds []int, then func()) {
 	})
 }
 
-// closed says that the descriptors of a message are closed.
+// closed notes that the descriptors of a message are closed, and runs parked functions.
 func (c *closer) closed() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,24 +86,24 @@ func (c *closer) closed() {
 	}
 }
 
-// waiting returns how many connections wait to be closed, or to have a message taken.
+// waiting returns how many connections wait to be closed, or for a message to be received.
 func (c *closer) waiting() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.parked) + c.conns.waiting()
 }
 
-// pool is a few goroutines, each with its thread, that do one thing after another. They are
-// there while there is something to do.
+// pool runs functions on at most mostWorkers goroutines, each with a thread of its own. The
+// goroutines end when the queue is empty.
 type pool struct {
-	all chan struct{} // has room for the threads of all pools of a kind
+	all chan struct{} // a semaphore: bounds the busy threads of all pools of a kind
 
 	mu      sync.Mutex
 	queue   []func()
 	workers int
 }
 
-// mostWorkers is how many threads a pool has.
+// mostWorkers is how many threads a pool has at most.
 const mostWorkers = 2
 
 func (p *pool) do(f func()) {
@@ -125,7 +124,7 @@ func (p *pool) run() {
 	}
 }
 
-// next returns what is to be done; nil if there is nothing, and one goroutine less.
+// next returns the next function; nil if the queue is empty: then the calling goroutine ends.
 func (p *pool) next() (f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -136,7 +135,7 @@ func (p *pool) next() (f func()) {
 	return pop(&p.queue)
 }
 
-// pop takes the first function off a queue, which lets go of what that refers to.
+// pop removes the first function of a queue, and clears its slot for the garbage collector.
 func pop(queue *[]func()) (f func()) {
 	f, (*queue)[0] = (*queue)[0], nil
 	*queue = (*queue)[1:]
@@ -149,14 +148,14 @@ func (p *pool) waiting() int {
 	return len(p.queue)
 }
 
-// A thread gets a signal after firstNudge, and then after twice as long each time.
+// A thread gets its first signal after firstNudge. The interval doubles each time, up to mostNudge.
 const (
 	firstNudge = time.Millisecond
 	mostNudge  = time.Second
 )
 
-// nudged calls f, and sends signals to its thread if that takes long. Go's runtime uses SIGURG
-// itself, to interrupt threads, and expects to get it from elsewhere, too.
+// nudged calls f, and sends signals to its thread if f takes long. The signal is SIGURG, which
+// Go's runtime uses itself for preemption, so it tolerates one from elsewhere.
 func nudged(f func()) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -15,12 +15,11 @@ import (
 )
 
 // Clients use the connection manager of the device's port by event channels and IDs, as
-// programs do in this process. The device writes the messages, so a client cannot forge one:
-// it names its own QPs, and addresses of the device. What the clients of a user have of the
-// connection manager is one account (roce.CMOwner).
+// programs in this process do. The device writes the messages, so a client cannot forge one: it
+// can name only its own QPs, and addresses of the device. All clients of a user share one account
+// at the connection manager (roce.CMOwner).
 
-// cmOwners are the accounts of users at the connection manager of a device, each with its
-// number of sessions.
+// cmOwners are the users' accounts at the connection manager of a device, by user ID.
 type cmOwners map[uint32]*cmOwner
 
 type cmOwner struct {
@@ -28,8 +27,7 @@ type cmOwner struct {
 	sessions int
 }
 
-// cmAccount returns the account of the client's user, which the session gives back when it
-// ends.
+// cmAccount returns the account of the client's user, and counts the session in it until leaveCM.
 func (c *session) cmAccount() *roce.CMOwner {
 	u, uid := c.unit, c.who.Uid
 	u.mu.Lock()
@@ -46,7 +44,7 @@ func (c *session) cmAccount() *roce.CMOwner {
 	return o.CMOwner
 }
 
-// leaveCM gives the account back.
+// leaveCM undoes cmAccount when the session ends.
 func (c *session) leaveCM() {
 	if !c.usesCM {
 		return
@@ -59,7 +57,7 @@ func (c *session) leaveCM() {
 	}
 }
 
-// cmLimits are those of a user on one device.
+// cmLimits returns a user's limits at the connection manager of each device.
 func (s *Server) cmLimits(uid uint32) roce.CMLimits {
 	a := &s.accounts
 	a.mu.Lock()
@@ -67,12 +65,12 @@ func (s *Server) cmLimits(uid uint32) roce.CMLimits {
 	return roce.CMLimits{IDs: a.cm.IDs, HalfOpen: a.cm.HalfOpen, Backlog: a.cm.Backlog, MayBind: s.mayBind(uid)}
 }
 
-// userPorts is where the ports begin that everybody may listen on. rdma_cm has
-// PROT_SOCK and CAP_NET_BIND_SERVICE (cma.c cma_use_port), whatever
+// userPorts is the first port that every user may bind. rdma_cm has the same limit, PROT_SOCK,
+// below which it requires CAP_NET_BIND_SERVICE (cma.c cma_use_port), whatever
 // net.ipv4.ip_unprivileged_port_start is.
 const userPorts = 1024
 
-// mayBind says which ports a user may have.
+// mayBind returns the function that checks whether a user may bind a port.
 func (s *Server) mayBind(uid uint32) func(ib.PortSpace, uint16) error {
 	return func(space ib.PortSpace, port uint16) error {
 		if port >= userPorts || s.privileged(uid) {
@@ -125,14 +123,14 @@ func createCMID(c *session, r *abi.CreateCMID) (reply, error) {
 	return c.holds(kindCMID, id, id.Close)
 }
 
-// ended is a context that waits for nothing.
+// ended is a canceled context: NextEvent does not wait with it.
 var ended = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }()
 
-// cmEvent takes the oldest event of a channel.
+// cmEvent returns the oldest event of a channel, or CMNoEvent.
 func cmEvent(c *session, r *abi.Object) (reply, error) {
 	ch, err := lookup[*roce.CM](c, abi.OpCMEvent, "Channel", r.Handle)
 	if err != nil {
@@ -162,7 +160,7 @@ func (c *session) handleOf(v any) abi.Handle {
 	return c.handles[v]
 }
 
-// onID calls a method of an ID.
+// onID calls f with the ID of a handle.
 func onID(c *session, id abi.Handle, f func(ib.CMID) error) (reply, error) {
 	v, err := lookup[*roce.CMID](c, c.op, "ID", id)
 	if err != nil {

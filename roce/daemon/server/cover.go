@@ -5,18 +5,18 @@ import (
 	"sort"
 )
 
-// cover counts by how many ranges each byte of a file is covered: a step function, whose
-// last step is 0. It has two steps for each range at most.
+// cover counts how many ranges contain each byte of a file. It is a step function, whose last
+// step is 0, with at most two steps for each range.
 type cover []step
 
-// step says that the bytes from at on, up to the next step, have so many users.
+// step is the number of users of the bytes from at up to the next step.
 type step struct {
 	at    uint64
 	users int
 }
 
-// add covers the bytes from from to to n times more; a negative n takes that back. It returns
-// how many bytes had no user before, or have none now.
+// add adds n users to the bytes from..to; n may be negative. It returns how many bytes had no
+// user before, or have none now.
 func (c *cover) add(from, to uint64, n int) (turned uint64) {
 	i := c.cut(from)
 	j := c.cut(to)
@@ -33,7 +33,7 @@ func (c *cover) add(from, to uint64, n int) (turned uint64) {
 	return turned
 }
 
-// cut returns the index of the step that begins at an offset, and makes it if need be.
+// cut returns the index of the step that begins at an offset, and inserts one if there is none.
 func (c *cover) cut(at uint64) int {
 	i := sort.Search(len(*c), func(i int) bool { return (*c)[i].at >= at })
 	if i == len(*c) || (*c)[i].at != at {
@@ -42,14 +42,14 @@ func (c *cover) cut(at uint64) int {
 	return i
 }
 
-// join removes a step that is no other than the one before.
+// join removes a step that has as many users as the one before.
 func (c *cover) join(i int) {
 	if (*c)[i].users == c.before(i) {
 		*c = slices.Delete(*c, i, i+1)
 	}
 }
 
-// before returns the users of what lies before a step.
+// before returns the users of the bytes before step i.
 func (c *cover) before(i int) int {
 	if i == 0 {
 		return 0

@@ -13,11 +13,12 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// Descriptors are the daemon's, and few: clients may hold so many that some are left for
-// what is short, such as those that come with a request. The kernel gives out the
-// lowest number that is free, so a number tells how many are taken.
+// All clients share the daemon's descriptors, which are limited. An eighth is reserved for those
+// that are open briefly, such as those that come with a request. The kernel assigns the lowest
+// free number, so the number of a new descriptor tells how many are in use.
 
-// spare returns an error if fd, which is new, is one too many to be kept for a client.
+// spare returns an error if the new descriptor fd is in the reserved eighth, so that it must not
+// be kept for a client.
 func spare(fd int) error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -31,7 +32,7 @@ func spare(fd int) error {
 		fmt.Sprintf("%d; LimitNOFILE= of its unit, or ulimit -n, raises it", most), ib.ErrLimit)
 }
 
-// spareConn is spare for a connection.
+// spareConn is spare for the descriptor of a connection.
 func spareConn(c *net.UnixConn) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -41,10 +42,10 @@ func spareConn(c *net.UnixConn) error {
 	return errors.Join(controlErr, err)
 }
 
-// fullPause is how long nobody is let in when the system has no descriptors, or no memory.
+// fullPause is how long Serve accepts nothing when the system has no descriptors, or no memory.
 const fullPause = 100 * time.Millisecond
 
-// full reports whether accept failed for something that passes, and waits for that.
+// full reports whether accept(2) failed for a temporary reason. If so it first waits fullPause.
 func full(ctx context.Context, err error) bool {
 	for _, e := range []error{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM} {
 		if errors.Is(err, e) {

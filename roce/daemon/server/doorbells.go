@@ -15,18 +15,18 @@ import (
 	"github.com/goroce/goroce/roce/daemon/internal/yield"
 )
 
-// clientDoorbells are those of one client on one shard.
+// clientDoorbells are the doorbells of one client on one shard.
 type clientDoorbells struct {
 	ring *ring.Doorbells
 	qps  []atomic.Pointer[roce.QP] // by doorbell
-	free []uint32                  // the session's
+	free []uint32                  // doorbells without a QP; used by the session's goroutine only
 	wake int                       // eventfd, which the client writes to and the daemon never reads
 
-	fault func() // ends the session; it does not block
+	fault func() // ends the session; does not block
 
 	// Guarded by doorbells.mu.
 	active bool
-	quiet  ib.Instant // since when nothing has rung
+	quiet  ib.Instant // when a doorbell was last seen rung
 }
 
 // perShard is how many QPs a client may have on one shard.
@@ -52,13 +52,13 @@ func newClientDoorbells(buf []byte) (*clientDoorbells, error) {
 	return b, nil
 }
 
-// doorbells is all clients' doorbells on one shard (roce.Doorbells).
+// doorbells holds all clients' doorbells on one shard (roce.Doorbells).
 //
-// A turn of the shard looks at the doorbells of active clients only. A client that has not
-// rung for idleAfter is told, in its memory, that the shard sleeps: when it rings next, it
-// writes its eventfd, as it does when the shard really sleeps. The kernel keeps the list of
-// eventfds that were written to (epoll); the shard asks for it when it wakes, and now and
-// then while it is busy. So idle clients cost a busy one nothing, however many there are.
+// A turn of the shard polls the doorbells of active clients only. For a client that has not
+// rung for idleAfter, the shard marks itself asleep in that client's shared memory. The client's
+// next ring then writes its eventfd, as if the shard really slept. The kernel keeps the list of
+// eventfds that were written (epoll); the shard asks for it when it wakes, and every askAfter
+// while it is busy. So idle clients, however many, add no work to a turn.
 type doorbells struct {
 	epoll   int           // readable when a client wakes the shard
 	yielder yield.Yielder // the shard's
@@ -66,17 +66,17 @@ type doorbells struct {
 	mu     sync.Mutex
 	all    map[int32]*clientDoorbells // by eventfd
 	active []*clientDoorbells
-	hand   *clientDoorbells // whose memory is being touched
-	asked  ib.Instant       // when the kernel was asked for the list
+	hand   *clientDoorbells // those being accessed, for Faulted
+	asked  ib.Instant       // time of the latest epoll_wait(2)
 	woken  []unix.EpollEvent
-	edges  []unix.EpollEvent // of woken: those that were not looked at yet
+	edges  []unix.EpollEvent // the part of woken that activate has not handled yet
 }
 
 const (
-	// idleAfter is how long a client rings no doorbell before it is idle.
+	// idleAfter is how long a client rings no doorbell before it counts as idle.
 	idleAfter = ib.Instant(10 * time.Millisecond)
-	// askAfter is how long a client that was idle waits at most for a shard that is busy.
-	// To ask is a system call of some 200 ns.
+	// askAfter is how long the first ring of an idle client waits at most for a busy shard.
+	// epoll_wait(2) takes some 200 ns.
 	askAfter = ib.Instant(50 * time.Microsecond)
 )
 
@@ -88,9 +88,9 @@ func newDoorbells() (*doorbells, error) {
 	return &doorbells{epoll: epoll, all: map[int32]*clientDoorbells{}, woken: make([]unix.EpollEvent, 64)}, nil
 }
 
-// add begins to listen to b, as an idle client's. That its eventfd has been written to
-// already makes the shard look, should it sleep. Edges are what counts: the descriptor is
-// the client's too, and must never be read or blocked on.
+// add adds the doorbells of a new client, as idle. Their eventfd is already readable, so a
+// sleeping shard wakes and polls them. The events are edge-triggered: the client has the
+// descriptor too, so the daemon must never read it or block on it.
 func (t *doorbells) add(b *clientDoorbells) error {
 	t.mu.Lock()
 	b.ring.Sleep()
@@ -100,7 +100,7 @@ func (t *doorbells) add(b *clientDoorbells) error {
 	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(t.epoll, unix.EPOLL_CTL_ADD, b.wake, &event))
 }
 
-// remove ends that. When it returns nothing looks at b any more.
+// remove undoes add. When it returns the shard does not access b any more.
 func (t *doorbells) remove(b *clientDoorbells) {
 	_ = unix.EpollCtl(t.epoll, unix.EPOLL_CTL_DEL, b.wake, nil)
 	t.mu.Lock()
@@ -108,8 +108,8 @@ func (t *doorbells) remove(b *clientDoorbells) {
 	t.forget(b)
 }
 
-// forget is the part of remove under mu. Those that are not active may be in the list after a
-// fault, which has ended Take in the middle.
+// forget is the part of remove under mu. It also deletes inactive entries of t.active: a fault
+// may have ended Take before it did.
 func (t *doorbells) forget(b *clientDoorbells) {
 	delete(t.all, int32(b.wake))
 	t.active = slices.DeleteFunc(t.active, func(c *clientDoorbells) bool { return c == b || !c.active })
@@ -135,7 +135,7 @@ func (t *doorbells) Take(now ib.Instant, rung func(*roce.QP)) {
 		case any:
 			b.quiet = now
 		case now-b.quiet >= idleAfter:
-			b.active = b.ring.Sleep() // or it has rung this moment
+			b.active = b.ring.Sleep() // true if the client has just rung
 			idle = idle || !b.active
 			b.quiet = now
 		}
@@ -146,15 +146,15 @@ func (t *doorbells) Take(now ib.Instant, rung func(*roce.QP)) {
 	}
 }
 
-// activate makes those clients active whose eventfds were written to.
+// activate makes the clients active whose eventfds were written.
 func (t *doorbells) activate(now ib.Instant) {
 	if len(t.edges) == 0 {
-		n, _ := unix.EpollWait(t.epoll, t.woken, 0) // edges that are seen are gone
+		n, _ := unix.EpollWait(t.epoll, t.woken, 0) // the kernel reports an edge once
 		t.edges = t.woken[:max(n, 0)]
 	}
 	for len(t.edges) > 0 {
 		b := t.all[t.edges[0].Fd]
-		t.edges = t.edges[1:] // before b is touched: a fault there shall not lose the others
+		t.edges = t.edges[1:] // before b is accessed: a fault must not lose the remaining edges
 		if b == nil || b.active {
 			continue
 		}
@@ -166,7 +166,8 @@ func (t *doorbells) activate(now ib.Instant) {
 	t.hand = nil
 }
 
-// Faulted ends the use of the doorbells that were touched last, whose memory is not there.
+// Faulted removes the doorbells whose access has faulted, and ends their session. It returns
+// false if no doorbells were being accessed.
 func (t *doorbells) Faulted() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -180,10 +181,11 @@ func (t *doorbells) Faulted() bool {
 	return true
 }
 
-// GiveWay lets another process have the processor.
+// GiveWay yields the processor to another process.
 func (t *doorbells) GiveWay() bool { return t.yielder.Yield() }
 
-// Sleep tells all active clients that the shard must be woken; the others know.
+// Sleep marks the shard asleep for all active clients; for idle ones it is marked so already.
+// It returns true if there are doorbells to take first.
 func (t *doorbells) Sleep() (rung bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -196,7 +198,7 @@ func (t *doorbells) Sleep() (rung bool) {
 	return rung
 }
 
-// Awake takes that back.
+// Awake undoes Sleep, and activates the clients that have written their eventfds.
 func (t *doorbells) Awake(now ib.Instant) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

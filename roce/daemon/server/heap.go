@@ -6,22 +6,22 @@ import (
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
-// Objects take memory of the daemon beside what clients share: it is booked as their user's.
-// The figures are measured (TestHeap), and rounded up. A QP takes as much as its queues
-// are long (roce.QPHeap), and more once its client has memory that only a worker can touch
-// (roce.QPHeapLate): that counts from the client's first registration of such memory on.
+// Besides shared memory, objects use memory of the daemon, which is charged to their user. The
+// figures are measured (TestHeap), and rounded up. That of a QP depends on the length of its
+// queues (roce.QPHeap). It grows when its client first registers memory that only a worker can
+// access (roce.QPHeapLate).
 
-// heapBytes is what one of each kind takes.
+// heapBytes is what one object of each kind uses.
 var heapBytes = [numResources]int64{mrs: 1024, mws: 384, cqs: 1024, pds: 512, srqs: 1024, ahs: 512, xrcds: 512,
 	channels: 512}
 
-// What a connection takes, with the stacks of its goroutines, and more on each shard.
+// What a connection uses, including the stacks of its goroutines, and what it adds on each shard.
 const (
 	sessionHeap      = 48 << 10
 	sessionShardHeap = 52 << 10
 )
 
-// takeQP books a QP.
+// takeQP books the heap of a new QP.
 func (c *session) takeQP(op abi.Op, cap *ib.QPCap) error {
 	n := roce.QPHeap(cap)
 	if c.process != nil {
@@ -30,7 +30,7 @@ func (c *session) takeQP(op abi.Op, cap *ib.QPCap) error {
 	return c.take(op, heap, n)
 }
 
-// extend books n bytes more for an object that is there.
+// extend books n bytes more for an existing object.
 func (c *session) extend(op abi.Op, o *object, n int64) error {
 	if n <= 0 {
 		return nil
@@ -42,7 +42,7 @@ func (c *session) extend(op abi.Op, o *object, n int64) error {
 	return nil
 }
 
-// takeRdAtomic books what Modify makes for READs and atomics, beyond what o has had.
+// takeRdAtomic books what Modify allocates for READs and atomics, beyond what o has booked already.
 func (c *session) takeRdAtomic(op abi.Op, o *object, a *ib.QPAttr, mask ib.QPAttrMask) error {
 	next := o.rdAtomic
 	if mask&ib.AttrMaxRdAtomic != 0 {
@@ -59,7 +59,7 @@ func (c *session) takeRdAtomic(op abi.Op, o *object, a *ib.QPAttr, mask ib.QPAtt
 	return nil
 }
 
-// takeLate books what all QPs take for memory that only a worker can touch.
+// takeLate books what all QPs of the session use for memory that only a worker can access.
 func (c *session) takeLate(op abi.Op) error {
 	var list []*object
 	for _, o := range c.objects {

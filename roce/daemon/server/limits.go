@@ -9,22 +9,22 @@ import (
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
-// Limits bound what one client, or all clients of one user, may hold. A field of 0 is no
-// limit but the device's and the machine's.
+// Limits bound what one client, or all clients of one user, may hold. With a field of 0 only the
+// limits of the device and the machine apply.
 type Limits struct {
 	QPs, MRs, MWs, CQs, CQEntries, PDs, SRQs, AHs, XRCDs, Channels int
 
-	Pinned      int64 // bytes: registered pages of memfds, each once, and rings
-	Heap        int64 // bytes that the daemon itself takes for all of these: see heap.go
-	Connections int   // of a user
+	Pinned      int64 // bytes: registered pages of memfds, each counted once, and rings
+	Heap        int64 // bytes of the daemon's own memory for all of these: see heap.go
+	Connections int   // of a user; ignored for a client
 	CM          CMLimits
 }
 
-// CMLimits bound what a user has of the connection manager of each device: roce.CMLimits.
-// 0 takes the default. Those of a client are not looked at.
+// CMLimits bound a user's use of the connection manager of each device (roce.CMLimits).
+// 0 means the default. They are ignored in the Limits of a client.
 type CMLimits struct{ IDs, HalfOpen, Backlog int }
 
-// resource is what Limits count.
+// resource is a kind of things that Limits count.
 type resource uint8
 
 const (
@@ -40,7 +40,7 @@ const (
 	channels
 	pinned
 	heap
-	mappings // these are limited by the machine only: see scarce.go
+	mappings // this and the following are limited by the machine only: see scarce.go
 	descriptors
 	threads
 	numResources
@@ -70,20 +70,20 @@ type held struct {
 	n    int64
 }
 
-// accounts are what clients and users hold.
+// accounts holds the limits, and the resources that users hold.
 type accounts struct {
 	mu           sync.Mutex
 	client, user [numResources]int64 // limits
-	connections  int                 // limit of a user's
-	cm           CMLimits            // of a user's
+	connections  int                 // limit for a user
+	cm           CMLimits            // limits for a user
 	users        map[uint32]*account
 	scarce       [numScarce]scarce
 }
 
-// account is what a client, or a user, holds.
+// account counts the resources that a client, or a user, holds.
 type account struct {
 	used    [numResources]int64
-	clients int // of a user
+	clients int // connections of a user
 	closer  *closer
 }
 
@@ -94,17 +94,18 @@ func (a *accounts) set(client, user Limits) {
 	a.cm = user.CM
 	for what, s := range scarceOf {
 		if s != plenty && a.user[what] == 0 {
-			a.user[what] = a.scarce[s].most / 2 // of a user that is alone
+			a.user[what] = a.scarce[s].most / 2 // room grants no single user more
 		}
 	}
 }
 
-// mostRefused is how many connections of a user, beyond what it may have, can wait to be
-// closed before no others are let in meanwhile.
+// mostRefused is how many connections of a user beyond its limit may wait to be closed. With
+// more, enter returns crowd, and the server accepts none until one of them is closed.
 const mostRefused = 64
 
-// enter returns the account of a user, for one more client, and an error if that is one
-// too many: it leaves all the same. crowd says that many such connections wait to be closed.
+// enter returns the account of a user and counts one more client in it. An error says that the
+// client must be refused; the caller must call leave all the same. crowd reports that many
+// refused connections of the user wait to be closed.
 func (a *accounts) enter(uid uint32) (u *account, crowd bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -140,8 +141,8 @@ func (a *accounts) leave(uid uint32) {
 	}
 }
 
-// take books n more for the object at hand, and what they take of the heap, if the client and
-// its user may have them.
+// take books n more of a resource for the current request, and the heap that they use, if the
+// client and its user may have them.
 func (c *session) take(op abi.Op, what resource, n int64) error {
 	if err := c.book(op, what, n); err != nil {
 		return err
@@ -153,7 +154,7 @@ func (c *session) take(op abi.Op, what resource, n int64) error {
 	return nil
 }
 
-// keepBooked makes what was taken of these the session's, not the object's at hand.
+// keepBooked moves what the current request has taken of these resources to the session.
 func (c *session) keepBooked(list ...resource) {
 	c.pending = slices.DeleteFunc(c.pending, func(h held) bool {
 		if slices.Contains(list, h.what) {
@@ -164,7 +165,7 @@ func (c *session) keepBooked(list ...resource) {
 	})
 }
 
-// book is take for what is no object's.
+// book adds n to the accounts without assigning it to the current request or to the heap.
 func (c *session) book(op abi.Op, what resource, n int64) error {
 	a := &c.srv.accounts
 	a.mu.Lock()
@@ -178,8 +179,8 @@ func (c *session) book(op abi.Op, what resource, n int64) error {
 	return nil
 }
 
-// room reports, as an error, that the client or its user may not have n more. The caller
-// holds accounts.mu.
+// room returns an error if the client or its user may not have n more. The caller holds
+// accounts.mu.
 func (c *session) room(what resource, n int64, op abi.Op) error {
 	a := &c.srv.accounts
 	text := &resourceText[what]
@@ -209,7 +210,7 @@ func (c *session) room(what resource, n int64, op abi.Op) error {
 	return nil
 }
 
-// give books out.
+// give subtracts resources from the accounts.
 func (c *session) give(list []held) {
 	a := &c.srv.accounts
 	a.mu.Lock()
@@ -221,8 +222,8 @@ func (c *session) give(list []held) {
 	}
 }
 
-// change makes what was taken for this request o's, in place of what o held of that
-// kind.
+// change assigns the resources taken for the current request to o. They replace what o held of
+// the same resources, which is given back.
 func (c *session) change(o *object) {
 	for _, p := range c.pending {
 		o.holds = slices.DeleteFunc(o.holds, func(h held) bool {

@@ -9,14 +9,14 @@ import (
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
-// Linux asks whether the calling process has a capability. A peer's credentials have none
-// (SO_PEERCRED), and those that /proc shows may be another program's, as a process can
-// change; so root and the daemon's own user stand for them.
+// Linux checks whether the calling process has a capability. A peer's credentials (SO_PEERCRED)
+// contain no capabilities, and /proc may show those of another program, if the process has
+// executed one since. So the daemon checks for root or its own user instead.
 
-// privileged reports whether that user may do what the kernel keeps for capable processes.
+// privileged reports whether that user may do what the kernel allows processes with capabilities.
 func privileged(uid uint32) bool { return uid == 0 || uid == uint32(os.Geteuid()) }
 
-// denied is what a client hears that is not privileged; nil for others.
+// denied returns the error for a client that is not privileged; nil for others.
 func (c *session) denied(op abi.Op, attr, value, allowed string) error {
 	if c.srv.privileged(c.who.Uid) {
 		return nil
@@ -26,12 +26,12 @@ func (c *session) denied(op abi.Op, attr, value, allowed string) error {
 		abi.ErrPermission)
 }
 
-// Q_Keys with the high bit are privileged (IBTA 3.5.3): whoever receives such a datagram
-// may trust its sender. A request takes them from its QP only (10.2.5), so to keep them
-// from the QP is enough. Linux has CAP_NET_RAW for it (uverbs_cmd.c modify_qp).
+// Q_Keys with the high bit are privileged (IBTA 3.5.3): the receiver of such a datagram may trust
+// its sender. A send request can take one from its QP only (10.2.5), so it is enough to refuse
+// them in Modify. Linux requires CAP_NET_RAW for that (uverbs_cmd.c modify_qp).
 const privilegedQKey = 1 << 31
 
-// mayHave refuses Q_Keys that are not the client's to have.
+// mayHave refuses privileged Q_Keys to clients that are not privileged.
 func (c *session) mayHave(q *roce.QP, a *ib.QPAttr, mask ib.QPAttrMask) error {
 	if mask&ib.AttrQKey == 0 || a.QKey&privilegedQKey == 0 {
 		return nil

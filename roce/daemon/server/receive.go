@@ -9,20 +9,20 @@ import (
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
-// message is a request as it has come.
+// message is a request as received.
 type message struct {
 	abi.Header
 	body    []byte
 	fds     []int
-	release func() // has the descriptors closed
+	release func() // closes the descriptors, on the user's closer
 }
 
-// takeLimit is how long a message with descriptors waits for those of earlier ones to be
+// takeLimit is how long a message with descriptors may wait for those of earlier messages to be
 // closed, before the client is dropped.
 const takeLimit = time.Second
 
-// receive returns the next request. One that brings descriptors is taken by the closer of the
-// user, and only once the client was let in: a client that was not has none here.
+// receive returns the next request. A message with descriptors is received by the user's closer,
+// and only after the hello: descriptors of a client that was not admitted are never received.
 func (c *session) receive() (message, error) {
 	rights, err := c.conn.Await()
 	if err != nil {
@@ -55,7 +55,7 @@ func (c *session) receive() (message, error) {
 	case <-c.ending:
 		err = fmt.Errorf("take descriptors: %w", ib.ErrClosed)
 	}
-	go func() { // when it is taken, or the connection closed
+	go func() { // after the message was received, or the connection closed
 		<-taken
 		m.release()
 	}()

@@ -16,16 +16,15 @@ import (
 type reply struct {
 	body []byte
 	fds  []int
-	sent func()     // what to do once it has left, or cannot
-	made abi.Handle // of the object that the descriptors are of, if it is new
+	sent func()     // called after the reply was sent, or could not be sent
+	made abi.Handle // the new object to which the descriptors belong; 0 if there is none
 }
 
-// A descriptor in a message that nobody has read yet is in flight. The kernel counts those
-// of all that a user has sent, and the daemon may have no more of them than RLIMIT_NOFILE:
-// beyond that no client gets a descriptor (unix(7), ETOOMANYREFS). So a client gets no
-// reply with descriptors while it has not read those before. Then the daemon has no more in
-// flight than it has open: the largest reply, to open device, has one for each that the
-// session keeps.
+// A descriptor in an unread message is in flight. The kernel counts those that all processes of
+// a user have sent. Once the daemon's user has RLIMIT_NOFILE of them in flight, no client gets a
+// descriptor (unix(7), ETOOMANYREFS). So a client gets no reply with descriptors before it has
+// read all earlier replies. Then the daemon has no more descriptors in flight than open: the
+// largest reply, to open device, has one for each descriptor that the session keeps.
 
 // reply answers a request that was carried out.
 func (c *session) reply(to abi.Header, r *reply) error {
@@ -41,8 +40,9 @@ func (c *session) reply(to abi.Header, r *reply) error {
 	return c.unsent(to, r)
 }
 
-// unsent answers a request whose reply cannot bring its descriptors, and undoes what was made.
-// Where something that was there before has changed, the session ends.
+// unsent answers a request whose reply could not carry its descriptors, with an error, and closes
+// the object that the request has created. If the request has changed an existing object, the
+// session ends.
 func (c *session) unsent(to abi.Header, r *reply) error {
 	full := ib.Refuse(to.Op.String(), "descriptors in flight", len(r.fds),
 		"less than RLIMIT_NOFILE together for the daemon's user, whose programs have sent too many that nobody has "+
@@ -64,11 +64,11 @@ func (c *session) deny(to abi.Header, err error) error {
 	return c.srv.send(c.conn, abi.Header{Op: to.Op, Seq: to.Seq, Status: status}, body)
 }
 
-// unreadLimit is how long a client that asks for descriptors may leave earlier replies unread.
+// unreadLimit is how long a client that requests descriptors may leave earlier replies unread.
 const unreadLimit = 30 * time.Second
 
-// read waits until the client has read all replies, if the next one has descriptors. One that
-// waits for its answers before it asks on is never waited for.
+// read waits until the client has read all replies, if the next one has descriptors. It returns
+// at once for a client that reads each answer before it sends the next request.
 func (c *session) read(fds bool) error {
 	if !fds {
 		return nil
@@ -97,19 +97,20 @@ func (c *session) read(fds bool) error {
 	}
 }
 
-// closeLimit is how long nobody else is let in while a connection is closed whose user has many
-// of them.
+// closeLimit is how long refuse blocks the accept loop while a connection of a user with many
+// refused connections is closed.
 const closeLimit = time.Second
 
-// refuse tells a new connection why it is one too many, and closes it. It waits for no word of
-// the client: a new socket has room for a message, and a refused one keeps no descriptor.
+// refuse sends a new connection the reason for its refusal, and closes it. It does not wait for
+// the client: the buffer of a new socket has room for the message. A refused connection keeps no
+// descriptor.
 func (s *Server) refuse(conn *net.UnixConn, uid uint32, user *account, crowd bool, why error) {
 	s.totals.clients.Add(1)
 	s.totals.note(why)
 	s.log.Debug("a connection too many is closed", "uid", uid, "err", why)
 	body, status := abi.PutError(nil, why)
 	_ = conn.SetWriteDeadline(time.Now().Add(closeLimit))
-	_ = s.send(abi.NewConn(conn), abi.Header{Op: abi.OpHello, Status: status}, body) // it may be gone
+	_ = s.send(abi.NewConn(conn), abi.Header{Op: abi.OpHello, Status: status}, body) // the client may be gone
 	closed := make(chan struct{})
 	user.closer.closeConn(func() {
 		_ = conn.Close()
@@ -119,7 +120,7 @@ func (s *Server) refuse(conn *net.UnixConn, uid uint32, user *account, crowd boo
 	if !crowd {
 		return
 	}
-	select { // who connects faster than that waits in the queue of the listener
+	select { // meanwhile new connections wait in the listener's queue
 	case <-closed:
 	case <-time.After(closeLimit):
 	}

@@ -2,13 +2,13 @@ package server
 
 import "github.com/goroce/goroce/roce/daemon/machine"
 
-// What the machine, or the daemon's part of it, has little of is shared by all clients: a user
-// may have as much as is left for all others. It has half of it if it is alone, and whoever
-// comes later finds some. So no user has to be known beforehand, and together they never have
-// all.
-type scarce struct{ most, used int64 } // for all clients; most is 0 where nothing limits it
+// scarce accounts for a resource of which the machine, or the daemon's part of it, has little. A
+// user may hold as much of it as stays free for all others. So a user that is alone may hold
+// half, and a later user still finds some. This needs no list of users, and all users together
+// never hold everything.
+type scarce struct{ most, used int64 } // of all clients; most is 0 if there is no limit
 
-// scarceKind is what is scarce.
+// scarceKind is a kind of scarce resource.
 type scarceKind uint8
 
 const (
@@ -20,12 +20,12 @@ const (
 	numScarce
 )
 
-// scarceOf is what resources are made of.
+// scarceOf maps each resource to the scarce kind that it uses.
 var scarceOf = [numResources]scarceKind{mappings: scarceMappings, descriptors: scarceDescriptors,
 	threads: scarceThreads,
 	pinned:  scarceMemory, heap: scarceMemory}
 
-// scarceText says what helps.
+// scarceText says how to raise the limit of each kind.
 var scarceText = [numScarce]string{
 	scarceMappings:    "sysctl vm.max_map_count raises it",
 	scarceDescriptors: "LimitNOFILE= of the daemon's unit, or ulimit -n, raises it",
@@ -33,8 +33,8 @@ var scarceText = [numScarce]string{
 	scarceMemory:      "MemoryMax= of the daemon's unit, or more memory, raises it",
 }
 
-// setMachine has clients share three quarters of what the machine has: the rest is for the
-// process itself. Of threads it is half, as closers have some for each user (closer.go).
+// setMachine gives the clients three quarters of the machine's capacity. The rest is for the
+// process itself. Of threads the clients get half, as closers use some for each user (closer.go).
 func (a *accounts) setMachine(m machine.Capacity) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -45,7 +45,7 @@ func (a *accounts) setMachine(m machine.Capacity) {
 	a.scarce[scarceThreads].most = m.Threads / 2
 }
 
-// usedOf returns what the account has of what is scarce.
+// usedOf returns how much of a scarce kind the account holds.
 func (a *account) usedOf(kind scarceKind) (n int64) {
 	for what, k := range scarceOf {
 		if k == kind {

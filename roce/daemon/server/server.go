@@ -24,26 +24,26 @@ import (
 type Options struct {
 	Client Limits // of each client
 	User   Limits // of all clients of a user together
-	// OwnProcesses lets clients of the daemon's own user register any of their memory,
-	// OtherProcesses those of others.
+	// OwnProcesses lets clients of the daemon's own user register any of their memory, not
+	// only memfds; OtherProcesses lets clients of other users do so.
 	OwnProcesses, OtherProcesses bool
 	Log                          *slog.Logger // nil for none
-	// Allow says whether a client's user may use the daemon; nil for all that can
-	// connect. Its error is what the client gets.
+	// Allow returns an error, which the client gets, if a user may not use the daemon. If it
+	// is nil, every user that can connect may.
 	Allow func(uid, gid uint32) error
 }
 
-// Server gives other processes what its devices have.
+// Server lets other processes use its devices.
 type Server struct {
 	opts  Options
 	log   *slog.Logger
 	units []*unit // in the order in which clients see them
 
-	privileged func(uid uint32) bool                                          // privileged, but in tests
-	send       func(c *abi.Conn, h abi.Header, body []byte, fds ...int) error // abi.Conn.Send, but in tests
+	privileged func(uid uint32) bool                                          // privileged, except in tests
+	send       func(c *abi.Conn, h abi.Header, body []byte, fds ...int) error // abi.Conn.Send, except in tests
 
 	accounts                     accounts
-	strangers                    *closer // of those whose user is not known
+	strangers                    *closer // for connections whose user is not known
 	totals                       totals
 	ownProcesses, otherProcesses atomic.Bool // Options
 
@@ -51,12 +51,12 @@ type Server struct {
 	sessions map[*session]struct{}
 	listener *net.UnixListener
 	closed   bool
-	empty    chan struct{} // closed when the last client leaves, if somebody waits
-	left     sync.Once     // closes it: one that was let in before may come after that
+	empty    chan struct{} // made by Drain; closed when the last client leaves
+	left     sync.Once     // closes empty once: a client accepted before Drain may enter after the last has left
 	running  sync.WaitGroup
 }
 
-// unit is a device, and what listens to its clients' doorbells.
+// unit is a device with the doorbells of its clients.
 type unit struct {
 	name      string
 	dev       *roce.Device
@@ -67,8 +67,8 @@ type unit struct {
 	cmOwners cmOwners
 }
 
-// New returns a server of the devices, which stay the caller's: they are closed after
-// the server, and do nothing else meanwhile that waits for their events.
+// New returns a server of the devices. The caller closes the devices, after Serve has returned
+// and before it calls Server.Close. Meanwhile only the server may call their NextEvent.
 func New(devices []*roce.Device, o Options) (*Server, error) {
 	if len(devices) < 1 || len(devices) > abi.MaxDevices {
 		return nil, ib.Refuse("serve", "devices", len(devices), fmt.Sprintf("1 to %d", abi.MaxDevices), ib.ErrInvalid)
@@ -98,8 +98,8 @@ func New(devices []*roce.Device, o Options) (*Server, error) {
 	return s, nil
 }
 
-// Close gives back the descriptors that wake the devices. Serve has returned, if it was
-// called, and the devices are closed: until then they look at them.
+// Close closes the descriptors that wake the devices' shards. Before it is called, Serve must
+// have returned, if it was called, and the devices must be closed, as they use the descriptors.
 func (s *Server) Close() (err error) {
 	for _, u := range s.units {
 		for _, t := range u.doorbells {
@@ -110,7 +110,7 @@ func (s *Server) Close() (err error) {
 	return err
 }
 
-// SetLimits changes the limits. Who holds more already keeps it, and gets no more.
+// SetLimits changes the limits. A client or user that holds more already keeps it, but gets no more.
 func (s *Server) SetLimits(client, user Limits) {
 	s.accounts.set(client, user)
 	for _, u := range s.units {
@@ -122,14 +122,14 @@ func (s *Server) SetLimits(client, user Limits) {
 	}
 }
 
-// SetProcesses changes what processes' memory may be registered (Options). What is
-// registered stays.
+// SetProcesses changes Options.OwnProcesses and Options.OtherProcesses. Memory that is registered
+// stays so.
 func (s *Server) SetProcesses(own, other bool) {
 	s.ownProcesses.Store(own)
 	s.otherProcesses.Store(other)
 }
 
-// Drain takes no more clients and waits until all have left, or ctx ends.
+// Drain stops accepting clients and waits until all have left, or ctx ends.
 func (s *Server) Drain(ctx context.Context) error {
 	s.mu.Lock()
 	if s.listener != nil {
@@ -152,17 +152,17 @@ func (s *Server) Drain(ctx context.Context) error {
 	}
 }
 
-// Clients returns how many clients there are.
+// Clients returns how many clients are connected.
 func (s *Server) Clients() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.sessions)
 }
 
-// Serve answers the clients that connect to l, a Unix socket of packets, until ctx ends;
-// it closes l. All clients' objects are gone when it returns, unless a session does not end
-// within a few seconds, which is an error: what that one has stays until the process ends.
-// Serve is called once.
+// Serve serves the clients that connect to l, a Unix socket of type SOCK_SEQPACKET, until ctx
+// ends; it closes l. All clients' objects are closed when it returns, unless a session does not
+// end within endLimit. Then Serve returns an error, and the session's objects stay until the
+// process ends. Serve is called once.
 func (s *Server) Serve(ctx context.Context, l *net.UnixListener) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -184,7 +184,7 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) (err error) {
 				s.running.Go(func() { s.attend(c) })
 			}
 		case errors.Is(err, net.ErrClosed):
-			<-ctx.Done() // Drain has closed it, and waits for those who are there
+			<-ctx.Done() // if Drain has closed l, go on serving the present clients
 			return nil
 		case full(ctx, err):
 			s.log.Warn("no more clients can connect", "err", err)
@@ -206,12 +206,12 @@ func (s *Server) shut() {
 	}
 }
 
-// endLimit is how long the sessions that were shut may take to end. They wait for no memory;
-// but who asks the kernel about a client's process may wait for the kernel.
+// endLimit is how long sessions may take to end after shut. They do not wait for clients' memory,
+// but a system call about a client's process may block in the kernel.
 const endLimit = 3 * time.Second
 
-// awaitSessions waits for all sessions to end, but not for ever: nothing that a client does
-// keeps the daemon from ending.
+// awaitSessions waits up to endLimit for all sessions to end, so that no client can keep the
+// daemon from ending.
 func (s *Server) awaitSessions() error {
 	ended := make(chan struct{})
 	go func() {
@@ -232,7 +232,7 @@ func (s *Server) awaitSessions() error {
 	return fmt.Errorf("%w: those of processes %d have not ended %v after they were dropped", errStuck, pids, endLimit)
 }
 
-// errStuck: sessions do not end.
+// errStuck says that sessions do not end.
 var errStuck = errors.New("sessions of clients hang")
 
 // admit returns the session of a new connection; nil if it is refused.
@@ -287,7 +287,7 @@ func (s *Server) exit(c *session) {
 	}
 }
 
-// passEvents tells all clients of the device what concerns the whole of it.
+// passEvents passes asynchronous events of the device as a whole to all of its clients.
 func (u *unit) passEvents(ctx context.Context) {
 	for {
 		e, err := u.dev.NextEvent(ctx)
@@ -302,7 +302,7 @@ func (u *unit) passEvents(ctx context.Context) {
 	}
 }
 
-// find returns the unit with that name, the first for "".
+// find returns the unit with that name, or the first one for "".
 func (s *Server) find(name string) (*unit, error) {
 	var names []string
 	for _, u := range s.units {

@@ -22,58 +22,58 @@ import (
 	"github.com/goroce/goroce/roce/internal/fault"
 )
 
-// session is one client's connection, and all that it has made: a tenant of its device.
-// Its goroutine carries out one request after another.
+// session is one client's connection and the objects that it has created. It is a tenant of its
+// device (roce.Tenant). Its goroutine carries out one request after another.
 type session struct {
 	srv  *Server
 	conn *abi.Conn
 	who  *unix.Ucred
 
 	greeted   bool
-	unit      *unit // once it has chosen
+	unit      *unit // the device; nil before OpOpen
 	worker    *roce.Worker
 	process   *procmem.Process // nil until memory of the client's process is registered
-	pidfd     int              // of that
+	pidfd     int              // of process
 	doorbells []*clientDoorbells
-	shared    *shared // of the doorbells
+	shared    *shared // memory of the doorbells
 	events    *outbox
 	objects   map[abi.Handle]*object
-	last      abi.Handle // given out
+	last      abi.Handle // the latest handle that was assigned
 	own       account
 	user      *account
-	usesCM    bool // it holds its user's account at the connection manager
+	usesCM    bool // counted in the cmOwner of its user
 	files     files
-	booked    []held       // what is no object's
-	late      []func()     // what to free when the worker is done
-	ties      atomic.Int32 // what keeps it counted as one of its user's
+	booked    []held       // resources of the session itself, not of an object
+	late      []func()     // called by reap after the worker has ended
+	ties      atomic.Int32 // references that keep the session counted in its user's account
 
-	op      abi.Op  // of the request at hand
-	made    *shared // what Alloc made for the object at hand
-	pending []held  // and what was taken for it
+	op      abi.Op  // the current request
+	made    *shared // rings that Alloc has made for the current request
+	pending []held  // resources booked for the current request
 
 	ending chan struct{} // closed by hangUp
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following fields
 	handles map[any]abi.Handle
 	hungUp  bool
-	ended   bool // the connection is going to be closed
+	ended   bool // closeConn was called
 }
 
-// object is what a handle stands for. It ends in three steps: close, after which no verb and
-// no shard uses it; gone, when its worker does not either; and free, which unmaps its memory.
+// object is an entry of the session's handle table. It ends in three steps: after close no verb
+// and no shard uses it; once gone is closed the worker does not either; free unmaps its memory.
 type object struct {
 	kind  kind
-	value any // one of package roce, or *channel
+	value any // an object of package roce, a *region or a *channel
 	close func() error
-	gone  <-chan struct{} // set by close; nil for what no worker uses
+	gone  <-chan struct{} // set by close; nil for objects that no worker uses
 	free  func()          // of a region; nil for others
-	rings *shared         // nil for those without
+	rings *shared         // nil for objects without rings
 	holds []held
 
-	rdAtomic [2]int // of a QP: the most of its own, and of its peer's, that were booked
+	rdAtomic [2]int // of a QP: the largest MaxRdAtomic and MaxDestRdAtomic that were booked
 }
 
-// release frees what a closed object had.
+// release frees the resources of a closed object.
 func (c *session) release(o *object) {
 	if o.free != nil {
 		o.free()
@@ -82,11 +82,12 @@ func (c *session) release(o *object) {
 	c.give(o.holds)
 }
 
-// kind orders objects: who uses others goes first when a session ends.
+// kind is a kind of objects. A session that ends closes its objects in this order: users before
+// the objects that they use.
 type kind uint8
 
 const (
-	kindCMID kind = iota // first, so that peers hear of the end of a connection
+	kindCMID kind = iota // first, so that peers are told that a connection ends
 	kindCM
 	kindQP
 	kindSRQ
@@ -147,7 +148,7 @@ func (c *session) handle(m *message) error {
 	return c.reply(m.Header, &r)
 }
 
-// answer carries out a request. The descriptors stay the caller's.
+// answer carries out a request. The caller still closes the descriptors.
 func (c *session) answer(op abi.Op, body []byte, fds []int) (reply, error) {
 	none := reply{sent: func() {}}
 	var handle handler
@@ -178,10 +179,10 @@ func (c *session) answer(op abi.Op, body []byte, fds []int) (reply, error) {
 	return r, nil
 }
 
-// end closes all that the client has made, and has it unmapped when nobody uses it any more.
+// end closes all objects of the client, and has reap unmap their memory when it is out of use.
 func (c *session) end() {
 	if c.worker != nil {
-		c.worker.Close() // first: nothing shall wait for memory that does not move
+		c.worker.Close() // first, so that nothing below waits for memory that blocks
 	}
 	defer c.reap()
 	all := make([]*object, 0, len(c.objects))
@@ -192,7 +193,7 @@ func (c *session) end() {
 	for _, o := range all {
 		if err := c.safely(o.close); err != nil {
 			c.srv.log.Error("an object of a client that is gone cannot be closed", "kind", o.kind, "err", err)
-			continue // its memory stays: the device may still look at it
+			continue // leak its memory: the device may still access it
 		}
 		c.late = append(c.late, func() { c.release(o) })
 	}
@@ -211,9 +212,9 @@ func (c *session) end() {
 	c.events.close()
 }
 
-// reap frees what the session leaves when its worker touches no memory any more, which may
-// take as long as the client's memory wants. Until then all of it is booked, and the
-// session counts as one of its user's.
+// reap frees the session's memory and descriptors once its worker has ended, which takes as
+// long as the client's memory blocks. Until then they all stay booked, and the session counts
+// as one of its user's.
 func (c *session) reap() {
 	c.ties.Add(1)
 	go func() {
@@ -234,16 +235,16 @@ func (c *session) reap() {
 	}()
 }
 
-// untie says that one thing less is left of the session.
+// untie drops a reference to the session. The last one takes it off its user's account.
 func (c *session) untie() {
 	if c.ties.Add(-1) == 0 {
 		c.srv.accounts.leave(c.who.Uid)
 	}
 }
 
-// retire calls free when gone is closed, and waits for that, so that the client may do with
-// its memory what it likes when it has the answer. Where the memory does not move the
-// session ends, and free is called when it does.
+// retire waits until gone is closed, and calls free, so that the client may reuse its memory
+// when it gets the answer. If the session ends first, since the memory blocks for example, reap
+// calls free later.
 func (c *session) retire(op abi.Op, gone <-chan struct{}, free func()) error {
 	if gone != nil {
 		select {
@@ -257,7 +258,7 @@ func (c *session) retire(op abi.Op, gone <-chan struct{}, free func()) error {
 	return nil
 }
 
-// closeDoorbells ends the doorbells. Nobody looks at them any more when it returns.
+// closeDoorbells ends the doorbells. No shard accesses them any more when it returns.
 func (c *session) closeDoorbells() {
 	for i, b := range c.doorbells {
 		c.unit.doorbells[i].remove(b)
@@ -266,17 +267,17 @@ func (c *session) closeDoorbells() {
 	c.doorbells = nil
 }
 
-// stuck ends the connection of a client whose memory does not move.
+// stuck ends the connection of a client whose memory blocks the worker.
 func (c *session) stuck() {
 	c.srv.log.Warn("memory of a client does not move; it is dropped", "pid", c.who.Pid, "uid", c.who.Uid)
 	c.hangUp()
 }
 
-// hangUp makes serve return, and waits for nothing.
+// hangUp makes serve return. It does not block.
 func (c *session) hangUp() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.ended || c.hungUp { // a use of the connection would delay its close, up to here
+	if c.ended || c.hungUp { // SetDeadline on a connection that is being closed would wait for the close
 		return
 	}
 	c.hungUp = true
@@ -284,7 +285,7 @@ func (c *session) hangUp() {
 	_ = c.conn.SetDeadline(time.Unix(1, 0))
 }
 
-// closeConn closes the connection, with what lies in it unread, on a thread that may wait.
+// closeConn has the user's closer close the connection: unread descriptors in it may block that.
 func (c *session) closeConn() {
 	c.mu.Lock()
 	c.ended = true
@@ -295,7 +296,7 @@ func (c *session) closeConn() {
 	})
 }
 
-// Alloc makes memory for rings (roce.Tenant).
+// Alloc allocates shared memory for rings (roce.Tenant).
 func (c *session) Alloc(size int) (_ []byte, err error) {
 	if err := cmp.Or(c.take(c.op, pinned, int64(size)), c.take(c.op, mappings, 1)); err != nil {
 		return nil, err
@@ -306,25 +307,25 @@ func (c *session) Alloc(size int) (_ []byte, err error) {
 	return c.made.buf, nil
 }
 
-// Notify is never called: CQs have tenants of their own, that know their channel.
+// Notify is never called: the tenant of a CQ is its queue, which has the CQ's channel.
 func (c *session) Notify(*roce.CQ) {}
 
-// Fault ends the session: what it shares is not there (roce.Tenant).
+// Fault ends the session after an access to its shared memory has faulted (roce.Tenant).
 func (c *session) Fault(addr uintptr) {
 	if faultsEnd {
 		panic(fmt.Sprintf("memory of a client is not there: %#x", addr))
 	}
-	stack := debug.Stack() // of the access
+	stack := debug.Stack() // shows the access
 	c.srv.totals.faults.Add(1)
-	go func() { // without the caller's locks
+	go func() { // does not hold the caller's locks
 		c.srv.log.Error("memory of a client is not there; it is dropped", "pid", c.who.Pid, "uid", c.who.Uid,
 			"address", fmt.Sprintf("%#x", addr), "stack", string(stack))
 		c.hangUp()
 	}()
 }
 
-// safely calls f, which may touch memory that the client shares, on the session's goroutine,
-// which panics on faults. If the memory is not there the session ends.
+// safely calls f, which may access memory shared with the client, on the session's goroutine,
+// where faults are panics (debug.SetPanicOnFault). After a fault the session ends.
 func (c *session) safely(f func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -339,7 +340,7 @@ func (c *session) safely(f func() error) (err error) {
 	return f()
 }
 
-// Event tells the client of an event (roce.Tenant).
+// Event sends the client an asynchronous event (roce.Tenant).
 func (c *session) Event(e ib.Event) {
 	var object any
 	switch {
@@ -356,14 +357,14 @@ func (c *session) Event(e ib.Event) {
 	c.tell(e.Type, h)
 }
 
-// tell sends an asynchronous event. One that the client has no room for is lost, as it
-// would be in its own process.
+// tell sends an asynchronous event. If the client's outbox is full the event is lost, as in the
+// event queue of a device in the client's own process.
 func (c *session) tell(t ib.EventType, h abi.Handle) {
 	e := abi.Event{Type: uint32(t), Object: h}
 	c.events.put(abi.Put(nil, &e))
 }
 
-// add gives an object a handle.
+// add assigns a handle to an object.
 func (c *session) add(o *object) abi.Handle {
 	for c.last++; c.last == 0 || c.objects[c.last] != nil; c.last++ {
 	}
@@ -375,7 +376,7 @@ func (c *session) add(o *object) abi.Handle {
 	return c.last
 }
 
-// lookup returns the object behind a handle, which has to be of type T.
+// lookup returns the object of a handle, which must be of type T.
 func lookup[T any](c *session, op abi.Op, attr string, h abi.Handle) (v T, err error) {
 	o := c.objects[h]
 	if o == nil {
@@ -389,7 +390,7 @@ func lookup[T any](c *session, op abi.Op, attr string, h abi.Handle) (v T, err e
 	return v, nil
 }
 
-// optional is lookup where 0 stands for none.
+// optional is lookup, but returns the zero value for handle 0.
 func optional[T any](c *session, op abi.Op, attr string, h abi.Handle) (v T, err error) {
 	if h == 0 {
 		return v, nil

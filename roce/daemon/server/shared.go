@@ -7,14 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shared is memory that a client shares: rings, and doorbells. The daemon makes it, and
-// seals it so that it keeps its size.
+// shared is memory shared with a client: rings or doorbells. It is a memfd of the daemon's, which
+// is sealed so that the client cannot change its size.
 type shared struct {
 	buf []byte
-	fd  int // -1 once the client has it
+	fd  int // -1 once it was sent to the client
 }
 
-// newShared returns size zero bytes.
+// newShared returns size zero bytes of shared memory.
 func newShared(name string, size int) (*shared, error) {
 	fd, err := unix.MemfdCreate("goroce-"+name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -40,7 +40,7 @@ func (s *shared) fill(size int) (err error) {
 	return os.NewSyscallError("mmap", err)
 }
 
-// sent closes the descriptor: the client has its own.
+// sent closes the descriptor after it was sent: the client has its own copy.
 func (s *shared) sent() {
 	if s != nil && s.fd >= 0 {
 		_ = unix.Close(s.fd)
@@ -48,7 +48,7 @@ func (s *shared) sent() {
 	}
 }
 
-// free unmaps the memory. Nobody may look at it any more.
+// free unmaps the memory. The caller makes sure that nothing accesses it any more.
 func (s *shared) free() {
 	if s == nil {
 		return

@@ -10,12 +10,13 @@ import (
 
 // Totals count what has happened since the server was made.
 type Totals struct {
-	Clients uint64            // that have connected
-	Faults  uint64            // times that memory which a client shares was not there; it was dropped
-	Refused map[string]uint64 // requests, by reason: "limit", "permission", "version", "other"
+	Clients uint64            // connections
+	Faults  uint64            // accesses to clients' shared memory that faulted; the client was dropped
+	Refused map[string]uint64 // refused requests, by reason: "limit", "permission", "version", "other"
 }
 
-// refusalReasons: the first that an error matches counts, the last one all others.
+// refusalReasons are the keys of Totals.Refused. An error counts for the first entry that it
+// matches; the last entry matches all errors.
 var refusalReasons = [...]struct {
 	is   error
 	name string
@@ -28,7 +29,7 @@ type totals struct {
 	refused [len(refusalReasons)]atomic.Uint64
 }
 
-// note counts the answer to a request.
+// note counts a request that was answered with err; nil is not counted.
 func (t *totals) note(err error) {
 	if err == nil {
 		return
@@ -41,7 +42,7 @@ func (t *totals) note(err error) {
 	}
 }
 
-// Totals returns the counts as they stand.
+// Totals returns the current counts.
 func (s *Server) Totals() Totals {
 	t := Totals{Clients: s.totals.clients.Load(), Faults: s.totals.faults.Load(), Refused: map[string]uint64{}}
 	for i, r := range refusalReasons {

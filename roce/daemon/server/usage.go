@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// Usage is what the clients of a user hold together.
+// Usage is the total of what the clients of one user hold.
 type Usage struct {
 	UID    uint32           `json:"uid"`
 	Amount map[string]int64 `json:"amount"` // by the key of its limit in the configuration
 }
 
-// connectionsKey is that of the one limit that is not a resource's.
+// connectionsKey is the key of the limit on connections, which is the only one that is no resource.
 const connectionsKey = "connections"
 
-// Usage returns what users hold who have clients now, by their number.
+// Usage returns what each user with connected clients holds, sorted by user ID.
 func (s *Server) Usage() []Usage {
 	a := &s.accounts
 	a.mu.Lock()
@@ -27,7 +27,7 @@ func (s *Server) Usage() []Usage {
 	return list
 }
 
-// UserLimits returns what a user may hold, by key; 0 is no limit.
+// UserLimits returns the limits of each user by key; 0 means no limit.
 func (s *Server) UserLimits() map[string]int64 {
 	a := &s.accounts
 	a.mu.Lock()

@@ -14,21 +14,21 @@ import (
 	"github.com/goroce/goroce/mr"
 )
 
-// ErrNotMemory: a file is not the memory of the process that it should be of.
+// ErrNotMemory means that a file is not the memory of the expected process.
 var ErrNotMemory = errors.New("not the memory of the process")
 
-// Bind is NewProcess with a file, fd, that the process has opened itself and handed over,
-// /proc/self/mem for reading and writing: that it could is its permission, and no right
-// over other processes is needed. The memory is what the process had then. When it begins
-// another program (execve), perhaps one with more rights than its user's, the memory is
-// gone (ErrGone), and that of the new program is never touched.
+// Bind is NewProcess with a file, fd: /proc/self/mem, which the process has opened itself for
+// reading and writing, and has sent. Holding the file is permission enough, so the caller needs
+// no right over other processes. The file refers to the memory that the process had when it
+// opened it. After the process executes another program (execve), perhaps one with more rights
+// than its user, accesses fail with ErrGone and never reach the new program's memory.
 //
-// fd stays the caller's. That it is what it should be is checked, against /proc, where the
-// process must be visible; a file system that does not answer is not asked.
+// The caller still closes fd. Bind checks it against /proc, where the process must be visible;
+// the check cannot block on a file system that does not answer.
 //
-// Protection is not looked at: memory that the process itself can only read, or not even
-// that, is read and written all the same, a copy of its own if the mapping is private
-// (proc_pid_mem(5)).
+// Accesses ignore page protection: memory that the process itself can only read, or not access
+// at all, is read and written all the same; a write to a private mapping makes a private copy of
+// the page (proc_pid_mem(5)).
 func Bind(pid, pidfd, fd int) (*Process, error) {
 	if err := checkMemory(pid, fd); err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func Bind(pid, pidfd, fd int) (*Process, error) {
 		return nil, os.NewSyscallError("fcntl", err)
 	}
 	p := &Process{pid: pid, pidfd: pidfd, mem: os.NewFile(uintptr(own), "memory")}
-	// If it is there now, it was the process, not one that has its number.
+	// If the process is alive now, checkMemory has compared with it, not with a later process of that PID.
 	if err := p.alive(); err != nil {
 		p.Close()
 		return nil, err
@@ -46,8 +46,8 @@ func Bind(pid, pidfd, fd int) (*Process, error) {
 	return p, nil
 }
 
-// checkMemory compares a file with the process's. Names prove nothing, as everybody can
-// mount files under others.
+// checkMemory compares a file with /proc/PID/mem by inode. The file's path would prove nothing,
+// as users can mount files over others.
 func checkMemory(pid, fd int) error {
 	var given, want unix.Statx_t
 	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_INO, &given); err != nil {
@@ -62,14 +62,14 @@ func checkMemory(pid, fd int) error {
 	return nil
 }
 
-// Close closes the file of Bind. No Memory of the process is in use any more.
+// Close closes the file of Bind. No Memory of the process may be in use any more.
 func (p *Process) Close() {
 	if p.mem != nil {
 		_ = p.mem.Close()
 	}
 }
 
-// moveBound moves by /proc/PID/mem, which is at its end when the memory is gone.
+// moveBound reads or writes pieces by the file of Bind, which returns EOF when the memory is gone.
 func (m *Memory) moveBound(pieces []mr.Piece, write bool) error {
 	transfer := m.p.mem.ReadAt
 	if write {

@@ -1,22 +1,20 @@
 //go:build linux
 
-// Package procmem is memory of another process (mr.Memory), read and written by
-// process_vm_readv(2) and process_vm_writev(2): any memory of a client that cannot
-// choose where its buffers lie.
+// Package procmem accesses memory of another process (mr.Memory) by process_vm_readv(2) and
+// process_vm_writev(2). It serves clients that cannot choose where their buffers lie.
 //
-// A call takes a microsecond and copies at some GB/s. It may also take for ever, where
-// a page is under userfaultfd or of a file system that does not answer: it is for a
-// roce.Worker, never for who holds a lock. The kernel asks for the right to ptrace the process,
-// at each call, of whatever program the process runs by then. Bind is for those who are not
-// to rely on a right of their own, as that could be more than the process's user has.
+// A call takes a microsecond and copies at some GB/s. It may also block for ever, if a page is
+// under userfaultfd or belongs to a file system that does not answer, so it must be made by a
+// roce.Worker, and never with a lock held. At each call the kernel checks the caller's permission
+// to ptrace the process, with whatever program it runs by then. Use Bind where the caller's own
+// permission must not count, since it may exceed that of the process's user.
 //
-// Data that arrives is copied in order of addresses, but not with the care that direct
-// memory gets: a program that polls the last bytes of a message for its arrival may see
-// a number torn. One that waits for completions sees all.
+// Received data is copied in order of addresses, but not with the care that direct memory gets:
+// a program that polls the last bytes of a message for its arrival may see a torn number. A
+// program that waits for completions sees all data.
 //
-// CompareSwap and FetchAdd read and write in two calls, under a lock of the Process:
-// they are atomic among themselves, which is what ib.AtomicHCA promises, and not with
-// what the process does itself.
+// CompareSwap and FetchAdd read and write in two calls, under a lock of the Process. They are
+// atomic with each other, as ib.AtomicHCA promises, but not with accesses by the process itself.
 package procmem
 
 import (
@@ -32,13 +30,13 @@ import (
 	"github.com/goroce/goroce/mr"
 )
 
-// Errors. All but ErrGone are told with the process and the addresses.
+// Errors. All but ErrGone are wrapped with the process and the addresses.
 var (
-	// ErrGone: the process has ended.
+	// ErrGone means that the process has ended.
 	ErrGone = errors.New("process has ended")
-	// ErrUnmapped: the process has no such memory, or cannot write there itself.
+	// ErrUnmapped means that the process has no such memory, or cannot write there itself.
 	ErrUnmapped = errors.New("memory not mapped, or protected")
-	// ErrPermission: we may not touch the memory of this process.
+	// ErrPermission means that the caller may not access the memory of this process.
 	ErrPermission = errors.New("no permission to access the process's memory")
 )
 
@@ -48,7 +46,7 @@ type AccessError struct {
 	Addr  uint64
 	Len   int
 	Write bool
-	Err   error // ErrUnmapped, ErrPermission or what the kernel said
+	Err   error // ErrUnmapped, ErrPermission or the kernel's errno
 }
 
 func (e *AccessError) Error() string {
@@ -68,24 +66,24 @@ const remedy = "same user and kernel.yama.ptrace_scope=0 (or prctl PR_SET_PTRACE
 
 func (e *AccessError) Unwrap() error { return e.Err }
 
-// Process is a process whose memory is used.
+// Process is a process whose memory is accessed.
 type Process struct {
 	pid     int
 	pidfd   int
-	mem     *os.File // /proc/PID/mem, by which Bind has bound the memory; or nil
+	mem     *os.File // /proc/PID/mem, from Bind; nil after NewProcess
 	atomics sync.Mutex
 }
 
-// NewProcess names a process. pidfd is of the same one (SO_PEERPIDFD, or pidfd_open
-// by its parent) and tells that it has not ended, when its number may be another's. It
-// stays the caller's, who closes it when no Memory of the process is in use any more.
+// NewProcess returns the process with that PID. pidfd refers to the same process (SO_PEERPIDFD,
+// or pidfd_open by its parent), and shows whether it has ended, as the PID may be reused then.
+// The caller closes pidfd when no Memory of the process is in use any more.
 func NewProcess(pid, pidfd int) *Process { return &Process{pid: pid, pidfd: pidfd} }
 
-// nowhere is an address that no process has memory at.
+// nowhere is an address at which no process has memory.
 const nowhere = 1 << 62
 
-// Probe reports whether the process's memory may be touched now: ErrPermission, ErrGone,
-// or nil. It asks for a byte that is not there, so it waits for no page.
+// Probe reports whether the process's memory may be accessed now: ErrPermission, ErrGone,
+// or nil. It reads at an address without memory, so it cannot block on a page.
 func (p *Process) Probe() error {
 	m := Memory{p: p, addr: nowhere, length: 1}
 	switch err := m.ReadAt(make([]byte, 1), 0); {
@@ -127,8 +125,8 @@ var (
 	_ mr.Vector = (*Memory)(nil)
 )
 
-// Memory returns the length bytes from addr on. Whether they are there shows when they
-// are used. The error is ErrUnmapped where no process can have such addresses.
+// Memory returns the length bytes from addr on. Whether they are mapped is known only when they
+// are accessed. The error is ErrUnmapped if no process can have such addresses.
 func (p *Process) Memory(addr, length uint64) (*Memory, error) {
 	const most = 1 << 63 // what lies above is the kernel's
 	if length > most || addr > most-length {
@@ -141,15 +139,15 @@ func (p *Process) Memory(addr, length uint64) (*Memory, error) {
 // Len returns the number of bytes.
 func (m *Memory) Len() uint64 { return m.length }
 
-// Direct returns nil: the memory is reached by calls only.
+// Direct returns nil: the memory is accessed by system calls only.
 func (m *Memory) Direct() []byte { return nil }
 
-// ReadAt fills b from offset off. After an error b holds anything.
+// ReadAt fills b from offset off. After an error the contents of b are undefined.
 func (m *Memory) ReadAt(b []byte, off uint64) error {
 	return m.move([]mr.Piece{{Off: off, B: b}}, false)
 }
 
-// WriteAt stores b at offset off. After an error some of it may be there.
+// WriteAt stores b at offset off. After an error part of it may be stored.
 func (m *Memory) WriteAt(b []byte, off uint64) error {
 	return m.move([]mr.Piece{{Off: off, B: b}}, true)
 }
@@ -157,12 +155,12 @@ func (m *Memory) WriteAt(b []byte, off uint64) error {
 // WriteVector stores pieces (mr.Vector).
 func (m *Memory) WriteVector(pieces []mr.Piece) error { return m.move(pieces, true) }
 
-// CompareSwap stores swap at off if compare is there, and returns what was.
+// CompareSwap stores swap at off if the value there is compare, and returns the old value.
 func (m *Memory) CompareSwap(off, compare, swap uint64) (old uint64, err error) {
 	return m.update(off, func(old uint64) (uint64, bool) { return swap, old == compare })
 }
 
-// FetchAdd adds to the number at off and returns what it was.
+// FetchAdd adds to the number at off and returns the old value.
 func (m *Memory) FetchAdd(off, add uint64) (old uint64, err error) {
 	return m.update(off, func(old uint64) (uint64, bool) { return old + add, true })
 }
@@ -183,10 +181,10 @@ func (m *Memory) update(off uint64, f func(old uint64) (next uint64, store bool)
 	return old, m.WriteAt(word, off)
 }
 
-// Effort returns what the calling thread has spent so far: time of a processor, and how
-// often it has slept. A move in which it sleeps had to wait, for a page or for a lock.
+// Effort returns the CPU time that the calling thread has used so far, and how often it has
+// slept. A move during which it sleeps had to wait for a page or for a lock.
 func Effort() (cpu time.Duration, sleeps uint64) {
-	var u unix.Rusage // its times are as old as the latest tick
+	var u unix.Rusage // not used for the CPU time, which it updates at clock ticks only
 	var t unix.Timespec
 	if unix.Getrusage(unix.RUSAGE_THREAD, &u) != nil || unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) != nil {
 		return 0, 0
@@ -197,10 +195,10 @@ func Effort() (cpu time.Duration, sleeps uint64) {
 // callPieces is how many pieces one call moves at most.
 const callPieces = 64
 
-// move reads or writes pieces. The process is looked at before, lest another one that
-// has taken over its number be written to, and behind, since one that was there then
-// was there all the time. (Between the two looks a number is given to another process
-// only if its parent has reaped the old one too.)
+// move reads or writes pieces. It checks before that the process is alive, so as not to write to
+// another process that has reused its PID, and again afterwards: if it is alive then, it was
+// alive all the time. (Between the two checks the PID can be reused only if the parent has also
+// reaped the old process.)
 func (m *Memory) move(pieces []mr.Piece, write bool) error {
 	if m.p.mem != nil {
 		return m.moveBound(pieces, write)
@@ -226,12 +224,12 @@ type vectors struct {
 
 var vectorPool = sync.Pool{New: func() any { return new(vectors) }}
 
-// call moves a few pieces with one system call. Pieces that follow one another there
-// are one for the kernel.
+// call moves a few pieces with one system call. Pieces that are adjacent in the process's memory
+// become one remote vector.
 func (m *Memory) call(pieces []mr.Piece, write bool) error {
 	v := vectorPool.Get().(*vectors)
 	defer vectorPool.Put(v)
-	defer clear(v.local[:]) // it would keep buffers
+	defer clear(v.local[:]) // so that the pool does not keep buffers alive
 	local, remote := &v.local, &v.remote
 	nl, nr, total := 0, 0, 0
 	for i := range pieces {
@@ -269,7 +267,7 @@ func (m *Memory) call(pieces []mr.Piece, write bool) error {
 	return m.failed(remote[:nr], max(n, 0), write, err)
 }
 
-// failed explains a call that moved n bytes only.
+// failed returns the error for a call that moved only n bytes.
 func (m *Memory) failed(remote []unix.RemoteIovec, n int, write bool, err error) error {
 	for len(remote) > 1 && n >= remote[0].Len {
 		n -= remote[0].Len

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package yield is how the two ends of shared rings, a polling client and the daemon, share
-// a processor: each gives way between two looks for work.
+// Package yield lets a polling client and the daemon, the two ends of shared rings, share a
+// processor: each yields it between two polls.
 package yield
 
 import (
@@ -10,32 +10,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// To yield is to give up one's claim on the processor (EEVDF): where other programs compute
-// on it, it is gone for a time slice, milliseconds. Then it is better to be taken off in
-// the usual way, or to sleep: who is woken is soon run.
-const long = 200 * time.Microsecond // more than a partner takes for its look
+// long is the duration from which a yield counts as too long. sched_yield(2) gives up the
+// thread's claim on the processor (EEVDF): if other programs compute there, they get it for a
+// time slice, which is milliseconds. Then it is better to be preempted as usual, or to sleep, as
+// a thread that is woken runs soon.
+const long = 200 * time.Microsecond // longer than the partner's poll takes
 
-// Bounds of the time without yielding: twice as long each time that one takes long, unless
-// that has not been for restsBack times as long.
+// Bounds of the rest, the time without yielding after a long yield. It doubles with each long
+// yield, and starts again if the last rest ended more than restsBack times its length ago.
 const (
 	leastRest = time.Millisecond
 	mostRest  = 64 * time.Millisecond
 	restsBack = 16
 )
 
-// Yielder gives way. The zero value does from the start. It is for one goroutine.
+// Yielder yields the processor. The zero value is ready for use, by one goroutine.
 type Yielder struct {
-	next time.Duration // when it may again, on clock
-	rest time.Duration // the last one
+	next time.Duration // earliest time of the next yield, on clock
+	rest time.Duration // the latest rest
 }
 
-// clock is read more often than anything else here; time.Now would read two clocks.
+// clock is on the hot path, so it does not call time.Now, which reads two clocks.
 func clock() time.Duration { return time.Since(start) }
 
 var start = time.Now()
 
-// Yield gives the processor to a thread that waits for it. It returns false, and mostly
-// does nothing, where other programs keep it for long at present.
+// Yield gives the processor to a thread that waits for it. It returns false after a long yield,
+// and also, without yielding, during the rest that follows.
 func (y *Yielder) Yield() bool {
 	began := clock()
 	if began < y.next {
@@ -45,7 +46,7 @@ func (y *Yielder) Yield() bool {
 	return y.took(began, clock())
 }
 
-// took judges a yield.
+// took evaluates a yield from began to ended, and sets the rest if it was long.
 func (y *Yielder) took(began, ended time.Duration) bool {
 	if ended-began < long {
 		return true
