@@ -20,14 +20,14 @@ type ah struct {
 	num  ib.AHNum
 	c    *C.struct_ibv_ah
 	attr ib.AHAttr
-	old  []*C.struct_ibv_ah // before Modify: requests under way name them
+	old  []*C.struct_ibv_ah // replaced by Modify; posted requests may still use them
 }
 
-// maxOldAHs bounds what Modify leaves behind. Requests that name an older one
+// maxOldAHs bounds how many replaced C handles are kept. Requests that use an older one
 // have been sent long ago.
 const maxOldAHs = 64
 
-// CreateAH makes an address handle.
+// CreateAH creates an address handle.
 func (p *pd) CreateAH(attr ib.AHAttr) (ib.AH, error) {
 	const op = "create address handle"
 	if err := p.lock(op); err != nil {
@@ -44,7 +44,7 @@ func (p *pd) CreateAH(attr ib.AHAttr) (ib.AH, error) {
 	return a, nil
 }
 
-// createAH makes the C form. The caller holds the device's mutex.
+// createAH creates the C form. The caller holds the device's mutex.
 func (p *pd) createAH(op string, attr *ib.AHAttr) (*C.struct_ibv_ah, error) {
 	if err := p.dev.checkAH(op, attr); err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func (p *pd) createAH(op string, attr *ib.AHAttr) (*C.struct_ibv_ah, error) {
 	return nil, verbError(op, err)
 }
 
-// checkAH refuses an address vector that its C form would cut short.
+// checkAH refuses an address vector with values that its C form would truncate.
 func (d *device) checkAH(op string, a *ib.AHAttr) error {
 	switch {
 	case a.SGIDIndex < 0 || a.SGIDIndex > 255: // 8 bits in ibv_global_route
@@ -80,7 +80,8 @@ func (d *device) checkAH(op string, a *ib.AHAttr) error {
 	return nil
 }
 
-// explainAH names what the kernel minded about an address vector, if it did.
+// explainAH returns an error that names the field of an address vector which the kernel has
+// refused, or nil if that is not known.
 func (d *device) explainAH(op string, a *ib.AHAttr, errno syscall.Errno) error {
 	reason := why(errno, ib.ErrLimit)
 	switch errno {
@@ -101,7 +102,7 @@ func (d *device) explainAH(op string, a *ib.AHAttr, errno syscall.Errno) error {
 		"a row of the GID table, of the same IP version as the DGID", reason)
 }
 
-// defaultHopLimit is that of Linux routes.
+// defaultHopLimit is the default hop limit of Linux routes.
 const defaultHopLimit = 64
 
 // cAH returns the C form of an address vector.
@@ -121,7 +122,7 @@ func cAH(a *ib.AHAttr) C.struct_ibv_ah_attr {
 // goAH is the inverse of cAH.
 func goAH(c *C.struct_ibv_ah_attr) ib.AHAttr {
 	if c.is_global == 0 {
-		return ib.AHAttr{} // none was set yet
+		return ib.AHAttr{} // not set yet
 	}
 	return ib.AHAttr{
 		DGID:         goGID(&c.grh.dgid),
@@ -145,8 +146,8 @@ func (a *ah) Query() (ib.AHAttr, error) {
 	return a.attr, nil
 }
 
-// Modify puts another address under the same number. libibverbs has no verb for
-// it, so the C form is another one.
+// Modify changes the address behind the handle's number. libibverbs has no verb for that, so it
+// creates another C handle.
 func (a *ah) Modify(attr ib.AHAttr) error {
 	const op = "modify address handle"
 	if err := a.lock(op); err != nil {

@@ -15,18 +15,18 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// deviceCaps are the capabilities that have the kernel's bit.
+// deviceCaps are the capabilities whose bits are the same in package ib and in the kernel.
 const deviceCaps = ib.CapMemWindow | ib.CapXRC | ib.CapLocalInv | ib.CapMemWindow2B |
 	ib.CapFlushGlobal | ib.CapFlushPersistent | ib.CapAtomicWrite
 
-// describe fills in what the device says of itself.
+// describe queries the device and fills in d.attr.
 func (d *device) describe() error {
 	var ex C.struct_ibv_device_attr_ex
 	if err := check("query device "+d.name, C.ibv_query_device_ex(d.ctx, nil, &ex)); err != nil {
 		return err
 	}
 	a := &ex.orig_attr
-	// The second has the bits above 31, in kernels that have them.
+	// device_cap_flags_ex has the bits above 31, if the kernel reports them.
 	caps := (ib.DeviceCaps(a.device_cap_flags) | ib.DeviceCaps(ex.device_cap_flags_ex)) & deviceCaps
 	if a.max_mcast_grp > 0 && a.max_mcast_qp_attach > 0 {
 		caps |= ib.CapMulticast
@@ -66,7 +66,7 @@ func (d *device) describe() error {
 		LocalCAAckDelay: int(a.local_ca_ack_delay),
 	}
 	if caps&ib.CapXRC != 0 {
-		d.attr.MaxXRCD = d.attr.MaxPD // verbs know no other limit
+		d.attr.MaxXRCD = d.attr.MaxPD // verbs have no limit for XRCDs
 	}
 	return nil
 }
@@ -79,7 +79,7 @@ func bigEndian(field C.__be64) uint64 {
 // Attr describes the device.
 func (d *device) Attr() ib.DeviceAttr { return d.attr }
 
-// lockPort begins a verb on a port.
+// lockPort is lock for a verb on a port, whose number it checks.
 func (d *device) lockPort(op string, port int) error {
 	if port < 1 || port > d.attr.Ports {
 		return ib.Refuse(op, "port", port, fmt.Sprintf("1 to %d, the ports of %s", d.attr.Ports, d.name), ib.ErrInvalid)
@@ -132,7 +132,7 @@ func (d *device) gids(op string, port int) ([]ib.GIDEntry, error) {
 	for {
 		n, err := C.rnic_query_gids(d.ctx, &table[0], C.size_t(len(table)))
 		if n < 0 && len(table) < 1<<16 {
-			table = make([]C.struct_ibv_gid_entry, 4*len(table)) // it takes all rows, or none
+			table = make([]C.struct_ibv_gid_entry, 4*len(table)) // the library fails if not all rows fit
 			continue
 		}
 		if n < 0 {
@@ -152,8 +152,8 @@ func (d *device) gids(op string, port int) ([]ib.GIDEntry, error) {
 	return rows, nil
 }
 
-// interfaceName returns the name of a network interface, "" for none that is seen
-// from here.
+// interfaceName returns the name of a network interface; "" if it is not visible in this
+// network namespace.
 func interfaceName(index C.uint32_t) string {
 	var name [C.IF_NAMESIZE]C.char
 	if index == 0 || C.if_indextoname(C.uint(index), &name[0]) == nil {
@@ -200,7 +200,7 @@ func (c clock) instant(ticks uint64) ib.Instant {
 	return ib.Instant(ns)
 }
 
-// Clock returns the time on the clock that stamps completions.
+// Clock returns the time of the clock that stamps completions.
 func (d *device) Clock() (ib.Instant, error) {
 	const op = "query clock"
 	if d.attr.Caps&ib.CapTimestamp == 0 {

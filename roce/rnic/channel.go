@@ -42,8 +42,7 @@ func (d *device) CreateChannel() (ib.Channel, error) {
 	return ch, nil
 }
 
-// Wait returns a CQ with an event. Events of CQs that were closed since are
-// nobody's any more.
+// Wait returns a CQ with an event. It drops events of CQs that were closed since.
 func (ch *channel) Wait(ctx context.Context) (ib.CQ, error) {
 	var found *cq
 	err := ch.wait(ctx, func() (bool, error) {
@@ -57,7 +56,7 @@ func (ch *channel) Wait(ctx context.Context) (ib.CQ, error) {
 				return false, verbError("wait on channel", errno)
 			}
 			found, _ = ch.dev.names.find(uintptr(unsafe.Pointer(c))).(*cq)
-			// Destroying a CQ waits for this. Until then its address names it.
+			// Destroying a CQ waits for this ack, so until then its address is not reused.
 			C.ibv_ack_cq_events(c, 1)
 		}
 		return true, nil

@@ -14,12 +14,12 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// cmPort is the device's part of the kernel's connection manager, which owns QP 1.
+// cmPort is the device's view of the kernel's connection manager, which owns QP 1.
 //
 // Every call of librdmacm but the creation of channels is made with mu held. None of them
-// waits for a peer: what comes of them are events. An event is read, acknowledged and
-// turned into a Go value under mu too, so that librdmacm never waits for the
-// acknowledgement of an event when an ID is destroyed or migrated.
+// waits for a peer: their results are events. An event is read, converted to a Go value and
+// acknowledged under mu too, so librdmacm never waits for the acknowledgement of an event when
+// an ID is destroyed or migrated.
 //
 // Locks are taken in the order waiter, cmPort.mu, device.mu.
 type cmPort struct {
@@ -27,8 +27,8 @@ type cmPort struct {
 
 	mu       sync.Mutex
 	channels map[*cmChannel]struct{}
-	ids      map[*C.struct_rdma_cm_id]*cmID // all that librdmacm has
-	joins    uintptr                        // how many there were; numbers them
+	ids      map[*C.struct_rdma_cm_id]*cmID // all IDs that exist in librdmacm
+	joins    uintptr                        // the number of the latest multicast join
 	closed   bool
 }
 
@@ -70,7 +70,7 @@ func (d *device) OpenCM() (ib.CM, error) {
 	return ch, nil
 }
 
-// lock begins a call, which takes the lock. The caller unlocks it, unless there is an error.
+// lock locks p.mu for a call. The caller unlocks it, unless lock returns an error.
 func (p *cmPort) lock(op string) error {
 	p.mu.Lock()
 	if p.closed {
@@ -80,8 +80,8 @@ func (p *cmPort) lock(op string) error {
 	return nil
 }
 
-// close ends all IDs, tells their owners by CMDeviceRemoval, and ends the channels. It
-// returns when no goroutine of theirs is left.
+// close ends all IDs, queues a CMDeviceRemoval event for each, and ends the channels. It returns
+// when the channels' goroutines have ended.
 func (p *cmPort) close() {
 	p.mu.Lock()
 	if p.closed {
@@ -104,18 +104,18 @@ func (p *cmPort) close() {
 	}
 }
 
-// cmSentinels says what an errno of librdmacm means where that differs from verbs.
+// cmSentinels has the sentinel errors for errnos of librdmacm whose meaning differs from verbs.
 var cmSentinels = map[syscall.Errno]error{
 	syscall.EADDRINUSE: ib.ErrAddrInUse,
-	// The addresses of the device are checked before, so this is a port that another ID has
-	// at all addresses, or wants at all (Linux's cma_check_port).
+	// Addresses are checked before the call, so this is a conflict of ports: one of the two IDs
+	// is bound to the port at all addresses, the other at one (Linux's cma_check_port).
 	syscall.EADDRNOTAVAIL: ib.ErrAddrInUse,
 	syscall.ENODEV:        ib.ErrNoAddr,
 	syscall.EACCES:        ib.ErrPermission,
 	C.RNIC_ENOTSUPP:       ib.ErrNotSupported,
 }
 
-// cmCheck turns what a function of cmshim.c returns, 0 or an errno, into an error.
+// cmCheck converts the result of a function of cmshim.c, 0 or an errno, to an error.
 func cmCheck(op string, ret C.int) error {
 	if ret == 0 {
 		return nil
@@ -127,7 +127,8 @@ func cmCheck(op string, ret C.int) error {
 	return verbError(op, errno)
 }
 
-// cmErrno is what a function of librdmacm, which sets errno, would return in cmshim.c.
+// cmErrno converts the result of a function of librdmacm, which sets errno, to 0 or an errno as
+// functions of cmshim.c return it.
 func cmErrno(ret C.int, err error) C.int {
 	if ret == 0 {
 		return 0
@@ -137,5 +138,5 @@ func cmErrno(ret C.int, err error) C.int {
 	return C.int(errno)
 }
 
-// cmResult is cmCheck for a function of librdmacm.
+// cmResult is cmCheck for the result of a function of librdmacm.
 func cmResult(op string, ret C.int, err error) error { return cmCheck(op, cmErrno(ret, err)) }

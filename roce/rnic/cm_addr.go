@@ -19,7 +19,7 @@ type cmRow struct {
 	port int
 }
 
-// rows are the GID tables of all ports.
+// rows returns the rows of the GID tables of all ports.
 func (p *cmPort) rows() (rows []cmRow, err error) {
 	for port := 1; port <= p.dev.attr.Ports; port++ {
 		gids, err := p.dev.GIDs(port)
@@ -33,7 +33,7 @@ func (p *cmPort) rows() (rows []cmRow, err error) {
 	return rows, nil
 }
 
-// row finds the row of an address of the device's; the zero row if it has none.
+// row finds the row of an address of the device; the zero row if there is none.
 func (p *cmPort) row(a netip.Addr) (found cmRow, rows []cmRow, err error) {
 	rows, err = p.rows()
 	for _, r := range rows {
@@ -44,8 +44,9 @@ func (p *cmPort) row(a netip.Addr) (found cmRow, rows []cmRow, err error) {
 	return cmRow{}, rows, err
 }
 
-// localAddr returns the device's address that a stands for: itself, or for a loopback
-// address the first of the family. The kernel would take it for that of another device.
+// localAddr returns the device's address for a: a itself, or for a loopback address the device's
+// first address of that family, since the kernel could resolve a loopback address to another
+// device.
 func (p *cmPort) localAddr(op string, a netip.Addr) (netip.Addr, error) {
 	found, rows, err := p.row(a)
 	if err != nil || found.port != 0 {
@@ -63,8 +64,8 @@ func (p *cmPort) localAddr(op string, a netip.Addr) (netip.Addr, error) {
 		ib.ErrNoAddr)
 }
 
-// ownAddr is localAddr where an unspecified address stands for the first of the family, too:
-// a peer on this host.
+// ownAddr is localAddr for a peer on this host: it also maps an unspecified address to the
+// device's first address of that family.
 func (p *cmPort) ownAddr(op string, a netip.Addr) (netip.Addr, error) {
 	if !a.IsUnspecified() {
 		return p.localAddr(op, a)
@@ -75,10 +76,10 @@ func (p *cmPort) ownAddr(op string, a netip.Addr) (netip.Addr, error) {
 	return p.localAddr(op, netip.IPv6Loopback())
 }
 
-// plainAddr is an address as GIDs have it.
+// plainAddr returns an address in the form used for GIDs: not IPv4-mapped, and without a zone.
 func plainAddr(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
-// unspecifiedOf is the unspecified address of a's family.
+// unspecifiedOf returns the unspecified address of a's family.
 func unspecifiedOf(a netip.Addr) netip.Addr {
 	if a.Is4() {
 		return netip.IPv4Unspecified()
@@ -86,7 +87,8 @@ func unspecifiedOf(a netip.Addr) netip.Addr {
 	return netip.IPv6Unspecified()
 }
 
-// cAddr returns the C form of an address; of a link-local one, on the device's interface.
+// cAddr returns the C form of an address. A link-local address gets the scope of the device's
+// interface.
 func (p *cmPort) cAddr(a netip.AddrPort) (c C.struct_rnic_addr) {
 	if !a.Addr().IsValid() {
 		return c

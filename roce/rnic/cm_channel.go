@@ -16,11 +16,11 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// cmChannel is an event channel. A goroutine of its own moves the kernel's events to it,
-// whether somebody waits for them or not: the answer to a peer's DREQ depends on it.
+// cmChannel is an event channel. Its goroutine, the reader, reads the kernel's events whether or
+// not the application waits for them, since a peer's DREQ is answered when its event is read.
 type cmChannel struct {
 	port   *cmPort
-	c      *C.struct_rdma_event_channel // for calls of other goroutines: while not closed
+	c      *C.struct_rdma_event_channel // other goroutines use it only while closed is false
 	waiter *waiter
 	ready  chan struct{} // has an item if there may be an event
 	done   chan struct{} // closed with the channel
@@ -29,14 +29,14 @@ type cmChannel struct {
 
 	// Guarded by cmPort.mu.
 	ids    map[*cmID]struct{}
-	unread []ib.CMEvent // the oldest first
+	unread []ib.CMEvent // oldest first
 	closed bool
-	err    error // why it ended, if nobody closed it
+	err    error // why the reader ended, if the channel was not closed
 }
 
 var _ ib.CM = (*cmChannel)(nil)
 
-// newCMChannel takes c over if it succeeds.
+// newCMChannel returns a channel on c. If it succeeds it takes ownership of c.
 func newCMChannel(p *cmPort, c *C.struct_rdma_event_channel) (*cmChannel, error) {
 	w, err := newWaiter(int(c.fd), "connection manager of "+p.dev.name)
 	if err != nil {
@@ -55,14 +55,14 @@ func newCMChannel(p *cmPort, c *C.struct_rdma_event_channel) (*cmChannel, error)
 	return ch, nil
 }
 
-// take moves all events that the kernel has. It returns true when there will be none.
+// take reads all events that the kernel has. It returns true if the channel is closed.
 func (ch *cmChannel) take() (bool, error) {
 	ch.port.mu.Lock()
 	defer ch.port.mu.Unlock()
 	return ch.closed, ch.drain()
 }
 
-// drain is take for who holds cmPort.mu.
+// drain is the part of take under cmPort.mu.
 func (ch *cmChannel) drain() error {
 	for !ch.closed {
 		var ev C.struct_rnic_cm_event
@@ -78,7 +78,7 @@ func (ch *cmChannel) drain() error {
 	return nil
 }
 
-// put adds an event of an ID of the channel's.
+// put queues an event of an ID of the channel.
 func (ch *cmChannel) put(id *cmID, ev ib.CMEvent) {
 	ev.ID = id
 	ch.unread = append(ch.unread, ev)
@@ -92,7 +92,7 @@ func (ch *cmChannel) wake() {
 	}
 }
 
-// drop takes unread events away.
+// drop removes the unread events for which which returns true.
 func (ch *cmChannel) drop(which func(*ib.CMEvent) bool) {
 	ch.unread = slices.DeleteFunc(ch.unread, func(ev ib.CMEvent) bool { return which(&ev) })
 }
@@ -108,7 +108,7 @@ func (ch *cmChannel) next() (ev ib.CMEvent, ok bool) {
 		ev.ID.(*cmID).wasRead()
 	}
 	if len(ch.unread) > 0 {
-		ch.wake() // another one who waits
+		ch.wake() // another waiting NextEvent
 	}
 	return ev, true
 }
@@ -135,7 +135,7 @@ func (ch *cmChannel) NextEvent(ctx context.Context) (ib.CMEvent, error) {
 	}
 }
 
-// CreateID makes an ID.
+// CreateID creates an ID.
 func (ch *cmChannel) CreateID(init ib.CMIDInit) (ib.CMID, error) {
 	const op = "create CM ID"
 	if err := completeCMID(op, &init); err != nil {
@@ -153,7 +153,8 @@ func (ch *cmChannel) CreateID(init ib.CMIDInit) (ib.CMID, error) {
 	return ch.adopt(c, init), nil
 }
 
-// lock begins a call on the channel; the caller unlocks cmPort.mu, unless there is an error.
+// lock locks cmPort.mu for a call on the channel. The caller unlocks it, unless lock returns an
+// error.
 func (ch *cmChannel) lock(op string) error {
 	if err := ch.port.lock(op); err != nil {
 		return err
@@ -165,7 +166,7 @@ func (ch *cmChannel) lock(op string) error {
 	return nil
 }
 
-// adopt makes an ID of what librdmacm has made.
+// adopt returns a cmID for an ID that librdmacm has created.
 func (ch *cmChannel) adopt(c *C.struct_rdma_cm_id, init ib.CMIDInit) *cmID {
 	id := &cmID{port: ch.port, c: c, ch: ch, init: init, ackTimeout: -1}
 	ch.port.ids[c] = id
@@ -173,7 +174,7 @@ func (ch *cmChannel) adopt(c *C.struct_rdma_cm_id, init ib.CMIDInit) *cmID {
 	return id
 }
 
-// end lets all who wait go, once they have read what is there.
+// end ends the channel: calls of NextEvent fail once they have returned the unread events.
 func (ch *cmChannel) end(err error) {
 	if !ch.closed {
 		ch.closed, ch.err = true, err
@@ -181,8 +182,8 @@ func (ch *cmChannel) end(err error) {
 	}
 }
 
-// stop ends the reader and what librdmacm has. The channel is closed, its IDs are gone, and
-// cmPort.mu is not held.
+// stop ends the reader and destroys librdmacm's channel. The channel must be closed and its IDs
+// destroyed; the caller must not hold cmPort.mu.
 func (ch *cmChannel) stop() {
 	ch.once.Do(func() {
 		ch.waiter.close()

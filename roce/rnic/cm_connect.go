@@ -15,14 +15,14 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// resolveTimeout stands for a timeout of 0, which the kernel would take at its word.
+// resolveTimeout is used for a timeout of 0, with which the kernel would not wait at all.
 const resolveTimeout = 10 * time.Second
 
-// maxBacklog is how many requests a listener may leave unread, as rdma_ucm has it by default
+// maxBacklog is how many requests a listener may leave unread. It is rdma_ucm's default
 // (sysctl net.rdma_ucm.max_backlog).
 const maxBacklog = 1024
 
-// Bind gives the ID a local address.
+// Bind binds the ID to a local address.
 func (id *cmID) Bind(local netip.AddrPort) error {
 	const op = "bind"
 	if err := id.lock(op, cmIdle); err != nil {
@@ -50,7 +50,7 @@ func (id *cmID) bind(op string, local netip.AddrPort) (err error) {
 	return id.refresh(op)
 }
 
-// inUse is cmCheck for what takes a port.
+// inUse is cmCheck for calls that bind a port. It names the port in the error if it is in use.
 func (id *cmID) inUse(op string, port uint16, ret C.int) error {
 	err := cmCheck(op, ret)
 	if errors.Is(err, ib.ErrAddrInUse) {
@@ -60,7 +60,7 @@ func (id *cmID) inUse(op string, port uint16, ret C.int) error {
 	return err
 }
 
-// Listen takes requests for the ID's port.
+// Listen starts accepting connection requests for the ID's port.
 func (id *cmID) Listen(backlog int) error {
 	const op = "listen"
 	if err := id.lock(op, cmIdle, cmBound); err != nil {
@@ -75,7 +75,7 @@ func (id *cmID) Listen(backlog int) error {
 			return err
 		}
 	}
-	// The reader leaves nothing in the kernel, so the backlog is counted here.
+	// The reader reads all requests from the kernel, so cmPort.request enforces the backlog.
 	if ret, err := C.rdma_listen(id.c, maxBacklog); ret != 0 {
 		return cmResult(op, ret, err)
 	}
@@ -86,7 +86,7 @@ func (id *cmID) Listen(backlog int) error {
 	return id.refresh(op)
 }
 
-// ResolveAddr finds the local address to reach dst from.
+// ResolveAddr finds the local address from which dst is reached.
 func (id *cmID) ResolveAddr(local, dst netip.AddrPort, timeout time.Duration) (err error) {
 	const op = "resolve address"
 	if err := id.lock(op, cmIdle, cmBound); err != nil {
@@ -131,7 +131,7 @@ func (id *cmID) ResolveAddr(local, dst netip.AddrPort, timeout time.Duration) (e
 	return nil
 }
 
-// milliseconds is a timeout as librdmacm takes it.
+// milliseconds converts a timeout for librdmacm.
 func milliseconds(d time.Duration) C.int {
 	if d <= 0 {
 		d = resolveTimeout
@@ -139,8 +139,8 @@ func milliseconds(d time.Duration) C.int {
 	return C.int(min((d+time.Millisecond-1)/time.Millisecond, 1<<30))
 }
 
-// ResolveRoute finds the way to that address. A path MTU below the port's makes the path
-// record here: the kernel would take that of the interface.
+// ResolveRoute finds the route to the resolved address. If the path MTU is set below the port's,
+// it sets a path record of its own, as the kernel would use the MTU of the interface.
 func (id *cmID) ResolveRoute(timeout time.Duration) error {
 	const op = "resolve route"
 	if err := id.lock(op, cmAddrResolved); err != nil {
@@ -163,7 +163,7 @@ func (id *cmID) ResolveRoute(timeout time.Duration) error {
 	return err
 }
 
-// cPath is the path record that Linux's cma_resolve_iboe_route would make, but for the MTU.
+// cPath returns the path record that Linux's cma_resolve_iboe_route would make, except for the MTU.
 func (id *cmID) cPath() C.struct_rnic_cm_path {
 	const lifeTime = 16 // CMA_IBOE_PACKET_LIFETIME; half of the ACK timeout, if that is known
 	path := C.struct_rnic_cm_path{
@@ -185,14 +185,14 @@ func cBytes(g ib.GID) (c [16]C.uint8_t) {
 	return c
 }
 
-// Most private data of each message, where the header of rdma_cm has its place taken off.
+// The most private data of each message, less the header of rdma_cm if the message has one.
 const (
 	connectPrivate, connectUDPrivate = 56, 180
 	acceptPrivate, acceptUDPrivate   = 196, 136
 	rejectPrivate, rejectUDPrivate   = 148, 136
 )
 
-// checkPrivate refuses more private data than the message has room for.
+// checkPrivate refuses private data that is too long for the message.
 func (id *cmID) checkPrivate(op string, data []byte, connected, datagram int) error {
 	most := connected
 	if id.init.Type == ib.UD {
@@ -205,7 +205,7 @@ func (id *cmID) checkPrivate(op string, data []byte, connected, datagram int) er
 	return nil
 }
 
-// checkQP refuses a QP that is not the device's, or of another type.
+// checkQP refuses a QP that is not of this device, or of another type than the ID.
 func (id *cmID) checkQP(op string, num ib.QPN) error {
 	d := id.port.dev
 	d.mu.Lock()
@@ -217,7 +217,7 @@ func (id *cmID) checkQP(op string, num ib.QPN) error {
 		id.init.Type), ib.ErrInvalid)
 }
 
-// checkParam refuses what a connection cannot have.
+// checkParam refuses parameters that a connection cannot have.
 func (id *cmID) checkParam(op string, p *ib.CMConnParam) error {
 	d := &id.port.dev.attr
 	for _, f := range []struct {
@@ -228,7 +228,7 @@ func (id *cmID) checkParam(op string, p *ib.CMConnParam) error {
 		{"ResponderResources", p.ResponderResources, d.MaxQPRdAtomic},
 		{"InitiatorDepth", p.InitiatorDepth, d.MaxQPInitRdAtom},
 	} {
-		// 255 stands for the most in librdmacm (RDMA_MAX_RESP_RES).
+		// librdmacm takes 255 to mean the maximum (RDMA_MAX_RESP_RES).
 		if most := min(f.most, 254); int(f.value) > most {
 			return ib.Refuse(op, f.attr, f.value, fmt.Sprintf("0 to %d", most), ib.ErrInvalid)
 		}
@@ -236,7 +236,7 @@ func (id *cmID) checkParam(op string, p *ib.CMConnParam) error {
 	return id.checkQP(op, p.QPN)
 }
 
-// cParam returns the C form of parameters that were checked.
+// cParam returns the C form of parameters that have been checked.
 func cParam(p *ib.CMConnParam) (c C.struct_rnic_cm_param) {
 	c.qpn, c.responder_resources, c.initiator_depth = C.uint32_t(p.QPN), C.uint8_t(p.ResponderResources),
 		C.uint8_t(p.InitiatorDepth)
@@ -248,7 +248,7 @@ func cParam(p *ib.CMConnParam) (c C.struct_rnic_cm_param) {
 	return c
 }
 
-// Connect asks for a connection, or with UD for a datagram service.
+// Connect requests a connection, or for UD a datagram service.
 func (id *cmID) Connect(p ib.CMConnParam) error {
 	const op = "connect"
 	if err := id.lock(op, cmRouteResolved); err != nil {
@@ -274,7 +274,8 @@ func (id *cmID) Connect(p ib.CMConnParam) error {
 	return nil
 }
 
-// expire gives up asking. Ending the kernel's ID takes the request back, with reason 4.
+// expire ends a Connect that has timed out. It destroys the kernel's ID, which withdraws the
+// request by a REJ with reason 4.
 func (id *cmID) expire() {
 	id.port.mu.Lock()
 	defer id.port.mu.Unlock()
@@ -318,7 +319,7 @@ func (id *cmID) Accept(p ib.CMConnParam) error {
 	return nil
 }
 
-// checkService refuses a datagram service that the kernel cannot tell the peer of.
+// checkService refuses a datagram service whose Q_Key the kernel would not send to the peer.
 func (id *cmID) checkService(op string, p *ib.CMConnParam) error {
 	if p.QKey != 0 && p.QKey != ib.DefaultCMQKey { // Linux's ucma_copy_conn_param drops it
 		return ib.Refuse(op, "QKey", fmt.Sprintf("%#x", p.QKey), fmt.Sprintf("0 or %#x: rdma_ucm sends no other",
@@ -327,8 +328,8 @@ func (id *cmID) checkService(op string, p *ib.CMConnParam) error {
 	return id.checkQP(op, p.QPN)
 }
 
-// takenBack is cmCheck for answers and what prepares them. The kernel tells nobody of a request that ends before it
-// is accepted (Linux's ucma_event_handler); its answer is refused then.
+// takenBack is cmCheck for Accept and the calls that prepare it. The kernel reports no event if the peer's request
+// ends before it is accepted (Linux's ucma_event_handler), but then refuses the answer with EINVAL.
 func takenBack(op string, ret C.int) error {
 	if syscall.Errno(ret) == syscall.EINVAL {
 		return ib.Refuse(op, "CM ID", "over", "one whose peer still waits: it has taken its request back, or given up",
@@ -337,7 +338,8 @@ func takenBack(op string, ret C.int) error {
 	return cmCheck(op, ret)
 }
 
-// answerable refuses what only the other end may do, or what was done.
+// answerable returns an error if may is false, as only the other end may answer or the answer was
+// already given, or if the kernel's ID has ended.
 func (id *cmID) answerable(op string, may bool) error {
 	if may && id.c != nil {
 		return nil
@@ -420,13 +422,13 @@ func (id *cmID) Disconnect() error {
 		return nil
 	}
 	ret, err := C.rdma_disconnect(id.c)
-	if errors.Is(err, syscall.EINVAL) { // there is no connection, or none any more
+	if errors.Is(err, syscall.EINVAL) { // there is no connection, or it has ended
 		return nil
 	}
 	return cmResult(op, ret, err)
 }
 
-// Notify tells of an event of the QP.
+// Notify reports an event of the QP to the kernel.
 func (id *cmID) Notify(t ib.EventType) error {
 	const op = "notify"
 	if err := id.lock(op); err != nil {
@@ -437,7 +439,7 @@ func (id *cmID) Notify(t ib.EventType) error {
 		return nil
 	}
 	ret, err := C.rdma_notify(id.c, C.IBV_EVENT_COMM_EST)
-	if errors.Is(err, syscall.EISCONN) || errors.Is(err, syscall.EINVAL) { // established, or nothing to establish
+	if errors.Is(err, syscall.EISCONN) || errors.Is(err, syscall.EINVAL) { // already established, or no connection
 		return nil
 	}
 	return cmResult(op, ret, err)

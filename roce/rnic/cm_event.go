@@ -13,7 +13,7 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// handle takes an event to its ID. The caller holds the lock.
+// handle updates the event's ID and queues the event on the ID's channel. The caller holds p.mu.
 func (p *cmPort) handle(c *C.struct_rnic_cm_event) {
 	ev := ib.CMEvent{Type: ib.CMEventType(c._type), Status: int(c.status)}
 	if ev.Type == ib.CMConnectRequest {
@@ -30,7 +30,7 @@ func (p *cmPort) handle(c *C.struct_rnic_cm_event) {
 	id.ch.put(id, ev)
 }
 
-// cmHandlers has what each event changes.
+// cmHandlers are the functions that update an ID for each type of event.
 var cmHandlers = map[ib.CMEventType]func(*cmID, *C.struct_rnic_cm_event, *ib.CMEvent){
 	ib.CMAddrResolved:    (*cmID).addrResolved,
 	ib.CMAddrError:       (*cmID).addrFailed,
@@ -48,7 +48,7 @@ var cmHandlers = map[ib.CMEventType]func(*cmID, *C.struct_rnic_cm_event, *ib.CME
 	ib.CMAddrChange:      (*cmID).addrChanged,
 }
 
-// request makes an ID of a peer's request, or rejects it: by ending the kernel's ID.
+// request creates an ID for a peer's request, or rejects the request by destroying the kernel's ID.
 func (p *cmPort) request(c *C.struct_rnic_cm_event, ev *ib.CMEvent) {
 	l := p.ids[c.listener]
 	if l == nil || len(l.waiting) >= l.backlog {
@@ -57,7 +57,7 @@ func (p *cmPort) request(c *C.struct_rnic_cm_event, ev *ib.CMEvent) {
 	}
 	id := l.ch.adopt(c.id, l.init)
 	id.state, id.agreed, id.peer = cmConnecting, true, paramOf(c)
-	if err := id.refresh("take a request"); err != nil { // one that came by another device
+	if err := id.refresh("take a request"); err != nil { // the request arrived by another device
 		id.close()
 		return
 	}
@@ -71,7 +71,7 @@ func (p *cmPort) request(c *C.struct_rnic_cm_event, ev *ib.CMEvent) {
 	id.ch.put(id, *ev)
 }
 
-// paramOf is what the peer says, without its private data.
+// paramOf returns the peer's parameters in an event, without its private data.
 func paramOf(c *C.struct_rnic_cm_event) ib.CMConnParam {
 	p := &c.param
 	return ib.CMConnParam{QPN: ib.QPN(p.qpn), QKey: uint32(p.qkey), SRQ: p.srq != 0,
@@ -85,7 +85,7 @@ func privateOf(c *C.struct_rnic_cm_event) []byte {
 
 func (id *cmID) addrResolved(_ *C.struct_rnic_cm_event, ev *ib.CMEvent) {
 	id.state = cmAddrResolved
-	if id.refresh("resolve address") != nil { // the kernel goes by another device
+	if id.refresh("resolve address") != nil { // the kernel has chosen another device
 		id.state = cmBound
 		ev.Type, ev.Status = ib.CMAddrError, -int(syscall.ENODEV)
 	}
@@ -95,13 +95,13 @@ func (id *cmID) addrFailed(_ *C.struct_rnic_cm_event, _ *ib.CMEvent) { id.state 
 
 func (id *cmID) routeResolved(_ *C.struct_rnic_cm_event, _ *ib.CMEvent) {
 	id.state = cmRouteResolved
-	_ = id.refresh("resolve route") // the device has not changed
+	_ = id.refresh("resolve route") // no error: the device is the one that addrResolved has checked
 }
 
 func (id *cmID) routeFailed(_ *C.struct_rnic_cm_event, _ *ib.CMEvent) { id.state = cmAddrResolved }
 
-// responded has the peer's answer. The kernel lets a peer have more READs and atomics than it
-// was asked for.
+// responded handles the peer's REP. It limits the outstanding READs and atomics to what Connect
+// has asked for, as the kernel lets a peer answer with more.
 func (id *cmID) responded(c *C.struct_rnic_cm_event, ev *ib.CMEvent) {
 	id.stopTimer()
 	id.peer, id.agreed = paramOf(c), true
@@ -111,7 +111,7 @@ func (id *cmID) responded(c *C.struct_rnic_cm_event, ev *ib.CMEvent) {
 	ev.Param.PrivateData = privateOf(c)
 }
 
-// established has the RTU, or of a datagram service the answer.
+// established handles the RTU, or the answer of a datagram service.
 func (id *cmID) established(c *C.struct_rnic_cm_event, ev *ib.CMEvent) {
 	id.stopTimer()
 	id.state = cmConnected
@@ -122,15 +122,15 @@ func (id *cmID) established(c *C.struct_rnic_cm_event, ev *ib.CMEvent) {
 	ev.Param.PrivateData = privateOf(c)
 }
 
-// over ends what the ID was for.
+// over handles the end of a connection or of a request.
 func (id *cmID) over(c *C.struct_rnic_cm_event, ev *ib.CMEvent) {
 	id.stopTimer()
 	id.state = cmOver
 	ev.Param.PrivateData = privateOf(c)
 }
 
-// disconnected answers the peer's DREQ, which the kernel leaves to its users. There is
-// nothing to answer if it was the peer who did.
+// disconnected answers the peer's DREQ, which the kernel does not do by itself. If this end sent
+// the DREQ, the call has no effect.
 func (id *cmID) disconnected(c *C.struct_rnic_cm_event, ev *ib.CMEvent) {
 	id.over(c, ev)
 	ev.Status = 0
@@ -143,7 +143,7 @@ func (id *cmID) stopTimer() {
 	}
 }
 
-// joined has what came of a join: the group is the one of that number.
+// joined handles the result of a join. It finds the group by the number of the join.
 func (id *cmID) joined(c *C.struct_rnic_cm_event, ev *ib.CMEvent) {
 	for group, number := range id.groups {
 		if number == uintptr(c.group) {
@@ -155,12 +155,12 @@ func (id *cmID) joined(c *C.struct_rnic_cm_event, ev *ib.CMEvent) {
 	}
 }
 
-// addrChanged takes the place of an older event of that kind: addresses may come and go.
+// addrChanged drops an older unread CMAddrChange, so that frequent changes do not queue up.
 func (id *cmID) addrChanged(_ *C.struct_rnic_cm_event, _ *ib.CMEvent) {
 	id.ch.drop(func(ev *ib.CMEvent) bool { return ev.ID == ib.CMID(id) && ev.Type == ib.CMAddrChange })
 }
 
-// JoinMulticast joins a group.
+// JoinMulticast joins a multicast group.
 func (id *cmID) JoinMulticast(group netip.Addr) error {
 	const op = "join"
 	if err := id.lock(op, cmBound, cmAddrResolved); err != nil {
@@ -195,7 +195,7 @@ func (id *cmID) JoinMulticast(group netip.Addr) error {
 	return nil
 }
 
-// LeaveMulticast leaves it.
+// LeaveMulticast leaves a multicast group.
 func (id *cmID) LeaveMulticast(group netip.Addr) error {
 	const op = "leave"
 	if err := id.lock(op); err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// cmState is a state of an ID, as the kernel's rdma_cm has them (enum rdma_cm_state).
+// cmState is the state of an ID, as in the kernel's rdma_cm (enum rdma_cm_state).
 type cmState uint8
 
 const (
@@ -26,9 +26,9 @@ const (
 	cmRouteQuery
 	cmRouteResolved
 	cmListening
-	cmConnecting // asks, or is asked, and has no connection yet
+	cmConnecting // has sent or received a request; not connected yet
 	cmConnected
-	cmOver // what came of it is over; only Close is left
+	cmOver // the connection or request has ended; only Close is useful
 	cmClosed
 	numCMStates
 )
@@ -44,40 +44,40 @@ type cmID struct {
 	port *cmPort
 
 	// Guarded by cmPort.mu.
-	c      *C.struct_rdma_cm_id // nil once the kernel has none any more: over, or closed
+	c      *C.struct_rdma_cm_id // nil after release
 	ch     *cmChannel
 	init   ib.CMIDInit
 	state  cmState
 	local  netip.AddrPort
 	remote netip.AddrPort
 	path   ib.AHAttr // TrafficClass, HopLimit, FlowLabel
-	mtu    ib.MTU    // of the path; before that CMOptionPathMTU; 0 for the port's
+	mtu    ib.MTU    // of the path; before ResolveRoute CMOptionPathMTU, or 0 for the port's
 
 	reuse, afOnly bool
 	tos           uint8
 	ackTimeout    int // -1 leaves it to the kernel
 
-	// Of a connection, a resolution or a request.
-	active   bool
-	agreed   bool           // the QP may go to RTR
-	answered bool           // by Accept
-	asked    ib.CMConnParam // active: of Connect
-	peer     ib.CMConnParam // what the peer has said, without private data
-	timer    *time.Timer    // of Connect
+	// For a connection, a resolution or a request.
+	active   bool           // this end has called Connect
+	agreed   bool           // the peer's parameters are known, so the QP may go to RTR
+	answered bool           // Accept was called
+	asked    ib.CMConnParam // if active: the parameters of Connect
+	peer     ib.CMConnParam // the peer's parameters, without private data
+	timer    *time.Timer    // timeout of Connect
 
-	// Of a request that nobody has read.
+	// For a request whose event is unread.
 	listener *cmID
 
-	// Of a listener.
+	// For a listener.
 	backlog int
-	waiting map[*cmID]struct{} // requests that nobody has read
+	waiting map[*cmID]struct{} // requests whose event is unread
 
-	groups map[netip.Addr]uintptr // by address, the number of the join
+	groups map[netip.Addr]uintptr // multicast groups, each with the number of its join
 }
 
 var _ ib.CMID = (*cmID)(nil)
 
-// completeCMID checks what an ID is to be for, and fills in defaults.
+// completeCMID checks the parameters of a new ID, and fills in defaults.
 func completeCMID(op string, init *ib.CMIDInit) error {
 	if init.Space == 0 {
 		init.Space = ib.PortSpaceTCP
@@ -103,8 +103,8 @@ func completeCMID(op string, init *ib.CMIDInit) error {
 	return nil
 }
 
-// lock begins a call that is allowed in these states; none stands for all. The caller
-// unlocks cmPort.mu, unless there is an error.
+// lock locks cmPort.mu for a call that is allowed in the given states, or in all states if none
+// is given. The caller unlocks it, unless lock returns an error.
 func (id *cmID) lock(op string, states ...cmState) error {
 	if err := id.port.lock(op); err != nil {
 		return err
@@ -131,8 +131,8 @@ func (id *cmID) check(op string, states ...cmState) error {
 	return ib.Refuse(op, "CM ID", id.state, fmt.Sprint(states), ib.ErrState)
 }
 
-// refresh takes addresses and path from librdmacm. It refuses an ID that the kernel has given
-// to another device, whose address this is too.
+// refresh takes addresses and path from librdmacm. It returns an error if the kernel has assigned
+// the ID to another device with the same address.
 func (id *cmID) refresh(op string) error {
 	var info C.struct_rnic_cm_info
 	C.rnic_cm_query(id.c, &info)
@@ -151,7 +151,7 @@ func (id *cmID) refresh(op string) error {
 	return nil
 }
 
-// addressVector is the ID's path as QPs and address handles take it.
+// addressVector returns the ID's path in the form for QPs and address handles.
 func (id *cmID) addressVector() ib.AHAttr {
 	ah := id.path
 	row, _, _ := id.port.row(id.local.Addr())
@@ -208,8 +208,8 @@ func (id *cmID) SetOption(o ib.CMOption, value int) error {
 	return nil
 }
 
-// checkOption refuses what is out of range or too late. It keeps the path MTU, which is for
-// ResolveRoute.
+// checkOption refuses a value that is out of range, and options that are set too late. It stores
+// the path MTU for ResolveRoute.
 func (id *cmID) checkOption(op string, o ib.CMOption, value int) error {
 	bad := func(allowed string) error {
 		return ib.Refuse(op, fmt.Sprintf("option %d", o), value, allowed, ib.ErrInvalid)
@@ -243,7 +243,7 @@ func (id *cmID) checkOption(op string, o ib.CMOption, value int) error {
 	return nil
 }
 
-// InitQPAttr says what to Modify the QP with to take it to a state.
+// InitQPAttr returns the attributes with which Modify takes the QP to a state.
 func (id *cmID) InitQPAttr(to ib.QPState) (attr ib.QPAttr, mask ib.QPAttrMask, err error) {
 	const op = "init QP attributes"
 	if err := id.lock(op); err != nil {
@@ -264,7 +264,7 @@ func (id *cmID) InitQPAttr(to ib.QPState) (attr ib.QPAttr, mask ib.QPAttrMask, e
 	if to == ib.Init {
 		return id.kernelAttr(op, to)
 	}
-	// The kernel fills in what is in the mask; here both states have all.
+	// The kernel fills in only the attributes in a state's mask; this returns those of RTR and RTS.
 	attr, mask, err = id.kernelAttr(op, ib.RTR)
 	rts, rtsMask, rtsErr := id.kernelAttr(op, ib.RTS)
 	if err := cmp.Or(err, rtsErr); err != nil {
@@ -275,14 +275,14 @@ func (id *cmID) InitQPAttr(to ib.QPState) (attr ib.QPAttr, mask ib.QPAttrMask, e
 	if to == ib.RTS {
 		mask = rtsMask
 	}
-	if id.active { // the kernel believes what the peer says
+	if id.active { // the kernel accepts larger values from the peer
 		attr.MaxDestRdAtomic = min(attr.MaxDestRdAtomic, int(id.asked.ResponderResources))
 		attr.MaxRdAtomic = min(attr.MaxRdAtomic, int(id.asked.InitiatorDepth))
 	}
 	return attr, mask, nil
 }
 
-// kernelAttr asks the kernel.
+// kernelAttr asks the kernel for the QP's attributes.
 func (id *cmID) kernelAttr(op string, to ib.QPState) (ib.QPAttr, ib.QPAttrMask, error) {
 	var c C.struct_ibv_qp_attr
 	var mask C.int
@@ -292,13 +292,13 @@ func (id *cmID) kernelAttr(op string, to ib.QPState) (ib.QPAttr, ib.QPAttrMask, 
 	return goAttr(&c), ib.QPAttrMask(mask) & cmAttrMask, nil
 }
 
-// cmAttrMask are the attributes that a connection manager gives: no alternate path, and no
-// bits of the kernel's own (IB_QP_SMAC and others).
+// cmAttrMask has the attributes that a connection manager returns: no alternate path, and no
+// kernel-internal bits (IB_QP_SMAC and others).
 const cmAttrMask = ib.AttrState | ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess | ib.AttrAV | ib.AttrPathMTU |
 	ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrSQPSN | ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer | ib.AttrMaxRdAtomic |
 	ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry
 
-// datagramAttr is what librdmacm sets UD QPs to (ucma_init_ud_qp).
+// datagramAttr returns the attributes that librdmacm sets for UD QPs (ucma_init_ud_qp).
 func datagramAttr(to ib.QPState) (ib.QPAttr, ib.QPAttrMask) {
 	switch to {
 	case ib.Init:
@@ -310,8 +310,7 @@ func datagramAttr(to ib.QPState) (ib.QPAttr, ib.QPAttrMask) {
 	return ib.QPAttr{State: to}, ib.AttrState
 }
 
-// Migrate moves the ID to another channel of the device, with the requests that nobody has
-// read.
+// Migrate moves the ID, with its unread requests, to another channel of the device.
 func (id *cmID) Migrate(to ib.CM) error {
 	const op = "migrate CM ID"
 	if err := id.lock(op); err != nil {
@@ -336,8 +335,9 @@ func (id *cmID) Migrate(to ib.CM) error {
 	return nil
 }
 
-// moveTo takes the ID and its unread events to a channel. The kernel moves those that it has,
-// but wakes no reader of the channel for them (Linux's ucma_migrate_id).
+// moveTo moves the ID and its unread events to a channel. The kernel moves the events that it
+// still has, but does not wake a reader of the new channel (Linux's ucma_migrate_id), so moveTo
+// drains that.
 func (id *cmID) moveTo(op string, ch *cmChannel) error {
 	from := id.ch
 	if from == ch {
@@ -370,7 +370,7 @@ func (id *cmID) Close() error {
 	return nil
 }
 
-// close ends the ID, and takes it out of its channel.
+// close ends the ID, and removes it from its channel.
 func (id *cmID) close() {
 	if id.state == cmClosed {
 		return
@@ -385,8 +385,8 @@ func (id *cmID) close() {
 	id.state = cmClosed
 }
 
-// release ends the kernel's ID, which tells a peer that waits for something: a connection is
-// disconnected, a request rejected, and one of ours is taken back (Linux's cm_destroy_id).
+// release destroys the kernel's ID. The kernel then notifies the peer: it disconnects a
+// connection, rejects the peer's request, or withdraws our own (Linux's cm_destroy_id).
 func (id *cmID) release() {
 	for child := range id.waiting {
 		child.close()
@@ -402,7 +402,8 @@ func (id *cmID) release() {
 	id.c = nil
 }
 
-// wasRead makes a request its reader's: its listener may end without it.
+// wasRead detaches a request from its listener, since NextEvent has returned it: closing the
+// listener does not close it any more.
 func (id *cmID) wasRead() {
 	if id.listener != nil {
 		delete(id.listener.waiting, id)

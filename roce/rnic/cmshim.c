@@ -99,7 +99,7 @@ int rnic_cm_set_option(struct rdma_cm_id *id, int option, int value)
 
 int rnic_cm_set_path(struct rdma_cm_id *id, const struct rnic_cm_path *path)
 {
-	const uint8_t exactly = 2 << 6; // the selector of path records (IBTA 15.2.5.16)
+	const uint8_t exactly = 2 << 6; // selector "exactly" of path records (IBTA 15.2.5.16)
 	struct ibv_path_data data = {
 		.flags = IBV_PATH_FLAG_GMP | IBV_PATH_FLAG_PRIMARY | IBV_PATH_FLAG_BIDIRECTIONAL,
 		.path = {
@@ -108,7 +108,7 @@ int rnic_cm_set_path(struct rdma_cm_id *id, const struct rnic_cm_path *path)
 			.reversible_numpath = 1 << 7 | 1,
 			.pkey = htobe16(0xFFFF),
 			.mtu = exactly | path->mtu,
-			.rate = exactly, // that of the port
+			.rate = exactly, // the port's rate
 			.packetlifetime = exactly | path->packet_life_time,
 		},
 	};
@@ -167,7 +167,7 @@ int rnic_cm_accept(struct rdma_cm_id *id, const struct rnic_cm_param *param)
 
 int rnic_cm_reject(struct rdma_cm_id *id, int vendor_option, const struct rnic_cm_param *param)
 {
-	if (vendor_option) // reason 35, where rdma_reject says 28
+	if (vendor_option) // sends reason 35, where rdma_reject sends 28
 		return errno_of(rdma_reject_ece(id, param->private_data, param->private_len));
 	return errno_of(rdma_reject(id, param->private_data, param->private_len));
 }

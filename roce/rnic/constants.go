@@ -9,8 +9,9 @@ import "C"
 
 import "github.com/goroce/goroce/ib"
 
-// Values cross between package ib and libibverbs as they are. Each line compiles
-// only if its two are equal: the difference of others has no negative in uint.
+// Values are passed between package ib and libibverbs without conversion. Each line compiles
+// only if its two constants are equal: otherwise their XOR is not 0, and its negative overflows
+// uint.
 const (
 	_ = -(uint(C.IBV_WR_RDMA_WRITE) ^ uint(ib.WRWrite))
 	_ = -(uint(C.IBV_WR_RDMA_WRITE_WITH_IMM) ^ uint(ib.WRWriteImm))

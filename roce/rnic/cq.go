@@ -22,13 +22,13 @@ type cq struct {
 	c  *C.struct_rnic_cq // nil when it is closed; guarded by mu
 }
 
-// CreateCQ makes a completion queue.
+// CreateCQ creates a completion queue.
 func (d *device) CreateCQ(init ib.CQInit) (ib.CQ, error) {
 	return d.createCQ(init, d.attr.Caps&ib.CapTimestamp != 0)
 }
 
-// createCQ makes a CQ of the extended kind if asked to, with timestamps if the
-// device has them.
+// createCQ creates a CQ. If extended is set it is an ibv_cq_ex, with timestamps if the device
+// supports them.
 func (d *device) createCQ(init ib.CQInit, extended bool) (ib.CQ, error) {
 	const op = "create CQ"
 	if err := d.checkEntries(op, init.Entries); err != nil {
@@ -66,7 +66,7 @@ func (d *device) checkEntries(op string, n int) error {
 	return nil
 }
 
-// roundUp returns the power of two that holds n, or the device's limit.
+// roundUp returns the smallest power of two that is at least n, or limit if that is less.
 func roundUp(n, limit int) int { return min(1<<bits.Len(uint(n-1)), limit) }
 
 func cInt(b bool) C.int {
@@ -76,10 +76,10 @@ func cInt(b bool) C.int {
 	return 0
 }
 
-// address is what events name the CQ by.
+// address returns the address by which events identify the CQ.
 func (c *cq) address() uintptr { return uintptr(unsafe.Pointer(c.c.cq)) }
 
-// lockQueue takes the CQ's mutex; the caller unlocks it, unless there is an error.
+// lockQueue locks the CQ's mutex. The caller unlocks it, unless lockQueue returns an error.
 func (c *cq) lockQueue(op string) error {
 	c.mu.Lock()
 	if c.c == nil {
@@ -89,7 +89,7 @@ func (c *cq) lockQueue(op string) error {
 	return nil
 }
 
-// Poll takes completions out of the queue.
+// Poll takes completions from the queue.
 func (c *cq) Poll(wcs []ib.WC) (n int, err error) {
 	const op = "poll CQ"
 	if err := c.lockQueue(op); err != nil {
@@ -113,11 +113,11 @@ func (c *cq) Poll(wcs []ib.WC) (n int, err error) {
 	return n, nil
 }
 
-// rxeVendor is the vendor of rdma_rxe. It marks an invalidated key with the
-// kernel's bit, IB_WC_WITH_INVALIDATE, which in verbs.h is that of a checksum.
+// rxeVendor is the vendor ID of rdma_rxe, which marks an invalidated key with the kernel's flag
+// IB_WC_WITH_INVALIDATE. In verbs.h that bit means a checksum.
 const rxeVendor = 0xFFFFFF
 
-// translate fills in a completion. Of one that failed most fields have no meaning.
+// translate fills in a completion. Most fields of a failed one are undefined, and not copied.
 func (c *cq) translate(to *ib.WC, from *C.struct_rnic_wc) {
 	*to = ib.WC{ID: uint64(from.id), Status: ib.WCStatus(from.status), VendorErr: uint32(from.vendor_err),
 		QPN: ib.QPN(from.qp_num)}
@@ -143,7 +143,7 @@ func (c *cq) translate(to *ib.WC, from *C.struct_rnic_wc) {
 	}
 }
 
-// Arm asks for an event.
+// Arm requests an event for the next completion.
 func (c *cq) Arm(solicitedOnly bool) error {
 	const op = "arm CQ"
 	if err := c.lockQueue(op); err != nil {

@@ -17,14 +17,14 @@ import (
 type device struct {
 	name    string
 	attr    ib.DeviceAttr
-	sendOps C.uint64_t // IBV_QP_EX_WITH flags that RC QPs are made with
+	sendOps C.uint64_t // IBV_QP_EX_WITH flags with which RC QPs are created
 	clock   clock
 	events  *waiter
-	refs    refs  // what requests name by number
-	names   names // what events name by address
+	refs    refs  // objects that requests identify by number
+	names   names // objects that events identify by address
 	cm      *cmPort
 
-	mu      sync.Mutex // verbs that make, change and end objects take turns
+	mu      sync.Mutex // serializes verbs that create, modify and destroy objects
 	ctx     *C.struct_ibv_context
 	closed  bool
 	objects [numKinds]map[*object]struct{}
@@ -33,7 +33,7 @@ type device struct {
 
 var _ ib.Device = (*device)(nil)
 
-// newDevice takes over ctx.
+// newDevice returns the device of ctx, and takes ownership of ctx.
 func newDevice(name string, ctx *C.struct_ibv_context) (_ *device, err error) {
 	d := &device{name: name, ctx: ctx, qps: map[ib.QPN]*queuePair{}}
 	d.cm = newCMPort(d)
@@ -52,8 +52,8 @@ func newDevice(name string, ctx *C.struct_ibv_context) (_ *device, err error) {
 	return d, nil
 }
 
-// lock begins a verb on the device, which takes its mutex. The caller unlocks it,
-// unless there is an error.
+// lock locks the device's mutex for a verb on the device. The caller unlocks it, unless lock
+// returns an error.
 func (d *device) lock(op string) error {
 	d.mu.Lock()
 	if d.closed {
@@ -63,7 +63,7 @@ func (d *device) lock(op string) error {
 	return nil
 }
 
-// Close ends the device and all its objects.
+// Close closes the device and all its objects.
 func (d *device) Close() error {
 	d.cm.close()
 	d.mu.Lock()
@@ -81,12 +81,12 @@ func (d *device) Close() error {
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return err // what could not end still needs the context
+		return err // objects that could not be destroyed still need the context
 	}
 	return check("close device "+d.name, C.ibv_close_device(d.ctx))
 }
 
-// names finds the objects that the library names by their addresses in events.
+// names finds the objects that events identify by their addresses.
 type names struct {
 	mu sync.RWMutex
 	of map[uintptr]any

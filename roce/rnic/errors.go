@@ -10,14 +10,14 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// sentinels says what an errno of a verb means. ENOMEM is not in it: a full queue
-// where requests are posted, a limit where objects are made.
+// sentinels has the sentinel errors for errnos of verbs, except ENOMEM. That means a full queue
+// when requests are posted, and a limit when objects are created.
 var sentinels = map[syscall.Errno]error{
 	syscall.EINVAL:          ib.ErrInvalid,
-	syscall.EFAULT:          ib.ErrInvalid, // memory that is not there, or may not be written
+	syscall.EFAULT:          ib.ErrInvalid, // memory that is not mapped, or not writable
 	syscall.EPERM:           ib.ErrInvalid,
 	syscall.ENODATA:         ib.ErrInvalid, // a row of the GID table that is empty
-	syscall.ENETUNREACH:     ib.ErrInvalid, // an address that there is no way to
+	syscall.ENETUNREACH:     ib.ErrInvalid, // an address without a route
 	syscall.EHOSTUNREACH:    ib.ErrInvalid,
 	syscall.ETIMEDOUT:       ib.ErrInvalid,
 	syscall.EBUSY:           ib.ErrBusy,
@@ -28,10 +28,10 @@ var sentinels = map[syscall.Errno]error{
 	syscall.ENODEV:          ib.ErrClosed,
 	syscall.ENOSPC:          ib.ErrLimit,
 	syscall.EMFILE:          ib.ErrLimit,
-	syscall.EAGAIN:          ib.ErrLimit, // locked memory, processes
+	syscall.EAGAIN:          ib.ErrLimit, // limit of locked memory or of processes
 }
 
-// why joins an errno to the sentinel that it stands for.
+// why wraps an errno together with its sentinel; nomem is the sentinel for ENOMEM.
 func why(err error, nomem error) error {
 	var errno syscall.Errno
 	if !errors.As(err, &errno) || errno == 0 {
@@ -46,12 +46,12 @@ func why(err error, nomem error) error {
 	return fmt.Errorf("errno %d, %w", int(errno), errno)
 }
 
-// verbError is a verb that the library, the driver or the device refused.
+// verbError is the error of a verb that the library, the driver or the device has refused.
 func verbError(op string, err error) error {
 	return fmt.Errorf("%s: %w", op, why(err, ib.ErrLimit))
 }
 
-// check turns the return value of a verb, 0 or an errno, into an error.
+// check converts the return value of a verb, 0 or an errno, to an error.
 func check[T ~int32 | ~int](op string, ret T) error {
 	if ret == 0 {
 		return nil

@@ -12,8 +12,8 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// NextEvent waits for an asynchronous event. Events that package ib does not know
-// come with the number that libibverbs gives them.
+// NextEvent waits for an asynchronous event. An event that package ib does not define has the
+// number of libibverbs as its type.
 func (d *device) NextEvent(ctx context.Context) (ib.Event, error) {
 	var event ib.Event
 	err := d.events.wait(ctx, func() (bool, error) {
@@ -28,7 +28,7 @@ func (d *device) NextEvent(ctx context.Context) (ib.Event, error) {
 			return false, verbError("wait for event", errno)
 		}
 		event = ib.Event{Type: ib.EventType(typ)}
-		// Events of the device have a port here, which is no address.
+		// For an event of the device element is a port number, which find does not know.
 		switch o := d.names.find(uintptr(element)).(type) {
 		case *queuePair:
 			event.QP = o
@@ -37,7 +37,7 @@ func (d *device) NextEvent(ctx context.Context) (ib.Event, error) {
 		case *srq:
 			event.SRQ = o
 		}
-		// Destroying the object waits for this. Until then its address names it.
+		// Destroying the object waits for this ack, so until then its address is not reused.
 		C.ibv_ack_async_event(&c)
 		return true, nil
 	})

@@ -39,7 +39,7 @@ func (q *queuePair) Modify(attr ib.QPAttr, mask ib.QPAttrMask) error {
 	return nil
 }
 
-// attrCheck is one attribute's bounds.
+// attrCheck has the bounds of one attribute.
 type attrCheck struct {
 	bit     ib.QPAttrMask
 	value   func(a *ib.QPAttr) int
@@ -73,7 +73,7 @@ var attrChecks = []attrCheck{
 		"RESET, INIT, RTR, RTS, SQD or ERR"},
 }
 
-// checkAttr refuses values that the C form would cut short, or that no device has.
+// checkAttr refuses values that the C form would truncate, or that no device accepts.
 func (d *device) checkAttr(op string, a *ib.QPAttr, mask ib.QPAttrMask) error {
 	if other := mask & (ib.AttrAltPath | ib.AttrPathMigState); other != 0 {
 		return ib.Refuse(op, "attribute mask", mask, fmt.Sprintf("no %v: paths do not migrate over RoCE", other),
@@ -100,8 +100,7 @@ func (d *device) checkAttr(op string, a *ib.QPAttr, mask ib.QPAttrMask) error {
 	return nil
 }
 
-// checkMTU holds the path MTU to the port's. rdma_rxe takes any, and then loses
-// the packets.
+// checkMTU refuses a path MTU above the port's. rdma_rxe accepts any, and then loses the packets.
 func (d *device) checkMTU(op string, a *ib.QPAttr) error {
 	var port C.struct_ibv_port_attr
 	if err := check(op, C.rnic_query_port(d.ctx, C.int(max(a.AH.Port, 1)), &port)); err != nil {
@@ -151,7 +150,8 @@ func required(typ ib.QPType, from, to ib.QPState) ib.QPAttrMask {
 	return 0
 }
 
-// explain names what the kernel, which has only an errno to say, may have minded.
+// explain returns an error that names the likely reason for which the kernel, which returns only
+// an errno, has refused the attributes.
 func (q *queuePair) explain(op string, a *ib.QPAttr, mask ib.QPAttrMask, errno syscall.Errno) error {
 	reason := why(errno, ib.ErrLimit)
 	now, err := q.query(op)
@@ -243,15 +243,15 @@ func (q *queuePair) Query() (ib.QPAttr, error) {
 	return q.query(op)
 }
 
-// queryMask asks for all attributes that package ib has, but for RateLimit: most
-// providers refuse that.
+// queryMask has all attributes of package ib except RateLimit, which most providers refuse to
+// query.
 const queryMask = ib.AttrState | ib.AttrCurState | ib.AttrSQDNotify | ib.AttrAccess | ib.AttrPKeyIndex | ib.AttrPort |
 	ib.AttrQKey |
 	ib.AttrAV | ib.AttrPathMTU | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry | ib.AttrRQPSN |
 	ib.AttrMaxRdAtomic |
 	ib.AttrMinRNRTimer | ib.AttrSQPSN | ib.AttrMaxDestRdAtomic | ib.AttrCap | ib.AttrDestQPN
 
-// query asks the device. The caller holds its mutex.
+// query queries the device. The caller holds the device's mutex.
 func (q *queuePair) query(op string) (ib.QPAttr, error) {
 	var c C.struct_ibv_qp_attr
 	var init C.struct_ibv_qp_init_attr

@@ -21,21 +21,21 @@ import (
 type mr struct {
 	object
 	c   *C.struct_ibv_mr
-	key ib.Key // in refs, which guards it; 0 while requests cannot name the region
+	key ib.Key // key in refs.mrs, guarded by refs; 0 while requests cannot use the region
 
-	mu     sync.RWMutex // guards what follows and the keys in c
+	mu     sync.RWMutex // guards the following fields and the keys in c
 	pd     *pd
-	pin    *runtime.Pinner // holds the memory
+	pin    *runtime.Pinner // pins buf
 	buf    []byte
 	addr   uint64
 	access ib.Access
 }
 
-// memoryRights are the rights that libibverbs knows of. ZeroBased is not among
-// them: the address 0 says it.
+// memoryRights are the access rights that libibverbs supports. ZeroBased is not among them: it is
+// expressed by IOVA 0.
 const memoryRights = ib.LocalWrite | ib.QPAccessMask | ib.BindWindows
 
-// layout returns what names the memory of init in a verb.
+// layout returns the address of the memory of init, and the IOVA under which it is registered.
 func layout(init *ib.MRInit) (base uintptr, iova uint64) {
 	base = uintptr(unsafe.Pointer(unsafe.SliceData(init.Buf)))
 	iova = init.IOVA
@@ -102,7 +102,7 @@ func (p *pd) RegMR(init ib.MRInit) (ib.MR, error) {
 	return m, nil
 }
 
-// explain names what the device may have minded about a region.
+// explain adds the likely reason to the error of a device that has refused a region.
 func (m *mr) explain(op string, err error) error {
 	if errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.EINVAL) {
 		return ib.Refuse(op, "Access", fmt.Sprintf("%#x, %d bytes", uint32(m.access), len(m.buf)),
@@ -174,12 +174,13 @@ func (m *mr) Rereg(mask ib.ReregMask, to ib.PD, init ib.MRInit) error {
 	return m.become(op, mask, next)
 }
 
-// become registers anew what next says. The caller holds the device's mutex.
+// become reregisters the region with the memory, PD and rights of next. The caller holds the
+// device's mutex.
 func (m *mr) become(op string, mask ib.ReregMask, next *mr) error {
 	d := m.dev
-	d.refs.removeMR(m) // no request finds it by its old key
+	d.refs.removeMR(m) // so that no request finds it by its old key
 	m.mu.Lock()
-	// The library refuses what the mask does not name.
+	// The library refuses arguments that are not in the mask.
 	var base uintptr
 	var length int
 	var domain *C.struct_ibv_pd
@@ -217,7 +218,7 @@ func (m *mr) become(op string, mask ib.ReregMask, next *mr) error {
 	return verbError(op, err)
 }
 
-// free ends the region. rdma_rxe says EINVAL while windows are bound to it.
+// free deregisters the region. rdma_rxe returns EINVAL while windows are bound to it.
 func (m *mr) free() error {
 	const op = "close memory region"
 	m.dev.refs.removeMR(m)

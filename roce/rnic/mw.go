@@ -20,12 +20,12 @@ type mw struct {
 	typ  ib.MWType
 	rkey atomic.Uint32
 
-	// What it was bound to last, which refs guards.
+	// What the window was last bound to; guarded by refs.
 	region *mr        // type 1
 	qp     *queuePair // type 2
 }
 
-// AllocMW makes a memory window that is bound to nothing.
+// AllocMW allocates a memory window that is not bound.
 func (p *pd) AllocMW(typ ib.MWType) (ib.MW, error) {
 	const op = "allocate memory window"
 	if typ != ib.MWType1 && typ != ib.MWType2 {
@@ -95,8 +95,8 @@ func (w *mw) Bind(on ib.QP, id uint64, flags ib.SendFlags, b ib.MWBind) error {
 	return nil
 }
 
-// regionOf returns the region that a bind of w names. What closes the window need
-// not name one, but the library does. The caller holds refs.
+// regionOf returns the region for a bind of w. A bind of length 0, which unbinds the window, may
+// leave LKey 0, but the library needs a region: then it is the last one. The caller holds refs.
 func (w *mw) regionOf(b *ib.MWBind) (*mr, error) {
 	const op = "bind memory window"
 	m := w.dev.refs.mrs[b.LKey]
@@ -130,9 +130,9 @@ func (w *mw) forgetQP() {
 	}
 }
 
-// renew puts another C window in the place of one whose QP is about to end. Ending
-// a QP that windows are bound to takes rdma_rxe 50 seconds and a warning in the
-// kernel's log. The caller holds refs for writing and the device's mutex.
+// renew replaces the C window of w, whose QP is about to be destroyed: rdma_rxe takes 50 seconds
+// to destroy a QP with bound windows, and logs a kernel warning. The caller holds refs for
+// writing and the device's mutex.
 func (w *mw) renew(op string) error {
 	c, err := C.ibv_alloc_mw(w.pd.c, uint32(w.typ))
 	if c == nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// kind is a kind of verbs object. The order is that in which closing the device
-// ends them: users before what they use. Windows go before QPs, since rdma_rxe
-// keeps a QP that windows of type 2 are bound to.
+// kind is a kind of verbs object. Closing the device destroys objects in this order: users before
+// what they use. Windows come before QPs, since rdma_rxe keeps a QP to which windows of type 2
+// are bound.
 type kind int
 
 const (
@@ -30,21 +30,20 @@ const (
 var kindText = [numKinds]string{"memory window", "QP", "address handle", "SRQ", "memory region", "CQ", "channel",
 	"XRC domain", "protection domain"}
 
-// object is the life of a verbs object. Its fields are guarded by the device's
-// mutex.
+// object tracks the lifetime of a verbs object. Its fields are guarded by the device's mutex.
 type object struct {
 	dev     *device
 	kind    kind
-	uses    []*object     // what it cannot live without
-	users   [numKinds]int // who cannot live without it
-	destroy func() error  // ends it in the library
+	uses    []*object     // objects that must outlive it
+	users   [numKinds]int // how many objects of each kind use it
+	destroy func() error  // destroys it in the library
 	closed  bool
 }
 
 func (o *object) base() *object { return o }
 
-// lock begins a verb on o, which takes the device's mutex. The caller unlocks it,
-// unless there is an error: o is closed.
+// lock locks the device's mutex for a verb on o. The caller unlocks it, unless lock returns an
+// error since o is closed.
 func (o *object) lock(op string) error {
 	o.dev.mu.Lock()
 	if o.closed {
@@ -54,7 +53,7 @@ func (o *object) lock(op string) error {
 	return nil
 }
 
-// adopt begins the life of a new object. The caller holds the device's mutex.
+// adopt initializes the tracking of a new object. The caller holds the device's mutex.
 func (d *device) adopt(o *object, kind kind, destroy func() error, uses ...*object) {
 	*o = object{dev: d, kind: kind, uses: uses, destroy: destroy}
 	for _, u := range uses {
@@ -63,7 +62,7 @@ func (d *device) adopt(o *object, kind kind, destroy func() error, uses ...*obje
 	d.objects[kind][o] = struct{}{}
 }
 
-// Close ends the object, unless others use it.
+// Close destroys the object, unless others use it.
 func (o *object) Close() error {
 	o.dev.mu.Lock()
 	defer o.dev.mu.Unlock()
@@ -80,7 +79,7 @@ func (o *object) Close() error {
 	return nil
 }
 
-// end forgets an object that the library has ended.
+// end removes an object that the library has destroyed.
 func (o *object) end() {
 	o.closed = true
 	for _, u := range o.uses {
@@ -89,7 +88,7 @@ func (o *object) end() {
 	delete(o.dev.objects[o.kind], o)
 }
 
-// usedBy counts the users for people: "2 QPs, 1 SRQ".
+// usedBy describes the users for an error message: "2 QPs, 1 SRQ".
 func (o *object) usedBy() string {
 	var list []string
 	for kind, n := range o.users {
@@ -102,8 +101,8 @@ func (o *object) usedBy() string {
 	return strings.Join(list, ", ")
 }
 
-// find returns an argument of a verb as what it must be: an open object of this
-// device. The caller holds the device's mutex.
+// find checks that an argument of a verb is an open object of this device, and returns it as a T.
+// The caller holds the device's mutex.
 func find[T interface{ base() *object }](d *device, op, attr string, arg any) (T, error) {
 	t, ok := arg.(T)
 	var err error

@@ -30,15 +30,15 @@ func Devices() ([]string, error) {
 	return names, nil
 }
 
-// deviceList returns what libibverbs found. The devices are good until free,
-// those that are opened longer.
+// deviceList returns the devices that libibverbs has found. They are valid until free; an opened
+// device stays valid.
 func deviceList() (list []*C.struct_ibv_device, free func(), err error) {
 	var n C.int
 	array, err := C.ibv_get_device_list(&n)
 	switch {
 	case array != nil:
 		return unsafe.Slice(array, int(n)), func() { C.ibv_free_device_list(array) }, nil
-	case errors.Is(err, syscall.ENOSYS): // the kernel has no RDMA at all
+	case errors.Is(err, syscall.ENOSYS): // the kernel has no RDMA support
 		return nil, func() {}, nil
 	}
 	return nil, nil, verbError("list RDMA devices", err)

@@ -13,7 +13,7 @@ type pd struct {
 	c *C.struct_ibv_pd
 }
 
-// AllocPD makes a protection domain.
+// AllocPD allocates a protection domain.
 func (d *device) AllocPD() (ib.PD, error) {
 	const op = "allocate protection domain"
 	if err := d.lock(op); err != nil {
@@ -37,7 +37,7 @@ type xrcd struct {
 	c *C.struct_ibv_xrcd
 }
 
-// AllocXRCD makes an XRC domain of this process's own.
+// AllocXRCD allocates an XRC domain that no other process shares.
 func (d *device) AllocXRCD() (ib.XRCD, error) {
 	const op = "allocate XRC domain"
 	if err := d.lock(op); err != nil {

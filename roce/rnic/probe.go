@@ -12,9 +12,8 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// probe finds out by trial what no verb tells: how much payload may be inline,
-// which of the younger operations the provider can post, and whether a region can
-// be registered anew on other memory.
+// probe finds out by trial what no verb tells: how much payload may be inline, which of the newer
+// operations the provider can post, and whether Rereg can move a region to other memory.
 func (d *device) probe() {
 	pd := C.ibv_alloc_pd(d.ctx)
 	if pd == nil {
@@ -27,7 +26,7 @@ func (d *device) probe() {
 	}
 	defer C.ibv_destroy_cq(cq)
 
-	// From what rdma_rxe has down: a refusal leaves a line in the kernel's log.
+	// Start with rdma_rxe's maximum and go down: each refusal logs a line in the kernel.
 	for inline := C.uint32_t(512); inline >= 32; inline /= 2 {
 		if got, ok := d.tryQP(pd, cq, inline, 0); ok {
 			d.attr.MaxInline = got
@@ -53,8 +52,8 @@ func (d *device) probe() {
 	}
 }
 
-// tryQP reports whether there can be an RC QP with that much inline payload and
-// those IBV_QP_EX_WITH operations, and how much it got.
+// tryQP reports whether an RC QP can be created with that much inline payload and those
+// IBV_QP_EX_WITH operations, and how much inline payload it got.
 func (d *device) tryQP(pd *C.struct_ibv_pd, cq *C.struct_ibv_cq, inline C.uint32_t, ops C.uint64_t) (got int, ok bool) {
 	init := C.struct_ibv_qp_init_attr{send_cq: cq, recv_cq: cq, qp_type: C.IBV_QPT_RC}
 	init.cap = C.struct_ibv_qp_cap{max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1,
@@ -65,11 +64,11 @@ func (d *device) tryQP(pd *C.struct_ibv_pd, cq *C.struct_ibv_cq, inline C.uint32
 		return 0, false
 	}
 	C.ibv_destroy_qp(qp)
-	// A library and a provider that are not of one version do not find ex.
+	// ex is nil if the versions of library and provider do not match.
 	return int(init.cap.max_inline_data), ops == 0 || ex != nil
 }
 
-// canRereg moves a region to other memory.
+// canRereg reports whether a region can be moved to other memory.
 func canRereg(pd *C.struct_ibv_pd) bool {
 	const page = 4096
 	memory := C.calloc(2, page)

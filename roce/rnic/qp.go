@@ -21,7 +21,7 @@ type queuePair struct {
 	pd   *pd
 	typ  ib.QPType
 	num  ib.QPN
-	srq  bool // receives come from an SRQ
+	srq  bool // the QP takes receive requests from an SRQ
 	cap  ib.QPCap
 	send sendQueue
 	recv recvQueue
@@ -31,11 +31,11 @@ type queuePair struct {
 
 	windows map[*mw]struct{} // of type 2, bound by this QP; guarded by refs
 
-	rateLimit uint32 // guarded by the device's mutex, as is what follows
+	rateLimit uint32 // this and the following are guarded by the device's mutex
 	groups    map[ib.GID]struct{}
 }
 
-// CreateQP makes a QP.
+// CreateQP creates a QP.
 func (p *pd) CreateQP(init ib.QPInit) (ib.QP, error) {
 	const op = "create QP"
 	d := p.dev
@@ -72,8 +72,8 @@ func (p *pd) CreateQP(init ib.QPInit) (ib.QP, error) {
 	return q, nil
 }
 
-// bringTogether finds what the QP uses and puts it into attr. The caller holds
-// the device's mutex.
+// bringTogether finds the objects that the QP uses and puts them into attr. The caller holds the
+// device's mutex.
 func (p *pd) bringTogether(op string, init *ib.QPInit, attr *C.struct_ibv_qp_init_attr) (uses []*object,
 	domain *C.struct_ibv_xrcd, err error) {
 	d := p.dev
@@ -108,7 +108,7 @@ func (p *pd) bringTogether(op string, init *ib.QPInit, attr *C.struct_ibv_qp_ini
 	return uses, nil, nil
 }
 
-// checkQP refuses what no device could make.
+// checkQP refuses QPs that no device could create.
 func (d *device) checkQP(op string, init *ib.QPInit) error {
 	switch init.Type {
 	case ib.RC, ib.UC, ib.UD, ib.XRCINI, ib.XRCTGT:
@@ -148,7 +148,7 @@ func goCap(c *C.struct_ibv_qp_cap) ib.QPCap {
 	}
 }
 
-// open makes the queues' ends.
+// open creates the send and receive queues of the QP.
 func (q *queuePair) open(op string, ex *C.struct_ibv_qp_ex) error {
 	q.send.c = C.rnic_new_send(q.c, ex, C.uint32_t(q.cap.MaxSendSGE), C.uint32_t(q.cap.MaxInline))
 	q.recv.c = C.rnic_new_recv(q.c, nil, C.uint32_t(q.cap.MaxRecvSGE))
@@ -161,7 +161,7 @@ func (q *queuePair) open(op string, ex *C.struct_ibv_qp_ex) error {
 	return nil
 }
 
-// address is what events name the QP by.
+// address returns the address by which events identify the QP.
 func (q *queuePair) address() uintptr { return uintptr(unsafe.Pointer(q.c)) }
 
 // Num returns the QP number.
@@ -193,12 +193,12 @@ func (q *queuePair) PostRecv(wrs []ib.RecvWR) (int, error) {
 	return n, err
 }
 
-// op names a verb on the QP.
+// op returns the name of a verb on the QP for errors.
 func (q *queuePair) op(verb string) string { return fmt.Sprintf("%s QP %#x", verb, uint32(q.num)) }
 
 func (q *queuePair) lastState() ib.QPState { return ib.QPState(q.state.Load()) }
 
-// AttachMulticast adds the QP to a group.
+// AttachMulticast adds the QP to a multicast group.
 func (q *queuePair) AttachMulticast(group ib.GID) error {
 	op := q.op("attach multicast to")
 	switch {
@@ -222,7 +222,7 @@ func (q *queuePair) AttachMulticast(group ib.GID) error {
 	return nil
 }
 
-// DetachMulticast takes the QP out of a group.
+// DetachMulticast removes the QP from a multicast group.
 func (q *queuePair) DetachMulticast(group ib.GID) error {
 	op := q.op("detach multicast from")
 	if err := q.lock(op); err != nil {
@@ -244,7 +244,7 @@ func (q *queuePair) detach(op string, group ib.GID) error {
 	return nil
 }
 
-// free ends the QP, after what would keep it: multicast groups and windows.
+// free destroys the QP. It first detaches the multicast groups and windows that would prevent it.
 func (q *queuePair) free() error {
 	op := q.op("close")
 	for group := range q.groups {

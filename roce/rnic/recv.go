@@ -14,15 +14,15 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// recvQueue is the receiving end of a QP, or an SRQ.
+// recvQueue is the receive queue of a QP, or an SRQ.
 type recvQueue struct {
 	mu     sync.Mutex
 	c      *C.struct_rnic_recv // nil when it is closed; guarded by mu
 	maxSGE int
 }
 
-// post posts receive requests, in batches. The caller holds mu, and says in the
-// error whose queue it is.
+// post posts receive requests, in batches. The caller holds mu, and adds the name of the QP or SRQ
+// to the error.
 func (q *recvQueue) post(wrs []ib.RecvWR) (n int, err error) {
 	for n < len(wrs) && err == nil {
 		batch := wrs[n:min(n+C.RNIC_BATCH, len(wrs))]
@@ -54,7 +54,7 @@ func (q *recvQueue) put(to *C.struct_ibv_recv_wr, wr *ib.RecvWR) error {
 	return nil
 }
 
-// putSGL fills in a scatter-gather list, which has room.
+// putSGL fills in a scatter-gather list. The caller has checked that sgl fits.
 func putSGL(to *C.struct_ibv_sge, sgl []ib.SGE) {
 	list := unsafe.Slice(to, len(sgl))
 	for i := range sgl {
@@ -63,7 +63,7 @@ func putSGL(to *C.struct_ibv_sge, sgl []ib.SGE) {
 	}
 }
 
-// postError says what a post returned: 0 or an errno.
+// postError converts the result of a post, 0 or an errno, to an error.
 func postError[T ~int32](ret T) error {
 	switch errno := syscall.Errno(ret); errno {
 	case 0:

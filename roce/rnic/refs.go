@@ -8,9 +8,9 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// refs finds what requests name by number: address handles, regions and windows.
-// Posting holds the lock for reading, so that nothing it names ends under it;
-// posts that bind hold it for writing, since they change a window's key.
+// refs finds the objects that requests identify by number: address handles, regions and windows.
+// Posting holds the lock for reading, so that these are not destroyed meanwhile; posts that bind
+// hold it for writing, since they change a window's key.
 type refs struct {
 	sync.RWMutex
 	ahs     []*ah // by the low 24 bits of their numbers, less one
@@ -20,8 +20,8 @@ type refs struct {
 	mws     map[ib.Key]*mw // by key without its low 8 bits
 }
 
-// addAH gives an address handle its number. The high 8 bits change, so that the
-// number of a closed handle does not at once name another one.
+// addAH assigns a number to an address handle. The high 8 bits change with each reuse, so that the
+// number of a closed handle does not at once identify another one.
 func (r *refs) addAH(a *ah) ib.AHNum {
 	r.Lock()
 	defer r.Unlock()
@@ -47,8 +47,7 @@ func (r *refs) removeAH(a *ah) {
 	}
 }
 
-// ah returns the handle of that number, nil if there is none. The caller holds
-// the lock.
+// ah returns the handle with that number, nil if there is none. The caller holds the lock.
 func (r *refs) ah(num ib.AHNum) *ah {
 	i := int(num&0xFFFFFF) - 1
 	if i < 0 || i >= len(r.ahs) || r.ahs[i] == nil || r.ahs[i].num != num {

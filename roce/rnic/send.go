@@ -13,17 +13,17 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// sendQueue is the sending end of a QP.
+// sendQueue is the send queue of a QP.
 type sendQueue struct {
 	mu sync.Mutex
 	c  *C.struct_rnic_send // nil when it is closed; guarded by mu
 }
 
-// opRule says what a send opcode takes.
+// opRule says what a send opcode allows and needs.
 type opRule struct {
 	services uint16 // bits of ib.QPType
 	inline   bool   // the payload may be inline
-	minLen   uint64 // bytes that SGL must name
+	minLen   uint64 // least total length of SGL
 	noSGL    bool   // moves no data of its own
 	aligned  bool   // RemoteAddr is a multiple of 8 (IBTA 9.4.5)
 	ops      C.uint64_t
@@ -35,8 +35,8 @@ const (
 	onAll       = onConnected | 1<<ib.UD
 )
 
-// opRules is indexed by ib.WROpcode (IBTA 10.8.3 table 95; ibv_wr_post(3)). Those
-// with ops are not in ibv_post_send.
+// opRules is indexed by ib.WROpcode (IBTA 10.8.3 table 95; ibv_wr_post(3)). ibv_post_send does
+// not support opcodes with ops set.
 var opRules = [...]opRule{
 	ib.WRWrite:       {services: onConnected, inline: true},
 	ib.WRWriteImm:    {services: onConnected, inline: true},
@@ -119,7 +119,7 @@ func (q *queuePair) postBatch(wrs []ib.SendWR) (int, error) {
 	return posted, err
 }
 
-// bad is a request that the library does not get to see.
+// bad returns the error for a request that is refused here and not passed to the library.
 func (q *queuePair) bad(attr string, value any, allowed string, err error) error {
 	return ib.Refuse(q.op("post send on"), attr, value, allowed, err)
 }
@@ -165,8 +165,8 @@ func (q *queuePair) put(to *C.struct_rnic_wr, wr *ib.SendWR) error {
 	return q.putPayload(to, wr)
 }
 
-// checkRule refuses a request that goes against its opcode's rule, or has numbers
-// that no packet could carry.
+// checkRule refuses a request that violates its opcode's rule, or has numbers that no packet
+// could carry.
 func (q *queuePair) checkRule(wr *ib.SendWR) error {
 	if int(wr.Opcode) >= len(opRules) || opRules[wr.Opcode].services == 0 {
 		return q.bad("Opcode", wr.Opcode, "the WR constants of package ib", ib.ErrInvalid)
@@ -205,7 +205,7 @@ func (q *queuePair) checkRule(wr *ib.SendWR) error {
 	return nil
 }
 
-// total returns the bytes that a list names.
+// total returns the total length of a scatter-gather list.
 func total(sgl []ib.SGE) (n uint64) {
 	for i := range sgl {
 		n += uint64(sgl[i].Length)
@@ -213,7 +213,7 @@ func total(sgl []ib.SGE) (n uint64) {
 	return n
 }
 
-// putPayload fills in the memory that a request names, or copies its payload.
+// putPayload fills in the scatter-gather list of a request, or copies its inline payload.
 func (q *queuePair) putPayload(to *C.struct_rnic_wr, wr *ib.SendWR) error {
 	if wr.Flags&ib.SendInline == 0 {
 		if len(wr.SGL) > q.cap.MaxSendSGE {
@@ -239,8 +239,8 @@ func (q *queuePair) putPayload(to *C.struct_rnic_wr, wr *ib.SendWR) error {
 	return nil
 }
 
-// putEight copies the 8 bytes of an ATOMIC WRITE, which ibv_wr_atomic_write takes
-// at once: out of Inline, or out of the regions that SGL names.
+// putEight copies the 8 bytes of an ATOMIC WRITE, which ibv_wr_atomic_write takes by value: from
+// Inline, or from the regions of SGL.
 func (q *queuePair) putEight(to *C.struct_rnic_wr, wr *ib.SendWR) error {
 	value := make([]byte, 0, 8)
 	if wr.Flags&ib.SendInline != 0 {
@@ -253,7 +253,7 @@ func (q *queuePair) putEight(to *C.struct_rnic_wr, wr *ib.SendWR) error {
 			return q.bad("SGL", fmt.Sprintf("%#x, %d bytes, key %#x", sge.Addr, sge.Length, uint32(sge.LKey)),
 				"memory of an open region in the QP's protection domain", ib.ErrInvalid)
 		}
-		value = append(value, m.buf[sge.Addr-m.addr:][:min(sge.Length, 9)]...) // 9 are too many already
+		value = append(value, m.buf[sge.Addr-m.addr:][:min(sge.Length, 9)]...) // 9 suffice to see that it is too long
 	}
 	if len(value) != 8 {
 		return q.bad("length", len(value), "8 bytes for ATOMIC WRITE", ib.ErrInvalid)
@@ -262,7 +262,7 @@ func (q *queuePair) putEight(to *C.struct_rnic_wr, wr *ib.SendWR) error {
 	return nil
 }
 
-// putAddress fills in where a datagram goes.
+// putAddress fills in the destination of a datagram.
 func (q *queuePair) putAddress(to *C.struct_rnic_wr, wr *ib.SendWR) error {
 	a := q.dev.refs.ah(wr.AH)
 	if a == nil {

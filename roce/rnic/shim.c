@@ -13,7 +13,7 @@
 
 struct rnic_send *rnic_new_send(struct ibv_qp *qp, struct ibv_qp_ex *ex, uint32_t max_sge, uint32_t max_inline)
 {
-	size_t sges = max_sge ? max_sge : 1; // inline payload takes one
+	size_t sges = max_sge ? max_sge : 1; // inline payload uses one
 	size_t payload = max_inline > 8 ? max_inline : 8;
 	struct rnic_send *s = calloc(1, sizeof *s + RNIC_BATCH * (sges * sizeof(struct ibv_sge) + payload));
 
@@ -98,9 +98,9 @@ static void build(struct ibv_send_wr *to, const struct rnic_wr *wr, enum ibv_qp_
 		to->qp_type.xrc.remote_srqn = wr->remote_srqn;
 }
 
-// post_chain posts from wr[posted] on what ibv_post_send can take at once. A bind
-// ends a chain: the provider reads the window's key of a later one from the ibv_mw,
-// where the caller has to keep it.
+// post_chain posts as many requests from wr[posted] on as one ibv_post_send can take. A
+// bind ends a chain: for the next bind the provider reads the window's key from the
+// ibv_mw, which the caller has to update in between.
 static int post_chain(struct rnic_send *s, int n)
 {
 	int first = s->posted, end = first;
@@ -114,7 +114,7 @@ static int post_chain(struct rnic_send *s, int n)
 			break;
 	}
 	int err = ibv_post_send(s->qp, &s->ibv[first], &bad);
-	// librxe with a refused doorbell: all requests are in the queue.
+	// librxe fails this way if the doorbell was refused: all requests are in the queue.
 	s->posted = err && bad ? bad - s->ibv : end;
 	if (s->posted == end && s->wr[end - 1].opcode == IBV_WR_BIND_MW)
 		s->wr[end - 1].mw->rkey = s->wr[end - 1].rkey;
@@ -302,7 +302,7 @@ struct ibv_qp *rnic_create_qp(struct ibv_context *ctx, struct ibv_pd *pd, struct
 
 struct ibv_xrcd *rnic_open_xrcd(struct ibv_context *ctx)
 {
-	// No file names the domain: it is this process's own.
+	// Without a file the domain is private to this process.
 	struct ibv_xrcd_init_attr attr = {
 		.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
 		.fd = -1,

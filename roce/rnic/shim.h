@@ -1,7 +1,7 @@
 //go:build rnic && cgo
 
-// The C side of package rnic. Structs of libibverbs with unions in them, which Go
-// cannot name, have flat twins here. Go fills and reads the twins in C memory.
+// The C side of package rnic. Structs of libibverbs that contain unions, whose members Go
+// cannot access, have flat counterparts here. Go fills and reads these in C memory.
 
 #ifndef GOROCE_RNIC_SHIM_H
 #define GOROCE_RNIC_SHIM_H
@@ -11,7 +11,7 @@
 // RNIC_BATCH is how many requests or completions one call carries.
 #define RNIC_BATCH 32
 
-// What Linux 6.2 has, and libibverbs after version 44.
+// Constants of Linux 6.2 that libibverbs has only after version 44.
 enum {
 	RNIC_WC_FLUSH = 8,
 	RNIC_WR_FLUSH = 14,
@@ -40,16 +40,16 @@ struct rnic_wr {
 	uint8_t flush_extent, flush_level;
 };
 
-// rnic_send is the sending end of a QP.
+// rnic_send is the send queue of a QP.
 struct rnic_send {
 	struct ibv_qp *qp;
 	struct ibv_qp_ex *ex; // for ATOMIC WRITE and FLUSH; NULL if the QP has neither
-	int posted;           // by the last rnic_post_send
+	int posted;           // how many requests the last rnic_post_send posted
 	struct rnic_wr wr[RNIC_BATCH];
 	struct ibv_send_wr ibv[RNIC_BATCH];
 };
 
-// rnic_recv is the receiving end of a QP, or an SRQ: one of qp and srq is set.
+// rnic_recv is the receive queue of a QP, or an SRQ: one of qp and srq is set.
 struct rnic_recv {
 	struct ibv_qp *qp;
 	struct ibv_srq *srq;
@@ -66,7 +66,7 @@ struct rnic_wc {
 	uint32_t qp_num, src_qp, flags;
 };
 
-// rnic_cq is the polling end of a CQ.
+// rnic_cq is a CQ with the buffer for its completions.
 struct rnic_cq {
 	struct ibv_cq *cq;
 	struct ibv_cq_ex *ex; // with timestamps; otherwise NULL
@@ -74,8 +74,8 @@ struct rnic_cq {
 	struct rnic_wc wc[RNIC_BATCH];
 };
 
-// The makers return NULL if there is no memory. What they return is freed with
-// the function of that name.
+// The rnic_new functions return NULL if there is no memory. The result is freed with the
+// corresponding rnic_free function.
 struct rnic_send *rnic_new_send(struct ibv_qp *qp, struct ibv_qp_ex *ex, uint32_t max_sge, uint32_t max_inline);
 struct rnic_recv *rnic_new_recv(struct ibv_qp *qp, struct ibv_srq *srq, uint32_t max_sge);
 void rnic_free_send(struct rnic_send *s);
@@ -93,20 +93,20 @@ int rnic_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, uint64_t id, uint32_t fla
 // rnic_poll moves up to n completions to wc and returns how many, or -errno.
 int rnic_poll(struct rnic_cq *c, int n);
 
-// rnic_create_qp makes a QP; ops are the IBV_QP_EX_WITH flags it must have beyond
-// ibv_post_send, and *ex is set if there are any. xrcd is for targets of XRC.
+// rnic_create_qp creates a QP. ops are the IBV_QP_EX_WITH flags that it must support beyond
+// ibv_post_send, and *ex is set if there are any. xrcd is for XRC target QPs.
 struct ibv_qp *rnic_create_qp(struct ibv_context *ctx, struct ibv_pd *pd, struct ibv_xrcd *xrcd,
 			      struct ibv_qp_init_attr *init, uint64_t ops, struct ibv_qp_ex **ex);
 
 struct ibv_xrcd *rnic_open_xrcd(struct ibv_context *ctx);
 struct ibv_srq *rnic_create_xrc_srq(struct ibv_pd *pd, struct ibv_xrcd *xrcd, struct ibv_cq *cq, struct ibv_srq_attr *attr);
 
-// rnic_create_cq makes a CQ for rnic_poll; ex asks for the extended kind, stamps
-// for timestamps too. NULL with errno set if it fails.
+// rnic_create_cq creates a CQ for rnic_poll: an ibv_cq_ex if ex is set, with timestamps if
+// stamps is set too. It returns NULL with errno set if it fails.
 struct rnic_cq *rnic_create_cq(struct ibv_context *ctx, int entries, struct ibv_comp_channel *channel, int ex, int stamps);
 int rnic_destroy_cq(struct rnic_cq *c);
 
-// Memory goes by its number, so that Go's pointer checks do not read it.
+// Addresses of memory are passed as integers, so that cgo's pointer checks do not read it.
 struct ibv_mr *rnic_reg_mr(struct ibv_pd *pd, uintptr_t addr, size_t length, uint64_t iova, int access);
 int rnic_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, uintptr_t addr, size_t length, int access);
 
@@ -119,7 +119,7 @@ int rnic_get_async_event(struct ibv_context *ctx, struct ibv_async_event *event,
 // rnic_clock reads the clock of completion timestamps. It returns 0 or an errno.
 int rnic_clock(struct ibv_context *ctx, uint64_t *ticks);
 
-// Macros and inline functions of verbs.h.
+// Wrappers of macros and inline functions of verbs.h.
 int rnic_query_port(struct ibv_context *ctx, int port, struct ibv_port_attr *attr);
 ssize_t rnic_query_gids(struct ibv_context *ctx, struct ibv_gid_entry *rows, size_t n);
 

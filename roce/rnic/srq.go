@@ -23,7 +23,7 @@ type srq struct {
 	recv recvQueue
 }
 
-// CreateSRQ makes a shared receive queue.
+// CreateSRQ creates a shared receive queue.
 func (p *pd) CreateSRQ(init ib.SRQInit) (ib.SRQ, error) {
 	const op = "create SRQ"
 	d := p.dev
@@ -67,7 +67,7 @@ func (p *pd) CreateSRQ(init ib.SRQInit) (ib.SRQ, error) {
 	return s, nil
 }
 
-// open makes what the queue needs besides its C form.
+// open allocates the C memory for posting, and queries the number of an XRC SRQ.
 func (s *srq) open(op string, maxSGE int) error {
 	if s.typ == ib.SRQXRC {
 		var num C.uint32_t
@@ -83,7 +83,7 @@ func (s *srq) open(op string, maxSGE int) error {
 	return nil
 }
 
-// checkSRQ refuses limits that the device does not have.
+// checkSRQ refuses sizes beyond those of the device.
 func (d *device) checkSRQ(op string, a *ib.SRQAttr) error {
 	switch {
 	case a.MaxWR < 1 || a.MaxWR > d.attr.MaxSRQWR:
@@ -101,7 +101,7 @@ func cSRQ(d *device, a *ib.SRQAttr) C.struct_ibv_srq_attr {
 		srq_limit: C.uint32_t(a.Limit)}
 }
 
-// address is what events name the SRQ by.
+// address returns the address by which events identify the SRQ.
 func (s *srq) address() uintptr { return uintptr(unsafe.Pointer(s.c)) }
 
 // Num returns the number of an XRC SRQ.

@@ -16,13 +16,13 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// waiter waits until a file descriptor of libibverbs has something, without
-// holding a thread: Go's poller watches a duplicate of it.
+// waiter waits until a file descriptor of libibverbs is readable, without blocking a thread: Go's
+// network poller watches a duplicate of it.
 type waiter struct {
 	file *os.File
 	conn syscall.RawConn
-	turn chan struct{} // full while somebody waits: deadlines are per file
-	gone chan struct{} // closed when the waiter is
+	turn chan struct{} // full during a wait: there can be one at a time, as deadlines are per file
+	gone chan struct{} // closed by close
 	once sync.Once
 }
 
@@ -36,7 +36,7 @@ func newWaiter(fd int, name string) (*waiter, error) {
 	}
 	w := &waiter{file: os.NewFile(uintptr(dup), name), turn: make(chan struct{}, 1), gone: make(chan struct{})}
 	if w.conn, err = w.file.SyscallConn(); err == nil {
-		err = w.file.SetReadDeadline(time.Time{}) // fails on files that cannot be waited for
+		err = w.file.SetReadDeadline(time.Time{}) // fails if the file cannot be polled
 	}
 	if err != nil {
 		w.file.Close()
@@ -45,9 +45,9 @@ func newWaiter(fd int, name string) (*waiter, error) {
 	return w, nil
 }
 
-// wait calls take until it has got something or failed, ctx ends, or the waiter
-// is closed. Between calls it waits until the descriptor is readable. Calls of
-// take are never concurrent, and none follows close.
+// wait calls take until it returns true or an error, ctx ends, or the waiter is closed. Between
+// calls it waits until the descriptor is readable. Calls of take are never concurrent, and none
+// follows close.
 func (w *waiter) wait(ctx context.Context, take func() (bool, error)) error {
 	select {
 	case <-w.gone:
@@ -96,7 +96,7 @@ func (w *waiter) isClosed() bool {
 	}
 }
 
-// close ends all waits, and returns when take will not be called again.
+// close ends all waits. When it returns, take is not running and will not be called again.
 func (w *waiter) close() {
 	w.once.Do(func() {
 		close(w.gone)
