@@ -1,11 +1,11 @@
-// Package forward is a cable between two network devices that plays a bad network to
-// RoCEv2 packets: the conditions of [wrap.FaultConfig], which tests of roce play in virtual
-// time, for peers that are not goroce.
+// Package forward connects two network devices and simulates a bad network for RoCEv2
+// packets between them. It applies the conditions of [wrap.FaultConfig], which tests of roce
+// apply in virtual time, to peers that are not goroce.
 //
-// What is no RoCEv2 packet (ARP, TCP and so on) passes untouched and at once. Packets that
-// go on have a UDP checksum of 0, as rdma_rxe sends it, so that the ICRC alone shows what
-// was damaged; the ICRC does not cover it. Runs that a sender left to segmentation offload
-// are cut into packets, so that each has a fate of its own.
+// Frames that are not RoCEv2 (ARP, TCP and so on) pass unchanged and at once. Forwarded
+// packets have a UDP checksum of 0, as rdma_rxe sends it, so that only the ICRC, which does
+// not cover the checksum, detects damage. Runs that a sender left to segmentation offload
+// are cut into packets, so that the conditions apply to each one.
 package forward
 
 import (
@@ -32,13 +32,13 @@ type Forwarder struct {
 	ended   sync.WaitGroup
 
 	mu  sync.Mutex
-	err error // why a way has ended
+	err error // the reason why a way has ended
 }
 
-// Open connects two devices of the calling thread's network namespace, which nothing else
-// may connect, with the same conditions both ways. It needs CAP_NET_RAW. The ways have
-// seeds of their own, which follow from that of c; OnSend and OnRecv of c mean nothing, and
-// its functions are called by two goroutines.
+// Open connects two devices of the calling thread's network namespace, with the same
+// conditions both ways. Nothing else may connect these devices. Open needs CAP_NET_RAW. Each
+// way has its own seed, derived from that of c. OnSend and OnRecv of c are ignored; its
+// functions are called by two goroutines.
 func Open(a, b string, c wrap.FaultConfig) (*Forwarder, error) {
 	f := &Forwarder{sockets: [2]int{-1, -1}}
 	for i, name := range []string{a, b} {
@@ -86,7 +86,7 @@ func openSocket(name string) (int, error) {
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, socketBuffer),
 		unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all & 0xFFFF, Ifindex: dev.Index}),
 	)
-	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, socketBuffer) // as root it may be more
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, socketBuffer) // root may exceed the system's limit
 	if err != nil {
 		unix.Close(fd)
 		return -1, err
@@ -96,11 +96,11 @@ func openSocket(name string) (int, error) {
 
 const socketBuffer = 16 << 20
 
-// longestWait is how long a way waits at most before it looks again, in case that a wake-up
-// was missed.
+// longestWait is how long a way waits at most before it polls again, in case a wake-up was
+// missed.
 const longestWait = time.Second
 
-// carry is one way. The clock of its network begins with it.
+// carry runs one way. Its network's clock starts at 0 when carry begins.
 func (f *Forwarder) carry(l *wrap.Faulter, w *way) {
 	began := time.Now()
 	clock := func() ib.Instant { return ib.Instant(time.Since(began)) }
@@ -129,17 +129,17 @@ func (f *Forwarder) carry(l *wrap.Faulter, w *way) {
 	}
 }
 
-// Counts returns what happened to RoCEv2 packets from the first device to the second, and
-// from the second to the first.
+// Counts returns the counts for RoCEv2 packets from the first device to the second, and from
+// the second to the first.
 func (f *Forwarder) Counts() (there, back wrap.FaultCounts) {
 	return f.faults[0].Counts(), f.faults[1].Counts()
 }
 
-// Lost returns how many packets of all kinds the devices did not take, both ways.
+// Lost returns how many packets of all kinds the devices did not accept, both ways.
 func (f *Forwarder) Lost() uint64 { return f.ways[0].lost.Load() + f.ways[1].lost.Load() }
 
-// Close disconnects the devices, and drops what is on its way. The error says why a way
-// had ended before.
+// Close disconnects the devices, and drops delayed packets. The error says why a way had
+// ended before.
 func (f *Forwarder) Close() error {
 	f.closing.Store(true)
 	for _, w := range f.ways {

@@ -14,39 +14,39 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// batch is how many frames a way takes at a time.
+// batch is how many frames a way receives at a time.
 const batch = 64
 
-// maxFrame is the longest that a sender leaves to segmentation offload, with headers.
+// maxFrame is the longest frame with segmentation offload, including headers.
 const maxFrame = 1 << 17
 
-// struct virtio_net_hdr (linux/virtio_net.h), which stands before each frame because of
-// PACKET_VNET_HDR: what is left to do to the frame by whoever sends it.
+// struct virtio_net_hdr (linux/virtio_net.h), which precedes each frame because of
+// PACKET_VNET_HDR. It says which offloads (checksum, segmentation) are still to be done.
 const (
 	vnetGSOType = 1
 	vnetGSOSize = 4
 	vnetLen     = 10
 )
 
-// way is one direction as a Link: it receives from one device and sends to the other. Only
-// RoCEv2 packets come out of Recv.
+// way is one direction as a link.Link: it receives from one device and sends to the other.
+// Recv returns only RoCEv2 packets.
 type way struct {
 	in, out int // packet sockets
 	wake    int // an eventfd
 	lost    atomic.Uint64
 
-	buffers [batch][]byte            // of received runs
-	other   []byte                   // a frame behind them that is not RoCEv2
-	headers wire.Frame               // of the latest
-	ether   map[[2]ib.GID][2][6]byte // destination and source
-	frame   []byte                   // that is sent
+	buffers [batch][]byte            // received runs
+	other   []byte                   // a frame received after them that is not RoCEv2
+	headers wire.Frame               // headers of the latest frame
+	ether   map[[2]ib.GID][2][6]byte // Ethernet destination and source, by addresses
+	frame   []byte                   // buffer for the frame to send
 }
 
 func (w *way) Caps() link.Caps {
 	return link.Caps{Name: "forward", MTU: maxFrame, RunFrames: 1, RunBytes: maxFrame, ID: link.IDFree}
 }
 
-// Recv takes frames from the socket, passes on what is not RoCEv2, and returns the rest.
+// Recv reads frames from the socket, forwards those that are not RoCEv2, and returns the rest.
 func (w *way) Recv(_ ib.Instant, runs []link.Run) (int, error) {
 	if w.other != nil {
 		w.send(w.other)
@@ -65,7 +65,7 @@ func (w *way) Recv(_ ib.Instant, runs []link.Run) (int, error) {
 		case errors.Is(err, unix.EAGAIN):
 			return n, nil
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ENETDOWN), errors.Is(err, unix.EINVAL):
-			continue // a device that went down says so once; the kernel cannot describe some kinds of offload
+			continue // ENETDOWN is reported once; EINVAL is an offload that virtio_net_hdr cannot describe
 		case err != nil:
 			return n, fmt.Errorf("receive: %w", err)
 		}
@@ -73,7 +73,7 @@ func (w *way) Recv(_ ib.Instant, runs []link.Run) (int, error) {
 		switch {
 		case w.decode(frame, &runs[n]):
 			n++
-		case n > 0: // goes behind what came before
+		case n > 0: // forward it after the runs before it
 			w.other = frame
 			return n, nil
 		default:
@@ -83,10 +83,10 @@ func (w *way) Recv(_ ib.Instant, runs []link.Run) (int, error) {
 	return n, nil
 }
 
-// decode makes a run of a frame, and reports whether it is RoCEv2.
+// decode converts a frame to a run, and reports whether it is RoCEv2.
 func (w *way) decode(frame []byte, r *link.Run) bool {
 	h := &w.headers
-	h.PartialUDPSum = true // it is replaced
+	h.PartialUDPSum = true // do not check it: encode replaces it
 	if len(frame) < vnetLen || h.Decode(frame[vnetLen:]) != nil || h.HasVLAN {
 		return false
 	}
@@ -127,7 +127,8 @@ func (w *way) encode(r *link.Run, i int) []byte {
 	return w.frame
 }
 
-// send gives a frame to the other device. As on a cable it is lost if that does not take it.
+// send sends a frame by the other device. If the device does not accept it the frame is lost,
+// as on a cable.
 func (w *way) send(frame []byte) {
 	if _, err := unix.Write(w.out, frame); err != nil {
 		w.lost.Add(1)
@@ -139,7 +140,7 @@ func (w *way) spoil(_ ib.Instant, r *link.Run) {
 	frame := w.encode(r, 0)
 	sum := frame[len(frame)-len(r.Buf)-wire.UDPLen+6:]
 	binary.BigEndian.PutUint16(sum, 1)
-	if new(wire.Frame).Decode(frame[vnetLen:]) == nil { // 1 happens to be right
+	if new(wire.Frame).Decode(frame[vnetLen:]) == nil { // the checksum happens to be correct
 		binary.BigEndian.PutUint16(sum, 2)
 	}
 	w.send(frame)

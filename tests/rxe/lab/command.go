@@ -9,13 +9,13 @@ import (
 	"github.com/goroce/goroce/tests/rxe/lab/control"
 )
 
-// Result is what a command in a guest left behind.
+// Result is the output and the exit code of a command in a guest.
 type Result = control.Result
 
-// Process is a command under way in a guest.
+// Process is a running command in a guest.
 type Process = control.Process
 
-// ExitError is a command that did not exit with code 0.
+// ExitError is the error of a command that did not exit with code 0.
 type ExitError struct {
 	VM   string
 	Args []string
@@ -28,9 +28,9 @@ func (e *ExitError) Error() string {
 }
 
 // Run runs a program in the guest and waits for its end. An exit code other
-// than 0 is no error. The program is killed when ctx ends, in any case after
-// control.DefaultTimeout where ctx has no deadline; the error then matches
-// ctx's. A guest that does not even confirm the kill is ended: *DownError.
+// than 0 is no error. The program is killed when ctx ends, or after
+// control.DefaultTimeout if ctx has no deadline; the error then matches ctx's. A
+// guest that does not even confirm the kill is ended, and the error is *DownError.
 func (vm *VM) Run(ctx context.Context, name string, args ...string) (Result, error) {
 	return vm.run(ctx, nil, append([]string{name}, args...))
 }
@@ -49,8 +49,8 @@ func (vm *VM) Output(ctx context.Context, name string, args ...string) (string, 
 }
 
 // Start starts a program in the guest, a server for example, with the same
-// bounds as Run. With the context of a test it ends with the test, but see to
-// its deadline.
+// timeout as Run. With the context of a test the program ends with the test; that
+// context has no deadline, so DefaultTimeout applies.
 func (vm *VM) Start(ctx context.Context, name string, args ...string) (*Process, error) {
 	p, err := vm.control.Start(ctx, nil, append([]string{name}, args...)...)
 	if err != nil {
@@ -75,7 +75,7 @@ func (vm *VM) WaitListen(ctx context.Context, port int) error {
 }
 
 // WaitListenCM waits until a server in the guest listens on the port with
-// rdma_listen, in the port space for TCP or UDP alike.
+// rdma_listen, in the port space for TCP or for UDP.
 func (vm *VM) WaitListenCM(ctx context.Context, port int) error {
 	return vm.Until(ctx, fmt.Sprintf("rdma resource show cm_id | grep LISTEN | grep -q ':%d '", port))
 }

@@ -1,7 +1,7 @@
-// Package lab puts a real RoCEv2 peer on a wire: Linux guests under QEMU, with
-// Debian's stock kernels, stock rdma-core, and rdma_rxe on their eth0.
+// Package lab runs real RoCEv2 peers: Linux guests under QEMU, with Debian's stock
+// kernels, stock rdma-core, and rdma_rxe on their eth0.
 //
-// One Lab is two network namespaces and its guests:
+// A Lab consists of two network namespaces and the guests:
 //
 //	HostNS                    WireNS                      guests
 //	eth0 10.77.0.1 -- veth -- host ┐           ┌ tap1 -- vm 1: eth0 10.77.0.2, rxe0
@@ -10,10 +10,10 @@
 //
 // The program under test runs in HostNS (Lab.HostCommand, HostCommandAs);
 // captures and tools that look at the wire run in WireNS (Lab.WireCommand).
-// Lab.SetMTU, SetLoss and SetOffload shape the wire for everyone on it; Lab.Forward plays
-// a bad network to one guest, repeatably. A VM
-// runs commands (Run, Output, Start) over a virtio-serial port, apart from the
-// network, and reads what rxe knows (GIDIndex, Counters, ActiveMTU).
+// Lab.SetMTU, SetLoss and SetOffload apply to the whole wire; Lab.Forward simulates a
+// bad network to one guest, repeatably. A VM runs commands (Run, Output, Start) over a
+// virtio-serial port, independently of the network, and reads attributes of rxe
+// (GIDIndex, Counters, ActiveMTU).
 //
 // Tests share guests, since booting costs seconds:
 //
@@ -26,11 +26,11 @@
 //	}
 //
 // Shared boots a lab the first time and resets the wire after each test, so
-// tests that use it do not run in parallel. Start makes a Lab of one's own.
+// tests that use it must not run in parallel. Start creates a separate Lab.
 //
-// What depends on a guest's pace is a [Row], which gets a second try.
+// A subtest that depends on a guest's speed is a [Row], which gets a second try.
 //
-// By hand, as root, one command brings a lab up and reads commands for its guests:
+// For use by hand, as root, this command boots a lab and reads commands for its guests:
 //
 //	go run ./tests/rxe/lab/cmd/rxelab -kernels 6.1,6.12
 //
@@ -40,8 +40,8 @@
 // test where something is missing. Kernels and boot images are kept in
 // /var/cache/goroce-lab, or in $GOROCE_LAB_CACHE. Kernels lists the peers that
 // a test must hold against: 6.1, and with GOROCE_FULL=1 also 6.12. The guests
-// are emulated without KVM, at a few percent of the machine's speed: of times
-// measured in one only ratios within the same guest mean anything.
+// are emulated without KVM, at a few percent of the machine's speed, so only ratios
+// of times within the same guest are meaningful.
 //
 // # What it leaves
 //

@@ -10,15 +10,16 @@ import (
 	"github.com/goroce/goroce/tests/rxe/forward"
 )
 
-// The veth that takes the place of a guest's tap at the bridge, and its far end.
+// The veth that replaces a guest's tap at the bridge, and its far end.
 const (
 	forwardPortDev = "fwdport"
 	forwardDev     = "fwd"
 )
 
-// Forward puts a forwarder between the wire and a guest, counted from 1: from now on all
-// RoCEv2 packets from and to that guest suffer c, each way alike. There is one forwarder at
-// a time: the last one is taken out. A Perfect c just takes it out; so does Reset.
+// Forward puts a forwarder between the wire and a guest, counted from 1: from now on the
+// conditions c apply to all RoCEv2 packets from and to that guest, each way alike. There is
+// one forwarder at a time: Forward first removes the present one. With a Perfect c it does
+// only that, as Reset does.
 func (l *Lab) Forward(guest int, c wrap.FaultConfig) error {
 	if err := l.unforward(); err != nil || c.Perfect() {
 		return err
@@ -37,7 +38,7 @@ func (l *Lab) Forward(guest int, c wrap.FaultConfig) error {
 	return nil
 }
 
-// Forwarded returns what has happened since Forward to packets from the guest, and to it.
+// Forwarded returns the counts since Forward for packets from the guest, and to it.
 func (l *Lab) Forwarded() (from, to wrap.FaultCounts) {
 	if l.forwarder == nil {
 		return from, to
@@ -45,7 +46,7 @@ func (l *Lab) Forwarded() (from, to wrap.FaultCounts) {
 	return l.forwarder.Counts()
 }
 
-// divert gives the bridge a veth in place of a guest's tap.
+// divert replaces a guest's tap at the bridge with a veth.
 func (l *Lab) divert(guest int) error {
 	bridge, err := netlink.LinkByName(bridgeDev)
 	if err != nil {
@@ -72,7 +73,7 @@ func (l *Lab) divert(guest int) error {
 	return errors.Join(netlink.LinkSetUp(far), netlink.LinkSetMaster(port, bridge))
 }
 
-// unforward puts the guest's tap back.
+// unforward removes the forwarder and restores the guest's tap.
 func (l *Lab) unforward() error {
 	var errs []error
 	if l.forwarder != nil {

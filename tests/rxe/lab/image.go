@@ -17,9 +17,9 @@ import (
 //go:embed init
 var initScript []byte
 
-// The programs of a guest, in its /usr/bin. Dash is the shell: that of busybox
-// prefers its applets to programs, so "ip" would be its own. Busybox has what
-// the list lacks.
+// The programs of a guest, in its /usr/bin. Dash is the shell, since busybox's shell
+// prefers its own applets, such as "ip", to programs. Busybox provides the commands
+// that are not in the list.
 var (
 	guestPrograms = []string{
 		shell, "busybox", "ip", "rdma", "tc", "ethtool",
@@ -41,16 +41,16 @@ var guestModules = []string{
 	"crc32_generic", "crc32_pclmul", "rdma_rxe", "ib_uverbs", "rdma_ucm", "sch_netem",
 }
 
-// What programs load by name, so that ldd does not show it: the rxe provider of
-// libibverbs, and what libc needs to end a thread.
+// Libraries that programs load by name, so that ldd does not show them: the rxe
+// provider of libibverbs, and the library that libc needs to end a thread.
 const (
 	rxeDriver       = "/etc/libibverbs.d/rxe.driver"
 	rxeProviderGlob = "/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav*.so"
 	libgcc          = "/lib/x86_64-linux-gnu/libgcc_s.so.1"
 )
 
-// imageLifetime is how long an image that no longer is what would be built
-// stays in the cache: another working tree may be using it.
+// imageLifetime is how long an outdated image stays in the cache: another working
+// tree may be using it.
 const imageLifetime = 24 * time.Hour
 
 // bootImage returns the path of the initramfs for kernel k. Its name holds the
@@ -71,7 +71,7 @@ func bootImage(cache string, k unpacked) (string, error) {
 	return path, removeOldImages(cache)
 }
 
-// writeWhole makes the file appear with all its contents at once.
+// writeWhole writes a file atomically.
 func writeWhole(path string, contents []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "image-*.new")
 	if err != nil {
@@ -143,8 +143,8 @@ func addAgent(a *archive, cache string) error {
 	return addCopy(a, "/agent", binary)
 }
 
-// addModules adds the modules and /modules/order, which says in which order
-// they load.
+// addModules adds the modules and /modules/order, which lists them in the order in
+// which they are loaded.
 func addModules(a *archive, k unpacked) error {
 	var order []string
 	seen := make(map[string]bool)
@@ -186,7 +186,7 @@ func addPrograms(a *archive) error {
 	for _, name := range slices.Concat(guestPrograms, optionalGuestPrograms) {
 		path, err := findProgram(name)
 		if err != nil {
-			continue // Require has checked those that a guest must have
+			continue // Require has checked the programs that a guest must have
 		}
 		from["/usr/bin/"+name] = path
 		if name == shell {
@@ -209,8 +209,8 @@ func addPrograms(a *archive) error {
 	return nil
 }
 
-// sharedLibraries returns the paths, sorted, of what the binaries are linked
-// with, the dynamic loader included. A static binary needs nothing.
+// sharedLibraries returns the sorted paths of the libraries with which the binaries
+// are linked, including the dynamic loader. A static binary needs none.
 func sharedLibraries(binaries []string) ([]string, error) {
 	// The exit status is 1 when one of the binaries is static.
 	output, err := exec.Command("ldd", binaries...).Output()
@@ -232,7 +232,7 @@ func sharedLibraries(binaries []string) ([]string, error) {
 	return slices.Sorted(maps.Keys(found)), nil
 }
 
-// findProgram looks where Debian puts programs, whatever the PATH.
+// findProgram searches Debian's program directories, whatever the PATH.
 func findProgram(name string) (string, error) {
 	for _, dir := range []string{"/usr/sbin", "/usr/bin", "/sbin", "/bin"} {
 		path := filepath.Join(dir, name)

@@ -17,11 +17,11 @@ type Kernel string
 
 const (
 	Linux61  Kernel = "6.1"  // the release's own kernel
-	Linux612 Kernel = "6.12" // the newest from its archive: ATOMIC WRITE, FLUSH, work queues
+	Linux612 Kernel = "6.12" // the newest in its archive; has ATOMIC WRITE, FLUSH, work queues
 )
 
-// Kernels returns what a test that must hold for every peer runs against: 6.1,
-// and with GOROCE_FULL=1 in the environment 6.12 as well.
+// Kernels returns the kernels for tests that run against every peer: 6.1, and with
+// GOROCE_FULL=1 in the environment 6.12 as well.
 func Kernels() []Kernel {
 	if require.Full() {
 		return []Kernel{Linux61, Linux612}

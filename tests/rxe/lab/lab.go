@@ -16,7 +16,7 @@ import (
 	"github.com/goroce/goroce/tests/rxe/forward"
 )
 
-// Config says what a Lab consists of. The zero value is one guest with 6.1.
+// Config describes a Lab. The zero value means one guest with kernel 6.1.
 type Config struct {
 	Kernels []Kernel // one guest each; at most MaxGuests
 	CPUs    int      // virtual CPUs of each guest; 0 means 1
@@ -35,20 +35,20 @@ type Lab struct {
 	VMs      []*VM
 
 	dir     string         // consoles
-	janitor io.WriteCloser // the janitor cleans up when this closes
+	janitor io.WriteCloser // standard input of the janitor, which cleans up when it closes
 	cleaned func() error   // waits for the janitor
 
 	mtu       int
 	lossy     bool
 	noOffload bool
 	forwarder *forward.Forwarder
-	forwarded int // the guest behind it, 0 for none
+	forwarded int // the guest behind the forwarder, 0 for none
 
 	closeOnce sync.Once
 	closeErr  error
 }
 
-// labCount tells the labs of one process apart.
+// labCount numbers the labs of one process.
 var labCount atomic.Int32
 
 // Start builds the wire and boots the guests, which takes about ten seconds
@@ -120,7 +120,7 @@ func (l *Lab) Close() error {
 	return l.closeErr
 }
 
-// Reset puts the wire back to how Start made it: DefaultMTU, no loss, no forwarder,
+// Reset restores the initial state of the wire: DefaultMTU, no loss, no forwarder,
 // segmentation offload on.
 func (l *Lab) Reset() error {
 	errs := []error{l.unforward()}
@@ -136,7 +136,7 @@ func (l *Lab) Reset() error {
 	return errors.Join(errs...)
 }
 
-// alive reports whether every guest still answers to orders.
+// alive reports whether every guest still executes commands.
 func (l *Lab) alive() bool {
 	for _, vm := range l.VMs {
 		select {
@@ -148,9 +148,9 @@ func (l *Lab) alive() bool {
 	return true
 }
 
-// janitorScript waits until its standard input closes, which happens however
-// the process at the other end ends, and then clears up. Its arguments are that
-// process, never to be killed, the directory, and the namespaces.
+// janitorScript waits until its standard input closes, which happens however the
+// process at the other end ends, and then cleans up. Its arguments are the PID of
+// that process, which it must not kill, the directory, and the namespaces.
 const janitorScript = `
 owner=$1 dir=$2
 shift 2
@@ -167,7 +167,7 @@ rm -rf "$dir"
 
 func (l *Lab) startJanitor() error {
 	cmd := exec.Command("sh", "-c", janitorScript, "janitor", strconv.Itoa(os.Getpid()), l.dir, l.HostNS, l.WireNS)
-	// In a session of its own no interrupt from a terminal reaches it.
+	// In a session of its own it gets no interrupt from a terminal.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	stdin, err := cmd.StdinPipe()
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// The firewalls of the bridge, one a family: the sysctl that makes frames pass it,
-// and the test of a RoCEv2 packet's destination QP for 1. That stands in the word
-// 12 bytes into the UDP datagram.
+// The firewalls of the bridge, one for each address family: the sysctl that makes
+// frames pass it, and the match for RoCEv2 packets with destination QP 1. The QPN is
+// in the word at offset 12 of the UDP datagram.
 var firewalls = map[string]struct{ sysctl, toQP1 string }{
 	"iptables":  {"net/bridge/bridge-nf-call-iptables", "0 >> 22 & 0x3C @ 12 & 0xFFFFFF = 1"},
 	"ip6tables": {"net/bridge/bridge-nf-call-ip6tables", "52 & 0xFFFFFF = 1"},
@@ -22,8 +22,8 @@ var firewalls = map[string]struct{ sysctl, toQP1 string }{
 // seed: which packets are lost cannot be repeated.
 func (l *Lab) SetLoss(percent float64) error { return l.setLoss(percent, false) }
 
-// SetCMLoss is SetLoss for packets to QP 1 alone: the messages of connection
-// managers. It takes the place of SetLoss.
+// SetCMLoss is SetLoss for packets to QP 1 only: the messages of connection
+// managers. It replaces the loss of an earlier SetLoss.
 func (l *Lab) SetCMLoss(percent float64) error { return l.setLoss(percent, true) }
 
 func (l *Lab) setLoss(percent float64, toQP1 bool) error {

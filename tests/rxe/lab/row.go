@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// maxRetried is how many rows get a second try: where more fail, something is wrong.
+// maxRetried is how many rows of a process get a second try: if more fail, something is wrong.
 const maxRetried = 3
 
 // retried holds the names of the rows that were tried twice.
@@ -20,9 +20,9 @@ var retried struct {
 	rows []string
 }
 
-// Row runs a subtest that depends on an emulated guest, and runs it once more where it
-// fails: an emulated guest stops for seconds now and then, and then packets are lost or
-// time-outs end. [Main] prints which rows needed that; see [TryAgain].
+// Row runs a subtest that depends on an emulated guest, and runs it once more if it fails:
+// now and then an emulated guest stops for seconds, so that packets are lost or timeouts
+// expire. [Main] prints which rows needed that; see [TryAgain].
 func Row(t *testing.T, name string, row func(testing.TB)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
@@ -38,8 +38,8 @@ func Row(t *testing.T, name string, row func(testing.TB)) {
 	})
 }
 
-// firstTry is the test of a row's first try. Its failures do not fail the test, but are
-// logged; its context and its cleanups end with it. All else is the test's own.
+// firstTry is the testing.TB of a row's first try. Its failures are logged, but do not fail
+// the test; its context and its cleanups end with it. It passes all else to the test.
 type firstTry struct {
 	testing.TB
 	ctx context.Context
@@ -128,9 +128,9 @@ func (f *firstTry) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// TryAgain reports whether a row that has failed may be tried once more, as three of a
-// process may, and takes note of it: for [Main], and in the file $GOROCE_RETRIED if that is
-// set, which .ci/run counts.
+// TryAgain reports whether a row that has failed may be tried once more, as three rows of a
+// process may. It records the row for [Main] and, if $GOROCE_RETRIED is set, in that file,
+// whose lines .ci/run counts.
 func TryAgain(t testing.TB, row string) bool {
 	t.Helper()
 	retried.mu.Lock()

@@ -14,8 +14,8 @@ const RxeDev = "rxe0"
 
 const rxePort = "/sys/class/infiniband/" + RxeDev + "/ports/1"
 
-// gidsShown is how many entries of the GID table are looked at: rxe has 1024,
-// and fills them from the start.
+// gidsShown is how many entries of the GID table GIDs reads: rxe has 1024, and
+// fills them from the start.
 const gidsShown = 16
 
 // GIDs returns the entries of rxe's GID table by their index; an IPv4 address
@@ -82,8 +82,8 @@ func (vm *VM) Counters(ctx context.Context) (map[string]uint64, error) {
 
 var activeMTU = regexp.MustCompile(`active_mtu:\s+(\d+)`)
 
-// ActiveMTU returns the port's active MTU in bytes: the largest path MTU that
-// the MTU of eth0 has room for.
+// ActiveMTU returns the port's active MTU in bytes: the largest path MTU that fits
+// the MTU of eth0.
 func (vm *VM) ActiveMTU(ctx context.Context) (int, error) {
 	output, err := vm.Output(ctx, "ibv_devinfo", "-d", RxeDev)
 	if err != nil {

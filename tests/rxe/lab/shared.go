@@ -12,8 +12,8 @@ import (
 	"github.com/goroce/goroce/tests/require"
 )
 
-// shared holds the labs that tests of this process have in common, by the
-// kernels of their guests. One that could not start is not tried again.
+// shared holds the labs that the tests of this process share, by the kernels of
+// their guests. A lab that could not start is not tried again.
 var shared struct {
 	mu   sync.Mutex
 	labs map[string]sharedLab
@@ -24,9 +24,9 @@ type sharedLab struct {
 	err error
 }
 
-// Main runs the tests of a package that uses Shared, and closes what they
-// shared; it does not return. Call it from TestMain. It prints which rows were
-// tried twice; see [Row].
+// Main runs the tests of a package that uses Shared, and closes the shared labs; it
+// does not return. Call it from TestMain. It prints which rows were tried twice; see
+// [Row].
 func Main(m *testing.M) {
 	code := m.Run()
 	reportRetried()
@@ -37,9 +37,10 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// Shared returns the lab with one guest for each kernel, or one with 6.1 where
-// none is named, which it boots the first time, and again where a guest has died since. The wire is reset when
-// the test ends. Where a lab cannot be had the test skips; see Require.
+// Shared returns the lab with one guest for each kernel, or with one guest with 6.1
+// if none is named. It boots the lab the first time, and again if a guest has died
+// since. The wire is reset when the test ends. If no lab is possible the test is
+// skipped; see Require.
 func Shared(t testing.TB, kernels ...Kernel) *Lab {
 	t.Helper()
 	if len(kernels) == 0 {
@@ -90,8 +91,8 @@ func closeShared() error {
 	return errors.Join(errs...)
 }
 
-// ForEachKernel runs a test against every peer of [Kernels], as subtests side by side:
-// a guest takes one processor. Those begin when the test that calls has returned.
+// ForEachKernel runs a test against every peer of [Kernels], as parallel subtests, since
+// a guest uses one processor. They begin when the calling test has returned.
 func ForEachKernel(t *testing.T, test func(*testing.T, Kernel)) {
 	t.Helper()
 	Require(t, Kernels()...)
@@ -103,9 +104,9 @@ func ForEachKernel(t *testing.T, test func(*testing.T, Kernel)) {
 	}
 }
 
-// Require ends the test with the reason where a lab with these kernels cannot
-// be had: it needs root, an amd64 machine, the programs that .ci/packages
-// installs, and the kernels, cached or in reach.
+// Require ends the test with the reason if a lab with these kernels is not possible:
+// it needs root, an amd64 machine, the programs that .ci/packages installs, and the
+// kernels, cached or downloadable.
 func Require(t testing.TB, kernels ...Kernel) {
 	t.Helper()
 	require.Root(t)

@@ -11,18 +11,18 @@ import (
 	"github.com/goroce/goroce/tests/require"
 )
 
-// Userland is a set of shared libraries for programs in a guest. The zero value is
-// the guest's own.
+// Userland is a set of shared libraries for programs in a guest. The zero value means the
+// guest's own libraries.
 type Userland struct{ dir string }
 
-// userlandDir is where a userland stands in a guest.
+// userlandDir is the directory of a userland in a guest.
 const userlandDir = "/userland"
 
 //go:embed debian13.sh
 var debian13Script string
 
 // Debian13 returns the libraries that a program needs for the rdma-core of
-// Debian 13, which has FLUSH where that of Debian 12 has not.
+// Debian 13, which supports FLUSH, unlike that of Debian 12.
 func Debian13(t *testing.T) Userland {
 	t.Helper()
 	cache := cacheDir()
@@ -54,9 +54,8 @@ func (u Userland) CopyIn(ctx context.Context, vm *VM) error {
 	return nil
 }
 
-// Command returns the command that runs a program on the libraries, with more
-// variables in its environment. The first provider that libibverbs loads is the
-// one that it takes.
+// Command returns the command that runs a program with the libraries, and with more
+// variables in its environment. libibverbs uses the first provider that it loads.
 func (u Userland) Command(env []string, program string, args ...string) []string {
 	command := append([]string{"env"}, env...)
 	if u.dir != "" {

@@ -48,8 +48,8 @@ type VM struct {
 	gone    chan struct{} // closed when qemu has ended
 }
 
-// DownError says that a guest has ended or hangs, and what its console showed
-// last. A hung guest has been ended by then.
+// DownError reports that a guest has ended or hung, with the last lines of its
+// console. A hung guest has been ended by then.
 type DownError struct {
 	VM      string
 	Err     error
@@ -62,10 +62,10 @@ func (e *DownError) Error() string {
 
 func (e *DownError) Unwrap() error { return e.Err }
 
-// EmulatorFault reports whether err says that a guest has died of its emulator. Now and
-// then qemu 7.2 without KVM restores a guest's flags from a register that holds an
-// address; with the virtual-8086 flag among them the next exception is a double fault.
-// Nothing that a peer sends does that.
+// EmulatorFault reports whether err says that a bug of the emulator has ended a guest. Now
+// and then qemu 7.2 without KVM restores a guest's flags from a register that holds an
+// address; if that sets the virtual-8086 flag the next exception is a double fault. Nothing
+// that a peer sends can cause that.
 func EmulatorFault(err error) bool {
 	var down *DownError
 	return errors.As(err, &down) && strings.Contains(down.Console, "double fault")
@@ -101,8 +101,8 @@ func (l *Lab) startVM(n int, kernel Kernel, cpus int) (*VM, error) {
 	vm.qemu.Stderr = vm.stderr
 	vm.qemu.ExtraFiles = []*os.File{theirs}
 	vm.qemu.SysProcAttr = &syscall.SysProcAttr{
-		Pdeathsig: syscall.SIGKILL, // dies with this process
-		Setpgid:   true,            // and not of an interrupt at the terminal
+		Pdeathsig: syscall.SIGKILL, // killed when this process ends
+		Setpgid:   true,            // not interrupted from the terminal
 	}
 	if err := vm.launch(l.WireNS); err != nil {
 		ours.Close()
@@ -129,9 +129,9 @@ func (vm *VM) qemuArgs(vmlinux, image, tap string, cpus int) []string {
 	}
 }
 
-// launch starts qemu in the namespace and sees to its end. The kernel sends
-// the parent death signal when the thread that started the child ends, so that
-// thread is kept until then.
+// launch starts qemu in the namespace and waits for its end on a goroutine. The
+// kernel sends the parent death signal when the thread that started the child ends,
+// so that thread is kept until qemu has ended.
 func (vm *VM) launch(namespace string) error {
 	started := make(chan error)
 	go func() {
@@ -160,7 +160,7 @@ func (vm *VM) waitBooted(ctx context.Context) error {
 }
 
 // lost ends a guest that cannot be controlled any more and returns the
-// DownError that tells why.
+// DownError with the reason.
 func (vm *VM) lost(reason error) error {
 	vm.kill()
 	if message := bytes.TrimSpace(vm.stderr.Bytes()); len(message) > 0 {

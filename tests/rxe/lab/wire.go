@@ -76,7 +76,7 @@ func inside(namespace string, f func() error) error {
 	}
 	err = f()
 	if backErr := netns.Set(home); backErr != nil {
-		return fmt.Errorf("leave namespace %s: %w", namespace, backErr) // the thread stays locked: nobody may use it
+		return fmt.Errorf("leave namespace %s: %w", namespace, backErr) // the thread stays locked, so it is not reused
 	}
 	runtime.UnlockOSThread()
 	return err
@@ -101,8 +101,8 @@ func (l *Lab) buildWire(guests int) error {
 // buildBridge makes the bridge and its ports, and hands the far end of the
 // host's port to its namespace.
 func buildBridge(hostNS, hostDev string, guests int) error {
-	// The wire's own devices have no addresses and say nothing; frames between
-	// stations pass no firewall until SetLoss wants one.
+	// The devices of the bridge have no addresses and send nothing; frames between
+	// stations pass no firewall until SetLoss enables one.
 	if err := writeSysctls("0", "net/ipv6/conf/default/autoconf", "net/bridge/bridge-nf-call-iptables",
 		"net/bridge/bridge-nf-call-ip6tables"); err != nil {
 		return err
@@ -163,9 +163,9 @@ func addUp(link netlink.Link) error {
 	return nil
 }
 
-// configureHost gives the host's end its addresses.
+// configureHost assigns the host's addresses.
 func (l *Lab) configureHost() error {
-	// Addresses are there at once, without duplicate detection.
+	// Without duplicate detection the addresses are usable at once.
 	if err := writeSysctls("0", "net/ipv6/conf/all/accept_dad", "net/ipv6/conf/default/accept_dad",
 		"net/ipv6/conf/"+l.HostDev+"/accept_dad", "net/ipv6/conf/"+l.HostDev+"/router_solicitations"); err != nil {
 		return err
@@ -263,7 +263,7 @@ func writeSysctls(value string, names ...string) error {
 	return nil
 }
 
-// runTool runs a program that says nothing when all is well.
+// runTool runs a program that prints nothing when it succeeds.
 func runTool(cmd *exec.Cmd) error {
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, output)

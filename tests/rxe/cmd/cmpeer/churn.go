@@ -12,8 +12,8 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// churn makes and ends connections over which nothing is sent. Without --hold the
-// client ends each once it is up; with it the server ends all once all are up.
+// churn opens and closes connections without sending on them. Without --hold the client
+// closes each once it is established; with it the server closes all once all are established.
 type churn struct {
 	common
 	Count  int    `short:"n" default:"200" help:"Connections."`
@@ -41,7 +41,7 @@ func (c *churn) Run() error {
 	})
 }
 
-// config leaves out what nobody needs: queues.
+// config returns a configuration with minimal queues, as nothing is sent.
 func (c *churn) config(s *station, cq ib.CQ) rdmacm.Config {
 	return rdmacm.Config{PD: s.pd, SendCQ: cq, Cap: ib.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}
 }
@@ -121,7 +121,7 @@ func (s *station) awaitGoroutines(most int) error {
 	return nil
 }
 
-// report prints the counters that tell of a bad network.
+// report prints the counters that show a bad network.
 func report(st cm.Stats) {
 	for a := wire.AttrREQ; a <= wire.AttrDREP; a++ {
 		if r, s := st.Received.Of(a), st.Sent.Of(a); r+s > 0 {

@@ -37,8 +37,7 @@ func (u *ucmatose) Run() error {
 	})
 }
 
-// message is rdma_server and rdma_client: 16 bytes there and back. Then both
-// disconnect.
+// message is rdma_server and rdma_client: each end sends 16 bytes. Then both disconnect.
 type message struct {
 	common
 	Port int    `short:"p" default:"7471" help:"Port."`
@@ -62,7 +61,7 @@ type talk struct {
 	conn *rdmacm.Conn
 }
 
-// exchange sends all messages and receives as many, in one or the other order.
+// exchange sends all messages and receives as many; sendFirst gives the order.
 func (t *talk) exchange(sendFirst bool) error {
 	steps := []func() error{t.receive, t.send}
 	if sendFirst {
@@ -76,8 +75,8 @@ func (t *talk) exchange(sendFirst bool) error {
 	return nil
 }
 
-// converse makes n connections, with host or with whoever comes, and lets each do
-// what f says once all are there.
+// converse opens n connections to host, or accepts n if host is empty, and calls f for each
+// once all are established.
 func (s *station) converse(host string, port, n int, m size, f func(*talk) error) error {
 	talks := make([]*talk, n)
 	connect := s.dialer(host, port)
@@ -108,7 +107,7 @@ func (s *station) converse(host string, port, n int, m size, f func(*talk) error
 	return err
 }
 
-// close closes what there is of it.
+// close closes the parts of t that were opened.
 func (t *talk) close() error {
 	if t == nil {
 		return nil
@@ -134,7 +133,7 @@ func (s *station) acceptor(l *rdmacm.Listener) func(rdmacm.Config) (*rdmacm.Conn
 	}
 }
 
-// wantDisconnected checks why a connection has ended.
+// wantDisconnected checks that a connection has ended by a disconnect.
 func wantDisconnected(c *rdmacm.Conn) error {
 	if err := c.Err(); !errors.Is(err, rdmacm.ErrDisconnected) {
 		return fmt.Errorf("the connection to %v ended with %v, want %w", c.RemoteAddr(), err, rdmacm.ErrDisconnected)

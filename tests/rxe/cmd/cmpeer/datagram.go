@@ -9,8 +9,8 @@ import (
 	"github.com/goroce/goroce/roce/rdmacm"
 )
 
-// udaddy: the client sends to QPs that it has asked for, with its own QP number as
-// immediate, and the server answers there.
+// udaddy: the client resolves the server's QPs by SIDR and sends to them, with its own QP
+// number as immediate; the server answers to that QP.
 type udaddy struct {
 	common
 	size
@@ -33,7 +33,7 @@ func (u *udaddy) Run() error {
 	})
 }
 
-// ask is one QP of the client.
+// ask runs one QP of the client.
 func (u *udaddy) ask(s *station) error {
 	return s.withDatagrams(u.size, func(l *lane) error {
 		if err := l.postRecvs(); err != nil {
@@ -50,7 +50,7 @@ func (u *udaddy) ask(s *station) error {
 	})
 }
 
-// answer is one QP of the server.
+// answer runs one QP of the server.
 func (u *udaddy) answer(s *station, listener *rdmacm.Listener) error {
 	return s.withDatagrams(u.size, func(l *lane) error {
 		if err := l.postRecvs(); err != nil {
@@ -100,7 +100,7 @@ func (m *mckey) Run() error {
 	})
 }
 
-// withDatagrams makes a lane with a UD QP for the time of f.
+// withDatagrams calls f with a new lane that has a UD QP, and closes it.
 func (s *station) withDatagrams(m size, f func(*lane) error) error {
 	l, err := s.newLane(m, grhLen)
 	if err != nil {

@@ -10,17 +10,17 @@ import (
 	"github.com/goroce/goroce/roce/rdmacm"
 )
 
-// grhLen is what stands before a datagram in memory.
+// grhLen is the length of the GRH before a received datagram in memory.
 const grhLen = 40
 
-// size of the messages of a lane.
+// size has the count and the length of the messages of a lane.
 type size struct {
 	Count int `short:"C" default:"10" help:"Messages."`
 	Size  int `short:"S" default:"100" help:"Bytes of a message."`
 }
 
-// lane is the messages of one QP: all of a count, all of one size, all received at
-// one place and sent from another, as the C programs do it.
+// lane sends and receives the messages of one QP: a fixed count of one size, all received
+// into one buffer and sent from another, as the C programs do.
 type lane struct {
 	*station
 	size
@@ -29,14 +29,14 @@ type lane struct {
 	channel  ib.Channel
 	cq       ib.CQ
 	qp       ib.QP
-	to       ib.SendWR // of datagrams: where to
+	to       ib.SendWR // for datagrams: the destination
 	owned    []io.Closer
 
 	sent, received int
-	last           ib.WC // of what was received
+	last           ib.WC // of the latest receive
 }
 
-// newLane makes the memory and the CQ of a lane.
+// newLane allocates the memory and the CQ of a lane.
 func (s *station) newLane(m size, headroom int) (l *lane, err error) {
 	l = &lane{station: s, size: m, headroom: headroom, to: ib.SendWR{Opcode: ib.WRSend}}
 	buf := make([]byte, headroom+2*m.Size)
@@ -73,8 +73,8 @@ func (l *lane) capacity() ib.QPCap {
 	return ib.QPCap{MaxSendWR: n, MaxRecvWR: n, MaxSendSGE: 1, MaxRecvSGE: 1}
 }
 
-// config is that of a connection whose messages are the lane's. READs, atomics and
-// retries are those of ucmatose.
+// config returns the configuration of a connection for the lane's messages. The limits of
+// READs and atomics, and the retries, are those of ucmatose.
 func (l *lane) config() rdmacm.Config {
 	return rdmacm.Config{
 		PD: l.pd, SendCQ: l.cq, Cap: l.capacity(), SigAll: true, ResponderResources: 1, InitiatorDepth: 1,
@@ -111,7 +111,7 @@ func (l *lane) send() error {
 // receive waits for all messages.
 func (l *lane) receive() error { return l.await("receives", &l.received) }
 
-// await waits until all of a kind are complete.
+// await waits until all sends, or all receives, are complete.
 func (l *lane) await(what string, n *int) error {
 	for armed := false; *n < l.Count; {
 		var wcs [16]ib.WC

@@ -1,5 +1,5 @@
-// Command cmpeer plays this project's end of librdmacm's example programs, against
-// which it is tested, on package rdmacm:
+// Command cmpeer implements the peers of librdmacm's example programs on package
+// rdmacm. Tests run it against those programs:
 //
 //	cmpeer ucmatose --addr 10.77.0.1 [-c 5] [HOST]     ucmatose -s 10.77.0.1 -c 5
 //	cmpeer udaddy --addr 10.77.0.1 [-c 2] [HOST]       udaddy -s 10.77.0.1 -c 2
@@ -9,8 +9,8 @@
 //	cmpeer reject --addr 10.77.0.1 [--data TEXT]
 //	cmpeer churn --addr 10.77.0.1 -n 1000 [--at-once] [--hold] [HOST]
 //
-// With HOST it is the client. A server says "listening" once it does. The end is
-// "ok", or an error and exit code 1.
+// With HOST it is the client. A server prints "listening" once it listens. At the end
+// cmpeer prints "ok", or an error and exits with code 1.
 package main
 
 import (
@@ -65,8 +65,8 @@ type station struct {
 	addr netip.Addr
 }
 
-// with opens a station for the time of use. That its PD closes shows that no QP and
-// no memory is left over.
+// with opens a station, calls use and closes the station. Closing its PD fails if a QP or
+// a memory region is left.
 func (c *common) with(use func(*station) error) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
 	defer cancel()
@@ -93,10 +93,10 @@ func (c *common) with(use func(*station) error) (err error) {
 	return nil
 }
 
-// at is the address of a port of the host.
+// at returns the address of a port of the host.
 func at(host string, port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
 
-// listen listens and says so.
+// listen listens and prints "listening".
 func (s *station) listen(port int, service ib.QPType) (*rdmacm.Listener, error) {
 	o := rdmacm.ListenConfig{Config: rdmacm.Config{Service: service}, Backlog: 1024}
 	l, err := s.cm.Listen(s, at(s.addr.String(), port), o)
@@ -106,7 +106,7 @@ func (s *station) listen(port int, service ib.QPType) (*rdmacm.Listener, error) 
 	return l, err
 }
 
-// each runs f n times at once and returns the errors.
+// each runs n calls of f concurrently and returns their errors.
 func each(n int, f func(i int) error) error {
 	errs := make(chan error)
 	for i := range n {

@@ -9,14 +9,14 @@ import (
 	"github.com/goroce/goroce/roce/rdmacm"
 )
 
-// service says what is asked for.
+// service has the flags that select the requested service.
 type service struct {
 	Port     int    `short:"p" default:"7471" help:"Port."`
 	Datagram bool   `short:"u" help:"A datagram service."`
 	Data     string `help:"Private data."`
 }
 
-// dial prints what comes of a request, and takes a refusal as such for success.
+// dial sends a request and prints the answer. A refusal counts as success, too.
 type dial struct {
 	common
 	service
@@ -85,5 +85,5 @@ func (r *reject) Run() error {
 	})
 }
 
-// text shows private data, which Linux pads with zeros.
+// text formats private data, without the zeros with which Linux pads it.
 func text(b []byte) string { return fmt.Sprintf("%q", bytes.TrimRight(b, "\x00")) }

@@ -157,8 +157,8 @@ func (c *Client) receive() {
 	}
 }
 
-// fail ends the stream, the first time it is called, and all commands with it.
-// It returns the error that stands from then on.
+// fail ends the stream and all commands the first time it is called. It returns the
+// error of that first call.
 func (c *Client) fail(err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

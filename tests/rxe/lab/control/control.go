@@ -1,8 +1,8 @@
 // Package control runs commands at the far end of a byte stream.
 //
-// The lab uses it over a virtio-serial port, so that nothing that happens to
-// the network under test can touch the orders given to a guest. One stream
-// carries any number of commands at once:
+// The lab uses it over a virtio-serial port, so that commands for a guest do not
+// depend on the network under test. One stream carries any number of commands at
+// once:
 //
 //	lab (Client)                          guest (Serve)
 //	request{ID, Args, Stdin, Timeout} ->
@@ -11,8 +11,8 @@
 //	                                   <- reply{ID, Done, ExitCode}
 //
 // Messages are JSON values one after another. The guest's first reply, with ID
-// 0, says that it is up. A command is bounded twice: by a timer in the guest,
-// and by the client, which gives up the whole stream when the guest does not
+// 0, says that it is up. The duration of a command is limited twice: by a timer in
+// the guest, and by the client, which closes the whole stream if the guest does not
 // confirm a kill in time.
 package control
 

@@ -11,11 +11,11 @@ import (
 // MaxOutput bounds what is kept of each output stream of a command, in bytes.
 const MaxOutput = 4 << 20
 
-// Result is what a command left behind.
+// Result is the output and the exit code of a command.
 type Result struct {
 	Stdout    string
 	Stderr    string
-	Truncated bool // an output was longer than MaxOutput; its start is here
+	Truncated bool // an output was longer than MaxOutput; only its start was kept
 	ExitCode  int  // 128 + n when signal n ended the command
 }
 
@@ -30,7 +30,7 @@ type Process struct {
 	stdout    bytes.Buffer
 	stderr    bytes.Buffer
 	truncated bool
-	ended     error // why watch killed it
+	ended     error // why watch killed the command
 	exitCode  int
 	err       error
 }
@@ -54,8 +54,8 @@ func (p *Process) Output() (stdout, stderr string) {
 	return r.Stdout, r.Stderr
 }
 
-// Kill ends the command with SIGKILL, with everything in its process group.
-// Wait then returns exit code 137. A command that has ended is left alone.
+// Kill sends SIGKILL to the command's process group. Wait then returns exit code 137.
+// Kill does nothing if the command has ended.
 func (p *Process) Kill() error {
 	select {
 	case <-p.done:
@@ -76,8 +76,8 @@ func (p *Process) result() Result {
 	}
 }
 
-// watch kills the command when ctx ends, and gives up the stream when the
-// guest does not confirm that.
+// watch kills the command when ctx ends, and closes the stream if the guest does
+// not confirm that.
 func (p *Process) watch(ctx context.Context) {
 	select {
 	case <-p.done:
@@ -97,7 +97,7 @@ func (p *Process) watch(ctx context.Context) {
 	}
 }
 
-// take adds a reply's output, or ends the command with it.
+// take adds a reply's output, or ends the command if it is the last reply.
 func (p *Process) take(r reply) {
 	p.mu.Lock()
 	p.keep(&p.stdout, r.Stdout)
@@ -117,7 +117,7 @@ func (p *Process) take(r reply) {
 	}
 }
 
-// keep appends what fits within MaxOutput.
+// keep appends the data that fits within MaxOutput.
 func (p *Process) keep(buffer *bytes.Buffer, data []byte) {
 	if room := MaxOutput - buffer.Len(); len(data) > room {
 		data = data[:room]
@@ -126,7 +126,8 @@ func (p *Process) keep(buffer *bytes.Buffer, data []byte) {
 	buffer.Write(data)
 }
 
-// finish is called once, by whoever took the command out of the client's table.
+// finish is called once, by the function that has removed the command from the
+// client's table.
 func (p *Process) finish(exitCode int, err error) {
 	p.mu.Lock()
 	p.exitCode, p.err = exitCode, err

@@ -44,8 +44,8 @@ type server struct {
 	cancel  map[uint64]context.CancelFunc // by command ID
 }
 
-// send writes one message. An error needs no care here: the read side of the
-// same stream fails too and ends Serve.
+// send writes one message. It ignores errors: the read side of the same stream
+// fails too and ends Serve.
 func (s *server) send(r reply) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,7 +95,7 @@ func execute(ctx context.Context, r request, send func(reply)) reply {
 	cmd.WaitDelay = pipeDelay
 	switch err := cmd.Start(); {
 	case err == nil:
-		_ = cmd.Wait() // the process state tells more than the error
+		_ = cmd.Wait() // ProcessState has more information than the error
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		done.ExitCode = exitCode(cmd.ProcessState.Sys().(syscall.WaitStatus))
 	case ctx.Err() != nil:
@@ -118,7 +118,7 @@ func exitCode(status syscall.WaitStatus) int {
 	return status.ExitStatus()
 }
 
-// chunkWriter hands each write on as it comes.
+// chunkWriter calls the function with the data of each Write.
 type chunkWriter func([]byte)
 
 func (w chunkWriter) Write(b []byte) (int, error) {

@@ -1,11 +1,11 @@
-// Command rxelab brings up an rxe lab and reads commands for its guests from
-// standard input, until that ends:
+// Command rxelab boots an rxe lab and reads commands for its guests from standard
+// input until the input ends:
 //
 //	rxelab [-kernels 6.1,6.12] [-cpus 1] [-mtu 1500] [-loss 0] [-keep]
 //
-// A line is a shell command for the first guest; "@2 ibv_devinfo" is one for
-// the second. An interrupt ends it, at the latest an hour does. With & at its
-// end it runs beside those that follow, and prints its output when it ends:
+// A line is a shell command for the first guest; "@2 ibv_devinfo" is one for the
+// second. A command ends by an interrupt, or after an hour. A command with & at its
+// end runs concurrently with the following ones, and prints its output when it ends:
 //
 //	ibv_rc_pingpong -g 1 &
 //	@2 sleep 1; ibv_rc_pingpong -g 1 10.77.0.2
@@ -81,7 +81,7 @@ func describe(l *lab.Lab) {
 // commandTimeout bounds a command.
 const commandTimeout = time.Hour
 
-// command runs one line of input, or starts it where it ends in &.
+// command runs one line of input, or starts it if it ends in &.
 func command(l *lab.Lab, line string) error {
 	if line == "" {
 		return nil
@@ -117,7 +117,7 @@ func command(l *lab.Lab, line string) error {
 	return report(process)
 }
 
-// report waits for the end of a command and prints what it left.
+// report waits for the end of a command and prints its output.
 func report(process *lab.Process) error {
 	result, err := process.Wait()
 	fmt.Print(result.Stdout, result.Stderr)
