@@ -24,7 +24,7 @@ import (
 	"github.com/goroce/goroce/tests/require"
 )
 
-// structs are Go's of the C names.
+// structs maps the C names of structs to the Go types.
 var structs = map[string]any{
 	"header": protocol.Header{}, "hello": protocol.Hello{}, "hello_reply": protocol.HelloReply{},
 	"open":       protocol.Open{},
@@ -48,7 +48,7 @@ var structs = map[string]any{
 	"cm_event":   protocol.CMEvent{},
 }
 
-// declarations writes the C code of the page to a header file, and returns its directory.
+// declarations writes the C code of docs/abi.md to a header file, and returns its directory.
 func declarations(t *testing.T) string {
 	t.Helper()
 	require.Command(t, "gcc")
@@ -67,7 +67,7 @@ func declarations(t *testing.T) string {
 	return dir
 }
 
-// compile makes a program of C source that includes the header.
+// compile compiles C source that includes the header, and returns the program's path.
 func compile(t *testing.T, dir, source string) string {
 	t.Helper()
 	program := filepath.Join(dir, "program")
@@ -93,8 +93,8 @@ func layout(typ reflect.Type, at uintptr, starts map[uintptr]bool) {
 	}
 }
 
-// TestDeclarations: every struct of the page has the size of Go's and fields where that
-// has them.
+// TestDeclarations checks that every struct of docs/abi.md has the size of the Go struct, and
+// fields at the same offsets.
 func TestDeclarations(t *testing.T) {
 	dir := declarations(t)
 	page, err := os.ReadFile(filepath.Join(dir, "goroce.h"))
@@ -137,7 +137,7 @@ func TestDeclarations(t *testing.T) {
 		words := strings.Fields(lines.Text())
 		v, ok := structs[words[0]]
 		if !ok {
-			continue // of package ring, which TestClient plays with
+			continue // of package ring; TestClient tests these
 		}
 		typ := reflect.TypeOf(v)
 		want := []string{fmt.Sprint(typ.Size())}
@@ -148,7 +148,7 @@ func TestDeclarations(t *testing.T) {
 				want = append(want, fmt.Sprint(at))
 			}
 		}
-		// A struct within a struct starts where its first field does.
+		// A nested struct starts at the offset of its first field.
 		if got := words[1:]; strings.Join(got[:1], "") != want[0] || !subset(got[1:], want[1:]) {
 			t.Errorf("goroce_%s has size and fields at %v, %v has %v", words[0], got, typ, want)
 		}
@@ -173,8 +173,8 @@ func subset(some, all []string) bool {
 	return true
 }
 
-// TestClient runs the client in C: two QPs of its own, a SEND and a WRITE between them,
-// with events; two more that connect by address, as both ends.
+// TestClient runs the client in C. It creates two QPs and transfers a SEND and a WRITE between
+// them, with events; two more QPs connect by address, the client being both ends.
 func TestClient(t *testing.T) {
 	dir := declarations(t)
 	program := compile(t, dir, "testdata/client.c")

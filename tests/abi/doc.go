@@ -1,3 +1,3 @@
-// Package abi tests docs/abi.md: its declarations against those of package roce/daemon/abi and
-// qp/ring, and a client in C that knows nothing but them.
+// Package abi tests docs/abi.md: it compares the declarations with packages roce/daemon/abi and
+// qp/ring, and runs a client in C that uses only these declarations.
 package abi

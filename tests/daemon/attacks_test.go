@@ -14,13 +14,13 @@ import (
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
-// report is what an attacker has to say at the end.
+// report is the result of an attacker.
 type report struct {
-	Problems []string       // what it should not have seen
-	Counts   map[string]int // of what it did
+	Problems []string       // unexpected observations
+	Counts   map[string]int // how often it did or saw what
 }
 
-// attacker is a child that means harm.
+// attacker is a child that attacks the daemon.
 type attacker struct {
 	job
 	rng *rand.Rand
@@ -29,7 +29,7 @@ type attacker struct {
 
 func (a *attacker) count(what string) { a.Counts[what]++ }
 
-// attacks are what it can do. Each does so many rounds, or goes on until it is killed.
+// attacks are the attacks by name. Each runs the given number of rounds, or until it is killed if that is 0.
 var attacks = map[string]func(a *attacker, rounds int){
 	"requests":    (*attacker).requests,
 	"descriptors": (*attacker).descriptors,
@@ -42,7 +42,7 @@ var attacks = map[string]func(a *attacker, rounds int){
 	"pages":       (*attacker).pages,
 }
 
-// hostile is a child that attacks.
+// hostile is the role of a child that runs an attack.
 func hostile(c *parent) {
 	a := &attacker{job: c.job, rng: rand.New(rand.NewPCG(c.Seed, 3)), report: report{Counts: map[string]int{}}}
 	if c.Rounds == 0 {
@@ -53,7 +53,7 @@ func hostile(c *parent) {
 	c.tell(a.report)
 }
 
-// bodySizes are the lengths of the bodies that requests should have.
+// bodySizes are the correct lengths of requests' bodies.
 var bodySizes = map[abi.Op]uintptr{
 	abi.OpHello: unsafe.Sizeof(abi.Hello{}), abi.OpOpen: unsafe.Sizeof(abi.Open{}),
 	abi.OpQueryPort: unsafe.Sizeof(abi.Port{}),
@@ -108,7 +108,7 @@ func (a *attacker) requests(rounds int) {
 	}
 }
 
-// body returns bytes many of which make sense: handles, kinds, masks, small sizes.
+// body returns random bytes, many of which are plausible: handles, kinds, masks, small sizes.
 func (a *attacker) body(size int) []byte {
 	b := make([]byte, size)
 	for i := 0; i < size; i += 4 {
@@ -140,7 +140,7 @@ const (
 
 func word(b []byte, off int) *uint32 { return (*uint32)(unsafe.Pointer(&b[off])) }
 
-// any returns one of the rings, and the QP that it is of.
+// any returns one of the rings, and the index of its QP.
 func (a *attacker) any(q *queues) (buf []byte, of int) {
 	of = a.rng.IntN(len(q.qps))
 	switch a.rng.IntN(6) {
@@ -156,7 +156,7 @@ func (a *attacker) any(q *queues) (buf []byte, of int) {
 	return q.send[of], of
 }
 
-// scribble writes nonsense somewhere into a ring.
+// scribble writes garbage somewhere into a ring.
 func (a *attacker) scribble(buf []byte) {
 	off := []int{ringProducer, ringConsumer, ringWake, a.rng.IntN(len(buf)/4) * 4}[a.rng.IntN(4)]
 	v := a.rng.Uint32()
@@ -166,19 +166,19 @@ func (a *attacker) scribble(buf []byte) {
 	atomic.StoreUint32(word(buf, off), v)
 }
 
-// plausible writes a slot that could almost be right, and publishes it.
+// plausible writes an almost valid slot, and publishes it.
 func (a *attacker) plausible(q *queues, buf []byte) {
 	entries, size := *word(buf, 8), *word(buf, 12)
 	at := atomic.LoadUint32(word(buf, ringProducer))
 	off := ringSlots + int(at%max(entries, 1))*int(size)
 	if size == 0 || off+int(size) > len(buf) {
-		return // the header was written to
+		return // an earlier attack has overwritten the header
 	}
 	slot := buf[off:][:size]
 	copy(slot, a.body(int(size)))
 	slot[8], slot[9] = byte(a.rng.IntN(17)), byte(a.rng.IntN(16))
 	binary.NativeEndian.PutUint16(slot[10:], uint16(a.rng.IntN(5)))
-	if a.rng.IntN(4) > 0 { // addresses and keys that are right
+	if a.rng.IntN(4) > 0 { // valid addresses and keys
 		binary.NativeEndian.PutUint64(slot[24:], hostileBase+uint64(a.rng.IntN(hostileMemory)))
 		binary.NativeEndian.PutUint32(slot[32:], uint32(q.key))
 		for i := 64; i+16 <= len(slot); i += 16 {
@@ -205,7 +205,7 @@ func (a *attacker) ring(q *queues, of int) {
 	}
 }
 
-// rings writes nonsense into rings and doorbells.
+// rings writes garbage into rings and doorbells.
 func (a *attacker) rings(rounds int) {
 	q := newQueues(a.Socket)
 	for range rounds {
@@ -231,21 +231,21 @@ func (a *attacker) rings(rounds int) {
 	q.close()
 }
 
-// again revives a QP, if it has failed.
+// again takes a QP that has failed back to RTS.
 func (a *attacker) again(q *queues, of int) {
 	attr, _ := ask[abi.QPAttr](q.raw, abi.OpQueryQP, abi.Object{Handle: q.qps[of].Handle})
 	if ib.QPState(attr.State) != ib.RTS {
 		a.count("QPs failed")
 		q.bringUp(of)
 	}
-	for _, r := range [][]byte{q.send[of], q.recv[of]} { // a QP in RESET has empty rings; it goes on from there
+	for _, r := range [][]byte{q.send[of], q.recv[of]} { // RESET empties the rings; continue at their indices
 		if len(r) > 0 {
 			atomic.StoreUint32(word(r, ringProducer), atomic.LoadUint32(word(r, ringConsumer)))
 		}
 	}
 }
 
-// torn posts good requests while another thread writes over them.
+// torn posts valid requests while another thread overwrites them.
 func (a *attacker) torn(rounds int) {
 	for rounds > 0 {
 		q := newQueues(a.Socket)
@@ -258,7 +258,7 @@ func (a *attacker) torn(rounds int) {
 				for range 1000 {
 					atomic.StoreUint32(word(b, rng.IntN(len(b)/4)*4), rng.Uint32()>>rng.IntN(32))
 				}
-				<-time.After(time.Millisecond) // a duty of its own: it shall not have the processor for itself
+				<-time.After(time.Millisecond) // do not occupy the processor all the time
 			}
 		}()
 		sq, err := ring.OpenSend(q.send[0])
@@ -286,7 +286,7 @@ func (a *attacker) torn(rounds int) {
 	}
 }
 
-// storm keeps all doorbells ringing, and all queues full of small requests.
+// storm rings all doorbells all the time, and keeps all queues full of small requests.
 func (a *attacker) storm(rounds int) {
 	q := newQueues(a.Socket)
 	defer q.close()

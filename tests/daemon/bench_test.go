@@ -11,10 +11,10 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// BenchmarkBesideHostile measures a stream of 64 KiB WRITEs through two daemons, alone and
-// beside a client that attacks the first of them, in turn. "ratio" is that of the
-// medians. The attacker runs at the lowest priority: what it burns of the processors
-// itself is the scheduler's affair, what it makes the daemon burn is not.
+// BenchmarkBesideHostile measures a stream of 64 KiB WRITEs through two daemons, in turn
+// alone and beside a client that attacks the first of them. "ratio" is that of the medians.
+// The attacker runs at the lowest priority, so that the ratio shows the processor time that
+// it makes the daemon use, and not its own.
 func BenchmarkBesideHostile(b *testing.B) {
 	for _, attack := range []string{"requests", "rings", "torn", "storm", "connections", "pages"} {
 		b.Run(attack, func(b *testing.B) { besideHostile(b, attack) })
@@ -73,7 +73,7 @@ func median(list []float64) float64 {
 	return list[len(list)/2]
 }
 
-// stream WRITEs messages, waiting for events, and returns bytes a second.
+// stream WRITEs messages, waiting for events, and returns bytes per second.
 func stream(b *testing.B, from, to *tenant) float64 {
 	b.Helper()
 	start := time.Now()

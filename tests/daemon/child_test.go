@@ -14,10 +14,10 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// roleEnv makes this program a child, in the role that it names.
+// roleEnv is the environment variable that makes this program a child in the named role.
 const roleEnv = "GOROCE_DAEMON_TEST_ROLE"
 
-// roles is what children can be told to do. Parent and child speak JSON.
+// roles are the functions of children by name. Parent and child exchange JSON.
 var roles = map[string]func(c *parent){
 	"flood":   flood,
 	"greedy":  greedy,
@@ -26,18 +26,18 @@ var roles = map[string]func(c *parent){
 	"stuck":   stuck,
 }
 
-// job is what a child is told first.
+// job is the first message to a child.
 type job struct {
 	Socket  string // of its daemon
 	Seed    uint64
 	QPs     int
-	Window  int // requests at a time, on each QP
+	Window  int // outstanding requests on each QP
 	SRQ     bool
-	Process bool // memory that is no memfd
-	Patient bool // requesters do not give up soon
+	Process bool // use memory that is no memfd
+	Patient bool // requesters use the timing steadily
 
-	Attack string // hostile: which
-	Rounds int    // hostile: how often; 0 until it is killed
+	Attack string // hostile: name of the attack
+	Rounds int    // hostile: how many rounds; 0 means until it is killed
 }
 
 func (j *job) timing() timing {
@@ -47,7 +47,7 @@ func (j *job) timing() timing {
 	return soon
 }
 
-// card is what one end tells the other.
+// card is the connection data that the two ends exchange.
 type card struct {
 	GID  ib.GID
 	QPNs []ib.QPN
@@ -56,14 +56,14 @@ type card struct {
 	Len  int
 }
 
-// parent is what a child sees of the test.
+// parent is a child's view of the test: the pipes to it and its job.
 type parent struct {
 	job
 	in  *json.Decoder
 	out *json.Encoder
 }
 
-// must ends the child if something fails that should not.
+// must ends the child if err is not nil.
 func must(err error) {
 	if err != nil {
 		panic(err)
@@ -84,7 +84,7 @@ func runChild(role string) {
 	run(c)
 }
 
-// child is one, seen from the test.
+// child is the test's view of a child process.
 type child struct {
 	testing.TB
 	cmd *exec.Cmd
@@ -128,7 +128,7 @@ func (c *child) tell(v any) {
 	}
 }
 
-// hear waits for what the child says. One that hangs is killed.
+// hear waits for a message of the child. A child that hangs is killed.
 func (c *child) hear(v any) {
 	c.Helper()
 	defer time.AfterFunc(4*patience, func() { _ = c.cmd.Process.Kill() }).Stop()
@@ -146,7 +146,7 @@ func (c *child) standBack() {
 	}
 }
 
-// kill ends the child as SIGKILL does, and is done when it is gone.
+// kill sends SIGKILL to the child, and waits for its end.
 func (c *child) kill() {
 	_ = c.cmd.Process.Kill()
 	_ = c.cmd.Wait()

@@ -9,8 +9,8 @@ import (
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
-// strange makes a descriptor that is no memory for a daemon; -1 where there is no such
-// thing here.
+// strange opens a descriptor that a daemon must not accept as memory; -1 if this machine has
+// no such descriptor.
 type strange struct {
 	name string
 	make func() int
@@ -90,8 +90,8 @@ var stranges = []strange{
 	}},
 }
 
-// descriptors gives the daemon descriptors of all kinds, and changes what is behind
-// those that it takes.
+// descriptors sends the daemon descriptors of all kinds, and changes the files of those that it
+// accepts.
 func (a *attacker) descriptors(rounds int) {
 	q := newQueues(a.Socket)
 	defer func() { q.close() }()
@@ -108,7 +108,7 @@ func (a *attacker) descriptors(rounds int) {
 			a.problem("the daemon takes %s for memory", s.name)
 		}
 		a.count("refused")
-		// One that no request takes, and some that are too many.
+		// Send descriptors with a request that takes none.
 		ask[abi.ClockReply](q.raw, abi.OpClock, struct{}{}, fd, fd, fd)
 		must(unix.Close(fd))
 		a.swap(q, register)
@@ -121,8 +121,8 @@ func (a *attacker) problem(format string, args ...any) {
 	a.Problems = append(a.Problems, fmt.Sprintf(format, args...))
 }
 
-// swap registers memory, and then does to it what a client can: shrink it, make holes in
-// it, let its descriptor's number be another file's. What is registered stays.
+// swap registers memory, and then tries to shrink it, punches holes in it, and makes its
+// descriptor's number refer to another file. The registered memory must stay usable.
 func (a *attacker) swap(q *queues, r abi.RegMR) {
 	fd := newMemfd(0, hostileMemory, unix.F_SEAL_SHRINK)
 	defer unix.Close(fd)
@@ -154,7 +154,7 @@ func (a *attacker) use(q *queues, key abi.Handle) {
 	a.again(q, 1)
 }
 
-// tooMany sends more descriptors than a message has: the daemon hangs up.
+// tooMany sends more descriptors than a message may carry: the daemon closes the connection.
 func (a *attacker) tooMany() {
 	r, err := dialRaw(a.Socket)
 	must(err)
@@ -168,7 +168,7 @@ func (a *attacker) tooMany() {
 	}
 }
 
-// tooLong sends what is no message: the daemon hangs up.
+// tooLong sends a malformed message: the daemon closes the connection.
 func (a *attacker) tooLong() {
 	for _, n := range []int{0, 1, 7, abi.MaxMessage + 1, 100 << 10} {
 		r, err := dialRaw(a.Socket)

@@ -13,8 +13,8 @@ import (
 	"github.com/goroce/goroce/roce/daemon/client"
 )
 
-// limits takes as much of everything as there is. Each refusal says which limit it was,
-// what it is and how to raise it; what is given back can be had again.
+// limits creates as many objects of each kind as it may. Each refusal must name the limit, its
+// value and how to raise it; after a Close one more object must be possible.
 func (a *attacker) limits(rounds int) {
 	for range rounds {
 		for _, l := range limited {
@@ -29,7 +29,7 @@ func (a *attacker) limits(rounds int) {
 	}
 }
 
-// limited is what a client can have so much of, as the limits in small are.
+// limited are the kinds of objects, with the limits that small sets for a client.
 var limited = []limit{
 	{"qps", 20, func(n *tenant) (any, error) {
 		return n.pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: n.cq, RecvCQ: n.cq,
@@ -50,7 +50,7 @@ var limited = []limit{
 		if err != nil {
 			return nil, err
 		}
-		defer client.Free(buf) // what is registered stays
+		defer client.Free(buf) // the registration keeps the memory
 		return n.pd.RegMR(ib.MRInit{Buf: buf, Access: rights})
 	}},
 }
@@ -61,7 +61,7 @@ type limit struct {
 	make func(n *tenant) (any, error)
 }
 
-// exhaust makes things until no more can be had.
+// exhaust creates objects until one is refused.
 func (l *limit) exhaust(n *tenant) error {
 	var last interface{ Close() error }
 	for range l.most + 1 {
@@ -74,7 +74,7 @@ func (l *limit) exhaust(n *tenant) error {
 	return errors.New("there is no limit")
 }
 
-// says checks what a refusal says.
+// says checks the text of a refusal.
 func (l *limit) says(err error) error {
 	var attr *ib.AttrError
 	if !errors.Is(err, ib.ErrLimit) || !errors.As(err, &attr) ||
@@ -84,7 +84,7 @@ func (l *limit) says(err error) error {
 	return nil
 }
 
-// another gives back the last, and gets one more.
+// another closes the last object, and creates one more.
 func (l *limit) another(n *tenant, last interface{ Close() error }) error {
 	if last == nil {
 		return errors.New("there was none")
@@ -96,7 +96,8 @@ func (l *limit) another(n *tenant, last interface{ Close() error }) error {
 	return err
 }
 
-// connections connects as often as it may, says nothing or something, and goes.
+// connections opens as many connections as it may, sends something on some of them, and closes
+// them.
 func (a *attacker) connections(rounds int) {
 	for range rounds {
 		var open []*client.Device
@@ -129,14 +130,13 @@ func (a *attacker) connections(rounds int) {
 	}
 }
 
-// cut says that the daemon has closed a connection at once: it does where a user has many that
-// are too many, those among them that it has not closed yet.
+// cut reports whether the daemon has closed a connection at once, as it does if a user has too many
+// connections beyond its limit, including refused ones that are not closed yet.
 func cut(err error) bool {
 	return errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, client.ErrGone)
 }
 
-// silence sends requests whose replies it does not read, and asks for events that it
-// does not take.
+// silence sends requests without reading the replies, and requests events without reading them.
 func (a *attacker) silence(rounds int) {
 	var quiet []*queues
 	for range rounds {
@@ -154,7 +154,7 @@ func (a *attacker) silence(rounds int) {
 			request := abi.Put(nil, &abi.Header{Op: abi.OpHello})
 			request = append(request, abi.Put(nil, &abi.Hello{Magic: abi.Magic, MinVersion: abi.Version,
 				MaxVersion: abi.Version})...)
-			for err = nil; err == nil; { // until the daemon, too, takes no more
+			for err = nil; err == nil; { // until the daemon stops reading
 				err = unix.Sendto(int(fd), request, unix.MSG_DONTWAIT, nil)
 			}
 		}))

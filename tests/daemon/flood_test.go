@@ -13,8 +13,8 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// What a flood and its target send: WRITEs to the peer's first half, READs from it, and
-// SENDs to its second half.
+// Layout of the memory of a flood and its target. They send WRITEs to the first half of the
+// peer's memory, READs from it, and SENDs to the second half.
 const (
 	floodMemory = 256 << 10
 	floodWrite  = 16 << 10
@@ -47,7 +47,7 @@ func flood(c *parent) {
 		must(err)
 		for _, wc := range wcs[:got] {
 			switch {
-			case wc.Err() != nil: // the peer has given up this QP
+			case wc.Err() != nil: // the peer's QP has failed
 			case wc.ID == receipt:
 				must(n.receive(n.qps[n.index(wc.QPN)]))
 			default:
@@ -75,7 +75,7 @@ func (n *tenant) index(num ib.QPN) int {
 	return slices.IndexFunc(n.qps, func(q ib.QP) bool { return q.Num() == num })
 }
 
-// floodOne posts something on a QP.
+// floodOne posts a random request on a QP.
 func (n *tenant) floodOne(rng *rand.Rand, i int, peer card) error {
 	wr := ib.SendWR{ID: 1, Flags: ib.SendSignaled, SGL: n.sge(0, floodWrite), RemoteAddr: peer.Addr, RKey: peer.Key}
 	switch rng.IntN(4) {
@@ -91,16 +91,16 @@ func (n *tenant) floodOne(rng *rand.Rand, i int, peer card) error {
 	return err
 }
 
-// target is the steady client that a flood is connected to. It sends too.
+// target is the peer of a flood, in this process. It sends, too.
 type target struct {
 	testing.TB
 	*tenant
 	job
 	received atomic.Uint64
-	ended    chan error // nil when all requesters have given up
+	ended    chan error // gets nil when the requesters of all QPs have run out of retries
 }
 
-// aim makes a target of new QPs of n for a flood, which says its card.
+// aim creates a target with new QPs of n for a flood, and exchanges cards with the flood.
 func aim(t testing.TB, n *tenant, c *child, j job) *target {
 	t.Helper()
 	var peer card
@@ -128,7 +128,7 @@ func aim(t testing.TB, n *tenant, c *child, j job) *target {
 	return g
 }
 
-// run sends until the requesters of all QPs have given up.
+// run sends until the requesters of all QPs have run out of retries.
 func (g *target) run(rng *rand.Rand, peer card) error {
 	for i := range g.qps {
 		for range g.Window / 2 {
@@ -144,7 +144,7 @@ func (g *target) run(rng *rand.Rand, peer card) error {
 			return err
 		}
 		for _, wc := range wcs[:got] {
-			// Memory of a process goes before the QPs do that use it.
+			// A process's memory is freed before the QPs that use it are closed.
 			switch {
 			case wc.Status == ib.WCRetryExcErr, g.Process &&
 				(wc.Status == ib.WCRemAccessErr || wc.Status == ib.WCRemOpErr):
@@ -166,15 +166,15 @@ func (g *target) run(rng *rand.Rand, peer card) error {
 	return nil
 }
 
-// hears waits until more messages have come.
+// hears waits until that many more messages have arrived.
 func (g *target) hears(more uint64) {
 	g.Helper()
 	from := g.received.Load()
 	eventually(g, "messages of the child", func() bool { return g.received.Load() >= from+more })
 }
 
-// ends waits until all requesters have given up, and closes the QPs: nothing else has
-// happened to them.
+// ends waits until all requesters have run out of retries, checks that there was no other error,
+// and closes the QPs.
 func (g *target) ends() {
 	g.Helper()
 	if err := <-g.ended; err != nil {
@@ -188,7 +188,7 @@ func (g *target) ends() {
 	g.drain()
 }
 
-// drain takes what completions closed QPs have left.
+// drain polls the completions that closed QPs have left.
 func (n *tenant) drain() {
 	wcs := make([]ib.WC, 64)
 	for {

@@ -15,9 +15,9 @@ import (
 	"github.com/goroce/goroce/tests/require"
 )
 
-// TestDaemonKilled kills a daemon while its clients wait for it in every way there is.
-// All hear of it; a new daemon takes the place of the old one, socket and all. Peers
-// at another daemon find that nobody answers.
+// TestDaemonKilled kills a daemon while its clients wait in all possible calls. All calls
+// must return; a new daemon takes over the socket. Requests of peers at another daemon fail
+// after their retries.
 func TestDaemonKilled(t *testing.T) {
 	other := startDaemon(t)
 	peer, err := newTenant(other.socket, shape{size: piece, qps: 1})
@@ -40,7 +40,7 @@ func TestDaemonKilled(t *testing.T) {
 	}
 }
 
-// meet connects new QPs, and passes data.
+// meet connects new QPs, and transfers data.
 func meet(t *testing.T, n, peer *tenant) {
 	t.Helper()
 	peer.qps = nil
@@ -71,7 +71,7 @@ func write(t *testing.T, from, to *tenant) {
 	}
 }
 
-// hearsOfDeath kills the daemon under a client that waits.
+// hearsOfDeath kills the daemon while a client waits, and checks that the client's calls return.
 func hearsOfDeath(t *testing.T, d *daemon, n *tenant) {
 	t.Helper()
 	type end struct {
@@ -86,7 +86,7 @@ func hearsOfDeath(t *testing.T, d *daemon, n *tenant) {
 			ends <- end{what, err, time.Now()}
 		}()
 	}
-	// A daemon that stands still answers nothing: the verb waits.
+	// A stopped daemon does not answer, so the verb waits.
 	_ = d.cmd.Process.Signal(syscall.SIGSTOP)
 	wait("a completion", func() error { _, err := n.ch.Wait(context.Background()); return err })
 	wait("an event", func() error { _, err := n.dev.NextEvent(context.Background()); return err })
@@ -133,7 +133,7 @@ func hearsOfDeath(t *testing.T, d *daemon, n *tenant) {
 	}
 }
 
-// nobodyAnswers has a peer write to a client of a dead daemon.
+// nobodyAnswers posts a WRITE of a peer to a client of a dead daemon, which must fail.
 func nobodyAnswers(t *testing.T, n, peer *tenant) {
 	t.Helper()
 	write(t, peer, n)
@@ -146,7 +146,7 @@ func nobodyAnswers(t *testing.T, n, peer *tenant) {
 }
 
 // TestMixedGone ends connections whose requests name memory of a process and of a memfd
-// together: whoever reads the one for the daemon reads the other, too, while the session ends.
+// together: the worker may still read both while the session ends.
 func TestMixedGone(t *testing.T) {
 	if !reachable() {
 		require.Missing(t, "the daemon may not read other processes of its user: kernel.yama.ptrace_scope is not 0")
@@ -193,7 +193,7 @@ func mixedGone(t *testing.T, a, b *daemon) {
 	var wc [1]ib.WC
 	_, err = n.next(t.Context(), wc[:])
 	check(err)
-	// Pages that are made anew while they are read take longer.
+	// Discard pages all the time: reading them takes longer, as the kernel must allocate them again.
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -206,8 +206,8 @@ func mixedGone(t *testing.T, a, b *daemon) {
 	check(client.Free(mapped))
 }
 
-// TestClientStopped stops a client with full queues and unread events. The daemon
-// and others go on meanwhile, and the client when it may.
+// TestClientStopped stops a client with full queues and unread events. The daemon and
+// other clients must go on meanwhile, and the client when it is continued.
 func TestClientStopped(t *testing.T) {
 	a, b := startDaemon(t), startDaemon(t)
 	others := startSteady(t, a, b)

@@ -17,8 +17,8 @@ import (
 	"github.com/goroce/goroce/tests/require"
 )
 
-// narrow are limits of a user, all of which a greedy one reaches at once. Memory windows have
-// none of their own: they fill the heap.
+// narrow are limits of a user, all of which the greedy user reaches. Memory windows have no limit
+// of their own: they fill the heap.
 var narrow = []string{
 	"limits.user.connections=30", "limits.user.qps=100", "limits.user.mrs=200", "limits.user.mws=0",
 	"limits.connection.mws=0",
@@ -29,17 +29,18 @@ var narrow = []string{
 	"socket_mode=0666",
 }
 
-// nobody is the user that is greedy.
+// nobody is the user ID of the greedy child.
 const nobody = 65534
 
-// greed is a child that takes all it can get, as another user, and goes on asking for more.
+// greed is a child, running as another user, that allocates all it can get, and goes on
+// requesting more.
 type greed struct {
 	job
 	list []*tenant
 	report
 }
 
-// greedy is the child.
+// greedy is the role of that child.
 func greedy(c *parent) {
 	must(syscall.Setgid(nobody))
 	must(syscall.Setuid(nobody))
@@ -54,7 +55,7 @@ func greedy(c *parent) {
 	}
 	go g.burn()
 	go func() {
-		for { // connections that are refused
+		for { // open connections, which are refused
 			if d, err := client.Dial(context.Background(), client.Options{Socket: g.Socket}); err == nil {
 				must(d.Close())
 			}
@@ -67,7 +68,7 @@ func greedy(c *parent) {
 	}
 }
 
-// connect takes connections, each with a few objects.
+// connect opens connections, each with a few objects.
 func (g *greed) connect() {
 	for {
 		n, err := newTenant(g.Socket, shape{size: piece, qps: 2})
@@ -83,20 +84,20 @@ func (g *greed) connect() {
 	}
 }
 
-// refused notes a refusal for want of room, or a problem.
+// refused counts a refusal because of a limit; any other error is a problem.
 func (g *greed) refused(what string, err error) {
 	if !errors.Is(err, ib.ErrLimit) && !cut(err) {
 		g.Problems = append(g.Problems, fmt.Sprintf("%s: %v", what, err))
 	}
 }
 
-// want is what there can be too much of.
+// want is a kind of limited objects.
 type want struct {
 	what string
 	make func(n *tenant) error
 }
 
-// wants lists what has a limit of a user. The last ones fill the heap.
+// wants lists the objects with a limit for a user. The last ones fill the heap.
 var wants = []want{
 	{"cq_entries", func(n *tenant) error {
 		_, err := n.dev.CreateCQ(ib.CQInit{Entries: 4096})
@@ -112,7 +113,7 @@ var wants = []want{
 		if err != nil {
 			return err
 		}
-		defer client.Free(buf) // what is registered stays
+		defer client.Free(buf) // the registration keeps the memory
 		_, err = n.pd.RegMR(ib.MRInit{Buf: buf, Access: rights})
 		return err
 	}},
@@ -139,7 +140,7 @@ var wants = []want{
 	{"heap", func(n *tenant) error { _, err := n.pd.AllocMW(ib.MWType2); return err }},
 }
 
-// fill makes as much of something as all connections together may have.
+// fill creates as many objects of a kind as all connections together may have.
 func (g *greed) fill(w want) {
 	open := slices.Clone(g.list)
 	for i := 0; len(open) > 0; i++ {
@@ -149,13 +150,13 @@ func (g *greed) fill(w want) {
 			open = slices.Delete(open, at, at+1)
 			continue
 		}
-		if g.Counts[w.what]++; w.what == "large QPs" && g.Counts[w.what] == 20 { // and small ones later
+		if g.Counts[w.what]++; w.what == "large QPs" && g.Counts[w.what] == 20 { // leave room for small ones
 			return
 		}
 	}
 }
 
-// press asks for more of everything, for ever.
+// press requests more objects of every kind, for ever.
 func (g *greed) press(n *tenant) {
 	for {
 		for _, w := range wants {
@@ -164,22 +165,22 @@ func (g *greed) press(n *tenant) {
 	}
 }
 
-// burn sends as much as two QPs of its own take.
+// burn sends as much as possible between two QPs of its own.
 func (g *greed) burn() {
 	n := g.list[0]
 	wr := []ib.SendWR{{Opcode: ib.WRWrite, SGL: n.sge(0, 4096), RemoteAddr: n.mr.Addr(), RKey: n.mr.RKey()}}
 	for {
 		for _, q := range n.qps[:2] {
-			_, _ = q.PostSend(wr) // the queue is full most of the time
+			_, _ = q.PostSend(wr) // fails most of the time, as the queue is full
 		}
 	}
 }
 
-// startGreedy starts a greedy child, and is done when it has all it can get.
+// startGreedy starts a greedy child, and waits until it holds all it can get.
 func startGreedy(t testing.TB, d *daemon) (c *child, took report) {
 	t.Helper()
 	require.Root(t) // the child is another user
-	// The directories of the test are for its user alone; the mode of the socket lets everybody in.
+	// The test's directories are accessible to its user only; the socket's mode admits everybody.
 	for dir := d.dir; dir != os.TempDir() && len(dir) > 1; dir = filepath.Dir(dir) {
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)
@@ -191,9 +192,8 @@ func startGreedy(t testing.TB, d *daemon) (c *child, took report) {
 	return c, took
 }
 
-// TestGreedy: a user that has all it may have, of everything at once, and goes on asking,
-// takes nothing from another: whose connections stay, whose data arrives, and who can have
-// more.
+// TestGreedy checks that a user which holds all that it may, and goes on requesting more, does
+// not affect another user: its connections stay, its data arrives, and it can create more objects.
 func TestGreedy(t *testing.T) {
 	a, b := startDaemon(t, narrow...), startDaemon(t)
 	far, near := startSteady(t, a, b), startSteady(t, a, a)
@@ -231,7 +231,7 @@ func TestGreedy(t *testing.T) {
 	a.returnsTo(before)
 }
 
-// spin is a child that keeps all processors busy, and the daemon not.
+// spin is the role of a child that keeps all processors busy without using the daemon.
 func spin(c *parent) {
 	for range runtime.NumCPU() {
 		go func() {
@@ -243,11 +243,10 @@ func spin(c *parent) {
 	select {}
 }
 
-// BenchmarkBesideGreedy measures what another user has while one is greedy: throughput, and the
-// 99th percentile of the time that a WRITE of 64 bytes takes. It is compared with what the
-// other has alone, and beside a program that only takes the processors, as the greedy one
-// does: what that costs is the scheduler's affair, the rest is the daemon's. "ratio" and
-// "p99-ratio" are greedy to busy.
+// BenchmarkBesideGreedy measures a user's throughput, and the 99th percentile of the time of a
+// 64-byte WRITE, in three situations: alone, beside a program that keeps the processors busy, and
+// beside a greedy user. The greedy user keeps the processors busy, too, so the difference between
+// the last two is due to the daemon. "ratio" and "p99-ratio" compare greedy with busy.
 func BenchmarkBesideGreedy(b *testing.B) {
 	near, far := startDaemon(b, narrow...), startDaemon(b)
 	from, to := newStreamPair(b, near, far)
@@ -289,7 +288,7 @@ func BenchmarkBesideGreedy(b *testing.B) {
 	b.ReportMetric(median(beside[2].us)/median(beside[1].us), "p99-ratio")
 }
 
-// newStreamPair returns two clients with a QP each that are connected.
+// newStreamPair returns two clients with one QP each, connected to each other.
 func newStreamPair(b *testing.B, near, far *daemon) (from, to *tenant) {
 	b.Helper()
 	var ends [2]*tenant

@@ -23,8 +23,8 @@ var small = []string{
 	"limits.connection.xrcds=10", "limits.connection.channels=10", "limits.connection.pinned=16MiB",
 }
 
-// TestHostile lets children attack a daemon in every way, with two of its clients
-// beside them. The daemon lives, and keeps nothing of the attacker's.
+// TestHostile runs each attack on a daemon, beside two steady clients of it. The daemon must
+// survive, and hold nothing of the attacker afterwards.
 func TestHostile(t *testing.T) {
 	seed := newSeed(t)
 	a, b := startDaemon(t, small...), startDaemon(t)
@@ -33,7 +33,7 @@ func TestHostile(t *testing.T) {
 	for i, c := range []struct {
 		attack string
 		rounds int
-		want   []string // what must have happened
+		want   []string // keys of report.Counts that must not be 0
 	}{
 		{"requests", 5000, []string{"done", "refused"}},
 		{"descriptors", 300, []string{"refused", "taken"}},
@@ -77,9 +77,9 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// TestNoDescriptors connects as long as the daemon has descriptors, and beyond: as
-// clients, who hear why there is no room for more, and then without a word. Those who
-// are there go on; when others have gone, new ones can come.
+// TestNoDescriptors opens connections until the daemon has no descriptors, and more: first
+// as clients, which are told the reason of a refusal, and then without sending anything.
+// Existing clients go on; when others have left, new ones can connect.
 func TestNoDescriptors(t *testing.T) {
 	a, b := startDaemon(t), startDaemon(t)
 	others := startSteady(t, a, b)
@@ -102,7 +102,7 @@ func TestNoDescriptors(t *testing.T) {
 	for range 100 {
 		c, err := net.Dial("unixpacket", a.socket)
 		if err != nil {
-			break // the queue of the socket is full, too
+			break // the listener's queue is full, too
 		}
 		list = append(list, c)
 	}
@@ -110,7 +110,7 @@ func TestNoDescriptors(t *testing.T) {
 	for _, c := range list {
 		c.Close()
 	}
-	// The first to try may still be refused: those who have gone are in the queue before it.
+	// First attempts may still be refused: closed connections are before them in the queue.
 	eventually(t, "there is room for a client", func() bool {
 		d, err := client.Dial(t.Context(), client.Options{Socket: a.socket})
 		if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/goroce/goroce/tests/require"
 )
 
-// TestClientKilled kills clients that send at full rate, at any moment. Nobody else
-// feels it; the daemon forgets them at once, and keeps nothing.
+// TestClientKilled kills clients that send at full rate, at random moments. Other clients
+// must not be affected; the daemon must close all objects of the killed ones at once.
 func TestClientKilled(t *testing.T) {
 	rounds, warmUp := 10, 4
 	if require.Full() {
@@ -38,7 +38,7 @@ func TestClientKilled(t *testing.T) {
 			Process: round%4 > 1 && reachable()}
 		c := startChild(t, "flood", j)
 		g := aim(t, targets[round%2], c, j)
-		if round%5 > 0 { // else it dies as soon as it is connected
+		if round%5 > 0 { // otherwise kill it as soon as it is connected
 			g.hears(20)
 			<-time.After(time.Duration(rng.IntN(20_000)) * time.Microsecond)
 		}

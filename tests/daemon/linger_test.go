@@ -46,7 +46,7 @@ func lingering(t testing.TB) int {
 	return fd
 }
 
-// standStill stops the daemon, and is done when it stands.
+// standStill sends SIGSTOP to the daemon, and waits until it is stopped.
 func (d *daemon) standStill() {
 	d.Helper()
 	_ = d.cmd.Process.Signal(syscall.SIGSTOP)
@@ -66,13 +66,13 @@ func (d *daemon) threads() int {
 	return len(list)
 }
 
-// moreThreads is what the daemon may have more under any load: those that close for a user, and
-// some of the runtime's.
+// moreThreads is how many threads more the daemon may have under any load: those of a user's
+// closer, and some of Go's runtime.
 const moreThreads = 20
 
-// TestManyLingering sends such descriptors on many connections: before hello, with requests,
-// more than a message may have, and inside of other sockets. Each would hold a thread of the
-// daemon for an hour. It has a few more at most, and all connections end.
+// TestManyLingering sends lingering descriptors on many connections: before hello, with requests,
+// more than a message may carry, and inside other sockets. Each could block a thread of the
+// daemon for an hour. The daemon may use only moreThreads more, and all connections must end.
 func TestManyLingering(t *testing.T) {
 	a, b := startDaemon(t), startDaemon(t)
 	others := startSteady(t, a, b)
@@ -121,7 +121,7 @@ func TestManyLingering(t *testing.T) {
 		}
 		list = append(list, r)
 	}
-	a.standStill() // it has not got the descriptors yet: the last to close them is not we
+	a.standStill() // so that it gets the descriptors only after we have closed ours
 	for i, r := range list {
 		fd := lingering(t)
 		if err := ways[i%len(ways)].send(r, fd); err != nil {
@@ -141,8 +141,8 @@ func TestManyLingering(t *testing.T) {
 	a.returnsTo(before)
 }
 
-// TestLingering sends descriptors that take an hour to close. The daemon forgets the
-// client all the same.
+// TestLingering sends descriptors that take an hour to close. The daemon must close the
+// client's objects all the same.
 func TestLingering(t *testing.T) {
 	a, b := startDaemon(t), startDaemon(t)
 	others := startSteady(t, a, b)
@@ -150,7 +150,7 @@ func TestLingering(t *testing.T) {
 	defer func() { q.close() }()
 	objects := a.objectsOf(os.Getpid())
 	fd := lingering(t)
-	a.standStill() // it has not got the descriptor yet: the last to close it is not we
+	a.standStill() // so that it gets the descriptor only after we have closed ours
 	if err := q.conn.Send(abi.Header{Op: abi.OpClock, Seq: 1}, nil, fd); err != nil {
 		t.Fatal(err)
 	}

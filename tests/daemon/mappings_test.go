@@ -51,8 +51,8 @@ func TestManyRegions(t *testing.T) {
 	a.returnsTo(before)
 }
 
-// TestManyMappings takes as many mappings as a user can have, by memfds and then by rings. The
-// refusal says what the limit is and what raises it, and the daemon can still map something.
+// TestManyMappings uses as many mappings as a user can have, by memfds and then by rings. The
+// refusal must name the limit and how to raise it, and the daemon must still be able to map memory.
 func TestManyMappings(t *testing.T) {
 	most := maxMaps(t)
 	if most > 100_000 {

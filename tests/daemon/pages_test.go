@@ -9,14 +9,14 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// pages has memory of its process read and written where a page, a huge one if there are
-// such, must be made each time, while other threads change what memory the process has.
+// pages makes the daemon read and write memory of the attacker's process whose pages, huge pages
+// if possible, the kernel must allocate each time, while other threads change the process's mappings.
 func (a *attacker) pages(rounds int) {
 	const size, hugePage = 64 << 20, 2 << 20
 	n, err := newTenant(a.Socket, shape{size: size, process: true, qps: 2})
 	must(err)
 	defer n.close()
-	_ = unix.Madvise(n.buf, unix.MADV_HUGEPAGE) // which a kernel may not have
+	_ = unix.Madvise(n.buf, unix.MADV_HUGEPAGE) // fails on kernels without huge pages
 	self := n.card()
 	slices.Reverse(self.QPNs)
 	must(n.connect(self, steadily))

@@ -25,7 +25,7 @@ import (
 	"github.com/goroce/goroce/tests/linktest"
 )
 
-// goroced is the built program.
+// goroced is the path of the program that the tests have built.
 var goroced string
 
 func TestMain(m *testing.M) {
@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// patience is how long what must happen may take: longer than it takes on any machine.
+// patience bounds the waits for events that must happen; it is longer than they take on any machine.
 const patience = 30 * time.Second
 
 // newSeed returns the seed of a test, and prints it.
@@ -88,7 +88,7 @@ type daemon struct {
 	socket string
 	http   http.Client
 	log    logText
-	ended  chan error // by itself, or of a signal
+	ended  chan error // gets the result of the process
 }
 
 // logText is what the daemon has written.
@@ -109,8 +109,8 @@ func (l *logText) String() string {
 	return l.buf.String()
 }
 
-// startDaemon starts a daemon on a loopback address of its own, with settings as
-// --set takes them. At the end of the test it must still be well, and end when it is told to.
+// startDaemon starts a daemon on a loopback address of its own, with settings in the form of
+// --set. At the end of the test the daemon must still run, and end on a signal.
 func startDaemon(t testing.TB, settings ...string) *daemon {
 	t.Helper()
 	d := startDaemonAt(t, t.TempDir(), linktest.Loopback().String(), settings...)
@@ -118,7 +118,7 @@ func startDaemon(t testing.TB, settings ...string) *daemon {
 	return d
 }
 
-// startDaemonAt starts one whose sockets lie in dir.
+// startDaemonAt starts a daemon whose sockets lie in dir.
 func startDaemonAt(t testing.TB, dir, addr string, settings ...string) *daemon {
 	t.Helper()
 	config := filepath.Join(dir, "config")
@@ -156,14 +156,14 @@ func startDaemonAt(t testing.TB, dir, addr string, settings ...string) *daemon {
 	return d
 }
 
-// lend makes a part of the test answer for the daemon, while it runs.
+// lend reports the daemon's failures to the subtest t until t ends.
 func (d *daemon) lend(t testing.TB) {
 	owner := d.TB
 	d.TB = t
 	t.Cleanup(func() { d.TB = owner })
 }
 
-// listen keeps the log.
+// listen records the daemon's log.
 func (d *daemon) listen(out io.Reader, ready func()) {
 	for r := bufio.NewReader(out); ; {
 		line, err := r.ReadString('\n')
@@ -178,10 +178,10 @@ func (d *daemon) listen(out io.Reader, ready func()) {
 	}
 }
 
-// wrong finds what a daemon never has to write.
+// wrong matches lines that must never occur in a daemon's log.
 var wrong = regexp.MustCompile(`(?m)^(panic|fatal error|goroutine \d+|WARNING: DATA RACE|.*level=ERROR).*$`)
 
-// stop ends the daemon in order.
+// stop ends the daemon in an orderly way, and checks its exit code and log.
 func (d *daemon) stop() {
 	d.Helper()
 	_ = d.cmd.Process.Signal(syscall.SIGTERM)
@@ -204,13 +204,13 @@ func (d *daemon) stop() {
 	}
 }
 
-// kill ends it at once.
+// kill ends the daemon at once.
 func (d *daemon) kill() {
 	_ = d.cmd.Process.Kill()
 	<-d.ended
 }
 
-// get asks the admin socket.
+// get returns the answer of the admin socket to a GET request.
 func (d *daemon) get(path string) string {
 	d.Helper()
 	r, err := d.http.Get("http://goroced" + path)
@@ -225,7 +225,7 @@ func (d *daemon) get(path string) string {
 	return string(body)
 }
 
-// objectsOf counts what the daemon has of a process.
+// objectsOf counts the daemon's objects of a client process.
 func (d *daemon) objectsOf(pid int) (n int) {
 	d.Helper()
 	for _, path := range []string{"/v1/qps", "/v1/mrs"} {
@@ -242,13 +242,13 @@ func (d *daemon) objectsOf(pid int) (n int) {
 	return n
 }
 
-// forgets waits until nothing of a process is left, and returns how long that took.
+// forgets waits until the daemon has no objects of a process, and returns how long that took.
 func (d *daemon) forgets(pid int) time.Duration {
 	d.Helper()
 	return eventually(d, fmt.Sprintf("no object of process %d", pid), func() bool { return d.objectsOf(pid) == 0 })
 }
 
-// usage is what a daemon holds.
+// usage has the amounts of resources that a daemon holds.
 type usage struct{ fds, memfds, goroutines, heapKiB, rssKiB int }
 
 var (
@@ -258,7 +258,7 @@ var (
 	perProc = func(pid int, name string) string { return fmt.Sprintf("/proc/%d/%s", pid, name) }
 )
 
-// usage returns what the daemon holds when its garbage is collected.
+// usage returns what the daemon holds after a garbage collection.
 func (d *daemon) usage() (u usage) {
 	d.Helper()
 	number := func(re *regexp.Regexp, text string) int {
@@ -289,12 +289,12 @@ func (d *daemon) usage() (u usage) {
 	return u
 }
 
-// How much the heap may grow, by what tables and buffers keep for later; and resident
-// memory, by what the heap was at its highest.
+// How much the heap may grow, in KiB, by the capacity that tables and buffers keep; and how much
+// resident memory may grow, by the heap's peak.
 const moreHeap, moreRSS = 16 << 10, 64 << 10
 
-// settled returns what the daemon holds at rest: the same twice, as connections to its
-// admin socket, too, come and go.
+// settled returns what the daemon holds at rest. It measures until two results are the same, as
+// connections to the admin socket open and close, too.
 func (d *daemon) settled() (u usage) {
 	d.Helper()
 	eventually(d, "the daemon is at rest", func() bool {
@@ -305,7 +305,7 @@ func (d *daemon) settled() (u usage) {
 	return u
 }
 
-// returnsTo waits until the daemon holds no more than it did.
+// returnsTo waits until the daemon holds no more than before.
 func (d *daemon) returnsTo(before usage) {
 	d.Helper()
 	var now usage

@@ -13,14 +13,14 @@ import (
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
-// raw speaks to a daemon by hand: what it sends need not make sense.
+// raw is a connection to a daemon without package client, for requests that need not be valid.
 type raw struct {
 	conn      *abi.Conn
 	seq       uint32
-	maps      [][]byte // what the daemon shares, with write access
+	maps      [][]byte // the daemon's shared memory, writable
 	doorbells []*ring.Doorbells
 	wakes     []int
-	fds       []int // others that have come
+	fds       []int // other received descriptors
 }
 
 func dialRaw(socket string) (*raw, error) {
@@ -31,7 +31,7 @@ func dialRaw(socket string) (*raw, error) {
 	return &raw{conn: abi.NewConn(c.(*net.UnixConn))}, nil
 }
 
-// close ends the connection, and takes back what came with it.
+// close ends the connection, and releases the memory and descriptors that were received.
 func (r *raw) close() {
 	_ = r.conn.Close()
 	for _, m := range r.maps {
@@ -41,8 +41,8 @@ func (r *raw) close() {
 	abi.CloseAll(r.wakes)
 }
 
-// call sends a request and returns the reply. An error says that the daemon has hung
-// up.
+// call sends a request and returns the reply. An error means that the daemon has closed the
+// connection.
 func (r *raw) call(op abi.Op, body []byte, give ...int) (abi.Status, []byte, []int, error) {
 	r.seq++
 	if err := r.conn.Send(abi.Header{Op: op, Seq: r.seq}, body, give...); err != nil {
@@ -59,7 +59,7 @@ func (r *raw) call(op abi.Op, body []byte, give ...int) (abi.Status, []byte, []i
 	return h.Status, answer, fds, err
 }
 
-// ask is call for what must succeed.
+// ask is call for a request that must succeed.
 func ask[Reply, Request any](r *raw, op abi.Op, q Request, give ...int) (Reply, []int) {
 	status, body, fds, err := r.call(op, abi.Put(nil, &q), give...)
 	if err == nil && status != abi.OK {
@@ -71,7 +71,7 @@ func ask[Reply, Request any](r *raw, op abi.Op, q Request, give ...int) (Reply, 
 	return reply, fds
 }
 
-// share maps what a descriptor of the daemon's has.
+// share maps the memory of a descriptor that the daemon has sent.
 func (r *raw) share(fd int) []byte {
 	var st unix.Stat_t
 	must(unix.Fstat(fd, &st))
@@ -82,7 +82,7 @@ func (r *raw) share(fd int) []byte {
 	return buf
 }
 
-// open says hello and takes a device.
+// open sends hello and opens a device.
 func (r *raw) open() {
 	ask[abi.HelloReply](r, abi.OpHello, abi.Hello{Magic: abi.Magic, MinVersion: abi.Version, MaxVersion: abi.Version})
 	reply, fds := ask[abi.OpenReply](r, abi.OpOpen, abi.Open{})
@@ -167,8 +167,8 @@ func (q *queues) addQP(c abi.CreateQP) {
 	q.recv = append(q.recv, buf[made.Send:][:made.Recv])
 }
 
-// bringUp takes a QP to RTS, from whatever state. QPs 0 and 1 are each other's peers, the
-// rest their own.
+// bringUp takes a QP to RTS from any state. QPs 0 and 1 are connected to each other, the
+// others to themselves.
 func (q *queues) bringUp(i int) {
 	peer := i
 	if i < 2 {
@@ -196,7 +196,7 @@ func (q *queues) bringUp(i int) {
 		must(err)
 		switch status {
 		case abi.OK:
-		case abi.State: // what stands in its rings has failed it already
+		case abi.State: // the contents of its rings have already made it fail
 			return
 		default:
 			panic(abi.GetError(body, status))
@@ -204,7 +204,7 @@ func (q *queues) bringUp(i int) {
 	}
 }
 
-// newMemfd makes a memfd of size bytes.
+// newMemfd creates a memfd of size bytes.
 func newMemfd(flags int, size int64, seals int) int {
 	fd, err := unix.MemfdCreate("hostile", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|flags)
 	must(err)

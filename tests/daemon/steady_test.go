@@ -21,7 +21,7 @@ type steady struct {
 // piece is the size of what they exchange.
 const piece = 64 << 10
 
-// startSteady starts two clients, of a daemon each, that go on until the test ends.
+// startSteady starts two clients, one of each daemon, that exchange data until the test ends.
 func startSteady(t testing.TB, a, b *daemon) *steady {
 	t.Helper()
 	s := &steady{TB: t, done: make(chan error, 1)}
@@ -45,7 +45,7 @@ func startSteady(t testing.TB, a, b *daemon) *steady {
 	return s
 }
 
-// exchange sends a message, in turn from either end, checks it and goes on to the next.
+// exchange sends messages alternately from either end, and checks each, until ctx ends.
 func (s *steady) exchange(ctx context.Context) error {
 	for number := uint64(1); ctx.Err() == nil; number++ {
 		if err := s.pass(s.ends[number%2], s.ends[1-number%2], number); err != nil {
@@ -56,8 +56,8 @@ func (s *steady) exchange(ctx context.Context) error {
 	return nil
 }
 
-// pass WRITEs a message from the first half of one end's memory to the second half of
-// the other's.
+// pass WRITEs a message from the first half of one end's memory to the second half of the
+// other end's.
 func (s *steady) pass(from, to *tenant, number uint64) error {
 	if _, err := to.qps[0].PostRecv([]ib.RecvWR{{ID: number}}); err != nil {
 		return err
@@ -83,7 +83,7 @@ func (s *steady) pass(from, to *tenant, number uint64) error {
 	return check(to.buf[piece:], number)
 }
 
-// goesOn waits until more messages have passed.
+// goesOn waits until that many more messages have arrived.
 func (s *steady) goesOn(more uint64) {
 	s.Helper()
 	from := s.rounds.Load()
@@ -98,7 +98,7 @@ func (s *steady) goesOn(more uint64) {
 	})
 }
 
-// stop ends the exchange, in which there must have been no error.
+// stop ends the exchange, and checks that there was no error.
 func (s *steady) stop() {
 	s.Helper()
 	s.cancel()

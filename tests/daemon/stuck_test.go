@@ -12,10 +12,10 @@ import (
 	"github.com/goroce/goroce/tests/uffd"
 )
 
-// TestStuck has a client send memory that is never there, a page under userfaultfd that
-// nobody resolves, and memory that the daemon has mapped, in one request. Others go on. The
-// daemon drops the client, and keeps what it has mapped until the page comes, or the client
-// goes: who waits for the page reads it next.
+// TestStuck has a client send, in one request, a page under userfaultfd that nobody resolves,
+// and memory that the daemon has mapped. Other clients must go on. The daemon drops the client,
+// and keeps the memory mapped until the page is resolved, or the client ends: the worker that
+// waits for the page reads the mapped memory next.
 func TestStuck(t *testing.T) {
 	if !reachable() {
 		require.Missing(t, "the daemon may not read other processes of its user: kernel.yama.ptrace_scope is not 0")
@@ -43,7 +43,7 @@ func TestStuck(t *testing.T) {
 		}
 		c.tell(target.card())
 		var heard string
-		c.hear(&heard) // the daemon reads the page
+		c.hear(&heard) // the daemon's access to the page has begun
 		others.goesOn(100)
 		if c.hear(&heard); heard != client.ErrGone.Error() {
 			t.Errorf("who sends memory that does not come hears %q, want %q", heard, client.ErrGone)
@@ -67,7 +67,7 @@ func TestStuck(t *testing.T) {
 	}
 }
 
-// stuck is the client of TestStuck.
+// stuck is the role of TestStuck's client.
 func stuck(c *parent) {
 	n, err := newTenant(c.Socket, shape{size: piece, process: true, qps: 1, sges: 2})
 	must(err)
@@ -100,11 +100,11 @@ func stuck(c *parent) {
 	c.hear(&resolve)
 	must(fault.Resolve(n.buf))
 	c.tell("done")
-	c.hear(&resolve) // until it is killed
+	c.hear(&resolve) // wait until the test kills this process
 }
 
-// TestEndsBesideStuck: SIGTERM ends the daemon while it reads memory that never comes, before and
-// after it has dropped the client.
+// TestEndsBesideStuck checks that SIGTERM ends the daemon while it reads memory that blocks for
+// ever, both before and after it has dropped the client.
 func TestEndsBesideStuck(t *testing.T) {
 	if !reachable() {
 		require.Missing(t, "the daemon may not read other processes of its user: kernel.yama.ptrace_scope is not 0")
@@ -120,7 +120,7 @@ func TestEndsBesideStuck(t *testing.T) {
 		}
 		var peer card
 		c.hear(&peer)
-		c.tell(peer) // itself: nothing has to arrive
+		c.tell(peer) // connected to itself: nothing has to arrive
 		c.hear(&heard)
 		if dropped {
 			c.hear(&heard)

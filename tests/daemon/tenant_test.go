@@ -12,7 +12,7 @@ import (
 	"github.com/goroce/goroce/roce/daemon/client"
 )
 
-// tenant is a client with what QPs take. It is used in the test and in its children.
+// tenant is a client with the objects that QPs need. The test and its children use it.
 type tenant struct {
 	dev *client.Device
 	gid ib.GID
@@ -27,21 +27,21 @@ type tenant struct {
 	sges int
 }
 
-// shape says what tenant to make.
+// shape has the parameters of a tenant.
 type shape struct {
 	size    int // of its memory
 	process bool
 	srq     bool
 	qps     int
-	sges    int // of a request; 0 is 1
+	sges    int // SGEs of a request; 0 means 1
 }
 
-// depth is how many requests a queue takes.
+// depth is the length of each queue.
 const depth = 32
 
 const rights = ib.LocalWrite | ib.RemoteWrite | ib.RemoteRead
 
-// newTenant connects to a daemon. What it has made goes with its device.
+// newTenant connects to a daemon. Closing its device closes all of its objects.
 func newTenant(socket string, s shape) (n *tenant, err error) {
 	n = &tenant{sges: max(s.sges, 1)}
 	if n.dev, err = client.Dial(context.Background(), client.Options{Socket: socket}); err != nil {
@@ -82,7 +82,7 @@ func (n *tenant) make(s shape) (err error) {
 	return err
 }
 
-// addQPs makes more queue pairs.
+// addQPs creates more queue pairs.
 func (n *tenant) addQPs(count int) error {
 	for range count {
 		q, err := n.pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: n.cq, RecvCQ: n.cq, SRQ: n.srq,
@@ -95,7 +95,7 @@ func (n *tenant) addQPs(count int) error {
 	return nil
 }
 
-// card is what a peer has to know.
+// card returns the tenant's card for a peer.
 func (n *tenant) card() card {
 	c := card{GID: n.gid, Addr: n.mr.Addr(), Key: n.mr.RKey(), Len: n.mr.Len()}
 	for _, q := range n.qps {
@@ -104,7 +104,7 @@ func (n *tenant) card() card {
 	return c
 }
 
-// timing is when a requester gives up: after 4.096 us * 2^timeout, retries times more.
+// timing determines when a requester fails: retries+1 times 4.096 us * 2^timeout.
 type timing struct{ timeout, retries uint8 }
 
 var (
@@ -112,7 +112,7 @@ var (
 	soon     = timing{13, 6} // 235 ms
 )
 
-// connect connects each QP to the peer's of the same place.
+// connect connects each QP to the peer's QP of the same index.
 func (n *tenant) connect(peer card, when timing) error {
 	for i, q := range n.qps {
 		if err := connectQP(q, peer.GID, peer.QPNs[i], when); err != nil {
@@ -144,7 +144,7 @@ func connectQP(q ib.QP, gid ib.GID, qpn ib.QPN, when timing) error {
 	return nil
 }
 
-// sge is a piece of the tenant's memory.
+// sge returns a range of the tenant's memory as a scatter-gather list.
 func (n *tenant) sge(off, length int) []ib.SGE {
 	return []ib.SGE{{Addr: n.mr.Addr() + uint64(off), Length: uint32(length), LKey: n.mr.LKey()}}
 }
@@ -171,11 +171,11 @@ func (n *tenant) next(ctx context.Context, wcs []ib.WC) (int, error) {
 func (n *tenant) close() {
 	_ = n.dev.Close()
 	if client.Free(n.buf) != nil {
-		_ = unix.Munmap(n.buf) // it was made without the client's allocator
+		_ = unix.Munmap(n.buf) // not allocated by client.Alloc
 	}
 }
 
-// fill writes the pattern of a number: no two numbers have a word in common at one place.
+// fill writes the pattern of a number. The patterns of two numbers differ in every word.
 func fill(b []byte, number uint64) {
 	words := unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/8)
 	for i := range words {
