@@ -16,7 +16,7 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// bodies are all that crosses as it lies in memory.
+// bodies are all types that messages contain as they lie in memory.
 var bodies = []any{Header{}, Hello{}, HelloReply{}, Open{}, OpenReply{}, Event{}, Completion{}, Port{}, PortReply{},
 	GIDEntry{}, PKeyReply{},
 	ClockReply{}, Object{}, CreateCQ{}, ResizeCQ{}, Ring{}, RegMR{}, RegReply{}, ReregMR{}, AllocMW{}, AH{}, CreateAH{},
@@ -26,7 +26,7 @@ var bodies = []any{Header{}, Hello{}, HelloReply{}, Open{}, OpenReply{}, Event{}
 	CMValue{}, CMDelay{},
 	CMIDAttr{}, CMEvent{}}
 
-// bytesOf adds up the fields of a type; what is missing from its size is padding.
+// bytesOf returns the sum of the sizes of a type's fields; the difference from its size is padding.
 func bytesOf(t *testing.T, typ reflect.Type) (n uintptr) {
 	switch typ.Kind() {
 	case reflect.Struct:
@@ -43,8 +43,8 @@ func bytesOf(t *testing.T, typ reflect.Type) (n uintptr) {
 	return 0
 }
 
-// TestLayout: no body has pointers, or padding that would carry bytes of the sender's
-// memory and be laid out otherwise by another compiler, and each fits a message.
+// TestLayout checks that no body has pointers, or padding, which would leak bytes of the
+// sender's memory and might differ with another compiler, and that each fits a message.
 func TestLayout(t *testing.T) {
 	for _, b := range bodies {
 		typ := reflect.TypeOf(b)
@@ -60,7 +60,7 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// TestErrors: what is refused at one end is the same error at the other.
+// TestErrors checks that GetError returns the error that was passed to PutError.
 func TestErrors(t *testing.T) {
 	attr := &ib.AttrError{Op: "create CQ", Attr: "Entries", Value: 7, Allowed: "1 to 4", Err: ib.ErrLimit}
 	long := fmt.Errorf("%s: %w", strings.Repeat("x", 5000), ib.ErrBusy)
@@ -84,7 +84,7 @@ func TestErrors(t *testing.T) {
 		if errors.As(c.err, new(*ib.AttrError)) && (!errors.As(got, &back) || back.Attr != "Entries") {
 			t.Errorf("%v is no AttrError any more: %#v", c.err, got)
 		}
-		for n := range body { // cut short it is still an error
+		for n := range body { // a truncated body still gives an error
 			if GetError(body[:n], status) == nil {
 				t.Fatalf("%v, cut to %d bytes, is none", c.err, n)
 			}
@@ -92,7 +92,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestAttributes: what crosses and comes back is what it was.
+// TestAttributes checks that attributes are unchanged after conversion to messages and back.
 func TestAttributes(t *testing.T) {
 	attr := ib.QPAttr{State: ib.RTS, CurState: ib.SQD, Port: 1, PKeyIndex: 2, Access: ib.RemoteRead, QKey: 3,
 		AH: ib.AHAttr{DGID: ib.GID{1, 2, 15: 3}, SGIDIndex: 4, Port: 1, TrafficClass: 5, HopLimit: 6,
@@ -142,7 +142,7 @@ func pair(t *testing.T) (a, b *Conn) {
 	return end(fds[0]), end(fds[1])
 }
 
-// TestConn sends a message with a descriptor; what is no message is an error.
+// TestConn sends a message with a descriptor, and checks that malformed messages give errors.
 func TestConn(t *testing.T) {
 	a, b := pair(t)
 	r, w, err := os.Pipe()
@@ -178,7 +178,7 @@ func TestConn(t *testing.T) {
 	}
 }
 
-// FuzzError: what a daemon says cannot harm its client.
+// FuzzError checks that no error body from a daemon can crash its client.
 func FuzzError(f *testing.F) {
 	body, status := PutError(nil, &ib.AttrError{Op: "o", Attr: "a", Value: 1, Allowed: "x", Err: ib.ErrInvalid})
 	f.Add(body, uint16(status))
@@ -187,8 +187,8 @@ func FuzzError(f *testing.F) {
 	})
 }
 
-// TestNoDescriptors: a message whose descriptors find no room is known for what it is, and the
-// next one is taken.
+// TestNoDescriptors checks that a message for whose descriptors the process has no room gives
+// ErrDescriptors, and that the next message is received.
 func TestNoDescriptors(t *testing.T) {
 	p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

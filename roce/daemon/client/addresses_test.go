@@ -14,7 +14,7 @@ import (
 	"github.com/goroce/goroce/tests/linktest"
 )
 
-// hears waits until a client is told of a change, and looks at its GID table.
+// hears waits until a client gets the event of a change, and checks its GID table.
 func hears(ctx context.Context, t *testing.T, dev *Device, want []ib.GID) {
 	t.Helper()
 	if ev, err := dev.NextEvent(ctx); err != nil || ev.Type != ib.EventGIDChange {
@@ -33,8 +33,8 @@ func hears(ctx context.Context, t *testing.T, dev *Device, want []ib.GID) {
 	}
 }
 
-// TestAddressChange: a client hears of an address that comes and goes, finds it in the
-// GID table, and a listener on all addresses is reached there.
+// TestAddressChange checks that a client gets an event when an address is added or removed,
+// that the GID table changes, and that a listener on all addresses is reached at a new one.
 func TestAddressChange(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
@@ -71,7 +71,7 @@ func TestAddressChange(t *testing.T) {
 	}
 	t.Cleanup(func() { dial.Close() })
 
-	for range 2 { // a new address, and one that is back
+	for range 2 { // a new address, and then the same one again
 		set(first, later)
 		accepted := make(chan error, 1)
 		go func() {

@@ -63,7 +63,7 @@ func newDaemon(t testing.TB, o server.Options) *daemon {
 	return d
 }
 
-// tenant is a client with what a QP takes.
+// tenant is a client with the objects that a QP needs.
 type tenant struct {
 	testing.TB
 	dev *Device
@@ -177,7 +177,7 @@ func TestTwoClients(t *testing.T) {
 	for _, op := range []ib.WROpcode{ib.WRWrite, ib.WRRead} {
 		clear(b.buf)
 		if op == ib.WRRead {
-			a.buf, b.buf = b.buf, a.buf // what was zero must come back
+			a.buf, b.buf = b.buf, a.buf // in the other direction the zeros must arrive
 		}
 		_, err = a.qp.PostSend([]ib.SendWR{{Opcode: op, Flags: ib.SendSignaled, SGL: a.sge(), RemoteAddr: b.mr.Addr(),
 			RKey: b.mr.RKey()}})
@@ -191,7 +191,7 @@ func TestTwoClients(t *testing.T) {
 	}
 }
 
-// TestDaemonGone: who waits, polls or asks hears that the daemon has ended.
+// TestDaemonGone checks that waits, polls and requests fail with ErrGone after the daemon has ended.
 func TestDaemonGone(t *testing.T) {
 	d := newDaemon(t, server.Options{})
 	a := d.newTenant(t, 4096)

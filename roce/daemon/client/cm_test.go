@@ -14,7 +14,7 @@ import (
 	"github.com/goroce/goroce/tests/linktest"
 )
 
-// newCM is another client of a daemon, with a connection manager.
+// newCM returns the connection manager of a new client of a daemon.
 func newCM(ctx context.Context, t *testing.T, d *daemon) *rdmacm.CM {
 	t.Helper()
 	dev, err := Dial(ctx, Options{Socket: d.socket})
@@ -30,8 +30,8 @@ func newCM(ctx context.Context, t *testing.T, d *daemon) *rdmacm.CM {
 	return cm
 }
 
-// TestDial: clients of one daemon, and of another, find each other by address, each
-// with a connection manager of its own, on the one port of their daemon's device.
+// TestDial checks that clients of one daemon, and of two, connect to each other by address.
+// Each client has its own rdmacm.CM on the one port of its daemon's device.
 func TestDial(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -73,8 +73,8 @@ func TestDial(t *testing.T) {
 	}
 }
 
-// TestListenByAddress: clients of one daemon listen on the same port, each at an address
-// of its own, and get the connections to it.
+// TestListenByAddress checks that clients of one daemon can listen on the same port, each at an
+// address of its own, and get the connections to that address.
 func TestListenByAddress(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -83,7 +83,7 @@ func TestListenByAddress(t *testing.T) {
 	if err := d.dev.SetAddresses(local); err != nil {
 		t.Fatal(err)
 	}
-	var cms [3]*rdmacm.CM // one to dial with, or to be one too many
+	var cms [3]*rdmacm.CM // two listen; the third dials, or fails to listen as well
 	for i := range cms {
 		cms[i] = newCM(ctx, t, d)
 	}

@@ -18,10 +18,10 @@ import (
 	"github.com/goroce/goroce/tests/linktest"
 )
 
-// A program that uses a device of the daemon. Its queue pair is connected with itself, so that
-// it needs no peer: it writes from one half of its memory to the other.
+// This program uses a device of the daemon. Its queue pair is connected to itself, so that it
+// needs no peer: it writes from one half of its memory to the other.
 func Example() {
-	socket, stop := daemon() // in real life `goroced serve` runs, and Options may be empty
+	socket, stop := daemon() // normally `goroced serve` runs, and Options may be empty
 	defer stop()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -36,7 +36,7 @@ func Example() {
 	defer client.Free(buf)
 	mr, err := pd.RegMR(ib.MRInit{Buf: buf, Access: ib.LocalWrite | ib.RemoteWrite})
 	check(err)
-	defer mr.Close() // before the memory goes
+	defer mr.Close() // before the memory is freed
 	ch, err := dev.CreateChannel()
 	check(err)
 	cq, err := dev.CreateCQ(ib.CQInit{Entries: 16, Channel: ch})
@@ -73,7 +73,7 @@ func connect(qp ib.QP, peer ib.GID, num ib.QPN) {
 	check(qp.Modify(a, ib.AttrState|ib.AttrSQPSN|ib.AttrMaxRdAtomic|ib.AttrTimeout|ib.AttrRetryCnt|ib.AttrRNRRetry))
 }
 
-// daemon serves a device on loopback, and returns the socket and what ends it.
+// daemon serves a device on loopback, and returns the socket and a function that ends it.
 func daemon() (socket string, stop func()) {
 	dev, err := host.Open(host.Options{Link: "udp", Addrs: []netip.Addr{linktest.Loopback()}})
 	check(err)

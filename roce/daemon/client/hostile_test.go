@@ -18,7 +18,7 @@ import (
 	"github.com/goroce/goroce/roce/daemon/server"
 )
 
-// stranger speaks to the daemon without this package.
+// stranger is a connection to the daemon that does not use this package.
 type stranger struct {
 	t    *testing.T
 	conn *abi.Conn
@@ -35,7 +35,7 @@ func (d *daemon) newStranger(t *testing.T) *stranger {
 	return &stranger{t: t, conn: abi.NewConn(c.(*net.UnixConn))}
 }
 
-// say sends a request and returns the reply's status; false if the daemon hung up.
+// say sends a request and returns the reply's status; false if the daemon closed the connection.
 func (s *stranger) say(op abi.Op, body []byte, fds ...int) (abi.Status, bool) {
 	s.t.Helper()
 	status, _, alive := s.ask(op, body, fds...)
@@ -61,8 +61,8 @@ func hello(min, max uint16) []byte {
 	return abi.Put(nil, &abi.Hello{Magic: abi.Magic, MinVersion: min, MaxVersion: max})
 }
 
-// TestNonsense sends bodies at random to all requests. The daemon goes on, and so do
-// two clients that talk meanwhile.
+// TestNonsense sends all requests with random bodies. The daemon must go on, and so must two
+// clients that exchange data meanwhile.
 func TestNonsense(t *testing.T) {
 	d := newDaemon(t, server.Options{User: server.Limits{QPs: 100, CQEntries: 10000, Pinned: 4 << 20}})
 	a, b := d.newTenant(t, 4096), d.newTenant(t, 4096)
@@ -87,7 +87,7 @@ func TestNonsense(t *testing.T) {
 		}
 		body := make([]byte, rng.IntN(60)*4)
 		for j := range body {
-			if rng.IntN(3) == 0 { // small numbers are handles, kinds, sizes
+			if rng.IntN(3) == 0 { // small numbers are plausible handles, kinds and sizes
 				body[j] = byte(rng.IntN(6))
 			}
 		}
@@ -116,7 +116,7 @@ func TestNonsense(t *testing.T) {
 	_ = Free(memory)
 }
 
-// TestHello: who speaks another version, or is not wanted, hears why.
+// TestHello checks the errors for a client with another version, and for one that is not allowed.
 func TestHello(t *testing.T) {
 	d := newDaemon(t, server.Options{})
 	s := d.newStranger(t)
@@ -143,7 +143,7 @@ func TestHello(t *testing.T) {
 	}
 }
 
-// TestBadMemory: memory that could go away is not taken.
+// TestBadMemory checks that memory which could disappear is refused.
 func TestBadMemory(t *testing.T) {
 	d := newDaemon(t, server.Options{Client: server.Limits{Pinned: 1 << 30}})
 	s := d.newStranger(t)
@@ -191,8 +191,8 @@ func TestBadMemory(t *testing.T) {
 	}
 }
 
-// TestClientsDie: what clients leave behind when they just go is gone soon, whatever it
-// was.
+// TestClientsDie checks that all objects of clients that disconnect without closing them are
+// closed soon.
 func TestClientsDie(t *testing.T) {
 	d := newDaemon(t, server.Options{})
 	keeper := d.newTenant(t, 4096)
@@ -228,7 +228,7 @@ func TestClientsDie(t *testing.T) {
 	if now := fds(); now > before {
 		t.Errorf("%d descriptors, %d before", now, before)
 	}
-	if err := d.dev.Close(); err != nil { // with nobody's objects left but the keeper's
+	if err := d.dev.Close(); err != nil { // only the keeper's objects are left
 		t.Error(err)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/goroce/goroce/roce/daemon/server"
 )
 
-// TestKindOfMemory: what the daemon shows of a region, and counts for it, is the memory
-// that it has now. Who looks does not wait for the client's requests.
+// TestKindOfMemory checks that the daemon lists a region, and accounts for it, with its current
+// memory. Listing does not wait for the client's requests.
 func TestKindOfMemory(t *testing.T) {
 	d := newDaemon(t, server.Options{OwnProcesses: true})
 	n := d.newTenant(t, 4096)

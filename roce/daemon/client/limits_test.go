@@ -11,7 +11,7 @@ import (
 	"github.com/goroce/goroce/roce/daemon/server"
 )
 
-// holder is a client with what others are made of: a PD, an XRC domain and a CQ of one
+// holder is a client with the objects that others need: a PD, an XRC domain and a CQ of one
 // entry.
 type holder struct {
 	dev *Device
@@ -41,10 +41,10 @@ func (d *daemon) newHolder(t *testing.T) *holder {
 	return h
 }
 
-// resources is the table of what is limited: how it is set, how a client gets one more,
-// and how many a holder has at first.
+// resources is the table of limited resources: how the limit is set, how a client creates one
+// more, and how many a holder has at first.
 var resources = []struct {
-	key, name string // in the configuration; for people
+	key, name string // key in the configuration, name in messages
 	set       func(l *server.Limits, n int)
 	first     int
 	more      func(h *holder) (any, error)
@@ -82,8 +82,8 @@ var resources = []struct {
 		func(h *holder) (any, error) { return h.dev.CreateChannel() }},
 }
 
-// full checks that an error says which limit is full, its value and how to raise it. That
-// the configuration has such a key is a test of package config.
+// full checks that an error names the exhausted limit, its value and how to raise it. A test of
+// package config checks that the configuration has such a key.
 func full(t *testing.T, err error, what string, limit any, key string) {
 	t.Helper()
 	if !errors.Is(err, ib.ErrLimit) {
@@ -101,8 +101,8 @@ func full(t *testing.T, err error, what string, limit any, key string) {
 	}
 }
 
-// TestEveryLimit: each resource has a limit for a client and one for a user, which says
-// what is full when it is. A higher one gives room at once.
+// TestEveryLimit checks the limits of each resource for a client and for a user, and their
+// errors. A raised limit takes effect at once.
 func TestEveryLimit(t *testing.T) {
 	const limit = 3
 	for _, r := range resources {
@@ -137,7 +137,7 @@ func TestEveryLimit(t *testing.T) {
 	}
 }
 
-// TestPinnedLimit: memory and rings count together.
+// TestPinnedLimit checks that registered memory and rings count together.
 func TestPinnedLimit(t *testing.T) {
 	const limit = 1 << 20
 	d := newDaemon(t, server.Options{Client: server.Limits{Pinned: limit}})
@@ -165,8 +165,8 @@ func TestPinnedLimit(t *testing.T) {
 	full(t, err, "bytes of memory of one user", limit, "limits.user.pinned")
 }
 
-// TestLimits: who asks for more than its share hears of which limit, and gets as much
-// again when it gives back. Other users' clients do not count, its own do.
+// TestLimits checks that a client beyond a limit gets an error that names the limit, and can
+// allocate again after it has closed objects. Only clients of the same user count.
 func TestLimits(t *testing.T) {
 	d := newDaemon(t, server.Options{Client: server.Limits{PDs: 3, CQEntries: 100},
 		User: server.Limits{PDs: 4, Connections: 2}})
@@ -231,8 +231,8 @@ func TestLimits(t *testing.T) {
 	limit(cq.Resize(101), "CQ entries of one client")
 }
 
-// TestProcesses: memory that is no memfd is registered where the daemon lets its user do
-// that, which can change.
+// TestProcesses checks that memory that is no memfd can be registered only if the daemon's
+// options, which can change, allow it for the user.
 func TestProcesses(t *testing.T) {
 	d := newDaemon(t, server.Options{OwnProcesses: true})
 	h := d.newHolder(t)
@@ -248,8 +248,8 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// TestCMLimit: what all clients of a user have of the connection manager is limited, and the
-// refusal says how to raise it. A higher limit gives room at once.
+// TestCMLimit checks the limit of CM IDs of all clients of a user. The refusal says how to raise
+// it; a raised limit takes effect at once.
 func TestCMLimit(t *testing.T) {
 	const limit = 3
 	d := newDaemon(t, server.Options{User: server.Limits{CM: server.CMLimits{IDs: limit}}})

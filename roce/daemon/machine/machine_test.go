@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestLeastOf: the narrowest group counts, of the process's own and those around it, in either
-// version of cgroups.
+// TestLeastOf checks that the lowest limit of the process's own group and the enclosing ones is
+// returned, for both versions of cgroups.
 func TestLeastOf(t *testing.T) {
 	root := t.TempDir()
 	for file, text := range map[string]string{
@@ -47,7 +47,7 @@ func TestLeastOf(t *testing.T) {
 	}
 }
 
-// TestRead: there is something of everything.
+// TestRead checks that the capacity of each resource is positive.
 func TestRead(t *testing.T) {
 	c := Read()
 	t.Logf("%+v", c)

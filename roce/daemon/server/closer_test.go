@@ -12,7 +12,7 @@ import (
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
-// lingering returns a socket whose last close waits for its peer, until release.
+// lingering returns a socket whose last close waits for its peer, until release is called.
 func lingering(t *testing.T) (fd int, release func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -49,8 +49,8 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// TestUnread: a client is dropped whose next message, which nobody reads, holds a
-// descriptor that would not close for an hour. The server ends, and the user holds nothing.
+// TestUnread drops a client whose unread next message holds a descriptor that takes an hour to
+// close. The server must end, and the user hold nothing.
 func TestUnread(t *testing.T) {
 	s, listener := newServer(t)
 	conn, err := net.DialUnix("unixpacket", nil, listener.Addr().(*net.UnixAddr))
@@ -81,7 +81,7 @@ func TestUnread(t *testing.T) {
 	eventually(t, "its user holds nothing", func() bool { return len(s.Usage()) == 0 })
 }
 
-// TestNudged: who closes a descriptor that lingers is done soon.
+// TestNudged checks that nudged makes closing a lingering descriptor return soon.
 func TestNudged(t *testing.T) {
 	fd, release := lingering(t)
 	defer release()
@@ -94,9 +94,9 @@ func TestNudged(t *testing.T) {
 	}
 }
 
-// TestCloserBounds: descriptors that never close hold as many threads as a user may have, and
-// messages with more of them are not taken; connections close all the same, and other users
-// have closers of their own.
+// TestCloserBounds checks that descriptors that never close block at most the threads of one
+// user, and that messages with further descriptors are not received. Connections are closed all
+// the same, and other users have closers of their own.
 func TestCloserBounds(t *testing.T) {
 	c, never, running := newCloser(), make(chan struct{}), make(chan struct{}, 100)
 	for range 3 * mostWorkers {
@@ -133,7 +133,7 @@ func TestCloserBounds(t *testing.T) {
 	<-taken
 }
 
-// TestHelloFirst: a client that was not let in has no descriptors taken.
+// TestHelloFirst checks that no descriptors are received from a client before its hello.
 func TestHelloFirst(t *testing.T) {
 	s, listener := newServer(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestCover compares with an array of counters.
+// TestCover compares cover with an array of counters.
 func TestCover(t *testing.T) {
 	const size = 64
 	seed := rand.Uint64()

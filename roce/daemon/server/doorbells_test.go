@@ -11,7 +11,7 @@ import (
 	"github.com/goroce/goroce/roce"
 )
 
-// ringer plays a client: the application's end of its doorbells.
+// ringer acts as a client: it has the application's end of the doorbells.
 type ringer struct {
 	*clientDoorbells
 	app *ring.Doorbells
@@ -33,8 +33,8 @@ func newRinger(t testing.TB, doorbells *doorbells) *ringer {
 	return r
 }
 
-// ring rings the doorbell, and wakes the shard if that is asked for. It reports whether it
-// was.
+// ring rings the doorbell, and wakes the shard if the doorbells say that it sleeps. It reports
+// whether they did.
 func (r *ringer) ring(t testing.TB) (woke bool) {
 	t.Helper()
 	if woke = r.app.Ring(0); woke {
@@ -52,8 +52,9 @@ func openDoorbells(t testing.TB) *doorbells {
 	return doorbells
 }
 
-// TestIdleClients: a client is looked at while it rings, and for a while after. Then it has
-// to write its eventfd, and is found within askAfter, wherever between two looks it rings.
+// TestIdleClients checks that a client's doorbells are polled while it rings, and for idleAfter
+// afterwards. Then it has to write its eventfd, and its ring is found within askAfter, whenever
+// between two polls it rings.
 func TestIdleClients(t *testing.T) {
 	doorbells := openDoorbells(t)
 	busy, other := newRinger(t, doorbells), newRinger(t, doorbells)
@@ -63,7 +64,7 @@ func TestIdleClients(t *testing.T) {
 		clear(rung)
 		doorbells.Take(now, func(q *roce.QP) { rung[q]++ })
 	}
-	take() // both are new, so the kernel has them on its list
+	take() // both are new, so their eventfds are on the kernel's list
 	if len(doorbells.active) != 2 {
 		t.Fatalf("%d of two new clients are active", len(doorbells.active))
 	}
@@ -113,7 +114,7 @@ func TestIdleClients(t *testing.T) {
 	}
 }
 
-// BenchmarkTake is a look at the doorbells of one busy client beside idle ones.
+// BenchmarkTake measures Take with one busy client and many idle ones.
 func BenchmarkTake(b *testing.B) {
 	for _, idle := range []int{0, 1000} {
 		b.Run(fmt.Sprint(idle, " idle clients"), func(b *testing.B) {

@@ -27,7 +27,7 @@ type pairClient struct {
 	qps  [2]ib.QP
 	buf  []byte
 	mr   ib.MR
-	slow ib.MR // memory of the process
+	slow ib.MR // memory of the process, not a memfd
 }
 
 const pairBytes = 32 << 10
@@ -87,8 +87,8 @@ func (c *pairClient) connect(q ib.QP, peer ib.QPN) {
 	}
 }
 
-// write posts a WRITE of all of the first half of the memory to the second, the latter
-// part of it from the process's own memory if mixed.
+// write posts a WRITE of the first half of the memory to the second half. If mixed is set the
+// last part of the data comes from the process's own memory.
 func (c *pairClient) write(mixed bool) error {
 	sgl := []ib.SGE{{Addr: c.mr.Addr(), Length: pairBytes, LKey: c.mr.LKey()}}
 	if mixed {
@@ -100,7 +100,7 @@ func (c *pairClient) write(mixed bool) error {
 	return err
 }
 
-// completion waits for one.
+// completion waits for a completion.
 func (c *pairClient) completion() (wc [1]ib.WC, err error) {
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
 		if n, err := c.cq.Poll(wc[:]); n > 0 || err != nil {
@@ -110,7 +110,7 @@ func (c *pairClient) completion() (wc [1]ib.WC, err error) {
 	return wc, context.DeadlineExceeded
 }
 
-// exchange moves checked data.
+// exchange transfers data and checks it.
 func (c *pairClient) exchange(round int) {
 	c.t.Helper()
 	for i := range pairBytes {
@@ -124,8 +124,8 @@ func (c *pairClient) exchange(round int) {
 	}
 }
 
-// TestMemoryFault: should memory that a client shares not be there when the daemon touches it,
-// the client is dropped, which is counted, and nobody else feels it.
+// TestMemoryFault checks that a fault of the daemon's access to a client's shared memory drops
+// that client, is counted, and does not affect other clients.
 func TestMemoryFault(t *testing.T) {
 	faultsEnd = false
 	defer func() { faultsEnd = true }()
@@ -149,8 +149,8 @@ func TestMemoryFault(t *testing.T) {
 	}
 	write := func(c *pairClient) { _ = c.write(false) }
 	for what, x := range map[string]struct {
-		gone func(*session) [][]byte // memory
-		then func(*pairClient)       // what the client does
+		gone func(*session) [][]byte // returns the memory to make inaccessible
+		then func(*pairClient)       // makes the daemon access it
 	}{
 		"rings of QPs, when a request is posted": {rings(kindQP), write},
 		"rings of QPs, when they are closed":     {rings(kindQP), func(c *pairClient) { c.dev.Close() }},
@@ -204,8 +204,8 @@ func memoryFault(t *testing.T, shards int, gone func(*session) [][]byte, then fu
 	must(t, <-ended)
 }
 
-// TestDoorbellsFault: a client whose doorbells are not there loses no ring of others, whether the
-// shard learns of theirs before or after.
+// TestDoorbellsFault checks that inaccessible doorbells of one client lose no ring of another,
+// whether the shard handles that one before or after.
 func TestDoorbellsFault(t *testing.T) {
 	old := debug.SetPanicOnFault(true)
 	defer debug.SetPanicOnFault(old)
@@ -227,7 +227,7 @@ func TestDoorbellsFault(t *testing.T) {
 		b.qps[0].Store(new(roce.QP))
 		app, err := ring.OpenDoorbells(buf)
 		must(t, err)
-		must(t, bells.add(b)) // it counts as woken
+		must(t, bells.add(b)) // its eventfd is already written
 		app.Ring(0)
 		list[i] = b
 	}

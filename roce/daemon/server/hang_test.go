@@ -26,8 +26,8 @@ func soon(t *testing.T, what string, f func()) {
 	}
 }
 
-// TestHangingMemory: while a client deregisters memory that does not move, nobody else waits:
-// neither who lists the objects of all clients, nor another client, nor who ends the server.
+// TestHangingMemory checks that nothing else waits while a client deregisters memory that blocks:
+// neither the listing of all clients' objects, nor another client, nor the end of the server.
 func TestHangingMemory(t *testing.T) {
 	s, listener := newServer(t)
 	s.SetProcesses(true, true)
@@ -63,7 +63,8 @@ func TestHangingMemory(t *testing.T) {
 	eventually(t, "the user holds nothing", func() bool { return len(s.Usage()) == 0 })
 }
 
-// TestHangingSession: the server ends although the goroutine of a session hangs, and says whose.
+// TestHangingSession checks that the server ends although the goroutine of a session hangs, and
+// names the session's process in its error.
 func TestHangingSession(t *testing.T) {
 	usual, hangs, release := handlers[abi.OpClock], make(chan struct{}), make(chan struct{})
 	handlers[abi.OpClock] = func(*session, []byte, []int) (reply, error) {

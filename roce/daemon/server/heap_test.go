@@ -13,8 +13,8 @@ import (
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
-// bareSession is a session whose requests the test carries out itself, so that no client's
-// memory is in the way of measuring the server's.
+// bareSession is a session whose requests the test carries out itself, so that there is no
+// client whose memory would be measured, too.
 type bareSession struct {
 	t *testing.T
 	*session
@@ -53,7 +53,7 @@ func (c *bareSession) ask(op abi.Op, body []byte, fds ...int) []byte {
 	return r.body
 }
 
-// make carries out a request that makes an object, and returns its handle.
+// make carries out a request that creates an object, and returns its handle.
 func (c *bareSession) make(op abi.Op, body []byte, fds ...int) abi.Handle {
 	c.t.Helper()
 	reply := c.ask(op, body, fds...)
@@ -62,7 +62,7 @@ func (c *bareSession) make(op abi.Op, body []byte, fds ...int) abi.Handle {
 	return o.Handle
 }
 
-// makeQP makes an RC QP in RTS.
+// makeQP creates an RC QP in RTS.
 func (c *bareSession) makeQP(pd, cq abi.Handle, sendWR, sge, inline uint32) {
 	c.t.Helper()
 	gids, err := c.unit.dev.GIDs(1)
@@ -89,16 +89,16 @@ func (c *bareSession) makeQP(pd, cq abi.Handle, sendWR, sge, inline uint32) {
 // heapInUse returns the bytes of the heap that are reachable.
 func heapInUse() int64 {
 	runtime.GC()
-	runtime.GC() // what a finalizer, or a cleanup, has let go
+	runtime.GC() // frees what finalizers and cleanups have released
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
 
-// aloneEnv says that this process runs one test, and nothing else lives in its heap.
+// aloneEnv is set in a process that runs only one test, so that its heap holds nothing else.
 const aloneEnv = "GOROCE_HEAP_TEST_ALONE"
 
-// alone runs the test in a process of its own, and reports whether this is that one.
+// alone runs the test in a process of its own, and returns true in that process.
 func alone(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(aloneEnv) != "" {
@@ -116,9 +116,9 @@ func alone(t *testing.T) bool {
 	return false
 }
 
-// TestHeap: what the daemon books for objects is what its heap grows by: not less, and not so
-// much more that a limit would mean nothing. A table that grows does so for one kind, though
-// all use it; so each may be off by as much, all together not.
+// TestHeap checks that the daemon books for objects what its heap grows by: not less, and not so
+// much more that the limit would be meaningless. A shared table grows while objects of one kind
+// are created, so a single kind may deviate by that; all kinds together may not.
 func TestHeap(t *testing.T) {
 	if !alone(t) {
 		return
@@ -176,7 +176,7 @@ func TestHeap(t *testing.T) {
 	}
 }
 
-// TestHeapOfSessions is the same for connections.
+// TestHeapOfSessions is TestHeap for connections.
 func TestHeapOfSessions(t *testing.T) {
 	if !alone(t) {
 		return

@@ -15,12 +15,12 @@ import (
 	"github.com/goroce/goroce/tests/uffd"
 )
 
-// stuckClient is a client whose worker reads memory that does not move, and memory of a memfd
-// behind it, for one request.
+// stuckClient is a client whose worker reads, for one request, memory that blocks and then memory
+// of a memfd.
 type stuckClient struct {
 	*client.Device
 	pd     ib.PD
-	pages  []byte // that do not move
+	pages  []byte // access to them blocks
 	fault  uffd.Fault
 	mapped ib.MR
 }
@@ -40,7 +40,7 @@ func newStuckClient(t *testing.T, socket string) *stuckClient {
 	if c.fault, err = uffd.Hang(c.pages); err != nil {
 		require.Missing(t, "userfaultfd for faults of the kernel (root, or vm.unprivileged_userfaultfd=1): %v", err)
 	}
-	t.Cleanup(func() { unix.Close(int(c.fault)) }) // which ends the wait, whatever the test did
+	t.Cleanup(func() { unix.Close(int(c.fault)) }) // ends the wait in any case
 	slow, err := c.pd.RegMR(ib.MRInit{Buf: c.pages})
 	must(t, err)
 	buf, err := client.Alloc(stuckBytes)
@@ -74,9 +74,9 @@ func newStuckClient(t *testing.T, socket string) *stuckClient {
 	return c
 }
 
-// TestMemoryInUse: memory of a client stays mapped while its worker may read it, however the
-// registration ends. Until then it is booked, and the client counts as one of its user's; the
-// session is over, and no other waits.
+// TestMemoryInUse checks that memory of a client stays mapped while its worker may read it,
+// however the registration ends. Until then it is booked, and the client counts as one of its
+// user's, but the session has ended, and no other session waits.
 func TestMemoryInUse(t *testing.T) {
 	for what, end := range map[string]func(t *testing.T, c *stuckClient){
 		"the client goes": func(t *testing.T, c *stuckClient) { must(t, c.Close()) },
@@ -114,7 +114,7 @@ func TestMemoryInUse(t *testing.T) {
 			must(t, err)
 			must(t, other.Close())
 			cancel()
-			must(t, <-ended) // without the memory
+			must(t, <-ended) // does not wait for the memory
 			if len(s.Usage()) == 0 {
 				t.Error("nothing is booked for memory that is in use")
 			}
@@ -127,8 +127,8 @@ func TestMemoryInUse(t *testing.T) {
 	}
 }
 
-// fewMappings serves a client where there are so many mappings, and returns what tells what its
-// user holds.
+// fewMappings serves a client on a machine with the given number of mappings. holds returns what
+// the client's user holds.
 func fewMappings(t *testing.T, most int64) (s *Server, c *client.Device, holds func(key string) int64) {
 	t.Helper()
 	c = serving(t, func(server *Server) {
@@ -138,7 +138,7 @@ func fewMappings(t *testing.T, most int64) (s *Server, c *client.Device, holds f
 	return s, c, func(key string) int64 { return s.Usage()[0].Amount[key] }
 }
 
-// TestMappings: registrations of one memfd share its mappings, and pages count once.
+// TestMappings checks that registrations of one memfd share its mappings, and that each page counts once.
 func TestMappings(t *testing.T) {
 	_, dev, holds := fewMappings(t, 20)
 	pd, err := dev.AllocPD()
@@ -154,7 +154,7 @@ func TestMappings(t *testing.T) {
 		mappings        int64
 	}{
 		{10, 20, 1, 1}, {0, 2 * page, 2, 1}, {page + 1, 3*page + 1, 4, 1}, // in one extent
-		{extentBytes - 1, extentBytes + 1, 6, 2}, {extentBytes, extentBytes + 9, 6, 2}, // one that covers two
+		{extentBytes - 1, extentBytes + 1, 6, 2}, {extentBytes, extentBytes + 9, 6, 2}, // an extent of twice the size
 		{2 * extentBytes, 2*extentBytes + 10, 7, 3}, {1, 1, 7, 3},
 	} {
 		m, err := pd.RegMR(ib.MRInit{Buf: buf[c.from:c.to]})
@@ -176,7 +176,7 @@ func TestMappings(t *testing.T) {
 	}
 }
 
-// TestMappingsOfUsers: a user may have as many mappings as are left for others.
+// TestMappingsOfUsers checks that a user may have as many mappings as are left for others.
 func TestMappingsOfUsers(t *testing.T) {
 	s, dev, holds := fewMappings(t, 20)
 	before := holds("mappings")
@@ -204,7 +204,7 @@ func TestMappingsOfUsers(t *testing.T) {
 	}
 	other.give([]held{{mappings, 5}})
 	must(t, made[0].Close())
-	must(t, made[1].Resize(2)) // which has both rings for a moment
+	must(t, made[1].Resize(2)) // temporarily needs both rings
 	for _, cq := range made {
 		must(t, cq.Close())
 	}
@@ -213,8 +213,8 @@ func TestMappingsOfUsers(t *testing.T) {
 	}
 }
 
-// TestScarce: what all users share is left for others, whatever it is, and what it is made of:
-// pinned memory and heap are one. Who is refused hears what raises the limit.
+// TestScarce checks for each scarce resource that a user leaves enough of it for others. Pinned
+// memory and heap count as one. The refusal says how to raise the limit.
 func TestScarce(t *testing.T) {
 	for _, c := range []struct {
 		kind scarceKind

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestMain has memory of clients that was given back stay, so that a use of it is a fault.
+// TestMain makes unmap replace clients' memory with inaccessible pages, so that later accesses fault.
 func TestMain(m *testing.M) {
 	unmap, faultsEnd = guard, true
 	os.Exit(m.Run())

@@ -10,7 +10,7 @@ import (
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
-// newQP makes a QP in RESET.
+// newQP creates a QP in RESET.
 func newQP(t *testing.T, dev ib.Device, typ ib.QPType) ib.QP {
 	t.Helper()
 	pd, err := dev.AllocPD()
@@ -23,13 +23,13 @@ func newQP(t *testing.T, dev ib.Device, typ ib.QPType) ib.QP {
 	return q
 }
 
-// users are who a test's client is taken for.
+// users are replacements of Server.privileged, by the user that the test's client seems to be.
 var users = map[string]func(uint32) bool{
-	"root, or the daemon's own": privileged, // which who runs the test is
+	"root, or the daemon's own": privileged, // true for the user that runs the test
 	"another":                   func(uint32) bool { return false },
 }
 
-// TestPrivilegedQKey: a Q_Key with the high bit is for privileged users, that of QP 1 too.
+// TestPrivilegedQKey checks that only privileged users may set a Q_Key with the high bit, also that of QP 1.
 func TestPrivilegedQKey(t *testing.T) {
 	for user, privileged := range users {
 		may := privileged(0)
@@ -60,7 +60,7 @@ func TestPrivilegedQKey(t *testing.T) {
 	}
 }
 
-// allowed checks that a request was carried out, or refused with these words.
+// allowed checks that a request was carried out, or refused with an error that contains words.
 func allowed(t *testing.T, err error, want bool, words ...string) {
 	t.Helper()
 	if want {

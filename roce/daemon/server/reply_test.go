@@ -17,7 +17,7 @@ import (
 	"github.com/goroce/goroce/roce/daemon/client"
 )
 
-// byHand runs a server for as long as the test does, and returns what connects to it.
+// byHand runs a server for the duration of the test, and returns a function that connects to it.
 func byHand(t *testing.T, adjust func(*Server)) (s *Server, dial func() *abi.Conn) {
 	t.Helper()
 	s, listener := newServer(t)
@@ -60,7 +60,7 @@ func answered(t *testing.T, c *abi.Conn, op abi.Op) error {
 	return nil
 }
 
-// begin says hello and opens the device.
+// begin sends hello and opens the device.
 func begin(t *testing.T, c *abi.Conn) {
 	t.Helper()
 	must(t, call(t, c, abi.OpHello, abi.Put(nil, &abi.Hello{Magic: abi.Magic, MinVersion: abi.Version,
@@ -68,8 +68,8 @@ func begin(t *testing.T, c *abi.Conn) {
 	must(t, call(t, c, abi.OpOpen, abi.Put(nil, &abi.Open{})))
 }
 
-// TestRefusedAtOnce: a connection that is one too many hears why and is closed without having
-// said a word, so that it keeps no descriptor of the daemon; one that says hello hears the same.
+// TestRefusedAtOnce checks that a connection beyond the limit gets the reason and is closed before
+// it sends anything, so that it occupies no descriptor; if it sends hello it gets the same answer.
 func TestRefusedAtOnce(t *testing.T) {
 	s, dial := byHand(t, func(s *Server) { s.SetLimits(Limits{}, Limits{Connections: 1}) })
 	begin(t, dial())
@@ -99,8 +99,8 @@ func TestRefusedAtOnce(t *testing.T) {
 	})
 }
 
-// TestUnreadReplies: a client that does not read what it has asked for gets no more
-// descriptors, which would be in flight for ever, and others do not feel it.
+// TestUnreadReplies checks that a client that does not read its replies gets no more descriptors,
+// which would stay in flight, and that other clients are not affected.
 func TestUnreadReplies(t *testing.T) {
 	s, dial := byHand(t, func(*Server) {})
 	c, other := dial(), dial()
@@ -125,7 +125,7 @@ func TestUnreadReplies(t *testing.T) {
 	}
 }
 
-// TestUnreadEnds: a session that waits for its client to read ends as any other.
+// TestUnreadEnds checks that a session that waits for its client to read can be ended.
 func TestUnreadEnds(t *testing.T) {
 	s, dial := byHand(t, func(*Server) {})
 	c := dial()
@@ -138,8 +138,8 @@ func TestUnreadEnds(t *testing.T) {
 	eventually(t, "the user holds nothing", func() bool { return len(s.Usage()) == 0 })
 }
 
-// TestInFlight: where the kernel takes no more descriptors in flight, the client hears that as the
-// answer to its request, what was made for it is gone, and its session goes on.
+// TestInFlight checks that, if the kernel allows no more descriptors in flight, the client's request
+// is answered with that error, the new object is closed, and the session goes on.
 func TestInFlight(t *testing.T) {
 	var full atomic.Bool
 	var s *Server

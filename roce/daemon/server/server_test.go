@@ -43,7 +43,7 @@ func newShardedServer(t *testing.T, shards int) (*Server, *net.UnixListener) {
 	return s, listener
 }
 
-// serving runs a server for as long as the test does, and returns a client of it.
+// serving runs a server for the duration of the test, and returns a client of it.
 func serving(t *testing.T, adjust func(*Server)) *client.Device {
 	t.Helper()
 	s, listener := newServer(t)
@@ -68,7 +68,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// TestClose: a server that has ended has left no epoll instance open.
+// TestClose checks that a closed server leaves no epoll instance open.
 func TestClose(t *testing.T) {
 	round := func() (instances int) {
 		t.Run("round", func(t *testing.T) { newQP(t, serving(t, func(*Server) {}), ib.UD) })
@@ -81,7 +81,7 @@ func TestClose(t *testing.T) {
 		}
 		return instances
 	}
-	if before, after := round(), round(); after != before { // the first begins that of the runtime
+	if before, after := round(), round(); after != before { // the first one opens the runtime's own
 		t.Errorf("%d epoll instances, %d before", after, before)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
-// TestTotals: each refused request has one reason.
+// TestTotals checks that each refused request counts for exactly one reason.
 func TestTotals(t *testing.T) {
 	s := &Server{}
 	for _, err := range []error{nil, fmt.Errorf("full: %w", ib.ErrLimit), ib.ErrLimit, abi.ErrPermission,

@@ -8,7 +8,7 @@ import (
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
-// TestUsage: users who have clients, and what these hold together.
+// TestUsage checks that Usage lists the users with clients, and the sums of what these hold.
 func TestUsage(t *testing.T) {
 	s := &Server{}
 	s.SetLimits(Limits{}, Limits{QPs: 5, Connections: 9, Pinned: 100})

@@ -74,8 +74,8 @@ func (e *end) connect(b *testing.B, peer *end, mtu ib.MTU) {
 	}
 }
 
-// BenchmarkStream moves 64 KiB messages between two devices over UDP: from and to
-// memory of this process that is direct, and memory of another process.
+// BenchmarkStream transfers 64 KiB messages between two devices over UDP: from and to direct
+// memory of this process, and memory of another process.
 func BenchmarkStream(b *testing.B) {
 	direct := func(testing.TB) mr.Memory { return mr.Bytes(make([]byte, 1<<20)) }
 	other := func(b testing.TB) mr.Memory { return start(b).memory(childSize) }

@@ -11,7 +11,7 @@ import (
 	"github.com/goroce/goroce/mr"
 )
 
-// bind makes c's memory that which it has now.
+// bind replaces c's Process with one of Bind, for the memory that the child has now.
 func (c *child) bind() *child {
 	c.t.Helper()
 	p, err := Bind(c.p.pid, c.p.pidfd, int(c.file("mem").Fd()))
@@ -21,7 +21,7 @@ func (c *child) bind() *child {
 	return c
 }
 
-// file opens one of the process's files of /proc, as it could itself.
+// file opens one of the process's files in /proc, as the process itself could.
 func (c *child) file(name string) *os.File {
 	c.t.Helper()
 	f, err := os.OpenFile(fmt.Sprintf("/proc/%d/%s", c.p.pid, name), os.O_RDWR, 0)
@@ -30,7 +30,7 @@ func (c *child) file(name string) *os.File {
 	return f
 }
 
-// TestBoundErrors: each says what was wrong, and where.
+// TestBoundErrors checks that errors say which access has failed, and why.
 func TestBoundErrors(t *testing.T) {
 	c := start(t).bind()
 	if got := c.tell("unmap"); got != "true" {
@@ -63,8 +63,8 @@ func TestBoundErrors(t *testing.T) {
 	}
 }
 
-// TestAnotherProgram: memory that is bound is gone with the program that had it. The next
-// one of the same process is not touched.
+// TestAnotherProgram checks that bound memory ends with the program that had it, and that the
+// next program of the same process is not accessed.
 func TestAnotherProgram(t *testing.T) {
 	c := start(t)
 	successor := *c
@@ -89,10 +89,10 @@ func TestAnotherProgram(t *testing.T) {
 	if successor.tell("crc") != before {
 		t.Error("it was written to")
 	}
-	successor.must(successor.memory(64).WriteAt([]byte("for you"), 0)) // of whatever the process runs
+	successor.must(successor.memory(64).WriteAt([]byte("for you"), 0)) // not bound: reaches the new program
 }
 
-// TestNotMemory: what is not the memory of the process is not taken.
+// TestNotMemory checks that Bind refuses files other than the memory of the process.
 func TestNotMemory(t *testing.T) {
 	c, other := start(t), start(t)
 	plain, err := os.Create(t.TempDir() + "/mem")

@@ -10,8 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestEffort: the time of a thread that works grows, and so does the count of a thread
-// that sleeps.
+// TestEffort checks that the CPU time of a busy thread grows, and the count of a sleeping thread.
 func TestEffort(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -22,7 +21,7 @@ func TestEffort(t *testing.T) {
 			t.Fatalf("the thread has spent %v, and %v before", cpu, begin)
 		}
 	}
-	// A sleep whose timer fires before the thread has left the processor is not counted.
+	// A sleep whose timer expires before the thread has left the processor is not counted.
 	now := sleeps
 	for tries := 0; now < sleeps+3; tries++ {
 		if tries == 1000 {

@@ -23,7 +23,7 @@ import (
 	"github.com/goroce/goroce/tests/require"
 )
 
-// The other process is this program again, which has memory and does what it is told.
+// The other process is this program again. It maps memory and executes commands.
 const childEnv = "PROCMEM_TEST_CHILD"
 
 const (
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// runChild maps memory between pages that are not there, tells where, and obeys.
+// runChild maps memory between unmapped pages, prints its address, and executes commands.
 func runChild() {
 	all, err := unix.Mmap(-1, 0, childSize+2*pageSize, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err == nil {
@@ -77,7 +77,7 @@ func runChild() {
 	}
 }
 
-// child is the other process, seen from here.
+// child is the test's view of the other process.
 type child struct {
 	t    testing.TB
 	cmd  *exec.Cmd
@@ -119,7 +119,7 @@ func start(t testing.TB) *child {
 	return c
 }
 
-// hear learns where the memory lies.
+// hear reads the address of the child's memory.
 func (c *child) hear() {
 	c.t.Helper()
 	if _, err := fmt.Sscan(c.line(), &c.addr); err != nil {
@@ -158,7 +158,7 @@ func (c *child) must(err error) {
 	}
 }
 
-// TestMemory: what is written is in the other process, and what is there is read.
+// TestMemory checks that writes reach the other process's memory, and that reads return its contents.
 func TestMemory(t *testing.T) {
 	t.Run("of whatever it runs", func(t *testing.T) { testMemory(t, start(t)) })
 	t.Run("bound", func(t *testing.T) { testMemory(t, start(t).bind()) })
@@ -172,7 +172,7 @@ func testMemory(t *testing.T, c *child) {
 	}
 	c.must(m.WriteAt(want, 0))
 	var pieces []mr.Piece
-	for i := range 100 { // more than one call takes; some follow one another
+	for i := range 100 { // more than callPieces; some are adjacent
 		at := 5000*i - i%3*(4900)
 		b := bytes.Repeat([]byte{byte(i)}, 100)
 		copy(want[at:], b)
@@ -189,7 +189,7 @@ func testMemory(t *testing.T, c *child) {
 	}
 }
 
-// TestAtomics: those of several goroutines are atomic among each other.
+// TestAtomics checks that atomics of several goroutines are atomic with each other.
 func TestAtomics(t *testing.T) {
 	c := start(t)
 	var all sync.WaitGroup
@@ -217,7 +217,7 @@ func TestAtomics(t *testing.T) {
 	}
 }
 
-// TestErrors: each says what was wrong, and where.
+// TestErrors checks that errors say which access has failed, and why.
 func TestErrors(t *testing.T) {
 	c := start(t)
 	over, err := c.p.Memory(c.addr, childSize+pageSize)
@@ -225,7 +225,7 @@ func TestErrors(t *testing.T) {
 	b := make([]byte, pageSize)
 	var access *AccessError
 	err = over.WriteVector([]mr.Piece{{Off: 64, B: b}, {Off: childSize - 100, B: b}})
-	// The kernel tells how far it came by whole pieces, or by pages.
+	// The kernel reports the bytes it has moved by whole pieces, or by pages.
 	if !errors.Is(err, ErrUnmapped) || !errors.As(err, &access) || !access.Write ||
 		access.Addr != c.addr+childSize && access.Addr != c.addr+childSize-100 {
 		t.Errorf("a hole: %v", err)
@@ -257,7 +257,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestAnotherProcess: a number that another process has by now is not used.
+// TestAnotherProcess checks that a PID that another process has reused is not accessed.
 func TestAnotherProcess(t *testing.T) {
 	old, now := start(t), start(t)
 	c := &Process{pid: now.p.pid, pidfd: old.p.pidfd}
@@ -274,7 +274,7 @@ func TestAnotherProcess(t *testing.T) {
 	}
 }
 
-// TestProbe: who may not touch a process hears so, and what would allow it.
+// TestProbe checks that the error for missing permission says how to get it.
 func TestProbe(t *testing.T) {
 	c := start(t)
 	c.must(c.p.Probe())
@@ -292,7 +292,7 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// TestHang: a page that nobody resolves holds up the read until somebody does.
+// TestHang checks that a read of a page under userfaultfd blocks until the page is resolved.
 func TestHang(t *testing.T) {
 	c := start(t)
 	if got := c.tell("hang"); got != "<nil>" {

@@ -25,7 +25,7 @@ func ioctl(fd int, request uintptr, arg unsafe.Pointer) error {
 	return nil
 }
 
-// hang lets every access to pages that are not there wait.
+// hang makes every access to pages that are not mapped block.
 func hang(pages []byte) (fd int, err error) {
 	r, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC, 0, 0)
 	if errno != 0 {
@@ -41,7 +41,7 @@ func hang(pages []byte) (fd int, err error) {
 	return fd, ioctl(fd, uffdioRegist, unsafe.Pointer(&reg))
 }
 
-// resolve ends the wait.
+// resolve maps a page, which ends the waits for it.
 func resolve(fd int, page []byte) error {
 	src := make([]byte, 2*len(page))
 	skip := -uintptr(unsafe.Pointer(&src[0])) % uintptr(len(page))
