@@ -18,7 +18,7 @@ import (
 	"github.com/goroce/goroce/roce/rdmacm"
 )
 
-// channel opens an event channel, for as long as the test runs.
+// channel opens an event channel for the duration of the test.
 func (r *rig) channel() ib.CM {
 	r.Helper()
 	ch := try(r.Device.(ib.CMDevice).OpenCM())(r)
@@ -36,7 +36,7 @@ func (r *rig) event(ch ib.CM, want ib.CMEventType) ib.CMEvent {
 	return ev
 }
 
-// resolving makes an ID that looks for the way to the device itself.
+// resolving creates an ID that resolves the address of the device itself.
 func (r *rig) resolving(ch ib.CM) ib.CMID {
 	r.Helper()
 	id := try(ch.CreateID(ib.CMIDInit{}))(r)
@@ -52,8 +52,8 @@ func (r *rig) manager() *rdmacm.CM {
 	return m
 }
 
-// accept makes a listener that accepts connections, and returns its address and a channel
-// that has them.
+// accept starts a listener that accepts connections, and returns its address and a channel
+// with the connections.
 func (r *rig) accept(o rdmacm.Config) (addr string, conns chan *rdmacm.Conn) {
 	r.Helper()
 	at := netip.AddrPortFrom(r.gid.GID.Addr(), 0).String()
@@ -72,8 +72,8 @@ func (r *rig) accept(o rdmacm.Config) (addr string, conns chan *rdmacm.Conn) {
 	return l.Addr().String(), conns
 }
 
-// TestDial: package rdmacm connects by address over librdmacm, with parameters that the
-// kernel would not choose.
+// TestDial connects by address with package rdmacm over librdmacm, with parameters that are
+// not the kernel's defaults.
 func TestDial(t *testing.T) {
 	r := openRig(t)
 	addr, conns := r.accept(rdmacm.Config{})
@@ -101,8 +101,8 @@ func TestDial(t *testing.T) {
 	}
 }
 
-// TestTurnDown: a request that the listener cannot meet is refused, with the reason that the
-// kernel can send.
+// TestTurnDown checks that a request that the listener cannot satisfy is refused, with the
+// reason that the kernel can send.
 func TestTurnDown(t *testing.T) {
 	r := openRig(t)
 	addr, _ := r.accept(rdmacm.Config{PathMTU: ib.MTU512})
@@ -113,8 +113,8 @@ func TestTurnDown(t *testing.T) {
 	}
 }
 
-// TestCMMigrate: an event goes with its ID, wherever it waits: the kernel does not say that it
-// has one for the other channel.
+// TestCMMigrate checks that unread events move with their ID, also those in the kernel, which
+// does not signal them on the new channel.
 func TestCMMigrate(t *testing.T) {
 	r := openRig(t)
 	from, to := r.channel(), r.channel()
@@ -128,8 +128,8 @@ func TestCMMigrate(t *testing.T) {
 	}
 }
 
-// TestCMClose: whoever waits for events is let go, of a channel or the device, and no
-// goroutine or ID of the kernel stays.
+// TestCMClose checks that closing a channel or the device ends all waits for events, and that
+// no goroutine or kernel ID is left.
 func TestCMClose(t *testing.T) {
 	r := openRig(t)
 	for _, what := range []string{"channel", "device"} {
@@ -148,7 +148,7 @@ func TestCMClose(t *testing.T) {
 				got <- ev
 			}
 		}()
-		if ev := <-got; ev.Type != ib.CMAddrResolved { // the reader waits for more then
+		if ev := <-got; ev.Type != ib.CMAddrResolved { // after this the reader waits for the next event
 			t.Errorf("event %v", ev.Type)
 		}
 		if what == "channel" {
@@ -165,7 +165,7 @@ func TestCMClose(t *testing.T) {
 		if _, err := id.Query(); !errors.Is(err, ib.ErrClosed) {
 			t.Errorf("an ID of a closed %s: %v", what, err)
 		}
-		if what == "channel" { // the device alone ends all
+		if what == "channel" { // in the other case closing the device ends everything
 			r.must(id.Close())
 			r.must(ch.Close())
 		}
@@ -174,7 +174,7 @@ func TestCMClose(t *testing.T) {
 			t.Errorf("a channel of a closed device: %v", err)
 		}
 	}
-	for strings.Contains(goroutines(), "newCMChannel") { // those of earlier tests are ending
+	for strings.Contains(goroutines(), "newCMChannel") { // goroutines of earlier tests may still be ending
 		if r.ctx.Err() != nil {
 			t.Fatalf("a channel's reader is left:\n%s", goroutines())
 		}
@@ -186,13 +186,13 @@ func TestCMClose(t *testing.T) {
 	}
 }
 
-// goroutines returns the stacks of all.
+// goroutines returns the stacks of all goroutines.
 func goroutines() string {
 	buf := make([]byte, 1<<20)
 	return string(buf[:runtime.Stack(buf, true)])
 }
 
-// TestCMTimeout: a timeout of Connect that runs out while its ID closes harms nobody.
+// TestCMTimeout checks that a timeout of Connect may expire while its ID is being closed.
 func TestCMTimeout(t *testing.T) {
 	r := openRig(t)
 	ch := r.channel()

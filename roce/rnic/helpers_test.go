@@ -14,14 +14,15 @@ import (
 // patience bounds every wait of a test. The lab's guests are slow.
 const patience = 60 * time.Second
 
-// rig is an open device with what every test needs. Its methods fail the test.
+// rig is an open device with the objects that every test needs. Its methods fail the test on
+// errors.
 type rig struct {
 	*testing.T
 	ib.Device
 	ctx context.Context
 	pd  ib.PD
 	ch  ib.Channel
-	cq  ib.CQ // for sends and receives, on ch
+	cq  ib.CQ // for sends and receives, with channel ch
 	gid ib.GIDEntry
 }
 
@@ -50,14 +51,14 @@ func openRig(t *testing.T) *rig {
 	return r
 }
 
-// in returns the rig for a subtest, which it fails.
+// in returns the rig for a subtest.
 func (r *rig) in(t *testing.T) *rig {
 	c := *r
 	c.T = t
 	return &c
 }
 
-// try takes a call's results; what it returns gives the value, or ends the test.
+// try takes a call's results. The function that it returns gives the value, or fails the test.
 func try[T any](v T, err error) func(*rig) T {
 	return func(r *rig) T {
 		r.Helper()
@@ -78,7 +79,7 @@ func (r *rig) newCQ(entries int) ib.CQ {
 	return try(r.CreateCQ(ib.CQInit{Entries: entries, Channel: r.ch}))(r)
 }
 
-// register registers n bytes with all rights that regions have.
+// register registers n bytes with all access rights.
 func (r *rig) register(n int) (ib.MR, []byte) {
 	r.Helper()
 	buf := make([]byte, n)
@@ -90,7 +91,7 @@ const allRights = ib.LocalWrite | ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtom
 
 var defaultCap = ib.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 3, MaxRecvSGE: 3, MaxInline: 64}
 
-// newQP makes a QP on the rig's CQ.
+// newQP creates a QP on the rig's CQ.
 func (r *rig) newQP(typ ib.QPType, change ...func(*ib.QPInit)) ib.QP {
 	r.Helper()
 	init := ib.QPInit{Type: typ, SendCQ: r.cq, RecvCQ: r.cq, Cap: defaultCap}
@@ -105,7 +106,7 @@ const (
 	testQKey = 0x11111111
 )
 
-// ready takes a QP to RTS, with peer at the other end.
+// ready takes a QP to RTS, connected to peer.
 func (r *rig) ready(q ib.QP, peer ib.QPN) {
 	r.Helper()
 	r.toInit(q)
@@ -139,12 +140,12 @@ func (r *rig) toInit(q ib.QP) {
 	r.must(q.Modify(attr, mask))
 }
 
-// here is the address of the device itself.
+// here returns the address vector of the device itself.
 func (r *rig) here() ib.AHAttr {
 	return ib.AHAttr{DGID: r.gid.GID, SGIDIndex: r.gid.Index, Port: 1, TrafficClass: 32}
 }
 
-// newPair makes two QPs that are each other's peer.
+// newPair creates two QPs that are connected to each other.
 func (r *rig) newPair(typ ib.QPType, change ...func(*ib.QPInit)) (a, b ib.QP) {
 	r.Helper()
 	a, b = r.newQP(typ, change...), r.newQP(typ, change...)
@@ -196,8 +197,8 @@ func (r *rig) want(id uint64, op ib.WCOpcode) ib.WC {
 	return wc
 }
 
-// wantBoth waits for the completions of a send and of the receive that it fills,
-// which come in either order, and returns the receive's.
+// wantBoth waits for the completions of a send and of the matching receive, in either order,
+// and returns the receive's.
 func (r *rig) wantBoth(sent, received uint64) (wc ib.WC) {
 	r.Helper()
 	for range 2 {
@@ -212,7 +213,7 @@ func (r *rig) wantBoth(sent, received uint64) (wc ib.WC) {
 	return wc
 }
 
-// sge names bytes of a region.
+// sge returns a scatter-gather entry for bytes of a region.
 func sge(m ib.MR, offset, length int) ib.SGE {
 	return ib.SGE{Addr: m.Addr() + uint64(offset), Length: uint32(length), LKey: m.LKey()}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// TestRegions: a region has the address that it was given, or its memory's own,
-// and the rights that the device has.
+// TestRegions checks that a region has the given IOVA, or the address of its memory, and
+// that rights which the device lacks are refused.
 func TestRegions(t *testing.T) {
 	r := openRig(t)
 	buf := pages(2)[:5000]
@@ -61,7 +61,7 @@ func TestRegions(t *testing.T) {
 	}
 }
 
-// pages returns n pages of memory that start on one.
+// pages returns n pages of memory, aligned to a page.
 func pages(n int) []byte {
 	size := os.Getpagesize()
 	buf := make([]byte, (n+1)*size)
@@ -69,7 +69,7 @@ func pages(n int) []byte {
 	return buf[skip:][:n*size]
 }
 
-// TestRereg: a region changes, where the provider can, and says so where not.
+// TestRereg checks that Rereg changes a region, or is refused if the provider lacks it.
 func TestRereg(t *testing.T) {
 	r := openRig(t)
 	m, _ := r.register(4096)
@@ -125,7 +125,7 @@ func (w *window) write(addr uint64, key ib.Key) ib.WCStatus {
 	if wc.ID != 5 {
 		w.Fatalf("completion %+v, want that of the WRITE", wc)
 	}
-	if wc.Status != ib.WCSuccess { // both ends failed: others take their place
+	if wc.Status != ib.WCSuccess { // both QPs have failed: create new ones
 		w.a, w.b = w.newPair(ib.RC)
 	}
 	return wc.Status
@@ -154,7 +154,7 @@ func TestWindowType1(t *testing.T) {
 	if err := w.dst.Close(); !errors.Is(err, ib.ErrBusy) || !strings.Contains(err.Error(), "window") {
 		t.Errorf("closed a region with a window: %v", err)
 	}
-	// rdma_rxe holds a window to its region's bounds, not its own.
+	// rdma_rxe checks the bounds of the region, not those of the window.
 	if s := w.write(w.dst.Addr()+4090, win.RKey()); s != ib.WCRemAccessErr {
 		t.Errorf("a WRITE beside the window: %v", s)
 	}
@@ -193,14 +193,14 @@ func TestWindowType2(t *testing.T) {
 	w.send(w.b, ib.SendWR{ID: 2, Opcode: ib.WRLocalInv, Flags: ib.SendSignaled, InvalidateKey: win.RKey()})
 	w.want(2, ib.WCLocalInv)
 	bind(w.middle(ib.RemoteWrite))
-	// The peer sends the key back.
+	// The peer invalidates the key by a SEND.
 	w.recv(w.b, ib.RecvWR{ID: 3, SGL: []ib.SGE{sge(w.dst, 0, 8)}})
 	w.send(w.a, ib.SendWR{ID: 4, Opcode: ib.WRSendInv, Flags: ib.SendSignaled, SGL: []ib.SGE{sge(w.src, 0, 8)},
 		InvalidateKey: win.RKey()})
 	if wc := w.wantBoth(4, 3); wc.Flags&ib.WCWithInv == 0 || wc.InvalidatedKey != win.RKey() {
 		t.Errorf("completion %+v, want key %#x invalidated", wc, win.RKey())
 	}
-	// Two binds in one post, the second with a key that follows the first's.
+	// Post two binds at once, the second with the key after the first's.
 	key := ib.NextKey(win.RKey())
 	w.send(w.b, ib.SendWR{ID: 1, Opcode: ib.WRBindMW, Flags: ib.SendSignaled, RKey: key,
 		Bind: w.middle(ib.RemoteWrite)},
@@ -227,8 +227,8 @@ func TestWindowType2(t *testing.T) {
 	}
 }
 
-// TestWindowOutlivesQP: a QP can be closed while a window is bound to it, at once;
-// the window can be bound again by another.
+// TestWindowOutlivesQP checks that a QP to which a window is bound can be closed, without
+// delay, and that another QP can then bind the window.
 func TestWindowOutlivesQP(t *testing.T) {
 	w := newWindow(t)
 	win := try(w.pd.AllocMW(ib.MWType2))(w.rig)

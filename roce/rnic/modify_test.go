@@ -10,7 +10,7 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// TestQuery: a QP's attributes are those that it was given.
+// TestQuery checks that Query returns the attributes that Modify has set.
 func TestQuery(t *testing.T) {
 	r := openRig(t)
 	q := r.newQP(ib.RC)
@@ -35,7 +35,8 @@ func TestQuery(t *testing.T) {
 	}
 }
 
-// TestRefusedModify: a refused attribute is named, with the right kind of error.
+// TestRefusedModify checks that the error of a refused Modify names the attribute and has the
+// right kind.
 func TestRefusedModify(t *testing.T) {
 	r := openRig(t)
 	const rtr = ib.AttrState | ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic |
@@ -89,13 +90,13 @@ func TestRefusedModify(t *testing.T) {
 			if attr := try(q.Query())(r); attr.State != ib.Init {
 				t.Errorf("the refused call left %v", attr.State)
 			}
-			r.ready(q, 5) // it still goes
+			r.ready(q, 5) // the QP is still usable
 			r.must(q.Close())
 		})
 	}
 }
 
-// TestRefusedPosts: posts are refused by state and by content, and typed.
+// TestRefusedPosts checks that posts are refused by state and by content, with typed errors.
 func TestRefusedPosts(t *testing.T) {
 	r := openRig(t)
 	q := r.newQP(ib.RC)

@@ -16,8 +16,8 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// TestSharedReceiveQueue: QPs take their receives from one queue, which says when
-// it runs low and can grow.
+// TestSharedReceiveQueue checks that QPs take receives from an SRQ, that the SRQ reports
+// when it falls below its limit, and that it can grow.
 func TestSharedReceiveQueue(t *testing.T) {
 	r := openRig(t)
 	s := try(r.pd.CreateSRQ(ib.SRQInit{SRQAttr: ib.SRQAttr{MaxWR: 6, MaxSGE: 2}}))(r)
@@ -54,7 +54,7 @@ func TestSharedReceiveQueue(t *testing.T) {
 	}
 }
 
-// TestLastReceive: a QP on an SRQ that is in ERR says that it takes no more.
+// TestLastReceive checks that a QP on an SRQ reports in ERR that it takes no more receives.
 func TestLastReceive(t *testing.T) {
 	r := openRig(t)
 	var name unix.Utsname
@@ -71,7 +71,7 @@ func TestLastReceive(t *testing.T) {
 	}
 }
 
-// TestOverrun: a CQ that has no place for a completion says so.
+// TestOverrun checks that a CQ without room for a completion reports an error.
 func TestOverrun(t *testing.T) {
 	r := openRig(t)
 	cq := r.newCQ(1)
@@ -86,7 +86,7 @@ func TestOverrun(t *testing.T) {
 	}
 }
 
-// TestOneWay: QPs may have queues that take nothing.
+// TestOneWay checks that QPs may have queues of length 0.
 func TestOneWay(t *testing.T) {
 	r := openRig(t)
 	q := r.newQP(ib.RC, func(init *ib.QPInit) { init.Cap = ib.QPCap{} })
@@ -99,7 +99,7 @@ func TestOneWay(t *testing.T) {
 	}
 }
 
-// TestXRC: devices have XRC, or say that they do not.
+// TestXRC checks that XRC works, or is refused as not supported.
 func TestXRC(t *testing.T) {
 	r := openRig(t)
 	domain, err := r.AllocXRCD()
@@ -123,8 +123,8 @@ func TestXRC(t *testing.T) {
 	}
 }
 
-// TestChannel: events come once for each arming, only for what was armed for; a
-// wait ends with its context and with its channel.
+// TestChannel checks that there is one event for each arming, only for the kind of completion
+// that was asked for, and that a wait ends with its context and with its channel.
 func TestChannel(t *testing.T) {
 	r := openRig(t)
 	a, b := r.newPair(ib.RC)
@@ -142,7 +142,7 @@ func TestChannel(t *testing.T) {
 		done <- err
 	}()
 	var wcs [4]ib.WC
-	for try(r.cq.Poll(wcs[:]))(r) == 0 { // without events: the CQ is armed for others
+	for try(r.cq.Poll(wcs[:]))(r) == 0 { // poll: the CQ is armed for solicited completions only
 		r.must(other.Arm(false)) // a system call yields the only CPU
 	}
 	cancel()
@@ -177,7 +177,7 @@ func TestChannel(t *testing.T) {
 	}
 }
 
-// TestUntakenEvents: a CQ with events that nobody took can be closed.
+// TestUntakenEvents checks that a CQ with unread events can be closed.
 func TestUntakenEvents(t *testing.T) {
 	r := openRig(t)
 	a := r.newQP(ib.RC)
@@ -203,7 +203,7 @@ func TestUntakenEvents(t *testing.T) {
 	}
 }
 
-// TestDrain: a QP that is told to drain says when it has.
+// TestDrain checks that a QP that goes to SQD reports when it is drained.
 func TestDrain(t *testing.T) {
 	r := openRig(t)
 	a, _ := r.newPair(ib.RC)
@@ -217,7 +217,7 @@ func TestDrain(t *testing.T) {
 	r.must(a.Modify(ib.QPAttr{State: ib.RTS}, ib.AttrState))
 }
 
-// TestResize: a CQ keeps what is in it, and cannot get too small for that.
+// TestResize checks that a CQ keeps its completions, and cannot become too small for them.
 func TestResize(t *testing.T) {
 	r := openRig(t)
 	cq := r.newCQ(4)
@@ -248,7 +248,7 @@ func TestResize(t *testing.T) {
 	}
 }
 
-// busy lists objects with a user, and what closing them must say.
+// busy returns objects that are in use, by the text that the error of closing them must contain.
 func (r *rig) busy() map[string]interface{ Close() error } {
 	s := try(r.pd.CreateSRQ(ib.SRQInit{SRQAttr: ib.SRQAttr{MaxWR: 4, MaxSGE: 1}}))(r)
 	r.newQP(ib.RC, func(init *ib.QPInit) { init.SRQ = s })
@@ -268,8 +268,8 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// TestForeign: arguments that are nil, of another device or closed are refused,
-// each with its own error, and named.
+// TestForeign checks that arguments that are nil, of another device or closed are refused,
+// each with its own error, which names the argument.
 func TestForeign(t *testing.T) {
 	r := openRig(t)
 	other := try(Open(r.Attr().Name))(r)
@@ -340,12 +340,12 @@ func TestClosed(t *testing.T) {
 			t.Errorf("close of what the device has closed: %v", err)
 		}
 	}
-	// What reads what it knows must not touch what is gone.
+	// Getters must not access the C objects, which have been freed.
 	_, _, _, _, _ = m.Addr(), m.Len(), m.LKey(), m.RKey(), w.RKey()
 	_, _, _ = cq.Entries(), q.Num(), a.Num()
 }
 
-// TestCloseUnderWay closes a device while others post, poll, wait and ask.
+// TestCloseUnderWay closes a device while other goroutines post, poll, wait and query.
 func TestCloseUnderWay(t *testing.T) {
 	r := openRig(t)
 	d := try(Open(r.Attr().Name))(r)
@@ -386,8 +386,8 @@ func TestCloseUnderWay(t *testing.T) {
 	ended.Wait()
 }
 
-// TestNothingRemains: closing a device leaves no descriptor and no goroutine,
-// whatever was open and whoever waited.
+// TestNothingRemains checks that closing a device leaves no descriptor and no goroutine,
+// whatever was open and whichever calls were waiting.
 func TestNothingRemains(t *testing.T) {
 	r := openRig(t)
 	round := func() {
@@ -405,7 +405,7 @@ func TestNothingRemains(t *testing.T) {
 	count := func() (fds, goroutines int) {
 		return len(try(os.ReadDir("/proc/self/fd"))(r)), runtime.NumGoroutine()
 	}
-	round() // opens what the process keeps, the poller for one
+	round() // opens descriptors that the process keeps, such as the runtime's poller
 	fds, goroutines := count()
 	for range 5 {
 		round()
@@ -415,7 +415,7 @@ func TestNothingRemains(t *testing.T) {
 	}
 }
 
-// TestNoAllocation: posting and polling allocate nothing.
+// TestNoAllocation checks that posting and polling allocate nothing.
 func TestNoAllocation(t *testing.T) {
 	r := openRig(t)
 	a, b := r.newPair(ib.RC)

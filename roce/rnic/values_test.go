@@ -13,8 +13,8 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// TestAttributesRoundTrip: what goes into the C form comes out of it. That the
-// numbers mean the same in both is checked by the compiler, in constants.go.
+// TestAttributesRoundTrip checks that attributes are unchanged after conversion to the C
+// form and back. The compiler checks in constants.go that the constants are equal.
 func TestAttributesRoundTrip(t *testing.T) {
 	attr := ib.QPAttr{
 		State: ib.SQD, CurState: ib.RTS, Port: 1, PKeyIndex: 2, Access: ib.QPAccessMask, QKey: 0x80000001,
@@ -37,8 +37,8 @@ func TestAttributesRoundTrip(t *testing.T) {
 	}
 }
 
-// TestAddressDefaults: an address vector is global, as RoCE has no other, and
-// lives as long as Linux's routes say if it does not say.
+// TestAddressDefaults checks that an address vector is always global, as RoCE requires, and
+// that the hop limit is that of Linux's routes by default.
 func TestAddressDefaults(t *testing.T) {
 	c := cAH(&ib.AHAttr{DGID: ib.GID{15: 1}})
 	if c.is_global != 1 || c.port_num != 1 || c.grh.hop_limit != 64 {
@@ -62,7 +62,7 @@ func TestErrno(t *testing.T) {
 		{syscall.ENOSYS, ib.ErrNotSupported, ib.ErrNotSupported},
 		{syscall.ENODEV, ib.ErrClosed, ib.ErrClosed},
 		{syscall.ENOSPC, ib.ErrLimit, ib.ErrQueueFull},
-		{syscall.EXDEV, syscall.EXDEV, syscall.EXDEV}, // stands for nothing: itself
+		{syscall.EXDEV, syscall.EXDEV, syscall.EXDEV}, // has no sentinel
 	} {
 		if err := check("test", int32(c.errno)); !errors.Is(err, c.op) || !errors.Is(err, c.errno) {
 			t.Errorf("errno %d from a verb is %v, want %v", int(c.errno), err, c.op)
@@ -79,8 +79,8 @@ func TestErrno(t *testing.T) {
 	}
 }
 
-// TestClockConversion: ticks of any clock, over its whole range, become
-// nanoseconds without overflow on the way.
+// TestClockConversion checks that ticks of any clock, over the whole range, are converted to
+// nanoseconds without overflow.
 func TestClockConversion(t *testing.T) {
 	for _, c := range []struct {
 		kHz, ticks uint64
@@ -102,8 +102,8 @@ func TestRoundUp(t *testing.T) {
 	}
 }
 
-// TestAHNumbers: a number names one handle, and none once that is gone, even when
-// its place is taken again.
+// TestAHNumbers checks that a number identifies one handle, and none after that is closed,
+// even if its index is reused.
 func TestAHNumbers(t *testing.T) {
 	var r refs
 	first, second := &ah{}, &ah{}

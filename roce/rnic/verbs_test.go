@@ -76,12 +76,12 @@ func newReliable(t *testing.T) *reliable {
 	return r
 }
 
-// pieces names the first 3,001 bytes in three pieces.
+// pieces returns the first 3,001 bytes as three scatter-gather entries.
 func (r *reliable) pieces() []ib.SGE {
 	return []ib.SGE{sge(r.src, 0, 1000), sge(r.src, 1000, 1), sge(r.src, 1001, 2000)}
 }
 
-// remote completes a request, number 1, on the peer's memory.
+// remote fills in a request with ID 1 on the peer's memory.
 func (r *reliable) remote(op ib.WROpcode, wr ib.SendWR) ib.SendWR {
 	wr.ID, wr.Opcode, wr.Flags = 1, op, wr.Flags|ib.SendSignaled
 	wr.RemoteAddr, wr.RKey = r.dst.Addr(), r.dst.RKey()
@@ -168,7 +168,8 @@ func TestReliableAtomics(t *testing.T) {
 	}
 }
 
-// TestRemoteErrors: what the peer refuses ends in a status, and the QP in ERR.
+// TestRemoteErrors checks that a request that the peer refuses completes with the right status,
+// and that the QP goes to ERR.
 func TestRemoteErrors(t *testing.T) {
 	r := openRig(t)
 	mr, _ := r.register(64)
@@ -199,8 +200,8 @@ func TestRemoteErrors(t *testing.T) {
 	}
 }
 
-// newFlushable makes a pair whose second QP lets peers FLUSH, where the device can,
-// and a region at that end.
+// newFlushable creates a pair whose second QP permits FLUSH, if the device supports it, and a
+// region at that end.
 func newFlushable(t *testing.T) *reliable {
 	r := newReliable(t)
 	access := ib.LocalWrite | ib.RemoteWrite
@@ -216,8 +217,8 @@ func newFlushable(t *testing.T) *reliable {
 	return r
 }
 
-// TestAtomicWrite: 8 bytes, inline or out of memory, where kernel and provider
-// have it (IBTA A19).
+// TestAtomicWrite tests ATOMIC WRITE of 8 bytes, inline or from memory, if kernel and provider
+// support it (IBTA A19).
 func TestAtomicWrite(t *testing.T) {
 	r := newFlushable(t)
 	wr := r.remote(ib.WRAtomicWrite, ib.SendWR{})
@@ -252,7 +253,7 @@ func TestAtomicWrite(t *testing.T) {
 	}
 }
 
-// TestFlush: FLUSH alone and between others, where kernel and provider have it
+// TestFlush tests FLUSH alone and between other requests, if kernel and provider support it
 // (IBTA A19).
 func TestFlush(t *testing.T) {
 	r := newFlushable(t)
@@ -280,7 +281,7 @@ func TestFlush(t *testing.T) {
 	}
 }
 
-// TestUnreliable: UC does SEND and WRITE, and nothing that needs an answer.
+// TestUnreliable checks that UC supports SEND and WRITE, and no operation that needs a response.
 func TestUnreliable(t *testing.T) {
 	r := openRig(t)
 	a, b := r.newPair(ib.UC)
@@ -304,7 +305,7 @@ func TestUnreliable(t *testing.T) {
 	}
 }
 
-// TestDatagram: a UD QP sends to an address handle, and answers what came.
+// TestDatagram checks that a UD QP sends to an address handle, and replies to a received datagram.
 func TestDatagram(t *testing.T) {
 	r := openRig(t)
 	a, b := r.newPair(ib.UD)
@@ -364,8 +365,8 @@ func TestDatagram(t *testing.T) {
 	}
 }
 
-// TestMulticast: both kinds of groups can be joined and left; joining twice is the
-// same as once; a QP in a group can be closed.
+// TestMulticast checks that IPv4 and IPv6 groups can be joined and left, that joining twice is
+// the same as once, and that a QP in a group can be closed.
 func TestMulticast(t *testing.T) {
 	r := openRig(t)
 	if r.Attr().Caps&ib.CapMulticast == 0 {
@@ -393,8 +394,8 @@ func TestMulticast(t *testing.T) {
 	r.must(q.Close())
 }
 
-// TestBatches posts more than one call of the shim carries, until the queue is
-// full: what was accepted completes, in order, each with its own memory.
+// TestBatches posts more requests than one call of the shim carries, until the queue is full.
+// The accepted ones must complete in order, each with its own memory.
 func TestBatches(t *testing.T) {
 	r := openRig(t)
 	const depth = 100
@@ -430,7 +431,7 @@ func TestBatches(t *testing.T) {
 		*want++
 	}
 
-	// A bad one in the middle: those before it are posted.
+	// If a request in the middle is invalid, those before it are posted.
 	sends[40].SGL = make([]ib.SGE, 1)
 	if n, err := a.PostSend(sends[:60]); n != 40 || !errors.Is(err, ib.ErrInvalid) {
 		t.Errorf("%d accepted before a bad one: %v", n, err)
@@ -440,8 +441,8 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// TestExtendedPolling reads completions the way that timestamps need. Devices
-// without them have the rest of it.
+// TestExtendedPolling polls an ibv_cq_ex, which timestamps need. It works without timestamps
+// on devices that lack them.
 func TestExtendedPolling(t *testing.T) {
 	r := openRig(t)
 	cq := try(r.Device.(*device).createCQ(ib.CQInit{Entries: 16, Channel: r.ch}, true))(r)

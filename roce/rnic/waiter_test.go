@@ -12,8 +12,8 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// TestWaiter: a wait ends when there is something, when its context ends, and
-// when the waiter is closed; one that was canceled leaves the next alone.
+// TestWaiter checks that a wait ends when the descriptor is readable, when its context ends,
+// and when the waiter is closed, and that a canceled wait does not affect the next one.
 func TestWaiter(t *testing.T) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
@@ -25,7 +25,7 @@ func TestWaiter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var entered chan struct{} // closed when a wait has found nothing
+	var entered chan struct{} // closed when take has found nothing
 	take := func() (bool, error) {
 		_, err := unix.Read(fds[0], make([]byte, 1))
 		if errors.Is(err, unix.EAGAIN) {

@@ -79,8 +79,8 @@ func compile(t *testing.T, dir, source string) string {
 	return program
 }
 
-// fields lists the offsets and sizes of a struct's fields, those that are not reserved.
-// Fields in one line of C may be an array in Go, or the other way round: bytes count.
+// layout adds the offsets of a struct's fields to starts, except those of reserved fields. It
+// descends into nested structs.
 func layout(typ reflect.Type, at uintptr, starts map[uintptr]bool) {
 	for i := range typ.NumField() {
 		f := typ.Field(i)

@@ -47,7 +47,7 @@ func TestLeastOf(t *testing.T) {
 	}
 }
 
-// TestRead checks that the capacity of each resource is positive.
+// TestRead checks that the capacity of each resource is plausible.
 func TestRead(t *testing.T) {
 	c := Read()
 	t.Logf("%+v", c)
