@@ -12,8 +12,8 @@ import (
 // refusal is a request that is refused.
 type refusal struct {
 	name, family string
-	listener     string // the command of one end; "" where nobody listens
-	asker        string // the command of the other
+	listener     string // the command of the listening end; "" if there is no listener
+	asker        string // the command of the requesting end
 	listenerSays string
 	askerSays    string
 }
@@ -40,8 +40,8 @@ var refusals = []refusal{
 		`request: private data "please"`, "RDMA_CM_EVENT_UNREACHABLE status 2 "},
 }
 
-// TestCMRefusals has each end refuse the other: nobody listens (reason 8), and the
-// application does not want (28), with private data both ways.
+// TestCMRefusals has each end refuse the other: there is no listener (reason 8), or the
+// application refuses (28), with private data both ways.
 func TestCMRefusals(t *testing.T) {
 	programs := buildCM(t)
 	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
@@ -66,11 +66,11 @@ func TestCMRefusals(t *testing.T) {
 	})
 }
 
-// weAsk returns what the two ends said.
+// weAsk sends the request from our end, and returns the output of both ends.
 func (p *cmPlay) weAsk(ctx context.Context, r *refusal) (listener, asker string) {
 	if r.listener == "" {
 		us := p.start(ctx, r.asker)
-		_ = us.Wait() // what it says tells
+		_ = us.Wait() // its output is checked instead
 		return "", us.output()
 	}
 	words := p.words(r.listener)
@@ -86,7 +86,8 @@ func (p *cmPlay) weAsk(ctx context.Context, r *refusal) (listener, asker string)
 	return result.Stdout + result.Stderr, us.output()
 }
 
-// theyAsk does the same. Where nobody listens, our end is there, but at another port.
+// theyAsk sends the request from the guest. For the case without a listener our end listens
+// at another port.
 func (p *cmPlay) theyAsk(ctx context.Context, r *refusal) (listener, asker string) {
 	command := r.listener
 	if command == "" {
@@ -99,7 +100,7 @@ func (p *cmPlay) theyAsk(ctx context.Context, r *refusal) (listener, asker strin
 	if r.listener == "" || err != nil {
 		us.Process.Kill()
 	}
-	_ = us.Wait() // what it says tells
+	_ = us.Wait() // its output is checked instead
 	p.must(err)
 	return us.output(), result.Stdout + result.Stderr
 }

@@ -1,23 +1,22 @@
 package rxe
 
-// cmTool is a program for connections by address, and what plays its part at our
-// end. In its command lines $HOST is our address, $VM the guest's; ours get --link
-// and --addr besides.
+// cmTool is a program for connections by address, and its counterpart at our end. In the
+// command lines $HOST is our address, $VM the guest's; ours get --link and --addr as well.
 type cmTool struct {
 	name           string
 	server, client string // the tool, in the guest
 	ourServer      string
 	ourClient      string
-	port           int    // that the tool's server listens on
-	ready          string // says in the guest that the server is there, if it listens on no port
-	only4          bool   // the tool's server speaks IPv4 only
-	said           string // what the tool's client prints when all was well, a regular expression
-	weSay          string // what we print then
+	port           int    // on which the tool's server listens
+	ready          string // shell condition: the server is ready, if it listens on no port
+	only4          bool   // the tool's server supports IPv4 only
+	said           string // regular expression for the output of the tool's client on success
+	weSay          string // our output on success
 }
 
-// cmTools are librdmacm's. rping counts the bytes of its last ping wrong and takes
-// 65535 at most; it may end before its thread that prints DISCONNECT EVENT has, and
-// complaints are all else that it prints.
+// cmTools are the tools of librdmacm. rping miscounts the bytes of its last ping and allows
+// 65535 at most. It may end before its thread has printed DISCONNECT EVENT; everything else
+// that it prints is an error.
 var cmTools = []cmTool{
 	{name: "rping", port: 7174,
 		server: "rping -s -a $VM -C 100 -S 65535 -V", client: "rping -c -a $HOST -C 100 -S 65535 -V",
@@ -47,17 +46,17 @@ var cmTools = []cmTool{
 		said:      "custom", weSay: "custom"},
 }
 
-// mckeyTool joins a group at both ends; the client sends. Linux joins IPv4 groups
-// only over RoCEv2 (cma_iboe_join_multicast). The tool sends one datagram: it ends
-// at once, and on 6.12 rdma_rxe drops with the QP what its work queue has not sent.
+// mckeyTool joins a multicast group at both ends; the client sends. Over RoCEv2 Linux joins
+// IPv4 groups only (cma_iboe_join_multicast). The tool sends only one datagram, as it ends at
+// once, and on 6.12 rdma_rxe drops unsent packets of its work queue with the QP.
 var mckeyTool = cmTool{name: "mckey",
 	server: "mckey -m 224.10.10.10 -b $VM", client: "mckey -s -C 1 -m 224.10.10.10 -b $VM",
 	ourServer: "cmpeer mckey -C 1 224.10.10.10", ourClient: "cmpeer mckey -s 224.10.10.10",
 	ready: "ip maddr show dev eth0 | grep -q 01:00:5e:0a:0a:0a",
 	said:  "return status 0", weSay: "ok"}
 
-// Many connections, with nothing sent. At once the server ends them, when all are
-// up; in a row the client does.
+// Many connections without data. If they are concurrent the server closes them when all are
+// established; if they are consecutive the client closes each.
 var (
 	manyAtOnce = cmTool{name: "at-once", port: 7471,
 		server: "ucmatose -b $VM -c 200 -C 0", client: "ucmatose -s $HOST -c 200 -C 0",

@@ -18,11 +18,11 @@ import (
 	"github.com/goroce/goroce/tests/rxe/lab"
 )
 
-// cmTimeout bounds one row. Linux sends a lost REQ again after 4.6 s only.
+// cmTimeout bounds one row. Linux retransmits a lost REQ only after 4.6 s.
 const cmTimeout = 90 * time.Second
 
-// TestCM connects by address, from and to librdmacm's tools. None may leave
-// anything in the guest, nor, which cmpeer sees to, at our end.
+// TestCM connects by address, from and to librdmacm's tools. No objects may be left in the
+// guest, nor at our end, which cmpeer checks.
 func TestCM(t *testing.T) {
 	programs := buildCM(t)
 	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
@@ -35,8 +35,8 @@ func TestCM(t *testing.T) {
 	})
 }
 
-// TestRstreamSizes moves data of each size of rstream's series, checked at both ends.
-// The series itself takes an emulated guest minutes.
+// TestRstreamSizes transfers data of each size of rstream's series, checked at both ends.
+// The series itself takes minutes in an emulated guest.
 func TestRstreamSizes(t *testing.T) {
 	programs := buildCM(t)
 	tool := cmTools[slices.IndexFunc(cmTools, func(c cmTool) bool { return c.name == "rstream" })]
@@ -57,8 +57,8 @@ func TestRstreamSizes(t *testing.T) {
 	})
 }
 
-// rstreamSizes are 64 bytes to 6 MiB: powers of two, and what lies halfway between
-// them from 128 on.
+// rstreamSizes returns 64 bytes to 6 MiB: powers of two, and from 128 on also the sizes
+// halfway between them.
 func rstreamSizes() []int {
 	sizes := []int{64}
 	for n := 128; n <= 4<<20; n *= 2 {
@@ -70,7 +70,7 @@ func rstreamSizes() []int {
 // cmPrograms are the paths of programs by their names.
 type cmPrograms map[string]string
 
-// guestTool is where the guest has cmtool.
+// guestTool is the path of cmtool in the guest.
 const guestTool = "/usr/bin/cmtool"
 
 // buildCM compiles our programs, and cmtool for the guest.
@@ -97,7 +97,7 @@ func buildCM(t *testing.T) cmPrograms {
 	return programs
 }
 
-// cmPlay is a guest and how to talk to it.
+// cmPlay has a guest, and the programs and the link for tests with it.
 type cmPlay struct {
 	pingpong
 	programs cmPrograms
@@ -180,7 +180,7 @@ func (p *cmPlay) fromTool(ctx context.Context, tool *cmTool) {
 	p.judgeBoth(us, us.Wait(), tool.weSay, client, result, err, tool.said)
 }
 
-// judgeBoth looks at how the two ended, and shows what both said unless all was well.
+// judgeBoth checks the results of both programs, and logs their output if one has failed.
 func (p *cmPlay) judgeBoth(us *ourProcess, ourErr error, weSay string, tool []string, result lab.Result, err error,
 	said string) {
 	p.Helper()
@@ -195,7 +195,7 @@ func (p *cmPlay) judgeBoth(us *ourProcess, ourErr error, weSay string, tool []st
 	p.Errorf("%v: %v\n%s\n%v: %v, exit code %d\n%s", us.Args, ourErr, us.output(), tool, err, result.ExitCode, theirs)
 }
 
-// words splits a command line and puts in addresses.
+// words splits a command line and substitutes the addresses.
 func (p *cmPlay) words(command string) []string {
 	return strings.Fields(strings.NewReplacer("$HOST", p.hostAddr().String(), "$VM",
 		p.vmAddr().String()).Replace(command))
@@ -205,13 +205,13 @@ func (p *cmPlay) words(command string) []string {
 type ourProcess struct {
 	*exec.Cmd
 	t     testing.TB
-	ready chan struct{} // closed once it says that it listens
+	ready chan struct{} // closed once the program has printed that it listens
 
 	mu   sync.Mutex
 	said bytes.Buffer
 }
 
-// start starts one of our programs: over udp as nobody, without any capability.
+// start starts one of our programs. Over udp it runs as nobody, without any capability.
 func (p *cmPlay) start(ctx context.Context, command string) *ourProcess {
 	p.Helper()
 	words := p.words(command)
@@ -227,7 +227,7 @@ func (p *cmPlay) start(ctx context.Context, command string) *ourProcess {
 	return us
 }
 
-// Write takes what the program says.
+// Write receives the program's output.
 func (p *ourProcess) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -239,8 +239,8 @@ func (p *ourProcess) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// listens reports whether the program has said so: cmpeer "listening", goroced
-// "waiting for a client", its daemon "msg=ready".
+// listens reports whether the program has printed that it listens: cmpeer "listening",
+// goroced "waiting for a client", its daemon "msg=ready".
 func (p *ourProcess) listens() bool {
 	for _, word := range []string{"listening\n", "waiting for ", "msg=ready"} {
 		if bytes.Contains(p.said.Bytes(), []byte(word)) {

@@ -23,19 +23,19 @@ import (
 // suiteTimeout bounds one run of the suite against a guest, which is emulated.
 const suiteTimeout = 15 * time.Minute
 
-// caseLimit bounds each half of a case. Between a retry and the next ACK rxe heeds no NAK
-// (rxe_comp.c, started_retry), so another packet that a busy machine loses then costs it a
+// caseLimit bounds each half of a case. Between a retry and the next ACK rxe ignores NAKs
+// (rxe_comp.c, started_retry), so if a busy machine loses another packet then, rxe waits for a
 // whole timeout, more than a second.
 const caseLimit = time.Minute
 
-// suitePort is where a guest serves.
+// suitePort is the port of the server in a guest.
 const suitePort = 7471
 
 // all runs every combination; without it kernels, links and families come in pairs.
 var all = flag.Bool("rxe.all", false, "run each link and family against each kernel of the rxe lab")
 
-// suitePairs are the links and families of each kernel: between them every two of the
-// three meet.
+// suitePairs are the links and families for each kernel. Together they cover every pair of
+// kernel, link and family.
 var suitePairs = map[lab.Kernel][][2]string{
 	lab.Linux61:  {{"udp", "IPv4"}, {"rawsock", "IPv6"}},
 	lab.Linux612: {{"udp", "IPv6"}, {"rawsock", "IPv4"}},
@@ -49,7 +49,7 @@ func TestConformance(t *testing.T) {
 	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
 		r := &suite{kernel: kernel, software: software, guest: withRNIC}
 		if kernel == lab.Linux612 {
-			r.user = lab.Debian13(t) // FLUSH takes a provider that has it, too
+			r.user = lab.Debian13(t) // FLUSH also needs a provider that supports it
 		}
 		pairs := suitePairs[kernel]
 		if *all {
@@ -69,16 +69,16 @@ func TestConformance(t *testing.T) {
 var lossFull = flag.Bool("cm.loss.full", false,
 	"play all cases with loss of connection managers' messages: 2 minutes a kernel")
 
-// cmLoss is the share of messages of connection managers that are lost, in percent.
+// cmLoss is the percentage of the connection managers' messages that are lost.
 const cmLoss = 20
 
-// lossCases bear it that messages of connection managers are lost, though it takes seconds:
-// Linux sends a REQ again after 4.6 s. Left out are refusals, which are not repeated, and ends
-// by Close, of which the kernel tells once.
+// lossCases pass although messages of connection managers are lost, but take seconds: Linux
+// retransmits a REQ after 4.6 s. They do not include refusals, which are not repeated, and
+// connections ended by Close, of which the kernel notifies the peer only once.
 var lossCases = []string{"cm/connect/rc", "cm/connect/data-instead-of-rtu", "cm/disconnect/by-the-passive",
 	"cm/disconnect/by-both", "cm/reject/nobody-listens"}
 
-// loseCM plays what connects and disconnects while messages to QP 1 are lost, both ways.
+// loseCM runs cases that connect and disconnect while messages to QP 1 are lost, both ways.
 func (r *suite) loseCM(t *testing.T, pair [2]string) {
 	if os.Getenv("GOROCE_CASES") != "" {
 		t.Skip("GOROCE_CASES names the cases for the other runs")
@@ -99,7 +99,7 @@ func (r *suite) loseCM(t *testing.T, pair [2]string) {
 	}
 }
 
-// buildConformance compiles the command where any user can run it.
+// buildConformance compiles the command in a directory from which any user can run it.
 func buildConformance(t *testing.T, tag string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "goroce-conformance-")
@@ -129,11 +129,11 @@ type suite struct {
 	user            lab.Userland
 }
 
-// leader plays cases with the server in a guest. It returns what the command printed.
+// leader runs cases against the server in a guest. It returns the output of the command.
 type leader func(ctx context.Context, l *lab.Lab, cases string) ([]byte, error)
 
-// run has lead play the suite with a server in the guest, and makes a subtest of each
-// outcome. A guest that the emulator has broken is no result: there is one more try.
+// run runs the suite by lead with a server in the guest, and makes a subtest of each outcome.
+// If a bug of the emulator has ended the guest, the suite is run once more.
 func (r *suite) run(t *testing.T, family, cases string, lead leader) {
 	outcomes, err := r.play(t, family, lead, cases)
 	if lab.EmulatorFault(err) {
@@ -167,7 +167,7 @@ func (r *suite) run(t *testing.T, family, cases string, lead leader) {
 	}
 }
 
-// again plays the case of one item alone, and returns how that item went.
+// again runs only the case of one item, and returns the outcome of that item.
 func (r *suite) again(t *testing.T, family string, lead leader, item string) conformance.Outcome {
 	outcomes, err := r.play(t, family, lead, path.Dir(item))
 	for _, o := range outcomes {
@@ -178,7 +178,7 @@ func (r *suite) again(t *testing.T, family string, lead leader, item string) con
 	return conformance.Outcome{Name: item, Err: fmt.Sprintf("the second try printed no such item: %v", err)}
 }
 
-// play starts a server in the guest and leads.
+// play starts a server in the guest and calls lead.
 func (r *suite) play(t *testing.T, family string, lead leader, cases string) (outcomes []conformance.Outcome,
 	err error) {
 	ctx, cancel := context.WithTimeout(t.Context(), suiteTimeout)
@@ -219,7 +219,7 @@ func guestAddr(vm *lab.VM, family string) netip.Addr {
 	return vm.IPv6
 }
 
-// host leads from the host's namespace, over udp as an ordinary user.
+// host returns a leader in the host's namespace. Over udp it runs as an ordinary user.
 func (r *suite) host(link, family string) leader {
 	return func(ctx context.Context, l *lab.Lab, cases string) ([]byte, error) {
 		addr := l.HostIPv4
@@ -250,7 +250,7 @@ func leadArgs(peer, cases string) []string {
 	return []string{"run", "-json", "-case", cases, "-limit", caseLimit.String(), "-peer", peer}
 }
 
-// inside leads in the guest, on the device that serves.
+// inside is a leader in the guest, on the same device as the server.
 func (r *suite) inside(ctx context.Context, l *lab.Lab, cases string) ([]byte, error) {
 	vm := l.VMs[0]
 	args := append(leadArgs(fmt.Sprintf("127.0.0.1:%d", suitePort), cases), "-device", "rnic:"+lab.RxeDev, "-gid",

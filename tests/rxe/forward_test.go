@@ -23,17 +23,17 @@ var (
 	forwardSeed = flag.Uint64("forward.seed", 1, "what the networks of TestForwarder begin with")
 )
 
-// forwardRow is a network, the same each way, and how much the tools do over it.
+// forwardRow is a network, the same each way, and how many iterations the tools run over it.
 type forwardRow struct {
 	name string
 	net  wrap.FaultConfig
-	// timeout is our local ACK timeout, where the tool has an option for it. An emulated
-	// guest on a busy machine may stand still for a second, so eight of them take longer
-	// than that: 1.1 s with 15, 4.3 s with 17. rdma_rxe keeps the 14, 67 ms, of its tools:
-	// it tries for ever, but after some losses it waits for a timeout.
+	// timeout is our local ACK timeout, if the tool has an option for it. An emulated guest
+	// on a busy machine may stop for a second, so eight timeouts must take longer than that:
+	// they take 1.1 s with 15, 4.3 s with 17. rdma_rxe uses 14, 67 ms, as its tools set it: it
+	// retries for ever, but after some losses it waits for a timeout.
 	timeout int
-	few     bool // it is so slow that a tenth will do
-	short   bool // it is played without -forward.full, too
+	few     bool // run a tenth of the iterations, as the network is slow
+	short   bool // included without -forward.full
 }
 
 // forwardRows are the networks of TestConditions in package roce, with a bottleneck that
@@ -58,8 +58,8 @@ var forwardRows = []forwardRow{
 	{name: "bottleneck", net: wrap.FaultConfig{Rate: 1e8, Buffer: 2 * time.Millisecond}, timeout: 17},
 }
 
-// forwardTool is a tool, and goroced's part of the same. In the commands $ME and $PEER are
-// addresses, $GID the index of $ME in a guest, $T the local ACK timeout, $N how often.
+// forwardTool is a tool, and the equivalent command of goroced. In the commands $ME and $PEER
+// are addresses, $GID the index of $ME in a guest, $T the local ACK timeout, $N the iterations.
 type forwardTool struct {
 	name                   string
 	theirs, ours           string
@@ -67,7 +67,7 @@ type forwardTool struct {
 	count                  int
 	port                   int
 	byCM                   bool
-	rate                   *regexp.Regexp // in what the client prints; nil: that it ends well is all
+	rate                   *regexp.Regexp // the rate in the client's output; nil if only success counts
 	unit                   string
 }
 
@@ -92,7 +92,7 @@ func perfTool(op string) forwardTool {
 		ours: ours, ourClient: ours + " $PEER", rate: rate, unit: "MB/s"}
 }
 
-// forwardPair is who is the client of whom: "us", or the guest of that number.
+// forwardPair has the indexes of the client and the server: goroced ("us"), or a guest.
 type forwardPair struct{ client, server int }
 
 const us = 0
@@ -105,13 +105,13 @@ func (p forwardPair) String() string {
 // cellTimeout bounds one run of a tool.
 const cellTimeout = time.Minute
 
-// slowest is what part of the rate of two rdma_rxe goroce must have with one. Guests are
-// emulated, and a run is short: less than that is no accident.
+// slowest is the least ratio of goroce's rate with one rdma_rxe to the rate between two
+// rdma_rxe. Guests are emulated, and a run is short, so the ratio varies, but not below this.
 const slowest = 0.2
 
-// TestForwarder plays bad networks between goroce and rdma_rxe, and between two rdma_rxe,
-// and prints what became of each tool. Where rxe to rxe gets through, or in the short
-// table, which has no guest for that, goroce must, and not much slower.
+// TestForwarder runs tools over bad networks between goroce and rdma_rxe, and between two
+// rdma_rxe, and prints the outcome of each. If rxe to rxe succeeds goroce must succeed, too,
+// and not be much slower. The short table has no second guest; there goroce must succeed.
 func TestForwarder(t *testing.T) {
 	kernels := []lab.Kernel{lab.Linux612}
 	pairs := []forwardPair{{us, 1}, {1, us}}
@@ -121,7 +121,7 @@ func TestForwarder(t *testing.T) {
 	}
 	lab.Require(t, kernels...)
 	goroced := build(t)
-	lab.Shared(t, kernels...) // boots
+	lab.Shared(t, kernels...) // boot the lab before the rows
 	var lines []*forwardPlay
 	for i, row := range forwardRows {
 		if !row.short && !*forwardFull {
@@ -143,7 +143,7 @@ func TestForwarder(t *testing.T) {
 	t.Logf("seed %d\n%s", *forwardSeed, forwardTable(lines, pairs))
 }
 
-// outcome is what became of a run.
+// outcome is the result of a run.
 type outcome struct {
 	rate string
 	err  error
@@ -159,14 +159,14 @@ func (o outcome) String() string {
 	return o.rate
 }
 
-// part is what part of another rate o has, 1 for tools that print none.
+// part returns the ratio of o's rate to other's; 1 for tools that print no rate.
 func (o outcome) part(other outcome, tool forwardTool) float64 {
 	ours, err := strconv.ParseFloat(o.rate, 64)
 	theirs, err2 := strconv.ParseFloat(other.rate, 64)
 	switch {
 	case err != nil || err2 != nil:
 		return 1
-	case tool.unit == "us": // the time of one
+	case tool.unit == "us": // the time of one iteration
 		return theirs / ours
 	}
 	return ours / theirs
@@ -182,7 +182,7 @@ type forwardPlay struct {
 	cells   map[string]outcome // by the names of tool and pair
 }
 
-// judge holds goroce against what two rdma_rxe do.
+// judge compares goroce's outcomes with those of two rdma_rxe.
 func (p *forwardPlay) judge() {
 	for name, o := range p.cells {
 		if isDown(o.err) {
@@ -236,14 +236,14 @@ func forwardTable(lines []*forwardPlay, pairs []forwardPair) string {
 	return b.String()
 }
 
-// isDown reports whether a guest has died. That is no result.
+// isDown reports whether a guest has died, so that the run has no result.
 func isDown(err error) bool {
 	var down *lab.DownError
 	return errors.As(err, &down)
 }
 
-// cell runs a tool, goroce's twice if need be: a guest is emulated. When the emulator has
-// broken one, it is booted anew.
+// cell runs a tool. It repeats the run up to three times if a bug of the emulator has ended a
+// guest, which is then booted again, and once more if goroce has failed and lab.TryAgain permits.
 func (p *forwardPlay) cell(tool forwardTool, pair forwardPair) outcome {
 	o := p.play(tool, pair)
 	for tries := 1; lab.EmulatorFault(o.err) && tries < 4; tries++ {
@@ -259,9 +259,9 @@ func (p *forwardPlay) cell(tool forwardTool, pair forwardPair) outcome {
 	return o
 }
 
-// play runs a tool once. The network begins anew.
+// play runs a tool once, with a new forwarder.
 func (p *forwardPlay) play(tool forwardTool, pair forwardPair) (o outcome) {
-	p.lab = lab.Shared(p.T, p.kernels...) // booted anew after a guest has died
+	p.lab = lab.Shared(p.T, p.kernels...) // boots the lab again if a guest has died
 	net := p.row.net
 	net.Seed = *forwardSeed
 	if err := p.lab.Forward(1, net); err != nil {
@@ -306,7 +306,7 @@ func (p *forwardPlay) play(tool forwardTool, pair forwardPair) (o outcome) {
 	return outcome{rate: rate[1]}
 }
 
-// suffered is how many packets something has happened to, apart from what the path does.
+// suffered returns how many packets were affected by a fault, apart from effects of the path.
 func suffered(c wrap.FaultCounts) uint64 {
 	return c.Dropped + c.Duplicated + c.Reordered + c.Delayed + c.BadChecksums + c.Marked + c.Corrupted + c.Truncated
 }
@@ -318,13 +318,13 @@ type forwardEnd interface {
 	kill()
 }
 
-// start starts one end: ours, or that in a guest.
+// start starts one end: goroced, or the tool in a guest.
 func (p *forwardPlay) start(ctx context.Context, tool forwardTool, at, peer int, isClient bool) (forwardEnd, error) {
 	command := map[[2]bool]string{{true, true}: tool.ourClient, {true, false}: tool.ours,
 		{false, true}: tool.theirClient, {false, false}: tool.theirs}[[2]bool{at == us, isClient}]
 	count := tool.count
 	if p.row.few {
-		count = max(count/10, 5) // perftest wants 5 at least
+		count = max(count/10, 5) // perftest needs at least 5
 	}
 	gid := 0
 	if at != us {

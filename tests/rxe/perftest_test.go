@@ -16,12 +16,12 @@ import (
 type perfRow struct {
 	tool, side, link, family string
 	options                  string // of both ends
-	own                      string // of goroced alone
+	own                      string // further options of goroced
 }
 
-// perfRows are every tool in both roles, and in either what changes the words of
-// the meeting or the way of the messages. The C tools have no -e: ib_send_lat -e
-// hangs on 6.12, with rdma_rxe at both ends too.
+// perfRows returns every tool in both roles, and in either role the options that change the
+// exchange of parameters or the data path. The C tools run without -e: ib_send_lat -e hangs
+// on 6.12, with rdma_rxe at both ends too.
 func perfRows() []perfRow {
 	sides := []string{client, server}
 	var rows []perfRow
@@ -58,12 +58,12 @@ func perfRows() []perfRow {
 		r.side = sides[i%2]
 		rows = append(rows, r)
 	}
-	// Up to 8 MiB, which takes its time.
+	// All sizes up to 8 MiB, which takes long.
 	return append(rows, perfRow{"write_bw", client, udp, v4, "-n 5 -a", ""},
 		perfRow{"write_bw", server, udp, v4, "-n 5 -a -b", ""})
 }
 
-// TestPerftest runs the real perftest at the other end.
+// TestPerftest runs goroced perf against the real perftest.
 func TestPerftest(t *testing.T) {
 	lab.Require(t, lab.Kernels()...)
 	goroced := build(t)
@@ -117,7 +117,7 @@ func (p *perfPlay) toTool(ctx context.Context) {
 	out, err := p.ours(ctx, p.vm.IPv4.String()).CombinedOutput()
 	if err != nil {
 		p.Errorf("goroced perf: %v\n%s", err, out)
-		peer.Kill() // it waits for ever
+		peer.Kill() // it would wait for ever
 	}
 	result, err := peer.Wait()
 	p.judge(tool, result, err)
@@ -141,11 +141,11 @@ func (p *perfPlay) fromTool(ctx context.Context) {
 	p.sameRows(us.output(), result.Stdout)
 }
 
-// byCM reports whether the ends meet by rdma_cm.
+// byCM reports whether the ends connect by rdma_cm.
 func (p *perfPlay) byCM() bool { return strings.Contains(p.options, "-R") }
 
-// sameRows holds the tables of both ends side by side: the same sizes, unless the
-// server of a one-sided test has none of its own.
+// sameRows checks that the tables of both ends have the same sizes, unless the server of a
+// one-sided test prints none of its own.
 func (p *perfPlay) sameRows(ours, theirs string) {
 	our, their := sizes(ours), sizes(theirs)
 	fromServer, fromClient := their, our
@@ -173,7 +173,7 @@ func (p *perfPlay) sameRows(ours, theirs string) {
 	p.Logf("%s", lastRow(theirs))
 }
 
-// sizes are the first column of the table of results.
+// sizes returns the first column of the table of results.
 func sizes(out string) (list []int) {
 	for _, line := range table(out) {
 		if f := strings.Fields(line); len(f) >= 4 {
@@ -185,7 +185,7 @@ func sizes(out string) (list []int) {
 	return list
 }
 
-// table is what stands below the last heading.
+// table returns the lines below the last heading.
 func table(out string) []string {
 	_, rows, _ := strings.Cut(out, " #bytes")
 	return strings.Split(rows, "\n")

@@ -22,9 +22,9 @@ func TestMain(m *testing.M) { lab.Main(m) }
 // rowTimeout bounds one row, both tools.
 const rowTimeout = 60 * time.Second
 
-// TestPingpong runs the table: goroced pingpong at one end, ibv_rc_pingpong with
-// its own check of the data at the other, over the link and the wire that the row
-// says. The udp link runs as a user without any capability.
+// TestPingpong runs the table: goroced pingpong at one end, ibv_rc_pingpong with its own
+// check of the data at the other, over the link and the wire of the row. With the udp link
+// goroced runs as a user without any capability.
 func TestPingpong(t *testing.T) {
 	lab.Require(t, lab.Kernels()...)
 	goroced := build(t)
@@ -41,7 +41,7 @@ func TestPingpong(t *testing.T) {
 	})
 }
 
-// build compiles goroced where any user can run it.
+// build compiles goroced in a directory from which any user can run it.
 func build(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "goroce-rxe-")
@@ -97,8 +97,8 @@ func (p *pingpong) must(err error) {
 	}
 }
 
-// iterations keeps a row to seconds: the guest is emulated, and each loss that a
-// timeout mends costs 67 ms.
+// iterations returns a number of iterations with which a row takes seconds: the guest is
+// emulated, and each loss that is recovered by a timeout costs 67 ms.
 func (p *pingpong) iterations() int {
 	switch {
 	case p.size == 1<<20 && p.loss > 0:
@@ -124,8 +124,8 @@ func (p *pingpong) asClient(ctx context.Context) {
 	p.judge(tool, result, err)
 }
 
-// judge looks at how the C tool ended and reports whether it was well. As a server
-// it prints what it has against the data and exits with code 0 all the same.
+// judge reports whether the C tool succeeded. As a server it prints errors in the data, but
+// exits with code 0 all the same.
 func (p *pingpong) judge(tool []string, result lab.Result, err error) bool {
 	p.Helper()
 	if err == nil && result.ExitCode == 0 && !strings.Contains(result.Stdout, "invalid data") {
@@ -151,13 +151,13 @@ func (p *pingpong) asServer(ctx context.Context) {
 	}
 }
 
-// patience is our ACK timeout where nothing gets lost, a second: a guest that has
-// to wait for the processor answers late, and a repetition would count against us.
+// patience is our ACK timeout in rows without loss, a second: a guest that has to wait for
+// the processor answers late, and a retransmission would count as an error.
 const patience = "18"
 
-// ours is goroced pingpong in the host's namespace; over udp as nobody. The ends
-// always meet over IPv4, since ibv_rc_pingpong listens there only; the family of
-// the row is that of the GIDs.
+// ours returns the command of goroced pingpong in the host's namespace; over udp it runs as
+// nobody. The out-of-band exchange is always over IPv4, as ibv_rc_pingpong listens only
+// there; the family of the row is that of the GIDs.
 func (p *pingpong) ours(ctx context.Context, args ...string) *exec.Cmd {
 	args = append([]string{"pingpong", "-c", "--link", p.link, "-s", strconv.Itoa(p.size), "-m",
 		strconv.Itoa(p.pathMTU),
@@ -208,8 +208,8 @@ func (p *pingpong) waitListening(ctx context.Context) {
 	p.Fatalf("goroced does not listen on port %d", listenPort)
 }
 
-// explain holds rxe's own error counters against what the row did: without loss
-// nothing may be out of order, and never may a retry budget run out.
+// explain checks rxe's error counters: in a row without loss nothing may be out of order, and
+// retries may never be exhausted.
 func (p *pingpong) explain(before, after map[string]uint64) {
 	const (
 		never = iota
@@ -221,12 +221,12 @@ func (p *pingpong) explain(before, after map[string]uint64) {
 		may  int // count
 	}{
 		{"out_of_seq_request", whenLossy}, {"rcvd_seq_err", whenLossy},
-		// A tail probe of ours is one, where the emulated guest takes long to answer.
+		// Our tail probes count here, if the emulated guest takes long to answer.
 		{"duplicate_request", always},
-		// rxe's retransmit timer is armed loosely and fires now and then without
-		// need; the emulated guest is slow enough to show it.
+		// rxe's retransmission timer is imprecise and expires now and then without
+		// need, as slow emulated guests show.
 		{"completer_retry_err", always},
-		// A receiver that is slower than its peer.
+		// The receiver may be slower than its peer.
 		{"send_rnr_err", always}, {"rcvd_rnr_err", always},
 		{"retry_exceeded_err", never}, {"retry_rnr_exceeded_err", never}, {"send_err", never},
 	} {

@@ -8,8 +8,8 @@ import (
 	"github.com/goroce/goroce/tests/rxe/lab"
 )
 
-// TestPortTaken starts goroced where the kernel's rdma_rxe owns UDP port 4791: the
-// error says so, and what to do.
+// TestPortTaken starts goroced where the kernel's rdma_rxe owns UDP port 4791: the error must
+// say so, and what to do.
 func TestPortTaken(t *testing.T) {
 	lab.Require(t, lab.Kernels()...)
 	goroced := build(t)

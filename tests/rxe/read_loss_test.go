@@ -10,12 +10,12 @@ import (
 	"github.com/goroce/goroce/tests/rxe/lab"
 )
 
-// badNetworks are what `goroced fault add` makes of the wire, both ways, and the options
-// of both ends. The seeds decide which packets it hits, as far as they come in the same
-// order again. perftest takes -n 5 at least.
+// badNetworks are faults for `goroced fault add`, which apply both ways, and the options of
+// both ends. The seeds decide which packets are affected, if the order of packets is the same
+// again. perftest needs at least -n 5.
 //
-// A guest on a busy machine may stand still for a second, so eight ACK timeouts, after
-// which the retries are used up, take longer than that: 1.1 s with -u 15, 4.3 s with 17.
+// A guest on a busy machine may stop for a second, so eight ACK timeouts, after which the
+// retries are exhausted, must take longer: they take 1.1 s with -u 15, 4.3 s with 17.
 var badNetworks = []struct{ name, fault, options string }{
 	{"drop-7", "drop -p 0.07 --seed 7", "-u 15 -n 60"},
 	{"drop-15", "drop -p 0.15 --seed 15", "-u 15 -n 6 -q 4"},
@@ -23,8 +23,8 @@ var badNetworks = []struct{ name, fault, options string }{
 	{"late-5", "delay -p 0.05 --delay 2ms --seed 5", "-u 17 -n 300"},
 }
 
-// TestReadThroughLoss reads from ib_read_bw over bad networks, over which two rdma_rxe
-// read from each other: the retries, 7 as by default, must not run out.
+// TestReadThroughLoss reads from ib_read_bw over bad networks, over which READs between two
+// rdma_rxe succeed: the retries, 7 by default, must not be exhausted.
 func TestReadThroughLoss(t *testing.T) {
 	lab.Require(t, lab.Kernels()...)
 	goroced := build(t)
@@ -43,7 +43,7 @@ func TestReadThroughLoss(t *testing.T) {
 	})
 }
 
-// readThrough plays one row: the client's device is that of a daemon, which takes the fault.
+// readThrough runs one row: the client uses the device of a daemon, to which the fault is added.
 func (p *perfPlay) readThrough(fault string) {
 	ctx, cancel := context.WithTimeout(p.Context(), rowTimeout)
 	defer cancel()
@@ -55,7 +55,7 @@ func (p *perfPlay) readThrough(fault string) {
 	p.must(p.vm.WaitListen(ctx, listenPort))
 	d.do(ctx, "perf read bw -x 0 --timeout 30s "+p.options+" --socket "+d.socket+" "+p.vm.IPv4.String())
 	if p.Failed() {
-		peer.Kill() // it waits for ever
+		peer.Kill() // it would wait for ever
 	}
 	result, err := peer.Wait()
 	p.judge(tool, result, err)
@@ -75,7 +75,7 @@ func (p *perfPlay) startDaemon(ctx context.Context) *ourDaemon {
 	config := filepath.Join(dir, "config")
 	p.must(os.WriteFile(config, nil, 0o600))
 	us := &ourProcess{t: p.TB, ready: make(chan struct{})}
-	// It ends by the signal of the cleanup, behind the end of all contexts of the test.
+	// The cleanup ends it by a signal, after all contexts of the test have ended.
 	us.Cmd = p.lab.HostCommand(context.Background(), p.goroced, "serve", "--config", config, "--socket", d.socket,
 		"--admin", d.admin,
 		"--link", p.perfRow.link, "--addr", p.hostAddr().String(), "--set", "drain=1s")

@@ -17,9 +17,9 @@ import (
 // rnicTimeout bounds the tests of package rnic in a guest, which take seconds.
 const rnicTimeout = 3 * time.Minute
 
-// TestRnic runs the tests of package rnic, which drives the kernel's rdma_rxe, in
-// guests: on the guest's own rdma-core and, where the kernel has FLUSH, on that of
-// Debian 13, which has it too.
+// TestRnic runs the tests of package rnic in guests, on the kernel's rdma_rxe: with the
+// guest's own rdma-core and, if the kernel supports FLUSH, also with that of Debian 13, which
+// supports it too.
 func TestRnic(t *testing.T) {
 	lab.Require(t, lab.Kernels()...)
 	binary := buildRnicTest(t)
@@ -62,7 +62,7 @@ func buildRnicTest(t *testing.T) string {
 	return path
 }
 
-// skips finds what the guest's tests left out, and why.
+// skips matches the lines about skipped tests in a guest's report.
 var skips = regexp.MustCompile(`.*skipped: .*`)
 
 // runRnic runs the tests in a guest and returns their report.
@@ -98,8 +98,8 @@ func runRnic(t testing.TB, kernel lab.Kernel, binary string, user lab.Userland) 
 	return report
 }
 
-// TestRnicRping: goroced on a guest's RNIC connects by address to goroced's software device on
-// the host, and the other way, over librdmacm there. Nothing is left in the guest's kernel.
+// TestRnicRping connects goroced on a guest's RNIC, over librdmacm, by address with goroced's
+// software device on the host, in both directions. No objects may be left in the guest's kernel.
 func TestRnicRping(t *testing.T) {
 	programs := buildCM(t)
 	inGuest := buildRNIC(t)

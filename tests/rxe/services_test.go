@@ -15,14 +15,14 @@ import (
 	"github.com/goroce/goroce/tests/rxe/lab"
 )
 
-// serviceRow is one run of goroced pingpong --service against that service's C tool
-// on rdma_rxe, with the defaults of both, which must be the same.
+// serviceRow is one run of goroced pingpong --service against the C tool for that service on
+// rdma_rxe, with the defaults of both, which must be the same.
 type serviceRow struct {
 	service, side, link, family string
 	events                      bool // both ends sleep until completions come
 }
 
-// serviceRows are all combinations, and events once a service.
+// serviceRows returns all combinations, with events once for each service.
 func serviceRows() []serviceRow {
 	var rows []serviceRow
 	for _, service := range []string{"uc", "ud", "srq"} {
@@ -38,8 +38,8 @@ func serviceRows() []serviceRow {
 	return rows
 }
 
-// TestServices runs ibv_uc_pingpong, ibv_ud_pingpong and ibv_srq_pingpong at the
-// other end. All check the data.
+// TestServices runs goroced pingpong against ibv_uc_pingpong, ibv_ud_pingpong and
+// ibv_srq_pingpong. All check the data.
 func TestServices(t *testing.T) {
 	lab.Require(t, lab.Kernels()...)
 	goroced := build(t)
@@ -108,7 +108,7 @@ func (s *servicePlay) fromTool(ctx context.Context) {
 	}
 }
 
-// quiet takes back what other tests have done to the wire.
+// quiet resets the changes of other tests to the wire.
 func quiet(t testing.TB, l *lab.Lab) {
 	t.Helper()
 	if err := errors.Join(l.SetMTU(1500), l.SetOffload(true), l.SetLoss(0)); err != nil {
@@ -116,7 +116,7 @@ func quiet(t testing.TB, l *lab.Lab) {
 	}
 }
 
-// options are those that both ends have in common.
+// options returns the options that both ends have in common.
 func (s *servicePlay) options() []string {
 	o := []string{"-c", "-n", "300"}
 	if s.events {
@@ -142,8 +142,8 @@ func (s *servicePlay) tool(ctx context.Context) []string {
 		s.options()...)
 }
 
-// TestServicesOnRNIC runs goroced at both ends: in the guest on the kernel's device,
-// by libibverbs, and here on the software device.
+// TestServicesOnRNIC runs goroced at both ends: in the guest on the kernel's device, by
+// libibverbs, and on the host on the software device.
 func TestServicesOnRNIC(t *testing.T) {
 	lab.Require(t, lab.Kernels()...)
 	soft, rnic := build(t), buildRNIC(t)

@@ -17,11 +17,11 @@ type row struct {
 	side, link, family string
 	size, pathMTU, mtu int
 	loss               float64 // percent of packets dropped, each way
-	offload            bool    // segmentation offload at our end; without it loss hits single packets
+	offload            bool    // segmentation offload at our end; without it single packets are lost
 }
 
-// rows holds the common cases and, by the second block, every pair of values of
-// the fields; TestRowsCoverPairs sees to it.
+// rows holds the common cases and, in the second block, rows that complete every pair of
+// values of two fields; TestRowsCoverPairs checks that.
 var rows = []row{
 	{client, udp, v4, 4096, 1024, 1500, 0, true},
 	{server, udp, v4, 4096, 1024, 1500, 0, true},
@@ -54,8 +54,8 @@ var rows = []row{
 	{server, udp, v4, 4096, 4096, 9000, 3, true},
 }
 
-// possible says which combinations make sense: the path MTU must fit the wire,
-// and a long message of small packets does not survive go-back-N under loss.
+// possible reports whether a combination is useful: the path MTU must fit the wire, and a
+// long message of small packets does not get through with go-back-N under loss.
 func (r row) possible() bool {
 	return (r.mtu >= 9000 || r.pathMTU <= 1024) && (r.loss == 0 || r.size < 1<<20 || r.pathMTU >= 1024)
 }
@@ -65,7 +65,7 @@ func (r row) fields() [8]any {
 	return [8]any{r.side, r.link, r.family, r.size, r.pathMTU, r.mtu, r.loss, r.offload}
 }
 
-// values lists what each field can be.
+// values lists the possible values of each field.
 var values = [8][]any{{client, server}, {udp, rawsock}, {v4, v6}, {1, 4096, 5001, 1 << 20},
 	{256, 512, 1024, 2048, 4096},
 	{1500, 9000}, {0.0, 3.0}, {true, false}}

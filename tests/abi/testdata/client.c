@@ -90,7 +90,7 @@ static void *map(int fd, size_t size)
 	return p;
 }
 
-/* The words of a ring that both sides look at. */
+/* The words of a ring that both sides read. */
 static _Atomic uint32_t *word(char *ring, int offset) { return (_Atomic uint32_t *)(ring + offset); }
 enum { producer = 64, consumer = 128, wake = 192, slots = 256 };
 
@@ -164,7 +164,7 @@ static void connect_qp(struct qp *q, struct qp *peer, const uint8_t *gid)
 	}
 }
 
-/* wait_completion arms the ring, sleeps until the event, and takes what is there. */
+/* wait_completion arms the ring, waits for the event, and takes the completion. */
 static struct goroce_cq_slot wait_completion(char *ring, int channel)
 {
 	static uint32_t taken;
@@ -182,7 +182,7 @@ static struct goroce_cq_slot wait_completion(char *ring, int channel)
 		}
 		struct goroce_completion event;
 		if (read(channel, &event, sizeof(event)) < 0) {
-			fcntl(channel, F_SETFL, 0); /* it comes set not to block */
+			fcntl(channel, F_SETFL, 0); /* the daemon sends it non-blocking */
 			continue;
 		}
 	}
@@ -196,14 +196,14 @@ static void post_send(struct qp *q, uint8_t opcode, struct goroce_sge sge, uint6
 	publish(q, q->send, ++q->sent);
 }
 
-/* What a client has of the connection manager: an event channel and its socket. */
+/* The event channel of the connection manager, and its socket. */
 static struct goroce_object cm_channel;
 static int cm_socket;
 
 static void open_cm(void)
 {
 	request(26, NULL, 0, -1, &cm_channel, sizeof(cm_channel), &cm_socket);
-	fcntl(cm_socket, F_SETFL, 0); /* it comes set not to block */
+	fcntl(cm_socket, F_SETFL, 0); /* the daemon sends it non-blocking */
 }
 
 static uint32_t create_id(void)
@@ -231,7 +231,7 @@ static struct goroce_cm_event next_event(uint32_t type)
 	return event;
 }
 
-/* move takes a QP to a state as its ID says. */
+/* move takes a QP to a state with the attributes of its CM ID. */
 static void move(struct qp *q, uint32_t id, uint32_t state)
 {
 	struct goroce_cm_value ask = {.id = id, .which = state};

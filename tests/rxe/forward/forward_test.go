@@ -29,7 +29,7 @@ type cable struct {
 	near, far int
 }
 
-// newCable makes a namespace of its own for the test, whose thread ends with it.
+// newCable creates a cable in a new network namespace. The test's thread ends with the test.
 func newCable(t *testing.T, c wrap.FaultConfig) *cable {
 	t.Helper()
 	require.Root(t)
@@ -71,7 +71,7 @@ func newCable(t *testing.T, c wrap.FaultConfig) *cable {
 	return x
 }
 
-// waitUp waits until a device is operational: until then it drops what it is given.
+// waitUp waits until a device is operational: until then it drops packets.
 func waitUp(t *testing.T, name string) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
@@ -129,7 +129,7 @@ func (x *cable) receive() []byte {
 		n, _, err := unix.Recvfrom(x.far, buf, 0)
 		switch {
 		case err == nil && n > vnetLen && buf[vnetLen] == 0x33:
-			continue // what the kernel itself sends to IPv6 multicast groups
+			continue // packets that the kernel itself sends to IPv6 multicast groups
 		case err == nil:
 			return buf[:n]
 		case !errors.Is(err, unix.EAGAIN):
@@ -143,8 +143,8 @@ func (x *cable) receive() []byte {
 	}
 }
 
-// packets receives until the frame marker comes, which is not RoCEv2 and passes at once.
-// What waits in the forwarder is not among them.
+// packets receives until the frame marker arrives, which is not RoCEv2 and passes at once.
+// Packets that the forwarder delays are not returned.
 func (x *cable) packets() (list []wire.Frame, errs []error) {
 	x.Helper()
 	x.send(marker)
@@ -172,7 +172,7 @@ func psns(list []wire.Frame) (psns []int) {
 	return psns
 }
 
-// TestUntouched: a packet to which nothing happens is the same at the far end.
+// TestUntouched checks that a packet to which no fault applies arrives unchanged.
 func TestUntouched(t *testing.T) {
 	x := newCable(t, wrap.FaultConfig{})
 	want := packet(7, 100)
@@ -182,7 +182,7 @@ func TestUntouched(t *testing.T) {
 	}
 }
 
-// TestOthersPass: what is not RoCEv2 is not lost where all RoCEv2 is.
+// TestOthersPass checks that other packets pass when all RoCEv2 packets are lost.
 func TestOthersPass(t *testing.T) {
 	x := newCable(t, wrap.FaultConfig{Drop: 1})
 	x.send(packet(7, 100))
@@ -194,14 +194,14 @@ func TestOthersPass(t *testing.T) {
 	}
 }
 
-// TestConditions: what each condition makes of 200 packets of 1,000 bytes on the wire.
+// TestConditions checks the effect of each condition on 200 packets of 1,000 bytes on the wire.
 func TestConditions(t *testing.T) {
 	const n, size = 200, 1000
 	badICRC := func(h *wire.Frame) bool { return !h.Outer.Check(h.Transport) }
 	for _, c := range []struct {
 		name  string
 		c     wrap.FaultConfig
-		like  func(h *wire.Frame) bool // what some of those that arrive are like
+		like  func(h *wire.Frame) bool // true for some of the packets that arrive
 		fails bool                     // some cannot be decoded: their UDP checksum is wrong
 		all   bool                     // all arrive
 	}{
@@ -265,8 +265,8 @@ func TestBlackHole(t *testing.T) {
 	}
 }
 
-// TestRuns: a run that its sender left to segmentation offload comes out as packets, each
-// of which may be lost alone, and the others are right.
+// TestRuns checks that a run that its sender left to segmentation offload is forwarded as
+// packets, each of which may be lost alone, and that the others are correct.
 func TestRuns(t *testing.T) {
 	const n = 10
 	x := newCable(t, wrap.FaultConfig{Seed: 2, Drop: 0.3})
@@ -281,8 +281,8 @@ func TestRuns(t *testing.T) {
 		o.Seal(frame)
 		run = append(run, frame...)
 	}
-	// As struct virtio_net_hdr: NEEDS_CSUM, GSO_UDP_L4, where the headers end, the size of a
-	// segment, and where the checksum belongs.
+	// The fields of struct virtio_net_hdr: NEEDS_CSUM, GSO_UDP_L4, the length of the headers, the
+	// size of a segment, and the place of the checksum.
 	run[0], run[vnetGSOType] = unix.VIRTIO_NET_HDR_F_NEEDS_CSUM, unix.VIRTIO_NET_HDR_GSO_UDP_L4
 	binary.NativeEndian.PutUint16(run[2:], 14+28)
 	binary.NativeEndian.PutUint16(run[vnetGSOSize:], uint16(len(frame)))

@@ -8,8 +8,8 @@ import (
 	"github.com/goroce/goroce/roce/link/wrap"
 )
 
-// TestForward loses all RoCEv2 packets to a guest, and none of others; when the forwarder is
-// taken out again the wire is as before.
+// TestForward drops all RoCEv2 packets to a guest, and no other packets, and checks that the
+// wire is as before when the forwarder is removed.
 func TestForward(t *testing.T) {
 	const sent = 50
 	l := pair(t)
@@ -42,7 +42,7 @@ func TestForward(t *testing.T) {
 				2*sent)
 		}
 	}
-	for range 2 { // once more makes no difference
+	for range 2 { // removing it twice makes no difference
 		if err := l.Forward(1, wrap.FaultConfig{}); err != nil {
 			t.Fatal(err)
 		}

@@ -20,8 +20,8 @@ import (
 
 func TestMain(m *testing.M) { Main(m) }
 
-// pair returns the lab of most tests: two guests, the first with 6.1, the second with the
-// newest kernel of this run.
+// pair returns the lab that most tests use: two guests, the first with 6.1, the second with
+// the newest kernel of this run.
 func pair(t *testing.T) *Lab {
 	t.Helper()
 	return Shared(t, Linux61, Kernels()[len(Kernels())-1])
@@ -126,8 +126,8 @@ func TestSetMTU(t *testing.T) {
 	})
 }
 
-// TestSetLoss sends datagrams of each family from the host to the guest's
-// RoCEv2 port, where rxe counts and ignores them, and looks at the firewalls.
+// TestSetLoss sends datagrams of each family from the host to the guest's RoCEv2
+// port, where rxe counts and ignores them, and checks the firewalls' counters.
 func TestSetLoss(t *testing.T) {
 	l := pair(t)
 	const sent = 400
@@ -142,7 +142,7 @@ func TestSetLoss(t *testing.T) {
 		name     string
 		percent  float64
 		port     int
-		min, max uint64 // dropped of 2 x sent: the range that chance leaves once in 10^9 runs
+		min, max uint64 // range of drops of 2 x sent; by chance a count is outside once in 10^9 runs
 	}{
 		{"all", 100, 4791, 2 * sent, 2 * sent},
 		{"half", 50, 4791, 310, 490},
@@ -209,7 +209,7 @@ func TestGuestCommands(t *testing.T) {
 		t.Errorf("got %+v, %v; want %+v", result, err, want)
 	}
 
-	// Busybox has an ip and a tc too, which know less.
+	// Busybox has an ip and a tc too, with fewer features.
 	if got, err := vm.Output(t.Context(), "sh", "-c", "ip -V && tc -V"); err != nil ||
 		strings.Count(got, "iproute2") != 2 {
 		t.Errorf("got %q, %v; want the versions of iproute2's ip and tc", got, err)
@@ -315,7 +315,7 @@ func TestRxeToRxe(t *testing.T) {
 				t.Fatal(err)
 			}
 			err = pingpong(ctx, l.VMs[0], l.VMs[1], test.address)
-			// rxe hangs on a lost packet now and then. What is under test is the wire.
+			// rxe hangs on a lost packet now and then, but this test is about the wire.
 			for try := 1; err != nil && test.loss > 0 && try < 3; try++ {
 				t.Logf("once more, after: %v", err)
 				err = pingpong(ctx, l.VMs[0], l.VMs[1], test.address)
@@ -366,7 +366,7 @@ func pingpong(ctx context.Context, server, client *VM, address func(*VM) netip.A
 	return errors.Join(err, serverErr)
 }
 
-// TestRdmaCM has rping connect the two guests with the connection manager.
+// TestRdmaCM connects the two guests by rping, with the connection manager.
 func TestRdmaCM(t *testing.T) {
 	l := pair(t)
 	server, client := l.VMs[0], l.VMs[1]
@@ -470,8 +470,8 @@ func TestNothingStays(t *testing.T) {
 	}
 }
 
-// Only a double fault is the emulator's: what else ends a guest may be our packets'
-// doing.
+// TestEmulatorFault checks that only a double fault counts as the emulator's: other ends of a
+// guest may be caused by our packets.
 func TestEmulatorFault(t *testing.T) {
 	down := func(console string) error {
 		return errors.Join(errors.New("the case ran out of time"),

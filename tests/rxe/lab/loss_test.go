@@ -21,7 +21,7 @@ func TestSetCMLoss(t *testing.T) {
 	} {
 		for _, to := range []netip.Addr{l.VMs[0].IPv4, l.VMs[0].IPv6} {
 			packet := make([]byte, 288)
-			packet[4] = 0x80 // a congestion mark, which shares the word
+			packet[4] = 0x80 // a congestion mark, which is in the same word as the QPN
 			copy(packet[5:], test.qpn[:])
 			if err := inside(l.HostNS, func() error {
 				return sendPacket(packet,
@@ -40,7 +40,7 @@ func TestSetCMLoss(t *testing.T) {
 }
 
 func sendPacket(packet []byte, to netip.AddrPort) error {
-	conn, err := net.ListenUDP("udp", nil) // not connected, so that it never hears "connection refused"
+	conn, err := net.ListenUDP("udp", nil) // not connected, so that it never gets "connection refused"
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestRowOnceMore runs rows, in a child process, that fail as often as rowPlays says.
+// TestRowOnceMore runs rows in a child process. They fail as often as plays says.
 func TestRowOnceMore(t *testing.T) {
 	for _, c := range []struct {
 		plays  string // for each row, how many of its tries fail, and how: e Errorf, f Fatal, c in a cleanup
@@ -24,7 +24,7 @@ func TestRowOnceMore(t *testing.T) {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestRowPlay$", "-test.v")
 		cmd.Env = append(os.Environ(), "LAB_TEST_ROWS="+c.plays, "GOROCE_RETRIED="+file)
 		out, err := cmd.CombinedOutput()
-		noted, _ := os.ReadFile(file) // absent where no row failed
+		noted, _ := os.ReadFile(file) // does not exist if no row failed
 		if passed := err == nil; passed != c.passes || strings.Count(string(noted), "\n") != c.noted {
 			t.Errorf("rows %q: %v, noted %q\n%s", c.plays, err, noted, out)
 		}

@@ -5,10 +5,10 @@ import (
 	"net/netip"
 )
 
-// sendDatagrams sends n datagrams from the calling thread's namespace. They
-// are long enough for a BTH and an ICRC, and hold neither.
+// sendDatagrams sends n datagrams from the calling thread's namespace. They are long
+// enough for a BTH and an ICRC, but contain neither.
 func sendDatagrams(to netip.AddrPort, n int) error {
-	conn, err := net.ListenUDP("udp", nil) // not connected, so that it never hears "connection refused"
+	conn, err := net.ListenUDP("udp", nil) // not connected, so that it never gets "connection refused"
 	if err != nil {
 		return err
 	}

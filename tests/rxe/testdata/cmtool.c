@@ -1,6 +1,6 @@
 /*
- * What no tool of librdmacm does: refuse with private data, show that of a peer
- * that refuses, and connect many times in a row.
+ * cmtool does what no tool of librdmacm does: it refuses with private data, prints
+ * the private data of a peer that refuses, and connects many times in a row.
  *
  *	cmtool tcp|udp reject PORT TEXT       refuse one request
  *	cmtool tcp|udp dial HOST PORT TEXT    ask once
@@ -21,7 +21,7 @@ static int fail(const char *what)
 	return 1;
 }
 
-/* show prints what the event says, private data without the zeros at its end. */
+/* show prints an event, with its private data without trailing zeros. */
 static void show(const struct rdma_cm_event *event)
 {
 	const char *data = space == RDMA_PS_UDP ? event->param.ud.private_data : event->param.conn.private_data;
@@ -32,7 +32,7 @@ static void show(const struct rdma_cm_event *event)
 	printf("%s status %d private data \"%.*s\"\n", rdma_event_str(event->event), event->status, data ? (int)len : 0, data ? data : "");
 }
 
-/* endpoint resolves the address, and with qp makes a QP for each connection. */
+/* endpoint resolves the address, and if qp is set creates a QP for each connection. */
 static struct rdma_cm_id *endpoint(const char *host, const char *port, int qp)
 {
 	struct rdma_addrinfo hints = { .ai_port_space = space, .ai_flags = host ? 0 : RAI_PASSIVE }, *res;

@@ -180,8 +180,8 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// TestHungGuest has a guest that reads requests and never answers: the client
-// must give it up soon after the command's time.
+// TestHungGuest has a guest that reads requests and never answers: the client must
+// close the stream soon after the command's timeout.
 func TestHungGuest(t *testing.T) {
 	ours, theirs := net.Pipe()
 	go func() { _, _ = io.Copy(io.Discard, theirs) }()
