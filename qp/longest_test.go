@@ -136,7 +136,7 @@ func (x *longest) run(most int) (wcs []ib.WC) {
 func TestLongestMessage(t *testing.T) {
 	info, _ := debug.ReadBuildInfo()
 	if testing.Short() || slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
-		t.Skip("tens of millions of packets, which no goroutines share")
+		t.Skip("skipped: needs a test binary without -race, and without -short: tens of millions of packets")
 	}
 	for _, c := range []struct {
 		typ  ib.QPType

@@ -81,7 +81,7 @@ var lossCases = []string{"cm/connect/rc", "cm/connect/data-instead-of-rtu", "cm/
 // loseCM runs cases that connect and disconnect while messages to QP 1 are lost, both ways.
 func (r *suite) loseCM(t *testing.T, pair [2]string) {
 	if os.Getenv("GOROCE_CASES") != "" {
-		t.Skip("GOROCE_CASES names the cases for the other runs")
+		t.Skip("skipped: needs GOROCE_CASES to be unset: it names the cases of the other runs")
 	}
 	l := lab.Shared(t, r.kernel)
 	if err := l.SetCMLoss(cmLoss); err != nil {
