@@ -175,8 +175,10 @@ func memoryFault(t *testing.T, shards int, gone func(*session) [][]byte, then fu
 	other, victim := newPairClient(t, listener.Addr().String()), newPairClient(t, listener.Addr().String())
 	other.exchange(0)
 	victim.exchange(0)
-	_, err := victim.dev.Clock()
-	must(t, err)
+	// A shard that looks at the doorbells at once drops the client before the reply.
+	if _, err := victim.dev.Clock(); !errors.Is(err, client.ErrGone) {
+		must(t, err)
+	}
 	then(victim)
 	for round := 1; s.Totals().Faults == 0 || s.Clients() > 1; round++ {
 		other.exchange(round)
