@@ -73,6 +73,9 @@ func TestPerftest(t *testing.T) {
 		for _, r := range perfRows() {
 			name := fmt.Sprintf("%s-%s-%s-%s-%s", r.tool, r.side, r.link, r.family,
 				strings.ReplaceAll(r.options+r.own, " ", ""))
+			if !runs(kernel, name) {
+				continue
+			}
 			lab.Row(t, name, func(t testing.TB) {
 				l := lab.Shared(t, kernel)
 				p := &perfPlay{perfRow: r}
