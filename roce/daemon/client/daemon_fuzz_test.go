@@ -239,8 +239,8 @@ func (d *hostile) tell(at, value byte) {
 		return
 	}
 	event := abi.Put(nil, &abi.Event{Type: uint32(at), Object: abi.Handle(value)})
-	_ = unix.Sendto(d.socks[int(at)%len(d.socks)], event[:int(value)%(len(event)+1)], unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT,
-		nil)
+	_ = unix.Sendto(d.socks[int(at)%len(d.socks)], event[:int(value)%(len(event)+1)],
+		unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, nil)
 }
 
 // victim is a client with the objects that the daemon has given it.
