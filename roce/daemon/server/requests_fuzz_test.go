@@ -358,8 +358,9 @@ func requestSeeds(own ib.GID) [][]byte {
 		request(abi.OpQuerySRQ, 0, abi.Put(nil, &abi.SRQAttr{SRQ: 6})), object(abi.OpQueryQP, 5),
 		request(abi.OpAttach, 0, abi.Put(nil, &abi.Group{QP: 5, GID: ib.GID{0xFF, 0x0E, 15: 7}})),
 		request(abi.OpDetach, 0, abi.Put(nil, &abi.Group{QP: 5, GID: ib.GID{0xFF, 0x0E, 15: 7}})),
-		request(abi.OpQueryPort, 0, port), request(abi.OpGIDs, 0, port), request(abi.OpPKey, 0, port), none(abi.OpClock),
-		object(abi.OpClose, 4), object(abi.OpClose, 5), object(abi.OpClose, 4), object(abi.OpClose, 7))
+		request(abi.OpQueryPort, 0, port), request(abi.OpGIDs, 0, port), request(abi.OpPKey, 0, port),
+		none(abi.OpClock), object(abi.OpClose, 4), object(abi.OpClose, 5), object(abi.OpClose, 4),
+		object(abi.OpClose, 7))
 	id := abi.CMValue{ID: 2}
 	cm := session(none(abi.OpOpenCM),
 		request(abi.OpCreateCMID, 0, abi.Put(nil, &abi.CreateCMID{Channel: 1, Space: uint32(ib.PortSpaceTCP),
