@@ -1,6 +1,7 @@
 package roce_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -18,12 +19,34 @@ type meddler struct {
 	change []byte // the next one's byte change[0] is xored with change[1]
 	past   [][]byte
 	run    link.Run // the latest, for replays
+	ids    [][]byte // communication IDs of the connection that it must not touch
 }
 
 const (
-	madAt    = wire.BTHLen + 8 // behind the DETH
+	madAt    = wire.BTHLen + 8           // behind the DETH
+	idsAt    = madAt + wire.MADHeaderLen // local and remote communication ID of most messages
+	idLen    = 4
 	mostPast = 16
 )
+
+// overhears is the link of the attacked host. It tells the meddler what the host sends to itself.
+type overhears struct {
+	link.Link
+	to *meddler
+}
+
+func (o *overhears) Send(now ib.Instant, out []link.Run) (int, error) {
+	for _, r := range out {
+		if r.Src == r.Dst && len(r.Buf) > idsAt+idLen && len(o.to.ids) < 2 {
+			if id := slices.Clone(r.Buf[idsAt : idsAt+idLen]); !slices.ContainsFunc(o.to.ids, func(b []byte) bool {
+				return bytes.Equal(b, id)
+			}) {
+				o.to.ids = append(o.to.ids, id)
+			}
+		}
+	}
+	return o.Link.Send(now, out)
+}
 
 func (m *meddler) Send(now ib.Instant, out []link.Run) (int, error) {
 	for i := range out {
@@ -43,15 +66,15 @@ func (m *meddler) Send(now ib.Instant, out []link.Run) (int, error) {
 	return m.Link.Send(now, out)
 }
 
-// replay sends an earlier datagram again, with one byte changed.
-func (m *meddler) replay(now ib.Instant, which, at, value byte) {
+// replay sends an earlier datagram again, after change has changed it.
+func (m *meddler) replay(now ib.Instant, which byte, change func(b []byte)) {
 	if len(m.past) == 0 {
 		return
 	}
 	r := m.run
 	r.Buf = slices.Clone(m.past[int(which)%len(m.past)])
 	r.Size = len(r.Buf)
-	r.Buf[madAt+int(at)] ^= value
+	change(r.Buf)
 	_, _ = m.Link.Send(now, []link.Run{r})
 }
 
@@ -60,9 +83,10 @@ type cmUser struct {
 	*cmEnd
 	listener ib.CMID
 	param    ib.CMConnParam
-	open     []ib.CMID // of requests that it has read, and of its own attempts
-	settled  ib.CMID   // its end of a connection that nobody else may touch
-	most     int       // IDs that it may have; 0 for any number
+	others   []ib.CMConnParam // for its attempts by turns; none if it makes none
+	open     []ib.CMID        // of requests that it has read, and of its own attempts
+	settled  ib.CMID          // its end of a connection that nobody else may touch
+	most     int              // IDs that it may have; 0 for any number
 }
 
 // hear reads the events, and answers them as value says.
@@ -93,6 +117,9 @@ func (u *cmUser) hear(value byte) {
 		case ev.Type == ib.CMAddrResolved:
 			_ = ev.ID.ResolveRoute(0)
 		case ev.Type == ib.CMRouteResolved:
+			if n := len(u.open); len(u.others) > 0 {
+				u.param = u.others[n%len(u.others)]
+			}
 			_ = ev.ID.Connect(u.param)
 		case ev.Type == ib.CMConnectResponse:
 			_ = ev.ID.Establish()
@@ -136,6 +163,13 @@ func FuzzCMRouting(f *testing.F) {
 	f.Add([]byte{1, 0, 0, 0, 7, 24, 1, 0, 4, 0, 0, 0, 8, 24, 1, 0, 8, 0, 0, 1, 2, 0, 0, 0, 5, 0, 9, 0, 6, 0, 0, 0})
 	f.Add([]byte{0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 2, 0, 5, 0, 200, 0, 3, 0, 0, 0})
 	f.Add([]byte{7, 17, 3, 0, 0, 0, 0, 0, 8, 17, 5, 0, 8, 24, 255, 0, 8, 28, 255, 0, 3, 0, 1, 0, 2, 0, 0, 0})
+	for kind := range byte(4) { // a DREQ, as if it were of the owners' connection, or a REJ
+		from, to := kind%2, kind/2
+		f.Add([]byte{0, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0, 6, 0, 0, 0, 10, from, to, 0, 10, from, to, 1,
+			10, from, to, 2, 3, 0, 0, 0, 4, 0, 0, 0})
+	}
+	f.Add(bytes.Repeat([]byte{0, 0, 0, 0, 3, 0, 2, 0}, 8))
+	f.Add(bytes.Repeat([]byte{0, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0}, 8))
 	f.Fuzz(func(t *testing.T, script []byte) {
 		m := &meddler{}
 		w := newWorld(t, 1, 64, stack{above: func(l link.Link) link.Link {
@@ -143,15 +177,17 @@ func FuzzCMRouting(f *testing.F) {
 				m.Link = l
 				return m
 			}
-			return l
+			return &overhears{l, m}
 		}, below: same})
 		v, u := w.owners()
 		bad := &cmUser{cmEnd: w.newCM(w.b)}
-		bad.param = bad.cmEnd.param()
+		for range 4 { // two requests that name one QP are never both good
+			bad.others = append(bad.others, bad.cmEnd.param())
+		}
 		for steps := 0; len(script) >= 4 && steps < 64; steps++ {
 			act, at, value, which := script[0], script[1], script[2], script[3]
 			script = script[4:]
-			switch act % 10 {
+			switch act % 11 {
 			case 0:
 				bad.ask(7471)
 			case 1:
@@ -171,9 +207,14 @@ func FuzzCMRouting(f *testing.F) {
 			case 7:
 				m.change = []byte{at, value}
 			case 8:
-				m.replay(w.now, which, at, value)
+				m.replay(w.now, which, func(b []byte) { b[madAt+int(at)] ^= value })
 			case 9:
 				v.drop(which)
+			case 10: // as if it were of the connection between the owners
+				m.replay(w.now, which, func(b []byte) {
+					copy(b[idsAt:], m.ids[at%2])
+					copy(b[idsAt+idLen:], m.ids[value%2])
+				})
 			}
 			w.settle()
 		}
@@ -193,7 +234,7 @@ func FuzzCMRouting(f *testing.F) {
 // owners makes two owners on host a, with listeners on ports 7471 and 7472 and a connection to each other.
 func (w *world) owners() (v, u *cmUser) {
 	w.t.Helper()
-	limits := roce.CMLimits{IDs: 8, HalfOpen: 3, Backlog: 3}
+	limits := roce.CMLimits{IDs: 4, HalfOpen: 3, Backlog: 3}
 	v, u = &cmUser{cmEnd: w.asTenant(w.a, limits, nil)}, &cmUser{cmEnd: w.asTenant(w.a, limits, nil)}
 	for i, x := range []*cmUser{v, u} {
 		x.listener, x.param, x.most = x.listen(uint16(7471+i), 0), x.cmEnd.param(), limits.IDs

@@ -89,10 +89,12 @@ func unmap(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr()
 // is the same.
 func FuzzBodies(f *testing.F) {
 	for i, b := range [][]byte{
-		Put(nil, &QPAttr{State: 3, DestQPN: 7, AH: AH{Port: 1}}), Put(nil, &OpenReply{Name: NameOf("goroce0"), Shards: 1}),
+		Put(nil, &QPAttr{State: 3, DestQPN: 7, AH: AH{Port: 1}}),
+		Put(nil, &OpenReply{Name: NameOf("goroce0"), Shards: 1}),
 		Put(nil, &AH{SGIDIndex: 1, HopLimit: 64}), Put(nil, &CMAddr{Family: 4, Port: 7471}),
 		Put(nil, &CMConnect{Param: CMParam{PrivateLen: 255}}), Put(nil, &CMReject{InfoLen: 73, PrivateLen: 201}),
-		Put(nil, &CMIDAttr{Local: CMAddr{Family: 6}}), Put(nil, &CMEvent{Type: CMNoEvent, Param: CMParam{InfoLen: 255}}),
+		Put(nil, &CMIDAttr{Local: CMAddr{Family: 6}}),
+		Put(nil, &CMEvent{Type: CMNoEvent, Param: CMParam{InfoLen: 255}}),
 		Put(nil, &Hello{Magic: Magic}), Put(nil, &HelloReply{Devices: MaxDevices + 1}),
 		Put(nil, &Ring{Size: 1 << 63}), Put(nil, &ReregMR{Mask: 7}), Put(nil, &CreateQP{Type: 2}),
 		Put(nil, &Header{Op: numOps}),

@@ -24,6 +24,10 @@ func FuzzRequests(f *testing.F) {
 	f.Add("POST", "faults", `{"device":"one","action":"delay","delay":"5ms","qp":17,"peer":"192.0.2.1","ttl":"1m30s"}`)
 	f.Add("POST", "faults", `{"action":"corrupt","peer_qp":16777215,"probability":0.5,"psn":"0x10"}`)
 	f.Add("POST", "faults", `{"action":"duplicate","probability":1e-300,"delay":"-1h","peer":"fe80::1%eth0"}`)
+	for _, bad := range []string{`"delay":"5"`, `"ttl":"x"`, `"psn":"7-"`, `"peer":"x"`, `"qp":16777216`, `"qp":-1`,
+		`"opcode":"x"`, `"probability":2`, `"psn":"9-7"`, `"nothing":1`} {
+		f.Add("POST", "faults", `{"action":"drop",`+bad+`}`)
+	}
 	f.Add("POST", "faults", strings.Repeat(`{"action":`, 5000))
 	f.Add("DELETE", "faults?id=1", "")
 	f.Add("DELETE", "faults?id=-1&device=two", "")
