@@ -66,6 +66,15 @@ func (m *meddler) Send(now ib.Instant, out []link.Run) (int, error) {
 	return m.Link.Send(now, out)
 }
 
+// around puts the meddler into the link of the attacking host.
+func (m *meddler) around(l link.Link) link.Link {
+	if l.Caps().Local[0] == gidB {
+		m.Link = l
+		return m
+	}
+	return &overhears{l, m}
+}
+
 // replay sends an earlier datagram again, after change has changed it.
 func (m *meddler) replay(now ib.Instant, which byte, change func(b []byte)) {
 	if len(m.past) == 0 {
@@ -172,13 +181,7 @@ func FuzzCMRouting(f *testing.F) {
 	f.Add(bytes.Repeat([]byte{0, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0}, 8))
 	f.Fuzz(func(t *testing.T, script []byte) {
 		m := &meddler{}
-		w := newWorld(t, 1, 64, stack{above: func(l link.Link) link.Link {
-			if l.Caps().Local[0] == gidB {
-				m.Link = l
-				return m
-			}
-			return &overhears{l, m}
-		}, below: same})
+		w := newWorld(t, 1, 64, stack{above: m.around, below: same})
 		v, u := w.owners()
 		bad := &cmUser{cmEnd: w.newCM(w.b)}
 		for range 4 { // two requests that name one QP are never both good

@@ -315,9 +315,6 @@ func openFiles(t testing.TB) (fds []int) {
 
 // requestSeeds are sessions that create objects of all kinds, use them and close them, in a good order.
 func requestSeeds(own ib.GID) [][]byte {
-	request := func(op abi.Op, fds int, body []byte) []byte {
-		return append([]byte{byte(op), byte(fds), byte(len(body) / 4)}, body...)
-	}
 	begin := append(request(abi.OpHello, 0, abi.Put(nil, &abi.Hello{Magic: abi.Magic, MinVersion: abi.Version,
 		MaxVersion: abi.Version})), request(abi.OpOpen, 0, abi.Put(nil, &abi.Open{}))...)
 	session := func(requests ...[]byte) []byte {
@@ -327,7 +324,6 @@ func requestSeeds(own ib.GID) [][]byte {
 		}
 		return b
 	}
-	addr := abi.CMAddrOf(netip.AddrPortFrom(own.Addr(), 5000))
 	ah := abi.AHOf(&ib.AHAttr{DGID: own, Port: 1})
 	attr := ib.QPAttr{State: ib.Init, Port: 1, PathMTU: ib.MTU1024, DestQPN: 5, MaxRdAtomic: 4, MaxDestRdAtomic: 4,
 		Timeout: 14, AH: ib.AHAttr{DGID: own, Port: 1}}
@@ -336,8 +332,6 @@ func requestSeeds(own ib.GID) [][]byte {
 		body := abi.QPAttrOf(5, &attr, mask|ib.AttrState)
 		return request(abi.OpModifyQP, 0, abi.Put(nil, &body))
 	}
-	object := func(op abi.Op, h abi.Handle) []byte { return request(op, 0, abi.Put(nil, &abi.Object{Handle: h})) }
-	none := func(op abi.Op) []byte { return request(op, 0, nil) }
 	port := abi.Put(nil, &abi.Port{Port: 1})
 	verbs := session(none(abi.OpAllocPD), none(abi.OpAllocXRCD), none(abi.OpCreateChannel),
 		request(abi.OpCreateCQ, 0, abi.Put(nil, &abi.CreateCQ{Entries: 8, Channel: 3})),
@@ -355,14 +349,40 @@ func requestSeeds(own ib.GID) [][]byte {
 		request(abi.OpModifyAH, 0, abi.Put(nil, &abi.CreateAH{PD: 9, AH: ah})),
 		request(abi.OpResizeCQ, 0, abi.Put(nil, &abi.ResizeCQ{CQ: 4, Entries: 32})),
 		request(abi.OpModifySRQ, 0, abi.Put(nil, &abi.SRQAttr{SRQ: 6, Mask: 1, MaxWR: 16})),
-		request(abi.OpQuerySRQ, 0, abi.Put(nil, &abi.SRQAttr{SRQ: 6})), object(abi.OpQueryQP, 5),
+		request(abi.OpQuerySRQ, 0, abi.Put(nil, &abi.SRQAttr{SRQ: 6})), about(abi.OpQueryQP, 5),
 		request(abi.OpAttach, 0, abi.Put(nil, &abi.Group{QP: 5, GID: ib.GID{0xFF, 0x0E, 15: 7}})),
 		request(abi.OpDetach, 0, abi.Put(nil, &abi.Group{QP: 5, GID: ib.GID{0xFF, 0x0E, 15: 7}})),
 		request(abi.OpQueryPort, 0, port), request(abi.OpGIDs, 0, port), request(abi.OpPKey, 0, port),
-		none(abi.OpClock), object(abi.OpClose, 4), object(abi.OpClose, 5), object(abi.OpClose, 4),
-		object(abi.OpClose, 7))
+		none(abi.OpClock), about(abi.OpClose, 4), about(abi.OpClose, 5), about(abi.OpClose, 4),
+		about(abi.OpClose, 7))
+	word := func(at uint32, b ...byte) []byte {
+		return append(binary.LittleEndian.AppendUint32(nil, at), b...)
+	}
+	write := func(to int, body []byte) []byte { return request(stepWrite, to, body) }
+	rings := append(append([]byte(nil), verbs[:len(verbs)-4*7]...), session(
+		write(0, word(128, 0xFF, 0xFF, 0xFF, 0xFF)), write(0, word(192, 0xFF, 0xFF, 0xFF, 0xFF)),
+		request(stepWake, 2, nil), write(4, word(64, 3, 0, 0, 0)), write(5, word(64, 0xFF, 0xFF, 0xFF, 0xFF)),
+		request(stepWake, 2, nil), none(abi.OpClock))[len(begin):]...)
+	return [][]byte{begin, verbs, session(cmRequests(own)...), rings, request(abi.OpClock, 0, nil),
+		request(77, 17, make([]byte, 40))}
+}
+
+// request is one step of the input. The length of the body is a multiple of 4.
+func request(op abi.Op, fds int, body []byte) []byte {
+	return append([]byte{byte(op), byte(fds), byte(len(body) / 4)}, body...)
+}
+
+func about(op abi.Op, h abi.Handle) []byte {
+	return request(op, 0, abi.Put(nil, &abi.Object{Handle: h}))
+}
+
+func none(op abi.Op) []byte { return request(op, 0, nil) }
+
+// cmRequests are those of a connection by address, of the client with itself.
+func cmRequests(own ib.GID) [][]byte {
+	addr := abi.CMAddrOf(netip.AddrPortFrom(own.Addr(), 5000))
 	id := abi.CMValue{ID: 2}
-	cm := session(none(abi.OpOpenCM),
+	return [][]byte{none(abi.OpOpenCM),
 		request(abi.OpCreateCMID, 0, abi.Put(nil, &abi.CreateCMID{Channel: 1, Space: uint32(ib.PortSpaceTCP),
 			Type: uint32(ib.RC)})),
 		request(abi.OpCMBind, 0, abi.Put(nil, &abi.CMBind{ID: 2, Addr: addr})),
@@ -372,22 +392,13 @@ func requestSeeds(own ib.GID) [][]byte {
 		request(abi.OpCMResolveAddr, 0, abi.Put(nil, &abi.CMResolve{ID: 3, TimeoutNS: 1e9, Remote: addr})),
 		request(abi.OpCMResolveRoute, 0, abi.Put(nil, &abi.CMResolve{ID: 3, TimeoutNS: 1e9})),
 		request(abi.OpCMConnect, 0, abi.Put(nil, &abi.CMConnect{ID: 3, Param: abi.CMParam{PrivateLen: 10}})),
-		object(abi.OpCMEvent, 1), object(abi.OpCMEvent, 1), object(abi.OpCMEvent, 1),
-		request(abi.OpCMAccept, 0, abi.Put(nil, &abi.CMConnect{ID: 4})), object(abi.OpCMEstablish, 3),
+		about(abi.OpCMEvent, 1), about(abi.OpCMEvent, 1), about(abi.OpCMEvent, 1),
+		request(abi.OpCMAccept, 0, abi.Put(nil, &abi.CMConnect{ID: 4})), about(abi.OpCMEstablish, 3),
 		request(abi.OpCMReject, 0, abi.Put(nil, &abi.CMReject{ID: 4, InfoLen: 4, PrivateLen: 200})),
-		request(abi.OpCMDelay, 0, abi.Put(nil, &abi.CMDelay{ID: 4, NS: 1e9})), object(abi.OpCMDisconnect, 3),
+		request(abi.OpCMDelay, 0, abi.Put(nil, &abi.CMDelay{ID: 4, NS: 1e9})), about(abi.OpCMDisconnect, 3),
 		request(abi.OpCMNotify, 0, abi.Put(nil, &id)), request(abi.OpCMInitQPAttr, 0, abi.Put(nil, &id)),
-		request(abi.OpCMSetOption, 0, abi.Put(nil, &id)), object(abi.OpCMQuery, 2),
+		request(abi.OpCMSetOption, 0, abi.Put(nil, &id)), about(abi.OpCMQuery, 2),
 		request(abi.OpCMJoin, 0, abi.Put(nil, &abi.CMBind{ID: 3, Addr: addr})),
 		request(abi.OpCMLeave, 0, abi.Put(nil, &abi.CMBind{ID: 3, Addr: addr})),
-		request(abi.OpCMMigrate, 0, abi.Put(nil, &abi.CMValue{ID: 3, Value: 1})), object(abi.OpClose, 1))
-	word := func(at uint32, b ...byte) []byte {
-		return append(binary.LittleEndian.AppendUint32(nil, at), b...)
-	}
-	write := func(to int, body []byte) []byte { return request(stepWrite, to, body) }
-	rings := append(append([]byte(nil), verbs[:len(verbs)-4*7]...), session(
-		write(0, word(128, 0xFF, 0xFF, 0xFF, 0xFF)), write(0, word(192, 0xFF, 0xFF, 0xFF, 0xFF)),
-		request(stepWake, 2, nil), write(4, word(64, 3, 0, 0, 0)), write(5, word(64, 0xFF, 0xFF, 0xFF, 0xFF)),
-		request(stepWake, 2, nil), none(abi.OpClock))[len(begin):]...)
-	return [][]byte{begin, verbs, cm, rings, request(abi.OpClock, 0, nil), request(77, 17, make([]byte, 40))}
+		request(abi.OpCMMigrate, 0, abi.Put(nil, &abi.CMValue{ID: 3, Value: 1})), about(abi.OpClose, 1)}
 }
