@@ -25,10 +25,12 @@ type hostile struct {
 	t      testing.TB
 	script *script
 	conn   *abi.Conn
-	mem    []int // memfds that the client has, too
-	socks  []int // its ends of the sockets of events
 	last   abi.Handle
 	adjust func(*answerTo) // changes replies of a test without a script; nil for none
+
+	mu    sync.Mutex
+	mem   []int // memfds that the client has, too
+	socks []int // its ends of the sockets of events
 }
 
 // script is the input of the fuzz target. The client and the daemon take from it by turns.
@@ -78,6 +80,8 @@ func (d *hostile) memfd(content []byte, seals int) int {
 	d.must(err)
 	_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
 	d.must(err)
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.mem = append(d.mem, fd)
 	return d.dup(fd)
 }
@@ -92,6 +96,8 @@ func (d *hostile) dup(fd int) int {
 func (d *hostile) socket() int {
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	d.must(err)
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.socks = append(d.socks, ends[0])
 	return ends[1]
 }
@@ -200,6 +206,8 @@ func (d *hostile) spoil(m *answerTo, step [3]byte) bool {
 
 // scribble writes a word to the memory that was shared last: to an index, a field of the header, or a slot.
 func (d *hostile) scribble(at, value int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if len(d.mem) > 0 {
 		word := binary.NativeEndian.AppendUint32(nil, words[value%len(words)])
 		_, _ = unix.Pwrite(d.mem[len(d.mem)-1], word, int64(at*4)) // fails if it is sealed
@@ -234,6 +242,8 @@ func (d *hostile) serve() {
 
 // tell sends a message on a socket of events.
 func (d *hostile) tell(at, value byte) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if len(d.socks) == 0 {
 		return
 	}
