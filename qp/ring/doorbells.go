@@ -91,6 +91,9 @@ func OpenDoorbells(b []byte) (*Doorbells, error) {
 	return &Doorbells{unsafe.Pointer(&b[0]), h.doorbells / 4096}, nil
 }
 
+// Len returns how many doorbells there are.
+func (b *Doorbells) Len() int { return int(b.tops) * 4096 }
+
 func (b *Doorbells) wake() *uint32 { return (*uint32)(unsafe.Add(b.buf, doorbellsWake)) }
 func (b *Doorbells) top(i uint32) *uint64 {
 	return (*uint64)(unsafe.Add(b.buf, doorbellsTops+uintptr(i)*8))

@@ -217,3 +217,118 @@ func FuzzHostileProducer(f *testing.F) {
 		}
 	})
 }
+
+// FuzzHostileConsumer has the application write arbitrary words to its rings at any time, while the
+// device completes work and takes receives. The device must stay within the limits of the rings, write
+// nothing but what its own side owns, and read no slot that was not free. Four bytes of the input are a step.
+func FuzzHostileConsumer(f *testing.F) {
+	f.Add([]byte{0, 0, 0, 0, 1, 0, 0, 0, 2, 32, 3, 0, 1, 0, 0, 0, 3, 0, 0, 0})
+	f.Add([]byte{4, 16, 5, 0, 5, 0, 0, 0, 4, 64, 255, 255, 5, 0, 0, 0, 4, 16, 9, 0, 5, 0, 0, 0})
+	f.Add([]byte{0, 0, 0, 0, 0, 0, 0, 0, 2, 48, 1, 0, 6, 0, 0, 0, 2, 32, 255, 255, 6, 1, 0, 0})
+	f.Fuzz(func(t *testing.T, script []byte) {
+		cqBuf, cq := newCQ(t, hostileEntries)
+		recvBuf, recv := newRecv(t, hostileEntries, hostileSGE)
+		var rwr ib.RecvWR
+		recv.Prepare(&rwr)
+		write := func(b []byte, step []byte) {
+			at, value := int(step[1])*4%len(b), uint32(int32(int16(binary.LittleEndian.Uint16(step[2:]))))
+			binary.NativeEndian.PutUint32(b[at:], value)
+		}
+		for ; len(script) >= 4; script = script[4:] {
+			switch script[0] % 7 {
+			case 0, 1:
+				for n := 0; cq.Push(&ib.WC{ID: uint64(n)}); n++ {
+					if n == 2*cq.Entries() { // by the index that was read last, and by the current one
+						t.Fatalf("more than %d completions fit", n)
+					}
+				}
+			case 2:
+				write(cqBuf, script)
+			case 3:
+				if cq.TakeArm(script[1]%2 == 0) && cq.TakeArm(true) {
+					t.Fatal("one word of the application is two events")
+				}
+			case 4:
+				write(recvBuf, script)
+			case 5:
+				drainRecv(t, recv, &rwr)
+			case 6: // a resize
+				grown, larger := newCQ(t, hostileEntries<<(script[1]%2))
+				if cq.MoveTo(larger) {
+					cqBuf, cq = grown, larger
+					if cq.next > cq.entries {
+						t.Fatalf("%d completions were moved to a ring of %d", cq.next, cq.entries)
+					}
+				}
+			}
+		}
+	})
+}
+
+// FuzzHostileDevice has the device write arbitrary data into the rings that it shares with an
+// application, before it opens them and later. A ring that opens must be within its buffer, and
+// posting and polling must stay within the limits that it was opened with. The input begins with the
+// header of the buffer; then four bytes are a step.
+func FuzzHostileDevice(f *testing.F) {
+	const header, size = 64, 4096
+	const most = 2 // rings: what is free by the index that was read last, and by the current one
+	sb, _ := newSend(f, hostileEntries, hostileSGE, hostileInline)
+	rb, _ := newRecv(f, hostileEntries, hostileSGE)
+	cb, _ := newCQ(f, hostileEntries)
+	for _, b := range [][]byte{sb, rb, cb} {
+		f.Add(append(append([]byte(nil), b[:header]...), 1, 1, 1, 0, 0, 16, 9, 0, 1, 255, 0, 0, 0, 32, 255, 255, 2, 3,
+			0, 0))
+	}
+	whole := Alloc(size + 2*Align)
+	f.Fuzz(func(t *testing.T, script []byte) {
+		clear(whole)
+		b := whole[Align : Align+size]
+		script = script[copy(b[:header], script):]
+		send, _ := OpenSend(b)
+		recv, _ := OpenRecv(b)
+		cq, _ := OpenCQ(b)
+		for ; len(script) >= 4; script = script[4:] {
+			how := int(script[1])
+			if script[0]%3 == 0 {
+				at, value := how*4%len(b), uint32(int32(int16(binary.LittleEndian.Uint16(script[2:]))))
+				binary.NativeEndian.PutUint32(b[at:], value)
+				continue
+			}
+			if send != nil {
+				n := 0
+				wr := ib.SendWR{Opcode: ib.WRSend, SGL: make([]ib.SGE, how%4)}
+				for n <= most*send.Entries() && send.Push(&wr) == nil {
+					n++
+				}
+				_ = send.Push(&ib.SendWR{Opcode: ib.WRSend, Flags: ib.SendInline, Inline: make([]byte, how)})
+				if send.Publish(); n > most*send.Entries() {
+					t.Fatalf("%d requests fit a ring of %d", n, send.Entries())
+				}
+			}
+			if recv != nil {
+				n := 0
+				for n <= most*recv.Entries() && recv.Push(&ib.RecvWR{SGL: make([]ib.SGE, how%4)}) == nil {
+					n++
+				}
+				if recv.Publish(); n > most*recv.Entries() {
+					t.Fatalf("%d receives fit a ring of %d", n, recv.Entries())
+				}
+			}
+			if cq != nil {
+				wcs := make([]ib.WC, how)
+				if n := cq.Poll(wcs); n > min(how, cq.Entries()) {
+					t.Fatalf("%d completions in a ring of %d", n, cq.Entries())
+				}
+				if n := cq.Len(); n < 0 || n > cq.Entries() {
+					t.Fatalf("%d completions wait in a ring of %d", n, cq.Entries())
+				}
+				cq.Arm(how%2 == 0)
+			}
+		}
+		for i, v := range whole {
+			if v != 0 && (i < Align || i >= Align+size) {
+				t.Fatalf("byte %d outside of the buffer is written", i-Align)
+			}
+		}
+	})
+}

@@ -212,10 +212,10 @@ func (a *CMIDAttr) Attr() ib.CMIDAttr {
 
 // known is AddrPort, but returns the zero value, without a port, if there is no address.
 func (a *CMAddr) known() netip.AddrPort {
-	if a.Family == 0 {
-		return netip.AddrPort{}
+	if p := a.AddrPort(); p.Addr().IsValid() {
+		return p
 	}
-	return a.AddrPort()
+	return netip.AddrPort{}
 }
 
 // CMEventOf converts an event to its form in messages, without the handles.

@@ -104,13 +104,23 @@ func (d *Device) open(name string) error {
 		abi.CloseAll(fds)
 		return err
 	}
+	if err := d.openDoorbells(fds[0], &r); err != nil {
+		abi.CloseAll(fds[1:])
+		return err
+	}
 	d.attr = r.Attr()
 	d.socket = os.NewFile(uintptr(fds[1]), "events")
 	for _, fd := range fds[2:] {
 		d.wakes = append(d.wakes, os.NewFile(uintptr(fd), "doorbell"))
 	}
+	go d.takeEvents()
+	return nil
+}
+
+// openDoorbells maps the doorbells of all shards, and closes fd.
+func (d *Device) openDoorbells(fd int, r *abi.OpenReply) (err error) {
 	size := ring.DoorbellsSize(int(r.Doorbells))
-	if d.pages, err = mapFD(fds[0], size*int(r.Shards)); err != nil {
+	if d.pages, err = mapFD(fd, size*int(r.Shards)); err != nil {
 		return err
 	}
 	for i := range int(r.Shards) {
@@ -120,7 +130,6 @@ func (d *Device) open(name string) error {
 		}
 		d.doorbells = append(d.doorbells, b)
 	}
-	go d.takeEvents()
 	return nil
 }
 
@@ -187,7 +196,8 @@ func (d *Device) Clock() (ib.Instant, error) {
 	if err := d.err("read the clock"); err != nil {
 		return 0, err
 	}
-	body, _, err := d.link.do(abi.OpClock, nil)
+	body, fds, err := d.link.do(abi.OpClock, nil)
+	abi.CloseAll(fds)
 	if err != nil {
 		return 0, err
 	}
@@ -247,10 +257,41 @@ func (d *Device) find(h abi.Handle) any {
 	return d.objects[h]
 }
 
+// keep makes find return o for its handle. If the daemon has given that handle to another object,
+// which it must not, that object is found no more, and its socket is closed.
 func (d *Device) keep(h abi.Handle, o any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	end(d.objects[h])
 	d.objects[h] = o
+}
+
+// end makes waiting calls return if o is an object with a socket of events.
+func end(o any) {
+	if s, ok := o.(interface{ end() }); ok {
+		s.end()
+	}
+}
+
+// forget undoes keep.
+func (d *Device) forget(o *object) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if kept, ok := d.objects[o.handle].(interface{ self() *object }); ok && kept.self() == o {
+		delete(d.objects, o.handle)
+	}
+}
+
+// hasDoorbell returns an error if a shard has no such doorbell.
+func (d *Device) hasDoorbell(shard, doorbell uint32) error {
+	const op = "create QP"
+	if n := len(d.doorbells); shard >= uint32(n) {
+		return ib.Refuse(op, "shard that the daemon names", shard, fmt.Sprintf("less than %d", n), ib.ErrInvalid)
+	}
+	if n := d.doorbells[shard].Len(); int64(doorbell) >= int64(n) {
+		return ib.Refuse(op, "doorbell that the daemon names", doorbell, fmt.Sprintf("less than %d", n), ib.ErrInvalid)
+	}
+	return nil
 }
 
 // Close ends the connection, so the daemon closes all objects of the device. Rings stay mapped
@@ -265,12 +306,7 @@ func (d *Device) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, o := range d.objects {
-		switch h := o.(type) {
-		case *Channel:
-			h.end()
-		case *CM:
-			h.end()
-		}
+		end(o)
 	}
 	d.memory.Do(func() {}) // so that ownMemory opens nothing after this
 	for _, f := range append(d.wakes, d.memoryFile) {

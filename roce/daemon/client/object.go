@@ -36,9 +36,7 @@ func (o *object) Close() error {
 		return err
 	}
 	o.dead.Store(true)
-	o.dev.mu.Lock()
-	defer o.dev.mu.Unlock()
-	delete(o.dev.objects, o.handle)
+	o.dev.forget(o)
 	return nil
 }
 

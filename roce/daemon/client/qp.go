@@ -117,6 +117,10 @@ func askRings(d *Device, r abi.CreateQP) (abi.Ring, []int, error) {
 
 // attach maps the rings and opens the application's end of them.
 func (q *QP) attach(r *abi.Ring, fds []int) (err error) {
+	if err := q.dev.hasDoorbell(r.Shard, r.Doorbell); err != nil {
+		abi.CloseAll(fds)
+		return err
+	}
 	if len(fds) == 0 {
 		return nil
 	}
@@ -152,8 +156,13 @@ func (q *QP) err(op string) error {
 
 // Modify changes state and attributes.
 func (q *QP) Modify(attr ib.QPAttr, mask ib.QPAttrMask) error {
-	if err := q.err("modify QP"); err != nil {
+	const op = "modify QP"
+	if err := q.err(op); err != nil {
 		return err
+	}
+	if mask&ib.AttrState != 0 && attr.State >= ib.NumQPStates { // q.front knows no other states
+		return ib.Refuse(fmt.Sprintf("%s %#x", op, uint32(q.front.Num)), "State", attr.State, "RESET to ERR",
+			ib.ErrInvalid)
 	}
 	if err := tell(q.dev.link, abi.OpModifyQP, abi.QPAttrOf(q.handle, &attr, mask)); err != nil {
 		return err

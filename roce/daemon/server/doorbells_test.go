@@ -1,8 +1,12 @@
 package server
 
 import (
+	"encoding/binary"
 	"fmt"
+	"slices"
+	"sync/atomic"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -20,7 +24,11 @@ type ringer struct {
 
 func newRinger(t testing.TB, doorbells *doorbells) *ringer {
 	t.Helper()
-	buf := ring.Alloc(ring.DoorbellsSize(perShard))
+	return newRingerIn(t, doorbells, ring.Alloc(ring.DoorbellsSize(perShard)))
+}
+
+func newRingerIn(t testing.TB, doorbells *doorbells, buf []byte) *ringer {
+	t.Helper()
 	b, err := newClientDoorbells(buf)
 	must(t, err)
 	t.Cleanup(func() { _ = unix.Close(b.wake) })
@@ -135,4 +143,74 @@ func BenchmarkTake(b *testing.B) {
 			}
 		})
 	}
+}
+
+// FuzzDoorbells has one client write arbitrary words to its doorbells, and its eventfd, at any time,
+// also while the shard looks at them. The shard must call back for QPs of that client only, no more
+// often than it has doorbells, and must find what another client rings. Five bytes of the input are a step.
+func FuzzDoorbells(f *testing.F) {
+	step := func(op byte, at uint16, value uint16) []byte {
+		return []byte{op, byte(at), byte(at >> 8), byte(value), byte(value >> 8)}
+	}
+	f.Add(slices.Concat(step(0, 32, 1), step(0, 48, 1), step(2, 0, 0), step(1, 0, 0), step(0, 64, 0xFFFF),
+		step(2, 0, 0)))
+	f.Add(slices.Concat(step(3, 0, 0), step(0, 16, 0xFFFF), step(4, 0, 0), step(5, 40, 0xFFFF), step(2, 0, 0)))
+	f.Add(slices.Concat(step(6, 10000, 0), step(2, 0, 0), step(6, 10000, 0), step(3, 0, 0), step(0, 0, 7),
+		step(4, 0, 0)))
+	f.Fuzz(func(t *testing.T, script []byte) {
+		doorbells := openDoorbells(t)
+		buf := ring.Alloc(ring.DoorbellsSize(perShard))
+		bad, good := newRingerIn(t, doorbells, buf), newRinger(t, doorbells)
+		words := unsafe.Slice((*uint32)(unsafe.Pointer(&buf[0])), len(buf)/4)
+		now := ib.Instant(1e9)
+		var during []byte // what the client writes while its doorbells are taken
+		write := func(s []byte) {
+			at, value := binary.LittleEndian.Uint16(s[1:]), uint32(binary.LittleEndian.Uint16(s[3:]))
+			atomic.StoreUint32(&words[int(at)%len(words)], value|value<<16)
+		}
+		rung := 0 // of the good client
+		take := func() {
+			calls := 0
+			doorbells.Take(now, func(q *roce.QP) {
+				switch q {
+				case bad.qp:
+					calls++
+					if len(during) > 0 {
+						write(during)
+					}
+				case good.qp:
+					rung++
+				default:
+					t.Fatal("a QP of nobody rang")
+				}
+			})
+			if calls > 1 {
+				t.Fatalf("the only QP of a client rang %d times", calls)
+			}
+		}
+		for ; len(script) >= 5; script = script[5:] {
+			switch script[0] % 7 {
+			case 0:
+				write(script)
+			case 1:
+				_, _ = unix.Write(bad.wake, []byte{script[1], 0, 0, 0, 0, 0, 0, 0})
+			case 2:
+				take()
+			case 3:
+				doorbells.Sleep()
+			case 4:
+				doorbells.Awake(now)
+			case 5:
+				during = script[:5]
+			case 6:
+				now += ib.Instant(binary.LittleEndian.Uint16(script[1:])) * 1000
+			}
+		}
+		rung = 0
+		good.ring(t)
+		now += askAfter
+		if take(); rung != 1 {
+			t.Fatalf("the good client rang once, and %d times say the doorbells", rung)
+		}
+	})
 }

@@ -122,19 +122,25 @@ func newSession(s *Server, conn *net.UnixConn, who *unix.Ucred, user *account) *
 // serve answers requests until the connection ends.
 func (c *session) serve() error {
 	for {
-		m, err := c.receive()
-		switch {
-		case errors.Is(err, abi.ErrDescriptors):
-			err = c.deny(m.Header, err)
-		case errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded): // of hangUp
-			return nil
-		case err == nil:
-			err = c.handle(&m)
-		}
-		if err != nil {
+		if err := c.next(); err != nil {
+			if errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded) { // of hangUp
+				return nil
+			}
 			return err
 		}
 	}
+}
+
+// next answers the next request.
+func (c *session) next() error {
+	m, err := c.receive()
+	switch {
+	case errors.Is(err, abi.ErrDescriptors):
+		return c.deny(m.Header, err)
+	case err != nil:
+		return err
+	}
+	return c.handle(&m)
 }
 
 // handle carries out a request, and answers it.

@@ -92,6 +92,7 @@ func (c *Conn) receive(i int, r *link.Run) bool {
 	switch ok := c.decode(i, r); {
 	case !ok:
 		c.stats.RxDropped++
+		return false
 	case group.Is(&r.Dst) && !c.members.has(&r.Dst):
 		return false // for another program of this host
 	default:

@@ -151,7 +151,8 @@ func (b *Batch) Controls(i int) iter.Seq2[Kind, unsafe.Pointer] {
 		const head = unix.SizeofCmsghdr / 8
 		for at := 0; at+head < len(room); {
 			h := (*unix.Cmsghdr)(unsafe.Pointer(&room[at]))
-			if h.Len < unix.SizeofCmsghdr || !yield(Kind{h.Level, h.Type}, unsafe.Pointer(&room[at+head])) {
+			if h.Len < unix.SizeofCmsghdr || h.Len > uint64(8*(len(room)-at)) ||
+				!yield(Kind{h.Level, h.Type}, unsafe.Pointer(&room[at+head])) {
 				return
 			}
 			at += (int(h.Len) + 7) / 8

@@ -1,0 +1,412 @@
+package server
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/daemon/abi"
+	"github.com/goroce/goroce/roce/daemon/client"
+	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/mem"
+	"github.com/goroce/goroce/roce/link/wrap"
+	"github.com/goroce/goroce/tests/linktest"
+)
+
+// raider is a client by hand that sends whatever its input says, and writes to whatever memory it gets.
+type raider struct {
+	t     *testing.T
+	conn  *abi.Conn
+	loot  []int // descriptors that came with replies, the latest ones
+	files []int // descriptors that it may send
+	seq   uint32
+
+	device  *stepped
+	session *session // of the server, whose work the test does itself: goroutines that wait for each other are slow
+}
+
+// steps other than requests, by their number.
+const (
+	stepWrite = 200 + iota // a word to memory of the daemon
+	stepWake               // writes the eventfd of a shard
+)
+
+// step takes the next step of the input: a request with a body of arbitrary length and with up to 17
+// descriptors, or a write. It returns the rest, and false if the connection has ended.
+func (r *raider) step(b []byte) (rest []byte, alive bool) {
+	op, how, n := b[0], int(b[1]), int(b[2])*4
+	b = b[3:]
+	body := b[:min(n, len(b))]
+	switch op {
+	case stepWrite:
+		if len(body) >= 8 && len(r.loot) > 0 { // fails if the descriptor is another one
+			_, _ = unix.Pwrite(r.loot[how%len(r.loot)], body[4:], int64(binary.LittleEndian.Uint32(body)))
+		}
+		return b[len(body):], true
+	case stepWake:
+		if len(r.loot) > 0 {
+			_ = unix.Sendto(r.loot[how%len(r.loot)], nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil)
+			_, _ = unix.Write(r.loot[how%len(r.loot)], []byte{1, 0, 0, 0, 0, 0, 0, 0})
+		}
+		return b[len(body):], true
+	}
+	var fds []int
+	for i := range how % (abi.MaxFDs + 2) {
+		fds = append(fds, r.files[(how+i)%len(r.files)])
+	}
+	return b[len(body):], r.ask(abi.Op(op), body, fds...)
+}
+
+// ask sends a request and checks the reply. It returns false if the daemon has ended the connection.
+func (r *raider) ask(op abi.Op, body []byte, fds ...int) bool {
+	r.t.Helper()
+	r.seq++
+	if r.conn.Send(abi.Header{Op: op, Seq: r.seq}, body, fds...) != nil || r.session.next() != nil {
+		return false
+	}
+	h, reply, got, err := r.conn.Receive()
+	if err != nil {
+		r.t.Fatalf("%v is not answered: %v", op, err)
+	}
+	r.loot = append(r.loot, got...)
+	if n := len(r.loot) - 16; n > 0 {
+		abi.CloseAll(r.loot[:n])
+		r.loot = r.loot[n:]
+	}
+	switch {
+	case h.Op != op || h.Seq != r.seq:
+		r.t.Fatalf("%v %d is answered as %v %d", op, r.seq, h.Op, h.Seq)
+	case h.Status == abi.Failed:
+		r.t.Fatalf("%v with %d bytes: an error of no type: %v", op, len(body), abi.GetError(reply, h.Status))
+	case h.Status != abi.OK && len(got) > 0:
+		r.t.Fatalf("%v is refused with %d descriptors", op, len(got))
+	}
+	return true
+}
+
+// neighbour is a good client of the server that others attack.
+type neighbour struct {
+	from, to ib.QP
+	cq       ib.CQ
+	wr       ib.SendWR
+	recv     ib.RecvWR
+}
+
+func newNeighbour(t testing.TB, dev *client.Device) *neighbour {
+	t.Helper()
+	n := &neighbour{}
+	pd, err := dev.AllocPD()
+	must(t, err)
+	n.cq, err = dev.CreateCQ(ib.CQInit{Entries: 16})
+	must(t, err)
+	buf, err := dev.Alloc(4096)
+	must(t, err)
+	mr, err := pd.RegMR(ib.MRInit{Buf: buf, Access: ib.LocalWrite})
+	must(t, err)
+	for _, q := range []*ib.QP{&n.from, &n.to} {
+		*q, err = pd.CreateQP(ib.QPInit{Type: ib.UD, SendCQ: n.cq, RecvCQ: n.cq,
+			Cap: ib.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}})
+		must(t, err)
+		attr := ib.QPAttr{State: ib.Init, Port: 1, QKey: 5}
+		must(t, (*q).Modify(attr, ib.AttrState|ib.AttrPKeyIndex|ib.AttrPort|ib.AttrQKey))
+		attr.State = ib.RTR
+		must(t, (*q).Modify(attr, ib.AttrState))
+		attr.State = ib.RTS
+		must(t, (*q).Modify(attr, ib.AttrState|ib.AttrSQPSN))
+	}
+	gids, err := dev.GIDs(1)
+	must(t, err)
+	ah, err := pd.CreateAH(ib.AHAttr{DGID: gids[0].GID})
+	must(t, err)
+	n.wr = ib.SendWR{Opcode: ib.WRSend, SGL: []ib.SGE{{Addr: mr.Addr(), Length: 64, LKey: mr.LKey()}}, AH: ah.Num(),
+		RemoteQPN: n.to.Num(), RemoteQKey: 5}
+	n.recv = ib.RecvWR{SGL: []ib.SGE{{Addr: mr.Addr(), Length: 4096, LKey: mr.LKey()}}}
+	return n
+}
+
+// exchange sends a datagram to itself, while the device is stepped.
+func (n *neighbour) exchange(t *testing.T, d *stepped) {
+	t.Helper()
+	_, err := n.to.PostRecv([]ib.RecvWR{n.recv})
+	must(t, err)
+	_, err = n.from.PostSend([]ib.SendWR{n.wr})
+	must(t, err)
+	var wc [1]ib.WC
+	for range 10 {
+		d.step()
+		if got, err := n.cq.Poll(wc[:]); got == 1 {
+			must(t, errors.Join(err, wc[0].Err()))
+			return
+		}
+	}
+	t.Fatal("the good client's datagrams do not arrive any more")
+}
+
+// stepped is a device in virtual time, so that no shard competes with the test for the processors.
+type stepped struct {
+	*roce.Device
+	now ib.Instant
+}
+
+// step runs the device for a millisecond.
+func (d *stepped) step() {
+	d.now += ib.Instant(time.Millisecond)
+	for range 100 {
+		if !d.Step(d.now) {
+			return
+		}
+	}
+}
+
+// watched is a link whose owner looks at the doorbells in each step.
+type watched struct{ link.Link }
+
+func (watched) Watch(int) error { return nil }
+
+// newStepped returns a server of a stepped device.
+func newStepped(t testing.TB) (*Server, *stepped) {
+	t.Helper()
+	gid := ib.GIDFromAddr(linktest.Loopback())
+	dev, err := roce.Open(wrap.Seal(watched{mem.NewNetwork().Open([]ib.GID{gid}, mem.Options{})}),
+		roce.Options{Manual: true, Seed: 1})
+	must(t, err)
+	s, err := New([]*roce.Device{dev}, Options{})
+	must(t, err)
+	t.Cleanup(func() {
+		must(t, dev.Close())
+		must(t, s.Close())
+	})
+	return s, &stepped{Device: dev}
+}
+
+// FuzzRequests sends arbitrary requests with arbitrary descriptors to a server, and writes to the
+// memory that it shares. Each request must be answered in time, by a reply or an error of a type that
+// clients can tell, or the connection must end. Afterwards another client of the same server still
+// exchanges data, and the server holds nothing of the raider: no resource, descriptor or goroutine.
+func FuzzRequests(f *testing.F) {
+	s, device := newStepped(f)
+	s.SetLimits(Limits{QPs: 16, CQEntries: 4096, Pinned: 8 << 20, Heap: 8 << 20, MRs: 32, PDs: 32, CQs: 32, SRQs: 16,
+		AHs: 16, MWs: 16, XRCDs: 16, Channels: 16}, Limits{})
+	theirs, session := connect(f, s)
+	s.running.Go(func() { s.attend(session) })
+	dev, err := client.New(context.Background(), theirs, "")
+	must(f, err)
+	f.Cleanup(func() {
+		must(f, dev.Close())
+		s.running.Wait()
+	})
+	gids, err := dev.GIDs(1)
+	must(f, err)
+	n, files := newNeighbour(f, dev), openFiles(f)
+	for _, seed := range requestSeeds(gids[0].GID) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, input []byte) {
+		held, descriptors, goroutines := *s.strain(), openDescriptors(t), runtime.NumGoroutine()
+		theirs, session := connect(t, s)
+		r := &raider{t: t, conn: abi.NewConn(theirs), files: files, device: device, session: session}
+		r.run(input[:min(len(input), 4096)])
+		n.exchange(t, device)
+		for end := time.Now().Add(20 * time.Second); ; runtime.Gosched() {
+			now, g := s.strain(), runtime.NumGoroutine()
+			if g <= goroutines && *now == held && openDescriptors(t) <= descriptors {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("held %v, before %v; %d descriptors are open, before %d; %d goroutines, before %d", *now, held,
+					openDescriptors(t), descriptors, g, goroutines)
+			}
+		}
+	})
+}
+
+// strain is what the clients of the only user hold.
+type strain struct {
+	used    [numResources]int64
+	clients int
+}
+
+func (s *Server) strain() *strain {
+	s.accounts.mu.Lock()
+	defer s.accounts.mu.Unlock()
+	for _, u := range s.accounts.users {
+		return &strain{u.used, u.clients}
+	}
+	return &strain{}
+}
+
+// connect connects to the server, and returns the client's end and the session.
+func connect(t testing.TB, s *Server) (*net.UnixConn, *session) {
+	t.Helper()
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	must(t, err)
+	session := s.admit(connOf(t, ends[0]))
+	if session == nil {
+		t.Fatal("the connection is refused")
+	}
+	return connOf(t, ends[1]), session
+}
+
+// run carries out the input, and disconnects.
+func (r *raider) run(input []byte) {
+	r.t.Helper()
+	hang := time.AfterFunc(20*time.Second, func() { panic("a request is not answered") })
+	defer hang.Stop()
+	defer func() {
+		_ = r.conn.Close()
+		r.session.end()
+		r.session.closeConn()
+		abi.CloseAll(r.loot)
+	}()
+	for alive := true; alive && len(input) >= 3; {
+		input, alive = r.step(input)
+		r.device.step()
+	}
+}
+
+func connOf(t testing.TB, fd int) *net.UnixConn {
+	t.Helper()
+	file := os.NewFile(uintptr(fd), "end")
+	defer file.Close()
+	c, err := net.FileConn(file)
+	must(t, err)
+	return c.(*net.UnixConn)
+}
+
+// openDescriptors returns how many descriptors below 256 are open, by one system call.
+func openDescriptors(t *testing.T) (n int) {
+	t.Helper()
+	var all [256]unix.PollFd
+	for i := range all {
+		all[i].Fd = int32(i)
+	}
+	_, err := unix.Poll(all[:], 0)
+	must(t, err)
+	for i := range all {
+		if all[i].Revents&unix.POLLNVAL == 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// openFiles returns descriptors of memory that the server accepts, and of others.
+func openFiles(t testing.TB) (fds []int) {
+	t.Helper()
+	memfd := func(seals int) int {
+		fd, err := unix.MemfdCreate("raider", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+		must(t, err)
+		must(t, unix.Ftruncate(fd, 1<<20))
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
+		must(t, err)
+		return fd
+	}
+	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	must(t, err)
+	process, err := unix.Open("/proc/self/mem", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	must(t, err)
+	fds = []int{event, memfd(unix.F_SEAL_SHRINK), memfd(0), memfd(unix.F_SEAL_SHRINK | unix.F_SEAL_WRITE), process,
+		memfd(unix.F_SEAL_SHRINK)}
+	t.Cleanup(func() { abi.CloseAll(fds) })
+	return fds
+}
+
+// requestSeeds are sessions that create objects of all kinds, use them and close them, in a good order.
+func requestSeeds(own ib.GID) [][]byte {
+	begin := append(request(abi.OpHello, 0, abi.Put(nil, &abi.Hello{Magic: abi.Magic, MinVersion: abi.Version,
+		MaxVersion: abi.Version})), request(abi.OpOpen, 0, abi.Put(nil, &abi.Open{}))...)
+	session := func(requests ...[]byte) []byte {
+		b := append([]byte(nil), begin...)
+		for _, r := range requests {
+			b = append(b, r...)
+		}
+		return b
+	}
+	ah := abi.AHOf(&ib.AHAttr{DGID: own, Port: 1})
+	attr := ib.QPAttr{State: ib.Init, Port: 1, PathMTU: ib.MTU1024, DestQPN: 5, MaxRdAtomic: 4, MaxDestRdAtomic: 4,
+		Timeout: 14, AH: ib.AHAttr{DGID: own, Port: 1}}
+	modify := func(state ib.QPState, mask ib.QPAttrMask) []byte {
+		attr.State = state
+		body := abi.QPAttrOf(5, &attr, mask|ib.AttrState)
+		return request(abi.OpModifyQP, 0, abi.Put(nil, &body))
+	}
+	port := abi.Put(nil, &abi.Port{Port: 1})
+	verbs := session(none(abi.OpAllocPD), none(abi.OpAllocXRCD), none(abi.OpCreateChannel),
+		request(abi.OpCreateCQ, 0, abi.Put(nil, &abi.CreateCQ{Entries: 8, Channel: 3})),
+		request(abi.OpCreateQP, 0, abi.Put(nil, &abi.CreateQP{PD: 1, SendCQ: 4, RecvCQ: 4, Type: uint32(ib.RC),
+			MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 2, MaxRecvSGE: 2, MaxInline: 32})),
+		modify(ib.Init, ib.AttrPKeyIndex|ib.AttrPort|ib.AttrAccess),
+		modify(ib.RTR, ib.AttrAV|ib.AttrPathMTU|ib.AttrDestQPN|ib.AttrRQPSN|ib.AttrMaxDestRdAtomic|ib.AttrMinRNRTimer),
+		modify(ib.RTS, ib.AttrSQPSN|ib.AttrTimeout|ib.AttrRetryCnt|ib.AttrRNRRetry|ib.AttrMaxRdAtomic),
+		request(abi.OpCreateSRQ, 0, abi.Put(nil, &abi.CreateSRQ{PD: 1, MaxWR: 4, MaxSGE: 2})),
+		request(abi.OpRegMR, 1, abi.Put(nil, &abi.RegMR{PD: 1, Kind: abi.MemFD, Access: 7, Addr: 64, Length: 4096})),
+		request(abi.OpReregMR, 1, abi.Put(nil, &abi.ReregMR{MR: 7, Mask: 1,
+			RegMR: abi.RegMR{PD: 1, Kind: abi.MemFD, Length: 8192}})),
+		request(abi.OpAllocMW, 0, abi.Put(nil, &abi.AllocMW{PD: 1, Type: 1})),
+		request(abi.OpCreateAH, 0, abi.Put(nil, &abi.CreateAH{PD: 1, AH: ah})),
+		request(abi.OpModifyAH, 0, abi.Put(nil, &abi.CreateAH{PD: 9, AH: ah})),
+		request(abi.OpResizeCQ, 0, abi.Put(nil, &abi.ResizeCQ{CQ: 4, Entries: 32})),
+		request(abi.OpModifySRQ, 0, abi.Put(nil, &abi.SRQAttr{SRQ: 6, Mask: 1, MaxWR: 16})),
+		request(abi.OpQuerySRQ, 0, abi.Put(nil, &abi.SRQAttr{SRQ: 6})), about(abi.OpQueryQP, 5),
+		request(abi.OpAttach, 0, abi.Put(nil, &abi.Group{QP: 5, GID: ib.GID{0xFF, 0x0E, 15: 7}})),
+		request(abi.OpDetach, 0, abi.Put(nil, &abi.Group{QP: 5, GID: ib.GID{0xFF, 0x0E, 15: 7}})),
+		request(abi.OpQueryPort, 0, port), request(abi.OpGIDs, 0, port), request(abi.OpPKey, 0, port),
+		none(abi.OpClock), about(abi.OpClose, 4), about(abi.OpClose, 5), about(abi.OpClose, 4),
+		about(abi.OpClose, 7))
+	word := func(at uint32, b ...byte) []byte {
+		return append(binary.LittleEndian.AppendUint32(nil, at), b...)
+	}
+	write := func(to int, body []byte) []byte { return request(stepWrite, to, body) }
+	rings := append(append([]byte(nil), verbs[:len(verbs)-4*7]...), session(
+		write(0, word(128, 0xFF, 0xFF, 0xFF, 0xFF)), write(0, word(192, 0xFF, 0xFF, 0xFF, 0xFF)),
+		request(stepWake, 2, nil), write(4, word(64, 3, 0, 0, 0)), write(5, word(64, 0xFF, 0xFF, 0xFF, 0xFF)),
+		request(stepWake, 2, nil), none(abi.OpClock))[len(begin):]...)
+	return [][]byte{begin, verbs, session(cmRequests(own)...), rings, request(abi.OpClock, 0, nil),
+		request(77, 17, make([]byte, 40))}
+}
+
+// request is one step of the input. The length of the body is a multiple of 4.
+func request(op abi.Op, fds int, body []byte) []byte {
+	return append([]byte{byte(op), byte(fds), byte(len(body) / 4)}, body...)
+}
+
+func about(op abi.Op, h abi.Handle) []byte {
+	return request(op, 0, abi.Put(nil, &abi.Object{Handle: h}))
+}
+
+func none(op abi.Op) []byte { return request(op, 0, nil) }
+
+// cmRequests are those of a connection by address, of the client with itself.
+func cmRequests(own ib.GID) [][]byte {
+	addr := abi.CMAddrOf(netip.AddrPortFrom(own.Addr(), 5000))
+	id := abi.CMValue{ID: 2}
+	return [][]byte{none(abi.OpOpenCM),
+		request(abi.OpCreateCMID, 0, abi.Put(nil, &abi.CreateCMID{Channel: 1, Space: uint32(ib.PortSpaceTCP),
+			Type: uint32(ib.RC)})),
+		request(abi.OpCMBind, 0, abi.Put(nil, &abi.CMBind{ID: 2, Addr: addr})),
+		request(abi.OpCMListen, 0, abi.Put(nil, &abi.CMListen{ID: 2, Backlog: 4})),
+		request(abi.OpCreateCMID, 0, abi.Put(nil, &abi.CreateCMID{Channel: 1, Space: uint32(ib.PortSpaceTCP),
+			Type: uint32(ib.RC)})),
+		request(abi.OpCMResolveAddr, 0, abi.Put(nil, &abi.CMResolve{ID: 3, TimeoutNS: 1e9, Remote: addr})),
+		request(abi.OpCMResolveRoute, 0, abi.Put(nil, &abi.CMResolve{ID: 3, TimeoutNS: 1e9})),
+		request(abi.OpCMConnect, 0, abi.Put(nil, &abi.CMConnect{ID: 3, Param: abi.CMParam{PrivateLen: 10}})),
+		about(abi.OpCMEvent, 1), about(abi.OpCMEvent, 1), about(abi.OpCMEvent, 1),
+		request(abi.OpCMAccept, 0, abi.Put(nil, &abi.CMConnect{ID: 4})), about(abi.OpCMEstablish, 3),
+		request(abi.OpCMReject, 0, abi.Put(nil, &abi.CMReject{ID: 4, InfoLen: 4, PrivateLen: 200})),
+		request(abi.OpCMDelay, 0, abi.Put(nil, &abi.CMDelay{ID: 4, NS: 1e9})), about(abi.OpCMDisconnect, 3),
+		request(abi.OpCMNotify, 0, abi.Put(nil, &id)), request(abi.OpCMInitQPAttr, 0, abi.Put(nil, &id)),
+		request(abi.OpCMSetOption, 0, abi.Put(nil, &id)), about(abi.OpCMQuery, 2),
+		request(abi.OpCMJoin, 0, abi.Put(nil, &abi.CMBind{ID: 3, Addr: addr})),
+		request(abi.OpCMLeave, 0, abi.Put(nil, &abi.CMBind{ID: 3, Addr: addr})),
+		request(abi.OpCMMigrate, 0, abi.Put(nil, &abi.CMValue{ID: 3, Value: 1})), about(abi.OpClose, 1)}
+}
