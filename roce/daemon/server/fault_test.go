@@ -186,8 +186,10 @@ func memoryFault(t *testing.T, shards int, gone func(*session) [][]byte, then fu
 	other, victim := newPairClient(t, listener.Addr().String()), newPairClient(t, listener.Addr().String())
 	other.exchange(0)
 	victim.exchange(0)
-	_, err := victim.dev.Clock()
-	must(t, err)
+	// A shard may find the doorbells gone, and end the session, before the answer is sent.
+	if _, err := victim.dev.Clock(); err != nil && !errors.Is(err, client.ErrGone) {
+		t.Fatal(err)
+	}
 	then(victim)
 	for round := 1; s.Totals().Faults == 0 || s.Clients() > 1; round++ {
 		other.exchange(round)
