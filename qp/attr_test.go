@@ -248,3 +248,14 @@ func (h *host) failSend() {
 		h.t.Fatalf("%q, want %q", got, want)
 	}
 }
+
+// TestRequired compares the attributes that ib.Required names with the table.
+func TestRequired(t *testing.T) {
+	for service := range attrRows {
+		for to := ib.Init; to <= ib.RTS; to++ {
+			if got, want := ib.Required(service, to), ib.AttrState|rowOf(service, to-1, to).mask(); got != want {
+				t.Errorf("%v to %v: ib.Required returns %v, want %v", service, to, got, want)
+			}
+		}
+	}
+}

@@ -134,8 +134,8 @@ func (d *Device) removeAddress(i int, g ib.GID) error {
 
 // setGIDs publishes a table and raises EventGIDChange. The caller holds addresses.
 func (d *Device) setGIDs(t *gidTable) {
-	d.gids.Store(t)
 	d.engine.SetGIDs(len(*t))
+	d.gids.Store(t) // behind that, so that Modify accepts the rows that GIDs returns
 	d.raise(ib.Event{Type: ib.EventGIDChange})
 }
 
@@ -145,8 +145,8 @@ func (d *Device) setGIDs(t *gidTable) {
 // keep it; datagram QPs follow the active MTU. Verbs have no event for this.
 func (d *Device) SetMTU(bytes int) {
 	mtu := min(max(ib.MTUFor(bytes), ib.MTU256), d.maxMTU)
-	d.mtu.Store(int32(mtu))
 	d.engine.SetMTU(mtu)
+	d.mtu.Store(int32(mtu)) // behind that, so that Modify accepts the MTU that QueryPort returns
 }
 
 // checkAH refuses an address vector that the port cannot send to.
@@ -157,12 +157,12 @@ func checkAH(op string, ah *ib.AHAttr, t gidTable) error {
 	return checkSource(op, ah, t)
 }
 
-// checkSource refuses an address vector whose source GID was removed, or that mixes IPv4 and
-// IPv6: no packet could have such addresses.
+// checkSource refuses an address vector whose source GID is not in the table, or was removed, or
+// that mixes IPv4 and IPv6: no packet could have such addresses.
 func checkSource(op string, ah *ib.AHAttr, t gidTable) error {
 	i := ah.SGIDIndex
 	if i < 0 || i >= len(t) {
-		return nil // the core returns the error
+		return qp.CheckAH(op, ah, &qp.Limits{GIDs: len(t)})
 	}
 	row := &t[i]
 	if !row.held {

@@ -165,13 +165,12 @@ func TestEmptyRow(t *testing.T) {
 	_, created := w.a.pd.CreateAH(ib.AHAttr{DGID: gidB})
 	old := w.a.qp
 	w.makeQP(w.a)
-	w.modify(w.a.qp, ib.QPAttr{State: ib.Init, Port: 1}, ib.AttrState|ib.AttrPKeyIndex|ib.AttrPort|ib.AttrAccess)
+	w.modify(w.a.qp, ib.QPAttr{State: ib.Init, Port: 1}, ib.Required(ib.RC, ib.Init))
 	toRTR := ib.QPAttr{State: ib.RTR, AH: ib.AHAttr{DGID: gidB}, PathMTU: ib.MTU1024, DestQPN: 9}
 	for what, err := range map[string]error{
 		"create AH": created,
 		"modify AH": ah.(*roce.AH).Modify(ib.AHAttr{DGID: gidB}),
-		"modify QP": w.a.qp.Modify(toRTR, ib.AttrState|ib.AttrAV|ib.AttrPathMTU|ib.AttrDestQPN|ib.AttrRQPSN|
-			ib.AttrMaxDestRdAtomic|ib.AttrMinRNRTimer),
+		"modify QP": w.a.qp.Modify(toRTR, ib.Required(ib.RC, ib.RTR)),
 	} {
 		var refused *ib.AttrError
 		if !errors.As(err, &refused) || !errors.Is(err, ib.ErrInvalid) || refused.Attr != "AH" {
@@ -252,10 +251,9 @@ func TestMTUChange(t *testing.T) {
 		t.Errorf("a connected QP has path MTU %d, %v; want 2048", a.PathMTU, err)
 	}
 	w.makeQP(w.a)
-	w.modify(w.a.qp, ib.QPAttr{State: ib.Init, Port: 1}, ib.AttrState|ib.AttrPKeyIndex|ib.AttrPort|ib.AttrAccess)
+	w.modify(w.a.qp, ib.QPAttr{State: ib.Init, Port: 1}, ib.Required(ib.RC, ib.Init))
 	attr := ib.QPAttr{State: ib.RTR, AH: ib.AHAttr{DGID: gidB}, PathMTU: ib.MTU1024, DestQPN: 9}
-	const mask = ib.AttrState | ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic |
-		ib.AttrMinRNRTimer
+	mask := ib.Required(ib.RC, ib.RTR)
 	if err := w.a.qp.Modify(attr, mask); !errors.Is(err, ib.ErrInvalid) {
 		t.Errorf("path MTU 1024 on a port with 512: %v, want ErrInvalid", err)
 	}

@@ -17,10 +17,8 @@ func TestTimeGoesOn(t *testing.T) {
 	w.b = &host{dev: w.a.dev, pd: w.a.pd, cq: w.a.cq, buf: w.a.buf, mr: w.a.mr}
 	w.connectTo(w.a.gid(), w.a.gid(), ib.MTU1024, nil)
 	uc := w.newQP(w.a, ib.QPInit{Type: ib.UC}) // requests of UC complete when they were sent
-	w.modify(uc, ib.QPAttr{State: ib.Init, Port: 1}, ib.AttrState|ib.AttrPKeyIndex|ib.AttrPort|ib.AttrAccess)
-	w.modify(uc, ib.QPAttr{State: ib.RTR, AH: ib.AHAttr{DGID: w.a.gid()}, PathMTU: ib.MTU1024, DestQPN: uc.Num()},
-		ib.AttrState|ib.AttrAV|ib.AttrPathMTU|ib.AttrDestQPN|ib.AttrRQPSN)
-	w.modify(uc, ib.QPAttr{State: ib.RTS}, ib.AttrState|ib.AttrSQPSN)
+	attr := ib.QPAttr{Port: 1, AH: ib.AHAttr{DGID: w.a.gid()}, PathMTU: ib.MTU1024, DestQPN: uc.Num()}
+	must(t, ib.ModifyTo(uc, attr, ib.Init, ib.RTR, ib.RTS))
 	stop, verbs := make(chan struct{}), sync.WaitGroup{}
 	verbs.Go(func() {
 		for tick := time.NewTicker(50 * time.Microsecond); ; {

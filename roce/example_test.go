@@ -61,13 +61,9 @@ func Example() {
 
 // toRTS connects a QP with that of a peer: INIT, RTR (ready to receive), RTS (ready to send).
 func toRTS(qp ib.QP, peer ib.GID, num ib.QPN) {
-	a := ib.QPAttr{State: ib.Init, Port: 1, Access: ib.RemoteWrite}
-	check(qp.Modify(a, ib.AttrState|ib.AttrPort|ib.AttrPKeyIndex|ib.AttrAccess))
-	a = ib.QPAttr{State: ib.RTR, AH: ib.AHAttr{DGID: peer}, DestQPN: num, PathMTU: ib.MTU1024, MinRNRTimer: 12}
-	check(qp.Modify(a, ib.AttrState|ib.AttrAV|ib.AttrDestQPN|ib.AttrPathMTU|ib.AttrRQPSN|
-		ib.AttrMaxDestRdAtomic|ib.AttrMinRNRTimer))
-	a = ib.QPAttr{State: ib.RTS, Timeout: 14, RetryCnt: 7, RNRRetry: 7}
-	check(qp.Modify(a, ib.AttrState|ib.AttrSQPSN|ib.AttrMaxRdAtomic|ib.AttrTimeout|ib.AttrRetryCnt|ib.AttrRNRRetry))
+	a := ib.QPAttr{Port: 1, Access: ib.RemoteWrite, AH: ib.AHAttr{DGID: peer}, DestQPN: num, PathMTU: ib.MTU1024,
+		MinRNRTimer: 12, Timeout: 14, RetryCnt: 7, RNRRetry: 7}
+	check(ib.ModifyTo(qp, a, ib.Init, ib.RTR, ib.RTS))
 }
 
 func check(err error) {

@@ -146,20 +146,18 @@ func (w *world) makeQP(h *host) {
 // bringUp takes h's QP to RTS with a peer.
 func (w *world) bringUp(h *host, peer ib.GID, dest ib.QPN, mtu ib.MTU, change func(*ib.QPAttr)) {
 	w.t.Helper()
-	attr := ib.QPAttr{State: ib.Init, Port: 1, Access: ib.QPAccessMask}
-	w.modify(h.qp, attr, ib.AttrState|ib.AttrPKeyIndex|ib.AttrPort|ib.AttrAccess)
-	attr = ib.QPAttr{State: ib.RTR, AH: ib.AHAttr{DGID: peer}, PathMTU: mtu, DestQPN: dest, RQPSN: 0xFFFFF0,
-		MaxDestRdAtomic: 4, MinRNRTimer: 12, SQPSN: 0xFFFFF0, MaxRdAtomic: 4, Timeout: 14, RetryCnt: 7, RNRRetry: 7}
+	attr := ib.QPAttr{Port: 1, Access: ib.QPAccessMask, AH: ib.AHAttr{DGID: peer}, PathMTU: mtu, DestQPN: dest,
+		RQPSN: 0xFFFFF0, MaxDestRdAtomic: 4, MinRNRTimer: 12, SQPSN: 0xFFFFF0, MaxRdAtomic: 4, Timeout: 14,
+		RetryCnt: 7, RNRRetry: 7}
 	if w.timeout != 0 {
 		attr.Timeout = w.timeout
 	}
 	if change != nil {
 		change(&attr)
 	}
-	w.modify(h.qp, attr,
-		ib.AttrState|ib.AttrAV|ib.AttrPathMTU|ib.AttrDestQPN|ib.AttrRQPSN|ib.AttrMaxDestRdAtomic|ib.AttrMinRNRTimer)
-	attr.State = ib.RTS
-	w.modify(h.qp, attr, ib.AttrState|ib.AttrSQPSN|ib.AttrMaxRdAtomic|ib.AttrTimeout|ib.AttrRetryCnt|ib.AttrRNRRetry)
+	if err := ib.ModifyTo(h.qp, attr, ib.Init, ib.RTR, ib.RTS); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 func (w *world) modify(q ib.QP, attr ib.QPAttr, mask ib.QPAttrMask) {

@@ -128,19 +128,5 @@ func (w *world) up(h, peer *host) error {
 	attr := ib.QPAttr{Port: 1, Access: ib.QPAccessMask, AH: ib.AHAttr{DGID: peer.gid()}, PathMTU: ib.MTU1024,
 		DestQPN:         peer.qp.Num(),
 		MaxDestRdAtomic: 1, MinRNRTimer: 12, MaxRdAtomic: 1, Timeout: liveTimeout, RetryCnt: 7, RNRRetry: 7}
-	for _, step := range []struct {
-		to   ib.QPState
-		mask ib.QPAttrMask
-	}{
-		{ib.Init, ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess},
-		{ib.RTR, ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic |
-			ib.AttrMinRNRTimer},
-		{ib.RTS, ib.AttrSQPSN | ib.AttrMaxRdAtomic | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry},
-	} {
-		attr.State = step.to
-		if err := h.qp.Modify(attr, ib.AttrState|step.mask); err != nil {
-			return err
-		}
-	}
-	return nil
+	return ib.ModifyTo(h.qp, attr, ib.Init, ib.RTR, ib.RTS)
 }

@@ -340,19 +340,9 @@ func TestSharedHandles(t *testing.T) {
 // bringUpXRC takes an XRC QP to RTS.
 func (w *world) bringUpXRC(q ib.QP, peer ib.GID, dest ib.QPN) {
 	w.t.Helper()
-	attr := ib.QPAttr{State: ib.Init, Port: 1, AH: ib.AHAttr{DGID: peer}, PathMTU: ib.MTU1024, DestQPN: dest,
+	attr := ib.QPAttr{Port: 1, AH: ib.AHAttr{DGID: peer}, PathMTU: ib.MTU1024, DestQPN: dest,
 		MinRNRTimer: 1, Timeout: liveTimeout, RetryCnt: 7, RNRRetry: 7}
-	w.modify(q, attr, ib.AttrState|ib.AttrPKeyIndex|ib.AttrPort|ib.AttrAccess)
-	toRTR, toRTS := ib.AttrState|ib.AttrAV|ib.AttrPathMTU|ib.AttrDestQPN|ib.AttrRQPSN, ib.AttrState|ib.AttrSQPSN
-	if q.Type() == ib.XRCTGT {
-		toRTR, toRTS = toRTR|ib.AttrMaxDestRdAtomic|ib.AttrMinRNRTimer, toRTS|ib.AttrTimeout
-	} else {
-		toRTS |= ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry | ib.AttrMaxRdAtomic
-	}
-	attr.State = ib.RTR
-	w.modify(q, attr, toRTR)
-	attr.State = ib.RTS
-	w.modify(q, attr, toRTS)
+	must(w.t, ib.ModifyTo(q, attr, ib.Init, ib.RTR, ib.RTS))
 }
 
 // TestQueuesOverShards: QPs of all shards take receives from one SRQ, complete to one

@@ -153,20 +153,8 @@ func connectApartments(t *testing.T, a, b *apartment) {
 		attr := ib.QPAttr{PathMTU: ib.MTU1024, DestQPN: peer.qp.Num(), MaxRdAtomic: 1, MaxDestRdAtomic: 1, Timeout: 14,
 			RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 12,
 			AH: ib.AHAttr{DGID: peer.dev.Link().Local[0], Port: 1}, Port: 1, Access: ib.RemoteWrite}
-		for _, step := range []struct {
-			state ib.QPState
-			mask  ib.QPAttrMask
-		}{
-			{ib.Init, ib.AttrState | ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess},
-			{ib.RTR, ib.AttrState | ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN |
-				ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer},
-			{ib.RTS, ib.AttrState | ib.AttrSQPSN | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry |
-				ib.AttrMaxRdAtomic},
-		} {
-			attr.State = step.state
-			if err := own.qp.Modify(attr, step.mask); err != nil {
-				t.Fatal(err)
-			}
+		if err := ib.ModifyTo(own.qp, attr, ib.Init, ib.RTR, ib.RTS); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -129,27 +129,6 @@ var serviceNames = map[string]ib.QPType{
 	"rc": ib.RC, "uc": ib.UC, "ud": ib.UD, "gsi": ib.GSI, "xrc": ib.XRCINI, "xrc-tgt": ib.XRCTGT,
 }
 
-const (
-	initMask = ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess
-	peerMask = ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN
-	rtrMask  = peerMask | ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer
-	rtsMask  = ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry | ib.AttrMaxRdAtomic | ib.AttrSQPSN
-)
-
-// wayUp lists the attributes that each transition from RESET over INIT and RTR to RTS
-// requires (IBTA 11.2.5.2).
-var wayUp = map[ib.QPType]map[ib.QPState]ib.QPAttrMask{
-	ib.RC:     {ib.Init: initMask, ib.RTR: rtrMask, ib.RTS: rtsMask},
-	ib.UC:     {ib.Init: initMask, ib.RTR: peerMask, ib.RTS: ib.AttrSQPSN},
-	ib.UD:     {ib.Init: ib.AttrPKeyIndex | ib.AttrPort | ib.AttrQKey, ib.RTS: ib.AttrSQPSN},
-	ib.GSI:    {ib.Init: ib.AttrPKeyIndex | ib.AttrQKey, ib.RTS: ib.AttrSQPSN},
-	ib.XRCINI: {ib.Init: initMask, ib.RTR: peerMask, ib.RTS: rtsMask},
-	ib.XRCTGT: {ib.Init: initMask, ib.RTR: rtrMask, ib.RTS: ib.AttrTimeout | ib.AttrSQPSN},
-}
-
-// defaultMask returns the attributes that the transition to a state requires.
-func defaultMask(t ib.QPType, to ib.QPState) ib.QPAttrMask { return wayUp[t][to] }
-
 func parseState(v string) (ib.QPState, error) {
 	for s := range ib.QPState(ib.NumQPStates) {
 		if s.String() == v {

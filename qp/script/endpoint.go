@@ -129,11 +129,11 @@ func (q *completions) make(entries int) error {
 // start takes the QP from RESET to the state that the scene starts in.
 func (e *endpoint) start(now ib.Instant) error {
 	for to := ib.Init; e.qp.State() != e.cfg.started && to <= ib.RTS; to++ {
-		mask := defaultMask(e.cfg.typ, to)
+		mask := ib.Required(e.cfg.typ, to)
 		if to == ib.RTS && e.cfg.attr.RateLimit != 0 {
 			mask |= ib.AttrRateLimit
 		}
-		if err := e.modify(now, to, &e.cfg.attr, mask|ib.AttrState); err != nil {
+		if err := e.modify(now, to, &e.cfg.attr, mask); err != nil {
 			return err
 		}
 	}

@@ -255,7 +255,7 @@ func (r *runner) modify(e *endpoint, a *args) error {
 	cfg := e.cfg
 	mask := ib.AttrState
 	if a.flag("defaults") {
-		mask |= defaultMask(e.cfg.typ, to)
+		mask = ib.Required(e.cfg.typ, to)
 	}
 	mask |= cfg.take(a, "")
 	if a.flag("notify") {

@@ -64,14 +64,9 @@ func open(buf []byte) *end {
 
 // connect takes e's QP to INIT, RTR (ready to receive) and RTS (ready to send).
 func (e *end) connect(peer *end) {
-	a := ib.QPAttr{State: ib.Init, Port: 1, Access: ib.RemoteWrite}
-	check(e.qp.Modify(a, ib.AttrState|ib.AttrPort|ib.AttrPKeyIndex|ib.AttrAccess))
-	a = ib.QPAttr{State: ib.RTR, AH: ib.AHAttr{DGID: ib.GIDFromAddr(peer.addr)}, DestQPN: peer.qp.Num(),
-		PathMTU: ib.MTU1024, MinRNRTimer: 12}
-	check(e.qp.Modify(a, ib.AttrState|ib.AttrAV|ib.AttrDestQPN|ib.AttrPathMTU|ib.AttrRQPSN|
-		ib.AttrMaxDestRdAtomic|ib.AttrMinRNRTimer))
-	a = ib.QPAttr{State: ib.RTS, Timeout: 19, RetryCnt: 7, RNRRetry: 7}
-	check(e.qp.Modify(a, ib.AttrState|ib.AttrSQPSN|ib.AttrMaxRdAtomic|ib.AttrTimeout|ib.AttrRetryCnt|ib.AttrRNRRetry))
+	a := ib.QPAttr{Port: 1, Access: ib.RemoteWrite, AH: ib.AHAttr{DGID: ib.GIDFromAddr(peer.addr)},
+		DestQPN: peer.qp.Num(), PathMTU: ib.MTU1024, MinRNRTimer: 12, Timeout: 19, RetryCnt: 7, RNRRetry: 7}
+	check(ib.ModifyTo(e.qp, a, ib.Init, ib.RTR, ib.RTS))
 }
 
 // wait returns the next completion. Arm, then look once more, then sleep: so none is missed.

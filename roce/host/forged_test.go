@@ -73,18 +73,7 @@ func connectPair(t *testing.T, dev *roce.Device) (qps [2]ib.QP, cq ib.CQ, mr ib.
 		a := ib.QPAttr{Port: 1, PathMTU: ib.MTU1024, DestQPN: qps[1-i].Num(), AH: ib.AHAttr{DGID: gids[0].GID, Port: 1},
 			RQPSN: 7, SQPSN: 7,
 			Timeout: 14, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 12, MaxRdAtomic: 1, MaxDestRdAtomic: 1}
-		for _, s := range []struct {
-			to   ib.QPState
-			mask ib.QPAttrMask
-		}{
-			{ib.Init, ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess},
-			{ib.RTR, ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic |
-				ib.AttrMinRNRTimer},
-			{ib.RTS, ib.AttrSQPSN | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry | ib.AttrMaxRdAtomic},
-		} {
-			a.State = s.to
-			check(q.Modify(a, s.mask|ib.AttrState))
-		}
+		check(ib.ModifyTo(q, a, ib.Init, ib.RTR, ib.RTS))
 	}
 	return qps, cq, mr, buf
 }

@@ -236,21 +236,10 @@ func (s *side) connect(t testing.TB, peer *side, gid int) {
 
 func (s *side) connectTo(t testing.TB, peer *side, ah ib.AHAttr, timeout uint8) {
 	t.Helper()
-	attr := ib.QPAttr{State: ib.Init, Port: 1, Access: ib.RemoteWrite, AH: ah, PathMTU: ib.MTU1024,
+	attr := ib.QPAttr{Port: 1, Access: ib.RemoteWrite, AH: ah, PathMTU: ib.MTU1024,
 		DestQPN: peer.qp.Num(), Timeout: timeout, RetryCnt: 7}
-	for _, step := range []struct {
-		to   ib.QPState
-		mask ib.QPAttrMask
-	}{
-		{ib.Init, ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess},
-		{ib.RTR, ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic |
-			ib.AttrMinRNRTimer},
-		{ib.RTS, ib.AttrSQPSN | ib.AttrMaxRdAtomic | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry},
-	} {
-		attr.State = step.to
-		if err := s.qp.Modify(attr, ib.AttrState|step.mask); err != nil {
-			t.Fatal(err)
-		}
+	if err := ib.ModifyTo(s.qp, attr, ib.Init, ib.RTR, ib.RTS); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -110,22 +110,9 @@ const (
 func (r *rig) ready(q ib.QP, peer ib.QPN) {
 	r.Helper()
 	r.toInit(q)
-	attr := ib.QPAttr{State: ib.RTR, AH: r.here(), PathMTU: ib.MTU1024, DestQPN: peer, RQPSN: firstPSN,
-		MaxDestRdAtomic: 4, MinRNRTimer: 1}
-	mask := ib.AttrState
-	switch q.Type() {
-	case ib.RC:
-		mask |= ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer
-	case ib.UC:
-		mask |= ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN
-	}
-	r.must(q.Modify(attr, mask))
-	attr = ib.QPAttr{State: ib.RTS, SQPSN: firstPSN, Timeout: 14, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 4}
-	mask = ib.AttrState | ib.AttrSQPSN
-	if q.Type() == ib.RC {
-		mask |= ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry | ib.AttrMaxRdAtomic
-	}
-	r.must(q.Modify(attr, mask))
+	attr := ib.QPAttr{AH: r.here(), PathMTU: ib.MTU1024, DestQPN: peer, RQPSN: firstPSN, MaxDestRdAtomic: 4,
+		MinRNRTimer: 1, SQPSN: firstPSN, Timeout: 14, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 4}
+	r.must(ib.ModifyTo(q, attr, ib.RTR, ib.RTS))
 }
 
 func (r *rig) toInit(q ib.QP) {

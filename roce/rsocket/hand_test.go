@@ -128,14 +128,9 @@ func newHalf(t testing.TB, dev *roce.Device, o Options) *half {
 // bringUp takes the QP to RTS.
 func (h *half) bringUp(t testing.TB, peer *half) {
 	t.Helper()
-	modify := func(a ib.QPAttr, mask ib.QPAttrMask) {
-		t.Helper()
-		if err := h.qp.Modify(a, mask); err != nil {
-			t.Fatal(err)
-		}
+	if err := ib.ModifyTo(h.qp, ib.QPAttr{Port: 1, Access: ib.RemoteWrite}, ib.Init); err != nil {
+		t.Fatal(err)
 	}
-	modify(ib.QPAttr{State: ib.Init, Port: 1, Access: ib.RemoteWrite},
-		ib.AttrState|ib.AttrPKeyIndex|ib.AttrPort|ib.AttrAccess)
 	if err := h.ep.postReceives(h.qp); err != nil {
 		t.Fatal(err)
 	}
@@ -143,12 +138,11 @@ func (h *half) bringUp(t testing.TB, peer *half) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := ib.QPAttr{State: ib.RTR, AH: ib.AHAttr{DGID: peer.dev.Link().Local[0]}, PathMTU: port.ActiveMTU,
+	a := ib.QPAttr{AH: ib.AHAttr{DGID: peer.dev.Link().Local[0]}, PathMTU: port.ActiveMTU,
 		DestQPN: peer.qp.Num(), MinRNRTimer: 12, Timeout: 13, RetryCnt: 7, RNRRetry: 7}
-	modify(a,
-		ib.AttrState|ib.AttrAV|ib.AttrPathMTU|ib.AttrDestQPN|ib.AttrRQPSN|ib.AttrMaxDestRdAtomic|ib.AttrMinRNRTimer)
-	a.State = ib.RTS
-	modify(a, ib.AttrState|ib.AttrSQPSN|ib.AttrMaxRdAtomic|ib.AttrTimeout|ib.AttrRetryCnt|ib.AttrRNRRetry)
+	if err := ib.ModifyTo(h.qp, a, ib.RTR, ib.RTS); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // start makes the connection. The peer's record goes through its encoding.

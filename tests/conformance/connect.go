@@ -118,24 +118,6 @@ func (c *conn) modify(a ib.QPAttr, mask ib.QPAttrMask) {
 	c.e.must(c.qp.Modify(a, mask), "modify QP to %v with %v", a.State, mask)
 }
 
-// Attributes of the transitions of RC.
-const (
-	maskInit = ib.AttrState | ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess
-	maskPeer = ib.AttrState | ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN
-	maskRTR  = maskPeer | ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer
-	maskRTS  = ib.AttrState | ib.AttrSQPSN | ib.AttrMaxRdAtomic | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry
-)
-
-// Attributes of the transitions of each service.
-var (
-	initMask = map[ib.QPType]ib.QPAttrMask{ib.RC: maskInit, ib.UC: maskInit, ib.XRCINI: maskInit, ib.XRCTGT: maskInit,
-		ib.UD: ib.AttrState | ib.AttrPKeyIndex | ib.AttrPort | ib.AttrQKey}
-	rtrMask = map[ib.QPType]ib.QPAttrMask{ib.RC: maskRTR, ib.UC: maskPeer, ib.XRCINI: maskPeer, ib.XRCTGT: maskRTR,
-		ib.UD: ib.AttrState}
-	rtsMask = map[ib.QPType]ib.QPAttrMask{ib.RC: maskRTS, ib.UC: ib.AttrState | ib.AttrSQPSN, ib.XRCINI: maskRTS,
-		ib.XRCTGT: ib.AttrState | ib.AttrSQPSN | ib.AttrTimeout, ib.UD: ib.AttrState | ib.AttrSQPSN}
-)
-
 // attrs returns the attributes for the setup and the peer, for all states.
 func (c *conn) attrs() ib.QPAttr {
 	s := c.s
@@ -151,9 +133,9 @@ func (c *conn) to(state ib.QPState, mask ib.QPAttrMask) {
 	c.modify(a, mask)
 }
 
-func (c *conn) toInit() { c.to(ib.Init, initMask[c.s.init.Type]) }
-func (c *conn) rtr()    { c.to(ib.RTR, rtrMask[c.s.init.Type]) }
-func (c *conn) rts()    { c.to(ib.RTS, rtsMask[c.s.init.Type]) }
+func (c *conn) toInit() { c.to(ib.Init, ib.Required(c.s.init.Type, ib.Init)) }
+func (c *conn) rtr()    { c.to(ib.RTR, ib.Required(c.s.init.Type, ib.RTR)) }
+func (c *conn) rts()    { c.to(ib.RTS, ib.Required(c.s.init.Type, ib.RTS)) }
 func (c *conn) reset()  { c.to(ib.Reset, ib.AttrState) }
 func (c *conn) err()    { c.to(ib.Err, ib.AttrState) }
 

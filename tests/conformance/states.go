@@ -62,7 +62,7 @@ func stateCases() []Case {
 				c := e.into(state)
 				a := c.attrs()
 				a.State = to
-				err := c.qp.Modify(a, fullMask[to])
+				err := c.qp.Modify(a, ib.Required(ib.RC, to))
 				e.names(err, fmt.Sprintf("modify %v to %v", state, to), "State", ib.ErrState, ib.ErrInvalid)
 				c.wantState(state)
 			}})
@@ -107,19 +107,12 @@ func legal(from, to ib.QPState) bool {
 	return false
 }
 
-// fullMask has the attributes of an RC transition to each state.
-var fullMask = map[ib.QPState]ib.QPAttrMask{ib.Init: maskInit, ib.RTR: maskRTR, ib.RTS: maskRTS, ib.SQD: ib.AttrState,
-	ib.Reset: ib.AttrState, ib.Err: ib.AttrState}
-
-// requiredMask has the required attributes of the transition from each state.
-var requiredMask = map[ib.QPState]ib.QPAttrMask{ib.Reset: maskInit, ib.Init: maskRTR, ib.RTR: maskRTS}
-
 // attributesRequired leaves out each attribute in turn.
 func attributesRequired(e *End, from ib.QPState) {
 	c := e.into(from)
 	a := c.attrs()
 	a.State = from + 1
-	full := requiredMask[from]
+	full := ib.Required(ib.RC, from+1)
 	for rest := full &^ ib.AttrState; rest != 0; rest &= rest - 1 {
 		left := rest & -rest
 		err := c.qp.Modify(a, full&^left)
@@ -173,12 +166,13 @@ func refusedAttr(e *End, b badAttr) {
 	c := e.into(b.from)
 	good := c.attrs()
 	good.State = b.from + 1
+	mask := ib.Required(ib.RC, good.State)
 	bad := good
 	b.set(e, &bad)
-	err := c.qp.Modify(bad, requiredMask[b.from])
+	err := c.qp.Modify(bad, mask)
 	e.names(err, "modify with a bad "+b.name, b.bit.String(), ib.ErrInvalid)
 	c.wantState(b.from)
-	c.modify(good, requiredMask[b.from])
+	c.modify(good, mask)
 }
 
 func currentState(e *End) {

@@ -51,7 +51,7 @@ func ucCases() []Case {
 			c := e.into(ib.RTR, unreliable)
 			a := c.attrs()
 			a.State = ib.RTS
-			e.names(c.qp.Modify(a, maskRTS), "modify UC to RTS with retries", "mask", ib.ErrInvalid)
+			e.names(c.qp.Modify(a, ib.Required(ib.RC, ib.RTS)), "modify UC to RTS with retries", "mask", ib.ErrInvalid)
 			c.rts()
 		}},
 	)

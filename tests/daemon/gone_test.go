@@ -26,7 +26,7 @@ func TestDaemonKilled(t *testing.T) {
 	}
 	defer peer.close()
 	dir, addr := t.TempDir(), linktest.Loopback().String()
-	for range 2 {
+	for range *killDaemons {
 		d := startDaemonAt(t, dir, addr)
 		n, err := newTenant(d.socket, shape{size: piece, qps: 1})
 		if err != nil {

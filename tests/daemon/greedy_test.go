@@ -20,12 +20,12 @@ import (
 // narrow are limits of a user, all of which the greedy user reaches. Memory windows have no limit
 // of their own: they fill the heap.
 var narrow = []string{
-	"limits.user.connections=30", "limits.user.qps=100", "limits.user.mrs=200", "limits.user.mws=0",
+	"limits.user.connections=30", "limits.user.qps=130", "limits.user.mrs=200", "limits.user.mws=0",
 	"limits.connection.mws=0",
 	"limits.user.cqs=200", "limits.user.cq_entries=65536", "limits.user.pds=100", "limits.user.srqs=100",
 	"limits.user.ahs=200",
 	"limits.user.xrcds=100", "limits.user.channels=80", "limits.user.pinned=64MiB", "limits.user.heap=32MiB",
-	"limits.user.cm_ids=200",
+	"limits.user.cm_ids=200", "limits.user.cm_half_open=20",
 	"socket_mode=0666",
 }
 
@@ -46,6 +46,9 @@ func greedy(c *parent) {
 	must(syscall.Setuid(nobody))
 	g := &greed{job: c.job, report: report{Counts: map[string]int{}}}
 	g.connect()
+	k, err := knock(g.list[0], 30)
+	must(err)
+	g.Counts["half-open"] = k.asked
 	for _, w := range wants {
 		g.fill(w)
 	}
@@ -54,6 +57,11 @@ func greedy(c *parent) {
 		go g.press(n)
 	}
 	go g.burn()
+	go func() {
+		for { // ask for more connections
+			_ = k.step() // fails while all IDs are in use
+		}
+	}()
 	go func() {
 		for { // open connections, which are refused
 			if d, err := client.Dial(context.Background(), client.Options{Socket: g.Socket}); err == nil {
@@ -205,7 +213,7 @@ func TestGreedy(t *testing.T) {
 	}
 	for what, least := range map[string]int{"connections": 30, "mrs": 100, "cqs": 20, "pds": 20, "srqs": 50, "ahs": 150,
 		"xrcds":    50,
-		"channels": 10, "qps": 10, "heap": 100} {
+		"channels": 10, "qps": 10, "heap": 100, "half-open": 30} {
 		if took.Counts[what] < least {
 			t.Errorf("it got %d of %s, want %d at least: the limits are not reached one by one", took.Counts[what],
 				what, least)
@@ -219,6 +227,8 @@ func TestGreedy(t *testing.T) {
 			t.Fatalf("another user gets nothing: %v", err)
 		}
 		n.close()
+		byAddress(t, b, a)
+		byAddress(t, a, b)
 		a.get("/v1/status")
 	}
 	var here string

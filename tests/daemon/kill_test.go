@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"flag"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -8,12 +9,17 @@ import (
 	"github.com/goroce/goroce/tests/require"
 )
 
+var (
+	killClients = flag.Int("kill.clients", 10, "clients that TestClientKilled kills, at least 100 with GOROCE_FULL=1")
+	killDaemons = flag.Int("kill.daemons", 2, "daemons that TestDaemonKilled kills")
+)
+
 // TestClientKilled kills clients that send at full rate, at random moments. Other clients
 // must not be affected; the daemon must close all objects of the killed ones at once.
 func TestClientKilled(t *testing.T) {
-	rounds, warmUp := 10, 4
+	rounds, warmUp := *killClients, 4
 	if require.Full() {
-		rounds = 100
+		rounds = max(rounds, 100)
 	}
 	seed := newSeed(t)
 	rng := rand.New(rand.NewPCG(seed, 0))

@@ -124,24 +124,9 @@ func (n *tenant) connect(peer card, when timing) error {
 
 func connectQP(q ib.QP, gid ib.GID, qpn ib.QPN, when timing) error {
 	attr := ib.QPAttr{PathMTU: ib.MTU4096, DestQPN: qpn, MaxRdAtomic: 4, MaxDestRdAtomic: 4, Timeout: when.timeout,
-		RetryCnt: when.retries,
-		RNRRetry: 7, MinRNRTimer: 12, AH: ib.AHAttr{DGID: gid, Port: 1}, Port: 1,
+		RetryCnt: when.retries, RNRRetry: 7, MinRNRTimer: 12, AH: ib.AHAttr{DGID: gid, Port: 1}, Port: 1,
 		Access: ib.RemoteWrite | ib.RemoteRead}
-	for _, step := range []struct {
-		state ib.QPState
-		mask  ib.QPAttrMask
-	}{
-		{ib.Init, ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess},
-		{ib.RTR, ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic |
-			ib.AttrMinRNRTimer},
-		{ib.RTS, ib.AttrSQPSN | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry | ib.AttrMaxRdAtomic},
-	} {
-		attr.State = step.state
-		if err := q.Modify(attr, step.mask|ib.AttrState); err != nil {
-			return err
-		}
-	}
-	return nil
+	return ib.ModifyTo(q, attr, ib.Init, ib.RTR, ib.RTS)
 }
 
 // sge returns a range of the tenant's memory as a scatter-gather list.

@@ -168,18 +168,9 @@ func (e *end) connect(p *peer) error {
 }
 
 func connectQP(qp ib.QP, gid ib.GID, peer ib.QPN, mtu ib.MTU) error {
-	attr := ib.QPAttr{State: ib.Init, Port: 1, Access: ib.QPAccessMask}
-	if err := qp.Modify(attr, ib.AttrState|ib.AttrPKeyIndex|ib.AttrPort|ib.AttrAccess); err != nil {
-		return err
-	}
-	attr = ib.QPAttr{State: ib.RTR, AH: ib.AHAttr{DGID: gid}, PathMTU: mtu, DestQPN: peer,
+	attr := ib.QPAttr{Port: 1, Access: ib.QPAccessMask, AH: ib.AHAttr{DGID: gid}, PathMTU: mtu, DestQPN: peer,
 		MaxDestRdAtomic: maxReads, MinRNRTimer: 12, MaxRdAtomic: maxReads, Timeout: 14, RetryCnt: 7, RNRRetry: 7}
-	if err := qp.Modify(attr, ib.AttrState|ib.AttrAV|ib.AttrPathMTU|ib.AttrDestQPN|ib.AttrRQPSN|
-		ib.AttrMaxDestRdAtomic|ib.AttrMinRNRTimer); err != nil {
-		return err
-	}
-	attr.State = ib.RTS
-	return qp.Modify(attr, ib.AttrState|ib.AttrSQPSN|ib.AttrMaxRdAtomic|ib.AttrTimeout|ib.AttrRetryCnt|ib.AttrRNRRetry)
+	return ib.ModifyTo(qp, attr, ib.Init, ib.RTR, ib.RTS)
 }
 
 // sge returns the SGE of the first n bytes of the end's memory.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"net/netip"
 	"os"
@@ -32,7 +33,16 @@ const caseLimit = time.Minute
 const suitePort = 7471
 
 // all runs every combination; without it kernels, links and families come in pairs.
-var all = flag.Bool("rxe.all", false, "run each link and family against each kernel of the rxe lab")
+var all = flag.Bool("rxe.all", false, "run each link, family and row against each kernel of the rxe lab")
+
+// runs reports whether a row runs against a kernel: without -rxe.all against one of the kernels,
+// by a hash of its name, so that each kernel gets rows of all kinds.
+func runs(kernel lab.Kernel, row string) bool {
+	hash := fnv.New32a()
+	hash.Write([]byte(row))
+	kernels := lab.Kernels()
+	return *all || kernels[hash.Sum32()%uint32(len(kernels))] == kernel
+}
 
 // suitePairs are the links and families for each kernel. Together they cover every pair of
 // kernel, link and family.

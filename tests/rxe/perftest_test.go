@@ -20,8 +20,10 @@ type perfRow struct {
 }
 
 // perfRows returns every tool in both roles, and in either role the options that change the
-// exchange of parameters or the data path. The C tools run without -e: ib_send_lat -e hangs
-// on 6.12, with rdma_rxe at both ends too.
+// exchange of parameters or the data path. Two kinds of options are left out because they hang
+// with rdma_rxe at both ends, too: -e of the C tools (ib_send_lat, 6.12), and -c UC with several
+// QPs and -b (`ib_send_bw -c UC -n 50 -q 7 -b -s 9999`, 6.1), as the C tool waits for ever for
+// messages that UC has lost.
 func perfRows() []perfRow {
 	sides := []string{client, server}
 	var rows []perfRow
@@ -71,6 +73,9 @@ func TestPerftest(t *testing.T) {
 		for _, r := range perfRows() {
 			name := fmt.Sprintf("%s-%s-%s-%s-%s", r.tool, r.side, r.link, r.family,
 				strings.ReplaceAll(r.options+r.own, " ", ""))
+			if !runs(kernel, name) {
+				continue
+			}
 			lab.Row(t, name, func(t testing.TB) {
 				l := lab.Shared(t, kernel)
 				p := &perfPlay{perfRow: r}

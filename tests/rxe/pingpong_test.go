@@ -32,6 +32,9 @@ func TestPingpong(t *testing.T) {
 		for _, r := range rows {
 			name := fmt.Sprintf("%s-%s-%s-size%d-pmtu%d-mtu%d-loss%g-offload=%v", r.side, r.link, r.family, r.size,
 				r.pathMTU, r.mtu, r.loss, r.offload)
+			if !runs(kernel, name) {
+				continue
+			}
 			lab.Row(t, name, func(t testing.TB) {
 				l := lab.Shared(t, kernel)
 				p := &pingpong{TB: t, lab: l, vm: l.VMs[0], goroced: goroced, row: r}

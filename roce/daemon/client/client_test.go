@@ -117,19 +117,7 @@ func connect(a, b *tenant) {
 		attr := ib.QPAttr{PathMTU: ib.MTU4096, DestQPN: peer.qp.Num(), MaxRdAtomic: 4, MaxDestRdAtomic: 4, Timeout: 19,
 			RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 12,
 			AH: ib.AHAttr{DGID: gids[0].GID, Port: 1}, Port: 1, Access: ib.RemoteWrite | ib.RemoteRead}
-		for _, step := range []struct {
-			state ib.QPState
-			mask  ib.QPAttrMask
-		}{
-			{ib.Init, ib.AttrState | ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess},
-			{ib.RTR, ib.AttrState | ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN |
-				ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer},
-			{ib.RTS, ib.AttrState | ib.AttrSQPSN | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry |
-				ib.AttrMaxRdAtomic},
-		} {
-			attr.State = step.state
-			own.must(own.qp.Modify(attr, step.mask))
-		}
+		own.must(ib.ModifyTo(own.qp, attr, ib.Init, ib.RTR, ib.RTS))
 	}
 }
 

@@ -69,19 +69,10 @@ func (c *bareSession) makeQP(pd, cq abi.Handle, sendWR, sge, inline uint32) {
 	must(c.t, err)
 	h := c.make(abi.OpCreateQP, abi.Put(nil, &abi.CreateQP{PD: pd, SendCQ: cq, RecvCQ: cq, Type: uint32(ib.RC),
 		MaxSendWR: sendWR, MaxRecvWR: 16, MaxSendSGE: sge, MaxRecvSGE: sge, MaxInline: inline}))
-	for _, a := range []struct {
-		state ib.QPState
-		mask  ib.QPAttrMask
-	}{
-		{ib.Init, ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess},
-		{ib.RTR, ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic |
-			ib.AttrMinRNRTimer},
-		{ib.RTS, ib.AttrSQPSN | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry | ib.AttrMaxRdAtomic},
-	} {
-		attr := ib.QPAttr{State: a.state, Port: 1, PathMTU: ib.MTU1024, DestQPN: 5, MaxRdAtomic: 16,
-			MaxDestRdAtomic: 16,
-			Timeout:         14, AH: ib.AHAttr{DGID: gids[0].GID, Port: 1}}
-		body := abi.QPAttrOf(h, &attr, a.mask|ib.AttrState)
+	attr := ib.QPAttr{Port: 1, PathMTU: ib.MTU1024, DestQPN: 5, MaxRdAtomic: 16, MaxDestRdAtomic: 16, Timeout: 14,
+		AH: ib.AHAttr{DGID: gids[0].GID, Port: 1}}
+	for _, attr.State = range []ib.QPState{ib.Init, ib.RTR, ib.RTS} {
+		body := abi.QPAttrOf(h, &attr, ib.Required(ib.RC, attr.State))
 		c.ask(abi.OpModifyQP, abi.Put(nil, &body))
 	}
 }

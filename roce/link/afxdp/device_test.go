@@ -70,17 +70,10 @@ func (e *end) pathMTU(t testing.TB, peer *end) ib.MTU {
 // connect takes e's queue pair to RTS with the peer's, by addresses of that index.
 func (e *end) connect(t testing.TB, peer *end, gid int) {
 	t.Helper()
-	attr := ib.QPAttr{State: ib.Init, Port: 1, Access: ib.QPAccessMask}
-	must(t, e.qp.Modify(attr, ib.AttrState|ib.AttrPKeyIndex|ib.AttrPort|ib.AttrAccess))
-	attr = ib.QPAttr{State: ib.RTR, AH: ib.AHAttr{DGID: peer.dev.Link().Local[gid], SGIDIndex: gid},
+	attr := ib.QPAttr{Port: 1, Access: ib.QPAccessMask,
+		AH:      ib.AHAttr{DGID: peer.dev.Link().Local[gid], SGIDIndex: gid},
 		PathMTU: e.pathMTU(t, peer), DestQPN: peer.qp.Num(), MinRNRTimer: 12, Timeout: 19, RetryCnt: 7, RNRRetry: 7}
-	must(t,
-		e.qp.Modify(attr,
-			ib.AttrState|ib.AttrAV|ib.AttrPathMTU|ib.AttrDestQPN|ib.AttrRQPSN|ib.AttrMaxDestRdAtomic|
-				ib.AttrMinRNRTimer))
-	attr.State = ib.RTS
-	must(t,
-		e.qp.Modify(attr, ib.AttrState|ib.AttrSQPSN|ib.AttrMaxRdAtomic|ib.AttrTimeout|ib.AttrRetryCnt|ib.AttrRNRRetry))
+	must(t, ib.ModifyTo(e.qp, attr, ib.Init, ib.RTR, ib.RTS))
 }
 
 func must(t testing.TB, err error) {

@@ -159,26 +159,15 @@ func (p *pair) connect() error {
 		localPSN, firstPSN ib.PSN
 	}{{p.client, p.server, clientPSN, serverPSN}, {p.server, p.client, serverPSN, clientPSN}} {
 		attr := ib.QPAttr{
-			State: ib.Init, Port: 1, Access: ib.QPAccessMask,
+			Port: 1, Access: ib.QPAccessMask,
 			AH: ib.AHAttr{DGID: ib.GIDFromAddr(e.remote.addr), Port: 1}, PathMTU: p.opts.MTU,
 			DestQPN: e.remote.qp.Num(), RQPSN: e.firstPSN,
 			MaxDestRdAtomic: slots, MinRNRTimer: 12,
 			SQPSN: e.localPSN, MaxRdAtomic: slots, Timeout: code, RetryCnt: retries, RNRRetry: 7,
 		}
 		e.local.last = e.localPSN.Add(-1)
-		for _, step := range []struct {
-			to   ib.QPState
-			mask ib.QPAttrMask
-		}{
-			{ib.Init, ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess},
-			{ib.RTR, ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic |
-				ib.AttrMinRNRTimer},
-			{ib.RTS, ib.AttrSQPSN | ib.AttrMaxRdAtomic | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry},
-		} {
-			attr.State = step.to
-			if err := e.local.qp.Modify(attr, ib.AttrState|step.mask); err != nil {
-				return err
-			}
+		if err := ib.ModifyTo(e.local.qp, attr, ib.Init, ib.RTR, ib.RTS); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -52,7 +52,7 @@ func (s *session) join(i int) error {
 
 func (s *session) joinConn(ctx context.Context, qp ib.QP) (conn *rdmacm.Conn, err error) {
 	o := s.o
-	config := rdmacm.Config{Service: transport[o.Service].qpType, QP: qp, Access: s.t.access & ib.QPAccessMask,
+	config := rdmacm.Config{Service: qpTypes[o.Service], QP: qp, Access: s.t.access & ib.QPAccessMask,
 		Local: s.cm.source(), RetryCount: orNone(o.RetryCount), AckTimeout: o.AckTimeout, ResponderResources: -1,
 		InitiatorDepth: -1}
 	if o.fetches() {
@@ -155,11 +155,7 @@ func (s *session) resolve(ctx context.Context, i int) (err error) {
 
 // readyDatagrams takes UD queue pair i from INIT to RTS.
 func (e *endpoint) readyDatagrams(i int) error {
-	tr := transport[UD]
-	if err := e.qps[i].Modify(ib.QPAttr{State: ib.RTR}, tr.rtr); err != nil {
-		return err
-	}
-	return e.qps[i].Modify(ib.QPAttr{State: ib.RTS, SQPSN: e.local[i].psn}, tr.rts)
+	return ib.ModifyTo(e.qps[i], ib.QPAttr{SQPSN: e.local[i].psn}, ib.RTR, ib.RTS)
 }
 
 // introduce sends the datagram from which the C tools' servers learn the client's QPN, and which they wait for. Servers

@@ -107,8 +107,7 @@ func (e *endpoint) open(dev ib.Device) (err error) {
 
 // openQPs makes the queue pairs.
 func (e *endpoint) openQPs() error {
-	tr := transport[e.o.Service]
-	init := ib.QPInit{Type: tr.qpType, SendCQ: e.cq, RecvCQ: e.cq,
+	init := ib.QPInit{Type: qpTypes[e.o.Service], SendCQ: e.cq, RecvCQ: e.cq,
 		Cap: ib.QPCap{MaxSendWR: e.o.sendDepth(), MaxSendSGE: 1, MaxInline: e.o.Inline, MaxRecvWR: e.o.RxDepth,
 			MaxRecvSGE: 1}}
 	for range e.o.NumQP {
@@ -121,8 +120,8 @@ func (e *endpoint) openQPs() error {
 		if e.o.CM && !e.o.datagrams() {
 			continue
 		}
-		attr := ib.QPAttr{State: ib.Init, Port: 1, QKey: e.qkey, Access: e.t.access & ib.QPAccessMask}
-		if err := qp.Modify(attr, tr.init); err != nil {
+		attr := ib.QPAttr{Port: 1, QKey: e.qkey, Access: e.t.access & ib.QPAccessMask}
+		if err := ib.ModifyTo(qp, attr, ib.Init); err != nil {
 			return err
 		}
 	}
@@ -168,17 +167,13 @@ func (e *endpoint) connect(sgid int) error {
 				ErrExchange, local.gid.Addr(), remote.gid.Addr())
 		}
 		attr := ib.QPAttr{
-			State: ib.RTR, PathMTU: e.o.MTU, DestQPN: remote.qpn, RQPSN: remote.psn, MaxDestRdAtomic: local.outstanding,
+			PathMTU: e.o.MTU, DestQPN: remote.qpn, RQPSN: remote.psn, MaxDestRdAtomic: local.outstanding,
 			MinRNRTimer: 12,
 			AH:          ib.AHAttr{DGID: remote.gid, SGIDIndex: sgid, Port: 1, HopLimit: hopLimit},
 			SQPSN:       local.psn, MaxRdAtomic: min(remote.outstanding, e.maxOutstanding()),
 			Timeout: uint8(e.o.AckTimeout), RetryCnt: uint8(e.o.RetryCount), RNRRetry: 7,
 		}
-		if err := qp.Modify(attr, transport[e.o.Service].rtr); err != nil {
-			return err
-		}
-		attr.State = ib.RTS
-		if err := qp.Modify(attr, transport[e.o.Service].rts); err != nil {
+		if err := ib.ModifyTo(qp, attr, ib.RTR, ib.RTS); err != nil {
 			return err
 		}
 		if !e.o.datagrams() {

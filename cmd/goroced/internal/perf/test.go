@@ -185,22 +185,8 @@ func (o *Options) datagrams() bool { return o.Service == UD }
 // lossy reports whether the service does not retransmit.
 func (o *Options) lossy() bool { return o.Service != RC }
 
-// transport has what a service means for the verbs.
-var transport = [numServices]struct {
-	qpType         ib.QPType
-	init, rtr, rts ib.QPAttrMask
-}{
-	RC: {ib.RC, initConnected, rtrConnected | ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer,
-		rtsAny | ib.AttrMaxRdAtomic | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry},
-	UC: {ib.UC, initConnected, rtrConnected, rtsAny},
-	UD: {ib.UD, ib.AttrState | ib.AttrPKeyIndex | ib.AttrPort | ib.AttrQKey, ib.AttrState, rtsAny},
-}
-
-const (
-	initConnected = ib.AttrState | ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess
-	rtrConnected  = ib.AttrState | ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN
-	rtsAny        = ib.AttrState | ib.AttrSQPSN
-)
+// qpTypes has the QP type of each service.
+var qpTypes = [numServices]ib.QPType{RC: ib.RC, UC: ib.UC, UD: ib.UD}
 
 // bothSend reports whether both ends post requests.
 func (o *Options) bothSend() bool { return o.Bidirectional || o.Test == Lat && o.traits().twoSided }

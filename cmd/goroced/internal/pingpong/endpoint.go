@@ -103,7 +103,7 @@ func (e *endpoint) openQPs() error {
 		}
 		e.own(qp)
 		e.qps = append(e.qps, qp)
-		if err := qp.Modify(ib.QPAttr{State: ib.Init, Port: e.o.IBPort, QKey: qkey}, e.init); err != nil {
+		if err := ib.ModifyTo(qp, ib.QPAttr{Port: e.o.IBPort, QKey: qkey}, ib.Init); err != nil {
 			return err
 		}
 	}
@@ -149,15 +149,11 @@ func (e *endpoint) connectQP(i int, local, remote *address, sgid int) error {
 			"(`ibv_devinfo -v` lists them)", ErrExchange)
 	}
 	attr := ib.QPAttr{
-		State: ib.RTR, PathMTU: e.o.MTU, DestQPN: remote.qpn, RQPSN: remote.psn, MaxDestRdAtomic: 1, MinRNRTimer: 12,
+		PathMTU: e.o.MTU, DestQPN: remote.qpn, RQPSN: remote.psn, MaxDestRdAtomic: 1, MinRNRTimer: 12,
 		AH:    ib.AHAttr{DGID: remote.gid, SGIDIndex: sgid, Port: e.o.IBPort, HopLimit: 1},
 		SQPSN: local.psn, MaxRdAtomic: 1, Timeout: uint8(e.o.AckTimeout), RetryCnt: uint8(e.o.RetryCount), RNRRetry: 7,
 	}
-	if err := e.qps[i].Modify(attr, e.rtr); err != nil {
-		return err
-	}
-	attr.State = ib.RTS
-	if err := e.qps[i].Modify(attr, e.rts); err != nil {
+	if err := ib.ModifyTo(e.qps[i], attr, ib.RTR, ib.RTS); err != nil {
 		return err
 	}
 	wr := ib.SendWR{ID: sendID, Opcode: ib.WRSend, Flags: ib.SendSignaled, SGL: e.sgl(e.mem.send, e.o.Size)}

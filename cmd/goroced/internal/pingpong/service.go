@@ -33,8 +33,6 @@ type traits struct {
 	headroom int  // bytes before the message where it arrives
 	fill     byte // byte that messages are filled with
 
-	init, rtr, rts ib.QPAttrMask // attributes of the transitions to these states
-
 	agree   string // options that must be equal at both ends
 	silence string // possible causes if nothing arrives
 }
@@ -49,40 +47,27 @@ const (
 // qkey is the C tool's Q_Key.
 const qkey = 0x11111111
 
-// Attributes of the transitions, as in the C tools.
-const (
-	initConnected = ib.AttrState | ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess
-	rtrConnected  = ib.AttrState | ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN
-	rtrReliable   = rtrConnected | ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer
-	rtsUnreliable = ib.AttrState | ib.AttrSQPSN
-	rtsReliable   = rtsUnreliable | ib.AttrMaxRdAtomic | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry
-)
-
 var services = [...]traits{
 	RC: {
 		name: "rc", tool: "ibv_rc_pingpong", qpType: ib.RC,
 		size: 4096, mtu: ib.MTU1024, numQP: 1, lines: 1, fill: 0x7B,
-		init: initConnected, rtr: rtrReliable, rts: rtsReliable,
 		agree: "size (-s) and path MTU (-m)",
 	},
 	UC: {
 		name: "uc", tool: "ibv_uc_pingpong", qpType: ib.UC,
 		size: 4096, mtu: ib.MTU1024, numQP: 1, lines: 1, fill: 0x7B,
-		init: initConnected, rtr: rtrConnected, rts: rtsUnreliable,
 		agree:   "size (-s) and path MTU (-m)",
 		silence: "UC does not repeat what was lost, so that one lost packet ends the game: begin again",
 	},
 	UD: {
 		name: "ud", tool: "ibv_ud_pingpong", qpType: ib.UD, datagrams: true,
 		size: 1024, numQP: 1, lines: 1, headroom: ib.GRHLen, fill: 0x7B,
-		init: ib.AttrState | ib.AttrPKeyIndex | ib.AttrPort | ib.AttrQKey, rtr: ib.AttrState, rts: rtsUnreliable,
 		agree:   "size (-s)",
 		silence: "UD does not repeat what was lost, so that one lost packet ends the game: begin again",
 	},
 	SRQ: {
 		name: "srq", tool: "ibv_srq_pingpong", qpType: ib.RC, shared: true,
 		size: 4096, mtu: ib.MTU1024, numQP: 16, lines: srqLines, fill: 0,
-		init: initConnected, rtr: rtrReliable, rts: rtsReliable,
 		agree: "size (-s), path MTU (-m) and number of queue pairs (-q)",
 	},
 }

@@ -58,19 +58,8 @@ func (e *end) connect(b *testing.B, peer *end, mtu ib.MTU) {
 		PathMTU: mtu,
 		DestQPN: peer.qp.Num(), MaxRdAtomic: 4, MaxDestRdAtomic: 4, MinRNRTimer: 12, Timeout: 17, RetryCnt: 7,
 		RNRRetry: 7}
-	for _, s := range []struct {
-		to   ib.QPState
-		mask ib.QPAttrMask
-	}{
-		{ib.Init, ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess},
-		{ib.RTR, ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic |
-			ib.AttrMinRNRTimer},
-		{ib.RTS, ib.AttrSQPSN | ib.AttrMaxRdAtomic | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry},
-	} {
-		a.State = s.to
-		if err := e.qp.Modify(a, s.mask|ib.AttrState); err != nil {
-			b.Fatal(err)
-		}
+	if err := ib.ModifyTo(e.qp, a, ib.Init, ib.RTR, ib.RTS); err != nil {
+		b.Fatal(err)
 	}
 }
 
