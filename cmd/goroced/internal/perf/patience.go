@@ -33,8 +33,9 @@ const (
 // patience decides how long to wait for something to happen.
 type patience struct {
 	misses int
-	since  time.Time     // the first check that found nothing; zero before
-	quiet  time.Duration // time from then to the last check
+	last   time.Time     // the last check that found nothing; zero if something has been found since
+	peer   presence      // of the peer at that check
+	quiet  time.Duration // how long nothing was found and peer was the same
 }
 
 func (p *patience) hit() {
@@ -52,13 +53,18 @@ func (p *patience) miss() bool {
 	return p.misses%lookEach == 0
 }
 
-// look records how long nothing has happened.
-func (p *patience) look(now time.Time) {
-	if p.since.IsZero() {
-		p.since = now
+// look records how long nothing has happened. Between two checks at most a nap counts: if more
+// time has passed, this process did not run, and what has arrived meanwhile was not polled. The
+// count begins again when the peer is done, as its last messages may be on their way.
+func (p *patience) look(now time.Time, peer presence) {
+	switch {
+	case p.last.IsZero() || peer != p.peer:
+		p.quiet = 0
+	default:
+		p.quiet += min(now.Sub(p.last), nap)
 	}
+	p.last, p.peer = now, peer
 	p.misses = max(p.misses, 1)
-	p.quiet = now.Sub(p.since)
 }
 
 // poll moves completions to e.wcs and returns their number, which may be 0.
@@ -103,11 +109,11 @@ func (e *endpoint) look(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	e.patience.look(time.Now())
+	e.patience.look(time.Now(), e.meeting.peer())
 	switch quiet := e.patience.quiet; {
 	case quiet > e.o.Timeout:
 		return e.silent(quiet)
-	case quiet > grace && e.meeting.peer() == gone:
+	case quiet > grace && e.patience.peer == gone:
 		return fmt.Errorf("%w before it had done its part; what does it say?", ErrPeerLeft)
 	}
 	return nil

@@ -110,9 +110,9 @@ func (x *transfer) abandoned() (bool, error) {
 	switch {
 	case quiet < grace:
 		return false, nil
-	case x.meeting.peer() == ahead && (x.o.lossy() || x.expected == 0):
+	case x.patience.peer == ahead && (x.o.lossy() || x.expected == 0):
 		return true, nil
-	case x.meeting.peer() == ahead && !x.o.sends():
+	case x.patience.peer == ahead && !x.o.sends():
 		return false, fmt.Errorf("%w: it has done its part; both ends need the same number of messages (-n, -q, -D)",
 			ErrPeerLeft)
 	}
