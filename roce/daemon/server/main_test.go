@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestMain makes unmap replace clients' memory with inaccessible pages, so that later accesses fault.
+// TestMain makes an access to memory of clients after its unmapping end the test.
 func TestMain(m *testing.M) {
-	unmap, faultsEnd = guard, true
+	GuardMappings()
 	os.Exit(m.Run())
 }

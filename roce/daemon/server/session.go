@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"runtime/debug"
@@ -192,10 +193,10 @@ func (c *session) end() {
 	}
 	defer c.reap()
 	all := make([]*object, 0, len(c.objects))
-	for _, o := range c.objects {
-		all = append(all, o)
+	for _, h := range slices.Sorted(maps.Keys(c.objects)) {
+		all = append(all, c.objects[h])
 	}
-	slices.SortFunc(all, func(a, b *object) int { return cmp.Compare(a.kind, b.kind) })
+	slices.SortStableFunc(all, func(a, b *object) int { return cmp.Compare(a.kind, b.kind) })
 	for _, o := range all {
 		if err := c.safely(o.close); err != nil {
 			c.srv.log.Error("an object of a client that is gone cannot be closed", "kind", o.kind, "err", err)

@@ -2,4 +2,4 @@
 
 package server
 
-func init() { unmap, faultsEnd = guard, true }
+func init() { GuardMappings() }

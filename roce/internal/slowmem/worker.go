@@ -34,6 +34,7 @@ type Worker[Q comparable] struct {
 	running bool          // a turn is under way and touches memory, without mu
 	over    chan struct{} // closed when that turn has ended; nil while nobody waits for it
 	closed  bool
+	manual  bool // there is no goroutine
 	done    chan struct{}
 
 	// Guarded by mu too: detection of accesses that do not return.
@@ -91,13 +92,11 @@ func New[Q comparable](o Options, manual bool, clock func() ib.Instant, answer f
 	if o.StuckAfter == 0 {
 		o.StuckAfter = time.Second
 	}
-	w := &Worker[Q]{opts: o, clock: clock, answer: answer,
+	w := &Worker[Q]{opts: o, clock: clock, answer: answer, manual: manual,
 		wake: make(chan struct{}, 1), done: make(chan struct{}), out: make([]mr.Outcome, turnPlaces)}
 	w.watch = time.AfterFunc(time.Hour, w.look)
 	w.watch.Stop()
-	if manual {
-		close(w.done)
-	} else {
+	if !manual {
 		go w.run()
 	}
 	return w
@@ -113,6 +112,20 @@ func (w *Worker[Q]) Close() {
 	w.queue = work[Q]{}
 	w.watch.Stop()
 	w.Ring()
+	w.finish()
+}
+
+// finish closes done, where no goroutine does so, if the worker is closed and no turn is under
+// way. The caller holds mu.
+func (w *Worker[Q]) finish() {
+	if !w.manual || !w.closed || w.running {
+		return
+	}
+	select {
+	case <-w.done:
+	default:
+		close(w.done)
+	}
 }
 
 // Done returns a channel that is closed when a closed worker touches no memory any more, on
@@ -269,6 +282,7 @@ func (w *Worker[Q]) end(places, gets int) {
 		close(w.over)
 		w.over = nil
 	}
+	w.finish()
 }
 
 // Ended returns a channel that is closed when the worker touches no memory any more that was

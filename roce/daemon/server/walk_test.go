@@ -1,0 +1,212 @@
+package server
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+var (
+	walkSeeds = flag.Int("walk.seeds", 24, "how many random walks TestClientWalk takes")
+	walkSeed  = flag.Uint64("walk.seed", 0, "take only this walk")
+)
+
+// walkSteps is how many steps a walk has.
+const walkSteps = 4000
+
+// TestClientWalk takes random steps with several clients of one server, through its socket, the
+// shared rings and doorbells, with memfds and memory of the process, until they die. A model knows
+// which object is in use, and what bytes every completion promises. Afterwards the server must
+// hold nothing, and memory that no request has named must be untouched. An access of the server
+// to memory after its unmapping ends the test (GuardMappings).
+//
+// In three of four walks the two devices are in virtual time: the walk takes their turns, and its
+// seed determines the order of everything but the server's own clean-up. The sessions' sockets are
+// real, so testing/synctest cannot run them: a goroutine that waits for a socket is not durably
+// blocked. The walk waits for the answer of each request, and for the end of each session, before
+// the next step. In the other walks the devices have goroutines of their own: clients die in the
+// middle of their turns.
+func TestClientWalk(t *testing.T) {
+	first, n := uint64(1), *walkSeeds
+	if *walkSeed != 0 {
+		first, n = *walkSeed, 1
+	}
+	var sum walkTotals
+	for seed := first; seed < first+uint64(n); seed++ {
+		fmt.Fprintf(os.Stderr, "TestClientWalk: -walk.seed=%d\n", seed) // shown if the process ends
+		ok := t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			d := &dice{rng: rand.New(rand.NewPCG(seed, 0))}
+			sum.add(takeWalk(t, d, seed%4 == 0, walkSteps))
+		})
+		if !ok {
+			t.Fatalf("replay it with: go test ./roce/daemon/server -run TestClientWalk -walk.seed=%d", seed)
+		}
+	}
+	t.Logf("%+v", sum)
+	if n >= 20 {
+		sum.check(t)
+	}
+}
+
+// FuzzClientWalk takes the walks of TestClientWalk that the bytes of its input choose.
+func FuzzClientWalk(f *testing.F) {
+	for seed := range byte(3) {
+		input := make([]byte, 2000)
+		_, _ = rand.NewChaCha8([32]byte{seed}).Read(input)
+		f.Add(seed == 0, input)
+	}
+	f.Fuzz(func(t *testing.T, live bool, input []byte) {
+		takeWalk(t, &dice{data: input[:min(len(input), 1<<14)]}, live, walkSteps)
+	})
+}
+
+// dice make the choices of a walk: by a random source, or by bytes as long as there are some.
+type dice struct {
+	rng  *rand.Rand
+	data []byte
+}
+
+// n returns a number below most.
+func (d *dice) n(most int) int {
+	if d.rng != nil {
+		return d.rng.IntN(most)
+	}
+	v, size := 0, 1
+	if most > 256 {
+		size = 2
+	}
+	for range min(size, len(d.data)) {
+		v, d.data = v<<8|int(d.data[0]), d.data[1:]
+	}
+	return v % most
+}
+
+// fork returns dice for a part of a walk that may take any number of choices.
+func (d *dice) fork() *dice {
+	if d.rng != nil {
+		return &dice{rng: rand.New(rand.NewPCG(d.rng.Uint64(), 0))}
+	}
+	n := min(64, len(d.data))
+	part := &dice{data: d.data[:n]}
+	d.data = d.data[n:]
+	return part
+}
+
+// one returns true once in n times.
+func (d *dice) one(n int) bool { return d.n(n) == n-1 }
+
+// cast reports that no choices are left.
+func (d *dice) cast() bool { return d.rng == nil && len(d.data) == 0 }
+
+// walkTotals count what happened in walks.
+type walkTotals struct{ received, written, read, failed, died, busy, refused, revoked, stalled int }
+
+func (a *walkTotals) add(b walkTotals) {
+	a.received += b.received
+	a.written += b.written
+	a.read += b.read
+	a.failed += b.failed
+	a.died += b.died
+	a.busy += b.busy
+	a.refused += b.refused
+	a.revoked += b.revoked
+	a.stalled += b.stalled
+}
+
+// check fails the test if the walks missed something.
+func (a *walkTotals) check(t *testing.T) {
+	if min(a.received, a.written, a.read, a.failed, a.died, a.busy, a.refused, a.revoked) < 20 {
+		t.Errorf("the walks did not go everywhere: %+v", *a)
+	}
+}
+
+// takeWalk takes one walk and checks that it leaves nothing behind.
+func takeWalk(t *testing.T, d *dice, live bool, steps int) walkTotals {
+	before := walkRemains()
+	w := newWalkWorld(t, d, live)
+	for i := 0; i < steps && !d.cast() && !t.Failed(); i++ {
+		w.step()
+	}
+	w.finish()
+	totals := w.totals
+	w = nil // so that clients' rings, which nothing refers to any more, are unmapped
+	left := walkRemains()
+	for end := time.Now().Add(3 * time.Second); !before.covers(left); left = walkRemains() {
+		if time.Now().After(end) {
+			stacks := make([]byte, 1<<16)
+			t.Fatalf("before the walk %+v, after it %+v\n%s", before, left, stacks[:runtime.Stack(stacks, true)])
+		}
+		runtime.GC()
+	}
+	return totals
+}
+
+// step does one thing.
+func (w *walkWorld) step() {
+	sum := 0
+	for _, a := range walkActions {
+		sum += a.weight
+	}
+	at := w.n(sum)
+	for _, a := range walkActions {
+		if at -= a.weight; at < 0 {
+			a.do(w)
+			return
+		}
+	}
+}
+
+// with returns a step that a client takes.
+func with(do func(*walkClient)) func(*walkWorld) {
+	return func(w *walkWorld) {
+		if c := w.client(); c != nil {
+			do(c)
+		}
+	}
+}
+
+var walkActions = []struct {
+	weight int
+	do     func(*walkWorld)
+}{
+	{400, (*walkWorld).turn},
+	{40, (*walkWorld).pass},
+	{8, (*walkWorld).join},
+	{1, with((*walkClient).die)},
+	{2, (*walkWorld).rough},
+	{20, with((*walkClient).make)},
+	{30, with((*walkClient).register)},
+	{6, with((*walkClient).reregister)},
+	{10, with((*walkClient).refused)},
+	{25, (*walkWorld).connect},
+	{150, with((*walkClient).postRecv)},
+	{150, with((*walkClient).postSend)},
+	{40, with((*walkClient).poll)},
+	{10, with((*walkClient).wait)},
+	{6, with((*walkClient).close)},
+	{4, with((*walkClient).closeSRQ)},
+	{3, with((*walkClient).modify)},
+	{5, with((*walkClient).resize)},
+	{2, with((*walkClient).stall)},
+}
+
+// walkRemaining counts what a server and its clients could leave behind in their process.
+type walkRemaining struct{ goroutines, fds, maps int }
+
+func (a walkRemaining) covers(b walkRemaining) bool {
+	return b.goroutines <= a.goroutines && b.fds <= a.fds && b.maps <= a.maps
+}
+
+func walkRemains() walkRemaining {
+	if r, w, err := os.Pipe(); err == nil { // the runtime has its own descriptors from now on
+		_, _ = r.Close(), w.Close()
+	}
+	fds, _ := os.ReadDir("/proc/self/fd")
+	maps, _ := os.ReadFile("/proc/self/maps")
+	return walkRemaining{runtime.NumGoroutine(), len(fds), strings.Count(string(maps), "memfd")}
+}
