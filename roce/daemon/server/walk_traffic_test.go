@@ -162,20 +162,7 @@ func (q *walkQP) up() {
 	attr := ib.QPAttr{Port: 1, Access: ib.RemoteWrite | ib.RemoteRead, AH: ib.AHAttr{DGID: c.gids[q.peer.owner.side]},
 		PathMTU: c.mtu, DestQPN: q.peer.Num(), MaxRdAtomic: 4, MaxDestRdAtomic: 4, MinRNRTimer: 14, Timeout: timeout,
 		RetryCnt: 4, RNRRetry: 6}
-	const toInit, peer = ib.AttrState | ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess,
-		ib.AttrState | ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN
-	const reply, retry = ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer,
-		ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry | ib.AttrMaxRdAtomic
-	masks := map[ib.QPType][3]ib.QPAttrMask{
-		ib.RC:     {toInit, peer | reply, ib.AttrState | ib.AttrSQPSN | retry},
-		ib.UC:     {toInit, peer, ib.AttrState | ib.AttrSQPSN},
-		ib.XRCINI: {toInit, peer, ib.AttrState | ib.AttrSQPSN | retry},
-		ib.XRCTGT: {toInit, peer | reply, ib.AttrState | ib.AttrSQPSN | ib.AttrTimeout},
-	}[q.typ]
-	for i, state := range []ib.QPState{ib.Init, ib.RTR, ib.RTS} {
-		attr.State = state
-		must(c.t, q.Modify(attr, masks[i]))
-	}
+	must(c.t, ib.ModifyTo(q, attr, ib.Init, ib.RTR, ib.RTS))
 }
 
 // modify ends the work of a QP: its requests are flushed, or disappear.
