@@ -117,12 +117,7 @@ func newNeighbour(t testing.TB, dev *client.Device) *neighbour {
 		*q, err = pd.CreateQP(ib.QPInit{Type: ib.UD, SendCQ: n.cq, RecvCQ: n.cq,
 			Cap: ib.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}})
 		must(t, err)
-		attr := ib.QPAttr{State: ib.Init, Port: 1, QKey: 5}
-		must(t, (*q).Modify(attr, ib.AttrState|ib.AttrPKeyIndex|ib.AttrPort|ib.AttrQKey))
-		attr.State = ib.RTR
-		must(t, (*q).Modify(attr, ib.AttrState))
-		attr.State = ib.RTS
-		must(t, (*q).Modify(attr, ib.AttrState|ib.AttrSQPSN))
+		must(t, ib.ModifyTo(*q, ib.QPAttr{Port: 1, QKey: 5}, ib.Init, ib.RTR, ib.RTS))
 	}
 	gids, err := dev.GIDs(1)
 	must(t, err)
@@ -333,11 +328,11 @@ func requestSeeds(own ib.GID) [][]byte {
 		return b
 	}
 	ah := abi.AHOf(&ib.AHAttr{DGID: own, Port: 1})
-	attr := ib.QPAttr{State: ib.Init, Port: 1, PathMTU: ib.MTU1024, DestQPN: 5, MaxRdAtomic: 4, MaxDestRdAtomic: 4,
+	attr := ib.QPAttr{Port: 1, PathMTU: ib.MTU1024, DestQPN: 5, MaxRdAtomic: 4, MaxDestRdAtomic: 4,
 		Timeout: 14, AH: ib.AHAttr{DGID: own, Port: 1}}
-	modify := func(state ib.QPState, mask ib.QPAttrMask) []byte {
+	modify := func(state ib.QPState) []byte {
 		attr.State = state
-		body := abi.QPAttrOf(5, &attr, mask|ib.AttrState)
+		body := abi.QPAttrOf(5, &attr, ib.Required(ib.RC, state))
 		return request(abi.OpModifyQP, 0, abi.Put(nil, &body))
 	}
 	port := abi.Put(nil, &abi.Port{Port: 1})
@@ -345,9 +340,7 @@ func requestSeeds(own ib.GID) [][]byte {
 		request(abi.OpCreateCQ, 0, abi.Put(nil, &abi.CreateCQ{Entries: 8, Channel: 3})),
 		request(abi.OpCreateQP, 0, abi.Put(nil, &abi.CreateQP{PD: 1, SendCQ: 4, RecvCQ: 4, Type: uint32(ib.RC),
 			MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 2, MaxRecvSGE: 2, MaxInline: 32})),
-		modify(ib.Init, ib.AttrPKeyIndex|ib.AttrPort|ib.AttrAccess),
-		modify(ib.RTR, ib.AttrAV|ib.AttrPathMTU|ib.AttrDestQPN|ib.AttrRQPSN|ib.AttrMaxDestRdAtomic|ib.AttrMinRNRTimer),
-		modify(ib.RTS, ib.AttrSQPSN|ib.AttrTimeout|ib.AttrRetryCnt|ib.AttrRNRRetry|ib.AttrMaxRdAtomic),
+		modify(ib.Init), modify(ib.RTR), modify(ib.RTS),
 		request(abi.OpCreateSRQ, 0, abi.Put(nil, &abi.CreateSRQ{PD: 1, MaxWR: 4, MaxSGE: 2})),
 		request(abi.OpRegMR, 1, abi.Put(nil, &abi.RegMR{PD: 1, Kind: abi.MemFD, Access: 7, Addr: 64, Length: 4096})),
 		request(abi.OpReregMR, 1, abi.Put(nil, &abi.ReregMR{MR: 7, Mask: 1,
