@@ -101,12 +101,20 @@ func (r *suite) loseCM(t *testing.T, pair [2]string) {
 	if !*lossFull {
 		list = list[:1]
 	}
-	for _, cases := range list {
-		r.run(t, pair[1], cases, r.host(pair[0], pair[1]))
+	for range 20 { // one connection may be lucky
+		for _, cases := range list {
+			r.run(t, pair[1], cases, r.host(pair[0], pair[1]))
+		}
+		dropped, err := l.Dropped()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if dropped > 0 || t.Failed() {
+			t.Logf("%d messages were lost", dropped)
+			return
+		}
 	}
-	if dropped, err := l.Dropped(); err != nil || dropped == 0 {
-		t.Errorf("%d packets were lost, %v", dropped, err)
-	}
+	t.Error("no message was lost")
 }
 
 // buildConformance compiles the command in a directory from which any user can run it.
