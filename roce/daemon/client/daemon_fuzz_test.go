@@ -17,6 +17,7 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/qp/ring"
 	"github.com/goroce/goroce/roce/daemon/abi"
+	"github.com/goroce/goroce/tests/linktest"
 )
 
 // hostile is a daemon that spoils its replies, its events and the memory that it shares, as a
@@ -265,10 +266,10 @@ func FuzzDaemon(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, input []byte) {
-		descriptors, goroutines := openDescriptors(t), runtime.NumGoroutine()
+		descriptors, goroutines := linktest.OpenDescriptors(t), runtime.NumGoroutine()
 		attack(t, input[:min(len(input), 6*40)], buf)
 		for end := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
-			d, g := openDescriptors(t), runtime.NumGoroutine()
+			d, g := linktest.OpenDescriptors(t), runtime.NumGoroutine()
 			if d <= descriptors && g <= goroutines {
 				return
 			}
@@ -278,25 +279,6 @@ func FuzzDaemon(f *testing.F) {
 			}
 		}
 	})
-}
-
-// openDescriptors returns how many descriptors below 256 are open, by one system call.
-func openDescriptors(t *testing.T) (n int) {
-	t.Helper()
-	var all [256]unix.PollFd
-	for i := range all {
-		all[i].Fd = int32(i)
-	}
-	_, err := unix.Poll(all[:], 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range all {
-		if all[i].Revents&unix.POLLNVAL == 0 {
-			n++
-		}
-	}
-	return n
 }
 
 // dial opens a device of d. The caller calls end after the device is closed.

@@ -207,19 +207,19 @@ func FuzzRequests(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, input []byte) {
-		held, descriptors, goroutines := *s.strain(), openDescriptors(t), runtime.NumGoroutine()
+		held, descriptors, goroutines := *s.strain(), linktest.OpenDescriptors(t), runtime.NumGoroutine()
 		theirs, session := connect(t, s)
 		r := &raider{t: t, conn: abi.NewConn(theirs), files: files, device: device, session: session}
 		r.run(input[:min(len(input), 4096)])
 		n.exchange(t, device)
 		for end := time.Now().Add(20 * time.Second); ; runtime.Gosched() {
 			now, g := s.strain(), runtime.NumGoroutine()
-			if g <= goroutines && *now == held && openDescriptors(t) <= descriptors {
+			if g <= goroutines && *now == held && linktest.OpenDescriptors(t) <= descriptors {
 				return
 			}
 			if time.Now().After(end) {
 				t.Fatalf("held %v, before %v; %d descriptors are open, before %d; %d goroutines, before %d", *now, held,
-					openDescriptors(t), descriptors, g, goroutines)
+					linktest.OpenDescriptors(t), descriptors, g, goroutines)
 			}
 		}
 	})
@@ -276,23 +276,6 @@ func connOf(t testing.TB, fd int) *net.UnixConn {
 	c, err := net.FileConn(file)
 	must(t, err)
 	return c.(*net.UnixConn)
-}
-
-// openDescriptors returns how many descriptors below 256 are open, by one system call.
-func openDescriptors(t *testing.T) (n int) {
-	t.Helper()
-	var all [256]unix.PollFd
-	for i := range all {
-		all[i].Fd = int32(i)
-	}
-	_, err := unix.Poll(all[:], 0)
-	must(t, err)
-	for i := range all {
-		if all[i].Revents&unix.POLLNVAL == 0 {
-			n++
-		}
-	}
-	return n
 }
 
 // openFiles returns descriptors of memory that the server accepts, and of others.
