@@ -7,13 +7,23 @@ type Piece struct {
 }
 
 // Vector is a Memory that can write several pieces by one call, in their order, which saves the cost of a call for
-// each. After an error any of them may have been written.
+// each.
 type Vector interface {
+	// WriteVector writes the pieces. After an error any of them may have been written.
 	WriteVector(pieces []Piece) error
+	// Gathers reports whether pieces for consecutive offsets, of a kilobyte or so, cost little more than one piece with
+	// all their bytes. If so there is no need to copy them together first.
+	Gathers() bool
 }
 
-// maxPieces is the largest number of pieces that a Batch passes to a Vector.
-const maxPieces = 64
+// maxPieces is how many pieces a Batch passes to a Vector at most, except for a train that has more.
+const maxPieces = 1024
+
+// Gathers reports whether the region's memory is a Vector that gathers.
+func (r *Region) Gathers() bool {
+	v, ok := r.mem.(Vector)
+	return ok && v.Gathers()
+}
 
 // Batch carries out placements. If a Memory is a Vector, it combines successive writes to one region. A Batch is not
 // safe for concurrent use; its zero value is ready.
@@ -29,7 +39,7 @@ type Outcome struct {
 func (b *Batch) Do(list []Placement, out []Outcome) {
 	for i := 0; i < len(list); {
 		n := b.gather(list[i:])
-		if n > 1 && list[i].R.mem.(Vector).WriteVector(b.pieces) == nil {
+		if len(b.pieces) > 1 && list[i].R.mem.(Vector).WriteVector(b.pieces) == nil {
 			clear(out[i : i+n])
 			i += n
 			continue
@@ -50,10 +60,16 @@ func (b *Batch) gather(list []Placement) int {
 	}
 	for i := range list {
 		p := &list[i]
-		if p.R != r || p.Kind != PlaceWrite || p.Packets() > 1 || i == maxPieces {
-			break
+		packets := p.Packets()
+		if p.R != r || p.Kind != PlaceWrite || i > 0 && len(b.pieces)+packets > maxPieces {
+			return i
 		}
-		b.pieces = append(b.pieces, Piece{Off: r.base + p.Off, B: p.Data})
+		off := r.base + p.Off
+		for j := range packets {
+			data := p.Packet(j)
+			b.pieces = append(b.pieces, Piece{Off: off, B: data})
+			off += uint64(len(data))
+		}
 	}
-	return len(b.pieces)
+	return len(list)
 }

@@ -311,7 +311,7 @@ func testKeep(t *testing.T, a, b link.Link) {
 func Keep(t testing.TB, l link.Link, send func(), least int) {
 	var kept, want [][]byte
 	in := make([]link.Run, 4)
-	for round := range byte(12) {
+	for round := range byte(15) {
 		send()
 		for got, end := 0, time.Now().Add(patience); got < least; {
 			n, err := l.Recv(0, in)

@@ -16,11 +16,15 @@ type Worker = slowmem.Worker[*QP]
 // answer is the result of a placement or a fetch.
 type answer = slowmem.Answer[*QP]
 
-// place gives placements of q's received packets to q's worker, which copies their data.
+// place gives placements of q's received packets to q's worker. If the loop takes the worker's turn
+// itself, soon, the data stays in the received frames (held.go), otherwise the worker copies it.
 func (s *Shard) place(q *QP, list []mr.Placement) {
 	w := q.worker()
-	w.Place(q, list)
-	s.employ(w)
+	inline := s.inlines(w)
+	if !inline || !s.keeps || !w.Hold(s, q, list) {
+		w.Place(q, list)
+	}
+	s.employ(w, inline)
 }
 
 // fetch gives fetches, which q needs before it can send, to q's worker. Payloads of the packets
@@ -28,7 +32,7 @@ func (s *Shard) place(q *QP, list []mr.Placement) {
 func (s *Shard) fetch(q *QP, list []qp.Fetch) {
 	w := q.worker()
 	w.Fetch(q, list)
-	s.employ(w)
+	s.employ(w, s.inlines(w))
 }
 
 // answers holds workers' answers until the shard's next turn. Workers never take the shard's

@@ -12,12 +12,13 @@ import (
 
 // TestKeep: wrappers that return buffers of their own give these away, too.
 func TestKeep(t *testing.T) {
-	const frames = 6
+	const runs, frames = 6, 60 // so many bytes that queues begin again at their start
 	for _, c := range []struct {
 		name string
 		to   ib.GID // of the frames, which host "local" sends
 		wrap func(link.Link) link.Link
 	}{
+		{"queued", peer, func(l link.Link) link.Link { return l }},
 		{"looped", local, wrap.Loopback},
 		{"duplicated", peer, func(l link.Link) link.Link {
 			return wrap.Fault(l, wrap.FaultConfig{Seed: 1, Duplicate: 0.5, OnRecv: true})
@@ -48,13 +49,13 @@ func TestKeep(t *testing.T) {
 			now, psn := ib.Instant(0), uint32(0)
 			linktest.Keep(t, clocked{to, &now}, func() {
 				now += ms
-				out := make([]link.Run, frames)
+				out := make([]link.Run, runs)
 				for i := range out {
-					out[i] = linktest.NewRun(a, a, &psn, 1, 1040, 0)
+					out[i] = linktest.NewRun(a, a, &psn, frames, 1040, 0)
 					out[i].Dst = c.to
 				}
 				linktest.SendAll(t, from, out)
-			}, frames)
+			}, runs*frames)
 		})
 	}
 }

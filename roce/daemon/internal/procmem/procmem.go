@@ -155,6 +155,10 @@ func (m *Memory) WriteAt(b []byte, off uint64) error {
 // WriteVector stores pieces (mr.Vector).
 func (m *Memory) WriteVector(pieces []mr.Piece) error { return m.move(pieces, true) }
 
+// Gathers reports that pieces need not be copied together (mr.Vector): one call moves them. Of a bound
+// process it moves one at a time.
+func (m *Memory) Gathers() bool { return m.p.mem == nil }
+
 // CompareSwap stores swap at off if the value there is compare, and returns the old value.
 func (m *Memory) CompareSwap(off, compare, swap uint64) (old uint64, err error) {
 	return m.update(off, func(old uint64) (uint64, bool) { return swap, old == compare })
@@ -193,7 +197,7 @@ func Effort() (cpu time.Duration, sleeps uint64) {
 }
 
 // callPieces is how many pieces one call moves at most.
-const callPieces = 64
+const callPieces = 1024
 
 // move reads or writes pieces. It checks before that the process is alive, so as not to write to
 // another process that has reused its PID, and again afterwards: if it is alive then, it was
@@ -229,9 +233,9 @@ var vectorPool = sync.Pool{New: func() any { return new(vectors) }}
 func (m *Memory) call(pieces []mr.Piece, write bool) error {
 	v := vectorPool.Get().(*vectors)
 	defer vectorPool.Put(v)
-	defer clear(v.local[:]) // so that the pool does not keep buffers alive
 	local, remote := &v.local, &v.remote
 	nl, nr, total := 0, 0, 0
+	defer func() { clear(local[:nl]) }() // so that the pool does not keep buffers alive
 	for i := range pieces {
 		p := &pieces[i]
 		n := len(p.B)

@@ -172,11 +172,16 @@ func testMemory(t *testing.T, c *child) {
 	}
 	c.must(m.WriteAt(want, 0))
 	var pieces []mr.Piece
-	for i := range 100 { // more than callPieces; some are adjacent
+	for i := range 100 { // some are adjacent
 		at := 5000*i - i%3*(4900)
 		b := bytes.Repeat([]byte{byte(i)}, 100)
 		copy(want[at:], b)
 		pieces = append(pieces, mr.Piece{Off: uint64(at), B: b})
+	}
+	for i := range callPieces {
+		b := []byte{byte(i)}
+		copy(want[50*i:], b)
+		pieces = append(pieces, mr.Piece{Off: uint64(50 * i), B: b})
 	}
 	c.must(m.WriteVector(append(pieces, mr.Piece{Off: childSize})))
 	if got := c.tell("crc"); got != fmt.Sprint(crc32.ChecksumIEEE(want)) {
