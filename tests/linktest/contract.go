@@ -334,7 +334,7 @@ func Keep(t testing.TB, l link.Link, send func(), least int) {
 				t.Fatalf("%d frames arrived, want %d", got, least)
 			}
 			if got < least {
-				_ = l.Wait(time.Second, false)
+				_ = l.Wait(time.Millisecond, false)
 			}
 		}
 	}

@@ -7,8 +7,8 @@ import "github.com/goroce/goroce/mr"
 // buffer that has such frames. The shard is the holder of these placements then. Only the
 // holder takes turns with them, because only it knows when the buffers may be used again.
 //
-// Order is kept: placements are held only if there are no others before them, and are copied when
-// others come behind them.
+// Others may queue work behind what is held. It is done in its order, by the holder's turns or, when
+// nothing is held any more, by anybody's.
 
 // Hold is Place without copies: long pieces of data stay where they are, in buffers of the holder.
 // The holder must leave these alone as long as Holds reports true, unless it calls Release or Keep.

@@ -157,7 +157,6 @@ func (w *Worker[Q]) Place(q Q, list []mr.Placement) {
 	if w.closed {
 		return
 	}
-	w.queue.own()
 	for i := range list {
 		w.queue.place(q, &list[i])
 	}
