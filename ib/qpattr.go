@@ -59,8 +59,9 @@ const (
 	FlushPersistent Access = 1 << 9
 
 	// RemoteInvalidate lets a peer's SEND with invalidate revoke the region's key. The C verbs allow that for windows
-	// and for regions of the kernel's fast registration only, and have no flag for it.
-	RemoteInvalidate Access = 1 << 28
+	// and for regions of the kernel's fast registration only, and have no flag for it. Bits 20 to 29 are those of
+	// IBV_ACCESS_OPTIONAL_RANGE.
+	RemoteInvalidate Access = 1 << 31
 
 	// QPAccessMask holds the rights that QPAttr.Access may grant.
 	QPAccessMask = RemoteWrite | RemoteRead | RemoteAtomic | FlushGlobal | FlushPersistent

@@ -56,9 +56,9 @@ func (a *QPAttr) Attr() ib.QPAttr {
 }
 
 // DeviceOf converts a device's attributes to their form in messages.
-func DeviceOf(a *ib.DeviceAttr) OpenReply {
+func DeviceOf(a *ib.DeviceAttr) DeviceReply {
 	n := func(v int) uint32 { return uint32(v) }
-	return OpenReply{Name: NameOf(a.Name), Firmware: NameOf(a.FirmwareVersion), NodeGUID: a.NodeGUID,
+	return DeviceReply{Name: NameOf(a.Name), Firmware: NameOf(a.FirmwareVersion), NodeGUID: a.NodeGUID,
 		SysImageGUID: a.SysImageGUID,
 		Caps:         uint64(a.Caps), MaxMRSize: a.MaxMRSize, VendorID: a.VendorID, VendorPart: a.VendorPartID,
 		HW:    a.HWVersion,
@@ -72,7 +72,7 @@ func DeviceOf(a *ib.DeviceAttr) OpenReply {
 }
 
 // Attr is the inverse of DeviceOf.
-func (r *OpenReply) Attr() ib.DeviceAttr {
+func (r *DeviceReply) Attr() ib.DeviceAttr {
 	return ib.DeviceAttr{Name: r.Name.String(), FirmwareVersion: r.Firmware.String(), NodeGUID: r.NodeGUID,
 		SysImageGUID: r.SysImageGUID,
 		Caps:         ib.DeviceCaps(r.Caps), MaxMRSize: r.MaxMRSize, VendorID: r.VendorID, VendorPartID: r.VendorPart,

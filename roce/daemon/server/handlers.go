@@ -38,7 +38,7 @@ var handlers = [...]handler{
 	abi.OpPKey:          takes(queryPKey),
 	abi.OpClock:         clock,
 	abi.OpAllocPD:       allocPD,
-	abi.OpAllocXRCD:     allocXRCD,
+	abi.OpAllocXRCD:     takes(allocXRCD),
 	abi.OpCreateChannel: createChannel,
 	abi.OpCreateCQ:      takes(createCQ),
 	abi.OpResizeCQ:      takes(resizeCQ),
@@ -138,8 +138,7 @@ func open(c *session, o *abi.Open) (r reply, err error) {
 	u.sessions[c] = struct{}{}
 	u.mu.Unlock()
 	attr := u.dev.Attr()
-	answer := abi.DeviceOf(&attr)
-	answer.Shards, answer.Doorbells = uint32(len(c.doorbells)), perShard
+	answer := abi.OpenReply{DeviceReply: abi.DeviceOf(&attr), Shards: uint32(len(c.doorbells)), Doorbells: perShard}
 	r = reply{body: abi.Put(nil, &answer), fds: []int{c.shared.fd, theirs}}
 	for _, b := range c.doorbells {
 		r.fds = append(r.fds, b.wake)
@@ -231,7 +230,7 @@ func allocPD(c *session, _ []byte, _ []int) (reply, error) {
 	return c.holds(kindPD, pd, pd.Close)
 }
 
-func allocXRCD(c *session, _ []byte, _ []int) (reply, error) {
+func allocXRCD(c *session, _ *abi.AllocXRCD) (reply, error) {
 	if err := c.take(abi.OpAllocXRCD, xrcds, 1); err != nil {
 		return done(err)
 	}
@@ -463,5 +462,8 @@ func closeObject(c *session, r *abi.Object) (reply, error) {
 	c.mu.Lock()
 	delete(c.handles, o.value)
 	c.mu.Unlock()
-	return done(c.retire(abi.OpClose, o.gone, func() { c.release(o) }))
+	if err := c.retire(abi.OpClose, o.gone, func() { c.release(o) }); err != nil {
+		return done(err)
+	}
+	return says(abi.CloseReply{})
 }

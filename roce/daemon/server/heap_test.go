@@ -133,7 +133,7 @@ func TestHeap(t *testing.T) {
 		make func(i int)
 	}{
 		{"PD", func(int) { c.make(abi.OpAllocPD, nil) }},
-		{"XRC domain", func(int) { c.make(abi.OpAllocXRCD, nil) }},
+		{"XRC domain", func(int) { c.make(abi.OpAllocXRCD, abi.Put(nil, &abi.AllocXRCD{})) }},
 		{"channel", func(int) { c.make(abi.OpCreateChannel, nil) }},
 		{"CQ", func(int) { c.make(abi.OpCreateCQ, abi.Put(nil, &abi.CreateCQ{Entries: 64})) }},
 		{"SRQ", func(int) {

@@ -319,7 +319,7 @@ func requestSeeds(own ib.GID) [][]byte {
 		return request(abi.OpModifyQP, 0, abi.Put(nil, &body))
 	}
 	port := abi.Put(nil, &abi.Port{Port: 1})
-	verbs := session(none(abi.OpAllocPD), none(abi.OpAllocXRCD), none(abi.OpCreateChannel),
+	verbs := session(none(abi.OpAllocPD), request(abi.OpAllocXRCD, 0, abi.Put(nil, &abi.AllocXRCD{})), none(abi.OpCreateChannel),
 		request(abi.OpCreateCQ, 0, abi.Put(nil, &abi.CreateCQ{Entries: 8, Channel: 3})),
 		request(abi.OpCreateQP, 0, abi.Put(nil, &abi.CreateQP{PD: 1, SendCQ: 4, RecvCQ: 4, Type: uint32(ib.RC),
 			MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 2, MaxRecvSGE: 2, MaxInline: 32})),
