@@ -201,9 +201,36 @@ func (s PortState) String() string {
 	return name(nil, int(s), "PortState")
 }
 
+// PhysState is the state of a port's link. Values are those of ibv_port_attr.phys_state.
+type PhysState uint8
+
+// Physical states.
+const (
+	PhysPolling  PhysState = 2 // no carrier
+	PhysDisabled PhysState = 3
+	PhysLinkUp   PhysState = 5
+)
+
+// String returns the name that rdma link prints.
+func (s PhysState) String() string { return name(physStateText[:], int(s), "PhysState") }
+
+var physStateText = [...]string{PhysPolling: "POLLING", PhysDisabled: "DISABLED", PhysLinkUp: "LINK_UP"}
+
+// PortCaps says what a port can do. Values are those of ibv_port_cap_flags.
+type PortCaps uint32
+
+// Port capabilities.
+const (
+	PortCM          PortCaps = 1 << 16 // connection management
+	PortIPBasedGIDs PortCaps = 1 << 26
+)
+
 // PortAttr describes a port.
 type PortAttr struct {
 	State       PortState
+	PhysState   PhysState
+	Caps        PortCaps
+	Speed       int // Mb/s; 0 if it is not known
 	MaxMTU      MTU
 	ActiveMTU   MTU
 	MaxMsgSize  uint32

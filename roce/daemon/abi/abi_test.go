@@ -17,7 +17,8 @@ import (
 )
 
 // bodies are all types that messages contain as they lie in memory.
-var bodies = []any{Header{}, Hello{}, HelloReply{}, Open{}, DeviceReply{}, OpenReply{}, Event{}, Completion{}, Port{}, PortReply{},
+var bodies = []any{Header{}, Hello{}, HelloReply{}, Open{}, DeviceReply{}, OpenReply{}, Event{}, Completion{},
+	Port{}, PortReply{},
 	GIDEntry{}, PKeyReply{},
 	ClockReply{}, Object{}, CreateCQ{}, ResizeCQ{}, Ring{}, RegMR{}, RegReply{}, ReregMR{}, AllocMW{}, AH{}, CreateAH{},
 	CreateSRQ{},

@@ -56,6 +56,7 @@ var handlers = [...]handler{
 	abi.OpAttach:        takes(attach),
 	abi.OpDetach:        takes(detach),
 	abi.OpClose:         takes(closeObject),
+	abi.OpQueryDevice:   takes(queryDevice),
 
 	abi.OpOpenCM:         openCM,
 	abi.OpCreateCMID:     takes(createCMID),
@@ -107,6 +108,22 @@ func hello(c *session, h *abi.Hello) (reply, error) {
 	return says(r)
 }
 
+// describe returns the attributes of the device.
+func (u *unit) describe() abi.DeviceReply {
+	attr := u.dev.Attr()
+	r := abi.DeviceOf(&attr)
+	r.ClockOffset, r.Index, r.CompVectors = u.clockOffset, uint32(u.index), uint32(u.dev.Shards())
+	return r
+}
+
+func queryDevice(c *session, o *abi.Open) (reply, error) {
+	u, err := c.srv.find(o.Device.String())
+	if err != nil {
+		return done(err)
+	}
+	return says(u.describe())
+}
+
 func open(c *session, o *abi.Open) (r reply, err error) {
 	if c.unit != nil {
 		return done(fmt.Errorf("open device: the connection has %s already: %w", c.unit.name, ib.ErrState))
@@ -137,8 +154,7 @@ func open(c *session, o *abi.Open) (r reply, err error) {
 	u.mu.Lock()
 	u.sessions[c] = struct{}{}
 	u.mu.Unlock()
-	attr := u.dev.Attr()
-	answer := abi.OpenReply{DeviceReply: abi.DeviceOf(&attr), Shards: uint32(len(c.doorbells)), Doorbells: perShard}
+	answer := abi.OpenReply{DeviceReply: u.describe(), Shards: uint32(len(c.doorbells)), Doorbells: perShard}
 	r = reply{body: abi.Put(nil, &answer), fds: []int{c.shared.fd, theirs}}
 	for _, b := range c.doorbells {
 		r.fds = append(r.fds, b.wake)
@@ -183,7 +199,8 @@ func queryPort(c *session, p *abi.Port) (reply, error) {
 	if err != nil {
 		return done(err)
 	}
-	return says(abi.PortReply{State: uint32(a.State), MaxMTU: uint32(a.MaxMTU), ActiveMTU: uint32(a.ActiveMTU),
+	return says(abi.PortReply{State: uint32(a.State), PhysState: uint32(a.PhysState), CapFlags: uint32(a.Caps),
+		Speed: uint32(a.Speed), MaxMTU: uint32(a.MaxMTU), ActiveMTU: uint32(a.ActiveMTU),
 		MaxMsgSize: a.MaxMsgSize, GIDs: uint32(a.GIDTableLen), NetIf: abi.NameOf(a.NetIf)})
 }
 

@@ -319,7 +319,8 @@ func requestSeeds(own ib.GID) [][]byte {
 		return request(abi.OpModifyQP, 0, abi.Put(nil, &body))
 	}
 	port := abi.Put(nil, &abi.Port{Port: 1})
-	verbs := session(none(abi.OpAllocPD), request(abi.OpAllocXRCD, 0, abi.Put(nil, &abi.AllocXRCD{})), none(abi.OpCreateChannel),
+	verbs := session(none(abi.OpAllocPD), request(abi.OpAllocXRCD, 0, abi.Put(nil, &abi.AllocXRCD{})),
+		none(abi.OpCreateChannel),
 		request(abi.OpCreateCQ, 0, abi.Put(nil, &abi.CreateCQ{Entries: 8, Channel: 3})),
 		request(abi.OpCreateQP, 0, abi.Put(nil, &abi.CreateQP{PD: 1, SendCQ: 4, RecvCQ: 4, Type: uint32(ib.RC),
 			MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 2, MaxRecvSGE: 2, MaxInline: 32})),
@@ -337,7 +338,7 @@ func requestSeeds(own ib.GID) [][]byte {
 		request(abi.OpAttach, 0, abi.Put(nil, &abi.Group{QP: 5, GID: ib.GID{0xFF, 0x0E, 15: 7}})),
 		request(abi.OpDetach, 0, abi.Put(nil, &abi.Group{QP: 5, GID: ib.GID{0xFF, 0x0E, 15: 7}})),
 		request(abi.OpQueryPort, 0, port), request(abi.OpGIDs, 0, port), request(abi.OpPKey, 0, port),
-		none(abi.OpClock), about(abi.OpClose, 4), about(abi.OpClose, 5), about(abi.OpClose, 4),
+		request(abi.OpQueryDevice, 0, abi.Put(nil, &abi.Open{})), none(abi.OpClock), about(abi.OpClose, 4), about(abi.OpClose, 5), about(abi.OpClose, 4),
 		about(abi.OpClose, 7))
 	word := func(at uint32, b ...byte) []byte {
 		return append(binary.LittleEndian.AppendUint32(nil, at), b...)

@@ -166,8 +166,10 @@ func (c *session) answer(op abi.Op, body []byte, fds []int) (reply, error) {
 	switch {
 	case handle == nil:
 		return none, ib.Refuse("request", "Op", uint16(op), fmt.Sprintf("1 to %d", len(handlers)-1), ib.ErrNotSupported)
-	case c.unit == nil && op > abi.OpOpen || op == abi.OpOpen && !c.greeted:
-		return none, fmt.Errorf("%v: say hello, and open a device, first: %w", op, ib.ErrState)
+	case op != abi.OpHello && !c.greeted:
+		return none, fmt.Errorf("%v: say hello first: %w", op, ib.ErrState)
+	case op > abi.OpOpen && op != abi.OpQueryDevice && c.unit == nil:
+		return none, fmt.Errorf("%v: open a device first: %w", op, ib.ErrState)
 	}
 	c.made, c.pending = nil, nil
 	r := none

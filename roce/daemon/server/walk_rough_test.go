@@ -74,7 +74,7 @@ func (d *dice) request() (abi.Op, []byte) {
 	for i := range body {
 		body[i] = byte(d.n(256))
 	}
-	return abi.Op(1 + d.n(int(abi.OpCMMigrate)+1)), body
+	return abi.Op(1 + d.n(int(abi.OpOpenQP)+1)), body
 }
 
 func (d *dice) region(pd abi.Handle) *abi.RegMR {

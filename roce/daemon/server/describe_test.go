@@ -1,0 +1,122 @@
+package server
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/daemon/abi"
+	"github.com/goroce/goroce/roce/link/mem"
+	"github.com/goroce/goroce/roce/link/wrap"
+	"github.com/goroce/goroce/tests/linktest"
+)
+
+// tell sends a request, and returns the reply and its descriptors.
+func tell[Reply, Request any](t *testing.T, c *abi.Conn, op abi.Op, r Request, give ...int) (reply Reply, fds []int,
+	err error) {
+	t.Helper()
+	must(t, c.Send(abi.Header{Op: op, Seq: uint32(op)}, abi.Put(nil, &r), give...))
+	h, body, fds, err := c.Receive()
+	must(t, err)
+	switch {
+	case h.Op != op || h.Seq != uint32(op):
+		t.Fatalf("%v is answered by %v %d", op, h.Op, h.Seq)
+	case h.Status != abi.OK:
+		return reply, nil, abi.GetError(body, h.Status)
+	}
+	reply, err = abi.Get[Reply](body)
+	must(t, err)
+	t.Cleanup(func() { abi.CloseAll(fds) })
+	return reply, fds, nil
+}
+
+// ask is tell for a request that must succeed.
+func ask[Reply, Request any](t *testing.T, c *abi.Conn, op abi.Op, r Request, give ...int) Reply {
+	t.Helper()
+	reply, _, err := tell[Reply](t, c, op, r, give...)
+	must(t, err)
+	return reply
+}
+
+// greet says hello.
+func greet(t *testing.T, c *abi.Conn) {
+	t.Helper()
+	ask[abi.HelloReply](t, c, abi.OpHello, abi.Hello{Magic: abi.Magic, MinVersion: abi.Version, MaxVersion: abi.Version})
+}
+
+// TestQueryDevice checks that a client learns of all devices before it opens one, and the same afterwards.
+func TestQueryDevice(t *testing.T) {
+	var devices []*roce.Device
+	network := mem.NewNetwork()
+	for _, name := range []string{"blue", "red"} {
+		gid := ib.GIDFromAddr(linktest.Loopback())
+		dev, err := roce.Open(wrap.Seal(watched{network.Open([]ib.GID{gid}, mem.Options{})}), roce.Options{Name: name})
+		must(t, err)
+		devices = append(devices, dev)
+	}
+	s, err := New(devices, Options{})
+	must(t, err)
+	t.Cleanup(func() {
+		for _, dev := range devices {
+			must(t, dev.Close())
+		}
+		must(t, s.Close())
+	})
+	theirs, session := connect(t, s)
+	s.running.Go(func() { s.attend(session) })
+	c := abi.NewConn(theirs)
+	defer s.running.Wait()
+	defer c.Close()
+
+	if _, _, err := tell[abi.DeviceReply](t, c, abi.OpQueryDevice, abi.Open{}); !errors.Is(err, ib.ErrState) {
+		t.Errorf("before hello: %v", err)
+	}
+	greet(t, c)
+	for i, dev := range devices {
+		r := ask[abi.DeviceReply](t, c, abi.OpQueryDevice, abi.Open{Device: abi.NameOf(dev.Attr().Name)})
+		if r.Attr() != dev.Attr() || r.Index != uint32(i) || r.CompVectors != 1 {
+			t.Errorf("device %d is %+v, want %+v", i, r, dev.Attr())
+		}
+	}
+	if _, _, err := tell[abi.DeviceReply](t, c, abi.OpQueryDevice, abi.Open{Device: abi.NameOf("green")}); !errors.Is(err,
+		ib.ErrInvalid) {
+		t.Errorf("a device that is not there: %v", err)
+	}
+	if _, _, err := tell[abi.Object](t, c, abi.OpAllocPD, struct{}{}); !errors.Is(err, ib.ErrState) {
+		t.Errorf("a PD of no device: %v", err)
+	}
+	opened := ask[abi.OpenReply](t, c, abi.OpOpen, abi.Open{Device: abi.NameOf("red")})
+	again := ask[abi.DeviceReply](t, c, abi.OpQueryDevice, abi.Open{Device: abi.NameOf("red")})
+	if opened.DeviceReply != again || opened.Shards != 1 {
+		t.Errorf("opened as %+v, queried as %+v", opened, again)
+	}
+}
+
+// TestClockOffset checks that a client can tell the device's time from its own clock.
+func TestClockOffset(t *testing.T) {
+	_, dial := byHand(t, func(*Server) {})
+	c := dial()
+	begin(t, c)
+	offset := ask[abi.DeviceReply](t, c, abi.OpQueryDevice, abi.Open{}).ClockOffset
+	before := monotonic()
+	now := ask[abi.ClockReply](t, c, abi.OpClock, struct{}{}).Now + offset
+	after := monotonic()
+	if slack := int64(time.Millisecond); now < before-slack || now > after+slack {
+		t.Errorf("the device's time is %d ns, asked between %d and %d", now, before, after)
+	}
+}
+
+// TestQueryPort checks that the reply describes the port as a process that has the device sees it.
+func TestQueryPort(t *testing.T) {
+	s, dial := byHand(t, func(*Server) {})
+	dev := s.units[0].dev
+	dev.SetPhys(ib.PhysPolling, 25000)
+	c := dial()
+	begin(t, c)
+	r := ask[abi.PortReply](t, c, abi.OpQueryPort, abi.Port{Port: 1})
+	if r.PhysState != uint32(ib.PhysPolling) || r.Speed != 25000 || r.CapFlags != 1<<16|1<<26 || r.MaxMTU != 4096 {
+		t.Errorf("the port is %+v", r)
+	}
+}
