@@ -99,7 +99,7 @@ var layers = []struct {
 			tool + "device", tool + "admin"}},
 		{tool + "doctor", []string{"ib", "wire", "roce/neigh", "roce/link", "roce/link/port", "roce/link/udp",
 			"roce/host",
-			"roce/daemon/abi", "roce/daemon/client", tool + "config/socket", tool + "admin"}},
+			"roce/daemon/abi", "roce/daemon/client", "roce/daemon/dropin", tool + "config/socket", tool + "admin"}},
 		{"cmd/goroced", []string{"ib", "roce/link/wrap", "roce", "roce/host", "roce/daemon/server", tool + "trace",
 			tool + "config/socket", tool + "config", tool + "device", tool + "completion", tool + "decode",
 			tool + "explain", tool + "rping", tool + "rstream", tool + "pingpong", tool + "perf", tool + "devinfo",

@@ -191,9 +191,14 @@ func (p place) await(ctx context.Context, ended <-chan struct{}) (*net.UnixConn,
 
 // settings returns the flags of the daemon, beside the user's configuration.
 func (p place) settings() ([]string, error) {
-	flags := []string{"--socket", p.socket(), "--admin", p.admin(), "--idle-exit", IdleExit.String()}
-	if _, set := os.LookupEnv("GOROCED_LOG_LEVEL"); !set {
-		flags = append(flags, "--log-level", "warn") // each program that comes would make the log longer
+	flags := []string{"--socket", p.socket(), "--admin", p.admin()}
+	for _, f := range []struct{ variable, flag, value string }{
+		{"GOROCED_IDLE_EXIT", "--idle-exit", IdleExit.String()},
+		{"GOROCED_LOG_LEVEL", "--log-level", "warn"}, // each program that comes would make the log longer
+	} {
+		if _, set := os.LookupEnv(f.variable); !set {
+			flags = append(flags, f.flag, f.value)
+		}
 	}
 	c, err := config.Load(config.Process("", []config.Flag{
 		{Name: "--socket", Key: "socket", Value: p.socket()}, {Name: "--admin", Key: "admin", Value: p.admin()}}))
