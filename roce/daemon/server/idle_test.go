@@ -29,7 +29,11 @@ func TestAwaitIdle(t *testing.T) {
 		if err := s.AwaitIdle(t.Context(), time.Minute); err != nil || time.Since(start) != 290*time.Second {
 			t.Errorf("idle after %v, %v; want 4m50s", time.Since(start), err)
 		}
+		if s.enter(first) || s.Clients() != 0 {
+			t.Error("a client is admitted afterwards")
+		}
 
+		s = &Server{sessions: map[*session]struct{}{}, lastLeft: time.Now()}
 		s.enter(first)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()

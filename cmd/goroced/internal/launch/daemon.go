@@ -143,6 +143,9 @@ func (p place) start(ctx context.Context) (*net.UnixConn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, errNoAnswer)
 	defer cancel()
 	args, err := p.settings()
+	if err == nil {
+		err = p.vacant(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -168,6 +171,25 @@ func (p place) start(ctx context.Context) (*net.UnixConn, error) {
 		close(ended)
 	}()
 	return p.await(ctx, ended)
+}
+
+// vacant waits until a daemon that is about to end, and answers no more, has left its sockets.
+func (p place) vacant(ctx context.Context) error {
+	f, err := os.OpenFile(p.socket()+".lock", os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return fmt.Errorf("the daemon at %s: %w", p.socket(), context.Cause(ctx))
+		}
+	}
+	return nil
 }
 
 // await connects to a daemon that starts.
@@ -261,6 +283,9 @@ func Spawn(log string, args []string) error {
 // lastLine returns the last line of a log, which says why a daemon ended.
 func lastLine(file string) string {
 	text, err := os.ReadFile(file)
+	if err == nil && len(text) == 0 {
+		err = fmt.Errorf("%s is empty", file)
+	}
 	if err != nil {
 		return err.Error()
 	}

@@ -32,7 +32,7 @@ type Daemon interface {
 	// meanwhile.
 	Drain(ctx context.Context) error
 
-	// AwaitIdle waits until there has been no client for as long as limit, or ctx ends.
+	// AwaitIdle waits until there has been no client for as long as limit, or ctx ends. Then it admits no client any more.
 	AwaitIdle(ctx context.Context, limit time.Duration) error
 
 	// Status returns the contents of /v1/status. The call also checks the daemon's health, so it must return soon.
@@ -117,7 +117,6 @@ func (r *runner) loop(ctx context.Context, hangup <-chan os.Signal) error {
 			return r.drain(alive)
 		case <-idle:
 			r.log.Info("no client is left", "since", c.IdleExit)
-			r.patience = 365 * 24 * time.Hour // for one that comes in this moment
 			return r.drain(alive)
 		case err := <-r.failed:
 			notify(r.log, "STOPPING=1")

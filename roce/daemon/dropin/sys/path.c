@@ -55,36 +55,34 @@ static bool find_tree(struct sys_path *tree)
 }
 
 /*
- * inside - returns the part of a path that the tree has, or NULL. It is called for
- * each path that the program uses.
+ * inside - reports whether a path is one that the tree has. It is called for each path
+ * that the program uses.
  */
-static const char *inside(const char *path)
+static bool inside(const char *path)
 {
-	static const char class[] = "/sys/class/infiniband";
+	static const char class[] = "/sys/class/infiniband"; /* and infiniband_verbs */
 	static const char dev[] = "/dev/infiniband";
-	size_t n;
+	char next;
 
 	if (!path || path[0] != '/')
-		return NULL;
-	if (path[1] == 's' && strncmp(path, class, sizeof(class) - 1) == 0)
-		return path;
-	if (path[1] == 'd' && strncmp(path, dev, sizeof(dev) - 1) == 0) {
-		n = sizeof(dev) - 1;
-		return path[n] == '/' || path[n] == '\0' ? path : NULL;
-	}
-	return NULL;
+		return false;
+	if (path[1] == 's')
+		return strncmp(path, class, sizeof(class) - 1) == 0;
+	if (path[1] != 'd' || strncmp(path, dev, sizeof(dev) - 1) != 0)
+		return false;
+	next = path[sizeof(dev) - 1];
+	return next == '/' || next == '\0';
 }
 
 const char *sys_map(const char *path, struct sys_path *room)
 {
-	const char *part = inside(path);
 	size_t n;
 
-	if (!part || !find_tree(room))
+	if (!inside(path) || !find_tree(room))
 		return path;
 	n = strlen(room->text);
-	if (n + strlen(part) >= sizeof(room->text))
+	if (n + strlen(path) >= sizeof(room->text))
 		return path;
-	strcpy(room->text + n, part);
+	strcpy(room->text + n, path);
 	return room->text;
 }

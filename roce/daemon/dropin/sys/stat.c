@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "sys.h"
@@ -53,6 +54,21 @@ DEFINE_XSTAT(__lxstat64, struct stat64)
 DEFINE_FXSTATAT(__fxstatat, struct stat)
 DEFINE_FXSTATAT(__fxstatat64, struct stat64)
 #endif
+
+/* ls -l asks for attributes, too. */
+EXPORT ssize_t getxattr(const char *path, const char *name, void *value, size_t size)
+{
+	struct sys_path room;
+
+	return NEXT(getxattr)(sys_map(path, &room), name, value, size);
+}
+
+EXPORT ssize_t lgetxattr(const char *path, const char *name, void *value, size_t size)
+{
+	struct sys_path room;
+
+	return NEXT(lgetxattr)(sys_map(path, &room), name, value, size);
+}
 
 #ifdef STATX_TYPE
 EXPORT int statx(int dir, const char *path, int flags, unsigned int mask, struct statx *stx)
