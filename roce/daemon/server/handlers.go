@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -293,12 +294,13 @@ type queue struct {
 	*session
 	channel *channel
 	event   []byte // an encoded abi.Completion
+	sent    atomic.Uint32
 }
 
 // Notify sends the event that the CQ was armed for.
 func (q *queue) Notify(*roce.CQ) {
-	if q.channel != nil {
-		q.channel.put(q.event)
+	if q.channel != nil && q.channel.put(q.event) {
+		q.sent.Add(1)
 	}
 }
 
@@ -319,7 +321,7 @@ func createCQ(c *session, r *abi.CreateCQ) (reply, error) {
 	if h != nil {
 		h.cqs++
 	}
-	o := &object{kind: kindCQ, value: cq, rings: c.made}
+	o := &object{kind: kindCQ, value: cq, rings: c.made, queue: tenant}
 	o.close = func() error {
 		if err := cq.Close(); err != nil {
 			return err
@@ -482,5 +484,10 @@ func closeObject(c *session, r *abi.Object) (reply, error) {
 	if err := c.retire(abi.OpClose, o.gone, func() { c.release(o) }); err != nil {
 		return done(err)
 	}
-	return says(abi.CloseReply{})
+	// The verb has returned, so no shard sends events of the object any more.
+	count := abi.CloseReply{Events: o.events.Load()}
+	if o.queue != nil {
+		count.Completions = o.queue.sent.Load()
+	}
+	return says(count)
 }
