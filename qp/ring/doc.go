@@ -19,7 +19,7 @@
 // of that side. Nothing allocates after creation. The device keeps its own copy of the
 // geometry and of every index that it writes, copies each entry out of the buffer once
 // and checks the copy, so that invalid data from an application can cause ErrCorrupt
-// and nothing worse.
+// (invalid indices) or InvalidError (an invalid request) and nothing worse.
 //
 // # Buffer
 //
