@@ -86,9 +86,7 @@ func (d *Device) AllocPDFor(t Tenant, w *Worker) (*PD, error) { return d.allocPD
 
 // CreateCQFor makes a completion queue of a tenant. Events of the CQ go to Tenant.Notify
 // instead of a channel.
-func (d *Device) CreateCQFor(t Tenant, entries int) (*CQ, error) {
-	return d.createCQ(ib.CQInit{Entries: entries}, t)
-}
+func (d *Device) CreateCQFor(t Tenant, init ib.CQInit) (*CQ, error) { return d.createCQ(init, t) }
 
 // RegMemory registers memory that may be in another process. SGEs and peers address its
 // first byte as iova. The domain's worker reads and writes memory that is not direct; for

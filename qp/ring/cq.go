@@ -35,14 +35,19 @@ const (
 )
 
 // NewCQ formats b as an empty completion ring: the device's side. b must start on
-// a 64-byte boundary and hold CQSize bytes; it belongs to the ring from then on.
+// a 64-byte boundary and hold CQSize bytes; it belongs to the ring from then on. The device fills no more
+// than the entries that are asked for, although the ring may have more slots.
 func NewCQ(b []byte, entries int) (*CQ, error) {
 	r, err := geometry{kindCQ, entries, 0, 0}.create(b)
 	if err != nil {
 		return nil, err
 	}
+	r.limit = uint32(entries)
 	return &CQ{r}, nil
 }
+
+// Entries returns the capacity: what NewCQ was asked for; on the application's side the number of slots.
+func (q *CQ) Entries() int { return int(q.limit) }
 
 // OpenCQ attaches to a completion ring: the application's side.
 func OpenCQ(b []byte) (*CQ, error) {

@@ -140,7 +140,7 @@
 //
 // # Completion slot
 //
-// slot_size is 64.
+// slot_size is 64. The device may fill fewer slots than there are: as many as were asked for.
 //
 //	offset  type  field
 //	0       u64   id

@@ -157,7 +157,7 @@ const (
 type CreateCQ struct {
 	Entries    uint32
 	Channel    Handle // 0 for none
-	CompVector uint32 // the shard that serves the queue
+	CompVector uint32 // the shard that serves the queue; 0 for any
 }
 
 // ResizeCQ is the body of OpResizeCQ. The client must not use the queue until the reply

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 	"unsafe"
 
@@ -113,7 +114,7 @@ func hello(c *session, h *abi.Hello) (reply, error) {
 func (u *unit) describe() abi.DeviceReply {
 	attr := u.dev.Attr()
 	r := abi.DeviceOf(&attr)
-	r.ClockOffset, r.Index, r.CompVectors = u.clockOffset, uint32(u.index), uint32(u.dev.Shards())
+	r.ClockOffset, r.Index = u.clockOffset, uint32(u.index)
 	return r
 }
 
@@ -314,7 +315,8 @@ func createCQ(c *session, r *abi.CreateCQ) (reply, error) {
 		return done(err)
 	}
 	tenant := &queue{session: c, channel: h}
-	cq, err := c.unit.dev.CreateCQFor(tenant, int(r.Entries))
+	cq, err := c.unit.dev.CreateCQFor(tenant, ib.CQInit{Entries: int(r.Entries),
+		CompVector: int(min(r.CompVector, math.MaxInt32))})
 	if err != nil {
 		return done(err)
 	}
