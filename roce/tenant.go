@@ -111,12 +111,16 @@ func (p *PD) RegMemory(mem mr.Memory, iova uint64, access ib.Access) (*MR, error
 
 // ReregMemory is Rereg for memory as RegMemory takes it. It does not wait: gone is closed, as
 // that of Deregister, when the device does not touch the old memory any more. It uses pd only
-// if mask has ib.ReregPD.
-func (m *MR) ReregMemory(mask ib.ReregMask, pd *PD, mem mr.Memory, iova uint64, access ib.Access) (gone <-chan struct{},
-	err error) {
+// if mask has ib.ReregPD. With sameKeys the region keeps its keys.
+func (m *MR) ReregMemory(mask ib.ReregMask, pd *PD, mem mr.Memory, iova uint64, access ib.Access,
+	sameKeys bool) (gone <-chan struct{}, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.replace(mask, pd, mem, iova, access)
+	change := m.dev.mem.Reregister
+	if sameKeys {
+		change = m.dev.mem.ReregisterSameKey
+	}
+	return m.replace(change, mask, pd, mem, iova, access)
 }
 
 // Shard returns the number of the shard that q is on.
