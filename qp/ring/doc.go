@@ -147,7 +147,7 @@
 //	8       u8    status          as ibv_wc_status
 //	9       u8    opcode          as ibv_wc_opcode
 //	10      u8    flags           as ibv_wc_flags
-//	11      u8    reserved
+//	11      u8    sl              receives of UD: 9 for a packet of IPv6, 10 for one of IPv4
 //	12      u32   vendor_err
 //	16      u32   byte_len
 //	20      u32   imm

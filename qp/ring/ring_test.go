@@ -242,7 +242,7 @@ func TestRecvWrapsAndFills(t *testing.T) {
 }
 
 // allFieldsWC has a different value in every field.
-var allFieldsWC = ib.WC{ID: 0x0102030405060708, Status: ib.WCRetryExcErr, Opcode: ib.WCRecvImm,
+var allFieldsWC = ib.WC{ID: 0x0102030405060708, SL: 10, Status: ib.WCRetryExcErr, Opcode: ib.WCRecvImm,
 	Flags:     ib.WCGRH | ib.WCWithInv,
 	VendorErr: 0x11111111, ByteLen: 0x22222222, Imm: 0x33333333, InvalidatedKey: 0x44444444, QPN: 0x555555,
 	SrcQP: 0x666666, Timestamp: -7}
