@@ -52,8 +52,11 @@ type PD interface {
 
 // CQInit says what completion queue to create.
 type CQInit struct {
-	Entries int     // at least this many; rounded up to a power of two
+	Entries int     // at least this many
 	Channel Channel // where events of the armed CQ go; nil for nowhere
+	// CompVector is the completion vector, from 0 to DeviceAttr.CompVectors-1. For a software device it is the shard that
+	// serves the queue, and 0 leaves the choice to the device.
+	CompVector int
 }
 
 // CQ is a completion queue. When a completion finds the CQ full, EventCQErr is raised and the CQ cannot be used any
@@ -67,7 +70,7 @@ type CQ interface {
 	// once more after Arm.
 	Arm(solicitedOnly bool) error
 	Entries() int
-	// Resize changes the capacity to at least entries, rounded up to a power of two. Completions in the queue are kept;
+	// Resize changes the capacity to at least entries. Completions in the queue are kept;
 	// a capacity that is too small for them is ErrInvalid.
 	Resize(entries int) error
 	Close() error
@@ -131,6 +134,7 @@ type DeviceAttr struct {
 	MaxInline       int
 	MaxCQ           int
 	MaxCQE          int
+	CompVectors     int // completion vectors
 	MaxMR           int
 	MaxMRSize       uint64
 	MaxMW           int

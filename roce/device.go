@@ -69,7 +69,7 @@ func Open(l link.Link, opts Options) (*Device, error) { return OpenShards([]link
 // receive each packet once, if they can by the link that link.ShardOf names. The
 // device joins multicast groups on the first link only.
 //
-// CreateCQ assigns home shards to CQs in turn, and a QP is on the home shard of its
+// CreateCQ assigns home shards to CQs in turn unless CQInit.CompVector names one, and a QP is on the home shard of its
 // send CQ. QPs with different send CQs can be served in parallel. On one shard there can be
 // (65,536 - 32) / len(links) QPs.
 func OpenShards(links []link.Link, opts Options) (*Device, error) {
@@ -153,7 +153,8 @@ func (d *Device) Attr() ib.DeviceAttr {
 			ib.CapMulticast | ib.CapRereg | ib.CapTimestamp | ib.CapCM,
 		Atomic: ib.AtomicHCA,
 		MaxQP:  maxQPs, MaxQPWR: maxQPWR, MaxSGE: maxSGE, MaxInline: maxInline, MaxCQ: maxCQs, MaxCQE: maxCQE,
-		MaxMR: maxMRs, MaxMRSize: mr.MaxLen, MaxMW: maxMWs, MaxPD: maxPDs, MaxAH: maxAHs,
+		CompVectors: d.Shards(),
+		MaxMR:       maxMRs, MaxMRSize: mr.MaxLen, MaxMW: maxMWs, MaxPD: maxPDs, MaxAH: maxAHs,
 		MaxSRQ: maxSRQs, MaxSRQWR: maxQPWR, MaxSRQSGE: maxSGE, MaxXRCD: maxXRCDs,
 		MaxMcastGroup: maxMcastGroups, MaxMcastQP: maxMcastQPs, MaxQPRdAtomic: maxRdAtomic,
 		MaxQPInitRdAtom: maxRdAtomic,

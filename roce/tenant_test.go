@@ -97,7 +97,7 @@ func newApartment(t *testing.T, network *mem.Network, gid ib.GID) *apartment {
 	must(a.dev.SetDoorbells(0, a, -1))
 	a.pd, err = a.dev.AllocPDFor(a, nil)
 	must(err)
-	a.cq, err = a.dev.CreateCQFor(a, 16)
+	a.cq, err = a.dev.CreateCQFor(a, ib.CQInit{Entries: 16})
 	must(err)
 	a.cqRing, err = ring.OpenCQ(a.last)
 	must(err)

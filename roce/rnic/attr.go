@@ -51,6 +51,7 @@ func (d *device) describe() error {
 		MaxSGE:          int(a.max_sge),
 		MaxCQ:           int(a.max_cq),
 		MaxCQE:          int(a.max_cqe),
+		CompVectors:     int(d.ctx.num_comp_vectors),
 		MaxMR:           int(a.max_mr),
 		MaxMRSize:       uint64(a.max_mr_size),
 		MaxMW:           int(a.max_mw),

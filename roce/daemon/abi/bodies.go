@@ -136,8 +136,8 @@ const MaxCounters = 200
 // socket of the channel's events.
 type Object struct{ Handle Handle }
 
-// CloseReply is the reply to OpClose. It counts the events of the object that were sent; no more
-// follow.
+// CloseReply is the reply to OpClose. It counts all events of the object, also those that the client has
+// not read yet.
 type CloseReply struct {
 	Completions uint32 // of a CQ, on the socket of its channel
 	Events      uint32 // asynchronous ones of a CQ, QP or SRQ
@@ -157,7 +157,7 @@ const (
 type CreateCQ struct {
 	Entries    uint32
 	Channel    Handle // 0 for none
-	CompVector uint32 // the shard that serves the queue
+	CompVector uint32 // the shard that serves the queue; 0 for any
 }
 
 // ResizeCQ is the body of OpResizeCQ. The client must not use the queue until the reply

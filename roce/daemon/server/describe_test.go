@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"math"
 	"testing"
 	"time"
 
@@ -105,6 +106,30 @@ func TestClockOffset(t *testing.T) {
 	after := monotonic()
 	if slack := int64(time.Millisecond); now < before-slack || now > after+slack {
 		t.Errorf("the device's time is %d ns, asked between %d and %d", now, before, after)
+	}
+}
+
+// TestCreateCQ checks that a client's CQ is on the shard that it names, and has exactly the entries that it
+// asks for.
+func TestCreateCQ(t *testing.T) {
+	const shards = 2
+	s, _ := newShardedServer(t, shards)
+	c := newBareSession(t, s)
+	pd := c.make(abi.OpAllocPD, nil)
+	for range 3 {
+		cq := c.make(abi.OpCreateCQ, abi.Put(nil, &abi.CreateCQ{Entries: 5, CompVector: 1}))
+		if n := c.objects[cq].value.(*roce.CQ).Entries(); n != 5 {
+			t.Errorf("5 entries became %d", n)
+		}
+		qp := c.make(abi.OpCreateQP, abi.Put(nil, &abi.CreateQP{PD: pd, SendCQ: cq, RecvCQ: cq, Type: uint32(ib.RC)}))
+		if on := c.objects[qp].value.(*roce.QP).Shard(); on != 1 {
+			t.Errorf("a QP of completion vector 1 is on shard %d", on)
+		}
+	}
+	for _, vector := range []uint32{shards, math.MaxUint32} {
+		if _, err := createCQ(c.session, &abi.CreateCQ{Entries: 5, CompVector: vector}); !errors.Is(err, ib.ErrInvalid) {
+			t.Errorf("completion vector %d: %v", vector, err)
+		}
 	}
 }
 

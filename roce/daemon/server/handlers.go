@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -112,7 +114,7 @@ func hello(c *session, h *abi.Hello) (reply, error) {
 func (u *unit) describe() abi.DeviceReply {
 	attr := u.dev.Attr()
 	r := abi.DeviceOf(&attr)
-	r.ClockOffset, r.Index, r.CompVectors = u.clockOffset, uint32(u.index), uint32(u.dev.Shards())
+	r.ClockOffset, r.Index = u.clockOffset, uint32(u.index)
 	return r
 }
 
@@ -293,12 +295,13 @@ type queue struct {
 	*session
 	channel *channel
 	event   []byte // an encoded abi.Completion
+	sent    atomic.Uint32
 }
 
 // Notify sends the event that the CQ was armed for.
 func (q *queue) Notify(*roce.CQ) {
-	if q.channel != nil {
-		q.channel.put(q.event)
+	if q.channel != nil && q.channel.put(q.event) {
+		q.sent.Add(1)
 	}
 }
 
@@ -312,14 +315,15 @@ func createCQ(c *session, r *abi.CreateCQ) (reply, error) {
 		return done(err)
 	}
 	tenant := &queue{session: c, channel: h}
-	cq, err := c.unit.dev.CreateCQFor(tenant, int(r.Entries))
+	cq, err := c.unit.dev.CreateCQFor(tenant, ib.CQInit{Entries: int(r.Entries),
+		CompVector: int(min(r.CompVector, math.MaxInt32))})
 	if err != nil {
 		return done(err)
 	}
 	if h != nil {
 		h.cqs++
 	}
-	o := &object{kind: kindCQ, value: cq, rings: c.made}
+	o := &object{kind: kindCQ, value: cq, rings: c.made, queue: tenant}
 	o.close = func() error {
 		if err := cq.Close(); err != nil {
 			return err
@@ -482,5 +486,10 @@ func closeObject(c *session, r *abi.Object) (reply, error) {
 	if err := c.retire(abi.OpClose, o.gone, func() { c.release(o) }); err != nil {
 		return done(err)
 	}
-	return says(abi.CloseReply{})
+	// The verb has returned, so no shard sends events of the object any more.
+	count := abi.CloseReply{Events: o.events.Load()}
+	if o.queue != nil {
+		count.Completions = o.queue.sent.Load()
+	}
+	return says(count)
 }

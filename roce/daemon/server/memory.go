@@ -203,13 +203,13 @@ func reregMR(c *session, body []byte, fds []int) (reply, error) {
 	if err != nil {
 		return done(err)
 	}
-	mask, m := ib.ReregMask(min(r.Mask, 0xFF)), &mapping{Memory: mr.Bytes(nil)}
+	mask, m := ib.ReregMask(min(r.Mask&^abi.KeepKeys, 0xFF)), &mapping{Memory: mr.Bytes(nil)}
 	if mask&ib.ReregTranslation != 0 {
 		if m, err = c.memory(op, &r.RegMR, fds); err != nil {
 			return done(err)
 		}
 	}
-	gone, err := reg.ReregMemory(mask, pd, m.Memory, r.IOVA, ib.Access(r.Access))
+	gone, err := reg.ReregMemory(mask, pd, m.Memory, r.IOVA, ib.Access(r.Access), r.Mask&abi.KeepKeys != 0)
 	if err != nil {
 		m.free()
 		return done(err)

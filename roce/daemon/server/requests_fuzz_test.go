@@ -329,6 +329,8 @@ func requestSeeds(own ib.GID) [][]byte {
 		request(abi.OpRegMR, 1, abi.Put(nil, &abi.RegMR{PD: 1, Kind: abi.MemFD, Access: 7, Addr: 64, Length: 4096})),
 		request(abi.OpReregMR, 1, abi.Put(nil, &abi.ReregMR{MR: 7, Mask: 1,
 			RegMR: abi.RegMR{PD: 1, Kind: abi.MemFD, Length: 8192}})),
+		request(abi.OpReregMR, 1, abi.Put(nil, &abi.ReregMR{MR: 7, Mask: 4 | abi.KeepKeys,
+			RegMR: abi.RegMR{Access: 1}})),
 		request(abi.OpAllocMW, 0, abi.Put(nil, &abi.AllocMW{PD: 1, Type: 1})),
 		request(abi.OpCreateAH, 0, abi.Put(nil, &abi.CreateAH{PD: 1, AH: ah})),
 		request(abi.OpModifyAH, 0, abi.Put(nil, &abi.CreateAH{PD: 9, AH: ah})),

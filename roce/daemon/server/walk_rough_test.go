@@ -66,7 +66,8 @@ func (d *dice) request() (abi.Op, []byte) {
 	case 6:
 		return abi.OpRegMR, abi.Put(nil, d.region(h()))
 	case 7:
-		return abi.OpReregMR, abi.Put(nil, &abi.ReregMR{MR: h(), Mask: uint32(d.n(8)), RegMR: *d.region(h())})
+		return abi.OpReregMR, abi.Put(nil, &abi.ReregMR{MR: h(), Mask: uint32(d.n(8)) | uint32(d.n(2))*abi.KeepKeys,
+			RegMR: *d.region(h())})
 	case 8:
 		return abi.OpClose, abi.Put(nil, &abi.Object{Handle: h()})
 	}
