@@ -141,8 +141,8 @@ func newHost(t testing.TB, in *linktest.Namespace) *host {
 		h.addr = in.Addr4
 	}
 	h.socket = filepath.Join(h.dir, "s")
-	p := h.start(t, goroced, "serve", "--socket", h.socket, "--admin", filepath.Join(h.dir, "a"), "--addr", h.addr.String(),
-		"--set", "drain=0s")
+	p := h.start(t, goroced, "serve", "--socket", h.socket, "--admin", filepath.Join(h.dir, "a"), "--addr",
+		h.addr.String(), "--set", "drain=0s")
 	await(t, "the daemon listens", func() bool {
 		p.mustRun(t)
 		return strings.Contains(p.out.String(), "msg=ready")

@@ -14,9 +14,9 @@ import (
 	"github.com/goroce/goroce/tests/require"
 )
 
-// pair is a row: the command line of a server and of its client. In both {port} is a TCP port of the row's own, in the
-// client's {host} is the server's address. Variables may precede the program. Where the client has no command line of its
-// own it is the server's, with {host}.
+// pair is a row: the command line of a server and of its client. In both {port} is a TCP port of the row's own, in
+// the client's {host} is the server's address. Variables may precede the program. Where the client has no command
+// line of its own it is the server's, with {host}.
 type pair struct {
 	name   string
 	server string

@@ -56,7 +56,8 @@ func TestRunStarts(t *testing.T) {
 	if !errors.As(err, &exit) || exit.ExitCode() != 7 {
 		t.Errorf("ended with %v, want 7", err)
 	}
-	want := fmt.Sprintf("%s %s:/nowhere %s\ngoroce_lo\nchildren:\n", u.socket, u.libs, filepath.Join(u.libs, dropin.Sys))
+	want := fmt.Sprintf("%s %s:/nowhere %s\ngoroce_lo\nchildren:\n", u.socket, u.libs,
+		filepath.Join(u.libs, dropin.Sys))
 	if text != want {
 		t.Errorf("the program printed\n%s, want\n%s", text, want)
 	}
@@ -163,7 +164,8 @@ func TestRunErrors(t *testing.T) {
 		var exit *exec.ExitError
 		if !errors.As(err, &exit) || exit.ExitCode() != c.code || !strings.Contains(out, c.want) ||
 			strings.Count(out, "\n") != 1 {
-			t.Errorf("%v goroced %s: %v, want %d and one line that says %q:\n%s", c.env, c.args, err, c.code, c.want, out)
+			t.Errorf("%v goroced %s: %v, want %d and one line that says %q:\n%s", c.env, c.args, err, c.code,
+				c.want, out)
 		}
 	}
 }

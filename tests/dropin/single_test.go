@@ -73,7 +73,8 @@ func TestCounters(t *testing.T) {
 	if len(got) < len(packets) {
 		t.Errorf("after a ping-pong it is %s", got)
 	}
-	if out, err := h.run(t, "sh", "-c", "echo 0 >"+counter).wait(t); err == nil || !strings.Contains(out, "ermission denied") {
+	out, err := h.run(t, "sh", "-c", "echo 0 >"+counter).wait(t)
+	if err == nil || !strings.Contains(out, "ermission denied") {
 		t.Errorf("written to: %v, %s", err, out)
 	}
 	if out, err := h.run(t, "cat", counter+"s").wait(t); err == nil {

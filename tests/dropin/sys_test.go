@@ -19,7 +19,8 @@ import (
 func compile(t testing.TB, source string, flags ...string) string {
 	t.Helper()
 	program := filepath.Join(work, strings.TrimSuffix(filepath.Base(source), ".c"))
-	args := append([]string{"-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", program, source}, flags...)
+	args := append([]string{"-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", program, source},
+		flags...)
 	if out, err := exec.Command(require.Command(t, "cc"), args...).CombinedOutput(); err != nil {
 		t.Fatalf("cc: %v\n%s", err, out)
 	}

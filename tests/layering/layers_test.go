@@ -127,6 +127,7 @@ var layers = []struct {
 		{"tests/abi", nil},
 		{"tests/daemon", nil},
 		{"tests/docs", nil},
+		{"tests/dropin", nil},
 		{"tests/layering", nil},
 		{"tests/rxe", nil},
 	}},

@@ -68,14 +68,15 @@ func Libraries(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if dir, err = Build(ctx, cache); errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
-		err = fmt.Errorf("%w; set XDG_CACHE_HOME to a directory of yours, or %s to where the libraries are", err, Variable)
+		err = fmt.Errorf("%w; set XDG_CACHE_HOME to a directory of yours, or %s to where the libraries are", err,
+			Variable)
 	}
 	return dir, err
 }
 
-// Find returns the directory of the libraries: $GOROCE_LIB, which then must have them; ../lib/goroce beside the program;
-// or the one that Build has made in the user's cache from the sources of this program. The error is ErrNotFound if there
-// is none.
+// Find returns the directory of the libraries: $GOROCE_LIB, which then must have them; ../lib/goroce beside the
+// program; or the one that Build has made in the user's cache from the sources of this program. The error is
+// ErrNotFound if there is none.
 func Find(ctx context.Context) (string, error) {
 	if dir := os.Getenv(Variable); dir != "" {
 		if !complete(dir) {
@@ -125,8 +126,8 @@ func complete(dir string) bool {
 	return true
 }
 
-// Build builds the libraries and returns their directory in dir, whose name is a key of the sources and the compiler. If
-// it is there already nothing is built. Several processes may build at once: the first one to finish names the
+// Build builds the libraries and returns their directory in dir, whose name is a key of the sources and the compiler.
+// If it is there already nothing is built. Several processes may build at once: the first one to finish names the
 // directory, and the others take it.
 func Build(ctx context.Context, dir string) (string, error) {
 	cc, err := findCompiler(ctx)

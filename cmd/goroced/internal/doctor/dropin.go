@@ -43,8 +43,9 @@ func checkMemory(e *env) []Finding {
 			found = append(found, Finding{Text: "the daemon at " + path + " reaches memory of this user's processes"})
 		case errors.Is(err, abi.ErrPermission):
 			found = append(found, Finding{Status: Warn, Text: fmt.Sprintf("%s: %v", path, err),
-				Remedy: "programs in C cannot register memory there: set memory.own_processes, or memory.other_processes if " +
-					"the daemon is another user's, to true in its configuration and reload it (SIGHUP)"})
+				Remedy: "programs in C cannot register memory there: set memory.own_processes, or " +
+					"memory.other_processes if the daemon is another user's, to true in its configuration and " +
+					"reload it (SIGHUP)"})
 		case errors.Is(err, ib.ErrLimit) || errors.Is(err, ib.ErrInvalid):
 			found = append(found, Finding{Status: Warn, Text: fmt.Sprintf("%s: %v", path, err),
 				Remedy: "see what the daemon says of it in its log"})

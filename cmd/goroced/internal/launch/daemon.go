@@ -121,7 +121,7 @@ func isOwn(dir string) bool {
 // lock makes the directory, and lets one process at a time start a daemon there.
 func (p place) lock() (unlock func(), err error) {
 	if err := os.MkdirAll(string(p), 0o755); err != nil {
-		return nil, fmt.Errorf("a place for the daemon's sockets: %w; `goroced serve` may have it elsewhere (--socket)", err)
+		return nil, fmt.Errorf("a place for the daemon's sockets: %w; set XDG_RUNTIME_DIR to another", err)
 	}
 	if !isOwn(string(p)) {
 		return nil, fmt.Errorf("%s is another user's, or others may write to it: set XDG_RUNTIME_DIR: %w", p,
@@ -231,8 +231,8 @@ func (p place) settings() ([]string, error) {
 	if len(c.Devices) > 1 || first.NetIf != "" || len(first.Addresses) > 0 {
 		return flags, nil
 	}
-	// Without a network, or with several of which none is the default route's, programs of this machine can still talk to
-	// each other.
+	// Without a network, or with several of which none is the default route's, programs of this machine can still
+	// talk to each other.
 	list, err := host.Interfaces()
 	if err != nil {
 		return nil, err
@@ -271,8 +271,8 @@ func Spawn(log string, args []string) error {
 	for _, v := range os.Environ() {
 		name, _, _ := strings.Cut(v, "=")
 		switch name {
-		case "LD_PRELOAD", "LD_LIBRARY_PATH", "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID",
-			"LISTEN_FDNAMES": // of the program's own start
+		case "LD_PRELOAD", "LD_LIBRARY_PATH", "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID",
+			"LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES": // of the program's own start
 		default:
 			daemon.Env = append(daemon.Env, v)
 		}

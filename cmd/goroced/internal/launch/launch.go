@@ -109,8 +109,8 @@ type Environment struct {
 	Libraries string // directory
 }
 
-// Locate returns the environment as it is, or would be: the socket of a daemon that answers or else, with offline saying
-// why there is none, that of the one that Prepare would start.
+// Locate returns the environment as it is, or would be: the socket of a daemon that answers or else, with offline
+// saying why there is none, that of the one that Prepare would start.
 func Locate(ctx context.Context, path string) (e Environment, offline, err error) {
 	if e.Libraries, err = dropin.Libraries(ctx); err != nil {
 		return e, nil, err
@@ -131,8 +131,8 @@ func Locate(ctx context.Context, path string) (e Environment, offline, err error
 // check refuses what the dynamic linker would take for several names.
 func (e *Environment) check() error {
 	if strings.ContainsAny(e.Libraries, " :;") {
-		return fmt.Errorf("the libraries are in %q, but LD_PRELOAD takes no directory with a space, colon or semicolon: "+
-			"set %s to another one that has them (`cp -r %q/. DIRECTORY`)", e.Libraries, dropin.Variable, e.Libraries)
+		return fmt.Errorf("the libraries are in %q, but LD_PRELOAD takes no directory with a space, colon or "+
+			"semicolon: copy them to another, and set %s to that", e.Libraries, dropin.Variable)
 	}
 	return nil
 }

@@ -32,7 +32,8 @@ type Daemon interface {
 	// meanwhile.
 	Drain(ctx context.Context) error
 
-	// AwaitIdle waits until there has been no client for as long as limit, or ctx ends. Then it admits no client any more.
+	// AwaitIdle waits until there has been no client for as long as limit, or ctx ends. Then it admits no client any
+	// more.
 	AwaitIdle(ctx context.Context, limit time.Duration) error
 
 	// Status returns the contents of /v1/status. The call also checks the daemon's health, so it must return soon.
@@ -45,9 +46,10 @@ type Options struct {
 	Load   func() (*config.Config, error) // loads the configuration again, for SIGHUP
 	Log    io.Writer                      // where the log is written
 
-	// Open opens the daemon, whose clients come by socket, which is there already. admin serves the paths under /v1/ except /v1/status; it checks permissions by [Peer]. drop
-	// closes the daemon after Serve has returned.
-	Open func(c *config.Config, socket string, log *slog.Logger) (d Daemon, admin http.Handler, drop func() error, err error)
+	// Open opens the daemon, whose clients come by socket, which is there already. admin serves the paths under /v1/
+	// except /v1/status; it checks permissions by [Peer]. drop closes the daemon after Serve has returned.
+	Open func(c *config.Config, socket string, log *slog.Logger) (d Daemon, admin http.Handler, drop func() error,
+		err error)
 
 	// Metrics returns the handler of /metrics; nil if there is none.
 	Metrics func(d Daemon) http.Handler

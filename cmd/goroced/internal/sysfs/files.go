@@ -107,8 +107,8 @@ var (
 		ib.PhysLinkUp: "LinkUp"}
 )
 
-// rates are what the kernel makes of the speed of an Ethernet interface (ib_get_eth_speed): the first row whose Mb/s the
-// interface does not exceed. An unknown speed is the lowest.
+// rates are what the kernel makes of the speed of an Ethernet interface (ib_get_eth_speed): the first row whose Mb/s
+// the interface does not exceed. An unknown speed is the lowest.
 var rates = []struct {
 	speed int
 	text  string

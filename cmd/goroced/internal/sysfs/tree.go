@@ -6,8 +6,9 @@
 //	err = tree.Update(devices)                            // at the beginning, and after each change
 //	err = tree.Remove()
 //
-// Whoever may connect to the socket may read the tree. A file is replaced as a whole, so who reads it finds the old or
-// the new state. Counters are there by their names; who preloads the library reads their present values from the daemon.
+// Whoever may connect to the socket may read the tree. A file is replaced as a whole, so who reads it finds the old
+// or the new state. Counters are there by their names; who preloads the library reads their present values from the
+// daemon.
 package sysfs
 
 import (

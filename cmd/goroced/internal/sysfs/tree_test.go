@@ -75,8 +75,8 @@ func blue() Device {
 		{GID: ib.GIDFromAddr(netip.MustParseAddr("192.0.2.1")), Index: 2, NetIf: "eth0"}}
 	return Device{Index: 3, Attr: ib.DeviceAttr{Name: "blue", FirmwareVersion: "goroce", NodeGUID: 0x1122334455667788,
 		SysImageGUID: 0x0102030405060708},
-		Port: ib.PortAttr{State: ib.PortActive, PhysState: ib.PhysLinkUp, Caps: ib.PortCM | ib.PortIPBasedGIDs, Speed: 25000,
-			GIDTableLen: 3, NetIf: "eth0"},
+		Port: ib.PortAttr{State: ib.PortActive, PhysState: ib.PhysLinkUp, Caps: ib.PortCM | ib.PortIPBasedGIDs,
+			Speed: 25000, GIDTableLen: 3, NetIf: "eth0"},
 		GIDs: rows, Counters: []Counter{{"port_xmit_data", 17, false}, {"sent_pkts", 18, true}}}
 }
 
