@@ -137,14 +137,19 @@ func open(c *session, o *abi.Open) (r reply, err error) {
 	if err := c.takeSession(abi.OpOpen, u); err != nil {
 		return done(err)
 	}
+	if err := c.watchProcess(); err != nil {
+		return done(err)
+	}
 	events, theirs, err := newOutbox()
 	if err != nil {
+		c.unwatchProcess()
 		return done(err)
 	}
 	c.unit, c.events = u, events
 	c.worker = u.dev.NewWorker(roce.WorkerOptions{OnStuck: c.stuck, OnFault: c.Fault, Effort: procmem.Effort})
 	if err := c.hang(); err != nil {
 		_ = unix.Close(theirs)
+		c.unwatchProcess()
 		c.events.close()
 		c.worker.Close()
 		c.closeDoorbells()
@@ -171,7 +176,7 @@ func open(c *session, o *abi.Open) (r reply, err error) {
 // takeSession books the resources that a connection uses once it has opened a device.
 func (c *session) takeSession(op abi.Op, u *unit) error {
 	shards := int64(len(u.doorbells))
-	return cmp.Or(c.take(op, mappings, 1), c.take(op, descriptors, 2+shards),
+	return cmp.Or(c.take(op, mappings, 1), c.take(op, descriptors, 3+shards),
 		c.take(op, heap, sessionHeap+shards*sessionShardHeap))
 }
 

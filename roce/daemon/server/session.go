@@ -34,7 +34,7 @@ type session struct {
 	unit      *unit // the device; nil before OpOpen
 	worker    *roce.Worker
 	process   *procmem.Process // nil until memory of the client's process is registered
-	pidfd     int              // of process
+	pidfd     pidfd
 	doorbells []*clientDoorbells
 	shared    *shared // memory of the doorbells
 	events    *outbox
@@ -241,8 +241,8 @@ func (c *session) reap() {
 		c.shared.free()
 		if c.process != nil {
 			c.process.Close()
-			_ = unix.Close(c.pidfd)
 		}
+		c.pidfd.close()
 		c.give(c.booked)
 		c.untie()
 	}()
