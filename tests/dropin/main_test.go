@@ -53,7 +53,7 @@ func build(run func() int) (code int, err error) {
 }
 
 // patience bounds the waits for what must happen.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // libraries are built once, and without a warning.
 var libraries = sync.OnceValues(func() (string, error) {
@@ -137,12 +137,13 @@ type host struct {
 func newHost(t testing.TB, in *linktest.Namespace) *host {
 	t.Helper()
 	h := &host{addr: linktest.Loopback(), dir: userDir(t), in: in, libs: libs(t)}
+	name := "" // after the interface
 	if in != nil {
-		h.addr = in.Addr4
+		h.addr, name = in.Addr4, "blue"
 	}
 	h.socket = filepath.Join(h.dir, "s")
 	p := h.start(t, goroced, "serve", "--socket", h.socket, "--admin", filepath.Join(h.dir, "a"), "--addr",
-		h.addr.String(), "--set", "drain=0s")
+		h.addr.String(), "--set", "drain=0s", "--set", "device.name="+name)
 	await(t, "the daemon listens", func() bool {
 		p.mustRun(t)
 		return strings.Contains(p.out.String(), "msg=ready")
@@ -197,17 +198,28 @@ func (h *host) launch(t testing.TB, cmd *exec.Cmd) *process {
 		cmd.Env = h.env()
 	}
 	asUser(cmd)
-	started := cmd.Start
-	if h.in != nil {
-		started = func() error { return h.in.Do(cmd.Start) }
-	}
-	if err := started(); err != nil {
-		t.Fatal(err)
+	// The thread that starts a process waits for it, too: in a namespace it is a thread of its own, and Pdeathsig is
+	// about threads.
+	started := make(chan error, 1)
+	run := func() error {
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			p.err = cmd.Wait()
+			close(p.done)
+		}
+		return nil
 	}
 	go func() {
-		p.err = cmd.Wait()
-		close(p.done)
+		if h.in == nil {
+			_ = run()
+		} else if err := h.in.Do(run); err != nil {
+			started <- err
+		}
 	}()
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		<-p.done

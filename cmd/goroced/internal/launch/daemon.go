@@ -227,29 +227,45 @@ func (p place) settings() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	first := c.Devices[0]
-	if len(c.Devices) > 1 || first.NetIf != "" || len(first.Addresses) > 0 {
+	if !plain(c.Devices) {
 		return flags, nil
 	}
-	// Without a network, or with several of which none is the default route's, programs of this machine can still
-	// talk to each other.
 	list, err := host.Interfaces()
 	if err != nil {
 		return nil, err
 	}
+	return append(flags, deviceFlags(list)...), nil
+}
+
+// plain reports whether nothing is said of the device.
+func plain(list []config.Device) bool {
+	d := &list[0]
+	return len(list) == 1 && d.Name == "" && d.NetIf == "" && len(d.Addresses) == 0 && d.Shards == 0 && !d.PinPorts &&
+		d.Link == "auto"
+}
+
+// longestName is how long a device's name may be for UCX, which cuts longer ones and then finds no device
+// (UCT_MD_NAME_MAX).
+const longestName = 15
+
+// deviceFlags returns the flags of a device of which nothing is said. Without a network, or with several of which none
+// is the default route's, programs of this machine can still talk to each other, over loopback.
+func deviceFlags(list []host.Interface) []string {
 	loopback := ""
 	for i := range list {
-		if list[i].Default {
-			return flags, nil
-		}
-		if list[i].Loopback && list[i].Up {
-			loopback = list[i].Name
+		switch f := &list[i]; {
+		case f.Default && len(f.Device()) > longestName:
+			return []string{"--set", "device.name=goroce0"}
+		case f.Default:
+			return nil
+		case f.Loopback && f.Up:
+			loopback = f.Name
 		}
 	}
-	if loopback != "" {
-		flags = append(flags, "--netif", loopback)
+	if loopback == "" {
+		return nil
 	}
-	return flags, nil
+	return []string{"--netif", loopback}
 }
 
 // Spawn starts this program with arguments as a daemon: in a session of its own, with nothing of this one but its
