@@ -63,8 +63,12 @@ func (d *daemon) fellTree() {
 	d.tree = nil
 }
 
+// countersOf returns what a client reads of the counters (abi.OpCounters).
 func countersOf(dev *roce.Device) (list []sysfs.Counter) {
 	stats := dev.Stats()
+	for _, c := range stats.PortCounters() {
+		list = append(list, sysfs.Counter{Name: c.Name, Value: c.Value})
+	}
 	for _, c := range stats.Counters() {
 		list = append(list, sysfs.Counter{Name: c.Name, Value: c.Value, HW: true})
 	}

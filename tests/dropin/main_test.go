@@ -141,9 +141,16 @@ func newHost(t testing.TB, in *linktest.Namespace) *host {
 	if in != nil {
 		h.addr, name = in.Addr4, "blue"
 	}
+	h.serve(t, "--addr", h.addr.String(), "--set", "device.name="+name)
+	return h
+}
+
+// serve starts a daemon, whose device the flags describe. It must run until the end of the test, and end on a signal.
+func (h *host) serve(t testing.TB, flags ...string) {
+	t.Helper()
 	h.socket = filepath.Join(h.dir, "s")
-	p := h.start(t, goroced, "serve", "--socket", h.socket, "--admin", filepath.Join(h.dir, "a"), "--addr",
-		h.addr.String(), "--set", "drain=0s", "--set", "device.name="+name)
+	p := h.start(t, append([]string{goroced, "serve", "--socket", h.socket, "--admin", filepath.Join(h.dir, "a"),
+		"--set", "drain=0s"}, flags...)...)
 	await(t, "the daemon listens", func() bool {
 		p.mustRun(t)
 		return strings.Contains(p.out.String(), "msg=ready")
@@ -153,7 +160,6 @@ func newHost(t testing.TB, in *linktest.Namespace) *host {
 			t.Errorf("the daemon ended with %v\n%s", err, p.out.String())
 		}
 	})
-	return h
 }
 
 // process is a program that runs, or has run.

@@ -4,10 +4,16 @@ package dropin
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/goroce/goroce/tests/linktest"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // TestSingle: programs that look at the device and at nothing else.
@@ -80,4 +86,48 @@ func TestCounters(t *testing.T) {
 	if out, err := h.run(t, "cat", counter+"s").wait(t); err == nil {
 		t.Errorf("one that is not there: %s", out)
 	}
+}
+
+// TestPortFollows: programs see the port go down and up, and addresses come, in files and by events.
+func TestPortFollows(t *testing.T) {
+	require.Root(t)
+	installed(t, "ibv_asyncwatch")
+	ns, _ := linktest.NewVeth(t, 1500)
+	h := &host{dir: userDir(t), in: ns, libs: libs(t)}
+	h.serve(t, "--netif", ns.IfName, "--set", "device.name=blue")
+	const port = "/sys/class/infiniband/blue/ports/1/"
+	becomes := func(file, want string) {
+		t.Helper()
+		await(t, fmt.Sprintf("%s is %q", file, want), func() bool {
+			text, _ := os.ReadFile(h.socket + ".d" + port + file)
+			return string(text) == want
+		})
+		if got := h.run(t, "cat", port+file).ok(t); got != want {
+			t.Errorf("a program reads %q in %s, want %q", got, file, want)
+		}
+	}
+	watch := h.run(t, "stdbuf", "-oL", "ibv_asyncwatch", "-d", "blue")
+	says := func(want string) {
+		t.Helper()
+		await(t, "ibv_asyncwatch says "+want, func() bool {
+			watch.mustRun(t)
+			return strings.Contains(watch.out.String(), want)
+		})
+	}
+	says("async event FD")
+	becomes("state", "4: ACTIVE\n")
+	ns.Command(t, "ip", "link", "set", ns.IfName, "down")
+	becomes("state", "1: DOWN\n")
+	says("port error")
+	ns.Command(t, "ip", "link", "set", ns.IfName, "up")
+	becomes("state", "4: ACTIVE\n")
+	says("port active")
+	ns.Command(t, "ip", "addr", "add", "10.99.7.7/24", "dev", ns.IfName)
+	await(t, "the address has a row", func() bool {
+		rows, _ := filepath.Glob(h.socket + ".d" + port + "gids/*")
+		return slices.ContainsFunc(rows, func(row string) bool {
+			text, _ := os.ReadFile(row)
+			return string(text) == "0000:0000:0000:0000:0000:ffff:0a63:0707\n"
+		})
+	})
 }
