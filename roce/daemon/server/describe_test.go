@@ -9,6 +9,7 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/abi"
+	"github.com/goroce/goroce/roce/daemon/client"
 	"github.com/goroce/goroce/roce/link/mem"
 	"github.com/goroce/goroce/roce/link/wrap"
 	"github.com/goroce/goroce/tests/linktest"
@@ -143,5 +144,51 @@ func TestQueryPort(t *testing.T) {
 	r := ask[abi.PortReply](t, c, abi.OpQueryPort, abi.Port{Port: 1})
 	if r.PhysState != uint32(ib.PhysPolling) || r.Speed != 25000 || r.CapFlags != 1<<16|1<<26 || r.MaxMTU != 4096 {
 		t.Errorf("the port is %+v", r)
+	}
+}
+
+// TestCounters checks that a client reads what the device has counted.
+func TestCounters(t *testing.T) {
+	s, device := newStepped(t)
+	theirs, session := connect(t, s)
+	s.running.Go(func() { s.attend(session) })
+	dev, err := client.New(t.Context(), theirs, "")
+	must(t, err)
+	defer s.running.Wait()
+	defer dev.Close()
+	c := newBareSession(t, s)
+	read := func() map[string]uint64 {
+		const size = 80
+		body := c.ask(abi.OpCounters, abi.Put(nil, &abi.Port{Port: 1}))
+		list := map[string]uint64{}
+		for ; len(body) > 0; body = body[size:] {
+			n, err := abi.Get[abi.Counter](body[:size])
+			must(t, err)
+			list[[]string{"counters/", "hw_counters/"}[n.HW]+n.Name.String()] = n.Value
+		}
+		if len(list) > abi.MaxCounters {
+			t.Errorf("%d counters", len(list))
+		}
+		return list
+	}
+	n := newNeighbour(t, dev)
+	before := read()
+	const messages = 3
+	for range messages {
+		n.exchange(t, device)
+	}
+	after := read()
+	const words = (12 + 8 + 64 + 4) / 4 // BTH, DETH, payload and ICRC of a datagram
+	for name, want := range map[string]uint64{"counters/port_xmit_packets": messages,
+		"counters/port_rcv_packets": messages, "counters/port_xmit_data": words * messages,
+		"counters/port_rcv_data": words * messages, "counters/link_downed": 0, "counters/port_rcv_errors": 0,
+		"hw_counters/rdma_sends": messages, "hw_counters/rdma_recvs": messages, "hw_counters/sent_pkts": messages,
+		"hw_counters/duplicate_request": 0} {
+		if _, ok := after[name]; !ok || after[name]-before[name] != want {
+			t.Errorf("%s: %d, %d before, want %d more", name, after[name], before[name], want)
+		}
+	}
+	if _, err := c.answer(abi.OpCounters, abi.Put(nil, &abi.Port{Port: 2}), nil); !errors.Is(err, ib.ErrInvalid) {
+		t.Errorf("port 2: %v", err)
 	}
 }

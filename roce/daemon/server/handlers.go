@@ -59,6 +59,7 @@ var handlers = [...]handler{
 	abi.OpDetach:        takes(detach),
 	abi.OpClose:         takes(closeObject),
 	abi.OpQueryDevice:   takes(queryDevice),
+	abi.OpCounters:      takes(counters),
 
 	abi.OpOpenCM:         openCM,
 	abi.OpCreateCMID:     takes(createCMID),
@@ -228,6 +229,19 @@ func queryPKey(c *session, p *abi.Port) (reply, error) {
 		return done(err)
 	}
 	return says(abi.PKeyReply{PKey: key})
+}
+
+func counters(c *session, p *abi.Port) (r reply, err error) {
+	if _, err := c.unit.dev.QueryPort(int(p.Port)); err != nil {
+		return done(err)
+	}
+	stats := c.unit.dev.Stats()
+	for hw, list := range [][]roce.Counter{stats.PortCounters(), stats.Counters()} {
+		for _, n := range list {
+			r.body = abi.Put(r.body, &abi.Counter{Name: abi.NameOf(n.Name), Value: n.Value, HW: uint32(hw)})
+		}
+	}
+	return r, nil
 }
 
 func clock(c *session, _ []byte, _ []int) (reply, error) {
