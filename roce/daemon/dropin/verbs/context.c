@@ -189,7 +189,7 @@ EXPORT int ibv_close_device(struct ibv_context *v)
 	}
 	mailbox_close(&c->events);
 	control_close(&c->control);
-	pthread_mutex_destroy(&c->objects.lock);
+	table_clear(&c->objects);
 	pthread_mutex_destroy(&c->memory_lock);
 	pthread_mutex_destroy(&v->mutex);
 	device_release(c->device);

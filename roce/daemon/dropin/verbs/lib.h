@@ -70,6 +70,7 @@ struct table {
 
 int table_add(struct table *t, uint32_t handle, enum kind kind, void *object, uint32_t *taken);
 void table_remove(struct table *t, uint32_t handle);
+void table_clear(struct table *t);
 struct entry *table_find(struct table *t, uint32_t handle); /* with the lock held */
 
 /* mailbox.c: a socket with a packet for each event. */

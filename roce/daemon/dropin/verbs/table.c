@@ -42,3 +42,13 @@ struct entry *table_find(struct table *t, uint32_t handle)
 		e = e->next;
 	return e;
 }
+
+/* table_clear forgets the objects that the program has left open. */
+void table_clear(struct table *t)
+{
+	for (size_t i = 0; i < sizeof(t->slots) / sizeof(*t->slots); i++) {
+		for (struct entry *e; (e = t->slots[i]); free(e))
+			t->slots[i] = e->next;
+	}
+	pthread_mutex_destroy(&t->lock);
+}
