@@ -141,12 +141,12 @@ func newHost(t testing.TB, in *linktest.Namespace) *host {
 	if in != nil {
 		h.addr, name = in.Addr4, "blue"
 	}
-	h.serve(t, "--addr", h.addr.String(), "--set", "device.name="+name)
+	h.startDaemon(t, "--addr", h.addr.String(), "--set", "device.name="+name)
 	return h
 }
 
-// serve starts a daemon, whose device the flags describe. It must run until the end of the test, and end on a signal.
-func (h *host) serve(t testing.TB, flags ...string) {
+// startDaemon starts a daemon, whose device the flags describe. It must run until the end of the test, and end on a signal.
+func (h *host) startDaemon(t testing.TB, flags ...string) {
 	t.Helper()
 	h.socket = filepath.Join(h.dir, "s")
 	p := h.start(t, append([]string{goroced, "serve", "--socket", h.socket, "--admin", filepath.Join(h.dir, "a"),

@@ -94,7 +94,7 @@ func TestPortFollows(t *testing.T) {
 	installed(t, "ibv_asyncwatch")
 	ns, _ := linktest.NewVeth(t, 1500)
 	h := &host{dir: userDir(t), in: ns, libs: libs(t)}
-	h.serve(t, "--netif", ns.IfName, "--set", "device.name=blue")
+	h.startDaemon(t, "--netif", ns.IfName, "--set", "device.name=blue")
 	const port = "/sys/class/infiniband/blue/ports/1/"
 	becomes := func(file, want string) {
 		t.Helper()
