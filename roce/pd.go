@@ -41,7 +41,9 @@ func (d *Device) allocPD(t Tenant, w *Worker) (*PD, error) {
 		return nil, err
 	}
 	d.pds++
-	return &PD{dev: d, core: core, tenant: t, own: w}, nil
+	p := &PD{dev: d, core: core, tenant: t, own: w}
+	core.Owner = p
+	return p, nil
 }
 
 // Close frees the domain.

@@ -36,6 +36,21 @@ type Tenant interface {
 	Fault(addr uintptr)
 }
 
+// Group is a Tenant that stands for others: what is its, is theirs. Package server has one for each XRC
+// domain that processes share.
+type Group interface {
+	Tenant
+	// Includes reports whether t is one of them. It is called under locks of the device, and must not call
+	// it.
+	Includes(t Tenant) bool
+}
+
+// includes reports whether what is of owner's is t's.
+func includes(owner, t Tenant) bool {
+	g, ok := owner.(Group)
+	return owner == t || ok && g.Includes(t)
+}
+
 // Doorbells reports the rung doorbells of all tenants' QPs on one shard. The shard calls its
 // methods on its own goroutine.
 type Doorbells interface {

@@ -248,7 +248,7 @@ func TestTenantsOwnEnd(t *testing.T) {
 		}
 	}
 	before := a.cq.Entries()
-	if err := a.cq.Resize(100); err != nil || a.cq.Entries() != 128 || before != 16 {
+	if err := a.cq.Resize(100); err != nil || a.cq.Entries() != 100 || before != 16 {
 		t.Errorf("from %d to %d entries: %v", before, a.cq.Entries(), err)
 	}
 	if _, err := ring.OpenCQ(a.last); err != nil {

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/roce/internal/engine"
 	"github.com/goroce/goroce/roce/internal/slowmem"
 )
@@ -106,8 +107,10 @@ func (l *workers) close() {
 	}
 }
 
-// worker returns the worker for the slow memory of p's QPs.
-func (p *PD) worker() *engine.Worker {
+// workerOf returns the worker for the slow memory of a domain: the one that letGo waits for. An XRC
+// target meets memory of other domains than its own.
+func workerOf(core *mr.PD) *engine.Worker {
+	p := core.Owner.(*PD)
 	if p.own != nil {
 		return p.own.part
 	}

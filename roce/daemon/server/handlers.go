@@ -40,7 +40,7 @@ var handlers = [...]handler{
 	abi.OpPKey:          takes(queryPKey),
 	abi.OpClock:         clock,
 	abi.OpAllocPD:       allocPD,
-	abi.OpAllocXRCD:     takes(allocXRCD),
+	abi.OpAllocXRCD:     allocXRCD,
 	abi.OpCreateChannel: createChannel,
 	abi.OpCreateCQ:      takes(createCQ),
 	abi.OpResizeCQ:      takes(resizeCQ),
@@ -60,6 +60,7 @@ var handlers = [...]handler{
 	abi.OpClose:         takes(closeObject),
 	abi.OpQueryDevice:   takes(queryDevice),
 	abi.OpCounters:      takes(counters),
+	abi.OpOpenQP:        takes(openQP),
 
 	abi.OpOpenCM:         openCM,
 	abi.OpCreateCMID:     takes(createCMID),
@@ -268,17 +269,6 @@ func allocPD(c *session, _ []byte, _ []int) (reply, error) {
 	return c.holds(kindPD, pd, pd.Close)
 }
 
-func allocXRCD(c *session, _ *abi.AllocXRCD) (reply, error) {
-	if err := c.take(abi.OpAllocXRCD, xrcds, 1); err != nil {
-		return done(err)
-	}
-	x, err := c.unit.dev.AllocXRCD()
-	if err != nil {
-		return done(err)
-	}
-	return c.holds(kindXRCD, x, x.Close)
-}
-
 // channel is a completion channel: the outbox that sends its events.
 type channel struct {
 	*outbox
@@ -449,19 +439,22 @@ func createSRQ(c *session, r *abi.CreateSRQ) (reply, error) {
 	}
 	init := ib.SRQInit{Type: ib.SRQType(min(r.Type, 0xFF)), SRQAttr: ib.SRQAttr{MaxWR: int(r.MaxWR),
 		MaxSGE: int(r.MaxSGE), Limit: int(r.Limit)}}
+	var x *xrcd
 	if init.Type == ib.SRQXRC {
-		x, xerr := lookup[*roce.XRCD](c, op, "XRCD", r.XRCD)
+		var xerr error
+		x, xerr = lookup[*xrcd](c, op, "XRCD", r.XRCD)
 		cq, cerr := lookup[*roce.CQ](c, op, "CQ", r.CQ)
 		if err := errors.Join(xerr, cerr); err != nil {
 			return done(err)
 		}
-		init.XRCD, init.CQ = x, cq
+		init.XRCD, init.CQ = x.core, cq
 	}
 	srq, err := pd.CreateSRQ(init)
 	if err != nil {
 		return done(err)
 	}
-	return c.begun(c.add(&object{kind: kindSRQ, value: srq, close: srq.Close, rings: c.made}), srq.Num())
+	o := &object{kind: kindSRQ, value: srq, close: x.using(srq.Close), rings: c.made}
+	return c.begun(c.add(o), srq.Num())
 }
 
 func modifySRQ(c *session, r *abi.SRQAttr) (reply, error) {
@@ -498,10 +491,7 @@ func closeObject(c *session, r *abi.Object) (reply, error) {
 	if err := o.close(); err != nil {
 		return done(err)
 	}
-	delete(c.objects, r.Handle)
-	c.mu.Lock()
-	delete(c.handles, o.value)
-	c.mu.Unlock()
+	c.remove(o)
 	if err := c.retire(abi.OpClose, o.gone, func() { c.release(o) }); err != nil {
 		return done(err)
 	}

@@ -343,6 +343,11 @@ func requestSeeds(own ib.GID) [][]byte {
 		request(abi.OpCounters, 0, port),
 		request(abi.OpQueryDevice, 0, abi.Put(nil, &abi.Open{})), none(abi.OpClock), about(abi.OpClose, 4), about(abi.OpClose, 5), about(abi.OpClose, 4),
 		about(abi.OpClose, 7))
+	domain := session(request(abi.OpAllocXRCD, 1, abi.Put(nil, &abi.AllocXRCD{Flags: abi.XRCDCreate})),
+		request(abi.OpAllocXRCD, 1, abi.Put(nil, &abi.AllocXRCD{})),
+		request(abi.OpCreateQP, 0, abi.Put(nil, &abi.CreateQP{XRCD: 1, Type: uint32(ib.XRCTGT)})),
+		request(abi.OpOpenQP, 0, abi.Put(nil, &abi.OpenQP{XRCD: 2, QPN: 32, Type: uint32(ib.XRCTGT)})),
+		about(abi.OpClose, 1), about(abi.OpClose, 3), about(abi.OpClose, 1), about(abi.OpQueryQP, 4))
 	word := func(at uint32, b ...byte) []byte {
 		return append(binary.LittleEndian.AppendUint32(nil, at), b...)
 	}
@@ -351,7 +356,7 @@ func requestSeeds(own ib.GID) [][]byte {
 		write(0, word(128, 0xFF, 0xFF, 0xFF, 0xFF)), write(0, word(192, 0xFF, 0xFF, 0xFF, 0xFF)),
 		request(stepWake, 2, nil), write(4, word(64, 3, 0, 0, 0)), write(5, word(64, 0xFF, 0xFF, 0xFF, 0xFF)),
 		request(stepWake, 2, nil), none(abi.OpClock))[len(begin):]...)
-	return [][]byte{begin, verbs, session(cmRequests(own)...), rings, request(abi.OpClock, 0, nil),
+	return [][]byte{begin, verbs, domain, session(cmRequests(own)...), rings, request(abi.OpClock, 0, nil),
 		request(77, 17, make([]byte, 40))}
 }
 

@@ -71,6 +71,8 @@ type unit struct {
 	mu       sync.Mutex
 	sessions map[*session]struct{}
 	cmOwners cmOwners
+
+	domains domains
 }
 
 // New returns a server of the devices. The caller closes the devices, after Serve has returned
@@ -89,7 +91,8 @@ func New(devices []*roce.Device, o Options) (*Server, error) {
 	s.SetProcesses(o.OwnProcesses, o.OtherProcesses)
 	for i, dev := range devices {
 		u := &unit{name: dev.Attr().Name, index: i, dev: dev, clockOffset: clockOffset(dev),
-			sessions: map[*session]struct{}{}, cmOwners: cmOwners{}}
+			sessions: map[*session]struct{}{}, cmOwners: cmOwners{},
+			domains: domains{all: map[domainKey]*domain{}}}
 		for i := range dev.Shards() {
 			t, err := newDoorbells()
 			if err == nil {

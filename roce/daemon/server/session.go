@@ -74,6 +74,7 @@ type object struct {
 
 	events atomic.Uint32 // asynchronous events of it that were sent
 	queue  *queue        // of a CQ
+	also   *object       // another handle of the same value
 
 	rdAtomic [2]int // of a QP: the largest MaxRdAtomic and MaxDestRdAtomic that were booked
 }
@@ -365,13 +366,15 @@ func (c *session) Event(e ib.Event) {
 		object = e.CQ
 	}
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	o := c.handles[object]
-	c.mu.Unlock()
-	switch {
-	case o == nil:
+	if o == nil {
 		c.tell(e.Type, 0)
-	case c.tell(e.Type, o.handle):
-		o.events.Add(1)
+	}
+	for ; o != nil; o = o.also {
+		if c.tell(e.Type, o.handle) {
+			o.events.Add(1)
+		}
 	}
 }
 
@@ -391,8 +394,27 @@ func (c *session) add(o *object) abi.Handle {
 	c.change(o)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	o.also = c.handles[o.value]
 	c.handles[o.value] = o
 	return o.handle
+}
+
+// remove undoes add.
+func (c *session) remove(o *object) {
+	delete(c.objects, o.handle)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	first := c.handles[o.value]
+	switch {
+	case first != o:
+		for ; first.also != o; first = first.also {
+		}
+		first.also = o.also
+	case o.also != nil:
+		c.handles[o.value] = o.also
+	default:
+		delete(c.handles, o.value)
+	}
 }
 
 // lookup returns the object of a handle, which must be of type T.

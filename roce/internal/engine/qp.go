@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/qp"
 	"github.com/goroce/goroce/roce/internal/offload"
 	"github.com/goroce/goroce/roce/link"
@@ -19,7 +20,7 @@ type QP struct {
 	num    ib.QPN
 	typ    ib.QPType
 	front  *qp.Front // the posting side; show copies the QP's state to it
-	worker func() *Worker
+	worker func(*mr.PD) *Worker
 	remote bool // the application is in another process and shares only the rings
 
 	rung atomic.Bool // the QP is in the shard's list of rung doorbells
@@ -47,7 +48,8 @@ type QPInit struct {
 	// Config is the QP's configuration; Add fills in the fields that the engine provides.
 	Config qp.Config
 	Front  *qp.Front
-	Worker func() *Worker // returns the worker for slow memory; called when the QP meets such memory
+	// Worker returns the worker for the slow memory of a domain. It is called when the QP meets such memory.
+	Worker func(*mr.PD) *Worker
 }
 
 // Num returns the QP number.
