@@ -145,7 +145,8 @@ func newHost(t testing.TB, in *linktest.Namespace) *host {
 	return h
 }
 
-// startDaemon starts a daemon, whose device the flags describe. It must run until the end of the test, and end on a signal.
+// startDaemon starts a daemon, whose device the flags describe. It must run until the end of the test, and end on a
+// signal.
 func (h *host) startDaemon(t testing.TB, flags ...string) {
 	t.Helper()
 	h.socket = filepath.Join(h.dir, "s")

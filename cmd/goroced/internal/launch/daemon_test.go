@@ -22,7 +22,8 @@ func TestDeviceFlags(t *testing.T) {
 		{"network", []host.Interface{lo, {Name: "eth0", Up: true, Default: true}}, nil},
 		{"long name", []host.Interface{lo, {Name: "enp0s31f6", Up: true, Default: true}},
 			[]string{"--set", "device.name=goroce0"}},
-		{"no default", []host.Interface{lo, {Name: "eth0", Up: true}, {Name: "eth1", Up: true}}, []string{"--netif", "lo"}},
+		{"no default", []host.Interface{lo, {Name: "eth0", Up: true}, {Name: "eth1", Up: true}},
+			[]string{"--netif", "lo"}},
 		{"loopback only", []host.Interface{lo}, []string{"--netif", "lo"}},
 		{"loopback down", []host.Interface{{Name: "lo", Loopback: true}}, nil},
 	} {
@@ -39,7 +40,8 @@ func TestPlain(t *testing.T) {
 		want bool
 	}{
 		{[]config.Device{{Link: "auto"}}, true}, {[]config.Device{{Link: "udp"}}, false},
-		{[]config.Device{{Link: "auto", NetIf: "eth1"}}, false}, {[]config.Device{{Link: "auto"}, {Link: "auto"}}, false},
+		{[]config.Device{{Link: "auto", NetIf: "eth1"}}, false},
+		{[]config.Device{{Link: "auto"}, {Link: "auto"}}, false},
 	} {
 		if got := plain(c.list); got != c.want {
 			t.Errorf("%+v: %v", c.list, got)
