@@ -42,10 +42,7 @@ func createQP(c *session, r *abi.CreateQP) (reply, error) {
 	o := &object{kind: kindQP, value: q, rings: c.made}
 	o.close = func() error {
 		b.qps[doorbell].Store(nil)
-		if err := q.Close(); err != nil {
-			b.qps[doorbell].Store(q)
-			return err
-		}
+		o.gone = q.Destroy()
 		b.free = append(b.free, doorbell)
 		return nil
 	}
@@ -100,7 +97,11 @@ func modifyQP(c *session, r *abi.QPAttr) (reply, error) {
 	if err := c.takeRdAtomic(abi.OpModifyQP, c.objects[r.QP], &a, mask); err != nil {
 		return done(err)
 	}
-	return done(q.Modify(a, mask))
+	gone, err := q.BeginModify(a, mask)
+	if err != nil {
+		return done(err)
+	}
+	return done(c.retire(abi.OpModifyQP, gone, func() {}))
 }
 
 func queryQP(c *session, r *abi.Object) (reply, error) {

@@ -19,6 +19,7 @@ type answer = slowmem.Answer[*QP]
 // place gives placements of q's received packets to q's worker, which copies their data.
 func (s *Shard) place(q *QP, list []mr.Placement) {
 	w := q.worker()
+	q.places = w
 	w.Place(q, list)
 	s.employ(w)
 }
