@@ -50,11 +50,11 @@ func (c *walkClient) stall() {
 	c.add(kindMR, m, q.pd)
 	p := c.newPost(post{qp: q, verb: ib.WRSendImm})
 	wr := ib.SendWR{ID: p.id, Opcode: p.verb, Imm: uint32(len(c.messages))}
-	c.fillSend(p, &wr)
+	c.fillSend(p, &wr) // c has memory to send from
 	p.message.data = append(make([]byte, stallBytes/2), p.message.data...)
 	wr.SGL = append([]ib.SGE{{Addr: m.Addr(), Length: stallBytes / 2, LKey: m.LKey()}}, wr.SGL...)
-	if c.one(2) {
-		s.arena = c.arenaOf(wr.SGL[1].LKey)
+	if a := c.arenaOf(wr.SGL[1].LKey); c.one(2) && a.mr.users+a.mr.maybe == 0 {
+		s.arena = a
 	}
 	n, err := q.PostSend([]ib.SendWR{wr})
 	if c.posted(p, n, err) {

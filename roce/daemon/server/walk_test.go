@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -37,20 +38,55 @@ func TestClientWalk(t *testing.T) {
 		first, n = *walkSeed, 1
 	}
 	var sum walkTotals
-	for seed := first; seed < first+uint64(n); seed++ {
-		fmt.Fprintf(os.Stderr, "TestClientWalk: -walk.seed=%d\n", seed) // shown if the process ends
-		ok := t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			d := &dice{rng: rand.New(rand.NewPCG(seed, 0))}
-			sum.add(takeWalk(t, d, seed%4 == 0, walkSteps))
-		})
-		if !ok {
-			t.Fatalf("replay it with: go test ./roce/daemon/server -run TestClientWalk -walk.seed=%d", seed)
-		}
+	for n := uint64(n); n > 0 && !t.Failed(); {
+		some := min(n, walksBetween)
+		sum.add(takeWalks(t, first, some))
+		first, n = first+some, n-some
 	}
 	t.Logf("%+v", sum)
-	if n >= 20 {
+	if n >= 20 && !t.Failed() {
 		sum.check(t)
 	}
+}
+
+// Walks wait for sessions, so a few at once take less time. What they leave behind is counted when all of some are
+// at their end.
+const (
+	walksAtOnce  = 4
+	walksBetween = 32
+)
+
+// takeWalks takes the walks of n seeds, and checks that they leave nothing behind.
+func takeWalks(t *testing.T, first, n uint64) (sum walkTotals) {
+	before := walkRemains()
+	seeds := make(chan uint64)
+	var mu sync.Mutex
+	var walks sync.WaitGroup
+	for range min(n, walksAtOnce) {
+		walks.Go(func() {
+			for seed := range seeds {
+				fmt.Fprintf(os.Stderr, "TestClientWalk: -walk.seed=%d\n", seed) // shown if the process ends
+				ok := t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+					totals := takeWalk(t, &dice{rng: rand.New(rand.NewPCG(seed, 0))}, seed%4 == 0, walkSteps)
+					mu.Lock()
+					defer mu.Unlock()
+					sum.add(totals)
+				})
+				if !ok {
+					t.Errorf("replay it with: go test ./roce/daemon/server -run TestClientWalk -walk.seed=%d", seed)
+				}
+			}
+		})
+	}
+	for seed := range n {
+		seeds <- first + seed
+	}
+	close(seeds)
+	walks.Wait()
+	if !t.Failed() {
+		before.check(t, fmt.Sprintf("walks %d to %d; each alone: -walk.seed", first, first+n-1))
+	}
+	return sum
 }
 
 // FuzzClientWalk takes the walks of TestClientWalk that the bytes of its input choose.
@@ -61,7 +97,9 @@ func FuzzClientWalk(f *testing.F) {
 		f.Add(seed == 0, input)
 	}
 	f.Fuzz(func(t *testing.T, live bool, input []byte) {
+		before := walkRemains()
 		takeWalk(t, &dice{data: input[:min(len(input), 1<<14)]}, live, walkSteps)
+		before.check(t, "the walk")
 	})
 }
 
@@ -104,7 +142,10 @@ func (d *dice) one(n int) bool { return d.n(n) == n-1 }
 func (d *dice) cast() bool { return d.rng == nil && len(d.data) == 0 }
 
 // walkTotals count what happened in walks.
-type walkTotals struct{ received, written, read, failed, died, busy, refused, revoked, stalled int }
+type walkTotals struct {
+	received, written, read, atomics, datagrams, failed, died, busy, refused, revoked, stalled int
+	bound, byWindow, invalidated, denied                                                       int
+}
 
 func (a *walkTotals) add(b walkTotals) {
 	a.received += b.received
@@ -116,34 +157,30 @@ func (a *walkTotals) add(b walkTotals) {
 	a.refused += b.refused
 	a.revoked += b.revoked
 	a.stalled += b.stalled
+	a.atomics += b.atomics
+	a.datagrams += b.datagrams
+	a.bound += b.bound
+	a.byWindow += b.byWindow
+	a.invalidated += b.invalidated
+	a.denied += b.denied
 }
 
 // check fails the test if the walks missed something.
 func (a *walkTotals) check(t *testing.T) {
-	if min(a.received, a.written, a.read, a.failed, a.died, a.busy, a.refused, a.revoked) < 20 {
+	if min(a.received, a.written, a.read, a.failed, a.died, a.busy, a.refused, a.revoked, a.atomics,
+		a.datagrams, a.bound, a.byWindow, a.invalidated, a.denied) < 20 {
 		t.Errorf("the walks did not go everywhere: %+v", *a)
 	}
 }
 
-// takeWalk takes one walk and checks that it leaves nothing behind.
+// takeWalk takes one walk.
 func takeWalk(t *testing.T, d *dice, live bool, steps int) walkTotals {
-	before := walkRemains()
 	w := newWalkWorld(t, d, live)
 	for i := 0; i < steps && !d.cast() && !t.Failed(); i++ {
 		w.step()
 	}
 	w.finish()
-	totals := w.totals
-	w = nil // so that clients' rings, which nothing refers to any more, are unmapped
-	left := walkRemains()
-	for end := time.Now().Add(3 * time.Second); !before.covers(left); left = walkRemains() {
-		if time.Now().After(end) {
-			stacks := make([]byte, 1<<16)
-			t.Fatalf("before the walk %+v, after it %+v\n%s", before, left, stacks[:runtime.Stack(stacks, true)])
-		}
-		runtime.GC()
-	}
-	return totals
+	return w.totals
 }
 
 // step does one thing.
@@ -193,6 +230,11 @@ var walkActions = []struct {
 	{3, with((*walkClient).modify)},
 	{5, with((*walkClient).resize)},
 	{2, with((*walkClient).stall)},
+	{3, with((*walkClient).modifyAH)},
+	{2, with((*walkClient).closeAH)},
+	{40, with((*walkClient).bind)},
+	{10, with((*walkClient).invalidate)},
+	{3, with((*walkClient).closeWindow)},
 }
 
 // walkRemaining counts what a server and its clients could leave behind in their process.
@@ -200,6 +242,18 @@ type walkRemaining struct{ goroutines, fds, maps int }
 
 func (a walkRemaining) covers(b walkRemaining) bool {
 	return b.goroutines <= a.goroutines && b.fds <= a.fds && b.maps <= a.maps
+}
+
+// check waits until no more is left than before.
+func (a walkRemaining) check(t *testing.T, after string) {
+	left := walkRemains()
+	for end := time.Now().Add(10 * time.Second); !a.covers(left); left = walkRemains() {
+		if time.Now().After(end) {
+			stacks := make([]byte, 1<<16)
+			t.Fatalf("at first %+v, after %s %+v\n%s", a, after, left, stacks[:runtime.Stack(stacks, true)])
+		}
+		runtime.GC() // unmaps clients' rings to which nothing refers any more
+	}
 }
 
 func walkRemains() walkRemaining {
