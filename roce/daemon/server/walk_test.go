@@ -7,7 +7,6 @@ import (
 	"os"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 )
@@ -38,55 +37,19 @@ func TestClientWalk(t *testing.T) {
 		first, n = *walkSeed, 1
 	}
 	var sum walkTotals
-	for n := uint64(n); n > 0 && !t.Failed(); {
-		some := min(n, walksBetween)
-		sum.add(takeWalks(t, first, some))
-		first, n = first+some, n-some
+	for seed := first; seed < first+uint64(n); seed++ {
+		fmt.Fprintf(os.Stderr, "TestClientWalk: -walk.seed=%d\n", seed) // shown if the process ends
+		ok := t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			sum.add(takeWalk(t, &dice{rng: rand.New(rand.NewPCG(seed, 0))}, seed%4 == 0, walkSteps))
+		})
+		if !ok {
+			t.Fatalf("replay it with: go test ./roce/daemon/server -run TestClientWalk -walk.seed=%d", seed)
+		}
 	}
 	t.Logf("%+v", sum)
-	if n >= 20 && !t.Failed() {
+	if n >= 20 {
 		sum.check(t)
 	}
-}
-
-// Walks wait for sessions, so a few at once take less time. What they leave behind is counted when all of some are
-// at their end.
-const (
-	walksAtOnce  = 4
-	walksBetween = 32
-)
-
-// takeWalks takes the walks of n seeds, and checks that they leave nothing behind.
-func takeWalks(t *testing.T, first, n uint64) (sum walkTotals) {
-	before := walkRemains()
-	seeds := make(chan uint64)
-	var mu sync.Mutex
-	var walks sync.WaitGroup
-	for range min(n, walksAtOnce) {
-		walks.Go(func() {
-			for seed := range seeds {
-				fmt.Fprintf(os.Stderr, "TestClientWalk: -walk.seed=%d\n", seed) // shown if the process ends
-				ok := t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-					totals := takeWalk(t, &dice{rng: rand.New(rand.NewPCG(seed, 0))}, seed%4 == 0, walkSteps)
-					mu.Lock()
-					defer mu.Unlock()
-					sum.add(totals)
-				})
-				if !ok {
-					t.Errorf("replay it with: go test ./roce/daemon/server -run TestClientWalk -walk.seed=%d", seed)
-				}
-			}
-		})
-	}
-	for seed := range n {
-		seeds <- first + seed
-	}
-	close(seeds)
-	walks.Wait()
-	if !t.Failed() {
-		before.check(t, fmt.Sprintf("walks %d to %d; each alone: -walk.seed", first, first+n-1))
-	}
-	return sum
 }
 
 // FuzzClientWalk takes the walks of TestClientWalk that the bytes of its input choose.
@@ -97,9 +60,7 @@ func FuzzClientWalk(f *testing.F) {
 		f.Add(seed == 0, input)
 	}
 	f.Fuzz(func(t *testing.T, live bool, input []byte) {
-		before := walkRemains()
 		takeWalk(t, &dice{data: input[:min(len(input), 1<<14)]}, live, walkSteps)
-		before.check(t, "the walk")
 	})
 }
 
@@ -173,14 +134,18 @@ func (a *walkTotals) check(t *testing.T) {
 	}
 }
 
-// takeWalk takes one walk.
+// takeWalk takes one walk and checks that it leaves nothing behind.
 func takeWalk(t *testing.T, d *dice, live bool, steps int) walkTotals {
+	before := walkRemains()
 	w := newWalkWorld(t, d, live)
 	for i := 0; i < steps && !d.cast() && !t.Failed(); i++ {
 		w.step()
 	}
 	w.finish()
-	return w.totals
+	totals := w.totals
+	w = nil // so that clients' rings, which nothing refers to any more, are unmapped
+	before.check(t)
+	return totals
 }
 
 // step does one thing.
@@ -245,12 +210,12 @@ func (a walkRemaining) covers(b walkRemaining) bool {
 }
 
 // check waits until no more is left than before.
-func (a walkRemaining) check(t *testing.T, after string) {
+func (a walkRemaining) check(t *testing.T) {
 	left := walkRemains()
 	for end := time.Now().Add(10 * time.Second); !a.covers(left); left = walkRemains() {
 		if time.Now().After(end) {
 			stacks := make([]byte, 1<<16)
-			t.Fatalf("at first %+v, after %s %+v\n%s", a, after, left, stacks[:runtime.Stack(stacks, true)])
+			t.Fatalf("before the walk %+v, after it %+v\n%s", a, left, stacks[:runtime.Stack(stacks, true)])
 		}
 		runtime.GC() // unmaps clients' rings to which nothing refers any more
 	}
