@@ -35,8 +35,8 @@ const (
 func servePrey() {
 	const fixed = unix.MAP_FIXED_NOREPLACE | unix.MAP_PRIVATE | unix.MAP_ANONYMOUS
 	addr := preyAddr // a variable, as vet forbids to make a pointer of a constant
-	if _, err := unix.MmapPtr(-1, 0, *(*unsafe.Pointer)(unsafe.Pointer(&addr)), preyBytes, unix.PROT_READ|unix.PROT_WRITE,
-		fixed); err != nil {
+	if _, err := unix.MmapPtr(-1, 0, *(*unsafe.Pointer)(unsafe.Pointer(&addr)), preyBytes,
+		unix.PROT_READ|unix.PROT_WRITE, fixed); err != nil {
 		panic(err)
 	}
 	c, err := net.FileConn(os.NewFile(3, "connection"))

@@ -43,7 +43,8 @@ func (a *arena) checkWords() {
 		v := binary.NativeEndian.Uint64(w.bytes())
 		switch {
 		case w.shared && (v-wordStart < uint64(len(w.returned)) || v-wordStart > w.added):
-			a.owner.t.Errorf("arena %d: the shared word is %#x after %d of %d atomics", a.num, v, len(w.returned), w.added)
+			a.owner.t.Errorf("arena %d: the shared word is %#x after %d of %d atomics", a.num, v, len(w.returned),
+				w.added)
 		case !w.shared && w.pending == 0 && !w.lost && v != w.value:
 			a.owner.t.Errorf("arena %d: the word at %d is %#x, want %#x", a.num, w.at, v, w.value)
 		}

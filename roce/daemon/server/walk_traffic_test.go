@@ -207,7 +207,8 @@ func (q *walkQP) up() {
 	if c.live {
 		timeout = 13
 	}
-	attr := ib.QPAttr{Port: 1, Access: ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtomic, QKey: walkQKey, AH: ib.AHAttr{DGID: c.gids[q.peer.owner.side]},
+	attr := ib.QPAttr{Port: 1, Access: ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtomic, QKey: walkQKey,
+		AH:      ib.AHAttr{DGID: c.gids[q.peer.owner.side]},
 		PathMTU: c.mtu, DestQPN: q.peer.Num(), MaxRdAtomic: 4, MaxDestRdAtomic: 4, MinRNRTimer: 14, Timeout: timeout,
 		RetryCnt: 4, RNRRetry: 6}
 	must(c.t, ib.ModifyTo(q, attr, ib.Init, ib.RTR, ib.RTS))

@@ -22,7 +22,8 @@ func TestForget(t *testing.T) {
 			forget := func() {}
 			r := lateRegion(t, during{mem, func() { forget() }})
 			for i := range 2 * turnPlaces { // by turns, so that none are merged
-				w.Place([]*user{dead, alive}[i%2], []mr.Placement{{R: r, Off: uint64(8 * i), Data: []byte{1, 2, 3, 4, 5, 6, 7, 8}}})
+				data := []byte{1, 2, 3, 4, 5, 6, 7, 8}
+				w.Place([]*user{dead, alive}[i%2], []mr.Placement{{R: r, Off: uint64(8 * i), Data: data}})
 			}
 			var gone <-chan struct{}
 			forget = func() { forget, gone = func() {}, w.Forget(dead) }
