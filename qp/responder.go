@@ -321,9 +321,6 @@ func (r *responder) send(now ib.Instant, p *wire.Packet) {
 	r.done += uint64(len(p.Payload))
 	r.inside = inSend
 	if p.Opcode.Ends() {
-		if p.Opcode.Headers()&wire.HasIETH != 0 && !r.invalidate(now, p) {
-			return
-		}
 		r.q.cfg.Stats.RDMARecvs++
 		r.receiveDone(&c, p, ib.WCRecv, uint32(r.done))
 	}
@@ -392,9 +389,6 @@ func (r *responder) takeReceive(now ib.Instant, p *wire.Packet) bool {
 func (r *responder) failReceive(now ib.Instant, p *wire.Packet, status ib.WCStatus, code wire.Syndrome) {
 	c := r.failedReceive(status)
 	c.psn, c.nak, c.event = p.PSN, code, ib.EventQPReqErr
-	if code == wire.NAKRemoteAccess {
-		c.event = ib.EventQPAccessErr
-	}
 	r.fail(now, c)
 }
 
@@ -417,15 +411,6 @@ func (r *responder) receiveDone(c *commit, p *wire.Packet, op ib.WCOpcode, n uin
 		c.wc.Flags, c.wc.InvalidatedKey = ib.WCWithInv, p.InvKey
 	}
 	r.recv.held = false
-}
-
-// invalidate revokes the R_Key that a SEND with invalidate names.
-func (r *responder) invalidate(now ib.Instant, p *wire.Packet) bool {
-	if r.q.cfg.Table.Invalidate(r.pd(), r.q.cfg.Num, p.InvKey) == mr.FaultNone {
-		return true
-	}
-	r.failReceive(now, p, ib.WCLocProtErr, wire.NAKRemoteAccess)
-	return false
 }
 
 // writeRequest handles a packet of an RDMA WRITE.

@@ -1,6 +1,7 @@
 package roce_test
 
 import (
+	"sync/atomic"
 	"testing"
 
 	"github.com/goroce/goroce/ib"
@@ -60,4 +61,25 @@ func benchmarkEngine(b *testing.B, op ib.WROpcode, size int) {
 		}
 		w.b.cq.Poll(wcs[:])
 	}
+}
+
+// BenchmarkClose makes and closes QPs of idle devices, two at a time on each. For a close, the
+// device's loop leaves its sleep and lets the other goroutine use the link.
+func BenchmarkClose(b *testing.B) {
+	w := newLive(b, 1<<12)
+	var next atomic.Uint32
+	b.SetParallelism(2)
+	b.RunParallel(func(pb *testing.PB) {
+		h := []*host{w.a, w.b}[next.Add(1)%2]
+		for pb.Next() {
+			q, err := h.pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: h.cq, RecvCQ: h.cq, Cap: ib.QPCap{MaxSendWR: 1}})
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			if err := q.Close(); err != nil {
+				b.Error(err)
+			}
+		}
+	})
 }

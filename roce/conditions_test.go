@@ -10,11 +10,13 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/wrap"
+	"github.com/goroce/goroce/tests/require"
 )
 
 var (
-	conditionSeeds = flag.Int("conditions.seeds", 4, "seeds that TestConditions and TestBottleneck run in each row")
-	conditionSeed  = flag.Uint64("conditions.seed", 0, "the one seed that they run, to replay a failure")
+	conditionSeeds = flag.Int("conditions.seeds", require.Rounds(1, 4),
+		"seeds that TestConditions and TestBottleneck run in each row, 4 with GOROCE_FULL=1")
+	conditionSeed = flag.Uint64("conditions.seed", 0, "the one seed that they run, to replay a failure")
 )
 
 // conditions are networks over which real peers work: the rows of tests/rxe's TestForwarder,

@@ -62,6 +62,9 @@ func (w *Worker) Close() {
 // whichever goroutine its last turn runs.
 func (w *Worker) Done() <-chan struct{} { return w.part.Done() }
 
+// Ended returns a channel that is closed when the turn that is under way, if there is one, has ended.
+func (w *Worker) Ended() <-chan struct{} { return w.part.Ended() }
+
 // workers holds the workers of a device.
 type workers struct {
 	mu  sync.Mutex

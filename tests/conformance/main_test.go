@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 	asked := false
 	flag.Visit(func(f *flag.Flag) { asked = asked || f.Name == "test.parallel" })
 	if !asked {
-		flag.Set("test.parallel", "4")
+		flag.Set("test.parallel", "16")
 	}
 	os.Exit(m.Run())
 }

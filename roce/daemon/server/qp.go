@@ -43,16 +43,10 @@ func createQP(c *session, r *abi.CreateQP) (reply, error) {
 	b.free = b.free[:len(b.free)-1]
 	b.qps[doorbell].Store(q)
 	o := &object{kind: kindQP, value: q, rings: c.made}
-	x, err := optional[*xrcd](c, op, "XRCD", r.XRCD)
-	if err != nil {
-		return done(err)
-	}
+	x, _ := optional[*xrcd](c, op, "XRCD", r.XRCD) // qpInit has found it, too
 	o.close = x.using(func() error {
 		b.qps[doorbell].Store(nil)
-		if err := q.Close(); err != nil {
-			b.qps[doorbell].Store(q)
-			return err
-		}
+		o.gone = c.ownTurn(q, q.Destroy())
 		b.free = append(b.free, doorbell)
 		return nil
 	})
@@ -107,7 +101,11 @@ func modifyQP(c *session, r *abi.QPAttr) (reply, error) {
 	if err := c.takeRdAtomic(abi.OpModifyQP, c.objects[r.QP], &a, mask); err != nil {
 		return done(err)
 	}
-	return done(q.Modify(a, mask))
+	gone, err := q.BeginModify(a, mask)
+	if err != nil {
+		return done(err)
+	}
+	return done(c.retire(abi.OpModifyQP, c.ownTurn(q, gone), func() {}))
 }
 
 func queryQP(c *session, r *abi.Object) (reply, error) {

@@ -175,7 +175,7 @@ func newStepped(t testing.TB) (*Server, *stepped) {
 	dev, err := roce.Open(wrap.Seal(watched{mem.NewNetwork().Open([]ib.GID{gid}, mem.Options{})}),
 		roce.Options{Manual: true, Seed: 1})
 	must(t, err)
-	s, err := New([]*roce.Device{dev}, Options{})
+	s, err := New([]*roce.Device{dev}, Options{OwnProcesses: true})
 	must(t, err)
 	t.Cleanup(func() {
 		must(t, dev.Close())
@@ -202,13 +202,22 @@ func FuzzRequests(f *testing.F) {
 	})
 	gids, err := dev.GIDs(1)
 	must(f, err)
-	n, files := newNeighbour(f, dev), openFiles(f)
+	n := newNeighbour(f, dev)
+	var victim prey
+	victim.start(f)
+	f.Cleanup(func() { victim.end() })
+	files := openFiles(f)
 	for _, seed := range requestSeeds(gids[0].GID) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, input []byte) {
-		held, descriptors, goroutines := *s.strain(), linktest.OpenDescriptors(t), runtime.NumGoroutine()
-		theirs, session := connect(t, s)
+		theirs, ours := victim.connect(t) // may start a process
+		_ = unix.Dup3(victim.mem, files[fileMemory], unix.O_CLOEXEC)
+		held, descriptors, goroutines := *s.strain(), linktest.OpenDescriptors(t)-2, runtime.NumGoroutine()
+		session := s.admit(ours)
+		if session == nil {
+			t.Fatal("the connection is refused")
+		}
 		r := &raider{t: t, conn: abi.NewConn(theirs), files: files, device: device, session: session}
 		r.run(input[:min(len(input), 4096)])
 		n.exchange(t, device)
@@ -278,6 +287,9 @@ func connOf(t testing.TB, fd int) *net.UnixConn {
 	return c.(*net.UnixConn)
 }
 
+// fileMemory is the index in openFiles of a descriptor of a client's memory.
+const fileMemory = 4
+
 // openFiles returns descriptors of memory that the server accepts, and of others.
 func openFiles(t testing.TB) (fds []int) {
 	t.Helper()
@@ -291,7 +303,7 @@ func openFiles(t testing.TB) (fds []int) {
 	}
 	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	must(t, err)
-	process, err := unix.Open("/proc/self/mem", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	process, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0) // for FuzzRequests to replace
 	must(t, err)
 	fds = []int{event, memfd(unix.F_SEAL_SHRINK), memfd(0), memfd(unix.F_SEAL_SHRINK | unix.F_SEAL_WRITE), process,
 		memfd(unix.F_SEAL_SHRINK)}
@@ -331,9 +343,13 @@ func requestSeeds(own ib.GID) [][]byte {
 			RegMR: abi.RegMR{PD: 1, Kind: abi.MemFD, Length: 8192}})),
 		request(abi.OpReregMR, 1, abi.Put(nil, &abi.ReregMR{MR: 7, Mask: 4 | abi.KeepKeys,
 			RegMR: abi.RegMR{Access: 1}})),
+		request(abi.OpRegMR, 0, abi.Put(nil, &abi.RegMR{PD: 1, Kind: abi.MemProcess, Access: 7, Addr: preyAddr,
+			Length: preyBytes})),
+		request(abi.OpReregMR, 0, abi.Put(nil, &abi.ReregMR{MR: 7, Mask: 1,
+			RegMR: abi.RegMR{PD: 1, Kind: abi.MemProcess, Addr: preyAddr + 8, Length: 4096}})),
 		request(abi.OpAllocMW, 0, abi.Put(nil, &abi.AllocMW{PD: 1, Type: 1})),
 		request(abi.OpCreateAH, 0, abi.Put(nil, &abi.CreateAH{PD: 1, AH: ah})),
-		request(abi.OpModifyAH, 0, abi.Put(nil, &abi.CreateAH{PD: 9, AH: ah})),
+		request(abi.OpModifyAH, 0, abi.Put(nil, &abi.CreateAH{PD: 10, AH: ah})),
 		request(abi.OpResizeCQ, 0, abi.Put(nil, &abi.ResizeCQ{CQ: 4, Entries: 32})),
 		request(abi.OpModifySRQ, 0, abi.Put(nil, &abi.SRQAttr{SRQ: 6, Mask: 1, MaxWR: 16})),
 		request(abi.OpQuerySRQ, 0, abi.Put(nil, &abi.SRQAttr{SRQ: 6})), about(abi.OpQueryQP, 5),

@@ -239,9 +239,25 @@ func (d *domain) open(c *session, num ib.QPN) (*roce.QP, error) {
 	return q, nil
 }
 
+// ownTurn returns what the session waits for before it answers that a QP has ended: gone or, for an XRC
+// target, the turn of its own worker. Other workers may write to memory of other sessions, which may
+// block.
+func (c *session) ownTurn(q *roce.QP, gone <-chan struct{}) <-chan struct{} {
+	if q.Type() == ib.XRCTGT {
+		return c.worker.Ended()
+	}
+	return gone
+}
+
 // addTarget adds a handle of a target QP of a domain.
 func (c *session) addTarget(x *xrcd, q *roce.QP) abi.Handle {
-	return c.add(&object{kind: kindQP, value: q, close: x.using(func() error { return x.leave(c, q) })})
+	o := &object{kind: kindQP, value: q}
+	o.close = x.using(func() error {
+		x.leave(c, q)
+		o.gone = c.ownTurn(q, nil)
+		return nil
+	})
+	return c.add(o)
 }
 
 // join notes that a session has a handle of a target.
@@ -253,16 +269,14 @@ func (d *domain) join(q *roce.QP, c *session) {
 
 // leave undoes join. The QP ends with the last handle. When it returns, no event of the QP is on its
 // way to the session for this handle.
-func (d *domain) leave(c *session, q *roce.QP) error {
+func (d *domain) leave(c *session, q *roce.QP) {
 	d.life.Lock()
 	defer d.life.Unlock()
 	d.mu.Lock()
 	last := len(d.openers[q]) == 1
 	d.mu.Unlock()
 	if last { // without mu, which Event takes under locks of the device
-		if err := q.Close(); err != nil {
-			return err
-		}
+		q.Destroy()
 		delete(d.targets, q.Num())
 	}
 	d.mu.Lock()
@@ -277,7 +291,6 @@ func (d *domain) leave(c *session, q *roce.QP) error {
 	if d.openers[q] = list; len(list) == 0 {
 		delete(d.openers, q)
 	}
-	return nil
 }
 
 // Alloc is not used: targets have no rings (roce.Tenant).

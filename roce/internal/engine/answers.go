@@ -25,6 +25,7 @@ func (s *Shard) place(q *QP, list []mr.Placement) {
 			n++
 		}
 		w := q.worker(pd)
+		q.placedBy(w)
 		w.Place(q, list[:n])
 		s.employ(w)
 		list = list[n:]

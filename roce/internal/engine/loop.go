@@ -97,11 +97,14 @@ func (s *Shard) sleep(now ib.Instant) error {
 			return nil
 		}
 	}
-	s.sleeper.waiting.Lock()
-	defer s.sleeper.waiting.Unlock()
 	if s.sleeper.wanted.Load() > 0 {
+		// The mutex is free, but the loop, which runs, would take it again before a
+		// goroutine that has just been woken.
+		runtime.Gosched()
 		return nil
 	}
+	s.sleeper.waiting.Lock()
+	defer s.sleeper.waiting.Unlock()
 	wait, blocked := s.idle(now)
 	if wait == 0 {
 		return nil

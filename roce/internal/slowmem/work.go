@@ -11,6 +11,7 @@ type work[Q comparable] struct {
 	whose  []placer[Q] // whose[i] belongs to writes[i]
 	parts  []part
 	data   arena // data of writes
+	cut    bool  // the latest data belongs to no write any more
 	gets   []qp.Fetch
 	getOf  []Q // getOf[i] is the QP of gets[i]
 
@@ -49,6 +50,7 @@ func (k *work[Q]) emptied() work[Q] {
 func (k *work[Q]) place(q Q, p *mr.Placement) {
 	size := len(p.Packet(0))
 	data, goesOn := k.data.add(p)
+	goesOn, k.cut = goesOn && !k.cut, false
 	k.parts = append(k.parts, part{p.ID, len(data), p.Each})
 	if n := len(k.writes) - 1; goesOn && n >= 0 && k.whose[n].q == q {
 		if w := &k.writes[n]; w.Kind == mr.PlaceWrite && p.Kind == mr.PlaceWrite && w.R == p.R &&
@@ -62,6 +64,22 @@ func (k *work[Q]) place(q Q, p *mr.Placement) {
 	w.Data, w.Each, w.Stride = data, size, size
 	k.writes = append(k.writes, w)
 	k.whose = append(k.whose, placer[Q]{q, len(k.parts) - 1, len(k.parts)})
+}
+
+// forget removes the placements of q that are not done. Its fetches stay: they change no memory of the
+// application, and q waits for the answers before it uses their buffers again.
+func (k *work[Q]) forget(q Q) {
+	n := k.placed
+	for i := k.placed; i < len(k.writes); i++ {
+		if k.whose[i].q != q {
+			k.writes[n], k.whose[n] = k.writes[i], k.whose[i]
+			n++
+		}
+	}
+	k.cut = k.cut || n < len(k.writes)
+	clear(k.writes[n:])
+	clear(k.whose[n:])
+	k.writes, k.whose = k.writes[:n], k.whose[:n]
 }
 
 // some returns how many of the remaining placements the next turn carries out: at least one if
