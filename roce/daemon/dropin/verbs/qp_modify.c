@@ -11,6 +11,8 @@ static uint32_t mask_for(const struct ibv_qp *v, uint32_t mask)
 	mask &= ~(uint32_t)IBV_QP_PATH_MIG_STATE;
 	if (v->qp_type == IBV_QPT_XRC_SEND)
 		mask &= ~(uint32_t)(IBV_QP_MIN_RNR_TIMER | IBV_QP_MAX_DEST_RD_ATOMIC);
+	if (v->qp_type == IBV_QPT_XRC_RECV)
+		mask &= ~(uint32_t)(IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
 	return mask;
 }
 
