@@ -3,6 +3,7 @@
 package dropin
 
 import (
+	"encoding/binary"
 	"flag"
 	"math/rand/v2"
 	"net"
@@ -23,7 +24,7 @@ var hostileSeed = flag.Uint64("verbs.seed", 0, "the only seed of TestVerbsHostil
 type liar struct {
 	daemon string
 	rand   *rand.Rand
-	rarely int // one reply of so many is changed
+	rarely int // one reply of so many without descriptors is changed
 }
 
 // serve takes the connections of programs until the listener is closed.
@@ -58,8 +59,8 @@ func (l *liar) relay(program, daemon *abi.Conn) {
 			return
 		}
 		h, body, fds, err = daemon.Receive()
-		if err == nil && l.rand.IntN(l.rarely) == 0 {
-			h, body, fds = l.lie(h, append([]byte(nil), body...), fds)
+		if err == nil {
+			h, body, fds = l.tell(h, append([]byte(nil), body...), fds)
 		}
 		if err == nil {
 			err = program.Send(h, body, fds...)
@@ -90,9 +91,24 @@ func onMemfd(op abi.Op, body []byte, fds []int) ([]byte, []int) {
 // extremes are numbers that programs rarely expect.
 var extremes = []byte{0, 1, 0x7F, 0x80, 0xFF}
 
-// lie changes a reply.
+// tell changes some replies.
+func (l *liar) tell(h abi.Header, body []byte, fds []int) (abi.Header, []byte, []int) {
+	switch n := l.rand.IntN(12); {
+	case len(fds) > 0 && n < 4:
+		for _, fd := range fds {
+			l.scribble(fd)
+		}
+	case len(fds) > 0 && n == 4:
+		fds[0] = l.shorten(fds[0])
+	case n == 5 || l.rand.IntN(l.rarely) == 0:
+		return l.lie(h, body, fds)
+	}
+	return h, body, fds
+}
+
+// lie changes a reply so that the library may notice.
 func (l *liar) lie(h abi.Header, body []byte, fds []int) (abi.Header, []byte, []int) {
-	switch l.rand.IntN(9) {
+	switch l.rand.IntN(8) {
 	case 0:
 		h.Status = abi.Status(l.rand.IntN(30))
 	case 1:
@@ -109,10 +125,6 @@ func (l *liar) lie(h abi.Header, body []byte, fds []int) (abi.Header, []byte, []
 			fds = fds[:len(fds)-1]
 		} else if fd, err := unix.MemfdCreate("more", unix.MFD_CLOEXEC); err == nil {
 			fds = append(fds, fd)
-		}
-	case 6:
-		for _, fd := range fds {
-			l.scribble(fd)
 		}
 	default:
 		for range 1 + l.rand.IntN(4) {
@@ -135,9 +147,34 @@ func (l *liar) scribble(fd int) {
 		return
 	}
 	defer unix.Munmap(buf)
-	for range 1 + l.rand.IntN(6) {
-		buf[l.rand.IntN(min(len(buf), []int{32, 256, 4096}[l.rand.IntN(3)]))] = extremes[l.rand.IntN(len(extremes))]
+	for range 1 + l.rand.IntN(3) {
+		word := []int{8, 12, 16, 20, 64, 128, 192, 4 * l.rand.IntN(1024)}[l.rand.IntN(8)] // of a ring's header, its indices
+		if word+4 <= len(buf) {
+			binary.NativeEndian.PutUint32(buf[word:], words[l.rand.IntN(len(words))])
+		}
 	}
+}
+
+// words are numbers that a ring rarely has in its header.
+var words = []uint32{0, 1, 2, 32, 64, 65, 128, 1 << 10, 1 << 16, 1 << 26, 1 << 31, 1<<31 - 64, 1<<32 - 64, 1<<32 - 1}
+
+// shorten returns a copy of a memfd that ends early, or may.
+func (l *liar) shorten(fd int) int {
+	buf := make([]byte, 4096)
+	n, err := unix.Pread(fd, buf, 0)
+	if err != nil || n < 256 {
+		return fd
+	}
+	short, err := unix.MemfdCreate("short", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return fd
+	}
+	_, _ = unix.Write(short, buf[:l.rand.IntN(n)])
+	if l.rand.IntN(2) == 0 {
+		_, _ = unix.FcntlInt(uintptr(short), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
+	}
+	_ = unix.Close(fd)
+	return short
 }
 
 // TestVerbsHostile: whatever a daemon says, the library touches only memory that it has.
@@ -177,7 +214,7 @@ func walkWithLiar(t *testing.T, h *host, env []string, program string, seed uint
 	if err := os.Chmod(socket, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	l := &liar{daemon: h.socket, rand: rand.New(rand.NewPCG(seed, 1)), rarely: 2 + int(seed%20)}
+	l := &liar{daemon: h.socket, rand: rand.New(rand.NewPCG(seed, 1)), rarely: 10 + int(seed%50)}
 	var serving sync.WaitGroup
 	serving.Go(func() { l.serve(listener) })
 	defer serving.Wait()

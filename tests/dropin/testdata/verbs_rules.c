@@ -758,7 +758,7 @@ static void drain(struct ibv_cq *of)
 {
 	struct ibv_wc wc[4];
 
-	for (int i = 0; of && i < 2000; i++) {
+	for (int i = 0; of && i < 100; i++) {
 		if (ibv_poll_cq(of, 4, wc) < 0)
 			return;
 	}

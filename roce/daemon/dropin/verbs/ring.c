@@ -52,7 +52,7 @@ int ring_attach(struct ring *r, void *base, uint64_t size, enum ring_kind kind)
 	r->max_inline = h.max_inline;
 	r->limit = h.entries;
 	r->next = atomic_load(ring_word(r, kind == RING_CQ ? RING_CONSUMER : RING_PRODUCER));
-	r->seen = atomic_load(ring_word(r, kind == RING_CQ ? RING_PRODUCER : RING_CONSUMER));
+	r->seen = kind == RING_CQ ? r->next : atomic_load(ring_word(r, RING_CONSUMER));
 	return 0;
 }
 
