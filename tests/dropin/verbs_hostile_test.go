@@ -149,7 +149,8 @@ func (l *liar) scribble(fd int) {
 	}
 	defer unix.Munmap(buf)
 	for range 1 + l.rand.IntN(3) {
-		word := []int{8, 12, 16, 20, 64, 128, 192, 4 * l.rand.IntN(1024)}[l.rand.IntN(8)] // of a ring's header, its indices
+		// Words of a ring's header, its indices.
+		word := []int{8, 12, 16, 20, 64, 128, 192, 4 * l.rand.IntN(1024)}[l.rand.IntN(8)]
 		if word+4 <= len(buf) {
 			binary.NativeEndian.PutUint32(buf[word:], words[l.rand.IntN(len(words))])
 		}
