@@ -166,6 +166,18 @@ static void requests(void)
 	wait_wc(cq, IBV_WC_REM_ACCESS_ERR);
 	IS(0, post(a, (struct ibv_send_wr){.opcode = IBV_WR_SEND}, piece(0, 6)));
 	wait_wc(cq, IBV_WC_WR_FLUSH_ERR);
+
+	/* A QP that is reset has no completions any more; others keep theirs. */
+	IS(0, ibv_modify_qp(b, &(struct ibv_qp_attr){.qp_state = IBV_QPS_ERR}, IBV_QP_STATE));
+	for (uint64_t i = 0; i < 3; i++) {
+		IS(0, post(a, (struct ibv_send_wr){.wr_id = 1, .opcode = IBV_WR_SEND}, piece(0, 6)));
+		IS(0, post(b, (struct ibv_send_wr){.wr_id = 2 + i, .opcode = IBV_WR_SEND}, piece(0, 6)));
+	}
+	IS(0, receive(b, piece(0, 6), 1));
+	IS(0, ibv_modify_qp(a, &(struct ibv_qp_attr){.qp_state = IBV_QPS_RESET}, IBV_QP_STATE));
+	for (int got = 0; got < 4; got++)
+		MUST(wait_wc(cq, IBV_WC_WR_FLUSH_ERR).qp_num == b->qp_num);
+	IS(0, ibv_poll_cq(cq, 1, &wc));
 	IS(0, ibv_destroy_qp(a));
 	IS(0, ibv_destroy_qp(b));
 	close_all();

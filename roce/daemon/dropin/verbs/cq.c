@@ -114,6 +114,32 @@ struct ibv_cq_ex *cq_create_ex(struct ibv_context *v, struct ibv_cq_init_attr_ex
 	return q ? &q->ex : NULL;
 }
 
+/* busy reports whether a QP that completes its requests on the queue has some under way. */
+static bool busy(void *arg, const struct entry *e)
+{
+	struct qp *q = e->object;
+	bool some = false;
+
+	if (e->kind != KIND_QP || q->v.send_cq != arg || !q->sq.base)
+		return false;
+	pthread_mutex_lock(&q->sq.lock);
+	some = atomic_load_explicit(ring_word(&q->sq, RING_CONSUMER), memory_order_acquire) != q->sq.next;
+	pthread_mutex_unlock(&q->sq.lock);
+	return some;
+}
+
+/*
+ * settle gives requests a moment to complete that were posted before. Whether a queue may become so small depends on
+ * what is in it, and on an RNIC that is what the program has just sent.
+ */
+static void settle(struct ibv_cq *v)
+{
+	const struct timespec step = {.tv_nsec = 100000};
+
+	for (int i = 0; i < 200 && table_any(&context_of(v->context)->objects, busy, v); i++)
+		nanosleep(&step, NULL);
+}
+
 EXPORT int ibv_resize_cq(struct ibv_cq *v, int cqe)
 {
 	struct cq *q = cq_of(v);
@@ -123,6 +149,8 @@ EXPORT int ibv_resize_cq(struct ibv_cq *v, int cqe)
 
 	if (cqe < 1 || (uint32_t)cqe > context_of(v->context)->device->attr.max_cqe)
 		return EINVAL;
+	if (cqe < v->cqe)
+		settle(v);
 	pthread_mutex_lock(&q->ring.lock);
 	err = ask_fds(v->context, GOROCE_RESIZE_CQ, &request, sizeof(request), &r, sizeof(r), 1, &fd);
 	if (!err)

@@ -70,6 +70,7 @@ struct table {
 
 int table_add(struct table *t, uint32_t handle, enum kind kind, void *object, uint32_t *taken);
 void table_remove(struct table *t, uint32_t handle);
+bool table_any(struct table *t, bool (*f)(void *arg, const struct entry *e), void *arg);
 void table_clear(struct table *t);
 struct entry *table_find(struct table *t, uint32_t handle); /* with the lock held */
 
@@ -186,6 +187,7 @@ static inline void *ring_slot(const struct ring *r, uint32_t index)
 
 bool ring_room(struct ring *r, uint32_t used);
 bool ring_publish(struct ring *r, uint32_t next);
+bool ring_refresh(struct ring *r);
 int ring_ready(struct ring *r);
 
 /* memory.c, mw.c */
@@ -242,7 +244,7 @@ int cq_moderate(struct ibv_cq *v, struct ibv_modify_cq_attr *attr);
 void cq_set_reads(struct ibv_cq_ex *q);
 int cq_poll(struct ibv_cq *v, int n, struct ibv_wc *wc);
 int cq_notify(struct ibv_cq *v, int solicited_only);
-int cq_found_none(struct cq *q, int ready);
+void cq_forget(struct ibv_cq *v, uint32_t qpn);
 void give_way(bool found);
 
 /* srq.c, xrc.c */

@@ -59,6 +59,28 @@ int cq_poll(struct ibv_cq *v, int n, struct ibv_wc *wc)
 	return got;
 }
 
+/*
+ * cq_forget takes the completions of a QP out, which the program has not polled when it resets the QP. Those of
+ * others move up behind the newest: full slots are the program's, and the daemon writes only behind them.
+ */
+void cq_forget(struct ibv_cq *v, uint32_t qpn)
+{
+	struct ring *r = &cq_of(v)->ring;
+	uint32_t to, from;
+
+	pthread_mutex_lock(&r->lock);
+	if (ring_refresh(r)) {
+		for (to = from = r->seen; from != r->next;) {
+			const struct goroce_cq_slot *s = ring_slot(r, --from);
+			if (s->qpn != qpn && --to != from)
+				memcpy(ring_slot(r, to), s, sizeof(*s));
+		}
+		r->next = to;
+		atomic_store_explicit(ring_word(r, RING_CONSUMER), to, memory_order_release);
+	}
+	pthread_mutex_unlock(&r->lock);
+}
+
 /* A queue that is armed for any completion stays so when it is armed for solicited ones (IBTA 11.4.2.2). */
 int cq_notify(struct ibv_cq *v, int solicited_only)
 {

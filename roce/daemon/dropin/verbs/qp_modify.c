@@ -54,9 +54,14 @@ EXPORT int ibv_modify_qp(struct ibv_qp *v, struct ibv_qp_attr *attr, int attr_ma
 
 	if (!err)
 		err = ask(v->context, GOROCE_MODIFY_QP, &r, sizeof(r), NULL, 0);
-	if (!err && mask & IBV_QP_STATE)
-		v->state = attr->qp_state;
-	return err;
+	if (err || !(mask & IBV_QP_STATE))
+		return err;
+	v->state = attr->qp_state;
+	if (v->state == IBV_QPS_RESET && v->send_cq)
+		cq_forget(v->send_cq, v->qp_num);
+	if (v->state == IBV_QPS_RESET && v->recv_cq && v->recv_cq != v->send_cq)
+		cq_forget(v->recv_cq, v->qp_num);
+	return 0;
 }
 
 int qp_set_rate_limit(struct ibv_qp *v, struct ibv_qp_rate_limit_attr *attr)

@@ -80,14 +80,20 @@ bool ring_publish(struct ring *r, uint32_t next)
 	return atomic_exchange(ring_word(r, RING_WAKE), 0);
 }
 
+/* ring_refresh reads how far slots can be read. It returns false, and leaves none, if the daemon's index is wrong. */
+bool ring_refresh(struct ring *r)
+{
+	r->seen = atomic_load_explicit(ring_word(r, RING_PRODUCER), memory_order_acquire);
+	if (r->seen - r->next <= r->entries)
+		return true;
+	r->seen = r->next;
+	return false;
+}
+
 /* ring_ready returns 1 if a slot can be read, 0 if none can, and -1 if the daemon's index is wrong. */
 int ring_ready(struct ring *r)
 {
-	if (r->next != r->seen)
-		return 1;
-	r->seen = atomic_load_explicit(ring_word(r, RING_PRODUCER), memory_order_acquire);
-	if (r->seen - r->next <= r->entries)
-		return r->next != r->seen;
-	r->seen = r->next;
-	return -1;
+	if (r->next == r->seen && !ring_refresh(r))
+		return -1;
+	return r->next != r->seen;
 }

@@ -43,6 +43,20 @@ struct entry *table_find(struct table *t, uint32_t handle)
 	return e;
 }
 
+/* table_any reports whether f does so for an object. The lock is held meanwhile. */
+bool table_any(struct table *t, bool (*f)(void *arg, const struct entry *e), void *arg)
+{
+	bool any = false;
+
+	pthread_mutex_lock(&t->lock);
+	for (size_t i = 0; !any && i < sizeof(t->slots) / sizeof(*t->slots); i++) {
+		for (struct entry *e = t->slots[i]; e && !any; e = e->next)
+			any = f(arg, e);
+	}
+	pthread_mutex_unlock(&t->lock);
+	return any;
+}
+
 /* table_clear forgets the objects that the program has left open. */
 void table_clear(struct table *t)
 {
