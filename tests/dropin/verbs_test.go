@@ -205,6 +205,16 @@ func TestVerbsRules(t *testing.T) {
 	}
 }
 
+// TestVerbsLoaded: a program that loads the library by name finds names by version.
+func TestVerbsLoaded(t *testing.T) {
+	needVerbs(t)
+	program := compile(t, "testdata/verbs_dlopen.c")
+	h := newHost(t, nil)
+	if out := h.run(t, program).ok(t); !strings.Contains(out, "goroce_") || !strings.Contains(out, "port state 4") {
+		t.Errorf("it says\n%s", out)
+	}
+}
+
 // sanitizers are builds of the library that look for bugs while programs run, and their options.
 var sanitizers = map[string]string{
 	"address": "ASAN_OPTIONS=detect_leaks=1", "thread": "TSAN_OPTIONS=die_after_fork=0",
@@ -290,6 +300,10 @@ func TestVerbsEnd(t *testing.T) {
 			out := h.with(t, []string{"LD_LIBRARY_PATH=" + h.libs}, program, "arguments")
 			if text, err := out.wait(t); err == nil || !strings.Contains(text, "goroce: no RDMA device") {
 				t.Errorf("without a daemon: %v\n%s", err, text)
+			}
+			quiet := []string{"LD_LIBRARY_PATH=" + h.libs, "GOROCE_QUIET=1"}
+			if text, _ := h.with(t, quiet, program, "arguments").wait(t); strings.Contains(text, "goroce:") {
+				t.Errorf("not quiet:\n%s", text)
 			}
 			again := h.serve(t)
 			h.with(t, []string{"LD_LIBRARY_PATH=" + h.libs}, program, "arguments").ok(t)

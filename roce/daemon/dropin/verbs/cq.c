@@ -136,7 +136,7 @@ static void settle(struct ibv_cq *v)
 {
 	const struct timespec step = {.tv_nsec = 100000};
 
-	for (int i = 0; i < 200 && table_any(&context_of(v->context)->objects, busy, v); i++)
+	for (int i = 0; i < 5000 && table_any(&context_of(v->context)->objects, busy, v); i++)
 		nanosleep(&step, NULL);
 }
 
