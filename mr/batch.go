@@ -1,13 +1,16 @@
 package mr
 
-// Piece is a part of a Memory, from offset Off on, with the bytes to write to it.
+// Piece is a part of a Memory, from offset Off on, with the bytes to write to it: packets of Each bytes, or one packet
+// if Each is 0.
 type Piece struct {
-	Off uint64
-	B   []byte
+	Off  uint64
+	B    []byte
+	Each int
 }
 
 // Vector is a Memory that can write several pieces by one call, in their order, which saves the cost of a call for
-// each. After an error any of them may have been written.
+// each. The end of each packet becomes visible last, as with Span.Write. After an error any of them may have been
+// written.
 type Vector interface {
 	WriteVector(pieces []Piece) error
 }
@@ -29,7 +32,7 @@ type Outcome struct {
 func (b *Batch) Do(list []Placement, out []Outcome) {
 	for i := 0; i < len(list); {
 		n := b.gather(list[i:])
-		if n > 1 && list[i].R.mem.(Vector).WriteVector(b.pieces) == nil {
+		if (n > 1 || n == 1 && list[i].Packets() > 1) && list[i].R.mem.(Vector).WriteVector(b.pieces) == nil {
 			clear(out[i : i+n])
 			i += n
 			continue
@@ -50,10 +53,10 @@ func (b *Batch) gather(list []Placement) int {
 	}
 	for i := range list {
 		p := &list[i]
-		if p.R != r || p.Kind != PlaceWrite || p.Packets() > 1 || i == maxPieces {
+		if p.R != r || p.Kind != PlaceWrite || p.Stride != p.Each || i == maxPieces {
 			break
 		}
-		b.pieces = append(b.pieces, Piece{Off: r.base + p.Off, B: p.Data})
+		b.pieces = append(b.pieces, Piece{Off: r.base + p.Off, B: p.Data, Each: p.Each})
 	}
 	return len(b.pieces)
 }

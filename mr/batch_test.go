@@ -17,7 +17,7 @@ type vector struct {
 func (v *vector) Direct() []byte { return nil }
 
 func (v *vector) WriteAt(p []byte, off uint64) error {
-	return v.WriteVector([]Piece{{off, p}})
+	return v.WriteVector([]Piece{{Off: off, B: p}})
 }
 
 func (v *vector) WriteVector(pieces []Piece) error {

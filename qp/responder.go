@@ -61,6 +61,9 @@ type recvWQE struct {
 	cq    *CQ  // gets its completion
 	// spoilt says that a placement in its memory failed.
 	spoilt bool
+	// invalid is the status that the receive completes with if its request is invalid; else
+	// WCSuccess.
+	invalid ib.WCStatus
 }
 
 func (r *responder) init(q *QP) {
@@ -123,9 +126,10 @@ func (r *responder) popReceive() (ok bool, err error) {
 		r.q.cfg.RQ.Release(1)
 	}
 	if ok {
-		r.recv.held, r.recv.srq, r.recv.spoilt = true, r.srq, false
+		r.recv.held, r.recv.srq, r.recv.spoilt, r.recv.invalid = true, r.srq, false, ring.Status(err)
+		return true, nil
 	}
-	return ok, err
+	return false, err
 }
 
 // pd returns the protection domain that a request is checked against: for XRC that of
@@ -373,8 +377,11 @@ func (r *responder) takeReceive(now ib.Instant, p *wire.Packet) bool {
 		r.q.cfg.Stats.SendRNRErr++
 		r.quiet = true
 		r.owe(p.PSN, wire.RNRNak(r.q.attr.MinRNRTimer))
+	case r.recv.invalid != ib.WCSuccess:
+		r.failReceive(now, p, r.recv.invalid, wire.NAKRemoteOp)
+		return false
 	}
-	return ok && err == nil
+	return ok
 }
 
 // failReceive completes the receive in use with status and ends the connection with a

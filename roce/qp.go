@@ -59,7 +59,7 @@ func (p *PD) CreateQP(init ib.QPInit) (ib.QP, error) {
 	cfg.MaxLate = maxLate
 	q.count(1)
 	q.part = q.home.Add(engine.QPInit{Owner: q, App: p.tenant, Remote: p.tenant != nil, Config: cfg, Front: &q.front,
-		Worker: p.worker})
+		Worker: workerOf})
 	q.num = q.part.Num()
 	d.byNum.Store(q.num, q)
 	d.qps[q] = struct{}{}

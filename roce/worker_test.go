@@ -105,7 +105,7 @@ func newStuck(t *testing.T, inline bool) *stuckWorld {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b.cq, err = b.dev.CreateCQFor(silent{}, 16); err != nil {
+	if b.cq, err = b.dev.CreateCQFor(silent{}, ib.CQInit{Entries: 16}); err != nil {
 		t.Fatal(err)
 	}
 	if b.mr, err = pd.RegMemory(w.mem, 0, anyAccess); err != nil {

@@ -331,7 +331,8 @@ func requestSeeds(own ib.GID) [][]byte {
 		return request(abi.OpModifyQP, 0, abi.Put(nil, &body))
 	}
 	port := abi.Put(nil, &abi.Port{Port: 1})
-	verbs := session(none(abi.OpAllocPD), none(abi.OpAllocXRCD), none(abi.OpCreateChannel),
+	verbs := session(none(abi.OpAllocPD), request(abi.OpAllocXRCD, 0, abi.Put(nil, &abi.AllocXRCD{})),
+		none(abi.OpCreateChannel),
 		request(abi.OpCreateCQ, 0, abi.Put(nil, &abi.CreateCQ{Entries: 8, Channel: 3})),
 		request(abi.OpCreateQP, 0, abi.Put(nil, &abi.CreateQP{PD: 1, SendCQ: 4, RecvCQ: 4, Type: uint32(ib.RC),
 			MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 2, MaxRecvSGE: 2, MaxInline: 32})),
@@ -340,6 +341,8 @@ func requestSeeds(own ib.GID) [][]byte {
 		request(abi.OpRegMR, 1, abi.Put(nil, &abi.RegMR{PD: 1, Kind: abi.MemFD, Access: 7, Addr: 64, Length: 4096})),
 		request(abi.OpReregMR, 1, abi.Put(nil, &abi.ReregMR{MR: 7, Mask: 1,
 			RegMR: abi.RegMR{PD: 1, Kind: abi.MemFD, Length: 8192}})),
+		request(abi.OpReregMR, 1, abi.Put(nil, &abi.ReregMR{MR: 7, Mask: 4 | abi.KeepKeys,
+			RegMR: abi.RegMR{Access: 1}})),
 		request(abi.OpRegMR, 0, abi.Put(nil, &abi.RegMR{PD: 1, Kind: abi.MemProcess, Access: 7, Addr: preyAddr,
 			Length: preyBytes})),
 		request(abi.OpReregMR, 0, abi.Put(nil, &abi.ReregMR{MR: 7, Mask: 1,
@@ -353,8 +356,15 @@ func requestSeeds(own ib.GID) [][]byte {
 		request(abi.OpAttach, 0, abi.Put(nil, &abi.Group{QP: 5, GID: ib.GID{0xFF, 0x0E, 15: 7}})),
 		request(abi.OpDetach, 0, abi.Put(nil, &abi.Group{QP: 5, GID: ib.GID{0xFF, 0x0E, 15: 7}})),
 		request(abi.OpQueryPort, 0, port), request(abi.OpGIDs, 0, port), request(abi.OpPKey, 0, port),
-		none(abi.OpClock), about(abi.OpClose, 4), about(abi.OpClose, 5), about(abi.OpClose, 4),
+		request(abi.OpCounters, 0, port),
+		request(abi.OpQueryDevice, 0, abi.Put(nil, &abi.Open{})), none(abi.OpClock), about(abi.OpClose, 4),
+		about(abi.OpClose, 5), about(abi.OpClose, 4),
 		about(abi.OpClose, 7))
+	domain := session(request(abi.OpAllocXRCD, 1, abi.Put(nil, &abi.AllocXRCD{Flags: abi.XRCDCreate})),
+		request(abi.OpAllocXRCD, 1, abi.Put(nil, &abi.AllocXRCD{})),
+		request(abi.OpCreateQP, 0, abi.Put(nil, &abi.CreateQP{XRCD: 1, Type: uint32(ib.XRCTGT)})),
+		request(abi.OpOpenQP, 0, abi.Put(nil, &abi.OpenQP{XRCD: 2, QPN: 32, Type: uint32(ib.XRCTGT)})),
+		about(abi.OpClose, 1), about(abi.OpClose, 3), about(abi.OpClose, 1), about(abi.OpQueryQP, 4))
 	word := func(at uint32, b ...byte) []byte {
 		return append(binary.LittleEndian.AppendUint32(nil, at), b...)
 	}
@@ -363,7 +373,7 @@ func requestSeeds(own ib.GID) [][]byte {
 		write(0, word(128, 0xFF, 0xFF, 0xFF, 0xFF)), write(0, word(192, 0xFF, 0xFF, 0xFF, 0xFF)),
 		request(stepWake, 2, nil), write(4, word(64, 3, 0, 0, 0)), write(5, word(64, 0xFF, 0xFF, 0xFF, 0xFF)),
 		request(stepWake, 2, nil), none(abi.OpClock))[len(begin):]...)
-	return [][]byte{begin, verbs, session(cmRequests(own)...), rings, request(abi.OpClock, 0, nil),
+	return [][]byte{begin, verbs, domain, session(cmRequests(own)...), rings, request(abi.OpClock, 0, nil),
 		request(77, 17, make([]byte, 40))}
 }
 

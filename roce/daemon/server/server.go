@@ -58,13 +58,17 @@ type Server struct {
 
 // unit is a device with the doorbells of its clients.
 type unit struct {
-	name      string
-	dev       *roce.Device
-	doorbells []*doorbells // by shard
+	name        string
+	index       int // in Server.units
+	dev         *roce.Device
+	doorbells   []*doorbells // by shard
+	clockOffset int64        // see clockOffset
 
 	mu       sync.Mutex
 	sessions map[*session]struct{}
 	cmOwners cmOwners
+
+	domains domains
 }
 
 // New returns a server of the devices. The caller closes the devices, after Serve has returned
@@ -81,8 +85,10 @@ func New(devices []*roce.Device, o Options) (*Server, error) {
 	}
 	s.SetLimits(o.Client, o.User)
 	s.SetProcesses(o.OwnProcesses, o.OtherProcesses)
-	for _, dev := range devices {
-		u := &unit{name: dev.Attr().Name, dev: dev, sessions: map[*session]struct{}{}, cmOwners: cmOwners{}}
+	for i, dev := range devices {
+		u := &unit{name: dev.Attr().Name, index: i, dev: dev, clockOffset: clockOffset(dev),
+			sessions: map[*session]struct{}{}, cmOwners: cmOwners{},
+			domains: domains{all: map[domainKey]*domain{}}}
 		for i := range dev.Shards() {
 			t, err := newDoorbells()
 			if err == nil {

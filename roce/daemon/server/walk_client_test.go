@@ -166,7 +166,7 @@ func (c *walkClient) makeKind(k kind) *thing {
 const walkEntries = 1024
 
 func (c *walkClient) makeCQ() *thing {
-	init, uses := ib.CQInit{Entries: walkEntries + c.n(200)}, []*thing(nil)
+	init, uses := ib.CQInit{Entries: walkEntries + c.n(200), CompVector: c.n(c.dev.Attr().CompVectors)}, []*thing(nil)
 	if list := c.all(kindChannel); len(list) > 0 && c.one(2) {
 		h := list[c.n(len(list))]
 		init.Channel, uses = h.value.(ib.Channel), []*thing{h}

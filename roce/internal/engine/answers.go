@@ -16,20 +16,30 @@ type Worker = slowmem.Worker[*QP]
 // answer is the result of a placement or a fetch.
 type answer = slowmem.Answer[*QP]
 
-// place gives placements of q's received packets to q's worker, which copies their data.
+// place gives placements of q's received packets to the worker of their domain, which copies their
+// data. Those of an XRC target may be for several domains: that of the SRQ which each message names.
 func (s *Shard) place(q *QP, list []mr.Placement) {
-	w := q.worker()
-	q.places = w
-	w.Place(q, list)
-	s.employ(w)
+	for len(list) > 0 {
+		pd, n := list[0].R.PD(), 1
+		for n < len(list) && list[n].R.PD() == pd {
+			n++
+		}
+		w := q.worker(pd)
+		q.placedBy(w)
+		w.Place(q, list[:n])
+		s.employ(w)
+		list = list[n:]
+	}
 }
 
-// fetch gives fetches, which q needs before it can send, to q's worker. Payloads of the packets
-// that q has built before are already copied into runs.
+// fetch gives fetches, which q needs before it can send, to the worker of their domain. Payloads of
+// the packets that q has built before are already copied into runs.
 func (s *Shard) fetch(q *QP, list []qp.Fetch) {
-	w := q.worker()
-	w.Fetch(q, list)
-	s.employ(w)
+	for i := range list {
+		w := q.worker(list[i].SGL[0].R.PD())
+		w.Fetch(q, list[i:i+1])
+		s.employ(w)
+	}
 }
 
 // answers holds workers' answers until the shard's next turn. Workers never take the shard's

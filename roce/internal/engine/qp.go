@@ -2,9 +2,11 @@ package engine
 
 import (
 	"math"
+	"slices"
 	"sync/atomic"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/qp"
 	"github.com/goroce/goroce/roce/internal/offload"
 	"github.com/goroce/goroce/roce/internal/slowmem"
@@ -20,9 +22,9 @@ type QP struct {
 	num    ib.QPN
 	typ    ib.QPType
 	front  *qp.Front // the posting side; show copies the QP's state to it
-	worker func() *Worker
-	places *Worker // has placements of it; nil if it never had any
-	remote bool    // the application is in another process and shares only the rings
+	worker func(*mr.PD) *Worker
+	places []*Worker // have placements of it, or had some
+	remote bool      // the application is in another process and shares only the rings
 
 	rung atomic.Bool // the QP is in the shard's list of rung doorbells
 
@@ -49,7 +51,8 @@ type QPInit struct {
 	// Config is the QP's configuration; Add fills in the fields that the engine provides.
 	Config qp.Config
 	Front  *qp.Front
-	Worker func() *Worker // returns the worker for slow memory; called when the QP meets such memory
+	// Worker returns the worker for the slow memory of a domain. It is called when the QP meets such memory.
+	Worker func(*mr.PD) *Worker
 }
 
 // Num returns the QP number.
@@ -109,13 +112,49 @@ func (q *QP) Close() (gone <-chan struct{}) {
 	return q.forget()
 }
 
-// forget drops the placements of a QP that was reset. It returns a channel that is closed when the
-// worker writes nothing for it any more.
-func (q *QP) forget() <-chan struct{} {
-	if q.places == nil {
-		return slowmem.NoTurn
+// placedBy notes that a worker gets placements of the QP: more than one only if it is an XRC target whose
+// domain several applications share. Those that have ended are noted no more.
+func (q *QP) placedBy(w *Worker) {
+	if slices.Contains(q.places, w) {
+		return
 	}
-	return q.places.Forget(q)
+	q.places = append(slices.DeleteFunc(q.places, func(old *Worker) bool { return isClosed(old.Done()) }), w)
+}
+
+// forget drops the placements of a QP that was reset. It returns a channel that is closed when the
+// workers write nothing for it any more.
+func (q *QP) forget() <-chan struct{} {
+	gone := (<-chan struct{})(slowmem.NoTurn)
+	for _, w := range q.places {
+		gone = both(gone, w.Forget(q))
+	}
+	return gone
+}
+
+// both returns a channel that is closed when a and b are.
+func both(a, b <-chan struct{}) <-chan struct{} {
+	switch {
+	case isClosed(a):
+		return b
+	case isClosed(b):
+		return a
+	}
+	c := make(chan struct{})
+	go func() {
+		<-a
+		<-b
+		close(c)
+	}()
+	return c
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 // Modify runs the Modify verb. path is the addressing of the address vector, used if mask has

@@ -18,8 +18,8 @@ type work[Q comparable] struct {
 	placed, got int // how many writes and gets are done
 }
 
-// placer is the QP of a placement, and its parts: packets that write to consecutive addresses
-// are merged into one placement.
+// placer is the QP of a placement, and its parts: packets of one size that write to consecutive
+// addresses are merged into one placement.
 type placer[Q comparable] struct {
 	q           Q
 	first, last int // in parts, the last one excluded
@@ -48,19 +48,20 @@ func (k *work[Q]) emptied() work[Q] {
 
 // place appends a placement of q, with a copy of its data.
 func (k *work[Q]) place(q Q, p *mr.Placement) {
+	size := len(p.Packet(0))
 	data, goesOn := k.data.add(p)
 	goesOn, k.cut = goesOn && !k.cut, false
 	k.parts = append(k.parts, part{p.ID, len(data), p.Each})
 	if n := len(k.writes) - 1; goesOn && n >= 0 && k.whose[n].q == q {
 		if w := &k.writes[n]; w.Kind == mr.PlaceWrite && p.Kind == mr.PlaceWrite && w.R == p.R &&
-			w.Off+uint64(len(w.Data)) == p.Off {
+			w.Each == size && w.Off+uint64(len(w.Data)) == p.Off {
 			w.Data = w.Data[:len(w.Data)+len(data)]
 			k.whose[n].last++
 			return
 		}
 	}
 	w := *p
-	w.Data, w.Each, w.Stride = data, 0, 0
+	w.Data, w.Each, w.Stride = data, size, size
 	k.writes = append(k.writes, w)
 	k.whose = append(k.whose, placer[Q]{q, len(k.parts) - 1, len(k.parts)})
 }
