@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/roce/daemon/abi"
+	"github.com/goroce/goroce/tests/require"
 )
 
 var hostileSeed = flag.Uint64("verbs.seed", 0, "the only seed of TestVerbsHostile")
@@ -148,7 +149,8 @@ func (l *liar) scribble(fd int) {
 	}
 	defer unix.Munmap(buf)
 	for range 1 + l.rand.IntN(3) {
-		word := []int{8, 12, 16, 20, 64, 128, 192, 4 * l.rand.IntN(1024)}[l.rand.IntN(8)] // of a ring's header, its indices
+		// Words of a ring's header, its indices.
+		word := []int{8, 12, 16, 20, 64, 128, 192, 4 * l.rand.IntN(1024)}[l.rand.IntN(8)]
 		if word+4 <= len(buf) {
 			binary.NativeEndian.PutUint32(buf[word:], words[l.rand.IntN(len(words))])
 		}
@@ -179,14 +181,14 @@ func (l *liar) shorten(fd int) int {
 
 // TestVerbsHostile: whatever a daemon says, the library touches only memory that it has.
 func TestVerbsHostile(t *testing.T) {
-	program := rulesProgram(t)
+	program := compileVerbs(t, "testdata/verbs_walk.c")
 	h := newHost(t, nil)
 	env := append(sanitized(t, "address"), "GOROCE_QUIET=1")
 	env = append(env, "ASAN_OPTIONS=detect_leaks=0") // objects that the daemon will not close stay
 	seeds := []uint64{*hostileSeed}
 	if seeds[0] == 0 {
 		seeds = nil
-		for i := range 60 {
+		for i := range map[bool]int{false: 40, true: 400}[require.Full()] {
 			seeds = append(seeds, uint64(i+1))
 		}
 	}
@@ -221,5 +223,5 @@ func walkWithLiar(t *testing.T, h *host, env []string, program string, seed uint
 	defer listener.Close()
 	between := *h
 	between.socket = socket
-	return between.with(t, append(env, "GOROCE_DEBUG=1"), program, "walk").wait(t)
+	return between.with(t, append(env, "GOROCE_DEBUG=1"), program).wait(t)
 }

@@ -148,18 +148,20 @@ func TestVerbsStrings(t *testing.T) {
 	}
 }
 
+func text(t testing.TB, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
 // TestVerbsProtocol: the library's declarations of the local protocol are those of docs/abi.md.
 func TestVerbsProtocol(t *testing.T) {
-	text := func(path string) string {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(b)
-	}
-	header := text(filepath.Join(sources, "goroce.h"))
+	header, page := text(t, filepath.Join(sources, "goroce.h")), text(t, "../../docs/abi.md")
 	n := 0
-	for _, block := range regexp.MustCompile("(?s)```c\n(.*?)```").FindAllStringSubmatch(text("../../docs/abi.md"), -1) {
+	for _, block := range regexp.MustCompile("(?s)```c\n(.*?)```").FindAllStringSubmatch(page, -1) {
 		if strings.Contains(block[1], "goroce_cm_") {
 			continue
 		}
@@ -173,7 +175,7 @@ func TestVerbsProtocol(t *testing.T) {
 	}
 	row := regexp.MustCompile(`(?m)^\| (\d+) \| ([a-z -]+) [^|]*\|[^|]*\|[^|]*\|[^|]*\|$`)
 	names := map[string]string{}
-	for _, r := range row.FindAllStringSubmatch(text("../../docs/abi.md"), -1) {
+	for _, r := range row.FindAllStringSubmatch(page, -1) {
 		names[r[1]] = strings.ReplaceAll(r[2], "-", "")
 	}
 	for _, op := range regexp.MustCompile(`(?m)^\tGOROCE_([A-Z]+)\w* = (\d+),$`).FindAllStringSubmatch(header, -1) {
@@ -187,16 +189,16 @@ func TestVerbsProtocol(t *testing.T) {
 var rules = []string{"arguments", "memory", "requests", "extended", "channels", "events", "resize", "forked", "xrc",
 	"threads", "datagrams"}
 
-// rulesProgram compiles testdata/verbs_rules.c.
-func rulesProgram(t testing.TB) string {
+// compileVerbs compiles a program of testdata that uses libibverbs.
+func compileVerbs(t testing.TB, source string) string {
 	t.Helper()
 	needVerbs(t)
-	return compile(t, "testdata/verbs_rules.c", "-g", filepath.Join(libs(t), "libibverbs.so.1"))
+	return compile(t, source, filepath.Join(libs(t), "libibverbs.so.1"))
 }
 
 // TestVerbsRules: what programs count on.
 func TestVerbsRules(t *testing.T) {
-	program := rulesProgram(t)
+	program := compileVerbs(t, "testdata/verbs_rules.c")
 	h := newHost(t, nil)
 	for _, name := range rules {
 		t.Run(name, func(t *testing.T) { h.run(t, program, name).ok(t) })
@@ -241,7 +243,7 @@ func (h *host) with(t testing.TB, env []string, args ...string) *process {
 
 // TestVerbsSanitized: the rules, with builds that notice wrong accesses, leaks and data races.
 func TestVerbsSanitized(t *testing.T) {
-	program := rulesProgram(t)
+	program := compileVerbs(t, "testdata/verbs_rules.c")
 	h := newHost(t, nil)
 	for name := range sanitizers {
 		env := sanitized(t, name)
@@ -272,7 +274,7 @@ func (h *host) serve(t testing.TB) *process {
 
 // TestVerbsEnd: the daemon ends, in order or not, and programs learn of it. A new one is found.
 func TestVerbsEnd(t *testing.T) {
-	program := rulesProgram(t)
+	program := compileVerbs(t, "testdata/verbs_rules.c")
 	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		t.Run(s.String(), func(t *testing.T) {
 			h := &host{addr: linktest.Loopback(), dir: userDir(t), libs: libs(t)}

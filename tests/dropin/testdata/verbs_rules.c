@@ -1,126 +1,5 @@
 /* The rules of libibverbs that programs count on, each a case: `verbs_rules CASE` ends with status 0 if it holds. */
-#define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
-#include <infiniband/verbs.h>
-#include <poll.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#define MUST(cond)                                                                              \
-	do {                                                                                    \
-		if (!(cond)) {                                                                  \
-			fprintf(stderr, "%s:%d: not so: %s (%m)\n", __FILE__, __LINE__, #cond); \
-			_exit(1);                                                               \
-		}                                                                               \
-	} while (0)
-/* A function that returns an error, or NULL and errno. */
-#define IS(want, call)                                                                                       \
-	do {                                                                                                 \
-		int got_ = (call);                                                                           \
-		if (got_ != (want)) {                                                                        \
-			fprintf(stderr, "%s:%d: %s is %d, want %d\n", __FILE__, __LINE__, #call, got_, want); \
-			_exit(1);                                                                            \
-		}                                                                                            \
-	} while (0)
-#define FAILS(want, call) IS(want, (call) ? 0 : errno)
-
-enum { SIZE = 64 << 10, DEPTH = 16, ALL = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC };
-
-static struct ibv_context *ctx;
-static struct ibv_pd *pd;
-static struct ibv_cq *cq;
-static struct ibv_mr *mr;
-static char *buf;
-
-static void open_first(void)
-{
-	struct ibv_device **list = ibv_get_device_list(NULL);
-
-	MUST(list && list[0]);
-	MUST(ctx = ibv_open_device(list[0]));
-	ibv_free_device_list(list);
-	MUST(pd = ibv_alloc_pd(ctx));
-	MUST(cq = ibv_create_cq(ctx, 256, NULL, NULL, 0));
-	MUST(!posix_memalign((void **)&buf, 4096, SIZE));
-	memset(buf, 0, SIZE);
-	MUST(mr = ibv_reg_mr(pd, buf, SIZE, ALL));
-}
-
-static void close_all(void)
-{
-	IS(0, ibv_dereg_mr(mr));
-	IS(0, ibv_destroy_cq(cq));
-	IS(0, ibv_dealloc_pd(pd));
-	IS(0, ibv_close_device(ctx));
-	free(buf);
-}
-
-static struct ibv_qp *make_qp(enum ibv_qp_type type, struct ibv_cq *of, struct ibv_srq *srq)
-{
-	struct ibv_qp_init_attr a = {.send_cq = of, .recv_cq = of, .srq = srq, .qp_type = type,
-		.cap = {.max_send_wr = DEPTH, .max_recv_wr = DEPTH, .max_send_sge = 2, .max_recv_sge = 2}};
-	struct ibv_qp *qp = ibv_create_qp(pd, &a);
-
-	MUST(qp);
-	return qp;
-}
-
-/* connect_qp takes an RC QP to RTS, with a peer on the same port. */
-static void connect_qp(struct ibv_qp *qp, uint32_t peer)
-{
-	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = ALL};
-
-	IS(0, ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
-	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer, .max_dest_rd_atomic = 4, .min_rnr_timer = 12,
-		.ah_attr = {.is_global = 1, .port_num = 1, .grh = {.hop_limit = 64}}};
-	IS(0, ibv_query_gid(ctx, 1, 0, &a.ah_attr.grh.dgid));
-	IS(0, ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
-	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 4};
-	IS(0, ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
-	IS(IBV_QPS_RTS, (int)qp->state);
-}
-
-/* wait_wc polls until there is a completion, which must have that status. */
-static struct ibv_wc wait_wc(struct ibv_cq *of, enum ibv_wc_status status)
-{
-	struct ibv_wc wc;
-	int n;
-
-	while (!(n = ibv_poll_cq(of, 1, &wc)))
-		;
-	IS(1, n);
-	IS((int)status, (int)wc.status);
-	return wc;
-}
-
-static struct ibv_sge piece(size_t at, uint32_t length) { return (struct ibv_sge){(uintptr_t)buf + at, length, mr->lkey}; }
-
-static int post(struct ibv_qp *qp, struct ibv_send_wr wr, struct ibv_sge sge)
-{
-	struct ibv_send_wr *bad = NULL;
-	int err;
-
-	wr.sg_list = &sge;
-	wr.num_sge = 1;
-	wr.send_flags |= IBV_SEND_SIGNALED;
-	err = ibv_post_send(qp, &wr, &bad);
-	MUST(!err || bad == &wr);
-	return err;
-}
-
-static int receive(struct ibv_qp *qp, struct ibv_sge sge, int num_sge)
-{
-	struct ibv_recv_wr wr = {.wr_id = 9, .sg_list = &sge, .num_sge = num_sge}, *bad = NULL;
-	int err = ibv_post_recv(qp, &wr, &bad);
-
-	MUST(!err || bad == &wr);
-	return err;
-}
+#include "verbs_common.h"
 
 /* Arguments that are wrong, and the errno that rdma_rxe gives. */
 static void arguments(void)
@@ -128,7 +7,8 @@ static void arguments(void)
 	struct ibv_comp_channel *channel;
 	struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTS};
 	struct ibv_ah_attr ah = {.port_num = 1};
-	struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = {.max_send_wr = 1 << 20}};
+	struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
+			.cap = {.max_send_wr = 1 << 20}};
 	struct ibv_srq_init_attr srq = {.attr = {.max_wr = 0}};
 	struct ibv_device_attr device;
 	struct ibv_port_attr port;
@@ -178,7 +58,8 @@ static void arguments(void)
 	for (int i = 0; i < DEPTH; i++)
 		IS(0, receive(qp, piece(0, 1), 1));
 	IS(ENOMEM, receive(qp, piece(0, 1), 1));
-	IS(EINVAL, post(qp, (struct ibv_send_wr){.opcode = IBV_WR_SEND, .send_flags = IBV_SEND_INLINE}, piece(0, SIZE)));
+	IS(EINVAL, post(qp, (struct ibv_send_wr){.opcode = IBV_WR_SEND, .send_flags = IBV_SEND_INLINE},
+			piece(0, SIZE)));
 	IS(EINVAL, ibv_resize_cq(other, 0));
 	IS(0, ibv_destroy_qp(qp));
 	IS(0, ibv_destroy_cq(other));
@@ -237,36 +118,45 @@ static void requests(void)
 
 	IS(0, receive(b, piece(4096, 100), 1));
 	strcpy(buf, "hello");
-	IS(0, post(a, (struct ibv_send_wr){.opcode = IBV_WR_SEND_WITH_IMM, .imm_data = htobe32(7), .send_flags = IBV_SEND_INLINE}, piece(0, 6)));
+	IS(0, post(a, (struct ibv_send_wr){.opcode = IBV_WR_SEND_WITH_IMM, .imm_data = htobe32(7),
+			.send_flags = IBV_SEND_INLINE}, piece(0, 6)));
 	for (int i = 0; i < 2; i++) {
 		wc = wait_wc(cq, IBV_WC_SUCCESS);
 		if (wc.opcode == IBV_WC_RECV)
-			MUST(wc.byte_len == 6 && wc.wc_flags & IBV_WC_WITH_IMM && be32toh(wc.imm_data) == 7 && wc.qp_num == b->qp_num);
+			MUST(wc.byte_len == 6 && wc.wc_flags & IBV_WC_WITH_IMM && be32toh(wc.imm_data) == 7 &&
+					wc.qp_num == b->qp_num);
 	}
 	MUST(!strcmp(buf + 4096, "hello"));
 
-	IS(0, post(a, (struct ibv_send_wr){.opcode = IBV_WR_RDMA_WRITE, .wr.rdma = {(uintptr_t)buf + 5000, mr->rkey}}, piece(0, 6)));
+	IS(0, post(a, (struct ibv_send_wr){.opcode = IBV_WR_RDMA_WRITE, .wr.rdma = {(uintptr_t)buf + 5000, mr->rkey}},
+			piece(0, 6)));
 	wait_wc(cq, IBV_WC_SUCCESS);
 	MUST(!strcmp(buf + 5000, "hello"));
-	IS(0, post(a, (struct ibv_send_wr){.opcode = IBV_WR_RDMA_READ, .wr.rdma = {(uintptr_t)buf + 5000, mr->rkey}}, piece(6000, 6)));
+	IS(0, post(a, (struct ibv_send_wr){.opcode = IBV_WR_RDMA_READ, .wr.rdma = {(uintptr_t)buf + 5000, mr->rkey}},
+			piece(6000, 6)));
 	wait_wc(cq, IBV_WC_SUCCESS);
 	MUST(!strcmp(buf + 6000, "hello"));
 	*word = 40;
-	IS(0, post(a, (struct ibv_send_wr){.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD, .wr.atomic = {.remote_addr = (uintptr_t)word, .compare_add = 2, .rkey = mr->rkey}}, piece(7000, 8)));
+	IS(0, post(a, (struct ibv_send_wr){.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD,
+			.wr.atomic = {.remote_addr = (uintptr_t)word, .compare_add = 2, .rkey = mr->rkey}},
+			piece(7000, 8)));
 	wait_wc(cq, IBV_WC_SUCCESS);
 	MUST(*word == 42 && *(uint64_t *)(buf + 7000) == 40);
-	IS(0, post(a, (struct ibv_send_wr){.opcode = IBV_WR_ATOMIC_CMP_AND_SWP, .wr.atomic = {(uintptr_t)word, 42, 43, mr->rkey}}, piece(7000, 8)));
+	IS(0, post(a, (struct ibv_send_wr){.opcode = IBV_WR_ATOMIC_CMP_AND_SWP,
+			.wr.atomic = {(uintptr_t)word, 42, 43, mr->rkey}}, piece(7000, 8)));
 	wait_wc(cq, IBV_WC_SUCCESS);
 	MUST(*word == 43 && *(uint64_t *)(buf + 7000) == 42);
 
 	MUST(mw = ibv_alloc_mw(pd, IBV_MW_TYPE_1));
 	IS(0, ibv_dereg_mr(mr));
 	MUST(mr = ibv_reg_mr(pd, buf, SIZE, ALL | IBV_ACCESS_MW_BIND));
-	bind.bind_info = (struct ibv_mw_bind_info){mr, (uintptr_t)buf + 9000, 100, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE};
+	bind.bind_info = (struct ibv_mw_bind_info){mr, (uintptr_t)buf + 9000, 100, IBV_ACCESS_LOCAL_WRITE |
+			IBV_ACCESS_REMOTE_WRITE};
 	bind.send_flags = IBV_SEND_SIGNALED;
 	IS(0, ibv_bind_mw(b, mw, &bind));
 	MUST(wait_wc(cq, IBV_WC_SUCCESS).opcode == IBV_WC_BIND_MW);
-	IS(0, post(a, (struct ibv_send_wr){.opcode = IBV_WR_RDMA_WRITE, .wr.rdma = {(uintptr_t)buf + 9000, mw->rkey}}, piece(0, 6)));
+	IS(0, post(a, (struct ibv_send_wr){.opcode = IBV_WR_RDMA_WRITE, .wr.rdma = {(uintptr_t)buf + 9000, mw->rkey}},
+			piece(0, 6)));
 	wait_wc(cq, IBV_WC_SUCCESS);
 	MUST(!strcmp(buf + 9000, "hello"));
 	IS(EBUSY, ibv_dereg_mr(mr));
@@ -284,9 +174,12 @@ static void requests(void)
 /* ibv_wr_* and extended CQs: nothing is sent before ibv_wr_complete, or after an error. */
 static void extended(void)
 {
-	struct ibv_cq_init_attr_ex ca = {.cqe = 16, .wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP};
-	struct ibv_qp_init_attr_ex qa = {.qp_type = IBV_QPT_RC, .cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1},
-		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, .send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE};
+	struct ibv_cq_init_attr_ex ca = {.cqe = 16, .wc_flags = IBV_WC_EX_WITH_BYTE_LEN |
+			IBV_WC_EX_WITH_COMPLETION_TIMESTAMP};
+	struct ibv_qp_init_attr_ex qa = {.qp_type = IBV_QPT_RC,
+			.cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1},
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+				.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE};
 	struct ibv_values_ex values = {.comp_mask = IBV_VALUES_MASK_RAW_CLOCK};
 	struct ibv_poll_cq_attr pa = {0};
 	struct ibv_cq_ex *ex;
@@ -350,27 +243,6 @@ static void extended(void)
 	IS(0, ibv_destroy_qp(qp));
 	IS(0, ibv_destroy_cq(ibv_cq_ex_to_cq(ex)));
 	close_all();
-}
-
-static bool readable(int fd)
-{
-	struct pollfd p = {.fd = fd, .events = POLLIN};
-
-	return poll(&p, 1, 0) == 1;
-}
-
-/* loop makes an RC QP that is its own peer, and a completion of it. */
-static struct ibv_qp *loop(struct ibv_cq *of)
-{
-	struct ibv_qp *qp = make_qp(IBV_QPT_RC, of, NULL);
-
-	connect_qp(qp, qp->qp_num);
-	return qp;
-}
-
-static void write_once(struct ibv_qp *qp)
-{
-	IS(0, post(qp, (struct ibv_send_wr){.opcode = IBV_WR_RDMA_WRITE, .wr.rdma = {(uintptr_t)buf + 100, mr->rkey}}, piece(0, 8)));
 }
 
 /* A channel is not readable for a CQ that is destroyed, and is for the others. */
@@ -555,7 +427,7 @@ static void *wait_event(void *channel)
 	return NULL;
 }
 
-/* The end of the daemon: one event, and all fails that is not an end itself. It says "ready" when the daemon may end. */
+/* The end of the daemon: one event, and all fails that is not an end itself. It says "ready" before. */
 static void end(void)
 {
 	struct ibv_comp_channel *channel;
@@ -597,9 +469,11 @@ static void xrc(void)
 {
 	struct ibv_xrcd_init_attr xa = {.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1};
 	struct ibv_qp_init_attr_ex qa = {.qp_type = IBV_QPT_XRC_RECV, .comp_mask = IBV_QP_INIT_ATTR_XRCD};
-	struct ibv_qp_open_attr oa = {.comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE, .qp_type = IBV_QPT_XRC_RECV};
+	struct ibv_qp_open_attr oa = {.comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD |
+			IBV_QP_OPEN_ATTR_TYPE, .qp_type = IBV_QPT_XRC_RECV};
 	struct ibv_srq_init_attr_ex sa = {.attr = {.max_wr = 4, .max_sge = 1}, .srq_type = IBV_SRQT_XRC,
-		.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ};
+		.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD |
+				IBV_SRQ_INIT_ATTR_CQ};
 	struct ibv_context *other;
 	struct ibv_xrcd *mine, *theirs;
 	struct ibv_qp *target, *again;
@@ -674,7 +548,8 @@ static void *one_queue(void *arg __attribute__((unused)))
 	int posted = 0, n = 0;
 
 	while (posted < ROUNDS || n < THREADS * ROUNDS) {
-		struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE, .num_sge = 0}, *bad;
+		struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED |
+				IBV_SEND_INLINE, .num_sge = 0}, *bad;
 		int got;
 		wr.wr.rdma.remote_addr = (uintptr_t)buf;
 		wr.wr.rdma.rkey = mr->rkey;
@@ -719,7 +594,8 @@ static void threads(void)
 static void datagrams(void)
 {
 	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = 0x11};
-	struct ibv_ah_attr to = {.is_global = 1, .port_num = 1, .grh = {.hop_limit = 3, .flow_label = ~0u, .traffic_class = 8}};
+	struct ibv_ah_attr to = {.is_global = 1, .port_num = 1,
+			.grh = {.hop_limit = 3, .flow_label = ~0u, .traffic_class = 8}};
 	struct ibv_ah *ah, *back;
 	struct ibv_wc wc;
 	struct ibv_qp *qp;
@@ -735,7 +611,8 @@ static void datagrams(void)
 	MUST(ah = ibv_create_ah(pd, &to));
 	for (int round = 0; round < 2; round++) {
 		IS(0, receive(qp, piece(4096, 200), 1));
-		IS(0, post(qp, (struct ibv_send_wr){.opcode = IBV_WR_SEND, .wr.ud = {ah, qp->qp_num, 0x11}}, piece(0, 50)));
+		IS(0, post(qp, (struct ibv_send_wr){.opcode = IBV_WR_SEND, .wr.ud = {ah, qp->qp_num, 0x11}},
+				piece(0, 50)));
 		wc = wait_wc(cq, IBV_WC_SUCCESS);
 		if (wc.opcode == IBV_WC_SEND)
 			wc = wait_wc(cq, IBV_WC_SUCCESS);
@@ -753,124 +630,14 @@ static void datagrams(void)
 	close_all();
 }
 
-/* drain polls for a moment at most: completions may never come. */
-static void drain(struct ibv_cq *of)
-{
-	struct ibv_wc wc[4];
-
-	for (int i = 0; of && i < 100; i++) {
-		if (ibv_poll_cq(of, 4, wc) < 0)
-			return;
-	}
-}
-
-static void walk_qp(enum ibv_qp_type type, struct ibv_cq *of, struct ibv_srq *srq)
-{
-	struct ibv_qp_init_attr init = {.send_cq = of, .recv_cq = of, .srq = srq, .qp_type = type,
-		.cap = {.max_send_wr = DEPTH, .max_recv_wr = DEPTH, .max_send_sge = 2, .max_recv_sge = 2, .max_inline_data = 100}};
-	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = ALL};
-	struct ibv_sge sge = {(uintptr_t)buf, 50, mr->lkey};
-	struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE, .sg_list = &sge, .num_sge = 1, .send_flags = IBV_SEND_SIGNALED, .wr.rdma = {(uintptr_t)buf, mr->rkey}}, *bad;
-	struct ibv_recv_wr recv = {.sg_list = &sge, .num_sge = 1}, *bad_recv;
-	struct ibv_qp *qp = ibv_create_qp(pd, &init);
-
-	if (!qp)
-		return;
-	ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = qp->qp_num, .max_dest_rd_atomic = 4, .min_rnr_timer = 12,
-		.ah_attr = {.is_global = 1, .port_num = 1, .grh = {.hop_limit = 64}}};
-	ibv_query_gid(ctx, 1, 0, &a.ah_attr.grh.dgid);
-	ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 4};
-	ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
-	qp->state = IBV_QPS_RTS; /* to post, even if the daemon has refused */
-	for (int i = 0; i < 3 * DEPTH; i++) {
-		ibv_post_recv(qp, &recv, &bad_recv);
-		wr.send_flags ^= IBV_SEND_INLINE;
-		ibv_post_send(qp, &wr, &bad);
-	}
-	drain(of);
-	ibv_query_qp(qp, &a, 0, &init);
-	ibv_destroy_qp(qp);
-}
-
-static void walk_queues(void)
-{
-	struct ibv_comp_channel *channel = ibv_create_comp_channel(ctx);
-	struct ibv_cq *of = ibv_create_cq(ctx, 64, NULL, channel, 0), *got;
-	struct ibv_srq_init_attr init = {.attr = {.max_wr = 16, .max_sge = 2}};
-	struct ibv_srq *srq = ibv_create_srq(pd, &init);
-	struct ibv_recv_wr recv = {0}, *bad;
-	void *context;
-
-	if (channel)
-		fcntl(channel->fd, F_SETFL, O_NONBLOCK);
-	for (int i = 0; srq && i < 20; i++)
-		ibv_post_srq_recv(srq, &recv, &bad);
-	if (srq)
-		ibv_modify_srq(srq, &(struct ibv_srq_attr){.max_wr = 100}, IBV_SRQ_MAX_WR);
-	for (int round = 0; of && round < 2; round++) {
-		ibv_req_notify_cq(of, round);
-		walk_qp(IBV_QPT_RC, of, NULL);
-		walk_qp(IBV_QPT_UC, of, srq);
-		ibv_resize_cq(of, 200);
-		if (channel && !ibv_get_cq_event(channel, &got, &context))
-			ibv_ack_cq_events(got, 1);
-	}
-	if (srq) {
-		ibv_query_srq(srq, &init.attr);
-		ibv_destroy_srq(srq);
-	}
-	if (of)
-		ibv_destroy_cq(of);
-	if (channel)
-		ibv_destroy_comp_channel(channel);
-}
-
-/* A walk through everything that accepts every answer: that of a daemon that lies. */
-static void walk(void)
-{
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	struct ibv_device_attr_ex device;
-	struct ibv_port_attr port;
-	struct ibv_gid_entry table[4];
-	struct ibv_async_event event;
-	struct ibv_ah *ah;
-	struct ibv_ah_attr attr = {.is_global = 1, .port_num = 1};
-	__be16 pkey;
-
-	if (!list || !list[0] || !(ctx = ibv_open_device(list[0])))
-		return;
-	ibv_query_device_ex(ctx, NULL, &device);
-	ibv_query_port(ctx, 1, &port);
-	ibv_query_gid_table(ctx, table, 4, 0);
-	ibv_query_gid(ctx, 1, 0, &attr.grh.dgid);
-	ibv_query_pkey(ctx, 1, 0, &pkey);
-	MUST(!posix_memalign((void **)&buf, 4096, SIZE));
-	pd = ibv_alloc_pd(ctx);
-	if (pd && (mr = ibv_reg_mr(pd, buf, SIZE, ALL))) {
-		ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, ALL);
-		if ((ah = ibv_create_ah(pd, &attr)))
-			ibv_destroy_ah(ah);
-		walk_queues();
-		ibv_dereg_mr(mr);
-	}
-	if (pd)
-		ibv_dealloc_pd(pd);
-	fcntl(ctx->async_fd, F_SETFL, O_NONBLOCK);
-	while (!ibv_get_async_event(ctx, &event))
-		ibv_ack_async_event(&event);
-	ibv_close_device(ctx);
-	ibv_free_device_list(list);
-}
-
 static const struct {
 	const char *name;
 	void (*run)(void);
 } cases[] = {
-	{"arguments", arguments}, {"memory", memory}, {"requests", requests}, {"extended", extended}, {"channels", channels},
+	{"arguments", arguments}, {"memory", memory}, {"requests", requests}, {"extended", extended},
+			{"channels", channels},
 	{"events", events},	  {"resize", resize}, {"forked", forked},     {"end", end},	      {"xrc", xrc},
-	{"threads", threads},	  {"datagrams", datagrams}, {"walk", walk},
+	{"threads", threads},	  {"datagrams", datagrams},
 };
 
 int main(int argc, char **argv)

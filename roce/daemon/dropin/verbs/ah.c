@@ -99,7 +99,8 @@ static union ibv_gid answer(const struct ibv_grh *grh, struct ibv_global_route *
 	return own;
 }
 
-EXPORT int ibv_init_ah_from_wc(struct ibv_context *v, uint8_t port, struct ibv_wc *wc, struct ibv_grh *grh, struct ibv_ah_attr *attr)
+EXPORT int ibv_init_ah_from_wc(struct ibv_context *v, uint8_t port, struct ibv_wc *wc, struct ibv_grh *grh,
+		struct ibv_ah_attr *attr)
 {
 	union ibv_gid own;
 	int index;

@@ -18,9 +18,12 @@ int ask(struct ibv_context *v, uint16_t op, const void *body, size_t len, void *
 }
 
 /* ask_fds is ask for a reply with descriptors, which are the caller's then. */
-int ask_fds(struct ibv_context *v, uint16_t op, const void *body, size_t len, void *reply, size_t size, int want, int *fds)
+int ask_fds(struct ibv_context *v, uint16_t op, const void *body, size_t len, void *reply, size_t size, int want,
+		int *fds)
 {
-	struct call call = {.op = op, .body = body, .len = len, .give = -1, .reply = reply, .size = size, .want_fds = want};
+	struct call call = {
+		.op = op, .body = body, .len = len, .give = -1, .reply = reply, .size = size, .want_fds = want,
+	};
 	int err = control_call(&context_of(v)->control, &call);
 
 	if (!err && want)
@@ -98,7 +101,10 @@ static int open_device(struct context *c)
 	struct goroce_hello_reply hello;
 	struct goroce_open_reply r;
 	struct goroce_open open = {{0}};
-	struct call call = {.op = GOROCE_OPEN, .body = &open, .len = sizeof(open), .give = -1, .reply = &r, .size = sizeof(r), .want_fds = -1};
+	struct call call = {
+		.op = GOROCE_OPEN, .body = &open, .len = sizeof(open), .give = -1, .reply = &r, .size = sizeof(r),
+		.want_fds = -1,
+	};
 	int err;
 
 	memcpy(open.device, c->device->attr.name, sizeof(open.device));

@@ -11,7 +11,8 @@ static const struct timeval patience = {.tv_sec = 30};
 
 /* The errno of each status of a reply. */
 static const int errnos[] = {
-	0, EIO, EINVAL, EINVAL, ENOMEM, ENOMEM, EBUSY, EBADF, EOPNOTSUPP, EINVAL, EPERM, EPROTO, EADDRINUSE, ENODEV, EINVAL,
+	0, EIO, EINVAL, EINVAL, ENOMEM, ENOMEM, EBUSY, EBADF, EOPNOTSUPP, EINVAL, EPERM, EPROTO, EADDRINUSE,
+	ENODEV, EINVAL,
 };
 
 union message {
@@ -90,7 +91,9 @@ static ssize_t receive(struct control *c, union message *m, int fds[GOROCE_MAX_F
 	ssize_t n;
 
 	do {
-		msg = (struct msghdr){.msg_iov = &part, .msg_iovlen = 1, .msg_control = &rights, .msg_controllen = sizeof(rights)};
+		msg = (struct msghdr){
+			.msg_iov = &part, .msg_iovlen = 1, .msg_control = &rights, .msg_controllen = sizeof(rights),
+		};
 		n = recvmsg(c->fd, &msg, MSG_CMSG_CLOEXEC);
 	} while (n < 0 && errno == EINTR);
 	*num_fds = n < 0 ? 0 : take_fds(&msg, fds);
@@ -120,7 +123,8 @@ static void explain(const struct goroce_header *h, const char *text, size_t len)
 		len -= n;
 	}
 	if (*words[1])
-		debug("request %u: %s: %s is %s, allowed is %s (status %u)", h->op, words[0], words[1], words[2], words[3], h->status);
+		debug("request %u: %s: %s is %s, allowed is %s (status %u)", h->op, words[0], words[1], words[2],
+				words[3], h->status);
 	else
 		debug("request %u: %s (status %u)", h->op, words[0], h->status);
 }

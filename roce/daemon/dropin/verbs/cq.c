@@ -83,9 +83,15 @@ static struct cq *make(struct ibv_context *v, const struct ibv_cq_init_attr_ex *
 	return q;
 }
 
-EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *v, int cqe, void *cq_context, struct ibv_comp_channel *channel, int vector)
+EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *v, int cqe, void *cq_context, struct ibv_comp_channel *channel,
+		int vector)
 {
-	struct ibv_cq_init_attr_ex a = {.cqe = cqe < 0 ? 0 : (uint32_t)cqe, .cq_context = cq_context, .channel = channel, .comp_vector = (uint32_t)vector};
+	struct ibv_cq_init_attr_ex a = {
+		.cqe = cqe < 0 ? 0 : (uint32_t)cqe,
+		.cq_context = cq_context,
+		.channel = channel,
+		.comp_vector = (uint32_t)vector,
+	};
 	struct cq *q = make(v, &a);
 
 	return q ? &q->v : NULL;
@@ -93,15 +99,16 @@ EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *v, int cqe, void *cq_con
 
 struct ibv_cq_ex *cq_create_ex(struct ibv_context *v, struct ibv_cq_init_attr_ex *attr)
 {
-	const uint64_t fields = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM | IBV_WC_EX_WITH_SRC_QP |
-		IBV_WC_EX_WITH_SLID | IBV_WC_EX_WITH_SL | IBV_WC_EX_WITH_DLID_PATH_BITS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
-		IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+	const uint64_t fields = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM |
+		IBV_WC_EX_WITH_SRC_QP | IBV_WC_EX_WITH_SLID | IBV_WC_EX_WITH_SL | IBV_WC_EX_WITH_DLID_PATH_BITS |
+		IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
 	const uint32_t masks = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
 	uint32_t flags = attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS ? attr->flags : 0;
 	struct cq *q;
 
 	/* One thread at a time is a hint. To go on in spite of an overrun is none: the ring has no room. */
-	if (attr->wc_flags & ~fields || attr->comp_mask & ~masks || flags & ~(uint32_t)IBV_CREATE_CQ_ATTR_SINGLE_THREADED)
+	if (attr->wc_flags & ~fields || attr->comp_mask & ~masks ||
+			flags & ~(uint32_t)IBV_CREATE_CQ_ATTR_SINGLE_THREADED)
 		return fail(EOPNOTSUPP);
 	q = make(v, attr);
 	return q ? &q->ex : NULL;
@@ -127,7 +134,10 @@ EXPORT int ibv_resize_cq(struct ibv_cq *v, int cqe)
 }
 
 /* No completion is held back, so there is nothing to moderate. */
-int cq_moderate(struct ibv_cq *v __attribute__((unused)), struct ibv_modify_cq_attr *attr __attribute__((unused))) { return EOPNOTSUPP; }
+int cq_moderate(struct ibv_cq *v __attribute__((unused)), struct ibv_modify_cq_attr *attr __attribute__((unused)))
+{
+	return EOPNOTSUPP;
+}
 
 /* wait_for_acks waits until the program has acknowledged all events that it has taken. */
 static void wait_for_acks(struct cq *q)

@@ -7,7 +7,9 @@
 
 static int query(struct control *c, const char name[64], struct goroce_device_reply *r)
 {
-	struct call call = {.op = GOROCE_QUERY_DEVICE, .body = name, .len = 64, .give = -1, .reply = r, .size = sizeof(*r)};
+	struct call call = {
+		.op = GOROCE_QUERY_DEVICE, .body = name, .len = 64, .give = -1, .reply = r, .size = sizeof(*r),
+	};
 
 	return control_call(c, &call);
 }
@@ -100,6 +102,9 @@ EXPORT void ibv_free_device_list(struct ibv_device **all)
 
 EXPORT const char *ibv_get_device_name(struct ibv_device *v) { return v->name; }
 
-EXPORT uint64_t ibv_get_device_guid(struct ibv_device *v) { return htobe64(container_of(v, struct device, v)->attr.node_guid); }
+EXPORT uint64_t ibv_get_device_guid(struct ibv_device *v)
+{
+	return htobe64(container_of(v, struct device, v)->attr.node_guid);
+}
 
 EXPORT int ibv_get_device_index(struct ibv_device *v) { return (int)container_of(v, struct device, v)->attr.index; }

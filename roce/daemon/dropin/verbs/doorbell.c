@@ -13,7 +13,8 @@ static size_t summary_size(uint32_t bells) { return (summary_words(bells) + 7) /
  * memfd, and keeps the others if it returns 0. */
 int doorbells_open(struct doorbells *d, const struct goroce_open_reply *r, const int *fds)
 {
-	size_t size = BELLS_SUMMARY + summary_size(r->doorbells) + (size_t)summary_words(r->doorbells) * BELLS_A_WORD / 8;
+	size_t words = summary_words(r->doorbells);
+	size_t size = BELLS_SUMMARY + summary_size(r->doorbells) + words * BELLS_A_WORD / 8;
 	void *pages;
 	int err;
 

@@ -58,7 +58,8 @@ static int of_neighbour(const uint8_t *gid, const char *netif, uint8_t mac[MAC])
 }
 
 /* vid is left as it is: the daemon's interfaces are without VLAN tags of their own. */
-EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *v, struct ibv_ah_attr *attr, uint8_t mac[MAC], uint16_t *vid __attribute__((unused)))
+EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *v, struct ibv_ah_attr *attr, uint8_t mac[MAC],
+		uint16_t *vid __attribute__((unused)))
 {
 	const uint8_t *gid = attr->grh.dgid.raw;
 	struct goroce_gid_entry row;

@@ -8,23 +8,31 @@ struct taking {
 	struct ibv_async_event *event;
 };
 
+/* kind_of returns the kind of object that a type of event is about: -1 for the device. */
+static int kind_of(uint32_t type)
+{
+	switch (type) {
+	case IBV_EVENT_CQ_ERR:
+		return KIND_CQ;
+	case IBV_EVENT_SRQ_ERR:
+	case IBV_EVENT_SRQ_LIMIT_REACHED:
+		return KIND_SRQ;
+	case IBV_EVENT_QP_LAST_WQE_REACHED:
+		return KIND_QP;
+	}
+	return type >= IBV_EVENT_QP_FATAL && type <= IBV_EVENT_PATH_MIG_ERR ? KIND_QP : -1;
+}
+
 /* name fills in the object of an event, which the program must be able to take as such. */
 static bool name(const struct entry *e, uint32_t type, struct ibv_async_event *to)
 {
-	bool of_cq = type == IBV_EVENT_CQ_ERR, of_srq = type == IBV_EVENT_SRQ_ERR || type == IBV_EVENT_SRQ_LIMIT_REACHED;
-
-	if (of_cq != (e->kind == KIND_CQ) || of_srq != (e->kind == KIND_SRQ))
+	if (kind_of(type) != (int)e->kind)
 		return false;
 	if (to) {
 		to->element.qp = e->object; /* or CQ, or SRQ: all are pointers */
 		to->event_type = type;
 	}
 	return true;
-}
-
-static bool is_of_qp(uint32_t type)
-{
-	return (type >= IBV_EVENT_QP_FATAL && type <= IBV_EVENT_PATH_MIG_ERR) || type == IBV_EVENT_QP_LAST_WQE_REACHED;
 }
 
 /* live_event reports whether an event is of the device or of an object that is there, and fills it in. */
@@ -36,7 +44,7 @@ static bool live_event(void *arg, const uint32_t *message, bool take)
 	bool live;
 
 	if (!handle) {
-		if (is_of_qp(type) || type == IBV_EVENT_CQ_ERR || type == IBV_EVENT_SRQ_ERR || type == IBV_EVENT_SRQ_LIMIT_REACHED)
+		if (kind_of(type) >= 0)
 			return false;
 		if (take) {
 			t->event->event_type = type;
@@ -46,7 +54,7 @@ static bool live_event(void *arg, const uint32_t *message, bool take)
 	}
 	pthread_mutex_lock(&t->context->objects.lock);
 	e = table_find(&t->context->objects, handle);
-	live = e && (is_of_qp(type) || e->kind != KIND_QP) && name(e, type, take ? t->event : NULL);
+	live = e && name(e, type, take ? t->event : NULL);
 	if (live && take)
 		++*e->taken;
 	pthread_mutex_unlock(&t->context->objects.lock);
@@ -107,16 +115,15 @@ EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
 	struct ibv_qp *qp = event->element.qp;
 	struct ibv_srq *srq = event->element.srq;
 
-	switch (event->event_type) {
-	case IBV_EVENT_CQ_ERR:
+	switch (kind_of(event->event_type)) {
+	case KIND_CQ:
 		acknowledge(&cq->mutex, &cq->cond, &cq->async_events_completed);
 		break;
-	case IBV_EVENT_SRQ_ERR:
-	case IBV_EVENT_SRQ_LIMIT_REACHED:
+	case KIND_SRQ:
 		acknowledge(&srq->mutex, &srq->cond, &srq->events_completed);
 		break;
-	default:
-		if (is_of_qp(event->event_type))
-			acknowledge(&qp->mutex, &qp->cond, &qp->events_completed);
+	case KIND_QP:
+		acknowledge(&qp->mutex, &qp->cond, &qp->events_completed);
+		break;
 	}
 }

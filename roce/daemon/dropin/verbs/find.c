@@ -23,7 +23,9 @@ int daemon_paths(char paths[2][PATH_LEN])
 int daemon_hello(struct control *c, struct goroce_hello_reply *r)
 {
 	struct goroce_hello hello = {GOROCE_MAGIC, GOROCE_VERSION, GOROCE_VERSION};
-	struct call call = {.op = GOROCE_HELLO, .body = &hello, .len = sizeof(hello), .give = -1, .reply = r, .size = sizeof(*r)};
+	struct call call = {
+		.op = GOROCE_HELLO, .body = &hello, .len = sizeof(hello), .give = -1, .reply = r, .size = sizeof(*r),
+	};
 	int err = control_call(c, &call);
 
 	if (!err && r->devices > sizeof(r->names) / sizeof(*r->names))
@@ -38,7 +40,9 @@ static void missing(const char *path, int err)
 
 	if (quiet() || atomic_flag_test_and_set(&told))
 		return;
-	fprintf(stderr, "goroce: no RDMA device: no daemon at %s (%s); start one with `goroced serve`, or run the program by `goroced run`\n",
+	fprintf(stderr,
+		"goroce: no RDMA device: no daemon at %s (%s); start one with `goroced serve`, or run the program by "
+		"`goroced run`\n",
 		path, strerror(err));
 }
 

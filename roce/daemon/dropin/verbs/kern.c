@@ -44,7 +44,8 @@ EXPORT void ibv_copy_qp_attr_from_kern(struct ibv_qp_attr *to, struct ib_uverbs_
 	to->sq_psn = from->sq_psn;
 	to->dest_qp_num = from->dest_qp_num;
 	to->qp_access_flags = from->qp_access_flags;
-	to->cap = (struct ibv_qp_cap){from->max_send_wr, from->max_recv_wr, from->max_send_sge, from->max_recv_sge, from->max_inline_data};
+	to->cap = (struct ibv_qp_cap){from->max_send_wr, from->max_recv_wr, from->max_send_sge, from->max_recv_sge,
+			from->max_inline_data};
 	ibv_copy_ah_attr_from_kern(&to->ah_attr, &from->ah_attr);
 	ibv_copy_ah_attr_from_kern(&to->alt_ah_attr, &from->alt_ah_attr);
 	to->pkey_index = from->pkey_index;

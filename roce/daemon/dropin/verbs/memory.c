@@ -98,7 +98,9 @@ static int describe(struct goroce_reg_mr *r, void *addr, size_t length, uint64_t
 
 static int request(struct ibv_context *v, uint16_t op, const void *body, size_t len, struct goroce_reg_reply *r)
 {
-	struct call call = {.op = op, .body = body, .len = len, .give = own_memory(context_of(v)), .reply = r, .size = sizeof(*r)};
+	struct call call = {
+		.op = op, .body = body, .len = len, .give = own_memory(context_of(v)), .reply = r, .size = sizeof(*r),
+	};
 
 	return control_call(&context_of(v)->control, &call);
 }

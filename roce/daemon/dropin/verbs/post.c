@@ -10,6 +10,7 @@ enum {
 	CONNECTED = DATAGRAM | OP(RDMA_WRITE) | OP(RDMA_WRITE_WITH_IMM) | OP(BIND_MW) | OP(LOCAL_INV),
 	RELIABLE = CONNECTED | OP(SEND_WITH_INV) | OP(RDMA_READ) | OP(ATOMIC_CMP_AND_SWP) | OP(ATOMIC_FETCH_AND_ADD) |
 		OP(FLUSH) | OP(ATOMIC_WRITE),
+	RDMA = OP(RDMA_WRITE) | OP(RDMA_WRITE_WITH_IMM) | OP(RDMA_READ) | OP(ATOMIC_WRITE), /* have wr.rdma */
 };
 
 static const uint32_t services[] = {
@@ -106,8 +107,7 @@ static int put_rest(const struct qp *q, struct goroce_send_slot *s, const struct
 		s->imm = be32toh(wr->imm_data);
 		break;
 	}
-	if (wr->opcode == IBV_WR_RDMA_WRITE || wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM || wr->opcode == IBV_WR_RDMA_READ ||
-	    wr->opcode == IBV_WR_ATOMIC_WRITE) {
+	if (1u << wr->opcode & RDMA) {
 		s->remote_addr = wr->wr.rdma.remote_addr;
 		s->rkey = wr->wr.rdma.rkey;
 	}
@@ -134,7 +134,9 @@ static int push_send(struct qp *q, uint32_t next, const struct ibv_send_wr *wr)
 	if (!ring_room(&q->sq, next))
 		return ENOMEM;
 	s = ring_slot(&q->sq, next);
-	*s = (struct goroce_send_slot){.id = wr->wr_id, .opcode = (uint8_t)wr->opcode, .flags = (uint8_t)(wr->send_flags & flags)};
+	*s = (struct goroce_send_slot){
+		.id = wr->wr_id, .opcode = (uint8_t)wr->opcode, .flags = (uint8_t)(wr->send_flags & flags),
+	};
 	err = put_payload(&q->sq, s, wr);
 	return err ? err : put_rest(q, s, wr);
 }

@@ -62,7 +62,11 @@ static int request(struct qp *q, const struct ibv_qp_init_attr_ex *a)
 		.sig_all = a->sq_sig_all != 0,
 	};
 	struct goroce_ring reply;
-	struct call call = {.op = GOROCE_CREATE_QP, .body = &r, .len = sizeof(r), .give = -1, .reply = &reply, .size = sizeof(reply), .want_fds = -1};
+	struct call call = {
+		.op = GOROCE_CREATE_QP, .body = &r, .len = sizeof(r), .give = -1, .reply = &reply,
+				.size = sizeof(reply),
+		.want_fds = -1,
+	};
 	int err;
 
 	if (sends(type))
@@ -144,9 +148,27 @@ static int check(struct ibv_context *v, const struct ibv_qp_init_attr_ex *a)
 	return 0;
 }
 
+/* check_ops refuses operations of ibv_wr_* that the type of QP has not. The table has the opcode of each bit. */
+static int check_ops(enum ibv_qp_type type, uint64_t ops)
+{
+	static const uint8_t opcodes[] = {
+		IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_READ,
+		IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_LOCAL_INV, IBV_WR_BIND_MW,
+		IBV_WR_SEND_WITH_INV, UINT8_MAX /* TSO */, IBV_WR_FLUSH, IBV_WR_ATOMIC_WRITE,
+	};
+	struct ibv_qp probe = {.qp_type = type};
+
+	for (unsigned int op = 0; ops; op++, ops >>= 1) {
+		if (ops & 1 && (op >= sizeof(opcodes) || !qp_takes(&probe, opcodes[op])))
+			return EOPNOTSUPP;
+	}
+	return 0;
+}
+
 struct ibv_qp *qp_create_ex(struct ibv_context *v, struct ibv_qp_init_attr_ex *attr)
 {
-	const uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	const uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
+			IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
 	struct ibv_qp_init_attr_ex a = *attr;
 	uint64_t ops = attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS ? attr->send_ops_flags : 0;
 	struct qp *q;
@@ -160,12 +182,8 @@ struct ibv_qp *qp_create_ex(struct ibv_context *v, struct ibv_qp_init_attr_ex *a
 		return fail(EOPNOTSUPP);
 	if (!err)
 		err = check(v, &a);
-	for (unsigned int op = 0; ops && !err; op++, ops >>= 1) {
-		static const uint8_t opcodes[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 32, 14, 15}; /* by bit of ibv_qp_create_send_ops_flags */
-		struct ibv_qp probe = {.qp_type = a.qp_type};
-		if (ops & 1 && (op >= sizeof(opcodes) || !qp_takes(&probe, opcodes[op])))
-			err = EOPNOTSUPP;
-	}
+	if (!err)
+		err = check_ops(a.qp_type, ops);
 	if (err)
 		return fail(err);
 	q = make(v, &a);
@@ -194,7 +212,7 @@ EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *
 	return qp;
 }
 
-_Static_assert(offsetof(struct ibv_qp_init_attr_ex, comp_mask) == offsetof(struct ibv_qp_init_attr, sq_sig_all) + sizeof(int),
+_Static_assert(offsetof(struct ibv_qp_init_attr_ex, sq_sig_all) == offsetof(struct ibv_qp_init_attr, sq_sig_all),
 	       "the extended attributes begin with the others");
 
 /* qp_open opens an XRC target that another process, or another context, has made in the domain. */
@@ -207,7 +225,8 @@ struct ibv_qp *qp_open(struct ibv_context *v, struct ibv_qp_open_attr *attr)
 	struct qp *q;
 	int err;
 
-	if ((attr->comp_mask & needed) != needed || attr->comp_mask & ~(needed | IBV_QP_OPEN_ATTR_CONTEXT) || attr->qp_type != IBV_QPT_XRC_RECV)
+	if ((attr->comp_mask & needed) != needed || attr->comp_mask & ~(needed | IBV_QP_OPEN_ATTR_CONTEXT) ||
+			attr->qp_type != IBV_QPT_XRC_RECV)
 		return fail(EINVAL);
 	if (attr->comp_mask & IBV_QP_OPEN_ATTR_CONTEXT)
 		a.qp_context = attr->qp_context;

@@ -57,7 +57,9 @@ static struct goroce_send_slot *begin(struct ibv_qp_ex *v, unsigned int opcode)
 	if (q->error)
 		return NULL;
 	q->slot = ring_slot(&q->sq, q->sq.next + q->built++);
-	*q->slot = (struct goroce_send_slot){.id = v->wr_id, .opcode = (uint8_t)opcode, .flags = (uint8_t)(v->wr_flags & flags)};
+	*q->slot = (struct goroce_send_slot){
+		.id = v->wr_id, .opcode = (uint8_t)opcode, .flags = (uint8_t)(v->wr_flags & flags),
+	};
 	return q->slot;
 }
 
@@ -88,9 +90,15 @@ static void wr_send_inv(struct ibv_qp_ex *v, uint32_t rkey) { begin_imm(v, IBV_W
 
 static void wr_local_inv(struct ibv_qp_ex *v, uint32_t rkey) { begin_imm(v, IBV_WR_LOCAL_INV, rkey); }
 
-static void wr_rdma_read(struct ibv_qp_ex *v, uint32_t rkey, uint64_t addr) { begin_remote(v, IBV_WR_RDMA_READ, rkey, addr); }
+static void wr_rdma_read(struct ibv_qp_ex *v, uint32_t rkey, uint64_t addr)
+{
+	begin_remote(v, IBV_WR_RDMA_READ, rkey, addr);
+}
 
-static void wr_rdma_write(struct ibv_qp_ex *v, uint32_t rkey, uint64_t addr) { begin_remote(v, IBV_WR_RDMA_WRITE, rkey, addr); }
+static void wr_rdma_write(struct ibv_qp_ex *v, uint32_t rkey, uint64_t addr)
+{
+	begin_remote(v, IBV_WR_RDMA_WRITE, rkey, addr);
+}
 
 static void wr_rdma_write_imm(struct ibv_qp_ex *v, uint32_t rkey, uint64_t addr, uint32_t imm)
 {

@@ -118,7 +118,9 @@ EXPORT int ibv_query_qp(struct ibv_qp *v, struct ibv_qp_attr *attr, int attr_mas
 	if (attr_mask & IBV_QP_RATE_LIMIT)
 		attr->rate_limit = r.rate_limit;
 	v->state = attr->qp_state;
-	*init = (struct ibv_qp_init_attr){v->qp_context, v->send_cq, v->recv_cq, v->srq, q->cap, v->qp_type, q->sig_all};
+	*init = (struct ibv_qp_init_attr){
+		v->qp_context, v->send_cq, v->recv_cq, v->srq, q->cap, v->qp_type, q->sig_all,
+	};
 	return 0;
 }
 
@@ -130,8 +132,12 @@ EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *v __attribute__((unused)), 
 }
 
 /* Enhanced connection establishment: no vendor's options are known. */
-struct ibv_ece;
+EXPORT int ibv_query_ece(struct ibv_qp *v __attribute__((unused)), struct ibv_ece *ece __attribute__((unused)))
+{
+	return EOPNOTSUPP;
+}
 
-EXPORT int ibv_query_ece(struct ibv_qp *v __attribute__((unused)), struct ibv_ece *ece __attribute__((unused))) { return EOPNOTSUPP; }
-
-EXPORT int ibv_set_ece(struct ibv_qp *v __attribute__((unused)), struct ibv_ece *ece __attribute__((unused))) { return EOPNOTSUPP; }
+EXPORT int ibv_set_ece(struct ibv_qp *v __attribute__((unused)), struct ibv_ece *ece __attribute__((unused)))
+{
+	return EOPNOTSUPP;
+}

@@ -20,8 +20,8 @@ static int product(uint32_t a, uint32_t b)
 }
 
 /* Capabilities that every device of the daemon has. */
-static const unsigned int always = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID |
-	IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SRQ_RESIZE;
+static const unsigned int always = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_PORT_ACTIVE_EVENT |
+	IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SRQ_RESIZE;
 
 EXPORT int ibv_query_device(struct ibv_context *v, struct ibv_device_attr *a)
 {
@@ -83,7 +83,8 @@ static void odp(struct ibv_device_attr_ex *a, bool xrc)
 	a->xrc_odp_caps = xrc ? reliable : 0;
 }
 
-int query_device_ex(struct ibv_context *v, const void *input __attribute__((unused)), struct ibv_device_attr_ex *to, size_t size)
+int query_device_ex(struct ibv_context *v, const void *input __attribute__((unused)), struct ibv_device_attr_ex *to,
+		size_t size)
 {
 	const struct goroce_device_reply *r = &context_of(v)->device->attr;
 	struct ibv_device_attr_ex a = {0};
@@ -110,7 +111,7 @@ static const struct {
 	uint32_t mbps;
 	uint8_t width, speed; /* active_width, active_speed */
 } links[] = {
-	{800000, 4, 8}, /* 8x100: as 8x NDR */
+	{800000, 4, 128},
 	{400000, 2, 128},
 	{200000, 2, 64},
 	{100000, 2, 32},
@@ -192,8 +193,10 @@ EXPORT int ibv_query_port_speed(struct ibv_context *v, uint32_t port, uint64_t *
 static int gids(struct ibv_context *v, uint32_t port, struct goroce_gid_entry rows[MAX_GIDS], size_t *n)
 {
 	struct goroce_port ask_for = {port, 0};
-	struct call call = {.op = GOROCE_QUERY_GIDS, .body = &ask_for, .len = sizeof(ask_for), .give = -1, .reply = rows,
-		.size = MAX_GIDS * sizeof(*rows), .some = true};
+	struct call call = {
+		.op = GOROCE_QUERY_GIDS, .body = &ask_for, .len = sizeof(ask_for), .give = -1, .reply = rows,
+		.size = MAX_GIDS * sizeof(*rows), .some = true,
+	};
 	int err = control_call(&context_of(v)->control, &call);
 
 	*n = call.got / sizeof(*rows);
@@ -264,7 +267,8 @@ static void gid_entry(const struct goroce_gid_entry *from, struct ibv_gid_entry 
 	to->ndev_ifindex = if_nametoindex(from->netif);
 }
 
-EXPORT int _ibv_query_gid_ex(struct ibv_context *v, uint32_t port, uint32_t index, struct ibv_gid_entry *to, uint32_t flags, size_t size)
+EXPORT int _ibv_query_gid_ex(struct ibv_context *v, uint32_t port, uint32_t index, struct ibv_gid_entry *to,
+		uint32_t flags, size_t size)
 {
 	struct goroce_gid_entry row;
 	struct ibv_gid_entry entry;
@@ -283,7 +287,8 @@ EXPORT int _ibv_query_gid_ex(struct ibv_context *v, uint32_t port, uint32_t inde
 	return 0;
 }
 
-EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *v, struct ibv_gid_entry *to, size_t max, uint32_t flags, size_t size)
+EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *v, struct ibv_gid_entry *to, size_t max, uint32_t flags,
+		size_t size)
 {
 	struct goroce_gid_entry rows[MAX_GIDS];
 	size_t n;
@@ -359,5 +364,7 @@ int query_rt_values(struct ibv_context *v, struct ibv_values_ex *values)
 /* clock_wallclock converts a time on the device's clock to nanoseconds since 1970. */
 uint64_t clock_wallclock(struct ibv_context *v, int64_t device)
 {
-	return (uint64_t)(device + context_of(v)->device->attr.clock_offset + now(CLOCK_REALTIME) - now(CLOCK_MONOTONIC));
+	int64_t monotonic = device + context_of(v)->device->attr.clock_offset;
+
+	return (uint64_t)(monotonic + now(CLOCK_REALTIME) - now(CLOCK_MONOTONIC));
 }

@@ -75,7 +75,9 @@ bool ring_publish(struct ring *r, uint32_t next)
 	r->next = next;
 	atomic_store_explicit(ring_word(r, RING_PRODUCER), next, memory_order_release);
 	atomic_thread_fence(memory_order_seq_cst);
-	return atomic_load_explicit(ring_word(r, RING_WAKE), memory_order_relaxed) && atomic_exchange(ring_word(r, RING_WAKE), 0);
+	if (!atomic_load_explicit(ring_word(r, RING_WAKE), memory_order_relaxed))
+		return false;
+	return atomic_exchange(ring_word(r, RING_WAKE), 0);
 }
 
 /* ring_ready returns 1 if a slot can be read, 0 if none can, and -1 if the daemon's index is wrong. */

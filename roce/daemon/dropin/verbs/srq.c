@@ -74,14 +74,16 @@ static int check(struct ibv_context *v, const struct ibv_srq_init_attr_ex *a)
 		return EOPNOTSUPP;
 	if (!a->pd || (a->srq_type == IBV_SRQT_XRC && (!a->xrcd || !a->cq)))
 		return EINVAL;
-	if (!a->attr.max_wr || a->attr.max_wr > d->max_srq_wr || a->attr.max_sge > d->max_srq_sge || a->attr.srq_limit > a->attr.max_wr)
+	if (!a->attr.max_wr || a->attr.max_wr > d->max_srq_wr || a->attr.max_sge > d->max_srq_sge ||
+			a->attr.srq_limit > a->attr.max_wr)
 		return EINVAL;
 	return 0;
 }
 
 struct ibv_srq *srq_create_ex(struct ibv_context *v, struct ibv_srq_init_attr_ex *attr)
 {
-	const uint32_t known = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+	const uint32_t known = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD |
+			IBV_SRQ_INIT_ATTR_CQ;
 	struct ibv_srq_init_attr_ex a = *attr;
 	struct srq *q;
 	int err = gone(v);
@@ -118,7 +120,9 @@ struct ibv_srq *srq_create_ex(struct ibv_context *v, struct ibv_srq_init_attr_ex
 
 EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 {
-	struct ibv_srq_init_attr_ex a = {.srq_context = attr->srq_context, .attr = attr->attr, .comp_mask = IBV_SRQ_INIT_ATTR_PD, .pd = pd};
+	struct ibv_srq_init_attr_ex a = {
+		.srq_context = attr->srq_context, .attr = attr->attr, .comp_mask = IBV_SRQ_INIT_ATTR_PD, .pd = pd,
+	};
 	struct ibv_srq *srq = srq_create_ex(pd->context, &a);
 
 	if (srq)
@@ -144,7 +148,9 @@ static int resize(struct srq *q, const struct goroce_srq_attr *request)
 
 EXPORT int ibv_modify_srq(struct ibv_srq *v, struct ibv_srq_attr *attr, int mask)
 {
-	struct goroce_srq_attr r = {.srq = v->handle, .mask = (uint32_t)mask, .max_wr = attr->max_wr, .limit = attr->srq_limit};
+	struct goroce_srq_attr r = {
+		.srq = v->handle, .mask = (uint32_t)mask, .max_wr = attr->max_wr, .limit = attr->srq_limit,
+	};
 	struct srq *q = srq_of(v);
 
 	if (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT))

@@ -9,7 +9,10 @@ struct ibv_xrcd *xrcd_open(struct ibv_context *v, struct ibv_xrcd_init_attr *att
 	const uint32_t needed = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
 	struct goroce_alloc_xrcd request = {0};
 	struct goroce_object r;
-	struct call call = {.op = GOROCE_ALLOC_XRCD, .body = &request, .len = sizeof(request), .give = attr->fd, .reply = &r, .size = sizeof(r)};
+	struct call call = {
+		.op = GOROCE_ALLOC_XRCD, .body = &request, .len = sizeof(request), .give = attr->fd, .reply = &r,
+		.size = sizeof(r),
+	};
 	struct xrcd *x;
 	int err;
 
