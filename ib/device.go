@@ -54,8 +54,8 @@ type PD interface {
 type CQInit struct {
 	Entries int     // at least this many
 	Channel Channel // where events of the armed CQ go; nil for nowhere
-	// CompVector is the completion vector, from 0 to DeviceAttr.CompVectors-1. For a software device it is the shard that
-	// serves the queue, and 0 leaves the choice to the device.
+	// CompVector is the completion vector, from 0 to DeviceAttr.CompVectors-1. For a software device it is the shard
+	// that serves the queue, and 0 leaves the choice to the device.
 	CompVector int
 }
 

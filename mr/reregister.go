@@ -17,8 +17,8 @@ func (t *Table) Reregister(r *Region, mask ib.ReregMask, pd *PD, m Memory, iova 
 	return t.reregister(r, mask, pd, m, iova, access, false)
 }
 
-// ReregisterSameKey is Reregister, but the region that replaces r has r's key, at every moment: those who know it go on,
-// with the rights that the new region gives. rdma_rxe does so, too.
+// ReregisterSameKey is Reregister, but the region that replaces r has r's key, at every moment: those who know it go
+// on, with the rights that the new region gives. rdma_rxe does so, too.
 func (t *Table) ReregisterSameKey(r *Region, mask ib.ReregMask, pd *PD, m Memory, iova uint64,
 	access ib.Access) (*Region, error) {
 	return t.reregister(r, mask, pd, m, iova, access, true)

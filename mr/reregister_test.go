@@ -92,8 +92,8 @@ func TestReregisterSameKey(t *testing.T) {
 	if pd.users[UserRegion] != 0 || newPD.users[UserRegion] != 1 {
 		t.Errorf("the domains count %d and %d regions", pd.users[UserRegion], newPD.users[UserRegion])
 	}
-	if _, err := table.ReregisterSameKey(next, ib.ReregAccess, nil, nil, 0, ib.RemoteWrite); !errors.Is(err, ib.ErrInvalid) ||
-		!next.Valid() {
+	_, err = table.ReregisterSameKey(next, ib.ReregAccess, nil, nil, 0, ib.RemoteWrite)
+	if !errors.Is(err, ib.ErrInvalid) || !next.Valid() {
 		t.Errorf("rights that cannot be: %v; valid %v", err, next.Valid())
 	}
 	if err := table.Deregister(r); !errors.Is(err, ib.ErrClosed) {

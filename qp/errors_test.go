@@ -92,7 +92,8 @@ func TestInvalidRequest(t *testing.T) {
 		{"more inline data than the slot holds", ib.SendWR{Flags: ib.SendInline}, slotInline, []byte{65}, opErr},
 		{"inline data of a READ", ib.SendWR{Flags: ib.SendInline}, slotOpcode, []byte{byte(ib.WRRead)}, opErr},
 		{"an SRQ number of 32 bits", ib.SendWR{}, slotSRQ + 3, []byte{1}, opErr},
-		{"an SGL for LOCAL INVALIDATE", ib.SendWR{SGL: make([]ib.SGE, 1)}, slotOpcode, []byte{byte(ib.WRLocalInv)}, opErr},
+		{"an SGL for LOCAL INVALIDATE", ib.SendWR{SGL: make([]ib.SGE, 1)}, slotOpcode, []byte{byte(ib.WRLocalInv)},
+			opErr},
 		{"an atomic without memory", ib.SendWR{}, slotOpcode, []byte{byte(ib.WRFetchAdd)}, lenErr},
 		{"4 GiB", ib.SendWR{SGL: make([]ib.SGE, 2)}, 64 + 8, []byte{0xFF, 0xFF, 0xFF, 0xFF}, lenErr},
 	} {

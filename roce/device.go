@@ -169,7 +169,8 @@ func (d *Device) QueryPort(port int) (ib.PortAttr, error) {
 		return ib.PortAttr{}, err
 	}
 	return ib.PortAttr{State: ib.PortState(d.port.Load()), PhysState: ib.PhysState(d.phys.Load()),
-		Caps: ib.PortCM | ib.PortIPBasedGIDs, Speed: int(d.speed.Load()), MaxMTU: ib.MTU4096, ActiveMTU: ib.MTU(d.mtu.Load()),
+		Caps: ib.PortCM | ib.PortIPBasedGIDs, Speed: int(d.speed.Load()), MaxMTU: ib.MTU4096,
+		ActiveMTU:   ib.MTU(d.mtu.Load()),
 		MaxMsgSize:  maxMsgSize,
 		GIDTableLen: len(*d.gids.Load()), NetIf: d.caps.NetIf}, nil
 }

@@ -95,7 +95,8 @@ func (q *CQ) Poll(wcs []ib.WC) int {
 		}
 		s := (*cqSlot)(q.slot(q.popped))
 		wcs[n] = ib.WC{
-			ID: s.id, Status: ib.WCStatus(s.status), Opcode: ib.WCOpcode(s.opcode), Flags: ib.WCFlags(s.flags), SL: s.sl,
+			ID: s.id, Status: ib.WCStatus(s.status), Opcode: ib.WCOpcode(s.opcode), Flags: ib.WCFlags(s.flags),
+			SL:        s.sl,
 			VendorErr: s.vendorErr, ByteLen: s.byteLen, Imm: s.imm, InvalidatedKey: ib.Key(s.invalidatedKey),
 			QPN: ib.QPN(s.qpn), SrcQP: ib.QPN(s.srcQP), Timestamp: ib.Instant(s.timestamp),
 		}

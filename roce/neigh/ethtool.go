@@ -28,12 +28,12 @@ func (e ethtool) close() {
 
 // settings is struct ethtool_cmd of linux/ethtool.h.
 type settings struct {
-	cmd                    uint32
-	supported, advertising uint32
-	speed                  uint16
-	_                      [14]byte
-	speedHigh              uint16
-	_                      [14]byte
+	cmd       uint32
+	_         [8]byte
+	speed     uint16
+	_         [14]byte
+	speedHigh uint16
+	_         [14]byte
 }
 
 // ethtoolGet is ETHTOOL_GSET.

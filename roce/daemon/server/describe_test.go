@@ -45,7 +45,8 @@ func ask[Reply, Request any](t *testing.T, c *abi.Conn, op abi.Op, r Request, gi
 // greet says hello.
 func greet(t *testing.T, c *abi.Conn) {
 	t.Helper()
-	ask[abi.HelloReply](t, c, abi.OpHello, abi.Hello{Magic: abi.Magic, MinVersion: abi.Version, MaxVersion: abi.Version})
+	ask[abi.HelloReply](t, c, abi.OpHello,
+		abi.Hello{Magic: abi.Magic, MinVersion: abi.Version, MaxVersion: abi.Version})
 }
 
 // TestQueryDevice checks that a client learns of all devices before it opens one, and the same afterwards.
@@ -82,8 +83,8 @@ func TestQueryDevice(t *testing.T) {
 			t.Errorf("device %d is %+v, want %+v", i, r, dev.Attr())
 		}
 	}
-	if _, _, err := tell[abi.DeviceReply](t, c, abi.OpQueryDevice, abi.Open{Device: abi.NameOf("green")}); !errors.Is(err,
-		ib.ErrInvalid) {
+	_, _, err = tell[abi.DeviceReply](t, c, abi.OpQueryDevice, abi.Open{Device: abi.NameOf("green")})
+	if !errors.Is(err, ib.ErrInvalid) {
 		t.Errorf("a device that is not there: %v", err)
 	}
 	if _, _, err := tell[abi.Object](t, c, abi.OpAllocPD, struct{}{}); !errors.Is(err, ib.ErrState) {
@@ -128,7 +129,8 @@ func TestCreateCQ(t *testing.T) {
 		}
 	}
 	for _, vector := range []uint32{shards, math.MaxUint32} {
-		if _, err := createCQ(c.session, &abi.CreateCQ{Entries: 5, CompVector: vector}); !errors.Is(err, ib.ErrInvalid) {
+		_, err := createCQ(c.session, &abi.CreateCQ{Entries: 5, CompVector: vector})
+		if !errors.Is(err, ib.ErrInvalid) {
 			t.Errorf("completion vector %d: %v", vector, err)
 		}
 	}

@@ -30,7 +30,8 @@ const stuckBytes = 64 << 10
 
 // sendStuck is a SEND of memory that blocks, and then of a memfd.
 func (c *stuckClient) sendStuck() ib.SendWR {
-	return ib.SendWR{Opcode: ib.WRSend, SGL: []ib.SGE{{Addr: c.slow.Addr(), Length: stuckBytes / 2, LKey: c.slow.LKey()},
+	return ib.SendWR{Opcode: ib.WRSend, SGL: []ib.SGE{
+		{Addr: c.slow.Addr(), Length: stuckBytes / 2, LKey: c.slow.LKey()},
 		{Addr: c.mapped.Addr(), Length: stuckBytes / 2, LKey: c.mapped.LKey()}}}
 }
 
@@ -49,7 +50,8 @@ func newStuckClient(t *testing.T, socket string, request func(*stuckClient) ib.S
 	c := &stuckClient{Device: dev}
 	c.pd, err = dev.AllocPD()
 	must(t, err)
-	c.pages, err = unix.Mmap(-1, 0, stuckBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	c.pages, err = unix.Mmap(-1, 0, stuckBytes, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	must(t, err)
 	if c.fault, err = uffd.Hang(c.pages); err != nil {
 		require.Missing(t, "userfaultfd for faults of the kernel (root, or vm.unprivileged_userfaultfd=1): %v", err)
@@ -64,7 +66,8 @@ func newStuckClient(t *testing.T, socket string, request func(*stuckClient) ib.S
 	must(t, err)
 	cq, err := dev.CreateCQ(ib.CQInit{Entries: 16})
 	must(t, err)
-	c.qp, err = c.pd.CreateQP(ib.QPInit{Type: ib.UC, SendCQ: cq, RecvCQ: cq, Cap: ib.QPCap{MaxSendWR: 4, MaxSendSGE: 2}})
+	c.qp, err = c.pd.CreateQP(ib.QPInit{Type: ib.UC, SendCQ: cq, RecvCQ: cq,
+		Cap: ib.QPCap{MaxSendWR: 4, MaxSendSGE: 2}})
 	must(t, err)
 	gids, err := dev.GIDs(1)
 	must(t, err)

@@ -357,7 +357,8 @@ func requestSeeds(own ib.GID) [][]byte {
 		request(abi.OpDetach, 0, abi.Put(nil, &abi.Group{QP: 5, GID: ib.GID{0xFF, 0x0E, 15: 7}})),
 		request(abi.OpQueryPort, 0, port), request(abi.OpGIDs, 0, port), request(abi.OpPKey, 0, port),
 		request(abi.OpCounters, 0, port),
-		request(abi.OpQueryDevice, 0, abi.Put(nil, &abi.Open{})), none(abi.OpClock), about(abi.OpClose, 4), about(abi.OpClose, 5), about(abi.OpClose, 4),
+		request(abi.OpQueryDevice, 0, abi.Put(nil, &abi.Open{})), none(abi.OpClock), about(abi.OpClose, 4),
+		about(abi.OpClose, 5), about(abi.OpClose, 4),
 		about(abi.OpClose, 7))
 	domain := session(request(abi.OpAllocXRCD, 1, abi.Put(nil, &abi.AllocXRCD{Flags: abi.XRCDCreate})),
 		request(abi.OpAllocXRCD, 1, abi.Put(nil, &abi.AllocXRCD{})),

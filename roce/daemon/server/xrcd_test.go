@@ -69,7 +69,8 @@ func TestSharedDomain(t *testing.T) {
 		{"another user", stranger, file, 0, ib.ErrState},
 		{"another user creates its own", stranger, file, abi.XRCDCreate | abi.XRCDExclusive, nil},
 	} {
-		if _, err := step.c.share(step.file, step.flags); !errors.Is(err, step.want) || (err == nil) != (step.want == nil) {
+		_, err := step.c.share(step.file, step.flags)
+		if !errors.Is(err, step.want) || (err == nil) != (step.want == nil) {
 			t.Errorf("%s: %v, want %v", step.what, err, step.want)
 		}
 	}
@@ -85,7 +86,8 @@ func TestSharedDomain(t *testing.T) {
 	if n := len(s.units[0].domains.all); n != 0 {
 		t.Errorf("%d domains are left", n)
 	}
-	if _, err := a.answer(abi.OpAllocXRCD, abi.Put(nil, &abi.AllocXRCD{}), []int{0, 1}); !errors.Is(err, ib.ErrInvalid) {
+	_, err = a.answer(abi.OpAllocXRCD, abi.Put(nil, &abi.AllocXRCD{}), []int{0, 1})
+	if !errors.Is(err, ib.ErrInvalid) {
 		t.Errorf("two descriptors: %v", err)
 	}
 }
@@ -100,7 +102,8 @@ func TestOpenQP(t *testing.T) {
 	must(t, err)
 	theirs, err := b.share(file, 0)
 	must(t, err)
-	made, err := abi.Get[abi.Ring](a.ask(abi.OpCreateQP, abi.Put(nil, &abi.CreateQP{XRCD: dom, Type: uint32(ib.XRCTGT)})))
+	made, err := abi.Get[abi.Ring](a.ask(abi.OpCreateQP, abi.Put(nil, &abi.CreateQP{XRCD: dom,
+		Type: uint32(ib.XRCTGT)})))
 	must(t, err)
 	open := abi.OpenQP{XRCD: theirs, QPN: made.Num, Type: uint32(ib.XRCTGT)}
 	for _, bad := range []abi.OpenQP{{XRCD: theirs, QPN: made.Num + 1, Type: uint32(ib.XRCTGT)},

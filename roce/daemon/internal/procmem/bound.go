@@ -81,7 +81,8 @@ func (m *Memory) callBound(v *vectors, write bool) error {
 		for ; bytes < r.Len; n++ {
 			bytes += int(local[n].Len)
 		}
-		moved, _, errno := unix.Syscall6(number, m.p.mem.Fd(), uintptr(unsafe.Pointer(&local[0])), uintptr(n), r.Base, 0, 0)
+		moved, _, errno := unix.Syscall6(number, m.p.mem.Fd(), uintptr(unsafe.Pointer(&local[0])),
+			uintptr(n), r.Base, 0, 0)
 		if errno != 0 {
 			moved = 0
 		}
