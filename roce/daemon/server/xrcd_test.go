@@ -201,6 +201,29 @@ func (r *receiver) post() {
 	r.posted.Publish()
 }
 
+// initiator returns an XRC initiator of the test's own process that is connected to a target of a session.
+func initiator(t *testing.T, maker *bareSession, target *abi.Ring) (ib.PD, ib.QP, ib.CQ) {
+	t.Helper()
+	dev := maker.unit.dev
+	pd, err := dev.AllocPD()
+	must(t, err)
+	cq, err := dev.CreateCQ(ib.CQInit{Entries: 64})
+	must(t, err)
+	ini, err := pd.CreateQP(ib.QPInit{Type: ib.XRCINI, SendCQ: cq, Cap: ib.QPCap{MaxSendWR: 16, MaxSendSGE: 1}})
+	must(t, err)
+	gids, err := dev.GIDs(1)
+	must(t, err)
+	attr := ib.QPAttr{Port: 1, PathMTU: ib.MTU1024, DestQPN: ib.QPN(target.Num), MaxRdAtomic: 1, Timeout: 14,
+		RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 12, Access: ib.RemoteWrite, AH: ib.AHAttr{DGID: gids[0].GID, Port: 1}}
+	must(t, ib.ModifyTo(ini, attr, ib.Init, ib.RTR, ib.RTS))
+	attr.DestQPN, attr.MaxDestRdAtomic = ini.Num(), 1
+	for _, attr.State = range []ib.QPState{ib.Init, ib.RTR} {
+		maker.ask(abi.OpModifyQP, abi.Put(nil, new(abi.QPAttrOf(target.Handle, &attr,
+			ib.Required(ib.XRCTGT, attr.State)))))
+	}
+	return pd, ini, cq
+}
+
 // TestDomainTraffic checks that messages through one target QP reach SRQs of several sessions, in memory of
 // their processes, also after the session that has made the target has ended, and while one ends.
 func TestDomainTraffic(t *testing.T) {
@@ -217,23 +240,7 @@ func TestDomainTraffic(t *testing.T) {
 	must(t, err)
 	target := b.make(abi.OpOpenQP, abi.Put(nil, &abi.OpenQP{XRCD: theirs, QPN: made.Num, Type: uint32(ib.XRCTGT)}))
 
-	dev := s.units[0].dev
-	pd, err := dev.AllocPD()
-	must(t, err)
-	cq, err := dev.CreateCQ(ib.CQInit{Entries: 64})
-	must(t, err)
-	ini, err := pd.CreateQP(ib.QPInit{Type: ib.XRCINI, SendCQ: cq, Cap: ib.QPCap{MaxSendWR: 16, MaxSendSGE: 1}})
-	must(t, err)
-	gids, err := dev.GIDs(1)
-	must(t, err)
-	attr := ib.QPAttr{Port: 1, PathMTU: ib.MTU1024, DestQPN: ib.QPN(made.Num), MaxRdAtomic: 1, Timeout: 14, RetryCnt: 7,
-		RNRRetry: 7, MinRNRTimer: 12, Access: ib.RemoteWrite, AH: ib.AHAttr{DGID: gids[0].GID, Port: 1}}
-	must(t, ib.ModifyTo(ini, attr, ib.Init, ib.RTR, ib.RTS))
-	attr.DestQPN, attr.MaxDestRdAtomic = ini.Num(), 1
-	for _, attr.State = range []ib.QPState{ib.Init, ib.RTR} {
-		maker.ask(abi.OpModifyQP, abi.Put(nil, new(abi.QPAttrOf(made.Handle, &attr,
-			ib.Required(ib.XRCTGT, attr.State)))))
-	}
+	pd, ini, cq := initiator(t, maker, &made)
 	buf := bytes.Repeat([]byte{1}, 3000)
 	mr, err := pd.RegMR(ib.MRInit{Buf: buf, Access: ib.LocalWrite})
 	must(t, err)
