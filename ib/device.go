@@ -52,8 +52,11 @@ type PD interface {
 
 // CQInit says what completion queue to create.
 type CQInit struct {
-	Entries int     // at least this many; rounded up to a power of two
+	Entries int     // at least this many
 	Channel Channel // where events of the armed CQ go; nil for nowhere
+	// CompVector is the completion vector, from 0 to DeviceAttr.CompVectors-1. For a software device it is the shard
+	// that serves the queue, and 0 leaves the choice to the device.
+	CompVector int
 }
 
 // CQ is a completion queue. When a completion finds the CQ full, EventCQErr is raised and the CQ cannot be used any
@@ -67,7 +70,7 @@ type CQ interface {
 	// once more after Arm.
 	Arm(solicitedOnly bool) error
 	Entries() int
-	// Resize changes the capacity to at least entries, rounded up to a power of two. Completions in the queue are kept;
+	// Resize changes the capacity to at least entries. Completions in the queue are kept;
 	// a capacity that is too small for them is ErrInvalid.
 	Resize(entries int) error
 	Close() error
@@ -131,6 +134,7 @@ type DeviceAttr struct {
 	MaxInline       int
 	MaxCQ           int
 	MaxCQE          int
+	CompVectors     int // completion vectors
 	MaxMR           int
 	MaxMRSize       uint64
 	MaxMW           int
@@ -201,9 +205,36 @@ func (s PortState) String() string {
 	return name(nil, int(s), "PortState")
 }
 
+// PhysState is the state of a port's link. Values are those of ibv_port_attr.phys_state.
+type PhysState uint8
+
+// Physical states.
+const (
+	PhysPolling  PhysState = 2 // no carrier
+	PhysDisabled PhysState = 3
+	PhysLinkUp   PhysState = 5
+)
+
+// String returns the name that rdma link prints.
+func (s PhysState) String() string { return name(physStateText[:], int(s), "PhysState") }
+
+var physStateText = [...]string{PhysPolling: "POLLING", PhysDisabled: "DISABLED", PhysLinkUp: "LINK_UP"}
+
+// PortCaps says what a port can do. Values are those of ibv_port_cap_flags.
+type PortCaps uint32
+
+// Port capabilities.
+const (
+	PortCM          PortCaps = 1 << 16 // connection management
+	PortIPBasedGIDs PortCaps = 1 << 26
+)
+
 // PortAttr describes a port.
 type PortAttr struct {
 	State       PortState
+	PhysState   PhysState
+	Caps        PortCaps
+	Speed       int // Mb/s; 0 if it is not known
 	MaxMTU      MTU
 	ActiveMTU   MTU
 	MaxMsgSize  uint32

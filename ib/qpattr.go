@@ -60,7 +60,11 @@ const (
 
 	// RemoteInvalidate lets a peer's SEND with invalidate revoke the region's key. The C verbs allow that for windows
 	// and for regions of the kernel's fast registration only, and have no flag for it.
-	RemoteInvalidate Access = 1 << 28
+	RemoteInvalidate Access = 1 << 31
+
+	// OptionalAccess holds the bits of IBV_ACCESS_OPTIONAL_RANGE, RELAXED_ORDERING among them: a device ignores those
+	// that it does not know.
+	OptionalAccess Access = 0x3FF << 20
 
 	// QPAccessMask holds the rights that QPAttr.Access may grant.
 	QPAccessMask = RemoteWrite | RemoteRead | RemoteAtomic | FlushGlobal | FlushPersistent

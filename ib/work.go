@@ -170,6 +170,13 @@ const (
 	WCWithInv WCFlags = 1 << 3
 )
 
+// Values of WC.SL. The service level does not exist on Ethernet, and RNICs of mlx5 use the field for the header in
+// which a datagram came: bit 3 for RoCEv2, and below it 1 for IPv6 and 2 for IPv4. UCX reads the GRH by it.
+const (
+	SLIPv6 = 1<<3 | 1
+	SLIPv4 = 1<<3 | 2
+)
+
 // WC is a work completion. If Status is not WCSuccess only ID, Status, QPN and
 // VendorErr are valid.
 type WC struct {
@@ -183,5 +190,6 @@ type WC struct {
 	InvalidatedKey Key    // with WCWithInv
 	QPN            QPN    // the local QP
 	SrcQP          QPN    // UD: the sender
+	SL             uint8  // receives of UD, of a software device: SLIPv6 or SLIPv4; 0 of package rnic
 	Timestamp      Instant
 }

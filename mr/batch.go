@@ -1,29 +1,22 @@
 package mr
 
-// Piece is a part of a Memory, from offset Off on, with the bytes to write to it.
+// Piece is a part of a Memory, from offset Off on, with the bytes to write to it: packets of Each bytes, or one packet
+// if Each is 0.
 type Piece struct {
-	Off uint64
-	B   []byte
+	Off  uint64
+	B    []byte
+	Each int
 }
 
 // Vector is a Memory that can write several pieces by one call, in their order, which saves the cost of a call for
-// each.
+// each. The end of each packet becomes visible last, as with Span.Write. After an error any of them may have been
+// written.
 type Vector interface {
-	// WriteVector writes the pieces. After an error any of them may have been written.
 	WriteVector(pieces []Piece) error
-	// Gathers reports whether pieces for consecutive offsets, of a kilobyte or so, cost little more than one piece with
-	// all their bytes. If so there is no need to copy them together first.
-	Gathers() bool
 }
 
 // maxPieces is how many pieces a Batch passes to a Vector at most, except for a train that has more.
 const maxPieces = 1024
-
-// Gathers reports whether the region's memory is a Vector that gathers.
-func (r *Region) Gathers() bool {
-	v, ok := r.mem.(Vector)
-	return ok && v.Gathers()
-}
 
 // Batch carries out placements. If a Memory is a Vector, it combines successive writes to one region. A Batch is not
 // safe for concurrent use; its zero value is ready.
@@ -39,7 +32,7 @@ type Outcome struct {
 func (b *Batch) Do(list []Placement, out []Outcome) {
 	for i := 0; i < len(list); {
 		n := b.gather(list[i:])
-		if len(b.pieces) > 1 && list[i].R.mem.(Vector).WriteVector(b.pieces) == nil {
+		if n > 0 && (n > 1 || list[i].Packets() > 1) && list[i].R.mem.(Vector).WriteVector(b.pieces) == nil {
 			clear(out[i : i+n])
 			i += n
 			continue
@@ -60,16 +53,23 @@ func (b *Batch) gather(list []Placement) int {
 	}
 	for i := range list {
 		p := &list[i]
-		packets := p.Packets()
-		if p.R != r || p.Kind != PlaceWrite || i > 0 && len(b.pieces)+packets > maxPieces {
+		if p.R != r || p.Kind != PlaceWrite || i > 0 && len(b.pieces)+p.Packets() > maxPieces {
 			return i
 		}
-		off := r.base + p.Off
-		for j := range packets {
-			data := p.Packet(j)
-			b.pieces = append(b.pieces, Piece{Off: off, B: data})
-			off += uint64(len(data))
-		}
+		b.add(p)
 	}
 	return len(list)
+}
+
+// add appends the pieces of a write: one if its packets lie behind each other, otherwise one for each.
+func (b *Batch) add(p *Placement) {
+	off := p.R.base + p.Off
+	if p.Stride == p.Each {
+		b.pieces = append(b.pieces, Piece{Off: off, B: p.Data, Each: p.Each})
+		return
+	}
+	for i := range p.Packets() {
+		b.pieces = append(b.pieces, Piece{Off: off, B: p.Packet(i)})
+		off += uint64(p.Each)
+	}
 }

@@ -10,16 +10,15 @@ import (
 // vector is slow memory that takes several pieces at once, and counts calls.
 type vector struct {
 	Memory
-	b       []byte
-	calls   int
-	gathers bool
-	fail    uint64 // offset that cannot be written, 0 for none
+	b     []byte
+	calls int
+	fail  uint64 // offset that cannot be written, 0 for none
 }
 
 func (v *vector) Direct() []byte { return nil }
 
 func (v *vector) WriteAt(p []byte, off uint64) error {
-	return v.WriteVector([]Piece{{off, p}})
+	return v.WriteVector([]Piece{{Off: off, B: p}})
 }
 
 func (v *vector) WriteVector(pieces []Piece) error {
@@ -32,8 +31,6 @@ func (v *vector) WriteVector(pieces []Piece) error {
 	}
 	return nil
 }
-
-func (v *vector) Gathers() bool { return v.gathers }
 
 // newVector returns a vector and its region.
 func newVector(t *testing.T, table *Table) (*vector, *Region) {
@@ -85,10 +82,7 @@ func TestBatch(t *testing.T) {
 		t.Errorf("%+v", out[:3])
 	}
 
-	a.fail, a.calls = 0, 0
-	if a.gathers = true; !ra.Gathers() || rb.Gathers() {
-		t.Error("Gathers is not that of the memory")
-	}
+	a.calls = 0
 	if err := table.Deregister(ra); err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,9 @@ import (
 
 // PD is a protection domain of a Table: only users of the same domain reach a region or window (IBTA 10.2.3).
 type PD struct {
+	// Owner is for who has made the domain, and is set before its first use.
+	Owner any
+
 	table *Table
 	num   uint32        // for error messages
 	users [numUsers]int // guarded by Table.mu

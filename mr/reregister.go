@@ -14,6 +14,18 @@ import (
 // then as before. It works with a full table, too, as r's own index becomes free.
 func (t *Table) Reregister(r *Region, mask ib.ReregMask, pd *PD, m Memory, iova uint64, access ib.Access) (*Region,
 	error) {
+	return t.reregister(r, mask, pd, m, iova, access, false)
+}
+
+// ReregisterSameKey is Reregister, but the region that replaces r has r's key, at every moment: those who know it go
+// on, with the rights that the new region gives. rdma_rxe does so, too.
+func (t *Table) ReregisterSameKey(r *Region, mask ib.ReregMask, pd *PD, m Memory, iova uint64,
+	access ib.Access) (*Region, error) {
+	return t.reregister(r, mask, pd, m, iova, access, true)
+}
+
+func (t *Table) reregister(r *Region, mask ib.ReregMask, pd *PD, m Memory, iova uint64, access ib.Access,
+	sameKey bool) (*Region, error) {
 	const op, known = "re-register memory", ib.ReregTranslation | ib.ReregPD | ib.ReregAccess
 	if mask == 0 || mask&^known != 0 {
 		return nil, ib.Refuse(op, "mask", fmt.Sprintf("%#x", uint8(mask)),
@@ -40,6 +52,20 @@ func (t *Table) Reregister(r *Region, mask ib.ReregMask, pd *PD, m Memory, iova 
 	if err != nil {
 		return nil, err
 	}
+	if sameKey {
+		t.replace(r, next)
+		return next, nil
+	}
 	t.remove(r)
 	return next, t.add(op, next) // a free index exists: that of r
+}
+
+// replace gives r's key to next. The caller holds mu.
+func (t *Table) replace(r, next *Region) {
+	next.key = r.key
+	t.guard(next)
+	next.pd.users[UserRegion]++
+	t.slot(r.key).region.Store(next) // before r dies, so that no lookup in between fails
+	r.state.Or(regionDead)
+	r.pd.users[UserRegion]--
 }

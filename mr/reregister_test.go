@@ -59,6 +59,64 @@ func TestReregister(t *testing.T) {
 	}
 }
 
+// A region that keeps its key is replaced under it: what was checked before is revoked, who asks again gets the new
+// rights, and the numbers of keys and regions stay.
+func TestReregisterSameKey(t *testing.T) {
+	table, pd := newTable(t, 4)
+	newPD, _ := table.NewPD()
+	oldMem, newMem := Bytes(aligned(16, 0)), Bytes(aligned(32, 0))
+	r := register(t, table, pd, oldMem, 0x100, ib.LocalWrite|ib.RemoteWrite)
+	key, used := r.Key(), table.used
+	stale, _ := table.Check(pd, key, 0x100, 8, 0)
+	next, err := table.ReregisterSameKey(r, ib.ReregTranslation|ib.ReregPD|ib.ReregAccess, newPD, newMem, 0x200,
+		ib.LocalWrite|ib.RemoteRead)
+	if err != nil || next.Key() != key || r.Valid() || table.used != used {
+		t.Fatalf("key %#x after %#x, %d keys, %d before: %v", uint32(next.Key()), uint32(key), table.used, used, err)
+	}
+	if err := stale.Write(make([]byte, 8)); err != FaultKey {
+		t.Errorf("old span: %v", err)
+	}
+	for _, c := range []struct {
+		pd   *PD
+		at   uint64
+		need ib.Access
+		want Fault
+	}{
+		{newPD, 0x200, ib.RemoteRead, FaultNone}, {newPD, 0x200, ib.RemoteWrite, FaultAccess},
+		{pd, 0x200, ib.RemoteRead, FaultPD}, {newPD, 0x100, ib.RemoteRead, FaultBounds},
+	} {
+		if _, fault := table.CheckRemote(c.pd, 17, key, c.at, 32, c.need); fault != c.want {
+			t.Errorf("%#x with rights %#x: %v, want %v", c.at, c.need, fault, c.want)
+		}
+	}
+	if pd.users[UserRegion] != 0 || newPD.users[UserRegion] != 1 {
+		t.Errorf("the domains count %d and %d regions", pd.users[UserRegion], newPD.users[UserRegion])
+	}
+	_, err = table.ReregisterSameKey(next, ib.ReregAccess, nil, nil, 0, ib.RemoteWrite)
+	if !errors.Is(err, ib.ErrInvalid) || !next.Valid() {
+		t.Errorf("rights that cannot be: %v; valid %v", err, next.Valid())
+	}
+	if err := table.Deregister(r); !errors.Is(err, ib.ErrClosed) {
+		t.Errorf("deregister what was replaced: %v", err)
+	}
+	if err := table.Deregister(next); err != nil || table.used != used-1 || table.lookup(key) != nil {
+		t.Errorf("deregister: %v, %d keys left", err, table.used)
+	}
+}
+
+// Hints in the rights of a region have no effect.
+func TestOptionalAccess(t *testing.T) {
+	table, pd := newTable(t, 2)
+	if r := register(t, table, pd, sized(8), 0, ib.LocalWrite|1<<20|1<<29); r.Access() != ib.LocalWrite {
+		t.Errorf("rights %#x", uint32(r.Access()))
+	}
+	for _, bit := range []ib.Access{1 << 19, 1 << 30} {
+		if _, err := table.Register(pd, sized(8), 0, bit); !errors.Is(err, ib.ErrInvalid) {
+			t.Errorf("rights %#x: %v", uint32(bit), err)
+		}
+	}
+}
+
 // A refused change leaves the region as it was.
 func TestReregisterRefuses(t *testing.T) {
 	table, pd := newTable(t, 8)

@@ -98,6 +98,7 @@ func (t *Table) Register(pd *PD, m Memory, iova uint64, access ib.Access) (*Regi
 
 // newRegion checks the arguments and returns a region without a key.
 func newRegion(op string, pd *PD, m Memory, iova uint64, access ib.Access) (*Region, error) {
+	access &^= ib.OptionalAccess
 	r := &Region{pd: pd, mem: m, direct: m.Direct(), iova: iova, length: m.Len(), access: access}
 	rights, addr := fmt.Sprintf("%#x", uint32(access)), fmt.Sprintf("%#x", iova)
 	_, persists := m.(Persister)

@@ -113,7 +113,7 @@ func TestRegisterRefuses(t *testing.T) {
 	}{
 		{"remote write only", pd, sized(1), 0, ib.RemoteWrite, ib.ErrInvalid},
 		{"remote atomic only", pd, sized(8), 0, ib.RemoteAtomic, ib.ErrInvalid},
-		{"unknown right", pd, sized(1), 0, 1 << 20, ib.ErrInvalid},
+		{"unknown right", pd, sized(1), 0, 1 << 19, ib.ErrInvalid},
 		{"addresses wrap", pd, sized(2), math.MaxUint64, 0, ib.ErrInvalid},
 		{"up to 2^64", pd, sized(1), math.MaxUint64, 0, nil},
 		{"too long", pd, sized(MaxLen + 1), 0, 0, ib.ErrInvalid},

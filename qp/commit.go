@@ -5,6 +5,7 @@ import (
 	"math/bits"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -122,6 +123,9 @@ func (r *responder) carryOut(now ib.Instant, c *commit) bool {
 		r.refuseNow(c)
 		return false
 	}
+	if c.hasWC && c.wc.Flags&ib.WCWithInv != 0 && !r.invalidate(c) {
+		return false
+	}
 	r.acked = c.psn
 	r.msn = r.msn.Add(c.messages)
 	if c.hasWC {
@@ -131,6 +135,22 @@ func (r *responder) carryOut(now ib.Instant, c *commit) bool {
 		r.oweACK(now)
 	}
 	return true
+}
+
+// invalidate revokes the R_Key that a SEND with invalidate names. Not before it is carried out: WRITEs
+// that came first may still be placed by that key.
+func (r *responder) invalidate(c *commit) bool {
+	pd := r.q.cfg.PD
+	if r.q.svc.xrc {
+		pd = c.srq.pd
+	}
+	if r.q.cfg.Table.Invalidate(pd, r.q.cfg.Num, c.wc.InvalidatedKey) == mr.FaultNone {
+		return true
+	}
+	c.wc = ib.WC{ID: c.wc.ID, Status: ib.WCLocProtErr, Opcode: ib.WCRecv}
+	c.nak, c.event = wire.NAKRemoteAccess, ib.EventQPAccessErr
+	r.refuseNow(c)
+	return false
 }
 
 // errLater is returned for an operation that waits for a placement.

@@ -280,7 +280,8 @@ func (r *requester) lookAhead(psn ib.PSN) {
 	for i := r.cur + 1; i != r.tail && room > 0; i++ {
 		s := r.slot(i)
 		op := &sendOps[s.wr.Opcode]
-		if s.wr.Flags&ib.SendFence != 0 || op.kind != kindPush || s.resolve(r.q, op) != ib.WCSuccess {
+		if s.wr.Flags&ib.SendFence != 0 || op.kind != kindPush || s.invalid != ib.WCSuccess ||
+			s.resolve(r.q, op) != ib.WCSuccess {
 			return
 		}
 		if s.slow {

@@ -3,6 +3,7 @@ package qp
 import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/mr"
+	"github.com/goroce/goroce/qp/ring"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -107,9 +108,10 @@ func (r *requester) fetch() error {
 	for r.tail-r.oldest < uint32(len(r.slots)) {
 		s := r.slot(r.tail)
 		ok, err := r.q.cfg.SQ.Pop(&s.wr)
-		if !ok || err != nil {
+		if !ok {
 			return err
 		}
+		s.invalid = ring.Status(err)
 		s.begun, s.sent, s.acked, s.slow, s.late, s.index = false, false, false, false, 0, r.tail
 		r.tail++
 	}
@@ -302,7 +304,10 @@ func (r *requester) beginNext(s *sendWQE) bool {
 		return false // requests before it may use the key
 	}
 	status := ib.WCLocQPOpErr
-	if SupportsSend(r.q.cfg.Type, s.wr.Opcode) {
+	switch {
+	case s.invalid != ib.WCSuccess:
+		status = s.invalid
+	case SupportsSend(r.q.cfg.Type, s.wr.Opcode):
 		status = s.begin(r.q, r.win.nxt, r.ssn.Add(1))
 	}
 	switch {

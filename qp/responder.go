@@ -61,6 +61,9 @@ type recvWQE struct {
 	cq    *CQ  // gets its completion
 	// spoilt says that a placement in its memory failed.
 	spoilt bool
+	// invalid is the status that the receive completes with if its request is invalid; else
+	// WCSuccess.
+	invalid ib.WCStatus
 }
 
 func (r *responder) init(q *QP) {
@@ -123,9 +126,10 @@ func (r *responder) popReceive() (ok bool, err error) {
 		r.q.cfg.RQ.Release(1)
 	}
 	if ok {
-		r.recv.held, r.recv.srq, r.recv.spoilt = true, r.srq, false
+		r.recv.held, r.recv.srq, r.recv.spoilt, r.recv.invalid = true, r.srq, false, ring.Status(err)
+		return true, nil
 	}
-	return ok, err
+	return false, err
 }
 
 // pd returns the protection domain that a request is checked against: for XRC that of
@@ -317,9 +321,6 @@ func (r *responder) send(now ib.Instant, p *wire.Packet) {
 	r.done += uint64(len(p.Payload))
 	r.inside = inSend
 	if p.Opcode.Ends() {
-		if p.Opcode.Headers()&wire.HasIETH != 0 && !r.invalidate(now, p) {
-			return
-		}
 		r.q.cfg.Stats.RDMARecvs++
 		r.receiveDone(&c, p, ib.WCRecv, uint32(r.done))
 	}
@@ -376,8 +377,11 @@ func (r *responder) takeReceive(now ib.Instant, p *wire.Packet) bool {
 		r.q.cfg.Stats.SendRNRErr++
 		r.quiet = true
 		r.owe(p.PSN, wire.RNRNak(r.q.attr.MinRNRTimer))
+	case r.recv.invalid != ib.WCSuccess:
+		r.failReceive(now, p, r.recv.invalid, wire.NAKRemoteOp)
+		return false
 	}
-	return ok && err == nil
+	return ok
 }
 
 // failReceive completes the receive in use with status and ends the connection with a
@@ -385,9 +389,6 @@ func (r *responder) takeReceive(now ib.Instant, p *wire.Packet) bool {
 func (r *responder) failReceive(now ib.Instant, p *wire.Packet, status ib.WCStatus, code wire.Syndrome) {
 	c := r.failedReceive(status)
 	c.psn, c.nak, c.event = p.PSN, code, ib.EventQPReqErr
-	if code == wire.NAKRemoteAccess {
-		c.event = ib.EventQPAccessErr
-	}
 	r.fail(now, c)
 }
 
@@ -410,15 +411,6 @@ func (r *responder) receiveDone(c *commit, p *wire.Packet, op ib.WCOpcode, n uin
 		c.wc.Flags, c.wc.InvalidatedKey = ib.WCWithInv, p.InvKey
 	}
 	r.recv.held = false
-}
-
-// invalidate revokes the R_Key that a SEND with invalidate names.
-func (r *responder) invalidate(now ib.Instant, p *wire.Packet) bool {
-	if r.q.cfg.Table.Invalidate(r.pd(), r.q.cfg.Num, p.InvKey) == mr.FaultNone {
-		return true
-	}
-	r.failReceive(now, p, ib.WCLocProtErr, wire.NAKRemoteAccess)
-	return false
 }
 
 // writeRequest handles a packet of an RDMA WRITE.

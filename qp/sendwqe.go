@@ -19,12 +19,15 @@ type sendWQE struct {
 	ah     *AH    // UD
 	index  uint32 // of the slot, before masking
 	begun  bool
-	slow   bool    // the payload is not all in direct memory: it must be fetched
-	train  bool    // a WRITE that is sent as WRITE ONLYs, each a message to the peer
-	sent   bool    // every PSN has been sent
-	acked  bool    // in ERR: all answers had arrived before, only placements may be missing
-	late   int     // unfinished placements into sgl
-	result [8]byte // atomics: the value that memory held before
+	// invalid is the status that the request completes with if no QP could carry it out; else
+	// WCSuccess.
+	invalid ib.WCStatus
+	slow    bool    // the payload is not all in direct memory: it must be fetched
+	train   bool    // a WRITE that is sent as WRITE ONLYs, each a message to the peer
+	sent    bool    // every PSN has been sent
+	acked   bool    // in ERR: all answers had arrived before, only placements may be missing
+	late    int     // unfinished placements into sgl
+	result  [8]byte // atomics: the value that memory held before
 }
 
 // last is the PSN of the message's last packet.

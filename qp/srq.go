@@ -104,7 +104,7 @@ func (s *SRQ) pop(wr *ib.RecvWR, due *Due) (bool, error) {
 
 func (s *SRQ) take(wr *ib.RecvWR, due *Due) (bool, error) {
 	ok, err := s.ring.Pop(wr)
-	if err != nil && !s.broken {
+	if !ok && err != nil && !s.broken {
 		s.broken, s.errored = true, true
 		due.addSRQ(s)
 	}

@@ -126,5 +126,9 @@ func (r *responder) datagram(now ib.Instant, p *wire.Packet, grh *[ib.GRHLen]byt
 	r.receiveDone(&c, p, ib.WCRecv, uint32(n))
 	c.wc.Flags |= ib.WCGRH
 	c.wc.SrcQP = p.DETH.SrcQP
+	c.wc.SL = ib.SLIPv4
+	if grh[0]>>4 == 6 { // else the first 20 bytes are 0 (IBTA A17.4.5.1)
+		c.wc.SL = ib.SLIPv6
+	}
 	r.commit(now, c, late)
 }

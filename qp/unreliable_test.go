@@ -300,3 +300,18 @@ func TestSentIsForUnreliable(t *testing.T) {
 		t.Errorf("%q before the ACK", got)
 	}
 }
+
+// TestDatagramHeader checks that the completion of a datagram says how to read the GRH in front of it.
+func TestDatagramHeader(t *testing.T) {
+	for first, want := range map[byte]uint8{0x00: ib.SLIPv4, 0x60: ib.SLIPv6, 0x6F: ib.SLIPv6} {
+		h := serviceIn(t, ib.UD, ib.RTS)
+		h.postRecv(&ib.RecvWR{ID: 1, SGL: []ib.SGE{h.sge(0, 100)}})
+		p := request(wire.UDSendOnly, 0, nil)
+		p.DETH = wire.DETH{QKey: h.q.attr.QKey, SrcQP: peerNum}
+		h.q.HandleDatagram(0, &p, &[ib.GRHLen]byte{first})
+		var wcs [2]ib.WC
+		if n := h.recvCQ.Poll(wcs[:]); n != 1 || wcs[0].SL != want || wcs[0].Flags != ib.WCGRH {
+			t.Errorf("a header that begins with %#x: %d completions, %+v, want SL %d", first, n, wcs[0], want)
+		}
+	}
+}

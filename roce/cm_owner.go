@@ -87,7 +87,7 @@ func (d *Device) OpenCMFor(o *CMOwner, t Tenant) (*CM, error) {
 // 12.9.8.3.1).
 func (ch *CM) checkQP(op string, num ib.QPN, typ ib.QPType) error {
 	q, ok := ch.port.dev.byNum.Load(num)
-	if ok && q.(*QP).pd.tenant == ch.tenant && q.(*QP).typ == typ {
+	if ok && includes(q.(*QP).pd.tenant, ch.tenant) && q.(*QP).typ == typ {
 		return nil
 	}
 	return ib.Refuse(op, "QPN", fmt.Sprintf("%#x", uint32(num)),

@@ -444,7 +444,7 @@ func TestCMOwner(t *testing.T) {
 	me := &tenant{}
 	pd, err := w.a.dev.AllocPDFor(me, nil)
 	must(t, err)
-	cq, err := w.a.dev.CreateCQFor(me, 64)
+	cq, err := w.a.dev.CreateCQFor(me, ib.CQInit{Entries: 64})
 	must(t, err)
 	mine, err := pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: cq, RecvCQ: cq})
 	must(t, err)
@@ -504,7 +504,7 @@ func TestTenantsToQP1(t *testing.T) {
 	must(t, w.a.dev.SetDoorbells(0, a, 0))
 	pd, err := w.a.dev.AllocPDFor(a, nil)
 	must(t, err)
-	cq, err := w.a.dev.CreateCQFor(a, 64)
+	cq, err := w.a.dev.CreateCQFor(a, ib.CQInit{Entries: 64})
 	must(t, err)
 	ah, err := pd.CreateAH(ib.AHAttr{DGID: gidB})
 	must(t, err)

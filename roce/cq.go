@@ -51,6 +51,10 @@ func (d *Device) createCQ(init ib.CQInit, t Tenant) (*CQ, error) {
 	if err := checkCQE("create CQ", init.Entries); err != nil {
 		return nil, err
 	}
+	if init.CompVector < 0 || init.CompVector >= d.Shards() {
+		return nil, ib.Refuse("create CQ", "CompVector", init.CompVector,
+			fmt.Sprintf("0 to %d (DeviceAttr.CompVectors)", d.Shards()-1), ib.ErrInvalid)
+	}
 	if d.cqs == maxCQs {
 		return nil, limitError("create CQ", "CQs", maxCQs)
 	}
@@ -70,7 +74,9 @@ func (d *Device) createCQ(init ib.CQInit, t Tenant) (*CQ, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.home = d.nextShard()
+	if c.home = d.shard(init.CompVector); init.CompVector == 0 {
+		c.home = d.nextShard()
+	}
 	c.core = qp.NewCQ(device, d.engine.NewLock())
 	c.core.Owner = c
 	d.cqs++

@@ -28,6 +28,8 @@ type Device struct {
 	fatal  atomic.Bool   // EventDeviceFatal was raised
 	port   atomic.Uint32 // ib.PortState
 	mtu    atomic.Int32  // the port's active MTU, an ib.MTU
+	phys   atomic.Uint32 // ib.PhysState
+	speed  atomic.Int64  // Mb/s
 	gids   atomic.Pointer[gidTable]
 	cm     *cmPort
 	closed atomic.Bool // set under mu
@@ -67,7 +69,7 @@ func Open(l link.Link, opts Options) (*Device, error) { return OpenShards([]link
 // receive each packet once, if they can by the link that link.ShardOf names. The
 // device joins multicast groups on the first link only.
 //
-// CreateCQ assigns home shards to CQs in turn, and a QP is on the home shard of its
+// CreateCQ assigns home shards to CQs in turn unless CQInit.CompVector names one, and a QP is on the home shard of its
 // send CQ. QPs with different send CQs can be served in parallel. On one shard there can be
 // (65,536 - 32) / len(links) QPs.
 func OpenShards(links []link.Link, opts Options) (*Device, error) {
@@ -96,6 +98,7 @@ func OpenShards(links []link.Link, opts Options) (*Device, error) {
 		groups: map[ib.GID][]*QP{},
 	}
 	d.port.Store(uint32(ib.PortActive))
+	d.phys.Store(uint32(ib.PhysLinkUp))
 	d.mtu.Store(int32(mtu))
 	d.gids.Store(newGIDTable(caps.Local))
 	newTable := mr.NewTable
@@ -150,7 +153,8 @@ func (d *Device) Attr() ib.DeviceAttr {
 			ib.CapMulticast | ib.CapRereg | ib.CapTimestamp | ib.CapCM,
 		Atomic: ib.AtomicHCA,
 		MaxQP:  maxQPs, MaxQPWR: maxQPWR, MaxSGE: maxSGE, MaxInline: maxInline, MaxCQ: maxCQs, MaxCQE: maxCQE,
-		MaxMR: maxMRs, MaxMRSize: mr.MaxLen, MaxMW: maxMWs, MaxPD: maxPDs, MaxAH: maxAHs,
+		CompVectors: d.Shards(),
+		MaxMR:       maxMRs, MaxMRSize: mr.MaxLen, MaxMW: maxMWs, MaxPD: maxPDs, MaxAH: maxAHs,
 		MaxSRQ: maxSRQs, MaxSRQWR: maxQPWR, MaxSRQSGE: maxSGE, MaxXRCD: maxXRCDs,
 		MaxMcastGroup: maxMcastGroups, MaxMcastQP: maxMcastQPs, MaxQPRdAtomic: maxRdAtomic,
 		MaxQPInitRdAtom: maxRdAtomic,
@@ -164,7 +168,9 @@ func (d *Device) QueryPort(port int) (ib.PortAttr, error) {
 	if err := checkPort("query port", port); err != nil {
 		return ib.PortAttr{}, err
 	}
-	return ib.PortAttr{State: ib.PortState(d.port.Load()), MaxMTU: ib.MTU4096, ActiveMTU: ib.MTU(d.mtu.Load()),
+	return ib.PortAttr{State: ib.PortState(d.port.Load()), PhysState: ib.PhysState(d.phys.Load()),
+		Caps: ib.PortCM | ib.PortIPBasedGIDs, Speed: int(d.speed.Load()), MaxMTU: ib.MTU4096,
+		ActiveMTU:   ib.MTU(d.mtu.Load()),
 		MaxMsgSize:  maxMsgSize,
 		GIDTableLen: len(*d.gids.Load()), NetIf: d.caps.NetIf}, nil
 }
@@ -214,6 +220,13 @@ func (d *Device) SetPortState(state ib.PortState) {
 	}
 	d.linkDowned.Add(1)
 	d.raise(ib.Event{Type: ib.EventPortErr})
+}
+
+// SetPhys tells the device the state of its network interface's link, and its speed in Mb/s: 0 if it
+// is not known. Verbs have no event for this.
+func (d *Device) SetPhys(state ib.PhysState, speed int) {
+	d.phys.Store(uint32(state))
+	d.speed.Store(int64(speed))
 }
 
 func checkPort(op string, port int) error {

@@ -41,7 +41,9 @@ func (d *Device) allocPD(t Tenant, w *Worker) (*PD, error) {
 		return nil, err
 	}
 	d.pds++
-	return &PD{dev: d, core: core, tenant: t, own: w}, nil
+	p := &PD{dev: d, core: core, tenant: t, own: w}
+	core.Owner = p
+	return p, nil
 }
 
 // Close frees the domain.
@@ -127,7 +129,8 @@ func (m *MR) rereg(mask ib.ReregMask, pd ib.PD, init *ib.MRInit) (gone <-chan st
 	if mask&ib.ReregAccess != 0 {
 		access = init.Access
 	}
-	if gone, err = m.replace(mask, pd, mr.Bytes(init.Buf), iova(init, access), init.Access); err != nil {
+	if gone, err = m.replace(m.dev.mem.Reregister, mask, pd, mr.Bytes(init.Buf), iova(init, access),
+		init.Access); err != nil {
 		return nil, err
 	}
 	if mask&ib.ReregTranslation != 0 {
@@ -139,17 +142,22 @@ func (m *MR) rereg(mask ib.ReregMask, pd ib.PD, init *ib.MRInit) (gone <-chan st
 // replace replaces the registration. It closes the channel when the device does not touch the old
 // memory any more. The caller holds mu, but must not hold it while it waits on the channel: an
 // access to slow memory may never return.
-func (m *MR) replace(mask ib.ReregMask, pd ib.PD, mem mr.Memory, iova uint64, access ib.Access) (gone <-chan struct{},
-	err error) {
+func (m *MR) replace(change reregister, mask ib.ReregMask, pd ib.PD, mem mr.Memory, iova uint64,
+	access ib.Access) (gone <-chan struct{}, err error) {
 	before := m.pd
-	if err := m.register(mask, pd, mem, iova, access); err != nil {
+	if err := m.register(change, mask, pd, mem, iova, access); err != nil {
 		return nil, err
 	}
 	return before.letGo(), nil
 }
 
+// reregister is a method of mr.Table: Reregister or ReregisterSameKey.
+type reregister func(r *mr.Region, mask ib.ReregMask, pd *mr.PD, m mr.Memory, iova uint64,
+	access ib.Access) (*mr.Region, error)
+
 // register is replace without the wait.
-func (m *MR) register(mask ib.ReregMask, pd ib.PD, mem mr.Memory, iova uint64, access ib.Access) (err error) {
+func (m *MR) register(change reregister, mask ib.ReregMask, pd ib.PD, mem mr.Memory, iova uint64,
+	access ib.Access) (err error) {
 	const op = "re-register memory"
 	if err := m.dev.open(op); err != nil {
 		return err
@@ -161,7 +169,7 @@ func (m *MR) register(mask ib.ReregMask, pd ib.PD, mem mr.Memory, iova uint64, a
 			return err
 		}
 	}
-	core, err := m.dev.mem.Reregister(m.core, mask, next.core, mem, iova, access)
+	core, err := change(m.core, mask, next.core, mem, iova, access)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/goroce/goroce/qp"
 	"github.com/goroce/goroce/qp/ring"
 	"github.com/goroce/goroce/roce/internal/engine"
+	"github.com/goroce/goroce/roce/internal/slowmem"
 	"github.com/goroce/goroce/roce/link"
 )
 
@@ -58,7 +59,7 @@ func (p *PD) CreateQP(init ib.QPInit) (ib.QP, error) {
 	cfg.MaxLate = maxLate
 	q.count(1)
 	q.part = q.home.Add(engine.QPInit{Owner: q, App: p.tenant, Remote: p.tenant != nil, Config: cfg, Front: &q.front,
-		Worker: p.worker})
+		Worker: workerOf})
 	q.num = q.part.Num()
 	d.byNum.Store(q.num, q)
 	d.qps[q] = struct{}{}
@@ -221,23 +222,31 @@ func (q *QP) Type() ib.QPType { return q.typ }
 
 // Modify changes state and attributes.
 func (q *QP) Modify(attr ib.QPAttr, mask ib.QPAttrMask) error {
+	_, err := q.BeginModify(attr, mask)
+	return err
+}
+
+// BeginModify is Modify for QPs with slow memory: after a reset, a turn of the worker that is under way
+// may still write what requests have brought. gone is closed when it has ended.
+func (q *QP) BeginModify(attr ib.QPAttr, mask ib.QPAttrMask) (gone <-chan struct{}, err error) {
+	gone = slowmem.NoTurn
 	if err := q.err("modify QP"); err != nil {
-		return err
+		return gone, err
 	}
 	const op = "modify QP"
 	var path link.Run
 	if mask&ib.AttrAV != 0 {
 		gids := *q.pd.dev.gids.Load()
 		if err := checkSource(fmt.Sprintf("%s %#x", op, uint32(q.num)), &attr.AH, gids); err != nil {
-			return err
+			return gone, err
 		}
 		path = gids.pathOrNone(&attr.AH)
 	}
-	open, err := q.part.Modify(&attr, mask, &path)
+	gone, open, err := q.part.Modify(&attr, mask, &path)
 	if !open { // closed concurrently
-		return q.err(op)
+		return gone, q.err(op)
 	}
-	return err
+	return gone, err
 }
 
 // Query returns the attributes.
@@ -295,26 +304,33 @@ func (q *QP) PostRecv(wrs []ib.RecvWR) (n int, err error) {
 
 // Close destroys the QP. Outstanding requests end without completions.
 func (q *QP) Close() error {
+	q.Destroy()
+	return nil
+}
+
+// Destroy is Close for QPs with slow memory: a turn of the worker that is under way may still write
+// what requests have brought. gone is closed when it has ended.
+func (q *QP) Destroy() (gone <-chan struct{}) {
 	d := q.pd.dev
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if q.dead.Swap(true) {
-		return nil
+		return slowmem.NoTurn
 	}
-	q.drop()
+	gone = q.drop()
 	delete(d.qps, q)
 	q.count(-1)
 	q.pd.core.Release(mr.UserQP)
-	return nil
+	return gone
 }
 
 // drop takes the QP out of its shard. The caller holds Device.mu.
-func (q *QP) drop() {
+func (q *QP) drop() (gone <-chan struct{}) {
 	for group, members := range q.pd.dev.groups {
 		if slices.Contains(members, q) {
 			_ = q.pd.dev.detach(q, group) // on an error the link stays in the group
 		}
 	}
 	q.pd.dev.byNum.Delete(q.num)
-	q.part.Close()
+	return q.part.Close()
 }

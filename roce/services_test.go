@@ -56,8 +56,8 @@ func TestDatagram(t *testing.T) {
 		t.Errorf("sender: %+v", wc)
 	}
 	wc := w.poll(w.b)
-	want := ib.WC{ID: 9, Opcode: ib.WCRecv, Flags: ib.WCGRH | ib.WCWithImm, ByteLen: 140, Imm: 77, QPN: w.b.qp.Num(),
-		SrcQP: w.a.qp.Num(), Timestamp: wc.Timestamp}
+	want := ib.WC{ID: 9, Opcode: ib.WCRecv, Flags: ib.WCGRH | ib.WCWithImm, SL: ib.SLIPv4,
+		ByteLen: 140, Imm: 77, QPN: w.b.qp.Num(), SrcQP: w.a.qp.Num(), Timestamp: wc.Timestamp}
 	if wc != want {
 		t.Errorf("receiver: %+v, want %+v", wc, want)
 	}

@@ -90,6 +90,35 @@ func TestShardOfQP(t *testing.T) {
 	}
 }
 
+// TestCompVector: a CQ is on the shard that its completion vector names; without one CQs are dealt in turn.
+func TestCompVector(t *testing.T) {
+	const shards = 4
+	h := newWorld(t, 1, 64, stack{above: same, below: same, shards: shards}).a
+	if n := h.dev.Attr().CompVectors; n != shards {
+		t.Fatalf("%d vectors, %d shards", n, shards)
+	}
+	var dealt [shards]int
+	for i := range 3 * shards {
+		vector := i % shards
+		cq, err := h.dev.CreateCQ(ib.CQInit{Entries: 4, CompVector: vector})
+		must(t, err)
+		q, err := h.pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: cq, RecvCQ: cq})
+		must(t, err)
+		on := link.ShardOf(q.Num(), shards)
+		if vector > 0 && on != vector {
+			t.Errorf("a CQ of vector %d is on shard %d", vector, on)
+		}
+		if vector == 0 {
+			dealt[on]++
+		}
+	}
+	for shard, n := range dealt {
+		if n > 1 {
+			t.Errorf("%d of %d CQs without a vector are on shard %d", n, 3, shard)
+		}
+	}
+}
+
 // TestShardIsFull: CreateQP fails when one shard has no QP numbers left, while others have room.
 func TestShardIsFull(t *testing.T) {
 	const shards = link.MaxShards

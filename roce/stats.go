@@ -88,3 +88,15 @@ func (s *Stats) Counters() []Counter {
 		{"drop_source_port", s.DropSourcePort},
 	}
 }
+
+// PortCounters lists what the device has counted under the names of IBTA 16.1.3.5, which are those of
+// the files in sysfs. Data are words of 4 bytes.
+func (s *Stats) PortCounters() []Counter {
+	return []Counter{
+		{"port_xmit_data", s.Link.TxBytes / 4}, {"port_rcv_data", s.Link.RxBytes / 4},
+		{"port_xmit_packets", s.Link.TxFrames}, {"port_rcv_packets", s.Link.RxFrames},
+		{"port_xmit_discards", s.Link.TxErrors},
+		{"port_rcv_errors", s.RxICRCErrors + s.DropMalformed + s.Link.RxDropped},
+		{"excessive_buffer_overrun_errors", s.Link.RxOverflow}, {"link_downed", s.LinkDowned},
+	}
+}

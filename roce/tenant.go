@@ -36,6 +36,21 @@ type Tenant interface {
 	Fault(addr uintptr)
 }
 
+// Group is a Tenant that stands for others: what is its, is theirs. Package server has one for each XRC
+// domain that processes share.
+type Group interface {
+	Tenant
+	// Includes reports whether t is one of them. It is called under locks of the device, and must not call
+	// it.
+	Includes(t Tenant) bool
+}
+
+// includes reports whether what is of owner's is t's.
+func includes(owner, t Tenant) bool {
+	g, ok := owner.(Group)
+	return owner == t || ok && g.Includes(t)
+}
+
 // Doorbells reports the rung doorbells of all tenants' QPs on one shard. The shard calls its
 // methods on its own goroutine.
 type Doorbells interface {
@@ -86,9 +101,7 @@ func (d *Device) AllocPDFor(t Tenant, w *Worker) (*PD, error) { return d.allocPD
 
 // CreateCQFor makes a completion queue of a tenant. Events of the CQ go to Tenant.Notify
 // instead of a channel.
-func (d *Device) CreateCQFor(t Tenant, entries int) (*CQ, error) {
-	return d.createCQ(ib.CQInit{Entries: entries}, t)
-}
+func (d *Device) CreateCQFor(t Tenant, init ib.CQInit) (*CQ, error) { return d.createCQ(init, t) }
 
 // RegMemory registers memory that may be in another process. SGEs and peers address its
 // first byte as iova. The domain's worker reads and writes memory that is not direct; for
@@ -113,12 +126,16 @@ func (p *PD) RegMemory(mem mr.Memory, iova uint64, access ib.Access) (*MR, error
 
 // ReregMemory is Rereg for memory as RegMemory takes it. It does not wait: gone is closed, as
 // that of Deregister, when the device does not touch the old memory any more. It uses pd only
-// if mask has ib.ReregPD.
-func (m *MR) ReregMemory(mask ib.ReregMask, pd *PD, mem mr.Memory, iova uint64, access ib.Access) (gone <-chan struct{},
-	err error) {
+// if mask has ib.ReregPD. With sameKeys the region keeps its keys.
+func (m *MR) ReregMemory(mask ib.ReregMask, pd *PD, mem mr.Memory, iova uint64, access ib.Access,
+	sameKeys bool) (gone <-chan struct{}, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.replace(mask, pd, mem, iova, access)
+	change := m.dev.mem.Reregister
+	if sameKeys {
+		change = m.dev.mem.ReregisterSameKey
+	}
+	return m.replace(change, mask, pd, mem, iova, access)
 }
 
 // Shard returns the number of the shard that q is on.

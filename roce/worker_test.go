@@ -47,8 +47,6 @@ func (g *gated) pass() {
 	<-g.gate
 }
 
-func (g *gated) Gathers() bool { return true }
-
 func (g *gated) WriteVector(pieces []mr.Piece) error {
 	g.pass()
 	defer g.within.Add(-1)
@@ -123,7 +121,7 @@ func newStuckOn(t *testing.T, on *world, inline bool) *stuckWorld {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b.cq, err = b.dev.CreateCQFor(silent{}, 16); err != nil {
+	if b.cq, err = b.dev.CreateCQFor(silent{}, ib.CQInit{Entries: 16}); err != nil {
 		t.Fatal(err)
 	}
 	if b.mr, err = pd.RegMemory(w.mem, 0, anyAccess); err != nil {

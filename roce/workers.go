@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/roce/internal/engine"
 	"github.com/goroce/goroce/roce/internal/slowmem"
 )
@@ -61,6 +62,9 @@ func (w *Worker) Close() {
 // whichever goroutine its last turn runs.
 func (w *Worker) Done() <-chan struct{} { return w.part.Done() }
 
+// Ended returns a channel that is closed when the turn that is under way, if there is one, has ended.
+func (w *Worker) Ended() <-chan struct{} { return w.part.Ended() }
+
 // workers holds the workers of a device.
 type workers struct {
 	mu  sync.Mutex
@@ -106,8 +110,10 @@ func (l *workers) close() {
 	}
 }
 
-// worker returns the worker for the slow memory of p's QPs.
-func (p *PD) worker() *engine.Worker {
+// workerOf returns the worker for the slow memory of a domain: the one that letGo waits for. An XRC
+// target meets memory of other domains than its own.
+func workerOf(core *mr.PD) *engine.Worker {
+	p := core.Owner.(*PD)
 	if p.own != nil {
 		return p.own.part
 	}

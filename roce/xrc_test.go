@@ -123,7 +123,7 @@ func newXRCPair(t *testing.T, shards int, slow bool) *xrcPair {
 	t.Cleanup(worker.Close)
 	pd, err := p.b.dev.AllocPDFor(p.tenant, worker)
 	must(t, err)
-	p.cq, err = p.b.dev.CreateCQFor(p.tenant, 16)
+	p.cq, err = p.b.dev.CreateCQFor(p.tenant, ib.CQInit{Entries: 16})
 	must(t, err)
 	xrcd, err := p.b.dev.AllocXRCD()
 	must(t, err)

@@ -76,6 +76,7 @@ type settingFlags struct {
 	Addr      string   `key:"device.addresses" placeholder:"IP,..." help:"Own addresses of the device, instead of --netif." group:"Settings"`
 	Shards    string   `key:"device.shards" placeholder:"N" help:"Threads that the device spreads its queue pairs over." group:"Settings"`
 	Drain     string   `key:"drain" placeholder:"TIME" help:"How long clients may take to leave when the daemon is told to end." group:"Settings"`
+	IdleExit  string   `key:"idle_exit" placeholder:"TIME" help:"End when there has been no client for so long (default: never)." group:"Settings"`
 	LogLevel  string   `key:"log.level" placeholder:"LEVEL" help:"debug, info, warn, error." group:"Settings"`
 	LogFormat string   `key:"log.format" placeholder:"FORMAT" help:"text, json." group:"Settings"`
 	Metrics   string   `key:"metrics.listen" placeholder:"ADDR:PORT" help:"Serve /metrics and /healthz on this loopback address." group:"Settings"`

@@ -7,11 +7,13 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/admin"
 	"github.com/goroce/goroce/cmd/goroced/internal/config"
 	runner "github.com/goroce/goroce/cmd/goroced/internal/serve"
+	"github.com/goroce/goroce/cmd/goroced/internal/sysfs"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/server"
@@ -24,11 +26,15 @@ type daemon struct {
 	started time.Time
 	devices []*roce.Device
 	live    host.Live // captures and faults
+	log     *slog.Logger
+
+	treeMu sync.Mutex
+	tree   *sysfs.Tree // nil if it cannot be written
 }
 
 // openDaemon opens all devices. If one fails, it closes the others.
-func openDaemon(c *config.Config, log *slog.Logger) (runner.Daemon, http.Handler, func() error, error) {
-	d := &daemon{started: time.Now()}
+func openDaemon(c *config.Config, socket string, log *slog.Logger) (runner.Daemon, http.Handler, func() error, error) {
+	d := &daemon{started: time.Now(), log: log}
 	for i, device := range c.Devices {
 		o := host.Options{Live: &d.live, Link: device.Link, NetIf: device.NetIf, Addrs: device.Addresses,
 			Shards: device.Shards}
@@ -49,9 +55,10 @@ func openDaemon(c *config.Config, log *slog.Logger) (runner.Daemon, http.Handler
 			dev.Shards())
 	}
 	var err error
-	if d.Server, err = server.New(d.devices, server.Options{Log: log}); err != nil {
+	if d.Server, err = server.New(d.devices, server.Options{Log: log, OnEvent: d.changed}); err != nil {
 		return nil, nil, nil, errors.Join(err, d.close())
 	}
+	d.plantTree(socket)
 	if err := d.Reload(c); err != nil {
 		return nil, nil, nil, errors.Join(err, d.close())
 	}
@@ -94,6 +101,7 @@ func (d *daemon) has(name string) bool {
 }
 
 func (d *daemon) close() (err error) {
+	d.fellTree()
 	for _, dev := range d.devices {
 		err = errors.Join(err, dev.Close())
 	}

@@ -41,6 +41,9 @@ type commandLine struct {
 	Stat       statCmd       `cmd:"" help:"Show the counters of a running daemon, like rdma statistic."`
 	Capture    captureCmd    `cmd:"" help:"Capture packets of a running daemon."`
 	Fault      faultCmd      `cmd:"" help:"Drop, delay, duplicate or corrupt packets of a running daemon, to test applications."`
+	Run        runCmd        `cmd:"" help:"Run a program in C that uses libibverbs, as it is, over the daemon."`
+	Env        envCmd        `cmd:"" help:"Print the environment variables by which programs in C use the daemon."`
+	Spawn      spawnCmd      `cmd:"" hidden:"" help:"Start a daemon for run."`
 	Serve      serveCmd      `cmd:"" help:"Run the daemon: RDMA for every process on this machine."`
 	Config     configCmd     `cmd:"" help:"Check or show the daemon's configuration."`
 	Decode     decodeCmd     `cmd:"" help:"Explain the RoCEv2 packets of a capture file."`
@@ -81,8 +84,18 @@ func run(args []string) int {
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
 		return report(errors.New("interrupted"), exitFailure)
 	}
+	var coded interface{ ExitStatus() int }
+	if errors.As(err, &coded) {
+		return report(err, coded.ExitStatus())
+	}
 	return report(err, exitFailure)
 }
+
+// usageError is an error of the command line that the parser does not see.
+type usageError struct{ text string }
+
+func (e *usageError) Error() string   { return e.text }
+func (e *usageError) ExitStatus() int { return exitUsage }
 
 // report prints an error on one line.
 func report(err error, code int) int {

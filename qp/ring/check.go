@@ -34,9 +34,54 @@ var rules = [...]rule{
 
 const sendFlags = ib.SendFence | ib.SendSignaled | ib.SendSolicited | ib.SendInline
 
-// check returns an error if wr is invalid in every state of the QP. Push checks the
-// caller's request, Pop the copy of a request that a hostile client may have written.
+// InvalidError is what Pop says of a request that is invalid in every state of the QP. The request
+// completes with Status.
+type InvalidError struct {
+	Status ib.WCStatus
+	Err    error
+}
+
+func (e *InvalidError) Error() string { return e.Err.Error() }
+func (e *InvalidError) Unwrap() error { return e.Err }
+
+// Status returns the status with which a request completes for which Pop has returned err:
+// WCSuccess unless it is an InvalidError.
+func Status(err error) ib.WCStatus {
+	if invalid, ok := err.(*InvalidError); ok {
+		return invalid.Status
+	}
+	return ib.WCSuccess
+}
+
+// check returns an error if wr is invalid in every state of the QP. Push checks the caller's request.
 func (q *Send) check(wr *ib.SendWR) error {
+	if err := q.checkForm(wr); err != nil {
+		return err
+	}
+	if err := checkLength(wr); err != nil {
+		return err
+	}
+	if rules[wr.Opcode].aligned && wr.RemoteAddr%8 != 0 {
+		return refuse("post send", "RemoteAddr", fmt.Sprintf("%#x", wr.RemoteAddr),
+			"multiples of 8 for atomic operations")
+	}
+	return nil
+}
+
+// checkCopy is check for the copy of a request that a hostile client may have written. The alignment of
+// atomics is left to the responder (IBTA 9.7.4.1.6), whose answer the request completes with.
+func (q *Send) checkCopy(wr *ib.SendWR) error {
+	if err := q.checkForm(wr); err != nil {
+		return &InvalidError{ib.WCLocQPOpErr, err}
+	}
+	if err := checkLength(wr); err != nil {
+		return &InvalidError{ib.WCLocLenErr, err}
+	}
+	return nil
+}
+
+// checkForm checks all but the length of the payload.
+func (q *Send) checkForm(wr *ib.SendWR) error {
 	if int(wr.Opcode) >= len(rules) || !rules[wr.Opcode].known {
 		return refuse("post send", "Opcode", wr.Opcode, "the WR constants of package ib")
 	}
@@ -44,37 +89,40 @@ func (q *Send) check(wr *ib.SendWR) error {
 	if wr.Flags&^sendFlags != 0 {
 		return refuse("post send", "Flags", wr.Flags, "the Send flags of package ib")
 	}
-	length := uint64(len(wr.Inline))
 	if wr.Flags&ib.SendInline != 0 {
 		if err := q.checkInline(wr, r); err != nil {
 			return err
 		}
 	} else {
-		if length != 0 {
-			return refuse("post send", "Inline", fmt.Sprintf("%d bytes", length), "none unless Flags has SendInline")
+		if n := len(wr.Inline); n != 0 {
+			return refuse("post send", "Inline", fmt.Sprintf("%d bytes", n), "none unless Flags has SendInline")
 		}
 		if len(wr.SGL) > int(q.maxSGE) {
 			return refuse("post send", "SGL", fmt.Sprintf("%d entries", len(wr.SGL)),
 				fmt.Sprintf("at most %d (QPCap.MaxSendSGE)", q.maxSGE))
 		}
-		length = total(wr.SGL)
 	}
 	if r.noSGL && len(wr.SGL) > 0 {
 		return refuse("post send", "SGL", fmt.Sprintf("%d entries", len(wr.SGL)), fmt.Sprintf("none for %v", wr.Opcode))
+	}
+	return checkNames(wr)
+}
+
+// checkLength checks the length of a request's payload.
+func checkLength(wr *ib.SendWR) error {
+	length, r := uint64(len(wr.Inline)), &rules[wr.Opcode]
+	if wr.Flags&ib.SendInline == 0 {
+		length = total(wr.SGL)
 	}
 	if length < r.minLen || length > r.maxLen {
 		return refuse("post send", "length", length, fmt.Sprintf("%d to %d bytes for %v", r.minLen, r.maxLen,
 			wr.Opcode))
 	}
-	if r.aligned && wr.RemoteAddr%8 != 0 {
-		return refuse("post send", "RemoteAddr", fmt.Sprintf("%#x", wr.RemoteAddr),
-			"multiples of 8 for atomic operations")
-	}
-	return q.checkNames(wr)
+	return nil
 }
 
 // checkNames refuses values that have no encoding in a packet.
-func (q *Send) checkNames(wr *ib.SendWR) error {
+func checkNames(wr *ib.SendWR) error {
 	const flushLevels = ib.FlushGlobally | ib.FlushPersistently
 	switch {
 	case wr.RemoteQPN > ib.QPNMask:

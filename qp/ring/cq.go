@@ -15,7 +15,7 @@ type cqSlot struct {
 	status         uint8
 	opcode         uint8
 	flags          uint8
-	_              uint8
+	sl             uint8
 	vendorErr      uint32
 	byteLen        uint32
 	imm            uint32
@@ -35,14 +35,19 @@ const (
 )
 
 // NewCQ formats b as an empty completion ring: the device's side. b must start on
-// a 64-byte boundary and hold CQSize bytes; it belongs to the ring from then on.
+// a 64-byte boundary and hold CQSize bytes; it belongs to the ring from then on. The device fills no more
+// than the entries that are asked for, although the ring may have more slots.
 func NewCQ(b []byte, entries int) (*CQ, error) {
 	r, err := geometry{kindCQ, entries, 0, 0}.create(b)
 	if err != nil {
 		return nil, err
 	}
+	r.limit = uint32(entries)
 	return &CQ{r}, nil
 }
+
+// Entries returns the capacity: what NewCQ was asked for; on the application's side the number of slots.
+func (q *CQ) Entries() int { return int(q.limit) }
 
 // OpenCQ attaches to a completion ring: the application's side.
 func OpenCQ(b []byte) (*CQ, error) {
@@ -60,7 +65,7 @@ func (q *CQ) Push(wc *ib.WC) bool {
 		return false
 	}
 	*(*cqSlot)(q.slot(q.next)) = cqSlot{
-		id: wc.ID, status: uint8(wc.Status), opcode: uint8(wc.Opcode), flags: uint8(wc.Flags),
+		id: wc.ID, status: uint8(wc.Status), opcode: uint8(wc.Opcode), flags: uint8(wc.Flags), sl: wc.SL,
 		vendorErr: wc.VendorErr, byteLen: wc.ByteLen, imm: wc.Imm, invalidatedKey: uint32(wc.InvalidatedKey),
 		qpn: uint32(wc.QPN), srcQP: uint32(wc.SrcQP), timestamp: int64(wc.Timestamp),
 	}
@@ -91,6 +96,7 @@ func (q *CQ) Poll(wcs []ib.WC) int {
 		s := (*cqSlot)(q.slot(q.popped))
 		wcs[n] = ib.WC{
 			ID: s.id, Status: ib.WCStatus(s.status), Opcode: ib.WCOpcode(s.opcode), Flags: ib.WCFlags(s.flags),
+			SL:        s.sl,
 			VendorErr: s.vendorErr, ByteLen: s.byteLen, Imm: s.imm, InvalidatedKey: ib.Key(s.invalidatedKey),
 			QPN: ib.QPN(s.qpn), SrcQP: ib.QPN(s.srcQP), Timestamp: ib.Instant(s.timestamp),
 		}

@@ -19,7 +19,7 @@
 // of that side. Nothing allocates after creation. The device keeps its own copy of the
 // geometry and of every index that it writes, copies each entry out of the buffer once
 // and checks the copy, so that invalid data from an application can cause ErrCorrupt
-// and nothing worse.
+// (invalid indices) or InvalidError (an invalid request) and nothing worse.
 //
 // # Buffer
 //
@@ -140,14 +140,14 @@
 //
 // # Completion slot
 //
-// slot_size is 64.
+// slot_size is 64. The device may fill fewer slots than there are: as many as were asked for.
 //
 //	offset  type  field
 //	0       u64   id
 //	8       u8    status          as ibv_wc_status
 //	9       u8    opcode          as ibv_wc_opcode
 //	10      u8    flags           as ibv_wc_flags
-//	11      u8    reserved
+//	11      u8    sl              receives of UD: 9 for a packet of IPv6, 10 for one of IPv4
 //	12      u32   vendor_err
 //	16      u32   byte_len
 //	20      u32   imm

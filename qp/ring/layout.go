@@ -18,7 +18,7 @@ const (
 	MaxMessage   = 1 << 31 // bytes in one request (IBTA 9.7.2)
 )
 
-// ErrCorrupt is returned when the other side wrote invalid data into a ring. The device
+// ErrCorrupt is returned when the other side wrote invalid indices into a ring. The device
 // treats the object that owns the ring as failed. The application causes it only by
 // writing to the buffer without the methods of this package.
 var ErrCorrupt = errors.New("corrupt ring")

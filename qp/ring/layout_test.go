@@ -148,6 +148,7 @@ func TestCQLayout(t *testing.T) {
 	}
 	checkFields(t, b[256:320], []field{
 		{"id", 0, 8, 0x0102030405060708}, {"status", 8, 1, 12}, {"opcode", 9, 1, 129}, {"flags", 10, 1, 9},
+		{"sl", 11, 1, 10},
 		{"vendor_err", 12, 4, 0x11111111}, {"byte_len", 16, 4, 0x22222222}, {"imm", 20, 4, 0x33333333},
 		{"invalidated_key", 24, 4, 0x44444444}, {"qpn", 28, 4, 0x555555}, {"src_qp", 32, 4, 0x666666},
 		{"timestamp", 40, 8, 0xFFFFFFFFFFFFFFF9},

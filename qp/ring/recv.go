@@ -74,16 +74,16 @@ func (q *Recv) Pop(dst *ib.RecvWR) (bool, error) {
 	}
 	slot := q.slot(q.popped)
 	s := *(*recvSlot)(slot) // read only once: the application can change these bytes at any time
-	if s.numSGE > q.maxSGE {
-		return false, fmt.Errorf("%w: receive entry %d has %d SGEs; allowed: %d", ErrCorrupt, q.popped, s.numSGE,
-			q.maxSGE)
-	}
-	dst.ID = s.id
-	dst.SGL = append(dst.SGL[:0], payload[ib.SGE](slot, recvPayload, int(s.numSGE))...)
-	if err := q.check(dst); err != nil {
-		return false, fmt.Errorf("%w: receive entry %d: %w", ErrCorrupt, q.popped, err)
-	}
 	q.popped++
+	dst.ID, dst.SGL = s.id, dst.SGL[:0]
+	if s.numSGE > q.maxSGE {
+		return true, &InvalidError{ib.WCLocQPOpErr, refuse("post receive", "SGL", fmt.Sprintf("%d entries", s.numSGE),
+			fmt.Sprintf("at most %d (QPCap.MaxRecvSGE)", q.maxSGE))}
+	}
+	dst.SGL = append(dst.SGL, payload[ib.SGE](slot, recvPayload, int(s.numSGE))...)
+	if err := q.check(dst); err != nil {
+		return true, &InvalidError{ib.WCLocLenErr, err}
+	}
 	return true, nil
 }
 

@@ -14,6 +14,7 @@ type ring struct {
 	buf               unsafe.Pointer // the buffer, laid out as doc.go says
 	entries, slotSize uint32
 	maxSGE, maxInline uint16
+	limit             uint32 // entries that the producer fills at most
 
 	// The producer's state. It never reads its index back from the buffer.
 	next      uint32 // index of the next slot to write
@@ -27,7 +28,7 @@ type ring struct {
 
 	// A view fills a cache line. The allocator starts objects of 64 bytes on a
 	// multiple of 64, so the two sides of a ring do not share a line.
-	_ [20]byte
+	_ [16]byte
 }
 
 var _ [64]byte = [unsafe.Sizeof(ring{})]byte{}
@@ -43,7 +44,7 @@ func storeFence(p *uint32, v uint32) { atomic.SwapUint32(p, v) }
 func newRing(b []byte, h *header) ring {
 	r := ring{
 		buf: unsafe.Pointer(unsafe.SliceData(b)), entries: h.entries, slotSize: h.slotSize,
-		maxSGE: uint16(h.maxSGE), maxInline: uint16(h.maxInline),
+		maxSGE: uint16(h.maxSGE), maxInline: uint16(h.maxInline), limit: h.entries,
 	}
 	prod, cons := atomic.LoadUint32(r.prod()), atomic.LoadUint32(r.cons())
 	r.next, r.published, r.prodSeen = prod, prod, cons
@@ -75,15 +76,15 @@ func payload[T any](slot unsafe.Pointer, size, n int) []T {
 }
 
 // room reports whether slot next is free. With an invalid consumer index the number of
-// full slots exceeds entries, which counts as full.
+// full slots exceeds limit, which counts as full.
 func (r *ring) room() bool {
-	if r.next-r.consSeen < r.entries {
+	if r.next-r.consSeen < r.limit {
 		return true
 	}
 	if cons := atomic.LoadUint32(r.cons()); cons != r.consSeen {
 		r.consSeen = cons
 	}
-	return r.next-r.consSeen < r.entries
+	return r.next-r.consSeen < r.limit
 }
 
 // publish makes all slots before next visible to the consumer.
@@ -151,7 +152,7 @@ func (r *ring) release(n int) {
 func (r *ring) moveTo(n *ring) bool {
 	cons := atomic.LoadUint32(r.cons())
 	count := atomic.LoadUint32(r.prod()) - cons
-	if count > r.entries || count > n.entries || r.slotSize != n.slotSize {
+	if count > r.entries || count > n.limit || r.slotSize != n.slotSize {
 		return false
 	}
 	for i := range count {

@@ -242,7 +242,7 @@ func TestRecvWrapsAndFills(t *testing.T) {
 }
 
 // allFieldsWC has a different value in every field.
-var allFieldsWC = ib.WC{ID: 0x0102030405060708, Status: ib.WCRetryExcErr, Opcode: ib.WCRecvImm,
+var allFieldsWC = ib.WC{ID: 0x0102030405060708, SL: 10, Status: ib.WCRetryExcErr, Opcode: ib.WCRecvImm,
 	Flags:     ib.WCGRH | ib.WCWithInv,
 	VendorErr: 0x11111111, ByteLen: 0x22222222, Imm: 0x33333333, InvalidatedKey: 0x44444444, QPN: 0x555555,
 	SrcQP: 0x666666, Timestamp: -7}
@@ -476,5 +476,33 @@ func BenchmarkCQ(b *testing.B) {
 	for b.Loop() {
 		q.Push(&wc)
 		q.Poll(wcs)
+	}
+}
+
+// TestExactCQ checks that a CQ takes the completions that it was made for, and no more, although its ring
+// has more slots.
+func TestExactCQ(t *testing.T) {
+	b, dev := newCQ(t, 5)
+	app, err := OpenCQ(b)
+	if err != nil || dev.Entries() != 5 {
+		t.Fatalf("%d entries, %v", dev.Entries(), err)
+	}
+	for i := range 5 {
+		if !dev.Push(&ib.WC{ID: uint64(i)}) {
+			t.Fatalf("completion %d of 5 has no room", i)
+		}
+	}
+	if dev.Push(&ib.WC{ID: 5}) {
+		t.Error("5 entries hold 6 completions")
+	}
+	if _, small := newCQ(t, 4); dev.MoveTo(small) {
+		t.Error("4 entries hold 5 completions")
+	}
+	var wcs [1]ib.WC
+	if n := app.Poll(wcs[:]); n != 1 || !dev.Push(&ib.WC{ID: 5}) || dev.Push(&ib.WC{ID: 6}) {
+		t.Errorf("%d polled: room for other than one", n)
+	}
+	if _, same := newCQ(t, 5); !dev.MoveTo(same) || same.Push(&ib.WC{}) {
+		t.Error("5 entries have room for other than 5 completions")
 	}
 }

@@ -131,27 +131,26 @@ func (q *Send) Prepare(dst *ib.SendWR) {
 }
 
 // Pop copies the next published request into dst, reusing the capacity of its
-// slices, and reports whether there was one. It repeats all checks of Push on the
-// copy; a request that fails them stays in the ring, and Pop returns ErrCorrupt. The
-// slot stays occupied until Release. (Device)
+// slices, and reports whether there was one. It repeats the checks of Push on the
+// copy; with a request that fails them it returns true and an *InvalidError. ErrCorrupt
+// says that the indices are invalid. The slot stays occupied until Release. (Device)
 func (q *Send) Pop(dst *ib.SendWR) (bool, error) {
 	if ok, err := q.ready(); !ok {
 		return false, err
 	}
 	slot := q.slot(q.popped)
 	s := *(*sendSlot)(slot) // read only once: the application can change these bytes at any time
-	if s.numSGE > q.maxSGE || s.inlineLen > uint32(q.maxInline) {
-		return false, fmt.Errorf("%w: send entry %d has %d SGEs and %d inline bytes; allowed: %d and %d",
-			ErrCorrupt, q.popped, s.numSGE, s.inlineLen, q.maxSGE, q.maxInline)
-	}
-	dst.SGL = append(dst.SGL[:0], payload[ib.SGE](slot, sendPayload, int(s.numSGE))...)
-	dst.Inline = append(dst.Inline[:0], payload[byte](slot, sendPayload, int(s.inlineLen))...)
-	s.get(dst)
-	if err := q.check(dst); err != nil {
-		return false, fmt.Errorf("%w: send entry %d: %w", ErrCorrupt, q.popped, err)
-	}
 	q.popped++
-	return true, nil
+	dst.SGL, dst.Inline = dst.SGL[:0], dst.Inline[:0]
+	s.get(dst)
+	if s.numSGE > q.maxSGE || s.inlineLen > uint32(q.maxInline) {
+		return true, &InvalidError{ib.WCLocQPOpErr, refuse("post send", "SGL or Inline",
+			fmt.Sprintf("%d entries, %d bytes", s.numSGE, s.inlineLen),
+			fmt.Sprintf("at most %d and %d", q.maxSGE, q.maxInline))}
+	}
+	dst.SGL = append(dst.SGL, payload[ib.SGE](slot, sendPayload, int(s.numSGE))...)
+	dst.Inline = append(dst.Inline, payload[byte](slot, sendPayload, int(s.inlineLen))...)
+	return true, q.checkCopy(dst)
 }
 
 // Release returns the n oldest popped slots to the application. It panics if fewer

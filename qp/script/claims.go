@@ -96,6 +96,7 @@ func (r *runner) checkWC(e *endpoint, a *args, k kind, got *wc) error {
 	if qp.Datagram(e.cfg.typ) && k.recv {
 		want.Flags |= ib.WCGRH
 		want.SrcQP = ib.QPN(a.num("from", uint64(e.peer), 24))
+		want.SL = ib.SLIPv4
 	}
 	if v, ok := a.value("inv"); ok {
 		mem := r.areas[v]

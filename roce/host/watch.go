@@ -41,6 +41,7 @@ func follow(dev *roce.Device, s neigh.LinkState) error {
 		gids = append(gids, ib.GIDFromAddr(a))
 	}
 	err := dev.SetAddresses(gids)
+	dev.SetPhys(physState(s), s.Speed)
 	dev.SetPortState(portState(s)) // last, so that who is notified finds the new addresses
 	return err
 }
@@ -52,6 +53,17 @@ func portState(s neigh.LinkState) ib.PortState {
 		return ib.PortActive
 	}
 	return ib.PortDown
+}
+
+// physState returns the state of the port's link, as that of rdma_rxe (rxe_query_port).
+func physState(s neigh.LinkState) ib.PhysState {
+	switch {
+	case s.Up:
+		return ib.PhysLinkUp
+	case s.Enabled:
+		return ib.PhysPolling
+	}
+	return ib.PhysDisabled
 }
 
 // Close ends the watch, if it has begun.

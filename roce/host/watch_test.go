@@ -31,6 +31,21 @@ func TestPortState(t *testing.T) {
 	}
 }
 
+func TestPhysState(t *testing.T) {
+	for _, tt := range []struct {
+		state neigh.LinkState
+		want  ib.PhysState
+	}{
+		{neigh.LinkState{Enabled: true, Up: true}, ib.PhysLinkUp},
+		{neigh.LinkState{Enabled: true}, ib.PhysPolling},
+		{neigh.LinkState{}, ib.PhysDisabled},
+	} {
+		if got := physState(tt.state); got != tt.want {
+			t.Errorf("%+v makes %v, want %v", tt.state, got, tt.want)
+		}
+	}
+}
+
 // wantEvent waits for an event. GID changes may come before another one: Linux takes
 // IPv6 addresses from an interface that goes down.
 func wantEvent(t *testing.T, dev ib.Device, want ib.EventType) {
@@ -66,12 +81,16 @@ func TestPortEvents(t *testing.T) {
 				return openIn(t, ns, Options{Link: name, Addrs: []netip.Addr{a}})
 			}
 			a, b := open(nsA, nsA.Addr4), open(nsB, nsB.Addr4)
-			if p, err := a.QueryPort(1); err != nil || p.State != ib.PortActive {
-				t.Fatalf("at first the port is %v, %v", p.State, err)
+			if p, err := a.QueryPort(1); err != nil || p.State != ib.PortActive || p.PhysState != ib.PhysLinkUp ||
+				p.Speed != 10000 {
+				t.Fatalf("at first the port is %v, %v, %d Mb/s, %v", p.State, p.PhysState, p.Speed, err)
 			}
 			nsA.Command(t, "ip", "link", "set", nsA.IfName, "down")
 			wantPort(t, a, ib.EventPortErr, ib.PortDown)
 			wantPort(t, b, ib.EventPortErr, ib.PortDown) // for want of a carrier
+			if p, err := b.QueryPort(1); err != nil || p.PhysState != ib.PhysPolling {
+				t.Errorf("without a carrier the link is %v, %v", p.PhysState, err)
+			}
 
 			nsB.Command(t, "ip", "addr", "add", "10.99.0.9/24", "dev", nsB.IfName)
 			late := open(nsB, netip.MustParseAddr("10.99.0.9"))

@@ -15,14 +15,17 @@ import (
 // LinkState is what may change about an interface while it is in use. It is all
 // zero while the interface is gone.
 type LinkState struct {
-	Index int          // another one when the interface was deleted and made again
-	Up    bool         // administratively, and with a carrier
-	MTU   int          // of IP packets, in bytes
-	Addrs []netip.Addr // those of the watched addresses that exist and can be used
+	Index   int          // another one when the interface was deleted and made again
+	Enabled bool         // administratively
+	Up      bool         // enabled, and with a carrier
+	Speed   int          // Mb/s; 0 if it is not known
+	MTU     int          // of IP packets, in bytes
+	Addrs   []netip.Addr // those of the watched addresses that exist and can be used
 }
 
 func (s *LinkState) equal(o *LinkState) bool {
-	return s.Index == o.Index && s.Up == o.Up && s.MTU == o.MTU && slices.Equal(s.Addrs, o.Addrs)
+	return s.Index == o.Index && s.Enabled == o.Enabled && s.Up == o.Up && s.Speed == o.Speed && s.MTU == o.MTU &&
+		slices.Equal(s.Addrs, o.Addrs)
 }
 
 // WatchLink calls changed with the state of an interface: once before it returns, then
@@ -37,7 +40,7 @@ func (s *LinkState) equal(o *LinkState) bool {
 //
 // stop ends the watch and waits for a running call of changed. It may be called more than once, but not by changed.
 func WatchLink(name string, addrs []netip.Addr, changed func(LinkState) error) (stop func(), err error) {
-	w := &watch{changed: changed, ended: make(chan struct{})}
+	w := &watch{changed: changed, speeds: noEthtool, ended: make(chan struct{})}
 	if err := w.open(name, addrs); err != nil {
 		w.close()
 		return nil, fmt.Errorf("watch interface %s: %w", name, err)
@@ -59,6 +62,7 @@ type watch struct {
 
 	events *nl.NetlinkSocket
 	ask    *netlink.Handle
+	speeds ethtool
 	last   LinkState // the last state passed to changed
 	told   bool      // changed has been called
 	again  bool      // changed must be called again
@@ -80,6 +84,9 @@ type home struct {
 
 func (w *watch) open(name string, addrs []netip.Addr) (err error) {
 	if w.ask, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+		return err
+	}
+	if w.speeds, err = newEthtool(); err != nil {
 		return err
 	}
 	have, err := w.ask.LinkByName(name)
@@ -110,6 +117,7 @@ func (w *watch) close() {
 	if w.ask != nil {
 		w.ask.Close()
 	}
+	w.speeds.close()
 }
 
 // run returns when stop closes the socket.
@@ -168,7 +176,8 @@ func (w *watch) state() (LinkState, error) {
 		return LinkState{}, err
 	}
 	a := itf.Attrs()
-	return LinkState{Index: a.Index, Up: a.RawFlags&unix.IFF_LOWER_UP != 0, MTU: a.MTU, Addrs: w.held(have)}, nil
+	return LinkState{Index: a.Index, Enabled: a.RawFlags&unix.IFF_UP != 0, Up: a.RawFlags&unix.IFF_LOWER_UP != 0,
+		Speed: w.speeds.speed(a.Name), MTU: a.MTU, Addrs: w.held(have)}, nil
 }
 
 // held returns the watched addresses that are among those of the host.

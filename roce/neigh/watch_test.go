@@ -59,16 +59,18 @@ func TestWatchLink(t *testing.T) {
 	if len(states) != 1 {
 		t.Fatalf("%d states are told at first, want 1", len(states))
 	}
-	up := neigh.LinkState{Up: true, MTU: 1500, Addrs: []netip.Addr{six, a.Addr4}}
+	const speed = 10000 // of the driver of veth
+	up := neigh.LinkState{Enabled: true, Up: true, Speed: speed, MTU: 1500, Addrs: []netip.Addr{six, a.Addr4}}
 	await(t, "at first", states, up)
 	// The kernel takes the IPv6 addresses of an interface that goes down.
-	down := neigh.LinkState{MTU: 1500, Addrs: []netip.Addr{a.Addr4}}
+	down := neigh.LinkState{Speed: speed, MTU: 1500, Addrs: []netip.Addr{a.Addr4}}
 	a.Command(t, "ip", "link", "set", a.IfName, "down")
 	await(t, "down", states, down)
 	a.Command(t, "ip", "link", "set", a.IfName, "up")
 	up.Addrs = down.Addrs
 	await(t, "up", states, up)
 	b.Command(t, "ip", "link", "set", b.IfName, "down")
+	down.Enabled = true
 	await(t, "no carrier", states, down)
 	b.Command(t, "ip", "link", "set", b.IfName, "up")
 	await(t, "carrier", states, up)
@@ -97,7 +99,7 @@ func TestWatchMadeAgain(t *testing.T) {
 		given, all = watch(t, a.IfName, a.Addr4), watch(t, a.IfName)
 		return nil
 	})
-	want := neigh.LinkState{Up: true, MTU: 1500, Addrs: []netip.Addr{a.Addr4}}
+	want := neigh.LinkState{Enabled: true, Up: true, Speed: 10000, MTU: 1500, Addrs: []netip.Addr{a.Addr4}}
 	await(t, "at first", given, want)
 	first := (<-all).Index
 	for range 3 {

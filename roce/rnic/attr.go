@@ -51,6 +51,7 @@ func (d *device) describe() error {
 		MaxSGE:          int(a.max_sge),
 		MaxCQ:           int(a.max_cq),
 		MaxCQE:          int(a.max_cqe),
+		CompVectors:     int(d.ctx.num_comp_vectors),
 		MaxMR:           int(a.max_mr),
 		MaxMRSize:       uint64(a.max_mr_size),
 		MaxMW:           int(a.max_mw),
@@ -104,6 +105,9 @@ func (d *device) QueryPort(port int) (ib.PortAttr, error) {
 	}
 	attr := ib.PortAttr{
 		State:       ib.PortState(a.state),
+		PhysState:   ib.PhysState(a.phys_state),
+		Caps:        ib.PortCaps(a.port_cap_flags),
+		Speed:       lanes[uint8(a.active_width)] * laneSpeed[uint8(a.active_speed)],
 		MaxMTU:      ib.MTUFromCode(int(a.max_mtu)),
 		ActiveMTU:   ib.MTUFromCode(int(a.active_mtu)),
 		MaxMsgSize:  uint32(a.max_msg_sz),
@@ -114,6 +118,12 @@ func (d *device) QueryPort(port int) (ib.PortAttr, error) {
 	}
 	return attr, nil
 }
+
+// lanes has the number of lanes for ibv_port_attr.active_width.
+var lanes = map[uint8]int{1: 1, 2: 4, 4: 8, 8: 12, 16: 2}
+
+// laneSpeed has the speed of a lane in Mb/s for ibv_port_attr.active_speed, from SDR to NDR.
+var laneSpeed = map[uint8]int{1: 2500, 2: 5000, 4: 10000, 8: 10000, 16: 14000, 32: 25000, 64: 50000, 128: 100000}
 
 // GIDs returns the rows of a port's GID table that are of RoCE v2, in the order
 // of their indices.

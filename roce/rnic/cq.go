@@ -34,6 +34,9 @@ func (d *device) createCQ(init ib.CQInit, extended bool) (ib.CQ, error) {
 	if err := d.checkEntries(op, init.Entries); err != nil {
 		return nil, err
 	}
+	if n := d.attr.CompVectors; init.CompVector < 0 || init.CompVector >= n {
+		return nil, ib.Refuse(op, "CompVector", init.CompVector, fmt.Sprintf("0 to %d", n-1), ib.ErrInvalid)
+	}
 	if err := d.lock(op); err != nil {
 		return nil, err
 	}
@@ -48,8 +51,8 @@ func (d *device) createCQ(init ib.CQInit, extended bool) (ib.CQ, error) {
 		uses, reports = append(uses, &ch.object), ch.c
 	}
 	stamps := d.attr.Caps&ib.CapTimestamp != 0
-	c, err := C.rnic_create_cq(d.ctx, C.int(roundUp(init.Entries, d.attr.MaxCQE)), reports, cInt(extended),
-		cInt(stamps))
+	c, err := C.rnic_create_cq(d.ctx, C.int(roundUp(init.Entries, d.attr.MaxCQE)), reports, C.int(init.CompVector),
+		cInt(extended), cInt(stamps))
 	if c == nil {
 		return nil, verbError(op, err)
 	}

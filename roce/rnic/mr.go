@@ -60,7 +60,7 @@ func checkRights(op string, access ib.Access) error {
 	case access&ib.RemoteInvalidate != 0:
 		return ib.Refuse(op, "Access", value,
 			"no RemoteInvalidate: through libibverbs peers invalidate windows of type 2 only", ib.ErrNotSupported)
-	case access&^(memoryRights|ib.ZeroBased) != 0:
+	case access&^(memoryRights|ib.ZeroBased|ib.OptionalAccess) != 0:
 		return ib.Refuse(op, "Access", value, fmt.Sprintf("bits of %#x", uint32(memoryRights|ib.ZeroBased)),
 			ib.ErrInvalid)
 	case access&(ib.RemoteWrite|ib.RemoteAtomic) != 0 && access&ib.LocalWrite == 0: // IBTA 11.2.8.2

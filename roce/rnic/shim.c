@@ -232,7 +232,8 @@ static int poll_extended(struct rnic_cq *c, int n)
 
 int rnic_poll(struct rnic_cq *c, int n) { return c->ex ? poll_extended(c, n) : poll_plain(c, n); }
 
-struct rnic_cq *rnic_create_cq(struct ibv_context *ctx, int entries, struct ibv_comp_channel *channel, int ex, int stamps)
+struct rnic_cq *rnic_create_cq(struct ibv_context *ctx, int entries, struct ibv_comp_channel *channel, int vector, int ex,
+			       int stamps)
 {
 	struct rnic_cq *c = calloc(1, sizeof *c);
 
@@ -244,6 +245,7 @@ struct rnic_cq *rnic_create_cq(struct ibv_context *ctx, int entries, struct ibv_
 		struct ibv_cq_init_attr_ex attr = {
 			.cqe = entries,
 			.channel = channel,
+			.comp_vector = vector,
 			.wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM | IBV_WC_EX_WITH_SRC_QP |
 				    (stamps ? IBV_WC_EX_WITH_COMPLETION_TIMESTAMP : 0),
 		};
@@ -251,7 +253,7 @@ struct rnic_cq *rnic_create_cq(struct ibv_context *ctx, int entries, struct ibv_
 		c->cq = c->ex ? ibv_cq_ex_to_cq(c->ex) : NULL;
 		c->stamps = stamps;
 	} else {
-		c->cq = ibv_create_cq(ctx, entries, NULL, channel, 0);
+		c->cq = ibv_create_cq(ctx, entries, NULL, channel, vector);
 	}
 	if (!c->cq) {
 		int err = errno;

@@ -103,7 +103,8 @@ struct ibv_srq *rnic_create_xrc_srq(struct ibv_pd *pd, struct ibv_xrcd *xrcd, st
 
 // rnic_create_cq creates a CQ for rnic_poll: an ibv_cq_ex if ex is set, with timestamps if
 // stamps is set too. It returns NULL with errno set if it fails.
-struct rnic_cq *rnic_create_cq(struct ibv_context *ctx, int entries, struct ibv_comp_channel *channel, int ex, int stamps);
+struct rnic_cq *rnic_create_cq(struct ibv_context *ctx, int entries, struct ibv_comp_channel *channel, int vector, int ex,
+			       int stamps);
 int rnic_destroy_cq(struct rnic_cq *c);
 
 // Addresses of memory are passed as integers, so that cgo's pointer checks do not read it.

@@ -27,8 +27,9 @@ import (
 // structs maps the C names of structs to the Go types.
 var structs = map[string]any{
 	"header": protocol.Header{}, "hello": protocol.Hello{}, "hello_reply": protocol.HelloReply{},
-	"open":       protocol.Open{},
-	"open_reply": protocol.OpenReply{}, "event": protocol.Event{}, "completion": protocol.Completion{},
+	"open":         protocol.Open{},
+	"device_reply": protocol.DeviceReply{},
+	"open_reply":   protocol.OpenReply{}, "event": protocol.Event{}, "completion": protocol.Completion{},
 	"port":       protocol.Port{},
 	"port_reply": protocol.PortReply{}, "gid_entry": protocol.GIDEntry{}, "pkey_reply": protocol.PKeyReply{},
 	"clock_reply": protocol.ClockReply{}, "object": protocol.Object{}, "create_cq": protocol.CreateCQ{},
@@ -38,7 +39,9 @@ var structs = map[string]any{
 	"alloc_mw": protocol.AllocMW{}, "ah": protocol.AH{}, "create_ah": protocol.CreateAH{},
 	"create_srq": protocol.CreateSRQ{},
 	"srq_attr":   protocol.SRQAttr{}, "create_qp": protocol.CreateQP{}, "qp_attr": protocol.QPAttr{},
-	"group":     protocol.Group{},
+	"group":   protocol.Group{},
+	"counter": protocol.Counter{}, "close_reply": protocol.CloseReply{},
+	"alloc_xrcd": protocol.AllocXRCD{}, "open_qp": protocol.OpenQP{},
 	"cm_signal": protocol.CMSignal{}, "cm_addr": protocol.CMAddr{}, "create_cm_id": protocol.CreateCMID{},
 	"cm_bind":   protocol.CMBind{},
 	"cm_listen": protocol.CMListen{}, "cm_resolve": protocol.CMResolve{}, "cm_param": protocol.CMParam{},

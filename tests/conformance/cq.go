@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/goroce/goroce/ib"
@@ -15,6 +16,18 @@ func cqCases() []Case {
 				if cq := e.newCQ(ib.CQInit{Entries: n}); cq.Entries() < n {
 					e.fatalf("a CQ of %d entries has %d", n, cq.Entries())
 				}
+			}
+		}},
+		{Name: "cq/vectors", Alone: func(e *End) {
+			for v := range e.attr.CompVectors {
+				e.newCQ(ib.CQInit{Entries: 1, CompVector: v})
+			}
+			for _, v := range []int{-1, e.attr.CompVectors} {
+				cq, err := e.dev.CreateCQ(ib.CQInit{Entries: 1, CompVector: v})
+				if err == nil {
+					cq.Close()
+				}
+				e.names(err, fmt.Sprintf("creating a CQ of vector %d", v), "CompVector", ib.ErrInvalid)
 			}
 		}},
 		{Name: "cq/polls-in-batches", Alone: pollBatches},

@@ -68,7 +68,9 @@ var bodySizes = map[abi.Op]uintptr{
 	abi.OpCreateQP: unsafe.Sizeof(abi.CreateQP{}), abi.OpModifyQP: unsafe.Sizeof(abi.QPAttr{}),
 	abi.OpQueryQP: unsafe.Sizeof(abi.Object{}),
 	abi.OpAttach:  unsafe.Sizeof(abi.Group{}), abi.OpDetach: unsafe.Sizeof(abi.Group{}),
-	abi.OpClose: unsafe.Sizeof(abi.Object{}),
+	abi.OpClose: unsafe.Sizeof(abi.Object{}), abi.OpAllocXRCD: unsafe.Sizeof(abi.AllocXRCD{}),
+	abi.OpQueryDevice: unsafe.Sizeof(abi.Open{}), abi.OpCounters: unsafe.Sizeof(abi.Port{}),
+	abi.OpOpenQP: unsafe.Sizeof(abi.OpenQP{}),
 }
 
 // requests sends requests at random, on a connection that has objects of every kind.
@@ -78,7 +80,7 @@ func (a *attacker) requests(rounds int) {
 		if q == nil {
 			q = newQueues(a.Socket)
 		}
-		op := abi.Op(a.rng.IntN(int(abi.OpClose) + 2))
+		op := abi.Op(a.rng.IntN(int(abi.OpOpenQP) + 2))
 		size := int(bodySizes[op])
 		if a.rng.IntN(8) == 0 {
 			size = a.rng.IntN(200)

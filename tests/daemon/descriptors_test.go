@@ -139,7 +139,7 @@ func (a *attacker) swap(q *queues, r abi.RegMR) {
 	must(unix.Dup3(other, fd, unix.O_CLOEXEC))
 	must(unix.Close(other))
 	a.use(q, mr.Key)
-	ask[struct{}](q.raw, abi.OpClose, abi.Object{Handle: mr.Handle})
+	ask[abi.CloseReply](q.raw, abi.OpClose, abi.Object{Handle: mr.Handle})
 }
 
 // use posts requests that read the memory, and write to it.

@@ -17,11 +17,12 @@ import (
 )
 
 // bodies are all types that messages contain as they lie in memory.
-var bodies = []any{Header{}, Hello{}, HelloReply{}, Open{}, OpenReply{}, Event{}, Completion{}, Port{}, PortReply{},
+var bodies = []any{Header{}, Hello{}, HelloReply{}, Open{}, DeviceReply{}, OpenReply{}, Event{}, Completion{},
+	Port{}, PortReply{},
 	GIDEntry{}, PKeyReply{},
 	ClockReply{}, Object{}, CreateCQ{}, ResizeCQ{}, Ring{}, RegMR{}, RegReply{}, ReregMR{}, AllocMW{}, AH{}, CreateAH{},
 	CreateSRQ{},
-	SRQAttr{}, CreateQP{}, QPAttr{}, Group{},
+	SRQAttr{}, CreateQP{}, QPAttr{}, Group{}, Counter{}, CloseReply{}, AllocXRCD{}, OpenQP{},
 	CMSignal{}, CMAddr{}, CreateCMID{}, CMBind{}, CMListen{}, CMResolve{}, CMParam{}, CMConnect{}, CMReject{},
 	CMValue{}, CMDelay{},
 	CMIDAttr{}, CMEvent{}}
@@ -57,6 +58,9 @@ func TestLayout(t *testing.T) {
 	}
 	if n := MaxGIDs * int(reflect.TypeFor[GIDEntry]().Size()); n+HeaderLen > MaxMessage {
 		t.Errorf("%d rows of GIDs take %d bytes", MaxGIDs, n)
+	}
+	if n := MaxCounters * int(reflect.TypeFor[Counter]().Size()); n+HeaderLen > MaxMessage {
+		t.Errorf("%d counters take %d bytes", MaxCounters, n)
 	}
 }
 

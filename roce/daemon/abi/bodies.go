@@ -45,16 +45,13 @@ type HelloReply struct {
 // chooses the first.
 type Open struct{ Device Name }
 
-// OpenReply describes the device. With it come these descriptors:
-//
-//	0                 the doorbells: a memfd of DoorbellsSize bytes for each shard,
-//	                  package ring's Doorbells
-//	1                 a socket of asynchronous events, each an Event
-//	2 ... 1+Shards    an eventfd for each shard, to write 1 to when Ring says so
-type OpenReply struct {
+// DeviceReply describes a device: the reply to OpQueryDevice, whose body is an Open. It needs no
+// open device.
+type DeviceReply struct {
 	Name, Firmware               Name
 	NodeGUID, SysImageGUID, Caps uint64
 	MaxMRSize                    uint64
+	ClockOffset                  int64 // CLOCK_MONOTONIC minus the device's clock, in nanoseconds
 	VendorID, VendorPart, HW     uint32
 	Ports, Atomic                uint32
 	MaxQP, MaxQPWR, MaxSGE       uint32
@@ -66,8 +63,20 @@ type OpenReply struct {
 	MaxQPRdAtomic                uint32
 	MaxQPInitRdAtom              uint32
 	LocalCAAckDelay              uint32
-	Shards                       uint32
-	Doorbells                    uint32 // for each shard
+	Index                        uint32 // of the device in the daemon; it does not change
+	CompVectors                  uint32
+}
+
+// OpenReply describes the device. With it come these descriptors:
+//
+//	0                 the doorbells: a memfd of DoorbellsSize bytes for each shard,
+//	                  package ring's Doorbells
+//	1                 a socket of asynchronous events, each an Event
+//	2 ... 1+Shards    an eventfd for each shard, to write 1 to when Ring says so
+type OpenReply struct {
+	DeviceReply
+	Shards    uint32
+	Doorbells uint32 // for each shard
 }
 
 // Event is a message on the socket of asynchronous events.
@@ -86,7 +95,8 @@ type Port struct{ Port, Index uint32 }
 type PortReply struct {
 	State, MaxMTU, ActiveMTU uint32
 	MaxMsgSize, GIDs         uint32
-	_                        uint32
+	Speed                    uint32 // of the network interface, in Mb/s; 0 if unknown
+	PhysState, CapFlags      uint32 // as in ibv_port_attr
 	NetIf                    Name
 }
 
@@ -110,14 +120,44 @@ type PKeyReply struct {
 // ClockReply is the device's time in nanoseconds.
 type ClockReply struct{ Now int64 }
 
+// Counter is a counter of a port; the reply to OpCounters, whose body is a Port, is a sequence of
+// them. Names are those of files in sysfs.
+type Counter struct {
+	Name  Name
+	Value uint64
+	HW    uint32 // 0: in the directory counters, 1: in hw_counters
+	_     uint32
+}
+
+// MaxCounters is how many a reply to OpCounters has at most.
+const MaxCounters = 200
+
 // Object is a reply with the handle of a new object. The reply to OpCreateChannel carries the
 // socket of the channel's events.
 type Object struct{ Handle Handle }
 
+// CloseReply is the reply to OpClose. It counts all events of the object, also those that the client has
+// not read yet.
+type CloseReply struct {
+	Completions uint32 // of a CQ, on the socket of its channel
+	Events      uint32 // asynchronous ones of a CQ, QP or SRQ
+}
+
+// AllocXRCD is the body of OpAllocXRCD. With a descriptor the domain belongs to that file, and to all
+// connections of the user that name the same file.
+type AllocXRCD struct{ Flags uint32 }
+
+// Flags of AllocXRCD, for a domain of a file.
+const (
+	XRCDCreate    = 1 // make the domain if there is none
+	XRCDExclusive = 2 // with XRCDCreate: there must be none
+)
+
 // CreateCQ is the body of OpCreateCQ.
 type CreateCQ struct {
-	Entries uint32
-	Channel Handle // 0 for none
+	Entries    uint32
+	Channel    Handle // 0 for none
+	CompVector uint32 // the shard that serves the queue; 0 for any
 }
 
 // ResizeCQ is the body of OpResizeCQ. The client must not use the queue until the reply
@@ -166,9 +206,12 @@ type RegReply struct{ Handle, Key Handle }
 // ReregMR is the body of OpReregMR.
 type ReregMR struct {
 	MR   Handle
-	Mask uint32 // as ibv_rereg_mr_flags
+	Mask uint32 // as ibv_rereg_mr_flags, with KeepKeys
 	RegMR
 }
+
+// KeepKeys in ReregMR.Mask leaves the region its keys.
+const KeepKeys = 1 << 31
 
 // AllocMW is the body of OpAllocMW; the reply is a RegReply.
 type AllocMW struct {
@@ -213,6 +256,14 @@ type CreateQP struct {
 	MaxSendWR, MaxRecvWR              uint32
 	MaxSendSGE, MaxRecvSGE, MaxInline uint32
 	SigAll                            uint32
+}
+
+// OpenQP is the body of OpOpenQP, which opens an XRC target QP that another connection has made in the
+// domain.
+type OpenQP struct {
+	XRCD Handle
+	QPN  uint32
+	Type uint32
 }
 
 // QPAttr is the body of OpModifyQP and the reply to OpQueryQP.

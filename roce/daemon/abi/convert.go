@@ -56,14 +56,15 @@ func (a *QPAttr) Attr() ib.QPAttr {
 }
 
 // DeviceOf converts a device's attributes to their form in messages.
-func DeviceOf(a *ib.DeviceAttr) OpenReply {
+func DeviceOf(a *ib.DeviceAttr) DeviceReply {
 	n := func(v int) uint32 { return uint32(v) }
-	return OpenReply{Name: NameOf(a.Name), Firmware: NameOf(a.FirmwareVersion), NodeGUID: a.NodeGUID,
+	return DeviceReply{Name: NameOf(a.Name), Firmware: NameOf(a.FirmwareVersion), NodeGUID: a.NodeGUID,
 		SysImageGUID: a.SysImageGUID,
 		Caps:         uint64(a.Caps), MaxMRSize: a.MaxMRSize, VendorID: a.VendorID, VendorPart: a.VendorPartID,
 		HW:    a.HWVersion,
 		Ports: n(a.Ports), Atomic: uint32(a.Atomic), MaxQP: n(a.MaxQP), MaxQPWR: n(a.MaxQPWR), MaxSGE: n(a.MaxSGE),
-		MaxInline: n(a.MaxInline), MaxCQ: n(a.MaxCQ), MaxCQE: n(a.MaxCQE), MaxMR: n(a.MaxMR), MaxMW: n(a.MaxMW),
+		MaxInline: n(a.MaxInline), MaxCQ: n(a.MaxCQ), MaxCQE: n(a.MaxCQE),
+		CompVectors: n(a.CompVectors), MaxMR: n(a.MaxMR), MaxMW: n(a.MaxMW),
 		MaxPD: n(a.MaxPD),
 		MaxAH: n(a.MaxAH), MaxSRQ: n(a.MaxSRQ), MaxSRQWR: n(a.MaxSRQWR), MaxSRQSGE: n(a.MaxSRQSGE),
 		MaxXRCD:       n(a.MaxXRCD),
@@ -72,14 +73,15 @@ func DeviceOf(a *ib.DeviceAttr) OpenReply {
 }
 
 // Attr is the inverse of DeviceOf.
-func (r *OpenReply) Attr() ib.DeviceAttr {
+func (r *DeviceReply) Attr() ib.DeviceAttr {
 	return ib.DeviceAttr{Name: r.Name.String(), FirmwareVersion: r.Firmware.String(), NodeGUID: r.NodeGUID,
 		SysImageGUID: r.SysImageGUID,
 		Caps:         ib.DeviceCaps(r.Caps), MaxMRSize: r.MaxMRSize, VendorID: r.VendorID, VendorPartID: r.VendorPart,
 		HWVersion: r.HW,
 		Ports:     int(r.Ports), Atomic: ib.AtomicCap(r.Atomic), MaxQP: int(r.MaxQP), MaxQPWR: int(r.MaxQPWR),
 		MaxSGE:    int(r.MaxSGE),
-		MaxInline: int(r.MaxInline), MaxCQ: int(r.MaxCQ), MaxCQE: int(r.MaxCQE), MaxMR: int(r.MaxMR),
+		MaxInline: int(r.MaxInline), MaxCQ: int(r.MaxCQ), MaxCQE: int(r.MaxCQE),
+		CompVectors: int(r.CompVectors), MaxMR: int(r.MaxMR),
 		MaxMW: int(r.MaxMW), MaxPD: int(r.MaxPD),
 		MaxAH: int(r.MaxAH), MaxSRQ: int(r.MaxSRQ), MaxSRQWR: int(r.MaxSRQWR), MaxSRQSGE: int(r.MaxSRQSGE),
 		MaxXRCD:       int(r.MaxXRCD),

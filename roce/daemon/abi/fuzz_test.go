@@ -36,7 +36,7 @@ var conversions = []func(t *testing.T, b []byte) any{
 		b := QPAttrOf(q.QP, &a, ib.QPAttrMask(q.Mask))
 		return []any{a, b.Attr()}
 	}),
-	body(func(r *OpenReply) any {
+	body(func(r *DeviceReply) any {
 		a := r.Attr()
 		a.Name, a.FirmwareVersion = a.Name[:min(len(a.Name), 63)], a.FirmwareVersion[:min(len(a.FirmwareVersion), 63)]
 		b := DeviceOf(&a)
@@ -90,7 +90,7 @@ func unmap(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr()
 func FuzzBodies(f *testing.F) {
 	for i, b := range [][]byte{
 		Put(nil, &QPAttr{State: 3, DestQPN: 7, AH: AH{Port: 1}}),
-		Put(nil, &OpenReply{Name: NameOf("goroce0"), Shards: 1}),
+		Put(nil, &DeviceReply{Name: NameOf("goroce0"), CompVectors: 1}),
 		Put(nil, &AH{SGIDIndex: 1, HopLimit: 64}), Put(nil, &CMAddr{Family: 4, Port: 7471}),
 		Put(nil, &CMConnect{Param: CMParam{PrivateLen: 255}}), Put(nil, &CMReject{InfoLen: 73, PrivateLen: 201}),
 		Put(nil, &CMIDAttr{Local: CMAddr{Family: 6}}),

@@ -80,6 +80,9 @@ const (
 	OpCMSetOption
 	OpCMQuery
 	OpCMMigrate
+	OpQueryDevice
+	OpCounters
+	OpOpenQP
 	numOps
 )
 
@@ -99,7 +102,8 @@ var opText = [...]string{OpHello: "hello", OpOpen: "open device", OpQueryPort: "
 	OpCMDisconnect: "disconnect",
 	OpCMNotify:     "notify", OpCMJoin: "join multicast", OpCMLeave: "leave multicast",
 	OpCMInitQPAttr: "QP attributes of CM ID",
-	OpCMSetOption:  "set option", OpCMQuery: "query CM ID", OpCMMigrate: "migrate CM ID"}
+	OpCMSetOption:  "set option", OpCMQuery: "query CM ID", OpCMMigrate: "migrate CM ID",
+	OpQueryDevice: "query device", OpCounters: "read counters", OpOpenQP: "open QP"}
 
 // String returns the name of the request.
 func (o Op) String() string {

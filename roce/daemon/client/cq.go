@@ -17,11 +17,12 @@ import (
 type CQ struct {
 	object
 
-	mu    sync.Mutex
-	ring  *ring.CQ
-	pages *mapped
-	empty int // consecutive polls that found nothing
-	yield yield.Yielder
+	mu      sync.Mutex
+	entries int
+	ring    *ring.CQ
+	pages   *mapped
+	empty   int // consecutive polls that found nothing
+	yield   yield.Yielder
 }
 
 // yieldAfter is how many consecutive polls find nothing before each further one yields the
@@ -34,7 +35,7 @@ func (d *Device) CreateCQ(init ib.CQInit) (ib.CQ, error) {
 	if err := d.err(op); err != nil {
 		return nil, err
 	}
-	r := abi.CreateCQ{Entries: clamp(init.Entries)}
+	r := abi.CreateCQ{Entries: clamp(init.Entries), CompVector: clamp(init.CompVector)}
 	if init.Channel != nil {
 		h, err := owned[*Channel](d, op, "Channel", init.Channel)
 		if err != nil {
@@ -47,7 +48,7 @@ func (d *Device) CreateCQ(init ib.CQInit) (ib.CQ, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.dev, c.handle = d, made.Handle
+	c.dev, c.handle, c.entries = d, made.Handle, init.Entries
 	d.keep(made.Handle, c)
 	return c, nil
 }
@@ -106,7 +107,7 @@ func (c *CQ) Arm(solicitedOnly bool) error {
 func (c *CQ) Entries() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.ring.Entries()
+	return c.entries
 }
 
 // Resize moves the completions to a ring of another size.
@@ -117,6 +118,9 @@ func (c *CQ) Resize(entries int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, err := c.ringed(c.dev, abi.OpResizeCQ, abi.ResizeCQ{CQ: c.handle, Entries: clamp(entries)})
+	if err == nil {
+		c.entries = entries
+	}
 	return err
 }
 

@@ -162,7 +162,8 @@ func (d *Device) QueryPort(port int) (ib.PortAttr, error) {
 	if err != nil {
 		return ib.PortAttr{}, err
 	}
-	return ib.PortAttr{State: ib.PortState(r.State), MaxMTU: ib.MTU(r.MaxMTU), ActiveMTU: ib.MTU(r.ActiveMTU),
+	return ib.PortAttr{State: ib.PortState(r.State), PhysState: ib.PhysState(r.PhysState),
+		Caps: ib.PortCaps(r.CapFlags), Speed: int(r.Speed), MaxMTU: ib.MTU(r.MaxMTU), ActiveMTU: ib.MTU(r.ActiveMTU),
 		MaxMsgSize: r.MaxMsgSize, GIDTableLen: int(r.GIDs), NetIf: r.NetIf.String()}, nil
 }
 

@@ -78,7 +78,7 @@ type XRCD struct{ object }
 
 // AllocXRCD allocates an XRC domain.
 func (d *Device) AllocXRCD() (ib.XRCD, error) {
-	h, err := made(d, abi.OpAllocXRCD, struct{}{})
+	h, err := made(d, abi.OpAllocXRCD, abi.AllocXRCD{})
 	if err != nil {
 		return nil, err
 	}

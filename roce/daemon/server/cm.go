@@ -157,7 +157,10 @@ func cmEvent(c *session, r *abi.Object) (reply, error) {
 func (c *session) handleOf(v any) abi.Handle {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.handles[v]
+	if o := c.handles[v]; o != nil {
+		return o.handle
+	}
+	return 0
 }
 
 // onID calls f with the ID of a handle.

@@ -10,8 +10,8 @@
 //
 // What a client may do wrong, and how other clients are protected:
 //
-//   - It writes garbage into its rings: the QP fails (package ring copies each request once and
-//     checks the copy). Garbage in its doorbells makes the shard poll QPs of that client only.
+//   - It writes garbage into its rings: the request fails, or the QP (package ring copies each
+//     request once and checks the copy). Garbage in its doorbells makes the shard poll QPs of that client only.
 //   - It does not read its events or replies: events are queued up to a limit and then dropped;
 //     for replies only the session's goroutine waits, never a shard. At most one reply with
 //     descriptors may be unread, as the kernel limits descriptors in flight for the whole daemon
@@ -23,7 +23,8 @@
 //   - It asks for more than its share: Limits apply, and limits on mappings, of which a process
 //     has few (package machine). It connects until descriptors run out: some are reserved for
 //     existing clients (descriptors.go), and a refused connection gets an error and is closed.
-//   - It dies: its connection ends, and its objects are closed, QPs first.
+//   - It dies: its connection ends, and its objects are closed, QPs first. A child may still hold
+//     the socket, so each session watches the process that has connected (process.go).
 //   - Its memory is missing all the same, by a bug of this package or since the kernel cannot
 //     bring in a page: the access faults, and session.Fault drops the client, counts the fault
 //     and logs it with the stack; the daemon goes on. In tests and with the build tag guardmaps
@@ -58,6 +59,13 @@
 //     goroutine of its own, which waits for Worker.Done (reap).
 //  5. The memory is unmapped. Only then are bytes, mappings and objects, and the session itself,
 //     subtracted from the accounts.
+//
+// Sessions of a user may share an XRC domain, and its target QPs (xrcd.go). A target uses an SRQ of
+// any of them, and memory that is registered in the SRQ's PD: a session that ends closes its SRQs,
+// which all targets forget under the locks of their shards, and memory of a process is accessed by
+// the worker of its own session (roce.PD), which reap waits for. A message whose placement that
+// worker has not begun is never answered; the peer's retries end its connection. The domain, and
+// each target, ends with its last handle.
 //
 // No goroutine waits for a client's memory while it holds a lock, so memory that blocks delays
 // its own session only: not other sessions, not lists of objects (inspect.go), not the end of

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -56,6 +58,9 @@ var handlers = [...]handler{
 	abi.OpAttach:        takes(attach),
 	abi.OpDetach:        takes(detach),
 	abi.OpClose:         takes(closeObject),
+	abi.OpQueryDevice:   takes(queryDevice),
+	abi.OpCounters:      takes(counters),
+	abi.OpOpenQP:        takes(openQP),
 
 	abi.OpOpenCM:         openCM,
 	abi.OpCreateCMID:     takes(createCMID),
@@ -107,6 +112,22 @@ func hello(c *session, h *abi.Hello) (reply, error) {
 	return says(r)
 }
 
+// describe returns the attributes of the device.
+func (u *unit) describe() abi.DeviceReply {
+	attr := u.dev.Attr()
+	r := abi.DeviceOf(&attr)
+	r.ClockOffset, r.Index = u.clockOffset, uint32(u.index)
+	return r
+}
+
+func queryDevice(c *session, o *abi.Open) (reply, error) {
+	u, err := c.srv.find(o.Device.String())
+	if err != nil {
+		return done(err)
+	}
+	return says(u.describe())
+}
+
 func open(c *session, o *abi.Open) (r reply, err error) {
 	if c.unit != nil {
 		return done(fmt.Errorf("open device: the connection has %s already: %w", c.unit.name, ib.ErrState))
@@ -118,14 +139,19 @@ func open(c *session, o *abi.Open) (r reply, err error) {
 	if err := c.takeSession(abi.OpOpen, u); err != nil {
 		return done(err)
 	}
+	if err := c.watchProcess(); err != nil {
+		return done(err)
+	}
 	events, theirs, err := newOutbox()
 	if err != nil {
+		c.unwatchProcess()
 		return done(err)
 	}
 	c.unit, c.events = u, events
 	c.worker = u.dev.NewWorker(roce.WorkerOptions{OnStuck: c.stuck, OnFault: c.Fault, Effort: procmem.Effort})
 	if err := c.hang(); err != nil {
 		_ = unix.Close(theirs)
+		c.unwatchProcess()
 		c.events.close()
 		c.worker.Close()
 		c.closeDoorbells()
@@ -137,9 +163,7 @@ func open(c *session, o *abi.Open) (r reply, err error) {
 	u.mu.Lock()
 	u.sessions[c] = struct{}{}
 	u.mu.Unlock()
-	attr := u.dev.Attr()
-	answer := abi.DeviceOf(&attr)
-	answer.Shards, answer.Doorbells = uint32(len(c.doorbells)), perShard
+	answer := abi.OpenReply{DeviceReply: u.describe(), Shards: uint32(len(c.doorbells)), Doorbells: perShard}
 	r = reply{body: abi.Put(nil, &answer), fds: []int{c.shared.fd, theirs}}
 	for _, b := range c.doorbells {
 		r.fds = append(r.fds, b.wake)
@@ -154,7 +178,7 @@ func open(c *session, o *abi.Open) (r reply, err error) {
 // takeSession books the resources that a connection uses once it has opened a device.
 func (c *session) takeSession(op abi.Op, u *unit) error {
 	shards := int64(len(u.doorbells))
-	return cmp.Or(c.take(op, mappings, 1), c.take(op, descriptors, 2+shards),
+	return cmp.Or(c.take(op, mappings, 1), c.take(op, descriptors, 3+shards),
 		c.take(op, heap, sessionHeap+shards*sessionShardHeap))
 }
 
@@ -184,7 +208,8 @@ func queryPort(c *session, p *abi.Port) (reply, error) {
 	if err != nil {
 		return done(err)
 	}
-	return says(abi.PortReply{State: uint32(a.State), MaxMTU: uint32(a.MaxMTU), ActiveMTU: uint32(a.ActiveMTU),
+	return says(abi.PortReply{State: uint32(a.State), PhysState: uint32(a.PhysState), CapFlags: uint32(a.Caps),
+		Speed: uint32(a.Speed), MaxMTU: uint32(a.MaxMTU), ActiveMTU: uint32(a.ActiveMTU),
 		MaxMsgSize: a.MaxMsgSize, GIDs: uint32(a.GIDTableLen), NetIf: abi.NameOf(a.NetIf)})
 }
 
@@ -205,6 +230,19 @@ func queryPKey(c *session, p *abi.Port) (reply, error) {
 		return done(err)
 	}
 	return says(abi.PKeyReply{PKey: key})
+}
+
+func counters(c *session, p *abi.Port) (r reply, err error) {
+	if _, err := c.unit.dev.QueryPort(int(p.Port)); err != nil {
+		return done(err)
+	}
+	stats := c.unit.dev.Stats()
+	for hw, list := range [][]roce.Counter{stats.PortCounters(), stats.Counters()} {
+		for _, n := range list {
+			r.body = abi.Put(r.body, &abi.Counter{Name: abi.NameOf(n.Name), Value: n.Value, HW: uint32(hw)})
+		}
+	}
+	return r, nil
 }
 
 func clock(c *session, _ []byte, _ []int) (reply, error) {
@@ -229,17 +267,6 @@ func allocPD(c *session, _ []byte, _ []int) (reply, error) {
 		return done(err)
 	}
 	return c.holds(kindPD, pd, pd.Close)
-}
-
-func allocXRCD(c *session, _ []byte, _ []int) (reply, error) {
-	if err := c.take(abi.OpAllocXRCD, xrcds, 1); err != nil {
-		return done(err)
-	}
-	x, err := c.unit.dev.AllocXRCD()
-	if err != nil {
-		return done(err)
-	}
-	return c.holds(kindXRCD, x, x.Close)
 }
 
 // channel is a completion channel: the outbox that sends its events.
@@ -277,12 +304,13 @@ type queue struct {
 	*session
 	channel *channel
 	event   []byte // an encoded abi.Completion
+	sent    atomic.Uint32
 }
 
 // Notify sends the event that the CQ was armed for.
 func (q *queue) Notify(*roce.CQ) {
-	if q.channel != nil {
-		q.channel.put(q.event)
+	if q.channel != nil && q.channel.put(q.event) {
+		q.sent.Add(1)
 	}
 }
 
@@ -296,14 +324,15 @@ func createCQ(c *session, r *abi.CreateCQ) (reply, error) {
 		return done(err)
 	}
 	tenant := &queue{session: c, channel: h}
-	cq, err := c.unit.dev.CreateCQFor(tenant, int(r.Entries))
+	cq, err := c.unit.dev.CreateCQFor(tenant, ib.CQInit{Entries: int(r.Entries),
+		CompVector: int(min(r.CompVector, math.MaxInt32))})
 	if err != nil {
 		return done(err)
 	}
 	if h != nil {
 		h.cqs++
 	}
-	o := &object{kind: kindCQ, value: cq, rings: c.made}
+	o := &object{kind: kindCQ, value: cq, rings: c.made, queue: tenant}
 	o.close = func() error {
 		if err := cq.Close(); err != nil {
 			return err
@@ -410,19 +439,22 @@ func createSRQ(c *session, r *abi.CreateSRQ) (reply, error) {
 	}
 	init := ib.SRQInit{Type: ib.SRQType(min(r.Type, 0xFF)), SRQAttr: ib.SRQAttr{MaxWR: int(r.MaxWR),
 		MaxSGE: int(r.MaxSGE), Limit: int(r.Limit)}}
+	var x *xrcd
 	if init.Type == ib.SRQXRC {
-		x, xerr := lookup[*roce.XRCD](c, op, "XRCD", r.XRCD)
+		var xerr error
+		x, xerr = lookup[*xrcd](c, op, "XRCD", r.XRCD)
 		cq, cerr := lookup[*roce.CQ](c, op, "CQ", r.CQ)
 		if err := errors.Join(xerr, cerr); err != nil {
 			return done(err)
 		}
-		init.XRCD, init.CQ = x, cq
+		init.XRCD, init.CQ = x.core, cq
 	}
 	srq, err := pd.CreateSRQ(init)
 	if err != nil {
 		return done(err)
 	}
-	return c.begun(c.add(&object{kind: kindSRQ, value: srq, close: srq.Close, rings: c.made}), srq.Num())
+	o := &object{kind: kindSRQ, value: srq, close: x.using(srq.Close), rings: c.made}
+	return c.begun(c.add(o), srq.Num())
 }
 
 func modifySRQ(c *session, r *abi.SRQAttr) (reply, error) {
@@ -459,9 +491,14 @@ func closeObject(c *session, r *abi.Object) (reply, error) {
 	if err := o.close(); err != nil {
 		return done(err)
 	}
-	delete(c.objects, r.Handle)
-	c.mu.Lock()
-	delete(c.handles, o.value)
-	c.mu.Unlock()
-	return done(c.retire(abi.OpClose, o.gone, func() { c.release(o) }))
+	c.remove(o)
+	if err := c.retire(abi.OpClose, o.gone, func() { c.release(o) }); err != nil {
+		return done(err)
+	}
+	// The verb has returned, so no shard sends events of the object any more.
+	count := abi.CloseReply{Events: o.events.Load()}
+	if o.queue != nil {
+		count.Completions = o.queue.sent.Load()
+	}
+	return says(count)
 }

@@ -35,7 +35,7 @@ func TestHangingMemory(t *testing.T) {
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(ctx, listener) }()
-	c := newStuckClient(t, listener.Addr().String())
+	c := newStuckClient(t, listener.Addr().String(), (*stuckClient).sendStuck)
 	deregistered := make(chan error, 1)
 	go func() { deregistered <- c.mapped.Close() }()
 	for gone := false; !gone; { // until the session is dropped, at least

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -18,6 +19,7 @@ import (
 type bareSession struct {
 	t *testing.T
 	*session
+	left sync.Once
 }
 
 func newBareSession(t *testing.T, s *Server) *bareSession {
@@ -31,16 +33,19 @@ func newBareSession(t *testing.T, s *Server) *bareSession {
 	who := &unix.Ucred{Pid: int32(os.Getpid()), Uid: uint32(os.Getuid())}
 	user, _, err := s.accounts.enter(who.Uid)
 	must(t, err)
-	c := &bareSession{t, newSession(s, conn.(*net.UnixConn), who, user)}
+	c := &bareSession{t: t, session: newSession(s, conn.(*net.UnixConn), who, user)}
 	c.greeted = true
 	c.ask(abi.OpOpen, abi.Put(nil, &abi.Open{}))
 	t.Cleanup(func() {
-		c.end()
+		c.leave()
 		c.closeConn()
 		must(t, unix.Close(ends[1]))
 	})
 	return c
 }
+
+// leave ends the session, once.
+func (c *bareSession) leave() { c.left.Do(c.end) }
 
 // ask carries out a request, and returns the body of the reply.
 func (c *bareSession) ask(op abi.Op, body []byte, fds ...int) []byte {
@@ -133,7 +138,7 @@ func TestHeap(t *testing.T) {
 		make func(i int)
 	}{
 		{"PD", func(int) { c.make(abi.OpAllocPD, nil) }},
-		{"XRC domain", func(int) { c.make(abi.OpAllocXRCD, nil) }},
+		{"XRC domain", func(int) { c.make(abi.OpAllocXRCD, abi.Put(nil, &abi.AllocXRCD{})) }},
 		{"channel", func(int) { c.make(abi.OpCreateChannel, nil) }},
 		{"CQ", func(int) { c.make(abi.OpCreateCQ, abi.Put(nil, &abi.CreateCQ{Entries: 64})) }},
 		{"SRQ", func(int) {

@@ -15,19 +15,34 @@ import (
 	"github.com/goroce/goroce/tests/uffd"
 )
 
-// stuckClient is a client whose worker reads, for one request, memory that blocks and then memory
-// of a memfd.
+// stuckClient is a client whose worker accesses memory that blocks.
 type stuckClient struct {
 	*client.Device
 	pd     ib.PD
 	pages  []byte // access to them blocks
 	fault  uffd.Fault
-	mapped ib.MR
+	slow   ib.MR // of pages
+	mapped ib.MR // of a memfd
+	qp     ib.QP // connected to itself
 }
 
 const stuckBytes = 64 << 10
 
-func newStuckClient(t *testing.T, socket string) *stuckClient {
+// sendStuck is a SEND of memory that blocks, and then of a memfd.
+func (c *stuckClient) sendStuck() ib.SendWR {
+	return ib.SendWR{Opcode: ib.WRSend, SGL: []ib.SGE{
+		{Addr: c.slow.Addr(), Length: stuckBytes / 2, LKey: c.slow.LKey()},
+		{Addr: c.mapped.Addr(), Length: stuckBytes / 2, LKey: c.mapped.LKey()}}}
+}
+
+// writeStuck is a WRITE to memory that blocks.
+func (c *stuckClient) writeStuck() ib.SendWR {
+	return ib.SendWR{Opcode: ib.WRWrite, RemoteAddr: c.slow.Addr(), RKey: c.slow.RKey(),
+		SGL: []ib.SGE{{Addr: c.mapped.Addr(), Length: stuckBytes, LKey: c.mapped.LKey()}}}
+}
+
+// newStuckClient starts a client that is stuck in a request.
+func newStuckClient(t *testing.T, socket string, request func(*stuckClient) ib.SendWR) *stuckClient {
 	t.Helper()
 	dev, err := client.Dial(t.Context(), client.Options{Socket: socket})
 	must(t, err)
@@ -35,13 +50,14 @@ func newStuckClient(t *testing.T, socket string) *stuckClient {
 	c := &stuckClient{Device: dev}
 	c.pd, err = dev.AllocPD()
 	must(t, err)
-	c.pages, err = unix.Mmap(-1, 0, stuckBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	c.pages, err = unix.Mmap(-1, 0, stuckBytes, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	must(t, err)
 	if c.fault, err = uffd.Hang(c.pages); err != nil {
 		require.Missing(t, "userfaultfd for faults of the kernel (root, or vm.unprivileged_userfaultfd=1): %v", err)
 	}
 	t.Cleanup(func() { unix.Close(int(c.fault)) }) // ends the wait in any case
-	slow, err := c.pd.RegMR(ib.MRInit{Buf: c.pages})
+	c.slow, err = c.pd.RegMR(ib.MRInit{Buf: c.pages, Access: ib.LocalWrite | ib.RemoteWrite})
 	must(t, err)
 	buf, err := client.Alloc(stuckBytes)
 	must(t, err)
@@ -50,25 +66,15 @@ func newStuckClient(t *testing.T, socket string) *stuckClient {
 	must(t, err)
 	cq, err := dev.CreateCQ(ib.CQInit{Entries: 16})
 	must(t, err)
-	q, err := c.pd.CreateQP(ib.QPInit{Type: ib.UC, SendCQ: cq, RecvCQ: cq, Cap: ib.QPCap{MaxSendWR: 4, MaxSendSGE: 2}})
+	c.qp, err = c.pd.CreateQP(ib.QPInit{Type: ib.UC, SendCQ: cq, RecvCQ: cq,
+		Cap: ib.QPCap{MaxSendWR: 4, MaxSendSGE: 2}})
 	must(t, err)
 	gids, err := dev.GIDs(1)
 	must(t, err)
-	attr := ib.QPAttr{PathMTU: ib.MTU1024, DestQPN: q.Num(), AH: ib.AHAttr{DGID: gids[0].GID, Port: 1}, Port: 1}
-	for _, step := range []struct {
-		state ib.QPState
-		mask  ib.QPAttrMask
-	}{
-		{ib.Init, ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess},
-		{ib.RTR, ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN},
-		{ib.RTS, ib.AttrSQPSN},
-	} {
-		attr.State = step.state
-		must(t, q.Modify(attr, step.mask|ib.AttrState))
-	}
-	_, err = q.PostSend([]ib.SendWR{{Opcode: ib.WRSend, SGL: []ib.SGE{
-		{Addr: slow.Addr(), Length: stuckBytes / 2, LKey: slow.LKey()},
-		{Addr: c.mapped.Addr(), Length: stuckBytes / 2, LKey: c.mapped.LKey()}}}})
+	attr := ib.QPAttr{PathMTU: ib.MTU1024, DestQPN: c.qp.Num(), AH: ib.AHAttr{DGID: gids[0].GID, Port: 1}, Port: 1,
+		Access: ib.RemoteWrite}
+	must(t, ib.ModifyTo(c.qp, attr, ib.Init, ib.RTR, ib.RTS))
+	_, err = c.qp.PostSend([]ib.SendWR{request(c)})
 	must(t, err)
 	must(t, c.fault.Wait())
 	return c
@@ -102,7 +108,7 @@ func TestMemoryInUse(t *testing.T) {
 			defer cancel()
 			ended := make(chan error, 1)
 			go func() { ended <- s.Serve(ctx, listener) }()
-			c := newStuckClient(t, listener.Addr().String())
+			c := newStuckClient(t, listener.Addr().String(), (*stuckClient).sendStuck)
 			end(t, c)
 			eventually(t, "the session ends", func() bool { return s.Clients() == 0 })
 			u := s.Usage()
@@ -123,6 +129,30 @@ func TestMemoryInUse(t *testing.T) {
 			if s.accounts.scarce[scarceMappings].used != 0 {
 				t.Errorf("%d mappings are left", s.accounts.scarce[scarceMappings].used)
 			}
+		})
+	}
+}
+
+// TestWrittenByQP checks that the answer to the reset or the close of a QP waits while the worker writes
+// what the QP has received: here, where that never ends, until the session does.
+func TestWrittenByQP(t *testing.T) {
+	for what, end := range map[string]func(q ib.QP) error{
+		"reset": func(q ib.QP) error { return q.Modify(ib.QPAttr{State: ib.Reset}, ib.AttrState) },
+		"close": ib.QP.Close,
+	} {
+		t.Run(what, func(t *testing.T) {
+			s, listener := newServer(t)
+			s.SetProcesses(true, true)
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- s.Serve(ctx, listener) }()
+			c := newStuckClient(t, listener.Addr().String(), (*stuckClient).writeStuck)
+			if err := end(c.qp); !errors.Is(err, ib.ErrClosed) && !errors.Is(err, client.ErrGone) {
+				t.Errorf("while the worker writes: %v", err)
+			}
+			must(t, c.fault.Resolve(c.pages))
+			cancel()
+			must(t, <-ended)
 		})
 	}
 }

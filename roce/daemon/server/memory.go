@@ -3,11 +3,8 @@ package server
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"sync/atomic"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/mr"
@@ -57,7 +54,7 @@ func (c *session) memory(op abi.Op, r *abi.RegMR, fds []int) (*mapping, error) {
 	return nil, ib.Refuse(op.String(), "Kind", r.Kind, "MemFD or MemProcess", ib.ErrInvalid)
 }
 
-// openProcess opens the client's process by a pidfd, which cannot refer to another process later.
+// openProcess makes the memory of the client's process accessible.
 func (c *session) openProcess(op abi.Op, fds []int) error {
 	own := int(c.who.Uid) == os.Getuid()
 	may := &c.srv.otherProcesses
@@ -72,57 +69,51 @@ func (c *session) openProcess(op abi.Op, fds []int) error {
 	if c.process != nil {
 		return nil
 	}
-	// Two descriptors, and the worker's thread, which the process's memory may block.
-	for _, h := range []held{{descriptors, 2}, {threads, 1}} {
+	// A descriptor, and the worker's thread, which the process's memory may block.
+	for _, h := range []held{{descriptors, 1}, {threads, 1}} {
 		if err := c.take(op, h.what, h.n); err != nil {
 			return err
 		}
 	}
-	p, pidfd, err := c.findProcess(op, own, fds)
+	p, err := c.findProcess(op, own, fds)
 	if err != nil {
 		return err
 	}
 	if err := c.takeLate(op); err != nil {
 		p.Close()
-		_ = unix.Close(pidfd)
 		return err
 	}
 	c.keepBooked(descriptors, threads)
-	c.pidfd, c.process = pidfd, p
+	c.process = p
 	return nil
 }
 
 // findProcess does the work of openProcess after the permission is checked and the resources are booked.
-func (c *session) findProcess(op abi.Op, own bool, fds []int) (p *procmem.Process, pidfd int, err error) {
-	pidfd, err = peerPidfd(c.conn.UnixConn, int(c.who.Pid))
-	if err != nil {
-		return nil, -1, fmt.Errorf("%v: find the client's process: %w", op, err)
+func (c *session) findProcess(op abi.Op, own bool, fds []int) (p *procmem.Process, err error) {
+	if c.pidfd.file == nil {
+		return nil, fmt.Errorf("%v: the kernel does not show the client's process, as that is in another PID "+
+			"namespace: %w", op, ib.ErrNotSupported)
 	}
-	if err := spare(pidfd); err != nil {
-		_ = unix.Close(pidfd)
-		return nil, -1, err
-	}
-	p = procmem.NewProcess(int(c.who.Pid), pidfd)
+	p = procmem.NewProcess(int(c.who.Pid), c.pidfd.fd)
 	if !own || len(fds) > 0 && errors.Is(p.Probe(), procmem.ErrPermission) {
-		p, err = c.bindProcess(pidfd, fds)
+		p, err = c.bindProcess(fds)
 	}
 	if err != nil {
-		_ = unix.Close(pidfd)
-		return nil, -1, notTouched(op, err)
+		return nil, notTouched(op, err)
 	}
-	return p, pidfd, nil
+	return p, nil
 }
 
 // bindProcess accesses the memory of a process by the /proc/self/mem that it has opened. This
 // is always used for processes of other users, as the daemon's own right to ptrace would extend
 // to every program that the process may execute later. For processes of the daemon's user it is
 // used if the kernel refuses ptrace (Yama, or a process with capabilities that the daemon lacks).
-func (c *session) bindProcess(pidfd int, fds []int) (*procmem.Process, error) {
+func (c *session) bindProcess(fds []int) (*procmem.Process, error) {
 	if len(fds) != 1 {
 		return nil, fmt.Errorf("%w: user %d has to open it: the client sends no descriptor of its /proc/self/mem",
 			procmem.ErrPermission, c.who.Uid)
 	}
-	return procmem.Bind(int(c.who.Pid), pidfd, fds[0])
+	return procmem.Bind(int(c.who.Pid), c.pidfd.fd, fds[0])
 }
 
 // notTouched returns the error that explains why memory of the client's process is refused.
@@ -134,26 +125,6 @@ func notTouched(op abi.Op, err error) error {
 		err = fmt.Errorf("%w: %w", ib.ErrInvalid, err)
 	}
 	return fmt.Errorf("%v: memory that is no memfd: %w", op, err)
-}
-
-// soPeerPidfd is SO_PEERPIDFD of asm-generic/socket.h (Linux 6.5).
-const soPeerPidfd = 77
-
-// peerPidfd returns a pidfd of the process that has connected. Before Linux 6.5 it is
-// opened by number, while the connection shows that the process is there.
-func peerPidfd(conn *net.UnixConn, pid int) (fd int, err error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return -1, err
-	}
-	controlErr := raw.Control(func(s uintptr) { fd, err = unix.GetsockoptInt(int(s), unix.SOL_SOCKET, soPeerPidfd) })
-	if controlErr != nil {
-		return -1, controlErr
-	}
-	if errors.Is(err, unix.ENOPROTOOPT) {
-		fd, err = unix.PidfdOpen(pid, 0)
-	}
-	return fd, err
 }
 
 func regMR(c *session, body []byte, fds []int) (reply, error) {
@@ -203,13 +174,13 @@ func reregMR(c *session, body []byte, fds []int) (reply, error) {
 	if err != nil {
 		return done(err)
 	}
-	mask, m := ib.ReregMask(min(r.Mask, 0xFF)), &mapping{Memory: mr.Bytes(nil)}
+	mask, m := ib.ReregMask(min(r.Mask&^abi.KeepKeys, 0xFF)), &mapping{Memory: mr.Bytes(nil)}
 	if mask&ib.ReregTranslation != 0 {
 		if m, err = c.memory(op, &r.RegMR, fds); err != nil {
 			return done(err)
 		}
 	}
-	gone, err := reg.ReregMemory(mask, pd, m.Memory, r.IOVA, ib.Access(r.Access))
+	gone, err := reg.ReregMemory(mask, pd, m.Memory, r.IOVA, ib.Access(r.Access), r.Mask&abi.KeepKeys != 0)
 	if err != nil {
 		m.free()
 		return done(err)

@@ -14,6 +14,9 @@ func createQP(c *session, r *abi.CreateQP) (reply, error) {
 	if err := c.take(op, qps, 1); err != nil {
 		return done(err)
 	}
+	if r.PD == 0 && r.Type == uint32(ib.XRCTGT) {
+		return createTarget(c, r)
+	}
 	pd, err := lookup[*roce.PD](c, op, "PD", r.PD)
 	if err != nil {
 		return done(err)
@@ -40,15 +43,13 @@ func createQP(c *session, r *abi.CreateQP) (reply, error) {
 	b.free = b.free[:len(b.free)-1]
 	b.qps[doorbell].Store(q)
 	o := &object{kind: kindQP, value: q, rings: c.made}
-	o.close = func() error {
+	x, _ := optional[*xrcd](c, op, "XRCD", r.XRCD) // qpInit has found it, too
+	o.close = x.using(func() error {
 		b.qps[doorbell].Store(nil)
-		if err := q.Close(); err != nil {
-			b.qps[doorbell].Store(q)
-			return err
-		}
+		o.gone = c.ownTurn(q, q.Destroy())
 		b.free = append(b.free, doorbell)
 		return nil
-	}
+	})
 	send, recv := q.Rings()
 	answer := abi.Ring{Handle: c.add(o), Num: uint32(q.Num()), Send: uint64(send), Recv: uint64(recv),
 		Shard: uint32(q.Shard()), Doorbell: doorbell}
@@ -65,7 +66,7 @@ func (c *session) qpInit(r *abi.CreateQP) (init ib.QPInit, err error) {
 	send, err1 := optional[*roce.CQ](c, op, "SendCQ", r.SendCQ)
 	recv, err2 := optional[*roce.CQ](c, op, "RecvCQ", r.RecvCQ)
 	srq, err3 := optional[*roce.SRQ](c, op, "SRQ", r.SRQ)
-	xrcd, err4 := optional[*roce.XRCD](c, op, "XRCD", r.XRCD)
+	x, err4 := optional[*xrcd](c, op, "XRCD", r.XRCD)
 	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return init, err
 	}
@@ -82,8 +83,8 @@ func (c *session) qpInit(r *abi.CreateQP) (init ib.QPInit, err error) {
 	if srq != nil {
 		init.SRQ = srq
 	}
-	if xrcd != nil {
-		init.XRCD = xrcd
+	if x != nil {
+		init.XRCD = x.core
 	}
 	return init, nil
 }
@@ -100,7 +101,11 @@ func modifyQP(c *session, r *abi.QPAttr) (reply, error) {
 	if err := c.takeRdAtomic(abi.OpModifyQP, c.objects[r.QP], &a, mask); err != nil {
 		return done(err)
 	}
-	return done(q.Modify(a, mask))
+	gone, err := q.BeginModify(a, mask)
+	if err != nil {
+		return done(err)
+	}
+	return done(c.retire(abi.OpModifyQP, c.ownTurn(q, gone), func() {}))
 }
 
 func queryQP(c *session, r *abi.Object) (reply, error) {

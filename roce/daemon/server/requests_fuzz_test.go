@@ -175,7 +175,7 @@ func newStepped(t testing.TB) (*Server, *stepped) {
 	dev, err := roce.Open(wrap.Seal(watched{mem.NewNetwork().Open([]ib.GID{gid}, mem.Options{})}),
 		roce.Options{Manual: true, Seed: 1})
 	must(t, err)
-	s, err := New([]*roce.Device{dev}, Options{})
+	s, err := New([]*roce.Device{dev}, Options{OwnProcesses: true})
 	must(t, err)
 	t.Cleanup(func() {
 		must(t, dev.Close())
@@ -202,13 +202,22 @@ func FuzzRequests(f *testing.F) {
 	})
 	gids, err := dev.GIDs(1)
 	must(f, err)
-	n, files := newNeighbour(f, dev), openFiles(f)
+	n := newNeighbour(f, dev)
+	var victim prey
+	victim.start(f)
+	f.Cleanup(func() { victim.end() })
+	files := openFiles(f)
 	for _, seed := range requestSeeds(gids[0].GID) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, input []byte) {
-		held, descriptors, goroutines := *s.strain(), linktest.OpenDescriptors(t), runtime.NumGoroutine()
-		theirs, session := connect(t, s)
+		theirs, ours := victim.connect(t) // may start a process
+		_ = unix.Dup3(victim.mem, files[fileMemory], unix.O_CLOEXEC)
+		held, descriptors, goroutines := *s.strain(), linktest.OpenDescriptors(t)-2, runtime.NumGoroutine()
+		session := s.admit(ours)
+		if session == nil {
+			t.Fatal("the connection is refused")
+		}
 		r := &raider{t: t, conn: abi.NewConn(theirs), files: files, device: device, session: session}
 		r.run(input[:min(len(input), 4096)])
 		n.exchange(t, device)
@@ -278,6 +287,9 @@ func connOf(t testing.TB, fd int) *net.UnixConn {
 	return c.(*net.UnixConn)
 }
 
+// fileMemory is the index in openFiles of a descriptor of a client's memory.
+const fileMemory = 4
+
 // openFiles returns descriptors of memory that the server accepts, and of others.
 func openFiles(t testing.TB) (fds []int) {
 	t.Helper()
@@ -291,7 +303,7 @@ func openFiles(t testing.TB) (fds []int) {
 	}
 	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	must(t, err)
-	process, err := unix.Open("/proc/self/mem", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	process, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0) // for FuzzRequests to replace
 	must(t, err)
 	fds = []int{event, memfd(unix.F_SEAL_SHRINK), memfd(0), memfd(unix.F_SEAL_SHRINK | unix.F_SEAL_WRITE), process,
 		memfd(unix.F_SEAL_SHRINK)}
@@ -319,7 +331,8 @@ func requestSeeds(own ib.GID) [][]byte {
 		return request(abi.OpModifyQP, 0, abi.Put(nil, &body))
 	}
 	port := abi.Put(nil, &abi.Port{Port: 1})
-	verbs := session(none(abi.OpAllocPD), none(abi.OpAllocXRCD), none(abi.OpCreateChannel),
+	verbs := session(none(abi.OpAllocPD), request(abi.OpAllocXRCD, 0, abi.Put(nil, &abi.AllocXRCD{})),
+		none(abi.OpCreateChannel),
 		request(abi.OpCreateCQ, 0, abi.Put(nil, &abi.CreateCQ{Entries: 8, Channel: 3})),
 		request(abi.OpCreateQP, 0, abi.Put(nil, &abi.CreateQP{PD: 1, SendCQ: 4, RecvCQ: 4, Type: uint32(ib.RC),
 			MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 2, MaxRecvSGE: 2, MaxInline: 32})),
@@ -328,17 +341,30 @@ func requestSeeds(own ib.GID) [][]byte {
 		request(abi.OpRegMR, 1, abi.Put(nil, &abi.RegMR{PD: 1, Kind: abi.MemFD, Access: 7, Addr: 64, Length: 4096})),
 		request(abi.OpReregMR, 1, abi.Put(nil, &abi.ReregMR{MR: 7, Mask: 1,
 			RegMR: abi.RegMR{PD: 1, Kind: abi.MemFD, Length: 8192}})),
+		request(abi.OpReregMR, 1, abi.Put(nil, &abi.ReregMR{MR: 7, Mask: 4 | abi.KeepKeys,
+			RegMR: abi.RegMR{Access: 1}})),
+		request(abi.OpRegMR, 0, abi.Put(nil, &abi.RegMR{PD: 1, Kind: abi.MemProcess, Access: 7, Addr: preyAddr,
+			Length: preyBytes})),
+		request(abi.OpReregMR, 0, abi.Put(nil, &abi.ReregMR{MR: 7, Mask: 1,
+			RegMR: abi.RegMR{PD: 1, Kind: abi.MemProcess, Addr: preyAddr + 8, Length: 4096}})),
 		request(abi.OpAllocMW, 0, abi.Put(nil, &abi.AllocMW{PD: 1, Type: 1})),
 		request(abi.OpCreateAH, 0, abi.Put(nil, &abi.CreateAH{PD: 1, AH: ah})),
-		request(abi.OpModifyAH, 0, abi.Put(nil, &abi.CreateAH{PD: 9, AH: ah})),
+		request(abi.OpModifyAH, 0, abi.Put(nil, &abi.CreateAH{PD: 10, AH: ah})),
 		request(abi.OpResizeCQ, 0, abi.Put(nil, &abi.ResizeCQ{CQ: 4, Entries: 32})),
 		request(abi.OpModifySRQ, 0, abi.Put(nil, &abi.SRQAttr{SRQ: 6, Mask: 1, MaxWR: 16})),
 		request(abi.OpQuerySRQ, 0, abi.Put(nil, &abi.SRQAttr{SRQ: 6})), about(abi.OpQueryQP, 5),
 		request(abi.OpAttach, 0, abi.Put(nil, &abi.Group{QP: 5, GID: ib.GID{0xFF, 0x0E, 15: 7}})),
 		request(abi.OpDetach, 0, abi.Put(nil, &abi.Group{QP: 5, GID: ib.GID{0xFF, 0x0E, 15: 7}})),
 		request(abi.OpQueryPort, 0, port), request(abi.OpGIDs, 0, port), request(abi.OpPKey, 0, port),
-		none(abi.OpClock), about(abi.OpClose, 4), about(abi.OpClose, 5), about(abi.OpClose, 4),
+		request(abi.OpCounters, 0, port),
+		request(abi.OpQueryDevice, 0, abi.Put(nil, &abi.Open{})), none(abi.OpClock), about(abi.OpClose, 4),
+		about(abi.OpClose, 5), about(abi.OpClose, 4),
 		about(abi.OpClose, 7))
+	domain := session(request(abi.OpAllocXRCD, 1, abi.Put(nil, &abi.AllocXRCD{Flags: abi.XRCDCreate})),
+		request(abi.OpAllocXRCD, 1, abi.Put(nil, &abi.AllocXRCD{})),
+		request(abi.OpCreateQP, 0, abi.Put(nil, &abi.CreateQP{XRCD: 1, Type: uint32(ib.XRCTGT)})),
+		request(abi.OpOpenQP, 0, abi.Put(nil, &abi.OpenQP{XRCD: 2, QPN: 32, Type: uint32(ib.XRCTGT)})),
+		about(abi.OpClose, 1), about(abi.OpClose, 3), about(abi.OpClose, 1), about(abi.OpQueryQP, 4))
 	word := func(at uint32, b ...byte) []byte {
 		return append(binary.LittleEndian.AppendUint32(nil, at), b...)
 	}
@@ -347,7 +373,7 @@ func requestSeeds(own ib.GID) [][]byte {
 		write(0, word(128, 0xFF, 0xFF, 0xFF, 0xFF)), write(0, word(192, 0xFF, 0xFF, 0xFF, 0xFF)),
 		request(stepWake, 2, nil), write(4, word(64, 3, 0, 0, 0)), write(5, word(64, 0xFF, 0xFF, 0xFF, 0xFF)),
 		request(stepWake, 2, nil), none(abi.OpClock))[len(begin):]...)
-	return [][]byte{begin, verbs, session(cmRequests(own)...), rings, request(abi.OpClock, 0, nil),
+	return [][]byte{begin, verbs, domain, session(cmRequests(own)...), rings, request(abi.OpClock, 0, nil),
 		request(77, 17, make([]byte, 40))}
 }
 

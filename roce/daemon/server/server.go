@@ -31,6 +31,9 @@ type Options struct {
 	// Allow returns an error, which the client gets, if a user may not use the daemon. If it
 	// is nil, every user that can connect may.
 	Allow func(uid, gid uint32) error
+	// OnEvent, if it is not nil, is told of the asynchronous events of a device as a whole, on a
+	// goroutine of the device, once clients have been.
+	OnEvent func(*roce.Device, ib.Event)
 }
 
 // Server lets other processes use its devices.
@@ -52,19 +55,24 @@ type Server struct {
 	listener *net.UnixListener
 	closed   bool
 	empty    chan struct{} // made by Drain; closed when the last client leaves
+	lastLeft time.Time     // when the last client left, or the server was made
 	left     sync.Once     // closes empty once: a client accepted before Drain may enter after the last has left
 	running  sync.WaitGroup
 }
 
 // unit is a device with the doorbells of its clients.
 type unit struct {
-	name      string
-	dev       *roce.Device
-	doorbells []*doorbells // by shard
+	name        string
+	index       int // in Server.units
+	dev         *roce.Device
+	doorbells   []*doorbells // by shard
+	clockOffset int64        // see clockOffset
 
 	mu       sync.Mutex
 	sessions map[*session]struct{}
 	cmOwners cmOwners
+
+	domains domains
 }
 
 // New returns a server of the devices. The caller closes the devices, after Serve has returned
@@ -74,15 +82,17 @@ func New(devices []*roce.Device, o Options) (*Server, error) {
 		return nil, ib.Refuse("serve", "devices", len(devices), fmt.Sprintf("1 to %d", abi.MaxDevices), ib.ErrInvalid)
 	}
 	s := &Server{opts: o, log: o.Log, privileged: privileged, send: (*abi.Conn).Send, strangers: newCloser(),
-		sessions: map[*session]struct{}{}}
+		sessions: map[*session]struct{}{}, lastLeft: time.Now()}
 	s.accounts.setMachine(machine.Read())
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	s.SetLimits(o.Client, o.User)
 	s.SetProcesses(o.OwnProcesses, o.OtherProcesses)
-	for _, dev := range devices {
-		u := &unit{name: dev.Attr().Name, dev: dev, sessions: map[*session]struct{}{}, cmOwners: cmOwners{}}
+	for i, dev := range devices {
+		u := &unit{name: dev.Attr().Name, index: i, dev: dev, clockOffset: clockOffset(dev),
+			sessions: map[*session]struct{}{}, cmOwners: cmOwners{},
+			domains: domains{all: map[domainKey]*domain{}}}
 		for i := range dev.Shards() {
 			t, err := newDoorbells()
 			if err == nil {
@@ -167,7 +177,7 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for _, u := range s.units {
-		s.running.Go(func() { u.passEvents(ctx) })
+		s.running.Go(func() { u.passEvents(ctx, s.opts.OnEvent) })
 	}
 	s.mu.Lock()
 	s.listener = l
@@ -282,13 +292,14 @@ func (s *Server) exit(c *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.sessions, c)
+	s.lastLeft = time.Now()
 	if len(s.sessions) == 0 && s.empty != nil {
 		s.left.Do(func() { close(s.empty) })
 	}
 }
 
 // passEvents passes asynchronous events of the device as a whole to all of its clients.
-func (u *unit) passEvents(ctx context.Context) {
+func (u *unit) passEvents(ctx context.Context, also func(*roce.Device, ib.Event)) {
 	for {
 		e, err := u.dev.NextEvent(ctx)
 		if err != nil {
@@ -299,6 +310,9 @@ func (u *unit) passEvents(ctx context.Context) {
 			c.tell(e.Type, 0)
 		}
 		u.mu.Unlock()
+		if also != nil {
+			also(u.dev, e)
+		}
 	}
 }
 

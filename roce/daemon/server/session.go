@@ -34,7 +34,7 @@ type session struct {
 	unit      *unit // the device; nil before OpOpen
 	worker    *roce.Worker
 	process   *procmem.Process // nil until memory of the client's process is registered
-	pidfd     int              // of process
+	pidfd     pidfd
 	doorbells []*clientDoorbells
 	shared    *shared // memory of the doorbells
 	events    *outbox
@@ -55,7 +55,7 @@ type session struct {
 	ending chan struct{} // closed by hangUp
 
 	mu      sync.Mutex // guards the following fields
-	handles map[any]abi.Handle
+	handles map[any]*object
 	hungUp  bool
 	ended   bool // closeConn was called
 }
@@ -63,13 +63,18 @@ type session struct {
 // object is an entry of the session's handle table. It ends in three steps: after close no verb
 // and no shard uses it; once gone is closed the worker does not either; free unmaps its memory.
 type object struct {
-	kind  kind
-	value any // an object of package roce, a *region or a *channel
-	close func() error
-	gone  <-chan struct{} // set by close; nil for objects that no worker uses
-	free  func()          // of a region; nil for others
-	rings *shared         // nil for objects without rings
-	holds []held
+	kind   kind
+	handle abi.Handle
+	value  any // an object of package roce, a *region or a *channel
+	close  func() error
+	gone   <-chan struct{} // set by close; nil for objects that no worker uses
+	free   func()          // of a region; nil for others
+	rings  *shared         // nil for objects without rings
+	holds  []held
+
+	events atomic.Uint32 // asynchronous events of it that were sent
+	queue  *queue        // of a CQ
+	also   *object       // another handle of the same value
 
 	rdAtomic [2]int // of a QP: the largest MaxRdAtomic and MaxDestRdAtomic that were booked
 }
@@ -115,7 +120,7 @@ func peerOf(c *net.UnixConn) (who *unix.Ucred, err error) {
 
 func newSession(s *Server, conn *net.UnixConn, who *unix.Ucred, user *account) *session {
 	c := &session{srv: s, conn: abi.NewConn(conn), who: who, user: user, objects: map[abi.Handle]*object{},
-		handles: map[any]abi.Handle{}, ending: make(chan struct{})}
+		handles: map[any]*object{}, ending: make(chan struct{})}
 	c.ties.Store(1) // the connection
 	return c
 }
@@ -166,8 +171,10 @@ func (c *session) answer(op abi.Op, body []byte, fds []int) (reply, error) {
 	switch {
 	case handle == nil:
 		return none, ib.Refuse("request", "Op", uint16(op), fmt.Sprintf("1 to %d", len(handlers)-1), ib.ErrNotSupported)
-	case c.unit == nil && op > abi.OpOpen || op == abi.OpOpen && !c.greeted:
-		return none, fmt.Errorf("%v: say hello, and open a device, first: %w", op, ib.ErrState)
+	case op != abi.OpHello && !c.greeted:
+		return none, fmt.Errorf("%v: say hello first: %w", op, ib.ErrState)
+	case op > abi.OpOpen && op != abi.OpQueryDevice && c.unit == nil:
+		return none, fmt.Errorf("%v: open a device first: %w", op, ib.ErrState)
 	}
 	c.made, c.pending = nil, nil
 	r := none
@@ -235,8 +242,8 @@ func (c *session) reap() {
 		c.shared.free()
 		if c.process != nil {
 			c.process.Close()
-			_ = unix.Close(c.pidfd)
 		}
+		c.pidfd.close()
 		c.give(c.booked)
 		c.untie()
 	}()
@@ -359,28 +366,55 @@ func (c *session) Event(e ib.Event) {
 		object = e.CQ
 	}
 	c.mu.Lock()
-	h := c.handles[object]
-	c.mu.Unlock()
-	c.tell(e.Type, h)
+	defer c.mu.Unlock()
+	o := c.handles[object]
+	if o == nil {
+		c.tell(e.Type, 0)
+	}
+	for ; o != nil; o = o.also {
+		if c.tell(e.Type, o.handle) {
+			o.events.Add(1)
+		}
+	}
 }
 
 // tell sends an asynchronous event. If the client's outbox is full the event is lost, as in the
-// event queue of a device in the client's own process.
-func (c *session) tell(t ib.EventType, h abi.Handle) {
+// event queue of a device in the client's own process, and tell returns false.
+func (c *session) tell(t ib.EventType, h abi.Handle) bool {
 	e := abi.Event{Type: uint32(t), Object: h}
-	c.events.put(abi.Put(nil, &e))
+	return c.events.put(abi.Put(nil, &e))
 }
 
 // add assigns a handle to an object.
 func (c *session) add(o *object) abi.Handle {
 	for c.last++; c.last == 0 || c.objects[c.last] != nil; c.last++ {
 	}
+	o.handle = c.last
 	c.objects[c.last] = o
 	c.change(o)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.handles[o.value] = c.last
-	return c.last
+	o.also = c.handles[o.value]
+	c.handles[o.value] = o
+	return o.handle
+}
+
+// remove undoes add.
+func (c *session) remove(o *object) {
+	delete(c.objects, o.handle)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	first := c.handles[o.value]
+	switch {
+	case first != o:
+		for ; first.also != o; first = first.also {
+		}
+		first.also = o.also
+	case o.also != nil:
+		c.handles[o.value] = o.also
+	default:
+		delete(c.handles, o.value)
+	}
 }
 
 // lookup returns the object of a handle, which must be of type T.

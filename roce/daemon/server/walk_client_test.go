@@ -13,14 +13,16 @@ import (
 // walkClient is a client and the objects that it has created.
 type walkClient struct {
 	*walkWorld
-	conn   *net.UnixConn
-	dev    *client.Device
-	side   int // its device
-	gone   bool
-	things []*thing
-	qps    []*walkQP
-	srqs   []*walkSRQ
-	arenas []*arena
+	conn    *net.UnixConn
+	dev     *client.Device
+	side    int // its device
+	gone    bool
+	things  []*thing
+	qps     []*walkQP
+	srqs    []*walkSRQ
+	ahs     []*walkAH
+	windows []*walkWindow
+	arenas  []*arena
 }
 
 // thing is an object of a client.
@@ -29,6 +31,7 @@ type thing struct {
 	value interface{ Close() error }
 	uses  []*thing // objects that cannot be closed before it
 	users int
+	maybe int    // users of which nobody knows whether they are there
 	after func() // called when it is closed
 }
 
@@ -128,7 +131,7 @@ func (c *walkClient) need(k kind) *thing {
 
 // make creates an object.
 func (c *walkClient) make() {
-	kinds := []kind{kindPD, kindXRCD, kindChannel, kindCQ, kindSRQ, kindSRQ, kindSRQ}
+	kinds := []kind{kindPD, kindXRCD, kindChannel, kindCQ, kindSRQ, kindSRQ, kindSRQ, kindAH, kindMW, kindMW}
 	c.makeKind(kinds[c.n(len(kinds))])
 }
 
@@ -146,6 +149,10 @@ func (c *walkClient) makeKind(k kind) *thing {
 		return c.makeCQ()
 	case kindSRQ:
 		return c.makeSRQ()
+	case kindAH:
+		return c.makeAH(c.need(kindPD))
+	case kindMW:
+		return c.makeWindow()
 	default:
 		return nil
 	}
@@ -159,7 +166,7 @@ func (c *walkClient) makeKind(k kind) *thing {
 const walkEntries = 1024
 
 func (c *walkClient) makeCQ() *thing {
-	init, uses := ib.CQInit{Entries: walkEntries + c.n(200)}, []*thing(nil)
+	init, uses := ib.CQInit{Entries: walkEntries + c.n(200), CompVector: c.n(c.dev.Attr().CompVectors)}, []*thing(nil)
 	if list := c.all(kindChannel); len(list) > 0 && c.one(2) {
 		h := list[c.n(len(list))]
 		init.Channel, uses = h.value.(ib.Channel), []*thing{h}
@@ -212,7 +219,7 @@ func (c *walkClient) makeSRQ() *thing {
 	return q.thing
 }
 
-// close closes an object. One that is in use must be refused.
+// close closes an object. For one that is in use this must be refused.
 func (c *walkClient) close() {
 	if len(c.things) > 0 {
 		c.closeThing(c.things[c.n(len(c.things))])
@@ -222,17 +229,25 @@ func (c *walkClient) close() {
 func (c *walkClient) closeThing(th *thing) {
 	c.poll()
 	err := th.value.Close()
-	switch {
-	case th.users > 0:
-		c.totals.busy++
-		if !errors.Is(err, ib.ErrBusy) {
-			c.t.Errorf("close a %v with %d users: %v", th.kind, th.users, err)
-		}
-	case err != nil:
-		c.t.Errorf("close a %v without users: %v", th.kind, err)
-	default:
-		c.closed(th)
+	if c.busy(th, "close", err) {
+		return
 	}
+	if err != nil {
+		c.t.Errorf("close a %v without users: %v", th.kind, err)
+		return
+	}
+	c.closed(th)
+}
+
+// busy reports whether a verb was refused since an object has users, and checks that it was if it has.
+func (c *walkClient) busy(th *thing, verb string, err error) bool {
+	refused := errors.Is(err, ib.ErrBusy) && th.users+th.maybe > 0
+	if refused {
+		c.totals.busy++
+	} else if th.users > 0 && !errors.Is(err, ib.ErrLimit) {
+		c.t.Errorf("%s a %v with %d users: %v", verb, th.kind, th.users, err)
+	}
+	return refused
 }
 
 // closeSRQ closes an XRC SRQ, which its target QPs do not keep from being closed, also while they
@@ -264,7 +279,7 @@ func (c *walkClient) closed(th *thing) {
 func (c *walkClient) closeAll() {
 	for len(c.things) > 0 && !c.t.Failed() {
 		i := c.n(len(c.things))
-		for c.things[i].users > 0 {
+		for c.things[i].users+c.things[i].maybe > 0 {
 			i = (i + 1) % len(c.things)
 		}
 		c.closeThing(c.things[i])
@@ -273,17 +288,19 @@ func (c *walkClient) closeAll() {
 
 // register registers one of the client's arenas.
 func (c *walkClient) register() {
-	a, pd := c.arenas[c.n(len(c.arenas))], c.need(kindPD)
-	if a.mr != nil || pd == nil {
+	list := slices.DeleteFunc(slices.Clone(c.arenas), func(a *arena) bool { return a.mr != nil })
+	pd := c.need(kindPD)
+	if len(list) == 0 || pd == nil {
 		return
 	}
+	a := list[c.n(len(list))]
 	m, err := pd.value.(ib.PD).RegMR(ib.MRInit{Buf: a.region(), Access: walkRights})
 	if c.granted("register memory", err) {
 		c.enroll(a, c.add(kindMR, m, pd), pd)
 	}
 }
 
-const walkRights = ib.LocalWrite | ib.RemoteWrite | ib.RemoteRead
+const walkRights = ib.LocalWrite | ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtomic | ib.BindWindows
 
 // enroll notes that an arena is registered.
 func (c *walkClient) enroll(a *arena, m, pd *thing) {
@@ -304,7 +321,7 @@ func (c *walkClient) reregister() {
 	c.poll()
 	m, pd := a.mr, a.pd
 	err := m.value.(ib.MR).Rereg(ib.ReregTranslation, nil, ib.MRInit{Buf: b.region()})
-	if c.granted("re-register memory", err) {
+	if !c.busy(m, "re-register", err) && c.granted("re-register memory", err) {
 		m.after()
 		c.enroll(b, m, pd)
 	}
@@ -325,7 +342,7 @@ func (c *walkClient) refused() {
 	case 1:
 		verb = "re-register with rights that do not exist"
 		m := c.need(kindMR)
-		if m == nil {
+		if m == nil || m.users+m.maybe > 0 {
 			return
 		}
 		err = m.value.(ib.MR).Rereg(ib.ReregTranslation|ib.ReregAccess, nil,

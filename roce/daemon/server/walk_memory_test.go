@@ -10,23 +10,29 @@ import (
 )
 
 // An arena is memory of a client, part of which is registered at times as one region. It has an
-// edge that is never registered, data to send, which nobody writes, slots for data that comes, and
-// another edge. Edges, and slots that no request names, consist of the byte unwritten.
+// edge that is never registered, data to send, which nobody writes, slots for data that comes,
+// words for atomics, and another edge. Edges, and slots that no request names, consist of the byte
+// unwritten.
 type arena struct {
-	owner *walkClient
-	num   int
-	mem   []byte
-	mr    *thing // nil while it is not registered
-	pd    *thing
-	slots [arenaSlots]slot
+	owner   *walkClient
+	num     int
+	mem     []byte
+	private bool   // memory of the process
+	mr      *thing // nil while it is not registered
+	pd      *thing
+	slots   [arenaSlots]slot
+	words   [arenaWords]*word
 }
 
 const (
-	arenaEdge   = 100
+	arenaEdge   = 104 // a multiple of 8, as words must be aligned
 	arenaSource = 12 << 10
 	slotBytes   = 4 << 10
 	arenaSlots  = 8
-	arenaBytes  = 2*arenaEdge + arenaSource + arenaSlots*slotBytes
+	wordBytes   = 8
+	arenaWords  = 4
+	wordsAt     = arenaEdge + arenaSource + arenaSlots*slotBytes
+	arenaBytes  = wordsAt + arenaWords*wordBytes + arenaEdge
 	unwritten   = 0xA5
 )
 
@@ -48,13 +54,13 @@ func (c *walkClient) newArenas() {
 		must(c.t, unix.Munmap(private))
 	})
 	for i := range 2 {
-		c.newArena(shared[i*arenaBytes:][:arenaBytes])
-		c.newArena(private[i*arenaBytes:][:arenaBytes])
+		c.newArena(shared[i*arenaBytes:][:arenaBytes], false)
+		c.newArena(private[i*arenaBytes:][:arenaBytes], true)
 	}
 }
 
-func (c *walkClient) newArena(mem []byte) {
-	a := &arena{owner: c, num: len(c.walkWorld.arenas), mem: mem}
+func (c *walkClient) newArena(mem []byte, private bool) {
+	a := &arena{owner: c, num: len(c.walkWorld.arenas), mem: mem, private: private}
 	for i := range mem {
 		mem[i] = unwritten
 	}
@@ -64,6 +70,7 @@ func (c *walkClient) newArena(mem []byte) {
 	for i := range a.slots {
 		a.slots[i] = slot{arena: a, at: arenaEdge + arenaSource + i*slotBytes}
 	}
+	a.resetWords()
 	c.arenas = append(c.arenas, a)
 	c.walkWorld.arenas = append(c.walkWorld.arenas, a)
 }
@@ -100,10 +107,13 @@ func (a *arena) revoked() {
 	if s := a.owner.stalled; s != nil && s.arena == a {
 		a.owner.endStall(true)
 	}
+	a.owner.endOpenings(func(o *opening) bool { return o.mr == a.mr })
 	a.mr, a.pd = nil, nil
 	for i := range a.slots {
 		a.slots[i].free()
 	}
+	a.checkWords()
+	a.resetWords()
 }
 
 // isUnwritten reports whether nobody has written to b.
@@ -121,6 +131,7 @@ func (w *walkWorld) checkMemory() {
 				break
 			}
 		}
+		a.checkWords()
 		for i := range a.slots {
 			if s := &a.slots[i]; s.of == nil && !isUnwritten(s.bytes()) {
 				w.t.Errorf("arena %d: slot %d, which no request names, has changed", a.num, i)
@@ -139,15 +150,22 @@ func (c *walkClient) registered(pd *thing) (list []*arena) {
 	return list
 }
 
-// take returns up to n free slots for p, of any memory in a PD.
-func (c *walkClient) take(p *post, pd *thing, n int) (slots []*slot) {
-	list := c.registered(pd)
+// recvSlots is how many slots of an arena receives may take. The others are left to WRITEs and READs.
+const recvSlots = 5
+
+// take returns up to n free slots of arenas for p.
+func (c *walkClient) take(p *post, list []*arena, n int) []*slot {
+	return c.takeOf(arenaSlots, p, list, n)
+}
+
+// takeOf is take of the first slots of each arena.
+func (c *walkClient) takeOf(first int, p *post, list []*arena, n int) (slots []*slot) {
 	for range n {
 		if len(list) == 0 {
 			break
 		}
 		a := list[c.n(len(list))]
-		s := &a.slots[c.n(arenaSlots)]
+		s := &a.slots[c.n(first)]
 		if s.of != nil {
 			continue
 		}

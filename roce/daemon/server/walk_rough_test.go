@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
@@ -49,7 +50,7 @@ func (w *walkWorld) rough() {
 func (d *dice) request() (abi.Op, []byte) {
 	h := func() abi.Handle { return abi.Handle(d.n(6)) }
 	few := func() uint32 { return []uint32{0, 1, 4, 100, math.MaxUint32}[d.n(5)] }
-	switch d.n(10) {
+	switch d.n(13) {
 	case 0:
 		return abi.OpAllocPD, nil
 	case 1:
@@ -66,15 +67,22 @@ func (d *dice) request() (abi.Op, []byte) {
 	case 6:
 		return abi.OpRegMR, abi.Put(nil, d.region(h()))
 	case 7:
-		return abi.OpReregMR, abi.Put(nil, &abi.ReregMR{MR: h(), Mask: uint32(d.n(8)), RegMR: *d.region(h())})
+		return abi.OpReregMR, abi.Put(nil, &abi.ReregMR{MR: h(), Mask: uint32(d.n(8)) | uint32(d.n(2))*abi.KeepKeys,
+			RegMR: *d.region(h())})
 	case 8:
 		return abi.OpClose, abi.Put(nil, &abi.Object{Handle: h()})
+	case 9:
+		return abi.OpAllocXRCD, abi.Put(nil, &abi.AllocXRCD{Flags: uint32(d.n(4))})
+	case 10:
+		return abi.OpCreateQP, abi.Put(nil, &abi.CreateQP{XRCD: h(), Type: uint32(ib.XRCTGT)})
+	case 11:
+		return abi.OpOpenQP, abi.Put(nil, &abi.OpenQP{XRCD: h(), QPN: uint32(d.n(64)), Type: uint32(ib.XRCTGT)})
 	}
 	body := make([]byte, d.n(80))
 	for i := range body {
 		body[i] = byte(d.n(256))
 	}
-	return abi.Op(1 + d.n(int(abi.OpCMMigrate)+1)), body
+	return abi.Op(1 + d.n(int(abi.OpOpenQP)+1)), body
 }
 
 func (d *dice) region(pd abi.Handle) *abi.RegMR {

@@ -50,11 +50,11 @@ func (c *walkClient) stall() {
 	c.add(kindMR, m, q.pd)
 	p := c.newPost(post{qp: q, verb: ib.WRSendImm})
 	wr := ib.SendWR{ID: p.id, Opcode: p.verb, Imm: uint32(len(c.messages))}
-	c.fillSend(p, &wr)
+	c.fillSend(p, &wr) // c has memory to send from
 	p.message.data = append(make([]byte, stallBytes/2), p.message.data...)
 	wr.SGL = append([]ib.SGE{{Addr: m.Addr(), Length: stallBytes / 2, LKey: m.LKey()}}, wr.SGL...)
-	if c.one(2) {
-		s.arena = c.arenaOf(wr.SGL[1].LKey)
+	if a := c.arenaOf(wr.SGL[1].LKey); c.one(2) && a.mr.users+a.mr.maybe == 0 {
+		s.arena = a
 	}
 	n, err := q.PostSend([]ib.SendWR{wr})
 	if c.posted(p, n, err) {
@@ -99,23 +99,38 @@ func (s *stall) run() error {
 // die ends the client. Its session ends, but what it has mapped stays so: the worker may access it.
 func (s *stall) die(closed chan<- error) error {
 	srv := s.c.server
-	booked := func() int64 {
-		srv.accounts.mu.Lock()
-		defer srv.accounts.mu.Unlock()
-		return srv.accounts.scarce[scarceMappings].used
-	}
-	sessions, before := srv.Clients(), booked()
+	before := srv.mapped()
 	closed <- s.c.conn.Close()
-	if !s.until(func() bool { return srv.Clients() < sessions }) {
+	if !s.until(func() bool { return srv.Clients() < len(before) }) {
 		return errors.New("memory that is in use keeps a session from ending")
 	}
 	for range 100 { // what is unmapped too early is unmapped by a goroutine
 		runtime.Gosched()
 	}
-	if after := booked(); after != before {
-		return fmt.Errorf("%d of %d mappings are gone while a worker uses them", before-after, before)
+	alive := srv.mapped()
+	for session, n := range before {
+		if _, is := alive[session]; !is && session.mappings() != n {
+			return fmt.Errorf("%d mappings were %d while a worker uses them", session.mappings(), n)
+		}
 	}
 	return nil
+}
+
+// mapped returns how many mappings each session has.
+func (s *Server) mapped() map[*session]int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := map[*session]int64{}
+	for c := range s.sessions {
+		list[c] = c.mappings()
+	}
+	return list
+}
+
+func (c *session) mappings() int64 {
+	c.srv.accounts.mu.Lock()
+	defer c.srv.accounts.mu.Unlock()
+	return c.own.used[mappings]
 }
 
 // deregister deregisters an arena, which has to wait until the end of the turn.

@@ -40,8 +40,7 @@ func TestClientWalk(t *testing.T) {
 	for seed := first; seed < first+uint64(n); seed++ {
 		fmt.Fprintf(os.Stderr, "TestClientWalk: -walk.seed=%d\n", seed) // shown if the process ends
 		ok := t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			d := &dice{rng: rand.New(rand.NewPCG(seed, 0))}
-			sum.add(takeWalk(t, d, seed%4 == 0, walkSteps))
+			sum.add(takeWalk(t, &dice{rng: rand.New(rand.NewPCG(seed, 0))}, seed%4 == 0, walkSteps))
 		})
 		if !ok {
 			t.Fatalf("replay it with: go test ./roce/daemon/server -run TestClientWalk -walk.seed=%d", seed)
@@ -104,7 +103,10 @@ func (d *dice) one(n int) bool { return d.n(n) == n-1 }
 func (d *dice) cast() bool { return d.rng == nil && len(d.data) == 0 }
 
 // walkTotals count what happened in walks.
-type walkTotals struct{ received, written, read, failed, died, busy, refused, revoked, stalled int }
+type walkTotals struct {
+	received, written, read, atomics, datagrams, failed, died, busy, refused, revoked, stalled int
+	bound, byWindow, invalidated, denied                                                       int
+}
 
 func (a *walkTotals) add(b walkTotals) {
 	a.received += b.received
@@ -116,11 +118,18 @@ func (a *walkTotals) add(b walkTotals) {
 	a.refused += b.refused
 	a.revoked += b.revoked
 	a.stalled += b.stalled
+	a.atomics += b.atomics
+	a.datagrams += b.datagrams
+	a.bound += b.bound
+	a.byWindow += b.byWindow
+	a.invalidated += b.invalidated
+	a.denied += b.denied
 }
 
 // check fails the test if the walks missed something.
 func (a *walkTotals) check(t *testing.T) {
-	if min(a.received, a.written, a.read, a.failed, a.died, a.busy, a.refused, a.revoked) < 20 {
+	if min(a.received, a.written, a.read, a.failed, a.died, a.busy, a.refused, a.revoked, a.atomics,
+		a.datagrams, a.bound, a.byWindow, a.invalidated, a.denied) < 10 {
 		t.Errorf("the walks did not go everywhere: %+v", *a)
 	}
 }
@@ -135,14 +144,7 @@ func takeWalk(t *testing.T, d *dice, live bool, steps int) walkTotals {
 	w.finish()
 	totals := w.totals
 	w = nil // so that clients' rings, which nothing refers to any more, are unmapped
-	left := walkRemains()
-	for end := time.Now().Add(3 * time.Second); !before.covers(left); left = walkRemains() {
-		if time.Now().After(end) {
-			stacks := make([]byte, 1<<16)
-			t.Fatalf("before the walk %+v, after it %+v\n%s", before, left, stacks[:runtime.Stack(stacks, true)])
-		}
-		runtime.GC()
-	}
+	before.check(t)
 	return totals
 }
 
@@ -193,6 +195,11 @@ var walkActions = []struct {
 	{3, with((*walkClient).modify)},
 	{5, with((*walkClient).resize)},
 	{2, with((*walkClient).stall)},
+	{3, with((*walkClient).modifyAH)},
+	{2, with((*walkClient).closeAH)},
+	{40, with((*walkClient).bind)},
+	{10, with((*walkClient).invalidate)},
+	{3, with((*walkClient).closeWindow)},
 }
 
 // walkRemaining counts what a server and its clients could leave behind in their process.
@@ -200,6 +207,18 @@ type walkRemaining struct{ goroutines, fds, maps int }
 
 func (a walkRemaining) covers(b walkRemaining) bool {
 	return b.goroutines <= a.goroutines && b.fds <= a.fds && b.maps <= a.maps
+}
+
+// check waits until no more is left than before.
+func (a walkRemaining) check(t *testing.T) {
+	left := walkRemains()
+	for end := time.Now().Add(10 * time.Second); !a.covers(left); left = walkRemains() {
+		if time.Now().After(end) {
+			stacks := make([]byte, 1<<16)
+			t.Fatalf("before the walk %+v, after it %+v\n%s", a, left, stacks[:runtime.Stack(stacks, true)])
+		}
+		runtime.GC() // unmaps clients' rings to which nothing refers any more
+	}
 }
 
 func walkRemains() walkRemaining {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 
 	"github.com/goroce/goroce/ib"
@@ -28,13 +29,22 @@ type post struct {
 	id      uint64
 	verb    ib.WROpcode // unused for receives
 	recv    bool
-	qp      *walkQP // nil for receives of an SRQ
-	slots   []*slot // for data that comes: of this client, or of the peer of a WRITE
-	sizes   []int   // of a READ: how much of each slot it fills
+	qp      *walkQP  // nil for receives of an SRQ
+	srq     *walkSRQ // of the peer, for XRC
+	slots   []*slot  // for data that comes: of this client, or of the peer of a WRITE
+	sizes   []int    // of a READ or atomic: how much of each slot it fills
 	message *walkMessage
 	done    bool
 	ignored bool // its QP or SRQ is closed, or its QP reset
 	reused  bool // a receive of UC: a message of which a part was lost may have used it before
+
+	arena  *arena   // of the peer, that it names
+	region ib.Key   // of the arena then
+	via    *opening // by which it is named; nil if it is by the region
+	stray  bool     // it names memory by a key that does not open it
+
+	start func()        // called when it is posted; nil for nothing
+	end   func(ok bool) // called when it has completed, or never will; nil for nothing
 }
 
 // walkMessage is the data of a request. SEND and WRITE have its number as immediate data.
@@ -42,18 +52,55 @@ type walkMessage struct {
 	num        int
 	data       []byte
 	to         *walkQP
-	srq        *walkSRQ // of XRC
 	written    []*slot  // by a WRITE
+	ends       *opening // by a SEND that invalidates it
 	by         *post
+	from       ib.QPN // of UD, where data of its sender may be gone when it comes
+	source     ib.GID
+	stray      bool // it must not arrive
 	acked, got bool
 }
+
+// fetches reports whether a request brings data into slots of this client.
+func (p *post) fetches() bool {
+	return p.verb == ib.WRRead || p.verb == ib.WRCompareSwap || p.verb == ib.WRFetchAdd
+}
+
+// peerPD returns the PD in which the peer checks keys: of XRC it is the SRQ's.
+func (p *post) peerPD() *thing {
+	if p.srq != nil {
+		return p.srq.pd
+	}
+	return p.qp.peer.pd
+}
+
+// String describes a request in the messages of a failed test.
+func (p *post) String() string {
+	s := fmt.Sprint("request ", p.id, ", ")
+	if p.qp != nil {
+		s += p.qp.typ.String() + " "
+	}
+	if p.recv {
+		return s + "receive"
+	}
+	return s + p.verb.String()
+}
+
+// writes reports whether a request is a WRITE.
+func (p *post) writes() bool { return p.verb == ib.WRWrite || p.verb == ib.WRWriteImm }
+
+// reliable reports whether a QP learns what its peer has received.
+func (q *walkQP) reliable() bool { return q.typ != ib.UC && q.typ != ib.UD }
 
 // abandon notes that requests will not complete, and that their memory is not used any more.
 func abandon(list []*post) {
 	for _, p := range list {
 		p.ignored = true
-		if p.recv || p.verb == ib.WRRead {
+		if p.recv || p.fetches() {
 			p.free()
+		}
+		if p.end != nil {
+			p.end(false)
 		}
 	}
 }
@@ -131,7 +178,8 @@ func (w *walkWorld) connect() {
 	if a == nil {
 		return
 	}
-	types := [][2]ib.QPType{{ib.RC, ib.RC}, {ib.UC, ib.UC}, {ib.XRCINI, ib.XRCTGT}, {ib.XRCINI, ib.XRCTGT}}[w.n(4)]
+	types := [][2]ib.QPType{{ib.RC, ib.RC}, {ib.RC, ib.RC}, {ib.UC, ib.UC}, {ib.UD, ib.UD}, {ib.XRCINI, ib.XRCTGT},
+		{ib.XRCINI, ib.XRCTGT}}[w.n(6)]
 	for _, c := range []*walkClient{a, b} {
 		i := slices.IndexFunc(c.qps, func(q *walkQP) bool { return q.broken || q.ended })
 		if i >= 0 && c.one(2) {
@@ -152,14 +200,15 @@ func (w *walkWorld) connect() {
 	}
 }
 
-// up connects a QP to its peer.
+// up connects a QP to its peer, or lets it take datagrams.
 func (q *walkQP) up() {
 	c := q.owner
 	timeout := uint8(10) // 4 ms, of virtual time
 	if c.live {
 		timeout = 13
 	}
-	attr := ib.QPAttr{Port: 1, Access: ib.RemoteWrite | ib.RemoteRead, AH: ib.AHAttr{DGID: c.gids[q.peer.owner.side]},
+	attr := ib.QPAttr{Port: 1, Access: ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtomic, QKey: walkQKey,
+		AH:      ib.AHAttr{DGID: c.gids[q.peer.owner.side]},
 		PathMTU: c.mtu, DestQPN: q.peer.Num(), MaxRdAtomic: 4, MaxDestRdAtomic: 4, MinRNRTimer: 14, Timeout: timeout,
 		RetryCnt: 4, RNRRetry: 6}
 	must(c.t, ib.ModifyTo(q, attr, ib.Init, ib.RTR, ib.RTS))
@@ -205,7 +254,7 @@ func (c *walkClient) postRecv() {
 		}
 		return
 	}
-	q := c.someQP(func(q *walkQP) bool { return q.srq == nil && (q.typ == ib.RC || q.typ == ib.UC) })
+	q := c.someQP(func(q *walkQP) bool { return q.srq == nil && q.typ != ib.XRCINI && q.typ != ib.XRCTGT })
 	if q == nil {
 		return
 	}
@@ -220,7 +269,7 @@ func (c *walkClient) postRecv() {
 // recv makes a receive into slots; nil if none are free.
 func (c *walkClient) recv(q *walkQP, pd *thing) (p *post, wr ib.RecvWR) {
 	p = c.newPost(post{recv: true, qp: q})
-	p.slots = c.take(p, pd, 1+c.n(3))
+	p.slots = c.takeOf(recvSlots, p, c.registered(pd), 1+c.n(3))
 	for _, s := range p.slots {
 		wr.SGL = append(wr.SGL, s.sge())
 	}
@@ -244,13 +293,24 @@ func (c *walkClient) posted(p *post, n int, err error) bool {
 	return false
 }
 
-// postSend posts a SEND, WRITE or READ.
+// walkVerbs are what QPs of each type post, the more often the more often they are listed.
+var walkVerbs = map[ib.QPType][]ib.WROpcode{
+	ib.UD:     {ib.WRSendImm},
+	ib.UC:     {ib.WRSendImm, ib.WRWriteImm, ib.WRWrite},
+	ib.XRCINI: reliableVerbs,
+	ib.RC:     append(reliableVerbs[:len(reliableVerbs):len(reliableVerbs)], ib.WRSendInv),
+}
+
+var reliableVerbs = []ib.WROpcode{ib.WRSendImm, ib.WRSendImm, ib.WRWriteImm, ib.WRWrite, ib.WRWrite, ib.WRRead,
+	ib.WRRead, ib.WRCompareSwap, ib.WRFetchAdd, ib.WRAtomicWrite}
+
+// postSend posts a SEND, WRITE, READ or atomic.
 func (c *walkClient) postSend() {
 	q := c.someQP(func(q *walkQP) bool { return q.typ != ib.XRCTGT })
 	if q == nil {
 		return
 	}
-	verbs := []ib.WROpcode{ib.WRSendImm, ib.WRSendImm, ib.WRWriteImm, ib.WRWrite, ib.WRRead}
+	verbs := walkVerbs[q.typ]
 	wr := ib.SendWR{ID: uint64(len(c.posts)), Opcode: verbs[c.n(len(verbs))], Imm: uint32(len(c.messages))}
 	var srq *walkSRQ
 	if q.typ == ib.XRCINI {
@@ -260,22 +320,37 @@ func (c *walkClient) postSend() {
 			return
 		}
 	}
-	p := c.newPost(post{qp: q, verb: wr.Opcode})
-	if p.verb == ib.WRRead {
-		c.fillRead(p, &wr)
-	} else {
-		c.fillSend(p, &wr)
-	}
-	if p.message == nil {
+	p := c.newPost(post{qp: q, srq: srq, verb: wr.Opcode})
+	if !c.fill(p, &wr) {
 		p.done = true
 		p.free()
 		return
 	}
-	p.message.srq = srq
 	n, err := q.PostSend([]ib.SendWR{wr})
-	if c.posted(p, n, err) {
-		q.sends = append(q.sends, p)
+	if !c.posted(p, n, err) {
+		return
 	}
+	q.sends = append(q.sends, p)
+	if p.start != nil {
+		p.start()
+	}
+}
+
+// fill fills in a request. It returns false if this cannot be done now.
+func (c *walkClient) fill(p *post, wr *ib.SendWR) bool {
+	switch {
+	case p.qp.typ == ib.UD:
+		return c.fillDatagram(p, wr)
+	case p.verb == ib.WRSendInv:
+		return c.fillInvalidate(p, wr)
+	case p.verb == ib.WRSendImm:
+		return c.fillSend(p, wr)
+	case p.writes():
+		return c.fillWrite(p, wr)
+	case p.verb == ib.WRRead:
+		return c.fillRead(p, wr)
+	}
+	return c.fillAtomic(p, wr)
 }
 
 // someSRQ returns an SRQ in an XRC domain; nil if there is none.
@@ -287,53 +362,63 @@ func (c *walkClient) someSRQ(xrcd *thing) *walkSRQ {
 	return list[c.n(len(list))]
 }
 
-// fillSend fills in the data of a SEND or WRITE.
-func (c *walkClient) fillSend(p *post, wr *ib.SendWR) {
+// fillSend fills in the data of a SEND.
+func (c *walkClient) fillSend(p *post, wr *ib.SendWR) bool {
 	most := slotBytes
-	if p.verb == ib.WRSendImm && c.one(16) {
+	if c.one(16) {
 		most = 3 * slotBytes // the receive may be too short
 	}
+	return c.fillData(p, wr, most)
+}
+
+// fillData fills in up to n bytes of data to send.
+func (c *walkClient) fillData(p *post, wr *ib.SendWR, n int) bool {
 	m := &walkMessage{num: len(c.messages), to: p.qp.peer, by: p}
-	if wr.SGL, m.data = c.gather(p.qp.pd, most); wr.SGL == nil {
-		return
-	}
-	if p.verb != ib.WRSendImm {
-		peer := p.qp.peer
-		if p.slots = peer.owner.take(p, peer.pd, 1); len(p.slots) == 0 {
-			return
-		}
-		s := p.slots[0]
-		wr.RemoteAddr, wr.RKey, m.written = s.arena.addr(s.at), s.arena.key(), p.slots
+	if wr.SGL, m.data = c.gather(p.qp.pd, n); wr.SGL == nil {
+		return false
 	}
 	p.message = m
 	c.messages = append(c.messages, m)
+	return true
+}
+
+// fillWrite fills in the data and the destination of a WRITE.
+func (c *walkClient) fillWrite(p *post, wr *ib.SendWR) bool {
+	if !c.fillData(p, wr, slotBytes) {
+		return false
+	}
+	m := p.message
+	if len(m.data) > 0 && c.one(12) {
+		m.stray = c.strayTarget(p, wr)
+		return m.stray
+	}
+	if p.slots = c.take(p, c.aims(p, ib.RemoteWrite), 1); len(p.slots) == 0 {
+		return false
+	}
+	s := p.slots[0]
+	wr.RemoteAddr, wr.RKey = c.target(p, s.arena, s.at, len(m.data), ib.RemoteWrite)
+	m.written = p.slots
+	return true
 }
 
 // fillRead fills in a READ of data of the peer.
-func (c *walkClient) fillRead(p *post, wr *ib.SendWR) {
-	peer := p.qp.peer
-	list := peer.owner.registered(peer.pd)
-	p.slots = c.take(p, p.qp.pd, 1+c.n(3))
-	if p.qp.typ == ib.UC || len(list) == 0 || len(p.slots) == 0 {
-		return
+func (c *walkClient) fillRead(p *post, wr *ib.SendWR) bool {
+	list := c.aims(p, ib.RemoteRead)
+	p.slots = c.take(p, c.registered(p.qp.pd), 1+c.n(3))
+	if !p.qp.reliable() || len(list) == 0 || len(p.slots) == 0 {
+		return false
 	}
 	a, size := list[c.n(len(list))], 0
 	for _, s := range p.slots {
 		e := s.sge()
 		e.Length = uint32(c.n(slotBytes + 1))
 		wr.SGL, size = append(wr.SGL, e), size+int(e.Length)
-	}
-	at := c.n(arenaSource - size + 1)
-	wr.RemoteAddr, wr.RKey = a.addr(arenaEdge+at), a.key()
-	p.message = &walkMessage{data: a.source()[at:][:size], by: p}
-	p.lengths(wr.SGL)
-}
-
-// lengths notes how much of each slot a READ fills.
-func (p *post) lengths(sgl []ib.SGE) {
-	for _, e := range sgl {
 		p.sizes = append(p.sizes, int(e.Length))
 	}
+	at := c.n(arenaSource - size + 1)
+	wr.RemoteAddr, wr.RKey = c.target(p, a, arenaEdge+at, size, ib.RemoteRead)
+	p.message = &walkMessage{data: a.source()[at:][:size], by: p}
+	return true
 }
 
 // poll takes the client's completions.
@@ -369,27 +454,43 @@ func (c *walkClient) completed(wc *ib.WC) {
 		isP := func(o *post) bool { return o == p }
 		q.sends, q.recvs = slices.DeleteFunc(q.sends, isP), slices.DeleteFunc(q.recvs, isP)
 	}
+	if p.end != nil {
+		p.end(wc.Status == ib.WCSuccess)
+	}
 	switch {
 	case wc.Status != ib.WCSuccess:
-		c.totals.failed++
-		if p.recv || p.verb == ib.WRRead { // packets of a WRITE may still be on their way
-			p.free()
-		}
+		c.failed(p, wc)
 	case p.recv:
 		c.received(p, wc)
-	case p.verb == ib.WRRead:
+	case p.stray && p.qp.reliable():
+		c.t.Errorf("%v: a WRITE by a key that opens nothing succeeds", p)
+	case p.fetches():
 		c.totals.read++
 		c.landed(p, p.slots, p.sizes, p.message.data)
 		p.free()
-	case p.qp.typ != ib.UC:
+	case p.message != nil && p.qp.reliable():
 		p.message.acked = true
 		c.written(p)
 	}
 }
 
+// failed takes the completion of a request that has failed.
+func (c *walkClient) failed(p *post, wc *ib.WC) {
+	c.totals.failed++
+	if wc.Status == ib.WCRemAccessErr {
+		c.checkRefusal(p)
+	}
+	if p.stray && wc.Status == ib.WCRemAccessErr {
+		c.totals.denied++
+	}
+	if p.recv || p.fetches() { // packets of a WRITE may still be on their way
+		p.free()
+	}
+}
+
 // written checks the data of a WRITE that the peer has acknowledged.
 func (c *walkClient) written(p *post) {
-	if p.verb != ib.WRWrite && p.verb != ib.WRWriteImm {
+	if !p.writes() {
 		return
 	}
 	c.landed(p, p.slots, []int{len(p.message.data)}, p.message.data)
@@ -404,15 +505,17 @@ func (c *walkClient) written(p *post) {
 func (c *walkClient) received(p *post, wc *ib.WC) {
 	c.totals.received++
 	defer p.free()
-	if wc.Flags&ib.WCWithImm == 0 || int(wc.Imm) >= len(c.messages) {
+	m := c.messageOf(wc)
+	if m == nil {
 		c.t.Errorf("a message that nobody has sent: %+v", *wc)
 		return
 	}
-	m := c.messages[wc.Imm]
 	switch q := m.to; {
 	case q.owner != c || q.Num() != wc.QPN:
 		c.t.Errorf("message %d comes to the wrong QP: %+v", m.num, *wc)
-	case m.got && q.typ != ib.UC: // where the network may repeat a message (IBTA 9.8.2.2)
+	case m.stray:
+		c.t.Errorf("message %d comes in spite of a wrong key: %+v", m.num, *wc)
+	case m.got && q.reliable(): // where the network may repeat a message (IBTA 9.8.2.2)
 		c.t.Errorf("message %d comes twice: %+v", m.num, *wc)
 	case q.typ == ib.RC && m.num < q.last:
 		c.t.Errorf("message %d comes after message %d", m.num, q.last)
@@ -426,10 +529,30 @@ func (c *walkClient) received(p *post, wc *ib.WC) {
 		c.landed(p, p.slots, nil, nil)
 		return
 	}
+	if m.to.typ == ib.UD {
+		c.datagram(p, wc, m)
+		return
+	}
+	if m.ends != nil {
+		c.invalidated(m.ends, true)
+	}
 	if int(wc.ByteLen) != len(m.data) {
 		c.t.Errorf("message %d has %d bytes, want %d", m.num, wc.ByteLen, len(m.data))
 	}
 	c.landed(p, p.slots, nil, m.data)
+}
+
+// messageOf returns the message that a receive has taken; nil if nobody has sent it.
+func (c *walkClient) messageOf(wc *ib.WC) *walkMessage {
+	if wc.Flags&ib.WCWithImm != 0 && int(wc.Imm) < len(c.messages) {
+		return c.messages[wc.Imm]
+	}
+	for _, m := range c.messages {
+		if m.ends != nil && wc.Flags&ib.WCWithInv != 0 && m.ends.key == wc.InvalidatedKey && m.to.Num() == wc.QPN {
+			return m
+		}
+	}
+	return nil
 }
 
 // missed reports whether a message was acknowledged, but not received, although it should be.
@@ -438,7 +561,7 @@ func (m *walkMessage) missed() bool {
 	if !m.acked || m.got || q.ended || q.owner.gone {
 		return false
 	}
-	return q.typ != ib.XRCTGT || slices.Contains(q.owner.srqs, m.srq) // else its completions have gone with the SRQ
+	return q.typ != ib.XRCTGT || slices.Contains(q.owner.srqs, m.by.srq) // else its completions have gone with the SRQ
 }
 
 // landed checks that the slots hold the data of a request, and nothing else. sizes tell how much
@@ -455,8 +578,7 @@ func (c *walkClient) landed(p *post, slots []*slot, sizes []int, data []byte) {
 			rest = nil
 		}
 		if s.of == p && (!bytes.Equal(s.bytes()[:n], data[:n]) || !isUnwritten(rest)) {
-			c.t.Errorf("request %d: %d bytes of arena %d from %d on are not those that were sent", p.id, n, s.arena.num,
-				s.at)
+			c.t.Errorf("%v: %d bytes of arena %d from %d on are not those that were sent", p, n, s.arena.num, s.at)
 		}
 		data = data[n:]
 	}

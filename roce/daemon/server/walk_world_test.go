@@ -39,6 +39,7 @@ type walkWorld struct {
 	arenas   []*arena      // of all clients, also of those that have died
 	posts    []*post       // by ID
 	messages []*walkMessage
+	ended    []*opening // the latest, of windows that open nothing any more
 	stalled  *stall
 	cleanup  []func()
 }
@@ -102,7 +103,7 @@ func (w *walkWorld) badNetwork() wrap.FaultConfig {
 func (w *walkWorld) serve() {
 	o := Options{OwnProcesses: true, Log: slog.New(&failOnError{slog.DiscardHandler, w.t})}
 	if w.one(2) {
-		o.Client = Limits{QPs: 6, MRs: 5, CQs: 5, SRQs: 3, PDs: 3, Pinned: 300 << 10}
+		o.Client = Limits{QPs: 6, MRs: 5, CQs: 5, SRQs: 3, PDs: 3, MWs: 4, AHs: 4, Pinned: 300 << 10}
 	}
 	var err error
 	w.server, err = New(w.devs[:], o)

@@ -16,23 +16,34 @@ type Worker = slowmem.Worker[*QP]
 // answer is the result of a placement or a fetch.
 type answer = slowmem.Answer[*QP]
 
-// place gives placements of q's received packets to q's worker. If the loop takes the worker's turn
-// itself, soon, the data stays in the received frames (held.go), otherwise the worker copies it.
+// place gives placements of q's received packets to the worker of their domain. If the loop takes the
+// worker's turn itself, soon, the data stays in the received frames (held.go), otherwise the worker copies
+// it. Placements of an XRC target may be for several domains: that of the SRQ which each message names.
 func (s *Shard) place(q *QP, list []mr.Placement) {
-	w := q.worker()
-	inline := s.inlines(w)
-	if !inline || !s.keeps || !w.Hold(s, q, list) {
-		w.Place(q, list)
+	for len(list) > 0 {
+		pd, n := list[0].R.PD(), 1
+		for n < len(list) && list[n].R.PD() == pd {
+			n++
+		}
+		w := q.worker(pd)
+		q.placedBy(w)
+		inline := s.inlines(w)
+		if !inline || !s.keeps || !w.Hold(s, q, list[:n]) {
+			w.Place(q, list[:n])
+		}
+		s.employ(w, inline)
+		list = list[n:]
 	}
-	s.employ(w, inline)
 }
 
-// fetch gives fetches, which q needs before it can send, to q's worker. Payloads of the packets
-// that q has built before are already copied into runs.
+// fetch gives fetches, which q needs before it can send, to the worker of their domain. Payloads of
+// the packets that q has built before are already copied into runs.
 func (s *Shard) fetch(q *QP, list []qp.Fetch) {
-	w := q.worker()
-	w.Fetch(q, list)
-	s.employ(w, s.inlines(w))
+	for i := range list {
+		w := q.worker(list[i].SGL[0].R.PD())
+		w.Fetch(q, list[i:i+1])
+		s.employ(w, s.inlines(w))
+	}
 }
 
 // answers holds workers' answers until the shard's next turn. Workers never take the shard's

@@ -2,11 +2,14 @@ package engine
 
 import (
 	"math"
+	"slices"
 	"sync/atomic"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/qp"
 	"github.com/goroce/goroce/roce/internal/offload"
+	"github.com/goroce/goroce/roce/internal/slowmem"
 	"github.com/goroce/goroce/roce/link"
 )
 
@@ -19,8 +22,9 @@ type QP struct {
 	num    ib.QPN
 	typ    ib.QPType
 	front  *qp.Front // the posting side; show copies the QP's state to it
-	worker func() *Worker
-	remote bool // the application is in another process and shares only the rings
+	worker func(*mr.PD) *Worker
+	places []*Worker // have placements of it, or had some
+	remote bool      // the application is in another process and shares only the rings
 
 	rung atomic.Bool // the QP is in the shard's list of rung doorbells
 
@@ -47,7 +51,8 @@ type QPInit struct {
 	// Config is the QP's configuration; Add fills in the fields that the engine provides.
 	Config qp.Config
 	Front  *qp.Front
-	Worker func() *Worker // returns the worker for slow memory; called when the QP meets such memory
+	// Worker returns the worker for the slow memory of a domain. It is called when the QP meets such memory.
+	Worker func(*mr.PD) *Worker
 }
 
 // Num returns the QP number.
@@ -88,8 +93,8 @@ func (s *Shard) Add(init QPInit) *QP {
 }
 
 // Close removes the QP from the shard. When it returns, the engine uses nothing of the QP any
-// more. A pending ACK is still sent.
-func (q *QP) Close() {
+// more, and when gone is closed its worker writes nothing for it. A pending ACK is still sent.
+func (q *QP) Close() (gone <-chan struct{}) {
 	s := q.shard
 	s.holdSleep()
 	defer s.releaseSleep()
@@ -104,11 +109,59 @@ func (q *QP) Close() {
 	s.qpns.remove(q.num)
 	q.core = nil
 	s.wake() // QPs that waited for its destination may send now
+	return q.forget()
+}
+
+// placedBy notes that a worker gets placements of the QP: more than one only if it is an XRC target whose
+// domain several applications share. Those that have ended are noted no more.
+func (q *QP) placedBy(w *Worker) {
+	if slices.Contains(q.places, w) {
+		return
+	}
+	q.places = append(slices.DeleteFunc(q.places, func(old *Worker) bool { return isClosed(old.Done()) }), w)
+}
+
+// forget drops the placements of a QP that was reset. It returns a channel that is closed when the
+// workers write nothing for it any more.
+func (q *QP) forget() <-chan struct{} {
+	gone := (<-chan struct{})(slowmem.NoTurn)
+	for _, w := range q.places {
+		gone = both(gone, w.Forget(q))
+	}
+	return gone
+}
+
+// both returns a channel that is closed when a and b are.
+func both(a, b <-chan struct{}) <-chan struct{} {
+	switch {
+	case isClosed(a):
+		return b
+	case isClosed(b):
+		return a
+	}
+	c := make(chan struct{})
+	go func() {
+		<-a
+		<-b
+		close(c)
+	}()
+	return c
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 // Modify runs the Modify verb. path is the addressing of the address vector, used if mask has
-// AttrAV. It returns false if the QP is closed.
-func (q *QP) Modify(attr *ib.QPAttr, mask ib.QPAttrMask, path *link.Run) (open bool, err error) {
+// AttrAV. It returns false if the QP is closed. When gone is closed its worker writes nothing for it
+// any more if it was reset.
+func (q *QP) Modify(attr *ib.QPAttr, mask ib.QPAttrMask, path *link.Run) (gone <-chan struct{}, open bool, err error) {
+	gone = slowmem.NoTurn
 	s := q.shard
 	ends := mask&ib.AttrState != 0 && (attr.State == ib.Err || attr.State == ib.Reset)
 	if ends {
@@ -118,14 +171,14 @@ func (q *QP) Modify(attr *ib.QPAttr, mask ib.QPAttrMask, path *link.Run) (open b
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if q.core == nil {
-		return false, nil
+		return gone, false, nil
 	}
 	s.clock()
 	if ends {
 		s.tx.lastACK(q)
 	}
 	if err := q.core.Modify(s.now, attr, mask); err != nil {
-		return true, err
+		return gone, true, err
 	}
 	if mask&ib.AttrAV != 0 {
 		s.setPath(q, path)
@@ -133,10 +186,11 @@ func (q *QP) Modify(attr *ib.QPAttr, mask ib.QPAttrMask, path *link.Run) (open b
 	if q.core.State() == ib.Reset {
 		s.setFlow(q, nil)
 		q.peerPort = 0
+		gone = q.forget()
 	}
 	s.after(q)
 	s.wake()
-	return true, nil
+	return gone, true, nil
 }
 
 // Query returns the current attributes, and false if the QP is closed.

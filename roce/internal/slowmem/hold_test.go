@@ -11,10 +11,8 @@ import (
 	"github.com/goroce/goroce/mr/mrtest"
 )
 
-// gathering is memory that gathers.
+// gathering is memory that takes several pieces by one call.
 type gathering struct{ until }
-
-func (g gathering) Gathers() bool { return true }
 
 func (g gathering) WriteVector(pieces []mr.Piece) error {
 	for _, p := range pieces {

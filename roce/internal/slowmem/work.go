@@ -11,7 +11,7 @@ type work[Q comparable] struct {
 	whose  []placer[Q] // whose[i] belongs to writes[i]
 	parts  []part
 	data   arena // data of writes
-	open   int   // index of the write that the arena's latest copy belongs to
+	open   int   // index of the write that the arena's latest copy belongs to, -1 if to none
 	gets   []qp.Fetch
 	getOf  []Q // getOf[i] is the QP of gets[i]
 
@@ -20,8 +20,8 @@ type work[Q comparable] struct {
 	placed, got int // how many writes and gets are done
 }
 
-// placer is the QP of a placement, and its parts: packets that write to consecutive addresses
-// are merged into one placement.
+// placer is the QP of a placement, and its parts: packets of one size that write to consecutive
+// addresses are merged into one placement.
 type placer[Q comparable] struct {
 	q           Q
 	first, last int  // in parts, the last one excluded
@@ -38,6 +38,13 @@ type part struct {
 // finished reports whether all is done.
 func (k *work[Q]) finished() bool { return k.placed == len(k.writes) && k.got == len(k.gets) }
 
+// settle makes k let go of everything if all is done.
+func (k *work[Q]) settle() {
+	if k.finished() {
+		*k = k.emptied()
+	}
+}
+
 // emptied returns an empty work that reuses the memory of k.
 func (k *work[Q]) emptied() work[Q] {
 	clear(k.writes)
@@ -51,18 +58,19 @@ func (k *work[Q]) emptied() work[Q] {
 
 // place appends a placement of q, with a copy of its data.
 func (k *work[Q]) place(q Q, p *mr.Placement) {
+	size := len(p.Packet(0))
 	data, goesOn := k.data.add(p)
 	k.parts = append(k.parts, part{p.ID, len(data), p.Each})
 	if n := len(k.writes) - 1; goesOn && n == k.open && k.whose[n].q == q {
 		if w := &k.writes[n]; w.Kind == mr.PlaceWrite && p.Kind == mr.PlaceWrite && w.R == p.R &&
-			w.Off+uint64(len(w.Data)) == p.Off {
+			w.Each == size && w.Off+uint64(len(w.Data)) == p.Off {
 			w.Data = w.Data[:len(w.Data)+len(data)]
 			k.whose[n].last++
 			return
 		}
 	}
 	w := *p
-	w.Data, w.Each, w.Stride = data, 0, 0
+	w.Data, w.Each, w.Stride = data, size, size
 	k.open = len(k.writes)
 	k.writes = append(k.writes, w)
 	k.whose = append(k.whose, placer[Q]{q: q, first: len(k.parts) - 1, last: len(k.parts)})
@@ -72,10 +80,10 @@ func (k *work[Q]) place(q Q, p *mr.Placement) {
 // cost less to copy than to write by themselves, and may keep a buffer that is much larger.
 const leastHeld = 1 << 10
 
-// hold is place without a copy, if the placement has enough data, for memory that gathers.
+// hold is place without a copy, if the placement has enough data.
 func (k *work[Q]) hold(q Q, p *mr.Placement) {
 	n := p.Len()
-	if p.Kind != mr.PlaceWrite || n < leastHeld || !p.R.Gathers() {
+	if p.Kind != mr.PlaceWrite || n < leastHeld {
 		k.place(q, p)
 		return
 	}
@@ -100,6 +108,24 @@ func (k *work[Q]) own() {
 	k.open = -1
 }
 
+// forget removes the placements of q that are not done. Its fetches stay: they change no memory of the
+// application, and q waits for the answers before it uses their buffers again.
+func (k *work[Q]) forget(q Q) {
+	n := k.placed
+	for i := k.placed; i < len(k.writes); i++ {
+		if k.whose[i].q != q {
+			k.writes[n], k.whose[n] = k.writes[i], k.whose[i]
+			n++
+		}
+	}
+	if n < len(k.writes) {
+		k.open = -1
+	}
+	clear(k.writes[n:])
+	clear(k.whose[n:])
+	k.writes, k.whose = k.writes[:n], k.whose[:n]
+}
+
 // some returns how many of the remaining placements the next turn carries out: at least one if
 // there is one.
 func (k *work[Q]) some() (n int) {
@@ -122,7 +148,7 @@ func (k *work[Q]) answer(list []Answer[Q], i int, out mr.Outcome) []Answer[Q] {
 		a := Answer[Q]{User: who.q, ID: p.id, Old: out.Old, Err: out.Err}
 		if alone {
 			one := *w
-			if w.Each == 0 {
+			if who.last-who.first > 1 {
 				one = mr.Placement{Kind: w.Kind, R: w.R, Off: w.Off + uint64(off), Data: w.Data[off : off+p.n],
 					Each: p.each, Stride: p.each}
 			}

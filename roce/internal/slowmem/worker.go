@@ -43,6 +43,7 @@ type Worker[Q comparable] struct {
 	turns   uint64        // turns that have ended
 	running bool          // a turn is under way and touches memory, without mu
 	over    chan struct{} // closed when that turn has ended; nil while nobody waits for it
+	gone    []Q           // whose placements must be removed from at when it has ended
 	closed  bool
 	manual  bool // there is no goroutine
 	done    chan struct{}
@@ -268,7 +269,7 @@ func (w *Worker[Q]) begin(by any) bool {
 		return false
 	}
 	if w.at.finished() {
-		w.at, w.queue = w.queue, w.at
+		w.at, w.queue = w.queue, w.at.emptied()
 	}
 	if w.at.finished() || w.at.holder != nil && w.at.holder != by {
 		return false
@@ -287,10 +288,12 @@ func (w *Worker[Q]) end(places, gets int) {
 	defer w.mu.Unlock()
 	w.at.placed += places
 	w.at.got += gets
-	if w.at.finished() {
-		w.at = w.at.emptied()
-	}
 	w.running = false
+	for _, q := range w.gone {
+		w.at.forget(q)
+	}
+	w.gone = nil
+	w.at.settle()
 	w.turns++
 	if w.over != nil {
 		close(w.over)
@@ -305,6 +308,27 @@ func (w *Worker[Q]) end(places, gets int) {
 func (w *Worker[Q]) Ended() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	return w.ended()
+}
+
+// Forget drops the placements of q that wait. Nobody gets an answer of them. The channel that it returns is
+// closed when the current turn has ended, which may still carry out some.
+func (w *Worker[Q]) Forget(q Q) <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.queue.forget(q)
+	if w.running {
+		w.gone = append(w.gone, q)
+	} else {
+		w.at.forget(q)
+		w.at.settle()
+	}
+	w.queue.settle()
+	return w.ended()
+}
+
+// ended is Ended for who holds mu.
+func (w *Worker[Q]) ended() <-chan struct{} {
 	if !w.running {
 		return NoTurn
 	}

@@ -297,7 +297,7 @@ int main(int argc, char **argv)
 	doorbells_size = 128 + (tops + 7) / 8 * 64 + tops * 512;
 	doorbells = map(fds[0], doorbells_size * device.shards);
 	memcpy(eventfds, fds + 2, device.shards * sizeof(int));
-	printf("device %s, of %u\n", device.name, devices.devices);
+	printf("device %s, of %u\n", device.device.name, devices.devices);
 
 	struct goroce_port port = {1, 0};
 	struct goroce_gid_entry gid;
@@ -307,7 +307,7 @@ int main(int argc, char **argv)
 	int events, fd;
 	request(7, NULL, 0, -1, &pd, sizeof(pd), NULL);
 	request(9, NULL, 0, -1, &channel, sizeof(channel), &events);
-	struct goroce_create_cq create_cq = {16, channel.handle};
+	struct goroce_create_cq create_cq = {16, channel.handle, 0};
 	struct goroce_ring cq;
 	request(10, &create_cq, sizeof(create_cq), -1, &cq, sizeof(cq), &fd);
 	char *cq_ring = map(fd, cq.size);
@@ -338,7 +338,8 @@ int main(int argc, char **argv)
 	post_send(&a, 0 /* IBV_WR_RDMA_WRITE */, from, 0x10000 + 5000, mr.key);
 	wait_completion(cq_ring, events);
 	printf("written: %s\n", bytes + 5000);
-	request(25, &(struct goroce_object){a.handle}, sizeof(struct goroce_object), -1, NULL, 0, NULL);
+	struct goroce_close_reply closed;
+	request(25, &(struct goroce_object){a.handle}, sizeof(struct goroce_object), -1, &closed, sizeof(closed), NULL);
 
 	struct qp c = create_qp(pd.handle, cq.handle), d = create_qp(pd.handle, cq.handle);
 	open_cm();

@@ -27,6 +27,9 @@ type Config struct {
 	// Drain is how long the daemon waits for clients to disconnect when it ends.
 	Drain time.Duration
 
+	// IdleExit is how long the daemon goes on without a client; 0 is for ever.
+	IdleExit time.Duration
+
 	Devices []Device // never empty
 
 	User       UserLimits // of all connections of a user in total

@@ -309,7 +309,7 @@ func TestTextErrors(t *testing.T) {
 		{Source: "--set", Key: "nosuch.key", Allowed: "limits", Err: ErrUnknownKey},
 	})
 	for name, want := range map[string]int{"GOROCED_LIMITS_USER_QP": 16, "GOROCED_METRICS_LISTEN_": 2,
-		"GOROCED_X_Y": 46} {
+		"GOROCED_X_Y": 47} {
 		_, err := Load(Sources{File: write(t, ""), UID: 1, Environ: append(user, name+"=1")})
 		if got := strings.Count(fmt.Sprint(err), envPrefix) - 1; got != want {
 			t.Errorf("%s: %d variables are close, want %d: %v", name, got, want, err)

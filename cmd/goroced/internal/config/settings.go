@@ -29,6 +29,7 @@ func settings(c *Config) []setting {
 		{"socket_mode", false, permissions(&c.SocketMode)},
 		{"socket_group", false, group(&c.SocketGroup)},
 		{"drain", true, duration(&c.Drain, time.Hour)},
+		{"idle_exit", false, duration(&c.IdleExit, 24*time.Hour)},
 		{"limits.user.connections", true, number(&c.User.Connections, maxCount)},
 		{"limits.user.cm_ids", true, number(&c.User.CMIDs, maxCount)},
 		{"limits.user.cm_half_open", true, number(&c.User.CMHalfOpen, maxCount)},

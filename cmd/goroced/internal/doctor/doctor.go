@@ -14,7 +14,7 @@
 // Files: doctor.go has the table of checks, env.go what they see of the machine,
 // report.go prints; the checks are in subject.go and netif.go (interface, addresses,
 // MTU), port.go (port 4791), links.go (privileges, offload, memory), machine.go
-// (ptrace, clock, processor), daemon.go, and firewall.go and senders.go, which judge the
+// (ptrace, clock, processor), daemon.go, dropin.go (programs in C), and firewall.go and senders.go, which judge the
 // rules that iptables.go and nft.go read; the former knows what probe.go found out.
 package doctor
 
@@ -80,6 +80,8 @@ var checks = []struct {
 	{"clock", checkClock},
 	{"cpu", checkCPU},
 	{"daemon", checkDaemon},
+	{"libraries", checkLibraries},
+	{"memory", checkMemory},
 }
 
 // Examine runs all checks. An error means that o is invalid, or that the machine could not be examined; problems are

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/goroce/goroce/roce/daemon/dropin"
 	"github.com/goroce/goroce/roce/host"
 	"github.com/goroce/goroce/roce/link/port"
 )
@@ -30,6 +31,8 @@ type env struct {
 	probe    func(netif string, local, peer netip.Addr) (arrived bool, err error)
 	command  func(name string, args ...string) (string, error)
 	memlock  func() (uint64, error)
+	// libraries and compiler find what programs in C need.
+	libraries, compiler func() (string, error)
 	// sockopt sets an option of a new UDP socket, and returns its value afterwards.
 	sockopt func(level, option, value int) (int, error)
 }
@@ -48,7 +51,7 @@ func newEnv(o Options) (*env, error) {
 		Options: o, subject: s,
 		root: "/", program: program, patience: 5 * time.Second, getenv: os.Getenv,
 		getOwner: port.FindOwner, open: openBriefly, probe: probePort, command: runCommand, memlock: memlockLimit,
-		sockopt: trySockopt,
+		sockopt: trySockopt, libraries: within(dropin.Find), compiler: within(dropin.Compiler),
 	}, nil
 }
 
@@ -108,6 +111,15 @@ func lookPath(name string) (string, error) {
 		return path, nil
 	}
 	return exec.LookPath("/usr/sbin/" + name)
+}
+
+// within gives a function that runs programs some time for that.
+func within(find func(context.Context) (string, error)) func() (string, error) {
+	return func() (string, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		return find(ctx)
+	}
 }
 
 func memlockLimit() (uint64, error) {

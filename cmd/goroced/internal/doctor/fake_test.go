@@ -29,6 +29,9 @@ func machine(t *testing.T, files map[string]string) *env {
 		command:  func(name string, _ ...string) (string, error) { return "", fmt.Errorf("no %s here", name) },
 		memlock:  func() (uint64, error) { return unix.RLIM_INFINITY, nil },
 		sockopt:  func(_, _, value int) (int, error) { return 2 * value, nil },
+
+		libraries: func() (string, error) { return "/usr/lib/goroce", nil },
+		compiler:  func() (string, error) { return "/usr/bin/cc", nil },
 	}
 	for name, content := range files {
 		e.write(t, name, content)

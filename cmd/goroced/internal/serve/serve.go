@@ -32,6 +32,10 @@ type Daemon interface {
 	// meanwhile.
 	Drain(ctx context.Context) error
 
+	// AwaitIdle waits until there has been no client for as long as limit, or ctx ends. Then it admits no client any
+	// more.
+	AwaitIdle(ctx context.Context, limit time.Duration) error
+
 	// Status returns the contents of /v1/status. The call also checks the daemon's health, so it must return soon.
 	Status() any
 }
@@ -42,9 +46,10 @@ type Options struct {
 	Load   func() (*config.Config, error) // loads the configuration again, for SIGHUP
 	Log    io.Writer                      // where the log is written
 
-	// Open opens the daemon. admin serves the paths under /v1/ except /v1/status; it checks permissions by [Peer]. drop
-	// closes the daemon after Serve has returned.
-	Open func(c *config.Config, log *slog.Logger) (d Daemon, admin http.Handler, drop func() error, err error)
+	// Open opens the daemon, whose clients come by socket, which is there already. admin serves the paths under /v1/
+	// except /v1/status; it checks permissions by [Peer]. drop closes the daemon after Serve has returned.
+	Open func(c *config.Config, socket string, log *slog.Logger) (d Daemon, admin http.Handler, drop func() error,
+		err error)
 
 	// Metrics returns the handler of /metrics; nil if there is none.
 	Metrics func(d Daemon) http.Handler
@@ -64,7 +69,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer sockets.close()
-	d, admin, drop, err := o.Open(o.Config, log)
+	d, admin, drop, err := o.Open(o.Config, sockets.client.Addr().String(), log)
 	if err != nil {
 		return err
 	}
@@ -104,11 +109,16 @@ func (r *runner) loop(ctx context.Context, hangup <-chan os.Signal) error {
 	alive := newWatchdog(r.log)
 	defer alive.stop()
 	c := r.Config
+	idle, forget := r.idle(ctx)
+	defer forget()
 	r.log.Info("ready", "socket", c.Socket, "admin", c.Admin, "devices", len(c.Devices))
 	notify(r.log, "READY=1")
 	for {
 		select {
 		case <-ctx.Done():
+			return r.drain(alive)
+		case <-idle:
+			r.log.Info("no client is left", "since", c.IdleExit)
 			return r.drain(alive)
 		case err := <-r.failed:
 			notify(r.log, "STOPPING=1")
@@ -119,6 +129,22 @@ func (r *runner) loop(ctx context.Context, hangup <-chan os.Signal) error {
 			r.alive()
 		}
 	}
+}
+
+// idle returns a channel that is closed when the daemon has had no client for as long as it is configured to wait, and
+// what ends the wait.
+func (r *runner) idle(ctx context.Context) (<-chan struct{}, func()) {
+	if r.Config.IdleExit == 0 {
+		return nil, func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	idle := make(chan struct{})
+	go func() {
+		if r.daemon.AwaitIdle(ctx, r.Config.IdleExit) == nil {
+			close(idle)
+		}
+	}()
+	return idle, cancel
 }
 
 // alive notifies the service manager if the daemon answers.

@@ -47,10 +47,11 @@ type fake struct {
 	mu      sync.Mutex
 	gone    *sync.Cond
 	clients int
+	visited bool // a client has come
 	qps     int
 }
 
-func openFake(c *config.Config, _ *slog.Logger) (Daemon, http.Handler, func() error, error) {
+func openFake(c *config.Config, _ string, _ *slog.Logger) (Daemon, http.Handler, func() error, error) {
 	if c.Connection.QPs == 0 {
 		return nil, nil, nil, errors.New("no device")
 	}
@@ -87,6 +88,7 @@ func (f *fake) count(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.clients += n
+	f.visited = true
 	f.gone.Broadcast()
 }
 
@@ -114,6 +116,17 @@ func (f *fake) Drain(ctx context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for f.clients > 0 && ctx.Err() == nil {
+		f.gone.Wait()
+	}
+	return ctx.Err()
+}
+
+// AwaitIdle does without the limit: it waits until one client has come, and all have left.
+func (f *fake) AwaitIdle(ctx context.Context, _ time.Duration) error {
+	defer context.AfterFunc(ctx, f.gone.Broadcast)()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for (f.clients > 0 || !f.visited) && ctx.Err() == nil {
 		f.gone.Wait()
 	}
 	return ctx.Err()
@@ -307,6 +320,16 @@ func TestLife(t *testing.T) {
 		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s is left: %v", path, err)
 		}
+	}
+}
+
+// TestIdleExit: a daemon without clients ends, with all that it has made.
+func TestIdleExit(t *testing.T) {
+	c := start(t, t.TempDir(), "idle_exit = '1m'")
+	_ = c.connect().Close() // the fake waits for a client, not for a minute
+	c.ends(0, "no client is left", "msg=stopped", "dropped\n")
+	if _, err := os.Lstat(c.socket); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is left: %v", c.socket, err)
 	}
 }
 

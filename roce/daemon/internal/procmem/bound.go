@@ -8,10 +8,9 @@ import (
 	"io"
 	"os"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/goroce/goroce/mr"
 )
 
 // ErrNotMemory means that a file is not the memory of the expected process.
@@ -69,27 +68,52 @@ func (p *Process) Close() {
 	}
 }
 
-// moveBound reads or writes pieces by the file of Bind, which returns EOF when the memory is gone.
-func (m *Memory) moveBound(pieces []mr.Piece, write bool) error {
+// callBound moves what v has by the file of Bind, with a system call for each remote vector.
+func (m *Memory) callBound(v *vectors, write bool) error {
+	number := uintptr(unix.SYS_PREADV)
+	if write {
+		number = unix.SYS_PWRITEV
+	}
+	local := v.local[:v.nl]
+	for i := range v.remote[:v.nr] {
+		r := &v.remote[i]
+		n, bytes := 0, 0
+		for ; bytes < r.Len; n++ {
+			bytes += int(local[n].Len)
+		}
+		moved, _, errno := unix.Syscall6(number, m.p.mem.Fd(), uintptr(unsafe.Pointer(&local[0])),
+			uintptr(n), r.Base, 0, 0)
+		if errno != 0 {
+			moved = 0
+		}
+		if int(moved) != r.Len {
+			return m.failedBound(local[:n], uint64(r.Base), write)
+		}
+		local = local[n:]
+	}
+	return nil
+}
+
+// failedBound repeats a call that did not move all, one vector after the other, and returns the error of
+// the one that fails. The file returns EOF when the memory is gone.
+func (m *Memory) failedBound(local []unix.Iovec, at uint64, write bool) error {
 	transfer := m.p.mem.ReadAt
 	if write {
 		transfer = m.p.mem.WriteAt
 	}
-	for i := range pieces {
-		b, off := pieces[i].B, pieces[i].Off
-		if off > m.length || uint64(len(b)) > m.length-off {
-			return mr.FaultBounds
-		}
-		_, err := transfer(b, int64(m.addr+off))
+	for _, l := range local {
+		b := unsafe.Slice(l.Base, l.Len)
+		_, err := transfer(b, int64(at))
 		switch {
 		case err == nil:
+			at += uint64(len(b))
 			continue
 		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 			return fmt.Errorf("process %d, or the program that it ran: %w", m.p.pid, ErrGone)
 		case errors.Is(err, syscall.EIO):
 			err = ErrUnmapped
 		}
-		return &AccessError{PID: m.p.pid, Addr: m.addr + off, Len: len(b), Write: write, Err: err}
+		return &AccessError{PID: m.p.pid, Addr: at, Len: len(b), Write: write, Err: err}
 	}
 	return nil
 }

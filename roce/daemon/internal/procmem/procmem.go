@@ -9,9 +9,8 @@
 // to ptrace the process, with whatever program it runs by then. Use Bind where the caller's own
 // permission must not count, since it may exceed that of the process's user.
 //
-// Received data is copied in order of addresses, but not with the care that direct memory gets:
-// a program that polls the last bytes of a message for its arrival may see a torn number. A
-// program that waits for completions sees all data.
+// Received data is copied in order of addresses, the end of each packet by itself and last, as with
+// direct memory: programs poll the last bytes of a message for its arrival.
 //
 // CompareSwap and FetchAdd read and write in two calls, under a lock of the Process. They are
 // atomic with each other, as ib.AtomicHCA promises, but not with accesses by the process itself.
@@ -155,10 +154,6 @@ func (m *Memory) WriteAt(b []byte, off uint64) error {
 // WriteVector stores pieces (mr.Vector).
 func (m *Memory) WriteVector(pieces []mr.Piece) error { return m.move(pieces, true) }
 
-// Gathers reports that pieces need not be copied together (mr.Vector): one call moves them. Of a bound
-// process it moves one at a time.
-func (m *Memory) Gathers() bool { return m.p.mem == nil }
-
 // CompareSwap stores swap at off if the value there is compare, and returns the old value.
 func (m *Memory) CompareSwap(off, compare, swap uint64) (old uint64, err error) {
 	return m.update(off, func(old uint64) (uint64, bool) { return swap, old == compare })
@@ -196,79 +191,66 @@ func Effort() (cpu time.Duration, sleeps uint64) {
 	return time.Duration(t.Nano()), uint64(u.Nvcsw)
 }
 
-// callPieces is how many pieces one call moves at most.
-const callPieces = 1024
-
 // move reads or writes pieces. It checks before that the process is alive, so as not to write to
 // another process that has reused its PID, and again afterwards: if it is alive then, it was
 // alive all the time. (Between the two checks the PID can be reused only if the parent has also
 // reaped the old process.)
 func (m *Memory) move(pieces []mr.Piece, write bool) error {
 	if m.p.mem != nil {
-		return m.moveBound(pieces, write)
+		return m.moveAll(pieces, write, m.callBound)
 	}
 	if err := m.p.alive(); err != nil {
 		return err
 	}
-	for len(pieces) > 0 {
-		n := min(len(pieces), callPieces)
-		if err := m.call(pieces[:n], write); err != nil {
-			return err
-		}
-		pieces = pieces[n:]
+	if err := m.moveAll(pieces, write, m.call); err != nil {
+		return err
 	}
 	return m.p.alive()
 }
 
-// vectors are the arguments of a call.
-type vectors struct {
-	local  [callPieces]unix.Iovec
-	remote [callPieces]unix.RemoteIovec
-}
-
-var vectorPool = sync.Pool{New: func() any { return new(vectors) }}
-
-// call moves a few pieces with one system call. Pieces that are adjacent in the process's memory
-// become one remote vector.
-func (m *Memory) call(pieces []mr.Piece, write bool) error {
+// moveAll moves pieces by as few calls as possible.
+func (m *Memory) moveAll(pieces []mr.Piece, write bool, call func(v *vectors, write bool) error) error {
 	v := vectorPool.Get().(*vectors)
 	defer vectorPool.Put(v)
-	local, remote := &v.local, &v.remote
-	nl, nr, total := 0, 0, 0
-	defer func() { clear(local[:nl]) }() // so that the pool does not keep buffers alive
+	defer v.empty()
 	for i := range pieces {
 		p := &pieces[i]
-		n := len(p.B)
-		if p.Off > m.length || uint64(n) > m.length-p.Off {
+		if p.Off > m.length || uint64(len(p.B)) > m.length-p.Off {
 			return mr.FaultBounds
 		}
-		if n == 0 {
-			continue
+		at, each := m.addr+p.Off, p.Each
+		if each == 0 {
+			each = len(p.B)
 		}
-		local[nl].Base = &p.B[0]
-		local[nl].SetLen(n)
-		nl++
-		at := uintptr(m.addr + p.Off)
-		if nr > 0 && remote[nr-1].Base+uintptr(remote[nr-1].Len) == at {
-			remote[nr-1].Len += n
-		} else {
-			remote[nr] = unix.RemoteIovec{Base: at, Len: n}
-			nr++
+		for b := p.B; len(b) > 0; {
+			n := min(each, len(b))
+			if !v.room() {
+				if err := call(v, write); err != nil {
+					return err
+				}
+				v.empty()
+			}
+			v.add(at, b[:n], write)
+			b, at = b[n:], at+uint64(n)
 		}
-		total += n
 	}
-	if total == 0 {
+	if v.nl == 0 {
 		return nil
 	}
+	return call(v, write)
+}
+
+// call moves what v has with one system call.
+func (m *Memory) call(v *vectors, write bool) error {
 	transfer := unix.ProcessVMReadv
 	if write {
 		transfer = unix.ProcessVMWritev
 	}
-	n, err := transfer(m.p.pid, local[:nl], remote[:nr], 0)
-	if err == nil && n == total {
+	n, err := transfer(m.p.pid, v.local[:v.nl], v.remote[:v.nr], 0)
+	if err == nil && n == v.total {
 		return nil
 	}
-	return m.failed(remote[:nr], max(n, 0), write, err)
+	return m.failed(v.remote[:v.nr], max(n, 0), write, err)
 }
 
 // failed returns the error for a call that moved only n bytes.

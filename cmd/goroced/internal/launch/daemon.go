@@ -1,0 +1,310 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/cmd/goroced/internal/config"
+	"github.com/goroce/goroce/cmd/goroced/internal/config/socket"
+	"github.com/goroce/goroce/roce/host"
+)
+
+// IdleExit is how long a daemon that is started goes on without a client.
+const IdleExit = time.Minute
+
+// startLimit is how long a daemon may take to start, and to greet.
+const startLimit = 20 * time.Second
+
+// errNoAnswer is the cause that ends the wait for a daemon.
+var errNoAnswer = fmt.Errorf("no answer within %v: it hangs, or is stopped", startLimit)
+
+// named returns the socket that the user has named, "" if there is none.
+func named(path string) string {
+	if path != "" {
+		return path
+	}
+	return os.Getenv(socket.ClientVariable)
+}
+
+// candidates returns the sockets to try: those that all tools try and, unless one is named, that of a daemon that was
+// started by Prepare where there is no runtime directory.
+func candidates(path string) []string {
+	list := socket.Candidates(socket.Client, path, os.Getenv)
+	if own := ownPlace().socket(); named(path) == "" && !slices.Contains(list, own) {
+		list = append(list, own)
+	}
+	return list
+}
+
+// connect returns a connection on which a daemon has said hello.
+func connect(ctx context.Context, path string) (*net.UnixConn, error) {
+	conn, err := dial(ctx, candidates(path))
+	if err == nil || named(path) != "" || !absent(err) {
+		return conn, err
+	}
+	place := ownPlace()
+	unlock, err := place.lock()
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	// Another process may have started one while this one waited for the lock.
+	if conn, err = dial(ctx, candidates(path)); err == nil || !absent(err) {
+		return conn, err
+	}
+	return place.start(ctx)
+}
+
+// dial connects to the first of these sockets whose daemon answers.
+func dial(ctx context.Context, paths []string) (*net.UnixConn, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, errNoAnswer)
+	defer cancel()
+	conn, err := socket.DialAny(socket.Client, paths)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := socket.Greet(ctx, conn); err != nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("%s: %w", conn.RemoteAddr(), err)
+	}
+	return conn, nil
+}
+
+// absent reports whether an error says that there is no daemon for this user, or that it has just ended.
+func absent(err error) bool {
+	for _, e := range []error{fs.ErrNotExist, fs.ErrPermission, syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE,
+		io.EOF} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// place is a directory for the sockets and the log of a user's daemon.
+type place string
+
+func (p place) socket() string { return filepath.Join(string(p), "goroced.sock") }
+func (p place) admin() string  { return filepath.Join(string(p), "goroced-admin.sock") }
+func (p place) log() string    { return filepath.Join(string(p), "goroced.log") }
+
+// ownPlace returns the place of this user: where `goroced serve` has its sockets or, without a runtime directory of the
+// user's own, one in /tmp. Not in $TMPDIR, which differs from session to session: there must be one daemon.
+func ownPlace() place {
+	if usual := socket.Default(os.Geteuid(), os.Getenv).Client; usual != "" {
+		if dir := filepath.Dir(usual); isOwn(filepath.Dir(dir)) {
+			return place(dir)
+		}
+	}
+	return place(fmt.Sprintf("/tmp/goroce-%d", os.Geteuid()))
+}
+
+// isOwn reports whether a path is a directory of this user, to which nobody else may write.
+func isOwn(dir string) bool {
+	info, err := os.Lstat(dir)
+	return err == nil && info.IsDir() && int(info.Sys().(*syscall.Stat_t).Uid) == os.Geteuid() && info.Mode()&0o022 == 0
+}
+
+// lock makes the directory, and lets one process at a time start a daemon there.
+func (p place) lock() (unlock func(), err error) {
+	if err := os.MkdirAll(string(p), 0o755); err != nil {
+		return nil, fmt.Errorf("a place for the daemon's sockets: %w; set XDG_RUNTIME_DIR to another", err)
+	}
+	if !isOwn(string(p)) {
+		return nil, fmt.Errorf("%s is another user's, or others may write to it: set XDG_RUNTIME_DIR: %w", p,
+			fs.ErrPermission)
+	}
+	f, err := os.OpenFile(filepath.Join(string(p), "start.lock"), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		return nil, errors.Join(os.NewSyscallError("flock", err), f.Close())
+	}
+	return func() { _ = f.Close() }, nil
+}
+
+// start starts a daemon and connects to it. The daemon is no child of this process, which becomes another program that
+// knows nothing of it: Spawn starts it, and ends.
+func (p place) start(ctx context.Context) (*net.UnixConn, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, errNoAnswer)
+	defer cancel()
+	args, err := p.settings()
+	if err == nil {
+		err = p.vacant(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	alive, theirs, err := os.Pipe() // the daemon has the other end for as long as it runs
+	if err != nil {
+		return nil, err
+	}
+	defer alive.Close()
+	spawn := exec.CommandContext(ctx, self, append([]string{"spawn", p.log(), "serve"}, args...)...)
+	spawn.ExtraFiles = []*os.File{theirs}
+	out, err := spawn.CombinedOutput()
+	_ = theirs.Close()
+	if err != nil {
+		return nil, fmt.Errorf("start a daemon: %w: %s", err, out)
+	}
+	ended := make(chan struct{})
+	go func() {
+		_, _ = alive.Read(make([]byte, 1))
+		close(ended)
+	}()
+	return p.await(ctx, ended)
+}
+
+// vacant waits until a daemon that is about to end, and answers no more, has left its sockets.
+func (p place) vacant(ctx context.Context) error {
+	f, err := os.OpenFile(p.socket()+".lock", os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return fmt.Errorf("the daemon at %s: %w", p.socket(), context.Cause(ctx))
+		}
+	}
+	return nil
+}
+
+// await connects to a daemon that starts.
+func (p place) await(ctx context.Context, ended <-chan struct{}) (*net.UnixConn, error) {
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for {
+		conn, err := dial(ctx, []string{p.socket()})
+		if err == nil || !absent(err) {
+			return conn, err
+		}
+		select {
+		case <-look.C:
+		case <-ended:
+			return nil, fmt.Errorf("the daemon that was started has ended: %s", lastLine(p.log()))
+		case <-ctx.Done():
+			return nil, fmt.Errorf("the daemon that was started: %w; its log is %s", context.Cause(ctx), p.log())
+		}
+	}
+}
+
+// settings returns the flags of the daemon, beside the user's configuration.
+func (p place) settings() ([]string, error) {
+	flags := []string{"--socket", p.socket(), "--admin", p.admin()}
+	for _, f := range []struct{ variable, flag, value string }{
+		{"GOROCED_IDLE_EXIT", "--idle-exit", IdleExit.String()},
+		{"GOROCED_LOG_LEVEL", "--log-level", "warn"}, // each program that comes would make the log longer
+	} {
+		if _, set := os.LookupEnv(f.variable); !set {
+			flags = append(flags, f.flag, f.value)
+		}
+	}
+	c, err := config.Load(config.Process("", []config.Flag{
+		{Name: "--socket", Key: "socket", Value: p.socket()}, {Name: "--admin", Key: "admin", Value: p.admin()}}))
+	if err != nil {
+		return nil, err
+	}
+	if !plain(c.Devices) {
+		return flags, nil
+	}
+	list, err := host.Interfaces()
+	if err != nil {
+		return nil, err
+	}
+	return append(flags, deviceFlags(list)...), nil
+}
+
+// plain reports whether nothing is said of the device.
+func plain(list []config.Device) bool {
+	d := &list[0]
+	return len(list) == 1 && d.Name == "" && d.NetIf == "" && len(d.Addresses) == 0 && d.Shards == 0 && !d.PinPorts &&
+		d.Link == "auto"
+}
+
+// longestName is how long a device's name may be for UCX, which cuts longer ones and then finds no device
+// (UCT_MD_NAME_MAX).
+const longestName = 15
+
+// deviceFlags returns the flags of a device of which nothing is said. Without a network, or with several of which none
+// is the default route's, programs of this machine can still talk to each other, over loopback.
+func deviceFlags(list []host.Interface) []string {
+	loopback := ""
+	for i := range list {
+		switch f := &list[i]; {
+		case f.Default && len(f.Device()) > longestName:
+			return []string{"--set", "device.name=goroce0"}
+		case f.Default:
+			return nil
+		case f.Loopback && f.Up:
+			loopback = f.Name
+		}
+	}
+	if loopback == "" {
+		return nil
+	}
+	return []string{"--netif", loopback}
+}
+
+// Spawn starts this program with arguments as a daemon: in a session of its own, with nothing of this one but its
+// environment, and the descriptor 3 by which its starter sees it end. Its output goes to a log file, which begins anew.
+func Spawn(log string, args []string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	out, err := os.OpenFile(log, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return fmt.Errorf("log: %w", err)
+	}
+	defer out.Close()
+	daemon := exec.Command(self, args...)
+	daemon.Dir, daemon.Stdout, daemon.Stderr = "/", out, out
+	daemon.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	daemon.ExtraFiles = []*os.File{os.NewFile(3, "alive")}
+	for _, v := range os.Environ() {
+		name, _, _ := strings.Cut(v, "=")
+		switch name {
+		case "LD_PRELOAD", "LD_LIBRARY_PATH", "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID",
+			"LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES": // of the program's own start
+		default:
+			daemon.Env = append(daemon.Env, v)
+		}
+	}
+	return daemon.Start()
+}
+
+// lastLine returns the last line of a log, which says why a daemon ended.
+func lastLine(file string) string {
+	text, err := os.ReadFile(file)
+	if err == nil && len(text) == 0 {
+		err = fmt.Errorf("%s is empty", file)
+	}
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return lines[len(lines)-1]
+}

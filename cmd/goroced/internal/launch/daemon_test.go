@@ -1,0 +1,91 @@
+package launch
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/goroce/goroce/cmd/goroced/internal/config"
+	"github.com/goroce/goroce/roce/host"
+)
+
+// TestDeviceFlags: the interface of the default route, or else loopback; a name that UCX can keep.
+func TestDeviceFlags(t *testing.T) {
+	lo := host.Interface{Name: "lo", Up: true, Loopback: true}
+	for _, c := range []struct {
+		name string
+		list []host.Interface
+		want []string
+	}{
+		{"network", []host.Interface{lo, {Name: "eth0", Up: true, Default: true}}, nil},
+		{"long name", []host.Interface{lo, {Name: "enp0s31f6", Up: true, Default: true}},
+			[]string{"--set", "device.name=goroce0"}},
+		{"no default", []host.Interface{lo, {Name: "eth0", Up: true}, {Name: "eth1", Up: true}},
+			[]string{"--netif", "lo"}},
+		{"loopback only", []host.Interface{lo}, []string{"--netif", "lo"}},
+		{"loopback down", []host.Interface{{Name: "lo", Loopback: true}}, nil},
+	} {
+		if diff := cmp.Diff(c.want, deviceFlags(c.list)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.name, diff)
+		}
+	}
+}
+
+// TestPlain: what the user has configured is left alone.
+func TestPlain(t *testing.T) {
+	for _, c := range []struct {
+		list []config.Device
+		want bool
+	}{
+		{[]config.Device{{Link: "auto"}}, true}, {[]config.Device{{Link: "udp"}}, false},
+		{[]config.Device{{Link: "auto", NetIf: "eth1"}}, false},
+		{[]config.Device{{Link: "auto"}, {Link: "auto"}}, false},
+	} {
+		if got := plain(c.list); got != c.want {
+			t.Errorf("%+v: %v", c.list, got)
+		}
+	}
+}
+
+// TestOwnPlace: the runtime directory, if it is the user's own.
+func TestOwnPlace(t *testing.T) {
+	if os.Geteuid() == 0 {
+		if got := ownPlace(); got != "/run/goroce" {
+			t.Errorf("root's place is %s", got)
+		}
+		return
+	}
+	dir := t.TempDir()
+	t.Setenv("XDG_RUNTIME_DIR", dir)
+	if got := ownPlace(); string(got) != filepath.Join(dir, "goroce") {
+		t.Errorf("with a runtime directory it is %s", got)
+	}
+	for _, other := range []string{"", "/nowhere", "/"} {
+		t.Setenv("XDG_RUNTIME_DIR", other)
+		if got := ownPlace(); filepath.Dir(string(got)) != "/tmp" {
+			t.Errorf("with %q it is %s", other, got)
+		}
+	}
+}
+
+// TestEnvironment: what a list has already stays behind, and once.
+func TestEnvironment(t *testing.T) {
+	e := Environment{Socket: "/s", Libraries: "/l"}
+	const preload = "LD_PRELOAD=/l/libgoroce-sys.so"
+	for _, c := range []struct{ had, want []string }{
+		{nil, []string{"GOROCED_SOCKET=/s", "LD_LIBRARY_PATH=/l", preload}},
+		{[]string{"A=b", "GOROCED_SOCKET=/other", "LD_LIBRARY_PATH=/x:/y", "LD_PRELOAD="},
+			[]string{"A=b", "GOROCED_SOCKET=/s", "LD_LIBRARY_PATH=/l:/x:/y", preload}},
+		{[]string{"LD_LIBRARY_PATH=/l:/x", preload + ":z.so"},
+			[]string{"GOROCED_SOCKET=/s", "LD_LIBRARY_PATH=/l:/x", preload + ":z.so"}},
+	} {
+		if diff := cmp.Diff(c.want, e.Of(c.had)); diff != "" {
+			t.Errorf("%v (-want +got):\n%s", c.had, diff)
+		}
+	}
+	if err := (&Environment{Libraries: "/a b"}).check(); err == nil {
+		t.Error("a directory is taken that LD_PRELOAD cannot name")
+	}
+}

@@ -1,0 +1,174 @@
+// Package launch prepares what a program in C needs to use the daemon as it is, for `goroced run` and `goroced env`: a
+// daemon, the libraries (package dropin), and environment variables that name both.
+//
+//	ready, err := launch.Prepare(ctx, socket)
+//	err = ready.Exec([]string{"ibv_rc_pingpong", "-g", "0"}) // in place of this process
+//
+// The daemon is one that runs, or else one that is started for this user, which ends a minute after its last client.
+// Until the program ends, its connection, which Exec leaves open, counts as a client.
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/cmd/goroced/internal/config/socket"
+	"github.com/goroce/goroce/roce/daemon/dropin"
+)
+
+// Ready is what a program needs.
+type Ready struct {
+	Environment
+	conn *net.UnixConn // to the daemon
+}
+
+// Prepare finds or starts a daemon, and finds or builds the libraries. If path is not "", or the variable
+// GOROCED_SOCKET is set, the daemon is the one at that socket, and none is started.
+func Prepare(ctx context.Context, path string) (*Ready, error) {
+	libs, err := dropin.Libraries(ctx)
+	if err != nil {
+		return nil, err
+	}
+	e := Environment{Libraries: libs}
+	if err := e.check(); err != nil {
+		return nil, err
+	}
+	conn, err := connect(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	e.Socket = conn.RemoteAddr().String()
+	return &Ready{e, conn}, nil
+}
+
+// Exec runs a program in place of this process, with these arguments, the first of which names it. It returns only with
+// an error, an *ExecError.
+func (r *Ready) Exec(args []string) error {
+	program, err := exec.LookPath(args[0])
+	if err == nil {
+		err = r.keep()
+	}
+	if err == nil {
+		err = syscall.Exec(program, args, r.Of(os.Environ()))
+	}
+	return &ExecError{args[0], err}
+}
+
+// firstKept is the lowest number of the descriptor that a program is given, so that it gets the usual ones for its own.
+const firstKept = 100
+
+// keep lets the connection to the daemon outlive this program in the same process.
+func (r *Ready) keep() error {
+	raw, err := r.conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var dup error
+	err = raw.Control(func(fd uintptr) { _, dup = unix.FcntlInt(fd, unix.F_DUPFD, firstKept) })
+	return errors.Join(err, dup)
+}
+
+// ExecError says that a program cannot be run.
+type ExecError struct {
+	Program string
+	Err     error
+}
+
+func (e *ExecError) Error() string {
+	var lookup *exec.Error
+	if errors.As(e.Err, &lookup) {
+		return e.Err.Error()
+	}
+	return fmt.Sprintf("run %s: %v", e.Program, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *ExecError) Unwrap() error { return e.Err }
+
+// ExitStatus returns what shells exit with: 127 if there is no such program, 126 if it cannot be run.
+func (e *ExecError) ExitStatus() int {
+	if errors.Is(e.Err, exec.ErrNotFound) || errors.Is(e.Err, fs.ErrNotExist) {
+		return 127
+	}
+	return 126
+}
+
+// Environment are the variables that lead a program to the daemon.
+type Environment struct {
+	Socket    string // of the daemon
+	Libraries string // directory
+}
+
+// Locate returns the environment as it is, or would be: the socket of a daemon that answers or else, with offline
+// saying why there is none, that of the one that Prepare would start.
+func Locate(ctx context.Context, path string) (e Environment, offline, err error) {
+	if e.Libraries, err = dropin.Libraries(ctx); err != nil {
+		return e, nil, err
+	}
+	conn, offline := dial(ctx, candidates(path))
+	switch {
+	case offline == nil:
+		e.Socket = conn.RemoteAddr().String()
+		_ = conn.Close()
+	case named(path) != "":
+		e.Socket = named(path)
+	default:
+		e.Socket = ownPlace().socket()
+	}
+	return e, offline, e.check()
+}
+
+// check refuses what the dynamic linker would take for several names.
+func (e *Environment) check() error {
+	if strings.ContainsAny(e.Libraries, " :;") {
+		return fmt.Errorf("the libraries are in %q, but LD_PRELOAD takes no directory with a space, colon or "+
+			"semicolon: copy them to another, and set %s to that", e.Libraries, dropin.Variable)
+	}
+	return nil
+}
+
+// Variable is an environment variable. If List is set, Value goes before what it has already, and a colon.
+type Variable struct {
+	Name, Value string
+	List        bool
+}
+
+// Variables returns the variables.
+func (e *Environment) Variables() []Variable {
+	return []Variable{
+		{socket.ClientVariable, e.Socket, false},
+		{"LD_LIBRARY_PATH", e.Libraries, true},
+		{"LD_PRELOAD", filepath.Join(e.Libraries, dropin.Sys), true},
+	}
+}
+
+// Of returns an environment with the variables. What one of them that is a list has already stays, behind.
+func (e *Environment) Of(environ []string) []string {
+	env := append([]string{}, environ...)
+	for _, v := range e.Variables() {
+		value, kept := v.Value, env[:0]
+		for _, old := range env {
+			had, ok := strings.CutPrefix(old, v.Name+"=")
+			switch {
+			case !ok:
+				kept = append(kept, old)
+			case v.List && had != "" && had != v.Value && !strings.HasPrefix(had, v.Value+":"):
+				value += ":" + had
+			case v.List && had != "":
+				value = had
+			}
+		}
+		env = append(kept, v.Name+"="+value)
+	}
+	return env
+}

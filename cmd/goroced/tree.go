@@ -1,0 +1,76 @@
+package main
+
+import (
+	"github.com/goroce/goroce/cmd/goroced/internal/sysfs"
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce"
+)
+
+// plantTree writes the files that programs in C find in place of the kernel's. A daemon that may not write there serves
+// all the same: few programs look at them.
+func (d *daemon) plantTree(socket string) {
+	d.treeMu.Lock()
+	defer d.treeMu.Unlock()
+	tree, err := sysfs.Create(socket)
+	if err == nil {
+		d.tree = tree
+		err = d.updateTree()
+	}
+	if err != nil {
+		d.log.Warn("programs that look below /sys/class/infiniband see no device", "err", err)
+	}
+}
+
+// changed brings the tree up to date after an event of a device (server.Options.OnEvent).
+func (d *daemon) changed(*roce.Device, ib.Event) {
+	d.treeMu.Lock()
+	defer d.treeMu.Unlock()
+	if d.tree == nil {
+		return
+	}
+	if err := d.updateTree(); err != nil {
+		d.log.Warn("programs that look below /sys/class/infiniband see what was", "err", err)
+	}
+}
+
+// updateTree is called under treeMu.
+func (d *daemon) updateTree() error {
+	var list []sysfs.Device
+	for i, dev := range d.devices {
+		one := sysfs.Device{Index: i, Attr: dev.Attr(), Counters: countersOf(dev)}
+		var err error
+		if one.Port, err = dev.QueryPort(1); err != nil {
+			return err
+		}
+		if one.GIDs, err = dev.GIDs(1); err != nil {
+			return err
+		}
+		list = append(list, one)
+	}
+	return d.tree.Update(list)
+}
+
+// fellTree removes the tree.
+func (d *daemon) fellTree() {
+	d.treeMu.Lock()
+	defer d.treeMu.Unlock()
+	if d.tree == nil {
+		return
+	}
+	if err := d.tree.Remove(); err != nil {
+		d.log.Warn("files are left", "err", err)
+	}
+	d.tree = nil
+}
+
+// countersOf returns what a client reads of the counters (abi.OpCounters).
+func countersOf(dev *roce.Device) (list []sysfs.Counter) {
+	stats := dev.Stats()
+	for _, c := range stats.PortCounters() {
+		list = append(list, sysfs.Counter{Name: c.Name, Value: c.Value})
+	}
+	for _, c := range stats.Counters() {
+		list = append(list, sysfs.Counter{Name: c.Name, Value: c.Value, HW: true})
+	}
+	return list
+}

@@ -1,0 +1,62 @@
+//go:build linux
+
+package dropin
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+)
+
+// compiler is a C compiler.
+type compiler struct {
+	name    string // as it was asked for
+	path    string
+	args    []string // of $CC, behind its program
+	version string
+}
+
+// packages are what a compiler is in.
+const packages = "gcc and libc6-dev (Debian, Ubuntu), gcc and glibc-devel (Fedora, RHEL, SUSE), or gcc (Arch)"
+
+// Compiler returns the path of the C compiler that Build uses; the error, ErrNoCompiler, names the packages to install.
+func Compiler(ctx context.Context) (string, error) {
+	cc, err := findCompiler(ctx)
+	if err != nil {
+		return "", err
+	}
+	return cc.path, nil
+}
+
+// findCompiler finds $CC, which may have arguments, or else cc.
+func findCompiler(ctx context.Context) (*compiler, error) {
+	words := strings.Fields(os.Getenv("CC"))
+	if len(words) == 0 {
+		words = []string{"cc"}
+	}
+	cc := &compiler{name: strings.Join(words, " "), args: words[1:]}
+	var err error
+	if cc.path, err = exec.LookPath(words[0]); err != nil {
+		return nil, fmt.Errorf("%w: %s is not on the PATH; install %s, or have the libraries built elsewhere (%s)",
+			ErrNoCompiler, words[0], packages, Variable)
+	}
+	version, err := exec.CommandContext(ctx, cc.path, append(cc.args, "--version")...).Output()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s --version: %w; install %s", ErrNoCompiler, cc.name, err, packages)
+	}
+	cc.version = string(version)
+	return cc, nil
+}
+
+// ours reports whether nobody but this user and root can have put anything into a directory: what is in it is run.
+func ours(dir string) bool {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return false
+	}
+	owner := info.Sys().(*syscall.Stat_t).Uid
+	return (owner == 0 || int(owner) == os.Geteuid()) && info.Mode().Perm()&0o022 == 0
+}

@@ -1,0 +1,150 @@
+//go:build linux
+
+package dropin
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// fakeCompiler writes $CC, a program that notes each call and makes the file behind -o, or fails.
+func fakeCompiler(t *testing.T, fails bool) (calls func() int) {
+	t.Helper()
+	dir := t.TempDir()
+	script := `#!/bin/sh
+[ "$1" = --version ] && echo fake 1.0 && exit
+echo >>` + filepath.Join(dir, "calls") + `
+while [ "$1" != -o ]; do shift; done
+echo built >"$2"
+`
+	if fails {
+		script += "echo x.c:1: no such thing >&2; exit 1\n"
+	}
+	path := filepath.Join(dir, "cc")
+	if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("CC", path)
+	return func() int {
+		text, _ := os.ReadFile(filepath.Join(dir, "calls"))
+		return strings.Count(string(text), "\n")
+	}
+}
+
+// only returns the names in a directory.
+func only(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// TestBuild: who builds at once, and who comes later, gets the same directory, and nothing else is left.
+func TestBuild(t *testing.T) {
+	calls := fakeCompiler(t, false)
+	dir := filepath.Join(t.TempDir(), "cache")
+	var found [8]string
+	var all sync.WaitGroup
+	for i := range found {
+		all.Go(func() {
+			var err error
+			if found[i], err = Build(t.Context(), dir); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	names := only(t, dir)
+	if len(names) != 1 {
+		t.Fatalf("in the directory are %v", names)
+	}
+	for _, f := range found {
+		if f != filepath.Join(dir, names[0]) || !complete(f) {
+			t.Errorf("built in %s, the directory has %v", f, names)
+		}
+	}
+	before := calls()
+	if again, err := Build(t.Context(), dir); again != found[0] || err != nil || calls() != before {
+		t.Errorf("again: %s, %v, after %d calls of the compiler, now %d", again, err, before, calls())
+	}
+	fakeCompiler(t, false)
+	if other, err := Build(t.Context(), dir); other == found[0] || err != nil {
+		t.Errorf("with another compiler: %s, %v", other, err)
+	}
+}
+
+// TestBuildFails: the compiler's words are in the error, and nothing is left.
+func TestBuildFails(t *testing.T) {
+	fakeCompiler(t, true)
+	dir := t.TempDir()
+	if _, err := Build(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "x.c:1: no such thing") {
+		t.Error(err)
+	}
+	if names := only(t, dir); len(names) > 0 {
+		t.Errorf("%v are left", names)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Build(ctx, dir); err == nil {
+		t.Error("built although nobody waits for it")
+	}
+}
+
+// TestNoCompiler: the error names packages.
+func TestNoCompiler(t *testing.T) {
+	t.Setenv("CC", "")
+	t.Setenv("PATH", t.TempDir())
+	_, err := Build(t.Context(), t.TempDir())
+	if !errors.Is(err, ErrNoCompiler) || !strings.Contains(err.Error(), "install gcc and libc6-dev") {
+		t.Error(err)
+	}
+}
+
+// TestFind: $GOROCE_LIB stands alone; in the cache it is what this user has built from these sources.
+func TestFind(t *testing.T) {
+	fakeCompiler(t, false)
+	cache := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", cache)
+	t.Setenv(Variable, "")
+	if dir, err := Find(t.Context()); !errors.Is(err, ErrNotFound) {
+		t.Fatalf("in an empty cache: %s, %v", dir, err)
+	}
+	built, err := Libraries(t.Context())
+	if err != nil || filepath.Dir(built) != filepath.Join(cache, "goroce") {
+		t.Fatalf("%s, %v", built, err)
+	}
+	if dir, err := Find(t.Context()); dir != built || err != nil {
+		t.Errorf("%s, %v, want %s", dir, err, built)
+	}
+
+	t.Setenv("CC", "no-compiler") // any compiler's will do
+	if dir, err := Libraries(t.Context()); dir != built || err != nil {
+		t.Errorf("without a compiler: %s, %v, want %s", dir, err, built)
+	}
+	if err := os.Chmod(built, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if dir, err := Find(t.Context()); !errors.Is(err, ErrNotFound) {
+		t.Errorf("where anybody may write: %s, %v", dir, err)
+	}
+
+	t.Setenv(Variable, built) // whoever names it has looked
+	if dir, err := Find(t.Context()); dir != built || err != nil {
+		t.Errorf("%s names %s: %s, %v", Variable, built, dir, err)
+	}
+	t.Setenv(Variable, cache)
+	if _, err := Libraries(t.Context()); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), cache) {
+		t.Errorf("%s names a directory without libraries: %v", Variable, err)
+	}
+}

@@ -1,0 +1,125 @@
+/* Completion channels. */
+#include "lib.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { COMPLETION_WORDS = sizeof(struct goroce_completion) / sizeof(uint32_t) };
+
+static void enlist(struct context *c, struct channel *h)
+{
+	pthread_mutex_lock(&contexts_lock);
+	h->next = c->channels;
+	h->link = &c->channels;
+	if (h->next)
+		h->next->link = &h->next;
+	c->channels = h;
+	pthread_mutex_unlock(&contexts_lock);
+}
+
+static void delist(struct channel *h)
+{
+	pthread_mutex_lock(&contexts_lock);
+	*h->link = h->next;
+	if (h->next)
+		h->next->link = h->link;
+	pthread_mutex_unlock(&contexts_lock);
+}
+
+EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *v)
+{
+	struct channel *h = calloc(1, sizeof(*h));
+	struct goroce_object r;
+	int fd, err;
+
+	if (!h)
+		return NULL;
+	err = ask_fds(v, GOROCE_CREATE_CHANNEL, NULL, 0, &r, sizeof(r), 1, &fd);
+	if (!err) {
+		err = mailbox_open(&h->box, fd);
+		if (err) {
+			close(fd);
+			close_handle(v, r.handle, NULL);
+		}
+	}
+	if (err) {
+		free(h);
+		return fail(err);
+	}
+	h->handle = r.handle;
+	h->v = (struct ibv_comp_channel){.context = v, .fd = fd};
+	enlist(context_of(v), h);
+	return &h->v;
+}
+
+/* refcnt counts the CQs of the channel, under the lock of the context. */
+EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *v)
+{
+	struct channel *h = container_of(v, struct channel, v);
+	int err;
+
+	pthread_mutex_lock(&v->context->mutex);
+	err = v->refcnt ? EBUSY : close_handle(v->context, h->handle, NULL);
+	pthread_mutex_unlock(&v->context->mutex);
+	if (err)
+		return err;
+	delist(h);
+	mailbox_close(&h->box);
+	free(h);
+	return 0;
+}
+
+struct taking {
+	struct context *context;
+	struct cq *cq;
+};
+
+/* live_completion finds the CQ of an event, and counts that the program has taken it. */
+static bool live_completion(void *arg, const uint32_t *message, bool take)
+{
+	struct taking *t = arg;
+	struct entry *e;
+	bool live;
+
+	pthread_mutex_lock(&t->context->objects.lock);
+	e = table_find(&t->context->objects, message[0]);
+	live = e && e->kind == KIND_CQ;
+	if (live && take) {
+		t->cq = e->object;
+		t->cq->comp_taken++;
+	}
+	pthread_mutex_unlock(&t->context->objects.lock);
+	return live;
+}
+
+EXPORT int ibv_get_cq_event(struct ibv_comp_channel *v, struct ibv_cq **cq, void **cq_context)
+{
+	struct channel *h = container_of(v, struct channel, v);
+	struct taking t = {.context = context_of(v->context)};
+	int err = gone(v->context) == ENODEV ? ENODEV : mailbox_take(&h->box, COMPLETION_WORDS, live_completion, &t);
+
+	if (err) {
+		errno = err;
+		return -1;
+	}
+	*cq = &t.cq->v;
+	*cq_context = t.cq->v.cq_context;
+	return 0;
+}
+
+/* channel_cq_closed is called when a CQ is gone, of which the daemon has sent and the program taken so many events. */
+void channel_cq_closed(struct channel *h, uint32_t sent, uint32_t taken)
+{
+	struct taking t = {.context = context_of(h->v.context)};
+
+	if (sent > taken)
+		mailbox_expect_stale(&h->box, sent - taken, COMPLETION_WORDS, live_completion, &t);
+}
+
+EXPORT void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int n)
+{
+	pthread_mutex_lock(&cq->mutex);
+	cq->comp_events_completed += n;
+	pthread_cond_broadcast(&cq->cond);
+	pthread_mutex_unlock(&cq->mutex);
+}

@@ -1,0 +1,204 @@
+/* An open device: a connection to the daemon. */
+#include "lib.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER;
+struct context *contexts;
+
+/* ask sends a request whose reply has size bytes and no descriptors. */
+int ask(struct ibv_context *v, uint16_t op, const void *body, size_t len, void *reply, size_t size)
+{
+	return ask_fds(v, op, body, len, reply, size, 0, NULL);
+}
+
+/* ask_fds is ask for a reply with descriptors, which are the caller's then. */
+int ask_fds(struct ibv_context *v, uint16_t op, const void *body, size_t len, void *reply, size_t size, int want,
+		int *fds)
+{
+	struct call call = {
+		.op = op, .body = body, .len = len, .give = -1, .reply = reply, .size = size, .want_fds = want,
+	};
+	int err = control_call(&context_of(v)->control, &call);
+
+	if (!err && want)
+		memcpy(fds, call.fds, (size_t)want * sizeof(*fds));
+	return err;
+}
+
+/* close_handle closes an object of the daemon. If the daemon has ended, so have all objects. */
+int close_handle(struct ibv_context *v, uint32_t handle, struct goroce_close_reply *r)
+{
+	struct goroce_object o = {handle};
+	struct goroce_close_reply none;
+	int err;
+
+	memset(r ? r : &none, 0, sizeof(none));
+	err = ask(v, GOROCE_CLOSE, &o, sizeof(o), r ? r : &none, sizeof(none));
+	return err && gone(v) == EIO ? 0 : err;
+}
+
+/* watch waits for the end of the connection, so that posts and polls learn of it without a system call. */
+static void *watch(void *arg)
+{
+	struct context *c = arg;
+	struct pollfd p = {.fd = c->control.fd, .events = POLLRDHUP};
+
+	while (poll(&p, 1, -1) < 0 && errno == EINTR)
+		;
+	control_end(&c->control, EIO);
+	return NULL;
+}
+
+/* start_watch runs watch in a thread that takes none of the program's signals. */
+static int start_watch(struct context *c)
+{
+	sigset_t all, old;
+	pthread_attr_t attr;
+	int err;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, 128 << 10);
+	err = pthread_create(&c->watcher, &attr, watch, c);
+	pthread_attr_destroy(&attr);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return err;
+}
+
+/* attach takes the descriptors of the reply to open. */
+static int attach(struct context *c, const struct goroce_open_reply *r, int *fds, int n)
+{
+	int rest[GOROCE_MAX_FDS], err;
+
+	if (n < 3 || n != 2 + (int)r->shards) {
+		close_all(fds, n);
+		return EPROTO;
+	}
+	rest[0] = fds[0];
+	memcpy(rest + 1, fds + 2, (size_t)(n - 2) * sizeof(*fds));
+	err = doorbells_open(&c->doorbells, r, rest);
+	if (err) {
+		close_all(fds + 1, n - 1);
+		return err;
+	}
+	err = mailbox_open(&c->events, fds[1]);
+	if (err) {
+		close(fds[1]);
+		doorbells_close(&c->doorbells);
+	}
+	return err;
+}
+
+static int open_device(struct context *c)
+{
+	struct goroce_hello_reply hello;
+	struct goroce_open_reply r;
+	struct goroce_open open = {{0}};
+	struct call call = {
+		.op = GOROCE_OPEN, .body = &open, .len = sizeof(open), .give = -1, .reply = &r, .size = sizeof(r),
+		.want_fds = -1,
+	};
+	int err;
+
+	memcpy(open.device, c->device->attr.name, sizeof(open.device));
+	err = daemon_hello(&c->control, &hello);
+	if (!err)
+		err = control_call(&c->control, &call);
+	if (!err)
+		err = attach(c, &r, call.fds, call.want_fds);
+	if (err)
+		return err;
+	c->device->attr.clock_offset = r.device.clock_offset;
+	c->v.context.num_comp_vectors = r.device.num_comp_vectors ? (int)r.device.num_comp_vectors : 1;
+	err = start_watch(c);
+	if (err) {
+		mailbox_close(&c->events);
+		doorbells_close(&c->doorbells);
+	}
+	return err;
+}
+
+static void enlist(struct context *c)
+{
+	pthread_mutex_lock(&contexts_lock);
+	c->next = contexts;
+	c->link = &contexts;
+	if (contexts)
+		contexts->link = &c->next;
+	contexts = c;
+	pthread_mutex_unlock(&contexts_lock);
+}
+
+static void delist(struct context *c)
+{
+	pthread_mutex_lock(&contexts_lock);
+	*c->link = c->next;
+	if (c->next)
+		c->next->link = c->link;
+	pthread_mutex_unlock(&contexts_lock);
+}
+
+EXPORT struct ibv_context *ibv_open_device(struct ibv_device *v)
+{
+	struct context *c = calloc(1, sizeof(*c));
+	int err;
+
+	if (!c)
+		return NULL;
+	c->device = container_of(v, struct device, v);
+	c->memory = -1;
+	pthread_mutex_init(&c->objects.lock, NULL);
+	pthread_mutex_init(&c->memory_lock, NULL);
+	err = control_dial(&c->control, c->device->socket);
+	if (!err) {
+		err = open_device(c);
+		if (err)
+			control_close(&c->control);
+	}
+	if (err) {
+		debug("open %s: %s", v->name, strerror(err));
+		free(c);
+		return fail(err);
+	}
+	atomic_fetch_add(&c->device->refs, 1);
+	context_set_ops(&c->v);
+	c->v.context.device = v;
+	c->v.context.cmd_fd = c->control.fd;
+	c->v.context.async_fd = c->events.fd;
+	pthread_mutex_init(&c->v.context.mutex, NULL);
+	fork_watch();
+	enlist(c);
+	return &c->v.context;
+}
+
+/* ibv_close_device ends the connection, so the daemon closes all that the program has left open. Such objects stay
+ * in this process's memory, as threads may still look at them. */
+EXPORT int ibv_close_device(struct ibv_context *v)
+{
+	struct context *c = context_of(v);
+
+	delist(c);
+	if (gone(v) != ENODEV) { /* a forked child has neither the descriptors nor the thread */
+		control_end(&c->control, EIO);
+		shutdown(c->control.fd, SHUT_RDWR);
+		pthread_join(c->watcher, NULL);
+		doorbells_close(&c->doorbells);
+		if (c->memory >= 0)
+			close(c->memory);
+	}
+	mailbox_close(&c->events);
+	control_close(&c->control);
+	table_clear(&c->objects);
+	pthread_mutex_destroy(&c->memory_lock);
+	pthread_mutex_destroy(&v->mutex);
+	device_release(c->device);
+	free(c);
+	return 0;
+}

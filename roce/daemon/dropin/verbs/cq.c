@@ -1,0 +1,200 @@
+/* Completion queues: creation, size, end. */
+#include "lib.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+/* take_ring attaches to the ring of a reply, in place of the one that the queue has. */
+static int take_ring(struct cq *q, const struct goroce_ring *r, int fd)
+{
+	struct ring old = q->ring;
+	void *map;
+	int err = shared_map(fd, r->size, &map);
+
+	if (err)
+		return err;
+	err = ring_attach(&q->ring, map, r->size, RING_CQ);
+	if (err) {
+		q->ring = old;
+		shared_unmap(map, r->size);
+		return err;
+	}
+	shared_unmap(old.base, q->map_size);
+	q->map_size = r->size;
+	return 0;
+}
+
+static int create(struct cq *q, struct ibv_context *v, uint32_t entries, uint32_t vector)
+{
+	struct channel *h = q->v.channel ? container_of(q->v.channel, struct channel, v) : NULL;
+	struct goroce_create_cq request = {entries, h ? h->handle : 0, vector};
+	struct goroce_ring r;
+	int fd, err = ask_fds(v, GOROCE_CREATE_CQ, &request, sizeof(request), &r, sizeof(r), 1, &fd);
+
+	if (err)
+		return err;
+	q->v.handle = r.handle;
+	q->v.cqe = (int)entries;
+	err = take_ring(q, &r, fd);
+	if (!err)
+		err = table_add(&context_of(v)->objects, r.handle, KIND_CQ, q, &q->async_taken);
+	if (err)
+		close_handle(v, r.handle, NULL);
+	return err;
+}
+
+static void release(struct cq *q)
+{
+	shared_unmap(q->ring.base, q->map_size);
+	ring_destroy(&q->ring);
+	pthread_mutex_destroy(&q->v.mutex);
+	pthread_cond_destroy(&q->v.cond);
+	free(q);
+}
+
+static struct cq *make(struct ibv_context *v, const struct ibv_cq_init_attr_ex *a)
+{
+	struct cq *q;
+	int err = gone(v);
+
+	if (err)
+		return fail(err);
+	if (!a->cqe || a->cqe > context_of(v)->device->attr.max_cqe || a->comp_vector >= (uint32_t)v->num_comp_vectors)
+		return fail(EINVAL);
+	q = calloc(1, sizeof(*q));
+	if (!q)
+		return NULL;
+	ring_init(&q->ring);
+	pthread_mutex_init(&q->v.mutex, NULL);
+	pthread_cond_init(&q->v.cond, NULL);
+	q->v.context = v;
+	q->v.channel = a->channel;
+	q->v.cq_context = a->cq_context;
+	pthread_mutex_lock(&v->mutex);
+	err = create(q, v, a->cqe, a->comp_vector);
+	if (!err && a->channel)
+		a->channel->refcnt++;
+	pthread_mutex_unlock(&v->mutex);
+	if (err) {
+		release(q);
+		return fail(err);
+	}
+	cq_set_reads(&q->ex);
+	return q;
+}
+
+EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *v, int cqe, void *cq_context, struct ibv_comp_channel *channel,
+		int vector)
+{
+	struct ibv_cq_init_attr_ex a = {
+		.cqe = cqe < 0 ? 0 : (uint32_t)cqe,
+		.cq_context = cq_context,
+		.channel = channel,
+		.comp_vector = (uint32_t)vector,
+	};
+	struct cq *q = make(v, &a);
+
+	return q ? &q->v : NULL;
+}
+
+struct ibv_cq_ex *cq_create_ex(struct ibv_context *v, struct ibv_cq_init_attr_ex *attr)
+{
+	const uint64_t fields = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM |
+		IBV_WC_EX_WITH_SRC_QP | IBV_WC_EX_WITH_SLID | IBV_WC_EX_WITH_SL | IBV_WC_EX_WITH_DLID_PATH_BITS |
+		IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+	const uint32_t masks = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
+	uint32_t flags = attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS ? attr->flags : 0;
+	struct cq *q;
+
+	/* One thread at a time is a hint. To go on in spite of an overrun is none: the ring has no room. */
+	if (attr->wc_flags & ~fields || attr->comp_mask & ~masks ||
+			flags & ~(uint32_t)IBV_CREATE_CQ_ATTR_SINGLE_THREADED)
+		return fail(EOPNOTSUPP);
+	q = make(v, attr);
+	return q ? &q->ex : NULL;
+}
+
+/* busy reports whether a QP that completes its requests on the queue has some under way. */
+static bool busy(void *arg, const struct entry *e)
+{
+	struct qp *q = e->object;
+	bool some = false;
+
+	if (e->kind != KIND_QP || q->v.send_cq != arg || !q->sq.base)
+		return false;
+	pthread_mutex_lock(&q->sq.lock);
+	some = atomic_load_explicit(ring_word(&q->sq, RING_CONSUMER), memory_order_acquire) != q->sq.next;
+	pthread_mutex_unlock(&q->sq.lock);
+	return some;
+}
+
+/*
+ * settle gives requests a moment to complete that were posted before. Whether a queue may become so small depends on
+ * what is in it, and on an RNIC that is what the program has just sent.
+ */
+static void settle(struct ibv_cq *v)
+{
+	const struct timespec step = {.tv_nsec = 100000};
+
+	for (int i = 0; i < 5000 && table_any(&context_of(v->context)->objects, busy, v); i++)
+		nanosleep(&step, NULL);
+}
+
+EXPORT int ibv_resize_cq(struct ibv_cq *v, int cqe)
+{
+	struct cq *q = cq_of(v);
+	struct goroce_resize_cq request = {v->handle, (uint32_t)cqe};
+	struct goroce_ring r;
+	int fd, err;
+
+	if (cqe < 1 || (uint32_t)cqe > context_of(v->context)->device->attr.max_cqe)
+		return EINVAL;
+	if (cqe < v->cqe)
+		settle(v);
+	pthread_mutex_lock(&q->ring.lock);
+	err = ask_fds(v->context, GOROCE_RESIZE_CQ, &request, sizeof(request), &r, sizeof(r), 1, &fd);
+	if (!err)
+		err = take_ring(q, &r, fd);
+	if (!err)
+		v->cqe = cqe;
+	pthread_mutex_unlock(&q->ring.lock);
+	return err;
+}
+
+/* No completion is held back, so there is nothing to moderate. */
+int cq_moderate(struct ibv_cq *v __attribute__((unused)), struct ibv_modify_cq_attr *attr __attribute__((unused)))
+{
+	return EOPNOTSUPP;
+}
+
+/* wait_for_acks waits until the program has acknowledged all events that it has taken. */
+static void wait_for_acks(struct cq *q)
+{
+	pthread_mutex_lock(&q->v.mutex);
+	while (q->v.comp_events_completed != q->comp_taken || q->v.async_events_completed != q->async_taken)
+		pthread_cond_wait(&q->v.cond, &q->v.mutex);
+	pthread_mutex_unlock(&q->v.mutex);
+}
+
+EXPORT int ibv_destroy_cq(struct ibv_cq *v)
+{
+	struct context *c = context_of(v->context);
+	struct cq *q = cq_of(v);
+	struct goroce_close_reply r;
+	int err;
+
+	pthread_mutex_lock(&v->context->mutex);
+	err = close_handle(v->context, v->handle, &r);
+	if (!err && v->channel)
+		v->channel->refcnt--;
+	pthread_mutex_unlock(&v->context->mutex);
+	if (err)
+		return err;
+	table_remove(&c->objects, v->handle);
+	async_closed(c, r.events, q->async_taken);
+	if (v->channel)
+		channel_cq_closed(container_of(v->channel, struct channel, v), r.completions, q->comp_taken);
+	wait_for_acks(q);
+	release(q);
+	return 0;
+}

@@ -1,0 +1,28 @@
+/* GOROCE_DEBUG=1 prints what the daemon says; GOROCE_QUIET silences what is printed without it. */
+#include "lib.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static bool set(const char *name)
+{
+	const char *value = getenv(name);
+
+	return value && *value && strcmp(value, "0") != 0;
+}
+
+void debug(const char *format, ...)
+{
+	char line[1024];
+	va_list args;
+
+	if (!set("GOROCE_DEBUG"))
+		return;
+	va_start(args, format);
+	vsnprintf(line, sizeof(line), format, args);
+	va_end(args);
+	fprintf(stderr, "goroce: %s\n", line);
+}
+
+bool quiet(void) { return set("GOROCE_QUIET"); }

@@ -1,0 +1,110 @@
+/* The list of devices. */
+#include "lib.h"
+
+#include <endian.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static int query(struct control *c, const char name[64], struct goroce_device_reply *r)
+{
+	struct call call = {
+		.op = GOROCE_QUERY_DEVICE, .body = name, .len = 64, .give = -1, .reply = r, .size = sizeof(*r),
+	};
+
+	return control_call(c, &call);
+}
+
+/* describe fills in the public part. The paths name the tree that the daemon keeps beside its socket. */
+static void describe(struct device *d)
+{
+	struct ibv_device *v = &d->v;
+
+	v->node_type = IBV_NODE_CA;
+	v->transport_type = IBV_TRANSPORT_IB;
+	snprintf(v->name, sizeof(v->name), "%.63s", d->attr.name);
+	snprintf(v->dev_name, sizeof(v->dev_name), "uverbs%u", d->attr.index);
+	snprintf(v->dev_path, sizeof(v->dev_path), "%s.d/sys/class/infiniband_verbs/%.20s", d->socket, v->dev_name);
+	snprintf(v->ibdev_path, sizeof(v->ibdev_path), "%s.d/sys/class/infiniband/%s", d->socket, v->name);
+}
+
+static struct device *make(struct control *c, const char *socket, const char name[64])
+{
+	struct device *d = calloc(1, sizeof(*d));
+	int err;
+
+	if (!d)
+		return NULL;
+	err = query(c, name, &d->attr);
+	if (err) {
+		free(d);
+		return fail(err);
+	}
+	memcpy(d->socket, socket, sizeof(d->socket));
+	atomic_init(&d->refs, 1);
+	describe(d);
+	return d;
+}
+
+void device_release(struct device *d)
+{
+	if (atomic_fetch_sub(&d->refs, 1) == 1)
+		free(d);
+}
+
+static struct ibv_device **list(struct control *c, const char *socket, const struct goroce_hello_reply *hello, int *num)
+{
+	struct ibv_device **all = calloc(hello->devices + 1, sizeof(*all));
+
+	if (!all)
+		return NULL;
+	for (uint32_t i = 0; i < hello->devices; i++) {
+		struct device *d = make(c, socket, hello->names[i]);
+		if (!d) {
+			int err = errno;
+			ibv_free_device_list(all);
+			return fail(err);
+		}
+		all[i] = &d->v;
+	}
+	if (num)
+		*num = (int)hello->devices;
+	return all;
+}
+
+EXPORT struct ibv_device **ibv_get_device_list(int *num)
+{
+	struct goroce_hello_reply hello;
+	struct ibv_device **all;
+	char path[PATH_LEN];
+	struct control c;
+	int err;
+
+	if (num)
+		*num = 0;
+	err = daemon_dial(&c, path, &hello);
+	if (err == ENOENT)
+		return calloc(1, sizeof(*all));
+	if (err)
+		return fail(err);
+	all = list(&c, path, &hello, num);
+	err = errno;
+	control_close(&c);
+	errno = err;
+	return all;
+}
+
+EXPORT void ibv_free_device_list(struct ibv_device **all)
+{
+	for (struct ibv_device **d = all; d && *d; d++)
+		device_release(container_of(*d, struct device, v));
+	free(all);
+}
+
+EXPORT const char *ibv_get_device_name(struct ibv_device *v) { return v->name; }
+
+EXPORT uint64_t ibv_get_device_guid(struct ibv_device *v)
+{
+	return htobe64(container_of(v, struct device, v)->attr.node_guid);
+}
+
+EXPORT int ibv_get_device_index(struct ibv_device *v) { return (int)container_of(v, struct device, v)->attr.index; }

@@ -1,0 +1,129 @@
+/* Asynchronous events. */
+#include "lib.h"
+
+enum { EVENT_WORDS = sizeof(struct goroce_event) / sizeof(uint32_t) };
+
+struct taking {
+	struct context *context;
+	struct ibv_async_event *event;
+};
+
+/* kind_of returns the kind of object that a type of event is about: -1 for the device. */
+static int kind_of(uint32_t type)
+{
+	switch (type) {
+	case IBV_EVENT_CQ_ERR:
+		return KIND_CQ;
+	case IBV_EVENT_SRQ_ERR:
+	case IBV_EVENT_SRQ_LIMIT_REACHED:
+		return KIND_SRQ;
+	case IBV_EVENT_QP_LAST_WQE_REACHED:
+		return KIND_QP;
+	}
+	return type >= IBV_EVENT_QP_FATAL && type <= IBV_EVENT_PATH_MIG_ERR ? KIND_QP : -1;
+}
+
+/* name fills in the object of an event, which the program must be able to take as such. */
+static bool name(const struct entry *e, uint32_t type, struct ibv_async_event *to)
+{
+	if (kind_of(type) != (int)e->kind)
+		return false;
+	if (to) {
+		to->element.qp = e->object; /* or CQ, or SRQ: all are pointers */
+		to->event_type = type;
+	}
+	return true;
+}
+
+/* live_event reports whether an event is of the device or of an object that is there, and fills it in. */
+static bool live_event(void *arg, const uint32_t *message, bool take)
+{
+	struct taking *t = arg;
+	uint32_t type = message[0], handle = message[1];
+	struct entry *e;
+	bool live;
+
+	if (!handle) {
+		if (kind_of(type) >= 0)
+			return false;
+		if (take) {
+			t->event->event_type = type;
+			t->event->element.port_num = PORT;
+		}
+		return true;
+	}
+	pthread_mutex_lock(&t->context->objects.lock);
+	e = table_find(&t->context->objects, handle);
+	live = e && name(e, type, take ? t->event : NULL);
+	if (live && take)
+		++*e->taken;
+	pthread_mutex_unlock(&t->context->objects.lock);
+	return live;
+}
+
+/* async_closed is called when an object is gone, of which the daemon has sent and the program taken so many events. */
+void async_closed(struct context *c, uint32_t sent, uint32_t taken)
+{
+	struct taking t = {c, NULL};
+
+	if (sent > taken)
+		mailbox_expect_stale(&c->events, sent - taken, EVENT_WORDS, live_event, &t);
+}
+
+/* The end of the daemon is the end of its socket. It is one event; afterwards there are no more. */
+static int tell_fatal(struct context *c, struct ibv_async_event *event)
+{
+	bool told;
+
+	control_end(&c->control, EIO);
+	pthread_mutex_lock(&c->objects.lock);
+	told = c->fatal_told;
+	c->fatal_told = true;
+	pthread_mutex_unlock(&c->objects.lock);
+	if (told)
+		return EIO;
+	event->event_type = IBV_EVENT_DEVICE_FATAL;
+	event->element.port_num = 0;
+	return 0;
+}
+
+EXPORT int ibv_get_async_event(struct ibv_context *v, struct ibv_async_event *event)
+{
+	struct context *c = context_of(v);
+	struct taking t = {c, event};
+	int err = gone(v) == ENODEV ? ENODEV : mailbox_take(&c->events, EVENT_WORDS, live_event, &t);
+
+	if (err == EIO || err == ECONNRESET)
+		err = tell_fatal(c, event);
+	if (!err)
+		return 0;
+	errno = err;
+	return -1;
+}
+
+static void acknowledge(pthread_mutex_t *lock, pthread_cond_t *cond, uint32_t *completed)
+{
+	pthread_mutex_lock(lock);
+	++*completed;
+	pthread_cond_broadcast(cond);
+	pthread_mutex_unlock(lock);
+}
+
+EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
+{
+	struct ibv_cq *cq = event->element.cq;
+	struct ibv_qp *qp = event->element.qp;
+	struct ibv_srq *srq = event->element.srq;
+
+	switch (kind_of(event->event_type)) {
+	case KIND_CQ:
+		acknowledge(&cq->mutex, &cq->cond, &cq->async_events_completed);
+		break;
+	case KIND_SRQ:
+		acknowledge(&srq->mutex, &srq->cond, &srq->events_completed);
+		break;
+	case KIND_QP:
+		acknowledge(&qp->mutex, &qp->cond, &qp->events_completed);
+		break;
+	}
+}

@@ -1,0 +1,71 @@
+/* Where the daemon is: the rules of docs/abi.md, "The control socket". */
+#include "lib.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* daemon_paths fills in the paths where a daemon may listen, and returns how many there are. */
+int daemon_paths(char paths[2][PATH_LEN])
+{
+	const char *named = secure_getenv("GOROCED_SOCKET"), *run = secure_getenv("XDG_RUNTIME_DIR");
+	int n = 0;
+
+	if (named && *named) {
+		snprintf(paths[0], PATH_LEN, "%s", named);
+		return 1;
+	}
+	if (run && *run == '/')
+		snprintf(paths[n++], PATH_LEN, "%s/goroce/goroced.sock", run);
+	snprintf(paths[n++], PATH_LEN, "/run/goroce/goroced.sock");
+	return n;
+}
+
+int daemon_hello(struct control *c, struct goroce_hello_reply *r)
+{
+	struct goroce_hello hello = {GOROCE_MAGIC, GOROCE_VERSION, GOROCE_VERSION};
+	struct call call = {
+		.op = GOROCE_HELLO, .body = &hello, .len = sizeof(hello), .give = -1, .reply = r, .size = sizeof(*r),
+	};
+	int err = control_call(c, &call);
+
+	if (!err && r->devices > sizeof(r->names) / sizeof(*r->names))
+		return EPROTO;
+	return err;
+}
+
+/* missing says once what to start. */
+static void missing(const char *path, int err)
+{
+	static atomic_flag told = ATOMIC_FLAG_INIT;
+
+	if (quiet() || atomic_flag_test_and_set(&told))
+		return;
+	fprintf(stderr,
+		"goroce: no RDMA device: no daemon at %s (%s); start one with `goroced serve`, or run the program by "
+		"`goroced run`\n",
+		path, strerror(err));
+}
+
+/* daemon_dial connects to the first daemon that listens. ENOENT: there is none, and the user was told. Other errors
+ * are of a daemon that is there. */
+int daemon_dial(struct control *c, char path[PATH_LEN], struct goroce_hello_reply *r)
+{
+	char paths[2][PATH_LEN];
+	int n = daemon_paths(paths), err = ENOENT;
+
+	for (int i = 0; i < n; i++) {
+		memcpy(path, paths[i], PATH_LEN);
+		err = control_dial(c, path);
+		debug("connect to %s: %s", path, err ? strerror(err) : "done");
+		if (err == ENOENT || err == ECONNREFUSED || err == ENOTDIR)
+			continue;
+		if (err)
+			return err;
+		err = daemon_hello(c, r);
+		if (err)
+			control_close(c);
+		return err;
+	}
+	missing(path, err);
+	return ENOENT;
+}

@@ -1,0 +1,274 @@
+/* The daemon's local protocol, version 2: what docs/abi.md declares, without connections by address. */
+#ifndef GOROCE_H
+#define GOROCE_H
+
+#include <stdint.h>
+
+#define GOROCE_VERSION 2
+#define GOROCE_MAX_MESSAGE 16384
+#define GOROCE_MAX_FDS 16
+
+enum goroce_op {
+	GOROCE_HELLO = 1,
+	GOROCE_OPEN = 2,
+	GOROCE_QUERY_PORT = 3,
+	GOROCE_QUERY_GIDS = 4,
+	GOROCE_QUERY_PKEY = 5,
+	GOROCE_ALLOC_PD = 7,
+	GOROCE_ALLOC_XRCD = 8,
+	GOROCE_CREATE_CHANNEL = 9,
+	GOROCE_CREATE_CQ = 10,
+	GOROCE_RESIZE_CQ = 11,
+	GOROCE_REG_MR = 12,
+	GOROCE_REREG_MR = 13,
+	GOROCE_ALLOC_MW = 14,
+	GOROCE_CREATE_AH = 15,
+	GOROCE_CREATE_SRQ = 17,
+	GOROCE_MODIFY_SRQ = 18,
+	GOROCE_QUERY_SRQ = 19,
+	GOROCE_CREATE_QP = 20,
+	GOROCE_MODIFY_QP = 21,
+	GOROCE_QUERY_QP = 22,
+	GOROCE_ATTACH = 23,
+	GOROCE_DETACH = 24,
+	GOROCE_CLOSE = 25,
+	GOROCE_QUERY_DEVICE = 46,
+	GOROCE_OPEN_QP = 48,
+};
+
+struct goroce_header {
+	uint16_t op;
+	uint16_t status; /* of a reply: 0, or why it was refused */
+	uint32_t seq;    /* of a request; the reply has the same */
+};
+
+#define GOROCE_MAGIC 0x6F726F67
+
+struct goroce_hello {
+	uint32_t magic;
+	uint16_t min_version, max_version; /* that the client speaks */
+};
+
+struct goroce_hello_reply {
+	uint16_t version; /* that both speak from now on */
+	uint16_t reserved;
+	uint32_t devices;
+	char     names[64][64]; /* of the devices */
+};
+
+struct goroce_open {
+	char device[64]; /* all zero: the first */
+};
+
+struct goroce_device_reply {
+	char     name[64], firmware[64];
+	uint64_t node_guid, sys_image_guid, caps, max_mr_size;
+	int64_t  clock_offset; /* CLOCK_MONOTONIC minus the device's clock, in ns */
+	uint32_t vendor_id, vendor_part, hw_version, ports, atomic;
+	uint32_t max_qp, max_qp_wr, max_sge, max_inline, max_cq, max_cqe;
+	uint32_t max_mr, max_mw, max_pd, max_ah, max_srq, max_srq_wr, max_srq_sge, max_xrcd;
+	uint32_t max_mcast_group, max_mcast_qp, max_qp_rd_atomic, max_qp_init_rd_atom;
+	uint32_t local_ca_ack_delay;
+	uint32_t index;            /* of the device in the daemon */
+	uint32_t num_comp_vectors;
+};
+
+struct goroce_open_reply {
+	struct goroce_device_reply device;
+	uint32_t shards;    /* loops of the device, each with doorbells of its own */
+	uint32_t doorbells; /* for each shard */
+};
+
+struct goroce_event {      /* a packet on the socket of events */
+	uint32_t type;     /* ibv_event_type */
+	uint32_t object;   /* handle; 0 for the device */
+};
+
+struct goroce_completion { /* a packet on a channel's socket */
+	uint32_t cq;       /* which was armed, and has a completion */
+};
+
+struct goroce_port {
+	uint32_t port;  /* 1 */
+	uint32_t index; /* of the partition table */
+};
+
+struct goroce_port_reply {
+	uint32_t state, max_mtu, active_mtu; /* ibv_port_state; bytes */
+	uint32_t max_msg_size, gids; /* rows of the GID table, the empty ones too */
+	uint32_t speed;              /* of the network interface, Mb/s; 0 if it is not known */
+	uint32_t phys_state;         /* 5 LinkUp, 3 Disabled, 2 Polling */
+	uint32_t port_cap_flags;     /* ibv_port_cap_flags */
+	char     netif[64];
+};
+
+struct goroce_gid_entry {
+	uint8_t  gid[16];
+	uint32_t index, reserved;
+	char     netif[64];
+};
+
+struct goroce_pkey_reply {
+	uint16_t pkey, reserved;
+};
+
+struct goroce_clock_reply {
+	int64_t now; /* nanoseconds */
+};
+
+struct goroce_counter {
+	char     name[64];
+	uint64_t value;
+	uint32_t hw; /* 0: a file of counters/ in sysfs, 1: of hw_counters/ */
+	uint32_t reserved;
+};
+
+struct goroce_object {
+	uint32_t handle;
+};
+
+struct goroce_close_reply {
+	uint32_t completions; /* events of a CQ, sent on its channel's socket */
+	uint32_t events;      /* asynchronous events of a CQ, QP or SRQ */
+};
+
+#define GOROCE_XRCD_CREATE    1 /* O_CREAT of ibv_open_xrcd */
+#define GOROCE_XRCD_EXCLUSIVE 2 /* O_EXCL */
+
+struct goroce_alloc_xrcd {
+	uint32_t flags;
+};
+
+struct goroce_create_cq {
+	uint32_t entries, channel, comp_vector;
+};
+
+struct goroce_resize_cq {
+	uint32_t cq, entries;
+};
+
+struct goroce_ring {
+	uint32_t handle;
+	uint32_t num;        /* QPN; number of an XRC SRQ */
+	uint64_t size;       /* bytes of the memfd */
+	uint64_t send, recv; /* QP: bytes of the send ring, at 0, and of the receive ring behind it */
+	uint32_t shard, doorbell; /* QP: whose doorbells to ring, and which */
+};
+
+#define GOROCE_REMOTE_INVALIDATE 0x80000000u /* a right of reg_mr: SEND with invalidate may revoke the key */
+
+#define GOROCE_MEMFD   1 /* a piece of the memfd that comes with the request */
+#define GOROCE_PROCESS 2 /* memory of the client's process */
+
+struct goroce_reg_mr {
+	uint32_t pd, access, kind, reserved; /* ibv_access_flags */
+	uint64_t addr, length;               /* in the memfd, or the process */
+	uint64_t iova;                       /* what SGEs and peers call it */
+};
+
+struct goroce_reg_reply {
+	uint32_t handle, key;
+};
+
+#define GOROCE_KEEP_KEYS 0x80000000u
+
+struct goroce_rereg_mr {
+	uint32_t             mr, mask; /* ibv_rereg_mr_flags, GOROCE_KEEP_KEYS */
+	struct goroce_reg_mr to;
+};
+
+struct goroce_alloc_mw {
+	uint32_t pd, type; /* 1, 2 */
+};
+
+struct goroce_ah {
+	uint8_t  dgid[16];
+	uint32_t sgid_index, port, flow_label;
+	uint8_t  traffic_class, hop_limit;
+	uint16_t reserved;
+};
+
+struct goroce_create_ah {
+	uint32_t         pd;
+	struct goroce_ah ah;
+};
+
+struct goroce_create_srq {
+	uint32_t pd, xrcd, cq, type; /* ibv_srq_type */
+	uint32_t max_wr, max_sge, limit;
+};
+
+struct goroce_srq_attr {
+	uint32_t srq, mask; /* ibv_srq_attr_mask */
+	uint32_t max_wr, max_sge, limit;
+};
+
+struct goroce_create_qp {
+	uint32_t pd, send_cq, recv_cq, srq, xrcd, type; /* ibv_qp_type */
+	uint32_t max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline;
+	uint32_t sig_all;
+};
+
+struct goroce_open_qp {
+	uint32_t xrcd, qpn, type; /* ibv_qp_type: XRC_RECV */
+};
+
+struct goroce_qp_attr {
+	uint32_t         qp, mask; /* ibv_qp_attr_mask */
+	uint32_t         state, cur_state, port, pkey_index, access, qkey;
+	struct goroce_ah ah;
+	uint32_t         path_mtu; /* bytes */
+	uint32_t         dest_qpn, rq_psn, sq_psn, max_rd_atomic, max_dest_rd_atomic;
+	uint32_t         min_rnr_timer, timeout, retry_cnt, rnr_retry;
+	uint32_t         rate_limit, sqd_notify, draining;
+	uint32_t         max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline;
+};
+
+struct goroce_group {
+	uint32_t qp;
+	uint8_t  gid[16];
+};
+
+struct goroce_ring_header {
+	uint32_t magic; /* 0x474E4952 */
+	uint16_t version, kind;
+	uint32_t entries, slot_size, max_sge, max_inline, generation, reserved[9];
+};
+
+struct goroce_send_slot { /* SGEs, or inline bytes, follow */
+	uint64_t id;
+	uint8_t  opcode, flags; /* ibv_wr_opcode, ibv_send_flags */
+	uint16_t num_sge;
+	uint32_t inline_len, imm, remote_srq;
+	uint64_t remote_addr;
+	uint32_t rkey, remote_qpn;
+	uint64_t compare, swap;
+	uint32_t ah, remote_qkey;
+};
+
+struct goroce_sge {
+	uint64_t addr;
+	uint32_t length, lkey;
+};
+
+struct goroce_recv_slot { /* SGEs follow */
+	uint64_t id;
+	uint16_t num_sge, reserved[3];
+};
+
+struct goroce_cq_slot {
+	uint64_t id;
+	uint8_t  status, opcode, flags; /* ibv_wc_status, ibv_wc_opcode, ibv_wc_flags */
+	uint8_t  sl; /* ibv_wc.sl of a UD receive: 9 for a packet of IPv6, 10 for one of IPv4 */
+	uint32_t vendor_err, byte_len, imm, invalidated_key, qpn, src_qp, reserved2;
+	int64_t  timestamp;
+	uint64_t reserved3[2];
+};
+
+struct goroce_doorbells_header {
+	uint32_t magic; /* 0x4C4C4542 */
+	uint16_t version, reserved;
+	uint32_t doorbells, reserved2[13];
+};
+
+#endif

@@ -1,0 +1,325 @@
+/* What the files of this library share. */
+#ifndef LIB_H
+#define LIB_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/types.h>
+#include <sys/un.h>
+
+#include "goroce.h"
+#include "ibv.h"
+
+#define EXPORT __attribute__((visibility("default")))
+#define container_of(p, type, member) ((type *)((char *)(p) - offsetof(type, member)))
+
+enum { PORT = 1, LINE = 64, MAX_SHARDS = GOROCE_MAX_FDS - 2 };
+
+/* debug.c */
+void debug(const char *format, ...) __attribute__((format(printf, 1, 2)));
+bool quiet(void);
+
+/* control.c: the control socket. */
+struct control {
+	int fd;
+	pthread_mutex_t lock; /* one request at a time */
+	uint32_t seq;
+	atomic_int gone; /* 0, or why nothing works any more: EIO, ENODEV in a forked child */
+};
+
+struct call {
+	uint16_t op;
+	const void *body;
+	size_t len;
+	int give; /* a descriptor to send along, or -1 */
+	void *reply;
+	size_t size, got; /* room for the reply's body, and what came */
+	bool some;        /* fewer bytes are right, too */
+	int want_fds, fds[GOROCE_MAX_FDS];
+};
+
+int control_dial(struct control *c, const char *path);
+int control_call(struct control *c, struct call *call);
+void control_end(struct control *c, int why);
+void control_close(struct control *c);
+void close_all(int *fds, int n);
+
+/* shared.c: memory shared with the daemon. */
+int shared_map(int fd, uint64_t size, void **at);
+void shared_unmap(void *at, size_t size);
+
+/* table.c: objects by handle, for the events that name them. */
+enum kind { KIND_CQ, KIND_QP, KIND_SRQ };
+
+struct entry {
+	struct entry *next;
+	uint32_t handle;
+	enum kind kind;
+	uint32_t *taken; /* asynchronous events of the object that the program has taken */
+	void *object;
+};
+
+struct table {
+	pthread_mutex_t lock;
+	struct entry *slots[256];
+};
+
+int table_add(struct table *t, uint32_t handle, enum kind kind, void *object, uint32_t *taken);
+void table_remove(struct table *t, uint32_t handle);
+bool table_any(struct table *t, bool (*f)(void *arg, const struct entry *e), void *arg);
+void table_clear(struct table *t);
+struct entry *table_find(struct table *t, uint32_t handle); /* with the lock held */
+
+/* mailbox.c: a socket with a packet for each event. */
+struct mailbox {
+	int fd;
+	pthread_mutex_t lock;
+	uint32_t stale; /* events in the socket of objects that are closed */
+};
+
+/* It reports whether an event is of something that is there, and if so, and if it is taken, hands it over. */
+typedef bool mailbox_live(void *arg, const uint32_t *message, bool take);
+int mailbox_open(struct mailbox *m, int fd);
+int mailbox_take(struct mailbox *m, size_t words, mailbox_live *live, void *arg);
+void mailbox_expect_stale(struct mailbox *m, uint32_t n, size_t words, mailbox_live *live, void *arg);
+void mailbox_close(struct mailbox *m);
+
+/* doorbell.c */
+struct doorbells {
+	char *pages;
+	size_t size; /* of one shard's */
+	uint32_t shards, count;
+	int wakes[MAX_SHARDS];
+};
+
+int doorbells_open(struct doorbells *d, const struct goroce_open_reply *r, const int *fds);
+void doorbells_close(struct doorbells *d);
+void doorbell_ring(struct doorbells *d, uint32_t shard, uint32_t doorbell);
+
+/* find.c: where the daemon is. */
+#define PATH_LEN sizeof(((struct sockaddr_un *)0)->sun_path)
+
+int daemon_paths(char paths[2][PATH_LEN]);
+int daemon_dial(struct control *c, char path[PATH_LEN], struct goroce_hello_reply *r);
+int daemon_hello(struct control *c, struct goroce_hello_reply *r);
+
+/* device.c */
+struct device {
+	struct ibv_device v;
+	struct goroce_device_reply attr;
+	char socket[PATH_LEN];
+	atomic_int refs;
+};
+
+void device_release(struct device *d);
+EXPORT void ibv_free_device_list(struct ibv_device **all);
+
+/* context.c */
+struct context {
+	struct verbs_context v;
+	struct device *device;
+	struct control control;
+	struct doorbells doorbells;
+	struct mailbox events;
+	struct table objects;
+	pthread_t watcher;
+	bool fatal_told;
+	pthread_mutex_t memory_lock;
+	int memory; /* /proc/self/mem; -1: not open, -2: cannot be opened */
+	struct context *next, **link; /* of all contexts */
+	struct channel *channels;     /* guarded by the lock of all contexts */
+};
+
+extern pthread_mutex_t contexts_lock;
+extern struct context *contexts;
+
+static inline struct context *context_of(struct ibv_context *v) { return container_of(v, struct context, v.context); }
+
+static inline int gone(struct ibv_context *v)
+{
+	return atomic_load_explicit(&context_of(v)->control.gone, memory_order_relaxed);
+}
+
+int ask(struct ibv_context *v, uint16_t op, const void *body, size_t len, void *reply, size_t size);
+int ask_fds(struct ibv_context *v, uint16_t op, const void *body, size_t len, void *reply, size_t size, int want,
+	    int *fds);
+int close_handle(struct ibv_context *v, uint32_t handle, struct goroce_close_reply *r);
+void context_set_ops(struct verbs_context *v);
+void fork_watch(void);
+
+/* fail sets errno and returns NULL. */
+static inline void *fail(int err)
+{
+	errno = err;
+	return NULL;
+}
+
+/* events.c */
+void async_closed(struct context *c, uint32_t sent, uint32_t taken);
+
+/* ring.c: this process's end of a ring. */
+enum ring_kind { RING_SEND = 1, RING_RECV = 2, RING_CQ = 3 };
+enum { RING_PRODUCER = 64, RING_CONSUMER = 128, RING_WAKE = 192, RING_SLOTS = 256 };
+
+struct ring {
+	pthread_mutex_t lock;
+	char *base; /* NULL: a queue without entries */
+	uint32_t entries, slot_size, max_sge, max_inline;
+	uint32_t limit; /* of entries in use: what the program was told */
+	uint32_t next;  /* index of the next slot to write, or to read */
+	uint32_t seen;  /* the other side's index when it was read last */
+};
+
+void ring_init(struct ring *r);
+void ring_destroy(struct ring *r);
+int ring_attach(struct ring *r, void *base, uint64_t size, enum ring_kind kind);
+
+static inline _Atomic uint32_t *ring_word(const struct ring *r, int offset) { return (void *)(r->base + offset); }
+
+static inline void *ring_slot(const struct ring *r, uint32_t index)
+{
+	return r->base + RING_SLOTS + (size_t)(index & (r->entries - 1)) * r->slot_size;
+}
+
+bool ring_room(struct ring *r, uint32_t used);
+bool ring_publish(struct ring *r, uint32_t next);
+bool ring_refresh(struct ring *r);
+int ring_ready(struct ring *r);
+
+/* memory.c, mw.c */
+struct pd {
+	struct ibv_pd v;
+	struct pd *parent; /* of a parent domain: the protection domain */
+	struct td *td;
+	atomic_int uses;
+};
+
+struct td {
+	struct ibv_td v;
+	atomic_int uses;
+};
+
+static inline struct pd *pd_of(struct ibv_pd *v) { return container_of(v, struct pd, v); }
+
+struct ibv_pd *parent_domain_alloc(struct ibv_context *v, struct ibv_parent_domain_init_attr *attr);
+struct ibv_td *td_alloc(struct ibv_context *v, struct ibv_td_init_attr *attr);
+int td_dealloc(struct ibv_td *v);
+int mr_advise(struct ibv_pd *pd, int advice, uint32_t flags, struct ibv_sge *sg_list, uint32_t num_sge);
+uint32_t mr_access(unsigned int access);
+
+struct ibv_mw *mw_alloc(struct ibv_pd *pd, enum ibv_mw_type type);
+int mw_dealloc(struct ibv_mw *mw);
+int mw_bind(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
+
+/* channel.c */
+struct channel {
+	struct ibv_comp_channel v;
+	struct mailbox box;
+	uint32_t handle;
+	struct channel *next, **link;
+};
+
+void channel_cq_closed(struct channel *h, uint32_t sent, uint32_t taken);
+
+/* cq.c, cq_ex.c, poll.c */
+struct cq {
+	union {
+		struct ibv_cq v;
+		struct ibv_cq_ex ex;
+	};
+	struct ring ring;
+	size_t map_size;
+	uint32_t comp_taken, async_taken; /* guarded by the context's table of objects */
+	struct goroce_cq_slot current;    /* from start_poll to end_poll */
+};
+
+static inline struct cq *cq_of(struct ibv_cq *v) { return container_of(v, struct cq, v); }
+
+struct ibv_cq_ex *cq_create_ex(struct ibv_context *v, struct ibv_cq_init_attr_ex *attr);
+int cq_moderate(struct ibv_cq *v, struct ibv_modify_cq_attr *attr);
+void cq_set_reads(struct ibv_cq_ex *q);
+int cq_poll(struct ibv_cq *v, int n, struct ibv_wc *wc);
+int cq_notify(struct ibv_cq *v, int solicited_only);
+void cq_forget(struct ibv_cq *v, uint32_t qpn);
+void give_way(bool found);
+
+/* srq.c, xrc.c */
+struct srq {
+	struct ibv_srq v;
+	struct ring ring;
+	size_t map_size;
+	uint32_t num, async_taken;
+	bool xrc;
+};
+
+struct xrcd {
+	struct ibv_xrcd v;
+	uint32_t handle;
+};
+
+static inline struct srq *srq_of(struct ibv_srq *v) { return container_of(v, struct srq, v); }
+static inline struct xrcd *xrcd_of(struct ibv_xrcd *v) { return container_of(v, struct xrcd, v); }
+
+struct ibv_srq *srq_create_ex(struct ibv_context *v, struct ibv_srq_init_attr_ex *attr);
+int srq_num(struct ibv_srq *v, uint32_t *num);
+int srq_post(struct ibv_srq *v, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
+int srq_post_ops(struct ibv_srq *v, void *op, void **bad_op);
+struct ibv_xrcd *xrcd_open(struct ibv_context *v, struct ibv_xrcd_init_attr *attr);
+int xrcd_close(struct ibv_xrcd *v);
+
+/* ah.c */
+struct ah {
+	struct ibv_ah v;
+	uint32_t num; /* in work requests */
+};
+
+static inline struct ah *ah_of(struct ibv_ah *v) { return container_of(v, struct ah, v); }
+
+int ah_to_daemon(const struct ibv_ah_attr *from, struct goroce_ah *to);
+void ah_from_daemon(const struct goroce_ah *from, struct ibv_ah_attr *to);
+
+/* qp.c, qp_modify.c, qp_ex.c, post.c */
+struct qp {
+	union {
+		struct ibv_qp v;
+		struct ibv_qp_ex ex;
+	};
+	struct ring sq, rq;
+	char *pages;
+	size_t map_size;
+	uint32_t shard, doorbell;
+	uint32_t async_taken;
+	struct ibv_qp_cap cap;
+	bool sig_all, has_ex;
+
+	/* From wr_start to wr_complete, under the lock of sq. */
+	uint32_t built; /* requests so far */
+	int error;
+	struct goroce_send_slot *slot; /* being built; NULL after an error */
+};
+
+static inline struct qp *qp_of(struct ibv_qp *v) { return container_of(v, struct qp, v); }
+
+struct ibv_qp *qp_create_ex(struct ibv_context *v, struct ibv_qp_init_attr_ex *attr);
+struct ibv_qp *qp_open(struct ibv_context *v, struct ibv_qp_open_attr *attr);
+int qp_set_rate_limit(struct ibv_qp *v, struct ibv_qp_rate_limit_attr *attr);
+void qp_set_builders(struct qp *q);
+bool qp_takes(const struct ibv_qp *v, unsigned int opcode);
+int post_send(struct ibv_qp *v, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr);
+int post_recv(struct ibv_qp *v, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
+int ring_push_recv(struct ring *r, uint32_t next, const struct ibv_recv_wr *wr);
+void post_published(struct qp *q, struct ring *r, uint32_t next);
+
+/* query.c */
+int query_device_ex(struct ibv_context *v, const void *input, struct ibv_device_attr_ex *attr, size_t size);
+int query_port(struct ibv_context *v, uint8_t port, struct ibv_port_attr *attr, size_t size);
+int query_rt_values(struct ibv_context *v, struct ibv_values_ex *values);
+int gid_find(struct ibv_context *v, const union ibv_gid *gid);
+int gid_at(struct ibv_context *v, uint32_t port, uint32_t index, struct goroce_gid_entry *row);
+uint64_t clock_wallclock(struct ibv_context *v, int64_t device);
+
+#endif

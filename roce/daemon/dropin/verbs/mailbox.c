@@ -1,0 +1,105 @@
+/*
+ * A socket with a packet for each event. The program polls the socket and reads it by the
+ * library, so it must not be readable for an event of an object that is destroyed.
+ */
+#include "lib.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { MAX_WORDS = 2 };
+
+/* mailbox_open takes the socket, which the daemon sends non-blocking. */
+int mailbox_open(struct mailbox *m, int fd)
+{
+	int flags = fcntl(fd, F_GETFL);
+
+	if (flags < 0 || fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) < 0)
+		return errno;
+	*m = (struct mailbox){.fd = fd};
+	pthread_mutex_init(&m->lock, NULL);
+	return 0;
+}
+
+void mailbox_close(struct mailbox *m)
+{
+	if (m->fd >= 0)
+		close(m->fd);
+	m->fd = -1;
+	pthread_mutex_destroy(&m->lock);
+}
+
+static void took_stale(struct mailbox *m)
+{
+	if (m->stale)
+		m->stale--;
+}
+
+/* drop_stale takes stale events away until the next one is live, so that the socket is readable for that only. */
+static void drop_stale(struct mailbox *m, size_t words, mailbox_live *live, void *arg)
+{
+	uint32_t message[MAX_WORDS];
+	ssize_t size = (ssize_t)(words * sizeof(uint32_t));
+
+	while (m->stale && recv(m->fd, message, sizeof(message), MSG_DONTWAIT | MSG_PEEK) == size) {
+		if (live(arg, message, false))
+			break;
+		if (recv(m->fd, message, sizeof(message), MSG_DONTWAIT) != size)
+			break;
+		took_stale(m);
+	}
+}
+
+/* take_waiting takes the next live event that is there: EAGAIN if there is none, EIO at the end. */
+static int take_waiting(struct mailbox *m, size_t words, mailbox_live *live, void *arg)
+{
+	uint32_t message[MAX_WORDS];
+	ssize_t n;
+
+	for (;;) {
+		n = recv(m->fd, message, sizeof(message), MSG_DONTWAIT);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return errno;
+		if (n != (ssize_t)(words * sizeof(uint32_t)))
+			return EIO;
+		if (live(arg, message, true))
+			break;
+		took_stale(m);
+	}
+	drop_stale(m, words, live, arg);
+	return 0;
+}
+
+/*
+ * mailbox_take waits for an event, as the flags of the socket say and the handlers of signals. All
+ * events are taken under the lock, and a thread is not cancelled there; it waits without the lock.
+ */
+int mailbox_take(struct mailbox *m, size_t words, mailbox_live *live, void *arg)
+{
+	int err, cancel;
+	char byte;
+
+	for (;;) {
+		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+		pthread_mutex_lock(&m->lock);
+		err = take_waiting(m, words, live, arg);
+		pthread_mutex_unlock(&m->lock);
+		pthread_setcancelstate(cancel, NULL);
+		if (err != EAGAIN)
+			return err;
+		if (recv(m->fd, &byte, sizeof(byte), MSG_PEEK) < 0)
+			return errno;
+	}
+}
+
+/* mailbox_expect_stale says that n events are in the socket of an object that is closed. */
+void mailbox_expect_stale(struct mailbox *m, uint32_t n, size_t words, mailbox_live *live, void *arg)
+{
+	pthread_mutex_lock(&m->lock);
+	m->stale += n;
+	drop_stale(m, words, live, arg);
+	pthread_mutex_unlock(&m->lock);
+}

@@ -1,0 +1,197 @@
+/* Memory regions: memory of this process, which the daemon reads and writes by system calls. */
+#include "lib.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22 /* Linux 5.14 */
+#define MADV_POPULATE_WRITE 23
+#endif
+
+/* All of the address space, for implicit registration on demand. */
+static const uint64_t whole = 1ull << 47;
+
+/* Rights of IBTA 10.6.3.1; the rest are hints of how the memory is made up. */
+static const uint32_t rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+	IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_FLUSH_GLOBAL |
+	IBV_ACCESS_FLUSH_PERSISTENT;
+static const uint32_t hints = IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE;
+
+/* mr_access returns the rights among access. */
+uint32_t mr_access(unsigned int access) { return access & ~hints; }
+
+/* own_memory returns a descriptor of this process's memory. By it a daemon may access the memory that is not allowed
+ * to trace the process; -1 if there is none (PR_SET_DUMPABLE). */
+static int own_memory(struct context *c)
+{
+	pthread_mutex_lock(&c->memory_lock);
+	if (c->memory == -1) {
+		c->memory = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
+		if (c->memory < 0)
+			c->memory = -2;
+	}
+	pthread_mutex_unlock(&c->memory_lock);
+	return c->memory < 0 ? -1 : c->memory;
+}
+
+/* mapped looks in /proc/self/maps whether all of from to to is there, and may be written. */
+static int mapped(uintptr_t from, uintptr_t to, bool write)
+{
+	FILE *maps = fopen("/proc/self/maps", "re");
+	unsigned long start, end;
+	char r, w, line[512];
+
+	if (!maps)
+		return 0; /* as nothing is known, the first access shows it */
+	while (from < to && fgets(line, sizeof(line), maps)) {
+		if (sscanf(line, "%lx-%lx %c%c", &start, &end, &r, &w) != 4 || end <= from)
+			continue;
+		if (start > from || r != 'r' || (write && w != 'w'))
+			break;
+		from = end;
+	}
+	fclose(maps);
+	return from < to ? EFAULT : 0;
+}
+
+/*
+ * check faults the pages in, as an RNIC's driver does when it pins them: EFAULT if they are not there, or not
+ * writable. Memory that is registered on demand need not be there yet.
+ */
+static int check(const void *addr, size_t length, unsigned int access)
+{
+	const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+	uintptr_t from = (uintptr_t)addr & ~(page - 1), to = ((uintptr_t)addr + length + page - 1) & ~(page - 1);
+	bool write = access & (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
+
+	if (!length || access & IBV_ACCESS_ON_DEMAND)
+		return 0;
+	if ((uintptr_t)addr + length < (uintptr_t)addr || to < from)
+		return EFAULT;
+	if (!madvise((void *)from, to - from, write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ))
+		return 0;
+	if (errno == ENOMEM || errno == EFAULT)
+		return EFAULT;
+	return mapped(from, to, write);
+}
+
+/* describe fills in a request for memory at addr, which SGEs and peers call iova. */
+static int describe(struct goroce_reg_mr *r, void *addr, size_t length, uint64_t iova, unsigned int access)
+{
+	if (access & ~(rights | hints))
+		return EINVAL;
+	if (access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) && !(access & IBV_ACCESS_LOCAL_WRITE))
+		return EINVAL;
+	if (!addr && length == SIZE_MAX && access & IBV_ACCESS_ON_DEMAND)
+		length = whole;
+	r->access = mr_access(access);
+	r->kind = GOROCE_PROCESS;
+	r->addr = (uintptr_t)addr;
+	r->length = length;
+	r->iova = access & IBV_ACCESS_ZERO_BASED ? 0 : iova;
+	return check(addr, length, access);
+}
+
+static int request(struct ibv_context *v, uint16_t op, const void *body, size_t len, struct goroce_reg_reply *r)
+{
+	struct call call = {
+		.op = op, .body = body, .len = len, .give = own_memory(context_of(v)), .reply = r, .size = sizeof(*r),
+	};
+
+	return control_call(&context_of(v)->control, &call);
+}
+
+EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
+{
+	struct goroce_reg_mr r = {.pd = pd->handle};
+	struct goroce_reg_reply reply;
+	struct ibv_mr *mr;
+	int err = gone(pd->context);
+
+	if (!err)
+		err = describe(&r, addr, length, iova, access);
+	if (err)
+		return fail(err);
+	mr = calloc(1, sizeof(*mr));
+	if (!mr)
+		return NULL;
+	err = request(pd->context, GOROCE_REG_MR, &r, sizeof(r), &reply);
+	if (err) {
+		free(mr);
+		return fail(err);
+	}
+	*mr = (struct ibv_mr){pd->context, pd, addr, length, reply.handle, reply.key, reply.key};
+	return mr;
+}
+
+EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
+{
+	return ibv_reg_mr_iova2(pd, addr, length, iova, (unsigned int)access);
+}
+
+EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
+{
+	return ibv_reg_mr_iova2(pd, addr, length, (uintptr_t)addr, (unsigned int)access);
+}
+
+EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
+{
+	int err = close_handle(mr->context, mr->handle, NULL);
+
+	if (!err)
+		free(mr);
+	return err;
+}
+
+static int refuse_rereg(int code, int err)
+{
+	errno = err;
+	return code;
+}
+
+/* ibv_rereg_mr keeps the keys, as programs go on with those that they have told their peers. Arguments that flags
+ * does not name may be anything. */
+EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access)
+{
+	const int all = IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
+	bool moves = flags & IBV_REREG_MR_CHANGE_TRANSLATION;
+	unsigned int rights_of = flags & IBV_REREG_MR_CHANGE_ACCESS ? (unsigned int)access : 0;
+	struct goroce_rereg_mr r = {.mr = mr->handle, .mask = (uint32_t)flags | GOROCE_KEEP_KEYS};
+	struct goroce_reg_reply reply;
+	int err;
+
+	if (!flags || flags & ~all || (moves && (!addr || !length)) || (flags & IBV_REREG_MR_CHANGE_PD && !pd))
+		return refuse_rereg(IBV_REREG_MR_ERR_INPUT, EINVAL);
+	err = describe(&r.to, moves ? addr : NULL, moves ? length : 0, (uintptr_t)addr, rights_of);
+	if (err)
+		return refuse_rereg(IBV_REREG_MR_ERR_INPUT, err);
+	r.to.pd = flags & IBV_REREG_MR_CHANGE_PD ? pd->handle : 0;
+	err = request(mr->context, GOROCE_REREG_MR, &r, sizeof(r), &reply);
+	if (err)
+		return refuse_rereg(gone(mr->context) ? IBV_REREG_MR_ERR_CMD : IBV_REREG_MR_ERR_INPUT, err);
+	mr->lkey = mr->rkey = reply.key;
+	if (flags & IBV_REREG_MR_CHANGE_PD)
+		mr->pd = pd;
+	if (moves) {
+		mr->addr = addr;
+		mr->length = length;
+	}
+	return 0;
+}
+
+/* Advice is taken: nothing has to be prefetched. */
+int mr_advise(struct ibv_pd *pd, int advice, uint32_t flags, struct ibv_sge *sg_list, uint32_t num_sge)
+{
+	enum { PREFETCH_NO_FAULT = 2, FLUSH = 1 };
+	int why = gone(pd->context);
+
+	if (why)
+		return why;
+	if (advice < 0 || advice > PREFETCH_NO_FAULT || flags & ~(uint32_t)FLUSH || !num_sge || !sg_list)
+		return EINVAL;
+	return 0;
+}

@@ -1,0 +1,101 @@
+/* Taking completions, and asking for an event of the next. */
+#include "lib.h"
+
+#include <endian.h>
+
+enum { ARM_NONE = 0, ARM_SOLICITED = 1, ARM_ANY = 2 };
+
+static void convert(const struct goroce_cq_slot *s, struct ibv_wc *wc)
+{
+	wc->wr_id = s->id;
+	wc->status = s->status;
+	wc->opcode = s->opcode;
+	wc->vendor_err = s->vendor_err;
+	wc->byte_len = s->byte_len;
+	if (s->flags & IBV_WC_WITH_INV)
+		wc->invalidated_rkey = s->invalidated_key;
+	else
+		wc->imm_data = htobe32(s->imm);
+	wc->qp_num = s->qpn;
+	wc->src_qp = s->src_qp;
+	wc->wc_flags = s->flags;
+	wc->pkey_index = 0;
+	wc->slid = 0;
+	wc->sl = s->sl;
+	wc->dlid_path_bits = 0;
+}
+
+/* take moves up to n completions to wc. It returns how many, or -1 if the ring is corrupt. */
+static int take(struct ring *r, int n, struct ibv_wc *wc)
+{
+	int got = 0, ready = 0;
+
+	while (got < n && (ready = ring_ready(r)) > 0) {
+		struct goroce_cq_slot s;
+		memcpy(&s, ring_slot(r, r->next), sizeof(s));
+		convert(&s, &wc[got++]);
+		r->next++;
+	}
+	if (got)
+		atomic_store_explicit(ring_word(r, RING_CONSUMER), r->next, memory_order_release);
+	return got ? got : ready;
+}
+
+int cq_poll(struct ibv_cq *v, int n, struct ibv_wc *wc)
+{
+	struct cq *q = cq_of(v);
+	int got, why = gone(v->context);
+
+	if (why) {
+		errno = why;
+		return -1;
+	}
+	pthread_mutex_lock(&q->ring.lock);
+	got = take(&q->ring, n, wc);
+	pthread_mutex_unlock(&q->ring.lock);
+	give_way(got != 0);
+	if (got < 0)
+		errno = EIO;
+	return got;
+}
+
+/*
+ * cq_forget takes the completions of a QP out, which the program has not polled when it resets the QP. Those of
+ * others move up behind the newest: full slots are the program's, and the daemon writes only behind them.
+ */
+void cq_forget(struct ibv_cq *v, uint32_t qpn)
+{
+	struct ring *r = &cq_of(v)->ring;
+	uint32_t to, from;
+
+	pthread_mutex_lock(&r->lock);
+	if (ring_refresh(r)) {
+		for (to = from = r->seen; from != r->next;) {
+			const struct goroce_cq_slot *s = ring_slot(r, --from);
+			if (s->qpn != qpn && --to != from)
+				memcpy(ring_slot(r, to), s, sizeof(*s));
+		}
+		r->next = to;
+		atomic_store_explicit(ring_word(r, RING_CONSUMER), to, memory_order_release);
+	}
+	pthread_mutex_unlock(&r->lock);
+}
+
+/* A queue that is armed for any completion stays so when it is armed for solicited ones (IBTA 11.4.2.2). */
+int cq_notify(struct ibv_cq *v, int solicited_only)
+{
+	struct cq *q = cq_of(v);
+	uint32_t none = ARM_NONE;
+	int why = gone(v->context);
+
+	if (why)
+		return why;
+	pthread_mutex_lock(&q->ring.lock);
+	if (solicited_only)
+		atomic_compare_exchange_strong(ring_word(&q->ring, RING_WAKE), &none, ARM_SOLICITED);
+	else
+		atomic_exchange(ring_word(&q->ring, RING_WAKE), ARM_ANY);
+	atomic_thread_fence(memory_order_seq_cst);
+	pthread_mutex_unlock(&q->ring.lock);
+	return 0;
+}

@@ -1,0 +1,287 @@
+/* Queue pairs: creation and end. */
+#include "lib.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+/* Inline room that every QP has, as programs count on some that they have not asked for. A slot has it anyway. */
+enum { LEAST_INLINE = 64 };
+
+static bool sends(int type) { return type != IBV_QPT_XRC_RECV; }
+
+static bool receives(int type) { return type == IBV_QPT_RC || type == IBV_QPT_UC || type == IBV_QPT_UD; }
+
+static uint32_t handle_of(struct ibv_cq *cq) { return cq ? cq->handle : 0; }
+
+/* attach maps the rings of a reply. */
+static int attach(struct qp *q, const struct goroce_ring *r, int *fds, int n)
+{
+	struct doorbells *d = &context_of(q->v.context)->doorbells;
+	void *pages;
+	int err;
+
+	if (r->shard >= d->shards || r->doorbell >= d->count || n != (r->size ? 1 : 0)) {
+		close_all(fds, n);
+		return EPROTO;
+	}
+	q->shard = r->shard;
+	q->doorbell = r->doorbell;
+	if (!n)
+		return 0;
+	err = shared_map(fds[0], r->size, &pages);
+	if (err)
+		return err;
+	q->pages = pages;
+	q->map_size = r->size;
+	if (r->send > r->size || r->recv > r->size - r->send || r->send % LINE)
+		return EPROTO;
+	if (r->send)
+		err = ring_attach(&q->sq, q->pages, r->send, RING_SEND);
+	if (r->recv && !err)
+		err = ring_attach(&q->rq, q->pages + r->send, r->recv, RING_RECV);
+	return err;
+}
+
+/* request asks for the QP. XRC ends have their receives from SRQs of the domain. */
+static int request(struct qp *q, const struct ibv_qp_init_attr_ex *a)
+{
+	int type = a->qp_type;
+	const struct ibv_qp_cap *c = &a->cap;
+	bool rq = receives(type) && !a->srq;
+	struct goroce_create_qp r = {
+		.pd = a->pd && sends(type) ? a->pd->handle : 0,
+		.send_cq = sends(type) ? handle_of(a->send_cq) : 0,
+		.recv_cq = receives(type) ? handle_of(a->recv_cq) : 0,
+		.srq = receives(type) && a->srq ? a->srq->handle : 0,
+		.xrcd = type == IBV_QPT_XRC_RECV ? xrcd_of(a->xrcd)->handle : 0,
+		.type = (uint32_t)type,
+		.max_send_wr = sends(type) ? c->max_send_wr : 0,
+		.max_recv_wr = rq ? c->max_recv_wr : 0,
+		.max_send_sge = sends(type) ? c->max_send_sge : 0,
+		.max_recv_sge = rq ? c->max_recv_sge : 0,
+		.sig_all = a->sq_sig_all != 0,
+	};
+	struct goroce_ring reply;
+	struct call call = {
+		.op = GOROCE_CREATE_QP, .body = &r, .len = sizeof(r), .give = -1, .reply = &reply,
+				.size = sizeof(reply),
+		.want_fds = -1,
+	};
+	int err;
+
+	if (sends(type))
+		r.max_inline = c->max_inline_data > LEAST_INLINE ? c->max_inline_data : LEAST_INLINE;
+	err = control_call(&context_of(q->v.context)->control, &call);
+	if (err)
+		return err;
+	q->v.handle = reply.handle;
+	q->v.qp_num = reply.num;
+	err = attach(q, &reply, call.fds, call.want_fds);
+	if (!err)
+		err = table_add(&context_of(q->v.context)->objects, reply.handle, KIND_QP, q, &q->async_taken);
+	if (err)
+		close_handle(q->v.context, reply.handle, NULL);
+	q->sq.limit = r.max_send_wr < q->sq.entries ? r.max_send_wr : q->sq.entries;
+	q->rq.limit = r.max_recv_wr < q->rq.entries ? r.max_recv_wr : q->rq.entries;
+	q->cap = (struct ibv_qp_cap){q->sq.limit, q->rq.limit, q->sq.max_sge, q->rq.max_sge, q->sq.max_inline};
+	return err;
+}
+
+static struct qp *make(struct ibv_context *v, const struct ibv_qp_init_attr_ex *a)
+{
+	struct qp *q = calloc(1, sizeof(*q));
+
+	if (!q)
+		return NULL;
+	ring_init(&q->sq);
+	ring_init(&q->rq);
+	pthread_mutex_init(&q->v.mutex, NULL);
+	pthread_cond_init(&q->v.cond, NULL);
+	q->v.context = v;
+	q->v.qp_context = a->qp_context;
+	q->v.pd = a->pd;
+	q->v.send_cq = a->send_cq;
+	q->v.recv_cq = a->recv_cq;
+	q->v.srq = receives(a->qp_type) ? a->srq : NULL;
+	q->v.qp_type = a->qp_type;
+	q->v.state = IBV_QPS_RESET;
+	q->sig_all = a->sq_sig_all;
+	return q;
+}
+
+static void release(struct qp *q)
+{
+	shared_unmap(q->pages, q->map_size);
+	ring_destroy(&q->sq);
+	ring_destroy(&q->rq);
+	pthread_mutex_destroy(&q->v.mutex);
+	pthread_cond_destroy(&q->v.cond);
+	free(q);
+}
+
+/* check refuses what rdma_rxe refuses with EINVAL. */
+static int check(struct ibv_context *v, const struct ibv_qp_init_attr_ex *a)
+{
+	const struct goroce_device_reply *d = &context_of(v)->device->attr;
+	const struct ibv_qp_cap *c = &a->cap;
+
+	switch (a->qp_type) {
+	case IBV_QPT_RC:
+	case IBV_QPT_UC:
+	case IBV_QPT_UD:
+		if (!a->send_cq || !a->recv_cq || !a->pd)
+			return EINVAL;
+		break;
+	case IBV_QPT_XRC_SEND:
+		if (!a->send_cq || !a->pd)
+			return EINVAL;
+		break;
+	case IBV_QPT_XRC_RECV:
+		return a->xrcd ? 0 : EINVAL;
+	default:
+		return EOPNOTSUPP;
+	}
+	if (c->max_send_wr > d->max_qp_wr || c->max_send_sge > d->max_sge || c->max_inline_data > d->max_inline)
+		return EINVAL;
+	if (receives(a->qp_type) && !a->srq && (c->max_recv_wr > d->max_qp_wr || c->max_recv_sge > d->max_sge))
+		return EINVAL;
+	return 0;
+}
+
+/* check_ops refuses operations of ibv_wr_* that the type of QP has not. The table has the opcode of each bit. */
+static int check_ops(enum ibv_qp_type type, uint64_t ops)
+{
+	static const uint8_t opcodes[] = {
+		IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_READ,
+		IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_LOCAL_INV, IBV_WR_BIND_MW,
+		IBV_WR_SEND_WITH_INV, UINT8_MAX /* TSO */, IBV_WR_FLUSH, IBV_WR_ATOMIC_WRITE,
+	};
+	struct ibv_qp probe = {.qp_type = type};
+
+	for (unsigned int op = 0; ops; op++, ops >>= 1) {
+		if (ops & 1 && (op >= sizeof(opcodes) || !qp_takes(&probe, opcodes[op])))
+			return EOPNOTSUPP;
+	}
+	return 0;
+}
+
+struct ibv_qp *qp_create_ex(struct ibv_context *v, struct ibv_qp_init_attr_ex *attr)
+{
+	const uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
+			IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	struct ibv_qp_init_attr_ex a = *attr;
+	uint64_t ops = attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS ? attr->send_ops_flags : 0;
+	struct qp *q;
+	int err = gone(v);
+
+	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD))
+		a.pd = NULL;
+	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_XRCD))
+		a.xrcd = NULL;
+	if (attr->comp_mask & ~known || (attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS && attr->create_flags))
+		return fail(EOPNOTSUPP);
+	if (!err)
+		err = check(v, &a);
+	if (!err)
+		err = check_ops(a.qp_type, ops);
+	if (err)
+		return fail(err);
+	q = make(v, &a);
+	if (!q)
+		return NULL;
+	err = request(q, &a);
+	if (err) {
+		release(q);
+		return fail(err);
+	}
+	attr->cap = q->cap;
+	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
+		qp_set_builders(q);
+	return &q->v;
+}
+
+EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+	struct ibv_qp_init_attr_ex a = {.comp_mask = IBV_QP_INIT_ATTR_PD, .pd = pd};
+	struct ibv_qp *qp;
+
+	memcpy(&a, attr, offsetof(struct ibv_qp_init_attr, sq_sig_all) + sizeof(attr->sq_sig_all));
+	qp = qp_create_ex(pd->context, &a);
+	if (qp)
+		attr->cap = a.cap;
+	return qp;
+}
+
+_Static_assert(offsetof(struct ibv_qp_init_attr_ex, sq_sig_all) == offsetof(struct ibv_qp_init_attr, sq_sig_all),
+	       "the extended attributes begin with the others");
+
+/* qp_open opens an XRC target that another process, or another context, has made in the domain. */
+struct ibv_qp *qp_open(struct ibv_context *v, struct ibv_qp_open_attr *attr)
+{
+	const uint32_t needed = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
+	struct ibv_qp_init_attr_ex a = {.qp_type = attr->qp_type};
+	struct goroce_open_qp request;
+	struct goroce_object r;
+	struct qp *q;
+	int err;
+
+	if ((attr->comp_mask & needed) != needed || attr->comp_mask & ~(needed | IBV_QP_OPEN_ATTR_CONTEXT) ||
+			attr->qp_type != IBV_QPT_XRC_RECV)
+		return fail(EINVAL);
+	if (attr->comp_mask & IBV_QP_OPEN_ATTR_CONTEXT)
+		a.qp_context = attr->qp_context;
+	q = make(v, &a);
+	if (!q)
+		return NULL;
+	request = (struct goroce_open_qp){xrcd_of(attr->xrcd)->handle, attr->qp_num, (uint32_t)attr->qp_type};
+	err = ask(v, GOROCE_OPEN_QP, &request, sizeof(request), &r, sizeof(r));
+	if (!err) {
+		q->v.handle = r.handle;
+		q->v.qp_num = attr->qp_num;
+		err = table_add(&context_of(v)->objects, r.handle, KIND_QP, q, &q->async_taken);
+		if (err)
+			close_handle(v, r.handle, NULL);
+	}
+	if (err) {
+		release(q);
+		return fail(err);
+	}
+	return &q->v;
+}
+
+EXPORT int ibv_destroy_qp(struct ibv_qp *v)
+{
+	struct context *c = context_of(v->context);
+	struct qp *q = qp_of(v);
+	struct goroce_close_reply r;
+	int err = close_handle(v->context, v->handle, &r);
+
+	if (err)
+		return err;
+	table_remove(&c->objects, v->handle);
+	async_closed(c, r.events, q->async_taken);
+	pthread_mutex_lock(&v->mutex);
+	while (v->events_completed != q->async_taken)
+		pthread_cond_wait(&v->cond, &v->mutex);
+	pthread_mutex_unlock(&v->mutex);
+	release(q);
+	return 0;
+}
+
+static int group(struct ibv_qp *v, uint16_t op, const union ibv_gid *gid)
+{
+	struct goroce_group request = {.qp = v->handle};
+
+	memcpy(request.gid, gid->raw, sizeof(request.gid));
+	return ask(v->context, op, &request, sizeof(request), NULL, 0);
+}
+
+EXPORT int ibv_attach_mcast(struct ibv_qp *v, const union ibv_gid *gid, uint16_t lid __attribute__((unused)))
+{
+	return group(v, GOROCE_ATTACH, gid);
+}
+
+EXPORT int ibv_detach_mcast(struct ibv_qp *v, const union ibv_gid *gid, uint16_t lid __attribute__((unused)))
+{
+	return group(v, GOROCE_DETACH, gid);
+}

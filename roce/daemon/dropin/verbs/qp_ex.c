@@ -1,0 +1,271 @@
+/*
+ * ibv_wr_*: requests that are built one after another, right in the slots of the send ring, from wr_start to
+ * wr_complete or wr_abort. The daemon sees none of them before.
+ */
+#include "lib.h"
+
+#include <endian.h>
+
+#define SELF(v) container_of(v, struct qp, ex)
+
+static void wr_start(struct ibv_qp_ex *v)
+{
+	struct qp *q = SELF(v);
+
+	pthread_mutex_lock(&q->sq.lock);
+	q->built = 0;
+	q->slot = NULL;
+	q->error = gone(v->qp_base.context);
+	if (!q->error && v->qp_base.state < IBV_QPS_RTS)
+		q->error = EINVAL;
+}
+
+/* refuse makes wr_complete return err, unless it returns an earlier one. */
+static void refuse(struct qp *q, int err)
+{
+	if (!q->error)
+		q->error = err;
+	q->slot = NULL;
+}
+
+static int wr_complete(struct ibv_qp_ex *v)
+{
+	struct qp *q = SELF(v);
+	int err = q->error;
+
+	if (!err)
+		post_published(q, &q->sq, q->sq.next + q->built);
+	pthread_mutex_unlock(&q->sq.lock);
+	return err;
+}
+
+static void wr_abort(struct ibv_qp_ex *v) { pthread_mutex_unlock(&SELF(v)->sq.lock); }
+
+/* begin takes the next slot for a request: NULL if there is none. */
+static struct goroce_send_slot *begin(struct ibv_qp_ex *v, unsigned int opcode)
+{
+	const unsigned int flags = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED;
+	struct qp *q = SELF(v);
+
+	q->slot = NULL;
+	if (q->error)
+		return NULL;
+	if (!qp_takes(&q->v, opcode))
+		refuse(q, EINVAL);
+	else if (!ring_room(&q->sq, q->sq.next + q->built))
+		refuse(q, ENOMEM);
+	if (q->error)
+		return NULL;
+	q->slot = ring_slot(&q->sq, q->sq.next + q->built++);
+	*q->slot = (struct goroce_send_slot){
+		.id = v->wr_id, .opcode = (uint8_t)opcode, .flags = (uint8_t)(v->wr_flags & flags),
+	};
+	return q->slot;
+}
+
+static void begin_imm(struct ibv_qp_ex *v, unsigned int opcode, uint32_t imm)
+{
+	struct goroce_send_slot *s = begin(v, opcode);
+
+	if (s)
+		s->imm = imm;
+}
+
+static struct goroce_send_slot *begin_remote(struct ibv_qp_ex *v, unsigned int opcode, uint32_t rkey, uint64_t addr)
+{
+	struct goroce_send_slot *s = begin(v, opcode);
+
+	if (s) {
+		s->rkey = rkey;
+		s->remote_addr = addr;
+	}
+	return s;
+}
+
+static void wr_send(struct ibv_qp_ex *v) { begin(v, IBV_WR_SEND); }
+
+static void wr_send_imm(struct ibv_qp_ex *v, uint32_t imm) { begin_imm(v, IBV_WR_SEND_WITH_IMM, be32toh(imm)); }
+
+static void wr_send_inv(struct ibv_qp_ex *v, uint32_t rkey) { begin_imm(v, IBV_WR_SEND_WITH_INV, rkey); }
+
+static void wr_local_inv(struct ibv_qp_ex *v, uint32_t rkey) { begin_imm(v, IBV_WR_LOCAL_INV, rkey); }
+
+static void wr_rdma_read(struct ibv_qp_ex *v, uint32_t rkey, uint64_t addr)
+{
+	begin_remote(v, IBV_WR_RDMA_READ, rkey, addr);
+}
+
+static void wr_rdma_write(struct ibv_qp_ex *v, uint32_t rkey, uint64_t addr)
+{
+	begin_remote(v, IBV_WR_RDMA_WRITE, rkey, addr);
+}
+
+static void wr_rdma_write_imm(struct ibv_qp_ex *v, uint32_t rkey, uint64_t addr, uint32_t imm)
+{
+	struct goroce_send_slot *s = begin_remote(v, IBV_WR_RDMA_WRITE_WITH_IMM, rkey, addr);
+
+	if (s)
+		s->imm = be32toh(imm);
+}
+
+static void wr_atomic_cmp_swp(struct ibv_qp_ex *v, uint32_t rkey, uint64_t addr, uint64_t compare, uint64_t swap)
+{
+	struct goroce_send_slot *s = begin_remote(v, IBV_WR_ATOMIC_CMP_AND_SWP, rkey, addr);
+
+	if (s) {
+		s->compare = compare;
+		s->swap = swap;
+	}
+}
+
+static void wr_atomic_fetch_add(struct ibv_qp_ex *v, uint32_t rkey, uint64_t addr, uint64_t add)
+{
+	struct goroce_send_slot *s = begin_remote(v, IBV_WR_ATOMIC_FETCH_AND_ADD, rkey, addr);
+
+	if (s)
+		s->swap = add;
+}
+
+/* The 8 bytes of an ATOMIC WRITE are inline: the QP has the room, whatever was asked for. */
+static void wr_atomic_write(struct ibv_qp_ex *v, uint32_t rkey, uint64_t addr, const void *value)
+{
+	struct goroce_send_slot *s = begin_remote(v, IBV_WR_ATOMIC_WRITE, rkey, addr);
+
+	if (s) {
+		s->flags |= IBV_SEND_INLINE;
+		s->inline_len = sizeof(uint64_t);
+		memcpy(s + 1, value, sizeof(uint64_t));
+	}
+}
+
+static void wr_flush(struct ibv_qp_ex *v, uint32_t rkey, uint64_t addr, size_t length, uint8_t type, uint8_t level)
+{
+	struct goroce_send_slot *s = begin_remote(v, IBV_WR_FLUSH, rkey, addr);
+
+	if (!s)
+		return;
+	if (length > UINT32_MAX)
+		refuse(SELF(v), EINVAL);
+	s->compare = length;
+	s->swap = type | (uint64_t)level << 32;
+}
+
+static void wr_bind_mw(struct ibv_qp_ex *v, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *b)
+{
+	struct goroce_send_slot *s = begin_remote(v, IBV_WR_BIND_MW, rkey, b->addr);
+
+	if (!s)
+		return;
+	if (!mw || (!b->mr && b->length))
+		refuse(SELF(v), EINVAL);
+	s->imm = b->mr ? b->mr->lkey : 0;
+	s->compare = b->length;
+	s->swap = mr_access(b->mw_access_flags) & ~(uint32_t)IBV_ACCESS_LOCAL_WRITE;
+}
+
+static void wr_send_tso(struct ibv_qp_ex *v, void *hdr __attribute__((unused)), uint16_t size __attribute__((unused)),
+			uint16_t mss __attribute__((unused)))
+{
+	refuse(SELF(v), EOPNOTSUPP);
+}
+
+static void set_ud_addr(struct ibv_qp_ex *v, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey)
+{
+	struct goroce_send_slot *s = SELF(v)->slot;
+
+	if (!s)
+		return;
+	if (!ah) {
+		refuse(SELF(v), EINVAL);
+		return;
+	}
+	s->ah = ah_of(ah)->num;
+	s->remote_qpn = qpn & 0xFFFFFF;
+	s->remote_qkey = qkey;
+}
+
+static void set_xrc_srqn(struct ibv_qp_ex *v, uint32_t srqn)
+{
+	struct goroce_send_slot *s = SELF(v)->slot;
+
+	if (s)
+		s->remote_srq = srqn & 0xFFFFFF;
+}
+
+static void set_sge_list(struct ibv_qp_ex *v, size_t n, const struct ibv_sge *list)
+{
+	struct qp *q = SELF(v);
+
+	if (!q->slot)
+		return;
+	if (n > q->sq.max_sge) {
+		refuse(q, EINVAL);
+		return;
+	}
+	q->slot->num_sge = (uint16_t)n;
+	memcpy(q->slot + 1, list, n * sizeof(*list));
+}
+
+static void set_sge(struct ibv_qp_ex *v, uint32_t lkey, uint64_t addr, uint32_t length)
+{
+	struct ibv_sge e = {addr, length, lkey};
+
+	set_sge_list(v, 1, &e);
+}
+
+static void set_inline_data_list(struct ibv_qp_ex *v, size_t n, const struct ibv_data_buf *list)
+{
+	struct qp *q = SELF(v);
+	uint32_t len = 0;
+
+	if (!q->slot)
+		return;
+	for (size_t i = 0; i < n; i++) {
+		if (list[i].length > q->sq.max_inline - len) {
+			refuse(q, EINVAL);
+			return;
+		}
+		memcpy((char *)(q->slot + 1) + len, list[i].addr, list[i].length);
+		len += (uint32_t)list[i].length;
+	}
+	q->slot->flags |= IBV_SEND_INLINE;
+	q->slot->inline_len = len;
+}
+
+static void set_inline_data(struct ibv_qp_ex *v, void *addr, size_t length)
+{
+	struct ibv_data_buf b = {addr, length};
+
+	set_inline_data_list(v, 1, &b);
+}
+
+void qp_set_builders(struct qp *q)
+{
+	struct ibv_qp_ex *v = &q->ex;
+
+	q->has_ex = true;
+	v->wr_atomic_cmp_swp = wr_atomic_cmp_swp;
+	v->wr_atomic_fetch_add = wr_atomic_fetch_add;
+	v->wr_bind_mw = wr_bind_mw;
+	v->wr_local_inv = wr_local_inv;
+	v->wr_rdma_read = wr_rdma_read;
+	v->wr_rdma_write = wr_rdma_write;
+	v->wr_rdma_write_imm = wr_rdma_write_imm;
+	v->wr_send = wr_send;
+	v->wr_send_imm = wr_send_imm;
+	v->wr_send_inv = wr_send_inv;
+	v->wr_send_tso = wr_send_tso;
+	v->wr_set_ud_addr = set_ud_addr;
+	v->wr_set_xrc_srqn = set_xrc_srqn;
+	v->wr_set_inline_data = set_inline_data;
+	v->wr_set_inline_data_list = set_inline_data_list;
+	v->wr_set_sge = set_sge;
+	v->wr_set_sge_list = set_sge_list;
+	v->wr_start = wr_start;
+	v->wr_complete = wr_complete;
+	v->wr_abort = wr_abort;
+	v->wr_atomic_write = wr_atomic_write;
+	v->wr_flush = wr_flush;
+}
+
+EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *v) { return qp_of(v)->has_ex ? &qp_of(v)->ex : NULL; }

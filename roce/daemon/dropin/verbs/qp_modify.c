@@ -1,0 +1,148 @@
+/* Queue pairs: states and attributes. */
+#include "lib.h"
+
+static const uint32_t qp_rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+	IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_FLUSH_GLOBAL | IBV_ACCESS_FLUSH_PERSISTENT;
+
+/* mask_for drops attributes that mean nothing for the type of QP. Programs give those of RC for both ends of XRC. The
+ * one path that there is has always migrated. */
+static uint32_t mask_for(const struct ibv_qp *v, uint32_t mask)
+{
+	mask &= ~(uint32_t)IBV_QP_PATH_MIG_STATE;
+	if (v->qp_type == IBV_QPT_XRC_SEND)
+		mask &= ~(uint32_t)(IBV_QP_MIN_RNR_TIMER | IBV_QP_MAX_DEST_RD_ATOMIC);
+	if (v->qp_type == IBV_QPT_XRC_RECV)
+		mask &= ~(uint32_t)(IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
+	return mask;
+}
+
+static int convert(const struct ibv_qp_attr *a, uint32_t mask, struct goroce_qp_attr *r)
+{
+	if (mask & IBV_QP_PATH_MTU && (a->path_mtu < IBV_MTU_256 || a->path_mtu > IBV_MTU_4096))
+		return EINVAL;
+	if (mask & (IBV_QP_CAP | IBV_QP_ALT_PATH))
+		return EOPNOTSUPP;
+	if (mask & IBV_QP_STATE && a->qp_state > IBV_QPS_ERR)
+		return EINVAL;
+	r->mask = mask;
+	r->state = a->qp_state;
+	r->cur_state = a->cur_qp_state;
+	r->port = a->port_num;
+	r->pkey_index = a->pkey_index;
+	r->access = a->qp_access_flags & qp_rights;
+	r->qkey = a->qkey;
+	r->path_mtu = mask & IBV_QP_PATH_MTU ? 128u << a->path_mtu : 0;
+	r->dest_qpn = a->dest_qp_num;
+	r->rq_psn = a->rq_psn & 0xFFFFFF;
+	r->sq_psn = a->sq_psn & 0xFFFFFF;
+	r->max_rd_atomic = a->max_rd_atomic;
+	r->max_dest_rd_atomic = a->max_dest_rd_atomic;
+	r->min_rnr_timer = a->min_rnr_timer;
+	r->timeout = a->timeout;
+	r->retry_cnt = a->retry_cnt;
+	r->rnr_retry = a->rnr_retry;
+	r->rate_limit = mask & IBV_QP_RATE_LIMIT ? a->rate_limit : 0; /* not there in old programs */
+	r->sqd_notify = a->en_sqd_async_notify;
+	return mask & IBV_QP_AV ? ah_to_daemon(&a->ah_attr, &r->ah) : 0;
+}
+
+EXPORT int ibv_modify_qp(struct ibv_qp *v, struct ibv_qp_attr *attr, int attr_mask)
+{
+	struct goroce_qp_attr r = {.qp = v->handle};
+	uint32_t mask = mask_for(v, (uint32_t)attr_mask);
+	int err = convert(attr, mask, &r);
+
+	if (!err)
+		err = ask(v->context, GOROCE_MODIFY_QP, &r, sizeof(r), NULL, 0);
+	if (err || !(mask & IBV_QP_STATE))
+		return err;
+	v->state = attr->qp_state;
+	if (v->state == IBV_QPS_RESET && v->send_cq)
+		cq_forget(v->send_cq, v->qp_num);
+	if (v->state == IBV_QPS_RESET && v->recv_cq && v->recv_cq != v->send_cq)
+		cq_forget(v->recv_cq, v->qp_num);
+	return 0;
+}
+
+int qp_set_rate_limit(struct ibv_qp *v, struct ibv_qp_rate_limit_attr *attr)
+{
+	struct goroce_qp_attr r = {.qp = v->handle, .mask = IBV_QP_RATE_LIMIT, .rate_limit = attr->rate_limit};
+
+	if (attr->comp_mask)
+		return EINVAL;
+	return ask(v->context, GOROCE_MODIFY_QP, &r, sizeof(r), NULL, 0);
+}
+
+/* mtu_of returns the ibv_mtu of a number of bytes; the least if the QP has none yet. */
+static int mtu_of(uint32_t bytes)
+{
+	int code = IBV_MTU_256;
+
+	while (code < IBV_MTU_4096 && 128u << code < bytes)
+		code++;
+	return code;
+}
+
+static void report(const struct goroce_qp_attr *r, const struct qp *q, struct ibv_qp_attr *a)
+{
+	memset(a, 0, offsetof(struct ibv_qp_attr, rate_limit));
+	a->qp_state = r->state;
+	a->cur_qp_state = r->state;
+	a->path_mtu = mtu_of(r->path_mtu);
+	a->qkey = r->qkey;
+	a->rq_psn = r->rq_psn;
+	a->sq_psn = r->sq_psn;
+	a->dest_qp_num = r->dest_qpn;
+	a->qp_access_flags = r->access;
+	a->cap = q->cap;
+	a->pkey_index = (uint16_t)r->pkey_index;
+	a->en_sqd_async_notify = (uint8_t)r->sqd_notify;
+	a->sq_draining = (uint8_t)r->draining;
+	a->max_rd_atomic = (uint8_t)r->max_rd_atomic;
+	a->max_dest_rd_atomic = (uint8_t)r->max_dest_rd_atomic;
+	a->min_rnr_timer = (uint8_t)r->min_rnr_timer;
+	a->port_num = (uint8_t)r->port;
+	a->timeout = (uint8_t)r->timeout;
+	a->retry_cnt = (uint8_t)r->retry_cnt;
+	a->rnr_retry = (uint8_t)r->rnr_retry;
+	ah_from_daemon(&r->ah, &a->ah_attr);
+}
+
+EXPORT int ibv_query_qp(struct ibv_qp *v, struct ibv_qp_attr *attr, int attr_mask, struct ibv_qp_init_attr *init)
+{
+	struct goroce_object o = {v->handle};
+	struct goroce_qp_attr r;
+	struct qp *q = qp_of(v);
+	int err = ask(v->context, GOROCE_QUERY_QP, &o, sizeof(o), &r, sizeof(r));
+
+	if (err)
+		return err;
+	if (r.state > IBV_QPS_ERR)
+		return EPROTO;
+	report(&r, q, attr);
+	if (attr_mask & IBV_QP_RATE_LIMIT)
+		attr->rate_limit = r.rate_limit;
+	v->state = attr->qp_state;
+	*init = (struct ibv_qp_init_attr){
+		v->qp_context, v->send_cq, v->recv_cq, v->srq, q->cap, v->qp_type, q->sig_all,
+	};
+	return 0;
+}
+
+/* Data comes in order of addresses, but for the last 8 bytes of a packet, which come last: no more is promised. */
+EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *v __attribute__((unused)), int op __attribute__((unused)),
+				      uint32_t flags __attribute__((unused)))
+{
+	return 0;
+}
+
+/* Enhanced connection establishment: no vendor's options are known. */
+EXPORT int ibv_query_ece(struct ibv_qp *v __attribute__((unused)), struct ibv_ece *ece __attribute__((unused)))
+{
+	return EOPNOTSUPP;
+}
+
+EXPORT int ibv_set_ece(struct ibv_qp *v __attribute__((unused)), struct ibv_ece *ece __attribute__((unused)))
+{
+	return EOPNOTSUPP;
+}

@@ -1,0 +1,232 @@
+/* Shared receive queues. */
+#include "lib.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+/* take_ring attaches to the ring of a reply, in place of the one that the queue has. */
+static int take_ring(struct srq *q, const struct goroce_ring *r, uint32_t max_wr, int fd)
+{
+	struct ring old = q->ring;
+	void *map;
+	int err = shared_map(fd, r->size, &map);
+
+	if (err)
+		return err;
+	err = ring_attach(&q->ring, map, r->size, RING_RECV);
+	if (err) {
+		q->ring = old;
+		shared_unmap(map, r->size);
+		return err;
+	}
+	shared_unmap(old.base, q->map_size);
+	q->map_size = r->size;
+	if (max_wr < q->ring.limit)
+		q->ring.limit = max_wr;
+	return 0;
+}
+
+static void release(struct srq *q)
+{
+	shared_unmap(q->ring.base, q->map_size);
+	ring_destroy(&q->ring);
+	pthread_mutex_destroy(&q->v.mutex);
+	pthread_cond_destroy(&q->v.cond);
+	free(q);
+}
+
+static int request(struct srq *q, const struct ibv_srq_init_attr_ex *a)
+{
+	struct ibv_context *v = q->v.context;
+	struct goroce_create_srq r = {
+		.pd = a->pd->handle,
+		.type = (uint32_t)a->srq_type,
+		.max_wr = a->attr.max_wr,
+		.max_sge = a->attr.max_sge,
+		.limit = a->attr.srq_limit,
+	};
+	struct goroce_ring reply;
+	int fd, err;
+
+	if (a->srq_type == IBV_SRQT_XRC) {
+		r.xrcd = xrcd_of(a->xrcd)->handle;
+		r.cq = a->cq->handle;
+	}
+	err = ask_fds(v, GOROCE_CREATE_SRQ, &r, sizeof(r), &reply, sizeof(reply), 1, &fd);
+	if (err)
+		return err;
+	q->v.handle = reply.handle;
+	q->num = reply.num;
+	err = take_ring(q, &reply, a->attr.max_wr, fd);
+	if (!err)
+		err = table_add(&context_of(v)->objects, reply.handle, KIND_SRQ, q, &q->async_taken);
+	if (err)
+		close_handle(v, reply.handle, NULL);
+	return err;
+}
+
+/* check refuses what rdma_rxe refuses with EINVAL. */
+static int check(struct ibv_context *v, const struct ibv_srq_init_attr_ex *a)
+{
+	const struct goroce_device_reply *d = &context_of(v)->device->attr;
+
+	if (a->srq_type != IBV_SRQT_BASIC && a->srq_type != IBV_SRQT_XRC)
+		return EOPNOTSUPP;
+	if (!a->pd || (a->srq_type == IBV_SRQT_XRC && (!a->xrcd || !a->cq)))
+		return EINVAL;
+	if (!a->attr.max_wr || a->attr.max_wr > d->max_srq_wr || a->attr.max_sge > d->max_srq_sge ||
+			a->attr.srq_limit > a->attr.max_wr)
+		return EINVAL;
+	return 0;
+}
+
+struct ibv_srq *srq_create_ex(struct ibv_context *v, struct ibv_srq_init_attr_ex *attr)
+{
+	const uint32_t known = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD |
+			IBV_SRQ_INIT_ATTR_CQ;
+	struct ibv_srq_init_attr_ex a = *attr;
+	struct srq *q;
+	int err = gone(v);
+
+	if (attr->comp_mask & ~known)
+		return fail(EOPNOTSUPP);
+	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE))
+		a.srq_type = IBV_SRQT_BASIC;
+	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD))
+		a.pd = NULL;
+	if (!err)
+		err = check(v, &a);
+	if (err)
+		return fail(err);
+	q = calloc(1, sizeof(*q));
+	if (!q)
+		return NULL;
+	ring_init(&q->ring);
+	pthread_mutex_init(&q->v.mutex, NULL);
+	pthread_cond_init(&q->v.cond, NULL);
+	q->v.context = v;
+	q->v.srq_context = a.srq_context;
+	q->v.pd = a.pd;
+	q->xrc = a.srq_type == IBV_SRQT_XRC;
+	err = request(q, &a);
+	if (err) {
+		release(q);
+		return fail(err);
+	}
+	attr->attr.max_wr = q->ring.limit;
+	attr->attr.max_sge = q->ring.max_sge;
+	return &q->v;
+}
+
+EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
+{
+	struct ibv_srq_init_attr_ex a = {
+		.srq_context = attr->srq_context, .attr = attr->attr, .comp_mask = IBV_SRQ_INIT_ATTR_PD, .pd = pd,
+	};
+	struct ibv_srq *srq = srq_create_ex(pd->context, &a);
+
+	if (srq)
+		attr->attr = a.attr;
+	return srq;
+}
+
+/* resize gets a ring of another size, to which the daemon has moved the receives. */
+static int resize(struct srq *q, const struct goroce_srq_attr *request)
+{
+	struct goroce_ring r;
+	int fd, err;
+
+	if (!request->max_wr || request->max_wr > context_of(q->v.context)->device->attr.max_srq_wr)
+		return EINVAL;
+	pthread_mutex_lock(&q->ring.lock);
+	err = ask_fds(q->v.context, GOROCE_MODIFY_SRQ, request, sizeof(*request), &r, sizeof(r), 1, &fd);
+	if (!err)
+		err = take_ring(q, &r, request->max_wr, fd);
+	pthread_mutex_unlock(&q->ring.lock);
+	return err;
+}
+
+EXPORT int ibv_modify_srq(struct ibv_srq *v, struct ibv_srq_attr *attr, int mask)
+{
+	struct goroce_srq_attr r = {
+		.srq = v->handle, .mask = (uint32_t)mask, .max_wr = attr->max_wr, .limit = attr->srq_limit,
+	};
+	struct srq *q = srq_of(v);
+
+	if (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT))
+		return EINVAL;
+	if (mask & IBV_SRQ_LIMIT && attr->srq_limit > (mask & IBV_SRQ_MAX_WR ? attr->max_wr : q->ring.limit))
+		return EINVAL;
+	if (mask & IBV_SRQ_MAX_WR)
+		return resize(q, &r);
+	return ask(v->context, GOROCE_MODIFY_SRQ, &r, sizeof(r), NULL, 0);
+}
+
+EXPORT int ibv_query_srq(struct ibv_srq *v, struct ibv_srq_attr *attr)
+{
+	struct goroce_srq_attr r = {.srq = v->handle};
+	struct srq *q = srq_of(v);
+	int err = ask(v->context, GOROCE_QUERY_SRQ, &r, sizeof(r), &r, sizeof(r));
+
+	if (!err)
+		*attr = (struct ibv_srq_attr){q->ring.limit, q->ring.max_sge, r.limit};
+	return err;
+}
+
+EXPORT int ibv_destroy_srq(struct ibv_srq *v)
+{
+	struct context *c = context_of(v->context);
+	struct srq *q = srq_of(v);
+	struct goroce_close_reply r;
+	int err = close_handle(v->context, v->handle, &r);
+
+	if (err)
+		return err;
+	table_remove(&c->objects, v->handle);
+	async_closed(c, r.events, q->async_taken);
+	pthread_mutex_lock(&v->mutex);
+	while (v->events_completed != q->async_taken)
+		pthread_cond_wait(&v->cond, &v->mutex);
+	pthread_mutex_unlock(&v->mutex);
+	release(q);
+	return 0;
+}
+
+int srq_num(struct ibv_srq *v, uint32_t *num)
+{
+	if (!srq_of(v)->xrc)
+		return EINVAL;
+	*num = srq_of(v)->num;
+	return 0;
+}
+
+/* srq_post rings no doorbell: the device looks at the ring when a message arrives. */
+int srq_post(struct ibv_srq *v, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
+{
+	struct srq *q = srq_of(v);
+	int err = gone(v->context);
+	uint32_t next;
+
+	if (err) {
+		*bad_wr = wr;
+		return err;
+	}
+	pthread_mutex_lock(&q->ring.lock);
+	for (next = q->ring.next; wr; wr = wr->next, next++) {
+		err = ring_push_recv(&q->ring, next, wr);
+		if (err) {
+			*bad_wr = wr;
+			break;
+		}
+	}
+	ring_publish(&q->ring, next);
+	pthread_mutex_unlock(&q->ring.lock);
+	return err;
+}
+
+/* Tag matching is not offered. */
+int srq_post_ops(struct ibv_srq *v __attribute__((unused)), void *op, void **bad_op)
+{
+	*bad_op = op;
+	return EOPNOTSUPP;
+}

@@ -1,0 +1,100 @@
+package server
+
+import (
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/qp/ring"
+	"github.com/goroce/goroce/roce/daemon/abi"
+)
+
+// share maps the memory of a descriptor that came with a reply.
+func share(t *testing.T, fd int) []byte {
+	t.Helper()
+	var st unix.Stat_t
+	must(t, unix.Fstat(fd, &st))
+	buf, err := unix.Mmap(fd, 0, int(st.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	must(t, err)
+	t.Cleanup(func() { must(t, unix.Munmap(buf)) })
+	return buf
+}
+
+// modify moves a UD QP to a state.
+func modify(t *testing.T, c *abi.Conn, qp abi.Handle, state ib.QPState, more ib.QPAttrMask) {
+	t.Helper()
+	attr := ib.QPAttr{State: state, Port: 1, SQDNotify: true}
+	must(t, call(t, c, abi.OpModifyQP, abi.Put(nil, new(abi.QPAttrOf(qp, &attr, ib.AttrState|more)))))
+}
+
+// next waits for a message on a socket of events.
+func next[T any](t *testing.T, socket int) T {
+	t.Helper()
+	poll := []unix.PollFd{{Fd: int32(socket), Events: unix.POLLIN}}
+	if n, err := unix.Poll(poll, 20_000); n != 1 {
+		t.Fatalf("no event comes: %v", err)
+	}
+	buf := make([]byte, 64)
+	n, err := unix.Read(socket, buf)
+	must(t, err)
+	v, err := abi.Get[T](buf[:n])
+	must(t, err)
+	return v
+}
+
+// TestCloseCounts checks that the reply to close counts the events of the object: those that were read,
+// and those that were not.
+func TestCloseCounts(t *testing.T) {
+	_, dial := byHand(t, func(*Server) {})
+	c := dial()
+	greet(t, c)
+	_, fds, err := tell[abi.OpenReply](t, c, abi.OpOpen, abi.Open{})
+	must(t, err)
+	events := fds[1]
+	pd := ask[abi.Object](t, c, abi.OpAllocPD, struct{}{}).Handle
+	channel, fds, err := tell[abi.Object](t, c, abi.OpCreateChannel, struct{}{})
+	must(t, err)
+	completions := fds[0]
+	cq, fds, err := tell[abi.Ring](t, c, abi.OpCreateCQ, abi.CreateCQ{Entries: 8, Channel: channel.Handle})
+	must(t, err)
+	ready, err := ring.OpenCQ(share(t, fds[0]))
+	must(t, err)
+	qp, fds, err := tell[abi.Ring](t, c, abi.OpCreateQP, abi.CreateQP{PD: pd, SendCQ: cq.Handle, RecvCQ: cq.Handle,
+		Type: uint32(ib.UD), MaxSendWR: 1, MaxRecvWR: 4, MaxRecvSGE: 1})
+	must(t, err)
+	receives, err := ring.OpenRecv(share(t, fds[0])[qp.Send:])
+	must(t, err)
+
+	const rounds = 3
+	for i := range rounds {
+		modify(t, c, qp.Handle, ib.Init, ib.AttrPort|ib.AttrPKeyIndex|ib.AttrQKey)
+		must(t, receives.Push(&ib.RecvWR{}))
+		receives.Publish()
+		modify(t, c, qp.Handle, ib.RTR, 0)
+		modify(t, c, qp.Handle, ib.RTS, ib.AttrSQPSN)
+		modify(t, c, qp.Handle, ib.SQD, ib.AttrSQDNotify)
+		ready.Arm(false)
+		modify(t, c, qp.Handle, ib.Err, 0) // flushes the receive
+		if i < rounds-1 {                  // the last events stay unread
+			if e := next[abi.Event](t, events); e.Object != qp.Handle || e.Type != uint32(ib.EventSQDrained) {
+				t.Fatalf("event %+v", e)
+			}
+			if e := next[abi.Completion](t, completions); e.CQ != cq.Handle {
+				t.Fatalf("event of CQ %d", e.CQ)
+			}
+		}
+		var wcs [4]ib.WC
+		eventually(t, "the receive is flushed", func() bool { return ready.Poll(wcs[:]) == 1 })
+		modify(t, c, qp.Handle, ib.Reset, 0)
+	}
+	for _, want := range []struct {
+		object              abi.Handle
+		completions, events uint32
+	}{{qp.Handle, 0, rounds}, {cq.Handle, rounds, 0}, {channel.Handle, 0, 0}} {
+		got := ask[abi.CloseReply](t, c, abi.OpClose, abi.Object{Handle: want.object})
+		if got != (abi.CloseReply{Completions: want.completions, Events: want.events}) {
+			t.Errorf("close of object %d counts %+v, want %+v", want.object, got, want)
+		}
+	}
+}

@@ -1,0 +1,30 @@
+package server
+
+import (
+	"context"
+	"time"
+)
+
+// AwaitIdle waits until the server has had no client for as long as limit, or ctx ends. From the moment when it
+// returns nil no client is admitted: one that comes then finds its connection closed before it has heard a word.
+func (s *Server) AwaitIdle(ctx context.Context, limit time.Duration) error {
+	for {
+		s.mu.Lock()
+		rest := limit - time.Since(s.lastLeft)
+		if len(s.sessions) > 0 {
+			rest = limit
+		}
+		if rest <= 0 {
+			s.closed = true
+		}
+		s.mu.Unlock()
+		if rest <= 0 {
+			return nil
+		}
+		select {
+		case <-time.After(rest):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}

@@ -1,0 +1,348 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/daemon/abi"
+)
+
+// domain is an XRC domain: of one session, or of all sessions of a user that name the same file. It
+// is the tenant (roce.Group) of the target QPs that are made in it without a PD, and so may outlive
+// the session that has made them. Such a QP has no rings, and reaches only memory of the SRQs that
+// its peer's requests name, which are of one session each: their PDs, their worker.
+type domain struct {
+	unit *unit
+	key  domainKey // zero for a domain of one session
+
+	// life is held while the domain, or a target, is made or closed. It is taken before the locks of
+	// the device.
+	life    sync.Mutex
+	core    *roce.XRCD
+	pd      *roce.PD // of the targets; nil before the first one
+	handles int      // of all sessions
+	targets map[ib.QPN]*roce.QP
+
+	mu      sync.Mutex // taken under locks of the device
+	openers map[*roce.QP][]*session
+}
+
+// domainKey identifies a file, by the time of its creation too: a later file may have the same inode.
+type domainKey struct {
+	uid          uint32
+	major, minor uint32
+	inode        uint64
+	born         unix.StatxTimestamp
+}
+
+// domains are the shared XRC domains of a device.
+type domains struct {
+	mu  sync.Mutex // taken before domain.life
+	all map[domainKey]*domain
+}
+
+// xrcd is the handle of a session for a domain.
+type xrcd struct {
+	*domain
+	users int // SRQs and QPs of the session in the domain
+}
+
+// fileOf returns the key of the domain of a file. It uses what the kernel knows, and so does not wait
+// for the file's server, which may be a program of the client.
+func (c *session) fileOf(op abi.Op, fd int) (key domainKey, err error) {
+	var st unix.Statx_t
+	err = unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_INO|unix.STATX_BTIME, &st)
+	if err != nil {
+		return key, fmt.Errorf("%v: the file: %w: %w", op, ib.ErrInvalid, os.NewSyscallError("statx", err))
+	}
+	return domainKey{c.who.Uid, st.Dev_major, st.Dev_minor, st.Ino, st.Btime}, nil
+}
+
+func allocXRCD(c *session, body []byte, fds []int) (reply, error) {
+	const op = abi.OpAllocXRCD
+	r, err := abi.Get[abi.AllocXRCD](body)
+	if err == nil {
+		err = c.take(op, xrcds, 1)
+	}
+	if err != nil {
+		return done(err)
+	}
+	var d *domain
+	switch len(fds) {
+	case 0:
+		d, err = c.unit.newDomain(domainKey{})
+	case 1:
+		var key domainKey
+		if key, err = c.fileOf(op, fds[0]); err == nil {
+			d, err = c.unit.share(key, r.Flags)
+		}
+	default:
+		err = ib.Refuse(op.String(), "descriptors", len(fds), "none, or the file of the domain", ib.ErrInvalid)
+	}
+	if err != nil {
+		return done(err)
+	}
+	x := &xrcd{domain: d}
+	return c.holds(kindXRCD, x, x.close)
+}
+
+// using returns a function that closes an object of the session in the domain by f; x may be nil for
+// none.
+func (x *xrcd) using(f func() error) func() error {
+	if x == nil {
+		return f
+	}
+	x.users++
+	return func() error {
+		err := f()
+		if err == nil {
+			x.users--
+		}
+		return err
+	}
+}
+
+// newDomain makes a domain with one handle.
+func (u *unit) newDomain(key domainKey) (*domain, error) {
+	core, err := u.dev.AllocXRCD()
+	if err != nil {
+		return nil, err
+	}
+	return &domain{unit: u, key: key, core: core.(*roce.XRCD), handles: 1, targets: map[ib.QPN]*roce.QP{},
+		openers: map[*roce.QP][]*session{}}, nil
+}
+
+// share returns the domain of a file, with one more handle.
+func (u *unit) share(key domainKey, flags uint32) (*domain, error) {
+	const op = "allocate XRCD"
+	u.domains.mu.Lock()
+	defer u.domains.mu.Unlock()
+	d := u.domains.all[key]
+	switch {
+	case d != nil && flags&abi.XRCDExclusive != 0:
+		return nil, ib.Refuse(op, "flags", flags, "without XRCDExclusive: the file has a domain", ib.ErrInvalid)
+	case d != nil:
+		d.life.Lock()
+		defer d.life.Unlock()
+		d.handles++
+		return d, nil
+	case flags&abi.XRCDCreate == 0:
+		return nil, fmt.Errorf("%s: the file has no domain, and XRCDCreate is not set: %w", op, ib.ErrState)
+	}
+	d, err := u.newDomain(key)
+	if err == nil {
+		u.domains.all[key] = d
+	}
+	return d, err
+}
+
+// close closes the session's handle. The last one of all sessions ends the domain.
+func (x *xrcd) close() error {
+	if x.users > 0 {
+		return fmt.Errorf("close XRCD: %w by %d SRQs and QPs; close them first", ib.ErrBusy, x.users)
+	}
+	d := x.domain
+	d.unit.domains.mu.Lock()
+	defer d.unit.domains.mu.Unlock()
+	d.life.Lock()
+	defer d.life.Unlock()
+	if d.handles > 1 {
+		d.handles--
+		return nil
+	}
+	if err := d.core.Close(); err != nil {
+		return err
+	}
+	d.handles = 0
+	if d.unit.domains.all[d.key] == d {
+		delete(d.unit.domains.all, d.key)
+	}
+	if d.pd == nil {
+		return nil
+	}
+	return d.pd.Close()
+}
+
+// createTarget makes an XRC target QP that belongs to the domain.
+func createTarget(c *session, r *abi.CreateQP) (reply, error) {
+	x, err := lookup[*xrcd](c, abi.OpCreateQP, "XRCD", r.XRCD)
+	if err == nil {
+		err = c.takeQP(abi.OpCreateQP, &ib.QPCap{})
+	}
+	if err != nil {
+		return done(err)
+	}
+	q, err := x.create(c)
+	if err != nil {
+		return done(err)
+	}
+	return says(abi.Ring{Handle: c.addTarget(x, q), Num: uint32(q.Num())})
+}
+
+func (d *domain) create(c *session) (*roce.QP, error) {
+	d.life.Lock()
+	defer d.life.Unlock()
+	if d.pd == nil {
+		pd, err := d.unit.dev.AllocPDFor(d, nil)
+		if err != nil {
+			return nil, err
+		}
+		d.pd = pd
+	}
+	made, err := d.pd.CreateQP(ib.QPInit{Type: ib.XRCTGT, XRCD: d.core})
+	if err != nil {
+		return nil, err
+	}
+	q := made.(*roce.QP)
+	d.targets[q.Num()] = q
+	d.join(q, c)
+	return q, nil
+}
+
+func openQP(c *session, r *abi.OpenQP) (reply, error) {
+	const op = abi.OpOpenQP
+	if err := c.take(op, qps, 1); err != nil {
+		return done(err)
+	}
+	x, err := lookup[*xrcd](c, op, "XRCD", r.XRCD)
+	if err != nil {
+		return done(err)
+	}
+	if r.Type != uint32(ib.XRCTGT) {
+		return done(ib.Refuse(op.String(), "Type", r.Type, fmt.Sprintf("%d, XRC_RECV", ib.XRCTGT), ib.ErrInvalid))
+	}
+	if err := c.takeQP(op, &ib.QPCap{}); err != nil {
+		return done(err)
+	}
+	q, err := x.open(c, ib.QPN(r.QPN))
+	if err != nil {
+		return done(err)
+	}
+	return says(abi.Object{Handle: c.addTarget(x, q)})
+}
+
+func (d *domain) open(c *session, num ib.QPN) (*roce.QP, error) {
+	d.life.Lock()
+	defer d.life.Unlock()
+	q := d.targets[num]
+	if q == nil {
+		return nil, ib.Refuse("open QP", "QPN", fmt.Sprintf("%#x", uint32(num)),
+			"a target QP of the domain that was made without a PD", ib.ErrInvalid)
+	}
+	d.join(q, c)
+	return q, nil
+}
+
+// ownTurn returns what the session waits for before it answers that a QP has ended: gone or, for an XRC
+// target, the turn of its own worker. Other workers may write to memory of other sessions, which may
+// block.
+func (c *session) ownTurn(q *roce.QP, gone <-chan struct{}) <-chan struct{} {
+	if q.Type() == ib.XRCTGT {
+		return c.worker.Ended()
+	}
+	return gone
+}
+
+// addTarget adds a handle of a target QP of a domain.
+func (c *session) addTarget(x *xrcd, q *roce.QP) abi.Handle {
+	o := &object{kind: kindQP, value: q}
+	o.close = x.using(func() error {
+		x.leave(c, q)
+		o.gone = c.ownTurn(q, nil)
+		return nil
+	})
+	return c.add(o)
+}
+
+// join notes that a session has a handle of a target.
+func (d *domain) join(q *roce.QP, c *session) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.openers[q] = append(d.openers[q], c)
+}
+
+// leave undoes join. The QP ends with the last handle. When it returns, no event of the QP is on its
+// way to the session for this handle.
+func (d *domain) leave(c *session, q *roce.QP) {
+	d.life.Lock()
+	defer d.life.Unlock()
+	d.mu.Lock()
+	last := len(d.openers[q]) == 1
+	d.mu.Unlock()
+	if last { // without mu, which Event takes under locks of the device
+		q.Destroy()
+		delete(d.targets, q.Num())
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	list := d.openers[q]
+	for i := range list {
+		if list[i] == c {
+			list = append(list[:i:i], list[i+1:]...)
+			break
+		}
+	}
+	if d.openers[q] = list; len(list) == 0 {
+		delete(d.openers, q)
+	}
+}
+
+// Alloc is not used: targets have no rings (roce.Tenant).
+func (d *domain) Alloc(int) ([]byte, error) {
+	return nil, errors.New("an XRC target has no rings")
+}
+
+// Notify is not used: targets have no CQs (roce.Tenant).
+func (d *domain) Notify(*roce.CQ) {}
+
+// Event sends an event of a target to all sessions that have it open (roce.Tenant).
+func (d *domain) Event(e ib.Event) {
+	q, ok := e.QP.(*roce.QP)
+	if !ok {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	told := map[*session]bool{}
+	for _, c := range d.openers[q] {
+		if !told[c] { // Event goes to all handles of the session
+			told[c] = true
+			c.Event(e)
+		}
+	}
+}
+
+// Fault ends the sessions that have targets open (roce.Tenant): the memory is of one of them.
+func (d *domain) Fault(addr uintptr) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	told := map[*session]bool{}
+	for _, list := range d.openers {
+		for _, c := range list {
+			if !told[c] {
+				told[c] = true
+				c.Fault(addr)
+			}
+		}
+	}
+}
+
+// Includes reports whether a session has a target of the domain open (roce.Group).
+func (d *domain) Includes(t roce.Tenant) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, list := range d.openers {
+		for _, c := range list {
+			if roce.Tenant(c) == t {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,92 @@
+//go:build linux
+
+package dropin
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/goroce/goroce/roce/daemon/dropin"
+	"github.com/goroce/goroce/tests/require"
+)
+
+// compile compiles a program of testdata.
+func compile(t testing.TB, source string, flags ...string) string {
+	t.Helper()
+	program := filepath.Join(work, strings.TrimSuffix(filepath.Base(source), ".c"))
+	args := append([]string{"-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", program, source},
+		flags...)
+	if out, err := exec.Command(require.Command(t, "cc"), args...).CombinedOutput(); err != nil {
+		t.Fatalf("cc: %v\n%s", err, out)
+	}
+	return program
+}
+
+// fakeTree writes a tree beside a socket that nobody listens on, with decoys where no path may lead.
+func fakeTree(t testing.TB, socket, guid string) {
+	t.Helper()
+	for path, text := range map[string]string{
+		"sys/class/infiniband/blue/node_guid": guid, "sys/class/infini": "decoy",
+		"dev/infinibandwidth": "decoy", "dev/infin": "decoy", "sys/class/infiniband/blue/device/x": "",
+		"dev/infiniband/uverbs0": "", "sys/class/infiniband_verbs/uverbs0/device": "",
+	} {
+		path = filepath.Join(socket+".d", path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		switch filepath.Base(path) {
+		case "uverbs0":
+			err = os.Symlink("/dev/null", path)
+		case "device":
+			err = os.Symlink("../../infiniband/blue/device", path)
+		default:
+			err = os.WriteFile(path, []byte(text), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestPreload: by every function the tree looks as if it were below /, in constructors, threads and children, and no
+// other path is touched. What the program finds below the tree itself is what it must find.
+func TestPreload(t *testing.T) {
+	program := compile(t, "testdata/sys.c")
+	h := &host{dir: userDir(t), libs: libs(t)}
+	socket := filepath.Join(h.dir, "s")
+	fakeTree(t, socket, "1122:3344:5566:7788\n")
+	want := h.start(t, program, socket+".d").ok(t)
+	if !strings.Contains(want, "fopen64: 1122:") || !strings.Contains(want, "threads: ok") {
+		t.Fatalf("without the library:\n%s", want)
+	}
+	cmd := exec.Command(program)
+	cmd.Env = append(clean(), "GOROCED_SOCKET="+socket, "LD_PRELOAD="+filepath.Join(h.libs, dropin.Sys))
+	if diff := cmp.Diff(want, h.launch(t, cmd).ok(t)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestPreloadPlaces: the tree is that of the socket that programs find.
+func TestPreloadPlaces(t *testing.T) {
+	h := &host{dir: userDir(t), libs: libs(t)}
+	own, named := filepath.Join(h.dir, "goroce", "goroced.sock"), filepath.Join(h.dir, "s")
+	fakeTree(t, own, "own")
+	fakeTree(t, named, "named")
+	for env, want := range map[string]string{
+		"XDG_RUNTIME_DIR=" + h.dir: "own", "GOROCED_SOCKET=" + named: "named",
+		"GOROCED_SOCKET=" + own + "-gone": "", // a name stands alone
+		"GOROCED_SOCKET=":                 "",
+	} {
+		cmd := exec.Command("cat", "/sys/class/infiniband/blue/node_guid")
+		cmd.Env = append(clean(), env, "LD_PRELOAD="+filepath.Join(h.libs, dropin.Sys))
+		if got, err := h.launch(t, cmd).wait(t); got != want && (want != "" || err == nil) {
+			t.Errorf("%s: %q, %v, want %q", env, got, err, want)
+		}
+	}
+}

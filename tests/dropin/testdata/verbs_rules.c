@@ -1,0 +1,666 @@
+/* The rules of libibverbs that programs count on, each a case: `verbs_rules CASE` ends with status 0 if it holds. */
+#include "verbs_common.h"
+
+/* Arguments that are wrong, and the errno that rdma_rxe gives. */
+static void arguments(void)
+{
+	struct ibv_comp_channel *channel;
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTS};
+	struct ibv_ah_attr ah = {.port_num = 1};
+	struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
+			.cap = {.max_send_wr = 1 << 20}};
+	struct ibv_srq_init_attr srq = {.attr = {.max_wr = 0}};
+	struct ibv_device_attr device;
+	struct ibv_port_attr port;
+	struct ibv_qp *qp;
+	struct ibv_cq *other;
+	union ibv_gid gid;
+	__be16 pkey;
+
+	open_first();
+	IS(0, ibv_query_device(ctx, &device));
+	FAILS(EINVAL, ibv_create_cq(ctx, 0, NULL, NULL, 0));
+	FAILS(EINVAL, ibv_create_cq(ctx, device.max_cqe + 1, NULL, NULL, 0));
+	FAILS(EINVAL, ibv_create_cq(ctx, 1, NULL, NULL, ctx->num_comp_vectors));
+	FAILS(EINVAL, ibv_create_cq(ctx, 1, NULL, NULL, -1));
+	init.send_cq = init.recv_cq = cq;
+	FAILS(EINVAL, ibv_create_qp(pd, &init));
+	init.cap.max_send_wr = 1;
+	init.recv_cq = NULL;
+	FAILS(EINVAL, ibv_create_qp(pd, &init));
+	init.recv_cq = cq;
+	init.qp_type = IBV_QPT_RAW_PACKET;
+	FAILS(EOPNOTSUPP, ibv_create_qp(pd, &init));
+	FAILS(EINVAL, ibv_create_ah(pd, &ah));
+	FAILS(EINVAL, ibv_create_srq(pd, &srq));
+	IS(EINVAL, ibv_query_port(ctx, 2, &port));
+	IS(0, ibv_query_port(ctx, 1, &port));
+	errno = 0;
+	IS(-1, ibv_query_gid(ctx, 1, port.gid_tbl_len, &gid));
+	IS(EINVAL, errno);
+	IS(-1, ibv_query_pkey(ctx, 1, 1, &pkey));
+	IS(-1, ibv_get_pkey_index(ctx, 1, htobe16(0x1234)));
+	IS(0, ibv_get_pkey_index(ctx, 1, htobe16(0xFFFF)));
+
+	MUST(channel = ibv_create_comp_channel(ctx));
+	MUST(other = ibv_create_cq(ctx, 4, NULL, channel, 0));
+	IS(EBUSY, ibv_destroy_comp_channel(channel));
+	qp = make_qp(IBV_QPT_RC, other, NULL);
+	IS(EBUSY, ibv_destroy_cq(other));
+	IS(EBUSY, ibv_dealloc_pd(pd));
+	IS(EINVAL, ibv_modify_qp(qp, &a, IBV_QP_STATE));
+	IS(EINVAL, post(qp, (struct ibv_send_wr){.opcode = IBV_WR_SEND}, piece(0, 1)));
+	IS(EINVAL, receive(qp, piece(0, 1), 1));
+	connect_qp(qp, qp->qp_num);
+	IS(EINVAL, post(qp, (struct ibv_send_wr){.opcode = 77}, piece(0, 1)));
+	IS(EINVAL, receive(qp, piece(0, 1), 33));
+	IS(EINVAL, receive(qp, piece(0, 1), -1));
+	for (int i = 0; i < DEPTH; i++)
+		IS(0, receive(qp, piece(0, 1), 1));
+	IS(ENOMEM, receive(qp, piece(0, 1), 1));
+	IS(EINVAL, post(qp, (struct ibv_send_wr){.opcode = IBV_WR_SEND, .send_flags = IBV_SEND_INLINE},
+			piece(0, SIZE)));
+	IS(EINVAL, ibv_resize_cq(other, 0));
+	IS(0, ibv_destroy_qp(qp));
+	IS(0, ibv_destroy_cq(other));
+	IS(0, ibv_destroy_comp_channel(channel));
+	close_all();
+}
+
+/* Memory that is not there, or not writable, is refused when it is registered. */
+static void memory(void)
+{
+	char *p = mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct ibv_mr *m;
+	uint32_t key;
+
+	open_first();
+	MUST(p != MAP_FAILED);
+	MUST(!munmap(p + 8192, 4096));
+	MUST(!mprotect(p + 4096, 4096, PROT_READ));
+	FAILS(EFAULT, ibv_reg_mr(pd, NULL, 1, IBV_ACCESS_LOCAL_WRITE));
+	FAILS(EFAULT, ibv_reg_mr(pd, p + 4096, 4097, 0));
+	FAILS(EFAULT, ibv_reg_mr(pd, p, 4097, IBV_ACCESS_LOCAL_WRITE));
+	FAILS(EFAULT, ibv_reg_mr(pd, p, SIZE_MAX, 0));
+	FAILS(EINVAL, ibv_reg_mr(pd, p, 1, IBV_ACCESS_REMOTE_WRITE));
+	FAILS(EINVAL, ibv_reg_mr(pd, p, 1, 1 << 15));
+	MUST(m = ibv_reg_mr(pd, p, 8192, IBV_ACCESS_REMOTE_READ));
+	IS(0, ibv_dereg_mr(m));
+	MUST(m = ibv_reg_mr(pd, p, 4096, ALL | IBV_ACCESS_RELAXED_ORDERING | IBV_ACCESS_HUGETLB | 1 << 28));
+	key = m->rkey;
+	IS(IBV_REREG_MR_ERR_INPUT, ibv_rereg_mr(m, 0, NULL, NULL, 0, 0));
+	IS(IBV_REREG_MR_ERR_INPUT, ibv_rereg_mr(m, 8, NULL, NULL, 0, 0));
+	IS(IBV_REREG_MR_ERR_INPUT, ibv_rereg_mr(m, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, p + 4096, 4097, 0));
+	IS(0, ibv_rereg_mr(m, IBV_REREG_MR_CHANGE_ACCESS, (void *)1, (void *)1, 1, IBV_ACCESS_REMOTE_READ));
+	IS(0, ibv_rereg_mr(m, IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS, NULL, buf, 10, ALL));
+	MUST(m->addr == buf && m->length == 10 && m->rkey == key);
+	IS(0, ibv_dereg_mr(m));
+	MUST(m = ibv_reg_mr(pd, NULL, SIZE_MAX, ALL | IBV_ACCESS_ON_DEMAND));
+	IS(0, ibv_dereg_mr(m));
+	close_all();
+}
+
+/* Every kind of request, to a QP of the same process. */
+static void requests(void)
+{
+	struct ibv_qp *a, *b;
+	struct ibv_mw *mw;
+	struct ibv_mw_bind bind = {0};
+	struct ibv_wc wc;
+	uint64_t *word;
+
+	open_first();
+	a = make_qp(IBV_QPT_RC, cq, NULL);
+	b = make_qp(IBV_QPT_RC, cq, NULL);
+	connect_qp(a, b->qp_num);
+	connect_qp(b, a->qp_num);
+	word = (uint64_t *)(buf + 8192);
+
+	IS(0, receive(b, piece(4096, 100), 1));
+	strcpy(buf, "hello");
+	IS(0, post(a, (struct ibv_send_wr){.opcode = IBV_WR_SEND_WITH_IMM, .imm_data = htobe32(7),
+			.send_flags = IBV_SEND_INLINE}, piece(0, 6)));
+	for (int i = 0; i < 2; i++) {
+		wc = wait_wc(cq, IBV_WC_SUCCESS);
+		if (wc.opcode == IBV_WC_RECV)
+			MUST(wc.byte_len == 6 && wc.wc_flags & IBV_WC_WITH_IMM && be32toh(wc.imm_data) == 7 &&
+					wc.qp_num == b->qp_num);
+	}
+	MUST(!strcmp(buf + 4096, "hello"));
+
+	IS(0, post(a, (struct ibv_send_wr){.opcode = IBV_WR_RDMA_WRITE, .wr.rdma = {(uintptr_t)buf + 5000, mr->rkey}},
+			piece(0, 6)));
+	wait_wc(cq, IBV_WC_SUCCESS);
+	MUST(!strcmp(buf + 5000, "hello"));
+	IS(0, post(a, (struct ibv_send_wr){.opcode = IBV_WR_RDMA_READ, .wr.rdma = {(uintptr_t)buf + 5000, mr->rkey}},
+			piece(6000, 6)));
+	wait_wc(cq, IBV_WC_SUCCESS);
+	MUST(!strcmp(buf + 6000, "hello"));
+	*word = 40;
+	IS(0, post(a, (struct ibv_send_wr){.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD,
+			.wr.atomic = {.remote_addr = (uintptr_t)word, .compare_add = 2, .rkey = mr->rkey}},
+			piece(7000, 8)));
+	wait_wc(cq, IBV_WC_SUCCESS);
+	MUST(*word == 42 && *(uint64_t *)(buf + 7000) == 40);
+	IS(0, post(a, (struct ibv_send_wr){.opcode = IBV_WR_ATOMIC_CMP_AND_SWP,
+			.wr.atomic = {(uintptr_t)word, 42, 43, mr->rkey}}, piece(7000, 8)));
+	wait_wc(cq, IBV_WC_SUCCESS);
+	MUST(*word == 43 && *(uint64_t *)(buf + 7000) == 42);
+
+	MUST(mw = ibv_alloc_mw(pd, IBV_MW_TYPE_1));
+	IS(0, ibv_dereg_mr(mr));
+	MUST(mr = ibv_reg_mr(pd, buf, SIZE, ALL | IBV_ACCESS_MW_BIND));
+	bind.bind_info = (struct ibv_mw_bind_info){mr, (uintptr_t)buf + 9000, 100, IBV_ACCESS_LOCAL_WRITE |
+			IBV_ACCESS_REMOTE_WRITE};
+	bind.send_flags = IBV_SEND_SIGNALED;
+	IS(0, ibv_bind_mw(b, mw, &bind));
+	MUST(wait_wc(cq, IBV_WC_SUCCESS).opcode == IBV_WC_BIND_MW);
+	IS(0, post(a, (struct ibv_send_wr){.opcode = IBV_WR_RDMA_WRITE, .wr.rdma = {(uintptr_t)buf + 9000, mw->rkey}},
+			piece(0, 6)));
+	wait_wc(cq, IBV_WC_SUCCESS);
+	MUST(!strcmp(buf + 9000, "hello"));
+	IS(EBUSY, ibv_dereg_mr(mr));
+	IS(0, ibv_dealloc_mw(mw));
+
+	IS(0, post(a, (struct ibv_send_wr){.opcode = IBV_WR_RDMA_WRITE, .wr.rdma = {1, mr->rkey}}, piece(0, 6)));
+	wait_wc(cq, IBV_WC_REM_ACCESS_ERR);
+	IS(0, post(a, (struct ibv_send_wr){.opcode = IBV_WR_SEND}, piece(0, 6)));
+	wait_wc(cq, IBV_WC_WR_FLUSH_ERR);
+
+	/* A QP that is reset has no completions any more; others keep theirs. */
+	IS(0, ibv_modify_qp(b, &(struct ibv_qp_attr){.qp_state = IBV_QPS_ERR}, IBV_QP_STATE));
+	for (uint64_t i = 0; i < 3; i++) {
+		IS(0, post(a, (struct ibv_send_wr){.wr_id = 1, .opcode = IBV_WR_SEND}, piece(0, 6)));
+		IS(0, post(b, (struct ibv_send_wr){.wr_id = 2 + i, .opcode = IBV_WR_SEND}, piece(0, 6)));
+	}
+	IS(0, receive(b, piece(0, 6), 1));
+	IS(0, ibv_modify_qp(a, &(struct ibv_qp_attr){.qp_state = IBV_QPS_RESET}, IBV_QP_STATE));
+	for (int got = 0; got < 4; got++)
+		MUST(wait_wc(cq, IBV_WC_WR_FLUSH_ERR).qp_num == b->qp_num);
+	IS(0, ibv_poll_cq(cq, 1, &wc));
+	IS(0, ibv_destroy_qp(a));
+	IS(0, ibv_destroy_qp(b));
+	close_all();
+}
+
+/* ibv_wr_* and extended CQs: nothing is sent before ibv_wr_complete, or after an error. */
+static void extended(void)
+{
+	struct ibv_cq_init_attr_ex ca = {.cqe = 16, .wc_flags = IBV_WC_EX_WITH_BYTE_LEN |
+			IBV_WC_EX_WITH_COMPLETION_TIMESTAMP};
+	struct ibv_qp_init_attr_ex qa = {.qp_type = IBV_QPT_RC,
+			.cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1},
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+				.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE};
+	struct ibv_values_ex values = {.comp_mask = IBV_VALUES_MASK_RAW_CLOCK};
+	struct ibv_poll_cq_attr pa = {0};
+	struct ibv_cq_ex *ex;
+	struct ibv_qp *qp, *plain;
+	struct ibv_qp_ex *q;
+	uint64_t before, ts;
+	int err;
+
+	open_first();
+	MUST(ex = ibv_create_cq_ex(ctx, &ca));
+	ca.wc_flags = IBV_WC_EX_WITH_FLOW_TAG;
+	FAILS(EOPNOTSUPP, ibv_create_cq_ex(ctx, &ca));
+	qa.pd = pd;
+	qa.send_cq = qa.recv_cq = ibv_cq_ex_to_cq(ex);
+	MUST(qp = ibv_create_qp_ex(ctx, &qa));
+	qa.send_ops_flags = IBV_QP_EX_WITH_TSO;
+	FAILS(EOPNOTSUPP, ibv_create_qp_ex(ctx, &qa));
+	plain = make_qp(IBV_QPT_RC, cq, NULL);
+	MUST(!ibv_qp_to_qp_ex(plain));
+	IS(0, ibv_destroy_qp(plain));
+	MUST(q = ibv_qp_to_qp_ex(qp));
+	connect_qp(qp, qp->qp_num);
+	IS(ENOENT, ibv_start_poll(ex, &pa));
+	IS(0, ibv_query_rt_values_ex(ctx, &values));
+	before = (uint64_t)values.raw_clock.tv_sec * 1000000000 + (uint64_t)values.raw_clock.tv_nsec;
+
+	ibv_wr_start(q);
+	q->wr_id = 1;
+	q->wr_flags = IBV_SEND_SIGNALED;
+	ibv_wr_rdma_write(q, mr->rkey, (uintptr_t)buf + 100);
+	ibv_wr_set_inline_data(q, "gone", 5);
+	ibv_wr_abort(q);
+	ibv_wr_start(q);
+	for (int i = 0; i < 5; i++) { /* one too many */
+		ibv_wr_rdma_write(q, mr->rkey, (uintptr_t)buf + 100);
+		ibv_wr_set_inline_data(q, "many", 5);
+	}
+	IS(ENOMEM, ibv_wr_complete(q));
+	ibv_wr_start(q);
+	ibv_wr_rdma_write(q, mr->rkey, (uintptr_t)buf + 100);
+	ibv_wr_set_inline_data(q, buf, SIZE);
+	IS(EINVAL, ibv_wr_complete(q));
+	ibv_wr_start(q);
+	for (int i = 2; i < 4; i++) {
+		struct ibv_data_buf parts[] = {{"he", 2}, {"re", 3}};
+		q->wr_id = (uint64_t)i;
+		ibv_wr_rdma_write(q, mr->rkey, (uintptr_t)buf + 100 * (size_t)i);
+		ibv_wr_set_inline_data_list(q, 2, parts);
+	}
+	IS(0, ibv_wr_complete(q));
+	for (uint64_t id = 2; id < 4; id++) {
+		while ((err = ibv_start_poll(ex, &pa)) == ENOENT)
+			;
+		IS(0, err);
+		MUST(ex->wr_id == id && ex->status == IBV_WC_SUCCESS && ibv_wc_read_opcode(ex) == IBV_WC_RDMA_WRITE);
+		ts = ibv_wc_read_completion_ts(ex);
+		MUST(ts > before && ts - before < 60000000000);
+		ibv_end_poll(ex);
+	}
+	MUST(!buf[100] && !strcmp(buf + 200, "here") && !strcmp(buf + 300, "here"));
+	IS(0, ibv_destroy_qp(qp));
+	IS(0, ibv_destroy_cq(ibv_cq_ex_to_cq(ex)));
+	close_all();
+}
+
+/* A channel is not readable for a CQ that is destroyed, and is for the others. */
+static void channels(void)
+{
+	struct ibv_comp_channel *channel;
+	struct ibv_cq *first, *second, *got;
+	struct ibv_qp *a, *b;
+	void *context;
+
+	open_first();
+	MUST(channel = ibv_create_comp_channel(ctx));
+	MUST(first = ibv_create_cq(ctx, 4, "first", channel, 0));
+	MUST(second = ibv_create_cq(ctx, 4, "second", channel, 0));
+	a = loop(first);
+	b = loop(second);
+	for (int round = 0; round < 3; round++) {
+		IS(0, ibv_req_notify_cq(second, 0));
+		write_once(b);
+		IS(0, ibv_get_cq_event(channel, &got, &context));
+		MUST(got == second && !strcmp(context, "second"));
+		ibv_ack_cq_events(second, 1);
+		wait_wc(second, IBV_WC_SUCCESS);
+	}
+	IS(0, ibv_req_notify_cq(first, 0));
+	IS(0, ibv_req_notify_cq(second, 0));
+	write_once(a);
+	wait_wc(first, IBV_WC_SUCCESS);
+	while (!readable(channel->fd))
+		;
+	write_once(b);
+	wait_wc(second, IBV_WC_SUCCESS);
+	IS(0, ibv_destroy_qp(a));
+	IS(0, ibv_destroy_cq(first));
+	MUST(!fcntl(channel->fd, F_SETFL, O_NONBLOCK));
+	while (ibv_get_cq_event(channel, &got, &context))
+		IS(EAGAIN, errno);
+	MUST(got == second);
+	ibv_ack_cq_events(second, 1);
+	MUST(!readable(channel->fd));
+	IS(-1, ibv_get_cq_event(channel, &got, &context));
+	IS(EAGAIN, errno);
+
+	IS(0, ibv_req_notify_cq(second, 0));
+	write_once(b);
+	wait_wc(second, IBV_WC_SUCCESS);
+	while (!readable(channel->fd))
+		;
+	IS(0, ibv_destroy_qp(b));
+	IS(0, ibv_destroy_cq(second));
+	MUST(!readable(channel->fd));
+	IS(0, ibv_destroy_comp_channel(channel));
+	close_all();
+}
+
+/* The events of an SRQ and a QP, and their acknowledgement. */
+static void events(void)
+{
+	struct ibv_srq_init_attr init = {.attr = {.max_wr = 8, .max_sge = 1}};
+	struct ibv_srq_attr attr = {.srq_limit = 4};
+	struct ibv_qp_attr qa = {.qp_state = IBV_QPS_ERR};
+	struct ibv_async_event e;
+	struct ibv_recv_wr wr = {0}, *bad;
+	struct ibv_srq *srq;
+	struct ibv_qp *qp;
+
+	open_first();
+	MUST(!readable(ctx->async_fd));
+	MUST(srq = ibv_create_srq(pd, &init));
+	for (uint32_t i = 0; i < 8; i++)
+		IS(0, ibv_post_srq_recv(srq, &wr, &bad));
+	IS(ENOMEM, ibv_post_srq_recv(srq, &wr, &bad));
+	IS(EINVAL, ibv_modify_srq(srq, &(struct ibv_srq_attr){.srq_limit = 9}, IBV_SRQ_LIMIT));
+	qp = make_qp(IBV_QPT_RC, cq, srq);
+	IS(EBUSY, ibv_destroy_srq(srq));
+	IS(EINVAL, receive(qp, piece(0, 1), 1));
+	connect_qp(qp, qp->qp_num);
+	IS(0, ibv_modify_srq(srq, &attr, IBV_SRQ_LIMIT));
+	for (int i = 0; i < 5; i++) {
+		IS(0, post(qp, (struct ibv_send_wr){.opcode = IBV_WR_SEND}, piece(0, 0)));
+		wait_wc(cq, IBV_WC_SUCCESS);
+		wait_wc(cq, IBV_WC_SUCCESS);
+	}
+	IS(0, ibv_get_async_event(ctx, &e));
+	MUST(e.event_type == IBV_EVENT_SRQ_LIMIT_REACHED && e.element.srq == srq);
+	ibv_ack_async_event(&e);
+	IS(0, ibv_modify_qp(qp, &qa, IBV_QP_STATE));
+	IS(0, ibv_get_async_event(ctx, &e));
+	MUST(e.event_type == IBV_EVENT_QP_LAST_WQE_REACHED && e.element.qp == qp);
+	ibv_ack_async_event(&e);
+	IS(0, ibv_destroy_qp(qp));
+	IS(0, ibv_destroy_srq(srq));
+
+	MUST(srq = ibv_create_srq(pd, &init)); /* an event that nobody takes does not outlive its object */
+	qp = make_qp(IBV_QPT_RC, cq, srq);
+	connect_qp(qp, qp->qp_num);
+	IS(0, ibv_modify_qp(qp, &qa, IBV_QP_STATE));
+	while (!readable(ctx->async_fd))
+		;
+	IS(0, ibv_destroy_qp(qp));
+	MUST(!readable(ctx->async_fd));
+	IS(0, ibv_destroy_srq(srq));
+	close_all();
+}
+
+/* A CQ keeps its completions when its size changes. */
+static void resize(void)
+{
+	struct ibv_qp *qp;
+	struct ibv_cq *small;
+
+	open_first();
+	MUST(small = ibv_create_cq(ctx, 7, NULL, NULL, 0));
+	IS(7, small->cqe);
+	qp = loop(small);
+	for (int i = 0; i < 7; i++)
+		write_once(qp);
+	write_once(loop(cq)); /* on the same shard: by the time it is complete, so are the others */
+	wait_wc(cq, IBV_WC_SUCCESS);
+	IS(EINVAL, ibv_resize_cq(small, 3));
+	IS(0, ibv_resize_cq(small, 300));
+	IS(300, small->cqe);
+	for (int i = 0; i < 7; i++)
+		wait_wc(small, IBV_WC_SUCCESS);
+	write_once(qp);
+	wait_wc(small, IBV_WC_SUCCESS);
+	IS(0, ibv_resize_cq(small, 2));
+	IS(0, ibv_close_device(ctx)); /* with objects, which is allowed */
+}
+
+/* A forked child has no verbs of its parent, and disturbs nothing. */
+static void forked(void)
+{
+	struct ibv_qp *qp;
+	struct ibv_wc wc;
+	pid_t child;
+	int status;
+
+	open_first();
+	IS(0, ibv_fork_init());
+	qp = loop(cq);
+	MUST((child = fork()) >= 0);
+	if (!child) {
+		struct ibv_context *old = ctx;
+		struct ibv_async_event e;
+		IS(ENODEV, post(qp, (struct ibv_send_wr){.opcode = IBV_WR_SEND}, piece(0, 1)));
+		IS(ENODEV, receive(qp, piece(0, 1), 1));
+		IS(-1, ibv_poll_cq(cq, 1, &wc));
+		IS(ENODEV, errno);
+		FAILS(ENODEV, ibv_alloc_pd(ctx));
+		FAILS(ENODEV, ibv_reg_mr(pd, buf, 1, 0));
+		IS(ENODEV, ibv_req_notify_cq(cq, 0));
+		IS(ENODEV, ibv_destroy_qp(qp));
+		IS(ENODEV, ibv_dealloc_pd(pd));
+		IS(-1, ibv_get_async_event(ctx, &e));
+		IS(ENODEV, errno);
+		open_first(); /* one of its own */
+		qp = loop(cq);
+		write_once(qp);
+		wait_wc(cq, IBV_WC_SUCCESS);
+		IS(0, ibv_close_device(old));
+		exit(0);
+	}
+	for (int i = 0; i < 100; i++) {
+		write_once(qp);
+		wait_wc(cq, IBV_WC_SUCCESS);
+	}
+	MUST(waitpid(child, &status, 0) == child && !status);
+	write_once(qp);
+	wait_wc(cq, IBV_WC_SUCCESS);
+	IS(0, ibv_destroy_qp(qp));
+	close_all();
+}
+
+static void *wait_event(void *channel)
+{
+	struct ibv_cq *got;
+	void *context;
+
+	IS(-1, ibv_get_cq_event(channel, &got, &context));
+	IS(EIO, errno);
+	return NULL;
+}
+
+/* The end of the daemon: one event, and all fails that is not an end itself. It says "ready" before. */
+static void end(void)
+{
+	struct ibv_comp_channel *channel;
+	struct ibv_async_event e;
+	struct ibv_cq *of;
+	struct ibv_qp *qp;
+	struct ibv_wc wc;
+	pthread_t waiter;
+	int n;
+
+	open_first();
+	MUST(channel = ibv_create_comp_channel(ctx));
+	MUST(of = ibv_create_cq(ctx, 4, NULL, channel, 0));
+	qp = loop(of);
+	MUST(!pthread_create(&waiter, NULL, wait_event, channel));
+	puts("ready");
+	fflush(stdout);
+	while (!(n = ibv_poll_cq(of, 1, &wc)))
+		;
+	IS(-1, n);
+	IS(0, ibv_get_async_event(ctx, &e));
+	IS(IBV_EVENT_DEVICE_FATAL, (int)e.event_type);
+	ibv_ack_async_event(&e);
+	IS(-1, ibv_get_async_event(ctx, &e));
+	IS(EIO, errno);
+	IS(EIO, post(qp, (struct ibv_send_wr){.opcode = IBV_WR_SEND}, piece(0, 1)));
+	IS(EIO, receive(qp, piece(0, 1), 1));
+	IS(EIO, ibv_req_notify_cq(of, 0));
+	FAILS(EIO, ibv_alloc_pd(ctx));
+	MUST(!pthread_join(waiter, NULL));
+	IS(0, ibv_destroy_qp(qp));
+	IS(0, ibv_destroy_cq(of));
+	IS(0, ibv_destroy_comp_channel(channel));
+	close_all();
+}
+
+/* XRC: a domain that two contexts share by a file, and a target that both have open. */
+static void xrc(void)
+{
+	struct ibv_xrcd_init_attr xa = {.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1};
+	struct ibv_qp_init_attr_ex qa = {.qp_type = IBV_QPT_XRC_RECV, .comp_mask = IBV_QP_INIT_ATTR_XRCD};
+	struct ibv_qp_open_attr oa = {.comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD |
+			IBV_QP_OPEN_ATTR_TYPE, .qp_type = IBV_QPT_XRC_RECV};
+	struct ibv_srq_init_attr_ex sa = {.attr = {.max_wr = 4, .max_sge = 1}, .srq_type = IBV_SRQT_XRC,
+		.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD |
+				IBV_SRQ_INIT_ATTR_CQ};
+	struct ibv_context *other;
+	struct ibv_xrcd *mine, *theirs;
+	struct ibv_qp *target, *again;
+	struct ibv_srq *srq;
+	uint32_t num;
+	int fd;
+
+	open_first();
+	FAILS(EINVAL, ibv_open_xrcd(ctx, &xa));
+	xa.oflags = O_CREAT;
+	MUST(mine = ibv_open_xrcd(ctx, &xa));
+	IS(0, ibv_close_xrcd(mine));
+	MUST((fd = memfd_create("domain", 0)) >= 0);
+	xa.fd = fd;
+	xa.oflags = 0;
+	MUST(!ibv_open_xrcd(ctx, &xa));
+	xa.oflags = O_CREAT | O_EXCL;
+	MUST(mine = ibv_open_xrcd(ctx, &xa));
+	MUST(!ibv_open_xrcd(ctx, &xa));
+	MUST(other = ibv_open_device(ctx->device));
+	xa.oflags = O_CREAT;
+	MUST(theirs = ibv_open_xrcd(other, &xa));
+	qa.xrcd = mine;
+	MUST(target = ibv_create_qp_ex(ctx, &qa));
+	oa.qp_num = target->qp_num;
+	oa.xrcd = theirs;
+	MUST(again = ibv_open_qp(other, &oa));
+	connect_qp(again, 77);
+	IS(0, ibv_destroy_qp(target));
+	IS(0, ibv_destroy_qp(again));
+	MUST(!ibv_open_qp(other, &oa));
+	sa.pd = pd;
+	sa.xrcd = mine;
+	sa.cq = cq;
+	MUST(srq = ibv_create_srq_ex(ctx, &sa));
+	IS(0, ibv_get_srq_num(srq, &num));
+	MUST(num);
+	MUST(ibv_close_xrcd(mine));
+	IS(0, ibv_destroy_srq(srq));
+	IS(0, ibv_close_xrcd(mine));
+	IS(0, ibv_close_xrcd(theirs));
+	IS(0, ibv_close_device(other));
+	close_all();
+}
+
+enum { THREADS = 8, ROUNDS = 300 };
+
+static struct ibv_cq *shared;
+static pthread_mutex_t count_lock = PTHREAD_MUTEX_INITIALIZER;
+static int completed;
+
+static void *own_queues(void *arg)
+{
+	struct ibv_cq *of = ibv_create_cq(ctx, 16, arg, NULL, 0);
+	struct ibv_qp *qp;
+
+	MUST(of);
+	qp = loop(of);
+	for (int i = 0; i < ROUNDS; i++) {
+		write_once(qp);
+		wait_wc(of, IBV_WC_SUCCESS);
+	}
+	IS(0, ibv_destroy_qp(qp));
+	IS(0, ibv_destroy_cq(of));
+	return NULL;
+}
+
+static void *one_queue(void *arg __attribute__((unused)))
+{
+	struct ibv_qp *qp = loop(shared);
+	struct ibv_wc wc[4];
+	int posted = 0, n = 0;
+
+	while (posted < ROUNDS || n < THREADS * ROUNDS) {
+		struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED |
+				IBV_SEND_INLINE, .num_sge = 0}, *bad;
+		int got;
+		wr.wr.rdma.remote_addr = (uintptr_t)buf;
+		wr.wr.rdma.rkey = mr->rkey;
+		if (posted < ROUNDS) {
+			int err = ibv_post_send(qp, &wr, &bad);
+			MUST(!err || err == ENOMEM);
+			posted += !err;
+		}
+		MUST((got = ibv_poll_cq(shared, 4, wc)) >= 0);
+		for (int i = 0; i < got; i++)
+			IS(IBV_WC_SUCCESS, (int)wc[i].status);
+		pthread_mutex_lock(&count_lock);
+		n = completed += got;
+		pthread_mutex_unlock(&count_lock);
+	}
+	IS(0, ibv_destroy_qp(qp));
+	return NULL;
+}
+
+static void run_threads(void *(*f)(void *))
+{
+	pthread_t all[THREADS];
+
+	for (int i = 0; i < THREADS; i++)
+		MUST(!pthread_create(&all[i], NULL, f, NULL));
+	for (int i = 0; i < THREADS; i++)
+		MUST(!pthread_join(all[i], NULL));
+}
+
+static void threads(void)
+{
+	open_first();
+	run_threads(own_queues);
+	MUST(shared = ibv_create_cq(ctx, THREADS * ROUNDS, NULL, NULL, 0));
+	run_threads(one_queue);
+	IS(THREADS * ROUNDS, completed);
+	IS(0, ibv_destroy_cq(shared));
+	close_all();
+}
+
+/* What a datagram says of its sender: enough to answer. */
+static void datagrams(void)
+{
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = 0x11};
+	struct ibv_ah_attr to = {.is_global = 1, .port_num = 1,
+			.grh = {.hop_limit = 3, .flow_label = ~0u, .traffic_class = 8}};
+	struct ibv_ah *ah, *back;
+	struct ibv_wc wc;
+	struct ibv_qp *qp;
+
+	open_first();
+	qp = make_qp(IBV_QPT_UD, cq, NULL);
+	IS(0, ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY));
+	a.qp_state = IBV_QPS_RTR;
+	IS(0, ibv_modify_qp(qp, &a, IBV_QP_STATE));
+	a.qp_state = IBV_QPS_RTS;
+	IS(0, ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN));
+	IS(0, ibv_query_gid(ctx, 1, 0, &to.grh.dgid));
+	MUST(ah = ibv_create_ah(pd, &to));
+	for (int round = 0; round < 2; round++) {
+		IS(0, receive(qp, piece(4096, 200), 1));
+		IS(0, post(qp, (struct ibv_send_wr){.opcode = IBV_WR_SEND, .wr.ud = {ah, qp->qp_num, 0x11}},
+				piece(0, 50)));
+		wc = wait_wc(cq, IBV_WC_SUCCESS);
+		if (wc.opcode == IBV_WC_SEND)
+			wc = wait_wc(cq, IBV_WC_SUCCESS);
+		MUST(wc.byte_len == 90 && wc.src_qp == qp->qp_num && wc.wc_flags & IBV_WC_GRH && wc.sl);
+		IS(0, ibv_init_ah_from_wc(ctx, 1, &wc, (void *)(buf + 4096), &to));
+		MUST(to.is_global && to.grh.traffic_class == 8 && to.grh.sgid_index == 0);
+		MUST(back = ibv_create_ah_from_wc(pd, &wc, (void *)(buf + 4096), 1));
+		IS(0, ibv_destroy_ah(ah));
+		ah = back;
+	}
+	IS(0, ibv_destroy_ah(ah));
+	IS(EINVAL, post(qp, (struct ibv_send_wr){.opcode = IBV_WR_RDMA_WRITE}, piece(0, 50)));
+	IS(EINVAL, post(qp, (struct ibv_send_wr){.opcode = IBV_WR_SEND}, piece(0, 50)));
+	IS(0, ibv_destroy_qp(qp));
+	close_all();
+}
+
+static const struct {
+	const char *name;
+	void (*run)(void);
+} cases[] = {
+	{"arguments", arguments}, {"memory", memory}, {"requests", requests}, {"extended", extended},
+			{"channels", channels},
+	{"events", events},	  {"resize", resize}, {"forked", forked},     {"end", end},	      {"xrc", xrc},
+	{"threads", threads},	  {"datagrams", datagrams},
+};
+
+int main(int argc, char **argv)
+{
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		if (argc == 2 && !strcmp(argv[1], cases[i].name)) {
+			cases[i].run();
+			return 0;
+		}
+		if (argc == 1)
+			puts(cases[i].name);
+	}
+	return argc != 1;
+}

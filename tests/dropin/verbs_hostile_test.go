@@ -1,0 +1,227 @@
+//go:build linux
+
+package dropin
+
+import (
+	"encoding/binary"
+	"flag"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/roce/daemon/abi"
+	"github.com/goroce/goroce/tests/require"
+)
+
+var hostileSeed = flag.Uint64("verbs.seed", 0, "the only seed of TestVerbsHostile")
+
+// liar stands between programs and a daemon, and changes what the daemon says.
+type liar struct {
+	daemon string
+	rand   *rand.Rand
+	rarely int // one reply of so many without descriptors is changed
+}
+
+// serve takes the connections of programs until the listener is closed.
+func (l *liar) serve(listener *net.UnixListener) {
+	for {
+		program, err := listener.AcceptUnix()
+		if err != nil {
+			return
+		}
+		daemon, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: l.daemon, Net: "unixpacket"})
+		if err != nil {
+			_ = program.Close()
+			return
+		}
+		l.relay(abi.NewConn(program), abi.NewConn(daemon))
+		_, _ = program.Close(), daemon.Close()
+	}
+}
+
+// relay carries messages until one end hangs up.
+func (l *liar) relay(program, daemon *abi.Conn) {
+	for {
+		h, body, fds, err := program.Receive()
+		if err != nil {
+			abi.CloseAll(fds)
+			return
+		}
+		body, fds = onMemfd(h.Op, body, fds)
+		err = daemon.Send(h, body, fds...)
+		abi.CloseAll(fds)
+		if err != nil {
+			return
+		}
+		h, body, fds, err = daemon.Receive()
+		if err == nil {
+			h, body, fds = l.tell(h, append([]byte(nil), body...), fds)
+		}
+		if err == nil {
+			err = program.Send(h, body, fds...)
+		}
+		abi.CloseAll(fds)
+		if err != nil {
+			return
+		}
+	}
+}
+
+// onMemfd has memory of the program registered as a memfd, as the daemon would take this process's.
+func onMemfd(op abi.Op, body []byte, fds []int) ([]byte, []int) {
+	r, err := abi.Get[abi.RegMR](body)
+	if op != abi.OpRegMR || err != nil {
+		return body, fds
+	}
+	fd, err := unix.MemfdCreate("memory", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil || unix.Ftruncate(fd, int64(r.Length)) != nil {
+		return body, fds
+	}
+	_, _ = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
+	abi.CloseAll(fds)
+	r.Kind, r.Addr = abi.MemFD, 0
+	return abi.Put(nil, &r), []int{fd}
+}
+
+// extremes are numbers that programs rarely expect.
+var extremes = []byte{0, 1, 0x7F, 0x80, 0xFF}
+
+// tell changes some replies.
+func (l *liar) tell(h abi.Header, body []byte, fds []int) (abi.Header, []byte, []int) {
+	switch n := l.rand.IntN(12); {
+	case len(fds) > 0 && n < 4:
+		for _, fd := range fds {
+			l.scribble(fd)
+		}
+	case len(fds) > 0 && n == 4:
+		fds[0] = l.shorten(fds[0])
+	case n == 5 || l.rand.IntN(l.rarely) == 0:
+		return l.lie(h, body, fds)
+	}
+	return h, body, fds
+}
+
+// lie changes a reply so that the library may notice.
+func (l *liar) lie(h abi.Header, body []byte, fds []int) (abi.Header, []byte, []int) {
+	switch l.rand.IntN(8) {
+	case 0:
+		h.Status = abi.Status(l.rand.IntN(30))
+	case 1:
+		h.Seq += uint32(l.rand.IntN(3))
+	case 2:
+		h.Op += abi.Op(l.rand.IntN(2))
+	case 3:
+		body = body[:l.rand.IntN(len(body)+1)]
+	case 4:
+		body = append(body, make([]byte, l.rand.IntN(200))...)
+	case 5:
+		if len(fds) > 0 {
+			abi.CloseAll(fds[len(fds)-1:])
+			fds = fds[:len(fds)-1]
+		} else if fd, err := unix.MemfdCreate("more", unix.MFD_CLOEXEC); err == nil {
+			fds = append(fds, fd)
+		}
+	default:
+		for range 1 + l.rand.IntN(4) {
+			if len(body) > 0 {
+				body[l.rand.IntN(min(len(body), 512))] = extremes[l.rand.IntN(len(extremes))]
+			}
+		}
+	}
+	return h, body, fds
+}
+
+// scribble writes into shared memory: the header of a ring, its indices, slots.
+func (l *liar) scribble(fd int) {
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size == 0 {
+		return
+	}
+	buf, err := unix.Mmap(fd, 0, int(st.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return
+	}
+	defer unix.Munmap(buf)
+	for range 1 + l.rand.IntN(3) {
+		// Words of a ring's header, its indices.
+		word := []int{8, 12, 16, 20, 64, 128, 192, 4 * l.rand.IntN(1024)}[l.rand.IntN(8)]
+		if word+4 <= len(buf) {
+			binary.NativeEndian.PutUint32(buf[word:], words[l.rand.IntN(len(words))])
+		}
+	}
+}
+
+// words are numbers that a ring rarely has in its header.
+var words = []uint32{0, 1, 2, 32, 64, 65, 128, 1 << 10, 1 << 16, 1 << 26, 1 << 31, 1<<31 - 64, 1<<32 - 64, 1<<32 - 1}
+
+// shorten returns a copy of a memfd that ends early, or may.
+func (l *liar) shorten(fd int) int {
+	buf := make([]byte, 4096)
+	n, err := unix.Pread(fd, buf, 0)
+	if err != nil || n < 256 {
+		return fd
+	}
+	short, err := unix.MemfdCreate("short", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return fd
+	}
+	_, _ = unix.Write(short, buf[:l.rand.IntN(n)])
+	if l.rand.IntN(2) == 0 {
+		_, _ = unix.FcntlInt(uintptr(short), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
+	}
+	_ = unix.Close(fd)
+	return short
+}
+
+// TestVerbsHostile: whatever a daemon says, the library touches only memory that it has.
+func TestVerbsHostile(t *testing.T) {
+	program := compileVerbs(t, "testdata/verbs_walk.c")
+	h := newHost(t, nil)
+	env := append(sanitized(t, "address"), "GOROCE_QUIET=1")
+	env = append(env, "ASAN_OPTIONS=detect_leaks=0") // objects that the daemon will not close stay
+	seeds := []uint64{*hostileSeed}
+	if seeds[0] == 0 {
+		seeds = nil
+		for i := range map[bool]int{false: 40, true: 400}[require.Full()] {
+			seeds = append(seeds, uint64(i+1))
+		}
+	}
+	told := 0
+	for _, seed := range seeds {
+		out, err := walkWithLiar(t, h, env, program, seed)
+		if strings.Contains(out, "Sanitizer") || err != nil {
+			t.Errorf("%v\n%s\ngo test ./tests/dropin -run TestVerbsHostile -verbs.seed=%d", err, out, seed)
+		}
+		told += strings.Count(out, "request ")
+	}
+	if *hostileSeed == 0 && told < len(seeds)/2 {
+		t.Errorf("the library noticed only %d lies in %d walks", told, len(seeds))
+	}
+}
+
+// walkWithLiar runs the program's walk with a liar between it and the daemon.
+func walkWithLiar(t *testing.T, h *host, env []string, program string, seed uint64) (string, error) {
+	t.Helper()
+	socket := filepath.Join(userDir(t), "liar")
+	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: socket, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(socket, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	l := &liar{daemon: h.socket, rand: rand.New(rand.NewPCG(seed, 1)), rarely: 10 + int(seed%50)}
+	var serving sync.WaitGroup
+	serving.Go(func() { l.serve(listener) })
+	defer serving.Wait()
+	defer listener.Close()
+	between := *h
+	between.socket = socket
+	return between.with(t, append(env, "GOROCE_DEBUG=1"), program).wait(t)
+}

@@ -1,0 +1,313 @@
+//go:build linux
+
+package dropin
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/goroce/goroce/tests/linktest"
+	"github.com/goroce/goroce/tests/require"
+)
+
+// sources is the folder of the libibverbs under test.
+const sources = "../../roce/daemon/dropin/verbs"
+
+// needVerbs ends the test unless libibverbs-dev is installed: tests are compiled with its headers.
+func needVerbs(t testing.TB) {
+	t.Helper()
+	cmd := exec.Command(require.Command(t, "cc"), "-E", "-")
+	cmd.Stdin = strings.NewReader("#include <infiniband/verbs.h>\n")
+	if cmd.Run() != nil {
+		require.Missing(t, "infiniband/verbs.h of package libibverbs-dev is not installed")
+	}
+}
+
+// layout returns what testdata/verbs_layout.c prints of a header.
+func layout(t testing.TB, header string, flags ...string) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "layout")
+	args := append([]string{"-std=gnu11", "-DHEADER=" + header, "-o", program, "testdata/verbs_layout.c"}, flags...)
+	if out, err := exec.Command("cc", args...).CombinedOutput(); err != nil {
+		t.Fatalf("cc: %v\n%s", err, out)
+	}
+	out, err := exec.Command(program).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+// TestVerbsLayout: our declarations lay objects out as those of the machine's libibverbs-dev do.
+func TestVerbsLayout(t *testing.T) {
+	needVerbs(t)
+	ours, err := filepath.Abs(filepath.Join(sources, "ibv.h"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs := layout(t, "<infiniband/verbs.h>")
+	if strings.Count(theirs, "\n") < 400 {
+		t.Fatalf("the program prints only\n%s", theirs)
+	}
+	if diff := cmp.Diff(theirs, layout(t, fmt.Sprintf("%q", ours))); diff != "" {
+		t.Errorf("libibverbs-dev (-), %s (+):\n%s", ours, diff)
+	}
+}
+
+// TestVerbsNewest: what rdma-core 65 has more.
+func TestVerbsNewest(t *testing.T) {
+	require.Command(t, "cc")
+	ours, err := filepath.Abs(filepath.Join(sources, "ibv.h"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := layout(t, fmt.Sprintf("%q", ours), "-DNEWER")
+	for _, want := range []string{"ibv_port_attr.active_speed_ex 52 4", "ibv_qp_ex.wr_flush 352 8",
+		"verbs_context.query_port 648"} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("not %q", want)
+		}
+	}
+}
+
+// exported returns the names and versions that a library defines.
+func exported(t testing.TB, library string) []string {
+	t.Helper()
+	out, err := exec.Command(require.Command(t, "nm"), "-D", "--defined-only", library).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for line := range strings.Lines(string(out)) {
+		if f := strings.Fields(line); len(f) == 3 && strings.Contains(f[2], "@") {
+			names = append(names, f[2])
+		}
+	}
+	return names
+}
+
+// TestVerbsSymbols: every name of the machine's libibverbs is there, with its version, and no other without a version
+// of libibverbs.
+func TestVerbsSymbols(t *testing.T) {
+	ours := exported(t, filepath.Join(libs(t), "libibverbs.so.1"))
+	known := regexp.MustCompile(`@@?IBVERBS_(1\.\d+|PRIVATE_\d+)$`)
+	for _, name := range ours {
+		if !known.MatchString(name) {
+			t.Errorf("%s has no version of libibverbs", name)
+		}
+	}
+	for _, private := range []string{"22", "25", "34", "57", "59", "64", "65"} {
+		for _, name := range []string{"verbs_register_driver_" + private, "ibv_cmd_alloc_pd"} {
+			if !slices.ContainsFunc(ours, func(s string) bool {
+				return strings.HasPrefix(s, name+"@") && strings.HasSuffix(s, "@IBVERBS_PRIVATE_"+private)
+			}) {
+				t.Errorf("no %s of version %s", name, private)
+			}
+		}
+	}
+	found, _ := filepath.Glob("/usr/lib/*/libibverbs.so.1")
+	if len(found) == 0 {
+		require.Missing(t, "libibverbs.so.1 of package libibverbs1 is not installed")
+	}
+	theirs := exported(t, found[0])
+	if len(theirs) < 150 {
+		t.Fatalf("%s has only %q", found[0], theirs)
+	}
+	for _, name := range theirs {
+		if !slices.Contains(ours, name) && name != "ibv_register_driver@IBVERBS_1.1" { // ours is a default
+			t.Errorf("no %s", name)
+		}
+	}
+}
+
+// TestVerbsStrings: names of values, and rates, are those of the machine's libibverbs.
+func TestVerbsStrings(t *testing.T) {
+	needVerbs(t)
+	program := compile(t, "testdata/verbs_strings.c", "-libverbs")
+	says := func(env ...string) string {
+		cmd := exec.Command(program)
+		cmd.Env = append(clean(), env...)
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	if diff := cmp.Diff(says(), says("LD_LIBRARY_PATH="+libs(t))); diff != "" {
+		t.Errorf("libibverbs (-), ours (+):\n%s", diff)
+	}
+}
+
+func text(t testing.TB, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// TestVerbsProtocol: the library's declarations of the local protocol are those of docs/abi.md.
+func TestVerbsProtocol(t *testing.T) {
+	header, page := text(t, filepath.Join(sources, "goroce.h")), text(t, "../../docs/abi.md")
+	n := 0
+	for _, block := range regexp.MustCompile("(?s)```c\n(.*?)```").FindAllStringSubmatch(page, -1) {
+		if strings.Contains(block[1], "goroce_cm_") {
+			continue
+		}
+		n++
+		if !strings.Contains(header, strings.TrimSpace(block[1])) {
+			t.Errorf("goroce.h has not\n%s", block[1])
+		}
+	}
+	if n < 7 {
+		t.Errorf("only %d declarations in docs/abi.md", n)
+	}
+	row := regexp.MustCompile(`(?m)^\| (\d+) \| ([a-z -]+) [^|]*\|[^|]*\|[^|]*\|[^|]*\|$`)
+	names := map[string]string{}
+	for _, r := range row.FindAllStringSubmatch(page, -1) {
+		names[r[1]] = strings.ReplaceAll(r[2], "-", "")
+	}
+	for _, op := range regexp.MustCompile(`(?m)^\tGOROCE_([A-Z]+)\w* = (\d+),$`).FindAllStringSubmatch(header, -1) {
+		if !strings.HasPrefix(names[op[2]], strings.ToLower(op[1])) {
+			t.Errorf("request %s is %q, and GOROCE_%s in goroce.h", op[2], names[op[2]], op[1])
+		}
+	}
+}
+
+// rules are the cases of testdata/verbs_rules.c that run to their end by themselves.
+var rules = []string{"arguments", "memory", "requests", "extended", "channels", "events", "resize", "forked", "xrc",
+	"threads", "datagrams"}
+
+// compileVerbs compiles a program of testdata that uses libibverbs.
+func compileVerbs(t testing.TB, source string) string {
+	t.Helper()
+	needVerbs(t)
+	return compile(t, source, filepath.Join(libs(t), "libibverbs.so.1"))
+}
+
+// TestVerbsRules: what programs count on.
+func TestVerbsRules(t *testing.T) {
+	program := compileVerbs(t, "testdata/verbs_rules.c")
+	h := newHost(t, nil)
+	for _, name := range rules {
+		t.Run(name, func(t *testing.T) { h.run(t, program, name).ok(t) })
+	}
+}
+
+// TestVerbsLoaded: a program that loads the library by name finds names by version.
+func TestVerbsLoaded(t *testing.T) {
+	needVerbs(t)
+	program := compile(t, "testdata/verbs_dlopen.c")
+	h := newHost(t, nil)
+	if out := h.run(t, program).ok(t); !strings.Contains(out, "goroce_") || !strings.Contains(out, "port state 4") {
+		t.Errorf("it says\n%s", out)
+	}
+}
+
+// sanitizers are builds of the library that look for bugs while programs run, and their options.
+var sanitizers = map[string]string{
+	"address": "ASAN_OPTIONS=detect_leaks=1", "thread": "TSAN_OPTIONS=die_after_fork=0",
+}
+
+// sanitized builds the library with a sanitizer. It returns the environment of a program that uses it.
+func sanitized(t testing.TB, name string) []string {
+	t.Helper()
+	dir := filepath.Join(work, name)
+	runtime, err := exec.Command(require.Command(t, "cc"), "-print-file-name=lib"+name[:1]+"san.so").Output()
+	preload := strings.TrimSpace(string(runtime))
+	if err != nil || !filepath.IsAbs(preload) {
+		require.Missing(t, "the compiler has no lib%ssan.so", name[:1])
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	files, _ := filepath.Glob(filepath.Join(sources, "*.c"))
+	args := append([]string{"-std=gnu11", "-O1", "-g", "-fPIC", "-shared", "-pthread", "-Wall", "-Wextra", "-Werror",
+		"-fvisibility=hidden", "-fsanitize=" + name, "-Wl,-soname,libibverbs.so.1",
+		"-Wl,--version-script=" + filepath.Join(sources, "libibverbs.map"), "-o",
+		filepath.Join(dir, "libibverbs.so.1")}, files...)
+	if out, err := exec.CommandContext(context.Background(), "cc", args...).CombinedOutput(); err != nil {
+		t.Fatalf("cc: %v\n%s", err, out)
+	}
+	return []string{"LD_LIBRARY_PATH=" + dir, "LD_PRELOAD=" + preload, sanitizers[name]}
+}
+
+// with starts a program over the host's daemon with other libraries.
+func (h *host) with(t testing.TB, env []string, args ...string) *process {
+	t.Helper()
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Env = slices.Concat(clean(), env, []string{"GOROCED_SOCKET=" + h.socket})
+	return h.launch(t, cmd)
+}
+
+// TestVerbsSanitized: the rules, with builds that notice wrong accesses, leaks and data races.
+func TestVerbsSanitized(t *testing.T) {
+	program := compileVerbs(t, "testdata/verbs_rules.c")
+	h := newHost(t, nil)
+	for name := range sanitizers {
+		env := sanitized(t, name)
+		for _, rule := range rules {
+			if rule == "resize" || rule == "forked" { // they leave objects open
+				continue
+			}
+			t.Run(name+"/"+rule, func(t *testing.T) {
+				if out := h.with(t, env, program, rule).ok(t); strings.Contains(out, "Sanitizer") {
+					t.Error(out)
+				}
+			})
+		}
+	}
+}
+
+// serve starts a daemon on a host that has none.
+func (h *host) serve(t testing.TB) *process {
+	t.Helper()
+	p := h.start(t, goroced, "serve", "--socket", h.socket, "--admin", filepath.Join(h.dir, "a"), "--addr",
+		h.addr.String(), "--set", "drain=0s")
+	await(t, "the daemon listens", func() bool {
+		p.mustRun(t)
+		return strings.Contains(p.out.String(), "msg=ready")
+	})
+	return p
+}
+
+// TestVerbsEnd: the daemon ends, in order or not, and programs learn of it. A new one is found.
+func TestVerbsEnd(t *testing.T) {
+	program := compileVerbs(t, "testdata/verbs_rules.c")
+	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		t.Run(s.String(), func(t *testing.T) {
+			h := &host{addr: linktest.Loopback(), dir: userDir(t), libs: libs(t)}
+			h.socket = filepath.Join(h.dir, "s")
+			daemon := h.serve(t)
+			p := h.with(t, []string{"LD_LIBRARY_PATH=" + h.libs}, program, "end")
+			await(t, "the program waits for the end", func() bool {
+				p.mustRun(t)
+				return strings.Contains(p.out.String(), "ready")
+			})
+			_, _ = daemon.signal(t, s) // it may say that it was killed
+			p.ok(t)
+			out := h.with(t, []string{"LD_LIBRARY_PATH=" + h.libs}, program, "arguments")
+			if text, err := out.wait(t); err == nil || !strings.Contains(text, "goroce: no RDMA device") {
+				t.Errorf("without a daemon: %v\n%s", err, text)
+			}
+			quiet := []string{"LD_LIBRARY_PATH=" + h.libs, "GOROCE_QUIET=1"}
+			if text, _ := h.with(t, quiet, program, "arguments").wait(t); strings.Contains(text, "goroce:") {
+				t.Errorf("not quiet:\n%s", text)
+			}
+			again := h.serve(t)
+			h.with(t, []string{"LD_LIBRARY_PATH=" + h.libs}, program, "arguments").ok(t)
+			_, _ = again.signal(t, syscall.SIGTERM)
+		})
+	}
+}
