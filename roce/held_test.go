@@ -120,6 +120,34 @@ func testHeldFrames(t *testing.T, on *world) {
 	}
 }
 
+// TestHeldFramesClosed: an application that goes while a turn is stuck at its memory gets nothing of what the
+// shard receives for others meanwhile.
+func TestHeldFramesClosed(t *testing.T) {
+	w := newStuck(t, true)
+	a, b := w.tenant.a, w.tenant.b
+	fill(a.buf, 5)
+	w.tenant.send(a, ib.SendWR{Opcode: ib.WRWrite, SGL: a.sge(0, 1<<15), RKey: b.mr.RKey()})
+	await(t, "the worker is at the memory", w.mem.entered)
+	w.worker.Close() // before another goroutine takes over the loop
+	copy(w.a.buf[1<<16:], bytes.Repeat([]byte("others"), 1<<13))
+	for range 20 {
+		w.send(w.a, ib.SendWR{Opcode: ib.WRWrite, SGL: w.a.sge(1<<16, 1<<15), RemoteAddr: w.b.mr.Addr(),
+			RKey: w.b.mr.RKey()})
+		if wc := w.wait(w.a); wc.Err() != nil {
+			t.Fatal(wc.Err())
+		}
+	}
+	close(w.mem.gate)
+	await(t, "Done", w.worker.Done())
+	got := make([]byte, 1<<15)
+	must(t, w.mem.Memory.ReadAt(got, 0))
+	for i := range got {
+		if got[i] != 0 && got[i] != a.buf[i] {
+			t.Fatalf("byte %d of the memory is %q", i, got[i:][:12])
+		}
+	}
+}
+
 // forMany gives h memory of the given size, and a QP for many requests.
 func forMany(t *testing.T, h *host, bytes, requests int) {
 	t.Helper()

@@ -6,8 +6,9 @@ package engine
 // everything else, so that ACKs leave between two turns of the worker.
 //
 // No memory stops the loop for long. When a worker's turn exceeds reliefAfter, the goroutine that takes over
-// the loop first takes the frames away from the link (Link.Keep). When a worker's turns are left to its own
-// goroutine, the data is copied after all (inlineTurns.leave).
+// the loop first takes the frames away from the link (Link.Keep), or else the stuck turn could write what is
+// received for others later. So a stuck worker keeps the buffers of one Recv at most. When a worker's turns
+// are left to its own goroutine, the data is copied after all (inlineTurns.leave).
 
 // holds reports whether workers still need the received frames. The loop calls it.
 func (t *inlineTurns) holds() bool {

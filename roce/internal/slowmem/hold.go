@@ -26,11 +26,12 @@ func (w *Worker[Q]) Hold(holder any, q Q, list []mr.Placement) bool {
 	return true
 }
 
-// Holds reports whether placements wait whose data is in buffers of the holder.
+// Holds reports whether placements wait, or are under way, whose data is in buffers of the holder. Those of a
+// closed worker do not wait, but a turn may be under way.
 func (w *Worker[Q]) Holds(holder any) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return !w.closed && (w.at.holder == holder || w.queue.holder == holder)
+	return w.queue.holder == holder || w.at.holder == holder && (w.running || !w.closed)
 }
 
 // Release copies the data that is in buffers of the holder, so that others may take the turns. The
