@@ -26,7 +26,8 @@ func buildRnic(t testing.TB, name string, env []string, args ...string) string {
 		require.Missing(t, "package librdmacm-dev is not installed: %v", err)
 	}
 	program := filepath.Join(work, name)
-	cmd := exec.Command("go", append(args[:len(args)-1:len(args)-1], "-tags", "rnic", "-o", program, args[len(args)-1])...)
+	last := len(args) - 1 // the package
+	cmd := exec.Command("go", slices.Concat(args[:last], []string{"-tags", "rnic", "-o", program}, args[last:])...)
 	cmd.Env = slices.Concat(os.Environ(), []string{"CGO_ENABLED=1"}, env)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%q: %v\n%s", cmd.Args, err, out)
