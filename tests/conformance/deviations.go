@@ -2,18 +2,20 @@ package conformance
 
 import "github.com/goroce/goroce/ib"
 
-// Kinds: the kernels of the lab, and all.
+// Kinds: the kernels of the lab, and all; libibverbs of package roce/daemon/dropin.
 const (
 	rxe    = "rdma_rxe/**"
 	rxe61  = "rdma_rxe/6.1/*"
 	rxe612 = "rdma_rxe/6.12/*"
 
 	rxeIPv6 = "rdma_rxe/*/IPv6"
+
+	dropin = "dropin/*"
 )
 
-// RxeDeviations are the deviations of Linux's rdma_rxe as package rnic shows them. Files are in
-// drivers/infiniband/sw/rxe unless another directory is named.
-var RxeDeviations = []Deviation{
+// Deviations are those of Linux's rdma_rxe, and of a daemon's device by our libibverbs, as package rnic shows them.
+// Files are in drivers/infiniband/sw/rxe unless another directory is named.
+var Deviations = []Deviation{
 	// Local keys.
 	{rxe61, Active, "keys/local/send/*", Status(ib.WCLocProtErr, ib.WCLocQPOpErr), localKey},
 	{rxe61, Active, "keys/local/write/*", Status(ib.WCLocProtErr, ib.WCLocQPOpErr), localKey},
@@ -128,6 +130,13 @@ var RxeDeviations = []Deviation{
 		"the Q_Key is the default one with IP addresses (ucma.c ucma_copy_conn_param)"},
 	{rxeIPv6, Alone, "cm/multicast/join", Fails("not supported"), groupsIPv6},
 	{rxeIPv6, Passive, "cm/multicast/datagrams", Fails("not supported"), groupsIPv6},
+
+	// Programs in C over a daemon.
+	{dropin, Alone, "srq/resize-below-what-is-there", Fails("does not name the attribute"),
+		"verbs have an errno only, EINVAL"},
+	{dropin, Passive, "invalidate/*/region", Fails("no RemoteInvalidate"), noInvalidate},
+	{dropin, Passive, "rereg/old-key-dies", Fails("the key is still"),
+		"ibv_rereg_mr keeps the keys, which programs have told their peers (dropin/verbs/memory.c)"},
 }
 
 // Reasons of several rows.

@@ -28,7 +28,7 @@
 //
 // # Deviations
 //
-// Devices differ. A difference is a row in a table, never an if in a case ([Deviation], table [RxeDeviations]): it has
+// Devices differ. A difference is a row in a table, never an if in a case ([Deviation], table [Deviations]): it has
 // the kind of device, the role, the cases, the effect and the reason with its source. Rows are checked: one with
 // another status or an expected failure makes the run fail if it does not apply any more.
 //

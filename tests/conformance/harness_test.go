@@ -206,7 +206,7 @@ func TestCases(t *testing.T) {
 			t.Errorf("case %s: pair %v, alone %v", c.Name, pair, alone)
 		}
 	}
-	for _, d := range RxeDeviations {
+	for _, d := range Deviations {
 		found := false
 		for _, c := range cases {
 			if (c.Alone != nil) == (d.Role == Alone) && matchPath(d.Cases, c.Name) {

@@ -106,7 +106,7 @@ func lead(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("%w; start `conformance serve` there first", err)
 	}
-	l, err := conformance.Lead(conn, party, conformance.Options{Deviations: conformance.RxeDeviations, Cases: *cases,
+	l, err := conformance.Lead(conn, party, conformance.Options{Deviations: conformance.Deviations, Cases: *cases,
 		Limit: *limit})
 	if err != nil {
 		return err

@@ -1,0 +1,188 @@
+//go:build linux
+
+package dropin
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/goroce/goroce/tests/conformance"
+	"github.com/goroce/goroce/tests/linktest"
+	"github.com/goroce/goroce/tests/require"
+)
+
+// buildRnic builds a program over package rnic, which calls libibverbs.
+func buildRnic(t testing.TB, name string, env []string, args ...string) string {
+	t.Helper()
+	needVerbs(t)
+	if _, err := os.Stat("/usr/include/rdma/rdma_cma.h"); err != nil {
+		require.Missing(t, "package librdmacm-dev is not installed: %v", err)
+	}
+	program := filepath.Join(work, name)
+	last := len(args) - 1 // the package
+	cmd := exec.Command("go", slices.Concat(args[:last], []string{"-tags", "rnic", "-o", program}, args[last:])...)
+	cmd.Env = slices.Concat(os.Environ(), []string{"CGO_ENABLED=1"}, env)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%q: %v\n%s", cmd.Args, err, out)
+	}
+	return program
+}
+
+// rnicDeviations are the tests of package rnic that do not pass, and why.
+var rnicDeviations = map[string]string{
+	"TestDial":      needsCM,
+	"TestTurnDown":  needsCM,
+	"TestCMMigrate": needsCM,
+	"TestCMClose":   needsCM,
+	"TestCMTimeout": needsCM,
+	noWay:           "the way to a peer is looked for when packets go there: requests fail with RETRY_EXC_ERR",
+}
+
+const (
+	needsCM = "librdmacm is not offered"
+	noWay   = "TestRefusedModify$/^no_way_to_it"
+)
+
+// TestConformRnic: package rnic finds in the device what it finds in an RNIC. The link has what its tests look for: an
+// MTU below the largest, and addresses of both versions.
+func TestConformRnic(t *testing.T) {
+	require.Root(t)
+	program := buildRnic(t, "rnic.test", nil, "test", "-c", "../../roce/rnic")
+	ns, _ := linktest.NewVeth(t, 1500)
+	h := &host{dir: userDir(t), in: ns, libs: libs(t)}
+	h.startDaemon(t, "--netif", ns.IfName, "--set", "device.name=blue")
+	play := func(args ...string) (string, error) {
+		return h.run(t, append([]string{"env", "GOROCE_RNIC=blue", program, "-test.v"}, args...)...).wait(t)
+	}
+	names := slices.Sorted(maps.Keys(rnicDeviations))
+	out, err := play("-test.skip", "^"+strings.Join(names, "$|^")+"$")
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	passed := strings.Count(out, "\n--- PASS: ")
+	if skipped := regexp.MustCompile(`(?m)^ *--- SKIP: .*\n.*`).FindString(out); skipped != "" || passed < 40 {
+		t.Errorf("%d tests passed, and one was skipped: %q", passed, skipped)
+	}
+	for _, name := range names {
+		if out, err := play("-test.run", "^"+name+"$"); err == nil || !strings.Contains(out, "--- FAIL: ") {
+			t.Errorf("%s does not fail any more (%s):\n%s", name, rnicDeviations[name], out)
+		}
+	}
+}
+
+// A suite is a way to run the conformance suite over the libraries.
+type suite struct {
+	name      string
+	twice     bool   // two daemons, in network namespaces
+	ipv6      bool   // of which version the addresses are; twice only
+	sanitizer string // a build of libibverbs that looks for bugs
+	full      bool   // only with GOROCE_FULL=1
+}
+
+var suites = []suite{
+	{name: "one daemon"},
+	{name: "two daemons IPv6", twice: true, ipv6: true},
+	{name: "two daemons IPv4", twice: true, full: true},
+	{name: "address sanitizer", sanitizer: "address", full: true},
+	{name: "thread sanitizer", sanitizer: "thread", full: true},
+}
+
+// TestConform runs the suite of tests/conformance over the libraries. Where they differ from the software device
+// itself is said in its table of deviations, as kind "dropin".
+func TestConform(t *testing.T) {
+	for _, s := range suites {
+		t.Run(s.name, func(t *testing.T) {
+			if s.full && !require.Full() {
+				t.Skip("skipped: needs GOROCE_FULL=1")
+			}
+			s.run(t)
+		})
+	}
+}
+
+// suitePort is the TCP port of the side that serves.
+const suitePort = 18590
+
+func (s *suite) run(t *testing.T) {
+	start := func(h *host, args ...string) *process { return h.run(t, args...) }
+	var env []string
+	if s.sanitizer == "thread" {
+		// Then the Go runtime tells the sanitizer in which order calls of C happen.
+		env = []string{"CGO_CFLAGS=-O1 -g -fsanitize=thread", "CGO_LDFLAGS=-fsanitize=thread"}
+	}
+	program := buildRnic(t, "conformance-"+s.sanitizer, env, "build", "../conformance/cmd/conformance")
+	if s.sanitizer != "" {
+		env := sanitized(t, s.sanitizer)
+		start = func(h *host, args ...string) *process { return h.with(t, env, args...) }
+	}
+	client, server, meet := s.hosts(t)
+	args := func(h *host, command string) []string {
+		return []string{program, command, "-kind", "dropin", "-device", "rnic:", "-gid", s.address(h)}
+	}
+	peer := fmt.Sprintf("%s:%d", meet, suitePort)
+	serving := start(server, append(args(server, "serve"), "-listen", peer)...)
+	serving.listens(t, suitePort)
+	out, err := start(client, append(args(client, "run"), "-json", "-peer", peer)...).wait(t)
+	s.judge(t, out, err)
+	serving.mustRun(t)
+	if said := serving.out.String(); strings.Contains(said+out, "Sanitizer") {
+		t.Errorf("the client:\n%s\nthe server:\n%s", out, said)
+	}
+}
+
+// hosts returns where the sides are, and the address at which they meet.
+func (s *suite) hosts(t *testing.T) (client, server *host, meet string) {
+	if !s.twice {
+		h := newHost(t, nil)
+		return h, h, "127.0.0.1"
+	}
+	a, b := linktest.NewVeth(t, 1500)
+	client, server = &host{in: a}, &host{in: b}
+	for _, h := range []*host{client, server} {
+		h.dir, h.libs, h.addr = userDir(t), libs(t), h.in.Addr4
+		h.startDaemon(t, "--netif", h.in.IfName, "--set", "device.name=blue")
+	}
+	return client, server, server.addr.String()
+}
+
+// address returns the address that a side speaks from.
+func (s *suite) address(h *host) string {
+	if s.ipv6 {
+		return h.in.Addr6.String()
+	}
+	return h.addr.String()
+}
+
+// judge makes a subtest of each outcome. Cases that need a connection manager are left out: librdmacm is not offered.
+func (s *suite) judge(t *testing.T, out string, err error) {
+	outcomes, malformed := conformance.ReadOutcomes([]byte(out))
+	passed := 0
+	for _, o := range outcomes {
+		if strings.HasSuffix(o.Skip, " lacks CM") {
+			continue
+		}
+		passed++
+		t.Run(o.Name, func(t *testing.T) {
+			switch {
+			case o.Err != "":
+				t.Errorf("after %d ms: %s", o.Millis, o.Err)
+			case strings.Contains(o.Skip, "lacks"):
+				t.Error(o.Skip)
+			case o.Skip != "":
+				t.Skip("skipped: needs another MTU: " + o.Skip)
+			case o.Note != "":
+				t.Log(o.Note)
+			}
+		})
+	}
+	if !t.Failed() && (err != nil || malformed != nil) || passed < 1300 {
+		t.Errorf("after %d cases: %v, %v\n%s", passed, err, malformed, out[max(0, len(out)-2000):])
+	}
+}
