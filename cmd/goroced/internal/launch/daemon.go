@@ -39,12 +39,13 @@ func named(path string) string {
 	return os.Getenv(socket.ClientVariable)
 }
 
-// candidates returns the sockets to try: those that all tools try and, unless one is named, that of a daemon that was
-// started by Prepare where there is no runtime directory.
+// candidates returns the sockets to try: those that all tools try and, unless one is named, that of a daemon that
+// was started by Prepare where there is no runtime directory. A place that is another user's is left out: clients
+// send their daemon a descriptor of their memory.
 func candidates(path string) []string {
 	list := socket.Candidates(socket.Client, path, os.Getenv)
-	if own := ownPlace().socket(); named(path) == "" && !slices.Contains(list, own) {
-		list = append(list, own)
+	if own := ownPlace(); named(path) == "" && isOwn(string(own)) && !slices.Contains(list, own.socket()) {
+		list = append(list, own.socket())
 	}
 	return list
 }
@@ -109,8 +110,11 @@ func ownPlace() place {
 			return place(dir)
 		}
 	}
-	return place(fmt.Sprintf("/tmp/goroce-%d", os.Geteuid()))
+	return place(filepath.Join(tmp, fmt.Sprintf("goroce-%d", os.Geteuid())))
 }
+
+// tmp is where everybody may make directories. Tests have another.
+var tmp = "/tmp"
 
 // isOwn reports whether a path is a directory of this user, to which nobody else may write.
 func isOwn(dir string) bool {
@@ -118,14 +122,22 @@ func isOwn(dir string) bool {
 	return err == nil && info.IsDir() && int(info.Sys().(*syscall.Stat_t).Uid) == os.Geteuid() && info.Mode()&0o022 == 0
 }
 
-// lock makes the directory, and lets one process at a time start a daemon there.
-func (p place) lock() (unlock func(), err error) {
+// take makes the directory, which then is this user's.
+func (p place) take() error {
 	if err := os.MkdirAll(string(p), 0o755); err != nil {
-		return nil, fmt.Errorf("a place for the daemon's sockets: %w; set XDG_RUNTIME_DIR to another", err)
+		return fmt.Errorf("a place for the daemon's sockets: %w; set XDG_RUNTIME_DIR to another", err)
 	}
 	if !isOwn(string(p)) {
-		return nil, fmt.Errorf("%s is another user's, or others may write to it: set XDG_RUNTIME_DIR: %w", p,
+		return fmt.Errorf("%s is another user's, or others may write to it: set XDG_RUNTIME_DIR: %w", p,
 			fs.ErrPermission)
+	}
+	return nil
+}
+
+// lock makes the directory, and lets one process at a time start a daemon there.
+func (p place) lock() (unlock func(), err error) {
+	if err := p.take(); err != nil {
+		return nil, err
 	}
 	f, err := os.OpenFile(filepath.Join(string(p), "start.lock"), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {

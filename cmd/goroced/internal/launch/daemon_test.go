@@ -1,8 +1,11 @@
 package launch
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -66,6 +69,30 @@ func TestOwnPlace(t *testing.T) {
 		t.Setenv("XDG_RUNTIME_DIR", other)
 		if got := ownPlace(); filepath.Dir(string(got)) != "/tmp" {
 			t.Errorf("with %q it is %s", other, got)
+		}
+	}
+}
+
+// TestForeignPlace: a directory in /tmp to which others may write is neither asked for a daemon nor used for one.
+func TestForeignPlace(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("skipped: needs an ordinary user, as root's place is in /run")
+	}
+	tmp = t.TempDir()
+	defer func() { tmp = "/tmp" }()
+	t.Setenv("XDG_RUNTIME_DIR", "")
+	t.Setenv("GOROCED_SOCKET", "")
+	own := ownPlace()
+	for _, mode := range []os.FileMode{0o777, 0o775, 0o755} {
+		if err := errors.Join(os.MkdirAll(string(own), 0o755), os.Chmod(string(own), mode)); err != nil {
+			t.Fatal(err)
+		}
+		alone := mode == 0o755
+		if got := slices.Contains(candidates(""), own.socket()); got != alone {
+			t.Errorf("mode %v: its socket is asked: %v", mode, got)
+		}
+		if err := own.take(); (err == nil) != alone || err != nil && !errors.Is(err, fs.ErrPermission) {
+			t.Errorf("mode %v: taken with %v", mode, err)
 		}
 	}
 }

@@ -123,6 +123,9 @@ func Locate(ctx context.Context, path string) (e Environment, offline, err error
 	case named(path) != "":
 		e.Socket = named(path)
 	default:
+		if err := ownPlace().take(); err != nil {
+			return e, offline, err
+		}
 		e.Socket = ownPlace().socket()
 	}
 	return e, offline, e.check()
