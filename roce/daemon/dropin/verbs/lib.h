@@ -304,6 +304,9 @@ struct qp {
 
 static inline struct qp *qp_of(struct ibv_qp *v) { return container_of(v, struct qp, v); }
 
+/* qp_state is for posts, which take no mutex that a request to the daemon holds. */
+static inline enum ibv_qp_state qp_state(const struct ibv_qp *v) { return __atomic_load_n(&v->state, __ATOMIC_RELAXED); }
+
 struct ibv_qp *qp_create_ex(struct ibv_context *v, struct ibv_qp_init_attr_ex *attr);
 struct ibv_qp *qp_open(struct ibv_context *v, struct ibv_qp_open_attr *attr);
 int qp_set_rate_limit(struct ibv_qp *v, struct ibv_qp_rate_limit_attr *attr);
