@@ -18,17 +18,18 @@ import (
 	"github.com/goroce/goroce/tests/require"
 )
 
-// buildRnic builds a program over package rnic, which calls libibverbs. It returns what starts the program on a host. The
-// library may be a build with a sanitizer.
+// buildRnic builds a program over package rnic, which calls libibverbs. It returns what starts the program on a host.
+// The library may be a build with a sanitizer.
 func buildRnic(t testing.TB, sanitizer string, command ...string) (start func(h *host, args ...string) *process) {
 	t.Helper()
 	needVerbs(t)
 	if _, err := os.Stat("/usr/include/rdma/rdma_cma.h"); err != nil {
 		require.Missing(t, "package librdmacm-dev is not installed: %v", err)
 	}
-	last := len(command) - 1
+	last := len(command) - 1 // the package
 	program := filepath.Join(work, filepath.Base(command[last])+"-"+sanitizer)
-	cmd := exec.Command("go", slices.Concat(command[:last], []string{"-tags", "rnic", "-o", program}, command[last:])...)
+	flags := []string{"-tags", "rnic", "-o", program}
+	cmd := exec.Command("go", slices.Concat(command[:last], flags, command[last:])...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
 	if sanitizer == "thread" {
 		// Then Go's runtime tells the sanitizer in which order threads call C.
