@@ -160,6 +160,7 @@ static inline void *fail(int err)
 
 /* events.c */
 void async_closed(struct context *c, uint32_t sent, uint32_t taken);
+void async_await(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *acked, uint32_t taken);
 
 /* ring.c: this process's end of a ring. */
 enum ring_kind { RING_SEND = 1, RING_RECV = 2, RING_CQ = 3 };
@@ -177,6 +178,7 @@ struct ring {
 void ring_init(struct ring *r);
 void ring_destroy(struct ring *r);
 int ring_attach(struct ring *r, void *base, uint64_t size, enum ring_kind kind);
+int ring_take(struct ring *r, size_t *size, const struct goroce_ring *made, int fd, enum ring_kind kind);
 
 static inline _Atomic uint32_t *ring_word(const struct ring *r, int offset) { return (void *)(r->base + offset); }
 
