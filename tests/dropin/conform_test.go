@@ -18,21 +18,50 @@ import (
 	"github.com/goroce/goroce/tests/require"
 )
 
-// buildRnic builds a program over package rnic, which calls libibverbs.
-func buildRnic(t testing.TB, name string, env []string, args ...string) string {
+// buildRnic builds a program over package rnic, which calls libibverbs. It returns what starts the program on a host.
+// The library may be a build with a sanitizer.
+func buildRnic(t testing.TB, sanitizer string, command ...string) (start func(h *host, args ...string) *process) {
 	t.Helper()
 	needVerbs(t)
 	if _, err := os.Stat("/usr/include/rdma/rdma_cma.h"); err != nil {
 		require.Missing(t, "package librdmacm-dev is not installed: %v", err)
 	}
-	program := filepath.Join(work, name)
-	last := len(args) - 1 // the package
-	cmd := exec.Command("go", slices.Concat(args[:last], []string{"-tags", "rnic", "-o", program}, args[last:])...)
-	cmd.Env = slices.Concat(os.Environ(), []string{"CGO_ENABLED=1"}, env)
+	last := len(command) - 1 // the package
+	program := filepath.Join(work, filepath.Base(command[last])+"-"+sanitizer)
+	flags := []string{"-tags", "rnic", "-o", program}
+	cmd := exec.Command("go", slices.Concat(command[:last], flags, command[last:])...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
+	if sanitizer == "thread" {
+		// Then Go's runtime tells the sanitizer in which order threads call C.
+		cmd.Env = append(cmd.Env, "CGO_CFLAGS=-O1 -g -fsanitize=thread", "CGO_LDFLAGS=-fsanitize=thread")
+	}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%q: %v\n%s", cmd.Args, err, out)
 	}
-	return program
+	device := "GOROCE_RNIC=blue" // of the tests of package rnic
+	if sanitizer == "" {
+		return func(h *host, args ...string) *process {
+			return h.run(t, append([]string{"env", device, program}, args...)...)
+		}
+	}
+	env := append(sanitized(t, sanitizer), device)
+	return func(h *host, args ...string) *process { return h.with(t, env, append([]string{program}, args...)...) }
+}
+
+// blueHost starts a daemon in a network namespace, whose device is named blue.
+func blueHost(t testing.TB, in *linktest.Namespace) *host {
+	t.Helper()
+	h := &host{addr: in.Addr4, dir: userDir(t), in: in, libs: libs(t)}
+	h.startDaemon(t, "--netif", in.IfName, "--set", "device.name=blue")
+	return h
+}
+
+// needsFull ends a test that shows little more than others, unless GOROCE_FULL=1.
+func needsFull(t testing.TB, is bool) {
+	t.Helper()
+	if is && !require.Full() {
+		t.Skip("skipped: needs GOROCE_FULL=1, as other rows show most of it, too")
+	}
 }
 
 // rnicDeviations are the tests of package rnic that do not pass, and why.
@@ -54,16 +83,21 @@ const (
 // MTU below the largest, and addresses of both versions.
 func TestConformRnic(t *testing.T) {
 	require.Root(t)
-	program := buildRnic(t, "rnic.test", nil, "test", "-c", "../../roce/rnic")
-	ns, _ := linktest.NewVeth(t, 1500)
-	h := &host{dir: userDir(t), in: ns, libs: libs(t)}
-	h.startDaemon(t, "--netif", ns.IfName, "--set", "device.name=blue")
-	play := func(args ...string) (string, error) {
-		return h.run(t, append([]string{"env", "GOROCE_RNIC=blue", program, "-test.v"}, args...)...).wait(t)
+	for _, sanitizer := range []string{"", "address", "thread"} {
+		t.Run("sanitizer="+sanitizer, func(t *testing.T) {
+			needsFull(t, sanitizer != "")
+			start := buildRnic(t, sanitizer, "test", "-c", "../../roce/rnic")
+			ns, _ := linktest.NewVeth(t, 1500)
+			testRnic(t, blueHost(t, ns), start)
+		})
 	}
+}
+
+// testRnic runs all tests but those with a deviation, and checks that these do fail.
+func testRnic(t *testing.T, h *host, start func(h *host, args ...string) *process) {
 	names := slices.Sorted(maps.Keys(rnicDeviations))
-	out, err := play("-test.skip", "^"+strings.Join(names, "$|^")+"$")
-	if err != nil {
+	out, err := start(h, "-test.v", "-test.skip", "^"+strings.Join(names, "$|^")+"$").wait(t)
+	if err != nil || strings.Contains(out, "Sanitizer") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	passed := strings.Count(out, "\n--- PASS: ")
@@ -71,7 +105,8 @@ func TestConformRnic(t *testing.T) {
 		t.Errorf("%d tests passed, and one was skipped: %q", passed, skipped)
 	}
 	for _, name := range names {
-		if out, err := play("-test.run", "^"+name+"$"); err == nil || !strings.Contains(out, "--- FAIL: ") {
+		out, err := start(h, "-test.v", "-test.run", "^"+name+"$").wait(t)
+		if err == nil || !strings.Contains(out, "--- FAIL: ") {
 			t.Errorf("%s does not fail any more (%s):\n%s", name, rnicDeviations[name], out)
 		}
 	}
@@ -99,9 +134,7 @@ var suites = []suite{
 func TestConform(t *testing.T) {
 	for _, s := range suites {
 		t.Run(s.name, func(t *testing.T) {
-			if s.full && !require.Full() {
-				t.Skip("skipped: needs GOROCE_FULL=1")
-			}
+			needsFull(t, s.full)
 			s.run(t)
 		})
 	}
@@ -111,30 +144,18 @@ func TestConform(t *testing.T) {
 const suitePort = 18590
 
 func (s *suite) run(t *testing.T) {
-	start := func(h *host, args ...string) *process { return h.run(t, args...) }
-	var env []string
-	if s.sanitizer == "thread" {
-		// Then the Go runtime tells the sanitizer in which order calls of C happen.
-		env = []string{"CGO_CFLAGS=-O1 -g -fsanitize=thread", "CGO_LDFLAGS=-fsanitize=thread"}
-	}
-	program := buildRnic(t, "conformance-"+s.sanitizer, env, "build", "../conformance/cmd/conformance")
-	if s.sanitizer != "" {
-		env := sanitized(t, s.sanitizer)
-		start = func(h *host, args ...string) *process { return h.with(t, env, args...) }
-	}
+	start := buildRnic(t, s.sanitizer, "build", "../conformance/cmd/conformance")
 	client, server, meet := s.hosts(t)
-	args := func(h *host, command string) []string {
-		return []string{program, command, "-kind", "dropin", "-device", "rnic:", "-gid", s.address(h)}
-	}
 	peer := fmt.Sprintf("%s:%d", meet, suitePort)
-	serving := start(server, append(args(server, "serve"), "-listen", peer)...)
+	serving := start(server, "serve", "-kind", "dropin", "-device", "rnic:", "-gid", s.address(server), "-listen", peer)
 	serving.listens(t, suitePort)
-	out, err := start(client, append(args(client, "run"), "-json", "-peer", peer)...).wait(t)
-	s.judge(t, out, err)
-	serving.mustRun(t)
+	out, err := start(client, "run", "-kind", "dropin", "-device", "rnic:", "-gid", s.address(client), "-peer", peer,
+		"-json").wait(t)
+	judge(t, out, err)
 	if said := serving.out.String(); strings.Contains(said+out, "Sanitizer") {
 		t.Errorf("the client:\n%s\nthe server:\n%s", out, said)
 	}
+	serving.mustRun(t)
 }
 
 // hosts returns where the sides are, and the address at which they meet.
@@ -144,11 +165,7 @@ func (s *suite) hosts(t *testing.T) (client, server *host, meet string) {
 		return h, h, "127.0.0.1"
 	}
 	a, b := linktest.NewVeth(t, 1500)
-	client, server = &host{in: a}, &host{in: b}
-	for _, h := range []*host{client, server} {
-		h.dir, h.libs, h.addr = userDir(t), libs(t), h.in.Addr4
-		h.startDaemon(t, "--netif", h.in.IfName, "--set", "device.name=blue")
-	}
+	client, server = blueHost(t, a), blueHost(t, b)
 	return client, server, server.addr.String()
 }
 
@@ -161,7 +178,7 @@ func (s *suite) address(h *host) string {
 }
 
 // judge makes a subtest of each outcome. Cases that need a connection manager are left out: librdmacm is not offered.
-func (s *suite) judge(t *testing.T, out string, err error) {
+func judge(t *testing.T, out string, err error) {
 	outcomes, malformed := conformance.ReadOutcomes([]byte(out))
 	passed := 0
 	for _, o := range outcomes {

@@ -131,9 +131,7 @@ func TestPairs(t *testing.T) {
 	h := newHost(t, nil)
 	for i, p := range pairs {
 		t.Run(p.name, func(t *testing.T) {
-			if p.full && !require.Full() {
-				t.Skip("with GOROCE_FULL=1")
-			}
+			needsFull(t, p.full)
 			p.run(t, h, h, firstPort+i)
 		})
 	}

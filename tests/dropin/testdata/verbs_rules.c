@@ -602,6 +602,42 @@ static void threads(void)
 	close_all();
 }
 
+static atomic_bool stop_asking;
+
+static void *ask_always(void *qp)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr a;
+
+	while (!atomic_load(&stop_asking))
+		IS(0, ibv_query_qp(qp, &a, IBV_QP_STATE, &init));
+	return NULL;
+}
+
+/* The state that posts are judged by is that of the last change, though other threads query the QP. */
+static void states(void)
+{
+	struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
+	pthread_t asking[2];
+	struct ibv_qp *qp;
+
+	open_first();
+	qp = loop(cq);
+	for (int i = 0; i < 2; i++)
+		MUST(!pthread_create(&asking[i], NULL, ask_always, qp));
+	for (int i = 0; i < ROUNDS; i++) {
+		IS(0, ibv_modify_qp(qp, &reset, IBV_QP_STATE));
+		connect_qp(qp, qp->qp_num);
+		write_once(qp);
+		wait_wc(cq, IBV_WC_SUCCESS);
+	}
+	atomic_store(&stop_asking, true);
+	for (int i = 0; i < 2; i++)
+		MUST(!pthread_join(asking[i], NULL));
+	IS(0, ibv_destroy_qp(qp));
+	close_all();
+}
+
 /* What a datagram says of its sender: enough to answer. */
 static void datagrams(void)
 {
@@ -649,7 +685,7 @@ static const struct {
 	{"arguments", arguments}, {"memory", memory}, {"requests", requests}, {"extended", extended},
 			{"channels", channels},
 	{"events", events},	  {"resize", resize}, {"forked", forked},     {"end", end},	      {"xrc", xrc},
-	{"threads", threads},	  {"datagrams", datagrams},
+	{"threads", threads},	  {"datagrams", datagrams}, {"states", states},
 };
 
 int main(int argc, char **argv)

@@ -4,26 +4,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* take_ring attaches to the ring of a reply, in place of the one that the queue has. */
-static int take_ring(struct cq *q, const struct goroce_ring *r, int fd)
-{
-	struct ring old = q->ring;
-	void *map;
-	int err = shared_map(fd, r->size, &map);
-
-	if (err)
-		return err;
-	err = ring_attach(&q->ring, map, r->size, RING_CQ);
-	if (err) {
-		q->ring = old;
-		shared_unmap(map, r->size);
-		return err;
-	}
-	shared_unmap(old.base, q->map_size);
-	q->map_size = r->size;
-	return 0;
-}
-
 static int create(struct cq *q, struct ibv_context *v, uint32_t entries, uint32_t vector)
 {
 	struct channel *h = q->v.channel ? container_of(q->v.channel, struct channel, v) : NULL;
@@ -35,7 +15,7 @@ static int create(struct cq *q, struct ibv_context *v, uint32_t entries, uint32_
 		return err;
 	q->v.handle = r.handle;
 	q->v.cqe = (int)entries;
-	err = take_ring(q, &r, fd);
+	err = ring_take(&q->ring, &q->map_size, &r, fd, RING_CQ);
 	if (!err)
 		err = table_add(&context_of(v)->objects, r.handle, KIND_CQ, q, &q->async_taken);
 	if (err)
@@ -154,7 +134,7 @@ EXPORT int ibv_resize_cq(struct ibv_cq *v, int cqe)
 	pthread_mutex_lock(&q->ring.lock);
 	err = ask_fds(v->context, GOROCE_RESIZE_CQ, &request, sizeof(request), &r, sizeof(r), 1, &fd);
 	if (!err)
-		err = take_ring(q, &r, fd);
+		err = ring_take(&q->ring, &q->map_size, &r, fd, RING_CQ);
 	if (!err)
 		v->cqe = cqe;
 	pthread_mutex_unlock(&q->ring.lock);

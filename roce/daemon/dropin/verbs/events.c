@@ -61,6 +61,15 @@ static bool live_event(void *arg, const uint32_t *message, bool take)
 	return live;
 }
 
+/* async_await waits until the program has acknowledged the events of an object that it has taken. */
+void async_await(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *acked, uint32_t taken)
+{
+	pthread_mutex_lock(mutex);
+	while (*acked != taken)
+		pthread_cond_wait(cond, mutex);
+	pthread_mutex_unlock(mutex);
+}
+
 /* async_closed is called when an object is gone, of which the daemon has sent and the program taken so many events. */
 void async_closed(struct context *c, uint32_t sent, uint32_t taken)
 {

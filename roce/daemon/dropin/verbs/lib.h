@@ -160,6 +160,7 @@ static inline void *fail(int err)
 
 /* events.c */
 void async_closed(struct context *c, uint32_t sent, uint32_t taken);
+void async_await(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *acked, uint32_t taken);
 
 /* ring.c: this process's end of a ring. */
 enum ring_kind { RING_SEND = 1, RING_RECV = 2, RING_CQ = 3 };
@@ -177,6 +178,7 @@ struct ring {
 void ring_init(struct ring *r);
 void ring_destroy(struct ring *r);
 int ring_attach(struct ring *r, void *base, uint64_t size, enum ring_kind kind);
+int ring_take(struct ring *r, size_t *size, const struct goroce_ring *made, int fd, enum ring_kind kind);
 
 static inline _Atomic uint32_t *ring_word(const struct ring *r, int offset) { return (void *)(r->base + offset); }
 
@@ -303,6 +305,9 @@ struct qp {
 };
 
 static inline struct qp *qp_of(struct ibv_qp *v) { return container_of(v, struct qp, v); }
+
+/* qp_state is for posts, which take no mutex that a request to the daemon holds. */
+static inline enum ibv_qp_state qp_state(const struct ibv_qp *v) { return __atomic_load_n(&v->state, __ATOMIC_RELAXED); }
 
 struct ibv_qp *qp_create_ex(struct ibv_context *v, struct ibv_qp_init_attr_ex *attr);
 struct ibv_qp *qp_open(struct ibv_context *v, struct ibv_qp_open_attr *attr);

@@ -147,7 +147,7 @@ int post_send(struct ibv_qp *v, struct ibv_send_wr *wr, struct ibv_send_wr **bad
 	int err = gone(v->context);
 	uint32_t next;
 
-	if (!err && v->state < IBV_QPS_RTS)
+	if (!err && qp_state(v) < IBV_QPS_RTS)
 		err = EINVAL;
 	if (err) {
 		*bad_wr = wr;
@@ -187,7 +187,7 @@ int post_recv(struct ibv_qp *v, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad
 	int err = gone(v->context);
 	uint32_t next;
 
-	if (!err && (v->state == IBV_QPS_RESET || v->srq))
+	if (!err && (qp_state(v) == IBV_QPS_RESET || v->srq))
 		err = EINVAL;
 	if (err) {
 		*bad_wr = wr;

@@ -260,10 +260,7 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *v)
 		return err;
 	table_remove(&c->objects, v->handle);
 	async_closed(c, r.events, q->async_taken);
-	pthread_mutex_lock(&v->mutex);
-	while (v->events_completed != q->async_taken)
-		pthread_cond_wait(&v->cond, &v->mutex);
-	pthread_mutex_unlock(&v->mutex);
+	async_await(&v->mutex, &v->cond, &v->events_completed, q->async_taken);
 	release(q);
 	return 0;
 }

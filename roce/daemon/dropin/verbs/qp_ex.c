@@ -16,7 +16,7 @@ static void wr_start(struct ibv_qp_ex *v)
 	q->built = 0;
 	q->slot = NULL;
 	q->error = gone(v->qp_base.context);
-	if (!q->error && v->qp_base.state < IBV_QPS_RTS)
+	if (!q->error && qp_state(&v->qp_base) < IBV_QPS_RTS)
 		q->error = EINVAL;
 }
 

@@ -46,6 +46,13 @@ static int convert(const struct ibv_qp_attr *a, uint32_t mask, struct goroce_qp_
 	return mask & IBV_QP_AV ? ah_to_daemon(&a->ah_attr, &r->ah) : 0;
 }
 
+/* set_state notes what the daemon has said. The caller holds the mutex of the QP, since before it asked: an answer to
+ * another thread that is older cannot come later. */
+static void set_state(struct ibv_qp *v, enum ibv_qp_state state)
+{
+	__atomic_store_n(&v->state, state, __ATOMIC_RELAXED);
+}
+
 EXPORT int ibv_modify_qp(struct ibv_qp *v, struct ibv_qp_attr *attr, int attr_mask)
 {
 	struct goroce_qp_attr r = {.qp = v->handle};
@@ -53,13 +60,19 @@ EXPORT int ibv_modify_qp(struct ibv_qp *v, struct ibv_qp_attr *attr, int attr_ma
 	int err = convert(attr, mask, &r);
 
 	if (!err)
-		err = ask(v->context, GOROCE_MODIFY_QP, &r, sizeof(r), NULL, 0);
-	if (err || !(mask & IBV_QP_STATE))
+		err = gone(v->context);
+	if (err)
 		return err;
-	v->state = attr->qp_state;
-	if (v->state == IBV_QPS_RESET && v->send_cq)
+	pthread_mutex_lock(&v->mutex);
+	err = ask(v->context, GOROCE_MODIFY_QP, &r, sizeof(r), NULL, 0);
+	if (!err && mask & IBV_QP_STATE)
+		set_state(v, attr->qp_state);
+	pthread_mutex_unlock(&v->mutex);
+	if (err || !(mask & IBV_QP_STATE) || attr->qp_state != IBV_QPS_RESET)
+		return err;
+	if (v->send_cq)
 		cq_forget(v->send_cq, v->qp_num);
-	if (v->state == IBV_QPS_RESET && v->recv_cq && v->recv_cq != v->send_cq)
+	if (v->recv_cq && v->recv_cq != v->send_cq)
 		cq_forget(v->recv_cq, v->qp_num);
 	return 0;
 }
@@ -113,16 +126,22 @@ EXPORT int ibv_query_qp(struct ibv_qp *v, struct ibv_qp_attr *attr, int attr_mas
 	struct goroce_object o = {v->handle};
 	struct goroce_qp_attr r;
 	struct qp *q = qp_of(v);
-	int err = ask(v->context, GOROCE_QUERY_QP, &o, sizeof(o), &r, sizeof(r));
+	int err = gone(v->context); /* in a child of the process the mutex may stay locked */
 
 	if (err)
 		return err;
-	if (r.state > IBV_QPS_ERR)
-		return EPROTO;
+	pthread_mutex_lock(&v->mutex);
+	err = ask(v->context, GOROCE_QUERY_QP, &o, sizeof(o), &r, sizeof(r));
+	if (!err && r.state > IBV_QPS_ERR)
+		err = EPROTO;
+	if (!err)
+		set_state(v, r.state);
+	pthread_mutex_unlock(&v->mutex);
+	if (err)
+		return err;
 	report(&r, q, attr);
 	if (attr_mask & IBV_QP_RATE_LIMIT)
 		attr->rate_limit = r.rate_limit;
-	v->state = attr->qp_state;
 	*init = (struct ibv_qp_init_attr){
 		v->qp_context, v->send_cq, v->recv_cq, v->srq, q->cap, v->qp_type, q->sig_all,
 	};

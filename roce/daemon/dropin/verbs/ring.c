@@ -67,6 +67,26 @@ bool ring_room(struct ring *r, uint32_t used)
 	return used - r->seen < r->limit;
 }
 
+/* ring_take attaches to the ring of a reply, in place of the one of *size bytes that the queue has. It closes fd. */
+int ring_take(struct ring *r, size_t *size, const struct goroce_ring *made, int fd, enum ring_kind kind)
+{
+	struct ring old = *r;
+	void *map;
+	int err = shared_map(fd, made->size, &map);
+
+	if (err)
+		return err;
+	err = ring_attach(r, map, made->size, kind);
+	if (err) {
+		*r = old;
+		shared_unmap(map, made->size);
+		return err;
+	}
+	shared_unmap(old.base, *size);
+	*size = made->size;
+	return 0;
+}
+
 /* ring_publish makes the slots before next visible, and reports whether the doorbell must be rung. */
 bool ring_publish(struct ring *r, uint32_t next)
 {

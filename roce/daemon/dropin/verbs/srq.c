@@ -4,26 +4,14 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* take_ring attaches to the ring of a reply, in place of the one that the queue has. */
+/* take_ring attaches to the ring of a reply, of which the program may use max_wr entries. */
 static int take_ring(struct srq *q, const struct goroce_ring *r, uint32_t max_wr, int fd)
 {
-	struct ring old = q->ring;
-	void *map;
-	int err = shared_map(fd, r->size, &map);
+	int err = ring_take(&q->ring, &q->map_size, r, fd, RING_RECV);
 
-	if (err)
-		return err;
-	err = ring_attach(&q->ring, map, r->size, RING_RECV);
-	if (err) {
-		q->ring = old;
-		shared_unmap(map, r->size);
-		return err;
-	}
-	shared_unmap(old.base, q->map_size);
-	q->map_size = r->size;
-	if (max_wr < q->ring.limit)
+	if (!err && max_wr < q->ring.limit)
 		q->ring.limit = max_wr;
-	return 0;
+	return err;
 }
 
 static void release(struct srq *q)
@@ -184,10 +172,7 @@ EXPORT int ibv_destroy_srq(struct ibv_srq *v)
 		return err;
 	table_remove(&c->objects, v->handle);
 	async_closed(c, r.events, q->async_taken);
-	pthread_mutex_lock(&v->mutex);
-	while (v->events_completed != q->async_taken)
-		pthread_cond_wait(&v->cond, &v->mutex);
-	pthread_mutex_unlock(&v->mutex);
+	async_await(&v->mutex, &v->cond, &v->events_completed, q->async_taken);
 	release(q);
 	return 0;
 }
