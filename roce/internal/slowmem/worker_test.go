@@ -43,7 +43,7 @@ func TestManualDone(t *testing.T) {
 		}
 	}})
 	w.Place(new(user), []mr.Placement{{R: r, Data: make([]byte, 8)}})
-	if !w.Turn() || !touched || !isDone() {
+	if !w.Turn(nil) || !touched || !isDone() {
 		t.Errorf("after the turn: memory touched: %v, done: %v", touched, isDone())
 	}
 	w.Close()
