@@ -13,9 +13,10 @@ import (
 	"github.com/goroce/goroce/tests/require"
 )
 
-// inContainer are the words before a command that is to run as in a container of an ordinary user: with user, PID, mount,
-// IPC and UTS namespaces of its own. A container's network is not shared as a rule, but programs meet by it here.
-var inContainer = []string{"unshare", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc", "--ipc", "--uts"}
+// inContainer are the words before a command that is to run as in a container of an ordinary user: with
+// user, PID, mount, IPC and UTS namespaces of its own. The network is the host's, as programs meet by it.
+var inContainer = []string{"unshare", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc", "--ipc",
+	"--uts"}
 
 // needContainers ends the test if an ordinary user cannot make namespaces.
 func needContainers(t testing.TB) {
@@ -50,8 +51,8 @@ func TestDaemonInContainer(t *testing.T) {
 	needContainers(t)
 	h := &host{addr: linktest.Loopback(), dir: userDir(t), libs: libs(t)}
 	h.socket = filepath.Join(h.dir, "s")
-	daemon := h.start(t, append(inContainer, goroced, "serve", "--socket", h.socket, "--admin", filepath.Join(h.dir, "a"),
-		"--addr", h.addr.String(), "--set", "drain=0s")...)
+	daemon := h.start(t, append(inContainer, goroced, "serve", "--socket", h.socket, "--admin",
+		filepath.Join(h.dir, "a"), "--addr", h.addr.String(), "--set", "drain=0s")...)
 	await(t, "the daemon listens", func() bool {
 		daemon.mustRun(t)
 		return strings.Contains(daemon.out.String(), "msg=ready")
