@@ -22,7 +22,7 @@ from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 
 TEXT = b'hello from Python'
-SIZE = 64  # of the memory: the first half is for what goes out or is written, the second one for messages that come
+SIZE = 64  # of the memory: the first half is for what goes out, the second one for messages that come
 HALF = SIZE // 2
 
 
