@@ -32,8 +32,8 @@ type extent struct{ offset, size int64 }
 func declared(t testing.TB, cc, header string, flags ...string) declarations {
 	t.Helper()
 	object := filepath.Join(t.TempDir(), "header.o")
-	args := append([]string{"-std=gnu11", "-g", "-fno-eliminate-unused-debug-types", "-c", "-o", object, "-x", "c", "-"},
-		flags...)
+	args := append([]string{"-std=gnu11", "-g", "-fno-eliminate-unused-debug-types", "-c", "-o", object, "-x", "c",
+		"-"}, flags...)
 	cmd := exec.Command(cc, args...)
 	cmd.Stdin = strings.NewReader(fmt.Sprintf("#include <%s>\n", header))
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -62,7 +62,9 @@ func (d *declarations) read(data *dwarf.Data) error {
 		if err != nil || entry == nil {
 			return err
 		}
-		if entry.Tag != dwarf.TagStructType && entry.Tag != dwarf.TagUnionType && entry.Tag != dwarf.TagEnumerationType {
+		switch entry.Tag {
+		case dwarf.TagStructType, dwarf.TagUnionType, dwarf.TagEnumerationType:
+		default:
 			continue
 		}
 		typ, err := data.Type(entry.Offset)
