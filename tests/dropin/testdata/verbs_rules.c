@@ -531,76 +531,7 @@ static void xrc(void)
 	close_all();
 }
 
-enum { THREADS = 8, ROUNDS = 300 };
-
-static struct ibv_cq *shared;
-static pthread_mutex_t count_lock = PTHREAD_MUTEX_INITIALIZER;
-static int completed;
-
-static void *own_queues(void *arg)
-{
-	struct ibv_cq *of = ibv_create_cq(ctx, 16, arg, NULL, 0);
-	struct ibv_qp *qp;
-
-	MUST(of);
-	qp = loop(of);
-	for (int i = 0; i < ROUNDS; i++) {
-		write_once(qp);
-		wait_wc(of, IBV_WC_SUCCESS);
-	}
-	IS(0, ibv_destroy_qp(qp));
-	IS(0, ibv_destroy_cq(of));
-	return NULL;
-}
-
-static void *one_queue(void *arg __attribute__((unused)))
-{
-	struct ibv_qp *qp = loop(shared);
-	struct ibv_wc wc[4];
-	int posted = 0, n = 0;
-
-	while (posted < ROUNDS || n < THREADS * ROUNDS) {
-		struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED |
-				IBV_SEND_INLINE, .num_sge = 0}, *bad;
-		int got;
-		wr.wr.rdma.remote_addr = (uintptr_t)buf;
-		wr.wr.rdma.rkey = mr->rkey;
-		if (posted < ROUNDS) {
-			int err = ibv_post_send(qp, &wr, &bad);
-			MUST(!err || err == ENOMEM);
-			posted += !err;
-		}
-		MUST((got = ibv_poll_cq(shared, 4, wc)) >= 0);
-		for (int i = 0; i < got; i++)
-			IS(IBV_WC_SUCCESS, (int)wc[i].status);
-		pthread_mutex_lock(&count_lock);
-		n = completed += got;
-		pthread_mutex_unlock(&count_lock);
-	}
-	IS(0, ibv_destroy_qp(qp));
-	return NULL;
-}
-
-static void run_threads(void *(*f)(void *))
-{
-	pthread_t all[THREADS];
-
-	for (int i = 0; i < THREADS; i++)
-		MUST(!pthread_create(&all[i], NULL, f, NULL));
-	for (int i = 0; i < THREADS; i++)
-		MUST(!pthread_join(all[i], NULL));
-}
-
-static void threads(void)
-{
-	open_first();
-	run_threads(own_queues);
-	MUST(shared = ibv_create_cq(ctx, THREADS * ROUNDS, NULL, NULL, 0));
-	run_threads(one_queue);
-	IS(THREADS * ROUNDS, completed);
-	IS(0, ibv_destroy_cq(shared));
-	close_all();
-}
+enum { ROUNDS = 300 };
 
 static atomic_bool stop_asking;
 
@@ -685,7 +616,7 @@ static const struct {
 	{"arguments", arguments}, {"memory", memory}, {"requests", requests}, {"extended", extended},
 			{"channels", channels},
 	{"events", events},	  {"resize", resize}, {"forked", forked},     {"end", end},	      {"xrc", xrc},
-	{"threads", threads},	  {"datagrams", datagrams}, {"states", states},
+	{"datagrams", datagrams}, {"states", states},
 };
 
 int main(int argc, char **argv)

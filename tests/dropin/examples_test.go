@@ -1,0 +1,55 @@
+//go:build linux
+
+package dropin
+
+import (
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/goroce/goroce/tests/require"
+)
+
+// example returns the path of a file of folder examples.
+func example(t *testing.T, file string) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join("../../examples", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// says ends the test unless a program says just that, and ends well.
+func (p *process) says(t *testing.T, want string) {
+	t.Helper()
+	if got := p.ok(t); got != want {
+		t.Errorf("it says\n%s, want\n%s", got, want)
+	}
+}
+
+// TestExampleCPP: the client in C++ is built as it says itself, and runs.
+func TestExampleCPP(t *testing.T) {
+	needVerbs(t)
+	program := filepath.Join(userDir(t), "ping")
+	cmd := exec.Command(require.Command(t, "c++"), "-std=c++17", "-Wall", "-Wextra", "-Werror", "-o", program,
+		example(t, "cpp/ping.cpp"), "-libverbs")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%q: %v\n%s", cmd.Args, err, out)
+	}
+	newHost(t, nil).run(t, program).says(t, "ping: hello from C++\npong\n")
+}
+
+// TestExamplePython: the client in Python runs.
+func TestExamplePython(t *testing.T) {
+	python := "/usr/bin/python3" // which has Debian's modules
+	if exec.Command(python, "-c", "import pyverbs.device").Run() != nil {
+		require.Missing(t, "package python3-pyverbs is not installed")
+	}
+	script := filepath.Join(userDir(t), "ping.py")
+	if err := copyText(script, example(t, "pyverbs/ping.py"), false); err != nil {
+		t.Fatal(err)
+	}
+	newHost(t, nil).run(t, "env", "PYTHONDONTWRITEBYTECODE=1", python, script).says(t,
+		"ping: hello from Python\npong\n")
+}

@@ -1,0 +1,41 @@
+//go:build linux
+
+package dropin
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/goroce/goroce/tests/require"
+)
+
+// threads are the cases of testdata/verbs_threads.c.
+var threads = []string{"own", "shared"}
+
+// TestVerbsThreads: eight threads have each their own queues, or all one completion queue, and lose nothing.
+func TestVerbsThreads(t *testing.T) {
+	program := compileVerbs(t, "testdata/verbs_threads.c")
+	h := newHost(t, nil)
+	rounds := fmt.Sprint(require.Rounds(50, 500))
+	for _, name := range threads {
+		t.Run(name, func(t *testing.T) { h.run(t, program, name, rounds).ok(t) })
+	}
+}
+
+// TestVerbsThreadsSanitized: the same, with builds that notice data races and wrong accesses.
+func TestVerbsThreadsSanitized(t *testing.T) {
+	needsFull(t, true)
+	program := compileVerbs(t, "testdata/verbs_threads.c")
+	h := newHost(t, nil)
+	for name := range sanitizers {
+		env := sanitized(t, name)
+		for _, c := range threads {
+			t.Run(name+"/"+c, func(t *testing.T) {
+				if out := h.with(t, env, program, c, "100").ok(t); strings.Contains(out, "Sanitizer") {
+					t.Error(out)
+				}
+			})
+		}
+	}
+}
