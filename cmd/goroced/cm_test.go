@@ -118,6 +118,7 @@ func TestRpingPersistent(t *testing.T) {
 
 // TestRpingServerDies: the client says so, in time.
 func TestRpingServerDies(t *testing.T) {
+	t.Parallel()
 	addr := linktest.Loopback().String()
 	server, port := serve(t, "rping", "-s", "-a", addr)
 	client, _ := startUntil(t, "rdma-ping-9: ", "rping", "-c", "-a", addr, "-I", linktest.Loopback().String(), "-p",
@@ -152,6 +153,7 @@ func TestRstream(t *testing.T) {
 
 // TestConnectErrors is TestErrors for the subcommands that connect by rdma_cm.
 func TestConnectErrors(t *testing.T) {
+	t.Parallel()
 	own := linktest.Loopback().String()
 	for _, c := range []struct {
 		args string

@@ -93,6 +93,7 @@ _goroced`,
 
 // TestShells: each shell takes its script without complaint, and offers the words.
 func TestShells(t *testing.T) {
+	t.Parallel()
 	for shell, script := range shellScripts {
 		t.Run(shell, func(t *testing.T) {
 			path := require.Command(t, shell)

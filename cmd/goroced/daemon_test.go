@@ -44,6 +44,7 @@ func with(args string, flags []string) []string { return append(strings.Fields(a
 
 // TestThroughDaemon runs tools through two daemons.
 func TestThroughDaemon(t *testing.T) {
+	t.Parallel()
 	a, b := newServed(t), newServed(t)
 	if out := success(t, with("devinfo", a.client)...); !strings.Contains(out, "PORT_ACTIVE") {
 		t.Errorf("devinfo says %s", out)
@@ -74,6 +75,7 @@ func TestThroughDaemon(t *testing.T) {
 // TestConnectThroughDaemon runs tools of rdma_cm through two daemons that touch no memory of
 // clients but what these share, as daemons do for other users than their own.
 func TestConnectThroughDaemon(t *testing.T) {
+	t.Parallel()
 	const none = "memory.own_processes=false"
 	a, b := newServed(t, "--set", none), newServed(t, "--set", none)
 	server, port := serve(t, with("rping -s -C 3 -V -a "+a.addr, a.client)...)
@@ -87,6 +89,7 @@ func TestConnectThroughDaemon(t *testing.T) {
 // TestViews: what a daemon shows of a client that has come, in the layouts of the tools
 // that show the kernel's.
 func TestViews(t *testing.T) {
+	t.Parallel()
 	d := newServed(t)
 	client := d.waits(t)
 	pid := strconv.Itoa(client.cmd.Process.Pid)
@@ -132,6 +135,7 @@ func TestViews(t *testing.T) {
 
 // TestWatch: what was added each time, in lines for a pipe.
 func TestWatch(t *testing.T) {
+	t.Parallel()
 	d := newServed(t)
 	cmd := exec.Command(program, with("stat --watch -i 1ms --json", d.admin)...)
 	out, err := cmd.StdoutPipe()
@@ -195,6 +199,7 @@ func TestDevinfoThroughDaemon(t *testing.T) {
 // TestDemoThroughDaemon: the packets are those of the daemon; who may not capture them
 // sees the rest, and why.
 func TestDemoThroughDaemon(t *testing.T) {
+	t.Parallel()
 	d := newServed(t)
 	type report struct {
 		Tour []struct {

@@ -13,6 +13,7 @@ import (
 // TestFullLimits: a tool that meets a limit of the daemon says which, its value and how to
 // raise it; with that it runs.
 func TestFullLimits(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		key, low, high string
 		others         bool // is met beside another client

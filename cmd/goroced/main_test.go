@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/tests/linktest"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // program is the built goroced.
@@ -35,6 +36,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	require.Parallel(4) // children, many of which wait for a time limit
 	code := m.Run()
 	_ = os.RemoveAll(dir)
 	os.Exit(code)
@@ -101,6 +103,7 @@ func TestVersion(t *testing.T) {
 // TestErrors: one line on standard error, the right exit code, and in the line
 // what was wrong and what to do.
 func TestErrors(t *testing.T) {
+	t.Parallel()
 	taken := linktest.Loopback()
 	hold, err := net.ListenPacket("udp", net.JoinHostPort(taken.String(), "4791"))
 	if err != nil {
@@ -175,6 +178,7 @@ func TestHelp(t *testing.T) {
 }
 
 func TestDemo(t *testing.T) {
+	t.Parallel()
 	where := []string{"demo", "--client", linktest.Loopback().String(), "--server", linktest.Loopback().String()}
 	out := success(t, where...)
 	for _, want := range []string{"SEND First psn=100", "READ Response Last", "FetchAdd", "every one right",
@@ -297,6 +301,7 @@ func TestPingpongInterrupted(t *testing.T) {
 
 // TestPingpongPeerDies: the other end says so, in time.
 func TestPingpongPeerDies(t *testing.T) {
+	t.Parallel()
 	port, addr := freePort(t), linktest.Loopback().String()
 	server := start(t, "pingpong", "--addr", addr, "-p", port, "-n", "100000000")
 	waitListening(t, port)

@@ -1,11 +1,11 @@
 package conformance
 
 import (
-	"flag"
 	"os"
 	"testing"
 
 	"github.com/goroce/goroce/roce/daemon/server"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // TestMain lets more pairs play at a time than there are processors: a pair waits most of
@@ -13,11 +13,6 @@ import (
 // memory of clients after its unmapping ends the test.
 func TestMain(m *testing.M) {
 	server.GuardMappings()
-	flag.Parse()
-	asked := false
-	flag.Visit(func(f *flag.Flag) { asked = asked || f.Name == "test.parallel" })
-	if !asked {
-		flag.Set("test.parallel", "16")
-	}
+	require.Parallel(16)
 	os.Exit(m.Run())
 }

@@ -35,15 +35,15 @@ func TestHostile(t *testing.T) {
 		rounds int
 		want   []string // keys of report.Counts that must not be 0
 	}{
-		{"requests", 5000, []string{"done", "refused"}},
-		{"descriptors", 300, []string{"refused", "taken"}},
-		{"rings", 20000, []string{"connections", "QPs failed"}},
-		{"torn", 2000, []string{"QPs failed"}},
-		{"storm", 1000, []string{"QPs failed"}},
-		{"limits", 2, []string{"limits"}},
-		{"connections", 10, []string{"refused", "taken"}},
-		{"silence", 3, []string{"waits"}},
-		{"pages", 4000, []string{"written"}},
+		{"requests", require.Rounds(5000, 20000), []string{"done", "refused"}},
+		{"descriptors", require.Rounds(300, 1200), []string{"refused", "taken"}},
+		{"rings", require.Rounds(5000, 80000), []string{"connections", "QPs failed"}},
+		{"torn", require.Rounds(500, 8000), []string{"QPs failed"}},
+		{"storm", require.Rounds(1000, 4000), []string{"QPs failed"}},
+		{"limits", require.Rounds(2, 8), []string{"limits"}},
+		{"connections", require.Rounds(10, 40), []string{"refused", "taken"}},
+		{"silence", require.Rounds(3, 12), []string{"waits"}},
+		{"pages", require.Rounds(1000, 16000), []string{"written"}},
 	} {
 		t.Run(c.attack, func(t *testing.T) {
 			if c.attack == "pages" && !reachable() {
@@ -52,9 +52,6 @@ func TestHostile(t *testing.T) {
 			}
 			a.lend(t)
 			before := a.settled()
-			if require.Full() {
-				c.rounds *= 4
-			}
 			child := startChild(t, "hostile", job{Socket: a.socket, Seed: seed + uint64(i), Attack: c.attack,
 				Rounds: c.rounds})
 			var r report

@@ -132,6 +132,7 @@ var suites = []suite{
 // TestConform runs the suite of tests/conformance over the libraries. Where they differ from the software device
 // itself is said in its table of deviations, as kind "dropin".
 func TestConform(t *testing.T) {
+	besides(t)
 	for _, s := range suites {
 		t.Run(s.name, func(t *testing.T) {
 			needsFull(t, s.full)

@@ -68,6 +68,31 @@ var libraries = sync.OnceValues(func() (string, error) {
 	return dropin.Build(context.Background(), work)
 })
 
+// built has the outcome of each command that has built something: tests that run beside each other share it.
+var built sync.Map // from a path to a func() error
+
+// buildOnce runs a compiler, unless another test has.
+func buildOnce(t testing.TB, path, compiler string, args ...string) {
+	t.Helper()
+	build, _ := built.LoadOrStore(path, sync.OnceValue(func() error {
+		if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w\n%s", compiler, err, out)
+		}
+		return nil
+	}))
+	if err := build.(func() error)(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// besides lets a test run beside others. The libraries are built before, as this changes the environment that other
+// compilers have.
+func besides(t *testing.T) {
+	t.Helper()
+	_ = libs(t)
+	t.Parallel()
+}
+
 // libs returns the directory of the libraries.
 func libs(t testing.TB) string {
 	t.Helper()

@@ -42,7 +42,7 @@ var pairs = []pair{
 	{name: "xsrq", server: "ibv_xsrq_pingpong -g 0 -p {port} -c 1", says: "", twice: true},
 
 	// {pt} are the options of every tool of perftest.
-	{name: "write bw -a", server: "ib_write_bw {pt} -a -n 5", says: `(?m)^ *8388608 +5 `},
+	{name: "write bw -a", server: "ib_write_bw {pt} -a -n 5", says: `(?m)^ *8388608 +5 `, full: true},
 	{name: "read bw -a", server: "ib_read_bw {pt} -a -n 5", says: `(?m)^ *8388608 +5 `, full: true},
 	{name: "send bw -a", server: "ib_send_bw {pt} -a -n 5", says: `(?m)^ *8388608 +5 `, full: true},
 	{name: "write bw counters", server: "ib_write_bw {pt} -n 200 -W counters/port_xmit_data", says: `port_xmit_data`,
@@ -50,21 +50,21 @@ var pairs = []pair{
 	{name: "write bw -b", server: "ib_write_bw {pt} -b -n 200", says: `(?m)^ *65536 `, full: true},
 	{name: "write bw 4 QPs", server: "ib_write_bw {pt} -q 4 -n 100", says: `(?m)^ *65536 +400 `, full: true},
 	{name: "write bw 64 QPs", server: "ib_write_bw {pt} -q 64 -n 100 -s 4096", says: `(?m)^ *4096 +6400 `},
-	{name: "write bw UC", server: "ib_write_bw {pt} -c UC -n 100", says: `(?m)^ *65536 `},
+	{name: "write bw UC", server: "ib_write_bw {pt} -c UC -n 100", says: `(?m)^ *65536 `, full: true},
 	{name: "read bw", server: "ib_read_bw {pt} -n 100", says: `(?m)^ *65536 `, twice: true},
 	{name: "send bw -b -e", server: "ib_send_bw {pt} -b -e -n 200", says: `(?m)^ *65536 `, twice: true},
 	{name: "send bw UD", server: "ib_send_bw {pt} -c UD -s 1024 -n 500", says: `(?m)^ *1024 `},
 	{name: "send bw XRC", server: "ib_send_bw {pt} -c XRC -n 100", says: `(?m)^ *65536 `, twice: true},
-	{name: "send bw SRQ", server: "ib_send_bw {pt} --use-srq -q 4 -n 100", says: `(?m)^ *65536 `},
+	{name: "send bw SRQ", server: "ib_send_bw {pt} --use-srq -q 4 -n 100", says: `(?m)^ *65536 `, full: true},
 	{name: "atomic bw", server: "ib_atomic_bw {pt} -n 200", says: `(?m)^ *8 `, twice: true},
 	{name: "write lat", server: "ib_write_lat {pt} -n 200", says: `(?m)^ *2 `, twice: true},
 	{name: "write lat UC", server: "ib_write_lat {pt} -c UC -n 200", says: `(?m)^ *2 `, full: true},
-	{name: "read lat", server: "ib_read_lat {pt} -n 200", says: `(?m)^ *2 `},
+	{name: "read lat", server: "ib_read_lat {pt} -n 200", says: `(?m)^ *2 `, full: true},
 	{name: "send lat", server: "ib_send_lat {pt} -n 200", says: `(?m)^ *2 `, twice: true},
 	{name: "send lat -e", server: "ib_send_lat {pt} -n 200 -e", says: `(?m)^ *2 `, full: true},
 	{name: "send lat UD", server: "ib_send_lat {pt} -n 200 -c UD", says: `(?m)^ *2 `, full: true},
-	{name: "send lat XRC", server: "ib_send_lat {pt} -n 200 -c XRC", says: `(?m)^ *2 `},
-	{name: "atomic lat", server: "ib_atomic_lat {pt} -n 200", says: `(?m)^ *8 `},
+	{name: "send lat XRC", server: "ib_send_lat {pt} -n 200 -c XRC", says: `(?m)^ *2 `, full: true},
+	{name: "atomic lat", server: "ib_atomic_lat {pt} -n 200", says: `(?m)^ *8 `, full: true},
 
 	{name: "ucx tag_lat", server: "UCX_TLS=rc_v ucx_perftest -p {port}",
 		client: "UCX_TLS=rc_v ucx_perftest -p {port} {host} -t tag_lat -n 1000 -w 10 -f", says: `(?m)^ +1000 `,
@@ -128,10 +128,12 @@ func (p *pair) run(t *testing.T, server, client *host, port int) {
 
 // TestPairs: both programs over one daemon.
 func TestPairs(t *testing.T) {
+	besides(t)
 	h := newHost(t, nil)
 	for i, p := range pairs {
 		t.Run(p.name, func(t *testing.T) {
 			needsFull(t, p.full)
+			t.Parallel() // programs of perftest wait for a second, and measure the processor's clock for 0.2 s
 			p.run(t, h, h, firstPort+i)
 		})
 	}

@@ -21,9 +21,7 @@ func compile(t testing.TB, source string, flags ...string) string {
 	program := filepath.Join(work, strings.TrimSuffix(filepath.Base(source), ".c"))
 	args := append([]string{"-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", program, source},
 		flags...)
-	if out, err := exec.Command(require.Command(t, "cc"), args...).CombinedOutput(); err != nil {
-		t.Fatalf("cc: %v\n%s", err, out)
-	}
+	buildOnce(t, program, require.Command(t, "cc"), args...)
 	return program
 }
 

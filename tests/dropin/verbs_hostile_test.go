@@ -181,6 +181,7 @@ func (l *liar) shorten(fd int) int {
 
 // TestVerbsHostile: whatever a daemon says, the library touches only memory that it has.
 func TestVerbsHostile(t *testing.T) {
+	besides(t)
 	program := compileVerbs(t, "testdata/verbs_walk.c")
 	h := newHost(t, nil)
 	env := append(sanitized(t, "address"), "GOROCE_QUIET=1")
@@ -188,7 +189,7 @@ func TestVerbsHostile(t *testing.T) {
 	seeds := []uint64{*hostileSeed}
 	if seeds[0] == 0 {
 		seeds = nil
-		for i := range map[bool]int{false: 40, true: 400}[require.Full()] {
+		for i := range require.Rounds(15, 400) {
 			seeds = append(seeds, uint64(i+1))
 		}
 	}

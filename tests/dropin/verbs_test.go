@@ -3,7 +3,7 @@
 package dropin
 
 import (
-	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -100,6 +100,7 @@ func compileVerbs(t testing.TB, source string) string {
 
 // TestVerbsRules: what programs count on.
 func TestVerbsRules(t *testing.T) {
+	besides(t)
 	program := compileVerbs(t, "testdata/verbs_rules.c")
 	h := newHost(t, nil)
 	for _, name := range rules {
@@ -139,9 +140,7 @@ func sanitized(t testing.TB, name string) []string {
 		"-fvisibility=hidden", "-fsanitize=" + name, "-Wl,-soname,libibverbs.so.1",
 		"-Wl,--version-script=" + filepath.Join(sources, "libibverbs.map"), "-o",
 		filepath.Join(dir, "libibverbs.so.1")}, files...)
-	if out, err := exec.CommandContext(context.Background(), "cc", args...).CombinedOutput(); err != nil {
-		t.Fatalf("cc: %v\n%s", err, out)
-	}
+	buildOnce(t, dir, "cc", args...)
 	return []string{"LD_LIBRARY_PATH=" + dir, "LD_PRELOAD=" + preload, sanitizers[name]}
 }
 
@@ -155,20 +154,24 @@ func (h *host) with(t testing.TB, env []string, args ...string) *process {
 
 // TestVerbsSanitized: the rules, with builds that notice wrong accesses, leaks and data races.
 func TestVerbsSanitized(t *testing.T) {
+	besides(t)
 	program := compileVerbs(t, "testdata/verbs_rules.c")
 	h := newHost(t, nil)
 	for name := range sanitizers {
-		env := sanitized(t, name)
-		for _, rule := range rules {
-			if rule == "resize" || rule == "forked" { // they leave objects open
-				continue
-			}
-			t.Run(name+"/"+rule, func(t *testing.T) {
-				if out := h.with(t, env, program, rule).ok(t); strings.Contains(out, "Sanitizer") {
-					t.Error(out)
+		t.Run(name, func(t *testing.T) {
+			needsFull(t, name != "address")
+			env := sanitized(t, name)
+			for _, rule := range rules {
+				if rule == "resize" || rule == "forked" { // they leave objects open
+					continue
 				}
-			})
-		}
+				t.Run(rule, func(t *testing.T) {
+					if out := h.with(t, env, program, rule).ok(t); strings.Contains(out, "Sanitizer") {
+						t.Error(out)
+					}
+				})
+			}
+		})
 	}
 }
 
@@ -186,6 +189,7 @@ func (h *host) serve(t testing.TB) *process {
 
 // TestVerbsEnd: the daemon ends, in order or not, and programs learn of it. A new one is found.
 func TestVerbsEnd(t *testing.T) {
+	besides(t)
 	program := compileVerbs(t, "testdata/verbs_rules.c")
 	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		t.Run(s.String(), func(t *testing.T) {

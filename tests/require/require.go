@@ -8,8 +8,10 @@
 package require
 
 import (
+	"flag"
 	"os"
 	"os/exec"
+	"strconv"
 	"testing"
 )
 
@@ -27,6 +29,17 @@ func Rounds(few, full int) int {
 		return full
 	}
 	return few
+}
+
+// Parallel lets n tests run at a time, unless -parallel says otherwise. Packages whose tests mostly wait call it in
+// TestMain.
+func Parallel(n int) {
+	flag.Parse()
+	asked := false
+	flag.Visit(func(f *flag.Flag) { asked = asked || f.Name == "test.parallel" })
+	if !asked {
+		_ = flag.Set("test.parallel", strconv.Itoa(n))
+	}
 }
 
 // Missing ends the test: a skip that names what is missing, or a failure where

@@ -95,6 +95,7 @@ func (o *Options) label() string {
 
 // TestPairs runs every test with goroce at both ends.
 func TestPairs(t *testing.T) {
+	t.Parallel()
 	always := func(*Options) bool { return true }
 	bw := func(o *Options) bool { return o.Test == BW }
 	rc := func(o *Options) bool { return o.Service == RC }
@@ -158,6 +159,7 @@ func TestPairs(t *testing.T) {
 // TestDuration: a run of a duration measures about half of it. One that is too short
 // for a machine at work is tried again, longer.
 func TestDuration(t *testing.T) {
+	t.Parallel()
 	for _, o := range pairs() {
 		if o.Service != RC {
 			continue
@@ -279,6 +281,7 @@ func TestNoise(t *testing.T) {
 
 // TestPeerStops: an end whose peer is stopped says so, in every role.
 func TestPeerStops(t *testing.T) {
+	t.Parallel()
 	list := slices.DeleteFunc(pairs(), func(o Options) bool { return o.Service != RC })
 	for _, o := range list {
 		if o.Op == Send || o.Op == Read {
@@ -339,6 +342,7 @@ func TestServerIsCancelled(t *testing.T) {
 // TestOtherMessages: a peer on rdma_cm that is no perftest is refused, whatever the
 // length of what it sends, and one that hangs up is not waited for.
 func TestOtherMessages(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name  string
 		say   string // hang up for ""
@@ -350,6 +354,7 @@ func TestOtherMessages(t *testing.T) {
 		{"nothing", "", "ended"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			serverDev := toolstest.Device(t, wrap.FaultConfig{})
 			addr := toolstest.Addr(t, serverDev)
 			peerDev := toolstest.Device(t, wrap.FaultConfig{})
@@ -405,6 +410,7 @@ func TestNoServer(t *testing.T) {
 
 // TestSilence: without retransmission a network that loses everything is silence.
 func TestSilence(t *testing.T) {
+	t.Parallel()
 	o := Defaults(Send, Lat)
 	o.Service, o.Timeout, o.Iters = UD, 2*time.Second, 10_000
 	server, client := match(t, o, wrap.FaultConfig{Drop: 0.5, Seed: 3})
@@ -415,26 +421,31 @@ func TestSilence(t *testing.T) {
 
 // TestLost: the receiver of an unreliable service counts what was lost.
 func TestLost(t *testing.T) {
+	t.Parallel()
 	for _, service := range []Service{UC, UD} {
 		for _, both := range []bool{false, true} {
-			o := Defaults(Send, BW)
-			o.Service, o.Size, o.Bidirectional = service, 512, both
-			server, client := match(t, o, wrap.FaultConfig{Drop: 0.1, Seed: 5})
-			if server.Wait(t) != nil || client.Wait(t) != nil {
-				t.Fatalf("%v: server: %v; client: %v", service, server.Wait(t), client.Wait(t))
-			}
-			if r := server.rep.Results[0]; r.Lost == 0 || r.Lost > int64(o.Iters)/2 {
-				t.Errorf("%v: %d of %d messages were lost, with one of ten", service, r.Lost, o.Iters)
-			}
-			if both != (client.rep.Results[0].Lost > 0) {
-				t.Errorf("%v: the client lost %d", service, client.rep.Results[0].Lost)
-			}
+			t.Run(fmt.Sprintf("%v, both directions %v", service, both), func(t *testing.T) {
+				t.Parallel()
+				o := Defaults(Send, BW)
+				o.Service, o.Size, o.Bidirectional = service, 512, both
+				server, client := match(t, o, wrap.FaultConfig{Drop: 0.1, Seed: 5})
+				if server.Wait(t) != nil || client.Wait(t) != nil {
+					t.Fatalf("server: %v; client: %v", server.Wait(t), client.Wait(t))
+				}
+				if r := server.rep.Results[0]; r.Lost == 0 || r.Lost > int64(o.Iters)/2 {
+					t.Errorf("%d of %d messages were lost, with one of ten", r.Lost, o.Iters)
+				}
+				if both != (client.rep.Results[0].Lost > 0) {
+					t.Errorf("the client lost %d", client.rep.Results[0].Lost)
+				}
+			})
 		}
 	}
 }
 
 // TestOtherNumber: ends that do not send and expect the same number say so.
 func TestOtherNumber(t *testing.T) {
+	t.Parallel()
 	serverDev := toolstest.Device(t, wrap.FaultConfig{})
 	addr := toolstest.Addr(t, serverDev)
 	clientDev := toolstest.Device(t, wrap.FaultConfig{})

@@ -69,6 +69,7 @@ var lines = regexp.MustCompile(`^  local address:  LID 0x0000, QPN 0x[0-9a-f]{6}
 $`)
 
 func TestMatch(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		change func(*Options)
@@ -111,6 +112,7 @@ func TestMatch(t *testing.T) {
 
 // TestMismatch: ends that do not agree fail, both, and say what to look at.
 func TestMismatch(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		server func(*Options)

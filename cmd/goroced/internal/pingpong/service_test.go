@@ -121,6 +121,7 @@ func TestExchange(t *testing.T) {
 
 // TestServices plays each service with goroced at both ends.
 func TestServices(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name     string
 		services []Service
@@ -170,6 +171,7 @@ func TestServices(t *testing.T) {
 // TestLostPacket: without retransmission a lost packet ends the game, and both ends
 // say why.
 func TestLostPacket(t *testing.T) {
+	t.Parallel()
 	for _, service := range []Service{UC, UD} {
 		t.Run(service.String(), func(t *testing.T) {
 			t.Parallel()
@@ -188,6 +190,7 @@ func TestLostPacket(t *testing.T) {
 
 // TestOtherService: services that look alike over TCP do not play with one another.
 func TestOtherService(t *testing.T) {
+	t.Parallel()
 	for _, c := range [][2]Service{{RC, UC}, {UC, RC}, {UC, UD}, {UD, RC}} {
 		t.Run(fmt.Sprintf("%v server, %v client", c[0], c[1]), func(t *testing.T) {
 			t.Parallel()

@@ -340,6 +340,7 @@ func TestOutOfTurn(t *testing.T) {
 
 // TestSilence: an end does not wait for ever; different options show as that.
 func TestSilence(t *testing.T) {
+	t.Parallel()
 	o := Defaults()
 	o.Custom, o.Timeout = true, time.Second
 	both(t, o, func(t *testing.T, o Options) {
@@ -355,6 +356,7 @@ func TestSilence(t *testing.T) {
 // TestPatience: a server waits for its client as long as it takes, and then no
 // longer than Options.Timeout for anything.
 func TestPatience(t *testing.T) {
+	t.Parallel()
 	o := Defaults()
 	o.Custom, o.Timeout = true, time.Nanosecond
 	server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), o)

@@ -1,0 +1,14 @@
+package pingpong
+
+import (
+	"os"
+	"testing"
+
+	"github.com/goroce/goroce/tests/require"
+)
+
+// TestMain lets more tests run at a time than there are processors: many wait for a time limit.
+func TestMain(m *testing.M) {
+	require.Parallel(8)
+	os.Exit(m.Run())
+}
