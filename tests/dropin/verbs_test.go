@@ -3,7 +3,6 @@
 package dropin
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
