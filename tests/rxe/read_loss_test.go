@@ -2,9 +2,6 @@ package rxe
 
 import (
 	"context"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/goroce/goroce/tests/rxe/lab"
@@ -60,46 +57,4 @@ func (p *perfPlay) readThrough(fault string) {
 	result, err := peer.Wait()
 	p.judge(tool, result, err)
 	d.do(ctx, "fault list --admin "+d.admin)
-}
-
-// ourDaemon is a goroced in the host's namespace.
-type ourDaemon struct {
-	*perfPlay
-	socket, admin string
-}
-
-func (p *perfPlay) startDaemon(ctx context.Context) *ourDaemon {
-	p.Helper()
-	dir := p.TempDir()
-	d := &ourDaemon{perfPlay: p, socket: filepath.Join(dir, "s"), admin: filepath.Join(dir, "a")}
-	config := filepath.Join(dir, "config")
-	p.must(os.WriteFile(config, nil, 0o600))
-	us := &ourProcess{t: p.TB, ready: make(chan struct{})}
-	// The cleanup ends it by a signal, after all contexts of the test have ended.
-	us.Cmd = p.lab.HostCommand(context.Background(), p.goroced, "serve", "--config", config, "--socket", d.socket,
-		"--admin", d.admin,
-		"--link", p.perfRow.link, "--addr", p.hostAddr().String(), "--set", "drain=1s")
-	us.Stdout, us.Stderr = us, us
-	p.must(us.Start())
-	p.Cleanup(func() {
-		if err := us.Process.Signal(os.Interrupt); err != nil {
-			p.Errorf("end the daemon: %v", err)
-		}
-		if err := us.Wait(); err != nil {
-			p.Errorf("the daemon: %v\n%s", err, us.output())
-		}
-	})
-	us.waitReady(ctx)
-	return d
-}
-
-// do runs a subcommand of goroced in the host's namespace.
-func (d *ourDaemon) do(ctx context.Context, command string) {
-	d.Helper()
-	out, err := d.lab.HostCommand(ctx, d.goroced, strings.Fields(command)...).CombinedOutput()
-	if err != nil {
-		d.Errorf("goroced %s: %v\n%s", command, err, out)
-		return
-	}
-	d.Logf("goroced %s\n%s", command, out)
 }
