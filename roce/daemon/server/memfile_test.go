@@ -47,7 +47,7 @@ func TestMemFile(t *testing.T) {
 		{"own processes are not allowed", own, false, abi.MemFile, good, abi.ErrPermission},
 		{"another user's", own + 1, true, abi.MemFile, good, abi.ErrPermission},
 		{"too short", own, true, abi.MemFile, func() int { return memfd(4096, 0, 0) }, ib.ErrInvalid},
-		{"not writable", own, true, abi.MemFile, func() int { return memfd(8192, 0, unix.F_SEAL_WRITE) }, ib.ErrInvalid},
+		{"read only", own, true, abi.MemFile, func() int { return memfd(8192, 0, unix.F_SEAL_WRITE) }, ib.ErrInvalid},
 		{"file of a disk", own, true, abi.MemFile, func() int { return open(".") }, ib.ErrInvalid},
 	} {
 		t.Run(c.name, func(t *testing.T) {
