@@ -156,6 +156,7 @@ type host struct {
 	dir    string
 	in     *linktest.Namespace // nil: this one
 	libs   string
+	root   bool // its programs and its daemon keep the rights of the test
 }
 
 // newHost starts a daemon of an ordinary user, with one address.
@@ -229,7 +230,11 @@ func (h *host) launch(t testing.TB, cmd *exec.Cmd) *process {
 	if cmd.Env == nil {
 		cmd.Env = h.env()
 	}
-	asUser(cmd)
+	if h.root {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	} else {
+		asUser(cmd)
+	}
 	// The thread that starts a process waits for it, too: in a namespace it is a thread of its own, and Pdeathsig is
 	// about threads.
 	started := make(chan error, 1)

@@ -188,6 +188,10 @@ const (
 	// descriptor of /proc/self/mem, opened by the client for reading and writing; without
 	// it a daemon of another user refuses the request.
 	MemProcess = 2
+	// MemFile is as MemFD, but the file may shrink: a memfd without F_SEAL_SHRINK, or a file in
+	// /dev/shm. Only processes of the daemon's user may register it. A client whose file no
+	// longer has a page that the device accesses is dropped.
+	MemFile = 3
 )
 
 // RegMR is the body of OpRegMR.

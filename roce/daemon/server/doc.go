@@ -17,7 +17,8 @@
 //     descriptors may be unread, as the kernel limits descriptors in flight for the whole daemon
 //     (reply.go).
 //   - It sends malformed requests: they are refused, or the connection ends.
-//   - It passes memory that can shrink: it is refused (F_SEAL_SHRINK is required).
+//   - It passes memory that can shrink: it is refused (F_SEAL_SHRINK is required), but for processes
+//     of the daemon's user that ask for it (abi.MemFile).
 //   - It passes descriptors that never finish closing: a few threads for each user close them,
 //     and the session does not wait (closer.go). Descriptors are accepted only after the hello.
 //   - It asks for more than its share: Limits apply, and limits on mappings, of which a process
@@ -25,8 +26,9 @@
 //     existing clients (descriptors.go), and a refused connection gets an error and is closed.
 //   - It dies: its connection ends, and its objects are closed, QPs first. A child may still hold
 //     the socket, so each session watches the process that has connected (process.go).
-//   - Its memory is missing all the same, by a bug of this package or since the kernel cannot
-//     bring in a page: the access faults, and session.Fault drops the client, counts the fault
+//   - Its memory is missing all the same, by a bug of this package, since the kernel cannot
+//     bring in a page, or since a MemFile was truncated: the access faults, and session.Fault drops the
+//     client, counts the fault
 //     and logs it with the stack; the daemon goes on. In tests and with the build tag guardmaps
 //     the process ends instead, to show the bug.
 //

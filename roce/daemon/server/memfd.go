@@ -14,7 +14,7 @@ import (
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
-// files are the memfds of which a session has registered ranges. A process may have few mappings
+// files are the memfds, and files of tmpfs, of which a session has registered ranges. A process may have few mappings
 // (vm.max_map_count), so registrations share them: each file is mapped in extents, and an extent
 // is unmapped with the last registration in it. A page counts as pinned once, however many
 // registrations contain it.
@@ -45,13 +45,14 @@ type extent struct {
 // addresses for others.
 const extentBytes = 64 << 20
 
-// acquire maps length bytes of a memfd from addr on. The memory cannot disappear while it is
-// mapped: the file cannot shrink (F_SEAL_SHRINK), and its pages are populated.
-func (l *files) acquire(c *session, op abi.Op, fds []int, addr, length uint64) (*mapping, error) {
+// acquire maps the part of a file that a request names. Memory of kind MemFD cannot disappear while
+// it is mapped: the file cannot shrink (F_SEAL_SHRINK), and its pages are populated.
+func (l *files) acquire(c *session, op abi.Op, fds []int, r *abi.RegMR) (*mapping, error) {
+	addr, length := r.Addr, r.Length
 	if len(fds) != 1 {
 		return nil, ib.Refuse(op.String(), "descriptors", len(fds), "one, of a memfd", ib.ErrInvalid)
 	}
-	id, size, err := checkMemfd(op, fds[0])
+	id, size, err := checkFile(op, fds[0], r.Kind == abi.MemFile)
 	if err != nil {
 		return nil, err
 	}
@@ -88,8 +89,9 @@ func (l *files) acquire(c *session, op abi.Op, fds []int, addr, length uint64) (
 	return m, nil
 }
 
-// checkMemfd refuses files whose memory could disappear, and returns the file's identity and size.
-func checkMemfd(op abi.Op, fd int) (id fileID, size uint64, err error) {
+// checkFile refuses files whose memory could disappear, unless they may shrink, and returns the file's
+// identity and size.
+func checkFile(op abi.Op, fd int, mayShrink bool) (id fileID, size uint64, err error) {
 	bad := func(attr string, value any, allowed string) (fileID, uint64, error) {
 		return id, 0, ib.Refuse(op.String(), attr, value, allowed, ib.ErrInvalid)
 	}
@@ -97,7 +99,7 @@ func checkMemfd(op abi.Op, fd int) (id fileID, size uint64, err error) {
 	if err != nil {
 		return bad("descriptor", err, "a memfd that was made with MFD_ALLOW_SEALING")
 	}
-	if seals&unix.F_SEAL_SHRINK == 0 {
+	if seals&unix.F_SEAL_SHRINK == 0 && !mayShrink {
 		return bad("seals", fmt.Sprintf("%#x", seals), "F_SEAL_SHRINK among them, so that the memory stays")
 	}
 	if seals&(unix.F_SEAL_WRITE|unix.F_SEAL_FUTURE_WRITE) != 0 {

@@ -159,6 +159,7 @@ struct goroce_ring {
 
 #define GOROCE_MEMFD   1 /* a piece of the memfd that comes with the request */
 #define GOROCE_PROCESS 2 /* memory of the client's process */
+#define GOROCE_FILE    3 /* as GOROCE_MEMFD, of a file that may shrink */
 
 struct goroce_reg_mr {
 	uint32_t pd, access, kind, reserved; /* ibv_access_flags */

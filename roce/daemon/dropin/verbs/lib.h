@@ -130,6 +130,7 @@ struct context {
 	bool fatal_told;
 	pthread_mutex_t memory_lock;
 	int memory; /* /proc/self/mem; -1: not open, -2: cannot be opened */
+	atomic_bool files_refused; /* the daemon takes no files of this user that may shrink */
 	struct context *next, **link; /* of all contexts */
 	struct channel *channels;     /* guarded by the lock of all contexts */
 };
@@ -191,6 +192,38 @@ bool ring_room(struct ring *r, uint32_t used);
 bool ring_publish(struct ring *r, uint32_t next);
 bool ring_refresh(struct ring *r);
 int ring_ready(struct ring *r);
+
+/* maps.c: the mappings of this process. */
+struct mapping {
+	uintptr_t start, end;
+	bool readable, writable, shared;
+	uint64_t offset; /* of start, in the file */
+	dev_t dev;       /* of the file; no file has inode 0 */
+	ino_t ino;
+};
+
+struct maps {
+	int fd;
+	bool text;       /* the lines of the file are read */
+	size_t at, have; /* the next line, and the end of what was read */
+	char lines[8192];
+};
+
+bool maps_open(struct maps *m);
+bool maps_find(struct maps *m, uintptr_t addr, struct mapping *found);
+void maps_close(struct maps *m);
+
+/* file.c: the file that memory is shared from. */
+struct mapped_file {
+	struct mapping map; /* of the first byte */
+	int fd;
+	bool opened; /* by us, and is ours to close */
+	uint32_t kind;
+	uint64_t offset; /* of the memory in the file */
+};
+
+bool file_find(struct mapped_file *f, const void *addr, size_t length);
+bool file_same(const struct mapped_file *f);
 
 /* memory.c, mw.c */
 struct pd {

@@ -1,8 +1,8 @@
-/* Memory regions: memory of this process, which the daemon reads and writes by system calls. */
+/* Memory regions. The daemon maps memory that is shared from a file which it can have, too (file.c). All other memory
+ * it reads and writes by system calls. */
 #include "lib.h"
 
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -38,23 +38,17 @@ static int own_memory(struct context *c)
 	return c->memory < 0 ? -1 : c->memory;
 }
 
-/* mapped looks in /proc/self/maps whether all of from to to is there, and may be written. */
+/* mapped reports by errno whether all of from to to is there, and may be written. */
 static int mapped(uintptr_t from, uintptr_t to, bool write)
 {
-	FILE *maps = fopen("/proc/self/maps", "re");
-	unsigned long start, end;
-	char r, w, line[512];
+	struct mapping map;
+	struct maps maps;
 
-	if (!maps)
+	if (!maps_open(&maps))
 		return 0; /* as nothing is known, the first access shows it */
-	while (from < to && fgets(line, sizeof(line), maps)) {
-		if (sscanf(line, "%lx-%lx %c%c", &start, &end, &r, &w) != 4 || end <= from)
-			continue;
-		if (start > from || r != 'r' || (write && w != 'w'))
-			break;
-		from = end;
-	}
-	fclose(maps);
+	while (from < to && maps_find(&maps, from, &map) && map.readable && (map.writable || !write))
+		from = map.end;
+	maps_close(&maps);
 	return from < to ? EFAULT : 0;
 }
 
@@ -96,19 +90,82 @@ static int describe(struct goroce_reg_mr *r, void *addr, size_t length, uint64_t
 	return check(addr, length, access);
 }
 
-static int request(struct ibv_context *v, uint16_t op, const void *body, size_t len, struct goroce_reg_reply *r)
+/* A request to register memory, or to register it anew. */
+struct request {
+	struct ibv_context *v;
+	uint16_t op;
+	void *body;
+	size_t len;
+	struct goroce_reg_mr *memory; /* in body; memory of the process */
+	struct goroce_reg_reply reply;
+};
+
+static int request(struct request *q, int give)
 {
 	struct call call = {
-		.op = op, .body = body, .len = len, .give = own_memory(context_of(v)), .reply = r, .size = sizeof(*r),
+		.op = q->op, .body = q->body, .len = q->len, .give = give, .reply = &q->reply, .size = sizeof(q->reply),
 	};
 
-	return control_call(&context_of(v)->control, &call);
+	return control_call(&context_of(q->v)->control, &call);
+}
+
+/* request_file names the memory as part of a file. Another thread may close the descriptor meanwhile, and open
+ * another file: what was registered then is undone, or done anew by the caller. */
+static int request_file(struct request *q, const struct mapped_file *f)
+{
+	struct context *c = context_of(q->v);
+	const struct goroce_reg_mr process = *q->memory;
+	int err;
+
+	if (f->kind == GOROCE_FILE && atomic_load(&c->files_refused))
+		return EPERM;
+	q->memory->kind = f->kind;
+	q->memory->addr = f->offset;
+	err = request(q, f->fd);
+	*q->memory = process;
+	if (err == EPERM && f->kind == GOROCE_FILE)
+		atomic_store(&c->files_refused, true);
+	if (err || file_same(f))
+		return err;
+	if (q->op == GOROCE_REG_MR)
+		close_handle(q->v, q->reply.handle, NULL);
+	return EBADF;
+}
+
+/* request_shared registers memory that is shared from a file, and that the daemon can map. It may refuse to: the file
+ * may be too large for its limits, or it may serve other users. */
+static int request_shared(struct request *q, unsigned int access)
+{
+	const struct goroce_reg_mr *r = q->memory;
+	struct mapped_file f;
+	int err;
+
+	if (!r->length || access & IBV_ACCESS_ON_DEMAND || !file_find(&f, (void *)(uintptr_t)r->addr, r->length))
+		return ENOENT;
+	err = request_file(q, &f);
+	debug("memory at %#jx: file at %#jx: %s", (uintmax_t)r->addr, (uintmax_t)f.offset, strerror(err));
+	if (f.opened)
+		close(f.fd);
+	return err;
+}
+
+/* request_memory registers memory in the fastest way that the daemon allows. */
+static int request_memory(struct request *q, unsigned int access)
+{
+	int err, cancel;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	err = request_shared(q, access);
+	if (err)
+		err = request(q, own_memory(context_of(q->v)));
+	pthread_setcancelstate(cancel, NULL);
+	return err;
 }
 
 EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
 {
 	struct goroce_reg_mr r = {.pd = pd->handle};
-	struct goroce_reg_reply reply;
+	struct request q = {pd->context, GOROCE_REG_MR, &r, sizeof(r), &r, {0}};
 	struct ibv_mr *mr;
 	int err = gone(pd->context);
 
@@ -119,12 +176,12 @@ EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len
 	mr = calloc(1, sizeof(*mr));
 	if (!mr)
 		return NULL;
-	err = request(pd->context, GOROCE_REG_MR, &r, sizeof(r), &reply);
+	err = request_memory(&q, access);
 	if (err) {
 		free(mr);
 		return fail(err);
 	}
-	*mr = (struct ibv_mr){pd->context, pd, addr, length, reply.handle, reply.key, reply.key};
+	*mr = (struct ibv_mr){pd->context, pd, addr, length, q.reply.handle, q.reply.key, q.reply.key};
 	return mr;
 }
 
@@ -161,7 +218,7 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *a
 	bool moves = flags & IBV_REREG_MR_CHANGE_TRANSLATION;
 	unsigned int rights_of = flags & IBV_REREG_MR_CHANGE_ACCESS ? (unsigned int)access : 0;
 	struct goroce_rereg_mr r = {.mr = mr->handle, .mask = (uint32_t)flags | GOROCE_KEEP_KEYS};
-	struct goroce_reg_reply reply;
+	struct request q = {mr->context, GOROCE_REREG_MR, &r, sizeof(r), &r.to, {0}};
 	int err;
 
 	if (!flags || flags & ~all || (moves && (!addr || !length)) || (flags & IBV_REREG_MR_CHANGE_PD && !pd))
@@ -170,10 +227,10 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *a
 	if (err)
 		return refuse_rereg(IBV_REREG_MR_ERR_INPUT, err);
 	r.to.pd = flags & IBV_REREG_MR_CHANGE_PD ? pd->handle : 0;
-	err = request(mr->context, GOROCE_REREG_MR, &r, sizeof(r), &reply);
+	err = request_memory(&q, rights_of);
 	if (err)
 		return refuse_rereg(gone(mr->context) ? IBV_REREG_MR_ERR_CMD : IBV_REREG_MR_ERR_INPUT, err);
-	mr->lkey = mr->rkey = reply.key;
+	mr->lkey = mr->rkey = q.reply.key;
 	if (flags & IBV_REREG_MR_CHANGE_PD)
 		mr->pd = pd;
 	if (moves) {

@@ -1,0 +1,166 @@
+/*
+ * The file that memory is shared from: a memfd, or a file in /dev/shm. The daemon maps it, and is as fast as the
+ * program itself then. Of /proc nothing is kept, as it is true for a moment only.
+ */
+#include "lib.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+/* Reading a line takes the kernel 0.2 us, and programs have up to tens of thousands: smaller memory is not worth it. */
+enum { WORTH_READING = 64 << 10 };
+
+/* covers finds the file that all of from to to is shared from, in one piece, for writing. */
+static bool covers(struct mapped_file *f, struct maps *maps, uintptr_t from, uintptr_t to)
+{
+	struct mapping *first = &f->map, next;
+
+	if (!maps_find(maps, from, first) || !first->ino)
+		return false;
+	for (next = *first;;) {
+		if (!next.shared || !next.readable || !next.writable || next.dev != first->dev ||
+		    next.ino != first->ino || next.offset - first->offset != next.start - first->start)
+			return false;
+		if (next.end >= to)
+			return true;
+		if (!maps_find(maps, next.end, &next))
+			return false;
+	}
+}
+
+static bool is_file(const struct mapping *m, const struct stat *st)
+{
+	return S_ISREG(st->st_mode) && st->st_dev == m->dev && st->st_ino == m->ino;
+}
+
+/* file_same reports whether a descriptor is of the file that is mapped. */
+bool file_same(const struct mapped_file *f)
+{
+	struct stat st;
+
+	return !fstat(f->fd, &st) && is_file(&f->map, &st);
+}
+
+/* usable reports whether the daemon can map the file of a descriptor for writing. */
+static bool usable(int fd)
+{
+	int mode = fcntl(fd, F_GETFL);
+
+	return mode >= 0 && (mode & O_ACCMODE) == O_RDWR && !(mode & O_PATH);
+}
+
+/* own_descriptor takes the program's own descriptor of the file. It reports whether there is any, which may be one
+ * that cannot be used. The last one that was found is tried first: programs register many pieces of one file. */
+static bool own_descriptor(struct mapped_file *f)
+{
+	static atomic_int last = -1;
+	struct dirent *entry;
+	bool any = false;
+	DIR *dir;
+
+	f->fd = atomic_load(&last);
+	if (file_same(f) && usable(f->fd))
+		return true;
+	dir = opendir("/proc/thread-self/fd");
+	if (!dir) {
+		f->fd = -1;
+		return true; /* there may be some */
+	}
+	while ((entry = readdir(dir))) {
+		f->fd = atoi(entry->d_name);
+		if (*entry->d_name == '.' || !file_same(f))
+			continue;
+		any = true;
+		if (usable(f->fd))
+			break;
+	}
+	closedir(dir);
+	if (entry)
+		atomic_store(&last, f->fd);
+	else
+		f->fd = -1;
+	return any;
+}
+
+/* reopen opens a path if it leads to the file. What else is there is not opened: devices may act on that. */
+static bool reopen(struct mapped_file *f, const char *path)
+{
+	struct statfs fs;
+	struct stat st;
+
+	if (statfs(path, &fs) || fs.f_type != TMPFS_MAGIC || stat(path, &st) || !is_file(&f->map, &st))
+		return false;
+	f->fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	if (f->fd < 0)
+		return false;
+	f->opened = file_same(f);
+	if (!f->opened) {
+		close(f->fd);
+		f->fd = -1;
+	}
+	return f->opened;
+}
+
+/* reopen_mapping opens a file that the program has mapped and closed: by the mapping, which takes CAP_CHECKPOINT_RESTORE,
+ * or by its name, if it still has one. */
+static bool reopen_mapping(struct mapped_file *f)
+{
+	char link[64], path[4096];
+	ssize_t n;
+
+	snprintf(link, sizeof(link), "/proc/self/map_files/%jx-%jx", (uintmax_t)f->map.start, (uintmax_t)f->map.end);
+	if (reopen(f, link))
+		return true;
+	n = readlink(link, path, sizeof(path) - 1);
+	if (n <= 0)
+		return false;
+	path[n] = 0;
+	return reopen(f, path);
+}
+
+/* describe fills in what the daemon has to know. A file in /dev/shm cannot be sealed. */
+static bool describe(struct mapped_file *f, uintptr_t addr)
+{
+	int seals = fcntl(f->fd, F_GET_SEALS);
+	struct statfs fs;
+
+	if (seals < 0 || fstatfs(f->fd, &fs) || fs.f_type != TMPFS_MAGIC)
+		return false; /* of a disk, or huge pages */
+	f->kind = seals & F_SEAL_SHRINK ? GOROCE_MEMFD : GOROCE_FILE;
+	f->offset = f->map.offset + (addr - f->map.start);
+	return true;
+}
+
+/*
+ * file_find finds the file that all of the memory is shared from, and a descriptor of it. A file is only opened if
+ * the program has no descriptor of it: whoever closes one gives up the process's locks of that file (fcntl).
+ */
+bool file_find(struct mapped_file *f, const void *addr, size_t length)
+{
+	uintptr_t from = (uintptr_t)addr;
+	struct maps maps;
+	bool found;
+
+	f->opened = false;
+	if (!maps_open(&maps))
+		return false;
+	found = (!maps.text || length >= WORTH_READING) && covers(f, &maps, from, from + length);
+	maps_close(&maps);
+	if (!found)
+		return false;
+	if (!own_descriptor(f))
+		reopen_mapping(f);
+	if (f->fd < 0)
+		return false;
+	if (describe(f, from))
+		return true;
+	if (f->opened)
+		close(f->fd);
+	return false;
+}

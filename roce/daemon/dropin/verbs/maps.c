@@ -1,0 +1,116 @@
+/*
+ * The mappings of this process. From Linux 6.11 on the kernel finds one by address; before, the lines of
+ * /proc/self/maps are read.
+ */
+#include "lib.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+/* As linux/fs.h has it. */
+struct procmap_query {
+	uint64_t size, flags, addr;
+	uint64_t start, end, vma_flags, page_size, offset, inode;
+	uint32_t dev_major, dev_minor, name_size, build_id_size;
+	uint64_t name, build_id;
+};
+
+#define QUERY _IOWR('f', 17, struct procmap_query)
+
+enum { READABLE = 1, WRITABLE = 2, SHARED = 8 };
+
+/* query reports by errno whether addr is in a mapping. */
+static int query(const struct maps *m, uintptr_t addr, struct mapping *found)
+{
+	struct procmap_query q = {.size = sizeof(q), .addr = addr};
+
+	if (ioctl(m->fd, QUERY, &q) < 0)
+		return errno;
+	*found = (struct mapping){q.start, q.end, q.vma_flags & READABLE, q.vma_flags & WRITABLE, q.vma_flags & SHARED,
+		q.offset, makedev(q.dev_major, q.dev_minor), q.inode};
+	return 0;
+}
+
+/* maps_open reports whether mappings can be looked up. /proc/self would be empty once the first thread has ended. */
+bool maps_open(struct maps *m)
+{
+	struct mapping any;
+	int err;
+
+	m->at = m->have = 0;
+	m->fd = open("/proc/thread-self/maps", O_RDONLY | O_CLOEXEC);
+	if (m->fd < 0)
+		return false;
+	err = query(m, 0, &any);
+	m->text = err && err != ENOENT;
+	return true;
+}
+
+void maps_close(struct maps *m) { close(m->fd); }
+
+/* parse reads a line, which ends with 0: START-END rwxs OFFSET MAJOR:MINOR INODE NAME. */
+static bool parse(const char *line, struct mapping *to)
+{
+	unsigned long start, end;
+	unsigned long long offset, ino;
+	unsigned int dev_major, dev_minor;
+	char r, w, s;
+
+	if (sscanf(line, "%lx-%lx %c%c%*c%c %llx %x:%x %llu", &start, &end, &r, &w, &s, &offset, &dev_major, &dev_minor,
+			&ino) != 9)
+		return false;
+	*to = (struct mapping){start, end, r == 'r', w == 'w', s == 's', offset, makedev(dev_major, dev_minor), ino};
+	return true;
+}
+
+/* fill reads more behind the line that has begun. */
+static bool fill(struct maps *m)
+{
+	ssize_t n;
+
+	memmove(m->lines, m->lines + m->at, m->have - m->at);
+	m->have -= m->at;
+	m->at = 0;
+	do
+		n = read(m->fd, m->lines + m->have, sizeof(m->lines) - m->have);
+	while (n < 0 && errno == EINTR);
+	if (n <= 0)
+		return false;
+	m->have += (size_t)n;
+	return true;
+}
+
+/* next_line reads on to the line of a mapping that ends behind addr, and reports whether addr is in it. That line
+ * stays the next one. */
+static bool next_line(struct maps *m, uintptr_t addr, struct mapping *found)
+{
+	for (;;) {
+		char *line = m->lines + m->at, *end = memchr(line, '\n', m->have - m->at), *dash;
+
+		if (!end) {
+			if (!fill(m))
+				return false;
+			continue;
+		}
+		*end = 0;
+		dash = strchr(line, '-');
+		if (!dash)
+			return false;
+		if (strtoul(dash + 1, NULL, 16) > addr) {
+			bool ok = parse(line, found);
+			*end = '\n';
+			return ok && found->start <= addr;
+		}
+		m->at = (size_t)(end + 1 - m->lines);
+	}
+}
+
+/* maps_find finds the mapping that addr is in. Addresses must ascend from call to call. */
+bool maps_find(struct maps *m, uintptr_t addr, struct mapping *found)
+{
+	return m->text ? next_line(m, addr, found) : !query(m, addr, found);
+}
