@@ -37,6 +37,21 @@ type rttEstimate struct {
 	mean      int64 // 0 before the first sample
 	deviation int64
 	least     int64 // of the samples from packets that were sent once (sure); 0 before the first
+
+	// Each QP to the destination times packets. The more samples there are in a round trip, the
+	// less each one weighs, or else the estimate would forget the slow ones within a part of
+	// a round trip (RFC 7323, G).
+	ends  ib.Instant // of the round trip under way
+	count int64      // samples in it so far
+	often int64      // samples in the one before
+}
+
+// begin counts a sample, which add follows.
+func (e *rttEstimate) begin(now ib.Instant) {
+	if now >= e.ends {
+		e.often, e.count, e.ends = e.count, 0, now+ib.Instant(e.mean)
+	}
+	e.count++
 }
 
 func (e *rttEstimate) add(sample int64) {
@@ -44,9 +59,10 @@ func (e *rttEstimate) add(sample int64) {
 		e.mean, e.deviation = max(sample, 1), sample/2
 		return
 	}
+	often := max(e.often, 1)
 	off := sample - e.mean
-	e.deviation += (max(off, -off) - e.deviation) / 4
-	e.mean = max(e.mean+off/8, 1)
+	e.deviation += (max(off, -off) - e.deviation) / (4 * often)
+	e.mean = max(e.mean+off/(8*often), 1)
 }
 
 // flight is the estimated round trip.
@@ -147,6 +163,7 @@ func (r *requester) measure(now ib.Instant) {
 		return
 	}
 	p.timing = false
+	rtt.begin(now)
 	sample, since := int64(now-p.timedAt), int64(now-p.againAt)
 	switch {
 	case p.again == never:

@@ -577,3 +577,26 @@ func TestRTTDeviation(t *testing.T) {
 		t.Errorf("%d ns to a probe of a steady peer, want %d", got, probeLeast)
 	}
 }
+
+// TestRTTOfMany checks that the estimate of a destination with many QPs remembers a slow answer for
+// as many round trips as with one QP, although there are many samples in each.
+func TestRTTOfMany(t *testing.T) {
+	const quick, slow, each = 1_000_000, 3_000_000, 100 // one sample in a hundred is slow
+	var e rttEstimate
+	now := ib.Instant(0)
+	for i := range 100 * each {
+		sample := int64(quick)
+		if i%each == 0 {
+			sample = slow
+		}
+		now += quick / each
+		e.begin(now)
+		e.add(sample)
+		if d := e.deviation; i > 50*each && d < quick/100 {
+			t.Fatalf("sample %d: a deviation of %d ns, so the slow answers are forgotten", i, d)
+		}
+	}
+	if e.mean < quick || e.mean > quick+quick/10 {
+		t.Errorf("%d ns on the average", e.mean)
+	}
+}

@@ -90,9 +90,10 @@ func (c *session) openProcess(op abi.Op, fds []int) error {
 
 // findProcess does the work of openProcess after the permission is checked and the resources are booked.
 func (c *session) findProcess(op abi.Op, own bool, fds []int) (p *procmem.Process, err error) {
-	if c.pidfd.file == nil {
-		return nil, fmt.Errorf("%v: the kernel does not show the client's process, as that is in another PID "+
-			"namespace: %w", op, ib.ErrNotSupported)
+	if c.pidfd.file == nil || c.who.Pid == 0 {
+		return nil, fmt.Errorf("%v: memory that is no memfd: the daemon does not see the client's process, as that is "+
+			"in another PID namespace, not below the daemon's: %w; let both share one, or run the daemon on the host",
+			op, ib.ErrNotSupported)
 	}
 	p = procmem.NewProcess(int(c.who.Pid), c.pidfd.fd)
 	if !own || len(fds) > 0 && errors.Is(p.Probe(), procmem.ErrPermission) {

@@ -18,8 +18,9 @@ type message struct {
 }
 
 // takeLimit is how long a message with descriptors may wait for those of earlier messages to be
-// closed, before the client is dropped.
-const takeLimit = time.Second
+// closed, before the client is dropped. Only this client waits. A daemon on a busy machine may get no
+// processor for seconds, which must not look as if descriptors did not close.
+const takeLimit = 10 * time.Second
 
 // receive returns the next request. A message with descriptors is received by the user's closer,
 // and only after the hello: descriptors of a client that was not admitted are never received.

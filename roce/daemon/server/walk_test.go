@@ -13,6 +13,7 @@ import (
 
 var (
 	walkSeeds = flag.Int("walk.seeds", 24, "how many random walks TestClientWalk takes")
+	walkFirst = flag.Uint64("walk.first", 1, "the first of them")
 	walkSeed  = flag.Uint64("walk.seed", 0, "take only this walk")
 )
 
@@ -32,7 +33,7 @@ const walkSteps = 4000
 // the next step. In the other walks the devices have goroutines of their own: clients die in the
 // middle of their turns.
 func TestClientWalk(t *testing.T) {
-	first, n := uint64(1), *walkSeeds
+	first, n := *walkFirst, *walkSeeds
 	if *walkSeed != 0 {
 		first, n = *walkSeed, 1
 	}

@@ -49,10 +49,10 @@ type Worker[Q comparable] struct {
 	done    chan struct{}
 
 	// Guarded by mu too: detection of accesses that do not return.
-	watch   *time.Timer
-	watched bool
-	since   time.Time // start of the current turn
-	stuck   uint64    // number of the latest turn that was reported to OnStuck
+	watch     *time.Timer
+	watched   bool
+	seen      uint64 // number of the turn that look has found under way
+	seenTimes int    // how often, in succession
 
 	batch   mr.Batch // this and the following are used by the goroutine that takes the turn
 	out     []mr.Outcome
@@ -274,10 +274,10 @@ func (w *Worker[Q]) begin(by any) bool {
 	if w.at.finished() || w.at.holder != nil && w.at.holder != by {
 		return false
 	}
-	w.running, w.since = true, time.Now()
+	w.running = true
 	if !w.watched && w.opts.OnStuck != nil {
 		w.watched = true
-		w.watch.Reset(w.opts.StuckAfter)
+		w.watch.Reset(w.opts.StuckAfter / looks)
 	}
 	return true
 }
@@ -345,23 +345,26 @@ var NoTurn = func() <-chan struct{} {
 	return c
 }()
 
-// look calls OnStuck if the current turn has taken longer than StuckAfter.
+// looks is how many times in StuckAfter the watch looks at a turn. A turn is stuck after more looks than that, not
+// after a time: if the whole process stands still, in a virtual machine that is paused for example, that is one look.
+const looks = 4
+
+// look counts how often it has found the current turn under way, and calls OnStuck once.
 func (w *Worker[Q]) look() {
 	w.mu.Lock()
-	left := w.opts.StuckAfter - time.Since(w.since)
-	switch {
-	case w.closed || !w.running:
+	if w.closed || !w.running {
 		w.watched = false
-	case left > 0:
-		w.watch.Reset(left)
-	default:
-		w.watch.Reset(w.opts.StuckAfter)
-		if turn := w.turns + 1; w.stuck != turn {
-			w.stuck = turn
-			w.mu.Unlock()
-			w.opts.OnStuck()
-			return
-		}
+		w.mu.Unlock()
+		return
 	}
+	if turn := w.turns + 1; w.seen != turn {
+		w.seen, w.seenTimes = turn, 0
+	}
+	w.seenTimes++
+	stuck := w.seenTimes == looks+1
+	w.watch.Reset(w.opts.StuckAfter / looks)
 	w.mu.Unlock()
+	if stuck {
+		w.opts.OnStuck()
+	}
 }

@@ -2,6 +2,7 @@ package slowmem
 
 import (
 	"testing"
+	"time"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/mr"
@@ -50,4 +51,28 @@ func TestManualDone(t *testing.T) {
 	idle := New(Options{}, true, func() ib.Instant { return 0 }, func([]Answer[*user]) {})
 	idle.Close()
 	<-idle.Done()
+}
+
+// TestStuckByLooks: a turn is stuck when the watch has found it under way often enough, however long the process stood
+// still in between, and is reported once.
+func TestStuckByLooks(t *testing.T) {
+	reports := 0
+	var w *Worker[*user]
+	r := lateRegion(t, during{mrtest.New(8), func() {
+		for look := range 3 * looks {
+			w.look()
+			if want := min(look/looks, 1); reports != want {
+				t.Errorf("after look %d of one turn: %d reports, want %d", look+1, reports, want)
+			}
+		}
+	}})
+	o := Options{OnStuck: func() { reports++ }, StuckAfter: time.Hour}
+	w = New(o, true, func() ib.Instant { return 0 }, func([]Answer[*user]) {})
+	defer w.Close()
+	for range 2 {
+		reports = 0
+		w.Place(new(user), []mr.Placement{{R: r, Data: make([]byte, 8)}})
+		w.Turn(nil)
+		w.look() // between turns
+	}
 }
