@@ -120,7 +120,7 @@ var layers = []struct {
 		{"tests/conformance/cmd/conformance", []string{"ib", "roce/host", "roce/rnic", "roce/daemon/client",
 			"tests/conformance"}},
 		{"tests/perf", []string{"ib", "qp/ring", "roce/link/wrap", "roce/link/udp", "roce", "roce/host",
-			"roce/daemon/client", "roce/daemon/server", "roce/rdmacm", "tests/rxe/lab"}},
+			"roce/daemon/client", "roce/daemon/dropin", "roce/daemon/server", "roce/rdmacm", "tests/rxe/lab"}},
 		{"tests/perf/cmd/perf", []string{"tests/perf"}},
 	}},
 	{"tests that nothing imports", []row{

@@ -35,6 +35,9 @@ type Job struct {
 	RecvBuffer int    // bytes of the udp link's socket buffer, 0 for its default
 	Memory     string // memory of a client of a daemon; "": no daemon, but a device of its own
 	Events     bool   // wait for events when there is nothing to poll
+	Tool       string // program of perftest; its memory is its own unless Memory is memfd
+	Messages   int    // of a run of Tool; 0: as many as the Duration has
+	Trace      bool   // count the system calls of Tool
 
 	User    bool // run it as an ordinary user
 	Profile bool // write a CPU profile to descriptor 3
@@ -66,6 +69,8 @@ var kinds = map[string]struct{ near, far half }{
 	"idle":     {idle, idle},
 	"connect":  {dialNear, acceptFar},
 	"loop":     {loopNear, loopFar},
+	"dropin":   {dropinRun, dropinRun},
+	"cost":     {dropinCost, dropinCost},
 }
 
 // jobEnv is the environment variable with a child's Job.

@@ -31,6 +31,16 @@
 // or any memory. In bandwidth rows the client waits for events when there is nothing to poll, because it shares its
 // processor.
 //
+// Rows named dropin are unmodified programs of perftest, started as `goroced run` starts them (docs/dropin.md), beside
+// the Go client, which polls as they do. What they register is memory of their own, or a memfd that they map (--mmap).
+// Their servers sleep while WRITEs arrive; at ib_send_lat both ends poll. That makes three or four threads that spin:
+// all yield when they find nothing, and what else runs on the machine takes its time from them.
+//
+// Rows of processor time and of system calls run the program twice, the second time with twice as many messages, and
+// show the difference: what the program needs to start does not count. strace counts the system calls of the programs
+// at both ends, all but sched_yield; a daemon that has gone to sleep between two messages costs one. The processor time
+// of programs that poll is mostly what they wait.
+//
 // CPU is the processor time of both ends, including daemons, user and system, for each packet with payload. The
 // kernel's work for the wire counts where it happened to run, which with veth is mostly the sender. Ends that spin use
 // all time that there is, so a CPU figure is an upper bound of the work.
@@ -43,6 +53,7 @@
 //
 // Files: rows.go is the table, run.go runs the rounds. wire.go, bridge.go and vm.go create wires. child.go and peer.go
 // run the two ends; tcp.go, bare.go, shaped.go, ring.go with xsk.go, verbs.go, pingpong.go, loop.go and idle.go are the
-// kinds. ends.go opens goroce, daemon.go starts daemons. stats.go compares with bars, report.go and machine.go print,
-// plots.go and svg.go draw.
+// kinds. dropin.go runs programs in C, perftest.go reads what they print, dropin_rows.go has their rows. ends.go opens
+// goroce, daemon.go starts daemons. stats.go compares with bars, report.go and machine.go print, plots.go and svg.go
+// draw.
 package perf

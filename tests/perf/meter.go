@@ -113,6 +113,7 @@ type Result struct {
 	Latency  []float64 `json:"latency_us,omitempty"`
 	PerQP    float64   `json:"bytes_per_qp,omitempty"`
 	Daemon   float64   `json:"daemon_mib,omitempty"` // memory of a daemon
+	Calls    float64   `json:"system_calls,omitempty"`
 
 	Skip string `json:"skip,omitempty"` // the reason if nothing was measured
 }

@@ -48,6 +48,8 @@ var (
 	us        = Unit{"us", func(r *Result) float64 { return r.quantile(0) }}
 	bytesEach = Unit{"B/QP", func(r *Result) float64 { return r.PerQP }}
 	mib       = Unit{"MiB", func(r *Result) float64 { return r.Daemon }}
+	callsEach = Unit{"calls/msg", func(r *Result) float64 { return r.Calls / r.Messages }}
+	cpuPerGB  = Unit{"s/GB", func(r *Result) float64 { return r.CPU / (r.Bytes / 1e9) }}
 	cpuShare  = Unit{"% CPU", func(r *Result) float64 { return 100 * r.CPU / r.Seconds }}
 )
 
@@ -117,7 +119,7 @@ func stream(op ib.WROpcode, size int) Job {
 	return Job{Kind: "stream", Op: op, Size: size, Depth: depth}
 }
 
-// table has all rows except those of the throughput curve.
+// table has all rows except those of the throughput curve, and of programs in C (dropin.go).
 var table = []Row{
 	{Name: cubic, Unit: gbps, Measure: tcp("cubic")},
 	{Name: bbr, Unit: gbps, Measure: tcp("bbr")},
@@ -197,7 +199,7 @@ var losses = []float64{0, 0.1, 1}
 // rows returns every row on a wire.
 func rows(on places) []Row {
 	var list []Row
-	for _, r := range table {
+	for _, r := range slices.Concat(table, dropinRows) {
 		if r.On == on {
 			list = append(list, r)
 		}

@@ -67,9 +67,22 @@ func TestBars(t *testing.T) {
 		"RC WRITE 64 KiB, daemons, process memory: at least 0.5 x RC WRITE 64 KiB":    2,
 		"RC WRITE 8 B, ping-pong within a device, of a daemon: at most 2 more than RC WRITE 8 B, ping-pong within a " +
 			"device": 1,
-		"RC WRITE 8 B, ping-pong, daemons: at most 8 more than RC WRITE 8 B, ping-pong": 1,
-		"100 idle QPs of a daemon, its memory: at most 64":                              1,
-		"100 idle QPs of daemons, CPU of both ends: at most 1":                          1,
+		"RC WRITE 8 B, ping-pong, daemons: at most 8 more than RC WRITE 8 B, ping-pong":                             1,
+		"ib_write_bw 64 KiB, dropin, process memory: at least 0.8 x RC WRITE 64 KiB, daemons, memfd, polling":       2,
+		"ib_write_bw 64 KiB, dropin, memfd: at least 0.95 x RC WRITE 64 KiB, daemons, memfd, polling":               2,
+		"CPU of ib_write_bw 64 KiB, dropin, process memory: at most 1.4 x CPU of ib_write_bw 64 KiB, dropin, memfd": 1,
+		"CPU of ib_write_bw 64 KiB, dropin, process memory: at most 1.4 x CPU of RC WRITE 64 KiB, daemons, memfd, " +
+			"polling": 1,
+		"ib_write_bw 8 B, dropin, process memory: at least 0.9 x RC WRITE 8 B, daemons, memfd":                    1,
+		"ib_write_bw 8 B, dropin, process memory: at least 0.9 x RC WRITE 8 B, daemons, process memory":           1,
+		"ib_write_bw 8 B, dropin, memfd: at least 0.9 x RC WRITE 8 B, daemons, memfd":                             1,
+		"ib_send_lat 8 B, dropin, process memory: at most 1.15 x RC SEND 8 B, ping-pong, daemons, memfd":          1,
+		"ib_send_lat 8 B, dropin, process memory: at most 1.15 x RC SEND 8 B, ping-pong, daemons, process memory": 1,
+		"ib_send_lat 8 B, dropin, memfd: at most 1.15 x RC SEND 8 B, ping-pong, daemons, memfd":                   1,
+		"system calls of ib_write_bw 64 KiB, dropin: at most 0.001":                                               1,
+		"system calls of ib_send_lat 8 B, dropin: at most 0.001":                                                  1,
+		"100 idle QPs of a daemon, its memory: at most 64":                                                        1,
+		"100 idle QPs of daemons, CPU of both ends: at most 1":                                                    1,
 	}
 	for bar, n := range want {
 		if got[bar] != n {

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -113,9 +112,6 @@ func (g *guest) half(ctx context.Context, j Job, _ *Options) ([]byte, error) {
 	return []byte(result.Stdout), err
 }
 
-// rxeRate matches the average in the output of ib_write_bw --report_gbits: size, iterations, peak, average, messages.
-var rxeRate = regexp.MustCompile(`(?m)^\s*\d+\s+(\d+)\s+[\d.]+\s+([\d.]+)\s+[\d.]+\s*$`)
-
 // rxeStream measures rdma_rxe with perftest, which supports whole seconds only.
 func rxeStream(ctx context.Context, w *wire, o *Options) (_ Result, err error) {
 	near, far := w.near.(*guest), w.far.(*guest)
@@ -165,14 +161,11 @@ func rxeStream(ctx context.Context, w *wire, o *Options) (_ Result, err error) {
 const perftestPort = 18515
 
 func parseRxe(out string, mtu, seconds int) (Result, error) {
-	match := rxeRate.FindStringSubmatch(out)
-	if match == nil {
-		return Result{}, fmt.Errorf("ib_write_bw printed no rate:\n%s", strings.TrimSpace(out))
-	}
-	gbps, err := strconv.ParseFloat(match[2], 64)
+	line, err := perftestLine(out)
 	if err != nil {
-		return Result{}, fmt.Errorf("ib_write_bw printed %q: %w", match[2], err)
+		return Result{}, fmt.Errorf("ib_write_bw: %w", err)
 	}
+	gbps := line[3]
 	const size = 64 << 10
 	r := Result{Seconds: float64(seconds), Messages: gbps * 1e9 / 8 / size * float64(seconds)}
 	return r.of(size, packets(size, mtu)), nil
