@@ -22,7 +22,6 @@ const newest = 65
 
 // release is a libibverbs with which ours is compared.
 type release struct {
-	name    string
 	version string   // of rdma-core; "" is the machine's own
 	flags   []string // that lead the compiler to its headers
 	library string
