@@ -149,9 +149,7 @@ func TestShardsClose(t *testing.T) {
 		if id := hooked(t, na); id != 0 {
 			t.Errorf("program %d is left", id)
 		}
-		if n := descriptors(t); n != before {
-			t.Errorf("%d files are open, %d before", n, before)
-		}
+		noMore(t, before)
 	}
 }
 
@@ -176,9 +174,7 @@ func TestShardsRefused(t *testing.T) {
 	if err := open(Options{}, 3); !errors.As(err, &attr) {
 		t.Errorf("3 shards: error %v, want an *ib.AttrError", err)
 	}
-	if n := descriptors(t); n != before {
-		t.Errorf("%d files are open, %d before", n, before)
-	}
+	noMore(t, before)
 }
 
 // TestDeviceOfShards plays SENDs between devices of two shards, whose QPs are on
