@@ -162,8 +162,14 @@ func (f *Flow) waitFirst(q *QP, n, cost int) {
 
 // Next removes the QP that has waited the longest from the queue and returns it, or nil
 // if there is no room. The caller must call its NextPackets; until then Next returns nil.
+//
+// When nothing is in flight there is all the room that will ever be: the cap may be smaller
+// than when the QP began to wait for more.
 func (f *Flow) Next() *QP {
-	if f.turn != nil || f.first == nil || f.full() || f.need > 0 && f.room(f.cost) < f.need {
+	if f.turn != nil || f.first == nil || f.full() {
+		return nil
+	}
+	if f.need > 0 && f.packets > 0 && f.room(f.cost) < f.need {
 		return nil
 	}
 	q := f.first

@@ -240,3 +240,28 @@ func TestPacer(t *testing.T) {
 		t.Error("no limit, but it paces")
 	}
 }
+
+// TestFlowWaitFirst: a QP that waits for more room than the cap allows after losses gets its turn when nothing
+// is in flight any more; otherwise all QPs to the destination would wait for ever.
+func TestFlowWaitFirst(t *testing.T) {
+	const cost = 1024
+	f, q := NewFlow(), new(QP)
+	f.charge(f.Window()-1, cost)
+	need := f.piece(cost)
+	f.waitFirst(q, need, cost)
+	for i := range 10 {
+		f.onLoss(ib.Instant(i+1) * 1_000_000_000)
+	}
+	if f.Window() >= need {
+		t.Fatalf("a cap of %d packets after losses, and the QP waits for %d", f.Window(), need)
+	}
+	for n := flowStart - 1; n > 0; n-- {
+		if got := f.Next(); got != nil {
+			t.Fatalf("a turn with %d packets in flight, a cap of %d and %d needed", n, f.Window(), need)
+		}
+		f.release(1, cost)
+	}
+	if f.Next() != q {
+		t.Errorf("no turn with nothing in flight, a cap of %d and %d needed", f.Window(), need)
+	}
+}
