@@ -500,5 +500,8 @@ func closeObject(c *session, r *abi.Object) (reply, error) {
 	if o.queue != nil {
 		count.Completions = o.queue.sent.Load()
 	}
+	if o.cm != nil {
+		count.Signals = o.cm.channel.signals()
+	}
 	return says(count)
 }
