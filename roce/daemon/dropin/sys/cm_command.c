@@ -12,7 +12,7 @@
 
 #include "cm.h"
 
-enum { QPT_RC = 2, QPT_UD = 4, QPS_ERR = 6, REJ_CONSUMER = 28, REJ_VENDOR_OPTION = 35, MAX_ACK_TIMEOUT = 31 };
+enum { QPT_RC = 2, QPT_UD = 4, QPT_XRC_SEND = 9, QPT_XRC_RECV = 10, QPS_ERR = 6, REJ_CONSUMER = 28, REJ_VENDOR_OPTION = 35, MAX_ACK_TIMEOUT = 31 };
 
 /* copy - copies between this process's memory and itself; the kernel checks the addresses. */
 static int copy(struct iovec *to, struct iovec *from, size_t len, bool in)
@@ -79,8 +79,8 @@ static int create_id(struct cm_command *c)
 	case RDMA_PS_IPOIB:
 		r.type = QPT_UD;
 		break;
-	case RDMA_PS_IB:
-		r.type = in->qp_type;
+	case RDMA_PS_IB: /* with the type that the program says; a connection of XRC QPs is one of RC */
+		r.type = in->qp_type == QPT_XRC_SEND || in->qp_type == QPT_XRC_RECV ? QPT_RC : in->qp_type;
 		break;
 	default:
 		return EINVAL;
