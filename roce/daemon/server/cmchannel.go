@@ -169,9 +169,9 @@ func (c *session) bury(o *object) {
 	}
 }
 
-// Includes reports whether t is a session of the same process (roce.Group): a program may connect by one connection the
-// QPs that it has created by another, as libibverbs and librdmacm have one each. Processes that the kernel does not show
-// here all have number 0.
+// Includes reports whether t is a session of the same process (roce.Group): a program may connect by one session
+// the QPs that it has created by another, as libibverbs and librdmacm have one each. Processes that the kernel does
+// not show here all have number 0.
 func (c *session) Includes(t roce.Tenant) bool {
 	o, ok := t.(*session)
 	return ok && (o == c || o.who.Pid != 0 && o.who.Pid == c.who.Pid && o.who.Uid == c.who.Uid)

@@ -32,8 +32,8 @@ const (
 	cm    = "sys/class/misc/rdma_cm"
 )
 
-// classFiles are there without a device, too. 6 is IB_USER_VERBS_ABI_VERSION, 4 RDMA_USER_CM_ABI_VERSION. Who opens rdma_cm
-// with libgoroce-sys.so preloaded gets an event channel of the daemon's connection manager.
+// classFiles are there without a device, too. 6 is IB_USER_VERBS_ABI_VERSION, 4 RDMA_USER_CM_ABI_VERSION. Who opens
+// rdma_cm with libgoroce-sys.so preloaded gets an event channel of the daemon's connection manager.
 var classFiles = map[string]string{verbs + "/abi_version": "6\n", cm + "/abi_version": "4\n", cm + "/dev": "1:3\n",
 	dev + "/rdma_cm": linkTo + "/dev/null"}
 
