@@ -1,6 +1,7 @@
 package slowmem
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/goroce/goroce/ib"
@@ -35,11 +36,11 @@ func TestForget(t *testing.T) {
 			if open := !isClosed(gone); !tt.inTurn && open {
 				t.Error("there is no turn to wait for")
 			}
-			if !w.Turn() || !isClosed(gone) {
+			if !w.Turn(nil) || !isClosed(gone) {
 				t.Error("the turn has ended, but the placements are not gone")
 			}
 			w.Place(alive, []mr.Placement{{R: r, Off: 0, Data: []byte{9}}})
-			for w.Turn() {
+			for w.Turn(nil) {
 			}
 			for i := range 2 * turnPlaces {
 				got := make([]byte, 8)
@@ -52,6 +53,36 @@ func TestForget(t *testing.T) {
 			}
 			w.Close()
 		})
+	}
+}
+
+// TestForgetHeld: placements of a QP that is forgotten are held no longer, and hold up nobody.
+func TestForgetHeld(t *testing.T) {
+	const holder = 1
+	for _, begun := range []bool{false, true} {
+		h := newHolding(t, memorySize)
+		dead, alive := new(user), new(user)
+		data := bytes.Repeat([]byte{1}, leastHeld)
+		if begun { // of what is at work, a part is left
+			for range turnPlaces {
+				h.Hold(holder, alive, h.write(0, 0, data))
+			}
+		}
+		h.Hold(holder, dead, h.write(1, 1<<14, data))
+		if begun && !h.Turn(holder) || !h.Holds(holder) {
+			t.Fatal("nothing is held")
+		}
+		h.Forget(dead)
+		if h.Holds(holder) {
+			t.Error("what is forgotten is held")
+		}
+		h.Place(alive, h.write(2, 1<<15, data))
+		if !h.Turn(nil) || h.mem.B[1<<15] != 1 || h.mem.B[1<<14] != 0 {
+			t.Error("another placement is not carried out, or the one that was forgotten is")
+		}
+		if !h.Hold(2, alive, h.write(3, 0, data)) || !h.Turn(2) {
+			t.Error("another does not hold")
+		}
 	}
 }
 
