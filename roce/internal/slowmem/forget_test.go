@@ -94,3 +94,68 @@ func isClosed(c <-chan struct{}) bool {
 		return false
 	}
 }
+
+// TestDrained: who waits for the placements that are queued waits for these, not for later ones, and not for ever
+// when they are forgotten or the worker is closed.
+func TestDrained(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		ends  func(w *Worker[*user], q *user)
+		turns int // before it is drained
+	}{
+		{"carried out", func(*Worker[*user], *user) {}, 2},
+		{"forgotten", func(w *Worker[*user], q *user) { w.Forget(q) }, 0},
+		{"closed", func(w *Worker[*user], _ *user) { w.Close() }, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := New(Options{}, true, func() ib.Instant { return 0 }, func([]Answer[*user]) {})
+			defer w.Close()
+			q, r := new(user), lateRegion(t, mrtest.New(1<<10))
+			if !isClosed(w.Drained()) {
+				t.Error("there is nothing to wait for")
+			}
+			for i := range turnPlaces + 1 { // two turns, as they do not lie behind each other
+				w.Place(q, []mr.Placement{{R: r, Off: uint64(16 - 8*(i%2)), Data: []byte{1}}})
+			}
+			drained := w.Drained()
+			if isClosed(drained) {
+				t.Error("drained before the first turn")
+			}
+			tt.ends(w, q)
+			for i := range tt.turns {
+				if isClosed(drained) {
+					t.Errorf("drained after %d turns, want %d", i, tt.turns)
+				}
+				w.Turn(nil)
+				w.Place(q, []mr.Placement{{R: r, Off: 64, Data: []byte{2}}})
+			}
+			if !isClosed(drained) {
+				t.Error("it is not drained")
+			}
+		})
+	}
+}
+
+// TestDrainedInTurn: placements that the current turn carries out are waited for, though the worker is closed.
+func TestDrainedInTurn(t *testing.T) {
+	var w *Worker[*user]
+	var drained [2]<-chan struct{}
+	r := lateRegion(t, during{mrtest.New(64), func() {
+		drained[0] = w.Drained()
+		w.Close()
+		drained[1] = w.Drained()
+		for i, c := range drained {
+			if isClosed(c) {
+				t.Errorf("%d: drained in the turn", i)
+			}
+		}
+	}})
+	w = New(Options{}, true, func() ib.Instant { return 0 }, func([]Answer[*user]) {})
+	w.Place(new(user), []mr.Placement{{R: r, Data: []byte{1}}})
+	w.Turn(nil)
+	for i, c := range drained {
+		if !isClosed(c) {
+			t.Errorf("%d: not drained after the turn", i)
+		}
+	}
+}

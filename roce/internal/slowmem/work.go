@@ -18,6 +18,8 @@ type work[Q comparable] struct {
 	holder any // in whose buffers the data of some writes is; nil if all of it is in the arena
 
 	placed, got int // how many writes and gets are done
+
+	over chan struct{} // closed when all is done, or never will be; nil while nobody waits for it
 }
 
 // placer is the QP of a placement, and its parts: packets of one size that write to consecutive
@@ -41,7 +43,24 @@ func (k *work[Q]) finished() bool { return k.placed == len(k.writes) && k.got ==
 // settle makes k let go of everything if all is done.
 func (k *work[Q]) settle() {
 	if k.finished() {
+		k.end()
 		*k = k.emptied()
+	}
+}
+
+// ended returns a channel that is closed when all is done, or end is called.
+func (k *work[Q]) ended() <-chan struct{} {
+	if k.over == nil {
+		k.over = make(chan struct{})
+	}
+	return k.over
+}
+
+// end tells those who wait that no more will be done.
+func (k *work[Q]) end() {
+	if k.over != nil {
+		close(k.over)
+		k.over = nil
 	}
 }
 

@@ -120,7 +120,11 @@ func (w *Worker[Q]) Close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.closed = true
+	w.queue.end()
 	w.queue = work[Q]{}
+	if !w.running {
+		w.at.end()
+	}
 	w.watch.Stop()
 	w.Ring()
 	w.finish()
@@ -294,6 +298,9 @@ func (w *Worker[Q]) end(places, gets int) {
 	}
 	w.gone = nil
 	w.at.settle()
+	if w.closed {
+		w.at.end()
+	}
 	w.turns++
 	if w.over != nil {
 		close(w.over)
@@ -325,6 +332,22 @@ func (w *Worker[Q]) Forget(q Q) <-chan struct{} {
 	}
 	w.queue.settle()
 	return w.ended()
+}
+
+// Drained returns a channel that is closed when the placements that were queued before the call are carried out,
+// or when nobody will carry them out, as the worker is closed.
+func (w *Worker[Q]) Drained() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.closed:
+		return w.ended()
+	case !w.queue.finished():
+		return w.queue.ended()
+	case !w.at.finished():
+		return w.at.ended()
+	}
+	return NoTurn
 }
 
 // ended is Ended for who holds mu.
