@@ -21,8 +21,7 @@ const (
 
 type rxState struct {
 	batch *sock.Batch
-	bufs  [rxBatch][]byte // of the messages
-	used  int             // how many of them the last Recv has filled
+	bufs  *sock.Buffers
 
 	socks []*socket // of addresses and of joined groups; guarded by conn.sockets
 	next  int       // socket to begin with
@@ -30,23 +29,14 @@ type rxState struct {
 
 func (r *rxState) init() {
 	r.batch = sock.NewBatch(rxBatch, 1, rxControl)
-	r.renew(rxBatch)
-}
-
-// renew gives the first n messages new buffers.
-func (r *rxState) renew(n int) {
-	for i := range n {
-		r.bufs[i] = make([]byte, rxBuffer)
-		r.batch.SetBuf(i, 0, r.bufs[i])
-	}
+	r.bufs = sock.NewBuffers(r.batch, 0, rxBuffer)
 }
 
 // Keep makes later calls of Recv use other buffers.
 func (c *conn) Keep() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.rx.renew(c.rx.used)
-	c.rx.used = 0
+	c.rx.bufs.Keep()
 }
 
 // Recv receives from each socket once, and begins with another one each time.
@@ -73,7 +63,7 @@ func (c *conn) Recv(_ ib.Instant, in []link.Run) (int, error) {
 		}
 		used += n
 	}
-	c.rx.used = used
+	c.rx.bufs.Used(used)
 	return got, nil
 }
 
@@ -89,7 +79,7 @@ func (r *rxState) nextSocket() *socket {
 // receive makes a run of message i. It returns false if that is empty.
 func (c *conn) receive(s *socket, i int, r *link.Run) bool {
 	b := c.rx.batch
-	*r = link.Run{Dst: s.local, Size: b.N(i), Buf: c.rx.bufs[i][:b.N(i)]}
+	*r = link.Run{Dst: s.local, Size: b.N(i), Buf: c.rx.bufs.At(i)[:b.N(i)]}
 	if s.is4 {
 		name := b.Addr4(i)
 		r.SrcPort = swap(name.Port)

@@ -24,8 +24,7 @@ const (
 type rxState struct {
 	batch *sock.Batch
 	vnet  [rxBatch][vnetLen]byte
-	bufs  [rxBatch][]byte // of the messages
-	used  int             // how many of them the last Recv has filled
+	bufs  *sock.Buffers
 	frame wire.Frame
 	next  int // socket to begin with
 }
@@ -35,23 +34,14 @@ func (r *rxState) init() {
 	for i := range rxBatch {
 		r.batch.SetBuf(i, 0, r.vnet[i][:])
 	}
-	r.renew(rxBatch)
-}
-
-// renew gives the first n messages new buffers.
-func (r *rxState) renew(n int) {
-	for i := range n {
-		r.bufs[i] = make([]byte, rxBuffer)
-		r.batch.SetBuf(i, 1, r.bufs[i])
-	}
+	r.bufs = sock.NewBuffers(r.batch, 1, rxBuffer)
 }
 
 // Keep makes later calls of Recv use other buffers.
 func (c *Conn) Keep() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.rx.renew(c.rx.used)
-	c.rx.used = 0
+	c.rx.bufs.Keep()
 }
 
 // Recv receives from each socket once, and begins with another one each time.
@@ -77,7 +67,7 @@ func (c *Conn) Recv(now ib.Instant, in []link.Run) (int, error) {
 		}
 		used += n
 	}
-	c.rx.used = used
+	c.rx.bufs.Used(used)
 	return got, nil
 }
 
@@ -134,7 +124,7 @@ func (c *Conn) decode(i int, r *link.Run) bool {
 	// With these flags the checksum is incomplete, or verified already.
 	const trusted = unix.VIRTIO_NET_HDR_F_NEEDS_CSUM | unix.VIRTIO_NET_HDR_F_DATA_VALID
 	f.PartialUDPSum = vnet[vnetFlags]&trusted != 0 || gso != unix.VIRTIO_NET_HDR_GSO_NONE
-	if f.Decode(c.rx.bufs[i][:b.N(i)-vnetLen]) != nil {
+	if f.Decode(c.rx.bufs.At(i)[:b.N(i)-vnetLen]) != nil {
 		return false
 	}
 	*r = Received(f)
