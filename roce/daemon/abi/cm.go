@@ -14,6 +14,13 @@ import (
 // socket. (A client that takes messages off by itself may ignore it: for the next event comes
 // another one.) The channel and its IDs end when the client's last descriptor of the socket is closed.
 
+// CMScope may stand behind the body of a request about an ID, and of OpClose: the handle must then be one of an ID, or
+// of a membership, on this channel. The kernel's rdma_ucm checks the same.
+type CMScope struct {
+	Channel    Handle
+	Membership uint32 // 1: the handle is that of a membership
+}
+
 // CMSignal is a message on the socket of an event channel. It carries no data.
 type CMSignal struct{ _ uint32 }
 

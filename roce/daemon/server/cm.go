@@ -299,5 +299,8 @@ func cmMigrate(c *session, r *abi.CMValue) (reply, error) {
 	delete(from.ids, o)
 	to.ids[o] = struct{}{}
 	o.cm.channel = to
+	for _, g := range o.cm.groups {
+		g.cm.channel = to
+	}
 	return says(abi.CloseReply{Events: o.events.Load(), Signals: from.signals()})
 }

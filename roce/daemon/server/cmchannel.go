@@ -1,7 +1,10 @@
 package server
 
 import (
+	"encoding/binary"
+	"fmt"
 	"net/netip"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -40,6 +43,36 @@ func (h *cmChannel) signals() uint32 {
 		return 1
 	}
 	return 0
+}
+
+// onCM is takes for requests about an ID, whose body begins with the handle. An abi.CMScope may follow the body.
+func onCM[T any](f func(*session, *T) (reply, error)) handler {
+	return func(c *session, body []byte, fds []int) (reply, error) {
+		size := int(unsafe.Sizeof(*new(T)))
+		if scope, err := abi.Get[abi.CMScope](body[min(size, len(body)):]); err == nil {
+			body = body[:size]
+			if err := c.inScope(abi.Handle(binary.NativeEndian.Uint32(body)), &scope); err != nil {
+				return done(err)
+			}
+		}
+		return takes(f)(c, body, fds)
+	}
+}
+
+// inScope refuses a handle that is not one of an ID, or of a membership, on a channel.
+func (c *session) inScope(h abi.Handle, scope *abi.CMScope) error {
+	o := c.objects[h]
+	want := kindCMID
+	if scope.Membership != 0 {
+		want = kindCMGroup
+	}
+	switch {
+	case o == nil || o.kind != want:
+		return ib.Refuse(c.op.String(), "ID", uint32(h), "an ID, or a membership, that is open", ib.ErrClosed)
+	case o.cm.channel.object.handle != scope.Channel:
+		return ib.Refuse(c.op.String(), "ID", uint32(h), fmt.Sprintf("one on channel %d", scope.Channel), ib.ErrInvalid)
+	}
+	return nil
 }
 
 // addCMID assigns a handle to an ID on a channel.

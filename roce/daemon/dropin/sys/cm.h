@@ -50,6 +50,9 @@ struct cm_channel {
 
 /* cm_used - reports whether this process has, or its parents had, any channel: it costs a load. */
 bool cm_used(void);
+struct msghdr;
+/* cm_received - looks for channels among the descriptors that came with a message. */
+void cm_received(struct msghdr *msg);
 /* cm_is_channel - reports whether a descriptor is that of a channel, of whichever process. */
 bool cm_is_channel(int fd);
 /* cm_find - finds the channel of a descriptor: 0, EBADF if it is none, EACCES if it is another process's. */
@@ -75,8 +78,12 @@ int cm_copy_in(void *to, uint64_t from, size_t len);
 int cm_copy_out(uint64_t to, const void *from, size_t len);
 /* cm_respond - copies a response, as much of it as there is room for. */
 int cm_respond(const struct cm_command *c, uint64_t to, const void *response, size_t len);
-/* cm_request - asks the daemon about an ID. */
+/* cm_writable - returns EFAULT if a response could not be written. */
+int cm_writable(const struct cm_command *c, uint64_t to, size_t len);
+/* cm_request - asks the daemon. */
 int cm_request(const struct cm_command *c, uint16_t op, const void *body, size_t len, void *reply, size_t size);
+/* cm_request_id - asks the daemon about an ID, which must be on the channel that the command is written to. */
+int cm_request_id(const struct cm_command *c, uint16_t op, const void *body, size_t len, void *reply, size_t size);
 
 int cm_query_route(struct cm_command *c);
 int cm_query(struct cm_command *c);

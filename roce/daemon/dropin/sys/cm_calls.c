@@ -29,6 +29,16 @@ EXPORT ssize_t write(int fd, const void *buf, size_t len)
 	return (ssize_t)len;
 }
 
+/* A channel may come from another process. */
+EXPORT ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
+{
+	ssize_t n = NEXT(recvmsg)(fd, msg, flags);
+
+	if (n >= 0 && msg->msg_controllen && !cm_used())
+		cm_received(msg);
+	return n;
+}
+
 EXPORT int socket(int domain, int type, int protocol)
 {
 	if (domain == AF_NETLINK && protocol == NETLINK_RDMA) {

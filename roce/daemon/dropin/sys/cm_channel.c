@@ -51,6 +51,23 @@ bool cm_is_channel(int fd)
 	return name_of(fd, text);
 }
 
+void cm_received(struct msghdr *msg)
+{
+	for (struct cmsghdr *h = CMSG_FIRSTHDR(msg); h; h = CMSG_NXTHDR(msg, h)) {
+		const unsigned char *fds = CMSG_DATA(h);
+		size_t n = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+		int fd;
+
+		if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t i = 0; i < n; i++) {
+			memcpy(&fd, fds + i * sizeof(fd), sizeof(fd));
+			if (cm_is_channel(fd))
+				atomic_store(&used, true);
+		}
+	}
+}
+
 int cm_find(int fd, struct cm_channel *ch)
 {
 	char text[NAME_LEN + 1];

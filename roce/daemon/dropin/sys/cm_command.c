@@ -1,9 +1,11 @@
 /*
  * The commands that are written to a channel (rdma/rdma_user_cm.h), but for those that ask. Lengths and errno are those of the
- * kernel's ucma.c. A command that is shorter than its structure is refused; of a longer one the rest is ignored.
+ * kernel's ucma.c, but a command that is shorter than its structure is refused, where ucma.c reads on behind it. Of a longer
+ * one the rest is ignored.
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <rdma/rdma_user_cm.h>
 #include <string.h>
@@ -12,7 +14,8 @@
 
 #include "cm.h"
 
-enum { QPT_RC = 2, QPT_UD = 4, QPT_XRC_SEND = 9, QPT_XRC_RECV = 10, QPS_ERR = 6, REJ_CONSUMER = 28, REJ_VENDOR_OPTION = 35, MAX_ACK_TIMEOUT = 31 };
+enum { QPT_RC = 2, QPT_UD = 4, QPT_XRC_SEND = 9, QPT_XRC_RECV = 10, QPS_ERR = 6 };
+enum { REJ_CONSUMER = 28, REJ_VENDOR_OPTION = 35, MAX_ACK_TIMEOUT = 31 };
 
 /* copy - copies between this process's memory and itself; the kernel checks the addresses. */
 static int copy(struct iovec *to, struct iovec *from, size_t len, bool in)
@@ -49,6 +52,19 @@ int cm_respond(const struct cm_command *c, uint64_t to, const void *response, si
 	return cm_copy_out(to, response, len < c->out ? len : c->out);
 }
 
+/* cm_writable - reports, by EFAULT, room for a response that cannot be written: what it says would be lost. */
+int cm_writable(const struct cm_command *c, uint64_t to, size_t len)
+{
+	char there[CM_MAX_COMMAND];
+	int err;
+
+	len = len < c->out ? len : c->out;
+	if (len > sizeof(there))
+		return EINVAL;
+	err = cm_copy_in(there, to, len);
+	return err ? err : cm_copy_out(to, there, len);
+}
+
 /* cm_request - asks the daemon, and has Linux's errno for what is another one with verbs. */
 int cm_request(const struct cm_command *c, uint16_t op, const void *body, size_t len, void *reply, size_t size)
 {
@@ -63,11 +79,55 @@ int cm_request(const struct cm_command *c, uint16_t op, const void *body, size_t
 	return err;
 }
 
+/* scoped - makes a request about an ID, or a membership, that must be on a channel. */
+static int scoped(const struct cm_command *c, struct goroce_cm_scope scope, uint16_t op, const void *body, size_t len,
+		  void *reply, size_t size)
+{
+	char with_scope[CM_MAX_COMMAND];
+
+	if (len > sizeof(with_scope) - sizeof(scope))
+		return EINVAL;
+	memcpy(with_scope, body, len);
+	memcpy(with_scope + len, &scope, sizeof(scope));
+	return cm_request(c, op, with_scope, len + sizeof(scope), reply, size);
+}
+
+int cm_request_id(const struct cm_command *c, uint16_t op, const void *body, size_t len, void *reply, size_t size)
+{
+	return scoped(c, (struct goroce_cm_scope){ .channel = c->ch.handle }, op, body, len, reply, size);
+}
+
+/* close_handle - ends an ID, or a membership, and returns how many of its events were taken. */
+static int close_handle(const struct cm_command *c, uint32_t handle, uint32_t membership, uint32_t *events)
+{
+	struct goroce_cm_scope scope = { .channel = c->ch.handle, .membership = membership };
+	struct goroce_object r = { .handle = handle };
+	struct goroce_close_reply closed;
+	int err = scoped(c, scope, GOROCE_CLOSE, &r, sizeof(r), &closed, sizeof(closed));
+
+	if (err)
+		return err;
+	cm_drain(c->ch.fd, closed.signals);
+	*events = closed.events;
+	return 0;
+}
+
+/* made_handle - tells the program a new handle. One that it cannot be told is closed. */
+static int made_handle(const struct cm_command *c, uint64_t response, uint32_t handle, uint32_t membership)
+{
+	struct rdma_ucm_create_id_resp resp = { .id = handle };
+	uint32_t events;
+	int err = cm_respond(c, response, &resp, sizeof(resp));
+
+	if (err)
+		close_handle(c, handle, membership, &events);
+	return err;
+}
+
 static int create_id(struct cm_command *c)
 {
 	const struct rdma_ucm_create_id *in = (void *)c->in;
 	struct goroce_create_cm_id r = { .channel = c->ch.handle, .space = in->ps, .cookie = in->uid };
-	struct rdma_ucm_create_id_resp resp;
 	struct goroce_object made;
 	int err;
 
@@ -88,36 +148,60 @@ static int create_id(struct cm_command *c)
 	err = cm_request(c, GOROCE_CREATE_CM_ID, &r, sizeof(r), &made, sizeof(made));
 	if (err)
 		return err;
-	resp.id = made.handle;
-	return cm_respond(c, in->response, &resp, sizeof(resp));
+	return made_handle(c, in->response, made.handle, 0);
 }
 
-/* destroy - ends an ID, or a membership in a multicast group. */
-static int destroy(struct cm_command *c)
+static int destroy(struct cm_command *c, uint32_t membership)
 {
 	const struct rdma_ucm_destroy_id *in = (void *)c->in;
-	struct goroce_object r = { .handle = in->id };
 	struct rdma_ucm_destroy_id_resp resp;
-	struct goroce_close_reply closed;
-	int err;
+	int err = close_handle(c, in->id, membership, &resp.events_reported);
 
-	if (in->id == c->ch.handle)
-		return ENOENT;
-	err = cm_request(c, GOROCE_CLOSE, &r, sizeof(r), &closed, sizeof(closed));
-	if (err)
-		return err;
-	cm_drain(c->ch.fd, closed.signals);
-	resp.events_reported = closed.events;
-	return cm_respond(c, in->response, &resp, sizeof(resp));
+	return err ? err : cm_respond(c, in->response, &resp, sizeof(resp));
+}
+
+static int destroy_id(struct cm_command *c)
+{
+	return destroy(c, 0);
+}
+
+static int leave(struct cm_command *c)
+{
+	return destroy(c, 1);
+}
+
+/* held_here - reports whether this machine has an address, as far as its own sockets go. */
+static bool held_here(const void *addr)
+{
+	union {
+		struct sockaddr any;
+		struct sockaddr_in v4;
+		struct sockaddr_in6 v6;
+	} a;
+	bool held;
+	int fd;
+
+	memcpy(&a, addr, sizeof(a));
+	fd = socket(a.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return false;
+	a.v4.sin_port = 0; /* IPv6 has it in the same place */
+	held = bind(fd, &a.any, a.any.sa_family == AF_INET ? sizeof(a.v4) : sizeof(a.v6)) == 0;
+	close(fd);
+	return held;
 }
 
 static int bind_to(struct cm_command *c, uint32_t id, const void *addr)
 {
 	struct goroce_cm_bind r = { .id = id };
+	int err;
 
 	if (!cm_addr_in(addr, &r.addr))
 		return EINVAL;
-	return cm_request(c, GOROCE_BIND, &r, sizeof(r), NULL, 0);
+	err = cm_request_id(c, GOROCE_BIND, &r, sizeof(r), NULL, 0);
+	if (err == ENODEV && !held_here(addr)) /* not the device's address: the kernel tells whose it may be */
+		return EADDRNOTAVAIL;
+	return err;
 }
 
 static int bind_ip(struct cm_command *c)
@@ -153,7 +237,7 @@ static int resolve(struct cm_command *c, uint32_t id, uint32_t timeout_ms, const
 	memcpy(&family, from, sizeof(family));
 	if ((family && !cm_addr_in(from, &r.local)) || !cm_addr_in(to, &r.remote))
 		return EINVAL;
-	return cm_request(c, GOROCE_RESOLVE_ADDRESS, &r, sizeof(r), NULL, 0);
+	return cm_request_id(c, GOROCE_RESOLVE_ADDRESS, &r, sizeof(r), NULL, 0);
 }
 
 static int resolve_ip(struct cm_command *c)
@@ -178,7 +262,7 @@ static int resolve_route(struct cm_command *c)
 	const struct rdma_ucm_resolve_route *in = (void *)c->in;
 	struct goroce_cm_resolve r = { .id = in->id, .timeout_ns = in->timeout_ms * INT64_C(1000000) };
 
-	return cm_request(c, GOROCE_RESOLVE_ROUTE, &r, sizeof(r), NULL, 0);
+	return cm_request_id(c, GOROCE_RESOLVE_ROUTE, &r, sizeof(r), NULL, 0);
 }
 
 /* param - converts the parameters of a connection. */
@@ -207,7 +291,7 @@ static int connect_to(struct cm_command *c)
 
 	if (!in->conn_param.valid || param(&in->conn_param, &r))
 		return EINVAL;
-	return cm_request(c, GOROCE_CONNECT, &r, sizeof(r), NULL, 0);
+	return cm_request_id(c, GOROCE_CONNECT, &r, sizeof(r), NULL, 0);
 }
 
 static int listen_on(struct cm_command *c)
@@ -217,7 +301,7 @@ static int listen_on(struct cm_command *c)
 
 	if (in->backlog > INT32_MAX)
 		r.backlog = 0; /* as many as the user may have */
-	return cm_request(c, GOROCE_LISTEN, &r, sizeof(r), NULL, 0);
+	return cm_request_id(c, GOROCE_LISTEN, &r, sizeof(r), NULL, 0);
 }
 
 /* accept_or_establish - answers a request; without parameters, the answer to a request. */
@@ -228,10 +312,10 @@ static int accept_or_establish(struct cm_command *c)
 	struct goroce_object id = { .handle = in->id };
 
 	if (!in->conn_param.valid)
-		return cm_request(c, GOROCE_ESTABLISH, &id, sizeof(id), NULL, 0);
+		return cm_request_id(c, GOROCE_ESTABLISH, &id, sizeof(id), NULL, 0);
 	if (param(&in->conn_param, &r))
 		return EINVAL;
-	return cm_request(c, GOROCE_ACCEPT, &r, sizeof(r), NULL, 0);
+	return cm_request_id(c, GOROCE_ACCEPT, &r, sizeof(r), NULL, 0);
 }
 
 static int reject(struct cm_command *c)
@@ -244,7 +328,7 @@ static int reject(struct cm_command *c)
 	if ((r.reason != REJ_CONSUMER && r.reason != REJ_VENDOR_OPTION) || r.private_len > sizeof(r.private_data))
 		return EINVAL;
 	memcpy(r.private_data, in->private_data, r.private_len);
-	return cm_request(c, GOROCE_REJECT, &r, sizeof(r), NULL, 0);
+	return cm_request_id(c, GOROCE_REJECT, &r, sizeof(r), NULL, 0);
 }
 
 static int disconnect(struct cm_command *c)
@@ -252,7 +336,7 @@ static int disconnect(struct cm_command *c)
 	const struct rdma_ucm_disconnect *in = (void *)c->in;
 	struct goroce_object r = { .handle = in->id };
 
-	return cm_request(c, GOROCE_DISCONNECT, &r, sizeof(r), NULL, 0);
+	return cm_request_id(c, GOROCE_DISCONNECT, &r, sizeof(r), NULL, 0);
 }
 
 static int init_qp_attr(struct cm_command *c)
@@ -265,7 +349,7 @@ static int init_qp_attr(struct cm_command *c)
 
 	if (in->qp_state > QPS_ERR)
 		return EINVAL;
-	err = cm_request(c, GOROCE_INIT_QP_ATTR, &r, sizeof(r), &attr, sizeof(attr));
+	err = cm_request_id(c, GOROCE_INIT_QP_ATTR, &r, sizeof(r), &attr, sizeof(attr));
 	if (err)
 		return err;
 	cm_qp_attr_out(&attr, &resp);
@@ -276,7 +360,7 @@ static int set_value(struct cm_command *c, uint32_t id, uint32_t which, int64_t 
 {
 	struct goroce_cm_value r = { .id = id, .which = which, .value = value };
 
-	return cm_request(c, GOROCE_SET_OPTION, &r, sizeof(r), NULL, 0);
+	return cm_request_id(c, GOROCE_SET_OPTION, &r, sizeof(r), NULL, 0);
 }
 
 /* set_id_option - sets an option of RDMA_OPTION_ID, whose numbers the daemon has. */
@@ -320,7 +404,7 @@ static int set_path(struct cm_command *c)
 		if (err)
 			return err;
 		if (path.flags == needed)
-			return cm_request(c, GOROCE_RESOLVE_ROUTE, &r, sizeof(r), NULL, 0);
+			return cm_request_id(c, GOROCE_RESOLVE_ROUTE, &r, sizeof(r), NULL, 0);
 	}
 	return EINVAL;
 }
@@ -343,23 +427,21 @@ static int notify(struct cm_command *c)
 	const struct rdma_ucm_notify *in = (void *)c->in;
 	struct goroce_cm_value r = { .id = in->id, .which = in->event };
 
-	return cm_request(c, GOROCE_NOTIFY, &r, sizeof(r), NULL, 0);
+	return cm_request_id(c, GOROCE_NOTIFY, &r, sizeof(r), NULL, 0);
 }
 
 static int join(struct cm_command *c, uint32_t id, const void *addr, uint64_t cookie, uint64_t response)
 {
 	struct goroce_cm_bind r = { .id = id, .cookie = cookie };
-	struct rdma_ucm_create_id_resp resp;
 	struct goroce_object made;
 	int err;
 
 	if (!cm_addr_in(addr, &r.addr))
 		return EINVAL;
-	err = cm_request(c, GOROCE_JOIN, &r, sizeof(r), &made, sizeof(made));
+	err = cm_request_id(c, GOROCE_JOIN, &r, sizeof(r), &made, sizeof(made));
 	if (err)
 		return err;
-	resp.id = made.handle;
-	return cm_respond(c, response, &resp, sizeof(resp));
+	return made_handle(c, response, made.handle, 1);
 }
 
 static int join_ip(struct cm_command *c)
@@ -384,13 +466,17 @@ static int migrate(struct cm_command *c)
 	const struct rdma_ucm_migrate_id *in = (void *)c->in;
 	struct goroce_cm_value r = { .id = in->id, .value = c->ch.handle };
 	struct rdma_ucm_migrate_resp resp;
+	struct goroce_cm_scope scope = { 0 };
 	struct goroce_close_reply moved;
 	struct cm_channel from;
 	int err;
 
+	if (fcntl((int)in->fd, F_GETFD) < 0)
+		return ENOENT;
 	if (cm_find((int)in->fd, &from))
 		return EINVAL;
-	err = cm_request(c, GOROCE_MIGRATE, &r, sizeof(r), &moved, sizeof(moved));
+	scope.channel = from.handle;
+	err = scoped(c, scope, GOROCE_MIGRATE, &r, sizeof(r), &moved, sizeof(moved));
 	if (err)
 		return err;
 	cm_drain(from.fd, moved.signals);
@@ -407,7 +493,7 @@ static const struct {
 	size_t in, out; /* the least length of the command, and room for the response */
 } commands[] = {
 	[RDMA_USER_CM_CMD_CREATE_ID] = { create_id, WHOLE(rdma_ucm_create_id), WHOLE(rdma_ucm_create_id_resp) },
-	[RDMA_USER_CM_CMD_DESTROY_ID] = { destroy, WHOLE(rdma_ucm_destroy_id), WHOLE(rdma_ucm_destroy_id_resp) },
+	[RDMA_USER_CM_CMD_DESTROY_ID] = { destroy_id, WHOLE(rdma_ucm_destroy_id), WHOLE(rdma_ucm_destroy_id_resp) },
 	[RDMA_USER_CM_CMD_BIND_IP] = { bind_ip, BEFORE(rdma_ucm_bind_ip, id) + 4, 0 },
 	[RDMA_USER_CM_CMD_RESOLVE_IP] = { resolve_ip, WHOLE(rdma_ucm_resolve_ip), 0 },
 	[RDMA_USER_CM_CMD_RESOLVE_ROUTE] = { resolve_route, WHOLE(rdma_ucm_resolve_route), 0 },
@@ -425,7 +511,7 @@ static const struct {
 	[RDMA_USER_CM_CMD_NOTIFY] = { notify, WHOLE(rdma_ucm_notify), 0 },
 	[RDMA_USER_CM_CMD_JOIN_IP_MCAST] = { join_ip, BEFORE(rdma_ucm_join_ip_mcast, id) + 4,
 			WHOLE(rdma_ucm_create_id_resp) },
-	[RDMA_USER_CM_CMD_LEAVE_MCAST] = { destroy, WHOLE(rdma_ucm_destroy_id), WHOLE(rdma_ucm_destroy_id_resp) },
+	[RDMA_USER_CM_CMD_LEAVE_MCAST] = { leave, WHOLE(rdma_ucm_destroy_id), WHOLE(rdma_ucm_destroy_id_resp) },
 	[RDMA_USER_CM_CMD_MIGRATE_ID] = { migrate, WHOLE(rdma_ucm_migrate_id), WHOLE(rdma_ucm_migrate_resp) },
 	[RDMA_USER_CM_CMD_QUERY] = { cm_query, WHOLE(rdma_ucm_query), BEFORE(rdma_ucm_query_path_resp, path_data) },
 	[RDMA_USER_CM_CMD_BIND] = { bind_any, WHOLE(rdma_ucm_bind), 0 },

@@ -93,7 +93,9 @@ int cm_get_event(struct cm_command *c)
 	struct goroce_cm_event e;
 	int err;
 
-	err = next(c, &e);
+	err = cm_writable(c, in->response, sizeof(resp));
+	if (!err)
+		err = next(c, &e);
 	if (err)
 		return err;
 	event_out(&e, &resp);

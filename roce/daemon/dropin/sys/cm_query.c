@@ -39,7 +39,7 @@ static int ask(const struct cm_command *c, uint32_t id, struct goroce_cm_id_attr
 {
 	struct goroce_object r = { .handle = id };
 
-	return cm_request(c, GOROCE_QUERY_CM_ID, &r, sizeof(r), a, sizeof(*a));
+	return cm_request_id(c, GOROCE_QUERY_CM_ID, &r, sizeof(r), a, sizeof(*a));
 }
 
 /* routed - reports whether an ID has a path. */
@@ -175,13 +175,13 @@ int cm_query(struct cm_command *c)
 	struct goroce_cm_id_attr a;
 	int err;
 
+	err = ask(c, in->id, &a);
+	if (err)
+		return err;
 	if (in->option > RDMA_USER_CM_QUERY_GID)
 		return ENOSYS;
 	if (in->option != RDMA_USER_CM_QUERY_PATH && c->out < offsetof(struct rdma_ucm_query_addr_resp, ibdev_index))
 		return ENOSPC;
-	err = ask(c, in->id, &a);
-	if (err)
-		return err;
 	switch (in->option) {
 	case RDMA_USER_CM_QUERY_PATH:
 		return query_path(c, &a, in->response);

@@ -253,6 +253,11 @@ struct goroce_cm_signal { /* on the socket of a channel */
 	uint32_t reserved;
 };
 
+struct goroce_cm_scope {
+	uint32_t channel;
+	uint32_t membership; /* 1: the handle is that of a membership */
+};
+
 struct goroce_cm_addr {
 	uint8_t  ip[16]; /* IPv4 in the last 4 */
 	uint16_t port;
