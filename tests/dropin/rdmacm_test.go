@@ -58,6 +58,16 @@ var connections = []connection{
 		says: `(?m)^ *65536 `},
 	{name: "ib_send_lat -R", server: "ib_send_lat -R -F -n 200", client: "ib_send_lat -R -F -n 200 {server}",
 		says: `(?m)^ *2 `, twice: true},
+	{name: "ib_write_lat -R", server: "ib_write_lat -R -F -n 200", client: "ib_write_lat -R -F -n 200 {server}",
+		says: `(?m)^ *2 `, twice: true},
+	{name: "ib_read_lat -R", server: "ib_read_lat -R -F -n 100", client: "ib_read_lat -R -F -n 100 {server}",
+		says: `(?m)^ *2 `, twice: true},
+	{name: "ib_send_bw -R", server: "ib_send_bw -R -F -n 200", client: "ib_send_bw -R -F -n 200 {server}",
+		says: `(?m)^ *65536 `, twice: true},
+	{name: "ib_atomic_bw -R", server: "ib_atomic_bw -R -F -n 100", client: "ib_atomic_bw -R -F -n 100 {server}",
+		says: `(?m)^ *8 `, twice: true},
+	{name: "ib_atomic_lat -R", server: "ib_atomic_lat -R -F -n 100", client: "ib_atomic_lat -R -F -n 100 {server}",
+		says: `(?m)^ *8 `, twice: true},
 	{name: "ib_send_bw -R -c UD", server: "ib_send_bw -R -F -n 200 -c UD -s 1024",
 		client: "ib_send_bw -R -F -n 200 -c UD -s 1024 {server}", says: `(?m)^ *1024 `},
 }
@@ -80,6 +90,10 @@ func (c *connection) run(t *testing.T, server, client *host) {
 		out, err = client.run(t, args(c.client)...).wait(t)
 		if err == nil || !noListener.MatchString(out) || time.Now().After(end) {
 			break
+		}
+		if strings.Contains(out, "RDMA CM event error") {
+			// perftest: a client that was refused uses its IDs after it has freed them, and its server waits for ever.
+			_, _ = s.signal(t, syscall.SIGKILL)
 		}
 		select {
 		case <-s.done: // it had begun to listen when the client had connected in part
@@ -136,34 +150,4 @@ func multicast(t *testing.T, to, from *host) {
 		}
 	}
 	t.Errorf("nothing received:\n%s", r.out.String())
-}
-
-// TestConnectionKilled: when a program is killed, whichever end it is, its peer hears of it at once.
-func TestConnectionKilled(t *testing.T) {
-	besides(t)
-	installed(t, "rping")
-	h := newHost(t, nil)
-	for _, dies := range []string{"client", "server"} {
-		s := h.run(t, "stdbuf", "-oL", "rping", "-s", "-a", h.addr.String(), "-v")
-		c := h.run(t, "rping", "-c", "-a", h.addr.String())
-		await(t, "pings arrive", func() bool {
-			s.mustRun(t)
-			select {
-			case <-c.done: // the server did not listen yet
-				c = h.run(t, "rping", "-c", "-a", h.addr.String())
-			default:
-			}
-			return strings.Contains(s.out.String(), "rdma-ping-")
-		})
-		victim, survivor := c, s
-		if dies == "server" {
-			victim, survivor = s, c
-		}
-		_, _ = victim.signal(t, syscall.SIGKILL)
-		killed := time.Now()
-		out, _ := survivor.wait(t)
-		if d := time.Since(killed); !strings.Contains(out, "DISCONNECT") || d > 20*time.Second {
-			t.Errorf("the %s was killed; the other ended after %v:\n%s", dies, d, out)
-		}
-	}
 }
