@@ -15,8 +15,8 @@ type Vector interface {
 	WriteVector(pieces []Piece) error
 }
 
-// maxPieces is the largest number of pieces that a Batch passes to a Vector.
-const maxPieces = 64
+// maxPieces is how many pieces a Batch passes to a Vector at most, except for a train that has more.
+const maxPieces = 1024
 
 // Batch carries out placements. If a Memory is a Vector, it combines successive writes to one region. A Batch is not
 // safe for concurrent use; its zero value is ready.
@@ -32,7 +32,7 @@ type Outcome struct {
 func (b *Batch) Do(list []Placement, out []Outcome) {
 	for i := 0; i < len(list); {
 		n := b.gather(list[i:])
-		if (n > 1 || n == 1 && list[i].Packets() > 1) && list[i].R.mem.(Vector).WriteVector(b.pieces) == nil {
+		if n > 0 && (n > 1 || list[i].Packets() > 1) && list[i].R.mem.(Vector).WriteVector(b.pieces) == nil {
 			clear(out[i : i+n])
 			i += n
 			continue
@@ -53,10 +53,23 @@ func (b *Batch) gather(list []Placement) int {
 	}
 	for i := range list {
 		p := &list[i]
-		if p.R != r || p.Kind != PlaceWrite || p.Stride != p.Each || i == maxPieces {
-			break
+		if p.R != r || p.Kind != PlaceWrite || i > 0 && len(b.pieces)+p.Packets() > maxPieces {
+			return i
 		}
-		b.pieces = append(b.pieces, Piece{Off: r.base + p.Off, B: p.Data, Each: p.Each})
+		b.add(p)
 	}
-	return len(b.pieces)
+	return len(list)
+}
+
+// add appends the pieces of a write: one if its packets lie behind each other, otherwise one for each.
+func (b *Batch) add(p *Placement) {
+	off := p.R.base + p.Off
+	if p.Stride == p.Each {
+		b.pieces = append(b.pieces, Piece{Off: off, B: p.Data, Each: p.Each})
+		return
+	}
+	for i := range p.Packets() {
+		b.pieces = append(b.pieces, Piece{Off: off, B: p.Packet(i)})
+		off += uint64(p.Each)
+	}
 }

@@ -3,6 +3,7 @@ package mr
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"testing"
 )
 
@@ -31,31 +32,36 @@ func (v *vector) WriteVector(pieces []Piece) error {
 	return nil
 }
 
-// TestBatch: writes that follow each other in one region are one call; others, and
-// those beside one that fails, are done by themselves, all in order.
-func TestBatch(t *testing.T) {
-	table := NewTable(8, CountedKeys(func() uint8 { return 1 }))
+// newVector returns a vector and its region.
+func newVector(t *testing.T, table *Table) (*vector, *Region) {
+	t.Helper()
 	pd, err := table.NewPD()
 	if err != nil {
 		t.Fatal(err)
 	}
-	register := func() (*vector, *Region) {
-		b := make([]byte, 4096)
-		v := &vector{Memory: Bytes(b), b: b}
-		r, err := table.Register(pd, v, 0, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v, r
+	b := make([]byte, 32<<10)
+	v := &vector{Memory: Bytes(b), b: b}
+	r, err := table.Register(pd, v, 0, 0)
+	if err != nil {
+		t.Fatal(err)
 	}
-	write := func(r *Region, off uint64, data string) Placement {
-		return Placement{Kind: PlaceWrite, R: r, Off: off, Data: []byte(data)}
-	}
-	a, ra := register()
-	b, rb := register()
+	return v, r
+}
+
+// put returns a write of data.
+func put(r *Region, off uint64, data string) Placement {
+	return Placement{Kind: PlaceWrite, R: r, Off: off, Data: []byte(data)}
+}
+
+// TestBatch: writes that follow each other in one region are one call; others, and
+// those beside one that fails, are done by themselves, all in order.
+func TestBatch(t *testing.T) {
+	table := NewTable(8, CountedKeys(func() uint8 { return 1 }))
+	a, ra := newVector(t, table)
+	b, rb := newVector(t, table)
 	add := Placement{Kind: PlaceFetchAdd, R: ra, Off: 64, A: 5}
-	list := []Placement{write(ra, 0, "one"), write(ra, 1, "two"), add, add, write(ra, 8, "x"), write(rb, 8, "y"),
-		write(rb, 9, "z")}
+	list := []Placement{put(ra, 0, "one"), put(ra, 1, "two"), add, add, put(ra, 8, "x"), put(rb, 8, "y"),
+		put(rb, 9, "z")}
 	var batch Batch
 	out := make([]Outcome, len(list))
 	batch.Do(list, out)
@@ -69,7 +75,7 @@ func TestBatch(t *testing.T) {
 	}
 
 	a.fail = 20
-	list = []Placement{write(ra, 16, "a"), write(ra, 20, "b"), write(ra, 24, "c")}
+	list = []Placement{put(ra, 16, "a"), put(ra, 20, "b"), put(ra, 24, "c")}
 	batch.Do(list, out[:3])
 	if out[0].Err != nil || !errors.Is(out[1].Err, FaultBounds) || out[2].Err != nil || a.b[16] != 'a' ||
 		a.b[24] != 'c' {
@@ -83,5 +89,35 @@ func TestBatch(t *testing.T) {
 	batch.Do(list, out[:3])
 	if out[0].Err != FaultKey || out[2].Err != FaultKey || a.calls != 0 {
 		t.Errorf("deregistered: %+v, %d calls", out[:3], a.calls)
+	}
+}
+
+// TestBatchTrains: the packets of trains are pieces of a call, as single packets are.
+func TestBatchTrains(t *testing.T) {
+	a, ra := newVector(t, NewTable(8, CountedKeys(func() uint8 { return 1 })))
+	var batch Batch
+	out := make([]Outcome, 5)
+	train := func(off uint64, packets int) Placement {
+		frames := make([]byte, packets*30)
+		for i := range packets {
+			copy(frames[i*30+8:], fmt.Sprintf("payload %02d of train", i))
+		}
+		return Placement{Kind: PlaceWrite, R: ra, Off: off, Data: frames[8 : packets*30-2], Each: 20, Stride: 30}
+	}
+	trains := []Placement{train(0, 2), put(ra, 40, "single"), train(46, 3), train(200, maxPieces/3), train(100, 1)}
+	batch.Do(trains, out)
+	want := "payload 00 of train\x00payload 01 of train\x00singlepayload 00 of train\x00payload 01"
+	if string(a.b[:76]) != want || !bytes.HasPrefix(a.b[100:], []byte("payload 00 of train")) || a.calls != 1 {
+		t.Errorf("trains: %d calls, %q", a.calls, a.b[:76])
+	}
+	a.calls = 0
+	batch.Do([]Placement{train(0, maxPieces/6), train(0, maxPieces), train(0, 2)}, out[:3])
+	if a.calls != 3 {
+		t.Errorf("%d calls for more pieces than one takes, want 3", a.calls)
+	}
+	a.fail, a.calls = 60, 0
+	batch.Do([]Placement{train(0, 2), train(20, 4), train(100, 2)}, out[:3])
+	if out[0].Err != nil || out[1] != (Outcome{2, FaultBounds}) || out[2].Err != nil || a.calls != 1+2+3+2 {
+		t.Errorf("a train whose third packet fails: %+v, %d calls", out[:3], a.calls)
 	}
 }

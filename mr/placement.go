@@ -47,6 +47,14 @@ func (p *Placement) Packets() int {
 	return (len(p.Data)-p.Each)/p.Stride + 1
 }
 
+// Len returns the number of bytes that it writes.
+func (p *Placement) Len() int {
+	if p.Each == 0 {
+		return len(p.Data)
+	}
+	return p.Packets() * p.Each
+}
+
 // Packet returns the payload of packet i.
 func (p *Placement) Packet(i int) []byte {
 	if p.Each == 0 {

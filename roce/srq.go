@@ -11,6 +11,7 @@ import (
 	"github.com/goroce/goroce/qp"
 	"github.com/goroce/goroce/qp/ring"
 	"github.com/goroce/goroce/roce/internal/engine"
+	"github.com/goroce/goroce/roce/internal/slowmem"
 )
 
 // SRQ is a shared receive queue of the software device.
@@ -215,25 +216,34 @@ func (q *SRQ) PostRecv(wrs []ib.RecvWR) (n int, err error) {
 
 // Close destroys the queue. Posted receives end without completions.
 func (q *SRQ) Close() error {
+	_, err := q.Destroy()
+	return err
+}
+
+// Destroy is Close for SRQs with slow memory: messages that have arrived for an XRC SRQ may still be written to
+// their receives. gone is closed when they are.
+func (q *SRQ) Destroy() (gone <-chan struct{}, err error) {
 	d := q.pd.dev
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if q.dead.Load() || d.closed.Load() {
-		return nil
+		return slowmem.NoTurn, nil
 	}
 	if q.qps > 0 {
-		return fmt.Errorf("close SRQ: %w by %d QPs; close them first", ib.ErrBusy, q.qps)
+		return nil, fmt.Errorf("close SRQ: %w by %d QPs; close them first", ib.ErrBusy, q.qps)
 	}
 	q.dead.Store(true)
 	d.srqs--
+	gone = slowmem.NoTurn
 	if q.typ == ib.SRQXRC {
 		d.engine.Each(q.forget)
+		gone = workerOf(q.pd.core).Drained()
 		d.srqNums.put(q.num)
 		q.cq.srqs--
 		q.xrcd.srqs--
 	}
 	q.pd.core.Release(mr.UserSRQ)
-	return nil
+	return gone, nil
 }
 
 // forget removes an XRC SRQ from a shard, whose lock the caller holds, and from the shard's

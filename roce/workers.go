@@ -98,7 +98,7 @@ func (l *workers) list() []*Worker {
 // step lets the workers of a device in virtual time take their turns.
 func (l *workers) step() (busy bool) {
 	for _, w := range l.list() {
-		busy = w.part.Turn() || busy
+		busy = w.part.Turn(nil) || busy
 	}
 	return busy
 }

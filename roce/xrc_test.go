@@ -3,6 +3,7 @@
 package roce_test
 
 import (
+	"bytes"
 	"fmt"
 	"testing"
 
@@ -99,6 +100,54 @@ func TestXRCTargetOutlivesSRQ(t *testing.T) {
 	}
 }
 
+// TestXRCSRQClosesWhenPlaced: a message that has arrived for an XRC SRQ is being written to slow memory when the SRQ
+// is closed. Destroy's channel says when the memory of the receive is the application's again.
+func TestXRCSRQClosesWhenPlaced(t *testing.T) {
+	for _, shards := range []int{1, 2} {
+		t.Run(fmt.Sprintf("%d shards", shards), func(t *testing.T) {
+			p := newXRCPair(t, shards, true)
+			copy(p.a.buf, bytes.Repeat([]byte("written "), 250))
+			var gone <-chan struct{}
+			p.memory.before = func() {
+				p.memory.before = nil
+				var err error
+				gone, err = p.srq.(*roce.SRQ).Destroy()
+				must(t, err)
+				if isDone(gone) || p.written() {
+					t.Error("the SRQ is gone while its message is being placed")
+				}
+			}
+			p.receive()
+			if gone == nil || !isDone(gone) || !p.written() {
+				t.Error("the message is not placed, or the SRQ is not gone")
+			}
+			p.settle()
+		})
+	}
+}
+
+// watchedMemory is slow memory that calls before, if it is set, when something is written.
+type watchedMemory struct {
+	*mrtest.Memory
+	before func()
+}
+
+func (m *watchedMemory) WriteAt(b []byte, off uint64) error {
+	if m.before != nil {
+		m.before()
+	}
+	return m.Memory.WriteAt(b, off)
+}
+
+func isDone(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
 // xrcPair is an XRC initiator on host a and a target on host b, with an SRQ of a tenant
 // that has one receive.
 type xrcPair struct {
@@ -108,7 +157,11 @@ type xrcPair struct {
 	cq          *roce.CQ
 	srq         ib.SRQ
 	ini, target ib.QP
+	memory      *watchedMemory // of the receive, if it is slow
 }
+
+// written reports whether the message of receive is in slow memory, as a whole.
+func (p *xrcPair) written() bool { return bytes.Equal(p.memory.B[:2000], p.a.buf[:2000]) }
 
 func newXRCPair(t *testing.T, shards int, slow bool) *xrcPair {
 	p := &xrcPair{rest: &withhold{opcode: wire.XRCSendLast, on: !slow}, tenant: &guardedRings{t: t}}
@@ -134,7 +187,8 @@ func newXRCPair(t *testing.T, shards int, slow bool) *xrcPair {
 	must(t, err)
 	memory := mr.Bytes(make([]byte, 4096))
 	if slow {
-		memory = mrtest.New(4096)
+		p.memory = &watchedMemory{Memory: mrtest.New(4096)}
+		memory = p.memory
 	}
 	region, err := pd.RegMemory(memory, 0, ib.LocalWrite)
 	must(t, err)

@@ -70,6 +70,8 @@ type Caps struct {
 	Segments bool
 	// FixedSrcPort is the UDP source port of all frames; 0 if the link uses Run.SrcPort.
 	FixedSrcPort uint16
+	// Keeps says that Link.Keep works.
+	Keeps bool
 	// Note says for people how the link was chosen and what it lacks: "no CAP_NET_RAW, so udp".
 	Note string
 }
@@ -131,8 +133,12 @@ type Link interface {
 	Send(now ib.Instant, runs []Run) (int, error)
 
 	// Recv stores up to len(runs) received runs, without blocking, and returns their number. Their Buf belongs to the
-	// link and is valid until the next Recv.
+	// link and is valid until the next Recv (but see Keep).
 	Recv(now ib.Instant, runs []Run) (int, error)
+
+	// Keep gives the runs of the last Recv to the caller for good: the link receives into other memory from now on.
+	// It allocates, so it is for rare cases. Without Caps.Keeps it does nothing: the buffers are those of a device.
+	Keep()
 
 	// Deadline returns when Recv or Send has something to do without new input, such as sending a delayed frame;
 	// ib.Never for drivers.

@@ -153,12 +153,12 @@ func (h *host) with(t testing.TB, env []string, args ...string) *process {
 
 // TestVerbsSanitized: the rules, with builds that notice wrong accesses, leaks and data races.
 func TestVerbsSanitized(t *testing.T) {
+	needsFull(t, true)
 	besides(t)
 	program := compileVerbs(t, "testdata/verbs_rules.c")
 	h := newHost(t, nil)
 	for name := range sanitizers {
 		t.Run(name, func(t *testing.T) {
-			needsFull(t, name != "address")
 			env := sanitized(t, name)
 			for _, rule := range rules {
 				if rule == "resize" || rule == "forked" { // they leave objects open

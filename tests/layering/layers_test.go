@@ -114,7 +114,7 @@ var layers = []struct {
 		{"tests/rxe/lab", []string{"roce/link/wrap", "tests/require", "tests/rxe/forward", "tests/rxe/lab/control"}},
 		{"tests/rxe/lab/cmd/rxelab", []string{"tests/rxe/lab"}},
 		{"tests/rxe/cmd/cmpeer", []string{"ib", "wire", "roce/cm", "roce/host", "roce/rdmacm"}},
-		{"tests/linktest", []string{"ib", "wire", "wire/layers", "roce/link", "roce/link/wrap", "tests/require"}},
+		{"tests/linktest", []string{"ib", "wire", "wire/layers", "roce/link", "roce/link/port", "roce/link/wrap", "tests/require"}},
 		{"tests/toolstest", []string{"ib", "roce/link/wrap", "roce", "roce/host", "tests/linktest"}},
 		{"tests/conformance", []string{"ib"}},
 		{"tests/conformance/cmd/conformance", []string{"ib", "roce/host", "roce/rnic", "roce/daemon/client",

@@ -30,6 +30,7 @@ var unicast = []contractTest{
 	{"LargestRun", testLargestRun},
 	{"ShortRecv", testShortRecv},
 	{"BadRuns", testBadRuns},
+	{"Keep", testKeep},
 	{"Wait", testWait},
 	{"Wake", testWake},
 	{"Close", testClose},
@@ -289,6 +290,59 @@ func testShortRecv(t *testing.T, a, b link.Link) {
 		got = append(got, in[0])
 	}
 	same(t, got, out)
+}
+
+// Runs that were kept do not change while others arrive.
+func testKeep(t *testing.T, a, b link.Link) {
+	if !b.Caps().Keeps {
+		b.Keep() // does nothing
+		t.Skip("the link cannot give its buffers away")
+	}
+	var next uint32
+	out := make([]link.Run, 3)
+	for i := range out {
+		out[i] = NewRun(a, b, &next, 1, 1040, 0)
+	}
+	Keep(t, b, func() { SendAll(t, a, out) }, len(out))
+}
+
+// Keep keeps what l receives after each of some calls of send, which makes at least least frames arrive, and fails if
+// any of it changes.
+func Keep(t testing.TB, l link.Link, send func(), least int) {
+	var kept, want [][]byte
+	in := make([]link.Run, 4)
+	for round := range byte(15) {
+		send()
+		for got, end := 0, time.Now().Add(patience); got < least; {
+			n, err := l.Recv(0, in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range in[:n] {
+				got += in[i].Frames()
+				for j := range in[i].Buf {
+					in[i].Buf[j] = round
+				}
+				kept, want = append(kept, in[i].Buf), append(want, bytes.Clone(in[i].Buf))
+			}
+			if round%3 < 2 { // and of some rounds nothing
+				l.Keep()
+			} else {
+				kept, want = kept[:len(kept)-n], want[:len(want)-n]
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%d frames arrived, want %d", got, least)
+			}
+			if got < least {
+				_ = l.Wait(time.Millisecond, false)
+			}
+		}
+	}
+	for i := range kept {
+		if !bytes.Equal(kept[i], want[i]) {
+			t.Errorf("kept run %d of %d has changed", i, len(kept))
+		}
+	}
 }
 
 // Runs that cannot be sent are counted; those before and after them arrive.

@@ -19,15 +19,19 @@ func TestDropin(t *testing.T) {
 	const messages = 500
 	for _, c := range []struct {
 		name string
+		full bool // only with GOROCE_FULL=1
 		job  Job
 	}{
-		{"process memory", Job{Kind: "dropin", Tool: "ib_write_bw", Size: 64 << 10, Messages: messages}},
-		{"memfd", Job{Kind: "dropin", Tool: "ib_write_bw", Size: 64 << 10, Messages: messages, Memory: memfd}},
-		{"latency", Job{Kind: "dropin", Tool: "ib_send_lat", Size: pingSize, Messages: messages}},
-		{"cost", costOf(writeBW(4<<10, memfd), messages)},
-		{"system calls", traced(writeBW(4<<10, memfd), messages)},
+		{"process memory", false, Job{Kind: "dropin", Tool: "ib_write_bw", Size: 64 << 10, Messages: messages}},
+		{"memfd", true, Job{Kind: "dropin", Tool: "ib_write_bw", Size: 64 << 10, Messages: messages, Memory: memfd}},
+		{"latency", false, Job{Kind: "dropin", Tool: "ib_send_lat", Size: pingSize, Messages: messages}},
+		{"cost", true, costOf(writeBW(4<<10, memfd), messages)},
+		{"system calls", false, traced(writeBW(4<<10, memfd), messages)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if c.full && !require.Full() {
+				t.Skip("GOROCE_FULL=1 measures this, too")
+			}
 			require.Command(t, c.job.Tool)
 			if c.job.Trace {
 				require.Command(t, "strace")

@@ -453,7 +453,11 @@ func createSRQ(c *session, r *abi.CreateSRQ) (reply, error) {
 	if err != nil {
 		return done(err)
 	}
-	o := &object{kind: kindSRQ, value: srq, close: x.using(srq.Close), rings: c.made}
+	o := &object{kind: kindSRQ, value: srq, rings: c.made}
+	o.close = x.using(func() (err error) {
+		o.gone, err = srq.(*roce.SRQ).Destroy()
+		return err
+	})
 	return c.begun(c.add(o), srq.Num())
 }
 

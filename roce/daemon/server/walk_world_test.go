@@ -209,11 +209,10 @@ func (w *walkWorld) sessions() {
 func (w *walkWorld) finish() {
 	w.endStall(true)
 	w.settle("all requests complete", func() bool {
-		for _, c := range w.clients {
-			c.poll()
-		}
+		w.pollAll()
 		return !slices.ContainsFunc(w.clients, (*walkClient).waits)
 	})
+	w.pollAll() // a receiver may have been polled before its message came, and then its sender was
 	for _, m := range w.messages {
 		if m.missed() {
 			w.t.Errorf("message %d was acknowledged, but not received", m.num)
@@ -236,6 +235,12 @@ func (w *walkWorld) finish() {
 	w.stop()
 	for _, f := range w.cleanup {
 		f()
+	}
+}
+
+func (w *walkWorld) pollAll() {
+	for _, c := range w.clients {
+		c.poll()
 	}
 }
 

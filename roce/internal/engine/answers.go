@@ -16,8 +16,9 @@ type Worker = slowmem.Worker[*QP]
 // answer is the result of a placement or a fetch.
 type answer = slowmem.Answer[*QP]
 
-// place gives placements of q's received packets to the worker of their domain, which copies their
-// data. Those of an XRC target may be for several domains: that of the SRQ which each message names.
+// place gives placements of q's received packets to the worker of their domain. If the loop takes the
+// worker's turn itself, soon, the data stays in the received frames (held.go), otherwise the worker copies
+// it. Placements of an XRC target may be for several domains: that of the SRQ which each message names.
 func (s *Shard) place(q *QP, list []mr.Placement) {
 	for len(list) > 0 {
 		pd, n := list[0].R.PD(), 1
@@ -26,8 +27,11 @@ func (s *Shard) place(q *QP, list []mr.Placement) {
 		}
 		w := q.worker(pd)
 		q.placedBy(w)
-		w.Place(q, list[:n])
-		s.employ(w)
+		inline := s.inlines(w)
+		if !inline || !s.keeps || !w.Hold(s, q, list[:n]) {
+			w.Place(q, list[:n])
+		}
+		s.employ(w, inline)
 		list = list[n:]
 	}
 }
@@ -38,7 +42,7 @@ func (s *Shard) fetch(q *QP, list []qp.Fetch) {
 	for i := range list {
 		w := q.worker(list[i].SGL[0].R.PD())
 		w.Fetch(q, list[i:i+1])
-		s.employ(w)
+		s.employ(w, s.inlines(w))
 	}
 }
 

@@ -9,7 +9,8 @@
 //
 //	shard.go     advance       the time is at least that of the latest turn or verb
 //	mailbox.go   take          runs for QPs of this shard that came by another one's link
-//	receive.go   Link.Recv     a batch of runs; frame by frame: ICRC, decode, QP, and
+//	receive.go   Link.Recv     a batch of runs, unless workers still need the frames of the
+//	                           last one (held.go); frame by frame: ICRC, decode, QP, and
 //	                           QP.HandlePackets for packets of one QP that follow each other;
 //	                           frames like the one before: ICRC, QP.HandleAlike
 //	doorbell.go  take          QPs with new requests: QP.Doorbell
@@ -34,8 +35,8 @@
 //   - An application that posts to a QP with nothing in flight to its destination, while the
 //     loop leaves the turns to pollers (QP.Posted): it takes doorbells and sends, and receives nothing.
 //   - The loop between two turns of its own, for a worker whose memory is fast (inline.go):
-//     that is a turn of the worker, without the shard's lock. If it takes long, another
-//     goroutine continues the loop.
+//     that is a turn of the worker, without the shard's lock, which writes from the received
+//     frames (held.go). If it takes long, another goroutine continues the loop.
 //   - Verbs that change a QP (qp.go) carry out its effects, and send a pending ACK before the
 //     QP ends. They drive no turn, but advance the shard's time.
 //   - The owner of an engine in virtual time (Engine.Step): nothing else runs then.

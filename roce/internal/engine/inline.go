@@ -11,19 +11,21 @@ import (
 // A turn of a worker usually takes less time than waking the worker's goroutine would. It takes
 // much longer only when a page must be fetched or allocated. So a shard's loop takes the turn
 // itself, inline: between two of its own turns, without the shard's lock. If the worker's turn
-// exceeds reliefAfter, another goroutine continues the loop, as Go's scheduler hands over the P
-// of a thread that is in a system call, and the first goroutine only finishes the worker's turn.
+// exceeds reliefAfter, another goroutine continues the loop (takeOver), as Go's scheduler hands over
+// the P of a thread that is in a system call, and the first goroutine only finishes the worker's turn.
 // A worker whose memory was slow then stays on its own goroutine for some time, longer each time
 // (slowmem), so an application can delay the others for a small part of the time only.
 
-// reliefAfter is how long a worker's turn may take before another goroutine continues the loop.
-const reliefAfter = ib.Instant(2 * time.Millisecond)
+// reliefAfter is how long a worker's turn may take before another goroutine continues the loop. While
+// workers have turns, the watch over them wakes a thread once in this time.
+const reliefAfter = ib.Instant(5 * time.Millisecond)
 
 // inlineTurns are the turns of workers that a shard's loop takes.
 type inlineTurns struct {
 	shard   *Shard
 	own     bool      // the loop is in a turn of its own; guarded by the shard's mu
 	workers []*Worker // workers with work, whose turns the loop takes; used by the loop only
+	current *Worker   // the worker whose turn the loop takes, or has taken last
 
 	since   atomic.Int64 // when the current turn of a worker began; 0: there is none
 	watch   *time.Timer  // calls look
@@ -36,12 +38,16 @@ func (t *inlineTurns) init(s *Shard) {
 	t.watch.Stop()
 }
 
-// employ makes w, which has work, take a turn: on the loop's goroutine if the loop is in its own
-// turn and w is quick, otherwise on w's goroutine. The caller holds mu.
-func (s *Shard) employ(w *Worker) {
+// inlines reports whether a turn of w would be taken on the loop's goroutine: the loop is in its own
+// turn and w is quick. The caller holds mu.
+func (s *Shard) inlines(w *Worker) bool { return s.inline.own && w.Quick(s.now) }
+
+// employ makes w, which has work, take a turn: on the loop's goroutine if inline is set, otherwise
+// on w's own. The caller holds mu.
+func (s *Shard) employ(w *Worker, inline bool) {
 	t := &s.inline
 	switch {
-	case !t.own || !w.Quick(s.now):
+	case !inline:
 		w.Ring()
 	case !slices.Contains(t.workers, w):
 		t.workers = append(t.workers, w)
@@ -59,11 +65,12 @@ func (s *Shard) workerTurn() (ran, relieved bool) {
 	w := t.workers[0]
 	t.workers = slices.Delete(t.workers, 0, 1)
 	if !w.Quick(now) {
-		w.Ring()
+		t.leave(w)
 		return true, false
 	}
+	t.current = w
 	t.begin(now)
-	more := w.Turn()
+	more := w.Turn(s)
 	if !t.end(now) {
 		w.Ring() // for the rest
 		return false, true
@@ -77,10 +84,16 @@ func (s *Shard) workerTurn() (ran, relieved bool) {
 // handBack leaves all pending turns to the workers' own goroutines.
 func (t *inlineTurns) handBack() {
 	for _, w := range t.workers {
-		w.Ring()
+		t.leave(w)
 	}
 	clear(t.workers)
 	t.workers = t.workers[:0]
+}
+
+// leave leaves the turns of w to its own goroutine.
+func (t *inlineTurns) leave(w *Worker) {
+	w.Release(t.shard)
+	w.Ring()
 }
 
 // begin notes that the loop begins a worker's turn, and starts the watch.
@@ -105,7 +118,7 @@ func (t *inlineTurns) look() {
 	}
 	rest := began + reliefAfter - t.shard.engine.now()
 	if rest <= 0 && t.end(began) {
-		go t.shard.run()
+		go t.shard.takeOver()
 		rest = reliefAfter
 	}
 	t.watch.Reset(time.Duration(max(rest, 0)))

@@ -92,6 +92,13 @@ func (m *mailbox) take() []link.Run {
 	return m.out.runs
 }
 
+// keep leaves the runs that take has returned last to the caller.
+func (m *mailbox) keep() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.out = mail{}
+}
+
 // count adds the mailbox's counters to the statistics.
 func (m *mailbox) count(st *Stats) {
 	m.mu.Lock()

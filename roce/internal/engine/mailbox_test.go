@@ -7,6 +7,23 @@ import (
 	"github.com/goroce/goroce/roce/link"
 )
 
+// TestMailboxKeep: runs that were kept do not change while others come.
+func TestMailboxKeep(t *testing.T) {
+	var m mailbox
+	run := link.Run{Size: 16, Buf: bytes.Repeat([]byte{1}, 64)}
+	m.put(&run, 4)
+	kept := m.take()[0]
+	m.keep()
+	for range 4 {
+		run.Buf = bytes.Repeat([]byte{2}, 64)
+		m.put(&run, 4)
+		m.take()
+	}
+	if !bytes.Equal(kept.Buf, bytes.Repeat([]byte{1}, 64)) {
+		t.Error("a kept run has changed")
+	}
+}
+
 // TestMailbox: take returns each run once, in order, and later puts do not change it. Runs
 // without room are counted.
 func TestMailbox(t *testing.T) {

@@ -16,6 +16,10 @@ const (
 	rxRuns    = 32
 	rxPackets = 64
 
+	// rxBytes is how many bytes a batch should have at most: so few that they are still in the
+	// processor's second-level cache when they are checked, and copied to where they belong.
+	rxBytes = 256 << 10
+
 	// rxAnswer is the number of frames of a batch after which the shard sends: a peer
 	// whose whole window is in the batch must not wait for the end of the batch.
 	rxAnswer = 128
@@ -26,6 +30,7 @@ const (
 type receiver struct {
 	s    *Shard
 	runs []link.Run
+	most int // how many runs the next batch may have
 	ids  ipid.Tracker
 
 	// Packets for one QP that were decoded but not handed over yet.
@@ -36,7 +41,7 @@ type receiver struct {
 
 func (r *receiver) init(s *Shard) {
 	r.s = s
-	r.runs = make([]link.Run, rxRuns)
+	r.runs, r.most = make([]link.Run, rxRuns), rxRuns
 	r.packets = make([]wire.Packet, rxPackets)
 }
 
@@ -45,16 +50,28 @@ func (r *receiver) init(s *Shard) {
 func (r *receiver) receive() bool {
 	several := r.s.engine.several()
 	mail := several && r.batch(r.s.mail.take())
-	n, err := r.s.link.Recv(r.s.now, r.runs)
+	n, err := r.s.link.Recv(r.s.now, r.runs[:r.most])
 	if err != nil {
 		return mail // Wait reports a closed link
 	}
 	in := r.runs[:n]
+	r.limit(in)
 	if several {
 		in = slices.DeleteFunc(in, func(run link.Run) bool { return !r.s.spread(&run) })
 	}
 	r.batch(in)
 	return n > 0 || mail
+}
+
+// limit lets the next batch have about rxBytes, if its runs are as long as these.
+func (r *receiver) limit(in []link.Run) {
+	bytes := 0
+	for i := range in {
+		bytes += len(in[i].Buf)
+	}
+	if bytes > 0 {
+		r.most = max(1, min(rxBytes*len(in)/bytes, rxRuns))
+	}
 }
 
 // batch processes runs, and sends after each rxAnswer frames. It reports whether there were any.

@@ -15,6 +15,7 @@ type Shard struct {
 	engine *Engine
 	id     int
 	link   link.Link
+	keeps  bool // the link does (link.Caps.Keeps)
 
 	mu        sync.Mutex
 	now       ib.Instant // of the turn or verb under way; never goes back
@@ -43,7 +44,7 @@ type Shard struct {
 }
 
 func newShard(e *Engine, id int, l link.Link, shards int) *Shard {
-	s := &Shard{engine: e, id: id, link: l, limits: e.opts.Limits,
+	s := &Shard{engine: e, id: id, link: l, keeps: l.Caps().Keeps, limits: e.opts.Limits,
 		qpns:   newQPNTable(e.opts.Rand, id, shards),
 		ready:  schedule{apps: map[any]*app{}},
 		groups: map[ib.GID]group{}}
@@ -68,14 +69,14 @@ func (s *Shard) step(now ib.Instant) bool {
 	return s.turn(now)
 }
 
-// turn receives a batch, takes doorbells and answers, runs timers and sends. It reports
-// whether anything happened. The caller holds mu.
+// turn receives a batch (unless workers still need the frames of the last one), takes doorbells and
+// answers, runs timers and sends. It reports whether anything happened. The caller holds mu.
 func (s *Shard) turn(now ib.Instant) bool {
 	if s.closed {
 		return false
 	}
 	s.advance(now)
-	busy := s.rx.receive()
+	busy := s.inline.own && s.inline.holds() || s.rx.receive()
 	busy = s.takeDoorbells() || busy
 	busy = s.takeAnswers() || busy
 	busy = s.runTimers() || busy

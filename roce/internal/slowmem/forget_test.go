@@ -1,6 +1,7 @@
 package slowmem
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/goroce/goroce/ib"
@@ -35,11 +36,11 @@ func TestForget(t *testing.T) {
 			if open := !isClosed(gone); !tt.inTurn && open {
 				t.Error("there is no turn to wait for")
 			}
-			if !w.Turn() || !isClosed(gone) {
+			if !w.Turn(nil) || !isClosed(gone) {
 				t.Error("the turn has ended, but the placements are not gone")
 			}
 			w.Place(alive, []mr.Placement{{R: r, Off: 0, Data: []byte{9}}})
-			for w.Turn() {
+			for w.Turn(nil) {
 			}
 			for i := range 2 * turnPlaces {
 				got := make([]byte, 8)
@@ -55,11 +56,106 @@ func TestForget(t *testing.T) {
 	}
 }
 
+// TestForgetHeld: placements of a QP that is forgotten are held no longer, and hold up nobody.
+func TestForgetHeld(t *testing.T) {
+	const holder = 1
+	for _, begun := range []bool{false, true} {
+		h := newHolding(t, memorySize)
+		dead, alive := new(user), new(user)
+		data := bytes.Repeat([]byte{1}, leastHeld)
+		if begun { // of what is at work, a part is left
+			for range turnPlaces {
+				h.Hold(holder, alive, h.write(0, 0, data))
+			}
+		}
+		h.Hold(holder, dead, h.write(1, 1<<14, data))
+		if begun && !h.Turn(holder) || !h.Holds(holder) {
+			t.Fatal("nothing is held")
+		}
+		h.Forget(dead)
+		if h.Holds(holder) {
+			t.Error("what is forgotten is held")
+		}
+		h.Place(alive, h.write(2, 1<<15, data))
+		if !h.Turn(nil) || h.mem.B[1<<15] != 1 || h.mem.B[1<<14] != 0 {
+			t.Error("another placement is not carried out, or the one that was forgotten is")
+		}
+		if !h.Hold(2, alive, h.write(3, 0, data)) || !h.Turn(2) {
+			t.Error("another does not hold")
+		}
+	}
+}
+
 func isClosed(c <-chan struct{}) bool {
 	select {
 	case <-c:
 		return true
 	default:
 		return false
+	}
+}
+
+// TestDrained: who waits for the placements that are queued waits for these, not for later ones, and not for ever
+// when they are forgotten or the worker is closed.
+func TestDrained(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		ends  func(w *Worker[*user], q *user)
+		turns int // before it is drained
+	}{
+		{"carried out", func(*Worker[*user], *user) {}, 2},
+		{"forgotten", func(w *Worker[*user], q *user) { w.Forget(q) }, 0},
+		{"closed", func(w *Worker[*user], _ *user) { w.Close() }, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := New(Options{}, true, func() ib.Instant { return 0 }, func([]Answer[*user]) {})
+			defer w.Close()
+			q, r := new(user), lateRegion(t, mrtest.New(1<<10))
+			if !isClosed(w.Drained()) {
+				t.Error("there is nothing to wait for")
+			}
+			for i := range turnPlaces + 1 { // two turns, as they do not lie behind each other
+				w.Place(q, []mr.Placement{{R: r, Off: uint64(16 - 8*(i%2)), Data: []byte{1}}})
+			}
+			drained := w.Drained()
+			if isClosed(drained) {
+				t.Error("drained before the first turn")
+			}
+			tt.ends(w, q)
+			for i := range tt.turns {
+				if isClosed(drained) {
+					t.Errorf("drained after %d turns, want %d", i, tt.turns)
+				}
+				w.Turn(nil)
+				w.Place(q, []mr.Placement{{R: r, Off: 64, Data: []byte{2}}})
+			}
+			if !isClosed(drained) {
+				t.Error("it is not drained")
+			}
+		})
+	}
+}
+
+// TestDrainedInTurn: placements that the current turn carries out are waited for, though the worker is closed.
+func TestDrainedInTurn(t *testing.T) {
+	var w *Worker[*user]
+	var drained [2]<-chan struct{}
+	r := lateRegion(t, during{mrtest.New(64), func() {
+		drained[0] = w.Drained()
+		w.Close()
+		drained[1] = w.Drained()
+		for i, c := range drained {
+			if isClosed(c) {
+				t.Errorf("%d: drained in the turn", i)
+			}
+		}
+	}})
+	w = New(Options{}, true, func() ib.Instant { return 0 }, func([]Answer[*user]) {})
+	w.Place(new(user), []mr.Placement{{R: r, Data: []byte{1}}})
+	w.Turn(nil)
+	for i, c := range drained {
+		if !isClosed(c) {
+			t.Errorf("%d: not drained after the turn", i)
+		}
 	}
 }

@@ -1,6 +1,16 @@
 // Package slowmem reads and writes memory that is not direct (mr.Memory): memory of other
 // processes, where an access may block for ever. A shard must not wait, as many QPs share it, so
 // it hands its placements and fetches to a [Worker].
+//
+// What is received goes into such memory in one of two ways:
+//
+//	hold.go   by a turn of the worker that the shard's loop takes itself, soon: from the received
+//	          frames, which the shard leaves alone until then (Worker.Hold)
+//	work.go   otherwise: copied, packets for consecutive addresses back to back (Worker.Place),
+//	          and written by a turn on any goroutine
+//
+// A turn writes what it can by one call (mr.Batch). If that fails it repeats each packet by itself,
+// so that each gets an answer of its own.
 package slowmem
 
 import (
@@ -110,7 +120,11 @@ func (w *Worker[Q]) Close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.closed = true
+	w.queue.end()
 	w.queue = work[Q]{}
+	if !w.running {
+		w.at.end()
+	}
 	w.watch.Stop()
 	w.Ring()
 	w.finish()
@@ -172,7 +186,7 @@ func (w *Worker[Q]) run() {
 	defer close(w.done)
 	debug.SetPanicOnFault(w.opts.OnFault != nil)
 	for range w.wake {
-		for w.Turn() {
+		for w.Turn(nil) {
 		}
 		if w.isClosed() {
 			<-w.Ended() // the last turn may be taken by a shard's loop
@@ -187,10 +201,11 @@ func (w *Worker[Q]) isClosed() bool {
 	return w.closed
 }
 
-// Turn carries out some of the waiting work. It returns false if there is none, or if another
-// goroutine takes a turn already; that goroutine looks for work again after its turn.
-func (w *Worker[Q]) Turn() bool {
-	if !w.begin() {
+// Turn carries out some of the waiting work. It returns false if there is none, if another
+// goroutine takes a turn already, which looks for work again after its turn, or if the next
+// placements are held for somebody other than by.
+func (w *Worker[Q]) Turn(by any) bool {
+	if !w.begin(by) {
 		return false
 	}
 	runtime.LockOSThread() // effort is measured per thread
@@ -239,7 +254,7 @@ func (w *Worker[Q]) touch() (places, gets, bytes int) {
 	w.batch.Do(a.writes[a.placed:][:places], out)
 	for i := range out {
 		w.answers = a.answer(w.answers, a.placed+i, out[i])
-		bytes += len(a.writes[a.placed+i].Data)
+		bytes += a.writes[a.placed+i].Len()
 	}
 	for ; gets < turnGets && a.got+gets < len(a.gets); gets++ {
 		f := &a.gets[a.got+gets]
@@ -249,9 +264,9 @@ func (w *Worker[Q]) touch() (places, gets, bytes int) {
 	return places, gets, bytes
 }
 
-// begin begins a turn. If the work in at is done, it moves the queue there first. It returns false
-// if there is no work, another turn is under way, or the worker is closed.
-func (w *Worker[Q]) begin() bool {
+// begin begins a turn of by. If there is no work in at, it moves the queue there first. It returns
+// false if there is no work for by, another turn is under way, or the worker is closed.
+func (w *Worker[Q]) begin(by any) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed || w.running {
@@ -260,7 +275,7 @@ func (w *Worker[Q]) begin() bool {
 	if w.at.finished() {
 		w.at, w.queue = w.queue, w.at.emptied()
 	}
-	if w.at.finished() {
+	if w.at.finished() || w.at.holder != nil && w.at.holder != by {
 		return false
 	}
 	w.running = true
@@ -282,6 +297,10 @@ func (w *Worker[Q]) end(places, gets int) {
 		w.at.forget(q)
 	}
 	w.gone = nil
+	w.at.settle()
+	if w.closed {
+		w.at.end()
+	}
 	w.turns++
 	if w.over != nil {
 		close(w.over)
@@ -309,8 +328,26 @@ func (w *Worker[Q]) Forget(q Q) <-chan struct{} {
 		w.gone = append(w.gone, q)
 	} else {
 		w.at.forget(q)
+		w.at.settle()
 	}
+	w.queue.settle()
 	return w.ended()
+}
+
+// Drained returns a channel that is closed when the placements that were queued before the call are carried out,
+// or when nobody will carry them out, as the worker is closed.
+func (w *Worker[Q]) Drained() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.closed:
+		return w.ended()
+	case !w.queue.finished():
+		return w.queue.ended()
+	case !w.at.finished():
+		return w.at.ended()
+	}
+	return NoTurn
 }
 
 // ended is Ended for who holds mu.

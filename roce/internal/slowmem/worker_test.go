@@ -44,7 +44,7 @@ func TestManualDone(t *testing.T) {
 		}
 	}})
 	w.Place(new(user), []mr.Placement{{R: r, Data: make([]byte, 8)}})
-	if !w.Turn() || !touched || !isDone() {
+	if !w.Turn(nil) || !touched || !isDone() {
 		t.Errorf("after the turn: memory touched: %v, done: %v", touched, isDone())
 	}
 	w.Close()
@@ -72,7 +72,7 @@ func TestStuckByLooks(t *testing.T) {
 	for range 2 {
 		reports = 0
 		w.Place(new(user), []mr.Placement{{R: r, Data: make([]byte, 8)}})
-		w.Turn()
+		w.Turn(nil)
 		w.look() // between turns
 	}
 }

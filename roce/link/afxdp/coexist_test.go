@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/roce/link"
-	"github.com/goroce/goroce/roce/link/port"
 	"github.com/goroce/goroce/tests/linktest"
 )
 
@@ -143,40 +142,13 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-func TestOpenErrors(t *testing.T) {
-	na, _ := linktest.NewVeth(t, 1500)
-	na.Command(t, "ip", "link", "add", "other", "type", "veth", "peer", "name", "other2")
-	na.Command(t, "ip", "addr", "add", "10.98.0.1/24", "dev", "other")
-	na.Command(t, "ip", "tuntap", "add", "tun7", "mode", "tun")
-	na.Command(t, "ip", "addr", "add", "10.97.0.1/24", "dev", "tun7")
-	openIn(t, na, plain, na.Addr6)
-	tests := []struct {
-		name  string
-		addrs []netip.Addr
-		want  string
-		is    error
-	}{
-		{"none", nil, "no address given", nil},
-		{"foreign", []netip.Addr{netip.MustParseAddr("203.0.113.9")}, "no network interface holds", nil},
-		{"two interfaces", []netip.Addr{na.Addr4, netip.MustParseAddr("10.98.0.1")}, "must be on one interface", nil},
-		{"no Ethernet", []netip.Addr{netip.MustParseAddr("10.97.0.1")}, "no Ethernet interface", nil},
-		{"loopback", []netip.Addr{linktest.Loopback()}, "use link udp", errors.ErrUnsupported},
-		{"port taken", []netip.Addr{na.Addr4, na.Addr6}, "taken", port.ErrTaken},
+func TestOpenErrors(t *testing.T) { linktest.WrongAddresses(t, native, plain) }
+
+func TestLoopbackInterface(t *testing.T) {
+	_, err := native([]netip.Addr{linktest.Loopback()})
+	if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "use link udp") {
+		t.Errorf("%v, want the advice to use link udp", err)
 	}
-	for _, tt := range tests {
-		err := na.Do(func() error {
-			l, err := native(tt.addrs)
-			if err == nil {
-				_ = l.Close()
-			}
-			return err
-		})
-		if err == nil || !strings.Contains(err.Error(), tt.want) || tt.is != nil && !errors.Is(err, tt.is) {
-			t.Errorf("%s: %v, want %q", tt.name, err, tt.want)
-		}
-	}
-	// A failed Open leaves nothing behind.
-	open(t, na, Options{}, na.Addr4)
 }
 
 // dropping runs f on a thread of the namespace that lacks some capabilities, or has

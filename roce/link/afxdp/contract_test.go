@@ -19,7 +19,7 @@ import (
 func TestContract(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		a, b opener
+		a, b linktest.Opener
 		mtu  int
 		v6   bool
 		all  bool // also on older kernels
@@ -42,18 +42,7 @@ func TestContract(t *testing.T) {
 			if !tt.all && !knowsSeveral() {
 				require.Missing(t, "frames of several chunks need Linux 6.6, several frames in one piece 6.2")
 			}
-			na, nb := linktest.NewVeth(t, tt.mtu)
-			pair := func(t testing.TB) (link.Link, link.Link) {
-				aAddr, bAddr := na.Addr4, nb.Addr4
-				if tt.v6 {
-					aAddr, bAddr = na.Addr6, nb.Addr6
-				}
-				a, b := openIn(t, na, tt.a, aAddr), openIn(t, nb, tt.b, bAddr)
-				linktest.Meet(t, a, b)
-				return linktest.Fresh(a), linktest.Fresh(b)
-			}
-			linktest.Run(t, pair)
-			linktest.Addresses(t, pair, na.Spare(t, tt.v6))
+			linktest.Veth{MTU: tt.mtu, IPv6: tt.v6, A: tt.a, B: tt.b}.Run(t)
 		})
 	}
 }
@@ -61,7 +50,7 @@ func TestContract(t *testing.T) {
 // Frames to an address that was added later arrive by the rings, too.
 func TestAddressByRings(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 1500)
-	a, b := open(t, na, Options{}, na.Addr4), openIn(t, nb, native, nb.Addr4)
+	a, b := open(t, na, Options{}, na.Addr4), linktest.OpenIn(t, nb, native, nb.Addr4)
 	linktest.Meet(t, b, a)
 	later := na.Spare(t, false)
 	if err := a.AddLocal(later); err != nil {
@@ -94,7 +83,7 @@ func TestAddressByRings(t *testing.T) {
 func TestMembership(t *testing.T) {
 	linktest.Membership(t, func(ns *linktest.Namespace,
 		addr netip.Addr) link.Link {
-		return openIn(t, ns, native, addr)
+		return linktest.OpenIn(t, ns, native, addr)
 	})
 }
 
@@ -110,7 +99,7 @@ func TestWays(t *testing.T) {
 	const rings, kernel = true, false // from Linux 6.6 on
 	for _, tt := range []struct {
 		name    string
-		sender  opener
+		sender  linktest.Opener
 		options Options
 		mtu     int
 		way     bool
@@ -130,7 +119,7 @@ func TestWays(t *testing.T) {
 		}
 		na, nb := linktest.NewVeth(t, tt.mtu)
 		for _, addr := range [][2]netip.Addr{{na.Addr4, nb.Addr4}, {na.Addr6, nb.Addr6}} {
-			a, b := openIn(t, na, tt.sender, addr[0]), open(t, nb, tt.options, addr[1])
+			a, b := linktest.OpenIn(t, na, tt.sender, addr[0]), open(t, nb, tt.options, addr[1])
 			linktest.Meet(t, a, b)
 			byRings, byKernel := b.byRings()
 			var psn uint32
@@ -153,7 +142,7 @@ func TestWays(t *testing.T) {
 // Frames that exceed a chunk are received although the link cannot send such.
 func TestLargerThanAChunk(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 9000)
-	a, b := openIn(t, na, raw, na.Addr4), open(t, nb, Options{oneChunk: true, Generic: true}, nb.Addr4)
+	a, b := linktest.OpenIn(t, na, raw, na.Addr4), open(t, nb, Options{oneChunk: true, Generic: true}, nb.Addr4)
 	linktest.Meet(t, a, b)
 	want := "generic XDP, copy mode, 1 queue, MTU 3826 of 9000 because a frame has to fit the chunks"
 	if caps := b.Caps(); caps.MTU != 3826 || caps.Note != want {
@@ -173,7 +162,7 @@ func TestLargerThanAChunk(t *testing.T) {
 // source port that was asked for; a frame may lie in several chunks.
 func TestOnTheWire(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 9000)
-	a, b := openIn(t, na, native, na.Addr4, na.Addr6), openIn(t, nb, raw, nb.Addr4, nb.Addr6)
+	a, b := linktest.OpenIn(t, na, native, na.Addr4, na.Addr6), linktest.OpenIn(t, nb, raw, nb.Addr4, nb.Addr6)
 	linktest.Meet(t, a, b)
 	l := wrap.Seal(a)
 	var psn uint32

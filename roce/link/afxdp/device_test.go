@@ -118,7 +118,7 @@ func (e *end) wait(t testing.TB, n int) {
 func TestPingPong(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		a, b opener
+		a, b linktest.Opener
 		mtu  int
 		path ib.MTU
 	}{
@@ -136,8 +136,8 @@ func TestPingPong(t *testing.T) {
 				require.Missing(t, "several frames in one piece need Linux 6.2")
 			}
 			na, nb := linktest.NewVeth(t, tt.mtu)
-			a := newEnd(t, openIn(t, na, tt.a, na.Addr4, na.Addr6), 1<<17)
-			b := newEnd(t, openIn(t, nb, tt.b, nb.Addr4, nb.Addr6), 1<<17)
+			a := newEnd(t, linktest.OpenIn(t, na, tt.a, na.Addr4, na.Addr6), 1<<17)
+			b := newEnd(t, linktest.OpenIn(t, nb, tt.b, nb.Addr4, nb.Addr6), 1<<17)
 			if path := a.pathMTU(t, b); path != tt.path && knowsSeveral() {
 				t.Errorf("path MTU %v, want %v", path, tt.path)
 			}
@@ -185,7 +185,7 @@ func message(t *testing.T, a, b *end, size int, seed byte) {
 // A device closes while its peer writes to it all the time; the peer finds out.
 func TestCloseDeviceUnderTraffic(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 1500)
-	a, b := newEnd(t, openIn(t, na, native, na.Addr4), 1<<16), newEnd(t, openIn(t, nb, native, nb.Addr4), 1<<16)
+	a, b := newEnd(t, linktest.OpenIn(t, na, native, na.Addr4), 1<<16), newEnd(t, linktest.OpenIn(t, nb, native, nb.Addr4), 1<<16)
 	a.connect(t, b, 0)
 	b.connect(t, a, 0)
 	wr := ib.SendWR{Opcode: ib.WRWrite, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey(), SGL: a.sge(1 << 16)}

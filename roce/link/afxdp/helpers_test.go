@@ -12,10 +12,7 @@ import (
 	"github.com/goroce/goroce/tests/linktest"
 )
 
-// opener opens a link of some kind.
-type opener func([]netip.Addr) (link.Link, error)
-
-func with(o Options) opener {
+func with(o Options) linktest.Opener {
 	return func(a []netip.Addr) (link.Link, error) { return Open(a, o) }
 }
 
@@ -28,24 +25,10 @@ func plain(a []netip.Addr) (link.Link, error) { return udp.Open(a, udp.Options{}
 
 func raw(a []netip.Addr) (link.Link, error) { return rawsock.Open(a, rawsock.Options{}) }
 
-// openIn opens a link in a namespace, for as long as the test runs.
-func openIn(t testing.TB, ns *linktest.Namespace, open opener, addrs ...netip.Addr) (l link.Link) {
-	t.Helper()
-	err := ns.Do(func() (err error) {
-		l, err = open(addrs)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	return l
-}
-
-// open is openIn for a link of this package.
+// open is linktest.OpenIn for a link of this package.
 func open(t testing.TB, ns *linktest.Namespace, o Options, addrs ...netip.Addr) *conn {
 	t.Helper()
-	return openIn(t, ns, with(o), addrs...).(*conn)
+	return linktest.OpenIn(t, ns, with(o), addrs...).(*conn)
 }
 
 // byRings returns how many of the frames that c received came by its rings, and how

@@ -111,6 +111,7 @@ func (b *base) open(o *Options, shards int) (conns []*conn, err error) {
 	caps := b.kernel.Caps()
 	caps.MTU = b.program.layout.mtu
 	caps.Note = b.describe(o, mode, queues)
+	caps.Keeps = false // frames lie in the UMEM
 	for _, c := range conns {
 		c.caps = caps
 		c.local.Init(caps.Name, caps.Local)

@@ -58,6 +58,9 @@ func (c *conn) Recv(now ib.Instant, in []link.Run) (int, error) {
 	return got, nil
 }
 
+// Keep does nothing: the frames are in memory that the device writes to (link.Caps.Keeps is false).
+func (c *conn) Keep() {}
+
 // receive makes runs of the frames in q, after the runs in use, and returns the chunks of earlier runs to the kernel.
 // It also offers the device frames that it has not taken earlier, as an owner that polls does not call Wait.
 func (c *conn) receive(q *queue, in []link.Run, used int) (got int) {

@@ -100,6 +100,7 @@ func (n *Network) newLink(gids []ib.GID, o Options) *memLink {
 			RunFrames: o.RunFrames,
 			RunBytes:  maxRunBytes,
 			ID:        link.IDFree,
+			Keeps:     true,
 			Note:      "memory of this process",
 		},
 		queue:   runs.NewQueue(o.QueueRuns, o.QueueBytes),
@@ -219,6 +220,12 @@ func (l *memLink) Recv(_ ib.Instant, in []link.Run) (int, error) {
 		l.stats.RxBytes += uint64(len(in[i].Buf))
 	}
 	return n, nil
+}
+
+func (l *memLink) Keep() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.queue.Keep()
 }
 
 func (l *memLink) Deadline() ib.Instant { return ib.Never }

@@ -15,11 +15,11 @@ import (
 func benchmark(b *testing.B, f func(b *testing.B, tx, rx link.Link)) {
 	for _, row := range []struct {
 		name string
-		open opener
+		open linktest.Opener
 	}{{"Offload", raw}, {"FrameByFrame", rawSingly}, {"UDP", plain}} {
 		b.Run(row.name, func(b *testing.B) {
 			na, nb := linktest.NewVeth(b, 1500)
-			tx, rx := openIn(b, na, row.open, na.Addr4), openIn(b, nb, row.open, nb.Addr4)
+			tx, rx := linktest.OpenIn(b, na, row.open, na.Addr4), linktest.OpenIn(b, nb, row.open, nb.Addr4)
 			linktest.Meet(b, tx, rx)
 			f(b, tx, rx)
 		})

@@ -13,16 +13,16 @@ import (
 )
 
 func TestMembership(t *testing.T) {
-	linktest.Membership(t, func(ns *linktest.Namespace, addr netip.Addr) link.Link { return openIn(t, ns, raw, addr) })
+	linktest.Membership(t, func(ns *linktest.Namespace, addr netip.Addr) link.Link { return linktest.OpenIn(t, ns, raw, addr) })
 }
 
 // Loopback receives what it sends; a member there must not see it twice.
 func TestContractLoopback(t *testing.T) {
 	ns, _ := linktest.NewVeth(t, 1500)
-	for name, open := range map[string]opener{"Offload": raw, "FrameByFrame": rawSingly} {
+	for name, open := range map[string]linktest.Opener{"Offload": raw, "FrameByFrame": rawSingly} {
 		t.Run(name, func(t *testing.T) {
 			linktest.Run(t, func(t testing.TB) (a, b link.Link) {
-				return openIn(t, ns, open, linktest.Loopback()), openIn(t, ns, open, linktest.Loopback())
+				return linktest.OpenIn(t, ns, open, linktest.Loopback()), linktest.OpenIn(t, ns, open, linktest.Loopback())
 			})
 		})
 	}
@@ -32,7 +32,7 @@ func TestContractLoopback(t *testing.T) {
 // source port and the identification that were chosen.
 func TestGroupOnTheWire(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 1500)
-	a := openIn(t, na, raw, na.Addr4, na.Addr6)
+	a := linktest.OpenIn(t, na, raw, na.Addr4, na.Addr6)
 	l := wrap.Seal(a)
 	out := []link.Run{linktest.NewDatagram(a, linktest.NewGroup(a), 64),
 		linktest.NewDatagram(a, ib.GID{0: 0xFF, 1: 0x05, 15: 9}, 1040)}
@@ -59,7 +59,7 @@ func TestGroupOnTheWire(t *testing.T) {
 func TestGroupFrames(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 1500)
 	nb.Command(t, "ip", "link", "set", nb.IfName, "promisc", "on")
-	b := openIn(t, nb, raw, nb.Addr4)
+	b := linktest.OpenIn(t, nb, raw, nb.Addr4)
 	group := linktest.NewGroup(b)
 	if err := b.Join(group); err != nil {
 		t.Fatal(err)
@@ -93,8 +93,8 @@ func TestGroupOnOneHost(t *testing.T) {
 	na, _ := linktest.NewVeth(t, 1500)
 	na.Command(t, "ip", "addr", "add", "10.99.0.3/24", "dev", na.IfName)
 	na.Command(t, "ip", "addr", "add", "10.99.0.4/24", "dev", na.IfName)
-	first, second := openIn(t, na, raw, na.Addr4), openIn(t, na, raw, netip.MustParseAddr("10.99.0.3"))
-	sockets := openIn(t, na, plain, netip.MustParseAddr("10.99.0.4"))
+	first, second := linktest.OpenIn(t, na, raw, na.Addr4), linktest.OpenIn(t, na, raw, netip.MustParseAddr("10.99.0.3"))
+	sockets := linktest.OpenIn(t, na, plain, netip.MustParseAddr("10.99.0.4"))
 	group := linktest.NewGroup(first)
 	for _, l := range []link.Link{first, second, sockets} {
 		if err := l.Join(group); err != nil {
@@ -134,7 +134,7 @@ func TestGroupOnOneHost(t *testing.T) {
 func TestGroupGuard(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 1500)
 	for _, addrs := range [][2]netip.Addr{{na.Addr4, nb.Addr4}, {na.Addr6, nb.Addr6}} {
-		a, b := openIn(t, na, raw, addrs[0]), openIn(t, nb, raw, addrs[1])
+		a, b := linktest.OpenIn(t, na, raw, addrs[0]), linktest.OpenIn(t, nb, raw, addrs[1])
 		group := linktest.NewGroup(a)
 		if err := b.Join(group); err != nil {
 			t.Fatal(err)
@@ -183,7 +183,7 @@ func counter(t *testing.T, ns *linktest.Namespace, file, row, column string) str
 func TestManyGroups(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 1500)
 	for _, addrs := range [][2]netip.Addr{{na.Addr4, nb.Addr4}, {na.Addr6, nb.Addr6}} {
-		a, b := openIn(t, na, raw, addrs[0]), openIn(t, nb, raw, addrs[1])
+		a, b := linktest.OpenIn(t, na, raw, addrs[0]), linktest.OpenIn(t, nb, raw, addrs[1])
 		var out []link.Run
 		for range 150 {
 			out = append(out, linktest.NewDatagram(a, linktest.NewGroup(a), 64))

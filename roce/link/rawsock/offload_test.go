@@ -37,7 +37,7 @@ func outer(r *link.Run) wire.Outer {
 func TestOnTheWire(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
-		open    opener
+		open    linktest.Opener
 		ethtool []string // features of the sender's interface to change
 		whole   bool     // runs pass the capture point in one piece
 		sums    bool     // checksums are complete there
@@ -62,7 +62,7 @@ func TestOnTheWire(t *testing.T) {
 				if v6 {
 					aAddr, bAddr = na.Addr6, nb.Addr6
 				}
-				a, b := openIn(t, na, tt.open, aAddr), openIn(t, nb, raw, bAddr)
+				a, b := linktest.OpenIn(t, na, tt.open, aAddr), linktest.OpenIn(t, nb, raw, bAddr)
 				linktest.Meet(t, a, b)
 				var psn uint32
 				out := []link.Run{
@@ -136,7 +136,7 @@ func checkWire(t *testing.T, packets [][]byte, out []link.Run, from, to [6]byte,
 func TestWholeRuns(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 1500)
 	for _, addrs := range [][2]netip.Addr{{na.Addr4, nb.Addr4}, {na.Addr6, nb.Addr6}} {
-		a, b := openIn(t, na, raw, addrs[0]), openIn(t, nb, raw, addrs[1])
+		a, b := linktest.OpenIn(t, na, raw, addrs[0]), linktest.OpenIn(t, nb, raw, addrs[1])
 		linktest.Meet(t, a, b)
 		var psn uint32
 		out := []link.Run{linktest.NewRun(a, b, &psn, 62, 1040, 20), linktest.NewRun(a, b, &psn, 1, 40, 0),
@@ -169,7 +169,7 @@ func TestMerged(t *testing.T) {
 	nb.Command(t, "ethtool", "-K", nb.IfName, "gro", "on")
 	nb.Command(t, "unshare", "-m", "sh", "-c", "mount -t sysfs none /sys && cd /sys/class/net/"+nb.IfName+
 		" && echo 5000000 > gro_flush_timeout && echo 100 > napi_defer_hard_irqs || true")
-	a, b := openIn(t, na, raw, na.Addr4), openIn(t, nb, raw, nb.Addr4)
+	a, b := linktest.OpenIn(t, na, raw, na.Addr4), linktest.OpenIn(t, nb, raw, nb.Addr4)
 	linktest.Meet(t, a, b)
 	var psn uint32
 	var out []link.Run
@@ -202,7 +202,7 @@ func checkICRCs(t *testing.T, r *link.Run) {
 // A run that waited for a MAC address leaves in one piece.
 func TestFirstRun(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 1500)
-	a, b := openIn(t, na, raw, na.Addr4), openIn(t, nb, raw, nb.Addr4)
+	a, b := linktest.OpenIn(t, na, raw, na.Addr4), linktest.OpenIn(t, nb, raw, nb.Addr4)
 	var psn uint32
 	out := []link.Run{linktest.NewRun(a, b, &psn, 62, 1040, 0), linktest.NewRun(a, b, &psn, 20, 40, 20)}
 	for i := range out {
@@ -227,11 +227,11 @@ func TestFirstRun(t *testing.T) {
 // The link says what it does, and refuses what it cannot.
 func TestOffload(t *testing.T) {
 	na, _ := linktest.NewVeth(t, 1500)
-	with := func(o rawsock.Offload) opener {
+	with := func(o rawsock.Offload) linktest.Opener {
 		return func(a []netip.Addr) (link.Link, error) { return rawsock.Open(a, rawsock.Options{Offload: o}) }
 	}
 	note := func(o rawsock.Offload) string {
-		l := openIn(t, na, with(o), na.Addr4)
+		l := linktest.OpenIn(t, na, with(o), na.Addr4)
 		defer l.Close()
 		c := l.Caps()
 		if c.ID != link.IDFree || c.RunFrames != 64 || c.RunBytes != 65000 {

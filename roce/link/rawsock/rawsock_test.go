@@ -14,15 +14,12 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link"
-	"github.com/goroce/goroce/roce/link/port"
 	"github.com/goroce/goroce/roce/link/rawsock"
 	"github.com/goroce/goroce/roce/link/udp"
 	"github.com/goroce/goroce/roce/link/wrap"
 	"github.com/goroce/goroce/tests/linktest"
 	"github.com/goroce/goroce/wire"
 )
-
-type opener func([]netip.Addr) (link.Link, error)
 
 func raw(a []netip.Addr) (link.Link, error) { return rawsock.Open(a, rawsock.Options{}) }
 
@@ -36,25 +33,12 @@ func frameByFrame(a []netip.Addr) (link.Link, error) {
 	return udp.Open(a, udp.Options{Offload: udp.OffloadOff})
 }
 
-func openIn(t testing.TB, ns *linktest.Namespace, open opener, addrs ...netip.Addr) (l link.Link) {
-	t.Helper()
-	err := ns.Do(func() (err error) {
-		l, err = open(addrs)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	return l
-}
-
 // The contract, with a packet socket on either side and with a plain UDP socket on
 // the other. Runs pass veth in one piece where they are not sent frame by frame.
 func TestContract(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		a, b opener
+		a, b linktest.Opener
 		mtu  int
 		v6   bool
 	}{
@@ -71,18 +55,7 @@ func TestContract(t *testing.T) {
 		{"RawToUDPIPv6", raw, plain, 1500, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			na, nb := linktest.NewVeth(t, tt.mtu)
-			pair := func(t testing.TB) (link.Link, link.Link) {
-				aAddr, bAddr := na.Addr4, nb.Addr4
-				if tt.v6 {
-					aAddr, bAddr = na.Addr6, nb.Addr6
-				}
-				a, b := openIn(t, na, tt.a, aAddr), openIn(t, nb, tt.b, bAddr)
-				linktest.Meet(t, a, b)
-				return linktest.Fresh(a), linktest.Fresh(b)
-			}
-			linktest.Run(t, pair)
-			linktest.Addresses(t, pair, na.Spare(t, tt.v6))
+			linktest.Veth{MTU: tt.mtu, IPv6: tt.v6, A: tt.a, B: tt.b}.Run(t)
 		})
 	}
 }
@@ -92,10 +65,10 @@ func TestContract(t *testing.T) {
 func TestIdentification(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		open opener
+		open linktest.Opener
 	}{{"raw", raw}, {"raw frame by frame", rawSingly}, {"udp", plain}, {"udp frame by frame", frameByFrame}} {
 		na, nb := linktest.NewVeth(t, 1500)
-		a, b := openIn(t, na, tt.open, na.Addr4), openIn(t, nb, raw, nb.Addr4)
+		a, b := linktest.OpenIn(t, na, tt.open, na.Addr4), linktest.OpenIn(t, nb, raw, nb.Addr4)
 		linktest.Meet(t, a, b)
 		sealed := wrap.Seal(a)
 		var psn uint32
@@ -118,14 +91,14 @@ func TestGateway(t *testing.T) {
 	far := netip.MustParseAddr("10.77.0.1")
 	nb.Command(t, "ip", "addr", "add", far.String()+"/32", "dev", nb.IfName)
 	na.Command(t, "ip", "route", "add", "10.77.0.0/16", "via", nb.Addr4.String())
-	a, b := openIn(t, na, raw, na.Addr4), openIn(t, nb, raw, far)
+	a, b := linktest.OpenIn(t, na, raw, na.Addr4), linktest.OpenIn(t, nb, raw, far)
 	linktest.Meet(t, a, b)
 }
 
 // The kernel answers RoCEv2 packets with nothing.
 func TestGuard(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 1500)
-	a, b := openIn(t, na, raw, na.Addr4), openIn(t, nb, raw, nb.Addr4)
+	a, b := linktest.OpenIn(t, na, raw, na.Addr4), linktest.OpenIn(t, nb, raw, nb.Addr4)
 	linktest.Meet(t, a, b)
 	if icmp := na.Command(t, "cat", "/proc/thread-self/net/snmp"); strings.Contains(icmpLine(icmp), "DestUnreachs") {
 		t.Error("test does not read the counters")
@@ -150,7 +123,7 @@ func icmpLine(snmp string) string {
 func TestOverheard(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 1500)
 	nb.Command(t, "ip", "link", "set", nb.IfName, "promisc", "on")
-	b := openIn(t, nb, raw, nb.Addr4)
+	b := linktest.OpenIn(t, nb, raw, nb.Addr4)
 	local := b.Caps().Local[0]
 	elsewhere := local
 	elsewhere[15] = 99
@@ -180,7 +153,7 @@ func TestOverheard(t *testing.T) {
 // A host that does not answer is a counted loss.
 func TestNobodyThere(t *testing.T) {
 	na, _ := linktest.NewVeth(t, 1500)
-	a := openIn(t, na, raw, na.Addr4)
+	a := linktest.OpenIn(t, na, raw, na.Addr4)
 	var psn uint32
 	r := linktest.NewRun(a, a, &psn, 3, 64, 0)
 	r.Dst[15] = 77
@@ -200,7 +173,7 @@ func TestNobodyThere(t *testing.T) {
 // fit are counted.
 func TestFirstFrames(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 1500)
-	a, b := openIn(t, na, raw, na.Addr4), openIn(t, nb, raw, nb.Addr4)
+	a, b := linktest.OpenIn(t, na, raw, na.Addr4), linktest.OpenIn(t, nb, raw, nb.Addr4)
 	var psn uint32
 	var out []link.Run
 	for range 300 {
@@ -232,14 +205,14 @@ func TestFirstFrames(t *testing.T) {
 // A device is asked for its statistics while its loop waits.
 func TestStatsWhileWaiting(t *testing.T) {
 	na, _ := linktest.NewVeth(t, 1500)
-	linktest.StatsWhileWaiting(t, openIn(t, na, raw, na.Addr4))
+	linktest.StatsWhileWaiting(t, linktest.OpenIn(t, na, raw, na.Addr4))
 }
 
 // The kernel counts messages; here each is a frame.
 func TestOverflow(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 1500)
 	small := func(a []netip.Addr) (link.Link, error) { return rawsock.Open(a, rawsock.Options{RecvBuffer: 8 << 10}) }
-	a, b := openIn(t, na, rawSingly, na.Addr4), openIn(t, nb, small, nb.Addr4)
+	a, b := linktest.OpenIn(t, na, rawSingly, na.Addr4), linktest.OpenIn(t, nb, small, nb.Addr4)
 	linktest.Meet(t, a, b)
 	before := b.Stats()
 	var psn uint32
@@ -254,40 +227,7 @@ func TestOverflow(t *testing.T) {
 	}
 }
 
-func TestOpenErrors(t *testing.T) {
-	na, _ := linktest.NewVeth(t, 1500)
-	na.Command(t, "ip", "link", "add", "other", "type", "veth", "peer", "name", "other2")
-	na.Command(t, "ip", "addr", "add", "10.98.0.1/24", "dev", "other")
-	na.Command(t, "ip", "tuntap", "add", "tun7", "mode", "tun")
-	na.Command(t, "ip", "addr", "add", "10.97.0.1/24", "dev", "tun7")
-	openIn(t, na, plain, na.Addr6)
-	tests := []struct {
-		name  string
-		addrs []netip.Addr
-		want  string
-		is    error
-	}{
-		{"none", nil, "no address given", nil},
-		{"foreign", []netip.Addr{netip.MustParseAddr("203.0.113.9")}, "no network interface holds", nil},
-		{"two interfaces", []netip.Addr{na.Addr4, netip.MustParseAddr("10.98.0.1")}, "must be on one interface", nil},
-		{"no Ethernet", []netip.Addr{netip.MustParseAddr("10.97.0.1")}, "no Ethernet interface", nil},
-		{"port taken", []netip.Addr{na.Addr4, na.Addr6}, "taken", port.ErrTaken},
-	}
-	for _, tt := range tests {
-		err := na.Do(func() error {
-			l, err := raw(tt.addrs)
-			if err == nil {
-				_ = l.Close()
-			}
-			return err
-		})
-		if err == nil || !strings.Contains(err.Error(), tt.want) || tt.is != nil && !errors.Is(err, tt.is) {
-			t.Errorf("%s: %v, want %q", tt.name, err, tt.want)
-		}
-	}
-	// A failed Open leaves nothing behind.
-	openIn(t, na, raw, na.Addr4)
-}
+func TestOpenErrors(t *testing.T) { linktest.WrongAddresses(t, raw, plain) }
 
 func TestPermission(t *testing.T) {
 	na, _ := linktest.NewVeth(t, 1500)
@@ -312,7 +252,7 @@ func TestPermission(t *testing.T) {
 // A frame that waits for a MAC address is lost if its source address is removed meanwhile.
 func TestHeldFromAddressThatGoes(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 1500)
-	a := openIn(t, na, raw, na.Addr4)
+	a := linktest.OpenIn(t, na, raw, na.Addr4)
 	later := na.Spare(t, false)
 	if err := a.AddLocal(later); err != nil {
 		t.Fatal(err)

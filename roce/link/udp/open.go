@@ -128,6 +128,7 @@ func (c *conn) open(addrs []netip.Addr, o Options) error {
 		RunBytes:     runBytes,
 		ID:           link.IDIndex,
 		Segments:     c.offload,
+		Keeps:        true,
 		FixedSrcPort: link.Port,
 		Note:         fmt.Sprintf("plain UDP sockets, receive buffer %d KiB", granted>>10),
 	}

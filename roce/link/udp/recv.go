@@ -21,7 +21,7 @@ const (
 
 type rxState struct {
 	batch *sock.Batch
-	bufs  []byte
+	bufs  *sock.Buffers
 
 	socks []*socket // of addresses and of joined groups; guarded by conn.sockets
 	next  int       // socket to begin with
@@ -29,13 +29,15 @@ type rxState struct {
 
 func (r *rxState) init() {
 	r.batch = sock.NewBatch(rxBatch, 1, rxControl)
-	r.bufs = make([]byte, rxBatch*rxBuffer)
-	for i := range rxBatch {
-		r.batch.SetBuf(i, 0, r.buf(i))
-	}
+	r.bufs = sock.NewBuffers(r.batch, 0, rxBuffer)
 }
 
-func (r *rxState) buf(i int) []byte { return r.bufs[i*rxBuffer : (i+1)*rxBuffer] }
+// Keep makes later calls of Recv use other buffers.
+func (c *conn) Keep() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.rx.bufs.Keep()
+}
 
 // Recv receives from each socket once, and begins with another one each time.
 func (c *conn) Recv(_ ib.Instant, in []link.Run) (int, error) {
@@ -61,6 +63,7 @@ func (c *conn) Recv(_ ib.Instant, in []link.Run) (int, error) {
 		}
 		used += n
 	}
+	c.rx.bufs.Used(used)
 	return got, nil
 }
 
@@ -76,7 +79,7 @@ func (r *rxState) nextSocket() *socket {
 // receive makes a run of message i. It returns false if that is empty.
 func (c *conn) receive(s *socket, i int, r *link.Run) bool {
 	b := c.rx.batch
-	*r = link.Run{Dst: s.local, Size: b.N(i), Buf: c.rx.buf(i)[:b.N(i)]}
+	*r = link.Run{Dst: s.local, Size: b.N(i), Buf: c.rx.bufs.At(i)[:b.N(i)]}
 	if s.is4 {
 		name := b.Addr4(i)
 		r.SrcPort = swap(name.Port)

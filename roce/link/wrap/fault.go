@@ -229,6 +229,12 @@ func (f *Faulter) receive(now ib.Instant, most int) error {
 	return err
 }
 
+// Keep gives away received runs, those that Recv will return later as well.
+func (f *Faulter) Keep() {
+	f.recv.lent = nil // never used again
+	f.Link.Keep()
+}
+
 // Deadline returns when the next held frame is due.
 func (f *Faulter) Deadline() ib.Instant {
 	if len(f.recv.out) > 0 {

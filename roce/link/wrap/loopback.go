@@ -108,6 +108,12 @@ func (t *loopback) Recv(now ib.Instant, in []link.Run) (int, error) {
 	return n + t.keep(in[n:n+below]), err
 }
 
+// Keep gives away what Recv has returned, looped runs and others.
+func (t *loopback) Keep() {
+	t.queue.Keep()
+	t.Link.Keep()
+}
+
 // keep moves those runs to the front that are not forged, and returns how many.
 func (t *loopback) keep(in []link.Run) (kept int) {
 	for i := range in {

@@ -49,6 +49,7 @@ func (r *recorder) Recv(_ ib.Instant, in []link.Run) (int, error) {
 	return n, nil
 }
 
+func (r *recorder) Keep()                          {}
 func (r *recorder) Deadline() ib.Instant           { return ib.Never }
 func (r *recorder) Wait(time.Duration, bool) error { return nil }
 func (r *recorder) Watch(int) error                { return nil }

@@ -119,6 +119,12 @@ func (d *ruleCorrupter) Recv(now ib.Instant, in []link.Run) (int, error) {
 	return n, err
 }
 
+// Keep gives away the copies of corrupted runs, too.
+func (d *ruleCorrupter) Keep() {
+	d.recv.scratch, d.recv.copies = nil, 0
+	d.Link.Keep()
+}
+
 func (d *ruleCorrupter) Close() error {
 	d.closed.Do(d.rules.linkClosed)
 	return d.Link.Close()

@@ -83,6 +83,9 @@ func (w *way) Recv(_ ib.Instant, runs []link.Run) (int, error) {
 	return n, nil
 }
 
+// Keep does nothing: Caps.Keeps is false.
+func (w *way) Keep() {}
+
 // decode converts a frame to a run, and reports whether it is RoCEv2.
 func (w *way) decode(frame []byte, r *link.Run) bool {
 	h := &w.headers

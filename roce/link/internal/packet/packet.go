@@ -126,6 +126,7 @@ func (c *Conn) open(addrs []netip.Addr, want Offload) (err error) {
 		RunFrames: runFrames,
 		Segments:  c.offload,
 		RunBytes:  runBytes,
+		Keeps:     true,
 		ID:        link.IDFree,
 		Note:      fmt.Sprintf("packet socket, receive buffer %d KiB", granted>>10),
 	}

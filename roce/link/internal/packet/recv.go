@@ -24,21 +24,25 @@ const (
 type rxState struct {
 	batch *sock.Batch
 	vnet  [rxBatch][vnetLen]byte
-	bufs  []byte
+	bufs  *sock.Buffers
 	frame wire.Frame
 	next  int // socket to begin with
 }
 
 func (r *rxState) init() {
 	r.batch = sock.NewBatch(rxBatch, 2, 0)
-	r.bufs = make([]byte, rxBatch*rxBuffer)
 	for i := range rxBatch {
 		r.batch.SetBuf(i, 0, r.vnet[i][:])
-		r.batch.SetBuf(i, 1, r.buf(i))
 	}
+	r.bufs = sock.NewBuffers(r.batch, 1, rxBuffer)
 }
 
-func (r *rxState) buf(i int) []byte { return r.bufs[i*rxBuffer : (i+1)*rxBuffer] }
+// Keep makes later calls of Recv use other buffers.
+func (c *Conn) Keep() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.rx.bufs.Keep()
+}
 
 // Recv receives from each socket once, and begins with another one each time.
 func (c *Conn) Recv(now ib.Instant, in []link.Run) (int, error) {
@@ -63,6 +67,7 @@ func (c *Conn) Recv(now ib.Instant, in []link.Run) (int, error) {
 		}
 		used += n
 	}
+	c.rx.bufs.Used(used)
 	return got, nil
 }
 
@@ -119,7 +124,7 @@ func (c *Conn) decode(i int, r *link.Run) bool {
 	// With these flags the checksum is incomplete, or verified already.
 	const trusted = unix.VIRTIO_NET_HDR_F_NEEDS_CSUM | unix.VIRTIO_NET_HDR_F_DATA_VALID
 	f.PartialUDPSum = vnet[vnetFlags]&trusted != 0 || gso != unix.VIRTIO_NET_HDR_GSO_NONE
-	if f.Decode(c.rx.buf(i)[:b.N(i)-vnetLen]) != nil {
+	if f.Decode(c.rx.bufs.At(i)[:b.N(i)-vnetLen]) != nil {
 		return false
 	}
 	*r = Received(f)

@@ -1,6 +1,10 @@
 package runs
 
-import "github.com/goroce/goroce/roce/link"
+import (
+	"slices"
+
+	"github.com/goroce/goroce/roce/link"
+)
 
 // Queue is a FIFO of runs. Push copies a run's frames into a ring buffer that is allocated once. Pop returns runs that
 // are valid until the next Pop. A Queue is not safe for concurrent use.
@@ -70,4 +74,14 @@ func (q *Queue) Pop(out []link.Run) int {
 		out[i] = q.slots[(q.first+i)%len(q.slots)].run
 	}
 	return q.lent
+}
+
+// Keep leaves the ring buffer to the runs of the latest Pop, and moves the others into a new one.
+func (q *Queue) Keep() {
+	q.ring = slices.Clone(q.ring)
+	for i := range q.count {
+		s := &q.slots[(q.first+i)%len(q.slots)]
+		end := s.start + len(s.run.Buf)
+		s.run.Buf = q.ring[s.start:end:end]
+	}
 }
