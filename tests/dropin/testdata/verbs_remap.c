@@ -155,12 +155,24 @@ static void moved(void)
 	printf("%#x memfd only read by peers\n", m->lkey);
 }
 
+/* stacks registers memory of the stacks of this thread and of another. */
+static void *stacks(void *others)
+{
+	char own[LENGTH] = {0};
+
+	IS(0, ibv_dereg_mr(brief('p', own, LENGTH)));
+	IS(0, ibv_dereg_mr(brief('p', others, LENGTH)));
+	return NULL;
+}
+
 /* Memory that is not moved. */
 static void unmoved(void)
 {
+	pthread_t thread;
 	char local[LENGTH] = {0}, *p = fresh(LENGTH);
 	struct ibv_mr *m;
 
+	MUST(!pthread_create(&thread, NULL, stacks, local) && !pthread_join(thread, NULL));
 	reg("process", "stack", local, LENGTH);
 	IS(0, mprotect(p + PAGE, PAGE, PROT_READ | PROT_WRITE | PROT_EXEC));
 	reg("process", "memory that is code", p, LENGTH);
@@ -277,6 +289,7 @@ static void neighbours(void)
 static void relocated(void)
 {
 	char *p = fresh(LENGTH), *q;
+	int fds[2];
 	struct ibv_mr *m = brief('s', p, LENGTH);
 
 	MUST((q = mremap(p, LENGTH, 2 * LENGTH, MREMAP_MAYMOVE)) != MAP_FAILED);
@@ -290,6 +303,9 @@ static void relocated(void)
 	IS(0, mprotect(p, PAGE, PROT_NONE));
 	IS(0, ibv_dereg_mr(m));
 	IS('p', sharing(p));
+	MUST(!pipe(fds)); /* the page is still protected: the kernel cannot read it */
+	IS(-1, (int)write(fds[1], p, 1));
+	IS(EFAULT, errno);
 	IS(0, mprotect(p, PAGE, PROT_READ | PROT_WRITE));
 	marked(p, LENGTH - 3000, 3);
 }
@@ -361,10 +377,13 @@ static void forked(void)
 	MUST(!posix_spawn(&child, "/bin/true", NULL, NULL, (char *[]){"true", NULL}, NULL));
 	awaited(child);
 	marked(p, LENGTH, 1);
-	failing.read = 2; /* no copy: the child has the parent's memory, and the parent goes on */
+	failing.read = 6; /* no copy of these pages: the child has the parent's memory, and the parent goes on */
 	MUST((child = fork()) >= 0);
-	if (!child)
-		_exit(p[0] != 1);
+	if (!child) {
+		IS('s', sharing(p));
+		marked(p, LENGTH, 1);
+		_exit(0);
+	}
 	awaited(child);
 	marked(p, LENGTH, 1);
 	move(m, p);
@@ -390,12 +409,13 @@ static void unharmed(const char *name)
 /* stays ends a region while something fails: the memory stays in the file, and may be registered again. */
 static void stays(void)
 {
-	struct ibv_mr *m;
-	char *p = fresh(LENGTH);
-
-	mark(p, LENGTH, 4);
 	int *const all[] = {&failing.back, &failing.read};
+	struct ibv_mr *m;
+	char *p = NULL;
+
 	for (int i = 0; i < 4; i++) {
+		p = fresh(LENGTH);
+		mark(p, LENGTH, 4);
 		MUST(m = ibv_reg_mr(pd, p, LENGTH, ALL));
 		*all[i / 2] = 1;
 		failing.removed = i & 1;

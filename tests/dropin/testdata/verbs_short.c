@@ -203,6 +203,18 @@ static struct ibv_wc next_wc(void)
 	return wc;
 }
 
+/* settle waits for WRITEs of a service that does not acknowledge them: an empty SEND comes after them. */
+static void settle(struct pair *p)
+{
+	struct ibv_recv_wr recv = {.wr_id = 9}, *bad_recv;
+	struct ibv_send_wr send = {.wr_id = 10, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED}, *bad;
+
+	IS(0, ibv_post_recv(p->b, &recv, &bad_recv));
+	IS(0, ibv_post_send(p->a, &send, &bad));
+	wait_wc(cq, IBV_WC_SUCCESS);
+	wait_wc(cq, IBV_WC_SUCCESS);
+}
+
 /* carry_out posts a request, and a receive if it takes one. */
 static struct outcome carry_out(struct pair *p, struct request r)
 {
@@ -233,6 +245,8 @@ static struct outcome carry_out(struct pair *p, struct request r)
 		received |= wc.status != IBV_WC_SUCCESS;
 	}
 	o.in_slot = in_slot(id);
+	if (p->type == IBV_QPT_UC && !takes)
+		settle(p);
 	memcpy(o.bytes, buf + TO, ROOM);
 	return o;
 }
@@ -436,6 +450,31 @@ static void named(struct pair *p, struct ibv_mr *m, uint64_t first)
 	}
 }
 
+/* A QP that has used a region, and no other, notices what becomes of it. */
+static void changes(void)
+{
+	struct pair p = make_pair(pd, IBV_QPT_RC);
+	struct ibv_mr *m = ibv_reg_mr_iova(pd, buf, 1000, FAR, ALL);
+	struct request r = {.opcode = IBV_WR_SEND, .num = 1};
+	static struct outcome o;
+
+	MUST(m);
+	r.list[0] = (struct ibv_sge){FAR + 100, 8, m->lkey};
+	o = carry_out(&p, r);
+	MUST(o.in_slot && !memcmp(o.bytes, buf + 100, 8));
+	IS(0, ibv_rereg_mr(m, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, buf + 5000, 1000, 0));
+	r.list[0].addr = (uintptr_t)buf + 5100;
+	o = carry_out(&p, r);
+	MUST(o.in_slot && !memcmp(o.bytes, buf + 5100, 8));
+	IS(0, ibv_dereg_mr(m));
+	o = carry_out(&p, r);
+	IS(IBV_WC_LOC_PROT_ERR, (int)o.send.status);
+	MUST(!o.in_slot);
+	end_pair(&p);
+	while (ibv_poll_cq(cq, 1, &o.recv)) /* receives that were flushed */
+		;
+}
+
 /* Regions that have addresses of their own, are registered anew, or are used by way of a parent domain. */
 static void regions(void)
 {
@@ -445,6 +484,7 @@ static void regions(void)
 	struct pair p;
 
 	start();
+	changes();
 	p = make_pair(pd, IBV_QPT_RC);
 	MUST(m = ibv_reg_mr_iova(pd, buf + 64, SIZE - 64, FAR, ALL));
 	named(&p, m, FAR);
