@@ -191,10 +191,11 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, l.Close()
 }
 
-// listening waits until the program listens on a port, and tells the near end.
+// listening waits until the program listens on a port, and tells the near end. The program is in the network namespace
+// of this thread, which need not be that of the process's first thread, as /proc/net is.
 func (e *dropinEnd) listening(pid, port int) error {
 	for end := time.Now().Add(e.timeout()); ; time.Sleep(2 * time.Millisecond) {
-		for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		for _, file := range []string{"/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"} {
 			if table, _ := os.ReadFile(file); listens(string(table), port) {
 				_, err := swap(e.p, port)
 				return err

@@ -185,7 +185,8 @@ func message(t *testing.T, a, b *end, size int, seed byte) {
 // A device closes while its peer writes to it all the time; the peer finds out.
 func TestCloseDeviceUnderTraffic(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 1500)
-	a, b := newEnd(t, linktest.OpenIn(t, na, native, na.Addr4), 1<<16), newEnd(t, linktest.OpenIn(t, nb, native, nb.Addr4), 1<<16)
+	a := newEnd(t, linktest.OpenIn(t, na, native, na.Addr4), 1<<16)
+	b := newEnd(t, linktest.OpenIn(t, nb, native, nb.Addr4), 1<<16)
 	a.connect(t, b, 0)
 	b.connect(t, a, 0)
 	wr := ib.SendWR{Opcode: ib.WRWrite, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey(), SGL: a.sge(1 << 16)}

@@ -13,7 +13,9 @@ import (
 )
 
 func TestMembership(t *testing.T) {
-	linktest.Membership(t, func(ns *linktest.Namespace, addr netip.Addr) link.Link { return linktest.OpenIn(t, ns, raw, addr) })
+	linktest.Membership(t, func(ns *linktest.Namespace, addr netip.Addr) link.Link {
+		return linktest.OpenIn(t, ns, raw, addr)
+	})
 }
 
 // Loopback receives what it sends; a member there must not see it twice.
@@ -22,7 +24,9 @@ func TestContractLoopback(t *testing.T) {
 	for name, open := range map[string]linktest.Opener{"Offload": raw, "FrameByFrame": rawSingly} {
 		t.Run(name, func(t *testing.T) {
 			linktest.Run(t, func(t testing.TB) (a, b link.Link) {
-				return linktest.OpenIn(t, ns, open, linktest.Loopback()), linktest.OpenIn(t, ns, open, linktest.Loopback())
+				a = linktest.OpenIn(t, ns, open, linktest.Loopback())
+				b = linktest.OpenIn(t, ns, open, linktest.Loopback())
+				return a, b
 			})
 		})
 	}
@@ -93,7 +97,8 @@ func TestGroupOnOneHost(t *testing.T) {
 	na, _ := linktest.NewVeth(t, 1500)
 	na.Command(t, "ip", "addr", "add", "10.99.0.3/24", "dev", na.IfName)
 	na.Command(t, "ip", "addr", "add", "10.99.0.4/24", "dev", na.IfName)
-	first, second := linktest.OpenIn(t, na, raw, na.Addr4), linktest.OpenIn(t, na, raw, netip.MustParseAddr("10.99.0.3"))
+	first := linktest.OpenIn(t, na, raw, na.Addr4)
+	second := linktest.OpenIn(t, na, raw, netip.MustParseAddr("10.99.0.3"))
 	sockets := linktest.OpenIn(t, na, plain, netip.MustParseAddr("10.99.0.4"))
 	group := linktest.NewGroup(first)
 	for _, l := range []link.Link{first, second, sockets} {
