@@ -145,7 +145,11 @@ func TestGuard(t *testing.T) {
 func TestOpenErrors(t *testing.T) { linktest.WrongAddresses(t, native, plain) }
 
 func TestLoopbackInterface(t *testing.T) {
-	_, err := native([]netip.Addr{linktest.Loopback()})
+	na, _ := linktest.NewVeth(t, 1500)
+	err := na.Do(func() error {
+		_, err := native([]netip.Addr{linktest.Loopback()})
+		return err
+	})
 	if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "use link udp") {
 		t.Errorf("%v, want the advice to use link udp", err)
 	}
