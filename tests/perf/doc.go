@@ -39,8 +39,8 @@
 //
 // Rows of processor time and of system calls run the program twice, the second time with twice as many messages, and
 // show the difference: what the program needs to start does not count. strace counts the system calls of the programs
-// at both ends, all but sched_yield; a daemon that has gone to sleep between two messages costs one. The processor time
-// of programs that poll is mostly what they wait.
+// at both ends, but for sched_yield, and for write, which rings the doorbell of a daemon that has gone to sleep. The
+// processor time of programs that poll is mostly what they wait.
 //
 // CPU is the processor time of both ends, including daemons, user and system, for each packet with payload. The
 // kernel's work for the wire counts where it happened to run, which with veth is mostly the sender. Ends that spin use
