@@ -122,7 +122,7 @@ type suite struct {
 }
 
 var suites = []suite{
-	{name: "one daemon"},
+	{name: "one daemon", full: true},
 	{name: "two daemons IPv6", twice: true, ipv6: true},
 	{name: "two daemons IPv4", twice: true, full: true},
 	{name: "address sanitizer", sanitizer: "address", full: true},
