@@ -18,6 +18,7 @@ type CM struct {
 	tenant Tenant
 	ready  chan struct{} // has an item if there may be an event
 	onPut  func()        // set by OnEvent; nil for none
+	told   bool          // onPut was called, and Quiet has not returned true since; guarded by cmPort.mu
 	done   chan struct{} // closed with the channel
 
 	// Guarded by cmPort.mu.
@@ -44,14 +45,42 @@ func (ch *CM) put(id *CMID, ev ib.CMEvent) {
 // queued wakes a goroutine in NextEvent, and calls onPut, after an event was put into the queue.
 func (ch *CM) queued() {
 	ch.wake()
-	if ch.onPut != nil {
+	if ch.onPut != nil && !ch.told {
+		ch.told = true
 		ch.onPut()
 	}
 }
 
-// OnEvent makes the channel, one of a tenant, call f whenever an event is queued. f is called with
-// locks held, so it must neither block nor call the device. Set it before the channel is used.
+// OnEvent makes the channel, one of a tenant, call f when an event is queued, and then not again until
+// Quiet has returned true. f is called with locks held, so it must neither block nor call the device. Set
+// it before the channel is used.
 func (ch *CM) OnEvent(f func()) { ch.onPut = f }
+
+// Quiet reports whether f of OnEvent was called, and no event waits any more.
+func (ch *CM) Quiet() bool {
+	ch.port.mu.Lock()
+	defer ch.port.mu.Unlock()
+	quiet := ch.told && ch.events.Len() == 0
+	if quiet {
+		ch.told = false
+	}
+	return quiet
+}
+
+// Poll takes the oldest event, if there is one, and returns how many are left.
+func (ch *CM) Poll() (ev ib.CMEvent, ok bool, left int, err error) {
+	ch.port.mu.Lock()
+	defer ch.port.mu.Unlock()
+	ev, ok = ch.take()
+	if !ok && ch.closed {
+		err = ch.closedError()
+	}
+	return ev, ok, ch.events.Len(), err
+}
+
+func (ch *CM) closedError() error {
+	return fmt.Errorf("event channel of %s: %w", ch.port.dev.opts.Name, ib.ErrClosed)
+}
 
 // wake wakes one goroutine in NextEvent.
 func (ch *CM) wake() {
@@ -103,7 +132,7 @@ func (ch *CM) NextEvent(ctx context.Context) (ib.CMEvent, error) {
 			return ev, nil
 		}
 		if closed {
-			return ib.CMEvent{}, fmt.Errorf("event channel of %s: %w", ch.port.dev.opts.Name, ib.ErrClosed)
+			return ib.CMEvent{}, ch.closedError()
 		}
 		select {
 		case <-ch.ready:

@@ -179,6 +179,9 @@ func (id *CMID) SetOption(o ib.CMOption, value int) error {
 	return nil
 }
 
+// Type returns the type of the ID's QP.
+func (id *CMID) Type() ib.QPType { return id.init.Type }
+
 // pathMTU returns the path MTU of the ID's connection.
 func (id *CMID) pathMTU() ib.MTU {
 	switch {

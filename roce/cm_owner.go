@@ -87,11 +87,17 @@ func (d *Device) OpenCMFor(o *CMOwner, t Tenant) (*CM, error) {
 // 12.9.8.3.1).
 func (ch *CM) checkQP(op string, num ib.QPN, typ ib.QPType) error {
 	q, ok := ch.port.dev.byNum.Load(num)
-	if ok && includes(q.(*QP).pd.tenant, ch.tenant) && q.(*QP).typ == typ {
+	if ok && includes(q.(*QP).pd.tenant, ch.tenant) && connects(typ, q.(*QP).typ) {
 		return nil
 	}
 	return ib.Refuse(op, "QPN", fmt.Sprintf("%#x", uint32(num)),
 		fmt.Sprintf("an open QP of yours of type %v", typ), ib.ErrInvalid)
+}
+
+// connects reports whether an ID may connect a QP of a type. In a REQ of rdma_cm an XRC QP is an RC one, as librdmacm
+// makes its IDs so.
+func connects(id, qp ib.QPType) bool {
+	return id == qp || id == ib.RC && (qp == ib.XRCINI || qp == ib.XRCTGT)
 }
 
 // toHalf counts a peer's request as half open. At the limit it evicts the owner's oldest one.

@@ -47,6 +47,7 @@ var structs = map[string]any{
 	"cm_listen": protocol.CMListen{}, "cm_resolve": protocol.CMResolve{}, "cm_param": protocol.CMParam{},
 	"cm_connect": protocol.CMConnect{},
 	"cm_reject":  protocol.CMReject{}, "cm_value": protocol.CMValue{}, "cm_delay": protocol.CMDelay{},
+	"cm_scope":   protocol.CMScope{},
 	"cm_id_attr": protocol.CMIDAttr{},
 	"cm_event":   protocol.CMEvent{},
 }

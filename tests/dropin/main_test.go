@@ -106,7 +106,10 @@ func libs(t testing.TB) string {
 
 // packages has the packages of Debian with the programs that tests run.
 var packages = map[string]string{"ibv_": "ibverbs-utils", "ib_": "perftest", "ibstat": "infiniband-diags",
-	"ucx_": "ucx-utils"}
+	"rping": "rdmacm-utils", "ucmatose": "rdmacm-utils", "udaddy": "rdmacm-utils",
+	"mckey": "rdmacm-utils", "rdma_": "rdmacm-utils", "rstream": "rdmacm-utils", "riostream": "rdmacm-utils",
+	"cmtime": "rdmacm-utils",
+	"ucx_":   "ucx-utils"}
 
 // installed ends the test unless a program is there.
 func installed(t testing.TB, program string) {

@@ -24,7 +24,7 @@ var bodies = []any{Header{}, Hello{}, HelloReply{}, Open{}, DeviceReply{}, OpenR
 	CreateSRQ{},
 	SRQAttr{}, CreateQP{}, QPAttr{}, Group{}, Counter{}, CloseReply{}, AllocXRCD{}, OpenQP{},
 	CMSignal{}, CMAddr{}, CreateCMID{}, CMBind{}, CMListen{}, CMResolve{}, CMParam{}, CMConnect{}, CMReject{},
-	CMValue{}, CMDelay{},
+	CMValue{}, CMDelay{}, CMScope{},
 	CMIDAttr{}, CMEvent{}}
 
 // bytesOf returns the sum of the sizes of a type's fields; the difference from its size is padding.

@@ -140,7 +140,8 @@ type Object struct{ Handle Handle }
 // not read yet.
 type CloseReply struct {
 	Completions uint32 // of a CQ, on the socket of its channel
-	Events      uint32 // asynchronous ones of a CQ, QP or SRQ
+	Events      uint32 // asynchronous ones of a CQ, QP or SRQ; of a CM ID those that were taken
+	Signals     uint32 // of a CM ID: messages that the client must take off its channel's socket
 }
 
 // AllocXRCD is the body of OpAllocXRCD. With a descriptor the domain belongs to that file, and to all

@@ -8,9 +8,18 @@ import (
 )
 
 // Requests to the connection manager correspond to the methods of ib.CM and ib.CMID, where they
-// are documented. The reply that creates an event channel carries a socket. For each event the
-// daemon sends a message, CMSignal, on it, so the socket can be read or polled; OpCMEvent then
-// takes the event itself. There may be fewer events than signals: closing an ID drops its events.
+// are documented. The reply that creates an event channel carries a socket. While events wait there
+// is one message, CMSignal, on it, so the socket can be polled; OpCMEvent then takes an event. A
+// reply whose Signals is 1 says that no event waits any more: the client takes the message off the
+// socket. (A client that takes messages off by itself may ignore it: for the next event comes
+// another one.) The channel and its IDs end when the client's last descriptor of the socket is closed.
+
+// CMScope may stand behind the body of a request about an ID, and of OpClose: the handle must then be one of an ID, or
+// of a membership, on this channel. The kernel's rdma_ucm checks the same.
+type CMScope struct {
+	Channel    Handle
+	Membership uint32 // 1: the handle is that of a membership
+}
 
 // CMSignal is a message on the socket of an event channel. It carries no data.
 type CMSignal struct{ _ uint32 }
@@ -55,14 +64,16 @@ type CreateCMID struct {
 	Space, Type uint32
 	_           uint32
 	ServiceID   uint64
+	Cookie      uint64 // of the ID's events; 0 for none
 }
 
 // CMBind is the body of OpCMBind, and of OpCMJoin and OpCMLeave, where Addr is that of the
 // multicast group.
 type CMBind struct {
-	ID   Handle
-	_    uint32
-	Addr CMAddr
+	ID     Handle
+	_      uint32
+	Addr   CMAddr
+	Cookie uint64 // OpCMJoin: of the membership's events
 }
 
 // CMListen is the body of OpCMListen.
@@ -97,7 +108,8 @@ type CMPrivate [200]byte
 type CMConnect struct {
 	ID        Handle
 	_         uint32
-	TimeoutNS int64 // of OpCMConnect
+	TimeoutNS int64  // of OpCMConnect
+	Cookie    uint64 // of OpCMAccept: the cookie of the ID from now on; 0 leaves it
 	Param     CMParam
 	Private   CMPrivate
 }
@@ -143,9 +155,13 @@ const CMNoEvent = 1<<32 - 1
 // object, which the client must close.
 type CMEvent struct {
 	Type         uint32
-	ID, Listener Handle
+	ID, Listener Handle // with CMMulticastJoin and CMMulticastError Listener is the membership
 	Status       int32
 	Tries        uint32
+	Service      uint32 // ib.QPType of the ID
+	Left         uint32 // events that still wait
+	Signals      uint32 // messages that the client must take off the channel's socket
+	Cookie       uint64 // of the ID, the listener or the membership
 	Param        CMParam
 	Group        CMAddr
 	AH           AH

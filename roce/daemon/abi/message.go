@@ -101,7 +101,7 @@ var opText = [...]string{OpHello: "hello", OpOpen: "open device", OpQueryPort: "
 	OpCMAccept: "accept", OpCMEstablish: "establish", OpCMReject: "reject", OpCMDelay: "delay",
 	OpCMDisconnect: "disconnect",
 	OpCMNotify:     "notify", OpCMJoin: "join multicast", OpCMLeave: "leave multicast",
-	OpCMInitQPAttr: "QP attributes of CM ID",
+	OpCMInitQPAttr: "init QP attributes",
 	OpCMSetOption:  "set option", OpCMQuery: "query CM ID", OpCMMigrate: "migrate CM ID",
 	OpQueryDevice: "query device", OpCounters: "read counters", OpOpenQP: "open QP"}
 

@@ -19,7 +19,7 @@ var _ ib.CMDevice = (*Device)(nil)
 type CM struct {
 	object
 	socket  *os.File
-	signals chan struct{} // has an item for a signal: there is, or was, an event
+	signals chan struct{} // has an item if there is, or was, an event
 	shut    chan struct{}
 	once    sync.Once
 }
@@ -69,7 +69,7 @@ func (c *CM) NextEvent(ctx context.Context) (ib.CMEvent, error) {
 		default:
 			ended = c.wait(ctx, op)
 		}
-		// There may be an event whose signal was not read yet.
+		// There may be an event whose signal was not read yet, or has woken another goroutine.
 		if ev, err := c.take(); ev != nil || err != nil {
 			return *cmp.Or(ev, &ib.CMEvent{}), err
 		}
@@ -96,8 +96,17 @@ func (c *CM) wait(ctx context.Context, op string) error {
 // take takes the oldest event; nil if there is none.
 func (c *CM) take() (*ib.CMEvent, error) {
 	r, _, err := ask[abi.CMEvent](c.dev.link, abi.OpCMEvent, abi.Object{Handle: c.handle}, 0)
-	if err != nil || r.Type == abi.CMNoEvent {
+	if err != nil {
 		return nil, err
+	}
+	if r.Left > 0 {
+		select { // another goroutine in NextEvent
+		case c.signals <- struct{}{}:
+		default:
+		}
+	}
+	if r.Type == abi.CMNoEvent {
+		return nil, nil
 	}
 	ev := r.Event()
 	if ev.Type == ib.CMConnectRequest {

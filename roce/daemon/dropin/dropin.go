@@ -45,13 +45,15 @@ var (
 	ErrNoCompiler = errors.New("no C compiler")
 )
 
-// libraries are built each by one command, in the folder of its sources.
+// libraries are built each by one command, in the folder of its sources. shared are sources of the other folder.
 var libraries = []struct {
-	folder, file string
-	flags        []string
+	folder, file  string
+	flags, shared []string
 }{
-	{"verbs", Verbs, []string{"-fvisibility=hidden", "-Wl,-soname," + Verbs, "-Wl,--version-script=libibverbs.map"}},
-	{"sys", Sys, []string{"-fvisibility=hidden"}},
+	{"verbs", Verbs,
+		[]string{"-fvisibility=hidden", "-Wl,-soname," + Verbs, "-Wl,--version-script=libibverbs.map"}, nil},
+	{"sys", Sys, []string{"-fvisibility=hidden"},
+		[]string{"../verbs/control.c", "../verbs/find.c", "../verbs/debug.c"}},
 }
 
 // flags are for both libraries.
@@ -178,6 +180,7 @@ func (cc *compiler) build(ctx context.Context, work string) error {
 		for _, f := range files {
 			args = append(args, path.Base(f))
 		}
+		args = append(args, l.shared...)
 		cmd := exec.CommandContext(ctx, cc.path, append(args, "-ldl")...)
 		cmd.Dir = filepath.Join(work, "src", l.folder)
 		if out, err := cmd.CombinedOutput(); err != nil {

@@ -2,7 +2,6 @@ package server
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -16,8 +15,8 @@ import (
 
 // Clients use the connection manager of the device's port by event channels and IDs, as
 // programs in this process do. The device writes the messages, so a client cannot forge one: it
-// can name only its own QPs, and addresses of the device. All clients of a user share one account
-// at the connection manager (roce.CMOwner).
+// can name only QPs of its own process, and addresses of the device. All clients of a user share one
+// account at the connection manager (roce.CMOwner).
 
 // cmOwners are the users' accounts at the connection manager of a device, by user ID.
 type cmOwners map[uint32]*cmOwner
@@ -96,19 +95,19 @@ func openCM(c *session, _ []byte, _ []int) (reply, error) {
 		_ = unix.Close(theirs)
 		return done(err)
 	}
+	h := &cmChannel{CM: ch, box: box, ids: map[*object]struct{}{}}
 	signal := abi.Put(nil, &abi.CMSignal{})
 	ch.OnEvent(func() { box.put(signal) })
-	r, err := c.holds(kindCM, ch, func() error {
-		err := ch.Close()
-		box.close()
-		return err
-	})
-	r.fds, r.sent = []int{theirs}, func() { _ = unix.Close(theirs) }
+	h.object = &object{kind: kindCM, value: h, close: h.Close}
+	r, err := says(abi.Object{Handle: c.add(h.object)})
+	go c.watchChannel(h)
+	r.fds, r.made = []int{theirs}, h.object.handle
+	r.sent = func() { _ = unix.Close(theirs) }
 	return r, err
 }
 
 func createCMID(c *session, r *abi.CreateCMID) (reply, error) {
-	ch, err := lookup[*roce.CM](c, abi.OpCreateCMID, "Channel", r.Channel)
+	ch, err := lookup[*cmChannel](c, abi.OpCreateCMID, "Channel", r.Channel)
 	if err != nil {
 		return done(err)
 	}
@@ -120,47 +119,55 @@ func createCMID(c *session, r *abi.CreateCMID) (reply, error) {
 	if err != nil {
 		return done(err)
 	}
-	return c.holds(kindCMID, id, id.Close)
+	return says(abi.Object{Handle: c.addCMID(ch, id, r.Cookie)})
 }
-
-// ended is a canceled context: NextEvent does not wait with it.
-var ended = func() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	return ctx
-}()
 
 // cmEvent returns the oldest event of a channel, or CMNoEvent.
 func cmEvent(c *session, r *abi.Object) (reply, error) {
-	ch, err := lookup[*roce.CM](c, abi.OpCMEvent, "Channel", r.Handle)
+	ch, err := lookup[*cmChannel](c, abi.OpCMEvent, "Channel", r.Handle)
 	if err != nil {
 		return done(err)
 	}
-	ev, err := ch.NextEvent(ended)
-	if errors.Is(err, context.Canceled) {
-		return says(abi.CMEvent{Type: abi.CMNoEvent})
-	}
+	ev, ok, left, err := ch.Poll()
 	if err != nil {
 		return done(err)
 	}
-	out := abi.CMEventOf(&ev)
-	if ev.Type == ib.CMConnectRequest {
-		out.Listener = c.handleOf(ev.Listener)
-		out.ID = c.add(&object{kind: kindCMID, value: ev.ID, close: ev.ID.Close})
-	} else {
-		out.ID = c.handleOf(ev.ID)
+	out := abi.CMEvent{Type: abi.CMNoEvent}
+	if ok {
+		out = c.cmEventOf(ch, &ev)
 	}
+	out.Left, out.Signals = uint32(left), ch.signals()
 	return says(out)
 }
 
-// handleOf returns the handle of an object, 0 if the client has closed it.
-func (c *session) handleOf(v any) abi.Handle {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if o := c.handles[v]; o != nil {
-		return o.handle
+// cmEventOf returns an event with its handles and cookie, and counts it. An event of a new ID counts for the listener
+// only, one of a membership for the ID, too.
+func (c *session) cmEventOf(ch *cmChannel, ev *ib.CMEvent) abi.CMEvent {
+	out := abi.CMEventOf(ev)
+	of := c.objectOf(ev.ID)
+	switch {
+	case ev.Type == ib.CMConnectRequest:
+		out.ID = c.addCMID(ch, ev.ID, 0)
+		of = c.objectOf(ev.Listener)
+		out.Listener = of.handleOr0()
+	case of != nil:
+		out.ID = of.handle
 	}
-	return 0
+	if id, ok := ev.ID.(*roce.CMID); ok {
+		out.Service = uint32(id.Type())
+	}
+	if of == nil {
+		return out
+	}
+	out.Cookie = of.cm.cookie
+	if out.Cookie != 0 {
+		of.events.Add(1)
+	}
+	if g := of.cm.membership(ev.Group); g != nil {
+		out.Listener, out.Cookie = g.handle, g.cm.cookie
+		g.events.Add(1)
+	}
+	return out
 }
 
 // onID calls f with the ID of a handle.
@@ -195,7 +202,13 @@ func cmConnect(c *session, r *abi.CMConnect) (reply, error) {
 }
 
 func cmAccept(c *session, r *abi.CMConnect) (reply, error) {
-	return onID(c, r.ID, func(id ib.CMID) error { return id.Accept(r.Conn()) })
+	return onID(c, r.ID, func(id ib.CMID) error {
+		err := id.Accept(r.Conn())
+		if err == nil && r.Cookie != 0 {
+			c.objects[r.ID].cm.cookie = r.Cookie
+		}
+		return err
+	})
 }
 
 func cmEstablish(c *session, r *abi.Object) (reply, error) {
@@ -219,11 +232,26 @@ func cmNotify(c *session, r *abi.CMValue) (reply, error) {
 }
 
 func cmJoin(c *session, r *abi.CMBind) (reply, error) {
-	return onID(c, r.ID, func(id ib.CMID) error { return id.JoinMulticast(r.Addr.AddrPort().Addr()) })
+	id, err := lookup[*roce.CMID](c, abi.OpCMJoin, "ID", r.ID)
+	if err != nil {
+		return done(err)
+	}
+	group := r.Addr.AddrPort().Addr()
+	if err := id.JoinMulticast(group); err != nil {
+		return done(err)
+	}
+	return says(abi.Object{Handle: c.addMembership(c.objects[r.ID], group, r.Cookie)})
 }
 
 func cmLeave(c *session, r *abi.CMBind) (reply, error) {
-	return onID(c, r.ID, func(id ib.CMID) error { return id.LeaveMulticast(r.Addr.AddrPort().Addr()) })
+	group := r.Addr.AddrPort().Addr()
+	return onID(c, r.ID, func(id ib.CMID) error {
+		err := id.LeaveMulticast(group)
+		if err == nil {
+			c.removeMembership(c.objects[r.ID], group)
+		}
+		return err
+	})
 }
 
 func cmInitQPAttr(c *session, r *abi.CMValue) (reply, error) {
@@ -255,9 +283,24 @@ func cmQuery(c *session, r *abi.Object) (reply, error) {
 }
 
 func cmMigrate(c *session, r *abi.CMValue) (reply, error) {
-	to, err := lookup[*roce.CM](c, abi.OpCMMigrate, "Channel", abi.Handle(r.Value))
+	to, err := lookup[*cmChannel](c, abi.OpCMMigrate, "Channel", abi.Handle(r.Value))
 	if err != nil {
 		return done(err)
 	}
-	return onID(c, r.ID, func(id ib.CMID) error { return id.Migrate(to) })
+	id, err := lookup[*roce.CMID](c, abi.OpCMMigrate, "ID", r.ID)
+	if err != nil {
+		return done(err)
+	}
+	if err := id.Migrate(to.CM); err != nil {
+		return done(err)
+	}
+	o := c.objects[r.ID]
+	from := o.cm.channel
+	delete(from.ids, o)
+	to.ids[o] = struct{}{}
+	o.cm.channel = to
+	for _, g := range o.cm.groups {
+		g.cm.channel = to
+	}
+	return says(abi.CloseReply{Events: o.events.Load(), Signals: from.signals()})
 }

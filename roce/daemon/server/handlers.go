@@ -57,7 +57,7 @@ var handlers = [...]handler{
 	abi.OpQueryQP:       takes(queryQP),
 	abi.OpAttach:        takes(attach),
 	abi.OpDetach:        takes(detach),
-	abi.OpClose:         takes(closeObject),
+	abi.OpClose:         onCM(closeObject),
 	abi.OpQueryDevice:   takes(queryDevice),
 	abi.OpCounters:      takes(counters),
 	abi.OpOpenQP:        takes(openQP),
@@ -65,23 +65,23 @@ var handlers = [...]handler{
 	abi.OpOpenCM:         openCM,
 	abi.OpCreateCMID:     takes(createCMID),
 	abi.OpCMEvent:        takes(cmEvent),
-	abi.OpCMBind:         takes(cmBind),
-	abi.OpCMListen:       takes(cmListen),
-	abi.OpCMResolveAddr:  takes(cmResolveAddr),
-	abi.OpCMResolveRoute: takes(cmResolveRoute),
-	abi.OpCMConnect:      takes(cmConnect),
-	abi.OpCMAccept:       takes(cmAccept),
-	abi.OpCMEstablish:    takes(cmEstablish),
-	abi.OpCMReject:       takes(cmReject),
-	abi.OpCMDelay:        takes(cmDelay),
-	abi.OpCMDisconnect:   takes(cmDisconnect),
-	abi.OpCMNotify:       takes(cmNotify),
-	abi.OpCMJoin:         takes(cmJoin),
-	abi.OpCMLeave:        takes(cmLeave),
-	abi.OpCMInitQPAttr:   takes(cmInitQPAttr),
-	abi.OpCMSetOption:    takes(cmSetOption),
-	abi.OpCMQuery:        takes(cmQuery),
-	abi.OpCMMigrate:      takes(cmMigrate),
+	abi.OpCMBind:         onCM(cmBind),
+	abi.OpCMListen:       onCM(cmListen),
+	abi.OpCMResolveAddr:  onCM(cmResolveAddr),
+	abi.OpCMResolveRoute: onCM(cmResolveRoute),
+	abi.OpCMConnect:      onCM(cmConnect),
+	abi.OpCMAccept:       onCM(cmAccept),
+	abi.OpCMEstablish:    onCM(cmEstablish),
+	abi.OpCMReject:       onCM(cmReject),
+	abi.OpCMDelay:        onCM(cmDelay),
+	abi.OpCMDisconnect:   onCM(cmDisconnect),
+	abi.OpCMNotify:       onCM(cmNotify),
+	abi.OpCMJoin:         onCM(cmJoin),
+	abi.OpCMLeave:        onCM(cmLeave),
+	abi.OpCMInitQPAttr:   onCM(cmInitQPAttr),
+	abi.OpCMSetOption:    onCM(cmSetOption),
+	abi.OpCMQuery:        onCM(cmQuery),
+	abi.OpCMMigrate:      onCM(cmMigrate),
 }
 
 // says returns a reply with v as its body.
@@ -503,6 +503,9 @@ func closeObject(c *session, r *abi.Object) (reply, error) {
 	count := abi.CloseReply{Events: o.events.Load()}
 	if o.queue != nil {
 		count.Completions = o.queue.sent.Load()
+	}
+	if o.cm != nil {
+		count.Signals = o.cm.channel.signals()
 	}
 	return says(count)
 }

@@ -56,6 +56,7 @@ type session struct {
 
 	mu      sync.Mutex // guards the following fields
 	handles map[any]*object
+	left    []*cmChannel // channels whose sockets the client has closed
 	hungUp  bool
 	ended   bool // closeConn was called
 }
@@ -74,6 +75,7 @@ type object struct {
 
 	events atomic.Uint32 // asynchronous events of it that were sent
 	queue  *queue        // of a CQ
+	cm     *cmID         // of an ID of the connection manager
 	also   *object       // another handle of the same value
 
 	rdAtomic [2]int // of a QP: the largest MaxRdAtomic and MaxDestRdAtomic that were booked
@@ -93,7 +95,8 @@ func (c *session) release(o *object) {
 type kind uint8
 
 const (
-	kindCMID kind = iota // first, so that peers are told that a connection ends
+	kindCMGroup kind = iota
+	kindCMID         // before QPs, so that peers are told that a connection ends
 	kindCM
 	kindQP
 	kindSRQ
@@ -177,6 +180,7 @@ func (c *session) answer(op abi.Op, body []byte, fds []int) (reply, error) {
 		return none, fmt.Errorf("%v: open a device first: %w", op, ib.ErrState)
 	}
 	c.made, c.pending = nil, nil
+	c.buryChannels()
 	r := none
 	err := c.safely(func() (err error) {
 		r, err = handle(c, body, fds)

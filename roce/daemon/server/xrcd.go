@@ -339,7 +339,7 @@ func (d *domain) Includes(t roce.Tenant) bool {
 	defer d.mu.Unlock()
 	for _, list := range d.openers {
 		for _, c := range list {
-			if roce.Tenant(c) == t {
+			if c.Includes(t) {
 				return true
 			}
 		}

@@ -3,6 +3,7 @@
  * and one sends to the other. */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <poll.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -219,10 +220,13 @@ static struct goroce_cm_event next_event(uint32_t type)
 {
 	struct goroce_cm_event event;
 	do {
+		struct pollfd waits = {.fd = cm_socket, .events = POLLIN};
 		struct goroce_cm_signal signal;
-		if (read(cm_socket, &signal, sizeof(signal)) != sizeof(signal))
+		if (poll(&waits, 1, -1) != 1)
 			die("event channel");
 		request(28, &cm_channel, sizeof(cm_channel), -1, &event, sizeof(event), NULL);
+		if (event.signals && read(cm_socket, &signal, sizeof(signal)) != sizeof(signal))
+			die("event channel");
 	} while (event.type == GOROCE_CM_NO_EVENT);
 	if (event.type != type) {
 		fprintf(stderr, "event %u with status %d, not %u\n", event.type, event.status, type);

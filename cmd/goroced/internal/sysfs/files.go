@@ -29,10 +29,13 @@ const (
 	class = "sys/class/infiniband"
 	verbs = "sys/class/infiniband_verbs"
 	dev   = "dev/infiniband"
+	cm    = "sys/class/misc/rdma_cm"
 )
 
-// classFiles are there without a device, too. 6 is IB_USER_VERBS_ABI_VERSION.
-var classFiles = map[string]string{verbs + "/abi_version": "6\n"}
+// classFiles are there without a device, too. 6 is IB_USER_VERBS_ABI_VERSION, 4 RDMA_USER_CM_ABI_VERSION. Who opens
+// rdma_cm with libgoroce-sys.so preloaded gets an event channel of the daemon's connection manager.
+var classFiles = map[string]string{verbs + "/abi_version": "6\n", cm + "/abi_version": "4\n", cm + "/dev": "1:3\n",
+	dev + "/rdma_cm": linkTo + "/dev/null"}
 
 // files adds the files of a device to all.
 func (d *Device) files(all map[string]string) {

@@ -82,6 +82,7 @@ func blue() Device {
 
 // blueFiles are what rdma_rxe shows of such a device, with counters.
 var blueFiles = map[string]string{
+	"dev/infiniband/rdma_cm":                                    "-> /dev/null",
 	"dev/infiniband/uverbs3":                                    "-> /dev/null",
 	"sys/class/infiniband/blue/device/net/eth0":                 "-> /sys/class/net/eth0",
 	"sys/class/infiniband/blue/fw_ver":                          "goroce\n",
@@ -112,6 +113,8 @@ var blueFiles = map[string]string{
 	"sys/class/infiniband/blue/sys_image_guid":                  "0102:0304:0506:0708\n",
 	"sys/class/infiniband/blue/uevent":                          "NAME=blue\n",
 	"sys/class/infiniband_verbs/abi_version":                    "6\n",
+	"sys/class/misc/rdma_cm/abi_version":                        "4\n",
+	"sys/class/misc/rdma_cm/dev":                                "1:3\n",
 	"sys/class/infiniband_verbs/uverbs3/abi_version":            "2\n",
 	"sys/class/infiniband_verbs/uverbs3/dev":                    "1:3\n",
 	"sys/class/infiniband_verbs/uverbs3/device":                 "-> ../../infiniband/blue/device",

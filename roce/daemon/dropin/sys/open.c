@@ -38,7 +38,7 @@ extern int __openat64_2(int dir, const char *path, int flags);
 		struct sys_path room; \
 		int fd; \
 		path = sys_map(path, &room); \
-		if (path == room.text && sys_counter(path, flags, &fd)) \
+		if (path == room.text && sys_special(path, flags, &fd)) \
 			return fd; \
 		return NEXT(name)(path, flags, mode); \
 	} \
@@ -47,7 +47,7 @@ extern int __openat64_2(int dir, const char *path, int flags);
 		struct sys_path room; \
 		int fd; \
 		path = sys_map(path, &room); \
-		if (path == room.text && sys_counter(path, flags, &fd)) \
+		if (path == room.text && sys_special(path, flags, &fd)) \
 			return fd; \
 		return NEXT(name_2)(path, flags); \
 	}
@@ -59,7 +59,7 @@ extern int __openat64_2(int dir, const char *path, int flags);
 		struct sys_path room; \
 		int fd; \
 		path = sys_map(path, &room); \
-		if (path == room.text && sys_counter(path, flags, &fd)) \
+		if (path == room.text && sys_special(path, flags, &fd)) \
 			return fd; \
 		return NEXT(name)(dir, path, flags, mode); \
 	} \
@@ -68,12 +68,12 @@ extern int __openat64_2(int dir, const char *path, int flags);
 		struct sys_path room; \
 		int fd; \
 		path = sys_map(path, &room); \
-		if (path == room.text && sys_counter(path, flags, &fd)) \
+		if (path == room.text && sys_special(path, flags, &fd)) \
 			return fd; \
 		return NEXT(name_2)(dir, path, flags); \
 	}
 
-/* A stream of a counter is one of its descriptor; all others are libc's. */
+/* A stream of such a file is one of its descriptor; all others are libc's. */
 #define DEFINE_FOPEN(name) \
 	EXPORT FILE *name(const char *path, const char *mode) \
 	{ \
@@ -81,7 +81,7 @@ extern int __openat64_2(int dir, const char *path, int flags);
 		FILE *f; \
 		int fd; \
 		path = sys_map(path, &room); \
-		if (path != room.text || !sys_counter(path, flags_of(mode), &fd)) \
+		if (path != room.text || !sys_special(path, flags_of(mode), &fd)) \
 			return NEXT(name)(path, mode); \
 		if (fd < 0) \
 			return NULL; \
@@ -90,6 +90,12 @@ extern int __openat64_2(int dir, const char *path, int flags);
 			close(fd); \
 		return f; \
 	}
+
+/* sys_special - opens a file that is made when it is opened. */
+static bool sys_special(const char *path, int flags, int *fd)
+{
+	return sys_counter(path, flags, fd) || sys_cm(path, flags, fd);
+}
 
 static int flags_of(const char *mode)
 {

@@ -61,13 +61,14 @@ static bool find_tree(struct sys_path *tree)
 static bool inside(const char *path)
 {
 	static const char class[] = "/sys/class/infiniband"; /* and infiniband_verbs */
+	static const char misc[] = "/sys/class/misc/rdma_cm/";
 	static const char dev[] = "/dev/infiniband";
 	char next;
 
 	if (!path || path[0] != '/')
 		return false;
 	if (path[1] == 's')
-		return strncmp(path, class, sizeof(class) - 1) == 0;
+		return strncmp(path, class, sizeof(class) - 1) == 0 || strncmp(path, misc, sizeof(misc) - 1) == 0;
 	if (path[1] != 'd' || strncmp(path, dev, sizeof(dev) - 1) != 0)
 		return false;
 	next = path[sizeof(dev) - 1];

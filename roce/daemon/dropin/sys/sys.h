@@ -3,7 +3,8 @@
  * /sys/class/infiniband* and /dev/infiniband find the tree that the daemon keeps
  * beside its socket, SOCKET.d.
  *
- * The library has no state but the addresses of libc's functions: it works in any
+ * The library has no state but the addresses of libc's functions, and the connection
+ * to the daemon of a program that connects by address (cm.h): it works in any
  * thread, before constructors, in a child after fork, and in signal handlers as far
  * as libc's own functions do. Paths that are not in the tree go to libc as they
  * are, at the price of comparing a few bytes.
@@ -39,5 +40,8 @@ const char *sys_map(const char *path, struct sys_path *room);
  * true.
  */
 bool sys_counter(const char *path, int flags, int *fd);
+
+/* sys_cm - opens /dev/infiniband/rdma_cm, likewise: cm.h. */
+bool sys_cm(const char *path, int flags, int *fd);
 
 #endif

@@ -1,4 +1,4 @@
-/* The daemon's local protocol, version 2: what docs/abi.md declares, without connections by address. */
+/* The daemon's local protocol, version 2: what docs/abi.md declares. */
 #ifndef GOROCE_H
 #define GOROCE_H
 
@@ -32,6 +32,24 @@ enum goroce_op {
 	GOROCE_ATTACH = 23,
 	GOROCE_DETACH = 24,
 	GOROCE_CLOSE = 25,
+	GOROCE_OPEN_CM = 26,
+	GOROCE_CREATE_CM_ID = 27,
+	GOROCE_TAKE_EVENT = 28,
+	GOROCE_BIND = 29,
+	GOROCE_LISTEN = 30,
+	GOROCE_RESOLVE_ADDRESS = 31,
+	GOROCE_RESOLVE_ROUTE = 32,
+	GOROCE_CONNECT = 33,
+	GOROCE_ACCEPT = 34,
+	GOROCE_ESTABLISH = 35,
+	GOROCE_REJECT = 36,
+	GOROCE_DISCONNECT = 38,
+	GOROCE_NOTIFY = 39,
+	GOROCE_JOIN = 40,
+	GOROCE_INIT_QP_ATTR = 42,
+	GOROCE_SET_OPTION = 43,
+	GOROCE_QUERY_CM_ID = 44,
+	GOROCE_MIGRATE = 45,
 	GOROCE_QUERY_DEVICE = 46,
 	GOROCE_OPEN_QP = 48,
 };
@@ -129,7 +147,8 @@ struct goroce_object {
 
 struct goroce_close_reply {
 	uint32_t completions; /* events of a CQ, sent on its channel's socket */
-	uint32_t events;      /* asynchronous events of a CQ, QP or SRQ */
+	uint32_t events;      /* asynchronous events of a CQ, QP or SRQ; of a CM ID or membership: those taken */
+	uint32_t signals;     /* of a CM ID: messages to take off the socket of its channel */
 };
 
 #define GOROCE_XRCD_CREATE    1 /* O_CREAT of ibv_open_xrcd */
@@ -228,6 +247,106 @@ struct goroce_qp_attr {
 struct goroce_group {
 	uint32_t qp;
 	uint8_t  gid[16];
+};
+
+struct goroce_cm_signal { /* on the socket of a channel */
+	uint32_t reserved;
+};
+
+struct goroce_cm_scope {
+	uint32_t channel;
+	uint32_t membership; /* 1: the handle is that of a membership */
+};
+
+struct goroce_cm_addr {
+	uint8_t  ip[16]; /* IPv4 in the last 4 */
+	uint16_t port;
+	uint16_t family; /* 4, 6, or 0 for none */
+	uint32_t reserved;
+};
+
+struct goroce_create_cm_id {
+	uint32_t channel;
+	uint32_t space;      /* rdma_port_space */
+	uint32_t type;       /* ibv_qp_type; 0 as the space has it */
+	uint32_t reserved;
+	uint64_t service_id; /* in place of a port; 0 for none */
+	uint64_t cookie;
+};
+
+struct goroce_cm_bind {
+	uint32_t              id, reserved;
+	struct goroce_cm_addr addr;
+	uint64_t              cookie; /* join: of the membership */
+};
+
+struct goroce_cm_listen {
+	uint32_t id, backlog;
+};
+
+struct goroce_cm_resolve {
+	uint32_t              id, reserved;
+	int64_t               timeout_ns;
+	struct goroce_cm_addr local, remote;
+};
+
+struct goroce_cm_param { /* rdma_conn_param */
+	uint32_t qpn, qkey;
+	uint8_t  srq, responder_resources, initiator_depth, retry_count, rnr_retry;
+	uint8_t  private_len; /* bytes of private data */
+	uint8_t  info_len;    /* in a rejected event: bytes of info */
+	uint8_t  reserved;
+};
+
+struct goroce_cm_connect {
+	uint32_t               id, reserved;
+	int64_t                timeout_ns; /* connect: how long it goes on asking; 0 for 15 tries */
+	uint64_t               cookie;     /* accept: of the ID from now on; 0 leaves it */
+	struct goroce_cm_param param;
+	uint8_t                private_data[200];
+};
+
+struct goroce_cm_reject {
+	uint32_t id;
+	uint16_t reason; /* of the REJ; 0 for 28, the consumer's */
+	uint8_t  info_len, private_len;
+	uint8_t  info[72], private_data[200];
+};
+
+struct goroce_cm_value {
+	uint32_t id, which;
+	int64_t  value;
+};
+
+struct goroce_cm_delay {
+	uint32_t id, reserved;
+	int64_t  ns;
+};
+
+struct goroce_cm_id_attr {
+	uint32_t              space, type;
+	uint64_t              service_id;
+	struct goroce_cm_addr local, remote;
+	uint32_t              path_mtu; /* bytes */
+	struct goroce_ah      ah;
+	uint32_t              reserved;
+};
+
+#define GOROCE_CM_NO_EVENT 0xFFFFFFFFu
+
+struct goroce_cm_event {
+	uint32_t               type; /* rdma_cm_event_type */
+	uint32_t               id, listener; /* multicast: the membership in place of a listener */
+	int32_t                status;
+	uint32_t               tries;   /* unreachable: how often was asked */
+	uint32_t               service; /* ibv_qp_type of the ID */
+	uint32_t               left;    /* events that still wait */
+	uint32_t               signals; /* messages to take off the channel's socket */
+	uint64_t               cookie;
+	struct goroce_cm_param param;
+	struct goroce_cm_addr  group; /* multicast */
+	struct goroce_ah       ah;    /* UD: where to send */
+	uint8_t                info[72], private_data[200];
 };
 
 struct goroce_ring_header {

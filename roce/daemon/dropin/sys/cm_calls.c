@@ -1,0 +1,80 @@
+/*
+ * The calls that librdmacm makes on a channel's descriptor, and on the kernel's RDMA devices.
+ *
+ * Netlink would answer with the kernel's devices, and with their number of rdma_cm's character device: librdmacm would
+ * mix them with those of the daemon, or refuse the descriptor.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <linux/netlink.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "cm.h"
+#include "sys.h"
+
+EXPORT ssize_t write(int fd, const void *buf, size_t len)
+{
+	int err;
+
+	if (!cm_used() || !cm_is_channel(fd))
+		return NEXT(write)(fd, buf, len);
+	err = cm_run(fd, buf, len);
+	if (err) {
+		errno = err;
+		return -1;
+	}
+	return (ssize_t)len;
+}
+
+/* A channel may come from another process. */
+EXPORT ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
+{
+	ssize_t n = NEXT(recvmsg)(fd, msg, flags);
+
+	if (n >= 0 && msg->msg_controllen && !cm_used())
+		cm_received(msg);
+	return n;
+}
+
+EXPORT int socket(int domain, int type, int protocol)
+{
+	if (domain == AF_NETLINK && protocol == NETLINK_RDMA) {
+		errno = EPROTONOSUPPORT;
+		return -1;
+	}
+	return NEXT(socket)(domain, type, protocol);
+}
+
+/* A channel is a character device for who looks: that of the link in the tree, /dev/null. */
+#define LOOK(ret, fd, st) \
+	({ \
+		int ret_ = (ret); \
+		if (ret_ == 0 && cm_used() && S_ISSOCK((st)->st_mode) && cm_is_channel(fd)) { \
+			(st)->st_mode = S_IFCHR | 0666; \
+			(st)->st_rdev = makedev(1, 3); \
+		} \
+		ret_; \
+	})
+
+#define DEFINE_FSTAT(name, type) \
+	EXPORT int name(int fd, type *st) \
+	{ \
+		return LOOK(NEXT(name)(fd, st), fd, st); \
+	}
+
+#define DEFINE_FXSTAT(name, type) \
+	extern int name(int version, int fd, type *st); \
+	EXPORT int name(int version, int fd, type *st) \
+	{ \
+		return LOOK(NEXT(name)(version, fd, st), fd, st); \
+	}
+
+DEFINE_FSTAT(fstat, struct stat)
+#ifdef __GLIBC__
+DEFINE_FSTAT(fstat64, struct stat64)
+DEFINE_FXSTAT(__fxstat, struct stat)
+DEFINE_FXSTAT(__fxstat64, struct stat64)
+#endif

@@ -1,0 +1,144 @@
+/* Descriptors of event channels: open, and what tells them from others. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "cm.h"
+#include "sys.h"
+
+static atomic_bool used;
+
+bool cm_used(void)
+{
+	return atomic_load_explicit(&used, memory_order_relaxed);
+}
+
+/* The abstract name of a channel's socket: connection, handle, and what nobody can guess and take before. */
+static const char name_form[] = "goroce-cm/%016" PRIx64 "/%08" PRIx32 "/%016" PRIx64;
+static const char name_begin[] = "goroce-cm/";
+
+enum { NAME_LEN = sizeof(name_begin) - 1 + 16 + 1 + 8 + 1 + 16 };
+
+/* name_of - reads the name of a socket into text; false if it is not that of a channel. */
+static bool name_of(int fd, char text[NAME_LEN + 1])
+{
+	struct sockaddr_un at;
+	socklen_t len = sizeof(at);
+	int saved = errno;
+	bool ok = getsockname(fd, (struct sockaddr *)&at, &len) == 0;
+
+	errno = saved;
+	if (!ok || at.sun_family != AF_UNIX || len != offsetof(struct sockaddr_un, sun_path) + 1 + NAME_LEN ||
+	    at.sun_path[0] != '\0' || memcmp(at.sun_path + 1, name_begin, sizeof(name_begin) - 1) != 0)
+		return false;
+	memcpy(text, at.sun_path + 1, NAME_LEN);
+	text[NAME_LEN] = '\0';
+	return true;
+}
+
+bool cm_is_channel(int fd)
+{
+	char text[NAME_LEN + 1];
+
+	return name_of(fd, text);
+}
+
+void cm_received(struct msghdr *msg)
+{
+	for (struct cmsghdr *h = CMSG_FIRSTHDR(msg); h; h = CMSG_NXTHDR(msg, h)) {
+		const unsigned char *fds = CMSG_DATA(h);
+		size_t n = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+		int fd;
+
+		if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t i = 0; i < n; i++) {
+			memcpy(&fd, fds + i * sizeof(fd), sizeof(fd));
+			if (cm_is_channel(fd))
+				atomic_store(&used, true);
+		}
+	}
+}
+
+int cm_find(int fd, struct cm_channel *ch)
+{
+	char text[NAME_LEN + 1];
+	uint64_t number, rest;
+
+	if (!name_of(fd, text))
+		return EBADF;
+	ch->session = cm_session_now();
+	ch->fd = fd;
+	if (!ch->session ||
+	    sscanf(text, "goroce-cm/%16" SCNx64 "/%8" SCNx32 "/%16" SCNx64, &number, &ch->handle, &rest) != 3 ||
+	    number != cm_number(ch->session))
+		return EACCES;
+	return 0;
+}
+
+void cm_drain(int fd, uint32_t messages)
+{
+	struct goroce_cm_signal signal;
+
+	if (messages && recv(fd, &signal, sizeof(signal), MSG_DONTWAIT) < 0)
+		return; /* the daemon has ended, as poll will say */
+}
+
+/* set_up - gives the socket its name, and the flags of open. */
+static int set_up(int fd, const struct cm_session *s, uint32_t handle, int flags)
+{
+	struct sockaddr_un at = { .sun_family = AF_UNIX };
+	uint64_t rest;
+
+	if (getrandom(&rest, sizeof(rest), 0) != sizeof(rest))
+		return EIO;
+	snprintf(at.sun_path + 1, sizeof(at.sun_path) - 1, name_form, cm_number(s), handle, rest);
+	if (bind(fd, (struct sockaddr *)&at, offsetof(struct sockaddr_un, sun_path) + 1 + NAME_LEN) < 0 ||
+	    fcntl(fd, F_SETFL, O_RDWR | (flags & O_NONBLOCK)) < 0 ||
+	    fcntl(fd, F_SETFD, flags & O_CLOEXEC ? FD_CLOEXEC : 0) < 0)
+		return errno;
+	return 0;
+}
+
+static int open_channel(int flags, int *fd)
+{
+	struct goroce_object made;
+	struct cm_session *s;
+	int err;
+
+	s = cm_session(&err);
+	if (!err)
+		err = cm_ask_fd(s, GOROCE_OPEN_CM, &made, sizeof(made), fd);
+	if (err)
+		return err;
+	err = set_up(*fd, s, made.handle, flags);
+	if (err)
+		close(*fd);
+	else
+		atomic_store(&used, true);
+	return err;
+}
+
+bool sys_cm(const char *path, int flags, int *fd)
+{
+	static const char end[] = ".d/dev/infiniband/rdma_cm";
+	size_t n = strlen(path);
+	int err;
+
+	if ((flags & (O_DIRECTORY | O_PATH)) || n < sizeof(end) - 1 || strcmp(path + n - (sizeof(end) - 1), end) != 0)
+		return false;
+	err = open_channel(flags, fd);
+	if (err) {
+		*fd = -1;
+		errno = err;
+	}
+	return true;
+}

@@ -1,0 +1,103 @@
+/* GET_EVENT: the next event of a channel, which the program waits for unless the descriptor has O_NONBLOCK. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <netinet/in.h>
+#include <rdma/rdma_user_cm.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "cm.h"
+
+/* Types of events, and of QPs. */
+enum { CONNECT_REQUEST = 4, MULTICAST_JOIN = 12, MULTICAST_ERROR = 13, QPT_UD = 4 };
+
+static uint8_t private_len(const struct goroce_cm_event *e)
+{
+	size_t n = e->param.private_len;
+
+	return n < sizeof(e->private_data) ? n : sizeof(e->private_data);
+}
+
+static void conn_out(const struct goroce_cm_event *e, struct rdma_ucm_conn_param *to)
+{
+	to->qp_num = e->param.qpn;
+	to->qkey = e->param.qkey;
+	to->srq = e->param.srq;
+	to->responder_resources = e->param.responder_resources;
+	to->initiator_depth = e->param.initiator_depth;
+	to->retry_count = e->param.retry_count;
+	to->rnr_retry_count = e->param.rnr_retry;
+	to->private_data_len = private_len(e);
+	memcpy(to->private_data, e->private_data, to->private_data_len);
+}
+
+static void ud_out(const struct goroce_cm_event *e, struct rdma_ucm_ud_param *to)
+{
+	to->qp_num = e->param.qpn;
+	to->qkey = e->param.qkey;
+	cm_ah_out(&e->ah, &to->ah_attr);
+	to->private_data_len = private_len(e);
+	memcpy(to->private_data, e->private_data, to->private_data_len);
+}
+
+static void event_out(const struct goroce_cm_event *e, struct rdma_ucm_event_resp *to)
+{
+	memset(to, 0, sizeof(*to));
+	to->uid = e->cookie;
+	to->id = e->id;
+	if (e->type == MULTICAST_JOIN || e->type == MULTICAST_ERROR)
+		to->id = e->listener; /* the membership */
+	to->event = e->type;
+	to->status = (uint32_t)e->status;
+	if (e->service == QPT_UD)
+		ud_out(e, &to->param.ud);
+	else
+		conn_out(e, &to->param.conn);
+}
+
+/* wait - waits until the socket is readable, as its flags and the handlers of signals say. */
+static int wait(int fd)
+{
+	char byte;
+	ssize_t n = recv(fd, &byte, sizeof(byte), MSG_PEEK);
+
+	if (n < 0)
+		return errno;
+	return n ? 0 : EIO; /* the daemon has ended */
+}
+
+/* next - takes the next event that the program can know: a new ID without a cookie has none but its request. */
+static int next(const struct cm_command *c, struct goroce_cm_event *e)
+{
+	const struct goroce_object channel = { .handle = c->ch.handle };
+	int err;
+
+	for (;;) {
+		err = cm_request(c, GOROCE_TAKE_EVENT, &channel, sizeof(channel), e, sizeof(*e));
+		if (err)
+			return err == ENOENT ? EBADF : err;
+		cm_drain(c->ch.fd, e->signals);
+		if (e->type == GOROCE_CM_NO_EVENT)
+			err = wait(c->ch.fd);
+		else if (e->cookie || e->type == CONNECT_REQUEST)
+			return 0;
+		if (err)
+			return err;
+	}
+}
+
+int cm_get_event(struct cm_command *c)
+{
+	const struct rdma_ucm_get_event *in = (void *)c->in;
+	struct rdma_ucm_event_resp resp;
+	struct goroce_cm_event e;
+	int err;
+
+	err = cm_writable(c, in->response, sizeof(resp));
+	if (!err)
+		err = next(c, &e);
+	if (err)
+		return err;
+	event_out(&e, &resp);
+	return cm_respond(c, in->response, &resp, sizeof(resp));
+}

@@ -1,0 +1,148 @@
+/*
+ * The process's control connection for connections by address. It is made when the first channel is opened, and stays until
+ * the process ends. A child after fork makes one of its own.
+ */
+#include "../verbs/lib.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "cm.h"
+
+struct cm_session {
+	struct control control;
+	struct goroce_device_reply device;
+	uint64_t number; /* random */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic(struct cm_session *) current;
+
+static void before_fork(void)
+{
+	pthread_mutex_lock(&lock);
+}
+
+static void after_fork(void)
+{
+	pthread_mutex_unlock(&lock);
+}
+
+/* in_child - leaves the connection to the parent. Another thread of the parent may have been using it: it is not freed. */
+static void in_child(void)
+{
+	struct cm_session *s = atomic_exchange(&current, NULL);
+
+	if (s)
+		close(s->control.fd);
+	pthread_mutex_unlock(&lock);
+}
+
+static void watch_fork(void)
+{
+	pthread_atfork(before_fork, after_fork, in_child);
+}
+
+/* open_device - opens the daemon's first device. The doorbells are not needed. */
+static int open_device(struct cm_session *s, const char name[64])
+{
+	struct goroce_open_reply r;
+	struct call call = {
+		.op = GOROCE_OPEN, .body = name, .len = 64, .give = -1, .reply = &r, .size = sizeof(r), .want_fds = -1,
+	};
+	int err = control_call(&s->control, &call);
+
+	if (err)
+		return err;
+	close_all(call.fds, call.want_fds);
+	s->device = r.device;
+	return 0;
+}
+
+static int begin(struct cm_session *s)
+{
+	struct goroce_hello_reply hello;
+	char path[PATH_LEN];
+	int err;
+
+	if (getrandom(&s->number, sizeof(s->number), 0) != sizeof(s->number))
+		return EIO;
+	err = daemon_dial(&s->control, path, &hello);
+	if (err)
+		return err;
+	err = hello.devices ? open_device(s, hello.names[0]) : ENODEV;
+	if (err)
+		control_close(&s->control);
+	return err;
+}
+
+static struct cm_session *new_session(int *err)
+{
+	struct cm_session *s = calloc(1, sizeof(*s));
+
+	*err = s ? begin(s) : ENOMEM;
+	if (*err) {
+		free(s);
+		return NULL;
+	}
+	return s;
+}
+
+/*
+ * cm_session - returns the connection, and makes it if there is none, or its daemon has ended. Channels of the former one
+ * may be in use, so it stays in memory.
+ */
+struct cm_session *cm_session(int *err)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	struct cm_session *s;
+
+	*err = 0;
+	pthread_once(&once, watch_fork);
+	pthread_mutex_lock(&lock);
+	s = atomic_load(&current);
+	if (!s || atomic_load(&s->control.gone)) {
+		s = new_session(err);
+		if (s)
+			atomic_store(&current, s);
+	}
+	pthread_mutex_unlock(&lock);
+	return s;
+}
+
+/* cm_session_now - returns the connection if there is one. */
+struct cm_session *cm_session_now(void)
+{
+	return atomic_load(&current);
+}
+
+const struct goroce_device_reply *cm_device(const struct cm_session *s)
+{
+	return &s->device;
+}
+
+uint64_t cm_number(const struct cm_session *s)
+{
+	return s->number;
+}
+
+/* cm_ask - makes a request whose reply has no descriptors. */
+int cm_ask(struct cm_session *s, uint16_t op, const void *body, size_t len, void *reply, size_t size)
+{
+	struct call call = { .op = op, .body = body, .len = len, .give = -1, .reply = reply, .size = size };
+
+	return control_call(&s->control, &call);
+}
+
+/* cm_ask_fd - makes a request without a body whose reply has one descriptor. */
+int cm_ask_fd(struct cm_session *s, uint16_t op, void *reply, size_t size, int *fd)
+{
+	struct call call = { .op = op, .give = -1, .reply = reply, .size = size, .want_fds = 1 };
+	int err = control_call(&s->control, &call);
+
+	if (!err)
+		*fd = call.fds[0];
+	return err;
+}

@@ -1,0 +1,169 @@
+//go:build linux
+
+package dropin
+
+import (
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/goroce/goroce/tests/linktest"
+	"github.com/goroce/goroce/tests/require"
+)
+
+// connection is a row: programs that connect by address, over the machine's own librdmacm. {server} and {client} are
+// the addresses of the devices of both ends.
+type connection struct {
+	name   string
+	server string
+	client string
+	says   string // a regular expression that the client's output has
+	stays  bool   // the server does not end by itself
+	twice  bool   // over two daemons, too
+}
+
+// connections are the programs that must work. docs/dropin.md has them, too.
+var connections = []connection{
+	{name: "rping", server: "rping -s -a {server} -C 20 -v -V", client: "rping -c -a {server} -C 20 -v -V",
+		says: `(?m)^ping data: rdma-ping-19: `, twice: true},
+	{name: "rping persistent", server: "rping -s -P -a {server}", client: "rping -c -a {server} -C 5 -v -V",
+		says: `(?m)^ping data: rdma-ping-4: `, stays: true, twice: true},
+	{name: "rping any address", server: "rping -s -C 5", client: "rping -c -a {server} -I {client} -C 5 -v",
+		says: `(?m)^ping data: rdma-ping-4: `},
+	{name: "ucmatose", server: "ucmatose -c 100 -b {server}", client: "ucmatose -c 100 -s {server} -b {client}",
+		says: `return status 0`, twice: true},
+	{name: "ucmatose migrate", server: "ucmatose -c 5 -m", client: "ucmatose -c 5 -s {server} -m",
+		says: `return status 0`},
+	{name: "rdma_client", server: "rdma_server", client: "rdma_client -s {server}", says: `end 0`, twice: true},
+	{name: "rdma_xclient SRQ", server: "rdma_xserver -c r", client: "rdma_xclient -s {server} -c r", says: `end 0`,
+		twice: true},
+	{name: "rdma_xclient XRC", server: "rdma_xserver -c x", client: "rdma_xclient -s {server} -c x", says: `end 0`,
+		twice: true},
+	{name: "udaddy", server: "udaddy -c 3 -b {server}", client: "udaddy -c 3 -s {server} -b {client}",
+		says: `return status 0`, twice: true},
+	{name: "cmtime", server: "cmtime -b {server} -c 200", client: "cmtime -s {server} -c 200", says: `(?m)^destroy `,
+		stays: true, twice: true},
+	{name: "rstream", server: "rstream -b {server} -S 65536 -C 200 -T v",
+		client: "rstream -s {server} -S 65536 -C 200 -T v", says: `(?m)^custom +64k +200 `, twice: true},
+	{name: "rstream all sizes", server: "rstream -b {server}", client: "rstream -s {server}", says: `(?m)^4m_bw|1m_bw`},
+	{name: "rstream nonblocking", server: "rstream -b {server} -S 65536 -C 100 -T n -T v",
+		client: "rstream -s {server} -S 65536 -C 100 -T n -T v", says: `(?m)^custom +64k +100 `},
+	{name: "riostream", server: "riostream -b {server} -S 65536 -C 100",
+		client: "riostream -s {server} -S 65536 -C 100", says: `(?m)^custom +64k +100 `, twice: true},
+	{name: "ib_write_bw -R", server: "ib_write_bw -R -F -n 200", client: "ib_write_bw -R -F -n 200 {server}",
+		says: `(?m)^ *65536 `, twice: true},
+	{name: "ib_read_bw -R", server: "ib_read_bw -R -F -n 100", client: "ib_read_bw -R -F -n 100 {server}",
+		says: `(?m)^ *65536 `},
+	{name: "ib_send_lat -R", server: "ib_send_lat -R -F -n 200", client: "ib_send_lat -R -F -n 200 {server}",
+		says: `(?m)^ *2 `, twice: true},
+	{name: "ib_send_bw -R -c UD", server: "ib_send_bw -R -F -n 200 -c UD -s 1024",
+		client: "ib_send_bw -R -F -n 200 -c UD -s 1024 {server}", says: `(?m)^ *1024 `},
+}
+
+// noListener is what clients say while the server does not listen yet.
+var noListener = regexp.MustCompile(`REJECTED|UNREACHABLE, error: 1\b|refused|Unexpected CM event|RDMA CM event error`)
+
+// run runs the row between two hosts.
+func (c *connection) run(t *testing.T, server, client *host) {
+	program, _, _ := strings.Cut(c.server, " ")
+	installed(t, program)
+	args := func(line string) []string {
+		return strings.Fields(strings.NewReplacer("{server}", server.addr.String(), "{client}",
+			client.addr.String()).Replace(line))
+	}
+	s := server.run(t, args(c.server)...)
+	var out string
+	var err error
+	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) { // the server takes a while to listen
+		out, err = client.run(t, args(c.client)...).wait(t)
+		if err == nil || !noListener.MatchString(out) || time.Now().After(end) {
+			break
+		}
+		select {
+		case <-s.done: // it had begun to listen when the client had connected in part
+			s = server.run(t, args(c.server)...)
+		default:
+		}
+	}
+	if err != nil || !regexp.MustCompile(c.says).MatchString(out) {
+		t.Fatalf("client: %v\n%s\nserver:\n%s", err, out, s.out.String())
+	}
+	if c.stays {
+		s.mustRun(t)
+		_, _ = s.signal(t, syscall.SIGTERM)
+	} else if out, err := s.wait(t); err != nil {
+		t.Errorf("server: %v\n%s", err, out)
+	}
+}
+
+// TestConnections: both programs over one daemon. Each leaves nothing behind.
+func TestConnections(t *testing.T) {
+	besides(t)
+	h := newHost(t, nil)
+	for _, c := range connections {
+		t.Run(c.name, func(t *testing.T) { c.run(t, h, h) })
+	}
+}
+
+// TestConnectionsTwoHosts: each program over a daemon of its own, in a network of its own.
+func TestConnectionsTwoHosts(t *testing.T) {
+	require.Root(t)
+	nsA, nsB := linktest.NewVeth(t, 1500)
+	a, b := newHost(t, nsA), newHost(t, nsB)
+	for _, c := range connections {
+		if c.twice {
+			t.Run(c.name, func(t *testing.T) { c.run(t, a, b) })
+		}
+	}
+	t.Run("mckey", func(t *testing.T) { multicast(t, a, b) })
+}
+
+// multicast has one host receive what another one sends to a group, again until the receiver has joined.
+func multicast(t *testing.T, to, from *host) {
+	installed(t, "mckey")
+	r := to.run(t, "mckey", "-m", "239.1.2.3", "-b", to.addr.String(), "-C", "5")
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		from.run(t, "mckey", "-m", "239.1.2.3", "-b", from.addr.String(), "-C", "5", "-s").ok(t)
+		select {
+		case <-r.done:
+			if r.err != nil {
+				t.Errorf("receiver: %v\n%s", r.err, r.out.String())
+			}
+			return
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	t.Errorf("nothing received:\n%s", r.out.String())
+}
+
+// TestConnectionKilled: when a program is killed, whichever end it is, its peer hears of it at once.
+func TestConnectionKilled(t *testing.T) {
+	besides(t)
+	installed(t, "rping")
+	h := newHost(t, nil)
+	for _, dies := range []string{"client", "server"} {
+		s := h.run(t, "stdbuf", "-oL", "rping", "-s", "-a", h.addr.String(), "-v")
+		c := h.run(t, "rping", "-c", "-a", h.addr.String())
+		await(t, "pings arrive", func() bool {
+			s.mustRun(t)
+			select {
+			case <-c.done: // the server did not listen yet
+				c = h.run(t, "rping", "-c", "-a", h.addr.String())
+			default:
+			}
+			return strings.Contains(s.out.String(), "rdma-ping-")
+		})
+		victim, survivor := c, s
+		if dies == "server" {
+			victim, survivor = s, c
+		}
+		_, _ = victim.signal(t, syscall.SIGKILL)
+		killed := time.Now()
+		out, _ := survivor.wait(t)
+		if d := time.Since(killed); !strings.Contains(out, "DISCONNECT") || d > 20*time.Second {
+			t.Errorf("the %s was killed; the other ended after %v:\n%s", dies, d, out)
+		}
+	}
+}
