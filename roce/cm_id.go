@@ -179,6 +179,17 @@ func (id *CMID) SetOption(o ib.CMOption, value int) error {
 	return nil
 }
 
+// kernelStates are the names of states that rdma(8) shows (Linux's enum rdma_cm_state).
+var kernelStates = [numCMStates]string{"IDLE", "ADDR_BOUND", "ADDR_RESOLVED", "ROUTE_RESOLVED", "LISTEN", "CONNECT",
+	"CONNECT", "DISCONNECT", "DESTROYING"}
+
+// State returns the ID's state by the name that rdma(8) has for it.
+func (id *CMID) State() string {
+	id.port.mu.Lock()
+	defer id.port.mu.Unlock()
+	return kernelStates[id.state]
+}
+
 // Type returns the type of the ID's QP.
 func (id *CMID) Type() ib.QPType { return id.init.Type }
 

@@ -93,6 +93,8 @@ func TestViews(t *testing.T) {
 	d := newServed(t)
 	client := d.waits(t)
 	pid := strconv.Itoa(client.cmd.Process.Pid)
+	listener, port := serve(t, with("rping -s -a "+d.addr, d.client)...)
+	t.Cleanup(func() { _ = listener.cmd.Process.Kill() })
 	for _, c := range []struct{ args, want string }{
 		{"devices",
 			`(?m)^    device          	   node GUID\n    ------          	-{16}\n    goroce_lo       	[0-9a-f]{16}\n$`},
@@ -100,6 +102,7 @@ func TestViews(t *testing.T) {
 		{"qp", `(?m)^link goroce_lo/1 lqpn \d+ rqpn 0 type RC state INIT .* pid ` + pid + ` comm goroced`},
 		{"mr", `(?m)^dev goroce_lo mrn \d+ rkey 0x[0-9a-f]+ lkey 0x[0-9a-f]+ iova 0x[0-9a-f]+ mrlen \d+ pid ` + pid +
 			` comm goroced`},
+		{"cm", `^link goroce_lo/1 state LISTEN ps TCP pid \d+ comm goroced src-addr ` + d.addr + `:` + port},
 		{"stat", `^link goroce_lo/1 sent_pkts \d+ rcvd_pkts \d+ duplicate_request 0 `},
 	} {
 		if out := success(t, with(c.args, d.admin)...); !regexp.MustCompile(c.want).MatchString(out) {
@@ -115,7 +118,7 @@ func TestViews(t *testing.T) {
 		qps[0].UID != uint32(os.Getuid()) {
 		t.Errorf("qp --json: %+v, %v", qps, err)
 	}
-	for _, view := range []string{"devices", "status", "qp", "mr", "stat"} {
+	for _, view := range []string{"devices", "status", "qp", "mr", "cm", "stat"} {
 		p, code := goroced(t, with(view+" -d other", d.admin)...)
 		if code != exitFailure || p.out.String() != "" || !strings.Contains(p.err.String(), "allowed: goroce_lo") {
 			t.Errorf("%s of a device that is not there: exit code %d: %s%s", view, code, p.out.String(), p.err.String())
@@ -127,7 +130,7 @@ func TestViews(t *testing.T) {
 	var status struct{ Users []server.Usage }
 	if err := json.Unmarshal([]byte(success(t, with("status --json", d.admin)...)), &status); err != nil ||
 		len(status.Users) != 1 ||
-		status.Users[0].UID != uint32(os.Getuid()) || status.Users[0].Amount["connections"] != 1 ||
+		status.Users[0].UID != uint32(os.Getuid()) || status.Users[0].Amount["connections"] != 2 ||
 		status.Users[0].Amount["qps"] != 1 {
 		t.Errorf("status --json: %+v, %v", status, err)
 	}

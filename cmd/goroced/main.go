@@ -38,6 +38,7 @@ type commandLine struct {
 	Status     statusCmd     `cmd:"" help:"Show the ports of a running daemon, like rdma link."`
 	QP         qpCmd         `cmd:"" name:"qp" help:"Show the queue pairs of a running daemon's clients, like rdma resource show qp."`
 	MR         mrCmd         `cmd:"" name:"mr" help:"Show the memory regions of a running daemon's clients, like rdma resource show mr."`
+	CM         cmCmd         `cmd:"" name:"cm" help:"Show the connection manager's IDs of a running daemon's clients, like rdma resource show cm_id."`
 	Stat       statCmd       `cmd:"" help:"Show the counters of a running daemon, like rdma statistic."`
 	Capture    captureCmd    `cmd:"" help:"Capture packets of a running daemon."`
 	Fault      faultCmd      `cmd:"" help:"Drop, delay, duplicate or corrupt packets of a running daemon, to test applications."`

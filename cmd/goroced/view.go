@@ -64,6 +64,7 @@ type (
 	statusCmd  struct{ viewFlags }
 	qpCmd      struct{ viewFlags }
 	mrCmd      struct{ viewFlags }
+	cmCmd      struct{ viewFlags }
 )
 
 func nameOfDevice(d *admin.Device) string { return d.Name }
@@ -93,6 +94,11 @@ func (c *qpCmd) Run(a *app) error {
 // Run shows the memory regions as `rdma resource show mr` does.
 func (c *mrCmd) Run(a *app) error {
 	return show(&c.viewFlags, a, (*admin.Client).MRs, admin.DeviceOfMR, admin.PrintMRs)
+}
+
+// Run shows the IDs of the connection manager as `rdma resource show cm_id` does.
+func (c *cmCmd) Run(a *app) error {
+	return show(&c.viewFlags, a, (*admin.Client).CMIDs, admin.DeviceOfCMID, admin.PrintCMIDs)
 }
 
 // statCmd is `goroced stat`.

@@ -2,7 +2,7 @@ package conformance
 
 import "github.com/goroce/goroce/ib"
 
-// Kinds: the kernels of the lab, and all; libibverbs of package roce/daemon/dropin.
+// Kinds: the kernels of the lab, and all; the libraries of package roce/daemon/dropin.
 const (
 	rxe    = "rdma_rxe/**"
 	rxe61  = "rdma_rxe/6.1/*"
@@ -112,8 +112,7 @@ var Deviations = []Deviation{
 	{rxe, Passive, "events/communication-established", NoEvent(ib.EventCommEst), noEvents},
 
 	// The connection manager: librdmacm, and in drivers/infiniband/core ucma.c, cma.c and cm.c.
-	{rxe, "", "cm/connect/uc", Fails("the only one that librdmacm has"),
-		"rdma_create_id takes no type: ports of TCP are for RC (ucma.c ucma_get_qp_type)"},
+	{rxe, "", "cm/connect/uc", Fails("the only one that librdmacm has"), ucNeedsType},
 	{rxe, Passive, "cm/reject/every-reason", Fails("rdma_ucm sends no other"), rejReasons},
 	{rxe, Passive, "cm/reject/reason-timeout", Fails("rdma_ucm sends no other"), rejReasons},
 	{rxe, Active, "cm/reject/reason-timeout", Skip(),
@@ -121,13 +120,9 @@ var Deviations = []Deviation{
 			"does not have (cm.c cm_acquire_rejected_id): the kernel goes on asking"},
 	{rxe, Passive, "cm/reject/backlog", CMStatus(3, 28), destroyed},
 	{rxe, Passive, "cm/reject/backlog", CMStatus(8, 28), destroyed},
-	{rxe, Passive, "cm/timeout/no-answer", Skip(),
-		"nobody hears that a request was taken back which is not accepted yet " +
-			"(ucma.c ucma_event_handler): the event never comes"},
-	{rxe, Active, "cm/timeout/tells-how-often-it-asked", Fails("asked 0 times"),
-		"the kernel does not tell how often it has asked"},
-	{rxe, Passive, "cm/ud/q-key", Fails("rdma_ucm sends no other"),
-		"the Q_Key is the default one with IP addresses (ucma.c ucma_copy_conn_param)"},
+	{rxe, Passive, "cm/timeout/no-answer", Skip(), takenBack},
+	{rxe, Active, "cm/timeout/tells-how-often-it-asked", Fails("asked 0 times"), howOften},
+	{rxe, Passive, "cm/ud/q-key", Fails("rdma_ucm sends no other"), ipQKey},
 	{rxeIPv6, Alone, "cm/multicast/join", Fails("not supported"), groupsIPv6},
 	{rxeIPv6, Passive, "cm/multicast/datagrams", Fails("not supported"), groupsIPv6},
 
@@ -137,6 +132,14 @@ var Deviations = []Deviation{
 	{dropin, Passive, "invalidate/*/region", Fails("no RemoteInvalidate"), noInvalidate},
 	{dropin, Passive, "rereg/old-key-dies", Fails("the key is still"),
 		"ibv_rereg_mr keeps the keys, which programs have told their peers (dropin/verbs/memory.c)"},
+	{dropin, "", "cm/connect/uc", Fails("the only one that librdmacm has"), ucNeedsType},
+	{dropin, Passive, "cm/reject/every-reason", Fails("rdma_ucm sends no other"), rejReasons},
+	{dropin, Passive, "cm/reject/reason-timeout", Fails("rdma_ucm sends no other"), rejReasons},
+	{dropin, Passive, "cm/reject/backlog", CMStatus(3, 28), destroyed},
+	{dropin, Passive, "cm/reject/backlog", CMStatus(8, 28), destroyed},
+	{dropin, Passive, "cm/timeout/no-answer", Skip(), takenBack},
+	{dropin, Active, "cm/timeout/tells-how-often-it-asked", Fails("asked 0 times"), howOften},
+	{dropin, Passive, "cm/ud/q-key", Fails("rdma_ucm sends no other"), ipQKey},
 }
 
 // Reasons of several rows.
@@ -158,6 +161,10 @@ const (
 	noEvents       = "the kernel never raises it (rxe_qp.c, rxe_resp.c)"
 	rejReasons     = "a REJ of user space has reason 28 or 35 (ucma.c ucma_reject)"
 	destroyed      = "requests that nobody takes end with their ID, as a consumer's reject (cm.c cm_destroy_id)"
+	ucNeedsType    = "rdma_create_id takes no type: ports of TCP are for RC (ucma.c ucma_get_qp_type)"
+	takenBack      = "nobody hears that a request was taken back which is not accepted yet (ucma.c ucma_event_handler)"
+	howOften       = "events of rdma_cm do not tell how often the kernel has asked"
+	ipQKey         = "the Q_Key is the default one with IP addresses (ucma.c ucma_copy_conn_param)"
 	groupsIPv6     = "groups of RoCEv2 over IPv6 cannot be joined (cma.c cma_iboe_join_multicast)"
 	windowBounds   = "accesses are bounded by the region, not by the window (rxe_resp.c check_rkey)"
 )

@@ -66,18 +66,11 @@ func needsFull(t testing.TB, is bool) {
 
 // rnicDeviations are the tests of package rnic that do not pass, and why.
 var rnicDeviations = map[string]string{
-	"TestDial":      needsCM,
-	"TestTurnDown":  needsCM,
-	"TestCMMigrate": needsCM,
-	"TestCMClose":   needsCM,
-	"TestCMTimeout": needsCM,
-	noWay:           "the way to a peer is looked for when packets go there: requests fail with RETRY_EXC_ERR",
+	"TestCMClose": "rdma(8), which it asks for IDs that are left, shows those of the kernel",
+	noWay:         "the way to a peer is looked for when packets go there: requests fail with RETRY_EXC_ERR",
 }
 
-const (
-	needsCM = "librdmacm is not offered"
-	noWay   = "TestRefusedModify$/^no_way_to_it"
-)
+const noWay = "TestRefusedModify$/^no_way_to_it"
 
 // TestConformRnic: package rnic finds in the device what it finds in an RNIC. The link has what its tests look for: an
 // MTU below the largest, and addresses of both versions.
@@ -122,7 +115,7 @@ type suite struct {
 }
 
 var suites = []suite{
-	{name: "one daemon"},
+	{name: "one daemon", full: true},
 	{name: "two daemons IPv6", twice: true, ipv6: true},
 	{name: "two daemons IPv4", twice: true, full: true},
 	{name: "address sanitizer", sanitizer: "address", full: true},
@@ -178,14 +171,11 @@ func (s *suite) address(h *host) string {
 	return h.addr.String()
 }
 
-// judge makes a subtest of each outcome. Cases that need a connection manager are left out: librdmacm is not offered.
+// judge makes a subtest of each outcome.
 func judge(t *testing.T, out string, err error) {
 	outcomes, malformed := conformance.ReadOutcomes([]byte(out))
 	passed := 0
 	for _, o := range outcomes {
-		if strings.HasSuffix(o.Skip, " lacks CM") {
-			continue
-		}
 		passed++
 		t.Run(o.Name, func(t *testing.T) {
 			switch {

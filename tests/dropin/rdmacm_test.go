@@ -3,12 +3,19 @@
 package dropin
 
 import (
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	daemon "github.com/goroce/goroce/roce/daemon/server"
 	"github.com/goroce/goroce/tests/linktest"
 	"github.com/goroce/goroce/tests/require"
 )
@@ -72,10 +79,36 @@ var connections = []connection{
 		client: "ib_send_bw -R -F -n 200 -c UD -s 1024 {server}", says: `(?m)^ *1024 `},
 }
 
-// noListener is what clients say while the server does not listen yet.
-var noListener = regexp.MustCompile(`REJECTED|UNREACHABLE, error: 1\b|refused|Unexpected CM event|RDMA CM event error`)
+// cmIDs returns what `goroced cm` shows of the host's daemon.
+func (h *host) cmIDs(t testing.TB) (list []daemon.CMInfo) {
+	t.Helper()
+	web := http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(h.dir, "a"))
+		}}}
+	answer, err := web.Get("http://goroced/v1/cm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if err := json.NewDecoder(answer.Body).Decode(&list); err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
 
-// run runs the row between two hosts.
+// awaitListener waits until a program listens.
+func (h *host) awaitListener(t testing.TB, p *process) {
+	t.Helper()
+	await(t, "the server listens", func() bool {
+		p.mustRun(t)
+		return slices.ContainsFunc(h.cmIDs(t), func(id daemon.CMInfo) bool {
+			return id.State == "LISTEN" && int(id.PID) == p.cmd.Process.Pid
+		})
+	})
+}
+
+// run runs the row between two hosts. Nothing of it is left at their daemons.
 func (c *connection) run(t *testing.T, server, client *host) {
 	program, _, _ := strings.Cut(c.server, " ")
 	installed(t, program)
@@ -84,22 +117,18 @@ func (c *connection) run(t *testing.T, server, client *host) {
 			client.addr.String()).Replace(line))
 	}
 	s := server.run(t, args(c.server)...)
-	var out string
-	var err error
-	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) { // the server takes a while to listen
-		out, err = client.run(t, args(c.client)...).wait(t)
-		if err == nil || !noListener.MatchString(out) || time.Now().After(end) {
+	server.awaitListener(t, s)
+	out, err := client.run(t, args(c.client)...).wait(t)
+	for range 5 {
+		if err == nil || !strings.Contains(out, "RDMA CM event error") {
 			break
 		}
-		if strings.Contains(out, "RDMA CM event error") {
-			// perftest: a client that was refused uses its IDs after it has freed them, and its server waits for ever.
-			_, _ = s.signal(t, syscall.SIGKILL)
-		}
-		select {
-		case <-s.done: // it had begun to listen when the client had connected in part
-			s = server.run(t, args(c.server)...)
-		default:
-		}
+		// perftest's server listens again after a handshake, and its client may come before; refused, the client uses
+		// what it has freed, and the server waits for ever.
+		_, _ = s.signal(t, syscall.SIGKILL)
+		s = server.run(t, args(c.server)...)
+		server.awaitListener(t, s)
+		out, err = client.run(t, args(c.client)...).wait(t)
 	}
 	if err != nil || !regexp.MustCompile(c.says).MatchString(out) {
 		t.Fatalf("client: %v\n%s\nserver:\n%s", err, out, s.out.String())
@@ -109,6 +138,9 @@ func (c *connection) run(t *testing.T, server, client *host) {
 		_, _ = s.signal(t, syscall.SIGTERM)
 	} else if out, err := s.wait(t); err != nil {
 		t.Errorf("server: %v\n%s", err, out)
+	}
+	for _, h := range []*host{server, client} {
+		await(t, "the daemon has no ID", func() bool { return len(h.cmIDs(t)) == 0 })
 	}
 }
 

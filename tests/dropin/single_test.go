@@ -5,6 +5,7 @@ package dropin
 import (
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -82,6 +83,9 @@ func TestCounters(t *testing.T) {
 	out, err := h.run(t, "sh", "-c", "echo 0 >"+counter).wait(t)
 	if err == nil || !strings.Contains(out, "ermission denied") {
 		t.Errorf("written to: %v, %s", err, out)
+	}
+	if got := h.run(t, "cat", path.Join(path.Dir(counter), "lifespan")).ok(t); got != "0\n" {
+		t.Errorf("counters are kept for %q ms, want not at all", got)
 	}
 	if out, err := h.run(t, "cat", counter+"s").wait(t); err == nil {
 		t.Errorf("one that is not there: %s", out)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/goroce/goroce/roce/daemon/dropin"
 	"github.com/goroce/goroce/tests/linktest"
 	"github.com/goroce/goroce/tests/require"
 )
@@ -119,7 +120,7 @@ var sanitizers = map[string]string{
 	"address": "ASAN_OPTIONS=detect_leaks=1", "thread": "TSAN_OPTIONS=die_after_fork=0",
 }
 
-// sanitized builds the library with a sanitizer. It returns the environment of a program that uses it.
+// sanitized builds the libraries with a sanitizer. It returns the environment of a program that uses them.
 func sanitized(t testing.TB, name string) []string {
 	t.Helper()
 	dir := filepath.Join(work, name)
@@ -131,13 +132,19 @@ func sanitized(t testing.TB, name string) []string {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	flags := []string{"-std=gnu11", "-O1", "-g", "-fPIC", "-shared", "-pthread", "-Wall", "-Wextra", "-Werror",
+		"-fvisibility=hidden", "-fsanitize=" + name}
 	files, _ := filepath.Glob(filepath.Join(sources, "*.c"))
-	args := append([]string{"-std=gnu11", "-O1", "-g", "-fPIC", "-shared", "-pthread", "-Wall", "-Wextra", "-Werror",
-		"-fvisibility=hidden", "-fsanitize=" + name, "-Wl,-soname,libibverbs.so.1",
-		"-Wl,--version-script=" + filepath.Join(sources, "libibverbs.map"), "-o",
-		filepath.Join(dir, "libibverbs.so.1")}, files...)
-	buildOnce(t, dir, "cc", args...)
-	return []string{"LD_LIBRARY_PATH=" + dir, "LD_PRELOAD=" + preload, sanitizers[name]}
+	buildOnce(t, dir, "cc", slices.Concat(flags, []string{"-Wl,-soname," + dropin.Verbs,
+		"-Wl,--version-script=" + filepath.Join(sources, "libibverbs.map"), "-o", filepath.Join(dir, dropin.Verbs)},
+		files)...)
+	files, _ = filepath.Glob(filepath.Join(sources, "../sys/*.c"))
+	for _, shared := range []string{"control.c", "find.c", "debug.c"} {
+		files = append(files, filepath.Join(sources, shared))
+	}
+	sys := filepath.Join(dir, dropin.Sys)
+	buildOnce(t, sys, "cc", slices.Concat(flags, []string{"-o", sys}, files, []string{"-ldl"})...)
+	return []string{"LD_LIBRARY_PATH=" + dir, "LD_PRELOAD=" + preload + " " + sys, sanitizers[name]}
 }
 
 // with starts a program over the host's daemon with other libraries.

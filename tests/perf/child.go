@@ -35,7 +35,7 @@ type Job struct {
 	RecvBuffer int    // bytes of the udp link's socket buffer, 0 for its default
 	Memory     string // memory of a client of a daemon; "": no daemon, but a device of its own
 	Events     bool   // wait for events when there is nothing to poll
-	Tool       string // program of perftest; its memory is its own unless Memory is memfd
+	Tool       string // program of perftest; its memory is its own unless Memory says otherwise
 	Messages   int    // of a run of Tool; 0: as many as the Duration has
 	Trace      bool   // count the system calls of Tool
 

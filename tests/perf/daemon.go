@@ -24,6 +24,7 @@ import (
 const (
 	memfd         = "memfd"   // client.Alloc
 	processMemory = "process" // Go's heap
+	remapped      = "remap"   // memory of a program in C that its library moves to a file (GOROCE_MR)
 )
 
 // daemonKind is the job of a daemon, which is a further process of an end.

@@ -64,6 +64,9 @@ func openDropin(j *Job, p *peer) (_ *dropinEnd, err error) {
 	}
 	e.env = append(os.Environ(), "GOROCED_SOCKET="+j.daemon.socket(), "LD_LIBRARY_PATH="+libs,
 		"LD_PRELOAD="+filepath.Join(libs, dropin.Sys)) // what `goroced run` sets
+	if j.Memory == remapped {
+		e.env = append(e.env, "GOROCE_MR="+remapped)
+	}
 	return e, nil
 }
 
@@ -110,7 +113,7 @@ func newMemfd(size int64) (*os.File, error) {
 	return file, nil
 }
 
-// command returns the program's command, as strace's if system calls are counted: all but sched_yield, by which a
+// command returns the program's command, as strace's if system calls are counted, but for sched_yield, by which a
 // program that finds nothing gives its processor away. Without seccomp, strace would stop the program for these, too.
 func (e *dropinEnd) command(port, messages int) *exec.Cmd {
 	args := append([]string{e.Tool, "-F", "-x", "0", "-p", strconv.Itoa(port), "-s", strconv.Itoa(e.Size)},
@@ -171,7 +174,7 @@ func (e *dropinEnd) run(messages int) (string, cost, error) {
 	}
 	used := cost{CPU: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime() + e.daemon.cpu() - before}
 	if e.Trace {
-		if used.Calls, err = straceTotal(errs.String()); err != nil {
+		if used.Calls, err = straceCalls(errs.String()); err != nil {
 			return "", cost{}, err
 		}
 	}

@@ -58,9 +58,13 @@ var dropinRows = []Row{
 		Measure: pair(writeBW(64<<10, processMemory))},
 	{Name: "ib_write_bw 64 KiB, dropin, memfd", Unit: gbps, Bars: []Bar{least(0.95, polled64K)},
 		Measure: pair(writeBW(64<<10, memfd))},
+	{Name: "ib_write_bw 64 KiB, dropin, remapped memory", Unit: gbps, Bars: []Bar{least(0.95, polled64K)},
+		Measure: pair(writeBW(64<<10, remapped))},
 
 	{Name: polledCPU, Unit: cpuPerGB, On: firstMTU, Measure: pair(clientWrite(64<<10, memfd))},
 	{Name: dropinCPU, Unit: cpuPerGB, On: firstMTU, Measure: pair(costOf(writeBW(64<<10, memfd), 16<<10))},
+	{Name: "CPU of ib_write_bw 64 KiB, dropin, remapped memory", Unit: cpuPerGB, On: firstMTU,
+		Bars: []Bar{most(1.1, dropinCPU)}, Measure: pair(costOf(writeBW(64<<10, remapped), 16<<10))},
 	{Name: "CPU of ib_write_bw 64 KiB, dropin, process memory", Unit: cpuPerGB, On: firstMTU,
 		Bars:    []Bar{most(1.4, dropinCPU), most(1.4, polledCPU)},
 		Measure: pair(costOf(writeBW(64<<10, processMemory), 16<<10))},

@@ -47,6 +47,18 @@ type MRInfo struct {
 	Owner
 }
 
+// CMInfo describes a client's ID of the connection manager. Who knows the addresses can tell who talks to whom: show
+// them to the owner and privileged users only, but for listeners.
+type CMInfo struct {
+	Device string         `json:"device"`
+	State  string         `json:"state"`
+	Space  string         `json:"ps"`
+	Type   string         `json:"qp-type"`
+	Local  netip.AddrPort `json:"src-addr"`
+	Remote netip.AddrPort `json:"dst-addr"`
+	Owner
+}
+
 // objectsOf calls each for all clients' objects of type T, with their device and owner.
 func objectsOf[T any](s *Server, each func(device string, who Owner, v T)) {
 	s.mu.Lock()
@@ -95,6 +107,25 @@ func (s *Server) QPs() []QPInfo {
 	slices.SortFunc(list, func(a, b QPInfo) int {
 		return cmp.Or(cmp.Compare(a.Device, b.Device),
 			cmp.Compare(a.QPN, b.QPN))
+	})
+	return list
+}
+
+// CMIDs describes the IDs of the connection manager that clients have, by device and address. Requests that a client
+// has not taken yet are not among them.
+func (s *Server) CMIDs() []CMInfo {
+	list := []CMInfo{}
+	objectsOf(s, func(device string, who Owner, id *roce.CMID) {
+		a, err := id.Query()
+		if err != nil {
+			return // it has just been closed
+		}
+		list = append(list, CMInfo{Device: device, State: id.State(), Space: a.Space.String(), Type: a.Type.String(),
+			Local: a.Local, Remote: a.Remote, Owner: who})
+	})
+	slices.SortFunc(list, func(a, b CMInfo) int {
+		return cmp.Or(cmp.Compare(a.Device, b.Device), a.Local.Compare(b.Local), a.Remote.Compare(b.Remote),
+			cmp.Compare(a.PID, b.PID))
 	})
 	return list
 }

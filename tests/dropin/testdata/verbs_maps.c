@@ -36,7 +36,8 @@ static int check(uintptr_t from, uintptr_t to)
 		if (!there)
 			continue;
 		MUST(a.start == b.start && a.end == b.end && a.readable == b.readable && a.writable == b.writable &&
-				a.shared == b.shared && a.offset == b.offset && a.dev == b.dev && a.ino == b.ino);
+				a.executable == b.executable && a.shared == b.shared && a.offset == b.offset &&
+				a.dev == b.dev && a.ino == b.ino);
 		MUST(a.start <= at && at < a.end);
 		n += a.start == at;
 	}

@@ -4,14 +4,13 @@
  * is on a disk. Run with CAP_CHECKPOINT_RESTORE ("privileged") files are found that were closed. `verbs_shared refused`
  * meets a limit, `verbs_shared shrink` truncates memory that is registered.
  */
-#include "verbs_common.h"
+#include "verbs_move.h"
 
 #include <sys/stat.h>
 
 enum { PAGE = 4096, LENGTH = 4 * PAGE };
 
 static bool privileged;
-static struct ibv_qp *qp;
 static const char *const any = "file"; /* of the daemon's user, without a seal */
 
 static const char *if_privileged(void) { return privileged ? any : "process"; }
@@ -44,52 +43,6 @@ static int shm(void)
 	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	MUST(fd >= 0 && !ftruncate(fd, LENGTH));
 	return fd;
-}
-
-static void transfer(enum ibv_wr_opcode opcode, struct ibv_mr *m, char *at, uint64_t remote, uint32_t rkey, uint32_t n)
-{
-	struct ibv_send_wr wr = {.opcode = opcode, .wr.rdma = {remote, rkey}};
-
-	if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
-		wr.wr.atomic.remote_addr = remote;
-		wr.wr.atomic.rkey = rkey;
-		wr.wr.atomic.compare_add = 5;
-	}
-	IS(0, post(qp, wr, (struct ibv_sge){(uintptr_t)at, n, m->lkey}));
-}
-
-/* move has every kind of request read and write a region, whose last bytes the program sees in memory at seen. */
-static void move(struct ibv_mr *m, char *seen)
-{
-	const uint32_t n = 3000;
-	uint64_t at = (uintptr_t)m->addr + m->length - n, word = at & ~7ull;
-	char *here = buf + 100, *there = seen + m->length - n;
-
-	for (uint32_t i = 0; i < n; i++)
-		here[i] = (char)(i * 7 + 1);
-	memset(there, 0, n);
-	transfer(IBV_WR_RDMA_WRITE, mr, here, at, m->rkey, n);
-	wait_wc(cq, IBV_WC_SUCCESS);
-	MUST(!memcmp(here, there, n));
-	there[17] ^= 1;
-	memset(here, 0, n);
-	transfer(IBV_WR_RDMA_READ, mr, here, at, m->rkey, n);
-	wait_wc(cq, IBV_WC_SUCCESS);
-	MUST(!memcmp(here, there, n) && here[1] == 8);
-	memset(there, 0, n);
-	IS(0, receive(qp, (struct ibv_sge){at, n, m->lkey}, 1));
-	transfer(IBV_WR_SEND, mr, here, 0, 0, n);
-	wait_wc(cq, IBV_WC_SUCCESS);
-	wait_wc(cq, IBV_WC_SUCCESS);
-	MUST(!memcmp(here, there, n) && here[1] == 8);
-	there[18] ^= 1;
-	transfer(IBV_WR_RDMA_WRITE, m, (char *)at, (uintptr_t)here, mr->rkey, n); /* from the region */
-	wait_wc(cq, IBV_WC_SUCCESS);
-	MUST(!memcmp(here, there, n));
-	uint64_t *counter = (uint64_t *)(seen + (word - (uintptr_t)m->addr)), before = *counter;
-	transfer(IBV_WR_ATOMIC_FETCH_AND_ADD, mr, here, word, m->rkey, 8);
-	wait_wc(cq, IBV_WC_SUCCESS);
-	MUST(*counter == before + 5 && *(uint64_t *)here == before);
 }
 
 static struct ibv_mr *reg(const char *kind, const char *name, char *at, size_t length)

@@ -5,6 +5,7 @@
 //	GET    /v1/devices                              [Device ...]
 //	GET    /v1/qps                                  [server.QPInfo ...]
 //	GET    /v1/mrs                                  [server.MRInfo ...]
+//	GET    /v1/cm                                   [server.CMInfo ...]
 //	GET    /v1/stats                                {"DEVICE": {"sent_pkts": 0 ...} ...}
 //	GET    /v1/capture?device=&qp=&peer_qp=&peer=   pcapng, until the client goes away
 //	GET    /v1/faults?device=                       {"faults": [Fault ...]}

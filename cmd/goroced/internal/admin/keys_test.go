@@ -90,3 +90,30 @@ func TestConnections(t *testing.T) {
 		}
 	}
 }
+
+// TestCMIDs: users see that others have IDs, and where these listen, but not with whom they talk.
+func TestCMIDs(t *testing.T) {
+	port, peer := netip.MustParseAddrPort("192.0.2.1:7174"), netip.MustParseAddrPort("192.0.2.9:4001")
+	list := []srv.CMInfo{
+		{Device: "blue", State: "LISTEN", Space: "TCP", Type: "RC", Local: port,
+			Owner: srv.Owner{PID: 41, UID: other, Comm: "theirs"}},
+		{Device: "blue", State: "CONNECT", Space: "TCP", Type: "RC", Local: port, Remote: peer,
+			Owner: srv.Owner{PID: 41, UID: other, Comm: "theirs"}},
+		{Device: "blue", State: "IDLE", Space: "UDP", Type: "UD", Owner: srv.Owner{PID: 42, UID: me, Comm: "app"}},
+	}
+	const idle = "link blue/1 qp-type UD state IDLE ps UDP pid 42 comm app \n"
+	const listening = "link blue/1 state LISTEN ps TCP pid 41 comm theirs src-addr 192.0.2.1:7174 \n"
+	const connected = "link blue/1 qp-type RC state CONNECT ps TCP pid 41 comm theirs "
+	for _, c := range []struct {
+		sees func(uint32) bool
+		want string
+	}{
+		{all, idle + listening + connected + "src-addr 192.0.2.1:7174 dst-addr 192.0.2.9:4001 \n"},
+		{onlyMine, connected + "\n" + idle + listening},
+	} {
+		var text strings.Builder
+		if err := PrintCMIDs(&text, cmFor(slices.Clone(list), c.sees)); err != nil || text.String() != c.want {
+			t.Errorf("%q, %v; want %q", &text, err, c.want)
+		}
+	}
+}

@@ -84,6 +84,27 @@ func PrintMRs(w io.Writer, list []srv.MRInfo) error {
 	return err
 }
 
+// PrintCMIDs prints as `rdma resource show cm_id` does. Addresses are only printed if the daemon has returned them.
+func PrintCMIDs(w io.Writer, list []srv.CMInfo) error {
+	var b strings.Builder
+	for _, id := range list {
+		fmt.Fprintf(&b, "link %s/1 ", id.Device)
+		if id.State != listens {
+			fmt.Fprintf(&b, "qp-type %s ", id.Type)
+		}
+		fmt.Fprintf(&b, "state %s ps %s pid %d comm %s ", id.State, id.Space, id.PID, id.Comm)
+		if id.Local.IsValid() {
+			fmt.Fprintf(&b, "src-addr %v ", id.Local)
+		}
+		if id.Remote.IsValid() {
+			fmt.Fprintf(&b, "dst-addr %v ", id.Remote)
+		}
+		b.WriteString("\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
 // PrintCounters prints as `rdma statistic show` does.
 func PrintCounters(w io.Writer, all map[string]Counters) error {
 	var b strings.Builder

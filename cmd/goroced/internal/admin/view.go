@@ -50,15 +50,17 @@ type View interface {
 	Devices() []Device
 	QPs() []srv.QPInfo
 	MRs() []srv.MRInfo
+	CMIDs() []srv.CMInfo
 	// Counters returns the counters of all devices, by device name.
 	Counters() map[string]Counters
 }
 
-// RegisterView registers the handlers that show v: GET /v1/devices, /v1/qps, /v1/mrs and /v1/stats.
+// RegisterView registers the handlers that show v: GET /v1/devices, /v1/qps, /v1/mrs, /v1/cm and /v1/stats.
 func RegisterView(mux *http.ServeMux, v View) {
 	shows(mux, "devices", func(context.Context) any { return v.Devices() })
 	shows(mux, "qps", func(who context.Context) any { return qpsFor(v.QPs(), seenBy(who)) })
 	shows(mux, "mrs", func(who context.Context) any { return mrsFor(v.MRs(), seenBy(who)) })
+	shows(mux, "cm", func(who context.Context) any { return cmFor(v.CMIDs(), seenBy(who)) })
 	shows(mux, "stats", func(context.Context) any { return v.Counters() })
 }
 
@@ -103,6 +105,21 @@ func mrsFor(list []srv.MRInfo, sees func(uid uint32) bool) []srv.MRInfo {
 	return list
 }
 
+// cmFor hides of other users' IDs with whom they talk. Where they listen is what anybody can find out by asking.
+func cmFor(list []srv.CMInfo, sees func(uid uint32) bool) []srv.CMInfo {
+	for i := range list {
+		if id := &list[i]; !sees(id.UID) && id.State != listens {
+			id.Local, id.Remote = netip.AddrPort{}, netip.AddrPort{}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b srv.CMInfo) int { // the order told of the addresses, too
+		return cmp.Or(cmp.Compare(a.Device, b.Device), a.Local.Compare(b.Local), cmp.Compare(a.PID, b.PID))
+	})
+	return list
+}
+
+const listens = "LISTEN"
+
 // Devices returns the daemon's devices.
 func (c *Client) Devices(ctx context.Context) (list []Device, err error) {
 	err = c.call(ctx, http.MethodGet, "devices", nil, &list)
@@ -121,6 +138,12 @@ func (c *Client) MRs(ctx context.Context) (list []srv.MRInfo, err error) {
 	return list, err
 }
 
+// CMIDs returns the IDs of the connection manager that the daemon's clients have.
+func (c *Client) CMIDs(ctx context.Context) (list []srv.CMInfo, err error) {
+	err = c.call(ctx, http.MethodGet, "cm", nil, &list)
+	return list, err
+}
+
 // Counters returns the counters of the daemon's devices.
 func (c *Client) Counters(ctx context.Context) (all map[string]Counters, err error) {
 	err = c.call(ctx, http.MethodGet, "stats", nil, &all)
@@ -135,6 +158,9 @@ func (c *Client) Status(ctx context.Context) (text json.RawMessage, err error) {
 
 // DeviceOfQP returns the device name of q.
 func DeviceOfQP(q *srv.QPInfo) string { return q.Device }
+
+// DeviceOfCMID returns the device name of id.
+func DeviceOfCMID(id *srv.CMInfo) string { return id.Device }
 
 // DeviceOfMR returns the device name of m.
 func DeviceOfMR(m *srv.MRInfo) string { return m.Device }

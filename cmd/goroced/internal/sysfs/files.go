@@ -55,6 +55,7 @@ func (d *Device) files(all map[string]string) {
 	port := path.Join(class, name, "ports/1")
 	d.portFiles(all, port)
 	d.gidFiles(all, port)
+	all[path.Join(port, "hw_counters", "lifespan")] = "0\n" // ms for which counters are kept: they are always fresh
 	for _, c := range d.Counters {
 		dir := "counters"
 		if c.HW {

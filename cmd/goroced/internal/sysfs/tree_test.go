@@ -99,6 +99,7 @@ var blueFiles = map[string]string{
 	"sys/class/infiniband/blue/ports/1/gids/0":                  "fe80:0000:0000:0000:0000:0000:0000:0001\n",
 	"sys/class/infiniband/blue/ports/1/gids/1":                  "0000:0000:0000:0000:0000:0000:0000:0000\n",
 	"sys/class/infiniband/blue/ports/1/gids/2":                  "0000:0000:0000:0000:0000:ffff:c000:0201\n",
+	"sys/class/infiniband/blue/ports/1/hw_counters/lifespan":    "0\n",
 	"sys/class/infiniband/blue/ports/1/hw_counters/sent_pkts":   "18\n",
 	"sys/class/infiniband/blue/ports/1/lid":                     "0x0\n",
 	"sys/class/infiniband/blue/ports/1/lid_mask_count":          "0\n",

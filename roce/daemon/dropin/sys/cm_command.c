@@ -15,6 +15,7 @@
 #include "cm.h"
 
 enum { QPT_RC = 2, QPT_UD = 4, QPT_XRC_SEND = 9, QPT_XRC_RECV = 10, QPS_ERR = 6 };
+enum { OPTION_PATH_MTU = 0x10001, MTU_4096 = 5 }; /* one of the daemon's own, in bytes; a code of the record */
 enum { REJ_CONSUMER = 28, REJ_VENDOR_OPTION = 35, MAX_ACK_TIMEOUT = 31 };
 
 /* copy - copies between this process's memory and itself; the kernel checks the addresses. */
@@ -389,12 +390,26 @@ static int set_id_option(struct cm_command *c)
 	return ENOSYS;
 }
 
-/* set_path - takes the route that the program has found. All that RoCE has of it is the addresses. */
+/*
+ * take_path - resolves the route of an ID as a path record of the subnet administration has it (IBTA 15.2.5.16). The
+ * addresses are the ID's; RoCE has the traffic class and the MTU, too.
+ */
+static int take_path(struct cm_command *c, uint32_t id, const uint8_t record[64])
+{
+	struct goroce_cm_resolve r = { .id = id };
+	uint8_t mtu = record[54] & 0x3F;
+	int err = set_value(c, id, RDMA_OPTION_ID_TOS, record[48]);
+
+	if (!err && mtu)
+		err = set_value(c, id, OPTION_PATH_MTU, mtu <= MTU_4096 ? 128 << mtu : 0);
+	return err ? err : cm_request_id(c, GOROCE_RESOLVE_ROUTE, &r, sizeof(r), NULL, 0);
+}
+
+/* set_path - takes the route that the program has found. */
 static int set_path(struct cm_command *c)
 {
 	const struct rdma_ucm_set_option *in = (void *)c->in;
 	const uint32_t needed = IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL;
-	struct goroce_cm_resolve r = { .id = in->id };
 	struct ib_path_rec_data path = { 0 };
 
 	if (in->optlen % sizeof(path))
@@ -404,7 +419,7 @@ static int set_path(struct cm_command *c)
 		if (err)
 			return err;
 		if (path.flags == needed)
-			return cm_request_id(c, GOROCE_RESOLVE_ROUTE, &r, sizeof(r), NULL, 0);
+			return take_path(c, in->id, (const uint8_t *)path.path_rec);
 	}
 	return EINVAL;
 }

@@ -187,7 +187,7 @@ bool sys_counter(const char *path, int flags, int *fd)
 {
 	struct place p;
 
-	if ((flags & (O_DIRECTORY | O_PATH)) || !parse(path, &p))
+	if ((flags & (O_DIRECTORY | O_PATH)) || !parse(path, &p) || strcmp(p.name, "lifespan") == 0)
 		return false;
 	*fd = -1;
 	if ((flags & O_ACCMODE) != O_RDONLY) {

@@ -155,6 +155,7 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *v)
 	c->device = container_of(v, struct device, v);
 	c->memory = -1;
 	pthread_mutex_init(&c->objects.lock, NULL);
+	regions_init(&c->regions);
 	pthread_mutex_init(&c->memory_lock, NULL);
 	err = control_dial(&c->control, c->device->socket);
 	if (!err) {
@@ -196,6 +197,7 @@ EXPORT int ibv_close_device(struct ibv_context *v)
 	mailbox_close(&c->events);
 	control_close(&c->control);
 	table_clear(&c->objects);
+	regions_clear(&c->regions);
 	pthread_mutex_destroy(&c->memory_lock);
 	pthread_mutex_destroy(&v->mutex);
 	device_release(c->device);

@@ -45,7 +45,7 @@ void fork_watch(void)
 }
 
 /* The daemon copies what is at an address when it gets there, and pins nothing. So nothing has to be done
- * for registered memory. */
+ * for registered memory, unless it was moved (remap.c). */
 EXPORT int ibv_fork_init(void) { return 0; }
 
 EXPORT int ibv_is_fork_initialized(void) { return FORK_UNNEEDED; }

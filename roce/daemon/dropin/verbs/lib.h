@@ -118,6 +118,45 @@ struct device {
 void device_release(struct device *d);
 EXPORT void ibv_free_device_list(struct ibv_device **all);
 
+/* region.c: memory regions by L_Key, for short payloads (short.c). */
+struct mr {
+	struct ibv_mr v;
+	struct mr *next; /* in the table */
+	uint32_t pd;     /* handle */
+	uint64_t iova;   /* what SGEs call the first byte */
+	bool own;        /* memory of this process that the daemon does not map, and that is there */
+	struct moved *moved;
+};
+
+/* What an SGE with an L_Key is checked against. */
+struct region {
+	uint64_t generation; /* of the table when it was looked up */
+	uint32_t lkey, pd;
+	uint64_t iova, length; /* length 0: no payload may be copied from it */
+	const char *addr;
+};
+
+struct regions {
+	pthread_mutex_t lock;
+	_Atomic uint64_t generation; /* counts changes, from 1 on */
+	struct mr *slots[1024];
+};
+
+static inline struct mr *mr_of(struct ibv_mr *v) { return container_of(v, struct mr, v); }
+
+void regions_init(struct regions *t);
+void regions_add(struct regions *t, struct mr *m);
+void regions_remove(struct regions *t, struct mr *m);
+void regions_change(struct regions *t, struct mr *m, const struct mr *to);
+void regions_look_up(struct regions *t, uint32_t lkey, struct region *found);
+void regions_clear(struct regions *t);
+
+/* remap.c: memory of the process that is moved to a file. */
+struct moved;
+
+struct moved *remap_begin(void *addr, size_t length);
+void remap_end(struct moved *m);
+
 /* context.c */
 struct context {
 	struct verbs_context v;
@@ -126,6 +165,7 @@ struct context {
 	struct doorbells doorbells;
 	struct mailbox events;
 	struct table objects;
+	struct regions regions;
 	pthread_t watcher;
 	bool fatal_told;
 	pthread_mutex_t memory_lock;
@@ -165,6 +205,7 @@ void async_await(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *a
 
 /* ring.c: this process's end of a ring. */
 enum ring_kind { RING_SEND = 1, RING_RECV = 2, RING_CQ = 3 };
+enum { MAX_SGE = 32 };
 enum { RING_PRODUCER = 64, RING_CONSUMER = 128, RING_WAKE = 192, RING_SLOTS = 256 };
 
 struct ring {
@@ -196,7 +237,7 @@ int ring_ready(struct ring *r);
 /* maps.c: the mappings of this process. */
 struct mapping {
 	uintptr_t start, end;
-	bool readable, writable, shared;
+	bool readable, writable, executable, shared;
 	uint64_t offset; /* of start, in the file */
 	dev_t dev;       /* of the file; no file has inode 0 */
 	ino_t ino;
@@ -210,6 +251,7 @@ struct maps {
 };
 
 bool maps_open(struct maps *m);
+bool maps_next(struct maps *m, uintptr_t addr, struct mapping *found);
 bool maps_find(struct maps *m, uintptr_t addr, struct mapping *found);
 void maps_close(struct maps *m);
 
@@ -317,7 +359,7 @@ static inline struct ah *ah_of(struct ibv_ah *v) { return container_of(v, struct
 int ah_to_daemon(const struct ibv_ah_attr *from, struct goroce_ah *to);
 void ah_from_daemon(const struct goroce_ah *from, struct ibv_ah_attr *to);
 
-/* qp.c, qp_modify.c, qp_ex.c, post.c */
+/* qp.c, qp_modify.c, qp_ex.c, post.c, short.c */
 struct qp {
 	union {
 		struct ibv_qp v;
@@ -330,6 +372,8 @@ struct qp {
 	uint32_t async_taken;
 	struct ibv_qp_cap cap;
 	bool sig_all, has_ex;
+	uint32_t pd;               /* handle */
+	struct region regions[4]; /* looked up last; under the lock of sq */
 
 	/* From wr_start to wr_complete, under the lock of sq. */
 	uint32_t built; /* requests so far */
@@ -351,6 +395,8 @@ int post_send(struct ibv_qp *v, struct ibv_send_wr *wr, struct ibv_send_wr **bad
 int post_recv(struct ibv_qp *v, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
 int ring_push_recv(struct ring *r, uint32_t next, const struct ibv_recv_wr *wr);
 void post_published(struct qp *q, struct ring *r, uint32_t next);
+bool short_copy(struct qp *q, struct goroce_send_slot *s, const struct ibv_sge *list, uint32_t n);
+void short_built(struct qp *q, struct goroce_send_slot *s);
 
 /* query.c */
 int query_device_ex(struct ibv_context *v, const void *input, struct ibv_device_attr_ex *attr, size_t size);

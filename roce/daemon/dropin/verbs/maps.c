@@ -21,17 +21,17 @@ struct procmap_query {
 
 #define QUERY _IOWR('f', 17, struct procmap_query)
 
-enum { READABLE = 1, WRITABLE = 2, SHARED = 8 };
+enum { READABLE = 1, WRITABLE = 2, EXECUTABLE = 4, SHARED = 8, COVERING_OR_NEXT = 16 };
 
-/* query reports by errno whether addr is in a mapping. */
+/* query reports by errno whether addr is in a mapping, or before one. */
 static int query(const struct maps *m, uintptr_t addr, struct mapping *found)
 {
-	struct procmap_query q = {.size = sizeof(q), .addr = addr};
+	struct procmap_query q = {.size = sizeof(q), .flags = COVERING_OR_NEXT, .addr = addr};
 
 	if (ioctl(m->fd, QUERY, &q) < 0)
 		return errno;
-	*found = (struct mapping){q.start, q.end, q.vma_flags & READABLE, q.vma_flags & WRITABLE, q.vma_flags & SHARED,
-		q.offset, makedev(q.dev_major, q.dev_minor), q.inode};
+	*found = (struct mapping){q.start, q.end, q.vma_flags & READABLE, q.vma_flags & WRITABLE,
+		q.vma_flags & EXECUTABLE, q.vma_flags & SHARED, q.offset, makedev(q.dev_major, q.dev_minor), q.inode};
 	return 0;
 }
 
@@ -58,12 +58,12 @@ static bool parse(const char *line, struct mapping *to)
 	unsigned long start, end;
 	unsigned long long offset, ino;
 	unsigned int dev_major, dev_minor;
-	char r, w, s;
+	char r, w, x, s;
 
-	if (sscanf(line, "%lx-%lx %c%c%*c%c %llx %x:%x %llu", &start, &end, &r, &w, &s, &offset, &dev_major, &dev_minor,
-			&ino) != 9)
+	if (sscanf(line, "%lx-%lx %c%c%c%c %llx %x:%x %llu", &start, &end, &r, &w, &x, &s, &offset, &dev_major,
+			&dev_minor, &ino) != 10)
 		return false;
-	*to = (struct mapping){start, end, r == 'r', w == 'w', s == 's', offset, makedev(dev_major, dev_minor), ino};
+	*to = (struct mapping){start, end, r == 'r', w == 'w', x == 'x', s == 's', offset, makedev(dev_major, dev_minor), ino};
 	return true;
 }
 
@@ -84,8 +84,7 @@ static bool fill(struct maps *m)
 	return true;
 }
 
-/* next_line reads on to the line of a mapping that ends behind addr, and reports whether addr is in it. That line
- * stays the next one. */
+/* next_line reads on to the line of the first mapping that ends behind addr. That line stays the next one. */
 static bool next_line(struct maps *m, uintptr_t addr, struct mapping *found)
 {
 	for (;;) {
@@ -103,14 +102,20 @@ static bool next_line(struct maps *m, uintptr_t addr, struct mapping *found)
 		if (strtoul(dash + 1, NULL, 16) > addr) {
 			bool ok = parse(line, found);
 			*end = '\n';
-			return ok && found->start <= addr;
+			return ok;
 		}
 		m->at = (size_t)(end + 1 - m->lines);
 	}
 }
 
-/* maps_find finds the mapping that addr is in. Addresses must ascend from call to call. */
-bool maps_find(struct maps *m, uintptr_t addr, struct mapping *found)
+/* maps_next finds the mapping that addr is in, or the first one behind it. Addresses must ascend from call to call. */
+bool maps_next(struct maps *m, uintptr_t addr, struct mapping *found)
 {
 	return m->text ? next_line(m, addr, found) : !query(m, addr, found);
+}
+
+/* maps_find finds the mapping that addr is in. */
+bool maps_find(struct maps *m, uintptr_t addr, struct mapping *found)
+{
+	return maps_next(m, addr, found) && found->start <= addr;
 }

@@ -1,5 +1,5 @@
-/* Memory regions. The daemon maps memory that is shared from a file which it can have, too (file.c). All other memory
- * it reads and writes by system calls. */
+/* Memory regions. The daemon maps memory that is shared from a file which it can have, too (file.c), or has been moved
+ * to one (remap.c). All other memory it reads and writes by system calls. */
 #include "lib.h"
 
 #include <fcntl.h>
@@ -98,6 +98,8 @@ struct request {
 	size_t len;
 	struct goroce_reg_mr *memory; /* in body; memory of the process */
 	struct goroce_reg_reply reply;
+	bool file;           /* the daemon maps the memory */
+	struct moved *moved; /* the memory was moved for that */
 };
 
 static int request(struct request *q, int give)
@@ -149,13 +151,29 @@ static int request_shared(struct request *q, unsigned int access)
 	return err;
 }
 
+/* request_moved is request_shared, with memory of the process moved to a file before if the user wants that. */
+static int request_moved(struct request *q, unsigned int access)
+{
+	int err;
+
+	if (!(access & IBV_ACCESS_ON_DEMAND))
+		q->moved = remap_begin((void *)(uintptr_t)q->memory->addr, q->memory->length);
+	err = request_shared(q, access);
+	if (err) {
+		remap_end(q->moved);
+		q->moved = NULL;
+	}
+	return err;
+}
+
 /* request_memory registers memory in the fastest way that the daemon allows. */
 static int request_memory(struct request *q, unsigned int access)
 {
 	int err, cancel;
 
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-	err = request_shared(q, access);
+	err = request_moved(q, access);
+	q->file = !err;
 	if (err)
 		err = request(q, own_memory(context_of(q->v)));
 	pthread_setcancelstate(cancel, NULL);
@@ -165,8 +183,8 @@ static int request_memory(struct request *q, unsigned int access)
 EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
 {
 	struct goroce_reg_mr r = {.pd = pd->handle};
-	struct request q = {pd->context, GOROCE_REG_MR, &r, sizeof(r), &r, {0}};
-	struct ibv_mr *mr;
+	struct request q = {.v = pd->context, .op = GOROCE_REG_MR, .body = &r, .len = sizeof(r), .memory = &r};
+	struct mr *mr;
 	int err = gone(pd->context);
 
 	if (!err)
@@ -181,8 +199,12 @@ EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len
 		free(mr);
 		return fail(err);
 	}
-	*mr = (struct ibv_mr){pd->context, pd, addr, length, q.reply.handle, q.reply.key, q.reply.key};
-	return mr;
+	*mr = (struct mr){
+		.v = {pd->context, pd, addr, length, q.reply.handle, q.reply.key, q.reply.key},
+		.pd = pd->handle, .iova = r.iova, .own = !q.file && !(access & IBV_ACCESS_ON_DEMAND), .moved = q.moved,
+	};
+	regions_add(&context_of(pd->context)->regions, mr);
+	return &mr->v;
 }
 
 EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
@@ -199,9 +221,22 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 {
 	int err = close_handle(mr->context, mr->handle, NULL);
 
-	if (!err)
-		free(mr);
-	return err;
+	if (err)
+		return err;
+	regions_remove(&context_of(mr->context)->regions, mr_of(mr));
+	remap_end(mr_of(mr)->moved);
+	free(mr_of(mr));
+	return 0;
+}
+
+/* rereg_done makes a region what it was registered anew as. Its memory so far may not be registered any more. */
+static void rereg_done(struct mr *mr, const struct request *q, const struct mr *to)
+{
+	struct moved *before = mr->moved;
+
+	regions_change(&context_of(q->v)->regions, mr, to);
+	if (before != to->moved)
+		remap_end(before);
 }
 
 static int refuse_rereg(int code, int err)
@@ -218,7 +253,8 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *a
 	bool moves = flags & IBV_REREG_MR_CHANGE_TRANSLATION;
 	unsigned int rights_of = flags & IBV_REREG_MR_CHANGE_ACCESS ? (unsigned int)access : 0;
 	struct goroce_rereg_mr r = {.mr = mr->handle, .mask = (uint32_t)flags | GOROCE_KEEP_KEYS};
-	struct request q = {mr->context, GOROCE_REREG_MR, &r, sizeof(r), &r.to, {0}};
+	struct request q = {.v = mr->context, .op = GOROCE_REREG_MR, .body = &r, .len = sizeof(r), .memory = &r.to};
+	struct mr to = *mr_of(mr);
 	int err;
 
 	if (!flags || flags & ~all || (moves && (!addr || !length)) || (flags & IBV_REREG_MR_CHANGE_PD && !pd))
@@ -230,13 +266,21 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *a
 	err = request_memory(&q, rights_of);
 	if (err)
 		return refuse_rereg(gone(mr->context) ? IBV_REREG_MR_ERR_CMD : IBV_REREG_MR_ERR_INPUT, err);
-	mr->lkey = mr->rkey = q.reply.key;
-	if (flags & IBV_REREG_MR_CHANGE_PD)
-		mr->pd = pd;
-	if (moves) {
-		mr->addr = addr;
-		mr->length = length;
+	to.v.lkey = to.v.rkey = q.reply.key;
+	if (flags & IBV_REREG_MR_CHANGE_PD) {
+		to.v.pd = pd;
+		to.pd = pd->handle;
 	}
+	if (moves) {
+		to.v.addr = addr;
+		to.v.length = length;
+		to.iova = r.to.iova;
+		to.own = !q.file;
+		to.moved = q.moved;
+	}
+	if (rights_of & IBV_ACCESS_ON_DEMAND)
+		to.own = false;
+	rereg_done(mr_of(mr), &q, &to);
 	return 0;
 }
 

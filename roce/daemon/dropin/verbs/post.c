@@ -55,12 +55,14 @@ static int put_inline(struct goroce_send_slot *s, const struct ibv_send_wr *wr, 
 	return 0;
 }
 
-static int put_payload(struct ring *r, struct goroce_send_slot *s, const struct ibv_send_wr *wr)
+static int put_payload(struct qp *q, struct goroce_send_slot *s, const struct ibv_send_wr *wr)
 {
 	if (wr->send_flags & IBV_SEND_INLINE)
-		return put_inline(s, wr, r->max_inline);
-	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > r->max_sge)
+		return put_inline(s, wr, q->sq.max_inline);
+	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > q->sq.max_sge)
 		return EINVAL;
+	if (short_copy(q, s, wr->sg_list, (uint32_t)wr->num_sge))
+		return 0;
 	s->num_sge = (uint16_t)wr->num_sge;
 	put_sges(s + 1, wr->sg_list, wr->num_sge);
 	return 0;
@@ -137,7 +139,7 @@ static int push_send(struct qp *q, uint32_t next, const struct ibv_send_wr *wr)
 	*s = (struct goroce_send_slot){
 		.id = wr->wr_id, .opcode = (uint8_t)wr->opcode, .flags = (uint8_t)(wr->send_flags & flags),
 	};
-	err = put_payload(&q->sq, s, wr);
+	err = put_payload(q, s, wr);
 	return err ? err : put_rest(q, s, wr);
 }
 

@@ -4,8 +4,11 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Inline room that every QP has, as programs count on some that they have not asked for. A slot has it anyway. */
-enum { LEAST_INLINE = 64 };
+/*
+ * Inline room that QPs have although the program has not asked for it: for short payloads (short.c), and because
+ * programs count on some. A slot has the least of it anyway; more is for queues that it does not make large.
+ */
+enum { LEAST_INLINE = 64, MORE_INLINE = 256, MORE_IN_ALL = 64 << 10 };
 
 static bool sends(int type) { return type != IBV_QPT_XRC_RECV; }
 
@@ -42,6 +45,25 @@ static int attach(struct qp *q, const struct goroce_ring *r, int *fds, int n)
 	return err;
 }
 
+/* inline_room is how much a QP gets if the daemon's limits allow it: never less than it asks for. */
+static uint32_t inline_room(const struct qp *q, const struct ibv_qp_cap *c)
+{
+	uint32_t most = context_of(q->v.context)->device->attr.max_inline, room = MORE_INLINE;
+
+	while (room > LEAST_INLINE && (room > most || (uint64_t)room * c->max_send_wr > MORE_IN_ALL))
+		room /= 2;
+	return c->max_inline_data > room ? c->max_inline_data : room;
+}
+
+static int call_daemon(struct qp *q, const struct goroce_create_qp *r, struct goroce_ring *reply, struct call *call)
+{
+	*call = (struct call){
+		.op = GOROCE_CREATE_QP, .body = r, .len = sizeof(*r), .give = -1, .reply = reply, .size = sizeof(*reply),
+		.want_fds = -1,
+	};
+	return control_call(&context_of(q->v.context)->control, call);
+}
+
 /* request asks for the QP. XRC ends have their receives from SRQs of the domain. */
 static int request(struct qp *q, const struct ibv_qp_init_attr_ex *a)
 {
@@ -62,16 +84,16 @@ static int request(struct qp *q, const struct ibv_qp_init_attr_ex *a)
 		.sig_all = a->sq_sig_all != 0,
 	};
 	struct goroce_ring reply;
-	struct call call = {
-		.op = GOROCE_CREATE_QP, .body = &r, .len = sizeof(r), .give = -1, .reply = &reply,
-				.size = sizeof(reply),
-		.want_fds = -1,
-	};
+	struct call call;
 	int err;
 
 	if (sends(type))
+		r.max_inline = inline_room(q, c);
+	err = call_daemon(q, &r, &reply, &call);
+	if (err == ENOMEM && r.max_inline > LEAST_INLINE && r.max_inline > c->max_inline_data) {
 		r.max_inline = c->max_inline_data > LEAST_INLINE ? c->max_inline_data : LEAST_INLINE;
-	err = control_call(&context_of(q->v.context)->control, &call);
+		err = call_daemon(q, &r, &reply, &call);
+	}
 	if (err)
 		return err;
 	q->v.handle = reply.handle;
@@ -106,6 +128,7 @@ static struct qp *make(struct ibv_context *v, const struct ibv_qp_init_attr_ex *
 	q->v.qp_type = a->qp_type;
 	q->v.state = IBV_QPS_RESET;
 	q->sig_all = a->sq_sig_all;
+	q->pd = a->pd ? a->pd->handle : 0;
 	return q;
 }
 

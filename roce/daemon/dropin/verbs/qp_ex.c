@@ -33,8 +33,11 @@ static int wr_complete(struct ibv_qp_ex *v)
 	struct qp *q = SELF(v);
 	int err = q->error;
 
-	if (!err)
+	if (!err) {
+		for (uint32_t i = 0; i < q->built; i++)
+			short_built(q, ring_slot(&q->sq, q->sq.next + i));
 		post_published(q, &q->sq, q->sq.next + q->built);
+	}
 	pthread_mutex_unlock(&q->sq.lock);
 	return err;
 }

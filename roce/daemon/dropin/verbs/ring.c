@@ -1,7 +1,7 @@
 /* This process's end of a ring (go doc ./qp/ring). What the daemon can write is checked before use. */
 #include "lib.h"
 
-enum { RING_MAGIC = 0x474E4952, RING_VERSION = 1, MAX_SGE = 32, MAX_INLINE = 1024 };
+enum { RING_MAGIC = 0x474E4952, RING_VERSION = 1, MAX_INLINE = 1024 };
 
 static uint32_t payload_offset(enum ring_kind kind)
 {

@@ -1,0 +1,93 @@
+/*
+ * Memory regions by L_Key. Posts look regions up without a lock: each QP keeps copies of those that it has used last,
+ * which hold until the table changes. So nothing here is touched by a post after its region is gone.
+ */
+#include "lib.h"
+
+void regions_init(struct regions *t)
+{
+	pthread_mutex_init(&t->lock, NULL);
+	atomic_init(&t->generation, 1);
+}
+
+static struct mr **bucket(struct regions *t, uint32_t lkey)
+{
+	return &t->slots[(lkey >> 8) % (sizeof(t->slots) / sizeof(*t->slots))];
+}
+
+/* changed makes all copies invalid. The lock is held. */
+static void changed(struct regions *t) { atomic_fetch_add_explicit(&t->generation, 1, memory_order_release); }
+
+static void link_in(struct regions *t, struct mr *m)
+{
+	struct mr **b = bucket(t, m->v.lkey);
+
+	m->next = *b;
+	*b = m;
+	changed(t);
+}
+
+static void unlink_from(struct regions *t, struct mr *m)
+{
+	for (struct mr **p = bucket(t, m->v.lkey); *p; p = &(*p)->next) {
+		if (*p == m) {
+			*p = m->next;
+			break;
+		}
+	}
+	changed(t);
+}
+
+void regions_add(struct regions *t, struct mr *m)
+{
+	pthread_mutex_lock(&t->lock);
+	link_in(t, m);
+	pthread_mutex_unlock(&t->lock);
+}
+
+void regions_remove(struct regions *t, struct mr *m)
+{
+	pthread_mutex_lock(&t->lock);
+	unlink_from(t, m);
+	pthread_mutex_unlock(&t->lock);
+}
+
+/* regions_change makes m what to is. */
+void regions_change(struct regions *t, struct mr *m, const struct mr *to)
+{
+	pthread_mutex_lock(&t->lock);
+	unlink_from(t, m);
+	*m = *to;
+	link_in(t, m);
+	pthread_mutex_unlock(&t->lock);
+}
+
+/* regions_look_up finds the newest region of a key: an old one may be closed at the daemon, and still be here. */
+void regions_look_up(struct regions *t, uint32_t lkey, struct region *found)
+{
+	struct mr *m;
+
+	pthread_mutex_lock(&t->lock);
+	*found = (struct region){.generation = atomic_load(&t->generation), .lkey = lkey};
+	for (m = *bucket(t, lkey); m && m->v.lkey != lkey; m = m->next)
+		;
+	if (m && m->own) {
+		found->pd = m->pd;
+		found->iova = m->iova;
+		found->length = m->v.length;
+		found->addr = m->v.addr;
+	}
+	pthread_mutex_unlock(&t->lock);
+}
+
+/* regions_clear gives back the memory of regions that the program has left open. */
+void regions_clear(struct regions *t)
+{
+	for (size_t i = 0; i < sizeof(t->slots) / sizeof(*t->slots); i++) {
+		for (struct mr *m = t->slots[i]; m; m = m->next) {
+			remap_end(m->moved);
+			m->moved = NULL;
+		}
+	}
+	pthread_mutex_destroy(&t->lock);
+}
