@@ -160,6 +160,7 @@ type host struct {
 	in     *linktest.Namespace // nil: this one
 	libs   string
 	root   bool // its programs and its daemon keep the rights of the test
+	daemon *process
 }
 
 // newHost starts a daemon of an ordinary user, with one address.
@@ -181,6 +182,7 @@ func (h *host) startDaemon(t testing.TB, flags ...string) {
 	h.socket = filepath.Join(h.dir, "s")
 	p := h.start(t, append([]string{goroced, "serve", "--socket", h.socket, "--admin", filepath.Join(h.dir, "a"),
 		"--set", "drain=0s"}, flags...)...)
+	h.daemon = p
 	await(t, "the daemon listens", func() bool {
 		p.mustRun(t)
 		return strings.Contains(p.out.String(), "msg=ready")

@@ -65,6 +65,16 @@ var connections = []connection{
 		says: `(?m)^ *65536 `},
 	{name: "ib_send_lat -R", server: "ib_send_lat -R -F -n 200", client: "ib_send_lat -R -F -n 200 {server}",
 		says: `(?m)^ *2 `, twice: true},
+	{name: "ib_write_lat -R", server: "ib_write_lat -R -F -n 200", client: "ib_write_lat -R -F -n 200 {server}",
+		says: `(?m)^ *2 `, twice: true},
+	{name: "ib_read_lat -R", server: "ib_read_lat -R -F -n 100", client: "ib_read_lat -R -F -n 100 {server}",
+		says: `(?m)^ *2 `, twice: true},
+	{name: "ib_send_bw -R", server: "ib_send_bw -R -F -n 200", client: "ib_send_bw -R -F -n 200 {server}",
+		says: `(?m)^ *65536 `, twice: true},
+	{name: "ib_atomic_bw -R", server: "ib_atomic_bw -R -F -n 100", client: "ib_atomic_bw -R -F -n 100 {server}",
+		says: `(?m)^ *8 `, twice: true},
+	{name: "ib_atomic_lat -R", server: "ib_atomic_lat -R -F -n 100", client: "ib_atomic_lat -R -F -n 100 {server}",
+		says: `(?m)^ *8 `, twice: true},
 	{name: "ib_send_bw -R -c UD", server: "ib_send_bw -R -F -n 200 -c UD -s 1024",
 		client: "ib_send_bw -R -F -n 200 -c UD -s 1024 {server}", says: `(?m)^ *1024 `},
 }
@@ -109,6 +119,17 @@ func (c *connection) run(t *testing.T, server, client *host) {
 	s := server.run(t, args(c.server)...)
 	server.awaitListener(t, s)
 	out, err := client.run(t, args(c.client)...).wait(t)
+	for range 5 {
+		if err == nil || !strings.Contains(out, "RDMA CM event error") {
+			break
+		}
+		// perftest's server listens again after a handshake, and its client may come before; refused, the client uses
+		// what it has freed, and the server waits for ever.
+		_, _ = s.signal(t, syscall.SIGKILL)
+		s = server.run(t, args(c.server)...)
+		server.awaitListener(t, s)
+		out, err = client.run(t, args(c.client)...).wait(t)
+	}
 	if err != nil || !regexp.MustCompile(c.says).MatchString(out) {
 		t.Fatalf("client: %v\n%s\nserver:\n%s", err, out, s.out.String())
 	}
@@ -161,31 +182,4 @@ func multicast(t *testing.T, to, from *host) {
 		}
 	}
 	t.Errorf("nothing received:\n%s", r.out.String())
-}
-
-// TestConnectionKilled: when a program is killed, whichever end it is, its peer hears of it at once.
-func TestConnectionKilled(t *testing.T) {
-	besides(t)
-	installed(t, "rping")
-	h := newHost(t, nil)
-	for _, dies := range []string{"client", "server"} {
-		s := h.run(t, "stdbuf", "-oL", "rping", "-s", "-a", h.addr.String(), "-v")
-		h.awaitListener(t, s)
-		c := h.run(t, "rping", "-c", "-a", h.addr.String())
-		await(t, "pings arrive", func() bool {
-			s.mustRun(t)
-			return strings.Contains(s.out.String(), "rdma-ping-")
-		})
-		victim, survivor := c, s
-		if dies == "server" {
-			victim, survivor = s, c
-		}
-		_, _ = victim.signal(t, syscall.SIGKILL)
-		killed := time.Now()
-		out, _ := survivor.wait(t)
-		t.Logf("the %s was killed; the other end ended %v later", dies, time.Since(killed))
-		if !strings.Contains(out, "DISCONNECT") {
-			t.Errorf("the %s was killed; the other end says\n%s", dies, out)
-		}
-	}
 }
