@@ -26,7 +26,7 @@ var kills = []kill{
 	{server: "listening", dies: "server"},
 	{client: "address", dies: "client"},
 	{client: "route", dies: "client"},
-	{server: "requested", client: "connecting", dies: "client"}, // rdma_cm has the event REJECTED here
+	{server: "requested", client: "connecting", dies: "client"}, // rdma_ucm tells nothing of IDs before Accept
 	{server: "requested", client: "connecting", dies: "server", event: rejected},
 	{server: "accepted", client: "established", dies: "client", event: disconnected},
 	{server: "accepted", client: "established", dies: "server", event: disconnected},
@@ -91,7 +91,9 @@ func (k *kill) run(t *testing.T, h *host, program string) {
 		other.mustRun(t)
 		_, _ = other.signal(t, syscall.SIGKILL)
 	}
-	await(t, "the daemon has nothing of the programs", func() bool { return h.daemon.descriptors(t) <= before })
+	await(t, "the daemon has nothing of the programs", func() bool {
+		return h.daemon.descriptors(t) <= before && len(h.cmIDs(t)) == 0
+	})
 }
 
 // reports waits until a running program has written something.

@@ -3,10 +3,14 @@
 package dropin
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -21,7 +25,7 @@ import (
 )
 
 // connection is a row: programs that connect by address, over the machine's own librdmacm. {server} and {client} are
-// the addresses of the devices of both ends.
+// the addresses of the devices of both ends, {file} is a file.
 type connection struct {
 	name   string
 	server string
@@ -29,6 +33,11 @@ type connection struct {
 	says   string // a regular expression that the client's output has
 	stays  bool   // the server does not end by itself
 	twice  bool   // over two daemons, too
+	hosts  bool   // over two daemons only: the program wants an interface that is not the loopback one
+	ipv6   bool   // with addresses of IPv6; hosts only
+	tcp    int    // port of TCP on which the server listens for the program's own purposes; 0: it listens by rdma_cm
+	full   bool   // only with GOROCE_FULL=1
+	socket bool   // its sockets of TCP become rsockets (librspreload)
 }
 
 // connections are the programs that must work. docs/dropin.md has them, too.
@@ -54,7 +63,8 @@ var connections = []connection{
 		stays: true, twice: true},
 	{name: "rstream", server: "rstream -b {server} -S 65536 -C 200 -T v",
 		client: "rstream -s {server} -S 65536 -C 200 -T v", says: `(?m)^custom +64k +200 `, twice: true},
-	{name: "rstream all sizes", server: "rstream -b {server}", client: "rstream -s {server}", says: `(?m)^4m_bw|1m_bw`},
+	{name: "rstream all sizes", server: "rstream -b {server}", client: "rstream -s {server}", says: `(?m)^4m_bw|1m_bw`,
+		full: true},
 	{name: "rstream nonblocking", server: "rstream -b {server} -S 65536 -C 100 -T n -T v",
 		client: "rstream -s {server} -S 65536 -C 100 -T n -T v", says: `(?m)^custom +64k +100 `},
 	{name: "riostream", server: "riostream -b {server} -S 65536 -C 100",
@@ -77,6 +87,21 @@ var connections = []connection{
 		says: `(?m)^ *8 `, twice: true},
 	{name: "ib_send_bw -R -c UD", server: "ib_send_bw -R -F -n 200 -c UD -s 1024",
 		client: "ib_send_bw -R -F -n 200 -c UD -s 1024 {server}", says: `(?m)^ *1024 `},
+	{name: "rping IPv6", server: "rping -s -a {server} -C 20 -v -V", client: "rping -c -a {server} -C 20 -v -V",
+		says: `(?m)^ping data: rdma-ping-19: `, ipv6: true},
+	{name: "ucmatose IPv6", server: "ucmatose -f ip6 -c 20 -b {server}", client: "ucmatose -f ip6 -c 20 -s {server}",
+		says: `return status 0`, ipv6: true},
+	{name: "udaddy IPv6", server: "udaddy -f ip6 -c 3 -b {server}", client: "udaddy -f ip6 -c 3 -s {server}",
+		says: `return status 0`, ipv6: true},
+	{name: "rstream IPv6", server: "rstream -f ip6 -b {server} -S 65536 -C 100",
+		client: "rstream -f ip6 -s {server} -S 65536 -C 100", says: `(?m)^custom +64k +100 `, ipv6: true},
+	{name: "fi_pingpong", server: "fi_pingpong -p verbs -e msg -I 100 -S 4096",
+		client: "fi_pingpong -p verbs -e msg -I 100 -S 4096 {server}", says: `(?m)^4k +100 +=100 `, hosts: true, tcp: 47592},
+	{name: "qperf", server: "qperf",
+		client: "qperf {server} -cm 1 -t 1 rc_lat rc_bw rc_rdma_read_bw rc_rdma_write_bw", hosts: true,
+		says: `(?s)rc_lat:.*rc_bw:.*rc_rdma_read_bw:.*rc_rdma_write_bw:\n +bw += `, stays: true, tcp: 19765, full: true},
+	{name: "iperf", server: "iperf -s", client: "iperf -c {server} -n 1G", says: `1\.00 GBytes`, stays: true, hosts: true,
+		socket: true, full: true},
 }
 
 // cmIDs returns what `goroced cm` shows of the host's daemon.
@@ -108,27 +133,55 @@ func (h *host) awaitListener(t testing.TB, p *process) {
 	})
 }
 
+// awaitServer waits until the row's server listens.
+func (c *connection) awaitServer(t testing.TB, h *host, p *process) {
+	t.Helper()
+	if c.tcp != 0 {
+		p.listens(t, c.tcp)
+		return
+	}
+	h.awaitListener(t, p)
+}
+
+// runRsockets runs a program whose sockets of TCP become rsockets.
+func (h *host) runRsockets(t testing.TB, args ...string) *process {
+	t.Helper()
+	list, _ := filepath.Glob("/usr/lib/*/rsocket/librspreload.so.1")
+	if len(list) == 0 {
+		require.Missing(t, "librspreload.so.1 of package librdmacm1 is not installed")
+	}
+	return h.start(t, append([]string{"env", "LD_PRELOAD=" + list[0], goroced, "run", "--socket", h.socket, "--"},
+		args...)...)
+}
+
+// tooEarly is what clients of perftest and qperf say when they come before their servers listen, which ask them to come
+// by a handshake of their own. perftest's client then uses what it has freed, and its server waits for ever.
+var tooEarly = regexp.MustCompile(`RDMA CM event error|Event rejected`)
+
 // run runs the row between two hosts. Nothing of it is left at their daemons.
 func (c *connection) run(t *testing.T, server, client *host) {
+	needsFull(t, c.full)
 	program, _, _ := strings.Cut(c.server, " ")
 	installed(t, program)
 	args := func(line string) []string {
-		return strings.Fields(strings.NewReplacer("{server}", server.addr.String(), "{client}",
-			client.addr.String()).Replace(line))
-	}
-	s := server.run(t, args(c.server)...)
-	server.awaitListener(t, s)
-	out, err := client.run(t, args(c.client)...).wait(t)
-	for range 5 {
-		if err == nil || !strings.Contains(out, "RDMA CM event error") {
-			break
+		to, from := server.addr, client.addr
+		if c.ipv6 {
+			to, from = server.in.Addr6, client.in.Addr6
 		}
-		// perftest's server listens again after a handshake, and its client may come before; refused, the client uses
-		// what it has freed, and the server waits for ever.
+		return strings.Fields(strings.NewReplacer("{server}", to.String(), "{client}", from.String()).Replace(line))
+	}
+	run := (*host).run
+	if c.socket {
+		run = (*host).runRsockets
+	}
+	s := run(server, t, args(c.server)...)
+	c.awaitServer(t, server, s)
+	out, err := run(client, t, args(c.client)...).wait(t)
+	for tries := 10; tries > 0 && err != nil && tooEarly.MatchString(out); tries-- {
 		_, _ = s.signal(t, syscall.SIGKILL)
-		s = server.run(t, args(c.server)...)
-		server.awaitListener(t, s)
-		out, err = client.run(t, args(c.client)...).wait(t)
+		s = run(server, t, args(c.server)...)
+		c.awaitServer(t, server, s)
+		out, err = run(client, t, args(c.client)...).wait(t)
 	}
 	if err != nil || !regexp.MustCompile(c.says).MatchString(out) {
 		t.Fatalf("client: %v\n%s\nserver:\n%s", err, out, s.out.String())
@@ -144,12 +197,34 @@ func (c *connection) run(t *testing.T, server, client *host) {
 	}
 }
 
+// TestConnectionsNetcat: a file goes through netcat, whose sockets are rsockets, and is the same at the other end.
+func TestConnectionsNetcat(t *testing.T) {
+	besides(t)
+	installed(t, "nc.traditional")
+	h := newHost(t, nil)
+	data := make([]byte, require.Rounds(10<<20, 1<<30))
+	_, _ = rand.NewChaCha8([32]byte{}).Read(data)
+	file, got := filepath.Join(h.dir, "file"), filepath.Join(h.dir, "got")
+	if err := os.WriteFile(file, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	server := h.runRsockets(t, "sh", "-c", "exec nc.traditional -l -p 7777 >"+got)
+	h.awaitListener(t, server)
+	h.runRsockets(t, "sh", "-c", fmt.Sprintf("exec nc.traditional -q 0 %v 7777 <%s", h.addr, file)).ok(t)
+	server.ok(t)
+	if there, err := os.ReadFile(got); err != nil || !bytes.Equal(there, data) {
+		t.Errorf("%d of %d bytes, or others: %v", len(there), len(data), err)
+	}
+}
+
 // TestConnections: both programs over one daemon. Each leaves nothing behind.
 func TestConnections(t *testing.T) {
 	besides(t)
 	h := newHost(t, nil)
 	for _, c := range connections {
-		t.Run(c.name, func(t *testing.T) { c.run(t, h, h) })
+		if !c.hosts && !c.ipv6 {
+			t.Run(c.name, func(t *testing.T) { c.run(t, h, h) })
+		}
 	}
 }
 
@@ -157,9 +232,9 @@ func TestConnections(t *testing.T) {
 func TestConnectionsTwoHosts(t *testing.T) {
 	require.Root(t)
 	nsA, nsB := linktest.NewVeth(t, 1500)
-	a, b := newHost(t, nsA), newHost(t, nsB)
+	a, b := blueHost(t, nsA), blueHost(t, nsB)
 	for _, c := range connections {
-		if c.twice {
+		if c.twice || c.hosts || c.ipv6 {
 			t.Run(c.name, func(t *testing.T) { c.run(t, a, b) })
 		}
 	}

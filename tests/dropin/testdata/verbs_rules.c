@@ -2,6 +2,19 @@
 #include "verbs_common.h"
 
 /* Arguments that are wrong, and the errno that rdma_rxe gives. */
+/* A device that is listed again has the same pointer: librdmacm takes another one for another device. */
+static void listed_again(void)
+{
+	struct ibv_device **before = ibv_get_device_list(NULL), **after = ibv_get_device_list(NULL);
+
+	MUST(before && after && before[0] && before[0] == after[0]);
+	ibv_free_device_list(before);
+	ibv_free_device_list(after);
+	MUST(after = ibv_get_device_list(NULL));
+	MUST(after[0] == ctx->device);
+	ibv_free_device_list(after);
+}
+
 static void arguments(void)
 {
 	struct ibv_comp_channel *channel;
@@ -18,6 +31,7 @@ static void arguments(void)
 	__be16 pkey;
 
 	open_first();
+	listed_again();
 	IS(0, ibv_query_device(ctx, &device));
 	FAILS(EINVAL, ibv_create_cq(ctx, 0, NULL, NULL, 0));
 	FAILS(EINVAL, ibv_create_cq(ctx, device.max_cqe + 1, NULL, NULL, 0));

@@ -27,6 +27,65 @@ static void describe(struct device *d)
 	snprintf(v->ibdev_path, sizeof(v->ibdev_path), "%s.d/sys/class/infiniband/%s", d->socket, v->name);
 }
 
+void device_release(struct device *d)
+{
+	if (atomic_fetch_sub(&d->refs, 1) == 1)
+		free(d);
+}
+
+/*
+ * The devices that were listed last, guarded by contexts_lock. A program that lists devices again gets the same
+ * pointers, as long as the daemon is the same: librdmacm takes another pointer for another device, and opens it again.
+ */
+static struct device *known;
+
+static bool same(const struct device *a, const struct device *b)
+{
+	return !memcmp(&a->attr, &b->attr, sizeof(a->attr)) && !strcmp(a->socket, b->socket);
+}
+
+/* know returns the known device that d is, in place of d, or makes d known. */
+static struct device *know(struct device *d)
+{
+	struct device *k;
+
+	pthread_mutex_lock(&contexts_lock);
+	for (k = known; k && !same(k, d); k = k->next)
+		;
+	if (k) {
+		free(d);
+	} else {
+		k = d;
+		k->next = known;
+		known = k;
+	}
+	atomic_fetch_add(&k->refs, 1);
+	pthread_mutex_unlock(&contexts_lock);
+	return k;
+}
+
+static bool listed(const struct device *d, struct ibv_device *const *all)
+{
+	while (*all && *all != &d->v)
+		all++;
+	return *all;
+}
+
+/* forget ends what the library knows of devices that are not in a list. */
+static void forget(struct ibv_device *const *all)
+{
+	pthread_mutex_lock(&contexts_lock);
+	for (struct device **p = &known, *d; (d = *p);) {
+		if (listed(d, all)) {
+			p = &d->next;
+			continue;
+		}
+		*p = d->next;
+		device_release(d);
+	}
+	pthread_mutex_unlock(&contexts_lock);
+}
+
 static struct device *make(struct control *c, const char *socket, const char name[64])
 {
 	struct device *d = calloc(1, sizeof(*d));
@@ -40,15 +99,9 @@ static struct device *make(struct control *c, const char *socket, const char nam
 		return fail(err);
 	}
 	memcpy(d->socket, socket, sizeof(d->socket));
-	atomic_init(&d->refs, 1);
+	atomic_init(&d->refs, 1); /* of whoever knows it */
 	describe(d);
-	return d;
-}
-
-void device_release(struct device *d)
-{
-	if (atomic_fetch_sub(&d->refs, 1) == 1)
-		free(d);
+	return know(d);
 }
 
 static struct ibv_device **list(struct control *c, const char *socket, const struct goroce_hello_reply *hello, int *num)
@@ -66,6 +119,7 @@ static struct ibv_device **list(struct control *c, const char *socket, const str
 		}
 		all[i] = &d->v;
 	}
+	forget(all);
 	if (num)
 		*num = (int)hello->devices;
 	return all;
@@ -81,6 +135,7 @@ EXPORT struct ibv_device **ibv_get_device_list(int *num)
 
 	if (num)
 		*num = 0;
+	fork_watch();
 	err = daemon_dial(&c, path, &hello);
 	if (err == ENOENT)
 		return calloc(1, sizeof(*all));

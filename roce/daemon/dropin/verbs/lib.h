@@ -113,6 +113,7 @@ struct device {
 	struct goroce_device_reply attr;
 	char socket[PATH_LEN];
 	atomic_int refs;
+	struct device *next; /* that was listed last */
 };
 
 void device_release(struct device *d);
