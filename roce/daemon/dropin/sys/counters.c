@@ -3,49 +3,22 @@
  * its own, by the protocol of docs/abi.md. The file in the tree is there to be
  * listed; what it has is of the time when the daemon wrote it.
  */
-#define _GNU_SOURCE
-#include <errno.h>
+#include "../verbs/lib.h"
+
 #include <fcntl.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "sys.h"
 
 #define NAME_LEN 64
-#define MAX_MESSAGE 16384
 
-enum { OP_HELLO = 1, OP_OPEN = 2, OP_COUNTERS = 47 };
-
-struct header {
-	uint16_t op, status;
-	uint32_t seq;
-};
-
-struct hello {
-	uint32_t magic;
-	uint16_t min_version, max_version;
-};
-
-struct port {
-	uint32_t port, index;
-};
-
-struct counter {
-	char name[NAME_LEN];
-	uint64_t value;
-	uint32_t hw, reserved;
-};
+enum { MAX_COUNTERS = (GOROCE_MAX_MESSAGE - sizeof(struct goroce_header)) / sizeof(struct goroce_counter) };
 
 /* A counter's file: SOCKET.d/sys/class/infiniband/DEVICE/ports/PORT/counters/NAME. */
 struct place {
-	struct sockaddr_un socket;
-	char device[NAME_LEN], name[NAME_LEN];
+	char socket[PATH_LEN], device[NAME_LEN], name[NAME_LEN];
 	unsigned int port;
 	bool hw;
 };
@@ -72,79 +45,49 @@ static bool parse(const char *path, struct place *p)
 	if (!p->hw && strcmp(dir, "counters") != 0)
 		return false;
 	n = tail - path;
-	if (n >= sizeof(p->socket.sun_path))
+	if (n >= sizeof(p->socket))
 		return false;
-	p->socket.sun_family = AF_UNIX;
-	memcpy(p->socket.sun_path, path, n);
+	memcpy(p->socket, path, n);
 	return true;
 }
 
-/* A reply and its length. Descriptors that come with it are closed by the kernel. */
-struct reply {
-	size_t len;
-	struct header header;
-	unsigned char body[MAX_MESSAGE - sizeof(struct header)];
-};
-
-/* ask - makes a request, and takes the reply. */
-static int ask(int fd, uint16_t op, const void *body, size_t len, struct reply *r)
+/* talk - asks for the counters of a port, and returns how many there are, or -1. */
+static int talk(struct control *c, const struct place *p, struct goroce_counter all[MAX_COUNTERS])
 {
-	struct header h = { .op = op, .seq = op };
-	struct iovec out[] = { { &h, sizeof(h) }, { (void *)body, len } };
-	struct iovec in = { &r->header, MAX_MESSAGE };
-	struct msghdr to = { .msg_iov = out, .msg_iovlen = 2 };
-	struct msghdr from = { .msg_iov = &in, .msg_iovlen = 1 };
-	ssize_t n;
+	struct goroce_hello_reply hello;
+	struct goroce_open_reply opened;
+	struct goroce_port port = { .port = p->port };
+	struct call open = {
+		.op = GOROCE_OPEN, .body = p->device, .len = sizeof(p->device), .give = -1, .reply = &opened,
+		.size = sizeof(opened), .want_fds = -1,
+	};
+	struct call counters = {
+		.op = GOROCE_READ_COUNTERS, .body = &port, .len = sizeof(port), .give = -1, .reply = all,
+		.size = MAX_COUNTERS * sizeof(*all), .some = true,
+	};
+	int err = daemon_hello(c, &hello);
 
-	do
-		n = sendmsg(fd, &to, MSG_NOSIGNAL);
-	while (n < 0 && errno == EINTR);
-	if (n < 0)
-		return -1;
-	do
-		n = recvmsg(fd, &from, MSG_CMSG_CLOEXEC);
-	while (n < 0 && errno == EINTR);
-	if (n < 0)
-		return -1;
-	if ((size_t)n < sizeof(h) || r->header.status != 0) {
-		errno = EIO;
-		return -1;
+	if (!err)
+		err = control_call(c, &open);
+	if (!err) {
+		close_all(open.fds, open.want_fds);
+		err = control_call(c, &counters);
 	}
-	r->len = n - sizeof(h);
-	return 0;
+	errno = err;
+	return err ? -1 : (int)(counters.got / sizeof(*all));
 }
 
-/* talk - asks for the counters of a port. */
-static int talk(int fd, const struct place *p, struct reply *r)
+/* find - finds a counter. */
+static int find(const struct place *p, const struct goroce_counter *all, int n, uint64_t *value)
 {
-	struct hello hello = { 0x6F726F67, 2, 2 };
-	struct port port = { p->port, 0 };
-	struct timeval limit = { 5, 0 };
-
-	if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)) < 0 ||
-	    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) < 0)
-		return -1;
-	if (connect(fd, (const struct sockaddr *)&p->socket, sizeof(p->socket)) < 0)
-		return -1;
-	if (ask(fd, OP_HELLO, &hello, sizeof(hello), r) < 0 ||
-	    ask(fd, OP_OPEN, p->device, sizeof(p->device), r) < 0)
-		return -1;
-	return ask(fd, OP_COUNTERS, &port, sizeof(port), r);
-}
-
-/* find - finds a counter in a reply. */
-static int find(const struct place *p, const struct reply *r, uint64_t *value)
-{
-	struct counter c;
-
-	for (size_t at = 0; at + sizeof(c) <= r->len; at += sizeof(c)) {
-		memcpy(&c, r->body + at, sizeof(c));
-		if (!!c.hw == p->hw && strncmp(c.name, p->name, sizeof(c.name)) == 0) {
-			*value = c.value;
+	for (int i = 0; i < n; i++) {
+		if (!!all[i].hw == p->hw && strncmp(all[i].name, p->name, sizeof(all[i].name)) == 0) {
+			*value = all[i].value;
 			return 0;
 		}
 	}
-	errno = ENOENT;
+	if (n >= 0)
+		errno = ENOENT;
 	return -1;
 }
 
@@ -167,20 +110,20 @@ static int text_file(const char *name, uint64_t value, int flags)
 
 static int read_counter(const struct place *p, int flags)
 {
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	struct reply r;
+	struct goroce_counter all[MAX_COUNTERS];
+	struct control c;
 	uint64_t value;
-	int ret, saved;
+	int err = control_dial(&c, p->socket), saved;
 
-	if (fd < 0)
+	if (err) {
+		errno = err;
 		return -1;
-	ret = talk(fd, p, &r);
+	}
+	err = find(p, all, talk(&c, p, all), &value);
 	saved = errno;
-	close(fd);
+	control_close(&c);
 	errno = saved;
-	if (ret < 0 || find(p, &r, &value) < 0)
-		return -1;
-	return text_file(p->name, value, flags);
+	return err ? -1 : text_file(p->name, value, flags);
 }
 
 bool sys_counter(const char *path, int flags, int *fd)
