@@ -41,7 +41,7 @@ func TestCMHostile(t *testing.T) {
 	await(t, "the daemon has closed what the programs had", func() bool {
 		return h.daemon.descriptors(t) <= descriptors
 	})
-	if now := h.daemon.resident(t); now > memory+256<<10 {
+	if now := h.daemon.resident(t); now > memory+128<<10 {
 		t.Errorf("the daemon has %d kB, before %d kB", now, memory)
 	}
 }

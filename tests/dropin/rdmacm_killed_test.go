@@ -92,7 +92,7 @@ func (k *kill) run(t *testing.T, h *host, program string) {
 		_, _ = other.signal(t, syscall.SIGKILL)
 	}
 	await(t, "the daemon has nothing of the programs", func() bool {
-		return h.daemon.descriptors(t) <= before && len(h.cmIDs(t)) == 0
+		return h.daemon.descriptors(t) <= before && h.idle(t)
 	})
 }
 

@@ -107,19 +107,37 @@ var connections = []connection{
 // cmIDs returns what `goroced cm` shows of the host's daemon.
 func (h *host) cmIDs(t testing.TB) (list []daemon.CMInfo) {
 	t.Helper()
+	h.view(t, "cm", &list)
+	return list
+}
+
+// idle reports whether the host's daemon has neither IDs nor queue pairs nor memory of programs.
+func (h *host) idle(t testing.TB) bool {
+	t.Helper()
+	for _, path := range []string{"cm", "qps", "mrs"} {
+		var list []any
+		if h.view(t, path, &list); len(list) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// view asks the daemon's admin socket.
+func (h *host) view(t testing.TB, path string, list any) {
+	t.Helper()
 	web := http.Client{Transport: &http.Transport{DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(h.dir, "a"))
 		}}}
-	answer, err := web.Get("http://goroced/v1/cm")
+	answer, err := web.Get("http://goroced/v1/" + path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer answer.Body.Close()
-	if err := json.NewDecoder(answer.Body).Decode(&list); err != nil {
+	if err := json.NewDecoder(answer.Body).Decode(list); err != nil {
 		t.Fatal(err)
 	}
-	return list
 }
 
 // awaitListener waits until a program listens.
@@ -193,7 +211,7 @@ func (c *connection) run(t *testing.T, server, client *host) {
 		t.Errorf("server: %v\n%s", err, out)
 	}
 	for _, h := range []*host{server, client} {
-		await(t, "the daemon has no ID", func() bool { return len(h.cmIDs(t)) == 0 })
+		await(t, "the daemon has nothing of the programs", func() bool { return h.idle(t) })
 	}
 }
 

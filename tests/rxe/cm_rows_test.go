@@ -10,6 +10,7 @@ type cmTool struct {
 	port           int    // on which the tool's server listens
 	ready          string // shell condition: the server is ready, if it listens on no port
 	only4          bool   // the tool's server supports IPv4 only
+	stays          bool   // servers do not end by themselves
 	said           string // regular expression for the output of the tool's client on success
 	weSay          string // our output on success
 }

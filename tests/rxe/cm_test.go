@@ -105,13 +105,17 @@ func buildCM(t *testing.T) cmPrograms {
 type cmPlay struct {
 	pingpong
 	programs cmPrograms
+
+	// At our end the tool runs over the library; nil and "" if our own programs do.
+	daemon *ourDaemon
+	libs   string
 }
 
 func newCMPlay(t testing.TB, programs cmPrograms, kernel lab.Kernel, link, family string) *cmPlay {
 	t.Helper()
 	l := lab.Shared(t, kernel)
 	quiet(t, l)
-	p := &cmPlay{pingpong{TB: t, lab: l, vm: l.VMs[0], row: row{link: link, family: family}}, programs}
+	p := &cmPlay{pingpong: pingpong{TB: t, lab: l, vm: l.VMs[0], row: row{link: link, family: family}}, programs: programs}
 	p.must(p.vm.CopyIn(t.Context(), programs["cmtool"], guestTool))
 	return p
 }
@@ -164,10 +168,13 @@ func (p *cmPlay) toTool(ctx context.Context, tool *cmTool) {
 	p.must(err)
 	us := p.start(ctx, tool.ourClient)
 	ourErr := us.Wait()
-	if ourErr != nil {
+	if ourErr != nil || tool.stays {
 		peer.Kill()
 	}
 	result, err := peer.Wait()
+	if tool.stays {
+		result.ExitCode, err = 0, nil
+	}
 	p.judgeBoth(us, ourErr, tool.weSay, server, result, err, "")
 }
 
@@ -175,13 +182,21 @@ func (p *cmPlay) toTool(ctx context.Context, tool *cmTool) {
 func (p *cmPlay) fromTool(ctx context.Context, tool *cmTool) {
 	p.Helper()
 	us := p.start(ctx, tool.ourServer)
-	us.waitReady(ctx)
+	if p.daemon != nil {
+		p.awaitListener(ctx, us)
+	} else {
+		us.waitReady(ctx)
+	}
 	client := p.words(tool.client)
 	result, err := p.vm.Run(ctx, client[0], client[1:]...)
-	if err != nil || result.ExitCode != 0 {
+	if err != nil || result.ExitCode != 0 || tool.stays {
 		us.Process.Kill()
 	}
-	p.judgeBoth(us, us.Wait(), tool.weSay, client, result, err, tool.said)
+	ourErr := us.Wait()
+	if tool.stays {
+		ourErr = nil
+	}
+	p.judgeBoth(us, ourErr, tool.weSay, client, result, err, tool.said)
 }
 
 // judgeBoth checks the results of both programs, and logs their output if one has failed.
@@ -219,6 +234,12 @@ type ourProcess struct {
 func (p *cmPlay) start(ctx context.Context, command string) *ourProcess {
 	p.Helper()
 	words := p.words(command)
+	if p.daemon != nil {
+		us := &ourProcess{t: p.TB, ready: make(chan struct{}), Cmd: p.overLibrary(ctx, words)}
+		us.Stdout, us.Stderr = us, us
+		p.must(us.Start())
+		return us
+	}
 	args := append(words[1:], "--link", p.link, "--addr", p.hostAddr().String())
 	us := &ourProcess{t: p.TB, ready: make(chan struct{})}
 	if p.link == udp {

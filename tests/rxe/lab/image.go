@@ -27,7 +27,7 @@ var (
 		"ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_ud_pingpong", "ibv_srq_pingpong",
 		"ib_send_bw", "ib_send_lat", "ib_write_bw", "ib_write_lat",
 		"ib_read_bw", "ib_read_lat", "ib_atomic_bw", "ib_atomic_lat",
-		"rping", "ucmatose", "udaddy", "mckey", "rdma_server", "rdma_client",
+		"rping", "ucmatose", "udaddy", "mckey", "rdma_server", "rdma_client", "rdma_xserver", "rdma_xclient",
 	}
 	optionalGuestPrograms = []string{"rstream", "riostream", "rcopy", "cmtime", "udpong", "iperf3"}
 )

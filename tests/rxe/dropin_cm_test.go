@@ -1,0 +1,130 @@
+package rxe
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goroce/goroce/roce/daemon/dropin"
+	"github.com/goroce/goroce/tests/rxe/lab"
+)
+
+// libraryTool is a program that runs at both ends: over the machine's librdmacm and the library here, over rdma_rxe in
+// the guest. In the command lines $SERVER and $CLIENT are the addresses of the ends.
+type libraryTool struct {
+	name, server, client string
+	port                 int
+	says                 string // both ends
+	ipv6                 bool   // with IPv6, too
+	stays                bool   // the server does not end by itself
+	serves               bool   // only the server is here
+}
+
+var libraryTools = []libraryTool{
+	{name: "rping", port: 7174, server: "rping -s -a $SERVER -C 1000 -V", client: "rping -c -a $SERVER -C 1000 -V",
+		ipv6: true},
+	{name: "rping-persistent", port: 7174, server: "rping -s -P -a $SERVER", client: "rping -c -a $SERVER -C 20 -V",
+		stays: true},
+	{name: "ucmatose", port: 7471, server: "ucmatose -f $FAMILY -b $SERVER -c 100",
+		client: "ucmatose -f $FAMILY -s $SERVER -c 100", says: "return status 0", ipv6: true},
+	{name: "udaddy", port: 7174, server: "udaddy -f $FAMILY -b $SERVER -c 3",
+		client: "udaddy -f $FAMILY -s $SERVER -c 3", says: "return status 0", ipv6: true},
+	{name: "rdma_client", port: 7471, server: "rdma_server", client: "rdma_client -s $SERVER", says: "end 0"},
+	{name: "rdma_xclient", port: 7471, server: "rdma_xserver -c r", client: "rdma_xclient -s $SERVER -c r",
+		says: "end 0"},
+	{name: "rstream", port: 7471, server: "rstream -f $FAMILY -b $SERVER -S 65536 -C 50 -T v",
+		client: "rstream -f $FAMILY -s $SERVER -S 65536 -C 50 -T v", says: "custom", ipv6: true},
+	{name: "riostream", port: 7471, server: "riostream -b $SERVER -S 65536 -C 50 -T v",
+		client: "riostream -s $SERVER -S 65536 -C 50 -T v", says: "custom"},
+	{name: "cmtime", port: 7471, server: "cmtime -b $SERVER -c 100", client: "cmtime -s $SERVER -c 100", stays: true},
+}
+
+// perftests returns the tools of perftest. Their server listens after it has asked the client to come; in a guest it is
+// so slow that a client here is refused, and then crashes. So the clients are in the guest.
+func perftests() []libraryTool {
+	var list []libraryTool
+	for _, name := range []string{"ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_atomic_bw", "ib_write_lat",
+		"ib_read_lat", "ib_send_lat", "ib_atomic_lat"} {
+		command := name + " -R -F -n 100"
+		list = append(list, libraryTool{name: name, port: listenPort, server: command, client: command + " $SERVER",
+			serves: true})
+	}
+	return list
+}
+
+// libraryRows returns each program in both roles.
+func libraryRows() []cmRow {
+	var rows []cmRow
+	for _, l := range slices.Concat(libraryTools, perftests()) {
+		families := []string{v4}
+		if l.ipv6 {
+			families = append(families, v6)
+		}
+		for _, family := range families {
+			number := map[string]string{v4: "ip", v6: "ip6"}[family]
+			words := func(command, server, client string) string {
+				return strings.NewReplacer("$SERVER", server, "$CLIENT", client, "$FAMILY", number).Replace(command)
+			}
+			tool := &cmTool{name: l.name, port: l.port, said: l.says, weSay: l.says, stays: l.stays,
+				server: words(l.server, "$VM", "$HOST"), ourClient: words(l.client, "$VM", "$HOST"),
+				client: words(l.client, "$HOST", "$VM"), ourServer: words(l.server, "$HOST", "$VM")}
+			rows = append(rows, cmRow{tool, server, udp, family, 0})
+			if !l.serves {
+				rows = append(rows, cmRow{tool, client, udp, family, 0})
+			}
+		}
+	}
+	return rows
+}
+
+// TestDropinCM runs programs that connect by address over the library, as nobody, against the same on rdma_rxe.
+func TestDropinCM(t *testing.T) {
+	programs := buildCM(t)
+	libs, err := dropin.Build(t.Context(), filepath.Dir(programs["goroced"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
+		for _, r := range libraryRows() {
+			name := fmt.Sprintf("%s-%s-%s", r.name, r.side, r.family)
+			if !runs(kernel, name) {
+				continue
+			}
+			lab.Row(t, name, func(t testing.TB) {
+				p := newCMPlay(t, programs, kernel, r.link, r.family)
+				p.goroced, p.libs = programs["goroced"], libs
+				p.daemon = p.startDaemon(t.Context())
+				p.run(&r)
+			})
+		}
+	})
+}
+
+// overLibrary returns the command of a program over the library.
+func (p *cmPlay) overLibrary(ctx context.Context, words []string) *exec.Cmd {
+	cmd := p.lab.HostCommandAs(ctx, "nobody", p.goroced, append([]string{"run", "--socket", p.daemon.socket, "--"},
+		words...)...)
+	cmd.Env = append(os.Environ(), "HOME="+p.daemon.dir, dropin.Variable+"="+p.libs)
+	cmd.Dir = p.daemon.dir
+	return cmd
+}
+
+// awaitListener waits until a program over the library listens.
+func (p *cmPlay) awaitListener(ctx context.Context, us *ourProcess) {
+	p.Helper()
+	for ; ; time.Sleep(20 * time.Millisecond) {
+		out, err := p.lab.HostCommandAs(ctx, "nobody", p.goroced, "cm", "--admin", p.daemon.admin).CombinedOutput()
+		if strings.Contains(string(out), "state LISTEN") {
+			return
+		}
+		if ctx.Err() != nil {
+			p.Fatalf("%v does not listen: %v\n%s\n%s", us.Args, err, out, us.output())
+		}
+	}
+}
