@@ -11,6 +11,7 @@ type cmTool struct {
 	ready          string // shell condition: the server is ready, if it listens on no port
 	only4          bool   // the tool's server supports IPv4 only
 	stays          bool   // servers do not end by themselves
+	early          string // what the client says that has come before the server listens: both are tried again
 	said           string // regular expression for the output of the tool's client on success
 	weSay          string // our output on success
 }

@@ -181,14 +181,13 @@ func (p *cmPlay) toTool(ctx context.Context, tool *cmTool) {
 // fromTool connects the tool to our end.
 func (p *cmPlay) fromTool(ctx context.Context, tool *cmTool) {
 	p.Helper()
-	us := p.start(ctx, tool.ourServer)
-	if p.daemon != nil {
-		p.awaitListener(ctx, us)
-	} else {
-		us.waitReady(ctx)
-	}
 	client := p.words(tool.client)
-	result, err := p.vm.Run(ctx, client[0], client[1:]...)
+	us, result, err := p.tryTool(ctx, tool.ourServer, client)
+	for tries := 10; tries > 0 && tool.early != "" && strings.Contains(result.Stderr+result.Stdout, tool.early); tries-- {
+		us.Process.Kill()
+		_ = us.Wait()
+		us, result, err = p.tryTool(ctx, tool.ourServer, client)
+	}
 	if err != nil || result.ExitCode != 0 || tool.stays {
 		us.Process.Kill()
 	}
@@ -197,6 +196,19 @@ func (p *cmPlay) fromTool(ctx context.Context, tool *cmTool) {
 		ourErr = nil
 	}
 	p.judgeBoth(us, ourErr, tool.weSay, client, result, err, tool.said)
+}
+
+// tryTool starts our end, and connects the tool to it.
+func (p *cmPlay) tryTool(ctx context.Context, server string, client []string) (*ourProcess, lab.Result, error) {
+	p.Helper()
+	us := p.start(ctx, server)
+	if p.daemon != nil {
+		p.awaitListener(ctx, us)
+	} else {
+		us.waitReady(ctx)
+	}
+	result, err := p.vm.Run(ctx, client[0], client[1:]...)
+	return us, result, err
 }
 
 // judgeBoth checks the results of both programs, and logs their output if one has failed.
