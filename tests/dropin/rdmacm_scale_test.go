@@ -1,0 +1,51 @@
+//go:build linux
+
+package dropin
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/goroce/goroce/tests/require"
+)
+
+// TestConnectionsScale: many connections, one after the other and all at once, also when packets of the connection
+// managers are lost. All are made, and nothing of them is left.
+func TestConnectionsScale(t *testing.T) {
+	besides(t)
+	installed(t, "cmtime")
+	program := compile(t, "../rxe/testdata/cmtool.c", "-lrdmacm", "-libverbs")
+	h := newHost(t, nil)
+	before := h.daemon.descriptors(t)
+
+	t.Run("in a row", func(t *testing.T) {
+		n := fmt.Sprint(require.Rounds(200, 10_000))
+		server := h.run(t, program, "tcp", "serve", "7174", n)
+		h.awaitListener(t, server)
+		h.run(t, program, "tcp", "churn", h.addr.String(), "7174", n).ok(t)
+		server.ok(t)
+	})
+	for _, loss := range []string{"", "0.05"} {
+		t.Run("at once, loss "+loss, func(t *testing.T) {
+			needsFull(t, loss != "")
+			if loss != "" { // QP 1 is the connection managers'
+				h.start(t, goroced, "fault", "add", "drop", "--qp", "1", "-p", loss, "--seed", "1", "--admin",
+					h.dir+"/a").ok(t)
+			}
+			n := fmt.Sprint(require.Rounds(100, 1000))
+			server := h.run(t, "cmtime", "-b", h.addr.String(), "-c", n)
+			h.awaitListener(t, server)
+			out := h.run(t, "cmtime", "-s", h.addr.String(), "-c", n).ok(t)
+			if !strings.Contains(out, "\ndestroy ") {
+				t.Errorf("cmtime says\n%s", out)
+			}
+			server.mustRun(t)
+			_, _ = server.signal(t, syscall.SIGTERM)
+		})
+	}
+	await(t, "the daemon has nothing of the programs", func() bool {
+		return h.idle(t) && h.daemon.descriptors(t) <= before
+	})
+}
