@@ -18,7 +18,7 @@ type CM struct {
 	tenant Tenant
 	ready  chan struct{} // has an item if there may be an event
 	onPut  func()        // set by OnEvent; nil for none
-	told   bool          // onPut was called, and Quiet has not returned true since; guarded by cmPort.mu
+	told   bool          // onPut was called, and Waiting has not ended that since; guarded by cmPort.mu
 	done   chan struct{} // closed with the channel
 
 	// Guarded by cmPort.mu.
@@ -52,30 +52,32 @@ func (ch *CM) queued() {
 }
 
 // OnEvent makes the channel, one of a tenant, call f when an event is queued, and then not again until
-// Quiet has returned true. f is called with locks held, so it must neither block nor call the device. Set
+// Waiting has returned quiet. f is called with locks held, so it must neither block nor call the device. Set
 // it before the channel is used.
 func (ch *CM) OnEvent(f func()) { ch.onPut = f }
 
-// Quiet reports whether f of OnEvent was called, and no event waits any more.
-func (ch *CM) Quiet() bool {
+// Waiting returns how many events wait. It is quiet if f of OnEvent was called, and none waits any more: f is called
+// for the next one. While n is not 0 f is not called again, so both come from one look at the queue.
+func (ch *CM) Waiting() (n int, quiet bool) {
 	ch.port.mu.Lock()
 	defer ch.port.mu.Unlock()
-	quiet := ch.told && ch.events.Len() == 0
+	n = ch.events.Len()
+	quiet = ch.told && n == 0
 	if quiet {
 		ch.told = false
 	}
-	return quiet
+	return n, quiet
 }
 
-// Poll takes the oldest event, if there is one, and returns how many are left.
-func (ch *CM) Poll() (ev ib.CMEvent, ok bool, left int, err error) {
+// Poll takes the oldest event, if there is one.
+func (ch *CM) Poll() (ev ib.CMEvent, ok bool, err error) {
 	ch.port.mu.Lock()
 	defer ch.port.mu.Unlock()
 	ev, ok = ch.take()
 	if !ok && ch.closed {
 		err = ch.closedError()
 	}
-	return ev, ok, ch.events.Len(), err
+	return ev, ok, err
 }
 
 func (ch *CM) closedError() error {

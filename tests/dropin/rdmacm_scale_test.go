@@ -27,6 +27,8 @@ func TestConnectionsScale(t *testing.T) {
 		h.run(t, program, "tcp", "churn", h.addr.String(), "7174", n).ok(t)
 		server.ok(t)
 	})
+	// An event that comes while the one before it is taken wakes its client, too.
+	t.Run("in a row, in Go", func(t *testing.T) { h.churnGo(t, require.Rounds(400, 10_000), func() {}) })
 	for _, loss := range []string{"", "0.05"} {
 		t.Run("at once, loss "+loss, func(t *testing.T) {
 			needsFull(t, loss != "")

@@ -128,7 +128,7 @@ func cmEvent(c *session, r *abi.Object) (reply, error) {
 	if err != nil {
 		return done(err)
 	}
-	ev, ok, left, err := ch.Poll()
+	ev, ok, err := ch.Poll()
 	if err != nil {
 		return done(err)
 	}
@@ -136,7 +136,7 @@ func cmEvent(c *session, r *abi.Object) (reply, error) {
 	if ok {
 		out = c.cmEventOf(ch, &ev)
 	}
-	out.Left, out.Signals = uint32(left), ch.signals()
+	out.Left, out.Signals = ch.waiting()
 	return says(out)
 }
 
@@ -302,5 +302,6 @@ func cmMigrate(c *session, r *abi.CMValue) (reply, error) {
 	for _, g := range o.cm.groups {
 		g.cm.channel = to
 	}
-	return says(abi.CloseReply{Events: o.events.Load(), Signals: from.signals()})
+	_, signals := from.waiting()
+	return says(abi.CloseReply{Events: o.events.Load(), Signals: signals})
 }

@@ -37,12 +37,14 @@ func (h *cmChannel) Close() error {
 	return err
 }
 
-// signals returns how many messages the client has to take off the channel's socket, as no event waits any more.
-func (h *cmChannel) signals() uint32 {
-	if h.Quiet() {
-		return 1
+// waiting returns how many events wait, and how many messages the client has to take off the channel's socket: one
+// when none waits any more.
+func (h *cmChannel) waiting() (left, signals uint32) {
+	n, quiet := h.Waiting()
+	if quiet {
+		signals = 1
 	}
-	return 0
+	return uint32(n), signals
 }
 
 // onCM is takes for requests about an ID, whose body begins with the handle. An abi.CMScope may follow the body.

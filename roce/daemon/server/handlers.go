@@ -505,7 +505,7 @@ func closeObject(c *session, r *abi.Object) (reply, error) {
 		count.Completions = o.queue.sent.Load()
 	}
 	if o.cm != nil {
-		count.Signals = o.cm.channel.signals()
+		_, count.Signals = o.cm.channel.waiting()
 	}
 	return says(count)
 }
