@@ -115,7 +115,8 @@ func newCMPlay(t testing.TB, programs cmPrograms, kernel lab.Kernel, link, famil
 	t.Helper()
 	l := lab.Shared(t, kernel)
 	quiet(t, l)
-	p := &cmPlay{pingpong: pingpong{TB: t, lab: l, vm: l.VMs[0], row: row{link: link, family: family}}, programs: programs}
+	p := &cmPlay{programs: programs,
+		pingpong: pingpong{TB: t, lab: l, vm: l.VMs[0], row: row{link: link, family: family}}}
 	p.must(p.vm.CopyIn(t.Context(), programs["cmtool"], guestTool))
 	return p
 }
@@ -183,7 +184,8 @@ func (p *cmPlay) fromTool(ctx context.Context, tool *cmTool) {
 	p.Helper()
 	client := p.words(tool.client)
 	us, result, err := p.tryTool(ctx, tool.ourServer, client)
-	for tries := 10; tries > 0 && tool.early != "" && strings.Contains(result.Stderr+result.Stdout, tool.early); tries-- {
+	early := func() bool { return tool.early != "" && strings.Contains(result.Stderr+result.Stdout, tool.early) }
+	for tries := 10; tries > 0 && early(); tries-- {
 		us.Process.Kill()
 		_ = us.Wait()
 		us, result, err = p.tryTool(ctx, tool.ourServer, client)
