@@ -215,10 +215,10 @@ func (c *connection) run(t *testing.T, server, client *host) {
 	}
 }
 
-// TestConnectionsNetcat: a file goes through netcat, whose sockets are rsockets, and is the same at the other end.
-func TestConnectionsNetcat(t *testing.T) {
+// TestConnectionsFile: a file goes through rcopy, and through netcat, whose sockets are rsockets. It is the same at the
+// other end.
+func TestConnectionsFile(t *testing.T) {
 	besides(t)
-	installed(t, "nc.traditional")
 	h := newHost(t, nil)
 	data := make([]byte, require.Rounds(10<<20, 1<<30))
 	_, _ = rand.NewChaCha8([32]byte{}).Read(data)
@@ -226,13 +226,30 @@ func TestConnectionsNetcat(t *testing.T) {
 	if err := os.WriteFile(file, data, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	server := h.runRsockets(t, "sh", "-c", "exec nc.traditional -l -p 7777 >"+got)
-	h.awaitListener(t, server)
-	h.runRsockets(t, "sh", "-c", fmt.Sprintf("exec nc.traditional -q 0 %v 7777 <%s", h.addr, file)).ok(t)
-	server.ok(t)
-	if there, err := os.ReadFile(got); err != nil || !bytes.Equal(there, data) {
-		t.Errorf("%d of %d bytes, or others: %v", len(there), len(data), err)
+	same := func(t *testing.T) {
+		t.Helper()
+		if there, err := os.ReadFile(got); err != nil || !bytes.Equal(there, data) {
+			t.Errorf("%d of %d bytes, or others: %v", len(there), len(data), err)
+		}
 	}
+	t.Run("rcopy", func(t *testing.T) {
+		installed(t, "rcopy")
+		server := h.run(t, "rcopy")
+		h.awaitListener(t, server)
+		h.run(t, "rcopy", file, fmt.Sprintf("%v:%s", h.addr, got)).ok(t)
+		same(t)
+		server.mustRun(t) // for the next file
+		_, _ = server.signal(t, syscall.SIGTERM)
+	})
+	_ = os.Remove(got)
+	t.Run("netcat", func(t *testing.T) {
+		installed(t, "nc.traditional")
+		server := h.runRsockets(t, "sh", "-c", "exec nc.traditional -l -p 7777 >"+got)
+		h.awaitListener(t, server)
+		h.runRsockets(t, "sh", "-c", fmt.Sprintf("exec nc.traditional -q 0 %v 7777 <%s", h.addr, file)).ok(t)
+		server.ok(t)
+		same(t)
+	})
 }
 
 // TestConnections: both programs over one daemon. Each leaves nothing behind.
