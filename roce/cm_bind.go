@@ -74,6 +74,9 @@ func (id *CMID) bind(op string, local netip.AddrPort) (err error) {
 		if a, err = id.port.localAddr(op, a); err != nil {
 			return err
 		}
+		if id.init.Space == ib.PortSpaceIPoIB { // Linux's cma_acquire_dev_by_src_ip
+			return ib.Refuse(op, "Space", id.init.Space, "TCP, UDP, IB: RoCE has no IPoIB", ib.ErrInvalid)
+		}
 	}
 	id.local = netip.AddrPortFrom(a, local.Port())
 	if id.init.ServiceID == 0 { // otherwise Listen takes the service ID, or ResolveAddr a port

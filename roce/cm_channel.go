@@ -37,6 +37,9 @@ type cmUnread struct {
 
 // put queues an event of an ID.
 func (ch *CM) put(id *CMID, ev ib.CMEvent) {
+	if id.muted && ev.Type != ib.CMConnectRequest {
+		return
+	}
 	ev.ID = id
 	id.unread = append(id.unread, ch.events.PushBack(&cmUnread{id, ev}))
 	ch.queued()

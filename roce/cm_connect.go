@@ -184,12 +184,12 @@ func (id *CMID) Accept(c ib.CMConnParam) error {
 			return err
 		}
 		id.disown()
-		id.state = cmConnected
+		id.state, id.muted = cmConnected, false
 		return nil
 	}
 	params, err := id.port.m.Accept(now, id.conn, id.paramsOf(&c))
 	if err == nil {
-		id.params = params
+		id.params, id.muted = params, false
 	}
 	return err
 }
@@ -271,7 +271,10 @@ func (id *CMID) Notify(t ib.EventType) error {
 		return err
 	}
 	defer id.port.unlock()
-	if t == ib.EventCommEst && id.conn != 0 {
+	if id.conn == 0 { // Linux's rdma_notify
+		return ib.Refuse("notify", "CM ID", id.state, "one with a connection or a request", ib.ErrState)
+	}
+	if t == ib.EventCommEst {
 		id.port.m.DataArrived(id.port.clock(), id.conn)
 	}
 	return nil

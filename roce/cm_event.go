@@ -50,7 +50,7 @@ func (p *cmPort) request(ev *cm.Event) {
 	id := l.ch.newID(init)
 	id.conn, id.path, id.params, id.state = ev.ID, ev.Path, ev.Conn, cmConnecting
 	id.agreed = true
-	id.listener = l
+	id.listener, id.muted = l, l.quietRequests
 	l.waiting[id] = struct{}{}
 	p.conns[ev.ID] = id
 	l.ch.owner.toHalf(id)

@@ -65,6 +65,9 @@ type CMID struct {
 	// For a request whose CMConnectRequest has not been read.
 	listener *CMID
 
+	quietRequests bool // for a listener: see QuietRequests
+	muted         bool // for a request of such a listener that was not accepted
+
 	// For a listener.
 	listen  cm.ListenID
 	backlog int
@@ -154,15 +157,18 @@ func (id *CMID) SetOption(o ib.CMOption, value int) error {
 			return bad("0 to 255")
 		}
 		id.tos = uint8(value)
-	case ib.CMOptionReuseAddr, ib.CMOptionAFOnly:
-		if err := id.check(op, cmIdle); err != nil {
+	case ib.CMOptionReuseAddr: // in the states of Linux's rdma_set_reuseaddr
+		if value == 0 || id.state == cmListening {
+			if err := id.check(op, cmIdle); err != nil {
+				return err
+			}
+		}
+		id.reuse = value != 0
+	case ib.CMOptionAFOnly:
+		if err := id.check(op, cmIdle, cmBound); err != nil {
 			return err
 		}
-		if o == ib.CMOptionReuseAddr {
-			id.reuse = value != 0
-		} else {
-			id.afOnly = value != 0
-		}
+		id.afOnly = value != 0
 	case ib.CMOptionAckTimeout:
 		if value < 0 || value > 31 {
 			return bad("a 5-bit code, 0 to 31")
@@ -188,6 +194,14 @@ func (id *CMID) State() string {
 	id.port.mu.Lock()
 	defer id.port.mu.Unlock()
 	return kernelStates[id.state]
+}
+
+// QuietRequests makes the requests of a listener have no event before they are accepted, but CMConnectRequest, as
+// Linux's ucma_event_handler drops those of an ID that the program has not named yet.
+func (id *CMID) QuietRequests() {
+	id.port.mu.Lock()
+	defer id.port.mu.Unlock()
+	id.quietRequests = true
 }
 
 // Type returns the type of the ID's QP.

@@ -119,6 +119,9 @@ func createCMID(c *session, r *abi.CreateCMID) (reply, error) {
 	if err != nil {
 		return done(err)
 	}
+	if cmID, ok := id.(*roce.CMID); ok && r.Cookie != 0 { // requests have a cookie once they are accepted
+		cmID.QuietRequests()
+	}
 	return says(abi.Object{Handle: c.addCMID(ch, id, r.Cookie)})
 }
 

@@ -9,7 +9,8 @@
 #include "cm.h"
 
 /* Types of events, and of QPs. */
-enum { CONNECT_REQUEST = 4, MULTICAST_JOIN = 12, MULTICAST_ERROR = 13, QPT_UD = 4 };
+enum { CONNECT_REQUEST = 4, CONNECT_RESPONSE = 5, ESTABLISHED = 9, MULTICAST_JOIN = 12, MULTICAST_ERROR = 13 };
+enum { QPT_UD = 4 };
 
 static uint8_t private_len(const struct goroce_cm_event *e)
 {
@@ -18,14 +19,17 @@ static uint8_t private_len(const struct goroce_cm_event *e)
 	return n < sizeof(e->private_data) ? n : sizeof(e->private_data);
 }
 
+/* conn_out - has nothing for the end that gets an RTU, and no retry count of a REP, as cma.c. */
 static void conn_out(const struct goroce_cm_event *e, struct rdma_ucm_conn_param *to)
 {
+	if (e->type == ESTABLISHED)
+		return;
 	to->qp_num = e->param.qpn;
 	to->qkey = e->param.qkey;
 	to->srq = e->param.srq;
 	to->responder_resources = e->param.responder_resources;
 	to->initiator_depth = e->param.initiator_depth;
-	to->retry_count = e->param.retry_count;
+	to->retry_count = e->type == CONNECT_RESPONSE ? 0 : e->param.retry_count;
 	to->rnr_retry_count = e->param.rnr_retry;
 	to->private_data_len = private_len(e);
 	memcpy(to->private_data, e->private_data, to->private_data_len);

@@ -1,0 +1,85 @@
+//go:build linux
+
+package dropin
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/goroce/goroce/tests/linktest"
+	"github.com/goroce/goroce/tests/require"
+)
+
+// ruleDeviations are the lines of testdata/cm_rules.txt where the library differs: what it prints instead, and why.
+var ruleDeviations = map[string]struct{ ours, why string }{
+	"resolve 127.0.0.1: ok, ADDR_RESOLVED status 0, local 127.0.0.1, remote 127.0.0.1": {
+		"resolve 127.0.0.1: ok, ADDR_RESOLVED status 0, local DEVICE4, remote DEVICE4", standsFor},
+	"bind 127.0.0.1: ok, local 127.0.0.1, device no, listen ok": {
+		"bind 127.0.0.1: ok, local DEVICE4, device yes, listen ok", standsFor},
+	"resolve ::1: ok, ADDR_RESOLVED status 0, local ::1, remote ::1": {
+		"resolve ::1: ok, ADDR_RESOLVED status 0, local LINKLOCAL, remote LINKLOCAL", standsFor},
+	"bind ::1: ok, local ::1, device no, listen ok": {
+		"bind ::1: ok, local LINKLOCAL, device yes, listen ok", standsFor},
+	"resolve 0.0.0.0: ok, ADDR_RESOLVED status 0, local 127.0.0.1, remote 0.0.0.0": {
+		"resolve 0.0.0.0: ok, ADDR_RESOLVED status 0, local DEVICE4, remote DEVICE4", standsFor},
+	"resolve ::: ok, ADDR_RESOLVED status 0, local ::1, remote ::": {
+		"resolve ::: ok, ADDR_RESOLVED status 0, local LINKLOCAL, remote LINKLOCAL", standsFor},
+	"port 1023 as an ordinary user: EACCES": {
+		"port 1023 as an ordinary user: ok", "the daemon is this user's own, who may use all of its ports"},
+	"backlog 1, 3 requests: waits, waits, waits": {
+		"backlog 1, 3 requests: waits, REJECTED status 3, REJECTED status 3", refusedAtOnce},
+	"backlog 2, 4 requests: waits, waits, waits, waits": {
+		"backlog 2, 4 requests: waits, waits, REJECTED status 3, REJECTED status 3", refusedAtOnce},
+	"listening: disconnect ok, connect EINVAL, accept EINVAL, reject EINVAL, notify EINVAL, resolve_route EINVAL, " +
+		"establish EINVAL": {"listening: disconnect EINVAL, connect EINVAL, accept EINVAL, reject EINVAL, notify " +
+		"EINVAL, resolve_route EINVAL, establish EINVAL", "a listener has no connection; the kernel ignores that the " +
+		"DREQ cannot be sent"},
+	"before the passive end disconnects: active no event": {
+		"before the passive end disconnects: active an event", "a DREQ is answered when it comes, not when the " +
+			"program disconnects, too"},
+}
+
+const (
+	standsFor     = "an ID has the device's address that the loopback address stands for"
+	refusedAtOnce = "a request beyond the backlog is refused; the kernel drops it, and its sender repeats it"
+)
+
+// wildcardInUse is the errno of the kernel, not of the library, if one of two overlapping addresses is a wildcard.
+func wildcardInUse(line string) string {
+	if strings.HasPrefix(line, "one port, ") {
+		return strings.ReplaceAll(line, "EADDRNOTAVAIL", "EADDRINUSE")
+	}
+	return line
+}
+
+// TestCMRules: the library obeys the rules of the kernel's rdma_cm, which tests/rxe has recorded.
+func TestCMRules(t *testing.T) {
+	require.Root(t)
+	program := compile(t, "testdata/cm_rules.c", "-lrdmacm", "-libverbs")
+	ns, _ := linktest.NewVeth(t, 1500)
+	h := blueHost(t, ns)
+	golden, err := os.ReadFile("testdata/cm_rules.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Split(string(golden), "\n")
+	out, err := h.run(t, program, ns.Addr4.String(), ns.Addr6.String()).wait(t)
+	got := strings.Split(out, "\n")
+	if err != nil || len(got) != len(want) {
+		t.Fatalf("%d lines, want %d: %v\n%s", len(got), len(want), err, out)
+	}
+	used := 0
+	for i, line := range want {
+		if d, ok := ruleDeviations[line]; ok {
+			line = d.ours
+			used++
+		}
+		if got[i] != wildcardInUse(line) {
+			t.Errorf("\n%s, the kernel\n%s", got[i], want[i])
+		}
+	}
+	if used != len(ruleDeviations) {
+		t.Errorf("%d of %d deviations are of lines that the kernel prints", used, len(ruleDeviations))
+	}
+}
