@@ -105,7 +105,8 @@ type CMID interface {
 	// connection is not established yet, or has ended. The QP is not modified.
 	Disconnect() error
 	// Notify passes on an asynchronous event of the QP (rdma_notify). EventCommEst says that data have arrived, so the
-	// peer is ready: it raises CMEstablished if nothing has yet. Other events have no effect.
+	// peer is ready: it raises CMEstablished if nothing has yet. Other events have no effect. Without a connection or
+	// a request it is ErrState.
 	Notify(EventType) error
 
 	// JoinMulticast joins a group, on an ID of type UD with a local address. It raises CMMulticastJoin or
