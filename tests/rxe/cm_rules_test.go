@@ -18,7 +18,7 @@ const (
 	rulesGolden  = "../dropin/testdata/cm_rules.txt"
 )
 
-var updateRules = flag.Bool("cm.rules.update", false, "write what the kernel does as tests/dropin/testdata/cm_rules.txt")
+var updateRules = flag.Bool("cm.rules.update", false, "write what the kernel does as the golden file")
 
 // TestCMRules: the kernel's rdma_ucm over rdma_rxe obeys the rules that tests/dropin compares the library with.
 func TestCMRules(t *testing.T) {
