@@ -19,22 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MUST(cond)                                                                              \
-	do {                                                                                    \
-		if (!(cond)) {                                                                  \
-			fprintf(stderr, "%s:%d: not so: %s (%m)\n", __FILE__, __LINE__, #cond); \
-			_exit(1);                                                               \
-		}                                                                               \
-	} while (0)
-#define IS(want, call)                                                                                           \
-	do {                                                                                                     \
-		int got_ = (call);                                                                               \
-		if (got_ != (want)) {                                                                            \
-			fprintf(stderr, "%s:%d: %s is %d (%s), want %d\n", __FILE__, __LINE__, #call, got_,      \
-				strerror(got_), want);                                                           \
-			_exit(1);                                                                                \
-		}                                                                                                \
-	} while (0)
+#include "must.h"
 
 enum { PORT = 7471, NOWHERE = 8, NO_ID = 12345678, COMMANDS = RDMA_USER_CM_CMD_JOIN_MCAST + 1,
 	FAMILY_IB = 27 };

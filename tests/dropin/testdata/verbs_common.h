@@ -12,23 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MUST(cond)                                                                              \
-	do {                                                                                    \
-		if (!(cond)) {                                                                  \
-			fprintf(stderr, "%s:%d: not so: %s (%m)\n", __FILE__, __LINE__, #cond); \
-			_exit(1);                                                               \
-		}                                                                               \
-	} while (0)
-/* A function that returns an error, or NULL and errno. */
-#define IS(want, call)                                                                                       \
-	do {                                                                                                 \
-		int got_ = (call);                                                                           \
-		if (got_ != (want)) {                                                                        \
-			fprintf(stderr, "%s:%d: %s is %d, want %d\n", __FILE__, __LINE__, #call, got_, want); \
-			_exit(1);                                                                            \
-		}                                                                                            \
-	} while (0)
-#define FAILS(want, call) IS(want, (call) ? 0 : errno)
+#include "must.h"
 
 enum { SIZE = 64 << 10, DEPTH = 16, ALL = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
 		IBV_ACCESS_REMOTE_ATOMIC };

@@ -3,13 +3,7 @@
 
 #include <sys/mman.h>
 
-#define MUST(cond)                                                                           \
-	do {                                                                                 \
-		if (!(cond)) {                                                               \
-			fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #cond);   \
-			exit(1);                                                             \
-		}                                                                            \
-	} while (0)
+#include "must.h"
 
 enum { PAGE = 4096, FILES = 300 };
 
