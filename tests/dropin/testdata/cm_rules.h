@@ -13,13 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MUST(cond)                                                                              \
-	do {                                                                                    \
-		if (!(cond)) {                                                                  \
-			fprintf(stderr, "%s:%d: not so: %s (%m)\n", __FILE__, __LINE__, #cond); \
-			_exit(1);                                                               \
-		}                                                                               \
-	} while (0)
+#include "must.h"
 
 enum { PORT = 7471, PATIENCE_MS = 30000 };
 
