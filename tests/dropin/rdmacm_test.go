@@ -261,6 +261,25 @@ func TestConnections(t *testing.T) {
 			t.Run(c.name, func(t *testing.T) { c.run(t, h, h) })
 		}
 	}
+	t.Run("mckey", func(t *testing.T) { multicast(t, h, h) })
+	t.Run("rping 20 clients", func(t *testing.T) { manyClients(t, h, 20) })
+}
+
+// manyClients has one server and n clients at the same time.
+func manyClients(t *testing.T, h *host, n int) {
+	installed(t, "rping")
+	server := h.run(t, "rping", "-s", "-P", "-a", h.addr.String())
+	h.awaitListener(t, server)
+	clients := make([]*process, n)
+	for i := range clients {
+		clients[i] = h.run(t, "rping", "-c", "-a", h.addr.String(), "-C", "50", "-V")
+	}
+	for _, c := range clients {
+		c.ok(t)
+	}
+	server.mustRun(t)
+	_, _ = server.signal(t, syscall.SIGTERM)
+	await(t, "the daemon has nothing of the programs", func() bool { return h.idle(t) })
 }
 
 // TestConnectionsTwoHosts: each program over a daemon of its own, in a network of its own.

@@ -54,12 +54,16 @@ func Prepare(ctx context.Context, path string) (*Ready, error) {
 // Exec runs a program in place of this process, with these arguments, the first of which names it. It returns only with
 // an error, an *ExecError.
 func (r *Ready) Exec(args []string) error {
+	environ := r.Of(os.Environ())
 	program, err := exec.LookPath(args[0])
+	if err == nil {
+		err = needs(program, rdmacm, environ)
+	}
 	if err == nil {
 		err = r.keep()
 	}
 	if err == nil {
-		err = syscall.Exec(program, args, r.Of(os.Environ()))
+		err = syscall.Exec(program, args, environ)
 	}
 	return &ExecError{args[0], err}
 }
@@ -95,9 +99,11 @@ func (e *ExecError) Error() string {
 // Unwrap returns the cause.
 func (e *ExecError) Unwrap() error { return e.Err }
 
-// ExitStatus returns what shells exit with: 127 if there is no such program, 126 if it cannot be run.
+// ExitStatus returns what shells exit with: 127 if there is no such program or, as the dynamic linker does, if a library
+// is missing, 126 if it cannot be run.
 func (e *ExecError) ExitStatus() int {
-	if errors.Is(e.Err, exec.ErrNotFound) || errors.Is(e.Err, fs.ErrNotExist) {
+	var missing *MissingLibraryError
+	if errors.Is(e.Err, exec.ErrNotFound) || errors.Is(e.Err, fs.ErrNotExist) || errors.As(e.Err, &missing) {
 		return 127
 	}
 	return 126
