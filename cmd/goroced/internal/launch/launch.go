@@ -99,8 +99,8 @@ func (e *ExecError) Error() string {
 // Unwrap returns the cause.
 func (e *ExecError) Unwrap() error { return e.Err }
 
-// ExitStatus returns what shells exit with: 127 if there is no such program or, as the dynamic linker does, if a library
-// is missing, 126 if it cannot be run.
+// ExitStatus returns what shells exit with: 127 if there is no such program, 126 if it cannot be run. A missing library
+// is 127 too, as the dynamic linker has it.
 func (e *ExecError) ExitStatus() int {
 	var missing *MissingLibraryError
 	if errors.Is(e.Err, exec.ErrNotFound) || errors.Is(e.Err, fs.ErrNotExist) || errors.As(e.Err, &missing) {

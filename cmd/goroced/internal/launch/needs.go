@@ -44,7 +44,7 @@ func needs(program, library string, environ []string) error {
 		list := exec.Command(name, "--list", program) // as ldd does; the program itself does not run
 		list.Env = environ
 		out, _ := list.CombinedOutput()
-		if strings.Contains(string(out), library+" => not found") {
+		if strings.Contains(string(out), library+": cannot open shared object file") {
 			return &MissingLibraryError{library}
 		}
 	}

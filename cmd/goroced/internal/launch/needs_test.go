@@ -31,7 +31,8 @@ func TestNeeds(t *testing.T) {
 		}
 	}
 	needed, program, other := filepath.Join(dir, library), filepath.Join(dir, "program"), filepath.Join(dir, "other")
-	compile("-shared", "-fPIC", "-Wl,-soname,"+library, "-o", needed, write("needed.c", "int needed(void) { return 0; }\n"))
+	code := write("needed.c", "int needed(void) { return 0; }\n")
+	compile("-shared", "-fPIC", "-Wl,-soname,"+library, "-o", needed, code)
 	compile("-o", program, write("program.c", "int needed(void); int main(void) { return needed(); }\n"), needed)
 	compile("-o", other, write("other.c", "int main(void) { return 0; }\n"))
 
