@@ -29,7 +29,8 @@ var cmHandlers = [...]func(*CMID, *cm.Event){
 	cm.Dropped: (*CMID).dropped,
 }
 
-// request makes a new ID for a peer's request, or rejects the request.
+// request makes a new ID for a peer's request, or rejects the request. It ignores a request beyond the listener's
+// backlog, which the peer repeats: so it gets in when there is room, as with Linux's ucma_event_handler.
 func (p *cmPort) request(ev *cm.Event) {
 	l := p.listeners[ev.Listener]
 	typ := ev.Conn.Service
@@ -41,7 +42,10 @@ func (p *cmPort) request(ev *cm.Event) {
 	case l == nil:
 		refuse(rejectNoListener)
 		return
-	case len(l.waiting) >= l.backlog, l.ch.owner.ids >= l.ch.owner.limits.IDs:
+	case len(l.waiting) >= l.backlog:
+		_ = p.m.Ignore(ev.ID)
+		return
+	case l.ch.owner.ids >= l.ch.owner.limits.IDs:
 		refuse(rejectNoResources)
 		return
 	}

@@ -12,7 +12,7 @@ import (
 type CMLimits struct {
 	IDs      int // of all kinds, connections included (default 65,536)
 	HalfOpen int // peers' requests in the handshake; a new one replaces the oldest (default 4,096)
-	Backlog  int // unread requests of one listener (default 4,096); more are rejected
+	Backlog  int // unread requests of one listener (default 4,096); more wait, as their senders repeat them
 
 	// MayBind returns an error if the owner may not bind a port; nil allows all ports. It is
 	// called with locks held: it must neither block nor call the device.

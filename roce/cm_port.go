@@ -43,9 +43,9 @@ import (
 //
 // A REQ arrives: engine.gsiQP checks the Q_Key, cmPort.Receive hands the
 // datagram to the state machine, which finds the listener by service ID and address, chooses the
-// first PSN, and raises Request. request makes a new ID on the listener's channel, unless the
-// listener's backlog or the owner's limits are full (REJ, reason 3), and queues
-// CMConnectRequest. Until the answer, duplicates of the REQ are dropped.
+// first PSN, and raises Request. request makes a new ID on the listener's channel, and queues
+// CMConnectRequest; unless the listener's backlog is full (the REQ is ignored, and the peer repeats
+// it) or the owner may have no more IDs (REJ, reason 3). Until the answer, duplicates of the REQ are dropped.
 //
 // Accept: the application has moved its QP to RTS before, because the peer may send as soon as
 // it has the REP. The QP must be the owner's. The REP is retransmitted until the RTU arrives.

@@ -121,6 +121,18 @@ func (m *Manager) Reject(now ib.Instant, id ID, reason wire.RejectReason, info, 
 	return nil
 }
 
+// Ignore forgets a Request without an answer, as Linux's cm_destroy_id does if its consumer has no place for it. The
+// sender repeats the request, and the copy raises Request again.
+func (m *Manager) Ignore(id ID) error {
+	c, err := m.get("ignore", id, mayReject)
+	if err != nil {
+		return err
+	}
+	m.stats.BacklogFull++
+	m.forget(c)
+	return nil
+}
+
 // Delay answers a Request, or Replied, with a MRA (IBTA 12.6.6): the answer will come within d, at most 2.4 hours. It
 // may be called again. Linux waits for the whole time; a Manager asks again after 5 s at the latest and gets the MRA
 // again.

@@ -32,6 +32,7 @@ type Stats struct {
 	HalfOpenDropped uint64 // half-open requests evicted by newer ones
 	TimewaitDropped uint64 // connections that left timewait early
 	NoResources     uint64 // requests rejected because no ID was free
+	BacklogFull     uint64 // requests that the consumer has ignored, because its listener's backlog was full
 
 	Lapsed uint64 // requests that the consumer did not answer before the peer gave up
 

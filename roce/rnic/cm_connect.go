@@ -18,7 +18,7 @@ import (
 // resolveTimeout is used for a timeout of 0, with which the kernel would not wait at all.
 const resolveTimeout = 10 * time.Second
 
-// maxBacklog is how many requests a listener may leave unread. It is rdma_ucm's default
+// maxBacklog is how many requests a listener may leave unread; more are rejected. It is rdma_ucm's default
 // (sysctl net.rdma_ucm.max_backlog).
 const maxBacklog = 1024
 
@@ -75,12 +75,10 @@ func (id *cmID) Listen(backlog int) error {
 			return err
 		}
 	}
-	// The reader reads all requests from the kernel, so cmPort.request enforces the backlog.
+	// The reader takes all requests from the kernel at once. So those beyond the backlog wait here, up to maxBacklog,
+	// where their senders would otherwise repeat them.
 	if ret, err := C.rdma_listen(id.c, maxBacklog); ret != 0 {
 		return cmResult(op, ret, err)
-	}
-	if id.backlog = backlog; backlog == 0 || backlog > maxBacklog {
-		id.backlog = maxBacklog
 	}
 	id.state, id.waiting = cmListening, map[*cmID]struct{}{}
 	return id.refresh(op)

@@ -51,7 +51,7 @@ var cmHandlers = map[ib.CMEventType]func(*cmID, *C.struct_rnic_cm_event, *ib.CME
 // request creates an ID for a peer's request, or rejects the request by destroying the kernel's ID.
 func (p *cmPort) request(c *C.struct_rnic_cm_event, ev *ib.CMEvent) {
 	l := p.ids[c.listener]
-	if l == nil || len(l.waiting) >= l.backlog {
+	if l == nil || len(l.waiting) >= maxBacklog {
 		C.rdma_destroy_id(c.id)
 		return
 	}

@@ -69,7 +69,6 @@ type cmID struct {
 	listener *cmID
 
 	// For a listener.
-	backlog int
 	waiting map[*cmID]struct{} // requests whose event is unread
 
 	groups map[netip.Addr]uintptr // multicast groups, each with the number of its join

@@ -76,7 +76,8 @@
 // Where librdmacm differs:
 //
 //   - A REJ has reason 28 or 35 and no additional information; a refused datagram service has
-//     status 2. Requests that end unread, and those beyond the backlog, are refused with 28.
+//     status 2. Requests that end unread are refused with 28. Those beyond the backlog
+//     wait, up to 1,024 of them.
 //   - There is no event if a peer withdraws its request before Accept; Accept then fails with
 //     ib.ErrState. The number of attempts (CMEvent.Tries) is not known.
 //   - Connect's timeout withdraws the request; without one the kernel sends it 16 times, 4.6 s

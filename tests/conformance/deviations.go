@@ -118,8 +118,6 @@ var Deviations = []Deviation{
 	{rxe, Active, "cm/reject/reason-timeout", Skip(),
 		"reason 4 is looked up by the sender's GUID and communication ID, which a REJ of a REQ " +
 			"does not have (cm.c cm_acquire_rejected_id): the kernel goes on asking"},
-	{rxe, Passive, "cm/reject/backlog", CMStatus(3, 28), destroyed},
-	{rxe, Passive, "cm/reject/backlog", CMStatus(8, 28), destroyed},
 	{rxe, Passive, "cm/timeout/no-answer", Skip(), takenBack},
 	{rxe, Active, "cm/timeout/tells-how-often-it-asked", Fails("asked 0 times"), howOften},
 	{rxe, Passive, "cm/ud/q-key", Fails("rdma_ucm sends no other"), ipQKey},
@@ -135,8 +133,6 @@ var Deviations = []Deviation{
 	{dropin, "", "cm/connect/uc", Fails("the only one that librdmacm has"), ucNeedsType},
 	{dropin, Passive, "cm/reject/every-reason", Fails("rdma_ucm sends no other"), rejReasons},
 	{dropin, Passive, "cm/reject/reason-timeout", Fails("rdma_ucm sends no other"), rejReasons},
-	{dropin, Passive, "cm/reject/backlog", CMStatus(3, 28), destroyed},
-	{dropin, Passive, "cm/reject/backlog", CMStatus(8, 28), destroyed},
 	{dropin, Passive, "cm/timeout/no-answer", Skip(), takenBack},
 	{dropin, Active, "cm/timeout/tells-how-often-it-asked", Fails("asked 0 times"), howOften},
 	{dropin, Passive, "cm/ud/q-key", Fails("rdma_ucm sends no other"), ipQKey},

@@ -27,10 +27,6 @@ var ruleDeviations = map[string]struct{ ours, why string }{
 		"resolve ::: ok, ADDR_RESOLVED status 0, local LINKLOCAL, remote LINKLOCAL", standsFor},
 	"port 1023 as an ordinary user: EACCES": {
 		"port 1023 as an ordinary user: ok", "the daemon is this user's own, who may use all of its ports"},
-	"backlog 1, 3 requests: waits, waits, waits": {
-		"backlog 1, 3 requests: waits, REJECTED status 3, REJECTED status 3", refusedAtOnce},
-	"backlog 2, 4 requests: waits, waits, waits, waits": {
-		"backlog 2, 4 requests: waits, waits, REJECTED status 3, REJECTED status 3", refusedAtOnce},
 	"listening: disconnect ok, connect EINVAL, accept EINVAL, reject EINVAL, notify EINVAL, resolve_route EINVAL, " +
 		"establish EINVAL": {"listening: disconnect EINVAL, connect EINVAL, accept EINVAL, reject EINVAL, notify " +
 		"EINVAL, resolve_route EINVAL, establish EINVAL", "a listener has no connection; the kernel ignores that the " +
@@ -40,10 +36,7 @@ var ruleDeviations = map[string]struct{ ours, why string }{
 			"program disconnects, too"},
 }
 
-const (
-	standsFor     = "an ID has the device's address that the loopback address stands for"
-	refusedAtOnce = "a request beyond the backlog is refused; the kernel drops it, and its sender repeats it"
-)
+const standsFor = "an ID has the device's address that the loopback address stands for"
 
 // wildcardInUse is the errno of the kernel, not of the library, if one of two overlapping addresses is a wildcard.
 func wildcardInUse(line string) string {

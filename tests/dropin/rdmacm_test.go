@@ -262,20 +262,23 @@ func TestConnections(t *testing.T) {
 		}
 	}
 	t.Run("mckey", func(t *testing.T) { multicast(t, h, h) })
-	t.Run("rping 20 clients", func(t *testing.T) { manyClients(t, h, 20) })
+	t.Run("rping many clients", func(t *testing.T) { manyClients(t, h, require.Rounds(5, 20)) })
 }
 
-// manyClients has one server and n clients at the same time.
+// manyClients has one server and n clients at the same time. They connect one after the other: the server
+// (rping.c of rdma-core 44) forgets a request if the next one comes before its thread has taken it.
 func manyClients(t *testing.T, h *host, n int) {
 	installed(t, "rping")
 	server := h.run(t, "rping", "-s", "-P", "-a", h.addr.String())
 	h.awaitListener(t, server)
 	clients := make([]*process, n)
 	for i := range clients {
-		clients[i] = h.run(t, "rping", "-c", "-a", h.addr.String(), "-C", "50", "-V")
+		clients[i] = h.run(t, "stdbuf", "-oL", "rping", "-c", "-a", h.addr.String(), "-v", "-V")
+		clients[i].reports(t, "ping data")
 	}
 	for _, c := range clients {
-		c.ok(t)
+		c.mustRun(t)
+		_, _ = c.signal(t, syscall.SIGTERM)
 	}
 	server.mustRun(t)
 	_, _ = server.signal(t, syscall.SIGTERM)
