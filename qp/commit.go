@@ -126,7 +126,9 @@ func (r *responder) carryOut(now ib.Instant, c *commit) bool {
 	if c.hasWC && c.wc.Flags&ib.WCWithInv != 0 && !r.invalidate(c) {
 		return false
 	}
-	r.acked = c.psn
+	if c.res == nil {
+		r.acked = c.psn
+	}
 	r.msn = r.msn.Add(c.messages)
 	if c.hasWC {
 		r.q.complete(c.cq, &c.wc, c.solicited)

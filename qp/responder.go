@@ -27,8 +27,12 @@ type responder struct {
 	res     resourceTable
 	commits commitQueue
 
+	// acked is the latest PSN of a SEND or WRITE that may be acknowledged. READs and atomics are acknowledged by their
+	// responses alone (IBTA 9.7.5.1.2), so a plain ACK never has a PSN of theirs: rdma_rxe as the requester would
+	// complete the READ by it, without data (rxe_comp.c check_ack). rdma_rxe's ack_psn is the same.
+	acked ib.PSN
+
 	quiet       bool   // a packet was dropped (gap, RNR, noRoom); later PSNs are dropped silently
-	acked       ib.PSN // latest PSN that may be acknowledged
 	ack         bool   // an ACK of acked is pending
 	ackCount    int    // requests with AckReq since the last ACK
 	told        ib.PSN // the PSN that the last answer acknowledged

@@ -21,6 +21,7 @@ import (
 type rxeResponder struct {
 	mem       []byte
 	epsn, msn ib.PSN
+	acked     ib.PSN // of the latest WRITE; READs are acknowledged by their responses
 	nakSent   bool   // one sequence NAK for each gap
 	at        uint64 // address for the next packet of the current WRITE
 	resources []rxeResource
@@ -65,7 +66,7 @@ func (r *rxeResponder) handle(now ib.Instant, p wire.Packet) {
 	}
 }
 
-// write handles a packet of a WRITE. A duplicate is acknowledged with the latest PSN, not
+// write handles a packet of a WRITE. A duplicate is acknowledged with the PSN of the latest WRITE, not
 // with its own.
 func (r *rxeResponder) write(p *wire.Packet, duplicate bool) {
 	if !duplicate {
@@ -74,13 +75,13 @@ func (r *rxeResponder) write(p *wire.Packet, duplicate bool) {
 			r.at = p.RETH.VA
 		}
 		r.at += uint64(copy(r.mem[r.at-memAddr:], p.Payload))
-		r.epsn = r.epsn.Add(1)
+		r.acked, r.epsn = p.PSN, p.PSN.Add(1)
 		if op := p.Opcode.Op(); op == wire.OpWriteLast || op == wire.OpWriteOnly {
 			r.msn = r.msn.Add(1)
 		}
 	}
 	if p.AckReq || duplicate {
-		r.answer(wire.RCAck, r.epsn.Add(-1), wire.AckNoCredits, nil)
+		r.answer(wire.RCAck, r.acked, wire.AckNoCredits, nil)
 	}
 }
 
