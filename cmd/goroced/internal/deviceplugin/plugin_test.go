@@ -1,0 +1,366 @@
+//go:build linux
+
+package deviceplugin
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	oci "github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	"tags.cncf.io/container-device-interface/pkg/cdi"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/daemon/dropin"
+	"github.com/goroce/goroce/roce/daemon/server"
+	"github.com/goroce/goroce/roce/host"
+	"github.com/goroce/goroce/tests/kubelet"
+	"github.com/goroce/goroce/tests/linktest"
+)
+
+// node returns the options of a plugin on a node whose files are all in one folder. The libraries are none, but have
+// their names.
+func node(t *testing.T) Options {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "node") // paths of sockets are short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	o := Options{Socket: filepath.Join(dir, "run/s"), Shares: 3, Libraries: filepath.Join(dir, "image"),
+		LibDir: filepath.Join(dir, "lib"), Kubelet: filepath.Join(dir, "plugins"), CDIDir: filepath.Join(dir, "cdi"),
+		Interval: 2 * time.Millisecond, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	for _, d := range []string{filepath.Dir(o.Socket), o.Libraries, o.Kubelet} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{dropin.Verbs, dropin.Sys} {
+		write(t, filepath.Join(o.Libraries, name), name+" 1")
+	}
+	return o
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run runs the plugin until the end of the test, or until stop is called.
+func run(t *testing.T, o Options) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- Run(ctx, o) }()
+	stop = func() {
+		if ctx.Err() == nil {
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// daemon serves a device at a socket until the end of the test, or until stop is called.
+func daemon(t *testing.T, path string) (stop func()) {
+	t.Helper()
+	dev, err := host.Open(host.Options{Addrs: []netip.Addr{linktest.Loopback()}, Device: roce.Options{Name: "a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := server.New([]*roce.Device{dev}, server.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(ctx, l) }()
+	stop = func() {
+		if ctx.Err() == nil {
+			cancel()
+			if err := errors.Join(<-served, dev.Close()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// TestHealth: shares are healthy while there is a daemon that answers.
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	o := node(t)
+	run(t, o)
+	plugin := kubelet.Start(t, o.Kubelet, nil).Plugin(t)
+	plugin.Await(t, 3, api.Unhealthy)
+	stop := daemon(t, o.Socket)
+	ids := plugin.Await(t, 3, api.Healthy)
+	if slices.Sort(ids); !slices.Equal(ids, []string{"share-0", "share-1", "share-2"}) {
+		t.Errorf("shares %q", ids)
+	}
+	stop()
+	plugin.Await(t, 3, api.Unhealthy)
+	daemon(t, o.Socket)
+	plugin.Await(t, 3, api.Healthy)
+}
+
+// TestHang: a daemon that accepts and says nothing is none.
+func TestHang(t *testing.T) {
+	t.Parallel()
+	o := node(t)
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: o.Socket, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	p := prober{socket: o.Socket, limit: time.Millisecond, shares: newShares(1), log: o.Log}
+	p.shares.set(true)
+	p.look(t.Context())
+	list, _ := p.shares.list()
+	if list.Devices[0].Health != api.Unhealthy || !strings.Contains(p.last, "not within 1ms") {
+		t.Errorf("%v: %s", list.Devices, p.last)
+	}
+}
+
+// TestOneConnection: however often the daemon is asked, it has one client.
+func TestOneConnection(t *testing.T) {
+	t.Parallel()
+	o := node(t)
+	daemon(t, o.Socket)
+	p := prober{socket: o.Socket, limit: time.Minute, shares: newShares(1), log: o.Log}
+	p.look(t.Context())
+	first := p.conn
+	p.look(t.Context())
+	if p.last != "" || first == nil || p.conn != first {
+		t.Errorf("connections %p, %p: %s", first, p.conn, p.last)
+	}
+	if err := p.close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestKubeletRestarts: a plugin waits for the kubelet, registers with each that comes, and leaves no socket.
+func TestKubeletRestarts(t *testing.T) {
+	t.Parallel()
+	o := node(t)
+	stop := run(t, o)
+	for range 3 {
+		k := kubelet.Start(t, o.Kubelet, nil)
+		plugin := k.Plugin(t)
+		if r := plugin.Request; r.ResourceName != "goroce.dev/rdma" || r.Version != "v1beta1" {
+			t.Errorf("registered %v", r)
+		}
+		plugin.Await(t, 3, api.Unhealthy)
+		k.Stop()
+	}
+	plugin := kubelet.Start(t, o.Kubelet, nil).Plugin(t)
+	stop()
+	plugin.AwaitEnd(t)
+	if _, err := os.Lstat(filepath.Join(o.Kubelet, plugin.Request.Endpoint)); !os.IsNotExist(err) {
+		t.Errorf("the endpoint is left: %v", err)
+	}
+}
+
+// TestKubeletRemovesSocket: a plugin whose socket is removed registers again.
+func TestKubeletRemovesSocket(t *testing.T) {
+	t.Parallel()
+	o := node(t)
+	k := kubelet.Start(t, o.Kubelet, nil)
+	run(t, o)
+	first := k.Plugin(t)
+	first.Await(t, 3, api.Unhealthy)
+	if err := os.Remove(filepath.Join(o.Kubelet, first.Request.Endpoint)); err != nil {
+		t.Fatal(err)
+	}
+	k.Plugin(t).Await(t, 3, api.Unhealthy)
+}
+
+// TestKubeletRefuses: a plugin that is refused tries again.
+func TestKubeletRefuses(t *testing.T) {
+	t.Parallel()
+	o := node(t)
+	var asked atomic.Int32
+	k := kubelet.Start(t, o.Kubelet, func() error {
+		if asked.Add(1) < 3 {
+			return status.Error(codes.Unavailable, "not yet")
+		}
+		return nil
+	})
+	run(t, o)
+	k.Plugin(t).Await(t, 3, api.Unhealthy)
+}
+
+// variables are those of `goroced env`.
+func (o *Options) variables() map[string]string {
+	return map[string]string{"GOROCED_SOCKET": o.Socket, "LD_LIBRARY_PATH": o.LibDir,
+		"LD_PRELOAD": filepath.Join(o.LibDir, dropin.Sys)}
+}
+
+// TestAllocate: a container gets the folders, read-only and at the same paths, and the variables. Shares that are not
+// there cannot be had.
+func TestAllocate(t *testing.T) {
+	t.Parallel()
+	o := node(t)
+	run(t, o)
+	plugin := kubelet.Start(t, o.Kubelet, nil).Plugin(t)
+	r, err := plugin.Allocate(t.Context(), "share-0", "share-2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !maps.Equal(r.Envs, o.variables()) {
+		t.Errorf("variables %v", r.Envs)
+	}
+	var mounts []string
+	for _, m := range r.Mounts {
+		if mounts = append(mounts, m.HostPath); m.ContainerPath != m.HostPath || !m.ReadOnly {
+			t.Errorf("mount %v", m)
+		}
+	}
+	if !slices.Equal(mounts, []string{filepath.Dir(o.Socket), o.LibDir}) || len(r.CdiDevices) != 0 {
+		t.Errorf("mounts %q, CDI devices %v", mounts, r.CdiDevices)
+	}
+	for _, bad := range []string{"share-3", "share--1", "share-01", "share-+1", "1", "", strings.Repeat("9", 1000)} {
+		if _, err := plugin.Allocate(t.Context(), "share-0", bad); status.Code(err) != codes.NotFound ||
+			!strings.Contains(err.Error(), "the last one is share-2") {
+			t.Errorf("%.20q: %v", bad, err)
+		}
+	}
+}
+
+// TestCDI: the CDI library takes the file for valid, knows the device that the kubelet is told, and edits a container
+// as Allocate would otherwise.
+func TestCDI(t *testing.T) {
+	t.Parallel()
+	o := node(t)
+	o.UseCDI = true
+	run(t, o)
+	plugin := kubelet.Start(t, o.Kubelet, nil).Plugin(t)
+	r, err := plugin.Allocate(t.Context(), "share-1")
+	if err != nil || len(r.CdiDevices) != 1 || len(r.Envs)+len(r.Mounts) != 0 {
+		t.Fatalf("%v, %v", r, err)
+	}
+	cache, err := cdi.NewCache(cdi.WithSpecDirs(o.CDIDir), cdi.WithAutoRefresh(false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if errs := cache.GetErrors(); len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	spec := cache.GetVendorSpecs("goroce.dev")[0]
+	if least, err := cdi.MinimumRequiredVersion(spec.Spec); err != nil || spec.Version != least {
+		t.Errorf("version %s, least %s: %v", spec.Version, least, err)
+	}
+	if want := cdi.GenerateSpecName("goroce.dev", "rdma") + ".json"; filepath.Base(spec.GetPath()) != want {
+		t.Errorf("file %s, want %s", spec.GetPath(), want)
+	}
+	container := &oci.Spec{}
+	if _, err := cache.InjectDevices(container, r.CdiDevices[0].Name); err != nil {
+		t.Fatal(err)
+	}
+	env := map[string]string{}
+	for _, v := range container.Process.Env {
+		name, value, _ := strings.Cut(v, "=")
+		env[name] = value
+	}
+	if !maps.Equal(env, o.variables()) {
+		t.Errorf("variables %v", env)
+	}
+	var mounts []string
+	for _, m := range container.Mounts {
+		if mounts = append(mounts, m.Source); m.Destination != m.Source || !slices.Contains(m.Options, "ro") {
+			t.Errorf("mount %v", m)
+		}
+	}
+	if slices.Sort(mounts); !slices.Equal(mounts, []string{o.LibDir, filepath.Dir(o.Socket)}) {
+		t.Errorf("mounts %q", mounts)
+	}
+}
+
+// TestUpgrade: libraries of another version take the place of the old ones. A program that has these mapped keeps them.
+func TestUpgrade(t *testing.T) {
+	t.Parallel()
+	o := node(t)
+	if err := copyLibraries(o.Libraries, o.LibDir); err != nil {
+		t.Fatal(err)
+	}
+	open, err := os.Open(filepath.Join(o.LibDir, dropin.Verbs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+	write(t, filepath.Join(o.Libraries, dropin.Verbs), "new")
+	if err := copyLibraries(o.Libraries, o.LibDir); err != nil {
+		t.Fatal(err)
+	}
+	old, err := io.ReadAll(open)
+	if string(old) != dropin.Verbs+" 1" || err != nil {
+		t.Errorf("the old file has %q, %v", old, err)
+	}
+	for name, want := range map[string]string{dropin.Verbs: "new", dropin.Sys: dropin.Sys + " 1"} {
+		path := filepath.Join(o.LibDir, name)
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, err := os.ReadFile(path); string(text) != want || err != nil || info.Mode() != 0o644 {
+			t.Errorf("%s has %q, %v, %v", name, text, info.Mode(), err)
+		}
+	}
+	if left, err := os.ReadDir(o.LibDir); len(left) != 2 || err != nil {
+		t.Errorf("%v, %v", left, err)
+	}
+}
+
+// TestErrors: what cannot work is refused at the start.
+func TestErrors(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		change  func(*Options)
+		invalid bool // of the options
+		want    string
+	}{
+		{"no share", func(o *Options) { o.Shares = 0 }, true, `shares is "0": not allowed; allowed: 1 to 10000`},
+		{"many shares", func(o *Options) { o.Shares = 10001 }, true, "10001"},
+		{"no socket", func(o *Options) { o.Socket = "" }, true, "the socket"},
+		{"a relative socket", func(o *Options) { o.Socket = "run/goroced.sock" }, true, "an absolute path"},
+		{"a socket in the root", func(o *Options) { o.Socket = "/goroced.sock" }, true, "not directly below /"},
+		{"no folder", func(o *Options) { o.LibDir = "" }, true, "the folder for libraries"},
+		{"CDI without a file", func(o *Options) { o.CDIDir, o.UseCDI = "", true }, true, "CDI"},
+		{"no library", func(o *Options) { o.Libraries = o.Kubelet }, false, "libraries for containers: open"},
+		{"no place for CDI", func(o *Options) { o.CDIDir = filepath.Join(o.Libraries, dropin.Sys) }, false, "CDI file"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := node(t)
+			c.change(&o)
+			err := Run(t.Context(), o)
+			if err == nil || errors.Is(err, ib.ErrInvalid) != c.invalid || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+		})
+	}
+}
