@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// What else runs on the machine takes time from the rows. The bare loop shows it, for nothing of goroce is in it: rounds
-// in which it is slow do not count, and further ones are taken in their place.
+// What else runs on the machine takes time from the rows. The bare loop shows it, for nothing of goroce is in it:
+// rounds in which it is slow do not count, and further ones are taken in their place.
 
 // quiet is the share of the best bare loop of a run that the bare loop of a round must reach.
 const quiet = 0.85
@@ -34,7 +34,8 @@ func (o *Options) rounds(ctx context.Context, wires []*wire, rep *Report) (faile
 				measured = measured || r.counts(round)
 			}
 		}
-		if ctx.Err() != nil || !slices.ContainsFunc(rep.Wires, func(r *WireReport) bool { return r.count() < o.Rounds }) {
+		short := func(r *WireReport) bool { return r.count() < o.Rounds }
+		if ctx.Err() != nil || !slices.ContainsFunc(rep.Wires, short) {
 			break
 		}
 		if !measured {

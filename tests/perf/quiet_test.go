@@ -22,7 +22,7 @@ func scripted(id WireID, took map[string]int, figures map[string][]float64) plan
 			continue
 		}
 		key := fmt.Sprint(id.Kind, " ", name)
-		list = append(list, Row{Name: name, Unit: gbps, Measure: func(context.Context, *wire, *Options) (Result, error) {
+		measure := func(context.Context, *wire, *Options) (Result, error) {
 			v := values[min(took[key], len(values)-1)]
 			took[key]++
 			time.Sleep(time.Second)
@@ -30,7 +30,8 @@ func scripted(id WireID, took map[string]int, figures map[string][]float64) plan
 				return Result{}, errors.New("broken")
 			}
 			return Result{Seconds: 1, Bytes: v * 1e9 / 8}, nil
-		}})
+		}
+		list = append(list, Row{Name: name, Unit: gbps, Measure: measure})
 	}
 	return plan{id, list, func(context.Context) (*wire, error) { return &wire{WireID: id, close: func() {}}, nil }}
 }
@@ -71,8 +72,8 @@ func TestQuietRounds(t *testing.T) {
 						got = append(got, s.Value)
 					}
 					if !slices.Equal(got, want) || w.Rounds != len(want) || w.Dropped != c.dropped {
-						t.Errorf("%v: %v of %d rounds and %d dropped, want %v and %d", w.Kind, got, w.Rounds, w.Dropped, want,
-							c.dropped)
+						t.Errorf("%v: %v of %d rounds and %d dropped, want %v and %d", w.Kind, got, w.Rounds,
+							w.Dropped, want, c.dropped)
 					}
 				}
 				if n := took["veth "+write64K]; n != c.took {
@@ -89,7 +90,8 @@ func TestLimit(t *testing.T) {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 2500*time.Millisecond, errLimit)
 		defer cancel()
 		o := &Options{Rounds: 5, Progress: io.Discard}
-		rep, err := o.run(ctx, []plan{scripted(WireID{Kind: veth}, map[string]int{}, map[string][]float64{write64K: {1}})})
+		p := scripted(WireID{Kind: veth}, map[string]int{}, map[string][]float64{write64K: {1}})
+		rep, err := o.run(ctx, []plan{p})
 		if err != nil || !rep.Limited || rep.Wires[0].Rounds != 3 {
 			t.Fatalf("%v: %+v, want three rounds and no error", err, rep)
 		}
