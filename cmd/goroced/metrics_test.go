@@ -38,12 +38,13 @@ func (someStats) QPStates() map[string][ib.NumQPStates]int {
 
 func (someStats) Usage() []server.Usage {
 	return []server.Usage{{UID: 0, Amount: map[string]int64{"connections": 2, "qps": 5, "cq_entries": 0,
-		"pinned": 1 << 30}}, {UID: 65534, Amount: map[string]int64{"connections": 1, "qps": 1, "cq_entries": 64,
-		"pinned": 0}}}
+		"pinned": 1 << 30, "heap": 1 << 20}}, {UID: 65534, Amount: map[string]int64{"connections": 1, "qps": 1,
+		"cq_entries": 64, "pinned": 0}}}
 }
 
 func (someStats) UserLimits() map[string]int64 {
-	return map[string]int64{"connections": 1024, "qps": 32768, "cq_entries": 0, "pinned": 16 << 30}
+	return map[string]int64{"connections": 1024, "qps": 32768, "cq_entries": 0, "pinned": 16 << 30,
+		"heap": 1 << 30}
 }
 
 func (someStats) Totals() server.Totals {
