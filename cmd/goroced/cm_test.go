@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"os"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -40,11 +41,18 @@ func (w *watcher) Write(b []byte) (int, error) {
 // prints.
 func startUntil(t *testing.T, pattern string, args ...string) (*process, []string) {
 	t.Helper()
+	return passUntil(t, pattern, nil, program, args...)
+}
+
+// passUntil does so with any program, to which it passes files as descriptors 3 and up.
+func passUntil(t *testing.T, pattern string, files []*os.File, name string, args ...string) (*process, []string) {
+	t.Helper()
 	// Not t.Context(), which ends before the cleanups that stop daemons.
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
 	w := &watcher{re: regexp.MustCompile(pattern), found: make(chan []string, 1)}
-	p := &process{cmd: exec.CommandContext(ctx, program, args...)}
+	p := &process{cmd: exec.CommandContext(ctx, name, args...)}
+	p.cmd.ExtraFiles = files
 	p.cmd.Stdout, p.cmd.Stderr = io.MultiWriter(&p.out, w), io.MultiWriter(&p.err, w)
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -53,7 +61,7 @@ func startUntil(t *testing.T, pattern string, args ...string) (*process, []strin
 	case m := <-w.found:
 		return p, m
 	case <-ctx.Done():
-		t.Fatalf("goroced %v does not say %q", args, pattern)
+		t.Fatalf("%s %v does not say %q", name, args, pattern)
 		return nil, nil
 	}
 }

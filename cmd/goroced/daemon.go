@@ -120,6 +120,15 @@ func (d *daemon) Stats() map[string]roce.Stats {
 	return stats
 }
 
+// QPStates returns how many queue pairs of clients are in each state, by the names of all devices.
+func (d *daemon) QPStates() map[string][ib.NumQPStates]int {
+	states := d.Server.QPStates()
+	for _, dev := range d.devices {
+		states[dev.Attr().Name] = states[dev.Attr().Name] // none of its own is a figure, too
+	}
+	return states
+}
+
 // daemonStatus is the contents of /v1/status.
 type daemonStatus struct {
 	Version version        `json:"version"`

@@ -8,6 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/admin"
+	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/server"
 )
@@ -15,17 +17,35 @@ import (
 // figures are the sources of the metrics.
 type figures interface {
 	Stats() map[string]roce.Stats // by the devices' names
+	Devices() []admin.Device
+	QPStates() map[string][ib.NumQPStates]int // by the devices' names
 	Usage() []server.Usage
 	UserLimits() map[string]int64
 	Totals() server.Totals
 }
 
-// metricsHandler serves metrics of devices, users, the process and the Go runtime to Prometheus.
-func metricsHandler(source figures) http.Handler {
+// metricsRegistry has metrics of devices, users, the process and the Go runtime.
+func metricsRegistry(source figures) *prometheus.Registry {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(newDeviceCollector(source), usageCollector{source}, collectors.NewGoCollector(),
-		collectors.NewBuildInfoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+	registry.MustRegister(newDeviceCollector(source), portCollector{source}, usageCollector{source}, buildInfo(),
+		collectors.NewGoCollector(), collectors.NewBuildInfoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return registry
+}
+
+// metricsHandler serves the metrics to Prometheus.
+func metricsHandler(source figures) http.Handler {
+	return promhttp.HandlerFor(metricsRegistry(source), promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+}
+
+// buildInfo is what runs here: a gauge whose value is always 1.
+func buildInfo() prometheus.Collector {
+	v := readVersion()
+	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: "goroce_build_info",
+		Help:        "The running daemon, in labels; always 1.",
+		ConstLabels: prometheus.Labels{"version": v.Version, "revision": v.Revision, "goversion": v.Go}})
+	g.Set(1)
+	return g
 }
 
 // deviceCollector collects roce.Stats as goroce_NAME_total{device="..."}. NAME is as in rdma_rxe's hw_counters.
@@ -39,19 +59,28 @@ type deviceMetric struct {
 	prometheus.ValueType
 }
 
-// deviceGauges are the statistics that do not count events; their names do not end in _total.
-var deviceGauges = map[string]string{"offload_off": "Destinations to which segmentation offload is given up for now."}
+// gauges are the statistics that do not count events; their names do not end in _total.
+var gauges = map[string]bool{"offload_off": true}
+
+// Bytes that devices have sent and received.
+var (
+	sentBytes = prometheus.NewDesc("goroce_sent_bytes_total",
+		"Bytes sent, from the BTH to the ICRC of each packet: without UDP, IP and Ethernet headers.",
+		[]string{"device"}, nil)
+	receivedBytes = prometheus.NewDesc("goroce_rcvd_bytes_total",
+		"Bytes received, from the BTH to the ICRC of each packet: without UDP, IP and Ethernet headers.",
+		[]string{"device"}, nil)
+)
 
 func newDeviceCollector(source figures) *deviceCollector {
 	c := &deviceCollector{source, map[string]deviceMetric{}}
 	for _, counter := range new(roce.Stats).Counters() {
-		name, help, kind := "goroce_"+counter.Name+"_total",
-			"Counter "+counter.Name+" of an RDMA device since it was opened, as in hw_counters.",
-			prometheus.CounterValue
-		if text, gauge := deviceGauges[counter.Name]; gauge {
-			name, help, kind = "goroce_"+counter.Name, text, prometheus.GaugeValue
+		name, kind := "goroce_"+counter.Name+"_total", prometheus.CounterValue
+		if gauges[counter.Name] {
+			name, kind = "goroce_"+counter.Name, prometheus.GaugeValue
 		}
-		c.metrics[counter.Name] = deviceMetric{prometheus.NewDesc(name, help, []string{"device"}, nil), kind}
+		desc := prometheus.NewDesc(name, counterHelp[counter.Name], []string{"device"}, nil)
+		c.metrics[counter.Name] = deviceMetric{desc, kind}
 	}
 	return c
 }
@@ -61,6 +90,8 @@ func (c *deviceCollector) Describe(to chan<- *prometheus.Desc) {
 	for _, m := range c.metrics {
 		to <- m.Desc
 	}
+	to <- sentBytes
+	to <- receivedBytes
 }
 
 // Collect implements prometheus.Collector.
@@ -69,6 +100,52 @@ func (c *deviceCollector) Collect(to chan<- prometheus.Metric) {
 		for _, counter := range stats.Counters() {
 			m := c.metrics[counter.Name]
 			to <- prometheus.MustNewConstMetric(m.Desc, m.ValueType, float64(counter.Value), device)
+		}
+		to <- prometheus.MustNewConstMetric(sentBytes, prometheus.CounterValue, float64(stats.Link.TxBytes), device)
+		to <- prometheus.MustNewConstMetric(receivedBytes, prometheus.CounterValue, float64(stats.Link.RxBytes), device)
+	}
+}
+
+// portCollector collects what devices are, and what state they and their queue pairs are in.
+type portCollector struct{ source figures }
+
+var (
+	deviceInfo = prometheus.NewDesc("goroce_device_info", "A device, with its link and network interface; always 1.",
+		[]string{"device", "link", "netif"}, nil)
+	portState = prometheus.NewDesc("goroce_port_state",
+		"State of the port in ibv_devinfo's words: 1 for the one that it is in, 0 for the other.",
+		[]string{"device", "state"}, nil)
+	portMTU = prometheus.NewDesc("goroce_port_mtu_bytes", "Active MTU of the port: the largest payload of a packet.",
+		[]string{"device"}, nil)
+	qpsByState = prometheus.NewDesc("goroce_qps", "Queue pairs of clients that are in a state.",
+		[]string{"device", "state"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (portCollector) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{deviceInfo, portState, portMTU, qpsByState} {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c portCollector) Collect(to chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v int, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
+	}
+	qps := c.source.QPStates()
+	for _, d := range c.source.Devices() {
+		gauge(deviceInfo, 1, d.Name, d.Link, d.NetIf)
+		gauge(portMTU, d.MTU, d.Name)
+		for _, s := range []ib.PortState{ib.PortDown, ib.PortActive} {
+			is := 0
+			if d.State == s.String() {
+				is = 1
+			}
+			gauge(portState, is, d.Name, s.String())
+		}
+		for state, n := range qps[d.Name] {
+			gauge(qpsByState, n, d.Name, ib.QPState(state).String())
 		}
 	}
 }

@@ -8,9 +8,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/admin"
+	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/qp"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/server"
+	"github.com/goroce/goroce/roce/link"
 )
 
 // someStats are figures of two devices.
@@ -19,18 +22,29 @@ type someStats struct{}
 func (someStats) Stats() map[string]roce.Stats {
 	return map[string]roce.Stats{
 		"goroce_eth0": {Stats: qp.Stats{SentPkts: 1 << 40, RcvdPkts: 2}},
-		"goroce_eth1": {Stats: qp.Stats{SentPkts: 7}, RxICRCErrors: 3, OffloadOff: 2},
+		"goroce_eth1": {Stats: qp.Stats{SentPkts: 7}, RxICRCErrors: 3, OffloadOff: 2,
+			Link: link.Stats{TxBytes: 4096, RxBytes: 17}},
 	}
+}
+
+func (someStats) Devices() []admin.Device {
+	return []admin.Device{{Name: "goroce_eth0", State: "PORT_ACTIVE", Link: "udp", NetIf: "eth0", MTU: 1024},
+		{Name: "goroce_eth1", State: "PORT_DOWN", Link: "rawsock", NetIf: "eth1", MTU: 4096}}
+}
+
+func (someStats) QPStates() map[string][ib.NumQPStates]int {
+	return map[string][ib.NumQPStates]int{"goroce_eth0": {ib.RTS: 5, ib.Err: 1}, "goroce_eth1": {}}
 }
 
 func (someStats) Usage() []server.Usage {
 	return []server.Usage{{UID: 0, Amount: map[string]int64{"connections": 2, "qps": 5, "cq_entries": 0,
-		"pinned": 1 << 30}}, {UID: 65534, Amount: map[string]int64{"connections": 1, "qps": 1, "cq_entries": 64,
-		"pinned": 0}}}
+		"pinned": 1 << 30, "heap": 1 << 20}}, {UID: 65534, Amount: map[string]int64{"connections": 1, "qps": 1,
+		"cq_entries": 64, "pinned": 0}}}
 }
 
 func (someStats) UserLimits() map[string]int64 {
-	return map[string]int64{"connections": 1024, "qps": 32768, "cq_entries": 0, "pinned": 16 << 30}
+	return map[string]int64{"connections": 1024, "qps": 32768, "cq_entries": 0, "pinned": 16 << 30,
+		"heap": 1 << 30}
 }
 
 func (someStats) Totals() server.Totals {
@@ -55,7 +69,7 @@ func TestMetrics(t *testing.T) {
 	}
 	for device, stats := range (someStats{}).Stats() {
 		for _, c := range stats.Counters() {
-			if deviceGauges[c.Name] != "" {
+			if gauges[c.Name] {
 				continue
 			}
 			if prefix := fmt.Sprintf("\ngoroce_%s_total{device=%q} ", c.Name, device); strings.Count(body,
@@ -69,10 +83,24 @@ func TestMetrics(t *testing.T) {
 		`goroce_clients{uid="0"} 2`, "goroce_clients_limit 1024\n", `goroce_pinned_bytes{uid="0"} 1.073741824e+09`, "goroce_pinned_limit_bytes 1.7179869184e+10\n",
 		`goroce_objects{kind="qps",uid="0"} 5`, `goroce_objects{kind="cq_entries",uid="65534"} 64`, `goroce_objects_limit{kind="qps"} 32768`,
 		"goroce_connections_total 9\n", `goroce_refused_requests_total{reason="limit"} 4`, `goroce_refused_requests_total{reason="other"} 0`,
+		`goroce_sent_bytes_total{device="goroce_eth1"} 4096`, `goroce_rcvd_bytes_total{device="goroce_eth1"} 17`,
+		`goroce_port_state{device="goroce_eth0",state="PORT_ACTIVE"} 1`, `goroce_port_state{device="goroce_eth0",state="PORT_DOWN"} 0`,
+		`goroce_port_state{device="goroce_eth1",state="PORT_DOWN"} 1`, `goroce_port_mtu_bytes{device="goroce_eth1"} 4096`,
+		`goroce_device_info{device="goroce_eth1",link="rawsock",netif="eth1"} 1`,
+		`goroce_qps{device="goroce_eth0",state="RTS"} 5`, `goroce_qps{device="goroce_eth1",state="RESET"} 0`,
+		`goroce_build_info{goversion="go1`,
 		"process_open_fds ", "go_goroutines ", "go_build_info{"} {
 		if !strings.Contains(body, "\n"+want) {
 			t.Errorf("no %s in\n%s", want, body)
 		}
+	}
+	for _, c := range new(roce.Stats).Counters() {
+		if counterHelp[c.Name] == "" {
+			t.Errorf("nothing says what %s counts", c.Name)
+		}
+	}
+	if n := len(new(roce.Stats).Counters()); len(counterHelp) != n {
+		t.Errorf("%d counters are explained, there are %d", len(counterHelp), n)
 	}
 	if strings.Contains(body, "goroce_offload_off_total") {
 		t.Error("what is no counter has a counter's name")

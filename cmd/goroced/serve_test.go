@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -61,6 +62,15 @@ func TestServe(t *testing.T) {
 	}
 	if figures := string(get("/metrics")); !strings.Contains(figures, `goroce_sent_pkts_total{device="blue"} 0`) {
 		t.Errorf("metrics:\n%s", figures)
+	}
+	links := regexp.MustCompile(`href="(.*?)"`).FindAllStringSubmatch(string(get("/")), -1)
+	if len(links) < 10 {
+		t.Errorf("the index has %d links", len(links))
+	}
+	for _, link := range links {
+		if link[1] != "/v1/capture" { // which goes on until it is interrupted
+			get(link[1])
+		}
 	}
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package rdmacm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,7 @@ type Listener struct {
 	ready      []*Conn               // confirmed by the peer, for Accept to return
 	changed    chan struct{}         // closed and replaced when one of the above has changed
 	closed     bool
+	cause      error // of the end, once closed
 }
 
 // Listen accepts requests for host:port. An empty or unspecified host stands for all addresses of the device, port 0
@@ -134,7 +136,7 @@ func (l *Listener) Close() error {
 // shut ends the listener. The caller holds CM.mu.
 func (l *Listener) shut() {
 	c := l.cm
-	l.closed = true
+	l.closed, l.cause = true, cmp.Or(c.err, ib.ErrClosed)
 	close(l.done)
 	delete(c.listeners, l.id)
 	_ = l.id.Close()
@@ -151,7 +153,7 @@ func (l *Listener) shut() {
 }
 
 func (l *Listener) errClosed() error {
-	return fmt.Errorf("listener on %v: %w", l.addr, ib.ErrClosed)
+	return fmt.Errorf("listener on %v: %w", l.addr, l.cause)
 }
 
 // abandon closes a connection that the application has seen at most in Prepare.

@@ -109,6 +109,7 @@ var layers = []struct {
 	}},
 	{"tests", []row{
 		{"tests/require", nil},
+		{"tests/gobuild", nil},
 		{"tests/uffd", nil},
 		{"tests/kubelet", nil},
 		{"tests/rxe/lab/control", nil},

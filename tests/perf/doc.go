@@ -1,6 +1,7 @@
 // Package perf compares goroce with other uses of the same wire.
 //
-//	go run ./tests/perf/cmd/perf                       # everything, as root
+//	go run ./tests/perf/cmd/perf                       # everything but the guests, as root
+//	go run ./tests/perf/cmd/perf -vm -svg docs/figures # everything, and the plots of docs/performance.md
 //	go run ./tests/perf/cmd/perf -list                 # the rows and their bars
 //	go run ./tests/perf/cmd/perf -rows 'WRITE 64' -mtu 1500 -rounds 3
 //	go test -run '^$' -bench . -benchtime 1x ./tests/perf    # a few rows, one round
@@ -19,8 +20,13 @@
 //
 // Machines differ, and one machine differs from hour to hour. So rows are measured in turn, round by round, and the
 // ratios within a round count: a bar says how many times the figure of another row a row should reach, and next to it
-// are the median, the smallest and the greatest ratio of the rounds. A wide range means that something else ran on the
-// machine. The verdict is "ok" or "short"; a run does not fail by it.
+// are the median, the smallest and the greatest ratio of the rounds. The verdict is "ok" or "short"; a run does not
+// fail by it.
+//
+// What else runs on the machine shows in the bare loop, the first row. A round counts only if its bare loop reaches
+// 85 % of the best one of the run, on its own wire, or, where there is none, on the first. A wire's round ends when the
+// bare loop is slow; rounds in its place are taken until there are enough, four times as many were begun, or the time
+// limit has come. The report says how many were dropped.
 //
 // Gb/s are payload, without headers of RDMA, IP or Ethernet, also for the loops. Bandwidth rows keep 128 requests in
 // flight, all of them signaled, and poll. With a reliable service a completed message has been acknowledged; loops
@@ -52,9 +58,9 @@
 // both halves of a kind (child.go) with the parameters in the Job. A new kind consists of two functions, one for each
 // end, one of which counts (meter.go).
 //
-// Files: rows.go is the table, run.go runs the rounds. wire.go, bridge.go and vm.go create wires. child.go and peer.go
-// run the two ends; tcp.go, bare.go, shaped.go, ring.go with xsk.go, verbs.go, pingpong.go, loop.go and idle.go are the
-// kinds. dropin.go runs programs in C, perftest.go reads what they print, dropin_rows.go has their rows. ends.go opens
-// goroce, daemon.go starts daemons. stats.go compares with bars, report.go and machine.go print, plots.go and svg.go
-// draw.
+// Files: rows.go is the table, run.go runs it, quiet.go decides which rounds count. wire.go, bridge.go and vm.go
+// create wires. child.go and peer.go run the two ends; tcp.go, bare.go, shaped.go, ring.go with xsk.go, verbs.go,
+// pingpong.go, loop.go and idle.go are the kinds. dropin.go runs programs in C, perftest.go reads what they print,
+// dropin_rows.go has their rows. ends.go opens goroce, daemon.go starts daemons. stats.go compares with bars, report.go
+// and machine.go print, plots.go and svg.go draw.
 package perf

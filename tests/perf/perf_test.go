@@ -59,7 +59,7 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[WireID]int{ // rows, with those that they are held against
-		{Kind: veth, MTU: 9000}: 5, {Kind: veth, MTU: 1500}: 5, {Kind: xdp, MTU: 1500}: 1,
+		{Kind: veth, MTU: 9000}: 6, {Kind: veth, MTU: 1500}: 6, {Kind: xdp, MTU: 1500}: 1,
 		{Kind: bridge, MTU: 9000}: 1, {Kind: bridge, MTU: 9000, Loss: 0.1}: 1, {Kind: bridge, MTU: 9000, Loss: 1}: 1,
 	}
 	for _, w := range rep.Wires {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -29,23 +30,31 @@ func (rep *Report) WritePlots(dir string) error {
 	return errors.Join(errs...)
 }
 
-// throughput plots payload over message size, with TCP for comparison.
+// throughput plots payload over message size, with TCP and rdma_rxe for comparison.
 func (rep *Report) throughput() *chart {
-	c := &chart{title: "RC WRITE throughput over message size", subtitle: rep.Machine.short(), xLabel: "message",
-		yLabel: "Gb/s of payload"}
+	c := rep.chart("RC WRITE throughput over message size", "message", "Gb/s of payload", rep.wires(veth, vm))
 	for _, size := range curve {
 		c.ticks = append(c.ticks, sizeName(size))
 	}
-	for _, w := range rep.wires(veth) {
-		var points []*Spread
+	over := func(w *WireReport, name func(int) string) (points []*Spread) {
 		for _, size := range curve {
-			points = append(points, w.spread(writeName(size), (*Sample).gbps))
+			points = append(points, w.spread(name(size), (*Sample).gbps))
 		}
-		c.add(line{name: fmt.Sprintf("WRITE, MTU %d", w.MTU), points: points})
+		return points
 	}
-	for _, w := range rep.wires(veth)[:min(1, len(rep.wires(veth)))] {
+	wires := rep.wires(veth)
+	for _, w := range wires {
+		c.add(line{name: fmt.Sprintf("WRITE, MTU %d", w.MTU), points: over(w, writeName)})
+	}
+	for _, w := range wires[:min(1, len(wires))] {
 		for _, name := range []string{cubic, bbr} {
 			c.add(line{name: short(name), level: w.spread(name, (*Sample).gbps), dashed: true})
+		}
+	}
+	for _, w := range rep.wires(vm) {
+		if w.Loss == 0 {
+			c.add(line{name: "WRITE, emulated guests", points: over(w, writeName)})
+			c.add(line{name: "rdma_rxe, same guests", points: over(w, rxeName), dashed: true})
 		}
 	}
 	return c
@@ -53,8 +62,7 @@ func (rep *Report) throughput() *chart {
 
 // latency plots the half round trip over percentiles.
 func (rep *Report) latency() *chart {
-	c := &chart{title: "Half round trip of 8 bytes, both sides polling", subtitle: rep.Machine.short(),
-		xLabel: "percentile", yLabel: "us", log: true}
+	c := rep.chart("Half round trip of 8 bytes, both sides polling", "percentile", "us", rep.wires(veth))
 	for _, q := range quantiles {
 		c.ticks = append(c.ticks, fmt.Sprintf("%g", q))
 	}
@@ -72,14 +80,13 @@ func (rep *Report) latency() *chart {
 
 // goodput plots the throughput of lossy wires.
 func (rep *Report) goodput() *chart {
-	c := &chart{title: "Goodput over loss of single packets", subtitle: rep.Machine.short(), xLabel: "packets lost",
-		yLabel: "Gb/s of payload", log: true}
+	c := rep.chart("Goodput over loss of single packets", "packets lost", "Gb/s of payload", rep.wires(bridge, vm))
 	for _, loss := range losses {
 		c.ticks = append(c.ticks, fmt.Sprintf("%g %%", loss))
 	}
 	for _, l := range []struct{ kind, row, name string }{
 		{bridge, write64K, "WRITE 64 KiB"}, {bridge, cubic, "TCP cubic"},
-		{vm, write64K, "WRITE 64 KiB, guests"}, {vm, rxeWrite, "rdma_rxe, guests"},
+		{vm, write64K, "WRITE 64 KiB, emulated guests"}, {vm, rxeWrite, "rdma_rxe, same guests"},
 	} {
 		var points []*Spread
 		for _, w := range rep.wires(l.kind) {
@@ -87,6 +94,25 @@ func (rep *Report) goodput() *chart {
 		}
 		c.add(line{name: l.name, points: points, dashed: l.row != write64K})
 	}
+	return c
+}
+
+// chart returns a chart without lines of figures that were taken on these wires. Its y axis is logarithmic, because
+// emulated guests and short messages are thousands of times slower than the rest.
+func (rep *Report) chart(title, xLabel, yLabel string, on []*WireReport) *chart {
+	c := &chart{title: title, subtitle: rep.Machine.short(), xLabel: xLabel, yLabel: yLabel, log: true}
+	if len(on) == 0 {
+		return c
+	}
+	least, most, dropped := on[0].Rounds, 0, 0
+	for _, w := range on {
+		least, most, dropped = min(least, w.Rounds), max(most, w.Rounds), max(dropped, w.Dropped)
+	}
+	rounds := fmt.Sprint(most)
+	if least < most {
+		rounds = fmt.Sprintf("%d to %d", least, most)
+	}
+	c.note = fmt.Sprintf("Medians of %s rounds; %d more were dropped, for the machine was busy.", rounds, dropped)
 	return c
 }
 
@@ -103,11 +129,11 @@ func short(name string) string {
 	return s
 }
 
-// wires returns the wires of a kind.
-func (rep *Report) wires(kind string) []*WireReport {
+// wires returns the wires of some kinds.
+func (rep *Report) wires(kinds ...string) []*WireReport {
 	var list []*WireReport
 	for _, w := range rep.Wires {
-		if w.Kind == kind {
+		if slices.Contains(kinds, w.Kind) {
 			list = append(list, w)
 		}
 	}

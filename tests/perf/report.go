@@ -13,22 +13,29 @@ import (
 type Report struct {
 	Machine  Machine       `json:"machine"`
 	Time     time.Time     `json:"time"`
-	Rounds   int           `json:"rounds"`
+	Rounds   int           `json:"rounds"` // that were asked for
 	Duration time.Duration `json:"duration_ns"`
+	Limited  bool          `json:"limited,omitempty"` // the time limit came before the last round
 	Wires    []*WireReport `json:"wires"`
 }
 
 // WireReport has the rows of a wire.
 type WireReport struct {
 	WireID
-	Rows []*RowReport `json:"rows"`
+	Rounds  int          `json:"rounds"`              // that count
+	Dropped int          `json:"dropped"`             // rounds that do not, for the machine was busy
+	Best    float64      `json:"best_bare,omitempty"` // the best bare loop, in Gb/s; 0 if there was none
+	Rows    []*RowReport `json:"rows"`
+
+	begun     []bool     // by round
+	yardstick *RowReport // the bare loop by which rounds count; nil if all do
 }
 
 // RowReport is the result of a row.
 type RowReport struct {
 	Name     string    `json:"name"`
 	Unit     string    `json:"unit"`
-	Samples  []*Sample `json:"samples"` // by round; nil if the row could not be measured
+	Samples  []*Sample `json:"samples"` // by round that counts; nil if the row could not be measured
 	Verdicts []Verdict `json:"verdicts,omitempty"`
 	Skipped  string    `json:"skipped,omitempty"` // the reason
 	Errors   []string  `json:"errors,omitempty"`
@@ -46,13 +53,14 @@ type Sample struct {
 func newReport(o *Options, plans []plan) *Report {
 	rep := &Report{Machine: thisMachine(), Time: time.Now(), Rounds: o.Rounds, Duration: o.Duration}
 	for _, p := range plans {
-		w := &WireReport{WireID: p.id}
+		w := &WireReport{WireID: p.id, begun: make([]bool, attempts*o.Rounds)}
 		for _, r := range p.rows {
-			w.Rows = append(w.Rows, &RowReport{Name: r.Name, Unit: r.Unit.Name, Samples: make([]*Sample, o.Rounds),
+			w.Rows = append(w.Rows, &RowReport{Name: r.Name, Unit: r.Unit.Name, Samples: make([]*Sample, len(w.begun)),
 				row: r})
 		}
 		rep.Wires = append(rep.Wires, w)
 	}
+	rep.setYardsticks()
 	return rep
 }
 
@@ -92,9 +100,12 @@ func (rep *Report) WriteJSON(out io.Writer) error {
 
 // WriteTable writes a table for people.
 func (rep *Report) WriteTable(out io.Writer) error {
-	fmt.Fprintf(out, "%v\nmedian of %d rounds of %v (least to most)\n", rep.Machine, rep.Rounds, rep.Duration)
+	fmt.Fprintf(out, "%v\nmedian of up to %d rounds of %v (least to most)\n", rep.Machine, rep.Rounds, rep.Duration)
+	if rep.Limited {
+		fmt.Fprintln(out, "the time limit ended the run before its last round")
+	}
 	for _, w := range rep.Wires {
-		fmt.Fprintf(out, "\n%v\n", w.WireID)
+		fmt.Fprintf(out, "\n%v: %s\n", w.WireID, w.rounds())
 		var lines strings.Builder
 		t := tabwriter.NewWriter(&lines, 0, 0, 2, ' ', 0)
 		for _, r := range w.Rows {

@@ -92,6 +92,7 @@ func (b *Bar) against() string {
 const (
 	cubic     = "TCP cubic, one stream"
 	bbr       = "TCP bbr, one stream"
+	bareLoop  = "bare loop, full segments"
 	shaped64K = "shaped loop, 64 KiB"
 	shaped1M  = "shaped loop, 1 MiB"
 	bare40    = "bare loop, 40-byte segments"
@@ -121,9 +122,9 @@ func stream(op ib.WROpcode, size int) Job {
 
 // table has all rows except those of the throughput curve, and of programs in C (dropin.go).
 var table = []Row{
+	{Name: bareLoop, Unit: gbps, Measure: pair(Job{Kind: "bare"})}, // the first: it tells whether the machine is quiet
 	{Name: cubic, Unit: gbps, Measure: tcp("cubic")},
 	{Name: bbr, Unit: gbps, Measure: tcp("bbr")},
-	{Name: "bare loop, full segments", Unit: gbps, Measure: pair(Job{Kind: "bare"})},
 	{Name: shaped64K, Unit: gbps, Measure: pair(Job{Kind: "shaped", Size: 64 << 10})},
 	{Name: shaped1M, Unit: gbps, Measure: pair(Job{Kind: "shaped", Size: 1 << 20})},
 	{Name: "shaped loop, 4 KiB", Unit: gbps, Measure: pair(Job{Kind: "shaped", Size: 4 << 10})},
@@ -183,11 +184,14 @@ var table = []Row{
 	{Name: cubic, Unit: gbps, On: lossy, Measure: tcp("cubic")},
 	{Name: write64K, Unit: gbps, On: lossy, Measure: pair(stream(ib.WRWrite, 64<<10))},
 
-	{Name: rxeWrite, Unit: gbps, On: guests, Measure: rxeStream},
-	{Name: write64K, Unit: gbps, On: guests, Measure: pair(stream(ib.WRWrite, 64<<10)),
-		Bars: []Bar{least(1.5, rxeWrite)}},
-	{Name: rxeWrite, Unit: gbps, On: lossyGuests, Measure: rxeStream},
-	{Name: write64K, Unit: gbps, On: lossyGuests, Measure: pair(stream(ib.WRWrite, 64<<10))},
+	{Name: rxeWrite, Unit: gbps, On: guests, Measure: rxeStream(64 << 10)},
+	{Name: write64K, Unit: gbps, On: guests, Measure: guestStream(64 << 10), Bars: []Bar{least(1.5, rxeWrite)}},
+	{Name: rxeName(4 << 10), Unit: gbps, On: guests, Measure: rxeStream(4 << 10)},
+	{Name: write4K, Unit: gbps, On: guests, Measure: guestStream(4 << 10)},
+	{Name: rxeName(16 << 10), Unit: gbps, On: guests, Measure: rxeStream(16 << 10)},
+	{Name: writeName(16 << 10), Unit: gbps, On: guests, Measure: guestStream(16 << 10)},
+	{Name: rxeWrite, Unit: gbps, On: lossyGuests, Measure: rxeStream(64 << 10)},
+	{Name: write64K, Unit: gbps, On: lossyGuests, Measure: guestStream(64 << 10)},
 }
 
 // curve has the WRITE sizes of the throughput plot.
@@ -214,6 +218,8 @@ func rows(on places) []Row {
 }
 
 func writeName(size int) string { return "RC WRITE " + sizeName(size) }
+
+func rxeName(size int) string { return "rdma_rxe " + writeName(size) + " (ib_write_bw)" }
 
 func sizeName(size int) string {
 	switch {

@@ -16,12 +16,14 @@ import (
 
 // Options say what to measure.
 type Options struct {
-	Rounds   int           // at least 1
+	Rounds   int           // that shall count, at least 1
 	Duration time.Duration // of a row in a round; iperf3 supports whole seconds only
 	// Rows selects rows by name; nil selects all. Rows that bars of selected rows refer to are measured, too.
 	Rows *regexp.Regexp
-	MTUs []int // IP MTUs of the wires; rows that are measured at one MTU use the first
-	VM   bool  // also measure in guests of the rxe lab
+	// Limit ends the run, with what was measured by then; 0 stands for none.
+	Limit time.Duration
+	MTUs  []int // IP MTUs of the wires; rows that are measured at one MTU use the first
+	VM    bool  // also measure in guests of the rxe lab
 	// CPUProfile is "" or a pattern of file names: cpu.out results in cpu.veth-1500.RC-WRITE-64-KiB.near.out and so on,
 	// for the last round.
 	CPUProfile string
@@ -72,7 +74,7 @@ func (o *Options) plans() []plan {
 	return list
 }
 
-// choose returns the selected rows, and those that their bars refer to.
+// choose returns the selected rows, those that their bars refer to, and the bare loop that tells a busy machine.
 func (o *Options) choose(rows []Row) []Row {
 	if o.Rows == nil {
 		return rows
@@ -82,7 +84,7 @@ func (o *Options) choose(rows []Row) []Row {
 		if !o.Rows.MatchString(r.Name) {
 			continue
 		}
-		wanted[r.Name] = true
+		wanted[r.Name], wanted[bareLoop] = true, true
 		for _, b := range r.Bars {
 			wanted[b.Of] = true
 		}
@@ -92,7 +94,23 @@ func (o *Options) choose(rows []Row) []Row {
 
 // Run measures. After an error in one row it goes on with the others; it returns the report with the errors.
 func Run(ctx context.Context, o Options) (*Report, error) {
+	if o.Limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, o.Limit, errLimit)
+		defer cancel()
+	}
 	plans := o.plans()
+	fmt.Fprintf(o.Progress, "%d rounds take about %v on a quiet machine", o.Rounds,
+		o.estimate(plans).Round(time.Second))
+	if o.Limit > 0 {
+		fmt.Fprintf(o.Progress, "; the run ends after %v at most", o.Limit)
+	}
+	fmt.Fprintln(o.Progress, ".")
+	return o.run(ctx, plans)
+}
+
+// run measures the rows of the plans.
+func (o *Options) run(ctx context.Context, plans []plan) (*Report, error) {
 	wires := make([]*wire, len(plans)) // nil if a wire could not be created
 	defer func() {
 		for _, w := range wires {
@@ -101,7 +119,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 			}
 		}
 	}()
-	rep := newReport(&o, plans)
+	rep := newReport(o, plans)
 	for i, p := range plans {
 		var err error
 		var skip *SkipError
@@ -113,22 +131,15 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 			return nil, fmt.Errorf("%v: %w", p.id, err)
 		}
 	}
-	var failed []error
-	for round := range o.Rounds {
-		for i, w := range wires {
-			for _, row := range rep.Wires[i].Rows {
-				if ctx.Err() != nil || row.Skipped != "" {
-					continue
-				}
-				if err := o.take(ctx, w, row, round); err != nil && ctx.Err() == nil {
-					failed = append(failed, err)
-				}
-			}
-		}
-	}
+	failed := o.rounds(ctx, wires, rep)
+	rep.settle()
 	rep.judge()
-	if len(failed) > 0 {
+	switch {
+	case len(failed) > 0:
 		return rep, fmt.Errorf("failed measurements: %d, the first of them: %w", len(failed), failed[0])
+	case errors.Is(context.Cause(ctx), errLimit):
+		rep.Limited = true
+		return rep, nil
 	}
 	return rep, ctx.Err()
 }
@@ -172,7 +183,7 @@ func (o *Options) take(ctx context.Context, w *wire, row *RowReport, round int) 
 		s.CPUPerPacketNS = r.CPU * 1e9 / r.Packets
 	}
 	row.Samples[round] = s
-	fmt.Fprintf(o.Progress, "round %d of %d, %s: %.2f %s\n", round+1, o.Rounds, what, s.Value, row.Unit)
+	fmt.Fprintf(o.Progress, "round %d, %s: %.2f %s\n", round+1, what, s.Value, row.Unit)
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 // chart is a chart of lines; the x axis has names.
 type chart struct {
 	title, subtitle string
+	note            string // second line of the subtitle
 	xLabel, yLabel  string
 	ticks           []string // of the x axis, evenly spaced
 	log             bool     // the y axis is logarithmic
@@ -33,22 +34,27 @@ func (l *line) all() []*Spread {
 
 // Sizes of the page, and of the plot in it, in pixels.
 const (
-	pageWidth, pageHeight       = 800, 420
-	left, right, top, bottom    = 64, 590, 64, 360
+	pageWidth, pageHeight       = 840, 440
+	left, right, top, bottom    = 64, 590, 80, 376
 	legendX, legendY, legendGap = right + 24, top + 10, 22
 )
 
-// style has colours that the colour-blind can distinguish, too, on light and on dark pages.
+// style has colours that the colour-blind can distinguish, too. The chart brings its own background, because a page may
+// be dark where the browser prefers light, and the other way round.
 const style = `
+.page { fill: #fff }
 text { font: 12px sans-serif; fill: #333 }
 .title { font-size: 15px; font-weight: bold }
 .faint { fill: #666 }
+.key { stroke: #666; fill: #666 }
 .grid { stroke: #ddd } .axis { stroke: #888 }
 .line { stroke-width: 2 } .dashed { stroke-dasharray: 6 4 }
 .c0 { stroke: #0b62a4; fill: #0b62a4 } .c1 { stroke: #c05000; fill: #c05000 } .c2 { stroke: #00805a; fill: #00805a }
 .c3 { stroke: #a0408a; fill: #a0408a } .c4 { stroke: #777; fill: #777 } .c5 { stroke: #8a6d00; fill: #8a6d00 }
 @media (prefers-color-scheme: dark) {
+.page { fill: #0d1117 }
 text { fill: #ddd } .faint { fill: #aaa }
+.key { stroke: #aaa; fill: #aaa }
 .grid { stroke: #444 } .axis { stroke: #888 }
 .c0 { stroke: #5fb0f0; fill: #5fb0f0 } .c1 { stroke: #ff9a4d; fill: #ff9a4d } .c2 { stroke: #3fcf9f; fill: #3fcf9f }
 .c3 { stroke: #e38fd0; fill: #e38fd0 } .c4 { stroke: #aaa; fill: #aaa } .c5 { stroke: #dcc04a; fill: #dcc04a }
@@ -64,8 +70,10 @@ func (c *chart) write(out io.Writer) error {
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img">`+"\n", pageWidth,
 		pageHeight)
 	fmt.Fprintf(&b, "<title>%s</title>\n<style>%s</style>\n", escape(c.title), style)
+	fmt.Fprintf(&b, `<rect class="page" width="%d" height="%d" rx="6"/>`+"\n", pageWidth, pageHeight)
 	text(&b, left, 24, "title", "start", c.title)
 	text(&b, left, 44, "faint", "start", c.subtitle)
+	text(&b, left, 60, "faint", "start", c.note)
 	y := c.scale()
 	for _, tick := range y.ticks {
 		at := y.at(tick)
@@ -82,6 +90,7 @@ func (c *chart) write(out io.Writer) error {
 	for i, l := range c.lines {
 		c.draw(&b, y, l, i)
 	}
+	explainWhiskers(&b, legendY+len(c.lines)*legendGap+legendGap/2)
 	b.WriteString("</svg>\n")
 	_, err := io.WriteString(out, b.String())
 	return err
@@ -119,12 +128,11 @@ func (c *chart) draw(b *strings.Builder, y scale, l line, i int) {
 		x := c.x(tick) + aside
 		path += fmt.Sprintf("%s%.1f %.1f", op, x, y.at(p.Median))
 		op = "L"
-		fmt.Fprintf(b, `<line class="%s" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, class, x, x, y.at(p.Min),
-			y.at(p.Max))
-		fmt.Fprintf(b, `<circle class="%s" cx="%.1f" cy="%.1f" r="3"/>`+"\n", class, x, y.at(p.Median))
+		whisker(b, class, x, y.at(p.Min), y.at(p.Median), y.at(p.Max))
 	}
-	if l.level != nil {
+	if l.level != nil && !(c.log && l.level.Min <= 0) {
 		path = fmt.Sprintf("M%d %.1fH%d", left, y.at(l.level.Median), right)
+		whisker(b, class, right+2*aside-20, y.at(l.level.Min), y.at(l.level.Median), y.at(l.level.Max))
 	}
 	if path != "" {
 		fmt.Fprintf(b, `<path class="%s" d="%s"/>`+"\n", lineClass, path)
@@ -132,6 +140,24 @@ func (c *chart) draw(b *strings.Builder, y scale, l line, i int) {
 	at := legendY + i*legendGap
 	fmt.Fprintf(b, `<path class="%s" d="M%d %dh24"/>`+"\n", lineClass, legendX, at)
 	text(b, legendX+32, float64(at+4), "", "start", l.name)
+}
+
+// whisker draws a median with the range around it.
+func whisker(b *strings.Builder, class string, x, least, median, most float64) {
+	const half = 3.5 // of the bars at both ends
+	fmt.Fprintf(b, `<path class="%s line" d="M%.1f %.1fV%.1fM%.1f %.1fh%gM%.1f %.1fh%g"/>`, class, x, least, most,
+		x-half, least, 2*half, x-half, most, 2*half)
+	fmt.Fprintf(b, `<circle class="%s" cx="%.1f" cy="%.1f" r="3"/>`+"\n", class, x, median)
+}
+
+// explainWhiskers draws a whisker with the names of its parts, below the legend.
+func explainWhiskers(b *strings.Builder, y int) {
+	const x, step = legendX + 12, 16
+	at := float64(y)
+	whisker(b, "key", x, at+2*step, at+step, at)
+	for i, name := range []string{"most", "median of the rounds", "least"} {
+		text(b, legendX+32, at+float64(i*step)+4, "faint", "start", name)
+	}
 }
 
 // scale is a y axis.

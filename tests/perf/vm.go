@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/tests/rxe/lab"
 )
 
@@ -112,10 +113,26 @@ func (g *guest) half(ctx context.Context, j Job, _ *Options) ([]byte, error) {
 	return []byte(result.Stdout), err
 }
 
-// rxeStream measures rdma_rxe with perftest, which supports whole seconds only.
-func rxeStream(ctx context.Context, w *wire, o *Options) (_ Result, err error) {
+// guestTime is the shortest measurement in guests, which are slow.
+const guestTime = 2 * time.Second
+
+// guestStream measures WRITEs of goroce for as long as rxeStream measures.
+func guestStream(size int) measure {
+	return func(ctx context.Context, w *wire, o *Options) (Result, error) {
+		longer := *o
+		longer.Duration = max(o.Duration, guestTime)
+		return pair(stream(ib.WRWrite, size))(ctx, w, &longer)
+	}
+}
+
+// rxeStream measures WRITEs of rdma_rxe with perftest, which supports whole seconds only.
+func rxeStream(size int) measure {
+	return func(ctx context.Context, w *wire, o *Options) (Result, error) { return rxeWrites(ctx, w, o, size) }
+}
+
+func rxeWrites(ctx context.Context, w *wire, o *Options, size int) (_ Result, err error) {
 	near, far := w.near.(*guest), w.far.(*guest)
-	seconds := max(int(o.Duration.Seconds()), 2)
+	seconds := int(max(o.Duration, guestTime).Seconds())
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(3*seconds+60)*time.Second)
 	defer cancel()
 	for _, g := range []*guest{near, far} {
@@ -126,7 +143,7 @@ func rxeStream(ctx context.Context, w *wire, o *Options) (_ Result, err error) {
 	}
 	tool := func(g *guest) ([]string, error) {
 		gid, err := g.GIDIndex(ctx, g.IPv4)
-		return []string{"-d", lab.RxeDev, "-x", strconv.Itoa(gid), "-s", strconv.Itoa(64 << 10), "-t",
+		return []string{"-d", lab.RxeDev, "-x", strconv.Itoa(gid), "-s", strconv.Itoa(size), "-t",
 			strconv.Itoa(depth), "-m", strconv.Itoa(pathMTU(w.MTU)), "-D", strconv.Itoa(seconds), "-F",
 			"--report_gbits"}, err
 	}
@@ -155,18 +172,17 @@ func rxeStream(ctx context.Context, w *wire, o *Options) (_ Result, err error) {
 	if err != nil {
 		return Result{}, err
 	}
-	return parseRxe(out, pathMTU(w.MTU), seconds)
+	return parseRxe(out, size, pathMTU(w.MTU), seconds)
 }
 
 const perftestPort = 18515
 
-func parseRxe(out string, mtu, seconds int) (Result, error) {
+func parseRxe(out string, size, mtu, seconds int) (Result, error) {
 	line, err := perftestLine(out)
 	if err != nil {
 		return Result{}, fmt.Errorf("ib_write_bw: %w", err)
 	}
 	gbps := line[3]
-	const size = 64 << 10
-	r := Result{Seconds: float64(seconds), Messages: gbps * 1e9 / 8 / size * float64(seconds)}
+	r := Result{Seconds: float64(seconds), Messages: gbps * 1e9 / 8 / float64(size) * float64(seconds)}
 	return r.of(size, packets(size, mtu)), nil
 }

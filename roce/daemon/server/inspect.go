@@ -111,6 +111,19 @@ func (s *Server) QPs() []QPInfo {
 	return list
 }
 
+// QPStates returns how many queue pairs of clients are in each state, by device. Devices without any are left out.
+func (s *Server) QPStates() map[string][ib.NumQPStates]int {
+	states := map[string][ib.NumQPStates]int{}
+	objectsOf(s, func(device string, _ Owner, q *roce.QP) {
+		if a, err := q.Query(); err == nil { // else it has just been closed
+			counts := states[device]
+			counts[a.State]++
+			states[device] = counts
+		}
+	})
+	return states
+}
+
 // CMIDs describes the IDs of the connection manager that clients have, by device and address. Requests that a client
 // has not taken yet are not among them.
 func (s *Server) CMIDs() []CMInfo {

@@ -32,7 +32,10 @@ func (c *Config) check() (errs []error) {
 	}
 	if a := c.Metrics.Addr(); a.IsValid() && !a.IsLoopback() && !c.MetricsPublic {
 		refuse("metrics.listen", c.Metrics.String(),
-			"a loopback address, as anybody who reaches it may read profiles; or set metrics.public = true")
+			"a loopback address, as anybody who reaches it may read what users hold; or set metrics.public = true")
+	}
+	if c.MetricsProfiles && c.MetricsPublic {
+		refuse("metrics.pprof", true, "false where metrics.public is set, as profiles show the insides of the daemon")
 	}
 	return append(errs, c.checkDevices()...)
 }

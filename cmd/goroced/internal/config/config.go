@@ -43,10 +43,12 @@ type Config struct {
 	LogLevel  slog.Level
 	LogFormat string // "text" or "json"
 
-	// Metrics is the address that serves metrics, health and profiles; the zero value is none. It must be a loopback
-	// address unless MetricsPublic is set.
+	// Metrics is the address that serves metrics and health; the zero value is none. It must be a loopback address
+	// unless MetricsPublic is set.
 	Metrics       netip.AddrPort
 	MetricsPublic bool
+	// MetricsProfiles serves profiles at Metrics, too, to whoever reaches it. It excludes MetricsPublic.
+	MetricsProfiles bool
 
 	origins map[string]origin // by key; defaults are not in it
 }

@@ -248,6 +248,8 @@ var badFiles = []struct {
 		[]Error{{Line: 4, Key: "device[1].netif", Allowed: "device[0]", Err: ErrConflict}}},
 	{"public metrics", "[metrics]\nlisten = '0.0.0.0:1'",
 		[]Error{{Line: 2, Key: "metrics.listen", Allowed: "metrics.public", Err: ErrConflict}}},
+	{"public profiles", "[metrics]\npublic = true\npprof = true",
+		[]Error{{Line: 3, Key: "metrics.pprof", Allowed: "false where metrics.public", Err: ErrConflict}}},
 	{"syntax", "drain = '1s'\n[log\n", []Error{{Line: 2, Allowed: "TOML", Err: ErrSyntax}}},
 	{"twice", "drain = '1s'\ndrain = '1s'\n", []Error{{Line: 2, Allowed: "TOML", Err: ErrSyntax}}},
 	{"all of them", "drain = 1\n[log]\nlevel = 'x'\nnosuch = 2", []Error{
@@ -308,8 +310,8 @@ func TestTextErrors(t *testing.T) {
 		{Source: "--log-level", Key: "log.level", Allowed: "debug", Err: ErrValue},
 		{Source: "--set", Key: "nosuch.key", Allowed: "limits", Err: ErrUnknownKey},
 	})
-	for name, want := range map[string]int{"GOROCED_LIMITS_USER_QP": 16, "GOROCED_METRICS_LISTEN_": 2,
-		"GOROCED_X_Y": 47} {
+	for name, want := range map[string]int{"GOROCED_LIMITS_USER_QP": 16, "GOROCED_METRICS_LISTEN_": 3,
+		"GOROCED_X_Y": 48} {
 		_, err := Load(Sources{File: write(t, ""), UID: 1, Environ: append(user, name+"=1")})
 		if got := strings.Count(fmt.Sprint(err), envPrefix) - 1; got != want {
 			t.Errorf("%s: %d variables are close, want %d: %v", name, got, want, err)

@@ -41,6 +41,7 @@ func settings(c *Config) []setting {
 		setting{"log.format", false, choice(&c.LogFormat, "text", "json")},
 		setting{"metrics.listen", false, listen(&c.Metrics)},
 		setting{"metrics.public", false, boolean(&c.MetricsPublic)},
+		setting{"metrics.pprof", false, boolean(&c.MetricsProfiles)},
 	)
 }
 

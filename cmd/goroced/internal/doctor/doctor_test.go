@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -199,6 +201,38 @@ func TestJSON(t *testing.T) {
 		if got.OK != (s != Fail) || len(got.Findings) != 1 || got.Findings[0]["status"] != s.String() ||
 			got.Findings[0]["command"] != "b" {
 			t.Errorf("%v: %s", s, b.String())
+		}
+	}
+}
+
+// TestManual: what docs/operate.md says that the doctor says is in the words of this package.
+func TestManual(t *testing.T) {
+	manual, err := os.ReadFile("../../../../docs/operate.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var source strings.Builder
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasSuffix(file, "_test.go") {
+			source.Write(text)
+		}
+	}
+	_, rows, _ := strings.Cut(string(manual), "## Troubleshooting")
+	said := regexp.MustCompile("(?m)^\\| [^|]+ \\| `([^`]+)` \\|").FindAllStringSubmatch(rows, -1)
+	if len(said) < 10 {
+		t.Errorf("the table has %d rows", len(said))
+	}
+	for _, m := range said {
+		if !strings.Contains(source.String(), m[1]) {
+			t.Errorf("the doctor never says %q", m[1])
 		}
 	}
 }

@@ -29,7 +29,7 @@ const (
 
 // open lists the paths for every user who can connect to the admin socket. All others show or change other users'
 // traffic, and are for root and the daemon's own user.
-var open = []string{"/healthz", "/metrics", "/v1/status", "/v1/devices", "/v1/qps", "/v1/mrs", "/v1/cm",
+var open = []string{"/", "/healthz", "/metrics", "/v1/status", "/v1/devices", "/v1/qps", "/v1/mrs", "/v1/cm",
 	"/v1/stats"}
 
 // healthLimit is how long the daemon may take to report its health.
@@ -59,13 +59,19 @@ func (r *runner) serveHTTP(on *sockets, admin http.Handler) (servers web) {
 	}
 	if tcp := on.metrics; tcp != nil {
 		r.log.Info("metrics", "url", fmt.Sprintf("http://%s/metrics", tcp.Addr()))
-		mux := http.NewServeMux()
+		mux, pages := http.NewServeMux(), observed
 		r.observe(mux)
+		if r.Config.MetricsProfiles {
+			profile(mux)
+			pages = slices.Concat(pages, profiles)
+		}
+		index(mux, pages...)
 		start(netutil.LimitListener(tcp, maxMetrics), mux)
 	}
 	mux := http.NewServeMux()
 	r.observe(mux)
 	profile(mux)
+	index(mux, slices.Concat(observed, profiles, views)...)
 	mux.HandleFunc("GET /v1/status", r.status)
 	if admin != nil {
 		mux.Handle("/v1/", admin)
@@ -82,8 +88,8 @@ func (r *runner) observe(mux *http.ServeMux) {
 	}
 }
 
-// profile registers what shows the insides of the daemon: only on the admin socket, where it
-// is known who asks.
+// profile registers what shows the insides of the daemon: on the admin socket, where it is known who asks, and with
+// metrics.pprof on a loopback address, too.
 func profile(mux *http.ServeMux) {
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)

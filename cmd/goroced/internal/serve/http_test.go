@@ -11,10 +11,14 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/goroce/goroce/cmd/goroced/internal/config"
 )
 
 // TestAdmin: a handler knows who asks; health and profiles are there.
@@ -29,7 +33,7 @@ func TestAdmin(t *testing.T) {
 		t.Errorf("the peer is %+v, want %+v", p, want)
 	}
 	for path, want := range map[string]string{
-		"/healthz": `200 {"status":"ok"}`, "/v1/nosuch": "404", "/": "404", "/metrics": "404",
+		"/healthz": `200 {"status":"ok"}`, "/v1/nosuch": "404", "/": "200 <!DOCTYPE html>", "/metrics": "404",
 		"/debug/pprof/cmdline": "200 ",
 	} {
 		if got := c.get(path); !strings.HasPrefix(got, want) {
@@ -60,6 +64,8 @@ func TestAuthorize(t *testing.T) {
 		{&Peer{UID: own + 1}, "GET", "/v1/new", 403},
 		{&Peer{UID: own + 1}, "GET", "/debug/pprof/heap", 403},
 		{&Peer{UID: own + 1}, "GET", "/v1/status/../capture", 403},
+		{&Peer{UID: own + 1}, "GET", "/", 200},
+		{&Peer{UID: own + 1}, "GET", "//", 403},
 		{nil, "GET", "/v1/status", 403},
 	} {
 		r := httptest.NewRequest(c.method, c.path, nil)
@@ -197,7 +203,8 @@ func TestHTTPLimits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &runner{log: slog.New(slog.DiscardHandler), failed: make(chan error, 2)}
+	r := &runner{Options: Options{Config: &config.Config{}}, log: slog.New(slog.DiscardHandler),
+		failed: make(chan error, 2)}
 	servers := r.serveHTTP(&sockets{admin: admin, metrics: tcp}, nil)
 	defer servers.close()
 	for _, s := range servers {
@@ -241,28 +248,63 @@ func TestUnhealthy(t *testing.T) {
 	})
 }
 
-// TestMetricsListener: what is served on TCP, where nobody knows who asks, shows neither traffic
-// nor the insides of the daemon, and changes nothing.
-func TestMetricsListener(t *testing.T) {
+// freePort returns an address that nobody listens on.
+func freePort(t *testing.T) string {
+	t.Helper()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr := free.Addr().String()
-	_ = free.Close()
+	defer free.Close()
+	return free.Addr().String()
+}
+
+// TestMetricsListener: what is served on TCP, where nobody knows who asks, shows neither traffic
+// nor, unless a key says so, the insides of the daemon, and changes nothing.
+func TestMetricsListener(t *testing.T) {
+	addr := freePort(t)
 	start(t, t.TempDir(), "[metrics]\nlisten = '"+addr+"'")
-	for path, want := range map[string]string{"/healthz": `200 {"status":"ok"}`, "/debug/pprof/": "404",
-		"/debug/pprof/cmdline": "404",
-		"/debug/pprof/trace":   "404", "/v1/status": "404", "/v1/devices": "404"} {
+	for path, want := range map[string]string{"/healthz": `200 {"status":"ok"}`, "/": "200 <!DOCTYPE html>",
+		"/debug/pprof/": "404", "/debug/pprof/cmdline": "404",
+		"/debug/pprof/trace": "404", "/v1/status": "404", "/v1/devices": "404"} {
 		if got := get(t, http.DefaultClient, "http://"+addr+path); !strings.HasPrefix(got, want) {
 			t.Errorf("%s: %.100s", path, got)
 		}
+	}
+	if page := get(t, http.DefaultClient, "http://"+addr); strings.Contains(page, "pprof") ||
+		strings.Contains(page, "v1") {
+		t.Errorf("the index lists what is not there: %s", page)
 	}
 	taken := prepare(t, t.TempDir(), "[metrics]\nlisten = '"+addr+"'")
 	taken.run()
 	taken.ends(1, "metrics.listen: listen tcp "+addr)
 	if strings.Contains(taken.log.String(), "dropped") {
 		t.Error("the device was opened, for nothing")
+	}
+}
+
+// TestIndex: each page that the index lists is there, and none needs more than the admin socket's user.
+func TestIndex(t *testing.T) {
+	addr := freePort(t)
+	c := start(t, t.TempDir(), "[metrics]\nlisten = '"+addr+"'\npprof = true")
+	links := regexp.MustCompile(`href="([^"]*)"`)
+	fakes := []string{"/metrics", "/v1/qps", "/v1/mrs", "/v1/cm", "/v1/stats", "/v1/faults", "/v1/capture"}
+	visit := func(get func(path string) string) (paths []string) {
+		for _, m := range links.FindAllStringSubmatch(get("/"), -1) {
+			paths = append(paths, m[1])
+			if got := get(m[1]); !strings.HasPrefix(got, "200 ") && !slices.Contains(fakes, m[1]) {
+				t.Errorf("%s: %.100s", m[1], got)
+			}
+		}
+		return paths
+	}
+	if paths := visit(c.get); len(paths) != len(observed)+len(profiles)+len(views) {
+		t.Errorf("the admin socket lists %q", paths)
+	}
+	want := []string{"/metrics", "/healthz", "/debug/pprof/"}
+	tcp := func(path string) string { return get(t, http.DefaultClient, "http://"+addr+path) }
+	if paths := visit(tcp); !slices.Equal(paths, want) {
+		t.Errorf("with metrics.pprof TCP lists %q, want %q", paths, want)
 	}
 }
 

@@ -35,8 +35,9 @@ func main() {
 func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	flags := flag.NewFlagSet("perf", flag.ContinueOnError)
 	o := perf.Options{Progress: progress}
-	flags.IntVar(&o.Rounds, "rounds", 9, "how often each row is measured")
-	flags.DurationVar(&o.Duration, "duration", time.Second, "how long a row is measured in a round")
+	flags.IntVar(&o.Rounds, "rounds", 5, "how often each row is measured while the machine is quiet")
+	flags.DurationVar(&o.Duration, "duration", 500*time.Millisecond, "how long a row is measured in a round")
+	flags.DurationVar(&o.Limit, "limit", 15*time.Minute, "end the run after this time with what it has; 0: never")
 	flags.BoolVar(&o.VM, "vm", false, "measure in two guests of the rxe lab too")
 	flags.StringVar(&o.CPUProfile, "cpuprofile", "",
 		"write CPU profiles of both ends of each row to files named after `FILE`")
@@ -80,8 +81,9 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 
 // parse checks the options, and sets those that need parsing.
 func parse(o *perf.Options, only, mtus string) error {
-	if o.Rounds < 1 || o.Duration <= 0 {
-		return fmt.Errorf("-rounds %d -duration %v: at least one round and some time are needed", o.Rounds, o.Duration)
+	if o.Rounds < 1 || o.Duration <= 0 || o.Limit < 0 {
+		return fmt.Errorf("-rounds %d -duration %v -limit %v: at least one round and some time are needed", o.Rounds,
+			o.Duration, o.Limit)
 	}
 	if only != "" {
 		var err error
