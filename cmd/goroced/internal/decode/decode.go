@@ -84,6 +84,7 @@ func newPrinter(w *bufio.Writer, opts *Options) printer {
 type decoder struct {
 	opts    Options
 	out     printer
+	copies  copies
 	tracker track.Tracker
 	sum     Summary
 	first   ib.Instant
@@ -124,9 +125,10 @@ func (d *decoder) all(in *capfile.Reader) error {
 
 // one handles one packet.
 func (d *decoder) one(p *packet) error {
+	p.copyOf = d.copies.add(p)
 	// Receivers drop packets with a wrong ICRC, whose PSN may be corrupted, too. But if all ICRCs are wrong, somebody
 	// has rewritten the addresses.
-	if p.err == nil && (p.icrc != icrcWrong || d.sum.ICRC.Right == 0) {
+	if p.copyOf == 0 && p.err == nil && (p.icrc != icrcWrong || d.sum.ICRC.Right == 0) {
 		p.effect = d.tracker.Add(p.num, p.at, &p.frame.Outer, &p.pkt)
 	}
 	d.sum.count(p)
@@ -141,6 +143,8 @@ func (d *decoder) wanted(p *packet) bool {
 	switch {
 	case p.other:
 		return d.opts.Verbose && !d.opts.Errors && d.opts.QP == 0
+	case p.copyOf > 0 && !d.opts.Verbose && !d.opts.JSON:
+		return false
 	case d.opts.Errors && !p.problem():
 		return false
 	case d.opts.QP == 0:

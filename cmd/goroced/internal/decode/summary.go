@@ -18,6 +18,7 @@ type Summary struct {
 	Runs      int                 `json:"runs"`
 	RoCE      int                 `json:"roce"`      // each packet of a run counts
 	Malformed int                 `json:"malformed"` // packets to UDP port 4791 that are not RoCEv2
+	Copies    int                 `json:"copies"`    // second copies of packets that were both sent and received here
 	Other     int                 `json:"other"`
 	Problems  int                 `json:"problems"`  // packets that Options.Errors selects
 	Untracked int                 `json:"untracked"` // packets of flows beyond the number that can be followed
@@ -74,6 +75,9 @@ func (s *Summary) count(p *packet) {
 	case p.other:
 		s.Other++
 		return
+	case p.copyOf > 0:
+		s.Copies++
+		return
 	case p.err != nil:
 		s.Malformed++
 		return
@@ -126,7 +130,8 @@ func (s *Summary) print(w io.Writer) {
 	for _, c := range []struct {
 		n    int
 		text string
-	}{{s.Other, "other"}, {s.Malformed, "malformed"}, {s.Untracked, "of too many connections to follow"}} {
+	}{{s.Copies, "the same, received"},
+		{s.Other, "other"}, {s.Malformed, "malformed"}, {s.Untracked, "of too many connections to follow"}} {
 		if c.n > 0 {
 			fmt.Fprintf(w, ", %d %s", c.n, c.text)
 		}

@@ -81,6 +81,9 @@ func meaning(p *packet) string {
 	if p.err != nil {
 		return ""
 	}
+	if p.copyOf > 0 {
+		return fmt.Sprintf("the same packet as #%d, %v", p.copyOf, p.dir)
+	}
 	s := p.effect.String()
 	if p.effect.Kind == track.Datagram && !p.cut {
 		name, says := madText(&p.pkt)
