@@ -10,6 +10,7 @@ import (
 	"github.com/google/gopacket/layers"
 	"github.com/google/gopacket/pcapgo"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/wire"
 )
@@ -69,7 +70,7 @@ func TestCopies(t *testing.T) {
 		{"damaged on the way", []directed{out(1), in(1), out(2), damaged}, 3, 1, 1, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			text, sum := run(t, bothWays(t, c.packets...), Options{})
+			text, sum := run(t, bothWays(t, c.packets...), Options{Terminal: term.Terminal{Width: 240}})
 			if sum.Packets != len(c.packets) || sum.RoCE != c.roce || sum.Copies != c.copies ||
 				sum.Problems != c.problems || sum.ICRC.Wrong != c.wrongs {
 				t.Errorf("%+v\n%s", sum, text)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/goroce/goroce/cmd/goroced/internal/decode/capfile"
 	"github.com/goroce/goroce/cmd/goroced/internal/decode/track"
+	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/ib"
 )
 
@@ -20,8 +21,7 @@ type Options struct {
 	JSON    bool   // a JSON object for each packet, and one for the summary
 	Ladder  bool   // a ladder diagram for each connection instead of lines
 
-	Width int  // of ladders, in columns; 0 for 100
-	ASCII bool // draw ladders in ASCII
+	term.Terminal // what it prints to
 }
 
 // check returns an error if the options contradict each other.
@@ -77,7 +77,7 @@ func newPrinter(w *bufio.Writer, opts *Options) printer {
 	case opts.Ladder:
 		return &ladderPrinter{w: w, opts: opts}
 	}
-	return &textPrinter{w: w, verbose: opts.Verbose}
+	return &textPrinter{w: w, term: opts.Terminal, verbose: opts.Verbose}
 }
 
 // decoder is the state of Run.

@@ -6,16 +6,17 @@ import (
 	"net"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/decode/capfile"
+	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/wire"
 )
 
 // printFields writes every field of every header, a line for each header.
-func printFields(w io.Writer, p *packet) {
+func printFields(w io.Writer, t term.Terminal, p *packet) {
 	if !p.located {
 		return
 	}
 	line := func(name, format string, args ...any) {
-		fmt.Fprintf(w, "           %-10s %s\n", name, fmt.Sprintf(format, args...))
+		fmt.Fprintln(w, t.Hang(fmt.Sprintf("           %-10s ", name), fmt.Sprintf(format, args...)))
 	}
 	outerFields(line, p)
 	if p.err == nil {

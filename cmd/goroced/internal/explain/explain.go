@@ -7,15 +7,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/similar"
+	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/cmd/goroced/internal/trace"
 	"github.com/goroce/goroce/qp/script"
 )
-
-// Options configure the output.
-type Options struct {
-	Width int  // columns of the terminal; 0 stands for 100
-	ASCII bool // no Unicode box-drawing characters
-}
 
 // groups are the groups of rules, in the order in which to read them.
 var groups = []string{
@@ -24,7 +20,7 @@ var groups = []string{
 }
 
 // List writes the names of all rules, by group, with a line about each.
-func List(w io.Writer) error {
+func List(w io.Writer, t term.Terminal) error {
 	byGroup := map[string][]*script.Script{}
 	for _, name := range script.Names() {
 		s, err := script.Load(name)
@@ -38,9 +34,9 @@ func List(w io.Writer) error {
 		if i > 0 {
 			fmt.Fprintln(out)
 		}
-		fmt.Fprintf(out, "%s:\n", group)
+		fmt.Fprintln(out, t.Paint(group+":", term.Heading))
 		for _, s := range byGroup[group] {
-			fmt.Fprintf(out, "  %-22s %s\n", s.Name, s.Title)
+			fmt.Fprintln(out, t.Hang(fmt.Sprintf("  %-22s ", s.Name), s.Title))
 		}
 	}
 	return out.Flush()
@@ -48,19 +44,19 @@ func List(w io.Writer) error {
 
 // Rule runs the script of a rule and writes it as a ladder. The error is an *UnknownError if there is no such rule, and
 // a *script.Failure if the protocol behaves differently from the script.
-func Rule(w io.Writer, name string, opts Options) error {
+func Rule(w io.Writer, name string, t term.Terminal) error {
 	if !slices.Contains(script.Names(), name) {
-		return &UnknownError{Name: name, Closest: closest(name, script.Names())}
+		return &UnknownError{Name: name, Closest: similar.Closest(name, script.Names(), mostClose)}
 	}
 	s, err := script.Load(name)
 	if err != nil {
 		return err
 	}
-	if opts.Width == 0 {
-		opts.Width = 100
+	p := &page{out: bufio.NewWriter(w), term: t}
+	for _, line := range term.Wrap(s.Title, t.Columns()) {
+		fmt.Fprintln(p.out, t.Paint(line, term.Heading))
 	}
-	p := &page{out: bufio.NewWriter(w), opts: opts}
-	p.paragraph(s.Title)
+	fmt.Fprintln(p.out)
 	for _, text := range s.Why {
 		p.paragraph(text)
 	}
@@ -77,7 +73,7 @@ const legend = "1[0:1024] are bytes 0 to 1023 of message 1, R+8 is byte 8 of reg
 // page is the output of a rule: paragraphs, and a ladder for every scene.
 type page struct {
 	out    *bufio.Writer
-	opts   Options
+	term   term.Terminal
 	ladder *trace.Ladder
 	prose  []string // paragraphs not written yet; the next step decides where they belong
 }
@@ -116,7 +112,7 @@ func (p *page) scene(s script.Step) {
 	if s.Text != "" {
 		p.paragraph("With " + s.Text + ":")
 	}
-	p.ladder = trace.NewLadder(s.Sides[0], s.Sides[1], trace.Options{Width: p.opts.Width, ASCII: p.opts.ASCII})
+	p.ladder = trace.NewLadder(s.Sides[0], s.Sides[1], trace.Options{Terminal: p.term})
 }
 
 // endScene draws the ladder.
@@ -128,23 +124,7 @@ func (p *page) endScene() {
 }
 
 // paragraph writes wrapped text and an empty line.
-func (p *page) paragraph(text string) {
-	n := 0
-	for i, word := range strings.Fields(text) {
-		switch {
-		case i == 0:
-		case n+1+len(word) > p.opts.Width:
-			fmt.Fprintln(p.out)
-			n = 0
-		default:
-			fmt.Fprint(p.out, " ")
-			n++
-		}
-		fmt.Fprint(p.out, word)
-		n += len(word)
-	}
-	fmt.Fprint(p.out, "\n\n")
-}
+func (p *page) paragraph(text string) { fmt.Fprint(p.out, p.term.Hang("", text), "\n\n") }
 
 // plain replaces abbreviations of scripts by words.
 func plain(text string) string {

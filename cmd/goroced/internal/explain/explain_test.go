@@ -7,13 +7,14 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/qp/script"
 )
 
 // TestList checks that every rule is listed once, under a group that is known.
 func TestList(t *testing.T) {
 	var out strings.Builder
-	if err := List(&out); err != nil {
+	if err := List(&out, term.Terminal{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range script.Names() {
@@ -27,7 +28,7 @@ func TestList(t *testing.T) {
 		}
 	}
 	for line := range strings.Lines(out.String()) {
-		if n := utf8.RuneCountInString(line) - 1; n > 110 {
+		if n := utf8.RuneCountInString(line) - 1; n > 80 {
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}
@@ -40,15 +41,15 @@ func TestRules(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, width := range []int{0, 80} {
+		for _, width := range []int{0, 100} {
 			var out strings.Builder
-			if err := Rule(&out, name, Options{Width: width, ASCII: true}); err != nil {
+			if err := Rule(&out, name, term.Terminal{Width: width, ASCII: true}); err != nil {
 				t.Fatal(err)
 			}
 			if !strings.Contains(out.String(), s.Title[:20]) || !strings.Contains(out.String(), "time") {
 				t.Errorf("%s: title or ladder is missing:\n%s", name, out.String())
 			}
-			limit := 100
+			limit := 80
 			if width != 0 {
 				limit = width
 			}
@@ -65,7 +66,7 @@ func TestRules(t *testing.T) {
 // the drawing.
 func TestRule(t *testing.T) {
 	var out strings.Builder
-	if err := Rule(&out, "lost-ack", Options{ASCII: true}); err != nil {
+	if err := Rule(&out, "lost-ack", term.Terminal{ASCII: true}); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
@@ -82,7 +83,7 @@ func TestUnknownRule(t *testing.T) {
 	for name, want := range map[string]string{
 		"lost-akc": "lost-ack", "rnr": "rnr-nak", "FENCE": "fence", "atomic": "atomic-cas", "": "",
 	} {
-		err := Rule(nil, strings.ToLower(name)+"?", Options{})
+		err := Rule(nil, strings.ToLower(name)+"?", term.Terminal{})
 		var unknown *UnknownError
 		if !errors.As(err, &unknown) || len(unknown.Closest) != mostClose {
 			t.Fatalf("%q: %v", name, err)
