@@ -264,6 +264,19 @@ func TestExplain(t *testing.T) {
 	if !strings.Contains(list, "send-segments") {
 		t.Fatalf("explain lists:\n%s", list)
 	}
+	if out := success(t, "explain", "connect"); !strings.Contains(out, "\n  cm-handshake ") {
+		t.Errorf("explain connect:\n%s", out)
+	}
+	own := filepath.Join(t.TempDir(), "own.txt")
+	text := "# Mine\ngroup: own\n\nWhy.\n\n    setup\n    post send 1 len=10\n    nothing\n"
+	if err := os.WriteFile(own, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p, code := goroced(t, "explain", own)
+	if code != exitFailure || !strings.Contains(p.err.String(), own+":8: nothing: ") ||
+		!strings.Contains(p.out.String(), ">    8") {
+		t.Errorf("explain FILE: exit code %d: %s%s", code, p.out.String(), p.err.String())
+	}
 	if out := success(t, "explain", "send-segments"); !strings.Contains(out, "SEND Middle") {
 		t.Errorf("explain send-segments:\n%s", out)
 	}

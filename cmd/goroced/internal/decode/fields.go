@@ -30,6 +30,25 @@ func printFields(w io.Writer, t term.Terminal, p *packet) {
 	}
 }
 
+// Fields writes every field of an Ethernet frame, as Run does with Options.Verbose.
+func Fields(w io.Writer, t term.Terminal, frame []byte) error {
+	var p packet
+	p.read(&capfile.Packet{Link: capfile.Ethernet, Data: frame, WireLen: len(frame)})
+	printFields(w, t, &p)
+	return p.err
+}
+
+// First returns the first packet of a capture file.
+func First(r io.Reader) ([]byte, error) {
+	in, err := capfile.NewReader("capture", r)
+	if err != nil {
+		return nil, err
+	}
+	var p capfile.Packet
+	err = in.Next(&p)
+	return p.Data, err
+}
+
 // fieldLine appends a field to the line of a header.
 type fieldLine func(name, format string, args ...any)
 

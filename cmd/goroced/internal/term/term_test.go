@@ -84,7 +84,8 @@ func TestNoTerminal(t *testing.T) {
 
 func TestWrap(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
-		{Terminal{Width: 30}.Hang("ok  ", "eins zwei drei vier fünf sechs"), "ok  eins zwei drei vier fünf\n    sechs"},
+		{Terminal{Width: 30}.Hang("ok  ", "eins zwei drei vier fünf sechs"),
+			"ok  eins zwei drei vier fünf\n    sechs"},
 		{Terminal{Width: 30}.Hang("", ""), ""},
 		{Terminal{Width: 10}.Hang("        ", "a bcdefghijklmnopqrst uvw"),
 			"        a\n        bcdefghijklmnopqrst\n        uvw"},

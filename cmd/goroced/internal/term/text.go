@@ -45,8 +45,8 @@ func (t Terminal) Hang(prefix, text string) string {
 	return prefix + strings.Join(lines, "\n"+strings.Repeat(" ", indent))
 }
 
-// Command returns a command of a shell behind prefix. It is continued after a backslash where it is too long, so that it
-// can be copied.
+// Command returns a command of a shell behind prefix. It is continued after a backslash where it is too long, so that
+// it can be copied.
 func (t Terminal) Command(prefix, command string) string {
 	const more = " \\"
 	indent := Cells(prefix)
