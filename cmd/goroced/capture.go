@@ -3,10 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
-	"os"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/admin"
 )
@@ -44,7 +40,7 @@ func (c *captureCmd) Run(a *app) error {
 		}
 		defer f.Close() // Capture returns errors of writing
 		out = f
-	} else if isTerminal(out) {
+	} else if a.term.Real {
 		return errors.New("a capture is not for terminals: give -o FILE, or pipe it into `goroced decode -` or " +
 			"`wireshark -k -i -`")
 	}
@@ -56,13 +52,4 @@ func (c *captureCmd) Run(a *app) error {
 	_, err = fmt.Fprintf(a.err, "%d packets captured, %d lost because they were not read fast enough\n", got.Packets,
 		got.Lost)
 	return err
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
 }

@@ -38,7 +38,9 @@ var offers = []struct {
 	{"goroced fault add drop --opcode read", "read read-response"},
 	{"goroced config ", "check show"},
 	{"goroced perf -- --li", ""},
-	{"goroced nosuch --", "--help"},
+	{"goroced nosuch --", "--help --version"},
+	{"goroced help compl", "completion"},
+	{"goroced help fault ", "add list clear"},
 }
 
 // TestComplete: what the scripts ask, and other ways to divide words.

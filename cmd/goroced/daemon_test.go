@@ -86,6 +86,40 @@ func TestConnectThroughDaemon(t *testing.T) {
 	stream.done(t, "rstream")
 }
 
+// TestCaptureBothEnds: in a capture of a daemon that has both ends of a conversation, each packet is sent and received,
+// and is one. A machine that stalls has packets sent again; what is received is never a problem of its own.
+func TestCaptureBothEnds(t *testing.T) {
+	t.Parallel()
+	d := newServed(t)
+	file := filepath.Join(t.TempDir(), "x.pcapng")
+	capture := start(t, with("capture -o "+file, d.admin)...)
+	waitFile(t, file)
+	server, port := serve(t, with("rping -s -C 3 -V -a "+d.addr, d.client)...)
+	success(t, with("rping -c -C 3 -V -a "+d.addr+" -p "+port, d.client)...)
+	server.done(t, "rping -s")
+	if err := capture.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	capture.done(t, "capture")
+	copies := 0
+	for line := range strings.Lines(success(t, "decode", "--json", file)) {
+		var p struct {
+			Direction string
+			Copy_Of   int
+		}
+		if err := json.Unmarshal([]byte(line), &p); err != nil {
+			t.Fatal(err)
+		}
+		if p.Direction == "received" && p.Copy_Of == 0 {
+			t.Errorf("no copy of what was sent: %s", line)
+		}
+		copies += min(p.Copy_Of, 1)
+	}
+	if copies < 20 {
+		t.Errorf("%d copies:\n%s", copies, success(t, "decode", file))
+	}
+}
+
 // TestViews: what a daemon shows of a client that has come, in the layouts of the tools
 // that show the kernel's.
 func TestViews(t *testing.T) {

@@ -15,7 +15,7 @@ type decodeCmd struct {
 	Verbose bool   `short:"v" help:"Every field of every header."`
 	JSON    bool   `help:"Print a JSON object a packet, and one for the summary."`
 	Ladder  bool   `short:"l" help:"Draw a ladder diagram of each connection."`
-	ladderFlags
+	screenFlags
 }
 
 // Run runs the subcommand.
@@ -29,6 +29,6 @@ func (c *decodeCmd) Run(a *app) error {
 		defer f.Close()
 	}
 	_, err := decode.Run(a.out, f, decode.Options{Name: c.File, QP: ib.QPN(c.QP), Errors: c.Errors, Verbose: c.Verbose,
-		JSON: c.JSON, Ladder: c.Ladder, Width: c.columns(), ASCII: c.ASCII})
+		JSON: c.JSON, Ladder: c.Ladder, Terminal: c.terminal(a)})
 	return err
 }

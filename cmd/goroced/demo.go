@@ -20,7 +20,7 @@ type demoCmd struct {
 	Admin  string     `placeholder:"PATH" type:"path" help:"Admin socket of the daemon, to capture packets (default: $$GOROCED_ADMIN, then the usual places)." group:"Device"`
 	daemonFlags
 	faultFlags
-	ladderFlags
+	screenFlags
 }
 
 // Help is printed under the flags.
@@ -51,7 +51,7 @@ func (c *demoCmd) Run(a *app) (err error) {
 	case c.JSON:
 		return rep.WriteJSON(a.out)
 	}
-	if err := rep.WriteText(a.out, c.ladderFlags.options()); err != nil {
+	if err := rep.WriteText(a.out, c.terminal(a)); err != nil {
 		return err
 	}
 	if capture != nil {

@@ -21,11 +21,12 @@ func (c *doctorCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	write := doctor.Write
 	if c.JSON {
-		write = doctor.WriteJSON
+		err = doctor.WriteJSON(a.out, findings)
+	} else {
+		err = doctor.Write(a.out, a.term, findings)
 	}
-	if err := write(a.out, findings); err != nil {
+	if err != nil {
 		return err
 	}
 	if n := doctor.Count(findings, doctor.Fail); n > 0 {

@@ -78,18 +78,24 @@ func TestFault(t *testing.T) {
 	}
 }
 
-// An interrupted capture is a success and a whole file.
-func TestCaptureInterrupted(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "x.pcapng")
-	p := start(t, "capture", "-o", file, "--qp", "0x11", "--admin", serveAdmin(t))
+// waitFile waits until a capture has begun.
+func waitFile(t *testing.T, file string) {
+	t.Helper()
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
 		if st, err := os.Stat(file); err == nil && st.Size() > 0 {
-			break
+			return
 		}
 		if time.Now().After(end) {
 			t.Fatal("the capture does not begin")
 		}
 	}
+}
+
+// An interrupted capture is a success and a whole file.
+func TestCaptureInterrupted(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "x.pcapng")
+	p := start(t, "capture", "-o", file, "--qp", "0x11", "--admin", serveAdmin(t))
+	waitFile(t, file)
 	if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}

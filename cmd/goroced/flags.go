@@ -7,10 +7,8 @@ import (
 	"net/netip"
 	"os"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/goroce/goroce/cmd/goroced/internal/device"
-	"github.com/goroce/goroce/cmd/goroced/internal/trace"
+	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/host"
 	"github.com/goroce/goroce/roce/link/wrap"
@@ -94,24 +92,18 @@ func createCapture(name string) (*os.File, error) {
 	return f, nil
 }
 
-// ladderFlags configure ladder diagrams.
-type ladderFlags struct {
-	Width int  `placeholder:"N" help:"Columns of diagrams (default: the terminal's, or 100)."`
-	ASCII bool `help:"Draw without Unicode characters."`
+// screenFlags are the flags of subcommands that draw.
+type screenFlags struct {
+	Width int  `placeholder:"N" help:"Columns to fill (default: the terminal's; without one 80)."`
+	ASCII bool `help:"Draw without Unicode characters, as it is where the locale is not UTF-8."`
 }
 
-func (f *ladderFlags) options() trace.Options {
-	return trace.Options{Width: f.columns(), ASCII: f.ASCII}
-}
-
-// columns returns the width of the diagrams, 0 if it is not known.
-func (f *ladderFlags) columns() int {
+// terminal returns the terminal that the flags ask for.
+func (f *screenFlags) terminal(a *app) term.Terminal {
+	t := a.term
 	if f.Width > 0 {
-		return f.Width
+		t.Width = f.Width
 	}
-	size, err := unix.IoctlGetWinsize(int(os.Stdout.Fd()), unix.TIOCGWINSZ)
-	if err != nil {
-		return 0
-	}
-	return int(size.Col)
+	t.ASCII = t.ASCII || f.ASCII
+	return t
 }

@@ -18,6 +18,8 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/goroce/goroce/cmd/goroced/internal/term"
 )
 
 // Exit codes.
@@ -54,6 +56,9 @@ type commandLine struct {
 	Completion   completionCmd   `cmd:"" help:"Print a script that lets the shell complete command lines."`
 	Complete     completeCmd     `cmd:"" hidden:"" help:"Answer the script of completion."`
 	Version      versionCmd      `cmd:"" help:"Print the version."`
+	Help         helpCmd         `cmd:"" help:"Print the help of a command."`
+
+	VersionFlag kong.VersionFlag `name:"version" help:"Print the version."`
 }
 
 // app is passed to every subcommand.
@@ -61,6 +66,8 @@ type app struct {
 	ctx context.Context // ends with SIGINT and SIGTERM
 	out io.Writer
 	err io.Writer
+
+	term term.Terminal // what out is
 }
 
 func main() { os.Exit(run(os.Args[1:])) }
@@ -69,17 +76,17 @@ func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var cl commandLine
-	parser := kong.Must(&cl, kong.Name("goroced"),
+	parser := kong.Must(&cl, kong.Name("goroced"), kong.Vars{"version": readVersion().String()},
 		kong.Description("RDMA over Converged Ethernet (RoCEv2) in user space. Start with `goroced demo`."),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
-	if len(args) == 0 {
-		args = []string{"--help"}
+	if len(args) == 0 || args[0] == "help" {
+		args = append(args[min(1, len(args)):], "--help")
 	}
 	parsed, err := parser.Parse(args)
 	if err != nil {
-		return report(fmt.Errorf("%w; `goroced --help` tells more", err), exitUsage)
+		return report(fmt.Errorf("%w%s; `goroced --help` tells more", err, didYouMean(err)), exitUsage)
 	}
-	err = parsed.Run(&app{ctx, os.Stdout, os.Stderr})
+	err = parsed.Run(&app{ctx, os.Stdout, os.Stderr, term.Of(os.Stdout, os.Getenv)})
 	switch {
 	case err == nil:
 		return 0

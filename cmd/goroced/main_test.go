@@ -92,9 +92,24 @@ func TestVersion(t *testing.T) {
 	if out := success(t, "version"); !strings.HasPrefix(out, "goroced ") || strings.Count(out, "\n") != 1 {
 		t.Errorf("version: %q", out)
 	}
+	if out := success(t, "--version"); out != success(t, "version") {
+		t.Errorf("--version: %q", out)
+	}
 	var v version
 	if err := json.Unmarshal([]byte(success(t, "version", "--json")), &v); err != nil || v.Version == "" || v.Go == "" {
 		t.Errorf("version --json: %+v, %v", v, err)
+	}
+}
+
+// TestHelpCommand: what help NAME and NAME --help print is the same.
+func TestHelpCommand(t *testing.T) {
+	for _, c := range []struct{ help, flag string }{
+		{"help", "--help"}, {"help decode", "decode --help"}, {"help fault add", "fault add --help"},
+	} {
+		if out := success(t, strings.Fields(c.help)...); !strings.HasPrefix(out, "Usage: goroced") ||
+			out != success(t, strings.Fields(c.flag)...) {
+			t.Errorf("%s:\n%s", c.help, out)
+		}
 	}
 }
 
@@ -166,6 +181,30 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// TestDidYouMean: misspelt names of commands, flags, values and lessons.
+func TestDidYouMean(t *testing.T) {
+	for _, c := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"demmo", exitUsage, `did you mean "demo"?`},
+		{"help domo", exitUsage, `did you mean "demo"?`},
+		{"demo --dorp 0.1", exitUsage, `did you mean "--drop"?`},
+		{"fault add drpo", exitUsage, `did you mean "drop"?`},
+		{"fault add drop --opcode sned", exitUsage, `did you mean "send"?`},
+		{"perf wirte bw", exitUsage, `did you mean "write"?`},
+		{"pingpong --link pud", exitUsage, `did you mean "udp"?`},
+		{"explain lost-akc", exitFailure, `did you mean "lost-ack"?`},
+	} {
+		p, code := goroced(t, strings.Fields(c.args)...)
+		if said := p.err.String(); code != c.code || !strings.Contains(said, c.want) || strings.Count(said, "\n") != 1 {
+			t.Errorf("goroced %s: exit code %d, want %d, and one line that says %q:\n%s", c.args, code, c.code, c.want,
+				said)
+		}
+	}
+}
+
 // TestHelp: nothing to do is no error.
 func TestHelp(t *testing.T) {
 	for _, args := range [][]string{{}, {"--help"}, {"demo", "--help"}, {"pingpong", "-h"}} {
@@ -222,6 +261,19 @@ func TestExplain(t *testing.T) {
 	list := success(t, "explain")
 	if !strings.Contains(list, "send-segments") {
 		t.Fatalf("explain lists:\n%s", list)
+	}
+	if out := success(t, "explain", "connect"); !strings.Contains(out, "\n  cm-handshake ") {
+		t.Errorf("explain connect:\n%s", out)
+	}
+	own := filepath.Join(t.TempDir(), "own.txt")
+	text := "# Mine\ngroup: own\n\nWhy.\n\n    setup\n    post send 1 len=10\n    nothing\n"
+	if err := os.WriteFile(own, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p, code := goroced(t, "explain", own)
+	if code != exitFailure || !strings.Contains(p.err.String(), own+":8: nothing: ") ||
+		!strings.Contains(p.out.String(), ">    8") {
+		t.Errorf("explain FILE: exit code %d: %s%s", code, p.out.String(), p.err.String())
 	}
 	if out := success(t, "explain", "send-segments"); !strings.Contains(out, "SEND Middle") {
 		t.Errorf("explain send-segments:\n%s", out)

@@ -96,6 +96,9 @@ func (c *perfCmd) options(a *app) perf.Options {
 		c.Events
 	o.AckTimeout, o.RetryCount, o.Timeout, o.Gbits = c.AckTimeout, c.Retry, c.Timeout, c.Gbits
 	o.Out, o.Log = a.out, a.err
+	if a.term.Real {
+		o.Columns = a.term.Columns()
+	}
 	if c.JSON == stdout {
 		o.Out = io.Discard
 	}

@@ -41,12 +41,8 @@ func readVersion() version {
 	return v
 }
 
-// Run runs the subcommand.
-func (c *versionCmd) Run(a *app) error {
-	v := readVersion()
-	if c.JSON {
-		return printJSON(a.out, v)
-	}
+// String returns the version on one line.
+func (v version) String() string {
 	line := "goroced " + v.Version
 	if v.Revision != "" {
 		line += ", revision " + v.Revision
@@ -54,6 +50,15 @@ func (c *versionCmd) Run(a *app) error {
 			line += " with changes"
 		}
 	}
-	_, err := fmt.Fprintf(a.out, "%s, %s, %s\n", line, v.Go, v.Platform)
+	return fmt.Sprintf("%s, %s, %s", line, v.Go, v.Platform)
+}
+
+// Run runs the subcommand.
+func (c *versionCmd) Run(a *app) error {
+	v := readVersion()
+	if c.JSON {
+		return printJSON(a.out, v)
+	}
+	_, err := fmt.Fprintln(a.out, v)
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/admin"
+	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/ib"
 )
 
@@ -21,7 +22,7 @@ type viewFlags struct {
 
 // show prints what get returns: everything, or what belongs to --device.
 func show[T any](f *viewFlags, a *app, get func(*admin.Client, context.Context) ([]T, error), device func(*T) string,
-	text func(io.Writer, []T) error) error {
+	text func(io.Writer, term.Terminal, []T) error) error {
 	client, err := f.client(a)
 	if err != nil {
 		return err
@@ -36,7 +37,7 @@ func show[T any](f *viewFlags, a *app, get func(*admin.Client, context.Context) 
 	if f.JSON {
 		return printJSON(a.out, list)
 	}
-	return text(a.out, list)
+	return text(a.out, a.term, list)
 }
 
 // client returns a client of the daemon's admin socket. If --device is set, the daemon must have that device.
@@ -121,7 +122,7 @@ func (c *statCmd) Run(a *app) error {
 		all, err := client.Counters(a.ctx)
 		if err == nil {
 			maps.DeleteFunc(all, func(name string, _ admin.Counters) bool { return c.Device != "" && name != c.Device })
-			err = c.print(a.out, all, before)
+			err = c.print(a, all, before)
 		}
 		switch {
 		case c.Watch && a.ctx.Err() != nil:
@@ -137,18 +138,18 @@ func (c *statCmd) Run(a *app) error {
 	}
 }
 
-func (c *statCmd) print(w io.Writer, all, before map[string]admin.Counters) error {
+func (c *statCmd) print(a *app, all, before map[string]admin.Counters) error {
 	added := map[string]admin.Counters{}
 	for name, counters := range all {
 		added[name] = counters.Since(before[name])
 	}
 	switch {
 	case c.JSON && c.Watch:
-		return json.NewEncoder(w).Encode(added) // one object on each line
+		return json.NewEncoder(a.out).Encode(added) // one object on each line
 	case c.JSON:
-		return printJSON(w, added)
-	case c.Watch && isTerminal(w):
-		return admin.PrintChange(w, all, added, c.Interval)
+		return printJSON(a.out, added)
+	case c.Watch && a.term.Real:
+		return admin.PrintChange(a.out, all, added, c.Interval)
 	}
-	return admin.PrintCounters(w, added)
+	return admin.PrintCounters(a.out, a.term, added)
 }

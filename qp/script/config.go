@@ -88,12 +88,12 @@ var options = []option{
 		c.ackNS = d.Nanoseconds()
 		return err
 	}},
-	{"sq", 0, integer(func(c *config, n int) { c.cap.MaxSendWR = n })},
-	{"rq", 0, integer(func(c *config, n int) { c.cap.MaxRecvWR = n })},
-	{"cq", 0, integer(func(c *config, n int) { c.cq = n })},
-	{"late", 0, integer(func(c *config, n int) { c.late = n })},
-	{"shared", 0, integer(func(c *config, n int) { c.shared = n })},
-	{"qps", 0, integer(func(c *config, n int) { c.qps = n })},
+	{"sq", 0, size(func(c *config, n int) { c.cap.MaxSendWR = n })},
+	{"rq", 0, size(func(c *config, n int) { c.cap.MaxRecvWR = n })},
+	{"cq", 0, size(func(c *config, n int) { c.cq = n })},
+	{"late", 0, size(func(c *config, n int) { c.late = n })},
+	{"shared", 0, size(func(c *config, n int) { c.shared = n })},
+	{"qps", 0, size(func(c *config, n int) { c.qps = n })},
 	{"trains", 0, integer(func(c *config, n int) { c.trains = n != 0 })},
 	{"probe", 0, integer(func(c *config, n int) { c.probe = n != 0 })},
 	{"sigall", 0, integer(func(c *config, n int) { c.sigAll = n != 0 })},
@@ -104,6 +104,21 @@ func integer(set func(c *config, n int)) func(*config, string) error {
 	return func(c *config, v string) error {
 		n, err := strconv.ParseInt(v, 0, 64)
 		set(c, int(n))
+		return err
+	}
+}
+
+// maxSize limits the sizes of queues in a script.
+const maxSize = 1 << 12
+
+// size is integer for the size of a queue.
+func size(set func(c *config, n int)) func(*config, string) error {
+	return func(c *config, v string) error {
+		n, err := strconv.ParseUint(v, 0, 64)
+		if err == nil && n > maxSize {
+			err = fmt.Errorf("%d is more than %d", n, maxSize)
+		}
+		set(c, int(min(n, maxSize)))
 		return err
 	}
 }

@@ -124,6 +124,9 @@ func (s *spec) name(a *args) error {
 	return fmt.Errorf("%q begins with no name of a packet, such as SEND First", strings.Join(a.words, " "))
 }
 
+// maxRun limits the packets of a run.
+const maxRun = 1 << 13
+
 // psns takes "psn=100" or "psn=101..130".
 func (s *spec) psns(a *args) {
 	v, _ := a.value("psn")
@@ -137,8 +140,8 @@ func (s *spec) psns(a *args) {
 		a.wrong("psn=%q is no PSN, nor a run of them such as 101..130", v)
 	}
 	s.p.PSN, s.count = ib.PSN(first), ib.PSN(last).Sub(ib.PSN(first))+1
-	if s.count < 1 {
-		a.wrong("psn=%q ends before it begins", v)
+	if s.count < 1 || s.count > maxRun {
+		a.wrong("psn=%q ends before it begins, or is a run of more than %d packets", v, maxRun)
 	}
 }
 
@@ -215,7 +218,7 @@ func (s *spec) at(i, mtu int) (wire.Packet, slice) {
 	p, d := s.p, s.data
 	p.PSN = p.PSN.Add(i)
 	if s.count > 1 {
-		d.from += i * mtu
+		d.from = min(d.from+i*mtu, s.data.to)
 		d.to = min(d.from+mtu, s.data.to)
 		p.PadCnt = wire.PadFor(d.len())
 	}

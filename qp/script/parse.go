@@ -17,6 +17,7 @@ type Script struct {
 	Title string   // the rule in one line
 	Group string   // its topic
 	Why   []string // the paragraphs before the first step
+	file  string   // for failures
 	lines []line
 }
 
@@ -49,12 +50,18 @@ func Load(name string) (*Script, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load script: %w", err)
 	}
-	return parse(name, string(text))
+	return Parse("qp/testdata/"+name+".txt", string(text))
 }
 
-// parse parses the text of a script.
-func parse(name, text string) (*Script, error) {
-	s := &Script{Name: name}
+// maxText limits the length of a script in bytes.
+const maxText = 1 << 20
+
+// Parse parses the text of a script. The name of the file is for failures; without folder and .txt it is the script's.
+func Parse(file, text string) (*Script, error) {
+	s := &Script{Name: strings.TrimSuffix(path.Base(file), ".txt"), file: file}
+	if len(text) > maxText {
+		return nil, s.fail(1, "", "a script has at most %d bytes", maxText)
+	}
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
 	var ok bool
 	if s.Title, ok = strings.CutPrefix(lines[0], "# "); !ok {
@@ -92,6 +99,17 @@ func parse(name, text string) (*Script, error) {
 	return s, nil
 }
 
+// Prose returns all paragraphs: Why, and those between the steps.
+func (s *Script) Prose() []string {
+	all := slices.Clone(s.Why)
+	for _, l := range s.lines {
+		if l.prose {
+			all = append(all, l.text)
+		}
+	}
+	return all
+}
+
 // addStep adds a step, or continues the reason of the step before.
 func (s *Script) addStep(num int, text string) error {
 	if more, ok := strings.CutPrefix(text, "-- "); ok {
@@ -126,7 +144,7 @@ func (f *Failure) Error() string {
 func (f *Failure) Unwrap() error { return f.Err }
 
 func (s *Script) fail(num int, step, format string, args ...any) error {
-	return &Failure{File: "qp/testdata/" + s.Name + ".txt", Line: num, Step: step, Err: fmt.Errorf(format, args...)}
+	return &Failure{File: s.file, Line: num, Step: step, Err: fmt.Errorf(format, args...)}
 }
 
 // args holds the words of a step after its verb. Methods remove words from it. The

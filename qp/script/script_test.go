@@ -255,7 +255,7 @@ var wrongScripts = []struct{ name, steps, want string }{
 func TestScriptsCanFail(t *testing.T) {
 	const head = "# T\ngroup: g\n\nWhy.\n\n"
 	for _, c := range wrongScripts {
-		s, err := parse("t", head+c.steps)
+		s, err := Parse("t", head+c.steps)
 		if err == nil {
 			err = s.Run(nil)
 		}
@@ -276,7 +276,7 @@ func TestParseRefuses(t *testing.T) {
 		{"# T\ngroup: g\n\nWhy.\n", "a script has a paragraph"},
 		{"# T\ngroup: g\n\nWhy.\n\n setup\n -- more\n", "a reason goes on here"},
 	} {
-		if _, err := parse("t", c.text); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := Parse("t", c.text); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: %v; want: %s", c.text, err, c.want)
 		}
 	}

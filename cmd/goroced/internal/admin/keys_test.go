@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	srv "github.com/goroce/goroce/roce/daemon/server"
 )
 
@@ -35,7 +36,7 @@ func TestKeys(t *testing.T) {
 			{Device: "blue", Number: 7, Key: 0x712, IOVA: 0x7f0000001000, Length: 64,
 				Owner: srv.Owner{PID: 42, UID: me, Comm: "app"}}}, c.sees)
 		var text bytes.Buffer
-		if err := PrintMRs(&text, list); err != nil || text.String() != c.want {
+		if err := PrintMRs(&text, term.Terminal{}, list); err != nil || text.String() != c.want {
 			t.Errorf("%q, %v; want %q", &text, err, c.want)
 		}
 		text.Reset()
@@ -72,7 +73,7 @@ func TestConnections(t *testing.T) {
 	} {
 		list := qpsFor(slices.Clone(pair), c.sees)
 		var text, data bytes.Buffer
-		if err := PrintQPs(&text, list); err != nil || text.String() != c.want {
+		if err := PrintQPs(&text, term.Terminal{}, list); err != nil || text.String() != c.want {
 			t.Errorf("%q, %v; want %q", &text, err, c.want)
 		}
 		if err := json.NewEncoder(&data).Encode(list); err != nil {
@@ -112,7 +113,8 @@ func TestCMIDs(t *testing.T) {
 		{onlyMine, connected + "\n" + idle + listening},
 	} {
 		var text strings.Builder
-		if err := PrintCMIDs(&text, cmFor(slices.Clone(list), c.sees)); err != nil || text.String() != c.want {
+		err := PrintCMIDs(&text, term.Terminal{}, cmFor(slices.Clone(list), c.sees))
+		if err != nil || text.String() != c.want {
 			t.Errorf("%q, %v; want %q", &text, err, c.want)
 		}
 	}

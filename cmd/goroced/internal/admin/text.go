@@ -9,25 +9,43 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/ib"
 	srv "github.com/goroce/goroce/roce/daemon/server"
 )
 
-// The formats are those of ibv_devices and of iproute2's rdma, for people and scripts that know these tools.
+// The formats are those of ibv_devices and of iproute2's rdma, for people and scripts that know these tools. A terminal
+// that is too narrow for a line of rdma's gets it in several; in files and pipes it is one.
+
+// onScreen writes the lines of text that rdma would print.
+func onScreen(w io.Writer, t term.Terminal, text string) error {
+	if t.Real {
+		var b strings.Builder
+		for line := range strings.Lines(text) {
+			if term.Cells(line) > t.Columns() {
+				// The later lines are indented.
+				line = strings.TrimLeft(t.Hang("    ", line), " ") + "\n"
+			}
+			b.WriteString(line)
+		}
+		text = b.String()
+	}
+	_, err := io.WriteString(w, text)
+	return err
+}
 
 // PrintDevices prints as ibv_devices does.
-func PrintDevices(w io.Writer, list []Device) error {
+func PrintDevices(w io.Writer, t term.Terminal, list []Device) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "    %-16s\t   node GUID\n    %-16s\t----------------\n", "device", "------")
 	for _, d := range list {
 		fmt.Fprintf(&b, "    %-16s\t%016x\n", d.Name, d.GUID)
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	return onScreen(w, t, b.String())
 }
 
 // PrintLinks prints as `rdma link` does.
-func PrintLinks(w io.Writer, list []Device) error {
+func PrintLinks(w io.Writer, t term.Terminal, list []Device) error {
 	var b strings.Builder
 	for _, d := range list {
 		state, physical := "DOWN", "DISABLED"
@@ -36,14 +54,13 @@ func PrintLinks(w io.Writer, list []Device) error {
 		}
 		fmt.Fprintf(&b, "link %s/1 state %s physical_state %s netdev %s \n", d.Name, state, physical, d.NetIf)
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	return onScreen(w, t, b.String())
 }
 
 // PrintQPs prints as `rdma resource show qp` does. What a QP of a kind has is what the
 // kernel tells of it (drivers/infiniband/core/nldev.c, fill_res_qp_entry). Other users' are
 // without numbers.
-func PrintQPs(w io.Writer, list []srv.QPInfo) error {
+func PrintQPs(w io.Writer, t term.Terminal, list []srv.QPInfo) error {
 	var b strings.Builder
 	for _, q := range list {
 		connected, xrc := q.Type == ib.RC.String() || q.Type == ib.UC.String(), strings.HasPrefix(q.Type, "XRC")
@@ -66,12 +83,11 @@ func PrintQPs(w io.Writer, list []srv.QPInfo) error {
 		}
 		fmt.Fprintf(&b, "pid %d comm %s \n", q.PID, q.Comm)
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	return onScreen(w, t, b.String())
 }
 
 // PrintMRs prints as `rdma resource show mr` does. Keys are only printed if the daemon has returned them.
-func PrintMRs(w io.Writer, list []srv.MRInfo) error {
+func PrintMRs(w io.Writer, t term.Terminal, list []srv.MRInfo) error {
 	var b strings.Builder
 	for _, m := range list {
 		fmt.Fprintf(&b, "dev %s ", m.Device)
@@ -80,12 +96,11 @@ func PrintMRs(w io.Writer, list []srv.MRInfo) error {
 		}
 		fmt.Fprintf(&b, "mrlen %d pid %d comm %s \n", m.Length, m.PID, m.Comm)
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	return onScreen(w, t, b.String())
 }
 
 // PrintCMIDs prints as `rdma resource show cm_id` does. Addresses are only printed if the daemon has returned them.
-func PrintCMIDs(w io.Writer, list []srv.CMInfo) error {
+func PrintCMIDs(w io.Writer, t term.Terminal, list []srv.CMInfo) error {
 	var b strings.Builder
 	for _, id := range list {
 		fmt.Fprintf(&b, "link %s/1 ", id.Device)
@@ -101,12 +116,11 @@ func PrintCMIDs(w io.Writer, list []srv.CMInfo) error {
 		}
 		b.WriteString("\n")
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	return onScreen(w, t, b.String())
 }
 
 // PrintCounters prints as `rdma statistic show` does.
-func PrintCounters(w io.Writer, all map[string]Counters) error {
+func PrintCounters(w io.Writer, t term.Terminal, all map[string]Counters) error {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		fmt.Fprintf(&b, "link %s/1", name)
@@ -115,8 +129,7 @@ func PrintCounters(w io.Writer, all map[string]Counters) error {
 		}
 		b.WriteString(" \n")
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	return onScreen(w, t, b.String())
 }
 
 // clearScreen clears a terminal and moves the cursor to its top (ECMA-48: CUP, ED).

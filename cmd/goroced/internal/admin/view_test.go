@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	srv "github.com/goroce/goroce/roce/daemon/server"
 )
 
@@ -56,7 +57,7 @@ func TestGUID(t *testing.T) {
 func TestPrintQPs(t *testing.T) {
 	owner := srv.Owner{PID: 7, Comm: "app"}
 	var b strings.Builder
-	err := PrintQPs(&b, []srv.QPInfo{
+	err := PrintQPs(&b, term.Terminal{}, []srv.QPInfo{
 		{Device: "a", QPN: 1, Type: "GSI", State: "RTS", Owner: owner},
 		{Device: "a", QPN: 17, Type: "RC", State: "RESET", Owner: owner},
 		{Device: "a", QPN: 18, PeerQPN: 19, Type: "UC", State: "RTS", RQPSN: 5, SQPSN: 6, Owner: owner},

@@ -107,6 +107,9 @@ func (p *place) pass(word string) {
 			p.args++
 			return
 		}
+		if p.node.Parent == nil && word == "help" {
+			return // the name of a command follows
+		}
 		p.node, p.args = p.node.Children[i], 0
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/goroce/goroce/cmd/goroced/internal/decode/capfile"
 	"github.com/goroce/goroce/cmd/goroced/internal/decode/track"
+	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/ib"
 )
 
@@ -20,8 +21,7 @@ type Options struct {
 	JSON    bool   // a JSON object for each packet, and one for the summary
 	Ladder  bool   // a ladder diagram for each connection instead of lines
 
-	Width int  // of ladders, in columns; 0 for 100
-	ASCII bool // draw ladders in ASCII
+	term.Terminal // what it prints to
 }
 
 // check returns an error if the options contradict each other.
@@ -77,13 +77,14 @@ func newPrinter(w *bufio.Writer, opts *Options) printer {
 	case opts.Ladder:
 		return &ladderPrinter{w: w, opts: opts}
 	}
-	return &textPrinter{w: w, verbose: opts.Verbose}
+	return &textPrinter{w: w, term: opts.Terminal, verbose: opts.Verbose}
 }
 
 // decoder is the state of Run.
 type decoder struct {
 	opts    Options
 	out     printer
+	copies  copies
 	tracker track.Tracker
 	sum     Summary
 	first   ib.Instant
@@ -124,9 +125,10 @@ func (d *decoder) all(in *capfile.Reader) error {
 
 // one handles one packet.
 func (d *decoder) one(p *packet) error {
+	p.copyOf = d.copies.add(p)
 	// Receivers drop packets with a wrong ICRC, whose PSN may be corrupted, too. But if all ICRCs are wrong, somebody
 	// has rewritten the addresses.
-	if p.err == nil && (p.icrc != icrcWrong || d.sum.ICRC.Right == 0) {
+	if p.copyOf == 0 && p.err == nil && (p.icrc != icrcWrong || d.sum.ICRC.Right == 0) {
 		p.effect = d.tracker.Add(p.num, p.at, &p.frame.Outer, &p.pkt)
 	}
 	d.sum.count(p)
@@ -141,6 +143,8 @@ func (d *decoder) wanted(p *packet) bool {
 	switch {
 	case p.other:
 		return d.opts.Verbose && !d.opts.Errors && d.opts.QP == 0
+	case p.copyOf > 0 && !d.opts.Verbose && !d.opts.JSON:
+		return false
 	case d.opts.Errors && !p.problem():
 		return false
 	case d.opts.QP == 0:

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/decode/capfile"
+	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/wire"
 )
@@ -54,10 +55,11 @@ func TestGolden(t *testing.T) {
 		{"pingpong-fields.txt", "pingpong.pcap", Options{Verbose: true}},
 		{"pingpong.jsonl", "pingpong.pcap", Options{JSON: true}},
 		{"rping.txt", "rping.pcap", Options{}},
+		{"rping-wide.txt", "rping.pcap", Options{Terminal: term.Terminal{Width: 240}}},
 		{"rping-ladder.txt", "rping.pcap", Options{Ladder: true}},
 		{"rping-fields-qp1.txt", "rping.pcap", Options{Verbose: true, QP: 1}},
 		{"loss-errors.txt", "loss.pcap", Options{Errors: true}},
-		{"loss-ladder.txt", "loss.pcap", Options{Ladder: true, Width: 110}},
+		{"loss-ladder.txt", "loss.pcap", Options{Ladder: true, Terminal: term.Terminal{Width: 110}}},
 	} {
 		t.Run(c.golden, func(t *testing.T) {
 			c.opts.Name = c.file
@@ -123,7 +125,7 @@ func TestICRC(t *testing.T) {
 	wrong := bytes.Clone(right)
 	wrong[len(wrong)-8] ^= 4
 	other := ipPacket(outer(), transport(o, wire.RCSendOnly, 2, 10))
-	text, sum := run(t, pcap(capfile.Raw, right, wrong, other), Options{})
+	text, sum := run(t, pcap(capfile.Raw, right, wrong, other), Options{Terminal: term.Terminal{Width: 240}})
 	if want := (ICRCCounts{Right: 1, Wrong: 1, OtherID: 1}); sum.ICRC != want {
 		t.Errorf("ICRC %+v, want %+v", sum.ICRC, want)
 	}
@@ -161,7 +163,7 @@ func TestRun(t *testing.T) {
 		frames = append(frames, transport(o, []wire.Opcode{wire.RCSendMiddle, wire.RCSendLast}[i/3], ib.PSN(100+i),
 			n)...)
 	}
-	text, sum := run(t, pcap(capfile.Raw, ipPacket(base, frames)), Options{})
+	text, sum := run(t, pcap(capfile.Raw, ipPacket(base, frames)), Options{Terminal: term.Terminal{Width: 240}})
 	if sum.Packets != 1 || sum.Runs != 1 || sum.RoCE != 4 || sum.ICRC.Right != 4 || sum.Problems != 0 {
 		t.Errorf("summary %+v\n%s", sum, text)
 	}

@@ -8,5 +8,5 @@
 //	reader (capfile) -> frame.go -> tracker (track) -> text.go, fields.go, json.go or ladder.go
 //	                                                -> summary.go
 //
-// mad.go describes management datagrams.
+// mad.go describes management datagrams, copies.go finds packets that were captured when sent and again when received.
 package decode

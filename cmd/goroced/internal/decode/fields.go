@@ -6,16 +6,17 @@ import (
 	"net"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/decode/capfile"
+	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/wire"
 )
 
 // printFields writes every field of every header, a line for each header.
-func printFields(w io.Writer, p *packet) {
+func printFields(w io.Writer, t term.Terminal, p *packet) {
 	if !p.located {
 		return
 	}
 	line := func(name, format string, args ...any) {
-		fmt.Fprintf(w, "           %-10s %s\n", name, fmt.Sprintf(format, args...))
+		fmt.Fprintln(w, t.Hang(fmt.Sprintf("           %-10s ", name), fmt.Sprintf(format, args...)))
 	}
 	outerFields(line, p)
 	if p.err == nil {
@@ -27,6 +28,25 @@ func printFields(w io.Writer, p *packet) {
 		n := len(t) - wire.ICRCLen
 		line("ICRC", "%x, computed %x", t[n:], littleEndian(p.frame.Outer.ICRC(t[:n])))
 	}
+}
+
+// Fields writes every field of an Ethernet frame, as Run does with Options.Verbose.
+func Fields(w io.Writer, t term.Terminal, frame []byte) error {
+	var p packet
+	p.read(&capfile.Packet{Link: capfile.Ethernet, Data: frame, WireLen: len(frame)})
+	printFields(w, t, &p)
+	return p.err
+}
+
+// First returns the first packet of a capture file.
+func First(r io.Reader) ([]byte, error) {
+	in, err := capfile.NewReader("capture", r)
+	if err != nil {
+		return nil, err
+	}
+	var p capfile.Packet
+	err = in.Next(&p)
+	return p.Data, err
 }
 
 // fieldLine appends a field to the line of a header.

@@ -35,7 +35,9 @@ type packet struct {
 	other   bool // not RoCEv2; err says what it is
 	err     error
 	located bool // frame is valid, even if err is not nil
-	part    int  // number in a run that was captured in one piece, from 1 (run.go)
+	dir     capfile.Direction
+	copyOf  int // the packet of which this is the other copy; 0 if it is none (copies.go)
+	part    int // number in a run that was captured in one piece, from 1 (run.go)
 
 	frame  wire.Frame
 	pkt    wire.Packet
@@ -46,7 +48,7 @@ type packet struct {
 
 // problem reports whether anything is wrong with a packet.
 func (p *packet) problem() bool {
-	if p.other {
+	if p.other || p.copyOf > 0 {
 		return false
 	}
 	return p.err != nil || p.icrc == icrcWrong || p.effect.Kind.Problem() || p.effect.Missing > 0
@@ -57,7 +59,7 @@ const maxWireLen = 64<<10 + 64
 
 // read decodes a captured packet.
 func (p *packet) read(raw *capfile.Packet) {
-	p.num, p.at, p.link, p.wireLen = raw.Num, raw.At, raw.Link, raw.WireLen
+	p.num, p.at, p.link, p.wireLen, p.dir = raw.Num, raw.At, raw.Link, raw.WireLen, raw.Dir
 	data := raw.Data
 	if p.cut = raw.WireLen > len(data); p.cut && raw.WireLen <= maxWireLen {
 		// The lengths in the headers must agree with the data, so missing bytes become 0.

@@ -25,6 +25,8 @@ type jsonPacket struct {
 	Length  int    `json:"length"`         // on the wire
 	Part    int    `json:"part,omitempty"` // number in a run that was captured in one piece, from 1
 	Error   string `json:"error,omitempty"`
+	Dir     string `json:"direction,omitempty"` // "sent" or "received", if the file says so
+	CopyOf  int    `json:"copy_of,omitempty"`   // the packet of which this is the other copy
 
 	Src     string `json:"src,omitempty"`
 	Dst     string `json:"dst,omitempty"`
@@ -62,7 +64,8 @@ type jsonTrack struct {
 }
 
 func (j *jsonPrinter) packet(p *packet) error {
-	out := jsonPacket{Packet: p.num, SinceNS: int64(p.since), Length: p.wireLen, Part: p.part}
+	out := jsonPacket{Packet: p.num, SinceNS: int64(p.since), Length: p.wireLen, Part: p.part, Dir: p.dir.String(),
+		CopyOf: p.copyOf}
 	if p.located {
 		o := &p.frame.Outer
 		out.Src, out.Dst, out.SrcPort, out.IPID = o.Src.Addr().String(), o.Dst.Addr().String(), o.SrcPort, o.ID

@@ -107,7 +107,7 @@ func (l *ladderPrinter) summary(s *Summary) error {
 	if l.dropped > 0 {
 		fmt.Fprintf(l.w, "%d more packets: a ladder holds %d\n\n", l.dropped, maxRows)
 	}
-	s.print(l.w)
+	s.print(l.w, l.opts.Terminal)
 	return nil
 }
 
@@ -118,8 +118,7 @@ func (l *ladderPrinter) draw(c *track.Conn, rows []row) error {
 	if src, ok := left.Source(); ok {
 		name = endpoint(src)
 	}
-	ladder := trace.NewLadder(name, endpoint(left.Dst), trace.Options{Width: l.opts.Width, ASCII: l.opts.ASCII,
-		Fold: foldRows})
+	ladder := trace.NewLadder(name, endpoint(left.Dst), trace.Options{Terminal: l.opts.Terminal, Fold: foldRows})
 	for i := range rows {
 		r := &rows[i]
 		ladder.Packet(r.at, r.flow == left, r.label, r.lost, r.note)

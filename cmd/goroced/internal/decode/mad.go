@@ -15,6 +15,11 @@ func madText(p *wire.Packet) (name, says string) {
 	if mad == nil {
 		return "", ""
 	}
+	return MADText(mad)
+}
+
+// MADText returns the name of a management datagram, and what it says; "" if the name suffices.
+func MADText(mad *[wire.MADLen]byte) (name, says string) {
 	var h wire.MADHeader
 	h.Decode(mad)
 	if m := cmMessageOf(&h); m != nil {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/decode/capfile"
+	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/wire"
 )
@@ -95,7 +96,7 @@ func conversation() []byte {
 func TestConnectionManager(t *testing.T) {
 	file := conversation()
 	for name, opts := range map[string]Options{"cm.txt": {}, "cm-fields.txt": {Verbose: true},
-		"cm-ladder.txt": {Ladder: true, Width: 110}} {
+		"cm-ladder.txt": {Ladder: true, Terminal: term.Terminal{Width: 110}}} {
 		opts.Name = "cm.pcap"
 		got, sum := run(t, file, opts)
 		if sum.Problems != 0 || sum.RoCE != 18 {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/decode/track"
+	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/cmd/goroced/internal/trace"
 	"github.com/goroce/goroce/wire"
 )
@@ -18,6 +19,7 @@ type Summary struct {
 	Runs      int                 `json:"runs"`
 	RoCE      int                 `json:"roce"`      // each packet of a run counts
 	Malformed int                 `json:"malformed"` // packets to UDP port 4791 that are not RoCEv2
+	Copies    int                 `json:"copies"`    // second copies of packets that were both sent and received here
 	Other     int                 `json:"other"`
 	Problems  int                 `json:"problems"`  // packets that Options.Errors selects
 	Untracked int                 `json:"untracked"` // packets of flows beyond the number that can be followed
@@ -74,6 +76,9 @@ func (s *Summary) count(p *packet) {
 	case p.other:
 		s.Other++
 		return
+	case p.copyOf > 0:
+		s.Copies++
+		return
 	case p.err != nil:
 		s.Malformed++
 		return
@@ -121,68 +126,72 @@ func newConnection(c *track.Conn) Connection {
 func endpoint(e track.Endpoint) string { return fmt.Sprintf("%v qp %#x", e.Addr.Addr(), uint32(e.QPN)) }
 
 // print writes the summary for people.
-func (s *Summary) print(w io.Writer) {
-	fmt.Fprintf(w, "%s: %d packets in %s: %d RoCEv2", s.Name, s.Packets, trace.Elapsed(s.LastNS-s.FirstNS), s.RoCE)
+func (s *Summary) print(w io.Writer, t term.Terminal) {
+	line := fmt.Sprintf("%s: %d packets in %s: %d RoCEv2", s.Name, s.Packets, trace.Elapsed(s.LastNS-s.FirstNS), s.RoCE)
 	for _, c := range []struct {
 		n    int
 		text string
-	}{{s.Other, "other"}, {s.Malformed, "malformed"}, {s.Untracked, "of too many connections to follow"}} {
+	}{{s.Copies, "the same, received"},
+		{s.Other, "other"}, {s.Malformed, "malformed"}, {s.Untracked, "of too many connections to follow"}} {
 		if c.n > 0 {
-			fmt.Fprintf(w, ", %d %s", c.n, c.text)
+			line += fmt.Sprintf(", %d %s", c.n, c.text)
 		}
 	}
 	if s.Runs > 0 {
-		fmt.Fprintf(w, ", from %d runs before segmentation offload", s.Runs)
+		line += fmt.Sprintf(", from %d runs before segmentation offload", s.Runs)
 	}
-	fmt.Fprintf(w, "; %d with problems\n", s.Problems)
+	fmt.Fprintln(w, t.Hang("", fmt.Sprintf("%s; %d with problems", line, s.Problems)))
 	if s.RoCE == 0 {
 		return
 	}
-	fmt.Fprintf(w, "ICRC: %d right, %d wrong", s.ICRC.Right, s.ICRC.Wrong)
+	line = fmt.Sprintf("ICRC: %d right, %d wrong", s.ICRC.Right, s.ICRC.Wrong)
 	if s.ICRC.OtherID > 0 {
-		fmt.Fprintf(w, ", %d right with another IP ID than captured", s.ICRC.OtherID)
+		line += fmt.Sprintf(", %d right with another IP ID than captured", s.ICRC.OtherID)
 	}
 	if s.ICRC.Unknown > 0 {
-		fmt.Fprintf(w, ", %d not captured whole", s.ICRC.Unknown)
+		line += fmt.Sprintf(", %d not captured whole", s.ICRC.Unknown)
 	}
-	fmt.Fprintln(w)
+	fmt.Fprintln(w, t.Hang("", line))
 	for i := range s.Connections {
-		s.Connections[i].print(w)
+		s.Connections[i].print(w, t)
 	}
 }
 
-func (c *Connection) print(w io.Writer) {
+func (c *Connection) print(w io.Writer, t term.Terminal) {
 	d := &c.Directions[0]
 	arrow := "->"
 	if len(c.Directions) > 1 {
 		arrow = "<->"
 	}
-	fmt.Fprintf(w, "\n%s %s %s %s", c.Service, d.From, arrow, d.To)
+	line := fmt.Sprintf("%s %s %s %s", c.Service, d.From, arrow, d.To)
 	if c.MTU > 0 {
-		fmt.Fprintf(w, ", path MTU %d", c.MTU)
+		line += fmt.Sprintf(", path MTU %d", c.MTU)
 	}
 	fmt.Fprintln(w)
+	for _, line := range term.Wrap(line, t.Columns()) {
+		fmt.Fprintln(w, t.Paint(line, term.Heading))
+	}
 	for i := range c.Directions {
-		c.Directions[i].print(w)
+		c.Directions[i].print(w, t)
 	}
 }
 
-func (d *Direction) print(w io.Writer) {
+func (d *Direction) print(w io.Writer, t term.Terminal) {
 	st := &d.Stats
-	fmt.Fprintf(w, "  %s -> %s: %d packets", d.From, d.To, st.Packets)
+	text := fmt.Sprintf("%d packets", st.Packets)
 	if st.Requests > 0 {
-		fmt.Fprintf(w, "; %s", messagesText(st))
+		text += "; " + messagesText(st)
 	}
 	if st.Payload > 0 {
-		fmt.Fprintf(w, "; %d B", st.Payload)
+		text += fmt.Sprintf("; %d B", st.Payload)
 	}
 	if d.BitsPerSec > 0 {
-		fmt.Fprintf(w, ", %s", rateText(d.BitsPerSec))
+		text += ", " + rateText(d.BitsPerSec)
 	}
-	fmt.Fprintln(w)
+	fmt.Fprintln(w, "  "+strings.TrimLeft(t.Hang("    ", fmt.Sprintf("%s -> %s: %s", d.From, d.To, text)), " "))
 	line := func(n int, what, more string) {
 		if n > 0 {
-			fmt.Fprintf(w, "    %s: %d%s\n", what, n, more)
+			fmt.Fprintln(w, t.Hang("    ", fmt.Sprintf("%s: %d%s", what, n, more)))
 		}
 	}
 	line(st.Retransmissions(), "requests sent again", againText(st))

@@ -6,12 +6,14 @@ import (
 	"strings"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/decode/track"
+	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/cmd/goroced/internal/trace"
 )
 
-// textPrinter prints a line for each packet.
+// textPrinter prints each packet on a line of its own, or where the terminal is too narrow for that, on two.
 type textPrinter struct {
 	w       *bufio.Writer
+	term    term.Terminal
 	verbose bool
 	started bool
 	route   int // column widths, those of the widest text so far
@@ -19,6 +21,9 @@ type textPrinter struct {
 }
 
 const (
+	// oneLine is the number of columns that a line for each packet needs.
+	oneLine = 160
+
 	minRoute = len("192.168.100.1 -> 192.168.100.2 qp 0x12")
 	minLabel = len("SEND Middle psn=16777215 AckReq (1024 B)")
 	maxLabel = 70 // longer labels shift the next column to the right
@@ -27,29 +32,66 @@ const (
 func (t *textPrinter) packet(p *packet) error {
 	if !t.started {
 		t.started, t.route, t.label = true, minRoute, minLabel
-		fmt.Fprintf(t.w, "  packet     seconds  %-*s  icrc  %-*s  meaning\n", t.route, "from -> to", t.label, "says")
+		t.header()
 	}
-	route, label := route(p), label(p)
-	t.route = max(t.route, len(route))
-	t.label = min(max(t.label, len(label)), maxLabel)
-	mark := ' '
+	mark := " "
 	if p.problem() {
-		mark = '!'
+		mark = "!"
 	}
-	line := fmt.Sprintf("%c %6d %11.6f  %-*s  %-4v  %-*s  %s", mark, p.num, float64(p.since)/1e9, t.route, route,
-		p.icrc, t.label, label, meaning(p))
-	fmt.Fprintln(t.w, strings.TrimRight(line, " "))
+	lines := t.lines(mark, p)
+	for _, line := range strings.Split(lines, "\n") {
+		if p.problem() {
+			line = t.term.Paint(line, term.Problem)
+		}
+		fmt.Fprintln(t.w, strings.TrimRight(line, " "))
+	}
 	if t.verbose {
-		printFields(t.w, p)
+		printFields(t.w, t.term, p)
 	}
 	return nil
+}
+
+func (t *textPrinter) header() {
+	line := fmt.Sprintf("  packet     seconds  %-*s  icrc  %-*s  meaning", t.route, "from -> to", t.label, "says")
+	if t.term.Columns() < oneLine {
+		line = "  packet     seconds  icrc  says\n" + narrowIndent + "from -> to: meaning"
+	}
+	for line := range strings.SplitSeq(line, "\n") {
+		fmt.Fprintln(t.w, t.term.Paint(line, term.Heading))
+	}
+}
+
+// narrowIndent is before the second line of a packet.
+const narrowIndent = "         "
+
+// lines returns the lines of a packet.
+func (t *textPrinter) lines(mark string, p *packet) string {
+	route, label, meaning := route(p), label(p), meaning(p)
+	head := fmt.Sprintf("%s %6d %11.6f  ", mark, p.num, float64(p.since)/1e9)
+	if t.term.Columns() < oneLine {
+		line := t.term.Hang(fmt.Sprintf("%s%-4v  ", head, p.icrc), label)
+		if meaning != "" {
+			route += ": " + meaning
+		}
+		if route != "" {
+			line += "\n" + t.term.Hang(narrowIndent, route)
+		}
+		return line
+	}
+	t.route = max(t.route, len(route))
+	t.label = min(max(t.label, len(label)), maxLabel)
+	line := fmt.Sprintf("%s%-*s  %-4v  %-*s  ", head, t.route, route, p.icrc, t.label, label)
+	if room := t.term.Columns() - term.Cells(line); term.Cells(meaning) > room && room < 30 {
+		return t.term.Hang("", strings.TrimRight(line, " ")) + "\n" + t.term.Hang(narrowIndent, meaning)
+	}
+	return t.term.Hang(line, meaning)
 }
 
 func (t *textPrinter) summary(s *Summary) error {
 	if t.started {
 		fmt.Fprintln(t.w)
 	}
-	s.print(t.w)
+	s.print(t.w, t.term)
 	return nil
 }
 
@@ -80,6 +122,9 @@ func label(p *packet) string {
 func meaning(p *packet) string {
 	if p.err != nil {
 		return ""
+	}
+	if p.copyOf > 0 {
+		return fmt.Sprintf("the same packet as #%d, %v", p.copyOf, p.dir)
 	}
 	s := p.effect.String()
 	if p.effect.Kind == track.Datagram && !p.cut {

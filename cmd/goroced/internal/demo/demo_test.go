@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/goroce/goroce/cmd/goroced/internal/trace"
+	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link/port"
 	"github.com/goroce/goroce/tests/linktest"
@@ -90,7 +90,7 @@ func TestDrop(t *testing.T) {
 		t.Errorf("%d packets of %v were lost and %d sent again", lost, labels(rep.Tour[0]), again)
 	}
 	var b strings.Builder
-	if err := rep.WriteText(&b, trace.Options{}); err != nil {
+	if err := rep.WriteText(&b, term.Terminal{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"X", "lost on purpose", "sent again", "completer_retry_err", "retransmissions"} {
@@ -202,7 +202,7 @@ func TestTimeoutIsExplained(t *testing.T) {
 	} {
 		e := &Exchange{Packets: c.packets, locals: []local{{0, "client", "post"}}}
 		var b strings.Builder
-		if _, err := e.ladder(4194*time.Microsecond, trace.Options{}).WriteTo(&b); err != nil {
+		if _, err := e.ladder(4194*time.Microsecond, term.Terminal{}).WriteTo(&b); err != nil {
 			t.Fatal(err)
 		}
 		if n := strings.Count(b.String(), "no answer within"); n != c.want {

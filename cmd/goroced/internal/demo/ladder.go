@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/cmd/goroced/internal/trace"
 	"github.com/goroce/goroce/ib"
 )
@@ -18,8 +19,8 @@ type row struct {
 }
 
 // ladder draws an exchange. timeout is the local ACK timeout, which explains pauses.
-func (e *Exchange) ladder(timeout time.Duration, opts trace.Options) *trace.Ladder {
-	l := trace.NewLadder("client", "server", opts)
+func (e *Exchange) ladder(timeout time.Duration, t term.Terminal) *trace.Ladder {
+	l := trace.NewLadder("client", "server", trace.Options{Terminal: t})
 	var asked ib.Instant // when the client has sent its last request
 	rows := e.rows()
 	for i := range rows {

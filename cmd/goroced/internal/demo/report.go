@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/cmd/goroced/internal/trace"
 )
 
@@ -108,25 +109,26 @@ func (r *Report) WriteJSON(w io.Writer) error {
 }
 
 // WriteText writes the report for people.
-func (r *Report) WriteText(w io.Writer, opts trace.Options) error {
+func (r *Report) WriteText(w io.Writer, t term.Terminal) error {
 	var b strings.Builder
-	r.writeIntroduction(&b)
+	r.writeIntroduction(&b, t)
 	for i, e := range r.Tour {
-		fmt.Fprintf(&b, "\n%d. %s\n%s\n\n", i+1, e.Title, wrapText(e.About))
+		heading(&b, t, i+1, e.Title)
+		fmt.Fprintf(&b, "%s\n\n", t.Hang(indent, e.About))
 		if e.Tries > 1 {
-			fmt.Fprintf(&b, "%s\n\n",
-				wrapText(fmt.Sprintf("It took %d exchanges until one suffered a loss; this is that one.", e.Tries)))
+			text := fmt.Sprintf("It took %d exchanges until one suffered a loss; this is that one.", e.Tries)
+			fmt.Fprintf(&b, "%s\n\n", t.Hang(indent, text))
 		}
 		if r.Blind == "" {
-			if _, err := e.ladder(r.timeout, opts).WriteTo(&b); err != nil {
+			if _, err := e.ladder(r.timeout, t).WriteTo(&b); err != nil {
 				return err
 			}
 			b.WriteByte('\n')
 		}
-		fmt.Fprintf(&b, "   Result: %s.\n", e.Result)
+		fmt.Fprintln(&b, t.Hang("   Result: ", e.Result+"."))
 	}
-	r.writeFigures(&b)
-	r.writeCounters(&b)
+	r.writeFigures(&b, t)
+	r.writeCounters(&b, t)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -142,61 +144,69 @@ const (
 		"MSN counts the messages that the responder has completed; credits are the receive buffers that it has left."
 )
 
-func (r *Report) writeIntroduction(b *strings.Builder) {
+func (r *Report) writeIntroduction(b *strings.Builder, t term.Terminal) {
 	about := aboutOwn
 	if r.daemon {
 		about = aboutDaemon
 	}
-	b.WriteString(wrapText(about) + "\n\n")
+	b.WriteString(t.Hang(indent, about) + "\n\n")
 	for _, e := range []struct {
 		name string
 		h    *Host
 	}{{"client", &r.Client}, {"server", &r.Server}} {
-		fmt.Fprintf(b, "   %s  %-12s link %s: %s\n", e.name, e.h.Addr, e.h.Link, e.h.Note)
+		fmt.Fprintln(b, t.Hang(fmt.Sprintf("   %s  %-12s ", e.name, e.h.Addr), "link "+e.h.Link+": "+e.h.Note))
 	}
 	fmt.Fprintf(b, "   path MTU %d bytes, local ACK timeout %s\n", r.MTU, trace.Elapsed(int64(r.timeout)))
 	if r.Drop > 0 {
-		fmt.Fprintf(b, "   each host loses %.4g %% of the packets that it sends, on purpose (seed %d)\n", r.Drop*100,
-			r.Seed)
+		fmt.Fprintln(b, t.Hang(indent, fmt.Sprintf(
+			"each host loses %.4g %% of the packets that it sends, on purpose (seed %d)", r.Drop*100, r.Seed)))
 	}
 	about = aboutLadder
 	if r.Blind != "" {
 		about = "There are no diagrams of the packets, for want of a capture: " + r.Blind + "."
 	}
-	b.WriteString("\n" + wrapText(about) + "\n")
+	b.WriteString("\n" + t.Hang(indent, about) + "\n")
 }
 
-func (r *Report) writeFigures(b *strings.Builder) {
-	fmt.Fprintf(b, "\n%d. Figures\nWithout recording. They are those of this machine, for two hosts that share it.\n\n",
-		len(r.Tour)+1)
-	tw := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(tw,
-		"   RDMA WRITE of %d KiB\t%s/s (%.2f Gbit/s)\t%d messages in %.2f s, %d in flight, every byte compared\n",
-		r.Write.Size>>10, bytesText(r.Write.BytesPerSecond), r.Write.BytesPerSecond*8/1e9, r.Write.Messages,
-		r.Write.Seconds, r.Write.InFlight)
+// indent is before all text but headings.
+const indent = "   "
+
+// heading begins a part of the text.
+func heading(b *strings.Builder, t term.Terminal, n int, title string) {
+	fmt.Fprintf(b, "\n%s\n", t.Paint(fmt.Sprintf("%d. %s", n, title), term.Heading))
+}
+
+func (r *Report) writeFigures(b *strings.Builder, t term.Terminal) {
+	heading(b, t, len(r.Tour)+1, "Figures")
+	about := "Without recording. They are those of this machine, for two hosts that share it."
+	b.WriteString(t.Hang("", about) + "\n\n")
 	us := func(us float64) string { return trace.Elapsed(int64(us * 1e3)) }
-	fmt.Fprintf(tw, "   SEND ping-pong of %d B\t%s there and back\tmedian of %d messages; 99 %% within %s\n",
-		r.PingPong.Size, us(r.PingPong.MedianUS), r.PingPong.Messages, us(r.PingPong.P99US))
-	if r.Losses != nil {
-		r.writeLosses(tw)
+	figures := [][3]string{
+		{fmt.Sprintf("RDMA WRITE of %d KiB", r.Write.Size>>10),
+			fmt.Sprintf("%s/s (%.2f Gbit/s)", bytesText(r.Write.BytesPerSecond), r.Write.BytesPerSecond*8/1e9),
+			fmt.Sprintf("%d messages in %.2f s, %d in flight, every byte compared", r.Write.Messages, r.Write.Seconds,
+				r.Write.InFlight)},
+		{fmt.Sprintf("SEND ping-pong of %d B", r.PingPong.Size), us(r.PingPong.MedianUS) + " there and back",
+			fmt.Sprintf("median of %d messages; 99 %% within %s", r.PingPong.Messages, us(r.PingPong.P99US))},
 	}
-	_ = tw.Flush()
+	if l := r.Losses; l != nil {
+		figures = append(figures, [3]string{"losses", fmt.Sprintf("%d on purpose", l.Dropped),
+			fmt.Sprintf("made good by %d retransmissions: %d after a NAK, %d after an ACK timeout", l.Recoveries,
+				l.ByNAK, l.ByTimeout)})
+	}
+	for _, f := range figures {
+		fmt.Fprintln(b, t.Hang(fmt.Sprintf("   %-22s  ", f[0]), f[1]+"; "+f[2]))
+	}
 }
 
-func (r *Report) writeLosses(w io.Writer) {
-	fmt.Fprintf(w,
-		"   losses\t%d on purpose\tmade good by %d retransmissions: %d after a NAK, %d after an ACK timeout\n",
-		r.Losses.Dropped, r.Losses.Recoveries, r.Losses.ByNAK, r.Losses.ByTimeout)
-}
-
-func (r *Report) writeCounters(b *strings.Builder) {
+func (r *Report) writeCounters(b *strings.Builder, t term.Terminal) {
 	if r.daemon {
 		b.WriteString("\nWhat the daemon's devices counted, for all clients, `goroced stat` shows.\n")
 		return
 	}
-	fmt.Fprintf(b,
-		"\n%d. Counters\nWhat the devices counted, under the names of Linux's hw_counters; the rest are zero.\n\n",
-		len(r.Tour)+2)
+	heading(b, t, len(r.Tour)+2, "Counters")
+	b.WriteString(t.Hang("", "What the devices counted, under the names of Linux's hw_counters; the rest are zero.") +
+		"\n\n")
 	tw := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(tw, "\tclient\tserver\t\n")
 	for _, name := range r.names {
@@ -214,22 +224,4 @@ func bytesText(n float64) string {
 		n /= 1000
 	}
 	return fmt.Sprintf("%.3g %s", n, [...]string{"B", "kB", "MB", "GB"}[unit])
-}
-
-// wrapText wraps a sentence into indented lines.
-func wrapText(s string) string {
-	const width, indent = 96, "   "
-	var b strings.Builder
-	line := indent
-	for _, word := range strings.Fields(s) {
-		if len(line)+1+len(word) > width && line != indent {
-			b.WriteString(line + "\n")
-			line = indent
-		}
-		if line != indent {
-			line += " "
-		}
-		line += word
-	}
-	return b.String() + line
 }

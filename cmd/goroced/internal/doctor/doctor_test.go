@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/roce/link/port"
 	"github.com/goroce/goroce/tests/linktest"
 	"github.com/goroce/goroce/tests/require"
@@ -38,7 +39,7 @@ func here(f func() error) error { return f() }
 // text is a list of findings as people see it.
 func text(found []Finding) string {
 	var b bytes.Buffer
-	_ = Write(&b, found)
+	_ = Write(&b, term.Terminal{}, found)
 	return b.String()
 }
 

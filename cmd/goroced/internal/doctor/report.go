@@ -5,19 +5,26 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/goroce/goroce/cmd/goroced/internal/term"
 )
 
+// styles are how the terminal shows the status of a finding.
+var styles = map[Status]term.Style{OK: term.Good, Warn: term.Warning, Fail: term.Problem}
+
 // Write prints findings as a checklist with indented remedies, and a summary.
-func Write(w io.Writer, findings []Finding) error {
+func Write(w io.Writer, t term.Terminal, findings []Finding) error {
 	const indent = "                 "
 	var b strings.Builder
 	for _, f := range findings {
-		fmt.Fprintf(&b, "%-4s  %-9s  %s\n", f.Status, f.Check, f.Text)
+		status := fmt.Sprintf("%-4s", f.Status)
+		line := t.Hang(fmt.Sprintf("%s  %-9s  ", status, f.Check), f.Text)
+		fmt.Fprintln(&b, t.Paint(status, styles[f.Status])+strings.TrimPrefix(line, status))
 		if f.Remedy != "" {
-			fmt.Fprintf(&b, "%s%s\n", indent, f.Remedy)
+			fmt.Fprintln(&b, t.Hang(indent, f.Remedy))
 		}
 		if f.Command != "" {
-			fmt.Fprintf(&b, "%s    %s\n", indent, f.Command)
+			fmt.Fprintln(&b, t.Command(indent+"    ", f.Command))
 		}
 	}
 	fmt.Fprintf(&b, "\n%d ok, %d warn, %d fail\n", Count(findings, OK), Count(findings, Warn), Count(findings, Fail))

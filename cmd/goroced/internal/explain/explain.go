@@ -2,169 +2,146 @@ package explain
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 
-	"github.com/goroce/goroce/cmd/goroced/internal/trace"
+	"github.com/goroce/goroce/cmd/goroced/internal/similar"
+	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/qp/script"
 )
 
-// Options configure the output.
-type Options struct {
-	Width int  // columns of the terminal; 0 stands for 100
-	ASCII bool // no Unicode box-drawing characters
-}
-
 // groups are the groups of rules, in the order in which to read them.
 var groups = []string{
-	"sending", "acknowledging", "loss", "READ, atomics, FLUSH", "flow control", "errors", "states", "memory",
-	"windows", "shared receives", "other services",
+	"packets", "connecting", "sending", "acknowledging", "loss", "READ, atomics, FLUSH", "flow control", "errors",
+	"states", "memory", "windows", "shared receives", "other services",
 }
 
 // List writes the names of all rules, by group, with a line about each.
-func List(w io.Writer) error {
-	byGroup := map[string][]*script.Script{}
-	for _, name := range script.Names() {
-		s, err := script.Load(name)
-		if err != nil {
-			return err
-		}
-		byGroup[s.Group] = append(byGroup[s.Group], s)
+func List(w io.Writer, t term.Terminal) error {
+	all, err := lessons()
+	if err != nil {
+		return err
 	}
 	out := bufio.NewWriter(w)
-	for i, group := range groups {
-		if i > 0 {
+	list(out, t, all)
+	return out.Flush()
+}
+
+// list writes the names and titles of lessons by group.
+func list(out io.Writer, t term.Terminal, lessons []lesson) {
+	first := true
+	for _, group := range groups {
+		of := slices.DeleteFunc(slices.Clone(lessons), func(l lesson) bool { return l.group != group })
+		if len(of) == 0 {
+			continue
+		}
+		if !first {
 			fmt.Fprintln(out)
 		}
-		fmt.Fprintf(out, "%s:\n", group)
-		for _, s := range byGroup[group] {
-			fmt.Fprintf(out, "  %-22s %s\n", s.Name, s.Title)
+		first = false
+		fmt.Fprintln(out, t.Paint(group+":", term.Heading))
+		for _, l := range of {
+			fmt.Fprintln(out, t.Hang(fmt.Sprintf("  %-22s ", l.name), l.title))
 		}
+	}
+}
+
+// Rule explains what somebody asks for: the rule of that name; otherwise the only one with these words in it; otherwise
+// it lists those that have them. The error is an *UnknownError if there is none, and a *script.Failure if the protocol
+// behaves differently from a script.
+func Rule(w io.Writer, words string, t term.Terminal) error {
+	all, err := lessons()
+	if err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(all, func(l lesson) bool { return l.name == words }); i >= 0 {
+		return all[i].write(w, t)
+	}
+	about, mention := find(all, words)
+	if letters(words) == "" || len(about)+len(mention) == 0 {
+		return unknown(all, words)
+	}
+	if len(about) == 0 {
+		about, mention = mention, nil
+	}
+	if len(about) == 1 && mention == nil {
+		return about[0].write(w, t)
+	}
+	out := bufio.NewWriter(w)
+	list(out, t, about)
+	if len(mention) > 0 {
+		var names []string
+		for _, l := range mention {
+			names = append(names, l.name)
+		}
+		fmt.Fprint(out, "\n", t.Hang("Mentioned also in: ", strings.Join(names, ", ")), "\n")
 	}
 	return out.Flush()
 }
 
-// Rule runs the script of a rule and writes it as a ladder. The error is an *UnknownError if there is no such rule, and
-// a *script.Failure if the protocol behaves differently from the script.
-func Rule(w io.Writer, name string, opts Options) error {
-	if !slices.Contains(script.Names(), name) {
-		return &UnknownError{Name: name, Closest: closest(name, script.Names())}
+func unknown(all []lesson, name string) error {
+	var names []string
+	for _, l := range all {
+		names = append(names, l.name)
 	}
-	s, err := script.Load(name)
+	return &UnknownError{Name: name, Closest: similar.Closest(name, names, mostClose)}
+}
+
+// IsFile reports whether somebody asks for a script of their own, not for a rule: its name has a folder or ends with
+// .txt.
+func IsFile(name string) bool {
+	return strings.ContainsAny(name, `/\`) || strings.HasSuffix(name, ".txt")
+}
+
+// File runs a script of the language of qp/testdata. If a claim in it is wrong, File writes what happened until then
+// and the lines around that one, and returns the *script.Failure.
+func File(w io.Writer, path string, t term.Terminal) error {
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
-	if opts.Width == 0 {
-		opts.Width = 100
+	s, err := script.Parse(path, string(text))
+	if err == nil {
+		l := ofScript(s)
+		err = l.write(w, t)
 	}
-	p := &page{out: bufio.NewWriter(w), opts: opts}
-	p.paragraph(s.Title)
-	for _, text := range s.Why {
-		p.paragraph(text)
+	var f *script.Failure
+	if errors.As(err, &f) {
+		excerpt(w, t, string(text), f.Line)
 	}
-	if err := s.Run(p.step); err != nil {
-		return err
-	}
-	p.endScene()
-	p.paragraph(legend)
-	return p.out.Flush()
+	return err
 }
 
-const legend = "1[0:1024] are bytes 0 to 1023 of message 1, R+8 is byte 8 of region R."
-
-// page is the output of a rule: paragraphs, and a ladder for every scene.
-type page struct {
-	out    *bufio.Writer
-	opts   Options
-	ladder *trace.Ladder
-	prose  []string // paragraphs not written yet; the next step decides where they belong
-}
-
-// step handles a step of the script.
-func (p *page) step(s script.Step) {
-	switch s.Kind {
-	case script.Prose:
-		p.prose = append(p.prose, s.Text)
-		return
-	case script.Scene:
-		p.scene(s)
-		return
-	}
-	for _, text := range p.prose {
-		p.ladder.Note(text)
-	}
-	p.prose = nil
-	switch s.Kind {
-	case script.Packet:
-		p.ladder.Packet(s.At, s.Left, s.Text, s.Lost, s.Reason)
-	case script.Local:
-		p.ladder.Local(s.At, s.Left, withReason(plain(s.Text), s.Reason))
-	case script.Quiet:
-		p.ladder.Note(withReason(s.Text, s.Reason))
-	}
-}
-
-// scene begins a new ladder. Paragraphs before it introduce it.
-func (p *page) scene(s script.Step) {
-	p.endScene()
-	for _, text := range p.prose {
-		p.paragraph(text)
-	}
-	p.prose = nil
-	if s.Text != "" {
-		p.paragraph("With " + s.Text + ":")
-	}
-	p.ladder = trace.NewLadder(s.Sides[0], s.Sides[1], trace.Options{Width: p.opts.Width, ASCII: p.opts.ASCII})
-}
-
-// endScene draws the ladder.
-func (p *page) endScene() {
-	if p.ladder != nil {
-		p.ladder.WriteTo(p.out) // errors are kept by the bufio.Writer until Flush
-		fmt.Fprintln(p.out)
-	}
-}
-
-// paragraph writes wrapped text and an empty line.
-func (p *page) paragraph(text string) {
-	n := 0
-	for i, word := range strings.Fields(text) {
-		switch {
-		case i == 0:
-		case n+1+len(word) > p.opts.Width:
-			fmt.Fprintln(p.out)
-			n = 0
-		default:
-			fmt.Fprint(p.out, " ")
-			n++
+// excerpt writes the lines of a text around one, which it marks.
+func excerpt(w io.Writer, t term.Terminal, text string, at int) {
+	const around = 3
+	for i, line := range strings.Split(text, "\n") {
+		n := i + 1
+		if n < at-around || n > at+around || line == "" && n != at {
+			continue
 		}
-		fmt.Fprint(p.out, word)
-		n += len(word)
+		mark := " "
+		if n == at {
+			mark = ">"
+		}
+		line = t.Hang(fmt.Sprintf("%s %4d  ", mark, n), printable(line))
+		if n == at {
+			line = t.Paint(line, term.Problem)
+		}
+		fmt.Fprintln(w, line)
 	}
-	fmt.Fprint(p.out, "\n\n")
 }
 
-// plain replaces abbreviations of scripts by words.
-func plain(text string) string {
-	verb, rest, _ := strings.Cut(text, " ")
-	if long, ok := longVerbs[verb]; ok {
-		return long + " " + rest
-	}
-	return text
-}
-
-var longVerbs = map[string]string{
-	"wc": "completion:", "mem": "memory:", "event": "event:", "notify": "completion queue event:", "count": "counter:",
-	"timer": "timer runs out in", "placed": "slow memory is written", "placing": "writes to slow memory:",
-	"window": "packets that may be in flight:", "persisted": "made persistent:",
-}
-
-// withReason appends the script's reason for a step.
-func withReason(text, reason string) string {
-	if reason == "" {
-		return text
-	}
-	return text + ": " + reason
+// printable replaces characters that could move the cursor.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7F {
+			return ' '
+		}
+		return r
+	}, s)
 }

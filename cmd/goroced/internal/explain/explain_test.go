@@ -2,21 +2,27 @@ package explain
 
 import (
 	"errors"
+	"flag"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/qp/script"
 )
 
 // TestList checks that every rule is listed once, under a group that is known.
 func TestList(t *testing.T) {
 	var out strings.Builder
-	if err := List(&out); err != nil {
+	if err := List(&out, term.Terminal{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range script.Names() {
+	for _, name := range append(script.Names(), "cm-handshake", "packet-format", "multicast") {
 		if n := strings.Count(out.String(), "\n  "+name+" "); n != 1 {
 			t.Errorf("%s is listed %d times", name, n)
 		}
@@ -27,7 +33,7 @@ func TestList(t *testing.T) {
 		}
 	}
 	for line := range strings.Lines(out.String()) {
-		if n := utf8.RuneCountInString(line) - 1; n > 110 {
+		if n := utf8.RuneCountInString(line) - 1; n > 80 {
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}
@@ -40,15 +46,15 @@ func TestRules(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, width := range []int{0, 80} {
+		for _, width := range []int{0, 100} {
 			var out strings.Builder
-			if err := Rule(&out, name, Options{Width: width, ASCII: true}); err != nil {
+			if err := Rule(&out, name, term.Terminal{Width: width, ASCII: true}); err != nil {
 				t.Fatal(err)
 			}
 			if !strings.Contains(out.String(), s.Title[:20]) || !strings.Contains(out.String(), "time") {
 				t.Errorf("%s: title or ladder is missing:\n%s", name, out.String())
 			}
-			limit := 100
+			limit := 80
 			if width != 0 {
 				limit = width
 			}
@@ -65,7 +71,7 @@ func TestRules(t *testing.T) {
 // the drawing.
 func TestRule(t *testing.T) {
 	var out strings.Builder
-	if err := Rule(&out, "lost-ack", Options{ASCII: true}); err != nil {
+	if err := Rule(&out, "lost-ack", term.Terminal{ASCII: true}); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
@@ -80,9 +86,9 @@ func TestRule(t *testing.T) {
 
 func TestUnknownRule(t *testing.T) {
 	for name, want := range map[string]string{
-		"lost-akc": "lost-ack", "rnr": "rnr-nak", "FENCE": "fence", "atomic": "atomic-cas", "": "",
+		"lost-akc": "lost-ack", "rrn-nak": "rnr-nak", "fenec": "fence", "?": "",
 	} {
-		err := Rule(nil, strings.ToLower(name)+"?", Options{})
+		err := Rule(nil, name, term.Terminal{})
 		var unknown *UnknownError
 		if !errors.As(err, &unknown) || len(unknown.Closest) != mostClose {
 			t.Fatalf("%q: %v", name, err)
@@ -90,5 +96,102 @@ func TestUnknownRule(t *testing.T) {
 		if want != "" && !slices.Contains(unknown.Closest, want) {
 			t.Errorf("%q: closest are %v, without %s", name, unknown.Closest, want)
 		}
+	}
+}
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// TestOther compares the lessons that are no scripts with golden files.
+func TestOther(t *testing.T) {
+	for _, l := range other {
+		var out strings.Builder
+		if err := Rule(&out, l.name, term.Terminal{}); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(out.String()) {
+			if n := utf8.RuneCountInString(line) - 1; n > 80 {
+				t.Errorf("%s: %d columns: %s", l.name, n, line)
+			}
+		}
+		path := filepath.Join("testdata", l.name+".txt")
+		if *update {
+			if err := os.WriteFile(path, []byte(out.String()), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), out.String()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", path, diff)
+		}
+	}
+}
+
+// TestFind: rules are found by words of their names, titles and texts, whatever the case and the punctuation.
+func TestFind(t *testing.T) {
+	for _, c := range []struct{ words, want string }{
+		{"psn", "psn-wrap "},
+		{"rkey", "send-invalidate "},
+		{"R_Key", "send-invalidate "},
+		{"connect", "cm-handshake "},
+		{"Q_Key", "ud-qkey "},
+		{"invariant crc", "A RoCEv2 packet is"}, // only one, which is shown
+		{"rep rtu", "REQ, REP, RTU: how"},
+		{"igmp", "A datagram to a group"},
+	} {
+		var out strings.Builder
+		if err := Rule(&out, c.words, term.Terminal{}); err != nil {
+			t.Errorf("%q: %v", c.words, err)
+		}
+		if !strings.Contains(out.String(), c.want) {
+			t.Errorf("%q: no %q in\n%s", c.words, c.want, out.String())
+		}
+	}
+}
+
+// TestFile: somebody's own script is drawn; a claim that is wrong is shown at its line, after what happened before.
+func TestFile(t *testing.T) {
+	const text = `# My rule
+group: mine
+
+Why.
+
+    connect
+    left post send 1 len=10
+    >x SEND Only psn=100 AckReq 1[0:10]
+    left wc send 1 SUCCESS
+    nothing
+`
+	path := filepath.Join(t.TempDir(), "mine.txt")
+	run := func(text string) (string, error) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var out strings.Builder
+		err := File(&out, path, term.Terminal{ASCII: true})
+		return out.String(), err
+	}
+	out, err := run(text)
+	if err == nil || !strings.Contains(err.Error(), path+":9: left wc send 1 SUCCESS: no completion came") {
+		t.Errorf("error %v", err)
+	}
+	for _, want := range []string{"My rule", "X  ", "     8      >x SEND Only psn=100", ">    9      left wc send"} {
+		want = strings.Join(strings.Fields(want), " ")
+		if !strings.Contains(strings.Join(strings.Fields(out), " "), want) {
+			t.Errorf("no %q in:\n%s", want, out)
+		}
+	}
+	out, err = run(strings.ReplaceAll(text, "    left wc send 1 SUCCESS\n", ""))
+	if err != nil || !strings.Contains(out, "X") {
+		t.Errorf("a right script: %v\n%s", err, out)
+	}
+	if _, err := run("hello"); err == nil || !strings.Contains(err.Error(), ":1: the first line is") {
+		t.Errorf("no script: %v", err)
+	}
+	if err := File(&strings.Builder{}, path+"x", term.Terminal{}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no file: %v", err)
 	}
 }

@@ -53,7 +53,9 @@ type Options struct {
 	Gbits bool // bandwidth in Gb/s instead of MiB/s
 
 	Out io.Writer // output of the C tool
-	Log io.Writer // advice and progress for people; may be nil
+	// Columns is the width of Out if it is a terminal; 0 if it is not, and gets perftest's layout.
+	Columns int
+	Log     io.Writer // advice and progress for people; may be nil
 
 	inspect func(*endpoint) // for tests: called before the memory is freed
 }

@@ -62,9 +62,9 @@ func (s *session) run(ctx context.Context, dev ib.Device, device string) (err er
 	}
 	defer func() { err = errors.Join(err, s.e.close()) }()
 	s.report.Info = s.o.info(device, s.gid.Index)
-	s.report.Info.print(s.o.Out)
+	s.report.Info.print(s.o.Out, s.o.rule())
 	if s.o.CM && s.o.server() {
-		fmt.Fprint(s.o.Out, waitingCM)
+		fmt.Fprint(s.o.Out, waitingCM+s.o.rule())
 	}
 	if err := s.connect(); err != nil {
 		return s.suspect(err)

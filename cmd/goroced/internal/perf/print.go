@@ -6,9 +6,27 @@ import (
 	"strings"
 )
 
-// The text equals perftest's, including spaces, so that scripts can parse it.
+// The text equals perftest's, including spaces, so that scripts can parse it. A terminal on which perftest's lines
+// would wrap gets shorter ones.
 
 const resultLine = "---------------------------------------------------------------------------------------\n"
+
+// Columns that perftest's tables need.
+const (
+	wideBW  = len(resultLine)
+	wideLat = 152
+)
+
+// narrow reports whether a table of perftest's that has so many columns would wrap.
+func (o *Options) narrow(wide int) bool { return o.Columns > 0 && o.Columns < wide }
+
+// rule returns the line between parts of the text.
+func (o *Options) rule() string {
+	if o.narrow(len(resultLine)) {
+		return strings.Repeat("-", o.Columns) + "\n"
+	}
+	return resultLine
+}
 
 const waiting = "\n************************************\n" +
 	"* Waiting for client to connect... *\n" +
@@ -17,7 +35,7 @@ const waiting = "\n************************************\n" +
 // waitingCM is printed by a server after the description of a test with rdma_cm, although the client is connected by
 // then.
 const waitingCM = " Waiting for client rdma_cm QP to connect\n" +
-	" Please run the same command with the IB/RoCE interface IP\n" + resultLine
+	" Please run the same command with the IB/RoCE interface IP\n"
 
 // title returns the name of the test: "RDMA_Write Bidirectional BW Test".
 func (o *Options) title() string {
@@ -67,8 +85,8 @@ func (o *Options) info(device string, gidIndex int) Info {
 	return i
 }
 
-func (i *Info) print(w io.Writer) {
-	fmt.Fprintf(w, "%s                    %s\n", resultLine, i.Test)
+func (i *Info) print(w io.Writer, rule string) {
+	fmt.Fprintf(w, "%s                    %s\n", rule, i.Test)
 	fmt.Fprintf(w, " Dual-port       : %s\t\tDevice         : %s\n", i.DualPort, i.Device)
 	fmt.Fprintf(w, " Number of qps   : %d\t\tTransport type : %s\n", i.NumQP, i.Transport)
 	fmt.Fprintf(w, " Connection type : %s\t\tUsing SRQ      : %s\n", i.Connection, i.SRQ)
@@ -93,7 +111,7 @@ func (i *Info) print(w io.Writer) {
 	}
 	fmt.Fprintf(w, " Max inline data : %d[B]\n", i.Inline)
 	fmt.Fprintf(w, " rdma_cm QPs\t : %s\n", i.CM)
-	fmt.Fprintf(w, " Data ex. method : %s\n%s", i.Exchange, resultLine)
+	fmt.Fprintf(w, " Data ex. method : %s\n%s", i.Exchange, rule)
 }
 
 // print prints an address as perftest does: a LID of 0 has no 0x, and with rdma_cm the memory is left out.
@@ -107,6 +125,9 @@ func (a *address) print(w io.Writer, side string, o *Options) {
 		fmt.Fprintf(w, " OUT %s", hexText(uint64(a.outstanding), 4))
 	}
 	if (o.Op == Read || o.Op == Write) && !o.CM {
+		if o.narrow(len(resultLine)) {
+			fmt.Fprint(w, "\n")
+		}
 		fmt.Fprintf(w, " RKey %s VAddr %s", hexText(uint64(a.rkey), 8), hexText(a.vaddr, 16))
 	}
 	fmt.Fprintf(w, "\n GID: %s\n", gidText(a.gid))
@@ -117,13 +138,19 @@ func hexText(v uint64, width int) string { return fmt.Sprintf("0x%0*x", width-2,
 
 // header returns the header of the table of results.
 func (o *Options) header() string {
+	unit, _ := o.unit()
 	switch {
+	case o.Test == BW && o.narrow(wideBW):
+		return o.rule() + fmt.Sprintf(" #bytes  #iterations  BW peak[%s]  BW average[%s]  MsgRate[Mpps]\n", unit, unit)
 	case o.Test == BW:
-		unit, _ := o.unit()
 		return fmt.Sprintf("%s #bytes     #iterations    BW peak[%s]    BW average[%s]   MsgRate[Mpps]\n", resultLine,
 			unit, unit)
 	case o.Duration > 0:
-		return resultLine + " #bytes        #iterations       t_avg[usec]    tps average\n"
+		return o.rule() + " #bytes        #iterations       t_avg[usec]    tps average\n"
+	case o.narrow(wideLat):
+		return o.rule() + " times in usec; t_typ is the median, 99% and 99.9% are percentiles\n" +
+			fmt.Sprintf(" %-7s %-7s%s\n", "#bytes", "#iter", cellsOf("t_min", "t_max", "t_typ", "t_avg", "t_stdev",
+				"99%", "99.9%"))
 	}
 	return resultLine +
 		" #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% " +
@@ -132,6 +159,8 @@ func (o *Options) header() string {
 
 func (r *Row) print(w io.Writer, o *Options) {
 	switch b, l := r.Bandwidth, r.Latency; {
+	case b != nil && o.narrow(wideBW):
+		fmt.Fprintf(w, " %-7d %-12d %-16.2f %-19.2f %-.6f\n", r.Size, r.Iterations, b.Peak, b.Average, b.MsgRate)
 	case b != nil && o.Gbits:
 		fmt.Fprintf(w, " %-7d    %d           %-7.6f            %-7.6f            %-7.6f\n", r.Size, r.Iterations,
 			b.Peak, b.Average, b.MsgRate)
@@ -140,9 +169,32 @@ func (r *Row) print(w io.Writer, o *Options) {
 			b.Average, b.MsgRate)
 	case o.Duration > 0:
 		fmt.Fprintf(w, " %-7d       %d            %-7.2f        %-7.2f\n", r.Size, r.Iterations, l.Average, l.TPS)
+	case o.narrow(wideLat):
+		fmt.Fprintf(w, " %-7d %-7d%s\n", r.Size, r.Iterations, cellsOf(usec(l.Min), usec(l.Max), usec(l.Typical),
+			usec(l.Average), usec(l.StdDev), usec(l.P99), usec(l.P999)))
 	default:
 		fmt.Fprintf(w,
 			" %-7d %d          %-7.2f        %-7.2f      %-7.2f  \t       %-7.2f     \t%-7.2f\t\t%-7.2f \t\t%-7.2f\n",
 			r.Size, r.Iterations, l.Min, l.Max, l.Typical, l.Average, l.StdDev, l.P99, l.P999)
 	}
+}
+
+// cellsOf returns a row of a table for narrow terminals.
+func cellsOf(texts ...string) string {
+	row := ""
+	for _, text := range texts {
+		row += fmt.Sprintf(" %8s", text)
+	}
+	return row
+}
+
+// usec formats microseconds with as many decimals as a narrow cell has room for.
+func usec(v float64) string {
+	switch {
+	case v < 1e4:
+		return fmt.Sprintf("%.2f", v)
+	case v < 1e6:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.0f", v)
 }

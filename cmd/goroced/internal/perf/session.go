@@ -153,7 +153,7 @@ func (s *session) play(ctx context.Context) error {
 		}
 		s.add(row)
 	}
-	fmt.Fprint(s.o.Out, resultLine)
+	fmt.Fprint(s.o.Out, s.o.rule())
 	return s.finish()
 }
 
@@ -174,7 +174,7 @@ func (s *session) attend() error {
 	if err := s.step(); err != nil {
 		return err
 	}
-	fmt.Fprint(s.o.Out, resultLine)
+	fmt.Fprint(s.o.Out, s.o.rule())
 	return nil
 }
 

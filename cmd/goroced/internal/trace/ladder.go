@@ -5,26 +5,22 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/ib"
 )
 
 // Options configure the drawing of a ladder.
 type Options struct {
-	// Width is the number of columns of the terminal; 0 stands for 100, and
-	// less than 60 is taken as 60.
-	Width int
-	// ASCII draws with - | > < * instead of Unicode box-drawing characters.
-	ASCII bool
+	// Terminal is what the ladder is drawn on. A width of less than 60 is taken as 60; ASCII draws with - | > < *
+	// instead of Unicode box-drawing characters.
+	term.Terminal
 	// Fold shortens runs of more than Fold similar packets (same sender, operation and note, rising PSNs) to the first
 	// packet and the number of the others. 0 draws all packets.
 	Fold int
 }
 
-// Column limits of Options.Width.
-const (
-	defaultWidth = 100
-	minWidth     = 60
-)
+// minWidth is the least number of columns of a ladder.
+const minWidth = 60
 
 // Ladder collects the events of one conversation. Make it with NewLadder. Events
 // are drawn in the order in which they were added.
@@ -55,10 +51,7 @@ type event struct {
 
 // NewLadder returns an empty ladder between two sides.
 func NewLadder(left, right string, opts Options) *Ladder {
-	if opts.Width == 0 {
-		opts.Width = defaultWidth
-	}
-	opts.Width = max(opts.Width, minWidth)
+	opts.Width = max(opts.Columns(), minWidth)
 	return &Ladder{left: clean(left), right: clean(right), opts: opts}
 }
 

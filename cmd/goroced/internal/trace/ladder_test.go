@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/ib"
 )
 
@@ -72,13 +73,13 @@ func TestLadder(t *testing.T) {
 		story func(*Ladder)
 		opts  Options
 	}{
-		{"lossy-80.txt", lossySend, Options{Width: 80}},
-		{"lossy-100.txt", lossySend, Options{}},
-		{"lossy-ascii-120.txt", lossySend, Options{Width: 120, ASCII: true}},
-		{"lossy-narrow.txt", lossySend, Options{Width: 1}},
-		{"read-80.txt", longLabels, Options{Width: 80, Fold: 4}},
-		{"read-100.txt", longLabels, Options{Width: 100, Fold: 4}},
-		{"read-130.txt", longLabels, Options{Width: 130, Fold: 4}},
+		{"lossy-80.txt", lossySend, Options{}},
+		{"lossy-100.txt", lossySend, Options{Terminal: term.Terminal{Width: 100}}},
+		{"lossy-ascii-120.txt", lossySend, Options{Terminal: term.Terminal{Width: 120, ASCII: true}}},
+		{"lossy-narrow.txt", lossySend, Options{Terminal: term.Terminal{Width: 1}}},
+		{"read-80.txt", longLabels, Options{Terminal: term.Terminal{Width: 80}, Fold: 4}},
+		{"read-100.txt", longLabels, Options{Terminal: term.Terminal{Width: 100}, Fold: 4}},
+		{"read-130.txt", longLabels, Options{Terminal: term.Terminal{Width: 130}, Fold: 4}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := NewLadder("client", "server", c.opts)
@@ -144,7 +145,7 @@ func TestFold(t *testing.T) {
 // TestHostileText: text from a capture cannot steer the terminal, and no length
 // of it breaks the columns.
 func TestHostileText(t *testing.T) {
-	l := NewLadder(strings.Repeat("left", 50), "\x1b[2Jright\n", Options{Width: 80})
+	l := NewLadder(strings.Repeat("left", 50), "\x1b[2Jright\n", Options{Terminal: term.Terminal{Width: 80}})
 	l.Packet(0, true, "\x1b[31mSEND\r\n"+strings.Repeat("x", 500), true, "\a"+strings.Repeat("é", 300))
 	l.Packet(-1<<63, false, "", true, "")
 	l.Packet(1<<63-1, false, "ACK psn=99999999999999999999 psn=", false, "")

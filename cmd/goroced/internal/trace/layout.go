@@ -2,7 +2,8 @@ package trace
 
 import (
 	"strings"
-	"unicode/utf8"
+
+	"github.com/goroce/goroce/cmd/goroced/internal/term"
 )
 
 // Columns, in cells. From the left: time, gap, left lifeline, space between the lifelines, right lifeline; then gap and
@@ -32,9 +33,9 @@ func measure(events []event, width int) layout {
 	for i := range events {
 		e := &events[i]
 		if e.kind != noteEvent {
-			inner = max(inner, cells(e.text)+arrowCells)
+			inner = max(inner, term.Cells(e.text)+arrowCells)
 		}
-		notes = max(notes, cells(e.note))
+		notes = max(notes, term.Cells(e.note))
 	}
 	if notes == 0 {
 		return layout{inner: min(inner, room)}
@@ -48,39 +49,9 @@ func measure(events []event, width int) layout {
 	return layout{inner: min(max(inner, wrapInner), room)}
 }
 
-// cells returns the width of s: one cell for each rune.
-func cells(s string) int { return utf8.RuneCountInString(s) }
-
-// wrap breaks s between words into lines of at most width cells; longer words
-// are cut. It returns at least one line.
-func wrap(s string, width int) []string {
-	var lines []string
-	line := ""
-	for _, word := range strings.Fields(s) {
-		for {
-			if line != "" && cells(line)+1+cells(word) <= width {
-				line += " " + word
-				break
-			}
-			if line != "" {
-				lines = append(lines, line)
-			}
-			if line = word; cells(word) <= width {
-				break
-			}
-			cut := []rune(word)
-			lines, line, word = append(lines, string(cut[:width])), "", string(cut[width:])
-		}
-	}
-	if line != "" || lines == nil {
-		lines = append(lines, line)
-	}
-	return lines
-}
-
 // padRight fills s up to width cells, cutting what is longer.
 func padRight(s string, width int) string {
-	if n := cells(s); n < width {
+	if n := term.Cells(s); n < width {
 		return s + strings.Repeat(" ", width-n)
 	}
 	return string([]rune(s)[:width])
@@ -88,7 +59,7 @@ func padRight(s string, width int) string {
 
 // padLeft is padRight with the blanks on the left.
 func padLeft(s string, width int) string {
-	if n := cells(s); n < width {
+	if n := term.Cells(s); n < width {
 		return strings.Repeat(" ", width-n) + s
 	}
 	return string([]rune(s)[:width])
@@ -96,6 +67,6 @@ func padLeft(s string, width int) string {
 
 // center centers s in width cells of fill.
 func center(s string, width int, fill string) string {
-	space := max(width-cells(s), 0)
+	space := max(width-term.Cells(s), 0)
 	return strings.Repeat(fill, space/2) + s + strings.Repeat(fill, space-space/2)
 }

@@ -53,7 +53,21 @@ type Packet struct {
 	Link    LinkType
 	Data    []byte // the captured bytes; valid until the next call of Next
 	WireLen int    // length on the wire, at least len(Data)
+	Dir     Direction
 }
+
+// Direction says on which side of the capturing host a packet was. The values are those of epb_flags in pcapng.
+type Direction uint8
+
+// Directions.
+const (
+	DirUnknown Direction = iota // the file does not say
+	Received
+	Sent
+)
+
+// String returns the word for the direction, "" if it is not known.
+func (d Direction) String() string { return [...]string{"", "received", "sent"}[d] }
 
 // Reader reads the packets of one file.
 type Reader struct {

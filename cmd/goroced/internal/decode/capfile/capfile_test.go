@@ -175,6 +175,47 @@ func TestNGBlocks(t *testing.T) {
 	}
 }
 
+// TestDirections: what tells sent and received packets apart: the flags of a packet, the names of interfaces in
+// goroce's captures, the packet type of Linux's cooked headers.
+func TestDirections(t *testing.T) {
+	le := binary.LittleEndian
+	packet := func(options ...byte) []byte {
+		head := make([]byte, packetHeaderLen)
+		le.PutUint32(head[12:], 5)
+		le.PutUint32(head[16:], 5)
+		return block(le, blockPacket, append(append(head, "12345\x00\x00\x00"...), options...))
+	}
+	name := append([]byte{optName, 0, 9, 0}, "eth0 sent\x00\x00\x00"...)
+	file := append(ngSection(le, uint16(Raw)), packet()...)
+	file = append(file, packet(1, 0, 1, 0, 'c', 0, 0, 0, optFlags, 0, 4, 0, byte(Received), 0, 0, 0, 0, 0, 0, 0)...)
+	file = append(file, packet(optFlags, 0, 4, 0, 0xFE, 1, 0, 0)...)
+	file = append(file, ngSection(le, uint16(Raw), name...)...)
+	file = append(file, packet()...)
+	file = append(file, packet(optFlags, 0, 4, 0, byte(Received), 0, 0, 0)...)
+	file = append(file, packet(optFlags, 0, 4, 0, 0, 0, 0, 0)...)
+	got, err := all(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []Direction{DirUnknown, Received, Sent, Sent, Received, Sent} {
+		if i >= len(got) || got[i].Dir != want || string(got[i].Data) != "12345" {
+			t.Errorf("packet %d: %+v, want direction %q", i+1, got, want)
+		}
+	}
+	outgoing, sll2 := make([]byte, sllLen), make([]byte, sll2Len)
+	outgoing[1], sll2[10] = 4, 4
+	for _, c := range []struct {
+		link LinkType
+		data []byte
+		want Direction
+	}{{SLL, outgoing, Sent}, {SLL, make([]byte, sllLen), Received}, {SLL2, sll2, Sent}, {SLL2, outgoing, DirUnknown},
+		{Ethernet, outgoing, DirUnknown}} {
+		if got := c.link.direction(c.data); got != c.want {
+			t.Errorf("%v: direction %q, want %q", c.link, got, c.want)
+		}
+	}
+}
+
 // TestResolutions: no resolution that a file may ask for divides by zero.
 func TestResolutions(t *testing.T) {
 	for r := range 256 {

@@ -61,6 +61,26 @@ func (t LinkType) Known() bool {
 	return false
 }
 
+// direction returns what the header of a captured packet says of its direction.
+func (t LinkType) direction(b []byte) Direction {
+	const outgoing = 4 // LINUX_SLL_OUTGOING
+	at, size := 1, sllLen
+	switch t {
+	case SLL:
+	case SLL2:
+		at, size = 10, sll2Len
+	default:
+		return DirUnknown
+	}
+	switch {
+	case len(b) < size:
+		return DirUnknown
+	case b[at] == outgoing:
+		return Sent
+	}
+	return Received
+}
+
 // IP returns the IP packet in a captured packet of a known link type other than Ethernet. ok is false if it contains
 // something else.
 func (t LinkType) IP(b []byte) (ip []byte, ok bool) {

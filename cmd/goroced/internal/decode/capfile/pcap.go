@@ -54,6 +54,7 @@ func (c *Reader) packet(p *Packet, at ib.Instant, link LinkType, captured, lengt
 	}
 	// Some writers store a length below that of the captured bytes.
 	wireLen := min(max(int64(length), int64(captured)), 1<<30)
-	*p = Packet{Num: c.num, At: at, Link: link, Data: data, WireLen: int(wireLen)}
+	*p = Packet{Num: c.num, At: at, Link: link, Data: data, WireLen: int(wireLen),
+		Dir: link.direction(data)}
 	return nil
 }

@@ -1,6 +1,7 @@
 package capfile
 
 import (
+	"bytes"
 	"encoding/binary"
 	"io"
 	"math/bits"
@@ -22,9 +23,12 @@ const (
 
 	maxBlock      = 16 << 20 // limit of skipped blocks
 	maxInterface  = 64 << 10 // limit of an interface description in bytes
+	maxOptions    = 4 << 10  // options of a packet that are longer are skipped
 	maxInterfaces = 4096     // limit for a section
 
 	optEnd          = 0
+	optName         = 2 // of an interface
+	optFlags        = 2 // of a packet
 	optTSResol      = 9
 	optTSOffset     = 14
 	defaultTSResol  = 6 // microseconds
@@ -38,6 +42,7 @@ type iface struct {
 	snapLen  uint32
 	tsResol  uint8 // power of ten, or of two if the top bit is set
 	tsOffset int64 // seconds
+	dir      Direction
 }
 
 // nextNG reads blocks until it has read a packet.
@@ -126,23 +131,42 @@ func (c *Reader) interfaceBlock(n int64) error {
 		return err
 	}
 	f := iface{link: LinkType(c.order.Uint16(b)), snapLen: c.order.Uint32(b[4:]), tsResol: defaultTSResol}
-	for opts := b[8:n]; len(opts) >= 4; {
+	c.options(b[8:n], func(code uint16, value []byte) {
+		switch {
+		case code == optName:
+			f.dir = dirOfName(value)
+		case code == optTSResol && len(value) == 1:
+			f.tsResol = value[0]
+		case code == optTSOffset && len(value) == 8:
+			f.tsOffset = int64(c.order.Uint64(value))
+		}
+	})
+	c.ifaces = append(c.ifaces, f)
+	return nil
+}
+
+// options calls use for each option of a block.
+func (c *Reader) options(opts []byte, use func(code uint16, value []byte)) {
+	for len(opts) >= 4 {
 		code, size := c.order.Uint16(opts), int(c.order.Uint16(opts[2:]))
 		opts = opts[4:]
 		padded := (size + 3) &^ 3
 		if code == optEnd || padded > len(opts) {
-			break
+			return
 		}
-		switch {
-		case code == optTSResol && size == 1:
-			f.tsResol = opts[0]
-		case code == optTSOffset && size == 8:
-			f.tsOffset = int64(c.order.Uint64(opts))
-		}
+		use(code, opts[:size])
 		opts = opts[padded:]
 	}
-	c.ifaces = append(c.ifaces, f)
-	return nil
+}
+
+// dirOfName returns the direction that goroce's captures tell by the names of their interfaces: see wrap.Pcap.
+func dirOfName(name []byte) Direction {
+	for _, d := range []Direction{Received, Sent} {
+		if bytes.HasSuffix(name, []byte(" "+d.String())) {
+			return d
+		}
+	}
+	return DirUnknown
 }
 
 // packetBlock reads an enhanced packet block, or an obsolete packet block, which has an interface number of 16 bits.
@@ -165,7 +189,7 @@ func (c *Reader) packetBlock(p *Packet, typ uint32, n int64) error {
 	f := &c.ifaces[id]
 	ticks := uint64(c.order.Uint32(b[4:]))<<32 | uint64(c.order.Uint32(b[8:]))
 	captured, length := c.order.Uint32(b[12:]), c.order.Uint32(b[16:])
-	return c.blockData(p, f.instant(ticks), f.link, captured, length, n-packetHeaderLen)
+	return c.blockData(p, f, f.instant(ticks), captured, length, n-packetHeaderLen)
 }
 
 // simpleBlock reads a simple packet block, which is of the first interface and has no time.
@@ -184,19 +208,38 @@ func (c *Reader) simpleBlock(p *Packet, n int64) error {
 	if snap := c.ifaces[0].snapLen; snap > 0 {
 		captured = min(captured, snap)
 	}
-	return c.blockData(p, 0, c.ifaces[0].link, captured, length, n-simpleHeaderLen)
+	return c.blockData(p, &c.ifaces[0], 0, captured, length, n-simpleHeaderLen)
 }
 
-// blockData reads the packet in the remaining n bytes of a block, and skips its options and the block's trailing
-// length.
-func (c *Reader) blockData(p *Packet, at ib.Instant, link LinkType, captured, length uint32, n int64) error {
+// blockData reads the packet in the remaining n bytes of a block, looks at its options, and skips them and the block's
+// trailing length.
+func (c *Reader) blockData(p *Packet, f *iface, at ib.Instant, captured, length uint32, n int64) error {
 	if int64(captured) > n {
 		return c.fail(ErrCorrupt, "captured length %d, but the block has room for %d", captured, n)
 	}
-	if err := c.packet(p, at, link, captured, length); err != nil {
+	if err := c.packet(p, at, f.link, captured, length); err != nil {
 		return err
 	}
-	return c.skip(n-int64(captured)+4, "the packet")
+	if f.dir != DirUnknown {
+		p.Dir = f.dir
+	}
+	rest := n - int64(captured)
+	padding := int64(-captured & 3)
+	if size := rest - padding; size > 0 && size <= maxOptions {
+		b, err := c.r.Peek(int(rest)) // not read, which would overwrite the packet
+		if err != nil {
+			return c.ended(err, "within the packet's options")
+		}
+		c.options(b[padding:], func(code uint16, value []byte) {
+			if code != optFlags || len(value) != 4 {
+				return
+			}
+			if dir := Direction(c.order.Uint32(value) & 3); dir == Received || dir == Sent {
+				p.Dir = dir
+			}
+		})
+	}
+	return c.skip(rest+4, "the packet")
 }
 
 // instant converts a time stamp to nanoseconds since 1970. A resolution finer than 2^-63 or 10^-19 s is invalid, and

@@ -1,0 +1,103 @@
+package explain
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/goroce/goroce/cmd/goroced/internal/term"
+	"github.com/goroce/goroce/cmd/goroced/internal/trace"
+	"github.com/goroce/goroce/qp/script"
+)
+
+// page is the output of a lesson: paragraphs, and a ladder for every scene.
+type page struct {
+	out    *bufio.Writer // keeps errors until Flush
+	term   term.Terminal
+	ladder *trace.Ladder
+	prose  []string // paragraphs not written yet; the next step decides where they belong
+}
+
+func newPage(w io.Writer, t term.Terminal) *page { return &page{out: bufio.NewWriter(w), term: t} }
+
+// paragraph writes wrapped text and an empty line.
+func (p *page) paragraph(text string) { fmt.Fprint(p.out, p.term.Hang("", text), "\n\n") }
+
+// line writes wrapped text behind a prefix.
+func (p *page) line(prefix, text string) { fmt.Fprintln(p.out, p.term.Hang(prefix, text)) }
+
+// begin begins a new ladder.
+func (p *page) begin(left, right string) {
+	p.endScene()
+	p.ladder = trace.NewLadder(left, right, trace.Options{Terminal: p.term})
+}
+
+// endScene draws the ladder.
+func (p *page) endScene() {
+	if p.ladder != nil {
+		p.ladder.WriteTo(p.out)
+		fmt.Fprintln(p.out)
+	}
+	p.ladder = nil
+}
+
+// step handles a step of the script.
+func (p *page) step(s script.Step) {
+	switch s.Kind {
+	case script.Prose:
+		p.prose = append(p.prose, s.Text)
+		return
+	case script.Scene:
+		p.scene(s)
+		return
+	}
+	for _, text := range p.prose {
+		p.ladder.Note(text)
+	}
+	p.prose = nil
+	switch s.Kind {
+	case script.Packet:
+		p.ladder.Packet(s.At, s.Left, s.Text, s.Lost, s.Reason)
+	case script.Local:
+		p.ladder.Local(s.At, s.Left, withReason(plain(s.Text), s.Reason))
+	case script.Quiet:
+		p.ladder.Note(withReason(s.Text, s.Reason))
+	}
+}
+
+// scene begins a new ladder. Paragraphs before it introduce it.
+func (p *page) scene(s script.Step) {
+	p.endScene()
+	for _, text := range p.prose {
+		p.paragraph(text)
+	}
+	p.prose = nil
+	if s.Text != "" {
+		p.paragraph("With " + s.Text + ":")
+	}
+	p.begin(s.Sides[0], s.Sides[1])
+}
+
+// plain replaces abbreviations of scripts by words.
+func plain(text string) string {
+	verb, rest, _ := strings.Cut(text, " ")
+	if long, ok := longVerbs[verb]; ok {
+		return long + " " + rest
+	}
+	return text
+}
+
+var longVerbs = map[string]string{
+	"wc": "completion:", "mem": "memory:", "event": "event:", "notify": "completion queue event:", "count": "counter:",
+	"timer": "timer runs out in", "placed": "slow memory is written", "placing": "writes to slow memory:",
+	"window": "packets that may be in flight:", "persisted": "made persistent:",
+}
+
+// withReason appends the script's reason for a step.
+func withReason(text, reason string) string {
+	if reason == "" {
+		return text
+	}
+	return text + ": " + reason
+}
