@@ -110,7 +110,8 @@ func TestManRefuses(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, p.err.String())
 	}
 	t.Setenv("SOURCE_DATE_EPOCH", "yesterday")
-	if p, code := goroced(t, "man", t.TempDir()); code != exitFailure || !strings.Contains(p.err.String(), "since 1970") {
+	if p, code := goroced(t, "man", t.TempDir()); code != exitFailure ||
+		!strings.Contains(p.err.String(), "since 1970") {
 		t.Errorf("exit code %d: %s", code, p.err.String())
 	}
 }

@@ -16,8 +16,8 @@ func TestVersionLine(t *testing.T) {
 		want string
 	}{
 		{"go build in a checkout that was changed", debug.BuildInfo{Main: debug.Module{Version: "v0.1.0+dirty"},
-			Settings: checkout}, "goroced v0.1.0+dirty, revision 372af55aa3650a0922133ac14ad1a54ee60a8f3f with changes " +
-			"of 2026-11-24T16:26:03Z, "},
+			Settings: checkout}, "goroced v0.1.0+dirty, revision 372af55aa3650a0922133ac14ad1a54ee60a8f3f with " +
+			"changes of 2026-11-24T16:26:03Z, "},
 		{"go build in a release's checkout", debug.BuildInfo{Main: debug.Module{Version: "v0.1.0"},
 			Settings: checkout[:2]}, "goroced v0.1.0, revision 372af55aa3650a0922133ac14ad1a54ee60a8f3f of " +
 			"2026-11-24T16:26:03Z, "},

@@ -131,6 +131,7 @@ var layers = []struct {
 		{"tests/daemon", nil},
 		{"tests/docs", nil},
 		{"tests/dropin", nil},
+		{"tests/install", nil},
 		{"tests/layering", nil},
 		{"tests/rxe", nil},
 	}},
