@@ -18,7 +18,7 @@ func (*runCmd) Help() string {
 	return "The program may be any that is linked with libibverbs, or loads it: it is run as it is, with goroce's in " +
 		"place of the machine's, and its exit status is that of `goroced run`. If no daemon runs, one is started for " +
 		"this user, which ends a minute after its last client. The libraries are built once with cc, in the user's " +
-		"cache; $$GOROCE_LIB names a directory that has them already. See docs/dropin.md."
+		"cache; $GOROCE_LIB names a directory that has them already. See docs/dropin.md."
 }
 
 // Run runs the subcommand.
@@ -45,7 +45,7 @@ type envCmd struct {
 
 // Help is printed under the flags.
 func (*envCmd) Help() string {
-	return "In a shell: eval \"$$(goroced env)\". Programs that it starts from then on use the daemon as with " +
+	return "In a shell: eval \"$(goroced env)\". Programs that it starts from then on use the daemon as with " +
 		"`goroced run`. It builds the libraries if they are not there, and starts no daemon."
 }
 

@@ -55,6 +55,7 @@ type commandLine struct {
 	Doctor       doctorCmd       `cmd:"" help:"Find out what prevents RDMA from working on this machine, and what to do."`
 	Completion   completionCmd   `cmd:"" help:"Print a script that lets the shell complete command lines."`
 	Complete     completeCmd     `cmd:"" hidden:"" help:"Answer the script of completion."`
+	Man          manCmd          `cmd:"" help:"Write manual pages, one for each command."`
 	Version      versionCmd      `cmd:"" help:"Print the version."`
 	Help         helpCmd         `cmd:"" help:"Print the help of a command."`
 

@@ -18,7 +18,7 @@ const exposure = "15"
 // little that they leave open.
 func TestUnits(t *testing.T) {
 	analyze := require.Command(t, "systemd-analyze")
-	const source = "packaging/systemd"
+	const source = "../../dist/systemd"
 	dropIns, err := filepath.Glob(filepath.Join(source, "goroced.service.d", "*.example"))
 	if err != nil || len(dropIns) != 3 {
 		t.Fatalf("drop-ins %v, %v", dropIns, err)
@@ -43,7 +43,7 @@ func TestUnits(t *testing.T) {
 // TestUnitLimits: a daemon that fails comes back however often, and can take neither the
 // machine's threads nor its memory. It may have as many threads as Go's runtime (10,000).
 func TestUnitLimits(t *testing.T) {
-	unit, err := os.ReadFile("packaging/systemd/goroced.service")
+	unit, err := os.ReadFile("../../dist/systemd/goroced.service")
 	if err != nil {
 		t.Fatal(err)
 	}

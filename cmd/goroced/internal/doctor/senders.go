@@ -38,7 +38,7 @@ func checkSenders(e *env) []Finding {
 		return ok(text + "; that matters where users share a daemon")
 	}
 	return []Finding{{Status: Warn, Text: text, Remedy: "let root and the daemon's user alone " +
-		"(packaging/nftables/goroce.nft):",
+		"(dist/nftables/goroce.nft):",
 		Command: fmt.Sprintf("nft 'add table inet goroce; add chain inet goroce output { type filter hook output "+
 			"priority filter; }; "+
 			"add rule inet goroce output udp dport 4791 meta skuid != { 0, %d } counter drop'", uid)}}

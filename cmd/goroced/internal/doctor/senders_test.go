@@ -133,7 +133,7 @@ func TestPackagedRule(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer sink.Close()
-	rule, err := os.ReadFile("../../packaging/nftables/goroce.nft")
+	rule, err := os.ReadFile("../../../../dist/nftables/goroce.nft")
 	if err != nil {
 		t.Fatal(err)
 	}

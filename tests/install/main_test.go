@@ -1,0 +1,70 @@
+package install
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/goroce/goroce/tests/require"
+)
+
+// version is what is released here.
+const version = "0.9.1"
+
+// work is a folder for all tests.
+var work string
+
+func TestMain(m *testing.M) {
+	var err error
+	if work, err = os.MkdirTemp("", "goroce-install"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(work)
+	os.Exit(code)
+}
+
+// release makes a release from the repository in a folder, and returns where it is.
+func release(repository, name string) (string, error) {
+	out := filepath.Join(work, name)
+	cmd := exec.Command("go", "run", "-C", filepath.Join(repository, "dist/release"), ".", "-version", "v"+version,
+		"-out", out)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, text)
+	}
+	return out, nil
+}
+
+var first = sync.OnceValues(func() (string, error) { return release("../..", "first") })
+
+// released returns the folder of a release of the last commit.
+func released(t *testing.T) string {
+	t.Helper()
+	if !require.Full() {
+		t.Skip("skipped: GOROCE_FULL=1 makes a release and tests it")
+	}
+	for _, tool := range []string{"git", "x86_64-linux-gnu-gcc", "aarch64-linux-gnu-gcc"} {
+		require.Command(t, tool)
+	}
+	dir, err := first()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// output runs a program that must succeed, and returns what it prints.
+func output(t *testing.T, program string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), require.Command(t, program), args...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(cmd.Args, " "), err, out)
+	}
+	return string(out)
+}
