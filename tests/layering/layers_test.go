@@ -135,6 +135,7 @@ var layers = []struct {
 	}},
 	{"tests that nothing imports", []row{
 		{"tests/abi", nil},
+		{"tests/action", nil},
 		{"tests/daemon", nil},
 		{"tests/docs", nil},
 		{"tests/dropin", nil},

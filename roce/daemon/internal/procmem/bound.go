@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"syscall"
 	"unsafe"
@@ -23,7 +24,9 @@ var ErrNotMemory = errors.New("not the memory of the process")
 // than its user, accesses fail with ErrGone and never reach the new program's memory.
 //
 // The caller still closes fd. Bind checks it against /proc, where the process must be visible;
-// the check cannot block on a file system that does not answer.
+// the check cannot block on a file system that does not answer. Of a process in another PID
+// namespace, which has a procfs of its own, Bind cannot tell the memory from that of another
+// process which the sender may access.
 //
 // Accesses ignore page protection: memory that the process itself can only read, or not access
 // at all, is read and written all the same; a write to a private mapping makes a private copy of
@@ -46,7 +49,8 @@ func Bind(pid, pidfd, fd int) (*Process, error) {
 }
 
 // checkMemory compares a file with /proc/PID/mem by inode. The file's path would prove nothing,
-// as users can mount files over others.
+// as users can mount files over others. A process in a PID namespace below, as in a container, has
+// an instance of procfs with inodes of its own: then it is enough that the file is some memory.
 func checkMemory(pid, fd int) error {
 	var given, want unix.Statx_t
 	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_INO, &given); err != nil {
@@ -55,10 +59,29 @@ func checkMemory(pid, fd int) error {
 	if err := unix.Statx(unix.AT_FDCWD, fmt.Sprintf("/proc/%d/mem", pid), 0, unix.STATX_INO, &want); err != nil {
 		return fmt.Errorf("process %d is not to be seen: %w", pid, os.NewSyscallError("statx", err))
 	}
-	if given.Ino != want.Ino || given.Dev_major != want.Dev_major || given.Dev_minor != want.Dev_minor {
+	same := given.Dev_major == want.Dev_major && given.Dev_minor == want.Dev_minor
+	if same && given.Ino != want.Ino || !same && !isMemory(fd) {
 		return fmt.Errorf("a file that is not /proc/self/mem of process %d: %w", pid, ErrNotMemory)
 	}
 	return nil
+}
+
+// isMemory reports whether a file is /proc/PID/mem of whatever process, open for reading and writing. Who has opened
+// it may access that memory anyway, so nobody gets more rights by it. Other files of procfs must not pass, as some ask
+// what the writer may do, not who has opened them. What tells mem from them is that offsets may be addresses of the
+// upper half. So they may in environ and pagemap: these cannot be written, and show no more than their opener may see.
+func isMemory(fd int) bool {
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(fd, &fs); err != nil || fs.Type != unix.PROC_SUPER_MAGIC {
+		return false
+	}
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	if err != nil || flags&unix.O_ACCMODE != unix.O_RDWR {
+		return false
+	}
+	const upper = math.MinInt64 // 1<<63 as an address
+	at, err := unix.Seek(fd, upper, io.SeekStart)
+	return err == nil && at == upper
 }
 
 // Close closes the file of Bind. No Memory of the process may be in use any more.

@@ -8,7 +8,10 @@ import (
 	"os"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/goroce/goroce/mr"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // bind replaces c's Process with one of Bind, for the memory that the child has now.
@@ -108,6 +111,46 @@ func TestNotMemory(t *testing.T) {
 	} {
 		if p, err := Bind(c.p.pid, c.p.pidfd, int(f.Fd())); !errors.Is(err, ErrNotMemory) {
 			t.Errorf("%s: %v, %v, want ErrNotMemory", what, p, err)
+		}
+	}
+}
+
+// otherProc opens a file of the process in another instance of procfs, as a process in a container has it.
+func (c *child) otherProc(name string, flags int) *os.File {
+	c.t.Helper()
+	require.Root(c.t)
+	fs, err := unix.Fsopen("proc", unix.FSOPEN_CLOEXEC)
+	c.must(err)
+	defer unix.Close(fs)
+	c.must(unix.FsconfigCreate(fs))
+	mount, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, 0)
+	c.must(err)
+	defer unix.Close(mount)
+	fd, err := unix.Openat(mount, fmt.Sprintf("%d/%s", c.p.pid, name), flags|unix.O_CLOEXEC, 0)
+	c.must(err)
+	f := os.NewFile(uintptr(fd), name)
+	c.t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// TestOtherProc: the memory of a process in a container is accessed by the file of the procfs there. Its other files,
+// and memory that is only open for reading, are refused.
+func TestOtherProc(t *testing.T) {
+	c := start(t)
+	p, err := Bind(c.p.pid, c.p.pidfd, int(c.otherProc("mem", unix.O_RDWR).Fd()))
+	c.must(err)
+	t.Cleanup(p.Close)
+	before := c.tell("crc")
+	c.p = p
+	c.must(c.memory(64).WriteAt([]byte("for you"), 0))
+	if c.tell("crc") == before {
+		t.Error("nothing was written")
+	}
+	for _, f := range []*os.File{c.otherProc("mem", unix.O_RDONLY), c.otherProc("comm", unix.O_RDWR),
+		c.otherProc("uid_map", unix.O_RDWR), c.otherProc("clear_refs", unix.O_WRONLY),
+		c.otherProc("oom_score_adj", unix.O_RDWR), c.otherProc("status", unix.O_RDONLY)} {
+		if p, err := Bind(c.p.pid, c.p.pidfd, int(f.Fd())); !errors.Is(err, ErrNotMemory) {
+			t.Errorf("%s: %v, %v, want ErrNotMemory", f.Name(), p, err)
 		}
 	}
 }

@@ -1,0 +1,266 @@
+//go:build linux
+
+package dropin
+
+import (
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/goroce/goroce/roce/daemon/dropin"
+	"github.com/goroce/goroce/tests/kubelet"
+	"github.com/goroce/goroce/tests/linktest"
+	"github.com/goroce/goroce/tests/require"
+)
+
+// manifests of Kubernetes, as kubectl applies them.
+const manifests = "../../dist/kubernetes"
+
+// objects are those of some manifests.
+type objects struct {
+	namespaces []corev1.Namespace
+	daemons    []appsv1.DaemonSet
+	services   []corev1.Service
+	jobs       []batchv1.Job
+}
+
+// add decodes documents. A field that Kubernetes does not know, and one that is there twice, is an error.
+func (o *objects) add(t *testing.T, documents string) {
+	t.Helper()
+	for text := range strings.SplitSeq(documents, "\n---\n") {
+		var head struct{ APIVersion, Kind string }
+		if err := yaml.Unmarshal([]byte(text), &head); err != nil {
+			t.Fatal(err)
+		}
+		switch head.APIVersion + " " + head.Kind {
+		case "v1 Namespace":
+			o.namespaces = append(o.namespaces, decode[corev1.Namespace](t, text))
+		case "apps/v1 DaemonSet":
+			o.daemons = append(o.daemons, decode[appsv1.DaemonSet](t, text))
+		case "v1 Service":
+			o.services = append(o.services, decode[corev1.Service](t, text))
+		case "batch/v1 Job":
+			o.jobs = append(o.jobs, decode[batchv1.Job](t, text))
+		default:
+			t.Fatalf("%v is not known here:\n%s", head, text)
+		}
+	}
+}
+
+func decode[T any](t *testing.T, text string) (v T) {
+	t.Helper()
+	if err := yaml.UnmarshalStrict([]byte(text), &v); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	return v
+}
+
+// readObjects reads the manifests, one daemon and one example.
+func readObjects(t *testing.T) (daemon *appsv1.DaemonSet, service *corev1.Service, job *batchv1.Job) {
+	t.Helper()
+	var o objects
+	for _, file := range []string{"namespace.yaml", "daemonset.yaml", "example/job.yaml"} {
+		text, err := os.ReadFile(filepath.Join(manifests, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.add(t, string(text))
+	}
+	if len(o.namespaces) != 1 || len(o.daemons) != 1 || len(o.services) != 1 || len(o.jobs) != 1 {
+		t.Fatalf("objects %+v", o)
+	}
+	return &o.daemons[0], &o.services[0], &o.jobs[0]
+}
+
+// TestManifests: what an object says of another one is so, and containers have the folders that goroced takes.
+func TestManifests(t *testing.T) {
+	t.Parallel()
+	daemon, service, job := readObjects(t)
+	pod := daemon.Spec.Template
+	if !maps.Equal(daemon.Spec.Selector.MatchLabels, pod.Labels) {
+		t.Errorf("selects %v, pods have %v", daemon.Spec.Selector.MatchLabels, pod.Labels)
+	}
+	host := map[string]string{} // path of the node by the name of the volume, "" for none
+	for _, v := range pod.Spec.Volumes {
+		host[v.Name] = ""
+		if v.HostPath != nil {
+			host[v.Name] = v.HostPath.Path
+		}
+	}
+	mounted := map[string]bool{}
+	for _, c := range pod.Spec.Containers {
+		for _, m := range c.VolumeMounts {
+			path, ok := host[m.Name]
+			if !ok || path != "" && path != m.MountPath {
+				t.Errorf("%s: %s is mounted from %q, there %v", c.Name, m.MountPath, path, ok)
+			}
+			mounted[m.MountPath] = true
+		}
+	}
+	for flag, path := range map[string]string{"--lib-dir": "/var/lib/goroce/lib", "--cdi-dir": "/var/run/cdi",
+		"--kubelet-dir": "/var/lib/kubelet/device-plugins"} {
+		help, err := exec.Command(goroced, "device-plugin", "--help").Output()
+		words := strings.Join(strings.Fields(string(help)), " ")
+		if err != nil || !regexp.MustCompile(flag+`=DIR [^)]*\(`+path+`\)`).MatchString(words) || !mounted[path] {
+			t.Errorf("%s is not %s by itself, or that is not mounted: %v\n%s", flag, path, err, help)
+		}
+	}
+	run := job.Spec.Template.Spec
+	if run.Subdomain != service.Name || service.Spec.Selector["job-name"] != job.Name ||
+		!strings.Contains(run.Containers[0].Args[0], " "+job.Name+"-0."+service.Name+";") {
+		t.Errorf("subdomain %s, service %s of %v", run.Subdomain, service.Name, service.Spec.Selector)
+	}
+	if n := run.Containers[0].Resources.Limits["goroce.dev/rdma"]; n.Value() != 1 {
+		t.Errorf("the example asks for %v", run.Containers[0].Resources.Limits)
+	}
+}
+
+// TestKustomize: kubectl makes the same objects of the folders, those of the daemon in their namespace, with the image
+// of an overlay.
+func TestKustomize(t *testing.T) {
+	t.Parallel()
+	kubectl := require.Command(t, "kubectl")
+	base, err := filepath.Abs(manifests)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	base, err = filepath.Rel(dir, base) // kustomize takes relative paths only
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlay := "resources: [" + base + ", " + base + "/example]\n" +
+		"images: [{name: goroced, newName: here/goroced, newTag: v1}]\n"
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(overlay), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(kubectl, "kustomize", dir)
+	cmd.Env = append(os.Environ(), "KUBECONFIG=/dev/null", "HOME="+dir)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	var o objects
+	o.add(t, strings.TrimSpace(string(out)))
+	if len(o.namespaces) != 1 || len(o.daemons) != 1 || len(o.services) != 1 || len(o.jobs) != 1 ||
+		o.daemons[0].Namespace != o.namespaces[0].Name {
+		t.Fatalf("objects %+v", o)
+	}
+	for _, c := range o.daemons[0].Spec.Template.Spec.Containers {
+		if c.Image != "here/goroced:v1" {
+			t.Errorf("%s has the image %s", c.Name, c.Image)
+		}
+	}
+}
+
+// node is a Kubernetes node whose folders are in one of this machine's.
+type node struct {
+	host
+	root string
+}
+
+// path returns a text in which the folders of a node are those of this one.
+func (n *node) path(s string) string {
+	return regexp.MustCompile(`/(var|run)/[a-z]`).ReplaceAllStringFunc(s, func(p string) string { return n.root + p })
+}
+
+// container starts a container of the DaemonSet: as root without capabilities, with the arguments and the environment
+// that it has there, and more of both.
+func (n *node) container(t *testing.T, c *corev1.Container, args, env []string) *process {
+	t.Helper()
+	if s := c.SecurityContext; *s.RunAsUser != 0 || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) ||
+		len(s.Capabilities.Add) > 0 || *s.AllowPrivilegeEscalation {
+		t.Fatalf("%s runs with %+v", c.Name, s)
+	}
+	cmd := exec.Command("setpriv", slices.Concat([]string{"--no-new-privs", "--inh-caps=-all", "--bounding-set=-all",
+		goroced}, c.Args, args)...)
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH")}, env...)
+	for _, v := range c.Env {
+		value := n.path(v.Value)
+		if v.ValueFrom != nil && v.ValueFrom.FieldRef.FieldPath == "status.hostIP" {
+			value = n.addr.String()
+		}
+		cmd.Env = append(cmd.Env, v.Name+"="+value)
+	}
+	return n.launch(t, cmd)
+}
+
+// TestKubernetes: the DaemonSet's containers on a node, a kubelet, and two pods of the example, which have nothing but
+// what the kubelet is told. Both have namespaces of their own; one is root's, the other an ordinary user's.
+func TestKubernetes(t *testing.T) {
+	require.Root(t)
+	installed(t, "ibv_rc_pingpong")
+	needContainers(t)
+	daemonSet, service, job := readObjects(t)
+	in, _ := linktest.NewVeth(t, 1500)
+	n := &node{host{addr: in.Addr4, in: in, dir: userDir(t), root: true}, filepath.Join(work, "node")}
+	for _, v := range daemonSet.Spec.Template.Spec.Containers {
+		for _, m := range v.VolumeMounts {
+			if err := os.MkdirAll(n.path(m.MountPath), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	containers := daemonSet.Spec.Template.Spec.Containers
+	daemon := n.container(t, &containers[0], nil, nil)
+	plugins := n.path("/var/lib/kubelet/device-plugins")
+	k := kubelet.Start(t, plugins, nil)
+	n.container(t, &containers[1], []string{"--kubelet-dir", plugins, "--lib-dir", n.path("/var/lib/goroce/lib"),
+		"--cdi-dir", n.path("/var/run/cdi")}, []string{dropin.Variable + "=" + libs(t)})
+	plugin := k.Plugin(t)
+	ids := plugin.Await(t, 32, "Healthy")
+	daemon.mustRun(t)
+	status := exec.Command(goroced, "status")
+	status.Env = []string{"GOROCED_ADMIN=" + n.path("/run/goroce-admin/goroced-admin.sock")}
+	if out, err := status.CombinedOutput(); err != nil || !strings.Contains(string(out), "goroce0/1 state ACTIVE") {
+		t.Errorf("the readiness probe: %v\n%s", err, out)
+	}
+
+	packages := filepath.Join(n.root, "bin") // those of the script are installed
+	write(t, filepath.Join(packages, "apt-get"), "#!/bin/sh\n")
+	c := job.Spec.Template.Spec.Containers[0]
+	script := strings.ReplaceAll(c.Args[0], job.Name+"-0."+service.Name, n.addr.String())
+	pod := func(index string, root bool, enter []string) *process {
+		r, err := plugin.Allocate(t.Context(), ids[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = ids[1:]
+		cmd := exec.Command(enter[0], slices.Concat(enter[1:], c.Command, []string{script})...)
+		cmd.Env = []string{"PATH=" + packages + ":" + os.Getenv("PATH"), "JOB_COMPLETION_INDEX=" + index}
+		for name, value := range r.Envs {
+			cmd.Env = append(cmd.Env, name+"="+value)
+		}
+		owner := host{in: in, root: root}
+		return owner.launch(t, cmd)
+	}
+	server := pod("0", true, slices.DeleteFunc(slices.Clone(inContainer),
+		func(flag string) bool { return flag == "--map-root-user" }))
+	server.listens(t, 18515)
+	for _, p := range []*process{pod("1", false, inContainer), server} {
+		if out := p.ok(t); !strings.Contains(out, "goroce0") || !regexp.MustCompile(pong).MatchString(out) {
+			t.Error(out)
+		}
+	}
+}
+
+// write writes a program.
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
