@@ -31,13 +31,9 @@ var ruleDeviations = map[string]struct{ ours, why string }{
 		"backlog 1, 3 requests: waits, REJECTED status 3, REJECTED status 3", refusedAtOnce},
 	"backlog 2, 4 requests: waits, waits, waits, waits": {
 		"backlog 2, 4 requests: waits, waits, REJECTED status 3, REJECTED status 3", refusedAtOnce},
-	"listening: disconnect ok, connect EINVAL, accept EINVAL, reject EINVAL, notify EINVAL, resolve_route EINVAL, " +
-		"establish EINVAL": {"listening: disconnect EINVAL, connect EINVAL, accept EINVAL, reject EINVAL, notify " +
-		"EINVAL, resolve_route EINVAL, establish EINVAL", "a listener has no connection; the kernel ignores that the " +
-		"DREQ cannot be sent"},
 	"before the passive end disconnects: active no event": {
-		"before the passive end disconnects: active an event", "a DREQ is answered when it comes, not when the " +
-			"program disconnects, too"},
+		"before the passive end disconnects: active an event", "a DREQ is answered when it comes (IBTA 12.6.11), so " +
+			"the active end need not wait for a program that is busy, or never disconnects; both have their event"},
 }
 
 const (
@@ -45,7 +41,8 @@ const (
 	refusedAtOnce = "a request beyond the backlog is refused; the kernel drops it, and its sender repeats it"
 )
 
-// wildcardInUse is the errno of the kernel, not of the library, if one of two overlapping addresses is a wildcard.
+// wildcardInUse replaces the errno that the kernel has if one of two overlapping addresses is a wildcard. The library
+// has that of bind(2): programs that take it for a port in use, and try the next one, are right.
 func wildcardInUse(line string) string {
 	if strings.HasPrefix(line, "one port, ") {
 		return strings.ReplaceAll(line, "EADDRNOTAVAIL", "EADDRINUSE")
