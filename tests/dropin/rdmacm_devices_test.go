@@ -12,8 +12,8 @@ import (
 	"github.com/goroce/goroce/tests/require"
 )
 
-// TestConnectionsDevices: if a daemon has two devices, IDs bind to the first one only. The other's address is refused, as
-// the kernel refuses one of an interface without RDMA.
+// TestConnectionsDevices: if a daemon has two devices, IDs bind to the first one only. The other's address is refused,
+// as the kernel refuses one of an interface without RDMA.
 func TestConnectionsDevices(t *testing.T) {
 	besides(t)
 	if _, err := os.Stat("/usr/include/rdma/rdma_cma.h"); err != nil {
