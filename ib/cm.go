@@ -103,7 +103,8 @@ type CMID interface {
 	// connection manager does so by itself fail with ErrNotSupported.
 	Delay(d time.Duration) error
 	// Disconnect ends a connection. It raises CMDisconnected, and later CMTimewaitExit. It is no error if the
-	// connection is not established yet, or has ended. The QP is not modified.
+	// connection is not established yet, or has ended, or if the ID is a listener at an address of the device. The QP
+	// is not modified.
 	Disconnect() error
 	// Notify passes on an asynchronous event of the QP (rdma_notify). EventCommEst says that data have arrived, so the
 	// peer is ready: it raises CMEstablished if nothing has yet. Other events have no effect. Without a connection or

@@ -249,12 +249,17 @@ func (id *CMID) Delay(d time.Duration) error {
 	return id.port.m.Delay(id.port.clock(), id.conn, ib.Instant(d))
 }
 
-// Disconnect sends a DREQ, if there is a connection.
+// Disconnect sends a DREQ, if there is a connection. A listener at an address of the device has none, which is no
+// error, as with Linux's rdma_disconnect.
 func (id *CMID) Disconnect() error {
-	if err := id.lock("disconnect", cmConnecting, cmConnected, cmOver); err != nil {
+	const op = "disconnect"
+	if err := id.lock(op, cmListening, cmConnecting, cmConnected, cmOver); err != nil {
 		return err
 	}
 	defer id.port.unlock()
+	if id.state == cmListening && id.local.Addr().IsUnspecified() {
+		return id.check(op, cmConnecting, cmConnected, cmOver)
+	}
 	if id.conn == 0 {
 		return nil
 	}

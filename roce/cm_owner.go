@@ -95,9 +95,10 @@ func (ch *CM) checkQP(op string, num ib.QPN, typ ib.QPType) error {
 }
 
 // connects reports whether an ID may connect a QP of a type. In a REQ of rdma_cm an XRC QP is an RC one, as librdmacm
-// makes its IDs so.
+// makes its IDs so. A UD QP may stand for a connection that has QPs of its own: UCX names one, which it only keeps so
+// that its number is nobody else's. Linux does not look at the type.
 func connects(id, qp ib.QPType) bool {
-	return id == qp || id == ib.RC && (qp == ib.XRCINI || qp == ib.XRCTGT)
+	return id == qp || id == ib.RC && (qp == ib.XRCINI || qp == ib.XRCTGT || qp == ib.UD)
 }
 
 // toHalf counts a peer's request as half open. At the limit it evicts the owner's oldest one.

@@ -450,7 +450,7 @@ func TestCMOwner(t *testing.T) {
 	must(t, err)
 	second, err := pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: cq, RecvCQ: cq})
 	must(t, err)
-	datagrams, err := pd.CreateQP(ib.QPInit{Type: ib.UD, SendCQ: cq, RecvCQ: cq})
+	other, err := pd.CreateQP(ib.QPInit{Type: ib.UC, SendCQ: cq, RecvCQ: cq})
 	must(t, err)
 
 	a, b := w.asTenant(w.a, roce.CMLimits{}, me), w.newCM(w.b)
@@ -463,7 +463,7 @@ func TestCMOwner(t *testing.T) {
 			t.Errorf("%s: %v, want a refusal of the QPN", what, err)
 		}
 	}
-	for _, q := range []ib.QPN{victim, 0, ib.QPNGSI, ib.QPNMulticast, datagrams.Num(), 0x7FFFFF} {
+	for _, q := range []ib.QPN{victim, 0, ib.QPNGSI, ib.QPNMulticast, other.Num(), 0x7FFFFF} {
 		refused(fmt.Sprintf("a REQ that names QP %#x", uint32(q)), id.Connect(ib.CMConnParam{QPN: q}))
 	}
 	w.settle()

@@ -444,7 +444,11 @@ func cmWrongState(e *End) {
 	e.is(id.Bind(e.at(0)), "binding twice", ib.ErrState)
 	e.must(id.Listen(1), "listen")
 	e.is(id.Listen(1), "listening twice", ib.ErrState)
+	e.must(id.Disconnect(), "disconnecting a listener")
 	e.is(id.ResolveAddr(e.at(0), e.at(7), time.Second), "resolving on a listener", ib.ErrState)
+	everywhere := c.newID(ib.CMIDInit{})
+	e.must(everywhere.Listen(1), "listen at all addresses")
+	e.is(everywhere.Disconnect(), "disconnecting a listener at all addresses", ib.ErrState)
 	c.none()
 }
 

@@ -27,18 +27,15 @@ var ruleDeviations = map[string]struct{ ours, why string }{
 		"resolve ::: ok, ADDR_RESOLVED status 0, local LINKLOCAL, remote LINKLOCAL", standsFor},
 	"port 1023 as an ordinary user: EACCES": {
 		"port 1023 as an ordinary user: ok", "the daemon is this user's own, who may use all of its ports"},
-	"listening: disconnect ok, connect EINVAL, accept EINVAL, reject EINVAL, notify EINVAL, resolve_route EINVAL, " +
-		"establish EINVAL": {"listening: disconnect EINVAL, connect EINVAL, accept EINVAL, reject EINVAL, notify " +
-		"EINVAL, resolve_route EINVAL, establish EINVAL", "a listener has no connection; the kernel ignores that the " +
-		"DREQ cannot be sent"},
 	"before the passive end disconnects: active no event": {
-		"before the passive end disconnects: active an event", "a DREQ is answered when it comes, not when the " +
-			"program disconnects, too"},
+		"before the passive end disconnects: active an event", "a DREQ is answered when it comes (IBTA 12.6.11), so " +
+			"the active end need not wait for a program that is busy, or never disconnects; both have their event"},
 }
 
 const standsFor = "an ID has the device's address that the loopback address stands for"
 
-// wildcardInUse is the errno of the kernel, not of the library, if one of two overlapping addresses is a wildcard.
+// wildcardInUse replaces the errno that the kernel has if one of two overlapping addresses is a wildcard. The library
+// has that of bind(2): programs that take it for a port in use, and try the next one, are right.
 func wildcardInUse(line string) string {
 	if strings.HasPrefix(line, "one port, ") {
 		return strings.ReplaceAll(line, "EADDRNOTAVAIL", "EADDRINUSE")

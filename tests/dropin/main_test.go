@@ -162,6 +162,7 @@ type host struct {
 	libs   string
 	root   bool // its programs and its daemon keep the rights of the test
 	daemon *process
+	killed bool // the daemon, by killDaemon
 }
 
 // newHost starts a daemon of an ordinary user, with one address.
@@ -189,10 +190,17 @@ func (h *host) startDaemon(t testing.TB, flags ...string) {
 		return strings.Contains(p.out.String(), "msg=ready")
 	})
 	t.Cleanup(func() {
-		if _, err := p.signal(t, syscall.SIGTERM); err != nil {
+		if _, err := p.signal(t, syscall.SIGTERM); err != nil && !h.killed {
 			t.Errorf("the daemon ended with %v\n%s", err, p.out.String())
 		}
 	})
+}
+
+// killDaemon ends the host's daemon, which has no chance to say anything.
+func (h *host) killDaemon(t testing.TB) {
+	t.Helper()
+	h.killed = true
+	_, _ = h.daemon.signal(t, syscall.SIGKILL)
 }
 
 // process is a program that runs, or has run.

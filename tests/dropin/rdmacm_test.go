@@ -215,8 +215,8 @@ func (c *connection) run(t *testing.T, server, client *host) {
 	}
 }
 
-// TestConnectionsFile: a file goes through rcopy, and through netcat, whose sockets are rsockets. It is the same at the
-// other end.
+// TestConnectionsFile: a file goes through rcopy, and through programs whose sockets are rsockets. It is the same at
+// the other end.
 func TestConnectionsFile(t *testing.T) {
 	besides(t)
 	h := newHost(t, nil)
@@ -249,6 +249,18 @@ func TestConnectionsFile(t *testing.T) {
 		h.runRsockets(t, "sh", "-c", fmt.Sprintf("exec nc.traditional -q 0 %v 7777 <%s", h.addr, file)).ok(t)
 		server.ok(t)
 		same(t)
+	})
+	_ = os.Remove(got)
+	t.Run("web", func(t *testing.T) {
+		needsFull(t, true)
+		installed(t, "civetweb")
+		installed(t, "wget")
+		server := h.runRsockets(t, "civetweb", "-listening_ports", "7780", "-document_root", h.dir)
+		h.awaitListener(t, server)
+		h.runRsockets(t, "wget", "-q", "-O", got, fmt.Sprintf("http://%v:7780/file", h.addr)).ok(t)
+		same(t)
+		server.mustRun(t)
+		_, _ = server.signal(t, syscall.SIGKILL) // at its own end it waits for a thread that librdmacm keeps in rpoll
 	})
 }
 

@@ -18,12 +18,18 @@
  * taken are kept by the daemon, in whose order of requests they are exact. Events of a new ID that has no cookie
  * yet are dropped, as the kernel does.
  *
+ * The daemon's end. The library knows itself which IDs a process has, and what of them is needed then (cm_ids.c). GET_EVENT
+ * reports RDMA_CM_EVENT_DEVICE_REMOVAL for each that is bound to a device, as the kernel does when a device goes, and
+ * fails from then on, as other commands do; DESTROY_ID goes on to work. After the first failure the descriptor is not
+ * readable any more, so a program that polls it and passes over errors does not spin.
+ *
  * QPs. CONNECT and ACCEPT name a QP of libibverbs, which has a connection of its own to the daemon: the daemon takes a QP
  * of the same process only (SO_PEERCRED).
  */
 #ifndef GOROCE_SYS_CM_H
 #define GOROCE_SYS_CM_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -35,11 +41,41 @@
 struct cm_session;
 
 struct cm_session *cm_session(int *err);
-struct cm_session *cm_session_now(void);
+/* cm_session_of - returns the connection with a number, also if its daemon has ended; NULL if it is another process's. */
+struct cm_session *cm_session_of(uint64_t number);
 const struct goroce_device_reply *cm_device(const struct cm_session *s);
 uint64_t cm_number(const struct cm_session *s);
+struct cm_ids *cm_ids(struct cm_session *s);
+/* cm_ended - reports whether the daemon has ended; cm_end makes it so for this process. */
+bool cm_ended(const struct cm_session *s);
+void cm_end(struct cm_session *s);
 int cm_ask(struct cm_session *s, uint16_t op, const void *body, size_t len, void *reply, size_t size);
 int cm_ask_fd(struct cm_session *s, uint16_t op, void *reply, size_t size, int *fd);
+
+/* cm_ids.c: what the process knows of the IDs of a connection. */
+struct cm_id {
+	uint32_t handle, channel;
+	uint64_t cookie; /* 0 for a request that is not accepted */
+	uint32_t events; /* that the program has taken */
+	bool placed;     /* bound to a device, and not told of its end */
+};
+
+struct cm_ids {
+	pthread_mutex_t lock;
+	struct cm_id_entry *slots[1024]; /* by handle */
+};
+
+int cm_ids_add(struct cm_ids *t, struct cm_id id);
+/* cm_ids_take - forgets an ID; false if there is no such ID. */
+bool cm_ids_take(struct cm_ids *t, uint32_t handle, struct cm_id *taken);
+/* cm_ids_change - does one of the following to an ID, if there is one. */
+void cm_ids_change(struct cm_ids *t, uint32_t handle, void (*change)(struct cm_id *id, uint64_t value), uint64_t value);
+void cm_id_placed(struct cm_id *id, uint64_t unused);
+void cm_id_named(struct cm_id *id, uint64_t cookie);
+void cm_id_moved(struct cm_id *id, uint64_t channel);
+void cm_id_counted(struct cm_id *id, uint64_t events);
+/* cm_ids_removed - takes the next ID of a channel that is to hear that its device is gone. */
+bool cm_ids_removed(struct cm_ids *t, uint32_t channel, struct cm_id *told);
 
 /* cm_channel.c: descriptors of channels. */
 struct cm_channel {
@@ -59,6 +95,8 @@ bool cm_is_channel(int fd);
 int cm_find(int fd, struct cm_channel *ch);
 /* cm_drain - takes messages off the channel's socket, as the daemon says. */
 void cm_drain(int fd, uint32_t messages);
+/* cm_silence - makes the descriptor of a channel whose daemon has ended one that is never readable. */
+void cm_silence(const struct cm_channel *ch);
 
 /* cm_command.c, cm_query.c, cm_event.c: commands; all return an errno. */
 #define CM_MAX_COMMAND 512
@@ -94,6 +132,8 @@ struct ib_uverbs_ah_attr;
 struct ib_uverbs_qp_attr;
 
 bool cm_addr_in(const void *sockaddr, struct goroce_cm_addr *to);
+/* cm_addr_any - reports whether an address is unspecified: none, 0.0.0.0 or ::. */
+bool cm_addr_any(const struct goroce_cm_addr *a);
 uint16_t cm_addr_out(const struct goroce_cm_addr *from, void *sockaddr);
 void cm_ah_out(const struct goroce_ah *from, struct ib_uverbs_ah_attr *to);
 void cm_qp_attr_out(const struct goroce_qp_attr *from, struct ib_uverbs_qp_attr *to);

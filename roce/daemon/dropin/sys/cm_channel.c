@@ -75,13 +75,11 @@ int cm_find(int fd, struct cm_channel *ch)
 
 	if (!name_of(fd, text))
 		return EBADF;
-	ch->session = cm_session_now();
-	ch->fd = fd;
-	if (!ch->session ||
-	    sscanf(text, "goroce-cm/%16" SCNx64 "/%8" SCNx32 "/%16" SCNx64, &number, &ch->handle, &rest) != 3 ||
-	    number != cm_number(ch->session))
+	if (sscanf(text, "goroce-cm/%16" SCNx64 "/%8" SCNx32 "/%16" SCNx64, &number, &ch->handle, &rest) != 3)
 		return EACCES;
-	return 0;
+	ch->session = cm_session_of(number);
+	ch->fd = fd;
+	return ch->session ? 0 : EACCES;
 }
 
 void cm_drain(int fd, uint32_t messages)
@@ -92,17 +90,50 @@ void cm_drain(int fd, uint32_t messages)
 		return; /* the daemon has ended, as poll will say */
 }
 
-/* set_up - gives the socket its name, and the flags of open. */
-static int set_up(int fd, const struct cm_session *s, uint32_t handle, int flags)
+enum { ADDR_LEN = offsetof(struct sockaddr_un, sun_path) + 1 + NAME_LEN };
+
+/* name - gives a socket a name of a channel's. */
+static int name(int fd, const struct cm_session *s, uint32_t handle, struct sockaddr_un *at)
 {
-	struct sockaddr_un at = { .sun_family = AF_UNIX };
 	uint64_t rest;
 
 	if (getrandom(&rest, sizeof(rest), 0) != sizeof(rest))
 		return EIO;
-	snprintf(at.sun_path + 1, sizeof(at.sun_path) - 1, name_form, cm_number(s), handle, rest);
-	if (bind(fd, (struct sockaddr *)&at, offsetof(struct sockaddr_un, sun_path) + 1 + NAME_LEN) < 0 ||
-	    fcntl(fd, F_SETFL, O_RDWR | (flags & O_NONBLOCK)) < 0 ||
+	*at = (struct sockaddr_un){ .sun_family = AF_UNIX };
+	snprintf(at->sun_path + 1, sizeof(at->sun_path) - 1, name_form, cm_number(s), handle, rest);
+	return bind(fd, (struct sockaddr *)at, ADDR_LEN) < 0 ? errno : 0;
+}
+
+/*
+ * cm_silence - puts another socket in the place of the channel's, as poll reports the end of the daemon for ever. It has a
+ * name of the channel's, too, and takes messages from itself only, so it is never readable.
+ */
+void cm_silence(const struct cm_channel *ch)
+{
+	int flags = fcntl(ch->fd, F_GETFL), fd_flags = fcntl(ch->fd, F_GETFD), type, quiet;
+	socklen_t len = sizeof(type);
+	struct sockaddr_un at;
+
+	if (getsockopt(ch->fd, SOL_SOCKET, SO_TYPE, &type, &len) < 0 || type == SOCK_DGRAM)
+		return; /* it is silent */
+	quiet = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (quiet < 0)
+		return;
+	if (!name(quiet, ch->session, ch->handle, &at) && connect(quiet, (struct sockaddr *)&at, ADDR_LEN) == 0 &&
+	    fcntl(quiet, F_SETFL, flags) == 0)
+		dup3(quiet, ch->fd, fd_flags & FD_CLOEXEC ? O_CLOEXEC : 0);
+	close(quiet);
+}
+
+/* set_up - gives the socket its name, and the flags of open. */
+static int set_up(int fd, const struct cm_session *s, uint32_t handle, int flags)
+{
+	struct sockaddr_un at;
+	int err = name(fd, s, handle, &at);
+
+	if (err)
+		return err;
+	if (fcntl(fd, F_SETFL, O_RDWR | (flags & O_NONBLOCK)) < 0 ||
 	    fcntl(fd, F_SETFD, flags & O_CLOEXEC ? FD_CLOEXEC : 0) < 0)
 		return errno;
 	return 0;

@@ -149,26 +149,36 @@ static int create_id(struct cm_command *c)
 	err = cm_request(c, GOROCE_CREATE_CM_ID, &r, sizeof(r), &made, sizeof(made));
 	if (err)
 		return err;
-	return made_handle(c, in->response, made.handle, 0);
-}
-
-static int destroy(struct cm_command *c, uint32_t membership)
-{
-	const struct rdma_ucm_destroy_id *in = (void *)c->in;
-	struct rdma_ucm_destroy_id_resp resp;
-	int err = close_handle(c, in->id, membership, &resp.events_reported);
-
-	return err ? err : cm_respond(c, in->response, &resp, sizeof(resp));
+	err = made_handle(c, in->response, made.handle, 0);
+	if (err)
+		return err;
+	return cm_ids_add(cm_ids(c->ch.session),
+			  (struct cm_id){ .handle = made.handle, .channel = c->ch.handle, .cookie = in->uid });
 }
 
 static int destroy_id(struct cm_command *c)
 {
-	return destroy(c, 0);
+	const struct rdma_ucm_destroy_id *in = (void *)c->in;
+	struct rdma_ucm_destroy_id_resp resp;
+	struct cm_id id;
+	int err = close_handle(c, in->id, 0, &resp.events_reported);
+
+	if (err && !cm_ended(c->ch.session))
+		return err;
+	if (cm_ids_take(cm_ids(c->ch.session), in->id, &id) && err) {
+		resp.events_reported = id.events;
+		err = 0;
+	}
+	return err ? err : cm_respond(c, in->response, &resp, sizeof(resp));
 }
 
 static int leave(struct cm_command *c)
 {
-	return destroy(c, 1);
+	const struct rdma_ucm_destroy_id *in = (void *)c->in;
+	struct rdma_ucm_destroy_id_resp resp;
+	int err = close_handle(c, in->id, 1, &resp.events_reported);
+
+	return err ? err : cm_respond(c, in->response, &resp, sizeof(resp));
 }
 
 /* held_here - reports whether this machine has an address, as far as its own sockets go. */
@@ -200,6 +210,8 @@ static int bind_to(struct cm_command *c, uint32_t id, const void *addr)
 	if (!cm_addr_in(addr, &r.addr))
 		return EINVAL;
 	err = cm_request_id(c, GOROCE_BIND, &r, sizeof(r), NULL, 0);
+	if (!err && !cm_addr_any(&r.addr))
+		cm_ids_change(cm_ids(c->ch.session), id, cm_id_placed, 0);
 	if (err == ENODEV && !held_here(addr)) /* not the device's address: the kernel tells whose it may be */
 		return EADDRNOTAVAIL;
 	return err;
@@ -311,12 +323,16 @@ static int accept_or_establish(struct cm_command *c)
 	const struct rdma_ucm_accept *in = (void *)c->in;
 	struct goroce_cm_connect r = { .id = in->id, .cookie = in->uid };
 	struct goroce_object id = { .handle = in->id };
+	int err;
 
 	if (!in->conn_param.valid)
 		return cm_request_id(c, GOROCE_ESTABLISH, &id, sizeof(id), NULL, 0);
 	if (param(&in->conn_param, &r))
 		return EINVAL;
-	return cm_request_id(c, GOROCE_ACCEPT, &r, sizeof(r), NULL, 0);
+	err = cm_request_id(c, GOROCE_ACCEPT, &r, sizeof(r), NULL, 0);
+	if (!err && in->uid)
+		cm_ids_change(cm_ids(c->ch.session), in->id, cm_id_named, in->uid);
+	return err;
 }
 
 static int reject(struct cm_command *c)
@@ -495,6 +511,7 @@ static int migrate(struct cm_command *c)
 	if (err)
 		return err;
 	cm_drain(from.fd, moved.signals);
+	cm_ids_change(cm_ids(c->ch.session), in->id, cm_id_moved, c->ch.handle);
 	resp.events_reported = moved.events;
 	return cm_respond(c, in->response, &resp, sizeof(resp));
 }

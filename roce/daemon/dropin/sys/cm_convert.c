@@ -52,6 +52,13 @@ uint16_t cm_addr_out(const struct goroce_cm_addr *from, void *sockaddr)
 	return 0;
 }
 
+bool cm_addr_any(const struct goroce_cm_addr *a)
+{
+	static const uint8_t any[16];
+
+	return !a->family || memcmp(a->ip, any, sizeof(any)) == 0;
+}
+
 void cm_ah_out(const struct goroce_ah *from, struct ib_uverbs_ah_attr *to)
 {
 	memset(to, 0, sizeof(*to));

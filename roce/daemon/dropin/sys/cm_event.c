@@ -9,7 +9,8 @@
 #include "cm.h"
 
 /* Types of events, and of QPs. */
-enum { CONNECT_REQUEST = 4, CONNECT_RESPONSE = 5, ESTABLISHED = 9, MULTICAST_JOIN = 12, MULTICAST_ERROR = 13 };
+enum { ADDR_RESOLVED = 0, CONNECT_REQUEST = 4, CONNECT_RESPONSE = 5, ESTABLISHED = 9, DEVICE_REMOVAL = 11,
+       MULTICAST_JOIN = 12, MULTICAST_ERROR = 13 };
 enum { QPT_UD = 4 };
 
 static uint8_t private_len(const struct goroce_cm_event *e)
@@ -60,14 +61,41 @@ static void event_out(const struct goroce_cm_event *e, struct rdma_ucm_event_res
 }
 
 /* wait - waits until the socket is readable, as its flags and the handlers of signals say. */
-static int wait(int fd)
+static int wait(const struct cm_channel *ch)
 {
 	char byte;
-	ssize_t n = recv(fd, &byte, sizeof(byte), MSG_PEEK);
+	ssize_t n = recv(ch->fd, &byte, sizeof(byte), MSG_PEEK);
 
 	if (n < 0)
 		return errno;
-	return n ? 0 : EIO; /* the daemon has ended */
+	if (n == 0)
+		cm_end(ch->session);
+	return 0;
+}
+
+/* removal - makes the next event of a channel whose daemon has ended. */
+static int removal(const struct cm_channel *ch, struct goroce_cm_event *e)
+{
+	struct cm_id id;
+
+	if (!cm_ids_removed(cm_ids(ch->session), ch->handle, &id)) {
+		cm_silence(ch);
+		return EIO;
+	}
+	*e = (struct goroce_cm_event){ .type = DEVICE_REMOVAL, .id = id.handle, .cookie = id.cookie };
+	return 0;
+}
+
+/* note - keeps what an event says of IDs, for the time when the daemon has ended. */
+static int note(const struct cm_command *c, const struct goroce_cm_event *e)
+{
+	struct cm_ids *ids = cm_ids(c->ch.session);
+	struct cm_id made = { .handle = e->id, .channel = c->ch.handle, .placed = true };
+
+	cm_ids_change(ids, e->type == CONNECT_REQUEST ? e->listener : e->id, cm_id_counted, 1);
+	if (e->type == ADDR_RESOLVED)
+		cm_ids_change(ids, e->id, cm_id_placed, 0);
+	return e->type == CONNECT_REQUEST ? cm_ids_add(ids, made) : 0;
 }
 
 /* next - takes the next event that the program can know: a new ID without a cookie has none but its request. */
@@ -78,13 +106,15 @@ static int next(const struct cm_command *c, struct goroce_cm_event *e)
 
 	for (;;) {
 		err = cm_request(c, GOROCE_TAKE_EVENT, &channel, sizeof(channel), e, sizeof(*e));
+		if (err && cm_ended(c->ch.session))
+			return removal(&c->ch, e);
 		if (err)
 			return err == ENOENT ? EBADF : err;
 		cm_drain(c->ch.fd, e->signals);
 		if (e->type == GOROCE_CM_NO_EVENT)
-			err = wait(c->ch.fd);
+			err = wait(&c->ch);
 		else if (e->cookie || e->type == CONNECT_REQUEST)
-			return 0;
+			return note(c, e);
 		if (err)
 			return err;
 	}

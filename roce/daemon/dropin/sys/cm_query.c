@@ -30,9 +30,7 @@ static void gid_of(const struct goroce_cm_addr *a, uint8_t gid[16])
 /* placed - reports whether an ID has a local address that is the device's. */
 static bool placed(const struct goroce_cm_id_attr *a)
 {
-	static const uint8_t any[16];
-
-	return a->local.family && memcmp(a->local.ip, any, sizeof(any)) != 0;
+	return !cm_addr_any(&a->local);
 }
 
 static int ask(const struct cm_command *c, uint32_t id, struct goroce_cm_id_attr *a)

@@ -15,6 +15,8 @@ struct cm_session {
 	struct control control;
 	struct goroce_device_reply device;
 	uint64_t number; /* random */
+	struct cm_ids ids;
+	struct cm_session *before; /* whose daemon has ended */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -30,12 +32,10 @@ static void after_fork(void)
 	pthread_mutex_unlock(&lock);
 }
 
-/* in_child - leaves the connection to the parent. Another thread of the parent may have been using it: it is not freed. */
+/* in_child - leaves the connections to the parent. Another thread of the parent may have been using one: it is not freed. */
 static void in_child(void)
 {
-	struct cm_session *s = atomic_exchange(&current, NULL);
-
-	if (s)
+	for (struct cm_session *s = atomic_exchange(&current, NULL); s; s = s->before)
 		close(s->control.fd);
 	pthread_mutex_unlock(&lock);
 }
@@ -87,6 +87,7 @@ static struct cm_session *new_session(int *err)
 		free(s);
 		return NULL;
 	}
+	pthread_mutex_init(&s->ids.lock, NULL);
 	return s;
 }
 
@@ -104,18 +105,24 @@ struct cm_session *cm_session(int *err)
 	pthread_mutex_lock(&lock);
 	s = atomic_load(&current);
 	if (!s || atomic_load(&s->control.gone)) {
+		struct cm_session *before = s;
 		s = new_session(err);
-		if (s)
+		if (s) {
+			s->before = before;
 			atomic_store(&current, s);
+		}
 	}
 	pthread_mutex_unlock(&lock);
 	return s;
 }
 
-/* cm_session_now - returns the connection if there is one. */
-struct cm_session *cm_session_now(void)
+struct cm_session *cm_session_of(uint64_t number)
 {
-	return atomic_load(&current);
+	struct cm_session *s = atomic_load(&current);
+
+	while (s && s->number != number)
+		s = s->before;
+	return s;
 }
 
 const struct goroce_device_reply *cm_device(const struct cm_session *s)
@@ -126,6 +133,21 @@ const struct goroce_device_reply *cm_device(const struct cm_session *s)
 uint64_t cm_number(const struct cm_session *s)
 {
 	return s->number;
+}
+
+struct cm_ids *cm_ids(struct cm_session *s)
+{
+	return &s->ids;
+}
+
+bool cm_ended(const struct cm_session *s)
+{
+	return atomic_load(&s->control.gone);
+}
+
+void cm_end(struct cm_session *s)
+{
+	control_end(&s->control, EIO);
 }
 
 /* cm_ask - makes a request whose reply has no descriptors. */
