@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"net"
 	"net/netip"
 
-	"github.com/goroce/goroce/cmd/goroced/internal/device"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link/wrap"
 )
@@ -27,25 +25,9 @@ type cmDeviceFlags struct {
 func (f *cmDeviceFlags) with(ctx context.Context, local, remote string, faults wrap.FaultConfig, pcap string,
 	use func(ib.Device) error) error {
 	d := deviceFlags(*f)
-	if !d.asked() && d.Device == device.Soft && d.NetIf == "" && len(d.Addr) == 0 {
-		d.Addr = findAddr(local, remote)
+	if a, err := netip.ParseAddr(local); err == nil && !a.IsUnspecified() && d.open() {
+		d.Addr = []netip.Addr{a}
 	}
+	d.toward(remote, false)
 	return d.with(ctx, faults, pcap, use)
-}
-
-// findAddr returns the local address to use, or none if it is not known. The kernel chooses it by the route to remote;
-// nothing is sent.
-func findAddr(local, remote string) []netip.Addr {
-	if a, err := netip.ParseAddr(local); err == nil && !a.IsUnspecified() {
-		return []netip.Addr{a}
-	}
-	if remote == "" {
-		return nil
-	}
-	conn, err := net.Dial("udp", net.JoinHostPort(remote, "4791"))
-	if err != nil {
-		return nil
-	}
-	defer conn.Close()
-	return []netip.Addr{conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()}
 }
