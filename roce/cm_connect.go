@@ -155,7 +155,8 @@ func (id *CMID) Connect(c ib.CMConnParam) error {
 	if err != nil {
 		return err
 	}
-	id.active, id.state = true, cmConnecting
+	id.active, id.state, id.cause = true, cmConnecting, 0
+	p.dialing[id] = struct{}{}
 	id.params.ResponderResources = c.ResponderResources // InitQPAttr derives the QP's access rights from it
 	p.conns[id.conn] = id
 	return nil

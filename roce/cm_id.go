@@ -59,6 +59,7 @@ type CMID struct {
 	path   cm.Path
 	params cm.ConnParams
 	active bool
+	cause  int  // why the peer cannot be reached, as a Linux error number; 0 if there was just no answer
 	agreed bool // params has the values of both ends: the QP may go to RTR
 	half   *list.Element
 
@@ -330,6 +331,7 @@ func (id *CMID) release(now ib.Instant) {
 // disown detaches the ID from its connection in the state machine, and returns that.
 func (id *CMID) disown() cm.ID {
 	conn := id.conn
+	delete(id.port.dialing, id)
 	if conn != 0 {
 		delete(id.port.conns, conn)
 		id.conn = 0

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -75,8 +76,58 @@ func TestSeveralInterfaces(t *testing.T) {
 	t.Parallel()
 	a, _ := severalInterfaces(t)
 	p, _ := startIn(t, a, "", "pingpong")
-	if code := p.wait(t); code != exitFailure || !strings.Contains(p.err.String(), a.IfName+" ("+a.Addr4.String()+")") ||
+	if code := p.wait(t); code != exitFailure ||
+		!strings.Contains(p.err.String(), a.IfName+" ("+a.Addr4.String()+")") ||
 		strings.Contains(p.err.String(), "other (fe80") || !strings.Contains(p.err.String(), "--netif") {
+		t.Errorf("exit code %d: %s", code, p.err.String())
+	}
+}
+
+// TestClosedPort: where nobody speaks RoCEv2 a client hears so at once.
+func TestClosedPort(t *testing.T) {
+	t.Parallel()
+	for _, tool := range []string{"rping -c -a ", "rstream -s "} {
+		closed := linktest.Loopback().String()
+		start := time.Now()
+		p, code := goroced(t, strings.Fields(tool+closed+" --addr "+linktest.Loopback().String())...)
+		if code != exitFailure || !strings.Contains(p.err.String(), "UDP port 4791 of "+closed+" is closed") {
+			t.Errorf("%s: exit code %d: %s", tool, code, p.err.String())
+		}
+		if d := time.Since(start); d > 8*time.Second { // of ten that a silent peer gets
+			t.Errorf("%s: took %v", tool, d)
+		}
+	}
+}
+
+// TestAbsentHost: a tool says within a second that nobody answers ARP, and ends when the kernel gives up.
+func TestAbsentHost(t *testing.T) {
+	t.Parallel()
+	a, _ := linktest.NewVeth(t, 1500)
+	a.Command(t, "sysctl", "-w", "net/ipv4/neigh/"+a.IfName+"/retrans_time_ms=600") // three times
+	const waits = `waiting for 10\.99\.0\.77\S* to .*; 10\.99\.0\.77 does not answer ARP on gr`
+	for _, tt := range []struct{ args, want string }{
+		{"rping -c -a 10.99.0.77", "10.99.0.77 cannot be reached: it does not answer ARP"},
+		{"pingpong 10.99.0.77", "no route to host; is the address right and the host up?"},
+	} {
+		p, _ := startIn(t, a, waits, strings.Fields(tt.args)...)
+		if code := p.wait(t); code != exitFailure || !strings.Contains(p.err.String(), tt.want) {
+			t.Errorf("%s: exit code %d: %s", tt.args, code, p.err.String())
+		}
+	}
+}
+
+// TestInterrupted: a client that waits for its server ends with the exit code of Ctrl-C, and says what it was doing.
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	a, b := linktest.NewVeth(t, 1500)
+	b.Command(t, "ip", "link", "set", b.IfName, "arp", "off") // nobody answers, and the kernel asks for long
+	a.Command(t, "sysctl", "-w", "net/ipv4/neigh/"+a.IfName+"/retrans_time_ms=60000")
+	p, _ := startIn(t, a, "waiting for ", "rping", "-c", "-a", b.Addr4.String())
+	if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if code := p.wait(t); code != 130 || !strings.Contains(p.err.String(), "goroced: interrupted: no connection to "+
+		b.Addr4.String()) {
 		t.Errorf("exit code %d: %s", code, p.err.String())
 	}
 }

@@ -85,6 +85,10 @@ func (c *Conn) event(ev *ib.CMEvent) {
 		c.end(&RejectError{Op: c.op, Addr: c.remote.String(), Reason: wire.RejectReason(ev.Status), Info: ev.Info,
 			PrivateData: ev.Param.PrivateData})
 	case ib.CMUnreachable:
+		if e := unreachable(c.op, c.remote, ev); e != nil {
+			c.end(e)
+			return
+		}
 		e := &TimeoutError{Op: c.op, Addr: c.remote.String(), Step: "REQ", Sent: ev.Tries}
 		if c.op == opAccept {
 			e.Step = "REP"

@@ -51,7 +51,7 @@ func findPeer(ctx context.Context, dev ib.Device, o *Options) (meeting, *cmMeeti
 
 // announce prints that this end listens at a TCP or rdma_cm port.
 func (o *Options) announce(ports string) {
-	fmt.Fprint(o.Out, waiting)
+	fmt.Fprint(o.Out, waitingLine)
 	fmt.Fprintf(o.Log, "waiting for a client on %s port %d: %s\n", ports, o.Port, o.command(" HOST"))
 }
 

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/waiting"
 	"github.com/goroce/goroce/ib"
 )
 
@@ -36,6 +37,7 @@ type patience struct {
 	last   time.Time     // the last check that found nothing; zero if something has been found since
 	peer   presence      // of the peer at that check
 	quiet  time.Duration // how long nothing was found and peer was the same
+	told   bool          // people know that nothing is found
 }
 
 func (p *patience) hit() {
@@ -110,7 +112,12 @@ func (e *endpoint) look(ctx context.Context) error {
 		return ctx.Err()
 	}
 	e.patience.look(time.Now(), e.meeting.peer())
-	switch quiet := e.patience.quiet; {
+	quiet := e.patience.quiet
+	if quiet > waiting.After && !e.patience.told {
+		e.patience.told = true
+		fmt.Fprintf(e.o.Log, "waiting for %v to go on, %v at most\n", e.remote[0].gid.Addr(), e.o.Timeout)
+	}
+	switch {
 	case quiet > e.o.Timeout:
 		return e.silent(quiet)
 	case quiet > grace && e.patience.peer == gone:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/waiting"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/rdmacm"
 )
@@ -57,10 +58,13 @@ func (c *client) connect(ctx context.Context, cm *rdmacm.CM) error {
 	if c.o.Source.IsValid() {
 		config.Local = netip.AddrPortFrom(c.o.Source, 0)
 	}
+	stop := waiting.For(c.o.Log, c.o.Addr, "%s to answer the request (REQ, UDP port 4791), %v at most", c.o.hostPort(),
+		c.o.Timeout)
 	conn, err := cm.Dial(wait, c.o.hostPort(), config)
+	stop()
 	switch {
 	case ctx.Err() != nil:
-		return ctx.Err()
+		return fmt.Errorf("no connection to %s yet: %w", c.o.hostPort(), ctx.Err())
 	case err != nil:
 		return c.o.explainDial(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/device"
+	"github.com/goroce/goroce/cmd/goroced/internal/waiting"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/rdmacm"
 )
@@ -196,9 +197,8 @@ func (e *endpoint) next(ctx context.Context) (ib.WC, error) {
 // sleep waits for an event and arms the CQ again. The caller must poll again, because completions that arrive before
 // Arm raise no event.
 func (e *endpoint) sleep(ctx context.Context) error {
-	wait, cancel := context.WithTimeout(ctx, e.o.Timeout)
-	defer cancel()
-	_, err := e.channel.Wait(wait)
+	err := waiting.Event(ctx, e.channel, e.o.Timeout, e.o.Log, "%v to go on, %v at most", e.conn.RemoteAddr(),
+		e.o.Timeout)
 	switch {
 	case err == nil:
 		return e.cq.Arm(false)

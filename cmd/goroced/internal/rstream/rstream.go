@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/netip"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/waiting"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/rdmacm"
 	"github.com/goroce/goroce/roce/rsocket"
@@ -103,7 +104,11 @@ func (p *player) connect(ctx context.Context, i int) (*rsocket.Conn, error) {
 	wait, cancel := context.WithTimeout(ctx, p.o.Timeout)
 	defer cancel()
 	if p.l == nil {
-		conn, err := rsocket.Dial(wait, p.cm, p.o.hostPort(p.o.Server), p.o.socket())
+		server := p.o.hostPort(p.o.Server)
+		stop := waiting.For(p.o.Log, p.o.Server, "%s to answer the request (REQ, UDP port 4791), %v at most", server,
+			p.o.Timeout)
+		conn, err := rsocket.Dial(wait, p.cm, server, p.o.socket())
+		stop()
 		if err != nil && ctx.Err() == nil {
 			err = p.o.explainDial(err)
 		}
