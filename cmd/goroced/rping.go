@@ -27,6 +27,7 @@ type rpingCmd struct {
 
 	Timeout    time.Duration `default:"10s" help:"Longest wait for the peer. A server waits for its clients without limit."`
 	AckTimeout int           `name:"ack-timeout" placeholder:"T" help:"Local ACK timeout of both ends, 4.096 us * 2^T (client; default 16). With --drop, 10 to 12 is faster."`
+	MTU        int           `placeholder:"BYTES" help:"Largest path MTU to ask for, at a server to accept: 256, 512, 1024, 2048 or 4096 (default: what the port and the route to the peer carry)."`
 	Pcap       string        `placeholder:"FILE" type:"path" help:"Capture all packets to a pcapng file."`
 
 	cmDeviceFlags
@@ -71,6 +72,6 @@ func (c *rpingCmd) options(a *app) rping.Options {
 	return rping.Options{
 		Server: c.Server, Addr: c.Address, Port: c.Port, Source: c.Source, Count: c.Count, Size: c.Size,
 		Verbose: c.Verbose, Validate: c.Check, Debug: c.Debug, Persistent: c.Persistent,
-		AckTimeout: c.AckTimeout, Timeout: c.Timeout, Out: a.out, Log: a.err,
+		AckTimeout: c.AckTimeout, MTU: ib.MTU(c.MTU), Timeout: c.Timeout, Out: a.out, Log: a.err,
 	}
 }

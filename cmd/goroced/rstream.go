@@ -30,6 +30,7 @@ type rstreamCmd struct {
 
 	Timeout    time.Duration `default:"10s" help:"Longest wait for the peer. A server waits for its client without limit."`
 	AckTimeout int           `name:"ack-timeout" placeholder:"T" help:"Local ACK timeout of both ends, 4.096 us * 2^T (client; default 16). With --drop, 10 to 12 is faster."`
+	MTU        int           `placeholder:"BYTES" help:"Largest path MTU to ask for, at a server to accept: 256, 512, 1024, 2048 or 4096 (default: what the port and the route to the peer carry)."`
 	Pcap       string        `placeholder:"FILE" type:"path" help:"Capture all packets to a pcapng file."`
 
 	cmDeviceFlags
@@ -52,7 +53,7 @@ func (c *rstreamCmd) Validate() error {
 	o := rstream.Defaults()
 	o.Server, o.Bind, o.Port, o.IOMap = c.Server, c.Bind, c.Port, c.IOMap
 	o.Buffer, o.Inline, o.KeepAlive = c.Buffer, c.Inline, time.Duration(c.KeepAlive)*time.Second
-	o.AckTimeout, o.Timeout = c.AckTimeout, c.Timeout
+	o.AckTimeout, o.MTU, o.Timeout = c.AckTimeout, ib.MTU(c.MTU), c.Timeout
 	switch format := strings.ToLower(c.Format); {
 	case strings.HasPrefix(format, "ip"):
 		o.Numeric = true

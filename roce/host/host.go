@@ -105,8 +105,11 @@ func open(o Options) (*roce.Device, error) {
 		closeAll(links)
 		return nil, err
 	}
-	w := &watched{Link: links[0]}
+	w := &watched{Link: links[0], paths: newPaths()}
 	links[0] = w
+	if o.Device.Route == nil {
+		o.Device.Route = w.paths.find
+	}
 	dev, err := roce.OpenShards(links, o.Device)
 	if err != nil {
 		closeAll(links)

@@ -50,7 +50,7 @@ var rejectAdvice = map[wire.RejectReason]string{
 	wire.RejectInvalidTransport:   ": the listener wants another service; choose Config.Service as there",
 	wire.RejectStale:              ": the peer takes us for an older connection; try again",
 	wire.RejectInvalidGID:         ": the peer does not have the address that it was asked by; is there a NAT?",
-	wire.RejectInvalidMTU:         ": the peer's port takes only smaller packets; set Config.PathMTU",
+	wire.RejectInvalidMTU:         ": the peer's port takes only smaller packets; set Config.PathMTU (--mtu)",
 	wire.RejectConsumer:           ": the application there refused; its private data may say why",
 	wire.RejectInvalidCommID:      ": the peer knows nothing of this connection any more",
 	wire.RejectResponderResources: ": set Config.ResponderResources higher",

@@ -153,7 +153,8 @@ func (r *Request) check(o *Config) error {
 		return fmt.Errorf("%w: the peer asks for service %v, this end has %v", errPeer, r.params.Service, o.Service)
 	case r.params.PathMTU > o.PathMTU:
 		r.rejectUnanswered(wire.RejectInvalidMTU, []byte{byte(o.PathMTU.Code())})
-		return fmt.Errorf("%w: the peer asks for path MTU %d, this port has %d", errPeer, r.params.PathMTU, o.PathMTU)
+		return fmt.Errorf("%w: the peer asks for path MTU %d, this end takes %d at most", errPeer, r.params.PathMTU,
+			o.PathMTU)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/pathmtu"
 	"github.com/goroce/goroce/cmd/goroced/internal/waiting"
 	"github.com/goroce/goroce/ib"
 )
@@ -147,7 +148,7 @@ func (e *endpoint) explain(err error) error {
 		return fmt.Errorf("%w: the connection to %s ended: %w; what does it say there?", ErrPeerLeft, peer, err)
 	case ib.WCRetryExcErr:
 		return fmt.Errorf("%s does not answer on UDP port 4791: %w; look for a firewall, a wrong GID (-x) or an end "+
-			"that has failed there", peer, err)
+			"that has failed there%s", peer, err, pathmtu.Hint(e.o.MTU))
 	case ib.WCRNRRetryExcErr:
 		return fmt.Errorf("%s posts no receives: %w; both ends need the same operation and number of messages (-n, -D)",
 			peer, err)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/pathmtu"
 	"github.com/goroce/goroce/cmd/goroced/internal/waiting"
 	"github.com/goroce/goroce/ib"
 )
@@ -203,8 +204,8 @@ func (g *game) explain(err error) error {
 	switch wc.Status {
 	case ib.WCRetryExcErr:
 		return fmt.Errorf("%s does not answer on UDP port 4791: %w; look for a firewall, a router on the way "+
-			"(packets have hop limit 1, like the C tool's), a wrong GID (-g) or another service there (--service)",
-			peer, err)
+			"(packets have hop limit 1, like the C tool's), a wrong GID (-g) or another service there (--service)%s",
+			peer, err, pathmtu.Hint(g.o.MTU))
 	case ib.WCLocLenErr, ib.WCRemInvReqErr:
 		return fmt.Errorf("%s: %w; both ends need the same %s", peer, err, g.agree)
 	}

@@ -76,6 +76,7 @@ func (c *client) connect(ctx context.Context, cm *rdmacm.CM) error {
 // ping runs ping n: the server READs the text and WRITEs it back.
 func (c *client) ping(ctx context.Context, n int) error {
 	fillText(c.start, n)
+	c.longest = len(c.start)
 	wipe(c.sink)
 	for _, mr := range []ib.MR{c.startMR, c.sinkMR} {
 		p := place{mr.Addr(), mr.RKey(), uint32(c.o.Size)}
@@ -93,6 +94,7 @@ func (c *client) ping(ctx context.Context, n int) error {
 			return err
 		}
 	}
+	c.passed++
 	if c.o.Verbose {
 		fmt.Fprintf(c.o.Out, "ping data: %s\n", text(c.sink))
 	}

@@ -31,7 +31,9 @@ type endpoint struct {
 	mr      ib.MR  // of message
 	owned   []io.Closer
 
-	conn *rdmacm.Conn // set by Prepare
+	conn    *rdmacm.Conn // set by Prepare
+	longest int          // bytes of the longest message that was begun
+	passed  int          // pings that have succeeded
 }
 
 // newEndpoint creates the objects for a connection.
@@ -113,6 +115,7 @@ func (e *endpoint) config(access ib.Access) rdmacm.Config {
 	return rdmacm.Config{
 		PD: e.pd, SendCQ: e.cq, RecvCQ: e.cq, Cap: queues(), Access: access,
 		ResponderResources: 1, InitiatorDepth: 1, RetryCount: 7, RNRRetry: 7, AckTimeout: e.o.AckTimeout,
+		PathMTU: e.o.MTU,
 		Prepare: func(c *rdmacm.Conn) error {
 			e.conn = c
 			return e.postRecv()
@@ -157,6 +160,7 @@ func (e *endpoint) rdma(ctx context.Context, op ib.WROpcode, mr ib.MR, length in
 	if err != nil {
 		return err
 	}
+	e.longest = max(e.longest, length)
 	_, err = e.await(ctx, idRDMA)
 	return err
 }

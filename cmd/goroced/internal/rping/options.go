@@ -33,6 +33,10 @@ type Options struct {
 	// for the default of package rdmacm.
 	AckTimeout int
 
+	// MTU is the largest path MTU to ask for, or at a server to accept: 256, 512, 1024, 2048 or 4096; 0 is the largest
+	// that the port and the route have.
+	MTU ib.MTU
+
 	// Timeout limits the connection's setup and each wait for the peer. A server waits for clients without limit.
 	Timeout time.Duration
 

@@ -111,7 +111,7 @@ func (s *server) accept(ctx context.Context, r *rdmacm.Request) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
-		return fmt.Errorf("accept %v: %w", r.RemoteAddr(), err)
+		return err
 	}
 	s.own(conn)
 	s.o.debugf("connected: %v to %v", conn.LocalAddr(), conn.RemoteAddr())

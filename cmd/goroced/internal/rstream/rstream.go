@@ -71,7 +71,7 @@ func (p *player) listen(ctx context.Context) (err error) {
 // socket returns the options of the connections.
 func (o *Options) socket() rsocket.Options {
 	s := rsocket.Options{SendBuffer: o.Buffer, ReceiveBuffer: o.Buffer, Inline: o.Inline, KeepAlive: o.KeepAlive,
-		AckTimeout: o.AckTimeout}
+		AckTimeout: o.AckTimeout, PathMTU: o.MTU}
 	if o.IOMap {
 		s.MapSlots = 1
 	}
