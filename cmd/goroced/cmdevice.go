@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/device"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link/wrap"
 )
@@ -18,16 +19,17 @@ type cmDeviceFlags struct {
 	Shards int          `placeholder:"N" help:"Number of threads of a software device, a power of two (default: one for four processors, at most 4)." group:"Device"`
 
 	daemonFlags
+	local string // see deviceFlags
 }
 
 // with opens the device and calls use. local is the local address of the options, remote the host to connect to; either
 // may be "".
 func (f *cmDeviceFlags) with(ctx context.Context, local, remote string, faults wrap.FaultConfig, pcap string,
-	use func(ib.Device) error) error {
+	use func(ib.Device, device.Here) error) error {
 	d := deviceFlags(*f)
 	if a, err := netip.ParseAddr(local); err == nil && !a.IsUnspecified() && d.open() {
-		d.Addr = []netip.Addr{a}
+		d.Addr, d.local = []netip.Addr{a}, local
 	}
 	d.toward(remote, false)
-	return d.with(ctx, faults, pcap, use)
+	return d.with(ctx, faults, pcap, func(dev ib.Device) error { return use(dev, d.here(dev)) })
 }

@@ -25,6 +25,7 @@ type deviceFlags struct {
 	Shards int          `placeholder:"N" help:"Number of threads of a software device, a power of two (default: one for four processors, at most 4)." group:"Device"`
 
 	daemonFlags
+	local string // the address of the device, if another flag than --addr names it
 }
 
 // daemonFlags select a daemon.
@@ -80,7 +81,7 @@ func (f *deviceFlags) with(ctx context.Context, faults wrap.FaultConfig, pcap st
 		dev, err = device.Open(f.Device, o)
 	}
 	if err != nil {
-		return err
+		return portTaken(err, f.local, os.Args)
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
 	return use(dev)

@@ -17,7 +17,7 @@ import (
 func startIn(t *testing.T, ns *linktest.Namespace, pattern string, args ...string) (*process, []string) {
 	t.Helper()
 	// Not t.Context(), which ends before the cleanups that stop daemons.
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	w := &watcher{re: regexp.MustCompile(pattern), found: make(chan []string, 1)}
 	p := &process{cmd: exec.CommandContext(ctx, program, args...)}
@@ -32,7 +32,8 @@ func startIn(t *testing.T, ns *linktest.Namespace, pattern string, args ...strin
 	case m := <-w.found:
 		return p, m
 	case <-ctx.Done():
-		t.Fatalf("goroced %v does not say %q", args, pattern)
+		_ = p.cmd.Wait()
+		t.Fatalf("goroced %v does not say %q:\n%s%s", args, pattern, p.out.String(), p.err.String())
 		return nil, nil
 	}
 }

@@ -87,7 +87,9 @@ func (c *pingpongCmd) Run(a *app) error {
 	}
 	c.toward(c.Host, c.GIDIdx >= 0)
 	return c.with(a.ctx, faults, c.Pcap, func(d ib.Device) error {
-		_, err := pingpong.Run(a.ctx, d, c.options(a))
+		o := c.options(a)
+		o.Here = c.here(d)
+		_, err := pingpong.Run(a.ctx, d, o)
 		return err
 	})
 }

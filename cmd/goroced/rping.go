@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/device"
 	"github.com/goroce/goroce/cmd/goroced/internal/rping"
 	"github.com/goroce/goroce/ib"
 )
@@ -63,8 +64,10 @@ func (c *rpingCmd) Run(a *app) error {
 			local = c.Source.String()
 		}
 	}
-	return c.with(a.ctx, local, remote, faults, c.Pcap, func(d ib.Device) error {
-		return rping.Run(a.ctx, d, c.options(a))
+	return c.with(a.ctx, local, remote, faults, c.Pcap, func(d ib.Device, here device.Here) error {
+		o := c.options(a)
+		o.Here = here
+		return rping.Run(a.ctx, d, o)
 	})
 }
 

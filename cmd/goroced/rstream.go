@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/device"
 	"github.com/goroce/goroce/cmd/goroced/internal/rstream"
 	"github.com/goroce/goroce/ib"
 )
@@ -93,7 +94,8 @@ func (c *rstreamCmd) Run(a *app) error {
 		return err
 	}
 	c.options.Out, c.options.Log = a.out, a.err
-	return c.with(a.ctx, c.Bind, c.Server, faults, c.Pcap, func(d ib.Device) error {
+	return c.with(a.ctx, c.Bind, c.Server, faults, c.Pcap, func(d ib.Device, here device.Here) error {
+		c.options.Here = here
 		return rstream.Run(a.ctx, d, c.options)
 	})
 }

@@ -176,13 +176,14 @@ func names(list []Interface) string {
 		if !i.Up {
 			state = ", down"
 		}
-		s = append(s, fmt.Sprintf("%s (%v%s)", i.Name, nicest(i.Addrs), state))
+		s = append(s, fmt.Sprintf("%s (%v%s)", i.Name, MainAddr(i.Addrs), state))
 	}
 	return strings.Join(s, ", ")
 }
 
-// nicest returns the address that people know the interface by: IPv4 before IPv6, link-local ones last.
-func nicest(addrs []netip.Addr) netip.Addr {
+// MainAddr returns the address that people know an interface by: IPv4 before IPv6, link-local ones last. There must be
+// one.
+func MainAddr(addrs []netip.Addr) netip.Addr {
 	rank := func(a netip.Addr) int {
 		switch {
 		case a.IsLinkLocalUnicast():

@@ -111,8 +111,8 @@ func (p *paths) close() {
 }
 
 // probe sends an IP packet of that size to the peer's port 4791, not to be fragmented, and reports whether a router
-// says that it is too long; the kernel then knows what fits. The packet is all zeros, which is a BTH to QP 0: every RoCEv2
-// device drops it.
+// says that it is too long; the kernel then knows what fits. The packet is all zeros, which is a BTH to QP 0: every
+// RoCEv2 device drops it.
 func probe(src, dst netip.Addr, size int) (tooLong bool) {
 	fd, ipHeader := probeSocket(dst)
 	if fd < 0 {

@@ -35,8 +35,8 @@ func Blame(ctx context.Context, c *rdmacm.Conn, size int) error {
 	if err := c.Disconnect(ctx); err != nil || errors.Is(c.Err(), rdmacm.ErrDisconnected) {
 		return nil
 	}
-	return fmt.Errorf("%w: packets with %d bytes do not reach %v, but short ones do, so that a link on the way must be "+
-		"narrower and a firewall drop the ICMP messages that say so; try --mtu %d", ErrPathMTU, mtu,
+	return fmt.Errorf("%w: packets with %d bytes do not reach %v, but short ones do, so that a link on the way must "+
+		"be narrower and a firewall drop the ICMP messages that say so; try --mtu %d", ErrPathMTU, mtu,
 		c.RemoteAddr().Addr(), smaller(mtu))
 }
 

@@ -105,7 +105,8 @@ func (o *Options) meet(ctx context.Context) (*meet.Conn, error) {
 	}
 	return meet.Connect(ctx, meet.Options{Host: o.Host, Port: o.Port, Timeout: o.Timeout, Command: command,
 		Listening: func() {
-			fmt.Fprintf(o.Log, "waiting for a client on TCP port %d: %s\n", o.Port, command(" HOST"))
+			fmt.Fprintf(o.Log, "waiting for a client on TCP port %d: %s%s\n", o.Port, command(" HOST"),
+				o.Here.Client(fmt.Sprintf("goroced pingpong --service %v -p %d %%s %%v", o.Service, o.Port)))
 		}})
 }
 

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/device"
 	"github.com/goroce/goroce/ib"
 )
 
@@ -39,6 +40,8 @@ type Options struct {
 
 	// Timeout limits the connection's setup and each wait for the peer. A server waits for clients without limit.
 	Timeout time.Duration
+
+	Here device.Here // what a client on this machine needs, for the line of a server that waits
 
 	Out io.Writer // standard output of the C tool
 	Log io.Writer // events, steps and advice for people; may be nil

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/device"
 	"github.com/goroce/goroce/ib"
 )
 
@@ -50,6 +51,8 @@ type Options struct {
 	// limit. The progress of data that the peer writes into mapped memory cannot be seen; there the keepalive detects a
 	// dead peer.
 	Timeout time.Duration
+
+	Here device.Here // what a client on this machine needs, for the line of a server that waits
 
 	Out io.Writer // output of the C tool
 	Log io.Writer // advice for people; may be nil

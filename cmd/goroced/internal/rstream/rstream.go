@@ -62,9 +62,9 @@ func (p *player) listen(ctx context.Context) (err error) {
 	if p.o.IOMap {
 		goroce, c = "goroced rstream --iomap", "riostream"
 	}
-	fmt.Fprintf(p.o.Log, "waiting for a client on %v: `%s -s ADDR -p %d`, or `%s -s ADDR -p %[3]d`; with the same "+
-		"test options as here\n",
-		addr, goroce, addr.Port(), c)
+	fmt.Fprintf(p.o.Log, "waiting for a client on %v: `%s -s ADDR -p %d`, or `%s -s ADDR -p %[3]d`%[5]s; with the "+
+		"same test options as here\n",
+		addr, goroce, addr.Port(), c, p.o.Here.Client(fmt.Sprintf("%s -p %d %%s -s %%v", goroce, addr.Port())))
 	return nil
 }
 
