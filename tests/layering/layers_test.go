@@ -95,7 +95,7 @@ var layers = []struct {
 		{tool + "perf", []string{"ib", "wire", "roce/rdmacm", tool + "device", tool + "meet", tool + "waiting",
 			tool + "pathmtu"}},
 		{tool + "devinfo", []string{"ib", "roce/link", "roce", "roce/host"}},
-		{tool + "serve", []string{tool + "config"}},
+		{tool + "serve", []string{tool + "config/socket", tool + "config"}},
 		{tool + "sysfs", []string{"ib"}},
 		{tool + "launch", []string{"roce/host", "roce/daemon/dropin", tool + "config/socket", tool + "config"}},
 		{tool + "admin", []string{"ib", "roce/link/wrap", "roce/host", "roce/daemon/server", tool + "config/socket",
