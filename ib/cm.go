@@ -176,7 +176,9 @@ type CMEvent struct {
 	Listener CMID // CMConnectRequest: the listener; ID is new, on the listener's channel, and the reader must close it
 
 	// Status is the cause, as in rdma_cm. CMRejected: the reason of the peer's REJ (IBTA 12.6.7.2). CMUnreachable: the
-	// status of a SIDR_REP that refuses, 1 to 5 (IBTA 12.11.2.2), or -110 (ETIMEDOUT). Other errors: -errno of Linux.
+	// status of a SIDR_REP that refuses, 1 to 5 (IBTA 12.11.2.2), or -110 (ETIMEDOUT), or what the network says of the
+	// peer: -111 (ECONNREFUSED: its UDP port 4791 is closed), -113 (EHOSTUNREACH), -101 (ENETUNREACH). Other errors:
+	// -errno of Linux.
 	Status int
 	// Param is the peer's, in CMConnectRequest, CMConnectResponse and CMEstablished. Its PrivateData is also set in
 	// CMRejected, CMUnreachable and CMDisconnected.

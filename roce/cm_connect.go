@@ -86,16 +86,49 @@ func unspecifiedOf(a netip.Addr) netip.Addr {
 	return netip.IPv6Unspecified()
 }
 
-// ResolveRoute completes the path. RoCE has no route beyond the addresses, so it sends no query.
+// ResolveRoute completes the path: its MTU is what Options.Route finds.
 func (id *CMID) ResolveRoute(time.Duration) error {
-	if err := id.lock("resolve route", cmAddrResolved); err != nil {
+	const op = "resolve route"
+	if err := id.lock(op, cmAddrResolved); err != nil {
 		return err
 	}
 	defer id.port.mu.Unlock()
+	if id.routing {
+		return ib.Refuse(op, "CM ID", "resolving the route", "one call at a time", ib.ErrState)
+	}
 	id.path.TrafficClass = id.tos
-	id.state = cmRouteResolved
-	id.ch.put(id, ib.CMEvent{Type: ib.CMRouteResolved})
+	route := id.port.dev.opts.Route
+	if route == nil {
+		id.routed(0, 0)
+		return nil
+	}
+	id.routing = true
+	src, dst, want := id.path.Local.Addr(), id.path.Remote.Addr(), id.pathMTU()
+	if id.init.Type == ib.UD {
+		want = 0
+	}
+	go func() {
+		mtu, errno := route(src, dst, want)
+		if id.port.lock(op) != nil {
+			return
+		}
+		defer id.port.mu.Unlock()
+		id.routing = false
+		if id.state == cmAddrResolved {
+			id.routed(mtu, errno)
+		}
+	}()
 	return nil
+}
+
+// routed ends ResolveRoute.
+func (id *CMID) routed(mtu ib.MTU, errno int) {
+	if errno != 0 {
+		id.ch.put(id, ib.CMEvent{Type: ib.CMRouteError, Status: -errno})
+		return
+	}
+	id.state, id.routeMTU = cmRouteResolved, mtu
+	id.ch.put(id, ib.CMEvent{Type: ib.CMRouteResolved})
 }
 
 // checkParam checks the parameters of Connect or Accept.
@@ -155,7 +188,8 @@ func (id *CMID) Connect(c ib.CMConnParam) error {
 	if err != nil {
 		return err
 	}
-	id.active, id.state = true, cmConnecting
+	id.active, id.state, id.cause = true, cmConnecting, 0
+	p.dialing[id] = struct{}{}
 	id.params.ResponderResources = c.ResponderResources // InitQPAttr derives the QP's access rights from it
 	p.conns[id.conn] = id
 	return nil

@@ -81,6 +81,7 @@ func (id *CMID) paramOf(ev *cm.Event) ib.CMConnParam {
 
 func (id *CMID) replied(ev *cm.Event) {
 	id.params, id.agreed = ev.Conn, true
+	delete(id.port.dialing, id)
 	id.ch.put(id, ib.CMEvent{Type: ib.CMConnectResponse, Param: id.paramOf(ev)})
 }
 
@@ -104,7 +105,11 @@ func (id *CMID) rejected(ev *cm.Event) {
 
 func (id *CMID) unreachable(ev *cm.Event) {
 	id.disown()
-	id.lapse(ib.CMEvent{Type: ib.CMUnreachable, Status: -errnoTimedOut, Tries: ev.Sent})
+	status := -errnoTimedOut
+	if id.cause != 0 {
+		status = -id.cause
+	}
+	id.lapse(ib.CMEvent{Type: ib.CMUnreachable, Status: status, Tries: ev.Sent})
 }
 
 // disconnected queues CMDisconnected. The ID keeps its connection until timewaitExit.

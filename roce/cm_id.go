@@ -52,6 +52,8 @@ type CMID struct {
 	reuse, afOnly bool
 	ackTimeout    uint8
 	mtu           ib.MTU // CMOptionPathMTU; 0 takes the port's
+	routeMTU      ib.MTU // what passes on the way to the peer; 0 if that is not known
+	routing       bool   // Options.Route is being asked
 	bound         uint64 // the key in cmPort.binds; 0 for none
 
 	// For a connection, a resolution or a request.
@@ -59,6 +61,7 @@ type CMID struct {
 	path   cm.Path
 	params cm.ConnParams
 	active bool
+	cause  int  // why the peer cannot be reached, as a Linux error number; 0 if there was just no answer
 	agreed bool // params has the values of both ends: the QP may go to RTR
 	half   *list.Element
 
@@ -209,13 +212,17 @@ func (id *CMID) Type() ib.QPType { return id.init.Type }
 
 // pathMTU returns the path MTU of the ID's connection.
 func (id *CMID) pathMTU() ib.MTU {
-	switch {
-	case id.params.PathMTU != 0:
+	if id.params.PathMTU != 0 {
 		return id.params.PathMTU
-	case id.mtu != 0:
-		return id.mtu
 	}
-	return ib.MTU(id.port.dev.mtu.Load())
+	mtu := ib.MTU(id.port.dev.mtu.Load())
+	if id.mtu != 0 {
+		mtu = id.mtu
+	}
+	if id.routeMTU != 0 {
+		mtu = min(mtu, id.routeMTU)
+	}
+	return mtu
 }
 
 // Query describes the ID.
@@ -330,6 +337,7 @@ func (id *CMID) release(now ib.Instant) {
 // disown detaches the ID from its connection in the state machine, and returns that.
 func (id *CMID) disown() cm.ID {
 	conn := id.conn
+	delete(id.port.dialing, id)
 	if conn != 0 {
 		delete(id.port.conns, conn)
 		id.conn = 0

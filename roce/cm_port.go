@@ -77,6 +77,7 @@ type cmPort struct {
 	channels  map[*CM]struct{}
 	conns     map[cm.ID]*CMID // of connections, resolutions and requests that are not over
 	listeners map[cm.ListenID]*CMID
+	dialing   map[*CMID]struct{} // active IDs whose peer has not answered yet
 	binds     map[uint64][]*CMID // IDs that have reserved a service ID, or a port, by its service ID
 	closed    bool
 }
@@ -91,7 +92,8 @@ func newCMPort(d *Device) *cmPort {
 		binary.LittleEndian.PutUint64(key[i:], rng.Uint64())
 	}
 	p := &cmPort{dev: d, m: cm.New(cm.Options{GUID: d.guid, Seed: key}), rng: rng, channels: map[*CM]struct{}{},
-		conns: map[cm.ID]*CMID{}, listeners: map[cm.ListenID]*CMID{}, binds: map[uint64][]*CMID{}}
+		conns: map[cm.ID]*CMID{}, listeners: map[cm.ListenID]*CMID{}, dialing: map[*CMID]struct{}{},
+		binds: map[uint64][]*CMID{}}
 	p.own = d.NewCMOwner(CMLimits{})
 	p.due.Store(int64(ib.Never))
 	return p
@@ -195,6 +197,24 @@ func (p *cmPort) addressGone(g ib.GID) {
 			}
 		}
 	}
+}
+
+// Unreachable tells the device that the network cannot reach a peer, and why, as a Linux error number: ECONNREFUSED if
+// its port 4791 is closed, EHOSTUNREACH, ENETUNREACH. Requests to the peer that have had no answer end with
+// CMUnreachable. Links call it, with the error of an ICMP message.
+func (d *Device) Unreachable(peer ib.GID, errno int) {
+	p := d.cm
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed || len(p.dialing) == 0 {
+		return
+	}
+	for id := range p.dialing {
+		if id.path.Remote == peer && p.m.Lost(p.clock(), id.conn) {
+			id.cause = errno
+		}
+	}
+	p.settle()
 }
 
 // close ends all channels and IDs with the device. Their last messages are in the state machine

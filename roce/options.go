@@ -1,6 +1,7 @@
 package roce
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/goroce/goroce/ib"
@@ -44,6 +45,11 @@ type Options struct {
 	// ActiveMTU caps the path MTU that the port offers; 0 takes what the link's
 	// interface allows.
 	ActiveMTU ib.MTU
+	// Route, if set, finds the largest path MTU that passes on the way to a peer, 0 if that is
+	// not known, or a Linux error number if there is no way. want is what the connection would
+	// have otherwise, 0 for datagram services. It is called for every CMID.ResolveRoute, on a
+	// goroutine of its own, and may take a moment.
+	Route func(src, dst netip.Addr, want ib.MTU) (mtu ib.MTU, errno int)
 }
 
 // Limits of the software device.

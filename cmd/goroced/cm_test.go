@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"regexp"
@@ -118,8 +119,8 @@ func TestRpingPersistent(t *testing.T) {
 	if err := server.cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
-	if code := server.wait(t); code != exitFailure || !strings.HasSuffix(server.err.String(),
-		"goroced: interrupted\n") {
+	if code := server.wait(t); code != exitSignal+int(syscall.SIGINT) || !strings.Contains(server.err.String(),
+		"goroced: interrupted") {
 		t.Errorf("exit code %d: %s", code, server.err.String())
 	}
 }
@@ -162,7 +163,12 @@ func TestRstream(t *testing.T) {
 // TestConnectErrors is TestErrors for the subcommands that connect by rdma_cm.
 func TestConnectErrors(t *testing.T) {
 	t.Parallel()
-	own := linktest.Loopback().String()
+	own, silent := linktest.Loopback().String(), linktest.Loopback().String()
+	hold, err := net.ListenPacket("udp", net.JoinHostPort(silent, "4791"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hold.Close()
 	for _, c := range []struct {
 		args string
 		code int
@@ -177,7 +183,7 @@ func TestConnectErrors(t *testing.T) {
 		{"rping -s -a 192.0.2.77", exitFailure, "192.0.2.77"},
 		{"rping -s -a 192.0.2.77 --addr " + own, exitFailure, "-a takes an address of the device"},
 		{"rping -c -a no-such-host..invalid --addr " + own, exitFailure, "no-such-host..invalid"},
-		{"rping -c -a " + linktest.Loopback().String() + " --timeout 200ms --addr " + own, exitFailure,
+		{"rping -c -a " + silent + " --timeout 200ms --addr " + own, exitFailure,
 			"no answer to REQ"},
 		{"rping -s --drop 1 --addr " + own, exitFailure, "--drop is 1"},
 		{"rping -s --addr " + own + " --netif lo", exitFailure, "one of them"},
@@ -190,7 +196,7 @@ func TestConnectErrors(t *testing.T) {
 		{"rstream -S 0 --addr " + own, exitFailure, "1 to 1073741824"},
 		{"rstream -f ip -s localhost --addr " + own, exitFailure, "only without -f ip"},
 		{"rstream -B 1 -S 1 --addr " + own, exitFailure, "4 KiB"},
-		{"rstream -s " + linktest.Loopback().String() + " --timeout 200ms --addr " + own, exitFailure,
+		{"rstream -s " + silent + " --timeout 200ms --addr " + own, exitFailure,
 			"no answer to REQ"},
 	} {
 		p, code := goroced(t, strings.Fields(c.args)...)

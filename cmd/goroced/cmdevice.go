@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"net"
 	"net/netip"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/device"
@@ -20,32 +19,17 @@ type cmDeviceFlags struct {
 	Shards int          `placeholder:"N" help:"Number of threads of a software device, a power of two (default: one for four processors, at most 4)." group:"Device"`
 
 	daemonFlags
+	local string // see deviceFlags
 }
 
 // with opens the device and calls use. local is the local address of the options, remote the host to connect to; either
 // may be "".
 func (f *cmDeviceFlags) with(ctx context.Context, local, remote string, faults wrap.FaultConfig, pcap string,
-	use func(ib.Device) error) error {
+	use func(ib.Device, device.Here) error) error {
 	d := deviceFlags(*f)
-	if !d.asked() && d.Device == device.Soft && d.NetIf == "" && len(d.Addr) == 0 {
-		d.Addr = findAddr(local, remote)
+	if a, err := netip.ParseAddr(local); err == nil && !a.IsUnspecified() && d.open() {
+		d.Addr, d.local = []netip.Addr{a}, local
 	}
-	return d.with(ctx, faults, pcap, use)
-}
-
-// findAddr returns the local address to use, or none if it is not known. The kernel chooses it by the route to remote;
-// nothing is sent.
-func findAddr(local, remote string) []netip.Addr {
-	if a, err := netip.ParseAddr(local); err == nil && !a.IsUnspecified() {
-		return []netip.Addr{a}
-	}
-	if remote == "" {
-		return nil
-	}
-	conn, err := net.Dial("udp", net.JoinHostPort(remote, "4791"))
-	if err != nil {
-		return nil
-	}
-	defer conn.Close()
-	return []netip.Addr{conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()}
+	d.toward(remote, false)
+	return d.with(ctx, faults, pcap, func(dev ib.Device) error { return use(dev, d.here(dev)) })
 }

@@ -18,11 +18,12 @@ import (
 type deviceFlags struct {
 	Device string       `short:"d" aliases:"ib-dev" default:"soft" placeholder:"DEV" help:"soft, a name that devinfo -l lists, or rnic:NAME for an RNIC (default ${default})." group:"Device"`
 	Link   string       `default:"auto" enum:"auto,udp,rawsock,afxdp" help:"Link of a software device: ${enum}." group:"Device"`
-	NetIf  string       `name:"netif" placeholder:"IF" help:"Network interface whose addresses to use (default: that of the default route)." group:"Device"`
+	NetIf  string       `name:"netif" placeholder:"IF" help:"Network interface whose addresses to use (default: of the host to connect to, the address that the route to it begins with; else that of the default route)." group:"Device"`
 	Addr   []netip.Addr `placeholder:"IP" help:"Local addresses to use instead of --netif." group:"Device"`
 	Shards int          `placeholder:"N" help:"Number of threads of a software device, a power of two (default: one for four processors, at most 4)." group:"Device"`
 
 	daemonFlags
+	local string // the address of the device, if another flag than --addr names it
 }
 
 // daemonFlags select a daemon.
@@ -33,6 +34,29 @@ type daemonFlags struct {
 
 // asked reports whether the device is to be one of a daemon.
 func (f *daemonFlags) asked() bool { return f.Daemon || f.Socket != "" }
+
+// open reports whether the flags leave the address of a software device open.
+func (f *deviceFlags) open() bool {
+	return !f.asked() && (f.Device == "" || f.Device == device.Soft) && f.NetIf == "" && len(f.Addr) == 0
+}
+
+// toward makes a device whose address is open have the one that packets to the remote host leave from, if there is a
+// remote host and a route to it. whole asks for all addresses of its interface, because an option numbers them.
+func (f *deviceFlags) toward(remote string, whole bool) {
+	if !f.open() {
+		return
+	}
+	a := device.Toward(remote)
+	if !a.IsValid() {
+		return
+	}
+	if whole {
+		f.NetIf = device.Holding(a)
+	}
+	if f.NetIf == "" {
+		f.Addr = []netip.Addr{a}
+	}
+}
 
 // with opens the device, calls f and closes it. faults apply to its frames. If pcap is set, the capture file is
 // complete when with returns.
@@ -55,7 +79,7 @@ func (f *deviceFlags) with(ctx context.Context, faults wrap.FaultConfig, pcap st
 		dev, err = device.Open(f.Device, o)
 	}
 	if err != nil {
-		return err
+		return portTaken(err, f.local, os.Args)
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
 	return use(dev)

@@ -1,7 +1,8 @@
 // Goroced is RDMA over Converged Ethernet in user space: it demonstrates RoCEv2, uses it with other machines, serves it
 // to the programs of this one, and decodes captures. `goroced --help` lists the subcommands.
 //
-// Exit codes: 0 is success, 1 failure, 2 an invalid command line. Errors are one line on standard error.
+// Exit codes: 0 is success, 1 failure, 2 an invalid command line, 130 the end by Ctrl-C (SIGINT), 143 that by SIGTERM.
+// Errors are one line on standard error.
 //
 // This package only has flags, and connects them with the packages under internal, which implement the subcommands.
 package main
@@ -26,6 +27,7 @@ import (
 const (
 	exitFailure = 1
 	exitUsage   = 2
+	exitSignal  = 128 // and the number of the signal, as shells have it
 )
 
 // commandLine is what kong parses: a field for each subcommand.
@@ -74,8 +76,7 @@ type app struct {
 func main() { os.Exit(run(os.Args[1:])) }
 
 func run(args []string) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	ctx, killer := untilSignal()
 	var cl commandLine
 	parser := kong.Must(&cl, kong.Name("goroced"), kong.Vars{"version": readVersion().String()},
 		kong.Description("RDMA over Converged Ethernet (RoCEv2) in user space. Start with `goroced demo`."),
@@ -92,13 +93,40 @@ func run(args []string) int {
 	case err == nil:
 		return 0
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
-		return report(errors.New("interrupted"), exitFailure)
+		return report(interruption(err), exitSignal+killer())
 	}
 	var coded interface{ ExitStatus() int }
 	if errors.As(err, &coded) {
 		return report(err, coded.ExitStatus())
 	}
 	return report(err, exitFailure)
+}
+
+// untilSignal returns a context that ends with SIGINT and SIGTERM, and killer, which returns the number of the signal
+// that has ended it. A second signal kills the process.
+func untilSignal() (ctx context.Context, killer func() int) {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	var number int
+	go func() {
+		s := <-signals
+		signal.Stop(signals)
+		number = int(s.(syscall.Signal))
+		cancel()
+	}()
+	return ctx, func() int {
+		<-ctx.Done()
+		return number
+	}
+}
+
+// interruption is the error of a subcommand that a signal has ended, with what it was doing, if it says that.
+func interruption(err error) error {
+	if text := err.Error(); text != context.Canceled.Error() {
+		return fmt.Errorf("interrupted: %s", strings.TrimSuffix(text, ": "+context.Canceled.Error()))
+	}
+	return errors.New("interrupted")
 }
 
 // usageError is an error of the command line that the parser does not see.

@@ -344,7 +344,8 @@ func TestPingpongInterrupted(t *testing.T) {
 	if err := server.cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
-	if code := server.wait(t); code != exitFailure || !strings.Contains(server.err.String(), "goroced: interrupted\n") {
+	if code := server.wait(t); code != exitSignal+int(syscall.SIGINT) ||
+		!strings.Contains(server.err.String(), "goroced: interrupted\n") {
 		t.Errorf("exit code %d: %s", code, server.err.String())
 	}
 }

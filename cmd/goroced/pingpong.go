@@ -85,8 +85,11 @@ func (c *pingpongCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
+	c.toward(c.Host, c.GIDIdx >= 0)
 	return c.with(a.ctx, faults, c.Pcap, func(d ib.Device) error {
-		_, err := pingpong.Run(a.ctx, d, c.options(a))
+		o := c.options(a)
+		o.Here = c.here(d)
+		_, err := pingpong.Run(a.ctx, d, o)
 		return err
 	})
 }

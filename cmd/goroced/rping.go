@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/device"
 	"github.com/goroce/goroce/cmd/goroced/internal/rping"
 	"github.com/goroce/goroce/ib"
 )
@@ -27,6 +28,7 @@ type rpingCmd struct {
 
 	Timeout    time.Duration `default:"10s" help:"Longest wait for the peer. A server waits for its clients without limit."`
 	AckTimeout int           `name:"ack-timeout" placeholder:"T" help:"Local ACK timeout of both ends, 4.096 us * 2^T (client; default 16). With --drop, 10 to 12 is faster."`
+	MTU        int           `placeholder:"BYTES" help:"Largest path MTU to ask for, at a server to accept: 256, 512, 1024, 2048 or 4096 (default: what the port and the route to the peer carry)."`
 	Pcap       string        `placeholder:"FILE" type:"path" help:"Capture all packets to a pcapng file."`
 
 	cmDeviceFlags
@@ -62,8 +64,10 @@ func (c *rpingCmd) Run(a *app) error {
 			local = c.Source.String()
 		}
 	}
-	return c.with(a.ctx, local, remote, faults, c.Pcap, func(d ib.Device) error {
-		return rping.Run(a.ctx, d, c.options(a))
+	return c.with(a.ctx, local, remote, faults, c.Pcap, func(d ib.Device, here device.Here) error {
+		o := c.options(a)
+		o.Here = here
+		return rping.Run(a.ctx, d, o)
 	})
 }
 
@@ -71,6 +75,6 @@ func (c *rpingCmd) options(a *app) rping.Options {
 	return rping.Options{
 		Server: c.Server, Addr: c.Address, Port: c.Port, Source: c.Source, Count: c.Count, Size: c.Size,
 		Verbose: c.Verbose, Validate: c.Check, Debug: c.Debug, Persistent: c.Persistent,
-		AckTimeout: c.AckTimeout, Timeout: c.Timeout, Out: a.out, Log: a.err,
+		AckTimeout: c.AckTimeout, MTU: ib.MTU(c.MTU), Timeout: c.Timeout, Out: a.out, Log: a.err,
 	}
 }

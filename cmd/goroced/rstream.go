@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/device"
 	"github.com/goroce/goroce/cmd/goroced/internal/rstream"
 	"github.com/goroce/goroce/ib"
 )
@@ -30,6 +31,7 @@ type rstreamCmd struct {
 
 	Timeout    time.Duration `default:"10s" help:"Longest wait for the peer. A server waits for its client without limit."`
 	AckTimeout int           `name:"ack-timeout" placeholder:"T" help:"Local ACK timeout of both ends, 4.096 us * 2^T (client; default 16). With --drop, 10 to 12 is faster."`
+	MTU        int           `placeholder:"BYTES" help:"Largest path MTU to ask for, at a server to accept: 256, 512, 1024, 2048 or 4096 (default: what the port and the route to the peer carry)."`
 	Pcap       string        `placeholder:"FILE" type:"path" help:"Capture all packets to a pcapng file."`
 
 	cmDeviceFlags
@@ -52,7 +54,7 @@ func (c *rstreamCmd) Validate() error {
 	o := rstream.Defaults()
 	o.Server, o.Bind, o.Port, o.IOMap = c.Server, c.Bind, c.Port, c.IOMap
 	o.Buffer, o.Inline, o.KeepAlive = c.Buffer, c.Inline, time.Duration(c.KeepAlive)*time.Second
-	o.AckTimeout, o.Timeout = c.AckTimeout, c.Timeout
+	o.AckTimeout, o.MTU, o.Timeout = c.AckTimeout, ib.MTU(c.MTU), c.Timeout
 	switch format := strings.ToLower(c.Format); {
 	case strings.HasPrefix(format, "ip"):
 		o.Numeric = true
@@ -92,7 +94,8 @@ func (c *rstreamCmd) Run(a *app) error {
 		return err
 	}
 	c.options.Out, c.options.Log = a.out, a.err
-	return c.with(a.ctx, c.Bind, c.Server, faults, c.Pcap, func(d ib.Device) error {
+	return c.with(a.ctx, c.Bind, c.Server, faults, c.Pcap, func(d ib.Device, here device.Here) error {
+		c.options.Here = here
 		return rstream.Run(a.ctx, d, c.options)
 	})
 }

@@ -191,6 +191,11 @@ func noREP(m *Manager, c *conn, _ *input) {
 	m.fail(c, Event{Kind: Unreachable, Waited: "REQ", Sent: c.sent})
 }
 
+// lost ends an attempt whose peer cannot be reached. There is nobody to be told.
+func lost(m *Manager, c *conn, _ *input) {
+	m.fail(c, Event{Kind: Unreachable, Waited: "REQ", Sent: c.sent})
+}
+
 // abandon takes the REQ back with a REJ, for the consumer has released the connection (Linux's cm_destroy_id).
 func abandon(m *Manager, c *conn, _ *input) {
 	m.rejectTimeout(c)

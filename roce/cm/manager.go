@@ -177,6 +177,18 @@ func (m *Manager) Release(now ib.Instant, id ID) {
 	}
 }
 
+// Lost says that the network cannot reach the peer of a connection (ICMP). A request that has had no answer at all
+// ends: Unreachable, and Lost returns true. Anything else goes on, because anybody can forge such a message.
+func (m *Manager) Lost(now ib.Instant, id ID) bool {
+	c := m.conns[id]
+	if c == nil {
+		return false
+	}
+	m.in = input{now: now}
+	m.dispatch(c, onLost, &m.in)
+	return m.conns[id] == nil
+}
+
 // checkLen checks the length of data for a field of a message.
 func checkLen(op, what string, data []byte, most int) error {
 	if len(data) <= most {

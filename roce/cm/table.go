@@ -17,6 +17,7 @@ const (
 	onStale      // a REQ or REP of another connection names the peer's QP, so the peer has forgotten this connection
 	onExpired    // the deadline has passed
 	onUnanswered // the deadline has passed, and the message was sent for the last time
+	onLost       // the network says that the peer cannot be reached
 	onRelease    // the consumer releases the ID
 	numColumns
 )
@@ -40,7 +41,7 @@ func init() { // not an initializer: the steps refer to the table
 
 		// Active end.
 		reqSent: {onMRA: handleMRA, onREJ: handleREJ, onREP: handleREP,
-			onExpired: resend, onUnanswered: noREP, onRelease: abandon},
+			onExpired: resend, onUnanswered: noREP, onLost: lost, onRelease: abandon},
 		mraReqRcvd: {onMRA: duplicate, onREJ: handleREJ, onREP: handleREP,
 			onExpired: resend, onUnanswered: noREP, onRelease: abandon},
 		repRcvd: {onREJ: handleREJ, onREP: duplicate,
@@ -68,7 +69,7 @@ func init() { // not an initializer: the steps refer to the table
 
 		// Datagram services.
 		sidrReqSent: {onSIDRREP: handleSIDRREP,
-			onExpired: resend, onUnanswered: noSIDRREP, onRelease: drop},
+			onExpired: resend, onUnanswered: noSIDRREP, onLost: noSIDRREP, onRelease: drop},
 		sidrReqRcvd: {onSIDRREQ: duplicate,
 			onExpired: lapsed, onRelease: decline},
 	}

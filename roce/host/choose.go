@@ -41,7 +41,7 @@ func (e *CapabilityError) Is(target error) bool { return target == ErrCapability
 type driver struct {
 	name       string
 	capability string // what it needs, "" if nothing
-	open       func(addrs []netip.Addr, shards int) ([]link.Link, error)
+	open       func(addrs []netip.Addr, shards int, h *hearing) ([]link.Link, error)
 }
 
 // drivers are in the order in which "auto" tries them. Plain sockets are first: they need no privilege, work on any
@@ -50,15 +50,17 @@ type driver struct {
 // identifications sockets do not show. AF_XDP is last: an interface has room for one XDP program only, some NICs lose
 // their carrier for a moment when it is attached, and only with a zero-copy driver it can be the fastest.
 var drivers = []driver{
-	{"udp", "", func(a []netip.Addr, n int) ([]link.Link, error) { return udp.OpenShards(a, udp.Options{}, n) }},
+	{"udp", "", func(a []netip.Addr, n int, h *hearing) ([]link.Link, error) {
+		return udp.OpenShards(a, udp.Options{OnError: h.unreachable}, n)
+	}},
 	{"rawsock", "CAP_NET_RAW", openRawsock},
-	{"afxdp", "CAP_NET_RAW,CAP_NET_ADMIN,CAP_BPF", func(a []netip.Addr, n int) ([]link.Link,
+	{"afxdp", "CAP_NET_RAW,CAP_NET_ADMIN,CAP_BPF", func(a []netip.Addr, n int, _ *hearing) ([]link.Link,
 		error) {
 		return afxdp.OpenShards(a, afxdp.Options{}, n)
 	}},
 }
 
-func openRawsock(addrs []netip.Addr, shards int) ([]link.Link, error) {
+func openRawsock(addrs []netip.Addr, shards int, _ *hearing) ([]link.Link, error) {
 	if shards > 1 {
 		return nil, fmt.Errorf("link rawsock has one shard, not %d: %w; use link udp", shards, errors.ErrUnsupported)
 	}
@@ -71,7 +73,7 @@ func openRawsock(addrs []netip.Addr, shards int) ([]link.Link, error) {
 
 // openLinks opens the links of a device with that number of shards (0: as many as suit the machine), with the named
 // driver, or for "auto" with the first one that works.
-func openLinks(name string, addrs []netip.Addr, shards int) ([]link.Link, error) {
+func openLinks(name string, addrs []netip.Addr, shards int, h *hearing) ([]link.Link, error) {
 	auto := name == "" || name == "auto"
 	var known []string
 	var failed []error
@@ -80,7 +82,7 @@ func openLinks(name string, addrs []netip.Addr, shards int) ([]link.Link, error)
 		if !auto && d.name != name {
 			continue
 		}
-		links, err := d.openShards(addrs, shards)
+		links, err := d.openShards(addrs, shards, h)
 		switch {
 		case err == nil:
 			note := links[0].Caps().Note
@@ -108,14 +110,14 @@ func openLinks(name string, addrs []netip.Addr, shards int) ([]link.Link, error)
 }
 
 // openShards opens a number of links. If it is 0 and the driver cannot open as many as suit, it opens one.
-func (d *driver) openShards(addrs []netip.Addr, shards int) ([]link.Link, error) {
+func (d *driver) openShards(addrs []netip.Addr, shards int, h *hearing) ([]link.Link, error) {
 	if shards > 0 {
-		return d.open(addrs, shards)
+		return d.open(addrs, shards, h)
 	}
 	n := shardsFor(runtime.GOMAXPROCS(0))
-	links, err := d.open(addrs, n)
+	links, err := d.open(addrs, n, h)
 	if n > 1 && errors.Is(err, errors.ErrUnsupported) {
-		return d.open(addrs, 1)
+		return d.open(addrs, 1, h)
 	}
 	return links, err
 }

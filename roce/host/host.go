@@ -89,7 +89,8 @@ func open(o Options) (*roce.Device, error) {
 		return nil, ib.Refuse("choose link", "Shards", n, fmt.Sprintf("0, or a power of two up to %d", link.MaxShards),
 			ib.ErrInvalid)
 	}
-	links, err := openLinks(o.Link, addrs, o.Shards)
+	h := &hearing{}
+	links, err := openLinks(o.Link, addrs, o.Shards, h)
 	if err != nil {
 		return nil, err
 	}
@@ -104,13 +105,17 @@ func open(o Options) (*roce.Device, error) {
 		closeAll(links)
 		return nil, err
 	}
-	w := &watched{Link: links[0]}
+	w := &watched{Link: links[0], paths: newPaths()}
 	links[0] = w
+	if o.Device.Route == nil {
+		o.Device.Route = w.paths.find
+	}
 	dev, err := roce.OpenShards(links, o.Device)
 	if err != nil {
 		closeAll(links)
 		return nil, err
 	}
+	h.dev.Store(dev)
 	if err := w.watch(dev, &o); err != nil {
 		_ = dev.Close()
 		return nil, err

@@ -133,7 +133,7 @@ func TestInterfaces(t *testing.T) {
 
 // fake is a driver for the test of openLinks.
 func fake(name, capability string, err error) driver {
-	return driver{name, capability, func([]netip.Addr, int) ([]link.Link, error) {
+	return driver{name, capability, func([]netip.Addr, int, *hearing) ([]link.Link, error) {
 		if err != nil {
 			return nil, err
 		}
@@ -143,7 +143,7 @@ func fake(name, capability string, err error) driver {
 
 // openOne opens the link of a device with one shard.
 func openOne(name string, addrs []netip.Addr) (link.Link, error) {
-	links, err := openLinks(name, addrs, 1)
+	links, err := openLinks(name, addrs, 1, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -344,17 +344,17 @@ func TestShardsFor(t *testing.T) {
 func TestShardsChosen(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(8))
 	var asked []int
-	d := driver{open: func(_ []netip.Addr, n int) ([]link.Link, error) {
+	d := driver{open: func(_ []netip.Addr, n int, _ *hearing) ([]link.Link, error) {
 		asked = append(asked, n)
 		if n > 1 {
 			return nil, fmt.Errorf("%d queues: %w", n, errors.ErrUnsupported)
 		}
 		return []link.Link{fakeLink{}}, nil
 	}}
-	if links, err := d.openShards(nil, 0); len(links) != 1 || err != nil || !slices.Equal(asked, []int{2, 1}) {
+	if links, err := d.openShards(nil, 0, nil); len(links) != 1 || err != nil || !slices.Equal(asked, []int{2, 1}) {
 		t.Errorf("asked for %v: %d links, %v", asked, len(links), err)
 	}
-	if _, err := d.openShards(nil, 2); !errors.Is(err, errors.ErrUnsupported) {
+	if _, err := d.openShards(nil, 2, nil); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("a number that was asked for: error %v", err)
 	}
 }

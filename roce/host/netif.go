@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -157,8 +158,8 @@ func addresses(o *Options) ([]netip.Addr, error) {
 		return nil, fmt.Errorf("interface %s is down; `ip link set %s up` brings it up", o.NetIf, o.NetIf)
 	case o.NetIf == "":
 		return nil,
-			fmt.Errorf("%w: no default route, and not just one interface besides loopback; name an interface or an "+
-				"address of %s",
+			fmt.Errorf("%w: no default route, and not just one interface besides loopback; name an interface "+
+				"(--netif) or an address (--addr) of %s",
 				ErrNoInterface, names(list))
 	}
 	return nil, fmt.Errorf("%w: %s has no address, or is not there; there are %s", ErrNoInterface, o.NetIf, names(list))
@@ -175,7 +176,22 @@ func names(list []Interface) string {
 		if !i.Up {
 			state = ", down"
 		}
-		s = append(s, fmt.Sprintf("%s (%v%s)", i.Name, i.Addrs[0], state))
+		s = append(s, fmt.Sprintf("%s (%v%s)", i.Name, MainAddr(i.Addrs), state))
 	}
 	return strings.Join(s, ", ")
+}
+
+// MainAddr returns the address that people know an interface by: IPv4 before IPv6, link-local ones last. There must be
+// one.
+func MainAddr(addrs []netip.Addr) netip.Addr {
+	rank := func(a netip.Addr) int {
+		switch {
+		case a.IsLinkLocalUnicast():
+			return 2
+		case a.Is4():
+			return 0
+		}
+		return 1
+	}
+	return slices.MinFunc(addrs, func(a, b netip.Addr) int { return cmp.Compare(rank(a), rank(b)) })
 }

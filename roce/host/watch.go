@@ -7,10 +7,12 @@ import (
 	"github.com/goroce/goroce/roce/neigh"
 )
 
-// watched is the link of a device that follows its network interface. Closing it ends the watch.
+// watched is the link of a device that follows its network interface. Closing it ends the watch, and what the device
+// asks about routes.
 type watched struct {
 	link.Link
-	stop func()
+	paths *paths
+	stop  func()
 }
 
 // watch reports the state of the interface to the device, now and after each change.
@@ -72,5 +74,6 @@ func (w *watched) Close() error {
 	if w.stop != nil {
 		w.stop()
 	}
+	w.paths.close()
 	return err
 }

@@ -55,3 +55,29 @@ func addrOf(ip net.IP) (netip.Addr, bool) {
 	a, ok := netip.AddrFromSlice(ip)
 	return a.Unmap(), ok
 }
+
+// Silent reports whether the kernel has asked the next hop to dst for its MAC address and has had no answer, so far or
+// for good. It returns the hop, and the interface.
+func Silent(dst netip.Addr) (hop netip.Addr, netif string, silent bool) {
+	r, err := RouteTo(dst)
+	if err != nil {
+		return hop, "", false
+	}
+	if hop = dst; r.Gateway.IsValid() {
+		hop = r.Gateway
+	}
+	family := netlink.FAMILY_V6
+	if hop.Is4() {
+		family = netlink.FAMILY_V4
+	}
+	list, err := netlink.NeighList(r.Index, family)
+	if err != nil {
+		return hop, r.NetIf, false
+	}
+	for i := range list {
+		if a, ok := addrOf(list[i].IP); ok && a == hop {
+			return hop, r.NetIf, list[i].State&(netlink.NUD_INCOMPLETE|netlink.NUD_FAILED) != 0
+		}
+	}
+	return hop, r.NetIf, false
+}

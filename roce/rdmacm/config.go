@@ -42,7 +42,7 @@ type Config struct {
 	RNRRetry       int    // 1 to 7 (default 7: for ever)
 	AckTimeout     int    // 5-bit code of the local ACK timeout of both ends (default 16: 268 ms)
 	MinRNRTimer    int    // 5-bit code of the RNR NAK delay (default 12: 640 us)
-	PathMTU        ib.MTU // Dial: the path MTU; Accept: the largest to accept; 0 is the port's
+	PathMTU        ib.MTU // Dial: the largest to ask for; Accept: the largest to accept; 0 is the port's
 }
 
 // Defaults of Config.
@@ -117,6 +117,14 @@ func (o *Config) completeQP(dev ib.Device, op string) error {
 			fmt.Sprintf("256, 512, 1024, 2048 or 4096, at most the port's %d; 0 for that", port.ActiveMTU))
 	}
 	return nil
+}
+
+// op returns the operation that needs a route: that of a datagram service, or of a connection.
+func (o *Config) op() string {
+	if o.Service == ib.UD {
+		return "resolve"
+	}
+	return opDial
 }
 
 // params returns what this end contributes to a connection.

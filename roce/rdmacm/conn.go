@@ -33,8 +33,10 @@ type Conn struct {
 	id      ib.CMID // nil until Accept has answered
 	params  cm.ConnParams
 	private []byte
-	bounded bool // the connection manager knows the deadline of our REQ
-	asked   bool // this end has disconnected
+	smaller chan ib.MTU // gets the path MTU to ask for next; nil if the REQ is not to be repeated
+	pathMTU ib.MTU      // what the REQ asks for
+	bounded bool        // the connection manager knows the deadline of our REQ
+	asked   bool        // this end has disconnected
 	err     error
 }
 
@@ -82,9 +84,17 @@ func (c *Conn) event(ev *ib.CMEvent) {
 	case ib.CMEstablished:
 		c.established()
 	case ib.CMRejected:
+		if mtu := narrower(c.pathMTU, ev); mtu != 0 && c.smaller != nil {
+			c.smaller <- mtu // there is room: each REQ has one REJ
+			return
+		}
 		c.end(&RejectError{Op: c.op, Addr: c.remote.String(), Reason: wire.RejectReason(ev.Status), Info: ev.Info,
 			PrivateData: ev.Param.PrivateData})
 	case ib.CMUnreachable:
+		if e := unreachable(c.op, c.remote, ev); e != nil {
+			c.end(e)
+			return
+		}
 		e := &TimeoutError{Op: c.op, Addr: c.remote.String(), Step: "REQ", Sent: ev.Tries}
 		if c.op == opAccept {
 			e.Step = "REP"
@@ -158,6 +168,8 @@ func (c *Conn) await(ctx context.Context, step string) error {
 	select {
 	case <-c.up:
 	case <-c.done:
+	case mtu := <-c.smaller:
+		return &narrowError{mtu}
 	case <-ctx.Done():
 		awaitTimeout(ctx, c.bounded, c.done)
 	}

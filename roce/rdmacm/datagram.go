@@ -2,6 +2,7 @@ package rdmacm
 
 import (
 	"context"
+	"net/netip"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/wire"
@@ -31,7 +32,7 @@ func (c *CM) Resolve(ctx context.Context, addr string, o Config) (*Service, erro
 	if err != nil {
 		return nil, opError(op, addr, err)
 	}
-	q := &resolution{cm: c, id: r.id, addr: r.remote.String(), done: make(chan struct{})}
+	q := &resolution{cm: c, id: r.id, remote: r.remote, done: make(chan struct{})}
 	err = q.ask(ctx, o.PrivateData)
 	if err == nil {
 		err = q.await(ctx)
@@ -47,10 +48,10 @@ func (c *CM) Resolve(ctx context.Context, addr string, o Config) (*Service, erro
 
 // resolution is a SIDR_REQ that waits for its answer.
 type resolution struct {
-	cm   *CM
-	id   ib.CMID
-	addr string
-	done chan struct{} // closed when the answer has come
+	cm     *CM
+	id     ib.CMID
+	remote netip.AddrPort
+	done   chan struct{} // closed when the answer has come
 
 	// Guarded by CM.mu until done is closed.
 	bounded bool
@@ -74,10 +75,14 @@ func (q *resolution) event(ev *ib.CMEvent) {
 		q.service = Service{AH: ev.AH, QPN: ev.Param.QPN, QKey: ev.Param.QKey, PrivateData: ev.Param.PrivateData}
 		q.end(nil)
 	case ev.Type == ib.CMUnreachable && ev.Status > 0:
-		q.end(&RejectError{Op: "resolve", Addr: q.addr, Status: wire.SIDRStatus(ev.Status), Info: ev.Info,
+		q.end(&RejectError{Op: "resolve", Addr: q.remote.String(), Status: wire.SIDRStatus(ev.Status), Info: ev.Info,
 			PrivateData: ev.Param.PrivateData})
 	case ev.Type == ib.CMUnreachable:
-		e := &TimeoutError{Op: "resolve", Addr: q.addr, Step: "SIDR_REQ", Sent: ev.Tries}
+		if e := unreachable("resolve", q.remote, ev); e != nil {
+			q.end(e)
+			return
+		}
+		e := &TimeoutError{Op: "resolve", Addr: q.remote.String(), Step: "SIDR_REQ", Sent: ev.Tries}
 		if q.bounded {
 			e.Err = context.DeadlineExceeded
 		}
@@ -104,6 +109,6 @@ func (q *resolution) await(ctx context.Context) error {
 	}
 	q.cm.mu.Lock()
 	defer q.cm.mu.Unlock()
-	q.end(&TimeoutError{Op: "resolve", Addr: q.addr, Step: "SIDR_REQ", Err: ctx.Err()})
+	q.end(&TimeoutError{Op: "resolve", Addr: q.remote.String(), Step: "SIDR_REQ", Err: ctx.Err()})
 	return q.err
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
+	"syscall"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/wire"
@@ -48,7 +50,7 @@ var rejectAdvice = map[wire.RejectReason]string{
 	wire.RejectInvalidTransport:   ": the listener wants another service; choose Config.Service as there",
 	wire.RejectStale:              ": the peer takes us for an older connection; try again",
 	wire.RejectInvalidGID:         ": the peer does not have the address that it was asked by; is there a NAT?",
-	wire.RejectInvalidMTU:         ": the peer's port takes only smaller packets; set Config.PathMTU",
+	wire.RejectInvalidMTU:         ": the peer's port takes only smaller packets; set Config.PathMTU (--mtu)",
 	wire.RejectConsumer:           ": the application there refused; its private data may say why",
 	wire.RejectInvalidCommID:      ": the peer knows nothing of this connection any more",
 	wire.RejectResponderResources: ": set Config.ResponderResources higher",
@@ -70,6 +72,9 @@ type TimeoutError struct {
 }
 
 func (e *TimeoutError) Error() string {
+	if errors.Is(e.Err, context.Canceled) {
+		return fmt.Sprintf("%s %s: cancelled before the answer to %s: %v", e.Op, e.Addr, e.Step, e.Err)
+	}
 	s := fmt.Sprintf("%s %s: no answer to %s", e.Op, e.Addr, e.Step)
 	if e.Sent > 0 {
 		s += fmt.Sprintf(", sent %d times", e.Sent)
@@ -96,10 +101,47 @@ var stepAdvice = map[string]string{
 const unreachableAdvice = "; is the host up, does every firewall pass UDP port 4791 both ways, " +
 	"does anybody there speak RoCEv2 (goroce, rdma_rxe, a RoCE NIC)?"
 
+// UnreachableError says that the network cannot reach the peer: a router, the peer's host or this one has said so. It
+// wraps the error number.
+type UnreachableError struct {
+	Op   string // "dial", "resolve"
+	Addr netip.AddrPort
+	Err  syscall.Errno // ECONNREFUSED, EHOSTUNREACH, ENETUNREACH, EACCES
+}
+
+func (e *UnreachableError) Error() string {
+	host := e.Addr.Addr()
+	what := fmt.Sprintf("the network does not pass packets to %v: %v", host, e.Err)
+	switch e.Err {
+	case syscall.ECONNREFUSED:
+		what = fmt.Sprintf("UDP port 4791 of %v is closed: nobody there speaks RoCEv2 at this address; start the "+
+			"server there (goroce), or `rdma link add rxe0 type rxe netdev IF` (rdma_rxe)", host)
+	case syscall.EHOSTUNREACH:
+		what = fmt.Sprintf("%v cannot be reached: it does not answer ARP or neighbour discovery, or a router or "+
+			"firewall says no; is the address right and the host up?", host)
+	case syscall.ENETUNREACH:
+		what = fmt.Sprintf("there is no route to %v; `ip route get %[1]v` asks the kernel", host)
+	}
+	return fmt.Sprintf("%s %v: %s", e.Op, e.Addr, what)
+}
+
+// Unwrap returns the error number.
+func (e *UnreachableError) Unwrap() error { return e.Err }
+
+// unreachable returns the error for a CMUnreachable event in which the network has spoken; nil for others.
+func unreachable(op string, addr netip.AddrPort, ev *ib.CMEvent) error {
+	switch errno := syscall.Errno(-ev.Status); {
+	case ev.Status >= 0, errno == syscall.ETIMEDOUT:
+		return nil
+	default:
+		return &UnreachableError{op, addr, errno}
+	}
+}
+
 // opError adds the operation and the address to err, unless err names them itself.
 func opError(op, addr string, err error) error {
 	switch err.(type) {
-	case *RejectError, *TimeoutError:
+	case *RejectError, *TimeoutError, *UnreachableError:
 		return err
 	}
 	return fmt.Errorf("%s %s: %w", op, addr, err)

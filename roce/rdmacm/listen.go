@@ -258,7 +258,7 @@ func (l *Listener) nextToAccept() *Request {
 	count := countBySource(l.handshakes)
 	for _, r := range l.requests {
 		if loser, ok := victim(l.handshakes, count[r.source()]); ok {
-			l.abandon(loser, fmt.Errorf("%w: it did not confirm, and others wait", errPeer))
+			l.abandon(loser, fmt.Errorf("%w: it did not confirm, and others wait", ErrPeer))
 			l.requests = slices.DeleteFunc(l.requests, func(q *Request) bool { return q == r })
 			return r
 		}
@@ -302,7 +302,7 @@ func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 		if err != nil || conn != nil {
 			return conn, err
 		}
-		if _, err := r.start(l.o.Config, l); err != nil && !errors.Is(err, errPeer) {
+		if _, err := r.start(l.o.Config, l); err != nil && !errors.Is(err, ErrPeer) {
 			return nil, opError(op, r.remote.String(), err)
 		}
 	}

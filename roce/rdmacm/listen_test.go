@@ -106,8 +106,15 @@ func TestAcceptRefuses(t *testing.T) {
 		!strings.Contains(e.Error(), "Config.PathMTU") {
 		t.Errorf("a path MTU that the server has not: %v, info %v", e, e.Info[:1])
 	}
-	c, err := a.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{PathMTU: ib.MTU1024})
+	prepared := 0
+	c, err := a.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{Prepare: func(c *rdmacm.Conn) error {
+		prepared++
+		return nil
+	}})
 	must(t, err)
+	if mtu := c.Params().PathMTU; mtu != ib.MTU1024 || prepared != 1 {
+		t.Errorf("asked again for path MTU %d, want 1024; prepared %d times", mtu, prepared)
+	}
 	defer c.Close()
 	must(t, (<-accepted).Close())
 }

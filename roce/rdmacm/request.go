@@ -13,9 +13,9 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// errPeer marks failures that are the peer's: it has given up, or asks for something that the listener does not
-// provide. Accept skips such requests.
-var errPeer = errors.New("the peer's request cannot be met")
+// ErrPeer marks failures of Request.Accept that are the peer's: it has given up, or asks for something that the
+// listener does not provide. Listener.Accept skips such requests.
+var ErrPeer = errors.New("the peer's request cannot be met")
 
 // Request is a peer's request for a connection, or for a datagram service. It must be answered once, by Accept,
 // AcceptDatagram or Reject, from any goroutine.
@@ -63,7 +63,7 @@ func (r *Request) Params() cm.ConnParams { return r.params }
 func (r *Request) event(ev *ib.CMEvent) {
 	if lastEvent(ev.Type) {
 		_ = r.id.Close()
-		r.end(fmt.Errorf("%w: the peer gave up, or there were too many requests", errPeer))
+		r.end(fmt.Errorf("%w: the peer gave up, or there were too many requests", ErrPeer))
 	}
 }
 
@@ -150,10 +150,11 @@ func (r *Request) check(o *Config) error {
 	switch {
 	case r.params.Service != o.Service:
 		r.rejectUnanswered(wire.RejectInvalidTransport, nil)
-		return fmt.Errorf("%w: the peer asks for service %v, this end has %v", errPeer, r.params.Service, o.Service)
+		return fmt.Errorf("%w: the peer asks for service %v, this end has %v", ErrPeer, r.params.Service, o.Service)
 	case r.params.PathMTU > o.PathMTU:
 		r.rejectUnanswered(wire.RejectInvalidMTU, []byte{byte(o.PathMTU.Code())})
-		return fmt.Errorf("%w: the peer asks for path MTU %d, this port has %d", errPeer, r.params.PathMTU, o.PathMTU)
+		return fmt.Errorf("%w: the peer asks for path MTU %d, this end takes %d at most", ErrPeer, r.params.PathMTU,
+			o.PathMTU)
 	}
 	return nil
 }
@@ -221,7 +222,7 @@ func (r *Request) Reject(private []byte) error {
 func (r *Request) rejectOverflow(reason wire.RejectReason) {
 	_ = r.reject(reason, nil, nil)
 	delete(r.l.cm.owners, r.id)
-	r.end(fmt.Errorf("%w: there were too many requests", errPeer))
+	r.end(fmt.Errorf("%w: there were too many requests", ErrPeer))
 }
 
 // rejectUnanswered rejects the request for a reason of this package, unless it has been answered.

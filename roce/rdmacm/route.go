@@ -2,10 +2,12 @@ package rdmacm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"slices"
+	"syscall"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/wire"
@@ -167,6 +169,9 @@ func (s *resolver) resolve(ctx context.Context, o *Config, local, remote netip.A
 		}
 	}
 	_, err := s.do(ctx, ib.CMRouteResolved, func() error { return s.id.ResolveRoute(timeout) })
+	if errno := syscall.Errno(0); errors.As(err, &errno) {
+		return &UnreachableError{o.op(), remote, errno}
+	}
 	return err
 }
 
@@ -177,6 +182,9 @@ func (s *resolver) do(ctx context.Context, want ib.CMEventType, step func() erro
 	}
 	select {
 	case ev := <-s.next:
+		if ev.Type == ib.CMRouteError && ev.Status < 0 {
+			return ev, syscall.Errno(-ev.Status)
+		}
 		if ev.Type != want {
 			return ev, fmt.Errorf("%v, status %d: %w", ev.Type, ev.Status, ib.ErrNoAddr)
 		}

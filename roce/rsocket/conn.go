@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/rdmacm"
 )
 
 // Network is the name of the network, in Addr and in errors.
@@ -101,6 +102,14 @@ func (c *Conn) LocalAddr() net.Addr { return c.local }
 
 // RemoteAddr returns the peer's Addr.
 func (c *Conn) RemoteAddr() net.Addr { return c.remote }
+
+// PathMTU returns the path MTU of the connection; 0 if it is not known.
+func (c *Conn) PathMTU() ib.MTU {
+	if t, ok := c.tr.(*rdmacm.Conn); ok {
+		return t.Params().PathMTU
+	}
+	return 0
+}
 
 // SetDeadline sets both deadlines.
 func (c *Conn) SetDeadline(t time.Time) error {

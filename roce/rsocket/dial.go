@@ -48,6 +48,7 @@ func (ep *endpoint) config() rdmacm.Config {
 	return rdmacm.Config{
 		Service: ib.RC, PD: ep.pd, SendCQ: ep.cq, Cap: ep.cap(), SigAll: true, Access: ib.RemoteWrite,
 		PrivateData: r.append(nil), ResponderResources: -1, InitiatorDepth: -1, AckTimeout: ep.o.AckTimeout,
+		PathMTU: ep.o.PathMTU,
 	}
 }
 

@@ -39,6 +39,9 @@ type Options struct {
 	// rdmacm.Config.
 	AckTimeout int
 
+	// PathMTU is the largest path MTU to ask for, or to accept, as in rdmacm.Config.
+	PathMTU ib.MTU
+
 	// Local is the source address and port of Dial; a zero address or port is chosen.
 	Local netip.AddrPort
 

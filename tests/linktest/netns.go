@@ -36,16 +36,27 @@ var vethCount atomic.Int32
 func NewVeth(t testing.TB, mtu int) (a, b *Namespace) {
 	t.Helper()
 	require.Root(t)
-	n := vethCount.Add(1)
 	a, b = newNamespace(t), newNamespace(t)
-	a.IfName, b.IfName = fmt.Sprintf("gr%da%d", n, os.Getpid()), fmt.Sprintf("gr%db%d", n, os.Getpid())
+	name(a, b)
 	MakeVeth(t, a, b, mtu)
 	return a, b
+}
+
+// name gives the ends of a veth pair names that no other test uses.
+func name(a, b *Namespace) {
+	n := vethCount.Add(1)
+	a.IfName, b.IfName = fmt.Sprintf("gr%da%d", n, os.Getpid()), fmt.Sprintf("gr%db%d", n, os.Getpid())
 }
 
 // MakeVeth makes the veth pair of two namespaces, which was deleted, anew: with the same names
 // and addresses.
 func MakeVeth(t testing.TB, a, b *Namespace, mtu int) {
+	t.Helper()
+	connect(t, a, b, mtu, []string{"10.99.0.1/24", "fd99::1/64"}, []string{"10.99.0.2/24", "fd99::2/64"})
+}
+
+// connect joins two namespaces by a veth pair with these addresses.
+func connect(t testing.TB, a, b *Namespace, mtu int, addrsA, addrsB []string) {
 	t.Helper()
 	err := a.Do(func() error {
 		attrs := netlink.NewLinkAttrs()
@@ -56,8 +67,8 @@ func MakeVeth(t testing.TB, a, b *Namespace, mtu int) {
 	if err != nil {
 		t.Fatalf("create veth pair: %v", err)
 	}
-	a.configure(t, mtu, "10.99.0.1/24", "fd99::1/64")
-	b.configure(t, mtu, "10.99.0.2/24", "fd99::2/64")
+	a.configure(t, mtu, addrsA...)
+	b.configure(t, mtu, addrsB...)
 	a.waitUp(t)
 	b.waitUp(t)
 }

@@ -20,9 +20,13 @@
 // A device with several shards has several links ([OpenShards]), whose sockets share the port (SO_REUSEPORT). A classic
 // BPF program, which any user may attach, makes the kernel choose the socket by the destination QP.
 //
+// ICMP errors end attempts to connect to a peer whose port is closed ([Options].OnError); packets of connections are
+// sent again as after any other loss.
+//
 // A socket cannot choose the source port or the IPv6 flow label (the kernel chooses a label, which the ICRC does not
 // cover), and cannot see the IPv4 identification of what it receives.
 //
 // Files: open.go opens the sockets, offload.go detects segmentation offload, send.go and recv.go move runs, shards.go
-// shares the port, local.go adds and removes addresses, group.go joins groups, device.go queries the interface.
+// shares the port, local.go adds and removes addresses, group.go joins groups, icmp.go reads ICMP errors, device.go
+// queries the interface.
 package udp

@@ -7,6 +7,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -39,6 +40,10 @@ type Options struct {
 	// RecvBuffer is the size of each socket's receive buffer in bytes. Without privileges it is limited to
 	// net.core.rmem_max; Caps.Note tells the actual size.
 	RecvBuffer int
+	// OnError, if not nil, is told which peers cannot be reached, and why, as ICMP says: ECONNREFUSED if their port
+	// 4791 is closed, EHOSTUNREACH, ENETUNREACH, EACCES. It is called during Recv, Send and Wait, by their goroutine,
+	// and must not call the link. Anybody may have forged the message.
+	OnError func(peer ib.GID, errno syscall.Errno)
 }
 
 // Limits of a run. Older kernels cut into at most 64 segments. 65,000 bytes leave room for the headers in 64 KiB, the
@@ -53,6 +58,7 @@ type conn struct {
 	caps       link.Caps
 	offload    bool
 	recvBuffer int
+	onError    func(ib.GID, syscall.Errno)
 	ns         neigh.Namespace // network namespace of the sockets
 	opened     []netip.Addr    // addresses of Open, with their zones
 	shard      int
@@ -246,6 +252,7 @@ var options4 = []option{
 	{"IP_MULTICAST_TTL", unix.IPPROTO_IP, unix.IP_MULTICAST_TTL, defaultHops, false},
 	{"IP_RECVTTL", unix.IPPROTO_IP, unix.IP_RECVTTL, 1, false},
 	{"IP_RECVTOS", unix.IPPROTO_IP, unix.IP_RECVTOS, 1, false},
+	{"IP_RECVERR", unix.IPPROTO_IP, unix.IP_RECVERR, 1, false},
 	{"UDP_GRO", unix.IPPROTO_UDP, unix.UDP_GRO, 1, true},
 	{"SO_RXQ_OVFL", unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1, true},
 }
@@ -258,6 +265,7 @@ var options6 = []option{
 	{"IPV6_MULTICAST_HOPS", unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_HOPS, defaultHops, false},
 	{"IPV6_RECVHOPLIMIT", unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT, 1, false},
 	{"IPV6_RECVTCLASS", unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS, 1, false},
+	{"IPV6_RECVERR", unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1, false},
 	{"IPV6_FLOWINFO", unix.IPPROTO_IPV6, ipv6FlowInfo, 1, true},
 	// rdma_rxe and NICs send UDP checksum 0, which IPv6 sockets drop by default.
 	{"UDP_NO_CHECK6_RX", unix.IPPROTO_UDP, unix.UDP_NO_CHECK6_RX, 1, false},
@@ -286,7 +294,11 @@ func (c *conn) Wait(d time.Duration, writable bool) error {
 	if c.closed.Load() {
 		return link.ErrClosed
 	}
-	return c.poller.Wait(d, writable)
+	err := c.poller.Wait(d, writable)
+	if c.poller.Failed() {
+		c.readAllErrors()
+	}
+	return err
 }
 
 func (c *conn) Wake() { c.poller.Wake() }

@@ -55,7 +55,10 @@ func (c *conn) Recv(_ ib.Instant, in []link.Run) (int, error) {
 		if used == room {
 			break
 		}
-		n, _ := c.rx.batch.Recv(s.fd, used, room)
+		n, errno := c.rx.batch.Recv(s.fd, used, room)
+		if errno != 0 && errno != unix.EAGAIN {
+			c.readErrors(s)
+		}
 		for i := used; i < used+n; i++ {
 			if c.receive(s, i, &in[got]) {
 				got++

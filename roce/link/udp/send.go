@@ -69,6 +69,9 @@ func (c *conn) Send(_ ib.Instant, out []link.Run) (int, error) {
 		}
 		stretch := c.fill(s, out[taken:])
 		n := c.tx.Flush(s.fd, stretch, &c.stats)
+		if c.tx.Failed {
+			c.readErrors(s)
+		}
 		taken += n
 		if n < stretch {
 			return taken, nil

@@ -44,8 +44,8 @@ func openShards(addrs []netip.Addr, o Options, shards int) ([]link.Link, error) 
 	var links []link.Link
 	var conns []*conn
 	for shard := range shards {
-		c := &conn{recvBuffer: o.RecvBuffer, ns: neigh.CurrentNamespace(), opened: slices.Clone(addrs), shard: shard,
-			claim: owner}
+		c := &conn{recvBuffer: o.RecvBuffer, onError: o.OnError, ns: neigh.CurrentNamespace(),
+			opened: slices.Clone(addrs), shard: shard, claim: owner}
 		links, conns = append(links, c), append(conns, c)
 		if err = c.open(addrs, o); err != nil {
 			break

@@ -21,8 +21,7 @@ func (c *Config) check() (errs []error) {
 	refuse := func(key string, v any, allowed string) { errs = append(errs, c.conflict(key, v, allowed)) }
 	for _, s := range []struct{ key, path string }{{"socket", c.Socket}, {"admin", c.Admin}} {
 		if s.path == "" {
-			refuse(s.key, s.path, fmt.Sprintf("a path: XDG_RUNTIME_DIR is not set, so there is no default; "+
-				"set %s in the file, %s, or --%s", s.key, variable(s.key), s.key))
+			refuse(s.key, s.path, "a path")
 		} else if len(s.path) > socket.MaxPath {
 			refuse(s.key, s.path, fmt.Sprintf("up to %d bytes", socket.MaxPath))
 		}

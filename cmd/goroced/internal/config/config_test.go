@@ -317,10 +317,13 @@ func TestTextErrors(t *testing.T) {
 			t.Errorf("%s: %d variables are close, want %d: %v", name, got, want, err)
 		}
 	}
-	_, err = Load(Sources{File: write(t, ""), UID: 1})
-	if err == nil || !strings.Contains(err.Error(), "XDG_RUNTIME_DIR") ||
-		!strings.Contains(err.Error(), "GOROCED_SOCKET") {
-		t.Errorf("no place for the sockets: %v", err)
+}
+
+// TestSocketsWithoutRuntimeDirectory: they lie in the private directory.
+func TestSocketsWithoutRuntimeDirectory(t *testing.T) {
+	c, err := Load(Sources{File: write(t, ""), UID: 7})
+	if err != nil || c.Socket != "/tmp/goroce-7/goroced.sock" || c.Admin != "/tmp/goroce-7/goroced-admin.sock" {
+		t.Errorf("%+v, %v", c, err)
 	}
 }
 

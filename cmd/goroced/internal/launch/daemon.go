@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -39,16 +38,8 @@ func named(path string) string {
 	return os.Getenv(socket.ClientVariable)
 }
 
-// candidates returns the sockets to try: those that all tools try and, unless one is named, that of a daemon that
-// was started by Prepare where there is no runtime directory. A place that is another user's is left out: clients
-// send their daemon a descriptor of their memory.
-func candidates(path string) []string {
-	list := socket.Candidates(socket.Client, path, os.Getenv)
-	if own := ownPlace(); named(path) == "" && isOwn(string(own)) && !slices.Contains(list, own.socket()) {
-		list = append(list, own.socket())
-	}
-	return list
-}
+// candidates returns the sockets to try.
+func candidates(path string) []string { return socket.Candidates(socket.Client, path, os.Getenv) }
 
 // connect returns a connection on which a daemon has said hello.
 func connect(ctx context.Context, path string) (*net.UnixConn, error) {
@@ -102,34 +93,24 @@ func (p place) socket() string { return filepath.Join(string(p), "goroced.sock")
 func (p place) admin() string  { return filepath.Join(string(p), "goroced-admin.sock") }
 func (p place) log() string    { return filepath.Join(string(p), "goroced.log") }
 
-// ownPlace returns the place of this user: where `goroced serve` has its sockets or, without a runtime directory of the
-// user's own, one in /tmp. Not in $TMPDIR, which differs from session to session: there must be one daemon.
+// ownPlace returns the place of this user: where `goroced serve` has its sockets or, if the runtime directory is not
+// the user's own, the private one.
 func ownPlace() place {
-	if usual := socket.Default(os.Geteuid(), os.Getenv).Client; usual != "" {
-		if dir := filepath.Dir(usual); isOwn(filepath.Dir(dir)) {
-			return place(dir)
-		}
+	dir := filepath.Dir(socket.Default(os.Geteuid(), os.Getenv).Client)
+	if private := socket.Private(os.Geteuid()); dir != private && !socket.IsOwn(filepath.Dir(dir)) {
+		dir = private
 	}
-	return place(filepath.Join(tmp, fmt.Sprintf("goroce-%d", os.Geteuid())))
-}
-
-// tmp is where everybody may make directories. Tests have another.
-var tmp = "/tmp"
-
-// isOwn reports whether a path is a directory of this user, to which nobody else may write.
-func isOwn(dir string) bool {
-	info, err := os.Lstat(dir)
-	return err == nil && info.IsDir() && int(info.Sys().(*syscall.Stat_t).Uid) == os.Geteuid() && info.Mode()&0o022 == 0
+	return place(dir)
 }
 
 // take makes the directory, which then is this user's.
 func (p place) take() error {
-	if err := os.MkdirAll(string(p), 0o755); err != nil {
-		return fmt.Errorf("a place for the daemon's sockets: %w; set XDG_RUNTIME_DIR to another", err)
+	err := socket.Take(string(p))
+	if err == nil && !socket.IsOwn(string(p)) {
+		err = fmt.Errorf("%s is another user's, or others may write to it: %w", p, fs.ErrPermission)
 	}
-	if !isOwn(string(p)) {
-		return fmt.Errorf("%s is another user's, or others may write to it: set XDG_RUNTIME_DIR: %w", p,
-			fs.ErrPermission)
+	if err != nil {
+		return fmt.Errorf("a place for the daemon's sockets: %w; set XDG_RUNTIME_DIR to another", err)
 	}
 	return nil
 }

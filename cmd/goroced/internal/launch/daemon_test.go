@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/config"
+	"github.com/goroce/goroce/cmd/goroced/internal/config/socket"
 	"github.com/goroce/goroce/roce/host"
 )
 
@@ -78,8 +79,8 @@ func TestForeignPlace(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("skipped: needs an ordinary user, as root's place is in /run")
 	}
-	tmp = t.TempDir()
-	defer func() { tmp = "/tmp" }()
+	socket.Tmp = t.TempDir()
+	defer func() { socket.Tmp = "/tmp" }()
 	t.Setenv("XDG_RUNTIME_DIR", "")
 	t.Setenv("GOROCED_SOCKET", "")
 	own := ownPlace()

@@ -55,6 +55,8 @@ func dial(ctx context.Context, o *Options) (net.Conn, error) {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return nil, fmt.Errorf("connect to the server: %w; start it there first: %s", err, o.Command(""))
+	case errors.Is(err, syscall.EHOSTUNREACH):
+		return nil, fmt.Errorf("connect to the server: %w; is the address right and the host up?", err)
 	case err != nil:
 		return nil, fmt.Errorf("connect to the server: %w", err)
 	}

@@ -51,8 +51,13 @@ func findPeer(ctx context.Context, dev ib.Device, o *Options) (meeting, *cmMeeti
 
 // announce prints that this end listens at a TCP or rdma_cm port.
 func (o *Options) announce(ports string) {
-	fmt.Fprint(o.Out, waiting)
-	fmt.Fprintf(o.Log, "waiting for a client on %s port %d: %s\n", ports, o.Port, o.command(" HOST"))
+	fmt.Fprint(o.Out, waitingLine)
+	cm := ""
+	if o.CM {
+		cm = " -R"
+	}
+	fmt.Fprintf(o.Log, "waiting for a client on %s port %d: %s%s\n", ports, o.Port, o.command(" HOST"),
+		o.Here.Client(fmt.Sprintf("goroced perf %v %v%s -p %d %%s %%v", o.Op, o.Test, cm, o.Port)))
 }
 
 // command returns the command line of the other end, with goroced or the C tool.

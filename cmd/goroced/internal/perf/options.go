@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/device"
 	"github.com/goroce/goroce/ib"
 )
 
@@ -51,6 +52,8 @@ type Options struct {
 	Timeout time.Duration
 
 	Gbits bool // bandwidth in Gb/s instead of MiB/s
+
+	Here device.Here // what a client on this machine needs, for the line of a server that waits
 
 	Out io.Writer // output of the C tool
 	// Columns is the width of Out if it is a terminal; 0 if it is not, and gets perftest's layout.

@@ -44,7 +44,7 @@ func start(t *testing.T, dev ib.Device, o Options) *end {
 // startClient starts a client when the server listens.
 func startClient(t *testing.T, server *end, dev ib.Device, o Options) *end {
 	t.Helper()
-	server.Await(t, server.Out, regexp.QuoteMeta(waiting))
+	server.Await(t, server.Out, regexp.QuoteMeta(waitingLine))
 	return start(t, dev, o)
 }
 

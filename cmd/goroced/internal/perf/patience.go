@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/pathmtu"
+	"github.com/goroce/goroce/cmd/goroced/internal/waiting"
 	"github.com/goroce/goroce/ib"
 )
 
@@ -36,6 +38,7 @@ type patience struct {
 	last   time.Time     // the last check that found nothing; zero if something has been found since
 	peer   presence      // of the peer at that check
 	quiet  time.Duration // how long nothing was found and peer was the same
+	told   bool          // people know that nothing is found
 }
 
 func (p *patience) hit() {
@@ -110,7 +113,12 @@ func (e *endpoint) look(ctx context.Context) error {
 		return ctx.Err()
 	}
 	e.patience.look(time.Now(), e.meeting.peer())
-	switch quiet := e.patience.quiet; {
+	quiet := e.patience.quiet
+	if quiet > waiting.After && !e.patience.told {
+		e.patience.told = true
+		fmt.Fprintf(e.o.Log, "waiting for %v to go on, %v at most\n", e.remote[0].gid.Addr(), e.o.Timeout)
+	}
+	switch {
 	case quiet > e.o.Timeout:
 		return e.silent(quiet)
 	case quiet > grace && e.patience.peer == gone:
@@ -140,7 +148,7 @@ func (e *endpoint) explain(err error) error {
 		return fmt.Errorf("%w: the connection to %s ended: %w; what does it say there?", ErrPeerLeft, peer, err)
 	case ib.WCRetryExcErr:
 		return fmt.Errorf("%s does not answer on UDP port 4791: %w; look for a firewall, a wrong GID (-x) or an end "+
-			"that has failed there", peer, err)
+			"that has failed there%s", peer, err, pathmtu.Hint(e.o.MTU))
 	case ib.WCRNRRetryExcErr:
 		return fmt.Errorf("%s posts no receives: %w; both ends need the same operation and number of messages (-n, -D)",
 			peer, err)

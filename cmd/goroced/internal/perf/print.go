@@ -28,7 +28,7 @@ func (o *Options) rule() string {
 	return resultLine
 }
 
-const waiting = "\n************************************\n" +
+const waitingLine = "\n************************************\n" +
 	"* Waiting for client to connect... *\n" +
 	"************************************\n"
 

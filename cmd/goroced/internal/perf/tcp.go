@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/meet"
+	"github.com/goroce/goroce/cmd/goroced/internal/waiting"
 )
 
 // tcpMeeting is a TCP connection. While messages go over RoCE, a goroutine waits for the next byte.
@@ -20,6 +21,10 @@ type tcpMeeting struct {
 
 // meetTCP connects to the server, or waits for the client. The connection is closed when ctx ends.
 func meetTCP(ctx context.Context, o *Options) (*tcpMeeting, error) {
+	if !o.server() {
+		defer waiting.For(o.Log, o.Host, "%s to accept the TCP connection to port %d, %v at most", o.Host, o.Port,
+			o.Timeout)()
+	}
 	conn, err := meet.Connect(ctx, meet.Options{Host: o.Host, Port: o.Port, Timeout: o.Timeout, Command: o.command,
 		Listening: func() { o.announce("TCP") }})
 	if err != nil {

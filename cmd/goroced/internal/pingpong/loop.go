@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/pathmtu"
+	"github.com/goroce/goroce/cmd/goroced/internal/waiting"
 	"github.com/goroce/goroce/ib"
 )
 
@@ -171,9 +173,8 @@ func (g *game) wait(ctx context.Context, wcs []ib.WC) (int, error) {
 // sleep waits for an event and arms the CQ again. The event may belong to a completion that has been polled already.
 // The caller must poll again, because completions that arrive before Arm raise no event.
 func (g *game) sleep(ctx context.Context) error {
-	wait, cancel := context.WithTimeout(ctx, g.o.Timeout)
-	defer cancel()
-	_, err := g.channel.Wait(wait)
+	err := waiting.Event(ctx, g.channel, g.o.Timeout, g.o.Log, "a message of %v, %v at most", g.remote[0].gid.Addr(),
+		g.o.Timeout)
 	switch {
 	case err == nil:
 		return g.cq.Arm(false)
@@ -203,8 +204,8 @@ func (g *game) explain(err error) error {
 	switch wc.Status {
 	case ib.WCRetryExcErr:
 		return fmt.Errorf("%s does not answer on UDP port 4791: %w; look for a firewall, a router on the way "+
-			"(packets have hop limit 1, like the C tool's), a wrong GID (-g) or another service there (--service)",
-			peer, err)
+			"(packets have hop limit 1, like the C tool's), a wrong GID (-g) or another service there (--service)%s",
+			peer, err, pathmtu.Hint(g.o.MTU))
 	case ib.WCLocLenErr, ib.WCRemInvReqErr:
 		return fmt.Errorf("%s: %w; both ends need the same %s", peer, err, g.agree)
 	}

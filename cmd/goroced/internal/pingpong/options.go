@@ -5,6 +5,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/device"
 	"github.com/goroce/goroce/ib"
 )
 
@@ -33,6 +34,8 @@ type Options struct {
 	// Timeout limits the TCP connection's setup, the exchange over it, and each wait for the next message. A server
 	// waits for its client without limit.
 	Timeout time.Duration
+
+	Here device.Here // what a client on this machine needs, for the line of a server that waits
 
 	Out io.Writer // output of the C tool
 	Log io.Writer // advice for people; may be nil

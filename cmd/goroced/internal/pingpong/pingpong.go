@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/meet"
+	"github.com/goroce/goroce/cmd/goroced/internal/waiting"
 	"github.com/goroce/goroce/ib"
 )
 
@@ -60,7 +61,9 @@ func (e *endpoint) run(ctx context.Context) (res Result, err error) {
 		say(o.Out, local, gid)
 	}
 	ready := func(remote []address) error { return e.connect(local, remote, gid.Index) }
+	stop := waiting.For(o.Log, "", "the address of the peer at %v, over TCP, %v at most", conn.RemoteAddr(), o.Timeout)
 	remote, err := exchange(conn, o, local, ready)
+	stop()
 	if ctx.Err() != nil {
 		return res, ctx.Err()
 	}
@@ -96,9 +99,14 @@ func say(w io.Writer, local []address, gid *ib.GIDEntry) {
 // meet returns a TCP connection to the peer, which is closed when ctx ends.
 func (o *Options) meet(ctx context.Context) (*meet.Conn, error) {
 	command := o.Service.traits().command
+	if o.Host != "" {
+		defer waiting.For(o.Log, o.Host, "%s to accept the TCP connection to port %d, %v at most", o.Host, o.Port,
+			o.Timeout)()
+	}
 	return meet.Connect(ctx, meet.Options{Host: o.Host, Port: o.Port, Timeout: o.Timeout, Command: command,
 		Listening: func() {
-			fmt.Fprintf(o.Log, "waiting for a client on TCP port %d: %s\n", o.Port, command(" HOST"))
+			fmt.Fprintf(o.Log, "waiting for a client on TCP port %d: %s%s\n", o.Port, command(" HOST"),
+				o.Here.Client(fmt.Sprintf("goroced pingpong --service %v -p %d %%s %%v", o.Service, o.Port)))
 		}})
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/waiting"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/rdmacm"
 )
@@ -57,10 +58,13 @@ func (c *client) connect(ctx context.Context, cm *rdmacm.CM) error {
 	if c.o.Source.IsValid() {
 		config.Local = netip.AddrPortFrom(c.o.Source, 0)
 	}
+	stop := waiting.For(c.o.Log, c.o.Addr, "%s to answer the request (REQ, UDP port 4791), %v at most", c.o.hostPort(),
+		c.o.Timeout)
 	conn, err := cm.Dial(wait, c.o.hostPort(), config)
+	stop()
 	switch {
 	case ctx.Err() != nil:
-		return ctx.Err()
+		return fmt.Errorf("no connection to %s yet: %w", c.o.hostPort(), ctx.Err())
 	case err != nil:
 		return c.o.explainDial(err)
 	}
@@ -72,6 +76,7 @@ func (c *client) connect(ctx context.Context, cm *rdmacm.CM) error {
 // ping runs ping n: the server READs the text and WRITEs it back.
 func (c *client) ping(ctx context.Context, n int) error {
 	fillText(c.start, n)
+	c.longest = len(c.start)
 	wipe(c.sink)
 	for _, mr := range []ib.MR{c.startMR, c.sinkMR} {
 		p := place{mr.Addr(), mr.RKey(), uint32(c.o.Size)}
@@ -89,6 +94,7 @@ func (c *client) ping(ctx context.Context, n int) error {
 			return err
 		}
 	}
+	c.passed++
 	if c.o.Verbose {
 		fmt.Fprintf(c.o.Out, "ping data: %s\n", text(c.sink))
 	}

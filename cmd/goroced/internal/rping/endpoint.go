@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/device"
+	"github.com/goroce/goroce/cmd/goroced/internal/waiting"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/rdmacm"
 )
@@ -30,7 +31,9 @@ type endpoint struct {
 	mr      ib.MR  // of message
 	owned   []io.Closer
 
-	conn *rdmacm.Conn // set by Prepare
+	conn    *rdmacm.Conn // set by Prepare
+	longest int          // bytes of the longest message that was begun
+	passed  int          // pings that have succeeded
 }
 
 // newEndpoint creates the objects for a connection.
@@ -112,6 +115,7 @@ func (e *endpoint) config(access ib.Access) rdmacm.Config {
 	return rdmacm.Config{
 		PD: e.pd, SendCQ: e.cq, RecvCQ: e.cq, Cap: queues(), Access: access,
 		ResponderResources: 1, InitiatorDepth: 1, RetryCount: 7, RNRRetry: 7, AckTimeout: e.o.AckTimeout,
+		PathMTU: e.o.MTU,
 		Prepare: func(c *rdmacm.Conn) error {
 			e.conn = c
 			return e.postRecv()
@@ -156,6 +160,7 @@ func (e *endpoint) rdma(ctx context.Context, op ib.WROpcode, mr ib.MR, length in
 	if err != nil {
 		return err
 	}
+	e.longest = max(e.longest, length)
 	_, err = e.await(ctx, idRDMA)
 	return err
 }
@@ -196,9 +201,8 @@ func (e *endpoint) next(ctx context.Context) (ib.WC, error) {
 // sleep waits for an event and arms the CQ again. The caller must poll again, because completions that arrive before
 // Arm raise no event.
 func (e *endpoint) sleep(ctx context.Context) error {
-	wait, cancel := context.WithTimeout(ctx, e.o.Timeout)
-	defer cancel()
-	_, err := e.channel.Wait(wait)
+	err := waiting.Event(ctx, e.channel, e.o.Timeout, e.o.Log, "%v to go on, %v at most", e.conn.RemoteAddr(),
+		e.o.Timeout)
 	switch {
 	case err == nil:
 		return e.cq.Arm(false)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/pathmtu"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/rdmacm"
 	"github.com/goroce/goroce/wire"
@@ -43,6 +44,9 @@ func (e *endpoint) explain(ctx context.Context, err error) error {
 	case ib.WCWRFlushErr:
 		return e.ended(ctx, err)
 	case ib.WCRetryExcErr:
+		if blame := pathmtu.Blame(ctx, e.conn, e.longest); blame != nil {
+			return fmt.Errorf("%w (%w)", blame, err)
+		}
 		return fmt.Errorf("%v answers no longer: %w; is the program there still running, and does a firewall stop "+
 			"UDP port 4791?", peer, err)
 	case ib.WCRemAccessErr:
@@ -59,8 +63,12 @@ func (e *endpoint) ended(ctx context.Context, flushed error) error {
 	defer limit.Stop()
 	select {
 	case <-e.conn.Done():
-		return fmt.Errorf("the connection to %v ended: %w; what does the program there say?", e.conn.RemoteAddr(),
-			e.conn.Err())
+		hint := ""
+		if e.o.Size > int(pathmtu.Common) && e.passed == 0 {
+			hint = pathmtu.Hint(e.conn.Params().PathMTU)
+		}
+		return fmt.Errorf("the connection to %v ended: %w; what does the program there say?%s", e.conn.RemoteAddr(),
+			e.conn.Err(), hint)
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-limit.C:

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/device"
 	"github.com/goroce/goroce/ib"
 )
 
@@ -33,8 +34,14 @@ type Options struct {
 	// for the default of package rdmacm.
 	AckTimeout int
 
+	// MTU is the largest path MTU to ask for, or at a server to accept: 256, 512, 1024, 2048 or 4096; 0 is the largest
+	// that the port and the route have.
+	MTU ib.MTU
+
 	// Timeout limits the connection's setup and each wait for the peer. A server waits for clients without limit.
 	Timeout time.Duration
+
+	Here device.Here // what a client on this machine needs, for the line of a server that waits
 
 	Out io.Writer // standard output of the C tool
 	Log io.Writer // events, steps and advice for people; may be nil

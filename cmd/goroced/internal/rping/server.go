@@ -21,16 +21,23 @@ func serve(ctx context.Context, cm *rdmacm.CM, o *Options) error {
 		return fmt.Errorf("wait for a client: %w; -a takes an address of the device, -p a port that is free", err)
 	}
 	defer l.Close()
-	fmt.Fprintf(o.Log, "waiting for a client on %v: `goroced rping -c -a ADDR -p %d`, or `rping -c -a ADDR -p %[2]d`\n",
-		l.Addr(), l.Addr().Port())
+	here := o.Here.Client(fmt.Sprintf("goroced rping -c -p %d %%s -a %%v", l.Addr().Port()))
+	fmt.Fprintf(o.Log, "waiting for a client on %v: `goroced rping -c -a ADDR -p %d`, or `rping -c -a ADDR -p %[2]d`"+
+		"%s\n", l.Addr(), l.Addr().Port(), here)
 	if o.Persistent {
 		return serveMany(ctx, cm, l, o)
 	}
-	r, err := l.Request(ctx)
-	if err != nil {
-		return err
+	for {
+		r, err := l.Request(ctx)
+		if err != nil {
+			return err
+		}
+		// A client whose request cannot be met asks again if it can, for a smaller path MTU.
+		if err = serveClient(ctx, cm, r, o); !errors.Is(err, rdmacm.ErrPeer) {
+			return err
+		}
+		fmt.Fprintf(o.Log, "%v\n", err)
 	}
-	return serveClient(ctx, cm, r, o)
 }
 
 // serveMany serves clients until ctx ends. An error with one client has no effect on others.
@@ -111,7 +118,7 @@ func (s *server) accept(ctx context.Context, r *rdmacm.Request) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
-		return fmt.Errorf("accept %v: %w", r.RemoteAddr(), err)
+		return err
 	}
 	s.own(conn)
 	s.o.debugf("connected: %v to %v", conn.LocalAddr(), conn.RemoteAddr())

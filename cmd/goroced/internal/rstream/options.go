@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/device"
 	"github.com/goroce/goroce/ib"
 )
 
@@ -42,10 +43,16 @@ type Options struct {
 	// for the default of package rsocket.
 	AckTimeout int
 
+	// MTU is the largest path MTU to ask for, or at a server to accept: 256, 512, 1024, 2048 or 4096; 0 is the largest
+	// that the port and the route have.
+	MTU ib.MTU
+
 	// Timeout limits the connection's setup and each wait for the peer. A server waits for its first client without
 	// limit. The progress of data that the peer writes into mapped memory cannot be seen; there the keepalive detects a
 	// dead peer.
 	Timeout time.Duration
+
+	Here device.Here // what a client on this machine needs, for the line of a server that waits
 
 	Out io.Writer // output of the C tool
 	Log io.Writer // advice for people; may be nil

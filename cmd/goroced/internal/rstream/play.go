@@ -7,6 +7,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/pathmtu"
+	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/rsocket"
 )
 
@@ -35,11 +37,11 @@ func (p *player) play(conn *rsocket.Conn, tests []test) error {
 	}
 	for i := range tests {
 		if err := p.test(m, &tests[i]); err != nil {
-			return fmt.Errorf("test %s: %w", tests[i].name, p.explain(err))
+			return fmt.Errorf("test %s: %w", tests[i].name, p.explain(conn, err))
 		}
 	}
 	if err := m.finish(); err != nil {
-		return p.explain(err)
+		return p.explain(conn, err)
 	}
 	err := conn.Close()
 	<-conn.Done()
@@ -74,12 +76,17 @@ func (p *player) test(m mover, t *test) error {
 }
 
 // explain adds the most likely cause to an error of the connection.
-func (p *player) explain(err error) error {
+func (p *player) explain(conn *rsocket.Conn, err error) error {
+	hint := pathmtu.Hint(conn.PathMTU())
+	var wc *ib.WCError
 	switch {
+	case errors.As(err, &wc) && wc.Status == ib.WCRetryExcErr:
+		return fmt.Errorf("%v answers no longer: %w; is the program there still running?%s", conn.RemoteAddr(), err,
+			hint)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return fmt.Errorf("%w for %v: %w; both ends need the same tests", ErrSilent, p.o.Timeout, err)
+		return fmt.Errorf("%w for %v: %w; both ends need the same tests%s", ErrSilent, p.o.Timeout, err, hint)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return fmt.Errorf("the peer has ended: %w; both ends need the same tests", err)
+		return fmt.Errorf("the peer has ended: %w; both ends need the same tests%s", err, hint)
 	}
 	return err
 }

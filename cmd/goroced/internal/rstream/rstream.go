@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/netip"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/waiting"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/rdmacm"
 	"github.com/goroce/goroce/roce/rsocket"
@@ -61,16 +62,16 @@ func (p *player) listen(ctx context.Context) (err error) {
 	if p.o.IOMap {
 		goroce, c = "goroced rstream --iomap", "riostream"
 	}
-	fmt.Fprintf(p.o.Log, "waiting for a client on %v: `%s -s ADDR -p %d`, or `%s -s ADDR -p %[3]d`; with the same "+
-		"test options as here\n",
-		addr, goroce, addr.Port(), c)
+	fmt.Fprintf(p.o.Log, "waiting for a client on %v: `%s -s ADDR -p %d`, or `%s -s ADDR -p %[3]d`%[5]s; with the "+
+		"same test options as here\n",
+		addr, goroce, addr.Port(), c, p.o.Here.Client(fmt.Sprintf("%s -p %d %%s -s %%v", goroce, addr.Port())))
 	return nil
 }
 
 // socket returns the options of the connections.
 func (o *Options) socket() rsocket.Options {
 	s := rsocket.Options{SendBuffer: o.Buffer, ReceiveBuffer: o.Buffer, Inline: o.Inline, KeepAlive: o.KeepAlive,
-		AckTimeout: o.AckTimeout}
+		AckTimeout: o.AckTimeout, PathMTU: o.MTU}
 	if o.IOMap {
 		s.MapSlots = 1
 	}
@@ -103,7 +104,11 @@ func (p *player) connect(ctx context.Context, i int) (*rsocket.Conn, error) {
 	wait, cancel := context.WithTimeout(ctx, p.o.Timeout)
 	defer cancel()
 	if p.l == nil {
-		conn, err := rsocket.Dial(wait, p.cm, p.o.hostPort(p.o.Server), p.o.socket())
+		server := p.o.hostPort(p.o.Server)
+		stop := waiting.For(p.o.Log, p.o.Server, "%s to answer the request (REQ, UDP port 4791), %v at most", server,
+			p.o.Timeout)
+		conn, err := rsocket.Dial(wait, p.cm, server, p.o.socket())
+		stop()
 		if err != nil && ctx.Err() == nil {
 			err = p.o.explainDial(err)
 		}

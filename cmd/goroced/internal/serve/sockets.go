@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/config"
+	"github.com/goroce/goroce/cmd/goroced/internal/config/socket"
 )
 
 // ErrInUse matches every [InUseError] with errors.Is.
@@ -95,7 +96,7 @@ func listen(c *config.Config, log *slog.Logger) (s *sockets, err error) {
 // bind creates a socket, replacing one that a dead daemon has left. A lock next to it, which the kernel releases when
 // its holder dies, prevents two daemons from replacing each other's socket.
 func (s *sockets) bind(network, path string, c *config.Config) (*net.UnixListener, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	if err := socket.Take(filepath.Dir(path)); err != nil {
 		return nil, fmt.Errorf("socket %s: %w", path, err)
 	}
 	lock, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)

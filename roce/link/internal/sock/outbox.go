@@ -20,6 +20,9 @@ type Outbox struct {
 	// finishWait limits the wait for room in the socket when a part of a run has been sent frame by frame, and the rest
 	// must follow.
 	finishWait time.Duration
+
+	// Failed says that the kernel has refused a message of the last Flush, or has told of an earlier one.
+	Failed bool
 }
 
 // content is what a message holds.
@@ -46,7 +49,11 @@ func (o *Outbox) Add(run, frames, bytes int) (message int) {
 // Flush sends all messages by fd and counts them in s. It returns how many runs were taken: total, or fewer if the
 // socket would block. A run of which a part has been sent counts as taken: Flush waits for room for the rest, or drops
 // it.
+//
+// An ICMP error about an earlier message makes the kernel refuse one message (IP_RECVERR): that is sent again, once.
 func (o *Outbox) Flush(fd, total int, s *link.Stats) (taken int) {
+	again := -1 // the message that is sent again
+	o.Failed = false
 	for at := 0; at < o.n; {
 		n, errno := o.Send(fd, at, o.n)
 		for ; n > 0; n-- {
@@ -55,7 +62,10 @@ func (o *Outbox) Flush(fd, total int, s *link.Stats) (taken int) {
 		}
 		switch {
 		case errno == 0:
+		case told(errno) && again != at:
+			o.Failed, again = true, at
 		case errno != unix.EAGAIN:
+			o.Failed = true
 			Lose(s, o.content[at].frames, errno.Error())
 			at++
 		case !o.begun(at):
@@ -67,6 +77,17 @@ func (o *Outbox) Flush(fd, total int, s *link.Stats) (taken int) {
 		}
 	}
 	return total
+}
+
+// told reports whether an error may be about an earlier message: it is one that ICMP makes (Linux's icmp_err_convert,
+// tab_unreach of IPv6).
+func told(errno unix.Errno) bool {
+	switch errno {
+	case unix.ECONNREFUSED, unix.EHOSTUNREACH, unix.ENETUNREACH, unix.EHOSTDOWN, unix.ENONET, unix.ENOPROTOOPT,
+		unix.EOPNOTSUPP, unix.EPROTO, unix.EACCES, unix.EMSGSIZE:
+		return true
+	}
+	return false
 }
 
 // begun reports whether message i is not the first of its run.

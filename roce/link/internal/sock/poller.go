@@ -15,6 +15,7 @@ import (
 type Poller struct {
 	fds    []unix.PollFd // the eventfd, the sockets, the receivers; used by Wait
 	socks  int           // number of sockets in fds
+	failed bool          // a socket has an error; set by Wait
 	awake  atomic.Bool   // the eventfd is readable, or will be in a moment
 	closed atomic.Bool
 
@@ -104,6 +105,10 @@ func (p *Poller) Wait(d time.Duration, writable bool) error {
 		p.fds[1+i].Events = events
 	}
 	n, err := poll(p.fds, d)
+	p.failed = false
+	for i := range p.fds[1 : 1+p.socks] {
+		p.failed = p.failed || p.fds[1+i].Revents&unix.POLLERR != 0
+	}
 	p.end()
 	if err != nil {
 		return err
@@ -116,6 +121,10 @@ func (p *Poller) Wait(d time.Duration, writable bool) error {
 	}
 	return nil
 }
+
+// Failed reports whether a socket had an error at the end of the last Wait, in its error queue or pending. Wait does
+// not block until the owner has read it.
+func (p *Poller) Failed() bool { return p.failed }
 
 func (p *Poller) end() {
 	p.mu.Lock()

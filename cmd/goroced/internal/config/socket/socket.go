@@ -34,8 +34,8 @@ func in(dir string) Paths {
 // system are the sockets of root's daemon.
 var system = in("/run/goroce")
 
-// Default returns the default sockets of a user's daemon. Both paths are "" for an ordinary user without a runtime
-// directory, because no other directory certainly belongs to the user.
+// Default returns the default sockets of a user's daemon: in the runtime directory, and in a private one for an
+// ordinary user who has none.
 func Default(uid int, getenv func(string) string) Paths {
 	if uid == 0 {
 		return system
@@ -43,7 +43,7 @@ func Default(uid int, getenv func(string) string) Paths {
 	if dir := getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
 		return in(filepath.Join(dir, "goroce"))
 	}
-	return Paths{}
+	return in(Private(uid))
 }
 
 // Kind selects one of a daemon's sockets.
@@ -56,7 +56,8 @@ const (
 )
 
 // Candidates returns the paths where to look for a daemon's socket, in order. If a flag is set, that is the only one,
-// else if an environment variable is set, its value; otherwise they are those of the user's own daemon and of root's.
+// else if an environment variable is set, its value; otherwise they are those of the user's own daemon, in the runtime
+// directory and the private one, and of root's.
 func Candidates(k Kind, flag string, getenv func(string) string) []string {
 	variable, of := ClientVariable, func(p Paths) string { return p.Client }
 	if k == Admin {
@@ -71,6 +72,9 @@ func Candidates(k Kind, flag string, getenv func(string) string) []string {
 	var found []string
 	if dir := getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
 		found = append(found, of(in(filepath.Join(dir, "goroce"))))
+	}
+	if own := Private(os.Geteuid()); IsOwn(own) {
+		found = append(found, of(in(own)))
 	}
 	return append(found, of(system))
 }

@@ -1,0 +1,66 @@
+// Package waiting tells people what a tool waits for, once that takes about a second.
+package waiting
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/neigh"
+)
+
+// After is how long a tool waits without a word.
+const After = 900 * time.Millisecond
+
+// For prints what is waited for, unless stop is called before. If the next hop to host is silent, it says so. Stop may
+// be called more than once.
+func For(w io.Writer, host, format string, args ...any) (stop func()) {
+	t := time.AfterFunc(After, func() {
+		fmt.Fprintf(w, "waiting for %s%s\n", fmt.Sprintf(format, args...), silence(host))
+	})
+	return func() { t.Stop() }
+}
+
+// silence says that the next hop to a host does not answer, if that is so.
+func silence(host string) string {
+	addr, err := net.ResolveUDPAddr("udp", net.JoinHostPort(host, strconv.Itoa(link.Port)))
+	if err != nil {
+		return ""
+	}
+	hop, netif, silent := neigh.Silent(addr.AddrPort().Addr().Unmap())
+	switch {
+	case !silent:
+		return ""
+	case hop.Is4():
+		return fmt.Sprintf("; %v does not answer ARP on %s: is it up?", hop, netif)
+	}
+	return fmt.Sprintf("; %v does not answer neighbour discovery on %s: is it up?", hop, netif)
+}
+
+// Event waits for an event of a completion channel, for at most limit, and prints what it waits for if that takes long
+// and there is much of the limit left. The error matches context.DeadlineExceeded when the limit has passed.
+func Event(ctx context.Context, c ib.Channel, limit time.Duration, w io.Writer, format string, args ...any) error {
+	quiet := After
+	if limit < 2*After {
+		quiet = limit
+	}
+	err := event(ctx, c, quiet)
+	if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil || quiet == limit {
+		return err
+	}
+	fmt.Fprintf(w, "waiting for "+format+"\n", args...)
+	return event(ctx, c, limit-quiet)
+}
+
+func event(ctx context.Context, c ib.Channel, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	_, err := c.Wait(ctx)
+	return err
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"io"
+	"os/exec"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/goroce/goroce/tests/linktest"
+)
+
+// startIn is startUntil in a network namespace. With the pattern "" it does not wait.
+func startIn(t *testing.T, ns *linktest.Namespace, pattern string, args ...string) (*process, []string) {
+	t.Helper()
+	// Not t.Context(), which ends before the cleanups that stop daemons.
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	w := &watcher{re: regexp.MustCompile(pattern), found: make(chan []string, 1)}
+	p := &process{cmd: exec.CommandContext(ctx, program, args...)}
+	p.cmd.Stdout, p.cmd.Stderr = io.MultiWriter(&p.out, w), io.MultiWriter(&p.err, w)
+	if err := ns.Do(p.cmd.Start); err != nil {
+		t.Fatal(err)
+	}
+	if pattern == "" {
+		return p, nil
+	}
+	select {
+	case m := <-w.found:
+		return p, m
+	case <-ctx.Done():
+		_ = p.cmd.Wait()
+		t.Fatalf("goroced %v does not say %q:\n%s%s", args, pattern, p.out.String(), p.err.String())
+		return nil, nil
+	}
+}
+
+// severalInterfaces makes two hosts of two interfaces each and no default route; they reach one another by one of them.
+func severalInterfaces(t *testing.T) (a, b *linktest.Namespace) {
+	t.Helper()
+	a, b = linktest.NewVeth(t, 1500)
+	for _, ns := range []*linktest.Namespace{a, b} {
+		ns.Command(t, "ip", "link", "add", "other", "type", "veth", "peer", "name", "end")
+		ns.Command(t, "ip", "address", "add", "10.98.0.1/24", "dev", "other")
+		ns.Command(t, "ip", "link", "set", "other", "up")
+		ns.Command(t, "ip", "link", "set", "end", "up")
+	}
+	return a, b
+}
+
+// TestToward: a client that is told nothing but its server takes the interface and the address of the route there,
+// though there are several interfaces and no default route.
+func TestToward(t *testing.T) {
+	t.Parallel()
+	a, b := severalInterfaces(t)
+	for _, tt := range []struct{ tool, client string }{
+		{"pingpong -n 20", ""},
+		{"pingpong -n 20", "-g 1"}, // of a table of three: the link-local address is 0
+		{"perf write bw -n 20", ""},
+		{"perf send lat -n 20", "-x 1"},
+	} {
+		t.Run(tt.tool+" "+tt.client, func(t *testing.T) {
+			server, _ := startIn(t, b, "waiting for a client",
+				strings.Fields(tt.tool+" --addr "+b.Addr4.String())...)
+			client, _ := startIn(t, a, "", strings.Fields(tt.tool+" "+tt.client+" "+b.Addr4.String())...)
+			client.done(t, "client")
+			server.done(t, "server")
+		})
+	}
+}
+
+// TestSeveralInterfaces: a server cannot know which interface is meant, and offers each by its IPv4 address.
+func TestSeveralInterfaces(t *testing.T) {
+	t.Parallel()
+	a, _ := severalInterfaces(t)
+	p, _ := startIn(t, a, "", "pingpong")
+	if code := p.wait(t); code != exitFailure ||
+		!strings.Contains(p.err.String(), a.IfName+" ("+a.Addr4.String()+")") ||
+		strings.Contains(p.err.String(), "other (fe80") || !strings.Contains(p.err.String(), "--netif") {
+		t.Errorf("exit code %d: %s", code, p.err.String())
+	}
+}
+
+// TestClosedPort: where nobody speaks RoCEv2 a client hears so at once.
+func TestClosedPort(t *testing.T) {
+	t.Parallel()
+	for _, tool := range []string{"rping -c -a ", "rstream -s "} {
+		closed := linktest.Loopback().String()
+		start := time.Now()
+		p, code := goroced(t, strings.Fields(tool+closed+" --addr "+linktest.Loopback().String())...)
+		if code != exitFailure || !strings.Contains(p.err.String(), "UDP port 4791 of "+closed+" is closed") {
+			t.Errorf("%s: exit code %d: %s", tool, code, p.err.String())
+		}
+		if d := time.Since(start); d > 8*time.Second { // of ten that a silent peer gets
+			t.Errorf("%s: took %v", tool, d)
+		}
+	}
+}
+
+// TestAbsentHost: a tool says within a second that nobody answers ARP, and ends when the kernel gives up.
+func TestAbsentHost(t *testing.T) {
+	t.Parallel()
+	a, _ := linktest.NewVeth(t, 1500)
+	a.Command(t, "sysctl", "-w", "net/ipv4/neigh/"+a.IfName+"/retrans_time_ms=600") // three times
+	const waits = `waiting for 10\.99\.0\.77\S* to .*; 10\.99\.0\.77 does not answer ARP on gr`
+	for _, tt := range []struct{ args, want string }{
+		{"rping -c -a 10.99.0.77", "10.99.0.77 cannot be reached: it does not answer ARP"},
+		{"pingpong 10.99.0.77", "no route to host; is the address right and the host up?"},
+	} {
+		p, _ := startIn(t, a, waits, strings.Fields(tt.args)...)
+		if code := p.wait(t); code != exitFailure || !strings.Contains(p.err.String(), tt.want) {
+			t.Errorf("%s: exit code %d: %s", tt.args, code, p.err.String())
+		}
+	}
+}
+
+// TestInterrupted: a client that waits for its server ends with the exit code of Ctrl-C, and says what it was doing.
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	a, b := linktest.NewVeth(t, 1500)
+	b.Command(t, "ip", "link", "set", b.IfName, "arp", "off") // nobody answers, and the kernel asks for long
+	a.Command(t, "sysctl", "-w", "net/ipv4/neigh/"+a.IfName+"/retrans_time_ms=60000")
+	p, _ := startIn(t, a, "waiting for ", "rping", "-c", "-a", b.Addr4.String())
+	if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if code := p.wait(t); code != 130 || !strings.Contains(p.err.String(), "goroced: interrupted: no connection to "+
+		b.Addr4.String()) {
+		t.Errorf("exit code %d: %s", code, p.err.String())
+	}
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/goroce/goroce/tests/linktest"
+	"github.com/goroce/goroce/tests/require"
+)
+
+// TestServeWithoutRuntimeDirectory: an ordinary user without XDG_RUNTIME_DIR, as in a cron job or behind su, runs a
+// daemon, and the tools find it. Its folder is the user's alone; one that somebody else has made is refused.
+func TestServeWithoutRuntimeDirectory(t *testing.T) {
+	t.Parallel()
+	require.Root(t)
+	uid := 40000 + os.Getpid()%20000
+	place := fmt.Sprintf("/tmp/goroce-%d", uid)
+	dir, err := os.MkdirTemp("", "goroced-private") // an ordinary user may not enter that of the test
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = os.RemoveAll(dir), os.RemoveAll(place) })
+	own := filepath.Join(dir, "goroced")
+	text, err := os.ReadFile(program)
+	if err == nil {
+		err = errors.Join(os.Chmod(dir, 0o755), os.WriteFile(own, text, 0o755))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	as := func(args ...string) *exec.Cmd {
+		cmd := exec.Command(own, args...)
+		cmd.Env, cmd.Dir = []string{"HOME=/nonexistent", "PATH=" + os.Getenv("PATH")}, "/"
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
+		return cmd
+	}
+	serve := []string{"serve", "--addr", linktest.Loopback().String()}
+
+	if err := os.Mkdir(place, 0o700); err != nil { // root's
+		t.Fatal(err)
+	}
+	if out, err := as(serve...).CombinedOutput(); err == nil || !strings.Contains(string(out), "is another user's") {
+		t.Errorf("in a folder of another user: %v\n%s", err, out)
+	}
+	if err := os.Remove(place); err != nil {
+		t.Fatal(err)
+	}
+
+	daemon := as(serve...)
+	w := &watcher{re: regexp.MustCompile("ready"), found: make(chan []string, 1)}
+	daemon.Stderr = w
+	if err := daemon.Start(); err != nil {
+		t.Fatal(err)
+	}
+	<-w.found
+	if info, err := os.Stat(place); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("its folder: %v, %v", info, err)
+	}
+	for _, args := range []string{"devices", "devinfo --daemon", "status"} {
+		if out, err := as(strings.Fields(args)...).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", args, err, out)
+		}
+	}
+	_ = daemon.Process.Signal(syscall.SIGTERM)
+	if err := daemon.Wait(); err != nil {
+		t.Errorf("serve: %v\n%s", err, w.said)
+	}
+}

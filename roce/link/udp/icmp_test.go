@@ -1,0 +1,89 @@
+package udp_test
+
+import (
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/udp"
+	"github.com/goroce/goroce/tests/linktest"
+)
+
+// TestClosedPort: frames to a host that does not listen are reported, and cost no frame to another one; afterwards the
+// link sleeps as before.
+func TestClosedPort(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		na, nb := linktest.NewVeth(t, 1500)
+		from, to, closed := na.Addr4, nb.Addr4, netip.MustParseAddr("10.99.0.77")
+		mask := "/24"
+		if v6 {
+			from, to, closed, mask = na.Addr6, nb.Addr6, netip.MustParseAddr("fd99::77"), "/64"
+		}
+		nb.Command(t, "ip", "address", "add", closed.String()+mask, "dev", nb.IfName, "nodad")
+		told := make(chan ib.GID, 100)
+		a := openIn(t, na, udp.Options{OnError: func(peer ib.GID, errno syscall.Errno) {
+			if errno != syscall.ECONNREFUSED {
+				t.Errorf("error %v, want ECONNREFUSED", errno)
+			}
+			told <- peer
+		}}, from)
+		b := openIn(t, nb, udp.Options{}, to)
+		linktest.Meet(t, a, b)
+		next := uint32(0)
+		for range 3 {
+			lost := linktest.NewRun(a, b, &next, 1, 64, 0)
+			lost.Dst = ib.GIDFromAddr(closed)
+			good := linktest.NewRun(a, b, &next, 2, 64, 0)
+			linktest.SendAll(t, a, []link.Run{lost, good})
+			linktest.Collect(t, b, 2)
+		}
+		awaitError(t, a, told, ib.GIDFromAddr(closed))
+		if n := a.Stats().TxErrors; n != 0 {
+			t.Errorf("%d frames were lost: %s", n, a.Stats().LastError)
+		}
+		sleeps(t, a)
+	}
+}
+
+// awaitError receives until the link has told of a peer.
+func awaitError(t *testing.T, l link.Link, told chan ib.GID, want ib.GID) {
+	t.Helper()
+	in := make([]link.Run, 4)
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); {
+		if _, err := l.Recv(0, in); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case got := <-told:
+			if got != want {
+				t.Errorf("told of %v, want %v", got.Addr(), want.Addr())
+			}
+			return
+		default:
+			_ = l.Wait(time.Millisecond, false)
+		}
+	}
+	t.Error("nobody was told of the closed port")
+}
+
+// sleeps fails if nothing happens and Wait returns again and again: the error queue has not been emptied.
+func sleeps(t *testing.T, l link.Link) {
+	t.Helper()
+	in := make([]link.Run, 4)
+	for range 100 { // what is on its way arrives meanwhile
+		start := time.Now()
+		if err := l.Wait(20*time.Millisecond, false); err != nil {
+			t.Fatal(err)
+		}
+		if time.Since(start) > 10*time.Millisecond {
+			return
+		}
+		if _, err := l.Recv(0, in); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Error("Wait does not wait any more")
+}
