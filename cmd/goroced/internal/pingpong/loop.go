@@ -162,25 +162,19 @@ func (g *game) wait(ctx context.Context, wcs []ib.WC) (int, error) {
 			runtime.Gosched()
 			continue
 		}
-		if err := g.sleep(ctx); err != nil {
-			return 0, err
-		}
+		return g.sleep(ctx, wcs)
 	}
 }
 
-// sleep waits for an event and arms the CQ again. The event may belong to a completion that has been polled already.
-// The caller must poll again, because completions that arrive before Arm raise no event.
-func (g *game) sleep(ctx context.Context) error {
+// sleep waits for at least one completion, up to Options.Timeout.
+func (g *game) sleep(ctx context.Context, wcs []ib.WC) (int, error) {
 	wait, cancel := context.WithTimeout(ctx, g.o.Timeout)
 	defer cancel()
-	_, err := g.channel.Wait(wait)
-	switch {
-	case err == nil:
-		return g.cq.Arm(false)
-	case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
-		return g.silent()
+	n, err := g.cq.Wait(wait, wcs)
+	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		return 0, g.silent()
 	}
-	return err
+	return n, err
 }
 
 func (g *game) silent() error {
