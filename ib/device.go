@@ -52,8 +52,10 @@ type PD interface {
 
 // CQInit says what completion queue to create.
 type CQInit struct {
-	Entries int     // at least this many
-	Channel Channel // where events of the armed CQ go; nil for nowhere
+	Entries int // at least this many
+	// Channel is where the events of the armed CQ go, for applications that wait for several CQs at once. Without one,
+	// CQ.Wait waits.
+	Channel Channel
 	// CompVector is the completion vector, from 0 to DeviceAttr.CompVectors-1. For a software device it is the shard
 	// that serves the queue, and 0 leaves the choice to the device.
 	CompVector int
@@ -65,9 +67,14 @@ type CQ interface {
 	// Poll moves up to len(wcs) completions out of the queue and returns their number; 0 means that the queue is empty.
 	// It does not block.
 	Poll(wcs []WC) (int, error)
+	// Wait is Poll that waits until there is a completion. It arms the CQ and polls again by itself. Several goroutines
+	// may wait at once; each completion goes to one of them. If ctx ends the error matches its error, but completions
+	// that are there are returned nevertheless. ErrClosed if the CQ or the device is closed, ErrState if the CQ has a
+	// Channel, ErrInvalid if wcs has no room.
+	Wait(ctx context.Context, wcs []WC) (int, error)
 	// Arm requests one event on the channel, for the next completion to arrive; with solicitedOnly, for the next one
 	// that is solicited or failed (IBTA 11.4.2.2). Completions that are in the queue already raise no event, so poll
-	// once more after Arm.
+	// once more after Arm; Wait does all this.
 	Arm(solicitedOnly bool) error
 	Entries() int
 	// Resize changes the capacity to at least entries. Completions in the queue are kept;

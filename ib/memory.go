@@ -17,6 +17,9 @@ type MR interface {
 	Len() int
 	LKey() Key
 	RKey() Key
+	// SGE names n bytes of the region from offset off on. Like a slice expression, it panics if they are not within the
+	// region; they must be less than 4 GiB.
+	SGE(off, n int) SGE
 	// Rereg changes what the mask names: the memory (init.Buf and init.IOVA), the protection domain, or the access
 	// rights (init.Access). No work request that uses the region may be outstanding. The keys may change. If Rereg
 	// fails the region is as before; ErrBusy if windows are bound to it.

@@ -10,6 +10,7 @@ import (
 	"github.com/goroce/goroce/qp"
 	"github.com/goroce/goroce/qp/ring"
 	"github.com/goroce/goroce/roce/internal/engine"
+	"github.com/goroce/goroce/roce/internal/objects"
 )
 
 // emptyPolls is how many polls in a row must find nothing before one drives the shard: the loop
@@ -22,6 +23,7 @@ type CQ struct {
 	home    *engine.Shard // the shard of the QPs whose send CQ it is
 	core    *qp.CQ        // the device's end
 	channel *Channel
+	waiter  *objects.Waiter
 	tenant  Tenant // nil for this process
 
 	mu    sync.Mutex // the application's end
@@ -58,7 +60,7 @@ func (d *Device) createCQ(init ib.CQInit, t Tenant) (*CQ, error) {
 	if d.cqs == maxCQs {
 		return nil, limitError("create CQ", "CQs", maxCQs)
 	}
-	c := &CQ{dev: d, tenant: t}
+	c := &CQ{dev: d, tenant: t, waiter: objects.NewWaiter()}
 	if init.Channel != nil {
 		ch, err := owned[*Channel](d, "create CQ", "Channel", init.Channel)
 		if err != nil {
@@ -120,6 +122,14 @@ func (c *CQ) Poll(wcs []ib.WC) (int, error) {
 		return 0, nil
 	}
 	return c.ring.Poll(wcs), nil
+}
+
+// Wait waits for completions.
+func (c *CQ) Wait(ctx context.Context, wcs []ib.WC) (int, error) {
+	if c.channel != nil {
+		return 0, objects.HasChannel()
+	}
+	return c.waiter.Wait(ctx, c, c.dev.events.closed, wcs)
 }
 
 // Arm asks for an event.
@@ -193,6 +203,7 @@ func (c *CQ) Close() error {
 		return err
 	}
 	c.dead.Store(true)
+	c.waiter.Close()
 	c.dev.cqs--
 	if c.channel != nil {
 		c.channel.forget(c)

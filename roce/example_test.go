@@ -43,7 +43,7 @@ func Example() {
 	toRTS(qps[1], gids[0], qps[0].Num())
 
 	_, err := qps[0].PostSend([]ib.SendWR{{Opcode: ib.WRWrite, Flags: ib.SendSignaled,
-		SGL:        []ib.SGE{{Addr: mrs[0].Addr(), Length: 15, LKey: mrs[0].LKey()}},
+		SGL:        []ib.SGE{mrs[0].SGE(0, 15)},
 		RemoteAddr: mrs[1].Addr(), RKey: mrs[1].RKey()}})
 	check(err)
 	wcs := make([]ib.WC, 1)

@@ -23,6 +23,8 @@ func (o owner) CQNotify(c *qp.CQ) {
 		of.tenant.Notify(of)
 	case of.channel != nil:
 		of.channel.notify(of)
+	default:
+		of.waiter.Wake()
 	}
 }
 

@@ -210,7 +210,7 @@ func (w *world) poll(h *host) ib.WC {
 }
 
 func (h *host) sge(off, n int) []ib.SGE {
-	return []ib.SGE{{Addr: h.mr.Addr() + uint64(off), Length: uint32(n), LKey: h.mr.LKey()}}
+	return []ib.SGE{h.mr.SGE(off, n)}
 }
 
 func (w *world) send(h *host, wr ib.SendWR) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/mr"
+	"github.com/goroce/goroce/roce/internal/objects"
 )
 
 // PD is a protection domain of the software device.
@@ -110,6 +111,9 @@ func (m *MR) LKey() ib.Key { return m.region().Key() }
 
 // RKey returns the remote key, the same number.
 func (m *MR) RKey() ib.Key { return m.region().Key() }
+
+// SGE names a part of the region.
+func (m *MR) SGE(off, n int) ib.SGE { return objects.SGE(m, off, n) }
 
 // Rereg replaces the registration, and waits until the device does not touch the old memory
 // any more.

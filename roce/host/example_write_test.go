@@ -24,10 +24,13 @@ func Example() {
 
 	n := copy(a.buf, "RDMA anywhere")
 	_, err := a.qp.PostSend([]ib.SendWR{{Opcode: ib.WRWrite, Flags: ib.SendSignaled,
-		SGL:        []ib.SGE{{Addr: a.mr.Addr(), Length: uint32(n), LKey: a.mr.LKey()}},
+		SGL:        []ib.SGE{a.mr.SGE(0, n)},
 		RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()}})
 	check(err)
-	wc := a.wait()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	wc, err := ib.WaitOne(ctx, a.cq) // fails unless the status is success
+	check(err)
 	fmt.Printf("%v: %s\n", wc.Status, b.buf[:n])
 	// Output: success: RDMA anywhere
 }
@@ -37,7 +40,6 @@ type end struct {
 	addr netip.Addr
 	buf  []byte
 	dev  ib.Device
-	ch   ib.Channel
 	cq   ib.CQ
 	mr   ib.MR
 	qp   ib.QP
@@ -48,9 +50,7 @@ func open(buf []byte) *end {
 	dev, err := host.Open(host.Options{Link: "udp", Addrs: []netip.Addr{e.addr}})
 	check(err)
 	e.dev = dev
-	e.ch, err = dev.CreateChannel()
-	check(err)
-	e.cq, err = dev.CreateCQ(ib.CQInit{Entries: 16, Channel: e.ch})
+	e.cq, err = dev.CreateCQ(ib.CQInit{Entries: 16})
 	check(err)
 	pd, err := dev.AllocPD()
 	check(err)
@@ -67,22 +67,6 @@ func (e *end) connect(peer *end) {
 	a := ib.QPAttr{Port: 1, Access: ib.RemoteWrite, AH: ib.AHAttr{DGID: ib.GIDFromAddr(peer.addr)},
 		DestQPN: peer.qp.Num(), PathMTU: ib.MTU1024, MinRNRTimer: 12, Timeout: 19, RetryCnt: 7, RNRRetry: 7}
 	check(ib.ModifyTo(e.qp, a, ib.Init, ib.RTR, ib.RTS))
-}
-
-// wait returns the next completion. Arm, then look once more, then sleep: so none is missed.
-func (e *end) wait() ib.WC {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	wcs := make([]ib.WC, 1)
-	for {
-		check(e.cq.Arm(false))
-		if n, err := e.cq.Poll(wcs); n == 1 || err != nil {
-			check(err)
-			return wcs[0]
-		}
-		_, err := e.ch.Wait(ctx)
-		check(err)
-	}
 }
 
 func check(err error) {

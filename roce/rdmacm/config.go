@@ -21,7 +21,7 @@ type Config struct {
 	// below, and closed with the Conn.
 	QP     ib.QP
 	PD     ib.PD // nil: one is created
-	SendCQ ib.CQ // nil: one is created, without a channel
+	SendCQ ib.CQ // nil: one is created, for ib.CQ.Wait
 	RecvCQ ib.CQ // nil: SendCQ
 	SRQ    ib.SRQ
 	Cap    ib.QPCap // zero: 16 work requests of 1 SGE in each queue

@@ -8,6 +8,7 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/cm"
+	"github.com/goroce/goroce/roce/remote"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -204,6 +205,34 @@ func (c *Conn) SendCQ() ib.CQ { return c.ep.sendCQ }
 
 // RecvCQ returns the CQ of receives.
 func (c *Conn) RecvCQ() ib.CQ { return c.ep.recvCQ }
+
+// Memory returns memory of the peer, to be read and written by ReadAt and WriteAt. The peer has made buf by
+// ib.RemoteBufferOf, with memory of its own end of this connection (Config.PD), and grants access to it there
+// (Config.Access). The Memory has the send queue and its CQ for itself (remote.Config), so an application that receives
+// here needs a Config.RecvCQ. Close of the Conn closes the Memory.
+func (c *Conn) Memory(buf ib.RemoteBuffer) (*remote.Memory, error) {
+	const op = "memory of the peer"
+	if c.ep.pd == nil {
+		return nil, refuse(op, "Config.QP", "a QP of the caller", "nil; for one's own QP there is remote.New")
+	}
+	mem, err := remote.New(remote.Config{Device: c.cm.dev, PD: c.ep.pd, QP: c.ep.qp, CQ: c.ep.sendCQ, Buffer: buf,
+		Cause: c.Err})
+	if err != nil {
+		return nil, opError(op, c.remote.String(), err)
+	}
+	err = c.cm.whileOpen(func() error {
+		if _, open := c.cm.conns[c]; !open {
+			return c.err
+		}
+		c.ep.made.add(mem)
+		return nil
+	})
+	if err != nil {
+		_ = mem.Close()
+		return nil, opError(op, c.remote.String(), err)
+	}
+	return mem, nil
+}
 
 // LocalAddr returns the local address and port.
 func (c *Conn) LocalAddr() netip.AddrPort { return c.local }

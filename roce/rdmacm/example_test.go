@@ -80,7 +80,7 @@ func receive(ctx context.Context, addr netip.Addr, listening chan<- netip.AddrPo
 	l, err := cm.Listen(ctx, netip.AddrPortFrom(addr, 0).String(), rdmacm.ListenConfig{Config: rdmacm.Config{
 		PD: pd,
 		Prepare: func(c *rdmacm.Conn) error { // the receive is there before the peer can send
-			_, err := c.QP().PostRecv([]ib.RecvWR{{SGL: []ib.SGE{{Addr: mr.Addr(), Length: 64, LKey: mr.LKey()}}}})
+			_, err := c.QP().PostRecv([]ib.RecvWR{{SGL: []ib.SGE{mr.SGE(0, 64)}}})
 			return err
 		},
 	}})
@@ -93,11 +93,9 @@ func receive(ctx context.Context, addr netip.Addr, listening chan<- netip.AddrPo
 		return err.Error()
 	}
 	defer conn.Close()
-	for wc := make([]ib.WC, 1); ; time.Sleep(time.Millisecond) {
-		if n, err := conn.RecvCQ().Poll(wc); err != nil {
-			return err.Error()
-		} else if n == 1 {
-			return fmt.Sprintf("server: %.10s says %s", conn.PrivateData(), buf[:wc[0].ByteLen])
-		}
+	wc, err := ib.WaitOne(ctx, conn.RecvCQ())
+	if err != nil {
+		return err.Error()
 	}
+	return fmt.Sprintf("server: %.10s says %s", conn.PrivateData(), buf[:wc.ByteLen])
 }

@@ -19,31 +19,77 @@ type channel struct {
 	object
 	c *C.struct_ibv_comp_channel
 	*waiter
+	ended chan struct{} // closed when wake has returned
 }
 
 // CreateChannel makes a completion channel.
 func (d *device) CreateChannel() (ib.Channel, error) {
-	const op = "create channel"
-	if err := d.lock(op); err != nil {
+	if err := d.lock(createChannel); err != nil {
 		return nil, err
 	}
 	defer d.mu.Unlock()
+	ch, err := d.newChannel()
+	if err != nil {
+		return nil, err
+	}
+	return ch, nil
+}
+
+const createChannel = "create channel"
+
+// newChannel makes a channel. The caller holds the device's mutex.
+func (d *device) newChannel() (*channel, error) {
 	c, err := C.ibv_create_comp_channel(d.ctx)
 	if c == nil {
-		return nil, verbError(op, err)
+		return nil, verbError(createChannel, err)
 	}
 	w, err := newWaiter(int(c.fd), "completion channel of "+d.name)
 	if err != nil {
 		C.ibv_destroy_comp_channel(c)
-		return nil, fmt.Errorf("%s: %w", op, err)
+		return nil, fmt.Errorf("%s: %w", createChannel, err)
 	}
-	ch := &channel{c: c, waiter: w}
+	ch := &channel{c: c, waiter: w, ended: make(chan struct{})}
 	d.adopt(&ch.object, kindChannel, ch.free)
 	return ch, nil
 }
 
+// wakeups returns the channel for the events of CQs that have none of their own. It is made with the first such CQ, and
+// closed with the device. The caller holds the device's mutex.
+func (d *device) wakeups() (*channel, error) {
+	if d.waking != nil {
+		return d.waking, nil
+	}
+	ch, err := d.newChannel()
+	if err != nil {
+		return nil, err
+	}
+	d.waking = ch
+	go ch.wake()
+	return ch, nil
+}
+
+// wake wakes the goroutines that wait for a CQ with an event, until the channel is closed.
+func (ch *channel) wake() {
+	defer close(ch.ended)
+	for {
+		c, err := ch.next(context.Background())
+		if err != nil {
+			return
+		}
+		c.waiter.Wake()
+	}
+}
+
 // Wait returns a CQ with an event. It drops events of CQs that were closed since.
 func (ch *channel) Wait(ctx context.Context) (ib.CQ, error) {
+	found, err := ch.next(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
+}
+
+func (ch *channel) next(ctx context.Context) (*cq, error) {
 	var found *cq
 	err := ch.wait(ctx, func() (bool, error) {
 		for found == nil {

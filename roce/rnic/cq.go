@@ -6,6 +6,7 @@ package rnic
 import "C"
 
 import (
+	"context"
 	"fmt"
 	"math/bits"
 	"sync"
@@ -13,13 +14,16 @@ import (
 	"unsafe"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/internal/objects"
 )
 
 // cq is a completion queue.
 type cq struct {
 	object
-	mu sync.Mutex
-	c  *C.struct_rnic_cq // nil when it is closed; guarded by mu
+	waiter *objects.Waiter // nil if events go to a channel of the application
+	waking *channel        // with waiter: where its events come from
+	mu     sync.Mutex
+	c      *C.struct_rnic_cq // nil when it is closed; guarded by mu
 }
 
 // CreateCQ creates a completion queue.
@@ -41,23 +45,27 @@ func (d *device) createCQ(init ib.CQInit, extended bool) (ib.CQ, error) {
 		return nil, err
 	}
 	defer d.mu.Unlock()
-	var uses []*object
-	var reports *C.struct_ibv_comp_channel
+	q := &cq{}
+	var ch *channel
+	var err error
 	if init.Channel != nil {
-		ch, err := find[*channel](d, op, "Channel", init.Channel)
-		if err != nil {
-			return nil, err
-		}
-		uses, reports = append(uses, &ch.object), ch.c
+		ch, err = find[*channel](d, op, "Channel", init.Channel)
+	} else {
+		q.waiter = objects.NewWaiter()
+		ch, err = d.wakeups()
+		q.waking = ch
+	}
+	if err != nil {
+		return nil, err
 	}
 	stamps := d.attr.Caps&ib.CapTimestamp != 0
-	c, err := C.rnic_create_cq(d.ctx, C.int(roundUp(init.Entries, d.attr.MaxCQE)), reports, C.int(init.CompVector),
+	c, err := C.rnic_create_cq(d.ctx, C.int(roundUp(init.Entries, d.attr.MaxCQE)), ch.c, C.int(init.CompVector),
 		cInt(extended), cInt(stamps))
 	if c == nil {
 		return nil, verbError(op, err)
 	}
-	q := &cq{c: c}
-	d.adopt(&q.object, kindCQ, q.free, uses...)
+	q.c = c
+	d.adopt(&q.object, kindCQ, q.free, &ch.object)
 	d.names.add(q.address(), q)
 	return q, nil
 }
@@ -146,6 +154,14 @@ func (c *cq) translate(to *ib.WC, from *C.struct_rnic_wc) {
 	}
 }
 
+// Wait waits for completions.
+func (c *cq) Wait(ctx context.Context, wcs []ib.WC) (int, error) {
+	if c.waiter == nil {
+		return 0, objects.HasChannel()
+	}
+	return c.waiter.Wait(ctx, c, c.waking.ended, wcs)
+}
+
 // Arm requests an event for the next completion.
 func (c *cq) Arm(solicitedOnly bool) error {
 	const op = "arm CQ"
@@ -192,5 +208,8 @@ func (c *cq) free() error {
 	}
 	c.dev.names.remove(address)
 	c.c = nil
+	if c.waiter != nil {
+		c.waiter.Close()
+	}
 	return nil
 }

@@ -29,6 +29,7 @@ type device struct {
 	closed  bool
 	objects [numKinds]map[*object]struct{}
 	qps     map[ib.QPN]*queuePair
+	waking  *channel // see wakeups
 }
 
 var _ ib.Device = (*device)(nil)

@@ -15,6 +15,7 @@ import (
 	"unsafe"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/internal/objects"
 )
 
 // mr is a memory region.
@@ -138,6 +139,9 @@ func (m *mr) RKey() ib.Key {
 	defer m.mu.RUnlock()
 	return ib.Key(m.c.rkey)
 }
+
+// SGE names a part of the region.
+func (m *mr) SGE(off, n int) ib.SGE { return objects.SGE(m, off, n) }
 
 // Rereg changes memory, domain or rights.
 func (m *mr) Rereg(mask ib.ReregMask, to ib.PD, init ib.MRInit) error {

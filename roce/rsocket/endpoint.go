@@ -65,17 +65,12 @@ func (ep *endpoint) open(dev ib.Device) (err error) {
 	return ep.register(dev)
 }
 
-// memory returns n bytes on an 8-byte boundary that dev reaches. They are kept as long as the endpoint is referenced,
+// memory returns n bytes on a page boundary that dev reaches. They are kept as long as the endpoint is referenced,
 // because Read and Write may still use them for a moment after it is closed.
 func (ep *endpoint) memory(dev ib.Device, n int) []byte {
-	if a, ok := dev.(ib.Allocator); ok {
-		if buf, err := a.Alloc(n); err == nil {
-			runtime.AddCleanup(ep, func(buf []byte) { _ = a.Free(buf) }, buf)
-			return buf
-		}
-	}
-	words := make([]uint64, (n+7)/8)
-	return unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), n)
+	buf := ib.Alloc(dev, n)
+	runtime.AddCleanup(ep, func(buf []byte) { ib.Free(dev, buf) }, buf)
+	return buf
 }
 
 // register registers the memory, as one region that begins with the table.

@@ -7,6 +7,6 @@ var cases = slices.Concat(
 	dataCases(), atomicCases(), sglCases(), signalCases(), keyCases(), accessCases(), retryCases(),
 	flushCases(), orderCases(), stateCases(), ucCases(), udCases(), mcastCases(), srqCases(),
 	xrcCases(), windowCases(), windowType2Cases(), invalidateCases(), reregCases(),
-	cqCases(), cqEventCases(), asyncCases(), lifetimeCases(), limitCases(), multiCases(),
+	cqCases(), cqEventCases(), cqWaitCases(), asyncCases(), lifetimeCases(), limitCases(), multiCases(),
 	cmCases(),
 )

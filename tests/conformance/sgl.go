@@ -1,6 +1,11 @@
 package conformance
 
-import "github.com/goroce/goroce/ib"
+import (
+	"fmt"
+	"math"
+
+	"github.com/goroce/goroce/ib"
+)
 
 // shape is the lengths of the pieces of a message in memory.
 type shape struct {
@@ -72,6 +77,7 @@ func sglCases() []Case {
 		list = append(list, Case{Name: "sgl/empty/" + o.name, Active: emptyActive(o), Passive: emptyPassive(o)})
 	}
 	return append(list,
+		Case{Name: "sgl/of-a-region", Alone: regionSGE},
 		Case{Name: "sgl/pieces-of-several-regions", Active: severalRegions, Passive: func(e *End) {
 			c := e.connect()
 			opWrite.take(c, 150)
@@ -206,4 +212,23 @@ func severalRegions(e *End) {
 	a.check()
 	b.check()
 	e.sync("moved")
+}
+
+// regionSGE: MR.SGE names a part of the region, and panics outside of it as a slice expression does.
+func regionSGE(e *End) {
+	m := e.mem(100, 0)
+	for _, r := range [][2]int{{0, 100}, {0, 0}, {10, 20}, {99, 1}, {100, 0}} {
+		if got := m.mr.SGE(r[0], r[1]); got != m.sge(r[0], r[1]) {
+			e.fatalf("SGE(%d, %d) is %+v, want %+v", r[0], r[1], got, m.sge(r[0], r[1]))
+		}
+	}
+	for _, r := range [][2]int{{0, 101}, {-1, 1}, {1, -1}, {100, 1}, {101, 0}, {math.MaxInt, 1}, {1, math.MaxInt}} {
+		func() {
+			defer func() {
+				err, _ := recover().(error)
+				e.is(err, fmt.Sprintf("SGE(%d, %d) of 100 bytes", r[0], r[1]), ib.ErrInvalid)
+			}()
+			m.mr.SGE(r[0], r[1])
+		}()
+	}
 }

@@ -88,7 +88,7 @@ func hearsOfDeath(t *testing.T, d *daemon, n *tenant) {
 	}
 	// A stopped daemon does not answer, so the verb waits.
 	_ = d.cmd.Process.Signal(syscall.SIGSTOP)
-	wait("a completion", func() error { _, err := n.ch.Wait(context.Background()); return err })
+	wait("a completion", func() error { _, err := ib.WaitOne(context.Background(), n.cq); return err })
 	wait("an event", func() error { _, err := n.dev.NextEvent(context.Background()); return err })
 	wait("a verb", func() error { _, err := n.dev.AllocPD(); return err })
 	wait("polling", func() error {

@@ -17,7 +17,6 @@ type tenant struct {
 	dev *client.Device
 	gid ib.GID
 	pd  ib.PD
-	ch  ib.Channel
 	cq  ib.CQ
 	srq ib.SRQ
 	buf []byte
@@ -59,10 +58,7 @@ func (n *tenant) make(s shape) (err error) {
 	if n.pd, err = n.dev.AllocPD(); err != nil {
 		return err
 	}
-	if n.ch, err = n.dev.CreateChannel(); err != nil {
-		return err
-	}
-	if n.cq, err = n.dev.CreateCQ(ib.CQInit{Entries: 1024, Channel: n.ch}); err != nil {
+	if n.cq, err = n.dev.CreateCQ(ib.CQInit{Entries: 1024}); err != nil {
 		return err
 	}
 	if s.srq {
@@ -131,26 +127,11 @@ func connectQP(q ib.QP, gid ib.GID, qpn ib.QPN, when timing) error {
 
 // sge returns a range of the tenant's memory as a scatter-gather list.
 func (n *tenant) sge(off, length int) []ib.SGE {
-	return []ib.SGE{{Addr: n.mr.Addr() + uint64(off), Length: uint32(length), LKey: n.mr.LKey()}}
+	return []ib.SGE{n.mr.SGE(off, length)}
 }
 
-// next waits for completions, by event.
-func (n *tenant) next(ctx context.Context, wcs []ib.WC) (int, error) {
-	for {
-		if got, err := n.cq.Poll(wcs); err != nil || got > 0 {
-			return got, err
-		}
-		if err := n.cq.Arm(false); err != nil {
-			return 0, err
-		}
-		if got, err := n.cq.Poll(wcs); err != nil || got > 0 {
-			return got, err
-		}
-		if _, err := n.ch.Wait(ctx); err != nil {
-			return 0, err
-		}
-	}
-}
+// next waits for completions.
+func (n *tenant) next(ctx context.Context, wcs []ib.WC) (int, error) { return n.cq.Wait(ctx, wcs) }
 
 // close ends the connection.
 func (n *tenant) close() {

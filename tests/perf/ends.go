@@ -2,6 +2,7 @@ package perf
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -15,13 +16,13 @@ import (
 
 // end is a device with RC QPs that are connected to those of the other end.
 type end struct {
-	dev     ib.Device
-	pd      ib.PD
-	cq      ib.CQ      // of all QPs, for sends and receives
-	channel ib.Channel // of cq; nil if it is polled
-	mem     []byte
-	mr      ib.MR
-	qps     []ib.QP
+	dev    ib.Device
+	pd     ib.PD
+	cq     ib.CQ // of all QPs, for sends and receives
+	mem    []byte
+	mr     ib.MR
+	qps    []ib.QP
+	sleeps bool // waits for completions when there is nothing to poll
 
 	remote place
 }
@@ -108,12 +109,7 @@ func (e *end) open(j *Job) (err error) {
 		return err
 	}
 	init := ib.CQInit{Entries: 2 * max(j.QPs, 1) * j.Depth}
-	if j.Events {
-		if e.channel, err = e.dev.CreateChannel(); err != nil {
-			return err
-		}
-		init.Channel = e.channel
-	}
+	e.sleeps = j.Events
 	if e.cq, err = e.dev.CreateCQ(init); err != nil {
 		return err
 	}
@@ -175,13 +171,13 @@ func connectQP(qp ib.QP, gid ib.GID, peer ib.QPN, mtu ib.MTU) error {
 
 // sge returns the SGE of the first n bytes of the end's memory.
 func (e *end) sge(n int) []ib.SGE {
-	return []ib.SGE{{Addr: e.mr.Addr(), Length: uint32(n), LKey: e.mr.LKey()}}
+	return []ib.SGE{e.mr.SGE(0, n)}
 }
 
 // poll polls the CQ. A failed completion is an error.
 func (e *end) poll(wcs []ib.WC) (int, error) {
 	n, err := e.cq.Poll(wcs)
-	if n == 0 && err == nil && e.channel != nil {
+	if n == 0 && err == nil && e.sleeps {
 		n, err = e.await(wcs)
 	}
 	for i := range wcs[:n] {
@@ -192,18 +188,13 @@ func (e *end) poll(wcs []ib.WC) (int, error) {
 	return n, err
 }
 
-// await is poll for a queue that was empty: it waits for an event, for a short time.
+// await is poll for a queue that was empty: it waits for a short time.
 func (e *end) await(wcs []ib.WC) (int, error) {
-	if err := e.cq.Arm(false); err != nil {
-		return 0, err
-	}
-	if n, err := e.cq.Poll(wcs); n > 0 || err != nil {
-		return n, err
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), pingPatience)
 	defer cancel()
-	if _, err := e.channel.Wait(ctx); err != nil && ctx.Err() == nil {
-		return 0, err
+	n, err := e.cq.Wait(ctx, wcs)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return 0, nil
 	}
-	return e.cq.Poll(wcs)
+	return n, err
 }

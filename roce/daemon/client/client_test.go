@@ -68,7 +68,6 @@ type tenant struct {
 	testing.TB
 	dev *Device
 	pd  ib.PD
-	ch  ib.Channel
 	cq  ib.CQ
 	buf []byte
 	mr  ib.MR
@@ -84,9 +83,7 @@ func (d *daemon) newTenant(t testing.TB, size int) *tenant {
 	t.Cleanup(func() { n.dev.Close() })
 	n.pd, err = n.dev.AllocPD()
 	n.must(err)
-	n.ch, err = n.dev.CreateChannel()
-	n.must(err)
-	n.cq, err = n.dev.CreateCQ(ib.CQInit{Entries: 64, Channel: n.ch})
+	n.cq, err = n.dev.CreateCQ(ib.CQInit{Entries: 64})
 	n.must(err)
 	n.buf, err = Alloc(size)
 	n.must(err)
@@ -106,7 +103,7 @@ func (n *tenant) must(err error) {
 }
 
 func (n *tenant) sge() []ib.SGE {
-	return []ib.SGE{{Addr: n.mr.Addr(), Length: uint32(n.mr.Len()), LKey: n.mr.LKey()}}
+	return []ib.SGE{n.mr.SGE(0, n.mr.Len())}
 }
 
 func connect(a, b *tenant) {
@@ -121,25 +118,15 @@ func connect(a, b *tenant) {
 	}
 }
 
-// wait returns the next completion, by event.
+// wait returns the next completion.
 func (n *tenant) wait() ib.WC {
 	n.Helper()
 	ctx, cancel := context.WithTimeout(n.Context(), 10*time.Second)
 	defer cancel()
 	var wc [1]ib.WC
-	for {
-		if got, err := n.cq.Poll(wc[:]); err != nil || got == 1 {
-			n.must(err)
-			return wc[0]
-		}
-		n.must(n.cq.Arm(false))
-		if got, err := n.cq.Poll(wc[:]); err != nil || got == 1 {
-			n.must(err)
-			return wc[0]
-		}
-		_, err := n.ch.Wait(ctx)
-		n.must(err)
-	}
+	_, err := n.cq.Wait(ctx, wc[:])
+	n.must(err)
+	return wc[0]
 }
 
 // TestTwoClients has two clients of a daemon SEND, WRITE and READ, waiting for events.
@@ -183,11 +170,14 @@ func TestTwoClients(t *testing.T) {
 func TestDaemonGone(t *testing.T) {
 	d := newDaemon(t, server.Options{})
 	a := d.newTenant(t, 4096)
-	waited := make(chan error, 2)
-	go func() { _, err := a.ch.Wait(context.Background()); waited <- err }()
+	ch, err := a.dev.CreateChannel()
+	a.must(err)
+	waited := make(chan error, 3)
+	go func() { _, err := ch.Wait(context.Background()); waited <- err }()
+	go func() { _, err := ib.WaitOne(context.Background(), a.cq); waited <- err }()
 	go func() { _, err := a.dev.NextEvent(context.Background()); waited <- err }()
 	d.stop()
-	for range 2 {
+	for range cap(waited) {
 		if err := <-waited; !errors.Is(err, ErrGone) {
 			t.Errorf("who waits hears %v", err)
 		}

@@ -11,11 +11,13 @@ import (
 	"github.com/goroce/goroce/qp/ring"
 	"github.com/goroce/goroce/roce/daemon/abi"
 	"github.com/goroce/goroce/roce/daemon/internal/yield"
+	"github.com/goroce/goroce/roce/internal/objects"
 )
 
 // CQ is a completion queue of the daemon, which this process polls in shared memory.
 type CQ struct {
 	object
+	waiter *objects.Waiter // nil if events go to a channel of the application
 
 	mu      sync.Mutex
 	entries int
@@ -35,15 +37,19 @@ func (d *Device) CreateCQ(init ib.CQInit) (ib.CQ, error) {
 	if err := d.err(op); err != nil {
 		return nil, err
 	}
-	r := abi.CreateCQ{Entries: clamp(init.Entries), CompVector: clamp(init.CompVector)}
-	if init.Channel != nil {
-		h, err := owned[*Channel](d, op, "Channel", init.Channel)
-		if err != nil {
-			return nil, err
-		}
-		r.Channel = h.handle
-	}
 	c := &CQ{}
+	var h *Channel
+	var err error
+	if init.Channel != nil {
+		h, err = owned[*Channel](d, op, "Channel", init.Channel)
+	} else {
+		c.waiter = objects.NewWaiter()
+		h, err = d.wakeups()
+	}
+	if err != nil {
+		return nil, err
+	}
+	r := abi.CreateCQ{Entries: clamp(init.Entries), CompVector: clamp(init.CompVector), Channel: h.handle}
 	made, err := c.ringed(d, abi.OpCreateCQ, r)
 	if err != nil {
 		return nil, err
@@ -92,6 +98,14 @@ func (c *CQ) Poll(wcs []ib.WC) (int, error) {
 	return n, nil
 }
 
+// Wait waits for completions.
+func (c *CQ) Wait(ctx context.Context, wcs []ib.WC) (int, error) {
+	if c.waiter == nil {
+		return 0, objects.HasChannel()
+	}
+	return c.waiter.Wait(ctx, c, c.dev.link.gone, wcs)
+}
+
 // Arm requests an event for the next completion.
 func (c *CQ) Arm(solicitedOnly bool) error {
 	if err := c.err("arm CQ"); err != nil {
@@ -101,6 +115,15 @@ func (c *CQ) Arm(solicitedOnly bool) error {
 	defer c.mu.Unlock()
 	c.ring.Arm(solicitedOnly)
 	return nil
+}
+
+// Close destroys the queue.
+func (c *CQ) Close() error {
+	err := c.object.Close()
+	if c.dead.Load() && c.waiter != nil {
+		c.waiter.Close()
+	}
+	return err
 }
 
 // Entries returns the capacity.
@@ -144,8 +167,31 @@ type Channel struct {
 	once   sync.Once
 }
 
+// wakeups returns the channel for the events of CQs that have none of their own. It is made with the first such CQ, and
+// closed with the device.
+func (d *Device) wakeups() (*Channel, error) {
+	d.wakingMu.Lock()
+	defer d.wakingMu.Unlock()
+	if d.waking == nil {
+		h, err := d.newChannel()
+		if err != nil {
+			return nil, err
+		}
+		d.waking = h
+	}
+	return d.waking, nil
+}
+
 // CreateChannel makes a completion channel.
 func (d *Device) CreateChannel() (ib.Channel, error) {
+	h, err := d.newChannel()
+	if err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+func (d *Device) newChannel() (*Channel, error) {
 	if err := d.err("create channel"); err != nil {
 		return nil, err
 	}
@@ -186,8 +232,12 @@ func (h *Channel) take() {
 	}
 }
 
-// put queues an event of c, unless one is queued already.
+// put queues an event of c, unless one is queued already, or wakes a goroutine in c's Wait.
 func (h *Channel) put(c *CQ) {
+	if c.waiter != nil {
+		c.waiter.Wake()
+		return
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !slices.Contains(h.queue, c) {

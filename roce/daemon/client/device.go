@@ -36,6 +36,9 @@ type Device struct {
 	memory     sync.Once
 	memoryFile *os.File // opened by ownMemory
 
+	wakingMu sync.Mutex
+	waking   *Channel // see wakeups; guarded by wakingMu
+
 	mu      sync.Mutex // guards what follows
 	objects map[abi.Handle]any
 }

@@ -37,9 +37,7 @@ func Example() {
 	mr, err := pd.RegMR(ib.MRInit{Buf: buf, Access: ib.LocalWrite | ib.RemoteWrite})
 	check(err)
 	defer mr.Close() // before the memory is freed
-	ch, err := dev.CreateChannel()
-	check(err)
-	cq, err := dev.CreateCQ(ib.CQInit{Entries: 16, Channel: ch})
+	cq, err := dev.CreateCQ(ib.CQInit{Entries: 16})
 	check(err)
 	qp, err := pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: cq, RecvCQ: cq, Cap: ib.QPCap{MaxSendWR: 1, MaxSendSGE: 1}})
 	check(err)
@@ -48,17 +46,13 @@ func Example() {
 	connect(qp, gids[0].GID, qp.Num())
 
 	n := copy(buf, "through the daemon")
-	check(cq.Arm(false))
 	_, err = qp.PostSend([]ib.SendWR{{Opcode: ib.WRWrite, Flags: ib.SendSignaled,
-		SGL:        []ib.SGE{{Addr: mr.Addr(), Length: uint32(n), LKey: mr.LKey()}},
+		SGL:        []ib.SGE{mr.SGE(0, n)},
 		RemoteAddr: mr.Addr() + 2048, RKey: mr.RKey()}})
 	check(err)
-	_, err = ch.Wait(ctx)
+	wc, err := ib.WaitOne(ctx, cq)
 	check(err)
-	wcs := make([]ib.WC, 1)
-	_, err = cq.Poll(wcs)
-	check(err)
-	fmt.Printf("%v: %s\n", wcs[0].Status, buf[2048:2048+n])
+	fmt.Printf("%v: %s\n", wc.Status, buf[2048:2048+n])
 	// Output: success: through the daemon
 }
 

@@ -222,7 +222,7 @@ func TestClientsDie(t *testing.T) {
 	deadline := time.Now().Add(10 * time.Second)
 	for fds() > before && time.Now().Before(deadline) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-		_, _ = keeper.ch.Wait(ctx)
+		_, _ = ib.WaitOne(ctx, keeper.cq)
 		cancel()
 	}
 	if now := fds(); now > before {

@@ -78,7 +78,7 @@ var resources = []struct {
 	}},
 	{"xrcds", "XRC domains", func(l *server.Limits, n int) { l.XRCDs = n }, 1,
 		func(h *holder) (any, error) { return h.dev.AllocXRCD() }},
-	{"channels", "completion channels", func(l *server.Limits, n int) { l.Channels = n }, 0,
+	{"channels", "completion channels", func(l *server.Limits, n int) { l.Channels = n }, 1, // for the CQ's Wait
 		func(h *holder) (any, error) { return h.dev.CreateChannel() }},
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/daemon/abi"
+	"github.com/goroce/goroce/roce/internal/objects"
 )
 
 // pieces lists the memory that Alloc has returned, so that RegMR finds the memfd of a buffer.
@@ -179,6 +180,9 @@ func (m *MR) LKey() ib.Key {
 
 // RKey returns the remote key, the same number.
 func (m *MR) RKey() ib.Key { return m.LKey() }
+
+// SGE names a part of the region.
+func (m *MR) SGE(off, n int) ib.SGE { return objects.SGE(m, off, n) }
 
 // Rereg changes the region's memory, PD or access rights, as mask says.
 func (m *MR) Rereg(mask ib.ReregMask, pd ib.PD, init ib.MRInit) error {

@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/goroce/goroce/cmd/goroced/internal/device"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/host"
@@ -108,7 +107,7 @@ func (s *side) open(ctx context.Context, o Options, addr netip.Addr, rec *record
 	if s.cq, err = s.dev.CreateCQ(ib.CQInit{Entries: 4 * slots}); err != nil {
 		return err
 	}
-	s.buf = device.Memory(s.dev, bufSize)
+	s.buf = ib.Alloc(s.dev, bufSize)
 	access := ib.LocalWrite | ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtomic
 	if s.mr, err = s.pd.RegMR(ib.MRInit{Buf: s.buf, IOVA: iova, Access: access}); err != nil {
 		return err
@@ -187,7 +186,7 @@ func (p *pair) close() error {
 
 // sge returns the SGL of n bytes of the host's memory at an offset.
 func (s *side) sge(off, n int) []ib.SGE {
-	return []ib.SGE{{Addr: s.mr.Addr() + uint64(off), Length: uint32(n), LKey: s.mr.LKey()}}
+	return []ib.SGE{s.mr.SGE(off, n)}
 }
 
 // remote sets the address and R_Key with which the other host reaches memory of s.

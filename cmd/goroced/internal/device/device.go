@@ -6,9 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
-	"unsafe"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/config/socket"
 	"github.com/goroce/goroce/ib"
@@ -70,26 +68,6 @@ func OpenDaemon(ctx context.Context, socketPath, name string, o host.Options) (i
 		return nil, err
 	}
 	return dev, nil
-}
-
-// Memory returns n bytes to register with dev, aligned to a page. If the device is an ib.Allocator, it allocates them.
-func Memory(dev ib.Device, n int) []byte {
-	if a, ok := dev.(ib.Allocator); ok && n > 0 {
-		if buf, err := a.Alloc(n); err == nil {
-			return buf
-		}
-	}
-	page := os.Getpagesize()
-	buf := make([]byte, n+page)
-	skip := -int(uintptr(unsafe.Pointer(&buf[0]))) & (page - 1)
-	return buf[skip : skip+n : skip+n]
-}
-
-// Free releases what Memory has returned. Its regions must be closed.
-func Free(dev ib.Device, buf []byte) {
-	if a, ok := dev.(ib.Allocator); ok {
-		_ = a.Free(buf) // an error means that the memory is Go's
-	}
 }
 
 // RNICs returns the names of the RNICs; none if this program cannot open RNICs.

@@ -29,7 +29,6 @@ type cmMeeting struct {
 	conn      *rdmacm.Conn
 
 	pd      ib.PD
-	channel ib.Channel
 	cq      ib.CQ
 	mr      ib.MR
 	buf     []byte  // slots of cmSlotLen, one for each receive
@@ -89,15 +88,11 @@ func (m *cmMeeting) open(dev ib.Device) (err error) {
 		return err
 	}
 	m.hold(m.mr)
-	if m.channel, err = dev.CreateChannel(); err != nil {
-		return err
-	}
-	m.hold(m.channel)
-	if m.cq, err = dev.CreateCQ(ib.CQInit{Entries: cmSlots + cmSendRoom, Channel: m.channel}); err != nil {
+	if m.cq, err = dev.CreateCQ(ib.CQInit{Entries: cmSlots + cmSendRoom}); err != nil {
 		return err
 	}
 	m.hold(m.cq)
-	return m.cq.Arm(false)
+	return nil
 }
 
 func (m *cmMeeting) hold(c io.Closer) { m.owned = append(m.owned, c) }
@@ -134,7 +129,7 @@ func (m *cmMeeting) prepare(c *rdmacm.Conn) error {
 
 func (m *cmMeeting) postRecv(qp ib.QP, slot int) error {
 	_, err := qp.PostRecv([]ib.RecvWR{{ID: uint64(slot),
-		SGL: []ib.SGE{{Addr: m.mr.Addr() + uint64(slot*cmSlotLen), Length: cmSlotLen, LKey: m.mr.LKey()}}}})
+		SGL: []ib.SGE{m.mr.SGE(slot*cmSlotLen, cmSlotLen)}}})
 	return err
 }
 
@@ -259,24 +254,26 @@ func (m *cmMeeting) await(ctx context.Context, wanted func() bool) error {
 		if m.err != nil {
 			return m.err
 		}
-		if m.poll() > 0 {
-			continue
-		}
-		if _, err := m.channel.Wait(ctx); err != nil {
+		var wcs [cmSlots + cmSendRoom]ib.WC
+		n, err := m.cq.Wait(ctx, wcs[:])
+		if err != nil && ctx.Err() != nil {
 			return fmt.Errorf("%w: nothing came from %v: %w", ErrExchange, m.conn.RemoteAddr(), err)
 		}
-		if err := m.cq.Arm(false); err != nil {
-			return err
-		}
+		m.take(wcs[:n], err)
 	}
 	return nil
 }
 
-// poll polls completions and returns their number.
-func (m *cmMeeting) poll() int {
+// poll takes the completions that are there.
+func (m *cmMeeting) poll() {
 	var wcs [cmSlots + cmSendRoom]ib.WC
 	n, err := m.cq.Poll(wcs[:])
-	for _, wc := range wcs[:n] {
+	m.take(wcs[:n], err)
+}
+
+// take handles completions. err is the error of polling, if there was one.
+func (m *cmMeeting) take(wcs []ib.WC, err error) {
+	for _, wc := range wcs {
 		if err == nil {
 			err = wc.Err()
 		}
@@ -294,7 +291,6 @@ func (m *cmMeeting) poll() int {
 		}
 		m.err = fmt.Errorf("%w: the connection to %v ended: %w", ErrExchange, m.conn.RemoteAddr(), err)
 	}
-	return n
 }
 
 func (m *cmMeeting) peer() presence {

@@ -162,7 +162,7 @@ func (e *endpoint) readyDatagrams(i int) error {
 // of goroce have no receive for it and drop it, because the address that follows has the QPN, too.
 func (e *endpoint) introduce(ctx context.Context, i int, peer ib.QPN) error {
 	_, err := e.qps[i].PostSend([]ib.SendWR{{Opcode: ib.WRSendImm, Flags: ib.SendSignaled, Imm: uint32(e.qps[i].Num()),
-		SGL: []ib.SGE{{Addr: e.mr.Addr(), Length: 4, LKey: e.mr.LKey()}}, AH: e.ahs[i].Num(), RemoteQPN: peer,
+		SGL: []ib.SGE{e.mr.SGE(0, 4)}, AH: e.ahs[i].Num(), RemoteQPN: peer,
 		RemoteQKey: e.qkey}})
 	if err != nil {
 		return err

@@ -41,15 +41,14 @@ type endpoint struct {
 	cycle   int // length of the piece that small messages use in turn
 	size    int // bytes of a message
 
-	pd      ib.PD
-	mr      ib.MR
-	channel ib.Channel
-	cq      ib.CQ
-	qps     []ib.QP
-	ahs     []ib.AH // UD: the peer of each queue pair
-	qkey    uint32  // UD: of all queue pairs
-	conns   []*rdmacm.Conn
-	owned   []io.Closer
+	pd    ib.PD
+	mr    ib.MR
+	cq    ib.CQ
+	qps   []ib.QP
+	ahs   []ib.AH // UD: the peer of each queue pair
+	qkey  uint32  // UD: of all queue pairs
+	conns []*rdmacm.Conn
+	owned []io.Closer
 
 	mem           *memory
 	local, remote []address
@@ -73,7 +72,6 @@ func newEndpoint(dev ib.Device, s *session) (e *endpoint, err error) {
 	for _, step := range []func() error{
 		func() error { return e.open(dev) },
 		e.openQPs,
-		func() error { return e.cq.Arm(false) },
 	} {
 		if err := step(); err != nil {
 			return nil, errors.Join(err, e.close())
@@ -93,12 +91,8 @@ func (e *endpoint) open(dev ib.Device) (err error) {
 		return err
 	}
 	e.own(e.mr)
-	if e.channel, err = dev.CreateChannel(); err != nil {
-		return err
-	}
-	e.own(e.channel)
 	entries := e.o.NumQP * (e.o.sendDepth() + e.o.RxDepth)
-	if e.cq, err = dev.CreateCQ(ib.CQInit{Entries: entries, Channel: e.channel}); err != nil {
+	if e.cq, err = dev.CreateCQ(ib.CQInit{Entries: entries}); err != nil {
 		return err
 	}
 	e.own(e.cq)

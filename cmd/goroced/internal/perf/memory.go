@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/goroce/goroce/cmd/goroced/internal/device"
 	"github.com/goroce/goroce/ib"
 )
 
@@ -40,7 +39,7 @@ type memory struct {
 // data that did not arrive can be detected. A message of Write Lat is detected by its last byte, which is 0 at first.
 func newMemory(dev ib.Device, o *Options, cycle int) *memory {
 	m := &memory{area: areaSize(o, cycle), qps: o.NumQP}
-	m.buf = device.Memory(dev, 2*m.qps*m.area)
+	m.buf = ib.Alloc(dev, 2*m.qps*m.area)
 	if o.traits().memory {
 		return m
 	}

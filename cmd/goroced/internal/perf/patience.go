@@ -28,7 +28,7 @@ const (
 
 	// grace is how long after the peer's end something may still arrive.
 	grace = 200 * time.Millisecond
-	// nap limits a wait for events, after which everything else is checked.
+	// nap limits a wait for completions, after which everything else is checked.
 	nap = 50 * time.Millisecond
 )
 
@@ -80,7 +80,7 @@ func (e *endpoint) poll(ctx context.Context) (int, error) {
 		e.patience.hit()
 		return n, nil
 	case e.o.Events:
-		return 0, e.sleep(ctx)
+		return e.sleep(ctx)
 	}
 	return 0, e.miss(ctx)
 }
@@ -93,18 +93,19 @@ func (e *endpoint) miss(ctx context.Context) error {
 	return e.look(ctx)
 }
 
-// sleep waits for an event and arms the CQ again. The event may belong to a completion that has been polled already.
-// The caller must poll again, because completions that arrive before Arm raise no event.
-func (e *endpoint) sleep(ctx context.Context) error {
+// sleep waits for completions, up to a nap. It moves them to e.wcs and returns their number, which may be 0.
+func (e *endpoint) sleep(ctx context.Context) (int, error) {
 	wait, cancel := context.WithTimeout(ctx, nap)
 	defer cancel()
-	switch _, err := e.channel.Wait(wait); {
+	n, err := e.cq.Wait(wait, e.wcs[:])
+	switch {
 	case err == nil:
-		return e.cq.Arm(false)
+		e.patience.hit()
+		return n, nil
 	case !errors.Is(err, context.DeadlineExceeded):
-		return err
+		return 0, err
 	}
-	return e.look(ctx)
+	return 0, e.look(ctx)
 }
 
 // look returns an error if waiting makes no sense any more.

@@ -6,7 +6,6 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/goroce/goroce/cmd/goroced/internal/device"
 	"github.com/goroce/goroce/ib"
 )
 
@@ -198,7 +197,7 @@ func TestPlaces(t *testing.T) {
 
 // TestPollByte sees the byte, and no other.
 func TestPollByte(t *testing.T) {
-	buf := device.Memory(nil, 16)
+	buf := ib.Alloc(nil, 16)
 	for i := range buf {
 		p := newPollByte(&buf[i])
 		for j := range buf {

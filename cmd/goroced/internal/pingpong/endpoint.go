@@ -25,14 +25,13 @@ type endpoint struct {
 	o    *Options
 	gids []ib.GIDEntry
 
-	pd      ib.PD
-	mr      ib.MR
-	channel ib.Channel
-	cq      ib.CQ
-	qps     []ib.QP
-	recvs   receiver    // where receives are posted
-	sends   []ib.SendWR // the SEND of each queue pair, once it is connected
-	owned   []io.Closer // all of these, in the order of their creation
+	pd    ib.PD
+	mr    ib.MR
+	cq    ib.CQ
+	qps   []ib.QP
+	recvs receiver    // where receives are posted
+	sends []ib.SendWR // the SEND of each queue pair, once it is connected
+	owned []io.Closer // all of these, in the order of their creation
 
 	mem  *memory
 	free []int // slots of receives that are not posted
@@ -52,7 +51,6 @@ func newEndpoint(dev ib.Device, o *Options) (e *endpoint, err error) {
 	for _, step := range []func() error{
 		func() error { return e.open(dev) },
 		e.openQPs,
-		func() error { return e.cq.Arm(false) },
 		e.refill,
 	} {
 		if err := step(); err != nil {
@@ -72,11 +70,7 @@ func (e *endpoint) open(dev ib.Device) (err error) {
 		return err
 	}
 	e.own(e.mr)
-	if e.channel, err = dev.CreateChannel(); err != nil {
-		return err
-	}
-	e.own(e.channel)
-	if e.cq, err = dev.CreateCQ(ib.CQInit{Entries: e.o.RxDepth + e.o.NumQP, Channel: e.channel}); err != nil {
+	if e.cq, err = dev.CreateCQ(ib.CQInit{Entries: e.o.RxDepth + e.o.NumQP}); err != nil {
 		return err
 	}
 	e.own(e.cq)
@@ -189,5 +183,5 @@ func (e *endpoint) post(i int) error {
 }
 
 func (e *endpoint) sgl(offset, length int) []ib.SGE {
-	return []ib.SGE{{Addr: e.mr.Addr() + uint64(offset), Length: uint32(length), LKey: e.mr.LKey()}}
+	return []ib.SGE{e.mr.SGE(offset, length)}
 }

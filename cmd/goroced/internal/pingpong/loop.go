@@ -164,24 +164,18 @@ func (g *game) wait(ctx context.Context, wcs []ib.WC) (int, error) {
 			runtime.Gosched()
 			continue
 		}
-		if err := g.sleep(ctx); err != nil {
-			return 0, err
-		}
+		return g.sleep(ctx, wcs)
 	}
 }
 
-// sleep waits for an event and arms the CQ again. The event may belong to a completion that has been polled already.
-// The caller must poll again, because completions that arrive before Arm raise no event.
-func (g *game) sleep(ctx context.Context) error {
-	err := waiting.Event(ctx, g.channel, g.o.Timeout, g.o.Log, "a message of %v, %v at most", g.remote[0].gid.Addr(),
-		g.o.Timeout)
-	switch {
-	case err == nil:
-		return g.cq.Arm(false)
-	case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
-		return g.silent()
+// sleep waits for at least one completion, up to Options.Timeout.
+func (g *game) sleep(ctx context.Context, wcs []ib.WC) (int, error) {
+	n, err := waiting.Completions(ctx, g.cq, wcs, g.o.Timeout, g.o.Log, "a message of %v, %v at most",
+		g.remote[0].gid.Addr(), g.o.Timeout)
+	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		return 0, g.silent()
 	}
-	return err
+	return n, err
 }
 
 func (g *game) silent() error {

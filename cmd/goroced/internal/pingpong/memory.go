@@ -1,9 +1,6 @@
 package pingpong
 
-import (
-	"github.com/goroce/goroce/cmd/goroced/internal/device"
-	"github.com/goroce/goroce/ib"
-)
+import "github.com/goroce/goroce/ib"
 
 // memory has the message to send and room for received ones. By default these are the same memory, as in the C tool, so
 // the server returns what it has received. If data are checked, a received message must not be in memory already: then
@@ -32,7 +29,7 @@ func newMemory(dev ib.Device, o *Options) *memory {
 	if o.Check {
 		m.send = m.areas * m.stride
 	}
-	m.buf = device.Memory(dev, m.send+o.Size)
+	m.buf = ib.Alloc(dev, m.send+o.Size)
 	wipe(m.buf)
 	fillPattern(m.buf[m.send:], t.fill, o.Check)
 	return m

@@ -29,8 +29,9 @@ func (d *desk) PostRecv(wrs []ib.RecvWR) (int, error) {
 // region is registered memory whose addresses are offsets.
 type region struct{ ib.MR }
 
-func (region) Addr() uint64 { return 0 }
-func (region) LKey() ib.Key { return 0x100 }
+func (region) SGE(off, n int) ib.SGE {
+	return ib.SGE{Addr: uint64(off), Length: uint32(n), LKey: 0x100}
+}
 
 // newGame returns a game on a desk, whose peer is QP 0x22 at 192.0.2.2.
 func newGame(t *testing.T, o *Options) (*game, *desk) {

@@ -7,7 +7,6 @@ import (
 	"io"
 	"slices"
 
-	"github.com/goroce/goroce/cmd/goroced/internal/device"
 	"github.com/goroce/goroce/cmd/goroced/internal/waiting"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/rdmacm"
@@ -24,7 +23,6 @@ const (
 type endpoint struct {
 	o       *Options
 	pd      ib.PD
-	channel ib.Channel
 	cq      ib.CQ
 	dev     ib.Device
 	message []byte // buffer of received messages
@@ -51,24 +49,18 @@ func (e *endpoint) open(dev ib.Device) (err error) {
 		return err
 	}
 	e.own(e.pd)
-	if e.channel, err = dev.CreateChannel(); err != nil {
-		return err
-	}
-	e.own(e.channel)
 	c := queues()
-	if e.cq, err = dev.CreateCQ(ib.CQInit{Entries: c.MaxSendWR + c.MaxRecvWR, Channel: e.channel}); err != nil {
+	if e.cq, err = dev.CreateCQ(ib.CQInit{Entries: c.MaxSendWR + c.MaxRecvWR}); err != nil {
 		return err
 	}
 	e.own(e.cq)
-	if e.mr, err = e.register(e.message, ib.LocalWrite); err != nil {
-		return err
-	}
-	return e.cq.Arm(false)
+	e.mr, err = e.register(e.message, ib.LocalWrite)
+	return err
 }
 
 // memory returns n bytes, which close frees.
 func (e *endpoint) memory(n int) []byte {
-	buf := device.Memory(e.dev, n)
+	buf := ib.Alloc(e.dev, n)
 	e.own(freed{e.dev, buf})
 	return buf
 }
@@ -80,7 +72,7 @@ type freed struct {
 }
 
 func (f freed) Close() error {
-	device.Free(f.dev, f.buf)
+	ib.Free(f.dev, f.buf)
 	return nil
 }
 
@@ -130,7 +122,7 @@ func (e *endpoint) postRecv() error {
 
 // sgl returns the SGL of the first bytes of a region.
 func sgl(mr ib.MR, length int) []ib.SGE {
-	return []ib.SGE{{Addr: mr.Addr(), Length: uint32(length), LKey: mr.LKey()}}
+	return []ib.SGE{mr.SGE(0, length)}
 }
 
 // send posts a message.
@@ -187,27 +179,10 @@ func (e *endpoint) await(ctx context.Context, id uint64) (ib.WC, error) {
 // next returns the next completion. Like the C tool it sleeps until there is one.
 func (e *endpoint) next(ctx context.Context) (ib.WC, error) {
 	var wc [1]ib.WC
-	for {
-		n, err := e.cq.Poll(wc[:])
-		if n > 0 || err != nil {
-			return wc[0], err
-		}
-		if err := e.sleep(ctx); err != nil {
-			return wc[0], err
-		}
+	_, err := waiting.Completions(ctx, e.cq, wc[:], e.o.Timeout, e.o.Log, "%v to go on, %v at most",
+		e.conn.RemoteAddr(), e.o.Timeout)
+	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%w: nothing from %v for %v", ErrSilent, e.conn.RemoteAddr(), e.o.Timeout)
 	}
-}
-
-// sleep waits for an event and arms the CQ again. The caller must poll again, because completions that arrive before
-// Arm raise no event.
-func (e *endpoint) sleep(ctx context.Context) error {
-	err := waiting.Event(ctx, e.channel, e.o.Timeout, e.o.Log, "%v to go on, %v at most", e.conn.RemoteAddr(),
-		e.o.Timeout)
-	switch {
-	case err == nil:
-		return e.cq.Arm(false)
-	case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%w: nothing from %v for %v", ErrSilent, e.conn.RemoteAddr(), e.o.Timeout)
-	}
-	return err
+	return wc[0], err
 }

@@ -43,24 +43,25 @@ func silence(host string) string {
 	return fmt.Sprintf("; %v does not answer neighbour discovery on %s: is it up?", hop, netif)
 }
 
-// Event waits for an event of a completion channel, for at most limit, and prints what it waits for if that takes long
-// and there is much of the limit left. The error matches context.DeadlineExceeded when the limit has passed.
-func Event(ctx context.Context, c ib.Channel, limit time.Duration, w io.Writer, format string, args ...any) error {
+// Completions waits for completions, for at most limit, and prints what it waits for if that takes long and there is
+// much of the limit left. It returns how many are in wcs. The error matches context.DeadlineExceeded when the limit has
+// passed.
+func Completions(ctx context.Context, cq ib.CQ, wcs []ib.WC, limit time.Duration, w io.Writer, format string,
+	args ...any) (int, error) {
 	quiet := After
 	if limit < 2*After {
 		quiet = limit
 	}
-	err := event(ctx, c, quiet)
+	n, err := within(ctx, cq, wcs, quiet)
 	if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil || quiet == limit {
-		return err
+		return n, err
 	}
 	fmt.Fprintf(w, "waiting for "+format+"\n", args...)
-	return event(ctx, c, limit-quiet)
+	return within(ctx, cq, wcs, limit-quiet)
 }
 
-func event(ctx context.Context, c ib.Channel, limit time.Duration) error {
+func within(ctx context.Context, cq ib.CQ, wcs []ib.WC, limit time.Duration) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	_, err := c.Wait(ctx)
-	return err
+	return cq.Wait(ctx, wcs)
 }

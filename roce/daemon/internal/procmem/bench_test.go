@@ -18,7 +18,6 @@ import (
 // end is one of two devices, with memory of either kind.
 type end struct {
 	dev *roce.Device
-	ch  ib.Channel
 	cq  ib.CQ
 	qp  ib.QP
 	mr  ib.MR
@@ -40,9 +39,7 @@ func openEnd(b *testing.B, mem mr.Memory) *end {
 	b.Cleanup(func() { e.dev.Close() })
 	pd, err := e.dev.AllocPD()
 	must(err)
-	e.ch, err = e.dev.CreateChannel()
-	must(err)
-	e.cq, err = e.dev.CreateCQ(ib.CQInit{Entries: 256, Channel: e.ch})
+	e.cq, err = e.dev.CreateCQ(ib.CQInit{Entries: 256})
 	must(err)
 	e.mr, err = pd.(*roce.PD).RegMemory(mem, 0x10000, ib.LocalWrite|ib.RemoteWrite|ib.RemoteRead)
 	must(err)
@@ -89,7 +86,7 @@ func BenchmarkStream(b *testing.B) {
 	}
 }
 
-// stream keeps the send queue busy and waits for events.
+// stream keeps the send queue busy and waits for completions.
 func stream(b *testing.B, near, far *end, op ib.WROpcode) {
 	const size, window = 1 << 16, 16
 	ctx := context.Background()
@@ -98,7 +95,7 @@ func stream(b *testing.B, near, far *end, op ib.WROpcode) {
 	posted, done := 0, 0
 	for b.Loop() {
 		for posted-done == window {
-			n, err := near.cq.Poll(wcs[:])
+			n, err := near.cq.Wait(ctx, wcs[:])
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -107,23 +104,11 @@ func stream(b *testing.B, near, far *end, op ib.WROpcode) {
 					b.Fatal(wc.Err())
 				}
 			}
-			if done += n; n > 0 {
-				break
-			}
-			if err := near.cq.Arm(false); err != nil {
-				b.Fatal(err)
-			}
-			if n, _ := near.cq.Poll(wcs[:]); n > 0 {
-				done += n
-				break
-			}
-			if _, err := near.ch.Wait(ctx); err != nil {
-				b.Fatal(err)
-			}
+			done += n
 		}
 		at := uint64(posted % window * size)
 		wr := ib.SendWR{Opcode: op, Flags: ib.SendSignaled, RemoteAddr: far.mr.Addr() + at, RKey: far.mr.RKey(),
-			SGL: []ib.SGE{{Addr: near.mr.Addr() + at, Length: size, LKey: near.mr.LKey()}}}
+			SGL: []ib.SGE{near.mr.SGE(int(at), size)}}
 		if _, err := near.qp.PostSend([]ib.SendWR{wr}); err != nil {
 			b.Fatal(err)
 		}

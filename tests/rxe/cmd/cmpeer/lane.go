@@ -26,7 +26,6 @@ type lane struct {
 	size
 	headroom int // before a received message
 	mr       ib.MR
-	channel  ib.Channel
 	cq       ib.CQ
 	qp       ib.QP
 	to       ib.SendWR // for datagrams: the destination
@@ -47,11 +46,7 @@ func (s *station) newLane(m size, headroom int) (l *lane, err error) {
 		return nil, err
 	}
 	l.own(l.mr)
-	if l.channel, err = s.dev.CreateChannel(); err != nil {
-		return nil, errors.Join(err, l.close())
-	}
-	l.own(l.channel)
-	if l.cq, err = s.dev.CreateCQ(ib.CQInit{Entries: 2*m.Count + 1, Channel: l.channel}); err != nil {
+	if l.cq, err = s.dev.CreateCQ(ib.CQInit{Entries: 2*m.Count + 1}); err != nil {
 		return nil, errors.Join(err, l.close())
 	}
 	l.own(l.cq)
@@ -113,29 +108,16 @@ func (l *lane) receive() error { return l.await("receives", &l.received) }
 
 // await waits until all sends, or all receives, are complete.
 func (l *lane) await(what string, n *int) error {
-	for armed := false; *n < l.Count; {
+	for *n < l.Count {
 		var wcs [16]ib.WC
-		got, err := l.cq.Poll(wcs[:])
+		got, err := l.cq.Wait(l, wcs[:])
 		if err != nil {
-			return err
+			return fmt.Errorf("%d of %d %s are complete: %w", *n, l.Count, what, err)
 		}
 		for i := range wcs[:got] {
 			if err := l.complete(&wcs[i]); err != nil {
 				return fmt.Errorf("%d sent and %d received of %d: %w", l.sent, l.received, l.Count, err)
 			}
-		}
-		switch {
-		case got > 0:
-		case !armed:
-			if err := l.cq.Arm(false); err != nil {
-				return err
-			}
-			armed = true
-		default:
-			if _, err := l.channel.Wait(l); err != nil {
-				return fmt.Errorf("%d of %d %s are complete: %w", *n, l.Count, what, err)
-			}
-			armed = false
 		}
 	}
 	return nil
@@ -158,5 +140,5 @@ func (l *lane) complete(wc *ib.WC) error {
 }
 
 func (l *lane) sgl(offset, length int) []ib.SGE {
-	return []ib.SGE{{Addr: l.mr.Addr() + uint64(offset), Length: uint32(length), LKey: l.mr.LKey()}}
+	return []ib.SGE{l.mr.SGE(offset, length)}
 }
