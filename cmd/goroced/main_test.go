@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/goroce/goroce/tests/gobuild"
 	"github.com/goroce/goroce/tests/linktest"
 	"github.com/goroce/goroce/tests/require"
 )
@@ -27,10 +28,7 @@ func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "goroced")
 	if err == nil {
 		program = filepath.Join(dir, "goroced")
-		var out []byte
-		if out, err = exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
-			err = fmt.Errorf("go build: %w\n%s", err, out)
-		}
+		err = gobuild.Program(program, ".")
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -11,7 +11,7 @@
 // must hold as much as before: descriptors, mapped memory, goroutines, resident memory
 // (process_test.go).
 //
-// The daemon is built with the tag guardmaps: it replaces unmapped memory of clients with
+// With GOROCE_FULL=1 the daemon is built with the tag guardmaps: it replaces unmapped memory of clients with
 // inaccessible pages, so that every access after the unmapping ends the daemon.
 //
 // Random numbers come from a seed, which is printed; set GOROCE_SEED to repeat a run.

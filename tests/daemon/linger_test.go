@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/roce/daemon/abi"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // lingering returns a socket whose last close waits for its peer, which reads nothing.
@@ -77,7 +78,7 @@ func TestManyLingering(t *testing.T) {
 	a, b := startDaemon(t), startDaemon(t)
 	others := startSteady(t, a, b)
 	before, threads := a.settled(), a.threads()
-	const rounds = 40
+	rounds := require.Rounds(8, 40)
 	clock := abi.Header{Op: abi.OpClock}
 	ways := []struct {
 		name  string

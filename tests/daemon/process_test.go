@@ -24,7 +24,9 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/roce/daemon/server"
+	"github.com/goroce/goroce/tests/gobuild"
 	"github.com/goroce/goroce/tests/linktest"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // goroced is the path of the program that the tests have built.
@@ -38,11 +40,11 @@ func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "goroced")
 	if err == nil {
 		goroced = filepath.Join(dir, "goroced")
-		var out []byte
-		if out, err = exec.Command("go", "build", "-tags", "guardmaps", "-o", goroced,
-			"../../cmd/goroced").CombinedOutput(); err != nil {
-			err = fmt.Errorf("go build: %w\n%s", err, out)
+		var flags []string
+		if require.Full() {
+			flags = []string{"-tags", "guardmaps"} // a program that no other package's tests need
 		}
+		err = gobuild.Program(goroced, "../../cmd/goroced", flags...)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

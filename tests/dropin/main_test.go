@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/roce/daemon/dropin"
+	"github.com/goroce/goroce/tests/gobuild"
 	"github.com/goroce/goroce/tests/linktest"
 	"github.com/goroce/goroce/tests/require"
 )
@@ -46,8 +47,8 @@ func build(run func() int) (code int, err error) {
 		return 1, err
 	}
 	goroced = filepath.Join(work, "goroced")
-	if out, err := exec.Command("go", "build", "-o", goroced, "../../cmd/goroced").CombinedOutput(); err != nil {
-		return 1, fmt.Errorf("go build: %w\n%s", err, out)
+	if err := gobuild.Program(goroced, "../../cmd/goroced"); err != nil {
+		return 1, err
 	}
 	return run(), nil
 }

@@ -107,6 +107,7 @@ var layers = []struct {
 	}},
 	{"tests", []row{
 		{"tests/require", nil},
+		{"tests/gobuild", nil},
 		{"tests/uffd", nil},
 		{"tests/rxe/lab/control", nil},
 		{"tests/rxe/lab/guest", []string{"tests/rxe/lab/control"}},
