@@ -219,7 +219,7 @@ func TestGreedy(t *testing.T) {
 				what, least)
 		}
 	}
-	for range require.Rounds(2, 5) {
+	for range 5 {
 		far.goesOn(20)
 		near.goesOn(20)
 		n, err := newTenant(a.socket, shape{size: piece, qps: 4, srq: true})
