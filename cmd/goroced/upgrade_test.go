@@ -97,8 +97,9 @@ func TestTwoDaemons(t *testing.T) {
 	dir := t.TempDir()
 	names := []string{"blue", "red"}
 	for _, name := range names {
-		startUntil(t, "msg=ready", "serve", "--socket", filepath.Join(dir, name+".sock"), "--admin",
-			filepath.Join(dir, name+"-admin.sock"), "--addr", linktest.Loopback().String(), "--set", "device.name="+name)
+		startUntil(t, "msg=ready", "serve", "--socket", filepath.Join(dir, name+".sock"),
+			"--admin", filepath.Join(dir, name+"-admin.sock"), "--addr", linktest.Loopback().String(),
+			"--set", "device.name="+name)
 	}
 	for i, name := range names {
 		out := success(t, "devinfo", "-l", "--socket", filepath.Join(dir, name+".sock"))

@@ -25,8 +25,8 @@
 //
 // What else runs on the machine shows in the bare loop, the first row. A round counts only if its bare loop reaches
 // 85 % of the best one of the run, on its own wire, or, where there is none, on the first. A wire's round ends when the
-// bare loop is slow; rounds in its place are taken until there are enough, four times as many were begun, or the time
-// limit has come. The report says how many were dropped.
+// bare loop is slow; rounds in its place are taken until there are enough, or the time limit has come. The report says
+// how many were dropped.
 //
 // Gb/s are payload, without headers of RDMA, IP or Ethernet, also for the loops. Bandwidth rows keep 128 requests in
 // flight, all of them signaled, and poll. With a reliable service a completed message has been acknowledged; loops

@@ -14,8 +14,8 @@ import (
 // quiet is the share of the best bare loop of a run that the bare loop of a round must reach.
 const quiet = 0.85
 
-// attempts is how many rounds are begun at most for each one that is asked for.
-const attempts = 4
+// attempts is how many rounds are begun at most for each one that is asked for. Those on a busy machine are short.
+const attempts = 40
 
 // lull is the pause after a round in which no wire found the machine quiet.
 const lull = 2 * time.Second
@@ -54,8 +54,10 @@ func (o *Options) round(ctx context.Context, w *wire, r *WireReport, round int) 
 	r.begun[round] = true
 	for _, row := range r.Rows {
 		if s := r.yardstick.sample(round); s != nil && !r.counts(round) {
-			fmt.Fprintf(o.Progress, "round %d, %v: dropped, the bare loop has %.2f of at most %.2f Gb/s\n", round+1,
-				w.WireID, s.Value, r.best())
+			if r.row(bareLoop) == r.yardstick { // others say nothing of their own
+				fmt.Fprintf(o.Progress, "round %d, %v: dropped, for the best bare loop had %.2f Gb/s\n", round+1,
+					w.WireID, r.best())
+			}
 			break
 		}
 		if ctx.Err() != nil || row.Skipped != "" {
@@ -158,6 +160,9 @@ func (rep *Report) setYardsticks() {
 // rounds describes the rounds that count: "5 rounds, and 2 dropped: ...".
 func (w *WireReport) rounds() string {
 	s := fmt.Sprintf("%d rounds", w.Rounds)
+	if w.Rounds == 1 {
+		s = "1 round"
+	}
 	switch {
 	case w.Best == 0:
 		s += ", with no bare loop that tells whether the machine was quiet"
