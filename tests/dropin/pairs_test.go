@@ -35,11 +35,11 @@ var pairs = []pair{
 	{name: "rc timestamps", server: "ibv_rc_pingpong {pp} -t", says: pong},
 	{name: "rc ODP, large", server: "ibv_rc_pingpong {pp} -e -N -t -o -P -s 1048576 -n 50", says: pong, twice: true},
 	{name: "rc implicit ODP", server: "ibv_rc_pingpong {pp} -O -n 100", says: pong, full: true},
-	{name: "uc", server: "ibv_uc_pingpong {pp}", says: pong},
+	{name: "uc", server: "ibv_uc_pingpong {pp}", says: pong, twice: true},
 	{name: "ud", server: "ibv_ud_pingpong {pp} -s 1024", says: pong, twice: true},
 	{name: "ud events", server: "ibv_ud_pingpong {pp} -s 1024 -e", says: pong, full: true},
 	{name: "srq events", server: "ibv_srq_pingpong {pp} -c -e", says: pong, twice: true},
-	{name: "xsrq", server: "ibv_xsrq_pingpong -g 0 -p {port} -c 1", says: "", twice: true},
+	{name: "xsrq", server: "ibv_xsrq_pingpong -g 0 -p {port} -c 1", says: `(?m)^success$`, twice: true},
 
 	// {pt} are the options of every tool of perftest.
 	{name: "write bw -a", server: "ib_write_bw {pt} -a -n 5", says: `(?m)^ *8388608 +5 `, full: true},
@@ -71,7 +71,7 @@ var pairs = []pair{
 		twice: true},
 	{name: "ucx put_bw", server: "UCX_TLS=rc_v ucx_perftest -p {port}",
 		client: "UCX_TLS=rc_v ucx_perftest -p {port} {host} -t ucp_put_bw -s 65536 -n 500 -w 10 -f",
-		says:   `(?m)^ +500 `},
+		says:   `(?m)^ +500 `, twice: true},
 	{name: "ucx get", server: "UCX_TLS=rc_v ucx_perftest -p {port}",
 		client: "UCX_TLS=rc_v ucx_perftest -p {port} {host} -t ucp_get -s 65536 -n 500 -w 10 -f",
 		says:   `(?m)^ +500 `, twice: true},

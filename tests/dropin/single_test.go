@@ -18,23 +18,32 @@ import (
 )
 
 // TestSingle: programs that look at the device and at nothing else.
-func TestSingle(t *testing.T) {
-	h := newHost(t, nil)
+func TestSingle(t *testing.T) { newHost(t, nil).look(t, "goroce_lo") }
+
+// TestSingleTwoHosts: in two network namespaces with a daemon each, they see the device of their own.
+func TestSingleTwoHosts(t *testing.T) {
+	a, b := linktest.NewVeth(t, 1500)
+	newHost(t, a).look(t, "blue")
+	newHost(t, b).look(t, "blue")
+}
+
+// look runs the programs, which see the host's device.
+func (h *host) look(t *testing.T, device string) {
 	gid := fmt.Sprintf("::ffff:%v", h.addr)
 	for _, c := range []struct {
 		line string
 		says []string // regular expressions
 	}{
-		{"ibv_devices", []string{`goroce_lo\s+[0-9a-f]{16}`}},
-		{"ibv_devinfo -v", []string{`hca_id:\s+goroce_lo`, `PORT_ACTIVE`, `link_layer:\s+Ethernet`,
+		{"ibv_devices", []string{device + `\s+[0-9a-f]{16}`}},
+		{"ibv_devinfo -v", []string{`hca_id:\s+` + device, `PORT_ACTIVE`, `link_layer:\s+Ethernet`,
 			regexp.QuoteMeta(gid) + `, RoCE v2`, `phys_state:\s+LINK_UP`}},
-		{"ibv_devinfo -d goroce_lo -i 1", []string{`port:\s+1`}},
-		{"ibv_devinfo -l", []string{`1 HCA found`, `goroce_lo`}},
-		{"ibstat", []string{`CA 'goroce_lo'`, `State: Active`, `Physical state: LinkUp`, `Link layer: Ethernet`,
-			`Rate: 2.5`}},
-		{"ibstat -l", []string{`(?m)^goroce_lo$`}},
-		{"ucx_info -d", []string{`Transport: rc_verbs`, `Device: goroce_lo:1`}},
-		{"ls -l /sys/class/infiniband/goroce_lo/ports/1/gid_attrs/types/0 /dev/infiniband/uverbs0",
+		{"ibv_devinfo -d " + device + " -i 1", []string{`port:\s+1`}},
+		{"ibv_devinfo -l", []string{`1 HCA found`, device}},
+		{"ibstat", []string{`CA '` + device + `'`, `State: Active`, `Physical state: LinkUp`, `Link layer: Ethernet`,
+			`Rate: (2.5|10)\b`}},
+		{"ibstat -l", []string{`(?m)^` + device + `$`}},
+		{"ucx_info -d", []string{`Transport: rc_verbs`, `Device: ` + device + `:1`}},
+		{"ls -l /sys/class/infiniband/" + device + "/ports/1/gid_attrs/types/0 /dev/infiniband/uverbs0",
 			[]string{`types/0\n`, `uverbs0 -> /dev/null`}},
 	} {
 		t.Run(c.line, func(t *testing.T) {

@@ -3,6 +3,8 @@
 package dropin
 
 import (
+	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/goroce/goroce/roce/daemon/abi"
 	"github.com/goroce/goroce/roce/daemon/dropin"
 	"github.com/goroce/goroce/tests/linktest"
 	"github.com/goroce/goroce/tests/require"
@@ -86,7 +89,7 @@ func TestVerbsProtocol(t *testing.T) {
 
 // rules are the cases of testdata/verbs_rules.c that run to their end by themselves.
 var rules = []string{"arguments", "memory", "requests", "extended", "channels", "events", "resize", "forked", "xrc",
-	"states", "datagrams"}
+	"states", "datagrams", "mistakes"}
 
 // compileVerbs compiles a program of testdata that uses libibverbs.
 func compileVerbs(t testing.TB, source string) string {
@@ -205,9 +208,9 @@ func TestVerbsEnd(t *testing.T) {
 				return strings.Contains(p.out.String(), "ready")
 			})
 			_, _ = daemon.signal(t, s) // it may say that it was killed
-			p.ok(t)
 			out := h.with(t, []string{"LD_LIBRARY_PATH=" + h.libs}, program, "arguments")
-			if text, err := out.wait(t); err == nil || !strings.Contains(text, "goroce: no RDMA device") {
+			if text, err := out.wait(t); err == nil || strings.Count(text, "goroce: ") != 1 ||
+				!regexp.MustCompile("(?m)^goroce: no RDMA device: .*start one with `goroced serve`").MatchString(text) {
 				t.Errorf("without a daemon: %v\n%s", err, text)
 			}
 			quiet := []string{"LD_LIBRARY_PATH=" + h.libs, "GOROCE_QUIET=1"}
@@ -215,8 +218,66 @@ func TestVerbsEnd(t *testing.T) {
 				t.Errorf("not quiet:\n%s", text)
 			}
 			again := h.serve(t)
-			h.with(t, []string{"LD_LIBRARY_PATH=" + h.libs}, program, "arguments").ok(t)
+			p.ok(t)
 			_, _ = again.signal(t, syscall.SIGTERM)
+		})
+	}
+}
+
+// refuse answers each client that it has not the right version, or the right to connect, in a daemon's words.
+func refuse(listener *net.UnixListener, why error) {
+	for {
+		c, err := listener.AcceptUnix()
+		if err != nil {
+			return
+		}
+		conn := abi.NewConn(c)
+		if h, _, _, err := conn.Receive(); err == nil {
+			body, status := abi.PutError(nil, why)
+			_ = conn.Send(abi.Header{Op: h.Op, Seq: h.Seq, Status: status}, body)
+		}
+		_ = c.Close()
+	}
+}
+
+// TestVerbsMismatch: a daemon of another version, and one that this user may not use, are told by errno, and with
+// GOROCE_DEBUG=1 in the daemon's words.
+func TestVerbsMismatch(t *testing.T) {
+	besides(t)
+	program := compileVerbs(t, "testdata/verbs_rules.c")
+	for _, c := range []struct {
+		name, says string
+		why        error // of the daemon, if the socket lets one in
+		mode       os.FileMode
+		errno      syscall.Errno
+	}{
+		{"version", "the daemon speaks version 99", fmt.Errorf("the daemon speaks version 99: %w", abi.ErrVersion),
+			0o777, syscall.EPROTO},
+		{"user", "user 7 is not of the group", fmt.Errorf("user 7 is not of the group: %w", abi.ErrPermission),
+			0o777, syscall.EPERM},
+		{"socket", "Permission denied", nil, 0, syscall.EACCES},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := &host{dir: userDir(t), libs: libs(t)}
+			h.socket = filepath.Join(h.dir, "s")
+			listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: h.socket, Net: "unixpacket"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer listener.Close()
+			if err := os.Chmod(h.socket, c.mode); err != nil {
+				t.Fatal(err)
+			}
+			go refuse(listener, c.why)
+			env := []string{"LD_LIBRARY_PATH=" + h.libs}
+			want := fmt.Sprintf("errno %d\n", c.errno)
+			if out := h.with(t, env, program, "refused").ok(t); out != want {
+				t.Errorf("it says\n%s, want %s", out, want)
+			}
+			out := h.with(t, append(env, "GOROCE_DEBUG=1"), program, "refused").ok(t)
+			if !strings.Contains(out, c.says) || !strings.HasSuffix(out, want) {
+				t.Errorf("with GOROCE_DEBUG=1 it says\n%s, want %q and %s", out, c.says, want)
+			}
 		})
 	}
 }

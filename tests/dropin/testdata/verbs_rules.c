@@ -453,7 +453,8 @@ static void *wait_event(void *channel)
 	return NULL;
 }
 
-/* The end of the daemon: one event, and all fails that is not an end itself. It says "ready" before. */
+/* The end of the daemon: one event, and all fails that is not an end itself. It says "ready" before. When there is another
+ * daemon, the same process uses that. */
 static void end(void)
 {
 	struct ibv_comp_channel *channel;
@@ -487,6 +488,67 @@ static void end(void)
 	IS(0, ibv_destroy_qp(qp));
 	IS(0, ibv_destroy_cq(of));
 	IS(0, ibv_destroy_comp_channel(channel));
+	close_all();
+
+	for (n = 0; !n; usleep(1000)) {
+		struct ibv_device **list = ibv_get_device_list(&n);
+		ibv_free_device_list(list);
+	}
+	open_first();
+	qp = loop(cq);
+	write_once(qp);
+	wait_wc(cq, IBV_WC_SUCCESS);
+	IS(0, ibv_destroy_qp(qp));
+	close_all();
+}
+
+/* A daemon that is there and refuses: the errno. */
+static void refused(void)
+{
+	int n = 1;
+
+	errno = 0;
+	MUST(!ibv_get_device_list(&n) && !n);
+	printf("errno %d\n", errno);
+}
+
+/* Calls that make no sense, and would not harm a program over rdma_rxe either. */
+static void mistakes(void)
+{
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1};
+	struct ibv_srq_init_attr srq_init = {.attr = {.max_wr = 8, .max_sge = 1}};
+	struct ibv_recv_wr *bad_recv;
+	struct ibv_send_wr *bad_send;
+	struct ibv_qp *rc, *ud;
+	struct ibv_srq *srq;
+	struct ibv_wc wc;
+	union ibv_gid group = {.raw = {0xFF, 0x0E, [15] = 9}}, host;
+
+	open_first();
+	IS(0, ibv_query_gid(ctx, 1, 0, &host));
+	rc = make_qp(IBV_QPT_RC, cq, NULL);
+	ud = make_qp(IBV_QPT_UD, cq, NULL);
+	IS(EINVAL, ibv_modify_qp(rc, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT)); /* one is missing */
+	IS(EINVAL, ibv_modify_qp(rc, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS |
+			IBV_QP_QKEY)); /* one too many */
+	a.port_num = 2;
+	IS(EINVAL, ibv_modify_qp(rc, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+	a = (struct ibv_qp_attr){.qp_state = 77};
+	IS(EINVAL, ibv_modify_qp(rc, &a, IBV_QP_STATE));
+	IS(EINVAL, ibv_attach_mcast(rc, &group, 0));
+	IS(EINVAL, ibv_attach_mcast(ud, &host, 0));
+	IS(EINVAL, ibv_detach_mcast(ud, &group, 0));
+	connect_qp(rc, rc->qp_num);
+	IS(EINVAL, ibv_post_send(rc, NULL, &bad_send));
+	IS(EINVAL, ibv_post_send(rc, &(struct ibv_send_wr){.opcode = 77}, NULL));
+	IS(EINVAL, ibv_post_recv(rc, NULL, &bad_recv));
+	IS(EINVAL, ibv_post_recv(rc, &(struct ibv_recv_wr){.num_sge = -1}, NULL));
+	IS(0, ibv_poll_cq(cq, 0, &wc));
+	MUST(srq = ibv_create_srq(pd, &srq_init));
+	IS(EINVAL, ibv_modify_srq(srq, &(struct ibv_srq_attr){.max_wr = 1 << 30}, IBV_SRQ_MAX_WR));
+	IS(0, ibv_destroy_srq(srq));
+	IS(0, ibv_destroy_qp(rc));
+	IS(0, ibv_destroy_qp(ud));
 	close_all();
 }
 
@@ -630,7 +692,7 @@ static const struct {
 	{"arguments", arguments}, {"memory", memory}, {"requests", requests}, {"extended", extended},
 			{"channels", channels},
 	{"events", events},	  {"resize", resize}, {"forked", forked},     {"end", end},	      {"xrc", xrc},
-	{"datagrams", datagrams}, {"states", states},
+	{"datagrams", datagrams}, {"states", states}, {"mistakes", mistakes}, {"refused", refused},
 };
 
 int main(int argc, char **argv)

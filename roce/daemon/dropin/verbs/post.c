@@ -149,6 +149,8 @@ int post_send(struct ibv_qp *v, struct ibv_send_wr *wr, struct ibv_send_wr **bad
 	int err = gone(v->context);
 	uint32_t next;
 
+	if (!bad_wr || !wr) /* as rdma_rxe */
+		return EINVAL;
 	if (!err && qp_state(v) < IBV_QPS_RTS)
 		err = EINVAL;
 	if (err) {
@@ -189,6 +191,8 @@ int post_recv(struct ibv_qp *v, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad
 	int err = gone(v->context);
 	uint32_t next;
 
+	if (!bad_wr || !wr) /* as rdma_rxe */
+		return EINVAL;
 	if (!err && (qp_state(v) == IBV_QPS_RESET || v->srq))
 		err = EINVAL;
 	if (err) {
