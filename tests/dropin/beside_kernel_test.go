@@ -18,6 +18,7 @@ import (
 func TestBesideKernel(t *testing.T) {
 	require.Root(t)
 	require.Command(t, "unshare")
+	besides(t)
 	for _, program := range []string{"ibv_devices", "rping"} {
 		installed(t, program)
 	}
