@@ -12,9 +12,9 @@ import (
 	"github.com/goroce/goroce/tests/require"
 )
 
-// TestBesideKernel: on a machine with a device of the kernel, rxe0, programs over the library see the daemon's device, and
-// nothing of the kernel's. If a program gets one of the two libraries only, it has no device, or the daemon's, but never
-// both.
+// TestBesideKernel: on a machine with a device of the kernel, rxe0, programs over the library see the daemon's device,
+// and nothing of the kernel's. If a program gets one of the two libraries only, it has no device, or the daemon's, but
+// never both.
 func TestBesideKernel(t *testing.T) {
 	require.Root(t)
 	require.Command(t, "unshare")
