@@ -409,13 +409,16 @@ func (id *cmID) Delay(time.Duration) error {
 	return fmt.Errorf("%s: the kernel does so by itself: %w", op, ib.ErrNotSupported)
 }
 
-// Disconnect ends a connection.
+// Disconnect ends a connection. A listener at an address of the device has none, which is no error.
 func (id *cmID) Disconnect() error {
 	const op = "disconnect"
-	if err := id.lock(op, cmConnecting, cmConnected, cmOver); err != nil {
+	if err := id.lock(op, cmListening, cmConnecting, cmConnected, cmOver); err != nil {
 		return err
 	}
 	defer id.port.mu.Unlock()
+	if id.state == cmListening && id.local.Addr().IsUnspecified() { // librdmacm crashes without a device
+		return id.check(op, cmConnecting, cmConnected, cmOver)
+	}
 	if id.c == nil || id.state == cmOver || id.init.Type == ib.UD {
 		return nil
 	}

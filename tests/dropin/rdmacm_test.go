@@ -44,6 +44,8 @@ type connection struct {
 var connections = []connection{
 	{name: "rping", server: "rping -s -a {server} -C 20 -v -V", client: "rping -c -a {server} -C 20 -v -V",
 		says: `(?m)^ping data: rdma-ping-19: `, twice: true},
+	{name: "rping long", server: "rping -s -a {server} -C 1000 -V", client: "rping -c -a {server} -C 1000 -V",
+		twice: true, full: true},
 	{name: "rping persistent", server: "rping -s -P -a {server}", client: "rping -c -a {server} -C 5 -v -V",
 		says: `(?m)^ping data: rdma-ping-4: `, stays: true, twice: true},
 	{name: "rping any address", server: "rping -s -C 5", client: "rping -c -a {server} -I {client} -C 5 -v",
@@ -61,6 +63,8 @@ var connections = []connection{
 		says: `return status 0`, twice: true},
 	{name: "cmtime", server: "cmtime -b {server} -c 200", client: "cmtime -s {server} -c 200", says: `(?m)^destroy `,
 		stays: true, twice: true},
+	{name: "cmtime long", server: "cmtime -b {server} -c 1000", client: "cmtime -s {server} -c 1000",
+		says: `(?m)^destroy `, stays: true, twice: true, full: true},
 	{name: "rstream", server: "rstream -b {server} -S 65536 -C 200 -T v",
 		client: "rstream -s {server} -S 65536 -C 200 -T v", says: `(?m)^custom +64k +200 `, twice: true},
 	{name: "rstream all sizes", server: "rstream -b {server}", client: "rstream -s {server}", says: `(?m)^4m_bw|1m_bw`,
