@@ -3,12 +3,14 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/config"
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/host"
 )
 
 // configCmd is `goroced config`.
@@ -22,29 +24,59 @@ type configCheckCmd struct {
 	File string `arg:"" optional:"" help:"Which file; without it the configuration that serve would run with, environment and all."`
 }
 
-// Run runs the subcommand. It prints a line on standard output for each error in the configuration.
+// Run runs the subcommand. It prints a line on standard output for each error in the configuration, and for each thing
+// that the configuration names and the machine does not have.
 func (c *configCheckCmd) Run(a *app) error {
 	sources := config.Process("", nil)
 	what := "the configuration"
 	if c.File != "" { // as root's daemon would read it
 		sources, what = config.Sources{File: c.File}, c.File
 	}
-	_, err := config.Load(sources)
-	if err == nil {
-		_, err = fmt.Fprintf(a.out, "%s is good\n", what)
+	loaded, errs := config.Examine(sources)
+	missing, err := missingDevices(loaded)
+	if err != nil {
 		return err
 	}
-	var first *config.Error
-	joined, several := err.(interface{ Unwrap() []error })
-	if !several || !errors.As(err, &first) {
+	if errs = append(errs, missing...); len(errs) == 0 {
+		_, err := fmt.Fprintf(a.out, "%s is good\n", what)
 		return err
 	}
-	for _, e := range joined.Unwrap() {
+	if first := (*config.Error)(nil); len(errs) == 1 && !errors.As(errs[0], &first) {
+		return errs[0] // the file cannot be read
+	}
+	for _, e := range errs {
 		if _, err := fmt.Fprintln(a.out, strings.ReplaceAll(e.Error(), "\n", "; ")); err != nil {
 			return err
 		}
 	}
 	return fmt.Errorf("%s is not good: %w", what, ib.ErrInvalid)
+}
+
+// missingDevices returns an error for each interface and address of the devices that this machine does not have.
+func missingDevices(c *config.Config) (errs []error, err error) {
+	list, err := host.Interfaces()
+	if err != nil {
+		return nil, err
+	}
+	var names, addrs []string
+	for _, f := range list {
+		names = append(names, f.Name)
+		for _, a := range f.Addrs {
+			addrs = append(addrs, a.String())
+		}
+	}
+	for i, d := range c.Devices {
+		if d.NetIf != "" && !slices.Contains(names, d.NetIf) {
+			allowed := "an interface with an address: " + strings.Join(names, ", ")
+			errs = append(errs, c.Missing(i, "netif", d.NetIf, allowed))
+		}
+		for _, a := range d.Addresses {
+			if !a.IsLoopback() && !slices.Contains(addrs, a.String()) {
+				errs = append(errs, c.Missing(i, "addresses", a.String(), strings.Join(addrs, ", ")))
+			}
+		}
+	}
+	return errs, nil
 }
 
 // configShowCmd is `goroced config show`.

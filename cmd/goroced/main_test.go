@@ -284,14 +284,15 @@ func TestExplain(t *testing.T) {
 func freePort(t *testing.T) string { return strconv.Itoa(linktest.Port(t)) }
 
 // waitListening returns when a TCP server listens on the port: its socket shows in
-// /proc, so that it need not be spoken to.
+// /proc, so that it need not be spoken to. /proc/net is that of the main thread, which
+// a test may have left in another network namespace.
 func waitListening(t *testing.T, port string) {
 	t.Helper()
 	var number int
 	fmt.Sscan(port, &number)
 	want := fmt.Sprintf(":%04X 0", number)
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		for _, table := range []string{"/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"} {
 			text, _ := os.ReadFile(table)
 			for line := range strings.Lines(string(text)) {
 				if f := strings.Fields(line); len(f) > 3 && strings.Contains(f[1]+" "+f[2], want) && f[3] == "0A" {

@@ -45,6 +45,13 @@ func (c *Config) conflict(key string, v any, allowed string) *Error {
 	return &Error{Source: from.source, Line: from.line, Key: key, Value: v, Allowed: allowed, Err: ErrConflict}
 }
 
+// Missing returns the error of a value of device i that names something that this machine does not have.
+func (c *Config) Missing(i int, key string, v any, allowed string) *Error {
+	e := c.conflict(fmt.Sprintf("%s[%d].%s", deviceKey, i, key), v, allowed)
+	e.Err = ErrMissing
+	return e
+}
+
 // checkDevices finds devices that exclude one another.
 func (c *Config) checkDevices() (errs []error) {
 	names, netifs, addrs := map[string]int{}, map[string]int{}, map[netip.Addr]int{}

@@ -10,10 +10,12 @@ import (
 // Kinds of problems: the Err of an [Error].
 var (
 	ErrSyntax     = errors.New("not TOML")
+	ErrQuotes     = errors.New("lacks its quotes: permissions and durations are strings")
 	ErrUnknownKey = errors.New("unknown key")
 	ErrType       = errors.New("wrong type")
 	ErrValue      = errors.New("not allowed")
 	ErrConflict   = errors.New("conflict")
+	ErrMissing    = errors.New("not on this machine")
 )
 
 // Error is a problem of a configuration. [Load] joins all problems that it finds.
@@ -23,7 +25,7 @@ type Error struct {
 	Key     string // as in the file: "limits.user.qps"; "" for invalid TOML and unknown variables
 	Value   any    // nil for an unknown key
 	Allowed string // what is allowed
-	Err     error  // ErrSyntax, ErrUnknownKey, ErrType, ErrValue or ErrConflict
+	Err     error  // one of the above
 }
 
 func (e *Error) Error() string {
@@ -57,6 +59,9 @@ func (e *Error) place() string {
 
 // display formats a value as in TOML: strings, numbers, booleans and lists look the same in JSON.
 func display(v any) string {
+	if b, ok := v.(bare); ok {
+		return string(b)
+	}
 	var b strings.Builder
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)

@@ -26,6 +26,7 @@ type file struct {
 	values  map[string]any // by key; those of devices with their index: "device[0].netif"
 	keys    []string       // of values, in the order of their lines
 	lines   map[string]int // of keys and tables
+	bare    map[int]bare   // values that lack their quotes, by line
 	devices int
 }
 
@@ -47,15 +48,19 @@ func readFile(name string) (*file, error) {
 }
 
 func parse(name string, data []byte) (*file, error) {
-	var tree map[string]any
-	if err := toml.Unmarshal(data, &tree); err != nil {
+	tree, data, repaired, err := decode(data)
+	if err != nil {
 		e := &Error{Source: name, Allowed: "TOML 1.0", Err: fmt.Errorf("%w: %w", ErrSyntax, err)}
 		if d := (*toml.DecodeError)(nil); errors.As(err, &d) {
 			e.Line, _ = d.Position()
 		}
-		return nil, e
+		errs := []error{e}
+		for line, v := range repaired {
+			errs = append(errs, quotesError(name, line, "", v))
+		}
+		return nil, errors.Join(errs...)
 	}
-	f := &file{name: name, values: map[string]any{}, lines: lines(data)}
+	f := &file{name: name, values: map[string]any{}, lines: lines(data), bare: repaired}
 	f.flatten("", tree)
 	for key := range f.values {
 		f.keys = append(f.keys, key)
@@ -83,6 +88,20 @@ func (f *file) flatten(prefix string, table map[string]any) {
 		}
 		f.values[key] = v
 	}
+}
+
+// quotes returns an error for each value that lacks its quotes.
+func (f *file) quotes() (errs []error) {
+	for _, key := range f.keys {
+		if v, ok := f.bare[f.line(key)]; ok {
+			errs = append(errs, quotesError(f.name, f.line(key), key, v))
+		}
+	}
+	return errs
+}
+
+func quotesError(file string, line int, key string, v bare) *Error {
+	return &Error{Source: file, Line: line, Key: key, Value: v, Allowed: strconv.Quote(string(v)), Err: ErrQuotes}
 }
 
 // quote quotes a part of a dotted key if necessary.

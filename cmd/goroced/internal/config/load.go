@@ -64,24 +64,32 @@ func (s Sources) getenv(name string) string {
 // Load loads and checks a configuration. The error joins an *Error for each problem, or says that a file cannot be
 // read.
 func Load(s Sources) (*Config, error) {
+	c, errs := Examine(s)
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return c, nil
+}
+
+// Examine is Load with the errors one by one, and with what could be understood in spite of them.
+func Examine(s Sources) (*Config, []error) {
 	c := defaults(s.UID, s.getenv, machine.Read())
 	var errs []error
 	f, err := s.file()
-	if err != nil {
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		errs = append(errs, several.Unwrap()...)
+	} else if err != nil {
 		errs = append(errs, err)
 	}
 	if f != nil {
-		errs = append(errs, c.applyFile(f)...)
+		errs = append(append(errs, f.quotes()...), c.applyFile(f)...)
 	}
 	texts, unknown := s.texts()
 	errs = append(append(errs, unknown...), c.applyTexts(texts)...)
 	if len(errs) == 0 {
 		errs = c.check()
 	}
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
-	}
-	return c, nil
+	return c, errs
 }
 
 // file reads the configuration file; it returns nil without an error if there is none.
