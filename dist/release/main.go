@@ -1,5 +1,5 @@
-// Release makes a release of a commit, for Linux on amd64 and arm64: archives, a list of what each
-// program is built from (SBOM), and checksums.
+// Release makes a release of a commit, for Linux on amd64 and arm64: archives, packages for Debian and
+// for Fedora, a list of what each program is built from (SBOM), and checksums.
 //
 //	go run -C dist/release . -version v0.1.0 -out /tmp/release
 //
@@ -11,6 +11,7 @@ package main
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -85,7 +86,7 @@ func (r *release) make(ctx context.Context) error {
 		}
 		t = append(t, common...)
 		t.sort()
-		if err := r.archive(arch.name, t); err != nil {
+		if err := errors.Join(r.archive(arch.name, t), r.packages(arch.name, t)); err != nil {
 			return fmt.Errorf("%s: %w", arch.name, err)
 		}
 	}
