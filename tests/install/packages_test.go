@@ -41,6 +41,11 @@ func TestRPM(t *testing.T) {
 	boot(t, cleanRoot(t), "rpm.sh", filepath.Join(released(t), "goroced-"+version+"-1.x86_64.rpm"))
 }
 
+// TestArchiveInstalled: the archive's program runs where it was unpacked, and the archive in /usr is an installation.
+func TestArchiveInstalled(t *testing.T) {
+	boot(t, cleanRoot(t), "archive.sh", filepath.Join(released(t), "goroced_"+version+"_linux_amd64.tar.gz"))
+}
+
 // TestLintian: Debian's checker finds no error and nothing to warn of.
 func TestLintian(t *testing.T) {
 	dir := released(t)

@@ -8,7 +8,7 @@ systemctl is-enabled goroced.socket goroced.service
 goroced version
 test -s /usr/lib/goroce/libibverbs.so.1
 test -s /usr/share/man/man1/goroced.1.gz
-systemctl start goroced.socket
+systemctl enable --now goroced.socket goroced.service
 goroced status
 
 : again
