@@ -1,16 +1,17 @@
-// Release makes a release of a commit, for Linux on amd64 and arm64: archives, a list of what each
-// program is built from (SBOM), and checksums.
+// Release makes a release of a commit, for Linux on amd64 and arm64: archives, packages for Debian and for Fedora, a
+// container image, a list of what each program is built from (SBOM), and checksums.
 //
 //	go run -C dist/release . -version v0.1.0 -out /tmp/release
 //
 // It needs git, Go, and a C compiler for each processor (Debian: gcc, gcc-aarch64-linux-gnu, libc6-dev,
-// libc6-dev-arm64-cross). The same commit, version, Go and compilers make the same files, bit for bit: times are that of
-// the commit, names are sorted, and all is built in a clone of the commit, whatever the folder.
+// libc6-dev-arm64-cross). The same commit, version, Go and compilers make the same files, bit for bit: times are that
+// of the commit, names are sorted, and all is built in a clone of the commit, whatever the folder.
 package main
 
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -78,6 +79,7 @@ func (r *release) make(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	trees := map[string]tree{}
 	for _, arch := range architectures {
 		t, err := r.built(ctx, arch.name, arch.compiler)
 		if err != nil {
@@ -85,9 +87,13 @@ func (r *release) make(ctx context.Context) error {
 		}
 		t = append(t, common...)
 		t.sort()
-		if err := r.archive(arch.name, t); err != nil {
+		trees[arch.name] = t
+		if err := errors.Join(r.archive(arch.name, t), r.packages(arch.name, t)); err != nil {
 			return fmt.Errorf("%s: %w", arch.name, err)
 		}
+	}
+	if err := r.image(trees); err != nil {
+		return fmt.Errorf("image: %w", err)
 	}
 	return r.checksums()
 }

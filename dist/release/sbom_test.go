@@ -47,7 +47,8 @@ func TestSBOM(t *testing.T) {
 			hashed++
 		}
 	}
-	if hashed != 1 || got.Components[0].Purl[:16] != "pkg:golang/std@1" || got.Metadata.Timestamp != "2026-11-24T16:26:03Z" {
+	if hashed != 1 || !strings.HasPrefix(got.Components[0].Purl, "pkg:golang/std@1.") ||
+		got.Metadata.Timestamp != "2026-11-24T16:26:03Z" {
 		t.Errorf("%s", bom)
 	}
 }
@@ -60,7 +61,8 @@ func schema(t *testing.T) *gojsonschema.Schema {
 		t.Fatal(err)
 	}
 	file := func(name string) gojsonschema.JSONLoader {
-		return gojsonschema.NewReferenceLoader("file://" + filepath.Join(strings.TrimSpace(string(dir)), "schema", name))
+		name = filepath.Join(strings.TrimSpace(string(dir)), "schema", name)
+		return gojsonschema.NewReferenceLoader("file://" + name)
 	}
 	loader := gojsonschema.NewSchemaLoader()
 	for id, name := range map[string]string{"spdx.schema.json": "spdx.schema.json",

@@ -33,13 +33,16 @@ func (t *tree) read(from, name string, mode int64) error {
 	return err
 }
 
-// readAll adds the files of a folder.
+// readAll adds the files of a folder, but not of those in it.
 func (t *tree) readAll(from, name string, mode int64) error {
 	list, err := os.ReadDir(from)
 	if err != nil {
 		return err
 	}
 	for _, f := range list {
+		if f.IsDir() {
+			continue
+		}
 		if err := t.read(filepath.Join(from, f.Name()), path.Join(name, f.Name()), mode); err != nil {
 			return err
 		}

@@ -1,0 +1,57 @@
+//go:build linux
+
+package install
+
+import (
+	"context"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/tests/require"
+)
+
+// TestContainers: the image plays what dist/container/compose.yaml says, by podman.
+func TestContainers(t *testing.T) {
+	image := filepath.Join(released(t), "goroced_"+version+"_image.oci.tar")
+	root := cleanRoot(t)
+	for _, tool := range []string{"podman", "runc", "unshare"} {
+		require.Command(t, tool)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "unshare", "--mount", "--net", "--propagation", "private", "bash",
+		"testdata/containers.sh", image, root, t.TempDir())
+	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
+	cmd.WaitDelay = 20 * time.Second
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "\n+ : all is well\n") ||
+		!regexp.MustCompile(`(?m)^ 65536 +200 +\d`).Match(out) || !strings.Contains(string(out), "1000 iters in ") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestImage: the layout has an image for each processor, as skopeo and others read it.
+func TestImage(t *testing.T) {
+	image := filepath.Join(released(t), "goroced_"+version+"_image.oci.tar")
+	var digests []string
+	for _, m := range regexp.MustCompile(`(?m) blobs/sha256/([0-9a-f]{64})$`).FindAllStringSubmatch(
+		output(t, "tar", "-tvf", image), -1) {
+		digests = append(digests, m[1])
+		sum := output(t, "sh", "-c", "tar -xOf "+image+" blobs/sha256/"+m[1]+" | sha256sum")
+		if !strings.HasPrefix(sum, m[1]) {
+			t.Errorf("blob %s has the sum %s", m[1], sum)
+		}
+	}
+	all := output(t, "sh", "-c", "tar -xOf "+image+" --wildcards 'blobs/sha256/*' | strings")
+	for _, arch := range []string{"amd64", "arm64"} {
+		if !strings.Contains(all, `"platform":{"architecture":"`+arch+`","os":"linux"}`) {
+			t.Errorf("no image for %s in %v", arch, digests)
+		}
+	}
+}

@@ -1,0 +1,67 @@
+# Runs as root in a clean root of Debian with systemd, behind network.sh: installs, upgrades, removes and purges
+# the packages in /try, and uses the daemon as an ordinary user.
+refused() { if "$@"; then echo "this should have failed: $*"; exit 1; fi; }
+as() { user=$1; shift; runuser -u "$user" -- env -C / HOME="/home/$user" "$@"; }
+
+: install
+dpkg -i goroced_0.9.1-1_*.deb
+systemctl is-active goroced.socket goroced.service
+systemctl is-enabled goroced.socket goroced.service
+getent group goroce
+goroced status
+man -w goroced goroced-serve
+test -s /usr/share/bash-completion/completions/goroced
+
+useradd --create-home --groups goroce member
+useradd --create-home stranger
+
+try() {
+	as member goroced rping -s --daemon -C 3 &
+	until goroced cm | grep -i listen; do kill -0 $!; done
+	as member goroced rping -c --daemon -a 192.0.2.1 -C 3 -v -V
+	wait $!
+	as member goroced run -- ib_write_bw -F -x 0 -n 200 &
+	# perftest's server listens by TCP, where the client is to find it.
+	until ss -Hltn sport = :18515 | grep -q .; do kill -0 $!; done
+	as member goroced run -- ib_write_bw -F -x 0 -n 200 192.0.2.1
+	wait $!
+}
+
+: an ordinary user of the group
+try
+
+: others
+refused as stranger goroced devinfo --daemon
+
+: upgrade
+echo '# of the administrator' >>/etc/goroce/goroced.toml
+was=$(systemctl show --value --property MainPID goroced.service)
+socket=$(stat --format %i /run/goroce/goroced.sock)
+dpkg -i goroced_0.9.2-1_*.deb
+systemctl is-active goroced.socket goroced.service
+now=$(systemctl show --value --property MainPID goroced.service)
+[ "$was" != "$now" ]
+[ "$socket" = "$(stat --format %i /run/goroce/goroced.sock)" ]
+grep -q 'of the administrator' /etc/goroce/goroced.toml
+try
+
+: what the administrator has disabled stays so
+systemctl disable goroced.service goroced.socket
+dpkg -i goroced_0.9.1-1_*.deb
+refused systemctl is-enabled goroced.service
+systemctl enable goroced.service goroced.socket
+
+: remove
+dpkg -r goroced
+refused systemctl is-active goroced.service
+refused systemctl is-active goroced.socket
+test ! -e /usr/bin/goroced
+test ! -e /usr/lib/goroce
+test ! -e /run/goroce/goroced.sock
+grep -q 'of the administrator' /etc/goroce/goroced.toml
+
+: purge
+dpkg -P goroced
+left=$(find /etc /usr /var /run -xdev -name '*goroce*' -not -path '/var/log/*')
+[ -z "$left" ]
+: all is well
