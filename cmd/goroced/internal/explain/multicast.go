@@ -109,8 +109,9 @@ func showMulticast(p *page) (err error) {
 			return err
 		}
 	}
-	p.paragraph(fmt.Sprintf("Three hosts, 192.0.2.1 to 192.0.2.3, have a UD QP each, with one receive posted. Those of "+
-		"the first two are attached to %v. The first sends 64 bytes to the group, which leave as this packet:", group))
+	p.paragraph(fmt.Sprintf("Three hosts, 192.0.2.1 to 192.0.2.3, have a UD QP each, with one receive posted. Those "+
+		"of the first two are attached to %v. The first sends 64 bytes to the group, which leave as this packet:",
+		group))
 	if err := nodes[0].sendTo(group); err != nil {
 		return err
 	}
