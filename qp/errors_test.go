@@ -91,7 +91,7 @@ func TestInvalidRequest(t *testing.T) {
 		{"65,535 SGEs", ib.SendWR{}, slotNumSGE, []byte{0xFF, 0xFF}, opErr},
 		{"more inline data than the slot holds", ib.SendWR{Flags: ib.SendInline}, slotInline, []byte{65}, opErr},
 		{"inline data of a READ", ib.SendWR{Flags: ib.SendInline}, slotOpcode, []byte{byte(ib.WRRead)}, opErr},
-		{"an SRQ number of 32 bits", ib.SendWR{}, slotSRQ + 3, []byte{1}, opErr},
+		{"an SRQ number of 32 bits", ib.SendWR{}, slotSRQ, binary.NativeEndian.AppendUint32(nil, 1<<24), opErr},
 		{"an SGL for LOCAL INVALIDATE", ib.SendWR{SGL: make([]ib.SGE, 1)}, slotOpcode, []byte{byte(ib.WRLocalInv)},
 			opErr},
 		{"an atomic without memory", ib.SendWR{}, slotOpcode, []byte{byte(ib.WRFetchAdd)}, lenErr},
@@ -125,7 +125,7 @@ func TestUnalignedAtomic(t *testing.T) {
 		a, b := connected(t)
 		a.must(a.sq.Push(&ib.SendWR{ID: 1, Opcode: op, SGL: []ib.SGE{a.sge(0, 8)}, RemoteAddr: memAddr,
 			RKey: b.region.Key()}))
-		a.sqBytes[256+slotAddr] = 4
+		binary.NativeEndian.PutUint64(a.sqBytes[256+slotAddr:], memAddr+4)
 		a.sq.Publish()
 		a.q.Doorbell(0)
 		deliver(t, a, b)

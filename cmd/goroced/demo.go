@@ -16,9 +16,8 @@ type demoCmd struct {
 	Client netip.Addr `placeholder:"IP" help:"The client's address (default: 127.0.0.1)."`
 	Server netip.Addr `placeholder:"IP" help:"The server's address (default: 127.0.0.2)."`
 	JSON   bool       `help:"Print JSON."`
-	Device string     `short:"d" placeholder:"DEV" help:"Device of the daemon (default: its first)." group:"Device"`
-	Admin  string     `placeholder:"PATH" type:"path" help:"Admin socket of the daemon, to capture packets (default: $$GOROCED_ADMIN, then the usual places)." group:"Device"`
-	daemonFlags
+	Memory bool       `help:"Connect the hosts by a network in memory, not by UDP sockets. Only Linux has the sockets."`
+	demoDaemon
 	faultFlags
 	screenFlags
 }
@@ -32,10 +31,8 @@ func (*demoCmd) Help() string {
 
 // Run runs the subcommand.
 func (c *demoCmd) Run(a *app) (err error) {
-	o := demo.Options{Client: c.Client, Server: c.Server, MTU: ib.MTU(c.MTU), Drop: c.Drop, Seed: c.Seed}
-	if c.asked() || c.Device != "" || c.Admin != "" {
-		o.Daemon = &demo.Daemon{Socket: c.Socket, Admin: c.Admin, Device: c.Device}
-	}
+	o := demo.Options{Client: c.Client, Server: c.Server, MTU: ib.MTU(c.MTU), Drop: c.Drop, Seed: c.Seed,
+		Memory: c.Memory, Daemon: c.demoDaemon.options()}
 	capture, err := createCapture(c.Pcap)
 	if err != nil {
 		return err

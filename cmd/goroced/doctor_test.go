@@ -87,7 +87,7 @@ func TestDoctorUnprivileged(t *testing.T) {
 			t.Errorf("nothing says %q:\n%s", want, out)
 		}
 	}
-	remedy := regexp.MustCompile(`setcap .*cap_bpf\S* \S*`).FindString(out)
+	remedy := regexp.MustCompile(`setcap .*cap_bpf\S* (\\\n *)?\S*`).FindString(out)
 	if out, err := exec.Command("sh", "-c", remedy).CombinedOutput(); err != nil {
 		t.Fatalf("%q: %v\n%s", remedy, err, out)
 	}

@@ -16,7 +16,8 @@ type explainCmd struct {
 func (*explainCmd) Help() string {
 	return "`goroced explain psn` lists the rules about PSNs, `goroced explain implied-nak` shows one. Most rules " +
 		"are scripts in qp/testdata; `go doc github.com/goroce/goroce/qp/script` has their language, and `goroced " +
-		"explain my.txt` runs one that you wrote against the real state machine: a claim that is wrong is shown at its line."
+		"explain my.txt` runs one that you wrote against the real state machine: a claim that is wrong is shown at " +
+		"its line."
 }
 
 // Run runs the subcommand.

@@ -231,6 +231,9 @@ func TestDemo(t *testing.T) {
 			t.Errorf("demo --drop does not say %q:\n%s", want, out)
 		}
 	}
+	if out := success(t, "demo", "--memory"); !strings.Contains(out, "link mem") {
+		t.Errorf("demo --memory:\n%s", out)
+	}
 	if out := success(t, "decode", capture); !strings.Contains(out, " 0 wrong") {
 		t.Errorf("goroced decode on the capture:\n%s", out)
 	}

@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 // counterHelp says of each counter of a device what is counted, since the device was opened. The names are those of

@@ -18,7 +18,8 @@ var mangles = flag.Int("mangle", 200, "number of mangled scripts")
 func TestMangled(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	names := Names()
-	odd := []string{"0", "1", "-1", "7", "255", "4095", "65536", "4294967295", "18446744073709551615", "99999999999999999999",
+	odd := []string{"0", "1", "-1", "7", "255", "4095", "65536", "4294967295", "18446744073709551615",
+		"99999999999999999999",
 		"x", "", "ud", "uc", "RTS", "ERR", "none", "P+0", "P-1", "1[0:1024]", "9[5:5]", "1h", "1ns", "100..200"}
 	for range *mangles {
 		text, err := fs.ReadFile(qp.Lessons, "testdata/"+names[rng.IntN(len(names))]+".txt")

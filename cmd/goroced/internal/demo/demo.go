@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/link/mem"
 )
 
 // ErrData: received bytes differ from those that were sent.
@@ -19,8 +20,11 @@ var ErrData = errors.New("data differ")
 type Options struct {
 	// Daemon, if not nil, makes the hosts clients of a daemon. Client, Server, Drop and Pcap must not be set then.
 	Daemon *Daemon
-	// Client and Server are the addresses of the hosts, by default 127.0.0.1 and 127.0.0.2. Both must be addresses of
-	// this machine.
+	// Memory connects the hosts by a network in memory, not by UDP sockets. Only Linux has the sockets: elsewhere it is
+	// always set.
+	Memory bool
+	// Client and Server are the addresses of the hosts, by default 127.0.0.1 and 127.0.0.2. Without Memory both must
+	// be addresses of this machine.
 	Client, Server netip.Addr
 	// MTU is the path MTU, by default 1024.
 	MTU ib.MTU
@@ -33,6 +37,8 @@ type Options struct {
 	Pcap io.Writer
 	// Measure is the duration of the bandwidth measurement, by default a second; that of latency takes a third of it.
 	Measure time.Duration
+
+	network *mem.Network // with Memory
 }
 
 // MaxDrop is the largest Options.Drop. With more, the seven retries of a packet would often not suffice.
@@ -45,6 +51,7 @@ func (o Options) withDefaults() (Options, error) {
 			ib.ErrInvalid)
 	}
 	if o.Daemon == nil {
+		o.Memory = o.Memory || !hasSockets
 		o.Client = cmp.Or(o.Client, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
 		o.Server = cmp.Or(o.Server, netip.AddrFrom4([4]byte{127, 0, 0, 2}))
 	}
@@ -66,7 +73,8 @@ func (o *Options) ownDevice() string {
 	for _, c := range []struct {
 		given bool
 		name  string
-	}{{o.Client.IsValid(), "Client"}, {o.Server.IsValid(), "Server"}, {o.Drop != 0, "Drop"}, {o.Pcap != nil, "Pcap"}} {
+	}{{o.Memory, "Memory"}, {o.Client.IsValid(), "Client"}, {o.Server.IsValid(), "Server"}, {o.Drop != 0, "Drop"},
+		{o.Pcap != nil, "Pcap"}} {
 		if c.given {
 			return c.name
 		}

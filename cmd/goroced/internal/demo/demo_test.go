@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/gopacket/pcapgo"
+
 	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link/port"
@@ -97,6 +99,30 @@ func TestDrop(t *testing.T) {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("the text does not say %q:\n%s", want, b.String())
 		}
+	}
+}
+
+// TestMemory: the tour needs no sockets; two demonstrations at the same addresses do not meet.
+func TestMemory(t *testing.T) {
+	var capture bytes.Buffer
+	o := Options{Memory: true, Drop: 0.05, Seed: 7, Measure: time.Millisecond, Pcap: &capture}
+	rep := run(t, o)
+	if len(rep.Tour) != len(stops) || rep.Client.Link != "mem" || rep.Losses.Dropped == 0 {
+		t.Errorf("%+v", rep)
+	}
+	r, err := pcapgo.NewNgReader(&capture, pcapgo.DefaultNgReaderOptions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := r.ReadPacketData(); err != nil {
+		t.Errorf("the capture: %v", err)
+	}
+	var b strings.Builder
+	if err := rep.WriteText(&b, term.Terminal{}); err != nil || !strings.Contains(b.String(), "network in memory") {
+		t.Errorf("%v\n%s", err, b.String())
+	}
+	if _, err := Run(t.Context(), Options{Memory: true, Daemon: &Daemon{}}); !errors.Is(err, ib.ErrInvalid) {
+		t.Errorf("in memory and through a daemon: %v", err)
 	}
 }
 

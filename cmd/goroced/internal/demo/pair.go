@@ -12,8 +12,8 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
-	"github.com/goroce/goroce/roce/host"
 	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/mem"
 	"github.com/goroce/goroce/roce/link/wrap"
 )
 
@@ -74,6 +74,9 @@ func openPair(ctx context.Context, o Options, rec *recorder, pcap io.Writer) (*p
 	if rec != nil {
 		rec.init(int(o.MTU))
 	}
+	if o.Memory {
+		o.network = mem.NewNetwork()
+	}
 	err := p.client.open(ctx, o, o.Client, rec, clientMem, pcap)
 	if err == nil {
 		err = p.server.open(ctx, o, o.Server, rec, serverMem, nil)
@@ -93,10 +96,13 @@ func openPair(ctx context.Context, o Options, rec *recorder, pcap io.Writer) (*p
 // open opens a device and creates everything on it; the QP is not connected yet.
 func (s *side) open(ctx context.Context, o Options, addr netip.Addr, rec *recorder, iova uint64,
 	pcap io.Writer) (err error) {
-	if o.Daemon != nil {
+	switch {
+	case o.Daemon != nil:
 		err = s.dial(ctx, o.Daemon)
-	} else {
-		err = s.own(addr, s.wrapped(o, rec, iova, pcap))
+	case o.Memory:
+		err = s.inMemory(o.network, addr, s.stack(o, rec, iova, pcap))
+	default:
+		err = s.onSockets(addr, s.stack(o, rec, iova, pcap))
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.name, err)
@@ -117,32 +123,55 @@ func (s *side) open(ctx context.Context, o Options, addr netip.Addr, rec *record
 	return err
 }
 
-// wrapped returns the options of a device of this process that records and drops packets.
-func (s *side) wrapped(o Options, rec *recorder, seed uint64, pcap io.Writer) host.Options {
+// stack is what is put around a host's link, and the device above it.
+type stack struct {
+	fault  wrap.FaultConfig
+	trace  func(*wrap.Event) // nil if nobody looks
+	pcap   io.Writer         // nil if nothing is captured
+	device roce.Options
+}
+
+// stack returns a stack that records and drops packets.
+func (s *side) stack(o Options, rec *recorder, seed uint64, pcap io.Writer) stack {
 	// The tour shows segmentation, so it uses no trains. It needs no tail probes if nothing can be lost, and on a busy
 	// machine these would add packets to the ladders.
-	opts := host.Options{Pcap: pcap, Device: roce.Options{Name: "goroce_" + s.name, NoTrains: true,
-		NoProbes: o.Drop == 0}}
-	opts.Fault = wrap.FaultConfig{Seed: o.Seed + seed, Drop: o.Drop,
+	st := stack{pcap: pcap, device: roce.Options{Name: "goroce_" + s.name, NoTrains: true, NoProbes: o.Drop == 0}}
+	st.fault = wrap.FaultConfig{Seed: o.Seed + seed, Drop: o.Drop,
 		OnDrop: func(now ib.Instant, _ *link.Run, frame []byte) {
 			s.dropped.Add(1)
 			rec.lost(s.name, now, frame)
 		}}
 	if rec != nil {
-		opts.Trace = func(ev *wrap.Event) { rec.passed(s.name, ev) }
+		st.trace = func(ev *wrap.Event) { rec.passed(s.name, ev) }
 	}
-	return opts
+	return st
 }
 
-// own opens a device of this process.
-func (s *side) own(addr netip.Addr, o host.Options) error {
-	o.Link, o.Addrs, o.Shards = "udp", []netip.Addr{addr}, 1
-	dev, err := host.Open(o)
+// inMemory opens a device on a network in memory.
+func (s *side) inMemory(network *mem.Network, addr netip.Addr, st stack) (err error) {
+	var l link.Link = network.Open([]ib.GID{ib.GIDFromAddr(addr)}, mem.Options{})
+	if st.trace != nil {
+		l = wrap.Trace(l, st.trace)
+	}
+	if st.pcap != nil {
+		if l, err = wrap.Pcap(l, st.pcap, time.Time{}); err != nil {
+			return err
+		}
+	}
+	if l = wrap.Seal(l); !st.fault.Perfect() {
+		l = wrap.Fault(l, st.fault)
+	}
+	dev, err := roce.Open(l, st.device)
 	if err != nil {
 		return err
 	}
-	s.dev, s.addr, s.link, s.note, s.stats = dev, addr, dev.Link().Name, dev.Link().Note, dev.Stats
+	s.use(dev, addr)
 	return nil
+}
+
+// use makes dev the device of s.
+func (s *side) use(dev *roce.Device, addr netip.Addr) {
+	s.dev, s.addr, s.link, s.note, s.stats = dev, addr, dev.Link().Name, dev.Link().Note, dev.Stats
 }
 
 // connect takes both QPs from RESET to RTS. Two programs would exchange QP numbers, first PSNs, addresses, memory

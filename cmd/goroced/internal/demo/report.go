@@ -28,6 +28,7 @@ type Report struct {
 	Blind string `json:"no_packets,omitempty"`
 
 	daemon  bool
+	memory  bool
 	timeout time.Duration
 	names   []string // names of the counters, in order
 }
@@ -49,7 +50,7 @@ type Losses struct {
 }
 
 func newReport(o *Options) *Report {
-	r := &Report{MTU: int(o.MTU), Drop: o.Drop, Seed: o.Seed, daemon: o.Daemon != nil}
+	r := &Report{MTU: int(o.MTU), Drop: o.Drop, Seed: o.Seed, daemon: o.Daemon != nil, memory: o.Memory}
 	if !r.daemon {
 		r.Losses = &Losses{}
 	}
@@ -137,6 +138,8 @@ func (r *Report) WriteText(w io.Writer, t term.Terminal) error {
 const (
 	aboutOwn = "Two RDMA hosts in one process, each a queue pair of the reliable connection (RC) service, talking " +
 		"RoCEv2 in ordinary UDP packets to port 4791. No RDMA hardware, no kernel module, no privilege."
+	aboutMemory = "Two RDMA hosts in one process, each a queue pair of the reliable connection (RC) service, talking " +
+		"RoCEv2 over a network in memory. No RDMA hardware, no kernel module, no privilege, no sockets."
 	aboutDaemon = "Two clients of the daemon, each with a queue pair of the reliable connection (RC) service. Both " +
 		"are on one device, so their RoCEv2 packets turn round inside the daemon. No RDMA hardware, no kernel " +
 		"module, no privilege."
@@ -146,8 +149,11 @@ const (
 
 func (r *Report) writeIntroduction(b *strings.Builder, t term.Terminal) {
 	about := aboutOwn
-	if r.daemon {
+	switch {
+	case r.daemon:
 		about = aboutDaemon
+	case r.memory:
+		about = aboutMemory
 	}
 	b.WriteString(t.Hang(indent, about) + "\n\n")
 	for _, e := range []struct {

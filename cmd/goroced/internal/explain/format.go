@@ -17,8 +17,8 @@ var format = lesson{
 		"A RoCEv2 packet goes from UDP port to port 4791 (RoCE annex A17). Behind the UDP header is what InfiniBand " +
 			"would send: the base transport header (BTH) with opcode, destination QP and PSN; the extension headers " +
 			"that the opcode asks for; the payload, padded to four bytes; and the invariant CRC (ICRC). The opcode " +
-			"alone says which headers there are: a WRITE names its memory in a RETH, an ACK has its syndrome in an AETH, " +
-			"a datagram its Q_Key and source QP in a DETH.",
+			"alone says which headers there are: a WRITE names its memory in a RETH, an ACK has its syndrome in an " +
+			"AETH, a datagram its Q_Key and source QP in a DETH.",
 	},
 	show: showFormat,
 }
@@ -34,7 +34,8 @@ func samplePacket() wire.Frame {
 	t := append(p.AppendHeaders(nil), p.Payload...)
 	t = append(t, make([]byte, int(p.PadCnt)+wire.ICRCLen)...)
 	f := wire.Frame{EtherSrc: [6]byte{2, 0, 192, 0, 2, 1}, EtherDst: [6]byte{2, 0, 192, 0, 2, 2}, Transport: t,
-		Outer: wire.Outer{Src: cmGID(0), Dst: cmGID(1), SrcPort: 49153, DstPort: wire.Port, TrafficClass: 2, HopLimit: 64}}
+		Outer: wire.Outer{Src: cmGID(0), Dst: cmGID(1), SrcPort: 49153, DstPort: wire.Port, TrafficClass: 2,
+			HopLimit: 64}}
 	f.Outer.Seal(t)
 	return f
 }
@@ -85,11 +86,11 @@ var changes = []struct {
 }
 
 func showICRC(p *page) error {
-	p.paragraph("The ICRC is the CRC-32 of Ethernet over the packet from the IP header on, with ones in place of what may " +
-		"change on the way: TTL, traffic class and header checksum of IPv4 (hop limit, traffic class and flow label of " +
-		"IPv6), the UDP checksum, and the byte of the BTH that has FECN and BECN; and eight bytes of ones in front. " +
-		"Nobody on the way recomputes it, so it tells of any other change. Receivers drop a packet whose ICRC is wrong " +
-		"without a word; the sender's timer finds out.")
+	p.paragraph("The ICRC is the CRC-32 of Ethernet over the packet from the IP header on, with ones in place of " +
+		"what may change on the way: TTL, traffic class and header checksum of IPv4 (hop limit, traffic class and " +
+		"flow label of IPv6), the UDP checksum, and the byte of the BTH that has FECN and BECN; and eight bytes of " +
+		"ones in front. Nobody on the way recomputes it, so it tells of any other change. Receivers drop a packet " +
+		"whose ICRC is wrong without a word; the sender's timer finds out.")
 	for _, c := range changes {
 		f := samplePacket()
 		c.change(&f)

@@ -18,8 +18,8 @@ var handshake = lesson{
 	why: []string{
 		"Two queue pairs can talk when each knows of the other the address, the QP number and the first PSN. With " +
 			"rdma_cm, the connection managers (CM) of both hosts tell each other by datagrams to QP 1 of the port, " +
-			"three of them: REQ, REP, RTU (IBTA chapter 12). A service ID says whom to connect to; rdma_cm makes it of " +
-			"a port space (TCP, UDP) and a port.",
+			"three of them: REQ, REP, RTU (IBTA chapter 12). A service ID says whom to connect to; rdma_cm makes it " +
+			"of a port space (TCP, UDP) and a port.",
 		"The REQ has what the server's QP must be set to, so the server can receive (RTR) when it sends the REP; the " +
 			"REP has the same for the client, which goes to RTR and RTS. The RTU tells the server that it may send. " +
 			"Either side ends the connection by a DREQ. Its QP number stays out of use for a while afterwards " +
@@ -116,8 +116,9 @@ func (w *cmWorld) event(left bool, kind cm.EventKind) (cm.Event, error) {
 func (w *cmWorld) connect() (cm.ID, error) {
 	w.p.ladder.Local(w.now, true, fmt.Sprintf("connect QP 0x11 to port %d", cmPort))
 	return w.left.Connect(w.now, cm.Connect{
-		Params: cm.Params{QPN: 0x11, Service: ib.RC, ResponderResources: 4, InitiatorDepth: 4, RetryCount: 7, RNRRetry: 7},
-		Path:   cm.Path{Local: cmGID(0), Remote: cmGID(1)}, ServiceID: wire.PortSpaceTCP.ServiceID(cmPort),
+		Params: cm.Params{QPN: 0x11, Service: ib.RC, ResponderResources: 4, InitiatorDepth: 4, RetryCount: 7,
+			RNRRetry: 7},
+		Path: cm.Path{Local: cmGID(0), Remote: cmGID(1)}, ServiceID: wire.PortSpaceTCP.ServiceID(cmPort),
 		SrcPort: 40000, PathMTU: ib.MTU1024, AckTimeout: 14, GiveUp: ib.Never,
 	})
 }
@@ -129,8 +130,8 @@ func (w *cmWorld) accept() (server cm.ID, err error) {
 		return 0, err
 	}
 	w.p.ladder.Local(w.now, false, "QP 0x22 to RTR; accept")
-	_, err = w.right.Accept(w.now, req.ID, cm.Params{QPN: 0x22, Service: ib.RC, ResponderResources: 4, InitiatorDepth: 4,
-		RNRRetry: 7})
+	_, err = w.right.Accept(w.now, req.ID, cm.Params{QPN: 0x22, Service: ib.RC, ResponderResources: 4,
+		InitiatorDepth: 4, RNRRetry: 7})
 	return req.ID, err
 }
 
@@ -168,9 +169,9 @@ func showHandshake(p *page) error {
 	}{
 		{"A connection, from beginning to end:", connectAndEnd},
 		{"If nobody listens to the port, the REQ is answered by a REJ, with the reason:", refused},
-		{"The datagrams can be lost. Who waits for an answer sends again, first soon and then ever more rarely. Here the " +
-			"REP is lost: whichever of REQ and REP comes again, the connection manager that has it already knows what " +
-			"to do.", lostREP},
+		{"The datagrams can be lost. Who waits for an answer sends again, first soon and then ever more rarely. Here " +
+			"the REP is lost: whichever of REQ and REP comes again, the connection manager that has it already knows " +
+			"what to do.", lostREP},
 	} {
 		p.endScene()
 		p.paragraph(scene.text)

@@ -19,11 +19,12 @@ var multicast = lesson{
 	title: "A datagram to a group reaches every QP that is attached to it",
 	group: "other services",
 	why: []string{
-		"A multicast group is an IP multicast address. UD queue pairs attach to it (ibv_attach_mcast); then their host " +
-			"joins the group on the network, by IGMP or MLD, and gets what is sent to it. A sender need not be a member: " +
-			"it sends a datagram to the group's address and to QP 0xffffff, with the Q_Key of the receivers. Each host " +
-			"gives a copy to every QP of the group whose Q_Key fits, those of the sender's host, too. As with all " +
-			"datagrams, nobody acknowledges: a QP without a posted receive gets nothing, and nobody knows.",
+		"A multicast group is an IP multicast address. UD queue pairs attach to it (ibv_attach_mcast); then their " +
+			"host joins the group on the network, by IGMP or MLD, and gets what is sent to it. A sender need not be " +
+			"a member: it sends a datagram to the group's address and to QP 0xffffff, with the Q_Key of the " +
+			"receivers. Each host gives a copy to every QP of the group whose Q_Key fits, those of the sender's " +
+			"host, too. As with all datagrams, nobody acknowledges: a QP without a posted receive gets nothing, and " +
+			"nobody knows.",
 	},
 	show: showMulticast,
 }
@@ -108,8 +109,9 @@ func showMulticast(p *page) (err error) {
 			return err
 		}
 	}
-	p.paragraph(fmt.Sprintf("Three hosts, 192.0.2.1 to 192.0.2.3, have a UD QP each, with one receive posted. Those of the "+
-		"first two are attached to %v. The first sends 64 bytes to the group, which leave as this packet:", group))
+	p.paragraph(fmt.Sprintf("Three hosts, 192.0.2.1 to 192.0.2.3, have a UD QP each, with one receive posted. Those "+
+		"of the first two are attached to %v. The first sends 64 bytes to the group, which leave as this packet:",
+		group))
 	if err := nodes[0].sendTo(group); err != nil {
 		return err
 	}
@@ -144,7 +146,8 @@ func showMembers(p *page, nodes []*node, sent *bytes.Buffer) error {
 		return err
 	}
 	fmt.Fprintln(p.out)
-	p.paragraph("The MAC address is made of the last 23 bits of the group's, so switches know it, too. The completions:")
+	p.paragraph("The MAC address is made of the last 23 bits of the group's, so switches know it, too. The " +
+		"completions:")
 	for i, o := range nodes {
 		host := fmt.Sprintf("  192.0.2.%d  ", i+1)
 		var wcs [4]ib.WC
