@@ -70,7 +70,8 @@ func transfer(t *testing.T, seed uint64) int {
 func pair(t *testing.T, faults wrap.FaultConfig) (a, b *Peer) {
 	t.Helper()
 	network := mem.NewNetwork()
-	gids := [2]ib.GID{ib.GIDFromAddr(netip.MustParseAddr("192.0.2.1")), ib.GIDFromAddr(netip.MustParseAddr("192.0.2.2"))}
+	gids := [2]ib.GID{ib.GIDFromAddr(netip.MustParseAddr("192.0.2.1")),
+		ib.GIDFromAddr(netip.MustParseAddr("192.0.2.2"))}
 	var peers [2]*Peer
 	var pds [2]ib.PD
 	for i, gid := range gids {

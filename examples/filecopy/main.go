@@ -103,7 +103,8 @@ func receive(ctx context.Context, listen string, ready func(addr string)) ([]byt
 	}
 	size := binary.BigEndian.Uint64(r.PrivateData())
 	if size > maxFile {
-		return nil, errors.Join(fmt.Errorf("a file of %d bytes; at most %d", size, int64(maxFile)), r.Reject([]byte("too long")))
+		err := fmt.Errorf("a file of %d bytes; at most %d", size, int64(maxFile))
+		return nil, errors.Join(err, r.Reject([]byte("too long")))
 	}
 	pd, err := cm.Device().AllocPD()
 	if err != nil {

@@ -89,7 +89,8 @@ func TestClients(t *testing.T) {
 				}
 				var writer int
 				got, err := c.get(ctx, key)
-				if _, bad := fmt.Sscanf(string(got), "%060d of "+key, &writer); err != nil || bad != nil || writer >= clients {
+				_, bad := fmt.Sscanf(string(got), "%060d of "+key, &writer)
+				if err != nil || bad != nil || writer >= clients {
 					t.Errorf("%s is %q, %v, %v", key, got, err, bad)
 					return
 				}

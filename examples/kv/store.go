@@ -118,7 +118,8 @@ func encode(key string, value []byte) []byte {
 
 // decode is false if the checksum is wrong: the entry is partly old and partly new.
 func decode(buf []byte) (key string, value []byte, ok bool) {
-	sum, k, v := binary.BigEndian.Uint32(buf), int(binary.BigEndian.Uint16(buf[4:])), int(binary.BigEndian.Uint16(buf[6:]))
+	sum := binary.BigEndian.Uint32(buf)
+	k, v := int(binary.BigEndian.Uint16(buf[4:])), int(binary.BigEndian.Uint16(buf[6:]))
 	if sum == 0 && k == 0 {
 		return "", nil, true // free
 	}

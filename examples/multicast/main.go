@@ -3,8 +3,8 @@
 //	go run ./examples/multicast -addr 192.0.2.1 -group 239.1.2.3                      # on as many hosts as there are
 //	go run ./examples/multicast -addr 192.0.2.2 -group 239.1.2.3 "to whom it concerns"  # on another one
 //
-// It shows the unreliable datagram service: a queue pair without a peer, the Q_Key that a datagram must carry, joining a
-// group (rdmacm.CM.Join, which tells the network by IGMP or MLD), the address handle that says where a datagram goes,
+// It shows the unreliable datagram service: a queue pair without a peer, the Q_Key that a datagram must carry, joining
+// a group (rdmacm.CM.Join, which tells the network by IGMP or MLD), the address handle that says where a datagram goes,
 // and the 40 bytes of a received datagram that precede its payload. Datagrams may get lost, and nobody is told.
 package main
 
