@@ -19,7 +19,8 @@ var (
 func TestRemoteBuffer(t *testing.T) {
 	want := ib.RemoteBuffer{Addr: 0x0102030405060708, RKey: 0x090A0B0C, Length: 0x11223344}
 	p, err := want.MarshalBinary()
-	if err != nil || len(p) != ib.RemoteBufferLen || !slices.Equal(p[:12], []byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}) {
+	head := []byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}
+	if err != nil || len(p) != ib.RemoteBufferLen || !slices.Equal(p[:12], head) {
 		t.Fatalf("% x, %v", p, err)
 	}
 	var got ib.RemoteBuffer

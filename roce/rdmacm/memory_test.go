@@ -22,7 +22,8 @@ const memoryAccess = ib.LocalWrite | ib.RemoteWrite | ib.RemoteRead | ib.RemoteA
 
 // offer connects a and b, where b offers n bytes of memory in its private data, with these rights. It returns the
 // memory at both ends.
-func offer(t *testing.T, a, b *node, n int, access ib.Access) (_ *remote.Memory, buf []byte, client, server *rdmacm.Conn) {
+func offer(t *testing.T, a, b *node, n int, access ib.Access) (_ *remote.Memory, buf []byte,
+	client, server *rdmacm.Conn) {
 	t.Helper()
 	pd, err := b.dev.AllocPD()
 	must(t, err)
@@ -31,7 +32,8 @@ func offer(t *testing.T, a, b *node, n int, access ib.Access) (_ *remote.Memory,
 	must(t, err)
 	private, err := ib.RemoteBufferOf(mr).MarshalBinary()
 	must(t, err)
-	client, server = connect(t, a, b, rdmacm.Config{}, rdmacm.Config{PD: pd, Access: memoryAccess, PrivateData: private})
+	client, server = connect(t, a, b, rdmacm.Config{},
+		rdmacm.Config{PD: pd, Access: memoryAccess, PrivateData: private})
 	var remoteBuf ib.RemoteBuffer
 	must(t, remoteBuf.UnmarshalBinary(client.PrivateData()))
 	mem, err := client.Memory(remoteBuf)
@@ -82,7 +84,8 @@ func TestMemoryRange(t *testing.T) {
 		off  int64
 		want string
 		err  error
-	}{{0, "0123456789", nil}, {95, "tail!", io.EOF}, {100, "", io.EOF}, {1 << 40, "", io.EOF}, {-1, "", ib.ErrInvalid}} {
+	}{{0, "0123456789", nil}, {95, "tail!", io.EOF}, {100, "", io.EOF}, {1 << 40, "", io.EOF},
+		{-1, "", ib.ErrInvalid}} {
 		n, err := mem.ReadAt(patience(t), got, c.off)
 		if string(got[:n]) != c.want || !errors.Is(err, c.err) {
 			t.Errorf("read at %d: %q, %v; want %q, %v", c.off, got[:n], err, c.want, c.err)

@@ -225,7 +225,7 @@ func (m *Memory) collect(ctx context.Context, s *slot) error {
 func (m *Memory) hand(wc ib.WC) error {
 	i := wc.ID &^ idTag
 	if wc.ID&idTag != idTag || i >= uint64(len(m.slots)) || wc.QPN != m.o.QP.Num() || len(m.slots[i].done) > 0 {
-		return fmt.Errorf("completion of request %d on QP %#x: %w than the remote memory's; use a CQ of its own for it "+
+		return fmt.Errorf("completion of request %d on QP %#x: %w; give the remote memory a CQ of its own "+
 			"(rdmacm.Config.RecvCQ for receives)", wc.ID, uint32(wc.QPN), errForeign)
 	}
 	m.slots[i].done <- wc

@@ -398,6 +398,8 @@ func TestNothingRemains(t *testing.T) {
 			try(d.CreateCQ(ib.CQInit{Entries: 4, Channel: ch}))(r)
 			waiting.Go(func() { _, _ = ch.Wait(r.ctx) })
 			waiting.Go(func() { _, _ = d.NextEvent(r.ctx) })
+			cq := try(d.CreateCQ(ib.CQInit{Entries: 4}))(r)
+			waiting.Go(func() { _, _ = ib.WaitOne(r.ctx, cq) })
 		}
 		r.must(d.Close())
 		waiting.Wait()

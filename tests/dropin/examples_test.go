@@ -5,6 +5,7 @@ package dropin
 import (
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/goroce/goroce/tests/require"
@@ -38,6 +39,25 @@ func TestExampleCPP(t *testing.T) {
 		t.Fatalf("%q: %v\n%s", cmd.Args, err, out)
 	}
 	newHost(t, nil).run(t, program).says(t, "ping: hello from C++\npong\n")
+}
+
+// TestExampleC: the server and the client in C are built as the file says, and run on a host each.
+func TestExampleC(t *testing.T) {
+	needVerbs(t)
+	program := filepath.Join(userDir(t), "ping")
+	cmd := exec.Command(require.Command(t, "cc"), "-std=gnu99", "-Wall", "-Wextra", "-Werror", "-o", program,
+		example(t, "c/ping.c"), "-lrdmacm", "-libverbs")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%q: %v\n%s", cmd.Args, err, out)
+	}
+	a, b := newHost(t, nil), newHost(t, nil)
+	server := a.run(t, program, "server")
+	await(t, "the server listens", func() bool {
+		server.mustRun(t)
+		return strings.Contains(server.out.String(), "listening")
+	})
+	b.run(t, program, "client", a.addr.String()).says(t, "")
+	server.says(t, "listening\nthe client has written: hello from C\n")
 }
 
 // TestExamplePython: the client in Python runs.

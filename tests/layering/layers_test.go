@@ -120,6 +120,16 @@ var layers = []struct {
 			tool + "perf", tool + "devinfo", tool + "serve", tool + "sysfs", tool + "launch", tool + "admin",
 			tool + "demo", tool + "doctor", tool + "deviceplugin", "roce/daemon/dropin"}},
 	}},
+	{"the front page, and programs to copy", []row{
+		{"github.com/goroce/goroce", nil},
+		{"examples/write", []string{"ib", "roce/host", "roce/rdmacm"}},
+		{"examples/kv", []string{"ib", "roce/host", "roce/remote", "roce/rdmacm"}},
+		{"examples/filecopy", []string{"ib", "roce/host", "roce/rdmacm"}},
+		{"examples/srq", []string{"ib", "roce/host", "roce/rdmacm"}},
+		{"examples/multicast", []string{"ib", "roce/host", "roce/rdmacm"}},
+		{"examples/http", []string{"roce/host", "roce/rdmacm", "roce/rsocket"}},
+		{"examples/faults", []string{"ib"}},
+	}},
 	{"tests", []row{
 		{"tests/require", nil},
 		{"tests/gobuild", nil},

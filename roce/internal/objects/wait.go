@@ -1,5 +1,5 @@
-// Package objects has what the objects of all devices have in common: waiting for the completions of a CQ, and the SGE of
-// a part of a region.
+// Package objects has what the objects of all devices have in common: waiting for the completions of a CQ, and the SGE
+// of a part of a region.
 package objects
 
 import (
