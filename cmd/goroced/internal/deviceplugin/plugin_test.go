@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	"tags.cncf.io/container-device-interface/pkg/cdi"
+	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
@@ -272,7 +273,7 @@ func TestCDI(t *testing.T) {
 		t.Fatal(errs)
 	}
 	spec := cache.GetVendorSpecs("goroce.dev")[0]
-	if least, err := cdi.MinimumRequiredVersion(spec.Spec); err != nil || spec.Version != least {
+	if least, err := specs.MinimumRequiredVersion(spec.Spec); err != nil || spec.Version != least {
 		t.Errorf("version %s, least %s: %v", spec.Version, least, err)
 	}
 	if want := cdi.GenerateSpecName("goroce.dev", "rdma") + ".json"; filepath.Base(spec.GetPath()) != want {
