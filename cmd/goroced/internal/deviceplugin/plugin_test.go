@@ -201,6 +201,30 @@ func TestKubeletRemovesSocket(t *testing.T) {
 	k.Plugin(t).Await(t, 3, api.Unhealthy)
 }
 
+// TestKubeletAnew: a kubelet that has left the plugin's socket in place does not know the plugin either.
+func TestKubeletAnew(t *testing.T) {
+	t.Parallel()
+	o := node(t)
+	r := registrar{dir: o.Kubelet, service: &service{shares: newShares(1)}, log: o.Log}
+	k := kubelet.Start(t, o.Kubelet, nil)
+	r.look(t.Context())
+	ours := filepath.Join(o.Kubelet, k.Plugin(t).Request.Endpoint)
+	k.Stop()
+	aside := filepath.Join(o.Libraries, "aside")
+	if err := os.Rename(ours, aside); err != nil {
+		t.Fatal(err)
+	}
+	k = kubelet.Start(t, o.Kubelet, nil)
+	if err := os.Rename(aside, ours); err != nil {
+		t.Fatal(err)
+	}
+	r.look(t.Context())
+	k.Plugin(t).Await(t, 1, api.Unhealthy)
+	if err := r.close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestKubeletRefuses: a plugin that is refused tries again.
 func TestKubeletRefuses(t *testing.T) {
 	t.Parallel()
