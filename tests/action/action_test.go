@@ -322,7 +322,7 @@ func TestGo(t *testing.T) {
 	write(t, filepath.Join(j.workspace, "go.mod"), text, 0o600)
 	write(t, filepath.Join(j.workspace, "go.sum"), string(sums), 0o600)
 	write(t, filepath.Join(j.workspace, "project_test.go"), project, 0o600)
-	j.env = append(j.env, "GOFLAGS=-mod=mod", "GOPROXY=off")
+	j.env = append(j.env, "GOFLAGS=")
 	j.play("go.yml")
 	for _, v := range j.env {
 		if strings.HasPrefix(v, "LD_") {

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	"tags.cncf.io/container-device-interface/pkg/cdi"
+	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
@@ -200,6 +201,30 @@ func TestKubeletRemovesSocket(t *testing.T) {
 	k.Plugin(t).Await(t, 3, api.Unhealthy)
 }
 
+// TestKubeletAnew: a kubelet that has left the plugin's socket in place does not know the plugin either.
+func TestKubeletAnew(t *testing.T) {
+	t.Parallel()
+	o := node(t)
+	r := registrar{dir: o.Kubelet, service: &service{shares: newShares(1)}, log: o.Log}
+	k := kubelet.Start(t, o.Kubelet, nil)
+	r.look(t.Context())
+	ours := filepath.Join(o.Kubelet, k.Plugin(t).Request.Endpoint)
+	k.Stop()
+	aside := filepath.Join(o.Libraries, "aside")
+	if err := os.Rename(ours, aside); err != nil {
+		t.Fatal(err)
+	}
+	k = kubelet.Start(t, o.Kubelet, nil)
+	if err := os.Rename(aside, ours); err != nil {
+		t.Fatal(err)
+	}
+	r.look(t.Context())
+	k.Plugin(t).Await(t, 1, api.Unhealthy)
+	if err := r.close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestKubeletRefuses: a plugin that is refused tries again.
 func TestKubeletRefuses(t *testing.T) {
 	t.Parallel()
@@ -272,7 +297,7 @@ func TestCDI(t *testing.T) {
 		t.Fatal(errs)
 	}
 	spec := cache.GetVendorSpecs("goroce.dev")[0]
-	if least, err := cdi.MinimumRequiredVersion(spec.Spec); err != nil || spec.Version != least {
+	if least, err := specs.MinimumRequiredVersion(spec.Spec); err != nil || spec.Version != least {
 		t.Errorf("version %s, least %s: %v", spec.Version, least, err)
 	}
 	if want := cdi.GenerateSpecName("goroce.dev", "rdma") + ".json"; filepath.Base(spec.GetPath()) != want {
