@@ -29,11 +29,20 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// head is the last commit when the tests began.
+var head = sync.OnceValue(func() string {
+	out, err := exec.Command("git", "rev-parse", "HEAD").Output()
+	if err != nil {
+		return "HEAD" // git says what is wrong when the release is made
+	}
+	return strings.TrimSpace(string(out))
+})
+
 // release makes a release from the repository in a folder, and returns where it is.
 func release(repository, name string) (string, error) {
 	out := filepath.Join(work, name)
 	cmd := exec.Command("go", "run", "-C", filepath.Join(repository, "dist/release"), ".", "-version", "v"+version,
-		"-out", out)
+		"-revision", head(), "-out", out)
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, text)
 	}
