@@ -26,9 +26,9 @@ func installCommands(t *testing.T, doc string) (blocks []string) {
 	return blocks
 }
 
-// TestInstall runs the installation of docs/daemon.md and docs/dropin.md word by word, with a user's name for USER, on copies of /usr and
-// /etc that end with the test, and in a network of its own. There is no systemd to start the service: systemctl enables
-// the units, and what they start is started by hand.
+// TestInstall runs the installation of docs/daemon.md and docs/dropin.md word by word, with a user's name for USER, on
+// copies of /usr and /etc that end with the test, and in a network of its own. There is no systemd to start the
+// service: systemctl enables the units, and what they start is started by hand.
 func TestInstall(t *testing.T) {
 	t.Parallel()
 	require.Root(t)
