@@ -116,9 +116,10 @@ var layers = []struct {
 			tool + "config/socket", tool + "admin"}},
 		{"cmd/goroced", []string{"ib", "roce/link/port", "roce/link/wrap", "roce", "roce/host", "roce/daemon/server",
 			tool + "similar", tool + "term", tool + "config/socket", tool + "config", tool + "device",
-			tool + "completion", tool + "decode", tool + "manpage", tool + "explain", tool + "rping", tool + "rstream", tool + "pingpong",
-			tool + "perf", tool + "devinfo", tool + "serve", tool + "sysfs", tool + "launch", tool + "admin",
-			tool + "demo", tool + "doctor", tool + "deviceplugin", "roce/daemon/dropin"}},
+			tool + "completion", tool + "decode", tool + "manpage", tool + "explain", tool + "rping",
+			tool + "rstream", tool + "pingpong", tool + "perf", tool + "devinfo", tool + "serve", tool + "sysfs",
+			tool + "launch", tool + "admin", tool + "demo", tool + "doctor", tool + "deviceplugin",
+			"roce/daemon/dropin"}},
 	}},
 	{"the front page, and programs to copy", []row{
 		{"github.com/goroce/goroce", nil},
