@@ -23,7 +23,7 @@ func TestSameHost(t *testing.T) {
 		{"rstream -C 3", "rstream -C 3 -s ADDR"},
 	} {
 		const offered = "on this machine `goroced ([^`]*--addr 127[^`]*)`"
-		server, m := startIn(t, a, offered, strings.Fields(tt.server)...)
+		server, _ := startIn(t, a, offered, strings.Fields(tt.server)...)
 		refused, _ := startIn(t, a, "", strings.Fields(strings.ReplaceAll(tt.client, "ADDR", a.Addr4.String()))...)
 		code, said := refused.wait(t), refused.err.String()
 		works := regexp.MustCompile("here: `goroced ([^`]*)`").FindStringSubmatch(said)
@@ -36,8 +36,8 @@ func TestSameHost(t *testing.T) {
 		server.done(t, tt.server)
 
 		if tt.server == "pingpong -n 20" { // its command line has no other option that both ends need
-			server, m = startIn(t, a, offered, "pingpong")
-			client, _ = startIn(t, a, "", strings.Fields(m[1])...)
+			server, m := startIn(t, a, offered, "pingpong")
+			client, _ := startIn(t, a, "", strings.Fields(m[1])...)
 			client.done(t, m[1])
 			server.done(t, "pingpong")
 		}
