@@ -391,3 +391,19 @@ func TestUnreachable(t *testing.T) {
 		t.Errorf("without rights: error %v", err)
 	}
 }
+
+// TestSilent: a socket that accepts and does not answer, as that of systemd does while the service cannot start, ends
+// the call.
+func TestSilent(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c := NewClient(path)
+	c.http.Transport.(*http.Transport).ResponseHeaderTimeout = time.Millisecond
+	if _, err := c.Faults(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "does not answer") {
+		t.Errorf("error %v", err)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	sockets "github.com/goroce/goroce/cmd/goroced/internal/config/socket"
 	"github.com/goroce/goroce/ib"
@@ -43,11 +44,16 @@ type Client struct {
 	http   http.Client
 }
 
+// answerLimit is how long a daemon may take to begin its answer. A socket unit of systemd accepts before there is a
+// daemon, and also if the service cannot start.
+const answerLimit = 10 * time.Second
+
 // NewClient returns a client of the daemon whose admin socket has that path; "" stands for the default paths. It
 // connects when it is used.
 func NewClient(socket string) *Client {
 	return &Client{socket: socket, http: http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
+		DisableKeepAlives:     true,
+		ResponseHeaderTimeout: answerLimit,
 		DialContext: func(context.Context, string, string) (net.Conn, error) {
 			return sockets.Dial(sockets.Admin, socket)
 		},
@@ -149,6 +155,10 @@ func (c *Client) unreachable(err error) error {
 	var failed *sockets.DialError
 	if errors.As(err, &failed) {
 		return failed
+	}
+	if late := net.Error(nil); errors.As(err, &late) && late.Timeout() {
+		return fmt.Errorf("%s accepts but does not answer: its service may fail to start; ask its log (with systemd: "+
+			"journalctl -u goroced): %w", c.daemon(), err)
 	}
 	return err
 }
