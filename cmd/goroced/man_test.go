@@ -38,7 +38,7 @@ func TestManPages(t *testing.T) {
 			continue // the second line of its help, or another of its subcommands
 		}
 		want = append(want, "goroced-"+name+".1")
-		if !strings.Contains(root, `\fBgoroced\-`+name+`\fR(1)`) {
+		if !strings.Contains(root, `\fBgoroced\-`+strings.ReplaceAll(name, "-", `\-`)+`\fR(1)`) {
 			t.Errorf("goroced.1 does not refer to goroced-%s(1)", name)
 		}
 	}
