@@ -46,11 +46,11 @@ func TestInstall(t *testing.T) {
 		checks += "ls /usr/lib/goroce/libibverbs.so.1 /usr/lib/goroce/libgoroce-sys.so\n"
 	}
 	clone := t.TempDir()
-	cmd, err := filepath.Abs("..")
+	dist, err := filepath.Abs("../../dist")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for from, to := range map[string]string{program: "goroced", cmd: "cmd"} {
+	for from, to := range map[string]string{program: "goroced", dist: "dist"} {
 		if err := os.Symlink(from, filepath.Join(clone, to)); err != nil {
 			t.Fatal(err)
 		}
