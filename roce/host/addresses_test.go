@@ -1,6 +1,7 @@
 package host
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/link/port"
 	"github.com/goroce/goroce/tests/linktest"
 	"github.com/goroce/goroce/tests/require"
 )
@@ -40,6 +42,27 @@ func awaitAddr(t *testing.T, dev ib.Device, a netip.Addr, want bool) {
 		wantEvent(t, dev, ib.EventGIDChange)
 		if _, have := table(t, dev)[a]; have == want {
 			return
+		}
+	}
+}
+
+// awaitFree waits until no device holds the UDP port of an address: a device closes its socket after its table has lost
+// the address.
+func awaitFree(t *testing.T, ns *linktest.Namespace, a netip.Addr) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		err := ns.Do(func() error {
+			dev, err := Open(Options{Link: "udp", Addrs: []netip.Addr{a}})
+			if err != nil {
+				return err
+			}
+			return dev.Close()
+		})
+		switch {
+		case err == nil:
+			return
+		case !errors.Is(err, port.ErrTaken) || time.Now().After(end):
+			t.Fatal(err)
 		}
 	}
 }
@@ -190,6 +213,7 @@ func TestTakenAddress(t *testing.T) {
 	nsA.Command(t, "ip", "addr", "del", nsA.Addr4.String()+"/24", "dev", nsA.IfName)
 	awaitAddr(t, a, nsA.Addr4, false)
 	nsA.Command(t, "ip", "addr", "add", nsA.Addr4.String()+"/24", "dev", "lo")
+	awaitFree(t, nsA, nsA.Addr4)
 	other := openIn(t, nsA, Options{Link: "udp", Addrs: []netip.Addr{nsA.Addr4}})
 	nsA.Command(t, "ip", "addr", "add", nsA.Addr4.String()+"/24", "dev", nsA.IfName)
 	nsA.Command(t, "ip", "link", "set", nsA.IfName, "mtu", "1400")
