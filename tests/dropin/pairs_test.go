@@ -33,7 +33,9 @@ var pairs = []pair{
 	{name: "rc", server: "ibv_rc_pingpong {pp} -c", says: pong, full: true},
 	{name: "rc new post send", server: "ibv_rc_pingpong {pp} -c -N", says: pong},
 	{name: "rc timestamps", server: "ibv_rc_pingpong {pp} -t", says: pong},
-	{name: "rc ODP, large", server: "ibv_rc_pingpong {pp} -e -N -t -o -P -s 1048576 -n 50", says: pong, twice: true},
+	// No row has both -e and -t: with both, the program takes an event whose completion it has polled already for an
+	// error (rdma-core 44, rc_pingpong.c: a completion between ibv_req_notify_cq and ibv_start_poll).
+	{name: "rc ODP, large", server: "ibv_rc_pingpong {pp} -N -t -o -P -s 1048576 -n 50", says: pong, twice: true},
 	{name: "rc implicit ODP", server: "ibv_rc_pingpong {pp} -O -n 100", says: pong, full: true},
 	{name: "uc", server: "ibv_uc_pingpong {pp}", says: pong, twice: true},
 	{name: "ud", server: "ibv_ud_pingpong {pp} -s 1024", says: pong, twice: true},
