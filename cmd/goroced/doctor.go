@@ -19,20 +19,20 @@ type doctorCmd struct {
 
 // Run runs the subcommand.
 func (c *doctorCmd) Run(a *app) error {
-	findings, err := doctor.Examine(doctor.Options{NetIf: c.NetIf, Addrs: c.Addr, Peer: c.Peer})
+	report, err := doctor.Examine(doctor.Options{NetIf: c.NetIf, Addrs: c.Addr, Peer: c.Peer})
 	if err != nil {
 		return err
 	}
 	if c.JSON {
-		err = doctor.WriteJSON(a.out, findings)
+		err = report.WriteJSON(a.out)
 	} else {
-		err = doctor.Write(a.out, a.term, findings)
+		err = report.Write(a.out, a.term)
 	}
 	if err != nil {
 		return err
 	}
-	if n := doctor.Count(findings, doctor.Fail); n > 0 {
-		return fmt.Errorf("doctor: %d of %d findings keep RDMA from working", n, len(findings))
+	if n := report.Count(doctor.Fail); n > 0 {
+		return fmt.Errorf("doctor: %d of %d findings keep RDMA from working", n, len(report.Findings))
 	}
 	return nil
 }

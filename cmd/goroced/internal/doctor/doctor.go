@@ -1,7 +1,7 @@
 // Package doctor finds out what prevents RDMA from working on this machine, and what to do about each problem.
 //
-//	findings, err := doctor.Examine(doctor.Options{NetIf: "eth0"})
-//	err = doctor.Write(os.Stdout, findings)
+//	report, err := doctor.Examine(doctor.Options{NetIf: "eth0"})
+//	err = report.Write(os.Stdout, term.Of(os.Stdout, os.Getenv))
 //
 // It changes nothing, but it opens a device for a moment, connects to a socket, and makes the kernel receive a packet.
 // It examines the network namespace of the calling thread.
@@ -12,7 +12,7 @@
 // made for the other direction, because it would reach the peer.
 //
 // Files: doctor.go has the table of checks, env.go what they see of the machine,
-// report.go prints; the checks are in subject.go and netif.go (interface, addresses,
+// next.go knows what to try when all is well, report.go prints; the checks are in subject.go and netif.go (interface, addresses,
 // MTU), port.go (port 4791), links.go (privileges, offload, memory), machine.go
 // (ptrace, clock, processor), daemon.go, dropin.go (programs in C), and firewall.go and senders.go, which judge the
 // rules that iptables.go and nft.go read; the former knows what probe.go found out.
@@ -46,6 +46,26 @@ type Finding struct {
 	Remedy string `json:"remedy,omitempty"`
 	// Command is the remedy as a shell command, if it is one. Most need root.
 	Command string `json:"command,omitempty"`
+}
+
+// Report is what an examination found.
+type Report struct {
+	Findings []Finding `json:"findings"`
+	Next     []Step    `json:"next,omitempty"` // what to try now; none if a finding is a Fail
+}
+
+// OK reports whether nothing keeps RDMA from working.
+func (r *Report) OK() bool { return r.Count(Fail) == 0 }
+
+// Count returns the number of findings with the status.
+func (r *Report) Count(s Status) int {
+	n := 0
+	for i := range r.Findings {
+		if r.Findings[i].Status == s {
+			n++
+		}
+	}
+	return n
 }
 
 // Options say what to examine. The zero value stands for the interface of the default route.
@@ -86,12 +106,16 @@ var checks = []struct {
 
 // Examine runs all checks. An error means that o is invalid, or that the machine could not be examined; problems are
 // findings.
-func Examine(o Options) ([]Finding, error) {
+func Examine(o Options) (Report, error) {
 	e, err := newEnv(o)
 	if err != nil {
-		return nil, err
+		return Report{}, err
 	}
-	return e.examine(), nil
+	r := Report{Findings: e.examine()}
+	if r.OK() {
+		r.Next = e.next()
+	}
+	return r, nil
 }
 
 func (e *env) examine() []Finding {
@@ -103,17 +127,6 @@ func (e *env) examine() []Finding {
 		}
 	}
 	return all
-}
-
-// Count returns the number of findings with the status.
-func Count(findings []Finding, s Status) int {
-	n := 0
-	for i := range findings {
-		if findings[i].Status == s {
-			n++
-		}
-	}
-	return n
 }
 
 // ok returns the finding that there is no problem.

@@ -14,7 +14,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/config/socket"
 	"github.com/goroce/goroce/cmd/goroced/internal/term"
+	"github.com/goroce/goroce/roce/daemon/server"
 	"github.com/goroce/goroce/roce/link/port"
 	"github.com/goroce/goroce/tests/linktest"
 	"github.com/goroce/goroce/tests/require"
@@ -23,8 +25,9 @@ import (
 // examine runs all checks where in runs functions.
 func examine(t *testing.T, in func(func() error) error, o Options) (found []Finding) {
 	t.Helper()
-	err := in(func() (err error) {
-		found, err = Examine(o)
+	err := in(func() error {
+		r, err := Examine(o)
+		found = r.Findings
 		return err
 	})
 	if err != nil {
@@ -39,7 +42,7 @@ func here(f func() error) error { return f() }
 // text is a list of findings as people see it.
 func text(found []Finding) string {
 	var b bytes.Buffer
-	_ = Write(&b, term.Terminal{}, found)
+	_ = (&Report{Findings: found}).Write(&b, term.Terminal{})
 	return b.String()
 }
 
@@ -185,11 +188,58 @@ func TestMissing(t *testing.T) {
 	}
 }
 
+// TestNext: when nothing fails the doctor ends with what to try, else with the problems.
+func TestNext(t *testing.T) {
+	addr := linktest.Loopback()
+	last := func(o Options) string {
+		r, err := Examine(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		_ = r.Write(&b, term.Terminal{})
+		_, after, _ := strings.Cut(b.String(), " fail\n")
+		return after
+	}
+	t.Setenv(socket.ClientVariable, filepath.Join(t.TempDir(), "none"))
+	if got := last(Options{Addrs: []netip.Addr{addr}}); got != "" { // a daemon is named that is not there
+		t.Errorf("with a problem:\n%s", got)
+	}
+	_ = os.Unsetenv(socket.ClientVariable)
+	for _, c := range []struct {
+		o    Options
+		want string
+	}{
+		{Options{Addrs: []netip.Addr{addr}}, "goroced pingpong " + addr.String()},
+		{Options{Peer: addr}, "# on " + addr.String()},
+	} {
+		if got := last(c.o); !strings.Contains(got, c.want) || !strings.Contains(got, "goroced run -- ib_write_bw") {
+			t.Errorf("no %q:\n%s", c.want, got)
+		}
+	}
+}
+
+// TestNextDaemon: with a daemon nobody is asked to start one.
+func TestNextDaemon(t *testing.T) {
+	e := machine(t, nil)
+	e.setEnv(map[string]string{"XDG_RUNTIME_DIR": "/u"})
+	has := func(words string) bool {
+		return slices.ContainsFunc(e.next(), func(s Step) bool { return strings.Contains(s.Command, words) })
+	}
+	if !has("serve") || has("--daemon") {
+		t.Errorf("without a daemon: %+v", e.next())
+	}
+	newDaemon(t, e.path(ownSocket), server.Options{})
+	if has("serve") || !has("--daemon") {
+		t.Errorf("with a daemon: %+v", e.next())
+	}
+}
+
 // TestJSON: the same findings, and one flag for scripts.
 func TestJSON(t *testing.T) {
 	for _, s := range []Status{OK, Warn, Fail} {
 		var b bytes.Buffer
-		if err := WriteJSON(&b, []Finding{{Check: "x", Status: s, Text: "<a>", Command: "b"}}); err != nil {
+		if err := (&Report{Findings: []Finding{{Check: "x", Status: s, Text: "<a>", Command: "b"}}}).WriteJSON(&b); err != nil {
 			t.Fatal(err)
 		}
 		var got struct {

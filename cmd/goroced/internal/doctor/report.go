@@ -12,11 +12,11 @@ import (
 // styles are how the terminal shows the status of a finding.
 var styles = map[Status]term.Style{OK: term.Good, Warn: term.Warning, Fail: term.Problem}
 
-// Write prints findings as a checklist with indented remedies, and a summary.
-func Write(w io.Writer, t term.Terminal, findings []Finding) error {
+// Write prints findings as a checklist with indented remedies, a summary, and what to do next.
+func (r *Report) Write(w io.Writer, t term.Terminal) error {
 	const indent = "                 "
 	var b strings.Builder
-	for _, f := range findings {
+	for _, f := range r.Findings {
 		status := fmt.Sprintf("%-4s", f.Status)
 		line := t.Hang(fmt.Sprintf("%s  %-9s  ", status, f.Check), f.Text)
 		fmt.Fprintln(&b, t.Paint(status, styles[f.Status])+strings.TrimPrefix(line, status))
@@ -27,19 +27,24 @@ func Write(w io.Writer, t term.Terminal, findings []Finding) error {
 			fmt.Fprintln(&b, t.Command(indent+"    ", f.Command))
 		}
 	}
-	fmt.Fprintf(&b, "\n%d ok, %d warn, %d fail\n", Count(findings, OK), Count(findings, Warn), Count(findings, Fail))
+	fmt.Fprintf(&b, "\n%d ok, %d warn, %d fail\n", r.Count(OK), r.Count(Warn), r.Count(Fail))
+	if r.OK() {
+		fmt.Fprintf(&b, "\nRDMA works on this machine. Next:\n")
+	}
+	for _, s := range r.Next {
+		fmt.Fprintf(&b, "    %-34s # %s\n", s.Command, s.Does)
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// WriteJSON prints findings as one JSON object: {"ok": bool, "findings": [...]}. ok is true if no finding has the
-// status Fail.
-func WriteJSON(w io.Writer, findings []Finding) error {
+// WriteJSON prints the report as one JSON object: {"ok": bool, "findings": [...], "next": [...]}.
+func (r *Report) WriteJSON(w io.Writer) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
 	return enc.Encode(struct {
-		OK       bool      `json:"ok"`
-		Findings []Finding `json:"findings"`
-	}{Count(findings, Fail) == 0, findings})
+		OK bool `json:"ok"`
+		*Report
+	}{r.OK(), r})
 }
