@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -38,6 +39,36 @@ func TestUnits(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestTemplates: the units of daemons by name are the daemon's, but for the name and what depends on it.
+func TestTemplates(t *testing.T) {
+	renamed := strings.NewReplacer(
+		"Requires=goroced.socket", "Requires=goroced@%i.socket", "Also=goroced.socket", "Also=goroced@%i.socket",
+		"goroced serve", "goroced serve --config /etc/goroce/%i.toml", "Environment=XDG_CONFIG_HOME=/etc\n", "",
+		"goroce/goroced", "goroce/%i", "in user space\n", "in user space (%i)\n")
+	settings := func(name string, change func(string) string) []string {
+		b, err := os.ReadFile("../../dist/systemd/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.DeleteFunc(strings.Split(change(string(b)), "\n"), func(line string) bool {
+			return strings.HasPrefix(line, "#") || strings.HasPrefix(line, "AssertPathExists=")
+		})
+	}
+	for _, kind := range []string{"service", "socket"} {
+		want, got := settings("goroced."+kind, renamed.Replace), settings("goroced@."+kind, strings.Clone)
+		if !slices.Equal(got, want) {
+			t.Errorf("goroced@.%s differs from goroced.%[1]s: %q, want %q", kind, got, want)
+		}
+	}
+	analyze := require.Command(t, "systemd-analyze")
+	dir := t.TempDir()
+	for _, kind := range []string{"service", "socket"} {
+		copyFile(t, "../../dist/systemd/goroced@."+kind, filepath.Join(dir, "goroced@."+kind))
+	}
+	runQuiet(t, analyze, "verify", "--recursive-errors=no", filepath.Join(dir, "goroced@blue.service"),
+		filepath.Join(dir, "goroced@blue.socket"))
 }
 
 // TestUnitLimits: a daemon that fails comes back however often, and can take neither the

@@ -80,6 +80,8 @@ var shipped = []struct{ from, to string }{
 	{"dist/systemd/goroced.service.d", doc + "examples/goroced.service.d"},
 	{"dist/systemd/goroced.service", "lib/systemd/system/goroced.service"},
 	{"dist/systemd/goroced.socket", "lib/systemd/system/goroced.socket"},
+	{"dist/systemd/goroced@.service", "lib/systemd/system/goroced@.service"},
+	{"dist/systemd/goroced@.socket", "lib/systemd/system/goroced@.socket"},
 	{"dist/systemd/goroce.sysusers", "lib/sysusers.d/goroce.conf"},
 }
 

@@ -33,15 +33,20 @@ var formats = []struct {
 	{"rpm", map[string]string{}, nil},
 }
 
-// configured are for both formats: the system's daemon serves the programs of all users of group goroce.
+// units is where the packages have the units of systemd.
+const units = "/usr/lib/systemd/system/"
+
+// configured are for both formats: the system's daemons serve the programs of all users of group goroce.
 var configured = []struct{ from, to, kind string }{
 	{"dist/config/goroced.toml", "/etc/goroce/goroced.toml", files.TypeConfigNoReplace},
 	{"dist/systemd/goroced.service.d/other-processes.conf.example",
-		"/usr/lib/systemd/system/goroced.service.d/other-processes.conf", files.TypeFile},
+		units + "goroced.service.d/other-processes.conf", files.TypeFile},
+	{"dist/systemd/goroced.service.d/other-processes.conf.example",
+		units + "goroced@.service.d/other-processes.conf", files.TypeFile},
 }
 
 // owned are the folders that belong to the package alone, and go with it.
-var owned = []string{"/etc/goroce", "/usr/lib/goroce", "/usr/lib/systemd/system/goroced.service.d",
+var owned = []string{"/etc/goroce", "/usr/lib/goroce", units + "goroced.service.d", units + "goroced@.service.d",
 	"/usr/share/doc/goroced", "/usr/share/doc/goroced/examples", "/usr/share/doc/goroced/examples/goroced.service.d"}
 
 // packages writes the packages for a processor.

@@ -33,7 +33,31 @@ try
 : others
 refused as stranger goroced devinfo --daemon
 
+: a second daemon, by name
+ip link add eth1 type veth peer name peer1
+ip link set peer1 up
+ip link set eth1 up
+ip address add 198.51.100.1/24 dev eth1
+refused systemctl start goroced@blue.service
+cat >/etc/goroce/blue.toml <<END
+[memory]
+other_processes = true
+[[device]]
+name = "blue"
+netif = "eth1"
+END
+systemctl enable --now goroced@blue.socket goroced@blue.service
+goroced status --admin /run/goroce/blue-admin.sock
+named() {
+	as member GOROCED_SOCKET=/run/goroce/blue.sock goroced run -- ib_write_bw -F -x 0 -n 200 -d blue &
+	until ss -Hltn sport = :18515 | grep -q .; do kill -0 $!; done
+	as member GOROCED_SOCKET=/run/goroce/blue.sock goroced run -- ib_write_bw -F -x 0 -n 200 -d blue 198.51.100.1
+	wait $!
+}
+named
+
 : upgrade
+blue=$(systemctl show --value --property MainPID goroced@blue.service)
 echo '# of the administrator' >>/etc/goroce/goroced.toml
 was=$(systemctl show --value --property MainPID goroced.service)
 socket=$(stat --format %i /run/goroce/goroced.sock)
@@ -44,6 +68,8 @@ now=$(systemctl show --value --property MainPID goroced.service)
 [ "$socket" = "$(stat --format %i /run/goroce/goroced.sock)" ]
 grep -q 'of the administrator' /etc/goroce/goroced.toml
 try
+[ "$blue" != "$(systemctl show --value --property MainPID goroced@blue.service)" ]
+named
 
 : what the administrator has disabled stays so
 systemctl disable goroced.service goroced.socket
@@ -55,12 +81,16 @@ systemctl enable goroced.service goroced.socket
 dpkg -r goroced
 refused systemctl is-active goroced.service
 refused systemctl is-active goroced.socket
+refused systemctl is-active goroced@blue.service
+refused systemctl is-active goroced@blue.socket
 test ! -e /usr/bin/goroced
 test ! -e /usr/lib/goroce
 test ! -e /run/goroce/goroced.sock
+test ! -e /run/goroce/blue.sock
 grep -q 'of the administrator' /etc/goroce/goroced.toml
 
 : purge
+rm /etc/goroce/blue.toml
 dpkg -P goroced
 left=$(find /etc /usr /var /run -xdev -name '*goroce*' -not -path '/var/log/*')
 [ -z "$left" ]
