@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/goroce/goroce/roce/daemon/dropin"
 	"github.com/goroce/goroce/tests/linktest"
 	"github.com/goroce/goroce/tests/require"
 )
@@ -68,8 +69,28 @@ func TestServeWithoutRuntimeDirectory(t *testing.T) {
 			t.Errorf("%s: %v\n%s", args, err, out)
 		}
 	}
+	inC(t, as, dir)
 	_ = daemon.Process.Signal(syscall.SIGTERM)
 	if err := daemon.Wait(); err != nil {
 		t.Errorf("serve: %v\n%s", err, w.said)
+	}
+}
+
+// inC: programs in C find the daemon, too, without `goroced run`, by the library and by the preload.
+func inC(t *testing.T, as func(...string) *exec.Cmd, dir string) {
+	libs, err := dropin.Build(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ variable, program, want string }{
+		{"LD_LIBRARY_PATH=" + libs, require.Command(t, "ibv_devices"), "goroce_lo"},
+		{"LD_PRELOAD=" + filepath.Join(libs, dropin.Sys), require.Command(t, "ls") + " /sys/class/infiniband", "goroce_lo"},
+	} {
+		words := strings.Fields(c.program)
+		cmd := as(words[1:]...)
+		cmd.Path, cmd.Env = words[0], append(cmd.Env, c.variable)
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), c.want) {
+			t.Errorf("%s %s: %v\n%s", c.variable, c.program, err, out)
+		}
 	}
 }

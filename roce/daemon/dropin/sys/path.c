@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <fcntl.h>
 
+#include "../verbs/lib.h"
 #include "sys.h"
 
 void *sys_next(void **found, const char *name)
@@ -33,25 +34,21 @@ static bool exists(const char *path)
 	return syscall(SYS_faccessat, AT_FDCWD, path, F_OK) == 0;
 }
 
-/* tree_of - writes the path of a socket's tree; false if it is too long. */
-static bool tree_of(const char *dir, const char *file, struct sys_path *tree)
-{
-	int n = snprintf(tree->text, sizeof(tree->text), "%s%s.d", dir, file);
-
-	return n > 0 && n < (int)sizeof(tree->text);
-}
-
-/* find_tree - finds the tree as programs find the daemon's socket. */
+/* find_tree - finds the tree as programs find the daemon's socket; false if its path is too long. */
 static bool find_tree(struct sys_path *tree)
 {
-	const char *name = getenv("GOROCED_SOCKET");
+	char paths[DAEMON_PATHS][PATH_LEN];
+	int n = daemon_paths(paths);
 
-	if (name && *name)
-		return tree_of(name, "", tree);
-	name = getenv("XDG_RUNTIME_DIR");
-	if (name && *name == '/' && tree_of(name, "/goroce/goroced.sock", tree) && exists(tree->text))
-		return true;
-	return tree_of("/run/goroce/goroced.sock", "", tree);
+	for (int i = 0; i < n; i++) {
+		int len = snprintf(tree->text, sizeof(tree->text), "%.*s.d", (int)PATH_LEN, paths[i]);
+
+		if (len >= (int)sizeof(tree->text))
+			return false;
+		if (exists(tree->text))
+			break;
+	}
+	return true;
 }
 
 /*

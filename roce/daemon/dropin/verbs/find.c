@@ -1,13 +1,26 @@
 /* Where the daemon is: the rules of docs/abi.md, "The control socket". */
 #include "lib.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* own_dir reports whether a path is a directory of this user, no link to one, to which nobody else may write. */
+static bool own_dir(const char *path)
+{
+	struct stat s;
+
+	return !fstatat(AT_FDCWD, path, &s, AT_SYMLINK_NOFOLLOW) && S_ISDIR(s.st_mode) && s.st_uid == geteuid() &&
+	       !(s.st_mode & (S_IWGRP | S_IWOTH));
+}
 
 /* daemon_paths fills in the paths where a daemon may listen, and returns how many there are. */
-int daemon_paths(char paths[2][PATH_LEN])
+int daemon_paths(char paths[DAEMON_PATHS][PATH_LEN])
 {
 	const char *named = secure_getenv("GOROCED_SOCKET"), *run = secure_getenv("XDG_RUNTIME_DIR");
+	char own[PATH_LEN];
 	int n = 0;
 
 	if (named && *named) {
@@ -16,6 +29,10 @@ int daemon_paths(char paths[2][PATH_LEN])
 	}
 	if (run && *run == '/')
 		snprintf(paths[n++], PATH_LEN, "%s/goroce/goroced.sock", run);
+	/* In /tmp anybody may have made it, and would be sent a descriptor of this program's memory. */
+	snprintf(own, PATH_LEN, "/tmp/goroce-%u", geteuid());
+	if (own_dir(own))
+		snprintf(paths[n++], PATH_LEN, "%.*s/goroced.sock", (int)PATH_LEN - 14, own);
 	snprintf(paths[n++], PATH_LEN, "/run/goroce/goroced.sock");
 	return n;
 }
@@ -50,7 +67,7 @@ static void missing(const char *path, int err)
  * are of a daemon that is there. */
 int daemon_dial(struct control *c, char path[PATH_LEN], struct goroce_hello_reply *r)
 {
-	char paths[2][PATH_LEN];
+	char paths[DAEMON_PATHS][PATH_LEN];
 	int n = daemon_paths(paths), err = ENOENT;
 
 	for (int i = 0; i < n; i++) {

@@ -103,7 +103,8 @@ void doorbell_ring(struct doorbells *d, uint32_t shard, uint32_t doorbell);
 /* find.c: where the daemon is. */
 #define PATH_LEN sizeof(((struct sockaddr_un *)0)->sun_path)
 
-int daemon_paths(char paths[2][PATH_LEN]);
+enum { DAEMON_PATHS = 3 };
+int daemon_paths(char paths[DAEMON_PATHS][PATH_LEN]);
 int daemon_dial(struct control *c, char path[PATH_LEN], struct goroce_hello_reply *r);
 int daemon_hello(struct control *c, struct goroce_hello_reply *r);
 

@@ -10,7 +10,7 @@ static char tree[PATH_LEN + sizeof(".d/sys")];
 /* find_tree takes that of the first daemon that there is. */
 static void find_tree(void)
 {
-	char paths[2][PATH_LEN];
+	char paths[DAEMON_PATHS][PATH_LEN];
 	int n = daemon_paths(paths);
 
 	for (int i = 0; i < n; i++) {
