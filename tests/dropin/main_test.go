@@ -358,21 +358,21 @@ func await(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// listens waits until a program of the host accepts TCP connections on a port.
+// listens waits until a program of the host has a socket at a port: one of TCP that accepts connections, or one of UDP.
 func (p *process) listens(t testing.TB, port int) {
 	t.Helper()
-	const listening = " 0A " // TCP_LISTEN
+	const listen, closed = "0A", "07" // TCP_LISTEN; TCP_CLOSE, which a socket of UDP is in that has no peer
 	local := fmt.Sprintf(":%04X ", port)
 	await(t, fmt.Sprintf("%q listens on port %d", p.cmd.Args, port), func() bool {
 		p.mustRun(t)
-		for _, file := range []string{"tcp", "tcp6"} {
+		for file, state := range map[string]string{"tcp": listen, "tcp6": listen, "udp": closed, "udp6": closed} {
 			table, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", p.cmd.Process.Pid, file))
 			if err != nil {
 				continue // it has just ended
 			}
 			for line := range strings.Lines(string(table)) {
 				f := strings.Fields(line)
-				if len(f) > 3 && strings.HasSuffix(f[1]+" ", local) && " "+f[3]+" " == listening {
+				if len(f) > 3 && strings.HasSuffix(f[1]+" ", local) && f[3] == state {
 					return true
 				}
 			}

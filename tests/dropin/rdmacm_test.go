@@ -31,11 +31,12 @@ type connection struct {
 	server string
 	client string
 	says   string // a regular expression that the client's output has
+	fails  bool   // the client must fail, and say that: it does so between two hosts with rdma_rxe
 	stays  bool   // the server does not end by itself
 	twice  bool   // over two daemons, too
 	hosts  bool   // over two daemons only: the program wants an interface that is not the loopback one
 	ipv6   bool   // with addresses of IPv6; hosts only
-	tcp    int    // port of TCP on which the server listens for the program's own purposes; 0: it listens by rdma_cm
+	port   int    // port of TCP or UDP at which the server waits for the program's own purposes; 0: it listens by rdma_cm
 	full   bool   // only with GOROCE_FULL=1
 	socket bool   // its sockets of TCP become rsockets (librspreload)
 }
@@ -100,10 +101,17 @@ var connections = []connection{
 	{name: "rstream IPv6", server: "rstream -f ip6 -b {server} -S 65536 -C 100",
 		client: "rstream -f ip6 -s {server} -S 65536 -C 100", says: `(?m)^custom +64k +100 `, ipv6: true},
 	{name: "fi_pingpong", server: "fi_pingpong -p verbs -e msg -I 100 -S 4096",
-		client: "fi_pingpong -p verbs -e msg -I 100 -S 4096 {server}", says: `(?m)^4k +100 +=100 `, hosts: true, tcp: 47592},
+		client: "fi_pingpong -p verbs -e msg -I 100 -S 4096 {server}", says: `(?m)^4k +100 +=100 `, hosts: true, port: 47592},
 	{name: "qperf", server: "qperf",
 		client: "qperf {server} -cm 1 -t 1 rc_lat rc_bw rc_rdma_read_bw rc_rdma_write_bw", hosts: true,
-		says: `(?s)rc_lat:.*rc_bw:.*rc_rdma_read_bw:.*rc_rdma_write_bw:\n +bw += `, stays: true, tcp: 19765, full: true},
+		says: `(?s)rc_lat:.*rc_bw:.*rc_rdma_read_bw:.*rc_rdma_write_bw:\n +bw += `, stays: true, port: 19765, full: true},
+	// Address handles without a GRH, which RoCE has not: these tests of qperf exchange LIDs by TCP, whatever -cm is.
+	{name: "qperf uc", server: "qperf", client: "qperf {server} -cm 1 -t 1 uc_lat", hosts: true, fails: true,
+		says: `failed to modify QP to RTR: Invalid argument`, stays: true, port: 19765, full: true},
+	{name: "qperf ud", server: "qperf", client: "qperf {server} -cm 1 -t 1 ud_bw", hosts: true, fails: true,
+		says: `failed to create address handle: Invalid argument`, stays: true, port: 19765, full: true},
+	{name: "udpong", server: "udpong -b {server}", client: "udpong -s {server} -C 10", hosts: true, fails: true,
+		says: `rconnect: No such file or directory`, stays: true, port: 7174, full: true},
 	{name: "iperf", server: "iperf -s", client: "iperf -c {server} -n 1G", says: `1\.00 GBytes`, stays: true, hosts: true,
 		socket: true, full: true},
 }
@@ -158,8 +166,8 @@ func (h *host) awaitListener(t testing.TB, p *process) {
 // awaitServer waits until the row's server listens.
 func (c *connection) awaitServer(t testing.TB, h *host, p *process) {
 	t.Helper()
-	if c.tcp != 0 {
-		p.listens(t, c.tcp)
+	if c.port != 0 {
+		p.listens(t, c.port)
 		return
 	}
 	h.awaitListener(t, p)
@@ -205,7 +213,7 @@ func (c *connection) run(t *testing.T, server, client *host) {
 		c.awaitServer(t, server, s)
 		out, err = run(client, t, args(c.client)...).wait(t)
 	}
-	if err != nil || !regexp.MustCompile(c.says).MatchString(out) {
+	if (err != nil) != c.fails || !regexp.MustCompile(c.says).MatchString(out) {
 		t.Fatalf("client: %v\n%s\nserver:\n%s", err, out, s.out.String())
 	}
 	if c.stays {

@@ -24,6 +24,13 @@
 			_exit(1);                                                                           \
 		}                                                                                           \
 	} while (0)
+/* A verb that returns an error, and sets errno as ioctl(2) of the kernel's verbs does. */
+#define REFUSED(want, call)                                                                                 \
+	do {                                                                                                \
+		errno = 0;                                                                                  \
+		IS(want, call);                                                                             \
+		IS(want, errno);                                                                            \
+	} while (0)
 /* A call that returns NULL, or false, and sets errno. */
 #define FAILS(want, call) IS(want, (call) ? 0 : errno)
 

@@ -29,7 +29,7 @@ var (
 		"ib_read_bw", "ib_read_lat", "ib_atomic_bw", "ib_atomic_lat",
 		"rping", "ucmatose", "udaddy", "mckey", "rdma_server", "rdma_client", "rdma_xserver", "rdma_xclient",
 	}
-	optionalGuestPrograms = []string{"rstream", "riostream", "rcopy", "cmtime", "udpong", "iperf3"}
+	optionalGuestPrograms = []string{"rstream", "riostream", "rcopy", "cmtime", "udpong", "qperf", "iperf3"}
 )
 
 const shell = "dash"

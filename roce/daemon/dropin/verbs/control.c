@@ -181,19 +181,19 @@ static int exchange(struct control *c, struct call *call)
 	return err;
 }
 
-/* control_call returns 0, or the errno of the verb. A thread is not cancelled while it holds the lock. */
+/* control_call returns 0, or the errno of the verb, and sets errno as ioctl(2) would. A thread is not cancelled while it holds the lock. */
 int control_call(struct control *c, struct call *call)
 {
 	int err, cancel;
 
 	if ((err = atomic_load(&c->gone)))
-		return err;
+		return failed(err);
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	pthread_mutex_lock(&c->lock);
 	err = exchange(c, call);
 	pthread_mutex_unlock(&c->lock);
 	pthread_setcancelstate(cancel, NULL);
-	return err;
+	return err ? failed(err) : 0;
 }
 
 /* control_dial connects. Bounds of time come first, as a daemon that does not answer may leave no room to connect. */

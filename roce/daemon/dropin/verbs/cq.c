@@ -128,7 +128,7 @@ EXPORT int ibv_resize_cq(struct ibv_cq *v, int cqe)
 	int fd, err;
 
 	if (cqe < 1 || (uint32_t)cqe > context_of(v->context)->device->attr.max_cqe)
-		return EINVAL;
+		return failed(EINVAL);
 	if (cqe < v->cqe)
 		settle(v);
 	pthread_mutex_lock(&q->ring.lock);

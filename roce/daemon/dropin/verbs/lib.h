@@ -201,6 +201,13 @@ static inline void *fail(int err)
 	return NULL;
 }
 
+/* failed sets errno and returns it. Verbs return an errno; programs print errno, too, which the kernel's ioctl sets. */
+static inline int failed(int err)
+{
+	errno = err;
+	return err;
+}
+
 /* events.c */
 void async_closed(struct context *c, uint32_t sent, uint32_t taken);
 void async_await(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *acked, uint32_t taken);

@@ -62,7 +62,7 @@ EXPORT int ibv_modify_qp(struct ibv_qp *v, struct ibv_qp_attr *attr, int attr_ma
 	if (!err)
 		err = gone(v->context);
 	if (err)
-		return err;
+		return failed(err);
 	pthread_mutex_lock(&v->mutex);
 	err = ask(v->context, GOROCE_MODIFY_QP, &r, sizeof(r), NULL, 0);
 	if (!err && mask & IBV_QP_STATE)
@@ -129,7 +129,7 @@ EXPORT int ibv_query_qp(struct ibv_qp *v, struct ibv_qp_attr *attr, int attr_mas
 	int err = gone(v->context); /* in a child of the process the mutex may stay locked */
 
 	if (err)
-		return err;
+		return failed(err);
 	pthread_mutex_lock(&v->mutex);
 	err = ask(v->context, GOROCE_QUERY_QP, &o, sizeof(o), &r, sizeof(r));
 	if (!err && r.state > IBV_QPS_ERR)

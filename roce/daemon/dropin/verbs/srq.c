@@ -125,7 +125,7 @@ static int resize(struct srq *q, const struct goroce_srq_attr *request)
 	int fd, err;
 
 	if (!request->max_wr || request->max_wr > context_of(q->v.context)->device->attr.max_srq_wr)
-		return EINVAL;
+		return failed(EINVAL);
 	pthread_mutex_lock(&q->ring.lock);
 	err = ask_fds(q->v.context, GOROCE_MODIFY_SRQ, request, sizeof(*request), &r, sizeof(r), 1, &fd);
 	if (!err)
@@ -142,9 +142,9 @@ EXPORT int ibv_modify_srq(struct ibv_srq *v, struct ibv_srq_attr *attr, int mask
 	struct srq *q = srq_of(v);
 
 	if (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT))
-		return EINVAL;
+		return failed(EINVAL);
 	if (mask & IBV_SRQ_LIMIT && attr->srq_limit > (mask & IBV_SRQ_MAX_WR ? attr->max_wr : q->ring.limit))
-		return EINVAL;
+		return failed(EINVAL);
 	if (mask & IBV_SRQ_MAX_WR)
 		return resize(q, &r);
 	return ask(v->context, GOROCE_MODIFY_SRQ, &r, sizeof(r), NULL, 0);
