@@ -1,16 +1,33 @@
 package linktest
 
 import (
+	"errors"
+	"math/rand/v2"
+	"net"
 	"net/netip"
-	"os"
 	"sync/atomic"
+	"syscall"
 )
 
+// loopbacks is the last address, without its first byte. It begins anywhere, and its odd stride comes to each of the
+// 2^24 addresses before one again: tests of several processes at the same time seldom choose the same.
 var loopbacks atomic.Uint32
 
-// Loopback returns an IPv4 loopback address that no other test uses, in this process or, most likely, in another: each
-// address has only one port 4791.
+const stride = 0x9E3779B1
+
+func init() { loopbacks.Store(rand.Uint32()) }
+
+// Loopback returns an IPv4 loopback address whose only port 4791 nobody has, which this process gets no second time.
 func Loopback() netip.Addr {
-	n := uint32(os.Getpid())<<8 + loopbacks.Add(1)
-	return netip.AddrFrom4([4]byte{127, 1 + byte(n>>16)%250, byte(n >> 8), byte(n)})
+	for {
+		n := loopbacks.Add(stride)
+		addr := netip.AddrFrom4([4]byte{127, 1 + byte(n>>16)%250, byte(n >> 8), byte(n)})
+		conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 4791)))
+		if err == nil {
+			_ = conn.Close()
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			return addr
+		}
+	}
 }
