@@ -82,14 +82,14 @@ func inC(t *testing.T, as func(...string) *exec.Cmd, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct{ variable, program, want string }{
-		{"LD_LIBRARY_PATH=" + libs, require.Command(t, "ibv_devices"), "goroce_lo"},
-		{"LD_PRELOAD=" + filepath.Join(libs, dropin.Sys), require.Command(t, "ls") + " /sys/class/infiniband", "goroce_lo"},
+	for _, c := range []struct{ variable, program string }{
+		{"LD_LIBRARY_PATH=" + libs, require.Command(t, "ibv_devices")},
+		{"LD_PRELOAD=" + filepath.Join(libs, dropin.Sys), require.Command(t, "ls") + " /sys/class/infiniband"},
 	} {
 		words := strings.Fields(c.program)
 		cmd := as(words[1:]...)
 		cmd.Path, cmd.Env = words[0], append(cmd.Env, c.variable)
-		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), c.want) {
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "goroce_lo") {
 			t.Errorf("%s %s: %v\n%s", c.variable, c.program, err, out)
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/goroce/goroce/tests/linktest"
 )
 
-// BenchmarkStart measures the time from the start of the daemon's process until a program has opened a device of it, and
-// the daemon's resident memory then, after a garbage collection.
+// BenchmarkStart measures the time from the start of the daemon's process until a program has opened a device of it,
+// and the daemon's resident memory then, after a garbage collection.
 func BenchmarkStart(b *testing.B) {
 	addr := linktest.Loopback().String()
 	resident := 0

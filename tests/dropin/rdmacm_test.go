@@ -36,7 +36,7 @@ type connection struct {
 	twice  bool   // over two daemons, too
 	hosts  bool   // over two daemons only: the program wants an interface that is not the loopback one
 	ipv6   bool   // with addresses of IPv6; hosts only
-	port   int    // port of TCP or UDP at which the server waits for the program's own purposes; 0: it listens by rdma_cm
+	port   int    // of TCP or UDP, where the server waits for the program's own purposes; 0: it listens by rdma_cm
 	full   bool   // only with GOROCE_FULL=1
 	socket bool   // its sockets of TCP become rsockets (librspreload)
 }

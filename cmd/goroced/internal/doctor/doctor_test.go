@@ -239,7 +239,8 @@ func TestNextDaemon(t *testing.T) {
 func TestJSON(t *testing.T) {
 	for _, s := range []Status{OK, Warn, Fail} {
 		var b bytes.Buffer
-		if err := (&Report{Findings: []Finding{{Check: "x", Status: s, Text: "<a>", Command: "b"}}}).WriteJSON(&b); err != nil {
+		r := Report{Findings: []Finding{{Check: "x", Status: s, Text: "<a>", Command: "b"}}}
+		if err := r.WriteJSON(&b); err != nil {
 			t.Fatal(err)
 		}
 		var got struct {
