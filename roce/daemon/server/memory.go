@@ -54,7 +54,10 @@ func (c *session) memory(op abi.Op, r *abi.RegMR, fds []int) (*mapping, error) {
 			return nil, notTouched(op, err)
 		}
 		mem, err := c.process.Memory(r.Addr, r.Length)
-		return &mapping{Memory: mem}, err
+		if err != nil {
+			return nil, notTouched(op, err)
+		}
+		return &mapping{Memory: mem}, nil
 	}
 	return nil, ib.Refuse(op.String(), "Kind", r.Kind, "MemFD, MemProcess or MemFile", ib.ErrInvalid)
 }
@@ -139,8 +142,10 @@ func notTouched(op abi.Op, err error) error {
 	switch {
 	case errors.Is(err, procmem.ErrPermission):
 		err = fmt.Errorf("%w: %w; memory of client.Alloc needs none", abi.ErrPermission, err)
-	case errors.Is(err, procmem.ErrNotMemory):
+	case errors.Is(err, procmem.ErrNotMemory), errors.Is(err, procmem.ErrUnmapped):
 		err = fmt.Errorf("%w: %w", ib.ErrInvalid, err)
+	case errors.Is(err, procmem.ErrGone):
+		err = fmt.Errorf("%w: %w", ib.ErrClosed, err)
 	}
 	return fmt.Errorf("%v: memory that is no memfd: %w", op, err)
 }
