@@ -77,7 +77,7 @@ func TestHogFillsBacklog(t *testing.T) {
 		dial(hog)
 	}
 	full := func(n uint64) func() bool {
-		return func() bool { s := b.cm.Stats(); return s.Received.Of(wire.AttrREQ) == n }
+		return func() bool { return requests(b) == n }
 	}
 	until(t, "the backlog is full", full(room))
 	dial(a)

@@ -107,6 +107,12 @@ func until(t testing.TB, what string, ok func() bool) {
 	}
 }
 
+// requests returns how many connections were asked for. On a slow machine a REQ comes more than once.
+func requests(h *node) uint64 {
+	s := h.cm.Stats()
+	return s.Received.Of(wire.AttrREQ) - s.Duplicates
+}
+
 func listen(t testing.TB, h *node, addr string, o rdmacm.ListenConfig) *rdmacm.Listener {
 	t.Helper()
 	l, err := h.cm.Listen(patience(t), addr, o)

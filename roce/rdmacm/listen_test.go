@@ -140,7 +140,7 @@ func TestBacklog(t *testing.T) {
 			dialled <- err
 		}()
 	}
-	until(t, "two requests wait", func() bool { s := b.cm.Stats(); return s.Received.Of(wire.AttrREQ) == 2 })
+	until(t, "two requests wait", func() bool { return requests(b) == 2 })
 	if e := rejection(t, a, l.Addr().String(), rdmacm.Config{}); e.Reason != wire.RejectNoResources ||
 		!strings.Contains(e.Error(), "backlog") {
 		t.Errorf("the third: %v", e)
