@@ -9,6 +9,7 @@ type cmTool struct {
 	ourClient      string
 	port           int    // on which the tool's server listens
 	ready          string // shell condition: the server is ready, if it listens on no port
+	ourReady       string // the same for a server over the library at our end
 	only4          bool   // the tool's server supports IPv4 only
 	stays          bool   // servers do not end by themselves
 	early          string // what the client says that has come before the server listens: both are tried again
@@ -54,8 +55,11 @@ var cmTools = []cmTool{
 var mckeyTool = cmTool{name: "mckey",
 	server: "mckey -m 224.10.10.10 -b $VM", client: "mckey -s -C 1 -m 224.10.10.10 -b $VM",
 	ourServer: "cmpeer mckey -C 1 224.10.10.10", ourClient: "cmpeer mckey -s 224.10.10.10",
-	ready: "ip maddr show dev eth0 | grep -q 01:00:5e:0a:0a:0a",
+	ready: joined,
 	said:  "return status 0", weSay: "ok"}
+
+// joined is a shell condition: the machine receives what is sent to the group. It does once a QP is attached.
+const joined = "ip maddr show | grep -q 01:00:5e:0a:0a:0a"
 
 // Many connections without data. If they are concurrent the server closes them when all are
 // established; if they are consecutive the client closes each.

@@ -183,12 +183,12 @@ func (p *cmPlay) toTool(ctx context.Context, tool *cmTool) {
 func (p *cmPlay) fromTool(ctx context.Context, tool *cmTool) {
 	p.Helper()
 	client := p.words(tool.client)
-	us, result, err := p.tryTool(ctx, tool.ourServer, client)
+	us, result, err := p.tryTool(ctx, tool, client)
 	early := func() bool { return tool.early != "" && strings.Contains(result.Stderr+result.Stdout, tool.early) }
 	for tries := 10; tries > 0 && early(); tries-- {
 		us.Process.Kill()
 		_ = us.Wait()
-		us, result, err = p.tryTool(ctx, tool.ourServer, client)
+		us, result, err = p.tryTool(ctx, tool, client)
 	}
 	if err != nil || result.ExitCode != 0 || tool.stays {
 		us.Process.Kill()
@@ -201,13 +201,16 @@ func (p *cmPlay) fromTool(ctx context.Context, tool *cmTool) {
 }
 
 // tryTool starts our end, and connects the tool to it.
-func (p *cmPlay) tryTool(ctx context.Context, server string, client []string) (*ourProcess, lab.Result, error) {
+func (p *cmPlay) tryTool(ctx context.Context, tool *cmTool, client []string) (*ourProcess, lab.Result, error) {
 	p.Helper()
-	us := p.start(ctx, server)
-	if p.daemon != nil {
-		p.awaitListener(ctx, us)
-	} else {
+	us := p.start(ctx, tool.ourServer)
+	switch {
+	case p.daemon == nil:
 		us.waitReady(ctx)
+	case tool.ourReady != "":
+		p.awaitHost(ctx, us, tool.ourReady)
+	default:
+		p.awaitListener(ctx, us)
 	}
 	result, err := p.vm.Run(ctx, client[0], client[1:]...)
 	return us, result, err

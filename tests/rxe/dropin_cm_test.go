@@ -24,6 +24,7 @@ type libraryTool struct {
 	ipv6                 bool   // with IPv6, too
 	stays                bool   // the server does not end by itself
 	early                string // cmTool.early; only the server is here
+	ready                string // shell condition: the server is ready, if it does not listen
 }
 
 var libraryTools = []libraryTool{
@@ -42,6 +43,8 @@ var libraryTools = []libraryTool{
 		client: "rstream -f $FAMILY -s $SERVER -S 65536 -C 50 -T v", says: "custom", ipv6: true},
 	{name: "riostream", port: 7471, server: "riostream -b $SERVER -S 65536 -C 50 -T v",
 		client: "riostream -s $SERVER -S 65536 -C 50 -T v", says: "custom"},
+	{name: "mckey", server: "mckey -C 1 -m 224.10.10.10 -b $SERVER", client: "mckey -s -C 1 -m 224.10.10.10 -b $CLIENT",
+		says: "return status 0", ready: joined},
 	{name: "cmtime", port: 7471, server: "cmtime -b $SERVER -c 100", client: "cmtime -s $SERVER -c 100", stays: true},
 }
 
@@ -72,6 +75,7 @@ func libraryRows() []cmRow {
 				return strings.NewReplacer("$SERVER", server, "$CLIENT", client, "$FAMILY", number).Replace(command)
 			}
 			tool := &cmTool{name: l.name, port: l.port, said: l.says, weSay: l.says, stays: l.stays, early: l.early,
+				ready: l.ready, ourReady: l.ready,
 				server: words(l.server, "$VM", "$HOST"), ourClient: words(l.client, "$VM", "$HOST"),
 				client: words(l.client, "$HOST", "$VM"), ourServer: words(l.server, "$HOST", "$VM")}
 			rows = append(rows, cmRow{tool, server, udp, family, 0})
@@ -113,6 +117,17 @@ func (p *cmPlay) overLibrary(ctx context.Context, words []string) *exec.Cmd {
 	cmd.Env = append(os.Environ(), "HOME="+p.daemon.dir, dropin.Variable+"="+p.libs)
 	cmd.Dir = p.daemon.dir
 	return cmd
+}
+
+// awaitHost waits until a shell condition holds in the host's network.
+func (p *cmPlay) awaitHost(ctx context.Context, us *ourProcess, condition string) {
+	p.Helper()
+	for p.lab.HostCommand(ctx, "sh", "-c", condition).Run() != nil {
+		if ctx.Err() != nil {
+			p.Fatalf("%v is not ready (%s): %v\n%s", us.Args, condition, ctx.Err(), us.output())
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
 }
 
 // awaitListener waits until a program over the library listens.
