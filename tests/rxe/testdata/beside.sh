@@ -31,8 +31,9 @@ rping -s -a "$1" -C 20 >$dir/kernel 2>&1 &
 theirs=$!
 until rdma resource show cm_id | grep -q 'state LISTEN'; do sleep 0.1; done
 until $dir/goroced cm --admin $dir/a | grep -q 'state LISTEN'; do sleep 0.1; done
-over rping -c -a 127.9.0.1 -C 20 -V && wait $ours && echo "rping over the library: ok"
-rping -c -a "$1" -C 20 -V && wait $theirs && echo "rping over rdma_rxe: ok"
+# What a client prints on success depends on whether its thread is still there when the disconnect comes.
+over rping -c -a 127.9.0.1 -C 20 -V >/dev/null && wait $ours && echo "rping over the library: ok"
+rping -c -a "$1" -C 20 -V >/dev/null && wait $theirs && echo "rping over rdma_rxe: ok"
 
 # A program that gets one library only is in two worlds: it must end, and say so.
 first() { busybox head -n 1 | busybox sed "s/^/$1: /"; }
