@@ -86,7 +86,7 @@ func TestVerbsShared(t *testing.T) {
 	for name, env := range map[string][]string{"plain": {"LD_LIBRARY_PATH=" + h.libs}, "address": nil} {
 		t.Run(name, func(t *testing.T) {
 			if env == nil && !require.Full() {
-				t.Skip("it takes a build of the library: GOROCE_FULL=1")
+				t.Skip("skipped: it takes a build of the library; GOROCE_FULL=1 runs it")
 			}
 			if env == nil {
 				env = append(sanitized(t, name), "ASAN_OPTIONS=detect_leaks=0") // what it registers stays

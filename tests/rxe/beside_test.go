@@ -18,10 +18,7 @@ const besideTimeout = 3 * time.Minute
 // has the same on machines without these modules.
 func TestBeside(t *testing.T) {
 	programs := buildCM(t)
-	libs, err := dropin.Build(t.Context(), filepath.Dir(programs["goroced"]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	libs := buildLibraries(t, programs["goroced"])
 	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
 		lab.Row(t, "devices", func(t testing.TB) {
 			ctx, cancel := context.WithTimeout(t.Context(), besideTimeout)

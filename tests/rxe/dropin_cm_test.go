@@ -91,13 +91,20 @@ func libraryRows() []cmRow {
 	return rows
 }
 
-// TestDropinCM runs programs that connect by address over the library, as nobody, against the same on rdma_rxe.
-func TestDropinCM(t *testing.T) {
-	programs := buildCM(t)
-	libs, err := dropin.Build(t.Context(), filepath.Dir(programs["goroced"]))
+// buildLibraries builds the libraries for programs in C beside goroced, and returns their folder.
+func buildLibraries(t *testing.T, goroced string) string {
+	t.Helper()
+	libs, err := dropin.Build(t.Context(), filepath.Dir(goroced))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return libs
+}
+
+// TestDropinCM runs programs that connect by address over the library, as nobody, against the same on rdma_rxe.
+func TestDropinCM(t *testing.T) {
+	programs := buildCM(t)
+	libs := buildLibraries(t, programs["goroced"])
 	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
 		for _, r := range libraryRows() {
 			name := fmt.Sprintf("%s-%s-%s", r.name, r.side, r.family)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -90,10 +89,7 @@ func TestDropin(t *testing.T) {
 	lab.Require(t, lab.Kernels()...)
 	require.Command(t, "cc")
 	goroced := build(t)
-	libs, err := dropin.Build(t.Context(), filepath.Dir(goroced))
-	if err != nil {
-		t.Fatal(err)
-	}
+	libs := buildLibraries(t, goroced)
 	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
 		for _, r := range dropinRows() {
 			if !runs(kernel, r.name()) {

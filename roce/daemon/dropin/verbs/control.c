@@ -181,7 +181,8 @@ static int exchange(struct control *c, struct call *call)
 	return err;
 }
 
-/* control_call returns 0, or the errno of the verb, and sets errno as ioctl(2) would. A thread is not cancelled while it holds the lock. */
+/* control_call returns 0, or the errno of the verb, and sets errno as ioctl(2) would. A thread is not cancelled while it
+ * holds the lock. */
 int control_call(struct control *c, struct call *call)
 {
 	int err, cancel;

@@ -20,7 +20,7 @@ static bool own_dir(const char *path)
 int daemon_paths(char paths[DAEMON_PATHS][PATH_LEN])
 {
 	const char *named = secure_getenv("GOROCED_SOCKET"), *run = secure_getenv("XDG_RUNTIME_DIR");
-	char own[PATH_LEN];
+	char own[sizeof("/tmp/goroce-4294967295")];
 	int n = 0;
 
 	if (named && *named) {
@@ -30,9 +30,9 @@ int daemon_paths(char paths[DAEMON_PATHS][PATH_LEN])
 	if (run && *run == '/')
 		snprintf(paths[n++], PATH_LEN, "%s/goroce/goroced.sock", run);
 	/* In /tmp anybody may have made it, and would be sent a descriptor of this program's memory. */
-	snprintf(own, PATH_LEN, "/tmp/goroce-%u", geteuid());
+	snprintf(own, sizeof(own), "/tmp/goroce-%u", geteuid());
 	if (own_dir(own))
-		snprintf(paths[n++], PATH_LEN, "%.*s/goroced.sock", (int)PATH_LEN - 14, own);
+		snprintf(paths[n++], PATH_LEN, "%s/goroced.sock", own);
 	snprintf(paths[n++], PATH_LEN, "/run/goroce/goroced.sock");
 	return n;
 }
