@@ -37,6 +37,22 @@ func (c *channel) next(want ib.CMEventType) ib.CMEvent {
 	return ev
 }
 
+// nextUntil waits for the next event and until the other half has told that, whichever comes last. It returns false if
+// there was no event by then.
+func (c *channel) nextUntil(told string) (ib.CMEvent, bool) {
+	over, cancel := context.WithCancel(c.e.ctx)
+	defer cancel()
+	heard := make(chan error, 1)
+	go func() {
+		var v bool
+		heard <- c.e.s.hear(c.e.ctx, told, &v)
+		cancel()
+	}()
+	ev, err := c.ch.NextEvent(over)
+	c.e.must(<-heard, "hear %s", told)
+	return ev, err == nil
+}
+
 // failed waits for the next event, which must have that type and status.
 func (c *channel) failed(want ib.CMEventType, status int) ib.CMEvent {
 	ev := c.next(want)

@@ -318,37 +318,55 @@ func cmBeyondBacklog(e *End) {
 	}
 }
 
-// shortly is after what time a request is given up that is not answered. The other half must take the request's event
-// by then: one that is taken back has none.
-const shortly = 3 * time.Second
+// shortly is after what time a request is given up that is not answered.
+const shortly = 500 * time.Millisecond
+
+// unanswered connects with a new ID until the other half has read a request before it was given up, and returns that
+// ID and the event that ended the attempt. A request that is given up first has no event, so the other half, if it is
+// that late, must be asked again.
+func (c *channel) unanswered(t ib.QPType) (*cmID, ib.CMConnParam, ib.CMEvent) {
+	port := hear[uint16](c.e, "port")
+	for {
+		q, init := c.cmService(t)
+		id := c.towardsPort(init, port)
+		p := cmParam(q)
+		p.Timeout = shortly
+		c.e.must(id.Connect(p), "connect")
+		ev := c.failed(ib.CMUnreachable, -110)
+		c.e.tell("gave up", true)
+		if hear[bool](c.e, "read the request") {
+			return id, p, ev
+		}
+	}
+}
+
+// unansweredRequest is the other half of unanswered. The request that it returns has been given up.
+func (c *channel) unansweredRequest() *cmID {
+	for {
+		ev, ok := c.nextUntil("gave up")
+		c.e.tell("read the request", ok)
+		if ok && ev.Type != ib.CMConnectRequest {
+			c.e.fatalf("event %v, status %d; want %v", ev.Type, ev.Status, ib.CMConnectRequest)
+		}
+		if ok {
+			return c.owned(ev.ID)
+		}
+	}
+}
 
 // cmSilence is not answered in its time.
 func cmSilence(t ib.QPType) func(*End) {
 	return func(e *End) {
-		c := e.newCM()
-		q, init := c.cmService(t)
-		id := c.towards(init)
-		p := cmParam(q)
-		p.Timeout = shortly
-		e.must(id.Connect(p), "connect")
-		c.failed(ib.CMUnreachable, -110)
+		id, p, _ := e.newCM().unanswered(t)
 		e.is(id.Connect(p), "connecting once more", ib.ErrState)
-		e.tell("gave up", true)
 	}
 }
 
 // cmCountsTries says how often it has asked.
 func cmCountsTries(e *End) {
-	c := e.newCM()
-	q, init := c.cmService(ib.RC)
-	id := c.towards(init)
-	p := cmParam(q)
-	p.Timeout = shortly
-	e.must(id.Connect(p), "connect")
-	if ev := c.failed(ib.CMUnreachable, -110); ev.Tries < 1 {
+	if _, _, ev := e.newCM().unanswered(ib.RC); ev.Tries < 1 {
 		e.fatalf("asked %d times", ev.Tries)
 	}
-	e.tell("gave up", true)
 }
 
 // cmMute does not answer.
@@ -356,8 +374,7 @@ func cmMute(t ib.QPType) func(*End) {
 	return func(e *End) {
 		c := e.newCM()
 		c.listen(ib.CMIDInit{Type: t}, 0)
-		c.request()
-		hear[bool](e, "gave up")
+		c.unansweredRequest()
 	}
 }
 
@@ -365,7 +382,7 @@ func cmMute(t ib.QPType) func(*End) {
 func cmSilent(e *End) {
 	c := e.newCM()
 	c.listen(ib.CMIDInit{}, 0)
-	id, _ := c.request()
+	id := c.unansweredRequest()
 	c.failed(ib.CMRejected, 4)
 	q := e.newConn()
 	e.is(id.Accept(cmParam(q)), "accepting what was taken back", ib.ErrState)
