@@ -10,6 +10,7 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/mr/mrtest"
+	"github.com/goroce/goroce/tests/require"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -139,7 +140,7 @@ func (p *slowPair) work(s *slowSide) (busy bool) {
 // TestSlowModel checks that WRITEs and READs between slow memories move the right bytes,
 // with and without trains, in any order of fetches and placements and with any losses.
 func TestSlowModel(t *testing.T) {
-	for seed := range uint64(60) {
+	for seed := range uint64(require.Rounds(12, 60)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			p := newSlowPair(t, seed, seed%2 == 0)
 			p.loss = []float64{0, 0.01, 0.05}[seed%3]

@@ -6,6 +6,7 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/mr"
+	"github.com/goroce/goroce/tests/require"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -481,7 +482,8 @@ func TestProbesLast(t *testing.T) {
 // TestProbeLongerPath checks that late answers, after the path has become longer, raise the
 // estimate, so that after a while no more probes are sent.
 func TestProbeLongerPath(t *testing.T) {
-	for late := ib.Instant(probeLeast); late < 200*probeLeast; late += probeLeast / 3 {
+	step := ib.Instant(200 * probeLeast / require.Rounds(100, 600))
+	for late := ib.Instant(probeLeast); late < 200*probeLeast; late += step {
 		x := newPath(t, nil)
 		const messages, few = 20, 10
 		for i := range messages {
