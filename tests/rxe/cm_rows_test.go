@@ -12,6 +12,7 @@ type cmTool struct {
 	ourReady       string // the same for a server over the library at our end
 	only4          bool   // the tool's server supports IPv4 only
 	stays          bool   // servers do not end by themselves
+	long           bool   // takes minutes
 	early          string // what the client says that has come before the server listens: both are tried again
 	said           string // regular expression for the output of the tool's client on success
 	weSay          string // our output on success

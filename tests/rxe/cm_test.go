@@ -18,8 +18,11 @@ import (
 	"github.com/goroce/goroce/tests/rxe/lab"
 )
 
-// cmTimeout bounds one row. Linux retransmits a lost REQ only after 4.6 s.
-const cmTimeout = 90 * time.Second
+// cmTimeout bounds one row, longTimeout one of those that take minutes. Linux retransmits a lost REQ only after 4.6 s.
+const (
+	cmTimeout   = 90 * time.Second
+	longTimeout = 40 * time.Minute
+)
 
 // TestCM connects by address, from and to librdmacm's tools. No objects may be left in the
 // guest, nor at our end, which cmpeer checks.
@@ -47,18 +50,25 @@ func TestRstreamSizes(t *testing.T) {
 	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
 		lab.Row(t, string(kernel), func(t testing.TB) {
 			p := newCMPlay(t, programs, kernel, udp, v4)
-			for i, size := range rstreamSizes() {
-				r := tool
-				for _, command := range []*string{&r.server, &r.client, &r.ourServer, &r.ourClient} {
-					*command = strings.Replace(*command, "-S 65536 -I 2 -C 5", fmt.Sprintf("-S %d -I 1 -C 1", size), 1)
-				}
-				p.run(&cmRow{&r, []string{client, server}[i%2], udp, v4, 0})
-				if t.Failed() {
-					t.Fatalf("with transfers of %d bytes", size)
-				}
-			}
+			p.allSizes(&tool, "-S 65536 -I 2 -C 5")
 		})
 	})
+}
+
+// allSizes runs rstream with each size of its series, in turn from and to our end. options are those of the tool that
+// say what is sent.
+func (p *cmPlay) allSizes(tool *cmTool, options string) {
+	p.Helper()
+	for i, size := range rstreamSizes() {
+		r := *tool
+		for _, command := range []*string{&r.server, &r.client, &r.ourServer, &r.ourClient} {
+			*command = strings.Replace(*command, options, fmt.Sprintf("-S %d -I 1 -C 1", size), 1)
+		}
+		p.run(&cmRow{&r, []string{client, server}[i%2], udp, v4, 0})
+		if p.Failed() {
+			p.Fatalf("with transfers of %d bytes", size)
+		}
+	}
 }
 
 // rstreamSizes returns 64 bytes to 6 MiB: powers of two, and from 128 on also the sizes
@@ -123,7 +133,11 @@ func newCMPlay(t testing.TB, programs cmPrograms, kernel lab.Kernel, link, famil
 
 func (p *cmPlay) run(r *cmRow) {
 	p.Helper()
-	ctx, cancel := context.WithTimeout(p.Context(), cmTimeout)
+	limit := cmTimeout
+	if r.long {
+		limit = longTimeout
+	}
+	ctx, cancel := context.WithTimeout(p.Context(), limit)
 	defer cancel()
 	p.loss = r.loss
 	before, err := p.vm.Counters(ctx)

@@ -25,6 +25,7 @@ type libraryTool struct {
 	stays                bool   // the server does not end by itself
 	early                string // cmTool.early; only the server is here
 	ready                string // shell condition: the server is ready, if it does not listen
+	long                 bool   // takes minutes: only with -rxe.all
 }
 
 var libraryTools = []libraryTool{
@@ -41,10 +42,7 @@ var libraryTools = []libraryTool{
 		says: "end 0"},
 	{name: "rstream", port: 7471, server: "rstream -f $FAMILY -b $SERVER -S 65536 -C 50 -T v",
 		client: "rstream -f $FAMILY -s $SERVER -S 65536 -C 50 -T v", says: "custom", ipv6: true},
-	{name: "rstream-64", port: 7471, server: "rstream -b $SERVER -S 64 -C 200 -T v",
-		client: "rstream -s $SERVER -S 64 -C 200 -T v", says: "custom"},
-	{name: "rstream-4M", port: 7471, server: "rstream -b $SERVER -S 4194304 -C 2 -T v",
-		client: "rstream -s $SERVER -S 4194304 -C 2 -T v", says: "custom"},
+	{name: "rstream-all", port: 7471, server: "rstream -b $SERVER", client: "rstream -s $SERVER", says: "1m_bw", long: true},
 	{name: "riostream", port: 7471, server: "riostream -b $SERVER -S 65536 -C 50 -T v",
 		client: "riostream -s $SERVER -S 65536 -C 50 -T v", says: "custom"},
 	{name: "mckey", server: "mckey -C 1 -m 224.10.10.10 -b $SERVER", client: "mckey -s -C 1 -m 224.10.10.10 -b $CLIENT",
@@ -79,7 +77,7 @@ func libraryRows() []cmRow {
 				return strings.NewReplacer("$SERVER", server, "$CLIENT", client, "$FAMILY", number).Replace(command)
 			}
 			tool := &cmTool{name: l.name, port: l.port, said: l.says, weSay: l.says, stays: l.stays, early: l.early,
-				ready: l.ready, ourReady: l.ready,
+				ready: l.ready, ourReady: l.ready, long: l.long,
 				server: words(l.server, "$VM", "$HOST"), ourClient: words(l.client, "$VM", "$HOST"),
 				client: words(l.client, "$HOST", "$VM"), ourServer: words(l.server, "$HOST", "$VM")}
 			rows = append(rows, cmRow{tool, server, udp, family, 0})
@@ -108,7 +106,7 @@ func TestDropinCM(t *testing.T) {
 	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
 		for _, r := range libraryRows() {
 			name := fmt.Sprintf("%s-%s-%s", r.name, r.side, r.family)
-			if !runs(kernel, name) {
+			if !runs(kernel, name) || r.long && !*all {
 				continue
 			}
 			lab.Row(t, name, func(t testing.TB) {
@@ -118,6 +116,25 @@ func TestDropinCM(t *testing.T) {
 				p.run(&r)
 			})
 		}
+	})
+}
+
+// TestDropinRstreamSizes transfers data of each size of rstream's series over the library, checked at both ends.
+func TestDropinRstreamSizes(t *testing.T) {
+	programs := buildCM(t)
+	libs := buildLibraries(t, programs["goroced"])
+	rows := libraryRows()
+	row := rows[slices.IndexFunc(rows, func(r cmRow) bool { return r.name == "rstream" && r.family == v4 })]
+	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
+		if !runs(kernel, row.name) {
+			return
+		}
+		lab.Row(t, string(kernel), func(t testing.TB) {
+			p := newCMPlay(t, programs, kernel, udp, v4)
+			p.goroced, p.libs = programs["goroced"], libs
+			p.daemon = p.startDaemon(t.Context())
+			p.allSizes(row.cmTool, "-S 65536 -C 50")
+		})
 	})
 }
 
