@@ -40,7 +40,7 @@ func (e *env) sockets(k socket.Kind) []string {
 func (e *env) daemonShares(a netip.Addr) bool {
 	return slices.ContainsFunc(e.sockets(socket.Client), func(path string) bool {
 		_, addrs, err := e.ask(path)
-		return err == nil && slices.Contains(addrs, a)
+		return err == nil && slices.Contains(addrs, a.WithZone("")) // GIDs have no zone
 	})
 }
 

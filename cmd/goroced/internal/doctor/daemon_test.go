@@ -53,6 +53,12 @@ func newDaemon(t *testing.T, name string, o server.Options) (addr netip.Addr, en
 	if err != nil {
 		t.Fatal(err)
 	}
+	return addr, newDaemonOf(t, dev, name, o)
+}
+
+// newDaemonOf serves a device, which it closes at the end.
+func newDaemonOf(t *testing.T, dev *roce.Device, name string, o server.Options) (end func()) {
+	t.Helper()
 	s, err := server.New([]*roce.Device{dev}, o)
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +77,7 @@ func newDaemon(t *testing.T, name string, o server.Options) (addr netip.Addr, en
 		}
 	}
 	t.Cleanup(end)
-	return addr, end
+	return end
 }
 
 // setEnv gives the user variables.
@@ -248,6 +254,27 @@ func TestDaemonSharesPort(t *testing.T) {
 	wantFound(t, e.examine(), "port", Fail, "goroce in process 7 (goroced)")
 	addr, _ := newDaemon(t, e.path(systemSocket), server.Options{})
 	wantFound(t, e.examine(), "port", Fail, "goroce in process 7 (goroced)")
+	e.usable = []netip.Addr{addr}
+	if f := pick(e.examine(), "port", OK, "the daemon shares it"); f == nil {
+		t.Error(text(e.examine()))
+	}
+}
+
+// TestDaemonSharesLinkLocal: the addresses of an interface have a zone, those of a daemon's GID table have none.
+func TestDaemonSharesLinkLocal(t *testing.T) {
+	e := machine(t, nil)
+	e.getOwner = func(netip.Addr) port.Owner { return port.Owner{PID: 7, Name: "goroced", Goroce: true} }
+	ns, _ := linktest.NewVeth(t, 1500)
+	addr := netip.MustParseAddr("fe80::77").WithZone(ns.IfName)
+	ns.Command(t, "ip", "address", "add", "fe80::77/64", "dev", ns.IfName, "nodad")
+	var dev *roce.Device
+	if err := ns.Do(func() (err error) {
+		dev, err = host.Open(host.Options{Addrs: []netip.Addr{addr}, Device: roce.Options{Name: "a"}})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	newDaemonOf(t, dev, e.path(systemSocket), server.Options{})
 	e.usable = []netip.Addr{addr}
 	if f := pick(e.examine(), "port", OK, "the daemon shares it"); f == nil {
 		t.Error(text(e.examine()))
