@@ -49,6 +49,9 @@ func (c *channel) nextUntil(told string) (ib.CMEvent, bool) {
 		cancel()
 	}()
 	ev, err := c.ch.NextEvent(over)
+	if err != nil && over.Err() == nil {
+		c.e.fatalf("no event: %w", err)
+	}
 	c.e.must(<-heard, "hear %s", told)
 	return ev, err == nil
 }

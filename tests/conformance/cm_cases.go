@@ -345,10 +345,11 @@ func (c *channel) unansweredRequest() *cmID {
 	for {
 		ev, ok := c.nextUntil("gave up")
 		c.e.tell("read the request", ok)
-		if ok && ev.Type != ib.CMConnectRequest {
+		switch {
+		case !ok:
+		case ev.Type != ib.CMConnectRequest:
 			c.e.fatalf("event %v, status %d; want %v", ev.Type, ev.Status, ib.CMConnectRequest)
-		}
-		if ok {
+		default:
 			return c.owned(ev.ID)
 		}
 	}

@@ -100,6 +100,15 @@ func buildLibraries(t *testing.T, goroced string) string {
 	return libs
 }
 
+// newLibraryPlay returns a play whose programs at our end run over the library and a daemon of its own.
+func newLibraryPlay(t testing.TB, programs cmPrograms, libs string, kernel lab.Kernel, family string) *cmPlay {
+	t.Helper()
+	p := newCMPlay(t, programs, kernel, udp, family)
+	p.goroced, p.libs = programs["goroced"], libs
+	p.daemon = p.startDaemon(t.Context())
+	return p
+}
+
 // TestDropinCM runs programs that connect by address over the library, as nobody, against the same on rdma_rxe.
 func TestDropinCM(t *testing.T) {
 	programs := buildCM(t)
@@ -111,10 +120,7 @@ func TestDropinCM(t *testing.T) {
 				continue
 			}
 			lab.Row(t, name, func(t testing.TB) {
-				p := newCMPlay(t, programs, kernel, r.link, r.family)
-				p.goroced, p.libs = programs["goroced"], libs
-				p.daemon = p.startDaemon(t.Context())
-				p.run(&r)
+				newLibraryPlay(t, programs, libs, kernel, r.family).run(&r)
 			})
 		}
 	})
@@ -131,10 +137,7 @@ func TestDropinRstreamSizes(t *testing.T) {
 			return
 		}
 		lab.Row(t, string(kernel), func(t testing.TB) {
-			p := newCMPlay(t, programs, kernel, udp, v4)
-			p.goroced, p.libs = programs["goroced"], libs
-			p.daemon = p.startDaemon(t.Context())
-			p.allSizes(row.cmTool, "-S 65536 -C 50")
+			newLibraryPlay(t, programs, libs, kernel, v4).allSizes(row.cmTool, "-S 65536 -C 50")
 		})
 	})
 }
