@@ -195,7 +195,7 @@ func freeTCP(t *testing.T) string {
 // dashboard has an answer, and the alerts are evaluated.
 func TestPrometheus(t *testing.T) {
 	if !require.Full() {
-		t.Skip("skipped: takes seconds; GOROCE_FULL=1 runs it")
+		t.Skip("skipped: needs GOROCE_FULL=1, as it takes seconds")
 	}
 	prometheus := require.Command(t, "prometheus")
 	dir, metrics, web := t.TempDir(), freeTCP(t), freeTCP(t)

@@ -188,7 +188,7 @@ func TestChoice(t *testing.T) {
 // TestRawsockNeedsCapability: an ordinary user who asks for it is told what for.
 func TestRawsockNeedsCapability(t *testing.T) {
 	if os.Geteuid() == 0 {
-		t.Skip("skipped: root lacks no capability; run the test as an ordinary user")
+		t.Skip("skipped: needs an ordinary user, as root lacks no capability")
 	}
 	dev, err := Open(Options{Link: "rawsock", Addrs: []netip.Addr{linktest.Loopback()}})
 	if err == nil {

@@ -32,7 +32,7 @@ func openRig(t *testing.T) *rig {
 	t.Helper()
 	name := os.Getenv("GOROCE_RNIC")
 	if name == "" {
-		t.Skip("skipped: GOROCE_RNIC does not name an RDMA device to test on (go test ./tests/rxe does, in its guests)")
+		t.Skip("skipped: needs an RDMA device, named by GOROCE_RNIC (go test ./tests/rxe does so, in its guests)")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)

@@ -282,7 +282,7 @@ func sudo(t *testing.T) string {
 // TestC: a project in C++ whose `make check` runs a program with two QPs.
 func TestC(t *testing.T) {
 	if !require.Full() {
-		t.Skip("skipped: it builds the libraries, as tests/dropin does; GOROCE_FULL=1 runs it")
+		t.Skip("skipped: needs GOROCE_FULL=1, as it builds the libraries, which tests/dropin does, too")
 	}
 	for _, program := range []string{"make", "c++", "cc", "ibv_devinfo"} {
 		require.Command(t, program)

@@ -105,7 +105,7 @@ const holdEnv = "GOROCE_AFXDP_HOLD"
 func TestHold(t *testing.T) {
 	addr := os.Getenv(holdEnv)
 	if addr == "" {
-		t.Skip("skipped: runs as a child of TestKill")
+		t.Skip("skipped: needs TestKill, which runs it as a child")
 	}
 	l, err := Open([]netip.Addr{netip.MustParseAddr(addr)}, Options{})
 	if err != nil {
