@@ -21,6 +21,21 @@ func (v *vector) WriteAt(p []byte, off uint64) error {
 	return v.WriteVector([]Piece{{Off: off, B: p}})
 }
 
+func (v *vector) ReadVector(pieces []Piece) error {
+	v.calls++
+	for _, p := range pieces {
+		if v.fail != 0 && p.Off == v.fail {
+			return FaultBounds
+		}
+		copy(p.B, v.b[p.Off:])
+	}
+	return nil
+}
+
+func (v *vector) ReadAt(p []byte, off uint64) error {
+	return v.ReadVector([]Piece{{Off: off, B: p}})
+}
+
 func (v *vector) WriteVector(pieces []Piece) error {
 	v.calls++
 	for _, p := range pieces {
@@ -119,5 +134,46 @@ func TestBatchTrains(t *testing.T) {
 	batch.Do([]Placement{train(0, 2), train(20, 4), train(100, 2)}, out[:3])
 	if out[0].Err != nil || out[1] != (Outcome{2, FaultBounds}) || out[2].Err != nil || a.calls != 1+2+3+2 {
 		t.Errorf("a train whose third packet fails: %+v, %d calls", out[:3], a.calls)
+	}
+}
+
+// TestBatchGather: messages that follow each other from one region are one call; others, and those beside one that
+// fails, are read by themselves.
+func TestBatchGather(t *testing.T) {
+	table := NewTable(8, CountedKeys(func() uint8 { return 1 }))
+	a, ra := newVector(t, table)
+	b, rb := newVector(t, table)
+	copy(a.b, "the quick brown fox")
+	copy(b.b, "jumps")
+	message := func(n int, spans ...Span) Message { return Message{spans, make([]byte, n)} }
+	list := []Message{message(9, Span{R: ra, Off: 4, Len: 6}, Span{R: ra, Off: 0, Len: 8}),
+		message(5, Span{R: ra, Off: 10, Len: 5}),
+		message(8, Span{R: ra, Off: 16, Len: 3}, Span{R: rb, Len: 5}), message(5, Span{R: rb, Len: 5}), message(0),
+		message(9, Span{R: rb, Len: 5})}
+	var batch Batch
+	errs := make([]error, len(list))
+	batch.Gather(list, errs)
+	for i, want := range []string{"quick the", "brown", "foxjumps", "jumps", ""} {
+		if got := string(list[i].Buf); got != want || errs[i] != nil {
+			t.Errorf("message %d is %q, %v, want %q", i, got, errs[i], want)
+		}
+	}
+	if errs[5] != FaultBounds {
+		t.Errorf("a buffer longer than its message: %v", errs[5])
+	}
+	if a.calls != 2 || b.calls != 3 {
+		t.Errorf("%d and %d calls", a.calls, b.calls)
+	}
+
+	a.fail = 10
+	batch.Gather(list[:2], errs)
+	if errs[0] != nil || errs[1] != FaultBounds {
+		t.Errorf("the second cannot be read: %v", errs[:2])
+	}
+	if err := table.Deregister(ra); err != nil {
+		t.Fatal(err)
+	}
+	if batch.Gather(list[:2], errs); errs[0] != FaultKey || errs[1] != FaultKey {
+		t.Errorf("deregistered: %v", errs[:2])
 	}
 }

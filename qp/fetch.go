@@ -8,9 +8,8 @@ import (
 // Fetch is a read of memory that is not direct: the owner has a goroutine that may block
 // fill Buf with the bytes of SGL. The QP uses neither before Fetched is called.
 type Fetch struct {
-	ID  uint64
-	SGL mr.SGL
-	Buf []byte
+	ID uint64
+	mr.Message
 }
 
 // Do executes the fetch. Errors are those of mr.Gather.
@@ -148,7 +147,7 @@ func (t *fetchTable) start(d direction, c *chunk, owner, index uint32, sgl mr.SG
 	for i := range t.chunks[d] {
 		if c == &t.chunks[d][i] {
 			id := uint64(c.serial)<<8 | uint64(d)*numChunks | uint64(i)
-			t.list = append(t.list, Fetch{ID: id, SGL: c.sgl, Buf: c.buf[:n]})
+			t.list = append(t.list, Fetch{ID: id, Message: mr.Message{SGL: c.sgl, Buf: c.buf[:n]}})
 		}
 	}
 }

@@ -107,8 +107,7 @@ func (r *responder) lateRun(p *wire.Packet, frames []byte, size int) (n int) {
 // receive is direct.
 func (r *responder) sendTrain(p *wire.Packet, frames []byte, size int) (n int) {
 	bytes := uint64(len(p.Payload))
-	if p.PSN != r.epsn || r.inside != inSend || r.q.state != ib.RTS || r.refused || !r.commits.empty() ||
-		bytes != uint64(r.q.attr.PathMTU) {
+	if p.PSN != r.epsn || r.inside != inSend || r.refused || !r.commits.empty() || bytes != uint64(r.q.attr.PathMTU) {
 		return 0
 	}
 	for at := 0; at < len(frames) && r.done+bytes <= r.recv.total; at += size {
@@ -162,8 +161,7 @@ func payloadLike(p *wire.Packet, frame []byte) []byte {
 // of an earlier WRITE is known (again).
 func (r *responder) nextOnly(p *wire.Packet) bool {
 	n := len(p.Payload)
-	return p.Opcode == wire.RCWriteOnly && p.PSN == r.epsn && r.again != nil && r.inside == noMessage &&
-		r.q.state == ib.RTS && !r.refused &&
+	return p.Opcode == wire.RCWriteOnly && p.PSN == r.epsn && r.again != nil && r.inside == noMessage && !r.refused &&
 		n > 0 && n <= int(r.q.attr.PathMTU) && int(p.RETH.Len) == n
 }
 

@@ -112,7 +112,7 @@ func newStuckOn(t *testing.T, on *world, inline bool) *stuckWorld {
 	w.connectTo(w.a.gid(), w.b.gid(), ib.MTU1024, nil)
 	o := roce.WorkerOptions{OnStuck: func() { w.stuck <- struct{}{} }, StuckAfter: 10 * time.Millisecond}
 	if inline {
-		o.Effort = func() (time.Duration, uint64) { return 0, w.mem.slept.Load() }
+		o.Stalls = w.mem.slept.Load
 	}
 	w.worker = w.b.dev.NewWorker(o)
 	t.Cleanup(w.worker.Close)

@@ -27,10 +27,10 @@ type WorkerOptions struct {
 	OnStuck func()
 	// StuckAfter is a second if 0.
 	StuckAfter time.Duration
-	// Effort, if set, returns the processor time of the calling thread so far, and how
-	// often it has slept. With it a shard's loop may take the worker's turns as long as
-	// memory is fast, which saves waking a thread.
-	Effort func() (cpu time.Duration, sleeps uint64)
+	// Stalls, if set, returns how often the calling thread has slept so far, or a page was
+	// not there. With it a shard's loop may take the worker's turns as long as memory is
+	// fast, which saves waking a thread.
+	Stalls func() uint64
 	// OnFault, if set, is called when a turn touches direct memory that is not mapped. The
 	// worker has closed itself then, and sends no answers of the turn. It is called on the
 	// goroutine of the turn and must not block. If it is nil the process ends.

@@ -41,12 +41,12 @@
 // the Go client, which polls as they do. What they register is memory of their own, which the library may
 // move to a file ("remapped"), or a memfd that they map (--mmap).
 // Their servers sleep while WRITEs arrive; at ib_send_lat both ends poll. That makes three or four threads that spin:
-// all yield when they find nothing, and what else runs on the machine takes its time from them.
+// all yield or sleep when they find nothing, and what else runs on the machine takes its time from them.
 //
 // Rows of processor time and of system calls run the program twice, the second time with twice as many messages, and
 // show the difference: what the program needs to start does not count. strace counts the system calls of the programs
-// at both ends, but for sched_yield, and for write, which rings the doorbell of a daemon that has gone to sleep. The
-// processor time of programs that poll is mostly what they wait.
+// at both ends, but for those by which they yield or sleep, and for write, which rings the doorbell of a daemon that
+// has gone to sleep. The processor time of programs that poll is mostly what they wait.
 //
 // CPU is the processor time of both ends, including daemons, user and system, for each packet with payload. The
 // kernel's work for the wire counts where it happened to run, which with veth is mostly the sender. Ends that spin use

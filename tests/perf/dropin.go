@@ -113,8 +113,11 @@ func newMemfd(size int64) (*os.File, error) {
 	return file, nil
 }
 
-// command returns the program's command, as strace's if system calls are counted, but for sched_yield, by which a
-// program that finds nothing gives its processor away. Without seccomp, strace would stop the program for these, too.
+// givesWay are the system calls by which a program that finds nothing gives its processor away.
+const givesWay = "sched_yield,nanosleep,clock_nanosleep"
+
+// command returns the program's command, as strace's if system calls are counted, but for those of givesWay. Without
+// seccomp, strace would stop the program for these, too.
 func (e *dropinEnd) command(port, messages int) *exec.Cmd {
 	args := append([]string{e.Tool, "-F", "-x", "0", "-p", strconv.Itoa(port), "-s", strconv.Itoa(e.Size)},
 		e.tool.options...)
@@ -130,8 +133,8 @@ func (e *dropinEnd) command(port, messages int) *exec.Cmd {
 		args = append(args, e.Peer.String())
 	}
 	if e.Trace { // with -D strace is no parent of the program, so that it ends as without strace
-		args = append([]string{"strace", "-D", "-f", "-c", "-U", "calls", "--seccomp-bpf", "-e", "trace=!sched_yield"},
-			args...)
+		args = append([]string{"strace", "-D", "-f", "-c", "-U", "calls", "--seccomp-bpf", "-e",
+			"trace=!" + givesWay}, args...)
 	}
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = e.env

@@ -30,7 +30,7 @@ func TestDropin(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.full && !require.Full() {
-				t.Skip("GOROCE_FULL=1 measures this, too")
+				t.Skip("skipped: needs GOROCE_FULL=1, as other rows show most of it")
 			}
 			require.Command(t, c.job.Tool)
 			if c.job.Trace {

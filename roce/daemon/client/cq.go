@@ -28,7 +28,7 @@ type CQ struct {
 }
 
 // yieldAfter is how many consecutive polls find nothing before each further one yields the
-// processor: the daemon may be waiting for it.
+// processor, as the daemon may be waiting for it, or sleeps where others compute.
 const yieldAfter = 10
 
 // CreateCQ makes a completion queue.
@@ -87,15 +87,30 @@ func (c *CQ) Poll(wcs []ib.WC) (int, error) {
 	if err := c.err("poll CQ"); err != nil {
 		return 0, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	n := c.ring.Poll(wcs)
-	if n > 0 {
-		c.empty = 0
-	} else if c.empty++; c.empty > yieldAfter {
-		c.yield.Yield()
+	n, nap := c.poll(wcs)
+	if nap {
+		c.dev.naps.Nap(c)
 	}
 	return n, nil
+}
+
+// poll takes completions. nap reports that the goroutine should sleep before it polls again.
+func (c *CQ) poll(wcs []ib.WC) (n int, nap bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n = c.ring.Poll(wcs)
+	if n > 0 {
+		c.empty = 0
+		return n, false
+	}
+	if c.empty++; c.empty <= yieldAfter {
+		return 0, false
+	}
+	if c.yield.Resting() {
+		return 0, true
+	}
+	c.yield.Yield()
+	return 0, false
 }
 
 // Wait waits for completions.

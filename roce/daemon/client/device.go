@@ -14,6 +14,7 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/qp/ring"
 	"github.com/goroce/goroce/roce/daemon/abi"
+	"github.com/goroce/goroce/roce/daemon/internal/yield"
 )
 
 // Options select the daemon and the device.
@@ -32,6 +33,7 @@ type Device struct {
 	events    chan ib.Event
 	socket    *os.File // of events
 	closed    atomic.Bool
+	naps      yield.Naps
 
 	memory     sync.Once
 	memoryFile *os.File // opened by ownMemory

@@ -19,10 +19,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
-	"path"
 	"path/filepath"
-	"strings"
 	"syscall"
 )
 
@@ -45,19 +42,17 @@ var (
 	ErrNoCompiler = errors.New("no C compiler")
 )
 
-// libraries are built each by one command, in the folder of its sources. shared are sources of the other folder.
+// libraries are linked each from the objects of its folder and those of shared, which are sources of the other one.
 var libraries = []struct {
 	folder, file  string
 	flags, shared []string
 }{
-	{"verbs", Verbs,
-		[]string{"-fvisibility=hidden", "-Wl,-soname," + Verbs, "-Wl,--version-script=libibverbs.map"}, nil},
-	{"sys", Sys, []string{"-fvisibility=hidden"},
-		[]string{"../verbs/control.c", "../verbs/find.c", "../verbs/debug.c"}},
+	{"verbs", Verbs, []string{"-Wl,-soname," + Verbs, "-Wl,--version-script=libibverbs.map"}, nil},
+	{"sys", Sys, nil, []string{"../verbs/control.c", "../verbs/find.c", "../verbs/debug.c"}},
 }
 
-// flags are for both libraries.
-var flags = []string{"-std=gnu11", "-O2", "-fPIC", "-shared", "-pthread", "-Wall", "-Wextra"}
+// flags are for all sources.
+var flags = []string{"-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-pthread", "-pipe", "-Wall", "-Wextra"}
 
 // Libraries returns the directory of the libraries: what Find finds, or else what Build builds in the user's cache.
 func Libraries(ctx context.Context) (string, error) {
@@ -129,8 +124,8 @@ func complete(dir string) bool {
 }
 
 // Build builds the libraries and returns their directory in dir, whose name is a key of the sources and the compiler.
-// If it is there already nothing is built. Several processes may build at once: the first one to finish names the
-// directory, and the others take it.
+// If it is there already nothing is built. If several processes come at once, one of them builds, and the others take
+// what it has built.
 func Build(ctx context.Context, dir string) (string, error) {
 	cc, err := findCompiler(ctx)
 	if err != nil {
@@ -142,6 +137,14 @@ func Build(ctx context.Context, dir string) (string, error) {
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("build libraries: %w", err)
+	}
+	unlock, err := lock(ctx, dir)
+	if err != nil {
+		return "", fmt.Errorf("build libraries: wait for another process that does: %w", err)
+	}
+	defer unlock()
+	if complete(final) && ours(final) {
+		return final, nil
 	}
 	work, err := os.MkdirTemp(dir, "build")
 	if err != nil {
@@ -159,42 +162,6 @@ func Build(ctx context.Context, dir string) (string, error) {
 			fs.ErrPermission)
 	}
 	return final, nil
-}
-
-// build builds the libraries in the folder lib of work.
-func (cc *compiler) build(ctx context.Context, work string) error {
-	if err := os.CopyFS(filepath.Join(work, "src"), sources); err != nil {
-		return err
-	}
-	lib := filepath.Join(work, "lib")
-	if err := os.Mkdir(lib, 0o755); err != nil {
-		return err
-	}
-	for _, l := range libraries {
-		files, err := fs.Glob(sources, path.Join(l.folder, "*.c"))
-		if err != nil {
-			return err
-		}
-		args := append(append(append([]string{}, cc.args...), flags...), l.flags...)
-		args = append(args, "-o", filepath.Join(lib, l.file))
-		for _, f := range files {
-			args = append(args, path.Base(f))
-		}
-		args = append(args, l.shared...)
-		cmd := exec.CommandContext(ctx, cc.path, append(args, "-ldl")...)
-		cmd.Dir = filepath.Join(work, "src", l.folder)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("%s in folder %s: %w: %s; if headers are missing, install %s", cc.name, l.folder, err,
-				firstLines(string(out)), packages)
-		}
-	}
-	return nil
-}
-
-// firstLines returns as much of a compiler's messages as an error has room for.
-func firstLines(s string) string {
-	lines := strings.SplitN(strings.TrimSpace(s), "\n", 6)
-	return strings.Join(lines[:min(len(lines), 5)], "\n")
 }
 
 // key returns a key of a compiler, or of the sources and how they are built if cc is nil.

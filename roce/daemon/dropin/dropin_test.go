@@ -50,7 +50,7 @@ func only(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// TestBuild: who builds at once, and who comes later, gets the same directory, and nothing else is left.
+// TestBuild: of those who build at once one does, all get the same directory, and nothing else is left.
 func TestBuild(t *testing.T) {
 	calls := fakeCompiler(t, false)
 	dir := filepath.Join(t.TempDir(), "cache")
@@ -74,7 +74,11 @@ func TestBuild(t *testing.T) {
 			t.Errorf("built in %s, the directory has %v", f, names)
 		}
 	}
+	files, _ := fs.Glob(sources, "*/*.c")
 	before := calls()
+	if want := len(files) + len(libraries); before != want {
+		t.Errorf("%d calls of the compiler, want %d: each source, and each library", before, want)
+	}
 	if again, err := Build(t.Context(), dir); again != found[0] || err != nil || calls() != before {
 		t.Errorf("again: %s, %v, after %d calls of the compiler, now %d", again, err, before, calls())
 	}

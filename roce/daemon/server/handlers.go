@@ -148,7 +148,7 @@ func open(c *session, o *abi.Open) (r reply, err error) {
 		return done(err)
 	}
 	c.unit, c.events = u, events
-	c.worker = u.dev.NewWorker(roce.WorkerOptions{OnStuck: c.stuck, OnFault: c.Fault, Effort: procmem.Effort})
+	c.worker = u.dev.NewWorker(roce.WorkerOptions{OnStuck: c.stuck, OnFault: c.Fault, Stalls: procmem.Stalls})
 	if err := c.hang(); err != nil {
 		_ = unix.Close(theirs)
 		c.unwatchProcess()

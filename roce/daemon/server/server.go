@@ -271,11 +271,15 @@ func (s *Server) attend(c *session) {
 	if !s.enter(c) {
 		return
 	}
-	s.log.Info("client connected", "pid", c.who.Pid, "uid", c.who.Uid)
+	log := s.log.With("pid", c.who.Pid, "uid", c.who.Uid)
+	log.Info("client connected")
 	err := c.serve()
 	c.end()
 	s.exit(c)
-	s.log.Info("client gone", "pid", c.who.Pid, "uid", c.who.Uid, "err", err)
+	if err != nil {
+		log = log.With("err", err)
+	}
+	log.Info("client gone")
 }
 
 func (s *Server) enter(c *session) bool {

@@ -8,13 +8,13 @@
 // # One turn
 //
 //	shard.go     advance       the time is at least that of the latest turn or verb
+//	answers.go   take          results of workers on slow memory: QP.Placed, QP.Fetched
 //	mailbox.go   take          runs for QPs of this shard that came by another one's link
 //	receive.go   Link.Recv     a batch of runs, unless workers still need the frames of the
 //	                           last one (held.go); frame by frame: ICRC, decode, QP, and
 //	                           QP.HandlePackets for packets of one QP that follow each other;
 //	                           frames like the one before: ICRC, QP.HandleAlike
 //	doorbell.go  take          QPs with new requests: QP.Doorbell
-//	answers.go   take          results of workers on slow memory: QP.Placed, QP.Fetched
 //	shard.go     runTimers     QPs whose deadline has passed: QP.HandleTimeout
 //	transmit.go  drain         ready QPs in their order: QP.NextPackets, headers, payload
 //	                           copied into runs, QP.Sent, Link.Send

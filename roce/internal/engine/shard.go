@@ -69,16 +69,17 @@ func (s *Shard) step(now ib.Instant) bool {
 	return s.turn(now)
 }
 
-// turn receives a batch (unless workers still need the frames of the last one), takes doorbells and
-// answers, runs timers and sends. It reports whether anything happened. The caller holds mu.
+// turn takes answers, receives a batch (unless workers still need the frames of the last one), takes
+// doorbells, runs timers and sends. It reports whether anything happened. The caller holds mu. Answers
+// come first: applications wait for them, and to look for frames takes a system call.
 func (s *Shard) turn(now ib.Instant) bool {
 	if s.closed {
 		return false
 	}
 	s.advance(now)
-	busy := s.inline.own && s.inline.holds() || s.rx.receive()
+	busy := s.takeAnswers()
+	busy = s.inline.own && s.inline.holds() || s.rx.receive() || busy
 	busy = s.takeDoorbells() || busy
-	busy = s.takeAnswers() || busy
 	busy = s.runTimers() || busy
 	return s.tx.drain() || busy
 }

@@ -8,21 +8,15 @@ import (
 )
 
 // Quick reports whether a goroutine that must not wait may take a turn of the worker: the worker
-// can measure the cost of a turn (Options.Effort), and its memory has not been slow lately.
-func (w *Worker[Q]) Quick(now ib.Instant) bool { return w.opts.Effort != nil && w.patience.has(now) }
+// can tell whether memory was slow (Options.Stalls), and it has not been slow lately.
+func (w *Worker[Q]) Quick(now ib.Instant) bool { return w.opts.Stalls != nil && w.patience.has(now) }
 
-// effort is the processor time of a thread, and how often it has slept.
-type effort struct {
-	cpu    time.Duration
-	sleeps uint64
-}
-
-// effort returns the effort of this thread so far.
-func (w *Worker[Q]) effort() (e effort) {
-	if w.opts.Effort != nil {
-		e.cpu, e.sleeps = w.opts.Effort()
+// stalls returns how often this thread has slept, or a page was not there.
+func (w *Worker[Q]) stalls() uint64 {
+	if w.opts.Stalls == nil {
+		return 0
 	}
-	return e
+	return w.opts.Stalls()
 }
 
 // patience decides for how long the shards take no turns of a worker whose memory was slow.
@@ -39,21 +33,21 @@ const (
 	patienceBack = 16
 )
 
-// Memory is slow if a turn makes its thread sleep, or takes more processor time than slowTurn
-// and slowByte allow. The allocation of pages is well within that, of huge pages it is not.
+// Memory is slow if a turn takes longer than slowTurn and slowByte allow, and its thread has slept or a page was not
+// there: a page came from a disk, a huge page was cleared, or the process was changing its mappings. Otherwise it was
+// others that took the processor. The allocation of a few pages is well within what is allowed.
 const (
 	slowTurn = 100 * time.Microsecond // for each turn
 	slowByte = 2 * time.Nanosecond    // for each byte
 )
 
+// quick is the longest that a turn over quick memory takes.
+func quick(bytes int) time.Duration { return slowTurn + time.Duration(bytes)*slowByte }
+
 func (p *patience) has(now ib.Instant) bool { return int64(now) >= p.lost.Load() }
 
-// learn judges a turn that ends now and has moved the given number of bytes, by its thread's
-// effort before and after.
-func (p *patience) learn(now ib.Instant, before, after effort, bytes int) {
-	if after.sleeps == before.sleeps && after.cpu-before.cpu <= slowTurn+time.Duration(bytes)*slowByte {
-		return
-	}
+// lose is called at the end of a turn whose memory was slow.
+func (p *patience) lose(now ib.Instant) {
 	if since := now - ib.Instant(p.lost.Load()); since > patienceBack*p.spell {
 		p.spell = 0
 	}

@@ -54,9 +54,11 @@ type Worker[Q comparable] struct {
 	seen      uint64 // number of the turn that look has found under way
 	seenTimes int    // how often, in succession
 
-	batch   mr.Batch // this and the following are used by the goroutine that takes the turn
-	out     []mr.Outcome
-	answers []Answer[Q]
+	batch    mr.Batch // this and the following are used by the goroutine that takes the turn
+	out      []mr.Outcome
+	messages [turnGets]mr.Message
+	errs     [turnGets]error
+	answers  []Answer[Q]
 
 	patience patience
 }
@@ -78,10 +80,10 @@ type Options struct {
 	OnStuck func()
 	// StuckAfter is a second if 0.
 	StuckAfter time.Duration
-	// Effort, if set, returns the processor time of the calling thread so far, and how
-	// often it has slept. With it a shard's loop may take the worker's turns as long as
-	// memory is fast, which saves waking a thread.
-	Effort func() (cpu time.Duration, sleeps uint64)
+	// Stalls, if set, returns how often the calling thread has slept so far, or a page was
+	// not there. With it a shard's loop may take the worker's turns as long as memory is
+	// fast, which saves waking a thread.
+	Stalls func() uint64
 	// OnFault, if set, is called when a turn touches direct memory that is not mapped. The
 	// worker has closed itself then, and sends no answers of the turn. It is called on the
 	// goroutine of the turn and must not block. If it is nil the process ends.
@@ -208,17 +210,18 @@ func (w *Worker[Q]) Turn(by any) bool {
 	if !w.begin(by) {
 		return false
 	}
-	runtime.LockOSThread() // effort is measured per thread
-	before := w.effort()
+	runtime.LockOSThread() // stalls are counted per thread
+	before, began := w.stalls(), w.clock()
 	places, gets, bytes, faulted := w.touchSafely()
-	after := w.effort()
+	if now := w.clock(); time.Duration(now-began) > quick(bytes) && w.stalls() != before {
+		w.patience.lose(now)
+	}
 	runtime.UnlockOSThread()
 	if faulted {
 		w.answers = w.answers[:0]
 		w.end(0, 0)
 		return false
 	}
-	w.patience.learn(w.clock(), before, after, bytes)
 	w.answer(w.answers)
 	clear(w.answers)
 	w.answers = w.answers[:0]
@@ -256,11 +259,17 @@ func (w *Worker[Q]) touch() (places, gets, bytes int) {
 		w.answers = a.answer(w.answers, a.placed+i, out[i])
 		bytes += a.writes[a.placed+i].Len()
 	}
-	for ; gets < turnGets && a.got+gets < len(a.gets); gets++ {
-		f := &a.gets[a.got+gets]
-		w.answers = append(w.answers, Answer[Q]{User: a.getOf[a.got+gets], ID: f.ID, Err: f.Do(), Fetch: true})
+	fetches := a.gets[a.got:][:min(turnGets, len(a.gets)-a.got)]
+	for i := range fetches {
+		w.messages[i] = fetches[i].Message
+	}
+	gets = len(fetches)
+	w.batch.Gather(w.messages[:gets], w.errs[:gets])
+	for i, f := range fetches {
+		w.answers = append(w.answers, Answer[Q]{User: a.getOf[a.got+i], ID: f.ID, Err: w.errs[i], Fetch: true})
 		bytes += len(f.Buf)
 	}
+	clear(w.messages[:gets])
 	return places, gets, bytes
 }
 

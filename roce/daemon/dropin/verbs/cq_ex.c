@@ -33,7 +33,7 @@ static int start_poll(struct ibv_cq_ex *v, struct ibv_poll_cq_attr *attr)
 	err = load(q);
 	if (err)
 		pthread_mutex_unlock(&q->ring.lock);
-	give_way(!err);
+	give_way(q, !err);
 	return err;
 }
 

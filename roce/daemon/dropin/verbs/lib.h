@@ -331,7 +331,7 @@ void cq_set_reads(struct ibv_cq_ex *q);
 int cq_poll(struct ibv_cq *v, int n, struct ibv_wc *wc);
 int cq_notify(struct ibv_cq *v, int solicited_only);
 void cq_forget(struct ibv_cq *v, uint32_t qpn);
-void give_way(bool found);
+void give_way(const void *cq, bool found);
 
 /* srq.c, xrc.c */
 struct srq {

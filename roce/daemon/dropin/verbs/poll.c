@@ -53,7 +53,7 @@ int cq_poll(struct ibv_cq *v, int n, struct ibv_wc *wc)
 	pthread_mutex_lock(&q->ring.lock);
 	got = take(&q->ring, n, wc);
 	pthread_mutex_unlock(&q->ring.lock);
-	give_way(got != 0);
+	give_way(q, got != 0);
 	if (got < 0)
 		errno = EIO;
 	return got;

@@ -1,8 +1,10 @@
 /*
  * Giving way: the program that polls and the daemon may share a processor, so a thread that finds nothing yields it
- * between polls. sched_yield gives up the thread's claim: if other programs compute there, they get the processor
- * for milliseconds. Then it is better to be preempted as usual, and the thread does not yield for a while, which is
- * longer each time.
+ * between polls. A yield that takes long says that others compute there. Then the thread sleeps between polls for a
+ * while, which is longer each time: what it would spend on polling is what the daemon lacks, and a thread that is woken
+ * runs soon, where one that yields waits for the time slices of others, which are milliseconds.
+ *
+ * A thread that polls many queues in turn sleeps at one of them.
  */
 #include "lib.h"
 
@@ -12,11 +14,13 @@
 enum { YIELD_AFTER = 10 }; /* polls that find nothing, one after another */
 
 /* In nanoseconds. */
-static const int64_t long_yield = 200000, least_rest = 1000000, most_rest = 64000000, rests_back = 16;
+static const int64_t long_yield = 200000, nap = 100000, least_rest = 1000000, most_rest = 64000000, rests_back = 16;
 
 struct yielder {
 	unsigned int empty;
-	int64_t next, rest; /* when to yield again; the latest rest */
+	int64_t next, rest;   /* when to yield again; the latest rest */
+	const void *slept_at; /* the queue of the latest sleep, */
+	int64_t woken;        /* and its end */
 };
 
 static _Thread_local struct yielder yielder;
@@ -42,8 +46,20 @@ static void took(struct yielder *y, int64_t began, int64_t ended)
 	y->next = ended + y->rest;
 }
 
-/* give_way is called after each poll. */
-void give_way(bool found)
+/* sleep_at sleeps, unless the thread has slept at another queue lately. */
+static void sleep_at(struct yielder *y, const void *cq, int64_t now)
+{
+	const struct timespec t = { .tv_nsec = nap };
+
+	if (y->slept_at != cq && now - y->woken < least_rest)
+		return;
+	nanosleep(&t, NULL);
+	y->slept_at = cq;
+	y->woken = clock_now();
+}
+
+/* give_way is called after each poll of a queue. */
+void give_way(const void *cq, bool found)
 {
 	struct yielder *y = &yielder;
 	int64_t began;
@@ -55,8 +71,10 @@ void give_way(bool found)
 	if (++y->empty <= YIELD_AFTER)
 		return;
 	began = clock_now();
-	if (began < y->next)
+	if (began < y->next) {
+		sleep_at(y, cq, began);
 		return;
+	}
 	sched_yield();
 	took(y, began, clock_now());
 }

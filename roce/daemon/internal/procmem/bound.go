@@ -41,7 +41,7 @@ func Bind(pid, pidfd, fd int) (*Process, error) {
 	}
 	p := &Process{pid: pid, pidfd: pidfd, mem: os.NewFile(uintptr(own), "memory")}
 	// If the process is alive now, checkMemory has compared with it, not with a later process of that PID.
-	if err := p.alive(); err != nil {
+	if err := p.check(); err != nil {
 		p.Close()
 		return nil, err
 	}

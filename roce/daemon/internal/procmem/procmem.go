@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -71,6 +72,7 @@ type Process struct {
 	pidfd   int
 	mem     *os.File // /proc/PID/mem, from Bind; nil after NewProcess
 	atomics sync.Mutex
+	seen    atomic.Int64 // when check last found it alive, on clock; 0: never
 }
 
 // NewProcess returns the process with that PID. pidfd refers to the same process (SO_PEERPIDFD,
@@ -95,8 +97,31 @@ func (p *Process) Probe() error {
 	}
 }
 
-// alive returns ErrGone if the process has ended: its pidfd is readable then.
+// lease is for how long the PID of a process that was alive cannot belong to another. The kernel gives PIDs out in
+// turn, so one comes again after all others only: tens of thousands of forks, each of microseconds.
+const lease = 500 * time.Microsecond
+
+// clock is cheaper than time.Now, which reads two clocks.
+func clock() int64 { return int64(time.Since(started)) }
+
+var started = time.Now().Add(-time.Second) // clock is never 0
+
+// alive returns nil if the PID belongs to the process, which may have ended meanwhile, and ErrGone if it may belong to
+// another.
 func (p *Process) alive() error {
+	now := clock()
+	if seen := p.seen.Load(); seen != 0 && now-seen < int64(lease) {
+		return nil
+	}
+	err := p.check()
+	if err == nil {
+		p.seen.Store(now)
+	}
+	return err
+}
+
+// check returns ErrGone if the process has ended: its pidfd is readable then.
+func (p *Process) check() error {
 	fds := [1]unix.PollFd{{Fd: int32(p.pidfd), Events: unix.POLLIN}}
 	for {
 		n, err := unix.Poll(fds[:], 0)
@@ -120,8 +145,9 @@ type Memory struct {
 }
 
 var (
-	_ mr.Memory = (*Memory)(nil)
-	_ mr.Vector = (*Memory)(nil)
+	_ mr.Memory       = (*Memory)(nil)
+	_ mr.Vector       = (*Memory)(nil)
+	_ mr.VectorReader = (*Memory)(nil)
 )
 
 // Memory returns the length bytes from addr on. Whether they are mapped is known only when they
@@ -154,6 +180,9 @@ func (m *Memory) WriteAt(b []byte, off uint64) error {
 // WriteVector stores pieces (mr.Vector).
 func (m *Memory) WriteVector(pieces []mr.Piece) error { return m.move(pieces, true) }
 
+// ReadVector fills pieces (mr.VectorReader).
+func (m *Memory) ReadVector(pieces []mr.Piece) error { return m.move(pieces, false) }
+
 // CompareSwap stores swap at off if the value there is compare, and returns the old value.
 func (m *Memory) CompareSwap(off, compare, swap uint64) (old uint64, err error) {
 	return m.update(off, func(old uint64) (uint64, bool) { return swap, old == compare })
@@ -180,21 +209,18 @@ func (m *Memory) update(off uint64, f func(old uint64) (next uint64, store bool)
 	return old, m.WriteAt(word, off)
 }
 
-// Effort returns the CPU time that the calling thread has used so far, and how often it has
-// slept. A move during which it sleeps had to wait for a page or for a lock.
-func Effort() (cpu time.Duration, sleeps uint64) {
-	var u unix.Rusage // not used for the CPU time, which it updates at clock ticks only
-	var t unix.Timespec
-	if unix.Getrusage(unix.RUSAGE_THREAD, &u) != nil || unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) != nil {
-		return 0, 0
+// Stalls returns how often the calling thread has slept so far, or a page was not there. A move during which it does
+// had to wait for a page or for a lock.
+func Stalls() uint64 {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_THREAD, &u) != nil {
+		return 0
 	}
-	return time.Duration(t.Nano()), uint64(u.Nvcsw)
+	return uint64(u.Nvcsw + u.Minflt + u.Majflt)
 }
 
-// move reads or writes pieces. It checks before that the process is alive, so as not to write to
-// another process that has reused its PID, and again afterwards: if it is alive then, it was
-// alive all the time. (Between the two checks the PID can be reused only if the parent has also
-// reaped the old process.)
+// move reads or writes pieces. It makes sure before that the PID is the process's, so as not to write to another that
+// has reused it, and again afterwards, as the call may take long: if it is so then, it was so all the time.
 func (m *Memory) move(pieces []mr.Piece, write bool) error {
 	if m.p.mem != nil {
 		return m.moveAll(pieces, write, m.callBound)

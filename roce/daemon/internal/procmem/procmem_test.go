@@ -263,6 +263,7 @@ func TestErrors(t *testing.T) {
 func TestAnotherProcess(t *testing.T) {
 	old, now := start(t), start(t)
 	c := &Process{pid: now.p.pid, pidfd: old.p.pidfd}
+	c.seen.Store(clock() - int64(lease))
 	old.must(old.cmd.Process.Kill())
 	old.cmd.Wait()
 	m, err := c.Memory(now.addr, 64)

@@ -11,7 +11,7 @@ import (
 // vectors are the arguments of a call. Packets that are adjacent in the process's memory are one remote
 // vector.
 type vectors struct {
-	local         [256]unix.Iovec
+	local         [512]unix.Iovec
 	remote        [64]unix.RemoteIovec
 	nl, nr, total int
 }

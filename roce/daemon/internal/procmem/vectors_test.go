@@ -51,8 +51,8 @@ func TestVectors(t *testing.T) {
 		{"the last is shorter", []mr.Piece{{Off: 0, B: buf[:130], Each: 64}}, true, "56 8 56 8 2 : 0+130"},
 		{"adjacent", []mr.Piece{{Off: 0, B: buf[:16]}, {Off: 16, B: buf[16:32]}, {Off: 40, B: buf[:1]}}, true,
 			"8 8 8 8 1 : 0+32 40+1"},
-		{"more than a call takes", []mr.Piece{{Off: 0, B: buf[:130*16], Each: 16}}, true,
-			strings.Repeat("8 ", 256) + ": 0+2048; 8 8 8 8 : 2048+32"},
+		{"more than a call takes", []mr.Piece{{Off: 0, B: buf[:258*16], Each: 16}}, true,
+			strings.Repeat("8 ", 512) + ": 0+4096; 8 8 8 8 : 4096+32"},
 	} {
 		var calls []string
 		err := m.moveAll(c.pieces, c.write, func(v *vectors, write bool) error {

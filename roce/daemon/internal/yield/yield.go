@@ -58,3 +58,7 @@ func (y *Yielder) took(began, ended time.Duration) bool {
 	y.next = ended + y.rest
 	return false
 }
+
+// Resting reports whether the rest after a long yield goes on. A thread that has nothing to do but to poll again should
+// sleep then (Naps): what it would spend on polling is what the daemon lacks.
+func (y *Yielder) Resting() bool { return clock() < y.next }
