@@ -176,9 +176,9 @@ func TestConnectErrors(t *testing.T) {
 	}{
 		{"rping", exitUsage, "neither -s nor -c"},
 		{"rping -s -c", exitUsage, "--client"},
-		{"rping -c", exitFailure, "-a"},
+		{"rping -c --addr " + own, exitFailure, "(-a)"},
 		{"rping -s -S 65537 --addr " + own, exitFailure, "1 to 65536"},
-		{"rping -s -I " + own, exitFailure, "-I is for -c"},
+		{"rping -s -I " + own + " --addr " + own, exitFailure, "-I is for -c"},
 		{"rping -c -P -a " + own + " --addr " + own, exitFailure, "-P is for -s"},
 		{"rping -s -a 192.0.2.77", exitFailure, "192.0.2.77"},
 		{"rping -s -a 192.0.2.77 --addr " + own, exitFailure, "-a takes an address of the device"},

@@ -72,25 +72,34 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-// shellScripts ask a shell what it offers at the end of the line $2, with the program's
-// script in the file $1.
+// shellScripts ask a shell what it offers at the end of each of the lines $2 and so on, with the program's script in
+// the file $1. == ends what it offers for a line.
 var shellScripts = map[string]string{
-	"bash": `source "$1"
-COMP_LINE=$2 COMP_POINT=${#2}
-read -ra COMP_WORDS <<<"$2"
-[[ $2 != *" " ]] || COMP_WORDS+=("")
-COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+	"bash": `source "$1"; shift
 function_of=$(complete -p goroced | sed 's/.*-F \([^ ]*\) .*/\1/')
-"$function_of" goroced "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"
-printf '%s\n' "${COMPREPLY[@]}"`,
-	"fish": `source $argv[1]; complete -C $argv[2] | cut -f 1`,
+for line; do
+	COMP_LINE=$line COMP_POINT=${#line} COMPREPLY=()
+	read -ra COMP_WORDS <<<"$line"
+	[[ $line != *" " ]] || COMP_WORDS+=("")
+	COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+	"$function_of" goroced "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"
+	printf '%s\n' "${COMPREPLY[@]}" ==
+done`,
+	"fish": `source $argv[1]
+for line in $argv[2..]
+	complete -C $line | cut -f 1
+	echo ==
+end`,
 	// zsh offers only at a terminal. What it would show is caught.
 	"zsh": `compdef() { : }
-source "$1"
+source "$1"; shift
 _describe() { print -l -- "${found[@]%%:*}" }
 _files() { : }
-words=("${(@s: :)2}") CURRENT=${#words}
-_goroced`,
+for line; do
+	words=("${(@s: :)line}") CURRENT=${#words}
+	_goroced
+	print '=='
+done`,
 }
 
 // TestShells: each shell takes its script without complaint, and offers the words.
@@ -106,21 +115,25 @@ func TestShells(t *testing.T) {
 			if out, err := exec.Command(path, "-n", file).CombinedOutput(); err != nil || len(out) > 0 {
 				t.Fatalf("%s -n: %v\n%s", shell, err, out)
 			}
+			args := []string{"-c", script, shell, file}
+			if shell == "fish" {
+				args = []string{"-N", "-c", script, file}
+			}
 			for _, o := range offers {
+				args = append(args, o.line)
+			}
+			cmd := exec.Command(path, args...)
+			cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(program)+":"+os.Getenv("PATH"))
+			out, err := cmd.CombinedOutput()
+			got := strings.Split(string(out), "==\n")
+			if err != nil || len(got) != len(offers)+1 {
+				t.Fatalf("%d answers to %d lines, %v:\n%s", len(got)-1, len(offers), err, out)
+			}
+			for i, o := range offers {
 				if o.want == "" {
 					continue // file names then
 				}
-				args := []string{"-c", script, shell, file, o.line}
-				if shell == "fish" {
-					args = []string{"-N", "-c", script, file, o.line}
-				}
-				cmd := exec.Command(path, args...)
-				cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(program)+":"+os.Getenv("PATH"))
-				out, err := cmd.CombinedOutput()
-				if err != nil {
-					t.Fatalf("%q: %v\n%s", o.line, err, out)
-				}
-				if diff := cmp.Diff(sortedFields(o.want), sortedFields(string(out))); diff != "" {
+				if diff := cmp.Diff(sortedFields(o.want), sortedFields(got[i])); diff != "" {
 					t.Errorf("%q (-want +got):\n%s", o.line, diff)
 				}
 			}

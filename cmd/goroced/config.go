@@ -128,9 +128,14 @@ func (f *settingFlags) load(parsed *kong.Context) (*config.Config, error) {
 	for _, s := range f.Set {
 		key, value, ok := strings.Cut(s, "=")
 		if !ok {
-			return nil, ib.Refuse("configuration", "--set", s, "KEY=VALUE", ib.ErrInvalid)
+			return nil, &usageError{ib.Refuse("configuration", "--set", s, "KEY=VALUE", ib.ErrInvalid).Error()}
 		}
 		flags = append(flags, config.Flag{Name: "--set", Key: key, Value: value})
 	}
-	return config.Load(config.Process(f.Config, flags))
+	c, err := config.Load(config.Process(f.Config, flags))
+	var first *config.Error
+	if errors.As(err, &first) && strings.HasPrefix(first.Source, "--") { // those of flags come last
+		err = &usageError{err.Error()}
+	}
+	return c, err
 }

@@ -26,7 +26,13 @@ type served struct {
 
 func newServed(t *testing.T, flags ...string) *served {
 	t.Helper()
-	dir, addr := t.TempDir(), linktest.Loopback().String()
+	return newServedIn(t, t.TempDir(), flags...)
+}
+
+// newServedIn has the daemon's sockets in a folder.
+func newServedIn(t *testing.T, dir string, flags ...string) *served {
+	t.Helper()
+	addr := linktest.Loopback().String()
 	socket, admin := filepath.Join(dir, "s"), filepath.Join(dir, "a")
 	args := append([]string{"serve", "--config", configFile(t, ""), "--socket", socket, "--admin", admin, "--addr",
 		addr}, flags...)
@@ -38,6 +44,20 @@ func newServed(t *testing.T, flags ...string) *served {
 		}
 	})
 	return &served{p, addr, []string{"--socket", socket}, []string{"--admin", admin}}
+}
+
+// env leads programs to the daemon, and to no other of the machine.
+func (d *served) env() []string {
+	return []string{"GOROCED_SOCKET=" + d.client[1], "GOROCED_ADMIN=" + d.admin[1]}
+}
+
+// isTheirs has env for all programs of the test.
+func (d *served) isTheirs(t *testing.T) {
+	t.Helper()
+	for _, v := range d.env() {
+		name, value, _ := strings.Cut(v, "=")
+		t.Setenv(name, value)
+	}
 }
 
 func with(args string, flags []string) []string { return append(strings.Fields(args), flags...) }

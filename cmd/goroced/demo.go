@@ -52,7 +52,8 @@ func (c *demoCmd) Run(a *app) (err error) {
 		return err
 	}
 	if capture != nil {
-		fmt.Fprintf(a.out, "\nThe tour's packets, as the client saw them, are in %s.\n", c.Pcap)
+		text := fmt.Sprintf("The tour's packets, as the client saw them, are in %s.", c.Pcap)
+		fmt.Fprintf(a.out, "\n%s\n", c.terminal(a).Hang("", text))
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ type devicePluginCmd struct {
 	Shares     int    `default:"32" placeholder:"N" help:"How many containers of this node may use the daemon at a time (${default})."`
 	Inject     string `default:"mounts" enum:"mounts,cdi" help:"How containers get it: mounts and variables, which every container runtime has, or the name of a CDI device (${default})."`
 	LibDir     string `default:"/var/lib/goroce/lib" placeholder:"DIR" help:"Where the libraries for programs in C are put for containers (${default})."`
-	CDIDir     string `name:"cdi-dir" default:"/var/run/cdi" placeholder:"DIR" help:"Where the CDI file is put; '' for none (${default})."`
+	CDIDir     string `name:"cdi-dir" default:"/var/run/cdi" placeholder:"DIR" help:"Where the CDI file is put; none if DIR is empty (${default})."`
 	KubeletDir string `default:"/var/lib/kubelet/device-plugins" placeholder:"DIR" help:"Where the kubelet's socket is (${default})."`
 }
 
@@ -35,7 +35,7 @@ func (c *devicePluginCmd) Run(a *app) error {
 	if err == nil {
 		err = deviceplugin.Run(a.ctx, deviceplugin.Options{Socket: c.socket(), Shares: c.Shares, Libraries: libs,
 			LibDir: c.LibDir, Kubelet: c.KubeletDir, CDIDir: c.CDIDir, UseCDI: c.Inject == "cdi",
-			Log: slog.New(slog.NewTextHandler(a.err, nil))})
+			Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 	}
 	if err != nil {
 		return fmt.Errorf("device-plugin: %w", err)

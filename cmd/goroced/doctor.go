@@ -11,7 +11,7 @@ import (
 
 // doctorCmd is `goroced doctor`.
 type doctorCmd struct {
-	Peer  netip.Addr   `arg:"" optional:"" help:"Address of a host to communicate with: also check the route to it."`
+	Peer  string       `arg:"" optional:"" help:"Host to communicate with, by name or address: also check the route to it."`
 	NetIf string       `name:"netif" placeholder:"IF" help:"Network interface to check (default: that of the route to the peer, or of the default route)."`
 	Addr  []netip.Addr `placeholder:"IP" help:"Local addresses to check instead of --netif."`
 	JSON  bool         `help:"Print a JSON object."`
@@ -19,7 +19,14 @@ type doctorCmd struct {
 
 // Run runs the subcommand.
 func (c *doctorCmd) Run(a *app) error {
-	report, err := doctor.Examine(doctor.Options{NetIf: c.NetIf, Addrs: c.Addr, Peer: c.Peer})
+	o := doctor.Options{NetIf: c.NetIf, Addrs: c.Addr}
+	if c.Peer != "" {
+		var err error
+		if o.Peer, err = doctor.Resolve(a.ctx, c.Peer, o); err != nil {
+			return fmt.Errorf("doctor: %w", err)
+		}
+	}
+	report, err := doctor.Examine(o)
 	if err != nil {
 		return err
 	}

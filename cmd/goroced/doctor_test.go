@@ -17,6 +17,7 @@ import (
 
 // TestDoctor: exit code 1 and one line on standard error if something fails.
 func TestDoctor(t *testing.T) {
+	newServed(t).isTheirs(t)
 	addr := linktest.Loopback().String()
 	if out := success(t, "doctor", "--addr", addr, addr); !strings.Contains(out,
 		"ok    port       UDP port 4791 is free\n") ||
@@ -50,6 +51,44 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
+// TestDoctorPeer: the peer is a name or an address; what is neither is said in plain words.
+func TestDoctorPeer(t *testing.T) {
+	newServed(t).isTheirs(t)
+	addr, peer := linktest.Loopback().String(), linktest.Loopback().String()
+	for _, c := range []struct {
+		peer string
+		code int
+		want string
+	}{
+		{"localhost", 0, "ok    route      127.0.0.1 by lo"},
+		{peer, 0, "ok    route      " + peer + " by lo"},
+		{"no-such-host..invalid", exitFailure,
+			"goroced: doctor: lookup no-such-host..invalid: no such host; give the peer's IP address, or a name "},
+	} {
+		p, code := goroced(t, "doctor", "--addr", addr, c.peer)
+		if said := p.out.String() + p.err.String(); code != c.code || !strings.Contains(said, c.want) {
+			t.Errorf("doctor %s: exit code %d, want %d and %q:\n%s", c.peer, code, c.code, c.want, said)
+		}
+	}
+}
+
+// TestDoctorNext: the commands that it ends with work, on a machine that has loopback only.
+func TestDoctorNext(t *testing.T) {
+	t.Parallel()
+	ns, _ := linktest.NewVeth(t, 1500)
+	ns.Command(t, "ip", "link", "set", ns.IfName, "down")
+	p, _ := startIn(t, ns, "", "doctor", "--addr", "127.0.0.1", "--json")
+	p.done(t, "doctor")
+	var report struct{ Next []struct{ Command string } }
+	if err := json.Unmarshal(p.out.Bytes(), &report); err != nil || len(report.Next) < 2 {
+		t.Fatalf("%v:\n%s", err, p.out.String())
+	}
+	server, _ := startIn(t, ns, "waiting", strings.Fields(report.Next[0].Command)[1:]...)
+	client, _ := startIn(t, ns, "", strings.Fields(report.Next[1].Command)[1:]...)
+	client.done(t, report.Next[1].Command)
+	server.done(t, report.Next[0].Command)
+}
+
 // TestDoctorUnprivileged: an ordinary user lacks capabilities, and a small limit of
 // memory to lock; the remedies give both.
 func TestDoctorUnprivileged(t *testing.T) {
@@ -69,6 +108,7 @@ func TestDoctorUnprivileged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	newServedIn(t, dir, "--set", "socket_mode=0666").isTheirs(t)
 	addr := linktest.Loopback().String()
 	shell := func(line string) string {
 		out, err := exec.Command(setpriv, "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "sh",

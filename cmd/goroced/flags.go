@@ -88,6 +88,6 @@ func (f *deviceFlags) with(ctx context.Context, faults wrap.FaultConfig, pcap st
 
 // offloadOff explains that a peer makes segmentation offload impossible.
 func offloadOff(peer ib.GID) {
-	fmt.Fprintf(os.Stderr, "goroced: segmentation offload goes off: %v gets the packets that leave alone, "+
+	fmt.Fprintf(messages, "goroced: segmentation offload goes off: %v gets the packets that leave alone, "+
 		"but not those that the NIC cuts from longer ones\n", peer.Addr())
 }

@@ -32,11 +32,15 @@ func (c *runCmd) Run(a *app) error {
 	if len(args) == 0 {
 		return &usageError{"run: name a program behind --"}
 	}
+	program, err := launch.Find(args[0]) // before a daemon is started for it
+	if err != nil {
+		return err
+	}
 	ready, err := launch.Prepare(a.ctx, c.Socket)
 	if err != nil {
 		return fmt.Errorf("run: %w", err)
 	}
-	return ready.Exec(args)
+	return ready.Exec(program, args)
 }
 
 // envCmd is `goroced env`.

@@ -2,7 +2,7 @@
 // to the programs of this one, and decodes captures. `goroced --help` lists the subcommands.
 //
 // Exit codes: 0 is success, 1 failure, 2 an invalid command line, 130 the end by Ctrl-C (SIGINT), 143 that by SIGTERM.
-// Errors are one line on standard error.
+// Errors are one line on standard error, on a terminal as many as it takes.
 //
 // This package only has flags, and connects them with the packages under internal, which implement the subcommands.
 package main
@@ -49,10 +49,21 @@ type commandLine struct {
 type app struct {
 	ctx context.Context // ends with SIGINT and SIGTERM
 	out io.Writer
-	err io.Writer
+	err io.Writer // for messages to people
 
 	term term.Terminal // what out is
 }
+
+// columns returns the width of out if it is a terminal, 0 if it is not.
+func (a *app) columns() int {
+	if a.term.Real {
+		return a.term.Columns()
+	}
+	return 0
+}
+
+// messages is standard error, for messages to people.
+var messages = term.Messages(os.Stderr, os.Getenv)
 
 func main() { os.Exit(run(os.Args[1:])) }
 
@@ -67,9 +78,9 @@ func run(args []string) int {
 	}
 	parsed, err := parser.Parse(args)
 	if err != nil {
-		return report(fmt.Errorf("%w%s; `goroced --help` tells more", err, didYouMean(err)), exitUsage)
+		return report(fmt.Errorf("%w%s; see `goroced --help`", err, didYouMean(err)), exitUsage)
 	}
-	err = parsed.Run(&app{ctx, os.Stdout, os.Stderr, term.Of(os.Stdout, os.Getenv)})
+	err = parsed.Run(&app{ctx, os.Stdout, messages, term.Of(os.Stdout, os.Getenv)})
 	switch {
 	case err == nil:
 		return 0
@@ -104,6 +115,10 @@ func untilSignal() (ctx context.Context, killer func() int) {
 
 // interruption is the error of a subcommand that a signal has ended, with what it was doing, if it says that.
 func interruption(err error) error {
+	var wait interface{ Awaited() string }
+	if errors.As(err, &wait) {
+		return fmt.Errorf("interrupted while waiting for %s", wait.Awaited())
+	}
 	if text := err.Error(); text != context.Canceled.Error() {
 		return fmt.Errorf("interrupted: %s", strings.TrimSuffix(text, ": "+context.Canceled.Error()))
 	}
@@ -118,7 +133,7 @@ func (e *usageError) ExitStatus() int { return exitUsage }
 
 // report prints an error on one line.
 func report(err error, code int) int {
-	fmt.Fprintf(os.Stderr, "goroced: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
+	fmt.Fprintf(messages, "goroced: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
 	return code
 }
 

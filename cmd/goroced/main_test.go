@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/goroce/goroce/tests/gobuild"
 	"github.com/goroce/goroce/tests/linktest"
 	"github.com/goroce/goroce/tests/require"
@@ -146,7 +148,10 @@ func TestErrors(t *testing.T) {
 		{"pingpong --drop 1 --addr " + own, exitFailure, "--drop is 1"},
 		{"pingpong --addr " + own + " no-such-host..invalid", exitFailure, "no-such-host..invalid"},
 		{"pingpong --addr " + own + " -p 1 127.0.0.1", exitFailure, "start it there first"},
-		{"pingpong --addr " + own + " -m 1500", exitFailure, "256, 512, 1024, 2048, 4096"},
+		{"pingpong --addr " + own + " -m 1500", exitFailure, ": MTU is 1500: invalid argument; allowed: 256, "},
+		{"perf write bw --addr " + own + " -m 1500", exitFailure, ": MTU is 1500: invalid argument; allowed: 256, "},
+		{"rping -c -a 127.0.0.1 --addr " + own + " --mtu 1500", exitFailure, ": MTU is 1500: invalid argument; "},
+		{"rstream -s 127.0.0.1 --addr " + own + " --mtu 1500", exitFailure, ": MTU is 1500: invalid argument; "},
 		{"pingpong --addr " + taken.String(), exitFailure, fmt.Sprintf("process %d", os.Getpid())},
 		{"pingpong --addr " + own + " --netif lo", exitFailure, "one of them"},
 		{"pingpong --addr " + own + " -d goroce_lo", exitFailure, "exclude"},
@@ -163,7 +168,7 @@ func TestErrors(t *testing.T) {
 		{"devinfo --addr " + own + " --shards 3", exitFailure, "power of two"},
 		{"devinfo --addr 192.0.2.77", exitFailure, "192.0.2.77"},
 		{"devinfo --link afxdp --addr " + own, exitFailure, "use link udp"},
-		{"demo --mtu 1000 --client " + own, exitFailure, "PathMTU is 1000"},
+		{"demo --mtu 1000 --client " + own, exitFailure, ": MTU is 1000: invalid argument; allowed: 256, 512, "},
 		{"demo --drop 0.9", exitFailure, "0 to 0.25"},
 		{"demo --client " + own + " --server " + own, exitFailure, "4791"},
 		{"demo --pcap /nosuch/file", exitFailure, "/nosuch/file"},
@@ -210,6 +215,30 @@ func TestHelp(t *testing.T) {
 	for _, args := range [][]string{{}, {"--help"}, {"demo", "--help"}, {"pingpong", "-h"}} {
 		if out := success(t, args...); !strings.Contains(out, "Usage: goroced") {
 			t.Errorf("goroced %v printed %q", args, out)
+		}
+	}
+}
+
+// TestHelpQuotes: no help has two quotes in a row, which the parser's formatter takes for a typographic one.
+func TestHelpQuotes(t *testing.T) {
+	parser := kong.Must(&commandLine{}, kong.Vars{"version": ""})
+	nodes := parser.Model.Leaves(false)
+	if len(nodes) < 30 {
+		t.Fatalf("only %d commands", len(nodes))
+	}
+	for _, node := range nodes {
+		var help strings.Builder
+		fmt.Fprintln(&help, node.Help, node.Detail)
+		for _, flag := range node.Flags {
+			fmt.Fprintln(&help, "--"+flag.Name, flag.Help)
+		}
+		for _, arg := range node.Positional {
+			fmt.Fprintln(&help, arg.Name, arg.Help)
+		}
+		for line := range strings.Lines(help.String()) {
+			if strings.Contains(line, "''") || strings.Contains(line, "``") {
+				t.Errorf("%s: %s", node.FullPath(), line)
+			}
 		}
 	}
 }
@@ -348,8 +377,8 @@ func TestPingpongInterrupted(t *testing.T) {
 	if err := server.cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
-	if code := server.wait(t); code != exitSignal+int(syscall.SIGINT) ||
-		!strings.Contains(server.err.String(), "goroced: interrupted\n") {
+	want := "goroced: interrupted while waiting for a client on TCP port " + port + "\n"
+	if code := server.wait(t); code != exitSignal+int(syscall.SIGINT) || !strings.Contains(server.err.String(), want) {
 		t.Errorf("exit code %d: %s", code, server.err.String())
 	}
 }

@@ -84,23 +84,23 @@ func TestSeveralInterfaces(t *testing.T) {
 	}
 }
 
-// TestClosedPort: where nobody speaks RoCEv2 a client hears so at once.
+// TestClosedPort: a client hears from the kernel that nobody speaks RoCEv2 there. Only an ICMP error, which is at once,
+// has this text: the connection manager, when its requests have had no answer for ten seconds, says "no answer to REQ".
+// TestClosedPort of package rdmacm is the same without time.
 func TestClosedPort(t *testing.T) {
 	t.Parallel()
 	for _, tool := range []string{"rping -c -a ", "rstream -s "} {
 		closed := linktest.Loopback().String()
-		start := time.Now()
 		p, code := goroced(t, strings.Fields(tool+closed+" --addr "+linktest.Loopback().String())...)
 		if code != exitFailure || !strings.Contains(p.err.String(), "UDP port 4791 of "+closed+" is closed") {
 			t.Errorf("%s: exit code %d: %s", tool, code, p.err.String())
 		}
-		if d := time.Since(start); d > 8*time.Second { // of ten that a silent peer gets
-			t.Errorf("%s: took %v", tool, d)
-		}
 	}
 }
 
-// TestAbsentHost: a tool says within a second that nobody answers ARP, and ends when the kernel gives up.
+// TestAbsentHost: a tool says that nobody answers ARP, after waiting.After, which is less than a second, and ends when
+// the kernel gives up: after 1.8 s here. If the limits of the tools ended them, after ten, they would say "no answer to
+// REQ" and "i/o timeout".
 func TestAbsentHost(t *testing.T) {
 	t.Parallel()
 	a, _ := linktest.NewVeth(t, 1500)
@@ -127,8 +127,8 @@ func TestInterrupted(t *testing.T) {
 	if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
-	if code := p.wait(t); code != 130 || !strings.Contains(p.err.String(), "goroced: interrupted: no connection to "+
-		b.Addr4.String()) {
+	if code := p.wait(t); code != 130 || !strings.Contains(p.err.String(),
+		"goroced: interrupted while waiting for "+b.Addr4.String()+":7174 to answer the request\n") {
 		t.Errorf("exit code %d: %s", code, p.err.String())
 	}
 }

@@ -99,10 +99,7 @@ func (c *perfCmd) options(a *app) perf.Options {
 	o.CQMod, o.PostList, o.Inline, o.Outstanding, o.AtomicOp, o.Events = c.CQMod, c.List, c.Inline, c.Outs, c.Atomic,
 		c.Events
 	o.AckTimeout, o.RetryCount, o.Timeout, o.Gbits = c.AckTimeout, c.Retry, c.Timeout, c.Gbits
-	o.Out, o.Log = a.out, a.err
-	if a.term.Real {
-		o.Columns = a.term.Columns()
-	}
+	o.Out, o.Log, o.Columns = a.out, a.err, a.columns()
 	if c.JSON == stdout {
 		o.Out = io.Discard
 	}

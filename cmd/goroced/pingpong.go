@@ -102,7 +102,7 @@ func (c *pingpongCmd) options(a *app) pingpong.Options {
 	o.Host, o.Port, o.IBPort, o.GIDIndex = c.Host, c.Port, c.IBPort, c.GIDIdx
 	o.RxDepth, o.Iters, o.SL, o.Events, o.Check = c.RxDepth, c.Iters, c.SL, c.Events, c.Check
 	o.AckTimeout, o.RetryCount, o.Timeout = c.AckTimeout, c.Retry, c.Timeout
-	o.Out, o.Log = a.out, a.err
+	o.Out, o.Log, o.Columns = a.out, a.err, a.columns()
 	if c.Size != nil {
 		o.Size = *c.Size
 	}

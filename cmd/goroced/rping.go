@@ -78,5 +78,6 @@ func (c *rpingCmd) options(a *app) rping.Options {
 		Server: c.Server, Addr: c.Address, Port: c.Port, Source: c.Source, Count: c.Count, Size: c.Size,
 		Verbose: c.Verbose, Validate: c.Check, Debug: c.Debug, Persistent: c.Persistent,
 		AckTimeout: c.AckTimeout, MTU: ib.MTU(c.MTU), Timeout: c.Timeout, Out: a.out, Log: a.err,
+		Columns: a.columns(),
 	}
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"net/http"
+	"os"
 
 	"github.com/alecthomas/kong"
 
@@ -28,6 +29,6 @@ func (c *serveCmd) Run(a *app, parsed *kong.Context) error {
 	if err != nil {
 		return err
 	}
-	return runner.Run(a.ctx, runner.Options{Config: loaded, Load: load, Log: a.err, Open: openDaemon,
+	return runner.Run(a.ctx, runner.Options{Config: loaded, Load: load, Log: os.Stderr, Open: openDaemon,
 		Metrics: func(d runner.Daemon) http.Handler { return metricsHandler(d.(figures)) }})
 }

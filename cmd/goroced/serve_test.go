@@ -80,7 +80,7 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestServeErrors: what keeps the daemon from running is one line.
+// TestServeErrors: what keeps the daemon from running is one line. A wrong value of a flag is a wrong command line.
 func TestServeErrors(t *testing.T) {
 	dir := t.TempDir()
 	file := configFile(t, "\n[limits.user]\nqps = -1\n")
@@ -90,24 +90,27 @@ func TestServeErrors(t *testing.T) {
 	}
 	for _, c := range []struct {
 		args []string
+		code int
 		want string
 	}{
-		{at("--config", file), file + ":3: limits.user.qps = -1: not allowed; allowed: a number, 0 to 16777216"},
-		{at("--set", "drain"), "KEY=VALUE"},
-		{at("--set", "nosuch=1"), "--set: nosuch: unknown key; allowed: socket"},
-		{at("--link", "ib"), `--link: device.link = "ib": not allowed; allowed: auto, udp`},
-		{at("--netif", "goroce_nosuch"), "goroce_nosuch"},
-		{at("--addr", "192.0.2.77"), "192.0.2.77"},
-		{at("--metrics", "0.0.0.0:1"), "loopback"},
-		{[]string{"config", "check", file}, "goroced.toml is not good"},
-		{[]string{"config", "check", dir + "/none"}, "no such file"},
-		{[]string{"config", "show", "--config", file}, ":3: limits.user.qps"},
+		{at("--config", file), exitFailure,
+			file + ":3: limits.user.qps = -1: not allowed; allowed: a number, 0 to 16777216"},
+		{at("--set", "drain"), exitUsage, "KEY=VALUE"},
+		{at("--set", "nosuch=1"), exitUsage, "--set: nosuch: unknown key; allowed: socket"},
+		{at("--link", "ib"), exitUsage, `--link: device.link = "ib": not allowed; allowed: auto, udp`},
+		{at("--netif", "goroce_nosuch"), exitFailure, "goroce_nosuch"},
+		{at("--addr", "192.0.2.77"), exitFailure, "192.0.2.77"},
+		{at("--metrics", "0.0.0.0:1"), exitUsage, "loopback"},
+		{[]string{"config", "check", file}, exitFailure, "goroced.toml is not good"},
+		{[]string{"config", "check", dir + "/none"}, exitFailure, "no such file"},
+		{[]string{"config", "show", "--config", file}, exitFailure, ":3: limits.user.qps"},
 	} {
 		p, code := goroced(t, c.args...)
 		said := p.err.String()
-		if code != exitFailure || !strings.HasPrefix(said, "goroced: ") || strings.Count(said, "\n") != 1 ||
+		if code != c.code || !strings.HasPrefix(said, "goroced: ") || strings.Count(said, "\n") != 1 ||
 			!strings.Contains(said, c.want) {
-			t.Errorf("goroced %v: exit code %d, want one line that says %q:\n%s", c.args, code, c.want, said)
+			t.Errorf("goroced %v: exit code %d, want %d and one line that says %q:\n%s", c.args, code, c.code, c.want,
+				said)
 		}
 	}
 }

@@ -21,14 +21,14 @@ import (
 // escapes are the sequences by which text is coloured.
 var escapes = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
-// onTerminal runs goroced on a terminal of so many columns, and returns what it prints there.
-func onTerminal(t *testing.T, columns int, env []string, args ...string) string {
+// openTerminal returns the two sides of a terminal of so many columns; programs have the slave.
+func openTerminal(t *testing.T, columns int) (master, slave *os.File) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		require.Missing(t, "a pseudoterminal is needed, and /dev/ptmx cannot be opened: %v", err)
 	}
-	defer master.Close()
+	t.Cleanup(func() { master.Close() })
 	fd := int(master.Fd())
 	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
 	if err == nil {
@@ -40,10 +40,17 @@ func onTerminal(t *testing.T, columns int, env []string, args ...string) string 
 	if err != nil {
 		t.Fatal(err)
 	}
-	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return master, slave
+}
+
+// onTerminal runs goroced on a terminal of so many columns, and returns what it prints there.
+func onTerminal(t *testing.T, columns int, env []string, args ...string) string {
+	t.Helper()
+	master, slave := openTerminal(t, columns)
 	cmd := exec.CommandContext(t.Context(), program, args...)
 	var errors bytes.Buffer
 	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), env...), slave, &errors
@@ -92,12 +99,12 @@ func TestTerminal(t *testing.T) {
 	} {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
 			t.Parallel()
-			rich := onTerminal(t, 80, []string{"LC_ALL=C.UTF-8", "TERM=xterm", "NO_COLOR="}, c.args...)
+			rich := onTerminal(t, 80, append(d.env(), "LC_ALL=C.UTF-8", "TERM=xterm", "NO_COLOR="), c.args...)
 			if strings.Contains(rich, "\x1b[") != c.color {
 				t.Errorf("colours: %v\n%s", !c.color, rich)
 			}
 			fits(t, 80, escapes.ReplaceAllString(rich, ""))
-			plain := onTerminal(t, 80, []string{"LC_ALL=C", "TERM=xterm", "NO_COLOR=1"}, c.args...)
+			plain := onTerminal(t, 80, append(d.env(), "LC_ALL=C", "TERM=xterm", "NO_COLOR=1"), c.args...)
 			fits(t, 80, plain)
 			for _, r := range plain {
 				if r >= utf8.RuneSelf || r == '\x1b' {
@@ -125,12 +132,15 @@ func TestTerminal(t *testing.T) {
 // TestPiped: what people look at is 80 columns wide where no width is known.
 func TestPiped(t *testing.T) {
 	t.Parallel()
+	d := newServed(t)
 	for _, args := range [][]string{
 		{"decode", filepath.Join("..", "..", "wire", "testdata", "rping.pcap")},
 		{"doctor"}, {"explain"}, {"explain", "fence"},
 	} {
-		p, _ := goroced(t, args...)
-		fits(t, 80, p.out.String())
+		cmd := exec.CommandContext(t.Context(), program, args...)
+		cmd.Env = append(os.Environ(), d.env()...)
+		out, _ := cmd.Output()
+		fits(t, 80, string(out))
 	}
 }
 

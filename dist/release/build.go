@@ -70,14 +70,24 @@ func (r *release) built(ctx context.Context, arch, compiler string) (tree, error
 	return t, err
 }
 
-// doc is where documents are.
-const doc = "share/doc/goroced/"
+// Where documents are.
+const (
+	doc      = "share/doc/goroced/"
+	examples = doc + "examples"
+)
 
-// shipped are files of the repository, or folders with all that is in them.
+// shipped are files of the repository, or folders with the files, but not the folders, that are in them.
 var shipped = []struct{ from, to string }{
 	{"LICENSE", doc + "LICENSE"},
-	{"dist/nftables", doc + "examples"},
-	{"dist/systemd/goroced.service.d", doc + "examples/goroced.service.d"},
+	{"dist/nftables", examples},
+	{"dist/config", examples},
+	{"dist/container", examples + "/container"},
+	{"dist/grafana", examples + "/grafana"},
+	{"dist/kubernetes", examples + "/kubernetes"},
+	{"dist/kubernetes/example", examples + "/kubernetes/example"},
+	{"dist/prometheus/prometheus.yml", examples + "/prometheus/prometheus.yml"},
+	{"dist/prometheus/goroce.rules.yml", examples + "/prometheus/goroce.rules.yml"},
+	{"dist/systemd/goroced.service.d", examples + "/goroced.service.d"},
 	{"dist/systemd/goroced.service", "lib/systemd/system/goroced.service"},
 	{"dist/systemd/goroced.socket", "lib/systemd/system/goroced.socket"},
 	{"dist/systemd/goroced@.service", "lib/systemd/system/goroced@.service"},

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,9 +46,8 @@ var configured = []struct{ from, to, kind string }{
 		units + "goroced@.service.d/other-processes.conf", files.TypeFile},
 }
 
-// owned are the folders that belong to the package alone, and go with it.
-var owned = []string{"/etc/goroce", "/usr/lib/goroce", units + "goroced.service.d", units + "goroced@.service.d",
-	"/usr/share/doc/goroced", "/usr/share/doc/goroced/examples", "/usr/share/doc/goroced/examples/goroced.service.d"}
+// owned are the folders that belong to the package alone, and go with it, as do those of its documents.
+var owned = []string{"/etc/goroce", "/usr/lib/goroce", units + "goroced.service.d", units + "goroced@.service.d"}
 
 // packages writes the packages for a processor.
 func (r *release) packages(arch string, t tree) error {
@@ -113,7 +113,13 @@ func (r *release) contents(t tree, moved map[string]string, stage string) (files
 		}
 		list = append(list, r.content(from, "/usr/"+name, os.FileMode(f.mode)))
 	}
-	for _, dir := range owned {
+	dirs := slices.Clone(owned)
+	for _, dir := range t.folders() {
+		if strings.HasPrefix(dir+"/", doc) {
+			dirs = append(dirs, "/usr/"+dir)
+		}
+	}
+	for _, dir := range dirs {
 		one := r.content("", dir, 0o755)
 		one.Type = files.TypeDir
 		list = append(list, one)

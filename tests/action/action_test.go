@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -107,6 +108,9 @@ func newJob(t *testing.T, programs string) *job {
 			j.env = append(j.env, v)
 		}
 	}
+	if strings.Contains(os.Getenv("GOFLAGS"), trimpath) {
+		j.env = append(j.env, "GOENV="+goConfig(t))
+	}
 	action, err := filepath.Abs(folder)
 	if err != nil {
 		t.Fatal(err)
@@ -116,6 +120,25 @@ func newJob(t *testing.T, programs string) *job {
 		// Of the job: its device has an address that no other daemon of this machine has.
 		"GOROCED_DEVICE_ADDRESSES="+linktest.Loopback().String())
 	return j
+}
+
+const trimpath = "-trimpath"
+
+// goConfig returns a copy of go's configuration file with the flag by which these tests were compiled. Steps clear the
+// variable GOFLAGS; without the flag they would compile all packages again.
+func goConfig(t *testing.T) string {
+	t.Helper()
+	path, err := exec.Command("go", "env", "GOENV").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(strings.TrimSpace(string(path)))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "env")
+	write(t, file, string(text)+"\nGOFLAGS="+trimpath+"\n", 0o600)
+	return file
 }
 
 // end ends what still runs, as the runner does at the end of a job.

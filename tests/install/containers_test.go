@@ -16,22 +16,30 @@ import (
 	"github.com/goroce/goroce/tests/require"
 )
 
-// TestContainers: the image plays what dist/container/compose.yaml says, by podman.
+// TestContainers: the image plays by podman, podman-compose and docker-compose what dist/container/compose.yaml says.
 func TestContainers(t *testing.T) {
-	image := filepath.Join(released(t), "goroced_"+version+"_image.oci.tar")
-	root := cleanRoot(t)
-	for _, tool := range []string{"podman", "runc", "unshare"} {
+	t.Parallel()
+	folder := released(t)
+	root := cleanRoot(t, "bookworm")
+	for _, tool := range []string{"podman", "podman-compose", "docker-compose", "runc", "unshare"} {
 		require.Command(t, tool)
+	}
+	dir := t.TempDir()
+	writeBlocks(t, filepath.Join(dir, "commands"))
+	script, err := filepath.Abs("testdata/containers.sh")
+	if err != nil {
+		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "unshare", "--mount", "--net", "--propagation", "private", "bash",
-		"testdata/containers.sh", image, root, t.TempDir())
+		script, folder, root, dir)
+	cmd.Dir = "../.."
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
 	cmd.WaitDelay = 20 * time.Second
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "\n+ : all is well\n") ||
-		!regexp.MustCompile(`(?m)^ 65536 +200 +\d`).Match(out) || !strings.Contains(string(out), "1000 iters in ") {
+		!regexp.MustCompile(`(?m)^ 65536 +5000 +\d`).Match(out) || !strings.Contains(string(out), "1000 iters in ") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

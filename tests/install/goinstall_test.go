@@ -15,7 +15,7 @@ import (
 // public repository. What else it needs comes from this machine's module cache.
 func TestGoInstall(t *testing.T) {
 	if !require.Full() {
-		t.Skip("skipped: GOROCE_FULL=1 installs the program by go install")
+		t.Skip("skipped: needs GOROCE_FULL=1, as it installs the program by go install")
 	}
 	clone := filepath.Join(t.TempDir(), "public")
 	output(t, "git", "clone", "--quiet", "../..", clone)

@@ -15,12 +15,18 @@ import (
 // version is what is released here.
 const version = "0.9.1"
 
-// work is a folder for all tests.
-var work string
+// work is a folder for all tests, and blocks the commands of the document.
+var (
+	work   string
+	blocks map[string]string
+)
 
 func TestMain(m *testing.M) {
 	var err error
-	if work, err = os.MkdirTemp("", "goroce-install"); err != nil {
+	if blocks, err = document(); err == nil {
+		work, err = os.MkdirTemp("", "goroce-install")
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -38,11 +44,12 @@ var head = sync.OnceValue(func() string {
 	return strings.TrimSpace(string(out))
 })
 
-// release makes a release from the repository in a folder, and returns where it is.
+// release makes a release from the repository in a folder by the document's command, and returns where it is.
 func release(repository, name string) (string, error) {
 	out := filepath.Join(work, name)
-	cmd := exec.Command("go", "run", "-C", filepath.Join(repository, "dist/release"), ".", "-version", "v"+version,
-		"-revision", head(), "-out", out)
+	command := strings.Replace(strings.TrimSpace(blocks["making-a-release-1"]), "/tmp/release", out, 1)
+	cmd := exec.Command("sh", "-c", command+" -revision "+head())
+	cmd.Dir = repository
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, text)
 	}
@@ -55,7 +62,7 @@ var first = sync.OnceValues(func() (string, error) { return release("../..", "fi
 func released(t *testing.T) string {
 	t.Helper()
 	if !require.Full() {
-		t.Skip("skipped: GOROCE_FULL=1 makes a release and tests it")
+		t.Skip("skipped: needs GOROCE_FULL=1, as it makes a release")
 	}
 	for _, tool := range []string{"git", "x86_64-linux-gnu-gcc", "aarch64-linux-gnu-gcc"} {
 		require.Command(t, tool)

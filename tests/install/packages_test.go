@@ -30,24 +30,34 @@ func newer(t *testing.T, deb string) string {
 	return next
 }
 
-// TestDebian: the package is installed on a clean root, used, upgraded, removed and purged.
+// TestDebian: the package is installed on a clean root of Debian and of Ubuntu, used, upgraded, removed and purged.
 func TestDebian(t *testing.T) {
 	deb := filepath.Join(released(t), "goroced_"+version+"-1_amd64.deb")
-	boot(t, cleanRoot(t), "debian.sh", deb, newer(t, deb))
+	next := newer(t, deb)
+	for _, suite := range []string{"bookworm", "noble"} {
+		t.Run(suite, func(t *testing.T) {
+			t.Parallel()
+			boot(t, cleanRoot(t, suite), "debian.sh", deb, next)
+		})
+	}
 }
 
 // TestRPM: the same by rpm, on a root of Debian.
 func TestRPM(t *testing.T) {
-	boot(t, cleanRoot(t), "rpm.sh", filepath.Join(released(t), "goroced-"+version+"-1.x86_64.rpm"))
+	t.Parallel()
+	boot(t, cleanRoot(t, "bookworm"), "rpm.sh", filepath.Join(released(t), "goroced-"+version+"-1.x86_64.rpm"))
 }
 
 // TestArchiveInstalled: the archive's program runs where it was unpacked, and the archive in /usr is an installation.
 func TestArchiveInstalled(t *testing.T) {
-	boot(t, cleanRoot(t), "archive.sh", filepath.Join(released(t), "goroced_"+version+"_linux_amd64.tar.gz"))
+	t.Parallel()
+	boot(t, cleanRoot(t, "bookworm"), "archive.sh",
+		filepath.Join(released(t), "goroced_"+version+"_linux_amd64.tar.gz"))
 }
 
 // TestLintian: Debian's checker finds no error and nothing to warn of.
 func TestLintian(t *testing.T) {
+	t.Parallel()
 	dir := released(t)
 	lintian := require.Command(t, "lintian")
 	for _, arch := range []string{"amd64", "arm64"} {

@@ -17,15 +17,18 @@ import (
 	"github.com/goroce/goroce/tests/require"
 )
 
-// cleanRoot returns a root of Debian that root.sh has made, in which a test may change everything.
-func cleanRoot(t *testing.T) string {
+// cleanRoot returns a root of Debian or Ubuntu that root.sh has made, in which a test may change everything.
+func cleanRoot(t *testing.T, suite string) string {
 	t.Helper()
 	require.Root(t)
 	cache := os.Getenv("GOROCE_LAB_CACHE")
 	if cache == "" {
 		cache = "/var/cache/goroce-lab"
 	}
-	lower := filepath.Join(cache, "install/root")
+	lower := filepath.Join(cache, "install", suite)
+	if why, err := os.ReadFile(lower + ".missing"); err == nil {
+		t.Skipf("skipped: needs a mirror of Ubuntu with %s: %s", suite, why)
+	}
 	if _, err := os.Stat(filepath.Join(lower, "etc/debian_version")); err != nil {
 		require.Missing(t, "%s, which .ci/packages makes, is not there", lower)
 	}
@@ -84,6 +87,7 @@ func boot(t *testing.T, root, script string, packages ...string) {
 	}
 	network, err1 := os.ReadFile("testdata/network.sh")
 	commands, err2 := os.ReadFile(filepath.Join("testdata", script))
+	writeBlocks(t, filepath.Join(root, "try"))
 	place("try/script", append(network, commands...), errors.Join(err1, err2))
 	place("etc/systemd/system/try.service", []byte(unit), nil)
 	wants := filepath.Join(root, "etc/systemd/system/multi-user.target.wants/try.service")

@@ -6,10 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/gopacket"
-	"github.com/google/gopacket/layers"
-	"github.com/google/gopacket/pcapgo"
-
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/internal/group"
@@ -34,7 +30,7 @@ type Capturer struct {
 // captureFile is the file that the Capturers of a device share.
 type captureFile struct {
 	mu    sync.Mutex
-	w     *pcapgo.NgWriter
+	w     *ngWriter
 	epoch time.Time
 	err   error
 }
@@ -58,21 +54,12 @@ func Pcap(l link.Link, w io.Writer, epoch time.Time) (*Capturer, error) {
 }
 
 // newPcapWriter writes the start of a capture file for links with these capabilities.
-func newPcapWriter(w io.Writer, caps *link.Caps) (*pcapgo.NgWriter, error) {
+func newPcapWriter(w io.Writer, caps *link.Caps) (*ngWriter, error) {
 	name := caps.NetIf
 	if name == "" {
 		name = caps.Name
 	}
-	itf := pcapgo.NgInterface{Name: name + " sent", LinkType: layers.LinkTypeEthernet, TimestampResolution: 9}
-	section := pcapgo.NgSectionInfo{Application: "goroce", Comment: caps.Note}
-	ng, err := pcapgo.NewNgWriterInterface(w, itf, pcapgo.NgWriterOptions{SectionInfo: section})
-	if err == nil {
-		itf.Name = name + " received"
-		_, err = ng.AddInterface(itf)
-	}
-	if err == nil {
-		err = ng.Flush()
-	}
+	ng, err := newNGWriter(w, caps.Note, name+" sent", name+" received")
 	if err != nil {
 		return nil, fmt.Errorf("start capture: %w", err)
 	}
@@ -132,12 +119,7 @@ func (c *Capturer) write(now ib.Instant, itf int, frame []byte) {
 	}
 	c.frame.EtherSrc, c.frame.EtherDst = macOf(&c.frame.Outer.Src), macOf(&c.frame.Outer.Dst)
 	c.buf = append(c.frame.AppendHeaders(c.buf[:0], len(frame)), frame...)
-	file.err = file.w.WritePacket(gopacket.CaptureInfo{
-		Timestamp:      file.epoch.Add(time.Duration(now)),
-		CaptureLength:  len(c.buf),
-		Length:         len(c.buf),
-		InterfaceIndex: itf,
-	}, c.buf)
+	file.err = file.w.packet(itf, file.epoch.Add(time.Duration(now)), c.buf)
 }
 
 // macOf returns the MAC address of a group, and for a host a locally administered one made of the last bytes of its
@@ -159,7 +141,7 @@ func (f *captureFile) flush() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.err == nil {
-		f.err = f.w.Flush()
+		f.err = f.w.flush()
 	}
 	return f.err
 }

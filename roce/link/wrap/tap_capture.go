@@ -5,9 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/gopacket"
-	"github.com/google/gopacket/pcapgo"
-
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/wire"
@@ -27,10 +24,10 @@ type CaptureCounts struct {
 type Capture struct {
 	tap   *Tap
 	match Match
-	file  *pcapgo.NgWriter // used by run only
-	wake  chan struct{}    // has a token when there is something to write, or the capture has ended
-	done  chan struct{}    // closed when run has returned
-	err   error            // why the capture ended early; valid after done
+	file  *ngWriter     // used by run only
+	wake  chan struct{} // has a token when there is something to write, or the capture has ended
+	done  chan struct{} // closed when run has returned
+	err   error         // why the capture ended early; valid after done
 
 	mu     sync.Mutex
 	frame  wire.Frame // reused for each frame
@@ -164,7 +161,7 @@ func (c *Capture) run() {
 			err = c.writeStats(&counts)
 		}
 		if err == nil {
-			err = c.file.Flush()
+			err = c.file.flush()
 		}
 		if err != nil {
 			c.end(err)
@@ -181,12 +178,7 @@ func (c *Capture) write(q *packetQueue, epoch time.Time) error {
 	for _, p := range q.packets {
 		packet := q.buf[start:p.end]
 		start = p.end
-		if err := c.file.WritePacket(gopacket.CaptureInfo{
-			Timestamp:      epoch.Add(time.Duration(p.now)),
-			CaptureLength:  len(packet),
-			Length:         len(packet),
-			InterfaceIndex: p.itf,
-		}, packet); err != nil {
+		if err := c.file.packet(p.itf, epoch.Add(time.Duration(p.now)), packet); err != nil {
 			return err
 		}
 	}
@@ -197,9 +189,7 @@ func (c *Capture) write(q *packetQueue, epoch time.Time) error {
 // written after earlier losses.
 func (c *Capture) writeStats(counts *[2]CaptureCounts) error {
 	for itf, n := range counts {
-		err := c.file.WriteInterfaceStats(itf, pcapgo.NgInterfaceStatistics{
-			LastUpdate: time.Now(), PacketsReceived: n.Matched, PacketsDropped: n.Dropped,
-		})
+		err := c.file.statistics(itf, time.Now(), n)
 		if err != nil {
 			return err
 		}

@@ -1,64 +1,69 @@
-# containers.sh IMAGE ROOT WORK
+# containers.sh RELEASE ROOT WORK
 #
-# Runs what dist/container/compose.yaml says by podman: the image of a release, and an application in a root of Debian.
-# It is started in mount and network namespaces of its own; all that is left is below WORK.
+# Runs the commands of docs/install.md about containers, which are in WORK/commands: the image of a release, and
+# dist/container/compose.yaml by podman-compose and docker-compose. The application is of a root of Debian. It is
+# started in the repository's folder, in mount and network namespaces of its own; what is left is below WORK, but for
+# control groups of podman without a process.
 set -eux
-image=$1 root=$2 work=$3
+release=$1 root=$2 work=$3
 
-podman() {
-	command podman --root "$work/root" --runroot "$work/run" --tmpdir "$work/tmp" --storage-driver vfs \
-		--cgroup-manager cgroupfs --events-backend none --runtime runc "$@"
-}
+mount -t tmpfs none /run
+ip link set lo up
 # Root of a virtual machine may not be allowed to raise limits, as podman does otherwise.
-parent=goroce-install-$$
-run() {
-	podman run --cgroup-parent "/$parent" --pids-limit -1 --ulimit nofile=4096:4096 --ulimit nproc=4096:4096 "$@"
-}
+cat >"$work/containers.conf" <<END
+[containers]
+default_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]
+pids_limit = 0
+log_driver = "k8s-file"
+[engine]
+cgroup_manager = "cgroupfs"
+events_logger = "none"
+runtime = "runc"
+[network]
+network_backend = "netavark"
+network_config_dir = "$work/networks"
+END
+cat >"$work/storage.conf" <<END
+[storage]
+driver = "vfs"
+graphroot = "$work/root"
+runroot = "/run/containers/storage"
+END
+export CONTAINERS_CONF="$work/containers.conf" CONTAINERS_STORAGE_CONF="$work/storage.conf"
+
+service=
 leave() {
-	podman rm --force --ignore --time 0 server pong
+	podman rm --force --ignore --time 0 container_client_1 container_server_1
 	podman rm --force --all --time 0
-	find /sys/fs/cgroup -depth -type d -path "/sys/fs/cgroup/*$parent*" -exec rmdir {} \;
+	[ -z "$service" ] || kill "$service"
 }
 trap leave EXIT
+# There is no systemd: podman's service is started by hand.
+systemctl() {
+	[ "$*" = 'start podman.socket' ]
+	mkdir -p /run/podman
+	podman system service --time 0 unix:///run/podman/podman.sock &
+	service=$!
+	until [ -S /run/podman/podman.sock ]; do kill -0 $service; sleep 0.1; done
+}
 
-# Two hosts with a network between them.
-mount -t tmpfs none /run/netns 2>/dev/null || { mkdir -p /run/netns && mount -t tmpfs none /run/netns; }
-ip netns add a
-ip netns add b
-ip -n a link add eth0 type veth peer name eth0 netns b
-for host in a b; do
-	ip -n $host link set lo up
-	ip -n $host link set eth0 up
-done
-ip -n a address add 192.0.2.1/24 dev eth0
-ip -n b address add 192.0.2.2/24 dev eth0
-for host in a b; do ip -n $host route add default dev eth0; done
-listens() { until ip netns exec a ss -Hltn sport = ":$1" | grep -q .; do podman container exists "$2"; done; }
-
-podman load --quiet --input "$image"
-name=$(podman images --format '{{.Repository}}:{{.Tag}}')
-run --rm --network none "$name" version
+: the image
+(cd "$release" && . "$work/commands/containers-1")
 
 : two containers play ping-pong
-run --detach --name pong --network ns:/run/netns/a "$name" pingpong
-listens 18515 pong
-run --rm --network ns:/run/netns/b "$name" pingpong 192.0.2.1
-[ "$(podman wait pong)" = 0 ]
+. "$work/commands/containers-2"
+[ "$(podman wait container_ping_1 container_pong_1 | tr '\n' ' ')" = '0 0 ' ]
+podman rm container_ping_1 container_pong_1
 
 : a daemon beside an application
-run --detach --name daemon --network ns:/run/netns/a -v sockets:/run/goroce -v libraries:/usr/lib/goroce "$name"
-until podman logs daemon 2>&1 | grep -q '"msg":"ready"'; do podman container exists daemon; done
-application() {
-	run --user 65532:65532 --pid container:daemon --network ns:/run/netns/a -v sockets:/run/goroce \
-		-v libraries:/usr/lib/goroce:ro -e GOROCED_SOCKET=/run/goroce/goroced.sock \
-		-e LD_LIBRARY_PATH=/usr/lib/goroce -e LD_PRELOAD=/usr/lib/goroce/libgoroce-sys.so "$@"
-}
-application --detach --name server --rootfs "$root" ib_write_bw -F -x 0 -n 200
-listens 18515 server
-application --rm --rootfs "$root" ib_write_bw -F -x 0 -n 200 127.0.0.1
-[ "$(podman wait server)" = 0 ]
+program=/usr/bin/ib_write_bw
+libraries=$(chroot "$root" ldd $program | grep -o '/[^ ]*')
+chroot "$root" tar --create --dereference $program $libraries | podman import --quiet - localhost/perftest
+. "$work/commands/containers-3"
+until podman logs container_client_1 2>&1 | grep '^ 65536 '; do podman container exists container_client_1; done
+[ "$(podman wait container_server_1)" = 0 ]
 
 : the daemon ends when it is told to
-podman stop --time 20 daemon
-[ "$(podman wait daemon)" = 0 ]
+podman stop --time 20 container_daemon_1
+[ "$(podman wait container_daemon_1)" = 0 ]
 : all is well

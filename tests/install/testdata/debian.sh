@@ -1,31 +1,37 @@
-# Runs as root in a clean root of Debian with systemd, behind network.sh: installs, upgrades, removes and purges
-# the packages in /try, and uses the daemon as an ordinary user.
+# Runs as root in a clean root of Debian or Ubuntu with systemd, behind network.sh: installs, upgrades, removes and
+# purges the packages in /try, and uses the daemon as an ordinary user.
 refused() { if "$@"; then echo "this should have failed: $*"; exit 1; fi; }
 as() { user=$1; shift; runuser -u "$user" -- env -C / HOME="/home/$user" "$@"; }
 
+useradd --create-home member
+useradd --create-home stranger
+
 : install
-dpkg -i goroced_0.9.1-1_*.deb
+. ./debian-and-ubuntu-1
 systemctl is-active goroced.socket goroced.service
 systemctl is-enabled goroced.socket goroced.service
 getent group goroce
 goroced status
 man -w goroced goroced-serve
 test -s /usr/share/bash-completion/completions/goroced
+test -s /usr/share/doc/goroced/examples/grafana/goroce.json
 
-useradd --create-home --groups goroce member
-useradd --create-home stranger
-
-try() {
-	as member goroced rping -s --daemon -C 3 &
-	until goroced cm | grep -i listen; do kill -0 $!; done
-	as member goroced rping -c --daemon -a 192.0.2.1 -C 3 -v -V
-	wait $!
-	as member goroced run -- ib_write_bw -F -x 0 -n 200 &
-	# perftest's server listens by TCP, where the client is to find it.
-	until ss -Hltn sport = :18515 | grep -q .; do kill -0 $!; done
-	as member goroced run -- ib_write_bw -F -x 0 -n 200 192.0.2.1
-	wait $!
-}
+# Runs the document's commands as a member, a client when its server listens.
+try() (
+	goroced() {
+		case $* in
+		"rping -c "*)
+			until command goroced cm | grep -i listen; do :; done
+			set -- "$@" -V # compares the data
+			;;
+		# perftest's server listens by TCP, where the client is to find it.
+		*" ib_write_bw "*" 192.0.2.1") until ss -Hltn sport = :18515 | grep -q .; do :; done ;;
+		esac
+		as member goroced "$@" || kill $$ # which may wait for a server
+	}
+	. ./debian-and-ubuntu-2
+	wait
+)
 
 : an ordinary user of the group
 try

@@ -269,6 +269,26 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// TestMisspelt: the key that an unknown one is a misspelling of is suggested, and no other.
+func TestMisspelt(t *testing.T) {
+	for _, c := range []struct{ file, want string }{
+		{"soket = '/s'", `soket: unknown key, did you mean "socket"?; allowed: socket, admin, `},
+		{"[limits.user]\nqp = 1", `did you mean "limits.user.qps"?`},
+		{"[limits.usr]\nqps = 1", `did you mean "limits.user"?`},
+		{"[log]\nlevle = 'info'", `did you mean "log.level"?`},
+		{"[[device]]\nnetfi = 'lo'", `did you mean "device[0].netif"?`},
+		{"[[devcie]]\nnetif = 'lo'", `did you mean "device"?`},
+		{"nosuch = 1", "nosuch: unknown key; allowed: "},
+		{"log = 'debug'", "log: unknown key; allowed: "},
+		{"[device]\nnetif = 'lo'", "device.netif: unknown key; allowed: "},
+	} {
+		_, err := Load(Sources{File: write(t, c.file), Environ: user, UID: 1})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: %v, want %s", c.file, err, c.want)
+		}
+	}
+}
+
 // wantErrors checks the *Error values that an error joins.
 func wantErrors(t *testing.T, err error, source string, want []Error) {
 	t.Helper()

@@ -24,6 +24,7 @@ type Error struct {
 	Line    int    // in the file, from 1; 0 otherwise
 	Key     string // as in the file: "limits.user.qps"; "" for invalid TOML and unknown variables
 	Value   any    // nil for an unknown key
+	Meant   string // the key that an unknown one is a misspelling of, if any
 	Allowed string // what is allowed
 	Err     error  // one of the above
 }
@@ -41,6 +42,9 @@ func (e *Error) Error() string {
 		b.WriteString(": ")
 	}
 	b.WriteString(e.Err.Error())
+	if e.Meant != "" {
+		fmt.Fprintf(&b, ", did you mean %q?", e.Meant)
+	}
 	if e.Allowed != "" {
 		b.WriteString("; allowed: " + e.Allowed)
 	}

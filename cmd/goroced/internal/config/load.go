@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/similar"
 	"github.com/goroce/goroce/roce/daemon/machine"
 )
 
@@ -185,7 +186,8 @@ func (c *Config) applyTexts(texts []Flag) (errs []error) {
 func (c *Config) apply(all []setting, source Error, store func(value) error) []error {
 	i := slices.IndexFunc(all, func(s setting) bool { return s.key == source.Key })
 	if i < 0 {
-		source.Value, source.Err, source.Allowed = nil, ErrUnknownKey, near(all, source.Key)
+		source.Value, source.Err = nil, ErrUnknownKey
+		source.Allowed, source.Meant = near(all, source.Key)
 		return []error{&source}
 	}
 	if err := store(all[i].value); err != nil {
@@ -196,8 +198,9 @@ func (c *Config) apply(all []setting, source Error, store func(value) error) []e
 	return nil
 }
 
-// near returns the keys in the table of an unknown key, or if there is no such table, in the table around it.
-func near(all []setting, key string) string {
+// near returns the keys in the table of an unknown key, or if there is no such table, in the table around it, and which
+// of them was meant, if it is like one.
+func near(all []setting, key string) (allowed, meant string) {
 	prefix := key[:strings.LastIndexByte(key, '.')+1]
 	var names []string
 	for _, s := range all {
@@ -213,5 +216,9 @@ func near(all []setting, key string) string {
 	if prefix == "" && !slices.Contains(names, deviceKey) {
 		names = append(names, deviceKey)
 	}
-	return strings.Join(names, ", ")
+	word := key[len(prefix):]
+	if name := similar.Meant(word, names); name != "" && name != word { // the same is a table in place of a value
+		meant = prefix + name
+	}
+	return strings.Join(names, ", "), meant
 }

@@ -61,7 +61,10 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Measure == 0 {
 		o.Measure = time.Second
 	}
-	if !(o.Drop >= 0 && o.Drop <= MaxDrop) {
+	switch {
+	case !o.MTU.Valid():
+		return o, ib.Refuse("options", "MTU", o.MTU, ib.MTUs, ib.ErrInvalid)
+	case !(o.Drop >= 0 && o.Drop <= MaxDrop):
 		return o, ib.Refuse("options", "Drop", o.Drop, fmt.Sprintf("0 to %v", MaxDrop), ib.ErrInvalid)
 	}
 	return o, nil

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-
-	"github.com/google/gopacket/pcapgo"
+	"time"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/admin"
+	"github.com/goroce/goroce/cmd/goroced/internal/decode/capfile"
 	"github.com/goroce/goroce/cmd/goroced/internal/device"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/host"
@@ -59,9 +59,13 @@ func (p *pair) captureInto(ctx context.Context) (*packetStream, error) {
 		_, err := admin.NewClient(p.opts.Daemon.Admin).Capture(ctx, in, o)
 		_ = in.CloseWithError(err)
 	}()
-	r, err := pcapgo.NewNgReader(out, pcapgo.DefaultNgReaderOptions)
-	if err != nil { // the admin client's error, if it has failed
+	r, err := capfile.NewReader("the daemon's capture", out)
+	if err != nil {
 		cancel()
+		var start *capfile.Error
+		if errors.As(err, &start) {
+			err = start.Err // the admin client's error, if it has failed
+		}
 		return nil, errors.Join(err, out.Close())
 	}
 	p.rec.captured = true
@@ -74,28 +78,27 @@ func (p *pair) captureInto(ctx context.Context) (*packetStream, error) {
 	return c, nil
 }
 
-// record records the next packet of a capture. The capture is taken at the client's QP: the first interface has what
-// the client sends, the second what it receives.
-func (p *pair) record(r *pcapgo.NgReader) error {
-	data, info, err := r.ReadPacketData()
-	if err != nil {
+// record records the next packet of a capture, which is taken at the client's QP.
+func (p *pair) record(r *capfile.Reader) error {
+	var captured capfile.Packet
+	if err := r.Next(&captured); err != nil {
 		return err
 	}
 	var frame wire.Frame
 	var packet wire.Packet
 	frame.PartialUDPSum = true
-	if err := frame.Decode(data); err != nil {
+	if err := frame.Decode(captured.Data); err != nil {
 		return err
 	}
 	if err := packet.Decode(frame.Transport[:len(frame.Transport)-wire.ICRCLen]); err != nil {
 		return err
 	}
-	ends := [...]struct {
-		dest ib.QPN
-		from *side
-	}{{p.server.qp.Num(), p.client}, {p.client.qp.Num(), p.server}}
-	if i := info.InterfaceIndex; i < len(ends) && packet.DestQP == ends[i].dest {
-		p.rec.capture(ends[i].from.name, info.Timestamp, &packet)
+	from, dest := p.client, p.server.qp.Num()
+	if captured.Dir == capfile.Received {
+		from, dest = p.server, p.client.qp.Num()
+	}
+	if packet.DestQP == dest {
+		p.rec.capture(from.name, time.Unix(0, int64(captured.At)), &packet)
 	}
 	return nil
 }

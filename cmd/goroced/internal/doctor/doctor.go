@@ -11,11 +11,11 @@
 // packet does not tell which rule drops it, and it cannot be made without a named peer or without CAP_BPF. No packet is
 // made for the other direction, because it would reach the peer.
 //
-// Files: doctor.go has the table of checks, env.go what they see of the machine, next.go what to try when all is
-// well; report.go prints. The checks are in subject.go and netif.go (interface, addresses, MTU), port.go (port
-// 4791), links.go (privileges, offload, memory), machine.go (ptrace, clock, processor), daemon.go, dropin.go
-// (programs in C), and firewall.go and senders.go, which judge the rules that iptables.go and nft.go read; the
-// former knows what probe.go found out.
+// Files: doctor.go has the table of checks, env.go what they see of the machine, peer.go the address of a peer, next.go
+// what to try when all is well; report.go prints. The checks are in subject.go and netif.go (interface, addresses,
+// MTU), port.go (port 4791), links.go (privileges, offload, memory), machine.go (ptrace, clock, processor), daemon.go,
+// dropin.go (programs in C), and firewall.go and senders.go, which judge the rules that iptables.go and nft.go read;
+// the former knows what probe.go found out.
 package doctor
 
 import "net/netip"
@@ -44,7 +44,7 @@ type Finding struct {
 	Text   string `json:"text"`
 	// Remedy says what to do; "" if there is no problem.
 	Remedy string `json:"remedy,omitempty"`
-	// Command is the remedy as a shell command, if it is one. Most need root.
+	// Command is the remedy as a shell command, if it is one; several have a line each. Most need root.
 	Command string `json:"command,omitempty"`
 }
 

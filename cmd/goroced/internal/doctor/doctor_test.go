@@ -210,11 +210,74 @@ func TestNext(t *testing.T) {
 		o    Options
 		want string
 	}{
-		{Options{Addrs: []netip.Addr{addr}}, "goroced pingpong " + addr.String()},
+		{Options{Addrs: []netip.Addr{addr}}, "goroced pingpong --addr " + addr.String()},
 		{Options{Peer: addr}, "# on " + addr.String()},
 	} {
 		if got := last(c.o); !strings.Contains(got, c.want) || !strings.Contains(got, "goroced run -- ib_write_bw") {
 			t.Errorf("no %q:\n%s", c.want, got)
+		}
+	}
+}
+
+// TestNextAddress: what to run is on another host if one reaches the address, and else on this one, from another
+// address. No line is wider than 80 columns.
+func TestNextAddress(t *testing.T) {
+	for _, c := range []struct{ addrs, client, does string }{
+		{"10.0.0.1", "pingpong 10.0.0.1", "here, then on another host:"},
+		{"127.0.0.1 fe80::1%lo 10.0.0.1", "pingpong 10.0.0.1", "here, then on another host:"},
+		{"2001:db8:1234:5678:9abc:def0:1234:5678", "pingpong 2001:db8:1234:5678:9abc:def0:1234:5678",
+			"here, then on another host:"},
+		{"127.0.0.1", "pingpong --addr 127.0.0.3 127.0.0.1", "only this host reaches it; then here:"},
+		{"127.0.0.3", "pingpong --addr 127.0.0.4 127.0.0.3", "only this host reaches it; then here:"},
+		{"127.255.255.254", "pingpong --addr 127.0.0.3 127.255.255.254", "only this host reaches it; then here:"},
+		{"::1", "run -- ib_write_bw", "RDMA for every program of yours, then:"}, // the only one of its kind
+	} {
+		e := machine(t, nil)
+		e.usable = nil
+		for _, a := range strings.Fields(c.addrs) {
+			e.usable = append(e.usable, netip.MustParseAddr(a))
+		}
+		e.getOwner = func(a netip.Addr) port.Owner {
+			if a.String() == "127.0.0.2" {
+				return port.Owner{UID: 1000}
+			}
+			return port.Owner{UID: -1}
+		}
+		r := Report{Next: e.next()}
+		if r.Next[0].Does != c.does || r.Next[1].Command != "goroced "+c.client {
+			t.Errorf("%s: %+v, want %q, then %q", c.addrs, r.Next, c.does, c.client)
+		}
+		wantNarrow(t, &r)
+	}
+}
+
+// wantNarrow fails the test if a line of the report is wider than 80 columns.
+func wantNarrow(t *testing.T, r *Report) {
+	t.Helper()
+	var b bytes.Buffer
+	_ = r.Write(&b, term.Terminal{})
+	for line := range strings.Lines(b.String()) {
+		if n := term.Cells(strings.TrimSuffix(line, "\n")); n > 80 {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+}
+
+// TestReachable: of several addresses of a peer the one that what is examined has a way to.
+func TestReachable(t *testing.T) {
+	four, six, none := linktest.Loopback(), netip.MustParseAddr("::1"), netip.MustParseAddr("ff00::")
+	for _, c := range []struct {
+		addrs []netip.Addr
+		local netip.Addr
+		want  netip.Addr
+	}{
+		{[]netip.Addr{six, four}, linktest.Loopback(), four},
+		{[]netip.Addr{four, six}, linktest.Loopback(), four},
+		{[]netip.Addr{four, six}, six, six},
+		{[]netip.Addr{none, six}, linktest.Loopback(), none},
+	} {
+		if got := reachable(c.addrs, Options{Addrs: []netip.Addr{c.local}}); got != c.want {
+			t.Errorf("from %v to %v: %v, want %v", c.local, c.addrs, got, c.want)
 		}
 	}
 }
@@ -229,9 +292,17 @@ func TestNextDaemon(t *testing.T) {
 	if !has("serve") || has("--daemon") {
 		t.Errorf("without a daemon: %+v", e.next())
 	}
-	newDaemon(t, e.path(ownSocket), server.Options{})
+	addr, _ := newDaemon(t, e.path(ownSocket), server.Options{})
 	if has("serve") || !has("--daemon") {
 		t.Errorf("with a daemon: %+v", e.next())
+	}
+	e.usable = []netip.Addr{addr}
+	if !has("pingpong --daemon " + addr.String()) {
+		t.Errorf("at the daemon's address: %+v", e.next())
+	}
+	e.usable = []netip.Addr{linktest.Loopback()}
+	if has("--daemon") || !has("--addr") {
+		t.Errorf("at an address that the daemon does not have: %+v", e.next())
 	}
 }
 

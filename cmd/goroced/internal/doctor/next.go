@@ -24,12 +24,15 @@ func (e *env) next() []Step {
 		pingpong, serve = "goroced pingpong --daemon", nil
 	}
 	var steps []Step
-	if e.Peer.IsValid() {
+	switch here := e.address(); {
+	case e.Peer.IsValid():
 		steps = []Step{
 			{"goroced pingpong", "on " + e.Peer.String() + ", then here:"},
 			{pingpong + " " + e.Peer.String(), "messages back and forth"},
 		}
-	} else if here := e.address(); here.IsValid() {
+	case here.IsLoopback():
+		steps = e.nextHere(here)
+	case here.IsValid():
 		steps = []Step{
 			{pingpong, "here, then on another host:"},
 			{"goroced pingpong " + here.String(), "messages back and forth"},
@@ -38,10 +41,41 @@ func (e *env) next() []Step {
 	return append(append(steps, serve...), Step{"goroced run -- ib_write_bw", "a program in C, unmodified"})
 }
 
-// address returns the address that another host would take for this one: not a link-local one if there is any other.
+// nextHere returns how to try a loopback address, which is not reached from another host. Each end needs an address of
+// its own, unless both use the daemon; nothing is returned if there is neither.
+func (e *env) nextHere(a netip.Addr) []Step {
+	server, client := "goroced pingpong --daemon", "goroced pingpong --daemon "
+	if !e.daemonShares(a) {
+		other := e.otherLoopback(a)
+		if !other.IsValid() {
+			return nil
+		}
+		server, client = "goroced pingpong --addr "+a.String(), "goroced pingpong --addr "+other.String()+" "
+	}
+	return []Step{
+		{server, "only this host reaches it; then here:"},
+		{client + a.String(), "messages back and forth"},
+	}
+}
+
+// otherLoopback returns another loopback address whose UDP port 4791 is free. IPv6 has none.
+func (e *env) otherLoopback(than netip.Addr) netip.Addr {
+	if !than.Is4() {
+		return netip.Addr{}
+	}
+	for a := netip.AddrFrom4([4]byte{127, 0, 0, 2}); a.IsLoopback(); a = a.Next() {
+		if _, taken := e.portAt(a); !taken && a != than {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
+// address returns the address that another host would take for this one: not a link-local one or one of loopback if
+// there is any other.
 func (e *env) address() netip.Addr {
 	for _, a := range e.usable {
-		if !a.IsLinkLocalUnicast() {
+		if a.IsGlobalUnicast() {
 			return a
 		}
 	}

@@ -23,8 +23,8 @@ func (r *Report) Write(w io.Writer, t term.Terminal) error {
 		if f.Remedy != "" {
 			fmt.Fprintln(&b, t.Hang(indent, f.Remedy))
 		}
-		if f.Command != "" {
-			fmt.Fprintln(&b, t.Command(indent+"    ", f.Command))
+		for command := range strings.Lines(f.Command) {
+			fmt.Fprintln(&b, t.Command(indent+"    ", strings.TrimSuffix(command, "\n")))
 		}
 	}
 	fmt.Fprintf(&b, "\n%d ok, %d warn, %d fail\n", r.Count(OK), r.Count(Warn), r.Count(Fail))
@@ -32,7 +32,11 @@ func (r *Report) Write(w io.Writer, t term.Terminal) error {
 		fmt.Fprintf(&b, "\nRDMA works on this machine. Next:\n")
 	}
 	for _, s := range r.Next {
-		fmt.Fprintf(&b, "    %-34s # %s\n", s.Command, s.Does)
+		line := fmt.Sprintf("    %-34s # %s", s.Command, s.Does)
+		if term.Cells(line) > t.Columns() {
+			line = fmt.Sprintf("    %s\n    %-34s # %s", s.Command, "", s.Does)
+		}
+		fmt.Fprintln(&b, line)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -12,6 +12,9 @@ import (
 	"github.com/goroce/goroce/cmd/goroced/internal/config/socket"
 )
 
+// packagedRule is the file of packages with a rule that keeps users from the port.
+const packagedRule = "/usr/share/doc/goroced/examples/goroce.nft"
+
 // stranger is a user whom rules do not name.
 const stranger = 1<<32 - 2
 
@@ -37,11 +40,31 @@ func checkSenders(e *env) []Finding {
 	if !daemon {
 		return ok(text + "; that matters where users share a daemon")
 	}
-	return []Finding{{Status: Warn, Text: text, Remedy: "let root and the daemon's user alone " +
-		"(dist/nftables/goroce.nft):",
-		Command: fmt.Sprintf("nft 'add table inet goroce; add chain inet goroce output { type filter hook output "+
-			"priority filter; }; "+
-			"add rule inet goroce output udp dport 4791 meta skuid != { 0, %d } counter drop'", uid)}}
+	return []Finding{{Status: Warn, Text: text,
+		Remedy:  "let root and the daemon's user alone (" + e.ruleFile() + "):",
+		Command: onlySender(uid)}}
+}
+
+// ruleFile returns the file with the rule: that of a package, or of the repository.
+func (e *env) ruleFile() string {
+	if _, err := os.Stat(e.path(packagedRule)); err != nil {
+		return "dist/nftables/goroce.nft"
+	}
+	return packagedRule
+}
+
+// onlySender returns the commands that keep all users but root and one from the port. Their quotes are double: in
+// single ones a long command could not be continued on another line.
+func onlySender(uid uint32) string {
+	rule := "nft add rule inet goroce output udp dport 4791 meta skuid != 0 counter drop"
+	if uid != 0 {
+		rule = fmt.Sprintf(`nft "add rule inet goroce output udp dport 4791 meta skuid != { 0, %d } counter drop"`, uid)
+	}
+	return strings.Join([]string{
+		"nft add table inet goroce",
+		`nft "add chain inet goroce output { type filter hook output priority filter; }"`,
+		rule,
+	}, "\n")
 }
 
 // maySend says whether a user's packets leave, by the interface and to this host itself.

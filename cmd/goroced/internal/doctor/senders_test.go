@@ -83,8 +83,7 @@ func TestSenders(t *testing.T) {
 			found := e.examine()
 			if c.kept {
 				wantOK(t, found, "senders")
-			} else if f := wantFound(t, found, "senders", Warn, "any user"); !strings.Contains(f.Command,
-				fmt.Sprintf("{ 0, %d }", own)) {
+			} else if f := wantFound(t, found, "senders", Warn, "any user"); f.Command != onlySender(uint32(own)) {
 				t.Errorf("command %q", f.Command)
 			}
 			if c.block {
@@ -97,6 +96,26 @@ func TestSenders(t *testing.T) {
 			}
 			wantOK(t, e.examine(), "senders") // where nobody shares a daemon
 		})
+	}
+}
+
+// TestSendersRemedy: no line of it is wider than 80 columns, whoever the daemon's user is, and the file that it names
+// is there if goroced came from a package.
+func TestSendersRemedy(t *testing.T) {
+	for _, uid := range []uint32{0, 998, stranger} {
+		wantNarrow(t, &Report{Findings: []Finding{{Command: onlySender(uid)}}})
+	}
+	if c := onlySender(0); !strings.HasSuffix(c, " meta skuid != 0 counter drop") {
+		t.Errorf("where root is the only user: %s", c)
+	}
+	e := machine(t, map[string]string{"/run/goroce/goroced.sock": ""})
+	e.setCaps(t, netAdmin)
+	e.command = func(string, ...string) (string, error) { return outputRules("accept"), nil }
+	for _, file := range []string{"dist/nftables/goroce.nft", packagedRule} {
+		if f := wantFound(t, e.examine(), "senders", Warn, "any user"); !strings.Contains(f.Remedy, "("+file+")") {
+			t.Errorf("%q does not name %s", f.Remedy, file)
+		}
+		e.write(t, packagedRule, "")
 	}
 }
 
@@ -122,7 +141,7 @@ func sends(t *testing.T, ns *linktest.Namespace, uid int) bool {
 }
 
 // TestPackagedRule: with the packaged rule the kernel lets root and the daemon's user send, and
-// nobody else; the doctor sees it. So it does of the rule that it names itself.
+// nobody else; the doctor sees it. So it does of the commands that it prints itself.
 func TestPackagedRule(t *testing.T) {
 	require.Root(t)
 	nft := require.Command(t, "nft")
@@ -138,32 +157,38 @@ func TestPackagedRule(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "goroce.nft")
-	text := strings.Replace(string(rule), "root, goroce }", fmt.Sprintf("root, %d }", daemonUser), 1)
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+	own := strings.Replace(string(rule), "root, goroce }", fmt.Sprintf("root, %d }", daemonUser), 1)
+	if err := os.WriteFile(file, []byte(own), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	e := machine(t, map[string]string{"/run/goroce/goroced.sock": ""})
-	if err := os.Chown(e.path("/run/goroce/goroced.sock"), daemonUser, daemonUser); err != nil {
-		t.Fatal(err)
-	}
 	e.setCaps(t, netAdmin)
 	e.netif.name, e.command = ns.IfName, runCommand
 	look := func() (found []Finding) {
 		_ = ns.Do(func() error { found = append(checkNamed(e, "firewall"), checkNamed(e, "senders")...); return nil })
 		return found
 	}
-	for _, way := range [][]string{{nft, "-f", file}, {"sh", "-c", ""}} {
+	for _, c := range []struct {
+		file string // else what the doctor prints
+		user int
+	}{{file, daemonUser}, {"", daemonUser}, {"", 0}} {
+		if err := os.Chown(e.path("/run/goroce/goroced.sock"), c.user, c.user); err != nil {
+			t.Fatal(err)
+		}
 		if !sends(t, ns, otherUser) {
 			t.Fatal("a user cannot send without any rule")
 		}
 		f := wantFound(t, look(), "senders", Warn, "any user")
-		if way[0] == "sh" {
-			way[2] = f.Command
+		way := []string{nft, "-f", c.file}
+		if c.file == "" {
+			_, printed, _ := strings.Cut(text([]Finding{f}), ":\n")
+			printed, _, _ = strings.Cut(printed, "\n\n")
+			way = []string{"sh", "-c", printed}
 		}
 		ns.Command(t, way[0], way[1:]...)
 		wantOK(t, look(), "senders")
 		wantOK(t, look(), "firewall")
-		for uid, want := range map[int]bool{0: true, daemonUser: true, otherUser: false} {
+		for uid, want := range map[int]bool{0: true, c.user: true, otherUser: false} {
 			if got := sends(t, ns, uid); got != want {
 				t.Errorf("with %v: user %d can send: %v, want %v", way, uid, got, want)
 			}

@@ -8,12 +8,18 @@ import (
 // UnknownError: there is no rule of that name.
 type UnknownError struct {
 	Name    string
-	Closest []string // similar names, best first
+	Closest []string // names that it may be a misspelling of, best first
 }
 
 func (e *UnknownError) Error() string {
-	return fmt.Sprintf("no rule %q, did you mean %q? Close to it are also %s; goroced explain without a name lists all",
-		e.Name, e.Closest[0], strings.Join(e.Closest[1:], ", "))
+	text := fmt.Sprintf("no rule %q", e.Name)
+	if len(e.Closest) > 0 {
+		text += fmt.Sprintf(", did you mean %q?", e.Closest[0])
+	}
+	if len(e.Closest) > 1 {
+		text += fmt.Sprintf(" Like it: %s", strings.Join(e.Closest[1:], ", "))
+	}
+	return text + "; `goroced explain` lists all"
 }
 
 // mostClose limits the names that an UnknownError suggests.

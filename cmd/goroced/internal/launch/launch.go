@@ -1,8 +1,9 @@
 // Package launch prepares what a program in C needs to use the daemon as it is, for `goroced run` and `goroced env`: a
 // daemon, the libraries (package dropin), and environment variables that name both.
 //
+//	program, err := launch.Find("ibv_rc_pingpong")
 //	ready, err := launch.Prepare(ctx, socket)
-//	err = ready.Exec([]string{"ibv_rc_pingpong", "-g", "0"}) // in place of this process
+//	err = ready.Exec(program, []string{"ibv_rc_pingpong", "-g", "0"}) // in place of this process
 //
 // The daemon is one that runs, or else one that is started for this user, which ends a minute after its last client.
 // Until the program ends, its connection, which Exec leaves open, counts as a client.
@@ -51,14 +52,20 @@ func Prepare(ctx context.Context, path string) (*Ready, error) {
 	return &Ready{e, conn}, nil
 }
 
-// Exec runs a program in place of this process, with these arguments, the first of which names it. It returns only with
-// an error, an *ExecError.
-func (r *Ready) Exec(args []string) error {
-	environ := r.Of(os.Environ())
-	program, err := exec.LookPath(args[0])
-	if err == nil {
-		err = needs(program, rdmacm, environ)
+// Find returns the path of a program, which it looks for as a shell does. The error is an *ExecError.
+func Find(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", &ExecError{name, err}
 	}
+	return path, nil
+}
+
+// Exec runs the program at a path in place of this process, with these arguments, the first of which names it. It
+// returns only with an error, an *ExecError.
+func (r *Ready) Exec(program string, args []string) error {
+	environ := r.Of(os.Environ())
+	err := needs(program, rdmacm, environ)
 	if err == nil {
 		err = r.keep()
 	}

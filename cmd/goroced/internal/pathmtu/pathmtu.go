@@ -1,5 +1,5 @@
-// Package pathmtu tells packets that are too long for a path from a peer that is gone. A path whose ICMP messages are
-// dropped swallows long packets without a word, and short ones pass.
+// Package pathmtu checks path MTUs, and tells packets that are too long for a path from a peer that is gone. A path
+// whose ICMP messages are dropped swallows long packets without a word, and short ones pass.
 package pathmtu
 
 import (
@@ -21,6 +21,21 @@ const Common = ib.MTU1024
 
 // patience is how long the peer may take to show that it is there.
 const patience = 2 * time.Second
+
+// Check refuses an option that is not a path MTU of the device's port. 0 stands for the largest.
+func Check(tool string, dev ib.Device, mtu ib.MTU) error {
+	port, err := dev.QueryPort(1)
+	switch {
+	case err != nil:
+		return err
+	case mtu != 0 && !mtu.Valid():
+		return ib.Refuse(tool, "MTU", mtu, ib.MTUs, ib.ErrInvalid)
+	case mtu > port.ActiveMTU:
+		return ib.Refuse(tool, "MTU", mtu, fmt.Sprintf("at most %d, which is what the packets of %s carry",
+			port.ActiveMTU, port.NetIf), ib.ErrInvalid)
+	}
+	return nil
+}
 
 // Blame returns an error that matches ErrPathMTU if a connection that was made for messages of that size lost long
 // packets only: the peer's connection manager still answers. It disconnects to find that out. It returns nil if the

@@ -175,7 +175,7 @@ func (m *cmMeeting) accept(config rdmacm.Config) (*rdmacm.Conn, error) {
 	if err := m.listen(); err != nil {
 		return nil, fmt.Errorf("wait for a client: %w; end the other server or choose a port with -p", err)
 	}
-	m.o.announce("rdma_cm")
+	m.o.announce()
 	r, err := m.listener.Request(m.ctx)
 	if err != nil {
 		return nil, err

@@ -49,14 +49,27 @@ func findPeer(ctx context.Context, dev ib.Device, o *Options) (meeting, *cmMeeti
 	return m, m, err
 }
 
-// announce prints that this end listens at a TCP or rdma_cm port.
-func (o *Options) announce(ports string) {
+// awaited returns what this end waits for at first.
+func (o *Options) awaited() string {
+	switch {
+	case o.server() && o.CM:
+		return fmt.Sprintf("a client on rdma_cm port %d", o.Port)
+	case o.server():
+		return fmt.Sprintf("a client on TCP port %d", o.Port)
+	case o.CM:
+		return fmt.Sprintf("%s to answer the request to rdma_cm port %d", o.Host, o.Port)
+	}
+	return fmt.Sprintf("%s to accept the TCP connection to port %d", o.Host, o.Port)
+}
+
+// announce prints that this end listens.
+func (o *Options) announce() {
 	fmt.Fprint(o.Out, waitingLine)
 	cm := ""
 	if o.CM {
 		cm = " -R"
 	}
-	fmt.Fprintf(o.Log, "waiting for a client on %s port %d: %s%s\n", ports, o.Port, o.command(" HOST"),
+	fmt.Fprintf(o.Log, "waiting for %s: %s%s\n", o.awaited(), o.command(" HOST"),
 		o.Here.Client(fmt.Sprintf("goroced perf %v %v%s -p %d %%s %%v", o.Op, o.Test, cm, o.Port)))
 }
 

@@ -193,7 +193,7 @@ func (o *Options) checkTest() error {
 func (o *Options) checkPath(attr *ib.DeviceAttr, port *ib.PortAttr) error {
 	switch {
 	case !o.MTU.Valid():
-		return ib.Refuse("perf", "MTU", int(o.MTU), "256, 512, 1024, 2048, 4096", ib.ErrInvalid)
+		return ib.Refuse("perf", "MTU", int(o.MTU), ib.MTUs, ib.ErrInvalid)
 	case o.MTU > port.ActiveMTU:
 		return ib.Refuse("perf", "MTU", int(o.MTU), fmt.Sprintf("at most %d, which is what the packets of %s carry",
 			port.ActiveMTU, port.NetIf), ib.ErrInvalid)

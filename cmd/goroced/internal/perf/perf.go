@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/waiting"
 	"github.com/goroce/goroce/ib"
 )
 
@@ -31,11 +32,8 @@ func Run(ctx context.Context, dev ib.Device, o Options) (rep *Report, err error)
 		return nil, err
 	}
 	m, cm, err := findPeer(ctx, dev, &o)
-	if err != nil && ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
 	if err != nil {
-		return nil, err
+		return nil, waiting.Ended(ctx, err, "%s", o.awaited())
 	}
 	defer m.Close()
 	s := &session{o: &o, t: o.traits(), meeting: m, cm: cm, table: table}

@@ -22,11 +22,10 @@ type tcpMeeting struct {
 // meetTCP connects to the server, or waits for the client. The connection is closed when ctx ends.
 func meetTCP(ctx context.Context, o *Options) (*tcpMeeting, error) {
 	if !o.server() {
-		defer waiting.For(o.Log, o.Host, "%s to accept the TCP connection to port %d, %v at most", o.Host, o.Port,
-			o.Timeout)()
+		defer waiting.For(o.Log, o.Host, "%s, %v at most", o.awaited(), o.Timeout)()
 	}
 	conn, err := meet.Connect(ctx, meet.Options{Host: o.Host, Port: o.Port, Timeout: o.Timeout, Command: o.command,
-		Listening: func() { o.announce("TCP") }})
+		Listening: o.announce})
 	if err != nil {
 		return nil, err
 	}

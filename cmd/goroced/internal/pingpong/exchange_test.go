@@ -34,6 +34,23 @@ func TestMessage(t *testing.T) {
 	}
 }
 
+// TestPrintAddress: on a terminal that is too narrow for the C tool's line, the GID has one of its own.
+func TestPrintAddress(t *testing.T) {
+	a := address{qpn: 0x12, psn: 0x123456, gid: ib.GIDFromAddr(netip.MustParseAddr("192.168.100.200"))}
+	for columns, want := range map[int]string{
+		0:  "  remote address: LID 0x0000, QPN 0x000012, PSN 0x123456, GID ::ffff:192.168.100.200\n",
+		84: "  remote address: LID 0x0000, QPN 0x000012, PSN 0x123456, GID ::ffff:192.168.100.200\n",
+		80: "  remote address: LID 0x0000, QPN 0x000012, PSN 0x123456,\n" +
+			"                  GID ::ffff:192.168.100.200\n",
+	} {
+		var out bytes.Buffer
+		o := Options{Out: &out, Columns: columns}
+		if o.printAddress("remote address: ", &a); out.String() != want {
+			t.Errorf("on %d columns:\n%s", columns, out.String())
+		}
+	}
+}
+
 func TestBadMessages(t *testing.T) {
 	for _, msg := range []string{
 		"", "\x00", strings.Repeat("x", addressLen), "GET / HTTP/1.1\r\n",

@@ -38,7 +38,9 @@ type Options struct {
 	Here device.Here // what a client on this machine needs, for the line of a server that waits
 
 	Out io.Writer // output of the C tool
-	Log io.Writer // advice for people; may be nil
+	// Columns is the width of Out if it is a terminal; 0 if it is not, and gets the C tool's lines.
+	Columns int
+	Log     io.Writer // advice for people; may be nil
 }
 
 // Defaults returns the defaults of the service's C tool.
@@ -96,7 +98,7 @@ func (o *Options) checkService(port *ib.PortAttr) error {
 			fmt.Sprintf("1 to %d, which is what a packet of %s carries; the peer must use the same",
 				port.ActiveMTU, port.NetIf), ib.ErrInvalid)
 	case !t.datagrams && !o.MTU.Valid():
-		return ib.Refuse("pingpong", "MTU", o.MTU, "256, 512, 1024, 2048, 4096", ib.ErrInvalid)
+		return ib.Refuse("pingpong", "MTU", o.MTU, ib.MTUs, ib.ErrInvalid)
 	case o.MTU > port.ActiveMTU:
 		return ib.Refuse("pingpong", "MTU", o.MTU,
 			fmt.Sprintf("at most %d, which is what the packets of %s carry; the peer must use the same",

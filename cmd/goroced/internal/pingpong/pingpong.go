@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/meet"
@@ -49,7 +50,7 @@ func (e *endpoint) run(ctx context.Context) (res Result, err error) {
 	}
 	local := e.addresses()
 	if gid != nil {
-		say(o.Out, local, gid)
+		o.say(local, gid)
 	}
 	conn, err := o.meet(ctx)
 	if err != nil {
@@ -58,7 +59,7 @@ func (e *endpoint) run(ctx context.Context) (res Result, err error) {
 	defer conn.Close()
 	if gid == nil {
 		gid = meet.GID(e.gids, conn.LocalIP())
-		say(o.Out, local, gid)
+		o.say(local, gid)
 	}
 	ready := func(remote []address) error { return e.connect(local, remote, gid.Index) }
 	stop := waiting.For(o.Log, "", "the address of the peer at %v, over TCP, %v at most", conn.RemoteAddr(), o.Timeout)
@@ -71,7 +72,7 @@ func (e *endpoint) run(ctx context.Context) (res Result, err error) {
 		return res, err
 	}
 	for i := range remote {
-		fmt.Fprintf(o.Out, "  remote address: %v\n", &remote[i])
+		o.printAddress("remote address: ", &remote[i])
 	}
 	if o.Host != "" {
 		if err := ready(remote); err != nil {
@@ -89,25 +90,36 @@ func (e *endpoint) run(ctx context.Context) (res Result, err error) {
 }
 
 // say sets the GID of the addresses and prints them.
-func say(w io.Writer, local []address, gid *ib.GIDEntry) {
+func (o *Options) say(local []address, gid *ib.GIDEntry) {
 	for i := range local {
 		local[i].gid = gid.GID
-		fmt.Fprintf(w, "  local address:  %v\n", &local[i])
+		o.printAddress("local address:  ", &local[i])
 	}
+}
+
+// printAddress prints an address. On a terminal that is too narrow the GID has a line of its own.
+func (o *Options) printAddress(what string, a *address) {
+	line := fmt.Sprintf("  %s%v", what, a)
+	if o.Columns > 0 && len(line) > o.Columns {
+		line = strings.Replace(line, " GID ", "\n"+strings.Repeat(" ", 2+len(what))+"GID ", 1)
+	}
+	fmt.Fprintln(o.Out, line)
 }
 
 // meet returns a TCP connection to the peer, which is closed when ctx ends.
 func (o *Options) meet(ctx context.Context) (*meet.Conn, error) {
 	command := o.Service.traits().command
+	peer := fmt.Sprintf("a client on TCP port %d", o.Port)
 	if o.Host != "" {
-		defer waiting.For(o.Log, o.Host, "%s to accept the TCP connection to port %d, %v at most", o.Host, o.Port,
-			o.Timeout)()
+		peer = fmt.Sprintf("%s to accept the TCP connection to port %d", o.Host, o.Port)
+		defer waiting.For(o.Log, o.Host, "%s, %v at most", peer, o.Timeout)()
 	}
-	return meet.Connect(ctx, meet.Options{Host: o.Host, Port: o.Port, Timeout: o.Timeout, Command: command,
+	conn, err := meet.Connect(ctx, meet.Options{Host: o.Host, Port: o.Port, Timeout: o.Timeout, Command: command,
 		Listening: func() {
-			fmt.Fprintf(o.Log, "waiting for a client on TCP port %d: %s%s\n", o.Port, command(" HOST"),
+			fmt.Fprintf(o.Log, "waiting for %s: %s%s\n", peer, command(" HOST"),
 				o.Here.Client(fmt.Sprintf("goroced pingpong --service %v -p %d %%s %%v", o.Service, o.Port)))
 		}})
+	return conn, waiting.Ended(ctx, err, "%s", peer)
 }
 
 // print prints the result as the C tool does.

@@ -64,7 +64,7 @@ func (c *client) connect(ctx context.Context, cm *rdmacm.CM) error {
 	stop()
 	switch {
 	case ctx.Err() != nil:
-		return fmt.Errorf("no connection to %s yet: %w", c.o.hostPort(), ctx.Err())
+		return waiting.Ended(ctx, ctx.Err(), "%s to answer the request", c.o.hostPort())
 	case err != nil:
 		return c.o.explainDial(err)
 	}
@@ -96,7 +96,7 @@ func (c *client) ping(ctx context.Context, n int) error {
 	}
 	c.passed++
 	if c.o.Verbose {
-		fmt.Fprintf(c.o.Out, "ping data: %s\n", text(c.sink))
+		c.o.printText("ping data", text(c.sink))
 	}
 	return nil
 }

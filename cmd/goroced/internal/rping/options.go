@@ -44,7 +44,9 @@ type Options struct {
 	Here device.Here // what a client on this machine needs, for the line of a server that waits
 
 	Out io.Writer // standard output of the C tool
-	Log io.Writer // events, steps and advice for people; may be nil
+	// Columns is the width of Out if it is a terminal; 0 if it is not, and gets the C tool's lines.
+	Columns int
+	Log     io.Writer // events, steps and advice for people; may be nil
 }
 
 // Defaults returns the defaults of the C tool.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"sync"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/pathmtu"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/rdmacm"
 )
@@ -18,6 +19,9 @@ func Run(ctx context.Context, dev ib.Device, o Options) (err error) {
 		o.Log = io.Discard
 	}
 	if err := o.check(); err != nil {
+		return err
+	}
+	if err := pathmtu.Check("rping", dev, o.MTU); err != nil {
 		return err
 	}
 	if o.Persistent {

@@ -393,6 +393,7 @@ func TestOptions(t *testing.T) {
 		{"Size", func(o *Options) { o.Size = 0 }},
 		{"Size", func(o *Options) { o.Size = MaxSize + 1 }},
 		{"AckTimeout", func(o *Options) { o.AckTimeout = 32 }},
+		{"MTU", func(o *Options) { o.MTU = 1500 }},
 		{"Addr", func(o *Options) { o.Addr = "" }},
 		{"Persistent", func(o *Options) { o.Persistent = true }},
 		{"Source", func(o *Options) { o.Server, o.Source = true, linktest.Loopback() }},

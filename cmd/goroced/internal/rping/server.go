@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/waiting"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/rdmacm"
 )
@@ -28,7 +29,7 @@ func serve(ctx context.Context, cm *rdmacm.CM, o *Options) error {
 		return serveMany(ctx, cm, l, o)
 	}
 	for {
-		r, err := l.Request(ctx)
+		r, err := nextRequest(ctx, l)
 		if err != nil {
 			return err
 		}
@@ -38,6 +39,11 @@ func serve(ctx context.Context, cm *rdmacm.CM, o *Options) error {
 		}
 		fmt.Fprintf(o.Log, "%v\n", err)
 	}
+}
+
+func nextRequest(ctx context.Context, l *rdmacm.Listener) (*rdmacm.Request, error) {
+	r, err := l.Request(ctx)
+	return r, waiting.Ended(ctx, err, "a client on %v", l.Addr())
 }
 
 // serveMany serves clients until ctx ends. An error with one client has no effect on others.
@@ -51,9 +57,9 @@ func serveMany(ctx context.Context, cm *rdmacm.CM, l *rdmacm.Listener, o *Option
 		select {
 		case places <- struct{}{}:
 		case <-ctx.Done():
-			return ctx.Err()
+			return waiting.Ended(ctx, ctx.Err(), "a client on %v", l.Addr())
 		}
-		r, err := l.Request(ctx)
+		r, err := nextRequest(ctx, l)
 		if err != nil {
 			return err
 		}
@@ -137,7 +143,7 @@ func (s *server) pong(ctx context.Context, from place) error {
 	s.o.debugf("RDMA READ complete")
 	data := text(s.buf[:from.length])
 	if s.o.Verbose {
-		fmt.Fprintf(s.o.Out, "server ping data: %s\n", data)
+		s.o.printText("server ping data", data)
 	}
 	if err := s.send(place{}); err != nil {
 		return err

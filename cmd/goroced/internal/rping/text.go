@@ -3,6 +3,7 @@ package rping
 import (
 	"bytes"
 	"fmt"
+	"slices"
 )
 
 // wipedByte is the value of bytes that have not returned. It does not occur in texts.
@@ -23,6 +24,16 @@ func fillText(b []byte, n int) {
 func text(b []byte) []byte {
 	before, _, _ := bytes.Cut(b, []byte{0})
 	return before
+}
+
+// printText prints the text of a ping, on a terminal in lines of its width.
+func (o *Options) printText(what string, text []byte) {
+	line := fmt.Appendf(nil, "%s: %s", what, text)
+	width := len(line)
+	if o.Columns > 0 {
+		width = o.Columns
+	}
+	fmt.Fprintf(o.Out, "%s\n", bytes.Join(slices.Collect(slices.Chunk(line, width)), []byte("\n")))
 }
 
 // checkText compares the returned text with the one that was sent.

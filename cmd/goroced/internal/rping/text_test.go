@@ -61,3 +61,18 @@ func TestCheckText(t *testing.T) {
 		t.Errorf("nothing returned: %v", err)
 	}
 }
+
+// TestPrintText: only a terminal gets lines that are not the C tool's.
+func TestPrintText(t *testing.T) {
+	for columns, want := range map[int]string{
+		0: "ping data: abcdefgh\n", 80: "ping data: abcdefgh\n", 19: "ping data: abcdefgh\n",
+		12: "ping data: a\nbcdefgh\n",
+	} {
+		var out strings.Builder
+		o := Options{Out: &out, Columns: columns}
+		o.printText("ping data", []byte("abcdefgh"))
+		if out.String() != want {
+			t.Errorf("on %d columns: %q, want %q", columns, out.String(), want)
+		}
+	}
+}

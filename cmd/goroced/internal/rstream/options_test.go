@@ -28,6 +28,7 @@ func TestOptions(t *testing.T) {
 		{"Size", func(o *Options) { o.Size = 0 }},
 		{"Size", func(o *Options) { o.Size = MaxSize + 1 }},
 		{"AckTimeout", func(o *Options) { o.AckTimeout = 32 }},
+		{"MTU", func(o *Options) { o.Server, o.MTU = "192.0.2.1", 1500 }},
 		{"Timeout", func(o *Options) { o.Timeout = 0 }},
 		{"Server", func(o *Options) { o.Server, o.Numeric = "name.invalid", true }},
 		{"Bind", func(o *Options) { o.Bind, o.Numeric = "name.invalid", true }},

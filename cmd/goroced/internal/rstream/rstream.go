@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/netip"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/pathmtu"
 	"github.com/goroce/goroce/cmd/goroced/internal/waiting"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/rdmacm"
@@ -29,6 +30,9 @@ func Run(ctx context.Context, dev ib.Device, o Options) (err error) {
 		o.Log = io.Discard
 	}
 	if err := o.check(); err != nil {
+		return err
+	}
+	if err := pathmtu.Check("rstream", dev, o.MTU); err != nil {
 		return err
 	}
 	cm, err := rdmacm.Open(dev, rdmacm.Options{})
@@ -109,19 +113,20 @@ func (p *player) connect(ctx context.Context, i int) (*rsocket.Conn, error) {
 			p.o.Timeout)
 		conn, err := rsocket.Dial(wait, p.cm, server, p.o.socket())
 		stop()
-		if err != nil && ctx.Err() == nil {
+		if err != nil {
 			err = p.o.explainDial(err)
 		}
-		return conn, err
+		return conn, waiting.Ended(ctx, err, "%s to answer the request", server)
 	}
 	if i == 0 {
-		return p.l.AcceptConn(ctx)
+		conn, err := p.l.AcceptConn(ctx)
+		return conn, waiting.Ended(ctx, err, "a client on %v", p.l.Addr())
 	}
 	conn, err := p.l.AcceptConn(wait)
-	if err != nil && ctx.Err() == nil {
+	if err != nil {
 		err = fmt.Errorf("wait for connection %d of the client: %w; both ends need the same tests", i+1, err)
 	}
-	return conn, err
+	return conn, waiting.Ended(ctx, err, "connection %d of the client on %v", i+1, p.l.Addr())
 }
 
 // explainDial adds advice to the error of a failed Dial.

@@ -20,13 +20,27 @@ func TestMeant(t *testing.T) {
 }
 
 func TestClosest(t *testing.T) {
-	names := []string{"rnr-nak", "lost-ack", "atomic-cas", "fence"}
-	for word, want := range map[string]string{"lost-akc": "lost-ack", "rnr": "rnr-nak", "atomic": "atomic-cas"} {
-		if got := Closest(word, names, 2); len(got) != 2 || got[0] != want {
-			t.Errorf("%q: %v, want %s first", word, got, want)
+	names := []string{"rnr-nak", "lost-ack", "atomic-cas", "fence", "msn", "psn-wrap", "read-psns"}
+	for word, want := range map[string][]string{
+		"lost-akc": {"lost-ack"}, "rnr": {"rnr-nak"}, "atomic": {"atomic-cas"}, "pns": {"psn-wrap", "read-psns"},
+		"nosuch-rule": nil, "x": nil,
+	} {
+		if got := Closest(word, names, 2); !slices.Equal(got, want) {
+			t.Errorf("%q: %v, want %v", word, got, want)
 		}
 	}
-	if got := Closest("x", names[:1], 3); !slices.Equal(got, names[:1]) {
-		t.Errorf("%v", got)
+	if got := Closest("pns", names, 1); len(got) != 1 {
+		t.Errorf("%v, want one", got)
+	}
+}
+
+func TestDistance(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"", "ab", 2}, {"abc", "", 3}, {"psn", "pns", 1}, {"abcd", "badc", 2}, {"kitten", "sitting", 3}} {
+		if got := distance(c.a, c.b); got != c.want {
+			t.Errorf("from %q to %q: %d, want %d", c.a, c.b, got, c.want)
+		}
 	}
 }

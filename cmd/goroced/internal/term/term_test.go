@@ -100,3 +100,30 @@ func TestWrap(t *testing.T) {
 		}
 	}
 }
+
+// TestMessage: a line that is too wide is wrapped, and its commands have lines of their own.
+func TestMessage(t *testing.T) {
+	for _, c := range []struct{ line, want string }{
+		{"waiting: `a -b`", "waiting: `a -b`"},
+		{"waiting for a client on port 7174: `goroced rping -c -a ADDR -p 7174`, or `rping -c`; with the same options",
+			"waiting for a client on port\n  7174:\n    goroced rping -c -a ADDR -p 7174\n  or\n    rping -c\n" +
+				"  with the same options"},
+		{"`goroced serve`, and then `goroced rping -s --daemon`",
+			"  goroced serve\n  and then\n    goroced rping -s --daemon"},
+		{"one quote ` alone, in a line that is wrapped", "one quote ` alone, in a line\n  that is wrapped"},
+	} {
+		if got := (Terminal{Width: 30}).Message(c.line); got != c.want {
+			t.Errorf("got\n%s\nwant\n%s", got, c.want)
+		}
+	}
+	var out bytes.Buffer
+	m := &messages{&out, Terminal{Real: true, Width: 30}}
+	line := "a line of more than thirty letters\n"
+	if n, err := m.Write([]byte("short\n" + line)); n != len("short\n"+line) || err != nil ||
+		out.String() != "short\na line of more than thirty\n  letters\n" {
+		t.Errorf("%d bytes, %v: %s", n, err, out.String())
+	}
+	if w := Messages(&out, env()); w != &out {
+		t.Error("what is no terminal is wrapped")
+	}
+}

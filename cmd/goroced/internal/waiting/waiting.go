@@ -27,6 +27,28 @@ func For(w io.Writer, host, format string, args ...any) (stop func()) {
 	return func() { t.Stop() }
 }
 
+// Error is the error of a wait that the end of a context has ended.
+type Error struct {
+	For string // what was waited for: "a client on TCP port 18515"
+	Err error  // of the context
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("waiting for %s: %v", e.For, e.Err) }
+
+// Awaited returns For.
+func (e *Error) Awaited() string { return e.For }
+
+// Unwrap returns the context's error.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Ended returns the error of a wait that failed: an *Error if ctx has ended, otherwise err.
+func Ended(ctx context.Context, err error, format string, args ...any) error {
+	if err == nil || ctx.Err() == nil {
+		return err
+	}
+	return &Error{fmt.Sprintf(format, args...), ctx.Err()}
+}
+
 // silence says that the next hop to a host does not answer, if that is so.
 func silence(host string) string {
 	addr, err := net.ResolveUDPAddr("udp", net.JoinHostPort(host, strconv.Itoa(link.Port)))
