@@ -206,7 +206,7 @@ func (e *End) overflow() (*conn, *queue) {
 	c, write := e.self(on(q, e.newQueue(1)), func(s *setup) { s.init.Cap.MaxSendWR = 4 * depth })
 	room := q.cq.Entries()
 	if room >= 4*depth {
-		e.skipf("a CQ of 4 entries has %d", room)
+		e.skipf("needs a CQ that has the 4 entries it was asked for, not %d", room)
 	}
 	for i := range room + 1 {
 		write(uint64(i))

@@ -237,7 +237,7 @@ func (u *users) leads(c user, peer string) {
 			case o.Err != "":
 				t.Errorf("after %d ms: %s", o.Millis, o.Err)
 			case o.Skip != "":
-				t.Skip("skipped: needs another device or MTU: " + o.Skip) // TestMem has both
+				t.Skip("skipped: " + o.Skip)
 			case o.Note != "":
 				t.Log(o.Note)
 			}

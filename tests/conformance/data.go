@@ -117,7 +117,7 @@ func sizeCase(o op, s size, mtu *ib.MTU, t ib.QPType) Case {
 				return
 			}
 			if s.mtu = *mtu; *mtu > e.mtu() {
-				e.skipf("the ports' MTU is %d", e.mtu())
+				e.skipf("needs ports with a larger MTU than %d", e.mtu())
 			}
 		}
 	}

@@ -154,7 +154,7 @@ func (l *Leader) Do(ctx context.Context, it Item) Result {
 	return l.judge(slices.Concat(local, remote), []side{ours, theirs})
 }
 
-// leftOut returns why an item is skipped; "" if it is not.
+// leftOut returns what an item that is skipped needs; "" if it is not skipped.
 func (l *Leader) leftOut(it Item, local, remote []rule) string {
 	here, there := it.roles()
 	for _, d := range []struct {
@@ -163,12 +163,12 @@ func (l *Leader) leftOut(it Item, local, remote []rule) string {
 		hello *hello
 	}{{here, "here", &l.s.me}, {there, "there", &l.s.peer}} {
 		if lack := it.c.need(d.role) &^ d.hello.Attr.Caps; d.role != "" && lack != 0 {
-			return fmt.Sprintf("%s (%s) lacks %s", d.hello.Attr.Name, d.at, capText(lack))
+			return fmt.Sprintf("needs %s, which %s (%s) lacks", capText(lack), d.hello.Attr.Name, d.at)
 		}
 	}
 	for _, r := range slices.Concat(local, remote) {
 		if r.Effect.Kind == effectSkip {
-			return "deviation: " + l.opts.Deviations[r.Row].Reason
+			return "needs an end without this deviation: " + l.opts.Deviations[r.Row].Reason
 		}
 	}
 	return ""

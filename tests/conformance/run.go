@@ -22,7 +22,7 @@ func Run(t *testing.T, conn net.Conn, p Party, o Options) {
 			case r.Err != nil:
 				t.Error(r.Err)
 			case r.Skip != "":
-				t.Skip(r.Skip)
+				t.Skip("skipped: " + r.Skip)
 			case r.Note != "":
 				t.Log(r.Note)
 			}

@@ -141,7 +141,7 @@ var badAttrs = []badAttr{
 	{"path-mtu-of-0", ib.Init, ib.AttrPathMTU, func(_ *End, a *ib.QPAttr) { a.PathMTU = 0 }},
 	{"path-mtu-above-the-port's", ib.Init, ib.AttrPathMTU, func(e *End, a *ib.QPAttr) {
 		if e.port.ActiveMTU == ib.MTU4096 {
-			e.skipf("the port's MTU is the largest")
+			e.skipf("needs a port whose MTU is not the largest")
 		}
 		a.PathMTU = 2 * e.port.ActiveMTU
 	}},

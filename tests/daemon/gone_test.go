@@ -154,7 +154,7 @@ func TestMixedGone(t *testing.T) {
 	a, b := startDaemon(t), startDaemon(t)
 	others := startSteady(t, a, b)
 	before := a.settled()
-	rounds := 100
+	rounds := 30
 	if require.Full() {
 		rounds = 1000
 	}

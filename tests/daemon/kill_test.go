@@ -10,7 +10,7 @@ import (
 )
 
 var (
-	killClients = flag.Int("kill.clients", 5, "clients that TestClientKilled kills, at least 100 with GOROCE_FULL=1")
+	killClients = flag.Int("kill.clients", 3, "clients that TestClientKilled kills, at least 100 with GOROCE_FULL=1")
 	killDaemons = flag.Int("kill.daemons", 2, "daemons that TestDaemonKilled kills")
 )
 

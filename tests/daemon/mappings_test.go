@@ -56,7 +56,7 @@ func TestManyRegions(t *testing.T) {
 // refusal must name the limit and how to raise it, and the daemon must still be able to map memory.
 func TestManyMappings(t *testing.T) {
 	if !require.Full() {
-		t.Skip("skipped: it makes 50,000 mappings; GOROCE_FULL=1 runs it")
+		t.Skip("skipped: needs GOROCE_FULL=1, as it makes 50,000 mappings")
 	}
 	most := maxMaps(t)
 	if most > 100_000 {

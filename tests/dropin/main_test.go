@@ -6,11 +6,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -51,6 +53,16 @@ func build(run func() int) (code int, err error) {
 		return 1, err
 	}
 	return run(), nil
+}
+
+var all = flag.Bool("dropin.all", false, "run the rows that take minutes on a busy machine, too")
+
+// rounds returns how much work a test does: in a usual run, in one of .ci/run, and in one of .ci/nightly.
+func rounds(usual, full, night int) int {
+	if *all {
+		return night
+	}
+	return require.Rounds(usual, full)
 }
 
 // patience bounds the waits for what must happen.
@@ -249,10 +261,12 @@ func (h *host) launch(t testing.TB, cmd *exec.Cmd) *process {
 	} else {
 		asUser(cmd)
 	}
-	// The thread that starts a process waits for it, too: in a namespace it is a thread of its own, and Pdeathsig is
-	// about threads.
+	// Pdeathsig kills the process when the thread that has started it ends, and a thread ends if a goroutine leaves it
+	// in another namespace (see linktest.Namespace.Do). So the thread is kept until the process has ended.
 	started := make(chan error, 1)
 	run := func() error {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
 		err := cmd.Start()
 		started <- err
 		if err == nil {
@@ -306,10 +320,15 @@ func (h *host) run(t testing.TB, args ...string) *process {
 // wait waits until the program ends, and returns what it has written.
 func (p *process) wait(t testing.TB) (string, error) {
 	t.Helper()
+	return p.waitFor(t, patience)
+}
+
+func (p *process) waitFor(t testing.TB, limit time.Duration) (string, error) {
+	t.Helper()
 	select {
 	case <-p.done:
 		return p.out.String(), p.err
-	case <-time.After(patience):
+	case <-time.After(limit):
 		_ = p.cmd.Process.Kill()
 		<-p.done
 		t.Fatalf("%q does not end:\n%s", p.cmd.Args, p.out.String())

@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/goroce/goroce/tests/require"
 )
 
 var cmSeed = flag.Uint64("rdmacm.seed", 0, "the only seed of TestCMHostile/fuzz")
@@ -64,7 +62,7 @@ func (h *host) fuzzCM(t *testing.T, program string) {
 	seeds := []uint64{*cmSeed}
 	if seeds[0] == 0 {
 		seeds = nil
-		for i := range require.Rounds(4, 100) {
+		for i := range rounds(1, 15, 100) {
 			seeds = append(seeds, uint64(i+1))
 		}
 	}

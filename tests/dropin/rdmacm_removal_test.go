@@ -37,6 +37,8 @@ func TestDeviceRemovalRping(t *testing.T) {
 	h := newHost(t, nil)
 	p := h.run(t, "rping", "-s", "-P", "-a", h.addr.String())
 	h.awaitListener(t, p)
+	// The daemon shows a listener before the program has its answer. The program has it once a client is served.
+	h.run(t, "rping", "-c", "-C", "1", "-a", h.addr.String()).ok(t)
 	h.killDaemon(t)
 	if out, err := p.wait(t); err == nil || !strings.Contains(strings.ToLower(out), "device removal") {
 		t.Errorf("%v, it says\n%s", err, out)

@@ -38,6 +38,7 @@ type connection struct {
 	ipv6   bool   // with addresses of IPv6; hosts only
 	port   int    // of TCP or UDP, where the server waits for the program's own purposes; 0: it listens by rdma_cm
 	full   bool   // only with GOROCE_FULL=1
+	long   bool   // takes minutes on a busy machine: only with -dropin.all
 	socket bool   // its sockets of TCP become rsockets (librspreload)
 }
 
@@ -69,7 +70,7 @@ var connections = []connection{
 	{name: "rstream", server: "rstream -b {server} -S 65536 -C 200 -T v",
 		client: "rstream -s {server} -S 65536 -C 200 -T v", says: `(?m)^custom +64k +200 `, twice: true},
 	{name: "rstream all sizes", server: "rstream -b {server}", client: "rstream -s {server}", says: `(?m)^4m_bw|1m_bw`,
-		full: true},
+		long: true},
 	{name: "rstream nonblocking", server: "rstream -b {server} -S 65536 -C 100 -T n -T v",
 		client: "rstream -s {server} -S 65536 -C 100 -T n -T v", says: `(?m)^custom +64k +100 `},
 	{name: "riostream", server: "riostream -b {server} -S 65536 -C 100",
@@ -191,6 +192,9 @@ var tooEarly = regexp.MustCompile(`RDMA CM event error|Event rejected`)
 // run runs the row between two hosts. Nothing of it is left at their daemons.
 func (c *connection) run(t *testing.T, server, client *host) {
 	needsFull(t, c.full)
+	if c.long && !*all {
+		t.Skip("skipped: needs -dropin.all, as tens of thousands of round trips take minutes on a busy machine")
+	}
 	program, _, _ := strings.Cut(c.server, " ")
 	installed(t, program)
 	args := func(line string) []string {
@@ -232,7 +236,7 @@ func (c *connection) run(t *testing.T, server, client *host) {
 func TestConnectionsFile(t *testing.T) {
 	besides(t)
 	h := newHost(t, nil)
-	data := make([]byte, require.Rounds(10<<20, 1<<30))
+	data := make([]byte, rounds(10<<20, 128<<20, 1<<30))
 	_, _ = rand.NewChaCha8([32]byte{}).Read(data)
 	file, got := filepath.Join(h.dir, "file"), filepath.Join(h.dir, "got")
 	if err := os.WriteFile(file, data, 0o644); err != nil {

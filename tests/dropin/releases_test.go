@@ -67,7 +67,7 @@ func releases(t *testing.T, arch string, f func(t *testing.T, r release)) {
 			dir := filepath.Join(cache, "libibverbs", suite+"-"+arch)
 			version, err := os.ReadFile(filepath.Join(dir, "version"))
 			if why, asked := os.ReadFile(dir + ".missing"); err != nil && asked == nil {
-				t.Skipf("skipped: no mirror has %s-%s: %s", suite, arch, why)
+				t.Skipf("skipped: needs a mirror with %s-%s: %s", suite, arch, why)
 			}
 			if err != nil {
 				require.Missing(t, "%s, which .ci/packages unpacks, cannot be read: %v", dir, err)
@@ -87,7 +87,8 @@ func (r *release) differs(t *testing.T, differ []string) {
 	text := strings.Join(differ, "\n")
 	major, _, _ := strings.Cut(r.version, ".")
 	if n, _ := strconv.Atoi(major); n > newest {
-		t.Skipf("rdma-core %s is newer than %d, whose interface the library has:\n%s", r.version, newest, text)
+		t.Skipf("skipped: needs an rdma-core of at most %d, whose interface the library has; %s has\n%s", newest,
+			r.version, text)
 	}
 	t.Errorf("libibverbs %s:\n%s", r.version, text)
 }

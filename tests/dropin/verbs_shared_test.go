@@ -86,7 +86,7 @@ func TestVerbsShared(t *testing.T) {
 	for name, env := range map[string][]string{"plain": {"LD_LIBRARY_PATH=" + h.libs}, "address": nil} {
 		t.Run(name, func(t *testing.T) {
 			if env == nil && !require.Full() {
-				t.Skip("skipped: it takes a build of the library; GOROCE_FULL=1 runs it")
+				t.Skip("skipped: needs GOROCE_FULL=1, as it takes a build of the library")
 			}
 			if env == nil {
 				env = append(sanitized(t, name), "ASAN_OPTIONS=detect_leaks=0") // what it registers stays
@@ -131,7 +131,16 @@ func TestVerbsRefused(t *testing.T) {
 
 // TestVerbsMaps: mappings are found on kernels before Linux 6.11, too.
 func TestVerbsMaps(t *testing.T) {
-	program := compile(t, "testdata/verbs_maps.c", "-I", sources)
+	runInside(t, "testdata/verbs_maps.c")
+}
+
+// TestVerbsYield: a thread that polls yields, and sleeps where others compute.
+func TestVerbsYield(t *testing.T) { runInside(t, "testdata/verbs_yield.c") }
+
+// runInside runs a program that includes a source of the library.
+func runInside(t *testing.T, source string) {
+	t.Helper()
+	program := compile(t, source, "-I", sources)
 	h := &host{dir: userDir(t)}
 	cmd := exec.Command(program)
 	cmd.Env = clean()

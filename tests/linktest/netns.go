@@ -145,12 +145,6 @@ func (n *Namespace) configure(t testing.TB, mtu int, addrs ...string) {
 		if err := netlink.LinkSetMTU(veth, mtu); err != nil {
 			return err
 		}
-		// Otherwise the link-local address is not usable for a second or two, and no neighbour can be resolved without
-		// it.
-		noDAD := "/proc/sys/net/ipv6/conf/" + n.IfName + "/accept_dad"
-		if err := os.WriteFile(noDAD, []byte("0"), 0); err != nil {
-			return err
-		}
 		for _, s := range addrs {
 			if err := n.addAddr(veth, s); err != nil {
 				return err

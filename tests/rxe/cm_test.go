@@ -204,6 +204,9 @@ func (p *cmPlay) fromTool(ctx context.Context, tool *cmTool) {
 		_ = us.Wait()
 		us, result, err = p.tryTool(ctx, tool, client)
 	}
+	for tries := 5; tool.unsure && tries > 0 && !us.says(ctx, tool.weSay); tries-- {
+		result, err = p.vm.Run(ctx, client[0], client[1:]...)
+	}
 	if err != nil || result.ExitCode != 0 || tool.stays {
 		us.Process.Kill()
 	}
@@ -310,6 +313,20 @@ func (p *ourProcess) output() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.said.String()
+}
+
+// says reports whether the program prints text within a second.
+func (p *ourProcess) says(ctx context.Context, text string) bool {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	for !strings.Contains(p.output(), text) {
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
 }
 
 func (p *ourProcess) waitReady(ctx context.Context) {

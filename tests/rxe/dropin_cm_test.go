@@ -26,6 +26,7 @@ type libraryTool struct {
 	early                string // cmTool.early; only the server is here
 	ready                string // shell condition: the server is ready, if it does not listen
 	long                 bool   // takes minutes: only with -rxe.all
+	unsure               bool   // cmTool.unsure
 }
 
 var libraryTools = []libraryTool{
@@ -47,7 +48,7 @@ var libraryTools = []libraryTool{
 	{name: "riostream", port: 7471, server: "riostream -b $SERVER -S 65536 -C 50 -T v",
 		client: "riostream -s $SERVER -S 65536 -C 50 -T v", says: "custom"},
 	{name: "mckey", server: "mckey -C 1 -m 224.10.10.10 -b $SERVER", client: "mckey -s -C 1 -m 224.10.10.10 -b $CLIENT",
-		says: "return status 0", ready: joined},
+		says: "return status 0", ready: joined, unsure: true},
 	{name: "cmtime", port: 7471, server: "cmtime -b $SERVER -c 100", client: "cmtime -s $SERVER -c 100", stays: true},
 }
 
@@ -78,7 +79,7 @@ func libraryRows() []cmRow {
 				return strings.NewReplacer("$SERVER", server, "$CLIENT", client, "$FAMILY", number).Replace(command)
 			}
 			tool := &cmTool{name: l.name, port: l.port, said: l.says, weSay: l.says, stays: l.stays, early: l.early,
-				ready: l.ready, ourReady: l.ready, long: l.long,
+				ready: l.ready, ourReady: l.ready, long: l.long, unsure: l.unsure,
 				server: words(l.server, "$VM", "$HOST"), ourClient: words(l.client, "$VM", "$HOST"),
 				client: words(l.client, "$HOST", "$VM"), ourServer: words(l.server, "$HOST", "$VM")}
 			rows = append(rows, cmRow{tool, server, udp, family, 0})

@@ -40,22 +40,35 @@ func gone(t *testing.T, id ebpf.ProgramID) {
 	}
 }
 
-// descriptors returns how many files the process has open.
-func descriptors(t *testing.T) int {
+// descriptors returns what the process has open, by number.
+func descriptors(t *testing.T) map[string]string {
 	t.Helper()
-	list, err := os.ReadDir("/proc/self/fd")
+	const dir = "/proc/self/fd"
+	list, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return len(list)
+	open := map[string]string{}
+	for _, file := range list {
+		if target, err := os.Readlink(dir + "/" + file.Name()); err == nil {
+			open[file.Name()] = target
+		}
+	}
+	return open
 }
 
-// noMore checks that no more files are open than before. There may be fewer: those of an earlier test's namespaces and
-// subscriptions are closed by goroutines, a moment after that test.
-func noMore(t *testing.T, before int) {
+// noMore waits until no more files are open than before. Package netlink closes the socket by which a link hears of
+// neighbours on a goroutine of its own, a moment after the link is closed.
+func noMore(t *testing.T, before map[string]string) {
 	t.Helper()
-	if n := descriptors(t); n > before {
-		t.Errorf("%d files are open, %d before", n, before)
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		now := descriptors(t)
+		if len(now) <= len(before) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d files are open, %d before: %v, %v before", len(now), len(before), now, before)
+		}
 	}
 }
 
