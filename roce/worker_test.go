@@ -245,15 +245,18 @@ func TestErrands(t *testing.T) {
 		}
 		return w.mem.inline.Load()
 	}
-	first := make(chan bool, 1)
+	var first bool
+	slow := make(chan time.Time, 1) // the turn has taken long enough, and ends later
 	go func() {
 		<-w.mem.entered
-		first <- w.mem.inline.Load()
+		first = w.mem.inline.Load()
+		<-w.stuck
+		slow <- time.Now()
 		close(w.mem.gate)
 	}()
-	begin := time.Now()
 	write()
-	if !<-first {
+	begin := <-slow
+	if !first {
 		t.Error("a turn of a worker whose memory has kept nobody waiting was not inline")
 	}
 	if write() && time.Since(begin) < 10*time.Millisecond {
