@@ -19,8 +19,15 @@ const DefaultLimit = 10 * time.Second
 type Options struct {
 	Deviations []Deviation
 	Cases      string        // a pattern for names, as in Deviation.Cases; "" for all
+	Part       Part          // of these cases
 	Limit      time.Duration // of each half of a case; 0 is DefaultLimit
 }
+
+// Part is each Of-th case, from the N-th on, counted from 0. If Of is 0, it is all.
+type Part struct{ N, Of int }
+
+// has reports whether the i-th case belongs to the part.
+func (p Part) has(i int) bool { return p.Of == 0 || i%p.Of == p.N }
 
 // Leader leads a run: it has the table of deviations and chooses the cases.
 type Leader struct {
@@ -72,7 +79,7 @@ func (l *Leader) Plan() []Item {
 	var items []Item
 	for i := range cases {
 		c := &cases[i]
-		if l.opts.Cases != "" && !matchPath(l.opts.Cases, c.Name) {
+		if l.opts.Cases != "" && !matchPath(l.opts.Cases, c.Name) || !l.opts.Part.has(i) {
 			continue
 		}
 		if c.Alone != nil {

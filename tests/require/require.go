@@ -2,16 +2,21 @@
 // program, a kernel feature.
 //
 // Where the thing is absent the test skips and says what is missing. With
-// GOROCE_REQUIRE=1 in the environment, which .ci/run sets for its run as root,
-// the same absence fails the test: a suite that silently tests nothing cannot
-// pass there.
+// GOROCE_REQUIRE=1 in the environment the same absence fails the test: a suite
+// that silently tests nothing cannot pass there. .ci/run runs all tests as an
+// ordinary user first, then those again as root, with this variable, that have
+// skipped something: GOROCE_SKIPPED names the file that lists them.
 package require
 
 import (
+	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"os/exec"
+	"runtime/debug"
 	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -19,8 +24,8 @@ import (
 func enforced() bool { return os.Getenv("GOROCE_REQUIRE") == "1" }
 
 // Full reports whether tests shall repeat what is alike: with GOROCE_FULL=1 in the
-// environment, which .ci/run sets for its run as root, they play all rounds and all
-// combinations, else the fewest that show something each.
+// environment, which .ci/run sets, they play all rounds and all combinations, else the
+// fewest that show something each.
 func Full() bool { return os.Getenv("GOROCE_FULL") == "1" }
 
 // Rounds returns full where that is asked for, else few.
@@ -49,7 +54,33 @@ func Missing(t testing.TB, format string, args ...any) {
 	if enforced() {
 		t.Fatalf("GOROCE_REQUIRE=1, but "+format, args...)
 	}
-	t.Skipf("skipped: "+format, args...)
+	skip(t, fmt.Sprintf(format, args...))
+}
+
+// skip ends the test, and records it in the file that GOROCE_SKIPPED names.
+func skip(t testing.TB, reason string) {
+	t.Helper()
+	if path := os.Getenv("GOROCE_SKIPPED"); path != "" {
+		if err := record(t, path); err != nil {
+			t.Fatalf("record the skip: %v", err)
+		}
+	}
+	t.Skip("skipped: " + reason)
+}
+
+// record adds a line to the file: the package's import path, a space, the name of the top-level test.
+func record(t testing.TB, path string) error {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return errors.New("the test binary has no build information")
+	}
+	name, _, _ := strings.Cut(t.Name(), "/")
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(file, strings.TrimSuffix(info.Path, ".test"), name)
+	return errors.Join(err, file.Close())
 }
 
 // Root ends the test unless it runs as root.
@@ -59,7 +90,7 @@ func Root(t testing.TB) {
 		return
 	}
 	// As an ordinary user root cannot be had, whatever the environment promises.
-	t.Skip("skipped: needs root (network namespaces, raw sockets)")
+	skip(t, "needs root (network namespaces, raw sockets)")
 }
 
 // Command ends the test unless the program is on the PATH, and returns its path.

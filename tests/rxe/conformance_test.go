@@ -45,11 +45,15 @@ func runs(kernel lab.Kernel, row string) bool {
 }
 
 // suitePairs are the links and families for each kernel. Together they cover every pair of
-// kernel, link and family.
+// kernel, link and family. Without -rxe.all each takes its part of the cases, so that each case is
+// played with each kernel, and with each link.
 var suitePairs = map[lab.Kernel][][2]string{
 	lab.Linux61:  {{"udp", "IPv4"}, {"rawsock", "IPv6"}},
-	lab.Linux612: {{"udp", "IPv6"}, {"rawsock", "IPv4"}},
+	lab.Linux612: {{"rawsock", "IPv4"}, {"udp", "IPv6"}},
 }
+
+// choice is the cases of a run: those of a pattern, or of a part ("0/2": each second one, from the first on).
+type choice struct{ cases, part string }
 
 // TestConformance runs the suite of tests/conformance with rdma_rxe: goroce on the host against a guest's, and, with
 // the newest kernel, two halves in one guest, which shows that the suite asks for what rdma_rxe does. In a guest the
@@ -62,18 +66,22 @@ func TestConformance(t *testing.T) {
 		if kernel == lab.Linux612 {
 			r.user = lab.Debian13(t) // FLUSH also needs a provider that supports it
 		}
+		chosen := choice{cases: os.Getenv("GOROCE_CASES")}
 		pairs := suitePairs[kernel]
 		if *all {
 			pairs = slices.Concat(slices.Collect(maps.Values(suitePairs))...)
 		}
-		for _, pair := range pairs {
-			link, family := pair[0], pair[1]
+		for i, pair := range pairs {
+			link, family, part := pair[0], pair[1], chosen
+			if !*all && chosen.cases == "" {
+				part.part = fmt.Sprintf("%d/%d", i, len(pairs))
+			}
 			t.Run(fmt.Sprintf("%s-to-rxe/%s", link, family), func(t *testing.T) {
-				r.run(t, family, os.Getenv("GOROCE_CASES"), r.host(link, family))
+				r.run(t, family, part, r.host(link, family))
 			})
 		}
 		if kernels := lab.Kernels(); *all || kernel == kernels[len(kernels)-1] {
-			t.Run("rxe-to-itself", func(t *testing.T) { r.run(t, "IPv4", os.Getenv("GOROCE_CASES"), r.inside) })
+			t.Run("rxe-to-itself", func(t *testing.T) { r.run(t, "IPv4", chosen, r.inside) })
 		}
 		t.Run("cm-loss", func(t *testing.T) { r.loseCM(t, suitePairs[kernel][0]) })
 	})
@@ -106,7 +114,7 @@ func (r *suite) loseCM(t *testing.T, pair [2]string) {
 	}
 	for range 20 { // one connection may be lucky
 		for _, cases := range list {
-			r.run(t, pair[1], cases, r.host(pair[0], pair[1]))
+			r.run(t, pair[1], choice{cases: cases}, r.host(pair[0], pair[1]))
 		}
 		dropped, err := l.Dropped()
 		if err != nil {
@@ -151,11 +159,11 @@ type suite struct {
 }
 
 // leader runs cases against the server in a guest. It returns the output of the command.
-type leader func(ctx context.Context, l *lab.Lab, cases string) ([]byte, error)
+type leader func(ctx context.Context, l *lab.Lab, cases choice) ([]byte, error)
 
 // run runs the suite by lead with a server in the guest, and makes a subtest of each outcome.
 // If a bug of the emulator has ended the guest, the suite is run once more.
-func (r *suite) run(t *testing.T, family, cases string, lead leader) {
+func (r *suite) run(t *testing.T, family string, cases choice, lead leader) {
 	outcomes, err := r.play(t, family, lead, cases)
 	if lab.EmulatorFault(err) {
 		t.Logf("the emulator broke the guest: %v", err)
@@ -190,7 +198,7 @@ func (r *suite) run(t *testing.T, family, cases string, lead leader) {
 
 // again runs only the case of one item, and returns the outcome of that item.
 func (r *suite) again(t *testing.T, family string, lead leader, item string) conformance.Outcome {
-	outcomes, err := r.play(t, family, lead, path.Dir(item))
+	outcomes, err := r.play(t, family, lead, choice{cases: path.Dir(item)})
 	for _, o := range outcomes {
 		if o.Name == item {
 			return o
@@ -200,7 +208,7 @@ func (r *suite) again(t *testing.T, family string, lead leader, item string) con
 }
 
 // play starts a server in the guest and calls lead.
-func (r *suite) play(t *testing.T, family string, lead leader, cases string) (outcomes []conformance.Outcome,
+func (r *suite) play(t *testing.T, family string, lead leader, cases choice) (outcomes []conformance.Outcome,
 	err error) {
 	ctx, cancel := context.WithTimeout(t.Context(), suiteTimeout)
 	defer cancel()
@@ -242,7 +250,7 @@ func guestAddr(vm *lab.VM, family string) netip.Addr {
 
 // host returns a leader in the host's namespace. Over udp it runs as an ordinary user.
 func (r *suite) host(link, family string) leader {
-	return func(ctx context.Context, l *lab.Lab, cases string) ([]byte, error) {
+	return func(ctx context.Context, l *lab.Lab, cases choice) ([]byte, error) {
 		addr := l.HostIPv4
 		if family == "IPv6" {
 			addr = l.HostIPv6
@@ -267,12 +275,16 @@ func (r *suite) host(link, family string) leader {
 	}
 }
 
-func leadArgs(peer, cases string) []string {
-	return []string{"run", "-json", "-case", cases, "-limit", caseLimit.String(), "-peer", peer}
+func leadArgs(peer string, c choice) []string {
+	args := []string{"run", "-json", "-case", c.cases, "-limit", caseLimit.String(), "-peer", peer}
+	if c.part != "" {
+		args = append(args, "-part", c.part)
+	}
+	return args
 }
 
 // inside is a leader in the guest, on the same device as the server.
-func (r *suite) inside(ctx context.Context, l *lab.Lab, cases string) ([]byte, error) {
+func (r *suite) inside(ctx context.Context, l *lab.Lab, cases choice) ([]byte, error) {
 	vm := l.VMs[0]
 	args := append(leadArgs(fmt.Sprintf("127.0.0.1:%d", suitePort), cases), "-device", "rnic:"+lab.RxeDev, "-gid",
 		vm.IPv4.String())

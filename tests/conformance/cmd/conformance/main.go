@@ -90,6 +90,13 @@ func lead(ctx context.Context, args []string, out io.Writer) error {
 	d.register(flags)
 	peer := flags.String("peer", "", "TCP address of the server")
 	cases := flags.String("case", "", "pattern of the cases to run; a trailing /** takes in all below (default all)")
+	var part conformance.Part
+	flags.Func("part", "`N/OF`: only each OF-th case, from the N-th on, counted from 0", func(s string) error {
+		if n, err := fmt.Sscanf(s, "%d/%d", &part.N, &part.Of); n != 2 || part.N < 0 || part.N >= part.Of {
+			return errors.Join(errors.New("want two numbers such as 0/2, the first less than the second"), err)
+		}
+		return nil
+	})
 	limit := flags.Duration("limit", conformance.DefaultLimit, "what a half of a case may take")
 	verbose := flags.Bool("v", false, "print what passes, too")
 	asJSON := flags.Bool("json", false, "print a JSON object (conformance.Outcome) for each")
@@ -107,7 +114,7 @@ func lead(ctx context.Context, args []string, out io.Writer) error {
 		return fmt.Errorf("%w; start `conformance serve` there first", err)
 	}
 	l, err := conformance.Lead(conn, party, conformance.Options{Deviations: conformance.Deviations, Cases: *cases,
-		Limit: *limit})
+		Part: part, Limit: *limit})
 	if err != nil {
 		return err
 	}
