@@ -17,7 +17,7 @@ import (
 // any order and any failures of placements. It also checks that receives complete in the order
 // of posting, and the one with the error that ended the connection before all flushed ones.
 func TestAcknowledgedMeansPlaced(t *testing.T) {
-	for seed := range uint64(require.Rounds(200, 1000)) {
+	for seed := range uint64(require.Rounds(60, 1000)) {
 		if !t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { newLatePeer(t, seed).play() }) {
 			return
 		}

@@ -228,7 +228,7 @@ func (x *rxeRun) await(id int) {
 // Of runs with 15 % loss one in a thousand may fail: eight times in a row the request or
 // the first response gets lost, and a retry count of 7 means 7.
 func TestReadFromRxe(t *testing.T) {
-	seeds, reads := require.Rounds(10, 40), 48
+	seeds, reads := require.Rounds(3, 40), 48
 	sizes := []int{8, 1024, 5000, 64 << 10, 200_000}
 	for _, c := range []struct {
 		name string
@@ -269,7 +269,7 @@ func TestReadFromRxe(t *testing.T) {
 // time, as in a ping-pong, and with many. A late packet arrives after its retransmission,
 // and there is only one NAK for the gap.
 func TestWriteToRxe(t *testing.T) {
-	seeds := require.Rounds(3, 12)
+	seeds := require.Rounds(1, 12)
 	for _, c := range []struct {
 		name string
 		network

@@ -13,11 +13,12 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/wrap"
+	"github.com/goroce/goroce/tests/require"
 )
 
 var (
 	cmSeed  = flag.Uint64("cm.seed", 0, "play this seed of TestCMModel only")
-	cmSeeds = flag.Int("cm.seeds", 60, "how many seeds TestCMModel plays")
+	cmSeeds = flag.Int("cm.seeds", require.Rounds(20, 60), "how many seeds TestCMModel plays")
 )
 
 // cmGrammar has the events that may follow the last event of an ID; the zero value means an

@@ -65,7 +65,7 @@ func TestRewrittenMemory(t *testing.T) {
 			w.a.buf[i%len(w.a.buf)]++
 		}
 	}()
-	for i := range require.Rounds(60, 300) {
+	for i := range require.Rounds(20, 300) {
 		w.send(w.b, ib.SendWR{Opcode: ib.WRRead, SGL: w.b.sge(0, 1<<15), RemoteAddr: w.a.mr.Addr(),
 			RKey: w.a.mr.RKey()})
 		w.recv(w.b, ib.RecvWR{SGL: w.b.sge(1<<15, 1<<15)})

@@ -17,10 +17,11 @@ import (
 	"github.com/goroce/goroce/roce/link/udp"
 	"github.com/goroce/goroce/roce/link/wrap"
 	"github.com/goroce/goroce/tests/linktest"
+	"github.com/goroce/goroce/tests/require"
 )
 
 var (
-	liveSeeds = flag.Int("model.live", 8, "seeds that TestModelLive runs over each link")
+	liveSeeds = flag.Int("model.live", require.Rounds(2, 8), "seeds that TestModelLive runs over each link")
 	liveSeed  = flag.Uint64("model.liveseed", 0, "the one seed that TestModelLive runs")
 )
 

@@ -13,11 +13,12 @@ import (
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/wrap"
 	"github.com/goroce/goroce/tests/linktest"
+	"github.com/goroce/goroce/tests/require"
 	"github.com/goroce/goroce/wire"
 )
 
 var (
-	modelSeeds = flag.Int("model.seeds", 200, "seeds that TestModel runs")
+	modelSeeds = flag.Int("model.seeds", require.Rounds(40, 200), "seeds that TestModel runs")
 	modelTrace = flag.Bool("model.trace", false, "print every frame")
 	modelSeed  = flag.Uint64("model.seed", 0, "the one seed that TestModel runs, to replay a failure")
 	modelShard = flag.Int("model.shards", 1, "with how many shards a side")

@@ -19,10 +19,11 @@ import (
 	"github.com/goroce/goroce/roce/link/udp"
 	"github.com/goroce/goroce/roce/link/wrap"
 	"github.com/goroce/goroce/tests/linktest"
+	"github.com/goroce/goroce/tests/require"
 )
 
 var (
-	walkSeeds = flag.Int("walk.seeds", 3, "how many random walks TestRandomWalk takes")
+	walkSeeds = flag.Int("walk.seeds", require.Rounds(1, 3), "how many random walks TestRandomWalk takes")
 	walkSeed  = flag.Uint64("walk.seed", 0, "take only this walk")
 )
 

@@ -76,7 +76,7 @@ func TestHTTP(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			size := int64(4 << 20)
 			if m.name == "udp" && !testing.Short() {
-				size = int64(require.Rounds(20, 100)) << 20
+				size = int64(require.Rounds(5, 100)) << 20
 			}
 			s := newSite(t, m.open, Options{})
 			var accepted atomic.Int32

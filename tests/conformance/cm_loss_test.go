@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"net/netip"
+	"path"
 	"testing"
 	"time"
 
@@ -18,8 +19,8 @@ func TestCMLoss(t *testing.T) {
 	t.Parallel()
 	const seed = 7
 	t.Logf("fault seed %d", seed)
-	for _, where := range []string{"in process", "daemon"} {
-		t.Run(where, func(t *testing.T) {
+	play := func(where, cases string) {
+		t.Run(where+", "+path.Dir(cases), func(t *testing.T) {
 			t.Parallel() // each waits for timers
 			at := func(seed uint64) Party {
 				l, err := udp.Open([]netip.Addr{linktest.Loopback()}, udp.Options{})
@@ -41,12 +42,14 @@ func TestCMLoss(t *testing.T) {
 			}
 			here, there := at(seed), at(seed+1)
 			const lossy = "goroce, lossy/*"
-			for _, cases := range []string{"cm/connect/**", "cm/disconnect/**", "cm/*/nobody-listens"} {
-				RunPair(t, here, there, Options{Cases: cases, Limit: time.Minute, Deviations: []Deviation{
-					{lossy, "", "cm/connect/private-data", Skip(), "it refuses"},
-					{lossy, "", "cm/connect/uc", Skip(), "its message is lost for good"},
-				}})
-			}
+			RunPair(t, here, there, Options{Cases: cases, Limit: time.Minute, Deviations: []Deviation{
+				{lossy, "", "cm/connect/private-data", Skip(), "it refuses"},
+				{lossy, "", "cm/connect/uc", Skip(), "its message is lost for good"},
+			}})
 		})
+	}
+	for _, cases := range []string{"cm/connect/**", "cm/disconnect/**", "cm/*/nobody-listens"} {
+		play("in process", cases)
+		play("daemon", cases)
 	}
 }

@@ -88,12 +88,14 @@ func TestDaemon(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			skipUnlessFull(t, c.full)
-			a := serve(t, loopback(t, c.shards))
-			b := a
-			if c.daemons > 1 {
-				b = serve(t, loopback(t, c.shards))
-			}
-			runPair(t, tenant(t, a, c.memfd[0]), tenant(t, b, c.memfd[1]))
+			runPair(t, func(t *testing.T) (here, there Party) {
+				a := serve(t, loopback(t, c.shards))
+				b := a
+				if c.daemons > 1 {
+					b = serve(t, loopback(t, c.shards))
+				}
+				return tenant(t, a, c.memfd[0]), tenant(t, b, c.memfd[1])
+			})
 		})
 	}
 }

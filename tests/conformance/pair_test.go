@@ -52,15 +52,24 @@ func skipUnlessFull(t *testing.T, repetition bool) {
 	}
 }
 
-// runPair runs all of the suite: the software device has what any case can ask for.
-func runPair(t *testing.T, here, there Party) {
+// parts is how many parts of the suite are played at a time: a case mostly waits.
+const parts = 4
+
+// runPair runs all of the suite: the software device has what any case can ask for. Each part has a pair of devices.
+func runPair(t *testing.T, open func(t *testing.T) (here, there Party)) {
 	t.Helper()
-	for i := range cases {
-		if lack := (cases[i].Needs.Active | cases[i].Needs.Passive) &^ here.Device.Attr().Caps; lack != 0 {
-			t.Fatalf("the software device lacks %s", capText(lack))
-		}
+	for n := range parts {
+		t.Run(fmt.Sprintf("part %d", n), func(t *testing.T) {
+			t.Parallel()
+			here, there := open(t)
+			for i := range cases {
+				if lack := (cases[i].Needs.Active | cases[i].Needs.Passive) &^ here.Device.Attr().Caps; lack != 0 {
+					t.Fatalf("the software device lacks %s", capText(lack))
+				}
+			}
+			RunPair(t, here, there, Options{Part: Part{n, parts}})
+		})
 	}
-	RunPair(t, here, there, Options{})
 }
 
 // TestMem pairs devices in memory: of IPv4 with the MTU of Ethernet, of IPv6 with
@@ -83,12 +92,14 @@ func TestMem(t *testing.T) {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			skipUnlessFull(t, f.full)
-			network := mem.NewNetwork()
-			at := func(s string) Party {
-				return openShards(t, network.OpenShards([]ib.GID{ib.GIDFromAddr(netip.MustParseAddr(s))}, f.o,
-					f.shards), nil)
-			}
-			runPair(t, at(f.a), at(f.b))
+			runPair(t, func(t *testing.T) (here, there Party) {
+				network := mem.NewNetwork()
+				at := func(s string) Party {
+					return openShards(t, network.OpenShards([]ib.GID{ib.GIDFromAddr(netip.MustParseAddr(s))}, f.o,
+						f.shards), nil)
+				}
+				return at(f.a), at(f.b)
+			})
 		})
 	}
 }
@@ -120,7 +131,9 @@ func TestUDP(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			skipUnlessFull(t, c.full)
-			runPair(t, loopbackWith(t, c.offload, c.shards), loopbackWith(t, c.offload, c.shards))
+			runPair(t, func(t *testing.T) (here, there Party) {
+				return loopbackWith(t, c.offload, c.shards), loopbackWith(t, c.offload, c.shards)
+			})
 		})
 	}
 }
@@ -133,8 +146,10 @@ func TestSelf(t *testing.T) {
 		t.Run(fmt.Sprint(shards), func(t *testing.T) {
 			t.Parallel()
 			skipUnlessFull(t, shards == 1)
-			p := loopback(t, shards)
-			runPair(t, p, p)
+			runPair(t, func(t *testing.T) (here, there Party) {
+				p := loopback(t, shards)
+				return p, p
+			})
 		})
 	}
 }
@@ -169,7 +184,7 @@ func onVeth(t *testing.T, d driver) (here, there Party) {
 	return at(a), at(b)
 }
 
-// TestVeth pairs devices in two network namespaces.
+// TestVeth pairs devices in two network namespaces, over IPv4 and over IPv6.
 func TestVeth(t *testing.T) {
 	t.Parallel()
 	for _, d := range []driver{
@@ -181,10 +196,15 @@ func TestVeth(t *testing.T) {
 	} {
 		t.Run(d.name, func(t *testing.T) {
 			t.Parallel()
-			here, there := onVeth(t, d)
 			for row, family := range []string{"IPv4", "IPv6"} {
-				here.GIDIndex, there.GIDIndex = row, row
-				t.Run(family, func(t *testing.T) { runPair(t, here, there) })
+				t.Run(family, func(t *testing.T) {
+					t.Parallel()
+					runPair(t, func(t *testing.T) (here, there Party) {
+						here, there = onVeth(t, d)
+						here.GIDIndex, there.GIDIndex = row, row
+						return here, there
+					})
+				})
 			}
 		})
 	}

@@ -7,21 +7,20 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-
-	"github.com/goroce/goroce/tests/require"
 )
 
 // TestConnectionsScale: many connections, one after the other and all at once, also when packets of the connection
 // managers are lost. All are made, and nothing of them is left. 10,000 in a row take a minute and a half of both
 // processors where a page fault is dear, so most runs make fewer.
 func TestConnectionsScale(t *testing.T) {
+	needsFull(t, true)
 	besides(t)
 	installed(t, "cmtime")
 	program := compile(t, "../rxe/testdata/cmtool.c", "-lrdmacm", "-libverbs")
 	h := newHost(t, nil)
 	before := h.daemon.descriptors(t)
 
-	row := rounds(50, 1000, 10_000)
+	row := rounds(1000, 1000, 10_000)
 	t.Run("in a row", func(t *testing.T) {
 		n := fmt.Sprint(row)
 		server := h.run(t, program, "tcp", "serve", "7174", n)
@@ -33,12 +32,11 @@ func TestConnectionsScale(t *testing.T) {
 	t.Run("in a row, in Go", func(t *testing.T) { h.churnGo(t, row, func() {}) })
 	for _, loss := range []string{"", "0.05"} {
 		t.Run("at once, loss "+loss, func(t *testing.T) {
-			needsFull(t, loss != "")
 			if loss != "" { // QP 1 is the connection managers'
 				h.start(t, goroced, "fault", "add", "drop", "--qp", "1", "-p", loss, "--seed", "1", "--admin",
 					h.dir+"/a").ok(t)
 			}
-			n := fmt.Sprint(require.Rounds(30, 1000))
+			const n = "1000"
 			server := h.run(t, "cmtime", "-b", h.addr.String(), "-c", n)
 			h.awaitListener(t, server)
 			out := h.run(t, "cmtime", "-s", h.addr.String(), "-c", n).ok(t)

@@ -10,6 +10,9 @@ import (
 
 // TestDropin runs programs over two daemons on loopback.
 func TestDropin(t *testing.T) {
+	if !require.Full() {
+		t.Skip("skipped: needs GOROCE_FULL=1, as it builds the libraries, which tests/dropin does, too")
+	}
 	require.Command(t, "cc")
 	libs, err := dropin.Build(t.Context(), t.TempDir())
 	if err != nil {
@@ -19,19 +22,15 @@ func TestDropin(t *testing.T) {
 	const messages = 500
 	for _, c := range []struct {
 		name string
-		full bool // only with GOROCE_FULL=1
 		job  Job
 	}{
-		{"process memory", false, Job{Kind: "dropin", Tool: "ib_write_bw", Size: 64 << 10, Messages: messages}},
-		{"memfd", true, Job{Kind: "dropin", Tool: "ib_write_bw", Size: 64 << 10, Messages: messages, Memory: memfd}},
-		{"latency", false, Job{Kind: "dropin", Tool: "ib_send_lat", Size: pingSize, Messages: messages}},
-		{"cost", true, costOf(writeBW(4<<10, memfd), messages)},
-		{"system calls", true, traced(writeBW(4<<10, memfd), messages)},
+		{"process memory", Job{Kind: "dropin", Tool: "ib_write_bw", Size: 64 << 10, Messages: messages}},
+		{"memfd", Job{Kind: "dropin", Tool: "ib_write_bw", Size: 64 << 10, Messages: messages, Memory: memfd}},
+		{"latency", Job{Kind: "dropin", Tool: "ib_send_lat", Size: pingSize, Messages: messages}},
+		{"cost", costOf(writeBW(4<<10, memfd), messages)},
+		{"system calls", traced(writeBW(4<<10, memfd), messages)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if c.full && !require.Full() {
-				t.Skip("skipped: needs GOROCE_FULL=1, as other rows show most of it")
-			}
 			require.Command(t, c.job.Tool)
 			if c.job.Trace {
 				require.Command(t, "strace")

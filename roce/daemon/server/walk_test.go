@@ -9,10 +9,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/goroce/goroce/tests/require"
 )
 
 var (
-	walkSeeds = flag.Int("walk.seeds", 24, "how many random walks TestClientWalk takes")
+	walkSeeds = flag.Int("walk.seeds", require.Rounds(6, 24), "how many random walks TestClientWalk takes")
 	walkFirst = flag.Uint64("walk.first", 1, "the first of them")
 	walkSeed  = flag.Uint64("walk.seed", 0, "take only this walk")
 )
