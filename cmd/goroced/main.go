@@ -72,7 +72,7 @@ func run(args []string) int {
 	var cl commandLine
 	parser := kong.Must(&cl, kong.Name("goroced"), kong.Vars{"version": readVersion().String()},
 		kong.Description("RDMA over Converged Ethernet (RoCEv2) in user space. Start with `goroced demo`."),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}), addresses)
 	if len(args) == 0 || args[0] == "help" {
 		args = append(args[min(1, len(args)):], "--help")
 	}

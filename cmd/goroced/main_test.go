@@ -145,6 +145,8 @@ func TestErrors(t *testing.T) {
 		{"pingpong -t", exitUsage, "not supported"}, {"pingpong -j", exitUsage, "not supported"},
 		{"pingpong -N", exitUsage, "not supported"},
 		{"pingpong -U", exitUsage, "not supported"},
+		{"pingpong --addr eth0", exitUsage, `"eth0" is no IP address; want one such as 192.0.2.1`},
+		{"rping -c -a 127.0.0.1 -I 127.0.0", exitUsage, `"127.0.0" is no IP address`},
 		{"pingpong --drop 1 --addr " + own, exitFailure, "--drop is 1"},
 		{"pingpong --addr " + own + " no-such-host..invalid", exitFailure, "no-such-host..invalid"},
 		{"pingpong --addr " + own + " -p 1 127.0.0.1", exitFailure, "start it there first"},

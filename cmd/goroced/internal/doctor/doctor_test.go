@@ -211,7 +211,7 @@ func TestNext(t *testing.T) {
 		want string
 	}{
 		{Options{Addrs: []netip.Addr{addr}}, "goroced pingpong --addr " + addr.String()},
-		{Options{Peer: addr}, "# on " + addr.String()},
+		{Options{Peer: addr}, "goroced pingpong --addr " + addr.String()},
 	} {
 		if got := last(c.o); !strings.Contains(got, c.want) || !strings.Contains(got, "goroced run -- ib_write_bw") {
 			t.Errorf("no %q:\n%s", c.want, got)
@@ -248,6 +248,27 @@ func TestNextAddress(t *testing.T) {
 			t.Errorf("%s: %+v, want %q, then %q", c.addrs, r.Next, c.does, c.client)
 		}
 		wantNarrow(t, &r)
+	}
+}
+
+// TestNextFlags: the tools get the flags that chose what was examined; those of the peer are its own.
+func TestNextFlags(t *testing.T) {
+	one, two, peer := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.9")
+	for _, c := range []struct {
+		o             Options
+		first, second string
+	}{
+		{Options{NetIf: "eth0"}, "--netif eth0", "10.0.0.1"},
+		{Options{Addrs: []netip.Addr{one, two}}, "--addr 10.0.0.1,10.0.0.2", "10.0.0.1"},
+		{Options{NetIf: "eth0", Peer: peer}, "", "--netif eth0 10.0.0.9"},
+	} {
+		e := machine(t, nil)
+		e.Options = c.o
+		got := e.next()
+		first := strings.TrimSpace("goroced pingpong " + c.first)
+		if got[0].Command != first || got[1].Command != "goroced pingpong "+c.second {
+			t.Errorf("%+v: %+v", c.o, got)
+		}
 	}
 }
 

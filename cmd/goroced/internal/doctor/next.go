@@ -3,6 +3,7 @@ package doctor
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/config/socket"
 )
@@ -19,12 +20,14 @@ func (e *env) next() []Step {
 		_, _, err := e.ask(path)
 		return err == nil
 	})
-	pingpong, serve := "goroced pingpong", []Step{{"goroced serve", "RDMA for every program of yours, then:"}}
+	pingpong, serve := "goroced pingpong"+e.flags(), []Step{{"goroced serve", "RDMA for every program of yours, then:"}}
 	if daemon {
 		pingpong, serve = "goroced pingpong --daemon", nil
 	}
 	var steps []Step
 	switch here := e.address(); {
+	case e.Peer.IsLoopback():
+		steps = e.nextHere(e.Peer)
 	case e.Peer.IsValid():
 		steps = []Step{
 			{"goroced pingpong", "on " + e.Peer.String() + ", then here:"},
@@ -39,6 +42,21 @@ func (e *env) next() []Step {
 		}
 	}
 	return append(append(steps, serve...), Step{"goroced run -- ib_write_bw", "a program in C, unmodified"})
+}
+
+// flags returns those of the tools that choose what was examined.
+func (e *env) flags() string {
+	switch {
+	case e.NetIf != "":
+		return " --netif " + e.NetIf
+	case len(e.Addrs) > 0:
+		list := make([]string, len(e.Addrs))
+		for i, a := range e.Addrs {
+			list[i] = a.String()
+		}
+		return " --addr " + strings.Join(list, ",")
+	}
+	return ""
 }
 
 // nextHere returns how to try a loopback address, which is not reached from another host. Each end needs an address of
