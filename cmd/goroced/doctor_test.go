@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"net"
 	"os"
 	"os/exec"
@@ -101,11 +100,8 @@ func TestDoctorUnprivileged(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	own := filepath.Join(dir, "goroced")
-	text, err := os.ReadFile(program)
-	if err == nil {
-		err = errors.Join(os.Chmod(dir, 0o755), os.WriteFile(own, text, 0o755))
-	}
-	if err != nil {
+	copyProgram(t, own)
+	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	newServedIn(t, dir, "--set", "socket_mode=0666").isTheirs(t)

@@ -26,6 +26,15 @@ import (
 // program is the built goroced.
 var program string
 
+// copyProgram copies the program by a process of its own: what this process writes cannot be run (ETXTBSY) while a child
+// that another test has just forked still has it open.
+func copyProgram(t testing.TB, path string) {
+	t.Helper()
+	if out, err := exec.Command("cp", program, path).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "goroced")
 	if err == nil {

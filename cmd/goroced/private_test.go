@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -29,11 +28,8 @@ func TestServeWithoutRuntimeDirectory(t *testing.T) {
 	}
 	t.Cleanup(func() { _, _ = os.RemoveAll(dir), os.RemoveAll(place) })
 	own := filepath.Join(dir, "goroced")
-	text, err := os.ReadFile(program)
-	if err == nil {
-		err = errors.Join(os.Chmod(dir, 0o755), os.WriteFile(own, text, 0o755))
-	}
-	if err != nil {
+	copyProgram(t, own)
+	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	as := func(args ...string) *exec.Cmd {

@@ -316,13 +316,9 @@ func (u *users) keys(m *machine) {
 // both that of a program which may not be read: nobody looks into its processes, also not
 // into their own, or those of the daemon's own user.
 func (u *users) processMemory(here, there *machine) {
-	program, err := os.ReadFile(u.conformance)
-	if err != nil {
-		u.Fatal(err)
-	}
 	hidden := u.conformance + "-hidden"
-	if err := os.WriteFile(hidden, program, 0o711); err != nil {
-		u.Fatal(err)
+	if out, err := exec.Command("install", "-m", "0711", u.conformance, hidden).CombinedOutput(); err != nil {
+		u.Fatalf("%v\n%s", err, out)
 	}
 	peer := u.serves(user{there, uidBob, there.Addr4, "memfd"})
 	for _, c := range []struct {

@@ -22,12 +22,20 @@ func Loopback() netip.Addr {
 	for {
 		n := loopbacks.Add(stride)
 		addr := netip.AddrFrom4([4]byte{127, 1 + byte(n>>16)%250, byte(n >> 8), byte(n)})
-		conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 4791)))
-		if err == nil {
-			_ = conn.Close()
-		}
-		if !errors.Is(err, syscall.EADDRINUSE) {
+		if !taken(addr) {
 			return addr
 		}
 	}
+}
+
+// taken reports whether somebody has the address's port 4791. No child is forked meanwhile: until it runs its program it
+// would have the socket, too, and so the port.
+func taken(addr netip.Addr) bool {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 4791)))
+	if err == nil {
+		_ = conn.Close()
+	}
+	return errors.Is(err, syscall.EADDRINUSE)
 }
