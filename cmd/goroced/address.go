@@ -17,7 +17,8 @@ var addresses = kong.TypeMapper(reflect.TypeFor[netip.Addr](), kong.MapperFunc(
 		}
 		a, err := netip.ParseAddr(text)
 		if err != nil {
-			return fmt.Errorf("%q is no IP address; want one such as 192.0.2.1, or fe80::1%%eth0 with its interface", text)
+			return fmt.Errorf("%q is no IP address; want one such as 192.0.2.1, or fe80::1%%eth0 with its interface",
+				text)
 		}
 		to.Set(reflect.ValueOf(a))
 		return nil

@@ -26,8 +26,8 @@ import (
 // program is the built goroced.
 var program string
 
-// copyProgram copies the program by a process of its own: what this process writes cannot be run (ETXTBSY) while a child
-// that another test has just forked still has it open.
+// copyProgram copies the program by a process of its own: what this process writes cannot be run (ETXTBSY) while a
+// child that another test has just forked still has it open.
 func copyProgram(t testing.TB, path string) {
 	t.Helper()
 	if out, err := exec.Command("cp", program, path).CombinedOutput(); err != nil {

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -181,15 +180,7 @@ func TestAlerts(t *testing.T) {
 }
 
 // freeTCP returns an address that nobody listens on.
-func freeTCP(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
+func freeTCP(t *testing.T) string { return "127.0.0.1:" + freePort(t) }
 
 // TestPrometheus: a real Prometheus scrapes a daemon with a client, as dist/prometheus configures it. Each query of the
 // dashboard has an answer, and the alerts are evaluated.

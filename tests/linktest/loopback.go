@@ -28,8 +28,8 @@ func Loopback() netip.Addr {
 	}
 }
 
-// taken reports whether somebody has the address's port 4791. No child is forked meanwhile: until it runs its program it
-// would have the socket, too, and so the port.
+// taken reports whether somebody has the address's port 4791. No child is forked meanwhile: until it runs its program
+// it would have the socket, too, and so the port.
 func taken(addr netip.Addr) bool {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
