@@ -15,6 +15,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"strings"
 	"syscall"
 
@@ -65,6 +66,9 @@ func (a *app) columns() int {
 // messages is standard error, for messages to people.
 var messages = term.Messages(os.Stderr, os.Getenv)
 
+// The main goroutine has the process's main thread to itself until run lets go of it.
+func init() { runtime.LockOSThread() }
+
 func main() { os.Exit(run(os.Args[1:])) }
 
 func run(args []string) int {
@@ -79,6 +83,12 @@ func run(args []string) int {
 	parsed, err := parser.Parse(args)
 	if err != nil {
 		return report(fmt.Errorf("%w%s; see `goroced --help`", err, didYouMean(err)), exitUsage)
+	}
+	// Linux gives a signal to the main thread, if that has none yet, even while it waits in the kernel for memory of a
+	// client that does not come; then nobody hears of the signal. So the daemon keeps that thread from all other
+	// goroutines. The main goroutine touches no memory of clients.
+	if parsed.Command() != "serve" {
+		runtime.UnlockOSThread()
 	}
 	err = parsed.Run(&app{ctx, os.Stdout, messages, term.Of(os.Stdout, os.Getenv)})
 	switch {
