@@ -39,6 +39,7 @@
 //
 //	conformance serve -device rnic:rxe0 -listen :7471
 //	conformance run -device udp:10.77.0.1 -peer 10.77.0.2:7471 -case 'write/*'
+//	conformance run -device udp:10.77.0.1 -peer 10.77.0.2:7471 -part 0/2 # each second case
 //
 // GOROCE_CASES is a pattern of cases for the guest. Timeouts are short and sizes small, so a pair of software devices
 // takes seconds. The coverage follows the lists of rdma-core's pyverbs tests and of google/rdma-unit-test; cases.go has
