@@ -118,20 +118,20 @@ type suite struct {
 
 // TestConform runs the suite of tests/conformance over the libraries.
 func TestConform(t *testing.T) {
-	besides(t)
 	needsFull(t, true)
+	besides(t)
 	(&suite{sanitizer: "thread"}).run(t)
 }
 
 // TestConformTwoHosts runs it over two daemons.
 func TestConformTwoHosts(t *testing.T) {
+	require.Root(t)
 	besides(t)
 	for _, s := range []suite{
 		{name: "IPv6", twice: true, ipv6: true},
 		{name: "IPv4, address sanitizer", twice: true, sanitizer: "address", full: true},
 	} {
 		t.Run(s.name, func(t *testing.T) {
-			require.Root(t)
 			needsFull(t, s.full)
 			s.run(t)
 		})
