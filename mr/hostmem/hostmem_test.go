@@ -127,7 +127,7 @@ func sealed(t *testing.T, flags, seals int) int {
 	t.Helper()
 	fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC|flags)
 	if err != nil {
-		require.Missing(t, "memfd_create with flags %#x: %v", flags, err)
+		require.Missing(t, "needs memfd_create with flags %#x: %v", flags, err)
 	}
 	t.Cleanup(func() { unix.Close(fd) })
 	size := int64(4096)
@@ -256,7 +256,7 @@ func withoutIPCLock(t *testing.T, limit uint64, f func()) {
 		t.Fatal(err)
 	}
 	if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: limit, Max: old.Max}); err != nil {
-		require.Missing(t, "lowering RLIMIT_MEMLOCK from %d to %d: %v", old.Cur, limit, err)
+		require.Missing(t, "needs to lower RLIMIT_MEMLOCK from %d to %d: %v", old.Cur, limit, err)
 	}
 	defer unix.Setrlimit(unix.RLIMIT_MEMLOCK, &old)
 	done := make(chan struct{})

@@ -32,8 +32,7 @@ func TestStuck(t *testing.T) {
 		c := startChild(t, "stuck", job{Socket: a.socket})
 		var refused string
 		if c.hear(&refused); refused != "" {
-			require.Missing(t, "userfaultfd for faults of the kernel (root, or vm.unprivileged_userfaultfd=1): %s",
-				refused)
+			require.Missing(t, uffd.Needs, refused)
 		}
 		var peer card
 		c.hear(&peer)
@@ -115,8 +114,7 @@ func TestEndsBesideStuck(t *testing.T) {
 		var refused, heard string
 		if c.hear(&refused); refused != "" {
 			a.stop()
-			require.Missing(t, "userfaultfd for faults of the kernel (root, or vm.unprivileged_userfaultfd=1): %s",
-				refused)
+			require.Missing(t, uffd.Needs, refused)
 		}
 		var peer card
 		c.hear(&peer)

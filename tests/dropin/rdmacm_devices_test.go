@@ -17,7 +17,7 @@ import (
 func TestConnectionsDevices(t *testing.T) {
 	besides(t)
 	if _, err := os.Stat("/usr/include/rdma/rdma_cma.h"); err != nil {
-		require.Missing(t, "rdma/rdma_cma.h of package librdmacm-dev: %v", err)
+		require.Missing(t, "needs rdma/rdma_cma.h of package librdmacm-dev: %v", err)
 	}
 	program := compile(t, "testdata/cm_devices.c", "-lrdmacm", "-libverbs")
 	h := &host{dir: userDir(t), libs: libs(t)}

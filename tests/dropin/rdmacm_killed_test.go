@@ -45,7 +45,7 @@ const atOnce = time.Second
 func TestConnectionKilled(t *testing.T) {
 	besides(t)
 	if _, err := os.Stat("/usr/include/rdma/rdma_cma.h"); err != nil {
-		require.Missing(t, "rdma/rdma_cma.h of package librdmacm-dev: %v", err)
+		require.Missing(t, "needs rdma/rdma_cma.h of package librdmacm-dev: %v", err)
 	}
 	program := compile(t, "testdata/cm_states.c", "-lrdmacm", "-libverbs")
 	h := newHost(t, nil)

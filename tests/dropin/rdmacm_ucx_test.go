@@ -14,7 +14,7 @@ import (
 // ucxConnect runs a pair of UCX programs that connect by rdma_cm.
 func ucxConnect(t *testing.T, server, client *host) {
 	if _, err := os.Stat("/usr/include/ucp/api/ucp.h"); err != nil {
-		require.Missing(t, "ucp/api/ucp.h of package libucx-dev: %v", err)
+		require.Missing(t, "needs ucp/api/ucp.h of package libucx-dev: %v", err)
 	}
 	program := compile(t, "testdata/ucx_connect.c", "-lucp", "-lucs")
 	args := func(role string) []string {

@@ -93,7 +93,7 @@ func buildCM(t *testing.T) cmPrograms {
 	lab.Require(t, lab.Kernels()...)
 	require.Command(t, "gcc")
 	if _, err := os.Stat("/usr/include/rdma/rdma_cma.h"); err != nil {
-		require.Missing(t, "librdmacm-dev: %v", err)
+		require.Missing(t, "needs librdmacm-dev: %v", err)
 	}
 	goroced := build(t)
 	dir := filepath.Dir(goroced)

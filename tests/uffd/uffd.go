@@ -12,6 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Needs says what is missing where Hang fails, for its error (see require.Missing).
+const Needs = "needs userfaultfd for faults of the kernel (root, or vm.unprivileged_userfaultfd=1): %v"
+
 // Fault holds up accesses to some pages.
 type Fault int
 

@@ -54,7 +54,7 @@ func newStuckClient(t *testing.T, socket string, request func(*stuckClient) ib.S
 		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	must(t, err)
 	if c.fault, err = uffd.Hang(c.pages); err != nil {
-		require.Missing(t, "userfaultfd for faults of the kernel (root, or vm.unprivileged_userfaultfd=1): %v", err)
+		require.Missing(t, uffd.Needs, err)
 	}
 	t.Cleanup(func() { unix.Close(int(c.fault)) }) // ends the wait in any case
 	c.slow, err = c.pd.RegMR(ib.MRInit{Buf: c.pages, Access: ib.LocalWrite | ib.RemoteWrite})

@@ -96,7 +96,7 @@ s = socket.socket(socket.AF_UNIX); s.bind("\0" + sys.argv[1]); print("bound", fl
 	in, err1 := squatter.StdinPipe()
 	out, err2 := squatter.StdoutPipe()
 	if err := errors.Join(err1, err2, squatter.Start()); err != nil {
-		require.Missing(t, "python3: %v", err)
+		require.Missing(t, "needs python3: %v", err)
 	}
 	defer func() {
 		_ = in.Close()

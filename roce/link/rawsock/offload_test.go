@@ -181,7 +181,7 @@ func TestMerged(t *testing.T) {
 	linktest.SendAll(t, a, out)
 	got := linktest.Collect(t, b, 80)
 	if len(got) == 80 {
-		require.Missing(t, "a kernel that merges UDP packets by their identification, Linux 6.10")
+		require.Missing(t, "needs a kernel that merges UDP packets by their identification, Linux 6.10")
 	}
 	for _, r := range got {
 		checkICRCs(t, &r)

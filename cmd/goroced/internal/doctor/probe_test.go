@@ -24,7 +24,7 @@ func TestProbe(t *testing.T) {
 	require.Command(t, "nft")
 	a, b := linktest.NewVeth(t, 1500)
 	if err := a.Do(func() error { _, err := probePort(a.IfName, a.Addr4, b.Addr4); return err }); err != nil {
-		require.Missing(t, "a kernel that can be made to receive a packet, 5.18 or later: %v", err)
+		require.Missing(t, "needs a kernel that can be made to receive a packet, 5.18 or later: %v", err)
 	}
 	for _, c := range []struct {
 		name, do string

@@ -14,7 +14,7 @@ import (
 // else.
 func TestNeeds(t *testing.T) {
 	if _, err := exec.LookPath("cc"); err != nil {
-		require.Missing(t, "no C compiler")
+		require.Missing(t, "needs a C compiler")
 	}
 	const library = "libneeded.so.1"
 	dir := t.TempDir()

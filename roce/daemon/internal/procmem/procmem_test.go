@@ -21,6 +21,7 @@ import (
 
 	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/tests/require"
+	"github.com/goroce/goroce/tests/uffd"
 )
 
 // The other process is this program again. It maps memory and executes commands.
@@ -113,7 +114,7 @@ func start(t testing.TB) *child {
 	t.Cleanup(func() { c.cmd.Process.Kill(); c.cmd.Wait() })
 	pidfd, err := unix.PidfdOpen(c.cmd.Process.Pid, 0)
 	if err != nil {
-		require.Missing(t, "pidfd_open: %v", err)
+		require.Missing(t, "needs pidfd_open: %v", err)
 	}
 	t.Cleanup(func() { unix.Close(pidfd) })
 	c.p = NewProcess(c.cmd.Process.Pid, pidfd)
@@ -299,7 +300,7 @@ func TestProbe(t *testing.T) {
 func TestHang(t *testing.T) {
 	c := start(t)
 	if got := c.tell("hang"); got != "<nil>" {
-		require.Missing(t, "userfaultfd for faults of the kernel (root, or vm.unprivileged_userfaultfd=1): %s", got)
+		require.Missing(t, uffd.Needs, got)
 	}
 	m := c.memory(childSize)
 	got := make([]byte, 8)
