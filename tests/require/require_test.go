@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestRecorded: what is skipped is in the file that GOROCE_SKIPPED names, as .ci/run wants it: the package, and the test
-// that `go test -run` takes.
+// TestRecorded: what is skipped is in the file that GOROCE_SKIPPED names, as .ci/run wants it: the package, and the
+// test that `go test -run` takes.
 func TestRecorded(t *testing.T) {
 	t.Setenv("GOROCE_REQUIRE", "")
 	file := filepath.Join(t.TempDir(), "skipped")
