@@ -36,8 +36,9 @@ type job struct {
 	Process bool // use memory that is no memfd
 	Patient bool // requesters use the timing steadily
 
-	Attack string // hostile: name of the attack
-	Rounds int    // hostile: how many rounds; 0 means until it is killed
+	Attack string   // hostile: name of the attack
+	Rounds int      // hostile: how many rounds; 0 means until it is killed
+	Want   []string // hostile: what must happen in them; the rounds are repeated until it has
 }
 
 func (j *job) timing() timing {

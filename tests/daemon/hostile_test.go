@@ -53,7 +53,7 @@ func TestHostile(t *testing.T) {
 			a.lend(t)
 			before := a.settled()
 			child := startChild(t, "hostile", job{Socket: a.socket, Seed: seed + uint64(i), Attack: c.attack,
-				Rounds: c.rounds})
+				Rounds: c.rounds, Want: c.want})
 			var r report
 			child.hear(&r)
 			others.goesOn(5)
