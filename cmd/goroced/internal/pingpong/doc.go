@@ -5,8 +5,8 @@
 // [Run] runs one end of a [Service] on a given device. The ends first exchange the addresses of their queue pairs over
 // TCP (exchange.go has the format), then the messages over RoCE. Output, attributes of the queue pairs and data are
 // those of the C tools (v44), with two additions that the C tools do not notice: with Options.Check each end checks
-// every byte of each message, and at the end two goroce ends wait for one another, so that the loss of the last ACK
-// fails neither.
+// every byte of each message, and at the end two goroce ends with RC queue pairs wait for one another, so that the loss
+// of the last ACK fails neither.
 //
 // Files: pingpong.go runs the program, service.go has a table of the differences between services, options.go checks
 // arguments, exchange.go is the exchange over TCP, gid.go chooses the address, endpoint.go makes and connects the queue

@@ -146,13 +146,21 @@ func (t *traits) suspect(err error) error {
 	return fmt.Errorf("%w; is the peer %s, or goroced with --service %s?", err, t.tool, t.name)
 }
 
+// toolRepeats is how long the C tools repeat a message that is not acknowledged: their ACK timeout is code 14, their
+// retry count 7.
+const toolRepeats = 8 * (4096 * time.Nanosecond << 14)
+
 // farewell waits until the peer needs nothing from this end any more. A goroce peer sends a second "done" when its last
 // message is acknowledged; until then our queue pair must exist, to repeat an ACK that was lost. The C tool has closed
-// its end of the connection already; farewell waits for the time of two retransmissions of it.
+// its end of the connection already; farewell waits for the time of two retransmissions by our timeout, but not longer
+// than that tool repeats its message. Without acknowledgements (UC, UD) nobody waits for anybody.
 func farewell(conn *meet.Conn, o *Options) {
+	if o.Service.traits().qpType != ib.RC {
+		return
+	}
 	conn.Limit(o.Timeout)
 	_ = conn.Send([]byte(doneText)) // fails if the peer is the C tool, which has left
 	if err := conn.Receive(make([]byte, len(doneText))); err != nil {
-		time.Sleep(min(2*o.ackTimeout(), o.Timeout))
+		time.Sleep(min(2*o.ackTimeout(), toolRepeats, o.Timeout))
 	}
 }

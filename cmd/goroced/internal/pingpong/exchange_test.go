@@ -247,3 +247,36 @@ func TestRefusedOptions(t *testing.T) {
 		}
 	}
 }
+
+// TestFarewell: who meets the C tool, which has left, ends soon, whatever the options say.
+func TestFarewell(t *testing.T) {
+	for _, service := range allServices {
+		t.Run(service.String(), func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			o := Defaults(service)
+			o.Host, o.Port = "127.0.0.1", l.Addr().(*net.TCPAddr).Port
+			conn, err := o.meet(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			tool, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			tool.Close()
+			o.AckTimeout, o.Timeout = 31, time.Hour
+			ended := make(chan struct{})
+			go func() { defer close(ended); farewell(conn, &o) }()
+			select {
+			case <-ended:
+			case <-time.After(20 * time.Second):
+				t.Error("it waits for what will never be sent")
+			}
+		})
+	}
+}
