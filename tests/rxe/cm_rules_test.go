@@ -32,9 +32,7 @@ func TestCMRules(t *testing.T) {
 		"-lrdmacm", "-libverbs").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for _, kernel := range lab.Kernels() {
-		t.Run(string(kernel), func(t *testing.T) { kernelRules(t, kernel, program) })
-	}
+	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) { kernelRules(t, kernel, program) })
 }
 
 func kernelRules(t *testing.T, kernel lab.Kernel, program string) {
