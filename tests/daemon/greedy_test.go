@@ -184,7 +184,7 @@ func (g *greed) burn() {
 	}
 }
 
-// startGreedy starts a greedy child, and waits until it holds all it can get.
+// startGreedy starts a greedy child, waits until it holds all it can get, and gives it the lowest priority then.
 func startGreedy(t testing.TB, d *daemon) (c *child, took report) {
 	t.Helper()
 	require.Root(t) // the child is another user
@@ -195,8 +195,8 @@ func startGreedy(t testing.TB, d *daemon) (c *child, took report) {
 		}
 	}
 	c = startChild(t, "greedy", job{Socket: d.socket})
-	c.standBack()
 	c.hear(&took)
+	c.standBack()
 	return c, took
 }
 
