@@ -50,17 +50,21 @@ func hostile(c *parent) {
 		c.tell("begins")
 		c.Rounds = 1 << 62
 	}
-	for range 20 {
+	for range mostRepeats {
 		attacks[c.Attack](a, c.Rounds)
-		if a.counted(c.Want) {
+		if a.saw(c.Want) {
 			break
 		}
 	}
 	c.tell(a.report)
 }
 
-// counted reports whether all of that has happened.
-func (a *attacker) counted(want []string) bool {
+// mostRepeats is how often the rounds of an attack are run at most until all that it wants has happened. What an attack
+// tries is drawn at random, and some effects are rare.
+const mostRepeats = 20
+
+// saw reports whether each of these keys of Counts has happened.
+func (a *attacker) saw(want []string) bool {
 	return !slices.ContainsFunc(want, func(w string) bool { return a.Counts[w] == 0 })
 }
 

@@ -38,7 +38,7 @@ type job struct {
 
 	Attack string   // hostile: name of the attack
 	Rounds int      // hostile: how many rounds; 0 means until it is killed
-	Want   []string // hostile: what must happen in them; the rounds are repeated until it has
+	Want   []string // hostile: keys of report.Counts that must not be 0; the rounds are repeated for them
 }
 
 func (j *job) timing() timing {

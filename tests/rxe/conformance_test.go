@@ -41,8 +41,8 @@ var all = flag.Bool("rxe.all", false, "run each link, family and row against eac
 func runs(kernel lab.Kernel, row string) bool {
 	hash := fnv.New32a()
 	hash.Write([]byte(row))
-	kernels := lab.Kernels()
-	return *all || kernels[hash.Sum32()>>16%uint32(len(kernels))] == kernel
+	high, kernels := hash.Sum32()>>16, lab.Kernels()
+	return *all || kernels[high%uint32(len(kernels))] == kernel
 }
 
 // suitePairs are the links and families for each kernel. Together they cover every pair of

@@ -9,7 +9,7 @@ import (
 	"github.com/goroce/goroce/roce/link"
 )
 
-// waits reports whether Wait, given so long, takes it.
+// waits reports whether Wait returns only at the end of the time that it is given.
 func waits(t *testing.T, p *Poller, d time.Duration, writable bool) bool {
 	t.Helper()
 	start := time.Now()
