@@ -198,7 +198,7 @@ func bareSend(j *Job, p *peer) (Result, error) {
 		m.add(0)
 	}
 	p.finish()
-	return m.result()
+	return m.result(), nil
 }
 
 // bareReceive counts segments.
@@ -228,6 +228,5 @@ func bareReceive(j *Job, p *peer) (Result, error) {
 		m.add(segments)
 	}
 	p.finish()
-	r, err := m.result()
-	return r.of(bareSegment(j)-middleHeader-crcLen, 1), err
+	return m.result().of(bareSegment(j)-middleHeader-crcLen, 1), nil
 }

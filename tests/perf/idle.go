@@ -33,15 +33,13 @@ func idle(j *Job, p *peer) (Result, error) {
 	m.sleep()
 	runtime.KeepAlive(e)
 	p.finish()
-	r, err := m.result()
+	r := m.result()
 	if j.daemon != nil {
-		if err == nil {
-			r.Daemon, err = j.daemon.resident()
-		}
+		r.Daemon, err = j.daemon.resident()
 		return r, err
 	}
 	r.PerQP = float64(after-before)/float64(j.QPs) - float64(rings)
-	if err == nil && after < before {
+	if after < before {
 		err = fmt.Errorf("%d QPs took less than no memory: %d bytes of heap before, %d after", j.QPs, before, after)
 	}
 	return r, err

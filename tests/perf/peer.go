@@ -13,8 +13,9 @@ import (
 	"time"
 )
 
-// controlPort is the TCP port at which the far end waits for the near one.
-const controlPort = 18600
+// controlPort is the TCP port at which the far end waits for the near one. Programs in C that other tests start listen
+// from 18600 on, at any address.
+const controlPort = 17760
 
 // peer is the connection to the other end. It carries nothing while a row is measured.
 type peer struct {

@@ -48,8 +48,7 @@ func barePing(j *Job, p *peer) (Result, error) {
 		began = end
 	}
 	p.finish()
-	r, err := m.result()
-	return r.of(2*pingSize, 2), err
+	return m.result().of(2*pingSize, 2), nil
 }
 
 // pingPatience is how long a bare ping waits for its pong.
@@ -81,7 +80,7 @@ func barePong(j *Job, p *peer) (Result, error) {
 		}
 	}
 	p.finish()
-	return m.result()
+	return m.result(), nil
 }
 
 // pinger sends 8-byte numbers and receives those of the other end: by WRITE, polling the memory, or by SEND, polling
@@ -173,8 +172,7 @@ func pingNear(j *Job, p *peer) (Result, error) {
 		began = end
 	}
 	p.finish()
-	r, err := m.result()
-	return r.of(2*pingSize, 2), err
+	return m.result().of(2*pingSize, 2), nil
 }
 
 func pingFar(j *Job, p *peer) (Result, error) {
@@ -200,5 +198,5 @@ func pingFar(j *Job, p *peer) (Result, error) {
 		m.add(0)
 	}
 	p.finish()
-	return m.result()
+	return m.result(), nil
 }

@@ -75,8 +75,7 @@ func streamNear(j *Job, p *peer) (Result, error) {
 		m.add(n)
 	}
 	p.finish()
-	r, err := m.result()
-	return r.of(j.Size, packets(j.Size, pathMTU(j.MTU))), err
+	return m.result().of(j.Size, packets(j.Size, pathMTU(j.MTU))), nil
 }
 
 // streamFar is the passive end of WRITEs and READs, and receives SENDs.
@@ -95,7 +94,7 @@ func streamFar(j *Job, p *peer) (Result, error) {
 	}
 	m.sleep()
 	p.finish()
-	return m.result()
+	return m.result(), nil
 }
 
 // receive keeps the receive queue filled.
@@ -123,5 +122,5 @@ func (e *end) receive(j *Job, p *peer) (Result, error) {
 		m.add(0)
 	}
 	p.finish()
-	return m.result()
+	return m.result(), nil
 }
