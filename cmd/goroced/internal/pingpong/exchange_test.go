@@ -248,8 +248,8 @@ func TestRefusedOptions(t *testing.T) {
 	}
 }
 
-// TestFarewell: whatever the options say, an end does not wait long for a C tool that has left, and without
-// acknowledgements for nobody, be the peer there or not.
+// TestFarewell: with RC an end waits for a C tool that has left no longer than that tool repeats a message, and with UC
+// and UD, which have no acknowledgements, it does not even wait for a peer that stays.
 func TestFarewell(t *testing.T) {
 	for _, service := range allServices {
 		t.Run(service.String(), func(t *testing.T) {
