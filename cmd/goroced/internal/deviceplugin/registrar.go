@@ -71,6 +71,8 @@ func (r *registrar) look(ctx context.Context) {
 
 func (r *registrar) register(ctx context.Context) error {
 	path := filepath.Join(r.dir, kubeletSocket)
+	// The endpoint first: a kubelet that starts removes it before it makes its own socket.
+	_, gone := os.Lstat(filepath.Join(r.dir, endpoint))
 	now, err := socketAt(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: no kubelet runs here, or it has another --root-dir", err)
@@ -78,7 +80,7 @@ func (r *registrar) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := os.Lstat(filepath.Join(r.dir, endpoint)); err == nil && r.server != nil && now == r.with {
+	if gone == nil && r.server != nil && now == r.with {
 		return nil
 	}
 	if err := errors.Join(r.close(), r.serve()); err != nil {
