@@ -46,7 +46,7 @@ func Start(t testing.TB, dir string, refuse func() error) *Kubelet {
 		t.Fatal(err)
 	}
 	for _, f := range old {
-		if err := os.Remove(filepath.Join(dir, f.Name())); err != nil {
+		if err := os.RemoveAll(filepath.Join(dir, f.Name())); err != nil {
 			t.Fatal(err)
 		}
 	}

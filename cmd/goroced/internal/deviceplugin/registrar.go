@@ -11,9 +11,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	kubelet "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -34,23 +34,8 @@ type registrar struct {
 
 	server *grpc.Server // nil: nothing is served
 	ended  chan error   // of the server
-	with   socketFile   // the kubelet that has registered it
+	with   *os.File     // socket of the kubelet that the server is for; open, so no later one has its inode number
 	last   string       // why it was not registered, "" if it was
-}
-
-// socketFile tells one socket from another that has its path later.
-type socketFile struct {
-	device, inode uint64
-	made          syscall.Timespec
-}
-
-func socketAt(path string) (socketFile, error) {
-	info, err := os.Lstat(path)
-	if err != nil {
-		return socketFile{}, err
-	}
-	st := info.Sys().(*syscall.Stat_t)
-	return socketFile{uint64(st.Dev), st.Ino, st.Mtim}, nil
 }
 
 // look registers, unless it has with the kubelet that runs.
@@ -73,25 +58,31 @@ func (r *registrar) register(ctx context.Context) error {
 	path := filepath.Join(r.dir, kubeletSocket)
 	// The endpoint first: a kubelet that starts removes it before it makes its own socket.
 	_, gone := os.Lstat(filepath.Join(r.dir, endpoint))
-	now, err := socketAt(path)
+	now, err := os.OpenFile(path, unix.O_PATH, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: no kubelet runs here, or it has another --root-dir", err)
 	}
 	if err != nil {
 		return err
 	}
-	if gone == nil && r.server != nil && now == r.with {
-		return nil
+	if gone == nil && r.server != nil && sameFile(now, r.with) {
+		return now.Close()
 	}
 	if err := errors.Join(r.close(), r.serve()); err != nil {
-		return err
+		return errors.Join(err, now.Close())
 	}
+	r.with = now
 	if err := announce(ctx, path); err != nil {
 		return errors.Join(err, r.close())
 	}
-	r.with = now
 	r.log.Info("registered with the kubelet", "resource", Resource, "shares", r.service.shares.n)
 	return nil
+}
+
+func sameFile(a, b *os.File) bool {
+	infoA, errA := a.Stat()
+	infoB, errB := b.Stat()
+	return errA == nil && errB == nil && os.SameFile(infoA, infoB)
 }
 
 // serve listens at the endpoint. A socket that a plugin before has left there is removed.
@@ -133,7 +124,7 @@ func (r *registrar) close() error {
 	err := <-r.ended
 	r.server = nil
 	if errors.Is(err, grpc.ErrServerStopped) { // before it began
-		return nil
+		err = nil
 	}
-	return err
+	return errors.Join(err, r.with.Close())
 }
