@@ -130,16 +130,29 @@ func (p place) lock() (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// start starts a daemon and connects to it. The daemon is no child of this process, which becomes another program that
-// knows nothing of it: Spawn starts it, and ends.
+// errUnused is the end of a daemon without an error: its idle_exit had passed before this process was its client.
+var errUnused = errors.New("it had no client for as long as idle_exit; set GOROCED_IDLE_EXIT to a longer time")
+
+// start starts a daemon and connects to it. On a busy machine the first one may end before that.
 func (p place) start(ctx context.Context) (*net.UnixConn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, errNoAnswer)
 	defer cancel()
 	args, err := p.settings()
-	if err == nil {
-		err = p.vacant(ctx)
-	}
 	if err != nil {
+		return nil, err
+	}
+	for {
+		conn, err := p.startOne(ctx, args)
+		if !errors.Is(err, errUnused) || ctx.Err() != nil {
+			return conn, err
+		}
+	}
+}
+
+// startOne starts one daemon. It is no child of this process, which becomes another program that knows nothing of it:
+// Spawn starts it, and ends.
+func (p place) startOne(ctx context.Context, args []string) (*net.UnixConn, error) {
+	if err := p.vacant(ctx); err != nil {
 		return nil, err
 	}
 	self, err := os.Executable()
@@ -197,7 +210,7 @@ func (p place) await(ctx context.Context, ended <-chan struct{}) (*net.UnixConn,
 		select {
 		case <-look.C:
 		case <-ended:
-			return nil, fmt.Errorf("the daemon that was started has ended: %s", lastLine(p.log()))
+			return nil, fmt.Errorf("the daemon that was started has ended: %w", reason(p.log()))
 		case <-ctx.Done():
 			return nil, fmt.Errorf("the daemon that was started: %w; its log is %s", context.Cause(ctx), p.log())
 		}
@@ -289,15 +302,15 @@ func Spawn(log string, args []string) error {
 	return daemon.Start()
 }
 
-// lastLine returns the last line of a log, which says why a daemon ended.
-func lastLine(file string) string {
-	text, err := os.ReadFile(file)
-	if err == nil && len(text) == 0 {
-		err = fmt.Errorf("%s is empty", file)
-	}
+// reason returns why a daemon ended: the last line of its log, or errUnused if it had nothing to say.
+func reason(log string) error {
+	text, err := os.ReadFile(log)
 	if err != nil {
-		return err.Error()
+		return err
+	}
+	if len(text) == 0 {
+		return errUnused
 	}
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	return lines[len(lines)-1]
+	return errors.New(lines[len(lines)-1])
 }

@@ -2,6 +2,7 @@ package launch
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,6 +15,44 @@ import (
 	"github.com/goroce/goroce/cmd/goroced/internal/config/socket"
 	"github.com/goroce/goroce/roce/host"
 )
+
+// TestMain also plays the daemons of TestUnused, which this program starts by itself: the first two end without a word.
+func TestMain(m *testing.M) {
+	if len(os.Args) < 3 || os.Args[1] != "spawn" {
+		os.Exit(m.Run())
+	}
+	log := os.Args[2]
+	count, err := os.OpenFile(filepath.Join(filepath.Dir(log), "count"), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		panic(err)
+	}
+	before, err := io.ReadAll(count)
+	if err != nil {
+		panic(err)
+	}
+	text := ""
+	if len(before) == 2 {
+		text = "a warning\ngoroced: a reason\n"
+	}
+	if _, err := count.WriteString("x"); err != nil {
+		panic(err)
+	}
+	if err := os.WriteFile(log, []byte(text), 0o600); err != nil {
+		panic(err)
+	}
+}
+
+// TestUnused: a daemon that ends before it has a client is started again, one that fails is not.
+func TestUnused(t *testing.T) {
+	p := place(t.TempDir())
+	conn, err := p.start(t.Context())
+	if conn != nil || err == nil || err.Error() != "the daemon that was started has ended: goroced: a reason" {
+		t.Errorf("%v, %v", conn, err)
+	}
+	if count, err := os.ReadFile(filepath.Join(string(p), "count")); string(count) != "xxx" || err != nil {
+		t.Errorf("started %q, %v; want three", count, err)
+	}
+}
 
 // TestDeviceFlags: the interface of the default route, or else loopback; a name that UCX can keep.
 func TestDeviceFlags(t *testing.T) {
