@@ -219,6 +219,7 @@ func (q *QP) Fetched(now ib.Instant, id uint64, err error) {
 	c, d := q.fetch.done(id)
 	switch {
 	case c == nil:
+		q.send = true // the chunk may be free now for a packet that waits for one
 		return
 	case err == nil:
 		c.state = chunkReady

@@ -253,6 +253,11 @@ func TestFetchOfFlushed(t *testing.T) {
 			t.Fatal("two fetches are of one buffer")
 		}
 	}
+	a.effects()
+	a.q.Fetched(0, before[1].ID, nil)
+	if !a.effects() {
+		t.Error("a buffer is free again, and the QP that waits for one does not ask to send")
+	}
 }
 
 // TestFetchOfOldREAD checks that chunks fetched for a READ are not used for another READ

@@ -130,6 +130,7 @@ func (t *lateTable) take() []mr.Placement {
 // Placed reports that a placement has ended: done, or failed with err. result is what Do
 // returned: for an atomic, the value that memory held before.
 func (q *QP) Placed(now ib.Instant, id uint64, result uint64, err error) {
+	q.now = now
 	who, ok := q.late.done(id)
 	switch {
 	case !ok:

@@ -87,7 +87,7 @@ func (q *QP) becomeReset() {
 	q.late.reset()
 	q.fetch.reset()
 	q.timers.clearAll()
-	q.events, q.lastWQE = 0, false
+	q.events, q.lastWQE, q.lostCompletion = 0, false, false
 	q.attr = ib.QPAttr{}
 	q.state = ib.Reset
 }

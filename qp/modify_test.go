@@ -82,7 +82,7 @@ func TestModifyValues(t *testing.T) {
 		{"RTR", "AH", func(a *ib.QPAttr) { a.AH.SGIDIndex = 1 }, "is SGID index 1: invalid argument; allowed: 0 to 0"},
 		{"RTR", "AH", func(a *ib.QPAttr) { a.AH.SGIDIndex = -1 }, "is SGID index -1: invalid argument"},
 		{"RTR", "AH", func(a *ib.QPAttr) { a.AH.DGID = ib.GID{} },
-			"is DGID 0000:0000:0000:0000:0000:0000:0000:0000: invalid argument; allowed: a unicast"},
+			"is DGID 0000:0000:0000:0000:0000:0000:0000:0000: invalid argument; allowed: an IP address"},
 		{"RTR", "AH", func(a *ib.QPAttr) { a.AH.DGID = ib.GID{0: 0xFF, 1: 0x0E, 15: 1} }, "is DGID ff0e:"},
 		{"RTR", "AH", func(a *ib.QPAttr) { a.AH.DGID = ib.GID{10: 0xFF, 11: 0xFF, 12: 224, 15: 1} }, "is DGID 0000:"},
 		{"RTR", "AH", func(a *ib.QPAttr) { a.AH.Port = 0 }, ok},
@@ -143,5 +143,24 @@ func TestModifyKeepsState(t *testing.T) {
 	if got.State != ib.RTS || got.CurState != ib.RTS || got.MinRNRTimer != 3 || got.RateLimit != 1000 ||
 		got.Timeout != 14 {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestResetAfterOverrun: RESET ends the error state of a QP whose CQ overran.
+func TestResetAfterOverrun(t *testing.T) {
+	h, _ := connectedBy(t, ib.UC, false)
+	for range 4 * hostEntries {
+		if h.q.State() == ib.RTS {
+			h.post(&ib.SendWR{Opcode: ib.WRSend, Flags: ib.SendSignaled})
+			h.emit(0, 1)
+		}
+	}
+	if h.q.State() != ib.Err {
+		t.Fatalf("%v after an overrun", h.q.State())
+	}
+	h.events()
+	h.must(h.modify(ib.Reset, ib.QPAttr{}, 0))
+	if events := h.events(); h.q.State() != ib.Reset || len(events) > 0 {
+		t.Errorf("%v, events %v", h.q.State(), events)
 	}
 }
