@@ -44,7 +44,7 @@ func AHFromWC(gids []GIDEntry, wc *WC, grh []byte) (AHAttr, error) {
 	a := AHAttr{Port: 1}
 	var local GID
 	switch v4 := grh[20:]; {
-	case v4[0] == 0x45:
+	case isIPv4(grh):
 		a.TrafficClass = v4[1]
 		a.DGID = GIDFromAddr(netip.AddrFrom4([4]byte(v4[12:16])))
 		local = GIDFromAddr(netip.AddrFrom4([4]byte(v4[16:20])))
@@ -66,4 +66,22 @@ func AHFromWC(gids []GIDEntry, wc *WC, grh []byte) (AHAttr, error) {
 	}
 	return AHAttr{}, Refuse("address a reply", "destination GID", local.Addr(), "an address of the local GID table",
 		ErrInvalid)
+}
+
+// isIPv4 reports whether a GRH is that of a datagram over IPv4. The bytes before an IPv4 header are undefined, and an
+// IPv6 address may have a byte that looks like the first of an IPv4 header: then the header checksum decides, as in
+// rdma-core.
+func isIPv4(grh []byte) bool {
+	header := grh[20:GRHLen]
+	if header[0] != 0x45 {
+		return false
+	}
+	if grh[0]>>4 != 6 {
+		return true
+	}
+	var sum uint32
+	for i := 0; i < len(header); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(header[i:]))
+	}
+	return sum>>16+sum&0xFFFF == 0xFFFF
 }
