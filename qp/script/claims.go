@@ -262,7 +262,7 @@ func (r *runner) claimCount(e *endpoint, a *args) error {
 
 // claimWindow checks the congestion window of the destination.
 func (r *runner) claimWindow(e *endpoint, a *args) error {
-	if got := strconv.Itoa(e.flow.Window()); got != a.next() {
+	if got := strconv.Itoa(e.flow.CongestionWindow()); got != a.next() {
 		return fmt.Errorf("it is %s packets", got)
 	}
 	return nil

@@ -98,7 +98,8 @@ func (r *runner) packet(e *endpoint, a arrow, s *spec, want wire.Packet, data sl
 		s.between(&want, to.peer, to.num)
 		want.Payload = data.bytes()
 		r.messages[data.name] = max(r.messages[data.name], data.to)
-		return roundTrip(want), nil
+		p := roundTrip(want)
+		return p, p.err
 	}
 	s.between(&want, from.num, from.peer)
 	if a.fate == arriving {

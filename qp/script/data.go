@@ -67,6 +67,9 @@ func parseSlices(text string) (b []byte, err error) {
 		if err != nil {
 			return nil, err
 		}
+		if len(b)+s.to-s.from > maxArea {
+			return nil, fmt.Errorf("%.40q... is more than %d bytes", text, maxArea)
+		}
 		b = append(b, s.bytes()...)
 	}
 	return b, nil
@@ -147,7 +150,7 @@ func (a *area) message(dst, b []byte) {
 
 // claim records that b is expected at off, and checks that it is there.
 func (a *area) claim(off int, b []byte) error {
-	if off < 0 || off+len(b) > a.size {
+	if off < 0 || off > a.size-len(b) {
 		return fmt.Errorf("%s has %d bytes", a.name, a.size)
 	}
 	copy(a.want[off:], b)

@@ -100,6 +100,9 @@ func (e *endpoint) makeQP() error {
 	mtu := ib.MTU4096
 	if qp.Datagram(e.cfg.typ) {
 		mtu = e.cfg.attr.PathMTU // datagrams have no path MTU, only the port's MTU
+		if !mtu.Valid() {
+			return fmt.Errorf("MTU %d; allowed: 256, 512, 1024, 2048 and 4096", mtu)
+		}
 	}
 	cfg := qp.Config{
 		Num: e.num, Type: e.cfg.typ, Table: e.table, PD: e.pd, SQ: sq, RQ: rq,
@@ -279,10 +282,17 @@ func (e *endpoint) receive(now ib.Instant, p packet) {
 // grhName is the name in scripts of the global route header of a datagram.
 const grhName = "GRH"
 
+// mostDescribed bounds the packets that unclaimed describes: the search for where their bytes come from takes long.
+const mostDescribed = 8
+
 // unclaimed describes outputs that no step has claimed; empty if there are none.
 func (e *endpoint) unclaimed(r *runner) string {
 	var list []string
 	for i := range e.packets {
+		if i == mostDescribed {
+			list = append(list, fmt.Sprintf("%d more packets", len(e.packets)-i))
+			break
+		}
 		list = append(list, r.arrow(e)+" "+r.describe(&e.packets[i]))
 	}
 	for i := range e.wcs {

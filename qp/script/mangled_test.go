@@ -47,6 +47,29 @@ func TestMangled(t *testing.T) {
 	}
 }
 
+// TestOutOfRange: numbers that are out of range are errors of the script.
+func TestOutOfRange(t *testing.T) {
+	const far = "9223372036854775807" // the largest int
+	for _, step := range []string{
+		"setup service=ud qkey=7 mtu=0\n    post send 1 len=10",
+		"setup service=ud qkey=7 mtu=-1\n    post send 1 len=10",
+		"setup\n    region R len=64 late\n    set R+-1 = 41",
+		"setup\n    region R len=64 late\n    set R+" + far + " = 41",
+		"setup\n    region R len=64\n    mem R+" + far + " = 1",
+		"setup\n    post recv 1 len=10\n    wc recv 1 SUCCESS len=10 data=" +
+			strings.Repeat("1[0:4194304],", 1000) + "1[0:1]",
+	} {
+		s, err := Parse("range.txt", "# Out of range\ngroup: errors\n\nA script.\n\n    "+step+"\n")
+		if err == nil {
+			err = s.Run(nil)
+		}
+		if err == nil {
+			t.Errorf("no error:\n%.200s", step)
+		}
+		t.Logf("%.300v", err)
+	}
+}
+
 // mangle changes a word of a line, or the value of a key.
 func mangle(rng *rand.Rand, line string, odd []string) string {
 	words := strings.Fields(line)

@@ -147,7 +147,7 @@ func (r *runner) deregister(e *endpoint, a *args) error {
 func (r *runner) fault(_ *endpoint, a *args) error {
 	mem := r.areas[a.next()]
 	if mem == nil || mem.slow == nil {
-		return fmt.Errorf("there is no such region with late")
+		return fmt.Errorf("no region of this name was made with late")
 	}
 	mem.slow.Fail = mr.FaultBounds
 	return nil
@@ -159,7 +159,7 @@ func (r *runner) set(_ *endpoint, a *args) error {
 	if err != nil {
 		return err
 	}
-	if sign := a.next(); sign != "=" || mem.mem == nil || off+8 > mem.size {
+	if sign := a.next(); sign != "=" || mem.mem == nil || off < 0 || off > mem.size-8 {
 		return fmt.Errorf("write: set R+0 = 41, for 8 bytes of a region that is ours")
 	}
 	v, err := strconv.ParseUint(a.next(), 0, 64)
