@@ -68,7 +68,11 @@ func (r *registrar) register(ctx context.Context) error {
 	if gone == nil && r.server != nil && sameFile(now, r.with) {
 		return now.Close()
 	}
-	if err := errors.Join(r.close(), r.serve()); err != nil {
+	err = r.close()
+	if err == nil {
+		err = r.serve()
+	}
+	if err != nil {
 		return errors.Join(err, now.Close())
 	}
 	r.with = now

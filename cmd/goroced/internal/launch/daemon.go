@@ -302,15 +302,17 @@ func Spawn(log string, args []string) error {
 	return daemon.Start()
 }
 
-// reason returns why a daemon ended: the last line of its log, or errUnused if it had nothing to say.
+// reason returns why a daemon ended: the last line of its log, or errUnused if that is none or a record of the log. An
+// error that ends the daemon is no record.
 func reason(log string) error {
 	text, err := os.ReadFile(log)
 	if err != nil {
 		return err
 	}
-	if len(text) == 0 {
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	last := lines[len(lines)-1]
+	if last == "" || strings.HasPrefix(last, "time=") || strings.HasPrefix(last, "{") {
 		return errUnused
 	}
-	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	return errors.New(lines[len(lines)-1])
+	return errors.New(last)
 }

@@ -16,7 +16,8 @@ import (
 	"github.com/goroce/goroce/roce/host"
 )
 
-// TestMain also plays the daemons of TestUnused, which this program starts by itself: the first two end without a word.
+// TestMain also plays the daemons of TestUnused, which this program starts by itself: the first three end without an
+// error.
 func TestMain(m *testing.M) {
 	if len(os.Args) < 3 || os.Args[1] != "spawn" {
 		os.Exit(m.Run())
@@ -30,14 +31,11 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
-	text := ""
-	if len(before) == 2 {
-		text = "a warning\ngoroced: a reason\n"
-	}
+	logs := []string{"", "time=1 level=INFO msg=stopped\n", `{"msg":"stopped"}` + "\n", "time=1\ngoroced: a reason\n"}
 	if _, err := count.WriteString("x"); err != nil {
 		panic(err)
 	}
-	if err := os.WriteFile(log, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(log, []byte(logs[len(before)]), 0o600); err != nil {
 		panic(err)
 	}
 }
@@ -49,8 +47,8 @@ func TestUnused(t *testing.T) {
 	if conn != nil || err == nil || err.Error() != "the daemon that was started has ended: goroced: a reason" {
 		t.Errorf("%v, %v", conn, err)
 	}
-	if count, err := os.ReadFile(filepath.Join(string(p), "count")); string(count) != "xxx" || err != nil {
-		t.Errorf("started %q, %v; want three", count, err)
+	if count, err := os.ReadFile(filepath.Join(string(p), "count")); string(count) != "xxxx" || err != nil {
+		t.Errorf("started %q, %v; want four", count, err)
 	}
 }
 

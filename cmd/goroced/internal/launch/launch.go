@@ -75,10 +75,10 @@ func (r *Ready) Exec(program string, args []string) error {
 	return &ExecError{args[0], err}
 }
 
-// firstKept is the lowest number of the descriptor that a program is given, so that it gets the usual ones for its own.
+// firstKept is the lowest number of the descriptor that a program inherits: the low numbers stay free for the program.
 const firstKept = 100
 
-// keep lets the connection to the daemon outlive this program in the same process.
+// keep duplicates the connection to the daemon without close-on-exec, so that it stays open across Exec.
 func (r *Ready) keep() error {
 	raw, err := r.conn.SyscallConn()
 	if err != nil {
@@ -122,8 +122,8 @@ type Environment struct {
 	Libraries string // directory
 }
 
-// Locate returns the environment as it is, or would be: the socket of a daemon that answers or else, with offline
-// saying why there is none, that of the one that Prepare would start.
+// Locate returns the environment for the daemon that answers. If none does, offline says why, and the socket is the
+// named one, or else that of the daemon that Prepare would start.
 func Locate(ctx context.Context, path string) (e Environment, offline, err error) {
 	if e.Libraries, err = dropin.Libraries(ctx); err != nil {
 		return e, nil, err
@@ -153,7 +153,7 @@ func (e *Environment) check() error {
 	return nil
 }
 
-// Variable is an environment variable. If List is set, Value goes before what it has already, and a colon.
+// Variable is an environment variable. If List is set, Value is put before the present value, with a colon between.
 type Variable struct {
 	Name, Value string
 	List        bool
@@ -168,7 +168,7 @@ func (e *Environment) Variables() []Variable {
 	}
 }
 
-// Of returns an environment with the variables. What one of them that is a list has already stays, behind.
+// Of returns environ with the variables set. The present value of a list follows the new one.
 func (e *Environment) Of(environ []string) []string {
 	env := append([]string{}, environ...)
 	for _, v := range e.Variables() {

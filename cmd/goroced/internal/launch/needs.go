@@ -22,7 +22,7 @@ func (e *MissingLibraryError) Error() string {
 }
 
 // needs returns a *MissingLibraryError if the program is linked with the library, and the dynamic linker does not find
-// it in this environment. Of what it cannot read, as a script, it knows nothing, and returns nil.
+// it in this environment. It returns nil for files that are not ELF, such as scripts.
 func needs(program, library string, environ []string) error {
 	file, err := elf.Open(program)
 	if err != nil {
