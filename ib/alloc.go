@@ -5,8 +5,8 @@ import (
 	"unsafe"
 )
 
-// Alloc returns n zero bytes to register with dev, aligned to a page. If dev is an Allocator they are from it. Free
-// releases them.
+// Alloc returns n zero bytes to register with dev, aligned to a page. They are from dev if it is an Allocator and can
+// provide them, and from the Go heap otherwise. Free releases them.
 func Alloc(dev Device, n int) []byte {
 	if a, ok := dev.(Allocator); ok && n > 0 {
 		if buf, err := a.Alloc(n); err == nil {

@@ -77,7 +77,7 @@ type CMID interface {
 	// a port that the owner may not use is ErrPermission.
 	Bind(local netip.AddrPort) error
 	// Listen accepts requests for the ID's port. Each raises CMConnectRequest with a new ID of the type that the peer
-	// asks for, RC or UC, whichever of the two the listener has (with rdma_ucm, only the listener's own). An ID that is
+	// asks for, RC or UC, even if the listener has the other type (rdma_ucm: only the listener's own). An ID that is
 	// not bound is bound first. At most backlog requests wait to be read from the channel; 0 stands for the owner's
 	// limit. More are ignored: their senders repeat them, and so get in when there is room. If another ID listens on
 	// the port, the error is ErrAddrInUse even with CMOptionReuseAddr.

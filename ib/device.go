@@ -68,9 +68,9 @@ type CQ interface {
 	// It does not block.
 	Poll(wcs []WC) (int, error)
 	// Wait is Poll that waits until there is a completion. It arms the CQ and polls again by itself. Several goroutines
-	// may wait at once; each completion goes to one of them. If ctx ends the error matches its error, but completions
-	// that are there are returned nevertheless. ErrClosed if the CQ or the device is closed, ErrState if the CQ has a
-	// Channel, ErrInvalid if wcs has no room.
+	// may wait at once; each completion goes to one of them. If ctx ends while the CQ is empty, the error matches
+	// ctx.Err(). ErrClosed if the CQ or the device is closed, ErrState if the CQ has a Channel, ErrInvalid if wcs has
+	// no room.
 	Wait(ctx context.Context, wcs []WC) (int, error)
 	// Arm requests one event on the channel, for the next completion to arrive; with solicitedOnly, for the next one
 	// that is solicited or failed (IBTA 11.4.2.2). Completions that are in the queue already raise no event, so poll

@@ -22,7 +22,7 @@ var (
 	// ErrNotSupported: this device has no such operation (EOPNOTSUPP).
 	ErrNotSupported = errors.New("not supported")
 	// ErrForeign: the object belongs to another device or protection domain.
-	ErrForeign = errors.New("belongs to another device")
+	ErrForeign = errors.New("belongs to another device or protection domain")
 )
 
 // AttrError reports an attribute that a verb refused.

@@ -11,8 +11,8 @@ import (
 	"github.com/goroce/goroce/roce/link/mem"
 )
 
-// A verb that refuses an attribute says which one, and what is allowed. What kind of error it
-// is tells errors.Is, as for all errors of devices.
+// A verb that refuses an attribute says which one, and what is allowed. errors.Is tells what
+// kind of error it is, as for all errors of devices.
 func Example() {
 	network := mem.NewNetwork() // a network in memory; host.Open takes one of the machine's
 	addr := ib.GIDFromAddr(netip.MustParseAddr("192.0.2.1"))

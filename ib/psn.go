@@ -36,8 +36,8 @@ const (
 // time the index is used again, so that an old key does not open new memory.
 type Key uint32
 
-// DefaultPKey is the only partition key that RoCEv2 devices need to support: the default partition, full membership
-// .
+// DefaultPKey is the only partition key that RoCEv2 devices need to support: that of the default partition, with full
+// membership.
 const DefaultPKey uint16 = 0xFFFF
 
 // Instant is a point in time, in nanoseconds since an origin that the owner of the clock has chosen. The protocol core

@@ -99,7 +99,7 @@ type QPAttr struct {
 	MaxRdAtomic     int   // READs and atomics that this end may have outstanding (initiator depth)
 	MaxDestRdAtomic int   // READs and atomics that the peer may have outstanding (responder resources)
 	MinRNRTimer     uint8 // 5-bit code of the delay that our RNR NAKs ask for
-	Timeout         uint8 // 5-bit code t of the local ACK timeout, 4.096 us * 2^t, up to 4 times that if far; 0: none
+	Timeout         uint8 // 5-bit code t of the local ACK timeout, 4.096 us * 2^t (far peers: up to 4 times); 0: none
 	RetryCnt        uint8 // 0..7; 7 means seven (rdma_rxe retries for ever then)
 	RNRRetry        uint8 // 0..7; 7 means for ever
 

@@ -5,9 +5,10 @@ import (
 	"net/netip"
 )
 
-// SourceGID returns the entry of a GID table from which to reach dst: of the same family; link-local if dst is; else
-// with the longest common prefix (RFC 6724, section 5, rules 1, 2 and 8). For a multicast group it is the first of the
-// family, for a link-local group the first link-local one if there is any. ok is false if no entry fits.
+// SourceGID returns the entry of a GID table from which to reach dst: of the same family; for IPv6 link-local if and
+// only if dst is; among those the one with the longest common prefix (RFC 6724, section 5, rules 1, 2 and 8). For a
+// multicast group it is the first entry of the family that is link-local if and only if the group is, or else the first
+// of the family. ok is false if no entry fits.
 func SourceGID(gids []GIDEntry, dst netip.Addr) (best GIDEntry, ok bool) {
 	most := -1
 	for _, e := range gids {

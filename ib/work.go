@@ -170,8 +170,8 @@ const (
 	WCWithInv WCFlags = 1 << 3
 )
 
-// Values of WC.SL. The service level does not exist on Ethernet, and RNICs of mlx5 use the field for the header in
-// which a datagram came: bit 3 for RoCEv2, and below it 1 for IPv6 and 2 for IPv4. UCX reads the GRH by it.
+// Values of WC.SL. The service level does not exist on Ethernet, so mlx5 RNICs tell in this field which header a
+// datagram had: bit 3 for RoCEv2, and below it 1 for IPv6 and 2 for IPv4. UCX decides by it how to read the GRH.
 const (
 	SLIPv6 = 1<<3 | 1
 	SLIPv4 = 1<<3 | 2
@@ -190,6 +190,6 @@ type WC struct {
 	InvalidatedKey Key    // with WCWithInv
 	QPN            QPN    // the local QP
 	SrcQP          QPN    // UD: the sender
-	SL             uint8  // receives of UD, of a software device: SLIPv6 or SLIPv4; 0 of package rnic
+	SL             uint8  // UD receives of software devices: SLIPv6 or SLIPv4; package rnic leaves it 0
 	Timestamp      Instant
 }

@@ -2,8 +2,9 @@ package mr
 
 import "github.com/goroce/goroce/ib"
 
-// Hold protects a region that a peer has been allowed to write before until Release, if key still opens it and its
-// memory is direct. If Hold returns false, the access must be checked anew.
+// Hold begins an access to r, which a peer was allowed to write earlier, if key still opens r and its memory is direct.
+// Release ends the access; until then no request that revokes the key completes in a shared table. If Hold returns
+// false, the access must be checked anew.
 func Hold(r *Region, key ib.Key) bool { return r.key == key && r.direct != nil && r.begin() }
 
 // Late returns the n bytes at va of a region that a peer has been allowed to write before, if key still opens it and

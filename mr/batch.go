@@ -1,7 +1,7 @@
 package mr
 
-// Piece is a part of a Memory, from offset Off on, with the bytes to write to it or to fill. What is written are
-// packets of Each bytes, or one packet if Each is 0.
+// Piece is a part of a Memory, from offset Off on, with the bytes to write to it or to fill. Bytes to write are the
+// payloads of packets, Each bytes long, or of one packet if Each is 0.
 type Piece struct {
 	Off  uint64
 	B    []byte

@@ -25,7 +25,8 @@ const (
 
 var faultText = [...]string{"no fault", "key of no valid region or window",
 	"region or window of another protection domain",
-	"window bound to another QP", "access right missing", "out of bounds", "no such binding", "bound already"}
+	"window bound to another QP", "access right missing", "out of bounds", "window cannot be bound in this way",
+	"bound already"}
 
 // String describes the fault.
 func (f Fault) String() string {
@@ -44,5 +45,5 @@ var (
 	// ErrNotDirect: the region's memory is not in this process; the operation needs a Placement.
 	ErrNotDirect = errors.New("memory access: memory is not direct")
 	// ErrMisaligned: an 8-byte operation on an address that is not a multiple of 8.
-	ErrMisaligned = errors.New("memory access: not a multiple of 8")
+	ErrMisaligned = errors.New("memory access: address is not a multiple of 8")
 )

@@ -7,11 +7,12 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// If all QPs belong to one shard, no access is under way when a request revokes a key. With several shards, another one
-// may be copying a payload. The request must not complete before that copy is done, because its poster may use the
-// memory for something else afterwards. So accesses to what a request can revoke (windows, and regions with
-// RemoteInvalidate) are counted, and who revokes such a key waits for the accesses under way: a packet's payload each,
-// at most. Other regions end by verbs, whose callers wait for whole steps, so their accesses are not counted.
+// If all QPs belong to one shard, no access is under way when a request revokes a key. With several shards, another
+// shard may be copying a payload. The request must not complete before that copy is done, because its poster may use
+// the memory for something else afterwards. So accesses to what a request can revoke (windows, and regions with
+// RemoteInvalidate) are counted, and revoke waits for the accesses under way, each of which is for one packet or one
+// train at most. Other regions end by verbs, whose callers wait until the turns under way of all shards have ended, so
+// their accesses are not counted.
 
 // guard decides whether accesses to r are counted. It must be called before r has a key.
 func (t *Table) guard(r *Region) {
@@ -50,9 +51,9 @@ func (r *Region) revoke() {
 	}
 }
 
-// Fault revokes all regions that have the byte at addr, an address of this process, for
-// their direct memory is not there: accesses fail from now on. The one that has found out
-// has ended in a panic and is never counted out; nobody waits for it.
+// Fault revokes all regions that have the byte at addr, an address of this process,
+// because their direct memory is not mapped: later accesses fail. The access that faulted
+// ended in a panic and stays counted, so revoke does not wait for those regions.
 func (t *Table) Fault(addr uintptr) {
 	slots := *t.slots.Load()
 	for i := range slots {

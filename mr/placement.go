@@ -22,8 +22,8 @@ func (k PlacementKind) String() string {
 }
 
 // Placement is an access to memory that is not direct: it is checked, and ready to be carried out by a goroutine that
-// may block. Data is part of the input buffer that the packet came in: who keeps the Placement longer keeps that
-// buffer, or copies Data.
+// may block. Data is part of the input buffer that the packet came in: whoever keeps the Placement after the input has
+// been handled must keep that buffer too, or copy Data.
 //
 // A Placement may be for a train (PlaceWrite only): the payloads of several packets, Each bytes long, which are written
 // one behind the other from Off on. In Data the start of each payload is Stride bytes after the start of the one

@@ -30,8 +30,8 @@ type Table struct {
 	shared bool // QPs of several shards use it
 	max    int  // most keys
 
-	// slots has the places of key indices, by their low bits: a power of two, of which no
-	// more than half are taken while there can be more. It is replaced when it grows.
+	// slots is indexed by the low bits of key indices. Its length is a power of two; at most
+	// half of the slots are in use, unless it cannot grow. It is replaced when it grows.
 	slots atomic.Pointer[[]slot]
 
 	mu     sync.Mutex
@@ -42,11 +42,11 @@ type Table struct {
 }
 
 // NewTable returns an empty table for up to maxRegions regions and windows (at
-// most MaxRegions). Their keys come from outside: an index in the upper 24 bits, which
-// must come to each number sooner or later, and below it what an owner may choose anew
-// (IBTA 10.6.3.3). Keys with an index of 0, or with one whose place is taken, are passed
-// over. Peers must not be able to guess keys, and one that is not in use any more
-// should not come again soon. CountedKeys has some for whoever wants runs to repeat.
+// most MaxRegions). keys makes their keys: the upper 24 bits are the index, which must
+// take every value sooner or later, the lower 8 the variant, which the owner may choose
+// anew (IBTA 10.6.3.3). The table skips keys whose index is 0 or has a slot that is in
+// use. Peers must not be able to guess keys, and a key that is not in use any more should
+// not come again soon. CountedKeys is for tests, whose runs must repeat.
 func NewTable(maxRegions int, keys func() ib.Key) *Table {
 	t := &Table{max: min(max(maxRegions, 0), MaxRegions), keys: keys}
 	slots := make([]slot, firstSlots)

@@ -12,8 +12,8 @@ import (
 // also after FreeWindow.
 //
 // The upper 24 bits of the key never change. A bind chooses the lower 8, the variant. A window of type 2 is free until
-// it is bound to a QP; only an invalidation makes it free again. It may outlive that QP, and can then only be freed by
-// FreeWindow.
+// it is bound to a QP; only an invalidation makes it free again. It may outlive that QP; then only FreeWindow can end
+// it.
 type Window struct {
 	pd    *PD
 	typ   ib.MWType

@@ -33,7 +33,7 @@ var ahChecks = []ahCheck{
 		}},
 	{func(a *ib.AHAttr) any { return fmt.Sprintf("DGID %v", a.DGID) },
 		func(a *ib.AHAttr, _ *Limits) bool { return !a.DGID.Addr().IsUnspecified() },
-		fixed("a unicast IP address in GID form, IPv4 as ::ffff:a.b.c.d; set it to the peer's GID")},
+		fixed("an IP address in GID form other than 0.0.0.0 and ::, IPv4 as ::ffff:a.b.c.d; set it to the peer's GID")},
 	{func(a *ib.AHAttr) any { return fmt.Sprintf("AH port %d", a.Port) },
 		func(a *ib.AHAttr, _ *Limits) bool { return a.Port == 0 || a.Port == 1 }, fixed("1, the only port")},
 	{func(a *ib.AHAttr) any { return fmt.Sprintf("flow label %#x", a.FlowLabel) },

@@ -139,8 +139,8 @@ func (r *responder) carryOut(now ib.Instant, c *commit) bool {
 	return true
 }
 
-// invalidate revokes the R_Key that a SEND with invalidate names. Not before it is carried out: WRITEs
-// that came first may still be placed by that key.
+// invalidate revokes the R_Key that a SEND with invalidate names. It is called when the SEND is carried
+// out, not before: WRITEs that came first may still be placed by that key.
 func (r *responder) invalidate(c *commit) bool {
 	pd := r.q.cfg.PD
 	if r.q.svc.xrc {
@@ -186,8 +186,8 @@ func (r *responder) placed(now ib.Instant, i uint32, result uint64, err error) {
 	}
 }
 
-// fail records that a placement failed. Of a train, good packets were placed before the
-// failed one: messages becomes their number, and psn that of the failed packet.
+// fail records that a placement failed. Of a train the first
+// good packets were placed: messages becomes good, and psn the PSN of the failed packet.
 func (c *commit) fail(good int) {
 	c.failed = true
 	if c.messages > 0 {

@@ -34,8 +34,8 @@ type Flow struct {
 // NewFlow returns the Flow of a destination to which nothing was sent yet.
 func NewFlow() *Flow { return &Flow{cap: flowStart} }
 
-// Window returns the present cap, in packets.
-func (f *Flow) Window() int { return f.cap }
+// CongestionWindow returns the congestion window, in packets.
+func (f *Flow) CongestionWindow() int { return f.cap }
 
 // InFlight returns the packets and bytes that are in flight.
 func (f *Flow) InFlight() (packets, bytes int) { return f.packets, f.bytes }

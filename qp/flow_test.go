@@ -11,39 +11,39 @@ import (
 func TestFlowAIMD(t *testing.T) {
 	f := NewFlow()
 	for round := range 10 {
-		if f.Window() != flowStart+round {
-			t.Fatalf("round %d: %d packets", round, f.Window())
+		if f.CongestionWindow() != flowStart+round {
+			t.Fatalf("round %d: %d packets", round, f.CongestionWindow())
 		}
-		for range f.Window() {
+		for range f.CongestionWindow() {
 			f.onACK(1)
 		}
 	}
 	const flight = 1000
 	f.rtt.add(flight)
 	f.onLoss(5000)
-	if f.Window() != (flowStart+10)/2 {
-		t.Errorf("%d packets after a loss", f.Window())
+	if f.CongestionWindow() != (flowStart+10)/2 {
+		t.Errorf("%d packets after a loss", f.CongestionWindow())
 	}
-	half := f.Window()
+	half := f.CongestionWindow()
 	f.onLoss(5000 + flight - 1)
-	if f.Window() != half {
-		t.Errorf("a second loss of the same flight counts: %d packets", f.Window())
+	if f.CongestionWindow() != half {
+		t.Errorf("a second loss of the same flight counts: %d packets", f.CongestionWindow())
 	}
 	f.onLoss(5000 + flight)
-	if f.Window() != half/2 {
-		t.Errorf("a loss of the next flight does not count: %d packets", f.Window())
+	if f.CongestionWindow() != half/2 {
+		t.Errorf("a loss of the next flight does not count: %d packets", f.CongestionWindow())
 	}
 	for i := range 100 {
 		f.onLoss(ib.Instant(10000 + i*flight))
 	}
-	if f.Window() != flowMin {
-		t.Errorf("%d packets at least, want %d", f.Window(), flowMin)
+	if f.CongestionWindow() != flowMin {
+		t.Errorf("%d packets at least, want %d", f.CongestionWindow(), flowMin)
 	}
 	for range flowMax * flowMax {
 		f.onACK(2)
 	}
-	if f.Window() != flowMax {
-		t.Errorf("%d packets at most, want %d", f.Window(), flowMax)
+	if f.CongestionWindow() != flowMax {
+		t.Errorf("%d packets at most, want %d", f.CongestionWindow(), flowMax)
 	}
 }
 
@@ -246,22 +246,22 @@ func TestPacer(t *testing.T) {
 func TestFlowWaitFirst(t *testing.T) {
 	const cost = 1024
 	f, q := NewFlow(), new(QP)
-	f.charge(f.Window()-1, cost)
+	f.charge(f.CongestionWindow()-1, cost)
 	need := f.piece(cost)
 	f.waitFirst(q, need, cost)
 	for i := range 10 {
 		f.onLoss(ib.Instant(i+1) * 1_000_000_000)
 	}
-	if f.Window() >= need {
-		t.Fatalf("a cap of %d packets after losses, and the QP waits for %d", f.Window(), need)
+	if f.CongestionWindow() >= need {
+		t.Fatalf("a cap of %d packets after losses, and the QP waits for %d", f.CongestionWindow(), need)
 	}
 	for n := flowStart - 1; n > 0; n-- {
 		if got := f.Next(); got != nil {
-			t.Fatalf("a turn with %d packets in flight, a cap of %d and %d needed", n, f.Window(), need)
+			t.Fatalf("a turn with %d packets in flight, a cap of %d and %d needed", n, f.CongestionWindow(), need)
 		}
 		f.release(1, cost)
 	}
 	if f.Next() != q {
-		t.Errorf("no turn with nothing in flight, a cap of %d and %d needed", f.Window(), need)
+		t.Errorf("no turn with nothing in flight, a cap of %d and %d needed", f.CongestionWindow(), need)
 	}
 }

@@ -35,7 +35,7 @@ func (f *Front) SetState(s ib.QPState) (before ib.QPState) {
 // ring the QP's doorbell, and why the next one was refused.
 func (f *Front) PostSend(wrs []ib.SendWR) (n int, ring bool, err error) {
 	if s := f.State(); !CanPostSend(s) {
-		return 0, false, f.refuse("post send", "QP state", s, "RTS (also SQD and ERR)", ib.ErrState)
+		return 0, false, f.refuse("post send", "QP state", s, "RTS (also SQD, SQE and ERR)", ib.ErrState)
 	}
 	f.sendMu.Lock()
 	defer f.sendMu.Unlock()

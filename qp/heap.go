@@ -23,8 +23,8 @@ func HeapBytes(c *ib.QPCap) int64 {
 	return int64(int(unsafe.Sizeof(QP{})) + entries*entry + receive)
 }
 
-// RdAtomicBytes returns the bytes for initiator READs and atomics of its own, and responder of
-// the peer's. Modify allocates them.
+// RdAtomicBytes returns the bytes that Modify allocates for READs and atomics in flight: as many
+// as initiator of the QP's own, and as responder of the peer's.
 func RdAtomicBytes(initiator, responder int) int64 {
 	if responder > 0 {
 		responder = 1 << bits.Len(uint(responder-1))

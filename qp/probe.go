@@ -95,7 +95,8 @@ func (e *rttEstimate) sure(sample int64) {
 	e.least = max(min(e.least, sample), 1)
 }
 
-// tooSoon reports whether an answer comes too soon, after nanoseconds, to belong to a packet.
+// tooSoon reports whether an answer that arrives so many nanoseconds after a packet was sent
+// comes too soon to answer it.
 // It compares with the shortest round trip, if one is known, as losses make the mean too long.
 func (e *rttEstimate) tooSoon(after int64) bool {
 	if e.least == 0 {

@@ -329,8 +329,8 @@ func (r *requester) beginNext(s *sendWQE) bool {
 // whose data is still being placed may stay incomplete long after the peer has answered.
 const spanMost = 1 << 23
 
-// spanHolds reports whether the message at cur may begin within spanMost. The only message
-// always may: the longest, 2^31 bytes, has spanMost PSNs at an MTU of 256.
+// spanHolds reports whether the message at cur may begin within spanMost. A message that is
+// alone always may: the longest, 2^31 bytes, has spanMost PSNs at an MTU of 256.
 func (r *requester) spanHolds(s *sendWQE) bool {
 	if r.oldest == r.cur {
 		return true

@@ -110,8 +110,9 @@ func (r *responder) acksSent() {
 	r.q.timers.clear(timerDelayedACK)
 }
 
-// emitACK builds the pending plain ACK if there are packets before it (behindData), or
-// if its delay is over. Sent at once, it would cost a ping-pong one more send call.
+// emitACK builds the pending plain ACK if there are packets before it (behindData), if
+// its delay is over, or if it is for ackMost requests or ackPackets packets. Without
+// the delay each round of a ping-pong would take one more send call.
 func (r *responder) emitACK(now ib.Instant, tx *TxPacket, behindData bool) int {
 	if !r.ack || r.res.next() != nil {
 		return 0

@@ -220,7 +220,7 @@ func (r *responder) handle(now ib.Instant, p *wire.Packet) {
 		return
 	}
 	r.quiet = false
-	r.communicate()
+	r.raiseCommEst()
 	switch {
 	case !r.commits.room():
 		r.noRoom()
@@ -237,10 +237,10 @@ func (r *responder) handle(now ib.Instant, p *wire.Packet) {
 	}
 }
 
-// communicate raises EventCommEst for the first packet that arrives in RTR. It shows
+// raiseCommEst raises EventCommEst for the first packet that arrives in RTR. It shows
 // that the peer is ready before the connection manager's last message says so (IBTA
 // 11.6.3.2).
-func (r *responder) communicate() {
+func (r *responder) raiseCommEst() {
 	if r.q.state == ib.RTR && !r.established {
 		r.established = true
 		r.q.raise(ib.EventCommEst)

@@ -60,10 +60,10 @@ func (r *responder) handleUnreliable(now ib.Instant, p *wire.Packet) {
 		r.inside = noMessage
 	}
 	if p.Opcode.Starts() {
-		r.inside = noMessage // the message before lost its end and exactly 2^24 PSNs
+		r.inside = noMessage // the message before has no end: its requester had an error, or 2^24 packets were lost
 	}
 	r.epsn = p.PSN.Add(1)
-	r.communicate()
+	r.raiseCommEst()
 	switch {
 	case !r.commits.room():
 		r.noRoom()

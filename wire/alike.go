@@ -20,8 +20,8 @@ var alikeLens = [256]uint8{
 // AlikeLen returns the length of the headers of packets with this opcode, 0 if such packets can never be alike.
 func AlikeLen(op Opcode) int { return int(alikeLens[op]) }
 
-// PutAlike writes the headers of the packet that follows before. va is the address of a WRITE ONLY; other packets have
-// none.
+// PutAlike writes to frame the headers of the packet after the one whose headers are in before. va is the address of a
+// WRITE ONLY; other packets have none.
 func PutAlike(frame, before []byte, psn ib.PSN, va uint64) {
 	n := AlikeLen(Opcode(before[0]))
 	copy(frame[:n], before[:n])
@@ -31,8 +31,8 @@ func PutAlike(frame, before []byte, psn ib.PSN, va uint64) {
 	}
 }
 
-// Alike reports whether frame, from BTH to ICRC, is the packet that follows before and differs only in the fields
-// above.
+// Alike reports whether frame is the packet after the one in before, both from BTH to ICRC, and differs from it only in
+// PSN, payload, ICRC and, for WRITE ONLY, address.
 func Alike(frame, before []byte) bool {
 	if len(frame) != len(before) || len(frame) < BTHLen+ICRCLen {
 		return false

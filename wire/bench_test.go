@@ -24,7 +24,7 @@ func benchFrame(size int) []byte {
 	return append(b, make([]byte, size-len(b))...)
 }
 
-// benchSizes are frame lengths: an ACK, and what the issue of speed is about.
+// benchSizes are lengths from BTH to ICRC: an ACK, a short message, and full packets of MTU 1024 and 4096.
 var benchSizes = []int{20, 64, 1024 + 16, 4096 + 16}
 
 func BenchmarkDecode(b *testing.B) {

@@ -1,6 +1,7 @@
 #include "textflag.h"
 
-// acc is taken forward by the distance of keys, and block added. Takes t.
+// FOLD multiplies acc by keys, which moves it forward by their distance, and adds block.
+// It overwrites t.
 #define FOLD(keys, block, acc, t) \
 	VPCLMULQDQ $0x00, keys, acc, t \
 	VPCLMULQDQ $0x11, keys, acc, acc \
@@ -37,8 +38,8 @@ TEXT ·fold(SB), NOSPLIT, $0-44
 	ADDQ           CX, SI
 	SUBQ           CX, BX
 
-	// Z0 to Z3, the accumulators: so many of the last ones begin with a block that
-	// groups of four are left.
+	// Z0 to Z3 are the accumulators. As many of the last ones begin with a block as leave
+	// a multiple of four blocks; the others begin with zero.
 	VPXORQ    Z0, Z0, Z0
 	VPXORQ    Z1, Z1, Z1
 	VPXORQ    Z2, Z2, Z2
@@ -104,8 +105,8 @@ end:
 	VEXTRACTI32X4   $1, Y2, X4
 	VPTERNLOGD      $0x96, X4, X3, X2
 
-	// 16 bytes to 8, and four of zeros behind them taken in; 8 to 4; and what is left of
-	// them modulo the polynomial (Barrett).
+	// Reduce the 16 bytes to 8, with the four zero bytes that the CRC appends to a message,
+	// those to 4, and these modulo the polynomial (Barrett).
 	VMOVDQU         128(DI), X5
 	VMOVQ           144(DI), X6
 	VPCLMULQDQ      $0x00, X5, X2, X4

@@ -17,7 +17,7 @@ const (
 type MADHeader struct {
 	BaseVersion  uint8 // 1
 	Class        uint8 // management class: MADClassCM
-	ClassVersion uint8 // 2 for the communication manager
+	ClassVersion uint8 // 2 for the connection manager
 	Method       uint8 // MADMethodSend, for answers, too
 	Status       uint16
 	TID          uint64 // transaction ID; an answer has the ID of what it answers

@@ -36,7 +36,7 @@ type Packet struct {
 // Decode decodes a packet. b is the packet from the BTH to the last byte of pad, without the ICRC. Payload is then a
 // part of b.
 //
-// Decode refuses what is wrong in any state of the QP, and rdma_rxe drops without an answer, too: packets that are too
+// Decode refuses what is wrong in any state of the QP, and what rdma_rxe drops without an answer: packets that are too
 // short, unknown opcodes and versions, a wrong pad count. Violations that the responder must answer with a NAK, such as
 // a FIRST packet whose payload is not the path MTU, are left to the responder. After an error the fields are undefined.
 func (p *Packet) Decode(b []byte) error {

@@ -23,7 +23,8 @@ var rules = [...]rule{
 	ib.WRSendImm:  {known: true, inline: true, maxLen: MaxMessage},
 	ib.WRSendInv:  {known: true, inline: true, maxLen: MaxMessage},
 	ib.WRRead:     {known: true, maxLen: MaxMessage},
-	// rdma_rxe too accepts a longer result buffer for atomics, and fills 8 bytes.
+	// A result buffer longer than 8 bytes is accepted here, but the request fails when it begins (sendWQE.resolve).
+	// rdma_rxe fills its first 8 bytes.
 	ib.WRCompareSwap: {known: true, minLen: 8, maxLen: MaxMessage, aligned: true},
 	ib.WRFetchAdd:    {known: true, minLen: 8, maxLen: MaxMessage, aligned: true},
 	ib.WRAtomicWrite: {known: true, inline: true, minLen: 8, maxLen: 8, aligned: true},

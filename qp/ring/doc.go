@@ -5,7 +5,7 @@
 // The layout is fixed and versioned, and the same whether the two sides share a
 // process or only a memfd. The device formats a buffer with NewSend, NewRecv or
 // NewCQ; the application attaches to it with OpenSend, OpenRecv or OpenCQ. The
-// tables below are all that a client in another language needs.
+// tables below describe rings for clients in other languages; docs/abi.md has the doorbells.
 //
 // A ring has one producer and one consumer. Work goes
 //
@@ -44,10 +44,7 @@
 //	12      u32   slot_size   bytes, a multiple of 64
 //	16      u32   max_sge     send and receive: at most 32; completion: 0
 //	20      u32   max_inline  send: at most 1024; others: 0
-//	24      u32   generation  1. Kept for resizing: the device will store the number
-//	                          of the buffer that replaces this one (release), and an
-//	                          application that loads (acquire) another number than
-//	                          the one it attached to asks for the new buffer
+//	24      u32   generation  1; not read: a queue that is resized gets another buffer
 //	28      36 bytes          reserved
 //
 // # Indices and wake word

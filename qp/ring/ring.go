@@ -16,7 +16,7 @@ type ring struct {
 	maxSGE, maxInline uint16
 	limit             uint32 // entries that the producer fills at most
 
-	// The producer's state. It never reads its index back from the buffer.
+	// The producer's state. Only moveTo reads its index back from the buffer.
 	next      uint32 // index of the next slot to write
 	published uint32 // last value written to prod
 	consSeen  uint32 // last value read from cons
@@ -148,7 +148,7 @@ func (r *ring) release(n int) {
 
 // moveTo copies the entries of r that are published and not consumed to the empty ring
 // n of the same slot size, and reports whether there was room. Neither side may use
-// either ring meanwhile.
+// either ring meanwhile. It takes both indices from the shared buffer; count is checked.
 func (r *ring) moveTo(n *ring) bool {
 	cons := atomic.LoadUint32(r.cons())
 	count := atomic.LoadUint32(r.prod()) - cons
