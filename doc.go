@@ -11,7 +11,7 @@
 //	conn, err := cm.Dial(ctx, "192.0.2.1:7471", rdmacm.Config{})  // a connected queue pair
 //	err = offer.UnmarshalBinary(conn.PrivateData())               // an ib.RemoteBuffer: what the peer offers
 //	mem, err := conn.Memory(offer)
-//	n, err := mem.WriteAt(ctx, []byte("RDMA anywhere"), 0)        // an RDMA WRITE; the peer's CPU is not asked
+//	n, err := mem.WriteAt(ctx, []byte("RDMA anywhere"), 0)        // an RDMA WRITE; the peer's program takes no part
 //
 // The whole program, with its other end, is the example of package [github.com/goroce/goroce/roce/rdmacm], and
 // examples/write, beside programs for other tasks.

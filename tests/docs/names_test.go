@@ -16,10 +16,11 @@ import (
 var symbols = []string{"docs/architecture.md", "docs/glossary.md"}
 
 var (
-	fence   = regexp.MustCompile("(?ms)^ *```.*?^ *```")
-	inside  = regexp.MustCompile(`^[\w.-]+(/[\w.-]+)+$`)
-	dotted  = regexp.MustCompile(`^([a-z]\w*)(\.\w+)+$`)
-	indents = regexp.MustCompile(`(?m)^    .*$`)
+	fence    = regexp.MustCompile("(?ms)^ *```.*?^ *```")
+	inside   = regexp.MustCompile(`^[\w.-]+(/[\w.-]+)+$`)
+	dotted   = regexp.MustCompile(`^([a-z]\w*)(\.\w+)+$`)
+	bareTest = regexp.MustCompile(`^(Test|Fuzz)[A-Z]\w*(/\S*)?$`)
+	indents  = regexp.MustCompile(`(?m)^    .*$`)
 )
 
 // documents returns the text of all documents by their path in the repository.
@@ -49,7 +50,7 @@ func documents(t *testing.T) map[string]string {
 }
 
 // TestNames reads the documents: the files and folders that they name in code type are there,
-// and the declarations that those of symbols name exist.
+// the tests exist, and so do the declarations that those of symbols name.
 func TestNames(t *testing.T) {
 	folders := topFolders(t)
 	exists := index(t)
@@ -63,6 +64,10 @@ func TestNames(t *testing.T) {
 			case inside.MatchString(name) && folders[first]:
 				if !there(name) && !exists(name) { // or it is a conformance case
 					t.Errorf("%s names %s, which is not there", doc, name)
+				}
+			case bareTest.MatchString(name):
+				if test, _, _ := strings.Cut(name, "/"); !exists(test) {
+					t.Errorf("%s names %s, which is no test", doc, name)
 				}
 			case dot != nil && packages[dot[1]] && slices.Contains(symbols, doc):
 				if !exists(name) {

@@ -87,8 +87,8 @@ func readRows(t *testing.T) map[string]row {
 }
 
 // index returns a function that knows the names of all declarations
-// ("ib.QP.PostSend", "roce.TestBusy") and of all conformance cases; a case may
-// end in "*", for all that begin so.
+// ("ib.QP.PostSend", "roce.TestBusy"), of the functions of all tests ("TestBusy"), and of
+// all conformance cases; a case may end in "*", for all that begin so.
 func index(t *testing.T) func(name string) bool {
 	names := map[string]bool{}
 	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
@@ -134,6 +134,9 @@ func declarations(file string, names map[string]bool) error {
 				name = receiver(d.Recv.List[0].Type) + "." + name
 			}
 			names[pkg+"."+name] = true
+			if d.Recv == nil && strings.HasSuffix(file, "_test.go") {
+				names[name] = true
+			}
 		case *ast.GenDecl:
 			for _, s := range d.Specs {
 				specNames(pkg, s, names)
