@@ -13,7 +13,8 @@ func TestAHFromWC(t *testing.T) {
 	v4 := append(make([]byte, 20),
 		0x45, 0x12, 0, 44, 0, 0, 0x40, 0, 64, 17, 0x26, 0xAD, 10, 0, 0, 1, 10, 0, 0, 2)
 	v4[0] = 0x60
-	gids := []GIDEntry{{Index: 3, GID: GIDFromAddr(dst6)}, {Index: 4, GID: GIDFromAddr(netip.MustParseAddr("10.0.0.2"))}}
+	gids := []GIDEntry{{Index: 3, GID: GIDFromAddr(dst6)},
+		{Index: 4, GID: GIDFromAddr(netip.MustParseAddr("10.0.0.2"))}}
 	for _, c := range []struct {
 		name string
 		grh  []byte
