@@ -135,7 +135,7 @@ func (d *Device) removeAddress(i int, g ib.GID) error {
 // setGIDs publishes a table and raises EventGIDChange. The caller holds addresses.
 func (d *Device) setGIDs(t *gidTable) {
 	d.engine.SetGIDs(len(*t))
-	d.gids.Store(t) // behind that, so that Modify accepts the rows that GIDs returns
+	d.gids.Store(t) // after SetGIDs, so that Modify accepts the rows that GIDs returns
 	d.raise(ib.Event{Type: ib.EventGIDChange})
 }
 
@@ -146,7 +146,7 @@ func (d *Device) setGIDs(t *gidTable) {
 func (d *Device) SetMTU(bytes int) {
 	mtu := min(max(ib.MTUFor(bytes), ib.MTU256), d.maxMTU)
 	d.engine.SetMTU(mtu)
-	d.mtu.Store(int32(mtu)) // behind that, so that Modify accepts the MTU that QueryPort returns
+	d.mtu.Store(int32(mtu)) // after engine.SetMTU, so that Modify accepts the MTU that QueryPort returns
 }
 
 // checkAH refuses an address vector that the port cannot send to.
@@ -179,14 +179,6 @@ func checkSource(op string, ah *ib.AHAttr, t gidTable) error {
 
 // defaultHops is the hop limit of Linux routes.
 const defaultHops = 64
-
-// pathOrNone is path for an SGID index that may be outside the table.
-func (t gidTable) pathOrNone(a *ib.AHAttr) link.Run {
-	if a.SGIDIndex < 0 || a.SGIDIndex >= len(t) {
-		return link.Run{}
-	}
-	return t.path(a)
-}
 
 // path returns the addressing of packets to a, except the source port.
 func (t gidTable) path(a *ib.AHAttr) link.Run {

@@ -276,7 +276,7 @@ func TestNewAddressOverUDP(t *testing.T) {
 			}
 			return openHostShards(t, links, shards-1, roce.Options{}, 1<<16)
 		}
-		w := &world{t: t, a: open(first), b: open(linktest.Loopback())}
+		w := &world{t: t, a: open(first), b: open(linktest.Loopback()), timeout: liveTimeout}
 		fill(w.a.buf, 3)
 		spare := ib.GIDFromAddr(later)
 		if err := w.a.dev.SetAddresses([]ib.GID{w.a.gid(), spare}); err != nil {

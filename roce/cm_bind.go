@@ -139,9 +139,8 @@ func (p *cmPort) checkBind(op string, id *CMID, key uint64, reuse bool) error {
 		if space, port, ok := wire.SplitServiceID(key); ok {
 			value = fmt.Sprintf("%d of port space %v (service ID %#x)", port, space, key)
 		}
-		allowed := fmt.Sprintf("one that nobody has at %v; %v has it. Choose another port or address, 0 for a free "+
-			"one, or end the other",
-			id.local.Addr(), other.local.Addr())
+		allowed := fmt.Sprintf("one that no other ID has reserved at %v; an ID at %v has: close that ID, choose "+
+			"another port or address, or port 0 for a free one", id.local.Addr(), other.local.Addr())
 		return ib.Refuse(op, "port", value, allowed, ib.ErrAddrInUse)
 	}
 	return nil

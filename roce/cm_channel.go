@@ -18,7 +18,7 @@ type CM struct {
 	tenant Tenant
 	ready  chan struct{} // has an item if there may be an event
 	onPut  func()        // set by OnEvent; nil for none
-	told   bool          // onPut was called, and Waiting has not ended that since; guarded by cmPort.mu
+	told   bool          // onPut was called, and Waiting has not returned quiet since; guarded by cmPort.mu
 	done   chan struct{} // closed with the channel
 
 	// Guarded by cmPort.mu.
@@ -54,13 +54,13 @@ func (ch *CM) queued() {
 	}
 }
 
-// OnEvent makes the channel, one of a tenant, call f when an event is queued, and then not again until
-// Waiting has returned quiet. f is called with locks held, so it must neither block nor call the device. Set
-// it before the channel is used.
+// OnEvent makes a tenant's channel call f when an event is queued. It does not call f again until Waiting has
+// returned quiet. f is called with locks held, so it must neither block nor call the device. OnEvent is called
+// before the channel is used.
 func (ch *CM) OnEvent(f func()) { ch.onPut = f }
 
-// Waiting returns how many events wait. It is quiet if f of OnEvent was called, and none waits any more: f is called
-// for the next one. While n is not 0 f is not called again, so both come from one look at the queue.
+// Waiting returns the number n of queued events. quiet reports that f of OnEvent was called and that the queue is
+// empty: from then on f is called again for the next event. n and quiet are read together, under the lock.
 func (ch *CM) Waiting() (n int, quiet bool) {
 	ch.port.mu.Lock()
 	defer ch.port.mu.Unlock()

@@ -86,6 +86,9 @@ func unspecifiedOf(a netip.Addr) netip.Addr {
 	return netip.IPv6Unspecified()
 }
 
+// maxRoutes is how many calls of Options.Route run at a time for an owner. Each may block a thread.
+const maxRoutes = 32
+
 // ResolveRoute completes the path: its MTU is what Options.Route finds.
 func (id *CMID) ResolveRoute(time.Duration) error {
 	const op = "resolve route"
@@ -108,13 +111,17 @@ func (id *CMID) ResolveRoute(time.Duration) error {
 		want = 0
 	}
 	go func() {
+		p, owner := id.port, id.ch.owner
+		owner.routes <- struct{}{}
 		mtu, errno := route(src, dst, want)
-		if id.port.lock(op) != nil {
-			return
-		}
-		defer id.port.mu.Unlock()
+		<-owner.routes
+		p.mu.Lock()
+		defer p.mu.Unlock()
 		id.routing = false
-		if id.state == cmAddrResolved {
+		switch {
+		case id.state == cmClosed: // close has left the ID counted, which bounds these goroutines
+			owner.ids--
+		case id.state == cmAddrResolved && !p.closed:
 			id.routed(mtu, errno)
 		}
 	}()

@@ -52,8 +52,8 @@ type CMID struct {
 	reuse, afOnly bool
 	ackTimeout    uint8
 	mtu           ib.MTU // CMOptionPathMTU; 0 takes the port's
-	routeMTU      ib.MTU // what passes on the way to the peer; 0 if that is not known
-	routing       bool   // Options.Route is being asked
+	routeMTU      ib.MTU // largest path MTU of the route to the peer; 0 if it is not known
+	routing       bool   // a call of Options.Route is under way or waits for its turn
 	bound         uint64 // the key in cmPort.binds; 0 for none
 
 	// For a connection, a resolution or a request.
@@ -199,8 +199,8 @@ func (id *CMID) State() string {
 	return kernelStates[id.state]
 }
 
-// QuietRequests makes the requests of a listener have no event before they are accepted, but CMConnectRequest, as
-// Linux's ucma_event_handler drops those of an ID that the program has not named yet.
+// QuietRequests makes a listener report CMConnectRequest and no other event of a request until the request is accepted.
+// Linux does the same: ucma_event_handler drops other events while the new ID has no uid, which Accept sets.
 func (id *CMID) QuietRequests() {
 	id.port.mu.Lock()
 	defer id.port.mu.Unlock()
@@ -310,7 +310,9 @@ func (id *CMID) close(now ib.Instant) {
 		id.listener = nil
 	}
 	delete(id.ch.ids, id)
-	id.ch.owner.ids--
+	if !id.routing { // otherwise the goroutine of ResolveRoute takes the ID off
+		id.ch.owner.ids--
+	}
 	id.state = cmClosed
 }
 

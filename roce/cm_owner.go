@@ -12,7 +12,7 @@ import (
 type CMLimits struct {
 	IDs      int // of all kinds, connections included (default 65,536)
 	HalfOpen int // peers' requests in the handshake; a new one replaces the oldest (default 4,096)
-	Backlog  int // unread requests of one listener (default 4,096); more wait, as their senders repeat them
+	Backlog  int // unread requests of one listener (default 4,096); others are ignored, and peers repeat them
 
 	// MayBind returns an error if the owner may not bind a port; nil allows all ports. It is
 	// called with locks held: it must neither block nor call the device.
@@ -28,6 +28,8 @@ const (
 
 // CMOwner is an account: it counts the objects of all channels that were opened for it.
 type CMOwner struct {
+	routes chan struct{} // has an item for each running call of Options.Route
+
 	// Guarded by cmPort.mu.
 	limits CMLimits
 	ids    int
@@ -36,7 +38,7 @@ type CMOwner struct {
 
 // NewCMOwner makes an account for a user or a process.
 func (d *Device) NewCMOwner(l CMLimits) *CMOwner {
-	return &CMOwner{limits: l.orDefaults(), half: list.New()}
+	return &CMOwner{routes: make(chan struct{}, maxRoutes), limits: l.orDefaults(), half: list.New()}
 }
 
 // SetCMLimits changes the limits of an account. An account above the new limits keeps its
@@ -94,9 +96,9 @@ func (ch *CM) checkQP(op string, num ib.QPN, typ ib.QPType) error {
 		fmt.Sprintf("an open QP of yours of type %v", typ), ib.ErrInvalid)
 }
 
-// connects reports whether an ID may connect a QP of a type. In a REQ of rdma_cm an XRC QP is an RC one, as librdmacm
-// makes its IDs so. A UD QP may stand for a connection that has QPs of its own: UCX names one, which it only keeps so
-// that its number is nobody else's. Linux does not look at the type.
+// connects reports whether an ID of one type may connect a QP of another. IDs of XRC QPs have type RC, as in
+// librdmacm. A UD QP is allowed because UCX names one that carries no data: it only reserves the QP number for the
+// connection. Linux does not check the type.
 func connects(id, qp ib.QPType) bool {
 	return id == qp || id == ib.RC && (qp == ib.XRCINI || qp == ib.XRCTGT || qp == ib.UD)
 }

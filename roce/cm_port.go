@@ -66,10 +66,10 @@ import (
 
 // cmPort is the connection manager of a device's port.
 type cmPort struct {
-	dev   *Device
-	due   atomic.Int64 // ib.Instant: when the shard must call Next; 0 for at once
-	stept atomic.Int64 // ib.Instant: the time of the last Step, with Options.Manual
-	own   *CMOwner     // account of this process
+	dev     *Device
+	due     atomic.Int64 // ib.Instant: when the shard must call Next; 0 for at once
+	stepped atomic.Int64 // ib.Instant: the time of the last Step, with Options.Manual
+	own     *CMOwner     // account of this process
 
 	mu        sync.Mutex
 	m         *cm.Manager
@@ -102,7 +102,7 @@ func newCMPort(d *Device) *cmPort {
 // clock returns the time for applications' calls.
 func (p *cmPort) clock() ib.Instant {
 	if p.dev.opts.Manual {
-		return ib.Instant(p.stept.Load())
+		return ib.Instant(p.stepped.Load())
 	}
 	return p.dev.engine.Now()
 }

@@ -7,7 +7,9 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/qp/ring"
@@ -256,9 +258,7 @@ func TestCMOwnerDies(t *testing.T) {
 			if n := len(s.want) - 1; n >= 0 && s.want[n] != ib.CMTimewaitExit && !slices.Equal(got, s.want) {
 				t.Errorf("the survivor has %v, want %v", got, s.want)
 			}
-			if other := w.newCM(w.a); other.listen(7471, 0) == nil {
-				t.Error("the port is not free")
-			}
+			w.newCM(w.a).listen(7471, 0) // fails the test if the port is not free
 			w.nothingLeft()
 			if got = append(got, types(lives.events())...); !slices.Equal(got, s.want) {
 				t.Errorf("in the end the survivor has %v, want %v", got, s.want)
@@ -405,6 +405,55 @@ func TestCMLimits(t *testing.T) {
 	w.nothingLeft()
 }
 
+// TestCMRoutes: at most 32 calls of Options.Route run at a time for an owner, and an ID counts against its owner's limit until its
+// call has returned, even if it is closed before.
+func TestCMRoutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit, ids = 32, 40
+		answer := make(chan struct{})
+		var calls, running atomic.Int32
+		dev := newTargetWith(t, roce.Options{Route: func(_, _ netip.Addr, _ ib.MTU) (ib.MTU, int) {
+			calls.Add(1)
+			running.Add(1)
+			defer running.Add(-1)
+			<-answer
+			return ib.MTU1024, 0
+		}}).dev
+		ch, err := dev.OpenCMFor(dev.NewCMOwner(roce.CMLimits{IDs: ids}), nil)
+		must(t, err)
+		var left ib.CMID
+		for range ids {
+			if left != nil {
+				must(t, left.Close())
+			}
+			left, err = ch.CreateID(ib.CMIDInit{})
+			must(t, err)
+			must(t, left.ResolveAddr(netip.AddrPort{}, netip.AddrPortFrom(gidB.Addr(), 7471), 0))
+			must(t, left.ResolveRoute(0))
+		}
+		synctest.Wait()
+		if n := running.Load(); n != limit {
+			t.Errorf("%d calls run, want %d", n, limit)
+		}
+		if _, err := ch.CreateID(ib.CMIDInit{}); !errors.Is(err, ib.ErrLimit) {
+			t.Errorf("an ID more while all calls run: %v, want ErrLimit", err)
+		}
+		close(answer)
+		synctest.Wait()
+		if n := calls.Load(); n != ids {
+			t.Errorf("%d calls, want %d", n, ids)
+		}
+		if a, err := left.Query(); err != nil || a.PathMTU != ib.MTU1024 {
+			t.Errorf("the open ID has path MTU %d, %v", a.PathMTU, err)
+		}
+		for i := range ids { // left is open
+			if _, err := ch.CreateID(ib.CMIDInit{}); (err == nil) != (i < ids-1) {
+				t.Fatalf("ID %d of %d: %v", i+2, ids, err)
+			}
+		}
+	})
+}
+
 // tenant plays another process.
 type tenant struct {
 	rings [][]byte
@@ -468,7 +517,7 @@ func TestCMOwner(t *testing.T) {
 	}
 	w.settle()
 	if st := w.b.dev.CMStats(); st.Received.Of(wire.AttrREQ) != 0 {
-		t.Error("one has left")
+		t.Error("a refused REQ was sent")
 	}
 	must(t, id.Connect(ib.CMConnParam{QPN: mine.Num()}))
 	b.next(ib.CMConnectRequest)
@@ -527,9 +576,9 @@ func TestTenantsToQP1(t *testing.T) {
 	a.sends = append(a.sends, q.(*roce.QP))
 	w.settle()
 	if n := w.a.dev.Stats().DropForgedMAD; n != 1 {
-		t.Errorf("%d counted, want 1", n)
+		t.Errorf("DropForgedMAD is %d, want 1", n)
 	}
 	if st := w.b.dev.CMStats(); st.Received.Of(wire.AttrDREQ) != 0 {
-		t.Error("it has arrived")
+		t.Error("the tenant's DREQ has arrived")
 	}
 }

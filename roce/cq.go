@@ -67,7 +67,6 @@ func (d *Device) createCQ(init ib.CQInit, t Tenant) (*CQ, error) {
 			return nil, err
 		}
 		c.channel = ch
-		ch.users.Add(1)
 	}
 	device, buf, err := newCQRing(t, init.Entries)
 	if err == nil && t == nil {
@@ -82,6 +81,9 @@ func (d *Device) createCQ(init ib.CQInit, t Tenant) (*CQ, error) {
 	c.core = qp.NewCQ(device, d.engine.NewLock())
 	c.core.Owner = c
 	d.cqs++
+	if c.channel != nil {
+		c.channel.users.Add(1)
+	}
 	return c, nil
 }
 
@@ -103,7 +105,7 @@ func newCQRing(t Tenant, entries int) (device *ring.CQ, buf []byte, err error) {
 }
 
 func limitError(op, what string, limit int) error {
-	return ib.Refuse(op, "number of "+what, limit+1, fmt.Sprintf("at most %d on this device", limit), ib.ErrLimit)
+	return ib.Refuse(op, "number of "+what, limit+1, fmt.Sprintf("at most %d; free some first", limit), ib.ErrLimit)
 }
 
 // Poll takes completions out of the queue.

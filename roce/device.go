@@ -65,8 +65,8 @@ func Open(l link.Link, opts Options) (*Device, error) { return OpenShards([]link
 
 // OpenShards makes a device of several shards, each of which runs on a link of its
 // own, on a goroutine of its own. The number of links is a power of two, up to
-// link.MaxShards; all have the same addresses and limits, and between them they
-// receive each packet once, if they can by the link that link.ShardOf names. The
+// link.MaxShards; all have the same addresses and limits. Exactly one of them
+// receives each packet, if possible the one whose index link.ShardOf returns. The
 // device joins multicast groups on the first link only.
 //
 // CreateCQ assigns home shards to CQs in turn unless CQInit.CompVector names one, and a QP is on the home shard of its
@@ -136,7 +136,7 @@ func guidOf(gids []ib.GID) uint64 {
 // timers that are due at now, and sends. It reports whether there may be more to do at
 // once.
 func (d *Device) Step(now ib.Instant) (more bool) {
-	d.cm.stept.Store(int64(now))
+	d.cm.stepped.Store(int64(now))
 	more = d.engine.Step(now)
 	return d.workers.step() || more
 }

@@ -24,7 +24,7 @@
 //	multicast groups     joined on the first link; every shard knows its members
 //	packets              cross to the shard of their QP by its mailbox
 //
-// The port follows its network interface: its user calls SetAddresses, SetMTU and SetPortState.
+// The port follows its network interface: the device's owner calls SetAddresses, SetMTU and SetPortState.
 // addresses.go has the GID table and the active MTU.
 //
 // Applications in other processes are tenants (tenant.go): their rings are in memory that they

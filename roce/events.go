@@ -2,6 +2,7 @@ package roce
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	"github.com/goroce/goroce/ib"
@@ -39,7 +40,7 @@ func (e *eventQueue) next(ctx context.Context) (ib.Event, error) {
 	case ev := <-e.ready:
 		return ev, nil
 	case <-e.closed:
-		return ib.Event{}, ib.ErrClosed
+		return ib.Event{}, fmt.Errorf("wait for an event of the device: %w", ib.ErrClosed)
 	case <-ctx.Done():
 		return ib.Event{}, ctx.Err()
 	}

@@ -10,3 +10,9 @@ func (d *Device) ShardStandsAside(i int) bool { return d.shard(i).StandsAside() 
 
 // AppTurn is how many packets one application sends in its turn.
 const AppTurn = engine.AppTurn
+
+// LinkDown tells the device that a link has failed.
+func (d *Device) LinkDown(err error) { owner{d}.LinkDown(err) }
+
+// Workers returns how many workers for slow memory the device has.
+func (d *Device) Workers() int { return len(d.workers.list()) }

@@ -271,10 +271,14 @@ func FuzzDevice(f *testing.F) {
 // although most frames of a train are not decoded, and whichever error one of them has.
 func TestTrainsAreChecked(t *testing.T) {
 	const size, count, bad = 64, 40, 23
+	var payloads []byte
+	for i := range count {
+		payloads = append(payloads, bytes.Repeat([]byte{byte(i + 1)}, size)...)
+	}
 	for _, c := range []struct {
 		name  string
 		spoil func(v *target, p *wire.Packet)
-		seal  uint32 // added to the ICRC
+		seal  byte // xored into the last byte of the ICRC
 	}{
 		{"nothing", func(*target, *wire.Packet) {}, 0},
 		{"ICRC", func(*target, *wire.Packet) {}, 1},
@@ -295,7 +299,7 @@ func TestTrainsAreChecked(t *testing.T) {
 				p := &wire.Packet{BTH: wire.BTH{Opcode: wire.RCWriteOnly, PSN: ib.PSN(0xFFFFF0).Add(i),
 					AckReq: i == count-1},
 					RETH:    wire.RETH{VA: v.mr.Addr() + uint64(i*size), RKey: v.mr.RKey(), Len: size},
-					Payload: bytes.Repeat([]byte{byte(i + 1)}, size)}
+					Payload: payloads[i*size:][:size]}
 				p.DestQP, p.PKey = v.qp.Num(), ib.DefaultPKey
 				if i == bad {
 					c.spoil(v, p)
@@ -307,7 +311,7 @@ func TestTrainsAreChecked(t *testing.T) {
 				}
 				o.Seal(frame)
 				if i == bad {
-					frame[len(frame)-1] ^= byte(c.seal)
+					frame[len(frame)-1] ^= c.seal
 				}
 				if !together {
 					v.raw(frame)
@@ -324,6 +328,9 @@ func TestTrainsAreChecked(t *testing.T) {
 				"state for it", sha256.Sum256(v.whole),
 				st.RcvdPkts, st.RxICRCErrors, st.DropNoQP, st.DropPKey, st.OutOfSeqRequest, st.DuplicateRequest,
 				st.DropState)
+			if c.name == "nothing" && (st.RcvdPkts != count || !bytes.Equal(v.buf[:len(payloads)], payloads)) {
+				t.Errorf("%d of %d packets were received, or their data are wrong", st.RcvdPkts, count)
+			}
 		}
 		if got[0] != got[1] {
 			t.Errorf("%s: %s, one by one %s", c.name, got[0], got[1])

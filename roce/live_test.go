@@ -58,12 +58,14 @@ func TestRewrittenMemory(t *testing.T) {
 	w.connectTo(w.a.gid(), w.b.gid(), ib.MTU1024, nil)
 	var stop atomic.Bool
 	var done sync.WaitGroup
-	done.Add(1)
-	go func() {
-		defer done.Done()
+	done.Go(func() {
 		for i := 0; !stop.Load(); i++ {
 			w.a.buf[i%len(w.a.buf)]++
 		}
+	})
+	defer func() {
+		stop.Store(true)
+		done.Wait()
 	}()
 	for i := range require.Rounds(20, 300) {
 		w.send(w.b, ib.SendWR{Opcode: ib.WRRead, SGL: w.b.sge(0, 1<<15), RemoteAddr: w.a.mr.Addr(),
@@ -76,8 +78,6 @@ func TestRewrittenMemory(t *testing.T) {
 			}
 		}
 	}
-	stop.Store(true)
-	done.Wait()
 	for _, h := range []*host{w.a, w.b} {
 		if n := h.dev.Stats().RxICRCErrors; n != 0 {
 			t.Errorf("%v: %d packets with a wrong ICRC", h.gid().Addr(), n)

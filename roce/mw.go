@@ -65,7 +65,8 @@ func (w *MW) Bind(qp ib.QP, id uint64, flags ib.SendFlags, b ib.MWBind) error {
 	return nil
 }
 
-// Close frees the window. When it returns, peers have no access by the window any more.
+// Close frees the window. When it returns, no access by the window begins any more; a turn of the domain's worker that
+// is under way may still access slow memory. MR.Close waits for that turn.
 func (w *MW) Close() error {
 	err := w.pd.dev.mem.FreeWindow(w.core)
 	if errors.Is(err, ib.ErrClosed) {

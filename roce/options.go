@@ -36,8 +36,8 @@ type Options struct {
 	// the first packet that advanced the connection, until the QP is reset or its address vector
 	// is set again. To forge packets of the peer one must then guess that port besides QP number
 	// and PSN: up to 14 bits more; none for a peer on link udp, whose port is always 4791. Leave
-	// it off if peers change the port of a connection: an RNIC may be configured to do so
-	// (mlx5dv_modify_qp_udp_sport, LAG), or gets a new flow label. rdma_rxe and goroce keep it.
+	// it off if peers change the port of a connection: an RNIC does so when it is configured to
+	// (mlx5dv_modify_qp_udp_sport, LAG) or gets a new flow label. rdma_rxe and goroce keep it.
 	PinSourcePort bool
 	// OnOffloadOff, if set, is called when segmentation offload is given up for a
 	// destination (see Device.OffloadOff). It must not block and not call the device.
@@ -48,7 +48,7 @@ type Options struct {
 	// Route, if set, finds the largest path MTU that passes on the way to a peer, 0 if that is
 	// not known, or a Linux error number if there is no way. want is what the connection would
 	// have otherwise, 0 for datagram services. It is called for every CMID.ResolveRoute, on a
-	// goroutine of its own, and may take a moment.
+	// goroutine of its own, at most 32 at a time for a CMOwner, and may take a moment.
 	Route func(src, dst netip.Addr, want ib.MTU) (mtu ib.MTU, errno int)
 }
 

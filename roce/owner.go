@@ -55,7 +55,7 @@ func (o owner) Fault(q *engine.QP, addr uintptr) bool {
 // LinkDown raises EventDeviceFatal, once: the device cannot be used any more.
 func (o owner) LinkDown(error) {
 	if !o.dev.fatal.Swap(true) {
-		o.dev.events.put(ib.Event{Type: ib.EventDeviceFatal})
+		o.dev.raise(ib.Event{Type: ib.EventDeviceFatal})
 	}
 }
 

@@ -143,9 +143,9 @@ func (m *MR) rereg(mask ib.ReregMask, pd ib.PD, init *ib.MRInit) (gone <-chan st
 	return gone, nil
 }
 
-// replace replaces the registration. It closes the channel when the device does not touch the old
-// memory any more. The caller holds mu, but must not hold it while it waits on the channel: an
-// access to slow memory may never return.
+// replace replaces the registration. gone is closed when the device does not touch the old memory
+// any more. The caller holds mu, but must not hold it while it waits for gone: an access to slow
+// memory may never return.
 func (m *MR) replace(change reregister, mask ib.ReregMask, pd ib.PD, mem mr.Memory, iova uint64,
 	access ib.Access) (gone <-chan struct{}, err error) {
 	before := m.pd

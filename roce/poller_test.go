@@ -16,7 +16,7 @@ func (w *world) pollUntilAside(h *host) {
 			w.t.Fatalf("%d completions, %v", n, err)
 		}
 		if time.Now().After(end) {
-			w.t.Fatal("the goroutine does not make room for who polls")
+			w.t.Fatal("the shard's goroutine does not stand aside for the polling application")
 		}
 	}
 }

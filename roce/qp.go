@@ -240,7 +240,7 @@ func (q *QP) BeginModify(attr ib.QPAttr, mask ib.QPAttrMask) (gone <-chan struct
 		if err := checkSource(fmt.Sprintf("%s %#x", op, uint32(q.num)), &attr.AH, gids); err != nil {
 			return gone, err
 		}
-		path = gids.pathOrNone(&attr.AH)
+		path = gids.path(&attr.AH)
 	}
 	gone, open, err := q.part.Modify(&attr, mask, &path)
 	if !open { // closed concurrently

@@ -8,21 +8,21 @@ import (
 	"github.com/goroce/goroce/roce/link"
 )
 
-// portal is a link with one source port, as the udp link is, and short runs. It
-// takes at most take of them at a time, and none now and then.
-type portal struct {
+// onePort is a link with one source port, like link udp, and with runs of at most 8
+// frames. One Send takes at most take runs, and none now and then.
+type onePort struct {
 	link.Link
 	t          *testing.T
 	take, turn int
 }
 
-func (p *portal) Caps() link.Caps {
+func (p *onePort) Caps() link.Caps {
 	c := p.Link.Caps()
 	c.FixedSrcPort, c.RunFrames = link.Port, 8
 	return c
 }
 
-func (p *portal) Send(now ib.Instant, runs []link.Run) (int, error) {
+func (p *onePort) Send(now ib.Instant, runs []link.Run) (int, error) {
 	p.turn++
 	for i := range runs {
 		if n := runs[i].Frames(); n > 8 {
@@ -38,9 +38,9 @@ func (p *portal) Send(now ib.Instant, runs []link.Run) (int, error) {
 func TestRunsAcrossQPs(t *testing.T) {
 	const qps, size = 64, 4 << 10
 	for _, take := range []int{1, 2, 64} {
-		var ends []*portal
+		var ends []*onePort
 		w := newWorld(t, 1, qps*size, stack{above: same, below: func(l link.Link) link.Link {
-			ends = append(ends, &portal{Link: l, t: t, take: take, turn: take - 1})
+			ends = append(ends, &onePort{Link: l, t: t, take: take, turn: take - 1})
 			return ends[len(ends)-1]
 		}})
 		fill(w.a.buf, 7)

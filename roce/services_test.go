@@ -191,6 +191,10 @@ func TestBusy(t *testing.T) {
 	if xsrq.Num() == 0 {
 		t.Error("an XRC SRQ without a number")
 	}
+	must(t, xsrq.Close())
+	if n := h.dev.Workers(); n != 0 {
+		t.Errorf("%d workers without slow memory", n)
+	}
 }
 
 func must(t testing.TB, err error) {

@@ -33,7 +33,7 @@ func newLiveShards(t testing.TB, shards, home, bufSize int) *world {
 		}
 		return openHostShards(t, links, home, roce.Options{}, bufSize)
 	}
-	return &world{t: t, a: open(), b: open()}
+	return &world{t: t, a: open(), b: open(), timeout: liveTimeout}
 }
 
 // sendCQs returns a CQ on each shard.
@@ -500,7 +500,8 @@ func TestPollerOfShard(t *testing.T) {
 		var wcs [1]ib.WC
 		for end := time.Now().Add(20 * time.Second); !w.a.dev.ShardStandsAside(1); {
 			if n, err := w.a.cq.Poll(wcs[:]); n != 0 || err != nil || time.Now().After(end) {
-				t.Fatalf("the goroutine does not make room for who polls: %d completions, %v", n, err)
+				t.Fatalf("the shard's goroutine does not stand aside for the polling application: "+
+					"%d completions, %v", n, err)
 			}
 		}
 		w.send(w.a, ib.SendWR{ID: uint64(i), Opcode: ib.WRWrite, SGL: w.a.sge(0, 3000), RemoteAddr: w.b.mr.Addr(),

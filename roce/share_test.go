@@ -14,8 +14,8 @@ import (
 // of the destination. A tenant's request that is posted now is still sent within two turns.
 func TestSharesTakeTurns(t *testing.T) {
 	network := mem.NewNetwork()
-	a, b := newApartment(t, network, gidA), newApartment(t, network, gidB)
-	connectApartments(t, a, b)
+	a, b := newTenantQP(t, network, gidA), newTenantQP(t, network, gidB)
+	connectTenantQPs(t, a, b)
 	const qps, writes, size = 100, 8, 64 << 10
 	w := &world{t: t, a: newHost(t, a.dev, size), b: newHost(t, b.dev, size)}
 	for _, e := range w.connectMany(qps, nil) {

@@ -179,7 +179,8 @@ func (q *SRQ) resize(size int) error {
 	fits := false
 	q.pd.dev.shard(0).Locked(func() { fits = q.core.Resize(device) })
 	if !fits {
-		return ib.Refuse("resize SRQ", "MaxWR", size, "at least the receives that are posted", ib.ErrInvalid)
+		return ib.Refuse("resize SRQ", "MaxWR", size,
+			"at least the number of posted receives; try again when messages have used some", ib.ErrInvalid)
 	}
 	if q.pd.tenant == nil {
 		q.ring, err = ring.OpenRecv(buf)
@@ -237,7 +238,9 @@ func (q *SRQ) Destroy() (gone <-chan struct{}, err error) {
 	gone = slowmem.NoTurn
 	if q.typ == ib.SRQXRC {
 		d.engine.Each(q.forget)
-		gone = workerOf(q.pd.core).Drained()
+		if w := q.pd.worker(); w != nil {
+			gone = w.part.Drained()
+		}
 		d.srqNums.put(q.num)
 		q.cq.srqs--
 		q.xrcd.srqs--

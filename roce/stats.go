@@ -21,7 +21,7 @@ type Stats struct {
 	// DropSourcePort counts packets from another UDP source port than the pinned one.
 	DropSourcePort uint64
 	CrossedShards  uint64 // frames that arrived by the link of another shard than their QP's
-	DropMailbox    uint64 // frames of other shards that were dropped because the mailbox was full
+	DropMailbox    uint64 // frames from the links of other shards that were dropped because the mailbox was full
 	EventsLost     uint64 // asynchronous events that were lost because the event queue was full
 	DropForgedMAD  uint64 // datagrams of tenants to QP 1, which only the connection manager may send: not sent
 	OffloadTrials  uint64 // trials of runs to a destination; see Offload

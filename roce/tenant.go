@@ -36,31 +36,33 @@ type Tenant interface {
 	Fault(addr uintptr)
 }
 
-// Group is a Tenant that stands for others: what is its, is theirs. Package server has one for each XRC
-// domain that processes share.
+// Group is a Tenant that stands for several tenants, which may all use its objects. Package server has one for
+// each XRC domain that processes share.
 type Group interface {
 	Tenant
-	// Includes reports whether t is one of them. It is called under locks of the device, and must not call
-	// it.
+	// Includes reports whether t belongs to the group. It is called under locks of the device, and must not
+	// call the device.
 	Includes(t Tenant) bool
 }
 
-// includes reports whether what is of owner's is t's.
+// includes reports whether t may use objects of owner: t is owner, or owner is a Group with t.
 func includes(owner, t Tenant) bool {
 	g, ok := owner.(Group)
 	return owner == t || ok && g.Includes(t)
 }
 
-// Doorbells reports the rung doorbells of all tenants' QPs on one shard. The shard calls its
-// methods on its own goroutine.
+// Doorbells reports the rung doorbells of all tenants' QPs on one shard. One goroutine at a time
+// calls its methods: the shard's own, or that of an application of this process that drives the
+// shard by polling or posting, or by Step.
 type Doorbells interface {
-	// Take calls ring for each QP that has work since the last time. now is the shard's
-	// time.
+	// Take calls ring for each QP whose doorbell has rung since the last Take. now is the
+	// shard's time.
 	Take(now ib.Instant, ring func(*QP))
 	// Sleep announces that the shard sleeps until its link is woken. It reports whether
-	// doorbells have rung before that whose tenants will not wake the link.
+	// doorbells have rung already: their tenants will not wake the link.
 	Sleep() (rung bool)
-	// Awake announces that the shard is awake and calls Take by itself.
+	// Awake announces that the shard is awake: it calls Take in each turn, and tenants need
+	// not wake the link.
 	Awake(now ib.Instant)
 	// GiveWay yields this processor to the tenants' processes for a moment. It reports
 	// false if the shard should sleep instead.

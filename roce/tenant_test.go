@@ -32,8 +32,8 @@ func (w *watching) Send(now ib.Instant, runs []link.Run) (int, error) {
 	return n, err
 }
 
-// lodger simulates a tenant's process: it has the memory of its rings, and doorbells.
-type lodger struct {
+// tenantProcess simulates the process of a tenant: it has the memory of its rings, and doorbells.
+type tenantProcess struct {
 	t      *testing.T
 	last   []byte // the latest allocation
 	told   []*roce.CQ
@@ -43,26 +43,26 @@ type lodger struct {
 	qps               []*roce.QP // by doorbell
 }
 
-func (n *lodger) Alloc(size int) ([]byte, error) {
+func (n *tenantProcess) Alloc(size int) ([]byte, error) {
 	n.last = ring.Alloc(size)
 	return n.last, nil
 }
 
-func (n *lodger) Notify(c *roce.CQ) { n.told = append(n.told, c) }
-func (n *lodger) Fault(uintptr)     {}
-func (n *lodger) Faulted() bool     { return false }
-func (n *lodger) Event(e ib.Event)  { n.events = append(n.events, e.Type) }
+func (n *tenantProcess) Notify(c *roce.CQ) { n.told = append(n.told, c) }
+func (n *tenantProcess) Fault(uintptr)     {}
+func (n *tenantProcess) Faulted() bool     { return false }
+func (n *tenantProcess) Event(e ib.Event)  { n.events = append(n.events, e.Type) }
 
-func (n *lodger) Take(_ ib.Instant, rung func(*roce.QP)) {
+func (n *tenantProcess) Take(_ ib.Instant, rung func(*roce.QP)) {
 	n.device.Take(func(i uint32) { rung(n.qps[i]) })
 }
-func (n *lodger) Sleep() bool      { return n.device.Sleep() }
-func (n *lodger) GiveWay() bool    { return false }
-func (n *lodger) Awake(ib.Instant) { n.device.Awake() }
+func (n *tenantProcess) Sleep() bool      { return n.device.Sleep() }
+func (n *tenantProcess) GiveWay() bool    { return false }
+func (n *tenantProcess) Awake(ib.Instant) { n.device.Awake() }
 
-// apartment is a tenant's QP, its rings, and the other objects that it needs.
-type apartment struct {
-	*lodger
+// tenantQP is a tenant's QP, its rings, and the other objects that it needs.
+type tenantQP struct {
+	*tenantProcess
 	link   *watching
 	dev    *roce.Device
 	pd     *roce.PD
@@ -75,9 +75,9 @@ type apartment struct {
 	mr     *roce.MR
 }
 
-func newApartment(t *testing.T, network *mem.Network, gid ib.GID) *apartment {
+func newTenantQP(t *testing.T, network *mem.Network, gid ib.GID) *tenantQP {
 	t.Helper()
-	a := &apartment{lodger: &lodger{t: t}, buf: make([]byte, 4096),
+	a := &tenantQP{tenantProcess: &tenantProcess{t: t}, buf: make([]byte, 4096),
 		link: &watching{Link: network.Open([]ib.GID{gid}, mem.Options{})}}
 	must := func(err error) {
 		t.Helper()
@@ -117,7 +117,7 @@ func newApartment(t *testing.T, network *mem.Network, gid ib.GID) *apartment {
 }
 
 // send posts a request, and rings the doorbell if the device has asked for it.
-func (a *apartment) send(wr ib.SendWR) {
+func (a *tenantQP) send(wr ib.SendWR) {
 	a.t.Helper()
 	if err := a.sq.Push(&wr); err != nil {
 		a.t.Fatal(err)
@@ -127,7 +127,7 @@ func (a *apartment) send(wr ib.SendWR) {
 	}
 }
 
-func (a *apartment) recv(wr ib.RecvWR) {
+func (a *tenantQP) recv(wr ib.RecvWR) {
 	a.t.Helper()
 	if err := a.rq.Push(&wr); err != nil {
 		a.t.Fatal(err)
@@ -138,7 +138,7 @@ func (a *apartment) recv(wr ib.RecvWR) {
 }
 
 // statuses polls the completions and returns their statuses.
-func (a *apartment) statuses() (got []ib.WCStatus) {
+func (a *tenantQP) statuses() (got []ib.WCStatus) {
 	var wcs [16]ib.WC
 	for _, wc := range wcs[:a.cqRing.Poll(wcs[:])] {
 		got = append(got, wc.Status)
@@ -146,9 +146,9 @@ func (a *apartment) statuses() (got []ib.WCStatus) {
 	return got
 }
 
-func connectApartments(t *testing.T, a, b *apartment) {
+func connectTenantQPs(t *testing.T, a, b *tenantQP) {
 	t.Helper()
-	for _, p := range [][2]*apartment{{a, b}, {b, a}} {
+	for _, p := range [][2]*tenantQP{{a, b}, {b, a}} {
 		own, peer := p[0], p[1]
 		attr := ib.QPAttr{PathMTU: ib.MTU1024, DestQPN: peer.qp.Num(), MaxRdAtomic: 1, MaxDestRdAtomic: 1, Timeout: 14,
 			RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 12,
@@ -163,8 +163,8 @@ func connectApartments(t *testing.T, a, b *apartment) {
 // the doorbell rings, and notifies the tenant that has armed its CQ.
 func TestTenants(t *testing.T) {
 	network := mem.NewNetwork()
-	a, b := newApartment(t, network, gidA), newApartment(t, network, gidB)
-	connectApartments(t, a, b)
+	a, b := newTenantQP(t, network, gidA), newTenantQP(t, network, gidB)
+	connectTenantQPs(t, a, b)
 	now := ib.Instant(0)
 	run := func() {
 		for range 20 {
@@ -213,8 +213,8 @@ func TestTenants(t *testing.T) {
 // TestTenantLies: invalid data in a ring moves its tenant's QP to ERR, and affects no others.
 func TestTenantLies(t *testing.T) {
 	network := mem.NewNetwork()
-	a, b := newApartment(t, network, gidA), newApartment(t, network, gidB)
-	connectApartments(t, a, b)
+	a, b := newTenantQP(t, network, gidA), newTenantQP(t, network, gidB)
+	connectTenantQPs(t, a, b)
 	a.send(ib.SendWR{Opcode: ib.WRSend})
 	for i := 256; i < len(a.last); i++ { // all slots
 		a.last[i] = 0xFF
@@ -230,7 +230,7 @@ func TestTenantLies(t *testing.T) {
 
 // TestTenantsOwnEnd: the verbs that use the application's end of a ring fail in this process.
 func TestTenantsOwnEnd(t *testing.T) {
-	a := newApartment(t, mem.NewNetwork(), gidA)
+	a := newTenantQP(t, mem.NewNetwork(), gidA)
 	srq, err := a.pd.CreateSRQ(ib.SRQInit{SRQAttr: ib.SRQAttr{MaxWR: 3, MaxSGE: 1}})
 	if err != nil {
 		t.Fatal(err)

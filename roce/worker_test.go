@@ -233,9 +233,9 @@ func TestCloseStuckMemory(t *testing.T) {
 	}
 }
 
-// TestErrands: a shard takes the turns of a worker until memory makes it sleep; then the worker's
-// own goroutine takes them for some time.
-func TestErrands(t *testing.T) {
+// TestInlineTurns: a shard's loop takes the turns of a worker until slow memory makes the loop sleep;
+// then the worker's own goroutine takes them for some time.
+func TestInlineTurns(t *testing.T) {
 	w := newStuck(t, true)
 	a, b := w.tenant.a, w.tenant.b
 	write := func() (inline bool) {

@@ -27,9 +27,9 @@ type WorkerOptions struct {
 	OnStuck func()
 	// StuckAfter is a second if 0.
 	StuckAfter time.Duration
-	// Stalls, if set, returns how often the calling thread has slept so far, or a page was
-	// not there. With it a shard's loop may take the worker's turns as long as memory is
-	// fast, which saves waking a thread.
+	// Stalls, if set, returns how many times so far the calling thread has slept or had a page
+	// fault. With it a shard's loop may take the worker's turns as long as memory is fast, which
+	// saves waking a thread.
 	Stalls func() uint64
 	// OnFault, if set, is called when a turn touches direct memory that is not mapped. The
 	// worker has closed itself then, and sends no answers of the turn. It is called on the
@@ -127,18 +127,22 @@ func workerOf(core *mr.PD) *engine.Worker {
 	return l.own.part
 }
 
+// worker returns the worker for the slow memory of the domain, nil if none was needed yet.
+func (p *PD) worker() *Worker {
+	if p.own != nil {
+		return p.own
+	}
+	p.dev.workers.mu.Lock()
+	defer p.dev.workers.mu.Unlock()
+	return p.dev.workers.own
+}
+
 // letGo waits until the shards touch no memory any more that was deregistered before the call. It
 // returns a channel that is closed when the domain's worker does not touch it any more either.
 func (p *PD) letGo() <-chan struct{} {
 	p.dev.engine.Quiesce()
-	w := p.own
-	if w == nil {
-		p.dev.workers.mu.Lock()
-		w = p.dev.workers.own
-		p.dev.workers.mu.Unlock()
+	if w := p.worker(); w != nil {
+		return w.part.Ended()
 	}
-	if w == nil {
-		return slowmem.NoTurn
-	}
-	return w.part.Ended()
+	return slowmem.NoTurn
 }

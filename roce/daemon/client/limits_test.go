@@ -267,7 +267,7 @@ func TestCMLimit(t *testing.T) {
 			t.Fatalf("%d of %d: %v", i+1, limit, err)
 		}
 	}
-	full(t, create(other), "number of IDs is 4", "at most 3 on this device", "limits.user.cm_ids")
+	full(t, create(other), "number of IDs is 4", "at most 3; free some first", "limits.user.cm_ids")
 	d.server.SetLimits(server.Limits{}, server.Limits{CM: server.CMLimits{IDs: limit + 1}})
 	if err := create(other); err != nil {
 		t.Errorf("when there is room: %v", err)

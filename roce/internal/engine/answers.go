@@ -113,7 +113,7 @@ func (s *Shard) takeAnswers() bool {
 		if q.core == nil { // closed
 			continue
 		}
-		s.hand = q
+		s.current = q
 		if a.Fetch {
 			q.core.Fetched(s.now, a.ID, a.Err)
 		} else {

@@ -22,16 +22,17 @@
 // After each input to a QP, and after its packets were copied, effects.go carries out the QP's
 // effects (qp.Effects): it gives placements and fetches to the worker, puts the QP into the ready
 // list and the heap of deadlines, and delivers events to the [Owner]. Within a large batch the
-// turn takes answers, runs timers and sends after each 128 frames. No step allocates.
+// turn takes answers, runs timers and sends after each 128 frames. In steady state no step allocates.
 //
 // # Who drives
 //
-// A turn is taken by one of these, under the shard's lock:
+// These goroutines drive a shard. Each turn of the shard is taken under its lock:
 //
 //   - The loop (loop.go): a goroutine for each shard. It takes turns while there is work,
 //     spins for a time that follows the gaps (spin.go), and then sleeps in Link.Wait.
 //   - An application that polls an empty CQ (Shard.Help, poller.go). The loop takes no turns
-//     while an application polls, and resumes when none has polled for 50 us.
+//     while an application polls. It checks for polls after 50 us, then less and less often, at
+//     least every 1.6 ms, and resumes when there was none since its last check.
 //   - An application that posts to a QP with nothing in flight to its destination, while the
 //     loop leaves the turns to pollers (QP.Posted): it takes doorbells and sends, and receives nothing.
 //   - The loop between two turns of its own, for a worker whose memory is fast (inline.go):

@@ -7,15 +7,18 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// Doorbells reports the rung doorbells of QPs whose application is in another process. The
-// shard calls its methods on the goroutine of its loop.
+// Doorbells reports the rung doorbells of QPs whose application is in another process. One
+// goroutine at a time calls its methods: that of the shard's loop, or one that drives the shard
+// in its place (Shard.Help, QP.Posted, Engine.Step).
 type Doorbells interface {
-	// Take calls ring for each QP that has work since the last time. now is the shard's.
+	// Take calls ring for each QP whose doorbell has rung since the last Take. now is the
+	// shard's time.
 	Take(now ib.Instant, ring func(*QP))
 	// Sleep announces that the shard sleeps until its link is woken. It reports whether
-	// doorbells have rung before that whose clients will not wake the link.
+	// doorbells have rung already: their clients will not wake the link.
 	Sleep() (rung bool)
-	// Awake announces that the shard is awake and calls Take by itself.
+	// Awake announces that the shard is awake: it calls Take in each turn, and clients need
+	// not wake the link.
 	Awake(now ib.Instant)
 	// GiveWay yields this processor to the applications' processes for a moment. It
 	// reports false if the shard should sleep instead.
@@ -110,7 +113,7 @@ func (d *doorbells) again() {
 }
 
 func (s *Shard) takeDoorbells() bool {
-	s.hand = nil
+	s.current = nil
 	rung := s.doorbells.take(s.now)
 	for i, q := range rung {
 		rung[i] = nil
@@ -118,7 +121,7 @@ func (s *Shard) takeDoorbells() bool {
 		if q.core == nil { // closed
 			continue
 		}
-		s.hand = q
+		s.current = q
 		if q.remote {
 			q.core.Rearm()
 		}

@@ -108,7 +108,7 @@ func (e *Engine) Start() {
 	}
 }
 
-// Close ends the loops and closes the links. All QPs are closed.
+// Close ends the loops and closes the links. The caller has closed all QPs.
 func (e *Engine) Close() error {
 	e.Each(func(s *Shard) { s.closed = true })
 	var errs []error

@@ -11,8 +11,10 @@ import (
 // regions. The package that maps the memory keeps it mapped. If a shard still faults on it, because
 // of a bug or because the kernel cannot supply a page, only that application fails, not the
 // process: the loop's goroutine panics on faults (debug.SetPanicOnFault) and recovers at the end
-// of the turn. For this each input to a QP first stores the QP in Shard.hand. After a fault the
-// shard abandons that QP and calls Owner.Fault.
+// of the turn. For this each input to a QP first stores the QP in Shard.current. After a fault the
+// shard abandons that QP and calls Owner.Fault. Turns that an application of this process takes
+// (Shard.Help, QP.Posted) do not recover: the daemon, whose tenants share memory, has no such
+// applications.
 //
 // The next turn does the remaining work of the turn that failed: doorbells, answers of workers,
 // timers and ready QPs stay in their lists. Frames that were received are lost, as if the network
@@ -22,8 +24,8 @@ import (
 // shares; otherwise it panics again. The caller has recovered v, and holds mu.
 func (s *Shard) survive(v any) {
 	addr, ok := fault.Addr(v)
-	q := s.hand
-	s.hand = nil
+	q := s.current
+	s.current = nil
 	switch {
 	case !ok:
 		panic(v)
@@ -59,7 +61,7 @@ func (s *Shard) sleepSafely(now ib.Instant) error {
 		if v := recover(); v != nil {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.hand = nil
+			s.current = nil
 			s.survive(v)
 		}
 	}()

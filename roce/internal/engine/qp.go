@@ -112,8 +112,8 @@ func (q *QP) Close() (gone <-chan struct{}) {
 	return q.forget()
 }
 
-// placedBy notes that a worker gets placements of the QP: more than one only if it is an XRC target whose
-// domain several applications share. Those that have ended are noted no more.
+// placedBy notes that a worker gets placements of the QP. Only an XRC target whose XRC domain several
+// applications share has more than one worker. Workers that have ended are removed from the list.
 func (q *QP) placedBy(w *Worker) {
 	if slices.Contains(q.places, w) {
 		return
@@ -158,8 +158,8 @@ func isClosed(c <-chan struct{}) bool {
 }
 
 // Modify runs the Modify verb. path is the addressing of the address vector, used if mask has
-// AttrAV. It returns false if the QP is closed. When gone is closed its worker writes nothing for it
-// any more if it was reset.
+// AttrAV. open is false if the QP is closed. If Modify resets the QP, no worker writes anything for
+// the QP any more when gone is closed.
 func (q *QP) Modify(attr *ib.QPAttr, mask ib.QPAttrMask, path *link.Run) (gone <-chan struct{}, open bool, err error) {
 	gone = slowmem.NoTurn
 	s := q.shard

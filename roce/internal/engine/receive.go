@@ -154,7 +154,7 @@ func (r *receiver) train(q *QP, run *link.Run, i int, prefix wire.Prefix) (taken
 			return taken, true
 		}
 		r.handOver()
-		r.s.hand = q
+		r.s.current = q
 		took := q.core.HandleAlike(r.s.now, run.Buf[first*run.Size:(first+n)*run.Size], run.Size)
 		r.s.stats.RcvdPkts += uint64(took)
 		r.s.after(q)
@@ -199,9 +199,6 @@ func (r *receiver) dispatch(run *link.Run, p *wire.Packet) *QP {
 func (r *receiver) pin(q *QP, run *link.Run) {
 	expected, unacknowledged := q.core.Reached()
 	r.handOver()
-	if q.core == nil {
-		return
-	}
 	if e, u := q.core.Reached(); e != expected || u != unacknowledged {
 		q.peerPort = run.SrcPort
 	}
@@ -232,7 +229,7 @@ func (r *receiver) handOver() {
 		return
 	}
 	q := r.qp
-	r.s.hand = q
+	r.s.current = q
 	q.core.HandlePackets(r.s.now, r.packets[:r.n])
 	r.n, r.qp = 0, nil
 	r.s.after(q)
@@ -287,7 +284,7 @@ func (r *receiver) deliver(q *QP, p *wire.Packet, grh *[ib.GRHLen]byte) {
 		st.DropService++
 	default:
 		st.RcvdPkts++
-		r.s.hand = q
+		r.s.current = q
 		q.core.HandleDatagram(r.s.now, p, grh)
 		r.s.after(q)
 	}

@@ -31,7 +31,7 @@ type Shard struct {
 	rx        receiver
 	tx        transmitter
 	stats     Stats
-	hand      *QP // the QP that the turn is working on, for recovery from faults: see fault.go
+	current   *QP // the QP that the turn is working on, for recovery from faults: see fault.go
 	closed    bool
 
 	doorbells doorbells
@@ -100,7 +100,7 @@ func (s *Shard) clock() ib.Instant {
 func (s *Shard) runTimers() bool {
 	busy := false
 	for q := s.deadlines.pop(s.now); q != nil; q = s.deadlines.pop(s.now) {
-		s.hand = q
+		s.current = q
 		if q.core.Deadline() <= s.now {
 			q.core.HandleTimeout(s.now)
 			busy = true

@@ -21,8 +21,8 @@ func TestSpinner(t *testing.T) {
 		{"short gaps change nothing", 200 * time.Microsecond, []ib.Instant{5 * us, 9 * us, 10 * us}, 20 * us},
 		{"a gap that it slept through", 200 * time.Microsecond, []ib.Instant{70 * us}, 140 * us},
 		{"no more than the limit", 200 * time.Microsecond, []ib.Instant{150 * us}, 200 * us},
-		{"a gap that sleep is for", 200 * time.Microsecond, []ib.Instant{150 * us, 5000 * us}, 100 * us},
-		{"many of them", 200 * time.Microsecond, []ib.Instant{150 * us, 5000 * us, 5000 * us, 5000 * us, 5000 * us},
+		{"a gap too long to spin", 200 * time.Microsecond, []ib.Instant{150 * us, 5000 * us}, 100 * us},
+		{"four such gaps", 200 * time.Microsecond, []ib.Instant{150 * us, 5000 * us, 5000 * us, 5000 * us, 5000 * us},
 			20 * us},
 		{"a limit below the least", 5 * time.Microsecond, []ib.Instant{4 * us, 300 * us}, 5 * us},
 		{"never", 0, []ib.Instant{1 * us, 300 * us}, 0},
@@ -40,13 +40,13 @@ func TestSpinner(t *testing.T) {
 				t.Errorf("budget %v, want %v", time.Duration(s.budget), time.Duration(tt.want))
 			}
 			if on := s.idle(now); on != (tt.want > 0) {
-				t.Errorf("at the beginning: look on %v", on)
+				t.Errorf("when the idle time begins: idle returns %v", on)
 			}
 			if on := s.idle(now + max(tt.want-1, 0)); on != (tt.want > 0) {
-				t.Errorf("just before the budget ends: look on %v", on)
+				t.Errorf("just before the budget ends: idle returns %v", on)
 			}
 			if s.idle(now + tt.want) {
-				t.Error("it looks on when the budget has ended")
+				t.Error("idle returns true when the budget has ended")
 			}
 		})
 	}

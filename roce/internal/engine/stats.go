@@ -17,7 +17,7 @@ type Stats struct {
 	// DropSourcePort counts packets from another UDP source port than the pinned one.
 	DropSourcePort uint64
 	CrossedShards  uint64 // frames that arrived by the link of another shard than their QP's
-	DropMailbox    uint64 // frames of other shards that were dropped because the mailbox was full
+	DropMailbox    uint64 // frames from other shards' links that found the mailbox of this shard full
 	DropForgedMAD  uint64 // datagrams of other processes to QP 1, to which only the connection manager may send
 	OffloadTrials  uint64 // trials of runs to a destination (package offload)
 	Link           link.Stats

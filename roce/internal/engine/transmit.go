@@ -67,7 +67,7 @@ func (t *transmitter) drain() bool {
 // has more to send.
 func (t *transmitter) pull(q *QP) bool {
 	now := t.s.now
-	t.s.hand = q
+	t.s.current = q
 	n := q.core.NextPackets(now, t.packets)
 	packets := n
 	for i := range t.packets[:n] {

@@ -45,8 +45,8 @@ type Source struct {
 const (
 	numSources  = 256
 	runIDs      = 128 // offload numbers a run 0 to 127 at most
-	slack       = 64  // packets that may be missing before one
-	overtaken   = 512 // packets that may have overtaken one
+	slack       = 64  // most by which an identification may skip ahead: packets before it were lost
+	overtaken   = 512 // most by which an identification may lag behind: later packets overtook it
 	nsPerMilli  = 1_000_000
 	fnvOffset   = 2166136261
 	fnvPrime    = 16777619

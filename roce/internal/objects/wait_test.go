@@ -76,8 +76,8 @@ func TestArrivesBeforeArm(t *testing.T) {
 	})
 }
 
-// TestEventOfBefore: an event whose completion has been polled by somebody else wakes nobody up for good.
-func TestEventOfBefore(t *testing.T) {
+// TestStaleEvent: an event does not end Wait if somebody else has polled its completion already.
+func TestStaleEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFake()
 		c.Wake()

@@ -6,8 +6,8 @@
 // peers' acknowledgements.
 //
 // No request may fail because of such a NIC, so some packets always go alone, in runs of one:
-// the first of each retransmission, NAKs, and ACKs of duplicate requests. A retry then
-// makes progress whatever the NIC does, so no retry count is exhausted.
+// the first Lead packets of each retransmission after a loss, NAKs, and ACKs of duplicate requests.
+// A retry then makes progress whatever the NIC does, so no retry count is exhausted.
 //
 // Each QP watches a sample in each direction: a packet that went in a run behind another.
 // When two samples in succession are retransmitted, or sent again by a probe (qp/probe.go),
@@ -33,7 +33,7 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// Lead is how many packets of a retransmission go alone. Requests among them ask for an ACK
+// Lead is how many packets at the start of a retransmission go alone. Requests among them ask for an ACK
 // (qp.QP.AskRepeats), so that their arrival shows even if no other packet arrives.
 const Lead = 2
 

@@ -123,7 +123,7 @@ func TestTrialPairForgotten(t *testing.T) {
 	}
 	d.confirmed(givenUp * cleanPSNs)
 	if !d.due() || d.sendPair() == second {
-		t.Error("the second pair was never fate of, and no third is due")
+		t.Error("the fate of the second pair stays unknown, and no third pair is due")
 	}
 }
 

@@ -63,7 +63,7 @@ func TestForgetHeld(t *testing.T) {
 		h := newHolding(t, memorySize)
 		dead, alive := new(user), new(user)
 		data := bytes.Repeat([]byte{1}, leastHeld)
-		if begun { // of what is at work, a part is left
+		if begun { // the turn below carries out these, and leaves the placement of dead
 			for range turnPlaces {
 				h.Hold(holder, alive, h.write(0, 0, data))
 			}
@@ -74,14 +74,14 @@ func TestForgetHeld(t *testing.T) {
 		}
 		h.Forget(dead)
 		if h.Holds(holder) {
-			t.Error("what is forgotten is held")
+			t.Error("a placement that was forgotten is still held")
 		}
 		h.Place(alive, h.write(2, 1<<15, data))
 		if !h.Turn(nil) || h.mem.B[1<<15] != 1 || h.mem.B[1<<14] != 0 {
 			t.Error("another placement is not carried out, or the one that was forgotten is")
 		}
 		if !h.Hold(2, alive, h.write(3, 0, data)) || !h.Turn(2) {
-			t.Error("another does not hold")
+			t.Error("after Forget another holder cannot hold placements")
 		}
 	}
 }

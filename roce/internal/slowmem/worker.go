@@ -43,7 +43,7 @@ type Worker[Q comparable] struct {
 	turns   uint64        // turns that have ended
 	running bool          // a turn is under way and touches memory, without mu
 	over    chan struct{} // closed when that turn has ended; nil while nobody waits for it
-	gone    []Q           // whose placements must be removed from at when it has ended
+	gone    []Q           // users whose placements are removed from at when the turn has ended (Forget)
 	closed  bool
 	manual  bool // there is no goroutine
 	done    chan struct{}
@@ -60,7 +60,7 @@ type Worker[Q comparable] struct {
 	errs     [turnGets]error
 	answers  []Answer[Q]
 
-	patience patience
+	backoff backoff
 }
 
 // Answer is the result of a placement or a fetch.
@@ -80,9 +80,9 @@ type Options struct {
 	OnStuck func()
 	// StuckAfter is a second if 0.
 	StuckAfter time.Duration
-	// Stalls, if set, returns how often the calling thread has slept so far, or a page was
-	// not there. With it a shard's loop may take the worker's turns as long as memory is
-	// fast, which saves waking a thread.
+	// Stalls, if set, returns how many times so far the calling thread has slept or had a page
+	// fault. With it a shard's loop may take the worker's turns as long as memory is fast, which
+	// saves waking a thread.
 	Stalls func() uint64
 	// OnFault, if set, is called when a turn touches direct memory that is not mapped. The
 	// worker has closed itself then, and sends no answers of the turn. It is called on the
@@ -214,7 +214,7 @@ func (w *Worker[Q]) Turn(by any) bool {
 	before, began := w.stalls(), w.clock()
 	places, gets, bytes, faulted := w.touchSafely()
 	if now := w.clock(); time.Duration(now-began) > quick(bytes) && w.stalls() != before {
-		w.patience.lose(now)
+		w.backoff.extend(now)
 	}
 	runtime.UnlockOSThread()
 	if faulted {
@@ -327,8 +327,8 @@ func (w *Worker[Q]) Ended() <-chan struct{} {
 	return w.ended()
 }
 
-// Forget drops the placements of q that wait. Nobody gets an answer of them. The channel that it returns is
-// closed when the current turn has ended, which may still carry out some.
+// Forget drops the waiting placements of q, without answers. The current turn may still carry out some of
+// them: the channel that Forget returns is closed when that turn has ended.
 func (w *Worker[Q]) Forget(q Q) <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()

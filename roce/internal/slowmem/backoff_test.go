@@ -9,32 +9,32 @@ import (
 	"github.com/goroce/goroce/mr/mrtest"
 )
 
-// TestPatience: the time for which shards take no turns doubles while memory stays slow, and
-// starts again after memory was fast for a long time.
-func TestPatience(t *testing.T) {
+// TestBackoff: the time for which shards take no turns doubles while memory stays slow, and
+// starts again at the least after memory was fast for a long time.
+func TestBackoff(t *testing.T) {
 	const ms = ib.Instant(time.Millisecond)
-	var p patience
+	var b backoff
 	now := ms
-	for i, x := range []struct{ after, spell ib.Instant }{ // after the last spell, memory is slow, and for so long
+	for i, x := range []struct{ after, want ib.Instant }{ // memory is slow so long after the latest backoff
 		{0, 10 * ms},
 		{0, 20 * ms},
 		{16 * 20 * ms, 40 * ms},
 		{16*40*ms + 1, 10 * ms},
 	} {
-		if now += x.after; !p.has(now) {
-			t.Fatalf("turn %d: patience is lost for longer than said", i)
+		if now += x.after; !b.over(now) {
+			t.Fatalf("turn %d: the backoff ends too late", i)
 		}
-		p.lose(now)
-		if p.has(now+x.spell-1) || !p.has(now+x.spell) {
-			t.Errorf("turn %d: patience is lost for %v, want %v", i, time.Duration(p.spell), time.Duration(x.spell))
+		b.extend(now)
+		if b.over(now+x.want-1) || !b.over(now+x.want) {
+			t.Errorf("turn %d: a backoff of %v, want %v", i, time.Duration(b.last), time.Duration(x.want))
 		}
-		now += x.spell
+		now += x.want
 	}
 	for range 20 {
-		p.lose(now)
+		b.extend(now)
 	}
-	if p.has(now+mostSpell-1) || !p.has(now+mostSpell) {
-		t.Errorf("patience is lost for %v, want %v at most", time.Duration(p.spell), time.Duration(mostSpell))
+	if b.over(now+mostBackoff-1) || !b.over(now+mostBackoff) {
+		t.Errorf("a backoff of %v, want %v at most", time.Duration(b.last), time.Duration(mostBackoff))
 	}
 }
 
