@@ -86,6 +86,17 @@ var bodySizes = map[abi.Op]uintptr{
 	abi.OpClose: unsafe.Sizeof(abi.Object{}), abi.OpAllocXRCD: unsafe.Sizeof(abi.AllocXRCD{}),
 	abi.OpQueryDevice: unsafe.Sizeof(abi.Open{}), abi.OpCounters: unsafe.Sizeof(abi.Port{}),
 	abi.OpOpenQP: unsafe.Sizeof(abi.OpenQP{}),
+
+	abi.OpCreateCMID: unsafe.Sizeof(abi.CreateCMID{}), abi.OpCMEvent: unsafe.Sizeof(abi.Object{}),
+	abi.OpCMBind: unsafe.Sizeof(abi.CMBind{}), abi.OpCMListen: unsafe.Sizeof(abi.CMListen{}),
+	abi.OpCMResolveAddr: unsafe.Sizeof(abi.CMResolve{}), abi.OpCMResolveRoute: unsafe.Sizeof(abi.CMResolve{}),
+	abi.OpCMConnect: unsafe.Sizeof(abi.CMConnect{}), abi.OpCMAccept: unsafe.Sizeof(abi.CMConnect{}),
+	abi.OpCMEstablish: unsafe.Sizeof(abi.Object{}), abi.OpCMReject: unsafe.Sizeof(abi.CMReject{}),
+	abi.OpCMDelay: unsafe.Sizeof(abi.CMDelay{}), abi.OpCMDisconnect: unsafe.Sizeof(abi.Object{}),
+	abi.OpCMNotify: unsafe.Sizeof(abi.CMValue{}),
+	abi.OpCMJoin:   unsafe.Sizeof(abi.CMBind{}), abi.OpCMLeave: unsafe.Sizeof(abi.CMBind{}),
+	abi.OpCMInitQPAttr: unsafe.Sizeof(abi.CMValue{}), abi.OpCMSetOption: unsafe.Sizeof(abi.CMValue{}),
+	abi.OpCMQuery: unsafe.Sizeof(abi.Object{}), abi.OpCMMigrate: unsafe.Sizeof(abi.CMValue{}),
 }
 
 // requests sends requests at random, on a connection that has objects of every kind.

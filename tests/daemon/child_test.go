@@ -64,7 +64,7 @@ type parent struct {
 	out *json.Encoder
 }
 
-// must ends the child if err is not nil.
+// must panics if err is not nil, which ends the child, or the test program.
 func must(err error) {
 	if err != nil {
 		panic(err)

@@ -168,7 +168,7 @@ func (a *attacker) tooMany() {
 	}
 }
 
-// tooLong sends a malformed message: the daemon closes the connection.
+// tooLong sends messages that are too short for a header, or too long: the daemon closes the connection.
 func (a *attacker) tooLong() {
 	for _, n := range []int{0, 1, 7, abi.MaxMessage + 1, 100 << 10} {
 		r, err := dialRaw(a.Socket)

@@ -7,9 +7,9 @@
 //
 // The harmful clients are children: this test program again, in a role (child_test.go).
 // Beside them two clients in this process exchange data, and check each byte of it
-// (steady_test.go): the harmful clients must not affect it. When those have ended, the daemon
-// must hold as much as before: descriptors, mapped memory, goroutines, resident memory
-// (process_test.go).
+// (steady_test.go): the harmful clients must not affect this exchange. When they have ended, the
+// daemon must hold no more than before: descriptors, mapped memory, goroutines, heap and resident
+// memory (process_test.go).
 //
 // With GOROCE_FULL=1 the daemon is built with the tag guardmaps: it replaces unmapped memory of clients with
 // inaccessible pages, so that every access after the unmapping ends the daemon.

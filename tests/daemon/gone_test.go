@@ -86,8 +86,7 @@ func hearsOfDeath(t *testing.T, d *daemon, n *tenant) {
 			ends <- end{what, err, time.Now()}
 		}()
 	}
-	// A stopped daemon does not answer, so the verb waits.
-	_ = d.cmd.Process.Signal(syscall.SIGSTOP)
+	d.standStill() // so that it does not answer the verb
 	wait("a completion", func() error { _, err := ib.WaitOne(context.Background(), n.cq); return err })
 	wait("an event", func() error { _, err := n.dev.NextEvent(context.Background()); return err })
 	wait("a verb", func() error { _, err := n.dev.AllocPD(); return err })
@@ -110,9 +109,9 @@ func hearsOfDeath(t *testing.T, d *daemon, n *tenant) {
 		select {
 		case e := <-ends:
 			if !errors.Is(e.err, client.ErrGone) {
-				t.Errorf("who waits for %s hears %v", e.of, e.err)
+				t.Errorf("%s ended with %v, want %v", e.of, e.err, client.ErrGone)
 			}
-			t.Logf("who waits for %s hears of it after %v", e.of, e.at.Sub(killed))
+			t.Logf("%s ended %v after the daemon was killed", e.of, e.at.Sub(killed))
 		case <-time.After(patience):
 			t.Fatal("somebody still waits for a daemon that is gone")
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"syscall"
 	"testing"
@@ -47,13 +48,16 @@ func lingering(t testing.TB) int {
 	return fd
 }
 
-// standStill sends SIGSTOP to the daemon, and waits until it is stopped.
+// standStill sends SIGSTOP to the daemon, and waits until all of its threads are stopped.
 func (d *daemon) standStill() {
 	d.Helper()
 	_ = d.cmd.Process.Signal(syscall.SIGSTOP)
 	eventually(d, "the daemon stands still", func() bool {
-		status, err := os.ReadFile(perProc(d.cmd.Process.Pid, "status"))
-		return err == nil && bytes.Contains(status, []byte("State:\tT"))
+		list, _ := filepath.Glob(perProc(d.cmd.Process.Pid, "task/*/status"))
+		return len(list) > 0 && !slices.ContainsFunc(list, func(path string) bool {
+			status, err := os.ReadFile(path)
+			return err != nil || !bytes.Contains(status, []byte("State:\tT"))
+		})
 	})
 }
 

@@ -21,9 +21,13 @@ func (a *attacker) pages(rounds int) {
 	slices.Reverse(self.QPNs)
 	must(n.connect(self, steadily))
 
-	end := make(chan struct{})
-	defer close(end)
+	end, ended := make(chan struct{}), make(chan struct{})
+	defer func() { // before n.close unmaps the memory
+		close(end)
+		<-ended
+	}()
 	go func() {
+		defer close(ended)
 		for {
 			select {
 			case <-end:

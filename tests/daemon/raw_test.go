@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -39,6 +40,7 @@ func (r *raw) close() {
 	}
 	abi.CloseAll(r.fds)
 	abi.CloseAll(r.wakes)
+	r.maps, r.fds, r.wakes = nil, nil, nil // close may be called again
 }
 
 // call sends a request and returns the reply. An error means that the daemon has closed the
@@ -50,7 +52,7 @@ func (r *raw) call(op abi.Op, body []byte, give ...int) (abi.Status, []byte, []i
 	}
 	must(r.conn.SetReadDeadline(time.Now().Add(patience)))
 	h, answer, fds, err := r.conn.Receive()
-	if errors.Is(err, unix.EWOULDBLOCK) {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
 		panic("the daemon does not answer")
 	}
 	if err == nil && (h.Op != op || h.Seq != r.seq) {

@@ -91,7 +91,7 @@ func (s *steady) goesOn(more uint64) {
 		select {
 		case err := <-s.done:
 			s.done <- nil
-			s.Fatalf("others feel it: %v", err)
+			s.Fatalf("the two clients that exchange data beside the test: %v", err)
 		default:
 		}
 		return s.rounds.Load() >= from+more
@@ -103,7 +103,7 @@ func (s *steady) stop() {
 	s.Helper()
 	s.cancel()
 	if err := <-s.done; err != nil {
-		s.Errorf("others feel it: %v", err)
+		s.Errorf("the two clients that exchange data beside the test: %v", err)
 	}
 	s.Logf("%d messages of %d bytes were exchanged beside it", s.rounds.Load(), piece)
 	for _, n := range s.ends {

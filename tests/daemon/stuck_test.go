@@ -45,11 +45,12 @@ func TestStuck(t *testing.T) {
 		c.hear(&heard) // the daemon's access to the page has begun
 		others.goesOn(100)
 		if c.hear(&heard); heard != client.ErrGone.Error() {
-			t.Errorf("who sends memory that does not come hears %q, want %q", heard, client.ErrGone)
+			t.Errorf("a client that sends a page that nobody resolves gets %q, want %q", heard, client.ErrGone)
 		}
 		a.forgets(c.pid)
 		if now := a.usage(); now.goroutines <= before.goroutines || now.memfds <= before.memfds {
-			t.Errorf("nobody waits for the page, or nothing is kept for who does: %+v, %+v before", now, before)
+			t.Errorf("no worker waits for the page, or the memory that it reads next is not mapped: %+v, before %+v",
+				now, before)
 		}
 		others.goesOn(100)
 		if resolved {

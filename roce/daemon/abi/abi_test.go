@@ -40,7 +40,7 @@ func bytesOf(t *testing.T, typ reflect.Type) (n uintptr) {
 	case reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Int32, reflect.Int64:
 		return typ.Size()
 	}
-	t.Fatalf("%v crosses no process", typ)
+	t.Fatalf("%v is not a type that a message may contain", typ)
 	return 0
 }
 

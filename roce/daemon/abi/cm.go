@@ -11,8 +11,8 @@ import (
 // are documented. The reply that creates an event channel carries a socket. While events wait there
 // is one message, CMSignal, on it, so the socket can be polled; OpCMEvent then takes an event. A
 // reply whose Signals is 1 says that no event waits any more: the client takes the message off the
-// socket. (A client that takes messages off by itself may ignore it: for the next event comes
-// another one.) The channel and its IDs end when the client's last descriptor of the socket is closed.
+// socket. (A client that takes each message off on its own may ignore Signals: the next event brings
+// another message.) The channel and its IDs end when the client's last descriptor of the socket is closed.
 
 // CMScope may stand behind the body of a request about an ID, and of OpClose: the handle must then be one of an ID, or
 // of a membership, on this channel. The kernel's rdma_ucm checks the same.

@@ -15,7 +15,7 @@
 //	AllocPD, CreateCQ, RegMR ...     ->
 //	                                 <-   Object, Ring, RegReply ...: handles, memfds
 //	Close      handle                ->
-//	                                 <-   only the header
+//	                                 <-   CloseReply  how many events of the object were sent
 //
 // The data path uses no messages. The rings of queues (package ring) lie in sealed memfds,
 // which come with the replies to the requests that create the queues. A client writes work

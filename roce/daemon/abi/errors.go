@@ -77,13 +77,13 @@ func PutError(b []byte, err error) ([]byte, Status) {
 	return b, statusOf(err)
 }
 
-// GetError decodes the error that PutError encoded. The result is an *ib.AttrError if that was
-// one, and matches the same sentinel with errors.Is in any case.
+// GetError decodes the error that PutError encoded. The result is an *ib.AttrError if the encoded
+// error was one, and matches the same sentinel with errors.Is. A malformed body gives ib.ErrInvalid.
 func GetError(b []byte, s Status) error {
 	var texts [4]string
 	for i := range texts {
 		if len(b) < 2 || len(b)-2 < int(binary.NativeEndian.Uint16(b)) {
-			return fmt.Errorf("status %d of the daemon without its words: %w", s, ib.ErrInvalid)
+			return fmt.Errorf("malformed error reply of the daemon, with status %d: %w", s, ib.ErrInvalid)
 		}
 		n := int(binary.NativeEndian.Uint16(b))
 		texts[i], b = string(b[2:2+n]), b[2+n:]

@@ -29,7 +29,8 @@ func body[T any](f func(*T) any) func(t *testing.T, b []byte) any {
 	}
 }
 
-// Conversions of bodies to types of package ib and back: what is converted twice is converted once.
+// conversions convert a body to its type of package ib, that value to a body, and this body to the type again. They
+// return both values of the type, which must be equal. Other results are not compared.
 var conversions = []func(t *testing.T, b []byte) any{
 	body(func(q *QPAttr) any {
 		a := q.Attr()

@@ -121,7 +121,7 @@ func connect(a, b *tenant) {
 // wait returns the next completion.
 func (n *tenant) wait() ib.WC {
 	n.Helper()
-	ctx, cancel := context.WithTimeout(n.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(n.Context(), 30*time.Second)
 	defer cancel()
 	var wc [1]ib.WC
 	_, err := n.cq.Wait(ctx, wc[:])

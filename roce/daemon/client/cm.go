@@ -79,7 +79,7 @@ func (c *CM) NextEvent(ctx context.Context) (ib.CMEvent, error) {
 	}
 }
 
-// wait waits for a signal, or for a reason to wait no longer.
+// wait waits for a signal. It returns an error if the channel is closed, the daemon is gone or ctx ends.
 func (c *CM) wait(ctx context.Context, op string) error {
 	select {
 	case <-c.signals:
@@ -196,19 +196,19 @@ func (id *CMID) Connect(p ib.CMConnParam) error { return id.answer(abi.OpCMConne
 func (id *CMID) Accept(p ib.CMConnParam) error { return id.answer(abi.OpCMAccept, &p) }
 
 func (id *CMID) answer(op abi.Op, p *ib.CMConnParam) error {
-	if err := fits(op, p.PrivateData, len(abi.CMPrivate{})); err != nil {
+	if err := fits(op, "private data", p.PrivateData, len(abi.CMPrivate{})); err != nil {
 		return err
 	}
 	return call(id, op, abi.CMConnectOf(id.handle, p))
 }
 
-// fits refuses private data that is too long for any message. The device checks it against the
-// limit of the particular message.
-func fits(op abi.Op, data []byte, most int) error {
+// fits refuses data that is too long for any message. The device checks it against the limit of the
+// particular message.
+func fits(op abi.Op, attr string, data []byte, most int) error {
 	if len(data) <= most {
 		return nil
 	}
-	return ib.Refuse(op.String(), "private data", fmt.Sprintf("%d bytes", len(data)), fmt.Sprintf("less than %d", most),
+	return ib.Refuse(op.String(), attr, fmt.Sprintf("%d bytes", len(data)), fmt.Sprintf("at most %d", most),
 		ib.ErrPrivateData)
 }
 
@@ -219,10 +219,10 @@ func (id *CMID) Establish() error {
 
 // Reject answers CMConnectRequest or CMConnectResponse.
 func (id *CMID) Reject(r ib.CMReject) error {
-	if err := fits(abi.OpCMReject, r.PrivateData, len(abi.CMPrivate{})); err != nil {
+	if err := fits(abi.OpCMReject, "private data", r.PrivateData, len(abi.CMPrivate{})); err != nil {
 		return err
 	}
-	if err := fits(abi.OpCMReject, r.Info, len(abi.CMReject{}.Info)); err != nil {
+	if err := fits(abi.OpCMReject, "reject information", r.Info, len(abi.CMReject{}.Info)); err != nil {
 		return err
 	}
 	return call(id, abi.OpCMReject, abi.CMRejectOf(id.handle, &r))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,10 +31,23 @@ func newCM(ctx context.Context, t *testing.T, d *daemon) *rdmacm.CM {
 	return cm
 }
 
+// TestTooLong checks the errors for private data, and for reject information, that no message has room for.
+func TestTooLong(t *testing.T) {
+	for want, r := range map[string]ib.CMReject{
+		"private data is 201 bytes":      {PrivateData: make([]byte, 201)},
+		"reject information is 73 bytes": {Info: make([]byte, 73)},
+	} {
+		if err := new(CMID).Reject(r); !errors.Is(err, ib.ErrPrivateData) || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), "at most") {
+			t.Errorf("%v, want %q refused", err, want)
+		}
+	}
+}
+
 // TestDial checks that clients of one daemon, and of two, connect to each other by address.
 // Each client has its own rdmacm.CM on the one port of its daemon's device.
 func TestDial(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	var addrs [2]netip.Addr
 	var cms [4]*rdmacm.CM // two clients of each daemon
@@ -76,7 +90,7 @@ func TestDial(t *testing.T) {
 // TestListenByAddress checks that clients of one daemon can listen on the same port, each at an
 // address of its own, and get the connections to that address.
 func TestListenByAddress(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	d := newDaemon(t, server.Options{OwnProcesses: true})
 	local := []ib.GID{d.dev.Link().Local[0], ib.GIDFromAddr(linktest.Loopback())}

@@ -27,8 +27,8 @@ type CQ struct {
 	yield   yield.Yielder
 }
 
-// yieldAfter is how many consecutive polls find nothing before each further one yields the
-// processor, as the daemon may be waiting for it, or sleeps where others compute.
+// After yieldAfter consecutive polls that find nothing, each further one yields the processor, for
+// which the daemon may be waiting, or, if other programs keep it busy, sleeps (yield.Naps).
 const yieldAfter = 10
 
 // CreateCQ makes a completion queue.

@@ -268,7 +268,7 @@ func FuzzDaemon(f *testing.F) {
 	f.Fuzz(func(t *testing.T, input []byte) {
 		descriptors, goroutines := linktest.OpenDescriptors(t), runtime.NumGoroutine()
 		attack(t, input[:min(len(input), 6*40)], buf)
-		for end := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
+		for end := time.Now().Add(30 * time.Second); ; runtime.Gosched() {
 			d, g := linktest.OpenDescriptors(t), runtime.NumGoroutine()
 			if d <= descriptors && g <= goroutines {
 				return

@@ -86,7 +86,7 @@ func explain(socket string, err error) error {
 	case errors.Is(err, unix.ECONNREFUSED):
 		return fmt.Errorf("the daemon at %s has ended: %w; start it with `goroced serve`", socket, err)
 	case errors.Is(err, os.ErrPermission):
-		return fmt.Errorf("this user may not connect to %s: %w: %w; its group and mode say who may", socket,
+		return fmt.Errorf("this user may not connect to %s: %w: %w; the socket's group and mode say who may", socket,
 			abi.ErrPermission, err)
 	}
 	return fmt.Errorf("connect to the daemon at %s: %w", socket, err)

@@ -156,8 +156,8 @@ var verbs = []struct {
 	{hasCQ, func(_ *testing.T, v *victim, _ *hostile, _, _ byte) { _ = v.cq.Resize(8) }},
 	{hasSRQ, func(_ *testing.T, v *victim, _ *hostile, at, _ byte) {
 		_ = v.srq.Modify(ib.SRQAttr{MaxWR: 8}, ib.SRQAttrMask(at))
-		_, _ = v.srq.Query()
 	}},
+	{hasSRQ, func(_ *testing.T, v *victim, _ *hostile, _, _ byte) { _, _ = v.srq.Query() }},
 	{hasQP, func(_ *testing.T, v *victim, _ *hostile, _, _ byte) { _, _ = v.qp.Query() }},
 	{nil, func(_ *testing.T, v *victim, _ *hostile, at, _ byte) { v.close(int(at)) }},
 }

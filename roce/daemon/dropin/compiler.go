@@ -19,7 +19,7 @@ type compiler struct {
 	version string
 }
 
-// packages are what a compiler is in.
+// packages names the packages that have a compiler and its headers, by distribution.
 const packages = "gcc and libc6-dev (Debian, Ubuntu), gcc and glibc-devel (Fedora, RHEL, SUSE), or gcc (Arch)"
 
 // Compiler returns the path of the C compiler that Build uses; the error, ErrNoCompiler, names the packages to install.
@@ -51,7 +51,8 @@ func findCompiler(ctx context.Context) (*compiler, error) {
 	return cc, nil
 }
 
-// ours reports whether nobody but this user and root can have put anything into a directory: what is in it is run.
+// ours reports whether a directory belongs to this user or root, and nobody else may write to it: programs load the
+// libraries in it.
 func ours(dir string) bool {
 	info, err := os.Stat(dir)
 	if err != nil {

@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package dropin has the libraries by which programs in C use the daemon as they are: libibverbs.so.1, and a small
+// Package dropin has the libraries by which programs in C use the daemon without changes: libibverbs.so.1, and a small
 // library to preload that shows the device below /sys/class/infiniband and /dev/infiniband.
 //
 //	libs, err := dropin.Libraries(ctx)          // as `goroced run` does
@@ -42,7 +42,8 @@ var (
 	ErrNoCompiler = errors.New("no C compiler")
 )
 
-// libraries are linked each from the objects of its folder and those of shared, which are sources of the other one.
+// libraries lists what is built. Each library is linked from the objects of all sources in its folder and of those in
+// shared, which lie in the other library's folder.
 var libraries = []struct {
 	folder, file  string
 	flags, shared []string
@@ -90,7 +91,7 @@ func Find(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrNotFound, err)
 	}
-	// With a compiler it is that compiler's work, without one anybody's.
+	// If there is a compiler, what it has built counts; otherwise what any compiler has built.
 	pattern := key(nil) + "-*"
 	if cc, err := findCompiler(ctx); err == nil {
 		pattern = key(nil) + "-" + key(cc)

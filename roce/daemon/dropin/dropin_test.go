@@ -143,7 +143,7 @@ func TestFind(t *testing.T) {
 		t.Errorf("where anybody may write: %s, %v", dir, err)
 	}
 
-	t.Setenv(Variable, built) // whoever names it has looked
+	t.Setenv(Variable, built) // the mode of a directory that the user names is not checked
 	if dir, err := Find(t.Context()); dir != built || err != nil {
 		t.Errorf("%s names %s: %s, %v", Variable, built, dir, err)
 	}

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package machine returns how much of its scarce resources the machine, or the container or
-// systemd unit of this process, allows it. The daemon derives limits from that.
+// Package machine tells how much memory, and how many mappings, descriptors and threads, this process
+// may have on this machine and in its container or systemd unit. The daemon derives limits from that.
 package machine
 
 import (

@@ -30,12 +30,12 @@ type closer struct {
 	conns, files pool
 
 	mu     sync.Mutex
-	taken  int      // messages whose descriptors wait to be closed
+	taken  int      // messages whose descriptors closeFiles has yet to close
 	parked []func() // receive a message each; run when taken falls below mostTaken
 }
 
 const (
-	mostTaken   = 16 // messages of a user whose descriptors may wait to be closed; no more are received then
+	mostTaken   = 16 // messages of a user whose descriptors may wait in closeFiles; no more are received then
 	mostWaiting = 64 // jobs that may wait (closer.waiting) before new connections of the user are refused
 )
 
@@ -49,7 +49,8 @@ func newCloser() *closer { return &closer{conns: pool{all: allConns}, files: poo
 func (c *closer) closeConn(f func()) { c.conns.do(f) }
 
 // take runs f, which receives a message with descriptors; its caller passes those to closeFiles
-// later. While mostTaken messages have unclosed descriptors, f is parked.
+// later. While the descriptors of mostTaken messages wait in closeFiles, f is parked. Messages that
+// were received, but not passed to closeFiles yet, do not count: each connection has one at most.
 func (c *closer) take(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

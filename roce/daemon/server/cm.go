@@ -119,7 +119,7 @@ func createCMID(c *session, r *abi.CreateCMID) (reply, error) {
 	if err != nil {
 		return done(err)
 	}
-	if cmID, ok := id.(*roce.CMID); ok && r.Cookie != 0 { // requests have a cookie once they are accepted
+	if cmID, ok := id.(*roce.CMID); ok && r.Cookie != 0 { // a request has no events before OpCMAccept gives it a cookie
 		cmID.QuietRequests()
 	}
 	return says(abi.Object{Handle: c.addCMID(ch, id, r.Cookie)})
@@ -143,8 +143,8 @@ func cmEvent(c *session, r *abi.Object) (reply, error) {
 	return says(out)
 }
 
-// cmEventOf returns an event with its handles and cookie, and counts it. An event of a new ID counts for the listener
-// only, one of a membership for the ID, too.
+// cmEventOf returns an event with its handles and cookie. It counts the event for its ID, if that has a cookie. A
+// connection request counts for the listener instead, an event of a membership also for the membership.
 func (c *session) cmEventOf(ch *cmChannel, ev *ib.CMEvent) abi.CMEvent {
 	out := abi.CMEventOf(ev)
 	of := c.objectOf(ev.ID)

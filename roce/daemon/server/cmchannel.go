@@ -37,8 +37,8 @@ func (h *cmChannel) Close() error {
 	return err
 }
 
-// waiting returns how many events wait, and how many messages the client has to take off the channel's socket: one
-// when none waits any more.
+// waiting returns how many events wait, and how many messages the client has to take off the channel's socket: 1 if a
+// message was sent and no event waits any more, else 0.
 func (h *cmChannel) waiting() (left, signals uint32) {
 	n, quiet := h.Waiting()
 	if quiet {
@@ -167,7 +167,8 @@ func (c *session) watchChannel(h *cmChannel) {
 		return // the channel was closed
 	}
 	if err := h.Close(); err != nil {
-		c.srv.log.Debug("an event channel that a client has left", "pid", c.who.Pid, "err", err)
+		c.srv.log.Debug("cannot close an event channel whose socket the client has closed", "pid", c.who.Pid,
+			"err", err)
 	}
 	c.mu.Lock()
 	c.left = append(c.left, h)

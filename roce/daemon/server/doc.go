@@ -26,11 +26,10 @@
 //     existing clients (descriptors.go), and a refused connection gets an error and is closed.
 //   - It dies: its connection ends, and its objects are closed, QPs first. A child may still hold
 //     the socket, so each session watches the process that has connected (process.go).
-//   - Its memory is missing all the same, by a bug of this package, since the kernel cannot
-//     bring in a page, or since a MemFile was truncated: the access faults, and session.Fault drops the
-//     client, counts the fault
-//     and logs it with the stack; the daemon goes on. In tests and with the build tag guardmaps
-//     the process ends instead, to show the bug.
+//   - Its memory is missing all the same: by a bug of this package, because the kernel cannot bring
+//     in a page, or because a MemFile was truncated. The access faults, and session.Fault drops the
+//     client, counts the fault and logs it with the stack; the daemon goes on. In tests and with the
+//     build tag guardmaps the process ends instead, to show the bug.
 //
 // # Lifetimes
 //

@@ -63,13 +63,13 @@ type doorbells struct {
 	epoll   int           // readable when a client wakes the shard
 	yielder yield.Yielder // the shard's
 
-	mu     sync.Mutex
-	all    map[int32]*clientDoorbells // by eventfd
-	active []*clientDoorbells
-	hand   *clientDoorbells // those being accessed, for Faulted
-	asked  ib.Instant       // time of the latest epoll_wait(2)
-	woken  []unix.EpollEvent
-	edges  []unix.EpollEvent // the part of woken that activate has not handled yet
+	mu      sync.Mutex
+	all     map[int32]*clientDoorbells // by eventfd
+	active  []*clientDoorbells
+	current *clientDoorbells // those of the client being handled; nil if none; for Faulted
+	asked   ib.Instant       // time of the latest epoll_wait(2)
+	woken   []unix.EpollEvent
+	edges   []unix.EpollEvent // the part of woken that activate has not handled yet
 }
 
 const (
@@ -125,7 +125,7 @@ func (t *doorbells) Take(now ib.Instant, rung func(*roce.QP)) {
 	}
 	idle := false
 	for _, b := range t.active {
-		t.hand = b
+		t.current = b
 		any := b.ring.Take(func(i uint32) {
 			if q := b.qps[i].Load(); q != nil {
 				rung(q)
@@ -140,7 +140,7 @@ func (t *doorbells) Take(now ib.Instant, rung func(*roce.QP)) {
 			b.quiet = now
 		}
 	}
-	t.hand = nil
+	t.current = nil
 	if idle {
 		t.active = slices.DeleteFunc(t.active, func(b *clientDoorbells) bool { return !b.active })
 	}
@@ -158,12 +158,12 @@ func (t *doorbells) activate(now ib.Instant) {
 		if b == nil || b.active {
 			continue
 		}
-		t.hand = b
+		t.current = b
 		b.ring.Awake()
 		b.active, b.quiet = true, now
 		t.active = append(t.active, b)
 	}
-	t.hand = nil
+	t.current = nil
 }
 
 // Faulted removes the doorbells whose access has faulted, and ends their session. It returns
@@ -171,11 +171,11 @@ func (t *doorbells) activate(now ib.Instant) {
 func (t *doorbells) Faulted() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	b := t.hand
+	b := t.current
 	if b == nil {
 		return false
 	}
-	t.hand = nil
+	t.current = nil
 	t.forget(b)
 	b.fault()
 	return true
@@ -191,10 +191,10 @@ func (t *doorbells) Sleep() (rung bool) {
 	defer t.mu.Unlock()
 	rung = len(t.edges) > 0
 	for _, b := range t.active {
-		t.hand = b
+		t.current = b
 		rung = b.ring.Sleep() || rung
 	}
-	t.hand = nil
+	t.current = nil
 	return rung
 }
 
@@ -203,7 +203,7 @@ func (t *doorbells) Awake(now ib.Instant) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, b := range t.active {
-		t.hand = b
+		t.current = b
 		b.ring.Awake()
 	}
 	t.activate(now)

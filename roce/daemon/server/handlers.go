@@ -92,7 +92,8 @@ func done(err error) (reply, error) { return reply{}, err }
 
 func hello(c *session, h *abi.Hello) (reply, error) {
 	if h.Magic != abi.Magic {
-		return done(fmt.Errorf("hello: this is the socket of goroced; magic %#x: %w", h.Magic, ib.ErrInvalid))
+		return done(fmt.Errorf("hello: magic %#x, not %#x: %w; this is the socket of goroced, for its clients only",
+			h.Magic, uint32(abi.Magic), ib.ErrInvalid))
 	}
 	if h.MinVersion > abi.Version || h.MaxVersion < abi.Version {
 		return done(fmt.Errorf("hello: the daemon speaks version %d, the client %d to %d: %w; install the same "+
@@ -149,7 +150,7 @@ func open(c *session, o *abi.Open) (r reply, err error) {
 	}
 	c.unit, c.events = u, events
 	c.worker = u.dev.NewWorker(roce.WorkerOptions{OnStuck: c.stuck, OnFault: c.Fault, Stalls: procmem.Stalls})
-	if err := c.hang(); err != nil {
+	if err := c.addDoorbells(); err != nil {
 		_ = unix.Close(theirs)
 		c.unwatchProcess()
 		c.events.close()
@@ -182,8 +183,8 @@ func (c *session) takeSession(op abi.Op, u *unit) error {
 		c.take(op, heap, sessionHeap+shards*sessionShardHeap))
 }
 
-// hang creates the session's doorbells and adds them to those of each shard.
-func (c *session) hang() (err error) {
+// addDoorbells creates the session's doorbells and adds them to those of each shard.
+func (c *session) addDoorbells() (err error) {
 	size := ring.DoorbellsSize(perShard)
 	if c.shared, err = newShared("doorbells", size*len(c.unit.doorbells)); err != nil {
 		return err

@@ -45,8 +45,12 @@ func TestHangingMemory(t *testing.T) {
 		soon(t, "a change of limits", func() { s.SetLimits(Limits{}, Limits{}) })
 		soon(t, "another client", func() {
 			other, err := client.Dial(t.Context(), client.Options{Socket: listener.Addr().String()})
-			must(t, err)
-			must(t, other.Close())
+			if err == nil {
+				err = other.Close()
+			}
+			if err != nil {
+				t.Error(err)
+			}
 		})
 		select {
 		case err := <-deregistered:
@@ -58,7 +62,11 @@ func TestHangingMemory(t *testing.T) {
 		}
 	}
 	cancel()
-	soon(t, "the end of the server", func() { must(t, <-ended) })
+	soon(t, "the end of the server", func() {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 	must(t, c.fault.Resolve(c.pages))
 	eventually(t, "the user holds nothing", func() bool { return len(s.Usage()) == 0 })
 }

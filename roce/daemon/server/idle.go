@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// AwaitIdle waits until the server has had no client for as long as limit, or ctx ends. From the moment when it
-// returns nil no client is admitted: one that comes then finds its connection closed before it has heard a word.
+// AwaitIdle waits until the server has had no client for as long as limit, or ctx ends. Once it has returned nil, the
+// server admits no client: it closes each new connection without a reply to hello.
 func (s *Server) AwaitIdle(ctx context.Context, limit time.Duration) error {
 	for {
 		s.mu.Lock()

@@ -47,8 +47,8 @@ type MRInfo struct {
 	Owner
 }
 
-// CMInfo describes a client's ID of the connection manager. Who knows the addresses can tell who talks to whom: show
-// them to the owner and privileged users only, but for listeners.
+// CMInfo describes a client's ID of the connection manager. The addresses tell who talks to whom: show them to the
+// owner and privileged users only. Those of listeners may be shown to everyone.
 type CMInfo struct {
 	Device string         `json:"device"`
 	State  string         `json:"state"`

@@ -133,8 +133,8 @@ func TestMemoryInUse(t *testing.T) {
 	}
 }
 
-// TestWrittenByQP checks that the answer to the reset or the close of a QP waits while the worker writes
-// what the QP has received: here, where that never ends, until the session does.
+// TestWrittenByQP checks that the reply to the reset or the close of a QP waits while the worker writes
+// what the QP has received. Here the write blocks, so the request fails when the session is dropped.
 func TestWrittenByQP(t *testing.T) {
 	for what, end := range map[string]func(q ib.QP) error{
 		"reset": func(q ib.QP) error { return q.Modify(ib.QPAttr{State: ib.Reset}, ib.AttrState) },

@@ -24,7 +24,7 @@ type Limits struct {
 // 0 means the default. They are ignored in the Limits of a client.
 type CMLimits struct{ IDs, HalfOpen, Backlog int }
 
-// resource is a kind of things that Limits count.
+// resource is a kind of thing that accounts count.
 type resource uint8
 
 const (
@@ -190,8 +190,8 @@ func (c *session) room(what resource, n int64, op abi.Op) error {
 	if kind := scarceOf[what]; kind != plenty {
 		s, would := &a.scarce[kind], c.user.usedOf(kind)+n
 		if left := s.most - s.used; s.most > 0 && (would > left || n > left) {
-			return full("user", would, fmt.Sprintf("%d, as many as are left for others, of %d; %s", left, s.most,
-				scarceText[kind]))
+			return full("user", would, fmt.Sprintf("%d: of %d, a user may hold as many as stay free for others; %s",
+				left, s.most, scarceText[kind]))
 		}
 	}
 	for _, l := range []struct {

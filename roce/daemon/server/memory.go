@@ -70,8 +70,9 @@ func (c *session) mayShrink(op abi.Op) error {
 	if int(c.who.Uid) == os.Getuid() && c.srv.ownProcesses.Load() {
 		return nil
 	}
-	return fmt.Errorf("%v: a file that may shrink, of a process of user %d: %w; the file may be a memfd with "+
-		"F_SEAL_SHRINK, and see memory.own_processes in the daemon's configuration", op, c.who.Uid, abi.ErrPermission)
+	return fmt.Errorf("%v: a file that may shrink, of a process of user %d: %w; use a memfd sealed with "+
+		"F_SEAL_SHRINK, or, as the daemon's own user, set memory.own_processes in the daemon's configuration", op,
+		c.who.Uid, abi.ErrPermission)
 }
 
 // openProcess makes the memory of the client's process accessible.
@@ -111,9 +112,9 @@ func (c *session) openProcess(op abi.Op, fds []int) error {
 // findProcess does the work of openProcess after the permission is checked and the resources are booked.
 func (c *session) findProcess(op abi.Op, own bool, fds []int) (p *procmem.Process, err error) {
 	if c.pidfd.file == nil || c.who.Pid == 0 {
-		return nil, fmt.Errorf("%v: memory that is no memfd: the daemon does not see the client's process, as that is "+
-			"in another PID namespace, not below the daemon's: %w; let both share one, or run the daemon on the host",
-			op, ib.ErrNotSupported)
+		return nil, fmt.Errorf("%v: memory that is no memfd: the daemon does not see the client's process, which is "+
+			"in another PID namespace that is not below the daemon's: %w; run both in one PID namespace, or the "+
+			"daemon on the host", op, ib.ErrNotSupported)
 	}
 	p = procmem.NewProcess(int(c.who.Pid), c.pidfd.fd)
 	if !own || len(fds) > 0 && errors.Is(p.Probe(), procmem.ErrPermission) {
@@ -131,8 +132,8 @@ func (c *session) findProcess(op abi.Op, own bool, fds []int) (p *procmem.Proces
 // used if the kernel refuses ptrace (Yama, or a process with capabilities that the daemon lacks).
 func (c *session) bindProcess(fds []int) (*procmem.Process, error) {
 	if len(fds) != 1 {
-		return nil, fmt.Errorf("%w: user %d has to open it: the client sends no descriptor of its /proc/self/mem",
-			procmem.ErrPermission, c.who.Uid)
+		return nil, fmt.Errorf("%w: the client sends no descriptor of its /proc/self/mem; a process of user %d must "+
+			"open the file and send it", procmem.ErrPermission, c.who.Uid)
 	}
 	return procmem.Bind(int(c.who.Pid), c.pidfd.fd, fds[0])
 }

@@ -5,7 +5,6 @@ import (
 	"os"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
@@ -32,7 +31,7 @@ func (c *session) denied(op abi.Op, attr, value, allowed string) error {
 const privilegedQKey = 1 << 31
 
 // mayHave refuses privileged Q_Keys to clients that are not privileged.
-func (c *session) mayHave(q *roce.QP, a *ib.QPAttr, mask ib.QPAttrMask) error {
+func (c *session) mayHave(a *ib.QPAttr, mask ib.QPAttrMask) error {
 	if mask&ib.AttrQKey == 0 || a.QKey&privilegedQKey == 0 {
 		return nil
 	}

@@ -26,6 +26,9 @@ func (c *session) watchProcess() error {
 	if errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("%v: the process that has connected, %d, has ended: %w", abi.OpOpen, c.who.Pid, ib.ErrClosed)
 	}
+	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM) {
+		return fmt.Errorf("%v: watch process %d: %w", abi.OpOpen, c.who.Pid, err)
+	}
 	if err != nil {
 		return nil
 	}
@@ -67,7 +70,8 @@ func (p *pidfd) close() {
 const soPeerPidfd = 77
 
 // peerPidfd returns a pidfd of the process that has connected, which cannot refer to another process
-// later. Before Linux 6.5 it is opened by number.
+// later. Before Linux 6.5 it is opened by number. The error is ESRCH if the process has been reaped, but
+// from Linux 6.16 on there is a pidfd of such a process, too.
 func peerPidfd(conn *net.UnixConn, pid int) (fd int, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -77,8 +81,11 @@ func peerPidfd(conn *net.UnixConn, pid int) (fd int, err error) {
 	if controlErr != nil {
 		return -1, controlErr
 	}
-	if errors.Is(err, unix.ENOPROTOOPT) {
+	switch {
+	case errors.Is(err, unix.ENOPROTOOPT):
 		fd, err = unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+	case errors.Is(err, unix.EINVAL): // before Linux 6.16: the process has been reaped
+		err = unix.ESRCH
 	}
 	return fd, err
 }

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -31,7 +32,25 @@ func parent(t *testing.T, socket string) {
 	child.Stdin, child.ExtraFiles = os.Stdin, []*os.File{file}
 	must(t, child.Start())
 	fmt.Println("child", child.Process.Pid)
-	select {}
+	for {
+		time.Sleep(time.Hour) // not select {}: Go's runtime ends a process all of whose goroutines wait
+	}
+}
+
+// TestUnwatched checks that a client is refused if there is no descriptor to watch its process with.
+func TestUnwatched(t *testing.T) {
+	s, _ := newServer(t)
+	c := newBareSession(t, s)
+	c.unwatchProcess()
+	var before unix.Rlimit
+	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &before))
+	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Max: before.Max}))
+	err := c.watchProcess()
+	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &before))
+	if !errors.Is(err, unix.EMFILE) {
+		t.Errorf("without a descriptor: %v, want EMFILE", err)
+	}
+	must(t, c.watchProcess())
 }
 
 // TestForkedChild checks that a session ends with the process that has connected, although a child of it
@@ -59,6 +78,7 @@ func TestForkedChild(t *testing.T) {
 	out, err := first.StdoutPipe()
 	must(t, err)
 	must(t, errors.Join(first.Start(), in.Close()))
+	t.Cleanup(func() { _ = first.Process.Kill() })
 	line, err := bufio.NewReader(out).ReadString('\n')
 	must(t, err)
 	var child int

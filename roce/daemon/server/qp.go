@@ -95,7 +95,7 @@ func modifyQP(c *session, r *abi.QPAttr) (reply, error) {
 		return done(err)
 	}
 	a, mask := r.Attr(), ib.QPAttrMask(r.Mask)
-	if err := c.mayHave(q, &a, mask); err != nil {
+	if err := c.mayHave(&a, mask); err != nil {
 		return done(err)
 	}
 	if err := c.takeRdAtomic(abi.OpModifyQP, c.objects[r.QP], &a, mask); err != nil {
@@ -138,7 +138,9 @@ func detach(c *session, r *abi.Group) (reply, error) {
 
 // String returns the kind's name for messages.
 func (k kind) String() string {
-	names := [...]string{"CM ID", "CM channel", "QP", "SRQ", "MW", "MR", "AH", "CQ", "channel", "XRCD", "PD"}
+	names := [...]string{kindCMGroup: "CM membership", kindCMID: "CM ID", kindCM: "CM channel", kindQP: "QP",
+		kindSRQ: "SRQ", kindMW: "MW", kindMR: "MR", kindAH: "AH", kindCQ: "CQ", kindChannel: "channel",
+		kindXRCD: "XRCD", kindPD: "PD"}
 	if int(k) < len(names) {
 		return names[k]
 	}

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -52,7 +51,7 @@ func (c *session) receive() (message, error) {
 		}
 		return m, err
 	case <-time.After(takeLimit):
-		err = errors.New("the descriptors of this user do not close")
+		err = fmt.Errorf("take descriptors: earlier ones from user %d were not closed within %v", c.who.Uid, takeLimit)
 	case <-c.ending:
 		err = fmt.Errorf("take descriptors: %w", ib.ErrClosed)
 	}

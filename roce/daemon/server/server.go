@@ -99,6 +99,9 @@ func New(devices []*roce.Device, o Options) (*Server, error) {
 				err = dev.SetDoorbells(i, t, t.epoll)
 			}
 			if err != nil {
+				if t != nil {
+					_ = unix.Close(t.epoll)
+				}
 				return nil, fmt.Errorf("serve device %s: %w", u.name, err)
 			}
 			u.doorbells = append(u.doorbells, t)

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/client"
+	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/udp"
 	"github.com/goroce/goroce/roce/link/wrap"
 	"github.com/goroce/goroce/tests/linktest"
@@ -68,10 +70,25 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// TestClose checks that a closed server leaves no epoll instance open.
+// blind is a link that cannot watch a descriptor.
+type blind struct{ link.Link }
+
+func (blind) Watch(int) error { return errors.ErrUnsupported }
+
+// TestClose checks that neither a closed server, nor one that could not be made, leaves an epoll instance open.
 func TestClose(t *testing.T) {
 	round := func() (instances int) {
-		t.Run("round", func(t *testing.T) { newQP(t, serving(t, func(*Server) {}), ib.UD) })
+		t.Run("round", func(t *testing.T) {
+			newQP(t, serving(t, func(*Server) {}), ib.UD)
+			l, err := udp.Open([]netip.Addr{linktest.Loopback()}, udp.Options{})
+			must(t, err)
+			dev, err := roce.Open(blind{wrap.Loopback(l)}, roce.Options{})
+			must(t, err)
+			if _, err := New([]*roce.Device{dev}, Options{}); !errors.Is(err, errors.ErrUnsupported) {
+				t.Errorf("a server of a link that cannot watch: %v", err)
+			}
+			must(t, dev.Close())
+		})
 		list, err := filepath.Glob("/proc/self/fd/*")
 		must(t, err)
 		for _, fd := range list {

@@ -159,7 +159,6 @@ func (c *session) handle(m *message) error {
 	if err != nil {
 		return c.deny(m.Header, err)
 	}
-	c.srv.totals.note(nil)
 	return c.reply(m.Header, &r)
 }
 
@@ -287,7 +286,7 @@ func (c *session) closeDoorbells() {
 
 // stuck ends the connection of a client whose memory blocks the worker.
 func (c *session) stuck() {
-	c.srv.log.Warn("memory of a client does not move; it is dropped", "pid", c.who.Pid, "uid", c.who.Uid)
+	c.srv.log.Warn("a client is dropped: access to its memory blocks", "pid", c.who.Pid, "uid", c.who.Uid)
 	c.hangUp()
 }
 
@@ -336,7 +335,7 @@ func (c *session) Fault(addr uintptr) {
 	stack := debug.Stack() // shows the access
 	c.srv.totals.faults.Add(1)
 	go func() { // does not hold the caller's locks
-		c.srv.log.Error("memory of a client is not there; it is dropped", "pid", c.who.Pid, "uid", c.who.Uid,
+		c.srv.log.Error("a client is dropped: access to its memory faults", "pid", c.who.Pid, "uid", c.who.Uid,
 			"address", fmt.Sprintf("%#x", addr), "stack", string(stack))
 		c.hangUp()
 	}()

@@ -6,9 +6,9 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// word is 8 bytes of an arena that only atomics write to. One QP at a time sends some to it, so the
-// result of each is known when it is posted. To a shared word all QPs add 1 at any time: each of
-// these atomics must return another value.
+// word is 8 bytes of an arena that only atomics write to. Only one QP at a time has atomics to a word
+// under way, so the result of each is known when it is posted. A shared word is different: all QPs add 1
+// to it at any time, and each of these atomics must return another value.
 type word struct {
 	arena *arena
 	at    int
@@ -91,7 +91,7 @@ func (c *walkClient) sourceWord(p *post) ([]ib.SGE, *walkMessage) {
 		&walkMessage{by: p, data: a.source()[at:][:wordBytes]}
 }
 
-// expect draws the operands of an atomic. It notes what it must return, and what becomes of the word.
+// expect draws the operands of an atomic, and notes what the atomic must return and what becomes of the word.
 func (w *word) expect(c *walkClient, p *post, wr *ib.SendWR) {
 	old, next := w.value, uint64(0)
 	switch {

@@ -31,7 +31,7 @@ type thing struct {
 	value interface{ Close() error }
 	uses  []*thing // objects that cannot be closed before it
 	users int
-	maybe int    // users of which nobody knows whether they are there
+	maybe int    // possible users: it is not known whether they exist
 	after func() // called when it is closed
 }
 
@@ -89,7 +89,7 @@ func (c *walkClient) add(k kind, v interface{ Close() error }, uses ...*thing) *
 	return th
 }
 
-// granted reports whether the server did what a request asks for. It may refuse only since a limit
+// granted reports whether the server did what a request asks for. It may refuse only because a limit
 // is reached.
 func (c *walkClient) granted(verb string, err error) bool {
 	if err == nil {
@@ -239,7 +239,8 @@ func (c *walkClient) closeThing(th *thing) {
 	c.closed(th)
 }
 
-// busy reports whether a verb was refused since an object has users, and checks that it was if it has.
+// busy reports whether a verb was refused because an object has users. If it has users for sure, and the verb was not
+// refused, the test fails.
 func (c *walkClient) busy(th *thing, verb string, err error) bool {
 	refused := errors.Is(err, ib.ErrBusy) && th.users+th.maybe > 0
 	if refused {

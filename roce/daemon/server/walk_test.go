@@ -215,7 +215,7 @@ func (a walkRemaining) covers(b walkRemaining) bool {
 // check waits until no more is left than before.
 func (a walkRemaining) check(t *testing.T) {
 	left := walkRemains()
-	for end := time.Now().Add(10 * time.Second); !a.covers(left); left = walkRemains() {
+	for end := time.Now().Add(30 * time.Second); !a.covers(left); left = walkRemains() {
 		if time.Now().After(end) {
 			stacks := make([]byte, 1<<16)
 			t.Fatalf("before the walk %+v, after it %+v\n%s", a, left, stacks[:runtime.Stack(stacks, true)])

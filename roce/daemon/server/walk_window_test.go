@@ -39,8 +39,8 @@ const (
 	notOpen
 )
 
-// become changes the state of an opening. It keeps its region from being deregistered until it has
-// ended. From then on nobody writes by its key.
+// become changes the state of an opening. An opening that has not ended keeps its region from being
+// deregistered. Once it has ended, no peer writes by its key.
 func (o *opening) become(s openingState) {
 	switch o.state {
 	case mayBeOpen:
@@ -270,7 +270,7 @@ func (c *walkClient) fillInvalidate(p *post, wr *ib.SendWR) bool {
 	return false
 }
 
-// lets reports whether an opening allows a request of its client's peer an access.
+// lets reports whether an opening gives request p of a peer the right to n bytes at offset at of the arena.
 func (o *opening) lets(p *post, at, n int, right ib.Access) bool {
 	return o.state == isOpen && o.bind.Access&right != 0 && at >= o.from && at+n <= o.from+int(o.bind.Length) &&
 		(o.qp == p.qp.peer || o.qp == nil && o.window.pd == p.peerPD())

@@ -92,8 +92,8 @@ func allocXRCD(c *session, body []byte, fds []int) (reply, error) {
 	return c.holds(kindXRCD, x, x.close)
 }
 
-// using returns a function that closes an object of the session in the domain by f; x may be nil for
-// none.
+// using counts an object of the session in the domain, and returns a function that closes the object by f
+// and, if f succeeds, ends the count. If x is nil it returns f.
 func (x *xrcd) using(f func() error) func() error {
 	if x == nil {
 		return f

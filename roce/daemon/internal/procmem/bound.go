@@ -57,7 +57,7 @@ func checkMemory(pid, fd int) error {
 		return os.NewSyscallError("statx", err)
 	}
 	if err := unix.Statx(unix.AT_FDCWD, fmt.Sprintf("/proc/%d/mem", pid), 0, unix.STATX_INO, &want); err != nil {
-		return fmt.Errorf("process %d is not to be seen: %w", pid, os.NewSyscallError("statx", err))
+		return fmt.Errorf("process %d is not visible in /proc: %w", pid, os.NewSyscallError("statx", err))
 	}
 	same := given.Dev_major == want.Dev_major && given.Dev_minor == want.Dev_minor
 	if same && given.Ino != want.Ino || !same && !isMemory(fd) {
@@ -66,10 +66,10 @@ func checkMemory(pid, fd int) error {
 	return nil
 }
 
-// isMemory reports whether a file is /proc/PID/mem of whatever process, open for reading and writing. Who has opened
-// it may access that memory anyway, so nobody gets more rights by it. Other files of procfs must not pass, as some ask
-// what the writer may do, not who has opened them. What tells mem from them is that offsets may be addresses of the
-// upper half. So they may in environ and pagemap: these cannot be written, and show no more than their opener may see.
+// isMemory reports whether a file is /proc/PID/mem of any process, open for reading and writing. Whoever has opened it
+// may access that memory anyway, so the sender gains no rights. Other files of procfs must be refused, as some check
+// the rights of the process that writes, not of the one that has opened them. Unlike those, mem accepts offsets from
+// 1<<63 on. So do environ and pagemap, but a write to these fails, and they show no more than their opener may see.
 func isMemory(fd int) bool {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(fd, &fs); err != nil || fs.Type != unix.PROC_SUPER_MAGIC {

@@ -30,9 +30,9 @@ import (
 	"github.com/goroce/goroce/mr"
 )
 
-// Errors. All but ErrGone are wrapped with the process and the addresses.
+// Errors. Accesses return ErrUnmapped and ErrPermission in an *AccessError.
 var (
-	// ErrGone means that the process has ended.
+	// ErrGone means that the process has ended or, after Bind, has executed another program.
 	ErrGone = errors.New("process has ended")
 	// ErrUnmapped means that the process has no such memory, or cannot write there itself.
 	ErrUnmapped = errors.New("memory not mapped, or protected")
@@ -97,8 +97,8 @@ func (p *Process) Probe() error {
 	}
 }
 
-// lease is for how long the PID of a process that was alive cannot belong to another. The kernel gives PIDs out in
-// turn, so one comes again after all others only: tens of thousands of forks, each of microseconds.
+// lease is how long alive relies on an earlier check. The kernel assigns PIDs in rotation, so a PID is reused only
+// after tens of thousands of forks, each of which takes microseconds.
 const lease = 500 * time.Microsecond
 
 // clock is cheaper than time.Now, which reads two clocks.
@@ -209,8 +209,8 @@ func (m *Memory) update(off uint64, f func(old uint64) (next uint64, store bool)
 	return old, m.WriteAt(word, off)
 }
 
-// Stalls returns how often the calling thread has slept so far, or a page was not there. A move during which it does
-// had to wait for a page or for a lock.
+// Stalls returns how often the calling thread has slept, or has taken a page fault, so far. If the number grows during
+// a move, the move had to wait for a page or for a lock.
 func Stalls() uint64 {
 	var u unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_THREAD, &u) != nil {
@@ -219,8 +219,9 @@ func Stalls() uint64 {
 	return uint64(u.Nvcsw + u.Minflt + u.Majflt)
 }
 
-// move reads or writes pieces. It makes sure before that the PID is the process's, so as not to write to another that
-// has reused it, and again afterwards, as the call may take long: if it is so then, it was so all the time.
+// move reads or writes pieces. It checks before the call that the PID still belongs to the process, so as not to write
+// to another one that has reused it, and again after the call, which may take long: if the PID belongs to the process
+// then, it did during the whole call.
 func (m *Memory) move(pieces []mr.Piece, write bool) error {
 	if m.p.mem != nil {
 		return m.moveAll(pieces, write, m.callBound)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestStalls: a thread that sleeps has stalls, and one whose move makes a page in the process.
+// TestStalls checks that Stalls counts a sleep of the thread, and a move for which the kernel must allocate a page.
 func TestStalls(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

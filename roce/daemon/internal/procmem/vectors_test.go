@@ -117,7 +117,9 @@ func testPolled(t *testing.T, c *child) {
 		for binary.NativeEndian.Uint64(word) != i {
 			c.must(m.ReadAt(word, polledNext))
 			if time.Now().After(end) {
-				t.Fatalf("message %d: %s", i, c.line())
+				_ = c.cmd.Process.Kill() // so that line returns
+				t.Errorf("no answer to message %d within a minute", i)
+				t.Fatal(c.line())
 			}
 		}
 	}

@@ -12,8 +12,8 @@ import (
 // nap is how long a thread that polls sleeps between two polls where others compute.
 const nap = 100 * time.Microsecond
 
-// Naps puts goroutines that poll queues in turn to sleep, at one of their queues. The zero value is ready for use, by
-// any number of goroutines.
+// Naps puts polling goroutines to sleep. Those that poll several queues one after another sleep at one queue only, not
+// at each. The zero value is ready for use, by any number of goroutines.
 type Naps struct {
 	mu    sync.Mutex
 	at    any           // the queue of the latest nap,
