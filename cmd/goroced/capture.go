@@ -28,8 +28,9 @@ type captureCmd struct {
 // Help is printed under the flags.
 func (*captureCmd) Help() string {
 	return "Shows the packets of a running daemon as they are on the wire, also those between two programs on this " +
-		"machine. Faults that drop, delay or duplicate act before on what is sent and after on what is received. " +
-		"`goroced capture --qp 0x11 | goroced decode -` explains, `| wireshark -k -i -` shows them as they come."
+		"machine. Faults act on sent packets before the capture, and on received packets after it. " +
+		"`goroced capture --qp 0x11 | goroced decode -` explains the packets, `| wireshark -k -i -` shows them as " +
+		"they come."
 }
 
 // Run runs the subcommand.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"net"
@@ -55,15 +54,26 @@ func passUntil(t *testing.T, pattern string, files []*os.File, name string, args
 	p := &process{cmd: exec.CommandContext(ctx, name, args...)}
 	p.cmd.ExtraFiles = files
 	p.cmd.Stdout, p.cmd.Stderr = io.MultiWriter(&p.out, w), io.MultiWriter(&p.err, w)
-	if err := p.cmd.Start(); err != nil {
+	if err := p.begin(); err != nil {
 		t.Fatal(err)
+	}
+	return p, w.until(t, p)
+}
+
+// until returns the first match, once it is there. The process must not end before.
+func (w *watcher) until(t *testing.T, p *process) []string {
+	t.Helper()
+	select {
+	case m := <-w.found:
+		return m
+	case <-p.ended:
 	}
 	select {
 	case m := <-w.found:
-		return p, m
-	case <-ctx.Done():
-		t.Fatalf("%s %v does not say %q", name, args, pattern)
-		return nil, nil
+		return m
+	default:
+		t.Fatalf("%v ends (%v), and does not say %q:\n%s%s", p.cmd.Args, p.failed, w.re, p.out.String(), p.err.String())
+		return nil
 	}
 }
 
@@ -136,7 +146,7 @@ func TestRpingServerDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	server.wait(t)
-	if code := client.wait(t); code != exitFailure || bytes.Count(client.err.Bytes(), []byte("\n")) != 1 ||
+	if code := client.wait(t); code != exitFailure || strings.Count(client.complaint(), "\n") != 1 ||
 		!strings.Contains(client.err.String(), addr) {
 		t.Errorf("exit code %d: %s", code, client.err.String())
 	}
@@ -200,7 +210,7 @@ func TestConnectErrors(t *testing.T) {
 			"no answer to REQ"},
 	} {
 		p, code := goroced(t, strings.Fields(c.args)...)
-		said := p.err.String()
+		said := p.complaint()
 		if code != c.code || !strings.HasPrefix(said, "goroced: ") || strings.Count(said, "\n") != 1 ||
 			!strings.Contains(said, c.want) {
 			t.Errorf("goroced %s: exit code %d, want %d, and one line that says %q:\n%s", c.args, code, c.code, c.want,

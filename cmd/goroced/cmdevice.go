@@ -16,7 +16,7 @@ import (
 type cmDeviceFlags struct {
 	Device string       `aliases:"ib-dev" default:"soft" placeholder:"DEV" help:"soft, or a name that devinfo -l lists (default ${default}); the connections of an RNIC belong to the kernel." group:"Device"`
 	Link   string       `default:"auto" enum:"auto,udp,rawsock,afxdp" help:"Link of a software device: ${enum}." group:"Device"`
-	NetIf  string       `name:"netif" placeholder:"IF" help:"Network interface whose addresses to use (default: the address that the other options name or, at a client, that the way to the server begins with; failing that, the interface of the default route)." group:"Device"`
+	NetIf  string       `name:"netif" placeholder:"IF" help:"Network interface whose addresses to use (default: the address that the other options name; else, at a client, the local address of the route to the server; else the interface of the default route)." group:"Device"`
 	Addr   []netip.Addr `placeholder:"IP" help:"Local addresses to use instead of --netif." group:"Device"`
 	Shards int          `placeholder:"N" help:"Number of threads of a software device, a power of two (default: one for four processors, at most 4)." group:"Device"`
 
@@ -32,6 +32,6 @@ func (f *cmDeviceFlags) with(ctx context.Context, local, remote string, faults w
 	if a, err := netip.ParseAddr(local); err == nil && !a.IsUnspecified() && d.open() {
 		d.Addr, d.local = []netip.Addr{a}, local
 	}
-	d.toward(remote, false)
+	d.toward(ctx, remote, false)
 	return d.with(ctx, faults, pcap, func(dev ib.Device) error { return use(dev, d.here(dev)) })
 }

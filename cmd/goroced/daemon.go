@@ -41,9 +41,11 @@ func openDaemon(c *config.Config, socket string, log *slog.Logger) (runner.Daemo
 		o := host.Options{Live: &d.live, Link: device.Link, NetIf: device.NetIf, Addrs: device.Addresses,
 			Shards: device.Shards}
 		o.Device.Name, o.Device.PinSourcePort = device.Name, device.PinPorts
-		o.Device.OnOffloadOff = func(peer ib.GID) { log.Warn("segmentation offload goes off", "peer", peer.Addr()) }
+		o.Device.OnOffloadOff = func(peer ib.GID) {
+			log.Warn("segmentation offload is switched off for a peer", "peer", peer.Addr())
+		}
 		o.OnNetIf = func(name string, index int) { logNetIf(log, name, index) }
-		o.OnAddress = func(err error) { log.Warn("an address cannot be had", "err", err) }
+		o.OnAddress = func(err error) { log.Warn("an address cannot be used", "err", err) }
 		dev, err := host.Open(o)
 		if err == nil && d.has(dev.Attr().Name) {
 			err = errors.Join(&config.Error{Key: fmt.Sprintf("device[%d].name", i), Value: dev.Attr().Name,
@@ -60,7 +62,7 @@ func openDaemon(c *config.Config, socket string, log *slog.Logger) (runner.Daemo
 	if d.Server, err = server.New(d.devices, server.Options{Log: log, OnEvent: d.changed}); err != nil {
 		return nil, nil, nil, errors.Join(err, d.close())
 	}
-	d.plantTree(socket)
+	d.createTree(socket)
 	if err := d.Reload(c); err != nil {
 		return nil, nil, nil, errors.Join(err, d.close())
 	}
@@ -103,7 +105,7 @@ func (d *daemon) has(name string) bool {
 }
 
 func (d *daemon) close() (err error) {
-	d.fellTree()
+	d.removeTree()
 	for _, dev := range d.devices {
 		err = errors.Join(err, dev.Close())
 	}
@@ -126,7 +128,7 @@ func (d *daemon) Stats() map[string]roce.Stats {
 func (d *daemon) QPStates() map[string][ib.NumQPStates]int {
 	states := d.Server.QPStates()
 	for _, dev := range d.devices {
-		states[dev.Attr().Name] = states[dev.Attr().Name] // none of its own is a figure, too
+		states[dev.Attr().Name] = states[dev.Attr().Name] // a device without queue pairs is shown with zeros
 	}
 	return states
 }

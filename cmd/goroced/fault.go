@@ -30,7 +30,7 @@ type faultAddCmd struct {
 	Count       uint64        `short:"n" placeholder:"N" help:"Only this many packets."`
 	Probability float64       `short:"p" placeholder:"P" help:"Each packet with this probability (default: 1)."`
 	Seed        uint64        `placeholder:"N" help:"Seed for the choice of packets (with -p) and bits (default: random, and printed)."`
-	TTL         time.Duration `name:"ttl" placeholder:"D" help:"After which the fault goes by itself."`
+	TTL         time.Duration `name:"ttl" placeholder:"D" help:"Time after which the daemon removes the fault."`
 	adminFlags
 }
 
@@ -77,7 +77,7 @@ func (c *faultListCmd) Run(a *app) error {
 
 // faultClearCmd is `goroced fault clear`.
 type faultClearCmd struct {
-	ID uint64 `arg:"" optional:"" help:"The fault to remove, as list shows it (default: all)."`
+	ID *uint64 `arg:"" optional:"" help:"The fault to remove, as list shows it (default: all)."`
 	adminFlags
 }
 
@@ -86,8 +86,8 @@ func (c *faultClearCmd) Run(a *app) error {
 	client := admin.NewClient(c.Socket)
 	n := 1
 	var err error
-	if c.ID != 0 {
-		err = client.RemoveFault(a.ctx, c.Device, c.ID)
+	if c.ID != nil {
+		err = client.RemoveFault(a.ctx, c.Device, *c.ID)
 	} else {
 		n, err = client.ClearFaults(a.ctx, c.Device)
 	}

@@ -67,6 +67,7 @@ func TestFault(t *testing.T) {
 		{"fault add drop --opcode sned" + socket, exitUsage, `"send"`},
 		{"fault add drop -d b" + socket, exitFailure, "allowed: a"},
 		{"fault clear 7" + socket, exitFailure, "list them"},
+		{"fault clear 0" + socket, exitFailure, "list them"},
 		{"fault list --admin /nosuch/socket", exitFailure, "goroced serve"},
 		{"capture --peer x" + socket, exitFailure, "an IP address"},
 	} {

@@ -19,7 +19,7 @@ import (
 type deviceFlags struct {
 	Device string       `short:"d" aliases:"ib-dev" default:"soft" placeholder:"DEV" help:"soft, a name that devinfo -l lists, or rnic:NAME for an RNIC (default ${default})." group:"Device"`
 	Link   string       `default:"auto" enum:"auto,udp,rawsock,afxdp" help:"Link of a software device: ${enum}." group:"Device"`
-	NetIf  string       `name:"netif" placeholder:"IF" help:"Network interface whose addresses to use (default: of the host to connect to, the address that the route to it begins with; else that of the default route)." group:"Device"`
+	NetIf  string       `name:"netif" placeholder:"IF" help:"Network interface whose addresses to use (default: the local address of the route to the host to connect to; else the interface of the default route)." group:"Device"`
 	Addr   []netip.Addr `placeholder:"IP" help:"Local addresses to use instead of --netif." group:"Device"`
 	Shards int          `placeholder:"N" help:"Number of threads of a software device, a power of two (default: one for four processors, at most 4)." group:"Device"`
 
@@ -41,13 +41,14 @@ func (f *deviceFlags) open() bool {
 	return !f.asked() && (f.Device == "" || f.Device == device.Soft) && f.NetIf == "" && len(f.Addr) == 0
 }
 
-// toward makes a device whose address is open have the one that packets to the remote host leave from, if there is a
-// remote host and a route to it. whole asks for all addresses of its interface, because an option numbers them.
-func (f *deviceFlags) toward(remote string, whole bool) {
+// toward chooses the address of the device if the flags leave it open: the local address of the route to the remote
+// host, if there is a remote host and a route to it. whole chooses all addresses of that address's interface, for
+// subcommands with an option that is an index of the GID table.
+func (f *deviceFlags) toward(ctx context.Context, remote string, whole bool) {
 	if !f.open() {
 		return
 	}
-	a := device.Toward(remote)
+	a := device.Toward(ctx, remote)
 	if !a.IsValid() {
 		return
 	}
@@ -59,10 +60,13 @@ func (f *deviceFlags) toward(remote string, whole bool) {
 	}
 }
 
-// with opens the device, calls f and closes it. faults apply to its frames. If pcap is set, the capture file is
-// complete when with returns.
+// with opens the device, calls use with it, and closes it. faults apply to its frames. If pcap is set, the capture file
+// is complete when with returns.
 func (f *deviceFlags) with(ctx context.Context, faults wrap.FaultConfig, pcap string,
 	use func(ib.Device) error) (err error) {
+	if err := ctx.Err(); err != nil { // toward was interrupted
+		return err
+	}
 	o := host.Options{Link: f.Link, NetIf: f.NetIf, Addrs: f.Addr, Shards: f.Shards, Fault: faults}
 	o.Device.OnOffloadOff = offloadOff
 	capture, err := createCapture(pcap)
@@ -88,6 +92,6 @@ func (f *deviceFlags) with(ctx context.Context, faults wrap.FaultConfig, pcap st
 
 // offloadOff explains that a peer makes segmentation offload impossible.
 func offloadOff(peer ib.GID) {
-	fmt.Fprintf(messages, "goroced: segmentation offload goes off: %v gets the packets that leave alone, "+
-		"but not those that the NIC cuts from longer ones\n", peer.Addr())
+	fmt.Fprintf(messages, "goroced: segmentation offload is switched off for %v: it receives packets that are sent "+
+		"singly, but not those that the NIC cuts from longer ones\n", peer.Addr())
 }

@@ -12,7 +12,7 @@ import (
 // runCmd is `goroced run`.
 type runCmd struct {
 	Socket  string   `placeholder:"PATH" type:"path" help:"Socket of the daemon (default: $$GOROCED_SOCKET, then the usual places, then a daemon that is started)."`
-	Program []string `arg:"" passthrough:"" help:"The program and its arguments, behind --."`
+	Program []string `arg:"" passthrough:"" help:"The program and its arguments, after --."`
 }
 
 // Help is printed under the flags.
@@ -30,7 +30,7 @@ func (c *runCmd) Run(a *app) error {
 		args = args[1:]
 	}
 	if len(args) == 0 {
-		return &usageError{"run: name a program behind --"}
+		return &usageError{"run: name a program after --"}
 	}
 	program, err := launch.Find(args[0]) // before a daemon is started for it
 	if err != nil {
@@ -51,8 +51,8 @@ type envCmd struct {
 
 // Help is printed under the flags.
 func (*envCmd) Help() string {
-	return "In a shell: eval \"$(goroced env)\". Programs that it starts from then on use the daemon as with " +
-		"`goroced run`. It builds the libraries if they are not there, and starts no daemon."
+	return "In a shell: eval \"$(goroced env)\". Programs that the shell starts after that use the daemon as with " +
+		"`goroced run`. `goroced env` builds the libraries if they are not there, and starts no daemon."
 }
 
 // Run runs the subcommand.

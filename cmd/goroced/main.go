@@ -2,6 +2,7 @@
 // to the programs of this one, and decodes captures. `goroced --help` lists the subcommands.
 //
 // Exit codes: 0 is success, 1 failure, 2 an invalid command line, 130 the end by Ctrl-C (SIGINT), 143 that by SIGTERM.
+// `goroced run` exits as its program does; with 127 if the program or a library of it is missing, 126 if it cannot run.
 // Errors are one line on standard error, on a terminal as many as it takes.
 //
 // This package only has flags, and connects them with the packages under internal, which implement the subcommands.
@@ -84,9 +85,9 @@ func run(args []string) int {
 	if err != nil {
 		return report(fmt.Errorf("%w%s; see `goroced --help`", err, didYouMean(err)), exitUsage)
 	}
-	// Linux gives a signal to the main thread, if that has none yet, even while it waits in the kernel for memory of a
-	// client that does not come; then nobody hears of the signal. So the daemon keeps that thread from all other
-	// goroutines. The main goroutine touches no memory of clients.
+	// Linux prefers the main thread when it delivers a signal to the process, even while a page fault in a client's
+	// memory blocks that thread in the kernel; the signal then waits as long as the fault. So `serve` keeps the main
+	// thread for the main goroutine, which touches no memory of clients.
 	if parsed.Command() != "serve" {
 		runtime.UnlockOSThread()
 	}

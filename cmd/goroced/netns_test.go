@@ -22,20 +22,13 @@ func startIn(t *testing.T, ns *linktest.Namespace, pattern string, args ...strin
 	w := &watcher{re: regexp.MustCompile(pattern), found: make(chan []string, 1)}
 	p := &process{cmd: exec.CommandContext(ctx, program, args...)}
 	p.cmd.Stdout, p.cmd.Stderr = io.MultiWriter(&p.out, w), io.MultiWriter(&p.err, w)
-	if err := ns.Do(p.cmd.Start); err != nil {
+	if err := ns.Do(p.begin); err != nil {
 		t.Fatal(err)
 	}
 	if pattern == "" {
 		return p, nil
 	}
-	select {
-	case m := <-w.found:
-		return p, m
-	case <-ctx.Done():
-		_ = p.cmd.Wait()
-		t.Fatalf("goroced %v does not say %q:\n%s%s", args, pattern, p.out.String(), p.err.String())
-		return nil, nil
-	}
+	return p, w.until(t, p)
 }
 
 // severalInterfaces makes two hosts of two interfaces each and no default route; they reach one another by one of them.

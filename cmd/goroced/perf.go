@@ -78,7 +78,7 @@ func (c *perfCmd) Run(a *app) error {
 		return err
 	}
 	o := c.options(a)
-	c.toward(c.Host, c.GIDIdx >= 0)
+	c.toward(a.ctx, c.Host, c.GIDIdx >= 0)
 	err = c.with(a.ctx, faults, c.Pcap, func(d ib.Device) error {
 		o.Here = c.here(d)
 		rep, err := perf.Run(a.ctx, d, o)

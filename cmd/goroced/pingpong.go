@@ -87,7 +87,7 @@ func (c *pingpongCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	c.toward(c.Host, c.GIDIdx >= 0)
+	c.toward(a.ctx, c.Host, c.GIDIdx >= 0)
 	return c.with(a.ctx, faults, c.Pcap, func(d ib.Device) error {
 		o := c.options(a)
 		o.Here = c.here(d)

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/goroce/goroce/roce/daemon/dropin"
 	"github.com/goroce/goroce/tests/linktest"
@@ -20,8 +24,7 @@ import (
 func TestServeWithoutRuntimeDirectory(t *testing.T) {
 	t.Parallel()
 	require.Root(t)
-	uid := 40000 + os.Getpid()%20000
-	place := fmt.Sprintf("/tmp/goroce-%d", uid)
+	uid, place := someUser(t)
 	dir, err := os.MkdirTemp("", "goroced-private") // an ordinary user may not enter that of the test
 	if err != nil {
 		t.Fatal(err)
@@ -32,17 +35,16 @@ func TestServeWithoutRuntimeDirectory(t *testing.T) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
 	as := func(args ...string) *exec.Cmd {
-		cmd := exec.Command(own, args...)
+		cmd := exec.CommandContext(ctx, own, args...)
 		cmd.Env, cmd.Dir = []string{"HOME=/nonexistent", "PATH=" + os.Getenv("PATH")}, "/"
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
 		return cmd
 	}
 	serve := []string{"serve", "--addr", linktest.Loopback().String()}
 
-	if err := os.Mkdir(place, 0o700); err != nil { // root's
-		t.Fatal(err)
-	}
 	if out, err := as(serve...).CombinedOutput(); err == nil || !strings.Contains(string(out), "is another user's") {
 		t.Errorf("in a folder of another user: %v\n%s", err, out)
 	}
@@ -50,13 +52,13 @@ func TestServeWithoutRuntimeDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	daemon := as(serve...)
+	daemon := &process{cmd: as(serve...)}
 	w := &watcher{re: regexp.MustCompile("ready"), found: make(chan []string, 1)}
-	daemon.Stderr = w
-	if err := daemon.Start(); err != nil {
+	daemon.cmd.Stderr = io.MultiWriter(&daemon.err, w)
+	if err := daemon.begin(); err != nil {
 		t.Fatal(err)
 	}
-	<-w.found
+	w.until(t, daemon)
 	if info, err := os.Stat(place); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("its folder: %v, %v", info, err)
 	}
@@ -66,10 +68,23 @@ func TestServeWithoutRuntimeDirectory(t *testing.T) {
 		}
 	}
 	inC(t, as, dir)
-	_ = daemon.Process.Signal(syscall.SIGTERM)
-	if err := daemon.Wait(); err != nil {
-		t.Errorf("serve: %v\n%s", err, w.said)
+	_ = daemon.cmd.Process.Signal(syscall.SIGTERM)
+	daemon.done(t, "serve")
+}
+
+// someUser returns the ID of a user that the machine does not have, and the folder of that user's daemon, made by root.
+func someUser(t *testing.T) (uid int, place string) {
+	t.Helper()
+	var err error
+	for range 100 {
+		uid = 40000 + rand.IntN(20000)
+		place = fmt.Sprintf("/tmp/goroce-%d", uid)
+		if err = os.Mkdir(place, 0o700); err == nil {
+			return uid, place
+		}
 	}
+	t.Fatal(err)
+	return 0, ""
 }
 
 // inC: programs in C find the daemon, too, without `goroced run`, by the library and by the preload.

@@ -72,11 +72,15 @@ func command(args []string, local string, free netip.Addr) string {
 	words := []string{"goroced"}
 	named := false
 	for i := 1; i < len(args); i++ {
-		flag, _, joined := strings.Cut(args[i], "=")
+		flag, value, joined := strings.Cut(args[i], "=")
 		switch {
 		case flag == "--addr" || flag == "--netif":
 			if !joined {
 				i++
+			}
+		case joined && local != "" && value == local:
+			if free.IsValid() {
+				words, named = append(words, flag+"="+free.String()), true
 			}
 		case local != "" && args[i] == local && free.IsValid():
 			words, named = append(words, free.String()), true

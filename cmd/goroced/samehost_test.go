@@ -52,6 +52,7 @@ func TestCommand(t *testing.T) {
 		{"pingpong --addr 10.0.0.1 h", "", "pingpong h --addr 127.0.0.2", "pingpong h"},
 		{"pingpong --netif=eth0 h", "", "pingpong h --addr 127.0.0.2", "pingpong h"},
 		{"rping -s -a 10.0.0.1 -v", "10.0.0.1", "rping -s -a 127.0.0.2 -v", "rping -s -v"},
+		{"rping -c --source=10.0.0.1 h", "10.0.0.1", "rping -c --source=127.0.0.2 h", "rping -c h"},
 		{"rping -c -a 10.0.0.1", "", "rping -c -a 10.0.0.1 --addr 127.0.0.2", "rping -c -a 10.0.0.1"},
 	} {
 		args := strings.Fields("/bin/goroced " + tt.args)

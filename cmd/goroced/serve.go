@@ -17,9 +17,9 @@ type serveCmd struct{ settingFlags }
 
 // Help is printed under the flags.
 func (*serveCmd) Help() string {
-	return "Needs no configuration and, over the udp link, no privilege. Flags are stronger than the environment " +
-		"(GOROCED_SOCKET, GOROCED_LIMITS_USER_QPS ...), that than the file. SIGHUP reads the configuration again, " +
-		"SIGTERM lets clients leave and ends the daemon. `goroced config show` prints what it would run with."
+	return "Needs no configuration and, over the udp link, no privilege. Flags override the environment " +
+		"(GOROCED_SOCKET, GOROCED_LIMITS_USER_QPS ...), which overrides the file. SIGHUP reads the configuration " +
+		"again, SIGTERM lets clients leave and ends the daemon. `goroced config show` prints what it would run with."
 }
 
 // Run runs the subcommand.

@@ -8,9 +8,9 @@ import (
 	"github.com/goroce/goroce/roce"
 )
 
-// plantTree writes the files that programs in C find in place of the kernel's. A daemon that may not write there serves
-// all the same: few programs look at them.
-func (d *daemon) plantTree(socket string) {
+// createTree writes the files that programs in C find in place of the kernel's. A daemon that may not write there
+// serves all the same: few programs look at them.
+func (d *daemon) createTree(socket string) {
 	d.treeMu.Lock()
 	defer d.treeMu.Unlock()
 	tree, err := sysfs.Create(socket)
@@ -31,7 +31,7 @@ func (d *daemon) changed(*roce.Device, ib.Event) {
 		return
 	}
 	if err := d.updateTree(); err != nil {
-		d.log.Warn("programs that look below /sys/class/infiniband see what was", "err", err)
+		d.log.Warn("the files shown in place of /sys/class/infiniband are out of date", "err", err)
 	}
 }
 
@@ -52,15 +52,15 @@ func (d *daemon) updateTree() error {
 	return d.tree.Update(list)
 }
 
-// fellTree removes the tree.
-func (d *daemon) fellTree() {
+// removeTree removes the tree.
+func (d *daemon) removeTree() {
 	d.treeMu.Lock()
 	defer d.treeMu.Unlock()
 	if d.tree == nil {
 		return
 	}
 	if err := d.tree.Remove(); err != nil {
-		d.log.Warn("files are left", "err", err)
+		d.log.Warn("the files shown in place of /sys/class/infiniband could not be removed", "err", err)
 	}
 	d.tree = nil
 }

@@ -31,8 +31,12 @@ func (c Counters) MarshalJSON() ([]byte, error) {
 // UnmarshalJSON implements json.Unmarshaler. It keeps the order.
 func (c *Counters) UnmarshalJSON(b []byte) error {
 	d := json.NewDecoder(bytes.NewReader(b))
-	if brace, err := d.Token(); err != nil || brace != json.Delim('{') {
-		return fmt.Errorf("counters: %v in place of an object: %w", brace, err)
+	brace, err := d.Token()
+	if err != nil {
+		return fmt.Errorf("counters: %w", err)
+	}
+	if brace != json.Delim('{') {
+		return fmt.Errorf("counters: %v in place of an object", brace)
 	}
 	*c = nil
 	for d.More() {
@@ -49,7 +53,8 @@ func (c *Counters) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Since returns the difference to before. If the daemon has been restarted meanwhile, that is c itself.
+// Since returns the difference to before. A counter that is lower than before, as after a restart of the daemon, counts
+// from 0.
 func (c Counters) Since(before Counters) Counters {
 	old := map[string]uint64{}
 	for _, counter := range before {

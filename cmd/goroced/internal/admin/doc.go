@@ -2,6 +2,7 @@
 // devices, and to apply faults to it ([Register]). These functions register handlers in the daemon. [Client] calls them
 // for the subcommands, and the Print functions format the answers like rdma-core's and iproute2's tools.
 //
+//	GET    /v1/status                               state of the daemon (of package serve, not of this one)
 //	GET    /v1/devices                              [Device ...]
 //	GET    /v1/qps                                  [server.QPInfo ...]
 //	GET    /v1/mrs                                  [server.MRInfo ...]

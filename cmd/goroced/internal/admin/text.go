@@ -57,9 +57,8 @@ func PrintLinks(w io.Writer, t term.Terminal, list []Device) error {
 	return onScreen(w, t, b.String())
 }
 
-// PrintQPs prints as `rdma resource show qp` does. What a QP of a kind has is what the
-// kernel tells of it (drivers/infiniband/core/nldev.c, fill_res_qp_entry). Other users' are
-// without numbers.
+// PrintQPs prints as `rdma resource show qp` does. The fields of each type of QP are those that the kernel reports
+// (drivers/infiniband/core/nldev.c, fill_res_qp_entry). QPs of other users are printed without their numbers.
 func PrintQPs(w io.Writer, t term.Terminal, list []srv.QPInfo) error {
 	var b strings.Builder
 	for _, q := range list {

@@ -71,7 +71,7 @@ func shows(mux *http.ServeMux, path string, get func(who context.Context) any) {
 	})
 }
 
-// seenBy reports of users whether whoever makes a request may see what is theirs.
+// seenBy returns a function that reports whether the sender of a request may see the objects of a user.
 func seenBy(who context.Context) func(uid uint32) bool {
 	return func(uid uint32) bool { return runner.MaySee(who, uid) }
 }
@@ -84,7 +84,7 @@ func qpsFor(list []srv.QPInfo, sees func(uid uint32) bool) []srv.QPInfo {
 			*q = srv.QPInfo{Device: q.Device, Type: q.Type, State: q.State, Owner: q.Owner}
 		}
 	}
-	slices.SortFunc(list, func(a, b srv.QPInfo) int { // the order told of the numbers, too
+	slices.SortFunc(list, func(a, b srv.QPInfo) int { // else the order would reveal the hidden numbers
 		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.QPN, b.QPN), cmp.Compare(a.PID, b.PID))
 	})
 	return list
@@ -105,14 +105,14 @@ func mrsFor(list []srv.MRInfo, sees func(uid uint32) bool) []srv.MRInfo {
 	return list
 }
 
-// cmFor hides of other users' IDs with whom they talk. Where they listen is what anybody can find out by asking.
+// cmFor hides the addresses of other users' connections, but not those of listeners: anybody can connect to find them.
 func cmFor(list []srv.CMInfo, sees func(uid uint32) bool) []srv.CMInfo {
 	for i := range list {
 		if id := &list[i]; !sees(id.UID) && id.State != listens {
 			id.Local, id.Remote = netip.AddrPort{}, netip.AddrPort{}
 		}
 	}
-	slices.SortStableFunc(list, func(a, b srv.CMInfo) int { // the order told of the addresses, too
+	slices.SortStableFunc(list, func(a, b srv.CMInfo) int { // else the order would reveal the hidden addresses
 		return cmp.Or(cmp.Compare(a.Device, b.Device), a.Local.Compare(b.Local), cmp.Compare(a.PID, b.PID))
 	})
 	return list

@@ -86,9 +86,9 @@ type UserLimits struct {
 	Limits
 }
 
-// defaults returns the configuration of a daemon that nothing else is said to. Root's
-// daemon is for a group of users, an ordinary user's is for that user. What is a matter of
-// memory, or of descriptors, follows from what the machine has.
+// defaults returns the values of the settings that no file, variable or flag sets. Root's daemon is for a group of
+// users, an ordinary user's is for that user. Limits of memory and of connections follow from the machine's memory and
+// descriptors.
 func defaults(uid int, getenv func(string) string, m machine.Capacity) *Config {
 	paths := socket.Default(uid, getenv)
 	c := &Config{

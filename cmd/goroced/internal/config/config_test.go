@@ -148,8 +148,8 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// TestLayers: flags are stronger than the environment, that than the file, that than
-// the defaults; and each value knows where it is from.
+// TestLayers: flags override the environment, which overrides the file, which overrides the defaults; and each value
+// knows where it is from.
 func TestLayers(t *testing.T) {
 	file := write(t,
 		"drain = '1s'\nsocket_group = 'a'\nadmin = '/f'\n[[device]]\nnetif = 'lo'\n[[device]]\nnetif = 'eth0'\n")
@@ -251,6 +251,11 @@ var badFiles = []struct {
 	{"public profiles", "[metrics]\npublic = true\npprof = true",
 		[]Error{{Line: 3, Key: "metrics.pprof", Allowed: "false where metrics.public", Err: ErrConflict}}},
 	{"syntax", "drain = '1s'\n[log\n", []Error{{Line: 2, Allowed: "TOML", Err: ErrSyntax}}},
+	{"too large", strings.Repeat("#", maxFile+1), []Error{{Allowed: "at most 1048576 bytes", Err: ErrTooLarge}}},
+	{"syntax and quotes", "drain = 1s\nidle_exit = 2s\nsocket_mode = 0660\n[log\n", []Error{
+		{Line: 4, Allowed: "TOML", Err: ErrSyntax},
+		{Line: 1, Allowed: `"1s"`, Err: ErrQuotes}, {Line: 2, Allowed: `"2s"`, Err: ErrQuotes},
+		{Line: 3, Allowed: `"0660"`, Err: ErrQuotes}}},
 	{"twice", "drain = '1s'\ndrain = '1s'\n", []Error{{Line: 2, Allowed: "TOML", Err: ErrSyntax}}},
 	{"all of them", "drain = 1\n[log]\nlevel = 'x'\nnosuch = 2", []Error{
 		{Line: 1, Key: "drain", Allowed: "10s", Err: ErrType},

@@ -9,6 +9,7 @@ import (
 
 // Kinds of problems: the Err of an [Error].
 var (
+	ErrTooLarge   = errors.New("too large")
 	ErrSyntax     = errors.New("not TOML")
 	ErrQuotes     = errors.New("lacks its quotes: permissions and durations are strings")
 	ErrUnknownKey = errors.New("unknown key")

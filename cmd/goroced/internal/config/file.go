@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -42,7 +43,7 @@ func readFile(name string) (*file, error) {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
 	if len(data) > maxFile {
-		return nil, &Error{Source: name, Allowed: fmt.Sprintf("%d bytes", maxFile), Err: ErrSyntax}
+		return nil, &Error{Source: name, Allowed: fmt.Sprintf("at most %d bytes", maxFile), Err: ErrTooLarge}
 	}
 	return parse(name, data)
 }
@@ -55,8 +56,8 @@ func parse(name string, data []byte) (*file, error) {
 			e.Line, _ = d.Position()
 		}
 		errs := []error{e}
-		for line, v := range repaired {
-			errs = append(errs, quotesError(name, line, "", v))
+		for _, line := range slices.Sorted(maps.Keys(repaired)) {
+			errs = append(errs, quotesError(name, line, "", repaired[line]))
 		}
 		return nil, errors.Join(errs...)
 	}

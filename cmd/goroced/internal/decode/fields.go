@@ -49,7 +49,7 @@ func First(r io.Reader) ([]byte, error) {
 	return p.Data, err
 }
 
-// fieldLine appends a field to the line of a header.
+// fieldLine writes the line of a header: its name, and its fields.
 type fieldLine func(name, format string, args ...any)
 
 func littleEndian(v uint32) [4]byte {

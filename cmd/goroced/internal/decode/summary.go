@@ -15,7 +15,8 @@ import (
 type Summary struct {
 	Name    string `json:"name"`
 	Packets int    `json:"packets"`
-	// among Packets, those captured before segmentation offload has cut them
+	// among Packets, those captured in one piece: before segmentation offload cut them, or after receive offload
+	// merged them
 	Runs      int                 `json:"runs"`
 	RoCE      int                 `json:"roce"`      // each packet of a run counts
 	Malformed int                 `json:"malformed"` // packets to UDP port 4791 that are not RoCEv2
@@ -138,7 +139,7 @@ func (s *Summary) print(w io.Writer, t term.Terminal) {
 		}
 	}
 	if s.Runs > 0 {
-		line += fmt.Sprintf(", from %d runs before segmentation offload", s.Runs)
+		line += fmt.Sprintf(", from %d runs of segmentation or receive offload", s.Runs)
 	}
 	fmt.Fprintln(w, t.Hang("", fmt.Sprintf("%s; %d with problems", line, s.Problems)))
 	if s.RoCE == 0 {
@@ -199,7 +200,7 @@ func (d *Direction) print(w io.Writer, t term.Terminal) {
 	line(st.Late, "requests out of order", "")
 	line(st.DuplicateResponses, "responses sent again", "")
 	line(st.MissingResponses, "responses that the capture lacks", gapsText(st.ResponseGaps))
-	line(st.DuplicateAcks, "acknowledges of nothing new", "")
+	line(st.DuplicateAcks, "ACKs of nothing new", "")
 	line(st.SequenceNAKs, "NAKs for a PSN sequence error", "")
 	line(st.RNRs, "RNR NAKs", "")
 	line(st.FatalNAKs, "NAKs that end the connection", "")

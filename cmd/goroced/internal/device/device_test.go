@@ -1,6 +1,7 @@
 package device
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/netip"
@@ -87,5 +88,18 @@ func TestRNICs(t *testing.T) {
 		if !strings.HasPrefix(name, "rnic:") {
 			t.Errorf("an RNIC is listed as %q", name)
 		}
+	}
+}
+
+// TestToward: the lookup of a name ends with the context.
+func TestToward(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	loopback := netip.MustParseAddr("127.0.0.1")
+	if a := Toward(ctx, "127.0.0.1"); a != loopback {
+		t.Errorf("the address toward loopback is %v, want %v", a, loopback)
+	}
+	cancel()
+	if a := Toward(ctx, "127.0.0.1"); a.IsValid() {
+		t.Errorf("an address after the end of the context: %v", a)
 	}
 }

@@ -1,6 +1,7 @@
 package device
 
 import (
+	"context"
 	"net"
 	"net/netip"
 	"slices"
@@ -11,12 +12,12 @@ import (
 )
 
 // Toward returns the local address that packets to a host leave from. The kernel chooses it by the route; nothing is
-// sent. The result is invalid if host is "" or has no address, or if there is no route to it.
-func Toward(remote string) netip.Addr {
+// sent. The result is invalid if host is "" or has no address, if there is no route to it, or if ctx has ended.
+func Toward(ctx context.Context, remote string) netip.Addr {
 	if remote == "" {
 		return netip.Addr{}
 	}
-	conn, err := net.Dial("udp", net.JoinHostPort(remote, strconv.Itoa(link.Port)))
+	conn, err := (&net.Dialer{}).DialContext(ctx, "udp", net.JoinHostPort(remote, strconv.Itoa(link.Port)))
 	if err != nil {
 		return netip.Addr{}
 	}

@@ -31,17 +31,16 @@ func (s *shares) has(name string) bool {
 	return err == nil && i >= 0 && i < s.n && name == id(i)
 }
 
-// set says whether all are healthy, and reports whether that is news.
-func (s *shares) set(healthy bool) bool {
+// set sets the health of all shares, and wakes those who wait for a change.
+func (s *shares) set(healthy bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.healthy == healthy {
-		return false
+		return
 	}
 	s.healthy = healthy
 	close(s.changed)
 	s.changed = make(chan struct{})
-	return true
 }
 
 // list returns all shares as they are, and what will be closed when that changes.

@@ -132,7 +132,8 @@ var refusals = []struct {
 	{unix.EAGAIN, "no answer, and its queue is full",
 		"restart the daemon; SIGQUIT makes it log where it hangs"},
 	{abi.ErrVersion, "", "install the same goroced for the daemon and here"},
-	{ib.ErrLimit, "", "end some, or raise it and reload the daemon (SIGHUP)"},
+	{ib.ErrLimit, "",
+		"end programs that use the daemon, or raise the limit and reload the daemon (SIGHUP)"},
 	{abi.ErrPermission, "", "ask whoever runs the daemon"},
 }
 
@@ -147,7 +148,7 @@ func (e *env) judge(path, text string, err error, variable string) []Finding {
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
 		f.Text, f.Remedy, f.Command = fmt.Sprintf("%s names %s, which is not there", variable, path),
-			"forget it, or start a daemon there (`goroced serve`):", "unset "+variable
+			"unset it, or start a daemon there (`goroced serve`):", "unset "+variable
 	case errors.Is(err, fs.ErrPermission):
 		f.Text, f.Remedy = "no right to connect to "+path, permission(path)
 	case errors.Is(err, unix.ECONNREFUSED):

@@ -175,7 +175,7 @@ func TestDaemonSays(t *testing.T) {
 		{name: "user", o: server.Options{Allow: func(uint32, uint32) error { return errors.New("not on Sundays") }},
 			words: "not on Sundays", remedy: "ask whoever"},
 		{name: "limit", o: server.Options{User: server.Limits{Connections: 1}}, words: "connections of one user",
-			remedy: "raise it"},
+			remedy: "raise the limit"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e := machine(t, nil)

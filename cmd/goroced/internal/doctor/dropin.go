@@ -50,7 +50,7 @@ func checkMemory(e *env) []Finding {
 			found = append(found, Finding{Status: Warn, Text: fmt.Sprintf("%s: %v", path, err),
 				Remedy: "see what the daemon says of it in its log"})
 		}
-		// What else may be wrong with a daemon says the check of daemons.
+		// The check of daemons reports all other errors.
 	}
 	if len(found) == 0 {
 		return ok("no daemon that could reach it")

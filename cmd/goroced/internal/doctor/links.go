@@ -120,7 +120,7 @@ func (e *env) ethtool() ([]Finding, error) {
 // checkBuffers checks the limit of receive buffer sizes.
 func checkBuffers(e *env) []Finding {
 	const want = udp.DefaultRecvBuffer
-	// The kernel doubles the requested size, and so do the figures here.
+	// The kernel doubles the requested size and returns the double (socket(7)); the texts have the requested size.
 	got, err := e.sockopt(unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, want)
 	if err != nil {
 		got, err = e.sockopt(unix.SOL_SOCKET, unix.SO_RCVBUF, want)

@@ -72,7 +72,8 @@ func (e *env) duplicates() []Finding {
 		for _, a := range n.addrs {
 			if slices.Contains(e.usable, a.Addr()) {
 				found = append(found, Finding{Status: Fail,
-					Text:    fmt.Sprintf("%s has %v, too: port 4791 there can be had once only", n.name, a.Addr()),
+					Text: fmt.Sprintf("%s has %v, too: only one program can bind port 4791 of it", n.name,
+						a.Addr()),
 					Remedy:  "leave it to one of them:",
 					Command: fmt.Sprintf("ip address del %v dev %s", a.Prefix, n.name)})
 			}
@@ -163,7 +164,7 @@ func checkReversePath(e *env) []Finding {
 	if mode == "1" && others > 0 {
 		return []Finding{{Status: Warn,
 			Text: "the reverse path filter of " + e.netif.name +
-				" is strict, and there are other interfaces: what peers send whose route leaves by another is dropped",
+				" is strict, and there are other interfaces: packets of peers whose route uses another one are dropped",
 			Remedy: "make it loose:", Command: "sysctl -w net/ipv4/conf/" + e.netif.name + "/rp_filter=2"}}
 	}
 	return ok("the reverse path filter drops nothing of peers")

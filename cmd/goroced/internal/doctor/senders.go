@@ -33,7 +33,7 @@ func checkSenders(e *env) []Finding {
 		return ok("who may send to UDP port 4791 cannot be seen: neither nft nor iptables-save is there")
 	}
 	if e.maySend(sets, stranger) == no {
-		return ok("not any user of this machine may send to UDP port 4791 (" + strings.Join(sources, ", ") + ")")
+		return ok("only some users of this machine may send to UDP port 4791 (" + strings.Join(sources, ", ") + ")")
 	}
 	const text = "any user of this machine may send to UDP port 4791, and so try to speak as any peer"
 	uid, daemon := e.daemonUser()
@@ -41,7 +41,7 @@ func checkSenders(e *env) []Finding {
 		return ok(text + "; that matters where users share a daemon")
 	}
 	return []Finding{{Status: Warn, Text: text,
-		Remedy:  "let root and the daemon's user alone (" + e.ruleFile() + "):",
+		Remedy:  "let only root and the daemon's user send (" + e.ruleFile() + "):",
 		Command: onlySender(uid)}}
 }
 
@@ -140,7 +140,11 @@ func nftUser(p *packet, v any) tri {
 		return p.userIs(v)
 	case map[string]any:
 		if r, ok := v["range"].([]any); ok && len(r) == 2 {
-			return p.userIs(fmt.Sprintf("%v-%v", r[0], r[1]))
+			from, isFrom := r[0].(float64)
+			to, isTo := r[1].(float64)
+			if isFrom && isTo {
+				return p.userIs(fmt.Sprintf("%.0f-%.0f", from, to))
+			}
 		}
 	}
 	return maybe

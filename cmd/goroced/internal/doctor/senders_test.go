@@ -56,6 +56,8 @@ func TestSenders(t *testing.T) {
 			kept: true},
 		{name: "a range of users", nft: outputRules("accept",
 			toPort+","+skuid("==", `{"range": [70000, 80000]}`)+drops)},
+		{name: "all users but system's", nft: outputRules("accept",
+			toPort+","+skuid("!=", `{"range": [0, 1000000]}`)+drops), kept: true},
 		{name: "another user", nft: outputRules("accept", toPort+","+skuid("!=", "77777")+drops), kept: true,
 			block: true},
 		{name: "by one interface", nft: outputRules("accept",

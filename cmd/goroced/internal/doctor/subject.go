@@ -88,7 +88,7 @@ func (s *subject) choose(o *Options) (string, Finding) {
 			return s.all[i].Name, Finding{}
 		}
 	}
-	return "", Finding{Status: Fail, Text: "no default route, and not just one interface that is up besides loopback",
+	return "", Finding{Status: Fail, Text: "no default route, and none or several interfaces besides loopback are up",
 		Remedy: "name one with --netif; there are " + s.names()}
 }
 

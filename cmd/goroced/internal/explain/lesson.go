@@ -93,7 +93,7 @@ func has(text, words string) bool {
 	return true
 }
 
-// letters drops what is neither letter, digit nor blank, and capitals.
+// letters returns the ASCII letters, in lower case, the digits and the blanks of s.
 func letters(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

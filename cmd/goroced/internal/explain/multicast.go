@@ -2,6 +2,7 @@ package explain
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -52,7 +53,10 @@ func openNode(network *mem.Network, n byte, capture *bytes.Buffer) (*node, error
 	if o.dev, err = roce.Open(wrap.Seal(tap), roce.Options{Manual: true, Seed: uint64(n)}); err != nil {
 		return nil, err
 	}
-	return o, o.equip()
+	if err = o.equip(); err != nil {
+		return nil, errors.Join(err, o.dev.Close())
+	}
+	return o, nil
 }
 
 // equip makes a UD QP in state RTS, with one receive posted.

@@ -79,6 +79,9 @@ func accept(ctx context.Context, o *Options) (net.Conn, error) {
 	}
 	conn, err := l.Accept()
 	if ctx.Err() != nil {
+		if err == nil {
+			_ = conn.Close()
+		}
 		return nil, ctx.Err()
 	}
 	if err != nil {

@@ -3,12 +3,16 @@ package meet
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/goroce/goroce/tests/linktest"
 )
 
 func command(args string) string { return "`tool" + args + "`" }
@@ -16,12 +20,7 @@ func command(args string) string { return "`tool" + args + "`" }
 // port returns a TCP port that nobody listens on.
 func port(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	return linktest.Port(t)
 }
 
 // pair returns both ends of a connection; the server's ends with ctx.
@@ -124,6 +123,43 @@ func TestContextEnds(t *testing.T) {
 	}
 	if err := client.Receive(make([]byte, 1)); !errors.Is(err, ErrExchange) {
 		t.Errorf("at the other end: error %v", err)
+	}
+}
+
+// endsUnseen is a context that ends without closing Done, as one does that ends after Accept.
+type endsUnseen struct {
+	context.Context
+	ended bool
+}
+
+func (c *endsUnseen) Err() error {
+	if c.ended {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestContextEndsAfterAccept: a connection that came just before the end is closed.
+func TestContextEndsAfterAccept(t *testing.T) {
+	ctx := &endsUnseen{Context: context.Background()}
+	o := Options{Port: port(t), Command: command}
+	var client net.Conn
+	o.Listening = func() {
+		var err error
+		if client, err = net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(o.Port))); err != nil {
+			t.Error(err)
+		}
+		ctx.ended = true
+	}
+	if _, err := Connect(ctx, o); !errors.Is(err, context.Canceled) {
+		t.Fatalf("error %v, want %v", err, context.Canceled)
+	}
+	defer client.Close()
+	if err := client.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("the client reads: %v, want %v", err, io.EOF)
 	}
 }
 

@@ -29,9 +29,8 @@ const (
 	// goroceMark follows the NUL of a goroce end's version, where the C tools ignore it.
 	goroceMark = "goroce"
 
-	// oldestVersion is the oldest version that perftest 6.06 accepts. From newestVersion on the C tools count
-	// differently, and later ones negotiate.
-	oldestVersion, newestVersion = 5.70, 7
+	// oldestVersion is the oldest version that perftest 6.06 accepts.
+	oldestVersion = 5.70
 )
 
 func encodeVersion() []byte {

@@ -170,7 +170,7 @@ func (s *samples) tick(now time.Time) {
 	s.last = now
 }
 
-// row returns the row of the table for messages of a size, each of which has crossed the network trips times.
+// row returns the row of the table for messages of a size. It divides the samples by trips (see traits).
 func (s *samples) row(size, trips int) Row {
 	us := func(ns float64) float64 { return ns / 1e3 / float64(trips) }
 	h := s.hist

@@ -273,13 +273,14 @@ const (
 	progressEach = time.Second
 )
 
-// showProgress prints the progress of a long run until stop is called.
+// showProgress prints the progress of a long run until stop is called. Nothing is printed after stop has returned.
 func (s *session) showProgress() (stop func()) {
 	if d := s.o.Duration; d > 0 && d <= progressFrom {
 		return func() {}
 	}
-	done := make(chan struct{})
+	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
+		defer close(ended)
 		tick := time.NewTicker(progressEach)
 		defer tick.Stop()
 		start, before := time.Now(), int64(0)
@@ -296,7 +297,10 @@ func (s *session) showProgress() (stop func()) {
 			}
 		}
 	}()
-	return func() { close(done) }
+	return func() {
+		close(done)
+		<-ended
+	}
 }
 
 // progress returns the progress message of a run: the time so far, and messages per second.

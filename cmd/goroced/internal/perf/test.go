@@ -112,7 +112,7 @@ type traits struct {
 
 	twoSided bool // the peer's program takes part, not only its device
 	memory   bool // a message is detected by its last byte, not by a completion
-	trips    int  // network crossings of a latency sample, halved
+	trips    int  // a sample is divided by it: 2 if the result is half a round trip, 1 if it is a whole one
 
 	size, iters, txDepth, rxDepth int // defaults
 

@@ -85,7 +85,7 @@ func TestServerMeetsTheCTool(t *testing.T) {
 	dev := toolstest.Device(t, wrap.FaultConfig{})
 	addr := toolstest.Addr(t, dev)
 	o := Defaults(RC)
-	o.Port, o.Timeout = linktest.Port(t), 300*time.Millisecond
+	o.Port, o.Timeout = linktest.Port(t), 3*time.Second // of the exchange, which must succeed, and then of the silence
 	server := start(t, dev, o)
 	conn := connect(t, o.Port)
 	if _, err := conn.Write([]byte(message)); err != nil {
@@ -185,7 +185,8 @@ func TestClientErrors(t *testing.T) {
 		// The empty label keeps the name from being asked of a server.
 		{"unknown host", func(o *Options) { o.Host = "no-such-host..invalid" }, nil, "no-such-host..invalid"},
 		{"nobody listens", func(o *Options) { o.Port = linktest.Port(t) }, nil, "start it there first"},
-		{"server never answers", func(o *Options) { o.Port = script(t, "", hang) }, ErrExchange, "0 of 52 bytes"},
+		{"server never answers", func(o *Options) { o.Port, o.Timeout = script(t, "", hang), 200*time.Millisecond },
+			ErrExchange, "0 of 52 bytes"},
 		{"server leaves", func(o *Options) { o.Port = script(t, message[:20], leave) }, ErrExchange, "20 of 52 bytes"},
 		{"server is no ping-pong",
 			func(o *Options) { o.Port = script(t, strings.Repeat("HTTP/1.1 400 Bad Request\r\n", 3), hang) },
@@ -201,7 +202,7 @@ func TestClientErrors(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			dev := toolstest.Device(t, wrap.FaultConfig{})
 			o := Defaults(RC)
-			o.Host, o.Timeout = "127.0.0.1", 200*time.Millisecond
+			o.Host, o.Timeout = "127.0.0.1", time.Minute
 			c.change(&o)
 			_, err := Run(t.Context(), dev, o)
 			if err == nil || c.is != nil && !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.want) {

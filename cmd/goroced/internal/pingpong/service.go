@@ -57,13 +57,13 @@ var services = [...]traits{
 		name: "uc", tool: "ibv_uc_pingpong", qpType: ib.UC,
 		size: 4096, mtu: ib.MTU1024, numQP: 1, lines: 1, fill: 0x7B,
 		agree:   "size (-s) and path MTU (-m)",
-		silence: "UC does not repeat what was lost, so that one lost packet ends the game: begin again",
+		silence: "UC does not retransmit, so one lost packet stops the ping-pong: start both ends again",
 	},
 	UD: {
 		name: "ud", tool: "ibv_ud_pingpong", qpType: ib.UD, datagrams: true,
 		size: 1024, numQP: 1, lines: 1, headroom: ib.GRHLen, fill: 0x7B,
 		agree:   "size (-s)",
-		silence: "UD does not repeat what was lost, so that one lost packet ends the game: begin again",
+		silence: "UD does not retransmit, so one lost packet stops the ping-pong: start both ends again",
 	},
 	SRQ: {
 		name: "srq", tool: "ibv_srq_pingpong", qpType: ib.RC, shared: true,

@@ -168,7 +168,7 @@ func TestServices(t *testing.T) {
 	}
 }
 
-// TestLostPacket: without retransmission a lost packet ends the game, and both ends
+// TestLostPacket: without retransmission a lost packet stops the ping-pong, and both ends
 // say why.
 func TestLostPacket(t *testing.T) {
 	t.Parallel()
@@ -180,7 +180,7 @@ func TestLostPacket(t *testing.T) {
 			server, client := match(t, o, wrap.FaultConfig{Drop: 0.05, Seed: 7})
 			for name, e := range map[string]*end{"server": server, "client": client} {
 				if err := e.Wait(t); !errors.Is(err, ErrSilent) ||
-					!strings.Contains(err.Error(), "does not repeat what was lost") {
+					!strings.Contains(err.Error(), "does not retransmit") {
 					t.Errorf("%s: error %v, want %v with advice", name, err, ErrSilent)
 				}
 			}

@@ -50,7 +50,7 @@ func (e *endpoint) explain(ctx context.Context, err error) error {
 		return fmt.Errorf("%v answers no longer: %w; is the program there still running, and does a firewall stop "+
 			"UDP port 4791?", peer, err)
 	case ib.WCRemAccessErr:
-		return fmt.Errorf("%w: %v lets us not into the memory that it named: %w", ErrProtocol, peer, err)
+		return fmt.Errorf("%w: %v refuses access to the memory that it named: %w", ErrProtocol, peer, err)
 	case ib.WCLocLenErr, ib.WCRemInvReqErr:
 		return fmt.Errorf("%w: messages of %v are not of %d bytes: %w", ErrProtocol, peer, messageLen, err)
 	}

@@ -218,7 +218,7 @@ func TestHostileClient(t *testing.T) {
 		{"huge text", func(_ context.Context, c *client) error { return c.send(place{length: 1<<32 - 1}) },
 			ErrProtocol, "has 4294967295 bytes, more than 65536"},
 		{"nobody's memory", func(_ context.Context, c *client) error { return c.send(place{1, 2, 3}) },
-			&ib.WCError{Status: ib.WCRemAccessErr}, "lets us not into the memory"},
+			&ib.WCError{Status: ib.WCRemAccessErr}, "refuses access to the memory"},
 		{"short message", func(_ context.Context, c *client) error {
 			_, err := c.conn.QP().PostSend([]ib.SendWR{{ID: idSend, Opcode: ib.WRSend,
 				Flags: ib.SendSignaled | ib.SendInline, Inline: []byte{1}}})

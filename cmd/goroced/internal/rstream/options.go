@@ -116,11 +116,11 @@ func (o *Options) check() error {
 			return ib.Refuse("rstream", c.attr, c.value, fmt.Sprintf("%d to %d", c.min, c.max), ib.ErrInvalid)
 		}
 	}
-	for attr, host := range map[string]string{"Server": o.Server, "Bind": o.Bind} {
-		_, err := netip.ParseAddr(host)
-		client := attr == "Bind" && o.Server != ""
-		if host != "" && err != nil && (o.Numeric || client) {
-			return ib.Refuse("rstream", attr, host,
+	for _, a := range []struct{ attr, host string }{{"Server", o.Server}, {"Bind", o.Bind}} {
+		_, err := netip.ParseAddr(a.host)
+		client := a.attr == "Bind" && o.Server != ""
+		if a.host != "" && err != nil && (o.Numeric || client) {
+			return ib.Refuse("rstream", a.attr, a.host,
 				"an IP address; names only without -f ip, and not as the client's -b", ib.ErrInvalid)
 		}
 	}

@@ -33,6 +33,7 @@ func TestOptions(t *testing.T) {
 		{"Server", func(o *Options) { o.Server, o.Numeric = "name.invalid", true }},
 		{"Bind", func(o *Options) { o.Bind, o.Numeric = "name.invalid", true }},
 		{"Bind", func(o *Options) { o.Server, o.Bind = "192.0.2.1", "name.invalid" }},
+		{"Server", func(o *Options) { o.Server, o.Bind = "name.invalid", "name.invalid"; o.Numeric = true }},
 		{"SendBuffer", func(o *Options) { o.Buffer = -1 }},
 	} {
 		o := Defaults()

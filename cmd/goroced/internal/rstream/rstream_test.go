@@ -366,7 +366,7 @@ func TestPatience(t *testing.T) {
 	}
 
 	o = Defaults()
-	o.limit, o.Timeout = 1, time.Second
+	o.limit, o.Timeout = 1, 5*time.Second // of each step of the exchange, which must succeed, and then of the silence
 	server, co = startServer(t, toolstest.Device(t, wrap.FaultConfig{}), o)
 	conn := dial(t, co)
 	for _, size := range o.sizes() {

@@ -13,12 +13,14 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/config"
+	"github.com/goroce/goroce/tests/linktest"
 )
 
 // TestAdmin: a handler knows who asks; health and profiles are there.
@@ -251,12 +253,7 @@ func TestUnhealthy(t *testing.T) {
 // freePort returns an address that nobody listens on.
 func freePort(t *testing.T) string {
 	t.Helper()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer free.Close()
-	return free.Addr().String()
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(linktest.Port(t)))
 }
 
 // TestMetricsListener: what is served on TCP, where nobody knows who asks, shows neither traffic

@@ -7,8 +7,8 @@
 //	err = tree.Remove()
 //
 // Whoever may connect to the socket may read the tree. A file is replaced as a whole, so who reads it finds the old
-// or the new state. Counters are there by their names; who preloads the library reads their present values from the
-// daemon.
+// or the new state. The file of a counter has its value at the latest Update; programs with the preloaded library read
+// the present value from the daemon.
 package sysfs
 
 import (
@@ -36,9 +36,9 @@ type Tree struct {
 // linkTo precedes the target of a symbolic link among contents. No file begins with it.
 const linkTo = "\x00"
 
-// Create creates the tree of a socket, which must be there: its group and permissions are the tree's, reading and
-// listing in place of writing. What a daemon that is dead has left there is removed. The directory itself may be there:
-// a service manager can make it where the daemon could not.
+// Create creates the tree of a socket, which must be there. The tree has the socket's group, and whoever may write to
+// the socket may read and list the tree. Files that a dead daemon has left there are removed. The directory itself may
+// be there: a service manager can make it where the daemon could not.
 func Create(socket string) (*Tree, error) {
 	info, err := os.Stat(socket)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/goroce/goroce/ib"
@@ -18,13 +19,26 @@ import (
 // After is how long a tool waits without a word.
 const After = 900 * time.Millisecond
 
-// For prints what is waited for, unless stop is called before. If the next hop to host is silent, it says so. Stop may
-// be called more than once.
+// For prints what is waited for, unless stop is called before. If the next hop to host is silent, it says so. Once stop
+// has returned, it prints nothing. Stop may be called more than once.
 func For(w io.Writer, host, format string, args ...any) (stop func()) {
+	var mu sync.Mutex
+	stopped := false
 	t := time.AfterFunc(After, func() {
-		fmt.Fprintf(w, "waiting for %s%s\n", fmt.Sprintf(format, args...), silence(host))
+		// The name lookup of silence may take seconds: stop does not wait for it.
+		text := fmt.Sprintf("waiting for %s%s\n", fmt.Sprintf(format, args...), silence(host))
+		mu.Lock()
+		defer mu.Unlock()
+		if !stopped {
+			_, _ = io.WriteString(w, text)
+		}
 	})
-	return func() { t.Stop() }
+	return func() {
+		t.Stop()
+		mu.Lock()
+		defer mu.Unlock()
+		stopped = true
+	}
 }
 
 // Error is the error of a wait that the end of a context has ended.

@@ -24,6 +24,31 @@ func TestFor(t *testing.T) {
 	})
 }
 
+// slow is an argument that takes long to format.
+type slow chan struct{}
+
+func (s slow) String() string {
+	<-s
+	return "an answer"
+}
+
+// TestForStopped: nothing is printed after stop has returned, even if the text is in the making by then.
+func TestForStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said strings.Builder
+		made := make(slow)
+		stop := For(&said, "", "%v", made)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		stop()
+		close(made)
+		synctest.Wait()
+		if said.Len() > 0 {
+			t.Errorf("after the wait: %q", said.String())
+		}
+	})
+}
+
 // TestEnded: only the end of the context is an *Error.
 func TestEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())

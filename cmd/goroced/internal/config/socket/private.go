@@ -15,15 +15,15 @@ var Tmp = "/tmp"
 // $TMPDIR, which differs from session to session: there must be one daemon.
 func Private(uid int) string { return filepath.Join(Tmp, fmt.Sprintf("goroce-%d", uid)) }
 
-// IsOwn reports whether a path is a directory of this user, no link to one, to which nobody else may write. In Tmp
-// anybody may have made it: clients would send their daemon a descriptor of their memory.
+// IsOwn reports whether a path is a directory of this user, no link to one, to which nobody else may write. Anybody can
+// make a directory in Tmp, and clients would send descriptors of their memory to whoever listens in it.
 func IsOwn(dir string) bool {
 	info, err := os.Lstat(dir)
 	return err == nil && info.IsDir() && int(info.Sys().(*syscall.Stat_t).Uid) == os.Geteuid() && info.Mode()&0o022 == 0
 }
 
-// Take makes the directory of a daemon's sockets, if it is not there. One that is private becomes, and must be, this
-// user's alone.
+// Take makes the directory of a daemon's sockets, if it is not there. That of Private must be this user's own (IsOwn);
+// Take closes it to all other users.
 func Take(dir string) error {
 	if dir != Private(os.Geteuid()) {
 		return os.MkdirAll(dir, 0o755)

@@ -123,8 +123,8 @@ func (c *Reader) section(n int64) error {
 // interfaceBlock adds an interface: link type, snapshot length, options.
 func (c *Reader) interfaceBlock(n int64) error {
 	if n < 8 || n > maxInterface || len(c.ifaces) == maxInterfaces {
-		return c.fail(ErrCorrupt, "interface description %d of %d bytes; want at most %d of 20 to %d", len(c.ifaces)+1,
-			n+12, maxInterfaces, maxInterface)
+		return c.fail(ErrCorrupt, "interface description %d is a block of %d bytes; want at most %d "+
+			"descriptions, each of 20 to %d bytes", len(c.ifaces)+1, n+12, maxInterfaces, maxInterface+12)
 	}
 	b, err := c.read(int(n)+4, "an interface description")
 	if err != nil {
