@@ -1,8 +1,8 @@
 /*
  * ping: verbs in C, with the headers of any libibverbs, and connections by address with librdmacm.
  *
- * The server offers 64 bytes of memory: it tells the client their address and key as the private data of the connection.
- * The client WRITEs a text there, and then SENDs an empty message that says so. The server prints the text.
+ * The server offers 64 bytes of memory: it tells the client their address and key as the private data of the
+ * connection. The client WRITEs a text there, and then SENDs an empty message that says so. The server prints the text.
  *
  *	cc -std=gnu99 -Wall -o ping ping.c -lrdmacm -libverbs     # packages libibverbs-dev and librdmacm-dev
  *	goroced run -- ./ping server &                          # no RDMA NIC, no root: over the daemon of goroce
@@ -15,6 +15,7 @@
 
 #include <arpa/inet.h>
 #include <endian.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,9 +103,10 @@ static void client(const char *host)
 
 	check(!mr, "register memory");
 	check(rdma_connect(id, &param), "connect");
-	check(id->event->param.conn.private_data_len < sizeof offer, "the server's offer");
+	errno = EPROTO; /* for the next two checks, which follow no system call */
+	check(id->event->param.conn.private_data_len < sizeof offer, "the server tells no address, key and length");
 	memcpy(&offer, id->event->param.conn.private_data, sizeof offer);
-	check(ntohl(offer.length) < sizeof text, "the server's offer");
+	check(ntohl(offer.length) < sizeof text, "the server offers less memory than the text needs");
 
 	check(rdma_post_write(id, NULL, text, sizeof text, mr, 0, be64toh(offer.addr), ntohl(offer.rkey)), "post a WRITE");
 	completed(rdma_get_send_comp, id, "WRITE");

@@ -14,6 +14,7 @@ import (
 
 // TestDeviceRemoval: when the daemon ends, a program hears of it by an event for each ID that is bound to a device,
 // then by errors. The wildcard listener, the ID that is not bound, and the request that is not accepted have no event.
+// A daemon that is started then serves it, and knows nothing of the channels of the former one.
 func TestDeviceRemoval(t *testing.T) {
 	besides(t)
 	if _, err := os.Stat("/usr/include/rdma/rdma_cma.h"); err != nil {
@@ -21,10 +22,13 @@ func TestDeviceRemoval(t *testing.T) {
 	}
 	program := compile(t, "testdata/cm_removal.c", "-lrdmacm", "-libverbs")
 	h := newHost(t, nil)
-	p := h.run(t, program, h.addr.String())
+	p := h.run(t, "env", "GOROCE_QUIET=1", program, h.addr.String())
 	p.reports(t, "ready\n")
 	h.killDaemon(t)
-	const want = "ready\npassive: accepted listener migrated\nactive: connected connecting\ndestroyed\n"
+	p.reports(t, "destroyed\n")
+	h.startDaemon(t, "--addr", h.addr.String())
+	const want = "ready\npassive: accepted listener migrated\nactive: connected connecting\ndestroyed\n" +
+		"another daemon\n"
 	if got := p.ok(t); got != want {
 		t.Errorf("it says\n%s, want\n%s", got, want)
 	}

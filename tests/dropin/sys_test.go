@@ -78,8 +78,9 @@ func TestPreloadPlaces(t *testing.T) {
 	fakeTree(t, named, "named")
 	for env, want := range map[string]string{
 		"XDG_RUNTIME_DIR=" + h.dir: "own", "GOROCED_SOCKET=" + named: "named",
-		"GOROCED_SOCKET=" + own + "-gone": "", // a name stands alone
-		"GOROCED_SOCKET=":                 "",
+		"GOROCED_SOCKET=" + own + "-gone":                    "", // a name stands alone
+		"GOROCED_SOCKET=":                                    "",
+		"GOROCED_SOCKET=" + named + strings.Repeat("x", 108): "", // no socket has a path of that length
 	} {
 		cmd := exec.Command("cat", "/sys/class/infiniband/blue/node_guid")
 		cmd.Env = append(clean(), env, "LD_PRELOAD="+filepath.Join(h.libs, dropin.Sys))

@@ -13,13 +13,24 @@ import (
 // threads are the cases of testdata/verbs_threads.c.
 var threads = []string{"own", "shared"}
 
-// TestVerbsThreads: eight threads have each their own queues, or all one completion queue, and lose nothing.
+// TestVerbsThreads: eight threads have each their own queues, or all one completion queue, and lose nothing. The
+// program has more thread-local variables than the stack of the library's own thread holds.
 func TestVerbsThreads(t *testing.T) {
 	program := compileVerbs(t, "testdata/verbs_threads.c")
 	h := newHost(t, nil)
 	rounds := fmt.Sprint(require.Rounds(50, 500))
 	for _, name := range threads {
 		t.Run(name, func(t *testing.T) { h.run(t, program, name, rounds).ok(t) })
+	}
+}
+
+// TestVerbsCancelled: a thread that is cancelled in the library leaves no lock locked, and wakes the daemon.
+func TestVerbsCancelled(t *testing.T) {
+	besides(t)
+	program := compileVerbs(t, "testdata/verbs_cancel.c")
+	h := newHost(t, nil)
+	for _, name := range []string{"posting", "creating", "destroying", "opening"} {
+		t.Run(name, func(t *testing.T) { h.run(t, program, name).ok(t) })
 	}
 }
 

@@ -224,6 +224,17 @@ func TestVerbsEnd(t *testing.T) {
 	}
 }
 
+// TestVerbsLongPath: a path that no socket can have is told by errno and by what the user has to do.
+func TestVerbsLongPath(t *testing.T) {
+	program := compileVerbs(t, "testdata/verbs_rules.c")
+	h := &host{dir: userDir(t), libs: libs(t), socket: "/" + strings.Repeat("x", 107)}
+	want := fmt.Sprintf("goroce: GOROCED_SOCKET is longer than 107 bytes, the most that the path of a socket may "+
+		"have; name a shorter path\nerrno %d\n", syscall.ENAMETOOLONG)
+	if out := h.with(t, []string{"LD_LIBRARY_PATH=" + h.libs}, program, "refused").ok(t); out != want {
+		t.Errorf("it says\n%s, want\n%s", out, want)
+	}
+}
+
 // refuse answers each client that it has not the right version, or the right to connect, in a daemon's words.
 func refuse(listener *net.UnixListener, why error) {
 	for {

@@ -52,7 +52,8 @@ static void request(uint16_t op, const void *body, size_t len, int fd, void *rep
 		die("send");
 
 	iov = (struct iovec){in, sizeof(in)};
-	msg = (struct msghdr){.msg_iov = &iov, .msg_iovlen = 1, .msg_control = rights.space, .msg_controllen = sizeof(rights)};
+	msg = (struct msghdr){.msg_iov = &iov, .msg_iovlen = 1, .msg_control = rights.space,
+		.msg_controllen = sizeof(rights)};
 	ssize_t n = recvmsg(control, &msg, 0);
 	if (n < (ssize_t)sizeof(head))
 		die("receive");
@@ -137,21 +138,24 @@ static void publish(struct qp *q, char *ring, uint32_t index)
 
 static struct qp create_qp(uint32_t pd, uint32_t cq)
 {
-	struct goroce_create_qp r = {.pd = pd, .send_cq = cq, .recv_cq = cq, .type = 2 /* IBV_QPT_RC */, .max_send_wr = 4, .max_recv_wr = 4,
-		.max_send_sge = 1, .max_recv_sge = 1};
+	struct goroce_create_qp r = {.pd = pd, .send_cq = cq, .recv_cq = cq, .type = 2 /* IBV_QPT_RC */,
+		.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1};
 	struct goroce_ring made;
 	int fd;
 	request(20, &r, sizeof(r), -1, &made, sizeof(made), &fd);
 	char *rings = map(fd, made.size);
-	return (struct qp){.handle = made.handle, .qpn = made.num, .doorbell = made.doorbell, .shard = made.shard, .send = rings, .recv = rings + made.send};
+	return (struct qp){.handle = made.handle, .qpn = made.num, .doorbell = made.doorbell, .shard = made.shard,
+		.send = rings, .recv = rings + made.send};
 }
 
 static void connect_qp(struct qp *q, struct qp *peer, const uint8_t *gid)
 {
-	enum { STATE = 1, ACCESS = 8, PKEY = 16, PORT = 32, AV = 128, MTU = 256, TIMEOUT = 512, RETRY = 1024, RNR_RETRY = 2048, RQ_PSN = 4096,
-		RD_ATOMIC = 8192, RNR_TIMER = 1 << 15, SQ_PSN = 1 << 16, DEST_RD_ATOMIC = 1 << 17, DEST_QPN = 1 << 20 };
-	struct goroce_qp_attr a = {.qp = q->handle, .port = 1, .access = 1 << 1, .path_mtu = 1024, .dest_qpn = peer->qpn, .timeout = 14,
-		.retry_cnt = 7, .rnr_retry = 7, .min_rnr_timer = 12, .max_rd_atomic = 1, .max_dest_rd_atomic = 1, .ah = {.port = 1, .hop_limit = 64}};
+	enum { STATE = 1, ACCESS = 8, PKEY = 16, PORT = 32, AV = 128, MTU = 256, TIMEOUT = 512, RETRY = 1024,
+		RNR_RETRY = 2048, RQ_PSN = 4096, RD_ATOMIC = 8192, RNR_TIMER = 1 << 15, SQ_PSN = 1 << 16,
+		DEST_RD_ATOMIC = 1 << 17, DEST_QPN = 1 << 20 };
+	struct goroce_qp_attr a = {.qp = q->handle, .port = 1, .access = 1 << 1, .path_mtu = 1024, .dest_qpn = peer->qpn,
+		.timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .min_rnr_timer = 12, .max_rd_atomic = 1, .max_dest_rd_atomic = 1,
+		.ah = {.port = 1, .hop_limit = 64}};
 	memcpy(a.ah.dgid, gid, 16);
 	static const struct { uint32_t state, mask; } steps[] = {
 		{1, STATE | PKEY | PORT | ACCESS},
@@ -192,7 +196,8 @@ static struct goroce_cq_slot wait_completion(char *ring, int channel)
 static void post_send(struct qp *q, uint8_t opcode, struct goroce_sge sge, uint64_t to, uint32_t rkey)
 {
 	struct goroce_send_slot *s = slot(q->send, q->sent);
-	*s = (struct goroce_send_slot){.id = 7, .opcode = opcode, .flags = 2 /* IBV_SEND_SIGNALED */, .num_sge = 1, .remote_addr = to, .rkey = rkey};
+	*s = (struct goroce_send_slot){.id = 7, .opcode = opcode, .flags = 2 /* IBV_SEND_SIGNALED */, .num_sge = 1,
+		.remote_addr = to, .rkey = rkey};
 	memcpy(s + 1, &sge, sizeof(sge));
 	publish(q, q->send, ++q->sent);
 }
@@ -261,7 +266,8 @@ static uint32_t connect_by_address(struct qp *a, struct qp *b, const uint8_t *gi
 	request(32, &to, sizeof(to), -1, NULL, 0, NULL);
 	next_event(2 /* RDMA_CM_EVENT_ROUTE_RESOLVED */);
 	move(a, to.id, 1 /* IBV_QPS_INIT */);
-	struct goroce_cm_connect c = {.id = to.id, .param = {.qpn = a->qpn, .retry_count = 7, .rnr_retry = 7, .private_len = 5}};
+	struct goroce_cm_connect c = {.id = to.id, .param = {.qpn = a->qpn, .retry_count = 7, .rnr_retry = 7,
+		.private_len = 5}};
 	memcpy(c.private_data, "knock", 5);
 	request(33, &c, sizeof(c), -1, NULL, 0, NULL);
 
@@ -319,7 +325,8 @@ int main(int argc, char **argv)
 	int memory = memfd_create("client", MFD_ALLOW_SEALING);
 	if (memory < 0 || ftruncate(memory, 8192) < 0 || fcntl(memory, F_ADD_SEALS, F_SEAL_SHRINK) < 0)
 		die("memfd");
-	struct goroce_reg_mr reg = {.pd = pd.handle, .access = 1 | 1 << 1, .kind = GOROCE_MEMFD, .length = 8192, .iova = 0x10000};
+	struct goroce_reg_mr reg = {.pd = pd.handle, .access = 1 | 1 << 1, .kind = GOROCE_MEMFD, .length = 8192,
+		.iova = 0x10000};
 	struct goroce_reg_reply mr;
 	request(12, &reg, sizeof(reg), memory, &mr, sizeof(mr), NULL);
 	char *bytes = map(memory, 8192);

@@ -1,6 +1,6 @@
 #!/bin/sh
-# A machine with an RDMA device of the kernel, as far as files go: run in a mount namespace, as root. The commands after it
-# see what programs look at before they use the device.
+# A machine with an RDMA device of the kernel, as far as files go: run in a mount namespace, as root. The commands after
+# it see what programs look at before they use the device.
 set -e
 mount -t tmpfs none /sys/class
 mkdir -p /sys/class/infiniband/rxe0/ports/1 /sys/class/infiniband_verbs/uverbs0

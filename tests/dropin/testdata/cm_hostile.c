@@ -24,6 +24,17 @@
 enum { PORT = 7471, NOWHERE = 8, NO_ID = 12345678, COMMANDS = RDMA_USER_CM_CMD_JOIN_MCAST + 1,
 	FAMILY_IB = 27 };
 
+static bool starved; /* no memory is allocated */
+extern void *__libc_malloc(size_t size);
+
+void *malloc(size_t size)
+{
+	if (!starved)
+		return __libc_malloc(size);
+	errno = ENOMEM;
+	return NULL;
+}
+
 static struct sockaddr_in device = { .sin_family = AF_INET };
 static uint64_t answer[512];
 
@@ -363,6 +374,21 @@ static void unwritable(void)
 	MUST(close(fd) == 0);
 }
 
+/* no_memory - an ID that the library cannot keep is none. */
+static void no_memory(void)
+{
+	int fd = channel(), err;
+	uint32_t id;
+
+	starved = true;
+	err = create(fd, RDMA_PS_TCP, &id);
+	starved = false;
+	IS(ENOMEM, err);
+	MUST(id);
+	IS(ENOENT, destroy(fd, id));
+	MUST(close(fd) == 0);
+}
+
 /* many - 10,000 IDs or as many as there may be, each with an event that nobody reads, again and again. */
 static void many(void)
 {
@@ -576,8 +602,8 @@ static const struct {
 	void (*run)(void);
 } parts[] = {
 	{ "lengths", lengths }, { "half_mapped", half_mapped }, { "unknown", unknown }, { "scope", scope },
-	{ "membership", membership }, { "families", families }, { "unwritable", unwritable }, { "many", many },
-	{ "forked", forked }, { "passed", passed },
+	{ "membership", membership }, { "families", families }, { "unwritable", unwritable },
+	{ "no_memory", no_memory }, { "many", many }, { "forked", forked }, { "passed", passed },
 };
 
 int main(int argc, char **argv)

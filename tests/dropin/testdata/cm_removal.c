@@ -1,12 +1,14 @@
 /*
- * What a program of rdma_cm sees when its daemon ends: cm_removal ADDR. It says "ready" when its IDs are in their states, then
- * each event that comes, sorted, and what comes after them.
+ * What a program of rdma_cm sees when its daemon ends: cm_removal ADDR. It says "ready" when its IDs are in their states,
+ * then each event that comes, sorted, and what comes after them. When there is another daemon, it uses that.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <poll.h>
 #include <rdma/rdma_cma.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 #include "must.h"
 
@@ -116,6 +118,42 @@ static void afterwards(struct rdma_event_channel *ch)
 	FAILS(EIO, rdma_create_id(ch, &id, NULL, RDMA_PS_TCP) == 0);
 }
 
+/* handle_of - returns the daemon's handle of a channel: the second number in the name of its socket. */
+static unsigned int handle_of(const struct rdma_event_channel *ch)
+{
+	struct sockaddr_un name = { 0 };
+	socklen_t len = sizeof(name);
+	unsigned int handle;
+
+	MUST(getsockname(ch->fd, (struct sockaddr *)&name, &len) == 0);
+	MUST(sscanf(name.sun_path + 1, "goroce-cm/%*16x/%8x", &handle) == 1);
+	return handle;
+}
+
+/* another - opens channels of another daemon. Their IDs cannot be moved from a channel of the former one. */
+static void another(void)
+{
+	struct rdma_event_channel *first, *second;
+	struct rdma_cm_id *id;
+
+	while (!(first = rdma_create_event_channel()))
+		usleep(1000);
+	while (handle_of(first) < handle_of(passive)) {
+		rdma_destroy_event_channel(first);
+		MUST(first = rdma_create_event_channel());
+	}
+	IS((int)handle_of(passive), (int)handle_of(first));
+	MUST(second = rdma_create_event_channel());
+	id = make(first, "another");
+	id->channel = passive; /* of the former daemon */
+	FAILS(EINVAL, rdma_migrate_id(id, second) == 0);
+	id->channel = first;
+	MUST(rdma_migrate_id(id, second) == 0);
+	MUST(rdma_destroy_id(id) == 0);
+	rdma_destroy_event_channel(first);
+	rdma_destroy_event_channel(second);
+}
+
 int main(int argc, char **argv)
 {
 	struct rdma_cm_id *ids[IDS];
@@ -149,8 +187,10 @@ int main(int argc, char **argv)
 			rdma_destroy_qp(ids[i]);
 		MUST(rdma_destroy_id(ids[i]) == 0);
 	}
+	printf("destroyed\n");
+	another();
 	rdma_destroy_event_channel(passive);
 	rdma_destroy_event_channel(active);
-	printf("destroyed\n");
+	printf("another daemon\n");
 	return 0;
 }

@@ -427,7 +427,7 @@ static void duplicate(void)
 	printf("a channel with a duplicate, closed: bind of its port %s", result(bind_to(other, device4, PORT)));
 	MUST(dup2(fd, l->channel->fd) >= 0);
 	close(fd);
-	printf(", bind of the closed descriptor's duplicate's listener again %s\n", result(bind_to(l, device4, PORT)));
+	printf(", second bind of its listener, by the duplicate, %s\n", result(bind_to(l, device4, PORT)));
 	end(other);
 	end(l);
 }

@@ -1,5 +1,5 @@
 /*
- * Looks at the same files by every function that libgoroce-sys.so stands before, and
+ * Looks at the same files by every function that libgoroce-sys.so interposes, and
  * prints what it finds. With a directory as argument the files are below that.
  */
 #define _GNU_SOURCE
@@ -110,7 +110,8 @@ static void stats(const char *path)
 	printf("statx %s: %s %o\n", path, ret ? strerror(errno) : "ok", stx.stx_mode);
 	printf("access %s: %d %d %d\n", path, access(at(path), R_OK), eaccess(at(path), F_OK),
 	       faccessat(AT_FDCWD, at(path), R_OK, AT_EACCESS));
-	printf("getxattr %s: %d %d\n", path, (int)getxattr(at(path), "user.x", NULL, 0), errno);
+	ret = (int)getxattr(at(path), "user.x", NULL, 0);
+	printf("getxattr %s: %d %d\n", path, ret, errno);
 }
 
 static int by_name(const struct dirent **a, const struct dirent **b)
@@ -196,6 +197,7 @@ static void others(void)
 	char made[64];
 
 	snprintf(made, sizeof(made), "/tmp/goroce-made-%d", (int)getpid());
+	unlink(made); /* of a process that had this PID, and was killed */
 	int fd = open(made, O_CREAT | O_RDWR | O_EXCL, 0640); /* the mode goes along */
 	printf("made: %d %d\n", fd >= 0, fstat(fd, &st) ? -1 : (int)st.st_mode);
 	close(fd);
@@ -221,6 +223,10 @@ static void *looker(void *arg)
 			if (pid == 0) {
 				fd = open(at(GUID), O_RDONLY);
 				_exit(fd < 0 || stat(at(NODE), &st) || access(at(GONE), F_OK) == 0);
+			}
+			if (pid < 0) {
+				perror("fork");
+				exit(1);
 			}
 			if (waitpid(pid, &status, 0) < 0 || status) {
 				fprintf(stderr, "a child: %d\n", status);

@@ -127,7 +127,7 @@ static inline bool readable(int fd)
 	return poll(&p, 1, 0) == 1;
 }
 
-/* loop makes an RC QP that is its own peer, and a completion of it. */
+/* loop makes an RC QP that is its own peer. write_once has such a QP WRITE 8 bytes, which makes a completion. */
 static inline struct ibv_qp *loop(struct ibv_cq *of)
 {
 	struct ibv_qp *qp = make_qp(IBV_QPT_RC, of, NULL);

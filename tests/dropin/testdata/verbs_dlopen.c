@@ -1,6 +1,7 @@
 /* Uses libibverbs as NCCL does: by dlopen with RTLD_LOCAL, and names with their versions. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <infiniband/verbs.h>
 #include <stdio.h>
 
@@ -24,6 +25,7 @@ int main(void)
 	void (*release)(struct ibv_device **);
 	struct ibv_device_attr attr;
 	struct ibv_port_attr port;
+	void *(*make)(void);
 	struct verbs_context *extended;
 
 	library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -36,6 +38,8 @@ int main(void)
 	    !(name = find("ibv_get_device_name", "IBVERBS_1.1")) || !find("ibv_query_ece", "IBVERBS_1.10") ||
 	    !(release = find("ibv_free_device_list", "IBVERBS_1.1")) || !find("ibv_reg_mr_iova2", "IBVERBS_1.8"))
 		return 1;
+	if (!(make = find("_verbs_init_and_alloc_context", "IBVERBS_PRIVATE_34")) || make() || errno != EOPNOTSUPP)
+		return 1; /* what only providers call makes no object */
 	all = list(&n);
 	if (!all || n != 1 || !(ctx = open(all[0])))
 		return 1;

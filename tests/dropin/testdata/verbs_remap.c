@@ -13,7 +13,7 @@
 
 enum { PAGE = 4096, LENGTH = 64 * PAGE };
 
-/* Calls of the library that fail: the next one but so many, before or after they have removed what was there. */
+/* Which call of the library fails, counted from the next one; with removed, after it has unmapped what was there. */
 static struct {
 	int fixed, write, file, back, read; /* 0: none fails; 1: the next one */
 	bool removed;
@@ -337,7 +337,7 @@ static void own_device(char *p)
 /* A child has what its parent had, and neither sees what the other stores then. */
 static void forked(void)
 {
-	char *p = fresh(LENGTH), *out = fresh(LENGTH);
+	char *p = fresh(LENGTH);
 	struct ibv_mr *m = ibv_reg_mr(pd, p, LENGTH, ALL);
 	int ready[2], go[2];
 	pid_t child;
@@ -391,7 +391,6 @@ static void forked(void)
 	IS(0, ibv_dereg_mr(m));
 	IS('p', sharing(p));
 	marked(p, LENGTH, 1);
-	munmap(out, LENGTH);
 }
 
 /* unharmed registers memory while something fails: it is not moved, and keeps what it has. */

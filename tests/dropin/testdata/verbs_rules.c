@@ -1,7 +1,8 @@
 /* The rules of libibverbs that programs count on, each a case: `verbs_rules CASE` ends with status 0 if it holds. */
 #include "verbs_common.h"
 
-/* Arguments that are wrong, and the errno that rdma_rxe gives. */
+#include <sys/resource.h>
+
 /* A device that is listed again has the same pointer: librdmacm takes another one for another device. */
 static void listed_again(void)
 {
@@ -15,6 +16,7 @@ static void listed_again(void)
 	ibv_free_device_list(after);
 }
 
+/* Arguments that are wrong, and the errno that rdma_rxe gives. */
 static void arguments(void)
 {
 	struct ibv_comp_channel *channel;
@@ -374,20 +376,64 @@ static void events(void)
 	close_all();
 }
 
-/* A CQ keeps its completions when its size changes. */
+/* limit_memory sets how much address space the process may have, and returns the limit before. */
+static rlim_t limit_memory(rlim_t to)
+{
+	struct rlimit limit;
+	rlim_t before;
+
+	MUST(!getrlimit(RLIMIT_AS, &limit));
+	before = limit.rlim_cur;
+	limit.rlim_cur = to;
+	MUST(!setrlimit(RLIMIT_AS, &limit));
+	return before;
+}
+
+/* A queue whose new ring cannot be mapped is of no use any more, as the daemon has moved to that ring: all fails. */
+static void unmapped(void)
+{
+	struct ibv_srq_init_attr init = {.attr = {.max_wr = 8, .max_sge = 1}};
+	struct ibv_srq_attr larger = {.max_wr = 64};
+	struct ibv_recv_wr wr = {0}, *bad;
+	struct ibv_srq *srq;
+	struct ibv_wc wc;
+	rlim_t before;
+
+	open_first();
+	before = limit_memory(0);
+	IS(ENOMEM, ibv_resize_cq(cq, 1000));
+	limit_memory(before);
+	IS(-1, ibv_poll_cq(cq, 1, &wc));
+	IS(EIO, errno);
+	close_all();
+
+	open_first();
+	MUST(srq = ibv_create_srq(pd, &init));
+	before = limit_memory(0);
+	IS(ENOMEM, ibv_modify_srq(srq, &larger, IBV_SRQ_MAX_WR));
+	limit_memory(before);
+	IS(EIO, ibv_post_srq_recv(srq, &wr, &bad));
+	IS(0, ibv_destroy_srq(srq));
+	close_all();
+}
+
+/* A CQ keeps its completions when its size changes. The CQs here are of one shard: that of the last vector. */
 static void resize(void)
 {
 	struct ibv_qp *qp;
-	struct ibv_cq *small;
+	struct ibv_cq *small, *beside;
+	int last;
 
 	open_first();
-	MUST(small = ibv_create_cq(ctx, 7, NULL, NULL, 0));
+	last = ctx->num_comp_vectors - 1;
+	MUST(small = ibv_create_cq(ctx, 7, NULL, NULL, last));
+	MUST(beside = ibv_create_cq(ctx, 1, NULL, NULL, last));
 	IS(7, small->cqe);
 	qp = loop(small);
 	for (int i = 0; i < 7; i++)
 		write_once(qp);
-	write_once(loop(cq)); /* on the same shard: by the time it is complete, so are the others */
-	wait_wc(cq, IBV_WC_SUCCESS);
+	write_once(loop(beside)); /* on the same shard: by the time it is complete, so are the others */
+	wait_wc(beside, IBV_WC_SUCCESS);
 	IS(EINVAL, ibv_resize_cq(small, 3));
 	IS(0, ibv_resize_cq(small, 300));
 	IS(300, small->cqe);
@@ -397,11 +443,16 @@ static void resize(void)
 	wait_wc(small, IBV_WC_SUCCESS);
 	IS(0, ibv_resize_cq(small, 2));
 	IS(0, ibv_close_device(ctx)); /* with objects, which is allowed */
+	unmapped();
 }
 
-/* A forked child has no verbs of its parent, and disturbs nothing. */
+/* A forked child has no verbs of its parent, and disturbs nothing. That another thread of the parent has the context's
+ * mutex does not hold it up. */
 static void forked(void)
 {
+	struct ibv_srq_init_attr init = {.attr = {.max_wr = 8, .max_sge = 1}};
+	struct ibv_comp_channel *channel;
+	struct ibv_srq *srq;
 	struct ibv_qp *qp;
 	struct ibv_wc wc;
 	pid_t child;
@@ -410,6 +461,9 @@ static void forked(void)
 	open_first();
 	IS(0, ibv_fork_init());
 	qp = loop(cq);
+	MUST(srq = ibv_create_srq(pd, &init));
+	MUST(channel = ibv_create_comp_channel(ctx));
+	MUST(!pthread_mutex_lock(&ctx->mutex));
 	MUST((child = fork()) >= 0);
 	if (!child) {
 		struct ibv_context *old = ctx;
@@ -422,6 +476,10 @@ static void forked(void)
 		FAILS(ENODEV, ibv_reg_mr(pd, buf, 1, 0));
 		IS(ENODEV, ibv_req_notify_cq(cq, 0));
 		IS(ENODEV, ibv_destroy_qp(qp));
+		REFUSED(ENODEV, ibv_resize_cq(cq, 1));
+		REFUSED(ENODEV, ibv_modify_srq(srq, &init.attr, IBV_SRQ_MAX_WR));
+		REFUSED(ENODEV, ibv_destroy_cq(cq));
+		REFUSED(ENODEV, ibv_destroy_comp_channel(channel));
 		IS(ENODEV, ibv_dealloc_pd(pd));
 		IS(-1, ibv_get_async_event(ctx, &e));
 		IS(ENODEV, errno);
@@ -432,6 +490,7 @@ static void forked(void)
 		IS(0, ibv_close_device(old));
 		exit(0);
 	}
+	MUST(!pthread_mutex_unlock(&ctx->mutex));
 	for (int i = 0; i < 100; i++) {
 		write_once(qp);
 		wait_wc(cq, IBV_WC_SUCCESS);
@@ -439,6 +498,8 @@ static void forked(void)
 	MUST(waitpid(child, &status, 0) == child && !status);
 	write_once(qp);
 	wait_wc(cq, IBV_WC_SUCCESS);
+	IS(0, ibv_destroy_comp_channel(channel));
+	IS(0, ibv_destroy_srq(srq));
 	IS(0, ibv_destroy_qp(qp));
 	close_all();
 }

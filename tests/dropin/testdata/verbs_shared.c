@@ -1,8 +1,8 @@
 /*
  * Memory that is shared from files. `verbs_shared all DIRECTORY` registers memory of each sort, which the daemon must
  * read and write, and says what the daemon should list: "KEY KIND NAME". Then it waits for the end of its input. DIRECTORY
- * is on a disk. Run with CAP_CHECKPOINT_RESTORE ("privileged") files are found that were closed. `verbs_shared refused`
- * meets a limit, `verbs_shared shrink` truncates memory that is registered.
+ * is on a disk. `verbs_shared privileged DIRECTORY` is for a process with CAP_CHECKPOINT_RESTORE, whose closed files
+ * are found, too. `verbs_shared refused` meets a limit, `verbs_shared shrink` truncates memory that is registered.
  */
 #include "verbs_move.h"
 
@@ -40,6 +40,7 @@ static int shm(void)
 	static int n;
 
 	snprintf(path, sizeof(path), "/dev/shm/goroce-test-%d-%d", getpid(), n++);
+	unlink(path); /* of a process that had this PID, and was killed */
 	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	MUST(fd >= 0 && !ftruncate(fd, LENGTH));
 	return fd;

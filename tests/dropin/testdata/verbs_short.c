@@ -386,7 +386,7 @@ static void refused(struct ibv_pd *of, struct ibv_sge e)
 		IS(IBV_WC_LOC_PROT_ERR, (int)o.send.status);
 		MUST(!o.in_slot);
 		end_pair(&p);
-		for (struct ibv_wc wc; ibv_poll_cq(cq, 1, &wc);) /* receives that were flushed */
+		for (struct ibv_wc wc; ibv_poll_cq(cq, 1, &wc) > 0;) /* receives that were flushed */
 			;
 	}
 }
@@ -471,7 +471,7 @@ static void changes(void)
 	IS(IBV_WC_LOC_PROT_ERR, (int)o.send.status);
 	MUST(!o.in_slot);
 	end_pair(&p);
-	while (ibv_poll_cq(cq, 1, &o.recv)) /* receives that were flushed */
+	while (ibv_poll_cq(cq, 1, &o.recv) > 0) /* receives that were flushed */
 		;
 }
 

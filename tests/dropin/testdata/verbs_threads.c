@@ -3,6 +3,9 @@
 
 enum { THREADS = 8, BLOCK = 3000, RECEIVES = 2, MAX_ROUNDS = 10000 };
 
+/* Threads have their copies on their stacks, and that of the library's own thread is smaller. */
+static __thread char large[256 << 10] __attribute__((used));
+
 static int rounds;
 static pthread_barrier_t barrier;
 

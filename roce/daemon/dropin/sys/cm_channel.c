@@ -105,8 +105,8 @@ static int name(int fd, const struct cm_session *s, uint32_t handle, struct sock
 }
 
 /*
- * cm_silence - puts another socket in the place of the channel's, as poll reports the end of the daemon for ever. It has a
- * name of the channel's, too, and takes messages from itself only, so it is never readable.
+ * cm_silence - replaces the channel's socket, on which poll would report the end of the daemon for ever. The new socket
+ * has a name of this channel, too. It is connected to itself, and so takes no messages of others: it is never readable.
  */
 void cm_silence(const struct cm_channel *ch)
 {

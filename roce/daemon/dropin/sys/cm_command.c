@@ -1,7 +1,7 @@
 /*
- * The commands that are written to a channel (rdma/rdma_user_cm.h), but for those that ask. Lengths and errno are those of the
- * kernel's ucma.c, but a command that is shorter than its structure is refused, where ucma.c reads on behind it. Of a longer
- * one the rest is ignored.
+ * The commands that are written to a channel (rdma/rdma_user_cm.h), except QUERY, QUERY_ROUTE (cm_query.c) and
+ * GET_EVENT (cm_event.c). Lengths and errno are those of the kernel's ucma.c, but a command that is shorter than its
+ * structure is refused, where ucma.c reads beyond its end. Bytes behind the structure are ignored.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -15,7 +15,7 @@
 #include "cm.h"
 
 enum { QPT_RC = 2, QPT_UD = 4, QPT_XRC_SEND = 9, QPT_XRC_RECV = 10, QPS_ERR = 6 };
-enum { OPTION_PATH_MTU = 0x10001, MTU_4096 = 5 }; /* one of the daemon's own, in bytes; a code of the record */
+enum { OPTION_PATH_MTU = 0x10001, MTU_4096 = 5 }; /* the daemon's option, in bytes; a code in a path record */
 enum { REJ_CONSUMER = 28, REJ_VENDOR_OPTION = 35, MAX_ACK_TIMEOUT = 31 };
 
 /* copy - copies between this process's memory and itself; the kernel checks the addresses. */
@@ -53,7 +53,7 @@ int cm_respond(const struct cm_command *c, uint64_t to, const void *response, si
 	return cm_copy_out(to, response, len < c->out ? len : c->out);
 }
 
-/* cm_writable - reports, by EFAULT, room for a response that cannot be written: what it says would be lost. */
+/* cm_writable - returns EFAULT if a response could not be written: the event that it is for would be lost. */
 int cm_writable(const struct cm_command *c, uint64_t to, size_t len)
 {
 	char there[CM_MAX_COMMAND];
@@ -66,7 +66,7 @@ int cm_writable(const struct cm_command *c, uint64_t to, size_t len)
 	return err ? err : cm_copy_out(to, there, len);
 }
 
-/* cm_request - asks the daemon, and has Linux's errno for what is another one with verbs. */
+/* cm_request - asks the daemon. Where the kernel's ucma.c has another errno than verbs, it returns that of ucma.c. */
 int cm_request(const struct cm_command *c, uint16_t op, const void *body, size_t len, void *reply, size_t size)
 {
 	int err = cm_ask(c->ch.session, op, body, len, reply, size);
@@ -130,6 +130,7 @@ static int create_id(struct cm_command *c)
 	const struct rdma_ucm_create_id *in = (void *)c->in;
 	struct goroce_create_cm_id r = { .channel = c->ch.handle, .space = in->ps, .cookie = in->uid };
 	struct goroce_object made;
+	uint32_t events;
 	int err;
 
 	switch (in->ps) {
@@ -152,8 +153,11 @@ static int create_id(struct cm_command *c)
 	err = made_handle(c, in->response, made.handle, 0);
 	if (err)
 		return err;
-	return cm_ids_add(cm_ids(c->ch.session),
-			  (struct cm_id){ .handle = made.handle, .channel = c->ch.handle, .cookie = in->uid });
+	err = cm_ids_add(cm_ids(c->ch.session),
+			 (struct cm_id){ .handle = made.handle, .channel = c->ch.handle, .cookie = in->uid });
+	if (err)
+		close_handle(c, made.handle, 0, &events);
+	return err;
 }
 
 static int destroy_id(struct cm_command *c)
@@ -317,7 +321,7 @@ static int listen_on(struct cm_command *c)
 	return cm_request_id(c, GOROCE_LISTEN, &r, sizeof(r), NULL, 0);
 }
 
-/* accept_or_establish - answers a request; without parameters, the answer to a request. */
+/* accept_or_establish - accepts a request; without parameters, it sends the RTU that answers the peer's REP. */
 static int accept_or_establish(struct cm_command *c)
 {
 	const struct rdma_ucm_accept *in = (void *)c->in;
@@ -504,7 +508,7 @@ static int migrate(struct cm_command *c)
 
 	if (fcntl((int)in->fd, F_GETFD) < 0)
 		return ENOENT;
-	if (cm_find((int)in->fd, &from))
+	if (cm_find((int)in->fd, &from) || from.session != c->ch.session) /* handles are numbers of one connection */
 		return EINVAL;
 	scope.channel = from.handle;
 	err = scoped(c, scope, GOROCE_MIGRATE, &r, sizeof(r), &moved, sizeof(moved));

@@ -20,7 +20,7 @@ static uint8_t private_len(const struct goroce_cm_event *e)
 	return n < sizeof(e->private_data) ? n : sizeof(e->private_data);
 }
 
-/* conn_out - has nothing for the end that gets an RTU, and no retry count of a REP, as cma.c. */
+/* conn_out - writes the parameters as cma.c does: none for ESTABLISHED (an RTU), no retry count for a REP. */
 static void conn_out(const struct goroce_cm_event *e, struct rdma_ucm_conn_param *to)
 {
 	if (e->type == ESTABLISHED)
@@ -86,8 +86,9 @@ static int removal(const struct cm_channel *ch, struct goroce_cm_event *e)
 	return 0;
 }
 
-/* note - keeps what an event says of IDs, for the time when the daemon has ended. */
-static int note(const struct cm_command *c, const struct goroce_cm_event *e)
+/* note - keeps what an event says of IDs, for the time when the daemon has ended. Without memory for a new ID the event
+ * is delivered all the same: only the end of the daemon will not be reported for that ID. */
+static void note(const struct cm_command *c, const struct goroce_cm_event *e)
 {
 	struct cm_ids *ids = cm_ids(c->ch.session);
 	struct cm_id made = { .handle = e->id, .channel = c->ch.handle, .placed = true };
@@ -95,10 +96,11 @@ static int note(const struct cm_command *c, const struct goroce_cm_event *e)
 	cm_ids_change(ids, e->type == CONNECT_REQUEST ? e->listener : e->id, cm_id_counted, 1);
 	if (e->type == ADDR_RESOLVED)
 		cm_ids_change(ids, e->id, cm_id_placed, 0);
-	return e->type == CONNECT_REQUEST ? cm_ids_add(ids, made) : 0;
+	if (e->type == CONNECT_REQUEST)
+		cm_ids_add(ids, made);
 }
 
-/* next - takes the next event that the program can know: a new ID without a cookie has none but its request. */
+/* next - takes the next event. It drops those of a new ID that accept has given no cookie yet, except its request. */
 static int next(const struct cm_command *c, struct goroce_cm_event *e)
 {
 	const struct goroce_object channel = { .handle = c->ch.handle };
@@ -111,10 +113,12 @@ static int next(const struct cm_command *c, struct goroce_cm_event *e)
 		if (err)
 			return err == ENOENT ? EBADF : err;
 		cm_drain(c->ch.fd, e->signals);
-		if (e->type == GOROCE_CM_NO_EVENT)
+		if (e->type == GOROCE_CM_NO_EVENT) {
 			err = wait(&c->ch);
-		else if (e->cookie || e->type == CONNECT_REQUEST)
-			return note(c, e);
+		} else if (e->cookie || e->type == CONNECT_REQUEST) {
+			note(c, e);
+			return 0;
+		}
 		if (err)
 			return err;
 	}

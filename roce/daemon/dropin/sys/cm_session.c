@@ -99,9 +99,11 @@ struct cm_session *cm_session(int *err)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct cm_session *s;
+	int cancel;
 
 	*err = 0;
 	pthread_once(&once, watch_fork);
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel); /* connect must not end a thread that holds the lock */
 	pthread_mutex_lock(&lock);
 	s = atomic_load(&current);
 	if (!s || atomic_load(&s->control.gone)) {
@@ -113,6 +115,7 @@ struct cm_session *cm_session(int *err)
 		}
 	}
 	pthread_mutex_unlock(&lock);
+	pthread_setcancelstate(cancel, NULL);
 	return s;
 }
 

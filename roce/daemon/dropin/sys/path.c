@@ -34,7 +34,7 @@ static bool exists(const char *path)
 	return syscall(SYS_faccessat, AT_FDCWD, path, F_OK) == 0;
 }
 
-/* find_tree - finds the tree as programs find the daemon's socket; false if its path is too long. */
+/* find_tree - finds the tree as programs find the daemon's socket; false if a path is too long. */
 static bool find_tree(struct sys_path *tree)
 {
 	char paths[DAEMON_PATHS][PATH_LEN];
@@ -48,7 +48,7 @@ static bool find_tree(struct sys_path *tree)
 		if (exists(tree->text))
 			break;
 	}
-	return true;
+	return n > 0;
 }
 
 /*

@@ -5,8 +5,9 @@
  *
  * The library has no state but the addresses of libc's functions, and the connection
  * to the daemon of a program that connects by address (cm.h): it works in any
- * thread, before constructors, in a child after fork, and in signal handlers as far
- * as libc's own functions do. Paths that are not in the tree go to libc as they
+ * thread, before constructors and in a child after fork; in signal handlers as far
+ * as libc's own functions do, once the function was called outside of one: the first
+ * call runs dlsym. Paths that are not in the tree go to libc as they
  * are, at the price of comparing a few bytes.
  */
 #ifndef GOROCE_SYS_H
@@ -17,7 +18,7 @@
 /* What programs see; all else is hidden. */
 #define EXPORT __attribute__((visibility("default")))
 
-/* The function that this library stands before, found once. */
+/* sys_next - returns libc's function of a name that this library interposes; *found keeps the address. */
 void *sys_next(void **found, const char *name);
 #define NEXT(name) \
 	({ \

@@ -58,6 +58,8 @@ EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *v)
 	struct channel *h = container_of(v, struct channel, v);
 	int err;
 
+	if (gone(v->context) == ENODEV) /* in a forked child the mutex may stay locked */
+		return failed(ENODEV);
 	pthread_mutex_lock(&v->context->mutex);
 	err = v->refcnt ? EBUSY : close_handle(v->context, h->handle, NULL);
 	pthread_mutex_unlock(&v->context->mutex);
@@ -107,7 +109,7 @@ EXPORT int ibv_get_cq_event(struct ibv_comp_channel *v, struct ibv_cq **cq, void
 	return 0;
 }
 
-/* channel_cq_closed is called when a CQ is gone, of which the daemon has sent and the program taken so many events. */
+/* channel_cq_closed is called after a CQ was closed: how many of its events were sent, and how many taken. */
 void channel_cq_closed(struct channel *h, uint32_t sent, uint32_t taken)
 {
 	struct taking t = {.context = context_of(h->v.context)};

@@ -1,6 +1,6 @@
 /*
- * IBVERBS_1.0: the structures of before 2006. Programs from then find the names, and no device: so they call none of
- * the others.
+ * IBVERBS_1.0: functions with the structures of before 2006. A program of that time links, and finds an empty list of
+ * devices, so it calls none of the other functions.
  */
 #include "lib.h"
 

@@ -67,6 +67,8 @@ static int start_watch(struct context *c)
 	pthread_attr_init(&attr);
 	pthread_attr_setstacksize(&attr, 128 << 10);
 	err = pthread_create(&c->watcher, &attr, watch, c);
+	if (err == EINVAL) /* glibc takes the program's thread-local variables from the stack: they need more */
+		err = pthread_create(&c->watcher, NULL, watch, c);
 	pthread_attr_destroy(&attr);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	return err;

@@ -129,12 +129,18 @@ static void explain(const struct goroce_header *h, const char *text, size_t len)
 		debug("request %u: %s (status %u)", h->op, words[0], h->status);
 }
 
+/* control_break ends the connection: requests, posts and polls fail with EIO. */
+void control_break(struct control *c)
+{
+	control_end(c, EIO);
+	shutdown(c->fd, SHUT_RDWR);
+}
+
 /* broken ends the connection, as the daemon does not keep to the protocol. */
 static int broken(struct control *c, const struct call *call, const char *why)
 {
 	debug("request %u: %s", call->op, why);
-	control_end(c, EIO);
-	shutdown(c->fd, SHUT_RDWR);
+	control_break(c);
 	return EIO;
 }
 
@@ -197,7 +203,7 @@ int control_call(struct control *c, struct call *call)
 	return err ? failed(err) : 0;
 }
 
-/* control_dial connects. Bounds of time come first, as a daemon that does not answer may leave no room to connect. */
+/* control_dial connects. Timeouts are set first, since connect waits, too, if the backlog of the daemon is full. */
 int control_dial(struct control *c, const char *path)
 {
 	struct sockaddr_un to = {.sun_family = AF_UNIX};

@@ -86,7 +86,7 @@ struct ibv_cq_ex *cq_create_ex(struct ibv_context *v, struct ibv_cq_init_attr_ex
 	uint32_t flags = attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS ? attr->flags : 0;
 	struct cq *q;
 
-	/* One thread at a time is a hint. To go on in spite of an overrun is none: the ring has no room. */
+	/* SINGLE_THREADED is a hint. IGNORE_OVERRUN is refused: a full ring has no room for the next completion. */
 	if (attr->wc_flags & ~fields || attr->comp_mask & ~masks ||
 			flags & ~(uint32_t)IBV_CREATE_CQ_ATTR_SINGLE_THREADED)
 		return fail(EOPNOTSUPP);
@@ -94,7 +94,7 @@ struct ibv_cq_ex *cq_create_ex(struct ibv_context *v, struct ibv_cq_init_attr_ex
 	return q ? &q->ex : NULL;
 }
 
-/* busy reports whether a QP that completes its requests on the queue has some under way. */
+/* busy reports whether an entry is a QP with arg as its send CQ and with send requests that are not complete. */
 static bool busy(void *arg, const struct entry *e)
 {
 	struct qp *q = e->object;
@@ -109,8 +109,9 @@ static bool busy(void *arg, const struct entry *e)
 }
 
 /*
- * settle gives requests a moment to complete that were posted before. Whether a queue may become so small depends on
- * what is in it, and on an RNIC that is what the program has just sent.
+ * settle waits until all posted send requests are complete, but not much longer than half a second. A CQ may not
+ * become smaller than what is in it, and programs expect that what they have just posted counts: on an RNIC it is
+ * complete soon.
  */
 static void settle(struct ibv_cq *v)
 {
@@ -125,16 +126,21 @@ EXPORT int ibv_resize_cq(struct ibv_cq *v, int cqe)
 	struct cq *q = cq_of(v);
 	struct goroce_resize_cq request = {v->handle, (uint32_t)cqe};
 	struct goroce_ring r;
-	int fd, err;
+	int fd, err = gone(v->context); /* a forked child has no rings to look at, and locks may stay locked there */
 
+	if (err)
+		return failed(err);
 	if (cqe < 1 || (uint32_t)cqe > context_of(v->context)->device->attr.max_cqe)
 		return failed(EINVAL);
 	if (cqe < v->cqe)
 		settle(v);
 	pthread_mutex_lock(&q->ring.lock);
 	err = ask_fds(v->context, GOROCE_RESIZE_CQ, &request, sizeof(request), &r, sizeof(r), 1, &fd);
-	if (!err)
+	if (!err) {
 		err = ring_take(&q->ring, &q->map_size, &r, fd, RING_CQ);
+		if (err) /* the daemon uses the new ring: polls must fail, or they would find nothing for ever */
+			control_break(&context_of(v->context)->control);
+	}
 	if (!err)
 		v->cqe = cqe;
 	pthread_mutex_unlock(&q->ring.lock);
@@ -163,6 +169,8 @@ EXPORT int ibv_destroy_cq(struct ibv_cq *v)
 	struct goroce_close_reply r;
 	int err;
 
+	if (gone(v->context) == ENODEV) /* in a forked child the mutex may stay locked */
+		return failed(ENODEV);
 	pthread_mutex_lock(&v->context->mutex);
 	err = close_handle(v->context, v->handle, &r);
 	if (!err && v->channel)

@@ -44,7 +44,7 @@ static bool same(const struct device *a, const struct device *b)
 	return !memcmp(&a->attr, &b->attr, sizeof(a->attr)) && !strcmp(a->socket, b->socket);
 }
 
-/* know returns the known device that d is, in place of d, or makes d known. */
+/* know adds d to the known devices, or frees d if an equal one is known. The result has a reference for the caller. */
 static struct device *know(struct device *d)
 {
 	struct device *k;

@@ -59,8 +59,12 @@ void doorbell_ring(struct doorbells *d, uint32_t shard, uint32_t doorbell)
 	if (atomic_load(wake) && atomic_exchange(wake, 0)) {
 		uint64_t one = 1;
 		ssize_t n;
+		int cancel;
+		/* write must not end a thread that is cancelled: callers hold a lock, and the shard has to be woken. */
+		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 		do
 			n = write(d->wakes[shard], &one, sizeof(one));
 		while (n < 0 && errno == EINTR);
+		pthread_setcancelstate(cancel, NULL);
 	}
 }

@@ -23,7 +23,7 @@ static int kind_of(uint32_t type)
 	return type >= IBV_EVENT_QP_FATAL && type <= IBV_EVENT_PATH_MIG_ERR ? KIND_QP : -1;
 }
 
-/* name fills in the object of an event, which the program must be able to take as such. */
+/* name fills in an event of an object. It returns false if objects of that kind have no events of that type. */
 static bool name(const struct entry *e, uint32_t type, struct ibv_async_event *to)
 {
 	if (kind_of(type) != (int)e->kind)
@@ -79,7 +79,7 @@ void async_closed(struct context *c, uint32_t sent, uint32_t taken)
 		mailbox_expect_stale(&c->events, sent - taken, EVENT_WORDS, live_event, &t);
 }
 
-/* The end of the daemon is the end of its socket. It is one event; afterwards there are no more. */
+/* tell_fatal reports that the daemon has ended and closed its socket: once by an event, afterwards by EIO. */
 static int tell_fatal(struct context *c, struct ibv_async_event *event)
 {
 	bool told;

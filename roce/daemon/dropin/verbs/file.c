@@ -1,6 +1,6 @@
 /*
- * The file that memory is shared from: a memfd, or a file in /dev/shm. The daemon maps it, and is as fast as the
- * program itself then. Of /proc nothing is kept, as it is true for a moment only.
+ * The file that memory is shared from: a memfd, or a file in /dev/shm. The daemon maps the file, and then reads and
+ * writes the memory as fast as the program. Mappings are read anew each time, as they may change at any time.
  */
 #include "lib.h"
 
@@ -16,7 +16,7 @@
 /* Reading a line takes the kernel 0.2 us, and programs have up to tens of thousands: smaller memory is not worth it. */
 enum { WORTH_READING = 64 << 10 };
 
-/* covers finds the file that all of from to to is shared from, in one piece, for writing. */
+/* covers finds the file that [from, to) is mapped from: MAP_SHARED, readable and writable, one piece of one file. */
 static bool covers(struct mapped_file *f, struct maps *maps, uintptr_t from, uintptr_t to)
 {
 	struct mapping *first = &f->map, next;
@@ -55,8 +55,9 @@ static bool usable(int fd)
 	return mode >= 0 && (mode & O_ACCMODE) == O_RDWR && !(mode & O_PATH);
 }
 
-/* own_descriptor takes the program's own descriptor of the file. It reports whether there is any, which may be one
- * that cannot be used. The last one that was found is tried first: programs register many pieces of one file. */
+/* own_descriptor sets f->fd to a descriptor of the program's by which the daemon can map the file, or to -1. It reports
+ * whether the program may have any descriptor of the file, usable or not. The one that was found last is tried first:
+ * programs register many pieces of one file. */
 static bool own_descriptor(struct mapped_file *f)
 {
 	static atomic_int last = -1;
@@ -88,7 +89,7 @@ static bool own_descriptor(struct mapped_file *f)
 	return any;
 }
 
-/* reopen opens a path if it leads to the file. What else is there is not opened: devices may act on that. */
+/* reopen opens a path if it leads to the file. It opens nothing else: to open a device or a FIFO has effects. */
 static bool reopen(struct mapped_file *f, const char *path)
 {
 	struct statfs fs;

@@ -16,20 +16,19 @@ static bool own_dir(const char *path)
 	       !(s.st_mode & (S_IWGRP | S_IWOTH));
 }
 
-/* daemon_paths fills in the paths where a daemon may listen, and returns how many there are. */
+/* daemon_paths fills in the paths where a daemon may listen, and returns how many there are: 0 if GOROCED_SOCKET is
+ * longer than a socket's path may be. */
 int daemon_paths(char paths[DAEMON_PATHS][PATH_LEN])
 {
 	const char *named = secure_getenv("GOROCED_SOCKET"), *run = secure_getenv("XDG_RUNTIME_DIR");
 	char own[sizeof("/tmp/goroce-4294967295")];
 	int n = 0;
 
-	if (named && *named) {
-		snprintf(paths[0], PATH_LEN, "%s", named);
-		return 1;
-	}
-	if (run && *run == '/')
-		snprintf(paths[n++], PATH_LEN, "%s/goroce/goroced.sock", run);
-	/* In /tmp anybody may have made it, and would be sent a descriptor of this program's memory. */
+	if (named && *named)
+		return snprintf(paths[0], PATH_LEN, "%s", named) < (int)PATH_LEN;
+	if (run && *run == '/' && snprintf(paths[0], PATH_LEN, "%s/goroce/goroced.sock", run) < (int)PATH_LEN)
+		n = 1;
+	/* Anybody can make a directory in /tmp: a false daemon there would get this program's memory. */
 	snprintf(own, sizeof(own), "/tmp/goroce-%u", geteuid());
 	if (own_dir(own))
 		snprintf(paths[n++], PATH_LEN, "%s/goroced.sock", own);
@@ -50,12 +49,18 @@ int daemon_hello(struct control *c, struct goroce_hello_reply *r)
 	return err;
 }
 
-/* missing says once what to start. */
-static void missing(const char *path, int err)
+/* silent reports whether the user wants no advice, or has had it. */
+static bool silent(void)
 {
 	static atomic_flag told = ATOMIC_FLAG_INIT;
 
-	if (quiet() || atomic_flag_test_and_set(&told))
+	return quiet() || atomic_flag_test_and_set(&told);
+}
+
+/* missing says once what to start. */
+static void missing(const char *path, int err)
+{
+	if (silent())
 		return;
 	fprintf(stderr,
 		"goroce: no RDMA device: no daemon at %s (%s); start one with `goroced serve`, or run the program by "
@@ -63,13 +68,19 @@ static void missing(const char *path, int err)
 		path, strerror(err));
 }
 
-/* daemon_dial connects to the first daemon that listens. ENOENT: there is none, and the user was told. Other errors
- * are of a daemon that is there. */
+/* daemon_dial connects to the first daemon that listens. ENOENT: there is none, and the user was told. ENAMETOOLONG: no
+ * socket can have the path that the user names, who was told. Other errors are of a daemon that is there. */
 int daemon_dial(struct control *c, char path[PATH_LEN], struct goroce_hello_reply *r)
 {
 	char paths[DAEMON_PATHS][PATH_LEN];
 	int n = daemon_paths(paths), err = ENOENT;
 
+	if (!n) {
+		if (!silent())
+			fprintf(stderr, "goroce: GOROCED_SOCKET is longer than %zu bytes, the most that the path of a socket may "
+				"have; name a shorter path\n", PATH_LEN - 1);
+		return ENAMETOOLONG;
+	}
 	for (int i = 0; i < n; i++) {
 		memcpy(path, paths[i], PATH_LEN);
 		err = control_dial(c, path);

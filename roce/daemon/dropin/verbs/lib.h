@@ -38,13 +38,14 @@ struct call {
 	int give; /* a descriptor to send along, or -1 */
 	void *reply;
 	size_t size, got; /* room for the reply's body, and what came */
-	bool some;        /* fewer bytes are right, too */
+	bool some;        /* the reply may have fewer than size bytes */
 	int want_fds, fds[GOROCE_MAX_FDS];
 };
 
 int control_dial(struct control *c, const char *path);
 int control_call(struct control *c, struct call *call);
 void control_end(struct control *c, int why);
+void control_break(struct control *c);
 void control_close(struct control *c);
 void close_all(int *fds, int n);
 
@@ -81,7 +82,7 @@ struct mailbox {
 	uint32_t stale; /* events in the socket of objects that are closed */
 };
 
-/* It reports whether an event is of something that is there, and if so, and if it is taken, hands it over. */
+/* mailbox_live reports whether the object of an event is open. If so, and with take, it hands the event to arg. */
 typedef bool mailbox_live(void *arg, const uint32_t *message, bool take);
 int mailbox_open(struct mailbox *m, int fd);
 int mailbox_take(struct mailbox *m, size_t words, mailbox_live *live, void *arg);
@@ -114,7 +115,7 @@ struct device {
 	struct goroce_device_reply attr;
 	char socket[PATH_LEN];
 	atomic_int refs;
-	struct device *next; /* that was listed last */
+	struct device *next; /* in the list known of device.c */
 };
 
 void device_release(struct device *d);
@@ -126,7 +127,7 @@ struct mr {
 	struct mr *next; /* in the table */
 	uint32_t pd;     /* handle */
 	uint64_t iova;   /* what SGEs call the first byte */
-	bool own;        /* memory of this process that the daemon does not map, and that is there */
+	bool own;        /* the daemon does not map it, and it was faulted in when registered: posts may copy it */
 	struct moved *moved;
 };
 
@@ -392,7 +393,7 @@ struct qp {
 
 static inline struct qp *qp_of(struct ibv_qp *v) { return container_of(v, struct qp, v); }
 
-/* qp_state is for posts, which take no mutex that a request to the daemon holds. */
+/* qp_state is for posts: they must not wait for the mutex, which ibv_modify_qp holds while it waits for the daemon. */
 static inline enum ibv_qp_state qp_state(const struct ibv_qp *v) { return __atomic_load_n(&v->state, __ATOMIC_RELAXED); }
 
 struct ibv_qp *qp_create_ex(struct ibv_context *v, struct ibv_qp_init_attr_ex *attr);

@@ -74,8 +74,9 @@ static int take_waiting(struct mailbox *m, size_t words, mailbox_live *live, voi
 }
 
 /*
- * mailbox_take waits for an event, as the flags of the socket say and the handlers of signals. All
- * events are taken under the lock, and a thread is not cancelled there; it waits without the lock.
+ * mailbox_take takes the next event. It waits for one, unless the socket has O_NONBLOCK (EAGAIN), until a signal whose
+ * handler has no SA_RESTART comes (EINTR). Events are taken under the lock, with cancellation disabled; the wait is
+ * without the lock.
  */
 int mailbox_take(struct mailbox *m, size_t words, mailbox_live *live, void *arg)
 {
@@ -98,8 +99,12 @@ int mailbox_take(struct mailbox *m, size_t words, mailbox_live *live, void *arg)
 /* mailbox_expect_stale says that n events are in the socket of an object that is closed. */
 void mailbox_expect_stale(struct mailbox *m, uint32_t n, size_t words, mailbox_live *live, void *arg)
 {
+	int cancel;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	pthread_mutex_lock(&m->lock);
 	m->stale += n;
 	drop_stale(m, words, live, arg);
 	pthread_mutex_unlock(&m->lock);
+	pthread_setcancelstate(cancel, NULL);
 }

@@ -24,8 +24,8 @@ static const uint32_t hints = IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB | IBV_AC
 /* mr_access returns the rights among access. */
 uint32_t mr_access(unsigned int access) { return access & ~hints; }
 
-/* own_memory returns a descriptor of this process's memory. By it a daemon may access the memory that is not allowed
- * to trace the process; -1 if there is none (PR_SET_DUMPABLE). */
+/* own_memory returns a descriptor of this process's memory, by which a daemon that may not ptrace the process can
+ * access it; -1 if /proc/self/mem cannot be opened (PR_SET_DUMPABLE). */
 static int own_memory(struct context *c)
 {
 	pthread_mutex_lock(&c->memory_lock);
@@ -38,7 +38,7 @@ static int own_memory(struct context *c)
 	return c->memory < 0 ? -1 : c->memory;
 }
 
-/* mapped reports by errno whether all of from to to is there, and may be written. */
+/* mapped returns EFAULT if a part of [from, to) is not mapped, or not for reading, or, with write, not for writing. */
 static int mapped(uintptr_t from, uintptr_t to, bool write)
 {
 	struct mapping map;
@@ -229,7 +229,7 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 	return 0;
 }
 
-/* rereg_done makes a region what it was registered anew as. Its memory so far may not be registered any more. */
+/* rereg_done gives a region its new attributes, and ends the record of moved memory that it had before. */
 static void rereg_done(struct mr *mr, const struct request *q, const struct mr *to)
 {
 	struct moved *before = mr->moved;

@@ -60,8 +60,8 @@ int cq_poll(struct ibv_cq *v, int n, struct ibv_wc *wc)
 }
 
 /*
- * cq_forget takes the completions of a QP out, which the program has not polled when it resets the QP. Those of
- * others move up behind the newest: full slots are the program's, and the daemon writes only behind them.
+ * cq_forget removes the completions of a QP that was reset before the program has polled them. Those of other QPs move
+ * towards the newest slot: the slots from the consumer's to the producer's index are the program's alone.
  */
 void cq_forget(struct ibv_cq *v, uint32_t qpn)
 {

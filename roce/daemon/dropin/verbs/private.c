@@ -1,7 +1,7 @@
 /*
- * The private part of the interface, by which the kernel's providers hang together with libibverbs. Programs such as
- * perftest are linked with libmlx5 and libefa, which want these names at their start; nobody calls them without a
- * device of theirs. Each release of rdma-core that changed that part has a version of its own: all are here.
+ * The private part of the interface, between libibverbs and the providers of the kernel's drivers. Programs such as
+ * perftest are linked with libmlx5 and libefa, which do not load without these names; they call them only for devices
+ * of theirs. Each release of rdma-core that changed the private part has a version of its own: all are here.
  */
 #include "lib.h"
 
@@ -19,9 +19,14 @@
 	int all_##name(void) { return EOPNOTSUPP; } \
 	VERSIONS(name)
 
+#define NO_OBJECT(name) \
+	void *all_##name(void); \
+	void *all_##name(void) { return fail(EOPNOTSUPP); } \
+	VERSIONS(name)
+
 STUB(__ioctl_final_num_attrs)
 STUB(__verbs_log)
-STUB(_verbs_init_and_alloc_context)
+NO_OBJECT(_verbs_init_and_alloc_context)
 STUB(execute_ioctl)
 STUB(ibv_cmd_advise_mr)
 STUB(ibv_cmd_alloc_dm)
@@ -100,14 +105,14 @@ STUB(ibv_cmd_rereg_mr)
 STUB(ibv_cmd_resize_cq)
 STUB(ibv_cmd_set_comp_cntr)
 STUB(ibv_cmd_set_err_comp_cntr)
-STUB(ibv_dmabuf_heap_alloc)
-STUB(ibv_dmabuf_heap_cc_shared_init)
+NO_OBJECT(ibv_dmabuf_heap_alloc)
+NO_OBJECT(ibv_dmabuf_heap_cc_shared_init)
 STUB(ibv_dmabuf_heap_destroy)
 STUB(ibv_dmabuf_heap_free)
 STUB(ibv_get_fw_ver)
 STUB(ibv_read_ibdev_sysfs_file)
 STUB(verbs_init_cq)
-STUB(verbs_open_device)
+NO_OBJECT(verbs_open_device)
 STUB(verbs_set_ops)
 STUB(verbs_uninit_context)
 

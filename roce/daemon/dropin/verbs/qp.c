@@ -6,7 +6,8 @@
 
 /*
  * Inline room that QPs have although the program has not asked for it: for short payloads (short.c), and because
- * programs count on some. A slot has the least of it anyway; more is for queues that it does not make large.
+ * programs count on some. A slot with an SGE has LEAST_INLINE anyway, as it is of whole cache lines. A QP gets up to
+ * MORE_INLINE as long as all its slots together have at most MORE_IN_ALL.
  */
 enum { LEAST_INLINE = 64, MORE_INLINE = 256, MORE_IN_ALL = 64 << 10 };
 

@@ -4,8 +4,8 @@
 static const uint32_t qp_rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
 	IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_FLUSH_GLOBAL | IBV_ACCESS_FLUSH_PERSISTENT;
 
-/* mask_for drops attributes that mean nothing for the type of QP. Programs give those of RC for both ends of XRC. The
- * one path that there is has always migrated. */
+/* mask_for drops attributes that the type of QP does not have: programs set those of RC for both ends of XRC. It drops
+ * IBV_QP_PATH_MIG_STATE, too: without alternate paths the state is always IBV_MIG_MIGRATED. */
 static uint32_t mask_for(const struct ibv_qp *v, uint32_t mask)
 {
 	mask &= ~(uint32_t)IBV_QP_PATH_MIG_STATE;
@@ -148,7 +148,7 @@ EXPORT int ibv_query_qp(struct ibv_qp *v, struct ibv_qp_attr *attr, int attr_mas
 	return 0;
 }
 
-/* Data comes in order of addresses, but for the last 8 bytes of a packet, which come last: no more is promised. */
+/* The end of each packet, up to 8 bytes, is written last. No flag of this call stands for that: none is returned. */
 EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *v __attribute__((unused)), int op __attribute__((unused)),
 				      uint32_t flags __attribute__((unused)))
 {

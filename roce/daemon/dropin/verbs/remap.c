@@ -165,7 +165,7 @@ static void *copy_private(uint64_t offset, size_t len, int prot)
 	return NULL;
 }
 
-/* put_back replaces a piece of the file that is mapped by private memory. */
+/* put_back replaces a mapping of a piece of the file with private memory of the same contents. */
 static bool put_back(void *at, size_t len, int prot, uint64_t offset)
 {
 	void *copy = copy_private(offset, len, prot);
@@ -215,8 +215,8 @@ static bool uncovered(uintptr_t *from, uintptr_t end, uintptr_t *to)
 	return *from < end;
 }
 
-/* forget ends a record. Pages that no other has become private memory again, and the file gives up theirs. If that
- * fails they stay, and so does the record. */
+/* forget ends a record. Pages that no other record covers become private memory again, and their place in the file is
+ * freed. If a page cannot be put back, it stays in the file, and the record stays, too. */
 static void forget(struct moved *m)
 {
 	struct moved **p = &records;
@@ -271,7 +271,7 @@ static bool there(const struct mapping *m)
 	return in_file(m) && m->offset == m->start && m->readable && m->writable;
 }
 
-/* walk calls f for those of some pages that are not in the file, mapping by mapping, as long as f says so. */
+/* walk calls f for the pages of [from, to) that are not in their place in the file, until f returns false. */
 static bool walk(uintptr_t from, uintptr_t to, bool (*f)(const struct mapping *m, uintptr_t from, uintptr_t to))
 {
 	struct mapping m;
@@ -305,7 +305,7 @@ static bool can_move(const struct mapping *m, uintptr_t from, uintptr_t to)
 	return movable(m) && uncovered(&at, to, &end) && at == from && end == to;
 }
 
-/* begin moves pages that have a record. Memory that is not worth it gets a record only if it is there already. */
+/* begin reports whether a record's pages may be moved. A short region gets a record only if all is in the file. */
 static bool begin(const struct moved *m, bool worth)
 {
 	if (!worth)

@@ -70,19 +70,17 @@ bool ring_room(struct ring *r, uint32_t used)
 /* ring_take attaches to the ring of a reply, in place of the one of *size bytes that the queue has. It closes fd. */
 int ring_take(struct ring *r, size_t *size, const struct goroce_ring *made, int fd, enum ring_kind kind)
 {
-	struct ring old = *r;
-	void *map;
+	void *map, *old = r->base;
 	int err = shared_map(fd, made->size, &map);
 
 	if (err)
 		return err;
 	err = ring_attach(r, map, made->size, kind);
 	if (err) {
-		*r = old;
 		shared_unmap(map, made->size);
 		return err;
 	}
-	shared_unmap(old.base, *size);
+	shared_unmap(old, *size);
 	*size = made->size;
 	return 0;
 }

@@ -20,14 +20,16 @@ static int check(int fd, uint64_t size)
 /* shared_map maps a memfd, and closes the descriptor. Forked children do not get the pages. */
 int shared_map(int fd, uint64_t size, void **at)
 {
-	int err = check(fd, size);
+	int cancel, err = check(fd, size);
 	void *p = MAP_FAILED;
 
 	if (!err) {
 		p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 		err = p == MAP_FAILED ? errno : 0;
 	}
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel); /* close must not end a thread that holds a lock */
 	close(fd);
+	pthread_setcancelstate(cancel, NULL);
 	if (err)
 		return err;
 	madvise(p, size, MADV_DONTFORK);

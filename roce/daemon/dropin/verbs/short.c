@@ -1,7 +1,8 @@
 /*
  * Short payloads travel in the work request, although the program did not ask for that (IBV_SEND_INLINE): the daemon
- * needs a system call to read memory of this process. Only what the daemon would send is copied. All else it gets as
- * SGEs, so that the completion is the same.
+ * needs a system call to read memory of this process. A payload is copied only if the daemon could send it. All others
+ * go to the daemon as SGEs, so that the completion is the same. A program that posts registered memory which it
+ * has unmapped gets SIGSEGV.
  */
 #include "lib.h"
 

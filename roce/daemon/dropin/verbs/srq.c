@@ -122,14 +122,19 @@ EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_att
 static int resize(struct srq *q, const struct goroce_srq_attr *request)
 {
 	struct goroce_ring r;
-	int fd, err;
+	int fd, err = gone(q->v.context); /* in a forked child the lock may stay locked */
 
+	if (err)
+		return failed(err);
 	if (!request->max_wr || request->max_wr > context_of(q->v.context)->device->attr.max_srq_wr)
 		return failed(EINVAL);
 	pthread_mutex_lock(&q->ring.lock);
 	err = ask_fds(q->v.context, GOROCE_MODIFY_SRQ, request, sizeof(*request), &r, sizeof(r), 1, &fd);
-	if (!err)
+	if (!err) {
 		err = take_ring(q, &r, request->max_wr, fd);
+		if (err) /* the daemon uses the new ring: posts must fail, or nobody would see them */
+			control_break(&context_of(q->v.context)->control);
+	}
 	pthread_mutex_unlock(&q->ring.lock);
 	return err;
 }
