@@ -76,7 +76,7 @@ const (
 	examples = doc + "examples"
 )
 
-// shipped are files of the repository, or folders with the files, but not the folders, that are in them.
+// shipped are files of the repository, and folders, of which the files are taken but not the folders in them.
 var shipped = []struct{ from, to string }{
 	{"LICENSE", doc + "LICENSE"},
 	{"dist/nftables", examples},

@@ -37,8 +37,13 @@ ibv_context *open_first()
 {
 	int n = 0;
 	ibv_device **list = ibv_get_device_list(&n);
+	if (!list)
+		return nullptr;
+	errno = ENODEV; // unless there is a device
 	ibv_context *context = n > 0 ? ibv_open_device(list[0]) : nullptr;
+	int err = errno; // which freeing the list may change
 	ibv_free_device_list(list);
+	errno = err;
 	return context;
 }
 

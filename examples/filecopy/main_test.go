@@ -26,7 +26,12 @@ func server(t *testing.T, ctx context.Context) (addr string, ended <-chan error,
 		*data, err = receive(ctx, at, func(addr string) { ready <- addr })
 		done <- err
 	}()
-	return <-ready, done, data
+	select {
+	case addr = <-ready:
+	case err := <-done:
+		t.Fatal(err)
+	}
+	return addr, done, data
 }
 
 // file returns an open file of n bytes.

@@ -13,7 +13,8 @@ import (
 	"github.com/goroce/goroce/tests/linktest"
 )
 
-// TestCalls: a call is answered; a stream that the client cancels, and one whose deadline passes, end at both ends.
+// TestCalls: a call is answered; a stream ends when the client cancels it or its deadline passes, and the server hears
+// of one of them at least.
 func TestCalls(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -33,7 +34,13 @@ func TestCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer closeAll()
-	client, closeConn, err := newClient(cm, <-ready)
+	var addr string
+	select {
+	case addr = <-ready:
+	case err := <-served:
+		t.Fatal(err)
+	}
+	client, closeConn, err := newClient(cm, addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +78,7 @@ func TestCalls(t *testing.T) {
 		t.Error("the handler never hears that its client gave up")
 	}
 	stop()
-	if err := <-served; err != nil && serving.Err() == nil {
+	if err := <-served; err != nil {
 		t.Error(err)
 	}
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/goroce/goroce/roce/remote"
 )
 
-// The server's memory is an array of slots. A key is in the first slot after its hash that has it, of a few:
+// The server's memory is an array of slots. A key is in one of `probes` slots in a row, from slot CRC-32(key) modulo
+// the number of slots on. A slot is:
 //
 //	0   lock: 0, or 1 while a writer changes the slot
 //	8   CRC-32 of what follows

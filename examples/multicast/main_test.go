@@ -13,7 +13,7 @@ import (
 	"github.com/goroce/goroce/roce/link/wrap"
 )
 
-// TestGroup: on a network in memory, which loses nothing, all members but the sender get each datagram.
+// TestGroup: on a network in memory, which loses nothing, all members get each datagram, also the sender.
 func TestGroup(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -40,7 +40,7 @@ func TestGroup(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for name, m := range map[string]*member{"a": a, "b": b} {
+	for name, m := range map[string]*member{"a": a, "b": b, "sender": sender} {
 		receiving, stop := context.WithCancel(ctx)
 		n := 0
 		err := m.receive(receiving, func(from ib.QPN, text string) {

@@ -87,6 +87,7 @@ def main():
     pipe, end = multiprocessing.Pipe()
     process = multiprocessing.get_context('spawn').Process(target=child, args=(end,))
     process.start()
+    end.close()  # so that recv() fails if the child ends
     side = Side()
     pipe.send({'qp': side.qp.qp_num})
     remote = pipe.recv()

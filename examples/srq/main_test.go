@@ -32,7 +32,12 @@ func TestSenders(t *testing.T) {
 			}
 		})
 	}()
-	addr := <-ready
+	var addr string
+	select {
+	case addr = <-ready:
+	case err := <-ended:
+		t.Fatal(err)
+	}
 	var messages []string
 	for i := range each {
 		messages = append(messages, fmt.Sprint("message ", i))

@@ -81,7 +81,11 @@ func serve(ctx context.Context, at netip.AddrPort, got func([]byte)) error {
 	if err != nil {
 		return err
 	}
-	<-conn.Done()
+	select {
+	case <-conn.Done():
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	got(bytes.TrimRight(buf, "\x00"))
 	return nil
 }

@@ -149,6 +149,9 @@ func (j *job) end() {
 		return
 	}
 	defer os.Remove(file)
+	if _, err := os.Lstat(filepath.Join(temp, "goroce/goroced.sock")); os.IsNotExist(err) {
+		return // the daemon has ended, and its PID may be another process's
+	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err == nil {
 		err = syscall.Kill(pid, syscall.SIGTERM)

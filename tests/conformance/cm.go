@@ -37,8 +37,8 @@ func (c *channel) next(want ib.CMEventType) ib.CMEvent {
 	return ev
 }
 
-// nextUntil waits for the next event and until the other half has told that, whichever comes last. It returns false if
-// there was no event by then.
+// nextUntil returns the next event, or false if there is none until the other half tells `told`. It waits for that in
+// either case.
 func (c *channel) nextUntil(told string) (ib.CMEvent, bool) {
 	over, cancel := context.WithCancel(c.e.ctx)
 	defer cancel()
@@ -139,7 +139,7 @@ func cmParam(c *conn) ib.CMConnParam {
 	return ib.CMConnParam{QPN: c.qp.Num(), ResponderResources: 1, InitiatorDepth: 1, RetryCount: 7, RNRRetry: 7}
 }
 
-// up takes the QP of c from INIT to RTS as the ID says: for both states all of it.
+// up takes the QP of c from INIT to RTS with the ID's attributes, which must be the same for RTR and RTS.
 func (id *cmID) up(c *conn) {
 	var before ib.QPAttr
 	for _, state := range []ib.QPState{ib.RTR, ib.RTS} {

@@ -134,7 +134,7 @@ func cmParamsPassive(e *End) {
 	id.hangUp(false)
 }
 
-// cmLens tries private data of several lengths, up to most, and some that are too long.
+// cmLens tries private data of most+1 bytes, which must be refused, and of most bytes.
 func (c *channel) cmLens(what string, most int, try func([]byte) error) {
 	c.e.is(try(make([]byte, most+1)), what+" with too much private data", ib.ErrPrivateData)
 	c.e.must(try([]byte(strings.Repeat("x", most))), "%s with %d bytes of private data", what, most)
@@ -202,8 +202,8 @@ func cmNotified(e *End) {
 	id.hangUp(false)
 }
 
-// cmReasons are the reasons of a REJ (IBTA 12.6.7.2), but for 4: that is of a peer who has
-// waited long enough.
+// cmReasons are the reasons of a REJ (IBTA 12.6.7.2) except 4, timeout, by which a peer gives an
+// attempt up.
 var cmReasons = []int{1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26,
 	27, 28, 29, 30, 31, 32, 33, 35}
 
@@ -318,7 +318,7 @@ func cmBeyondBacklog(e *End) {
 	}
 }
 
-// shortly is after what time a request is given up that is not answered.
+// shortly is the timeout of a request that is not answered.
 const shortly = 500 * time.Millisecond
 
 // unanswered connects with a new ID until the other half has read a request before it was given up, and returns that

@@ -152,12 +152,11 @@ func (c *conn) query() ib.QPAttr {
 // the state.
 func (c *conn) wantState(want ib.QPState) {
 	got := c.state()
-	for range 500 {
-		if got == want {
-			return
-		}
+	for end := time.Now().Add(5 * time.Second); got != want && time.Now().Before(end); got = c.state() {
 		c.e.linger(time.Millisecond)
-		got = c.state()
+	}
+	if got == want {
+		return
 	}
 	c.e.fatalf("the QP is in %v, want %v", got, want)
 }

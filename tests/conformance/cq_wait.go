@@ -59,8 +59,8 @@ func waitInOrder(e *End) {
 
 const waitRounds = 100
 
-// waitPing and waitPong send a message back and forth. Each end sleeps until it comes, which may be before or after it
-// arms the CQ: a wake-up that gets lost ends the case by its deadline.
+// waitPing and waitPong send a message back and forth. Each end sleeps until the message comes, before or after it arms
+// its CQ: a lost wake-up ends the case by its deadline.
 func waitPing(e *End) {
 	sq, rq := e.plain(depth), e.plain(depth)
 	c := e.connect(on(sq, rq))

@@ -21,8 +21,8 @@ import (
 	"github.com/goroce/goroce/tests/linktest"
 )
 
-// usersLimit bounds each process of TestDaemonUsers.
-const usersLimit = 3 * time.Minute
+// usersLimit bounds each process of TestDaemonUsers. The daemons run as long as all others together.
+const usersLimit = 20 * time.Minute
 
 // The users of TestDaemonUsers, who need no names, and the group of those who may.
 const (
@@ -97,7 +97,7 @@ func (u *users) build(path, pkg string) {
 	}
 }
 
-// command is a program in a namespace, as a user of the group, if it is not Eve.
+// command returns a command that runs as that user, who is in group gidRDMA unless it is Eve.
 func (u *users) command(uid int, program string, args ...string) *exec.Cmd {
 	ctx, cancel := context.WithTimeout(context.Background(), usersLimit)
 	u.Cleanup(cancel)
@@ -224,8 +224,7 @@ func (u *users) serves(c user) (peer string) {
 // leads plays all cases with the client that listens at peer.
 func (u *users) leads(c user, peer string) {
 	u.Helper()
-	cmd := u.client(c, "run", "-json", "-case", os.Getenv("GOROCE_CASES"), "-limit", time.Minute.String(), "-peer",
-		peer)
+	cmd := u.client(c, "run", "-json", "-case", os.Getenv("GOROCE_CASES"), "-peer", peer)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := c.Do(cmd.Run)
@@ -261,9 +260,9 @@ func (u *users) run(m *machine, uid int, program string, args ...string) (code i
 	return cmd.ProcessState.ExitCode(), out.String(), err.String()
 }
 
-// refusals: who may not hears so in one line, which says who may. That is Eve, who may
-// enter one daemon's directory but not use its socket, and not even enter the other's;
-// and Alice, who has no right to the lower ports.
+// refusals: an operation that a user has no right to fails with one line, which says who has
+// the right. Eve may enter one daemon's directory but not use its socket, and may not enter
+// the other's directory. Alice may not use TCP ports below 1024.
 func (u *users) refusals(here, there *machine) {
 	alice := "for user " + strconv.Itoa(uidAlice)
 	for _, c := range []struct {
@@ -311,10 +310,10 @@ func (u *users) keys(m *machine) {
 	}
 }
 
-// processMemory: memory of a process that the daemon may not touch is refused when it is
-// registered, and what would help is said. Such is all of Alice's at one daemon, and at
-// both that of a program which may not be read: nobody looks into its processes, also not
-// into their own, or those of the daemon's own user.
+// processMemory: the daemon refuses to register memory of a process that it may not access,
+// and says what would help. One daemon may not access memory of Alice's processes at all.
+// Neither may access a process whose program its user cannot read: the kernel then refuses
+// /proc/PID/mem to the process itself, and to a daemon of the same user.
 func (u *users) processMemory(here, there *machine) {
 	hidden := u.conformance + "-hidden"
 	if out, err := exec.Command("install", "-m", "0711", u.conformance, hidden).CombinedOutput(); err != nil {
@@ -339,9 +338,9 @@ func (u *users) processMemory(here, there *machine) {
 	}
 }
 
-// capableProcess: a process with a capability that the daemon lacks is none that it may
-// ptrace, as with all that are not its children where kernel.yama.ptrace_scope is 1, though
-// both are of one user. It takes the file that the client sends.
+// capableProcess: the daemon may not ptrace a process of its own user that has a capability
+// which the daemon lacks, and with kernel.yama.ptrace_scope=1 none but its children. It uses
+// the descriptor of /proc/self/mem that the client sends.
 func (u *users) capableProcess(m *machine) {
 	peer := u.serves(user{m, uidBob, m.Addr4, "memfd"})
 	cmd := u.client(user{m, uidDaemon2, m.Addr4, "process"}, "run", "-case", "send/size/1", "-peer", peer)

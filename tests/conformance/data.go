@@ -19,18 +19,18 @@ type op struct {
 
 // The operations of RC.
 var (
-	opSend       = op{name: "send", wr: ib.WRSend, recv: true}
-	opSendImm    = op{name: "send-imm", wr: ib.WRSendImm, recv: true}
-	opWrite      = op{name: "write", wr: ib.WRWrite, access: ib.RemoteWrite}
-	opWriteImm   = op{name: "write-imm", wr: ib.WRWriteImm, recv: true, access: ib.RemoteWrite}
-	opRead       = op{name: "read", wr: ib.WRRead, pulls: true, access: ib.RemoteRead}
-	opCAS        = op{name: "cas", wr: ib.WRCompareSwap, pulls: true, atomic: true, access: ib.RemoteAtomic}
-	opFAA        = op{name: "faa", wr: ib.WRFetchAdd, pulls: true, atomic: true, access: ib.RemoteAtomic}
-	opAtomicWrit = op{name: "atomic-write", wr: ib.WRAtomicWrite, atomic: true, access: ib.RemoteWrite}
-	opFlush      = op{name: "flush", wr: ib.WRFlush, access: ib.FlushGlobal}
+	opSend        = op{name: "send", wr: ib.WRSend, recv: true}
+	opSendImm     = op{name: "send-imm", wr: ib.WRSendImm, recv: true}
+	opWrite       = op{name: "write", wr: ib.WRWrite, access: ib.RemoteWrite}
+	opWriteImm    = op{name: "write-imm", wr: ib.WRWriteImm, recv: true, access: ib.RemoteWrite}
+	opRead        = op{name: "read", wr: ib.WRRead, pulls: true, access: ib.RemoteRead}
+	opCAS         = op{name: "cas", wr: ib.WRCompareSwap, pulls: true, atomic: true, access: ib.RemoteAtomic}
+	opFAA         = op{name: "faa", wr: ib.WRFetchAdd, pulls: true, atomic: true, access: ib.RemoteAtomic}
+	opAtomicWrite = op{name: "atomic-write", wr: ib.WRAtomicWrite, atomic: true, access: ib.RemoteWrite}
+	opFlush       = op{name: "flush", wr: ib.WRFlush, access: ib.FlushGlobal}
 
 	dataOps   = []op{opSend, opSendImm, opWrite, opWriteImm, opRead}
-	remoteOps = []op{opWrite, opWriteImm, opRead, opCAS, opFAA, opAtomicWrit, opFlush}
+	remoteOps = []op{opWrite, opWriteImm, opRead, opCAS, opFAA, opAtomicWrite, opFlush}
 )
 
 // needs returns the capabilities that an operation needs.

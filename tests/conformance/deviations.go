@@ -156,7 +156,6 @@ const (
 	noRereg        = "the provider has no rereg_mr (providers/rxe rxe.c); the kernel has it since 6.3"
 	noEvents       = "the kernel never raises it (rxe_qp.c, rxe_resp.c)"
 	rejReasons     = "a REJ of user space has reason 28 or 35 (ucma.c ucma_reject)"
-	destroyed      = "requests that nobody takes end with their ID, as a consumer's reject (cm.c cm_destroy_id)"
 	ucNeedsType    = "rdma_create_id takes no type: ports of TCP are for RC (ucma.c ucma_get_qp_type)"
 	takenBack      = "nobody hears that a request was taken back which is not accepted yet (ucma.c ucma_event_handler)"
 	howOften       = "events of rdma_cm do not tell how often the kernel has asked"

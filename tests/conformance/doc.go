@@ -34,7 +34,7 @@
 //
 // # Running it
 //
-//	go test ./tests/conformance                 # software to software: mem, udp, rawsock, one device with itself
+//	go test ./tests/conformance                 # software to software, over each link, of a daemon, with itself
 //	go test -run TestConformance ./tests/rxe    # against rdma_rxe in a guest of the lab
 //
 //	conformance serve -device rnic:rxe0 -listen :7471

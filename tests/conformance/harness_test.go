@@ -49,8 +49,8 @@ func rowOf(role Role, effect Effect) []Deviation {
 	return []Deviation{{"goroce/*", role, "t/*", effect, "reason"}}
 }
 
-// TestVerdicts: whatever goes wrong in a half is reported once, by whose fault it
-// is, and ends both halves long before the deadline.
+// TestVerdicts: whatever goes wrong in a half is reported once, as the error of the half at fault,
+// and ends both halves long before the deadline.
 func TestVerdicts(t *testing.T) {
 	boom := func(e *End) { e.fatalf("boom: %w", ib.ErrInvalid) }
 	waits := func(e *End) { hear[int](e, "never told") }

@@ -34,7 +34,7 @@ func (e *End) good(n int, access ib.Access) *target {
 	return &target{m, m.addr(margin), n, m.mr.LKey(), m.mr.RKey()}
 }
 
-// edge returns a target that is the last n bytes of a region.
+// edge returns a target that is a region of n bytes: whatever is beside it is out of bounds.
 func (e *End) edge(n int, access ib.Access) *target {
 	m := e.mem(n, access)
 	return &target{m, m.addr(0), n, m.mr.LKey(), m.mr.RKey()}

@@ -13,7 +13,7 @@ import (
 )
 
 // DefaultLimit is the time limit of each half of a case.
-const DefaultLimit = 10 * time.Second
+const DefaultLimit = time.Minute
 
 // Options configure a run.
 type Options struct {

@@ -3,6 +3,7 @@ package conformance
 import (
 	"fmt"
 	"slices"
+	"time"
 	"unsafe"
 
 	"github.com/goroce/goroce/ib"
@@ -43,7 +44,7 @@ func deviceCases() []Case {
 		{Name: "device/clock-runs", Needs: both(ib.CapTimestamp), Alone: func(e *End) {
 			a, err := e.dev.Clock()
 			e.must(err, "read the clock")
-			e.linger(2_000_000)
+			e.linger(2 * time.Millisecond)
 			b, err := e.dev.Clock()
 			e.must(err, "read the clock")
 			if b <= a {

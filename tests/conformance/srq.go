@@ -263,8 +263,7 @@ func srqLast(e *End) {
 	e.sync("done")
 }
 
-// srqOneEnds: messages for the first of two queue pairs arrive before it ends; the second one uses the remaining
-// receives.
+// srqOneEnds: one of three queue pairs on an SRQ goes to ERR and takes no receive with it; the two others use them all.
 func srqOneEnds(e *End) {
 	s := e.newSharedQueue(e.pd())
 	a, b := e.connect(s.from), e.connect(s.from)

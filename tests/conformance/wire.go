@@ -88,7 +88,8 @@ func (w *wire) send(m message) error {
 	return nil
 }
 
-// receive returns the next message. The error wraps net.ErrClosed or io.EOF when the other side has disconnected.
+// receive returns the next message. The error wraps errHungUp when the other side has disconnected, and net.ErrClosed
+// when this side has.
 func (w *wire) receive() (m message, err error) {
 	if !w.in.Scan() {
 		if err = w.in.Err(); err == nil {

@@ -3,6 +3,8 @@
 package dropin
 
 import (
+	"errors"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -39,6 +41,16 @@ func TestExampleCPP(t *testing.T) {
 		t.Fatalf("%q: %v\n%s", cmd.Args, err, out)
 	}
 	newHost(t, nil).run(t, program).says(t, "ping: hello from C++\npong\n")
+	if devices, _ := os.ReadDir("/sys/class/infiniband"); len(devices) > 0 {
+		return
+	}
+	cmd = exec.Command(program) // which finds no device
+	cmd.Env = clean()
+	var exit *exec.ExitError
+	if out, err := cmd.CombinedOutput(); !errors.As(err, &exit) || exit.ExitCode() != 1 ||
+		!strings.HasPrefix(string(out), "ping: open the first device: ") {
+		t.Errorf("without a device: %v\n%s", err, out)
+	}
 }
 
 // TestExampleC: the server and the client in C are built as the file says, and run on a host each.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // TestConnectionsScale: many connections, one after the other and all at once, also when packets of the connection
@@ -21,12 +22,17 @@ func TestConnectionsScale(t *testing.T) {
 	before := h.daemon.descriptors(t)
 
 	row := rounds(1000, 1000, 10_000)
+	limit := time.Duration(row) * patience / 1000
 	t.Run("in a row", func(t *testing.T) {
 		n := fmt.Sprint(row)
 		server := h.run(t, program, "tcp", "serve", "7174", n)
 		h.awaitListener(t, server)
-		h.run(t, program, "tcp", "churn", h.addr.String(), "7174", n).ok(t)
-		server.ok(t)
+		client := h.run(t, program, "tcp", "churn", h.addr.String(), "7174", n)
+		for _, p := range []*process{client, server} {
+			if out, err := p.waitFor(t, limit); err != nil {
+				t.Fatalf("%q: %v\n%s", p.cmd.Args, err, out)
+			}
+		}
 	})
 	// An event that comes while the one before it is taken wakes its client, too.
 	t.Run("in a row, in Go", func(t *testing.T) { h.churnGo(t, row, func() {}) })

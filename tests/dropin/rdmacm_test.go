@@ -31,7 +31,7 @@ type connection struct {
 	server string
 	client string
 	says   string // a regular expression that the client's output has
-	fails  bool   // the client must fail, and one end say that: so it is between two hosts with rdma_rxe
+	fails  bool   // the client must fail, and one end print what says, as between two hosts with rdma_rxe
 	stays  bool   // the server does not end by itself
 	twice  bool   // over two daemons, too
 	hosts  bool   // over two daemons only: the program wants an interface that is not the loopback one

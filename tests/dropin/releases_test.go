@@ -140,7 +140,7 @@ func exported(t testing.TB, library string) map[string]elf.SymType {
 	return names
 }
 
-// private are the names by which providers hang together with libibverbs. Ours have a default of their own.
+// private matches the symbol versions that libibverbs has for its providers. Ours have a default of their own.
 var private = regexp.MustCompile(`@@?(IBVERBS_PRIVATE_)`)
 
 func normal(names map[string]elf.SymType) map[string]elf.SymType {

@@ -25,7 +25,7 @@ var hostileSeed = flag.Uint64("verbs.seed", 0, "the only seed of TestVerbsHostil
 type liar struct {
 	daemon string
 	rand   *rand.Rand
-	rarely int // one reply of so many without descriptors is changed
+	rarely int // one reply of so many is changed, besides the one in 12 that always is
 }
 
 // serve takes the connections of programs until the listener is closed.

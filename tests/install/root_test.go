@@ -94,11 +94,12 @@ func boot(t *testing.T, root, script string, packages ...string) {
 	if err := os.Symlink("../try.service", wants); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, nspawn, "--quiet", "--register=no", "--keep-unit", "--private-network", "--boot",
 		"--directory", root)
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) } // which ends the root, too
+	cmd.WaitDelay = 20 * time.Second
 	out, err := cmd.CombinedOutput()
 	log, _ := os.ReadFile(filepath.Join(root, "try/log"))
 	if err != nil || !strings.HasSuffix(string(log), "+ : all is well\n") {

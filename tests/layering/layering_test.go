@@ -28,7 +28,7 @@ var pure = []string{"ib", "wire", "mr", "qp", "qp/ring", "qp/script", "roce", "r
 var impure = []string{"net", "golang.org/x/sys", "github.com/vishvananda", "github.com/google/gopacket",
 	"github.com/cilium"}
 
-// cpu asks the processor what it can, and nobody else.
+// cpu reads the processor's features, and nothing else, so that pure packages may import it.
 const cpu = "golang.org/x/sys/cpu"
 
 // clockless packages are handed the time.

@@ -49,7 +49,7 @@ func Run(t *testing.T, open Open) {
 }
 
 // patience limits every wait for something that must come.
-const patience = 5 * time.Second
+const patience = time.Minute
 
 // NewRun returns a run from a to b of n frames of size bytes and, if tail is not 0, one more of tail bytes. The frames
 // are packets of a SEND with the PSNs from next on: the middle of a message, or its end if there is a tail. Seal writes

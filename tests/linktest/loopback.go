@@ -9,15 +9,15 @@ import (
 	"syscall"
 )
 
-// loopbacks is the last address, without its first byte. It begins anywhere, and its odd stride comes to each of the
-// 2^24 addresses before one again: tests of several processes at the same time seldom choose the same.
+// loopbacks names the last address by its low 24 bits. It begins anywhere, and its odd stride comes to each of the 2^24
+// values before one again: tests of several processes at the same time seldom choose the same.
 var loopbacks atomic.Uint32
 
 const stride = 0x9E3779B1
 
 func init() { loopbacks.Store(rand.Uint32()) }
 
-// Loopback returns an IPv4 loopback address whose only port 4791 nobody has, which this process gets no second time.
+// Loopback returns an IPv4 loopback address whose UDP port 4791 nobody has. It comes again after millions of calls.
 func Loopback() netip.Addr {
 	for {
 		n := loopbacks.Add(stride)

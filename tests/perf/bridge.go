@@ -21,6 +21,7 @@ func newBridge(ctx context.Context, id WireID) (*wire, error) {
 	b, errB := newNamespace()
 	middle, errC := newNamespace()
 	if err := errors.Join(errA, errB, errC); err != nil {
+		closeAll(a, b, middle)
 		return nil, err
 	}
 	err := middle.do(func() error { return buildBridge(a.handle, b.handle, id.MTU) })

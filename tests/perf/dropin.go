@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -185,13 +186,17 @@ func (e *dropinEnd) run(messages int) (string, cost, error) {
 	return out.String(), used.plus(theirs), err
 }
 
-// freePort returns a TCP port that nobody uses.
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", ":0")
-	if err != nil {
-		return 0, err
+// freePort returns a TCP port that nobody listens on. It is below the kernel's range of ephemeral ports, so that no
+// connection takes it before the program listens.
+func freePort() (port int, err error) {
+	for range 1000 {
+		port = 10000 + rand.IntN(22000)
+		var l net.Listener
+		if l, err = net.Listen("tcp", ":"+strconv.Itoa(port)); err == nil {
+			return port, l.Close()
+		}
 	}
-	return l.Addr().(*net.TCPAddr).Port, l.Close()
+	return 0, fmt.Errorf("no TCP port from 10000 to 31999 is free: %w", err)
 }
 
 // listening waits until the program listens on a port, and tells the near end. The program is in the network namespace

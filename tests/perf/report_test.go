@@ -86,6 +86,7 @@ func TestMeter(t *testing.T) {
 // TestMeterLate: an end that has not looked within the interval counts from its start.
 func TestMeterLate(t *testing.T) {
 	m := newMeter(&Job{Duration: time.Hour})
+	m.opens = m.opens.Add(time.Hour) // however late add comes
 	m.add(3)
 	if r := m.result(); r.Messages != 3 || r.Seconds <= 0 || r.Seconds > 60 {
 		t.Errorf("counted %+v, want 3 since the start", r)

@@ -120,7 +120,7 @@ func stream(op ib.WROpcode, size int) Job {
 	return Job{Kind: "stream", Op: op, Size: size, Depth: depth}
 }
 
-// table has all rows except those of the throughput curve, and of programs in C (dropin.go).
+// table has all rows except those of the throughput curve and of programs in C (dropin_rows.go).
 var table = []Row{
 	{Name: bareLoop, Unit: gbps, Measure: pair(Job{Kind: "bare"})}, // the first: it tells whether the machine is quiet
 	{Name: cubic, Unit: gbps, Measure: tcp("cubic")},

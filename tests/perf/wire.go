@@ -168,6 +168,7 @@ func newVeth(id WireID) (*wire, error) {
 	a, errA := newNamespace()
 	b, errB := newNamespace()
 	if err := errors.Join(errA, errB); err != nil {
+		closeAll(a, b)
 		return nil, err
 	}
 	err := a.do(func() error { return addVeth(ethDev, ethDev, b.handle) })
@@ -178,14 +179,18 @@ func newVeth(id WireID) (*wire, error) {
 		err = errors.Join(a.waitUp(), b.waitUp())
 	}
 	if err != nil {
+		closeAll(a, b)
 		return nil, fmt.Errorf("make a wire of veth, MTU %d: %w", id.MTU, err)
 	}
 	return &wire{WireID: id, near: a, far: b, close: func() { closeAll(a, b) }}, nil
 }
 
+// closeAll closes the namespaces; nil is none.
 func closeAll(namespaces ...*namespace) {
 	for _, n := range namespaces {
-		_ = n.handle.Close()
+		if n != nil {
+			_ = n.handle.Close()
+		}
 	}
 }
 

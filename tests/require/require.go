@@ -4,8 +4,8 @@
 // Where the thing is absent the test skips and says what is missing. With
 // GOROCE_REQUIRE=1 in the environment the same absence fails the test: a suite
 // that silently tests nothing cannot pass there. .ci/run runs all tests as an
-// ordinary user first, then those again as root, with this variable, that have
-// skipped something: GOROCE_SKIPPED names the file that lists them.
+// ordinary user first. Then it runs those that have skipped something again as
+// root, with this variable: GOROCE_SKIPPED names the file that lists them.
 package require
 
 import (

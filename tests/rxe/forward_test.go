@@ -20,7 +20,7 @@ import (
 var (
 	forwardFull = flag.Bool("forward.full", false,
 		"TestForwarder plays every network, with every tool, both ways and between two guests")
-	forwardSeed = flag.Uint64("forward.seed", 1, "what the networks of TestForwarder begin with")
+	forwardSeed = flag.Uint64("forward.seed", 1, "seed of the networks of TestForwarder")
 )
 
 // forwardRow is a network, the same each way, and how many iterations the tools run over it.

@@ -18,7 +18,7 @@ import (
 	"github.com/goroce/goroce/tests/linktest"
 )
 
-// Patience is when a test fails that waits.
+// Patience is how long a test waits before it fails.
 const Patience = time.Minute
 
 // Device opens a device over UDP on a loopback address of its own, for as long as

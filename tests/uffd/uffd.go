@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package uffd has memory for tests that does not move: pages under userfaultfd(2), which every
-// access waits for, the kernel's on behalf of another process too, until the test resolves them.
+// Package uffd has memory for tests whose access blocks: pages under userfaultfd(2), for which every
+// access waits, also the kernel's on behalf of another process, until the test resolves them.
 // It takes root, or vm.unprivileged_userfaultfd=1.
 package uffd
 
@@ -34,7 +34,7 @@ func (f Fault) ioctl(request uintptr, arg unsafe.Pointer) error {
 	return nil
 }
 
-// Hang lets every access to the pages wait. They are not there yet.
+// Hang lets every access to the pages wait until Resolve. The pages must not have been touched.
 func Hang(pages []byte) (Fault, error) {
 	fd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC, 0, 0)
 	if errno != 0 {
@@ -42,11 +42,16 @@ func Hang(pages []byte) (Fault, error) {
 	}
 	f := Fault(fd)
 	hello := struct{ api, features, ioctls uint64 }{api: version}
-	if err := f.ioctl(api, unsafe.Pointer(&hello)); err != nil {
+	err := f.ioctl(api, unsafe.Pointer(&hello))
+	if err == nil {
+		area := struct{ start, length, mode, ioctls uint64 }{addr(pages), uint64(len(pages)), missing, 0}
+		err = f.ioctl(register, unsafe.Pointer(&area))
+	}
+	if err != nil {
+		_ = unix.Close(int(f))
 		return 0, err
 	}
-	area := struct{ start, length, mode, ioctls uint64 }{addr(pages), uint64(len(pages)), missing, 0}
-	return f, f.ioctl(register, unsafe.Pointer(&area))
+	return f, nil
 }
 
 // Wait waits for an access.
@@ -55,7 +60,7 @@ func (f Fault) Wait() error {
 	return err
 }
 
-// Resolve makes pages be there, zeros: who waits for them goes on.
+// Resolve fills the pages with zeros, and so ends the accesses that wait for them.
 func (f Fault) Resolve(pages []byte) error {
 	z := struct {
 		start, length, mode uint64

@@ -1,4 +1,4 @@
-# Runs as root in a clean root of Debian with systemd, behind network.sh: the archive in /try, where it was unpacked and
+# Runs as root in a clean root of Debian with systemd, after network.sh: the archive in /try, where it was unpacked and
 # as the machine's.
 : anywhere
 export GOROCED_IDLE_EXIT=100ms

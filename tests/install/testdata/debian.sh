@@ -1,4 +1,4 @@
-# Runs as root in a clean root of Debian or Ubuntu with systemd, behind network.sh: installs, upgrades, removes and
+# Runs as root in a clean root of Debian or Ubuntu with systemd, after network.sh: installs, upgrades, removes and
 # purges the packages in /try, and uses the daemon as an ordinary user.
 refused() { if "$@"; then echo "this should have failed: $*"; exit 1; fi; }
 as() { user=$1; shift; runuser -u "$user" -- env -C / HOME="/home/$user" "$@"; }
@@ -63,18 +63,19 @@ named() {
 named
 
 : upgrade
-blue=$(systemctl show --value --property MainPID goroced@blue.service)
+blue=$(systemctl show --value --property InvocationID goroced@blue.service)
 echo '# of the administrator' >>/etc/goroce/goroced.toml
-was=$(systemctl show --value --property MainPID goroced.service)
-socket=$(stat --format %i /run/goroce/goroced.sock)
+was=$(systemctl show --value --property InvocationID goroced.service)
+ln /run/goroce/goroced.sock /run/kept.sock # while it is there no other socket has its inode number
 dpkg -i goroced_0.9.2-1_*.deb
 systemctl is-active goroced.socket goroced.service
-now=$(systemctl show --value --property MainPID goroced.service)
+now=$(systemctl show --value --property InvocationID goroced.service)
 [ "$was" != "$now" ]
-[ "$socket" = "$(stat --format %i /run/goroce/goroced.sock)" ]
+[ /run/kept.sock -ef /run/goroce/goroced.sock ]
+rm /run/kept.sock
 grep -q 'of the administrator' /etc/goroce/goroced.toml
 try
-[ "$blue" != "$(systemctl show --value --property MainPID goroced@blue.service)" ]
+[ "$blue" != "$(systemctl show --value --property InvocationID goroced@blue.service)" ]
 named
 
 : what the administrator has disabled stays so

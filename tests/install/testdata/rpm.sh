@@ -1,4 +1,4 @@
-# Runs as root in a root of Debian with systemd, behind network.sh: rpm installs, reinstalls and removes the
+# Runs as root in a root of Debian with systemd, after network.sh: rpm installs, reinstalls and removes the
 # package in /try. rpm does not know the packages of Debian, which have what it depends on.
 rpm() { command rpm --nodeps "$@"; }
 # Before anything is enabled by hand, the preset has done so.
@@ -18,11 +18,11 @@ test -s /usr/share/doc/goroced/examples/grafana/goroce.json
 goroced status
 
 : again
-was=$(systemctl show --value --property MainPID goroced.service)
+was=$(systemctl show --value --property InvocationID goroced.service)
 echo '# of the administrator' >>/etc/goroce/goroced.toml
 rpm --upgrade --replacepkgs goroced-0.9.1-1.*.rpm
 grep -q 'of the administrator' /etc/goroce/goroced.toml
-[ "$was" != "$(systemctl show --value --property MainPID goroced.service)" ]
+[ "$was" != "$(systemctl show --value --property InvocationID goroced.service)" ]
 
 : remove
 rpm --erase goroced

@@ -246,10 +246,10 @@ func TestLatency(t *testing.T) {
 	x := newCable(t, wrap.FaultConfig{Latency: latency})
 	sent := time.Now()
 	x.send(packet(7, 100))
-	if list, _ := x.packets(); len(list) != 0 && time.Since(sent) < latency {
-		t.Fatal("it arrived at once")
+	list, _ := x.packets()
+	if len(list) == 0 {
+		x.receive()
 	}
-	x.receive()
 	if after := time.Since(sent); after < latency {
 		t.Errorf("it arrived after %v, want %v at least", after, latency)
 	}

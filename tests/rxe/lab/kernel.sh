@@ -1,8 +1,8 @@
 #!/bin/bash
 # kernel.sh CACHE SERIES...
 #
-# Keeps stock kernels of Debian 12 (amd64) unpacked, as they are wanted by the
-# rxe lab, which runs this script, and so does .ci/packages:
+# Keeps stock kernels of Debian 12 (amd64) unpacked for the rxe lab. The lab and
+# .ci/packages run it. It makes:
 #
 #	CACHE/SERIES/vmlinux               decompressed: emulation takes seconds for that
 #	CACHE/SERIES/lib/modules/RELEASE/

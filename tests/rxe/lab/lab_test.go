@@ -87,12 +87,12 @@ func TestRxeIsActive(t *testing.T) {
 func TestPing(t *testing.T) {
 	forEachKernel(t, func(t *testing.T, l *Lab, vm *VM) {
 		for _, address := range []netip.Addr{l.HostIPv4, l.HostIPv6} {
-			if _, err := vm.Output(t.Context(), "ping", "-c", "1", "-W", "5", address.String()); err != nil {
+			if _, err := vm.Output(t.Context(), "ping", "-c", "1", "-W", "20", address.String()); err != nil {
 				t.Errorf("guest to host: %v", err)
 			}
 		}
 		for _, address := range []netip.Addr{vm.IPv4, vm.IPv6} {
-			cmd := l.HostCommand(within(t, 10*time.Second), "busybox", "ping", "-c", "1", "-W", "5", address.String())
+			cmd := l.HostCommand(within(t, toolTimeout), "busybox", "ping", "-c", "1", "-W", "20", address.String())
 			if output, err := cmd.CombinedOutput(); err != nil {
 				t.Errorf("host to guest: %v: %s", err, output)
 			}
@@ -113,7 +113,7 @@ func TestSetMTU(t *testing.T) {
 			}
 			const ipv4AndICMP = 28
 			size := strconv.Itoa(test.mtu - ipv4AndICMP)
-			if _, err := vm.Output(t.Context(), "ping", "-c", "1", "-W", "5", "-s", size,
+			if _, err := vm.Output(t.Context(), "ping", "-c", "1", "-W", "20", "-s", size,
 				l.HostIPv4.String()); err != nil {
 				t.Errorf("MTU %d: a packet of that size: %v", test.mtu, err)
 			}
@@ -170,7 +170,7 @@ func TestSetLoss(t *testing.T) {
 			l.HostIPv4.String()); err != nil {
 			t.Fatal(err)
 		}
-		if dropped, err := l.Dropped(); err != nil || dropped != 1 {
+		if dropped, err := awaitDrops(t, l, 1); err != nil || dropped != 1 {
 			t.Errorf("dropped %d, %v; want 1", dropped, err)
 		}
 	})

@@ -1,6 +1,6 @@
 #!/bin/sh
-# beside.sh ADDR: in a guest whose rdma_rxe has the address ADDR, runs goroced and programs over it, and over rdma_rxe, and
-# says what each comes to. goroced has a network namespace of its own, as rdma_rxe has UDP port 4791 of the guest's.
+# beside.sh ADDR: in a guest whose rdma_rxe has the address ADDR, runs goroced and programs over it, and over rdma_rxe,
+# and says what each comes to. goroced has a network namespace of its own, as rdma_rxe has UDP port 4791 of the guest's.
 dir=/tmp/beside
 mkdir -p $dir
 apart() { busybox unshare -n sh -c "ip link set lo up; $1"; }

@@ -5,7 +5,7 @@
  *	cmtool tcp|udp reject PORT TEXT       refuse one request
  *	cmtool tcp|udp dial HOST PORT TEXT    ask once
  *	cmtool tcp churn HOST PORT COUNT      connect and disconnect
- *	cmtool tcp serve PORT COUNT           take as many from peers that do
+ *	cmtool tcp serve PORT COUNT           accept COUNT connections, which the peers disconnect
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +29,8 @@ static void show(const struct rdma_cm_event *event)
 
 	while (data && len > 0 && data[len - 1] == 0)
 		len--;
-	printf("%s status %d private data \"%.*s\"\n", rdma_event_str(event->event), event->status, data ? (int)len : 0, data ? data : "");
+	printf("%s status %d private data \"%.*s\"\n", rdma_event_str(event->event), event->status, data ? (int)len : 0,
+		data ? data : "");
 }
 
 /* endpoint resolves the address, and if qp is set creates a QP for each connection. */
@@ -141,6 +142,7 @@ int main(int argc, char **argv)
 		if (argc == 6 && !strcmp(argv[2], "churn"))
 			return churn(argv[3], argv[4], atoi(argv[5]));
 	}
-	fprintf(stderr, "usage: cmtool tcp|udp reject PORT TEXT | dial HOST PORT TEXT | churn HOST PORT COUNT | serve PORT COUNT\n");
+	fprintf(stderr, "usage: cmtool tcp|udp reject PORT TEXT | dial HOST PORT TEXT | churn HOST PORT COUNT | "
+		"serve PORT COUNT\n");
 	return 2;
 }

@@ -5,7 +5,8 @@
 //	conformance list
 //
 // Devices are rnic:NAME (package rnic, with build tag rnic), udp:ADDR[,ADDR...], rawsock:IFACE, and daemon:SOCKET
-// (`goroced serve`). A server serves one leader after another, until a signal ends it.
+// (`goroced serve`). A server serves one leader after another, until a signal ends it, or a leader that it cannot play
+// with: one of another build, or one with which a case did not end.
 package main
 
 import (

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 
 // TestTwoProcesses leads here and serves in another process.
 func TestTwoProcesses(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	addr := linktest.Loopback()
 	server := exec.CommandContext(ctx, os.Args[0], "serve", "-device", "udp:"+addr.String(), "-listen", "127.0.0.1:0")

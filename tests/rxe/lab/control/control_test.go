@@ -19,7 +19,7 @@ func connect(t *testing.T) (*Client, net.Conn) {
 	t.Helper()
 	ours, theirs := net.Pipe()
 	go func() { _ = Serve(theirs) }()
-	c := NewClient(ours, 100*time.Millisecond, func(err error) error {
+	c := NewClient(ours, time.Minute, func(err error) error {
 		return errors.Join(errGuestLost, err)
 	})
 	t.Cleanup(func() { c.Close() })
