@@ -405,8 +405,8 @@ func TestCMLimits(t *testing.T) {
 	w.nothingLeft()
 }
 
-// TestCMRoutes: at most 32 calls of Options.Route run at a time for an owner, and an ID counts against its owner's limit until its
-// call has returned, even if it is closed before.
+// TestCMRoutes: at most 32 calls of Options.Route run at a time for an owner, and an ID counts against its owner's
+// limit until its call has returned, even if it is closed before.
 func TestCMRoutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit, ids = 32, 40

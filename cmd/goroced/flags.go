@@ -21,7 +21,7 @@ type deviceFlags struct {
 	Link   string       `default:"auto" enum:"auto,udp,rawsock,afxdp" help:"Link of a software device: ${enum}." group:"Device"`
 	NetIf  string       `name:"netif" placeholder:"IF" help:"Network interface whose addresses to use (default: the local address of the route to the host to connect to; else the interface of the default route)." group:"Device"`
 	Addr   []netip.Addr `placeholder:"IP" help:"Local addresses to use instead of --netif." group:"Device"`
-	Shards int          `placeholder:"N" help:"Number of threads of a software device, a power of two (default: one for four processors, at most 4)." group:"Device"`
+	Shards int          `placeholder:"N" help:"Number of threads of a software device, a power of two (default: one for each four processors, at most 4)." group:"Device"`
 
 	daemonFlags
 	local string // the address of the device, if another flag than --addr names it

@@ -70,7 +70,8 @@ type Answer struct {
 	PrivateData []byte
 }
 
-// EventKind says what happened. The names are those of rdma_cm_event_type.
+// EventKind says what happened. The names are those of rdma_cm_event_type, except Request (CONNECT_REQUEST), Replied
+// (CONNECT_RESPONSE), Resolved (ESTABLISHED), and Dropped, which has no counterpart.
 type EventKind uint8
 
 // Events.

@@ -90,8 +90,8 @@ type conn struct {
 	inHalf, inSource, inTimewait *list.Element // positions in lists, see limits.go
 }
 
-// remoteKey identifies a connection by what its peer calls it. Linux's key (cm_insert_remote_id) is without the GID;
-// here it prevents that another host claims this GUID.
+// remoteKey identifies a connection by what its peer calls it. Linux's key (cm_insert_remote_id) has no GID; here the
+// GID is a part, so that a host that claims another's GUID does not reach the other's connections.
 type remoteKey struct {
 	id       uint32
 	guid     uint64 // 0 for SIDR, whose messages carry none

@@ -1,7 +1,8 @@
-// Package cm is the communication manager of one port (IBTA chapter 12): it makes and ends connections by exchanging
-// management datagrams over QP 1, the general services QP. It is a pure state machine: datagrams, calls of the consumer
-// and the time go in, datagrams and events come out. It reads no clock, starts no goroutine and does no IO. The
-// software device owns one Manager for its port (package roce, cm_port.go); applications use it by channels and IDs.
+// Package cm is the connection manager of one port (in the IBTA's chapter 12 the communication manager): it makes and
+// ends connections by exchanging management datagrams over QP 1, the general services QP. It is a pure state machine:
+// datagrams, calls of the consumer and the time go in, datagrams and events come out. It reads no clock, starts no
+// goroutine and does no IO. The software device owns one Manager for its port (package roce, cm_port.go); applications
+// use it by channels and IDs.
 //
 //	     active                                         passive
 //	Connect   IDLE                                       Listen

@@ -19,6 +19,7 @@ func FuzzHandle(f *testing.F) {
 		for _, st := range labs {
 			l := newLab(t, st.reach)
 			l.m.opts.MaxHalfOpen, l.m.opts.MaxHalfOpenSource, l.m.opts.MaxTimewait = 8, 4, 4
+			l.m.opts.MaxConns = 1 + 8 + 4
 			if rng.IntN(2) == 0 {
 				l.listen(false)
 			}
@@ -39,7 +40,7 @@ func (l *lab) abuse(rng *rand.Rand, script []byte) {
 				mad[rng.IntN(len(mad))] ^= uint8(rng.Uint32()) & -(value & 1)
 				return mad
 			})
-		case op < 200: // not even that
+		case op < 200: // bytes of the script, which are no message
 			mad := slices.Repeat(script[:min(len(script), 40)], 7)
 			l.m.Handle(l.now, labPath, mad[:min(len(mad), int(at)+1)])
 		case op < 230:
@@ -64,7 +65,7 @@ func (l *lab) abuse(rng *rand.Rand, script []byte) {
 		l.takeOut()
 	}
 	if s := l.m.leftover(); s != "" {
-		l.t.Fatalf("it still holds %s", s)
+		l.t.Fatalf("the manager still holds %s", s)
 	}
 }
 
@@ -75,7 +76,7 @@ func (l *lab) takeOut() {
 	}
 	if n := len(l.m.conns); n > 1+8+4 || l.m.half.all.Len() > 8 || l.m.waiting.Len() > 4 || len(l.m.byRemote) > n ||
 		len(l.m.byQP) > n || len(l.m.timers) > n {
-		l.t.Fatalf("it holds too much: %s", l.m.leftover())
+		l.t.Fatalf("the manager holds too much: %s", l.m.leftover())
 	}
 	var m Message
 	for l.m.NextMessage(&m) {

@@ -187,7 +187,7 @@ func TestDelay(t *testing.T) {
 	w.want("A REQ", "B MRA")
 	w.pass(5 * second)
 	w.want()
-	w.pass(2 * second) // it asks again, in case that the answer got lost
+	w.pass(2 * second) // A repeats the REQ, in case the answer was lost
 	w.want("A REQ", "B MRA")
 	_, err = B.Accept(w.now, b, consent())
 	w.check(err)

@@ -48,7 +48,7 @@ func New(o Options) *Manager {
 
 // Listen accepts requests for a service ID that are sent to one local address. If local is unspecified, that means any
 // address of its family; if local is zero, any address at all. The listener with the most specific address gets a
-// request. A service ID may have two listeners, for connections and for datagrams.
+// request. Listeners for connections and for datagrams are separate.
 func (m *Manager) Listen(service uint64, local netip.Addr, datagram bool) (ListenID, error) {
 	key := listenKey{service, local, datagram}
 	if l, ok := m.listeners[key]; ok {
@@ -121,8 +121,8 @@ func (m *Manager) Reject(now ib.Instant, id ID, reason wire.RejectReason, info, 
 	return nil
 }
 
-// Ignore forgets a Request without an answer, as Linux's cm_destroy_id does if its consumer has no place for it. The
-// sender repeats the request, and the copy raises Request again.
+// Ignore forgets a Request without an answer, as Linux's cm_destroy_id does if the consumer's handler returns -ENOMEM.
+// The sender repeats the request, and the copy raises Request again.
 func (m *Manager) Ignore(id ID) error {
 	c, err := m.get("ignore", id, mayReject)
 	if err != nil {
@@ -133,9 +133,9 @@ func (m *Manager) Ignore(id ID) error {
 	return nil
 }
 
-// Delay answers a Request, or Replied, with a MRA (IBTA 12.6.6): the answer will come within d, at most 2.4 hours. It
-// may be called again. Linux waits for the whole time; a Manager asks again after 5 s at the latest and gets the MRA
-// again.
+// Delay answers a Request, or Replied, with a MRA (IBTA 12.6.6): the answer will come within d, at most 2.4 hours.
+// Delay may be called again. A peer that is Linux waits for d. One that is a Manager waits for at most 5 s and a
+// retransmission interval; then it repeats its message, and is sent the MRA again.
 func (m *Manager) Delay(now ib.Instant, id ID, d ib.Instant) error {
 	c, err := m.get("delay", id, mayDelay)
 	if err != nil {

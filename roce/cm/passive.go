@@ -99,9 +99,9 @@ func (m *Manager) requestLife(req *wire.REQ) ib.Instant {
 	return min(timeoutOf(req.RemoteResponseTimeout)*ib.Instant(req.MaxCMRetries+1), m.opts.RequestLife)
 }
 
-// Accept answers a Request with a REP (IBTA 12.6.8). Set up the QP first, with what the Request said and Accept's own
-// result, up to RTS: the peer may send as soon as it has the REP. Private data may have 196 bytes. Responder resources
-// and initiator depth are limited to what the peer has asked for.
+// Accept answers a Request with a REP (IBTA 12.6.8) and returns the parameters of the connection. Take the QP to RTS
+// before NextMessage takes the REP: the peer may send as soon as it has the REP. Private data may have 196 bytes.
+// Responder resources and initiator depth are limited to what the peer has asked for.
 func (m *Manager) Accept(now ib.Instant, id ID, p Params) (ConnParams, error) {
 	c, err := m.get("accept", id, mayAccept)
 	if err != nil {

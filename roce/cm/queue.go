@@ -6,7 +6,7 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// queue is a FIFO. It gives memory back as it shrinks, even if it never gets empty.
+// queue is a FIFO. It reuses the room of items that were taken out, so a queue that is never empty does not grow.
 type queue[T any] struct {
 	items []T
 	head  int // items before it have been taken out

@@ -7,9 +7,9 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// A REJ is sent once, and what it was for is forgotten (Linux's cm_reset_to_idle). If it is
-// lost the peer asks again, and the consumer is asked again (cm_dup_req_handler knows
-// nothing of the request either).
+// A REJ is sent once, and the rejected request is forgotten (Linux's cm_reset_to_idle). If the
+// REJ is lost, the peer repeats the REQ, which raises Request again (in Linux, too:
+// cm_dup_req_handler does not find the old request).
 func TestLostREJOfREQ(t *testing.T) {
 	w := newWorld(t, 2, Options{})
 	A, B := w.hosts[0], w.hosts[1]
@@ -27,8 +27,8 @@ func TestLostREJOfREQ(t *testing.T) {
 	w.empty()
 }
 
-// Whoever has sent a REP that was refused sends it again if the REJ is lost, and hears that
-// there is no such connection (IBTA 12.6.7.2, reason 6; Linux is silent then).
+// If the REJ of a REP is lost, the passive end repeats the REP, and the active end answers that
+// it has no such connection (IBTA 12.6.7.2, reason 6; Linux is silent then).
 func TestLostREJOfREP(t *testing.T) {
 	w := newWorld(t, 2, Options{})
 	A, B := w.hosts[0], w.hosts[1]

@@ -122,8 +122,8 @@ func (d *driver) openShards(addrs []netip.Addr, shards int, h *hearing) ([]link.
 	return links, err
 }
 
-// shardsFor returns the number of shards for a machine: one for four processors, since applications need some, too; at
-// most 4.
+// shardsFor returns the number of shards for a machine: one for each four processors, since applications need some,
+// too, rounded down to a power of two; at least 1, at most 4.
 func shardsFor(processors int) int {
 	n := 1
 	for n < 4 && 8*n <= processors {

@@ -7,5 +7,6 @@
 // interface. [Interfaces] returns the interfaces to choose from.
 //
 // Files: host.go opens devices and stacks links, choose.go chooses the link, netif.go finds network interfaces,
-// watch.go follows one, live.go reaches running devices.
+// watch.go follows one, paths.go finds path MTUs, hearing.go passes ICMP errors to the device, live.go reaches running
+// devices.
 package host

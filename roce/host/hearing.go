@@ -8,7 +8,7 @@ import (
 	"github.com/goroce/goroce/roce"
 )
 
-// hearing passes what links hear from the network on to their device, which is made after them.
+// hearing passes the ICMP errors that links receive on to their device, which is made after them.
 type hearing struct{ dev atomic.Pointer[roce.Device] }
 
 // unreachable is udp.Options.OnError.

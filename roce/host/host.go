@@ -29,7 +29,7 @@ type Options struct {
 	Addrs []netip.Addr
 
 	// Shards is the number of loops of the device, each with a goroutine and a link of its own: a power of two up to
-	// link.MaxShards. 0 stands for one for four processors (GOMAXPROCS), at most 4, and for 1 if the link cannot have
+	// link.MaxShards. 0 means one for each four processors (GOMAXPROCS), at most 4, or 1 if the link cannot have
 	// more: rawsock never can, afxdp has at most one for each queue of the interface. The link's note tells the number
 	// unless it is 1. See roce.OpenShards for how QPs are distributed.
 	Shards int

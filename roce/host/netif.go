@@ -158,7 +158,7 @@ func addresses(o *Options) ([]netip.Addr, error) {
 		return nil, fmt.Errorf("interface %s is down; `ip link set %s up` brings it up", o.NetIf, o.NetIf)
 	case o.NetIf == "":
 		return nil,
-			fmt.Errorf("%w: no default route, and not just one interface besides loopback; name an interface "+
+			fmt.Errorf("%w: no default route, and none or several interfaces besides loopback; name an interface "+
 				"(--netif) or an address (--addr) of %s",
 				ErrNoInterface, names(list))
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/goroce/goroce/roce/neigh"
 )
 
-// watched is the link of a device that follows its network interface. Closing it ends the watch, and what the device
-// asks about routes.
+// watched is the link of a device that follows its network interface. Close also ends the watch, and waits for
+// running searches for path MTUs.
 type watched struct {
 	link.Link
 	paths *paths

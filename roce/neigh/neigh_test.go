@@ -228,9 +228,9 @@ func resolveUnprivileged(t *testing.T) {
 func TestResolveNobody(t *testing.T) {
 	a, _ := linktest.NewVeth(t, 1500)
 	table := newTable(t, a)
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
 	for _, dst := range []string{"10.99.0.77", "10.60.0.1"} { // nobody there, no route
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
 		if err := table.Resolve(ctx, netip.MustParseAddr(dst)); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: %v, want DeadlineExceeded", dst, err)
 		}

@@ -28,12 +28,12 @@ func (s *LinkState) equal(o *LinkState) bool {
 		slices.Equal(s.Addrs, o.Addrs)
 }
 
-// WatchLink calls changed with the state of an interface: once before it returns, then
-// whenever the state is another, from one goroutine. Changes that follow one another
-// fast may be seen as one. An interface is followed when it is renamed, and by its name when
-// it is deleted and another one of that name is made: changed hears that it is gone first,
-// always. If changed returns an error it is called again as soon as
-// anything happens to any interface or address, the same state or another.
+// WatchLink calls changed with the state of an interface: once before it returns, then whenever
+// the state has changed, from one goroutine. Changes in quick succession may be seen as one. The
+// watch follows an interface that is renamed. If the interface is deleted, the watch follows the
+// next one of that name; changed is then always called with the zero LinkState in between. If
+// changed returns an error it is called again after the next event of any interface or address,
+// even if the state is the same.
 //
 // The watched addresses are addrs, in that order, each on the interface that has it now, or on this one if none has. If
 // addrs is nil they are all addresses of this interface, in the kernel's order and without zones.
@@ -75,7 +75,7 @@ type itf struct {
 	index int
 }
 
-// home is where an address in question belongs.
+// home is a watched address and the interface that has it.
 type home struct {
 	addr     netip.Addr
 	itf      itf
@@ -204,7 +204,7 @@ func (w *watch) held(have []netlink.Addr) (addrs []netip.Addr) {
 
 // usable reports whether an address can be used. When a carrier is back, Linux runs duplicate address detection again,
 // and keeps the address in GID tables meanwhile (roce_gid_mgmt.c); so an address that was usable stays so. Before the
-// first call of changed, any may be in use.
+// first call of changed, a tentative address counts as usable, because the device may have been opened with it.
 func (w *watch) usable(h *netlink.Addr, a netip.Addr) bool {
 	return usable(h) || h.Flags&unix.IFA_F_DADFAILED == 0 && (!w.told || slices.Contains(w.last.Addrs, a))
 }

@@ -26,6 +26,7 @@ type CM struct {
 	owners    map[ib.CMID]owner
 	listeners map[ib.CMID]*Listener
 	conns     map[*Conn]struct{} // not closed yet
+	abandoned []*Conn            // by a Listener; closeAbandoned closes their objects
 	err       error              // why the CM has ended; nil while it is open
 }
 
@@ -92,6 +93,7 @@ func (c *CM) run() {
 		c.mu.Lock()
 		c.dispatch(&ev)
 		c.mu.Unlock()
+		c.closeAbandoned()
 	}
 }
 
@@ -144,12 +146,13 @@ func timeLeft(ctx context.Context) time.Duration {
 }
 
 // awaitTimeout is for a ctx that has just ended by its deadline. If the connection manager has that deadline too
-// (bounded), awaitTimeout waits a moment for done, because the manager's event tells how often the message was sent.
+// (bounded), awaitTimeout waits up to a second for done, because the manager's event tells how often the message was
+// sent.
 func awaitTimeout(ctx context.Context, bounded bool, done <-chan struct{}) {
 	if !bounded || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return
 	}
-	last := time.NewTimer(100 * time.Millisecond)
+	last := time.NewTimer(time.Second)
 	defer last.Stop()
 	select {
 	case <-done:
@@ -178,8 +181,21 @@ func (c *CM) close() error {
 	return errors.Join(errs...)
 }
 
+// closeAbandoned closes the objects of abandoned connections. The caller does not hold mu: a remote.Memory waits in
+// Close for calls, and these may wait for mu in Conn.Err.
+func (c *CM) closeAbandoned() {
+	c.mu.Lock()
+	conns := c.abandoned
+	c.abandoned = nil
+	c.mu.Unlock()
+	for _, conn := range conns {
+		_ = conn.closeObjects() // fails with ib.ErrBusy if Prepare registered memory; its owner closes it
+	}
+}
+
 // shut ends everything, with err as the cause.
 func (c *CM) shut(err error) {
+	defer c.closeAbandoned() // after mu is released
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {

@@ -114,7 +114,7 @@ func (o *Config) completeQP(dev ib.Device, op string) error {
 	}
 	if !o.PathMTU.Valid() || o.PathMTU > port.ActiveMTU {
 		return refuse(op, "PathMTU", int(o.PathMTU),
-			fmt.Sprintf("256, 512, 1024, 2048 or 4096, at most the port's %d; 0 for that", port.ActiveMTU))
+			fmt.Sprintf("256, 512, 1024, 2048 or 4096, at most the port's %d; or 0, the port's", port.ActiveMTU))
 	}
 	return nil
 }

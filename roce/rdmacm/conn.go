@@ -291,6 +291,9 @@ func (c *Conn) disconnect(ctx context.Context) error {
 		if c.err != nil || c.asked {
 			return nil
 		}
+		if c.id == nil { // in Prepare of an accepted connection
+			return ib.Refuse("disconnect", "Conn", "in Prepare", "one that Accept has returned", ib.ErrState)
+		}
 		err := c.id.Disconnect()
 		c.asked = err == nil
 		return err
@@ -317,9 +320,14 @@ func (c *Conn) Close() error {
 		delete(m.conns, c)
 		c.release(fmt.Errorf("connection to %v: %w", c.remote, ib.ErrClosed))
 	}
-	made := c.ep.made
 	m.mu.Unlock()
+	return c.closeObjects()
+}
+
+// closeObjects closes the objects that were created for a Conn that is not in CM.conns any more, so there will be no
+// further ones.
+func (c *Conn) closeObjects() error {
 	c.closeMu.Lock()
 	defer c.closeMu.Unlock()
-	return made.close()
+	return c.ep.made.close()
 }

@@ -256,7 +256,7 @@ func TestAcceptUnanswered(t *testing.T) {
 	}()
 	r, err := l.Request(patience(t))
 	must(t, err)
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	var timeout *rdmacm.TimeoutError
 	if _, err := r.Accept(ctx, rdmacm.Config{}); !errors.As(err, &timeout) || timeout.Step != "REP" ||
@@ -265,6 +265,9 @@ func TestAcceptUnanswered(t *testing.T) {
 		t.Errorf("Accept returned %v", err)
 	}
 	c := <-dialled
+	if c == nil {
+		t.FailNow()
+	}
 	<-c.Done()
 	must(t, c.Close())
 }

@@ -20,8 +20,8 @@ type Service struct {
 	PrivateData []byte // all bytes of the field
 }
 
-// Resolve asks for the datagram service at host:port (SIDR, IBTA 12.11). It uses the fields Service, which must be UD,
-// Space, ServiceID, Local and PrivateData of o. Its errors are like Dial's.
+// Resolve asks for the datagram service at host:port (SIDR, IBTA 12.11). It uses the fields Service (UD or 0), Space,
+// ServiceID, Local and PrivateData of o. Its errors are like Dial's.
 func (c *CM) Resolve(ctx context.Context, addr string, o Config) (*Service, error) {
 	const op = "resolve"
 	o, err := o.complete(c.dev, op, ib.UD)

@@ -88,8 +88,12 @@ func (c *Conn) again(ctx context.Context, addr string, o *Config) error {
 		return err
 	}
 	return m.whileOpen(func() error {
+		if c.err != nil { // Close was called before it could know of the new ID
+			m.forget(r.id)
+			return c.err
+		}
 		c.id = r.id
-		return c.err // Close does not know of the new ID before this
+		return nil
 	})
 }
 

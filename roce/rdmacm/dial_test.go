@@ -192,6 +192,9 @@ func TestPrepare(t *testing.T) {
 	ctx := patience(t)
 	own := errors.New("not today")
 	l := listen(t, b, b.at("0"), rdmacm.ListenConfig{Config: rdmacm.Config{Prepare: func(c *rdmacm.Conn) error {
+		if err := c.Disconnect(patience(t)); !errors.Is(err, ib.ErrState) {
+			t.Errorf("Disconnect in Prepare: %v, want ErrState", err)
+		}
 		if q, err := c.QP().Query(); err != nil || q.State != ib.Init {
 			t.Errorf("prepared in %v, %v", q.State, err)
 		}
@@ -221,7 +224,7 @@ func TestPrepare(t *testing.T) {
 // TestNobodyThere: the host does not exist; the error says so in time.
 func TestNobodyThere(t *testing.T) {
 	a, _ := pair(t)
-	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	_, err := a.cm.Dial(ctx, "192.0.2.9:7471", rdmacm.Config{})
 	var timeout *rdmacm.TimeoutError

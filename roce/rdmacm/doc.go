@@ -21,7 +21,7 @@
 // call verbs and operations of the connection manager with the mutex held; none of those blocks.
 //
 //	cm.go                    the channel: events to their owners
-//	route.go                 addresses: names, and the ID that is taken to a peer's
+//	route.go                 from a host name to an ID with a resolved route
 //	config.go, endpoint.go   what a connection is made of
 //	dial.go, listen.go, request.go, conn.go   connections
 //	fair.go                  how hosts share a listener's room

@@ -96,8 +96,8 @@ func (o *Config) entries() (int, error) {
 	return max(n, 1), nil
 }
 
-// connect takes the QP from INIT to RTS, with the attributes that id says, but with at most the responder resources and
-// initiator depth of most. It returns the attributes of the QP.
+// connect takes the QP from INIT to RTS with the attributes that id.InitQPAttr returns. most limits their responder
+// resources and initiator depth. It returns the attributes that the QP got.
 func (e *endpoint) connect(id ib.CMID, most ib.CMConnParam) (cm.ConnParams, error) {
 	var p cm.ConnParams
 	for _, state := range []ib.QPState{ib.RTR, ib.RTS} {

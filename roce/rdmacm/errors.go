@@ -49,7 +49,7 @@ var rejectAdvice = map[wire.RejectReason]string{
 		"address and service",
 	wire.RejectInvalidTransport:   ": the listener wants another service; choose Config.Service as there",
 	wire.RejectStale:              ": the peer takes us for an older connection; try again",
-	wire.RejectInvalidGID:         ": the peer does not have the address that it was asked by; is there a NAT?",
+	wire.RejectInvalidGID:         ": the peer does not have the address that the request names; is there a NAT?",
 	wire.RejectInvalidMTU:         ": the peer's port takes only smaller packets; set Config.PathMTU (--mtu)",
 	wire.RejectConsumer:           ": the application there refused; its private data may say why",
 	wire.RejectInvalidCommID:      ": the peer knows nothing of this connection any more",

@@ -124,6 +124,7 @@ func (l *Listener) Addr() netip.AddrPort { return l.addr }
 // open.
 func (l *Listener) Close() error {
 	c := l.cm
+	defer c.closeAbandoned() // after mu is released
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if l.closed {
@@ -156,12 +157,13 @@ func (l *Listener) errClosed() error {
 	return fmt.Errorf("listener on %v: %w", l.addr, l.cause)
 }
 
-// abandon closes a connection that the application has seen at most in Prepare.
+// abandon ends a connection that the application has seen at most in Prepare. The caller calls CM.closeAbandoned when
+// it has released CM.mu.
 func (l *Listener) abandon(conn *Conn, err error) {
 	l.handshakeDone(conn)
 	conn.release(err)
 	delete(l.cm.conns, conn)
-	_ = conn.ep.made.close() // fails with ib.ErrBusy if Prepare registered memory; its owner closes it
+	l.cm.abandoned = append(l.cm.abandoned, conn)
 }
 
 // handshakeDone removes a connection from those that wait for the peer.
@@ -279,7 +281,7 @@ func (l *Listener) Request(ctx context.Context) (r *Request, err error) {
 
 // Accept accepts requests as configured, and returns the first connection that its peer has confirmed. A peer that does
 // not confirm does not delay other peers. Requests of peers that give up, or ask for another service, are skipped. An
-// error means that the listener has ended, or that a QP could not be created or prepared.
+// error means that ctx or the listener has ended, or that a QP could not be created or prepared.
 func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 	const op = "accept"
 	if l.datagram {
@@ -299,6 +301,7 @@ func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 			}
 			return conn != nil || r != nil
 		})
+		l.cm.closeAbandoned()
 		if err != nil || conn != nil {
 			return conn, err
 		}

@@ -175,7 +175,7 @@ func (s *resolver) resolve(ctx context.Context, o *Config, local, remote netip.A
 	return err
 }
 
-// do calls op and waits for the event that it raises.
+// do calls step and waits for the event that step raises, which must be of type want.
 func (s *resolver) do(ctx context.Context, want ib.CMEventType, step func() error) (ib.CMEvent, error) {
 	if err := step(); err != nil {
 		return ib.CMEvent{}, err

@@ -50,8 +50,8 @@ func (m *Memory) WriteAt(ctx context.Context, p []byte, off int64) (int, error) 
 }
 
 // CompareSwap compares the 8 bytes at off, a number in the peer's byte order, with compare, and stores swap if they are
-// equal: one atomic step for all users of the peer's device. It returns the number that was there before. off must
-// make an address that is a multiple of 8.
+// equal: one atomic step for all users of the peer's device. It returns the number that was there before. The address,
+// Buffer.Addr + off, must be a multiple of 8.
 func (m *Memory) CompareSwap(ctx context.Context, off int64, compare, swap uint64) (uint64, error) {
 	wr := m.request(ib.WRCompareSwap, off)
 	wr.Compare, wr.Swap = compare, swap

@@ -6,8 +6,9 @@
 //	mem, err := conn.Memory(buf)                   // conn is an rdmacm.Conn
 //	n, err := mem.WriteAt(ctx, []byte("hello"), 0)
 //
-// Data is copied through registered memory of the package, so any slice will do, and a call whose context ends leaves
-// nothing behind that the device still writes to. Applications that cannot afford the copy post requests themselves.
+// Data is copied through registered memory of the package, so any slice will do, and once a call has returned, also
+// because its context has ended, the device does not touch the caller's slice. Applications that cannot afford the copy
+// post requests themselves.
 package remote
 
 import (
@@ -35,13 +36,13 @@ type Config struct {
 
 // Memory is memory of a peer. Its methods may be called from several goroutines at once.
 type Memory struct {
-	o     Config
-	buf   []byte
-	mr    ib.MR
-	slots []slot
-	free  chan *slot    // those without a request
-	turn  chan struct{} // full while a goroutine collects completions, for all
-	wcs   [16]ib.WC     // used by that goroutine
+	o          Config
+	buf        []byte
+	mr         ib.MR
+	slots      []slot
+	free       chan *slot    // those without a request
+	collecting chan struct{} // full while a goroutine collects completions, for all
+	wcs        [16]ib.WC     // used by that goroutine
 
 	open       sync.RWMutex // held for reading by calls
 	ctx        context.Context
@@ -77,7 +78,7 @@ func New(o Config) (*Memory, error) {
 		return nil, ib.Refuse(op, "QPCap.MaxSendWR", 0, "1 at least, 16 for the best throughput", ib.ErrInvalid)
 	}
 	m := &Memory{o: o, buf: ib.Alloc(o.Device, n*slotLen), slots: make([]slot, n), free: make(chan *slot, n),
-		turn: make(chan struct{}, 1)}
+		collecting: make(chan struct{}, 1)}
 	if m.mr, err = o.PD.RegMR(ib.MRInit{Buf: m.buf, Access: ib.LocalWrite}); err != nil {
 		ib.Free(o.Device, m.buf)
 		return nil, err
@@ -132,7 +133,7 @@ func (m *Memory) enter(ctx context.Context) (_ context.Context, leave func(), er
 
 var errClosed = fmt.Errorf("remote memory: %w", ib.ErrClosed)
 
-// request returns a request for n bytes of the peer's memory at off.
+// request returns a request on the peer's memory at off, without its SGE.
 func (m *Memory) request(op ib.WROpcode, off int64) ib.SendWR {
 	return ib.SendWR{Opcode: op, RemoteAddr: m.o.Buffer.Addr + uint64(off), RKey: m.o.Buffer.RKey}
 }
@@ -189,9 +190,9 @@ func (m *Memory) await(ctx context.Context, s *slot) (ib.WC, error) {
 		select {
 		case wc := <-s.done:
 			return wc, nil
-		case m.turn <- struct{}{}:
+		case m.collecting <- struct{}{}:
 			err := m.collect(ctx, s)
-			<-m.turn
+			<-m.collecting
 			if err != nil {
 				return ib.WC{}, err
 			}

@@ -92,9 +92,9 @@ func (ch *cmChannel) wake() {
 	}
 }
 
-// drop removes the unread events for which which returns true.
-func (ch *cmChannel) drop(which func(*ib.CMEvent) bool) {
-	ch.unread = slices.DeleteFunc(ch.unread, func(ev ib.CMEvent) bool { return which(&ev) })
+// drop removes the unread events that match.
+func (ch *cmChannel) drop(match func(*ib.CMEvent) bool) {
+	ch.unread = slices.DeleteFunc(ch.unread, func(ev ib.CMEvent) bool { return match(&ev) })
 }
 
 // next takes the oldest event.

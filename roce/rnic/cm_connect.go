@@ -54,7 +54,8 @@ func (id *cmID) bind(op string, local netip.AddrPort) (err error) {
 func (id *cmID) inUse(op string, port uint16, ret C.int) error {
 	err := cmCheck(op, ret)
 	if errors.Is(err, ib.ErrAddrInUse) {
-		allowed := fmt.Sprintf("one that nobody has at that address in port space %v; 0 for a free one", id.init.Space)
+		allowed := fmt.Sprintf("one that no other ID has reserved at that address in port space %v; 0 for a free one",
+			id.init.Space)
 		return ib.Refuse(op, "port", port, allowed, err)
 	}
 	return err

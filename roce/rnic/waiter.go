@@ -21,7 +21,7 @@ import (
 type waiter struct {
 	file *os.File
 	conn syscall.RawConn
-	turn chan struct{} // full during a wait: there can be one at a time, as deadlines are per file
+	busy chan struct{} // full during a wait: there can be one at a time, as deadlines are per file
 	gone chan struct{} // closed by close
 	once sync.Once
 }
@@ -34,7 +34,7 @@ func newWaiter(fd int, name string) (*waiter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	w := &waiter{file: os.NewFile(uintptr(dup), name), turn: make(chan struct{}, 1), gone: make(chan struct{})}
+	w := &waiter{file: os.NewFile(uintptr(dup), name), busy: make(chan struct{}, 1), gone: make(chan struct{})}
 	if w.conn, err = w.file.SyscallConn(); err == nil {
 		err = w.file.SetReadDeadline(time.Time{}) // fails if the file cannot be polled
 	}
@@ -52,11 +52,11 @@ func (w *waiter) wait(ctx context.Context, take func() (bool, error)) error {
 	select {
 	case <-w.gone:
 		return ib.ErrClosed
-	case w.turn <- struct{}{}:
+	case w.busy <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	defer func() { <-w.turn }()
+	defer func() { <-w.busy }()
 	if ok, err := take(); ok || err != nil {
 		return err
 	}
@@ -101,6 +101,6 @@ func (w *waiter) close() {
 	w.once.Do(func() {
 		close(w.gone)
 		w.file.Close()
-		w.turn <- struct{}{}
+		w.busy <- struct{}{}
 	})
 }

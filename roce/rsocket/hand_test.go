@@ -1,6 +1,7 @@
 package rsocket
 
 import (
+	"flag"
 	"net/netip"
 	"sync/atomic"
 	"testing"
@@ -47,19 +48,17 @@ func overUDP(t testing.TB) (a, b link.Link) {
 	return open(), open()
 }
 
-// lossSeed is the seed of the next lossy pair.
-var lossSeed uint64 = 1
+var testSeed = flag.Uint64("rsocket.seed", 1, "the seed of lossy networks and of TestOddSizes")
 
 // lossy drops frames of both hosts.
 func lossy(open medium, p float64) medium {
 	return func(t testing.TB) (a, b link.Link) {
 		a, b = open(t)
-		t.Logf("fault seed %d", lossSeed)
-		fault := func(l link.Link) link.Link {
-			lossSeed++
-			return wrap.Fault(wrap.Seal(l), wrap.FaultConfig{Seed: lossSeed - 1, Drop: p})
+		t.Logf("-rsocket.seed=%d", *testSeed)
+		fault := func(l link.Link, seed uint64) link.Link {
+			return wrap.Fault(wrap.Seal(l), wrap.FaultConfig{Seed: seed, Drop: p})
 		}
-		return fault(a), fault(b)
+		return fault(a, *testSeed), fault(b, *testSeed+1)
 	}
 }
 
@@ -139,7 +138,7 @@ func (h *half) bringUp(t testing.TB, peer *half) {
 		t.Fatal(err)
 	}
 	a := ib.QPAttr{AH: ib.AHAttr{DGID: peer.dev.Link().Local[0]}, PathMTU: port.ActiveMTU,
-		DestQPN: peer.qp.Num(), MinRNRTimer: 12, Timeout: 13, RetryCnt: 7, RNRRetry: 7}
+		DestQPN: peer.qp.Num(), MinRNRTimer: 12, Timeout: 16, RetryCnt: 7, RNRRetry: 7}
 	if err := ib.ModifyTo(h.qp, a, ib.RTR, ib.RTS); err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package rsocket
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"sync/atomic"
@@ -31,7 +32,7 @@ type mappings struct {
 	peerEntries []mapEntry // copies of its entries, for WriteAt
 
 	ours []ownMapping // by index in the peer's iomap
-	next int          // the slot to try first: one that was used last is used again last
+	next int          // the slot to try first: the one after the last that was used
 	at   sge          // the peer's iomap
 }
 
@@ -180,7 +181,7 @@ func (c *Conn) writeEntry(slot int, e *mapEntry) error {
 }
 
 // Unmap ends a mapping and tells the peer. The peer must not be writing to the buffer any more: a write under way
-// breaks the connection.
+// breaks the connection. If Unmap cannot tell the peer, it fails, and has ended the mapping nevertheless.
 func (c *Conn) Unmap(buf []byte) error {
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
@@ -191,12 +192,16 @@ func (c *Conn) Unmap(buf []byte) error {
 		if m.mr == nil || len(buf) != m.mr.Len() || uint64(uintptr(unsafe.Pointer(&buf[0]))) != m.mr.Addr() {
 			continue
 		}
-		if c.awaitSend(c.hasSlot) == nil {
-			_ = c.writeEntry(slot, &mapEntry{})
+		err := c.awaitSend(c.hasSlot)
+		if err == nil {
+			err = c.writeEntry(slot, &mapEntry{})
+		}
+		if c.closed || c.peerClosed || c.err != nil { // the peer writes no more
+			err = nil
 		}
 		mr := m.mr
 		m.mr = nil
-		return c.opError("unmap", mr.Close())
+		return c.opError("unmap", errors.Join(err, mr.Close()))
 	}
 	return c.opError("unmap", &MapError{Op: "unmap", Len: len(buf), Allowed: "exactly a buffer that Map was given",
 		Err: ErrNotMapped})

@@ -5,7 +5,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"os"
 	"testing"
+	"time"
 
 	"github.com/goroce/goroce/ib"
 )
@@ -117,6 +119,23 @@ func TestMapBounds(t *testing.T) {
 	}
 	if err := p.a.Unmap(nil); !errors.Is(err, ErrNotMapped) {
 		t.Errorf("Unmap of nothing: %v, want ErrNotMapped", err)
+	}
+}
+
+// TestUnmapUntold: Unmap that cannot tell the peer says so, and ends the mapping.
+func TestUnmapUntold(t *testing.T) {
+	p := newPair(t, overMem, Options{MapSlots: 1})
+	buf := make([]byte, 10)
+	if _, err := p.a.Map(buf, ib.RemoteWrite, 0); err != nil {
+		t.Fatal(err)
+	}
+	p.a.SetWriteDeadline(time.Unix(1, 0))
+	if err := p.a.Unmap(buf); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("Unmap after the deadline: %v, want ErrDeadlineExceeded", err)
+	}
+	p.a.SetWriteDeadline(time.Time{})
+	if err := p.a.Unmap(buf); !errors.Is(err, ErrNotMapped) {
+		t.Errorf("the next Unmap: %v, want ErrNotMapped", err)
 	}
 }
 

@@ -211,8 +211,8 @@ func TestCloseWakesAtOnce(t *testing.T) {
 // TestOddSizes writes and reads pieces of all sizes through buffers that they do
 // not divide.
 func TestOddSizes(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := *testSeed
+	t.Logf("-rsocket.seed=%d", seed)
 	p := newPair(t, overMem, Options{SendBuffer: 12 << 10, ReceiveBuffer: 20 << 10, SendQueue: 16, ReceiveQueue: 20})
 	data := random(seed, 1<<20)
 	go func() {

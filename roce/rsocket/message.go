@@ -11,9 +11,9 @@ type msgType uint8
 
 // Types of messages. Others are reserved.
 const (
-	msgData    msgType = 0 // that number of bytes was written to the target
+	msgData    msgType = 0 // value bytes were written to the target
 	msgCredits msgType = 4 // the new limit of data messages; an entry of the target SGL may have been written
-	msgMap     msgType = 6 // the iomap entry with that index was written
+	msgMap     msgType = 6 // the iomap entry with index value was written
 	msgControl msgType = 7 // one of the values below
 )
 

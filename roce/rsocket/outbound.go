@@ -65,7 +65,6 @@ func (o *outbound) nextTarget() error {
 }
 
 // room returns how many bytes of the peer's buffer the next message may fill, 0 without credits.
-// credits.
 func (o *outbound) room() int {
 	if o.msgs == o.limit || o.slots == 0 {
 		return 0

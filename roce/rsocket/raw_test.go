@@ -19,8 +19,8 @@ type raw struct {
 	inbox []ib.WC
 }
 
-// newRaw connects a Conn to a raw peer, whose record the test may change. It has received the Conn's first message, the
-// second half of its buffer.
+// newRaw connects a Conn to a raw peer, whose record the test may change. The raw peer has received the Conn's first
+// message, the second half of the Conn's buffer.
 func newRaw(t testing.TB, o Options, change func(*record)) *raw {
 	t.Helper()
 	devA, devB := openDevices(t, overMem)

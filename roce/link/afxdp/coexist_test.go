@@ -136,8 +136,8 @@ func TestGuard(t *testing.T) {
 	}
 	na.Command(t, "ip", "neigh") // ICMP would have come by now
 	for line := range strings.Lines(na.Command(t, "cat", "/proc/thread-self/net/snmp")) {
-		if f := strings.Fields(line); f[0] == "Icmp:" && f[1] != "InMsgs" && f[3] != "0" {
-			t.Errorf("%s ICMP unreachable messages came back, want none", f[3])
+		if f := strings.Fields(line); f[0] == "Icmp:" && f[1] != "InMsgs" && f[4] != "0" {
+			t.Errorf("%s ICMP unreachable messages came back, want none", f[4])
 		}
 	}
 }

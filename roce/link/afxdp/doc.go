@@ -40,12 +40,12 @@
 //
 // # veth
 //
-// As of Linux 6.18, veth runs native programs in copy mode only. Meanwhile the kernel disables segmentation offload of
-// the other end, including TCP's, so that frames come one by one, and TCP between the two gets slower. A native program
-// needs as many receive queues as the other end has send queues (1 and 1 by default); otherwise the program is a
-// generic one, and the offload stays enabled. The other end needs neither GRO nor a program of its own. One system call
-// sends up to a ring full of frames, and the sender's thread does all of the kernel's work, including the copy into the
-// receiver's memory.
+// As of Linux 6.18, veth runs native programs in copy mode only. While one is attached the kernel disables segmentation
+// offload of the other end, including TCP's, so that frames come one by one, and TCP between the two gets slower. A
+// native program needs as many receive queues as the other end has send queues (1 and 1 by default); otherwise the
+// program is a generic one, and the offload stays enabled. The other end needs neither GRO nor a program of its own.
+// One system call sends up to a ring full of frames, and the sender's thread does all of the kernel's work, including
+// the copy into the receiver's memory.
 //
 // Files: ring.go and umem.go are the shared memory, sockopt.go has what package unix lacks, queue.go an AF_XDP socket,
 // program.go the XDP program. open.go opens a link, shards.go several. send.go, headers.go and recv.go move frames.

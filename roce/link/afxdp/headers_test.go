@@ -2,6 +2,7 @@ package afxdp
 
 import (
 	"bytes"
+	"flag"
 	"math/rand/v2"
 	"testing"
 
@@ -9,10 +10,12 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
+var testSeed = flag.Uint64("afxdp.seed", rand.Uint64(), "the seed of TestHeaders and TestRingOrder; random if not set")
+
 // Headers are those that package wire builds, whatever the identification.
 func TestHeaders(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := *testSeed
+	t.Logf("-afxdp.seed=%d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	var h headers
 	for range 2000 {

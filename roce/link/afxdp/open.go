@@ -314,7 +314,7 @@ func (c *conn) free() {
 		closeAll(c.queues)
 	}
 	c.queues = nil
-	c.closeSolo()
+	c.closeOwnWaiter()
 }
 
 // free removes the program from the interface first, then closes the last sockets, and releases the port last. Frames

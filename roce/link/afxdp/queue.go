@@ -169,10 +169,10 @@ func (q *queue) bind(netif int, flags uint16, shared int) error {
 	return os.NewSyscallError("bind", retryWhile(unix.EBUSY, func() error { return unix.Bind(q.fd, at) }))
 }
 
-// retryWhile calls f until it returns another error than until, or none, for at most releaseTime.
-func retryWhile(until unix.Errno, f func() error) error {
+// retryWhile calls f again as long as it returns the error busy, for at most releaseTime.
+func retryWhile(busy unix.Errno, f func() error) error {
 	for end := time.Now().Add(releaseTime); ; time.Sleep(releaseRetry) {
-		if err := f(); !errors.Is(err, until) || time.Now().After(end) {
+		if err := f(); !errors.Is(err, busy) || time.Now().After(end) {
 			return err
 		}
 	}
@@ -227,7 +227,7 @@ func (q *queue) kick(s *link.Stats) {
 // the interface is down a kick is useless.
 func (q *queue) waiting() bool { return !q.zeroCopy && q.broken == 0 && q.tx.left() > 0 }
 
-// refill returns the chunks of the frames that Recv has returned to the kernel.
+// refill gives the kernel back the chunks of the frames that Recv has returned.
 func (q *queue) refill() {
 	if len(q.lent) > 0 {
 		for _, addr := range q.lent {

@@ -29,8 +29,8 @@ func (r *rxState) init(l *layout) {
 	}
 }
 
-// Recv receives from each queue once, and in the main link also from the kernel's way. It begins with another one each
-// time.
+// Recv receives from each queue once, and in the main link also what comes through the kernel. Each call begins with
+// the next of these sources, so that none starves.
 func (c *conn) Recv(now ib.Instant, in []link.Run) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -76,8 +76,8 @@ func TestRingModel(t *testing.T) {
 // where an entry is read before it is written, or written again before it was read.
 func TestRingOrder(t *testing.T) {
 	const total = 200_000
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := *testSeed
+	t.Logf("-afxdp.seed=%d", seed)
 	p, c := newTestRing[unix.XDPDesc](64, math.MaxUint32-total/2)
 	go func() {
 		rng := rand.New(rand.NewPCG(seed, 0))

@@ -47,7 +47,7 @@ func (c *conn) send(now ib.Instant, one []link.Run) bool {
 		return c.sendByKernel(now, one)
 	}
 	mac, known := c.kernel.Neighbour(r)
-	if !known { // it waits there until it is known
+	if !known { // the frames wait there until the address is known
 		return c.sendByKernel(now, one)
 	}
 	// All frames of a flow use the same queue, so they stay in order.

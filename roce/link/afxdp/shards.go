@@ -48,7 +48,7 @@ func (b *base) share(queues []*queue, senders, shards int) (conns []*conn, err e
 	defer func() {
 		if err != nil {
 			for _, c := range conns {
-				c.closeSolo()
+				c.closeOwnWaiter()
 			}
 		}
 	}()
@@ -65,7 +65,7 @@ func (b *base) share(queues []*queue, senders, shards int) (conns []*conn, err e
 		if c.main {
 			c.wait, err = b.kernel, b.kernel.Beside(fds)
 		} else {
-			c.wait, err = newSolo(fds)
+			c.wait, err = newOwnWaiter(fds)
 		}
 		if err != nil {
 			return conns, err
@@ -95,7 +95,7 @@ type ownWaiter struct {
 	*sock.Poller
 }
 
-func newSolo(fds []int) (*ownWaiter, error) {
+func newOwnWaiter(fds []int) (*ownWaiter, error) {
 	p, err := sock.NewPoller(fds)
 	return &ownWaiter{Poller: p}, err
 }
@@ -117,7 +117,7 @@ func (s *ownWaiter) Shut() {
 	defer s.mu.Unlock()
 }
 
-func (c *conn) closeSolo() {
+func (c *conn) closeOwnWaiter() {
 	if s, ok := c.wait.(*ownWaiter); ok {
 		s.Close()
 	}

@@ -10,8 +10,8 @@
 // Otherwise two programs of a user would share it silently, and each would get half of
 // the packets.
 //
-// Who has the port says that it is goroce by the name of an abstract Unix socket
-// ([Announce]). Anybody can take such a name, so nothing is refused for want of it.
+// A goroce process that has the port says so by the name of an abstract Unix socket
+// ([Announce]). Anybody can take such a name, so it changes only the words of [Error].
 package port
 
 import (
@@ -45,7 +45,7 @@ func (e *Error) Error() string {
 // Is makes errors.Is(err, ErrTaken) true.
 func (e *Error) Is(target error) bool { return target == ErrTaken }
 
-// Share lets further sockets of the same user bind where fd is bound, which says so too.
+// Share lets further sockets of the same user, on which Share was called too, bind to the address and port of fd.
 func Share(fd int) error {
 	return os.NewSyscallError("setsockopt SO_REUSEPORT", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
 }
@@ -54,8 +54,8 @@ func Share(fd int) error {
 // the process ends.
 type Notice struct{ fd int }
 
-// Announce tells others of this network namespace that the port at addr is a goroce
-// process's: the caller has bound it. If somebody has taken the name they are not told.
+// Announce tells other processes of this network namespace that a goroce process has the port
+// at addr. The caller has bound it. If the name is taken, Announce does nothing.
 func Announce(addr netip.Addr) *Notice {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -77,6 +77,7 @@ func noticeName(addr netip.Addr) string {
 func (n *Notice) Withdraw() {
 	if n.fd >= 0 {
 		_ = unix.Close(n.fd)
+		n.fd = -1
 	}
 }
 

@@ -89,6 +89,9 @@ func TestNotice(t *testing.T) {
 		t.Errorf("the port is %v, want goroce's", err)
 	}
 	notice.Withdraw()
+	if fd := notice.fd; fd != -1 {
+		t.Errorf("a notice that was withdrawn still has descriptor %d, which may be another file's now", fd)
+	}
 
 	squatter := exec.Command("python3", "-c", `import socket, sys
 s = socket.socket(socket.AF_UNIX); s.bind("\0" + sys.argv[1]); print("bound", flush=True); sys.stdin.read()`,

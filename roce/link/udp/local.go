@@ -26,13 +26,18 @@ func (c *conn) AddLocal(g ib.GID) error {
 		c.socks = append(c.socks, s)
 		c.rx.socks = append(c.rx.socks, s)
 		c.poller.AddSocket(s.fd)
-		return c.ns.Do(func() error { return c.rejoin(s) })
+		err = c.ns.Do(func() error { return c.rejoin(s) })
+		if err != nil {
+			c.closeSockets(g)
+		}
+		return err
 	})
 }
 
 // rejoin makes s's interface a member of the groups that the link has joined, if it is not
-// yet: it may be another interface than when they were. The caller holds c.sockets.
+// yet: it may be another interface than when they were. After an error nothing has changed. The caller holds c.sockets.
 func (c *conn) rejoin(s *socket) error {
+	before := len(c.rx.socks)
 	for _, member := range slices.Clone(c.rx.socks) {
 		g := member.local
 		have := func(o *socket) bool { return o.local == g && o.index == s.index }
@@ -41,6 +46,11 @@ func (c *conn) rejoin(s *socket) error {
 		}
 		added, err := groupSocket(g, s.index)
 		if err != nil {
+			for _, added := range c.rx.socks[before:] {
+				c.poller.Remove(added.fd)
+				c.closeSocket(added)
+			}
+			c.rx.socks = slices.Delete(c.rx.socks, before, len(c.rx.socks))
 			return fmt.Errorf("udp link: join %v again: %w", g.Addr(), err)
 		}
 		sock.SetRecvBuffer(added.fd, c.recvBuffer)

@@ -164,8 +164,9 @@ func (c *conn) openSocket(a netip.Addr, index int) (*socket, error) {
 	return s, nil
 }
 
-// prepare sets what a socket needs to be that of address a, and binds it. The first shard's
-// gets the port alone, and then shares it with the others'; the last one steers them all.
+// prepare sets the options of a socket for address a and binds it. The first shard's socket is
+// bound without SO_REUSEPORT, which fails if the port is taken, and shares the port afterwards.
+// With the last shard's socket the kernel is told how to choose among the sockets (steer).
 func (c *conn) prepare(s *socket, a netip.Addr) error {
 	if err := s.sendGroupsBy(s.index); err != nil {
 		return fmt.Errorf("%v: %w", a, err)

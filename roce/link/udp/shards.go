@@ -60,14 +60,14 @@ func openShards(addrs []netip.Addr, o Options, shards int) ([]link.Link, error) 
 	return nil, err
 }
 
-// claim is what the links of a device have of the port together.
+// claim counts the sockets that the links of one device have bound to the port, by address.
 type claim struct {
 	shards int
 	mu     sync.Mutex
 	ports  map[ib.GID]*claimed
 }
 
-// claimed is the lock of the port at one address.
+// claimed counts the sockets that are bound to the port at one address.
 type claimed struct {
 	notice *port.Notice
 	users  int // sockets of the links
@@ -96,8 +96,8 @@ func (c *claim) drop(g ib.GID) {
 	}
 }
 
-// steer tells the kernel which socket of those that share the port with s gets a
-// packet: as many as there are shards, in the order of their binding.
+// steer makes the kernel choose the socket for a packet by its destination QP, among those
+// that share the port with s: one for each shard, in the order in which they were bound.
 func (s *socket) steer(shards int) error {
 	program, err := bpf.Assemble(shardOf(shards))
 	if err != nil {

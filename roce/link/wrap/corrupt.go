@@ -26,8 +26,8 @@ type Corrupter struct {
 
 // Corrupt returns a Link that flips one bit in each frame sent with probability
 // c.Corrupt, determined by c.Seed; it does nothing else of c. It belongs below Seal: a
-// receiver must notice and drop every damaged frame. Other than Network it leaves runs
-// whole, so it suits every link.
+// receiver must notice and drop every damaged frame. Unlike Network it does not split
+// runs, so it suits every link.
 func Corrupt(l link.Link, c FaultConfig) *Corrupter {
 	return &Corrupter{Link: l, rng: rand.New(rand.NewPCG(c.Seed, 2)), probability: c.Corrupt}
 }

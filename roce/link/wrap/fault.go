@@ -95,8 +95,8 @@ func (c *FaultConfig) hasPath() bool {
 	return c.Latency > 0 || c.Jitter > 0 || c.Rate > 0 || c.BlackHole > 0
 }
 
-// FaultCounts counts frames by what happened to them. Passed are those that nothing
-// happened to, but that the path took its time.
+// FaultCounts counts frames by what happened to them. Passed are those that suffered no fault
+// by chance; if they were sent, the path may still drop them, and they are in Dropped as well.
 type FaultCounts struct {
 	Passed, Dropped, Duplicated, Reordered, Delayed uint64
 	BadChecksums, Marked, Corrupted, Truncated      uint64
@@ -112,10 +112,10 @@ type Faulter struct {
 	path           *Faulter   // the Link below if that is the path of the same network; or nil
 }
 
-// Fault returns a Link that does to frames what a bad network does, but for Corrupt
-// and Truncate: it belongs above Seal, because it splits runs around the frames that it
-// touches, and what it cut would be sealed as if it were whole. Frames between those
-// stay together, as long as there is no path.
+// Fault returns a Link that does to frames what a bad network does, except Corrupt and
+// Truncate. It belongs above Seal, because it splits runs around the frames that suffer a
+// fault, and a frame that was damaged above Seal would get a correct ICRC. The frames between
+// them stay in one run, unless c has a path.
 func Fault(l link.Link, c FaultConfig) *Faulter {
 	c.Corrupt, c.Truncate = 0, 0
 	return Network(l, c)

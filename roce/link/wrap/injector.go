@@ -24,7 +24,7 @@ type fault uint8
 const (
 	intact fault = iota
 	drop
-	badChecksum // lost, or carried out by another
+	badChecksum // the frame is lost, or passed to FaultConfig.OnBadChecksum
 	duplicate   // from here on the frame goes on now
 	markCE
 	corrupted
@@ -52,8 +52,8 @@ type injector struct {
 	chances  []chance
 	inBurst  bool
 	clear    ib.Instant // when the path can take the next frame
-	most     int        // of held
-	beyond   fault      // of frames that would have to wait while there are so many
+	most     int        // how many frames may be held
+	beyond   fault      // the fault of a frame that would have to wait while most frames are held
 	numbered bool       // the frames of a run have identifications that count on from the first's
 
 	out  []link.Run // runs to pass on, in order

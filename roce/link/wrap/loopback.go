@@ -12,8 +12,8 @@ import (
 
 // Limits of the queue.
 const (
-	turnRuns  = 1024
-	turnBytes = 4 << 20
+	loopRuns  = 1024
+	loopBytes = 4 << 20
 )
 
 // Loopback returns a Link that passes runs to addresses of l to Recv instead of l. Two QPs of one device need it:
@@ -24,13 +24,13 @@ const (
 // with ID the identification of the first frame; the later ones follow l.Caps().ID.
 // When the queue is full they are dropped and counted (Stats.RxOverflow).
 //
-// So what comes from below with an own address as its source is forged, and dropped
-// (Stats.RxForged): any user of this host can send such packets, as can hosts on the
-// network. Runs to groups pass, for members get what they send there back from below;
-// where all leaves from one port, which nobody else can bind, they must come from it.
+// So a run from below whose source is an address of l is forged, and dropped
+// (Stats.RxForged): any user of this host, and any host of the network, can send one.
+// Runs to groups pass, because l returns to members what they send to a group. If all of l's
+// runs leave from one port (Caps.FixedSrcPort), which nobody else can bind, only runs from there pass.
 func Loopback(l link.Link) link.Link {
-	t := &loopback{Link: l, caps: l.Caps(), queue: runs.NewQueue(turnRuns, turnBytes)}
-	t.local.Init("turn", t.caps.Local)
+	t := &loopback{Link: l, caps: l.Caps(), queue: runs.NewQueue(loopRuns, loopBytes)}
+	t.local.Init(t.caps.Name, t.caps.Local)
 	return t
 }
 
@@ -55,7 +55,7 @@ func (t *loopback) RemoveLocal(gid ib.GID) error {
 func (t *loopback) Send(now ib.Instant, out []link.Run) (int, error) {
 	for taken := 0; taken < len(out); {
 		if t.local.Has(&out[taken].Dst) {
-			t.turn(&out[taken])
+			t.loop(&out[taken])
 			taken++
 			continue
 		}
@@ -72,7 +72,7 @@ func (t *loopback) Send(now ib.Instant, out []link.Run) (int, error) {
 	return len(out), nil
 }
 
-func (t *loopback) turn(r *link.Run) {
+func (t *loopback) loop(r *link.Run) {
 	why := runs.Refuse(&t.caps, r)
 	if why == "" && !t.local.Has(&r.Src) {
 		why = runs.NotOurs
@@ -86,10 +86,10 @@ func (t *loopback) turn(r *link.Run) {
 	t.stats.TxRuns++
 	t.stats.TxFrames += frames
 	t.stats.TxBytes += uint64(len(r.Buf))
-	turned := *r
-	turned.SrcPort = outerSent(r, &t.caps).SrcPort
-	turned.ID, turned.KnownID = sentID(r, t.caps.ID, 0), true
-	if !t.queue.Push(&turned) {
+	looped := *r
+	looped.SrcPort = outerSent(r, &t.caps).SrcPort
+	looped.ID, looped.KnownID = sentID(r, t.caps.ID, 0), true
+	if !t.queue.Push(&looped) {
 		t.stats.RxOverflow += frames
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/goroce/goroce/roce/link"
 )
 
-// takePath makes an injector a path: it takes every frame the same way, by the path of its
-// configuration.
+// takePath makes an injector the path of its configuration: instead of faults by chance, every
+// frame suffers its latency, jitter, rate and black hole.
 func (l *injector) takePath(stream uint64) {
 	l.rng = rand.New(rand.NewPCG(l.cfg.Seed, stream))
 	l.decide = l.path
@@ -28,11 +28,11 @@ func (l *injector) path(now ib.Instant, r *link.Run, i int) (fault, time.Duratio
 		wait += time.Duration(l.rng.Int64N(int64(c.Jitter) + 1))
 	}
 	if c.Rate > 0 {
-		turn := max(now, l.clear)
-		if time.Duration(turn-now) > c.Buffer {
+		start := max(now, l.clear)
+		if time.Duration(start-now) > c.Buffer {
 			return drop, 0
 		}
-		l.clear = turn + ib.Instant(int64(size)*8*int64(time.Second)/c.Rate)
+		l.clear = start + ib.Instant(int64(size)*8*int64(time.Second)/c.Rate)
 		wait += time.Duration(l.clear - now)
 	}
 	if wait == 0 {

@@ -12,8 +12,8 @@ import (
 var faults = map[Action]fault{ActDrop: drop, ActDuplicate: duplicate, ActDelay: delay, ActCorrupt: corrupted}
 
 // Above returns a Link on which frames are dropped, delayed and duplicated. It belongs
-// above Seal, as Fault does, and Below below it. While maxHeld frames wait, further
-// ones are not delayed.
+// above Seal, as Fault does; the Link of t.Below belongs below Seal. While maxHeld frames
+// wait, further ones are not delayed.
 func (t *Rules) Above(l link.Link) link.Link {
 	t.opened()
 	r := &ruled{Faulter: Fault(l, FaultConfig{OnSend: true, OnRecv: true}), rules: t}

@@ -94,16 +94,16 @@ func TestLoopback(t *testing.T) {
 	for i := range in[:2] {
 		o := outer(&in[i])
 		if !in[i].KnownID || o.SrcPort != link.Port {
-			t.Errorf("turned run %+v, want its ID known and the port that the link uses", in[i])
+			t.Errorf("looped run %+v, want its ID known and the port that the link uses", in[i])
 		}
 		for j := range in[i].Frames() {
 			if o.ID = uint16(j); !o.Check(in[i].Frame(j)) {
-				t.Errorf("turned run %d frame %d has a wrong ICRC", i, j)
+				t.Errorf("looped run %d frame %d has a wrong ICRC", i, j)
 			}
 		}
 	}
 	if s := l.Stats(); s.TxFrames != 4 || s.RxFrames != 4 {
-		t.Errorf("stats %+v, want 4 frames turned", s)
+		t.Errorf("stats %+v, want 4 frames looped", s)
 	}
 }
 

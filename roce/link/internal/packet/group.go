@@ -70,6 +70,20 @@ func membership(g *ib.GID, index int) (int, error) {
 	return fd, nil
 }
 
+// rejoin returns memberships of all groups on an interface. The caller holds m.mu.
+func (m *members) rejoin(index int) (map[ib.GID]int, error) {
+	joined := make(map[ib.GID]int)
+	for g := range m.joined {
+		fd, err := membership(&g, index)
+		if err != nil {
+			closeAll(joined)
+			return nil, fmt.Errorf("join %v again: %w", g.Addr(), err)
+		}
+		joined[g] = fd
+	}
+	return joined, nil
+}
+
 // listen opens the packet socket. Its filter also accepts packets to this host, because a switch or an access point may
 // have turned a multicast frame into a unicast frame.
 func (c *Conn) listen() error {
@@ -120,10 +134,14 @@ func (m *members) has(g *ib.GID) bool {
 func (m *members) close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, fd := range m.joined {
-		_ = unix.Close(fd)
-	}
+	closeAll(m.joined)
 	if m.fd >= 0 {
 		_ = unix.Close(m.fd)
+	}
+}
+
+func closeAll(memberships map[ib.GID]int) {
+	for _, fd := range memberships {
+		_ = unix.Close(fd)
 	}
 }

@@ -39,7 +39,7 @@ func guardSocket(a netip.Addr, index int) (int, error) {
 	if err != nil {
 		return -1, os.NewSyscallError("socket", err)
 	}
-	// The kernel does not answer datagrams with ICMP that a filter drops.
+	// The kernel sends no ICMP for datagrams that a socket's filter drops.
 	err = attach(fd, []bpf.Instruction{bpf.RetConstant{Val: 0}})
 	if err == nil && mergesByID() {
 		// Without UDP_GRO the kernel would segment a run in one piece, only to drop each frame. That would take two

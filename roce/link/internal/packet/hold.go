@@ -34,7 +34,7 @@ func (c *Conn) hold(now ib.Instant, r *link.Run) bool {
 	if !c.held.add(now, r) {
 		return false
 	}
-	// An address that became known before any was set counts as news, too.
+	// An address that became known before add set held.any counts as news, too.
 	if _, known := c.peers.Lookup(&r.Dst); known {
 		c.learned()
 	}

@@ -1,7 +1,6 @@
 package packet
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -54,9 +53,9 @@ func (c *Conn) addLocal(g ib.GID, all []ib.GID, tell func([]ib.GID) error) error
 	return nil
 }
 
-// follow binds the packet sockets to the interface that holds a, if it is another one than
-// before: it was deleted, and made again under its name. Memberships of groups and what was
-// known of neighbours went with the old one. Who changes local changes netif.
+// follow binds the packet sockets to the interface that holds a, if it was deleted and made
+// again under its name. Memberships of groups and known neighbours went with the old one.
+// netif changes only here, with the lock of local, c.mu and members.mu held; each suffices to read it.
 func (c *Conn) follow(a netip.Addr) error {
 	n, err := neigh.Holding(a)
 	if err != nil || n.Index == c.netif.Index || n.Name != c.netif.Name {
@@ -71,31 +70,29 @@ func (c *Conn) follow(a netip.Addr) error {
 	return err
 }
 
-// bindTo is follow while nobody sends or receives. It returns the table of neighbours that is
-// of no more use.
+// bindTo does what follow says, while nobody sends or receives. It returns the table of
+// neighbours that the caller must close: the old one, or peers if it fails before the change.
 func (c *Conn) bindTo(n neigh.NetIf, peers *neigh.Table) (old *neigh.Table, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	m := &c.members
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := bind(c.fd, &n); err != nil {
-		return peers, err
+	joined, err := m.rejoin(n.Index)
+	if err == nil {
+		err = bind(c.fd, &n)
 	}
-	old, c.peers, c.netif = c.peers, peers, n
-	if m.fd >= 0 {
+	if err == nil && m.fd >= 0 {
 		err = bind(m.fd, &n)
 	}
-	for g, fd := range m.joined {
-		again, e := membership(&g, n.Index)
-		if e != nil {
-			err = errors.Join(err, fmt.Errorf("join %v again: %w", g.Addr(), e))
-			continue
-		}
-		_ = unix.Close(fd)
-		m.joined[g] = again
+	if err != nil { // a socket that is bound to n already is bound again by the next call
+		closeAll(joined)
+		return peers, err
 	}
-	return old, err
+	closeAll(m.joined)
+	m.joined = joined
+	old, c.peers, c.netif = c.peers, peers, n
+	return old, nil
 }
 
 // RemoveLocalWith is RemoveLocal for a link that must be told what addresses are left.

@@ -38,8 +38,8 @@ func noOffload(want Offload) error {
 	return err
 }
 
-// probe sends a run of two frames by the loopback interface, to a MAC address which that does not have, so nobody
-// receives it.
+// probe sends a run of two frames by the loopback interface, to a MAC address that this interface does not have, so
+// nobody receives them.
 func probe() error {
 	self := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	lo, err := neigh.Holding(self)

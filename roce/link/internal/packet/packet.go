@@ -269,6 +269,7 @@ func (c *Conn) Shut() {
 // Close calls Shut, waits for running calls, and frees everything.
 func (c *Conn) Close() error {
 	c.Shut()
+	c.local.Shut() // without c.mu: AddLocal takes c.mu with local's lock held (bindTo)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.freed.Do(c.free)
@@ -276,7 +277,6 @@ func (c *Conn) Close() error {
 }
 
 func (c *Conn) free() {
-	c.local.Shut()
 	if c.peers != nil {
 		c.peers.Close()
 	}

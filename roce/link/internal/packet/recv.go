@@ -91,7 +91,7 @@ func (c *Conn) fetch(fd, from, to int) int {
 	return n
 }
 
-// receive makes a run of message i. It returns false if that is empty.
+// receive makes a run of message i. It returns false if no frame in it is for this link.
 func (c *Conn) receive(i int, r *link.Run) bool {
 	*r = link.Run{}
 	switch ok := c.decode(i, r); {

@@ -2,6 +2,7 @@ package packet
 
 import (
 	"encoding/binary"
+	"flag"
 	"math/rand/v2"
 	"testing"
 
@@ -11,6 +12,8 @@ import (
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/wire"
 )
+
+var testSeed = flag.Uint64("packet.seed", rand.Uint64(), "the seed of TestSegment; random if not set")
 
 // complete does with a message what NEEDS_CSUM asks for, and returns the packet.
 func complete(message []byte) []byte {
@@ -29,8 +32,8 @@ func complete(message []byte) []byte {
 
 // The kernel that completes the checksum makes a valid packet.
 func TestSegment(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := *testSeed
+	t.Logf("-packet.seed=%d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	random := func(g ib.GID, from int) ib.GID {
 		for i := from; i < len(g); i++ {

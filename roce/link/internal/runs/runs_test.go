@@ -2,6 +2,7 @@ package runs
 
 import (
 	"bytes"
+	"flag"
 	"math/rand/v2"
 	"testing"
 
@@ -9,11 +10,13 @@ import (
 	"github.com/goroce/goroce/roce/link"
 )
 
+var testSeed = flag.Uint64("runs.seed", rand.Uint64(), "the seed of TestQueueModel; random if not set")
+
 // The queue against a plain slice of slices: whatever the sizes, what comes out
 // is what went in, and lent bytes do not change while they are lent.
 func TestQueueModel(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := *testSeed
+	t.Logf("-runs.seed=%d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	q := NewQueue(8, 1000)
 	var model, lent [][]byte

@@ -21,7 +21,7 @@ type Outbox struct {
 	// must follow.
 	finishWait time.Duration
 
-	// Failed says that the kernel has refused a message of the last Flush, or has told of an earlier one.
+	// Failed says that in the last Flush the kernel refused a message, or reported the error of an earlier one.
 	Failed bool
 }
 
