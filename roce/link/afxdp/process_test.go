@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -20,7 +21,7 @@ import (
 	"github.com/goroce/goroce/tests/linktest"
 )
 
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // gone waits until the kernel has freed a program, which is when no processor can be running it any more.
 func gone(t *testing.T, id ebpf.ProgramID) {
@@ -69,6 +70,38 @@ func noMore(t *testing.T, before map[string]string) {
 		if time.Now().After(end) {
 			t.Fatalf("%d files are open, %d before: %v, %v before", len(now), len(before), now, before)
 		}
+	}
+}
+
+// TestAlone: a link with the only AF_XDP sockets of a namespace waits longer for the kernel to release closed ones.
+func TestAlone(t *testing.T) {
+	ns, _ := linktest.NewVeth(t, 1500)
+	if err := ns.Do(func() error {
+		for n := range 3 {
+			if !alone(n) || n > 0 && alone(n-1) {
+				t.Errorf("with %d sockets: alone with %d is %v, with %d %v", n, n, alone(n), n-1, alone(n-1))
+			}
+			fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+			if err != nil {
+				return err
+			}
+			defer unix.Close(fd)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		released bool
+		most     time.Duration
+	}{{false, releaseTime}, {true, releaseMost}} {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			err := retryWhile(unix.EBUSY, func() bool { return tt.released }, func() error { return unix.EBUSY })
+			if waited := time.Since(start); err != unix.EBUSY || waited < tt.most || waited > tt.most+time.Second {
+				t.Errorf("released %v: %v after %v, want EBUSY after %v", tt.released, err, waited, tt.most)
+			}
+		})
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,8 +16,10 @@ import (
 
 const (
 	// releaseTime limits the wait for the resources of a closed socket: the kernel releases queue and locked memory
-	// some time after the close.
+	// some time after the close, under the lock that all changes of interfaces take. releaseMost limits it if nobody
+	// else can have them.
 	releaseTime  = 2 * time.Second
+	releaseMost  = time.Minute
 	releaseRetry = time.Millisecond
 
 	// sendBuffer is larger than all chunks of a queue, counted in socket buffers. What may be outstanding is limited by
@@ -69,7 +73,8 @@ func (q *queue) open(first *queue, b *binding) (err error) {
 		return fmt.Errorf("AF_XDP socket: %w", os.NewSyscallError("socket", err))
 	}
 	if first == nil {
-		if err := retryWhile(unix.ENOBUFS, func() error { return register(q.fd, q.mem) }); err != nil {
+		unknown := func() bool { return false } // the limit may be too low
+		if err := retryWhile(unix.ENOBUFS, unknown, func() error { return register(q.fd, q.mem) }); err != nil {
 			return err
 		}
 	}
@@ -166,16 +171,35 @@ func (q *queue) tune(busyPoll time.Duration) error {
 
 func (q *queue) bind(netif int, flags uint16, shared int) error {
 	at := &unix.SockaddrXDP{Flags: flags, Ifindex: uint32(netif), QueueID: uint32(q.id), SharedUmemFD: uint32(shared)}
-	return os.NewSyscallError("bind", retryWhile(unix.EBUSY, func() error { return unix.Bind(q.fd, at) }))
+	released := func() bool { return alone(q.id + 1) }
+	return os.NewSyscallError("bind", retryWhile(unix.EBUSY, released, func() error { return unix.Bind(q.fd, at) }))
 }
 
-// retryWhile calls f again as long as it returns the error busy, for at most releaseTime.
-func retryWhile(busy unix.Errno, f func() error) error {
-	for end := time.Now().Add(releaseTime); ; time.Sleep(releaseRetry) {
-		if err := f(); !errors.Is(err, busy) || time.Now().After(end) {
+// retryWhile calls f again as long as it returns the error busy: for releaseTime, or for releaseMost if released
+// reports that only a socket that was closed can be the reason.
+func retryWhile(busy unix.Errno, released func() bool, f func() error) error {
+	for start := time.Now(); ; time.Sleep(releaseRetry) {
+		err := f()
+		waited := time.Since(start)
+		if !errors.Is(err, busy) || waited > releaseMost || waited > releaseTime && !released() {
 			return err
 		}
 	}
+}
+
+// alone reports whether this network namespace has no more than n AF_XDP sockets.
+func alone(n int) bool {
+	text, err := os.ReadFile("/proc/thread-self/net/protocols")
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); f[0] == "XDP" {
+			sockets, err := strconv.Atoi(f[2])
+			return err == nil && sockets <= n
+		}
+	}
+	return false
 }
 
 // close closes the socket and unmaps the rings. The UMEM stays.
