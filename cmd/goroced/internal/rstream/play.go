@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/pathmtu"
@@ -85,7 +86,8 @@ func (p *player) explain(conn *rsocket.Conn, err error) error {
 			hint)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return fmt.Errorf("%w for %v: %w; both ends need the same tests%s", ErrSilent, p.o.Timeout, err, hint)
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
+		errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, ib.ErrClosed): // not by a device that was closed here
 		return fmt.Errorf("the peer has ended: %w; both ends need the same tests%s", err, hint)
 	}
 	return err

@@ -8,6 +8,7 @@ import (
 	"io"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -290,6 +291,27 @@ func TestMarkers(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"64_lat 64 1 2 256", "4k_lat 4k 1 2 16k"}, rows(t, server.Out.String())); diff != "" {
 		t.Errorf("rows (-want +got):\n%s", diff)
+	}
+}
+
+// TestPeerEnded: whether a read or something else meets the end of the peer first, the error says the same.
+func TestPeerEnded(t *testing.T) {
+	o := Defaults()
+	o.IOMap = true
+	server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), o)
+	conn := dial(t, co)
+	p := &player{o: &o}
+	for _, err := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET} {
+		if got := p.explain(conn, fmt.Errorf("map: %w", err)); !errors.Is(got, err) ||
+			!strings.HasPrefix(got.Error(), "the peer has ended: map: ") {
+			t.Errorf("%v is explained by %q", err, got)
+		}
+	}
+	if err := conn.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := server.Wait(t); err == nil || !strings.Contains(err.Error(), "the peer has ended") {
+		t.Errorf("the server ended with: %v", err)
 	}
 }
 
