@@ -12,7 +12,7 @@ import (
 
 // goodFrames returns an ACK over IPv4 and one over IPv6, from the Ethernet header on. They are the same in each run:
 // some tests put a wrong UDP checksum into them, which is right for 1 of 65,536 frames.
-func goodFrames(testing.TB) (v4, v6 []byte) {
+func goodFrames() (v4, v6 []byte) {
 	f := Frame{EtherDst: [6]byte{2, 0, 0, 0, 0, 2}, EtherSrc: [6]byte{2, 0, 0, 0, 0, 1}}
 	p := Packet{BTH: BTH{Opcode: RCAck, PKey: ib.DefaultPKey, DestQP: 17, PSN: 9}, AETH: AETH{Syndrome: AckNoCredits}}
 	r := rand.New(rand.NewPCG(1, 0))
@@ -50,7 +50,7 @@ func badFrames(t testing.TB) []struct {
 	b    []byte
 	want *HeaderError
 } {
-	v4, v6 := goodFrames(t)
+	v4, v6 := goodFrames()
 	const ip, udp4, udp6 = EtherLen, EtherLen + IPv4Len, EtherLen + IPv6Len
 	tag := []byte{0x81, 0, 0, 1}
 	tagged := append(append(bytes.Clone(v4[:12]), tag...), v4[12:]...)
@@ -140,7 +140,7 @@ func TestFrameRoundTrip(t *testing.T) {
 
 // UDP checksums that a sender did compute are checked, over everything.
 func TestUDPChecksum(t *testing.T) {
-	v4, v6 := goodFrames(t)
+	v4, v6 := goodFrames()
 	for _, good := range [][]byte{v4, v6} {
 		f, _ := mustDecode(t, good)
 		at := EtherLen + f.Outer.Len() - UDPLen

@@ -194,7 +194,7 @@ func alone(n int) bool {
 		return false
 	}
 	for line := range strings.Lines(string(text)) {
-		if f := strings.Fields(line); f[0] == "XDP" {
+		if f := strings.Fields(line); len(f) > 2 && f[0] == "XDP" {
 			sockets, err := strconv.Atoi(f[2])
 			return err == nil && sockets <= n
 		}

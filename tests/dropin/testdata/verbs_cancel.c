@@ -32,7 +32,6 @@ static void run_cancelled(void *(*f)(void *), void *arg)
 static void *post_until_rung(void *qp)
 {
 	struct timespec rest = {.tv_nsec = 1000};
-
 	int cancel;
 
 	MUST(!pthread_cancel(pthread_self()));
