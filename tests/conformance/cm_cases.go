@@ -207,15 +207,16 @@ func cmNotified(e *End) {
 var cmReasons = []int{1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26,
 	27, 28, 29, 30, 31, 32, 33, 35}
 
-// cmRejectedFor asks once for each reason, which is in the private data.
+// cmRejectedFor asks once for each reason, which is in the private data. Each request has its own QP: one that comes
+// while the other half still handles a repeated REQ of the same QP is stale.
 func cmRejectedFor(reasons []int) func(*End) {
 	return func(e *End) {
 		c := e.newCM()
 		port := hear[uint16](e, "port")
-		q, init := c.cmService(ib.RC)
-		p := cmParam(q)
 		for _, r := range reasons {
+			q, init := c.cmService(ib.RC)
 			id := c.towardsPort(init, port)
+			p := cmParam(q)
 			p.PrivateData = []byte{byte(r)}
 			e.must(id.Connect(p), "connect")
 			c.failed(ib.CMRejected, r)
@@ -224,8 +225,8 @@ func cmRejectedFor(reasons []int) func(*End) {
 	}
 }
 
-// cmRejectFor answers with the reason that is asked for. A REQ that was sent again because
-// the REJ took long makes another request, as the first is forgotten.
+// cmRejectFor answers with the reason that is asked for. A REQ that was sent again because the REJ took long makes
+// another request in Linux, where the first is forgotten.
 func cmRejectFor(reasons []int) func(*End) {
 	return func(e *End) {
 		c := e.newCM()
@@ -292,25 +293,31 @@ func cmUnusedPort(e *End) {
 	e.tell("port", port)
 }
 
-// cmBacklog has room for two requests. It reads the first two when the other half has sent three; the third
-// gets in as its sender repeats it.
+// cmBacklog has room for two requests. It reads when the other half has sent three; the third gets in as its sender
+// repeats it. A REQ that was repeated before its REJ arrived makes another request in Linux, where the first is
+// forgotten.
 func cmBacklog(e *End) {
 	c := e.newCM()
 	c.listen(ib.CMIDInit{}, 2)
 	hear[bool](e, "three requests were sent")
-	for range 3 {
-		id, _ := c.request()
+	rejected := map[byte]bool{}
+	for len(rejected) < 3 {
+		id, ev := c.request()
 		e.must(id.Reject(ib.CMReject{}), "reject")
+		rejected[ev.Param.PrivateData[0]] = true
 	}
 }
 
-// cmBeyondBacklog sends one request more than there is room for. None fails before it is read.
+// cmBeyondBacklog sends one request more than there is room for. None fails before it is read. The private data number
+// the requests.
 func cmBeyondBacklog(e *End) {
 	c := e.newCM()
 	port := hear[uint16](e, "port")
-	for range 3 {
+	for n := range byte(3) {
 		q, init := c.cmService(ib.RC)
-		e.must(c.towardsPort(init, port).Connect(cmParam(q)), "connect")
+		p := cmParam(q)
+		p.PrivateData = []byte{n}
+		e.must(c.towardsPort(init, port).Connect(p), "connect")
 	}
 	e.tell("three requests were sent", true)
 	for range 3 {
