@@ -28,7 +28,7 @@
 // here, the peer has forgotten that connection, which therefore ends as stale (IBTA 12.9.8.3.1). If nobody listens to
 // the service ID, the REQ is rejected. Otherwise a connection in state REQ RCVD is created, with the first PSN that
 // this end expects, and Request is raised. Copies of the REQ are ignored until the consumer has answered; later they
-// are answered again.
+// are answered again, whether the answer was a REP or a REJ (answers.go).
 //
 // Accept sends the REP, and sends it again until the RTU arrives. If the RTU is lost, the connection is established at
 // the peer only: the next REP makes the peer repeat the RTU (repeatRTU). The first data to arrive have the same effect

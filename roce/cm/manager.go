@@ -23,6 +23,7 @@ type Manager struct {
 	timers   timers
 	half     halfOpenList
 	waiting  *list.List // connections in timewait, oldest first
+	answers  answers
 
 	in       input // what is being handled; kept here to save allocations
 	messages queue[Message]
@@ -42,7 +43,7 @@ func New(o Options) *Manager {
 	return &Manager{
 		opts: o.withDefaults(), rng: rand.New(rand.NewChaCha8(o.Seed)), listeners: map[listenKey]ListenID{},
 		conns: map[ID]*conn{}, byRemote: map[remoteKey]*conn{}, byQP: map[qpKey]*conn{},
-		half: newHalfOpenList(), waiting: list.New(),
+		half: newHalfOpenList(), waiting: list.New(), answers: answers{index: map[requestKey]int{}},
 	}
 }
 
@@ -100,7 +101,8 @@ func (m *Manager) Unlisten(now ib.Instant, l ListenID) {
 }
 
 // Reject answers a Request, or Replied, with a REJ (IBTA 12.6.7); a Request of a datagram service with a SIDR_REP of
-// status SIDRReject, which cannot carry the reason. info may have 72 bytes, private 148 (SIDR: 136).
+// status SIDRReject, which cannot carry the reason. Copies of the request get the same answer again. info may have 72
+// bytes, private 148 (SIDR: 136).
 func (m *Manager) Reject(now ib.Instant, id ID, reason wire.RejectReason, info, private []byte) error {
 	c, err := m.get("reject", id, mayReject)
 	if err != nil {

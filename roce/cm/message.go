@@ -104,7 +104,7 @@ func (m *Manager) match(in *input) *conn {
 		return m.findBoth(in, in.drep.RemoteID, in.drep.LocalID)
 	case wire.AttrSIDRREQ:
 		in.sidrReq.Decode(&in.mad)
-		return m.byRemote[remoteKey{id: in.sidrReq.RequestID, gid: in.path.Remote, datagram: true}]
+		return m.byRemote[in.sidrKey()]
 	default:
 		in.sidrRep.Decode(&in.mad)
 		if c := m.findLocal(in, in.sidrRep.RequestID); c != nil && c.state == sidrReqSent {
@@ -165,6 +165,11 @@ func (in *input) reqKey() remoteKey {
 	return remoteKey{id: in.req.LocalID, guid: in.req.CAGUID, gid: in.path.Remote}
 }
 
+// sidrKey returns the key of a resolution.
+func (in *input) sidrKey() remoteKey {
+	return remoteKey{id: in.sidrReq.RequestID, gid: in.path.Remote, datagram: true}
+}
+
 // rejectREQ rejects a REQ for which no connection exists.
 func (m *Manager) rejectREQ(in *input, reason wire.RejectReason, info []byte) {
 	m.reply(in, wire.AttrREJ, &wire.REJ{RemoteID: in.req.LocalID, Message: wire.MessageREQ, Reason: reason, Info: info})
@@ -186,7 +191,11 @@ func (m *Manager) reject(c *conn, reason wire.RejectReason, info, private []byte
 	case repRcvd, mraRepSent:
 		rej.Message = wire.MessageREP
 	}
-	m.send(c, wire.AttrREJ, c.tid, &rej)
+	if halfOpen.has(c.state) {
+		m.answer(c, wire.AttrREJ, &rej)
+	} else {
+		m.send(c, wire.AttrREJ, c.tid, &rej)
+	}
 }
 
 // rejectTimeout sends a REJ because the peer has not answered in time. The additional information is our GUID, by which

@@ -5,9 +5,13 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// handleREQ handles a new REQ (IBTA 12.9.7.2): it rejects it, or creates a connection in REQ RCVD and raises Request.
+// handleREQ handles a REQ without a connection (IBTA 12.9.7.2): it answers a copy of one that was rejected as before,
+// rejects a new one, or creates a connection in REQ RCVD and raises Request.
 func handleREQ(m *Manager, _ *conn, in *input) {
 	req := &in.req
+	if m.answerAgain(in, in.reqKey()) {
+		return
+	}
 	qp := qpKey{req.QPN, req.CAGUID, in.path.Remote}
 	if old := m.byQP[qp]; old != nil {
 		// The peer has forgotten the connection that its QP had (IBTA 12.9.8.3.1, Linux's cm_match_req). A QP whose

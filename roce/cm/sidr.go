@@ -30,6 +30,9 @@ func (m *Manager) Resolve(now ib.Instant, r Resolve) (ID, error) {
 // handleSIDRREQ handles a new SIDR_REQ: it creates a connection in SIDR REQ RCVD and raises Request.
 func handleSIDRREQ(m *Manager, _ *conn, in *input) {
 	req := &in.sidrReq
+	if m.answerAgain(in, in.sidrKey()) {
+		return
+	}
 	listener, ok := m.listener(req.ServiceID, in.path.Local, true)
 	if !ok {
 		m.stats.NoListener++
@@ -50,7 +53,7 @@ func handleSIDRREQ(m *Manager, _ *conn, in *input) {
 	c := m.add(in.path)
 	c.path.HopLimit = 0 // use the default, as reply does
 	c.listener, c.tid, c.service = listener, in.hdr.TID, req.ServiceID
-	c.remote = remoteKey{id: req.RequestID, gid: in.path.Remote, datagram: true}
+	c.remote = in.sidrKey()
 	m.byRemote[c.remote] = c
 	m.setState(c, sidrReqRcvd, in.now+m.opts.RequestLife)
 	e.Path, e.PrivateData = c.path, clone(e.PrivateData)
@@ -62,8 +65,8 @@ func (m *Manager) rejectSIDR(in *input, status wire.SIDRStatus) {
 		ServiceID: in.sidrReq.ServiceID})
 }
 
-// Answer answers a Request of a datagram service with a SIDR_REP (IBTA 12.11.2.2). The ID is released at once; if the
-// SIDR_REP is lost, the peer's repeated SIDR_REQ raises a new Request. Info may have 72 bytes, PrivateData 136.
+// Answer answers a Request of a datagram service with a SIDR_REP (IBTA 12.11.2.2). The ID is released at once; copies
+// of the SIDR_REQ get the same answer again. Info may have 72 bytes, PrivateData 136.
 func (m *Manager) Answer(now ib.Instant, id ID, a Answer) error {
 	c, err := m.get("answer", id, mayAnswer)
 	if err != nil {
@@ -81,7 +84,7 @@ func (m *Manager) Answer(now ib.Instant, id ID, a Answer) error {
 }
 
 func (m *Manager) answerSIDR(c *conn, a Answer) {
-	m.send(c, wire.AttrSIDRREP, c.tid, &wire.SIDRREP{RequestID: c.remote.id, Status: a.Status, QPN: a.QPN,
+	m.answer(c, wire.AttrSIDRREP, &wire.SIDRREP{RequestID: c.remote.id, Status: a.Status, QPN: a.QPN,
 		ServiceID: c.service, QKey: a.QKey, Info: a.Info, PrivateData: a.PrivateData})
 }
 

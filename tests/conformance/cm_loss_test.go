@@ -12,9 +12,9 @@ import (
 	"github.com/goroce/goroce/tests/linktest"
 )
 
-// TestCMLoss plays the life of connections on a network that loses, doubles and reorders:
-// messages are repeated, and each event comes once all the same. Refusals by applications are
-// left out: a REJ is not repeated, so the peer asks again and the application answers again.
+// TestCMLoss plays the life of connections on a network that loses, doubles and reorders: messages are repeated, and
+// each event comes once all the same. What an active end refuses is left out: its REJ is not repeated, and the passive
+// end learns by another REJ that there is no connection.
 func TestCMLoss(t *testing.T) {
 	t.Parallel()
 	const seed = 7
@@ -48,7 +48,8 @@ func TestCMLoss(t *testing.T) {
 			}})
 		})
 	}
-	for _, cases := range []string{"cm/connect/**", "cm/disconnect/**", "cm/*/nobody-listens"} {
+	for _, cases := range []string{"cm/connect/**", "cm/disconnect/**", "cm/*/nobody-listens", "cm/ud/**",
+		"cm/reject/vendor-option"} {
 		play("in process", cases)
 		play("daemon", cases)
 	}
