@@ -45,6 +45,6 @@
 // Datagram set, and Answer replies with a QP number and a Q_Key.
 //
 // Whatever comes from the wire takes bounded memory: the half-open connections, in total and by source, and those in
-// timewait are limited by [Options]. At a limit the oldest connection makes room. What is dropped or rejected is
-// counted in [Stats].
+// timewait are limited by [Options], the answers that are kept by their number. At a limit the oldest makes room. What
+// is dropped or rejected is counted in [Stats].
 package cm
