@@ -5,10 +5,10 @@ import "github.com/goroce/goroce/wire"
 // maxAnswers is how many answers are remembered: at 400 bytes each, 400 KiB.
 const maxAnswers = 1024
 
-// answers are the last messages by which requests ended here: the REJ of a REQ, and the SIDR_REP. A sender repeats its
-// request while the answer is on its way, and when the answer was lost. Such a copy gets the same answer again. Linux
-// forgets the request with the answer (cm_reset_to_idle), so there a copy is a new request, and if the sender has used
-// the QP of a rejected REQ for another one meanwhile, the copy ends that as stale.
+// answers has the messages that ended the latest requests of peers: REJs of REQs, and SIDR_REPs. A peer repeats its
+// request while the answer is on its way, or because the answer was lost; such a copy gets the same answer again. Linux
+// forgets the request with the answer (cm_reset_to_idle). There a copy is a new request, and if the peer has meanwhile
+// used the QP of a rejected REQ for another REQ, the copy ends that one as stale.
 type answers struct {
 	ring   []answer
 	oldest int // index in ring, when it is full
@@ -51,7 +51,7 @@ func (m *Manager) answer(c *conn, attr wire.CMAttr, b body) {
 	m.answers.put(a)
 }
 
-// answerAgain reports whether a request is a copy of one that was answered, after it has sent the answer again.
+// answerAgain sends the answer again if a request is a copy of one that was answered, and reports whether it is.
 func (m *Manager) answerAgain(in *input, from remoteKey) bool {
 	at, ok := m.answers.index[requestKey{from, in.hdr.TID}]
 	if !ok {
