@@ -14,9 +14,8 @@ func TestLostREJOfREQ(t *testing.T) {
 	A, B := w.hosts[0], w.hosts[1]
 	w.loseFirst(B, wire.AttrREJ, 2)
 	B.listen(testService, false)
-	_, err := A.Connect(w.now, A.wish(B))
-	w.check(err)
-	w.check(B.Reject(w.now, B.wait(Request).ID, wire.RejectConsumer, nil, []byte("no")))
+	_, b := w.request()
+	w.check(B.Reject(w.now, b, wire.RejectConsumer, nil, []byte("no")))
 	if e := A.wait(Rejected); e.Reason != wire.RejectConsumer || string(e.PrivateData[:2]) != "no" {
 		t.Errorf("rejected for %v, %q", e.Reason, e.PrivateData)
 	}
@@ -24,28 +23,40 @@ func TestLostREJOfREQ(t *testing.T) {
 	w.empty()
 }
 
-// The same holds for the answer to a SIDR_REQ, and for a request that is released without an answer.
+// The same holds for the answer to a SIDR_REQ, and if the request is released without an answer.
 func TestLostSIDRREP(t *testing.T) {
-	for _, released := range []bool{false, true} {
-		w := newWorld(t, 2, Options{})
-		A, B := w.hosts[0], w.hosts[1]
-		w.loseFirst(B, wire.AttrSIDRREP, 1)
-		B.listen(testService, true)
-		_, err := A.Resolve(w.now, Resolve{Path: A.pathTo(B), ServiceID: testService})
-		w.check(err)
-		want := Resolved
-		if id := B.wait(Request).ID; released {
-			B.Release(w.now, id)
-			want = Rejected
-		} else {
-			w.check(B.Answer(w.now, id, Answer{QPN: 0x500, QKey: 7}))
-		}
-		if e := A.wait(want); !released && (e.Conn.RemoteQPN != 0x500 || e.QKey != 7) {
-			t.Errorf("resolved %+v", e)
-		}
-		w.want("A SIDR_REQ", "B SIDR_REP lost", "A SIDR_REQ", "B SIDR_REP")
-		w.empty()
+	for _, test := range []struct {
+		name   string
+		answer func(B *host, id ID) error
+		want   EventKind
+		qpn    ib.QPN
+	}{
+		{"answered", func(B *host, id ID) error { return B.Answer(B.w.now, id, Answer{QPN: 0x500}) }, Resolved, 0x500},
+		{"released", func(B *host, id ID) error { B.Release(B.w.now, id); return nil }, Rejected, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorld(t, 2, Options{})
+			A, B := w.hosts[0], w.hosts[1]
+			w.loseFirst(B, wire.AttrSIDRREP, 1)
+			B.listen(testService, true)
+			_, err := A.Resolve(w.now, Resolve{Path: A.pathTo(B), ServiceID: testService})
+			w.check(err)
+			w.check(test.answer(B, B.wait(Request).ID))
+			if e := A.wait(test.want); e.Conn.RemoteQPN != test.qpn {
+				t.Errorf("%+v, want QPN %#x", e, test.qpn)
+			}
+			w.want("A SIDR_REQ", "B SIDR_REP lost", "A SIDR_REQ", "B SIDR_REP")
+			w.empty()
+		})
 	}
+}
+
+// refused sends a REQ from A to B, which listens and rejects it.
+func (w *world) refused() {
+	w.t.Helper()
+	_, b := w.request()
+	w.check(w.hosts[1].Reject(w.now, b, wire.RejectConsumer, nil, nil))
+	w.hosts[0].event(Rejected)
 }
 
 // A copy of a rejected REQ arrives when its sender has used the QP for another REQ. It does not end that as stale. A
@@ -54,13 +65,8 @@ func TestLateCopyOfREQ(t *testing.T) {
 	w := newWorld(t, 2, Options{})
 	A, B := w.hosts[0], w.hosts[1]
 	B.listen(testService, false)
-	_, err := A.Connect(w.now, A.wish(B))
-	w.check(err)
-	w.check(B.Reject(w.now, B.event(Request).ID, wire.RejectConsumer, nil, nil))
-	A.event(Rejected)
-	_, err = A.Connect(w.now, A.wish(B))
-	w.check(err)
-	id := B.event(Request).ID
+	w.refused()
+	_, b := w.request()
 	req := w.sent[0]
 	w.want("A REQ", "B REJ", "A REQ")
 
@@ -70,7 +76,7 @@ func TestLateCopyOfREQ(t *testing.T) {
 	if B.stats.Duplicates != 1 || B.stats.Stale != 0 {
 		t.Errorf("%+v", B.stats)
 	}
-	w.check(B.Reject(w.now, id, wire.RejectConsumer, nil, nil))
+	w.check(B.Reject(w.now, b, wire.RejectConsumer, nil, nil))
 	A.event(Rejected)
 
 	req.MAD[15]++ // the last byte of the transaction ID
@@ -84,10 +90,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	A, B := w.hosts[0], w.hosts[1]
 	B.listen(testService, false)
 	for range maxAnswers + 2 {
-		_, err := A.Connect(w.now, A.wish(B))
-		w.check(err)
-		w.check(B.Reject(w.now, B.event(Request).ID, wire.RejectConsumer, nil, nil))
-		A.event(Rejected)
+		w.refused()
 	}
 	if n, indexed := len(B.answers.ring), len(B.answers.index); n != maxAnswers || indexed != n {
 		t.Fatalf("%d answers, %d of them to be found, want %d", n, indexed, maxAnswers)
@@ -100,25 +103,4 @@ func TestAnswersAreBounded(t *testing.T) {
 		}
 		B.events = nil
 	}
-}
-
-// If the REJ of a REP is lost, the passive end repeats the REP, and the active end answers that
-// it has no such connection (IBTA 12.6.7.2, reason 6; Linux is silent then).
-func TestLostREJOfREP(t *testing.T) {
-	w := newWorld(t, 2, Options{})
-	A, B := w.hosts[0], w.hosts[1]
-	w.loseFirst(A, wire.AttrREJ, 1)
-	B.listen(testService, false)
-	a, err := A.Connect(w.now, A.wish(B))
-	w.check(err)
-	_, err = B.Accept(w.now, B.wait(Request).ID, consent())
-	w.check(err)
-	A.wait(Replied)
-	w.check(A.Reject(w.now, a, wire.RejectConsumer, nil, nil))
-	if e := B.wait(Rejected); e.Reason != wire.RejectInvalidCommID {
-		t.Errorf("rejected for %v", e.Reason)
-	}
-	w.want("A REQ", "B REP", "A REJ lost", "B REP", "A REJ")
-	w.pass(ib.Instant(10 * second))
-	w.empty()
 }

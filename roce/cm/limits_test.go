@@ -83,13 +83,11 @@ func TestFloodSpares(t *testing.T) {
 	A, B := w.hosts[0], w.hosts[1]
 	B.listen(testService, false)
 	B.listen(1, false)
-	a, err := A.Connect(w.now, A.wish(B))
-	w.check(err)
-	b := B.event(Request).ID
+	a, b := w.request()
 	flood(B, gidOf(50), 0, 500)
 	w.settle()
 	B.events = nil
-	_, err = B.Accept(w.now, b, consent())
+	_, err := B.Accept(w.now, b, consent())
 	w.check(err)
 	if e := A.event(Replied); e.ID != a {
 		t.Fatal(e)

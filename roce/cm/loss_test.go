@@ -180,16 +180,14 @@ func TestDelay(t *testing.T) {
 	w := newWorld(t, 2, Options{})
 	A, B := w.hosts[0], w.hosts[1]
 	B.listen(testService, false)
-	a, err := A.Connect(w.now, A.wish(B))
-	w.check(err)
-	b := B.event(Request).ID
+	a, b := w.request()
 	w.check(B.Delay(w.now, b, 10*second))
 	w.want("A REQ", "B MRA")
 	w.pass(5 * second)
 	w.want()
 	w.pass(2 * second) // A repeats the REQ, in case the answer was lost
 	w.want("A REQ", "B MRA")
-	_, err = B.Accept(w.now, b, consent())
+	_, err := B.Accept(w.now, b, consent())
 	w.check(err)
 	A.event(Replied)
 	w.check(A.Delay(w.now, a, 2*second))
@@ -206,9 +204,8 @@ func TestDelayBounded(t *testing.T) {
 	w := newWorld(t, 2, Options{})
 	A, B := w.hosts[0], w.hosts[1]
 	B.listen(testService, false)
-	_, err := A.Connect(w.now, A.wish(B))
-	w.check(err)
-	w.check(B.Delay(w.now, B.event(Request).ID, 3600*second))
+	_, b := w.request()
+	w.check(B.Delay(w.now, b, 3600*second))
 	w.settle()
 	if wait := A.Deadline() - w.now; wait != 5*second+200*millisecond {
 		t.Fatalf("A waits %d ms", wait/millisecond)
@@ -279,5 +276,25 @@ func TestReplays(t *testing.T) {
 	w.pass(4 * second)
 	A.event(TimewaitExit)
 	B.event(TimewaitExit)
+	w.empty()
+}
+
+// If the REJ of a REP is lost, the passive end repeats the REP, and the active end answers that it has no such
+// connection (IBTA 12.6.7.2, reason 6; Linux is silent then).
+func TestLostREJOfREP(t *testing.T) {
+	w := newWorld(t, 2, Options{})
+	A, B := w.hosts[0], w.hosts[1]
+	w.loseFirst(A, wire.AttrREJ, 1)
+	B.listen(testService, false)
+	a, b := w.request()
+	_, err := B.Accept(w.now, b, consent())
+	w.check(err)
+	A.wait(Replied)
+	w.check(A.Reject(w.now, a, wire.RejectConsumer, nil, nil))
+	if e := B.wait(Rejected); e.Reason != wire.RejectInvalidCommID {
+		t.Errorf("rejected for %v", e.Reason)
+	}
+	w.want("A REQ", "B REP", "A REJ lost", "B REP", "A REJ")
+	w.pass(ib.Instant(10 * second))
 	w.empty()
 }

@@ -95,11 +95,9 @@ func TestRelease(t *testing.T) {
 			w := newWorld(t, 2, Options{})
 			A, B := w.hosts[0], w.hosts[1]
 			B.listen(testService, false)
-			a, err := A.Connect(w.now, A.wish(B))
-			w.check(err)
-			b := B.event(Request).ID
+			a, b := w.request()
 			if test.to >= 2 {
-				_, err = B.Accept(w.now, b, consent())
+				_, err := B.Accept(w.now, b, consent())
 				w.check(err)
 				A.event(Replied)
 			}

@@ -107,12 +107,10 @@ func TestStaleRequest(t *testing.T) {
 	w := newWorld(t, 2, Options{})
 	A, B := w.hosts[0], w.hosts[1]
 	B.listen(testService, false)
-	a, err := A.Connect(w.now, A.wish(B))
-	w.check(err)
-	old := B.event(Request).ID
+	a, old := w.request()
 	w.loseFirst(A, wire.AttrREJ, 1)
 	A.Release(w.now, a)
-	_, err = A.Connect(w.now, A.wish(B))
+	_, err := A.Connect(w.now, A.wish(B))
 	w.check(err)
 	if e := B.event(Dropped); e.ID != old {
 		t.Fatalf("%+v", e)
@@ -145,9 +143,7 @@ func TestDataArrived(t *testing.T) {
 	A, B := w.hosts[0], w.hosts[1]
 	w.loseFirst(A, wire.AttrRTU, 100)
 	B.listen(testService, false)
-	a, err := A.Connect(w.now, A.wish(B))
-	w.check(err)
-	b := B.event(Request).ID
+	a, b := w.request()
 	B.DataArrived(w.now, b) // too early to mean anything
 	w.quiet()
 	conn, err := B.Accept(w.now, b, consent())

@@ -240,15 +240,22 @@ func consent() Params {
 		PrivateData: []byte("welcome")}
 }
 
+// request sends a REQ from A to B, which listens and gets it at once, and returns both IDs.
+func (w *world) request() (a, b ID) {
+	w.t.Helper()
+	A, B := w.hosts[0], w.hosts[1]
+	a, err := A.Connect(w.now, A.wish(B))
+	w.check(err)
+	return a, B.event(Request).ID
+}
+
 // connect establishes a connection from A to B and returns both IDs.
 func (w *world) connect() (a, b ID) {
 	w.t.Helper()
 	A, B := w.hosts[0], w.hosts[1]
 	B.listen(testService, false)
-	a, err := A.Connect(w.now, A.wish(B))
-	w.check(err)
-	b = B.event(Request).ID
-	_, err = B.Accept(w.now, b, consent())
+	a, b = w.request()
+	_, err := B.Accept(w.now, b, consent())
 	w.check(err)
 	A.event(Replied)
 	w.check(A.Confirm(w.now, a, nil))
