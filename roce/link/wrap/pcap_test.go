@@ -248,6 +248,40 @@ func TestTrace(t *testing.T) {
 	}
 }
 
+// onWire notes when its frames are on the wire.
+type onWire struct {
+	*recorder
+	at time.Time
+}
+
+func (l *onWire) Send(now ib.Instant, out []link.Run) (int, error) {
+	l.at = time.Now()
+	return l.recorder.Send(now, out)
+}
+
+func (l *onWire) Recv(now ib.Instant, in []link.Run) (int, error) {
+	l.at = time.Now()
+	return l.recorder.Recv(now, in)
+}
+
+// TestTraceTimes: a frame is traced before it is on the wire where it is sent, and after that where it arrives.
+func TestTraceTimes(t *testing.T) {
+	below := &onWire{recorder: newRecorder()}
+	var at time.Time
+	l := wrap.Trace(below, func(e *wrap.Event) { at = e.At })
+	send(t, l, 4, newRun(7, 1, 64, 32))
+	if at.IsZero() || at.After(below.at) {
+		t.Errorf("sent at %v, on the wire at %v", at, below.at)
+	}
+	below.rx = below.sent
+	if n, err := l.Recv(5, make([]link.Run, 1)); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	if at.Before(below.at) {
+		t.Errorf("received at %v, on the wire at %v", at, below.at)
+	}
+}
+
 // The whole stack fulfils the contract of a Link.
 func TestContract(t *testing.T) {
 	stack := func(l link.Link) link.Link {

@@ -1,6 +1,8 @@
 package wrap
 
 import (
+	"time"
+
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/wire"
@@ -8,7 +10,11 @@ import (
 
 // Event is a frame that passed a Trace.
 type Event struct {
-	Now    ib.Instant
+	Now ib.Instant // the engine's clock when its turn began
+	// At is when the call of Send began, or that of Recv returned. On one machine it tells cause from effect: a frame
+	// has an earlier At where it is sent than where it arrives. Now does not: a turn may begin before the frame is
+	// sent that it receives.
+	At     time.Time
 	Sent   bool // false: received
 	Outer  wire.Outer
 	Frame  []byte      // from BTH to ICRC; valid during the call only
@@ -30,8 +36,8 @@ type tracer struct {
 }
 
 func (t *tracer) Send(now ib.Instant, out []link.Run) (int, error) {
+	t.ev.Now, t.ev.At, t.ev.Sent = now, time.Now(), true
 	n, err := t.Link.Send(now, out)
-	t.ev.Now, t.ev.Sent = now, true
 	for i := range out[:n] {
 		r := &out[i]
 		t.ev.Outer = outerSent(r, &t.caps)
@@ -45,7 +51,7 @@ func (t *tracer) Send(now ib.Instant, out []link.Run) (int, error) {
 
 func (t *tracer) Recv(now ib.Instant, in []link.Run) (int, error) {
 	n, err := t.Link.Recv(now, in)
-	t.ev.Now, t.ev.Sent = now, false
+	t.ev.Now, t.ev.At, t.ev.Sent = now, time.Now(), false
 	for i := range in[:n] {
 		r := &in[i]
 		t.ev.Outer = outerOf(r)

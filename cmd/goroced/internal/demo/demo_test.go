@@ -5,8 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link/port"
+	"github.com/goroce/goroce/roce/link/wrap"
 	"github.com/goroce/goroce/tests/linktest"
 	"github.com/goroce/goroce/wire"
 )
@@ -269,11 +272,53 @@ func TestRepeated(t *testing.T) {
 		{"server", request(wire.RCReadRespMiddle, 103), false},
 		{"server", request(wire.RCReadRespMiddle, 103), true},
 	} {
-		r.packets = nil
-		r.add(c.host, 0, c.p, false)
-		if r.packets[0].Again != c.want {
-			t.Errorf("packet %d, %s of the %s: again is %v", i, r.packets[0].Label, c.host, r.packets[0].Again)
+		r.add(c.host, time.Now(), c.p)
+		packets, err := r.take(c.p.PSN)
+		if err != nil {
+			t.Fatal(err)
 		}
+		if p := packets[0]; p.Again != c.want {
+			t.Errorf("packet %d, %s of the %s: again is %v", i, p.Label, c.host, p.Again)
+		}
+	}
+}
+
+// TestOrder: packets are listed as they were sent, however late they are reported, and whatever the engines' clocks
+// say.
+func TestOrder(t *testing.T) {
+	var r recorder
+	r.init(1024)
+	pass := func(host string, sent bool, turn ib.Instant, at time.Duration, op wire.Opcode, psn ib.PSN) {
+		ev := &wrap.Event{Now: turn, At: r.began.Add(at), Sent: sent}
+		ev.Packet.Opcode, ev.Packet.PSN = op, psn
+		r.passed(host, ev)
+	}
+	drop := func(turn ib.Instant, op wire.Opcode, psn ib.PSN) {
+		p := wire.Packet{}
+		p.Opcode, p.PSN = op, psn
+		frame := make([]byte, op.HeaderLen()+wire.ICRCLen)
+		p.PutHeaders(frame)
+		r.lost("client", turn, frame)
+	}
+	drop(90, wire.RCSendMiddle, 101)
+	pass("server", false, 7, 1100, wire.RCSendFirst, 100)
+	pass("server", true, 7, 1200, wire.RCAck, 100)
+	pass("client", true, 90, 1000, wire.RCSendFirst, 100)
+	pass("client", true, 90, 1000, wire.RCSendLast, 102)
+	pass("client", false, 80, 1300, wire.RCAck, 100)
+	drop(95, wire.RCSendMiddle, 101)
+	packets, err := r.take(102)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, p := range packets {
+		got = append(got, fmt.Sprintf("%s %d %v %v", p.From, p.PSN, p.Lost, p.Again))
+	}
+	want := []string{"client 100 false false", "client 101 true false", "client 102 false false",
+		"server 100 false false", "client 101 true true"}
+	if !slices.Equal(got, want) {
+		t.Errorf("packets\n%q, want\n%q", got, want)
 	}
 }
 

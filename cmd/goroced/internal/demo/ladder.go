@@ -30,7 +30,7 @@ func (e *Exchange) ladder(timeout time.Duration, t term.Terminal) *trace.Ladder 
 			continue
 		}
 		p := r.packet
-		// The clocks of the hosts differ a little, hence 90 % of the timeout.
+		// The QP counts from its turns, which begin a little before they send, hence 90 % of the timeout.
 		if nearly := ib.Instant(timeout) * 9 / 10; p.Again && p.From == "client" && r.at-asked > nearly {
 			l.Note(fmt.Sprintf("no answer within the local ACK timeout of %s: send again",
 				trace.Elapsed(int64(timeout))))
@@ -58,8 +58,8 @@ func (p *Packet) note() string {
 	return ""
 }
 
-// rows merges packets and local events by time. Times of different clocks may be microseconds off, so the events of a
-// program keep their place before its packets.
+// rows merges packets and local events by time. A capture has the times of the daemon's turns, which may have begun
+// before the program's first event, so that event comes first in any case.
 func (e *Exchange) rows() []row {
 	var rows []row
 	for i := range e.locals {

@@ -21,22 +21,25 @@ type Packet struct {
 	PSN   ib.PSN     `json:"psn"`
 	Lost  bool       `json:"lost,omitempty"`  // dropped by fault injection
 	Again bool       `json:"again,omitempty"` // sent before
-	nak   bool
+
+	response, nak bool
+	last          ib.PSN     // of those that a request takes; READ takes one for each packet of its response
+	turn          ib.Instant // of the host's engine, by its own clock
 }
 
-// recorder collects the packets of two hosts. Each host reports on its own goroutine, with times of its own clock. Both
-// clocks start when the devices are opened. The start is found by comparing them with the recorder's clock: a report
-// never comes before the time that it has, and some come directly after it.
+// recorder collects the packets of two hosts. Each host reports on its own goroutine, after it has sent, and drops
+// before the other packets of their turn. So reports may come in another order than the packets were sent in; their
+// times (wrap.Event.At) tell.
 type recorder struct {
 	mu      sync.Mutex
 	mtu     int
 	began   time.Time
-	lag     map[string]ib.Instant // upper bound of the recorder's clock minus the host's
 	sent    map[string]int
 	arrived map[string]int // at the other host
 	packets []Packet
 	// captured: packets are those of a capture, with the time of day. All are recorded as sent.
 	captured bool
+	answered ib.PSN            // latest PSN of the server's responses
 	covered  map[string]ib.PSN // PSN up to which a host has sent requests
 	replied  map[reply]bool    // responses that were sent
 }
@@ -49,28 +52,25 @@ type reply struct {
 }
 
 func (r *recorder) init(mtu int) {
-	*r = recorder{mtu: mtu, began: time.Now(), lag: map[string]ib.Instant{}, sent: map[string]int{},
-		arrived: map[string]int{}, covered: map[string]ib.PSN{"client": clientPSN - 1, "server": serverPSN - 1},
+	*r = recorder{mtu: mtu, began: time.Now(), sent: map[string]int{}, arrived: map[string]int{},
+		answered: clientPSN - 1, covered: map[string]ib.PSN{"client": clientPSN - 1, "server": serverPSN - 1},
 		replied: map[reply]bool{}}
 }
+
+// now returns the time since the start of the tour.
+func (r *recorder) now() ib.Instant { return ib.Instant(time.Since(r.began)) }
 
 // capture records a captured packet.
 func (r *recorder) capture(host string, at time.Time, p *wire.Packet) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.add(host, ib.Instant(at.Sub(r.began)), p, false)
+	r.add(host, at, p)
 }
-
-// now returns the time of the recorder's clock.
-func (r *recorder) now() ib.Instant { return ib.Instant(time.Since(r.began)) }
 
 // passed records a packet that host has sent or received.
 func (r *recorder) passed(host string, ev *wrap.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if lag, known := r.lag[host]; !known || r.now()-ev.Now < lag {
-		r.lag[host] = r.now() - ev.Now
-	}
 	if ev.Err != nil {
 		return
 	}
@@ -79,56 +79,68 @@ func (r *recorder) passed(host string, ev *wrap.Event) {
 		return
 	}
 	r.sent[host]++
-	r.add(host, ev.Now, &ev.Packet, false)
+	p := r.add(host, ev.At, &ev.Packet)
+	p.turn = ev.Now
+	for i := range r.packets {
+		if drop := &r.packets[i]; drop.Lost && drop.From == host && drop.turn == p.turn {
+			drop.At = p.At
+		}
+	}
 }
 
-// lost records a packet of host that the fault injector has dropped. A nil recorder ignores it.
-func (r *recorder) lost(host string, now ib.Instant, frame []byte) {
+// lost records a packet of host that the fault injector has dropped in a turn of the host's engine. A nil recorder
+// ignores it.
+func (r *recorder) lost(host string, turn ib.Instant, frame []byte) {
 	if r == nil {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var p wire.Packet
-	if p.Decode(frame[:len(frame)-wire.ICRCLen]) == nil {
-		r.add(host, now, &p, true)
+	var decoded wire.Packet
+	if decoded.Decode(frame[:len(frame)-wire.ICRCLen]) == nil {
+		p := r.add(host, time.Now(), &decoded)
+		p.turn, p.Lost = turn, true
 	}
 }
 
-// add records a packet. At is the time of the host's clock until take is called.
-func (r *recorder) add(host string, now ib.Instant, p *wire.Packet, lost bool) {
-	nak := p.Opcode.Headers()&wire.HasAETH != 0 && !p.AETH.Syndrome.IsAck()
-	r.packets = append(r.packets, Packet{At: now, From: host, Label: trace.Label(p), PSN: p.PSN, Lost: lost, nak: nak,
-		Again: r.repeated(reply{host, p.PSN, nak}, p)})
+// add records a packet that host has sent.
+func (r *recorder) add(host string, at time.Time, p *wire.Packet) *Packet {
+	e := Packet{At: ib.Instant(at.Sub(r.began)), From: host, Label: trace.Label(p), PSN: p.PSN, last: p.PSN,
+		response: p.Opcode.IsResponse(), nak: p.Opcode.Headers()&wire.HasAETH != 0 && !p.AETH.Syndrome.IsAck()}
+	if p.Opcode.Op() == wire.OpReadRequest {
+		e.last = e.last.Add(max(int(p.RETH.Len)+r.mtu-1, 1)/r.mtu - 1)
+	}
+	if host == "server" && e.response && !e.nak && e.PSN.After(r.answered) {
+		r.answered = e.PSN
+	}
+	r.packets = append(r.packets, e)
+	return &r.packets[len(r.packets)-1]
 }
 
-// repeated reports whether a host has sent p, or a request for the same PSNs, before.
-func (r *recorder) repeated(id reply, p *wire.Packet) bool {
-	if p.Opcode.IsResponse() {
+// repeated reports whether p's host has sent it, or a request for the same PSNs, before. Packets are passed to it in
+// the order in which they were sent.
+func (r *recorder) repeated(p *Packet) bool {
+	if p.response {
+		id := reply{p.From, p.PSN, p.nak}
 		seen := r.replied[id]
 		r.replied[id] = true
 		return seen
 	}
-	host, last := id.from, p.PSN
-	if p.Opcode.Op() == wire.OpReadRequest { // has a PSN for each packet of the response
-		last = last.Add(max(int(p.RETH.Len)+r.mtu-1, 1)/r.mtu - 1)
+	before := !p.PSN.After(r.covered[p.From])
+	if p.last.After(r.covered[p.From]) {
+		r.covered[p.From] = p.last
 	}
-	if !last.After(r.covered[host]) {
-		return true
-	}
-	before := !p.PSN.After(r.covered[host])
-	r.covered[host] = last
 	return before
 }
 
-// settle waits until all packets that have arrived are also recorded by their sender, which reports them only after
-// sending. In a capture, it waits for the answer to the client's last request, which is the last packet.
+// settle waits until all packets that have arrived are also recorded by their sender. In a capture, it waits for the
+// answer to the client's last request, which is the last packet.
 func (r *recorder) settle(last ib.PSN) error {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		r.mu.Lock()
 		done := r.sent["client"] >= r.arrived["server"] && r.sent["server"] >= r.arrived["client"]
 		if r.captured {
-			done = !last.After(clientPSN-1) || r.replied[reply{"server", last, false}]
+			done = !last.After(r.answered)
 		}
 		r.mu.Unlock()
 		if done {
@@ -139,8 +151,7 @@ func (r *recorder) settle(last ib.PSN) error {
 }
 
 // take returns the packets since the last call, in the order in which they were sent. last is the PSN of the client's
-// last request. Packets that were sent in one step have the same time and are sorted by PSN, because drops are reported
-// before the other packets.
+// last request. Packets of one turn have the same time and are sorted by PSN.
 func (r *recorder) take(last ib.PSN) ([]Packet, error) {
 	if err := r.settle(last); err != nil {
 		return nil, err
@@ -149,14 +160,14 @@ func (r *recorder) take(last ib.PSN) ([]Packet, error) {
 	defer r.mu.Unlock()
 	packets := r.packets
 	r.packets = nil
-	for i := range packets {
-		packets[i].At += r.lag[packets[i].From]
-	}
 	slices.SortStableFunc(packets, func(a, b Packet) int {
 		if a.At != b.At || a.From != b.From {
 			return cmp.Compare(a.At, b.At)
 		}
 		return a.PSN.Sub(b.PSN)
 	})
+	for i := range packets {
+		packets[i].Again = r.repeated(&packets[i])
+	}
 	return packets, nil
 }
