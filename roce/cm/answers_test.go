@@ -30,9 +30,11 @@ func TestLostSIDRREP(t *testing.T) {
 		answer func(B *host, id ID) error
 		want   EventKind
 		qpn    ib.QPN
+		qkey   uint32
 	}{
-		{"answered", func(B *host, id ID) error { return B.Answer(B.w.now, id, Answer{QPN: 0x500}) }, Resolved, 0x500},
-		{"released", func(B *host, id ID) error { B.Release(B.w.now, id); return nil }, Rejected, 0},
+		{"answered", func(B *host, id ID) error { return B.Answer(B.w.now, id, Answer{QPN: 0x500, QKey: 7}) },
+			Resolved, 0x500, 7},
+		{"released", func(B *host, id ID) error { B.Release(B.w.now, id); return nil }, Rejected, 0, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := newWorld(t, 2, Options{})
@@ -42,8 +44,8 @@ func TestLostSIDRREP(t *testing.T) {
 			_, err := A.Resolve(w.now, Resolve{Path: A.pathTo(B), ServiceID: testService})
 			w.check(err)
 			w.check(test.answer(B, B.wait(Request).ID))
-			if e := A.wait(test.want); e.Conn.RemoteQPN != test.qpn {
-				t.Errorf("%+v, want QPN %#x", e, test.qpn)
+			if e := A.wait(test.want); e.Conn.RemoteQPN != test.qpn || e.QKey != test.qkey {
+				t.Errorf("%+v, want QPN %#x, Q_Key %#x", e, test.qpn, test.qkey)
 			}
 			w.want("A SIDR_REQ", "B SIDR_REP lost", "A SIDR_REQ", "B SIDR_REP")
 			w.empty()

@@ -81,7 +81,7 @@ func (r *recorder) passed(host string, ev *wrap.Event) {
 	r.sent[host]++
 	p := r.add(host, ev.At, &ev.Packet)
 	p.turn = ev.Now
-	for i := range r.packets {
+	for i := range r.packets { // drops have the time of the turn that they are of
 		if drop := &r.packets[i]; drop.Lost && drop.From == host && drop.turn == p.turn {
 			drop.At = p.At
 		}
