@@ -1,9 +1,9 @@
 package roce
 
 import (
+	"container/list"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/wire"
@@ -102,7 +102,7 @@ func (id *CMID) bindPort(op string) error {
 		port := uint16(firstDynamicPort + (first+i)%ports)
 		if key := id.init.Space.ServiceID(port); len(p.binds[key]) == 0 {
 			id.local = netip.AddrPortFrom(id.local.Addr(), port)
-			p.binds[key], id.bound = []*CMID{id}, key
+			p.reserve(id, key)
 			return nil
 		}
 	}
@@ -123,16 +123,96 @@ func (p *cmPort) bindKey(op string, id *CMID, key uint64, reuse bool) error {
 	if err := p.checkBind(op, id, key, reuse); err != nil {
 		return err
 	}
-	p.binds[key] = append(p.binds[key], id)
-	id.bound = key
+	p.reserve(id, key)
 	return nil
+}
+
+// place is a local address with the families that it stands for.
+type place struct {
+	addr netip.Addr
+	dual bool // all addresses of both families
+}
+
+// place returns where the ID is bound.
+func (id *CMID) place() place { return place{id.local.Addr(), id.dual()} }
+
+// overlaps reports whether two places have an address in common.
+func (a place) overlaps(b place) bool {
+	if a.dual || b.dual {
+		return true
+	}
+	x, y := a.addr, b.addr
+	return x.Is4() == y.Is4() && (x == y || x.IsUnspecified() || y.IsUnspecified())
+}
+
+// binding counts the IDs that have reserved a service ID, by place. There are few places, however many IDs share the
+// service ID: the addresses of the port, and the unspecified ones.
+type binding map[place]sharing
+
+// sharing counts the IDs with one service ID at one place.
+type sharing struct {
+	ids       int
+	exclusive int // without CMOptionReuseAddr
+}
+
+// reservation is the part of an ID in a binding. The zero value is none.
+type reservation struct {
+	service uint64
+	at      place
+	reuse   bool
+}
+
+// sharing returns what the reservation adds to the binding.
+func (r *reservation) sharing() sharing {
+	if r.reuse {
+		return sharing{1, 0}
+	}
+	return sharing{1, 1}
+}
+
+// reserve notes that the ID has a service ID.
+func (p *cmPort) reserve(id *CMID, service uint64) {
+	if p.binds[service] == nil {
+		p.binds[service] = binding{}
+	}
+	r := reservation{service, id.place(), id.reuse}
+	n, more := p.binds[service][r.at], r.sharing()
+	p.binds[service][r.at] = sharing{n.ids + more.ids, n.exclusive + more.exclusive}
+	id.bound = r
+}
+
+// unbind frees an ID's port or service ID.
+func (p *cmPort) unbind(id *CMID) {
+	r := id.bound
+	if r.service == 0 {
+		return
+	}
+	n, less := p.binds[r.service][r.at], r.sharing()
+	if n.ids > less.ids {
+		p.binds[r.service][r.at] = sharing{n.ids - less.ids, n.exclusive - less.exclusive}
+	} else if delete(p.binds[r.service], r.at); len(p.binds[r.service]) == 0 {
+		delete(p.binds, r.service)
+	}
+	id.bound = reservation{}
+}
+
+// rebind follows a change of the ID's address or options.
+func (id *CMID) rebind() {
+	if service := id.bound.service; service != 0 {
+		id.port.unbind(id)
+		id.port.reserve(id, service)
+	}
 }
 
 // checkBind refuses a port or service ID that another ID has reserved at an overlapping address
 // (Linux's cma_check_port).
 func (p *cmPort) checkBind(op string, id *CMID, key uint64, reuse bool) error {
-	for _, other := range p.binds[key] {
-		if other == id || reuse && other.reuse || !overlap(id, other) {
+	for at, n := range p.binds[key] {
+		if own := id.bound; own.service == key && own.at == at {
+			less := own.sharing()
+			n = sharing{n.ids - less.ids, n.exclusive - less.exclusive}
+		}
+		if n.ids == 0 || reuse && n.exclusive == 0 || !at.overlaps(id.place()) {
 			continue
 		}
 		value := fmt.Sprintf("service ID %#x", key)
@@ -140,37 +220,14 @@ func (p *cmPort) checkBind(op string, id *CMID, key uint64, reuse bool) error {
 			value = fmt.Sprintf("%d of port space %v (service ID %#x)", port, space, key)
 		}
 		allowed := fmt.Sprintf("one that no other ID has reserved at %v; an ID at %v has: close that ID, choose "+
-			"another port or address, or port 0 for a free one", id.local.Addr(), other.local.Addr())
+			"another port or address, or port 0 for a free one", id.local.Addr(), at.addr)
 		return ib.Refuse(op, "port", value, allowed, ib.ErrAddrInUse)
 	}
 	return nil
 }
 
-// overlap reports whether the local addresses of two IDs have an address in common.
-func overlap(a, b *CMID) bool {
-	if a.dual() || b.dual() {
-		return true
-	}
-	x, y := a.local.Addr(), b.local.Addr()
-	return x.Is4() == y.Is4() && (x == y || x.IsUnspecified() || y.IsUnspecified())
-}
-
 // dual reports whether the ID's address means all addresses of both families.
 func (id *CMID) dual() bool { return id.local.Addr() == netip.IPv6Unspecified() && !id.afOnly }
-
-// unbind frees an ID's port or service ID.
-func (p *cmPort) unbind(id *CMID) {
-	if id.bound == 0 {
-		return
-	}
-	left := slices.DeleteFunc(p.binds[id.bound], func(other *CMID) bool { return other == id })
-	if len(left) == 0 {
-		delete(p.binds, id.bound)
-	} else {
-		p.binds[id.bound] = left
-	}
-	id.bound = 0
-}
 
 // Listen makes the ID a listener for requests to its port or service ID.
 func (id *CMID) Listen(backlog int) error {
@@ -187,14 +244,17 @@ func (id *CMID) Listen(backlog int) error {
 			return err
 		}
 	}
-	p := id.port
+	p, owner := id.port, id.ch.owner
+	if owner.listeners >= owner.limits.Listeners {
+		return limitError(op, "listeners", owner.limits.Listeners)
+	}
 	key := id.init.ServiceID
 	if key != 0 {
 		if err := p.bindKey(op, id, key, false); err != nil {
 			return err
 		}
 	} else {
-		key = id.bound
+		key = id.bound.service
 		if err := p.checkBind(op, id, key, false); err != nil {
 			return err
 		}
@@ -207,11 +267,11 @@ func (id *CMID) Listen(backlog int) error {
 	if err != nil {
 		return err
 	}
-	most := id.ch.owner.limits.Backlog
-	if id.backlog = backlog; backlog == 0 || backlog > most {
-		id.backlog = most
+	if id.backlog = backlog; backlog == 0 || backlog > owner.limits.Backlog {
+		id.backlog = owner.limits.Backlog
 	}
-	id.listen, id.state, id.waiting = l, cmListening, map[*CMID]struct{}{}
+	id.listen, id.state, id.waiting = l, cmListening, list.New()
 	p.listeners[l] = id
+	owner.listeners++
 	return nil
 }

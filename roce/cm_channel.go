@@ -10,8 +10,8 @@ import (
 
 // CM is an event channel of the connection manager, with its IDs. It implements ib.CM.
 //
-// Its queue is bounded by the number of its IDs: an ID has only a few events at a time, because
-// each needs a call, or a change of its connection's state.
+// Its queue is bounded by the number of its IDs: an ID has at most one unread event of a type and, for memberships, of a
+// group.
 type CM struct {
 	port   *cmPort
 	owner  *CMOwner
@@ -22,9 +22,11 @@ type CM struct {
 	done   chan struct{} // closed with the channel
 
 	// Guarded by cmPort.mu.
-	ids    map[*CMID]struct{}
-	events *list.List // of *cmUnread, the oldest first
-	closed bool
+	at     *list.Element // in cmPort.channels; nil after Close
+	ids    *list.List    // of *CMID
+	events *list.List    // of *cmUnread, the oldest first
+	closed bool          // by Close, or with the device
+	gone   bool          // by Close: nobody gets its events
 }
 
 var _ ib.CM = (*CM)(nil)
@@ -35,11 +37,13 @@ type cmUnread struct {
 	ev ib.CMEvent
 }
 
-// put queues an event of an ID.
+// put queues an event of an ID. It replaces an unread event of the same type and group, for example of an earlier
+// ResolveAddr that has failed alike: so an ID that repeats a call without reading events takes no more memory.
 func (ch *CM) put(id *CMID, ev ib.CMEvent) {
 	if id.muted && ev.Type != ib.CMConnectRequest {
 		return
 	}
+	ch.drop(id, func(old *ib.CMEvent) bool { return old.Type == ev.Type && old.Group == ev.Group })
 	ev.ID = id
 	id.unread = append(id.unread, ch.events.PushBack(&cmUnread{id, ev}))
 	ch.queued()
@@ -111,7 +115,7 @@ func (ch *CM) drop(id *CMID, which func(*ib.CMEvent) bool) {
 // take removes the oldest event and returns it.
 func (ch *CM) take() (ev ib.CMEvent, ok bool) {
 	e := ch.events.Front()
-	if e == nil {
+	if e == nil || ch.gone {
 		return ev, false
 	}
 	ch.events.Remove(e)
@@ -162,18 +166,21 @@ func (ch *CM) CreateID(init ib.CMIDInit) (ib.CMID, error) {
 	if ch.closed {
 		return nil, fmt.Errorf("%s: event channel: %w", op, ib.ErrClosed)
 	}
-	if ch.owner.ids >= ch.owner.limits.IDs {
-		return nil, limitError(op, "IDs", ch.owner.limits.IDs)
+	id, err := ch.newID(op, init)
+	if err != nil {
+		return nil, err
 	}
-	return ch.newID(init), nil
+	return id, nil
 }
 
-// newID makes an ID. The caller has checked the limit.
-func (ch *CM) newID(init ib.CMIDInit) *CMID {
-	id := &CMID{port: ch.port, ch: ch, init: init, ackTimeout: defaultCMAckTimeout, groups: nil}
-	ch.ids[id] = struct{}{}
-	ch.owner.ids++
-	return id
+// newID makes an ID, if its owner may have one more.
+func (ch *CM) newID(op string, init ib.CMIDInit) (*CMID, error) {
+	if err := ch.owner.takeID(op); err != nil {
+		return nil, err
+	}
+	id := &CMID{port: ch.port, ch: ch, init: init, ackTimeout: defaultCMAckTimeout, swept: ch.port.sweep}
+	id.inChannel = ch.ids.PushBack(id)
+	return id, nil
 }
 
 // end makes all calls of NextEvent return, now and later.
@@ -188,13 +195,18 @@ func (ch *CM) end() {
 func (ch *CM) Close() error {
 	p := ch.port
 	p.mu.Lock()
-	_, open := p.channels[ch]
-	delete(p.channels, ch)
-	dead := p.closed
-	for id := range ch.ids {
-		id.close(p.clock())
-	}
 	ch.end()
+	ch.gone = true
+	for e := ch.ids.Front(); e != nil; e = ch.ids.Front() {
+		e.Value.(*CMID).close(p.clock())
+		p.breathe()
+	}
+	open := ch.at != nil
+	if open {
+		p.channels.Remove(ch.at)
+		ch.at = nil
+	}
+	dead := p.closed
 	if !dead {
 		p.settle()
 	}

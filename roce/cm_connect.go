@@ -65,7 +65,8 @@ func (id *CMID) ResolveAddr(local, dst netip.AddrPort, _ time.Duration) error {
 		a = source.GID.Addr()
 	}
 	id.local = netip.AddrPortFrom(a, id.local.Port())
-	if id.bound == 0 {
+	id.rebind()
+	if id.bound.service == 0 {
 		if err := id.bindPort(op); err != nil {
 			return err
 		}
@@ -120,7 +121,7 @@ func (id *CMID) ResolveRoute(time.Duration) error {
 		id.routing = false
 		switch {
 		case id.state == cmClosed: // close has left the ID counted, which bounds these goroutines
-			owner.ids--
+			owner.giveID()
 		case id.state == cmAddrResolved && !p.closed:
 			id.routed(mtu, errno)
 		}
@@ -196,7 +197,7 @@ func (id *CMID) Connect(c ib.CMConnParam) error {
 		return err
 	}
 	id.active, id.state, id.cause = true, cmConnecting, 0
-	p.dialing[id] = struct{}{}
+	p.dials.add(id)
 	id.params.ResponderResources = c.ResponderResources // InitQPAttr derives the QP's access rights from it
 	p.conns[id.conn] = id
 	return nil

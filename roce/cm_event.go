@@ -8,6 +8,7 @@ import (
 
 // handle passes an event of the state machine to the ID of its connection.
 func (p *cmPort) handle(ev *cm.Event) {
+	p.mu.touched++
 	if ev.Kind == cm.Request {
 		p.request(ev)
 		return
@@ -39,23 +40,24 @@ func (p *cmPort) request(ev *cm.Event) {
 	}
 	refuse := func(r wire.RejectReason) { _ = p.m.Reject(p.clock(), ev.ID, r, nil, nil) }
 	switch {
-	case l == nil:
+	case l == nil || l.ch.gone:
 		refuse(rejectNoListener)
 		return
-	case len(l.waiting) >= l.backlog:
+	case l.waiting.Len() >= l.backlog:
 		_ = p.m.Ignore(ev.ID)
-		return
-	case l.ch.owner.ids >= l.ch.owner.limits.IDs:
-		refuse(rejectNoResources)
 		return
 	}
 	init := l.init
 	init.Type = typ
-	id := l.ch.newID(init)
+	id, err := l.ch.newID("request", init)
+	if err != nil {
+		refuse(rejectNoResources)
+		return
+	}
 	id.conn, id.path, id.params, id.state = ev.ID, ev.Path, ev.Conn, cmConnecting
 	id.agreed = true
 	id.listener, id.muted = l, l.quietRequests
-	l.waiting[id] = struct{}{}
+	id.inBacklog = l.waiting.PushBack(id)
 	p.conns[ev.ID] = id
 	l.ch.owner.toHalf(id)
 	id.local = addrOf(ev.Path.Local, l.local.Port())
@@ -81,7 +83,7 @@ func (id *CMID) paramOf(ev *cm.Event) ib.CMConnParam {
 
 func (id *CMID) replied(ev *cm.Event) {
 	id.params, id.agreed = ev.Conn, true
-	delete(id.port.dialing, id)
+	id.port.dials.remove(id)
 	id.ch.put(id, ib.CMEvent{Type: ib.CMConnectResponse, Param: id.paramOf(ev)})
 }
 

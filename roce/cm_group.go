@@ -38,6 +38,9 @@ func (id *CMID) JoinMulticast(group netip.Addr) error {
 	case len(id.groups) == maxCMGroups:
 		return limitError(op, "groups of an ID", maxCMGroups)
 	}
+	if err := id.ch.owner.takeGroup(); err != nil {
+		return err
+	}
 	id.groups = append(id.groups, group)
 	ah := ib.AHAttr{DGID: ib.GIDFromAddr(group), SGIDIndex: max((*id.port.dev.gids.Load()).find(ib.GIDFromAddr(local),
 		true), 0), Port: 1, TrafficClass: id.tos}
@@ -59,6 +62,7 @@ func (id *CMID) LeaveMulticast(group netip.Addr) error {
 		return ib.Refuse(op, "group", group, "a group that the ID has joined", ib.ErrInvalid)
 	}
 	id.groups = slices.Delete(id.groups, i, i+1)
+	id.ch.owner.giveGroups(1)
 	id.ch.drop(id, func(ev *ib.CMEvent) bool { return ev.Group == group })
 	return nil
 }

@@ -42,6 +42,7 @@ type CMID struct {
 
 	// Guarded by cmPort.mu.
 	ch     *CM
+	swept  uint64 // the last sweep of its channel that has met the ID
 	init   ib.CMIDInit
 	state  cmState
 	local  netip.AddrPort
@@ -54,16 +55,18 @@ type CMID struct {
 	mtu           ib.MTU // CMOptionPathMTU; 0 takes the port's
 	routeMTU      ib.MTU // largest path MTU of the route to the peer; 0 if it is not known
 	routing       bool   // a call of Options.Route is under way or waits for its turn
-	bound         uint64 // the key in cmPort.binds; 0 for none
+	bound         reservation
 
 	// For a connection, a resolution or a request.
 	conn   cm.ID // 0 before the state machine has one, and after its end
 	path   cm.Path
 	params cm.ConnParams
 	active bool
-	cause  int  // why the peer cannot be reached, as a Linux error number; 0 if there was just no answer
-	agreed bool // params has the values of both ends: the QP may go to RTR
-	half   *list.Element
+	cause  int    // why the peer cannot be reached, as a Linux error number; 0 if there was just no answer
+	agreed bool   // params has the values of both ends: the QP may go to RTR
+	dialed uint64 // order among cmPort.dials
+
+	inChannel, inDials, inHalf, inBacklog *list.Element // positions in lists
 
 	// For a request whose CMConnectRequest has not been read.
 	listener *CMID
@@ -74,7 +77,7 @@ type CMID struct {
 	// For a listener.
 	listen  cm.ListenID
 	backlog int
-	waiting map[*CMID]struct{} // requests whose CMConnectRequest has not been read
+	waiting *list.List // of *CMID: requests whose CMConnectRequest has not been read
 
 	groups []netip.Addr
 }
@@ -167,11 +170,13 @@ func (id *CMID) SetOption(o ib.CMOption, value int) error {
 			}
 		}
 		id.reuse = value != 0
+		id.rebind()
 	case ib.CMOptionAFOnly:
 		if err := id.check(op, cmIdle, cmBound); err != nil {
 			return err
 		}
 		id.afOnly = value != 0
+		id.rebind()
 	case ib.CMOptionAckTimeout:
 		if value < 0 || value > 31 {
 			return bad("a 5-bit code, 0 to 31")
@@ -266,8 +271,14 @@ func (id *CMID) Migrate(to ib.CM) error {
 		return fmt.Errorf("%s: event channel: %w", op, ib.ErrClosed)
 	}
 	id.moveTo(ch)
-	for child := range id.waiting {
-		child.moveTo(ch)
+	for id.state == cmListening && id.ch == ch { // until another call closes or moves it
+		e := id.waiting.Front()
+		if e == nil || e.Value.(*CMID).ch == ch {
+			break
+		}
+		id.waiting.MoveToBack(e) // where requests on the new channel are
+		e.Value.(*CMID).moveTo(ch)
+		id.port.breathe()
 	}
 	return nil
 }
@@ -275,9 +286,12 @@ func (id *CMID) Migrate(to ib.CM) error {
 // moveTo moves the ID and its unread events to another channel.
 func (id *CMID) moveTo(ch *CM) {
 	from := id.ch
-	delete(from.ids, id)
-	ch.ids[id] = struct{}{}
+	from.ids.Remove(id.inChannel)
+	if id.inChannel = ch.ids.PushBack(id); id.swept != id.port.sweep {
+		ch.ids.MoveToFront(id.inChannel) // where addressGone looks next
+	}
 	id.ch = ch
+	id.port.mu.touched++
 	for i, e := range id.unread {
 		id.unread[i] = ch.events.PushBack(from.events.Remove(e))
 		ch.queued()
@@ -288,58 +302,70 @@ func (id *CMID) moveTo(ch *CM) {
 func (id *CMID) Close() error {
 	p := id.port
 	p.mu.Lock()
-	if p.closed { // the ID has been released; only its channel still counts it
-		defer p.mu.Unlock()
-		id.close(p.clock())
+	for !id.close(p.clock()) {
+		p.breathe()
+	}
+	if p.closed { // the ID had been released; only its channel still counted it
+		p.mu.Unlock()
 		return nil
 	}
-	defer p.unlock()
-	id.close(p.clock())
+	p.unlock()
 	return nil
 }
 
-// close ends the ID, and removes it from its channel.
-func (id *CMID) close(now ib.Instant) {
+// close ends the ID, and removes it from its channel. A listener with many requests takes several calls, until done.
+func (id *CMID) close(now ib.Instant) (done bool) {
 	if id.state == cmClosed {
-		return
+		return true
 	}
-	id.release(now)
+	if !id.release(now) {
+		return false
+	}
 	id.ch.drop(id, func(*ib.CMEvent) bool { return true })
-	if id.listener != nil {
-		delete(id.listener.waiting, id)
-		id.listener = nil
-	}
-	delete(id.ch.ids, id)
+	id.leaveBacklog()
+	id.ch.ids.Remove(id.inChannel)
+	id.ch.owner.giveGroups(len(id.groups))
+	id.groups = nil
 	if !id.routing { // otherwise the goroutine of ResolveRoute takes the ID off
-		id.ch.owner.ids--
+		id.ch.owner.giveID()
 	}
 	id.state = cmClosed
+	return true
 }
 
-// release ends the ID's listener, connection or request, with the REJ or DREQ to the peer, and
-// frees its port.
-func (id *CMID) release(now ib.Instant) {
-	p := id.port
-	for child := range id.waiting {
-		_ = p.m.Reject(now, child.conn, rejectNoListener, nil, nil)
-		child.disown()
-		child.close(now)
+// leaveBacklog ends the wait of a request on its listener.
+func (id *CMID) leaveBacklog() {
+	if id.listener != nil {
+		id.listener.waiting.Remove(id.inBacklog)
+		id.listener, id.inBacklog = nil, nil
 	}
+}
+
+// release ends the ID's listener, connection or request, with the REJ or DREQ to the peer, and frees its port. A listener
+// with many requests takes several calls, until done. The state machine drops each request, which closes its ID.
+func (id *CMID) release(now ib.Instant) (done bool) {
+	p := id.port
+	p.mu.touched++
 	if id.listen != 0 {
-		p.m.Unlisten(now, id.listen)
+		if !p.m.Unlisten(id.listen) {
+			p.mu.touched += maxHold
+			return false
+		}
 		delete(p.listeners, id.listen)
 		id.listen = 0
+		id.ch.owner.listeners--
 	}
 	if conn := id.disown(); conn != 0 {
 		p.m.Release(now, conn)
 	}
 	p.unbind(id)
+	return true
 }
 
 // disown detaches the ID from its connection in the state machine, and returns that.
 func (id *CMID) disown() cm.ID {
 	conn := id.conn
-	delete(id.port.dialing, id)
+	id.port.dials.remove(id)
 	if conn != 0 {
 		delete(id.port.conns, conn)
 		id.conn = 0
@@ -374,8 +400,7 @@ func (id *CMID) lapse(ev ib.CMEvent) {
 // any more.
 func (id *CMID) wasRead() {
 	if id.listener != nil {
-		delete(id.listener.waiting, id)
-		id.listener = nil
+		id.leaveBacklog()
 		id.port.m.Take(id.conn)
 	}
 }

@@ -1,10 +1,12 @@
 package roce
 
 import (
+	"container/list"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -26,6 +28,7 @@ import (
 //	cm_id.go       IDs: their states, options and end
 //	cm_bind.go     addresses and ports
 //	cm_connect.go  verbs of the active and the passive end
+//	cm_dial.go     attempts to connect, by peer, and their end by ICMP errors
 //	cm_event.go    conversion of the state machine's events to those of rdma_cm
 //	cm_attr.go     attributes for the QPs of connections
 //	cm_group.go    multicast groups
@@ -37,7 +40,8 @@ import (
 // must not take locks of shards and devices. A call holds it for an input to the state machine and
 // for the resulting events, which it puts into the channels' queues. Messages stay in the state
 // machine until the first shard, which the call wakes, takes them out. So an application
-// never waits for the network here, and a turn of a loop waits at most for an application's call.
+// never waits for the network here, and a turn of a loop waits at most for an application's call. A call that has many
+// IDs to change, as the end of a channel, releases the lock between them (cmPort.breathe).
 //
 // # A connection, step by step
 //
@@ -71,15 +75,48 @@ type cmPort struct {
 	stepped atomic.Int64 // ib.Instant: the time of the last Step, with Options.Manual
 	own     *CMOwner     // account of this process
 
-	mu        sync.Mutex
+	mu        cmLock
 	m         *cm.Manager
-	rng       *rand.Rand // source of dynamic ports
-	channels  map[*CM]struct{}
+	rng       *rand.Rand      // source of dynamic ports
+	channels  *list.List      // of *CM
 	conns     map[cm.ID]*CMID // of connections, resolutions and requests that are not over
 	listeners map[cm.ListenID]*CMID
-	dialing   map[*CMID]struct{} // active IDs whose peer has not answered yet
-	binds     map[uint64][]*CMID // IDs that have reserved a service ID, or a port, by its service ID
+	dials     dials
+	binds     map[uint64]binding // what is reserved of each service ID
+	sweep     uint64             // counts calls of addressGone
 	closed    bool
+}
+
+// cmLock is the lock of a cmPort. A shard waits for it, so no call holds it for work whose amount an application
+// chooses: after maxHold IDs it breathes. Tests read most.
+type cmLock struct {
+	sync.Mutex
+	touched int // IDs that the present hold has changed
+	most    int // largest touched so far
+}
+
+// maxHold is how many IDs a hold of cmPort.mu changes before others get the lock.
+const maxHold = cm.MaxStep
+
+// Unlock ends a hold.
+func (l *cmLock) Unlock() {
+	l.most, l.touched = max(l.most, l.touched), 0
+	l.Mutex.Unlock()
+}
+
+// breathe lets others have the lock if the present hold has changed maxHold IDs. It sends the messages that have come of
+// them, which therefore do not pile up. Afterwards anything may have changed, p.closed too.
+func (p *cmPort) breathe() {
+	if p.mu.touched < maxHold {
+		return
+	}
+	if !p.closed {
+		p.settle()
+	}
+	p.mu.Unlock()
+	p.dev.engine.FlushGSI()
+	runtime.Gosched() // whoever waits for the lock runs first
+	p.mu.Lock()
 }
 
 var _ ib.CMDevice = (*Device)(nil)
@@ -91,9 +128,9 @@ func newCMPort(d *Device) *cmPort {
 	for i := 0; i < len(key); i += 8 {
 		binary.LittleEndian.PutUint64(key[i:], rng.Uint64())
 	}
-	p := &cmPort{dev: d, m: cm.New(cm.Options{GUID: d.guid, Seed: key}), rng: rng, channels: map[*CM]struct{}{},
-		conns: map[cm.ID]*CMID{}, listeners: map[cm.ListenID]*CMID{}, dialing: map[*CMID]struct{}{},
-		binds: map[uint64][]*CMID{}}
+	p := &cmPort{dev: d, m: cm.New(cm.Options{GUID: d.guid, Seed: key}), rng: rng, channels: list.New(),
+		conns: map[cm.ID]*CMID{}, listeners: map[cm.ListenID]*CMID{}, dials: dials{to: map[ib.GID]*dialled{}},
+		binds: map[uint64]binding{}}
 	p.own = d.NewCMOwner(CMLimits{})
 	p.due.Store(int64(ib.Never))
 	return p
@@ -131,7 +168,7 @@ func (p *cmPort) settle() {
 		p.handle(&ev)
 	}
 	at := p.m.Deadline()
-	if p.m.Pending() {
+	if p.m.Pending() || len(p.dials.lost) > 0 {
 		at = 0
 	}
 	p.due.Store(int64(at))
@@ -167,6 +204,7 @@ func (p *cmPort) Next(now ib.Instant, to *link.Run, mad *[wire.MADLen]byte) bool
 	if p.m.Deadline() <= now {
 		p.m.Timeout(now)
 	}
+	p.endLost(now)
 	defer p.settle()
 	gids := p.dev.gids.Load()
 	var msg cm.Message
@@ -189,32 +227,35 @@ func (p *cmPort) Next(now ib.Instant, to *link.Run, mad *[wire.MADLen]byte) bool
 func (p *cmPort) addressGone(g ib.GID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for ch := range p.channels {
-		for id := range ch.ids {
-			if id.local.IsValid() && id.local.Addr() == g.Addr() {
-				ch.drop(id, func(ev *ib.CMEvent) bool { return ev.Type == ib.CMAddrChange }) // one at most is queued
-				ch.put(id, ib.CMEvent{Type: ib.CMAddrChange, Status: -errnoNoAddr})
-			}
+	p.sweep++
+	var all []*CM // p.channels may change while the lock is free
+	for e := p.channels.Front(); e != nil; e = e.Next() {
+		all = append(all, e.Value.(*CM))
+	}
+	for _, ch := range all {
+		for ch.sweep(g.Addr()) {
+			p.breathe()
 		}
 	}
 }
 
-// Unreachable tells the device that the network cannot reach a peer, and why, as a Linux error number: ECONNREFUSED if
-// its port 4791 is closed, EHOSTUNREACH, ENETUNREACH. Requests to the peer that have had no answer end with
-// CMUnreachable. Links call it, with the error of an ICMP message.
-func (d *Device) Unreachable(peer ib.GID, errno int) {
-	p := d.cm
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed || len(p.dialing) == 0 {
-		return
-	}
-	for id := range p.dialing {
-		if id.path.Remote == peer && p.m.Lost(p.clock(), id.conn) {
-			id.cause = errno
+// sweep queues CMAddrChange for maxHold IDs of the channel, if they have the local address a. It reports whether there
+// are more. IDs that are done go to the end of the list, where new IDs are.
+func (ch *CM) sweep(a netip.Addr) (more bool) {
+	for range maxHold {
+		e := ch.ids.Front()
+		if e == nil || e.Value.(*CMID).swept == ch.port.sweep {
+			return false
+		}
+		id := e.Value.(*CMID)
+		id.swept = ch.port.sweep
+		ch.ids.MoveToBack(e)
+		ch.port.mu.touched++
+		if id.local.IsValid() && id.local.Addr() == a {
+			ch.put(id, ib.CMEvent{Type: ib.CMAddrChange, Status: -errnoNoAddr})
 		}
 	}
-	p.settle()
+	return true
 }
 
 // close ends all channels and IDs with the device. Their last messages are in the state machine
@@ -223,9 +264,12 @@ func (p *cmPort) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.clock()
-	for ch := range p.channels {
-		for id := range ch.ids {
-			id.release(now)
+	for c := p.channels.Front(); c != nil; c = c.Next() {
+		ch := c.Value.(*CM)
+		for e := ch.ids.Front(); e != nil; e = e.Next() {
+			id := e.Value.(*CMID)
+			for !id.release(now) {
+			}
 			ch.put(id, ib.CMEvent{Type: ib.CMDeviceRemoval})
 		}
 		ch.end()

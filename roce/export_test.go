@@ -16,3 +16,13 @@ func (d *Device) LinkDown(err error) { owner{d}.LinkDown(err) }
 
 // Workers returns how many workers for slow memory the device has.
 func (d *Device) Workers() int { return len(d.workers.list()) }
+
+// MaxHold is how many IDs change before a call releases the connection manager's lock for a moment.
+const MaxHold = maxHold
+
+// CMLongestHold returns the largest number of IDs that changed in one hold of the connection manager's lock.
+func (d *Device) CMLongestHold() int {
+	d.cm.mu.Lock()
+	defer d.cm.mu.Unlock()
+	return d.cm.mu.most
+}

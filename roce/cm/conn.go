@@ -68,8 +68,8 @@ const (
 type conn struct {
 	id       ID
 	state    state
-	released bool // the consumer wants no further events
-	listener ListenID
+	released bool      // the consumer wants no further events
+	listener *listener // of a request that is neither answered nor taken
 	path     Path
 	service  uint64     // of a SIDR_REQ; the SIDR_REP repeats it
 	tid      uint64     // of the REQ or SIDR_REQ; answers to it repeat it
@@ -88,6 +88,7 @@ type conn struct {
 	index int
 
 	inHalf, inSource, inTimewait *list.Element // positions in lists, see limits.go
+	inListener                   *list.Element // position in listener.waiting
 }
 
 // remoteKey identifies a connection by what its peer calls it. Linux's key (cm_insert_remote_id) has no GID; here the
@@ -125,6 +126,9 @@ func (m *Manager) newID() ID {
 // setState changes the state of c. at is its new deadline, at which the step onExpired runs.
 func (m *Manager) setState(c *conn, s state, at ib.Instant) {
 	c.state = s
+	if !(mayAccept | mayAnswer).has(s) {
+		c.detach()
+	}
 	if halfOpen.has(s) != (c.inHalf != nil) {
 		m.half.toggle(c)
 	}

@@ -205,7 +205,7 @@ func (c *consumer) start(peer *consumer) {
 	}
 	l := &link{phase: asked, qpn: c.newQPN()}
 	if c.rng.IntN(10) == 0 {
-		c.Unlisten(c.w.now, c.listener)
+		c.Unlisten(c.listener)
 		c.listener, _ = c.Listen(testService, netip.Addr{}, false)
 	}
 	id, err := c.Connect(c.w.now, Connect{

@@ -15,7 +15,8 @@ type Manager struct {
 	opts      Options
 	rng       *rand.Rand
 	nextList  ListenID
-	listeners map[listenKey]ListenID
+	listeners map[listenKey]*listener
+	byListen  map[ListenID]*listener
 
 	conns    map[ID]*conn
 	byRemote map[remoteKey]*conn
@@ -38,10 +39,17 @@ type listenKey struct {
 	datagram bool
 }
 
+// listener is a listener with the requests that Unlisten rejects: those that are neither answered nor taken.
+type listener struct {
+	id      ListenID
+	key     listenKey
+	waiting *list.List // of *conn, the oldest first
+}
+
 // New returns a manager without connections.
 func New(o Options) *Manager {
 	return &Manager{
-		opts: o.withDefaults(), rng: rand.New(rand.NewChaCha8(o.Seed)), listeners: map[listenKey]ListenID{},
+		opts: o.withDefaults(), rng: rand.New(rand.NewChaCha8(o.Seed)), listeners: map[listenKey]*listener{}, byListen: map[ListenID]*listener{},
 		conns: map[ID]*conn{}, byRemote: map[remoteKey]*conn{}, byQP: map[qpKey]*conn{},
 		half: newHalfOpenList(), waiting: list.New(), answers: answers{index: map[requestKey]int{}},
 	}
@@ -53,51 +61,67 @@ func New(o Options) *Manager {
 func (m *Manager) Listen(service uint64, local netip.Addr, datagram bool) (ListenID, error) {
 	key := listenKey{service, local, datagram}
 	if l, ok := m.listeners[key]; ok {
-		return 0, ib.Refuse("listen", "service ID", fmt.Sprintf("%#x of listener %d", service, l),
+		return 0, ib.Refuse("listen", "service ID", fmt.Sprintf("%#x of listener %d", service, l.id),
 			"one listener for a service ID and address; Unlisten the other", ErrInUse)
 	}
 	m.nextList++
-	m.listeners[key] = m.nextList
-	return m.nextList, nil
+	l := &listener{id: m.nextList, key: key, waiting: list.New()}
+	m.listeners[key], m.byListen[l.id] = l, l
+	return l.id, nil
 }
 
-// listener returns the listener for a request.
-func (m *Manager) listener(service uint64, local ib.GID, datagram bool) (ListenID, bool) {
+// listener returns the listener for a request; nil if there is none.
+func (m *Manager) listener(service uint64, local ib.GID, datagram bool) *listener {
 	family := netip.IPv6Unspecified()
 	if local.Is4() {
 		family = netip.IPv4Unspecified()
 	}
 	for _, at := range [...]netip.Addr{local.Addr(), family, {}} {
-		if l, ok := m.listeners[listenKey{service, at, datagram}]; ok {
-			return l, true
+		if l := m.listeners[listenKey{service, at, datagram}]; l != nil {
+			return l
 		}
 	}
-	return 0, false
+	return nil
 }
 
 // Take detaches a Request from its listener, so that Unlisten leaves it alone.
 func (m *Manager) Take(id ID) {
 	if c := m.conns[id]; c != nil {
-		c.listener = 0
+		c.detach()
+	}
+}
+
+// attach makes a new request wait on its listener.
+func (c *conn) attach(l *listener) {
+	c.listener, c.inListener = l, l.waiting.PushBack(c)
+}
+
+// detach removes a request from those that wait on its listener.
+func (c *conn) detach() {
+	if c.listener != nil {
+		c.listener.waiting.Remove(c.inListener)
+		c.listener, c.inListener = nil, nil
 	}
 }
 
 // Unlisten ends a listener. It rejects the requests that are neither answered nor taken (Take) and raises Dropped for
-// each.
-func (m *Manager) Unlisten(now ib.Instant, l ListenID) {
-	for key, id := range m.listeners {
-		if id == l {
-			delete(m.listeners, key)
-		}
+// each. One call rejects MaxStep requests at most; Unlisten is called until it returns true.
+func (m *Manager) Unlisten(id ListenID) (done bool) {
+	l := m.byListen[id]
+	if l == nil {
+		return true
 	}
-	for e := m.half.all.Front(); e != nil; {
-		c := e.Value.(*conn)
-		e = e.Next()
-		if c.listener == l && (mayAccept | mayAnswer).has(c.state) {
-			m.reject(c, wire.RejectInvalidServiceID, nil, nil)
-			m.fail(c, Event{Kind: Dropped})
+	delete(m.listeners, l.key)
+	for n := 0; l.waiting.Len() > 0; n++ {
+		if n == MaxStep {
+			return false
 		}
+		c := l.waiting.Front().Value.(*conn)
+		m.reject(c, wire.RejectInvalidServiceID, nil, nil)
+		m.fail(c, Event{Kind: Dropped})
 	}
+	delete(m.byListen, id)
+	return true
 }
 
 // Reject answers a Request, or Replied, with a REJ (IBTA 12.6.7); a Request of a datagram service with a SIDR_REP of

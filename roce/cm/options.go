@@ -27,6 +27,10 @@ const (
 	second      ib.Instant = 1e9
 )
 
+// MaxStep bounds the work of one call: so many connections at most change their state in it. The caller holds a lock
+// meanwhile, for which others wait.
+const MaxStep = 64
+
 // Limits that are not options.
 const (
 	// maxDelay limits how long a MRA of the peer delays our next retransmission. Linux always asks for 68 s; it answers

@@ -21,13 +21,13 @@ func handleREQ(m *Manager, _ *conn, in *input) {
 		m.dispatch(old, onStale, in)
 		return
 	}
-	listener, ok := m.listener(req.ServiceID, in.path.Local, false)
-	if !ok {
+	l := m.listener(req.ServiceID, in.path.Local, false)
+	if l == nil {
 		m.stats.NoListener++
 		m.rejectREQ(in, wire.RejectInvalidServiceID, nil)
 		return
 	}
-	e := Event{Kind: Request, Listener: listener, PrivateData: req.PrivateData}
+	e := Event{Kind: Request, Listener: l.id, PrivateData: req.PrivateData}
 	if reason, info := checkREQ(in, &e); reason != 0 {
 		m.stats.Refused++
 		m.rejectREQ(in, reason, info)
@@ -41,7 +41,8 @@ func handleREQ(m *Manager, _ *conn, in *input) {
 	// Flow label, traffic class and hop limit of the peer's packets are used for ours, too (Linux's cm_req_handler).
 	c := m.add(Path{Local: in.path.Local, Remote: in.path.Remote, FlowLabel: req.Primary.FlowLabel,
 		TrafficClass: req.Primary.TrafficClass, HopLimit: req.Primary.HopLimit})
-	c.listener, c.tid = listener, in.hdr.TID
+	c.tid = in.hdr.TID
+	c.attach(l)
 	c.params = paramsOf(req)
 	c.params.RQPSN = m.newPSN() // now, because the consumer needs it for its QP before it accepts
 	m.setPeer(c, in.reqKey(), qp)

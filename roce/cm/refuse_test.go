@@ -146,7 +146,7 @@ func TestUnlisten(t *testing.T) {
 	B.event(Request)
 	B.event(Request)
 
-	B.Unlisten(w.now, l)
+	B.Unlisten(l)
 	B.event(Dropped)
 	if e := A.event(Rejected); e.Reason != wire.RejectInvalidServiceID {
 		t.Fatalf("%+v", e)
@@ -182,7 +182,7 @@ func TestListenGID(t *testing.T) {
 	if e := ask(); e.Listener != own {
 		t.Fatalf("listener %d took it, want %d", e.Listener, own)
 	}
-	B.Unlisten(w.now, own)
+	B.Unlisten(own)
 	B.event(Dropped)
 	A.event(Rejected)
 	if e := ask(); e.Listener != all {

@@ -33,13 +33,13 @@ func handleSIDRREQ(m *Manager, _ *conn, in *input) {
 	if m.answerAgain(in, in.sidrKey()) {
 		return
 	}
-	listener, ok := m.listener(req.ServiceID, in.path.Local, true)
-	if !ok {
+	l := m.listener(req.ServiceID, in.path.Local, true)
+	if l == nil {
 		m.stats.NoListener++
 		m.rejectSIDR(in, wire.SIDRUnsupported)
 		return
 	}
-	e := Event{Kind: Request, Datagram: true, Listener: listener, PrivateData: req.PrivateData}
+	e := Event{Kind: Request, Datagram: true, Listener: l.id, PrivateData: req.PrivateData}
 	if err := e.takeHeader(req.ServiceID); err != nil || e.HasHeader && e.Header.Dst != in.path.Local {
 		m.stats.Refused++
 		m.rejectSIDR(in, wire.SIDRReject)
@@ -52,7 +52,8 @@ func handleSIDRREQ(m *Manager, _ *conn, in *input) {
 	}
 	c := m.add(in.path)
 	c.path.HopLimit = 0 // use the default, as reply does
-	c.listener, c.tid, c.service = listener, in.hdr.TID, req.ServiceID
+	c.tid, c.service = in.hdr.TID, req.ServiceID
+	c.attach(l)
 	c.remote = in.sidrKey()
 	m.byRemote[c.remote] = c
 	m.setState(c, sidrReqRcvd, in.now+m.opts.RequestLife)

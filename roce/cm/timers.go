@@ -48,11 +48,14 @@ func (t timers) earliest() ib.Instant {
 // Deadline returns when Timeout must be called next, ib.Never if nothing is due.
 func (m *Manager) Deadline() ib.Instant { return m.timers.earliest() }
 
-// Timeout handles the deadlines that have passed. If the queues are full it leaves some for the next call: Deadline is
-// in the past then, and the caller takes out messages and events before it calls Timeout again.
+// Timeout handles deadlines that have passed, MaxStep at most. If more have passed, or the queues are full, Deadline is
+// in the past then: the caller takes out messages and events before it calls Timeout again.
 func (m *Manager) Timeout(now ib.Instant) {
 	m.in = input{now: now}
-	for m.timers.earliest() <= now && m.hasRoom() {
+	for range MaxStep {
+		if m.timers.earliest() > now || !m.hasRoom() {
+			return
+		}
 		m.dispatch(m.timers[0], onExpired, &m.in)
 	}
 }
