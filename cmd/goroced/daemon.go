@@ -88,7 +88,8 @@ func logNetIf(log *slog.Logger, name string, index int) {
 func (d *daemon) Reload(c *config.Config) error {
 	user := serverLimits(&c.User.Limits)
 	user.Connections = c.User.Connections
-	user.CM = server.CMLimits{IDs: c.User.CMIDs, HalfOpen: c.User.CMHalfOpen, Backlog: c.User.CMBacklog}
+	user.CM = server.CMLimits{IDs: c.User.CMIDs, Listeners: c.User.CMListeners, HalfOpen: c.User.CMHalfOpen,
+		Backlog: c.User.CMBacklog}
 	d.SetLimits(serverLimits(&c.Connection), user)
 	d.SetProcesses(c.OwnProcesses, c.OtherProcesses)
 	return nil

@@ -12,7 +12,8 @@ import (
 // is one message, CMSignal, on it, so the socket can be polled; OpCMEvent then takes an event. A
 // reply whose Signals is 1 says that no event waits any more: the client takes the message off the
 // socket. (A client that takes each message off on its own may ignore Signals: the next event brings
-// another message.) The channel and its IDs end when the client's last descriptor of the socket is closed.
+// another message.) The channel and its IDs end when the client's last descriptor of the socket is closed,
+// or the channel's handle, which closes those of its IDs and of their memberships, too.
 
 // CMScope may stand behind the body of a request about an ID, and of OpClose: the handle must then be one of an ID, or
 // of a membership, on this channel. The kernel's rdma_ucm checks the same.

@@ -3,10 +3,12 @@ package client
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/goroce/goroce/ib"
@@ -22,6 +24,9 @@ type CM struct {
 	signals chan struct{} // has an item if there is, or was, an event
 	shut    chan struct{}
 	once    sync.Once
+
+	mu  sync.Mutex
+	ids map[*CMID]struct{} // that are on the channel; nil after Close
 }
 
 // OpenCM opens an event channel.
@@ -34,7 +39,7 @@ func (d *Device) OpenCM() (ib.CM, error) {
 		return nil, err
 	}
 	c := &CM{object: object{dev: d, handle: r.Handle}, socket: os.NewFile(uintptr(fds[0]), "events"),
-		signals: make(chan struct{}, 1), shut: make(chan struct{})}
+		signals: make(chan struct{}, 1), shut: make(chan struct{}), ids: map[*CMID]struct{}{}}
 	d.keep(r.Handle, c)
 	go c.listen()
 	return c, nil
@@ -110,7 +115,7 @@ func (c *CM) take() (*ib.CMEvent, error) {
 	}
 	ev := r.Event()
 	if ev.Type == ib.CMConnectRequest {
-		ev.ID = c.dev.newCMID(r.ID)
+		ev.ID = c.newCMID(r.ID)
 	} else if id, ok := c.dev.find(r.ID).(*CMID); ok {
 		ev.ID = id
 	}
@@ -131,7 +136,7 @@ func (c *CM) CreateID(init ib.CMIDInit) (ib.CMID, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.dev.newCMID(h), nil
+	return c.newCMID(h), nil
 }
 
 // Close closes the channel and its IDs.
@@ -140,6 +145,13 @@ func (c *CM) Close() error {
 		return err
 	}
 	c.end()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id := range c.ids { // the daemon has closed them
+		id.dead.Store(true)
+		c.dev.forget(&id.object)
+	}
+	c.ids = nil
 	return nil
 }
 
@@ -152,12 +164,49 @@ func (c *CM) end() {
 }
 
 // CMID is an ID of the connection manager.
-type CMID struct{ object }
+type CMID struct {
+	object
+	ch atomic.Pointer[CM] // its channel
+}
 
-func (d *Device) newCMID(h abi.Handle) *CMID {
-	id := &CMID{object{dev: d, handle: h}}
-	d.keep(h, id)
+func (c *CM) newCMID(h abi.Handle) *CMID {
+	id := &CMID{object: object{dev: c.dev, handle: h}}
+	c.dev.keep(h, id)
+	c.enter(id)
 	return id
+}
+
+// enter makes an ID one of the channel. If the channel is closed, so is the ID.
+func (c *CM) enter(id *CMID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	id.ch.Store(c)
+	if c.ids == nil {
+		id.dead.Store(true)
+		c.dev.forget(&id.object)
+		return
+	}
+	c.ids[id] = struct{}{}
+}
+
+// leave undoes enter.
+func (id *CMID) leave() {
+	c := id.ch.Load()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.ids, id)
+}
+
+// Close ends the ID. Its channel may be closed by another goroutine meanwhile, which ends the ID as well.
+func (id *CMID) Close() error {
+	err := id.object.Close()
+	if errors.Is(err, ib.ErrClosed) {
+		return nil
+	}
+	if err == nil {
+		id.leave()
+	}
+	return err
 }
 
 // call sends a request about an ID whose reply has no body.
@@ -289,5 +338,10 @@ func (id *CMID) Migrate(to ib.CM) error {
 	if err != nil {
 		return err
 	}
-	return call(id, op, abi.CMValue{ID: id.handle, Value: int64(c.handle)})
+	if err := call(id, op, abi.CMValue{ID: id.handle, Value: int64(c.handle)}); err != nil {
+		return err
+	}
+	id.leave()
+	c.enter(id)
+	return nil
 }

@@ -248,28 +248,74 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// TestCMLimit checks the limit of CM IDs of all clients of a user. The refusal says how to raise
-// it; a raised limit takes effect at once.
-func TestCMLimit(t *testing.T) {
+// TestCMLimits checks the limits of the connection manager for all clients of a user. The refusal says how to raise the
+// limit; a raised limit takes effect at once.
+func TestCMLimits(t *testing.T) {
 	const limit = 3
-	d := newDaemon(t, server.Options{User: server.Limits{CM: server.CMLimits{IDs: limit}}})
-	create := func(h *holder) error {
+	newID := func(h *holder) (ib.CMID, error) {
 		ch, err := h.dev.OpenCM()
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = ch.CreateID(ib.CMIDInit{Space: ib.PortSpaceTCP, Type: ib.RC})
-		return err
+		return ch.CreateID(ib.CMIDInit{Space: ib.PortSpaceTCP, Type: ib.RC})
 	}
-	one, other := d.newHolder(t), d.newHolder(t)
-	for i, h := range []*holder{one, other, one} {
-		if err := create(h); err != nil {
-			t.Fatalf("%d of %d: %v", i+1, limit, err)
-		}
+	for _, x := range []struct {
+		key, what string
+		limits    func(n int) server.CMLimits
+		more      func(h *holder) error
+	}{
+		{"cm_ids", "IDs", func(n int) server.CMLimits { return server.CMLimits{IDs: n} }, func(h *holder) error {
+			_, err := newID(h)
+			return err
+		}},
+		{"cm_listeners", "listeners", func(n int) server.CMLimits { return server.CMLimits{Listeners: n} },
+			func(h *holder) error {
+				id, err := newID(h)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return id.Listen(0)
+			}},
+	} {
+		t.Run(x.key, func(t *testing.T) {
+			d := newDaemon(t, server.Options{User: server.Limits{CM: x.limits(limit)}})
+			one, other := d.newHolder(t), d.newHolder(t)
+			for i, h := range []*holder{one, other, one} {
+				if err := x.more(h); err != nil {
+					t.Fatalf("%d of %d: %v", i+1, limit, err)
+				}
+			}
+			full(t, x.more(other), "number of "+x.what+" is 4", "at most 3; free some first", "limits.user."+x.key)
+			d.server.SetLimits(server.Limits{}, server.Limits{CM: x.limits(limit + 1)})
+			if err := x.more(other); err != nil {
+				t.Errorf("when there is room: %v", err)
+			}
+		})
 	}
-	full(t, create(other), "number of IDs is 4", "at most 3; free some first", "limits.user.cm_ids")
-	d.server.SetLimits(server.Limits{}, server.Limits{CM: server.CMLimits{IDs: limit + 1}})
-	if err := create(other); err != nil {
-		t.Errorf("when there is room: %v", err)
+}
+
+// TestCMHeapLimit: what IDs and memberships take of the daemon's memory counts for their user.
+func TestCMHeapLimit(t *testing.T) {
+	d := newDaemon(t, server.Options{})
+	h := d.newHolder(t)
+	ch, err := h.dev.OpenCM()
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := d.server.Usage()[0].Amount["heap"]
+	d.server.SetLimits(server.Limits{}, server.Limits{Heap: used + 64<<10})
+	n := 0
+	for ; err == nil && n < 1000; n++ {
+		_, err = ch.CreateID(ib.CMIDInit{})
+	}
+	full(t, err, "bytes of the daemon's heap of one user", used+64<<10, "limits.user.heap")
+	if n < 10 {
+		t.Errorf("%d IDs in 64 KiB, want more", n)
+	}
+	if err := ch.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if again := d.server.Usage()[0].Amount["heap"]; again > used {
+		t.Errorf("%d bytes are booked after the end of the channel, want %d at most", again, used)
 	}
 }

@@ -23,6 +23,7 @@ type cmOwners map[uint32]*cmOwner
 
 type cmOwner struct {
 	*roce.CMOwner
+	user     *account
 	sessions int
 }
 
@@ -33,7 +34,7 @@ func (c *session) cmAccount() *roce.CMOwner {
 	defer u.mu.Unlock()
 	o := u.cmOwners[uid]
 	if o == nil {
-		o = &cmOwner{CMOwner: u.dev.NewCMOwner(c.srv.cmLimits(uid))}
+		o = &cmOwner{CMOwner: u.dev.NewCMOwner(c.srv.cmLimits(uid, c.user)), user: c.user}
 		u.cmOwners[uid] = o
 	}
 	if !c.usesCM {
@@ -57,11 +58,12 @@ func (c *session) leaveCM() {
 }
 
 // cmLimits returns a user's limits at the connection manager of each device.
-func (s *Server) cmLimits(uid uint32) roce.CMLimits {
+func (s *Server) cmLimits(uid uint32, user *account) roce.CMLimits {
 	a := &s.accounts
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return roce.CMLimits{IDs: a.cm.IDs, HalfOpen: a.cm.HalfOpen, Backlog: a.cm.Backlog, MayBind: s.mayBind(uid)}
+	return roce.CMLimits{IDs: a.cm.IDs, Listeners: a.cm.Listeners, HalfOpen: a.cm.HalfOpen, Backlog: a.cm.Backlog,
+		MayBind: s.mayBind(uid), Charge: func(bytes int64) error { return a.charge(user, bytes) }}
 }
 
 // userPorts is the first port that every user may bind. rdma_cm has the same limit, PROT_SOCK,
@@ -98,7 +100,11 @@ func openCM(c *session, _ []byte, _ []int) (reply, error) {
 	h := &cmChannel{CM: ch, box: box, ids: map[*object]struct{}{}}
 	signal := abi.Put(nil, &abi.CMSignal{})
 	ch.OnEvent(func() { box.put(signal) })
-	h.object = &object{kind: kindCM, value: h, close: h.Close}
+	h.object = &object{kind: kindCM, value: h, close: func() error {
+		err := h.Close()
+		c.buryIDs(h)
+		return err
+	}}
 	r, err := says(abi.Object{Handle: c.add(h.object)})
 	go c.watchChannel(h)
 	r.fds, r.made = []int{theirs}, h.object.handle
@@ -113,16 +119,22 @@ func createCMID(c *session, r *abi.CreateCMID) (reply, error) {
 	}
 	id, err := ch.CreateID(ib.CMIDInit{Space: ib.PortSpace(min(r.Space, 0xFFFF)), Type: ib.QPType(min(r.Type, 0xFF)),
 		ServiceID: r.ServiceID})
-	if full := new(ib.AttrError); errors.As(err, &full) && errors.Is(err, ib.ErrLimit) {
-		full.Allowed += "; limits.user.cm_ids in the daemon's configuration raises it"
-	}
 	if err != nil {
-		return done(err)
+		return done(raisedBy(err, "number of IDs", "cm_ids"))
 	}
 	if cmID, ok := id.(*roce.CMID); ok && r.Cookie != 0 { // a request has no events before OpCMAccept gives it a cookie
 		cmID.QuietRequests()
 	}
 	return says(abi.Object{Handle: c.addCMID(ch, id, r.Cookie)})
+}
+
+// raisedBy adds to an error about a limit of the device, of the attribute attr, which key in the daemon's configuration
+// raises it.
+func raisedBy(err error, attr, key string) error {
+	if full := new(ib.AttrError); errors.As(err, &full) && errors.Is(err, ib.ErrLimit) && full.Attr == attr {
+		full.Allowed += "; limits.user." + key + " in the daemon's configuration raises it"
+	}
+	return err
 }
 
 // cmEvent returns the oldest event of a channel, or CMNoEvent.
@@ -187,7 +199,9 @@ func cmBind(c *session, r *abi.CMBind) (reply, error) {
 }
 
 func cmListen(c *session, r *abi.CMListen) (reply, error) {
-	return onID(c, r.ID, func(id ib.CMID) error { return id.Listen(int(min(r.Backlog, 1<<30))) })
+	return onID(c, r.ID, func(id ib.CMID) error {
+		return raisedBy(id.Listen(int(min(r.Backlog, 1<<30))), "number of listeners", "cm_listeners")
+	})
 }
 
 func cmResolveAddr(c *session, r *abi.CMResolve) (reply, error) {

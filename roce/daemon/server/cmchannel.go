@@ -189,11 +189,16 @@ func (c *session) buryChannels() {
 	c.left = nil
 	c.mu.Unlock()
 	for _, h := range left {
-		for o := range h.ids {
-			c.forgetCMID(o)
-			c.bury(o)
-		}
+		c.buryIDs(h)
 		c.bury(h.object)
+	}
+}
+
+// buryIDs removes the IDs that have ended with their channel.
+func (c *session) buryIDs(h *cmChannel) {
+	for o := range h.ids {
+		c.forgetCMID(o)
+		c.bury(o)
 	}
 }
 

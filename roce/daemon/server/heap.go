@@ -13,11 +13,11 @@ import (
 
 // heapBytes is what one object of each kind uses.
 var heapBytes = [numResources]int64{mrs: 1024, mws: 384, cqs: 1024, pds: 512, srqs: 1024, ahs: 512, xrcds: 512,
-	channels: 512}
+	channels: outboxHeap + 2<<10}
 
 // What a connection uses, including the stacks of its goroutines, and what it adds on each shard.
 const (
-	sessionHeap      = 48 << 10
+	sessionHeap      = 48<<10 + outboxHeap
 	sessionShardHeap = 52 << 10
 )
 

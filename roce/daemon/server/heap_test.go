@@ -2,11 +2,13 @@ package server
 
 import (
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"runtime"
 	"sync"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -19,7 +21,9 @@ import (
 type bareSession struct {
 	t *testing.T
 	*session
-	left sync.Once
+	left   sync.Once
+	theirs *os.File  // the client's end of the latest channel
+	unread []*outbox // of fillChannel
 }
 
 func newBareSession(t *testing.T, s *Server) *bareSession {
@@ -82,13 +86,72 @@ func (c *bareSession) makeQP(pd, cq abi.Handle, sendWR, sge, inline uint32) {
 	}
 }
 
-// heapInUse returns the bytes of the heap that are reachable.
+// makeChannel creates a channel, and keeps the client's end of its socket open.
+func (c *bareSession) makeChannel(op abi.Op) abi.Handle {
+	c.t.Helper()
+	r, err := c.answer(op, nil, nil)
+	must(c.t, err)
+	fd, err := unix.Dup(r.fds[0])
+	must(c.t, err)
+	theirs := os.NewFile(uintptr(fd), "client's end")
+	c.t.Cleanup(func() { _ = theirs.Close() })
+	c.theirs = theirs
+	r.sent()
+	return r.made
+}
+
+// makeBoundIDs creates IDs for datagrams that are bound to the device's address.
+func (c *bareSession) makeBoundIDs(count int) (all []abi.Handle) {
+	c.t.Helper()
+	gids, err := c.unit.dev.GIDs(1)
+	must(c.t, err)
+	here := abi.CMAddrOf(netip.AddrPortFrom(gids[0].GID.Addr(), 0))
+	channel := c.makeChannel(abi.OpOpenCM)
+	for range count {
+		id := c.make(abi.OpCreateCMID, abi.Put(nil, &abi.CreateCMID{Channel: channel, Type: uint32(ib.UD)}))
+		c.ask(abi.OpCMBind, abi.Put(nil, &abi.CMBind{ID: id, Addr: here}))
+		all = append(all, id)
+	}
+	return all
+}
+
+// fillChannel creates a completion channel, whose client reads no event.
+func (c *bareSession) fillChannel() {
+	c.t.Helper()
+	h := c.objects[c.makeChannel(abi.OpCreateChannel)].value.(*channel)
+	for range 1000 {
+		h.put(abi.Put(nil, &abi.Completion{CQ: 7}))
+	}
+	c.unread = append(c.unread, h.outbox)
+}
+
+// socketMemory returns the kernel memory of the messages in the session's sockets that nobody reads.
+func (c *bareSession) socketMemory() (bytes int64) {
+	for _, o := range c.unread {
+		var info [9]uint32 // linux/sock_diag.h; the third is SK_MEMINFO_WMEM_ALLOC
+		size := uint32(unsafe.Sizeof(info))
+		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(o.fd), unix.SOL_SOCKET, unix.SO_MEMINFO,
+			uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+		if errno != 0 {
+			c.t.Fatalf("getsockopt SO_MEMINFO: %v", errno)
+		}
+		bytes += int64(info[2])
+	}
+	return bytes
+}
+
+// memoryInUse returns the bytes of the heap that are reachable, and of the stacks and sockets.
+func (c *bareSession) memoryInUse() int64 {
+	return heapInUse() + c.socketMemory()
+}
+
+// heapInUse returns the bytes of the heap that are reachable, and those of stacks.
 func heapInUse() int64 {
 	runtime.GC()
 	runtime.GC() // frees what finalizers and cleanups have released
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
+	return int64(m.HeapAlloc + m.StackInuse)
 }
 
 // aloneEnv is set in a process that runs only one test, so that its heap holds nothing else.
@@ -132,6 +195,9 @@ func TestHeap(t *testing.T) {
 	must(t, unix.Ftruncate(memfd, 1<<20))
 	_, err = unix.FcntlInt(uintptr(memfd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
 	must(t, err)
+	elsewhere := abi.CMAddrOf(netip.MustParseAddrPort("[2001:db8::1]:7471"))
+	members := c.makeBoundIDs(count/64 + 1)
+	channel := c.makeChannel(abi.OpOpenCM)
 	var allBooked, allGrown int64
 	for _, x := range []struct {
 		what string
@@ -139,7 +205,18 @@ func TestHeap(t *testing.T) {
 	}{
 		{"PD", func(int) { c.make(abi.OpAllocPD, nil) }},
 		{"XRC domain", func(int) { c.make(abi.OpAllocXRCD, abi.Put(nil, &abi.AllocXRCD{})) }},
-		{"channel", func(int) { c.make(abi.OpCreateChannel, nil) }},
+		{"full channel", func(int) { c.fillChannel() }},
+		{"CM ID", func(int) {
+			id := c.make(abi.OpCreateCMID, abi.Put(nil, &abi.CreateCMID{Channel: channel}))
+			for range 10 {
+				c.ask(abi.OpCMResolveAddr, abi.Put(nil, &abi.CMResolve{ID: id, Remote: elsewhere}))
+			}
+			c.ask(abi.OpCMListen, abi.Put(nil, &abi.CMListen{ID: id}))
+		}},
+		{"membership", func(i int) {
+			group := netip.AddrPortFrom(netip.AddrFrom4([4]byte{239, 1, 1, byte(i % 64)}), 0)
+			c.ask(abi.OpCMJoin, abi.Put(nil, &abi.CMBind{ID: members[i/64], Addr: abi.CMAddrOf(group)}))
+		}},
 		{"CQ", func(int) { c.make(abi.OpCreateCQ, abi.Put(nil, &abi.CreateCQ{Entries: 64})) }},
 		{"SRQ", func(int) {
 			c.make(abi.OpCreateSRQ, abi.Put(nil, &abi.CreateSRQ{PD: pd, MaxWR: 16, MaxSGE: 4}))
@@ -155,11 +232,11 @@ func TestHeap(t *testing.T) {
 		{"small QP", func(int) { c.makeQP(pd, cq, 16, 1, 0) }},
 		{"large QP", func(int) { c.makeQP(pd, cq, 512, 16, 256) }},
 	} {
-		booked, before := s.Usage()[0].Amount["heap"], heapInUse()
+		booked, before := s.Usage()[0].Amount["heap"], c.memoryInUse()
 		for i := range count {
 			x.make(i)
 		}
-		grown := heapInUse() - before
+		grown := c.memoryInUse() - before
 		booked = s.Usage()[0].Amount["heap"] - booked
 		t.Logf("%s: %d bytes each, %d booked", x.what, grown/count, booked/count)
 		if booked < grown*9/10-512*count || booked > 2*grown+512*count {
@@ -169,6 +246,42 @@ func TestHeap(t *testing.T) {
 	}
 	if allBooked < allGrown {
 		t.Errorf("the heap grows by %d bytes, %d are booked", allGrown, allBooked)
+	}
+}
+
+// TestChannelEnds: the IDs of an event channel, and their memberships, end with it, whether the client closes the handle
+// or its end of the socket, and all that was booked for them is given back.
+func TestChannelEnds(t *testing.T) {
+	s, _ := newServer(t)
+	c := newBareSession(t, s)
+	group := abi.CMAddrOf(netip.MustParseAddrPort("239.1.1.1:0"))
+	for _, x := range []struct {
+		how string
+		end func(channel abi.Handle)
+	}{
+		{"the handle is closed", func(channel abi.Handle) { c.ask(abi.OpClose, abi.Put(nil, &abi.Object{Handle: channel})) }},
+		{"the socket is closed", func(abi.Handle) {
+			must(t, c.theirs.Close())
+			eventually(t, "the session is told", func() bool {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				return len(c.session.left) == 1
+			})
+			c.ask(abi.OpClock, nil) // the next request
+		}},
+	} {
+		handles, booked := len(c.objects), s.Usage()[0].Amount["heap"]
+		ids := c.makeBoundIDs(100)
+		for _, id := range ids {
+			c.ask(abi.OpCMJoin, abi.Put(nil, &abi.CMBind{ID: id, Addr: group}))
+		}
+		x.end(c.objects[ids[0]].cm.channel.object.handle)
+		if n := len(c.objects); n != handles {
+			t.Errorf("%s: %d handles are open, want the %d from before", x.how, n, handles)
+		}
+		if n := s.Usage()[0].Amount["heap"]; n != booked {
+			t.Errorf("%s: %d bytes are booked, want the %d from before", x.how, n, booked)
+		}
 	}
 }
 

@@ -22,7 +22,7 @@ type Limits struct {
 
 // CMLimits bound a user's use of the connection manager of each device (roce.CMLimits).
 // 0 means the default. They are ignored in the Limits of a client.
-type CMLimits struct{ IDs, HalfOpen, Backlog int }
+type CMLimits struct{ IDs, Listeners, HalfOpen, Backlog int }
 
 // resource is a kind of thing that accounts count.
 type resource uint8
@@ -170,7 +170,7 @@ func (c *session) book(op abi.Op, what resource, n int64) error {
 	a := &c.srv.accounts
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if err := c.room(what, n, op); err != nil {
+	if err := a.room(op.String(), &c.own, c.user, what, n); err != nil {
 		return err
 	}
 	c.own.used[what] += n
@@ -179,31 +179,45 @@ func (c *session) book(op abi.Op, what resource, n int64) error {
 	return nil
 }
 
-// room returns an error if the client or its user may not have n more. The caller holds
-// accounts.mu.
-func (c *session) room(what resource, n int64, op abi.Op) error {
-	a := &c.srv.accounts
+// charge books n more bytes of the heap for a user, or -n less.
+func (a *accounts) charge(user *account, n int64) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if n > 0 {
+		if err := a.room("connection manager", nil, user, heap, n); err != nil {
+			return err
+		}
+	}
+	user.used[heap] += n
+	a.scarce[scarceOf[heap]].used += n
+	return nil
+}
+
+// room returns an error if a client or its user may not have n more. client is nil for what belongs to a user only. The
+// caller holds accounts.mu.
+func (a *accounts) room(op string, client, user *account, what resource, n int64) error {
 	text := &resourceText[what]
 	full := func(of string, would int64, allowed string) error {
-		return ib.Refuse(op.String(), fmt.Sprintf("%s of one %s", text.name, of), would, allowed, ib.ErrLimit)
+		return ib.Refuse(op, fmt.Sprintf("%s of one %s", text.name, of), would, allowed, ib.ErrLimit)
 	}
 	if kind := scarceOf[what]; kind != plenty {
-		s, would := &a.scarce[kind], c.user.usedOf(kind)+n
+		s, would := &a.scarce[kind], user.usedOf(kind)+n
 		if left := s.most - s.used; s.most > 0 && (would > left || n > left) {
 			return full("user", would, fmt.Sprintf("%d: of %d, a user may hold as many as stay free for others; %s",
 				left, s.most, scarceText[kind]))
 		}
 	}
 	for _, l := range []struct {
-		of         string
-		most, used int64
-		table      string
+		of     string
+		most   int64
+		holder *account
+		table  string
 	}{
-		{"client", a.client[what], c.own.used[what], "limits.connection"},
-		{"user", a.user[what], c.user.used[what], "limits.user"},
+		{"client", a.client[what], client, "limits.connection"},
+		{"user", a.user[what], user, "limits.user"},
 	} {
-		if l.most > 0 && n > l.most-l.used {
-			return full(l.of, l.used+n, fmt.Sprintf("%d; %s.%s in the daemon's configuration raises it", l.most,
+		if l.holder != nil && l.most > 0 && n > l.most-l.holder.used[what] {
+			return full(l.of, l.holder.used[what]+n, fmt.Sprintf("%d; %s.%s in the daemon's configuration raises it", l.most,
 				l.table, text.key))
 		}
 	}

@@ -3,7 +3,6 @@ package server
 import (
 	"errors"
 	"os"
-	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -16,14 +15,23 @@ type outbox struct {
 	file *os.File
 
 	mu      sync.Mutex
-	owed    [][]byte
-	sending bool // a goroutine runs settle
+	owed    []string
+	queued  map[string]struct{} // what owed has
+	sending bool                // a goroutine runs settle
 	closed  bool
 }
 
-// owedMost bounds the messages queued for a client that does not read. There are never more
-// events of armed CQs than there are CQs.
+// owedMost bounds the messages queued for a client that does not read. A message that is queued already is not queued
+// again: it tells the client the same when the client reads it. So there are never more events than objects of the
+// client, by their types.
 const owedMost = 4096
+
+// Kernel memory that a client which does not read makes its messages occupy: the socket's buffer, which the kernel
+// doubles for its own needs, and what messages beyond it cost the daemon: a goroutine.
+const (
+	outboxBuffer = 4 << 10
+	outboxHeap   = 2*outboxBuffer + 8<<10
+)
 
 // newOutbox returns an outbox, and the client's end of its socket, which the caller closes.
 func newOutbox() (o *outbox, theirs int, err error) {
@@ -31,22 +39,27 @@ func newOutbox() (o *outbox, theirs int, err error) {
 	if err != nil {
 		return nil, -1, os.NewSyscallError("socketpair", err)
 	}
-	if err := spare(ends[0]); err != nil {
+	if err := prepareOutbox(ends[0]); err != nil {
 		_ = unix.Close(ends[0])
 		_ = unix.Close(ends[1])
 		return nil, -1, err
 	}
-	// Do not let the client write: descriptors queued in the socket would be closed with it, on
-	// the thread that closes it, and that may block.
-	if err := unix.Shutdown(ends[0], unix.SHUT_RD); err != nil {
-		_ = unix.Close(ends[0])
-		_ = unix.Close(ends[1])
-		return nil, -1, os.NewSyscallError("shutdown", err)
-	}
 	return &outbox{fd: ends[0], file: os.NewFile(uintptr(ends[0]), "events")}, ends[1], nil
 }
 
-// put sends or queues a message. It returns false if the message is dropped.
+// prepareOutbox limits the buffer of a socket, and does not let the client write: descriptors queued in the socket would
+// be closed with it, on the thread that closes it, and that may block.
+func prepareOutbox(fd int) error {
+	if err := spare(fd); err != nil {
+		return err
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, outboxBuffer); err != nil {
+		return os.NewSyscallError("setsockopt SO_SNDBUF", err)
+	}
+	return os.NewSyscallError("shutdown", unix.Shutdown(fd, unix.SHUT_RD))
+}
+
+// put sends or queues a message. It returns false if the message is dropped, or is queued already.
 func (o *outbox) put(message []byte) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -58,7 +71,14 @@ func (o *outbox) put(message []byte) bool {
 	case len(o.owed) == owedMost:
 		return false
 	}
-	o.owed = append(o.owed, slices.Clone(message))
+	if _, ok := o.queued[string(message)]; ok {
+		return false
+	}
+	if o.queued == nil {
+		o.queued = map[string]struct{}{}
+	}
+	o.queued[string(message)] = struct{}{}
+	o.owed = append(o.owed, string(message))
 	if !o.sending {
 		o.sending = true
 		go o.settle()
@@ -78,19 +98,20 @@ func (o *outbox) settle() {
 			o.mu.Lock()
 			defer o.mu.Unlock()
 			for len(o.owed) > 0 {
-				if err := o.send(o.owed[0]); errors.Is(err, unix.EAGAIN) {
+				if err := o.send([]byte(o.owed[0])); errors.Is(err, unix.EAGAIN) {
 					return false
 				}
+				delete(o.queued, o.owed[0])
 				o.owed = o.owed[1:] // after any other error the client has disconnected
 			}
-			o.sending = false
+			o.owed, o.queued, o.sending = nil, nil, false
 			return true
 		})
 	}
 	if err != nil { // the socket was closed
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		o.owed, o.sending = nil, false
+		o.owed, o.queued, o.sending = nil, nil, false
 	}
 }
 

@@ -129,7 +129,7 @@ func (s *Server) SetLimits(client, user Limits) {
 	for _, u := range s.units {
 		u.mu.Lock()
 		for uid, o := range u.cmOwners {
-			u.dev.SetCMLimits(o.CMOwner, s.cmLimits(uid))
+			u.dev.SetCMLimits(o.CMOwner, s.cmLimits(uid, o.user))
 		}
 		u.mu.Unlock()
 	}

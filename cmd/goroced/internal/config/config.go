@@ -78,11 +78,11 @@ type Limits struct {
 	Heap                                                 int64 // bytes that the daemon takes for all of these
 }
 
-// UserLimits are Limits, the number of connections, and limits for the connection manager of each device: IDs,
-// half-open requests of peers, and requests that a listener has not read.
+// UserLimits are Limits, the number of connections, and limits for the connection manager of each device: IDs, those of
+// them that listen, half-open requests of peers, and requests that a listener has not read.
 type UserLimits struct {
-	Connections                  int
-	CMIDs, CMHalfOpen, CMBacklog int
+	Connections                               int
+	CMIDs, CMListeners, CMHalfOpen, CMBacklog int
 	Limits
 }
 
@@ -94,7 +94,7 @@ func defaults(uid int, getenv func(string) string, m machine.Capacity) *Config {
 	c := &Config{
 		Socket: paths.Client, Admin: paths.Admin, SocketMode: 0o600,
 		Drain: 10 * time.Second,
-		User: UserLimits{int(min(max(m.Descriptors/16, 16), 1024)), 1 << 16, 1 << 12, 1 << 12,
+		User: UserLimits{int(min(max(m.Descriptors/16, 16), 1024)), 1 << 16, 1 << 12, 1 << 12, 1 << 12,
 			Limits{QPs: 1 << 15, MRs: 1 << 18, MWs: 1 << 18, CQs: 1 << 15, CQEntries: 1 << 22, PDs: 1 << 14,
 				SRQs: 1 << 14,
 				AHs:  1 << 18, XRCDs: 1 << 12, Channels: 1 << 14, Pinned: part(m.Memory, 2), Heap: part(m.Memory, 8)}},

@@ -199,7 +199,7 @@ var badFiles = []struct {
 	{"unknown table", "[limits.usr]\nqps = 1",
 		[]Error{{Line: 2, Key: "limits.usr.qps", Allowed: "user, connection", Err: ErrUnknownKey}}},
 	{"unknown key in table", "[limits.user]\n# QPs\nqp = 1",
-		[]Error{{Line: 3, Key: "limits.user.qp", Allowed: "connections, cm_ids, cm_half_open, cm_backlog, qps, mrs",
+		[]Error{{Line: 3, Key: "limits.user.qp", Allowed: "connections, cm_ids, cm_listeners, cm_half_open, cm_backlog, qps",
 			Err: ErrUnknownKey}}},
 	{"unknown table", "\n[nosuch]\na = 1",
 		[]Error{{Line: 3, Key: "nosuch.a", Allowed: "limits, memory, log, metrics, device", Err: ErrUnknownKey}}},
@@ -335,8 +335,8 @@ func TestTextErrors(t *testing.T) {
 		{Source: "--log-level", Key: "log.level", Allowed: "debug", Err: ErrValue},
 		{Source: "--set", Key: "nosuch.key", Allowed: "limits", Err: ErrUnknownKey},
 	})
-	for name, want := range map[string]int{"GOROCED_LIMITS_USER_QP": 16, "GOROCED_METRICS_LISTEN_": 3,
-		"GOROCED_X_Y": 48} {
+	for name, want := range map[string]int{"GOROCED_LIMITS_USER_QP": 17, "GOROCED_METRICS_LISTEN_": 3,
+		"GOROCED_X_Y": 49} {
 		_, err := Load(Sources{File: write(t, ""), UID: 1, Environ: append(user, name+"=1")})
 		if got := strings.Count(fmt.Sprint(err), envPrefix) - 1; got != want {
 			t.Errorf("%s: %d variables are close, want %d: %v", name, got, want, err)

@@ -32,6 +32,7 @@ func settings(c *Config) []setting {
 		{"idle_exit", false, duration(&c.IdleExit, 24*time.Hour)},
 		{"limits.user.connections", true, number(&c.User.Connections, maxCount)},
 		{"limits.user.cm_ids", true, number(&c.User.CMIDs, maxCount)},
+		{"limits.user.cm_listeners", true, number(&c.User.CMListeners, maxCount)},
 		{"limits.user.cm_half_open", true, number(&c.User.CMHalfOpen, maxCount)},
 		{"limits.user.cm_backlog", true, number(&c.User.CMBacklog, maxCount)}},
 		append(limits("limits.user.", &c.User.Limits), limits("limits.connection.", &c.Connection)...)...),
