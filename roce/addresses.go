@@ -124,7 +124,7 @@ func (d *Device) addAddress(g ib.GID) error {
 // from the links.
 func (d *Device) removeAddress(i int, g ib.GID) error {
 	d.setGIDs(d.gids.Load().without(i))
-	d.cm.addressGone(g)
+	d.cm.AddressGone(g)
 	var errs []error
 	for _, s := range d.engine.Shards() {
 		errs = append(errs, s.Link().RemoveLocal(g))

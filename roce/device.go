@@ -10,6 +10,7 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/qp"
+	"github.com/goroce/goroce/roce/internal/cma"
 	"github.com/goroce/goroce/roce/internal/engine"
 	"github.com/goroce/goroce/roce/internal/sequence"
 	"github.com/goroce/goroce/roce/link"
@@ -31,8 +32,11 @@ type Device struct {
 	phys   atomic.Uint32 // ib.PhysState
 	speed  atomic.Int64  // Mb/s
 	gids   atomic.Pointer[gidTable]
-	cm     *cmPort
-	closed atomic.Bool // set under mu
+	cm     *cma.Port
+	cmOwn  *cma.Owner // account of this process
+
+	stepped atomic.Int64 // ib.Instant: the time of the last Step, with Options.Manual
+	closed  atomic.Bool  // set under mu
 
 	linkDowned atomic.Uint64 // times that the port went down
 	eventsLost atomic.Uint64
@@ -116,7 +120,7 @@ func OpenShards(links []link.Link, opts Options) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.cm = newCMPort(d)
+	d.cm, d.cmOwn = d.newCM(), cma.NewOwner(cma.Limits{})
 	d.engine.SetGSI(d.cm)
 	d.engine.Start()
 	return d, nil
@@ -136,7 +140,7 @@ func guidOf(gids []ib.GID) uint64 {
 // timers that are due at now, and sends. It reports whether there may be more to do at
 // once.
 func (d *Device) Step(now ib.Instant) (more bool) {
-	d.cm.stepped.Store(int64(now))
+	d.stepped.Store(int64(now))
 	more = d.engine.Step(now)
 	return d.workers.step() || more
 }
@@ -268,7 +272,7 @@ func (d *Device) Close() error {
 		d.mu.Unlock()
 		return nil
 	}
-	d.cm.close()
+	d.cm.Close()
 	d.engine.FlushGSI()
 	for q := range d.qps {
 		q.drop()

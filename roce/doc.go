@@ -32,7 +32,7 @@
 // take turns in sending.
 //
 // The device owns the connection manager of its port (package cm), and QP 1, which it uses.
-// Applications connect through event channels and IDs (ib.CM, ib.CMID). A comment in cm_port.go
+// Applications connect through event channels and IDs (ib.CM, ib.CMID). Package internal/cma
 // describes the connection manager step by step.
 //
 // With Options.Manual no goroutine runs: the owner calls Step with a time of its own, so that

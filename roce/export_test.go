@@ -1,6 +1,9 @@
 package roce
 
-import "github.com/goroce/goroce/roce/internal/engine"
+import (
+	"github.com/goroce/goroce/roce/internal/cma"
+	"github.com/goroce/goroce/roce/internal/engine"
+)
 
 // StandsAside reports whether the first shard's goroutine leaves the turns to polling applications.
 func (d *Device) StandsAside() bool { return d.ShardStandsAside(0) }
@@ -18,11 +21,7 @@ func (d *Device) LinkDown(err error) { owner{d}.LinkDown(err) }
 func (d *Device) Workers() int { return len(d.workers.list()) }
 
 // MaxHold is how many IDs change before a call releases the connection manager's lock for a moment.
-const MaxHold = maxHold
+const MaxHold = cma.MaxHold
 
 // CMLongestHold returns the largest number of IDs that changed in one hold of the connection manager's lock.
-func (d *Device) CMLongestHold() int {
-	d.cm.mu.Lock()
-	defer d.cm.mu.Unlock()
-	return d.cm.mu.most
-}
+func (d *Device) CMLongestHold() int { return d.cm.LongestHold() }

@@ -1,7 +1,7 @@
 // Package cm is the connection manager of one port (in the IBTA's chapter 12 the communication manager): it makes and
 // ends connections by exchanging management datagrams over QP 1, the general services QP. It is a pure state machine:
 // datagrams, calls of the consumer and the time go in, datagrams and events come out. It reads no clock, starts no
-// goroutine and does no IO. The software device owns one Manager for its port (package roce, cm_port.go); applications
+// goroutine and does no IO. The software device owns one Manager for its port (package roce/internal/cma); applications
 // use it by channels and IDs.
 //
 //	     active                                         passive

@@ -1,4 +1,4 @@
-package roce
+package cma
 
 import (
 	"container/list"
@@ -15,14 +15,14 @@ type dials struct {
 
 // dialled is a peer with the IDs that wait for its first answer.
 type dialled struct {
-	ids *list.List // of *CMID, the oldest first
+	ids *list.List // of *ID, the oldest first
 
 	errno int    // of an ICMP error that waits for endLost; 0 for none
 	until uint64 // IDs from this order on have asked after the error
 }
 
 // add notes that an ID has sent its request.
-func (d *dials) add(id *CMID) {
+func (d *dials) add(id *ID) {
 	peer := d.to[id.path.Remote]
 	if peer == nil {
 		peer = &dialled{ids: list.New()}
@@ -34,7 +34,7 @@ func (d *dials) add(id *CMID) {
 }
 
 // remove notes that the peer has answered, or that the attempt has ended.
-func (d *dials) remove(id *CMID) {
+func (d *dials) remove(id *ID) {
 	if id.inDials == nil {
 		return
 	}
@@ -50,8 +50,7 @@ func (d *dials) remove(id *CMID) {
 // its port 4791 is closed, EHOSTUNREACH, ENETUNREACH. Requests to the peer that have had no answer end with
 // CMUnreachable. Links call it, with the error of an ICMP message. It takes as long for many requests as for one: the
 // first shard ends them, some in each turn.
-func (d *Device) Unreachable(peer ib.GID, errno int) {
-	p := d.cm
+func (p *Port) Unreachable(peer ib.GID, errno int) {
 	p.mu.Lock()
 	to := p.dials.to[peer]
 	if p.closed || to == nil || to.errno != 0 {
@@ -63,20 +62,20 @@ func (d *Device) Unreachable(peer ib.GID, errno int) {
 	p.unlock()
 }
 
-// endLost ends requests to peers that Unreachable has named, maxHold at most. A request that has had an answer goes on,
+// endLost ends requests to peers that Unreachable has named, MaxHold at most. A request that has had an answer goes on,
 // and no later error concerns it.
-func (p *cmPort) endLost(now ib.Instant) {
+func (p *Port) endLost(now ib.Instant) {
 	d := &p.dials
-	for n := 0; n < maxHold && len(d.lost) > 0; {
+	for n := 0; n < MaxHold && len(d.lost) > 0; {
 		to := d.to[d.lost[0]]
-		if to == nil || to.errno == 0 || to.ids.Front().Value.(*CMID).dialed >= to.until {
+		if to == nil || to.errno == 0 || to.ids.Front().Value.(*ID).dialed >= to.until {
 			if to != nil {
 				to.errno = 0
 			}
 			d.lost = d.lost[1:]
 			continue
 		}
-		id := to.ids.Front().Value.(*CMID)
+		id := to.ids.Front().Value.(*ID)
 		d.remove(id)
 		if p.m.Lost(now, id.conn) {
 			id.cause = to.errno

@@ -1,4 +1,4 @@
-package roce
+package cma
 
 import (
 	"github.com/goroce/goroce/ib"
@@ -7,7 +7,7 @@ import (
 )
 
 // handle passes an event of the state machine to the ID of its connection.
-func (p *cmPort) handle(ev *cm.Event) {
+func (p *Port) handle(ev *cm.Event) {
 	p.mu.touched++
 	if ev.Kind == cm.Request {
 		p.request(ev)
@@ -17,28 +17,28 @@ func (p *cmPort) handle(ev *cm.Event) {
 	if id == nil {
 		return
 	}
-	if f := cmHandlers[ev.Kind]; f != nil {
+	if f := handlers[ev.Kind]; f != nil {
 		f(id, ev)
 	}
 }
 
-// cmHandlers has the handler of each kind of event of the state machine.
-var cmHandlers = [...]func(*CMID, *cm.Event){
-	cm.Replied: (*CMID).replied, cm.Established: (*CMID).established, cm.Rejected: (*CMID).rejected,
-	cm.Unreachable:  (*CMID).unreachable,
-	cm.Disconnected: (*CMID).disconnected, cm.TimewaitExit: (*CMID).timewaitExit, cm.Resolved: (*CMID).resolved,
-	cm.Dropped: (*CMID).dropped,
+// handlers has the handler of each kind of event of the state machine.
+var handlers = [...]func(*ID, *cm.Event){
+	cm.Replied: (*ID).replied, cm.Established: (*ID).established, cm.Rejected: (*ID).rejected,
+	cm.Unreachable:  (*ID).unreachable,
+	cm.Disconnected: (*ID).disconnected, cm.TimewaitExit: (*ID).timewaitExit, cm.Resolved: (*ID).resolved,
+	cm.Dropped: (*ID).dropped,
 }
 
 // request makes a new ID for a peer's request, or rejects the request. It ignores a request beyond the listener's
 // backlog, which the peer repeats: so it gets in when there is room, as with Linux's ucma_event_handler.
-func (p *cmPort) request(ev *cm.Event) {
+func (p *Port) request(ev *cm.Event) {
 	l := p.listeners[ev.Listener]
 	typ := ev.Conn.Service
 	if ev.Datagram {
 		typ = ib.UD
 	}
-	refuse := func(r wire.RejectReason) { _ = p.m.Reject(p.clock(), ev.ID, r, nil, nil) }
+	refuse := func(r wire.RejectReason) { _ = p.m.Reject(p.host.Now(), ev.ID, r, nil, nil) }
 	switch {
 	case l == nil || l.ch.gone:
 		refuse(rejectNoListener)
@@ -54,7 +54,7 @@ func (p *cmPort) request(ev *cm.Event) {
 		refuse(rejectNoResources)
 		return
 	}
-	id.conn, id.path, id.params, id.state = ev.ID, ev.Path, ev.Conn, cmConnecting
+	id.conn, id.path, id.params, id.state = ev.ID, ev.Path, ev.Conn, stateConnecting
 	id.agreed = true
 	id.listener, id.muted = l, l.quietRequests
 	id.inBacklog = l.waiting.PushBack(id)
@@ -74,28 +74,28 @@ func (p *cmPort) request(ev *cm.Event) {
 }
 
 // paramOf returns the peer's parameters in the form that rdma_cm reports to applications.
-func (id *CMID) paramOf(ev *cm.Event) ib.CMConnParam {
+func (id *ID) paramOf(ev *cm.Event) ib.CMConnParam {
 	c := &ev.Conn
 	return ib.CMConnParam{QPN: c.RemoteQPN, QKey: ev.QKey, SRQ: ev.SRQ, ResponderResources: c.ResponderResources,
 		InitiatorDepth: c.InitiatorDepth,
 		RetryCount:     c.RetryCount, RNRRetry: c.RNRRetry, PrivateData: ev.PrivateData}
 }
 
-func (id *CMID) replied(ev *cm.Event) {
+func (id *ID) replied(ev *cm.Event) {
 	id.params, id.agreed = ev.Conn, true
 	id.port.dials.remove(id)
 	id.ch.put(id, ib.CMEvent{Type: ib.CMConnectResponse, Param: id.paramOf(ev)})
 }
 
-func (id *CMID) established(ev *cm.Event) {
-	id.params, id.state = ev.Conn, cmConnected
+func (id *ID) established(ev *cm.Event) {
+	id.params, id.state = ev.Conn, stateConnected
 	id.ch.owner.notHalf(id)
 	id.ch.put(id, ib.CMEvent{Type: ib.CMEstablished, Param: id.paramOf(ev)})
 }
 
-// rejected ends an attempt to connect. As in rdma_cm, the refusal of a datagram service is a
-// CMUnreachable event with the status of the SIDR_REP.
-func (id *CMID) rejected(ev *cm.Event) {
+// rejected ends an attempt to connect. As in rdma_cm, the refusal of a datagram service is a CMUnreachable event with
+// the status of the SIDR_REP.
+func (id *ID) rejected(ev *cm.Event) {
 	id.disown()
 	out := ib.CMEvent{Type: ib.CMRejected, Status: int(ev.Reason), Info: ev.Info,
 		Param: ib.CMConnParam{PrivateData: ev.PrivateData}}
@@ -105,7 +105,7 @@ func (id *CMID) rejected(ev *cm.Event) {
 	id.lapse(out)
 }
 
-func (id *CMID) unreachable(ev *cm.Event) {
+func (id *ID) unreachable(ev *cm.Event) {
 	id.disown()
 	status := -errnoTimedOut
 	if id.cause != 0 {
@@ -115,26 +115,26 @@ func (id *CMID) unreachable(ev *cm.Event) {
 }
 
 // disconnected queues CMDisconnected. The ID keeps its connection until timewaitExit.
-func (id *CMID) disconnected(ev *cm.Event) {
-	id.state = cmOver
+func (id *ID) disconnected(ev *cm.Event) {
+	id.state = stateOver
 	id.ch.put(id, ib.CMEvent{Type: ib.CMDisconnected, Param: ib.CMConnParam{PrivateData: ev.PrivateData}})
 }
 
-func (id *CMID) timewaitExit(*cm.Event) {
+func (id *ID) timewaitExit(*cm.Event) {
 	id.disown()
 	id.ch.put(id, ib.CMEvent{Type: ib.CMTimewaitExit})
 }
 
 // resolved handles the answer of a datagram service.
-func (id *CMID) resolved(ev *cm.Event) {
+func (id *ID) resolved(ev *cm.Event) {
 	id.disown()
-	id.state = cmConnected
+	id.state = stateConnected
 	id.ch.put(id, ib.CMEvent{Type: ib.CMEstablished, AH: id.addressVector(), Info: ev.Info, Param: id.paramOf(ev)})
 }
 
-// dropped ends a peer's request before a connection exists: the peer has withdrawn it, with a
-// reason, or does not answer any more.
-func (id *CMID) dropped(ev *cm.Event) {
+// dropped ends a peer's request before a connection exists: the peer has withdrawn it, with a reason, or does not
+// answer any more.
+func (id *ID) dropped(ev *cm.Event) {
 	id.disown()
 	out := ib.CMEvent{Type: ib.CMUnreachable, Status: -errnoTimedOut}
 	if ev.Reason != 0 {

@@ -1,4 +1,4 @@
-package roce
+package cma
 
 import (
 	"container/list"
@@ -15,48 +15,41 @@ const firstDynamicPort = 49152
 // plainAddr returns an address in the form of GID addresses: not IPv4-mapped, without a zone.
 func plainAddr(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
-// held returns the port's GIDs.
-func (p *cmPort) held() []ib.GIDEntry {
-	gids, _ := p.dev.GIDs(1) // never fails: port 1 exists
-	return gids
-}
-
-// localAddr returns the device's address that a means: a itself, or for a loopback address the
-// device's first address of the family (Linux's cma_bind_loopback). If the device is on the
-// loopback interface itself there is no such replacement: other loopback addresses are other hosts.
-func (p *cmPort) localAddr(op string, a netip.Addr) (netip.Addr, error) {
-	gids := p.dev.gids.Load()
-	if gids.find(ib.GIDFromAddr(a), true) >= 0 {
+// localAddr returns the device's address that a means: a itself, or for a loopback address the device's first address
+// of the family (Linux's cma_bind_loopback). If the device is on the loopback interface itself there is no such
+// replacement: other loopback addresses are other hosts.
+func (p *Port) localAddr(op string, a netip.Addr) (netip.Addr, error) {
+	if p.host.GIDIndex(ib.GIDFromAddr(a), true) >= 0 {
 		return a, nil
 	}
-	for _, g := range gids.held() {
-		if own := g.Addr(); a.IsLoopback() && own.Is4() == a.Is4() && !own.IsLoopback() {
+	for _, e := range p.host.HeldGIDs() {
+		if own := e.GID.Addr(); a.IsLoopback() && own.Is4() == a.Is4() && !own.IsLoopback() {
 			return own, nil
 		} else if own.IsLoopback() {
 			break
 		}
 	}
 	return a, ib.Refuse(op, "address", a,
-		"one of the device: "+ib.ListGIDs(p.held())+"; an unspecified one for all of them", ib.ErrNoAddr)
+		"one of the device: "+ib.ListGIDs(p.host.HeldGIDs())+"; an unspecified one for all of them", ib.ErrNoAddr)
 }
 
 // ownAddr returns the device's address that a loopback or unspecified destination means.
-func (p *cmPort) ownAddr(op string, a netip.Addr) (netip.Addr, error) {
+func (p *Port) ownAddr(op string, a netip.Addr) (netip.Addr, error) {
 	if !a.IsUnspecified() {
 		return p.localAddr(op, a)
 	}
-	for _, g := range p.dev.gids.Load().held() {
-		if g.Addr().Is4() == a.Is4() {
-			return g.Addr(), nil
+	for _, e := range p.host.HeldGIDs() {
+		if own := e.GID.Addr(); own.Is4() == a.Is4() {
+			return own, nil
 		}
 	}
-	return a, ib.Refuse(op, "address", a, "one of: "+ib.ListGIDs(p.held()), ib.ErrNoAddr)
+	return a, ib.Refuse(op, "address", a, "one of: "+ib.ListGIDs(p.host.HeldGIDs()), ib.ErrNoAddr)
 }
 
 // Bind gives the ID a local address.
-func (id *CMID) Bind(local netip.AddrPort) error {
+func (id *ID) Bind(local netip.AddrPort) error {
 	const op = "bind"
-	if err := id.lock(op, cmIdle); err != nil {
+	if err := id.lock(op, stateIdle); err != nil {
 		return err
 	}
 	defer id.port.mu.Unlock()
@@ -64,7 +57,7 @@ func (id *CMID) Bind(local netip.AddrPort) error {
 }
 
 // bind is Bind for callers that hold mu.
-func (id *CMID) bind(op string, local netip.AddrPort) (err error) {
+func (id *ID) bind(op string, local netip.AddrPort) (err error) {
 	a := plainAddr(local.Addr())
 	switch {
 	case !a.IsValid():
@@ -86,18 +79,18 @@ func (id *CMID) bind(op string, local netip.AddrPort) (err error) {
 		id.local = netip.AddrPort{}
 		return err
 	}
-	id.state = cmBound
+	id.state = stateBound
 	return nil
 }
 
 // bindPort reserves the port of the ID's local address, or for port 0 a free one.
-func (id *CMID) bindPort(op string) error {
+func (id *ID) bindPort(op string) error {
 	p := id.port
 	if port := id.local.Port(); port != 0 {
 		return p.bindKey(op, id, id.init.Space.ServiceID(port), id.reuse)
 	}
 	const ports = 1<<16 - firstDynamicPort
-	first := p.rng.IntN(ports)
+	first := p.opts.Rand.IntN(ports)
 	for i := range ports {
 		port := uint16(firstDynamicPort + (first+i)%ports)
 		if key := id.init.Space.ServiceID(port); len(p.binds[key]) == 0 {
@@ -112,7 +105,7 @@ func (id *CMID) bindPort(op string) error {
 }
 
 // bindKey reserves a port or a service ID for an ID.
-func (p *cmPort) bindKey(op string, id *CMID, key uint64, reuse bool) error {
+func (p *Port) bindKey(op string, id *ID, key uint64, reuse bool) error {
 	if space, port, ok := wire.SplitServiceID(key); ok {
 		if may := id.ch.owner.limits.MayBind; may != nil {
 			if err := may(space, port); err != nil {
@@ -134,7 +127,7 @@ type place struct {
 }
 
 // place returns where the ID is bound.
-func (id *CMID) place() place { return place{id.local.Addr(), id.dual()} }
+func (id *ID) place() place { return place{id.local.Addr(), id.dual()} }
 
 // overlaps reports whether two places have an address in common.
 func (a place) overlaps(b place) bool {
@@ -171,7 +164,7 @@ func (r *reservation) sharing() sharing {
 }
 
 // reserve notes that the ID has a service ID.
-func (p *cmPort) reserve(id *CMID, service uint64) {
+func (p *Port) reserve(id *ID, service uint64) {
 	if p.binds[service] == nil {
 		p.binds[service] = binding{}
 	}
@@ -182,7 +175,7 @@ func (p *cmPort) reserve(id *CMID, service uint64) {
 }
 
 // unbind frees an ID's port or service ID.
-func (p *cmPort) unbind(id *CMID) {
+func (p *Port) unbind(id *ID) {
 	r := id.bound
 	if r.service == 0 {
 		return
@@ -197,16 +190,16 @@ func (p *cmPort) unbind(id *CMID) {
 }
 
 // rebind follows a change of the ID's address or options.
-func (id *CMID) rebind() {
+func (id *ID) rebind() {
 	if service := id.bound.service; service != 0 {
 		id.port.unbind(id)
 		id.port.reserve(id, service)
 	}
 }
 
-// checkBind refuses a port or service ID that another ID has reserved at an overlapping address
-// (Linux's cma_check_port).
-func (p *cmPort) checkBind(op string, id *CMID, key uint64, reuse bool) error {
+// checkBind refuses a port or service ID that another ID has reserved at an overlapping address (Linux's
+// cma_check_port).
+func (p *Port) checkBind(op string, id *ID, key uint64, reuse bool) error {
 	for at, n := range p.binds[key] {
 		if own := id.bound; own.service == key && own.at == at {
 			less := own.sharing()
@@ -227,26 +220,26 @@ func (p *cmPort) checkBind(op string, id *CMID, key uint64, reuse bool) error {
 }
 
 // dual reports whether the ID's address means all addresses of both families.
-func (id *CMID) dual() bool { return id.local.Addr() == netip.IPv6Unspecified() && !id.afOnly }
+func (id *ID) dual() bool { return id.local.Addr() == netip.IPv6Unspecified() && !id.afOnly }
 
 // Listen makes the ID a listener for requests to its port or service ID.
-func (id *CMID) Listen(backlog int) error {
+func (id *ID) Listen(backlog int) error {
 	const op = "listen"
-	if err := id.lock(op, cmIdle, cmBound); err != nil {
+	if err := id.lock(op, stateIdle, stateBound); err != nil {
 		return err
 	}
 	defer id.port.mu.Unlock()
 	if backlog < 0 {
 		return ib.Refuse(op, "backlog", backlog, "at least 1; 0 for the most", ib.ErrInvalid)
 	}
-	if id.state == cmIdle {
+	if id.state == stateIdle {
 		if err := id.bind(op, netip.AddrPort{}); err != nil {
 			return err
 		}
 	}
 	p, owner := id.port, id.ch.owner
 	if owner.listeners >= owner.limits.Listeners {
-		return limitError(op, "listeners", owner.limits.Listeners)
+		return overLimit(op, "listeners", owner.limits.Listeners)
 	}
 	key := id.init.ServiceID
 	if key != 0 {
@@ -270,7 +263,7 @@ func (id *CMID) Listen(backlog int) error {
 	if id.backlog = backlog; backlog == 0 || backlog > owner.limits.Backlog {
 		id.backlog = owner.limits.Backlog
 	}
-	id.listen, id.state, id.waiting = l, cmListening, list.New()
+	id.listen, id.state, id.waiting = l, stateListening, list.New()
 	p.listeners[l] = id
 	owner.listeners++
 	return nil

@@ -1,9 +1,9 @@
-package roce
+package cma
 
 import "github.com/goroce/goroce/ib"
 
 // InitQPAttr returns the attributes for a Modify of the ID's QP, as Linux's rdma_init_qp_attr does.
-func (id *CMID) InitQPAttr(to ib.QPState) (attr ib.QPAttr, mask ib.QPAttrMask, err error) {
+func (id *ID) InitQPAttr(to ib.QPState) (attr ib.QPAttr, mask ib.QPAttrMask, err error) {
 	const op = "init QP attributes"
 	if err := id.lock(op); err != nil {
 		return attr, 0, err
@@ -54,16 +54,16 @@ var (
 	}
 )
 
-func (id *CMID) reliableMask(to ib.QPState) ib.QPAttrMask {
+func (id *ID) reliableMask(to ib.QPState) ib.QPAttrMask {
 	if id.init.Type != ib.RC {
 		return 0
 	}
 	return reliableMask[to]
 }
 
-// rights returns the peer's access rights (Linux's cm_init_qp_init_attr): WRITE once a connection
-// is being made, READ and atomics if this end accepts any.
-func (id *CMID) rights() ib.Access {
+// rights returns the peer's access rights (Linux's cm_init_qp_init_attr): WRITE once a connection is being made, READ
+// and atomics if this end accepts any.
+func (id *ID) rights() ib.Access {
 	switch {
 	case id.conn == 0:
 		return 0

@@ -1,4 +1,4 @@
-package roce
+package cma
 
 import (
 	"container/list"
@@ -8,49 +8,49 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// CM is an event channel of the connection manager, with its IDs. It implements ib.CM.
+// Channel is an event channel of the connection manager, with its IDs. It implements ib.CM.
 //
-// Its queue is bounded by the number of its IDs: an ID has at most one unread event of a type and, for memberships, of a
-// group.
-type CM struct {
-	port   *cmPort
-	owner  *CMOwner
-	tenant Tenant
+// Its queue is bounded by the number of its IDs: an ID has at most one unread event of a type and, for memberships, of
+// a group.
+type Channel struct {
+	port   *Port
+	owner  *Owner
+	tenant any           // whose QPs the IDs may name
 	ready  chan struct{} // has an item if there may be an event
 	onPut  func()        // set by OnEvent; nil for none
-	told   bool          // onPut was called, and Waiting has not returned quiet since; guarded by cmPort.mu
+	told   bool          // onPut was called, and Waiting has not returned quiet since; guarded by Port.mu
 	done   chan struct{} // closed with the channel
 
-	// Guarded by cmPort.mu.
-	at     *list.Element // in cmPort.channels; nil after Close
-	ids    *list.List    // of *CMID
-	events *list.List    // of *cmUnread, the oldest first
+	// Guarded by Port.mu.
+	at     *list.Element // in Port.channels; nil after Close
+	ids    *list.List    // of *ID
+	events *list.List    // of *unreadEvent, the oldest first
 	closed bool          // by Close, or with the device
 	gone   bool          // by Close: nobody gets its events
 }
 
-var _ ib.CM = (*CM)(nil)
+var _ ib.CM = (*Channel)(nil)
 
-// cmUnread is an event that NextEvent has not returned yet.
-type cmUnread struct {
-	id *CMID
+// unreadEvent is an event that NextEvent has not returned yet.
+type unreadEvent struct {
+	id *ID
 	ev ib.CMEvent
 }
 
 // put queues an event of an ID. It replaces an unread event of the same type and group, for example of an earlier
 // ResolveAddr that has failed alike: so an ID that repeats a call without reading events takes no more memory.
-func (ch *CM) put(id *CMID, ev ib.CMEvent) {
+func (ch *Channel) put(id *ID, ev ib.CMEvent) {
 	if id.muted && ev.Type != ib.CMConnectRequest {
 		return
 	}
 	ch.drop(id, func(old *ib.CMEvent) bool { return old.Type == ev.Type && old.Group == ev.Group })
 	ev.ID = id
-	id.unread = append(id.unread, ch.events.PushBack(&cmUnread{id, ev}))
+	id.unread = append(id.unread, ch.events.PushBack(&unreadEvent{id, ev}))
 	ch.queued()
 }
 
 // queued wakes a goroutine in NextEvent, and calls onPut, after an event was put into the queue.
-func (ch *CM) queued() {
+func (ch *Channel) queued() {
 	ch.wake()
 	if ch.onPut != nil && !ch.told {
 		ch.told = true
@@ -58,14 +58,14 @@ func (ch *CM) queued() {
 	}
 }
 
-// OnEvent makes a tenant's channel call f when an event is queued. It does not call f again until Waiting has
-// returned quiet. f is called with locks held, so it must neither block nor call the device. OnEvent is called
-// before the channel is used.
-func (ch *CM) OnEvent(f func()) { ch.onPut = f }
+// OnEvent makes a tenant's channel call f when an event is queued. It does not call f again until Waiting has returned
+// quiet. f is called with locks held, so it must neither block nor call the device. OnEvent is called before the
+// channel is used.
+func (ch *Channel) OnEvent(f func()) { ch.onPut = f }
 
 // Waiting returns the number n of queued events. quiet reports that f of OnEvent was called and that the queue is
 // empty: from then on f is called again for the next event. n and quiet are read together, under the lock.
-func (ch *CM) Waiting() (n int, quiet bool) {
+func (ch *Channel) Waiting() (n int, quiet bool) {
 	ch.port.mu.Lock()
 	defer ch.port.mu.Unlock()
 	n = ch.events.Len()
@@ -77,7 +77,7 @@ func (ch *CM) Waiting() (n int, quiet bool) {
 }
 
 // Poll takes the oldest event, if there is one.
-func (ch *CM) Poll() (ev ib.CMEvent, ok bool, err error) {
+func (ch *Channel) Poll() (ev ib.CMEvent, ok bool, err error) {
 	ch.port.mu.Lock()
 	defer ch.port.mu.Unlock()
 	ev, ok = ch.take()
@@ -87,12 +87,12 @@ func (ch *CM) Poll() (ev ib.CMEvent, ok bool, err error) {
 	return ev, ok, err
 }
 
-func (ch *CM) closedError() error {
-	return fmt.Errorf("event channel of %s: %w", ch.port.dev.opts.Name, ib.ErrClosed)
+func (ch *Channel) closedError() error {
+	return fmt.Errorf("event channel of %s: %w", ch.port.opts.Name, ib.ErrClosed)
 }
 
 // wake wakes one goroutine in NextEvent.
-func (ch *CM) wake() {
+func (ch *Channel) wake() {
 	select {
 	case ch.ready <- struct{}{}:
 	default:
@@ -100,10 +100,10 @@ func (ch *CM) wake() {
 }
 
 // drop removes those unread events of an ID for which which returns true.
-func (ch *CM) drop(id *CMID, which func(*ib.CMEvent) bool) {
+func (ch *Channel) drop(id *ID, which func(*ib.CMEvent) bool) {
 	kept := id.unread[:0]
 	for _, e := range id.unread {
-		if which(&e.Value.(*cmUnread).ev) {
+		if which(&e.Value.(*unreadEvent).ev) {
 			ch.events.Remove(e)
 		} else {
 			kept = append(kept, e)
@@ -113,13 +113,13 @@ func (ch *CM) drop(id *CMID, which func(*ib.CMEvent) bool) {
 }
 
 // take removes the oldest event and returns it.
-func (ch *CM) take() (ev ib.CMEvent, ok bool) {
+func (ch *Channel) take() (ev ib.CMEvent, ok bool) {
 	e := ch.events.Front()
 	if e == nil || ch.gone {
 		return ev, false
 	}
 	ch.events.Remove(e)
-	u := e.Value.(*cmUnread)
+	u := e.Value.(*unreadEvent)
 	u.id.unread = u.id.unread[1:] // an ID's events are in order
 	if u.ev.Type == ib.CMConnectRequest {
 		u.id.wasRead()
@@ -131,7 +131,7 @@ func (ch *CM) take() (ev ib.CMEvent, ok bool) {
 }
 
 // NextEvent waits for an event.
-func (ch *CM) NextEvent(ctx context.Context) (ib.CMEvent, error) {
+func (ch *Channel) NextEvent(ctx context.Context) (ib.CMEvent, error) {
 	for {
 		ch.port.mu.Lock()
 		ev, ok := ch.take()
@@ -153,9 +153,9 @@ func (ch *CM) NextEvent(ctx context.Context) (ib.CMEvent, error) {
 }
 
 // CreateID makes an ID.
-func (ch *CM) CreateID(init ib.CMIDInit) (ib.CMID, error) {
+func (ch *Channel) CreateID(init ib.CMIDInit) (ib.CMID, error) {
 	const op = "create CM ID"
-	if err := completeCMID(op, &init); err != nil {
+	if err := complete(op, &init); err != nil {
 		return nil, err
 	}
 	p := ch.port
@@ -174,17 +174,17 @@ func (ch *CM) CreateID(init ib.CMIDInit) (ib.CMID, error) {
 }
 
 // newID makes an ID, if its owner may have one more.
-func (ch *CM) newID(op string, init ib.CMIDInit) (*CMID, error) {
+func (ch *Channel) newID(op string, init ib.CMIDInit) (*ID, error) {
 	if err := ch.owner.takeID(op); err != nil {
 		return nil, err
 	}
-	id := &CMID{port: ch.port, ch: ch, init: init, ackTimeout: defaultCMAckTimeout, swept: ch.port.sweep}
+	id := &ID{port: ch.port, ch: ch, init: init, ackTimeout: defaultAckTimeout, swept: ch.port.sweep}
 	id.inChannel = ch.ids.PushBack(id)
 	return id, nil
 }
 
 // end makes all calls of NextEvent return, now and later.
-func (ch *CM) end() {
+func (ch *Channel) end() {
 	if !ch.closed {
 		ch.closed = true
 		close(ch.done)
@@ -192,13 +192,13 @@ func (ch *CM) end() {
 }
 
 // Close closes the channel and its IDs, and sends the resulting messages to peers at once.
-func (ch *CM) Close() error {
+func (ch *Channel) Close() error {
 	p := ch.port
 	p.mu.Lock()
 	ch.end()
 	ch.gone = true
 	for e := ch.ids.Front(); e != nil; e = ch.ids.Front() {
-		e.Value.(*CMID).close(p.clock())
+		e.Value.(*ID).close(p.host.Now())
 		p.breathe()
 	}
 	open := ch.at != nil
@@ -212,7 +212,7 @@ func (ch *CM) Close() error {
 	}
 	p.mu.Unlock()
 	if open && !dead {
-		p.dev.engine.FlushGSI()
+		p.host.FlushGSI()
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package roce
+package cma
 
 import (
 	"errors"
@@ -24,11 +24,11 @@ const (
 	errnoTimedOut    = 110 // ETIMEDOUT
 )
 
-// ResolveAddr chooses the local address from which to reach dst. It sends no query: the address
-// comes from the GID table.
-func (id *CMID) ResolveAddr(local, dst netip.AddrPort, _ time.Duration) error {
+// ResolveAddr chooses the local address from which to reach dst. It sends no query: the address comes from the GID
+// table.
+func (id *ID) ResolveAddr(local, dst netip.AddrPort, _ time.Duration) error {
 	const op = "resolve address"
-	if err := id.lock(op, cmIdle, cmBound); err != nil {
+	if err := id.lock(op, stateIdle, stateBound); err != nil {
 		return err
 	}
 	defer id.port.mu.Unlock()
@@ -42,7 +42,7 @@ func (id *CMID) ResolveAddr(local, dst netip.AddrPort, _ time.Duration) error {
 			to = own
 		}
 	}
-	if id.state == cmIdle {
+	if id.state == stateIdle {
 		from := netip.AddrPortFrom(plainAddr(local.Addr()), local.Port())
 		if !from.Addr().IsValid() {
 			from = netip.AddrPortFrom(unspecifiedOf(to), from.Port())
@@ -57,7 +57,7 @@ func (id *CMID) ResolveAddr(local, dst netip.AddrPort, _ time.Duration) error {
 			fmt.Sprintf("an address of the family of the local one, %v", a), ib.ErrInvalid)
 	}
 	if a.IsUnspecified() {
-		source, ok := ib.SourceGID(p.held(), to)
+		source, ok := ib.SourceGID(p.host.HeldGIDs(), to)
 		if !ok {
 			id.ch.put(id, ib.CMEvent{Type: ib.CMAddrError, Status: -errnoUnreachable})
 			return nil
@@ -75,7 +75,7 @@ func (id *CMID) ResolveAddr(local, dst netip.AddrPort, _ time.Duration) error {
 	// The flow label is that of Linux's cma_get_roce_udp_flow_label.
 	id.path = cm.Path{Local: ib.GIDFromAddr(a), Remote: ib.GIDFromAddr(to), FlowLabel: (uint32(id.local.Port())*31 +
 		uint32(dst.Port())) & 0xFFFFF}
-	id.state = cmAddrResolved
+	id.state = stateAddrResolved
 	id.ch.put(id, ib.CMEvent{Type: ib.CMAddrResolved})
 	return nil
 }
@@ -91,9 +91,9 @@ func unspecifiedOf(a netip.Addr) netip.Addr {
 const maxRoutes = 32
 
 // ResolveRoute completes the path: its MTU is what Options.Route finds.
-func (id *CMID) ResolveRoute(time.Duration) error {
+func (id *ID) ResolveRoute(time.Duration) error {
 	const op = "resolve route"
-	if err := id.lock(op, cmAddrResolved); err != nil {
+	if err := id.lock(op, stateAddrResolved); err != nil {
 		return err
 	}
 	defer id.port.mu.Unlock()
@@ -101,7 +101,7 @@ func (id *CMID) ResolveRoute(time.Duration) error {
 		return ib.Refuse(op, "CM ID", "resolving the route", "one call at a time", ib.ErrState)
 	}
 	id.path.TrafficClass = id.tos
-	route := id.port.dev.opts.Route
+	route := id.port.opts.Route
 	if route == nil {
 		id.routed(0, 0)
 		return nil
@@ -120,9 +120,9 @@ func (id *CMID) ResolveRoute(time.Duration) error {
 		defer p.mu.Unlock()
 		id.routing = false
 		switch {
-		case id.state == cmClosed: // close has left the ID counted, which bounds these goroutines
+		case id.state == stateClosed: // close has left the ID counted, which bounds these goroutines
 			owner.giveID()
-		case id.state == cmAddrResolved && !p.closed:
+		case id.state == stateAddrResolved && !p.closed:
 			id.routed(mtu, errno)
 		}
 	}()
@@ -130,30 +130,30 @@ func (id *CMID) ResolveRoute(time.Duration) error {
 }
 
 // routed ends ResolveRoute.
-func (id *CMID) routed(mtu ib.MTU, errno int) {
+func (id *ID) routed(mtu ib.MTU, errno int) {
 	if errno != 0 {
 		id.ch.put(id, ib.CMEvent{Type: ib.CMRouteError, Status: -errno})
 		return
 	}
-	id.state, id.routeMTU = cmRouteResolved, mtu
+	id.state, id.routeMTU = stateRouteResolved, mtu
 	id.ch.put(id, ib.CMEvent{Type: ib.CMRouteResolved})
 }
 
 // checkParam checks the parameters of Connect or Accept.
-func (id *CMID) checkParam(op string, c *ib.CMConnParam) error {
+func (id *ID) checkParam(op string, c *ib.CMConnParam) error {
 	for _, f := range []struct {
 		attr  string
 		value uint8
 	}{{"ResponderResources", c.ResponderResources}, {"InitiatorDepth", c.InitiatorDepth}} {
-		if f.value > maxRdAtomic {
-			return ib.Refuse(op, f.attr, f.value, fmt.Sprintf("0 to %d", maxRdAtomic), ib.ErrInvalid)
+		if most := id.port.opts.MaxRdAtomic; f.value > most {
+			return ib.Refuse(op, f.attr, f.value, fmt.Sprintf("0 to %d", most), ib.ErrInvalid)
 		}
 	}
-	return id.ch.checkQP(op, c.QPN, id.init.Type)
+	return id.port.host.CheckQP(op, id.ch.tenant, c.QPN, id.init.Type)
 }
 
 // paramsOf converts the parameters of Connect or Accept for the state machine.
-func (id *CMID) paramsOf(c *ib.CMConnParam) cm.Params {
+func (id *ID) paramsOf(c *ib.CMConnParam) cm.Params {
 	p := cm.Params{QPN: c.QPN, Service: id.init.Type, SRQ: c.SRQ, ResponderResources: c.ResponderResources,
 		InitiatorDepth: c.InitiatorDepth,
 		RetryCount:     min(c.RetryCount, 7), RNRRetry: min(c.RNRRetry, 7), PrivateData: c.PrivateData}
@@ -164,7 +164,7 @@ func (id *CMID) paramsOf(c *ib.CMConnParam) cm.Params {
 }
 
 // service returns the service ID to which the ID connects.
-func (id *CMID) service() uint64 {
+func (id *ID) service() uint64 {
 	if id.init.ServiceID != 0 {
 		return id.init.ServiceID
 	}
@@ -172,14 +172,14 @@ func (id *CMID) service() uint64 {
 }
 
 // Connect requests a connection, or with UD resolves a datagram service.
-func (id *CMID) Connect(c ib.CMConnParam) error {
+func (id *ID) Connect(c ib.CMConnParam) error {
 	const op = "connect"
-	if err := id.lock(op, cmRouteResolved); err != nil {
+	if err := id.lock(op, stateRouteResolved); err != nil {
 		return err
 	}
 	defer id.port.unlock()
 	p := id.port
-	now := p.clock()
+	now := p.host.Now()
 	giveUp := ib.Never
 	if c.Timeout > 0 {
 		giveUp = now + ib.Instant(c.Timeout)
@@ -196,7 +196,7 @@ func (id *CMID) Connect(c ib.CMConnParam) error {
 	if err != nil {
 		return err
 	}
-	id.active, id.state, id.cause = true, cmConnecting, 0
+	id.active, id.state, id.cause = true, stateConnecting, 0
 	p.dials.add(id)
 	id.params.ResponderResources = c.ResponderResources // InitQPAttr derives the QP's access rights from it
 	p.conns[id.conn] = id
@@ -204,13 +204,13 @@ func (id *CMID) Connect(c ib.CMConnParam) error {
 }
 
 // Accept answers a request.
-func (id *CMID) Accept(c ib.CMConnParam) error {
+func (id *ID) Accept(c ib.CMConnParam) error {
 	const op = "accept"
-	if err := id.lock(op, cmConnecting); err != nil {
+	if err := id.lock(op, stateConnecting); err != nil {
 		return err
 	}
 	defer id.port.unlock()
-	now := id.port.clock()
+	now := id.port.host.Now()
 	if err := id.answerable(op, !id.active); err != nil {
 		return err
 	}
@@ -226,7 +226,7 @@ func (id *CMID) Accept(c ib.CMConnParam) error {
 			return err
 		}
 		id.disown()
-		id.state, id.muted = cmConnected, false
+		id.state, id.muted = stateConnected, false
 		return nil
 	}
 	params, err := id.port.m.Accept(now, id.conn, id.paramsOf(&c))
@@ -237,25 +237,25 @@ func (id *CMID) Accept(c ib.CMConnParam) error {
 }
 
 // Establish sends the RTU.
-func (id *CMID) Establish() error {
+func (id *ID) Establish() error {
 	const op = "establish"
-	if err := id.lock(op, cmConnecting); err != nil {
+	if err := id.lock(op, stateConnecting); err != nil {
 		return err
 	}
 	defer id.port.unlock()
 	if err := id.answerable(op, id.active); err != nil {
 		return err
 	}
-	err := id.port.m.Confirm(id.port.clock(), id.conn, nil)
+	err := id.port.m.Confirm(id.port.host.Now(), id.conn, nil)
 	if err == nil {
-		id.state = cmConnected
+		id.state = stateConnected
 	}
 	return err
 }
 
-// answerable refuses Accept and Establish if may is false, that is if the ID is the wrong end, or
-// if the ID has no connection.
-func (id *CMID) answerable(op string, may bool) error {
+// answerable refuses Accept and Establish if may is false, that is if the ID is the wrong end, or if the ID has no
+// connection.
+func (id *ID) answerable(op string, may bool) error {
 	if may && id.conn != 0 {
 		return nil
 	}
@@ -264,48 +264,48 @@ func (id *CMID) answerable(op string, may bool) error {
 }
 
 // Reject refuses a peer's request or reply.
-func (id *CMID) Reject(r ib.CMReject) error {
+func (id *ID) Reject(r ib.CMReject) error {
 	const op = "reject"
-	if err := id.lock(op, cmConnecting); err != nil {
+	if err := id.lock(op, stateConnecting); err != nil {
 		return err
 	}
 	defer id.port.unlock()
 	if r.Reason == 0 {
 		r.Reason = uint16(wire.RejectConsumer)
 	}
-	if err := id.port.m.Reject(id.port.clock(), id.conn, wire.RejectReason(r.Reason), r.Info,
+	if err := id.port.m.Reject(id.port.host.Now(), id.conn, wire.RejectReason(r.Reason), r.Info,
 		r.PrivateData); err != nil {
 		return err
 	}
 	id.disown()
-	id.state = cmOver
+	id.state = stateOver
 	return nil
 }
 
 // Delay sends an MRA.
-func (id *CMID) Delay(d time.Duration) error {
-	if err := id.lock("delay", cmConnecting); err != nil {
+func (id *ID) Delay(d time.Duration) error {
+	if err := id.lock("delay", stateConnecting); err != nil {
 		return err
 	}
 	defer id.port.unlock()
-	return id.port.m.Delay(id.port.clock(), id.conn, ib.Instant(d))
+	return id.port.m.Delay(id.port.host.Now(), id.conn, ib.Instant(d))
 }
 
 // Disconnect sends a DREQ, if there is a connection. A listener at an address of the device has none, which is no
 // error, as with Linux's rdma_disconnect.
-func (id *CMID) Disconnect() error {
+func (id *ID) Disconnect() error {
 	const op = "disconnect"
-	if err := id.lock(op, cmListening, cmConnecting, cmConnected, cmOver); err != nil {
+	if err := id.lock(op, stateListening, stateConnecting, stateConnected, stateOver); err != nil {
 		return err
 	}
 	defer id.port.unlock()
-	if id.state == cmListening && id.local.Addr().IsUnspecified() {
-		return id.check(op, cmConnecting, cmConnected, cmOver)
+	if id.state == stateListening && id.local.Addr().IsUnspecified() {
+		return id.check(op, stateConnecting, stateConnected, stateOver)
 	}
 	if id.conn == 0 {
 		return nil
 	}
-	err := id.port.m.Disconnect(id.port.clock(), id.conn, nil)
+	err := id.port.m.Disconnect(id.port.host.Now(), id.conn, nil)
 	if errors.Is(err, cm.ErrState) || errors.Is(err, cm.ErrUnknownID) { // Linux's rdma_disconnect ignores both
 		return nil
 	}
@@ -313,7 +313,7 @@ func (id *CMID) Disconnect() error {
 }
 
 // Notify reports that data arrived on the QP, which may establish the connection without an RTU.
-func (id *CMID) Notify(t ib.EventType) error {
+func (id *ID) Notify(t ib.EventType) error {
 	if err := id.lock("notify"); err != nil {
 		return err
 	}
@@ -322,7 +322,7 @@ func (id *CMID) Notify(t ib.EventType) error {
 		return ib.Refuse("notify", "CM ID", id.state, "one with a connection or a request", ib.ErrState)
 	}
 	if t == ib.EventCommEst {
-		id.port.m.DataArrived(id.port.clock(), id.conn)
+		id.port.m.DataArrived(id.port.host.Now(), id.conn)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package roce
+package cma
 
 import (
 	"fmt"
@@ -8,14 +8,14 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// maxCMGroups is the maximum number of groups of which an ID is a member.
-const maxCMGroups = 64
+// maxGroups is the maximum number of groups of which an ID is a member.
+const maxGroups = 64
 
-// JoinMulticast joins a group. It sends no query: the group's GID is its IP address (Linux's
-// cma_iboe_set_mgid), and the link joins the group only when a QP is attached.
-func (id *CMID) JoinMulticast(group netip.Addr) error {
+// JoinMulticast joins a group. It sends no query: the group's GID is its IP address (Linux's cma_iboe_set_mgid), and
+// the link joins the group only when a QP is attached.
+func (id *ID) JoinMulticast(group netip.Addr) error {
 	const op = "join"
-	if err := id.lock(op, cmBound, cmAddrResolved, cmRouteResolved); err != nil {
+	if err := id.lock(op, stateBound, stateAddrResolved, stateRouteResolved); err != nil {
 		return err
 	}
 	defer id.port.mu.Unlock()
@@ -35,22 +35,22 @@ func (id *CMID) JoinMulticast(group netip.Addr) error {
 		return bad(fmt.Sprintf("a group of the family of the local address, %v", local), ib.ErrInvalid)
 	case slices.Contains(id.groups, group):
 		return bad("a group that the ID has not joined", ib.ErrAddrInUse)
-	case len(id.groups) == maxCMGroups:
-		return limitError(op, "groups of an ID", maxCMGroups)
+	case len(id.groups) == maxGroups:
+		return overLimit(op, "groups of an ID", maxGroups)
 	}
 	if err := id.ch.owner.takeGroup(); err != nil {
 		return err
 	}
 	id.groups = append(id.groups, group)
-	ah := ib.AHAttr{DGID: ib.GIDFromAddr(group), SGIDIndex: max((*id.port.dev.gids.Load()).find(ib.GIDFromAddr(local),
-		true), 0), Port: 1, TrafficClass: id.tos}
+	ah := ib.AHAttr{DGID: ib.GIDFromAddr(group), SGIDIndex: max(id.port.host.GIDIndex(ib.GIDFromAddr(local), true),
+		0), Port: 1, TrafficClass: id.tos}
 	id.ch.put(id, ib.CMEvent{Type: ib.CMMulticastJoin, Group: group, AH: ah,
 		Param: ib.CMConnParam{QPN: ib.QPNMulticast, QKey: ib.DefaultCMQKey}})
 	return nil
 }
 
 // LeaveMulticast leaves a group.
-func (id *CMID) LeaveMulticast(group netip.Addr) error {
+func (id *ID) LeaveMulticast(group netip.Addr) error {
 	const op = "leave"
 	if err := id.lock(op); err != nil {
 		return err

@@ -1,4 +1,4 @@
-package roce
+package cma
 
 import (
 	"container/list"
@@ -10,41 +10,40 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// cmState is the state of an ID, similar to Linux's enum rdma_cm_state.
-type cmState uint8
+// state is the state of an ID, similar to Linux's enum rdma_cm_state.
+type state uint8
 
 const (
-	cmIdle cmState = iota
-	cmBound
-	cmAddrResolved
-	cmRouteResolved
-	cmListening
-	cmConnecting // has sent or received a request, and has no connection yet
-	cmConnected
-	cmOver // the connection or the attempt has ended; only Close remains
-	cmClosed
-	numCMStates
+	stateIdle state = iota
+	stateBound
+	stateAddrResolved
+	stateRouteResolved
+	stateListening
+	stateConnecting // has sent or received a request, and has no connection yet
+	stateConnected
+	stateOver // the connection or the attempt has ended; only Close remains
+	stateClosed
+	numStates
 )
 
 // String returns the state's name.
-func (s cmState) String() string { return cmStateText[s] }
+func (s state) String() string { return stateText[s] }
 
-var cmStateText = [numCMStates]string{"idle", "bound", "address resolved", "route resolved", "listening", "connecting",
+var stateText = [numStates]string{"idle", "bound", "address resolved", "route resolved", "listening", "connecting",
 	"connected", "over", "closed"}
 
-// defaultCMAckTimeout is the local ACK timeout of connections, 268 ms: long enough for a busy
-// peer to answer.
-const defaultCMAckTimeout = 16
+// defaultAckTimeout is the local ACK timeout of connections, 268 ms: long enough for a busy peer to answer.
+const defaultAckTimeout = 16
 
-// CMID is an ID of the connection manager. It implements ib.CMID.
-type CMID struct {
-	port *cmPort
+// ID is an ID of the connection manager. It implements ib.CMID.
+type ID struct {
+	port *Port
 
-	// Guarded by cmPort.mu.
-	ch     *CM
+	// Guarded by Port.mu.
+	ch     *Channel
 	swept  uint64 // the last sweep of its channel that has met the ID
 	init   ib.CMIDInit
-	state  cmState
+	state  state
 	local  netip.AddrPort
 	remote netip.AddrPort
 	unread []*list.Element // the ID's events in the channel's queue
@@ -64,12 +63,12 @@ type CMID struct {
 	active bool
 	cause  int    // why the peer cannot be reached, as a Linux error number; 0 if there was just no answer
 	agreed bool   // params has the values of both ends: the QP may go to RTR
-	dialed uint64 // order among cmPort.dials
+	dialed uint64 // order among Port.dials
 
 	inChannel, inDials, inHalf, inBacklog *list.Element // positions in lists
 
 	// For a request whose CMConnectRequest has not been read.
-	listener *CMID
+	listener *ID
 
 	quietRequests bool // for a listener: see QuietRequests
 	muted         bool // for a request of such a listener that was not accepted
@@ -77,15 +76,15 @@ type CMID struct {
 	// For a listener.
 	listen  cm.ListenID
 	backlog int
-	waiting *list.List // of *CMID: requests whose CMConnectRequest has not been read
+	waiting *list.List // of *ID: requests whose CMConnectRequest has not been read
 
 	groups []netip.Addr
 }
 
-var _ ib.CMID = (*CMID)(nil)
+var _ ib.CMID = (*ID)(nil)
 
-// completeCMID checks the arguments of CreateID, and fills in defaults.
-func completeCMID(op string, init *ib.CMIDInit) error {
+// complete checks the arguments of CreateID, and fills in defaults.
+func complete(op string, init *ib.CMIDInit) error {
 	if init.Space == 0 {
 		init.Space = ib.PortSpaceTCP
 		if init.Type == ib.UD {
@@ -116,13 +115,13 @@ func completeCMID(op string, init *ib.CMIDInit) error {
 // prefixIP is the upper 40 bits of the service IDs of the RDMA IP CM service (IBTA A11.2).
 const prefixIP = 1
 
-// lock takes the port's lock for a call that is allowed in these states only. The caller ends the
-// call with port.unlock, or port.mu.Unlock if the call sends no message.
-func (id *CMID) lock(op string, states ...cmState) error {
+// lock takes the port's lock for a call that is allowed in these states only. The caller ends the call with
+// port.unlock, or port.mu.Unlock if the call sends no message.
+func (id *ID) lock(op string, states ...state) error {
 	if err := id.port.lock(op); err != nil {
 		return err
 	}
-	if id.state == cmClosed {
+	if id.state == stateClosed {
 		id.port.mu.Unlock()
 		return fmt.Errorf("%s: CM ID: %w", op, ib.ErrClosed)
 	}
@@ -134,7 +133,7 @@ func (id *CMID) lock(op string, states ...cmState) error {
 }
 
 // check refuses a call in a state that is not in the list; an empty list allows all states.
-func (id *CMID) check(op string, states ...cmState) error {
+func (id *ID) check(op string, states ...state) error {
 	for _, s := range states {
 		if id.state == s {
 			return nil
@@ -147,7 +146,7 @@ func (id *CMID) check(op string, states ...cmState) error {
 }
 
 // SetOption sets an option.
-func (id *CMID) SetOption(o ib.CMOption, value int) error {
+func (id *ID) SetOption(o ib.CMOption, value int) error {
 	const op = "set CM option"
 	if err := id.lock(op); err != nil {
 		return err
@@ -156,7 +155,7 @@ func (id *CMID) SetOption(o ib.CMOption, value int) error {
 	bad := func(allowed string) error {
 		return ib.Refuse(op, fmt.Sprintf("option %d", o), value, allowed, ib.ErrInvalid)
 	}
-	active := ib.MTU(id.port.dev.mtu.Load())
+	active := id.port.host.MTU()
 	switch o {
 	case ib.CMOptionTOS:
 		if value < 0 || value > 255 {
@@ -164,15 +163,15 @@ func (id *CMID) SetOption(o ib.CMOption, value int) error {
 		}
 		id.tos = uint8(value)
 	case ib.CMOptionReuseAddr: // in the states of Linux's rdma_set_reuseaddr
-		if value == 0 || id.state == cmListening {
-			if err := id.check(op, cmIdle); err != nil {
+		if value == 0 || id.state == stateListening {
+			if err := id.check(op, stateIdle); err != nil {
 				return err
 			}
 		}
 		id.reuse = value != 0
 		id.rebind()
 	case ib.CMOptionAFOnly:
-		if err := id.check(op, cmIdle, cmBound); err != nil {
+		if err := id.check(op, stateIdle, stateBound); err != nil {
 			return err
 		}
 		id.afOnly = value != 0
@@ -194,11 +193,11 @@ func (id *CMID) SetOption(o ib.CMOption, value int) error {
 }
 
 // kernelStates are the names of states that rdma(8) shows (Linux's enum rdma_cm_state).
-var kernelStates = [numCMStates]string{"IDLE", "ADDR_BOUND", "ADDR_RESOLVED", "ROUTE_RESOLVED", "LISTEN", "CONNECT",
+var kernelStates = [numStates]string{"IDLE", "ADDR_BOUND", "ADDR_RESOLVED", "ROUTE_RESOLVED", "LISTEN", "CONNECT",
 	"CONNECT", "DISCONNECT", "DESTROYING"}
 
 // State returns the ID's state by the name that rdma(8) has for it.
-func (id *CMID) State() string {
+func (id *ID) State() string {
 	id.port.mu.Lock()
 	defer id.port.mu.Unlock()
 	return kernelStates[id.state]
@@ -206,21 +205,21 @@ func (id *CMID) State() string {
 
 // QuietRequests makes a listener report CMConnectRequest and no other event of a request until the request is accepted.
 // Linux does the same: ucma_event_handler drops other events while the new ID has no uid, which Accept sets.
-func (id *CMID) QuietRequests() {
+func (id *ID) QuietRequests() {
 	id.port.mu.Lock()
 	defer id.port.mu.Unlock()
 	id.quietRequests = true
 }
 
 // Type returns the type of the ID's QP.
-func (id *CMID) Type() ib.QPType { return id.init.Type }
+func (id *ID) Type() ib.QPType { return id.init.Type }
 
 // pathMTU returns the path MTU of the ID's connection.
-func (id *CMID) pathMTU() ib.MTU {
+func (id *ID) pathMTU() ib.MTU {
 	if id.params.PathMTU != 0 {
 		return id.params.PathMTU
 	}
-	mtu := ib.MTU(id.port.dev.mtu.Load())
+	mtu := id.port.host.MTU()
 	if id.mtu != 0 {
 		mtu = id.mtu
 	}
@@ -231,7 +230,7 @@ func (id *CMID) pathMTU() ib.MTU {
 }
 
 // Query describes the ID.
-func (id *CMID) Query() (ib.CMIDAttr, error) {
+func (id *ID) Query() (ib.CMIDAttr, error) {
 	if err := id.lock("query CM ID"); err != nil {
 		return ib.CMIDAttr{}, err
 	}
@@ -244,26 +243,25 @@ func (id *CMID) Query() (ib.CMIDAttr, error) {
 	return a, nil
 }
 
-// addressVector returns the ID's path as an address vector. If the port has lost the local
-// address, it names the empty row of the GID table that had the address.
-func (id *CMID) addressVector() ib.AHAttr {
-	gids := *id.port.dev.gids.Load()
-	index := gids.find(id.path.Local, true)
+// addressVector returns the ID's path as an address vector. If the port has lost the local address, it names the empty
+// row of the GID table that had the address.
+func (id *ID) addressVector() ib.AHAttr {
+	index := id.port.host.GIDIndex(id.path.Local, true)
 	if index < 0 {
-		index = max(gids.find(id.path.Local, false), 0)
+		index = max(id.port.host.GIDIndex(id.path.Local, false), 0)
 	}
 	return ib.AHAttr{DGID: id.path.Remote, SGIDIndex: index, Port: 1, TrafficClass: id.path.TrafficClass,
 		HopLimit: id.path.HopLimit, FlowLabel: id.path.FlowLabel}
 }
 
 // Migrate moves the ID to another channel of its owner.
-func (id *CMID) Migrate(to ib.CM) error {
+func (id *ID) Migrate(to ib.CM) error {
 	const op = "migrate CM ID"
 	if err := id.lock(op); err != nil {
 		return err
 	}
 	defer id.port.mu.Unlock()
-	ch, ok := to.(*CM)
+	ch, ok := to.(*Channel)
 	if !ok || ch.port != id.port || ch.owner != id.ch.owner || ch.tenant != id.ch.tenant {
 		return ib.Refuse(op, "channel", fmt.Sprintf("%T", to), "a channel of this device and owner", ib.ErrForeign)
 	}
@@ -271,20 +269,20 @@ func (id *CMID) Migrate(to ib.CM) error {
 		return fmt.Errorf("%s: event channel: %w", op, ib.ErrClosed)
 	}
 	id.moveTo(ch)
-	for id.state == cmListening && id.ch == ch { // until another call closes or moves it
+	for id.state == stateListening && id.ch == ch { // until another call closes or moves it
 		e := id.waiting.Front()
-		if e == nil || e.Value.(*CMID).ch == ch {
+		if e == nil || e.Value.(*ID).ch == ch {
 			break
 		}
 		id.waiting.MoveToBack(e) // where requests on the new channel are
-		e.Value.(*CMID).moveTo(ch)
+		e.Value.(*ID).moveTo(ch)
 		id.port.breathe()
 	}
 	return nil
 }
 
 // moveTo moves the ID and its unread events to another channel.
-func (id *CMID) moveTo(ch *CM) {
+func (id *ID) moveTo(ch *Channel) {
 	from := id.ch
 	from.ids.Remove(id.inChannel)
 	if id.inChannel = ch.ids.PushBack(id); id.swept != id.port.sweep {
@@ -299,10 +297,10 @@ func (id *CMID) moveTo(ch *CM) {
 }
 
 // Close ends the ID.
-func (id *CMID) Close() error {
+func (id *ID) Close() error {
 	p := id.port
 	p.mu.Lock()
-	for !id.close(p.clock()) {
+	for !id.close(p.host.Now()) {
 		p.breathe()
 	}
 	if p.closed { // the ID had been released; only its channel still counted it
@@ -314,8 +312,8 @@ func (id *CMID) Close() error {
 }
 
 // close ends the ID, and removes it from its channel. A listener with many requests takes several calls, until done.
-func (id *CMID) close(now ib.Instant) (done bool) {
-	if id.state == cmClosed {
+func (id *ID) close(now ib.Instant) (done bool) {
+	if id.state == stateClosed {
 		return true
 	}
 	if !id.release(now) {
@@ -329,26 +327,27 @@ func (id *CMID) close(now ib.Instant) (done bool) {
 	if !id.routing { // otherwise the goroutine of ResolveRoute takes the ID off
 		id.ch.owner.giveID()
 	}
-	id.state = cmClosed
+	id.state = stateClosed
 	return true
 }
 
 // leaveBacklog ends the wait of a request on its listener.
-func (id *CMID) leaveBacklog() {
+func (id *ID) leaveBacklog() {
 	if id.listener != nil {
 		id.listener.waiting.Remove(id.inBacklog)
 		id.listener, id.inBacklog = nil, nil
 	}
 }
 
-// release ends the ID's listener, connection or request, with the REJ or DREQ to the peer, and frees its port. A listener
-// with many requests takes several calls, until done. The state machine drops each request, which closes its ID.
-func (id *CMID) release(now ib.Instant) (done bool) {
+// release ends the ID's listener, connection or request, with the REJ or DREQ to the peer, and frees its port. A
+// listener with many requests takes several calls, until done. The state machine drops each request, which closes its
+// ID.
+func (id *ID) release(now ib.Instant) (done bool) {
 	p := id.port
 	p.mu.touched++
 	if id.listen != 0 {
 		if !p.m.Unlisten(id.listen) {
-			p.mu.touched += maxHold
+			p.mu.touched += MaxHold
 			return false
 		}
 		delete(p.listeners, id.listen)
@@ -363,7 +362,7 @@ func (id *CMID) release(now ib.Instant) (done bool) {
 }
 
 // disown detaches the ID from its connection in the state machine, and returns that.
-func (id *CMID) disown() cm.ID {
+func (id *ID) disown() cm.ID {
 	conn := id.conn
 	id.port.dials.remove(id)
 	if conn != 0 {
@@ -375,9 +374,9 @@ func (id *CMID) disown() cm.ID {
 }
 
 // evict ends a half-open request, with a REJ to the peer, to make room for another one.
-func (id *CMID) evict() {
+func (id *ID) evict() {
 	p := id.port
-	now := p.clock()
+	now := p.host.Now()
 	if p.m.Reject(now, id.conn, rejectNoResources, nil, nil) != nil { // it has been accepted
 		p.m.Release(now, id.conn)
 	}
@@ -385,20 +384,18 @@ func (id *CMID) evict() {
 	id.lapse(ib.CMEvent{Type: ib.CMUnreachable, Status: -errnoTimedOut})
 }
 
-// lapse ends an attempt or a request with event ev. A request that no application has read is
-// closed without an event.
-func (id *CMID) lapse(ev ib.CMEvent) {
+// lapse ends an attempt or a request with event ev. A request that no application has read is closed without an event.
+func (id *ID) lapse(ev ib.CMEvent) {
 	if id.listener != nil {
-		id.close(id.port.clock())
+		id.close(id.port.host.Now())
 		return
 	}
-	id.state = cmOver
+	id.state = stateOver
 	id.ch.put(id, ev)
 }
 
-// wasRead notes that an application has read a request: the end of the listener does not end it
-// any more.
-func (id *CMID) wasRead() {
+// wasRead notes that an application has read a request: the end of the listener does not end it any more.
+func (id *ID) wasRead() {
 	if id.listener != nil {
 		id.leaveBacklog()
 		id.port.m.Take(id.conn)

@@ -1,0 +1,141 @@
+package cma
+
+import (
+	"container/list"
+	"fmt"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// Limits bound the objects of an owner in a port's connection manager. Zero fields take the defaults.
+type Limits struct {
+	IDs       int // of all kinds, connections included (default 65,536)
+	Listeners int // IDs that listen (default 4,096)
+	HalfOpen  int // peers' requests in the handshake; a new one replaces the oldest (default 4,096)
+	Backlog   int // unread requests of one listener (default 4,096); others are ignored, and peers repeat them
+
+	// Charge is told of each change, in bytes, of the memory that the owner's IDs use, unread events included. An error
+	// refuses an increase. It is called with locks held: it must neither block nor call the device. nil allows all.
+	Charge func(bytes int64) error
+
+	// MayBind returns an error if the owner may not bind a port; nil allows all ports. It is called with locks held: it
+	// must neither block nor call the device.
+	MayBind func(ib.PortSpace, uint16) error
+}
+
+// Defaults of Limits.
+const (
+	defaultIDs       = 1 << 16
+	defaultListeners = 1 << 12
+	defaultHalfOpen  = 1 << 12
+	defaultBacklog   = 1 << 12
+)
+
+// What an ID uses, with a few unread events, and with a connection in the state machine or its listener there; and what
+// a membership in a group adds, with its event. Measured (TestHeap of roce/daemon/server) and rounded up.
+const (
+	idHeap    = 3 << 10
+	groupHeap = 1 << 10
+)
+
+// Owner is an account: it counts the objects of all channels that were opened for it.
+type Owner struct {
+	routes chan struct{} // has an item for each running call of Options.Route
+
+	// Guarded by Port.mu.
+	limits    Limits
+	ids       int
+	listeners int
+	half      *list.List // of *ID, the oldest first
+}
+
+// NewOwner makes an account for a user or a process.
+func NewOwner(l Limits) *Owner {
+	return &Owner{routes: make(chan struct{}, maxRoutes), limits: l.orDefaults(), half: list.New()}
+}
+
+// SetLimits changes the limits of an account. An account above the new limits keeps its objects, but gets no more;
+// listeners keep their backlogs.
+func (p *Port) SetLimits(o *Owner, l Limits) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	o.limits = l.orDefaults()
+}
+
+func (l Limits) orDefaults() Limits {
+	for _, f := range []struct {
+		v   *int
+		def int
+	}{{&l.IDs, defaultIDs}, {&l.Listeners, defaultListeners}, {&l.HalfOpen, defaultHalfOpen}, {&l.Backlog, defaultBacklog}} {
+		if *f.v <= 0 {
+			*f.v = f.def
+		}
+	}
+	return l
+}
+
+// Open opens an event channel on the account of o. Its IDs may name QPs of the tenant only (Host.CheckQP).
+func (p *Port) Open(o *Owner, tenant any) (*Channel, error) {
+	if err := p.lock("open connection manager"); err != nil {
+		return nil, err
+	}
+	defer p.mu.Unlock()
+	ch := &Channel{port: p, owner: o, tenant: tenant, ids: list.New(), events: list.New(),
+		ready: make(chan struct{}, 1), done: make(chan struct{})}
+	ch.at = p.channels.PushBack(ch)
+	return ch, nil
+}
+
+// charge tells the account's owner of more memory, which it may refuse, or less.
+func (o *Owner) charge(bytes int64) error {
+	if o.limits.Charge == nil {
+		return nil
+	}
+	return o.limits.Charge(bytes)
+}
+
+// takeID counts one more ID, if the owner may have it.
+func (o *Owner) takeID(op string) error {
+	if o.ids >= o.limits.IDs {
+		return overLimit(op, "IDs", o.limits.IDs)
+	}
+	if err := o.charge(idHeap); err != nil {
+		return err
+	}
+	o.ids++
+	return nil
+}
+
+// giveID undoes takeID.
+func (o *Owner) giveID() {
+	o.ids--
+	_ = o.charge(-idHeap)
+}
+
+// takeGroup counts one more membership of an ID, if the owner may have it.
+func (o *Owner) takeGroup() error { return o.charge(groupHeap) }
+
+// giveGroups undoes takeGroup n times.
+func (o *Owner) giveGroups(n int) { _ = o.charge(-groupHeap * int64(n)) }
+
+// toHalf counts a peer's request as half open. At the limit it evicts the owner's oldest one.
+func (o *Owner) toHalf(id *ID) {
+	if o.half.Len() >= o.limits.HalfOpen {
+		oldest := o.half.Front().Value.(*ID)
+		oldest.evict()
+	}
+	id.inHalf = o.half.PushBack(id)
+}
+
+// notHalf removes a request from the half-open ones, if it is one.
+func (o *Owner) notHalf(id *ID) {
+	if id.inHalf != nil {
+		o.half.Remove(id.inHalf)
+		id.inHalf = nil
+	}
+}
+
+// overLimit is the error of one object more than a limit.
+func overLimit(op, what string, limit int) error {
+	return ib.Refuse(op, "number of "+what, limit+1, fmt.Sprintf("at most %d; free some first", limit), ib.ErrLimit)
+}
