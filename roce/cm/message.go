@@ -147,7 +147,7 @@ func (m *Manager) findRejected(in *input) *conn {
 	r := &in.rej
 	if r.Reason == wire.RejectTimeout && len(r.Info) >= 8 {
 		key := remoteKey{id: r.LocalID, guid: binary.BigEndian.Uint64(r.Info), gid: in.path.Remote}
-		if c := m.byRemote[key]; c != nil {
+		if c := m.byRemote[key]; c != nil && halfOpen.has(c.state) { // otherwise the peer knows our ID
 			return c
 		}
 	}

@@ -1,6 +1,7 @@
 package cm
 
 import (
+	"encoding/binary"
 	"errors"
 	"slices"
 	"strings"
@@ -399,6 +400,27 @@ func TestREJFields(t *testing.T) {
 		if d := cmp.Diff(test.want, got, cmpopts.EquateEmpty()); d != "" || h.TID != tid {
 			t.Errorf("%s: TID %#x, want %#x; %s", test.state, h.TID, tid, d)
 		}
+	}
+}
+
+// TestRejectedByOneID: a REJ of reason timeout whose sender knows only its own ID ends what that sender cannot know the
+// other ID of. A connection ends by both IDs: whoever knows only the ID of the peer cannot end it.
+func TestRejectedByOneID(t *testing.T) {
+	w := newWorld(t, 2, Options{})
+	A, B := w.hosts[0], w.hosts[1]
+	a, b := w.connect()
+	var mad [wire.MADLen]byte
+	format(&mad, wire.AttrREJ, 1, &wire.REJ{LocalID: uint32(a), Message: wire.MessageOther, Reason: wire.RejectTimeout,
+		Info: binary.BigEndian.AppendUint64(nil, A.opts.GUID)})
+	B.Handle(w.now, Path{Local: B.gid, Remote: A.gid}, mad[:])
+	if s := B.conns[b].state; s != established {
+		t.Errorf("the connection is %v after a REJ with one ID, want %v", s, established)
+	}
+	format(&mad, wire.AttrREJ, 1, &wire.REJ{LocalID: uint32(a), RemoteID: uint32(b), Message: wire.MessageOther,
+		Reason: wire.RejectTimeout})
+	B.Handle(w.now, Path{Local: B.gid, Remote: A.gid}, mad[:])
+	if s := B.conns[b].state; s != timewait {
+		t.Errorf("the connection is %v after a REJ with both IDs, want %v", s, timewait)
 	}
 }
 
