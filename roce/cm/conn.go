@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/internal/crowd"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -87,8 +88,9 @@ type conn struct {
 	at    ib.Instant // deadline; see timers
 	index int
 
-	inHalf, inSource, inTimewait *list.Element // positions in lists, see limits.go
-	inListener                   *list.Element // position in listener.waiting
+	inHalf     *crowd.Entry[*conn] // in Manager.half
+	inTimewait *list.Element       // in Manager.waiting
+	inListener *list.Element       // in listener.waiting
 }
 
 // remoteKey identifies a connection by what its peer calls it. Linux's key (cm_insert_remote_id) has no GID; here the
@@ -129,8 +131,11 @@ func (m *Manager) setState(c *conn, s state, at ib.Instant) {
 	if !(mayAccept | mayAnswer).has(s) {
 		c.detach()
 	}
-	if halfOpen.has(s) != (c.inHalf != nil) {
-		m.half.toggle(c)
+	if half := halfOpen.has(s); half && c.inHalf == nil {
+		c.inHalf = m.half.Add(c.path.Remote, c)
+	} else if !half && c.inHalf != nil {
+		m.half.Remove(c.inHalf)
+		c.inHalf = nil
 	}
 	m.timers.set(c, at)
 }

@@ -74,7 +74,7 @@ func (l *lab) takeOut() {
 	if n := l.m.messages.len(); n > 8 {
 		l.t.Fatalf("%d messages after one input", n)
 	}
-	if n := len(l.m.conns); n > 1+8+4 || l.m.half.all.Len() > 8 || l.m.waiting.Len() > 4 || len(l.m.byRemote) > n ||
+	if n := len(l.m.conns); n > 1+8+4 || l.m.half.Len() > 8 || l.m.waiting.Len() > 4 || len(l.m.byRemote) > n ||
 		len(l.m.byQP) > n || len(l.m.timers) > n {
 		l.t.Fatalf("the manager holds too much: %s", l.m.leftover())
 	}

@@ -1,49 +1,17 @@
 package cm
 
 import (
-	"container/list"
-
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/wire"
 )
 
-// halfOpenList has the half-open connections, oldest first: all of them, and by source.
-type halfOpenList struct {
-	all      *list.List
-	bySource map[ib.GID]*list.List
-}
-
-func newHalfOpenList() halfOpenList {
-	return halfOpenList{all: list.New(), bySource: map[ib.GID]*list.List{}}
-}
-
-// toggle adds c, or removes it if it is in the list.
-func (h *halfOpenList) toggle(c *conn) {
-	src := c.path.Remote
-	l := h.bySource[src]
-	if c.inHalf == nil {
-		if l == nil {
-			l = list.New()
-			h.bySource[src] = l
-		}
-		c.inHalf, c.inSource = h.all.PushBack(c), l.PushBack(c)
-		return
-	}
-	h.all.Remove(c.inHalf)
-	l.Remove(c.inSource)
-	c.inHalf, c.inSource = nil, nil
-	if l.Len() == 0 {
-		delete(h.bySource, src)
-	}
-}
-
 // makeRoom enforces the limits before a request of src is accepted. It returns false if no ID can be freed for it.
 func (m *Manager) makeRoom(src ib.GID) bool {
-	if l := m.half.bySource[src]; l != nil && l.Len() >= m.opts.MaxHalfOpenSource {
-		m.evictHalfOpen(l.Front().Value.(*conn))
+	if m.half.LenOf(src) >= m.opts.MaxHalfOpenSource {
+		m.evictHalfOpen(m.half.OldestOf(src).Value)
 	}
-	if m.half.all.Len() >= m.opts.MaxHalfOpen {
-		m.evictHalfOpen(m.half.all.Front().Value.(*conn))
+	if m.half.Len() >= m.opts.MaxHalfOpen { // a flood from few sources does not cost others their requests
+		m.evictHalfOpen(m.half.Crowded().Value)
 	}
 	return m.roomForID()
 }

@@ -3,6 +3,7 @@ package cm
 import (
 	"errors"
 	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/goroce/goroce/ib"
@@ -58,7 +59,7 @@ func TestFlood(t *testing.T) {
 					t.Fatalf("event %v", e)
 				}
 			}
-			if held := len(A.conns); held != test.wantHeld || A.half.all.Len() != held || len(A.byRemote) != held ||
+			if held := len(A.conns); held != test.wantHeld || A.half.Len() != held || len(A.byRemote) != held ||
 				len(A.byQP) != held {
 				t.Errorf("it holds %d, want %d; %s", held, test.wantHeld, A.leftover())
 			}
@@ -101,6 +102,38 @@ func TestFloodSpares(t *testing.T) {
 	}
 	if B.conns[b].state != established {
 		t.Fatal("the connection is gone")
+	}
+}
+
+// TestFloodOfFew: whoever asks once gets in beside a few that flood, however much they send meanwhile.
+func TestFloodOfFew(t *testing.T) {
+	w := newWorld(t, 2, Options{MaxHalfOpen: 50, MaxHalfOpenSource: 20})
+	A, B := w.hosts[0], w.hosts[1]
+	B.listen(testService, false)
+	B.listen(1, false)
+	deluge := func(first int) {
+		for source := range 8 {
+			flood(B, gidOf(100+source), first, 100)
+			w.settle()
+		}
+	}
+	deluge(0)
+	B.events = nil
+	a, err := A.Connect(w.now, A.wish(B))
+	w.check(err)
+	w.settle()
+	i := slices.IndexFunc(B.events, func(e Event) bool { return e.Kind == Request })
+	if i < 0 {
+		t.Fatalf("events %v, want a Request", B.events)
+	}
+	b := B.events[i].ID
+	deluge(1000)
+	B.events = nil
+	_, err = B.Accept(w.now, b, consent())
+	w.check(err)
+	deluge(2000)
+	if e := A.event(Replied); e.ID != a {
+		t.Errorf("connection %v got the REP, want %v", e.ID, a)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/internal/crowd"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -22,8 +23,8 @@ type Manager struct {
 	byRemote map[remoteKey]*conn
 	byQP     map[qpKey]*conn // without those in timewait
 	timers   timers
-	half     halfOpenList
-	waiting  *list.List // connections in timewait, oldest first
+	half     crowd.List[*conn] // half-open connections
+	waiting  *list.List        // connections in timewait, oldest first
 	answers  answers
 
 	in       input // what is being handled; kept here to save allocations
@@ -51,7 +52,7 @@ func New(o Options) *Manager {
 	return &Manager{
 		opts: o.withDefaults(), rng: rand.New(rand.NewChaCha8(o.Seed)), listeners: map[listenKey]*listener{}, byListen: map[ListenID]*listener{},
 		conns: map[ID]*conn{}, byRemote: map[remoteKey]*conn{}, byQP: map[qpKey]*conn{},
-		half: newHalfOpenList(), waiting: list.New(), answers: answers{index: map[requestKey]int{}},
+		waiting: list.New(), answers: answers{index: map[requestKey]int{}},
 	}
 }
 

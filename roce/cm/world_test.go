@@ -198,8 +198,8 @@ func (m *Manager) leftover() string {
 	var held []string
 	for what, n := range map[string]int{
 		"conns": len(m.conns), "byRemote": len(m.byRemote), "byQP": len(m.byQP), "timers": len(m.timers),
-		"half open": m.half.all.Len(),
-		"sources":   len(m.half.bySource), "timewait": m.waiting.Len(), "messages": m.messages.len(),
+		"half open": m.half.Len(),
+		"sources":   m.half.Sources(), "timewait": m.waiting.Len(), "messages": m.messages.len(),
 		"events": m.events.len(),
 	} {
 		if n != 0 {

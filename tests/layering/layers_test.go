@@ -21,7 +21,8 @@ var layers = []struct {
 		{"qp/ring", []string{"ib"}},
 		{"qp", []string{"ib", "wire", "mr", "qp/ring"}},
 		{"qp/script", []string{"ib", "wire", "mr", "mr/mrtest", "qp", "qp/ring"}},
-		{"roce/cm", []string{"ib", "wire"}},
+		{"roce/internal/crowd", []string{"ib"}},
+		{"roce/cm", []string{"ib", "wire", "roce/internal/crowd"}},
 	}},
 	{"links", []row{
 		{"roce/neigh", []string{"ib"}},
@@ -54,7 +55,7 @@ var layers = []struct {
 		{"roce/internal/slowmem", []string{"ib", "mr", "qp", "roce/internal/fault"}},
 		{"roce/internal/engine", []string{"ib", "wire", "mr", "qp", "roce/link", "roce/internal/ipid",
 			"roce/internal/sequence", "roce/internal/offload", "roce/internal/fault", "roce/internal/slowmem"}},
-		{"roce/internal/cma", []string{"ib", "wire", "roce/link", "roce/cm"}},
+		{"roce/internal/cma", []string{"ib", "wire", "roce/internal/crowd", "roce/link", "roce/cm"}},
 		{"roce", []string{"ib", "mr", "qp/ring", "qp", "roce/cm", "roce/link", "roce/internal/sequence",
 			"roce/internal/objects", "roce/internal/slowmem", "roce/internal/engine", "roce/internal/cma"}},
 		{"roce/host", []string{"ib", "roce/neigh", "roce/link", "roce/link/wrap", "roce/link/udp", "roce/link/rawsock",

@@ -7,6 +7,7 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/cm"
+	"github.com/goroce/goroce/roce/internal/crowd"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -65,7 +66,8 @@ type ID struct {
 	agreed bool   // params has the values of both ends: the QP may go to RTR
 	dialed uint64 // order among Port.dials
 
-	inChannel, inDials, inHalf, inBacklog *list.Element // positions in lists
+	inChannel, inDials, inBacklog *list.Element // positions in lists
+	inHalf                        *crowd.Entry[*ID]
 
 	// For a request whose CMConnectRequest has not been read.
 	listener *ID

@@ -5,13 +5,14 @@ import (
 	"fmt"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/internal/crowd"
 )
 
 // Limits bound the objects of an owner in a port's connection manager. Zero fields take the defaults.
 type Limits struct {
 	IDs       int // of all kinds, connections included (default 65,536)
 	Listeners int // IDs that listen (default 4,096)
-	HalfOpen  int // peers' requests in the handshake; a new one replaces the oldest (default 4,096)
+	HalfOpen  int // peers' requests in the handshake; a new one replaces one of the busiest peer (default 4,096)
 	Backlog   int // unread requests of one listener (default 4,096); others are ignored, and peers repeat them
 
 	// Charge is told of each change, in bytes, of the memory that the owner's IDs use, unread events included. An error
@@ -46,12 +47,12 @@ type Owner struct {
 	limits    Limits
 	ids       int
 	listeners int
-	half      *list.List // of *ID, the oldest first
+	half      crowd.List[*ID] // half-open requests of peers
 }
 
 // NewOwner makes an account for a user or a process.
 func NewOwner(l Limits) *Owner {
-	return &Owner{routes: make(chan struct{}, maxRoutes), limits: l.orDefaults(), half: list.New()}
+	return &Owner{routes: make(chan struct{}, maxRoutes), limits: l.orDefaults()}
 }
 
 // SetLimits changes the limits of an account. An account above the new limits keeps its objects, but gets no more;
@@ -118,13 +119,12 @@ func (o *Owner) takeGroup() error { return o.charge(groupHeap) }
 // giveGroups undoes takeGroup n times.
 func (o *Owner) giveGroups(n int) { _ = o.charge(-groupHeap * int64(n)) }
 
-// toHalf counts a peer's request as half open. At the limit it evicts the owner's oldest one.
+// toHalf counts a peer's request as half open. At the limit it evicts the oldest one of the peer that has the most.
 func (o *Owner) toHalf(id *ID) {
 	if o.half.Len() >= o.limits.HalfOpen {
-		oldest := o.half.Front().Value.(*ID)
-		oldest.evict()
+		o.half.Crowded().Value.evict()
 	}
-	id.inHalf = o.half.PushBack(id)
+	id.inHalf = o.half.Add(id.path.Remote, id)
 }
 
 // notHalf removes a request from the half-open ones, if it is one.
