@@ -182,3 +182,45 @@ func TestCMRepeatedCalls(t *testing.T) {
 		})
 	}
 }
+
+// TestCMShares: an owner that must be fair gets no more connections and dynamic ports than stay free for others, also of
+// connections that end without their IDs.
+func TestCMShares(t *testing.T) {
+	w := newWorld(t, 1, 64, plain)
+	open := func(fair bool) *cmEnd { return w.asTenant(w.a, roce.CMLimits{IDs: 1 << 20, Fair: fair}, nil) }
+	greedy, other := open(true), open(true)
+	bind := func(c *cmEnd) error { return c.id().Bind(netip.AddrPortFrom(gidA.Addr(), 0)) }
+	n := 0
+	for bind(greedy) == nil {
+		n++
+	}
+	if most := (1<<16 - 49152) / 2; n != most {
+		t.Errorf("one owner has %d dynamic ports, want half of them, %d", n, most)
+	}
+	if err := bind(greedy); !errors.Is(err, ib.ErrLimit) {
+		t.Errorf("a port more is %v, want ErrLimit", err)
+	}
+	must(t, bind(other))
+	must(t, greedy.ch.Close())
+	must(t, bind(other))
+
+	// What is disconnected stays in timewait.
+	a, b := open(true), w.newCM(w.b)
+	b.listen(7471, 0)
+	for range 10 {
+		id := a.resolved(b.h, 7471)
+		must(t, id.Connect(a.param()))
+		all := b.events() // also of the connection before
+		must(t, all[len(all)-1].ID.Accept(b.param()))
+		a.next(ib.CMConnectResponse)
+		must(t, id.Establish())
+		must(t, id.Close())
+	}
+	if held := w.a.dev.CMHeld(a.ch); held != 10 {
+		t.Errorf("after the end of their IDs %d connections count for their owner, want 10", held)
+	}
+	w.nothingLeft()
+	if held := w.a.dev.CMHeld(a.ch); held != 0 {
+		t.Errorf("when nothing is left of them %d connections count for their owner, want 0", held)
+	}
+}

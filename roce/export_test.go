@@ -1,6 +1,7 @@
 package roce
 
 import (
+	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/internal/cma"
 	"github.com/goroce/goroce/roce/internal/engine"
 )
@@ -25,3 +26,6 @@ const MaxHold = cma.MaxHold
 
 // CMLongestHold returns the largest number of IDs that changed in one hold of the connection manager's lock.
 func (d *Device) CMLongestHold() int { return d.cm.LongestHold() }
+
+// CMHeld returns how many connections count for the owner of a channel.
+func (d *Device) CMHeld(ch ib.CM) int { return d.cm.Held(ch.(*CM)) }

@@ -98,6 +98,8 @@ const (
 	// Dropped: a request has ended before it was answered: the peer gave up (Reason, if the peer sent one), a limit
 	// of Options was reached, or the listener was closed. The ID is released.
 	Dropped
+	// Forgotten: nothing is left of a connection that lingered after Release.
+	Forgotten
 )
 
 // String returns the name.
@@ -110,7 +112,7 @@ func (k EventKind) String() string {
 
 var eventText = [...]string{
 	"Request", "Replied", "Established", "Rejected", "Unreachable", "Disconnected", "TimewaitExit", "Resolved",
-	"Dropped",
+	"Dropped", "Forgotten",
 }
 
 // Event is something that happened to a connection.

@@ -155,6 +155,9 @@ func (m *Manager) forget(c *conn) {
 	}
 	delete(m.byRemote, c.remote)
 	delete(m.conns, c.id)
+	if c.released {
+		m.events.put(Event{Kind: Forgotten, ID: c.id})
+	}
 }
 
 // forgetQP removes the peer's QP from the index, unless another connection has taken the entry over.

@@ -51,6 +51,8 @@ type link struct {
 	qpn    ib.QPN
 	lazy   bool // the consumer does nothing about it
 	events []string
+
+	lingers bool // Release said so, and Forgotten has not come
 }
 
 // consumer uses a manager as a program might: it answers events, sometimes changes its mind, and checks that the events
@@ -113,6 +115,8 @@ func (c *consumer) hear() {
 				p = asking
 			}
 			c.begin(e.ID, &link{phase: p, conn: e.Conn})
+		} else if l := c.links[e.ID]; e.Kind == Forgotten && l != nil && l.lingers {
+			l.lingers = false
 		} else {
 			c.told(&e)
 			c.w.react(c, e.ID)
@@ -158,7 +162,7 @@ func (c *consumer) act(id ID) {
 	}
 	switch {
 	case roll >= 95 && !c.drain:
-		c.Release(now, id)
+		l.lingers = c.Release(now, id)
 		if err := c.Disconnect(now, id, nil); !errors.Is(err, ErrUnknownID) {
 			c.fail("Disconnect after Release: %v", err)
 		}

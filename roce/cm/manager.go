@@ -195,13 +195,17 @@ func (m *Manager) Disconnect(now ib.Instant, id ID, private []byte) error {
 	return nil
 }
 
-// Release ends whatever is under way with this ID, and tells the peer by the message that the state calls for. No
-// further event is raised for the ID.
-func (m *Manager) Release(now ib.Instant, id ID) {
-	if c := m.conns[id]; c != nil {
-		m.in = input{now: now}
-		m.dispatch(c, onRelease, &m.in)
+// Release ends whatever is under way with this ID, and tells the peer by the message that the state calls for. If the
+// connection lingers, because it waits for the DREP or for the end of timewait, Release returns true, and Forgotten is
+// the only further event for the ID.
+func (m *Manager) Release(now ib.Instant, id ID) (lingers bool) {
+	c := m.conns[id]
+	if c == nil {
+		return false
 	}
+	m.in = input{now: now}
+	m.dispatch(c, onRelease, &m.in)
+	return m.conns[id] == c
 }
 
 // Lost says that the network cannot reach the peer of a connection (ICMP). A request that has had no answer at all

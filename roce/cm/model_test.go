@@ -21,7 +21,7 @@ var (
 // reorders and delays, in virtual time. They accept, reject, wait, disconnect and release at random. The events of each
 // must be consistent, both ends of a connection must agree, and in the end nothing may be left.
 func TestModel(t *testing.T) {
-	var heard [Dropped + 1]int
+	var heard [Forgotten + 1]int
 	runSeeds(t, *modelSeeds, func(t *testing.T, seed uint64) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		n := &badNetwork{rng: rng, maxDelay: 1 + ib.Instant(rng.Int64N(int64(400*millisecond)))}
@@ -76,7 +76,7 @@ type model struct {
 	reactions []reaction // by time
 	reuse     bool       // QP numbers are used again too early
 	sent      int
-	heard     [Dropped + 1]int // events of all consumers
+	heard     [Forgotten + 1]int // events of all consumers
 }
 
 // reaction is the time at which a consumer acts on an ID.
@@ -127,7 +127,7 @@ func (w *model) run() {
 	w.agree()
 	for _, c := range w.consumers {
 		for _, id := range slices.Clone(c.ids) {
-			c.Release(w.now, id)
+			c.links[id].lingers = c.Release(w.now, id)
 			c.end(id, "released")
 		}
 		w.settle()
@@ -136,6 +136,11 @@ func (w *model) run() {
 	for _, c := range w.consumers {
 		if s := c.leftover(); s != "" {
 			c.fail("it still holds %s", s)
+		}
+		for id, l := range c.links {
+			if l.lingers {
+				c.fail("ID %#x was never forgotten", uint32(id))
+			}
 		}
 	}
 	// A connection takes at most 16 copies of four messages, and an answer to each copy.

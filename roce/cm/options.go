@@ -15,7 +15,7 @@ type Options struct {
 	Retries     int        // retransmissions of a message (default 15)
 	RequestLife ib.Instant // longest time that a request waits for the consumer's answer (default 75 s)
 
-	MaxConns          int // IDs of all kinds (default 65536)
+	MaxConns          int // IDs of all kinds (default MaxConns)
 	MaxHalfOpen       int // requests received whose handshake is not complete (default 4096)
 	MaxHalfOpenSource int // those from one GID (default 1024)
 	MaxTimewait       int // connections in timewait (default 16384)
@@ -26,6 +26,9 @@ const (
 	millisecond ib.Instant = 1e6
 	second      ib.Instant = 1e9
 )
+
+// MaxConns is how many connections, resolutions and requests a port has by default.
+const MaxConns = 1 << 16
 
 // MaxStep bounds the work of one call: so many connections at most change their state in it. The caller holds a lock
 // meanwhile, for which others wait.
@@ -46,7 +49,7 @@ func (o Options) withDefaults() Options {
 	o.ResendMax = max(or(o.ResendMax, 1600*millisecond), o.Resend)
 	o.Retries = or(o.Retries, 15)
 	o.RequestLife = or(o.RequestLife, 75*second)
-	o.MaxConns = or(o.MaxConns, 1<<16)
+	o.MaxConns = or(o.MaxConns, MaxConns)
 	o.MaxHalfOpen = or(o.MaxHalfOpen, 4096)
 	o.MaxHalfOpenSource = or(o.MaxHalfOpenSource, 1024)
 	o.MaxTimewait = or(o.MaxTimewait, 1<<14)

@@ -113,7 +113,10 @@ func TestRelease(t *testing.T) {
 			if test.who == "B" {
 				me, other, id = B, A, b
 			}
-			me.Release(w.now, id)
+			lingers := me.Release(w.now, id)
+			if want := test.to >= 3; lingers != want {
+				t.Errorf("Release says that the connection lingers: %t, want %t", lingers, want)
+			}
 			if err := me.Disconnect(w.now, id, nil); !errors.Is(err, ErrUnknownID) {
 				t.Errorf("Disconnect after Release: %v", err)
 			}
@@ -121,6 +124,9 @@ func TestRelease(t *testing.T) {
 				other.wait(kind)
 			}
 			w.pass(10 * second)
+			if lingers {
+				me.event(Forgotten)
+			}
 			w.empty()
 		})
 	}

@@ -63,7 +63,7 @@ func (s *Server) cmLimits(uid uint32, user *account) roce.CMLimits {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return roce.CMLimits{IDs: a.cm.IDs, Listeners: a.cm.Listeners, HalfOpen: a.cm.HalfOpen, Backlog: a.cm.Backlog,
-		MayBind: s.mayBind(uid), Charge: func(bytes int64) error { return a.charge(user, bytes) }}
+		Fair: true, MayBind: s.mayBind(uid), Charge: func(bytes int64) error { return a.charge(user, bytes) }}
 }
 
 // userPorts is the first port that every user may bind. rdma_cm has the same limit, PROT_SOCK,

@@ -173,9 +173,19 @@ func (c *session) book(op abi.Op, what resource, n int64) error {
 	if err := a.room(op.String(), &c.own, c.user, what, n); err != nil {
 		return err
 	}
+	if c.unit != nil {
+		if most, ok := c.unit.objects[what].allows(c.user.used[what], n); !ok {
+			return ib.Refuse(op.String(), resourceText[what].name+" of one user", c.user.used[what]+n,
+				fmt.Sprintf("%d: of the device's %d, a user may hold as many as stay free for others", most,
+					c.unit.objects[what].most), ib.ErrLimit)
+		}
+	}
 	c.own.used[what] += n
 	c.user.used[what] += n
 	a.scarce[scarceOf[what]].used += n
+	if c.unit != nil {
+		c.unit.objects[what].used += n
+	}
 	return nil
 }
 
@@ -201,9 +211,9 @@ func (a *accounts) room(op string, client, user *account, what resource, n int64
 		return ib.Refuse(op, fmt.Sprintf("%s of one %s", text.name, of), would, allowed, ib.ErrLimit)
 	}
 	if kind := scarceOf[what]; kind != plenty {
-		s, would := &a.scarce[kind], user.usedOf(kind)+n
-		if left := s.most - s.used; s.most > 0 && (would > left || n > left) {
-			return full("user", would, fmt.Sprintf("%d: of %d, a user may hold as many as stay free for others; %s",
+		s, holds := &a.scarce[kind], user.usedOf(kind)
+		if left, ok := s.allows(holds, n); !ok {
+			return full("user", holds+n, fmt.Sprintf("%d: of %d, a user may hold as many as stay free for others; %s",
 				left, s.most, scarceText[kind]))
 		}
 	}
@@ -233,6 +243,9 @@ func (c *session) give(list []held) {
 		c.own.used[h.what] -= h.n
 		c.user.used[h.what] -= h.n
 		a.scarce[scarceOf[h.what]].used -= h.n
+		if c.unit != nil {
+			c.unit.objects[h.what].used -= h.n
+		}
 	}
 }
 

@@ -120,22 +120,6 @@ func queryQP(c *session, r *abi.Object) (reply, error) {
 	return says(abi.QPAttrOf(r.Handle, &a, 0))
 }
 
-func attach(c *session, r *abi.Group) (reply, error) {
-	q, err := lookup[*roce.QP](c, abi.OpAttach, "QP", r.QP)
-	if err != nil {
-		return done(err)
-	}
-	return done(q.AttachMulticast(r.GID))
-}
-
-func detach(c *session, r *abi.Group) (reply, error) {
-	q, err := lookup[*roce.QP](c, abi.OpDetach, "QP", r.QP)
-	if err != nil {
-		return done(err)
-	}
-	return done(q.DetachMulticast(r.GID))
-}
-
 // String returns the kind's name for messages.
 func (k kind) String() string {
 	names := [...]string{kindCMGroup: "CM membership", kindCMID: "CM ID", kindCM: "CM channel", kindQP: "QP",

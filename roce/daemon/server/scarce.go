@@ -1,12 +1,21 @@
 package server
 
-import "github.com/goroce/goroce/roce/daemon/machine"
+import (
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/daemon/machine"
+)
 
-// scarce accounts for a resource of which the machine, or the daemon's part of it, has little. A
+// scarce accounts for a resource of which the machine, the daemon's part of it, or a device has only so much. A
 // user may hold as much of it as stays free for all others. So a user that is alone may hold
 // half, and a later user still finds some. This needs no list of users, and all users together
 // never hold everything.
 type scarce struct{ most, used int64 } // of all clients; most is 0 if there is no limit
+
+// allows reports whether a user who holds this much may hold n more, and how much it may hold in all.
+func (s *scarce) allows(holds, n int64) (most int64, ok bool) {
+	left := s.most - s.used
+	return left, s.most == 0 || holds+n <= left && n <= left
+}
 
 // scarceKind is a kind of scarce resource.
 type scarceKind uint8
@@ -43,6 +52,15 @@ func (a *accounts) setMachine(m machine.Capacity) {
 		a.scarce[kind].most = n - n/4
 	}
 	a.scarce[scarceThreads].most = m.Threads / 2
+}
+
+// scarceObjects returns how many objects of each kind a device has for all clients.
+func scarceObjects(attr ib.DeviceAttr) (table [numResources]scarce) {
+	for what, n := range map[resource]int{qps: attr.MaxQP, mrs: attr.MaxMR, mws: attr.MaxMW, cqs: attr.MaxCQ,
+		pds: attr.MaxPD, srqs: attr.MaxSRQ, ahs: attr.MaxAH} {
+		table[what].most = int64(n)
+	}
+	return table
 }
 
 // usedOf returns how much of a scarce kind the account holds.

@@ -65,14 +65,16 @@ type unit struct {
 	name        string
 	index       int // in Server.units
 	dev         *roce.Device
-	doorbells   []*doorbells // by shard
-	clockOffset int64        // see clockOffset
+	doorbells   []*doorbells         // by shard
+	objects     [numResources]scarce // those of the device itself, guarded by accounts.mu
+	clockOffset int64                // see clockOffset
 
 	mu       sync.Mutex
 	sessions map[*session]struct{}
 	cmOwners cmOwners
 
 	domains domains
+	groups  groups
 }
 
 // New returns a server of the devices. The caller closes the devices, after Serve has returned
@@ -91,6 +93,7 @@ func New(devices []*roce.Device, o Options) (*Server, error) {
 	s.SetProcesses(o.OwnProcesses, o.OtherProcesses)
 	for i, dev := range devices {
 		u := &unit{name: dev.Attr().Name, index: i, dev: dev, clockOffset: clockOffset(dev),
+			objects: scarceObjects(dev.Attr()), groups: newGroups(dev.Attr()),
 			sessions: map[*session]struct{}{}, cmOwners: cmOwners{},
 			domains: domains{all: map[domainKey]*domain{}}}
 		for i := range dev.Shards() {

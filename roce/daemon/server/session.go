@@ -78,6 +78,8 @@ type object struct {
 	cm     *cmID         // of an ID of the connection manager
 	also   *object       // another handle of the same value
 
+	groups map[ib.GID]bool // of a QP: the multicast groups that it is attached to
+
 	rdAtomic [2]int // of a QP: the largest MaxRdAtomic and MaxDestRdAtomic that were booked
 }
 
@@ -87,6 +89,7 @@ func (c *session) release(o *object) {
 		o.free()
 	}
 	o.rings.free()
+	c.leaveGroups(o)
 	c.give(o.holds)
 }
 

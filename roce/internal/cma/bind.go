@@ -95,8 +95,7 @@ func (id *ID) bindPort(op string) error {
 		port := uint16(firstDynamicPort + (first+i)%ports)
 		if key := id.init.Space.ServiceID(port); len(p.binds[key]) == 0 {
 			id.local = netip.AddrPortFrom(id.local.Addr(), port)
-			p.reserve(id, key)
-			return nil
+			return p.reserve(op, id, key)
 		}
 	}
 	taken := fmt.Sprintf("0, and all %d ports from %d on are taken in port space %v", ports, firstDynamicPort,
@@ -116,8 +115,7 @@ func (p *Port) bindKey(op string, id *ID, key uint64, reuse bool) error {
 	if err := p.checkBind(op, id, key, reuse); err != nil {
 		return err
 	}
-	p.reserve(id, key)
-	return nil
+	return p.reserve(op, id, key)
 }
 
 // place is a local address with the families that it stands for.
@@ -163,8 +161,19 @@ func (r *reservation) sharing() sharing {
 	return sharing{1, 1}
 }
 
+// dynamic reports whether a service ID is that of a port that Bind may choose.
+func dynamic(service uint64) bool {
+	_, port, ok := wire.SplitServiceID(service)
+	return ok && port >= firstDynamicPort
+}
+
 // reserve notes that the ID has a service ID.
-func (p *Port) reserve(id *ID, service uint64) {
+func (p *Port) reserve(op string, id *ID, service uint64) error {
+	if dynamic(service) {
+		if err := p.take(op, id.ch.owner, dynamicPorts); err != nil {
+			return err
+		}
+	}
 	if p.binds[service] == nil {
 		p.binds[service] = binding{}
 	}
@@ -172,6 +181,7 @@ func (p *Port) reserve(id *ID, service uint64) {
 	n, more := p.binds[service][r.at], r.sharing()
 	p.binds[service][r.at] = sharing{n.ids + more.ids, n.exclusive + more.exclusive}
 	id.bound = r
+	return nil
 }
 
 // unbind frees an ID's port or service ID.
@@ -179,6 +189,9 @@ func (p *Port) unbind(id *ID) {
 	r := id.bound
 	if r.service == 0 {
 		return
+	}
+	if dynamic(r.service) {
+		p.hold(id.ch.owner, dynamicPorts, -1)
 	}
 	n, less := p.binds[r.service][r.at], r.sharing()
 	if n.ids > less.ids {
@@ -193,7 +206,7 @@ func (p *Port) unbind(id *ID) {
 func (id *ID) rebind() {
 	if service := id.bound.service; service != 0 {
 		id.port.unbind(id)
-		id.port.reserve(id, service)
+		_ = id.port.reserve("bind", id, service) // what unbind has freed
 	}
 }
 

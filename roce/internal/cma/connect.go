@@ -121,7 +121,7 @@ func (id *ID) ResolveRoute(time.Duration) error {
 		id.routing = false
 		switch {
 		case id.state == stateClosed: // close has left the ID counted, which bounds these goroutines
-			owner.giveID()
+			owner.giveID(id.lingers)
 		case id.state == stateAddrResolved && !p.closed:
 			id.routed(mtu, errno)
 		}
@@ -184,7 +184,10 @@ func (id *ID) Connect(c ib.CMConnParam) error {
 	if c.Timeout > 0 {
 		giveUp = now + ib.Instant(c.Timeout)
 	}
-	var err error
+	err := p.take(op, id.ch.owner, connections)
+	if err != nil {
+		return err
+	}
 	if id.init.Type == ib.UD {
 		id.conn, err = p.m.Resolve(now, cm.Resolve{Path: id.path, ServiceID: id.service(), SrcPort: id.local.Port(),
 			PrivateData: c.PrivateData, GiveUp: giveUp})
@@ -194,6 +197,7 @@ func (id *ID) Connect(c ib.CMConnParam) error {
 			PathMTU: id.pathMTU(), AckTimeout: id.ackTimeout, GiveUp: giveUp})
 	}
 	if err != nil {
+		p.hold(id.ch.owner, connections, -1)
 		return err
 	}
 	id.active, id.state, id.cause = true, stateConnecting, 0

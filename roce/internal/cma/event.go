@@ -9,8 +9,12 @@ import (
 // handle passes an event of the state machine to the ID of its connection.
 func (p *Port) handle(ev *cm.Event) {
 	p.mu.touched++
-	if ev.Kind == cm.Request {
+	switch ev.Kind {
+	case cm.Request:
 		p.request(ev)
+		return
+	case cm.Forgotten:
+		p.over(ev.ID)
 		return
 	}
 	id := p.conns[ev.ID]
@@ -49,8 +53,13 @@ func (p *Port) request(ev *cm.Event) {
 	}
 	init := l.init
 	init.Type = typ
+	if p.take("request", l.ch.owner, connections) != nil {
+		refuse(rejectNoResources)
+		return
+	}
 	id, err := l.ch.newID("request", init)
 	if err != nil {
+		p.hold(l.ch.owner, connections, -1)
 		refuse(rejectNoResources)
 		return
 	}

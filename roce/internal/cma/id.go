@@ -56,6 +56,7 @@ type ID struct {
 	routeMTU      ib.MTU // largest path MTU of the route to the peer; 0 if it is not known
 	routing       bool   // a call of Options.Route is under way or waits for its turn
 	bound         reservation
+	lingers       bool // after the end of the ID its connection goes on in the state machine
 
 	// For a connection, a resolution or a request.
 	conn   cm.ID // 0 before the state machine has one, and after its end
@@ -327,7 +328,7 @@ func (id *ID) close(now ib.Instant) (done bool) {
 	id.ch.owner.giveGroups(len(id.groups))
 	id.groups = nil
 	if !id.routing { // otherwise the goroutine of ResolveRoute takes the ID off
-		id.ch.owner.giveID()
+		id.ch.owner.giveID(id.lingers)
 	}
 	id.state = stateClosed
 	return true
@@ -357,7 +358,9 @@ func (id *ID) release(now ib.Instant) (done bool) {
 		id.ch.owner.listeners--
 	}
 	if conn := id.disown(); conn != 0 {
-		p.m.Release(now, conn)
+		if id.lingers = p.m.Release(now, conn); id.lingers {
+			p.linger(id.ch.owner, conn)
+		}
 	}
 	p.unbind(id)
 	return true
@@ -370,6 +373,7 @@ func (id *ID) disown() cm.ID {
 	if conn != 0 {
 		delete(id.port.conns, conn)
 		id.conn = 0
+		id.port.hold(id.ch.owner, connections, -1)
 	}
 	id.ch.owner.notHalf(id)
 	return conn

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/cm"
 	"github.com/goroce/goroce/roce/internal/crowd"
 )
 
@@ -14,6 +15,9 @@ type Limits struct {
 	Listeners int // IDs that listen (default 4,096)
 	HalfOpen  int // peers' requests in the handshake; a new one replaces one of the busiest peer (default 4,096)
 	Backlog   int // unread requests of one listener (default 4,096); others are ignored, and peers repeat them
+
+	// Fair owners hold as many connections, and dynamic ports, as stay free for others of the port.
+	Fair bool
 
 	// Charge is told of each change, in bytes, of the memory that the owner's IDs use, unread events included. An error
 	// refuses an increase. It is called with locks held: it must neither block nor call the device. nil allows all.
@@ -36,6 +40,7 @@ const (
 // a membership in a group adds, with its event. Measured (TestHeap of roce/daemon/server) and rounded up.
 const (
 	idHeap    = 3 << 10
+	connHeap  = 1 << 10 // the part of idHeap that is kept for a connection without an ID
 	groupHeap = 1 << 10
 )
 
@@ -47,6 +52,8 @@ type Owner struct {
 	limits    Limits
 	ids       int
 	listeners int
+	lingering int // connections without an ID
+	held      shares
 	half      crowd.List[*ID] // half-open requests of peers
 }
 
@@ -87,6 +94,37 @@ func (p *Port) Open(o *Owner, tenant any) (*Channel, error) {
 	return ch, nil
 }
 
+// share is what owners share of a port.
+type share uint8
+
+const (
+	connections share = iota // in the state machine, those included that end without their ID
+	dynamicPorts
+	numShares
+)
+
+var shareText = [numShares]string{"connections", "dynamic ports"}
+
+// shares are amounts of each.
+type shares [numShares]int
+
+// take counts one more for an owner. A Fair owner gets it only if as many stay free for others as it holds then.
+func (p *Port) take(op string, o *Owner, what share) error {
+	free := p.most[what] - p.used[what]
+	if free <= 0 || o.limits.Fair && o.held[what] >= free {
+		return ib.Refuse(op, shareText[what]+" of one owner", o.held[what]+1, fmt.Sprintf("%d: of the port's %d, an owner may "+
+			"hold as many as stay free for others; close some first", free, p.most[what]), ib.ErrLimit)
+	}
+	p.hold(o, what, 1)
+	return nil
+}
+
+// hold counts n more for an owner, whatever it holds, or -n less.
+func (p *Port) hold(o *Owner, what share, n int) {
+	p.used[what] += n
+	o.held[what] += n
+}
+
 // charge tells the account's owner of more memory, which it may refuse, or less.
 func (o *Owner) charge(bytes int64) error {
 	if o.limits.Charge == nil {
@@ -97,7 +135,7 @@ func (o *Owner) charge(bytes int64) error {
 
 // takeID counts one more ID, if the owner may have it.
 func (o *Owner) takeID(op string) error {
-	if o.ids >= o.limits.IDs {
+	if o.ids+o.lingering >= o.limits.IDs {
 		return overLimit(op, "IDs", o.limits.IDs)
 	}
 	if err := o.charge(idHeap); err != nil {
@@ -107,10 +145,30 @@ func (o *Owner) takeID(op string) error {
 	return nil
 }
 
-// giveID undoes takeID.
-func (o *Owner) giveID() {
+// giveID undoes takeID. The connection that the ID had may linger.
+func (o *Owner) giveID(lingers bool) {
 	o.ids--
-	_ = o.charge(-idHeap)
+	if lingers {
+		_ = o.charge(connHeap - idHeap)
+	} else {
+		_ = o.charge(-idHeap)
+	}
+}
+
+// linger counts a connection that ends without its ID, until over: one that waits for the DREP, or in timewait.
+func (p *Port) linger(o *Owner, conn cm.ID) {
+	p.lingering[conn] = o
+	o.lingering++
+	p.hold(o, connections, 1)
+}
+
+// over notes the end of a connection that lingered.
+func (p *Port) over(conn cm.ID) {
+	o := p.lingering[conn]
+	delete(p.lingering, conn)
+	o.lingering--
+	p.hold(o, connections, -1)
+	_ = o.charge(-connHeap)
 }
 
 // takeGroup counts one more membership of an ID, if the owner may have it.

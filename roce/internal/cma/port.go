@@ -56,6 +56,9 @@ type Port struct {
 	m         *cm.Manager
 	channels  *list.List    // of *Channel
 	conns     map[cm.ID]*ID // of connections, resolutions and requests that are not over
+	lingering map[cm.ID]*Owner
+	most      shares // what the port has
+	used      shares // what all owners hold
 	listeners map[cm.ListenID]*ID
 	dials     dials
 	binds     map[uint64]binding // what is reserved of each service ID
@@ -102,7 +105,8 @@ func New(h Host, o Options) *Port {
 		binary.LittleEndian.PutUint64(key[i:], o.Rand.Uint64())
 	}
 	p := &Port{host: h, opts: o, m: cm.New(cm.Options{GUID: o.GUID, Seed: key}), channels: list.New(),
-		conns: map[cm.ID]*ID{}, listeners: map[cm.ListenID]*ID{}, dials: dials{to: map[ib.GID]*dialled{}},
+		conns: map[cm.ID]*ID{}, lingering: map[cm.ID]*Owner{},
+		most: shares{connections: cm.MaxConns, dynamicPorts: 1<<16 - firstDynamicPort}, listeners: map[cm.ListenID]*ID{}, dials: dials{to: map[ib.GID]*dialled{}},
 		binds: map[uint64]binding{}}
 	p.due.Store(int64(ib.Never))
 	return p
@@ -245,6 +249,13 @@ func (p *Port) Stats() cm.Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.m.Stats()
+}
+
+// Held returns how many connections count for the owner of a channel, for tests.
+func (p *Port) Held(ch *Channel) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return ch.owner.held[connections]
 }
 
 // LongestHold returns the largest number of IDs that changed in one hold of the lock, for tests.
