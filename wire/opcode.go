@@ -1,6 +1,9 @@
 package wire
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Opcode is the first byte of the BTH: the upper three bits are the transport service, the lower five the operation
 // (IBTA 9.2.1; A17.9.3 for CNP; A19 for FLUSH and ATOMIC WRITE).
@@ -347,4 +350,15 @@ func (o Opcode) String() string {
 		return "CNP"
 	}
 	return o.Service().String() + " " + operations[o.Op()].name
+}
+
+// opShort abbreviates frequent parts of the specification's names.
+var opShort = strings.NewReplacer("RDMA ", "", "Acknowledge", "ACK", "with Immediate", "imm", "with Invalidate", "inv")
+
+// String returns the specification's name in short: "SEND First", "WRITE Only imm", "ACK".
+func (o Op) String() string {
+	if int(o) >= len(operations) || operations[o].flags == 0 {
+		return fmt.Sprintf("Op(%#02x)", uint8(o))
+	}
+	return opShort.Replace(operations[o].name)
 }

@@ -105,7 +105,7 @@ func TestOpcodeTable(t *testing.T) {
 			t.Errorf("%s: headers longer than MaxHeaderLen", row.name)
 		}
 		if row.op.Service().Opcode(row.op.Op()) != row.op {
-			t.Errorf("%s: service %v and operation %#x do not make the opcode", row.name, row.op.Service(), row.op.Op())
+			t.Errorf("%s: service %v and operation %v do not make the opcode", row.name, row.op.Service(), row.op.Op())
 		}
 	}
 	for i := range 256 {
@@ -116,6 +116,28 @@ func TestOpcodeTable(t *testing.T) {
 		if !op.Valid() && (op.HeaderLen() != 0 || op.IsRequest() || op.IsResponse() || op.HasPayload() || op.Starts() ||
 			op.Ends()) {
 			t.Errorf("%#02x: not valid, but has properties", i)
+		}
+	}
+}
+
+// Short names are the same in every service, and no two operations share one.
+func TestOpNames(t *testing.T) {
+	names := map[string]Op{}
+	for _, row := range opcodeRows {
+		if row.op == CNP {
+			continue
+		}
+		name := row.op.Op().String()
+		if op, ok := names[name]; ok && op != row.op.Op() {
+			t.Errorf("%s and %#02x are both called %q", row.name, uint8(op), name)
+		}
+		names[name] = row.op.Op()
+	}
+	for op, want := range map[Op]string{OpSendOnlyInv: "SEND Only inv", OpWriteLastImm: "WRITE Last imm",
+		OpReadRespFirst: "READ Response First", OpAck: "ACK", OpAtomicAck: "ATOMIC ACK", OpFlush: "FLUSH",
+		0x15: "Op(0x15)", 0x24: "Op(0x24)"} {
+		if got := op.String(); got != want {
+			t.Errorf("operation %#02x is called %q, want %q", uint8(op), got, want)
 		}
 	}
 }

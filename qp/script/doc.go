@@ -55,7 +55,7 @@
 //	>x <x    lost            >> <<    delivered twice
 //	>~ <~    delayed ...     ~> ~<    ... and arriving now
 //
-// Names are those of package wire, abbreviated. Fields: psn (first and last, as in
+// Names are those of wire.Op, and of NAKs. Fields: psn (first and last, as in
 // psn=101..130, for a run of full packets), AckReq, SE, msn, credits, imm, inv (a
 // region), to (an address: VA and R_Key), rkey (in place of the region's), len (of the
 // RETH), compare, swap, add, was, delay (of an RNR NAK), pad, data; srq (number in the

@@ -27,14 +27,11 @@ type packetName struct {
 	syndrome wire.Syndrome
 }
 
-var abbreviate = strings.NewReplacer("RC ", "", "RDMA ", "", "Acknowledge", "ACK", "with Immediate", "imm",
-	"with Invalidate", "inv")
-
 func makeShortNames() map[string]packetName {
 	names := map[string]packetName{}
 	for op := range wire.Opcode(32) {
 		if op.Valid() {
-			names[abbreviate.Replace(op.String())] = packetName{op, wire.AckNoCredits}
+			names[op.Op().String()] = packetName{op, wire.AckNoCredits}
 		}
 	}
 	names["RNR NAK"] = packetName{wire.RCAck, wire.RNRNak(0)}
@@ -53,7 +50,7 @@ func shortName(p *wire.Packet) string {
 	case isACK && !s.IsAck():
 		return strings.ReplaceAll(s.String(), ",", "")
 	}
-	return abbreviate.Replace(wire.RC.Opcode(p.Opcode.Op()).String())
+	return p.Opcode.Op().String()
 }
 
 // spec is a step's description of a packet, or of a run of packets.

@@ -47,16 +47,12 @@ func label(p *wire.Packet, full bool) string {
 	return b.String()
 }
 
-// opShort abbreviates frequent parts of the specification's names.
-var opShort = strings.NewReplacer("RDMA ", "", "Acknowledge", "ACK", "with Immediate", "imm", "with Invalidate", "inv")
-
 // opText returns the name of the operation; for an acknowledge, its syndrome.
 func opText(p *wire.Packet) string {
-	service, name, found := strings.Cut(p.Opcode.String(), " ")
-	if !found {
-		return service
+	if !p.Opcode.Valid() || p.Opcode == wire.CNP {
+		return p.Opcode.String()
 	}
-	name = opShort.Replace(name)
+	name := p.Opcode.Op().String()
 	if p.Opcode.Headers()&wire.HasAETH != 0 && !p.AETH.Syndrome.IsAck() {
 		if p.Opcode.Op() == wire.OpAck {
 			name = syndromeText(p)
@@ -67,7 +63,7 @@ func opText(p *wire.Packet) string {
 	if p.Opcode.Service() == wire.RC {
 		return name
 	}
-	return service + " " + name
+	return p.Opcode.Service().String() + " " + name
 }
 
 // syndromeText is the syndrome without the commas of its full description.
