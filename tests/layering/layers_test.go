@@ -7,6 +7,9 @@ var layers = []struct {
 	name string
 	rows []row
 }{
+	{"text", []row{
+		{"internal/cells", nil},
+	}},
 	{"the vocabulary and the wire", []row{
 		{"ib", nil},
 		{"wire", []string{"ib"}},
@@ -81,8 +84,8 @@ var layers = []struct {
 	}},
 	{"the command", []row{
 		{tool + "similar", nil},
-		{tool + "term", nil},
-		{tool + "trace", []string{"ib", "wire", tool + "term"}},
+		{tool + "term", []string{"internal/cells"}},
+		{tool + "trace", []string{"internal/cells", "ib", "wire", tool + "term"}},
 		{tool + "config/socket", []string{"roce/daemon/abi"}},
 		{tool + "config", []string{"roce/link", "roce/daemon/machine", tool + "similar", tool + "config/socket"}},
 		{tool + "device", []string{"ib", "roce/link", "roce/host", "roce/rnic", "roce/daemon/client",
@@ -91,10 +94,10 @@ var layers = []struct {
 		{tool + "manpage", nil},
 		{tool + "decode/capfile", []string{"ib"}},
 		{tool + "decode/track", []string{"ib", "wire", tool + "trace"}},
-		{tool + "decode", []string{"ib", "wire", tool + "term", tool + "trace", tool + "decode/capfile",
+		{tool + "decode", []string{"internal/cells", "ib", "wire", tool + "term", tool + "trace", tool + "decode/capfile",
 			tool + "decode/track"}},
-		{tool + "explain", []string{"ib", "wire", "qp/script", "roce/cm", "roce/link/mem", "roce/link/wrap", "roce",
-			tool + "similar", tool + "term", tool + "trace", tool + "decode"}},
+		{tool + "explain", []string{"internal/cells", "ib", "wire", "qp/script", "roce/cm", "roce/link/mem", "roce/link/wrap",
+			"roce", tool + "similar", tool + "term", tool + "trace", tool + "decode"}},
 		{tool + "waiting", []string{"ib", "roce/link", "roce/neigh"}},
 		{tool + "pathmtu", []string{"ib", "wire", "roce/rdmacm"}},
 		{tool + "rping", []string{"ib", "wire", "roce/rdmacm", tool + "device", tool + "waiting", tool + "pathmtu"}},
@@ -109,12 +112,12 @@ var layers = []struct {
 		{tool + "sysfs", []string{"ib"}},
 		{tool + "launch", []string{"roce/host", "roce/daemon/dropin", tool + "config/socket", tool + "config"}},
 		{tool + "deviceplugin", []string{"ib", "roce/daemon/dropin", tool + "config/socket", tool + "launch"}},
-		{tool + "admin", []string{"ib", "roce/link/wrap", "roce/host", "roce/daemon/server", tool + "term",
-			tool + "config/socket", tool + "serve"}},
+		{tool + "admin", []string{"internal/cells", "ib", "roce/link/wrap", "roce/host", "roce/daemon/server",
+			tool + "term", tool + "config/socket", tool + "serve"}},
 		{tool + "demo", []string{"ib", "wire", "roce/link", "roce/link/mem", "roce/link/wrap", "roce", "roce/host",
 			tool + "term", tool + "trace", tool + "device", tool + "admin", tool + "decode/capfile"}},
-		{tool + "doctor", []string{"ib", "wire", "roce/neigh", "roce/link", "roce/link/port", "roce/link/udp",
-			"roce/host", "roce/daemon/abi", "roce/daemon/client", "roce/daemon/dropin", tool + "term",
+		{tool + "doctor", []string{"internal/cells", "ib", "wire", "roce/neigh", "roce/link", "roce/link/port",
+			"roce/link/udp", "roce/host", "roce/daemon/abi", "roce/daemon/client", "roce/daemon/dropin", tool + "term",
 			tool + "config/socket", tool + "admin"}},
 		{"cmd/goroced", []string{"ib", "roce/link/port", "roce/link/wrap", "roce", "roce/host", "roce/daemon/server",
 			tool + "similar", tool + "term", tool + "config/socket", tool + "config", tool + "device",

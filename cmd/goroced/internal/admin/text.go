@@ -11,6 +11,7 @@ import (
 
 	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/internal/cells"
 	srv "github.com/goroce/goroce/roce/daemon/server"
 )
 
@@ -22,7 +23,7 @@ func onScreen(w io.Writer, t term.Terminal, text string) error {
 	if t.Real {
 		var b strings.Builder
 		for line := range strings.Lines(text) {
-			if term.Cells(line) > t.Columns() {
+			if cells.Count(line) > t.Columns() {
 				// The later lines are indented.
 				line = strings.TrimLeft(t.Hang("    ", line), " ") + "\n"
 			}

@@ -8,6 +8,7 @@ import (
 	"github.com/goroce/goroce/cmd/goroced/internal/decode/track"
 	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/cmd/goroced/internal/trace"
+	"github.com/goroce/goroce/internal/cells"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -169,7 +170,7 @@ func (c *Connection) print(w io.Writer, t term.Terminal) {
 		line += fmt.Sprintf(", path MTU %d", c.MTU)
 	}
 	fmt.Fprintln(w)
-	for _, line := range term.Wrap(line, t.Columns()) {
+	for _, line := range cells.Wrap(line, t.Columns()) {
 		fmt.Fprintln(w, t.Paint(line, term.Heading))
 	}
 	for i := range c.Directions {

@@ -8,6 +8,7 @@ import (
 	"github.com/goroce/goroce/cmd/goroced/internal/decode/track"
 	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/cmd/goroced/internal/trace"
+	"github.com/goroce/goroce/internal/cells"
 )
 
 // textPrinter prints each packet on a line of its own, or where the terminal is too narrow for that, on two.
@@ -81,7 +82,7 @@ func (t *textPrinter) lines(mark string, p *packet) string {
 	t.route = max(t.route, len(route))
 	t.label = min(max(t.label, len(label)), maxLabel)
 	line := fmt.Sprintf("%s%-*s  %-4v  %-*s  ", head, t.route, route, p.icrc, t.label, label)
-	if room := t.term.Columns() - term.Cells(line); term.Cells(meaning) > room && room < 30 {
+	if room := t.term.Columns() - cells.Count(line); cells.Count(meaning) > room && room < 30 {
 		return t.term.Hang("", strings.TrimRight(line, " ")) + "\n" + t.term.Hang(narrowIndent, meaning)
 	}
 	return t.term.Hang(line, meaning)

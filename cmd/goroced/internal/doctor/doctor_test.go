@@ -16,6 +16,7 @@ import (
 
 	"github.com/goroce/goroce/cmd/goroced/internal/config/socket"
 	"github.com/goroce/goroce/cmd/goroced/internal/term"
+	"github.com/goroce/goroce/internal/cells"
 	"github.com/goroce/goroce/roce/daemon/server"
 	"github.com/goroce/goroce/roce/link/port"
 	"github.com/goroce/goroce/tests/linktest"
@@ -278,7 +279,7 @@ func wantNarrow(t *testing.T, r *Report) {
 	var b bytes.Buffer
 	_ = r.Write(&b, term.Terminal{})
 	for line := range strings.Lines(b.String()) {
-		if n := term.Cells(strings.TrimSuffix(line, "\n")); n > 80 {
+		if n := cells.Count(strings.TrimSuffix(line, "\n")); n > 80 {
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}

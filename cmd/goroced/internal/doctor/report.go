@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/term"
+	"github.com/goroce/goroce/internal/cells"
 )
 
 // styles are how the terminal shows the status of a finding.
@@ -33,7 +34,7 @@ func (r *Report) Write(w io.Writer, t term.Terminal) error {
 	}
 	for _, s := range r.Next {
 		line := fmt.Sprintf("    %-34s # %s", s.Command, s.Does)
-		if term.Cells(line) > t.Columns() {
+		if cells.Count(line) > t.Columns() {
 			line = fmt.Sprintf("    %s\n    %-34s # %s", s.Command, "", s.Does)
 		}
 		fmt.Fprintln(&b, line)

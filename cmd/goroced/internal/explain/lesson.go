@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/term"
+	"github.com/goroce/goroce/internal/cells"
 	"github.com/goroce/goroce/qp/script"
 )
 
@@ -56,7 +57,7 @@ const legend = "1[0:1024] are bytes 0 to 1023 of message 1, R+8 is byte 8 of reg
 // write writes a lesson. What was shown before an error is written, too.
 func (l *lesson) write(w io.Writer, t term.Terminal) error {
 	p := newPage(w, t)
-	for _, line := range term.Wrap(l.title, t.Columns()) {
+	for _, line := range cells.Wrap(l.title, t.Columns()) {
 		fmt.Fprintln(p.out, t.Paint(line, term.Heading))
 	}
 	fmt.Fprintln(p.out)

@@ -3,6 +3,8 @@ package term
 import (
 	"io"
 	"strings"
+
+	"github.com/goroce/goroce/internal/cells"
 )
 
 // Messages returns a writer to w for messages to people: whole lines with commands in backquotes. On a terminal they
@@ -34,7 +36,7 @@ func (m *messages) Write(b []byte) (int, error) {
 // Message returns a line with commands in backquotes. If it is wider than the terminal, the text is wrapped, and each
 // command has a line of its own without the quotes, unbroken however long it is, so that it can be copied.
 func (t Terminal) Message(line string) string {
-	if Cells(line) <= t.Columns() {
+	if cells.Count(line) <= t.Columns() {
 		return line
 	}
 	const indent = "  "
@@ -47,7 +49,7 @@ func (t Terminal) Message(line string) string {
 		if i%2 == 1 {
 			lines = append(lines, indent+indent+part)
 		} else if text := strings.Trim(part, ",; "); text != "" {
-			for _, s := range Wrap(text, max(t.Columns()-len(indent), minText)) {
+			for _, s := range cells.Wrap(text, max(t.Columns()-len(indent), minText)) {
 				lines = append(lines, indent+s)
 			}
 		}

@@ -3,8 +3,8 @@ package trace
 import (
 	"strings"
 
-	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/internal/cells"
 )
 
 // glyphs are the characters of a ladder, one cell each.
@@ -91,7 +91,7 @@ func (d *drawing) header() {
 func (d *drawing) event(e *event, when string) {
 	switch {
 	case e.kind == noteEvent:
-		for _, text := range term.Wrap(e.text, d.inner-arrowCells) {
+		for _, text := range cells.Wrap(e.text, d.inner-arrowCells) {
 			d.row("", d.life, center(" "+text+" ", d.inner, d.remark), d.life, "")
 		}
 	case e.kind == localEvent:
@@ -107,7 +107,7 @@ func (d *drawing) local(e *event, when string) {
 	if !e.left {
 		start, end = d.life, d.dot
 	}
-	for _, text := range term.Wrap(e.text, d.inner-4) {
+	for _, text := range cells.Wrap(e.text, d.inner-4) {
 		d.row(when, start, d.aside(text, e.left), end, "")
 		when, start, end = "", d.life, d.life
 	}
@@ -116,10 +116,10 @@ func (d *drawing) local(e *event, when string) {
 // packet draws an arrow with its label. Words of the label that do not fit follow on lines below, and so does the note
 // if there is no column for notes.
 func (d *drawing) packet(e *event, when string) {
-	label := term.Wrap(e.text, d.inner-arrowCells)
+	label := cells.Wrap(e.text, d.inner-arrowCells)
 	notes := []string(nil)
 	if e.note != "" && d.notes > 0 {
-		notes = term.Wrap(e.note, d.notes)
+		notes = cells.Wrap(e.note, d.notes)
 	}
 	start, end := d.tailLeft, d.life
 	if !e.left {
@@ -142,7 +142,7 @@ func (d *drawing) packet(e *event, when string) {
 		d.row("", d.life, body, d.life, note)
 	}
 	if e.note != "" && d.notes == 0 {
-		for _, text := range term.Wrap(e.note, d.inner-arrowCells) {
+		for _, text := range cells.Wrap(e.note, d.inner-arrowCells) {
 			d.row("", d.life, d.aside("   "+text+"   ", e.left), d.life, "")
 		}
 	}
@@ -155,7 +155,7 @@ func (d *drawing) arrow(label string, fromLeft, lost bool) string {
 		head = d.headLeft
 	}
 	if lost {
-		length, head = min(max(d.inner*2/3, term.Cells(label)+arrowCells-3), d.inner-2), lostMark
+		length, head = min(max(d.inner*2/3, cells.Count(label)+arrowCells-3), d.inner-2), lostMark
 	}
 	shaft := center(" "+label+" ", length, d.dash)
 	gap := strings.Repeat(" ", d.inner-length-1)

@@ -3,7 +3,7 @@ package trace
 import (
 	"strings"
 
-	"github.com/goroce/goroce/cmd/goroced/internal/term"
+	"github.com/goroce/goroce/internal/cells"
 )
 
 // Columns, in cells. From the left: time, gap, left lifeline, space between the lifelines, right lifeline; then gap and
@@ -33,9 +33,9 @@ func measure(events []event, width int) layout {
 	for i := range events {
 		e := &events[i]
 		if e.kind != noteEvent {
-			inner = max(inner, term.Cells(e.text)+arrowCells)
+			inner = max(inner, cells.Count(e.text)+arrowCells)
 		}
-		notes = max(notes, term.Cells(e.note))
+		notes = max(notes, cells.Count(e.note))
 	}
 	if notes == 0 {
 		return layout{inner: min(inner, room)}
@@ -51,7 +51,7 @@ func measure(events []event, width int) layout {
 
 // padRight fills s up to width cells, cutting what is longer.
 func padRight(s string, width int) string {
-	if n := term.Cells(s); n < width {
+	if n := cells.Count(s); n < width {
 		return s + strings.Repeat(" ", width-n)
 	}
 	return string([]rune(s)[:width])
@@ -59,7 +59,7 @@ func padRight(s string, width int) string {
 
 // padLeft is padRight with the blanks on the left.
 func padLeft(s string, width int) string {
-	if n := term.Cells(s); n < width {
+	if n := cells.Count(s); n < width {
 		return strings.Repeat(" ", width-n) + s
 	}
 	return string([]rune(s)[:width])
@@ -67,6 +67,6 @@ func padLeft(s string, width int) string {
 
 // center centers s in width cells of fill.
 func center(s string, width int, fill string) string {
-	space := max(width-term.Cells(s), 0)
+	space := max(width-cells.Count(s), 0)
 	return strings.Repeat(fill, space/2) + s + strings.Repeat(fill, space-space/2)
 }
