@@ -6,8 +6,7 @@ import (
 	"sort"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/decode/track"
-	"github.com/goroce/goroce/cmd/goroced/internal/trace"
-	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/trace"
 )
 
 const (
@@ -28,11 +27,8 @@ type ladderPrinter struct {
 // row is a packet in a ladder.
 type row struct {
 	num   int
-	at    ib.Instant
 	flow  *track.Flow
-	label string
-	note  string
-	lost  bool
+	event trace.Event // Left is not set yet
 }
 
 func (l *ladderPrinter) packet(p *packet) error {
@@ -44,10 +40,10 @@ func (l *ladderPrinter) packet(p *packet) error {
 		return nil
 	}
 	if lost := l.row(p.effect.Lost); lost != nil {
-		lost.lost = true
+		lost.event.Lost = true
 	}
-	l.rows = append(l.rows, row{num: p.num, at: p.since, flow: p.effect.Flow, note: ladderNote(p),
-		label: fmt.Sprintf("%s #%d", trace.ShortLabel(&p.pkt), p.num)})
+	l.rows = append(l.rows, row{num: p.num, flow: p.effect.Flow, event: trace.Event{At: p.since,
+		Text: fmt.Sprintf("%s #%d", trace.ShortLabel(&p.pkt), p.num), Note: ladderNote(p)}})
 	return nil
 }
 
@@ -100,9 +96,7 @@ func (l *ladderPrinter) summary(s *Summary) error {
 		byConn[c] = append(byConn[c], r)
 	}
 	for _, c := range conns {
-		if err := l.draw(c, byConn[c]); err != nil {
-			return err
-		}
+		fmt.Fprintln(l.w, l.draw(c, byConn[c]))
 	}
 	if l.dropped > 0 {
 		fmt.Fprintf(l.w, "%d more packets: a ladder holds %d\n\n", l.dropped, maxRows)
@@ -112,19 +106,16 @@ func (l *ladderPrinter) summary(s *Summary) error {
 }
 
 // draw draws one connection.
-func (l *ladderPrinter) draw(c *track.Conn, rows []row) error {
+func (l *ladderPrinter) draw(c *track.Conn, rows []row) string {
 	left := c.Flows[0]
-	name := left.Src.Addr().String()
+	ladder := trace.Ladder{Left: left.Src.Addr().String(), Right: endpoint(left.Dst)}
 	if src, ok := left.Source(); ok {
-		name = endpoint(src)
+		ladder.Left = endpoint(src)
 	}
-	ladder := trace.NewLadder(name, endpoint(left.Dst), trace.Options{Terminal: l.opts.Terminal, Fold: foldRows})
-	for i := range rows {
-		r := &rows[i]
-		ladder.Packet(r.at, r.flow == left, r.label, r.lost, r.note)
+	for _, r := range rows {
+		r.event.Left = r.flow == left
+		ladder.Events = append(ladder.Events, r.event)
 	}
-	if _, err := ladder.WriteTo(l.w); err != nil {
-		return err
-	}
-	return l.w.WriteByte('\n')
+	t := l.opts.Terminal
+	return ladder.Text(trace.TextOptions{Width: t.Columns(), ASCII: t.ASCII, Color: t.Color, Fold: foldRows})
 }

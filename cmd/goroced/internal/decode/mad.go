@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/goroce/goroce/cmd/goroced/internal/trace"
+	"github.com/goroce/goroce/roce/trace"
 	"github.com/goroce/goroce/wire"
 )
 

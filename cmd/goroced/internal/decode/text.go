@@ -7,8 +7,8 @@ import (
 
 	"github.com/goroce/goroce/cmd/goroced/internal/decode/track"
 	"github.com/goroce/goroce/cmd/goroced/internal/term"
-	"github.com/goroce/goroce/cmd/goroced/internal/trace"
 	"github.com/goroce/goroce/internal/cells"
+	"github.com/goroce/goroce/roce/trace"
 )
 
 // textPrinter prints each packet on a line of its own, or where the terminal is too narrow for that, on two.

@@ -234,12 +234,9 @@ func TestTimeoutIsExplained(t *testing.T) {
 		{"NAK", []Packet{at(10, first), at(20, ack), at(30, again)}, 0},
 	} {
 		e := &Exchange{Packets: c.packets, locals: []local{{0, "client", "post"}}}
-		var b strings.Builder
-		if _, err := e.ladder(4194*time.Microsecond, term.Terminal{}).WriteTo(&b); err != nil {
-			t.Fatal(err)
-		}
-		if n := strings.Count(b.String(), "no answer within"); n != c.want {
-			t.Errorf("%s: %d explanations, want %d:\n%s", c.name, n, c.want, b.String())
+		text := e.ladder(4194*time.Microsecond, term.Terminal{})
+		if n := strings.Count(text, "no answer within"); n != c.want {
+			t.Errorf("%s: %d explanations, want %d:\n%s", c.name, n, c.want, text)
 		}
 	}
 }

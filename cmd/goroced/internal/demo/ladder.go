@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/term"
-	"github.com/goroce/goroce/cmd/goroced/internal/trace"
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/trace"
 )
 
 // row is a packet or a local event.
@@ -19,8 +19,8 @@ type row struct {
 }
 
 // ladder draws an exchange. timeout is the local ACK timeout, which explains pauses.
-func (e *Exchange) ladder(timeout time.Duration, t term.Terminal) *trace.Ladder {
-	l := trace.NewLadder("client", "server", trace.Options{Terminal: t})
+func (e *Exchange) ladder(timeout time.Duration, t term.Terminal) string {
+	l := trace.Ladder{Left: "client", Right: "server"}
 	var asked ib.Instant // when the client has sent its last request
 	rows := e.rows()
 	for i := range rows {
@@ -35,12 +35,13 @@ func (e *Exchange) ladder(timeout time.Duration, t term.Terminal) *trace.Ladder 
 			l.Note(fmt.Sprintf("no answer within the local ACK timeout of %s: send again",
 				trace.Elapsed(int64(timeout))))
 		}
-		l.Packet(r.at, p.From == "client", p.Label, p.Lost, p.note())
+		arrow := l.Packet(r.at, p.From == "client", p.Label)
+		arrow.Lost, arrow.Note = p.Lost, p.note()
 		if p.From == "client" {
 			asked = r.at
 		}
 	}
-	return l
+	return l.Text(trace.TextOptions{Width: t.Columns(), ASCII: t.ASCII, Color: t.Color})
 }
 
 // note returns a remark if something is special about the packet.

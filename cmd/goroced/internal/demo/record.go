@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/goroce/goroce/cmd/goroced/internal/trace"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link/wrap"
+	"github.com/goroce/goroce/roce/trace"
 	"github.com/goroce/goroce/wire"
 )
 

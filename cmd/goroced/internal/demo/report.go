@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/term"
-	"github.com/goroce/goroce/cmd/goroced/internal/trace"
+	"github.com/goroce/goroce/roce/trace"
 )
 
 // Report is the result of a demonstration.
@@ -121,10 +121,7 @@ func (r *Report) WriteText(w io.Writer, t term.Terminal) error {
 			fmt.Fprintf(&b, "%s\n\n", t.Hang(indent, text))
 		}
 		if r.Blind == "" {
-			if _, err := e.ladder(r.timeout, t).WriteTo(&b); err != nil {
-				return err
-			}
-			b.WriteByte('\n')
+			b.WriteString(e.ladder(r.timeout, t) + "\n")
 		}
 		fmt.Fprintln(&b, t.Hang("   Result: ", e.Result+"."))
 	}

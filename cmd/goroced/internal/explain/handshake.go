@@ -76,7 +76,8 @@ func (w *cmWorld) carry(fromLeft bool, msg *cm.Message) {
 	h.Decode(&msg.MAD)
 	name, says := decode.MADText(&msg.MAD)
 	lost := h.Attr == w.lose
-	w.p.ladder.Packet(w.now, fromLeft, name, lost, says)
+	arrow := w.p.ladder.Packet(w.now, fromLeft, name)
+	arrow.Lost, arrow.Note = lost, says
 	w.now += cmFlight
 	if lost {
 		w.lose = 0

@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/term"
-	"github.com/goroce/goroce/cmd/goroced/internal/trace"
 	"github.com/goroce/goroce/qp/script"
+	"github.com/goroce/goroce/roce/trace"
 )
 
 // page is the output of a lesson: paragraphs, and a ladder for every scene.
@@ -30,14 +30,14 @@ func (p *page) line(prefix, text string) { fmt.Fprintln(p.out, p.term.Hang(prefi
 // begin begins a new ladder.
 func (p *page) begin(left, right string) {
 	p.endScene()
-	p.ladder = trace.NewLadder(left, right, trace.Options{Terminal: p.term})
+	p.ladder = &trace.Ladder{Left: left, Right: right}
 }
 
 // endScene draws the ladder.
 func (p *page) endScene() {
 	if p.ladder != nil {
-		p.ladder.WriteTo(p.out)
-		fmt.Fprintln(p.out)
+		t := p.term
+		fmt.Fprintln(p.out, p.ladder.Text(trace.TextOptions{Width: t.Columns(), ASCII: t.ASCII, Color: t.Color}))
 	}
 	p.ladder = nil
 }
@@ -58,7 +58,8 @@ func (p *page) step(s script.Step) {
 	p.prose = nil
 	switch s.Kind {
 	case script.Packet:
-		p.ladder.Packet(s.At, s.Left, s.Text, s.Lost, s.Reason)
+		arrow := p.ladder.Packet(s.At, s.Left, s.Text)
+		arrow.Lost, arrow.Note = s.Lost, s.Reason
 	case script.Local:
 		p.ladder.Local(s.At, s.Left, withReason(plain(s.Text), s.Reason))
 	case script.Quiet:

@@ -3,8 +3,8 @@ package track
 import (
 	"fmt"
 
-	"github.com/goroce/goroce/cmd/goroced/internal/trace"
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/trace"
 )
 
 // Why is the reason of a retransmission.

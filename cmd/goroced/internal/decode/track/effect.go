@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/goroce/goroce/cmd/goroced/internal/trace"
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/trace"
 	"github.com/goroce/goroce/wire"
 )
 

@@ -20,18 +20,26 @@ var asciiGlyphs = glyphs{"|", "|", "|", "-", ">", "<", "*", "."}
 // lostMark ends the arrow of a lost packet.
 const lostMark = "X"
 
+// problemMark begins the line of an event with Problem.
+const problemMark = "!"
+
 // drawing is a ladder that is being drawn.
 type drawing struct {
-	ladder *Ladder
-	events []event
+	left, right string
+	events      []Event
 	layout
 	glyphs
-	out strings.Builder
+	color  bool
+	marked bool // the next row begins an event with Problem
+	paint  bool // rows are painted
+	out    strings.Builder
 }
 
-func newDrawing(l *Ladder, events []event) *drawing {
-	d := &drawing{ladder: l, events: events, layout: measure(events, l.opts.Width), glyphs: unicodeGlyphs}
-	if l.opts.ASCII {
+func newDrawing(l *Ladder, o TextOptions) *drawing {
+	events := fold(cleaned(l.Events), o.Fold)
+	d := &drawing{left: clean(l.Left), right: clean(l.Right), events: events, layout: measure(events, o.Width),
+		glyphs: unicodeGlyphs, color: o.Color}
+	if o.ASCII {
 		d.glyphs = asciiGlyphs
 	}
 	return d
@@ -44,9 +52,10 @@ func (d *drawing) draw() string {
 	for i := range d.events {
 		e := &d.events[i]
 		when := ""
-		if e.kind != noteEvent {
-			when = clock.text(e.at)
+		if e.Kind != Note {
+			when = clock.text(e.At)
 		}
+		d.marked, d.paint = e.Problem, e.Problem && d.color
 		d.event(e, when)
 	}
 	return d.out.String()
@@ -82,19 +91,19 @@ func (c *clock) text(at ib.Instant) string {
 // header writes the name of each side at its lifeline.
 func (d *drawing) header() {
 	half := (d.inner + 1) / 2
-	left := padRight(d.ladder.left, half)
-	right := padLeft(d.ladder.right, d.inner+2-half-1)
+	left := padRight(d.left, half)
+	right := padLeft(d.right, d.inner+2-half-1)
 	d.line(padLeft("time", timeCells) + strings.Repeat(" ", gapCells) + left + " " + right)
 }
 
 // event draws one event, which may take several rows.
-func (d *drawing) event(e *event, when string) {
+func (d *drawing) event(e *Event, when string) {
 	switch {
-	case e.kind == noteEvent:
-		for _, text := range cells.Wrap(e.text, d.inner-arrowCells) {
+	case e.Kind == Note:
+		for _, text := range cells.Wrap(e.Text, d.inner-arrowCells) {
 			d.row("", d.life, center(" "+text+" ", d.inner, d.remark), d.life, "")
 		}
-	case e.kind == localEvent:
+	case e.Kind == Local:
 		d.local(e, when)
 	default:
 		d.packet(e, when)
@@ -102,30 +111,30 @@ func (d *drawing) event(e *event, when string) {
 }
 
 // local draws text at one lifeline, with a dot.
-func (d *drawing) local(e *event, when string) {
+func (d *drawing) local(e *Event, when string) {
 	start, end := d.dot, d.life
-	if !e.left {
+	if !e.Left {
 		start, end = d.life, d.dot
 	}
-	for _, text := range cells.Wrap(e.text, d.inner-4) {
-		d.row(when, start, d.aside(text, e.left), end, "")
+	for _, text := range cells.Wrap(e.Text, d.inner-4) {
+		d.row(when, start, d.aside(text, e.Left), end, "")
 		when, start, end = "", d.life, d.life
 	}
 }
 
 // packet draws an arrow with its label. Words of the label that do not fit follow on lines below, and so does the note
 // if there is no column for notes.
-func (d *drawing) packet(e *event, when string) {
-	label := cells.Wrap(e.text, d.inner-arrowCells)
+func (d *drawing) packet(e *Event, when string) {
+	label := cells.Wrap(e.Text, d.inner-arrowCells)
 	notes := []string(nil)
-	if e.note != "" && d.notes > 0 {
-		notes = cells.Wrap(e.note, d.notes)
+	if e.Note != "" && d.notes > 0 {
+		notes = cells.Wrap(e.Note, d.notes)
 	}
 	start, end := d.tailLeft, d.life
-	if !e.left {
+	if !e.Left {
 		start, end = d.life, d.tailRight
 	}
-	body := d.arrow(label[0], e.left, e.lost)
+	body := d.arrow(label[0], e.Left, e.Lost)
 	for label = label[1:]; ; label = label[1:] {
 		note := ""
 		if len(notes) > 0 {
@@ -141,9 +150,9 @@ func (d *drawing) packet(e *event, when string) {
 	for _, note := range notes {
 		d.row("", d.life, body, d.life, note)
 	}
-	if e.note != "" && d.notes == 0 {
-		for _, text := range cells.Wrap(e.note, d.inner-arrowCells) {
-			d.row("", d.life, d.aside("   "+text+"   ", e.left), d.life, "")
+	if e.Note != "" && d.notes == 0 {
+		for _, text := range cells.Wrap(e.Note, d.inner-arrowCells) {
+			d.row("", d.life, d.aside("   "+text+"   ", e.Left), d.life, "")
 		}
 	}
 }
@@ -175,7 +184,11 @@ func (d *drawing) aside(text string, left bool) string {
 
 // row writes one row: body fills the cells between the lifelines.
 func (d *drawing) row(when, start, body, end, note string) {
-	s := padLeft(when, timeCells) + strings.Repeat(" ", gapCells) + start + body + end
+	s := padLeft(when, timeCells)
+	if d.marked {
+		s, d.marked = problemMark+padLeft(when, timeCells-1), false
+	}
+	s += strings.Repeat(" ", gapCells) + start + body + end
 	if note != "" {
 		s += strings.Repeat(" ", gapCells) + note
 	}
@@ -184,6 +197,9 @@ func (d *drawing) row(when, start, body, end, note string) {
 
 // line writes s without trailing blanks.
 func (d *drawing) line(s string) {
-	d.out.WriteString(strings.TrimRight(s, " "))
+	if s = strings.TrimRight(s, " "); d.paint {
+		s = "\x1b[1;31m" + s + "\x1b[0m" // bold red
+	}
+	d.out.WriteString(s)
 	d.out.WriteByte('\n')
 }

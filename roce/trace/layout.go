@@ -27,15 +27,15 @@ type layout struct {
 
 // measure computes the layout of events for a width in cells: the narrowest ladder that holds the labels, with notes
 // beside it if possible.
-func measure(events []event, width int) layout {
+func measure(events []Event, width int) layout {
 	room := width - timeCells - gapCells - 2
 	inner, notes := minInner, 0
 	for i := range events {
 		e := &events[i]
-		if e.kind != noteEvent {
-			inner = max(inner, cells.Count(e.text)+arrowCells)
+		if e.Kind != Note {
+			inner = max(inner, cells.Count(e.Text)+arrowCells)
 		}
-		notes = max(notes, cells.Count(e.note))
+		notes = max(notes, cells.Count(e.Note))
 	}
 	if notes == 0 {
 		return layout{inner: min(inner, room)}

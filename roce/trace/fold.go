@@ -9,11 +9,11 @@ import (
 )
 
 // fold returns events with runs of more than limit similar packets shortened.
-func fold(events []event, limit int) []event {
+func fold(events []Event, limit int) []Event {
 	if limit <= 0 {
 		return events
 	}
-	var out []event
+	var out []Event
 	for len(events) > 0 {
 		n := runLen(events)
 		if n <= limit || n < 3 {
@@ -27,7 +27,7 @@ func fold(events []event, limit int) []event {
 }
 
 // runLen returns how many of the first events, at least 1, are packets similar to the first.
-func runLen(events []event) int {
+func runLen(events []Event) int {
 	n := 1
 	for n < len(events) && similar(&events[n-1], &events[n]) {
 		n++
@@ -37,28 +37,29 @@ func runLen(events []event) int {
 
 // similar reports whether packet b continues a run that packet a is in. The labels may differ after the PSN: lengths,
 // addresses, message numbers.
-func similar(a, b *event) bool {
-	if a.kind != packetEvent || b.kind != packetEvent || a.left != b.left || a.lost != b.lost || a.note != b.note {
+func similar(a, b *Event) bool {
+	if a.Kind != Packet || b.Kind != Packet || a.Left != b.Left || a.Lost != b.Lost || a.Note != b.Note ||
+		a.Problem != b.Problem {
 		return false
 	}
-	opA, psnA, okA := splitPSN(a.text)
-	opB, psnB, okB := splitPSN(b.text)
+	opA, psnA, okA := splitPSN(a.Text)
+	opB, psnB, okB := splitPSN(b.Text)
 	if !okA || !okB {
-		return a.text == b.text
+		return a.Text == b.Text
 	}
 	return opA == opB && psnB.After(psnA)
 }
 
 // folded returns the event that replaces a run.
-func folded(run []event) event {
+func folded(run []Event) Event {
 	first, last := &run[0], &run[len(run)-1]
-	text := first.text
+	text := first.Text
 	if op, from, ok := splitPSN(text); ok {
-		_, to, _ := splitPSN(last.text)
+		_, to, _ := splitPSN(last.Text)
 		text = fmt.Sprintf("%spsn=%d..%d", op, from, to)
 	}
 	e := *last
-	e.text = fmt.Sprintf("... %d more %s", len(run), text)
+	e.Text = fmt.Sprintf("... %d more %s", len(run), text)
 	return e
 }
 

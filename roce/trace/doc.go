@@ -1,6 +1,7 @@
-// Package trace draws RoCE conversations as ladder diagrams on a text terminal.
+// Package trace has what is said between two RDMA hosts as data, a [Ladder], and draws it as a ladder diagram in text.
 //
-// A [Ladder] collects what happens between two sides: packets, events of one side, remarks. WriteTo draws them:
+// A [Ladder] is a list of events: packets, events of one side, remarks. A program may draw it as it likes;
+// [Ladder.Text] draws for people at a terminal, and for logs:
 //
 //	   time  client                                  server
 //	      0  ●  post SEND 2500 B                          │
@@ -12,11 +13,12 @@
 //
 // Times count from the first event. A row without a time has the same Instant as the row above. A row with a plus sign
 // has the time since the row above, because three digits would not tell the two apart. Arrows are horizontal: the time
-// of a packet is the one passed to Packet.
+// of a packet is its Event.At.
 //
-// [Label] and [ShortLabel] return texts for a packet, [Elapsed] for a duration. They are also used by other listings of
-// packets.
+// [Label] and [ShortLabel] return texts for a packet, [Elapsed] for a duration.
 //
-// Files: ladder.go collects events, fold.go shortens runs of similar packets, layout.go computes column widths, draw.go
-// draws rows, label.go describes packets.
+// The package is pure: no IO, no goroutines, no clock.
+//
+// Files: ladder.go has the data, label.go describes packets; text.go begins the drawing, fold.go shortens runs of
+// similar packets, layout.go computes column widths, draw.go draws rows.
 package trace
