@@ -15,7 +15,8 @@
 // has the time since the row above, because three digits would not tell the two apart. Arrows are horizontal: the time
 // of a packet is its Event.At.
 //
-// [Label] and [ShortLabel] return texts for a packet, [Elapsed] for a duration.
+// [Label] and [ShortLabel] return texts for a packet, [Elapsed] for a duration. Package
+// [github.com/goroce/goroce/roce/trace/track] says what each packet does to its connection.
 //
 // The package is pure: no IO, no goroutines, no clock.
 //

@@ -17,6 +17,7 @@ var layers = []struct {
 	}},
 	{"packets for people", []row{
 		{"roce/trace", []string{"internal/cells", "ib", "wire"}},
+		{"roce/trace/track", []string{"ib", "wire", "roce/trace"}},
 	}},
 	{"memory", []row{
 		{"mr", []string{"ib"}},
@@ -95,9 +96,8 @@ var layers = []struct {
 		{tool + "completion", []string{"ib"}},
 		{tool + "manpage", nil},
 		{tool + "decode/capfile", []string{"ib"}},
-		{tool + "decode/track", []string{"ib", "wire", "roce/trace"}},
-		{tool + "decode", []string{"internal/cells", "ib", "wire", "roce/trace", tool + "term",
-			tool + "decode/capfile", tool + "decode/track"}},
+		{tool + "decode", []string{"internal/cells", "ib", "wire", "roce/trace", "roce/trace/track", tool + "term",
+			tool + "decode/capfile"}},
 		{tool + "explain", []string{"internal/cells", "ib", "wire", "roce/trace", "qp/script", "roce/cm",
 			"roce/link/mem", "roce/link/wrap", "roce", tool + "similar", tool + "term", tool + "decode"}},
 		{tool + "waiting", []string{"ib", "roce/link", "roce/neigh"}},

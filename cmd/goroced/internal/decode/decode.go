@@ -7,9 +7,9 @@ import (
 	"io"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/decode/capfile"
-	"github.com/goroce/goroce/cmd/goroced/internal/decode/track"
 	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/trace/track"
 )
 
 // Options select what Run prints. With the zero value it prints a line for each packet.

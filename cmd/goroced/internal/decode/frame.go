@@ -5,8 +5,8 @@ import (
 	"errors"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/decode/capfile"
-	"github.com/goroce/goroce/cmd/goroced/internal/decode/track"
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/trace/track"
 	"github.com/goroce/goroce/wire"
 )
 

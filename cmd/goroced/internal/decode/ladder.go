@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"sort"
 
-	"github.com/goroce/goroce/cmd/goroced/internal/decode/track"
 	"github.com/goroce/goroce/roce/trace"
+	"github.com/goroce/goroce/roce/trace/track"
 )
 
 const (
@@ -58,30 +58,19 @@ func (l *ladderPrinter) row(num int) *row {
 
 // ladderNote returns what the arrow does not show. It is short, and equal for packets that can be folded into one row.
 func ladderNote(p *packet) string {
-	e := &p.effect
-	if p.icrc == icrcWrong || p.icrc == icrcOtherID || e.Missing > 0 || e.Restarted {
+	note := p.effect.Note()
+	switch {
+	case p.icrc == icrcWrong || p.icrc == icrcOtherID:
 		return meaning(p)
-	}
-	switch e.Kind {
-	case track.Retransmission:
-		if e.Cause.Why == track.WhyGoBack {
-			return "again"
-		}
-		return "again: " + e.Cause.String()
-	case track.DuplicateResponse:
-		return "again"
-	case track.Ack:
-		return e.DoneText()
-	case track.Datagram:
-		if p.cut {
-			return ""
-		}
+	case p.effect.Kind == track.Datagram && p.cut:
+		return ""
+	case p.effect.Kind == track.Datagram:
 		_, says := madText(&p.pkt) // the label has the name
 		return says
-	case track.New, track.Response, track.SequenceNAK:
-		return ""
+	case note == p.effect.String():
+		return meaning(p) // which has more than the effect
 	}
-	return meaning(p)
+	return note
 }
 
 // summary draws the ladders, then writes the summary.

@@ -5,10 +5,10 @@ import (
 	"io"
 	"strings"
 
-	"github.com/goroce/goroce/cmd/goroced/internal/decode/track"
 	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/internal/cells"
 	"github.com/goroce/goroce/roce/trace"
+	"github.com/goroce/goroce/roce/trace/track"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -229,7 +229,7 @@ func messagesText(st *track.Stats) string {
 // againText formats the numbers of retransmissions by cause.
 func againText(st *track.Stats) string {
 	var parts []string
-	for w, text := range [track.NumWhys]string{track.WhyTimeout: "after a timeout", track.WhyNAK: "after a NAK",
+	for w, text := range [...]string{track.WhyTimeout: "after a timeout", track.WhyNAK: "after a NAK",
 		track.WhyRNR:      "after an RNR NAK",
 		track.WhyResponse: "after an implied NAK", track.WhyGoBack: "following those"} {
 		if n := st.Again[w]; n > 0 {

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/goroce/goroce/cmd/goroced/internal/decode/track"
 	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/internal/cells"
 	"github.com/goroce/goroce/roce/trace"
+	"github.com/goroce/goroce/roce/trace/track"
 )
 
 // textPrinter prints each packet on a line of its own, or where the terminal is too narrow for that, on two.

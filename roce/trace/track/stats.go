@@ -13,7 +13,7 @@ type Stats struct {
 	First     ib.Instant    `json:"first_ns"`
 	Last      ib.Instant    `json:"last_ns"`
 	Requests  int           `json:"requests"`  // without retransmissions
-	Messages  [NumVerbs]int `json:"-"`         // messages whose last packet was seen
+	Messages  [numVerbs]int `json:"-"`         // messages whose last packet was seen
 	Completed int           `json:"completed"` // messages that a response has completed
 	// Payload is the number of bytes that requests have carried and READs have fetched, without retransmissions.
 	Payload int64 `json:"payload"`
@@ -21,7 +21,7 @@ type Stats struct {
 	Gaps               int          `json:"gaps"`    // number of times that requests are missing in the capture
 	Missing            int          `json:"missing"` // number of missing requests
 	Late               int          `json:"late"`
-	Again              [NumWhys]int `json:"-"` // retransmitted requests
+	Again              [numWhys]int `json:"-"` // retransmitted requests
 	ResponseGaps       int          `json:"response_gaps"`
 	MissingResponses   int          `json:"missing_responses"`
 	DuplicateResponses int          `json:"duplicate_responses"`

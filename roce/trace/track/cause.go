@@ -7,7 +7,7 @@ import (
 	"github.com/goroce/goroce/roce/trace"
 )
 
-// Why is the reason of a retransmission.
+// Why is the reason of a retransmission. It is an index of Stats.Again.
 type Why uint8
 
 // Reasons.
@@ -17,12 +17,12 @@ const (
 	WhyRNR                 // an RNR NAK, after the delay that it asks for
 	WhyResponse            // an implied NAK: a later response arrived while one was missing (IBTA 9.7.5.1.4)
 	WhyGoBack              // an earlier packet was retransmitted, and this one follows it
-	NumWhys     = iota
+	numWhys     = iota
 )
 
 // String returns one word for the reason.
 func (w Why) String() string {
-	return [NumWhys]string{"timeout", "nak", "rnr-nak", "missing-response", "go-back"}[w]
+	return [numWhys]string{"timeout", "nak", "rnr-nak", "missing-response", "go-back"}[w]
 }
 
 // Cause is the cause of a retransmission.

@@ -7,7 +7,7 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// Verb is the operation of a message.
+// Verb is the operation of a message. It is an index of Stats.Messages.
 type Verb uint8
 
 // Verbs.
@@ -19,12 +19,12 @@ const (
 	FetchAdd
 	Flush
 	AtomicWrite
-	NumVerbs = iota
+	numVerbs = iota
 )
 
 // String returns the verb's name.
 func (v Verb) String() string {
-	return [NumVerbs]string{"SEND", "WRITE", "READ", "CmpSwap", "FetchAdd", "FLUSH", "ATOMIC WRITE"}[v]
+	return [numVerbs]string{"SEND", "WRITE", "READ", "CmpSwap", "FetchAdd", "FLUSH", "ATOMIC WRITE"}[v]
 }
 
 // verbOf returns the verb of a request packet.

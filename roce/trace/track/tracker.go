@@ -11,7 +11,7 @@ const (
 	maxTries = 256 // responses for which a flow looks for its peer
 )
 
-// Tracker follows all connections of a capture. The zero value is ready.
+// Tracker follows all connections whose packets it is given. The zero value is ready.
 type Tracker struct {
 	flows map[flowKey]*Flow
 	// pairs has the flows between two addresses, which are candidates for pairing.
@@ -32,7 +32,9 @@ type flowKey struct {
 
 type pairKey struct{ src, dst ib.GID }
 
-// Add handles the next packet of the capture: its number, time, outer headers and contents.
+// Add handles the next packet: its number, from 1 and rising, its time in nanoseconds since any origin, its outer
+// headers, and its contents as [wire.Packet.Decode] leaves them. It keeps neither o nor p. Packets must be in the order
+// in which a place on the way has seen them; those of both directions, if possible.
 func (t *Tracker) Add(num int, at ib.Instant, o *wire.Outer, p *wire.Packet) Effect {
 	f := t.flow(o, p)
 	if f == nil {

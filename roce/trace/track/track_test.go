@@ -231,6 +231,40 @@ func TestStories(t *testing.T) {
 	}
 }
 
+// TestNote: the notes of a ladder, which has message and number in the packet's label.
+func TestNote(t *testing.T) {
+	var tr Tracker
+	for i, c := range []struct {
+		from byte
+		p    wire.Packet
+		want string
+	}{
+		{'A', req(wire.RCSendOnly, 100, 1), ""},
+		{'A', req(wire.RCSendOnly, 101, 1), ""},
+		{'A', req(wire.RCSendOnly, 102, 1), ""},
+		{'B', nak(101, wire.NAKSequence), ""},
+		{'A', req(wire.RCSendOnly, 101, 1), "again: after NAK #4"},
+		{'A', req(wire.RCSendOnly, 102, 1), "again"},
+		{'B', ack(102), "completes SEND 2..3"},
+		{'B', ack(101), "acknowledges nothing new"},
+		{'A', rdma(wire.RCReadRequest, 103, 4, 0), ""},
+		{'B', resp(wire.RCReadRespOnly, 103, 4), ""},
+		{'B', resp(wire.RCReadRespOnly, 103, 4), "again"},
+		{'A', req(wire.RCSendOnly, 105, 1), "GAP: psn 104 missing; SEND 4, all 1 B"},
+		{'B', nak(105, wire.RNRNak(12)), "RNR: no receive posted for #12, wait 640 us"},
+		{'A', req(wire.RCSendOnly, 5000000, 1), "a new connection: its PSNs start anew; SEND 5, all 1 B"},
+		{'B', req(wire.CNP, 0, 16), "congestion on the way to this queue pair's peer: send slower"},
+	} {
+		src, dst, qp := hostA, hostB, qpB
+		if c.from == 'B' {
+			src, dst, qp = hostB, hostA, qpA
+		}
+		if e := send(&tr, i+1, src, dst, qp, 1, c.p); e.Note() != c.want {
+			t.Errorf("#%d %v psn %d: note %q, want %q", i+1, c.p.Opcode, c.p.PSN, e.Note(), c.want)
+		}
+	}
+}
+
 // send feeds one packet from an address to a queue pair.
 func send(tr *Tracker, num int, src, dst ib.GID, qp ib.QPN, port uint16, p wire.Packet) Effect {
 	p.DestQP = qp

@@ -11,7 +11,8 @@ type Endpoint struct {
 	QPN  ib.QPN
 }
 
-// Flow is all packets from one address to one queue pair. A connection has two, which are each other's Peer.
+// Flow is all packets from one address to one queue pair: for UD, from one queue pair. A connection has two, which are
+// each other's Peer.
 type Flow struct {
 	Src     ib.GID
 	Dst     Endpoint

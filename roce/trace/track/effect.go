@@ -30,10 +30,10 @@ const (
 	Response                      // of READ, atomics, FLUSH, ATOMIC WRITE, with the expected PSN
 	ResponseGap                   // a response after others that are missing in the capture
 	DuplicateResponse             // a response that has been seen before
-	NumKinds          = iota
+	numKinds          = iota
 )
 
-var kindText = [NumKinds]string{"ignored", "datagram", "congestion", "orphan", "new", "gap", "late", "retransmission",
+var kindText = [numKinds]string{"ignored", "datagram", "congestion", "orphan", "new", "gap", "late", "retransmission",
 	"ack", "duplicate-ack", "nak-sequence", "rnr-nak", "nak", "response", "response-gap", "duplicate-response"}
 
 // String returns the name of the kind.
@@ -48,10 +48,11 @@ func (k Kind) Problem() bool {
 	return true
 }
 
-// Effect is the effect of a packet on its connection. Fields that do not belong to Kind are zero.
+// Effect is the effect of a packet on its connection. Packets are named by the numbers that Tracker.Add was given; 0 is
+// none. Fields that do not belong to Kind are zero.
 type Effect struct {
 	Kind Kind
-	Flow *Flow // the flow that the packet is in
+	Flow *Flow // the flow that the packet is in; nil if it is not followed
 
 	Msg       *Message // the message that it is part of, or a response to
 	From, To  uint32   // range of bytes in the message, To excluded
@@ -113,6 +114,28 @@ func (e *Effect) String() string {
 		add("so #%d was lost after its capture", e.Lost)
 	}
 	return strings.Join(parts, "; ")
+}
+
+// Note returns what an arrow with the packet's label does not show; "" if nothing is special about the packet. It is
+// shorter than String, and equal for packets of a run, so that a ladder can fold them.
+func (e *Effect) Note() string {
+	if e.Missing > 0 || e.Restarted {
+		return e.String()
+	}
+	switch e.Kind {
+	case New, Response, SequenceNAK:
+		return ""
+	case Retransmission:
+		if e.Cause.Why != WhyGoBack {
+			return "again: " + e.Cause.String()
+		}
+		return "again"
+	case DuplicateResponse:
+		return "again"
+	case Ack:
+		return e.DoneText()
+	}
+	return e.String()
 }
 
 // psnRange formats n PSNs from first on.

@@ -13,7 +13,7 @@ type requests struct {
 	// assumes one.
 	open    bool
 	unacked ib.PSN // the first PSN without a response
-	counts  [NumVerbs]int
+	counts  [numVerbs]int
 	cur     *Message // the message that has not ended yet
 
 	sent     history // requests
