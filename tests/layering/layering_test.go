@@ -23,7 +23,8 @@ const module = "github.com/goroce/goroce/"
 // libraries, not even through others.
 var pure = []string{"ib", "wire", "mr", "qp", "qp/ring", "qp/script", "roce", "roce/cm", "roce/internal/engine",
 	"roce/internal/ipid",
-	"roce/internal/offload", "roce/internal/slowmem", "roce/link", "roce/trace", "roce/trace/track"}
+	"roce/internal/offload", "roce/internal/slowmem", "roce/link", "roce/trace", "roce/trace/track",
+	"roce/trace/capfile"}
 
 var impure = []string{"net", "golang.org/x/sys", "github.com/vishvananda", "github.com/google/gopacket",
 	"github.com/cilium"}
@@ -33,7 +34,8 @@ const cpu = "golang.org/x/sys/cpu"
 
 // clockless packages are handed the time.
 var clockless = []string{"ib", "wire", "mr", "qp", "qp/ring", "qp/script", "roce/cm", "roce/internal/ipid",
-	"roce/internal/offload", "roce/trace", "roce/trace/track"}
+	"roce/internal/offload", "roce/trace", "roce/trace/track",
+	"roce/trace/capfile"}
 
 type goPackage struct {
 	ImportPath, Dir string

@@ -3,7 +3,7 @@ package decode
 import (
 	"hash/maphash"
 
-	"github.com/goroce/goroce/cmd/goroced/internal/decode/capfile"
+	"github.com/goroce/goroce/roce/trace/capfile"
 )
 
 // copies finds packets that were captured twice because both ends are on the capturing host: once sent, once received.

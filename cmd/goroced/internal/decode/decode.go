@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/goroce/goroce/cmd/goroced/internal/decode/capfile"
 	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/trace/capfile"
 	"github.com/goroce/goroce/roce/trace/track"
 )
 

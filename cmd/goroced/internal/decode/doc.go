@@ -5,8 +5,8 @@
 // retransmission and why. Options select other forms: every field of every header, only packets with problems, JSON
 // lines, ladder diagrams. The output ends with a summary.
 //
-//	reader (capfile) -> frame.go -> tracker (track) -> text.go, fields.go, json.go or ladder.go
-//	                                                -> summary.go
+//	roce/trace/capfile -> frame.go -> roce/trace/track -> text.go, fields.go, json.go or ladder.go
+//	                                                   -> summary.go
 //
 // mad.go describes management datagrams, copies.go finds packets that were captured when sent and again when received.
 package decode

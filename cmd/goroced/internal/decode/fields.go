@@ -5,8 +5,8 @@ import (
 	"io"
 	"net"
 
-	"github.com/goroce/goroce/cmd/goroced/internal/decode/capfile"
 	"github.com/goroce/goroce/cmd/goroced/internal/term"
+	"github.com/goroce/goroce/roce/trace/capfile"
 	"github.com/goroce/goroce/wire"
 )
 

@@ -4,8 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 
-	"github.com/goroce/goroce/cmd/goroced/internal/decode/capfile"
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/trace/capfile"
 	"github.com/goroce/goroce/roce/trace/track"
 	"github.com/goroce/goroce/wire"
 )

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/goroce/goroce/cmd/goroced/internal/decode/capfile"
 	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/trace/capfile"
 	"github.com/goroce/goroce/wire"
 )
 

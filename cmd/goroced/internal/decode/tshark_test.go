@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/goroce/goroce/cmd/goroced/internal/decode/capfile"
+	"github.com/goroce/goroce/roce/trace/capfile"
 	"github.com/goroce/goroce/tests/require"
 	"github.com/goroce/goroce/wire"
 )

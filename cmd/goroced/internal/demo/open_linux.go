@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/admin"
-	"github.com/goroce/goroce/cmd/goroced/internal/decode/capfile"
 	"github.com/goroce/goroce/cmd/goroced/internal/device"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/host"
+	"github.com/goroce/goroce/roce/trace/capfile"
 	"github.com/goroce/goroce/wire"
 )
 
