@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -15,8 +17,9 @@ import (
 // may Send while another one Receives.
 type Conn struct {
 	*net.UnixConn
-	in  []byte
-	oob []byte
+	in   []byte
+	oob  []byte
+	from []byte // room for the sender of a message; nil unless the kernel tells
 }
 
 // maxRights is how many descriptors the kernel allows in a message (SCM_MAX_FD). Conn has room
@@ -25,7 +28,32 @@ const maxRights = 253
 
 // NewConn returns the Conn on c.
 func NewConn(c *net.UnixConn) *Conn {
-	return &Conn{UnixConn: c, in: make([]byte, MaxMessage), oob: make([]byte, unix.CmsgSpace(4*maxRights))}
+	return &Conn{UnixConn: c, in: make([]byte, MaxMessage),
+		oob: make([]byte, unix.CmsgSpace(4*maxRights)+unix.CmsgSpace(unix.SizeofUcred))}
+}
+
+// TellSenders has the kernel tell of each message that is sent from now on which process sends it (SO_PASSCRED), for
+// Await.
+func (c *Conn) TellSenders() error {
+	if err := tellSenders(c.UnixConn); err != nil {
+		return err
+	}
+	c.from = make([]byte, unix.CmsgSpace(unix.SizeofUcred))
+	return nil
+}
+
+// TellSendersOn is TellSenders for the connections to a listener that are made from now on.
+func TellSendersOn(l *net.UnixListener) error { return tellSenders(l) }
+
+func tellSenders(s syscall.Conn) error {
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return err
+	}
+	controlErr := raw.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSCRED, 1)
+	})
+	return errors.Join(controlErr, os.NewSyscallError("setsockopt", err))
 }
 
 // Send sends a message with descriptors. The caller still closes its own copies of them.
@@ -41,25 +69,42 @@ func (c *Conn) Send(h Header, body []byte, fds ...int) error {
 	return nil
 }
 
-// Await waits for the next message, without receiving it, or for the end of the connection.
-// rights reports whether the message carries descriptors.
-func (c *Conn) Await() (rights bool, err error) {
+// Await waits for the next message, without receiving it, or for the end of the connection. sender is the process that
+// has sent the message; nil without TellSenders, and at the end. Its Pid is 0 if this process does not see it, or if it
+// had sent before TellSenders was called. rights reports whether the message carries descriptors.
+func (c *Conn) Await() (sender *unix.Ucred, rights bool, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return false, err
+		return nil, false, err
 	}
+	var first [1]byte
+	var n, flags int
 	waitErr := raw.Read(func(fd uintptr) bool {
-		var flags int
 		for err = unix.EINTR; err == unix.EINTR; {
-			_, _, flags, _, err = unix.Recvmsg(int(fd), nil, nil, unix.MSG_PEEK|unix.MSG_DONTWAIT)
+			_, n, flags, _, err = unix.Recvmsg(int(fd), first[:], c.from, unix.MSG_PEEK|unix.MSG_DONTWAIT)
 		}
-		rights = flags&unix.MSG_CTRUNC != 0 // control data is cut off, as there is no buffer for it
 		return err != unix.EAGAIN
 	})
-	if waitErr != nil {
-		return false, waitErr
+	switch {
+	case waitErr != nil:
+		return nil, false, waitErr
+	case err != nil:
+		return nil, false, err
 	}
-	return rights, err
+	return senderOf(c.from[:n]), flags&unix.MSG_CTRUNC != 0, nil // descriptors are cut off: there is no room for them
+}
+
+// senderOf returns the sender that control data names.
+func senderOf(oob []byte) *unix.Ucred {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil || len(messages) != 1 {
+		return nil
+	}
+	who, err := unix.ParseUnixCredentials(&messages[0])
+	if err != nil {
+		return nil
+	}
+	return who
 }
 
 // ErrDescriptors means that the process had no free descriptors for those that a message carried.
@@ -103,6 +148,9 @@ func receivedFDs(oob []byte) (fds []int, err error) {
 		return nil, err
 	}
 	for i := range messages {
+		if messages[i].Header.Type == unix.SCM_CREDENTIALS {
+			continue
+		}
 		more, rightsErr := unix.ParseUnixRights(&messages[i])
 		fds, err = append(fds, more...), errors.Join(err, rightsErr)
 	}

@@ -56,8 +56,9 @@ func Dial(ctx context.Context, o Options) (*Device, error) {
 	return New(ctx, c.(*net.UnixConn), o.Device)
 }
 
-// New opens a device of the daemon on a connection. It takes ownership of the connection, also
-// if it fails. A name of "" means the daemon's first device.
+// New opens a device of the daemon on a connection, which this process must have made: the daemon
+// refuses all others. It takes ownership of the connection, also if it fails. A name of "" means
+// the daemon's first device.
 func New(ctx context.Context, c *net.UnixConn, name string) (*Device, error) {
 	d := &Device{link: newControl(c), objects: map[abi.Handle]any{}, events: make(chan ib.Event, eventBacklog)}
 	stop := context.AfterFunc(ctx, d.link.close)

@@ -19,6 +19,8 @@
 //   - It sends malformed requests: they are refused, or the connection ends.
 //   - It passes memory that can shrink: it is refused (F_SEAL_SHRINK is required), but for processes
 //     of the daemon's user that ask for it (abi.MemFile).
+//   - It leaves the connection to a child, or sends it to another process: requests of any process
+//     but the one that has connected are refused, whatever descriptors it has (sender.go).
 //   - It passes descriptors that never finish closing: a few threads for each user close them,
 //     and the session does not wait (closer.go). Descriptors are accepted only after the hello.
 //   - It asks for more than its share: Limits apply, and limits on mappings, of which a process
@@ -75,8 +77,9 @@
 //
 // Where Linux would ask for a capability, the server decides by the user of the process that
 // has connected (SO_PEERCRED, privilege.go): privileged Q_Keys are for root and the daemon's
-// own user. The connection keeps this user, even if the process changes its user later or
-// passes the connection to another process.
+// own user. The connection keeps this user, even if the process changes its user later. No other
+// process can use the connection: the kernel tells of each request who has sent it
+// (SCM_CREDENTIALS, sender.go).
 //
 // Clients' datagrams to QP 1 are dropped and counted (drop_forged_mad): only the device itself
 // sends messages of the connection manager.

@@ -59,6 +59,9 @@ func exited(fd int) bool {
 	return err == nil && n == 1
 }
 
+// ended reports whether the process has ended. Until then no other process has its number.
+func (p *pidfd) ended() bool { return p.file != nil && exited(p.fd) }
+
 // close closes the pidfd, and so ends the watch.
 func (p *pidfd) close() {
 	if p.file != nil {

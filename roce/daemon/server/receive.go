@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
@@ -11,6 +13,7 @@ import (
 // message is a request as received.
 type message struct {
 	abi.Header
+	sender  *unix.Ucred // the process that has sent it
 	body    []byte
 	fds     []int
 	release func() // closes the descriptors, on the user's closer
@@ -24,18 +27,18 @@ const takeLimit = 10 * time.Second
 // receive returns the next request. A message with descriptors is received by the user's closer,
 // and only after the hello: descriptors of a client that was not admitted are never received.
 func (c *session) receive() (message, error) {
-	rights, err := c.conn.Await()
+	sender, rights, err := c.conn.Await()
 	if err != nil {
 		return message{}, err
 	}
 	if !rights {
 		h, body, _, err := c.conn.Receive()
-		return message{Header: h, body: body, release: func() {}}, err
+		return message{Header: h, sender: sender, body: body, release: func() {}}, err
 	}
 	if !c.greeted {
 		return message{}, fmt.Errorf("descriptors before hello: %w", ib.ErrState)
 	}
-	var m message
+	m := message{sender: sender}
 	m.release = func() { c.user.closer.closeFiles(m.fds, c.untie) }
 	taken := make(chan error, 1)
 	c.ties.Add(1)

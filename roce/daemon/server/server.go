@@ -180,6 +180,9 @@ func (s *Server) Clients() int {
 // end within endLimit. Then Serve returns an error, and the session's objects stay until the
 // process ends. Serve is called once.
 func (s *Server) Serve(ctx context.Context, l *net.UnixListener) (err error) {
+	if err := abi.TellSendersOn(l); err != nil {
+		return errors.Join(err, l.Close())
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for _, u := range s.units {

@@ -31,6 +31,7 @@ type session struct {
 	who  *unix.Ucred
 
 	greeted   bool
+	told      bool  // that another process sends requests
 	unit      *unit // the device; nil before OpOpen
 	worker    *roce.Worker
 	process   *procmem.Process // nil until memory of the client's process is registered
@@ -128,6 +129,9 @@ func newSession(s *Server, conn *net.UnixConn, who *unix.Ucred, user *account) *
 	c := &session{srv: s, conn: abi.NewConn(conn), who: who, user: user, objects: map[abi.Handle]*object{},
 		handles: map[any]*object{}, ending: make(chan struct{})}
 	c.ties.Store(1) // the connection
+	if err := c.conn.TellSenders(); err != nil {
+		s.log.Error("requests of a client will be refused: the kernel does not tell who sends them", "err", err)
+	}
 	return c
 }
 
@@ -151,6 +155,10 @@ func (c *session) next() error {
 		return c.deny(m.Header, err)
 	case err != nil:
 		return err
+	}
+	if err := c.checkSender(&m); err != nil {
+		m.release()
+		return c.deny(m.Header, err)
 	}
 	return c.handle(&m)
 }
