@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -112,6 +113,23 @@ func TestRunKeeps(t *testing.T) {
 		t.Errorf("%d clients while the program runs", got)
 	}
 	_, _ = p.signal(t, syscall.SIGTERM) // the daemon then has no client, and ends (newUser)
+}
+
+// TestRunKeepsForOthers: so are programs that it has started, and that outlive it.
+func TestRunKeepsForOthers(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	out := u.do(t, "run", "--", "sh", "-c", "sleep 1000 >/dev/null 2>&1 & echo $!").ok(t)
+	pid, err := strconv.Atoi(strings.TrimSpace(out))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := u.status(t).Clients; got != 1 {
+		t.Errorf("%d clients while a program runs that the first has started", got)
+	}
+	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil { // the daemon then has no client, and ends (newUser)
+		t.Error(err)
+	}
 }
 
 // TestRunSignal: signals reach the program, and its end by one is seen.

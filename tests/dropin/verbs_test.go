@@ -95,7 +95,7 @@ var rules = []string{"arguments", "memory", "requests", "extended", "channels", 
 func compileVerbs(t testing.TB, source string) string {
 	t.Helper()
 	needVerbs(t)
-	return compile(t, source, filepath.Join(libs(t), "libibverbs.so.1"))
+	return compile(t, source, "-I", sources, filepath.Join(libs(t), "libibverbs.so.1"))
 }
 
 // TestVerbsRules: what programs count on.

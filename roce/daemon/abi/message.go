@@ -83,6 +83,7 @@ const (
 	OpQueryDevice
 	OpCounters
 	OpOpenQP
+	OpHold
 	numOps
 )
 
@@ -103,7 +104,8 @@ var opText = [...]string{OpHello: "hello", OpOpen: "open device", OpQueryPort: "
 	OpCMNotify:     "notify", OpCMJoin: "join multicast", OpCMLeave: "leave multicast",
 	OpCMInitQPAttr: "init QP attributes",
 	OpCMSetOption:  "set option", OpCMQuery: "query CM ID", OpCMMigrate: "migrate CM ID",
-	OpQueryDevice: "query device", OpCounters: "read counters", OpOpenQP: "open QP"}
+	OpQueryDevice: "query device", OpCounters: "read counters", OpOpenQP: "open QP",
+	OpHold: "hold"}
 
 // String returns the name of the request.
 func (o Op) String() string {

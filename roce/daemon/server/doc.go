@@ -1,12 +1,12 @@
 // Package server is the daemon's side of package abi: it lets other processes use the devices
 // of this one.
 //
-// Each connection is a session (session.go). It holds the client's objects by handle, and is a
-// tenant of the device (roce.Tenant). Its goroutine carries out requests (handlers.go, qp.go,
-// memory.go) by calling verbs of package roce. The device's shards do the rest: they poll
-// clients' doorbells (doorbells.go), take work requests from the rings, which lie in memory
-// shared with the client (shared.go), and write completions there. Events are sent on sockets
-// that never block the sender (outbox.go).
+// Each connection is a session (session.go), unless it becomes a hold (hold.go). A session holds
+// the client's objects by handle, and is a tenant of the device (roce.Tenant). Its goroutine
+// carries out requests (handlers.go, qp.go, memory.go) by calling verbs of package roce. The
+// device's shards do the rest: they poll clients' doorbells (doorbells.go), take work requests
+// from the rings, which lie in memory shared with the client (shared.go), and write completions
+// there. Events are sent on sockets that never block the sender (outbox.go).
 //
 // What a client may do wrong, and how other clients are protected:
 //

@@ -61,6 +61,7 @@ var handlers = [...]handler{
 	abi.OpQueryDevice:   takes(queryDevice),
 	abi.OpCounters:      takes(counters),
 	abi.OpOpenQP:        takes(openQP),
+	abi.OpHold:          hold,
 
 	abi.OpOpenCM:         openCM,
 	abi.OpCreateCMID:     takes(createCMID),

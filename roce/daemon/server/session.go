@@ -31,8 +31,9 @@ type session struct {
 	who  *unix.Ucred
 
 	greeted   bool
-	told      bool  // that another process sends requests
-	unit      *unit // the device; nil before OpOpen
+	told      bool     // that another process sends requests
+	hold      *os.File // the daemon's end of a hold; nil if the session is none
+	unit      *unit    // the device; nil before OpOpen
 	worker    *roce.Worker
 	process   *procmem.Process // nil until memory of the client's process is registered
 	pidfd     pidfd
@@ -135,9 +136,9 @@ func newSession(s *Server, conn *net.UnixConn, who *unix.Ucred, user *account) *
 	return c
 }
 
-// serve answers requests until the connection ends.
+// serve answers requests until the connection ends or, after one for a hold, awaits the end of that.
 func (c *session) serve() error {
-	for {
+	for c.hold == nil {
 		if err := c.next(); err != nil {
 			if errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded) { // of hangUp
 				return nil
@@ -145,6 +146,8 @@ func (c *session) serve() error {
 			return err
 		}
 	}
+	c.awaitRelease()
+	return nil
 }
 
 // next answers the next request.
@@ -186,7 +189,7 @@ func (c *session) answer(op abi.Op, body []byte, fds []int) (reply, error) {
 		return none, ib.Refuse("request", "Op", uint16(op), fmt.Sprintf("1 to %d", len(handlers)-1), ib.ErrNotSupported)
 	case op != abi.OpHello && !c.greeted:
 		return none, fmt.Errorf("%v: say hello first: %w", op, ib.ErrState)
-	case op > abi.OpOpen && op != abi.OpQueryDevice && c.unit == nil:
+	case op > abi.OpOpen && op != abi.OpQueryDevice && op != abi.OpHold && c.unit == nil:
 		return none, fmt.Errorf("%v: open a device first: %w", op, ib.ErrState)
 	}
 	c.made, c.pending = nil, nil
@@ -209,6 +212,9 @@ func (c *session) answer(op abi.Op, body []byte, fds []int) (reply, error) {
 
 // end closes all objects of the client, and has reap unmap their memory when it is out of use.
 func (c *session) end() {
+	if c.hold != nil {
+		_ = c.hold.Close()
+	}
 	if c.worker != nil {
 		c.worker.Close() // first, so that nothing below waits for memory that blocks
 	}

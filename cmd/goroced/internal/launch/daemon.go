@@ -24,7 +24,7 @@ import (
 // IdleExit is how long a daemon that is started goes on without a client.
 const IdleExit = time.Minute
 
-// startLimit is how long a daemon may take to start, and to greet.
+// startLimit is how long a daemon may take to start, to greet, and to give a hold.
 const startLimit = 20 * time.Second
 
 // errNoAnswer is the cause that ends the wait for a daemon.

@@ -6,7 +6,8 @@
 //	err = ready.Exec(program, []string{"ibv_rc_pingpong", "-g", "0"}) // in place of this process
 //
 // The daemon is one that runs, or else one that is started for this user, which ends a minute after its last client.
-// Until the program ends, its connection, which Exec leaves open, counts as a client.
+// Until the program ends it counts as a client, by a hold that Exec leaves it (socket.Hold). The program inherits nothing
+// else, and the hold is of no other use, to whatever child or sandbox inherits it from the program.
 package launch
 
 import (
@@ -14,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,7 +30,7 @@ import (
 // Ready is what a program needs.
 type Ready struct {
 	Environment
-	conn *net.UnixConn // to the daemon
+	hold *os.File // of the daemon
 }
 
 // Prepare finds or starts a daemon, and finds or builds the libraries. If path is not "", or the variable
@@ -49,7 +49,13 @@ func Prepare(ctx context.Context, path string) (*Ready, error) {
 		return nil, err
 	}
 	e.Socket = conn.RemoteAddr().String()
-	return &Ready{e, conn}, nil
+	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, errNoAnswer)
+	defer cancel()
+	hold, err := socket.Hold(ctx, conn)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", e.Socket, err)
+	}
+	return &Ready{e, hold}, nil
 }
 
 // Find returns the path of a program, which it looks for as a shell does. The error is an *ExecError.
@@ -78,15 +84,10 @@ func (r *Ready) Exec(program string, args []string) error {
 // firstKept is the lowest number of the descriptor that a program inherits: the low numbers stay free for the program.
 const firstKept = 100
 
-// keep duplicates the connection to the daemon without close-on-exec, so that it stays open across Exec.
+// keep duplicates the hold without close-on-exec, so that it stays open across Exec.
 func (r *Ready) keep() error {
-	raw, err := r.conn.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var dup error
-	err = raw.Control(func(fd uintptr) { _, dup = unix.FcntlInt(fd, unix.F_DUPFD, firstKept) })
-	return errors.Join(err, dup)
+	_, err := unix.FcntlInt(r.hold.Fd(), unix.F_DUPFD, firstKept)
+	return os.NewSyscallError("fcntl", err)
 }
 
 // ExecError says that a program cannot be run.

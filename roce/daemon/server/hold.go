@@ -1,0 +1,62 @@
+package server
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/daemon/abi"
+)
+
+// A hold keeps the daemon from its idle exit until nobody has it any more: `goroced run` leaves one to its program, which
+// may open a device later. It is the reading end of a pipe that stays empty. Children inherit it, and programs with fewer
+// rights; so it must be of no use but that. There is nothing to read from it, and nothing can be told to the daemon by it.
+
+// hold makes the session one that only lasts as long as the hold that it answers with.
+func hold(c *session, _ []byte, _ []int) (reply, error) {
+	const op = abi.OpHold
+	if c.unit != nil || c.hold != nil {
+		return done(fmt.Errorf("%v: the connection has a device, or is a hold: %w", op, ib.ErrState))
+	}
+	if err := c.take(op, descriptors, 1); err != nil {
+		return done(err)
+	}
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return done(fmt.Errorf("%v: %w", op, os.NewSyscallError("pipe2", err)))
+	}
+	theirs, ours := ends[0], ends[1]
+	if err := spare(ours); err != nil {
+		abi.CloseAll(ends[:])
+		return done(err)
+	}
+	c.keepBooked(descriptors)
+	c.hold = os.NewFile(uintptr(ours), "hold")
+	return reply{fds: []int{theirs}, sent: func() { _ = unix.Close(theirs) }}, nil
+}
+
+// awaitRelease waits until nobody has the hold any more, or hangUp.
+func (c *session) awaitRelease() {
+	raw, err := c.hold.SyscallConn()
+	if err != nil {
+		return
+	}
+	released := make(chan struct{})
+	go func() { // until session.end at the latest
+		_ = raw.Write(func(fd uintptr) bool { return unread(int(fd)) })
+		close(released)
+	}()
+	select {
+	case <-released:
+	case <-c.ending:
+	}
+}
+
+// unread reports whether nobody has the reading end of a pipe any more.
+func unread(fd int) bool {
+	poll := []unix.PollFd{{Fd: int32(fd)}}
+	n, err := unix.Poll(poll, 0)
+	return err == nil && n == 1 && poll[0].Revents&unix.POLLERR != 0
+}
