@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"testing"
+	"unsafe"
 
 	"github.com/goroce/goroce/ib"
 )
@@ -204,6 +205,20 @@ func TestHeaderIsNotReadBack(t *testing.T) {
 	var wr ib.SendWR
 	if pop(t, q, &wr); wr.ID != 7 {
 		t.Errorf("popped request %d", wr.ID)
+	}
+}
+
+// TestIndicesAreNotReadBack checks that a new ring is empty for the device although the application, which may have
+// the buffer already, writes indices into it while the device formats it.
+func TestIndicesAreNotReadBack(t *testing.T) {
+	b, _ := newSend(t, hostileEntries, hostileSGE, hostileInline)
+	h := *(*header)(unsafe.Pointer(&b[0]))
+	for off := prodOffset; off < wakeOffset; off++ {
+		b[off] = 0xA5
+	}
+	r := newRing(b, &h)
+	if r.next != 0 || r.published != 0 || r.consSeen != 0 || r.popped != 0 || r.released != 0 || r.prodSeen != 0 {
+		t.Errorf("the device begins at the indices of the application: %+v, want all 0", r)
 	}
 }
 

@@ -185,7 +185,7 @@ func checkBuffer(op string, b []byte, size int) error {
 	return nil
 }
 
-// create formats b.
+// create formats b. The other side may have b already, and write to it meanwhile: nothing is read back.
 func (g geometry) create(b []byte) (ring, error) {
 	if err := g.check(); err != nil {
 		return ring{}, err
@@ -221,5 +221,7 @@ func open(b []byte, want kind) (ring, error) {
 	if err := checkBuffer(op, b, h.size()); err != nil {
 		return ring{}, err
 	}
-	return newRing(b, &h), nil
+	r := newRing(b, &h)
+	r.readIndices()
+	return r, nil
 }

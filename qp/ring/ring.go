@@ -39,17 +39,19 @@ var _ [64]byte = [unsafe.Sizeof(ring{})]byte{}
 // a full barrier in both builds, and the same instruction on amd64.
 func storeFence(p *uint32, v uint32) { atomic.SwapUint32(p, v) }
 
-// newRing returns a view of b, which holds a ring with header h. It starts with the
-// indices in b.
+// newRing returns a view of b, which holds an empty ring with header h.
 func newRing(b []byte, h *header) ring {
-	r := ring{
+	return ring{
 		buf: unsafe.Pointer(unsafe.SliceData(b)), entries: h.entries, slotSize: h.slotSize,
 		maxSGE: uint16(h.maxSGE), maxInline: uint16(h.maxInline), limit: h.entries,
 	}
+}
+
+// readIndices makes r go on at the indices in the buffer.
+func (r *ring) readIndices() {
 	prod, cons := atomic.LoadUint32(r.prod()), atomic.LoadUint32(r.cons())
 	r.next, r.published, r.prodSeen = prod, prod, cons
 	r.popped, r.released, r.consSeen = cons, cons, cons
-	return r
 }
 
 // The words of the buffer that both sides access.
