@@ -17,9 +17,10 @@ import (
 // The tenant posts, polls and arms by writing the rings itself: in this process those
 // methods fail with ib.ErrNotSupported.
 type Tenant interface {
-	// Alloc returns size zero bytes that start on a 64-byte boundary, for the rings of
-	// the object that is being created or resized. They must stay mapped until the object
-	// is closed or resized again. The verb returns Alloc's errors unchanged.
+	// Alloc returns size bytes that start on a 64-byte boundary, for the rings of the object that
+	// is being created or resized. The application may write there already: the device formats them,
+	// and relies on nothing that it reads there. They must stay mapped until the object is closed
+	// or resized again. The verb returns Alloc's errors unchanged.
 	Alloc(size int) ([]byte, error)
 
 	// Notify reports a completion for which c was armed. It is called on the device's own

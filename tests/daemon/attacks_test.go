@@ -99,6 +99,10 @@ var bodySizes = map[abi.Op]uintptr{
 	abi.OpCMQuery: unsafe.Sizeof(abi.Object{}), abi.OpCMMigrate: unsafe.Sizeof(abi.CMValue{}),
 }
 
+// takeMemory are the requests with which a memfd comes.
+var takeMemory = []abi.Op{abi.OpShareDoorbells, abi.OpCreateCQ, abi.OpResizeCQ, abi.OpCreateSRQ, abi.OpModifySRQ,
+	abi.OpCreateQP, abi.OpRegMR, abi.OpReregMR}
+
 // requests sends requests at random, on a connection that has objects of every kind.
 func (a *attacker) requests(rounds int) {
 	var q *queues
@@ -106,18 +110,19 @@ func (a *attacker) requests(rounds int) {
 		if q == nil {
 			q = newQueues(a.Socket)
 		}
-		op := abi.Op(a.rng.IntN(int(abi.OpOpenQP) + 2))
+		op := abi.Op(a.rng.IntN(int(abi.OpShareDoorbells) + 2))
 		size := int(bodySizes[op])
 		if a.rng.IntN(8) == 0 {
 			size = a.rng.IntN(200)
 		}
 		var give []int
-		if a.rng.IntN(3) == 0 || op == abi.OpRegMR || op == abi.OpReregMR {
-			give = []int{q.file, q.wakes[0]}[:1+a.rng.IntN(2)]
+		memory := newMemfd(0, hostileMemory, unix.F_SEAL_SHRINK)
+		if a.rng.IntN(3) == 0 || slices.Contains(takeMemory, op) {
+			give = []int{memory, q.wakes[0]}[:1+a.rng.IntN(2)]
 		}
 		body := a.body(size)
 		status, _, fds, err := q.call(op, body, give...)
-		abi.CloseAll(fds)
+		abi.CloseAll(append(fds, memory))
 		switch {
 		case err != nil:
 			a.count("hung up")

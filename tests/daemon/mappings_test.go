@@ -75,8 +75,10 @@ func TestManyMappings(t *testing.T) {
 			return q.call(abi.OpRegMR, abi.Put(nil, &register), fd)
 		},
 		"rings": func(q *queues) (abi.Status, []byte, []int, error) {
+			fd := newMemfd(0, 4096, unix.F_SEAL_SHRINK)
+			defer unix.Close(fd)
 			return q.call(abi.OpCreateSRQ, abi.Put(nil, &abi.CreateSRQ{PD: q.pd, Type: uint32(ib.SRQBasic), MaxWR: 1,
-				MaxSGE: 1}))
+				MaxSGE: 1}), fd)
 		},
 	} {
 		q := newQueues(a.socket)

@@ -18,7 +18,7 @@ import (
 type raw struct {
 	conn      *abi.Conn
 	seq       uint32
-	maps      [][]byte // the daemon's shared memory, writable
+	maps      [][]byte // memory that it shares with the daemon
 	doorbells []*ring.Doorbells
 	wakes     []int
 	fds       []int // other received descriptors
@@ -73,30 +73,37 @@ func ask[Reply, Request any](r *raw, op abi.Op, q Request, give ...int) (Reply, 
 	return reply, fds
 }
 
-// share maps the memory of a descriptor that the daemon has sent.
-func (r *raw) share(fd int) []byte {
-	var st unix.Stat_t
-	must(unix.Fstat(fd, &st))
-	buf, err := unix.Mmap(fd, 0, int(st.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+// share maps size bytes of a new memfd, which the caller sends and closes.
+func (r *raw) share(size int) (buf []byte, fd int) {
+	fd = newMemfd(0, int64(size), unix.F_SEAL_SHRINK)
+	buf, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	must(err)
-	must(unix.Close(fd))
 	r.maps = append(r.maps, buf)
-	return buf
+	return buf, fd
 }
 
-// open sends hello and opens a device.
+// askRings is ask for a request with memory for rings.
+func askRings[Request any](r *raw, op abi.Op, q Request, size int) (abi.Ring, []byte) {
+	buf, fd := r.share(size)
+	defer unix.Close(fd)
+	reply, _ := ask[abi.Ring](r, op, q, fd)
+	return reply, buf
+}
+
+// open sends hello, opens a device and shares doorbells.
 func (r *raw) open() {
 	ask[abi.HelloReply](r, abi.OpHello, abi.Hello{Magic: abi.Magic, MinVersion: abi.Version, MaxVersion: abi.Version})
 	reply, fds := ask[abi.OpenReply](r, abi.OpOpen, abi.Open{})
-	buf := r.share(fds[0])
-	size := len(buf) / int(reply.Shards)
+	size := ring.DoorbellsSize(int(reply.Doorbells))
+	buf, fd := r.share(size * int(reply.Shards))
+	defer unix.Close(fd)
+	_, r.wakes = ask[struct{}](r, abi.OpShareDoorbells, struct{}{}, fd)
 	for i := range int(reply.Shards) {
 		b, err := ring.OpenDoorbells(buf[i*size:][:size])
 		must(err)
 		r.doorbells = append(r.doorbells, b)
 	}
-	r.fds = append(r.fds, fds[1])
-	r.wakes = fds[2:]
+	r.fds = append(r.fds, fds[0])
 }
 
 // wake wakes the daemon's first shard.
@@ -136,11 +143,10 @@ func newQueues(socket string) *queues {
 	pd, _ := ask[abi.Object](q.raw, abi.OpAllocPD, struct{}{})
 	channel, fds := ask[abi.Object](q.raw, abi.OpCreateChannel, struct{}{})
 	q.fds = append(q.fds, fds...)
-	cq, fds := ask[abi.Ring](q.raw, abi.OpCreateCQ, abi.CreateCQ{Entries: 256, Channel: channel.Handle})
-	q.ready = q.share(fds[0])
-	srq, fds := ask[abi.Ring](q.raw, abi.OpCreateSRQ, abi.CreateSRQ{PD: pd.Handle, Type: uint32(ib.SRQBasic), MaxWR: 32,
-		MaxSGE: 2})
-	q.shared = q.share(fds[0])
+	cq, ready := askRings(q.raw, abi.OpCreateCQ, abi.CreateCQ{Entries: 256, Channel: channel.Handle}, ring.CQSize(256))
+	srq, shared := askRings(q.raw, abi.OpCreateSRQ, abi.CreateSRQ{PD: pd.Handle, Type: uint32(ib.SRQBasic), MaxWR: 32,
+		MaxSGE: 2}, ring.RecvSize(32, 2))
+	q.ready, q.shared = ready, shared
 	q.pd, q.channel, q.cq, q.srq = pd.Handle, channel.Handle, cq.Handle, srq.Handle
 	q.file = newMemfd(0, hostileMemory, unix.F_SEAL_SHRINK)
 	q.fds = append(q.fds, q.file)
@@ -162,8 +168,9 @@ func newQueues(socket string) *queues {
 }
 
 func (q *queues) addQP(c abi.CreateQP) {
-	made, fds := ask[abi.Ring](q.raw, abi.OpCreateQP, c)
-	buf := q.share(fds[0])
+	size := ring.SendSize(int(c.MaxSendWR), int(c.MaxSendSGE), int(c.MaxInline)) +
+		ring.RecvSize(int(c.MaxRecvWR), int(c.MaxRecvSGE))
+	made, buf := askRings(q.raw, abi.OpCreateQP, c, size)
 	q.qps = append(q.qps, made)
 	q.send = append(q.send, buf[:made.Send])
 	q.recv = append(q.recv, buf[made.Send:][:made.Recv])

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -25,7 +26,8 @@ var hostileSeed = flag.Uint64("verbs.seed", 0, "the only seed of TestVerbsHostil
 type liar struct {
 	daemon string
 	rand   *rand.Rand
-	rarely int // one reply of so many is changed, besides the one in 12 that always is
+	rarely int    // one reply of so many is changed, besides the one in 12 that always is
+	memory []byte // that came with the request: the program shares it with the daemon
 }
 
 // serve takes the connections of programs until the listener is closed.
@@ -54,15 +56,16 @@ func (l *liar) relay(program, daemon *abi.Conn) {
 			return
 		}
 		body, fds = onMemfd(h.Op, body, fds)
+		l.share(h.Op, fds) // before the daemon has it: later nobody can
 		err = daemon.Send(h, body, fds...)
 		abi.CloseAll(fds)
-		if err != nil {
-			return
+		if err == nil {
+			h, body, fds, err = daemon.Receive()
 		}
-		h, body, fds, err = daemon.Receive()
 		if err == nil {
 			h, body, fds = l.tell(h, append([]byte(nil), body...), fds)
 		}
+		_ = unix.Munmap(l.memory) // fails if there is none
 		if err == nil {
 			err = program.Send(h, body, fds...)
 		}
@@ -89,18 +92,30 @@ func onMemfd(op abi.Op, body []byte, fds []int) ([]byte, []int) {
 	return abi.Put(nil, &r), []int{fd}
 }
 
+// sharing are the requests with which memory for rings or doorbells comes.
+var sharing = []abi.Op{abi.OpShareDoorbells, abi.OpCreateCQ, abi.OpResizeCQ, abi.OpCreateSRQ, abi.OpModifySRQ,
+	abi.OpCreateQP}
+
+// share maps the memory that comes with a request.
+func (l *liar) share(op abi.Op, fds []int) {
+	l.memory = nil
+	var st unix.Stat_t
+	if !slices.Contains(sharing, op) || len(fds) != 1 || unix.Fstat(fds[0], &st) != nil {
+		return
+	}
+	l.memory, _ = unix.Mmap(fds[0], 0, int(st.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+}
+
 // extremes are numbers that programs rarely expect.
 var extremes = []byte{0, 1, 0x7F, 0x80, 0xFF}
 
 // tell changes some replies.
 func (l *liar) tell(h abi.Header, body []byte, fds []int) (abi.Header, []byte, []int) {
 	switch n := l.rand.IntN(12); {
-	case len(fds) > 0 && n < 4:
-		for _, fd := range fds {
-			l.scribble(fd)
-		}
-	case len(fds) > 0 && n == 4:
-		fds[0] = l.shorten(fds[0])
+	case l.memory != nil && n < 4:
+		l.scribble()
+	case l.memory != nil && n == 4:
+		clear(l.memory)
 	case n == 5 || l.rand.IntN(l.rarely) == 0:
 		return l.lie(h, body, fds)
 	}
@@ -138,46 +153,18 @@ func (l *liar) lie(h abi.Header, body []byte, fds []int) (abi.Header, []byte, []
 }
 
 // scribble writes into shared memory: the header of a ring, its indices, slots.
-func (l *liar) scribble(fd int) {
-	var st unix.Stat_t
-	if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size == 0 {
-		return
-	}
-	buf, err := unix.Mmap(fd, 0, int(st.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		return
-	}
-	defer unix.Munmap(buf)
+func (l *liar) scribble() {
 	for range 1 + l.rand.IntN(3) {
 		// Words of a ring's header, its indices.
 		word := []int{8, 12, 16, 20, 64, 128, 192, 4 * l.rand.IntN(1024)}[l.rand.IntN(8)]
-		if word+4 <= len(buf) {
-			binary.NativeEndian.PutUint32(buf[word:], words[l.rand.IntN(len(words))])
+		if word+4 <= len(l.memory) {
+			binary.NativeEndian.PutUint32(l.memory[word:], words[l.rand.IntN(len(words))])
 		}
 	}
 }
 
 // words are numbers that a ring rarely has in its header.
 var words = []uint32{0, 1, 2, 32, 64, 65, 128, 1 << 10, 1 << 16, 1 << 26, 1 << 31, 1<<31 - 64, 1<<32 - 64, 1<<32 - 1}
-
-// shorten returns a copy of a memfd that ends early, or may.
-func (l *liar) shorten(fd int) int {
-	buf := make([]byte, 4096)
-	n, err := unix.Pread(fd, buf, 0)
-	if err != nil || n < 256 {
-		return fd
-	}
-	short, err := unix.MemfdCreate("short", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	if err != nil {
-		return fd
-	}
-	_, _ = unix.Write(short, buf[:l.rand.IntN(n)])
-	if l.rand.IntN(2) == 0 {
-		_, _ = unix.FcntlInt(uintptr(short), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
-	}
-	_ = unix.Close(fd)
-	return short
-}
 
 // TestVerbsHostile: whatever a daemon says, the library touches only memory that it has.
 func TestVerbsHostile(t *testing.T) {

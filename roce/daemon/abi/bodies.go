@@ -67,12 +67,12 @@ type DeviceReply struct {
 	CompVectors                  uint32
 }
 
-// OpenReply describes the device. With it come these descriptors:
+// OpenReply describes the device. With it comes a descriptor: a socket of asynchronous events, each an
+// Event.
 //
-//	0                 the doorbells: a memfd of DoorbellsSize bytes for each shard,
-//	                  package ring's Doorbells
-//	1                 a socket of asynchronous events, each an Event
-//	2 ... 1+Shards    an eventfd for each shard, to write 1 to when Ring says so
+// A client that is going to have QPs then shares its doorbells (OpShareDoorbells, once): with the request, which
+// has no body, comes a memfd with package ring's DoorbellsSize bytes for each shard, and with the reply an
+// eventfd for each shard, to write 1 to when Ring says so.
 type OpenReply struct {
 	DeviceReply
 	Shards    uint32
@@ -162,19 +162,19 @@ type CreateCQ struct {
 }
 
 // ResizeCQ is the body of OpResizeCQ. The client must not use the queue until the reply
-// arrives, and then uses the ring that the reply carries.
+// arrives, and then uses the ring in the memfd that it has sent with the request.
 type ResizeCQ struct {
 	CQ      Handle
 	Entries uint32
 }
 
-// Ring describes the memfd that a reply carries: the rings of an object. The rings' headers
-// tell the number of entries and their layout. For a QP that takes no work requests at all
-// there is no memfd.
+// Ring describes the rings of an object, which lie in the memfd that came with the request. The rings'
+// headers tell the number of entries and their layout. A QP that takes no work requests at all needs no
+// memfd.
 type Ring struct {
 	Handle     Handle
 	Num        uint32 // QPN, or the number of an XRC SRQ
-	Size       uint64 // bytes of the memfd
+	Size       uint64 // bytes of the memfd that the rings take, from its beginning on
 	Send, Recv uint64 // QPs: bytes of the send ring, at 0, and of the receive ring behind it
 	Shard      uint32 // QPs: the shard with the QP's doorbell
 	Doorbell   uint32 // QPs: index of the doorbell there
@@ -246,8 +246,8 @@ type CreateSRQ struct {
 	MaxWR, MaxSGE, Limit uint32
 }
 
-// SRQAttr is the body of OpModifySRQ and the reply to OpQuerySRQ. If the size changes, the
-// reply carries the new ring, as with OpResizeCQ.
+// SRQAttr is the body of OpModifySRQ and the reply to OpQuerySRQ. If the size changes, a memfd for the new
+// ring comes with the request, as with OpResizeCQ, and the reply is a Ring.
 type SRQAttr struct {
 	SRQ                  Handle
 	Mask                 uint32 // as ibv_srq_attr_mask

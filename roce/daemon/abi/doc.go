@@ -11,14 +11,21 @@
 //	Hello      versions, magic       ->
 //	                                 <-   HelloReply  devices
 //	Open       name                  ->
-//	                                 <-   OpenReply   attributes, doorbells, sockets
-//	AllocPD, CreateCQ, RegMR ...     ->
-//	                                 <-   Object, Ring, RegReply ...: handles, memfds
+//	                                 <-   OpenReply   attributes, a socket
+//	ShareDoorbells  a memfd          ->
+//	                                 <-               eventfds
+//	AllocPD, CreateCQ, RegMR ...     ->               memfds
+//	                                 <-   Object, Ring, RegReply ...: handles
 //	Close      handle                ->
 //	                                 <-   CloseReply  how many events of the object were sent
 //
-// The data path uses no messages. The rings of queues (package ring) lie in sealed memfds,
-// which come with the replies to the requests that create the queues. A client writes work
+// Memory that both ends use lies in memfds of the client's. The client makes a memfd, forbids that it shrinks
+// (F_SEAL_SHRINK), maps it, and sends it with the request that needs it. The daemon maps it and seals it with
+// F_SEAL_FUTURE_WRITE before it touches a page of it. From then on nobody can take pages away, which others
+// would wait for, and nobody can map the memfd for writing any more: so the client has to do that before.
+//
+// The data path uses no messages. The rings of queues (package ring) lie in memfds that come with the
+// requests that create the queues. A client writes work
 // requests there and, if the ring asks for it, rings the QP's doorbell (ring.Doorbells). Only
 // if the doorbells say that the daemon sleeps does it write to the shard's eventfd. Completions
 // appear in rings. The event of an armed CQ is a [Completion] on the socket of its channel; an

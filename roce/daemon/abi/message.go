@@ -8,7 +8,7 @@ import (
 )
 
 // Version is the protocol version of this package. A daemon refuses clients that do not support it.
-const Version = 2
+const Version = 3
 
 // Magic begins a Hello: "goro" in little-endian memory.
 const Magic = 0x6F726F67
@@ -84,6 +84,7 @@ const (
 	OpCounters
 	OpOpenQP
 	OpHold
+	OpShareDoorbells
 	numOps
 )
 
@@ -105,7 +106,7 @@ var opText = [...]string{OpHello: "hello", OpOpen: "open device", OpQueryPort: "
 	OpCMInitQPAttr: "init QP attributes",
 	OpCMSetOption:  "set option", OpCMQuery: "query CM ID", OpCMMigrate: "migrate CM ID",
 	OpQueryDevice: "query device", OpCounters: "read counters", OpOpenQP: "open QP",
-	OpHold: "hold"}
+	OpHold: "hold", OpShareDoorbells: "share doorbells"}
 
 // String returns the name of the request.
 func (o Op) String() string {

@@ -50,7 +50,7 @@ func (d *Device) CreateCQ(init ib.CQInit) (ib.CQ, error) {
 		return nil, err
 	}
 	r := abi.CreateCQ{Entries: clamp(init.Entries), CompVector: clamp(init.CompVector), Channel: h.handle}
-	made, err := c.ringed(d, abi.OpCreateCQ, r)
+	made, err := ringed(c, d, abi.OpCreateCQ, r, init.Entries)
 	if err != nil {
 		return nil, err
 	}
@@ -59,23 +59,13 @@ func (d *Device) CreateCQ(init ib.CQInit) (ib.CQ, error) {
 	return c, nil
 }
 
-// ringed sends a request whose reply carries a ring for c.
-func (c *CQ) ringed(d *Device, op abi.Op, request any) (r abi.Ring, err error) {
-	var fds []int
-	switch v := request.(type) {
-	case abi.CreateCQ:
-		r, fds, err = ask[abi.Ring](d.link, op, v, 1)
-	case abi.ResizeCQ:
-		r, fds, err = ask[abi.Ring](d.link, op, v, 1)
-	}
+// ringed sends a request that carries a ring for c.
+func ringed[Request any](c *CQ, d *Device, op abi.Op, request Request, entries int) (abi.Ring, error) {
+	r, pages, err := askRings(d, op, request, ring.CQSize(entries))
 	if err != nil {
 		return r, err
 	}
-	pages, err := mapFD(fds[0], int(r.Size))
-	if err != nil {
-		return r, err
-	}
-	opened, err := ring.OpenCQ(pages.buf)
+	opened, err := ring.OpenCQ(pages.buf[:r.Size])
 	if err == nil {
 		c.ring, c.pages = opened, pages
 	}
@@ -155,7 +145,7 @@ func (c *CQ) Resize(entries int) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, err := c.ringed(c.dev, abi.OpResizeCQ, abi.ResizeCQ{CQ: c.handle, Entries: clamp(entries)})
+	_, err := ringed(c, c.dev, abi.OpResizeCQ, abi.ResizeCQ{CQ: c.handle, Entries: clamp(entries)}, entries)
 	if err == nil {
 		c.entries = entries
 	}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -20,7 +21,7 @@ import (
 	"github.com/goroce/goroce/tests/linktest"
 )
 
-// hostile is a daemon that spoils its replies, its events and the memory that it shares, as a
+// hostile is a daemon that spoils its replies, its events and the memory that clients share with it, as a
 // script says. Without a script its replies are those of a good one.
 type hostile struct {
 	t      testing.TB
@@ -30,7 +31,7 @@ type hostile struct {
 	adjust func(*answerTo) // changes replies of a test without a script; nil for none
 
 	mu    sync.Mutex
-	mem   []int // memfds that the client has, too
+	mem   []int // memfds of the client
 	socks []int // its ends of the sockets of events
 }
 
@@ -56,7 +57,7 @@ type answerTo struct {
 	fds    []int // closed after they were sent
 }
 
-// Memory of rings and doorbells as a good daemon makes it.
+// Memory of rings and doorbells as a good daemon formats it.
 var goodCQ, goodSend, goodRecv, goodDoorbells = ring.Alloc(ring.CQSize(4)), ring.Alloc(ring.SendSize(4, 2, 64)),
 	ring.Alloc(ring.RecvSize(4, 2)), ring.Alloc(ring.DoorbellsSize(1))
 
@@ -73,18 +74,32 @@ func init() {
 	doorbells.Sleep()
 }
 
-// memfd returns a memfd with that content, of which the daemon keeps a descriptor to write to it later.
-func (d *hostile) memfd(content []byte, seals int) int {
-	fd, err := unix.MemfdCreate("hostile", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	d.must(err)
-	_, err = unix.Pwrite(fd, content, 0)
-	d.must(err)
-	_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
-	d.must(err)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.mem = append(d.mem, fd)
-	return d.dup(fd)
+// format writes content to the memfd that came with a request, and keeps a descriptor to write to it later. It
+// returns the size of the content.
+func (d *hostile) format(fds []int, content []byte) uint64 {
+	for _, fd := range fds {
+		_, err := unix.Pwrite(fd, content, 0)
+		d.must(err)
+		d.mu.Lock()
+		d.mem = append(d.mem, d.dup(fd))
+		d.mu.Unlock()
+	}
+	return uint64(len(content))
+}
+
+// formatQP formats the rings of a QP, or the send ring only if there is no memory for both.
+func (d *hostile) formatQP(fds []int) *abi.Ring {
+	r := &abi.Ring{Handle: d.last, Num: 9, Send: uint64(len(goodSend)), Recv: uint64(len(goodRecv))}
+	both := slices.Concat(goodSend, goodRecv)
+	var st unix.Stat_t
+	for _, fd := range fds {
+		d.must(unix.Fstat(fd, &st))
+	}
+	if st.Size < int64(len(both)) {
+		r.Recv, both = 0, goodSend
+	}
+	r.Size = d.format(fds, both)
+	return r
 }
 
 func (d *hostile) dup(fd int) int {
@@ -109,20 +124,20 @@ func (d *hostile) must(err error) {
 	}
 }
 
-const shared = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
-
-// reply returns a good reply.
-func (d *hostile) reply(op abi.Op) (body []byte, fds []int) {
+// reply returns a good reply to a request with these descriptors.
+func (d *hostile) reply(op abi.Op, given []int) (body []byte, fds []int) {
 	d.last++
 	object, key := abi.Object{Handle: d.last}, abi.RegReply{Handle: d.last, Key: 7}
 	switch op {
 	case abi.OpHello:
 		return abi.Put(nil, &abi.HelloReply{Version: abi.Version, Devices: 1}), nil
 	case abi.OpOpen:
+		return abi.Put(nil, &abi.OpenReply{Shards: 1, Doorbells: 1}), []int{d.socket()}
+	case abi.OpShareDoorbells:
+		d.format(given, goodDoorbells)
 		wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 		d.must(err)
-		return abi.Put(nil, &abi.OpenReply{Shards: 1, Doorbells: 1}),
-			[]int{d.memfd(goodDoorbells, shared), d.socket(), wake}
+		return nil, []int{wake}
 	case abi.OpQueryPort:
 		return abi.Put(nil, &abi.PortReply{}), nil
 	case abi.OpGIDs:
@@ -136,13 +151,11 @@ func (d *hostile) reply(op abi.Op) (body []byte, fds []int) {
 	case abi.OpCreateChannel, abi.OpOpenCM:
 		return abi.Put(nil, &object), []int{d.socket()}
 	case abi.OpCreateCQ, abi.OpResizeCQ:
-		return abi.Put(nil, &abi.Ring{Handle: d.last, Size: uint64(len(goodCQ))}), []int{d.memfd(goodCQ, shared)}
+		return abi.Put(nil, &abi.Ring{Handle: d.last, Size: d.format(given, goodCQ)}), nil
 	case abi.OpCreateSRQ, abi.OpModifySRQ:
-		return abi.Put(nil, &abi.Ring{Handle: d.last, Size: uint64(len(goodRecv))}), []int{d.memfd(goodRecv, shared)}
+		return abi.Put(nil, &abi.Ring{Handle: d.last, Size: d.format(given, goodRecv)}), nil
 	case abi.OpCreateQP:
-		both := append(append([]byte(nil), goodSend...), goodRecv...)
-		return abi.Put(nil, &abi.Ring{Handle: d.last, Num: 9, Size: uint64(len(both)), Send: uint64(len(goodSend)),
-			Recv: uint64(len(goodRecv))}), []int{d.memfd(both, shared)}
+		return abi.Put(nil, d.formatQP(given)), nil
 	case abi.OpRegMR, abi.OpReregMR, abi.OpAllocMW, abi.OpCreateAH:
 		return abi.Put(nil, &key), nil
 	case abi.OpQuerySRQ:
@@ -187,10 +200,9 @@ func (d *hostile) spoil(m *answerTo, step [3]byte) bool {
 		m.header.Status = abi.Status(value)
 	case 7:
 		m.header.Op, m.header.Seq = m.header.Op+abi.Op(at), m.header.Seq+uint32(value)
-	case 8: // memory that is shorter than the reply says, or that could become so
-		if len(m.fds) > 0 {
-			_ = unix.Close(m.fds[0])
-			m.fds[0] = d.memfd(make([]byte, at), []int{0, shared, unix.F_SEAL_SHRINK | unix.F_SEAL_WRITE}[value%3])
+	case 8: // memory that is not formatted
+		for i := range at {
+			d.scribble(i, 0)
 		}
 	case 9: // memory with other content
 		d.scribble(at, value)
@@ -219,13 +231,14 @@ func (d *hostile) scribble(at, value int) {
 func (d *hostile) serve() {
 	defer d.conn.Close()
 	for {
-		h, _, fds, err := d.conn.Receive()
-		abi.CloseAll(fds)
+		h, _, given, err := d.conn.Receive()
 		if err != nil {
+			abi.CloseAll(given)
 			return
 		}
 		m := answerTo{header: h}
-		m.body, m.fds = d.reply(h.Op)
+		m.body, m.fds = d.reply(h.Op, given)
+		abi.CloseAll(given)
 		step, _ := d.script.next()
 		goOn := d.spoil(&m, step)
 		if d.adjust != nil {
@@ -253,7 +266,7 @@ func (d *hostile) tell(at, value byte) {
 		unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, nil)
 }
 
-// FuzzDaemon runs a client of a daemon that spoils replies, events and shared memory. Three bytes
+// FuzzDaemon runs a client of a daemon that spoils replies, events and the client's memory. Three bytes
 // say what the client does next, and three how the daemon answers. Whatever that is, each verb
 // returns at once, with an error or a result within its limits; nothing panics, nor is memory
 // outside of a mapping accessed; and neither descriptors nor goroutines are left.
@@ -356,7 +369,7 @@ func daemonSeeds() (seeds [][]byte) {
 // allVerbs is a script of all verbs. The reply to one of them is spoiled.
 func allVerbs(spoiled int, how [3]byte) []byte {
 	noReply := map[int]bool{7: true, 8: true, 9: true, 10: true, 11: true, 12: true, 13: true, 28: true}
-	s := make([]byte, 6) // hello and open
+	s := make([]byte, 9) // hello, open and share doorbells
 	for verb := range len(verbs) - 1 {
 		s = append(s, byte(verb), byte(verb), 8)
 		switch {

@@ -103,40 +103,65 @@ func (d *Device) open(name string) error {
 		return err
 	}
 	r, err := abi.Get[abi.OpenReply](body)
-	if err == nil && len(fds) != 2+int(r.Shards) {
-		err = fmt.Errorf("%d descriptors came for %d shards", len(fds), r.Shards)
+	if err == nil && len(fds) != 1 {
+		err = fmt.Errorf("%d descriptors came with the device, not 1", len(fds))
+	}
+	if err == nil {
+		err = d.shareDoorbells(&r)
 	}
 	if err != nil {
 		abi.CloseAll(fds)
 		return err
 	}
-	if err := d.openDoorbells(fds[0], &r); err != nil {
-		abi.CloseAll(fds[1:])
-		return err
-	}
 	d.attr = r.Attr()
-	d.socket = os.NewFile(uintptr(fds[1]), "events")
-	for _, fd := range fds[2:] {
-		d.wakes = append(d.wakes, os.NewFile(uintptr(fd), "doorbell"))
-	}
+	d.socket = os.NewFile(uintptr(fds[0]), "events")
 	go d.takeEvents()
 	return nil
 }
 
-// openDoorbells maps the doorbells of all shards, and closes fd.
-func (d *Device) openDoorbells(fd int, r *abi.OpenReply) (err error) {
+// mostShards is how many eventfds a reply can carry.
+const mostShards = abi.MaxFDs
+
+// shareDoorbells makes the doorbells of all shards, and shares them with the daemon.
+func (d *Device) shareDoorbells(r *abi.OpenReply) error {
 	size := ring.DoorbellsSize(int(r.Doorbells))
-	if d.pages, err = mapFD(fd, size*int(r.Shards)); err != nil {
+	if size == 0 || r.Shards < 1 || r.Shards > mostShards {
+		return ib.Refuse("open device", "shards and doorbells", fmt.Sprintf("%d of %d", r.Shards, r.Doorbells),
+			fmt.Sprintf("1 to %d of 1 to %d", mostShards, ring.MaxDoorbells), ib.ErrInvalid)
+	}
+	pages, fd, err := newMapped(size * int(r.Shards))
+	if err != nil {
 		return err
 	}
-	for i := range int(r.Shards) {
-		b, err := ring.OpenDoorbells(d.pages.buf[i*size : (i+1)*size])
-		if err != nil {
-			return err
-		}
-		d.doorbells = append(d.doorbells, b)
+	defer unix.Close(fd)
+	_, wakes, err := d.link.do(abi.OpShareDoorbells, nil, fd)
+	if err == nil && len(wakes) != int(r.Shards) {
+		err = fmt.Errorf("%d descriptors came for %d shards", len(wakes), r.Shards)
+	}
+	if err == nil {
+		d.doorbells, err = openDoorbells(pages.buf, size)
+	}
+	if err != nil {
+		abi.CloseAll(wakes)
+		return err
+	}
+	d.pages = pages
+	for _, fd := range wakes {
+		d.wakes = append(d.wakes, os.NewFile(uintptr(fd), "doorbell"))
 	}
 	return nil
+}
+
+// openDoorbells opens the doorbells of all shards, each of size bytes.
+func openDoorbells(buf []byte, size int) (list []*ring.Doorbells, err error) {
+	for ; len(buf) > 0; buf = buf[size:] {
+		b, err := ring.OpenDoorbells(buf[:size])
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, b)
+	}
+	return list, nil
 }
 
 // ring rings a doorbell, and wakes the daemon's shard if it sleeps.

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/daemon/abi"
 	"github.com/goroce/goroce/roce/daemon/server"
@@ -317,5 +319,28 @@ func TestCMHeapLimit(t *testing.T) {
 	}
 	if again := d.server.Usage()[0].Amount["heap"]; again > used {
 		t.Errorf("%d bytes are booked after the end of the channel, want %d at most", again, used)
+	}
+}
+
+// TestFileLimit: memory that is longer than files of this process may be is refused, where the kernel would end the
+// process.
+func TestFileLimit(t *testing.T) {
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &before); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 1 << 20, Max: before.Max}); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Setrlimit(unix.RLIMIT_FSIZE, &before)
+	if _, err := Alloc(1<<20 + 1); !errors.Is(err, ib.ErrLimit) || !strings.Contains(err.Error(), "ulimit -f") {
+		t.Errorf("beyond the limit: %v, want ErrLimit", err)
+	}
+	buf, err := Alloc(1 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Free(buf); err != nil {
+		t.Error(err)
 	}
 }

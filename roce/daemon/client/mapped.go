@@ -8,45 +8,77 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
-// mapped is memory shared with the daemon. The garbage collector has it unmapped when nothing
-// refers to it any more, and not earlier, as verbs of other goroutines may be accessing it while
+// mapped is memory shared with the daemon: rings or doorbells. The garbage collector has it unmapped when
+// nothing refers to it any more, and not earlier, as verbs of other goroutines may be accessing it while
 // an object is closed.
 type mapped struct{ buf []byte }
 
-// mapFD maps size bytes of a memfd, and closes fd.
-func mapFD(fd, size int) (*mapped, error) {
-	defer unix.Close(fd)
-	if err := checkSize(fd, size); err != nil {
-		return nil, err
+// newMapped makes and maps a memfd of size bytes, before the daemon gets it: the daemon lets nobody map it
+// for writing later. The caller closes fd. Without bytes there is no memfd, and fd is -1.
+func newMapped(size int) (m *mapped, fd int, err error) {
+	if size == 0 {
+		return &mapped{}, -1, nil
 	}
-	buf, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	buf, fd, err := makeMemory("goroce-rings", size)
 	if err != nil {
-		return nil, os.NewSyscallError("mmap", err)
+		return nil, -1, err
 	}
-	m := &mapped{buf}
+	m = &mapped{buf}
 	runtime.AddCleanup(m, func(buf []byte) { _ = unix.Munmap(buf) }, buf)
-	return m, nil
+	return m, fd, nil
 }
 
-// checkSize refuses a descriptor that is not of size bytes of memory, now and later: access beyond the end of a file
-// ends the process (SIGBUS).
-func checkSize(fd, size int) error {
-	const op = "map memory of the daemon"
-	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+// makeMemory makes and maps a memfd that cannot shrink.
+func makeMemory(name string, size int) (buf []byte, fd int, err error) {
+	var limit unix.Rlimit // beyond it ftruncate(2) would end this process (SIGXFSZ)
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err == nil && uint64(size) > limit.Cur {
+		return nil, -1, ib.Refuse("make a memfd", "size", size, fmt.Sprintf("%d bytes; ulimit -f raises it", limit.Cur),
+			ib.ErrLimit)
+	}
+	fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
-		return ib.Refuse(op, "descriptor", err, "a memfd", ib.ErrInvalid)
+		return nil, -1, os.NewSyscallError("memfd_create", err)
 	}
-	if seals&unix.F_SEAL_SHRINK == 0 {
-		return ib.Refuse(op, "seals", fmt.Sprintf("%#x", seals), "F_SEAL_SHRINK among them", ib.ErrInvalid)
+	if buf, err = mapMemory(fd, size); err != nil {
+		_ = unix.Close(fd)
+		return nil, -1, err
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return os.NewSyscallError("fstat", err)
+	return buf, fd, nil
+}
+
+func mapMemory(fd, size int) ([]byte, error) {
+	if err := unix.Ftruncate(fd, int64(size)); err != nil {
+		return nil, os.NewSyscallError("ftruncate", err)
 	}
-	if size < 1 || int64(size) > st.Size {
-		return ib.Refuse(op, "size", size, fmt.Sprintf("1 to the %d bytes of the memfd", st.Size), ib.ErrInvalid)
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK); err != nil {
+		return nil, os.NewSyscallError("fcntl", err)
 	}
-	return nil
+	buf, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	return buf, os.NewSyscallError("mmap", err)
+}
+
+// askRings sends a request that carries memory for rings of size bytes, and returns the part of the memory that
+// they take.
+func askRings[Request any](d *Device, op abi.Op, r Request, size int) (answer abi.Ring, m *mapped, err error) {
+	m, fd, err := newMapped(size)
+	if err != nil {
+		return answer, nil, fmt.Errorf("%v: %w", op, err)
+	}
+	var give []int
+	if fd >= 0 {
+		defer unix.Close(fd)
+		give = []int{fd}
+	}
+	if answer, _, err = ask[abi.Ring](d.link, op, r, 0, give...); err != nil {
+		return answer, nil, err
+	}
+	if answer.Size > uint64(len(m.buf)) || answer.Send > answer.Size || answer.Recv > answer.Size-answer.Send {
+		return answer, nil, ib.Refuse(op.String(), "bytes that the daemon's rings take",
+			fmt.Sprintf("%d, of which %d to send and %d to receive", answer.Size, answer.Send, answer.Recv),
+			fmt.Sprintf("the %d that were sent along", len(m.buf)), ib.ErrInvalid)
+	}
+	return answer, m, nil
 }

@@ -32,25 +32,12 @@ func Alloc(size int) ([]byte, error) {
 	if size <= 0 {
 		return nil, ib.Refuse("allocate memory", "size", size, "more than 0 bytes", ib.ErrInvalid)
 	}
-	fd, err := unix.MemfdCreate("goroce", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	buf, fd, err := makeMemory("goroce", size)
 	if err != nil {
-		return nil, os.NewSyscallError("memfd_create", err)
+		return nil, err
 	}
 	file := os.NewFile(uintptr(fd), "memory")
-	if err := unix.Ftruncate(fd, int64(size)); err != nil {
-		_ = file.Close()
-		return nil, os.NewSyscallError("ftruncate", err)
-	}
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK); err != nil {
-		_ = file.Close()
-		return nil, os.NewSyscallError("fcntl", err)
-	}
-	buf, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		_ = file.Close()
-		return nil, os.NewSyscallError("mmap", err)
-	}
-	start := uintptr(unsafe.Pointer(&buf[0]))
+	start := addrOf(buf)
 	pieces.Lock()
 	defer pieces.Unlock()
 	at, _ := slices.BinarySearchFunc(pieces.list, start, func(p piece, a uintptr) int { return int(p.start) - int(a) })

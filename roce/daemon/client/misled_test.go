@@ -8,8 +8,8 @@ import (
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
-// TestHostileDaemon checks that a client refuses memory that is shorter than its daemon says or that
-// could become so, doorbells that do not exist, and states that it does not know.
+// TestHostileDaemon checks that a client refuses rings that are longer than its memory or not there, doorbells that
+// do not exist, and states that it does not know.
 func TestHostileDaemon(t *testing.T) {
 	ringOf := func(m *answerTo, change func(*abi.Ring)) {
 		r, err := abi.Get[abi.Ring](m.body)
@@ -27,13 +27,14 @@ func TestHostileDaemon(t *testing.T) {
 		{"short rings", abi.OpCreateQP, func(_ *hostile, m *answerTo) {
 			ringOf(m, func(r *abi.Ring) { r.Size += 1 << 20 })
 		}},
-		{"rings that may shrink", abi.OpCreateCQ, func(d *hostile, m *answerTo) {
-			abi.CloseAll(m.fds)
-			m.fds = []int{d.memfd(goodCQ, 0)}
+		{"a receive ring outside of them", abi.OpCreateQP, func(_ *hostile, m *answerTo) {
+			ringOf(m, func(r *abi.Ring) { r.Recv += 64 })
 		}},
-		{"no memory", abi.OpCreateCQ, func(d *hostile, m *answerTo) {
-			abi.CloseAll(m.fds)
-			m.fds = []int{d.socket()}
+		{"a send ring longer than all", abi.OpCreateQP, func(_ *hostile, m *answerTo) {
+			ringOf(m, func(r *abi.Ring) { r.Send, r.Recv = 1<<63, 1<<63 })
+		}},
+		{"no ring", abi.OpCreateCQ, func(_ *hostile, m *answerTo) {
+			ringOf(m, func(r *abi.Ring) { r.Size = 0 })
 		}},
 		{"another shard", abi.OpCreateQP, func(_ *hostile, m *answerTo) {
 			ringOf(m, func(r *abi.Ring) { r.Shard = 1 })
@@ -60,7 +61,7 @@ func TestHostileDaemon(t *testing.T) {
 		}
 		var qp ib.QP
 		if err == nil {
-			qp, err = pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: cq, RecvCQ: cq})
+			qp, err = pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: cq, RecvCQ: cq, Cap: goodCap})
 		}
 		if c.op != 0 && !errors.Is(err, ib.ErrInvalid) || c.op == 0 && err != nil {
 			t.Errorf("%s: error %v", c.name, err)

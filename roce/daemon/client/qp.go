@@ -48,14 +48,14 @@ func (p *PD) CreateQP(init ib.QPInit) (ib.QP, error) {
 	if err := p.dev.name(op, &init, &r); err != nil {
 		return nil, err
 	}
-	answer, fds, err := askRings(p.dev, r)
+	answer, pages, err := askRings(p.dev, abi.OpCreateQP, r, ringsSize(&init))
 	if err != nil {
 		return nil, err
 	}
 	q := &QP{object: object{dev: p.dev, handle: answer.Handle}, shard: answer.Shard, doorbell: answer.Doorbell,
 		front: qp.Front{Num: ib.QPN(answer.Num), Type: init.Type, HasSRQ: init.SRQ != nil, SQ: ring.NoSend(),
-			RQ: ring.NoRecv()}}
-	if err := q.attach(&answer, fds); err != nil {
+			RQ: ring.NoRecv()}, pages: pages}
+	if err := q.attach(&answer); err != nil {
 		return nil, err
 	}
 	p.dev.keep(q.handle, q)
@@ -95,42 +95,24 @@ func (d *Device) name(op string, init *ib.QPInit, r *abi.CreateQP) error {
 	return nil
 }
 
-// askRings creates a QP. The reply carries the memfd of its rings, if it has any.
-func askRings(d *Device, r abi.CreateQP) (abi.Ring, []int, error) {
-	body, fds, err := d.link.do(abi.OpCreateQP, abi.Put(nil, &r))
-	if err != nil {
-		return abi.Ring{}, nil, err
+// ringsSize returns the bytes of a QP's rings. What exceeds the limits of rings counts 0: the daemon refuses it.
+func ringsSize(init *ib.QPInit) (n int) {
+	c := &init.Cap
+	if c.MaxSendWR > 0 && init.Type != ib.XRCTGT {
+		n = ring.SendSize(c.MaxSendWR, max(c.MaxSendSGE, 1), c.MaxInline)
 	}
-	answer, err := abi.Get[abi.Ring](body)
-	want := 1
-	if answer.Size == 0 {
-		want = 0
+	if c.MaxRecvWR > 0 && init.SRQ == nil && init.Type != ib.XRCINI && init.Type != ib.XRCTGT {
+		n += ring.RecvSize(c.MaxRecvWR, max(c.MaxRecvSGE, 1))
 	}
-	if err == nil && len(fds) != want {
-		err = fmt.Errorf("create QP: %d descriptors came, not %d", len(fds), want)
-	}
-	if err != nil {
-		abi.CloseAll(fds)
-	}
-	return answer, fds, err
+	return n
 }
 
-// attach maps the rings and opens the application's end of them.
-func (q *QP) attach(r *abi.Ring, fds []int) (err error) {
+// attach opens the application's end of the rings.
+func (q *QP) attach(r *abi.Ring) (err error) {
 	if err := q.dev.hasDoorbell(r.Shard, r.Doorbell); err != nil {
-		abi.CloseAll(fds)
-		return err
-	}
-	if len(fds) == 0 {
-		return nil
-	}
-	if q.pages, err = mapFD(fds[0], int(r.Size)); err != nil {
 		return err
 	}
 	buf := q.pages.buf
-	if r.Send > uint64(len(buf)) || r.Recv > uint64(len(buf))-r.Send {
-		return fmt.Errorf("create QP: rings of %d and %d bytes do not fit %d bytes", r.Send, r.Recv, len(buf))
-	}
 	if r.Send > 0 {
 		q.front.SQ, err = ring.OpenSend(buf[:r.Send])
 	}
@@ -228,7 +210,8 @@ func (q *QP) DetachMulticast(group ib.GID) error {
 // SRQ is a shared receive queue of the daemon. This process posts to its ring in shared memory.
 type SRQ struct {
 	object
-	num uint32
+	num    uint32
+	maxSGE int
 
 	mu    sync.Mutex
 	ring  *ring.Recv
@@ -254,24 +237,20 @@ func (p *PD) CreateSRQ(init ib.SRQInit) (ib.SRQ, error) {
 		}
 		r.XRCD, r.CQ = x.handle, c.handle
 	}
-	answer, fds, err := ask[abi.Ring](p.dev.link, abi.OpCreateSRQ, r, 1)
+	answer, pages, err := askRings(p.dev, abi.OpCreateSRQ, r, ring.RecvSize(init.MaxWR, init.MaxSGE))
 	if err != nil {
 		return nil, err
 	}
-	s := &SRQ{object: object{dev: p.dev, handle: answer.Handle}, num: answer.Num}
-	if err := s.attach(&answer, fds[0]); err != nil {
+	s := &SRQ{object: object{dev: p.dev, handle: answer.Handle}, num: answer.Num, maxSGE: init.MaxSGE}
+	if err := s.attach(&answer, pages); err != nil {
 		return nil, err
 	}
 	p.dev.keep(s.handle, s)
 	return s, nil
 }
 
-func (s *SRQ) attach(r *abi.Ring, fd int) error {
-	pages, err := mapFD(fd, int(r.Size))
-	if err != nil {
-		return err
-	}
-	opened, err := ring.OpenRecv(pages.buf)
+func (s *SRQ) attach(r *abi.Ring, pages *mapped) error {
+	opened, err := ring.OpenRecv(pages.buf[:r.Size])
 	if err == nil {
 		s.ring, s.pages = opened, pages
 	}
@@ -292,11 +271,11 @@ func (s *SRQ) Modify(attr ib.SRQAttr, mask ib.SRQAttrMask) error {
 	if mask&ib.SRQMaxWR == 0 {
 		return tell(s.dev.link, abi.OpModifySRQ, r)
 	}
-	answer, fds, err := ask[abi.Ring](s.dev.link, abi.OpModifySRQ, r, 1)
+	answer, pages, err := askRings(s.dev, abi.OpModifySRQ, r, ring.RecvSize(attr.MaxWR, s.maxSGE))
 	if err != nil {
 		return err
 	}
-	return s.attach(&answer, fds[0])
+	return s.attach(&answer, pages)
 }
 
 // Query returns the attributes.

@@ -61,7 +61,7 @@ var verbs = []struct {
 		set(&v.mr, mr, err)
 	}},
 	{hasCQ, func(_ *testing.T, v *victim, _ *hostile, _, _ byte) {
-		qp, err := v.pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: v.cq, RecvCQ: v.cq, SRQ: v.srq})
+		qp, err := v.pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: v.cq, RecvCQ: v.cq, SRQ: v.srq, Cap: goodCap})
 		set(&v.qp, qp, err)
 	}},
 	{hasPD, func(_ *testing.T, v *victim, _ *hostile, _, _ byte) {
@@ -161,6 +161,9 @@ var verbs = []struct {
 	{hasQP, func(_ *testing.T, v *victim, _ *hostile, _, _ byte) { _, _ = v.qp.Query() }},
 	{nil, func(_ *testing.T, v *victim, _ *hostile, at, _ byte) { v.close(int(at)) }},
 }
+
+// goodCap are the queues that goodSend and goodRecv are made for.
+var goodCap = ib.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 2, MaxRecvSGE: 2, MaxInline: 64}
 
 func hasPD(v *victim) bool      { return v.pd != nil }
 func hasCQ(v *victim) bool      { return v.cq != nil && v.pd != nil }

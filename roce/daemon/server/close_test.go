@@ -10,17 +10,6 @@ import (
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
-// share maps the memory of a descriptor that came with a reply.
-func share(t *testing.T, fd int) []byte {
-	t.Helper()
-	var st unix.Stat_t
-	must(t, unix.Fstat(fd, &st))
-	buf, err := unix.Mmap(fd, 0, int(st.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	must(t, err)
-	t.Cleanup(func() { must(t, unix.Munmap(buf)) })
-	return buf
-}
-
 // modify moves a UD QP to a state.
 func modify(t *testing.T, c *abi.Conn, qp abi.Handle, state ib.QPState, more ib.QPAttrMask) {
 	t.Helper()
@@ -51,19 +40,22 @@ func TestCloseCounts(t *testing.T) {
 	greet(t, c)
 	_, fds, err := tell[abi.OpenReply](t, c, abi.OpOpen, abi.Open{})
 	must(t, err)
-	events := fds[1]
+	events := fds[0]
+	memory, _ := newSharedMemory(t)
+	must(t, c.Send(abi.Header{Op: abi.OpShareDoorbells, Seq: uint32(abi.OpShareDoorbells)}, nil, memory))
+	must(t, answered(t, c, abi.OpShareDoorbells))
 	pd := ask[abi.Object](t, c, abi.OpAllocPD, struct{}{}).Handle
 	channel, fds, err := tell[abi.Object](t, c, abi.OpCreateChannel, struct{}{})
 	must(t, err)
 	completions := fds[0]
-	cq, fds, err := tell[abi.Ring](t, c, abi.OpCreateCQ, abi.CreateCQ{Entries: 8, Channel: channel.Handle})
+	memory, buf := newSharedMemory(t)
+	cq := ask[abi.Ring](t, c, abi.OpCreateCQ, abi.CreateCQ{Entries: 8, Channel: channel.Handle}, memory)
+	ready, err := ring.OpenCQ(buf)
 	must(t, err)
-	ready, err := ring.OpenCQ(share(t, fds[0]))
-	must(t, err)
-	qp, fds, err := tell[abi.Ring](t, c, abi.OpCreateQP, abi.CreateQP{PD: pd, SendCQ: cq.Handle, RecvCQ: cq.Handle,
-		Type: uint32(ib.UD), MaxSendWR: 1, MaxRecvWR: 4, MaxRecvSGE: 1})
-	must(t, err)
-	receives, err := ring.OpenRecv(share(t, fds[0])[qp.Send:])
+	memory, buf = newSharedMemory(t)
+	qp := ask[abi.Ring](t, c, abi.OpCreateQP, abi.CreateQP{PD: pd, SendCQ: cq.Handle, RecvCQ: cq.Handle,
+		Type: uint32(ib.UD), MaxSendWR: 1, MaxRecvWR: 4, MaxRecvSGE: 1}, memory)
+	receives, err := ring.OpenRecv(buf[qp.Send:])
 	must(t, err)
 
 	const rounds = 3

@@ -21,6 +21,8 @@
 //     of the daemon's user that ask for it (abi.MemFile).
 //   - It leaves the connection to a child, or sends it to another process: requests of any process
 //     but the one that has connected are refused, whatever descriptors it has (sender.go).
+//   - It makes holes in the memory of its rings and doorbells, for which whoever touches it would wait: they
+//     cannot be made (F_SEAL_FUTURE_WRITE, shared.go).
 //   - It passes descriptors that never finish closing: a few threads for each user close them,
 //     and the session does not wait (closer.go). Descriptors are accepted only after the hello.
 //   - It asks for more than its share: Limits apply, and limits on mappings, of which a process
@@ -35,7 +37,7 @@
 //
 // # Lifetimes
 //
-// The daemon maps memory shared with a client: the rings of its objects, its doorbells, and
+// The daemon maps memory that a client shares: the rings of its objects, its doorbells (shared.go), and
 // the memfds that it has registered (memfd.go). They are accessed by:
 //
 //   - Rings: the shards of the QPs that use them, and the verbs, under the lock of the shard,

@@ -1,17 +1,21 @@
 package server
 
 import (
+	"cmp"
+	"fmt"
 	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/qp/ring"
 	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/daemon/abi"
 	"github.com/goroce/goroce/roce/daemon/internal/yield"
 )
 
@@ -50,6 +54,50 @@ func newClientDoorbells(buf []byte) (*clientDoorbells, error) {
 		b.free = append(b.free, perShard-1-i)
 	}
 	return b, nil
+}
+
+// shareDoorbells maps the session's doorbells and adds them to those of each shard.
+func shareDoorbells(c *session, _ []byte, fds []int) (r reply, err error) {
+	const op = abi.OpShareDoorbells
+	if c.shared != nil {
+		return done(fmt.Errorf("%v: the connection has doorbells already: %w", op, ib.ErrState))
+	}
+	shards := int64(len(c.unit.doorbells))
+	err = cmp.Or(c.take(op, mappings, 1), c.take(op, descriptors, shards), c.take(op, heap, shards*sessionShardHeap))
+	if err != nil {
+		return done(err)
+	}
+	if err := c.addDoorbells(fds); err != nil {
+		c.closeDoorbells()
+		c.shared.free()
+		c.shared = nil
+		return done(err)
+	}
+	c.booked, c.pending = append(c.booked, c.pending...), nil
+	for _, b := range c.doorbells {
+		r.fds = append(r.fds, b.wake)
+	}
+	return r, nil
+}
+
+func (c *session) addDoorbells(fds []int) (err error) {
+	size := ring.DoorbellsSize(perShard)
+	if c.shared, err = newShared(abi.OpShareDoorbells, fds, size*len(c.unit.doorbells)); err != nil {
+		return err
+	}
+	for i, t := range c.unit.doorbells {
+		b, err := newClientDoorbells(c.shared.buf[i*size : (i+1)*size])
+		if err != nil {
+			return err
+		}
+		at := uintptr(unsafe.Pointer(&c.shared.buf[i*size]))
+		b.fault = func() { c.Fault(at) }
+		c.doorbells = append(c.doorbells, b)
+		if err := t.add(b); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // doorbells holds all clients' doorbells on one shard (roce.Doorbells).

@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"math"
 	"sync/atomic"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/qp/ring"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/abi"
 	"github.com/goroce/goroce/roce/daemon/internal/procmem"
@@ -62,6 +60,8 @@ var handlers = [...]handler{
 	abi.OpCounters:      takes(counters),
 	abi.OpOpenQP:        takes(openQP),
 	abi.OpHold:          hold,
+
+	abi.OpShareDoorbells: shareDoorbells,
 
 	abi.OpOpenCM:         openCM,
 	abi.OpCreateCMID:     takes(createCMID),
@@ -138,7 +138,7 @@ func open(c *session, o *abi.Open) (r reply, err error) {
 	if err != nil {
 		return done(err)
 	}
-	if err := c.takeSession(abi.OpOpen, u); err != nil {
+	if err := c.takeSession(abi.OpOpen); err != nil {
 		return done(err)
 	}
 	if err := c.watchProcess(); err != nil {
@@ -151,58 +151,17 @@ func open(c *session, o *abi.Open) (r reply, err error) {
 	}
 	c.unit, c.events = u, events
 	c.worker = u.dev.NewWorker(roce.WorkerOptions{OnStuck: c.stuck, OnFault: c.Fault, Stalls: procmem.Stalls})
-	if err := c.addDoorbells(); err != nil {
-		_ = unix.Close(theirs)
-		c.unwatchProcess()
-		c.events.close()
-		c.worker.Close()
-		c.closeDoorbells()
-		c.shared.free()
-		c.unit, c.worker, c.shared = nil, nil, nil
-		return done(err)
-	}
 	c.booked, c.pending = append(c.booked, c.pending...), nil
 	u.mu.Lock()
 	u.sessions[c] = struct{}{}
 	u.mu.Unlock()
-	answer := abi.OpenReply{DeviceReply: u.describe(), Shards: uint32(len(c.doorbells)), Doorbells: perShard}
-	r = reply{body: abi.Put(nil, &answer), fds: []int{c.shared.fd, theirs}}
-	for _, b := range c.doorbells {
-		r.fds = append(r.fds, b.wake)
-	}
-	r.sent = func() {
-		c.shared.sent()
-		_ = unix.Close(theirs)
-	}
-	return r, nil
+	answer := abi.OpenReply{DeviceReply: u.describe(), Shards: uint32(len(u.doorbells)), Doorbells: perShard}
+	return reply{body: abi.Put(nil, &answer), fds: []int{theirs}, sent: func() { _ = unix.Close(theirs) }}, nil
 }
 
 // takeSession books the resources that a connection uses once it has opened a device.
-func (c *session) takeSession(op abi.Op, u *unit) error {
-	shards := int64(len(u.doorbells))
-	return cmp.Or(c.take(op, mappings, 1), c.take(op, descriptors, 3+shards),
-		c.take(op, heap, sessionHeap+shards*sessionShardHeap))
-}
-
-// addDoorbells creates the session's doorbells and adds them to those of each shard.
-func (c *session) addDoorbells() (err error) {
-	size := ring.DoorbellsSize(perShard)
-	if c.shared, err = newShared("doorbells", size*len(c.unit.doorbells)); err != nil {
-		return err
-	}
-	for i, t := range c.unit.doorbells {
-		b, err := newClientDoorbells(c.shared.buf[i*size : (i+1)*size])
-		if err != nil {
-			return err
-		}
-		at := uintptr(unsafe.Pointer(&c.shared.buf[i*size]))
-		b.fault = func() { c.Fault(at) }
-		c.doorbells = append(c.doorbells, b)
-		if err := t.add(b); err != nil {
-			return err
-		}
-	}
-	return nil
+func (c *session) takeSession(op abi.Op) error {
+	return cmp.Or(c.take(op, descriptors, 3), c.take(op, heap, sessionHeap))
 }
 
 func queryPort(c *session, p *abi.Port) (reply, error) {
@@ -346,21 +305,12 @@ func createCQ(c *session, r *abi.CreateCQ) (reply, error) {
 	}
 	handle := c.add(o)
 	tenant.event = abi.Put(nil, &abi.Completion{CQ: handle})
-	return c.begun(handle, 0)
+	return c.ringed(handle, 0)
 }
 
-// begun returns the reply that carries the rings of a new object.
-func (c *session) begun(h abi.Handle, num uint32) (reply, error) {
-	r, err := c.ringed(h, num)
-	r.made = h
-	return r, err
-}
-
-// ringed returns the reply that carries the rings of an object.
+// ringed returns the reply that describes the ring of an object.
 func (c *session) ringed(h abi.Handle, num uint32) (reply, error) {
-	rings := c.objects[h].rings
-	r := abi.Ring{Handle: h, Num: num, Size: uint64(len(rings.buf))}
-	return reply{body: abi.Put(nil, &r), fds: []int{rings.fd}, sent: rings.sent}, nil
+	return says(abi.Ring{Handle: h, Num: num, Size: uint64(len(c.objects[h].rings.buf))})
 }
 
 func resizeCQ(c *session, r *abi.ResizeCQ) (reply, error) {
@@ -379,7 +329,7 @@ func resizeCQ(c *session, r *abi.ResizeCQ) (reply, error) {
 	return c.ringed(r.CQ, 0)
 }
 
-// replace gives an object the rings that Alloc has made, and frees its former ones. No shard
+// replace gives an object the rings that Alloc has mapped, and frees its former ones. No shard
 // uses those any more, as the verb has returned.
 func (c *session) replace(h abi.Handle) {
 	o := c.objects[h]
@@ -460,7 +410,7 @@ func createSRQ(c *session, r *abi.CreateSRQ) (reply, error) {
 		o.gone, err = srq.(*roce.SRQ).Destroy()
 		return err
 	})
-	return c.begun(c.add(o), srq.Num())
+	return c.ringed(c.add(o), srq.Num())
 }
 
 func modifySRQ(c *session, r *abi.SRQAttr) (reply, error) {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"unsafe"
@@ -40,6 +41,7 @@ func newBareSession(t *testing.T, s *Server) *bareSession {
 	c := &bareSession{t: t, session: newSession(s, conn.(*net.UnixConn), who, user)}
 	c.greeted = true
 	c.ask(abi.OpOpen, abi.Put(nil, &abi.Open{}))
+	c.ask(abi.OpShareDoorbells, nil)
 	t.Cleanup(func() {
 		c.leave()
 		c.closeConn()
@@ -51,9 +53,13 @@ func newBareSession(t *testing.T, s *Server) *bareSession {
 // leave ends the session, once.
 func (c *bareSession) leave() { c.left.Do(c.end) }
 
-// ask carries out a request, and returns the body of the reply.
+// ask carries out a request, and returns the body of the reply. It gives memory along if the request takes any.
 func (c *bareSession) ask(op abi.Op, body []byte, fds ...int) []byte {
 	c.t.Helper()
+	if len(fds) == 0 && slices.Contains(takesMemory, op) {
+		fds = []int{newMemfd(c.t, memfdBytes, unix.F_SEAL_SHRINK)}
+		defer unix.Close(fds[0])
+	}
 	r, err := c.answer(op, body, fds)
 	if err != nil {
 		c.t.Fatalf("%v: %v", op, err)

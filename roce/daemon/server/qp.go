@@ -18,6 +18,9 @@ func createQP(c *session, r *abi.CreateQP) (reply, error) {
 		return createTarget(c, r)
 	}
 	pd, err := lookup[*roce.PD](c, op, "PD", r.PD)
+	if err == nil && c.doorbells == nil {
+		err = fmt.Errorf("%v: share doorbells first: %w", op, ib.ErrState)
+	}
 	if err != nil {
 		return done(err)
 	}
@@ -53,11 +56,10 @@ func createQP(c *session, r *abi.CreateQP) (reply, error) {
 	send, recv := q.Rings()
 	answer := abi.Ring{Handle: c.add(o), Num: uint32(q.Num()), Send: uint64(send), Recv: uint64(recv),
 		Shard: uint32(q.Shard()), Doorbell: doorbell}
-	if o.rings == nil {
-		return says(answer)
+	if o.rings != nil {
+		answer.Size = uint64(len(o.rings.buf))
 	}
-	answer.Size = uint64(len(o.rings.buf))
-	return reply{body: abi.Put(nil, &answer), fds: []int{o.rings.fd}, sent: o.rings.sent, made: answer.Handle}, nil
+	return says(answer)
 }
 
 // qpInit resolves the handles of a request.

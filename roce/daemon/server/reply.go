@@ -17,14 +17,14 @@ type reply struct {
 	body []byte
 	fds  []int
 	sent func()     // called after the reply was sent, or could not be sent
-	made abi.Handle // the new object to which the descriptors belong; 0 if there is none
+	made abi.Handle // the new object to which the descriptors belong; 0 if they are the session's
 }
 
 // A descriptor in an unread message is in flight. The kernel counts those that all processes of
 // a user have sent. Once the daemon's user has RLIMIT_NOFILE of them in flight, no client gets a
 // descriptor (unix(7), ETOOMANYREFS). So a client gets no reply with descriptors before it has
 // read all earlier replies. Then the daemon has no more descriptors in flight than open: the
-// largest reply, to open device, has one for each descriptor that the session keeps.
+// largest reply, to share doorbells, has one for each descriptor that the session keeps.
 
 // reply answers a request that was carried out.
 func (c *session) reply(to abi.Header, r *reply) error {
@@ -41,8 +41,7 @@ func (c *session) reply(to abi.Header, r *reply) error {
 }
 
 // unsent answers a request whose reply could not carry its descriptors, with an error, and closes
-// the object that the request has created. If the request has changed an existing object, the
-// session ends.
+// the object that the request has created. If the descriptors are the session's, the session ends.
 func (c *session) unsent(to abi.Header, r *reply) error {
 	full := ib.Refuse(to.Op.String(), "descriptors in flight", len(r.fds),
 		"less than RLIMIT_NOFILE together for the daemon's user, whose programs have sent too many that nobody has "+

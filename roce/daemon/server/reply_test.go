@@ -14,7 +14,6 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/daemon/abi"
-	"github.com/goroce/goroce/roce/daemon/client"
 )
 
 // byHand runs a server for the duration of the test, and returns a function that connects to it.
@@ -152,20 +151,9 @@ func TestInFlight(t *testing.T) {
 			return c.Send(h, body, fds...)
 		}
 	})
-	pd, err := dev.AllocPD()
-	must(t, err)
-	cq, err := dev.CreateCQ(ib.CQInit{Entries: 4})
-	must(t, err)
 	makers := map[string]func() (interface{ Close() error }, error){
-		"a channel": func() (interface{ Close() error }, error) { return dev.CreateChannel() },
-		"a CQ":      func() (interface{ Close() error }, error) { return dev.CreateCQ(ib.CQInit{Entries: 4}) },
-		"an SRQ": func() (interface{ Close() error }, error) {
-			return pd.CreateSRQ(ib.SRQInit{SRQAttr: ib.SRQAttr{MaxWR: 4, MaxSGE: 1}})
-		},
-		"a QP": func() (interface{ Close() error }, error) {
-			return pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: cq, RecvCQ: cq,
-				Cap: ib.QPCap{MaxSendWR: 4, MaxSendSGE: 1}})
-		},
+		"a completion channel": func() (interface{ Close() error }, error) { return dev.CreateChannel() },
+		"an event channel":     func() (interface{ Close() error }, error) { return dev.OpenCM() },
 	}
 	for what, make := range makers {
 		before := fmt.Sprint(s.Usage())
@@ -183,12 +171,34 @@ func TestInFlight(t *testing.T) {
 		}
 		must(t, o.Close())
 	}
-	full.Store(true)
-	if err := cq.Resize(64); !errors.Is(err, ib.ErrLimit) {
-		t.Errorf("a CQ whose new ring cannot be sent: %v", err)
+	if _, err := dev.CreateCQ(ib.CQInit{Entries: 4}); err != nil {
+		t.Errorf("after that: %v", err)
 	}
-	eventually(t, "the session ends", func() bool { return s.Clients() == 0 })
-	if _, err := dev.AllocPD(); !errors.Is(err, client.ErrGone) {
-		t.Errorf("after that: %v, want the daemon gone", err)
+}
+
+// TestInFlightAtOpen is TestInFlight for a reply whose descriptors the session needs: it ends.
+func TestInFlightAtOpen(t *testing.T) {
+	for _, op := range []abi.Op{abi.OpOpen, abi.OpShareDoorbells} {
+		s, dial := byHand(t, func(s *Server) {
+			s.send = func(c *abi.Conn, h abi.Header, body []byte, fds ...int) error {
+				if h.Op == op && len(fds) > 0 {
+					return fmt.Errorf("%v: %w", h.Op, unix.ETOOMANYREFS)
+				}
+				return c.Send(h, body, fds...)
+			}
+		})
+		c := dial()
+		greet(t, c)
+		err := call(t, c, abi.OpOpen, abi.Put(nil, &abi.Open{}))
+		if op == abi.OpShareDoorbells {
+			must(t, err)
+			memory, _ := newSharedMemory(t)
+			must(t, c.Send(abi.Header{Op: op, Seq: uint32(op)}, nil, memory))
+			err = answered(t, c, op)
+		}
+		if !errors.Is(err, ib.ErrLimit) {
+			t.Errorf("%v that cannot be answered: %v, want ErrLimit", op, err)
+		}
+		eventually(t, "the session ends", func() bool { return s.Clients() == 0 })
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -23,13 +24,14 @@ import (
 	"github.com/goroce/goroce/tests/linktest"
 )
 
-// raider is a client by hand that sends whatever its input says, and writes to whatever memory it gets.
+// raider is a client by hand that sends whatever its input says, and writes to whatever memory it shares.
 type raider struct {
-	t     *testing.T
-	conn  *abi.Conn
-	loot  []int // descriptors that came with replies, the latest ones
-	files []int // descriptors that it may send
-	seq   uint32
+	t      *testing.T
+	conn   *abi.Conn
+	loot   []int    // descriptors that came with replies, the latest ones
+	files  []int    // descriptors that it may send; 0 for one of new memory
+	memory [][]byte // that it has sent, in order
+	seq    uint32
 
 	device  *stepped
 	session *session // of the server, whose work the test does itself: goroutines that wait for each other are slow
@@ -37,7 +39,7 @@ type raider struct {
 
 // steps other than requests, by their number.
 const (
-	stepWrite = 200 + iota // a word to memory of the daemon
+	stepWrite = 200 + iota // a word to shared memory
 	stepWake               // writes the eventfd of a shard
 )
 
@@ -49,8 +51,9 @@ func (r *raider) step(b []byte) (rest []byte, alive bool) {
 	body := b[:min(n, len(b))]
 	switch op {
 	case stepWrite:
-		if len(body) >= 8 && len(r.loot) > 0 { // fails if the descriptor is another one
-			_, _ = unix.Pwrite(r.loot[how%len(r.loot)], body[4:], int64(binary.LittleEndian.Uint32(body)))
+		if len(body) >= 8 && len(r.memory) > 0 {
+			at := int64(binary.LittleEndian.Uint32(body)) % memfdBytes
+			copy(r.memory[how%len(r.memory)][at:], body[4:])
 		}
 		return b[len(body):], true
 	case stepWake:
@@ -62,9 +65,23 @@ func (r *raider) step(b []byte) (rest []byte, alive bool) {
 	}
 	var fds []int
 	for i := range how % (abi.MaxFDs + 2) {
-		fds = append(fds, r.files[(how+i)%len(r.files)])
+		fd := r.files[(how+i)%len(r.files)]
+		if fd == 0 {
+			fd = r.share()
+			defer unix.Close(fd)
+		}
+		fds = append(fds, fd)
 	}
 	return b[len(body):], r.ask(abi.Op(op), body, fds...)
+}
+
+// share returns a descriptor of new memory, which the raider has mapped.
+func (r *raider) share() int {
+	fd := newMemfd(r.t, memfdBytes, unix.F_SEAL_SHRINK)
+	buf, err := unix.Mmap(fd, 0, memfdBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	must(r.t, err)
+	r.memory = append(r.memory, buf)
+	return fd
 }
 
 // ask sends a request and checks the reply. It returns false if the daemon has ended the connection.
@@ -185,7 +202,7 @@ func newStepped(t testing.TB) (*Server, *stepped) {
 }
 
 // FuzzRequests sends arbitrary requests with arbitrary descriptors to a server, and writes to the
-// memory that it shares. Each request must be answered in time, by a reply or an error of a type that
+// memory that they share. Each request must be answered in time, by a reply or an error of a type that
 // clients can tell, or the connection must end. Afterwards another client of the same server still
 // exchanges data, and the server holds nothing of the raider: no resource, descriptor or goroutine.
 func FuzzRequests(f *testing.F) {
@@ -271,6 +288,9 @@ func (r *raider) run(input []byte) {
 		r.session.end()
 		r.session.closeConn()
 		abi.CloseAll(r.loot)
+		for _, buf := range r.memory {
+			must(r.t, unix.Munmap(buf))
+		}
 	}()
 	for alive := true; alive && len(input) >= 3; {
 		input, alive = r.step(input)
@@ -290,24 +310,16 @@ func connOf(t testing.TB, fd int) *net.UnixConn {
 // fileMemory is the index in openFiles of a descriptor of a client's memory.
 const fileMemory = 4
 
-// openFiles returns descriptors of memory that the server accepts, and of others.
+// openFiles returns descriptors that the server does not accept as memory, and 0 for those that it does.
 func openFiles(t testing.TB) (fds []int) {
 	t.Helper()
-	memfd := func(seals int) int {
-		fd, err := unix.MemfdCreate("raider", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-		must(t, err)
-		must(t, unix.Ftruncate(fd, 1<<20))
-		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
-		must(t, err)
-		return fd
-	}
 	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	must(t, err)
 	process, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0) // for FuzzRequests to replace
 	must(t, err)
-	fds = []int{event, memfd(unix.F_SEAL_SHRINK), memfd(0), memfd(unix.F_SEAL_SHRINK | unix.F_SEAL_WRITE), process,
-		memfd(unix.F_SEAL_SHRINK)}
-	t.Cleanup(func() { abi.CloseAll(fds) })
+	fds = []int{event, 0, newMemfd(t, memfdBytes, 0), newMemfd(t, memfdBytes, unix.F_SEAL_SHRINK|unix.F_SEAL_WRITE),
+		process, 0}
+	t.Cleanup(func() { abi.CloseAll(slices.DeleteFunc(fds, func(fd int) bool { return fd == 0 })) })
 	return fds
 }
 
@@ -315,6 +327,7 @@ func openFiles(t testing.TB) (fds []int) {
 func requestSeeds(own ib.GID) [][]byte {
 	begin := append(request(abi.OpHello, 0, abi.Put(nil, &abi.Hello{Magic: abi.Magic, MinVersion: abi.Version,
 		MaxVersion: abi.Version})), request(abi.OpOpen, 0, abi.Put(nil, &abi.Open{}))...)
+	begin = append(begin, request(abi.OpShareDoorbells, 1, nil)...)
 	session := func(requests ...[]byte) []byte {
 		b := append([]byte(nil), begin...)
 		for _, r := range requests {
@@ -333,11 +346,11 @@ func requestSeeds(own ib.GID) [][]byte {
 	port := abi.Put(nil, &abi.Port{Port: 1})
 	verbs := session(none(abi.OpAllocPD), request(abi.OpAllocXRCD, 0, abi.Put(nil, &abi.AllocXRCD{})),
 		none(abi.OpCreateChannel),
-		request(abi.OpCreateCQ, 0, abi.Put(nil, &abi.CreateCQ{Entries: 8, Channel: 3})),
-		request(abi.OpCreateQP, 0, abi.Put(nil, &abi.CreateQP{PD: 1, SendCQ: 4, RecvCQ: 4, Type: uint32(ib.RC),
+		request(abi.OpCreateCQ, 1, abi.Put(nil, &abi.CreateCQ{Entries: 8, Channel: 3})),
+		request(abi.OpCreateQP, 1, abi.Put(nil, &abi.CreateQP{PD: 1, SendCQ: 4, RecvCQ: 4, Type: uint32(ib.RC),
 			MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 2, MaxRecvSGE: 2, MaxInline: 32})),
 		modify(ib.Init), modify(ib.RTR), modify(ib.RTS),
-		request(abi.OpCreateSRQ, 0, abi.Put(nil, &abi.CreateSRQ{PD: 1, MaxWR: 4, MaxSGE: 2})),
+		request(abi.OpCreateSRQ, 1, abi.Put(nil, &abi.CreateSRQ{PD: 1, MaxWR: 4, MaxSGE: 2})),
 		request(abi.OpRegMR, 1, abi.Put(nil, &abi.RegMR{PD: 1, Kind: abi.MemFD, Access: 7, Addr: 64, Length: 4096})),
 		request(abi.OpReregMR, 1, abi.Put(nil, &abi.ReregMR{MR: 7, Mask: 1,
 			RegMR: abi.RegMR{PD: 1, Kind: abi.MemFD, Length: 8192}})),
@@ -350,8 +363,8 @@ func requestSeeds(own ib.GID) [][]byte {
 		request(abi.OpAllocMW, 0, abi.Put(nil, &abi.AllocMW{PD: 1, Type: 1})),
 		request(abi.OpCreateAH, 0, abi.Put(nil, &abi.CreateAH{PD: 1, AH: ah})),
 		request(abi.OpModifyAH, 0, abi.Put(nil, &abi.CreateAH{PD: 10, AH: ah})),
-		request(abi.OpResizeCQ, 0, abi.Put(nil, &abi.ResizeCQ{CQ: 4, Entries: 32})),
-		request(abi.OpModifySRQ, 0, abi.Put(nil, &abi.SRQAttr{SRQ: 6, Mask: 1, MaxWR: 16})),
+		request(abi.OpResizeCQ, 1, abi.Put(nil, &abi.ResizeCQ{CQ: 4, Entries: 32})),
+		request(abi.OpModifySRQ, 1, abi.Put(nil, &abi.SRQAttr{SRQ: 6, Mask: 1, MaxWR: 16})),
 		request(abi.OpQuerySRQ, 0, abi.Put(nil, &abi.SRQAttr{SRQ: 6})), about(abi.OpQueryQP, 5),
 		request(abi.OpAttach, 0, abi.Put(nil, &abi.Group{QP: 5, GID: ib.GID{0xFF, 0x0E, 15: 7}})),
 		request(abi.OpDetach, 0, abi.Put(nil, &abi.Group{QP: 5, GID: ib.GID{0xFF, 0x0E, 15: 7}})),
@@ -371,8 +384,8 @@ func requestSeeds(own ib.GID) [][]byte {
 	write := func(to int, body []byte) []byte { return request(stepWrite, to, body) }
 	rings := append(append([]byte(nil), verbs[:len(verbs)-4*7]...), session(
 		write(0, word(128, 0xFF, 0xFF, 0xFF, 0xFF)), write(0, word(192, 0xFF, 0xFF, 0xFF, 0xFF)),
-		request(stepWake, 2, nil), write(4, word(64, 3, 0, 0, 0)), write(5, word(64, 0xFF, 0xFF, 0xFF, 0xFF)),
-		request(stepWake, 2, nil), none(abi.OpClock))[len(begin):]...)
+		request(stepWake, 1, nil), write(1, word(64, 3, 0, 0, 0)), write(2, word(64, 0xFF, 0xFF, 0xFF, 0xFF)),
+		request(stepWake, 1, nil), none(abi.OpClock))[len(begin):]...)
 	return [][]byte{begin, verbs, domain, session(cmRequests(own)...), rings, request(abi.OpClock, 0, nil),
 		request(77, 17, make([]byte, 40))}
 }

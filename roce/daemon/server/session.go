@@ -38,7 +38,7 @@ type session struct {
 	process   *procmem.Process // nil until memory of the client's process is registered
 	pidfd     pidfd
 	doorbells []*clientDoorbells
-	shared    *shared // memory of the doorbells
+	shared    *shared // memory of the doorbells; nil before OpShareDoorbells
 	events    *outbox
 	objects   map[abi.Handle]*object
 	last      abi.Handle // the latest handle that was assigned
@@ -51,7 +51,8 @@ type session struct {
 	ties      atomic.Int32 // references that keep the session counted in its user's account
 
 	op      abi.Op  // the current request
-	made    *shared // rings that Alloc has made for the current request
+	given   []int   // descriptors that came with it
+	made    *shared // rings that Alloc has mapped for the current request
 	pending []held  // resources booked for the current request
 
 	ending chan struct{} // closed by hangUp
@@ -192,7 +193,7 @@ func (c *session) answer(op abi.Op, body []byte, fds []int) (reply, error) {
 	case op > abi.OpOpen && op != abi.OpQueryDevice && op != abi.OpHold && c.unit == nil:
 		return none, fmt.Errorf("%v: open a device first: %w", op, ib.ErrState)
 	}
-	c.made, c.pending = nil, nil
+	c.given, c.made, c.pending = fds, nil, nil
 	c.buryChannels()
 	r := none
 	err := c.safely(func() (err error) {
@@ -330,13 +331,13 @@ func (c *session) closeConn() {
 	})
 }
 
-// Alloc allocates shared memory for rings (roce.Tenant).
+// Alloc maps the memory for rings that comes with the request (roce.Tenant).
 func (c *session) Alloc(size int) (_ []byte, err error) {
 	if err := cmp.Or(c.take(c.op, pinned, int64(size)), c.take(c.op, mappings, 1)); err != nil {
 		return nil, err
 	}
-	if c.made, err = newShared("rings", size); err != nil {
-		return nil, fmt.Errorf("%v: %w", c.op, err)
+	if c.made, err = newShared(c.op, c.given, size); err != nil {
+		return nil, err
 	}
 	return c.made.buf, nil
 }

@@ -25,6 +25,9 @@ func (w *walkWorld) rough() {
 		switch {
 		case i == 1:
 			h.Op, body = abi.OpOpen, abi.Put(nil, &abi.Open{})
+		case i == 2 && !d.one(4):
+			h.Op, body = abi.OpShareDoorbells, nil
+			fds = d.descriptors(w.t)
 		case i > 1 || d.one(16):
 			h.Op, body = d.request()
 			fds = d.descriptors(w.t)
@@ -82,7 +85,7 @@ func (d *dice) request() (abi.Op, []byte) {
 	for i := range body {
 		body[i] = byte(d.n(256))
 	}
-	return abi.Op(1 + d.n(int(abi.OpOpenQP)+1)), body
+	return abi.Op(1 + d.n(int(abi.OpShareDoorbells)+1)), body
 }
 
 func (d *dice) region(pd abi.Handle) *abi.RegMR {

@@ -83,14 +83,24 @@ static void request(uint16_t op, const void *body, size_t len, int fd, void *rep
 		memcpy(fds, CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0));
 }
 
-static void *map(int fd, size_t size)
+/* share returns size bytes of a new memfd, to send along with a request. */
+static void *share(size_t size, int *fd)
 {
-	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	*fd = memfd_create("client", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (*fd < 0 || ftruncate(*fd, (off_t)size) < 0 || fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK) < 0)
+		die("memfd");
+	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
 	if (p == MAP_FAILED)
 		die("mmap");
-	close(fd);
 	return p;
 }
+
+static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
+/* The sizes of rings whose entries are a power of two, and whose requests have no inline bytes. */
+static size_t send_size(uint32_t entries, uint32_t sges) { return 256 + entries * round_up(64 + 16 * sges, 64); }
+static size_t recv_size(uint32_t entries, uint32_t sges) { return 256 + entries * round_up(16 + 16 * sges, 64); }
+static size_t cq_size(uint32_t entries) { return 256 + entries * 64; }
 
 /* The words of a ring that both sides read. */
 static _Atomic uint32_t *word(char *ring, int offset) { return (_Atomic uint32_t *)(ring + offset); }
@@ -104,7 +114,7 @@ struct qp {
 
 static char *doorbells;
 static size_t doorbells_size;
-static int eventfds[8];
+static int eventfds[16];
 
 static void ring_doorbell(struct qp *q)
 {
@@ -142,8 +152,9 @@ static struct qp create_qp(uint32_t pd, uint32_t cq)
 		.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1};
 	struct goroce_ring made;
 	int fd;
-	request(20, &r, sizeof(r), -1, &made, sizeof(made), &fd);
-	char *rings = map(fd, made.size);
+	char *rings = share(send_size(4, 1) + recv_size(4, 1), &fd);
+	request(20, &r, sizeof(r), fd, &made, sizeof(made), NULL);
+	close(fd);
 	return (struct qp){.handle = made.handle, .qpn = made.num, .doorbell = made.doorbell, .shard = made.shard,
 		.send = rings, .recv = rings + made.send};
 }
@@ -298,15 +309,16 @@ int main(int argc, char **argv)
 
 	static struct goroce_hello_reply devices;
 	static struct goroce_open_reply device;
-	struct goroce_hello hello = {GOROCE_MAGIC, 2, 2};
+	struct goroce_hello hello = {GOROCE_MAGIC, 3, 3};
 	request(1, &hello, sizeof(hello), -1, &devices, sizeof(devices), NULL);
 	struct goroce_open open_first = {{0}};
-	int fds[16];
+	int fds[16], fd;
 	request(2, &open_first, sizeof(open_first), -1, &device, sizeof(device), fds);
 	uint32_t tops = (device.doorbells + 4095) / 4096;
 	doorbells_size = 128 + (tops + 7) / 8 * 64 + tops * 512;
-	doorbells = map(fds[0], doorbells_size * device.shards);
-	memcpy(eventfds, fds + 2, device.shards * sizeof(int));
+	doorbells = share(doorbells_size * device.shards, &fd);
+	request(50, NULL, 0, fd, NULL, 0, eventfds);
+	close(fd);
 	printf("device %s, of %u\n", device.device.name, devices.devices);
 
 	struct goroce_port port = {1, 0};
@@ -314,22 +326,21 @@ int main(int argc, char **argv)
 	request(4, &port, sizeof(port), -1, &gid, sizeof(gid), NULL);
 
 	struct goroce_object pd, channel;
-	int events, fd;
+	int events;
 	request(7, NULL, 0, -1, &pd, sizeof(pd), NULL);
 	request(9, NULL, 0, -1, &channel, sizeof(channel), &events);
 	struct goroce_create_cq create_cq = {16, channel.handle, 0};
 	struct goroce_ring cq;
-	request(10, &create_cq, sizeof(create_cq), -1, &cq, sizeof(cq), &fd);
-	char *cq_ring = map(fd, cq.size);
+	char *cq_ring = share(cq_size(16), &fd);
+	request(10, &create_cq, sizeof(create_cq), fd, &cq, sizeof(cq), NULL);
+	close(fd);
 
-	int memory = memfd_create("client", MFD_ALLOW_SEALING);
-	if (memory < 0 || ftruncate(memory, 8192) < 0 || fcntl(memory, F_ADD_SEALS, F_SEAL_SHRINK) < 0)
-		die("memfd");
 	struct goroce_reg_mr reg = {.pd = pd.handle, .access = 1 | 1 << 1, .kind = GOROCE_MEMFD, .length = 8192,
 		.iova = 0x10000};
 	struct goroce_reg_reply mr;
-	request(12, &reg, sizeof(reg), memory, &mr, sizeof(mr), NULL);
-	char *bytes = map(memory, 8192);
+	char *bytes = share(8192, &fd);
+	request(12, &reg, sizeof(reg), fd, &mr, sizeof(mr), NULL);
+	close(fd);
 
 	struct qp a = create_qp(pd.handle, cq.handle), b = create_qp(pd.handle, cq.handle);
 	connect_qp(&a, &b, gid.gid);

@@ -69,7 +69,7 @@ ssize_t pread(int fd, void *to, size_t n, off_t offset)
 
 int memfd_create(const char *name, unsigned int flags)
 {
-	if (fails(&failing.file)) {
+	if (!strcmp(name, "goroce-mr") && fails(&failing.file)) {
 		errno = EMFILE;
 		return -1;
 	}

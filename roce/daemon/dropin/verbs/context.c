@@ -74,27 +74,18 @@ static int start_watch(struct context *c)
 	return err;
 }
 
-/* attach takes the descriptors of the reply to open. */
-static int attach(struct context *c, const struct goroce_open_reply *r, int *fds, int n)
+/* attach takes the descriptor of the reply to open, and shares doorbells. */
+static int attach(struct context *c, const struct goroce_open_reply *r, int fd)
 {
-	int rest[GOROCE_MAX_FDS], err;
+	int err = mailbox_open(&c->events, fd);
 
-	if (n < 3 || n != 2 + (int)r->shards) {
-		close_all(fds, n);
-		return EPROTO;
-	}
-	rest[0] = fds[0];
-	memcpy(rest + 1, fds + 2, (size_t)(n - 2) * sizeof(*fds));
-	err = doorbells_open(&c->doorbells, r, rest);
 	if (err) {
-		close_all(fds + 1, n - 1);
+		close(fd);
 		return err;
 	}
-	err = mailbox_open(&c->events, fds[1]);
-	if (err) {
-		close(fds[1]);
-		doorbells_close(&c->doorbells);
-	}
+	err = doorbells_open(&c->v.context, r);
+	if (err)
+		mailbox_close(&c->events);
 	return err;
 }
 
@@ -105,7 +96,7 @@ static int open_device(struct context *c)
 	struct goroce_open open = {{0}};
 	struct call call = {
 		.op = GOROCE_OPEN, .body = &open, .len = sizeof(open), .give = -1, .reply = &r, .size = sizeof(r),
-		.want_fds = -1,
+		.want_fds = 1,
 	};
 	int err;
 
@@ -114,7 +105,7 @@ static int open_device(struct context *c)
 	if (!err)
 		err = control_call(&c->control, &call);
 	if (!err)
-		err = attach(c, &r, call.fds, call.want_fds);
+		err = attach(c, &r, *call.fds);
 	if (err)
 		return err;
 	c->device->attr.clock_offset = r.device.clock_offset;

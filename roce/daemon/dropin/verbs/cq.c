@@ -9,13 +9,14 @@ static int create(struct cq *q, struct ibv_context *v, uint32_t entries, uint32_
 	struct channel *h = q->v.channel ? container_of(q->v.channel, struct channel, v) : NULL;
 	struct goroce_create_cq request = {entries, h ? h->handle : 0, vector};
 	struct goroce_ring r;
-	int fd, err = ask_fds(v, GOROCE_CREATE_CQ, &request, sizeof(request), &r, sizeof(r), 1, &fd);
+	struct shared made;
+	int err = shared_rings(v, GOROCE_CREATE_CQ, &request, sizeof(request), ring_size(RING_CQ, entries, 0, 0), &r, &made);
 
 	if (err)
 		return err;
 	q->v.handle = r.handle;
 	q->v.cqe = (int)entries;
-	err = ring_take(&q->ring, &q->map_size, &r, fd, RING_CQ);
+	err = ring_take(&q->ring, &q->pages, &made, r.size, RING_CQ);
 	if (!err)
 		err = table_add(&context_of(v)->objects, r.handle, KIND_CQ, q, &q->async_taken);
 	if (err)
@@ -25,7 +26,7 @@ static int create(struct cq *q, struct ibv_context *v, uint32_t entries, uint32_
 
 static void release(struct cq *q)
 {
-	shared_unmap(q->ring.base, q->map_size);
+	shared_free(&q->pages);
 	ring_destroy(&q->ring);
 	pthread_mutex_destroy(&q->v.mutex);
 	pthread_cond_destroy(&q->v.cond);
@@ -126,7 +127,8 @@ EXPORT int ibv_resize_cq(struct ibv_cq *v, int cqe)
 	struct cq *q = cq_of(v);
 	struct goroce_resize_cq request = {v->handle, (uint32_t)cqe};
 	struct goroce_ring r;
-	int fd, err = gone(v->context); /* a forked child has no rings to look at, and locks may stay locked there */
+	struct shared made;
+	int err = gone(v->context); /* a forked child has no rings to look at, and locks may stay locked there */
 
 	if (err)
 		return failed(err);
@@ -135,9 +137,10 @@ EXPORT int ibv_resize_cq(struct ibv_cq *v, int cqe)
 	if (cqe < v->cqe)
 		settle(v);
 	pthread_mutex_lock(&q->ring.lock);
-	err = ask_fds(v->context, GOROCE_RESIZE_CQ, &request, sizeof(request), &r, sizeof(r), 1, &fd);
+	err = shared_rings(v->context, GOROCE_RESIZE_CQ, &request, sizeof(request),
+			ring_size(RING_CQ, (uint32_t)cqe, 0, 0), &r, &made);
 	if (!err) {
-		err = ring_take(&q->ring, &q->map_size, &r, fd, RING_CQ);
+		err = ring_take(&q->ring, &q->pages, &made, r.size, RING_CQ);
 		if (err) /* the daemon uses the new ring: polls must fail, or they would find nothing for ever */
 			control_break(&context_of(v->context)->control);
 	}

@@ -9,46 +9,50 @@ static uint32_t summary_words(uint32_t bells) { return (bells + BELLS_A_WORD - 1
 
 static size_t summary_size(uint32_t bells) { return (summary_words(bells) + 7) / 8 * LINE; }
 
-/* doorbells_open maps the doorbells of all shards: fds are the memfd and then the eventfds. It closes the
- * memfd, and keeps the others if it returns 0. */
-int doorbells_open(struct doorbells *d, const struct goroce_open_reply *r, const int *fds)
+/* formatted reports whether the daemon has made doorbells of the memory. */
+static bool formatted(const struct doorbells *d)
 {
-	size_t words = summary_words(r->doorbells);
-	size_t size = BELLS_SUMMARY + summary_size(r->doorbells) + words * BELLS_A_WORD / 8;
-	void *pages;
+	for (uint32_t i = 0; i < d->shards; i++) {
+		const struct goroce_doorbells_header *h = (void *)(d->pages.at + i * d->size);
+		if (h->magic != BELLS_MAGIC || h->doorbells != summary_words(d->count) * BELLS_A_WORD)
+			return false;
+	}
+	return true;
+}
+
+/* doorbells_open makes the doorbells of all shards, and shares them with the daemon. */
+int doorbells_open(struct ibv_context *v, const struct goroce_open_reply *r)
+{
+	struct doorbells *d = &context_of(v)->doorbells;
+	struct call call = {.op = GOROCE_SHARE_DOORBELLS, .want_fds = (int)r->shards};
 	int err;
 
-	if (r->shards < 1 || r->shards > MAX_SHARDS || r->doorbells < 1 || r->doorbells > MAX_BELLS) {
-		close(fds[0]);
+	if (r->shards < 1 || r->shards > MAX_SHARDS || r->doorbells < 1 || r->doorbells > MAX_BELLS)
 		return EPROTO;
-	}
-	err = shared_map(fds[0], size * r->shards, &pages);
+	d->size = BELLS_SUMMARY + summary_size(r->doorbells) + summary_words(r->doorbells) * BELLS_A_WORD / 8;
+	err = shared_call(v, &call, d->size * r->shards, &d->pages);
 	if (err)
 		return err;
-	*d = (struct doorbells){.pages = pages, .size = size, .shards = r->shards, .count = r->doorbells};
-	for (uint32_t i = 0; i < r->shards; i++) {
-		const struct goroce_doorbells_header *h = (void *)(d->pages + i * size);
-		d->wakes[i] = fds[1 + i];
-		if (h->magic == BELLS_MAGIC && h->doorbells == summary_words(r->doorbells) * BELLS_A_WORD)
-			continue;
-		shared_unmap(d->pages, size * r->shards);
-		return EPROTO;
-	}
-	return 0;
+	d->shards = r->shards;
+	d->count = r->doorbells;
+	memcpy(d->wakes, call.fds, r->shards * sizeof(*d->wakes));
+	if (formatted(d))
+		return 0;
+	doorbells_close(d);
+	return EPROTO;
 }
 
 void doorbells_close(struct doorbells *d)
 {
 	close_all(d->wakes, (int)d->shards);
-	shared_unmap(d->pages, d->size * d->shards);
+	shared_free(&d->pages);
 	d->shards = 0;
-	d->pages = NULL;
 }
 
 /* doorbell_ring makes no system call while the daemon's shard is awake. */
 void doorbell_ring(struct doorbells *d, uint32_t shard, uint32_t doorbell)
 {
-	char *base = d->pages + shard * d->size;
+	char *base = d->pages.at + shard * d->size;
 	_Atomic uint64_t *summary = (void *)(base + BELLS_SUMMARY);
 	_Atomic uint64_t *bells = (void *)(base + BELLS_SUMMARY + summary_size(d->count));
 	_Atomic uint32_t *wake = (void *)(base + BELLS_WAKE);

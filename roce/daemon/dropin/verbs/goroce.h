@@ -1,10 +1,10 @@
-/* The daemon's local protocol, version 2: what docs/abi.md declares. */
+/* The daemon's local protocol, version 3: what docs/abi.md declares. */
 #ifndef GOROCE_H
 #define GOROCE_H
 
 #include <stdint.h>
 
-#define GOROCE_VERSION 2
+#define GOROCE_VERSION 3
 #define GOROCE_MAX_MESSAGE 16384
 #define GOROCE_MAX_FDS 16
 
@@ -53,6 +53,7 @@ enum goroce_op {
 	GOROCE_QUERY_DEVICE = 46,
 	GOROCE_READ_COUNTERS = 47,
 	GOROCE_OPEN_QP = 48,
+	GOROCE_SHARE_DOORBELLS = 50,
 };
 
 struct goroce_header {
@@ -170,7 +171,7 @@ struct goroce_resize_cq {
 struct goroce_ring {
 	uint32_t handle;
 	uint32_t num;        /* QPN; number of an XRC SRQ */
-	uint64_t size;       /* bytes of the memfd */
+	uint64_t size;       /* bytes of the memfd that the rings take */
 	uint64_t send, recv; /* QP: bytes of the send ring, at 0, and of the receive ring behind it */
 	uint32_t shard, doorbell; /* QP: whose doorbells to ring, and which */
 };

@@ -17,7 +17,7 @@
 #define EXPORT __attribute__((visibility("default")))
 #define container_of(p, type, member) ((type *)((char *)(p) - offsetof(type, member)))
 
-enum { PORT = 1, LINE = 64, MAX_SHARDS = GOROCE_MAX_FDS - 2 };
+enum { PORT = 1, LINE = 64, MAX_SHARDS = GOROCE_MAX_FDS };
 
 /* debug.c */
 void debug(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -50,8 +50,16 @@ void control_close(struct control *c);
 void close_all(int *fds, int n);
 
 /* shared.c: memory shared with the daemon. */
-int shared_map(int fd, uint64_t size, void **at);
-void shared_unmap(void *at, size_t size);
+struct shared {
+	char *at; /* NULL: none */
+	uint64_t size;
+	int fd; /* until it is sent */
+};
+
+int shared_call(struct ibv_context *v, struct call *call, uint64_t size, struct shared *s);
+int shared_rings(struct ibv_context *v, uint16_t op, const void *body, size_t len, uint64_t size, struct goroce_ring *r,
+		 struct shared *s);
+void shared_free(struct shared *s);
 
 /* table.c: objects by handle, for the events that name them. */
 enum kind { KIND_CQ, KIND_QP, KIND_SRQ };
@@ -91,13 +99,13 @@ void mailbox_close(struct mailbox *m);
 
 /* doorbell.c */
 struct doorbells {
-	char *pages;
+	struct shared pages;
 	size_t size; /* of one shard's */
 	uint32_t shards, count;
 	int wakes[MAX_SHARDS];
 };
 
-int doorbells_open(struct doorbells *d, const struct goroce_open_reply *r, const int *fds);
+int doorbells_open(struct ibv_context *v, const struct goroce_open_reply *r);
 void doorbells_close(struct doorbells *d);
 void doorbell_ring(struct doorbells *d, uint32_t shard, uint32_t doorbell);
 
@@ -229,8 +237,9 @@ struct ring {
 
 void ring_init(struct ring *r);
 void ring_destroy(struct ring *r);
+uint64_t ring_size(enum ring_kind kind, uint32_t entries, uint32_t max_sge, uint32_t max_inline);
 int ring_attach(struct ring *r, void *base, uint64_t size, enum ring_kind kind);
-int ring_take(struct ring *r, size_t *size, const struct goroce_ring *made, int fd, enum ring_kind kind);
+int ring_take(struct ring *r, struct shared *has, struct shared *made, uint64_t size, enum ring_kind kind);
 
 static inline _Atomic uint32_t *ring_word(const struct ring *r, int offset) { return (void *)(r->base + offset); }
 
@@ -319,7 +328,7 @@ struct cq {
 		struct ibv_cq_ex ex;
 	};
 	struct ring ring;
-	size_t map_size;
+	struct shared pages;
 	uint32_t comp_taken, async_taken; /* guarded by the context's table of objects */
 	struct goroce_cq_slot current;    /* from start_poll to end_poll */
 };
@@ -338,7 +347,7 @@ void give_way(const void *cq, bool found);
 struct srq {
 	struct ibv_srq v;
 	struct ring ring;
-	size_t map_size;
+	struct shared pages;
 	uint32_t num, async_taken;
 	bool xrc;
 };
@@ -376,8 +385,7 @@ struct qp {
 		struct ibv_qp_ex ex;
 	};
 	struct ring sq, rq;
-	char *pages;
-	size_t map_size;
+	struct shared pages;
 	uint32_t shard, doorbell;
 	uint32_t async_taken;
 	struct ibv_qp_cap cap;

@@ -17,32 +17,20 @@ static bool receives(int type) { return type == IBV_QPT_RC || type == IBV_QPT_UC
 
 static uint32_t handle_of(struct ibv_cq *cq) { return cq ? cq->handle : 0; }
 
-/* attach maps the rings of a reply. */
-static int attach(struct qp *q, const struct goroce_ring *r, int *fds, int n)
+/* attach attaches to the rings of a reply. */
+static int attach(struct qp *q, const struct goroce_ring *r)
 {
 	struct doorbells *d = &context_of(q->v.context)->doorbells;
-	void *pages;
-	int err;
+	int err = 0;
 
-	if (r->shard >= d->shards || r->doorbell >= d->count || n != (r->size ? 1 : 0)) {
-		close_all(fds, n);
+	if (r->shard >= d->shards || r->doorbell >= d->count || r->send % LINE)
 		return EPROTO;
-	}
 	q->shard = r->shard;
 	q->doorbell = r->doorbell;
-	if (!n)
-		return 0;
-	err = shared_map(fds[0], r->size, &pages);
-	if (err)
-		return err;
-	q->pages = pages;
-	q->map_size = r->size;
-	if (r->send > r->size || r->recv > r->size - r->send || r->send % LINE)
-		return EPROTO;
 	if (r->send)
-		err = ring_attach(&q->sq, q->pages, r->send, RING_SEND);
+		err = ring_attach(&q->sq, q->pages.at, r->send, RING_SEND);
 	if (r->recv && !err)
-		err = ring_attach(&q->rq, q->pages + r->send, r->recv, RING_RECV);
+		err = ring_attach(&q->rq, q->pages.at + r->send, r->recv, RING_RECV);
 	return err;
 }
 
@@ -56,13 +44,12 @@ static uint32_t inline_room(const struct qp *q, const struct ibv_qp_cap *c)
 	return c->max_inline_data > room ? c->max_inline_data : room;
 }
 
-static int call_daemon(struct qp *q, const struct goroce_create_qp *r, struct goroce_ring *reply, struct call *call)
+static int call_daemon(struct qp *q, const struct goroce_create_qp *r, struct goroce_ring *reply)
 {
-	*call = (struct call){
-		.op = GOROCE_CREATE_QP, .body = r, .len = sizeof(*r), .give = -1, .reply = reply, .size = sizeof(*reply),
-		.want_fds = -1,
-	};
-	return control_call(&context_of(q->v.context)->control, call);
+	uint64_t size = ring_size(RING_SEND, r->max_send_wr, r->max_send_sge, r->max_inline) +
+		ring_size(RING_RECV, r->max_recv_wr, r->max_recv_sge, 0);
+
+	return shared_rings(q->v.context, GOROCE_CREATE_QP, r, sizeof(*r), size, reply, &q->pages);
 }
 
 /* request asks for the QP. XRC ends have their receives from SRQs of the domain. */
@@ -85,21 +72,20 @@ static int request(struct qp *q, const struct ibv_qp_init_attr_ex *a)
 		.sig_all = a->sq_sig_all != 0,
 	};
 	struct goroce_ring reply;
-	struct call call;
 	int err;
 
 	if (sends(type))
 		r.max_inline = inline_room(q, c);
-	err = call_daemon(q, &r, &reply, &call);
+	err = call_daemon(q, &r, &reply);
 	if (err == ENOMEM && r.max_inline > LEAST_INLINE && r.max_inline > c->max_inline_data) {
 		r.max_inline = c->max_inline_data > LEAST_INLINE ? c->max_inline_data : LEAST_INLINE;
-		err = call_daemon(q, &r, &reply, &call);
+		err = call_daemon(q, &r, &reply);
 	}
 	if (err)
 		return err;
 	q->v.handle = reply.handle;
 	q->v.qp_num = reply.num;
-	err = attach(q, &reply, call.fds, call.want_fds);
+	err = attach(q, &reply);
 	if (!err)
 		err = table_add(&context_of(q->v.context)->objects, reply.handle, KIND_QP, q, &q->async_taken);
 	if (err)
@@ -135,7 +121,7 @@ static struct qp *make(struct ibv_context *v, const struct ibv_qp_init_attr_ex *
 
 static void release(struct qp *q)
 {
-	shared_unmap(q->pages, q->map_size);
+	shared_free(&q->pages);
 	ring_destroy(&q->sq);
 	ring_destroy(&q->rq);
 	pthread_mutex_destroy(&q->v.mutex);

@@ -8,14 +8,25 @@ static uint32_t payload_offset(enum ring_kind kind)
 	return kind == RING_SEND ? sizeof(struct goroce_send_slot) : sizeof(struct goroce_recv_slot);
 }
 
-/* Slots are at least so long. */
-static uint32_t least_slot(const struct goroce_ring_header *h, enum ring_kind kind)
+/* least_slot returns how long slots are at least. */
+static uint32_t least_slot(enum ring_kind kind, uint32_t max_sge, uint32_t max_inline)
 {
-	uint32_t sges = h->max_sge * (uint32_t)sizeof(struct goroce_sge);
+	uint32_t sges = max_sge * (uint32_t)sizeof(struct goroce_sge);
 
 	if (kind == RING_CQ)
 		return sizeof(struct goroce_cq_slot);
-	return payload_offset(kind) + (sges > h->max_inline ? sges : h->max_inline);
+	return payload_offset(kind) + (sges > max_inline ? sges : max_inline);
+}
+
+/* ring_size returns the bytes of a ring, 0 for one without entries: the daemon rounds entries up to a power of two, and
+ * slots to whole lines. */
+uint64_t ring_size(enum ring_kind kind, uint32_t entries, uint32_t max_sge, uint32_t max_inline)
+{
+	uint64_t slot = least_slot(kind, max_sge ? max_sge : 1, max_inline), rounded = 1;
+
+	while (rounded < entries)
+		rounded *= 2;
+	return entries ? RING_SLOTS + rounded * ((slot + LINE - 1) / LINE * LINE) : 0;
 }
 
 static bool valid(const struct goroce_ring_header *h, uint64_t size, enum ring_kind kind)
@@ -24,7 +35,7 @@ static bool valid(const struct goroce_ring_header *h, uint64_t size, enum ring_k
 		return false;
 	if (h->entries & (h->entries - 1) || h->max_sge > MAX_SGE || h->max_inline > MAX_INLINE || h->slot_size % LINE)
 		return false;
-	return h->slot_size >= least_slot(h, kind) && h->entries <= (size - RING_SLOTS) / h->slot_size;
+	return h->slot_size >= least_slot(kind, h->max_sge, h->max_inline) && h->entries <= (size - RING_SLOTS) / h->slot_size;
 }
 
 void ring_init(struct ring *r)
@@ -67,21 +78,17 @@ bool ring_room(struct ring *r, uint32_t used)
 	return used - r->seen < r->limit;
 }
 
-/* ring_take attaches to the ring of a reply, in place of the one of *size bytes that the queue has. It closes fd. */
-int ring_take(struct ring *r, size_t *size, const struct goroce_ring *made, int fd, enum ring_kind kind)
+/* ring_take attaches to a new ring, of which the daemon uses size bytes, in place of the one that the queue has. */
+int ring_take(struct ring *r, struct shared *has, struct shared *made, uint64_t size, enum ring_kind kind)
 {
-	void *map, *old = r->base;
-	int err = shared_map(fd, made->size, &map);
+	int err = ring_attach(r, made->at, size, kind);
 
-	if (err)
-		return err;
-	err = ring_attach(r, map, made->size, kind);
 	if (err) {
-		shared_unmap(map, made->size);
+		shared_free(made);
 		return err;
 	}
-	shared_unmap(old, *size);
-	*size = made->size;
+	shared_free(has);
+	*has = *made;
 	return 0;
 }
 

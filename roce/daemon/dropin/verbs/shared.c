@@ -1,44 +1,95 @@
-/* Memory that the daemon shares: a memfd that it cannot make smaller any more. */
+/* Memory that the daemon shares: a memfd that is made and mapped here. The daemon lets nobody map it for writing once
+ * it has it, so that nobody can take pages of it away. */
 #include "lib.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
-/* A file that shrinks ends the process that reads behind its end (SIGBUS). */
-static int check(int fd, uint64_t size)
+/* make returns a memfd of size bytes that stays as long, or -1. */
+static int make(uint64_t size)
 {
-	struct stat st;
-	int seals = fcntl(fd, F_GET_SEALS);
+	struct rlimit limit;
+	int fd, err;
 
-	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) < 0)
-		return EPROTO;
-	return size && st.st_size > 0 && size <= (uint64_t)st.st_size ? 0 : EPROTO;
+	if (!getrlimit(RLIMIT_FSIZE, &limit) && size > limit.rlim_cur) { /* ftruncate would raise SIGXFSZ */
+		errno = EFBIG;
+		return -1;
+	}
+	fd = memfd_create("goroce-rings", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (fd < 0)
+		return -1;
+	if (!ftruncate(fd, (off_t)size) && !fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK))
+		return fd;
+	err = errno;
+	close(fd);
+	errno = err;
+	return -1;
 }
 
-/* shared_map maps a memfd, and closes the descriptor. Forked children do not get the pages. */
-int shared_map(int fd, uint64_t size, void **at)
+/* shared_make makes size bytes, which may be 0. Forked children do not get the pages. */
+static int shared_make(struct shared *s, uint64_t size)
 {
-	int cancel, err = check(fd, size);
-	void *p = MAP_FAILED;
+	void *p;
 
-	if (!err) {
-		p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-		err = p == MAP_FAILED ? errno : 0;
-	}
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel); /* close must not end a thread that holds a lock */
-	close(fd);
-	pthread_setcancelstate(cancel, NULL);
-	if (err)
+	*s = (struct shared){.size = size, .fd = -1};
+	if (!size)
+		return 0;
+	s->fd = make(size);
+	if (s->fd < 0)
+		return errno;
+	p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, s->fd, 0);
+	if (p == MAP_FAILED) {
+		int err = errno;
+		close(s->fd);
 		return err;
+	}
 	madvise(p, size, MADV_DONTFORK);
-	*at = p;
+	s->at = p;
 	return 0;
 }
 
-void shared_unmap(void *at, size_t size)
+/* shared_call sends a request along with size bytes of new memory, which are the caller's if it returns 0. */
+int shared_call(struct ibv_context *v, struct call *call, uint64_t size, struct shared *s)
 {
-	if (at)
-		munmap(at, size);
+	int cancel, err;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel); /* close must not end a thread that holds a lock */
+	err = shared_make(s, size);
+	if (err) {
+		debug("request %u: memory of %ju bytes: %s", call->op, (uintmax_t)size, strerror(err));
+	} else {
+		call->give = s->fd;
+		err = control_call(&context_of(v)->control, call);
+		if (s->fd >= 0)
+			close(s->fd);
+		s->fd = -1;
+		if (err)
+			shared_free(s);
+	}
+	pthread_setcancelstate(cancel, NULL);
+	return err ? failed(err) : 0;
+}
+
+/* shared_rings is shared_call for a request about rings, which lie in that memory. */
+int shared_rings(struct ibv_context *v, uint16_t op, const void *body, size_t len, uint64_t size, struct goroce_ring *r,
+		 struct shared *s)
+{
+	struct call call = {.op = op, .body = body, .len = len, .reply = r, .size = sizeof(*r)};
+	int err = shared_call(v, &call, size, s);
+
+	if (!err && (r->size > s->size || r->send > r->size || r->recv > r->size - r->send)) {
+		shared_free(s);
+		close_handle(v, r->handle, NULL);
+		return EPROTO;
+	}
+	return err;
+}
+
+void shared_free(struct shared *s)
+{
+	if (s->at)
+		munmap(s->at, s->size);
+	s->at = NULL;
 }

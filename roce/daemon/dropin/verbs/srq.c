@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* take_ring attaches to the ring of a reply, of which the program may use max_wr entries. */
-static int take_ring(struct srq *q, const struct goroce_ring *r, uint32_t max_wr, int fd)
+/* take_ring attaches to a new ring, of which the program may use max_wr entries. */
+static int take_ring(struct srq *q, const struct goroce_ring *r, uint32_t max_wr, struct shared *made)
 {
-	int err = ring_take(&q->ring, &q->map_size, r, fd, RING_RECV);
+	int err = ring_take(&q->ring, &q->pages, made, r->size, RING_RECV);
 
 	if (!err && max_wr < q->ring.limit)
 		q->ring.limit = max_wr;
@@ -16,7 +16,7 @@ static int take_ring(struct srq *q, const struct goroce_ring *r, uint32_t max_wr
 
 static void release(struct srq *q)
 {
-	shared_unmap(q->ring.base, q->map_size);
+	shared_free(&q->pages);
 	ring_destroy(&q->ring);
 	pthread_mutex_destroy(&q->v.mutex);
 	pthread_cond_destroy(&q->v.cond);
@@ -34,18 +34,20 @@ static int request(struct srq *q, const struct ibv_srq_init_attr_ex *a)
 		.limit = a->attr.srq_limit,
 	};
 	struct goroce_ring reply;
-	int fd, err;
+	struct shared made;
+	int err;
 
 	if (a->srq_type == IBV_SRQT_XRC) {
 		r.xrcd = xrcd_of(a->xrcd)->handle;
 		r.cq = a->cq->handle;
 	}
-	err = ask_fds(v, GOROCE_CREATE_SRQ, &r, sizeof(r), &reply, sizeof(reply), 1, &fd);
+	err = shared_rings(v, GOROCE_CREATE_SRQ, &r, sizeof(r), ring_size(RING_RECV, r.max_wr, r.max_sge, 0), &reply,
+			&made);
 	if (err)
 		return err;
 	q->v.handle = reply.handle;
 	q->num = reply.num;
-	err = take_ring(q, &reply, a->attr.max_wr, fd);
+	err = take_ring(q, &reply, a->attr.max_wr, &made);
 	if (!err)
 		err = table_add(&context_of(v)->objects, reply.handle, KIND_SRQ, q, &q->async_taken);
 	if (err)
@@ -122,16 +124,18 @@ EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_att
 static int resize(struct srq *q, const struct goroce_srq_attr *request)
 {
 	struct goroce_ring r;
-	int fd, err = gone(q->v.context); /* in a forked child the lock may stay locked */
+	struct shared made;
+	int err = gone(q->v.context); /* in a forked child the lock may stay locked */
 
 	if (err)
 		return failed(err);
 	if (!request->max_wr || request->max_wr > context_of(q->v.context)->device->attr.max_srq_wr)
 		return failed(EINVAL);
 	pthread_mutex_lock(&q->ring.lock);
-	err = ask_fds(q->v.context, GOROCE_MODIFY_SRQ, request, sizeof(*request), &r, sizeof(r), 1, &fd);
+	err = shared_rings(q->v.context, GOROCE_MODIFY_SRQ, request, sizeof(*request),
+			ring_size(RING_RECV, request->max_wr, q->ring.max_sge, 0), &r, &made);
 	if (!err) {
-		err = take_ring(q, &r, request->max_wr, fd);
+		err = take_ring(q, &r, request->max_wr, &made);
 		if (err) /* the daemon uses the new ring: posts must fail, or nobody would see them */
 			control_break(&context_of(q->v.context)->control);
 	}
