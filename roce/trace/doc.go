@@ -1,4 +1,4 @@
-// Package trace has what is said between two RDMA hosts as data, a [Ladder], and draws it as a ladder diagram in text.
+// Package trace describes a conversation of two RDMA hosts as data, a [Ladder], and draws it as a ladder diagram.
 //
 // A [Ladder] is a list of events: packets, events of one side, remarks. A program may draw it as it likes;
 // [Ladder.Text] draws for people at a terminal, and for logs:

@@ -9,6 +9,7 @@ import (
 
 // Label describes a packet on one short line: operation, PSN, flags, fields of the extension headers, payload length.
 // Services other than RC are named. Numbers are decimal; addresses, keys and operands are hexadecimal.
+// Any packet has a label, also one with an unknown opcode.
 func Label(p *wire.Packet) string { return label(p, true) }
 
 // ShortLabel is Label without addresses, keys and operands, which fits the arrows of a Ladder. For a management

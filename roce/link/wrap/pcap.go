@@ -9,13 +9,8 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/internal/group"
+	"github.com/goroce/goroce/roce/trace/capfile"
 	"github.com/goroce/goroce/wire"
-)
-
-// A capture file has two interfaces, which tell sent and received frames apart.
-const (
-	pcapSent     = 0
-	pcapReceived = 1
 )
 
 // Capturer is a Link that writes frames to a capture file; see [Pcap].
@@ -30,7 +25,7 @@ type Capturer struct {
 // captureFile is the file that the Capturers of a device share.
 type captureFile struct {
 	mu    sync.Mutex
-	w     *ngWriter
+	w     *capfile.Writer
 	epoch time.Time
 	err   error
 }
@@ -54,16 +49,16 @@ func Pcap(l link.Link, w io.Writer, epoch time.Time) (*Capturer, error) {
 }
 
 // newPcapWriter writes the start of a capture file for links with these capabilities.
-func newPcapWriter(w io.Writer, caps *link.Caps) (*ngWriter, error) {
+func newPcapWriter(w io.Writer, caps *link.Caps) (*capfile.Writer, error) {
 	name := caps.NetIf
 	if name == "" {
 		name = caps.Name
 	}
-	ng, err := newNGWriter(w, caps.Note, name+" sent", name+" received")
+	file, err := capfile.NewWriter(w, capfile.Ethernet, name, caps.Note)
 	if err != nil {
 		return nil, fmt.Errorf("start capture: %w", err)
 	}
-	return ng, nil
+	return file, nil
 }
 
 // Beside returns a Link around another link of the same device, which writes to the same file. The file is complete
@@ -87,7 +82,7 @@ func (c *Capturer) Send(now ib.Instant, out []link.Run) (int, error) {
 		c.frame.Outer = outerSent(r, &c.caps)
 		for f := range r.Frames() {
 			c.frame.Outer.ID = sentID(r, c.caps.ID, f)
-			c.write(now, pcapSent, r.Frame(f))
+			c.write(now, capfile.Sent, r.Frame(f))
 		}
 	}
 	return n, err
@@ -101,13 +96,13 @@ func (c *Capturer) Recv(now ib.Instant, in []link.Run) (int, error) {
 		c.frame.Outer = outerOf(r)
 		for f := range r.Frames() {
 			c.frame.Outer.ID = receivedID(r, f)
-			c.write(now, pcapReceived, r.Frame(f))
+			c.write(now, capfile.Received, r.Frame(f))
 		}
 	}
 	return n, err
 }
 
-func (c *Capturer) write(now ib.Instant, itf int, frame []byte) {
+func (c *Capturer) write(now ib.Instant, dir capfile.Direction, frame []byte) {
 	file := c.file
 	file.mu.Lock()
 	defer file.mu.Unlock()
@@ -119,7 +114,13 @@ func (c *Capturer) write(now ib.Instant, itf int, frame []byte) {
 	}
 	c.frame.EtherSrc, c.frame.EtherDst = macOf(&c.frame.Outer.Src), macOf(&c.frame.Outer.Dst)
 	c.buf = append(c.frame.AppendHeaders(c.buf[:0], len(frame)), frame...)
-	file.err = file.w.packet(itf, file.epoch.Add(time.Duration(now)), c.buf)
+	file.err = writeFrame(file.w, file.epoch, now, dir, c.buf)
+}
+
+// writeFrame writes an Ethernet frame that passed at now. epoch is the wall clock time of Instant 0.
+func writeFrame(w *capfile.Writer, epoch time.Time, now ib.Instant, dir capfile.Direction, frame []byte) error {
+	at := ib.Instant(epoch.UnixNano()) + now
+	return w.Write(&capfile.Packet{At: at, Link: capfile.Ethernet, Data: frame, Dir: dir})
 }
 
 // macOf returns the MAC address of a group, and for a host a locally administered one made of the last bytes of its
@@ -141,7 +142,7 @@ func (f *captureFile) flush() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.err == nil {
-		f.err = f.w.flush()
+		f.err = f.w.Flush()
 	}
 	return f.err
 }

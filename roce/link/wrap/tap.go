@@ -9,6 +9,7 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/trace/capfile"
 )
 
 // MaxCaptures is the number of captures that one Tap feeds at a time.
@@ -134,7 +135,7 @@ func (l *tapped) Send(now ib.Instant, out []link.Run) (int, error) {
 	n, err := l.Link.Send(now, out)
 	if list := l.tap.captures.Load(); list != nil {
 		for _, c := range *list {
-			c.take(now, pcapSent, &l.caps, out[:n])
+			c.take(now, capfile.Sent, &l.caps, out[:n])
 		}
 	}
 	return n, err
@@ -144,7 +145,7 @@ func (l *tapped) Recv(now ib.Instant, in []link.Run) (int, error) {
 	n, err := l.Link.Recv(now, in)
 	if list := l.tap.captures.Load(); list != nil {
 		for _, c := range *list {
-			c.take(now, pcapReceived, &l.caps, in[:n])
+			c.take(now, capfile.Received, &l.caps, in[:n])
 		}
 	}
 	return n, err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/trace/capfile"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -24,16 +25,16 @@ type CaptureCounts struct {
 type Capture struct {
 	tap   *Tap
 	match Match
-	file  *ngWriter     // used by run only
-	wake  chan struct{} // has a token when there is something to write, or the capture has ended
-	done  chan struct{} // closed when run has returned
-	err   error         // why the capture ended early; valid after done
+	file  *capfile.Writer // used by run only
+	wake  chan struct{}   // has a token when there is something to write, or the capture has ended
+	done  chan struct{}   // closed when run has returned
+	err   error           // why the capture ended early; valid after done
 
 	mu     sync.Mutex
 	frame  wire.Frame // reused for each frame
 	epoch  time.Time  // wall clock time of Instant 0
 	queue  packetQueue
-	counts [2]CaptureCounts // sent, received
+	counts captureCounts
 	ended  bool
 }
 
@@ -45,8 +46,19 @@ type packetQueue struct {
 
 type queuedPacket struct {
 	now ib.Instant
-	itf int // pcapSent or pcapReceived
+	dir capfile.Direction
 	end int // its end in buf
+}
+
+// captureCounts has the counts of both directions: by Sent and Received.
+type captureCounts [capfile.Sent + 1]CaptureCounts
+
+func (c *captureCounts) sum() (n CaptureCounts) {
+	for _, dir := range c {
+		n.Matched += dir.Matched
+		n.Dropped += dir.Dropped
+	}
+	return n
 }
 
 func newCapture(t *Tap, m Match) *Capture {
@@ -57,7 +69,7 @@ func newCapture(t *Tap, m Match) *Capture {
 func (c *Capture) Counts() CaptureCounts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return CaptureCounts{c.counts[0].Matched + c.counts[1].Matched, c.counts[0].Dropped + c.counts[1].Dropped}
+	return c.counts.sum()
 }
 
 // Done returns a channel that is closed when the capture has ended and everything is written: after Close, after the
@@ -92,24 +104,24 @@ func (c *Capture) ring() {
 }
 
 // take queues the selected frames of batch. It is called by goroutines of the links.
-func (c *Capture) take(now ib.Instant, itf int, caps *link.Caps, batch []link.Run) {
+func (c *Capture) take(now ib.Instant, dir capfile.Direction, caps *link.Caps, batch []link.Run) {
 	if len(batch) == 0 {
 		return
 	}
 	c.mu.Lock()
-	before := c.counts[itf].Matched
+	before := c.counts[dir].Matched
 	for i := range batch {
-		c.takeRun(now, itf, caps, &batch[i])
+		c.takeRun(now, dir, caps, &batch[i])
 	}
-	some := c.counts[itf].Matched != before
+	some := c.counts[dir].Matched != before
 	c.mu.Unlock()
 	if some {
 		c.ring()
 	}
 }
 
-func (c *Capture) takeRun(now ib.Instant, itf int, caps *link.Caps, r *link.Run) {
-	sent := itf == pcapSent
+func (c *Capture) takeRun(now ib.Instant, dir capfile.Direction, caps *link.Caps, r *link.Run) {
+	sent := dir == capfile.Sent
 	if c.frame.Outer = outerOf(r); sent {
 		c.frame.Outer = outerSent(r, caps)
 	}
@@ -118,9 +130,9 @@ func (c *Capture) takeRun(now ib.Instant, itf int, caps *link.Caps, r *link.Run)
 		if c.ended || !c.match.frame(sent, r, frame) {
 			continue
 		}
-		c.counts[itf].Matched++
+		c.counts[dir].Matched++
 		if len(c.queue.buf)+wire.EtherLen+c.frame.Outer.Len()+len(frame) > captureBytes {
-			c.counts[itf].Dropped++
+			c.counts[dir].Dropped++
 			continue
 		}
 		if sent {
@@ -128,19 +140,19 @@ func (c *Capture) takeRun(now ib.Instant, itf int, caps *link.Caps, r *link.Run)
 		} else {
 			c.frame.Outer.ID = receivedID(r, i)
 		}
-		c.push(now, itf, frame)
+		c.push(now, dir, frame)
 	}
 }
 
 // push queues one packet. c.frame has its outer headers.
-func (c *Capture) push(now ib.Instant, itf int, frame []byte) {
+func (c *Capture) push(now ib.Instant, dir capfile.Direction, frame []byte) {
 	if c.epoch.IsZero() {
 		c.epoch = time.Now().Add(-time.Duration(now))
 	}
 	c.frame.EtherSrc, c.frame.EtherDst = macOf(&c.frame.Outer.Src), macOf(&c.frame.Outer.Dst)
 	q := &c.queue
 	q.buf = append(c.frame.AppendHeaders(q.buf, len(frame)), frame...)
-	q.packets = append(q.packets, queuedPacket{now, itf, len(q.buf)})
+	q.packets = append(q.packets, queuedPacket{now, dir, len(q.buf)})
 }
 
 // run writes packets until the end. It takes the whole queue at a time and leaves an empty one.
@@ -156,12 +168,12 @@ func (c *Capture) run() {
 		c.mu.Unlock()
 
 		err := c.write(&full, epoch)
-		if lost := counts[0].Dropped + counts[1].Dropped; err == nil && (ended || lost != told) {
+		if lost := counts.sum().Dropped; err == nil && (ended || lost != told) {
 			told = lost
 			err = c.writeStats(&counts)
 		}
 		if err == nil {
-			err = c.file.flush()
+			err = c.file.Flush()
 		}
 		if err != nil {
 			c.end(err)
@@ -178,7 +190,7 @@ func (c *Capture) write(q *packetQueue, epoch time.Time) error {
 	for _, p := range q.packets {
 		packet := q.buf[start:p.end]
 		start = p.end
-		if err := c.file.packet(p.itf, epoch.Add(time.Duration(p.now)), packet); err != nil {
+		if err := writeFrame(c.file, epoch, p.now, p.dir, packet); err != nil {
 			return err
 		}
 	}
@@ -187,10 +199,11 @@ func (c *Capture) write(q *packetQueue, epoch time.Time) error {
 
 // writeStats writes an interface statistics block for each direction. A file that is cut off has the blocks that were
 // written after earlier losses.
-func (c *Capture) writeStats(counts *[2]CaptureCounts) error {
-	for itf, n := range counts {
-		err := c.file.statistics(itf, time.Now(), n)
-		if err != nil {
+func (c *Capture) writeStats(counts *captureCounts) error {
+	now := ib.Instant(time.Now().UnixNano())
+	for _, dir := range []capfile.Direction{capfile.Sent, capfile.Received} {
+		n := &counts[dir]
+		if err := c.file.Statistics(dir, now, n.Matched, n.Dropped); err != nil {
 			return err
 		}
 	}

@@ -1,5 +1,6 @@
-// Package capfile reads capture files: pcap with microseconds or nanoseconds,
-// and pcapng, in either byte order.
+// Package capfile reads and writes capture files, such as those of tcpdump and Wireshark. A [Reader] reads pcap with
+// microseconds or nanoseconds, and pcapng, in either byte order; a [Writer] writes pcapng. Both are for one goroutine
+// at a time, and know nothing of what is in the packets.
 //
 // Files may come from anywhere and are not trusted: whatever the bytes, the reader returns packets or an Error that
 // names the file and the packet, and never keeps more than MaxCapture bytes of a file. The readers of gopacket/pcapgo
@@ -50,9 +51,9 @@ func (e *Error) Unwrap() error { return e.Err }
 type Packet struct {
 	Num     int        // from 1
 	At      ib.Instant // nanoseconds since 1970; 0 if the file has no time
-	Link    LinkType
-	Data    []byte // the captured bytes; valid until the next call of Next
-	WireLen int    // length on the wire, at least len(Data)
+	Link    LinkType   // the kind of header at the start of Data
+	Data    []byte     // at most MaxCapture bytes; of a Reader, valid until the next call of Next
+	WireLen int        // length on the wire, at least len(Data)
 	Dir     Direction
 }
 
@@ -67,7 +68,15 @@ const (
 )
 
 // String returns the word for the direction, "" if it is not known.
-func (d Direction) String() string { return [...]string{"", "received", "sent"}[d] }
+func (d Direction) String() string {
+	switch d {
+	case Received:
+		return "received"
+	case Sent:
+		return "sent"
+	}
+	return ""
+}
 
 // Reader reads the packets of one file.
 type Reader struct {
@@ -125,7 +134,8 @@ func NewReader(name string, r io.Reader) (*Reader, error) {
 	return nil, c.fail(ErrFormat, "begins with %#08x; want pcap or pcapng, as tcpdump -w and wireshark write", magic)
 }
 
-// Next reads a packet into p. It returns io.EOF after the last one, and an *Error if the file cannot be read.
+// Next reads a packet into p. It returns io.EOF after the last one, and an *Error if the file cannot be read. After an
+// error it must not be called again.
 func (c *Reader) Next(p *Packet) error { return c.next(p) }
 
 // read reads the next n bytes, at most MaxCapture and headers, into the buffer.

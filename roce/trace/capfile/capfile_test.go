@@ -340,7 +340,7 @@ func TestLinkTypes(t *testing.T) {
 	}
 }
 
-// FuzzReader: any bytes give packets, an end or an *Error.
+// FuzzReader: any bytes give packets, an end or an *Error. A Writer and a Reader keep the packets as they are.
 func FuzzReader(f *testing.F) {
 	f.Add(pcapFile(binary.LittleEndian, magicMicro, 1000))
 	f.Add(append(ngSection(binary.BigEndian, 1, nanos...), ngPacket(binary.BigEndian, 0, 5, &sample[0])...))
@@ -353,6 +353,16 @@ func FuzzReader(f *testing.F) {
 			if p.WireLen < len(p.Data) || len(p.Data) > MaxCapture {
 				t.Errorf("packet %d: %d bytes captured of %d", p.Num, len(p.Data), p.WireLen)
 			}
+		}
+		if len(packets) == 0 {
+			return
+		}
+		again, err := all(written(t, packets))
+		if err != nil {
+			t.Fatalf("what a Writer has made of the packets: %v", err)
+		}
+		if diff := cmp.Diff(packets, again); diff != "" {
+			t.Errorf("-read +written and read again:\n%s", diff)
 		}
 	})
 }

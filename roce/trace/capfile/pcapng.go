@@ -11,11 +11,12 @@ import (
 
 // Block types (draft-ietf-opsawg-pcapng, section 4).
 const (
-	blockSection   = 0x0A0D0D0A
-	blockInterface = 1
-	blockOldPacket = 2
-	blockSimple    = 3
-	blockPacket    = 6
+	blockSection    = 0x0A0D0D0A
+	blockInterface  = 1
+	blockOldPacket  = 2
+	blockSimple     = 3
+	blockStatistics = 5
+	blockPacket     = 6
 )
 
 const (
@@ -27,6 +28,10 @@ const (
 	maxInterfaces = 4096     // limit for a section
 
 	optEnd          = 0
+	optComment      = 1
+	optApplication  = 4 // of a section
+	optReceived     = 4 // of statistics
+	optDropped      = 5 // of statistics
 	optName         = 2 // of an interface
 	optFlags        = 2 // of a packet
 	optTSResol      = 9
@@ -159,10 +164,18 @@ func (c *Reader) options(opts []byte, use func(code uint16, value []byte)) {
 	}
 }
 
-// dirOfName returns the direction that goroce's captures tell by the names of their interfaces: see wrap.Pcap.
+// dirSuffix ends the name of an interface in the files of a Writer; "" if the direction is not known.
+func dirSuffix(d Direction) string {
+	if s := d.String(); s != "" {
+		return " " + s
+	}
+	return ""
+}
+
+// dirOfName returns the direction that a Writer tells by the name of an interface.
 func dirOfName(name []byte) Direction {
 	for _, d := range []Direction{Received, Sent} {
-		if bytes.HasSuffix(name, []byte(" "+d.String())) {
+		if bytes.HasSuffix(name, []byte(dirSuffix(d))) {
 			return d
 		}
 	}

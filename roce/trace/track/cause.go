@@ -7,7 +7,7 @@ import (
 	"github.com/goroce/goroce/roce/trace"
 )
 
-// Why is the reason of a retransmission. It is an index of Stats.Again.
+// Why is the reason of a retransmission. It is an index into Stats.Again.
 type Why uint8
 
 // Reasons.

@@ -7,7 +7,7 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// Verb is the operation of a message. It is an index of Stats.Messages.
+// Verb is the operation of a message. It is an index into Stats.Messages.
 type Verb uint8
 
 // Verbs.

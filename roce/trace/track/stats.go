@@ -6,14 +6,14 @@ import (
 )
 
 // Stats counts the requests of a flow. Counters about responses are about responses to these requests; the response
-// packets are in the opposite flow.
+// packets are in the opposite flow. First and Last are the times of the flow's first and latest packet.
 type Stats struct {
 	Packets   int           `json:"packets"` // of the flow, requests and responses
 	Bytes     int64         `json:"bytes"`   // payload of these packets
 	First     ib.Instant    `json:"first_ns"`
 	Last      ib.Instant    `json:"last_ns"`
 	Requests  int           `json:"requests"`  // without retransmissions
-	Messages  [numVerbs]int `json:"-"`         // messages whose last packet was seen
+	Messages  [numVerbs]int `json:"-"`         // by Verb: messages whose last packet was seen
 	Completed int           `json:"completed"` // messages that a response has completed
 	// Payload is the number of bytes that requests have carried and READs have fetched, without retransmissions.
 	Payload int64 `json:"payload"`
@@ -21,7 +21,7 @@ type Stats struct {
 	Gaps               int          `json:"gaps"`    // number of times that requests are missing in the capture
 	Missing            int          `json:"missing"` // number of missing requests
 	Late               int          `json:"late"`
-	Again              [numWhys]int `json:"-"` // retransmitted requests
+	Again              [numWhys]int `json:"-"` // by Why: retransmitted requests
 	ResponseGaps       int          `json:"response_gaps"`
 	MissingResponses   int          `json:"missing_responses"`
 	DuplicateResponses int          `json:"duplicate_responses"`

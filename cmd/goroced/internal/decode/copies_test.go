@@ -4,14 +4,10 @@ import (
 	"bytes"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/google/gopacket"
-	"github.com/google/gopacket/layers"
-	"github.com/google/gopacket/pcapgo"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/trace/capfile"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -19,19 +15,13 @@ import (
 func bothWays(t *testing.T, packets ...directed) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	itf := pcapgo.NgInterface{Name: "x sent", LinkType: layers.LinkTypeIPv4}
-	w, err := pcapgo.NewNgWriterInterface(&b, itf, pcapgo.NgWriterOptions{})
+	w, err := capfile.NewWriter(&b, capfile.IPv4, "x", "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	itf.Name = "x received"
-	if _, err := w.AddInterface(itf); err != nil {
-		t.Fatal(err)
-	}
 	for i, p := range packets {
-		at := time.Unix(0, int64(i)*1000)
-		ci := gopacket.CaptureInfo{Timestamp: at, CaptureLength: len(p.ip), Length: len(p.ip), InterfaceIndex: p.itf}
-		if err := w.WritePacket(ci, p.ip); err != nil {
+		at := ib.Instant(i) * 1000
+		if err := w.Write(&capfile.Packet{At: at, Link: capfile.IPv4, Data: p.ip, Dir: p.dir}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -42,7 +32,7 @@ func bothWays(t *testing.T, packets ...directed) []byte {
 }
 
 type directed struct {
-	itf int // 0 sent, 1 received
+	dir capfile.Direction
 	ip  []byte
 }
 
@@ -50,8 +40,8 @@ type directed struct {
 // sent, and what is sent again, is reported.
 func TestCopies(t *testing.T) {
 	send := func(psn ib.PSN) []byte { return ipPacket(outer(), transport(outer(), wire.RCSendOnly, psn, 4)) }
-	out := func(psn ib.PSN) directed { return directed{0, send(psn)} }
-	in := func(psn ib.PSN) directed { return directed{1, send(psn)} }
+	out := func(psn ib.PSN) directed { return directed{capfile.Sent, send(psn)} }
+	in := func(psn ib.PSN) directed { return directed{capfile.Received, send(psn)} }
 	damaged := in(2)
 	damaged.ip[len(damaged.ip)-8] ^= 1
 	for _, c := range []struct {
@@ -94,7 +84,7 @@ func TestCopies(t *testing.T) {
 // TestCopiesForgotten: memory for copies is bounded.
 func TestCopiesForgotten(t *testing.T) {
 	var c copies
-	p := packet{located: true, dir: 1}
+	p := packet{located: true, dir: capfile.Received}
 	for i := range 3 * copiesKeep {
 		p.num, p.frame.Transport = i+1, []byte{byte(i), byte(i >> 8), byte(i >> 16)}
 		if of := c.add(&p); of != 0 {
