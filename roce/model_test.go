@@ -12,6 +12,7 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/wrap"
+	"github.com/goroce/goroce/roce/trace"
 	"github.com/goroce/goroce/tests/linktest"
 	"github.com/goroce/goroce/tests/require"
 	"github.com/goroce/goroce/wire"
@@ -150,10 +151,8 @@ func faultyStack(seed uint64, rng *rand.Rand) stack {
 // tracer prints the frames that a host sends, to study a failing seed.
 func tracer(name string) func(*wrap.Event) {
 	return func(e *wrap.Event) {
-		if p := &e.Packet; e.Sent {
-			fmt.Printf("%9d %s sends %v psn=%#x ackreq=%v %v msn=%d reth=%d len=%d\n", e.Now, name, p.Opcode, p.PSN,
-				p.AckReq,
-				p.AETH.Syndrome, p.AETH.MSN, p.RETH.Len, len(p.Payload))
+		if e.Sent {
+			fmt.Printf("%9d %s sends %s\n", e.Now, name, trace.Label(&e.Packet))
 		}
 	}
 }
