@@ -32,6 +32,9 @@
 //     [github.com/goroce/goroce/roce/link/wrap]: devices on a network in memory, with faults, for tests.
 //   - [github.com/goroce/goroce/qp] and [github.com/goroce/goroce/wire]: the protocol as pure state machines, and
 //     its packets.
+//   - [github.com/goroce/goroce/roce/trace]: packets for people. Ladder diagrams, as data and as text;
+//     [github.com/goroce/goroce/roce/trace/track] says what each packet does to its connection, and
+//     [github.com/goroce/goroce/roce/trace/capfile] reads and writes capture files.
 //
 // # The command
 //
