@@ -170,6 +170,16 @@ func TestRun(t *testing.T) {
 	if !strings.Contains(text, "SEND Last psn=103 (17 B)") || !strings.Contains(text, "part 4 of a run") {
 		t.Error(text)
 	}
+	// In a ladder, what is wrong with a packet has all of its meaning; others have none.
+	second := base
+	second.ID++
+	late := append(transport(base, wire.RCSendOnly, 107, 4), transport(second, wire.RCSendOnly, 108, 4)...)
+	text, _ = run(t, pcap(capfile.Raw, ipPacket(base, frames), ipPacket(base, transport(base, wire.RCSendOnly, 105, 4)),
+		ipPacket(base, late)), Options{Ladder: true, Terminal: term.Terminal{Width: 240}})
+	const want = "GAP: psn 106 missing; SEND 3, all 4 B; part 1 of a run"
+	if !strings.Contains(text, want) || strings.Count(text, "of a run") != 1 {
+		t.Errorf("ladder, which should have %q and no other part of a run:\n%s", want, text)
+	}
 	// A damaged run is one malformed packet.
 	frames[20] ^= 1
 	if _, sum := run(t, pcap(capfile.Raw, ipPacket(base, frames)), Options{}); sum.Malformed+sum.ICRC.Wrong != 1 ||
