@@ -11,10 +11,10 @@ import (
 )
 
 // threads are the cases of testdata/verbs_threads.c.
-var threads = []string{"own", "shared"}
+var threads = []string{"own", "shared", "devices"}
 
-// TestVerbsThreads: eight threads have each their own queues, or all one completion queue, and lose nothing. The
-// program has more thread-local variables than the stack of the library's own thread holds.
+// TestVerbsThreads: eight threads have each their own queues, or all one completion queue, and lose nothing, or open
+// devices. The program has more thread-local variables than the stack of the library's own thread holds.
 func TestVerbsThreads(t *testing.T) {
 	program := compileVerbs(t, "testdata/verbs_threads.c")
 	h := newHost(t, nil)

@@ -172,6 +172,25 @@ static void one_cq(void)
 	close_all();
 }
 
+/* Each thread lists the devices, and opens one: the list is the same for all. */
+static void *list_and_open(void *arg)
+{
+	static _Atomic(struct ibv_device *) first;
+	const int times = rounds / 10 + 1;
+
+	(void)arg;
+	for (int i = 0; i < times; i++) {
+		struct ibv_device **list = ibv_get_device_list(NULL), *none = NULL;
+		struct ibv_context *mine;
+		MUST(list && list[0]);
+		MUST(atomic_compare_exchange_strong(&first, &none, list[0]) || none == list[0]);
+		MUST(mine = ibv_open_device(list[0]));
+		ibv_free_device_list(list);
+		IS(0, ibv_close_device(mine));
+	}
+	return NULL;
+}
+
 int main(int argc, char **argv)
 {
 	if (argc != 3 || (rounds = atoi(argv[2])) < 1 || rounds > MAX_ROUNDS)
@@ -180,6 +199,8 @@ int main(int argc, char **argv)
 		own();
 	else if (!strcmp(argv[1], "shared"))
 		one_cq();
+	else if (!strcmp(argv[1], "devices"))
+		run_threads(list_and_open);
 	else
 		return 2;
 	return 0;

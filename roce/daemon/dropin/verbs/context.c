@@ -108,7 +108,7 @@ static int open_device(struct context *c)
 		err = attach(c, &r, *call.fds);
 	if (err)
 		return err;
-	c->device->attr.clock_offset = r.device.clock_offset;
+	c->clock_offset = r.device.clock_offset;
 	c->v.context.num_comp_vectors = r.device.num_comp_vectors ? (int)r.device.num_comp_vectors : 1;
 	err = start_watch(c);
 	if (err) {

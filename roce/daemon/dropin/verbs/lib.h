@@ -181,6 +181,7 @@ struct context {
 	bool fatal_told;
 	pthread_mutex_t memory_lock;
 	int memory; /* /proc/self/mem; -1: not open, -2: cannot be opened */
+	int64_t clock_offset;
 	atomic_bool files_refused; /* the daemon takes no files of this user that may shrink */
 	struct context *next, **link; /* of all contexts */
 	struct channel *channels;     /* guarded by the lock of all contexts */

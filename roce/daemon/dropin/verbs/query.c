@@ -349,7 +349,7 @@ static int64_t now(clockid_t clock)
 /* The device's clock is CLOCK_MONOTONIC from another beginning. */
 int query_rt_values(struct ibv_context *v, struct ibv_values_ex *values)
 {
-	int64_t device = now(CLOCK_MONOTONIC) - context_of(v)->device->attr.clock_offset;
+	int64_t device = now(CLOCK_MONOTONIC) - context_of(v)->clock_offset;
 	int why = gone(v);
 
 	if (why)
@@ -364,7 +364,7 @@ int query_rt_values(struct ibv_context *v, struct ibv_values_ex *values)
 /* clock_wallclock converts a time on the device's clock to nanoseconds since 1970. */
 uint64_t clock_wallclock(struct ibv_context *v, int64_t device)
 {
-	int64_t monotonic = device + context_of(v)->device->attr.clock_offset;
+	int64_t monotonic = device + context_of(v)->clock_offset;
 
 	return (uint64_t)(monotonic + now(CLOCK_REALTIME) - now(CLOCK_MONOTONIC));
 }
