@@ -3,7 +3,10 @@
 package dropin
 
 import (
+	"fmt"
+	"net"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/goroce/goroce/tests/require"
@@ -13,7 +16,7 @@ import (
 // of another user, of none, or of its parent.
 func TestInherited(t *testing.T) {
 	program := compileVerbs(t, "testdata/inherit.c")
-	for _, how := range []string{"exec", "fork"} {
+	for _, how := range []string{"exec", "fork", "clone"} {
 		t.Run("started/"+how, func(t *testing.T) { // over a daemon that `goroced run` starts
 			newUser(t).do(t, "run", "--", program, how).ok(t)
 		})
@@ -26,4 +29,25 @@ func TestInherited(t *testing.T) {
 			h.run(t, program, how).ok(t)
 		})
 	}
+}
+
+// TestForkedMeanwhile: a child that is forked while another thread makes a connection, or objects, has no part of them.
+func TestForkedMeanwhile(t *testing.T) {
+	program := compileVerbs(t, "testdata/verbs_born.c")
+	t.Run("greeting", func(t *testing.T) {
+		h := &host{dir: userDir(t), libs: libs(t)}
+		h.socket = filepath.Join(h.dir, "s")
+		silent, err := net.ListenUnix("unixpacket", &net.UnixAddr{Net: "unixpacket", Name: h.socket})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer silent.Close()
+		if err := os.Chmod(h.socket, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		h.with(t, []string{"LD_LIBRARY_PATH=" + h.libs}, program, "greeting").ok(t)
+	})
+	t.Run("making", func(t *testing.T) {
+		newHost(t, nil).run(t, program, "making", fmt.Sprint(rounds(300, 2000, 2000))).ok(t)
+	})
 }

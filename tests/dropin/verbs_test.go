@@ -142,7 +142,7 @@ func sanitized(t testing.TB, name string) []string {
 		"-Wl,--version-script=" + filepath.Join(sources, "libibverbs.map"), "-o", filepath.Join(dir, dropin.Verbs)},
 		files)...)
 	files, _ = filepath.Glob(filepath.Join(sources, "../sys/*.c"))
-	for _, shared := range []string{"control.c", "find.c", "debug.c"} {
+	for _, shared := range []string{"control.c", "fds.c", "find.c", "debug.c"} {
 		files = append(files, filepath.Join(sources, shared))
 	}
 	sys := filepath.Join(dir, dropin.Sys)

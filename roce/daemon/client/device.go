@@ -35,9 +35,6 @@ type Device struct {
 	closed    atomic.Bool
 	naps      yield.Naps
 
-	memory     sync.Once
-	memoryFile *os.File // opened by ownMemory
-
 	wakingMu sync.Mutex
 	waking   *Channel // see wakeups; guarded by wakingMu
 
@@ -340,8 +337,7 @@ func (d *Device) Close() error {
 	for _, o := range d.objects {
 		end(o)
 	}
-	d.memory.Do(func() {}) // so that ownMemory opens nothing after this
-	for _, f := range append(d.wakes, d.memoryFile) {
+	for _, f := range d.wakes {
 		_ = f.Close()
 	}
 	return nil

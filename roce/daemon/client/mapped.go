@@ -26,6 +26,7 @@ func newMapped(size int) (m *mapped, fd int, err error) {
 	if err != nil {
 		return nil, -1, err
 	}
+	_ = unix.Madvise(buf, unix.MADV_DONTFORK) // a child that C code forks could make requests by it
 	m = &mapped{buf}
 	runtime.AddCleanup(m, func(buf []byte) { _ = unix.Munmap(buf) }, buf)
 	return m, fd, nil

@@ -119,7 +119,8 @@ func register[Request any](d *Device, op abi.Op, r *abi.RegMR, buf []byte, reque
 	err error) {
 	file := source(buf, r)
 	if file == nil {
-		file = d.ownMemory()
+		file = ownMemory()
+		defer file.Close() // no effect on nil
 	}
 	if file == nil {
 		reply, _, err = ask[abi.RegReply](d.link, op, request(), 0)
@@ -137,11 +138,15 @@ func register[Request any](d *Device, op abi.Op, r *abi.RegMR, buf []byte, reque
 	return reply, err
 }
 
-// ownMemory returns this process's /proc/self/mem, by which a daemon of another user accesses
-// its memory; nil if the process may not open it (PR_SET_DUMPABLE).
-func (d *Device) ownMemory() *os.File {
-	d.memory.Do(func() { d.memoryFile, _ = os.OpenFile("/proc/self/mem", os.O_RDWR, 0) })
-	return d.memoryFile
+// ownMemory opens this process's /proc/self/mem, by which a daemon of another user accesses its
+// memory. It returns nil if the process may not open it (PR_SET_DUMPABLE). The caller closes it
+// once it was sent: whoever has it has all of the memory.
+func ownMemory() *os.File {
+	fd, err := unix.Open("/proc/self/mem", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	return os.NewFile(uintptr(fd), "memory")
 }
 
 // Addr returns the address of the first byte.

@@ -49,7 +49,7 @@ var libraries = []struct {
 	flags, shared []string
 }{
 	{"verbs", Verbs, []string{"-Wl,-soname," + Verbs, "-Wl,--version-script=libibverbs.map"}, nil},
-	{"sys", Sys, nil, []string{"../verbs/control.c", "../verbs/find.c", "../verbs/debug.c"}},
+	{"sys", Sys, nil, []string{"../verbs/control.c", "../verbs/fds.c", "../verbs/find.c", "../verbs/debug.c"}},
 }
 
 // flags are for all sources.

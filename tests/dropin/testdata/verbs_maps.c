@@ -1,4 +1,5 @@
 /* Both ways to find a mapping, by the kernel and by the lines of /proc/self/maps, find the same. */
+#include "fds.c"
 #include "maps.c"
 
 #include <sys/mman.h>

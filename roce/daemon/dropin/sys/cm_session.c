@@ -7,7 +7,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/random.h>
-#include <unistd.h>
 
 #include "cm.h"
 
@@ -35,13 +34,13 @@ static void after_fork(void)
 /* in_child - leaves the connections to the parent. Another thread of the parent may have been using one: it is not freed. */
 static void in_child(void)
 {
-	for (struct cm_session *s = atomic_exchange(&current, NULL); s; s = s->before)
-		close(s->control.fd);
+	atomic_store(&current, NULL);
 	pthread_mutex_unlock(&lock);
 }
 
 static void watch_fork(void)
 {
+	fds_watch(); /* before, as the connection is made with the lock held */
 	pthread_atfork(before_fork, after_fork, in_child);
 }
 
@@ -161,13 +160,15 @@ int cm_ask(struct cm_session *s, uint16_t op, const void *body, size_t len, void
 	return control_call(&s->control, &call);
 }
 
-/* cm_ask_fd - makes a request without a body whose reply has one descriptor. */
+/* cm_ask_fd - makes a request without a body whose reply has one descriptor. That is the program's to leave to children. */
 int cm_ask_fd(struct cm_session *s, uint16_t op, void *reply, size_t size, int *fd)
 {
 	struct call call = { .op = op, .give = -1, .reply = reply, .size = size, .want_fds = 1 };
 	int err = control_call(&s->control, &call);
 
-	if (!err)
+	if (!err) {
+		fds_give(call.fds[0]);
 		*fd = call.fds[0];
+	}
 	return err;
 }

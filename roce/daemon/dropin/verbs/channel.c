@@ -2,7 +2,6 @@
 #include "lib.h"
 
 #include <stdlib.h>
-#include <unistd.h>
 
 enum { COMPLETION_WORDS = sizeof(struct goroce_completion) / sizeof(uint32_t) };
 
@@ -38,7 +37,7 @@ EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *v)
 	if (!err) {
 		err = mailbox_open(&h->box, fd);
 		if (err) {
-			close(fd);
+			fds_close(fd);
 			close_handle(v, r.handle, NULL);
 		}
 	}

@@ -6,7 +6,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER;
 struct context *contexts;
@@ -80,7 +79,7 @@ static int attach(struct context *c, const struct goroce_open_reply *r, int fd)
 	int err = mailbox_open(&c->events, fd);
 
 	if (err) {
-		close(fd);
+		fds_close(fd);
 		return err;
 	}
 	err = doorbells_open(&c->v.context, r);
@@ -146,10 +145,8 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *v)
 	if (!c)
 		return NULL;
 	c->device = container_of(v, struct device, v);
-	c->memory = -1;
 	pthread_mutex_init(&c->objects.lock, NULL);
 	regions_init(&c->regions);
-	pthread_mutex_init(&c->memory_lock, NULL);
 	err = control_dial(&c->control, c->device->socket);
 	if (!err) {
 		err = open_device(c);
@@ -184,14 +181,11 @@ EXPORT int ibv_close_device(struct ibv_context *v)
 		shutdown(c->control.fd, SHUT_RDWR);
 		pthread_join(c->watcher, NULL);
 		doorbells_close(&c->doorbells);
-		if (c->memory >= 0)
-			close(c->memory);
 	}
 	mailbox_close(&c->events);
 	control_close(&c->control);
 	table_clear(&c->objects);
 	regions_clear(&c->regions);
-	pthread_mutex_destroy(&c->memory_lock);
 	pthread_mutex_destroy(&v->mutex);
 	device_release(c->device);
 	free(c);

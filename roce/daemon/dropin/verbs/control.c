@@ -1,13 +1,13 @@
 /* Requests to the daemon and its replies, on the control socket (docs/abi.md). */
 #include "lib.h"
 
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/time.h>
-#include <unistd.h>
 
-/* How long the daemon may take to answer. */
-static const struct timeval patience = {.tv_sec = 30};
+/* How long the daemon may take to answer, in seconds. */
+enum { PATIENCE = 30 };
 
 /* The errno of each status of a reply. */
 static const int errnos[] = {
@@ -25,12 +25,6 @@ union rights {
 	char bytes[CMSG_SPACE(GOROCE_MAX_FDS * sizeof(int))];
 };
 
-void close_all(int *fds, int n)
-{
-	for (int i = 0; i < n; i++)
-		close(fds[i]);
-}
-
 /* control_end makes all later calls fail. The first reason stays. */
 void control_end(struct control *c, int why)
 {
@@ -41,8 +35,7 @@ void control_end(struct control *c, int why)
 
 void control_close(struct control *c)
 {
-	if (c->fd >= 0)
-		close(c->fd);
+	fds_close(c->fd);
 	c->fd = -1;
 	pthread_mutex_destroy(&c->lock);
 }
@@ -67,7 +60,7 @@ static ssize_t send_request(struct control *c, const struct call *call)
 	return n;
 }
 
-/* take_fds moves the descriptors of a message to fds, and returns how many there are. */
+/* take_fds keeps the descriptors of a message, and returns how many there are. */
 static int take_fds(struct msghdr *msg, int fds[GOROCE_MAX_FDS])
 {
 	int n = 0;
@@ -77,9 +70,29 @@ static int take_fds(struct msghdr *msg, int fds[GOROCE_MAX_FDS])
 			continue;
 		int more = (int)((h->cmsg_len - CMSG_LEN(0)) / sizeof(int));
 		memcpy(fds + n, CMSG_DATA(h), (size_t)more * sizeof(int));
-		n += more;
+		for (int end = n + more; n < end; n++)
+			fds[n] = fds_add(fds[n]);
 	}
 	return n;
+}
+
+/* await waits for the next message, or the end of the connection. */
+static bool await(const struct control *c)
+{
+	struct pollfd p = {.fd = c->fd, .events = POLLIN};
+	int n;
+
+	do
+		n = poll(&p, 1, PATIENCE * 1000);
+	while (n < 0 && errno == EINTR);
+	return n == 1;
+}
+
+static bool all_there(const int *fds, int n)
+{
+	while (n > 0 && fds[n - 1] >= 0)
+		n--;
+	return n == 0;
 }
 
 /* receive returns the bytes of the next message, or -1. */
@@ -91,13 +104,17 @@ static ssize_t receive(struct control *c, union message *m, int fds[GOROCE_MAX_F
 	ssize_t n;
 
 	do {
+		if (!await(c))
+			return -1;
 		msg = (struct msghdr){
 			.msg_iov = &part, .msg_iovlen = 1, .msg_control = &rights, .msg_controllen = sizeof(rights),
 		};
-		n = recvmsg(c->fd, &msg, MSG_CMSG_CLOEXEC);
-	} while (n < 0 && errno == EINTR);
-	*num_fds = n < 0 ? 0 : take_fds(&msg, fds);
-	if (n < (ssize_t)sizeof(m->header) || msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
+		fds_begin();
+		n = recvmsg(c->fd, &msg, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+		*num_fds = n < 0 ? 0 : take_fds(&msg, fds);
+		fds_end();
+	} while (n < 0 && (errno == EINTR || errno == EAGAIN));
+	if (n < (ssize_t)sizeof(m->header) || msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC) || !all_there(fds, *num_fds)) {
 		close_all(fds, *num_fds);
 		return -1;
 	}
@@ -203,9 +220,10 @@ int control_call(struct control *c, struct call *call)
 	return err ? failed(err) : 0;
 }
 
-/* control_dial connects. Timeouts are set first, since connect waits, too, if the backlog of the daemon is full. */
+/* control_dial connects. The timeout is set first, since connect waits, too, if the backlog of the daemon is full. */
 int control_dial(struct control *c, const char *path)
 {
+	const struct timeval patience = {.tv_sec = PATIENCE};
 	struct sockaddr_un to = {.sun_family = AF_UNIX};
 	int err;
 
@@ -213,14 +231,15 @@ int control_dial(struct control *c, const char *path)
 		return ENAMETOOLONG;
 	strcpy(to.sun_path, path);
 	memset(c, 0, sizeof(*c));
-	c->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	fds_begin();
+	c->fd = fds_add(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+	fds_end();
 	if (c->fd < 0)
 		return errno;
-	if (setsockopt(c->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)) < 0 ||
-	    setsockopt(c->fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)) < 0 ||
+	if (setsockopt(c->fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)) < 0 ||
 	    connect(c->fd, (struct sockaddr *)&to, sizeof(to)) < 0) {
 		err = errno;
-		close(c->fd);
+		fds_close(c->fd);
 		return err;
 	}
 	pthread_mutex_init(&c->lock, NULL);

@@ -1,11 +1,8 @@
 /*
- * fork. A child has no verbs of its parent: its contexts refuse all with ENODEV. It closes its copies of
- * the descriptors, so that the daemon sees the end of the parent; its rings were never mapped (MADV_DONTFORK).
+ * fork. A child has no verbs of its parent: its contexts refuse all with ENODEV. Its copies of the descriptors are
+ * closed (fds.c), so that the daemon sees the end of the parent, too; its rings were never mapped (MADV_DONTFORK).
  */
 #include "lib.h"
-
-#include <sys/mman.h>
-#include <unistd.h>
 
 enum { FORK_UNNEEDED = 2 }; /* of ibv_fork_status */
 
@@ -13,24 +10,14 @@ static void before(void) { pthread_mutex_lock(&contexts_lock); }
 
 static void after(void) { pthread_mutex_unlock(&contexts_lock); }
 
-static void leave(int *fd)
-{
-	if (*fd >= 0)
-		close(*fd);
-	*fd = -1;
-}
-
 static void in_child(void)
 {
 	for (struct context *c = contexts; c; c = c->next) {
 		atomic_store(&c->control.gone, ENODEV);
-		leave(&c->control.fd);
-		leave(&c->events.fd);
-		leave(&c->memory);
-		close_all(c->doorbells.wakes, (int)c->doorbells.shards);
+		c->control.fd = c->events.fd = -1;
 		c->doorbells.shards = 0;
 		for (struct channel *h = c->channels; h; h = h->next)
-			leave(&h->box.fd);
+			h->box.fd = -1;
 	}
 	pthread_mutex_unlock(&contexts_lock);
 }

@@ -47,6 +47,14 @@ int control_call(struct control *c, struct call *call);
 void control_end(struct control *c, int why);
 void control_break(struct control *c);
 void control_close(struct control *c);
+
+/* fds.c: descriptors that no child may have. */
+void fds_watch(void);
+void fds_begin(void);
+int fds_add(int fd);
+void fds_end(void);
+void fds_give(int fd);
+void fds_close(int fd);
 void close_all(int *fds, int n);
 
 /* shared.c: memory shared with the daemon. */
@@ -179,9 +187,7 @@ struct context {
 	struct regions regions;
 	pthread_t watcher;
 	bool fatal_told;
-	pthread_mutex_t memory_lock;
-	int memory; /* /proc/self/mem; -1: not open, -2: cannot be opened */
-	int64_t clock_offset;
+	int64_t clock_offset;      /* CLOCK_MONOTONIC minus the device's clock, in ns */
 	atomic_bool files_refused; /* the daemon takes no files of this user that may shrink */
 	struct context *next, **link; /* of all contexts */
 	struct channel *channels;     /* guarded by the lock of all contexts */

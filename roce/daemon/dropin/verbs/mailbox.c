@@ -6,7 +6,6 @@
 
 #include <fcntl.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 enum { MAX_WORDS = 2 };
 
@@ -24,8 +23,7 @@ int mailbox_open(struct mailbox *m, int fd)
 
 void mailbox_close(struct mailbox *m)
 {
-	if (m->fd >= 0)
-		close(m->fd);
+	fds_close(m->fd);
 	m->fd = -1;
 	pthread_mutex_destroy(&m->lock);
 }

@@ -42,7 +42,9 @@ bool maps_open(struct maps *m)
 	int err;
 
 	m->at = m->have = 0;
-	m->fd = open("/proc/thread-self/maps", O_RDONLY | O_CLOEXEC);
+	fds_begin();
+	m->fd = fds_add(open("/proc/thread-self/maps", O_RDONLY | O_CLOEXEC));
+	fds_end();
 	if (m->fd < 0)
 		return false;
 	err = query(m, 0, &any);
@@ -50,7 +52,7 @@ bool maps_open(struct maps *m)
 	return true;
 }
 
-void maps_close(struct maps *m) { close(m->fd); }
+void maps_close(struct maps *m) { fds_close(m->fd); }
 
 /* parse reads a line, which ends with 0: START-END rwxs OFFSET MAJOR:MINOR INODE NAME. */
 static bool parse(const char *line, struct mapping *to)

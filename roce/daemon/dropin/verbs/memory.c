@@ -25,17 +25,16 @@ static const uint32_t hints = IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB | IBV_AC
 uint32_t mr_access(unsigned int access) { return access & ~hints; }
 
 /* own_memory returns a descriptor of this process's memory, by which a daemon that may not ptrace the process can
- * access it; -1 if /proc/self/mem cannot be opened (PR_SET_DUMPABLE). */
-static int own_memory(struct context *c)
+ * access it; -1 if /proc/self/mem cannot be opened (PR_SET_DUMPABLE). It is closed when the daemon has answered: whoever
+ * has it has all of the memory. */
+static int own_memory(void)
 {
-	pthread_mutex_lock(&c->memory_lock);
-	if (c->memory == -1) {
-		c->memory = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
-		if (c->memory < 0)
-			c->memory = -2;
-	}
-	pthread_mutex_unlock(&c->memory_lock);
-	return c->memory < 0 ? -1 : c->memory;
+	int fd;
+
+	fds_begin();
+	fd = fds_add(open("/proc/self/mem", O_RDWR | O_CLOEXEC));
+	fds_end();
+	return fd;
 }
 
 /* mapped returns EFAULT if a part of [from, to) is not mapped, or not for reading, or, with write, not for writing. */
@@ -174,8 +173,11 @@ static int request_memory(struct request *q, unsigned int access)
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	err = request_moved(q, access);
 	q->file = !err;
-	if (err)
-		err = request(q, own_memory(context_of(q->v)));
+	if (err) {
+		int memory = own_memory();
+		err = request(q, memory);
+		fds_close(memory);
+	}
 	pthread_setcancelstate(cancel, NULL);
 	return err;
 }

@@ -2,7 +2,6 @@
 #include "lib.h"
 
 #include <stdlib.h>
-#include <unistd.h>
 
 /*
  * Inline room that QPs have although the program has not asked for it: for short payloads (short.c), and because

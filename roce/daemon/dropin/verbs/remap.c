@@ -411,4 +411,8 @@ static void in_child(void)
 	pthread_mutex_unlock(&lock);
 }
 
-static void watch_forks(void) { pthread_atfork(before, after, in_child); }
+static void watch_forks(void)
+{
+	fds_watch(); /* before, as mappings are looked at with the lock held */
+	pthread_atfork(before, after, in_child);
+}

@@ -28,24 +28,27 @@ static int make(uint64_t size)
 	return -1;
 }
 
-/* shared_make makes size bytes, which may be 0. Forked children do not get the pages. */
+/* shared_make makes size bytes, which may be 0. No child gets the pages, by which it could make requests. */
 static int shared_make(struct shared *s, uint64_t size)
 {
-	void *p;
+	void *p = MAP_FAILED;
+	int err;
 
 	*s = (struct shared){.size = size, .fd = -1};
 	if (!size)
 		return 0;
-	s->fd = make(size);
-	if (s->fd < 0)
-		return errno;
-	p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, s->fd, 0);
-	if (p == MAP_FAILED) {
-		int err = errno;
-		close(s->fd);
+	fds_begin();
+	s->fd = fds_add(make(size));
+	if (s->fd >= 0)
+		p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, s->fd, 0);
+	err = p == MAP_FAILED ? errno : 0;
+	if (!err)
+		madvise(p, size, MADV_DONTFORK);
+	fds_end();
+	if (err) {
+		fds_close(s->fd);
 		return err;
 	}
-	madvise(p, size, MADV_DONTFORK);
 	s->at = p;
 	return 0;
 }
@@ -55,15 +58,14 @@ int shared_call(struct ibv_context *v, struct call *call, uint64_t size, struct 
 {
 	int cancel, err;
 
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel); /* close must not end a thread that holds a lock */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel); /* the memory must not be left behind */
 	err = shared_make(s, size);
 	if (err) {
 		debug("request %u: memory of %ju bytes: %s", call->op, (uintmax_t)size, strerror(err));
 	} else {
 		call->give = s->fd;
 		err = control_call(&context_of(v)->control, call);
-		if (s->fd >= 0)
-			close(s->fd);
+		fds_close(s->fd);
 		s->fd = -1;
 		if (err)
 			shared_free(s);

@@ -1,0 +1,118 @@
+/*
+ * Descriptors that no child may have. By a control socket it could read what the daemon answers its parent, by a file
+ * of /proc its parent's memory or mappings, by a memfd or a socket from a reply what its parent sends and receives. All
+ * are close-on-exec, and they are kept here: a fork waits while one is made, and its child closes all of them.
+ */
+#include "lib.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { BITS = 64 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static uint64_t *kept; /* a bit for each descriptor */
+static size_t words;
+static int cancel; /* the state of the thread that has the lock, before */
+
+static void before(void) { pthread_mutex_lock(&lock); }
+
+static void after(void) { pthread_mutex_unlock(&lock); }
+
+static void in_child(void)
+{
+	for (size_t i = 0; i < words; i++) {
+		for (; kept[i]; kept[i] &= kept[i] - 1)
+			close((int)(i * BITS) + __builtin_ctzll(kept[i]));
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+static void register_handlers(void) { pthread_atfork(before, after, in_child); }
+
+/* fds_watch registers the handlers of forks. Whoever holds a lock that forks take, and calls fds_begin, registers the
+ * handlers for that lock later: then a fork takes it first, too. */
+void fds_watch(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, register_handlers);
+}
+
+/* fds_begin keeps forks waiting until fds_end, and the thread from being cancelled: for calls that make descriptors
+ * and do not wait. */
+void fds_begin(void)
+{
+	int state;
+
+	fds_watch();
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+	pthread_mutex_lock(&lock);
+	cancel = state;
+}
+
+void fds_end(void)
+{
+	int state = cancel;
+
+	pthread_mutex_unlock(&lock);
+	pthread_setcancelstate(state, NULL);
+}
+
+static bool grow(size_t to)
+{
+	uint64_t *more;
+
+	if (to <= words)
+		return true;
+	to += to / 2;
+	more = realloc(kept, to * sizeof(*more));
+	if (!more)
+		return false;
+	memset(more + words, 0, (to - words) * sizeof(*more));
+	kept = more;
+	words = to;
+	return true;
+}
+
+/* fds_add keeps a descriptor that was made since fds_begin, and returns it; -1 if there is none, or no memory. */
+int fds_add(int fd)
+{
+	if (fd < 0)
+		return -1;
+	if (!grow((size_t)fd / BITS + 1)) {
+		close(fd);
+		errno = ENOMEM;
+		return -1;
+	}
+	kept[fd / BITS] |= 1ull << fd % BITS;
+	return fd;
+}
+
+static void drop(int fd) { kept[fd / BITS] &= ~(1ull << fd % BITS); }
+
+/* fds_give leaves a descriptor to the program. */
+void fds_give(int fd)
+{
+	fds_begin();
+	drop(fd);
+	fds_end();
+}
+
+/* fds_close closes a descriptor that was added, if it is one. */
+void fds_close(int fd)
+{
+	if (fd < 0)
+		return;
+	fds_begin();
+	drop(fd);
+	close(fd);
+	fds_end();
+}
+
+/* close_all is fds_close for several. */
+void close_all(int *fds, int n)
+{
+	for (int i = 0; i < n; i++)
+		fds_close(fds[i]);
+}
