@@ -7,8 +7,8 @@ import (
 	"log/slog"
 	"os"
 
-	"github.com/goroce/goroce/cmd/goroced/internal/config/socket"
 	"github.com/goroce/goroce/cmd/goroced/internal/deviceplugin"
+	"github.com/goroce/goroce/internal/socket"
 	"github.com/goroce/goroce/roce/daemon/dropin"
 )
 

@@ -3,10 +3,10 @@
 package main
 
 import (
-	"github.com/goroce/goroce/cmd/goroced/internal/config/socket"
 	"github.com/goroce/goroce/cmd/goroced/internal/device"
 	"github.com/goroce/goroce/cmd/goroced/internal/devinfo"
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/internal/socket"
 	"github.com/goroce/goroce/roce/host"
 	"github.com/goroce/goroce/roce/link/wrap"
 )

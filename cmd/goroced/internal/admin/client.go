@@ -13,8 +13,8 @@ import (
 	"strconv"
 	"time"
 
-	sockets "github.com/goroce/goroce/cmd/goroced/internal/config/socket"
 	"github.com/goroce/goroce/ib"
+	sockets "github.com/goroce/goroce/internal/socket"
 )
 
 // Error is an error that the daemon has returned.

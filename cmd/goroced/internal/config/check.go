@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/goroce/goroce/cmd/goroced/internal/config/socket"
+	"github.com/goroce/goroce/internal/socket"
 )
 
 // check finds conflicts between settings, and completes the devices.

@@ -13,7 +13,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/goroce/goroce/cmd/goroced/internal/config/socket"
+	"github.com/goroce/goroce/internal/socket"
 	"github.com/goroce/goroce/roce/daemon/machine"
 )
 

@@ -7,7 +7,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/goroce/goroce/cmd/goroced/internal/config/socket"
+	"github.com/goroce/goroce/internal/socket"
 	"github.com/goroce/goroce/roce/link"
 )
 

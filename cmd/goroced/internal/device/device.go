@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/goroce/goroce/cmd/goroced/internal/config/socket"
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/internal/socket"
 	"github.com/goroce/goroce/roce/daemon/client"
 	"github.com/goroce/goroce/roce/host"
 	"github.com/goroce/goroce/roce/rnic"

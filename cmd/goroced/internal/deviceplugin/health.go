@@ -10,7 +10,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/goroce/goroce/cmd/goroced/internal/config/socket"
+	"github.com/goroce/goroce/internal/socket"
 )
 
 // answerLimit is how long a healthy daemon may take to answer.

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/admin"
-	"github.com/goroce/goroce/cmd/goroced/internal/config/socket"
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/internal/socket"
 	"github.com/goroce/goroce/roce/daemon/abi"
 	"github.com/goroce/goroce/roce/daemon/client"
 )

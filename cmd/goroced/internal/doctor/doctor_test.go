@@ -14,9 +14,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/goroce/goroce/cmd/goroced/internal/config/socket"
 	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/internal/cells"
+	"github.com/goroce/goroce/internal/socket"
 	"github.com/goroce/goroce/roce/daemon/server"
 	"github.com/goroce/goroce/roce/link/port"
 	"github.com/goroce/goroce/tests/linktest"

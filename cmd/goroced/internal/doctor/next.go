@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/goroce/goroce/cmd/goroced/internal/config/socket"
+	"github.com/goroce/goroce/internal/socket"
 )
 
 // Step is something to try when nothing keeps RDMA from working.

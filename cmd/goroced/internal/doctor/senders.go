@@ -9,7 +9,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/goroce/goroce/cmd/goroced/internal/config/socket"
+	"github.com/goroce/goroce/internal/socket"
 )
 
 // packagedRule is the file of packages with a rule that keeps users from the port.

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/config"
-	"github.com/goroce/goroce/cmd/goroced/internal/config/socket"
+	"github.com/goroce/goroce/internal/socket"
 	"github.com/goroce/goroce/roce/host"
 )
 

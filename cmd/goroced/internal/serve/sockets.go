@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/config"
-	"github.com/goroce/goroce/cmd/goroced/internal/config/socket"
+	"github.com/goroce/goroce/internal/socket"
 )
 
 // ErrInUse matches every [InUseError] with errors.Is.
