@@ -5,6 +5,7 @@
 //
 //	libs, err := dropin.Libraries(ctx)          // as `goroced run` does
 //	libs, err := dropin.Build(ctx, "/tmp/libs") // build them there
+//	cmd.Env = (&dropin.Environment{Socket: path, Libraries: libs}).Of(os.Environ())
 //
 // Their sources are in the folders verbs and sys, plain C, and in every program that imports this package. A C compiler
 // builds them once for each user. A directory of libraries that has its final name is complete.

@@ -13,7 +13,6 @@ import (
 	kubelet "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	cdi "tags.cncf.io/container-device-interface/specs-go"
 
-	"github.com/goroce/goroce/cmd/goroced/internal/launch"
 	"github.com/goroce/goroce/roce/daemon/dropin"
 )
 
@@ -29,7 +28,7 @@ const (
 // gift is what a container gets. Folders of the node have the same paths in the container, and are read-only: a socket
 // can be connected to all the same.
 type gift struct {
-	env    launch.Environment
+	env    dropin.Environment
 	useCDI bool
 }
 

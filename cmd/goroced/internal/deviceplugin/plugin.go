@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/goroce/goroce/cmd/goroced/internal/launch"
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/daemon/dropin"
 )
 
 // Resource is what pods ask for.
@@ -75,7 +75,7 @@ func Run(ctx context.Context, o Options) error {
 	if err := copyLibraries(o.Libraries, o.LibDir); err != nil {
 		return fmt.Errorf("libraries for containers: %w", err)
 	}
-	gift := gift{launch.Environment{Socket: o.Socket, Libraries: o.LibDir}, o.UseCDI}
+	gift := gift{dropin.Environment{Socket: o.Socket, Libraries: o.LibDir}, o.UseCDI}
 	if o.CDIDir != "" {
 		if err := gift.writeCDI(o.CDIDir); err != nil {
 			return fmt.Errorf("CDI file: %w", err)

@@ -17,7 +17,6 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -29,7 +28,7 @@ import (
 
 // Ready is what a program needs.
 type Ready struct {
-	Environment
+	dropin.Environment
 	hold *os.File // of the daemon
 }
 
@@ -40,15 +39,14 @@ func Prepare(ctx context.Context, path string) (*Ready, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := Environment{Libraries: libs}
-	if err := e.check(); err != nil {
+	if err := check(libs); err != nil {
 		return nil, err
 	}
 	conn, err := connect(ctx, path)
 	if err != nil {
 		return nil, err
 	}
-	e.Socket = conn.RemoteAddr().String()
+	e := dropin.Environment{Socket: conn.RemoteAddr().String(), Libraries: libs}
 	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, errNoAnswer)
 	defer cancel()
 	hold, err := socket.Hold(ctx, conn)
@@ -117,15 +115,9 @@ func (e *ExecError) ExitStatus() int {
 	return 126
 }
 
-// Environment are the variables that lead a program to the daemon.
-type Environment struct {
-	Socket    string // of the daemon
-	Libraries string // directory
-}
-
 // Locate returns the environment for the daemon that answers. If none does, offline says why, and the socket is the
 // named one, or else that of the daemon that Prepare would start.
-func Locate(ctx context.Context, path string) (e Environment, offline, err error) {
+func Locate(ctx context.Context, path string) (e dropin.Environment, offline, err error) {
 	if e.Libraries, err = dropin.Libraries(ctx); err != nil {
 		return e, nil, err
 	}
@@ -142,50 +134,14 @@ func Locate(ctx context.Context, path string) (e Environment, offline, err error
 		}
 		e.Socket = ownPlace().socket()
 	}
-	return e, offline, e.check()
+	return e, offline, check(e.Libraries)
 }
 
-// check refuses what the dynamic linker would take for several names.
-func (e *Environment) check() error {
-	if strings.ContainsAny(e.Libraries, " :;") {
+// check refuses a directory of libraries whose name the dynamic linker would take for several.
+func check(libraries string) error {
+	if strings.ContainsAny(libraries, " :;") {
 		return fmt.Errorf("the libraries are in %q, but LD_PRELOAD takes no directory with a space, colon or "+
-			"semicolon: copy them to another, and set %s to that", e.Libraries, dropin.Variable)
+			"semicolon: copy them to another, and set %s to that", libraries, dropin.Variable)
 	}
 	return nil
-}
-
-// Variable is an environment variable. If List is set, Value is put before the present value, with a colon between.
-type Variable struct {
-	Name, Value string
-	List        bool
-}
-
-// Variables returns the variables.
-func (e *Environment) Variables() []Variable {
-	return []Variable{
-		{socket.ClientVariable, e.Socket, false},
-		{"LD_LIBRARY_PATH", e.Libraries, true},
-		{"LD_PRELOAD", filepath.Join(e.Libraries, dropin.Sys), true},
-	}
-}
-
-// Of returns environ with the variables set. The present value of a list follows the new one.
-func (e *Environment) Of(environ []string) []string {
-	env := append([]string{}, environ...)
-	for _, v := range e.Variables() {
-		value, kept := v.Value, env[:0]
-		for _, old := range env {
-			had, ok := strings.CutPrefix(old, v.Name+"=")
-			switch {
-			case !ok:
-				kept = append(kept, old)
-			case v.List && had != "" && had != v.Value && !strings.HasPrefix(had, v.Value+":"):
-				value += ":" + had
-			case v.List && had != "":
-				value = had
-			}
-		}
-		env = append(kept, v.Name+"="+value)
-	}
-	return env
 }
